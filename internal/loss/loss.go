@@ -1,0 +1,75 @@
+// Package loss is the one registry of every way in which InferScope can lose or
+// doubt something. A loss is data: it is counted where it happens, carried by
+// every recording, printed at the top of each report and exported as a metric.
+package loss
+
+// Reason names a way to lose something. Its value is what JSON and metrics show.
+type Reason string
+
+// Severity says what a loss does to conclusions.
+type Severity string
+
+// The severities, from harmless to fatal for a verdict.
+const (
+	Info    Severity = "info"    // known and harmless: the answer is the same
+	Warning Severity = "warning" // numbers are lower bounds
+	Error   Severity = "error"   // a verdict may be wrong
+)
+
+// The reasons. Kinds says of each what it means and what to do.
+const (
+	RingFull       Reason = "ring_full"
+	CallDepth      Reason = "call_depth"
+	ThreadStorage  Reason = "thread_storage"
+	ReturnOnly     Reason = "return_only"
+	Overwritten    Reason = "overwritten"
+	ArgumentFault  Reason = "argument_fault"
+	ProbeFailed    Reason = "probe_failed"
+	ExpensivePoint Reason = "expensive_point"
+	LateProbe      Reason = "late_probe"
+	ProcessEvents  Reason = "process_events"
+	LibraryRefused Reason = "library_refused"
+)
+
+// Kind describes a reason to people.
+type Kind struct {
+	Reason   Reason
+	Severity Severity
+	Means    string // one sentence: what happened
+	Do       string // one sentence: what to change; empty where nothing helps
+}
+
+// Loss is a count of one reason.
+type Loss struct {
+	Reason Reason `json:"reason"`
+	Count  uint64 `json:"count"`            // of events, calls, libraries: Kind.Means says which
+	Where  string `json:"where,omitempty"`  // the CPU, file or process concerned
+	Detail string `json:"detail,omitempty"` // the error or circumstance, for people
+}
+
+// Kinds returns every known reason in the order in which reports list them.
+func Kinds() []Kind {
+	return []Kind{
+		{RingFull, Error, "events were dropped because a CPU's ring buffer was full", "raise --ring-mb, or probe fewer functions"},
+		{ProcessEvents, Error, "fork, exec or exit events were dropped", "restart the daemon if a process is missing from `inferscope targets`"},
+		{CallDepth, Warning, "timed calls nested deeper than the probe's stack were not timed", ""},
+		{ThreadStorage, Warning, "the kernel had no memory to remember a call's start", ""},
+		{ReturnOnly, Info, "calls were already running when the probe was attached", ""},
+		{Overwritten, Info, "the oldest events made room for new ones", "raise --trace-size-mb (INFERSCOPE_TRACE_SIZE_MB), or ask for a shorter window"},
+		{ArgumentFault, Info, "an argument in the target's memory could not be read", ""},
+		{ProbeFailed, Error, "a function of the table could not be probed", ""},
+		{ExpensivePoint, Info, "functions have no cheap probe point, so that each call costs 10 to 33 times more", ""},
+		{LateProbe, Warning, "a process or library ran for a while before it was probed", ""},
+		{LibraryRefused, Error, "a mapped CUDA library could not be read or is not what it claims to be", ""},
+	}
+}
+
+// Describe returns the Kind of r; an unknown reason (from a newer recording) describes itself.
+func Describe(r Reason) Kind {
+	for _, k := range Kinds() {
+		if k.Reason == r {
+			return k
+		}
+	}
+	return Kind{Reason: r, Severity: Warning, Means: string(r)}
+}

@@ -1,0 +1,98 @@
+// Package record holds what was seen of a target: the Recorder keeps the last
+// seconds within a byte budget, a Recording is an immutable stretch of it, and
+// a Stream carries a Recording from the daemon to whoever thinks about it.
+package record
+
+import (
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/loss"
+)
+
+// SchemaVersion is the version of Meta and of the stream's framing. A reader
+// refuses a newer major schema and ignores fields that it does not know.
+const SchemaVersion = 1
+
+// Recording is a bounded, immutable stretch of events plus the tables that name
+// things. Everything downstream of it is a pure function of it.
+type Recording struct {
+	Meta   Meta
+	Events []event.Event // ordered by TS; events of equal TS keep the order in which they ended
+}
+
+// Meta is everything about a recording but its events.
+type Meta struct {
+	Schema    int         `json:"schema"`
+	Version   string      `json:"version"`      // of the daemon that made it
+	Host      Host        `json:"host"`         //
+	Target    uint32      `json:"target"`       // pid of the process that was asked for
+	From      uint64      `json:"from_ns"`      // CLOCK_MONOTONIC, start of the window
+	To        uint64      `json:"to_ns"`        // CLOCK_MONOTONIC, end of the window
+	WallFrom  int64       `json:"wall_from_ns"` // From on the wall clock, ns since 1970, for people
+	Processes []Process   `json:"processes"`    // ordered by Born, then PID
+	Threads   []Thread    `json:"threads"`      // ordered by PID, then TID
+	Functions []Function  `json:"functions"`    // event.Func indexes it
+	Libraries []Library   `json:"libraries"`    //
+	Sources   []Source    `json:"sources"`      //
+	Losses    []loss.Loss `json:"losses"`       // within the window where that is known, else since the attach
+}
+
+// Host is the machine that a recording was made on.
+type Host struct {
+	Kernel string `json:"kernel"` // uname -r
+	Arch   string `json:"arch"`   // GOARCH
+	CPUs   int    `json:"cpus"`   // online
+}
+
+// Process is one process of the target. A pid that is used again is another Process.
+type Process struct {
+	PID      uint32 `json:"pid"`
+	NSPID    uint32 `json:"ns_pid,omitempty"` // in its own pid namespace, where that differs
+	Parent   uint32 `json:"parent,omitempty"` // 0 for the root of the target
+	UID      uint32 `json:"uid"`
+	Comm     string `json:"comm"`
+	Cmdline  string `json:"cmdline"`
+	Born     uint64 `json:"born_ns"`             // CLOCK_MONOTONIC, from its start time, 10 ms resolution
+	Probed   uint64 `json:"probed_ns,omitempty"` // when the first probe was on; 0: no CUDA library seen yet
+	Died     uint64 `json:"died_ns,omitempty"`   // 0: still running at the end of the window
+	ExitCode int32  `json:"exit_code,omitempty"` // as wait(2) gives it, where Died is set
+}
+
+// Thread names a thread of a process.
+type Thread struct {
+	PID  uint32 `json:"pid"`
+	TID  uint32 `json:"tid"`
+	Name string `json:"name"`
+}
+
+// Function is one probed function. Rows that describe the same row of the CUDA
+// table differ in Name only (version suffixes, per-thread default stream).
+type Function struct {
+	Name    string `json:"name"`    // as exported, e.g. cuMemcpyHtoDAsync_v2
+	Base    string `json:"base"`    // its row in the table, e.g. cuMemcpyHtoDAsync
+	Library string `json:"library"` // driver or runtime
+	Group   string `json:"group"`   // launch, copy, set, alloc, free, sync, stream, event, module, graph, context, device, init
+	Timed   bool   `json:"timed"`   // calls carry a duration
+}
+
+// Library is one mapped copy of libcuda or libcudart.
+type Library struct {
+	PID     uint32 `json:"pid"`
+	Path    string `json:"path"` // as the target sees it
+	Inode   uint64 `json:"inode"`
+	BuildID string `json:"build_id,omitempty"`
+	Kind    string `json:"kind"`                // driver or runtime
+	Found   int    `json:"found"`               // functions of the table that it exports
+	Points  int    `json:"points"`              // distinct addresses probed
+	Cheap   int    `json:"cheap"`               // of these, at an instruction that the kernel emulates
+	Mode    string `json:"mode"`                // session, multi or perf: how the probes are attached
+	Mapped  uint64 `json:"mapped_ns,omitempty"` // when the mapping was noticed
+	Probed  uint64 `json:"probed_ns,omitempty"` // when all probes were on
+	Error   string `json:"error,omitempty"`     // why it is not probed
+}
+
+// Source is the state of one source of events.
+type Source struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`            // running, waiting, unavailable, off
+	Detail string `json:"detail,omitempty"` // why it is not running, or what it waits for
+}
