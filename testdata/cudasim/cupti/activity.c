@@ -1,0 +1,291 @@
+// Activity: device operations queue up as they are launched, and go, once they are over, into buffers that the client
+// gives on demand and gets back when full or flushed. One worker thread, as the real library has.
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include "cupti.h"
+#include "../include/truth_file.h"
+
+struct item {
+  union {
+    struct sim_op op;
+    struct sim_sync sync;
+  };
+  int is_sync;
+};
+
+static struct {
+  pthread_mutex_t lock; // guards the queue
+  struct item *queue;
+  size_t count, cap;
+  pthread_mutex_t delivery; // one deliverer at a time; held while the client's functions run
+  request_fn request;
+  complete_fn complete;
+  uint8_t *buffer;
+  size_t size, used;
+  uint64_t seen, dropped, drop_every;
+  volatile uint64_t period_ns;
+  volatile uint32_t generation; // a worker of an older one ends
+  int running;
+} act = {.lock = PTHREAD_MUTEX_INITIALIZER, .delivery = PTHREAD_MUTEX_INITIALIZER};
+
+int any_kind(void) { return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL] || cupti.kind[KIND_MEMCPY] || cupti.kind[KIND_MEMSET]; }
+
+static void push(const struct item *i) {
+  pthread_mutex_lock(&act.lock);
+  if (act.count == act.cap) {
+    size_t cap = act.cap ? act.cap * 2 : 4096;
+    struct item *q = realloc(act.queue, cap * sizeof *q);
+    if (!q) {
+      act.dropped++;
+      pthread_mutex_unlock(&act.lock);
+      return;
+    }
+    act.queue = q;
+    act.cap = cap;
+  }
+  act.queue[act.count++] = *i;
+  pthread_mutex_unlock(&act.lock);
+}
+
+static int wanted(uint8_t kind) {
+  switch (kind) {
+  case OP_KERNEL: return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL];
+  case OP_COPY: return cupti.kind[KIND_MEMCPY];
+  case OP_MEMSET: return cupti.kind[KIND_MEMSET];
+  default: return 0;
+  }
+}
+
+void activity_op(const struct sim_op *op) {
+  if (!wanted(op->kind) || (op->graph_id && cupti.kind[KIND_GRAPH_TRACE])) return;
+  struct item i = {.op = *op};
+  push(&i);
+}
+
+void activity_sync(const struct sim_sync *s) {
+  if (!cupti.kind[KIND_SYNC]) return;
+  struct item i = {.sync = *s, .is_sync = 1};
+  push(&i);
+}
+
+static void hand_back(void) {
+  if (!act.buffer) return;
+  uint8_t *b = act.buffer;
+  act.buffer = NULL;
+  act.complete(NULL, 0, b, act.size, act.used);
+}
+
+static int have_buffer(void) {
+  if (act.buffer) return 1;
+  size_t max = 0;
+  act.size = act.used = 0;
+  act.request(&act.buffer, &act.size, &max);
+  if (act.buffer && act.size >= 1024) return 1;
+  act.buffer = NULL;
+  return 0;
+}
+
+static size_t write_item(const struct item *i, int finished) {
+  uint8_t *to = act.buffer + act.used;
+  size_t room = act.size - act.used;
+  return i->is_sync ? record_sync(to, room, &i->sync) : record_op(to, room, &i->op, finished);
+}
+
+static void store(const struct item *i, int finished) {
+  if (act.drop_every && ++act.seen % act.drop_every == 0) {
+    act.dropped++;
+    return;
+  }
+  for (int tries = 0; tries < 2; tries++) {
+    size_t n = have_buffer() ? write_item(i, finished) : 0;
+    act.used += n;
+    if (n) return;
+    if (act.buffer) hand_back();
+  }
+  act.dropped++; // the client gave no buffer
+}
+
+// take moves the finished items, or all of them, out of the queue.
+static size_t take(struct item **out, int all) {
+  uint64_t now = cupti.hooks->now();
+  pthread_mutex_lock(&act.lock);
+  struct item *done = malloc((act.count + 1) * sizeof *done);
+  size_t n = 0, kept = 0;
+  for (size_t i = 0; done && i < act.count; i++) {
+    uint64_t end = act.queue[i].is_sync ? act.queue[i].sync.end : act.queue[i].op.end;
+    if (all || end <= now) done[n++] = act.queue[i];
+    else act.queue[kept++] = act.queue[i];
+  }
+  if (done) act.count = kept;
+  pthread_mutex_unlock(&act.lock);
+  *out = done;
+  return n;
+}
+
+static void deliver(int flush, int all) {
+  pthread_mutex_lock(&act.delivery);
+  if (!act.request) {
+    pthread_mutex_unlock(&act.delivery);
+    return;
+  }
+  struct item *done;
+  size_t n = take(&done, all);
+  uint64_t now = cupti.hooks->now();
+  for (size_t i = 0; i < n; i++) store(&done[i], (done[i].is_sync ? done[i].sync.end : done[i].op.end) <= now);
+  free(done);
+  if (flush) hand_back();
+  pthread_mutex_unlock(&act.delivery);
+}
+
+static void *worker(void *generation) {
+  uint32_t mine = (uint32_t)(uintptr_t)generation;
+  uint64_t last = cupti.hooks->now();
+  while (mine == act.generation) {
+    struct timespec t = {0, 5000000};
+    nanosleep(&t, NULL);
+    if (mine != act.generation) break;
+    uint64_t now = cupti.hooks->now();
+    int flush = act.period_ns && now - last >= act.period_ns;
+    if (flush) last = now;
+    deliver(flush, 0);
+  }
+  return NULL;
+}
+
+void activity_start(void) {
+  pthread_mutex_lock(&cupti.lock);
+  if (!act.running) {
+    pthread_t t;
+    act.running = pthread_create(&t, NULL, worker, (void *)(uintptr_t)act.generation) == 0;
+    if (act.running) pthread_detach(t);
+  }
+  const char *drop = getenv("CUDASIM_CUPTI_DROP_EVERY"), *cost = getenv("CUDASIM_CUPTI_OP_NS");
+  act.drop_every = drop ? strtoull(drop, NULL, 10) : 0;
+  cupti.hooks->op_ns = cost ? (uint32_t)strtoul(cost, NULL, 10) : 0;
+  __atomic_store_n(&cupti.hooks->on_op, activity_op, __ATOMIC_RELEASE);
+  __atomic_store_n(&cupti.hooks->on_sync, activity_sync, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&cupti.lock);
+}
+
+static void unhook(void) {
+  __atomic_store_n(&cupti.hooks->on_op, NULL, __ATOMIC_RELEASE);
+  __atomic_store_n(&cupti.hooks->on_sync, NULL, __ATOMIC_RELEASE);
+  cupti.hooks->op_ns = 0;
+}
+
+// activity_stop leaves nothing: no worker, no hooks, no queue. What was not flushed is lost, as with the real one.
+void activity_stop(void) {
+  unhook();
+  act.generation++;
+  act.running = 0;
+  pthread_mutex_lock(&act.lock);
+  act.count = 0;
+  pthread_mutex_unlock(&act.lock);
+  pthread_mutex_lock(&act.delivery);
+  act.request = NULL;
+  act.complete = NULL;
+  act.buffer = NULL;
+  act.period_ns = 0;
+  pthread_mutex_unlock(&act.delivery);
+}
+
+static void bomb(void) { raise(SIGSEGV); }
+
+// Registering buffers while another profiler is subscribed is told to succeed, takes that profiler's buffers over, and
+// kills the process at its exit: what was measured with the real library.
+EXPORT CUptiResult cuptiActivityRegisterCallbacks(request_fn request, complete_fn complete) {
+  int e = cupti_ready();
+  if (e) return e;
+  if (!request || !complete) return C_INVALID_PARAMETER;
+  if (cupti.busy && !cupti.exit_bomb) cupti.exit_bomb = atexit(bomb) == 0;
+  act.request = request;
+  act.complete = complete;
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(uint64_t (*read)(void)) {
+  int e = cupti_ready();
+  if (e) return e;
+  cupti.timestamp = read;
+  cupti_read_clock();
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiActivityEnable(uint32_t kind) {
+  int e = cupti_ready();
+  if (e) return e;
+  if (!kind || kind >= KIND_COUNT) return C_INVALID_KIND;
+  if (kind == KIND_GRAPH_TRACE && cupti.hooks->graph_execs > 0 && cupti.execs_at_subscribe > 0) raise(SIGSEGV); // graphs older than the attach
+  int first = !any_kind();
+  cupti.kind[kind] = 1;
+  if (!first || !any_kind()) {
+    if (any_kind() || kind == KIND_SYNC) activity_start();
+    return C_OK;
+  }
+  uint64_t until = cupti.hooks->now() + cupti.enable_ns;
+  if (cupti.enable_ns) cupti.hooks->wait_until(until, 0);
+  cupti_read_clock();
+  activity_start();
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiActivityDisable(uint32_t kind) {
+  int e = cupti_ready();
+  if (e) return e;
+  if (!kind || kind >= KIND_COUNT) return C_INVALID_KIND;
+  int was = any_kind();
+  cupti.kind[kind] = 0;
+  if (was && !any_kind()) cupti.launches_at_disable = cupti.hooks->graph_launches;
+  if (!any_kind() && !cupti.kind[KIND_SYNC]) unhook();
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiActivityEnableContext(CUcontext ctx UNUSED, uint32_t kind) { return cuptiActivityEnable(kind); }
+EXPORT CUptiResult cuptiActivityDisableContext(CUcontext ctx UNUSED, uint32_t kind) { return cuptiActivityDisable(kind); }
+
+// cuptiActivityFlushAll hands back the buffer with all finished records; with flag 1 also the unfinished, whose end is 0.
+EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
+  int e = cupti_ready();
+  if (!e) deliver(1, (flag & 1) != 0);
+  return e;
+}
+EXPORT CUptiResult cuptiActivityFlush(CUcontext ctx UNUSED, uint32_t stream UNUSED, uint32_t flag) { return cuptiActivityFlushAll(flag); }
+
+EXPORT CUptiResult cuptiActivityFlushPeriod(uint32_t ms) {
+  act.period_ns = ms * 1000000ull;
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, void **record) {
+  if (!buffer || !record) return C_INVALID_PARAMETER;
+  uint8_t *next = buffer;
+  if (*record) {
+    size_t size = record_size(*(uint32_t *)*record);
+    if (!size) return C_INVALID_KIND;
+    next = (uint8_t *)*record + size;
+  }
+  if (next >= buffer + valid) return C_MAX_LIMIT_REACHED;
+  *record = next;
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext ctx UNUSED, uint32_t stream UNUSED, size_t *dropped) {
+  if (!dropped) return C_INVALID_PARAMETER;
+  *dropped = __atomic_exchange_n(&act.dropped, 0, __ATOMIC_RELAXED);
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiGetTimestamp(uint64_t *ns) {
+  int e = cupti_ready();
+  if (e) return e;
+  if (!cupti.clock_offset && !cupti.timestamp) cupti_read_clock();
+  *ns = cupti_time(cupti.hooks->now());
+  return C_OK;
+}
+
+// Settings that change nothing of what is simulated.
+EXPORT CUptiResult cuptiActivitySetAttribute(int attribute UNUSED, size_t *size UNUSED, void *value UNUSED) { return C_OK; }
+EXPORT CUptiResult cuptiActivityEnableLatencyTimestamps(uint8_t on UNUSED) { return C_OK; }
+EXPORT CUptiResult cuptiActivityEnableLaunchAttributes(uint8_t on UNUSED) { return C_OK; }
+EXPORT CUptiResult cuptiActivityEnableHWTrace(uint8_t on UNUSED) { return C_NOT_SUPPORTED; }

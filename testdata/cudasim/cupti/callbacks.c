@@ -1,0 +1,179 @@
+// Subscription, API callbacks, and the end of it all: cuptiFinalize.
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include "cupti.h"
+
+struct cupti_state cupti = {.lock = PTHREAD_MUTEX_INITIALIZER};
+__thread int in_callback;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static uint64_t env(const char *name) {
+  const char *v = getenv(name);
+  return v ? strtoull(v, NULL, 10) : 0;
+}
+
+static void find_driver(void) {
+  void *h = dlopen("libcuda.so.1", RTLD_NOW);
+  struct sim_hooks *hooks = h ? dlsym(h, "cudasim_hooks") : NULL;
+  if (!hooks || hooks->version != HOOKS_VERSION) return;
+  cupti.busy = env("CUDASIM_CUPTI_BUSY") != 0;
+  cupti.enable_ns = env("CUDASIM_CUPTI_ENABLE_NS");
+  hooks->api_ns = 0;
+  cupti.hooks = hooks;
+}
+
+int cupti_ready(void) {
+  pthread_once(&once, find_driver);
+  return cupti.hooks ? C_OK : C_NOT_INITIALIZED;
+}
+
+struct callback_data { // CUpti_CallbackData
+  int site;
+  const char *function;
+  const void *params;
+  void *result;
+  const char *symbol;
+  void *context;
+  uint32_t context_uid;
+  uint64_t *correlation_data;
+  uint32_t correlation_id;
+};
+_Static_assert(offsetof(struct callback_data, correlation_id) == 64, "CUpti_CallbackData ABI");
+
+static void on_api(int site, struct sim_call *c, const char *name) {
+  callback_fn f = cupti.callback;
+  if (!f) return;
+  struct callback_data d = {.site = site, .function = name, .result = &c->result, .symbol = cupti.hooks->string(c->name),
+                            .correlation_data = &c->user, .correlation_id = (uint32_t)c->id};
+  d.context_uid = cupti.hooks->current_context(&d.context);
+  in_callback++;
+  f(cupti.user, DOMAIN_DRIVER, cupti.hooks->driver_cbids[c->fn], &d);
+  in_callback--;
+}
+
+static void activate(uint32_t bit, int on) {
+  if (on) __atomic_fetch_or(&cupti.hooks->active, bit, __ATOMIC_SEQ_CST);
+  else __atomic_fetch_and(&cupti.hooks->active, ~bit, __ATOMIC_SEQ_CST);
+}
+
+EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
+  if (!handle) return C_INVALID_PARAMETER;
+  int e = cupti_ready();
+  if (e) return e;
+  pthread_mutex_lock(&cupti.lock);
+  e = cupti.subscribed || cupti.busy ? C_MULTIPLE_SUBSCRIBERS : C_OK;
+  if (!e) {
+    cupti.subscribed = 1;
+    cupti.callback = f;
+    cupti.user = user;
+    cupti.execs_at_subscribe = cupti.hooks->graph_execs;
+    *handle = &cupti;
+  }
+  pthread_mutex_unlock(&cupti.lock);
+  return e;
+}
+
+static void want_none(void) {
+  memset((void *)cupti.hooks->want, 0, sizeof cupti.hooks->want);
+  __atomic_store_n(&cupti.hooks->on_api, NULL, __ATOMIC_RELEASE);
+  cupti.hooks->api_ns = 0;
+  activate(ACTIVE_CALLBACKS, 0);
+}
+
+EXPORT CUptiResult cuptiUnsubscribe(void *handle) {
+  if (handle != &cupti || !cupti.subscribed) return C_INVALID_PARAMETER;
+  want_none();
+  cupti.callback = NULL;
+  cupti.subscribed = 0;
+  return C_OK;
+}
+
+static void some_wanted(void) {
+  cupti.hooks->api_ns = (uint32_t)env("CUDASIM_CUPTI_API_NS");
+  __atomic_store_n(&cupti.hooks->on_api, on_api, __ATOMIC_RELEASE);
+  activate(ACTIVE_CALLBACKS, 1);
+}
+
+EXPORT CUptiResult cuptiEnableCallback(uint32_t enable, void *handle, int domain, uint32_t cbid) {
+  if (handle != &cupti || !cupti.subscribed || domain < 1 || domain > DOMAIN_LAST) return C_INVALID_PARAMETER;
+  if (domain != DOMAIN_DRIVER) return C_OK;
+  int found = 0;
+  for (uint32_t i = 1; i < cupti.hooks->driver_fns && i < HOOK_FNS; i++)
+    if (cupti.hooks->driver_cbids[i] == cbid && cbid) cupti.hooks->want[i] = enable != 0, found = 1;
+  if (enable && found) some_wanted();
+  return found || cbid < 900 ? C_OK : C_INVALID_PARAMETER;
+}
+
+EXPORT CUptiResult cuptiEnableDomain(uint32_t enable, void *handle, int domain) {
+  if (handle != &cupti || !cupti.subscribed || domain < 1 || domain > DOMAIN_LAST) return C_INVALID_PARAMETER;
+  if (domain != DOMAIN_DRIVER) return C_OK;
+  memset((void *)(cupti.hooks->want + 1), enable != 0, cupti.hooks->driver_fns - 1);
+  if (enable) some_wanted();
+  else want_none();
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiEnableAllDomains(uint32_t enable, void *handle) { return cuptiEnableDomain(enable, handle, DOMAIN_DRIVER); }
+
+EXPORT CUptiResult cuptiGetCallbackState(uint32_t *enabled, void *handle, int domain, uint32_t cbid) {
+  if (handle != &cupti || !enabled) return C_INVALID_PARAMETER;
+  *enabled = 0;
+  for (uint32_t i = 1; domain == DOMAIN_DRIVER && i < cupti.hooks->driver_fns; i++)
+    if (cupti.hooks->driver_cbids[i] == cbid) *enabled = cupti.hooks->want[i];
+  return C_OK;
+}
+
+// lethal_finalize tells whether finalizing now breaks the process, as measured on real hardware: from a plain thread
+// with graphs in use, and with graphs launched since the kinds were switched off.
+static int lethal_finalize(void) {
+  struct sim_hooks *h = cupti.hooks;
+  if (h->graph_execs <= 0 || !h->graph_launches) return 0;
+  if (!in_callback) return 1;
+  return !any_kind() && h->graph_launches > cupti.launches_at_disable;
+}
+
+EXPORT CUptiResult cuptiFinalize(void) {
+  int e = cupti_ready();
+  if (e) return e;
+  int lethal = lethal_finalize();
+  memset((void *)cupti.kind, 0, sizeof cupti.kind);
+  want_none();
+  activity_stop();
+  cupti.callback = NULL;
+  cupti.subscribed = 0;
+  cupti.timestamp = NULL;
+  if (lethal) activate(ACTIVE_POISONED, 1);
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiGetVersion(uint32_t *version) {
+  *version = 130001;
+  return C_OK;
+}
+
+EXPORT CUptiResult cuptiGetCallbackName(int domain, uint32_t cbid, const char **name) {
+  if (!name || cupti_ready() || domain != DOMAIN_DRIVER) return C_INVALID_PARAMETER;
+  for (uint32_t i = 1; i < cupti.hooks->driver_fns; i++)
+    if (cupti.hooks->driver_cbids[i] == cbid && cbid) {
+      *name = cupti.hooks->driver_names[i];
+      return C_OK;
+    }
+  return C_INVALID_PARAMETER;
+}
+
+EXPORT CUptiResult cuptiGetResultString(int result, const char **text) {
+  static const struct {
+    int code;
+    const char *text;
+  } known[] = {{C_OK, "CUPTI_SUCCESS"}, {C_INVALID_PARAMETER, "CUPTI_ERROR_INVALID_PARAMETER"}, {C_MAX_LIMIT_REACHED, "CUPTI_ERROR_MAX_LIMIT_REACHED"},
+               {C_NOT_INITIALIZED, "CUPTI_ERROR_NOT_INITIALIZED"}, {C_INVALID_KIND, "CUPTI_ERROR_INVALID_KIND"}, {C_NOT_SUPPORTED, "CUPTI_ERROR_NOT_SUPPORTED"},
+               {C_MULTIPLE_SUBSCRIBERS, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].code == result) {
+      *text = known[i].text;
+      return C_OK;
+    }
+  return C_INVALID_PARAMETER;
+}

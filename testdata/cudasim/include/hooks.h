@@ -1,0 +1,58 @@
+// What libcuda of the simulator gives the simulated libcudart and libcupti: one table, exported as cudasim_hooks.
+#ifndef CUDASIM_HOOKS_H
+#define CUDASIM_HOOKS_H
+#include "cuda_types.h"
+
+// sim_call is one call of an exported function, while it runs. All times are CLOCK_MONOTONIC ns.
+struct sim_call {
+  uint32_t fn, depth;
+  uint64_t enter, id, parent;
+  uint64_t stream, stream_id, bytes, ptr, ptr2;
+  uint32_t grid[3], block[3], shared, kind, name, counted;
+  int32_t result;
+  uint64_t user; // CUPTI's correlationData of this call
+};
+
+// sim_op is one operation of a virtual device, complete with its times when it is queued.
+struct sim_op {
+  uint8_t kind, copy_kind, engine, src_kind, dst_kind, async; // src_kind, dst_kind: CUPTI memory kinds
+  uint32_t device, context_id, stream_id, name_id, value;
+  uint64_t submit, start, end, bytes, call_id, parent, dst, src, graph_node;
+  uint32_t grid[3], block[3], shared, graph_id;
+  const char *name;
+};
+
+struct sim_sync { // one synchronizing call, for CUPTI's synchronization records
+  uint32_t type, context_id, stream_id, event_id; // type: 1 event, 2 stream wait event, 3 stream, 4 context
+  uint64_t start, end, call_id;
+};
+
+// Bits of active: injected faults and call costs, callbacks wanted, and a device lost to a mishandled profiler, after
+// which every call returns 719.
+enum { ACTIVE_CONFIG = 1, ACTIVE_CALLBACKS = 2, ACTIVE_POISONED = 4 };
+enum { HOOKS_VERSION = 1, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
+
+struct sim_hooks {
+  uint32_t version, size;
+  int (*enter)(struct sim_call *, uint32_t fn);        // 0, or the error an injected fault wants returned
+  int (*leave)(struct sim_call *, int result);         // returns result
+  uint32_t (*register_names)(const char *owner, const char *const *names, uint32_t count); // first id of the table
+  uint64_t (*now)(void);
+  void (*wait_until)(uint64_t ns, int spin);
+  uint32_t driver_fns;                                 // number of driver function ids
+  const char *const *driver_names;
+  const uint32_t *driver_cbids;
+  uint32_t (*current_context)(void **handle);          // id and handle of the calling thread's context
+  int (*device_count)(void);
+  // Filled by libcupti while it is subscribed; null otherwise. Read with acquire, written with release.
+  void (*on_api)(int site, struct sim_call *, const char *name);
+  void (*on_op)(const struct sim_op *);
+  void (*on_sync)(const struct sim_sync *);
+  const char *(*string)(uint32_t id);                  // kernel name by id
+  volatile uint8_t want[HOOK_FNS];                     // function ids that want on_api
+  volatile uint32_t active;                            // nonzero: calls take the slow path through the hooks
+  uint32_t api_ns, op_ns;                              // what CUPTI costs the caller, ns per call and per op
+  volatile uint64_t graph_launches;                    // so far
+  volatile int64_t graph_execs;                        // executable graphs that exist
+};
+#endif
