@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//go:build ignore
+
+/*
+ * Turns CUDA calls into events. Package probe attaches these programs to the
+ * functions of libcuda and libcudart in one of three ways, and loads only those
+ * of the way that the kernel has:
+ *
+ *   session  call_entry; call_session for what is timed          kernel 6.13 on
+ *   multi    call_entry; call_enter and call_return              kernel 6.6 on
+ *   perf     the same three, one perf event each (perf_*)        kernel 5.15 on
+ *
+ * A program may be preempted by another thread that runs it on the same CPU, so
+ * whatever is per CPU is changed atomically or under the ring's own lock.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include "event.h"
+#include "shapes.h"
+
+#define FRAMES 4 /* a runtime call, the driver call inside it, and room for twice that */
+
+/* A timed call that has not returned. */
+struct frame {
+	__u64 ts;
+	__u64 cookie;
+	__u64 sp; /* at the entry: names the call, together with the cookie */
+	__u64 flags;
+	__u64 args[4];
+};
+
+/* The timed calls of one thread that have not returned, the innermost last. */
+struct calls {
+	__u32 depth;
+	__u32 over; /* calls that found no room: their returns are expected to match nothing */
+	struct frame frames[FRAMES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct calls);
+} calls SEC(".maps");
+
+/* rings and losses are replaced at load by the maps of package ring, which also
+ * sets how many CPUs there are. */
+struct ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct ring);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSS_REASONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} losses SEC(".maps");
+
+/* kernel 6.13 on; __weak, so that the other programs load without it */
+extern bool bpf_session_is_return(void) __ksym __weak;
+
+/* BTF keeps only types that a variable or a function has, and bpf2go exports BTF to
+ * Go. No program refers to these variables, so that no map is made for them. */
+const struct event *export_event __attribute__((unused));
+const enum event_kind *export_kind __attribute__((unused));
+const enum event_flags *export_flags __attribute__((unused));
+const enum call_shape *export_shape __attribute__((unused));
+const enum loss_reason *export_loss __attribute__((unused));
+
+static __always_inline void lose(__u32 reason)
+{
+	__u64 *n = bpf_map_lookup_elem(&losses, &reason);
+
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+static __always_inline struct event *reserve(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	void *ring = bpf_map_lookup_elem(&rings, &cpu);
+	struct event *e = ring ? bpf_ringbuf_reserve(ring, sizeof(*e), 0) : NULL;
+
+	if (!e)
+		lose(LOSS_RING_FULL);
+	return e;
+}
+
+static __always_inline void put(__u64 ts, __u64 dur, __u64 cookie, __u8 flags, __s32 ret, const __u64 *args)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct event *e = reserve();
+
+	if (!e)
+		return;
+	e->ts = ts;
+	e->dur = dur;
+	e->pid = id >> 32;
+	e->tid = id;
+	e->func = COOKIE_FUNC(cookie);
+	e->kind = EVENT_CALL;
+	e->flags = flags;
+	e->ret = ret;
+	e->args[0] = args[0];
+	e->args[1] = args[1];
+	e->args[2] = args[2];
+	e->args[3] = args[3];
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+/* A call of which only the entry is probed. */
+static __always_inline int entry(struct pt_regs *ctx)
+{
+	__u64 ts = bpf_ktime_get_ns();
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+	struct layout l = {};
+
+	lay(ctx, cookie, &l);
+	put(ts, 0, cookie, l.flags, l.aux, l.args);
+	return 0;
+}
+
+/*
+ * Whether frame f is of a call that cannot return any more, seen from a new call
+ * with cookie and sp: the stack has been unwound past it (longjmp, an exception,
+ * a probe removed in the middle). A call at the same sp by another function may be
+ * a tail call, whose return is the return of both.
+ */
+static __always_inline bool stale(const struct frame *f, __u64 cookie, __u64 sp)
+{
+	return f->sp < sp || (f->sp == sp && f->cookie == cookie);
+}
+
+/* Frame i. The mask is written in assembly because the compiler, which knows that it
+ * changes nothing, would leave it out, and the verifier, which does not, needs it. */
+static __always_inline struct frame *frame_at(struct calls *c, __u64 i)
+{
+	asm volatile("%0 &= %1" : "+r"(i) : "i"(FRAMES - 1));
+	return &c->frames[i];
+}
+
+static __always_inline void drop_stale(struct calls *c, __u64 cookie, __u64 sp)
+{
+	for (int i = 0; i < FRAMES && c->depth; i++) {
+		if (!stale(frame_at(c, c->depth - 1), cookie, sp))
+			break;
+		c->depth--;
+	}
+	if (!c->depth)
+		c->over = 0;
+}
+
+/* A frame for a new call, or NULL (counted) where there is no room. */
+static __always_inline struct frame *push(__u64 cookie, __u64 sp)
+{
+	struct calls *c = bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0,
+					       BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!c) {
+		lose(LOSS_NO_STORAGE);
+		return NULL;
+	}
+	drop_stale(c, cookie, sp);
+	if (c->depth >= FRAMES) {
+		c->over++;
+		lose(LOSS_DEPTH);
+		return NULL;
+	}
+	return frame_at(c, c->depth++);
+}
+
+/*
+ * The entry of a timed call; 0 if its return is wanted. A call that cannot be
+ * timed is still counted: its event goes out now, without EVENT_TIMED.
+ */
+static __always_inline int enter(struct pt_regs *ctx)
+{
+	__u64 ts = bpf_ktime_get_ns();
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+	__u64 sp = SP(ctx);
+	struct layout l = {};
+	struct frame *f;
+
+	lay(ctx, cookie, &l);
+	f = push(cookie, sp);
+	if (!f) {
+		put(ts, 0, cookie, l.flags, l.aux, l.args);
+		return 1;
+	}
+	if (COOKIE_AUX(cookie))
+		l.args[3] = (l.args[3] & ~(0xffULL << 56)) | (__u64)l.aux << 56;
+	f->ts = ts;
+	f->cookie = cookie;
+	f->sp = sp;
+	f->flags = l.flags;
+	f->args[0] = l.args[0];
+	f->args[1] = l.args[1];
+	f->args[2] = l.args[2];
+	f->args[3] = l.args[3];
+	return 0;
+}
+
+/* The frame of the call that returns, with all inside it dropped; NULL if there is none. */
+static __always_inline struct frame *pop(__u64 cookie, __u64 sp)
+{
+	struct calls *c = bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0, 0);
+	struct frame *f;
+
+	if (!c) {
+		lose(LOSS_NO_ENTRY);
+		return NULL;
+	}
+	for (__u32 i = 0, at = c->depth; i < FRAMES && at; i++) {
+		f = frame_at(c, --at);
+		if (f->cookie != cookie || f->sp != sp)
+			continue;
+		c->depth = at;
+		return f;
+	}
+	if (c->over)
+		c->over--;
+	else
+		lose(LOSS_NO_ENTRY);
+	return NULL;
+}
+
+/* The return of a timed call. */
+static __always_inline int leave(struct pt_regs *ctx)
+{
+	__u64 ts = bpf_ktime_get_ns();
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+	__s32 ret = RESULT(ctx);
+	struct frame *f = pop(cookie, SP_AT_ENTRY(ctx));
+	__u64 args[4];
+	__u8 flags;
+
+	if (!f)
+		return 0;
+	flags = f->flags | EVENT_TIMED;
+	args[0] = f->args[0];
+	args[1] = f->args[1];
+	args[2] = f->args[2];
+	args[3] = f->args[3];
+	/* A failed call has left nothing to read. */
+	if (cookie & COOKIE_DEREF && !ret) {
+		if (bpf_probe_read_user(&args[0], sizeof(args[0]), (void *)f->args[0])) {
+			args[0] = 0;
+			flags |= EVENT_FAULT;
+		} else {
+			flags |= EVENT_DEREF;
+		}
+	}
+	put(f->ts, ts - f->ts, cookie, flags, ret, args);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int call_entry(struct pt_regs *ctx)
+{
+	return entry(ctx);
+}
+
+SEC("uprobe.session")
+int call_session(struct pt_regs *ctx)
+{
+	if (bpf_session_is_return())
+		return leave(ctx);
+	return enter(ctx); /* 1: no return trap for this call */
+}
+
+SEC("uprobe.multi")
+int call_enter(struct pt_regs *ctx)
+{
+	enter(ctx);
+	return 0; /* 1 would remove the probe */
+}
+
+SEC("uretprobe.multi")
+int call_return(struct pt_regs *ctx)
+{
+	return leave(ctx);
+}
+
+SEC("uprobe")
+int perf_entry(struct pt_regs *ctx)
+{
+	return entry(ctx);
+}
+
+SEC("uprobe")
+int perf_enter(struct pt_regs *ctx)
+{
+	enter(ctx);
+	return 0;
+}
+
+SEC("uretprobe")
+int perf_return(struct pt_regs *ctx)
+{
+	return leave(ctx);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
