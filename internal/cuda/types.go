@@ -2,6 +2,9 @@
 // function which group it belongs to, what its parameters mean and whether its
 // duration matters. Probes are chosen from it and events are decoded with it, so
 // that the two cannot disagree. It is pure: no kernel, no process, no file.
+//
+// Parameter numbers come from cuda.h and cuda_runtime_api.h of CUDA 11.8, 12.9
+// and 13.5; TestHeaders compares every row with them where they can be had.
 package cuda
 
 // Library is one of the two libraries whose exported functions are probed.
@@ -23,9 +26,10 @@ const (
 	Context Group = "context"
 	Alloc   Group = "alloc"
 	Free    Group = "free"
+	Memory  Group = "memory" // asks about memory, or maps, pins, shares or prefetches it: nothing is made or freed
 	Copy    Group = "copy"
 	Set     Group = "set"
-	Launch  Group = "launch"
+	Launch  Group = "launch" // of kernels; a host function in a stream is Stream
 	Stream  Group = "stream"
 	Sync    Group = "sync" // whatever blocks until the device is done: stream, event, context, device
 	Event   Group = "event"
@@ -57,8 +61,8 @@ const (
 	LaunchEx                // cuLaunchKernelEx
 	RTLaunch                // cudaLaunchKernel
 	RTLaunchEx              // cudaLaunchKernelExC
-	Copy2D                  // CUDA_MEMCPY2D *
-	Copy3D                  // CUDA_MEMCPY3D *
+	Copy2D                  // CUDA_MEMCPY2D *; Row.Slots[3] selects the stream where there is one
+	Copy3D                  // CUDA_MEMCPY3D * and CUDA_MEMCPY3D_PEER *, which agree in what is read; Slots[3] likewise
 )
 
 // Meaning says what a parameter is.
@@ -72,10 +76,11 @@ const (
 	Src              // source address
 	StreamID         // CUstream / cudaStream_t
 	CopyKind         // enum cudaMemcpyKind
-	Handle           // any other object: event, module, graph, context, pool
-	Pointer          // an address that is allocated, freed or registered
+	Handle           // any other object: event, module, graph, context, pool, array
+	Pointer          // an address that is allocated, freed, mapped or registered
 	Elements         // a number of elements; Row.Element says how many bytes each has
-	Height           // a number of rows: multiplies Bytes
+	Height           // a number of rows: multiplies Bytes or Elements
+	meanings         // how many there are
 )
 
 // Slot takes one parameter of a call into one argument of its event.
@@ -85,19 +90,29 @@ type Slot struct {
 }
 
 // Row describes one function of the API, or with a trailing * in Name every
-// function whose name begins so and that no other row describes. Version suffixes
-// (_v2) and per-thread-default-stream suffixes (_ptsz, _ptds) never stand in Name.
+// function whose name begins so and that no other row describes. Names are
+// unique. A row without Only stands for its name under every version suffix (_v2)
+// and per-thread-default-stream suffix (_ptsz, _ptds) that no other row claims.
 type Row struct {
 	Name      string
 	Library   Library
 	Group     Group
 	Timed     bool      // probe the return too: the call can block
 	Shape     Shape     //
-	Slots     [4]Slot   // Shape Params only
+	Slots     [4]Slot   // into args[0] to args[3]; launches have a layout of their own and none of these
 	Aux       Slot      // a fifth, small parameter (at most 8 bits where Timed)
 	Deref     bool      // Slots[0] points to the result: read it at the return (cuMemAlloc)
 	Direction Direction // of copies whose name says it
 	Element   uint8     // bytes per element where a slot means Elements
-	Shadowed  bool      // a runtime function whose driver call is probed as well and costs a launch twice:
-	// probed only in a process in which no driver library is probed
+	Narrow    bool      // sizes and counts are 32 bits wide (the API before CUDA 3.2): the upper half is not theirs
+	Shadowed  bool      // a runtime function whose driver call is probed as well and says as much, so that
+	// a second probe would only cost: probed only in a process in which no driver library is probed
+	Hot bool // asked very often by frameworks and says nothing about time or memory: probed only on demand
+	// Only restricts a row to these full exported names, because their signature
+	// differs from that of their siblings. "name@13" claims a name in a libcudart of
+	// major version 13 and newer: CUDA 13 changed signatures under unchanged names.
+	Only []string
 }
+
+// Glob says whether the row stands for all functions whose names begin with its name.
+func (r *Row) Glob() bool { return len(r.Name) > 0 && r.Name[len(r.Name)-1] == '*' }

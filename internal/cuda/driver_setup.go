@@ -1,0 +1,68 @@
+package cuda
+
+// driverSetup is what a program does before its first kernel: initialise, find
+// devices, make contexts, load code.
+func driverSetup() []Row {
+	return []Row{
+		timed(Init, "cuInit"),
+		entry(Init, "cuDriverGetVersion"),
+
+		entry(Device, "cuDeviceGetAttribute").hot(), // a cached constant, asked per launch by some libraries
+		entry(Device, "cuDeviceGet*"),
+		entry(Device, "cuDevice*"),
+
+		// Making a primary context takes 100 ms and more.
+		timed(Context, "cuDevicePrimaryCtxRetain", handleAt(1)).made(),
+		timed(Context, "cuDevicePrimaryCtxRelease"),
+		timed(Context, "cuDevicePrimaryCtxReset"),
+		timed(Context, "cuCtxCreate", handleAt(1)).made(),
+		timed(Context, "cuCtxDestroy", handleAt(1)),
+		timed(Context, "cuGreenCtxCreate", handleAt(1)).made(),
+		timed(Context, "cuGreenCtxDestroy", handleAt(1)),
+		// The current context is asked for and changed around every operation by
+		// programs that keep contexts by hand (XLA, TensorRT, Triton, Numba).
+		entry(Context, "cuCtxGetCurrent").hot(),
+		entry(Context, "cuCtxSetCurrent").hot(),
+		entry(Context, "cuCtxPushCurrent").hot(),
+		entry(Context, "cuCtxPopCurrent").hot(),
+		entry(Context, "cuCtxGetDevice").hot(),
+		entry(Context, "cuCtxGetId").hot(),
+		entry(Context, "cuDevicePrimaryCtx*"),
+		entry(Context, "cuCtx*"),
+		entry(Context, "cuGreenCtx*"),
+	}
+}
+
+// driverModules load code. With CUDA_MODULE_LOADING=LAZY, the default since CUDA
+// 11.7, looking a kernel up is what loads it.
+func driverModules() []Row {
+	return []Row{
+		timed(Module, "cuModuleLoad", handleAt(1)).made(),
+		timed(Module, "cuModuleLoadData", handleAt(1)).made(),
+		timed(Module, "cuModuleLoadDataEx", handleAt(1)).made(),
+		timed(Module, "cuModuleLoadFatBinary", handleAt(1)).made(),
+		timed(Module, "cuModuleUnload", handleAt(1)),
+		timed(Module, "cuModuleGetFunction", handleAt(1)).made(),
+		timed(Module, "cuLibraryLoadData", handleAt(1)).made(),
+		timed(Module, "cuLibraryLoadFromFile", handleAt(1)).made(),
+		timed(Module, "cuLibraryUnload", handleAt(1)),
+		timed(Module, "cuLibraryGetKernel", handleAt(1)).made(),
+		timed(Module, "cuLibraryGetModule", handleAt(1)).made(),
+		timed(Module, "cuKernelGetFunction", handleAt(1)).made(),
+		timed(Module, "cuFuncLoad", handleAt(1)),
+		timed(Module, "cuLinkAddData", handleAt(1), bytesAt(4)),
+		timed(Module, "cuLinkAddFile", handleAt(1)),
+		timed(Module, "cuLinkComplete", handleAt(1)),
+		// Attributes are read, and the shared-memory limit is set, before every launch
+		// of a CUTLASS or FlashAttention kernel.
+		entry(Module, "cuFuncGetAttribute").hot(),
+		entry(Module, "cuFuncSetAttribute").hot(),
+		entry(Module, "cuKernelGetAttribute").hot(),
+		entry(Module, "cuKernelSetAttribute").hot(),
+		entry(Module, "cuModule*"),
+		entry(Module, "cuLibrary*"),
+		entry(Module, "cuKernel*"),
+		entry(Module, "cuFunc*"),
+		entry(Module, "cuLink*"),
+	}
+}

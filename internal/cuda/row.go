@@ -1,0 +1,91 @@
+package cuda
+
+// The rows of the table are written with these few words, so that a line of the
+// table reads like the prototype it describes.
+
+// entry is a row for a call that is cheap and does not block.
+func entry(g Group, name string, slots ...Slot) Row {
+	r := Row{Name: name, Group: g}
+	copy(r.Slots[:], slots)
+	return r
+}
+
+// timed is a row for a call that can block.
+func timed(g Group, name string, slots ...Slot) Row {
+	r := entry(g, name, slots...)
+	r.Timed = true
+	return r
+}
+
+// shaped is a row for a launch whose arguments the probe lays out by itself.
+func shaped(name string, s Shape) Row {
+	return Row{Name: name, Group: Launch, Shape: s}
+}
+
+// described is a row for a copy whose first parameter points to a descriptor.
+// stream is the number of the stream parameter; 0 where there is none.
+func described(name string, s Shape, stream uint8) Row {
+	r := Row{Name: name, Group: Copy, Timed: true, Shape: s}
+	if stream != 0 {
+		r.Slots[3] = Slot{stream, StreamID}
+	}
+	return r
+}
+
+// made says that the first slot points to where the call puts its result.
+func (r Row) made() Row { r.Deref = true; return r }
+
+// way gives a copy its direction.
+func (r Row) way(d Direction) Row { r.Direction = d; return r }
+
+// kind says which parameter is the enum cudaMemcpyKind.
+func (r Row) kind(param uint8) Row { r.Aux = Slot{param, CopyKind}; return r }
+
+// each gives the size of an element in bytes.
+func (r Row) each(bytes uint8) Row { r.Element = bytes; return r }
+
+// narrow marks the 32-bit signatures of the API before CUDA 3.2.
+func (r Row) narrow() Row { r.Narrow = true; return r }
+
+// only restricts the row to full exported names.
+func (r Row) only(names ...string) Row { r.Only = names; return r }
+
+// hot marks a row that is probed on demand only.
+func (r Row) hot() Row { r.Hot = true; return r }
+
+// shadowed marks a runtime row that the driver's row makes superfluous.
+func (r Row) shadowed() Row { r.Shadowed = true; return r }
+
+// Parameter selectors, named after what the parameter is.
+
+func bytesAt(param uint8) Slot    { return Slot{param, Bytes} }
+func dstAt(param uint8) Slot      { return Slot{param, Dst} }
+func srcAt(param uint8) Slot      { return Slot{param, Src} }
+func streamAt(param uint8) Slot   { return Slot{param, StreamID} }
+func handleAt(param uint8) Slot   { return Slot{param, Handle} }
+func pointerAt(param uint8) Slot  { return Slot{param, Pointer} }
+func elementsAt(param uint8) Slot { return Slot{param, Elements} }
+func heightAt(param uint8) Slot   { return Slot{param, Height} }
+
+// Bits of the attach cookie: bpf/event.h, COOKIE_*.
+const (
+	cookieSelectors = 16
+	cookieAux       = 32
+	cookieShape     = 36
+	cookieDeref     = 1 << 40
+)
+
+// Cookie returns the attach cookie of a probe on r, in the layout of bpf/event.h.
+// index is the function's place in the recording's function table.
+func (r *Row) Cookie(index uint16) uint64 {
+	c := uint64(index)
+	for i, s := range r.Slots {
+		c |= uint64(s.Param&15) << (cookieSelectors + 4*i)
+	}
+	c |= uint64(r.Aux.Param&15) << cookieAux
+	c |= uint64(r.Shape&15) << cookieShape
+	if r.Deref {
+		c |= cookieDeref
+	}
+	return c
+}

@@ -1,0 +1,142 @@
+package cuda
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Rows returns every row of the table, the driver's first, in the order in which
+// documentation lists them. The slice is the caller's.
+func Rows() []Row {
+	driver := slices.Concat(
+		driverSetup(), driverModules(), driverAllocs(), driverFrees(), driverMemory(),
+		driverCopies(), driverOldCopies(), driverSets(), driverLaunches(), driverStreams(), driverGraphs())
+	runtime := slices.Concat(
+		runtimeSetup(), runtimeAllocs(), runtimeMemory(), runtimeCopies(), runtimeSets(),
+		runtimeLaunches(), runtimeStreams(), runtimeGraphs())
+	for i := range driver {
+		driver[i].Library = Driver
+	}
+	for i := range runtime {
+		runtime[i].Library = Runtime
+	}
+	return append(driver, runtime...)
+}
+
+// index finds rows by name. It never changes once it is built.
+type index struct {
+	rows  []Row
+	exact map[string]int // full names of Only (some with @MAJOR), and names of rows without Only
+	globs []int          // rows with a trailing *, longest name first
+}
+
+// theIndex builds the index when it is first needed: building takes 0.1 ms, and a
+// client that only asks for a version needs none.
+var theIndex = sync.OnceValue(func() *index {
+	ix := &index{rows: Rows(), exact: make(map[string]int)}
+	for i := range ix.rows {
+		r := &ix.rows[i]
+		switch {
+		case r.Glob():
+			ix.globs = append(ix.globs, i)
+		case r.Only == nil:
+			ix.exact[exactKey(r.Name)] = i
+		}
+		for _, name := range r.Only {
+			ix.exact[onlyKey(name)] = i
+		}
+	}
+	slices.SortStableFunc(ix.globs, func(a, b int) int {
+		return len(ix.rows[b].Name) - len(ix.rows[a].Name)
+	})
+	return ix
+})
+
+// A name that a row claims for itself alone and the same name as the base of its
+// variants are different keys: cuMemcpyHtoD is the 32-bit function, and also the
+// base of cuMemcpyHtoD_v2.
+func exactKey(base string) string { return "/" + base }
+func onlyKey(name string) string  { return "=" + name }
+
+// Table writes the table as Markdown, for the documentation.
+func Table(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n|---|---|---|---|---|---|\n")
+	for _, r := range Rows() {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
+			r.title(), r.Library, r.Group, r.duration(), r.arguments(), r.probed())
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write the table of CUDA functions: %w", err)
+	}
+	return nil
+}
+
+func (r *Row) title() string {
+	if len(r.Only) == 0 {
+		return "`" + r.Name + "`"
+	}
+	return "`" + r.Name + "` (exported as `" + strings.Join(r.Only, "`, `") + "`)"
+}
+
+func (r *Row) duration() string {
+	if r.Timed {
+		return "yes"
+	}
+	return "no"
+}
+
+func (r *Row) probed() string {
+	switch {
+	case r.Hot:
+		return "on demand"
+	case r.Shadowed:
+		return "without a driver library"
+	}
+	return "always"
+}
+
+func (r *Row) arguments() string {
+	var out []string
+	switch r.Shape {
+	case LaunchArgs, LaunchEx, RTLaunch, RTLaunchEx:
+		out = append(out, "function, grid, block, shared memory, stream")
+	case Copy2D, Copy3D:
+		out = append(out, "descriptor")
+	}
+	for i, s := range r.Slots {
+		if s.Param == 0 {
+			continue
+		}
+		word := s.Meaning.String()
+		if i == 0 && r.Deref {
+			word = "new " + word
+		}
+		if s.Meaning == Elements {
+			word = fmt.Sprintf("elements of %d bytes", r.Element)
+		}
+		out = append(out, fmt.Sprintf("%s %d", word, s.Param))
+	}
+	if r.Aux.Param != 0 {
+		out = append(out, fmt.Sprintf("%s %d", r.Aux.Meaning, r.Aux.Param))
+	}
+	if r.Direction != NoDirection {
+		out = append(out, string(r.Direction))
+	}
+	if r.Narrow {
+		out = append(out, "32 bits")
+	}
+	return strings.Join(out, ", ")
+}
+
+// String returns the word for a meaning that documentation uses.
+func (m Meaning) String() string {
+	words := [...]string{"nothing", "bytes", "destination", "source", "stream", "copy kind", "handle", "pointer", "elements", "height"}
+	if int(m) < len(words) {
+		return words[m]
+	}
+	return fmt.Sprintf("meaning %d", m)
+}

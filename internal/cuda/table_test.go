@@ -1,0 +1,143 @@
+package cuda
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// TestRows checks what must hold of every row for the probe and the decoder to
+// understand each other.
+func TestRows(t *testing.T) {
+	names := make(map[string]bool)
+	for _, r := range Rows() {
+		if names[r.Name] {
+			t.Errorf("%s: two rows have this name", r.Name)
+		}
+		names[r.Name] = true
+		for _, problem := range unsound(r) {
+			t.Errorf("%s: %s", r.Name, problem)
+		}
+	}
+}
+
+func unsound(r Row) []string {
+	var p []string
+	check := func(ok bool, problem string) {
+		if !ok {
+			p = append(p, problem)
+		}
+	}
+	means := make(map[Meaning]int)
+	for _, s := range r.Slots {
+		check((s.Param == 0) == (s.Meaning == Nothing), "a slot has a parameter and no meaning, or the reverse")
+		check(s.Param <= 15, "a selector has 4 bits")
+		means[s.Meaning]++
+	}
+	delete(means, Nothing)
+	for m, n := range means {
+		check(n == 1, m.String()+" twice: the decoder keeps one")
+	}
+	launch := r.Shape >= LaunchArgs && r.Shape <= RTLaunchEx
+	described := r.Shape == Copy2D || r.Shape == Copy3D
+	check(r.Group != "" && r.Library != "", "no group or no library")
+	check(!launch || r.Slots == [4]Slot{} && !r.Timed, "a launch's arguments fill its event")
+	check(!described || r.Timed && r.Slots[0] == r.Slots[1] && r.Slots[0] == r.Slots[2] && r.Slots[0] == Slot{}, "a described copy has a stream slot at most")
+	check(!described || r.Slots[3] == Slot{} || r.Slots[3] == Slot{2, StreamID}, "the probe reads a described copy's stream from parameter 2")
+	check(!r.Deref || r.Timed && r.Slots[0].Param != 0, "a result is read at the return, from the first slot")
+	check((means[Elements] == 1) == (r.Element > 0), "elements and their size go together")
+	check(means[Height] == 0 || means[Bytes]+means[Elements] == 1, "a height needs a width")
+	check(r.Aux == Slot{} || r.Aux.Meaning == CopyKind && r.Group == Copy && r.Direction == NoDirection, "the auxiliary parameter is a copy kind")
+	check(r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == CopyKind || described, "a copy without a direction")
+	check(r.Direction == NoDirection || r.Group == Copy, "only copies have directions")
+	check(!r.Shadowed || r.Library == Runtime && !r.Timed, "only entry-only runtime functions are shadowed")
+	check(!r.Hot || !r.Timed, "hot functions are entry only")
+	check(!r.Glob() || r.Slots == [4]Slot{} && r.Aux == Slot{} && r.Only == nil, "the functions of a glob have no parameters in common")
+	check(!strings.ContainsAny(strings.TrimSuffix(r.Name, "*"), "*?[ "), "odd name")
+	check(!perThread(r.Name) && (trimVersion(r.Name) == r.Name || r.Only != nil), "suffixes stand in Only")
+	check(strings.HasPrefix(r.Name, map[Library]string{Driver: "cu", Runtime: "cuda"}[r.Library]), "name of the other library")
+	check(r.Library != Driver || !strings.HasPrefix(r.Name, "cuda"), "name of the other library")
+	return p
+}
+
+// TestNoAmbiguity: no name may be claimed twice, and every row must be reachable
+// by the names that it claims.
+func TestNoAmbiguity(t *testing.T) {
+	claims := make(map[string]string)
+	for _, r := range Rows() {
+		for _, claim := range r.Only {
+			if other, taken := claims[claim]; taken {
+				t.Errorf("%s is claimed by %s and %s", claim, other, r.Name)
+			}
+			claims[claim] = r.Name
+			name, version, _ := strings.Cut(claim, "@")
+			major := map[string]int{"": 0, "11": 11, "12": 12, "13": 13}[version]
+			if got, ok := match(name, major); !ok || got.Name != r.Name {
+				t.Errorf("%s in version %d resolves to %q, not to %s", name, major, got.Name, r.Name)
+			}
+		}
+		if r.Only != nil {
+			continue
+		}
+		probe := strings.TrimSuffix(r.Name, "*") + map[bool]string{true: "Zzz"}[r.Glob()]
+		i, _ := find(probe+"_v9", 0)
+		if i < 0 || theIndex().rows[i].Name != r.Name {
+			t.Errorf("%s does not resolve to row %s", probe, r.Name)
+		}
+	}
+}
+
+// TestTableGolden keeps the table that documentation shows, so that every change
+// of a row is seen in review.
+func TestTableGolden(t *testing.T) {
+	var got bytes.Buffer
+	if err := Table(&got); err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "table.md")
+	if *update {
+		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("the table differs from %s; look at the difference, then run go test -update", golden)
+	}
+}
+
+func TestResultNames(t *testing.T) {
+	for _, c := range []struct {
+		lib  Library
+		code int32
+		want string
+	}{
+		{Driver, 0, "CUDA_SUCCESS"}, {Driver, 2, "CUDA_ERROR_OUT_OF_MEMORY"}, {Driver, 100, "CUDA_ERROR_NO_DEVICE"},
+		{Driver, 999, "CUDA_ERROR_UNKNOWN"}, {Runtime, 0, "cudaSuccess"}, {Runtime, 2, "cudaErrorMemoryAllocation"},
+		{Runtime, 719, "cudaErrorLaunchFailure"}, {Driver, 12345, "CUresult 12345"}, {Runtime, -1, "cudaError_t -1"}, {"", 7, "error 7"},
+	} {
+		if got := ResultName(c.lib, c.code); got != c.want {
+			t.Errorf("%s %d is %q, want %q", c.lib, c.code, got, c.want)
+		}
+	}
+}
+
+// TestRowsAreFresh: a caller that changes its copy must not change the table.
+func TestRowsAreFresh(t *testing.T) {
+	Rows()[0].Name = "changed"
+	if slices.ContainsFunc(Rows(), func(r Row) bool { return r.Name == "changed" }) {
+		t.Error("Rows hands out the table itself")
+	}
+	if _, ok := Match("cuInit"); !ok {
+		t.Error("cuInit is gone")
+	}
+}
