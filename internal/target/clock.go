@@ -1,0 +1,36 @@
+package target
+
+import "golang.org/x/sys/unix"
+
+// nsPerTick is the unit of start times in /proc/PID/stat. USER_HZ is 100 on
+// x86-64 and arm64 whatever CONFIG_HZ is (include/asm-generic/param.h).
+const nsPerTick = 10_000_000
+
+// monotonic returns CLOCK_MONOTONIC in ns, the clock of bpf_ktime_get_ns.
+func monotonic() uint64 { return clockNow(unix.CLOCK_MONOTONIC) }
+
+func clockNow(id int32) uint64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(id, &ts) != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}
+
+// born turns a start time into CLOCK_MONOTONIC ns. Start times are in
+// CLOCK_BOOTTIME, which goes on while the machine sleeps. The answer is early
+// by up to 10 ms (a tick), and by the time that the machine has slept since the
+// process started: that part of the difference of the clocks cannot be told from
+// the part before. It is never later than the truth, and never negative.
+func born(ticks uint64) uint64 {
+	mono := monotonic()
+	asleep := clockNow(unix.CLOCK_BOOTTIME) - mono
+	// Two readings a microsecond apart are not sleep.
+	if asleep < 1_000_000 {
+		asleep = 0
+	}
+	if ticks > (1<<63)/nsPerTick || ticks*nsPerTick < asleep {
+		return 0
+	}
+	return ticks*nsPerTick - asleep
+}

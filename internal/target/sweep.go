@@ -1,0 +1,103 @@
+package target
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// sweep looks, once a second, for what no event has told: deaths without an exit
+// event, births that the ring had no room for, CPUs that came online; and keeps
+// the names of threads.
+func (w *Watcher) sweep() {
+	if w.maps.refresh() {
+		w.allMapped()
+	}
+	w.adoptLost()
+	for _, e := range w.table.list() {
+		if w.isGone(e) {
+			w.lateDead++
+			w.kernel.unwatch(e.p.ID())
+			w.bury(e, monotonic(), 0)
+			continue
+		}
+		w.fs.renewThreads(e)
+	}
+	w.table.expire(monotonic())
+}
+
+// isGone reports a death whose exit event did not come within a sweep.
+func (w *Watcher) isGone(e *entry) bool {
+	if e.p.Alive() || w.graspAgain(e) {
+		return false
+	}
+	e.missed++
+	return e.missed > 1
+}
+
+// graspAgain tries once more to hold a process that could not be held when it
+// was born, for want of a file descriptor.
+func (w *Watcher) graspAgain(e *entry) bool {
+	if e.p.pidfd != nil {
+		return false
+	}
+	pidfd, nspid := w.fs.grasp(e.p.ID())
+	e.change(func(p *Process) { p.pidfd, p.NSPID = pidfd, nspid })
+	return e.p.Alive()
+}
+
+// adoptLost finds the births that the kernel counted as lost. They are in its
+// map all the same, so that their own children are followed; only we do not know
+// them. Deaths that were lost are found by isGone.
+func (w *Watcher) adoptLost() {
+	now := w.kernel.losses()
+	if now == w.seen {
+		return
+	}
+	ids, err := w.kernel.watched()
+	if err != nil {
+		w.failed = err.Error()
+		return
+	}
+	w.seen = now
+	w.drainEvents() // births that are only on their way
+	for _, id := range ids {
+		if w.known(id) == nil && w.kernel.isWatched(id) {
+			w.adoptUntold(id)
+		}
+	}
+	w.addDescendants()
+	w.allMapped()
+}
+
+// adoptUntold takes in a process that only the kernel's map knows. Its parent
+// may be gone; then it counts as the child of nobody, of the oldest target.
+func (w *Watcher) adoptUntold(id ID) {
+	p, err := w.fs.describe(id.PID)
+	if err != nil {
+		return
+	}
+	if p.ID() != id {
+		_ = p.Close()
+		return
+	}
+	if parent := w.table.latest(p.Parent); parent != nil {
+		p.Root = parent.p.Root
+	} else {
+		p.Parent, p.Root = 0, w.table.oldestRoot()
+	}
+	w.adopt(p, p.Born)
+}
+
+func (t *table) oldestRoot() uint32 {
+	for _, p := range t.snapshot() {
+		if p.Root == p.PID {
+			return p.PID
+		}
+	}
+	return 0
+}
+
+func linkCount(path string) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	return uint64(st.Nlink), err
+}
