@@ -22,6 +22,7 @@ const (
 	CallDepth      Reason = "call_depth"
 	ThreadStorage  Reason = "thread_storage"
 	ReturnOnly     Reason = "return_only"
+	Malformed      Reason = "malformed"
 	Overwritten    Reason = "overwritten"
 	ArgumentFault  Reason = "argument_fault"
 	ProbeFailed    Reason = "probe_failed"
@@ -52,6 +53,7 @@ func Kinds() []Kind {
 	return []Kind{
 		{RingFull, Error, "events were dropped because a CPU's ring buffer was full", "raise --ring-mb, or probe fewer functions"},
 		{ProcessEvents, Error, "fork, exec or exit events were dropped", "restart the daemon if a process is missing from `inferscope targets`"},
+		{Malformed, Error, "records in a ring buffer were not events of this version", "restart the daemon, and report it with the kernel's version if it comes back"},
 		{CallDepth, Warning, "timed calls nested deeper than the probe's stack were not timed", ""},
 		{ThreadStorage, Warning, "the kernel had no memory to remember a call's start", ""},
 		{ReturnOnly, Info, "calls were already running when the probe was attached", ""},

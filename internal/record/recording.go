@@ -14,6 +14,10 @@ const SchemaVersion = 1
 
 // Recording is a bounded, immutable stretch of events plus the tables that name
 // things. Everything downstream of it is a pure function of it.
+//
+// It holds the events that overlap the window [Meta.From, Meta.To]: also calls
+// that began before the window and ended inside it, because their rest took time
+// there. Whoever counts calls counts those that began in the window.
 type Recording struct {
 	Meta   Meta
 	Events []event.Event // ordered by TS; events of equal TS keep the order in which they ended

@@ -1,0 +1,103 @@
+package ring
+
+import (
+	"fmt"
+	"math/bits"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a ring and of the budget for all of them, in bytes.
+const (
+	DefaultBytes = 64 << 20  // budget for all rings where Options names none
+	MinBytes     = 256 << 10 // smallest budget, and smallest ring
+	maxRing      = 4 << 20   // 58,254 events: 116 ms at 500,000 events/s
+	goodRing     = 1 << 20   // 14,563 events: 83 ms at 175,000 events/s, the most seen from one thread
+)
+
+// maxCPUs bounds what sysfs can make us allocate; Linux supports 8,192.
+const maxCPUs = 1 << 13
+
+// plan says how many rings of which size there are and which one each CPU uses.
+type plan struct {
+	rings  int
+	size   int64 // bytes, a power of two
+	ringOf []int // by possible CPU
+}
+
+// layout divides budget over the CPUs that are online. Where that leaves less than
+// goodRing for each, CPUs share: two busy CPUs on one ring pay 0.2 us more per
+// event (739 against 531 ns), but a ring that is too small loses events, and on a
+// machine with hundreds of CPUs few are busy with launches. CPUs that are possible
+// but offline share with the online ones.
+func layout(budget int64, possible int, online []int) (plan, error) {
+	if budget == 0 {
+		budget = DefaultBytes
+	}
+	if budget < MinBytes {
+		return plan{}, fmt.Errorf("ring buffers of %d bytes in all are too small: give at least %d KiB", budget, MinBytes>>10)
+	}
+	if len(online) == 0 || possible < 1 || possible > maxCPUs {
+		return plan{}, fmt.Errorf("cannot place ring buffers on %d possible and %d online CPUs", possible, len(online))
+	}
+	want := min(max(budget/int64(len(online)), goodRing), maxRing)
+	size := floorPow2(min(want, budget))
+	p := plan{size: size, rings: int(min(budget/size, int64(len(online))))}
+	p.ringOf = make([]int, possible)
+	for cpu := range p.ringOf {
+		p.ringOf[cpu] = cpu % p.rings
+	}
+	// Number the online CPUs on their own, so that a gap in their numbers leaves
+	// no ring unused while two of them share another.
+	for i, cpu := range online {
+		if cpu < possible {
+			p.ringOf[cpu] = i % p.rings
+		}
+	}
+	return p, nil
+}
+
+func floorPow2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
+
+// onlineCPUs returns the numbers of the CPUs that are online now.
+func onlineCPUs() ([]int, error) {
+	const path = "/sys/devices/system/cpu/online"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("find the online CPUs: %w", err)
+	}
+	cpus, err := parseCPUs(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("find the online CPUs in %s: %w", path, err)
+	}
+	return cpus, nil
+}
+
+// parseCPUs reads the kernel's list format: "0-3,8,10-11".
+func parseCPUs(list string) ([]int, error) {
+	var cpus []int
+	for part := range strings.SplitSeq(list, ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		first, err := strconv.ParseUint(lo, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("bad CPU list %q: %w", list, err)
+		}
+		last := first
+		if isRange {
+			if last, err = strconv.ParseUint(hi, 10, 16); err != nil {
+				return nil, fmt.Errorf("bad CPU list %q: %w", list, err)
+			}
+		}
+		if last < first || last >= maxCPUs {
+			return nil, fmt.Errorf("bad CPU list %q: range %q", list, part)
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, int(cpu))
+		}
+		if len(cpus) > maxCPUs {
+			return nil, fmt.Errorf("bad CPU list: names more than %d CPUs", maxCPUs)
+		}
+	}
+	return cpus, nil
+}
