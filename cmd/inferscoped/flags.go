@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/metrics"
+	"github.com/inferscope/inferscope/internal/probe"
+)
+
+// Bounds of what can be asked for.
+const (
+	maxTargets = 64      // each is a series of its own in metrics
+	maxPID     = 1 << 22 // PID_MAX_LIMIT of 64-bit kernels
+	maxRingMB  = 4096
+	minKeep    = time.Second
+	maxKeep    = 24 * time.Hour
+)
+
+// flags are the command line as it was typed.
+type flags struct {
+	pids           []int
+	socket         string
+	traceSizeMB    string
+	keep           time.Duration
+	ringMB         int
+	metricsAddr    string
+	logLevel       string
+	logFormat      string
+	probeMode      string
+	allCalls       bool
+	exitWithTarget bool
+}
+
+func (f *flags) register(set *pflag.FlagSet, environ []string) {
+	socket := api.DefaultSocket
+	if v, ok := config.Environment(environ).Get(api.SocketEnv); ok && v != "" {
+		socket = v
+	}
+	set.SortFlags = false
+	set.IntSliceVar(&f.pids, "pid", nil, "process to watch, with its children; can be repeated")
+	set.StringVar(&f.socket, "socket", socket, "unix socket to serve, also "+api.SocketEnv)
+	set.StringVar(&f.traceSizeMB, "trace-size-mb", "100", "memory for recorded events in MB; the oldest make room")
+	set.DurationVar(&f.keep, "keep", time.Minute, "how long events are kept, within that memory")
+	set.IntVar(&f.ringMB, "ring-mb", 0, "kernel memory for all ring buffers together in MiB; 0 chooses")
+	set.StringVar(&f.metricsAddr, "metrics-addr", "", "serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default")
+	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	set.StringVar(&f.logFormat, "log-format", "console", "console or json, to standard error")
+	set.StringVar(&f.probeMode, "probe-mode", "auto", "how probes are attached: auto, session, multi or perf")
+	set.BoolVar(&f.allCalls, "all-calls", false, "probe also cheap calls that frameworks make very often")
+	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
+}
+
+// settings takes flags over the environment over defaults.
+func (f *flags) settings(cmd *cobra.Command, environ []string) (config.Settings, error) {
+	typed := map[string]string{}
+	if cmd.Flags().Changed("trace-size-mb") {
+		typed["trace_size_mb"] = f.traceSizeMB
+	}
+	if cmd.Flags().Changed("log-level") {
+		typed["log_level"] = f.logLevel
+	}
+	return config.Load(config.ForDaemon, config.Values{Where: config.Flag, ByKey: typed}, config.Environment(environ))
+}
+
+// config checks the flags and makes of them what the daemon needs.
+func (f *flags) config(s config.Settings) (daemon.Config, error) {
+	var cfg daemon.Config
+	if err := f.check(); err != nil {
+		return cfg, err
+	}
+	if f.metricsAddr != "" {
+		addr, err := metrics.Address(f.metricsAddr)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.MetricsAddr = addr
+	}
+	slices.Sort(f.pids)
+	cfg.Options = daemon.Options{PIDs: slices.Compact(f.pids), Keep: f.keep, ExitWithTarget: f.exitWithTarget}
+	cfg.Socket = f.socket
+	cfg.TraceBytes = int64(s.TraceSizeMB) * 1_000_000
+	cfg.RingBytes = int64(f.ringMB) << 20
+	cfg.Limits = api.DefaultLimits()
+	return cfg, nil
+}
+
+func (f *flags) check() error {
+	bad := func(hint, format string, args ...any) error {
+		return fault.New(fault.Usage, hint, fmt.Errorf(format, args...))
+	}
+	if len(f.pids) == 0 {
+		return fault.New(fault.Usage, "name one with --pid; `nvidia-smi` or `inferscope targets` lists candidates", errNoTarget)
+	}
+	if len(f.pids) > maxTargets {
+		return bad("start another daemon with another --socket", "--pid: at most %d, not %d", maxTargets, len(f.pids))
+	}
+	for _, pid := range f.pids {
+		if pid < 1 || pid > maxPID {
+			return bad("a pid is 1 to 4194304", "--pid: %d is not a process id", pid)
+		}
+	}
+	if f.keep < minKeep || f.keep > maxKeep {
+		return bad("choose 1s to 24h", "--keep: %s is out of range", f.keep)
+	}
+	if f.ringMB < 0 || f.ringMB > maxRingMB {
+		return bad("choose 1 to 4096, or 0 for the default", "--ring-mb: %d is out of range", f.ringMB)
+	}
+	if !slices.Contains([]string{"console", "json"}, f.logFormat) {
+		return bad("choose console or json", "--log-format: %q is not known", f.logFormat)
+	}
+	if f.probeMode != "auto" && !slices.Contains([]probe.Mode{probe.Session, probe.Multi, probe.Perf}, probe.Mode(f.probeMode)) {
+		return bad("choose auto, session, multi or perf", "--probe-mode: %q is not known", f.probeMode)
+	}
+	return nil
+}
+
+// mode returns how probes are to be attached; "" means the best that works.
+func (f *flags) mode() probe.Mode {
+	if f.probeMode == "auto" {
+		return ""
+	}
+	return probe.Mode(f.probeMode)
+}

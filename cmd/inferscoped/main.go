@@ -1,0 +1,107 @@
+// Command inferscoped watches running CUDA processes from outside and keeps a
+// recording of the last seconds, which inferscope fetches and reports on.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks to stop; from then on the second one kills, which does no harm either.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, process{
+		args: os.Args[1:], environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr,
+	}))
+}
+
+// process is what the operating system gives a program.
+type process struct {
+	args           []string
+	environ        []string
+	stdout, stderr io.Writer
+}
+
+// run is the whole program; it returns the exit code.
+func run(ctx context.Context, p process) int {
+	cmd := command(p)
+	cmd.SetArgs(p.args)
+	cmd.SetOut(p.stdout)
+	cmd.SetErr(p.stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return int(fault.OK)
+	}
+	fmt.Fprintf(p.stderr, "inferscoped: %v\n", err)
+	if hint := fault.HintOf(err); hint != "" {
+		fmt.Fprintln(p.stderr, hint)
+	}
+	return int(fault.CodeOf(err))
+}
+
+const longHelp = `inferscoped watches running CUDA processes from outside with eBPF, keeps what they
+did in the last seconds in memory, and hands it out over a unix socket:
+
+    sudo inferscoped --pid 1234
+    inferscope report --pid 1234
+
+It needs Linux 5.15 or newer with BTF, and root or the capabilities CAP_BPF,
+CAP_PERFMON and CAP_SYS_PTRACE (kernels before 6.6 also CAP_SYS_ADMIN). The
+watched processes are never stopped, changed or restarted; when the daemon ends,
+however it ends, the kernel takes all probes off.
+
+Settings are taken from flags, then from the environment, then from defaults:
+INFERSCOPE_ENABLED, INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB,
+INFERSCOPE_CUDA_VERSION, INFERSCOPE_SINGLE_GPU, and INFERSCOPE_SOCKET.
+
+Exit codes: 0 stopped as asked; 1 other errors; 2 flags or settings are off; 3 no
+such process; 4 a permission is missing; 5 the kernel lacks something; 7 another
+daemon serves the socket.`
+
+func command(p process) *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:           "inferscoped --pid PID [--pid PID ...]",
+		Short:         "Watch running CUDA processes from outside",
+		Long:          longHelp,
+		Version:       versionLine(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fault.New(fault.Usage, "name processes with --pid; see --help", fmt.Errorf("%q is not understood", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return start(cmd, p, &f) },
+	}
+	cmd.SetVersionTemplate("{{.Version}}\n")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fault.New(fault.Usage, "see inferscoped --help", err)
+	})
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	f.register(cmd.Flags(), p.environ)
+	return cmd
+}
+
+func versionLine() string {
+	v := version.Get()
+	line := "inferscoped " + v.Version
+	if v.Revision != "" {
+		line += " (" + v.Revision + ")"
+	}
+	return line + " " + v.Go + " " + v.Platform
+}
+
+var errNoTarget = errors.New("no process to watch")

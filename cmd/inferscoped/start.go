@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/version"
+)
+
+// start runs the daemon that the flags ask for.
+func start(cmd *cobra.Command, p process, f *flags) error {
+	settings, err := f.settings(cmd, p.environ)
+	if err != nil {
+		return err
+	}
+	notify, _ := config.Environment(p.environ).Get("NOTIFY_SOCKET")
+	if !settings.Enabled {
+		fmt.Fprintln(p.stderr, "inferscoped: switched off by INFERSCOPE_ENABLED=0: nothing is watched. Unset it to watch.")
+		return daemon.Notify(notify, "READY=1\nSTATUS=switched off by INFERSCOPE_ENABLED=0")
+	}
+	cfg, err := f.config(settings)
+	if err != nil {
+		return err
+	}
+	logger, err := newLogger(p.stderr, settings.LogLevel, f.logFormat)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logger.Sync() }() // fails on terminals, where nothing is buffered anyway
+	for _, w := range config.Environment(p.environ).Warnings() {
+		logger.Warn(w)
+	}
+	if settings.SingleGPU || settings.CUDAVersion != "" {
+		logger.Warn("INFERSCOPE_SINGLE_GPU and INFERSCOPE_CUDA_VERSION are not heeded yet by this version", zap.String("version", version.String()))
+	}
+	cfg.NotifySocket = notify
+	connect(&cfg, f, logger)
+	return daemon.Run(cmd.Context(), cfg, logger)
+}
+
+// newLogger writes to w, a line an entry.
+func newLogger(w io.Writer, level, format string) (*zap.Logger, error) {
+	lv, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return nil, fault.New(fault.Usage, "choose debug, info, warn or error", err)
+	}
+	ec := zap.NewProductionEncoderConfig()
+	ec.EncodeTime = zapcore.ISO8601TimeEncoder
+	ec.EncodeDuration = zapcore.StringDurationEncoder
+	ec.EncodeLevel = zapcore.LowercaseLevelEncoder
+	encoder := zapcore.NewConsoleEncoder(ec)
+	if format == "json" {
+		encoder = zapcore.NewJSONEncoder(ec)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), lv)), nil
+}

@@ -1,0 +1,119 @@
+// Package api is the way between the privileged daemon and whoever asks it:
+// HTTP/1.1 with JSON over a unix socket, credentials checked by the kernel.
+//
+//	GET /v1/version                  Version; anybody may ask
+//	GET /v1/status                   Status, cut down to what the caller may see
+//	GET /v1/targets                  []Target, likewise
+//	GET /v1/recording?pid=N          everything that is kept of target N, as record.WriteStream writes it
+//	GET /v1/recording?pid=N&last=30s the last 30 s of it
+//	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
+//
+// Durations are written as Go writes them ("30s", "1m30s", "250ms"). An error is an
+// ErrorBody with a fitting HTTP status. Root and the daemon's own user see every
+// target; the owner of a target (its real uid) sees that target; anybody else is
+// refused. A version of the interface is the first element of the path: within
+// one, fields are only ever added.
+package api
+
+import (
+	"time"
+
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/version"
+)
+
+// DefaultSocket is where daemon and client meet unless they are told otherwise.
+const DefaultSocket = "/run/inferscope/inferscoped.sock"
+
+// SocketEnv is the environment variable that names another socket.
+const SocketEnv = "INFERSCOPE_SOCKET"
+
+// RecordingType is the content type of a recording.
+const RecordingType = "application/vnd.inferscope.recording"
+
+// Level is the version of this interface: the 1 of /v1.
+const Level = 1
+
+// The paths of the interface.
+const (
+	PathVersion   = "/v1/version"
+	PathStatus    = "/v1/status"
+	PathTargets   = "/v1/targets"
+	PathRecording = "/v1/recording"
+)
+
+// Version is the answer to PathVersion.
+type Version struct {
+	API    int `json:"api"`    // Level
+	Schema int `json:"schema"` // record.SchemaVersion
+	version.Info
+}
+
+// Status is the answer to PathStatus.
+type Status struct {
+	Version   string           `json:"version"`
+	PID       int              `json:"pid"`            // of the daemon
+	Uptime    float64          `json:"uptime_seconds"` //
+	Targets   []Target         `json:"targets"`
+	Sources   []record.Source  `json:"sources"`
+	Libraries []record.Library `json:"libraries"`
+	Rings     Rings            `json:"rings"`
+	Recorder  Recorder         `json:"recorder"`
+	Self      Self             `json:"self"`
+	Losses    []loss.Loss      `json:"losses"` // since the start of the daemon, from everywhere
+}
+
+// TargetState says what the daemon does about a target.
+type TargetState string
+
+// The states of a target.
+const (
+	Watching TargetState = "watching" // its CUDA calls are recorded
+	Waiting  TargetState = "waiting"  // it runs, but no CUDA library of it is probed: Target.Detail says why
+	Exited   TargetState = "exited"   // it and all its children are gone; what was recorded is still served
+)
+
+// Target is a process that was asked for, with its children.
+type Target struct {
+	PID       uint32           `json:"pid"`
+	NSPID     uint32           `json:"ns_pid,omitempty"` // in its own pid namespace, where that differs
+	UID       uint32           `json:"uid"`              // real user id of its owner
+	Comm      string           `json:"comm"`
+	Cmdline   string           `json:"cmdline"`
+	State     TargetState      `json:"state"`
+	Detail    string           `json:"detail,omitempty"`
+	Watched   float64          `json:"watched_seconds"` // since it is followed; until its end, where it ended
+	Processes []record.Process `json:"processes"`       // itself and its children, the living and the dead
+}
+
+// Rings is the state of the kernel's ring buffers.
+type Rings struct {
+	Bytes  int64       `json:"bytes"`  // of kernel memory
+	Events uint64      `json:"events"` // taken out of them so far
+	Losses []loss.Loss `json:"losses"`
+}
+
+// Recorder is the state of the daemon's memory of the last seconds.
+type Recorder struct {
+	Budget      int64   `json:"budget_bytes"`
+	Used        int64   `json:"used_bytes"`
+	Keep        float64 `json:"keep_seconds"`
+	Events      uint64  `json:"events"`      // kept now
+	Overwritten uint64  `json:"overwritten"` // events that made room for newer ones
+	Since       uint64  `json:"since_ns"`    // CLOCK_MONOTONIC from which on it is complete
+	Reach       float64 `json:"reach_seconds"`
+}
+
+// Self is what the daemon costs.
+type Self struct {
+	CPU float64 `json:"cpu_seconds"` // user and system
+	RSS int64   `json:"rss_bytes"`
+}
+
+// Window says which stretch of time a recording is about: For > 0 means from now
+// on for so long, else Last > 0 means so far back from now, else everything kept.
+type Window struct {
+	Last time.Duration
+	For  time.Duration
+}

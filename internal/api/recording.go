@@ -1,0 +1,208 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// recording answers PathRecording.
+func (s *Server) recording(w http.ResponseWriter, r *http.Request, p peer) error {
+	pid, win, err := parseRecording(r.URL.Query(), s.backend.Keep())
+	if err != nil {
+		return err
+	}
+	if err := s.mayRecord(p, pid); err != nil {
+		return err
+	}
+	from, err := s.await(r.Context(), pid, win.For)
+	if err != nil {
+		return err
+	}
+	leave, err := s.slots.enter(r.Context(), p, s.own)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	rec, err := s.backend.Record(r.Context(), pid, win.Last, from)
+	if err != nil {
+		return err
+	}
+	defer rec.Release()
+	s.send(w, r, rec)
+	return nil
+}
+
+// send writes a recording within the time that a reader has. Its status is out
+// before anything can fail; what is cut off lacks its end frame, which tells the reader.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, rec Recording) {
+	setDeadline(w, s.limits.Send)
+	w.Header().Set("Content-Type", RecordingType)
+	if err := record.WriteStream(w, rec.Meta(), rec.Events()); err != nil && r.Context().Err() == nil {
+		s.http.ErrorLog.Printf("a recording was cut off: %v", err)
+	}
+}
+
+// mayRecord says whether p may see target pid. Users who own nothing here learn nothing of what is watched.
+func (s *Server) mayRecord(p peer, pid uint32) error {
+	if err := s.knows(p); err != nil {
+		return err
+	}
+	target, watched := s.backend.Lookup(pid)
+	if !watched {
+		return fault.New(fault.NoProcess, fmt.Sprintf("watch it with: sudo inferscoped --pid %d; `inferscope targets` lists what is watched", pid),
+			fmt.Errorf("pid %d is not a target of this daemon", pid))
+	}
+	if !p.privileged(s.own) && target.UID != p.uid {
+		return fault.New(fault.Permission, "ask as root (sudo), or as its owner",
+			fmt.Errorf("pid %d belongs to user %d, not to %s", pid, target.UID, p))
+	}
+	return nil
+}
+
+func parseRecording(q url.Values, keep time.Duration) (uint32, Window, error) {
+	var win Window
+	pid, err := strconv.ParseUint(q.Get("pid"), 10, 31)
+	if err != nil || pid == 0 {
+		return 0, win, usage("say which target: ?pid=1234", "pid=%q is not a process id", clip(q.Get("pid")))
+	}
+	if q.Has("last") && q.Has("for") {
+		return 0, win, usage("leave one of them out", "last and for cannot be asked together")
+	}
+	if win.Last, err = parseDuration(q, "last"); err != nil {
+		return 0, win, err
+	}
+	if win.For, err = parseDuration(q, "for"); err != nil {
+		return 0, win, err
+	}
+	if win.For > keep {
+		return 0, win, usage(fmt.Sprintf("ask for at most %s, or start the daemon with --keep %s", keep, win.For),
+			"%s is longer than the %s that this daemon keeps", win.For, keep)
+	}
+	return uint32(pid), win, nil
+}
+
+func parseDuration(q url.Values, name string) (time.Duration, error) {
+	if !q.Has(name) {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(q.Get(name))
+	if err != nil || d <= 0 {
+		return 0, usage("write it like 30s or 1m30s", "%s=%q is not a duration above 0", name, clip(q.Get(name)))
+	}
+	return d, nil
+}
+
+func usage(hint, format string, args ...any) error {
+	return fault.New(fault.Usage, hint, fmt.Errorf(format, args...))
+}
+
+// lookPeriod is how often a request that waits looks whether its target is gone.
+const lookPeriod = 250 * time.Millisecond
+
+// await returns the time (ns) at which a window of d that begins now began, once
+// it has passed: at once for d = 0, and early, so that what was recorded is
+// answered, when the target or the daemon ends.
+func (s *Server) await(ctx context.Context, pid uint32, d time.Duration) (uint64, error) {
+	if d == 0 {
+		return 0, nil
+	}
+	if s.exited(pid) {
+		return 0, fault.New(fault.NoProcess, "ask for what was recorded of it with --last, or leave the window out",
+			fmt.Errorf("pid %d has exited: nothing of it can be recorded from now on", pid))
+	}
+	from := s.backend.Now()
+	passed, look := time.NewTimer(d), time.NewTicker(lookPeriod)
+	defer passed.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-passed.C:
+			return from, nil
+		case <-s.stopping.Done():
+			return from, nil
+		case <-look.C:
+			if s.exited(pid) {
+				return from, nil
+			}
+		case <-ctx.Done():
+			return 0, fmt.Errorf("waiting for the window to pass: %w", ctx.Err())
+		}
+	}
+}
+
+func (s *Server) exited(pid uint32) bool {
+	target, watched := s.backend.Lookup(pid)
+	return !watched || target.Exited
+}
+
+// slots bounds how many recordings are sent at a time: each pins the memory of
+// what it sends, while the recorder goes on in other memory.
+type slots struct {
+	all   chan struct{}
+	queue time.Duration
+	each  int // per unprivileged user
+
+	mu    sync.Mutex
+	byUID map[uint32]int
+}
+
+func newSlots(l Limits) *slots {
+	return &slots{all: make(chan struct{}, l.Recordings), queue: l.Queue, each: l.RecordingsPerUser, byUID: map[uint32]int{}}
+}
+
+// enter waits for a turn; leave must be called once if there is no error.
+func (s *slots) enter(ctx context.Context, p peer, own uint32) (leave func(), err error) {
+	if !p.privileged(own) {
+		if !s.count(p.uid) {
+			return nil, tooMany(fmt.Sprintf("%s already receives %d recordings", p, s.each))
+		}
+		defer func() {
+			if err != nil {
+				s.uncount(p.uid)
+			}
+		}()
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.queue)
+	defer cancel()
+	select {
+	case s.all <- struct{}{}:
+	case <-ctx.Done():
+		return nil, tooMany(fmt.Sprintf("it already sends %d recordings", cap(s.all)))
+	}
+	return func() {
+		<-s.all
+		if !p.privileged(own) {
+			s.uncount(p.uid)
+		}
+	}, nil
+}
+
+func tooMany(why string) error {
+	return fault.New(fault.General, "ask again in a few seconds", fmt.Errorf("%w: %s", ErrBusy, why))
+}
+
+func (s *slots) count(uid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byUID[uid] >= s.each {
+		return false
+	}
+	s.byUID[uid]++
+	return true
+}
+
+func (s *slots) uncount(uid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byUID[uid]--; s.byUID[uid] == 0 {
+		delete(s.byUID, uid)
+	}
+}

@@ -1,0 +1,302 @@
+// Package calls is the source of CUDA API calls: it finds the CUDA libraries that
+// a target has mapped, chooses what to probe in them from the table of package
+// cuda and where from package probe, and keeps the probes on until the process is
+// gone. Its events come out of the rings that the programs write into.
+package calls
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Name is what the source is called in status and reports.
+const Name = "cuda calls"
+
+// maxLibraries bounds how many copies of CUDA libraries are probed in one
+// process. Two or three are common (torch's and torchvision's libcudart).
+const maxLibraries = 32
+
+// Options are the settings of New.
+type Options struct {
+	Mode     probe.Mode // forces a way to attach; "" takes the best that works
+	AllCalls bool       // probe also what is asked very often and says nothing (cuda.Row.Hot)
+}
+
+// Source probes CUDA libraries. It implements daemon.Source and daemon.Tables.
+type Source struct {
+	opts     Options
+	attacher *probe.Attacher
+	names    names // of functions; guarded by mu
+	files    files // used by Follow and Forget only
+
+	mu    sync.Mutex
+	procs map[target.ID]*process
+}
+
+// New loads the programs so that they write into rings. The error says which
+// capability or kernel feature is missing for each way to attach.
+func New(rings *ring.Rings, opts Options) (*Source, error) {
+	attacher, err := probe.NewAttacher(probe.Options{Mode: opts.Mode, Maps: rings.Maps()})
+	if err != nil {
+		return nil, fmt.Errorf("load the programs for CUDA calls: %w", err)
+	}
+	return &Source{opts: opts, attacher: attacher, procs: map[target.ID]*process{}}, nil
+}
+
+// Name returns what the source is called in status and reports.
+func (s *Source) Name() string { return Name }
+
+// Follow probes every CUDA library that p has mapped and that is not probed yet.
+// Probes stay on a file that p has unmapped: they cost nothing there, and are
+// already in place when the same file is mapped again after an exec.
+func (s *Source) Follow(p *target.Process) error {
+	noticed := monotonic()
+	mappings, err := target.Libraries(p, candidate)
+	if err != nil {
+		return fmt.Errorf("list the libraries of pid %d: %w", p.PID, err)
+	}
+	fresh := s.unknown(p, mappings)
+	if len(fresh) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, l := range s.open(p, fresh, noticed) {
+		if err := s.attach(p, l); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// candidate says whether a file of this name may be a CUDA library. What it is
+// decides its content (cuda.Identify); libcudnn and libcublas do not get so far.
+func candidate(base string) bool {
+	return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-") || strings.HasPrefix(base, "libcudart")
+}
+
+// unknown returns the mappings of files that p has not had before, one of each file.
+func (s *Source) unknown(p *target.Process, mappings []target.Mapping) []target.Mapping {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.procs[p.ID()]
+	seen := map[fileID]bool{}
+	var fresh []target.Mapping
+	for _, m := range mappings {
+		id := idOf(m)
+		if seen[id] || (known != nil && known.has(id)) {
+			continue
+		}
+		seen[id] = true
+		fresh = append(fresh, m)
+	}
+	return fresh
+}
+
+// open reads the libraries of mappings, the driver first: whether it can be probed
+// decides what of the runtime is.
+func (s *Source) open(p *target.Process, mappings []target.Mapping, noticed uint64) []*library {
+	var drivers, others []*library
+	for _, m := range mappings {
+		l := s.files.library(p, m)
+		l.row.Mapped = noticed
+		if l.identity.Kind == cuda.Driver {
+			drivers = append(drivers, l)
+		} else {
+			others = append(others, l)
+		}
+	}
+	return append(drivers, others...)
+}
+
+// attach probes one library, and notes it whether that worked or not: a library
+// that was refused is not tried again at every change.
+func (s *Source) attach(p *target.Process, l *library) error {
+	defer l.close()
+	err := l.err
+	if err == nil && l.identity.Kind != "" {
+		err = s.probe(p, l)
+	}
+	if errors.Is(err, probe.ErrNoProcess) {
+		return nil // it is gone: Forget follows
+	}
+	if err != nil {
+		l.row.Error = err.Error()
+		err = fmt.Errorf("%s in pid %d is not probed: %w", l.row.Path, p.PID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.procs[p.ID()]
+	if known == nil {
+		known = &process{pid: p.PID}
+		s.procs[p.ID()] = known
+	}
+	if len(known.libraries) >= maxLibraries {
+		return errors.Join(err, l.detach(), fmt.Errorf("pid %d maps more than %d CUDA libraries: %s is not probed", p.PID, maxLibraries, l.row.Path))
+	}
+	known.libraries = append(known.libraries, l)
+	return err
+}
+
+// probe puts the probes on.
+func (s *Source) probe(p *target.Process, l *library) error {
+	options := cuda.Options{Hot: s.opts.AllCalls, Shadowed: l.identity.Kind == cuda.Runtime && s.driverRefused(p)}
+	selection, err := cuda.Plan(l.identity, l.exports(), options)
+	if err != nil {
+		return err
+	}
+	sites, err := s.sites(l, selection)
+	if err != nil {
+		return err
+	}
+	if len(sites) == 0 {
+		return errors.New("it exports no function that is known")
+	}
+	if l.attachment, err = s.attacher.Attach(l.file, p.PID, sites); err != nil {
+		return err
+	}
+	l.row.Mode = string(l.attachment.Mode())
+	l.row.Points = len(sites) - len(l.attachment.Failed())
+	l.row.Probed = monotonic()
+	return nil
+}
+
+// driverRefused says whether p has a driver library that could not be probed, so
+// that launches must be seen at the runtime.
+func (s *Source) driverRefused(p *target.Process) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.procs[p.ID()]
+	if known == nil {
+		return false
+	}
+	for _, l := range known.libraries {
+		if l.identity.Kind == cuda.Driver && l.attachment != nil {
+			return false
+		}
+	}
+	for _, l := range known.libraries {
+		if l.identity.Kind == cuda.Driver || l.err != nil && strings.HasPrefix(l.base(), "libcuda.") {
+			return true
+		}
+	}
+	return false
+}
+
+// sites chooses the probe point of each function of the selection.
+func (s *Source) sites(l *library, selection cuda.Selection) ([]probe.Site, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.row.Found = selection.Found
+	sites := make([]probe.Site, 0, len(selection.Points))
+	for i := range selection.Points {
+		point := &selection.Points[i]
+		index, err := s.names.index(point.Function())
+		if err != nil {
+			return nil, err
+		}
+		fn := l.functions[point.Addr]
+		at := probe.Choose(fn.Code, fn.Addr, l.machine)
+		if at.Cheap {
+			l.row.Cheap++
+		}
+		sites = append(sites, probe.Site{Offset: fn.Offset + at.Offset, Cookie: point.Row.Cookie(index), Timed: point.Row.Timed})
+	}
+	return sites, nil
+}
+
+// Forget takes the probes off p, which is gone.
+func (s *Source) Forget(p *target.Process) {
+	s.mu.Lock()
+	known := s.procs[p.ID()]
+	delete(s.procs, p.ID())
+	s.mu.Unlock()
+	if known != nil {
+		// Nothing can be done about a link that does not close; the kernel frees
+		// what belongs to a dead process when this one ends.
+		_ = known.detach()
+	}
+}
+
+// Close takes every probe off and frees the programs.
+func (s *Source) Close() error {
+	s.mu.Lock()
+	procs := s.procs
+	s.procs = map[target.ID]*process{}
+	s.mu.Unlock()
+	var errs []error
+	for _, p := range procs {
+		errs = append(errs, p.detach())
+	}
+	return errors.Join(append(errs, s.attacher.Close())...)
+}
+
+// monotonic returns CLOCK_MONOTONIC in ns, the clock of events.
+func monotonic() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
+	return uint64(now.Nano())
+}
+
+// Losses returns what keeps calls from being seen, by process and library.
+func (s *Source) Losses() []loss.Loss {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []loss.Loss
+	for _, p := range s.procs {
+		for _, l := range p.libraries {
+			out = append(out, l.losses(p.pid)...)
+		}
+	}
+	return out
+}
+
+// Libraries returns the CUDA libraries of the processes that are followed.
+func (s *Source) Libraries() []record.Library {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []record.Library
+	for _, p := range s.procs {
+		for _, l := range p.libraries {
+			if l.identity.Kind != "" || l.err != nil {
+				out = append(out, l.row)
+			}
+		}
+	}
+	return out
+}
+
+// Functions returns the table that event.Func indexes. It only grows.
+func (s *Source) Functions() []record.Function {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names.table()
+}
+
+// State says whether any library is probed, and what keeps better ways from working.
+func (s *Source) State() record.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := record.Source{Name: Name, State: "waiting", Detail: "no CUDA library is mapped yet"}
+	for _, p := range s.procs {
+		for _, l := range p.libraries {
+			if l.attachment != nil {
+				state.State, state.Detail = "running", fmt.Sprintf("probes attached by %s", s.attacher.Mode())
+			}
+		}
+	}
+	if rejected := s.attacher.Rejected(); len(rejected) > 0 && s.attacher.Mode() == probe.Perf {
+		state.Detail += fmt.Sprintf(" (%v)", rejected[len(rejected)-1])
+	}
+	return state
+}

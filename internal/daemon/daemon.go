@@ -1,0 +1,179 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// Options are the settings of a Daemon.
+type Options struct {
+	PIDs           []int         // the targets
+	Keep           time.Duration // how far back recordings reach
+	ExitWithTarget bool          // Run ends when all targets and their children are gone
+}
+
+// Parts are what a Daemon is made of. It owns them: Run closes those that have a Close.
+type Parts struct {
+	Log      *zap.Logger
+	Clock    Clock
+	Watcher  Watcher
+	Rings    Rings
+	Recorder *record.Recorder
+	Sources  []Source
+	Counter  Counter // may be nil
+}
+
+// Close closes every part that is there, for a daemon that never ran.
+func (p *Parts) Close() error { return errors.Join(p.closeSources(), p.closeRest()) }
+
+func (p *Parts) closeSources() error {
+	var errs []error
+	for _, s := range p.Sources {
+		if err := s.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("taking the probes of %s off: %w", s.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Parts) closeRest() error {
+	var errs []error
+	if p.Watcher != nil {
+		errs = append(errs, p.Watcher.Close())
+	}
+	if p.Rings != nil {
+		errs = append(errs, p.Rings.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Daemon follows targets and hands out recordings of them. It implements api.Backend.
+type Daemon struct {
+	opts     Options
+	parts    Parts
+	log      *zap.Logger
+	clock    Clock
+	watcher  Watcher
+	rings    Rings
+	recorder *record.Recorder
+	sources  []Source
+	tables   Tables
+	host     record.Host
+	started  uint64
+
+	history  *lossHistory
+	drainer  *drainer
+	follower *follower
+}
+
+// New puts a daemon together; it does nothing before Run. It is an error if two
+// sources have tables.
+func New(opts Options, p Parts) (*Daemon, error) {
+	if p.Counter == nil {
+		p.Counter = noCounter{}
+	}
+	d := &Daemon{
+		opts: opts, parts: p, log: p.Log, clock: p.Clock, watcher: p.Watcher, rings: p.Rings,
+		recorder: p.Recorder, sources: p.Sources, host: host(), started: p.Clock(),
+	}
+	for _, s := range p.Sources {
+		t, ok := s.(Tables)
+		if !ok {
+			continue
+		}
+		if d.tables != nil {
+			return nil, fmt.Errorf("source %s: another source already names functions", s.Name())
+		}
+		d.tables = t
+	}
+	d.history = newLossHistory(d.readLosses)
+	d.drainer = newDrainer(p.Rings, p.Recorder, p.Counter, d.history, p.Clock)
+	d.follower = newFollower(p.Log, p.Watcher, p.Sources, d.tables, p.Counter, p.Clock)
+	return d, nil
+}
+
+// Hooks are called by Run, once each at most.
+type Hooks struct {
+	Ready    func() // every process that was there is followed
+	Stopping func() // the end begins; everything still works until it returns
+}
+
+// Run follows the targets until ctx is done, or, with ExitWithTarget, until they
+// are gone. When it returns, all probes are off and every part is closed. An
+// error means that a target could not be followed at all (fault.NoProcess,
+// fault.Permission), or that something could not be closed.
+func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	following, stopFollowing := context.WithCancel(background)
+	defer stopFollowing()
+	go d.drainer.run(background)
+	go d.follower.run(following)
+	err := d.follower.add(d.opts.PIDs)
+	if err == nil {
+		d.wait(ctx, hooks.Ready)
+	}
+	hooks.Stopping()
+	// Nothing may be attached once the sources are closed, and what the last
+	// probes saw is drained after they are off.
+	stopFollowing()
+	<-d.follower.done
+	err = errors.Join(err, d.parts.closeSources())
+	stop()
+	<-d.drainer.done
+	return errors.Join(err, d.parts.closeRest())
+}
+
+// wait returns when it is time to stop.
+func (d *Daemon) wait(ctx context.Context, ready func()) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-d.follower.ready:
+		ready()
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-d.follower.gone:
+	}
+	if d.opts.ExitWithTarget {
+		d.log.Info("all targets are gone: stopping")
+		return
+	}
+	d.log.Info("all targets are gone; what was recorded is still served until this daemon is stopped")
+	<-ctx.Done()
+}
+
+// Lookup returns who owns target pid, and whether it is gone.
+func (d *Daemon) Lookup(pid uint32) (api.Owned, bool) { return d.follower.lookup(pid) }
+
+// Owns says whether uid owns any target.
+func (d *Daemon) Owns(uid uint32) bool { return d.follower.owns(uid) }
+
+// Keep returns how far back recordings reach at most.
+func (d *Daemon) Keep() time.Duration { return d.opts.Keep }
+
+// Now returns the time that events carry, in ns.
+func (d *Daemon) Now() uint64 { return d.clock() }
+
+// Events returns how many events were taken out of the rings.
+func (d *Daemon) Events() uint64 { return d.drainer.events.Load() }
+
+func host() record.Host {
+	h := record.Host{Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil {
+		h.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return h
+}

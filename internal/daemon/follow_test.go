@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+func newContext() (context.Context, context.CancelFunc) {
+	return context.WithCancel(context.Background())
+}
+
+func (s *fakeSource) sawFollow(pid uint32) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, p := range s.followed {
+		if p == pid {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *fakeSource) sawForget(pid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.forgotten, pid)
+}
+
+func TestReadyWhenEveryPresentProcessIsFollowed(t *testing.T) {
+	w := newWorld(t)
+	w.start(Options{}, process(10, 0, second), process(11, 10, 2*second), process(20, 0, 3*second))
+	for _, pid := range []uint32{10, 11, 20} {
+		if w.source.sawFollow(pid) != 1 || w.other.sawFollow(pid) != 1 {
+			t.Errorf("ready before every source followed %d once", pid)
+		}
+	}
+}
+
+func TestChangesReachEverySource(t *testing.T) {
+	w := newWorld(t)
+	w.start(Options{}, process(10, 0, second))
+	child := process(11, 10, 1001*second)
+	w.watcher.emit(target.Appeared, child, child.Born)
+	w.watcher.emit(target.Mapped, child, child.Born+1)
+	w.watcher.emit(target.Execed, child, child.Born+2)
+	until(func() bool { return w.source.sawFollow(11) == 3 && w.other.sawFollow(11) == 3 })
+	child.Died = child.Born + 3
+	w.watcher.emit(target.Exited, child, child.Died)
+	until(func() bool { return w.source.sawForget(11) && w.other.sawForget(11) })
+	if w.source.sawForget(10) {
+		t.Error("the parent was forgotten with its child")
+	}
+}
+
+func TestSourceThatFailsIsSaidOnceAndStopsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.source.follow = func(*target.Process) error { return errors.New("no such symbol") }
+	w.start(Options{}, process(10, 0, second))
+	for i := range uint64(3) {
+		w.watcher.emit(target.Mapped, process(10, 0, second), 1000*second+i)
+	}
+	until(func() bool { return w.other.sawFollow(10) == 4 })
+	warnings := w.logs.FilterLevelExact(zapcore.WarnLevel).All()
+	if len(warnings) != 1 || !strings.Contains(warnings[0].ContextMap()["error"].(string), "no such symbol") {
+		t.Errorf("warnings = %+v, want one that says why", warnings)
+	}
+}
+
+func TestTargetThatCannotBeWatchedEndsTheDaemonCleanly(t *testing.T) {
+	w := newWorld(t)
+	w.watcher.addErr = fault.New(fault.NoProcess, "look at ps", errors.New("pid 5 does not exist"))
+	d, err := New(Options{PIDs: []int{5}}, w.parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopping := false
+	err = d.Run(context.Background(), Hooks{Ready: func() { t.Error("ready") }, Stopping: func() { stopping = true }})
+	if fault.CodeOf(err) != fault.NoProcess || fault.HintOf(err) != "look at ps" {
+		t.Errorf("error = %v, want the watcher's", err)
+	}
+	if !stopping || !w.source.closed || !w.other.closed || !w.watcher.closed || !w.rings.closed {
+		t.Error("something is left open")
+	}
+}
+
+func TestTwoSourcesWithTablesAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.parts.Sources = append(w.parts.Sources, &tableSource{fakeSource: fakeSource{name: "second"}})
+	if _, err := New(Options{}, w.parts); err == nil || !strings.Contains(err.Error(), "second") {
+		t.Errorf("error = %v, want one that names the second source", err)
+	}
+}
+
+func TestDaemonStaysUpWhenItsTargetIsGone(t *testing.T) {
+	w := newWorld(t)
+	p := process(10, 0, second)
+	d, stop := w.start(Options{}, p)
+	p.Died, p.ExitCode = 1005*second, 9
+	w.watcher.emit(target.Exited, p, p.Died)
+	until(func() bool { return w.logs.FilterMessageSnippet("still served").Len() == 1 })
+	w.now.Store(1007 * second)
+	st := d.Status().Targets[0]
+	if st.State != api.Exited || st.Detail != "killed by SIGKILL 2s ago" || st.Watched != 5 {
+		t.Errorf("target = %s %q watched %v s", st.State, st.Detail, st.Watched)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDaemonEndsWithItsTargetsIfAsked(t *testing.T) {
+	w := newWorld(t)
+	p, child := process(10, 0, second), process(11, 10, 2*second)
+	d, err := New(Options{PIDs: []int{10}, ExitWithTarget: true}, w.parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.watcher.onAdd[10] = []target.Process{p, child}
+	ended := make(chan error)
+	go func() { ended <- d.Run(context.Background(), Hooks{Ready: func() {}, Stopping: func() {}}) }()
+	until(func() bool { return w.source.sawFollow(11) == 1 })
+	p.Died = 1001 * second
+	w.watcher.emit(target.Exited, p, p.Died)
+	until(func() bool { return w.source.sawForget(10) })
+	select {
+	case <-ended:
+		t.Fatal("ended while a child still runs")
+	default:
+	}
+	child.Died = 1002 * second
+	w.watcher.emit(target.Exited, child, child.Died)
+	if err := <-ended; err != nil { // a hang here is the failure
+		t.Error(err)
+	}
+}
+
+func TestStateOfATarget(t *testing.T) {
+	w := newWorld(t)
+	d, _ := w.start(Options{}, process(10, 0, second))
+	state := func() (api.TargetState, string) { st := d.Status().Targets[0]; return st.State, st.Detail }
+	if s, detail := state(); s != api.Waiting || detail != "no CUDA library is mapped yet" {
+		t.Errorf("without a library: %s %q", s, detail)
+	}
+	w.source.tmu.Lock()
+	w.source.libraries = []record.Library{{PID: 10, Path: "/libcuda.so.1", Error: "truncated"}}
+	w.source.tmu.Unlock()
+	if s, detail := state(); s != api.Waiting || detail != "/libcuda.so.1: truncated" {
+		t.Errorf("with a refused library: %s %q", s, detail)
+	}
+	w.source.maps(10, "/libcudart.so.12", 1000*second)
+	if s, _ := state(); s != api.Watching {
+		t.Errorf("with a probed library: %s", s)
+	}
+}
+
+func TestForkBombIsBounded(t *testing.T) {
+	r := newRoot(1)
+	main := process(1, 0, 1)
+	r.note(&main)
+	for i := range uint32(3 * maxProcesses) {
+		p := process(i+2, 1, uint64(i+2)*second)
+		p.Died = p.Born + 1
+		r.note(&p)
+		r.noteLate(late{pid: p.PID, from: p.Born, until: p.Died})
+		r.keepLibraries([]record.Library{{PID: p.PID, Path: "/l"}})
+	}
+	if len(r.procs) != maxProcesses || len(r.late) > maxLate || len(r.libraries) > maxLibraries {
+		t.Errorf("%d processes, %d late, %d libraries are remembered", len(r.procs), len(r.late), len(r.libraries))
+	}
+	if r.main() == nil {
+		t.Error("the root itself was forgotten")
+	}
+	if _, ok := r.procs[target.ID{PID: 3*maxProcesses + 1, StartTime: uint64(3*maxProcesses+1) * 100}]; !ok {
+		t.Error("the newest was forgotten")
+	}
+	if losses := r.lateLosses(0, 1<<62); len(losses) != 1 || losses[0].Where != "" {
+		t.Errorf("losses of many processes = %+v, want one row", losses)
+	}
+}

@@ -1,0 +1,97 @@
+// Package daemon is the frame that holds the privileged half together: it
+// follows targets, lets sources probe them, empties the rings into the recorder
+// on a timer, and hands out recordings. It records; it never thinks about what
+// it recorded. Nothing in it reaches into a target: sources and the watcher do.
+package daemon
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Source is something that yields events about targets. Follow and Forget are
+// called from one goroutine, the others from any.
+//
+// A loss whose Where begins with "pid N" concerns process N alone, and only
+// recordings of its target carry it.
+type Source interface {
+	// Name is unique and short: "cuda calls".
+	Name() string
+	// Follow is called when p appeared, may have mapped another file, or replaced
+	// its program. It is idempotent. Its error says why p is not covered, or not
+	// wholly; the daemon goes on, and calls Follow again at the next change.
+	Follow(p *target.Process) error
+	// Forget is called when p is gone.
+	Forget(p *target.Process)
+	// State is shown to everybody who owns a target: its Detail names no process.
+	State() record.Source
+	Losses() []loss.Loss
+	// Close takes every probe off. Targets go on unprobed.
+	Close() error
+}
+
+// Tables are kept by a source whose events name functions. At most one source
+// has them, because event.Func can index only one table.
+type Tables interface {
+	// Functions returns the table that event.Func indexes; it only ever grows.
+	Functions() []record.Function
+	// Libraries returns the mapped libraries that the source knows of.
+	Libraries() []record.Library
+}
+
+// Watcher follows processes: target.Watcher.
+type Watcher interface {
+	Add(pid int) (*target.Process, error)
+	Changes() <-chan target.Change
+	Processes() []target.Process
+	Threads(pid uint32) []record.Thread
+	State() record.Source
+	Losses() []loss.Loss
+	Close() error
+}
+
+// Rings hold what the kernel saw until it is drained: ring.Rings.
+type Rings interface {
+	Drain(f func(batch []event.Event)) int
+	Fill() float64
+	Losses() ([]loss.Loss, error)
+	Bytes() int64
+	Close() error
+}
+
+// Counter adds events up for metrics. Target is called before the first event of a process.
+type Counter interface {
+	Target(pid, root uint32)
+	Add(batch []event.Event)
+}
+
+// noCounter is what counts where no metrics are asked for.
+type noCounter struct{}
+
+func (noCounter) Target(_, _ uint32)  {}
+func (noCounter) Add(_ []event.Event) {}
+
+// Clock returns the time that events carry, in ns.
+type Clock func() uint64
+
+// Monotonic is the Clock of the kernel's events: CLOCK_MONOTONIC, as bpf_ktime_get_ns reads it.
+func Monotonic() uint64 {
+	var ts unix.Timespec
+	// It cannot fail: the clock exists and the pointer is good.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}
+
+// since returns how long ago t (ns) was, 0 for a time that is still to come.
+func since(now, t uint64) time.Duration {
+	if t >= now {
+		return 0
+	}
+	return time.Duration(now - t)
+}

@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/version"
+)
+
+// recording is one target's part of a snapshot.
+type recording struct {
+	meta     record.Meta
+	snapshot *record.Snapshot
+	want     func(*event.Event) bool // nil: all events are the target's
+}
+
+// Meta returns everything but the events.
+func (r *recording) Meta() record.Meta { return r.meta }
+
+// Events yields the events in the order of their arrival.
+func (r *recording) Events() iter.Seq[[]event.Event] { return r.snapshot.Events(r.want) }
+
+// Release gives the memory back to the recorder.
+func (r *recording) Release() { r.snapshot.Release() }
+
+// Record returns what is kept of target pid, up to now: from the time from on
+// (ns) if that is not 0, else of the last so long, else of as long as is kept.
+// The window never begins before the target was followed, and for a target that
+// is gone it ends when its last process ended. It must be released.
+func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
+	if err := d.drainer.now(ctx); err != nil {
+		return nil, fmt.Errorf("waiting for the rings to be emptied: %w", err)
+	}
+	v, ok := d.follower.view(pid)
+	if !ok {
+		return nil, fault.New(fault.NoProcess, "`inferscope targets` lists what is watched", fmt.Errorf("pid %d is not a target of this daemon", pid))
+	}
+	now := d.clock()
+	to := now
+	if v.ended != 0 {
+		to = min(now, v.ended)
+	}
+	if from == 0 {
+		if last <= 0 || last > d.opts.Keep {
+			last = d.opts.Keep
+		}
+		from = to - min(to, uint64(last))
+	}
+	from = min(max(from, v.since), to)
+	snap := d.recorder.Snapshot(from, to)
+	rec := &recording{snapshot: snap, want: v.owns}
+	rec.meta = d.meta(v, now, max(from, min(snap.Since(), to)), to)
+	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
+	return rec, nil
+}
+
+func (d *Daemon) meta(v view, now, from, to uint64) record.Meta {
+	m := record.Meta{
+		Schema: record.SchemaVersion, Version: version.String(), Host: d.host, Target: v.pid,
+		From: from, To: to, WallFrom: time.Now().UnixNano() - int64(now-from),
+		Processes: v.processes(to), Threads: v.threads(d.watcher.Threads), Libraries: v.libraries,
+		Sources: d.sourceStates(),
+	}
+	if d.tables != nil {
+		m.Functions = d.tables.Functions()
+	}
+	for _, l := range d.history.within(now, from, to) {
+		if v.concerns(l) {
+			m.Losses = append(m.Losses, l)
+		}
+	}
+	m.Losses = append(m.Losses, v.late(from, to)...)
+	return m
+}
+
+// view is what the follower knows of one target at a moment: a copy.
+type view struct {
+	pid       uint32
+	since     uint64
+	ended     uint64 // ns; 0: some process runs
+	entries   []entry
+	libraries []record.Library
+	late      func(from, to uint64) []loss.Loss
+	owns      func(*event.Event) bool // nil: there is no other target
+}
+
+// view copies what is known of target pid.
+func (f *follower) view(pid uint32) (view, bool) {
+	libraries := f.libraries()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.roots, func(r *root) bool { return r.pid == pid })
+	if i < 0 {
+		return view{}, false
+	}
+	r := f.roots[i]
+	v := view{pid: pid, since: r.since, ended: r.ended()}
+	for _, e := range r.procs {
+		v.entries = append(v.entries, *e)
+	}
+	slices.SortFunc(v.entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.process.Born, b.process.Born), cmp.Compare(a.process.PID, b.process.PID))
+	})
+	v.libraries = mergeLibraries(slices.Clone(r.libraries), slices.DeleteFunc(slices.Clone(libraries), func(l record.Library) bool { return !v.has(l.PID) }))
+	copied := root{late: slices.Clone(r.late)}
+	v.late = copied.lateLosses
+	if len(f.roots) > 1 {
+		v.owns = v.filter()
+	}
+	return v, true
+}
+
+func (v *view) has(pid uint32) bool {
+	return slices.ContainsFunc(v.entries, func(e entry) bool { return e.process.PID == pid })
+}
+
+// threads returns the names of the target's threads; living asks for those of a process that runs.
+func (v *view) threads(living func(pid uint32) []record.Thread) []record.Thread {
+	var out []record.Thread
+	for _, e := range v.entries {
+		threads := e.threads
+		if e.process.Died == 0 {
+			threads = living(e.process.PID)
+		}
+		out = append(out, threads[:min(len(threads), maxThreads-len(out))]...)
+	}
+	slices.SortStableFunc(out, func(a, b record.Thread) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
+	})
+	return slices.CompactFunc(out, func(a, b record.Thread) bool { return a.PID == b.PID && a.TID == b.TID })
+}
+
+// concerns says whether a loss may stand in this target's recording: one that
+// names a process must name one of the target's.
+func (v *view) concerns(l loss.Loss) bool {
+	var pid uint32
+	if n, _ := fmt.Sscanf(l.Where, "pid %d", &pid); n != 1 {
+		return true
+	}
+	return v.has(pid)
+}
+
+func (v *view) processes(to uint64) []record.Process {
+	out := make([]record.Process, 0, len(v.entries))
+	for _, e := range v.entries {
+		if p := e.process; p.Born <= to {
+			out = append(out, describe(&e, v.libraries))
+		}
+	}
+	return out
+}
+
+func describe(e *entry, libraries []record.Library) record.Process {
+	p := e.process
+	out := record.Process{
+		PID: p.PID, Parent: p.Parent, UID: p.UID, Comm: p.Comm, Cmdline: p.Cmdline,
+		Born: p.Born, Died: p.Died, ExitCode: p.ExitCode,
+	}
+	if p.NSPID != p.PID {
+		out.NSPID = p.NSPID
+	}
+	for _, l := range libraries {
+		if l.PID == p.PID && l.Probed >= p.Born && (out.Probed == 0 || l.Probed < out.Probed) {
+			out.Probed = l.Probed
+		}
+	}
+	return out
+}
+
+// filter returns whether an event is the target's. A pid alone does not say: it
+// may have been another target's process before.
+func (v *view) filter() func(*event.Event) bool {
+	type life struct{ born, died uint64 }
+	lives := map[uint32][]life{}
+	for _, e := range v.entries {
+		died := e.process.Died
+		if died == 0 {
+			died = math.MaxUint64
+		}
+		lives[e.process.PID] = append(lives[e.process.PID], life{e.process.Born, died})
+	}
+	var pid uint32 // events of one process come in runs: look its lives up once
+	var own []life
+	return func(e *event.Event) bool {
+		if e.PID != pid {
+			pid, own = e.PID, lives[e.PID]
+		}
+		return slices.ContainsFunc(own, func(l life) bool { return e.TS >= l.born && e.TS <= l.died })
+	}
+}

@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Bounds of what is remembered of one target. A target that forks without end
+// makes the daemon forget its oldest dead, and never grow.
+const (
+	maxProcesses = 4096
+	maxThreads   = 65536 // names in one recording
+	maxLibraries = 1024  // of processes that are gone
+	maxLate      = 1024
+	maxLateRows  = 16 // processes that a recording names one by one
+)
+
+// root is a target: the process that was asked for, with its children.
+type root struct {
+	pid       uint32
+	since     uint64 // ns: when all that was there at the start was followed; 0 before
+	procs     map[target.ID]*entry
+	pending   map[target.ID]bool // known to the watcher, not yet followed
+	libraries []record.Library   // of programs that are gone
+	late      []late
+}
+
+// entry is one process of a root.
+type entry struct {
+	process    *target.Process
+	threads    []record.Thread   // of a process that is gone
+	complaints map[string]string // last error of each source
+}
+
+// late is a stretch of time in which a library ran unprobed.
+type late struct {
+	pid         uint32
+	from, until uint64 // ns
+}
+
+func newRoot(pid uint32) *root {
+	return &root{pid: pid, procs: map[target.ID]*entry{}, pending: map[target.ID]bool{}}
+}
+
+func (r *root) note(p *target.Process) {
+	if e := r.procs[p.ID()]; e != nil {
+		e.process = p
+		return
+	}
+	if len(r.procs) >= maxProcesses {
+		r.forgetOldest()
+	}
+	r.procs[p.ID()] = &entry{process: p, complaints: map[string]string{}}
+	r.pending[p.ID()] = true // until handle is through with it
+}
+
+// forgetOldest drops the process that died first, the root itself excepted.
+func (r *root) forgetOldest() {
+	var oldest *target.Process
+	for _, e := range r.procs {
+		p := e.process
+		if p.Died != 0 && p.PID != r.pid && (oldest == nil || p.Died < oldest.Died) {
+			oldest = p
+		}
+	}
+	if oldest != nil {
+		delete(r.procs, oldest.ID())
+	}
+}
+
+// complain returns whether err of source differs from the last one.
+func (e *entry) complain(source string, err error) bool {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	news := text != "" && e.complaints[source] != text
+	e.complaints[source] = text
+	return news
+}
+
+func (r *root) noteLate(l late) {
+	if len(r.late) >= maxLate {
+		r.late = slices.Delete(r.late, 0, maxLate/4)
+	}
+	r.late = append(r.late, l)
+}
+
+func (r *root) keepLibraries(libraries []record.Library) {
+	r.libraries = mergeLibraries(r.libraries, libraries)
+	if extra := len(r.libraries) - maxLibraries; extra > 0 {
+		r.libraries = slices.Delete(r.libraries, 0, extra)
+	}
+}
+
+// mergeLibraries appends to known what it lacks of more; a row of more replaces its older self.
+func mergeLibraries(known, more []record.Library) []record.Library {
+	for _, l := range more {
+		i := slices.IndexFunc(known, func(k record.Library) bool {
+			return k.PID == l.PID && k.Inode == l.Inode && k.Path == l.Path && k.Mapped == l.Mapped
+		})
+		if i >= 0 {
+			known[i] = l
+			continue
+		}
+		known = append(known, l)
+	}
+	return known
+}
+
+func (r *root) alive() int {
+	n := 0
+	for _, e := range r.procs {
+		if e.process.Died == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// ended returns when the last process of the target died, in ns; 0 while one runs.
+func (r *root) ended() uint64 {
+	last := uint64(0)
+	for _, e := range r.procs {
+		if e.process.Died == 0 {
+			return 0
+		}
+		last = max(last, e.process.Died)
+	}
+	return last
+}
+
+// main returns the process that was asked for; nil before it appeared.
+func (r *root) main() *target.Process {
+	for _, e := range r.procs {
+		if e.process.PID == r.pid && e.process.Parent == 0 {
+			return e.process
+		}
+	}
+	return nil
+}
+
+// lateLosses returns what was late within [from, to].
+func (r *root) lateLosses(from, to uint64) []loss.Loss {
+	byPID := map[uint32]loss.Loss{}
+	longest := map[uint32]uint64{}
+	total, worst := uint64(0), uint64(0)
+	for _, l := range r.late {
+		if l.until < from || l.from > to {
+			continue
+		}
+		d := l.until - l.from
+		total, worst, longest[l.pid] = total+1, max(worst, d), max(longest[l.pid], d)
+		byPID[l.pid] = loss.Loss{
+			Reason: loss.LateProbe, Count: byPID[l.pid].Count + 1, Where: fmt.Sprintf("pid %d", l.pid),
+			Detail: "unprobed for " + shown(longest[l.pid]),
+		}
+	}
+	if len(byPID) > maxLateRows {
+		return []loss.Loss{{
+			Reason: loss.LateProbe, Count: total,
+			Detail: fmt.Sprintf("in %d processes, each unprobed for at most %s", len(byPID), shown(worst)),
+		}}
+	}
+	out := make([]loss.Loss, 0, len(byPID))
+	for _, l := range byPID {
+		out = append(out, l)
+	}
+	return out
+}
+
+// shown writes a time in ns for people.
+func shown(ns uint64) string { return time.Duration(ns).Round(100 * time.Microsecond).String() }

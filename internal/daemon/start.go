@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/metrics"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// memoryBeside is what the daemon may take beside the recorder's budget, in
+// bytes: with the default budget of 100 MB it stays below the 200 MB promised.
+// It is a soft limit: the garbage collector works harder near it, nothing fails.
+const memoryBeside = 60_000_000
+
+// farewell is how long requests that are being answered have when the daemon stops.
+const farewell = 2 * time.Second
+
+// Config says what a daemon is to do, and how it reaches the kernel.
+type Config struct {
+	Options
+	Socket       string // path of the unix socket
+	TraceBytes   int64  // the recorder's budget
+	RingBytes    int64  // of all ring buffers together; 0: ring.DefaultBytes
+	MetricsAddr  string // as metrics.Address returns it; "": no metrics
+	Limits       api.Limits
+	NotifySocket string                              // $NOTIFY_SOCKET
+	Check        func() error                        // says what the kernel or this process lacks
+	Sources      func(*ring.Rings) ([]Source, error) // makes what yields events into the rings
+}
+
+// Run is the daemon from its start to its end: it checks the kernel, takes the
+// socket, follows cfg.PIDs, serves recordings, and when ctx is done takes every
+// probe off. Its errors are faults with the exit codes of package fault.
+func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
+	// First what the kernel refuses: it names the missing capability, where a
+	// socket could only say that its directory is not writable.
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	listener, err := api.Listen(cfg.Socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }() // the server has closed it before; this is for the ways that do not lead there
+	previous := debug.SetMemoryLimit(cfg.TraceBytes + memoryBeside)
+	defer debug.SetMemoryLimit(previous)
+	parts, tally, err := cfg.parts(logger)
+	if err != nil {
+		return err
+	}
+	d, err := New(cfg.Options, parts)
+	if err != nil {
+		return errors.Join(err, parts.Close())
+	}
+	return cfg.serve(ctx, d, tally, listener, logger)
+}
+
+// parts makes everything that touches the kernel.
+func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
+	p := Parts{Log: logger, Clock: Monotonic}
+	fail := func(err error) (Parts, *metrics.Tally, error) { return p, nil, errors.Join(err, p.Close()) }
+	var err error
+	if p.Recorder, err = record.NewRecorder(cfg.TraceBytes, cfg.Keep); err != nil {
+		return fail(err)
+	}
+	rings, err := ring.New(ring.Options{Bytes: cfg.RingBytes})
+	if err != nil {
+		return fail(fmt.Errorf("making the ring buffers: %w", err))
+	}
+	p.Rings = rings
+	watcher, err := target.New(target.Options{})
+	if err != nil {
+		return fail(err)
+	}
+	p.Watcher = watcher
+	if p.Sources, err = cfg.Sources(rings); err != nil {
+		return fail(err)
+	}
+	var tally *metrics.Tally
+	if cfg.MetricsAddr != "" {
+		tally = metrics.NewTally(functionsOf(p.Sources), metrics.DecodeCopies)
+		p.Counter = tally
+	}
+	return p, tally, nil
+}
+
+func functionsOf(sources []Source) func() []record.Function {
+	for _, s := range sources {
+		if t, ok := s.(Tables); ok {
+			return t.Functions
+		}
+	}
+	return func() []record.Function { return nil }
+}
+
+// serve runs the daemon and its servers until one of them ends.
+func (cfg *Config) serve(ctx context.Context, d *Daemon, tally *metrics.Tally, l *api.Listener, logger *zap.Logger) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	servers, err := cfg.servers(ctx, d, tally, l, logger)
+	if err != nil {
+		return errors.Join(err, d.parts.Close())
+	}
+	var running errgroup.Group
+	for _, s := range servers {
+		running.Go(func() error {
+			defer stop() // a server that ends by itself ends everything
+			return s.serve()
+		})
+	}
+	err = d.Run(ctx, Hooks{
+		Ready:    func() { cfg.announce(d, logger) },
+		Stopping: func() { cfg.goodbye(servers, logger) },
+	})
+	err = errors.Join(err, running.Wait())
+	if err == nil {
+		logger.Info("stopped: all probes are off, the targets go on",
+			zap.Uint64("events", d.Events()), zap.Duration("uptime", since(d.clock(), d.started)))
+	}
+	return err
+}
+
+// server is one that answers until it is closed.
+type server struct {
+	serve func() error
+	close func(context.Context) error
+}
+
+func (cfg *Config) servers(ctx context.Context, d *Daemon, tally *metrics.Tally, l *api.Listener, logger *zap.Logger) ([]server, error) {
+	complain, err := zap.NewStdLogAt(logger, zap.DebugLevel)
+	if err != nil {
+		return nil, fmt.Errorf("making a log for the servers: %w", err)
+	}
+	a := api.NewServer(d, cfg.Limits, complain)
+	out := []server{{serve: func() error { return a.Serve(l) }, close: a.Shutdown}}
+	if tally == nil {
+		return out, nil
+	}
+	registry, err := metrics.NewRegistry(tally, d.Status)
+	if err != nil {
+		return nil, fmt.Errorf("registering the metrics: %w", err)
+	}
+	m, err := metrics.Listen(ctx, cfg.MetricsAddr, registry, complain)
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("metrics are served", zap.String("address", "http://"+m.Addr()+"/metrics"))
+	return append(out, server{serve: m.Serve, close: func(context.Context) error { return m.Close() }}), nil
+}
+
+// announce says that every process that is there is probed, in the one line that
+// people and tests wait for, and to the service manager.
+func (cfg *Config) announce(d *Daemon, logger *zap.Logger) {
+	fields := []zap.Field{zap.Ints("pids", cfg.PIDs), zap.String("socket", cfg.Socket)}
+	points, cheap := 0, 0
+	for _, l := range d.follower.libraries() {
+		points, cheap = points+l.Points, cheap+l.Cheap
+	}
+	logger.Info("ready", append(fields, zap.Int("probe_points", points), zap.Int("cheap", cheap))...)
+	for _, t := range d.Status().Targets {
+		if t.State == api.Waiting {
+			logger.Warn("nothing to probe yet: still watching", zap.Uint32("pid", t.PID), zap.String("comm", t.Comm), zap.String("why", t.Detail))
+		}
+	}
+	cfg.notify("READY=1", logger)
+}
+
+// goodbye lets requests that are being answered finish, while everything still runs.
+func (cfg *Config) goodbye(servers []server, logger *zap.Logger) {
+	cfg.notify("STOPPING=1", logger)
+	bye, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	for _, s := range servers {
+		if err := s.close(bye); err != nil {
+			logger.Warn("a server did not end well", zap.Error(err))
+		}
+	}
+}
+
+func (cfg *Config) notify(state string, logger *zap.Logger) {
+	if err := Notify(cfg.NotifySocket, state); err != nil {
+		logger.Warn("the service manager was not reached", zap.Error(err))
+	}
+}

@@ -1,0 +1,215 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/version"
+)
+
+// Status returns everything about the daemon and its targets.
+func (d *Daemon) Status() api.Status {
+	now := d.clock()
+	s := api.Status{
+		Version: version.String(), PID: os.Getpid(), Uptime: since(now, d.started).Seconds(),
+		Targets: d.targets(now), Sources: d.sourceStates(), Libraries: nonNil(d.follower.libraries()),
+		Rings:    api.Rings{Bytes: d.rings.Bytes(), Events: d.drainer.events.Load(), Losses: []loss.Loss{}},
+		Recorder: d.recorderState(now),
+		Self:     self(),
+	}
+	s.Losses = nonNil(ordered(append(d.history.total(now), d.follower.lateLosses(now)...)))
+	for _, l := range s.Losses {
+		if strings.HasPrefix(l.Where, "cpu ") {
+			s.Rings.Losses = append(s.Rings.Losses, l)
+		}
+	}
+	return s
+}
+
+// nonNil makes an empty list of no list, as JSON should show it.
+func nonNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func (d *Daemon) recorderState(now uint64) api.Recorder {
+	st := d.recorder.Stats()
+	r := api.Recorder{
+		Budget: st.Budget, Used: st.Used, Keep: d.opts.Keep.Seconds(),
+		Events: st.Events, Overwritten: st.Overwritten, Since: st.Since,
+	}
+	first := max(st.Since, d.follower.first())
+	if first > 0 {
+		r.Reach = min(since(now, first), d.opts.Keep).Seconds()
+	}
+	return r
+}
+
+func (d *Daemon) targets(now uint64) []api.Target {
+	out := []api.Target{}
+	for _, pid := range d.follower.pids() {
+		if v, ok := d.follower.view(pid); ok {
+			if t, ok := describeTarget(v, now); ok {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+// describeTarget returns false for a target of which no process has appeared yet.
+func describeTarget(v view, now uint64) (api.Target, bool) {
+	processes := v.processes(now)
+	t := api.Target{PID: v.pid, Processes: processes}
+	for _, p := range processes {
+		if p.PID == v.pid && p.Parent == 0 {
+			t.NSPID, t.UID, t.Comm, t.Cmdline = p.NSPID, p.UID, p.Comm, p.Cmdline
+			t.State, t.Detail = stateOf(v, p, now)
+		}
+	}
+	if v.since > 0 {
+		end := now
+		if v.ended > 0 {
+			end = v.ended
+		}
+		t.Watched = since(end, v.since).Seconds()
+	}
+	return t, t.State != ""
+}
+
+func stateOf(v view, main record.Process, now uint64) (api.TargetState, string) {
+	if v.ended > 0 {
+		return api.Exited, fmt.Sprintf("%s %s ago", howEnded(main.ExitCode), since(now, v.ended).Round(100*time.Millisecond))
+	}
+	refused := ""
+	for _, l := range v.libraries {
+		if l.Probed > 0 {
+			return api.Watching, ""
+		}
+		if l.Error != "" {
+			refused = fmt.Sprintf("%s: %s", l.Path, l.Error)
+		}
+	}
+	if refused != "" {
+		return api.Waiting, refused
+	}
+	return api.Waiting, "no CUDA library is mapped yet"
+}
+
+// howEnded reads an exit code as wait(2) gives it.
+func howEnded(code int32) string {
+	ws := unix.WaitStatus(code)
+	if ws.Signaled() {
+		return "killed by " + unix.SignalName(ws.Signal())
+	}
+	return "exited with code " + strconv.Itoa(ws.ExitStatus())
+}
+
+// sourceStates returns the state of every source, the watcher last.
+func (d *Daemon) sourceStates() []record.Source {
+	out := make([]record.Source, 0, len(d.sources)+1)
+	for _, s := range d.sources {
+		out = append(out, s.State())
+	}
+	return append(out, d.watcher.State())
+}
+
+// readLosses gathers every counter that anybody keeps.
+func (d *Daemon) readLosses() []loss.Loss {
+	out, err := d.rings.Losses()
+	if err != nil {
+		out = []loss.Loss{{Reason: loss.RingFull, Count: 1, Detail: "it is not known whether events were lost: " + err.Error()}}
+	}
+	out = append(out, d.watcher.Losses()...)
+	for _, s := range d.sources {
+		out = append(out, s.Losses()...)
+	}
+	if n := d.drainer.faults.Load(); n > 0 {
+		out = append(out, loss.Loss{Reason: loss.ArgumentFault, Count: n})
+	}
+	return out
+}
+
+// pids returns the targets in the order in which they were asked for.
+func (f *follower) pids() []uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]uint32, 0, len(f.roots))
+	for _, r := range f.roots {
+		out = append(out, r.pid)
+	}
+	return out
+}
+
+// first returns when the first target was followed, in ns; 0: none yet.
+func (f *follower) first() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := uint64(0)
+	for _, r := range f.roots {
+		if r.since > 0 && (first == 0 || r.since < first) {
+			first = r.since
+		}
+	}
+	return first
+}
+
+func (f *follower) lateLosses(now uint64) []loss.Loss {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []loss.Loss
+	for _, r := range f.roots {
+		out = append(out, r.lateLosses(0, now)...)
+	}
+	return out
+}
+
+// lookup returns what decides about requests for target pid.
+func (f *follower) lookup(pid uint32) (api.Owned, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.roots {
+		if p := r.main(); r.pid == pid && p != nil {
+			return api.Owned{UID: p.UID, Exited: r.ended() > 0}, true
+		}
+	}
+	return api.Owned{}, false
+}
+
+// owns says whether uid owns a target.
+func (f *follower) owns(uid uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.roots {
+		if p := r.main(); p != nil && p.UID == uid {
+			return true
+		}
+	}
+	return false
+}
+
+// self returns what the daemon costs; what cannot be read stays 0.
+func self() api.Self {
+	var out api.Self
+	var ru unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err == nil {
+		out.CPU = time.Duration(ru.Utime.Nano() + ru.Stime.Nano()).Seconds()
+	}
+	if statm, err := os.ReadFile("/proc/self/statm"); err == nil {
+		if fields := strings.Fields(string(statm)); len(fields) > 1 {
+			pages, _ := strconv.ParseInt(fields[1], 10, 64)
+			out.RSS = pages * int64(os.Getpagesize())
+		}
+	}
+	return out
+}

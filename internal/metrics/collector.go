@@ -1,0 +1,146 @@
+package metrics
+
+import (
+	"runtime"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/version"
+)
+
+// collector reads everything at the moment of a scrape: between scrapes metrics
+// cost what Tally.Add costs.
+type collector struct {
+	tally  *Tally
+	status func() api.Status
+	desc   descriptions
+}
+
+// descriptions are the metrics, in the order in which they are documented.
+type descriptions struct {
+	calls, callSeconds, copyBytes, syncSeconds *prometheus.Desc
+	losses                                     *prometheus.Desc
+	recorderBytes, recorderEvents, reach       *prometheus.Desc
+	ringBytes, ringEvents                      *prometheus.Desc
+	targetUp, buildInfo                        *prometheus.Desc
+}
+
+func describe() descriptions {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("inferscope_"+name, help, labels, nil)
+	}
+	return descriptions{
+		calls: d("cuda_calls_total", "CUDA API calls seen. A runtime call and the driver call inside it are two.",
+			"function", "library", "group", "pid"),
+		callSeconds: d("cuda_call_seconds_total", "Time that threads spent in CUDA API calls, of the functions whose duration is recorded.",
+			"function", "library", "group", "pid"),
+		copyBytes: d("cuda_copy_bytes_total", "Bytes that copy calls asked to move. A runtime copy and the driver copy inside it are one.",
+			"direction", "pid"),
+		syncSeconds: d("cuda_sync_seconds_total", "Time that threads spent in CUDA calls that wait for the device; threads that wait at once add up.",
+			"pid"),
+		losses:         d("losses_total", "What was lost or is in doubt, by reason; see the reports for what each means.", "reason"),
+		recorderBytes:  d("recorder_bytes", "Memory that the recorder holds."),
+		recorderEvents: d("recorder_events", "Events that the recorder holds."),
+		reach:          d("recorder_reach_seconds", "How far back the recorder is complete."),
+		ringBytes:      d("ring_bytes", "Kernel memory of the ring buffers."),
+		ringEvents:     d("ring_events_total", "Events taken out of the ring buffers."),
+		targetUp:       d("target_up", "1 while the target or one of its children runs, 0 afterwards.", "pid", "comm"),
+		buildInfo:      d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
+	}
+}
+
+// NewRegistry returns a registry of its own with the daemon's metrics: what tally
+// counted, what status says, and the daemon's own CPU time and memory.
+func NewRegistry(tally *Tally, status func() api.Status) (*prometheus.Registry, error) {
+	r := prometheus.NewRegistry()
+	if err := r.Register(&collector{tally: tally, status: status, desc: describe()}); err != nil {
+		return nil, err
+	}
+	if err := r.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Describe sends the descriptions of all metrics.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	d := c.desc
+	for _, desc := range []*prometheus.Desc{
+		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.recorderBytes, d.recorderEvents,
+		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo,
+	} {
+		ch <- desc
+	}
+}
+
+// Collect sends the present values.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	for _, t := range c.tally.totals() {
+		c.collectTarget(ch, t)
+	}
+	s := c.status()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(c.desc.recorderBytes, float64(s.Recorder.Used))
+	gauge(c.desc.recorderEvents, float64(s.Recorder.Events))
+	gauge(c.desc.reach, s.Recorder.Reach)
+	gauge(c.desc.ringBytes, float64(s.Rings.Bytes))
+	counter(ch, c.desc.ringEvents, float64(s.Rings.Events))
+	for _, t := range s.Targets {
+		up := 1.0
+		if t.State == api.Exited {
+			up = 0
+		}
+		gauge(c.desc.targetUp, up, pidLabel(t.PID), clean(t.Comm))
+	}
+	c.collectLosses(ch, s.Losses)
+	v := version.Get()
+	gauge(c.desc.buildInfo, 1, v.Version, v.Revision, runtime.Version())
+}
+
+func (c *collector) collectTarget(ch chan<- prometheus.Metric, t targetTotals) {
+	pid := pidLabel(t.pid)
+	for _, f := range t.functions {
+		counter(ch, c.desc.calls, float64(f.Calls), f.name, f.library, f.group, pid)
+		if f.Timed > 0 {
+			counter(ch, c.desc.callSeconds, seconds(f.Nanos), f.name, f.library, f.group, pid)
+		}
+	}
+	for direction, n := range t.bytes {
+		counter(ch, c.desc.copyBytes, float64(n), string(direction), pid)
+	}
+	counter(ch, c.desc.syncSeconds, seconds(t.syncNanos), pid)
+}
+
+// collectLosses names every known reason, so that an alert on one has a series before the first loss.
+func (c *collector) collectLosses(ch chan<- prometheus.Metric, losses []loss.Loss) {
+	sums := map[loss.Reason]uint64{}
+	for _, k := range loss.Kinds() {
+		sums[k.Reason] = 0
+	}
+	for _, l := range losses {
+		sums[l.Reason] += l.Count
+	}
+	for reason, n := range sums {
+		counter(ch, c.desc.losses, float64(n), string(reason))
+	}
+}
+
+func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+// pidLabel writes a target's pid; events of a process that nobody knows have none.
+func pidLabel(pid uint32) string {
+	if pid == 0 {
+		return "unknown"
+	}
+	return strconv.FormatUint(uint64(pid), 10)
+}
+
+func seconds(ns uint64) float64 { return float64(ns) / 1e9 }
