@@ -1,0 +1,79 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/cuda"
+)
+
+// topShapes is how many sizes of launch a summary lists.
+const topShapes = 10
+
+// launches counts what is started on the device.
+type launches struct {
+	kernels, graphs uint64
+	counts          map[launchKey]uint64
+}
+
+// launchKey is a kernel started in one size.
+type launchKey struct {
+	shapeKey
+	kernel object
+}
+
+type shapeKey struct {
+	grid, block [3]uint32
+	shared      uint32
+}
+
+func newLaunches() *launches { return &launches{counts: map[launchKey]uint64{}} }
+
+// launchOf says whether o starts a kernel, or a graph.
+func launchOf(o *op) (kernel, graph bool) {
+	switch o.call.Group {
+	case cuda.Launch:
+		return true, false
+	case cuda.Graph:
+		return false, strings.HasSuffix(o.row.Name, "GraphLaunch")
+	}
+	return false, false
+}
+
+func (l *launches) count(o *op) {
+	kernel, graph := launchOf(o)
+	switch {
+	case kernel:
+		l.kernels++
+		l.counts[launchKey{shapeKey{o.call.Grid, o.call.Block, o.call.Shared}, object{o.process, o.call.Handle}}]++
+	case graph:
+		l.graphs++
+	}
+}
+
+func (l *launches) result(w Window) Launches {
+	out := Launches{Kernels: l.kernels, Graphs: l.graphs, PerSecond: perSecond(l.kernels+l.graphs, w.Observed), Shapes: []Shape{}}
+	shapes, kernels := map[shapeKey]*Shape{}, map[object]bool{}
+	for key, n := range l.counts {
+		kernels[key.kernel] = true
+		s := shapes[key.shapeKey]
+		if s == nil {
+			s = &Shape{Grid: key.grid, Block: key.block, Shared: key.shared}
+			shapes[key.shapeKey] = s
+		}
+		s.Count += n
+		s.Handles++
+	}
+	out.Handles, out.AllShapes = len(kernels), len(shapes)
+	for _, s := range shapes {
+		s.Share = share(s.Count, l.kernels)
+		out.Shapes = append(out.Shapes, *s)
+	}
+	slices.SortFunc(out.Shapes, func(x, y Shape) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), slices.Compare(x.Grid[:], y.Grid[:]),
+			slices.Compare(x.Block[:], y.Block[:]), cmp.Compare(x.Shared, y.Shared))
+	})
+	out.Shapes = out.Shapes[:min(len(out.Shapes), topShapes)]
+	return out
+}

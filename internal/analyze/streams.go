@@ -1,0 +1,78 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// streams makes the table per stream.
+type streams struct {
+	t    *timeline.Timeline
+	rows map[streamKey]*Stream
+}
+
+type streamKey struct {
+	process int32
+	handle  uint64
+}
+
+func newStreams(t *timeline.Timeline) *streams {
+	return &streams{t: t, rows: map[streamKey]*Stream{}}
+}
+
+// count counts a call that began in the window, if it names a stream or works on the default one.
+func (s *streams) count(o *op) {
+	if !o.call.HasStream {
+		return
+	}
+	r := s.row(o)
+	r.Count++
+	kernel, graph := launchOf(o)
+	switch {
+	case kernel:
+		r.Kernels++
+	case graph:
+		r.Graphs++
+	case o.call.Group == cuda.Copy:
+		r.Copies++
+		if !o.failed() {
+			r.Bytes += o.call.Bytes
+		}
+	case o.call.Group == cuda.Sync:
+		r.Syncs++
+		r.Sync += o.Dur
+	}
+}
+
+// row finds the stream of o.
+func (s *streams) row(o *op) *Stream {
+	key := streamKey{o.process, o.call.Stream}
+	r := s.rows[key]
+	if r == nil {
+		r = &Stream{PID: s.t.Processes[o.process].PID, Handle: key.handle}
+		switch key.handle {
+		case cuda.LegacyStream:
+			r.Name = "default"
+		case cuda.PerThreadStream:
+			r.Name = "per-thread default"
+		}
+		s.rows[key] = r
+	}
+	return r
+}
+
+func (s *streams) result() []Stream {
+	out := []Stream{}
+	for _, r := range s.rows {
+		out = append(out, *r)
+	}
+	weight := func(r *Stream) uint64 { return r.Kernels + r.Graphs + r.Copies }
+	slices.SortFunc(out, func(x, y Stream) int {
+		return cmp.Or(cmp.Compare(weight(&y), weight(&x)), cmp.Compare(y.Count, x.Count),
+			cmp.Compare(x.PID, y.PID), cmp.Compare(x.Handle, y.Handle))
+	})
+	return out
+}

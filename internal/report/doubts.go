@@ -1,0 +1,151 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// Doubt is something that was lost, or that makes a number less than certain.
+type Doubt struct {
+	Reason   loss.Reason   `json:"reason"`
+	Severity loss.Severity `json:"severity"`
+	Count    uint64        `json:"count"`
+	Means    string        `json:"means"`
+	Do       string        `json:"do,omitempty"`
+	Where    []string      `json:"where,omitempty"`
+	Details  []string      `json:"details,omitempty"`
+}
+
+// Doubts that only whoever reads the recording can have; package loss knows the others.
+const (
+	overlapping   loss.Reason = "overlapping_calls"
+	unlisted      loss.Reason = "unlisted_process"
+	stray         loss.Reason = "unknown_function"
+	sourceDown    loss.Reason = "source_unavailable"
+	untimed       loss.Reason = "untimed_calls"
+	maxPlaces                 = 64 // of one doubt, so that a model stays small
+	unknownSource             = "it did not say why"
+)
+
+// doubts gathers what the recording carries and what its reading brought up, the worst first.
+func doubts(rec *record.Recording, s *analyze.Summary) []Doubt {
+	out := []Doubt{}
+	for _, l := range rec.Meta.Losses {
+		out = note(out, describe(l.Reason), l)
+	}
+	carried := len(out)
+	for _, own := range ownDoubts(rec, s) {
+		known := slices.ContainsFunc(out[:carried], func(d Doubt) bool { return d.Reason == own.Kind.Reason })
+		if own.Loss.Count > 0 && !known {
+			out = note(out, own.Kind, own.Loss)
+		}
+	}
+	slices.SortStableFunc(out, func(x, y Doubt) int {
+		return cmp.Or(cmp.Compare(gravity(y.Severity), gravity(x.Severity)), cmp.Compare(place(x.Reason), place(y.Reason)))
+	})
+	return out
+}
+
+// note adds l to the doubt of its reason. A loss of nothing is none.
+func note(list []Doubt, k loss.Kind, l loss.Loss) []Doubt {
+	if l.Count == 0 {
+		return list
+	}
+	i := slices.IndexFunc(list, func(d Doubt) bool { return d.Reason == k.Reason })
+	if i < 0 {
+		i = len(list)
+		list = append(list, Doubt{Reason: k.Reason, Severity: k.Severity, Means: k.Means, Do: k.Do})
+	}
+	d := &list[i]
+	d.Count += l.Count
+	d.Where = addPlace(d.Where, l.Where)
+	d.Details = addPlace(d.Details, l.Detail)
+	return list
+}
+
+func addPlace(list []string, s string) []string {
+	if s == "" || len(list) >= maxPlaces || slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// ownDoubt is a doubt that the recording's own list of losses need not name.
+type ownDoubt struct {
+	Kind loss.Kind
+	Loss loss.Loss
+}
+
+func ownDoubts(rec *record.Recording, s *analyze.Summary) []ownDoubt {
+	own := func(r loss.Reason, sev loss.Severity, means, do string, count uint64) ownDoubt {
+		return ownDoubt{loss.Kind{Reason: r, Severity: sev, Means: means, Do: do}, loss.Loss{Reason: r, Count: count}}
+	}
+	out := []ownDoubt{
+		own(stray, loss.Error, "calls of functions that the recording does not name were left out",
+			"use a daemon and a client of the same version", uint64(s.Stray)), //nolint:gosec // counts are not negative
+		own(overlapping, loss.Warning, "timed calls of one thread overlap although neither made the other, so that times can be counted twice",
+			"", uint64(s.Overlapping)), //nolint:gosec // as above
+		own(unlisted, loss.Info, "calls came from processes that the recording does not describe", "", uint64(s.Unlisted)), //nolint:gosec // as above
+		own(untimed, loss.Warning, "calls that should have a duration have none: times are lower bounds", "", untimedCalls(s)),
+	}
+	for _, l := range s.Libraries {
+		out = append(out, libraryDoubts(l)...)
+	}
+	if s.Unreadable > 0 {
+		out = append(out, ownDoubt{describe(loss.ArgumentFault), loss.Loss{Count: s.Unreadable}})
+	}
+	for _, src := range rec.Meta.Sources {
+		if src.State == "unavailable" {
+			d := own(sourceDown, loss.Error, "a source of events could not run", "", 1)
+			d.Loss.Where, d.Loss.Detail = src.Name, cmp.Or(src.Detail, unknownSource)
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func untimedCalls(s *analyze.Summary) uint64 {
+	n := uint64(0)
+	for _, f := range s.Functions {
+		n += f.Untimed
+	}
+	return n
+}
+
+func libraryDoubts(l analyze.Library) []ownDoubt {
+	var out []ownDoubt
+	if dear := l.Points - l.Cheap; dear > 0 {
+		out = append(out, ownDoubt{describe(loss.ExpensivePoint),
+			loss.Loss{Count: uint64(dear), Where: l.Path, Detail: fmt.Sprintf("%d of %d probe points", dear, l.Points)}})
+	}
+	if l.Error != "" {
+		out = append(out, ownDoubt{describe(loss.LibraryRefused), loss.Loss{Count: 1, Where: l.Path, Detail: l.Error}})
+	}
+	return out
+}
+
+func describe(r loss.Reason) loss.Kind { return loss.Describe(r) }
+
+func gravity(s loss.Severity) int {
+	switch s {
+	case loss.Error:
+		return 3
+	case loss.Info:
+		return 1
+	}
+	return 2 // a severity from a newer recording is taken as a warning
+}
+
+// place is where a reason stands in the registry; those it does not know come last.
+func place(r loss.Reason) int {
+	kinds := loss.Kinds()
+	if i := slices.IndexFunc(kinds, func(k loss.Kind) bool { return k.Reason == r }); i >= 0 {
+		return i
+	}
+	return len(kinds)
+}

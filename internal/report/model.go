@@ -1,0 +1,133 @@
+// Package report says what a recording shows: one model made from the recording
+// alone, and three renderings of it (terminal, Markdown, JSON) that cannot
+// disagree because they have no other source.
+package report
+
+import (
+	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// Schema is the version of the JSON form. Within one, fields are only ever added.
+const Schema = 1
+
+// Kind says what the JSON form is, for whoever finds such a file.
+const Kind = "inferscope.report"
+
+// Model is everything that a report says. Times are ns, sizes are bytes, shares are fractions.
+type Model struct {
+	Kind    string          `json:"kind"`
+	Schema  int             `json:"schema"`
+	Version string          `json:"version"` // of the daemon that made the recording
+	Host    record.Host     `json:"host"`
+	Target  Target          `json:"target"`
+	State   State           `json:"state"`
+	Doubts  []Doubt         `json:"doubts"` // the worst first
+	Sources []record.Source `json:"sources"`
+	Summary analyze.Summary `json:"summary"`
+}
+
+// Target is the process that was asked for.
+type Target struct {
+	PID      uint32  `json:"pid"`
+	NSPID    uint32  `json:"ns_pid,omitempty"`
+	Comm     string  `json:"comm"`
+	Cmdline  string  `json:"cmdline"`
+	Exited   bool    `json:"exited"`
+	Ending   *Ending `json:"ending,omitempty"` // where it exited
+	Children int     `json:"children"`         // processes that it made, directly or not
+	Living   int     `json:"children_living"`  // of these, at the end of the window
+}
+
+// Ending says how a process ended.
+type Ending struct {
+	At     uint64 `json:"at_ns"`  // CLOCK_MONOTONIC
+	Ago    uint64 `json:"ago_ns"` // before the end of the window
+	Code   int    `json:"code"`   // exit code, where no signal ended it
+	Signal int    `json:"signal,omitempty"`
+	Core   bool   `json:"core,omitempty"` // it left a core dump
+}
+
+// State says what a report can be about.
+type State string
+
+// The states.
+const (
+	Calls     State = "calls"      // CUDA calls were seen
+	NoCalls   State = "no_calls"   // libraries are probed, but nobody called them in the window
+	NoLibrary State = "no_library" // the target had mapped no CUDA library
+	Unprobed  State = "unprobed"   // it had, but none could be probed
+)
+
+// New makes the model of rec. It is a pure function of it.
+func New(rec *record.Recording) *Model {
+	t := timeline.Build(rec)
+	m := &Model{
+		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
+		Target: target(rec), Sources: rec.Meta.Sources,
+		Summary: *analyze.Summarize(t),
+	}
+	if m.Sources == nil {
+		m.Sources = []record.Source{}
+	}
+	m.State = state(&m.Summary)
+	m.Doubts = doubts(rec, &m.Summary)
+	return m
+}
+
+// target finds the process that was asked for: of several with its pid, the last
+// that was born before the window ended.
+func target(rec *record.Recording) Target {
+	t := Target{PID: rec.Meta.Target}
+	for _, p := range rec.Meta.Processes {
+		if p.PID != rec.Meta.Target {
+			t.Children++
+			if p.Died == 0 {
+				t.Living++
+			}
+			continue
+		}
+		t.NSPID, t.Comm, t.Cmdline = p.NSPID, p.Comm, p.Cmdline
+		t.Exited, t.Ending = p.Died != 0, ending(p, rec.Meta.To)
+	}
+	return t
+}
+
+// ending says how p ended, nil where it runs.
+func ending(p record.Process, to uint64) *Ending {
+	if p.Died == 0 {
+		return nil
+	}
+	e := endingOf(p.Died, p.ExitCode, to)
+	return &e
+}
+
+// endingOf reads a wait status: wait(2), and the macros of <sys/wait.h>.
+func endingOf(died uint64, status int32, to uint64) Ending {
+	e := Ending{At: died, Signal: int(status & 0x7f), Core: status&0x80 != 0}
+	if e.Signal == 0 {
+		e.Code = int(status >> 8 & 0xff)
+	}
+	if to > died {
+		e.Ago = to - died
+	}
+	return e
+}
+
+func state(s *analyze.Summary) State {
+	if s.Operations > 0 || s.CallTime > 0 {
+		return Calls
+	}
+	probed := false
+	for _, l := range s.Libraries {
+		probed = probed || l.Points > 0
+	}
+	switch {
+	case probed:
+		return NoCalls
+	case len(s.Libraries) > 0:
+		return Unprobed
+	}
+	return NoLibrary
+}

@@ -1,0 +1,139 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// ownLimit is the longest time, in ns, from an entry-only runtime call (or from
+// the last preparation it made) to the driver call that carries it out. A first
+// launch loads its module there, which takes up to hundreds of milliseconds.
+const ownLimit = 1_000_000_000
+
+// class is what nesting needs to know of a function.
+type class struct {
+	runtime bool
+	group   string
+	stem    string // the name without cu or cuda
+	prepare bool   // a driver call that the runtime makes on the way to another one
+}
+
+// nester finds the parent of each op of one thread after the other.
+type nester struct {
+	t       *Timeline
+	classes []class
+	open    []int32 // timed ops that have not returned yet, the outermost first
+	pending int32   // an entry-only runtime call whose driver call has not come yet
+	quiet   uint64  // ns: since when the thread did nothing else
+}
+
+func newNester(t *Timeline) *nester {
+	n := &nester{t: t, classes: make([]class, len(t.Rec.Meta.Functions))}
+	for i := range n.classes {
+		n.classes[i] = classify(&t.Rec.Meta.Functions[i])
+	}
+	return n
+}
+
+func classify(f *record.Function) class {
+	c := class{runtime: f.Library == "runtime", group: f.Group}
+	if c.runtime {
+		c.stem = strings.TrimPrefix(f.Base, "cuda")
+		return c
+	}
+	c.stem = strings.TrimPrefix(f.Base, "cu")
+	switch f.Group {
+	case "module", "context", "device", "init":
+		c.prepare = true
+	}
+	return c
+}
+
+// thread nests the ops [first, last) of one thread.
+func (n *nester) thread(first, last int32) {
+	order(n.t.Ops[first:last])
+	n.open, n.pending, n.quiet = n.open[:0], None, 0
+	for i := first; i < last; i++ {
+		op := &n.t.Ops[i]
+		n.close(op)
+		if len(n.open) > 0 {
+			op.Parent = n.open[len(n.open)-1]
+		} else {
+			n.outermost(i, op)
+		}
+		if op.Timed {
+			n.open = append(n.open, i)
+		}
+	}
+}
+
+// order puts the calls of a thread in the order of their entries; of two that
+// began in the same nanosecond the longer one is the outer one. The recorder
+// writes them so, except for equal times.
+func order(ops []Op) {
+	before := func(a, b Op) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Dur, a.Dur)) }
+	if !slices.IsSortedFunc(ops, before) {
+		slices.SortStableFunc(ops, before)
+	}
+}
+
+// close takes from the stack what had returned when op began, and what op outlasts:
+// calls of one thread are inside each other or apart, so the latter is counted as a doubt.
+func (n *nester) close(op *Op) {
+	for len(n.open) > 0 {
+		top := &n.t.Ops[n.open[len(n.open)-1]]
+		if top.End() > op.Start && op.End() <= top.End() {
+			return
+		}
+		if top.End() > op.Start {
+			n.t.Doubts.Crossed++
+		}
+		n.open = n.open[:len(n.open)-1]
+	}
+}
+
+// outermost handles a call that no timed call holds. The return of an entry-only
+// runtime call is not seen, so the driver call that it made is known by what it
+// does and by following at once.
+func (n *nester) outermost(i int32, op *Op) {
+	c := &n.classes[op.Func]
+	switch {
+	case n.pending != None && n.owns(n.pending, op):
+		op.Parent = n.pending
+		n.pending = None
+	case n.pending != None && c.prepare && op.Start-n.quiet <= ownLimit:
+		// It stays an operation of its own: loading a module is worth seeing.
+	case c.runtime && !op.Timed:
+		n.pending = i
+	default:
+		n.pending = None
+	}
+	n.quiet = op.End()
+}
+
+// owns says whether the entry-only runtime call made the driver call op, the next
+// call of its thread.
+func (n *nester) owns(pending int32, op *Op) bool {
+	outer := &n.t.Ops[pending]
+	a, b := &n.classes[outer.Func], &n.classes[op.Func]
+	if b.runtime || op.Start-n.quiet > ownLimit || (a.group != b.group && a.stem != b.stem) {
+		return false
+	}
+	return a.group != "launch" || outer.shape == 0 || op.shape == 0 || outer.shape == op.shape
+}
+
+// shapeOf condenses grid, block and shared memory of a launch, as bpf/event.h
+// packs them, or returns 0 where they could not be read. A failed runtime launch is followed
+// by somebody else's driver launch, and the shape tells them apart; it is kept
+// in the op because going back to the event costs a cache miss each (65 ns a launch).
+func shapeOf(e *event.Event) uint32 {
+	if e.Args[2] == 0 {
+		return 0
+	}
+	mixed := (e.Args[2]*0x9e3779b97f4a7c15 ^ e.Args[3]) * 0xbf58476d1ce4e5b9
+	return uint32(mixed>>32) | 1
+}

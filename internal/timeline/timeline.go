@@ -1,0 +1,135 @@
+// Package timeline turns a recording into operations: the calls of each thread
+// in time order, with every call that another call made put inside it. It is a
+// pure function of the recording.
+package timeline
+
+import (
+	"math"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// None stands where an index of an Op is missing.
+const None int32 = -1
+
+// Timeline is the correlated view of a recording. Its slices are flat and refer
+// to each other by index; nothing may change them.
+type Timeline struct {
+	Rec       *record.Recording
+	From, To  uint64    // ns, CLOCK_MONOTONIC: the window of the recording
+	Processes []Process // those of the recording, in its order, then any it does not list
+	Threads   []Thread  // ordered by Process, then TID; only threads that made a call
+	Ops       []Op      // grouped by thread, in the order of Threads; by Start within one
+	Doubts    Doubts
+}
+
+// Process is one process of the target. A pid that is used again is another Process.
+type Process struct {
+	record.Process
+	Listed bool // the recording's process table names it
+}
+
+// Thread is one thread of a process with the range of its calls: Ops[First:Last].
+type Thread struct {
+	Process     int32 // index into Timeline.Processes
+	TID         uint32
+	Name        string // "" where the recording does not name it
+	First, Last int32
+}
+
+// Op is one call. Only an op without a parent is an operation of its own: the
+// program made it. An op with a parent is how its parent was carried out, and is
+// never counted beside it.
+type Op struct {
+	Start  uint64 // ns, CLOCK_MONOTONIC, at the entry; it may lie before the window
+	Dur    uint64 // ns from entry to return; 0 where Timed is false
+	Event  int32  // index into Rec.Events
+	Parent int32  // index into Timeline.Ops of the call that made this one, or None
+	shape  uint32 // of a launch: see shapeOf
+	Func   uint16 // index into Rec.Meta.Functions; always within it
+	Timed  bool   // Dur is known
+	Early  bool   // it began before the window: its time counts, the op itself does not
+}
+
+// End returns when the call returned, in ns, or when it began where that is not known.
+func (o *Op) End() uint64 { return o.Start + o.Dur }
+
+// Outer says whether the program itself made the call.
+func (o *Op) Outer() bool { return o.Parent == None }
+
+// Doubts counts what in a recording did not fit together. All are 0 for a sound recording.
+type Doubts struct {
+	Crossed  int // timed calls of one thread that overlap without one holding the other
+	Stray    int // calls of a function that the recording's table does not have; they are left out
+	Unlisted int // calls of a process that the recording's table does not have; they are kept
+}
+
+// Build makes the timeline of rec, which it does not change. It takes O(n log n)
+// in the worst case and O(n) where each thread's events are in order, as the
+// recorder writes them. An event outside the window is left out.
+func Build(rec *record.Recording) *Timeline {
+	t := &Timeline{Rec: rec, From: rec.Meta.From, To: max(rec.Meta.From, rec.Meta.To)}
+	t.Processes = make([]Process, len(rec.Meta.Processes))
+	for i, p := range rec.Meta.Processes {
+		t.Processes[i] = Process{Process: p, Listed: true}
+	}
+	owners := t.assignThreads()
+	t.scatter(owners)
+	n := newNester(t)
+	for i := range t.Threads {
+		n.thread(t.Threads[i].First, t.Threads[i].Last)
+	}
+	return t
+}
+
+// Clip returns the part of o that lies in the window, in ns; start == end where none does.
+func (t *Timeline) Clip(o *Op) (start, end uint64) {
+	start = min(max(o.Start, t.From), t.To)
+	return start, max(start, min(o.End(), t.To))
+}
+
+// RawEvent returns the event that o was made from.
+func (t *Timeline) RawEvent(o *Op) *event.Event { return &t.Rec.Events[o.Event] }
+
+// usable says whether e is a call that belongs on the timeline.
+func (t *Timeline) usable(e *event.Event) bool {
+	return e.Kind == event.Call && e.TS <= t.To && clampedEnd(e) >= t.From
+}
+
+// clampedEnd is e.End without the overflow that a damaged event could cause.
+func clampedEnd(e *event.Event) uint64 {
+	if e.Flags&event.Timed == 0 {
+		return e.TS
+	}
+	return e.TS + min(e.Dur, math.MaxUint64-e.TS)
+}
+
+// scatter puts each call into the range of its thread, keeping their order.
+func (t *Timeline) scatter(owners []int32) {
+	next := make([]int32, len(t.Threads))
+	total := int32(0)
+	for i := range t.Threads {
+		next[i] = total
+		total += t.Threads[i].Last
+		t.Threads[i].First, t.Threads[i].Last = next[i], total
+	}
+	t.Ops = make([]Op, total)
+	for i, owner := range owners {
+		if owner == None {
+			continue
+		}
+		e := &t.Rec.Events[i]
+		t.Ops[next[owner]] = Op{
+			Start:  e.TS,
+			Dur:    clampedEnd(e) - e.TS,
+			Event:  int32(i), //nolint:gosec // assignThreads bounds the number of events
+			Parent: None,
+			shape:  shapeOf(e),
+			Func:   e.Func,
+			Timed:  e.Flags&event.Timed != 0,
+			Early:  e.TS < t.From,
+		}
+		next[owner]++
+	}
+}
