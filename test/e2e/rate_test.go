@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/loss"
+)
+
+// probedCalls adds up the truth's counts of the functions that are probed.
+func probedCalls(truth *cudasim.Truth) uint64 {
+	total := uint64(0)
+	for name, n := range truth.Counts() {
+		if r, known := cuda.Match(name); known && byDefault(r) {
+			total += n
+		}
+	}
+	return total
+}
+
+// TestNothingIsLostAtHalfAMillionCallsPerSecond is the promise for two cores: the
+// calls of ten seconds arrive, all of them, with the default settings.
+func TestNothingIsLostAtHalfAMillionCallsPerSecond(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 10 s")
+	}
+	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "counts", Env: []string{"CUDASIM_KERNEL_NS=0"}},
+		"wait", "rate 500000 for 10s", "print done", "wait")
+	d := startDaemon(t, v.PID)
+	before := probedCalls(v.Truth())
+	v.Go()
+	v.WaitLine("done")
+	d.recording(v.PID) // drains what is left in the rings
+	made := probedCalls(v.Truth()) - before
+	status := d.status()
+	if status.Rings.Events != made {
+		t.Errorf("%d events for %d calls", status.Rings.Events, made)
+	}
+	for _, l := range status.Losses {
+		if l.Reason == loss.RingFull {
+			t.Errorf("lost: %+v", l)
+		}
+	}
+	t.Logf("%d calls in 10 s, none lost; the daemon took %.2f s of CPU and %d MB", made, status.Self.CPU, status.Self.RSS/1e6)
+	if made < 4_000_000 {
+		t.Errorf("the victim made only %d calls: this shows nothing about 500,000 calls/s", made)
+	}
+	d.stop()
+}
