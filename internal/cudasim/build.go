@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -79,13 +80,24 @@ func build() (Paths, error) {
 		return p, err
 	}
 	defer unlock()
-	for _, dir := range []string{"testdata/cudasim", "testdata/victims"} {
-		out, err := exec.Command("make", "-s", "-C", filepath.Join(root, dir)).CombinedOutput()
-		if err != nil {
-			return p, fmt.Errorf("make -C %s: %w\n%s", dir, err, out)
+	if err := runMake(root, "testdata/cudasim", p.Sim); err != nil {
+		return p, err
+	}
+	return p, runMake(root, "testdata/victims", filepath.Dir(p.Victim)) // links what the first built
+}
+
+// runMake says where the output goes and hides an outer make, whose variables would come along in the environment.
+func runMake(root, dir, out string) error {
+	cmd := exec.Command("make", "-s", "-C", filepath.Join(root, dir), "OUT="+out)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "MAKE") && !strings.HasPrefix(v, "MFLAGS=") {
+			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	return p, nil
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make -C %s: %w\n%s", dir, err, text)
+	}
+	return nil
 }
 
 func pathsIn(root string) Paths {
