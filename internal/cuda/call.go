@@ -1,6 +1,10 @@
 package cuda
 
-import "github.com/inferscope/inferscope/internal/event"
+import (
+	"math/bits"
+
+	"github.com/inferscope/inferscope/internal/event"
+)
 
 // Decode says what e, an event of kind event.Call, did. It allocates nothing.
 func (d *Decoder) Decode(e *event.Event) Call {
@@ -129,8 +133,9 @@ func directionOf(kind uint32) Direction {
 // times multiplies without wrapping: a program can ask for any size, and gets an
 // error for the absurd ones.
 func times(a, b uint64) uint64 {
-	if b > 1 && a > ^uint64(0)/b {
+	high, low := bits.Mul64(a, b)
+	if high != 0 {
 		return ^uint64(0)
 	}
-	return a * b
+	return low
 }

@@ -29,55 +29,109 @@ func TestDecode(t *testing.T) {
 		event event.Event
 		want  Call
 	}{
-		{"cuMemcpyHtoDAsync_v2", 0, event.Event{Flags: timed, Args: [4]uint64{0x7f00, 0x5500, 4096, 0xabc}},
-			Call{Direction: H2D, Dst: 0x7f00, Src: 0x5500, Bytes: 4096, HasBytes: true, Stream: 0xabc, HasStream: true, Timed: true}},
-		{"cuMemcpyHtoDAsync_v2_ptsz", 0, event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 0}},
-			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: PerThreadStream, HasStream: true, Timed: true}},
-		{"cuMemcpyDtoH_v2", 0, event.Event{Flags: timed, Ret: 700, Args: [4]uint64{1, 2, 3}},
-			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Timed: true, Result: 700}},
-		{"cuMemcpyDtoH_v2_ptds", 0, event.Event{Flags: timed, Args: [4]uint64{1, 2, 3}},
-			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Stream: PerThreadStream, Timed: true}},
+		{
+			"cuMemcpyHtoDAsync_v2", 0,
+			event.Event{Flags: timed, Args: [4]uint64{0x7f00, 0x5500, 4096, 0xabc}},
+			Call{Direction: H2D, Dst: 0x7f00, Src: 0x5500, Bytes: 4096, HasBytes: true, Stream: 0xabc, HasStream: true, Timed: true},
+		},
+		{
+			"cuMemcpyHtoDAsync_v2_ptsz", 0,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 0}},
+			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: PerThreadStream, HasStream: true, Timed: true},
+		},
+		{
+			"cuMemcpyDtoH_v2", 0,
+			event.Event{Flags: timed, Ret: 700, Args: [4]uint64{1, 2, 3}},
+			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Timed: true, Result: 700},
+		},
+		{
+			"cuMemcpyDtoH_v2_ptds", 0,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3}},
+			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Stream: PerThreadStream, Timed: true},
+		},
 		{"cuMemcpyDtoD", 0, event.Event{Flags: timed, Args: [4]uint64{0xdead_0000_0010}}, // before CUDA 3.2: the upper half is noise
 			Call{Direction: D2D, Bytes: 16, HasBytes: true, HasStream: true, Timed: true}},
-		{"cuMemcpyPeerAsync", 0, event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 1}},
-			Call{Direction: Peer, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: LegacyStream, HasStream: true, Timed: true}},
-		{"cudaMemcpyAsync", 12, event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 2<<56 | 0x7f12_3456_7890}},
-			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: 0x7f12_3456_7890, HasStream: true, Timed: true}},
+		{
+			"cuMemcpyPeerAsync", 0,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 1}},
+			Call{Direction: Peer, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: LegacyStream, HasStream: true, Timed: true},
+		},
+		{
+			"cudaMemcpyAsync", 12,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 2<<56 | 0x7f12_3456_7890}},
+			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: 0x7f12_3456_7890, HasStream: true, Timed: true},
+		},
 		{"cudaMemcpyAsync", 12, event.Event{Ret: 1, Args: [4]uint64{1, 2, 3, 0x7f12_3456_7890}}, // nested too deep to be timed
 			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: 0x7f12_3456_7890, HasStream: true}},
-		{"cudaMemcpy", 12, event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 4 << 56}},
-			Call{Direction: Unknown, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Timed: true}},
-		{"cudaMemcpy2D", 12, event.Event{Flags: timed, Args: [4]uint64{1, 2, 100, 3<<56 | 7}},
-			Call{Direction: D2D, Dst: 1, Src: 2, Bytes: 700, HasBytes: true, HasStream: true, Timed: true}},
-		{"cuMemcpy2DAsync_v2", 0, event.Event{Flags: timed, Args: [4]uint64{1, 2, 64, 1<<56 | 0x99}},
-			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 64, HasBytes: true, Stream: 0x99, HasStream: true, Timed: true}},
-		{"cuMemcpy3D_v2", 0, event.Event{Flags: timed, Args: [4]uint64{1, 2, 64, 4 << 56}},
-			Call{Direction: Unknown, Dst: 1, Src: 2, Bytes: 64, HasBytes: true, HasStream: true, Timed: true}},
-		{"cuMemcpy3DPeer", 0, event.Event{Flags: timed, Args: [4]uint64{1, 2, 64, 3 << 56}},
-			Call{Direction: Peer, Dst: 1, Src: 2, Bytes: 64, HasBytes: true, HasStream: true, Timed: true}},
-		{"cuMemcpy3D_v2", 0, event.Event{Flags: timed | event.Fault, Args: [4]uint64{0, 0, 0, 4 << 56}},
-			Call{Direction: Unknown, HasStream: true, Timed: true}}, // no bytes is not 0 bytes
-		{"cudaMemcpyBatchAsync", 13, event.Event{Flags: timed, Args: [4]uint64{5}},
-			Call{Direction: Unknown, Stream: 5, HasStream: true, Timed: true}},
-		{"cuMemsetD2D32Async", 0, event.Event{Args: [4]uint64{1, 10, 3, 2}},
-			Call{Dst: 1, Bytes: 120, HasBytes: true, Stream: 2, HasStream: true}},
+		{
+			"cudaMemcpy", 12,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 4 << 56}},
+			Call{Direction: Unknown, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Timed: true},
+		},
+		{
+			"cudaMemcpy2D", 12,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 100, 3<<56 | 7}},
+			Call{Direction: D2D, Dst: 1, Src: 2, Bytes: 700, HasBytes: true, HasStream: true, Timed: true},
+		},
+		{
+			"cuMemcpy2DAsync_v2", 0,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 64, 1<<56 | 0x99}},
+			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 64, HasBytes: true, Stream: 0x99, HasStream: true, Timed: true},
+		},
+		{
+			"cuMemcpy3D_v2", 0,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 64, 4 << 56}},
+			Call{Direction: Unknown, Dst: 1, Src: 2, Bytes: 64, HasBytes: true, HasStream: true, Timed: true},
+		},
+		{
+			"cuMemcpy3DPeer", 0,
+			event.Event{Flags: timed, Args: [4]uint64{1, 2, 64, 3 << 56}},
+			Call{Direction: Peer, Dst: 1, Src: 2, Bytes: 64, HasBytes: true, HasStream: true, Timed: true},
+		},
+		{
+			"cuMemcpy3D_v2", 0,
+			event.Event{Flags: timed | event.Fault, Args: [4]uint64{0, 0, 0, 4 << 56}},
+			Call{Direction: Unknown, HasStream: true, Timed: true},
+		}, // no bytes is not 0 bytes
+		{
+			"cudaMemcpyBatchAsync", 13,
+			event.Event{Flags: timed, Args: [4]uint64{5}},
+			Call{Direction: Unknown, Stream: 5, HasStream: true, Timed: true},
+		},
+		{
+			"cuMemsetD2D32Async", 0,
+			event.Event{Args: [4]uint64{1, 10, 3, 2}},
+			Call{Dst: 1, Bytes: 120, HasBytes: true, Stream: 2, HasStream: true},
+		},
 		{"cuMemsetD32_v2", 0, event.Event{Flags: timed, Args: [4]uint64{1, 1 << 63}}, // an absurd size saturates
 			Call{Dst: 1, Bytes: ^uint64(0), HasBytes: true, HasStream: true, Timed: true}},
-		{"cuMemAlloc_v2", 0, event.Event{Flags: deref, Args: [4]uint64{0x7f00, 1 << 20}},
-			Call{Pointer: 0x7f00, Bytes: 1 << 20, HasBytes: true, Timed: true}},
+		{
+			"cuMemAlloc_v2", 0,
+			event.Event{Flags: deref, Args: [4]uint64{0x7f00, 1 << 20}},
+			Call{Pointer: 0x7f00, Bytes: 1 << 20, HasBytes: true, Timed: true},
+		},
 		{"cuMemAlloc_v2", 0, event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000, 1 << 20}}, // failed: the slot is no address of memory
 			Call{Bytes: 1 << 20, HasBytes: true, Timed: true, Result: 2}},
 		{"cuStreamCreate", 0, event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000}}, Call{Timed: true, Result: 2}},
 		{"cuStreamCreate", 0, event.Event{Flags: deref, Args: [4]uint64{0x77}}, Call{Stream: 0x77, HasStream: true, Timed: true}},
 		{"cuModuleLoadData", 0, event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000}}, Call{Timed: true, Result: 2}},
-		{"cuGraphLaunch", 0, event.Event{Flags: timed, Args: [4]uint64{0x11, 0x22}},
-			Call{Handle: 0x11, Stream: 0x22, HasStream: true, Timed: true}},
-		{"cuLaunchKernel", 0, event.Event{Args: [4]uint64{0xf0, 0x22, 1000 | 2<<32 | 3<<48, 256 | 4<<11 | 5<<22 | 49152<<32}},
-			Call{Handle: 0xf0, Stream: 0x22, HasStream: true, Grid: [3]uint32{1000, 2, 3}, Block: [3]uint32{256, 4, 5}, Shared: 49152}},
-		{"cuLaunchKernelEx_ptsz", 0, event.Event{Args: [4]uint64{0xf0, 0, 1<<31 - 1 | 65535<<32 | 65535<<48, 1024 | 1<<11 | 1<<22}},
-			Call{Handle: 0xf0, Stream: PerThreadStream, HasStream: true, Grid: [3]uint32{1<<31 - 1, 65535, 65535}, Block: [3]uint32{1024, 1, 1}}},
+		{
+			"cuGraphLaunch", 0,
+			event.Event{Flags: timed, Args: [4]uint64{0x11, 0x22}},
+			Call{Handle: 0x11, Stream: 0x22, HasStream: true, Timed: true},
+		},
+		{
+			"cuLaunchKernel", 0,
+			event.Event{Args: [4]uint64{0xf0, 0x22, 1000 | 2<<32 | 3<<48, 256 | 4<<11 | 5<<22 | 49152<<32}},
+			Call{Handle: 0xf0, Stream: 0x22, HasStream: true, Grid: [3]uint32{1000, 2, 3}, Block: [3]uint32{256, 4, 5}, Shared: 49152},
+		},
+		{
+			"cuLaunchKernelEx_ptsz", 0,
+			event.Event{Args: [4]uint64{0xf0, 0, 1<<31 - 1 | 65535<<32 | 65535<<48, 1024 | 1<<11 | 1<<22}},
+			Call{Handle: 0xf0, Stream: PerThreadStream, HasStream: true, Grid: [3]uint32{1<<31 - 1, 65535, 65535}, Block: [3]uint32{1024, 1, 1}},
+		},
 		{"cuLaunchKernelEx", 0, event.Event{Flags: event.Fault, Args: [4]uint64{0xf0}}, Call{Handle: 0xf0}}, // an unread stream is not stream 0
-		{"cuCtxGetLimit", 0, event.Event{Args: [4]uint64{1, 2, 3, 4}}, Call{}},
+		{"cuCtxGetFlags", 0, event.Event{Args: [4]uint64{1, 2, 3, 4}}, Call{}},
 	} {
 		fn := function(t, c.name, c.major)
 		c.event.Kind = event.Call

@@ -71,7 +71,7 @@ func TestMatchVersions(t *testing.T) {
 		{"cuMemHostRegister_v2", 0, "cuMemHostRegister"},
 		{"cuMemPrefetchAsync_ptsz", 0, "cuMemPrefetchAsync"},
 		{"cuMemPrefetchAsync_v2_ptsz", 0, "cuMemPrefetchAsync_v2"},
-		{"cuCtxGetLimit", 0, "cuCtxGetLimit"}, // a glob's row takes the function's name
+		{"cuCtxGetFlags", 0, "cuCtxGetFlags"}, // a glob's row takes the function's name
 		{"cudaMemPrefetchAsync", 11, "cudaMemPrefetchAsync"},
 		{"cudaMemPrefetchAsync", 12, "cudaMemPrefetchAsync"},
 		{"cudaMemPrefetchAsync_v2_ptsz", 12, "cudaMemPrefetchAsync_v2"},
@@ -100,7 +100,7 @@ func TestMatchVersions(t *testing.T) {
 // TestHotAndTimed: the decisions that cost or save the target's time.
 func TestHotAndTimed(t *testing.T) {
 	for _, name := range []string{
-		"cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuCtxGetDevice", "cuDeviceGetAttribute", "cuFuncGetAttribute",
+		"cuCtxGetCurrent", "cuDevicePrimaryCtxGetState", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuCtxGetDevice", "cuCtxGetDevice_v2", "cuDeviceGetAttribute", "cuFuncGetAttribute",
 		"cuStreamIsCapturing_ptsz", "cuPointerGetAttribute", "cudaGetDevice", "cudaGetLastError", "cudaStreamIsCapturing",
 	} {
 		if row, ok := Match(name); !ok || !row.Hot {

@@ -58,14 +58,19 @@ func names(s Selection) []string {
 
 func TestPlan(t *testing.T) {
 	exports := []Export{
-		{"cuLaunchKernel_ptsz", 90}, {"cuLaunchKernel", 91},
+		{"cuLaunchKernel_ptsz", 90},
+		{"cuLaunchKernel", 91},
 		{"cuInit", 10},
-		{"cuMemHostRegister", 20}, {"cuMemHostRegister_v2", 20}, // one address: the newest name
-		{"cuStreamQuery_ptsz", 30}, {"cuStreamQuery", 30}, // one address: the plain name
-		{"cuCtxGetCurrent", 40},                     // hot
-		{"cudaMalloc", 50},                          // of the other library
-		{"cuGetErrorString", 60}, {"unrelated", 61}, // not in the table
-		{"cuCtxSynchronize", 70}, {"cuCtxSynchronize", 70}, // listed twice
+		{"cuMemHostRegister", 20},
+		{"cuMemHostRegister_v2", 20}, // one address: the newest name
+		{"cuStreamQuery_ptsz", 30},
+		{"cuStreamQuery", 30},   // one address: the plain name
+		{"cuCtxGetCurrent", 40}, // hot
+		{"cudaMalloc", 50},      // of the other library
+		{"cuGetErrorString", 60},
+		{"unrelated", 61}, // not in the table
+		{"cuCtxSynchronize", 70},
+		{"cuCtxSynchronize", 70}, // listed twice
 	}
 	got, err := Plan(Identity{Kind: Driver}, exports, Options{})
 	if err != nil {
@@ -100,8 +105,10 @@ func TestPlanShadowed(t *testing.T) {
 	}{
 		{Options{}, []string{"cudaMalloc=[cudaMalloc]@2", "cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3"}},
 		{Options{Shadowed: true}, []string{"cudaMalloc=[cudaMalloc]@2", "cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1"}},
-		{Options{Hot: true, Shadowed: true}, []string{"cudaGetDevice=[cudaGetDevice]@4", "cudaMalloc=[cudaMalloc]@2",
-			"cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1", "cudaStreamIsCapturing=[cudaStreamIsCapturing]@5"}},
+		{Options{Hot: true, Shadowed: true}, []string{
+			"cudaGetDevice=[cudaGetDevice]@4", "cudaMalloc=[cudaMalloc]@2",
+			"cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1", "cudaStreamIsCapturing=[cudaStreamIsCapturing]@5",
+		}},
 	} {
 		got, err := Plan(Identity{Runtime, 13}, exports, c.options)
 		if err != nil {

@@ -13,7 +13,8 @@ func runtimeLaunches() []Row {
 	}
 }
 
-// runtimeStreams are streams, events and what waits for them.
+// runtimeStreams are streams, events and what waits for them. On driver 580 each
+// shadowed function that was tried made exactly one call of its driver twin.
 func runtimeStreams() []Row {
 	return []Row{
 		timed(Sync, "cudaStreamSynchronize", streamAt(1)),
@@ -83,8 +84,8 @@ func runtimeSetup() []Row {
 		timed(Context, "cudaThreadExit"),
 		entry(Context, "cudaExecutionCtx*").shadowed(),
 
-		// Asked around every operation: c10::cuda guards set and get the device, and
-		// every launch macro is followed by cudaGetLastError.
+		// Asked around every operation (numbers in driver_setup.go): c10::cuda guards set
+		// and get the device, and every launch macro is followed by cudaGetLastError.
 		entry(Device, "cudaGetDevice").hot(),
 		entry(Device, "cudaSetDevice").hot(),
 		entry(Device, "cudaGetLastError").hot(),

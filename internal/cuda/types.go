@@ -93,6 +93,9 @@ type Slot struct {
 // function whose name begins so and that no other row describes. Names are
 // unique. A row without Only stands for its name under every version suffix (_v2)
 // and per-thread-default-stream suffix (_ptsz, _ptds) that no other row claims.
+//
+// A recording names rows and does not carry them. So a row whose slots change must
+// change its name too, or older recordings would be read wrongly.
 type Row struct {
 	Name      string
 	Library   Library

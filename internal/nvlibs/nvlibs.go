@@ -102,12 +102,11 @@ func find(dir, pattern string) (string, bool) {
 		if ok, _ := filepath.Match(pattern, filepath.Base(path)); err != nil || !ok || d.IsDir() {
 			return err
 		}
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return nil // a link that leads out of the package
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			found = real
+			return filepath.SkipAll
 		}
-		found = real
-		return filepath.SkipAll
+		return nil // a link that leads out of the package: another file may do
 	}
 	err := filepath.WalkDir(dir, walk)
 	return found, err == nil && found != ""

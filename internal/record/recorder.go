@@ -88,7 +88,7 @@ func NewRecorder(budget int64, keep time.Duration) (*Recorder, error) {
 
 // Append adds events in the order in which they ended. It copies them, takes no
 // memory once the budget is used, and holds the lock for as long as the copy takes.
-// A batch of 512 costs 11 ns an event, one at a time 21 ns (BenchmarkAppend).
+// In batches of 512 an event costs 12 ns, one at a time 22 ns (BenchmarkAppend).
 func (r *Recorder) Append(events ...event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,10 +97,8 @@ func (r *Recorder) Append(events ...event.Event) {
 		c := r.tail()
 		n := min(len(events), r.perChunk-len(c.events))
 		c.events = append(c.events, events[:n]...)
-		for i := range events[:n] {
-			c.span.add(&events[i])
-			r.tally.Add(&events[i])
-		}
+		c.span.addAll(events[:n])
+		r.tally.addAll(events[:n])
 		r.stats.Newest = max(r.stats.Newest, c.span.last)
 		events = events[n:]
 	}
@@ -182,7 +180,7 @@ func (r *Recorder) Stats() Stats {
 func (r *Recorder) Counts(dst []Count) []Count {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append(dst, r.tally.counts...)
+	return append(dst, r.tally.Counts()...)
 }
 
 // Losses returns what the recorder let go for want of room since the start.

@@ -92,6 +92,6 @@ func markdownTable(b *bufio.Writer, t *table) {
 // target chooses some of these texts, and reports are shown in browsers.
 func escape(s string) string {
 	return strings.NewReplacer(
-		`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "|", `\|`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "#", `\#`, "~", `\~`,
+		`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "|", `\|`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`,
 	).Replace(s)
 }

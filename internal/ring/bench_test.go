@@ -11,7 +11,7 @@ import (
 // benchmarkDrain prefills the rings, then drains them through f, over and over.
 func benchmarkDrain(b *testing.B, drain func(r *Rings) int) {
 	r := newRings(b, 2*maxRing)
-	inRing := int(r.Size() / 72)
+	inRing := int(r.size / 72)
 	p := newProducer(b, r)
 	events := 0
 	b.ResetTimer()

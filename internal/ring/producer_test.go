@@ -46,8 +46,8 @@ func newProducer(t testing.TB, r *Rings) producer {
 			License: "Dual BSD/GPL", Instructions: append(described(mainCode(), "produce"), described(loopBody(), "body")...),
 		}},
 	}
-	if err := r.Fit(spec); err != nil {
-		t.Fatal(err)
+	for name, m := range r.Maps() {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: r.Maps()})
 	if err != nil {

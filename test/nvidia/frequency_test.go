@@ -1,0 +1,150 @@
+package nvidia
+
+import (
+	"bufio"
+	"cmp"
+	"debug/elf"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/elffile"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/ring"
+)
+
+// TestFrequency prints how often a running process calls every function that its
+// CUDA libraries export, whether the table has it or not: the marks Hot and
+// Shadowed in the table were chosen from its output. It needs a process:
+//
+//	INFERSCOPE_FREQUENCY_PID=1234 go test -run TestFrequency -v ./test/nvidia
+func TestFrequency(t *testing.T) {
+	pid, err := strconv.ParseUint(os.Getenv("INFERSCOPE_FREQUENCY_PID"), 10, 32)
+	if err != nil {
+		t.Skip("INFERSCOPE_FREQUENCY_PID names no process to look at")
+	}
+	rings, err := ring.New(ring.Options{Bytes: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rings.Close()
+	attacher, err := probe.NewAttacher(probe.Options{Maps: rings.Maps()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer attacher.Close()
+	var names []string
+	for _, path := range mappedCUDA(t, uint32(pid)) {
+		attachment := attachAll(t, attacher, path, uint32(pid), &names)
+		defer attachment.Close()
+	}
+	fmt.Fprintln(os.Stderr, "probed")
+	counts := make([]int, len(names))
+	const window = 4 * time.Second
+	for end := time.Now().Add(window); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		rings.Drain(func(batch []event.Event) {
+			for i := range batch {
+				counts[batch[i].Func]++
+			}
+		})
+	}
+	if lost, err := rings.Losses(); err != nil || len(lost) > 0 {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	printFrequencies(t, names, counts, window)
+}
+
+// mappedCUDA returns the files of pid's CUDA libraries as this process can open them.
+func mappedCUDA(t *testing.T, pid uint32) []string {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var paths []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		_, path, _ := strings.Cut(lines.Text(), "/")
+		if base := filepath.Base(path); strings.HasPrefix(base, "libcuda.so") || strings.HasPrefix(base, "libcudart") {
+			paths = append(paths, fmt.Sprintf("/proc/%d/root/%s", pid, path))
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// attachAll probes the entry of every function that the file exports. names gets
+// one entry for each, by which events are told apart.
+func attachAll(t *testing.T, attacher *probe.Attacher, path string, pid uint32, names *[]string) *probe.Attachment {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := elffile.Open(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions, err := file.Functions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sites []probe.Site
+	cheap := 0
+	for i, fn := range functions {
+		if i > 0 && functions[i-1].Addr == fn.Addr {
+			(*names)[len(*names)-1] += "=" + fn.Name
+			continue
+		}
+		point := probe.Choose(fn.Code, fn.Addr, elf.Machine(file.Machine))
+		if point.Cheap {
+			cheap++
+		}
+		sites = append(sites, probe.Site{Offset: fn.Offset + point.Offset, Cookie: new(cuda.Row).Cookie(uint16(len(*names)))})
+		*names = append(*names, fn.Name)
+	}
+	t.Logf("%s: %d functions, %d addresses, %d cheap", file.SONAME, len(functions), len(sites), cheap)
+	attachment, err := attacher.Attach(f, pid, sites)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return attachment
+}
+
+func printFrequencies(t *testing.T, names []string, counts []int, window time.Duration) {
+	t.Helper()
+	order := make([]int, len(names))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(counts[b], counts[a]) })
+	for _, i := range order {
+		if counts[i] == 0 {
+			break
+		}
+		first, _, _ := strings.Cut(names[i], "=")
+		row, known := cuda.Match(first)
+		mark := "probed"
+		switch {
+		case !known:
+			mark = "not in the table"
+		case row.Hot:
+			mark = "hot"
+		case row.Shadowed:
+			mark = "shadowed"
+		}
+		t.Logf("%9d calls %10.0f/s  %-17s %s", counts[i], float64(counts[i])/window.Seconds(), mark, names[i])
+	}
+}
