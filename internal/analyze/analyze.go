@@ -182,7 +182,7 @@ func (a *analysis) summary() *Summary {
 		Streams:   a.streams.result(),
 		Errors:    a.errors.result(),
 		Processes: a.processes(),
-		Libraries: libraries(a.t.Rec.Meta.Libraries),
+		Libraries: Libraries(a.t.Rec.Meta.Libraries),
 
 		Unreadable: a.faults, Unlisted: a.t.Doubts.Unlisted, Overlapping: a.t.Doubts.Crossed, Stray: a.t.Doubts.Stray,
 	}

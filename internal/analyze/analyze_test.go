@@ -108,7 +108,7 @@ func TestEdges(t *testing.T) {
 	equal(t, "early", uint64(1), f.Early)
 	equal(t, "time", 20*ms, f.Time)
 	equal(t, "max", 60*ms, f.Max)
-	equal(t, "sync", Waiting{Calls: 1, Time: 20 * ms, Any: 20 * ms, Share: 0.02, Longest: 60 * ms, EitherAny: 20 * ms, EitherPart: 0.02}, s.Waiting)
+	equal(t, "sync", Blocked{Calls: 1, Time: 20 * ms, Any: 20 * ms, Share: 0.02, Longest: 60 * ms}, s.Waiting.Sync)
 	equal(t, "operations of the stream", uint64(1), s.Streams[0].Count)
 }
 
@@ -117,11 +117,13 @@ func TestWaitingIsAUnionOverThreads(t *testing.T) {
 	b.As(recordtest.PID, 1).Do("cudaStreamSynchronize", 0, 10*ms, 0).Do("cuStreamSynchronize", 1_000_000, 8*ms, 0)
 	b.As(recordtest.PID, 2).Do("cudaDeviceSynchronize", 5_000_000, 10*ms)
 	b.As(recordtest.PID, 3).Do("cudaMemcpy", 14_000_000, 6*ms, 1, 2, 1000, calltest.Kind(calltest.DeviceToHost, 0))
+	b.As(recordtest.PID, 4).Do("cudaMemcpyAsync", 19_000_000, 3*ms, 1, 2, 1000, calltest.Kind(calltest.DeviceToHost, 0))
 	s := summarize(t, b)
 	equal(t, "waiting", Waiting{
-		Calls: 2, Time: 20 * ms, Any: 15 * ms, Share: 0.015, Longest: 10 * ms,
-		CopyCalls: 1, CopyTime: 6 * ms, CopyAny: 6 * ms, CopyShare: 0.006,
-		EitherAny: 20 * ms, EitherPart: 0.02,
+		Sync:        Blocked{Calls: 2, Time: 20 * ms, Any: 15 * ms, Share: 0.015, Longest: 10 * ms},
+		Copies:      Blocked{Calls: 1, Time: 6 * ms, Any: 6 * ms, Share: 0.006, Longest: 6 * ms},
+		AsyncCopies: Blocked{Calls: 1, Time: 3 * ms, Any: 3 * ms, Share: 0.003, Longest: 3 * ms},
+		All:         Blocked{Calls: 4, Time: 29 * ms, Any: 22 * ms, Share: 0.022, Longest: 10 * ms},
 	}, s.Waiting)
 	equal(t, "first thread's sync", 10*ms, s.Threads[0].Sync)
 }
@@ -243,13 +245,13 @@ func TestUnreadableArguments(t *testing.T) {
 }
 
 func TestLibrariesAreOneRowForEachFile(t *testing.T) {
-	got := libraries([]record.Library{
+	got := Libraries([]record.Library{
 		{PID: 1, Path: "/a", Inode: 7, Kind: "driver", Points: 9, Cheap: 9},
 		{PID: 2, Path: "/a", Inode: 7, Kind: "driver", Error: "permission denied"},
 		{PID: 2, Path: "/a", Inode: 8, Kind: "driver", Points: 5, Cheap: 4},
 	})
 	equal(t, "libraries", []Library{
-		{Path: "/a", Inode: 7, Kind: "driver", PIDs: []uint32{1, 2}, Error: "permission denied"},
+		{Path: "/a", Inode: 7, Kind: "driver", PIDs: []uint32{1, 2}, Points: 9, Cheap: 9, Error: "permission denied"},
 		{Path: "/a", Inode: 8, Kind: "driver", PIDs: []uint32{2}, Points: 5, Cheap: 4},
 	}, got)
 }

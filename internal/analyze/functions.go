@@ -28,7 +28,7 @@ func newFunctions(table []record.Function) *functions {
 		key := [2]string{fn.Library, base}
 		row, ok := place[key]
 		if !ok {
-			row = int32(len(f.rows)) //nolint:gosec // event.Func is 16 bits
+			row = int32(len(f.rows))
 			place[key] = row
 			f.rows = append(f.rows, Function{Name: base, Library: fn.Library, Group: fn.Group})
 		}

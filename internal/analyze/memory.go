@@ -71,7 +71,7 @@ func (m *memory) result() Memory {
 	for _, name := range []string{"device", "managed", "host"} {
 		if k := kinds[name]; k != nil {
 			out.Kinds = append(out.Kinds, *k)
-			out.Net += int64(k.Kept) //nolint:gosec // no machine has 2^63 bytes
+			out.Net += int64(k.Kept)
 		}
 	}
 	return out

@@ -50,19 +50,21 @@ type Window struct {
 	Observed     uint64 `json:"observed_ns"`
 }
 
-// Waiting is the time in which threads were blocked in calls that wait for the device.
+// Waiting is the time in which threads were in calls that wait for the device, or can.
 type Waiting struct {
-	Calls      uint64  `json:"sync_calls"`         // synchronisation calls
-	Time       uint64  `json:"sync_ns"`            // in them, summed over threads
-	Any        uint64  `json:"sync_any_ns"`        // in which at least one thread was in one
-	Share      float64 `json:"sync_share"`         // Any of Window.Observed
-	Longest    uint64  `json:"sync_longest_ns"`    // the longest one that began in the window
-	CopyCalls  uint64  `json:"blocking_copies"`    // copies whose name does not say Async
-	CopyTime   uint64  `json:"blocking_copies_ns"` // in them, summed over threads
-	CopyAny    uint64  `json:"blocking_copies_any_ns"`
-	CopyShare  float64 `json:"blocking_copies_share"` // CopyAny of Window.Observed
-	EitherAny  uint64  `json:"sync_or_copies_any_ns"` // at least one thread was in either
-	EitherPart float64 `json:"sync_or_copies_share"`  // EitherAny of Window.Observed
+	Sync        Blocked `json:"sync"`         // synchronisation calls
+	Copies      Blocked `json:"copies"`       // copies whose name does not say Async
+	AsyncCopies Blocked `json:"async_copies"` // the others: they return at once unless they must wait, as with pageable memory
+	All         Blocked `json:"all"`          // these together
+}
+
+// Blocked is the time in calls of one kind.
+type Blocked struct {
+	Calls   uint64  `json:"calls"`  // that began in the window
+	Time    uint64  `json:"ns"`     // in them, summed over threads
+	Any     uint64  `json:"any_ns"` // in which at least one thread was in one
+	Share   float64 `json:"share"`  // Any of Window.Observed
+	Longest uint64  `json:"longest_ns"`
 }
 
 // Function is what is said of one function, all its version suffixes together.

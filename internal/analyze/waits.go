@@ -6,41 +6,65 @@ import (
 	"github.com/inferscope/inferscope/internal/cuda"
 )
 
-// waits gathers the time in which threads are blocked until the device is done.
+// waits gathers the time in which threads are in calls that wait for the device, or can.
 type waits struct {
-	sync, copies []interval
-	out          Waiting
+	sync, copies, asyncCopies blocks
 }
 
-// time adds a timed call, also one that began before the window. An operation
-// counts as what its outermost call is: a synchronisation inside a copy is part of the copy.
-func (w *waits) time(o *op) {
+// blocks gathers the calls of one kind.
+type blocks struct {
+	intervals []interval
+	out       Blocked
+}
+
+// of returns where an operation belongs, nil for nowhere. It counts as what its
+// outermost call is: a synchronisation inside a copy is part of the copy.
+func (w *waits) of(o *op) *blocks {
 	switch {
 	case o.call.Group == cuda.Sync:
-		w.sync = append(w.sync, interval{o.from, o.to})
-		w.out.Time += o.to - o.from
-	case o.call.Group == cuda.Copy && !isAsync(o.row.Name):
-		w.copies = append(w.copies, interval{o.from, o.to})
-		w.out.CopyTime += o.to - o.from
+		return &w.sync
+	case o.call.Group != cuda.Copy:
+		return nil
+	case isAsync(o.row.Name):
+		return &w.asyncCopies
+	}
+	return &w.copies
+}
+
+// time adds a timed call, also one that began before the window.
+func (w *waits) time(o *op) {
+	if b := w.of(o); b != nil {
+		b.intervals = append(b.intervals, interval{o.from, o.to})
+		b.out.Time += o.to - o.from
 	}
 }
 
 // count counts a call that began in the window.
 func (w *waits) count(o *op) {
-	switch {
-	case o.call.Group == cuda.Sync:
-		w.out.Calls++
-		w.out.Longest = max(w.out.Longest, o.Dur)
-	case o.call.Group == cuda.Copy && !isAsync(o.row.Name):
-		w.out.CopyCalls++
+	if b := w.of(o); b != nil {
+		b.out.Calls++
+		b.out.Longest = max(b.out.Longest, o.Dur)
 	}
 }
 
 func (w *waits) result(win Window) Waiting {
-	r := w.out
-	r.Any, r.CopyAny = union(w.sync), union(w.copies)
-	r.EitherAny = union(append(w.sync, w.copies...))
-	r.Share, r.CopyShare, r.EitherPart = share(r.Any, win.Observed), share(r.CopyAny, win.Observed), share(r.EitherAny, win.Observed)
+	all := w.sync
+	all.intervals = nil
+	for _, b := range []*blocks{&w.sync, &w.copies, &w.asyncCopies} {
+		all.intervals = append(all.intervals, b.intervals...)
+	}
+	for _, b := range []*blocks{&w.copies, &w.asyncCopies} {
+		all.out.Calls += b.out.Calls
+		all.out.Time += b.out.Time
+		all.out.Longest = max(all.out.Longest, b.out.Longest)
+	}
+	return Waiting{Sync: w.sync.result(win), Copies: w.copies.result(win), AsyncCopies: w.asyncCopies.result(win), All: all.result(win)}
+}
+
+func (b *blocks) result(win Window) Blocked {
+	r := b.out
+	r.Any = union(b.intervals)
+	r.Share = share(r.Any, win.Observed)
 	return r
 }
 

@@ -51,8 +51,9 @@ func (a *analysis) processes() []Process {
 	return out
 }
 
-// libraries puts the copies of one file in several processes together. The worst copy speaks for the file.
-func libraries(in []record.Library) []Library {
+// Libraries puts the mappings of one file in several processes together. The
+// probes are the same for each; an error in one process is shown for the file.
+func Libraries(in []record.Library) []Library {
 	type key struct {
 		path  string
 		inode uint64
@@ -70,8 +71,9 @@ func libraries(in []record.Library) []Library {
 				Found: l.Found, Points: l.Points, Cheap: l.Cheap, Mode: l.Mode, Error: l.Error,
 			})
 		}
-		if out[i].Error == "" && l.Error != "" {
-			out[i].Error, out[i].Points, out[i].Cheap = l.Error, l.Points, l.Cheap
+		out[i].Error = cmp.Or(out[i].Error, l.Error)
+		if l.Points > out[i].Points {
+			out[i].Found, out[i].Points, out[i].Cheap, out[i].Mode = l.Found, l.Points, l.Cheap, l.Mode
 		}
 		if !slices.Contains(out[i].PIDs, l.PID) {
 			out[i].PIDs = append(out[i].PIDs, l.PID)

@@ -32,23 +32,33 @@ const (
 	unknownSource             = "it did not say why"
 )
 
+// FromLosses puts losses of one reason together, the worst first.
+func FromLosses(losses []loss.Loss) []Doubt {
+	out := []Doubt{}
+	for _, l := range losses {
+		out = note(out, loss.Describe(l.Reason), l)
+	}
+	return worstFirst(out)
+}
+
 // doubts gathers what the recording carries and what its reading brought up, the worst first.
 func doubts(rec *record.Recording, s *analyze.Summary) []Doubt {
-	out := []Doubt{}
-	for _, l := range rec.Meta.Losses {
-		out = note(out, describe(l.Reason), l)
-	}
-	carried := len(out)
+	out := FromLosses(rec.Meta.Losses)
+	carried := slices.Clone(out)
 	for _, own := range ownDoubts(rec, s) {
-		known := slices.ContainsFunc(out[:carried], func(d Doubt) bool { return d.Reason == own.Kind.Reason })
-		if own.Loss.Count > 0 && !known {
+		known := slices.ContainsFunc(carried, func(d Doubt) bool { return d.Reason == own.Kind.Reason })
+		if !known {
 			out = note(out, own.Kind, own.Loss)
 		}
 	}
-	slices.SortStableFunc(out, func(x, y Doubt) int {
+	return worstFirst(out)
+}
+
+func worstFirst(list []Doubt) []Doubt {
+	slices.SortStableFunc(list, func(x, y Doubt) int {
 		return cmp.Or(cmp.Compare(gravity(y.Severity), gravity(x.Severity)), cmp.Compare(place(x.Reason), place(y.Reason)))
 	})
-	return out
+	return list
 }
 
 // note adds l to the doubt of its reason. A loss of nothing is none.
@@ -87,17 +97,17 @@ func ownDoubts(rec *record.Recording, s *analyze.Summary) []ownDoubt {
 	}
 	out := []ownDoubt{
 		own(stray, loss.Error, "calls of functions that the recording does not name were left out",
-			"use a daemon and a client of the same version", uint64(s.Stray)), //nolint:gosec // counts are not negative
+			"use a daemon and a client of the same version", uint64(s.Stray)),
 		own(overlapping, loss.Warning, "timed calls of one thread overlap although neither made the other, so that times can be counted twice",
-			"", uint64(s.Overlapping)), //nolint:gosec // as above
-		own(unlisted, loss.Info, "calls came from processes that the recording does not describe", "", uint64(s.Unlisted)), //nolint:gosec // as above
+			"", uint64(s.Overlapping)),
+		own(unlisted, loss.Info, "calls came from processes that the recording does not describe", "", uint64(s.Unlisted)),
 		own(untimed, loss.Warning, "calls that should have a duration have none: times are lower bounds", "", untimedCalls(s)),
 	}
 	for _, l := range s.Libraries {
 		out = append(out, libraryDoubts(l)...)
 	}
 	if s.Unreadable > 0 {
-		out = append(out, ownDoubt{describe(loss.ArgumentFault), loss.Loss{Count: s.Unreadable}})
+		out = append(out, ownDoubt{loss.Describe(loss.ArgumentFault), loss.Loss{Count: s.Unreadable}})
 	}
 	for _, src := range rec.Meta.Sources {
 		if src.State == "unavailable" {
@@ -120,16 +130,16 @@ func untimedCalls(s *analyze.Summary) uint64 {
 func libraryDoubts(l analyze.Library) []ownDoubt {
 	var out []ownDoubt
 	if dear := l.Points - l.Cheap; dear > 0 {
-		out = append(out, ownDoubt{describe(loss.ExpensivePoint),
-			loss.Loss{Count: uint64(dear), Where: l.Path, Detail: fmt.Sprintf("%d of %d probe points", dear, l.Points)}})
+		out = append(out, ownDoubt{
+			loss.Describe(loss.ExpensivePoint),
+			loss.Loss{Count: uint64(dear), Where: l.Path, Detail: fmt.Sprintf("%d of %d probe points", dear, l.Points)},
+		})
 	}
 	if l.Error != "" {
-		out = append(out, ownDoubt{describe(loss.LibraryRefused), loss.Loss{Count: 1, Where: l.Path, Detail: l.Error}})
+		out = append(out, ownDoubt{loss.Describe(loss.LibraryRefused), loss.Loss{Count: 1, Where: l.Path, Detail: l.Error}})
 	}
 	return out
 }
-
-func describe(r loss.Reason) loss.Kind { return loss.Describe(r) }
 
 func gravity(s loss.Severity) int {
 	switch s {

@@ -47,6 +47,7 @@ type Ending struct {
 	Code   int    `json:"code"`   // exit code, where no signal ended it
 	Signal int    `json:"signal,omitempty"`
 	Core   bool   `json:"core,omitempty"` // it left a core dump
+	Status int32  `json:"wait_status"`    // as wait(2) gives it
 }
 
 // State says what a report can be about.
@@ -105,7 +106,7 @@ func ending(p record.Process, to uint64) *Ending {
 
 // endingOf reads a wait status: wait(2), and the macros of <sys/wait.h>.
 func endingOf(died uint64, status int32, to uint64) Ending {
-	e := Ending{At: died, Signal: int(status & 0x7f), Core: status&0x80 != 0}
+	e := Ending{At: died, Signal: int(status & 0x7f), Core: status&0x80 != 0, Status: status}
 	if e.Signal == 0 {
 		e.Code = int(status >> 8 & 0xff)
 	}

@@ -5,27 +5,36 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
 )
 
+// slowAsync is the share of time from which on async copies are worth a line: below it they do as they should.
+const slowAsync = 0.01
+
 // inShort is what a person wants to know first.
-func inShort(m *Model) facts {
+func inShort(m *Model) page.Facts {
 	s := &m.Summary
-	f := facts{
-		{"Operations", fmt.Sprintf("%s (%s)", count(s.Operations), rate(s.PerSecond))},
-		{"Launches", launchText(&s.Launches)},
-		{"Waiting", waitText(&s.Waiting)},
+	var f page.Facts
+	f.Add("Operations", fmt.Sprintf("%s (%s)", human.Count(s.Operations), human.Rate(s.PerSecond)))
+	f.Add("Launches", launchText(&s.Launches))
+	f.Add("Sync calls", waitText(&s.Waiting.Sync))
+	if s.Waiting.Copies.Time > 0 {
+		f.Add("Sync copies", blockedText(&s.Waiting.Copies, "copies that are not async"))
 	}
-	if s.Waiting.CopyCalls > 0 || s.Waiting.CopyTime > 0 {
-		f = append(f, fact{"Blocking copies", copyWaitText(&s.Waiting)})
+	if s.Waiting.AsyncCopies.Share >= slowAsync {
+		f.Add("Async copies", blockedText(&s.Waiting.AsyncCopies, "copies that are async")+
+			". Such a call should return at once; from or to pageable host memory it waits")
 	}
 	if len(s.Copies) > 0 {
-		f = append(f, fact{"Copied", copiedText(s.Copies)})
+		f.Add("Copied", copiedText(s.Copies))
 	}
 	if text := memoryText(&s.Memory); text != "" {
-		f = append(f, fact{"Memory", text})
+		f.Add("Memory", text)
 	}
-	f = append(f, fact{"Time in calls", fmt.Sprintf("%s in timed calls, %s of one thread's time", span(s.CallTime), percent(s.CallShare))})
-	return append(f, fact{"Errors", errorText(s.Errors)})
+	f.Add("Time in calls", fmt.Sprintf("%s in timed calls, %s of one thread's time", human.Span(s.CallTime), human.Percent(s.CallShare)))
+	f.Add("Errors", errorText(s.Errors))
+	return f
 }
 
 func launchText(l *analyze.Launches) string {
@@ -34,24 +43,26 @@ func launchText(l *analyze.Launches) string {
 	}
 	var parts []string
 	if l.Kernels > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s", plural(l.Kernels, "launch", "launches"), plural(l.Handles, "kernel", "different kernels")))
+		parts = append(parts, fmt.Sprintf("%s of %s", human.Plural(l.Kernels, "launch", "launches"), human.Plural(l.Handles, "kernel", "different kernels")))
 	}
 	if l.Graphs > 0 {
-		parts = append(parts, plural(l.Graphs, "graph launch", "graph launches"))
+		parts = append(parts, human.Plural(l.Graphs, "graph launch", "graph launches"))
 	}
-	return fmt.Sprintf("%s (%s)", strings.Join(parts, ", "), rate(l.PerSecond))
+	return fmt.Sprintf("%s (%s)", strings.Join(parts, ", "), human.Rate(l.PerSecond))
 }
 
-func waitText(w *analyze.Waiting) string {
-	if w.Calls == 0 && w.Time == 0 {
+// waitText says the same of synchronisation, also where there was none.
+func waitText(b *analyze.Blocked) string {
+	if b.Calls == 0 && b.Time == 0 {
 		return "no synchronisation calls"
 	}
-	return fmt.Sprintf("%s: a thread was in a synchronisation call for %s (%s; longest %s)",
-		percent(w.Share), span(w.Any), plural(w.Calls, "call", "calls"), span(w.Longest))
+	return blockedText(b, "synchronisation calls")
 }
 
-func copyWaitText(w *analyze.Waiting) string {
-	return fmt.Sprintf("%s: a thread was in a copy that is not async for %s (%s)", percent(w.CopyShare), span(w.CopyAny), plural(w.CopyCalls, "call", "calls"))
+// blockedText says for how long a thread was in calls of one kind.
+func blockedText(b *analyze.Blocked, in string) string {
+	return fmt.Sprintf("%s: a thread was in %s for %s (%s; longest %s)",
+		human.Percent(b.Share), in, human.Span(b.Any), human.Plural(b.Calls, "call", "calls"), human.Span(b.Longest))
 }
 
 // copiedText gives the bytes of each direction.
@@ -68,9 +79,9 @@ func copiedText(copies []analyze.Copy) string {
 	}
 	var parts []string
 	for _, d := range order {
-		parts = append(parts, d+" "+size(bytes[d]))
+		parts = append(parts, d+" "+human.Size(bytes[d]))
 	}
-	return fmt.Sprintf("%s (%s)", strings.Join(parts, ", "), plural(calls, "copy", "copies"))
+	return fmt.Sprintf("%s (%s)", strings.Join(parts, ", "), human.Plural(calls, "copy", "copies"))
 }
 
 func memoryText(m *analyze.Memory) string {
@@ -78,16 +89,16 @@ func memoryText(m *analyze.Memory) string {
 	total := uint64(0)
 	for _, k := range m.Kinds {
 		total += k.Count
-		parts = append(parts, fmt.Sprintf("%s of %s memory", size(k.Bytes), k.Kind))
+		parts = append(parts, fmt.Sprintf("%s of %s memory", human.Size(k.Bytes), k.Kind))
 	}
 	if total == 0 && m.Frees == 0 {
 		return ""
 	}
 	text := "nothing allocated"
 	if total > 0 {
-		text = fmt.Sprintf("%s in %s", strings.Join(parts, " and "), plural(total, "allocation", "allocations"))
+		text = fmt.Sprintf("%s in %s", strings.Join(parts, " and "), human.Plural(total, "allocation", "allocations"))
 	}
-	return fmt.Sprintf("%s; %s", text, plural(m.Frees, "free", "frees"))
+	return fmt.Sprintf("%s; %s", text, human.Plural(m.Frees, "free", "frees"))
 }
 
 func errorText(list []analyze.ErrorCode) string {
@@ -98,5 +109,5 @@ func errorText(list []analyze.ErrorCode) string {
 	if total == 0 {
 		return "none among the timed calls"
 	}
-	return plural(total, "timed call", "timed calls") + " returned an error"
+	return human.Plural(total, "timed call", "timed calls") + " returned an error"
 }

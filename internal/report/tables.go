@@ -6,63 +6,97 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analyze"
 	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
 )
 
-func addTables(d *document, m *Model, rows int) {
+func addTables(d *page.Document, m *Model, rows int) {
 	s := &m.Summary
-	d.addTable("Functions", functionTable(s, rows))
-	d.addTable("Errors returned by CUDA", errorTable(s.Errors, rows))
-	d.addTable("Copies", copyTable(s.Copies))
-	d.addTable("Memory", memoryTable(&s.Memory))
-	d.addTable("Threads", threadTable(m, rows))
-	d.addTable("Streams", streamTable(m, rows))
-	d.addTable("Launch sizes", shapeTable(&s.Launches))
+	d.AddTable("Functions", functionTable(s, rows))
+	d.AddTable("Errors returned by CUDA", errorTable(s.Errors, rows))
+	d.AddTable("Copies", copyTable(s.Copies))
+	d.AddTable("Memory", memoryTable(&s.Memory))
+	d.AddTable("Threads", threadTable(m, rows))
+	d.AddTable("Streams", streamTable(m, rows))
+	d.AddTable("Launch sizes", shapeTable(&s.Launches))
 }
 
-func functionTable(s *analyze.Summary, rows int) *table {
-	t := &table{columns: []column{
-		{"Function", true, 0}, {"Calls", false, 0}, {"Total", false, 0}, {"p50", false, 0}, {"p99", false, 5},
-		{"Max", false, 2}, {"Bytes", false, 3}, {"Errors", false, 1}, {"Of wall", false, 0},
+func functionTable(s *analyze.Summary, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Function", 0), page.Right("Calls", 0), page.Right("Total", 0), page.Right("p50", 0), page.Right("p99", 5),
+		page.Right("Max", 2), page.Right("Bytes", 3), page.Right("Errors", 1), page.Right("Of wall", 0),
 	}}
 	errors := false
 	for _, f := range s.Functions {
 		errors = errors || f.Errors > 0
 	}
-	for _, f := range s.Functions[:min(len(s.Functions), rows)] {
-		t.row(functionRow(&f)...)
+	shown, left := chosenFunctions(s.Functions, rows)
+	for _, f := range shown {
+		t.Row(functionRow(&f)...)
 	}
-	t.note = joinNotes(moreFunctions(s.Functions, rows), insideNote(s, 4))
+	t.Note = joinNotes(leftOut(left), insideNote(s, 4))
 	if !errors {
-		t.drop("Errors")
+		t.Drop("Errors")
 	}
 	return t
 }
 
 func functionRow(f *analyze.Function) []string {
-	cells := []string{clean(f.Name), count(f.Count), nothing, nothing, nothing, nothing, nothing, nothing, nothing}
+	cells := []string{human.Clean(f.Name), human.Count(f.Count), human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Nothing}
 	if f.Timed {
-		cells[2], cells[7], cells[8] = span(f.Time), count(f.Errors), percent(f.Share)
+		cells[2], cells[7], cells[8] = human.Span(f.Time), human.Count(f.Errors), human.Percent(f.Share)
 	}
 	if f.Timed && f.Count > f.Untimed {
-		cells[3], cells[4], cells[5] = span(f.P50), span(f.P99), span(f.Max)
+		cells[3], cells[4], cells[5] = human.Span(f.P50), human.Span(f.P99), human.Span(f.Max)
 	}
 	if f.Bytes > 0 {
-		cells[6] = size(f.Bytes)
+		cells[6] = human.Size(f.Bytes)
 	}
 	return cells
 }
 
-func moreFunctions(list []analyze.Function, rows int) string {
+// chosenFunctions picks the rows that fit: those of the most time, but also the
+// most frequent of those that have no times, launches above all.
+func chosenFunctions(list []analyze.Function, rows int) (shown, left []analyze.Function) {
 	if len(list) <= rows {
+		return list, nil
+	}
+	timed, counted := 0, 0
+	for _, f := range list {
+		if f.Timed {
+			timed++
+		} else {
+			counted++
+		}
+	}
+	counted = min(counted, max(rows/4, rows-timed))
+	timed = rows - counted
+	for _, f := range list {
+		room := &counted
+		if f.Timed {
+			room = &timed
+		}
+		if *room > 0 {
+			*room--
+			shown = append(shown, f)
+		} else {
+			left = append(left, f)
+		}
+	}
+	return shown, left
+}
+
+func leftOut(list []analyze.Function) string {
+	if len(list) == 0 {
 		return ""
 	}
 	calls, time := uint64(0), uint64(0)
-	for _, f := range list[rows:] {
+	for _, f := range list {
 		calls += f.Count
 		time += f.Time
 	}
 	return fmt.Sprintf("%s more, with %s and %s in them, are left out here; --format json has all.",
-		plural(len(list)-rows, "function", "functions"), plural(calls, "call", "calls"), span(time))
+		human.Plural(len(list), "function", "functions"), human.Plural(calls, "call", "calls"), human.Span(time))
 }
 
 // insideNote says which calls are part of others, so that nobody misses them in the table.
@@ -72,12 +106,12 @@ func insideNote(s *analyze.Summary, named int) string {
 	}
 	var parts []string
 	for _, in := range s.Inside[:min(len(s.Inside), named)] {
-		parts = append(parts, fmt.Sprintf("%s %s in %s", count(in.Count), clean(in.Name), clean(in.In)))
+		parts = append(parts, fmt.Sprintf("%s %s in %s", human.Count(in.Count), human.Clean(in.Name), human.Clean(in.In)))
 	}
 	if len(s.Inside) > named {
-		parts = append(parts, plural(len(s.Inside)-named, "other function", "other functions"))
+		parts = append(parts, "and calls of "+human.Plural(len(s.Inside)-named, "other function", "other functions"))
 	}
-	return "Not counted again, because they are part of a call above: " + strings.Join(parts, ", ") + "."
+	return "Not counted again, because they are part of calls above: " + strings.Join(parts, ", ") + "."
 }
 
 func joinNotes(notes ...string) string {
@@ -90,12 +124,12 @@ func joinNotes(notes ...string) string {
 	return strings.Join(kept, " ")
 }
 
-func errorTable(list []analyze.ErrorCode, rows int) *table {
-	t := &table{columns: []column{{"Function", true, 0}, {"Error", true, 0}, {"Code", false, 1}, {"Calls", false, 0}}}
+func errorTable(list []analyze.ErrorCode, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{page.Left("Function", 0), page.Left("Error", 0), page.Right("Code", 1), page.Right("Calls", 0)}}
 	for _, e := range list[:min(len(list), rows)] {
-		t.row(clean(e.Function), e.Name, fmt.Sprint(e.Code), count(e.Count))
+		t.Row(human.Clean(e.Function), e.Name, fmt.Sprint(e.Code), human.Count(e.Count))
 	}
-	t.note = more(len(list), rows, "kind of error", "kinds of error")
+	t.Note = more(len(list), rows, "kind of error", "kinds of error")
 	return t
 }
 
@@ -103,28 +137,28 @@ func more(n, rows int, one, many string) string {
 	if n <= rows {
 		return ""
 	}
-	return plural(n-rows, one, many) + " more; --format json has all."
+	return human.Plural(n-rows, one, many) + " more; --format json has all."
 }
 
-func copyTable(list []analyze.Copy) *table {
-	t := &table{columns: []column{
-		{"Direction", true, 0}, {"Call", true, 0}, {"Copies", false, 0}, {"Bytes", false, 0},
-		{"Average", false, 1}, {"Time in calls", false, 0}, {"Longest", false, 2}, {"Bandwidth", false, 0},
+func copyTable(list []analyze.Copy) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Direction", 0), page.Left("Call", 0), page.Right("Copies", 0), page.Right("Bytes", 0),
+		page.Right("Average", 1), page.Right("Time in calls", 0), page.Right("Longest", 2), page.Right("Bandwidth", 0),
 	}}
 	for _, c := range list {
-		call, bandwidth, average := "sync", nothing, nothing
+		call, bandwidth, average := "sync", human.Nothing, human.Nothing
 		if c.Async {
 			call = "async"
 		}
 		if c.Bandwidth > 0 {
-			bandwidth = size(uint64(c.Bandwidth)) + "/s"
+			bandwidth = human.Size(uint64(c.Bandwidth)) + "/s"
 		}
 		if sized := c.Count - c.Failed - c.Unsized; sized > 0 {
-			average = size(c.Bytes / sized)
+			average = human.Size(c.Bytes / sized)
 		}
-		t.row(directionName(c.Direction), call, count(c.Count), size(c.Bytes), average, span(c.Time), span(c.Longest), bandwidth)
+		t.Row(directionName(c.Direction), call, human.Count(c.Count), human.Size(c.Bytes), average, human.Span(c.Time), human.Span(c.Longest), bandwidth)
 		if c.Unsized > 0 {
-			t.note = "The size of some copies (batches, or arguments that could not be read) is not known: bytes are a lower bound."
+			t.Note = "The size of some copies (batches, or arguments that could not be read) is not known: bytes are a lower bound."
 		}
 	}
 	return t
@@ -135,35 +169,38 @@ func directionName(d cuda.Direction) string {
 	case cuda.Unknown, cuda.NoDirection:
 		return "by pointer"
 	}
-	return clean(string(d))
+	return human.Clean(string(d))
 }
 
-func memoryTable(m *analyze.Memory) *table {
-	t := &table{columns: []column{
-		{"Memory", true, 0}, {"Allocations", false, 0}, {"Failed", false, 1}, {"Bytes", false, 0}, {"Kept", false, 0}, {"Time", false, 0},
+func memoryTable(m *analyze.Memory) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Memory", 0), page.Right("Allocations", 0), page.Right("Failed", 1), page.Right("Bytes", 0), page.Right("Not freed", 0), page.Right("Time", 0),
 	}}
 	for _, k := range m.Kinds {
-		t.row(k.Kind, count(k.Count), count(k.Failed), size(k.Bytes), size(k.Kept), span(k.Time))
+		t.Row(k.Kind, human.Count(k.Count), human.Count(k.Failed), human.Size(k.Bytes), human.Size(k.Kept), human.Span(k.Time))
 	}
-	if len(t.rows) == 0 {
+	if len(t.Rows) == 0 {
 		return t
 	}
-	t.note = fmt.Sprintf("%s took %s and gave back %s of this; net %s in the window.", plural(m.Frees, "free", "frees"), span(m.FreeTime), size(m.Freed), signedSize(m.Net))
+	t.Note = fmt.Sprintf("Nothing was freed; net %s in the window.", human.SignedSize(m.Net))
+	if m.Frees > 0 {
+		t.Note = fmt.Sprintf("%s took %s and gave back %s of this; net %s in the window.", human.Plural(m.Frees, "free", "frees"), human.Span(m.FreeTime), human.Size(m.Freed), human.SignedSize(m.Net))
+	}
 	if m.Unmatched > 0 {
-		t.note += fmt.Sprintf(" %s of memory whose allocation was not seen, so that the net is an upper bound.", plural(m.Unmatched, "free was", "frees were"))
+		t.Note += fmt.Sprintf(" %s of memory whose allocation was not seen, so that the net is an upper bound.", human.Plural(m.Unmatched, "free was", "frees were"))
 	}
 	return t
 }
 
-func shapeTable(l *analyze.Launches) *table {
-	t := &table{columns: []column{
-		{"Grid", true, 0}, {"Block", true, 0}, {"Dynamic shared", false, 1}, {"Kernels", false, 0}, {"Launches", false, 0}, {"Of launches", false, 0},
+func shapeTable(l *analyze.Launches) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Grid", 0), page.Left("Block", 0), page.Right("Dynamic shared", 1), page.Right("Kernels", 0), page.Right("Launches", 0), page.Right("Of launches", 0),
 	}}
 	for _, s := range l.Shapes {
-		t.row(dimensions(s.Grid), dimensions(s.Block), size(uint64(s.Shared)), count(s.Handles), count(s.Count), percent(s.Share))
+		t.Row(dimensions(s.Grid), dimensions(s.Block), human.Size(uint64(s.Shared)), human.Count(s.Handles), human.Count(s.Count), human.Percent(s.Share))
 	}
 	if l.AllShapes > len(l.Shapes) {
-		t.note = fmt.Sprintf("The %d most frequent of %s sizes.", len(l.Shapes), count(l.AllShapes))
+		t.Note = fmt.Sprintf("The %d most frequent of %s sizes.", len(l.Shapes), human.Count(l.AllShapes))
 	}
 	return t
 }

@@ -2,48 +2,49 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
 )
 
 // severalProcesses says whether rows must name their process.
 func severalProcesses(m *Model) bool { return len(m.Summary.Processes) > 1 }
 
-func threadTable(m *Model, rows int) *table {
-	t := &table{columns: []column{
-		{"Thread", true, 0}, {"tid", false, 1}, {"pid", false, 0}, {"Operations", false, 0}, {"Launches", false, 2},
-		{"Time in calls", false, 0}, {"Of wall", false, 3}, {"In sync", false, 0}, {"Of wall", false, 4},
+func threadTable(m *Model, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Thread", 0), page.Right("tid", 1), page.Right("pid", 0), page.Right("Operations", 0), page.Right("Launches", 2),
+		page.Right("Time in calls", 0), page.Right("Of wall", 3), page.Right("In sync", 0), page.Right("Sync of wall", 4),
 	}}
 	list := m.Summary.Threads
 	for _, th := range list[:min(len(list), rows)] {
-		name := clean(th.Name)
+		name := human.Clean(th.Name)
 		if name == "" {
 			name = fmt.Sprintf("thread %d", th.TID)
 		}
-		t.row(name, id(th.TID), id(th.PID), count(th.Count), count(th.Launches), span(th.Time), percent(th.Share), span(th.Sync), percent(th.SyncPart))
+		t.Row(name, id(th.TID), id(th.PID), human.Count(th.Count), human.Count(th.Launches), human.Span(th.Time), human.Percent(th.Share), human.Span(th.Sync), human.Percent(th.SyncPart))
 	}
 	if !severalProcesses(m) {
-		t.drop("pid")
+		t.Drop("pid")
 	}
-	t.note = more(len(list), rows, "thread", "threads")
+	t.Note = more(len(list), rows, "thread", "threads")
 	return t
 }
 
-func streamTable(m *Model, rows int) *table {
-	t := &table{columns: []column{
-		{"Stream", true, 0}, {"pid", false, 0}, {"Operations", false, 1}, {"Kernels", false, 0}, {"Graphs", false, 2},
-		{"Copies", false, 0}, {"Copied", false, 0}, {"Syncs", false, 3}, {"In sync", false, 4},
+func streamTable(m *Model, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Stream", 0), page.Right("pid", 0), page.Right("Operations", 1), page.Right("Kernels", 0), page.Right("Graphs", 2),
+		page.Right("Copies", 0), page.Right("Copied", 0), page.Right("Syncs", 3), page.Right("In sync", 4),
 	}}
 	list := m.Summary.Streams
 	for _, s := range list[:min(len(list), rows)] {
-		t.row(streamName(&s), id(s.PID), count(s.Count), count(s.Kernels), count(s.Graphs), count(s.Copies), size(s.Bytes), count(s.Syncs), span(s.Sync))
+		t.Row(streamName(&s), id(s.PID), human.Count(s.Count), human.Count(s.Kernels), human.Count(s.Graphs), human.Count(s.Copies), human.Size(s.Bytes), human.Count(s.Syncs), human.Span(s.Sync))
 	}
 	if !severalProcesses(m) {
-		t.drop("pid")
+		t.Drop("pid")
 	}
-	t.note = more(len(list), rows, "stream", "streams")
+	t.Note = more(len(list), rows, "stream", "streams")
 	return t
 }
 
@@ -55,19 +56,23 @@ func streamName(s *analyze.Stream) string {
 }
 
 // processTable is left out where there is one process only: the head describes it.
-func processTable(m *Model) *table {
-	t := &table{columns: []column{
-		{"Process", true, 0}, {"pid", false, 0}, {"Parent", false, 2}, {"Operations", false, 0}, {"State", true, 0}, {"Command", true, 1},
+func processTable(m *Model) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Process", 0), page.Right("pid", 0), page.Right("Parent", 2), page.Right("Operations", 0), page.Left("State", 0), page.Left("Command", 1),
 	}}
 	if !severalProcesses(m) {
 		return t
 	}
 	for _, p := range m.Summary.Processes {
-		parent := nothing
+		if p.Comm == "" && p.Cmdline == "" {
+			t.Row("not described", id(p.PID), human.Nothing, human.Count(p.Count), human.Nothing, "")
+			continue
+		}
+		parent := human.Nothing
 		if p.Parent != 0 {
 			parent = id(p.Parent)
 		}
-		t.row(clean(p.Comm), id(p.PID), parent, count(p.Count), processState(&p, m.Summary.Window.To), shorten(clean(p.Cmdline), 40))
+		t.Row(human.Clean(p.Comm), id(p.PID), parent, human.Count(p.Count), processState(&p, m.Summary.Window.To), human.Shorten(human.Clean(p.Cmdline), 40))
 	}
 	return t
 }
@@ -79,59 +84,44 @@ func processState(p *analyze.Process, to uint64) string {
 		}
 		return "running"
 	}
-	ended := endingOf(p.Died, p.ExitCode, to)
-	return fmt.Sprintf("exited %s ago %s", span(ended.Ago), ended.how())
+	return fmt.Sprintf("exited %s ago %s", human.Span(endingOf(p.Died, p.ExitCode, to).Ago), human.Ending(p.ExitCode))
 }
 
-// probeTable says what was watched, and at what kind of points.
-func probeTable(m *Model) *table {
-	t := &table{columns: []column{
-		{"Library", true, 0}, {"Kind", true, 2}, {"Processes", false, 1}, {"Known", false, 3}, {"Probed", false, 0}, {"Cheap", false, 0}, {"Mode", true, 0},
+// Probes says which libraries are probed, and at what kind of points.
+func Probes(list []analyze.Library) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Library", 0), page.Left("Kind", 2), page.Right("Processes", 1), page.Right("Known", 3), page.Right("Probed", 0), page.Right("Cheap", 0), page.Left("Mode", 0),
 	}}
-	for _, l := range m.Summary.Libraries {
-		mode := clean(l.Mode)
-		if l.Error != "" {
-			mode = "not probed"
-		}
-		if mode == "" {
-			mode = nothing
-		}
-		t.row(shortPath(clean(l.Path), 48), clean(l.Kind), count(len(l.PIDs)), count(l.Found), count(l.Points), count(l.Cheap), mode)
+	for _, l := range list {
+		t.Row(human.ShortPath(human.Clean(l.Path), 48), human.Clean(l.Kind), human.Count(len(l.PIDs)), human.Count(l.Found), human.Count(l.Points), human.Count(l.Cheap), probeMode(&l))
 	}
-	if len(t.rows) > 0 {
-		t.note = "Known functions are those of the library that InferScope's table has; several can share one probed address, and some are left out because they are called often and say little. At a cheap point a probe costs about half a microsecond for each call, elsewhere 10 to 33 times more."
-	}
+	t.Note = probeNote(list)
 	return t
 }
 
+func probeNote(list []analyze.Library) string {
+	points, cheap := 0, 0
+	for _, l := range list {
+		points, cheap = points+l.Points, cheap+l.Cheap
+	}
+	switch points {
+	case 0:
+		return ""
+	case cheap:
+		return "Probed are distinct addresses: several exported names can share one. All are cheap points, at which a probe costs about half a microsecond for each call."
+	}
+	return "Probed are distinct addresses: several exported names can share one. At a cheap point a probe costs about half a microsecond for each call, at the others 10 to 33 times more."
+}
+
+// probeMode says how the probes of a library are attached.
+func probeMode(l *analyze.Library) string {
+	switch {
+	case l.Points == 0:
+		return "not probed"
+	case l.Error != "":
+		return human.Clean(l.Mode) + ", failed in part"
+	}
+	return human.Clean(l.Mode)
+}
+
 func id(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
-// drop takes a column out, the first of that title.
-func (t *table) drop(title string) {
-	i := slices.IndexFunc(t.columns, func(c column) bool { return c.title == title })
-	if i < 0 {
-		return
-	}
-	t.columns = slices.Delete(slices.Clone(t.columns), i, i+1)
-	for r := range t.rows {
-		t.rows[r] = slices.Delete(slices.Clone(t.rows[r]), i, i+1)
-	}
-}
-
-// shorten cuts s to n characters at its end.
-func shorten(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return string(r[:n-1]) + "…"
-}
-
-// shortPath cuts s to n characters at its beginning: a path ends with what tells files apart.
-func shortPath(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return "…" + string(r[len(r)-n+1:])
-}

@@ -4,25 +4,28 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analyze"
 	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
 )
 
 // newDocument puts the model into words. rows bounds the rows of each table.
-func newDocument(m *Model, rows int) *document {
-	d := &document{title: "InferScope report"}
-	d.add(head(m))
+func newDocument(m *Model, rows int) *page.Document {
+	d := &page.Document{Title: "InferScope report"}
+	d.Add(head(m))
 	addDoubts(d, m)
 	if why := empty(m); why != "" {
-		d.add(paragraph(why))
+		d.Add(page.Paragraph(why))
 	} else {
-		d.add(paragraph(scopeOfReport))
-		d.add(heading("In short"), inShort(m))
+		d.Add(page.Paragraph(scopeOfReport))
+		d.Add(page.Heading("In short"), inShort(m))
 		addTables(d, m, rows)
 	}
-	d.addTable("Processes", processTable(m))
-	d.addTable("Probes", probeTable(m))
+	d.AddTable("Processes", processTable(m))
+	d.AddTable("Probes", Probes(m.Summary.Libraries))
 	if m.State == Calls {
-		d.add(heading("How to read this"), reading(m))
+		d.Add(page.Heading("How to read this"), reading(m))
 	}
 	return d
 }
@@ -30,61 +33,67 @@ func newDocument(m *Model, rows int) *document {
 const scopeOfReport = "This is the CPU's side of the CUDA calls: how often they were made and how long they took. It says nothing about how busy the GPU was."
 
 // head is the target, the window and what was seen in it.
-func head(m *Model) facts {
-	t, w := &m.Target, &m.Summary.Window
-	who := fmt.Sprintf("pid %d", t.PID)
-	if t.Comm != "" {
-		who = fmt.Sprintf("%s (pid %d", clean(t.Comm), t.PID)
-		if t.NSPID != 0 && t.NSPID != t.PID {
-			who += fmt.Sprintf(", %d in its own namespace", t.NSPID)
-		}
-		who += ")"
+func head(m *Model) page.Facts {
+	var f page.Facts
+	f.Add("Target", m.Target.name())
+	if m.Target.Cmdline != "" {
+		f.Add("Command", human.Clean(m.Target.Cmdline))
 	}
-	f := facts{{"Target", who}}
-	if t.Cmdline != "" {
-		f = append(f, fact{"Command", clean(t.Cmdline)})
+	f.Add("State", targetState(&m.Target, m.Summary.Window.From))
+	f.Add("Window", windowText(&m.Summary.Window))
+	f.Add("Seen", seen(m))
+	return f
+}
+
+func (t *Target) name() string {
+	if t.Comm == "" {
+		return fmt.Sprintf("pid %d", t.PID)
 	}
-	f = append(f, fact{"State", targetState(t)})
-	window := span(w.Length)
+	own := ""
+	if t.NSPID != 0 && t.NSPID != t.PID {
+		own = fmt.Sprintf(", %d in its own namespace", t.NSPID)
+	}
+	return fmt.Sprintf("%s (pid %d%s)", human.Clean(t.Comm), t.PID, own)
+}
+
+func windowText(w *analyze.Window) string {
+	s := human.Span(w.Length)
 	if w.WallFrom != 0 {
-		window += " from " + moment(w.WallFrom)
+		s += " from " + human.Moment(w.WallFrom)
 	}
-	if gap := w.Length - w.Observed; gap > w.Length/1000 {
-		window += fmt.Sprintf("; calls could be seen in %s of it", span(w.Observed))
+	switch gap := w.Length - w.Observed; {
+	case w.Observed == 0:
+		s += "; no call could be seen in it"
+	case gap > w.Length/1000:
+		s += fmt.Sprintf("; calls could be seen in %s of it", human.Span(w.Observed))
 	}
-	return append(f, fact{"Window", window}, fact{"Seen", seen(m)})
+	return s
 }
 
 // targetState says whether the target runs, and how it ended.
-func targetState(t *Target) string {
-	s := "running at the end of the window"
+func targetState(t *Target, from uint64) string {
+	s, until := "running at the end of the window", "this is what was recorded until then"
+	if t.goneBefore(from) {
+		until = "that was before this window"
+	}
 	switch {
 	case t.Comm == "" && t.Cmdline == "" && !t.Exited:
 		s = "not known"
 	case t.Exited:
-		s = fmt.Sprintf("exited %s ago %s; this is what was recorded until then", span(t.Ending.Ago), t.Ending.how())
+		s = fmt.Sprintf("exited %s ago %s; %s", human.Span(t.Ending.Ago), human.Ending(t.Ending.Status), until)
 	}
 	switch {
 	case t.Children == 0:
 	case t.Living == 0:
-		s += fmt.Sprintf("; %s exited", plural(t.Children, "child process", "child processes"))
+		s += fmt.Sprintf("; %s exited", human.Plural(t.Children, "child process", "child processes"))
 	default:
-		s += fmt.Sprintf("; %d of %s running", t.Living, plural(t.Children, "child process", "child processes"))
+		s += fmt.Sprintf("; %d of %s running", t.Living, human.Plural(t.Children, "child process", "child processes"))
 	}
 	return s
 }
 
-// how says in which way a process ended.
-func (e *Ending) how() string {
-	if e.Signal == 0 {
-		return fmt.Sprintf("with code %d", e.Code)
-	}
-	s := "by " + signalName(e.Signal)
-	if e.Core {
-		s += ", with a core dump"
-	}
-	return s
-}
+// goneBefore says whether the target had exited at that time.
+func (t *Target) goneBefore(at uint64) bool { return t.Exited && t.Ending.At <= at }
 
 func seen(m *Model) string {
 	s := &m.Summary
@@ -100,59 +109,61 @@ func seen(m *Model) string {
 			active++
 		}
 	}
-	text := plural(s.Operations, "CUDA operation", "CUDA operations")
+	text := human.Plural(s.Operations, "CUDA operation", "CUDA operations")
 	if s.Operations > 0 {
-		text += fmt.Sprintf(" by %s of %s", plural(len(s.Threads), "thread", "threads"), plural(active, "process", "processes"))
+		text += fmt.Sprintf(" by %s of %s", human.Plural(len(s.Threads), "thread", "threads"), human.Plural(active, "process", "processes"))
 	}
-	return text + "; " + plural(probed, "CUDA library", "CUDA libraries") + " probed"
+	return text + "; " + human.Plural(probed, "CUDA library", "CUDA libraries") + " probed"
 }
 
 // addDoubts puts losses and doubts in front of everything that they touch.
-func addDoubts(d *document, m *Model) {
+func addDoubts(d *page.Document, m *Model) {
 	if len(m.Doubts) == 0 {
-		d.add(paragraph("Nothing was lost that InferScope knows of."))
+		d.Add(page.Paragraph("Nothing was lost that InferScope knows of."))
 		return
 	}
-	d.add(heading("Losses and doubts"))
+	d.Add(page.Heading("Losses and doubts"))
 	for i := range m.Doubts {
-		d.add(notice{mark: string(m.Doubts[i].Severity), text: m.Doubts[i].sentence()})
+		d.Add(m.Doubts[i].Notice())
 	}
-	switch gravity(m.Doubts[0].Severity) {
-	case gravity(loss.Error):
-		d.add(paragraph("Because of the errors above, counts and times below can be too low by an unknown amount."))
-	case gravity(loss.Warning):
-		d.add(paragraph("Because of the warnings above, counts and times below are lower bounds."))
+	switch worst := gravity(m.Doubts[0].Severity); {
+	case m.State != Calls:
+	case worst == gravity(loss.Error):
+		d.Add(page.Paragraph("Because of the errors above, counts and times below can be too low by an unknown amount."))
+	case worst == gravity(loss.Warning):
+		d.Add(page.Paragraph("Because of the warnings above, counts and times below are lower bounds."))
 	}
 }
 
 // maxNamed bounds how many places or details of a doubt are printed; JSON has all.
 const maxNamed = 3
 
-// sentence says what happened, how often, where, and what to do.
-func (d *Doubt) sentence() string {
-	s := upper(clean(d.Means)) + " (" + count(d.Count)
+// Notice says what happened, how often, where, and what to do.
+func (d *Doubt) Notice() page.Notice {
+	s := upper(human.Clean(d.Means)) + " (" + human.Count(d.Count)
 	if len(d.Where) > 0 {
-		s += ": " + some(d.Where)
+		s += "; " + some(d.Where)
 	}
 	s += ")."
 	if len(d.Details) > 0 {
 		s += " " + upper(some(d.Details)) + "."
 	}
 	if d.Do != "" {
-		s += " What to do: " + clean(d.Do) + "."
+		s += " What to do: " + human.Clean(d.Do) + "."
 	}
-	return s
+	return page.Notice{Mark: human.Clean(string(d.Severity)), Text: s}
 }
 
 func some(list []string) string {
 	var out []string
 	for _, s := range list[:min(len(list), maxNamed)] {
-		out = append(out, clean(s))
+		out = append(out, human.Clean(s))
 	}
+	text := strings.Join(out, ", ")
 	if more := len(list) - maxNamed; more > 0 {
-		out = append(out, fmt.Sprintf("%d more", more))
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return strings.Join(out, ", ")
+	return text
 }
 
 // upper begins a sentence.
@@ -165,12 +176,10 @@ func upper(s string) string {
 
 // empty says why there is nothing to report, "" where there is.
 func empty(m *Model) string {
-	w := &m.Summary.Window
-	gone := m.Target.Exited && m.Target.Ending.At <= w.From
 	switch {
 	case m.State == Calls:
 		return ""
-	case gone:
+	case m.Target.goneBefore(m.Summary.Window.From):
 		return "The target had exited before this window began. Ask for a longer one (--last) to see what it did."
 	case m.State == NoLibrary && m.Target.Exited:
 		return "The target never mapped a CUDA library (libcuda or libcudart) while it was watched."
@@ -184,11 +193,12 @@ func empty(m *Model) string {
 }
 
 // reading explains what a reader could get wrong.
-func reading(m *Model) bullets {
-	b := bullets{
-		"An operation is a call that the program made. A driver call that a runtime call made is part of that operation and is not counted again.",
-		fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", span(m.Summary.Window.Observed)),
-		"Waiting is different: it is the share of that time in which at least one thread was in such a call.",
+func reading(m *Model) page.Bullets {
+	b := page.Bullets{
+		"An operation is a call that the program made. A driver call that a runtime call made is part of that operation and is not counted again. A runtime launch is seen as the driver launch that it makes.",
+		"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.",
+		fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", human.Span(m.Summary.Window.Observed)),
+		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.",
 		"Launches and queries are counted, not timed, and return no result here: timing them would cost the target more than it tells.",
 		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.",
 	}

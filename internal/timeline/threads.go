@@ -44,7 +44,7 @@ func (t *Timeline) assignThreads() []int32 {
 		leases:  map[idKey]lease{},
 	}
 	for i, p := range t.Processes {
-		a.byPID[p.PID] = append(a.byPID[p.PID], int32(i)) //nolint:gosec // far below 2^31 processes
+		a.byPID[p.PID] = append(a.byPID[p.PID], int32(i))
 	}
 	for _, list := range a.byPID {
 		slices.SortStableFunc(list, func(x, y int32) int { return cmp.Compare(t.Processes[x].Born, t.Processes[y].Born) })
@@ -92,7 +92,7 @@ func (a *assigner) lease(k idKey, ts uint64) lease {
 	tk := threadKey{process, k.tid}
 	thread, ok := a.threads[tk]
 	if !ok {
-		thread = int32(len(a.t.Threads)) //nolint:gosec // at most one per event
+		thread = int32(len(a.t.Threads))
 		a.t.Threads = append(a.t.Threads, Thread{Process: process, TID: k.tid})
 		a.threads[tk] = thread
 	}
@@ -115,7 +115,7 @@ func (a *assigner) process(pid uint32, ts uint64) (process int32, from, to uint6
 		}
 		from = p.Died + 1
 	}
-	process = int32(len(a.t.Processes)) //nolint:gosec // at most one per pid
+	process = int32(len(a.t.Processes))
 	a.t.Processes = append(a.t.Processes, Process{Process: record.Process{PID: pid, Born: from}})
 	a.byPID[pid] = append(a.byPID[pid], process)
 	return process, from, math.MaxUint64
@@ -138,7 +138,7 @@ func (t *Timeline) nameThreads() {
 func (t *Timeline) orderThreads(owners []int32) []int32 {
 	order := make([]int32, len(t.Threads))
 	for i := range order {
-		order[i] = int32(i) //nolint:gosec // at most one per event
+		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(x, y int32) int {
 		a, b := t.Threads[x], t.Threads[y]
@@ -146,7 +146,7 @@ func (t *Timeline) orderThreads(owners []int32) []int32 {
 	})
 	sorted, place := make([]Thread, len(order)), make([]int32, len(order))
 	for i, old := range order {
-		sorted[i], place[old] = t.Threads[old], int32(i) //nolint:gosec // as above
+		sorted[i], place[old] = t.Threads[old], int32(i)
 	}
 	t.Threads = sorted
 	for i, owner := range owners {

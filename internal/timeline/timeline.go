@@ -123,7 +123,7 @@ func (t *Timeline) scatter(owners []int32) {
 		t.Ops[next[owner]] = Op{
 			Start:  e.TS,
 			Dur:    clampedEnd(e) - e.TS,
-			Event:  int32(i), //nolint:gosec // assignThreads bounds the number of events
+			Event:  int32(i),
 			Parent: None,
 			shape:  shapeOf(e),
 			Func:   e.Func,

@@ -18,41 +18,86 @@ func TestNesting(t *testing.T) {
 		events []event.Event
 		want   []int32
 	}{
-		{"a driver copy inside a runtime copy",
-			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2010, 80)}, []int32{None, 0}},
-		{"a call that ends with its caller is inside",
-			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2010, 90)}, []int32{None, 0}},
-		{"a call that begins when another ends is not inside",
-			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2100, 90)}, []int32{None, None}},
-		{"a driver call inside a driver call inside a runtime call",
-			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2010, 80), call(cuStreamSynchronize, 2020, 20)}, []int32{None, 0, 1}},
-		{"of two that begin together the longer one is outside",
-			[]event.Event{call(cuMemcpyHtoD, 2000, 80), call(cudaMemcpy, 2000, 100)}, []int32{None, 0}},
-		{"an entry-only call inside a timed one",
-			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuEventRecord, 2050, -1)}, []int32{None, 0}},
-		{"a runtime launch owns the next driver launch, once",
+		{
+			"a driver copy inside a runtime copy",
+			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2010, 80)},
+			[]int32{None, 0},
+		},
+		{
+			"a call that ends with its caller is inside",
+			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2010, 90)},
+			[]int32{None, 0},
+		},
+		{
+			"a call that begins when another ends is not inside",
+			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2100, 90)},
+			[]int32{None, None},
+		},
+		{
+			"a driver call inside a driver call inside a runtime call",
+			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2010, 80), call(cuStreamSynchronize, 2020, 20)},
+			[]int32{None, 0, 1},
+		},
+		{
+			"of two that begin together the longer one is outside",
+			[]event.Event{call(cuMemcpyHtoD, 2000, 80), call(cudaMemcpy, 2000, 100)},
+			[]int32{None, 0},
+		},
+		{
+			"an entry-only call inside a timed one",
+			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuEventRecord, 2050, -1)},
+			[]int32{None, 0},
+		},
+		{
+			"a runtime launch owns the next driver launch, once",
 			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 2005, grid, block), launch(cuLaunchKernel, 2010, grid, block)},
-			[]int32{None, 0, None}},
-		{"but not one of another shape",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 2005, grid+1, block)}, []int32{None, None}},
-		{"a shape that could not be read fits any",
-			[]event.Event{launch(cudaLaunchKernel, 2000, 0, 0), launch(cuLaunchKernel, 2005, grid, block)}, []int32{None, 0}},
-		{"but not with a copy in between",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), call(cuMemcpyHtoD, 2002, 1), launch(cuLaunchKernel, 2005, grid, block)}, []int32{None, None, None}},
-		{"loading the module in between stays an operation of its own",
+			[]int32{None, 0, None},
+		},
+		{
+			"but not one of another shape",
+			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 2005, grid+1, block)},
+			[]int32{None, None},
+		},
+		{
+			"a shape that could not be read fits any",
+			[]event.Event{launch(cudaLaunchKernel, 2000, 0, 0), launch(cuLaunchKernel, 2005, grid, block)},
+			[]int32{None, 0},
+		},
+		{
+			"but not with a copy in between",
+			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), call(cuMemcpyHtoD, 2002, 1), launch(cuLaunchKernel, 2005, grid, block)},
+			[]int32{None, None, None},
+		},
+		{
+			"loading the module in between stays an operation of its own",
 			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), call(cuModuleLoadData, 2002, 900_000_000), launch(cuLaunchKernel, 900_010_000, grid, block)},
-			[]int32{None, None, 0}},
-		{"but not after more than a second of nothing",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 1_000_002_001, grid, block)}, []int32{None, None}},
-		{"two runtime launches, the first of which failed",
+			[]int32{None, None, 0},
+		},
+		{
+			"but not after more than a second of nothing",
+			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 1_000_002_001, grid, block)},
+			[]int32{None, None},
+		},
+		{
+			"two runtime launches, the first of which failed",
 			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cudaLaunchKernel, 2005, grid, block), launch(cuLaunchKernel, 2007, grid, block)},
-			[]int32{None, None, 1}},
-		{"a runtime event record owns the driver's",
-			[]event.Event{call(cudaEventRecord, 2000, -1), call(cuEventRecord, 2005, -1)}, []int32{None, 0}},
-		{"a runtime stream wait does not own an event record",
-			[]event.Event{call(cudaStreamWaitEvent, 2000, -1), call(cuEventRecord, 2005, -1)}, []int32{None, None}},
-		{"a driver launch owns nothing",
-			[]event.Event{launch(cuLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 2005, grid, block)}, []int32{None, None}},
+			[]int32{None, None, 1},
+		},
+		{
+			"a runtime event record owns the driver's",
+			[]event.Event{call(cudaEventRecord, 2000, -1), call(cuEventRecord, 2005, -1)},
+			[]int32{None, 0},
+		},
+		{
+			"a runtime stream wait does not own an event record",
+			[]event.Event{call(cudaStreamWaitEvent, 2000, -1), call(cuEventRecord, 2005, -1)},
+			[]int32{None, None},
+		},
+		{
+			"a driver launch owns nothing",
+			[]event.Event{launch(cuLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 2005, grid, block)},
+			[]int32{None, None},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,4 +1,5 @@
-package report
+// Package human writes numbers, times and foreign texts for people.
+package human
 
 import (
 	"fmt"
@@ -9,11 +10,11 @@ import (
 	"unicode"
 )
 
-// nothing stands in a cell to which no number belongs.
-const nothing = "-"
+// Nothing stands in a cell to which no number belongs.
+const Nothing = "-"
 
-// count writes 1234567 as 1,234,567.
-func count[T uint64 | int | int64 | uint32](n T) string {
+// Count writes 1234567 as 1,234,567.
+func Count[T uint64 | int | int64 | uint32](n T) string {
 	s := strconv.FormatInt(int64(n), 10)
 	if n > 0 {
 		s = strconv.FormatUint(uint64(n), 10)
@@ -29,12 +30,12 @@ func count[T uint64 | int | int64 | uint32](n T) string {
 	return s
 }
 
-// plural writes a count with its noun.
-func plural[T uint64 | int](n T, one, many string) string {
+// Plural writes a count with its noun.
+func Plural[T uint64 | int](n T, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return count(n) + " " + many
+	return Count(n) + " " + many
 }
 
 // three writes v with three significant digits, none of them after the unit's place.
@@ -48,8 +49,8 @@ func three(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// span writes a duration in ns: 812 ns, 1.23 µs, 45.6 ms, 1.23 s, 2 min 3 s.
-func span(ns uint64) string {
+// Span writes a duration in ns: 812 ns, 1.23 µs, 45.6 ms, 1.23 s, 2 min 3 s.
+func Span(ns uint64) string {
 	v := float64(ns)
 	switch {
 	case ns < 1000:
@@ -68,8 +69,8 @@ func span(ns uint64) string {
 	return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
 }
 
-// size writes bytes in powers of 1000, as bandwidths are given: 812 B, 1.23 kB, 45.6 MB.
-func size(b uint64) string {
+// Size writes bytes in powers of 1000, as bandwidths are given: 812 B, 1.23 kB, 45.6 MB.
+func Size(b uint64) string {
 	if b < 1000 {
 		return strconv.FormatUint(b, 10) + " B"
 	}
@@ -83,42 +84,42 @@ func size(b uint64) string {
 	return three(v/1000) + " PB"
 }
 
-// signedSize is size with a sign.
-func signedSize(b int64) string {
+// SignedSize is Size with a sign.
+func SignedSize(b int64) string {
 	if b < 0 {
-		return "-" + size(uint64(-b)) //nolint:gosec // b is negative
+		return "-" + Size(uint64(-b))
 	}
-	return "+" + size(uint64(b)) //nolint:gosec // b is not negative
+	return "+" + Size(uint64(b))
 }
 
-// rate writes a number of things per second.
-func rate(perSecond float64) string {
+// Rate writes a number of things per second.
+func Rate(perSecond float64) string {
 	if perSecond >= 99.95 {
-		return count(uint64(math.Round(perSecond))) + "/s"
+		return Count(uint64(math.Round(perSecond))) + "/s"
 	}
 	return three(perSecond) + "/s"
 }
 
-// percent writes a fraction; one that is not zero never looks like zero.
-func percent(f float64) string {
+// Percent writes a fraction; one that is not zero never looks like zero.
+func Percent(f float64) string {
 	if f > 0 && f < 0.0005 {
 		return "<0.1%"
 	}
 	return strconv.FormatFloat(100*f, 'f', 1, 64) + "%"
 }
 
-// moment writes a point on the wall clock. Reports use UTC: they are read
+// Moment writes a point on the wall clock. Reports use UTC: they are read
 // elsewhere, and must not depend on where they are made.
-func moment(wall int64) string {
+func Moment(wall int64) string {
 	return time.Unix(0, wall).UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
 // maxText bounds a text that the target chose, in characters.
 const maxText = 200
 
-// clean makes a text that the target chose (names, command lines, paths, errors)
+// Clean makes a text that the target chose (names, command lines, paths, errors)
 // safe to print: no control characters, which could rewrite a terminal, and one line.
-func clean(s string) string {
+func Clean(s string) string {
 	var b strings.Builder
 	n := 0
 	for _, r := range s {
@@ -134,8 +135,8 @@ func clean(s string) string {
 	return b.String()
 }
 
-// signalName names the signals that end programs: signal(7), Linux.
-func signalName(n int) string {
+// Signal names the signals that end programs: signal(7), Linux.
+func Signal(n int) string {
 	names := map[int]string{
 		1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS",
 		8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 31: "SIGSYS",
@@ -144,4 +145,34 @@ func signalName(n int) string {
 		return name
 	}
 	return "signal " + strconv.Itoa(n)
+}
+
+// Shorten cuts s to n characters at its end.
+func Shorten(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// ShortPath cuts s to n characters at its beginning: a path ends with what tells files apart.
+func ShortPath(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return "…" + string(r[len(r)-n+1:])
+}
+
+// Ending says how a process ended, from its wait status: wait(2), and the macros of <sys/wait.h>.
+func Ending(status int32) string {
+	signal := int(status & 0x7f)
+	switch {
+	case signal == 0:
+		return fmt.Sprintf("with code %d", status>>8&0xff)
+	case status&0x80 != 0:
+		return "by " + Signal(signal) + ", with a core dump"
+	}
+	return "by " + Signal(signal)
 }

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"iter"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/analyze/calltest"
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/record/recordtest"
+)
+
+// fakeDaemon is a daemon that watches process recordtest.PID.
+type fakeDaemon struct {
+	targets []api.Target
+	rec     *record.Recording
+	began   chan struct{} // closed when a recording is asked for, if not nil
+	stuck   bool          // recordings wait until whoever asked for them is gone
+
+	mu     sync.Mutex
+	asked  int // recordings so far
+	last   time.Duration
+	window bool // the last one was about a time from then on
+}
+
+func newFakeDaemon() *fakeDaemon {
+	b := calltest.New()
+	b.Launch("cuLaunchKernel", 1000, 1, 0, [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 0)
+	b.Do("cuCtxSynchronize", 5000, 1_000_000)
+	rec := b.Recording()
+	return &fakeDaemon{rec: rec, targets: []api.Target{{
+		PID: recordtest.PID, UID: 1000, Comm: "python", Cmdline: "python infer.py", State: api.Watching, Watched: 12.5, Processes: rec.Meta.Processes,
+	}}}
+}
+
+func (d *fakeDaemon) Status() api.Status {
+	return api.Status{
+		Version: "1.2.3", PID: 77, Uptime: 100, Targets: d.targets,
+		Sources:   []record.Source{{Name: "cuda", State: "running"}},
+		Libraries: []record.Library{{PID: recordtest.PID, Path: "/lib/libcuda.so.1", Kind: "driver", Found: 10, Points: 9, Cheap: 8, Mode: "multi"}},
+		Rings:     api.Rings{Bytes: 64 << 20, Events: 5000},
+		Recorder:  api.Recorder{Budget: 100_000_000, Used: 50_000_000, Keep: 60, Events: 780_000, Reach: 42},
+		Self:      api.Self{CPU: 0.5, RSS: 45_000_000},
+		Losses:    []loss.Loss{{Reason: loss.RingFull, Count: 7, Where: "cpu 1"}},
+	}
+}
+
+func (d *fakeDaemon) Lookup(pid uint32) (api.Owned, bool) {
+	for _, t := range d.targets {
+		if t.PID == pid {
+			return api.Owned{UID: t.UID, Exited: t.State == api.Exited}, true
+		}
+	}
+	return api.Owned{}, false
+}
+
+func (d *fakeDaemon) Owns(uint32) bool    { return true }
+func (d *fakeDaemon) Keep() time.Duration { return time.Minute }
+func (d *fakeDaemon) Now() uint64         { return calltest.Start }
+
+func (d *fakeDaemon) Record(ctx context.Context, _ uint32, last time.Duration, from uint64) (api.Recording, error) {
+	d.mu.Lock()
+	d.asked++
+	d.last, d.window = last, from > 0
+	d.mu.Unlock()
+	if d.began != nil {
+		close(d.began)
+	}
+	if d.stuck {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return fakeRecording{d.rec}, nil
+}
+
+type fakeRecording struct{ rec *record.Recording }
+
+func (r fakeRecording) Meta() record.Meta { return r.rec.Meta }
+func (r fakeRecording) Release()          {}
+func (r fakeRecording) Events() iter.Seq[[]event.Event] {
+	return func(yield func([]event.Event) bool) { yield(r.rec.Events) }
+}
+
+// serve answers for d on a socket of its own.
+func serve(t *testing.T, d *fakeDaemon) (socket string) {
+	t.Helper()
+	socket = socketPath(t)
+	l, err := api.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := api.NewServer(d, api.DefaultLimits(), nil)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		_ = l.Close()
+	})
+	return socket
+}
+
+// socketPath returns a path short enough for a socket.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cli")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "s.sock")
+}
+
+// refuse answers every request as a daemon does that does not let this user in.
+func refuse(t *testing.T) (socket string) {
+	t.Helper()
+	return answer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(api.ErrorBody{Message: "user 7 owns none of the processes", Hint: "ask as root (sudo)", Code: "permission"})
+	})
+}
+
+// answer serves whatever h says on a socket of its own.
+func answer(t *testing.T, h http.HandlerFunc) (socket string) {
+	t.Helper()
+	socket = socketPath(t)
+	l, err := net.Listen("unix", socket) //nolint:noctx // closed below
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return socket
+}
+
+// result is how a command ended.
+type result struct {
+	code           fault.Code
+	stdout, stderr string
+}
+
+// inferscope runs the program in this process.
+func inferscope(ctx context.Context, env []string, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, process{args: args, environ: env, stdout: &stdout, stderr: &stderr})
+	return result{fault.Code(code), stdout.String(), stderr.String()}
+}
+
+// at runs it against a socket.
+func at(t *testing.T, socket string, args ...string) result {
+	t.Helper()
+	return inferscope(t.Context(), []string{"INFERSCOPE_SOCKET=" + socket}, args...)
+}

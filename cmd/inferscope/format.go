@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/fault"
+)
+
+// The formats of a report.
+const (
+	formatText     = "text"
+	formatMarkdown = "markdown"
+	formatJSON     = "json"
+)
+
+func formats() []string { return []string{formatText, formatMarkdown, formatJSON} }
+
+// reportFormatEnv names the setting report_format in the environment.
+const reportFormatEnv = "INFERSCOPE_REPORT_FORMAT"
+
+// choose finds the format: a flag goes over the file's extension, that over the
+// environment, that over the default.
+func (f *reportFlags) choose(env config.Environment) (string, error) {
+	switch {
+	case f.asJSON:
+		return formatJSON, nil
+	case f.format != "":
+		return known("--format", strings.ToLower(f.format))
+	}
+	if format := byExtension(f.output); format != "" {
+		return known("--output", format)
+	}
+	if v, ok := env.Get(reportFormatEnv); ok && v != "" {
+		s, err := config.Load(config.Only("report_format"), env)
+		if err != nil {
+			return "", err
+		}
+		return known(reportFormatEnv, s.ReportFormat)
+	}
+	if f.output == "" || f.output == "-" {
+		return formatText, nil
+	}
+	return formatMarkdown, nil
+}
+
+func known(where, format string) (string, error) {
+	if format == "md" {
+		format = formatMarkdown
+	}
+	if slices.Contains(formats(), format) {
+		return format, nil
+	}
+	err := fmt.Errorf("%s: this version does not write %q", where, format)
+	return "", fault.New(fault.Usage, "choose "+strings.Join(formats(), ", "), err)
+}
+
+// byExtension returns the format that a file's name promises, "" for none.
+func byExtension(path string) string {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".md", ".markdown":
+		return formatMarkdown
+	case ".json":
+		return formatJSON
+	case ".txt":
+		return formatText
+	case ".html", ".htm":
+		return "html"
+	}
+	return ""
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/report/human"
+)
+
+const reportHelp = `report asks the daemon for what it recorded of a process and its children, and
+writes what their CUDA calls did: everything that is kept, the last stretch of it
+(--last), or a stretch from now on (--for).
+
+    inferscope report --pid 1234
+    inferscope report --pid 1234 --last 30s
+    inferscope report --pid 1234 --for 10s -o report.md
+
+The format is that of --format, else of the file's extension (.txt, .md, .json),
+else INFERSCOPE_REPORT_FORMAT, else text on standard output and Markdown in a file.`
+
+// maxPID is PID_MAX_LIMIT of 64-bit kernels.
+const maxPID = 1 << 22
+
+// reportFlags are the flags of report as they were typed.
+type reportFlags struct {
+	pid    int
+	last   time.Duration
+	window time.Duration // --for
+	format string
+	asJSON bool
+	output string
+}
+
+func reportCommand(g *global) *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "report [--pid PID]",
+		Short: "Report what the CUDA calls of a process did",
+		Long:  reportHelp,
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return g.report(cmd, &f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&f.pid, "pid", 0, "process to report on; needed unless the daemon watches exactly one")
+	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
+	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
+	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
+	flags.StringVarP(&f.format, "format", "f", "", "text, markdown or json")
+	jsonFlag(cmd, &f.asJSON)
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	format, err := f.choose(g.environ)
+	if err != nil {
+		return err
+	}
+	client, err := g.dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx := cmd.Context()
+	pid, err := f.target(ctx, client)
+	if err != nil {
+		return err
+	}
+	// Before the wait, so that nobody waits for a report that has nowhere to go.
+	out, err := openOutput(f.output, g.stdout)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	done := g.progress(ctx, pid, f.window)
+	rec, err := client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window})
+	done()
+	if err != nil {
+		return err
+	}
+	return g.write(out, format, report.New(rec))
+}
+
+// write renders the model where it is wanted.
+func (g *global) write(out *output, format string, m *report.Model) error {
+	err := g.render(out, format, m)
+	if err == nil {
+		err = out.keep()
+	}
+	if err != nil {
+		return fault.New(fault.General,
+			"check that the place exists, can be written and has room; the daemon still has the recording: run the command again", err)
+	}
+	if out.path != "" {
+		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", human.Clean(out.path))
+	}
+	return nil
+}
+
+func (g *global) render(w io.Writer, format string, m *report.Model) error {
+	switch format {
+	case formatJSON:
+		return report.JSON(w, m)
+	case formatMarkdown:
+		return report.Markdown(w, m)
+	}
+	return report.Text(w, m, report.TextOptions{Style: styleOf(w, g.environ)})
+}
+
+// check finds what is wrong with the flags by themselves.
+func (f *reportFlags) check(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	bad := func(hint, format string, args ...any) error {
+		return fault.New(fault.Usage, hint, fmt.Errorf(format, args...))
+	}
+	switch {
+	case changed("pid") && (f.pid < 1 || f.pid > maxPID):
+		return bad("a pid is 1 to 4194304", "--pid: %d is not a process id", f.pid)
+	case changed("last") && changed("for"):
+		return bad("--last is about the past, --for about the time from now on", "--last and --for cannot be used together")
+	case changed("last") && f.last <= 0:
+		return bad("write it like 30s or 1m30s", "--last: %s is not a duration above 0", f.last)
+	case changed("for") && f.window <= 0:
+		return bad("write it like 10s or 1m30s", "--for: %s is not a duration above 0", f.window)
+	case f.asJSON && f.format != "" && f.format != formatJSON:
+		return bad("leave one of them out", "--json and --format %s cannot be used together", f.format)
+	}
+	return nil
+}
+
+// target returns the process to report on: the one named, or the only one there is.
+func (f *reportFlags) target(ctx context.Context, c *api.Client) (uint32, error) {
+	if f.pid != 0 {
+		return uint32(f.pid), nil
+	}
+	targets, err := c.Targets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	switch len(targets) {
+	case 0:
+		return 0, fault.New(fault.NoProcess, "watch one with: sudo inferscoped --pid N", fmt.Errorf("the daemon watches no process"))
+	case 1:
+		return targets[0].PID, nil
+	}
+	var names []string
+	for _, t := range targets {
+		names = append(names, fmt.Sprintf("%d (%s)", t.PID, human.Clean(t.Comm)))
+	}
+	return 0, fault.New(fault.Usage, "say which one with --pid", fmt.Errorf("the daemon watches %d processes: %s", len(targets), strings.Join(names, ", ")))
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/report"
+)
+
+func TestReportOfTheOnlyTarget(t *testing.T) {
+	d := newFakeDaemon()
+	r := at(t, serve(t, d), "report")
+	want(t, r, fault.OK)
+	if r.stderr != "" {
+		t.Errorf("stderr = %q, want nothing", r.stderr)
+	}
+	for _, text := range []string{"python (pid 1234)", "2 CUDA operations", "cuCtxSynchronize", "cuLaunchKernel"} {
+		if !strings.Contains(r.stdout, text) {
+			t.Errorf("no %q in:\n%s", text, r.stdout)
+		}
+	}
+	if strings.Contains(r.stdout, "\x1b") {
+		t.Error("colour in something that is no terminal")
+	}
+}
+
+func TestReportNeedsAPIDWhereThereAreSeveral(t *testing.T) {
+	d := newFakeDaemon()
+	d.targets = append(d.targets, api.Target{PID: 99, Comm: "vllm", State: api.Waiting})
+	socket := serve(t, d)
+	want(t, at(t, socket, "report"), fault.Usage, "watches 2 processes: 1234 (python), 99 (vllm)", "--pid")
+	want(t, at(t, socket, "report", "--pid", "1234"), fault.OK)
+}
+
+func TestReportWindow(t *testing.T) {
+	d := newFakeDaemon()
+	socket := serve(t, d)
+	want(t, at(t, socket, "report", "--last", "1m30s"), fault.OK)
+	if d.last != 90*time.Second || d.window {
+		t.Errorf("the daemon was asked for the last %s", d.last)
+	}
+	want(t, at(t, socket, "report", "--for", "20ms"), fault.OK)
+	if !d.window {
+		t.Error("--for did not ask for a window from now on")
+	}
+}
+
+// kind says in which format a report is.
+func kind(s string) string {
+	var m report.Model
+	switch {
+	case json.Unmarshal([]byte(s), &m) == nil && m.Kind == report.Kind:
+		return formatJSON
+	case strings.HasPrefix(s, "# InferScope report\n"):
+		return formatMarkdown
+	case strings.HasPrefix(s, "InferScope report\n"):
+		return formatText
+	}
+	return "unknown: " + s
+}
+
+func TestFormatOfStandardOutput(t *testing.T) {
+	socket := serve(t, newFakeDaemon())
+	tests := []struct{ env, args, want string }{
+		{"", "", formatText},
+		{"", "--format json", formatJSON},
+		{"", "--json", formatJSON},
+		{"", "-f md", formatMarkdown},
+		{"", "-o -", formatText},
+		{"markdown", "", formatMarkdown},
+		{"json", "", formatJSON},
+		{"json", "--format text", formatText},
+		{"html", "--format text", formatText},
+	}
+	for _, tt := range tests {
+		env := []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + tt.env}
+		r := inferscope(t.Context(), env, append([]string{"report"}, strings.Fields(tt.args)...)...)
+		want(t, r, fault.OK)
+		if got := kind(r.stdout); got != tt.want {
+			t.Errorf("%+v: got %s", tt, got)
+		}
+	}
+	for _, env := range []string{"html", "nonsense"} {
+		r := inferscope(t.Context(), []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + env}, "report")
+		want(t, r, fault.Usage, "INFERSCOPE_REPORT_FORMAT")
+	}
+}
+
+func TestFormatOfFiles(t *testing.T) {
+	socket := serve(t, newFakeDaemon())
+	dir := t.TempDir()
+	tests := []struct{ name, env, args, want string }{
+		{"report.md", "json", "", formatMarkdown},
+		{"report.json", "", "", formatJSON},
+		{"report.TXT", "", "", formatText},
+		{"report", "", "", formatMarkdown},
+		{"report2", "json", "", formatJSON},
+		{"report.json", "", "--format text", formatText}, // over what the former left there
+	}
+	for _, tt := range tests {
+		path := filepath.Join(dir, tt.name)
+		env := []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + tt.env}
+		r := inferscope(t.Context(), env, append([]string{"report", "-o", path}, strings.Fields(tt.args)...)...)
+		want(t, r, fault.OK, "wrote "+path)
+		if r.stdout != "" {
+			t.Errorf("%+v: it wrote to standard output too", tt)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || kind(string(got)) != tt.want {
+			t.Errorf("%+v: got %s, %v", tt, kind(string(got)), err)
+		}
+	}
+	onlyThese(t, dir, "report", "report.TXT", "report.json", "report.md", "report2")
+}
+
+// onlyThese holds that nothing else was left in dir.
+func onlyThese(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if strings.Join(got, " ") != strings.Join(names, " ") {
+		t.Errorf("%s holds %q, want %q", dir, got, names)
+	}
+}
+
+func TestNowhereToWrite(t *testing.T) {
+	d := newFakeDaemon()
+	socket := serve(t, d)
+	dir := t.TempDir()
+	for _, path := range []string{filepath.Join(dir, "missing", "report.md"), dir} {
+		want(t, at(t, socket, "report", "-o", path), fault.General, "writing the report", "choose a file")
+	}
+	if d.asked != 0 {
+		t.Errorf("%d recordings were fetched for a report that could not be written", d.asked)
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("needs /dev/full:", err)
+	}
+	r := at(t, serve(t, newFakeDaemon()), "report", "-o", "/dev/full")
+	want(t, r, fault.General, "no space left on device", "the daemon still has the recording")
+	if info, err := os.Stat("/dev/full"); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the device was replaced: %v, %v", info, err)
+	}
+}
+
+func TestAFailureLeavesTheOldReport(t *testing.T) {
+	socket := answer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", api.RecordingType)
+		_, _ = w.Write([]byte("ISC"))
+	})
+	dir := t.TempDir()
+	path := filepath.Join(dir, "report.md")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want(t, at(t, socket, "report", "--pid", "1", "-o", path), fault.General, "pid 1")
+	if got, _ := os.ReadFile(path); string(got) != "old" {
+		t.Errorf("the old report became %q", got)
+	}
+	onlyThese(t, dir, "report.md")
+}
+
+func TestALinkStaysALink(t *testing.T) {
+	dir := t.TempDir()
+	goal, link := filepath.Join(dir, "goal.md"), filepath.Join(dir, "link.md")
+	if err := os.WriteFile(goal, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("goal.md", link); err != nil {
+		t.Fatal(err)
+	}
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "-o", link), fault.OK)
+	if to, err := os.Readlink(link); err != nil || to != "goal.md" {
+		t.Errorf("the link became %q, %v", to, err)
+	}
+	if got, _ := os.ReadFile(goal); kind(string(got)) != formatMarkdown {
+		t.Errorf("the report is not where the link points: %q", got)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	d := newFakeDaemon()
+	d.stuck, d.began = true, make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-d.began
+		cancel()
+	}()
+	dir := t.TempDir()
+	r := inferscope(ctx, []string{"INFERSCOPE_SOCKET=" + serve(t, d)}, "report", "-o", filepath.Join(dir, "report.md"))
+	want(t, r, fault.General, "interrupted: nothing was written")
+	onlyThese(t, dir)
+}

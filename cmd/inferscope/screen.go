@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// styleOf says how to write text to w: as wide as a terminal is, and in colour
+// unless NO_COLOR (no-color.org) or a terminal without colours is set; plain into
+// anything else.
+func styleOf(w io.Writer, env config.Environment) page.Style {
+	width, ok := terminal(w)
+	if !ok {
+		return page.Style{}
+	}
+	if v, ok := env.Get("COLUMNS"); ok {
+		if n, err := strconv.Atoi(v); err == nil && n > 0 {
+			width = n
+		}
+	}
+	noColor, _ := env.Get("NO_COLOR")
+	term, _ := env.Get("TERM")
+	return page.Style{Width: width, Color: noColor == "" && term != "dumb"}
+}
+
+// terminal returns how many columns w has, and whether it is a terminal at all.
+func terminal(w io.Writer) (columns int, ok bool) {
+	file, ok := w.(*os.File)
+	if o, is := w.(*output); is {
+		file, ok = o.Writer.(*os.File)
+	}
+	if !ok {
+		return 0, false
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, false
+	}
+	return int(size.Col), true
+}

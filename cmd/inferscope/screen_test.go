@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// openTerminal returns the two sides of a new pseudo-terminal of 97 columns: the
+// person's and the program's.
+func openTerminal(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("needs a pseudo-terminal:", err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	fd := int(master.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 97})
+	}
+	if err != nil {
+		t.Skip("needs a pseudo-terminal:", err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("needs a pseudo-terminal:", err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	return master, slave
+}
+
+func TestStyleOfATerminal(t *testing.T) {
+	_, tty := openTerminal(t)
+	tests := []struct {
+		env  config.Environment
+		want page.Style
+	}{
+		{nil, page.Style{Width: 97, Color: true}},
+		{config.Environment{"NO_COLOR=1"}, page.Style{Width: 97}},
+		{config.Environment{"NO_COLOR="}, page.Style{Width: 97, Color: true}},
+		{config.Environment{"TERM=dumb"}, page.Style{Width: 97}},
+		{config.Environment{"COLUMNS=60"}, page.Style{Width: 60, Color: true}},
+		{config.Environment{"COLUMNS=wide"}, page.Style{Width: 97, Color: true}},
+	}
+	for _, tt := range tests {
+		if got := styleOf(tty, tt.env); got != tt.want {
+			t.Errorf("%v: %+v, want %+v", tt.env, got, tt.want)
+		}
+		if got := styleOf(&output{Writer: tty}, tt.env); got != tt.want {
+			t.Errorf("%v, as a report's output: %+v, want %+v", tt.env, got, tt.want)
+		}
+	}
+}
+
+func TestStyleOfAnythingElse(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if got := styleOf(file, nil); got != (page.Style{}) {
+		t.Errorf("a file has %+v", got)
+	}
+	if got := styleOf(&bytes.Buffer{}, config.Environment{"COLUMNS=60"}); got != (page.Style{}) {
+		t.Errorf("a pipe has %+v", got)
+	}
+}
+
+// TestProgress holds that a person sees how far a window has passed, and that the line is gone afterwards.
+func TestProgress(t *testing.T) {
+	person, tty := openTerminal(t)
+	g := &global{process: process{stderr: tty}}
+	done := g.progress(t.Context(), 1234, 10*time.Second)
+	done()
+	seen := make([]byte, 4096)
+	n, err := person.Read(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(seen[:n]); !strings.Contains(got, "recording pid 1234: 0 of 10 s") || !strings.HasSuffix(got, "\r\x1b[K") {
+		t.Errorf("the terminal got %q", got)
+	}
+}
+
+func TestNoProgressElsewhere(t *testing.T) {
+	var stderr bytes.Buffer
+	g := &global{process: process{stderr: &stderr}}
+	g.progress(t.Context(), 1234, time.Second)()
+	if stderr.Len() > 0 {
+		t.Errorf("a pipe got %q", &stderr)
+	}
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+)
+
+// result is what a person sees of a run.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func runWith(environ []string, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	code := run(context.Background(), process{args: args, environ: environ, stdout: &stdout, stderr: &stderr})
+	return result{code, stdout.String(), stderr.String()}
+}
+
+func TestBadFlags(t *testing.T) {
+	many := []string{}
+	for i := range maxTargets + 1 {
+		many = append(many, "--pid", strconv.Itoa(i+1))
+	}
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{nil, "no process to watch"},
+		{many, "at most 64, not 65"},
+		{[]string{"--pid", "abc"}, `invalid argument "abc"`},
+		{[]string{"--pid", "0"}, "0 is not a process id"},
+		{[]string{"--pid", "-5"}, "-5 is not a process id"},
+		{[]string{"--pid", "4194305"}, "not a process id"},
+		{[]string{"--pid", "1", "--nonsense"}, "unknown flag: --nonsense"},
+		{[]string{"1234"}, `"1234" is not understood`},
+		{[]string{"--pid", "1", "--keep", "0s"}, "--keep: 0s is out of range"},
+		{[]string{"--pid", "1", "--keep", "25h"}, "out of range"},
+		{[]string{"--pid", "1", "--ring-mb", "-1"}, "--ring-mb: -1 is out of range"},
+		{[]string{"--pid", "1", "--trace-size-mb", "0"}, "--trace-size-mb: 0 is not between 1 and 65536"},
+		{[]string{"--pid", "1", "--trace-size-mb", "lots"}, "--trace-size-mb: \"lots\" is not a whole number"},
+		{[]string{"--pid", "1", "--log-level", "loud"}, "--log-level"},
+		{[]string{"--pid", "1", "--log-format", "xml"}, `--log-format: "xml" is not known`},
+		{[]string{"--pid", "1", "--probe-mode", "kprobe"}, `--probe-mode: "kprobe" is not known`},
+		{[]string{"--pid", "1", "--metrics-addr", "host"}, `--metrics-addr "host"`},
+	} {
+		t.Run(strings.Join(c.args[:min(4, len(c.args))], " "), func(t *testing.T) {
+			r := runWith(nil, c.args...)
+			if r.code != int(fault.Usage) || r.stdout != "" {
+				t.Errorf("code %d, stdout %q, want a usage error", r.code, r.stdout)
+			}
+			lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
+			if !strings.HasPrefix(lines[0], "inferscoped: ") || !strings.Contains(lines[0], c.says) {
+				t.Errorf("error %q does not say %q", lines[0], c.says)
+			}
+			if len(lines) < 2 || lines[1] == "" {
+				t.Error("no hint follows the error")
+			}
+		})
+	}
+}
+
+func TestBadEnvironment(t *testing.T) {
+	r := runWith([]string{"INFERSCOPE_TRACE_SIZE_MB=lots"}, "--pid", "1")
+	if r.code != int(fault.Usage) || !strings.Contains(r.stderr, `INFERSCOPE_TRACE_SIZE_MB: "lots" is not a whole number`) {
+		t.Errorf("code %d: %s", r.code, r.stderr)
+	}
+}
+
+func TestVersionAndHelpAreData(t *testing.T) {
+	r := runWith(nil, "--version")
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "inferscoped ") || r.stderr != "" {
+		t.Errorf("--version: %+v", r)
+	}
+	r = runWith([]string{"INFERSCOPE_SOCKET=/x/y.sock"}, "--help")
+	if r.code != 0 || !strings.Contains(r.stdout, "--exit-with-target") || !strings.Contains(r.stdout, "/x/y.sock") || r.stderr != "" {
+		t.Errorf("--help: %+v", r)
+	}
+}
+
+func TestSwitchedOffDoesNothingLoudly(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	notify := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := runWith([]string{"INFERSCOPE_ENABLED=0", "NOTIFY_SOCKET=" + notify}, "--pid", "1", "--socket", socket)
+	if r.code != 0 || !strings.Contains(r.stderr, "switched off by INFERSCOPE_ENABLED=0") {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(socket); err == nil {
+		t.Error("a socket was made")
+	}
+	buf := make([]byte, 200)
+	if n, err := l.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "READY=1\n") {
+		t.Errorf("the service manager was told %q, %v", buf[:n], err)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads BPF programs")
+	}
+}
+
+func TestProcessesThatCannotBeWatched(t *testing.T) {
+	needRoot(t)
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Skipf("cannot run true: %v", err)
+	}
+	for name, c := range map[string]struct {
+		pid  int
+		says string
+	}{
+		"a kernel thread": {2, "kernel thread"},
+		"no such process": {dead.Process.Pid, strconv.Itoa(dead.Process.Pid)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s.sock")
+			r := runWith(nil, "--pid", strconv.Itoa(c.pid), "--socket", socket)
+			first, _, _ := strings.Cut(r.stderr, "\n")
+			if r.code != int(fault.NoProcess) || !strings.Contains(first, c.says) {
+				t.Errorf("code %d: %s", r.code, r.stderr)
+			}
+			if _, err := os.Stat(socket); err == nil {
+				t.Error("the socket stays behind")
+			}
+		})
+	}
+}
+
+func TestSecondDaemon(t *testing.T) {
+	needRoot(t)
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	l, err := api.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := runWith(nil, "--pid", strconv.Itoa(os.Getpid()), "--socket", socket)
+	if r.code != int(fault.Busy) || !strings.Contains(r.stderr, fmt.Sprintf("pid %d already serves %s", os.Getpid(), socket)) {
+		t.Errorf("code %d: %s", r.code, r.stderr)
+	}
+}
+
+// lines collects what is written, for several goroutines.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestDaemonOnARealProcess(t *testing.T) {
+	needRoot(t)
+	target := exec.Command("sleep", "1000")
+	if err := target.Start(); err != nil {
+		t.Skipf("cannot run sleep: %v", err)
+	}
+	defer func() { _ = target.Process.Kill(); _ = target.Wait() }()
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	var log lines
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, process{
+			args:    []string{"--pid", strconv.Itoa(target.Process.Pid), "--socket", socket, "--log-format", "json", "--metrics-addr", ":0"},
+			environ: []string{"INFERSCOPE_TRACE_SIZE=7"}, stdout: io.Discard, stderr: &log,
+		})
+	}()
+	for !strings.Contains(log.String(), `"msg":"ready"`) { // a hang here is the failure
+		select {
+		case code := <-ended:
+			t.Fatalf("ended with %d before it was ready: %s", code, log.String())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if !strings.Contains(log.String(), "did you mean INFERSCOPE_TRACE_SIZE_MB?") {
+		t.Errorf("no warning of a misspelt setting: %s", log.String())
+	}
+	client, err := api.Dial(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets, err := client.Targets(ctx)
+	if err != nil || len(targets) != 1 || targets[0].Comm != "sleep" || targets[0].State != api.Waiting {
+		t.Errorf("targets = %+v, %v", targets, err)
+	}
+	rec, err := client.Recording(ctx, uint32(target.Process.Pid), api.Window{Last: time.Second})
+	if err != nil || len(rec.Events) != 0 || len(rec.Meta.Processes) != 1 {
+		t.Errorf("recording = %+v, %v", rec, err)
+	}
+	scrape(t, log.String())
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("ended with %d: %s", code, log.String())
+	}
+	if err := target.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the target is gone: %v", err)
+	}
+}
+
+func scrape(t *testing.T, log string) {
+	t.Helper()
+	_, rest, _ := strings.Cut(log, `"address":"`)
+	url, _, _ := strings.Cut(rest, `"`)
+	if !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Fatalf("metrics are served at %q, want this machine only", url)
+	}
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(body), `inferscope_target_up{comm="sleep"`) {
+		t.Errorf("metrics: %v\n%s", err, body)
+	}
+}

@@ -1,0 +1,194 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (go test ./internal/report -update writes it)", err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func text(t *testing.T, m *Model, o TextOptions) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Text(&out, m, o); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestGolden(t *testing.T) {
+	for _, sc := range scenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			m := New(sc.rec)
+			golden(t, sc.name+".80.txt", text(t, m, TextOptions{Style: page.Style{Width: 80}, Rows: sc.rows}))
+			golden(t, sc.name+".120.txt", text(t, m, TextOptions{Rows: sc.rows}))
+			var md, js bytes.Buffer
+			if err := Markdown(&md, m); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, sc.name+".md", md.Bytes())
+			if err := JSON(&js, m); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, sc.name+".json", js.Bytes())
+		})
+	}
+}
+
+// TestReportIsAPureFunction makes each model twice: an order that comes from a map would differ.
+func TestReportIsAPureFunction(t *testing.T) {
+	for _, sc := range scenarios() {
+		for range 3 {
+			if diff := cmp.Diff(New(sc.rec), New(sc.rec)); diff != "" {
+				t.Fatalf("%s: two models of one recording differ:\n%s", sc.name, diff)
+			}
+		}
+	}
+}
+
+func TestTextFitsItsWidth(t *testing.T) {
+	for _, sc := range scenarios() {
+		for _, width := range []int{80, 120, 200} {
+			for line := range strings.Lines(string(text(t, New(sc.rec), TextOptions{Style: page.Style{Width: width}}))) {
+				line = strings.TrimSuffix(line, "\n")
+				if n := utf8.RuneCountInString(line); n > width {
+					t.Errorf("%s at %d: %d characters: %q", sc.name, width, n, line)
+				}
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("%s at %d: spaces at the end of %q", sc.name, width, line)
+				}
+			}
+		}
+	}
+}
+
+func TestNarrowTerminalStillShowsTheFunctions(t *testing.T) {
+	got := string(text(t, New(decode().Recording()), TextOptions{Style: page.Style{Width: 10}}))
+	if !strings.Contains(got, "cudaStreamSync") {
+		t.Errorf("no function in:\n%s", got)
+	}
+}
+
+func TestColorChangesNoWord(t *testing.T) {
+	m := New(losses().Recording())
+	colored := string(text(t, m, TextOptions{Style: page.Style{Color: true}}))
+	if !strings.Contains(colored, "\x1b[") {
+		t.Error("no colour")
+	}
+	if plain := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(colored, ""); plain != string(text(t, m, TextOptions{})) {
+		t.Error("colour changes the text")
+	}
+}
+
+func TestNothingOfTheTargetIsExecuted(t *testing.T) {
+	m := New(hostile().Recording())
+	for _, r := range string(text(t, m, TextOptions{})) {
+		if r != '\n' && !unicode.IsPrint(r) {
+			t.Fatalf("the text holds %U", r)
+		}
+	}
+	var md bytes.Buffer
+	if err := Markdown(&md, m); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"<script", "\n# Heading", "[x](", "\x1b", "*bold*\n"} {
+		if strings.Contains(md.String(), bad) {
+			t.Errorf("the Markdown holds %q", bad)
+		}
+	}
+}
+
+func TestJSONComesBack(t *testing.T) {
+	for _, sc := range scenarios() {
+		m := New(sc.rec)
+		var out bytes.Buffer
+		if err := JSON(&out, m); err != nil {
+			t.Fatal(err)
+		}
+		var got Model
+		d := json.NewDecoder(&out)
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			t.Fatalf("%s: %v", sc.name, err)
+		}
+		if !reflect.DeepEqual(m, &got) {
+			t.Errorf("%s: %s", sc.name, cmp.Diff(m, &got))
+		}
+	}
+}
+
+// TestJSONHasNoNull holds that whoever reads the JSON can go through every list.
+func TestJSONHasNoNull(t *testing.T) {
+	for _, sc := range scenarios() {
+		var out bytes.Buffer
+		if err := JSON(&out, New(sc.rec)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "null") {
+			t.Errorf("%s: a null in the JSON", sc.name)
+		}
+	}
+}
+
+func TestDoubtsComeWorstFirst(t *testing.T) {
+	var got []string
+	for _, d := range New(losses().Recording()).Doubts {
+		got = append(got, string(d.Severity)+" "+string(d.Reason))
+	}
+	want := []string{
+		"error ring_full", "warning late_probe", "info overwritten", "info argument_fault", "info expensive_point", "info unlisted_process",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("doubts (-want +got):\n%s", diff)
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+
+var errBroken = errors.New("no space left on device")
+
+func TestWriteErrorsAreReturned(t *testing.T) {
+	m := New(decode().Recording())
+	for name, err := range map[string]error{
+		"text": Text(brokenWriter{}, m, TextOptions{}), "markdown": Markdown(brokenWriter{}, m), "json": JSON(brokenWriter{}, m),
+	} {
+		if !errors.Is(err, errBroken) {
+			t.Errorf("%s: %v, want the writer's error", name, err)
+		}
+	}
+}
