@@ -141,11 +141,12 @@ def main():
 
     open(f"{out_dir}/report.md", "w").write(evidence["text"])
     json.dump(evidence["json"], open(f"{out_dir}/report.json", "w"), indent=1)
-    seen = sum(f["calls"] for f in evidence["json"]["functions"] if f["name"].split("_")[0] in LAUNCHES)
+    functions = evidence["json"]["summary"]["functions"] + evidence["json"]["summary"]["inside"]
+    seen = sum(f["count"] for f in functions if f["name"].split("_")[0] in LAUNCHES)
     made = sum(n for name, n in torch_calls.items() if name.split("_")[0] in TORCH_LAUNCHES)
     base, with_us = statistics.median(alone), statistics.median(watched)
     pairs = [w / a - 1 for w, a in zip(watched, alone)]
-    losses = [l for l in evidence["json"].get("losses", []) if l["reason"] in ("ring_full", "call_depth")]
+    losses = [d for d in evidence["json"]["doubts"] if d["severity"] != "info"]
 
     checks = [
         ("launches: seen / made by torch", f"{seen:,} / {made:,}", seen == made),

@@ -1,0 +1,131 @@
+// Command bench measures what watching costs, on this machine, and holds it
+// against the goals of the project. It needs root.
+//
+//	sudo go run ./test/bench          (or: sudo make bench)
+//
+// It prints one table on standard output. A goal that is missed is printed and
+// does not fail the run: timings are not tests. The exit code is 1 where something
+// could not be measured, or where what was seen is not what was done.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+)
+
+func main() {
+	testing.Init() // nvlibs asks for -short
+	rounds := flag.Int("rounds", 7, "rounds of each measurement of calls; everything else takes some fewer")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Stdout, os.Stderr, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// lab is what all measurements share.
+type lab struct {
+	rounds int
+	dir    string // for what is built here
+	driver string // the program that makes the calls
+	sim    cudasim.Paths
+	cpu    int // where the driver runs; -1: anywhere, because there is but one
+	said   io.Writer
+}
+
+func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.said, format+"\n", args...) }
+
+func run(ctx context.Context, out, said io.Writer, rounds int) error {
+	if os.Geteuid() != 0 {
+		return errors.New("attaching probes needs root: run it with sudo")
+	}
+	if rounds < 1 || rounds > 1000 {
+		return fmt.Errorf("-rounds %d: choose 1 to 1000", rounds)
+	}
+	l, err := prepare(ctx, said, rounds)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(l.dir)
+	start := time.Now()
+	var t table
+	var errs []error
+	for _, part := range []func(context.Context, *lab, *table) error{callCosts, daemonCost, attachCosts, drainCosts} {
+		if err := part(ctx, l, &t); err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+	}
+	fmt.Fprintf(out, "What probes cost: kernel %s, %s, %d CPUs, %s, load %s, %d rounds, %.0f s\n\n",
+		kernel(), runtime.GOARCH, runtime.NumCPU(), model(), load(), rounds, time.Since(start).Seconds())
+	t.print(out)
+	return errors.Join(errs...)
+}
+
+// prepare builds what makes the calls, and keeps this program off its CPU.
+func prepare(ctx context.Context, said io.Writer, rounds int) (*lab, error) {
+	l := &lab{rounds: rounds, said: said, cpu: -1}
+	if n := runtime.NumCPU(); n > 1 {
+		l.cpu = n - 1
+		if err := avoid(l.cpu); err != nil {
+			return nil, err
+		}
+	}
+	if err := attempt(func(tb testing.TB) { l.sim = cudasim.Build(tb) }); err != nil {
+		return nil, fmt.Errorf("build the simulated CUDA: %w", err)
+	}
+	var err error
+	if l.dir, err = os.MkdirTemp("", "inferscope-bench-"); err != nil {
+		return nil, fmt.Errorf("make a folder to build in: %w", err)
+	}
+	if l.driver, err = buildDriver(ctx, l.sim.Root, l.dir); err != nil {
+		os.RemoveAll(l.dir)
+		return nil, err
+	}
+	return l, nil
+}
+
+// avoid moves every thread of this process, and with them those that come later and
+// the programs that it starts, off a CPU.
+func avoid(cpu int) error {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return fmt.Errorf("ask for the CPUs of this process: %w", err)
+	}
+	set.Clear(cpu)
+	if set.Count() == 0 {
+		return nil
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("list own threads: %w", err)
+	}
+	for _, t := range threads {
+		var tid int
+		if _, err := fmt.Sscan(t.Name(), &tid); err != nil {
+			continue
+		}
+		if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("move thread %d off CPU %d: %w", tid, cpu, err)
+		}
+	}
+	return nil
+}
