@@ -148,9 +148,25 @@ func (s *Source) attach(p *target.Process, l *library) error {
 	return err
 }
 
+// options says which functions of l to probe. Perf events take a grace period each
+// to remove (600 of them two minutes on kernel 6.18), so there what matters most
+// must do, and the driver alone, through which every call of the runtime goes.
+func (s *Source) options(p *target.Process, l *library) (o cuda.Options, skip bool) {
+	refused := l.identity.Kind == cuda.Runtime && s.driverRefused(p)
+	o = cuda.Options{Hot: s.opts.AllCalls, Shadowed: refused}
+	if s.attacher.Mode() != probe.Perf || s.opts.AllCalls {
+		return o, false
+	}
+	o.Core = true
+	return o, l.identity.Kind == cuda.Runtime && !refused
+}
+
 // probe puts the probes on.
 func (s *Source) probe(p *target.Process, l *library) error {
-	options := cuda.Options{Hot: s.opts.AllCalls, Shadowed: l.identity.Kind == cuda.Runtime && s.driverRefused(p)}
+	options, skip := s.options(p, l)
+	if skip {
+		return nil
+	}
 	selection, err := cuda.Plan(l.identity, l.exports(), options)
 	if err != nil {
 		return err

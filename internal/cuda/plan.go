@@ -90,6 +90,7 @@ const MaxPoints = 2048
 type Options struct {
 	Hot      bool // probe also what is asked very often and says nothing (--all-calls)
 	Shadowed bool // probe also runtime functions whose driver call says as much: where no driver library is probed
+	Core     bool // probe what moves data, starts work or waits only: where each probe is dear to remove
 }
 
 // Point is one address to probe.
@@ -118,6 +119,7 @@ type Selection struct {
 	Found    int     // exported functions that the table knows, probed or not
 	Hot      int     // of these, left out because Options.Hot is off
 	Shadowed int     // of these, left out because Options.Shadowed is off
+	Minor    int     // of these, left out because Options.Core is on
 }
 
 // Plan decides what to probe in a library. Where several names share one address,
@@ -158,6 +160,8 @@ func (s *Selection) take(c *candidate, major int, o Options) {
 		s.Hot += len(c.names)
 	case row.Shadowed && !o.Shadowed:
 		s.Shadowed += len(c.names)
+	case o.Core && !row.core():
+		s.Minor += len(c.names)
 	default:
 		slices.Sort(c.names)
 		s.Points = append(s.Points, Point{Row: row, Name: c.name, Names: slices.Compact(c.names), Addr: c.addr, rank: c.row})
@@ -184,4 +188,15 @@ func better(a, b string) bool {
 	_, va := splitVersion(trimThread(a))
 	_, vb := splitVersion(trimThread(b))
 	return cmp.Or(cmp.Compare(vb, va), cmp.Compare(len(a), len(b)), strings.Compare(a, b)) < 0
+}
+
+// core says whether a function moves data, starts work, or waits for it.
+func (r *Row) core() bool {
+	switch r.Group {
+	case Launch, Copy, Set, Alloc, Free, Sync:
+		return !r.Narrow
+	case Graph:
+		return r.Timed && strings.HasSuffix(r.Name, "Launch")
+	}
+	return false
 }

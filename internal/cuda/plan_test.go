@@ -166,3 +166,22 @@ func BenchmarkPlan(b *testing.B) {
 		}
 	}
 }
+
+func TestCoreKeepsWhatWorksAndWaits(t *testing.T) {
+	exports := []Export{
+		{"cuInit", 1}, {"cuLaunchKernel", 2}, {"cuMemcpyHtoDAsync_v2", 3}, {"cuStreamSynchronize", 4}, {"cuMemAlloc_v2", 5},
+		{"cuGraphLaunch", 6}, {"cuGraphAddKernelNode_v2", 7}, {"cuEventRecord", 8}, {"cuModuleLoadData", 9}, {"cuMemFree_v2", 10},
+	}
+	s, err := Plan(Identity{Kind: Driver}, exports, Options{Core: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []uint64
+	for _, p := range s.Points {
+		got = append(got, p.Addr)
+	}
+	slices.Sort(got)
+	if want := []uint64{2, 3, 4, 5, 6, 10}; !slices.Equal(got, want) || s.Minor != len(exports)-len(want) {
+		t.Errorf("probed %v, want %v; %d left out", got, want, s.Minor)
+	}
+}

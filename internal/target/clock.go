@@ -23,14 +23,23 @@ func clockNow(id int32) uint64 {
 // process started: that part of the difference of the clocks cannot be told from
 // the part before. It is never later than the truth, and never negative.
 func born(ticks uint64) uint64 {
-	mono := monotonic()
-	asleep := clockNow(unix.CLOCK_BOOTTIME) - mono
-	// Two readings a microsecond apart are not sleep.
-	if asleep < 1_000_000 {
-		asleep = 0
-	}
-	if ticks > (1<<63)/nsPerTick || ticks*nsPerTick < asleep {
+	sleep := asleep()
+	if ticks > (1<<63)/nsPerTick || ticks*nsPerTick < sleep {
 		return 0
 	}
-	return ticks*nsPerTick - asleep
+	return ticks*nsPerTick - sleep
+}
+
+// asleep returns how long the machine has slept since it started, in ns.
+func asleep() uint64 {
+	least := uint64(1 << 63)
+	// Being interrupted between two readings only ever adds.
+	for range 4 {
+		before := monotonic()
+		least = min(least, clockNow(unix.CLOCK_BOOTTIME)-before)
+	}
+	if least < nsPerTick {
+		return 0 // no sleep is so short
+	}
+	return least
 }

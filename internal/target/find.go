@@ -24,9 +24,10 @@ type Candidate struct {
 const maxCandidates = 4096
 
 // Find returns every process that has a CUDA library mapped, ordered by pid.
-// Processes of other users cannot be read without CAP_SYS_PTRACE: if there are
-// any, Find returns those that could be read together with a fault.Permission
-// that says how many could not. Costs a read of /proc/PID/maps of each process.
+// Processes of other users cannot be read without CAP_SYS_PTRACE, and some not
+// even with it: if there are any, Find returns the candidates among those that
+// could be read TOGETHER WITH a fault.Permission that says how many could not.
+// Costs a read of /proc/PID/maps of each process.
 func Find(ctx context.Context) ([]Candidate, error) {
 	return newProcfs(procRoot).find(ctx)
 }
@@ -62,7 +63,7 @@ func hiddenError(n int) error {
 		return nil
 	}
 	return fault.New(fault.Permission, hintPtrace,
-		fmt.Errorf("%d processes of other users could not be looked into", n))
+		fmt.Errorf("%d processes could not be looked into", n))
 }
 
 // cudaLibraries looks into a process by its number alone: a list for people may

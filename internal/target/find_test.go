@@ -93,7 +93,7 @@ func TestWithoutPermission(t *testing.T) {
 			t.Errorf("mappings: %q", m.detail())
 		}
 		found, err := Find(t.Context())
-		if fault.CodeOf(err) != fault.Permission || !strings.Contains(err.Error(), "processes of other users") || len(found) != 0 {
+		if fault.CodeOf(err) != fault.Permission || !strings.Contains(err.Error(), "could not be looked into") || len(found) != 0 {
 			t.Errorf("finding: %v %v", found, err)
 		}
 	})
@@ -101,25 +101,8 @@ func TestWithoutPermission(t *testing.T) {
 
 func BenchmarkFind(b *testing.B) {
 	for b.Loop() {
-		if _, err := Find(b.Context()); err != nil {
+		if _, err := Find(b.Context()); err != nil && fault.CodeOf(err) != fault.Permission {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkTick is what a look at the rings costs, 50 times a second, while nothing is mapped.
-func BenchmarkTick(b *testing.B) {
-	needRoot(b)
-	for name, poll := range map[string]bool{"records": false, "polled": true} {
-		b.Run(name, func(b *testing.B) {
-			v := newVictim(b)
-			m := newMapSource(newProcfs(procRoot), poll)
-			defer m.close()
-			live := map[uint32]*entry{uint32(v.pid): {p: &Process{PID: uint32(v.pid)}}}
-			b.ReportAllocs()
-			for b.Loop() {
-				m.drain(live, func(*entry, uint64) {})
-			}
-		})
 	}
 }

@@ -56,6 +56,7 @@ func (w *Watcher) hold(p *Process) error {
 }
 
 func (w *Watcher) adopt(p *Process, at uint64) {
+	w.wake()
 	w.table.add(p)
 	w.queue.push(Change{Appeared, p, at})
 }

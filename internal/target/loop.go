@@ -3,8 +3,8 @@ package target
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
-	"time"
 
 	"github.com/inferscope/inferscope/internal/event"
 )
@@ -12,18 +12,8 @@ import (
 // loop does everything that the watcher does, one thing at a time.
 func (w *Watcher) loop() {
 	defer w.end()
-	tick := time.NewTicker(w.maps.interval())
-	defer tick.Stop()
-	ticking, sweep := true, time.Now()
 	for {
-		// Without a living target there is nothing to look at.
-		if want := len(w.table.live) > 0; want != ticking {
-			if ticking = want; want {
-				tick.Reset(w.maps.interval())
-			} else {
-				tick.Stop()
-			}
-		}
+		w.rest()
 		out, next := w.head()
 		select {
 		case out <- next:
@@ -32,15 +22,35 @@ func (w *Watcher) loop() {
 			w.receive(e, ok)
 		case f := <-w.requests:
 			f()
-		case now := <-tick.C:
+		case <-w.maps.signal():
 			w.drainMaps()
-			if now.Sub(sweep) >= sweepInterval {
-				w.sweep()
-				sweep = now
-			}
+		case <-w.sweeps.C:
+			w.sweep()
 		case <-w.quit:
 			return
 		}
+	}
+}
+
+// rest looks at nothing while there is no living target.
+func (w *Watcher) rest() {
+	if !w.watching || len(w.table.live) > 0 {
+		return
+	}
+	w.watching = false
+	w.sweeps.Stop()
+	_ = w.maps.watch(false) // noticing too much is no harm
+}
+
+// wake looks again, before the first target is told of.
+func (w *Watcher) wake() {
+	if w.watching {
+		return
+	}
+	w.watching = true
+	w.sweeps.Reset(sweepInterval)
+	if err := w.maps.watch(true); err != nil {
+		w.failed = fmt.Sprintf("libraries loaded later go unseen: %v", err)
 	}
 }
 
@@ -53,6 +63,7 @@ func (w *Watcher) head() (chan<- Change, Change) {
 }
 
 func (w *Watcher) end() {
+	w.sweeps.Stop()
 	w.closeErr = errors.Join(w.kernel.close(), w.maps.close())
 	for _, e := range w.table.live {
 		_ = e.p.Close()

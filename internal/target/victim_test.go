@@ -3,6 +3,7 @@ package target
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,12 +11,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 // patience is how long a test waits for what must happen; nothing depends on how soon it does.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // victim is a process that does as it is told; see testdata/victim.c.
 type victim struct {
@@ -29,17 +31,42 @@ type victim struct {
 	pid     int
 }
 
-// compile builds a program or library of testdata, or skips the test.
-func compile(t testing.TB, to, source string, flags ...string) {
-	t.Helper()
+// scratch is a folder for all tests of a run; TestMain makes and removes it.
+var scratch string
+
+// built compiles the victim and its library once for all tests.
+var built = sync.OnceValues(func() (dir string, err error) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
-		t.Skip("needs a C compiler (cc)")
+		return "", errNoCompiler
 	}
-	args := append([]string{"-O1", "-o", to, source}, flags...)
-	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
-		t.Fatalf("cc %v: %v\n%s", args, err, out)
+	dir = scratch
+	source := filepath.Join(dir, "other.c")
+	if err := os.WriteFile(source, []byte("int other(void) { return 42; }\n"), 0o600); err != nil {
+		return dir, err
 	}
+	for _, args := range [][]string{
+		{"-O1", "-o", filepath.Join(dir, "victim"), "testdata/victim.c", "-pthread", "-ldl"},
+		{"-O1", "-o", filepath.Join(dir, "libother.so"), source, "-shared", "-fPIC", "-nostdlib"},
+	} {
+		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("cc %v: %w\n%s", args, err, out)
+		}
+	}
+	return dir, nil
+})
+
+var errNoCompiler = errors.New("needs a C compiler (cc)")
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "inferscope-target-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(scratch)
+	os.Exit(code)
 }
 
 func needRoot(t testing.TB) {
@@ -49,17 +76,25 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// newVictim builds and starts a victim; it ends with the test.
+// newVictim starts a victim that ends with the test, or skips the test where
+// none can be built. Its library is its own, so that it may be removed.
 func newVictim(t testing.TB) *victim {
 	t.Helper()
-	dir := t.TempDir()
-	v := &victim{t: t, path: filepath.Join(dir, "victim"), library: filepath.Join(dir, "libother.so")}
-	compile(t, v.path, "testdata/victim.c", "-pthread", "-ldl")
-	source := filepath.Join(dir, "other.c")
-	if err := os.WriteFile(source, []byte("int other(void) { return 42; }\n"), 0o600); err != nil {
+	dir, err := built()
+	if errors.Is(err, errNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	compile(t, v.library, source, "-shared", "-fPIC", "-nostdlib")
+	v := &victim{t: t, path: filepath.Join(dir, "victim"), library: filepath.Join(t.TempDir(), "libother.so")}
+	content, err := os.ReadFile(filepath.Join(dir, "libother.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(v.library, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	v.start()
 	return v
 }

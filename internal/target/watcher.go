@@ -50,7 +50,9 @@ type Watcher struct {
 	maps     mapSource
 	table    *table
 	queue    *queue
-	failed   string // why process events no longer come; empty while they do
+	watching bool         // there is a living target, so that looks are worth their cost
+	sweeps   *time.Ticker // stopped while there is none
+	failed   string       // why process events no longer come; empty while they do
 	seen     kernelLosses
 	lateDead uint64 // deaths found by looking, without an exit event
 
@@ -85,8 +87,9 @@ func New(o Options) (*Watcher, error) {
 		fs: fs, kernel: k, maps: newMapSource(fs, o.PollMappings),
 		table: newTable(o.Keep, maxDead), queue: newQueue(maxQueued),
 		changes: make(chan Change), requests: make(chan func()),
-		quit: make(chan struct{}), ended: make(chan struct{}),
+		quit: make(chan struct{}), ended: make(chan struct{}), sweeps: time.NewTicker(sweepInterval),
 	}
+	w.sweeps.Stop()
 	go w.loop()
 	return w, nil
 }
@@ -124,7 +127,8 @@ func (w *Watcher) Add(pid int) (*Process, error) {
 }
 
 // Processes returns all watched processes, ordered by birth and pid: those that
-// run, and those that ended within Options.Keep (at most 4,096). Nil after Close.
+// run, and those that ended within Options.Keep (at most 4,096). A new name or
+// owner that a process gave itself shows within a second. Nil after Close.
 func (w *Watcher) Processes() []Process {
 	var all []Process
 	_ = w.do(func() {

@@ -316,6 +316,27 @@ func (w *watch) waitGone(pid uint32) error {
 	return fmt.Errorf("pid %d is still among the living", pid)
 }
 
+// A worker that names itself and gives up root is shown as what it has become.
+func TestNewNameAndOwner(t *testing.T) {
+	v := newVictim(t)
+	w := newWatch(t, Options{})
+	w.add(v.pid)
+	v.must("name worker-of-mine-is-long")
+	v.must("setuid 65534")
+	want := "worker-of-mine-"[:15] // TASK_COMM_LEN
+	deadline := time.Now().Add(patience)
+	for {
+		all := w.Processes()
+		if len(all) == 1 && all[0].Comm == want && all[0].UID == 65534 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still %+v", all)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	v := newVictim(t)
 	zombie := v.tell("zombie")

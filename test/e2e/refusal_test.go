@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/fault"
 )
 
@@ -205,7 +206,7 @@ exec "$@"`
 	rec := d.recording(v.PID)
 	launches, inner := 0, uint32(0)
 	for _, e := range rec.Events {
-		if e.Kind == 1 && rec.Meta.Functions[e.Func].Base == "cuLaunchKernel" {
+		if e.Kind == event.Call && rec.Meta.Functions[e.Func].Base == "cuLaunchKernel" {
 			launches++
 			inner = e.PID
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
 )
@@ -30,7 +31,7 @@ type row struct {
 func seen(rec *record.Recording, pid int) map[row]int {
 	counts := map[row]int{}
 	for _, e := range rec.Events {
-		if e.Kind == 1 && int(e.PID) == pid {
+		if e.Kind == event.Call && int(e.PID) == pid {
 			f := rec.Meta.Functions[e.Func]
 			counts[row{cuda.Library(f.Library), f.Base}]++
 		}
@@ -53,6 +54,15 @@ func happened(truth *cudasim.Truth, since uint64, probed func(cuda.Row) bool) ma
 
 // byDefault says which rows are probed without flags, where a driver library is.
 func byDefault(r cuda.Row) bool { return !r.Hot && !r.Shadowed }
+
+// core says which rows are probed by perf events.
+func core(r cuda.Row) bool {
+	switch r.Group {
+	case cuda.Launch, cuda.Copy, cuda.Set, cuda.Alloc, cuda.Free, cuda.Sync:
+		return !r.Narrow && !r.Hot
+	}
+	return r.Name == "cuGraphLaunch"
+}
 
 // compareCounts fails the test for each row in which the two differ.
 func compareCounts(t testing.TB, got, want map[row]int) {
@@ -90,7 +100,7 @@ func describe(rec *record.Recording) string {
 			return out + "..."
 		}
 		name := fmt.Sprint("kind ", e.Kind)
-		if e.Kind == 1 {
+		if e.Kind == event.Call {
 			name = rec.Meta.Functions[e.Func].Name
 		}
 		out += fmt.Sprintf("%d pid %d tid %d %s dur %d ret %d args %#x\n", e.TS, e.PID, e.TID, name, e.Dur, e.Ret, e.Args)

@@ -28,13 +28,13 @@ static void answer(const char *what, long value)
 	fflush(stdout);
 }
 
-/* Waits to be killed, at the latest when the parent ends or a minute has passed. */
+/* Waits to be killed, at the latest when the parent ends or a minute has passed.
+ * The first process of a namespace does not get SIGALRM, so it counts. */
 static void linger(pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(60);
-	while (getppid() == parent || parent == 0)
-		pause();
+	for (int i = 0; i < 600 && getppid() == parent; i++)
+		usleep(100000);
 	_exit(0);
 }
 
@@ -199,7 +199,7 @@ static void do_thread_exec(char *path)
 /* A child that is given the pid of a process that has ended. */
 static void do_reborn(int pid)
 {
-	pid_t wanted = pid;
+	pid_t wanted = pid, self = getpid();
 	struct clone_args args = {
 		.exit_signal = SIGCHLD,
 		.set_tid = (uintptr_t)&wanted,
@@ -208,7 +208,7 @@ static void do_reborn(int pid)
 	long made = syscall(SYS_clone3, &args, sizeof(args));
 
 	if (made == 0)
-		linger(getppid());
+		linger(self);
 	answer("child", made);
 }
 
@@ -230,6 +230,16 @@ static void do_dlopen(const char *path)
 	if (!lib)
 		fprintf(stderr, "%s\n", dlerror());
 	answer("loaded", lib != NULL);
+}
+
+/* An overlay at dir/all: dir/low below, dir/top above. */
+static void do_overlay(const char *dir)
+{
+	char all[4096], options[16384];
+
+	snprintf(all, sizeof(all), "%s/all", dir);
+	snprintf(options, sizeof(options), "lowerdir=%s/low,upperdir=%s/top,workdir=%s/work", dir, dir, dir);
+	answer("overlay", !mount("none", all, "overlay", 0, options));
 }
 
 /* A mount namespace with a file system of its own at dir. */
@@ -306,14 +316,20 @@ static void obey(char *command, char *a, char *b)
 		do_dlopen(a);
 	else if (!strcmp(command, "mountns"))
 		do_mountns(a);
+	else if (!strcmp(command, "overlay"))
+		do_overlay(a);
 	else if (!strcmp(command, "pidns"))
 		do_pidns();
+	else if (!strcmp(command, "mkdir"))
+		answer("made", !mkdir(a, 0755));
 	else if (!strcmp(command, "copy"))
 		do_copy(a, b);
 	else if (!strcmp(command, "chroot"))
 		do_chroot(a);
 	else if (!strcmp(command, "name"))
 		answer("named", !prctl(PR_SET_NAME, a));
+	else if (!strcmp(command, "setuid"))
+		answer("owner", !setuid(n));
 	else if (!strcmp(command, "exec"))
 		execl(a, a, "again", (char *)NULL);
 	else if (!strcmp(command, "exit"))
