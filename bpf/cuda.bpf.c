@@ -94,38 +94,31 @@ static __always_inline struct event *reserve(void)
 	return e;
 }
 
-static __always_inline void put(__u64 ts, __u64 dur, __u64 cookie, __u8 flags, __s32 ret, const __u64 *args)
+/* What every event has; the caller fills ret, flags and args. */
+static __always_inline void head(struct event *e, __u64 ts, __u64 dur, __u64 cookie)
 {
 	__u64 id = bpf_get_current_pid_tgid();
-	struct event *e = reserve();
 
-	if (!e)
-		return;
 	e->ts = ts;
 	e->dur = dur;
 	e->pid = id >> 32;
 	e->tid = id;
 	e->func = COOKIE_FUNC(cookie);
 	e->kind = EVENT_CALL;
-	e->flags = flags;
-	e->ret = ret;
-	e->args[0] = args[0];
-	e->args[1] = args[1];
-	e->args[2] = args[2];
-	e->args[3] = args[3];
-	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
-/* A call of which only the entry is probed. */
-static __always_inline int entry(struct pt_regs *ctx)
+/* An event for a call of which only the entry is known. */
+static __always_inline void put_entry(struct pt_regs *ctx, __u64 ts, __u64 cookie)
 {
-	__u64 ts = bpf_ktime_get_ns();
-	__u64 cookie = bpf_get_attach_cookie(ctx);
-	struct layout l = {};
+	struct event *e = reserve();
+	__u32 aux;
 
-	lay(ctx, cookie, &l);
-	put(ts, 0, cookie, l.flags, l.aux, l.args);
-	return 0;
+	if (!e)
+		return;
+	head(e, ts, 0, cookie);
+	e->flags = lay(ctx, cookie, e->args, &aux);
+	e->ret = aux;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
 /*
@@ -186,25 +179,19 @@ static __always_inline int enter(struct pt_regs *ctx)
 	__u64 ts = bpf_ktime_get_ns();
 	__u64 cookie = bpf_get_attach_cookie(ctx);
 	__u64 sp = SP(ctx);
-	struct layout l = {};
-	struct frame *f;
+	struct frame *f = push(cookie, sp);
+	__u32 aux;
 
-	lay(ctx, cookie, &l);
-	f = push(cookie, sp);
 	if (!f) {
-		put(ts, 0, cookie, l.flags, l.aux, l.args);
+		put_entry(ctx, ts, cookie);
 		return 1;
 	}
-	if (COOKIE_AUX(cookie))
-		l.args[3] = (l.args[3] & ~(0xffULL << 56)) | (__u64)l.aux << 56;
 	f->ts = ts;
 	f->cookie = cookie;
 	f->sp = sp;
-	f->flags = l.flags;
-	f->args[0] = l.args[0];
-	f->args[1] = l.args[1];
-	f->args[2] = l.args[2];
-	f->args[3] = l.args[3];
+	f->flags = lay(ctx, cookie, f->args, &aux);
+	if (COOKIE_AUX(cookie))
+		f->args[3] = (f->args[3] & ~(0xffULL << 56)) | (__u64)aux << 56;
 	return 0;
 }
 
@@ -232,40 +219,46 @@ static __always_inline struct frame *pop(__u64 cookie, __u64 sp)
 	return NULL;
 }
 
+/* Replaces the address in *arg by what is there; returns what to add to the flags. */
+static __always_inline __u8 deref(__u64 *arg)
+{
+	__u64 at = *arg;
+
+	if (!bpf_probe_read_user(arg, sizeof(*arg), (void *)at))
+		return EVENT_DEREF;
+	*arg = 0;
+	return EVENT_FAULT;
+}
+
 /* The return of a timed call. */
 static __always_inline int leave(struct pt_regs *ctx)
 {
 	__u64 ts = bpf_ktime_get_ns();
 	__u64 cookie = bpf_get_attach_cookie(ctx);
-	__s32 ret = RESULT(ctx);
 	struct frame *f = pop(cookie, SP_AT_ENTRY(ctx));
-	__u64 args[4];
-	__u8 flags;
+	struct event *e = f ? reserve() : NULL;
 
-	if (!f)
+	if (!f || !e)
 		return 0;
-	flags = f->flags | EVENT_TIMED;
-	args[0] = f->args[0];
-	args[1] = f->args[1];
-	args[2] = f->args[2];
-	args[3] = f->args[3];
+	head(e, f->ts, ts - f->ts, cookie);
+	e->flags = f->flags | EVENT_TIMED;
+	e->ret = RESULT(ctx);
+	e->args[0] = f->args[0];
+	e->args[1] = f->args[1];
+	e->args[2] = f->args[2];
+	e->args[3] = f->args[3];
 	/* A failed call has left nothing to read. */
-	if (cookie & COOKIE_DEREF && !ret) {
-		if (bpf_probe_read_user(&args[0], sizeof(args[0]), (void *)f->args[0])) {
-			args[0] = 0;
-			flags |= EVENT_FAULT;
-		} else {
-			flags |= EVENT_DEREF;
-		}
-	}
-	put(f->ts, ts - f->ts, cookie, flags, ret, args);
+	if (cookie & COOKIE_DEREF && !e->ret)
+		e->flags |= deref(&e->args[0]);
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
 SEC("uprobe.multi")
 int call_entry(struct pt_regs *ctx)
 {
-	return entry(ctx);
+	put_entry(ctx, bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx));
+	return 0;
 }
 
 SEC("uprobe.session")
@@ -292,7 +285,8 @@ int call_return(struct pt_regs *ctx)
 SEC("uprobe")
 int perf_entry(struct pt_regs *ctx)
 {
-	return entry(ctx);
+	put_entry(ctx, bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx));
+	return 0;
 }
 
 SEC("uprobe")

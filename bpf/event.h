@@ -67,7 +67,8 @@ enum call_shape {
 	SHAPE_LAUNCH_EX = 2,     /* cuLaunchKernelEx(config *, function, ...) */
 	SHAPE_RT_LAUNCH = 3,     /* cudaLaunchKernel(stub, dim3 grid, dim3 block, args, shared, stream) */
 	SHAPE_RT_LAUNCH_EX = 4,  /* cudaLaunchKernelExC(config *, stub, args) */
-	SHAPE_COPY_2D = 5,       /* CUDA_MEMCPY2D *, [stream]: args[0] dst, [1] src, [2] bytes, [3] stream | kind << 56 */
+	SHAPE_COPY_2D = 5,       /* CUDA_MEMCPY2D *, [stream]: args[0] dst, [1] src, [2] bytes, [3] stream | kind << 56;
+				  * the second parameter is a stream only where the fourth selector is not 0 */
 	SHAPE_COPY_3D = 6,       /* CUDA_MEMCPY3D *, [stream]: likewise */
 };
 

@@ -22,6 +22,10 @@
 #define SP(ctx) ((ctx)->sp)
 #define PARAM1(ctx) ((ctx)->di)
 #define PARAM2(ctx) ((ctx)->si)
+#define PARAM3(ctx) ((ctx)->dx)
+#define PARAM4(ctx) ((ctx)->cx)
+#define PARAM5(ctx) ((ctx)->r8)
+#define PARAM6(ctx) ((ctx)->r9)
 #define RESULT(ctx) ((ctx)->ax)
 #elif defined(__TARGET_ARCH_arm64)
 /* AAPCS64: eight registers; the return address is in x30. */
@@ -31,6 +35,12 @@
 #define SP(ctx) ((ctx)->user_regs.sp)
 #define PARAM1(ctx) ((ctx)->user_regs.regs[0])
 #define PARAM2(ctx) ((ctx)->user_regs.regs[1])
+#define PARAM3(ctx) ((ctx)->user_regs.regs[2])
+#define PARAM4(ctx) ((ctx)->user_regs.regs[3])
+#define PARAM5(ctx) ((ctx)->user_regs.regs[4])
+#define PARAM6(ctx) ((ctx)->user_regs.regs[5])
+#define PARAM7(ctx) ((ctx)->user_regs.regs[6])
+#define PARAM8(ctx) ((ctx)->user_regs.regs[7])
 #define RESULT(ctx) ((ctx)->user_regs.regs[0])
 #endif
 
@@ -40,22 +50,15 @@
  */
 static __always_inline void params_regs(struct pt_regs *ctx, __u64 *p)
 {
-#if defined(__TARGET_ARCH_x86)
-	p[1] = ctx->di;
-	p[2] = ctx->si;
-	p[3] = ctx->dx;
-	p[4] = ctx->cx;
-	p[5] = ctx->r8;
-	p[6] = ctx->r9;
-#elif defined(__TARGET_ARCH_arm64)
-	p[1] = ctx->user_regs.regs[0];
-	p[2] = ctx->user_regs.regs[1];
-	p[3] = ctx->user_regs.regs[2];
-	p[4] = ctx->user_regs.regs[3];
-	p[5] = ctx->user_regs.regs[4];
-	p[6] = ctx->user_regs.regs[5];
-	p[7] = ctx->user_regs.regs[6];
-	p[8] = ctx->user_regs.regs[7];
+	p[1] = PARAM1(ctx);
+	p[2] = PARAM2(ctx);
+	p[3] = PARAM3(ctx);
+	p[4] = PARAM4(ctx);
+	p[5] = PARAM5(ctx);
+	p[6] = PARAM6(ctx);
+#if PARAM_REGS == 8
+	p[7] = PARAM7(ctx);
+	p[8] = PARAM8(ctx);
 #endif
 }
 

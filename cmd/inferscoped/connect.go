@@ -1,8 +1,6 @@
 package main
 
 import (
-	"go.uber.org/zap"
-
 	"github.com/inferscope/inferscope/internal/calls"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/feature"
@@ -10,7 +8,7 @@ import (
 )
 
 // connect tells cfg how to reach the kernel.
-func connect(cfg *daemon.Config, f *flags, _ *zap.Logger) {
+func connect(cfg *daemon.Config, f *flags) {
 	options := calls.Options{Mode: f.mode(), AllCalls: f.allCalls}
 	cfg.Check = feature.Check
 	cfg.Sources = func(rings *ring.Rings) ([]daemon.Source, error) {

@@ -14,15 +14,17 @@ import (
 	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/metrics"
 	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/ring"
 )
 
 // Bounds of what can be asked for.
 const (
-	maxTargets = 64      // each is a series of its own in metrics
-	maxPID     = 1 << 22 // PID_MAX_LIMIT of 64-bit kernels
-	maxRingMB  = 4096
-	minKeep    = time.Second
-	maxKeep    = 24 * time.Hour
+	maxTargets    = 64      // each is a series of its own in metrics
+	maxPID        = 1 << 22 // PID_MAX_LIMIT of 64-bit kernels
+	maxRingMB     = 4096
+	defaultRingMB = ring.DefaultBytes >> 20
+	minKeep       = time.Second
+	maxKeep       = 24 * time.Hour
 )
 
 // flags are the command line as it was typed.
@@ -50,7 +52,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.StringVar(&f.socket, "socket", socket, "unix socket to serve, also "+api.SocketEnv)
 	set.StringVar(&f.traceSizeMB, "trace-size-mb", "100", "memory for recorded events in MB; the oldest make room")
 	set.DurationVar(&f.keep, "keep", time.Minute, "how long events are kept, within that memory")
-	set.IntVar(&f.ringMB, "ring-mb", 0, "kernel memory for all ring buffers together in MiB; 0 chooses")
+	set.IntVar(&f.ringMB, "ring-mb", defaultRingMB, "kernel memory for all ring buffers together in MiB")
 	set.StringVar(&f.metricsAddr, "metrics-addr", "", "serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	set.StringVar(&f.logFormat, "log-format", "console", "console or json, to standard error")
@@ -111,8 +113,8 @@ func (f *flags) check() error {
 	if f.keep < minKeep || f.keep > maxKeep {
 		return bad("choose 1s to 24h", "--keep: %s is out of range", f.keep)
 	}
-	if f.ringMB < 0 || f.ringMB > maxRingMB {
-		return bad("choose 1 to 4096, or 0 for the default", "--ring-mb: %d is out of range", f.ringMB)
+	if f.ringMB < 1 || f.ringMB > maxRingMB {
+		return bad("choose 1 to 4096", "--ring-mb: %d is out of range", f.ringMB)
 	}
 	if !slices.Contains([]string{"console", "json"}, f.logFormat) {
 		return bad("choose console or json", "--log-format: %q is not known", f.logFormat)

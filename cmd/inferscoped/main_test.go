@@ -52,7 +52,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"1234"}, `"1234" is not understood`},
 		{[]string{"--pid", "1", "--keep", "0s"}, "--keep: 0s is out of range"},
 		{[]string{"--pid", "1", "--keep", "25h"}, "out of range"},
-		{[]string{"--pid", "1", "--ring-mb", "-1"}, "--ring-mb: -1 is out of range"},
+		{[]string{"--pid", "1", "--ring-mb", "0"}, "--ring-mb: 0 is out of range"},
 		{[]string{"--pid", "1", "--trace-size-mb", "0"}, "--trace-size-mb: 0 is not between 1 and 65536"},
 		{[]string{"--pid", "1", "--trace-size-mb", "lots"}, "--trace-size-mb: \"lots\" is not a whole number"},
 		{[]string{"--pid", "1", "--log-level", "loud"}, "--log-level"},
@@ -246,5 +246,46 @@ func scrape(t *testing.T, log string) {
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.Contains(string(body), `inferscope_target_up{comm="sleep"`) {
 		t.Errorf("metrics: %v\n%s", err, body)
+	}
+}
+
+// TestMain lets the test binary be the daemon itself, for a test that runs it as another user.
+func TestMain(m *testing.M) {
+	if os.Getenv("INFERSCOPED_BE_THE_DAEMON") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func TestWithoutPrivilegesItNamesTheMissingCapability(t *testing.T) {
+	needRoot(t)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "inferscoped") // t.TempDir lets no other user in
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "inferscoped")
+	if err := os.WriteFile(binary, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "--pid", "1", "--socket", filepath.Join(dir, "s.sock"))
+	cmd.Env = []string{"INFERSCOPED_BE_THE_DAEMON=1"}
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 40001, Gid: 40001}}
+	out, _ := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != int(fault.Permission) {
+		t.Errorf("exit code %d, want %d: %s", code, fault.Permission, out)
+	}
+	for _, name := range []string{"CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"} {
+		if first, _, _ := strings.Cut(string(out), "\n"); !strings.Contains(first, name) {
+			t.Errorf("the error does not name %s: %s", name, out)
+		}
 	}
 }

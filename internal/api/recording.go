@@ -22,7 +22,7 @@ func (s *Server) recording(w http.ResponseWriter, r *http.Request, p peer) error
 	if err := s.mayRecord(p, pid); err != nil {
 		return err
 	}
-	from, err := s.await(r.Context(), pid, win.For)
+	from, err := s.await(r.Context(), p, pid, win.For)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, rec Recording) {
 	setDeadline(w, s.limits.Send)
 	w.Header().Set("Content-Type", RecordingType)
 	if err := record.WriteStream(w, rec.Meta(), rec.Events()); err != nil && r.Context().Err() == nil {
-		s.http.ErrorLog.Printf("a recording was cut off: %v", err)
+		s.log.Printf("a recording was cut off: %v", err)
 	}
 }
 
@@ -110,7 +110,7 @@ const lookPeriod = 250 * time.Millisecond
 // await returns the time (ns) at which a window of d that begins now began, once
 // it has passed: at once for d = 0, and early, so that what was recorded is
 // answered, when the target or the daemon ends.
-func (s *Server) await(ctx context.Context, pid uint32, d time.Duration) (uint64, error) {
+func (s *Server) await(ctx context.Context, p peer, pid uint32, d time.Duration) (uint64, error) {
 	if d == 0 {
 		return 0, nil
 	}
@@ -119,6 +119,7 @@ func (s *Server) await(ctx context.Context, pid uint32, d time.Duration) (uint64
 			fmt.Errorf("pid %d has exited: nothing of it can be recorded from now on", pid))
 	}
 	from := s.backend.Now()
+	s.log.Printf("%s waits for a recording of pid %d in the next %s", p, pid, d)
 	passed, look := time.NewTimer(d), time.NewTicker(lookPeriod)
 	defer passed.Stop()
 	defer look.Stop()

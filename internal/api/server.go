@@ -81,6 +81,7 @@ type Server struct {
 	pace    *pace
 	slots   *slots
 	http    *http.Server
+	log     *log.Logger
 
 	stopping context.Context // done when the server is shutting down
 	stop     context.CancelFunc
@@ -94,7 +95,7 @@ func NewServer(backend Backend, limits Limits, complain *log.Logger) *Server {
 	}
 	s := &Server{
 		backend: backend, limits: limits, own: uint32(os.Geteuid()),
-		pace: newPace(limits.Rate), slots: newSlots(limits),
+		pace: newPace(limits.Rate), slots: newSlots(limits), log: complain,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{

@@ -127,7 +127,7 @@ func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	// probes saw is drained after they are off.
 	stopFollowing()
 	<-d.follower.done
-	err = errors.Join(err, d.parts.closeSources())
+	err = errors.Join(err, d.detach())
 	stop()
 	<-d.drainer.done
 	return errors.Join(err, d.parts.closeRest())
@@ -152,6 +152,19 @@ func (d *Daemon) wait(ctx context.Context, ready func()) {
 	}
 	d.log.Info("all targets are gone; what was recorded is still served until this daemon is stopped")
 	<-ctx.Done()
+}
+
+// patience is how long taking the probes off may last before it is explained.
+const patience = 2 * time.Second
+
+// detach takes all probes off. The kernel takes up to a minute for some hundred
+// perf events one by one, which must not look as if the daemon hung.
+func (d *Daemon) detach() error {
+	slow := time.AfterFunc(patience, func() {
+		d.log.Info("still taking the probes off: with perf events the kernel takes up to a minute; the targets go on meanwhile")
+	})
+	defer slow.Stop()
+	return d.parts.closeSources()
 }
 
 // Lookup returns who owns target pid, and whether it is gone.

@@ -116,12 +116,6 @@ func (r *fakeRings) put(events ...event.Event) {
 	r.events = append(r.events, events...)
 }
 
-func (r *fakeRings) lose(l ...loss.Loss) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.losses = l
-}
-
 func (r *fakeRings) Drain(f func([]event.Event)) int {
 	r.mu.Lock()
 	events := r.events

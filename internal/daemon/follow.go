@@ -205,7 +205,7 @@ func (f *follower) settle() {
 		if len(r.pending) > 0 {
 			return
 		}
-		alive += r.alive()
+		alive += r.living
 	}
 	for _, r := range f.roots {
 		if r.since == 0 {

@@ -134,8 +134,8 @@ func TestDaemonEndsWithItsTargetsIfAsked(t *testing.T) {
 	w.watcher.emit(target.Exited, p, p.Died)
 	until(func() bool { return w.source.sawForget(10) })
 	select {
-	case <-ended:
-		t.Fatal("ended while a child still runs")
+	case err := <-ended:
+		t.Fatalf("ended while a child still runs: %v", err)
 	default:
 	}
 	child.Died = 1002 * second
@@ -168,20 +168,20 @@ func TestForkBombIsBounded(t *testing.T) {
 	r := newRoot(1)
 	main := process(1, 0, 1)
 	r.note(&main)
-	for i := range uint32(3 * maxProcesses) {
+	for i := range uint32(maxProcesses + 2000) {
 		p := process(i+2, 1, uint64(i+2)*second)
 		p.Died = p.Born + 1
 		r.note(&p)
 		r.noteLate(late{pid: p.PID, from: p.Born, until: p.Died})
 		r.keepLibraries([]record.Library{{PID: p.PID, Path: "/l"}})
 	}
-	if len(r.procs) != maxProcesses || len(r.late) > maxLate || len(r.libraries) > maxLibraries {
+	if len(r.procs) > maxProcesses || len(r.procs) < maxProcesses/2 || len(r.late) > maxLate || len(r.libraries) > maxLibraries {
 		t.Errorf("%d processes, %d late, %d libraries are remembered", len(r.procs), len(r.late), len(r.libraries))
 	}
-	if r.main() == nil {
-		t.Error("the root itself was forgotten")
+	if r.main() == nil || r.living != 1 {
+		t.Errorf("the root itself was forgotten, or %d are taken to live", r.living)
 	}
-	if _, ok := r.procs[target.ID{PID: 3*maxProcesses + 1, StartTime: uint64(3*maxProcesses+1) * 100}]; !ok {
+	if _, ok := r.procs[target.ID{PID: maxProcesses + 2001, StartTime: (maxProcesses + 2001) * 100}]; !ok {
 		t.Error("the newest was forgotten")
 	}
 	if losses := r.lateLosses(0, 1<<62); len(losses) != 1 || losses[0].Where != "" {

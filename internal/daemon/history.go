@@ -11,9 +11,12 @@ import (
 // a second are too little to measure.
 const samplePeriod = 1_000_000_000
 
-// maxSamples bounds the history: as only changes are kept, losing events all the
-// time fills it in over an hour.
-const maxSamples = 4096
+// Bounds of what is remembered. The oldest make room, so that only windows longer
+// ago than the recorder's are told less than is known.
+const (
+	maxLossChanges = 8192
+	maxEndedStates = 4096
+)
 
 // lossKey tells losses apart that are counted one by one.
 type lossKey struct {
@@ -21,24 +24,41 @@ type lossKey struct {
 	where  string
 }
 
-// sample is a set of counters as they were read at a time. It is never changed.
-type sample struct {
-	at     uint64 // ns
-	counts map[lossKey]loss.Loss
+// lossChange is what one counter grew by between two readings.
+type lossChange struct {
+	after, at uint64    // ns: the readings
+	grew      loss.Loss // Count is the growth
+}
+
+// lossState is a loss that is a state and no event, such as a function that
+// cannot be probed: it counts in every window that it touches.
+type lossState struct {
+	loss        loss.Loss
+	first, last uint64 // ns: the reading before it came up, and the last one that found it
 }
 
 // lossHistory knows what was lost in a window: a ring that was full an hour ago
-// must not cast doubt on what is seen now. Losses that are a state and no event,
-// such as a function that cannot be probed, count in every window.
+// must not cast doubt on what is seen now.
 type lossHistory struct {
-	read func() []loss.Loss // all counters, since the start
+	// read returns all counters since the start. With an error it returns what can
+	// be read, and nobody knows about the rest.
+	read func() ([]loss.Loss, error)
 
 	mu      sync.Mutex
-	samples []sample // ascending; each differs from the one before
-	last    uint64   // when the counters were last read
+	last    uint64 // when the counters were last read
+	failed  error  // of the last reading
+	counted map[lossKey]loss.Loss
+	changes []lossChange // ascending
+	states  map[lossKey]lossState
+	ended   []lossState
+	gone    map[loss.Reason]uint64 // counts of all states that ended
 }
 
-func newLossHistory(read func() []loss.Loss) *lossHistory { return &lossHistory{read: read} }
+func newLossHistory(read func() ([]loss.Loss, error)) *lossHistory {
+	return &lossHistory{
+		read: read, counted: map[lossKey]loss.Loss{}, states: map[lossKey]lossState{}, gone: map[loss.Reason]uint64{},
+	}
+}
 
 // tick reads the counters if it is time.
 func (h *lossHistory) tick(now uint64) {
@@ -49,35 +69,57 @@ func (h *lossHistory) tick(now uint64) {
 	}
 }
 
-// sample reads the counters and keeps them if they changed.
-func (h *lossHistory) sample(now uint64) sample {
-	s := sample{at: now, counts: map[lossKey]loss.Loss{}}
-	for _, l := range h.read() {
+// sample reads the counters and notes what changed. The caller holds the lock.
+func (h *lossHistory) sample(now uint64) {
+	losses, err := h.read()
+	h.failed = err
+	present := map[lossKey]loss.Loss{}
+	for _, l := range losses {
 		k := lossKey{l.Reason, l.Where}
-		l.Count += s.counts[k].Count
-		s.counts[k] = l
+		l.Count += present[k].Count
+		present[k] = l
 	}
-	h.last = now
-	if n := len(h.samples); n > 0 && sameCounts(h.samples[n-1], s) {
-		return s
+	for k, l := range present {
+		if isEvent(k.reason) {
+			h.count(k, l, now)
+			continue
+		}
+		st, known := h.states[k]
+		if !known {
+			st.first = h.last
+		}
+		st.loss, st.last = l, now
+		h.states[k] = st
 	}
-	if len(h.samples) >= maxSamples {
-		h.samples = slices.Delete(h.samples, 0, maxSamples/4)
-	}
-	h.samples = append(h.samples, s)
-	return s
-}
-
-func sameCounts(a, b sample) bool {
-	if len(a.counts) != len(b.counts) {
-		return false
-	}
-	for k, l := range b.counts {
-		if a.counts[k].Count != l.Count {
-			return false
+	for k, st := range h.states {
+		if _, still := present[k]; !still {
+			h.end(k, st)
 		}
 	}
-	return true
+	h.last = now
+}
+
+func (h *lossHistory) count(k lossKey, l loss.Loss, now uint64) {
+	before := h.counted[k].Count
+	if l.Count <= before {
+		return
+	}
+	h.counted[k] = l
+	l.Count -= before
+	if len(h.changes) >= maxLossChanges {
+		h.changes = slices.Delete(h.changes, 0, maxLossChanges/4)
+	}
+	h.changes = append(h.changes, lossChange{after: h.last, at: now, grew: l})
+}
+
+// end notes that a state is no more: its process is gone.
+func (h *lossHistory) end(k lossKey, st lossState) {
+	delete(h.states, k)
+	h.gone[k.reason] += st.loss.Count
+	if len(h.ended) >= maxEndedStates {
+		h.ended = slices.Delete(h.ended, 0, maxEndedStates/4)
+	}
+	h.ended = append(h.ended, st)
 }
 
 // within returns what was lost in [from, to], in the registry's order. Counters
@@ -86,37 +128,70 @@ func (h *lossHistory) within(now, from, to uint64) []loss.Loss {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sample(now)
-	var before map[lossKey]loss.Loss
-	var upTo sample
-	for _, s := range h.samples {
-		if s.at <= from {
-			before = s.counts
-		}
-		upTo = s
-		if s.at >= to {
-			break
+	sums := map[lossKey]loss.Loss{}
+	add := func(l loss.Loss) {
+		k := lossKey{l.Reason, l.Where}
+		l.Count += sums[k].Count
+		sums[k] = l
+	}
+	for _, c := range h.changes {
+		if c.at > from && c.after < to {
+			add(c.grew)
 		}
 	}
+	for _, st := range h.ended {
+		if st.last >= from && st.first <= to {
+			add(st.loss)
+		}
+	}
+	for _, st := range h.states {
+		if st.first <= to {
+			add(st.loss)
+		}
+	}
+	return h.listed(sums)
+}
+
+// total returns what was lost since the start; what concerned processes that are
+// gone is one row for each reason. No reason's sum ever shrinks.
+func (h *lossHistory) total(now uint64) []loss.Loss {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sample(now)
+	sums := map[lossKey]loss.Loss{}
+	for k, l := range h.counted {
+		sums[k] = l
+	}
+	for k, st := range h.states {
+		sums[k] = st.loss
+	}
+	for reason, n := range h.gone {
+		k := lossKey{reason: reason, where: "processes that are gone"}
+		sums[k] = loss.Loss{Reason: reason, Where: k.where, Count: n}
+	}
+	return h.listed(sums)
+}
+
+// listed orders losses, and adds that nothing is known where counters cannot be read.
+func (h *lossHistory) listed(sums map[lossKey]loss.Loss) []loss.Loss {
 	var out []loss.Loss
-	for k, l := range upTo.counts {
-		if isEvent(k.reason) {
-			l.Count -= min(before[k].Count, l.Count)
-		}
-		if l.Count > 0 {
-			out = append(out, l)
-		}
+	for _, l := range sums {
+		out = append(out, l)
+	}
+	if h.failed != nil {
+		out = append(out, loss.Loss{
+			Reason: loss.RingFull, Count: 1, Where: "unknown",
+			Detail: "it is not known whether events were lost: " + h.failed.Error(),
+		})
 	}
 	return ordered(out)
 }
 
-// total returns what was lost since the start.
-func (h *lossHistory) total(now uint64) []loss.Loss { return h.within(now, 0, now) }
-
 // isEvent says whether a reason counts things that happen at a time. The others
-// describe how the target is probed, which holds for any window.
+// describe how the target is probed.
 func isEvent(r loss.Reason) bool {
 	switch r {
-	case loss.ProbeFailed, loss.ExpensivePoint, loss.LibraryRefused, loss.LateProbe:
+	case loss.ProbeFailed, loss.ExpensivePoint, loss.LibraryRefused:
 		return false
 	}
 	return true
@@ -126,13 +201,11 @@ func isEvent(r loss.Reason) bool {
 func ordered(losses []loss.Loss) []loss.Loss {
 	rank := map[loss.Reason]int{}
 	for i, k := range loss.Kinds() {
-		rank[k.Reason] = i - len(loss.Kinds())
+		rank[k.Reason] = i - len(loss.Kinds()) // a reason that is not there has 0: it comes last
 	}
 	slices.SortFunc(losses, func(a, b loss.Loss) int {
-		if a.Reason != b.Reason {
-			if d := rank[a.Reason] - rank[b.Reason]; d != 0 {
-				return d
-			}
+		if d := rank[a.Reason] - rank[b.Reason]; d != 0 {
+			return d
 		}
 		return compareNatural(a.Where, b.Where)
 	})

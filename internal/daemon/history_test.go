@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,7 +12,7 @@ import (
 
 func TestLossesBelongToTheirWindow(t *testing.T) {
 	var now []loss.Loss
-	h := newLossHistory(func() []loss.Loss { return now })
+	h := newLossHistory(func() ([]loss.Loss, error) { return now, nil })
 	refused := loss.Loss{Reason: loss.LibraryRefused, Count: 1, Where: "pid 1"}
 	full := func(n uint64) loss.Loss { return loss.Loss{Reason: loss.RingFull, Count: n, Where: "cpu 0"} }
 	h.tick(10 * second)
@@ -39,26 +40,58 @@ func TestLossesBelongToTheirWindow(t *testing.T) {
 	}
 }
 
-func TestHistoryKeepsChangesOnly(t *testing.T) {
-	reads := 0
-	n := uint64(0)
-	h := newLossHistory(func() []loss.Loss { reads++; return []loss.Loss{{Reason: loss.RingFull, Count: n}} })
+func TestStatesOfProcessesThatAreGone(t *testing.T) {
+	var now []loss.Loss
+	h := newLossHistory(func() ([]loss.Loss, error) { return now, nil })
+	dear := func(pid string) loss.Loss {
+		return loss.Loss{Reason: loss.ExpensivePoint, Count: 3, Where: "pid " + pid}
+	}
+	h.tick(10 * second)
+	now = []loss.Loss{dear("1"), dear("2")}
+	h.tick(20 * second)
+	now = []loss.Loss{dear("2")} // 1 is gone, and its source forgot it
+	h.tick(30 * second)
+	if d := cmp.Diff([]loss.Loss{dear("1"), dear("2")}, h.within(40*second, 15*second, 18*second)); d != "" {
+		t.Errorf("while both ran (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]loss.Loss{dear("2")}, h.within(40*second, 31*second, 40*second)); d != "" {
+		t.Errorf("afterwards (-want +got):\n%s", d)
+	}
+	want := []loss.Loss{dear("2"), {Reason: loss.ExpensivePoint, Count: 3, Where: "processes that are gone"}}
+	if d := cmp.Diff(want, h.total(40*second)); d != "" {
+		t.Errorf("in all (-want +got):\n%s", d)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	reads, n := 0, uint64(0)
+	h := newLossHistory(func() ([]loss.Loss, error) {
+		reads++
+		return []loss.Loss{
+			{Reason: loss.RingFull, Count: n},
+			{Reason: loss.ProbeFailed, Count: 1, Where: fmt.Sprintf("pid %d", n)},
+		}, nil
+	})
 	for i := range uint64(100) {
 		h.tick(10*second + i*second/10)
 	}
-	if reads != 10 || len(h.samples) != 1 {
-		t.Errorf("%d reads and %d samples in ten seconds, want 10 and 1", reads, len(h.samples))
+	if reads != 10 || len(h.changes) != 0 {
+		t.Errorf("%d reads and %d changes in ten seconds, want 10 and none", reads, len(h.changes))
 	}
-	for i := range uint64(3 * maxSamples) {
+	const more = 2 * maxLossChanges
+	for range more {
 		n++
-		h.tick((100 + i) * second)
+		h.tick((100 + n) * second)
 	}
-	if len(h.samples) > maxSamples {
-		t.Errorf("%d samples are kept", len(h.samples))
+	if len(h.changes) > maxLossChanges || len(h.ended) > maxEndedStates || len(h.states) != 1 {
+		t.Errorf("%d changes and %d+%d states are kept", len(h.changes), len(h.states), len(h.ended))
 	}
-	end := (100 + 3*maxSamples) * uint64(second)
-	if got := h.within(end, end-10*second, end); len(got) != 1 || got[0].Count != 9 {
-		t.Errorf("in the last ten seconds %+v, want 9", got)
+	end := (100 + n) * second
+	if got := h.within(end, end-10*second, end); got[0].Count != 10 {
+		t.Errorf("in the last ten seconds %+v, want 10", got[0])
+	}
+	if got := h.total(end); got[0].Count != more || got[len(got)-1].Count != more {
+		t.Errorf("in all %+v, want %d of each", got, more)
 	}
 }
 

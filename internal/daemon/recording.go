@@ -34,10 +34,12 @@ func (r *recording) Events() iter.Seq[[]event.Event] { return r.snapshot.Events(
 func (r *recording) Release() { r.snapshot.Release() }
 
 // Record returns what is kept of target pid, up to now: from the time from on
-// (ns) if that is not 0, else of the last so long, else of as long as is kept.
-// The window never begins before the target was followed, and for a target that
-// is gone it ends when its last process ended. It must be released.
+// (ns) if that is not 0, else of the last so long, else of as long as is kept. The
+// window never begins before the target was followed. For a target that is gone
+// "the last so long" counts from its end, so that what it did last is still served.
+// It must be released.
 func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
+	now := d.clock() // before the rings are emptied, so that nothing up to it is still in them
 	if err := d.drainer.now(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the rings to be emptied: %w", err)
 	}
@@ -45,41 +47,45 @@ func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, fro
 	if !ok {
 		return nil, fault.New(fault.NoProcess, "`inferscope targets` lists what is watched", fmt.Errorf("pid %d is not a target of this daemon", pid))
 	}
-	now := d.clock()
-	to := now
-	if v.ended != 0 {
-		to = min(now, v.ended)
-	}
-	if from == 0 {
-		if last <= 0 || last > d.opts.Keep {
-			last = d.opts.Keep
-		}
-		from = to - min(to, uint64(last))
-	}
-	from = min(max(from, v.since), to)
-	snap := d.recorder.Snapshot(from, to)
+	from = min(d.begin(v, now, last, from), now)
+	snap := d.recorder.Snapshot(from, now)
 	rec := &recording{snapshot: snap, want: v.owns}
-	rec.meta = d.meta(v, now, max(from, min(snap.Since(), to)), to)
+	rec.meta = d.meta(v, max(from, min(snap.Since(), now)), now)
 	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
 	return rec, nil
 }
 
-func (d *Daemon) meta(v view, now, from, to uint64) record.Meta {
+// begin returns the time (ns) at which a window begins.
+func (d *Daemon) begin(v view, now uint64, last time.Duration, from uint64) uint64 {
+	if from == 0 {
+		if last <= 0 || last > d.opts.Keep {
+			last = d.opts.Keep
+		}
+		end := now
+		if v.ended != 0 {
+			end = min(now, v.ended)
+		}
+		from = end - min(end, uint64(last))
+	}
+	return max(from, v.since)
+}
+
+func (d *Daemon) meta(v view, from, now uint64) record.Meta {
 	m := record.Meta{
 		Schema: record.SchemaVersion, Version: version.String(), Host: d.host, Target: v.pid,
-		From: from, To: to, WallFrom: time.Now().UnixNano() - int64(now-from),
-		Processes: v.processes(to), Threads: v.threads(d.watcher.Threads), Libraries: v.libraries,
+		From: from, To: now, WallFrom: time.Now().UnixNano() - int64(now-from),
+		Processes: v.processes(now), Threads: v.threads(d.watcher.Threads), Libraries: v.libraries,
 		Sources: d.sourceStates(),
 	}
 	if d.tables != nil {
 		m.Functions = d.tables.Functions()
 	}
-	for _, l := range d.history.within(now, from, to) {
+	for _, l := range d.history.within(now, from, now) {
 		if v.concerns(l) {
 			m.Losses = append(m.Losses, l)
 		}
 	}
-	m.Losses = append(m.Losses, v.late(from, to)...)
+	m.Losses = append(m.Losses, v.late(from, now)...)
 	return m
 }
 

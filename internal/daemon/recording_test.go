@@ -111,8 +111,8 @@ func TestRecordingOfATargetThatExited(t *testing.T) {
 	w.watcher.setThreads(10) // the watcher forgets its dead
 	w.now.Store(1050 * second)
 	rec := fetch(t, d, 10, 2*time.Second, 0)
-	if rec.Meta.From != 1003*second || rec.Meta.To != 1005*second {
-		t.Errorf("window [%d, %d] s, want the last two before the end", rec.Meta.From/second, rec.Meta.To/second)
+	if rec.Meta.From != 1003*second || rec.Meta.To != 1050*second {
+		t.Errorf("window [%d, %d] s, want it to begin two before the target's end", rec.Meta.From/second, rec.Meta.To/second)
 	}
 	if got := times(rec); !slices.Equal(got, []uint64{1004}) {
 		t.Errorf("events at %v", got)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -25,9 +26,11 @@ type root struct {
 	pid       uint32
 	since     uint64 // ns: when all that was there at the start was followed; 0 before
 	procs     map[target.ID]*entry
+	living    int
 	pending   map[target.ID]bool // known to the watcher, not yet followed
 	libraries []record.Library   // of programs that are gone
 	late      []late
+	dropped   uint64 // late ones that made room
 }
 
 // entry is one process of a root.
@@ -35,6 +38,7 @@ type entry struct {
 	process    *target.Process
 	threads    []record.Thread   // of a process that is gone
 	complaints map[string]string // last error of each source
+	buried     bool              // no longer counted as living
 }
 
 // late is a stretch of time in which a library ran unprobed.
@@ -47,29 +51,35 @@ func newRoot(pid uint32) *root {
 	return &root{pid: pid, procs: map[target.ID]*entry{}, pending: map[target.ID]bool{}}
 }
 
+// note remembers how p is now.
 func (r *root) note(p *target.Process) {
-	if e := r.procs[p.ID()]; e != nil {
-		e.process = p
-		return
+	e := r.procs[p.ID()]
+	if e == nil {
+		if len(r.procs) >= maxProcesses {
+			r.forgetOldest()
+		}
+		e = &entry{process: p, complaints: map[string]string{}}
+		r.procs[p.ID()] = e
+		r.living++
 	}
-	if len(r.procs) >= maxProcesses {
-		r.forgetOldest()
+	if e.process = p; p.Died != 0 && !e.buried {
+		e.buried = true
+		r.living--
 	}
-	r.procs[p.ID()] = &entry{process: p, complaints: map[string]string{}}
-	r.pending[p.ID()] = true // until handle is through with it
 }
 
-// forgetOldest drops the process that died first, the root itself excepted.
+// forgetOldest drops a quarter of the processes, those that died first, the root
+// itself excepted. A quarter at a time keeps a target that forks all the time cheap.
 func (r *root) forgetOldest() {
-	var oldest *target.Process
+	var dead []*target.Process
 	for _, e := range r.procs {
-		p := e.process
-		if p.Died != 0 && p.PID != r.pid && (oldest == nil || p.Died < oldest.Died) {
-			oldest = p
+		if p := e.process; p.Died != 0 && p.PID != r.pid {
+			dead = append(dead, p)
 		}
 	}
-	if oldest != nil {
-		delete(r.procs, oldest.ID())
+	slices.SortFunc(dead, func(a, b *target.Process) int { return cmp.Compare(a.Died, b.Died) })
+	for _, p := range dead[:min(len(dead), maxProcesses/4)] {
+		delete(r.procs, p.ID())
 	}
 }
 
@@ -87,6 +97,7 @@ func (e *entry) complain(source string, err error) bool {
 func (r *root) noteLate(l late) {
 	if len(r.late) >= maxLate {
 		r.late = slices.Delete(r.late, 0, maxLate/4)
+		r.dropped += maxLate / 4
 	}
 	r.late = append(r.late, l)
 }
@@ -113,23 +124,13 @@ func mergeLibraries(known, more []record.Library) []record.Library {
 	return known
 }
 
-func (r *root) alive() int {
-	n := 0
-	for _, e := range r.procs {
-		if e.process.Died == 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // ended returns when the last process of the target died, in ns; 0 while one runs.
 func (r *root) ended() uint64 {
+	if r.living > 0 {
+		return 0
+	}
 	last := uint64(0)
 	for _, e := range r.procs {
-		if e.process.Died == 0 {
-			return 0
-		}
 		last = max(last, e.process.Died)
 	}
 	return last

@@ -125,11 +125,8 @@ func (d *Daemon) sourceStates() []record.Source {
 }
 
 // readLosses gathers every counter that anybody keeps.
-func (d *Daemon) readLosses() []loss.Loss {
+func (d *Daemon) readLosses() ([]loss.Loss, error) {
 	out, err := d.rings.Losses()
-	if err != nil {
-		out = []loss.Loss{{Reason: loss.RingFull, Count: 1, Detail: "it is not known whether events were lost: " + err.Error()}}
-	}
 	out = append(out, d.watcher.Losses()...)
 	for _, s := range d.sources {
 		out = append(out, s.Losses()...)
@@ -137,7 +134,7 @@ func (d *Daemon) readLosses() []loss.Loss {
 	if n := d.drainer.faults.Load(); n > 0 {
 		out = append(out, loss.Loss{Reason: loss.ArgumentFault, Count: n})
 	}
-	return out
+	return out, err
 }
 
 // pids returns the targets in the order in which they were asked for.
@@ -170,6 +167,9 @@ func (f *follower) lateLosses(now uint64) []loss.Loss {
 	var out []loss.Loss
 	for _, r := range f.roots {
 		out = append(out, r.lateLosses(0, now)...)
+		if r.dropped > 0 {
+			out = append(out, loss.Loss{Reason: loss.LateProbe, Count: r.dropped, Where: "earlier"})
+		}
 	}
 	return out
 }

@@ -121,13 +121,18 @@ func (f *File) readSegments(offset uint64, each, count uint16) error {
 		return err
 	}
 	for ; len(b) >= segmentSize; b = b[segmentSize:] {
-		f.segments = append(f.segments, segment{
+		s := segment{
 			kind:   elf.ProgType(binary.LittleEndian.Uint32(b)),
 			flags:  elf.ProgFlag(binary.LittleEndian.Uint32(b[4:])),
 			offset: binary.LittleEndian.Uint64(b[8:]),
 			addr:   binary.LittleEndian.Uint64(b[16:]),
 			size:   binary.LittleEndian.Uint64(b[32:]),
-		})
+		}
+		// A library that is still being copied has its headers first.
+		if s.kind == elf.PT_LOAD && !f.in.holds(s.offset, s.size) {
+			return fmt.Errorf("%w: a segment of %d bytes begins at offset %d, the file has %d", ErrTruncated, s.size, s.offset, f.in.size)
+		}
+		f.segments = append(f.segments, s)
 	}
 	return nil
 }
@@ -207,12 +212,11 @@ func (f *File) offset(addr, n uint64, flags elf.ProgFlag) (uint64, bool) {
 		if s.kind != elf.PT_LOAD || s.flags&flags != flags || addr < s.addr {
 			continue
 		}
-		// No sum that could overflow: rel <= size, n <= size - rel.
+		// No sum that could overflow: offset + size lies in the file.
 		rel := addr - s.addr
-		if rel > s.size || n > s.size-rel || s.offset+rel < s.offset {
-			continue
+		if rel <= s.size && n <= s.size-rel {
+			return s.offset + rel, true
 		}
-		return s.offset + rel, true
 	}
 	return 0, false
 }
@@ -260,9 +264,12 @@ type input struct {
 	size uint64
 }
 
+// holds reports whether n bytes at off lie in the file.
+func (in input) holds(off, n uint64) bool { return off <= in.size && n <= in.size-off }
+
 // bytes reads n bytes at off; the caller has bounded n.
 func (in input) bytes(off, n uint64, what string) ([]byte, error) {
-	if off > in.size || n > in.size-off {
+	if !in.holds(off, n) {
 		return nil, fmt.Errorf("%w: %s needs %d bytes at offset %d, the file has %d", ErrTruncated, what, n, off, in.size)
 	}
 	b := make([]byte, n)

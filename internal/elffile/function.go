@@ -76,7 +76,7 @@ func (f *File) function(b []byte) (Function, bool) {
 	var named, mapped bool
 	fn.Name, named = f.name(uint64(binary.LittleEndian.Uint32(b)))
 	fn.Offset, mapped = f.offset(fn.Addr, 1, elf.PF_X)
-	return fn, named && mapped && fn.Offset < f.in.size
+	return fn, named && mapped
 }
 
 func (f *File) code(fn Function) ([]byte, error) {
@@ -91,7 +91,7 @@ func (f *File) code(fn Function) ([]byte, error) {
 			break
 		}
 	}
-	return f.in.bytes(fn.Offset, min(n, f.in.size-fn.Offset), "code of "+fn.Name)
+	return f.in.bytes(fn.Offset, n, "code of "+fn.Name)
 }
 
 // symbolCount finds how long the symbol table is, which only the hash tables say.

@@ -23,24 +23,51 @@ type Tally struct {
 	decoder   func([]record.Function) CopyDecoder
 
 	mu      sync.Mutex
-	table   []record.Function // as far as decode and copies know it
-	copies  []bool            // by function index
+	copies  []copyKind // by function index
 	decode  CopyDecoder
 	targets map[uint32]*counts // by the target's pid; 0 is Other
 	roots   map[uint32]*counts // by process
 }
 
-// counts are the running totals of one target.
+// copyKind says whether a function copies, and in which library it is.
+type copyKind uint8
+
+const (
+	noCopy copyKind = iota
+	driverCopies
+	runtimeCopies
+	copyKinds
+)
+
+// counts are the running totals of one target. The bytes of the two libraries are
+// told apart: a copy by way of the runtime is seen in both, and must not count twice.
 type counts struct {
 	calls record.Tally
-	bytes map[copyKey]uint64
+	bytes [copyKinds][len(directions{})]uint64
 }
 
-// copyKey tells the bytes of the two libraries apart: a copy by way of the
-// runtime is seen in both, and must not count twice.
-type copyKey struct {
-	library   string
-	direction cuda.Direction
+// directions are those that have a series; their place is the index of the bytes.
+type directions [6]cuda.Direction
+
+func allDirections() directions {
+	return directions{cuda.Unknown, cuda.H2D, cuda.D2H, cuda.D2D, cuda.H2H, cuda.Peer}
+}
+
+// indexOf is a switch and no map: it is on the way of every copy.
+func indexOf(d cuda.Direction) int {
+	switch d {
+	case cuda.H2D:
+		return 1
+	case cuda.D2H:
+		return 2
+	case cuda.D2D:
+		return 3
+	case cuda.H2H:
+		return 4
+	case cuda.Peer:
+		return 5
+	}
+	return 0
 }
 
 // NewTally returns an empty tally. functions returns the table that event.Func
@@ -65,7 +92,7 @@ func (t *Tally) Target(pid, root uint32) {
 func (t *Tally) counts(root uint32) *counts {
 	c := t.targets[root]
 	if c == nil {
-		c = &counts{bytes: map[copyKey]uint64{}}
+		c = &counts{}
 		t.targets[root] = c
 	}
 	return c
@@ -83,8 +110,9 @@ func (t *Tally) Add(batch []event.Event) {
 			pid, c = e.PID, t.of(e.PID)
 		}
 		c.calls.Add(e)
-		if t.isCopy(e) {
-			t.addCopy(c, e)
+		if kind := t.kindOf(e); kind != noCopy {
+			direction, bytes := t.decode(e)
+			c.bytes[kind][indexOf(direction)] += bytes
 		}
 	}
 }
@@ -96,10 +124,10 @@ func (t *Tally) of(pid uint32) *counts {
 	return t.counts(0)
 }
 
-// isCopy also takes in a table that grew: an index beyond it is the sign.
-func (t *Tally) isCopy(e *event.Event) bool {
+// kindOf also takes in a table that grew: an index beyond it is the sign.
+func (t *Tally) kindOf(e *event.Event) copyKind {
 	if e.Kind != event.Call {
-		return false
+		return noCopy
 	}
 	if int(e.Func) >= len(t.copies) {
 		t.learn(int(e.Func) + 1)
@@ -110,18 +138,16 @@ func (t *Tally) isCopy(e *event.Event) bool {
 // learn reads the table anew. Where it still lacks an index, that one is no copy
 // for good: a source names a function before its first event.
 func (t *Tally) learn(atLeast int) {
-	t.table = t.functions()
-	t.decode = t.decoder(t.table)
-	t.copies = make([]bool, max(atLeast, len(t.table)))
-	for i, f := range t.table {
-		t.copies[i] = f.Group == string(cuda.Copy)
+	table := t.functions()
+	t.decode = t.decoder(table)
+	t.copies = make([]copyKind, max(atLeast, len(table)))
+	for i, f := range table {
+		switch {
+		case f.Group != string(cuda.Copy):
+		case f.Library == string(cuda.Runtime):
+			t.copies[i] = runtimeCopies
+		default:
+			t.copies[i] = driverCopies
+		}
 	}
-}
-
-func (t *Tally) addCopy(c *counts, e *event.Event) {
-	direction, bytes := t.decode(e)
-	if direction == cuda.NoDirection {
-		direction = cuda.Unknown
-	}
-	c.bytes[copyKey{t.table[e.Func].Library, direction}] += bytes
 }

@@ -45,7 +45,7 @@ func (t *Tally) totals() []targetTotals {
 	for pid, c := range t.targets {
 		functions := byFunction(c.calls.Counts(), table)
 		out = append(out, targetTotals{
-			pid: pid, functions: functions, bytes: copied(c.bytes), syncNanos: synchronised(functions),
+			pid: pid, functions: functions, bytes: c.copied(), syncNanos: synchronised(functions),
 		})
 	}
 	slices.SortFunc(out, func(a, b targetTotals) int { return cmp.Compare(a.pid, b.pid) })
@@ -92,22 +92,24 @@ func clean(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), 128)], "\uFFFD")
 }
 
-// copied adds up the bytes of one library: the driver sees every copy, those of
+// copied returns the bytes of one library: the driver sees every copy, those of
 // the runtime too, so the runtime counts only where it saw more, which is where
 // no driver library could be probed.
-func copied(bytes map[copyKey]uint64) map[cuda.Direction]uint64 {
-	sums := map[string]uint64{}
-	for k, n := range bytes {
-		sums[k.library] += n
+func (c *counts) copied() map[cuda.Direction]uint64 {
+	sum := func(k copyKind) (n uint64) {
+		for _, b := range c.bytes[k] {
+			n += b
+		}
+		return n
 	}
-	library := string(cuda.Driver)
-	if sums[string(cuda.Runtime)] > sums[library] {
-		library = string(cuda.Runtime)
+	kind := driverCopies
+	if sum(runtimeCopies) > sum(driverCopies) {
+		kind = runtimeCopies
 	}
 	out := map[cuda.Direction]uint64{}
-	for k, n := range bytes {
-		if k.library == library {
-			out[k.direction] += n
+	for i, d := range allDirections() {
+		if n := c.bytes[kind][i]; n > 0 {
+			out[d] = n
 		}
 	}
 	return out

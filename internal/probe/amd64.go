@@ -82,23 +82,14 @@ const (
 // lives there yet, but in the middle of a leaf function it destroys the red zone.
 // Another thread may also be about to execute those five bytes. So it is the last resort.
 func nopKind(code []byte) nop {
-	known := [][]byte{
-		{0x90},
-		{0x66, 0x90},
-		{0x0f, 0x1f, 0x00},
-		{0x0f, 0x1f, 0x40, 0x00},
-		{0x0f, 0x1f, 0x44, 0x00, 0x00},
-		{0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00},
-		{0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00},
-		{0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00},
+	switch string(code) {
+	case "\x90", "\x66\x90", "\x0f\x1f\x00", "\x0f\x1f\x40\x00", "\x66\x0f\x1f\x44\x00\x00",
+		"\x0f\x1f\x80\x00\x00\x00\x00", "\x0f\x1f\x84\x00\x00\x00\x00\x00":
+		return plainNop
+	case "\x0f\x1f\x44\x00\x00":
+		return jumpNop
 	}
 	n := len(code)
-	if n <= len(known) && bytes.Equal(code, known[n-1]) {
-		if n == 5 {
-			return jumpNop
-		}
-		return plainNop
-	}
 	for n > 0 && (code[0] == 0x66 || code[0] == 0x2e) {
 		code, n = code[1:], n-1
 	}
@@ -136,20 +127,15 @@ func amd64Harmless(inst x86asm.Inst) bool {
 // amd64Holds reports whether r is part of an argument register or of rsp, or is
 // nothing that the walk knows to be free.
 func amd64Holds(r x86asm.Reg) bool {
-	free := [][2]x86asm.Reg{
-		{x86asm.AX, x86asm.AX}, {x86asm.EAX, x86asm.EAX}, {x86asm.RAX, x86asm.RAX},
-		{x86asm.AL, x86asm.AL}, {x86asm.AH, x86asm.AH},
-		{x86asm.BX, x86asm.BX}, {x86asm.EBX, x86asm.EBX}, {x86asm.RBX, x86asm.RBX},
-		{x86asm.BL, x86asm.BL}, {x86asm.BH, x86asm.BH},
-		{x86asm.EBP, x86asm.EBP}, {x86asm.RBP, x86asm.RBP},
-		{x86asm.R10B, x86asm.R15B}, {x86asm.R10W, x86asm.R15W},
-		{x86asm.R10L, x86asm.R15L}, {x86asm.R10, x86asm.R15},
-		{x86asm.M0, x86asm.M7}, {x86asm.X0, x86asm.X15},
+	switch r {
+	case x86asm.AL, x86asm.AH, x86asm.AX, x86asm.EAX, x86asm.RAX,
+		x86asm.BL, x86asm.BH, x86asm.BX, x86asm.EBX, x86asm.RBX,
+		x86asm.EBP, x86asm.RBP:
+		return false
 	}
-	for _, f := range free {
-		if r >= f[0] && r <= f[1] {
-			return false
-		}
-	}
-	return true
+	within := func(from, to x86asm.Reg) bool { return r >= from && r <= to }
+	free := within(x86asm.R10B, x86asm.R15B) || within(x86asm.R10W, x86asm.R15W) ||
+		within(x86asm.R10L, x86asm.R15L) || within(x86asm.R10, x86asm.R15) ||
+		within(x86asm.M0, x86asm.M7) || within(x86asm.X0, x86asm.X15)
+	return !free
 }

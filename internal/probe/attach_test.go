@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/feature"
 	"github.com/inferscope/inferscope/internal/probe"
 )
 
@@ -20,8 +21,15 @@ func modes() []probe.Mode { return []probe.Mode{probe.Session, probe.Multi, prob
 // eachMode runs a test with each way of attaching that this kernel has.
 func eachMode(t *testing.T, test func(t *testing.T, mode probe.Mode)) {
 	needRoot(t)
+	host := feature.Prober{}.Detect()
+	needs := map[probe.Mode]feature.Name{probe.Session: feature.UprobeSession, probe.Multi: feature.UprobeMulti, probe.Perf: feature.PerfCookie}
 	for _, mode := range modes() {
-		t.Run(string(mode), func(t *testing.T) { test(t, mode) })
+		t.Run(string(mode), func(t *testing.T) {
+			if f := host.Of(needs[mode]); f.Answer == feature.No {
+				t.Skip("this kernel has no ", f.Name)
+			}
+			test(t, mode)
+		})
 	}
 }
 
@@ -202,24 +210,26 @@ func TestRefusedSites(t *testing.T) {
 }
 
 func TestRefusedInstruction(t *testing.T) {
-	needRoot(t)
-	v, r := startVictim(t, buildVictim(t)), newRings(t, 1<<20)
-	if v.elf().Machine.String() != "EM_X86_64" {
-		t.Skip("the refused instruction is one of x86-64")
-	}
-	a := newAttacher(t, "", r)
-	file, sites := v.sites(want{name: "v_locked"}, want{name: "v_tick"})
-	at, err := a.Attach(file, v.pid(), sites)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer at.Close()
-	if len(at.Failed()) != 1 || at.Failed()[0].Site != sites[0] || !errors.Is(at.Failed()[0], unix.ENOTSUP) {
-		t.Errorf("failed: %v", at.Failed())
-	}
-	if _, err := a.Attach(file, v.pid(), sites[:1]); !errors.Is(err, unix.ENOTSUP) {
-		t.Errorf("nothing to probe, yet: %v", err)
-	}
+	dir := buildVictim(t)
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		v, r := startVictim(t, dir), newRings(t, 1<<20)
+		if v.elf().Machine.String() != "EM_X86_64" {
+			t.Skip("the refused instruction is one of x86-64")
+		}
+		a := newAttacher(t, mode, r)
+		file, sites := v.sites(want{name: "v_locked"}, want{name: "v_tick"})
+		at, err := a.Attach(file, v.pid(), sites)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer at.Close()
+		if len(at.Failed()) != 1 || at.Failed()[0].Site != sites[0] || !errors.Is(at.Failed()[0], unix.ENOTSUP) {
+			t.Errorf("failed: %v", at.Failed())
+		}
+		if _, err := a.Attach(file, v.pid(), sites[:1]); !errors.Is(err, unix.ENOTSUP) {
+			t.Errorf("nothing to probe, yet: %v", err)
+		}
+	})
 }
 
 func TestGoneProcess(t *testing.T) {

@@ -113,7 +113,7 @@ func linkPerf(b batch, at place) (int, error) {
 	fd, err := unix.PerfEventOpen(&ev, int(at.pid), -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	runtime.KeepAlive(path)
 	if err != nil {
-		return -1, fmt.Errorf("perf_event_open: %w", err)
+		return -1, fmt.Errorf("perf_event_open: %w", describe(err))
 	}
 	defer unix.Close(fd)
 	attr := perfAttr{prog: uint32(b.prog.FD()), target: uint32(fd), attach: attachPerfEvent, cookie: b.sites[0].Cookie}
@@ -130,11 +130,11 @@ func linkCreate(attr unsafe.Pointer, size uintptr) (int, error) {
 }
 
 // describe gives the one error that x/sys does not know its name.
-func describe(errno unix.Errno) error {
-	if errno == errNotSupported {
+func describe(err error) error {
+	if errors.Is(err, errNotSupported) {
 		return fmt.Errorf("the kernel cannot probe this instruction: %w", unix.ENOTSUP)
 	}
-	return errno
+	return err
 }
 
 // uprobePMU reads the type of the uprobe PMU, which perf_event_open wants.

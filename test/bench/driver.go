@@ -12,8 +12,8 @@ import (
 	"strconv"
 )
 
-// patience bounds, in ns of CPU time, one measurement, and with it how long a
-// probe that costs 16 µs is kept on.
+// measureNS is the CPU time of one measurement: long against the clock's resolution
+// and a timer interrupt, short enough for hundreds of them.
 const measureNS = 20e6
 
 // buildDriver compiles testdata/driver.c.

@@ -22,9 +22,11 @@ type stand struct {
 	err        error
 }
 
-func (s *stand) Helper()                   {}
-func (s *stand) Skip(args ...any)          { s.end(fmt.Errorf("%w: %s", errSkipped, fmt.Sprint(args...))) }
-func (s *stand) Skipf(f string, a ...any)  { s.end(fmt.Errorf("%w: %s", errSkipped, fmt.Sprintf(f, a...))) }
+func (s *stand) Helper()          {}
+func (s *stand) Skip(args ...any) { s.end(fmt.Errorf("%w: %s", errSkipped, fmt.Sprint(args...))) }
+func (s *stand) Skipf(f string, a ...any) {
+	s.end(fmt.Errorf("%w: %s", errSkipped, fmt.Sprintf(f, a...)))
+}
 func (s *stand) Fatal(args ...any)         { s.end(errors.New(fmt.Sprint(args...))) }
 func (s *stand) Fatalf(f string, a ...any) { s.end(fmt.Errorf(f, a...)) }
 

@@ -6,13 +6,14 @@
  *
  * It stays on that CPU (-1: anywhere), prints "ready PID", and answers each line of stdin:
  *
- *   call N           N calls of cuLaunchKernel: "ok NS", ns of CPU time per call
+ *   call N           N calls of cuLaunchKernel, at least CHUNKS: "ok NS", ns of CPU time per call
  *   sync N           the same of cuStreamSynchronize
  *   pace RATE MS     RATE calls of cuLaunchKernel per second for MS ms: "ok CALLS MS", what was done
  *
  * cuInit is never called, so that every call answers "not initialized" at once, on the simulator,
  * on a real driver without a GPU and with one: the cheapest call there is. The time is the thread's
- * CPU time: what a probe costs is in it, what other processes do on the CPU meanwhile is not.
+ * CPU time: what a probe costs is in it, what other processes do on the CPU meanwhile is not. It is
+ * the median of CHUNKS parts, so that interrupts and time that a hypervisor steals are not in it either.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,6 +28,8 @@
 typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
 			 void **);
 typedef int (*sync_fn)(void *);
+
+#define CHUNKS 25
 
 /* A driver that looks into a handle finds no object here, where it would crash at any number. */
 static char zero[1 << 20] __attribute__((aligned(4096)));
@@ -73,6 +76,34 @@ static long pace(launch_fn f, long rate, long ms)
 	return done;
 }
 
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Makes n calls of the one that is given, and returns the median of what a chunk's calls took. */
+static double measure(launch_fn launch, sync_fn sync, long n)
+{
+	double ns[CHUNKS];
+	long done = 0;
+
+	for (int i = 0; i < CHUNKS; i++) {
+		long due = n * (i + 1) / CHUNKS;
+		uint64_t from = now(CLOCK_THREAD_CPUTIME_ID);
+
+		if (launch)
+			launches(launch, due - done);
+		else
+			syncs(sync, due - done);
+		ns[i] = (double)(now(CLOCK_THREAD_CPUTIME_ID) - from) / (due > done ? due - done : 1);
+		done = due;
+	}
+	qsort(ns, CHUNKS, sizeof(ns[0]), ascending);
+	return ns[CHUNKS / 2];
+}
+
 static void answer(const char *line, launch_fn launch, sync_fn sync)
 {
 	long a, b;
@@ -84,16 +115,12 @@ static void answer(const char *line, launch_fn launch, sync_fn sync)
 		printf("ok %ld %.3f\n", a, (now(CLOCK_MONOTONIC) - from) / 1e6);
 		return;
 	}
-	from = now(CLOCK_THREAD_CPUTIME_ID);
-	if (sscanf(line, "call %ld", &a) == 1) {
-		launches(launch, a);
-	} else if (sscanf(line, "sync %ld", &a) == 1) {
-		syncs(sync, a);
-	} else {
+	if (sscanf(line, "call %ld", &a) == 1)
+		printf("ok %.3f\n", measure(launch, NULL, a));
+	else if (sscanf(line, "sync %ld", &a) == 1)
+		printf("ok %.3f\n", measure(NULL, sync, a));
+	else
 		printf("unknown command\n");
-		return;
-	}
-	printf("ok %.3f\n", (double)(now(CLOCK_THREAD_CPUTIME_ID) - from) / (a > 0 ? a : 1));
 }
 
 static int pin(int cpu)
