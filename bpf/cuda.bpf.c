@@ -64,9 +64,6 @@ struct {
 	__type(value, __u64);
 } losses SEC(".maps");
 
-/* kernel 6.13 on; __weak, so that the other programs load without it */
-extern bool bpf_session_is_return(void) __ksym __weak;
-
 /* BTF keeps only types that a variable or a function has, and bpf2go exports BTF to
  * Go. No program refers to these variables, so that no map is made for them. */
 const struct event *export_event __attribute__((unused));
@@ -264,7 +261,12 @@ int call_entry(struct pt_regs *ctx)
 SEC("uprobe.session")
 int call_session(struct pt_regs *ctx)
 {
-	if (bpf_session_is_return())
+	/*
+	 * At the return the instruction pointer is in the caller. The kfunc that says
+	 * so, bpf_session_is_return, has another prototype in 7.x than in 6.13, and a
+	 * program can be compiled for one only.
+	 */
+	if (IP(ctx) != bpf_get_func_ip(ctx))
 		return leave(ctx);
 	return enter(ctx); /* 1: no return trap for this call */
 }

@@ -20,6 +20,7 @@
 /* The ret instruction has popped the return address. */
 #define SP_AT_ENTRY(ctx) (SP(ctx) - 8)
 #define SP(ctx) ((ctx)->sp)
+#define IP(ctx) ((ctx)->ip)
 #define PARAM1(ctx) ((ctx)->di)
 #define PARAM2(ctx) ((ctx)->si)
 #define PARAM3(ctx) ((ctx)->dx)
@@ -33,6 +34,7 @@
 #define PARAM_STACK(ctx) SP(ctx)
 #define SP_AT_ENTRY(ctx) SP(ctx)
 #define SP(ctx) ((ctx)->user_regs.sp)
+#define IP(ctx) ((ctx)->user_regs.pc)
 #define PARAM1(ctx) ((ctx)->user_regs.regs[0])
 #define PARAM2(ctx) ((ctx)->user_regs.regs[1])
 #define PARAM3(ctx) ((ctx)->user_regs.regs[2])

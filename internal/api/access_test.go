@@ -188,9 +188,17 @@ func TestDoorCountsComingAndGoing(t *testing.T) {
 		p    peer
 		want bool
 	}{
-		{a, true}, {a, true}, {a, true}, {a, false}, {b, true}, {b, true}, {b, true},
+		{a, true},
+		{a, true},
+		{a, true},
+		{a, false},
+		{b, true},
+		{b, true},
+		{b, true},
 		{c, false}, // the last quarter is root's
-		{root, true}, {root, true}, {root, false},
+		{root, true},
+		{root, true},
+		{root, false},
 	} {
 		if got := d.enter(step.p); got != step.want {
 			t.Errorf("step %d: %s enters: %v, want %v", i, step.p, got, step.want)

@@ -38,24 +38,42 @@ type Setting struct {
 // All returns every setting, in the order in which documentation lists them.
 func All() []Setting {
 	return []Setting{
-		{"enabled", "INFERSCOPE_ENABLED", "true", "0 makes run, scope and the daemon do nothing, loudly", true,
-			func(s *Settings, v string) error { return boolean(v, &s.Enabled) }},
-		{"log_level", "INFERSCOPE_LOG_LEVEL", "info", "debug, info, warn or error", true,
-			func(s *Settings, v string) error { return oneOf(v, &s.LogLevel, "debug", "info", "warn", "error") }},
-		{"trace_size_mb", "INFERSCOPE_TRACE_SIZE_MB", "100", "memory budget of the recorder in MB, 1 to 65536", true,
-			func(s *Settings, v string) error { return number(v, &s.TraceSizeMB, 1, 65536) }},
-		{"sync_error_margin_us", "INFERSCOPE_SYNC_ERROR_MARGIN_US", "1000", "clock error in microseconds above which a report warns", false,
-			func(s *Settings, v string) error { return number(v, &s.SyncErrorMarginUS, 1, 1_000_000_000) }},
-		{"report_format", "INFERSCOPE_REPORT_FORMAT", "markdown", "markdown, html or json", false,
-			func(s *Settings, v string) error { return oneOf(v, &s.ReportFormat, "markdown", "html", "json") }},
-		{"report_path", "INFERSCOPE_REPORT_PATH", "./report.md", "where `run` writes its report", false,
-			func(s *Settings, v string) error { return text(v, &s.ReportPath) }},
-		{"cuda_version", "INFERSCOPE_CUDA_VERSION", "", "which CUDA to look for where several are installed, like 12 or 12.4; empty: the one that is found", true,
-			func(s *Settings, v string) error { return cudaVersion(v, &s.CUDAVersion) }},
-		{"cpu_sampling_frequency_hz", "INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ", "99", "CPU samples per second and thread, 1 to 2000", false,
-			func(s *Settings, v string) error { return number(v, &s.CPUSamplingHz, 1, 2000) }},
-		{"single_gpu", "INFERSCOPE_SINGLE_GPU", "false", "true: more than one visible GPU is an error", true,
-			func(s *Settings, v string) error { return boolean(v, &s.SingleGPU) }},
+		{
+			"enabled", "INFERSCOPE_ENABLED", "true", "0 makes run, scope and the daemon do nothing, loudly", true,
+			func(s *Settings, v string) error { return boolean(v, &s.Enabled) },
+		},
+		{
+			"log_level", "INFERSCOPE_LOG_LEVEL", "info", "debug, info, warn or error", true,
+			func(s *Settings, v string) error { return oneOf(v, &s.LogLevel, "debug", "info", "warn", "error") },
+		},
+		{
+			"trace_size_mb", "INFERSCOPE_TRACE_SIZE_MB", "100", "memory budget of the recorder in MB, 1 to 65536", true,
+			func(s *Settings, v string) error { return number(v, &s.TraceSizeMB, 1, 65536) },
+		},
+		{
+			"sync_error_margin_us", "INFERSCOPE_SYNC_ERROR_MARGIN_US", "1000", "clock error in microseconds above which a report warns", false,
+			func(s *Settings, v string) error { return number(v, &s.SyncErrorMarginUS, 1, 1_000_000_000) },
+		},
+		{
+			"report_format", "INFERSCOPE_REPORT_FORMAT", "markdown", "markdown, html or json", false,
+			func(s *Settings, v string) error { return oneOf(v, &s.ReportFormat, "markdown", "html", "json") },
+		},
+		{
+			"report_path", "INFERSCOPE_REPORT_PATH", "./report.md", "where `run` writes its report", false,
+			func(s *Settings, v string) error { return text(v, &s.ReportPath) },
+		},
+		{
+			"cuda_version", "INFERSCOPE_CUDA_VERSION", "", "which CUDA to look for where several are installed, like 12 or 12.4; empty: the one that is found", true,
+			func(s *Settings, v string) error { return cudaVersion(v, &s.CUDAVersion) },
+		},
+		{
+			"cpu_sampling_frequency_hz", "INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ", "99", "CPU samples per second and thread, 1 to 2000", false,
+			func(s *Settings, v string) error { return number(v, &s.CPUSamplingHz, 1, 2000) },
+		},
+		{
+			"single_gpu", "INFERSCOPE_SINGLE_GPU", "false", "true: more than one visible GPU is an error", true,
+			func(s *Settings, v string) error { return boolean(v, &s.SingleGPU) },
+		},
 	}
 }
 

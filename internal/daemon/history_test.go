@@ -109,12 +109,18 @@ func TestLossesThatCannotBeReadAreALoss(t *testing.T) {
 
 func TestOrderOfLosses(t *testing.T) {
 	got := ordered([]loss.Loss{
-		{Reason: "from the future"}, {Reason: loss.Overwritten}, {Reason: loss.RingFull, Where: "cpu 10"},
-		{Reason: loss.RingFull, Where: "cpu 9"}, {Reason: loss.RingFull},
+		{Reason: "from the future"},
+		{Reason: loss.Overwritten},
+		{Reason: loss.RingFull, Where: "cpu 10"},
+		{Reason: loss.RingFull, Where: "cpu 9"},
+		{Reason: loss.RingFull},
 	})
 	want := []loss.Loss{
-		{Reason: loss.RingFull}, {Reason: loss.RingFull, Where: "cpu 9"}, {Reason: loss.RingFull, Where: "cpu 10"},
-		{Reason: loss.Overwritten}, {Reason: "from the future"},
+		{Reason: loss.RingFull},
+		{Reason: loss.RingFull, Where: "cpu 9"},
+		{Reason: loss.RingFull, Where: "cpu 10"},
+		{Reason: loss.Overwritten},
+		{Reason: "from the future"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("order (-want +got):\n%s", d)
