@@ -1,0 +1,70 @@
+# InferScope. `make help` lists what can be made; the work is in scripts/.
+#
+# Settings, on the command line or in the environment:
+#   VERSION     of the binaries (default: what git describe says)
+#   GOARCH      of the binaries: amd64 or arm64 (default: this machine's)
+#   PKG         packages for test-go and bench-go (default: ./...)
+#   BENCH       benchmarks for bench-go (default: all)
+#   RACE=0      `make test` without the second pass under the race detector
+#   LINT=0      `make test` without golangci-lint, whose first build takes minutes
+#   OUT         where test-gpu leaves its reports (default: build/gpu)
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+PKG ?= ./...
+BENCH ?= .
+OUT ?= build/gpu
+export VERSION PKG BENCH OUT
+
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go test-gpu fuzz lint fmt clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
+
+build: ## bin/inferscoped and bin/inferscope, static
+	@scripts/build.sh
+
+demo: ## watch a program on a simulated GPU and print the report: no GPU needed, under 2 minutes
+	@scripts/demo.sh
+
+test: ## everything that can be checked here; root tests too where run as root
+	@scripts/test.sh
+
+test-go: ## the Go tests of PKG alone
+	@. scripts/env.sh && use_go && go test $(PKG)
+
+bench: ## what watching costs on this machine, as one table (root)
+	@scripts/bench.sh
+
+bench-go: ## the Go benchmarks of PKG that match BENCH
+	@scripts/bench.sh go
+
+fuzz: ## each fuzz test for FUZZTIME (default 10s)
+	@scripts/fuzz.sh
+
+test-gpu: build ## the same against a real GPU with PyTorch and transformers (root)
+	@scripts/test-gpu.sh
+
+lint: ## gofumpt, go vet, golangci-lint, shellcheck
+	@scripts/install-deps.sh test
+	@scripts/lint.sh
+
+fmt: ## formats the Go code
+	@scripts/tools.sh gofumpt
+	@bin/tools/gofumpt -w .
+
+generate: ## BPF objects and their Go side, with clang 19
+	@scripts/install-deps.sh generate
+	@scripts/generate.sh
+
+check-generate: ## whether the committed BPF objects are what the source makes
+	@scripts/install-deps.sh generate
+	@scripts/generate.sh --check
+
+cudasim: ## the simulated CUDA and the victim programs, into build/
+	@scripts/install-deps.sh demo
+	@scripts/cudasim.sh
+
+clean: ## removes what was built here
+	rm -rf bin build dist

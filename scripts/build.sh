@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Builds bin/inferscoped and bin/inferscope: static, reproducible for one commit and one toolchain.
+# VERSION overrides what git says; GOARCH builds for another machine (amd64, arm64).
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+use_go
+cd "$ROOT"
+
+version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo devel)}
+export CGO_ENABLED=0
+go build -trimpath -buildvcs=false \
+	-ldflags "-s -w -X github.com/inferscope/inferscope/internal/version.version=$version" \
+	-o "$BIN/" ./cmd/inferscoped ./cmd/inferscope
+say "built bin/inferscoped and bin/inferscope, version $version"

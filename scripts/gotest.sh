@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The Go tests as one stream of events: all of them, then the packages whose
+# goroutines share memory once more under the race detector (RACE=0: not that).
+set -uo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+use_go
+cd "$ROOT" || exit
+code=0
+
+# 5m for a package: one that hangs must show before the whole run is given up.
+tests() { go test -json -count=1 -timeout 5m "$@" || code=$?; }
+
+mapfile -t packages < <(go list ./... | grep -v '/test/')
+tests "${packages[@]}"
+# What watches whole processes at full speed gets the machine for itself.
+tests -p 1 ./test/...
+if [ "${RACE:-1}" != 0 ]; then
+	# -short: what is slow would only measure the detector.
+	tests -race -short ./internal/api ./internal/daemon ./internal/metrics ./internal/record ./internal/target
+fi
+exit "$code"

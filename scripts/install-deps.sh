@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs what a purpose needs and is not there yet, on Debian and Ubuntu:
+#   scripts/install-deps.sh demo|generate|test|bench...
+# Where nothing is missing it looks and leaves, in milliseconds.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+
+missing=()
+
+# want PACKAGE COMMAND: asks for PACKAGE where COMMAND is not on the PATH.
+want() { command -v "$2" >/dev/null 2>&1 || missing+=("$1"); }
+
+# want_header PACKAGE HEADER: asks for PACKAGE where the C compiler does not find HEADER.
+want_header() {
+	echo "#include <$2>" | "${CC:-cc}" -E - >/dev/null 2>&1 || missing+=("$1")
+}
+
+# want_venv: Debian splits venv off; without ensurepip `python3 -m venv` fails half way.
+want_venv() { python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv); }
+
+for purpose in "$@"; do
+	case $purpose in
+	demo)
+		want gcc gcc
+		want make make
+		want python3 python3
+		want_header libc6-dev stdio.h
+		;;
+	generate)
+		want clang-19 clang-19
+		want llvm-19 llvm-strip-19
+		;;
+	test)
+		want shellcheck shellcheck
+		want systemd systemd-analyze
+		want util-linux unshare
+		want unzip unzip
+		want_venv
+		;;
+	bench)
+		want bpftrace bpftrace
+		;;
+	*) die "install-deps.sh: unknown purpose '$purpose' (demo, generate, test, bench)" ;;
+	esac
+done
+
+[ "${#missing[@]}" -gt 0 ] || exit 0
+mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+
+if ! command -v apt-get >/dev/null 2>&1; then
+	die "missing: ${missing[*]}; this script installs on Debian and Ubuntu only: install the same with your package manager"
+fi
+say "installing with apt: ${missing[*]}"
+apt_install() {
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2
+}
+# Package lists may be absent (container images) or stale: refresh them only when the first try fails.
+apt_install || { as_root apt-get update -q >&2 && apt_install; } ||
+	die "apt could not install ${missing[*]}; clang-19 is in Debian 12 and Ubuntu 24.04 or newer"

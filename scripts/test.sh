@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Everything that can be checked on this machine, and a count at the end.
+# Tests that need root run where this runs as root. With CI set, a test that is
+# skipped for want of root or of a tool that this script installs is a failure.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$ROOT"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+steps=$work/steps
+: >"$steps"
+
+# step NAME CMD...: runs a check that is no Go test and notes how it went.
+step() {
+	local name=$1 code=0 began=$SECONDS
+	shift
+	"$@" >"$work/log" 2>&1 || code=$?
+	case $code in
+	0) echo "pass $name" >>"$steps" ;;
+	77) echo "skip $name: $(tail -n 1 "$work/log")" >>"$steps" ;;
+	*)
+		echo "fail $name" >>"$steps"
+		cat "$work/log"
+		;;
+	esac
+	printf '%-4s %-60s %5ds\n' "$(tail -n 1 "$steps" | cut -d' ' -f1)" "$name" $((SECONDS - began))
+}
+
+use_go
+scripts/install-deps.sh demo generate test
+scripts/tools.sh gofumpt kubeconform pytools
+
+step build scripts/build.sh
+step build-arm64 env GOARCH=arm64 CGO_ENABLED=0 go build ./...
+step cudasim scripts/cudasim.sh
+step check-generate scripts/generate.sh --check
+step gofumpt scripts/lint.sh gofumpt
+step vet scripts/lint.sh vet
+step shellcheck scripts/lint.sh shellcheck
+[ "${LINT:-1}" = 0 ] || step golangci-lint scripts/lint.sh golangci-lint
+
+forbid="needs tool"
+[ "$(id -u)" != 0 ] || forbid="$forbid,needs root"
+[ -n "${CI:-}" ] || forbid=
+
+go build -o "$work/testcount" ./scripts/testcount
+"$work/testcount" -steps "$steps" -forbid-skips "$forbid" scripts/gotest.sh
