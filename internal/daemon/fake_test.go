@@ -22,6 +22,7 @@ import (
 type fakeWatcher struct {
 	changes chan target.Change
 	addErr  error
+	added   func() // called before Add returns, when its changes are out
 
 	mu      sync.Mutex
 	procs   map[target.ID]target.Process
@@ -47,6 +48,9 @@ func (w *fakeWatcher) Add(pid int) (*target.Process, error) {
 	w.mu.Unlock()
 	for _, p := range found {
 		w.emit(target.Appeared, p, p.Born)
+	}
+	if w.added != nil {
+		w.added()
 	}
 	return &found[0], nil
 }

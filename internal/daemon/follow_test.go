@@ -5,7 +5,9 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/zap/zapcore"
 
@@ -44,6 +46,25 @@ func TestReadyWhenEveryPresentProcessIsFollowed(t *testing.T) {
 		if w.source.sawFollow(pid) != 1 || w.other.sawFollow(pid) != 1 {
 			t.Errorf("ready before every source followed %d once", pid)
 		}
+	}
+}
+
+// A source takes its time to put probes on: the change is handled when Add
+// returns, and the daemon is not ready before the source is through.
+func TestReadyWaitsForASlowSource(t *testing.T) {
+	w := newWorld(t)
+	began := make(chan struct{})
+	var through atomic.Bool
+	w.source.follow = func(*target.Process) error {
+		close(began)
+		time.Sleep(20 * time.Millisecond)
+		through.Store(true)
+		return nil
+	}
+	w.watcher.added = func() { <-began }
+	w.start(Options{}, process(10, 0, second))
+	if !through.Load() {
+		t.Error("ready while a source was still at work on the target")
 	}
 }
 

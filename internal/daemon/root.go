@@ -60,6 +60,7 @@ func (r *root) note(p *target.Process) {
 		}
 		e = &entry{process: p, complaints: map[string]string{}}
 		r.procs[p.ID()] = e
+		r.pending[p.ID()] = true // until every source has seen it
 		r.living++
 	}
 	if e.process = p; p.Died != 0 && !e.buried {
