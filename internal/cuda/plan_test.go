@@ -169,8 +169,16 @@ func BenchmarkPlan(b *testing.B) {
 
 func TestCoreKeepsWhatWorksAndWaits(t *testing.T) {
 	exports := []Export{
-		{"cuInit", 1}, {"cuLaunchKernel", 2}, {"cuMemcpyHtoDAsync_v2", 3}, {"cuStreamSynchronize", 4}, {"cuMemAlloc_v2", 5},
-		{"cuGraphLaunch", 6}, {"cuGraphAddKernelNode_v2", 7}, {"cuEventRecord", 8}, {"cuModuleLoadData", 9}, {"cuMemFree_v2", 10},
+		{"cuInit", 1},
+		{"cuLaunchKernel", 2},
+		{"cuMemcpyHtoDAsync_v2", 3},
+		{"cuStreamSynchronize", 4},
+		{"cuMemAlloc_v2", 5},
+		{"cuGraphLaunch", 6},
+		{"cuGraphAddKernelNode_v2", 7},
+		{"cuEventRecord", 8},
+		{"cuModuleLoadData", 9},
+		{"cuMemFree_v2", 10},
 	}
 	s, err := Plan(Identity{Kind: Driver}, exports, Options{Core: true})
 	if err != nil {

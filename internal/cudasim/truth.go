@@ -133,8 +133,6 @@ const (
 	stripeBytes  = 8 * (3*names + 2*copyKinds + 2*opKinds)
 )
 
-var order = binary.LittleEndian
-
 // errNotTruth says that a file is not a truth file, or not one of this version.
 var errNotTruth = errors.New("not a truth file of version 1")
 
@@ -157,18 +155,18 @@ func ReadTruth(path string) (*Truth, error) {
 }
 
 func parseTruth(b []byte) (*Truth, error) {
-	if len(b) < headerSize || string(b[:8]) != truthMagic || order.Uint32(b[8:]) != truthVersion {
+	if len(b) < headerSize || string(b[:8]) != truthMagic || binary.LittleEndian.Uint32(b[8:]) != truthVersion {
 		return nil, errNotTruth
 	}
 	t := &Truth{
-		PID: int(order.Uint32(b[12:])), Start: order.Uint64(b[16:]), Level: int(order.Uint32(b[24:])),
-		Shape: int(order.Uint32(b[36:])), Dropped: order.Uint64(b[40:]),
+		PID: int(binary.LittleEndian.Uint32(b[12:])), Start: binary.LittleEndian.Uint64(b[16:]), Level: int(binary.LittleEndian.Uint32(b[24:])),
+		Shape: int(binary.LittleEndian.Uint32(b[36:])), Dropped: binary.LittleEndian.Uint64(b[40:]),
 		counts: map[string]uint64{}, outer: map[string]uint64{}, failed: map[string]uint64{},
 		copies: map[CopyKind]Tally{}, ops: map[OpKind]Tally{},
 	}
 	h := truthHeader{
-		nameCount: order.Uint32(b[28:]), stringCount: order.Uint32(b[32:]), namesOff: order.Uint64(b[56:]),
-		stringsOff: order.Uint64(b[64:]), stripesOff: order.Uint64(b[72:]), stripeSize: order.Uint64(b[80:]), recordsOff: order.Uint64(b[88:]),
+		nameCount: binary.LittleEndian.Uint32(b[28:]), stringCount: binary.LittleEndian.Uint32(b[32:]), namesOff: binary.LittleEndian.Uint64(b[56:]),
+		stringsOff: binary.LittleEndian.Uint64(b[64:]), stripesOff: binary.LittleEndian.Uint64(b[72:]), stripeSize: binary.LittleEndian.Uint64(b[80:]), recordsOff: binary.LittleEndian.Uint64(b[88:]),
 	}
 	if uint64(len(b)) < h.recordsOff || h.stripesOff+h.stripeSize*stripes > h.recordsOff || h.stripeSize < stripeBytes {
 		return nil, errNotTruth
@@ -193,7 +191,7 @@ func table(b []byte, n, width int) []string {
 func (t *Truth) addStripe(b []byte, fns []string) {
 	for m, counts := range []map[string]uint64{t.counts, t.outer, t.failed} {
 		for i, name := range fns {
-			if n := order.Uint64(b[8*(m*names+i):]); n > 0 {
+			if n := binary.LittleEndian.Uint64(b[8*(m*names+i):]); n > 0 {
 				counts[name] += n
 			}
 		}
@@ -209,15 +207,15 @@ func (t *Truth) addStripe(b []byte, fns []string) {
 }
 
 func addTally[K comparable](m map[K]Tally, k K, b []byte) {
-	if n := order.Uint64(b); n > 0 {
+	if n := binary.LittleEndian.Uint64(b); n > 0 {
 		have := m[k]
-		m[k] = Tally{have.Count + n, have.Sum + order.Uint64(b[8:])}
+		m[k] = Tally{have.Count + n, have.Sum + binary.LittleEndian.Uint64(b[8:])}
 	}
 }
 
 func (t *Truth) addRecords(b []byte, fns, strings []string) {
 	for ; len(b) >= recordSize; b = b[recordSize:] {
-		switch order.Uint32(b) {
+		switch binary.LittleEndian.Uint32(b) {
 		case 1:
 			t.Calls = append(t.Calls, parseCall(b, fns, strings))
 		case 2:
@@ -247,27 +245,27 @@ func at(list []string, i uint32) string {
 }
 
 func triple(b []byte) [3]uint32 {
-	return [3]uint32{order.Uint32(b), order.Uint32(b[4:]), order.Uint32(b[8:])}
+	return [3]uint32{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])}
 }
 
 func parseCall(b []byte, fns, strings []string) Call {
 	return Call{
-		Name: at(fns, order.Uint32(b[4:])), TID: order.Uint32(b[8:]), Depth: order.Uint32(b[12:]),
-		Enter: order.Uint64(b[16:]), Exit: order.Uint64(b[24:]), ID: order.Uint64(b[32:]), Stream: order.Uint64(b[40:]),
-		Bytes: order.Uint64(b[48:]), Ptr: order.Uint64(b[56:]), Ptr2: order.Uint64(b[64:]),
-		Grid: triple(b[72:]), Block: triple(b[84:]), Shared: order.Uint32(b[96:]), Result: int32(order.Uint32(b[100:])),
-		Kind: CopyKind(order.Uint32(b[104:])), Kernel: at(strings, order.Uint32(b[108:])),
-		Outer: order.Uint64(b[112:]), StreamID: order.Uint64(b[120:]),
+		Name: at(fns, binary.LittleEndian.Uint32(b[4:])), TID: binary.LittleEndian.Uint32(b[8:]), Depth: binary.LittleEndian.Uint32(b[12:]),
+		Enter: binary.LittleEndian.Uint64(b[16:]), Exit: binary.LittleEndian.Uint64(b[24:]), ID: binary.LittleEndian.Uint64(b[32:]), Stream: binary.LittleEndian.Uint64(b[40:]),
+		Bytes: binary.LittleEndian.Uint64(b[48:]), Ptr: binary.LittleEndian.Uint64(b[56:]), Ptr2: binary.LittleEndian.Uint64(b[64:]),
+		Grid: triple(b[72:]), Block: triple(b[84:]), Shared: binary.LittleEndian.Uint32(b[96:]), Result: int32(binary.LittleEndian.Uint32(b[100:])),
+		Kind: CopyKind(binary.LittleEndian.Uint32(b[104:])), Kernel: at(strings, binary.LittleEndian.Uint32(b[108:])),
+		Outer: binary.LittleEndian.Uint64(b[112:]), StreamID: binary.LittleEndian.Uint64(b[120:]),
 	}
 }
 
 func parseOp(b []byte, strings []string) Op {
 	return Op{
-		Kind: OpKind(order.Uint32(b[4:])), TID: order.Uint32(b[8:]), Engine: order.Uint32(b[12:]),
-		Start: order.Uint64(b[16:]), End: order.Uint64(b[24:]), Call: order.Uint64(b[32:]), StreamID: order.Uint64(b[40:]),
-		Bytes: order.Uint64(b[48:]), Dst: order.Uint64(b[56:]), Src: order.Uint64(b[64:]),
-		Grid: triple(b[72:]), Block: triple(b[84:]), Shared: order.Uint32(b[96:]), Device: order.Uint32(b[100:]),
-		Copy: CopyKind(order.Uint32(b[104:])), Name: at(strings, order.Uint32(b[108:])),
-		OuterCall: order.Uint64(b[112:]), Submit: order.Uint64(b[120:]),
+		Kind: OpKind(binary.LittleEndian.Uint32(b[4:])), TID: binary.LittleEndian.Uint32(b[8:]), Engine: binary.LittleEndian.Uint32(b[12:]),
+		Start: binary.LittleEndian.Uint64(b[16:]), End: binary.LittleEndian.Uint64(b[24:]), Call: binary.LittleEndian.Uint64(b[32:]), StreamID: binary.LittleEndian.Uint64(b[40:]),
+		Bytes: binary.LittleEndian.Uint64(b[48:]), Dst: binary.LittleEndian.Uint64(b[56:]), Src: binary.LittleEndian.Uint64(b[64:]),
+		Grid: triple(b[72:]), Block: triple(b[84:]), Shared: binary.LittleEndian.Uint32(b[96:]), Device: binary.LittleEndian.Uint32(b[100:]),
+		Copy: CopyKind(binary.LittleEndian.Uint32(b[104:])), Name: at(strings, binary.LittleEndian.Uint32(b[108:])),
+		OuterCall: binary.LittleEndian.Uint64(b[112:]), Submit: binary.LittleEndian.Uint64(b[120:]),
 	}
 }

@@ -147,8 +147,10 @@ func TestVictimRefusesABadScript(t *testing.T) {
 }
 
 func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
-	script := []string{"stream-new nonblocking", "graph 6 stream=1 kernel=n_us1", "graph-launch 4 stream=1", "ssync stream=1", "event-record 0 stream=1", "event-sync 0",
-		"hostfunc stream=1", "malloc 100 async", "free async", "d2d 64 async", "memset 64", "fork { launch 3; sync }", "sync"}
+	script := []string{
+		"stream-new nonblocking", "graph 6 stream=1 kernel=n_us1", "graph-launch 4 stream=1", "ssync stream=1", "event-record 0 stream=1", "event-sync 0",
+		"hostfunc stream=1", "malloc 100 async", "free async", "d2d 64 async", "memset 64", "fork { launch 3; sync }", "sync",
+	}
 	v := Start(t, Options{Lib: "runtime", Args: []string{"--ptds"}}, script...)
 	pid, err := ParsePID(v.WaitLine("child"))
 	if err != nil {

@@ -17,14 +17,14 @@ func TestNextInterval(t *testing.T) {
 		fill float64
 		want time.Duration
 	}{
-		{50 * ms, 0, 50 * ms},
-		{50 * ms, 0.01, 50 * ms},
+		{50 * ms, 0, slowest},
+		{50 * ms, 0.01, slowest},
 		{50 * ms, 0.25, 50 * ms},
 		{50 * ms, 0.5, 25 * ms},
 		{50 * ms, 1, 12500 * time.Microsecond},
 		{10 * ms, 1, 10 * ms},
 		{10 * ms, 0.1, 25 * ms},
-		{10 * ms, 0.001, 50 * ms},
+		{10 * ms, 0.001, slowest},
 	} {
 		if got := next(c.last, c.fill); got != c.want {
 			t.Errorf("after %v at %v full: %v, want %v", c.last, c.fill, got, c.want)

@@ -35,8 +35,7 @@ func (fs *procfs) target(pid int) (*Process, error) {
 		return nil, err
 	}
 	if err := fs.mayRead(p); err != nil {
-		p.Close()
-		return nil, err
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }

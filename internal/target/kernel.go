@@ -34,13 +34,11 @@ func openKernel(ringBytes uint32, buffered int) (*kernel, error) {
 		return nil, explainKernel("loading the process programs", err)
 	}
 	if err := k.attach(); err != nil {
-		k.release()
-		return nil, explainKernel("attaching to sched_process_fork, _exec and _exit", err)
+		return nil, errors.Join(explainKernel("attaching to sched_process_fork, _exec and _exit", err), k.release())
 	}
 	reader, err := ringbuf.NewReader(k.objects.ProcessEvents)
 	if err != nil {
-		k.release()
-		return nil, fmt.Errorf("reading the ring of process events: %w", err)
+		return nil, errors.Join(fmt.Errorf("reading the ring of process events: %w", err), k.release())
 	}
 	k.reader = reader
 	go k.read()

@@ -26,8 +26,10 @@ func TestParseStat(t *testing.T) {
 	if got, _ := parseStat([]byte("1 (\xff\xfe)" + statTail)); got.comm != "?" {
 		t.Errorf("comm that is no UTF-8: %q", got.comm)
 	}
-	for _, bad := range []string{"", "1", "1 (", "1 )x(", "1 (a) S 1 2", "1 (a)" + strings.Replace(statTail, "17", "x", 1),
-		"1 (a)" + strings.Replace(statTail, "98765", "-1", 1), "1 (a)" + strings.Replace(statTail, "S", "SS", 1)} {
+	for _, bad := range []string{
+		"", "1", "1 (", "1 )x(", "1 (a) S 1 2", "1 (a)" + strings.Replace(statTail, "17", "x", 1),
+		"1 (a)" + strings.Replace(statTail, "98765", "-1", 1), "1 (a)" + strings.Replace(statTail, "S", "SS", 1),
+	} {
 		if s, err := parseStat([]byte(bad)); err == nil {
 			t.Errorf("%q: %+v without an error", bad, s)
 		}
@@ -104,9 +106,11 @@ func TestScanMapsChroot(t *testing.T) {
 }
 
 func TestScanMapsRefuses(t *testing.T) {
-	for _, bad := range []string{"x", "1000-2000", "1000 r-xp 0 0:0 0", "-1 r-xp 0 0:0 1 /x", "g-1 r-xp 0 0:0 1 /x",
+	for _, bad := range []string{
+		"x", "1000-2000", "1000 r-xp 0 0:0 0", "-1 r-xp 0 0:0 1 /x", "g-1 r-xp 0 0:0 1 /x",
 		"1-2 r-xp  0:0 1 /x", "1-2 r-xp 0 00 1 /x", "1-2 r-xp 0 0:0 /x", "11112222333344445-2 r-xp 0 0:0 1 /x",
-		"1-2 r-xp 0 0:0 123456789012345678901 /x", "1-2 r-xp"} {
+		"1-2 r-xp 0 0:0 123456789012345678901 /x", "1-2 r-xp",
+	} {
 		if m, err := collect(strings.NewReader(bad+"\n"), "/"); !errors.Is(err, errMapsLine) {
 			t.Errorf("%q: %+v %v, want %v", bad, m, err, errMapsLine)
 		}

@@ -20,14 +20,14 @@ const bpftraceWait = 20 * time.Second
 type bpftrace struct {
 	cmd    *exec.Cmd
 	out    bytes.Buffer
-	ended  chan error
+	ended  chan struct{} // closed when bpftrace has ended
 	driver *driver
 	verb   string
 }
 
 // attachBpftrace returns when the uprobe is on.
 func attachBpftrace(ctx context.Context, d *driver, verb, path, function string) (detach, error) {
-	b := &bpftrace{driver: d, verb: verb, ended: make(chan error, 1)}
+	b := &bpftrace{driver: d, verb: verb, ended: make(chan struct{})}
 	base, err := b.cheapest()
 	if err != nil {
 		return nil, err
@@ -38,7 +38,10 @@ func attachBpftrace(ctx context.Context, d *driver, verb, path, function string)
 	if err := b.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start bpftrace: %w", err)
 	}
-	go func() { b.ended <- b.cmd.Wait() }()
+	go func() {
+		_ = b.cmd.Wait() // it ends with 0 or by the signal; its count says whether it worked
+		close(b.ended)
+	}()
 	if err := b.untilOn(base); err != nil {
 		_ = b.cmd.Process.Kill()
 		return nil, err
@@ -65,8 +68,8 @@ func (b *bpftrace) untilOn(base float64) error {
 	const probeNS = 150 // no uprobe costs less
 	for end := time.Now().Add(bpftraceWait); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		select {
-		case err := <-b.ended:
-			return fmt.Errorf("bpftrace ended before its probe was on (%w): %s", err, b.out.String())
+		case <-b.ended:
+			return fmt.Errorf("bpftrace ended before its probe was on (%s): %s", b.cmd.ProcessState, b.out.String())
 		default:
 		}
 		ns, err := b.cheapest()
@@ -84,7 +87,7 @@ func (b *bpftrace) detach(made uint64) (uint64, error) {
 		return 0, fmt.Errorf("end bpftrace: %w", err)
 	}
 	select {
-	case <-b.ended: // it ends with 0 or by the signal; the count says whether it worked
+	case <-b.ended:
 	case <-time.After(bpftraceWait):
 		_ = b.cmd.Process.Kill()
 		return 0, errors.New("bpftrace does not end")

@@ -28,7 +28,7 @@ func callCosts(ctx context.Context, l *lab, t *table) error {
 	if err != nil {
 		return err
 	}
-	defer empty.Close()
+	defer func() { _ = empty.Close() }()
 	var errs []error
 	for _, lib := range l.libraries() {
 		if lib.err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -71,7 +72,7 @@ func (d *driver) stop() {
 
 func (d *driver) read(format string, to ...any) error {
 	if !d.out.Scan() {
-		return fmt.Errorf("the driver ended: %w", d.out.Err())
+		return errors.Join(errors.New("the driver ended; what it says on standard error is why"), d.out.Err())
 	}
 	if _, err := fmt.Sscanf(d.out.Text(), format, to...); err != nil {
 		return fmt.Errorf("the driver said %q: %w", d.out.Text(), err)

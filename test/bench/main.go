@@ -21,20 +21,19 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/inferscope/inferscope/internal/cudasim"
 )
 
 func main() {
 	testing.Init() // nvlibs asks for -short
-	rounds := flag.Int("rounds", 7, "rounds of each measurement of calls; everything else takes some fewer")
+	rounds := flag.Int("rounds", 9, "rounds of each measurement of calls")
+	daemon := flag.String("daemon", "", "the inferscoped to measure; it is built where none is named")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Stdout, os.Stderr, *rounds); err != nil {
+	err := run(ctx, os.Stdout, os.Stderr, *rounds, *daemon)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		stop()
 		os.Exit(1)
 	}
 }
@@ -44,6 +43,7 @@ type lab struct {
 	rounds int
 	dir    string // for what is built here
 	driver string // the program that makes the calls
+	daemon string // the inferscoped that is measured; "": one that is built
 	sim    cudasim.Paths
 	cpu    int // where the driver runs; -1: anywhere, because there is but one
 	said   io.Writer
@@ -51,7 +51,7 @@ type lab struct {
 
 func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.said, format+"\n", args...) }
 
-func run(ctx context.Context, out, said io.Writer, rounds int) error {
+func run(ctx context.Context, out, said io.Writer, rounds int, daemon string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("attaching probes needs root: run it with sudo")
 	}
@@ -63,6 +63,7 @@ func run(ctx context.Context, out, said io.Writer, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(l.dir)
+	l.daemon = daemon
 	start := time.Now()
 	var t table
 	var errs []error
@@ -80,14 +81,11 @@ func run(ctx context.Context, out, said io.Writer, rounds int) error {
 	return errors.Join(errs...)
 }
 
-// prepare builds what makes the calls, and keeps this program off its CPU.
+// prepare builds what makes the calls.
 func prepare(ctx context.Context, said io.Writer, rounds int) (*lab, error) {
 	l := &lab{rounds: rounds, said: said, cpu: -1}
 	if n := runtime.NumCPU(); n > 1 {
 		l.cpu = n - 1
-		if err := avoid(l.cpu); err != nil {
-			return nil, err
-		}
 	}
 	if err := attempt(func(tb testing.TB) { l.sim = cudasim.Build(tb) }); err != nil {
 		return nil, fmt.Errorf("build the simulated CUDA: %w", err)
@@ -101,31 +99,4 @@ func prepare(ctx context.Context, said io.Writer, rounds int) (*lab, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-// avoid moves every thread of this process, and with them those that come later and
-// the programs that it starts, off a CPU.
-func avoid(cpu int) error {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return fmt.Errorf("ask for the CPUs of this process: %w", err)
-	}
-	set.Clear(cpu)
-	if set.Count() == 0 {
-		return nil
-	}
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return fmt.Errorf("list own threads: %w", err)
-	}
-	for _, t := range threads {
-		var tid int
-		if _, err := fmt.Sscan(t.Name(), &tid); err != nil {
-			continue
-		}
-		if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("move thread %d off CPU %d: %w", tid, cpu, err)
-		}
-	}
-	return nil
 }

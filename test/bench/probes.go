@@ -62,6 +62,9 @@ type ours struct {
 // calls per second.
 const drainEvery = 50 * time.Millisecond
 
+// recorderBytes is the daemon's default budget.
+const recorderBytes = 100_000_000
+
 // newOurs loads our programs. mode "" is the best that works here.
 func newOurs(mode probe.Mode) (*ours, error) {
 	o := &ours{}
@@ -72,7 +75,7 @@ func newOurs(mode probe.Mode) (*ours, error) {
 	if o.attacher, err = probe.NewAttacher(probe.Options{Mode: mode, Maps: o.rings.Maps()}); err != nil {
 		return nil, errors.Join(err, o.rings.Close())
 	}
-	if o.recorder, err = record.NewRecorder(100_000_000, time.Minute); err != nil {
+	if o.recorder, err = record.NewRecorder(recorderBytes, time.Minute); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	return o, nil

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -39,8 +41,9 @@ func (t *table) held(what, figure, remark, goal string, met bool) {
 }
 
 // print writes the table, one group after the other.
-func (t *table) print(w io.Writer) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+func (t *table) print(out io.Writer) {
+	var w bytes.Buffer
+	tw := tabwriter.NewWriter(&w, 0, 0, 2, ' ', 0)
 	missed := 0
 	for i, r := range t.rows {
 		if r.title {
@@ -48,8 +51,8 @@ func (t *table) print(w io.Writer) {
 				fmt.Fprintln(tw)
 			}
 			// Cells of a title end here, so that its length widens no column.
-			tw.Flush()
-			fmt.Fprintln(w, r.what)
+			_ = tw.Flush() // a buffer takes everything
+			fmt.Fprintln(&w, r.what)
 			continue
 		}
 		if r.verdict == "MISS" {
@@ -57,6 +60,9 @@ func (t *table) print(w io.Writer) {
 		}
 		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\n", r.what, r.figure, r.remark, r.goal, r.verdict)
 	}
-	tw.Flush()
-	fmt.Fprintf(w, "\ngoals missed: %d\n", missed)
+	_ = tw.Flush()
+	for line := range strings.Lines(w.String()) {
+		fmt.Fprintln(out, strings.TrimRight(line, " \n")) // empty cells at the end are padded
+	}
+	fmt.Fprintf(out, "\ngoals missed: %d\n", missed)
 }

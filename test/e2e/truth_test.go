@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -90,20 +89,4 @@ func noLosses(t testing.TB, rec *record.Recording) {
 			t.Errorf("lost: %+v", l)
 		}
 	}
-}
-
-// describe prints a recording's events for a failed test.
-func describe(rec *record.Recording) string {
-	out := fmt.Sprintf("window %d..%d\n", rec.Meta.From, rec.Meta.To)
-	for i, e := range rec.Events {
-		if i == 60 {
-			return out + "..."
-		}
-		name := fmt.Sprint("kind ", e.Kind)
-		if e.Kind == event.Call {
-			name = rec.Meta.Functions[e.Func].Name
-		}
-		out += fmt.Sprintf("%d pid %d tid %d %s dur %d ret %d args %#x\n", e.TS, e.PID, e.TID, name, e.Dur, e.Ret, e.Args)
-	}
-	return out
 }
