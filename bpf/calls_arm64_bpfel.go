@@ -35,7 +35,10 @@ type CallsCalls struct {
 		Cookie uint64
 		Sp     uint64
 		Flags  uint64
-		Args   [4]uint64
+		Place  struct {
+			_       structs.HostLayout
+			Scratch [8]uint64
+		}
 	}
 }
 

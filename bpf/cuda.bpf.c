@@ -11,7 +11,8 @@
  *   perf     the same three, one perf event each (perf_*)        kernel 5.15 on
  *
  * A program may be preempted by another thread that runs it on the same CPU, so
- * whatever is per CPU is changed atomically or under the ring's own lock.
+ * whatever is per CPU is changed atomically or under the ring's own lock, and the
+ * stack stays below 64 bytes (shapes.h says why; a test of package probe checks it).
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -26,7 +27,7 @@ struct frame {
 	__u64 cookie;
 	__u64 sp; /* at the entry: names the call, together with the cookie */
 	__u64 flags;
-	__u64 args[4];
+	struct place place;
 };
 
 /* The timed calls of one thread that have not returned, the innermost last. */
@@ -112,9 +113,9 @@ static __always_inline void put_entry(struct pt_regs *ctx, __u64 ts, __u64 cooki
 
 	if (!e)
 		return;
-	head(e, ts, 0, cookie);
-	e->flags = lay(ctx, cookie, e->args, &aux);
+	e->flags = lay(ctx, cookie, (struct place *)e, &aux);
 	e->ret = aux;
+	head(e, ts, 0, cookie);
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
@@ -186,9 +187,9 @@ static __always_inline int enter(struct pt_regs *ctx)
 	f->ts = ts;
 	f->cookie = cookie;
 	f->sp = sp;
-	f->flags = lay(ctx, cookie, f->args, &aux);
+	f->flags = lay(ctx, cookie, &f->place, &aux);
 	if (COOKIE_AUX(cookie))
-		f->args[3] = (f->args[3] & ~(0xffULL << 56)) | (__u64)aux << 56;
+		f->place.args[3] = (f->place.args[3] & ~(0xffULL << 56)) | (__u64)aux << 56;
 	return 0;
 }
 
@@ -240,10 +241,10 @@ static __always_inline int leave(struct pt_regs *ctx)
 	head(e, f->ts, ts - f->ts, cookie);
 	e->flags = f->flags | EVENT_TIMED;
 	e->ret = RESULT(ctx);
-	e->args[0] = f->args[0];
-	e->args[1] = f->args[1];
-	e->args[2] = f->args[2];
-	e->args[3] = f->args[3];
+	e->args[0] = f->place.args[0];
+	e->args[1] = f->place.args[1];
+	e->args[2] = f->place.args[2];
+	e->args[3] = f->place.args[3];
 	/* A failed call has left nothing to read. */
 	if (cookie & COOKIE_DEREF && !e->ret)
 		e->flags |= deref(&e->args[0]);

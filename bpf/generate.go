@@ -2,5 +2,5 @@
 // bpf2go makes out of the C files next to it.
 package bpf
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type event -type event_kind -type event_flags -type call_shape -type loss_reason -cflags "-O2 -g -Wall -Werror -Iheaders" Calls cuda.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type event -type event_kind -type event_flags -type call_shape -type loss_reason -cflags "-O2 -g -Wall -Werror -fno-strict-aliasing -Iheaders" Calls cuda.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -cflags "-O2 -g -Wall -Werror -Iheaders" Process process.bpf.c

@@ -11,8 +11,6 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
-#define PARAMS 16 /* a selector has 4 bits; 0 selects nothing */
-
 #if defined(__TARGET_ARCH_x86)
 /* System V AMD64: six registers; [rsp] is the return address, the rest is above it. */
 #define PARAM_REGS 6
@@ -46,32 +44,34 @@
 #define RESULT(ctx) ((ctx)->user_regs.regs[0])
 #endif
 
-/*
- * Fills what the registers hold. p[0] stays 0, which is what "nothing" reads; the
- * parameters on the stack stay 0 until params_stack.
- */
-static __always_inline void params_regs(struct pt_regs *ctx, __u64 *p)
+/* Reads bytes of the parameters on the stack, from the first of them on. */
+static __always_inline long read_stack_params(struct pt_regs *ctx, void *to, __u32 bytes)
 {
-	p[1] = PARAM1(ctx);
-	p[2] = PARAM2(ctx);
-	p[3] = PARAM3(ctx);
-	p[4] = PARAM4(ctx);
-	p[5] = PARAM5(ctx);
-	p[6] = PARAM6(ctx);
-#if PARAM_REGS == 8
-	p[7] = PARAM7(ctx);
-	p[8] = PARAM8(ctx);
-#endif
+	return bpf_probe_read_user(to, bytes, (void *)PARAM_STACK(ctx));
 }
 
-/* Reads the parameters from PARAM_REGS + 1 to last, no more: there may be no more. */
-static __always_inline long params_stack(struct pt_regs *ctx, __u64 *p, __u32 last)
+/* Reads parameter n, which is on the stack. */
+static __always_inline long read_stack_param(struct pt_regs *ctx, __u64 *to, __u32 n)
 {
-	__u32 bytes = (last - PARAM_REGS) * 8;
+	return bpf_probe_read_user(to, sizeof(*to), (void *)PARAM_STACK(ctx) + (n - PARAM_REGS - 1) * 8);
+}
 
-	if (last <= PARAM_REGS || last >= PARAMS)
-		return 0;
-	return bpf_probe_read_user(&p[PARAM_REGS + 1], bytes, (void *)PARAM_STACK(ctx));
+/* Puts the parameters in registers at regs[0] to regs[PARAM_REGS - 1], zeros behind them. */
+static __always_inline void param_regs(struct pt_regs *ctx, __u64 *regs)
+{
+	regs[0] = PARAM1(ctx);
+	regs[1] = PARAM2(ctx);
+	regs[2] = PARAM3(ctx);
+	regs[3] = PARAM4(ctx);
+	regs[4] = PARAM5(ctx);
+	regs[5] = PARAM6(ctx);
+#if PARAM_REGS == 8
+	regs[6] = PARAM7(ctx);
+	regs[7] = PARAM8(ctx);
+#else
+	regs[6] = 0;
+	regs[7] = 0;
+#endif
 }
 
 #endif

@@ -3,12 +3,33 @@
  * Lays out a call's arguments in an event, as event.h says for each call_shape.
  * The structures are those of the public cuda.h and driver_types.h; their layouts
  * are the same in CUDA 11.8, 12.9 and 13.
+ *
+ * No function here may use more than 48 bytes of BPF stack, nor any other program
+ * for uprobes. From 64 bytes on, kernels since 6.13 give a program a stack per CPU;
+ * but a program at a uprobe may be preempted by another thread that runs it on the
+ * same CPU, which then writes over it (seen on 7.2: arguments of one thread in the
+ * events of another). So everything is laid out where it ends up, in a record of
+ * the ring or in storage of the thread.
  */
 #ifndef INFERSCOPE_SHAPES_H
 #define INFERSCOPE_SHAPES_H
 
 #include "params.h"
 #include "event.h"
+
+/*
+ * The place: the event or the frame. Both end in args; what comes before is filled
+ * later, so that all of it is scratch until then.
+ */
+struct place {
+	union {
+		__u64 scratch[8];
+		struct {
+			__u64 head[4];
+			__u64 args[4];
+		};
+	};
+};
 
 /* The common start of CUlaunchConfig and cudaLaunchConfig_t. */
 struct launch_config {
@@ -18,7 +39,7 @@ struct launch_config {
 	__u64 stream;
 };
 
-/* One side of CUDA_MEMCPY2D_v2, from its memory type on. */
+/* One side of CUDA_MEMCPY2D_v2 and CUDA_MEMCPY3D_v2, from its memory type on. */
 struct copy_side {
 	__u32 type; /* CUmemorytype */
 	__u32 pad;
@@ -35,7 +56,7 @@ struct copy_2d {
 	__u64 dst_x, dst_y;
 	struct copy_side dst;
 	__u64 dst_pitch;
-	__u64 width, height;
+	__u64 size[2]; /* width in bytes, height */
 };
 
 /* CUDA_MEMCPY3D_v2, and CUDA_MEMCPY3D_PEER with contexts in the reserved fields */
@@ -46,19 +67,22 @@ struct copy_3d {
 	__u64 dst_x, dst_y, dst_z, dst_lod;
 	struct copy_side dst;
 	__u64 dst_context, dst_pitch, dst_height;
-	__u64 width, height, depth;
+	__u64 size[3]; /* width in bytes, height, depth */
 };
 
+_Static_assert(sizeof(struct place) == sizeof(struct event), "a place is an event");
+_Static_assert(__builtin_offsetof(struct place, args) == __builtin_offsetof(struct event, args), "a place is an event");
 _Static_assert(sizeof(struct launch_config) == 40, "hStream ends at 40");
 _Static_assert(sizeof(struct copy_2d) == 128, "CUDA_MEMCPY2D_v2");
 _Static_assert(sizeof(struct copy_3d) == 200, "CUDA_MEMCPY3D_v2");
 
-/* CUmemorytype: the others are 2 (device) and 3 (array), both on the device. */
+/* CUmemorytype; 2 is the device. */
 #define MEMORY_HOST 1
+#define MEMORY_ARRAY 3
 #define MEMORY_UNIFIED 4
 
 /* enum cudaMemcpyKind: 0 H2H, 1 H2D, 2 D2H, 3 D2D, 4 the pointers decide. */
-#define COPY_DEFAULT 4
+#define COPY_DEFAULT 4ULL
 
 static __always_inline __u64 atmost(__u64 v, __u64 max)
 {
@@ -75,19 +99,16 @@ static __always_inline __u64 pack_block(__u32 x, __u32 y, __u32 z, __u32 shared)
 	return atmost(x, 2047) | atmost(y, 2047) << 11 | atmost(z, 1023) << 22 | (__u64)shared << 32;
 }
 
-/*
- * Each of the following fills args straight in the event or the frame: a copy on the
- * stack in between costs 7% of an empty probe. It returns EVENT_FAULT or 0.
- */
+/* The following lay out args and return EVENT_FAULT or 0. */
 
-static __always_inline __u8 lay_launch(struct pt_regs *ctx, __u64 *args)
+static __always_inline __u8 lay_launch(struct pt_regs *ctx, struct place *p)
 {
-	__u64 stack[9 - PARAM_REGS]; /* the parameters after those in registers, up to the ninth */
-	__u8 flags = 0;
+	__u64 *stack = p->scratch; /* the parameters after those in registers, up to the ninth */
 	__u32 z, shared;
+	__u8 flags = 0;
 
-	if (bpf_probe_read_user(stack, sizeof(stack), (void *)PARAM_STACK(ctx))) {
-		__builtin_memset(stack, 0, sizeof(stack));
+	if (read_stack_params(ctx, stack, (9 - PARAM_REGS) * 8)) {
+		stack[0] = stack[1] = stack[2] = 0;
 		flags = EVENT_FAULT;
 	}
 #if PARAM_REGS == 6
@@ -97,155 +118,173 @@ static __always_inline __u8 lay_launch(struct pt_regs *ctx, __u64 *args)
 	z = PARAM7(ctx);
 	shared = PARAM8(ctx);
 #endif
-	args[0] = PARAM1(ctx);
-	args[1] = stack[8 - PARAM_REGS];
-	args[2] = pack_grid(PARAM2(ctx), PARAM3(ctx), PARAM4(ctx));
-	args[3] = pack_block(PARAM5(ctx), PARAM6(ctx), z, shared);
+	p->args[0] = PARAM1(ctx);
+	p->args[1] = stack[8 - PARAM_REGS];
+	p->args[2] = pack_grid(PARAM2(ctx), PARAM3(ctx), PARAM4(ctx));
+	p->args[3] = pack_block(PARAM5(ctx), PARAM6(ctx), z, shared);
 	return flags;
 }
 
 /* A dim3 by value takes two registers: x and y in the first, z in the second. */
-static __always_inline __u8 lay_rt_launch(struct pt_regs *ctx, __u64 *args)
+static __always_inline __u8 lay_rt_launch(struct pt_regs *ctx, struct place *p)
 {
-	__u64 tail[2]; /* shared memory, stream: the seventh and eighth */
+	__u64 *tail = p->scratch; /* shared memory, stream: the seventh and eighth */
 	__u8 flags = 0;
 
 #if PARAM_REGS == 6
-	if (bpf_probe_read_user(tail, sizeof(tail), (void *)PARAM_STACK(ctx))) {
-		__builtin_memset(tail, 0, sizeof(tail));
+	if (read_stack_params(ctx, tail, 16)) {
+		tail[0] = tail[1] = 0;
 		flags = EVENT_FAULT;
 	}
 #else
 	tail[0] = PARAM7(ctx);
 	tail[1] = PARAM8(ctx);
 #endif
-	args[0] = PARAM1(ctx);
-	args[1] = tail[1];
-	args[2] = pack_grid(PARAM2(ctx), PARAM2(ctx) >> 32, PARAM3(ctx));
-	args[3] = pack_block(PARAM4(ctx), PARAM4(ctx) >> 32, PARAM5(ctx), tail[0]);
+	p->args[0] = PARAM1(ctx);
+	p->args[1] = tail[1];
+	p->args[2] = pack_grid(PARAM2(ctx), PARAM2(ctx) >> 32, PARAM3(ctx));
+	p->args[3] = pack_block(PARAM4(ctx), PARAM4(ctx) >> 32, PARAM5(ctx), tail[0]);
 	return flags;
 }
 
-static __always_inline __u8 lay_launch_config(struct pt_regs *ctx, __u64 *args)
+static __always_inline __u8 lay_launch_config(struct pt_regs *ctx, struct place *p)
 {
-	struct launch_config c;
+	struct launch_config *c = (void *)p->scratch;
+	__u64 stream;
 	__u8 flags = 0;
 
-	if (bpf_probe_read_user(&c, sizeof(c), (void *)PARAM1(ctx))) {
-		__builtin_memset(&c, 0, sizeof(c));
+	if (bpf_probe_read_user(c, sizeof(*c), (void *)PARAM1(ctx))) {
+		__builtin_memset(c, 0, sizeof(*c));
 		flags = EVENT_FAULT;
 	}
-	args[0] = PARAM2(ctx);
-	args[1] = c.stream;
-	args[2] = pack_grid(c.grid[0], c.grid[1], c.grid[2]);
-	args[3] = pack_block(c.block[0], c.block[1], c.block[2], c.shared);
+	stream = c->stream; /* args begin where it ends */
+	p->args[0] = PARAM2(ctx);
+	p->args[1] = stream;
+	p->args[2] = pack_grid(c->grid[0], c->grid[1], c->grid[2]);
+	p->args[3] = pack_block(c->block[0], c->block[1], c->block[2], c->shared);
 	return flags;
 }
 
 /* The address of a copy's side; an array is its handle. */
-static __always_inline __u64 side_address(struct copy_side *s)
+static __always_inline __u64 side_address(const struct copy_side *s)
 {
 	if (s->type == MEMORY_HOST)
 		return s->host;
-	return s->type == 3 ? s->array : s->device;
+	return s->type == MEMORY_ARRAY ? s->array : s->device;
 }
 
-static __always_inline __u64 copy_kind(struct copy_side *dst, struct copy_side *src)
+/* Where a descriptor has its parts, in bytes, and how many numbers its size has. */
+struct copy_layout {
+	__u16 src, dst, size, dimensions;
+};
+
+#define COPY_LAYOUT(type)                                                                  \
+	((struct copy_layout){ __builtin_offsetof(type, src), __builtin_offsetof(type, dst),   \
+			       __builtin_offsetof(type, size), sizeof(((type *)0)->size) / 8 })
+
+/*
+ * A descriptor is larger than the place: its parts are read one after the other.
+ * Not inlined, so that what it keeps on the stack does not add to the hot path's.
+ */
+static __noinline __u8 lay_copy(struct place *p, __u64 at, __u64 stream, struct copy_layout d)
 {
-	if (dst->type == MEMORY_UNIFIED || src->type == MEMORY_UNIFIED)
-		return COPY_DEFAULT;
-	return (src->type == MEMORY_HOST ? 0 : 2) | (dst->type == MEMORY_HOST ? 0 : 1);
+	struct copy_side *side = (void *)p->scratch;
+	__u64 *size = p->scratch;
+	__u64 kind;
+	__u32 type;
+
+	if (!p)
+		return 0;
+	if (bpf_probe_read_user(side, sizeof(*side), (void *)(at + d.src)))
+		goto fault;
+	type = side->type;
+	kind = type == MEMORY_HOST ? 0 : 2;
+	p->args[1] = side_address(side);
+	if (bpf_probe_read_user(side, sizeof(*side), (void *)(at + d.dst)))
+		goto fault;
+	kind |= side->type == MEMORY_HOST ? 0 : 1;
+	if (type == MEMORY_UNIFIED || side->type == MEMORY_UNIFIED)
+		kind = COPY_DEFAULT;
+	p->args[0] = side_address(side);
+	size[2] = 1;
+	if (bpf_probe_read_user(size, d.dimensions == 3 ? 24 : 16, (void *)(at + d.size)))
+		goto fault;
+	p->args[2] = size[0] * size[1] * size[2];
+	p->args[3] = (stream & ~(0xffULL << 56)) | kind << 56;
+	return 0;
+fault:
+	p->args[0] = p->args[1] = p->args[2] = 0;
+	p->args[3] = (stream & ~(0xffULL << 56)) | COPY_DEFAULT << 56;
+	return EVENT_FAULT;
 }
 
-static __always_inline void lay_copy(__u64 *args, struct copy_side *dst, struct copy_side *src,
-				     __u64 bytes, __u64 stream)
+/* What selector sel selects of the registers; 0 for none and for those on the stack. */
+static __always_inline __u64 selected(const __u64 *regs, __u32 sel)
 {
-	args[0] = side_address(dst);
-	args[1] = side_address(src);
-	args[2] = bytes;
-	args[3] = (stream & ~(0xffULL << 56)) | copy_kind(dst, src) << 56;
+	return sel && sel <= PARAM_REGS ? regs[(sel - 1) & 7] : 0;
 }
 
-/* The stream is a parameter of the asynchronous copies only: the fourth selector names it. */
-static __always_inline __u64 copy_stream(struct pt_regs *ctx, __u64 cookie)
+/* Whether one of the cookie's five selectors is 7 or more: a digit is so if its bits
+ * below the highest are all set, or its highest is. */
+static __always_inline bool selects_high(__u64 cookie)
 {
-	return COOKIE_SEL(cookie, 3) ? PARAM2(ctx) : 0;
+	__u64 sels = cookie >> 16 & 0xfffff;
+
+	return ((sels & 0x77777) + 0x11111 | sels) & 0x88888;
 }
 
-static __always_inline __u8 lay_copy_2d(struct pt_regs *ctx, __u64 cookie, __u64 *args)
+static __always_inline __u8 lay_params(struct pt_regs *ctx, __u64 cookie, struct place *p, __u32 *aux)
 {
-	struct copy_2d c;
+	__u64 *regs = p->scratch;
+	__u64 a, b, c, d;
 	__u8 flags = 0;
 
-	if (bpf_probe_read_user(&c, sizeof(c), (void *)PARAM1(ctx))) {
-		__builtin_memset(&c, 0, sizeof(c));
-		c.src.type = MEMORY_UNIFIED;
-		flags = EVENT_FAULT;
-	}
-	lay_copy(args, &c.dst, &c.src, c.width * c.height, copy_stream(ctx, cookie));
-	return flags;
-}
-
-static __always_inline __u8 lay_copy_3d(struct pt_regs *ctx, __u64 cookie, __u64 *args)
-{
-	struct copy_3d c;
-	__u8 flags = 0;
-
-	if (bpf_probe_read_user(&c, sizeof(c), (void *)PARAM1(ctx))) {
-		__builtin_memset(&c, 0, sizeof(c));
-		c.src.type = MEMORY_UNIFIED;
-		flags = EVENT_FAULT;
-	}
-	lay_copy(args, &c.dst, &c.src, c.width * c.height * c.depth, copy_stream(ctx, cookie));
-	return flags;
-}
-
-/* The highest parameter that the cookie's selectors name. */
-static __always_inline __u32 last_param(__u64 cookie)
-{
-	__u32 last = COOKIE_AUX(cookie);
-
+	param_regs(ctx, regs);
+	a = selected(regs, COOKIE_SEL(cookie, 0));
+	b = selected(regs, COOKIE_SEL(cookie, 1));
+	c = selected(regs, COOKIE_SEL(cookie, 2));
+	d = selected(regs, COOKIE_SEL(cookie, 3));
+	*aux = selected(regs, COOKIE_AUX(cookie));
+	p->args[0] = a;
+	p->args[1] = b;
+	p->args[2] = c;
+	p->args[3] = d;
+	if (!selects_high(cookie))
+		return 0;
 	for (int i = 0; i < 4; i++) {
 		__u32 sel = COOKIE_SEL(cookie, i);
 
-		if (sel > last)
-			last = sel;
+		if (sel > PARAM_REGS && read_stack_param(ctx, &p->args[i], sel))
+			flags = EVENT_FAULT; /* the helper zeroed it */
 	}
-	return last;
-}
-
-static __always_inline __u8 lay_params(struct pt_regs *ctx, __u64 cookie, __u64 *args, __u32 *aux)
-{
-	__u64 p[PARAMS] = {};
-	__u32 last = last_param(cookie);
-	__u8 flags = 0;
-
-	params_regs(ctx, p);
-	if (last > PARAM_REGS && params_stack(ctx, p, last))
-		flags = EVENT_FAULT; /* the helper zeroed what it could not read */
-	for (int i = 0; i < 4; i++)
-		args[i] = p[COOKIE_SEL(cookie, i)];
-	*aux = p[COOKIE_AUX(cookie)];
+	if (COOKIE_AUX(cookie) > PARAM_REGS) {
+		if (read_stack_param(ctx, &p->head[0], COOKIE_AUX(cookie)))
+			flags = EVENT_FAULT;
+		*aux = p->head[0];
+	}
 	return flags;
 }
 
-static __always_inline __u8 lay(struct pt_regs *ctx, __u64 cookie, __u64 *args, __u32 *aux)
+static __always_inline __u8 lay(struct pt_regs *ctx, __u64 cookie, struct place *p, __u32 *aux)
 {
+	/* A copy has a stream where it is asynchronous: the fourth selector says so. */
+	__u64 stream = COOKIE_SEL(cookie, 3) ? PARAM2(ctx) : 0;
+
 	*aux = 0;
 	switch (COOKIE_SHAPE(cookie)) {
 	case SHAPE_LAUNCH:
-		return lay_launch(ctx, args);
+		return lay_launch(ctx, p);
 	case SHAPE_LAUNCH_EX:
 	case SHAPE_RT_LAUNCH_EX:
-		return lay_launch_config(ctx, args);
+		return lay_launch_config(ctx, p);
 	case SHAPE_RT_LAUNCH:
-		return lay_rt_launch(ctx, args);
+		return lay_rt_launch(ctx, p);
 	case SHAPE_COPY_2D:
-		return lay_copy_2d(ctx, cookie, args);
+		return lay_copy(p, PARAM1(ctx), stream, COPY_LAYOUT(struct copy_2d));
 	case SHAPE_COPY_3D:
-		return lay_copy_3d(ctx, cookie, args);
+		return lay_copy(p, PARAM1(ctx), stream, COPY_LAYOUT(struct copy_3d));
 	}
-	return lay_params(ctx, cookie, args, aux);
+	return lay_params(ctx, cookie, p, aux);
 }
 
 #endif

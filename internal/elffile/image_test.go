@@ -104,13 +104,17 @@ func (im *image) bytes() []byte {
 			dynamic[i].Tag = int64(elf.DT_GNU_HASH)
 		}
 	}
-	progs := append(im.loads[:len(im.loads):len(im.loads)], elf.Prog64{Type: uint32(elf.PT_DYNAMIC), Off: dynamicAt,
-		Vaddr: base + dynamicAt, Filesz: uint64(16 * len(dynamic))})
+	progs := append(im.loads[:len(im.loads):len(im.loads)], elf.Prog64{
+		Type: uint32(elf.PT_DYNAMIC), Off: dynamicAt,
+		Vaddr: base + dynamicAt, Filesz: uint64(16 * len(dynamic)),
+	})
 	if im.phnum < 0 {
 		im.phnum = len(progs)
 	}
-	put(0, elf.Header64{Ident: im.ident, Type: uint16(im.kind), Machine: uint16(im.machine), Phoff: im.phoff,
-		Phentsize: im.phentsize, Phnum: uint16(im.phnum)})
+	put(0, elf.Header64{
+		Ident: im.ident, Type: uint16(im.kind), Machine: uint16(im.machine), Phoff: im.phoff,
+		Phentsize: im.phentsize, Phnum: uint16(im.phnum),
+	})
 	put(phdrsAt, progs)
 	put(dynamicAt, dynamic)
 	put(symbolsAt, im.symbols)

@@ -28,6 +28,9 @@ func eachMode(t *testing.T, test func(t *testing.T, mode probe.Mode)) {
 			if f := host.Of(needs[mode]); f.Answer == feature.No {
 				t.Skip("this kernel has no ", f.Name)
 			}
+			if mode == probe.Perf && !host.Capabilities.Has(feature.SysAdmin) {
+				t.Skip("perf events of the uprobe PMU need CAP_SYS_ADMIN")
+			}
 			test(t, mode)
 		})
 	}

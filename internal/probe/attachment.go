@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/inferscope/inferscope/bpf"
 )
 
-// ErrNoProcess: the process has gone.
+// ErrNoProcess says that the process has gone.
 var ErrNoProcess = errors.New("no such process")
 
 // closers is how many links are closed at a time: the few of Session and Multi
@@ -189,6 +190,9 @@ func (at *Attachment) Close() error {
 	links := at.links
 	at.links = nil
 	at.mu.Unlock()
+	// The last batch holds the launches, which cost the target most: off first,
+	// where it takes the kernel long.
+	slices.Reverse(links)
 
 	errs := make([]error, len(links))
 	slots := make(chan struct{}, closers)

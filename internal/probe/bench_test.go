@@ -15,15 +15,14 @@ import (
 	"github.com/inferscope/inferscope/internal/probe"
 )
 
-// spinner calls b_call and says what a call costs.
+// spinner calls b_call and says what a call costs in CPU time.
 type spinner struct {
 	*victim
 	calls int
 }
 
 func (s spinner) nsPerCall() float64 {
-	a := s.do("spin %d", s.calls)
-	return float64(a.to-a.from) / float64(s.calls)
+	return float64(s.do("spin %d", s.calls).n) / float64(s.calls)
 }
 
 func startSpinner(b *testing.B) spinner {

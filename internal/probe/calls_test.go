@@ -197,9 +197,13 @@ func TestDepth(t *testing.T) {
 			got = append(got, args{Flags: e.Flags, Ret: e.Ret, Args: e.Args})
 		}
 		want := []args{
-			{0, 0, 0, [4]uint64{3}}, {0, 0, 0, [4]uint64{2}}, {0, 0, 0, [4]uint64{1}},
-			{0, event.Timed, 4, [4]uint64{4}}, {0, event.Timed, 5, [4]uint64{5}},
-			{0, event.Timed, 6, [4]uint64{6}}, {0, event.Timed, 7, [4]uint64{7}},
+			{0, 0, 0, [4]uint64{3}},
+			{0, 0, 0, [4]uint64{2}},
+			{0, 0, 0, [4]uint64{1}},
+			{0, event.Timed, 4, [4]uint64{4}},
+			{0, event.Timed, 5, [4]uint64{5}},
+			{0, event.Timed, 6, [4]uint64{6}},
+			{0, event.Timed, 7, [4]uint64{7}},
 			{0, event.Timed, 1, [4]uint64{1}},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

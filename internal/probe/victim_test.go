@@ -20,6 +20,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/elffile"
 	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/feature"
 	"github.com/inferscope/inferscope/internal/probe"
 )
 
@@ -38,11 +39,14 @@ type answer struct {
 	n        int64
 }
 
-// needRoot skips where probes cannot be attached.
+// needRoot skips where probes cannot be attached: not being root is no obstacle, a
+// missing capability is.
 func needRoot(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("attaching probes needs root")
+	for _, n := range (feature.Prober{}).Detect().Capabilities.Missing() {
+		if !n.Optional {
+			t.Skip("needs root, or ", n.Needs, " for ", n.For)
+		}
 	}
 }
 
