@@ -34,7 +34,7 @@ test: ## everything that can be checked here; root tests too where run as root
 test-go: ## the Go tests of PKG alone
 	@. scripts/env.sh && use_go && go test $(PKG)
 
-bench: ## what watching costs on this machine, as one table (root)
+bench: ## what watching costs on this machine, as one table (asks for root)
 	@scripts/bench.sh
 
 bench-go: ## the Go benchmarks of PKG that match BENCH

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# What watching costs on this machine, as one table (test/bench), which needs root.
-# With "go" as argument: the Go benchmarks of PKG that match BENCH instead.
+# Measures what probes cost and holds it against the goals: one table, in under 3 minutes (test/bench; root).
+# With "go" as argument, or with BENCH=PATTERN: the Go benchmarks of PKG that match BENCH instead.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go
 cd "$ROOT"
 
-if [ "${1:-}" = go ]; then
+if [ "${1:-}" = go ] || [ "${BENCH:-.}" != . ]; then
 	scripts/install-deps.sh demo
 	[ "$(id -u)" = 0 ] || say "not root: benchmarks that attach probes are skipped"
 	go test -run '^$' -bench "${BENCH:-.}" -benchmem -p 1 -timeout 30m "${PKG:-./...}" | awk '!/^PASS|no test files|^ok /'
 	exit
 fi
-[ "$(id -u)" = 0 ] || die "attaching probes needs root: sudo make bench"
+
 scripts/install-deps.sh demo bench
 scripts/cudasim.sh
-exec go run ./test/bench
+scripts/build.sh
+# Everything is built before root comes in, so that no file of root's is left in a person's caches.
+go build -o "$BIN/bench" ./test/bench
+as_root "$BIN/bench" -daemon "$BIN/inferscoped"

@@ -15,7 +15,7 @@ tests "${packages[@]}"
 # What watches whole processes at full speed gets the machine for itself.
 tests -p 1 ./test/...
 if [ "${RACE:-1}" != 0 ]; then
-	# -short: what is slow would only measure the detector.
-	tests -race -short ./internal/api ./internal/daemon ./internal/metrics ./internal/record ./internal/target
+	# -short: what is slow would only measure the detector, which needs cgo.
+	CGO_ENABLED=1 tests -race -short ./internal/api ./internal/daemon ./internal/metrics ./internal/record ./internal/target
 fi
 exit "$code"

@@ -27,12 +27,15 @@ step() {
 	printf '%-4s %-60s %5ds\n' "$(tail -n 1 "$steps" | cut -d' ' -f1)" "$name" $((SECONDS - began))
 }
 
+# One way to compile for everything below, so that nothing is compiled twice.
+export CGO_ENABLED=0 TRIMPATH=0
+
 use_go
 scripts/install-deps.sh demo generate test
 scripts/tools.sh gofumpt kubeconform pytools
 
 step build scripts/build.sh
-step build-arm64 env GOARCH=arm64 CGO_ENABLED=0 go build ./...
+step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
 step check-generate scripts/generate.sh --check
 step gofumpt scripts/lint.sh gofumpt
