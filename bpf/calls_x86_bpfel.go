@@ -66,11 +66,13 @@ const (
 type CallsEventKind uint32
 
 const (
-	CallsEventKindEVENT_NONE CallsEventKind = 0
-	CallsEventKindEVENT_CALL CallsEventKind = 1
-	CallsEventKindEVENT_FORK CallsEventKind = 2
-	CallsEventKindEVENT_EXEC CallsEventKind = 3
-	CallsEventKindEVENT_EXIT CallsEventKind = 4
+	CallsEventKindEVENT_NONE   CallsEventKind = 0
+	CallsEventKindEVENT_CALL   CallsEventKind = 1
+	CallsEventKindEVENT_FORK   CallsEventKind = 2
+	CallsEventKindEVENT_EXEC   CallsEventKind = 3
+	CallsEventKindEVENT_EXIT   CallsEventKind = 4
+	CallsEventKindEVENT_SAMPLE CallsEventKind = 5
+	CallsEventKindEVENT_OFFCPU CallsEventKind = 6
 )
 
 type CallsLossReason uint32

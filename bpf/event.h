@@ -13,6 +13,8 @@ enum event_kind {
 	EVENT_FORK = 2, /* a target made a child: pid is the child, args[0] the parent's pid */
 	EVENT_EXEC = 3, /* a target replaced its program; args[1..2] hold the new comm */
 	EVENT_EXIT = 4, /* the last thread of a target ended; ret is its exit code as wait(2) gives it */
+	EVENT_SAMPLE = 5, /* what a thread was doing, with its stack; see "Samples" below */
+	EVENT_OFFCPU = 6, /* a thread was not on a CPU from ts for dur; see "Off-CPU intervals" below */
 };
 
 enum event_flags {
@@ -35,6 +37,66 @@ struct event {
 	__u8 flags;    /* enum event_flags */
 	__s32 ret;     /* result code where EVENT_TIMED is set; else the value of the aux parameter */
 	__u64 args[4]; /* the parameters that the cookie selects, or a shape's own layout */
+};
+
+/*
+ * Samples. Their stacks come out of the sampler's own ring (sample.bpf.c), so Go
+ * makes these events:
+ *   func     enum sample_cause
+ *   ret      the CPU
+ *   args[0]  index + 1 into the recording's stack tree; 0: nothing is known
+ *   args[1]  enum stack_origin
+ */
+enum sample_cause {
+	SAMPLE_CLOCK = 0,  /* the sampling clock: the thread was running */
+	SAMPLE_SWITCH = 1, /* the thread left its CPU: the OFFCPU interval that begins here has this stack */
+	SAMPLE_CAUSES = 2,
+};
+
+enum stack_origin {
+	STACK_WHOLE = 0,   /* unwound to the thread's start */
+	STACK_SPLICED = 1, /* the unwinder gave up: Python frames by an own walk, native ones as far as they went */
+	STACK_PYTHON = 2,  /* Python frames and the leaf only */
+	STACK_LEAF = 3,    /* the leaf only */
+	STACK_ORIGINS = 4,
+};
+
+/*
+ * Off-CPU intervals, one event each, sent when the thread runs again:
+ *   ts, dur  from leaving a CPU to being on one again
+ *   func     system call number at the time of leaving, or OFFCPU_NO_SYSCALL
+ *   flags    EVENT_TIMED and enum offcpu_flags
+ *   ret      CPU that was left in the low 16 bits, CPU that was taken in the high ones
+ *   args[0]  ns from ts to the wake-up; 0 where there was none (preempted) or it was not seen.
+ *            The thread was blocked until then, and waited for a CPU from then on.
+ *   args[1]  who woke it: tid in the low word, pid in the high one; where it was preempted:
+ *            who took the CPU. 0: an interrupt or the idle task.
+ *   args[2]  first argument of the system call (futex address, file descriptor, ...)
+ *   args[3]  for a file descriptor: inode number in the low 48 bits, S_IFMT >> 12 of its mode in
+ *            bits 48-51; for another call: its second argument
+ */
+#define OFFCPU_NO_SYSCALL 0xffff
+#define OFFCPU_STOPPED 0xfffe /* stopped by a signal or a tracer, wherever it was */
+enum offcpu_flags {
+	OFFCPU_MARK = 4,           /* not an interval of this kind: func is enum offcpu_mark */
+	OFFCPU_PREEMPTED = 8,        /* it could have run on: another thread took the CPU */
+	OFFCPU_UNINTERRUPTIBLE = 16, /* state D: a page fault, disk, or a lock in the kernel */
+	OFFCPU_FAULT = 32,           /* a page fault that had to wait for the disk (major) */
+	OFFCPU_IRQ = 64,             /* woken from an interrupt: args[1] is who ran at the time, not who woke it */
+	OFFCPU_OPEN = 128,           /* still off the CPU at the end of the window; made when a recording is taken */
+};
+
+/*
+ * What a partition of a thread's time needs beside intervals. ret is as above;
+ * what is not named here is 0.
+ */
+enum offcpu_mark {
+	OFFCPU_BORN = 0,   /* the thread was made at ts, and waited for its first CPU for dur */
+	OFFCPU_DIED = 1,   /* the thread ended at ts; dur is 0 */
+	OFFCPU_WAITED = 2, /* it waited for a CPU when it was first looked at, at ts, and for dur from then on */
+	OFFCPU_RUNS = 3,   /* it was on a CPU at ts, where it is first looked at, or (OFFCPU_OPEN) at the end of the window */
+	OFFCPU_SHORT = 4,  /* too many to send one by one: in [ts, ts + dur] it was blocked for args[0] ns, waited
+	                      for a CPU for args[1] ns, and ran for the rest; args[2] intervals */
 };
 
 /*

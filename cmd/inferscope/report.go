@@ -16,7 +16,7 @@ import (
 )
 
 const reportHelp = `report asks the daemon for what it recorded of a process and its children, and
-writes what their CUDA calls did: everything that is kept, the last stretch of it
+writes what their threads and CUDA calls did: everything that is kept, the last stretch of it
 (--last), or a stretch from now on (--for).
 
     inferscope report --pid 1234
@@ -116,7 +116,7 @@ func (g *global) render(w io.Writer, format string, m *report.Model) error {
 	case formatMarkdown:
 		return report.Markdown(w, m)
 	}
-	return report.Text(w, m, report.TextOptions{Style: styleOf(w, g.environ)})
+	return report.Text(w, m, report.TextOptions{Style: styleOf(w, g.environ), ASCII: asciiOnly(w, g.environ)})
 }
 
 // check finds what is wrong with the flags by themselves.

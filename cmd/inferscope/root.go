@@ -46,7 +46,7 @@ func rootCommand(p process) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", err)
 	})
-	cmd.AddCommand(reportCommand(g), statusCommand(g), targetsCommand(g), versionCommand(g))
+	cmd.AddCommand(reportCommand(g), dumpCommand(g), statusCommand(g), targetsCommand(g), versionCommand(g))
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -43,4 +44,19 @@ func terminal(w io.Writer) (columns int, ok bool) {
 		return 0, false
 	}
 	return int(size.Col), true
+}
+
+// asciiOnly says whether w is a terminal that shows no more than ASCII, as far as the
+// locale tells (locale(7)); what is no terminal takes everything.
+func asciiOnly(w io.Writer, env config.Environment) bool {
+	if _, ok := terminal(w); !ok {
+		return false
+	}
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v, ok := env.Get(name); ok && v != "" {
+			v = strings.ToLower(strings.ReplaceAll(v, "-", ""))
+			return !strings.HasSuffix(v, "utf8")
+		}
+	}
+	return true // the C locale
 }

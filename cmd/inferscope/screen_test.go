@@ -103,3 +103,27 @@ func TestNoProgressElsewhere(t *testing.T) {
 		t.Errorf("a pipe got %q", &stderr)
 	}
 }
+
+func TestASCIIOnly(t *testing.T) {
+	_, tty := openTerminal(t)
+	tests := []struct {
+		env  config.Environment
+		want bool
+	}{
+		{nil, true},
+		{config.Environment{"LANG=C"}, true},
+		{config.Environment{"LANG=de_DE.ISO-8859-1"}, true},
+		{config.Environment{"LANG=C.UTF-8"}, false},
+		{config.Environment{"LANG=en_US.utf8"}, false},
+		{config.Environment{"LANG=en_US.UTF-8", "LC_ALL=C"}, true},
+		{config.Environment{"LANG=C", "LC_CTYPE=C.UTF-8"}, false},
+	}
+	for _, tt := range tests {
+		if got := asciiOnly(tty, tt.env); got != tt.want {
+			t.Errorf("%v: %v, want %v", tt.env, got, tt.want)
+		}
+	}
+	if asciiOnly(&bytes.Buffer{}, nil) {
+		t.Error("a file takes everything")
+	}
+}

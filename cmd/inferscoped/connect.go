@@ -1,21 +1,58 @@
 package main
 
 import (
+	"go.uber.org/zap"
+
 	"github.com/inferscope/inferscope/internal/calls"
 	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/dump/live"
 	"github.com/inferscope/inferscope/internal/feature"
+	"github.com/inferscope/inferscope/internal/pressure"
 	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/sampler"
+	"github.com/inferscope/inferscope/internal/sched"
+	"github.com/inferscope/inferscope/internal/symbol"
 )
 
 // connect tells cfg how to reach the kernel.
-func connect(cfg *daemon.Config, f *flags) {
+func connect(cfg *daemon.Config, f *flags, logger *zap.Logger) {
 	options := calls.Options{Mode: f.mode(), AllCalls: f.allCalls}
 	cfg.Check = feature.Check
+	table := symbol.New(symbol.Options{}) // one for both, so that a library is indexed once
+	cfg.Dumper = live.New(table)
 	cfg.Sources = func(rings *ring.Rings) ([]daemon.Source, error) {
 		source, err := calls.New(rings, options)
 		if err != nil {
 			return nil, err
 		}
-		return []daemon.Source{source}, nil
+		sources := []daemon.Source{source}
+		if f.sampleHz > 0 {
+			sources = append(sources, samples(f.sampleHz, table, logger))
+		}
+		if f.scheduling {
+			sources = append(sources, waits(rings, logger)...)
+		}
+		return sources, nil
 	}
+}
+
+// waits makes the sources of why threads wait; without them the daemon goes on.
+func waits(rings *ring.Rings, logger *zap.Logger) []daemon.Source {
+	sources := []daemon.Source{pressure.New(pressure.Options{})}
+	source, err := sched.New(rings, sched.Options{})
+	if err != nil {
+		logger.Warn("scheduling is not watched", zap.Error(err))
+		return sources
+	}
+	return append(sources, source)
+}
+
+// samples makes the source of CPU samples; without it the daemon goes on.
+func samples(hz int, table *symbol.Table, logger *zap.Logger) daemon.Source {
+	source, err := sampler.New(sampler.Options{Hz: hz, Switches: sampler.DefaultSwitch, Symbols: table, Log: logger})
+	if err != nil {
+		logger.Warn("no CPU samples are taken", zap.Error(err))
+		return sampler.Unavailable(err)
+	}
+	return source
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/metrics"
 	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/sampler"
 )
 
 // Bounds of what can be asked for.
@@ -39,6 +40,8 @@ type flags struct {
 	logFormat      string
 	probeMode      string
 	allCalls       bool
+	sampleHz       int
+	scheduling     bool
 	exitWithTarget bool
 }
 
@@ -58,6 +61,9 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.StringVar(&f.logFormat, "log-format", "console", "console or json, to standard error")
 	set.StringVar(&f.probeMode, "probe-mode", "auto", "how probes are attached: auto, session, multi or perf")
 	set.BoolVar(&f.allCalls, "all-calls", false, "probe also cheap calls that frameworks make very often")
+	// Off until its start costs less: the unwinder's programs take the verifier 5 to 9 s of a CPU.
+	set.IntVar(&f.sampleHz, "cpu-sampling-frequency-hz", 0, "stacks a second of each running thread, up to 2000, e.g. 99; 0 takes none")
+	set.BoolVar(&f.scheduling, "scheduling", false, "watch why threads wait: switches, wake-ups, host pressure")
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
@@ -115,6 +121,9 @@ func (f *flags) check() error {
 	}
 	if f.ringMB < 1 || f.ringMB > maxRingMB {
 		return bad("choose 1 to 4096", "--ring-mb: %d is out of range", f.ringMB)
+	}
+	if f.sampleHz < 0 || f.sampleHz > sampler.MaxHz {
+		return bad("choose 1 to 2000, or 0 for none", "--cpu-sampling-frequency-hz: %d is out of range", f.sampleHz)
 	}
 	if !slices.Contains([]string{"console", "json"}, f.logFormat) {
 		return bad("choose console or json", "--log-format: %q is not known", f.logFormat)

@@ -41,7 +41,7 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 		logger.Warn("INFERSCOPE_SINGLE_GPU and INFERSCOPE_CUDA_VERSION are not heeded yet by this version", zap.String("version", version.String()))
 	}
 	cfg.NotifySocket = notify
-	connect(&cfg, f)
+	connect(&cfg, f, logger)
 	return daemon.Run(cmd.Context(), cfg, logger)
 }
 

@@ -7,6 +7,7 @@
 //	GET /v1/recording?pid=N          everything that is kept of target N, as record.WriteStream writes it
 //	GET /v1/recording?pid=N&last=30s the last 30 s of it
 //	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
+//	GET /v1/dump?pid=N               dump.Dump: one stack of every thread of N now; &children=true: of its children too
 //
 // Durations are written as Go writes them ("30s", "1m30s", "250ms"). An error is an
 // ErrorBody with a fitting HTTP status. Root and the daemon's own user see every

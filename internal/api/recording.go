@@ -69,9 +69,9 @@ func (s *Server) mayRecord(p peer, pid uint32) error {
 
 func parseRecording(q url.Values, keep time.Duration) (uint32, Window, error) {
 	var win Window
-	pid, err := strconv.ParseUint(q.Get("pid"), 10, 31)
-	if err != nil || pid == 0 {
-		return 0, win, usage("say which target: ?pid=1234", "pid=%q is not a process id", clip(q.Get("pid")))
+	pid, err := parsePID(q)
+	if err != nil {
+		return 0, win, err
 	}
 	if q.Has("last") && q.Has("for") {
 		return 0, win, usage("leave one of them out", "last and for cannot be asked together")
@@ -86,7 +86,15 @@ func parseRecording(q url.Values, keep time.Duration) (uint32, Window, error) {
 		return 0, win, usage(fmt.Sprintf("ask for at most %s, or start the daemon with --keep %s", keep, win.For),
 			"%s is longer than the %s that this daemon keeps", win.For, keep)
 	}
-	return uint32(pid), win, nil
+	return pid, win, nil
+}
+
+func parsePID(q url.Values) (uint32, error) {
+	pid, err := strconv.ParseUint(q.Get("pid"), 10, 31)
+	if err != nil || pid == 0 {
+		return 0, usage("say which target: ?pid=1234", "pid=%q is not a process id", clip(q.Get("pid")))
+	}
+	return uint32(pid), nil
 }
 
 func parseDuration(q url.Values, name string) (time.Duration, error) {

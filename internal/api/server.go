@@ -140,6 +140,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle(PathStatus, s.guard(s.known(s.status)))
 	mux.Handle(PathTargets, s.guard(s.known(s.targets)))
 	mux.Handle(PathRecording, s.guard(s.recording))
+	mux.Handle(PathDump, s.guard(s.dump))
 	mux.Handle("/", s.guard(func(_ http.ResponseWriter, r *http.Request, _ peer) error {
 		return usage("use a client of the same version as the daemon ("+version.String()+")", "the daemon has no %q", clip(r.URL.Path))
 	}))

@@ -30,6 +30,7 @@ type Parts struct {
 	Recorder *record.Recorder
 	Sources  []Source
 	Counter  Counter // may be nil
+	Dumper   Dumper  // may be nil: then no dumps are made
 }
 
 // Close closes every part that is there, for a daemon that never ran.
@@ -67,6 +68,8 @@ type Daemon struct {
 	recorder *record.Recorder
 	sources  []Source
 	tables   Tables
+	stacker  Stacker // nil where no source is one
+	evidence evidence
 	host     record.Host
 	started  uint64
 
@@ -76,7 +79,7 @@ type Daemon struct {
 }
 
 // New puts a daemon together; it does nothing before Run. It is an error if two
-// sources have tables.
+// sources have tables, or stacks.
 func New(opts Options, p Parts) (*Daemon, error) {
 	if p.Counter == nil {
 		p.Counter = noCounter{}
@@ -85,20 +88,39 @@ func New(opts Options, p Parts) (*Daemon, error) {
 		opts: opts, parts: p, log: p.Log, clock: p.Clock, watcher: p.Watcher, rings: p.Rings,
 		recorder: p.Recorder, sources: p.Sources, host: host(), started: p.Clock(),
 	}
+	var feeders []Feeder
 	for _, s := range p.Sources {
-		t, ok := s.(Tables)
-		if !ok {
-			continue
+		if err := d.adopt(s); err != nil {
+			return nil, err
 		}
-		if d.tables != nil {
-			return nil, fmt.Errorf("source %s: another source already names functions", s.Name())
+		if f, ok := s.(Feeder); ok {
+			feeders = append(feeders, f)
 		}
-		d.tables = t
 	}
 	d.history = newLossHistory(d.readLosses)
 	d.drainer = newDrainer(p.Rings, p.Recorder, p.Counter, d.history, p.Clock)
+	d.drainer.feeders = feeders
+	d.evidence = gather(p.Sources)
+	d.drainer.observe = d.evidence.observe
 	d.follower = newFollower(p.Log, p.Watcher, p.Sources, d.tables, p.Counter, p.Clock)
 	return d, nil
+}
+
+// adopt takes the tables that a source keeps.
+func (d *Daemon) adopt(s Source) error {
+	if t, ok := s.(Tables); ok {
+		if d.tables != nil {
+			return fmt.Errorf("source %s: another source already names functions", s.Name())
+		}
+		d.tables = t
+	}
+	if t, ok := s.(Stacker); ok {
+		if d.stacker != nil {
+			return fmt.Errorf("source %s: another source already keeps stacks", s.Name())
+		}
+		d.stacker = t
+	}
+	return nil
 }
 
 // Hooks are called by Run, once each at most.

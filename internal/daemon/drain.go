@@ -23,6 +23,8 @@ const (
 // drainer moves events from the rings to the recorder. It is the recorder's one writer.
 type drainer struct {
 	rings    Rings
+	feeders  []Feeder
+	observe  func(batch []event.Event)
 	recorder *record.Recorder
 	counter  Counter
 	history  *lossHistory
@@ -36,7 +38,7 @@ type drainer struct {
 
 func newDrainer(rings Rings, recorder *record.Recorder, counter Counter, history *lossHistory, clock Clock) *drainer {
 	return &drainer{
-		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock,
+		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock, observe: func([]event.Event) {},
 		requests: make(chan chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -79,11 +81,25 @@ func (d *drainer) now(ctx context.Context) error {
 }
 
 func (d *drainer) pass() {
-	n := d.rings.Drain(d.take)
+	n := d.rings.Drain(d.takeFresh)
 	if n > 0 {
 		d.events.Add(uint64(n))
 	}
+	for _, f := range d.feeders {
+		f.Feed(d.recorder.Since(), d.feed)
+	}
 	d.history.tick(d.clock())
+}
+
+func (d *drainer) feed(batch []event.Event) {
+	d.take(batch)
+	d.events.Add(uint64(len(batch)))
+}
+
+// takeFresh takes what comes straight from the kernel.
+func (d *drainer) takeFresh(batch []event.Event) {
+	d.observe(batch)
+	d.take(batch)
 }
 
 func (d *drainer) take(batch []event.Event) {

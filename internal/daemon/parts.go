@@ -45,6 +45,23 @@ type Tables interface {
 	Libraries() []record.Library
 }
 
+// Feeder is a source whose events do not come out of Rings.
+type Feeder interface {
+	// Feed hands over what has come since the last call, once more after Close.
+	// held is the time (ns) since which the recorder holds every event. A batch is
+	// valid only until emit returns. It is called from the drain goroutine.
+	Feed(held uint64, emit func(batch []event.Event))
+}
+
+// Stacker is kept by a source whose events are Samples. At most one source is one,
+// because Args[0] can number only one table's stacks.
+type Stacker interface {
+	// Stacks returns the stacks with these numbers as one tree (Meta.Frames and
+	// Meta.Stacks), and for each number its index + 1 in it. A number that is missing
+	// there has no stack any more. It may be called from any goroutine.
+	Stacks(numbers []uint64) (frames []record.Frame, stacks []record.Node, at map[uint64]uint64)
+}
+
 // Watcher follows processes: target.Watcher.
 type Watcher interface {
 	Add(pid int) (*target.Process, error)

@@ -22,13 +22,21 @@ type recording struct {
 	meta     record.Meta
 	snapshot *record.Snapshot
 	want     func(*event.Event) bool // nil: all events are the target's
+	rows     []event.Event           // of what had no event yet
+	stackAt  map[uint64]uint64       // number of a stack -> Args[0] in the recording; nil: no samples
 }
 
 // Meta returns everything but the events.
 func (r *recording) Meta() record.Meta { return r.meta }
 
 // Events yields the events in the order of their arrival.
-func (r *recording) Events() iter.Seq[[]event.Event] { return r.snapshot.Events(r.want) }
+func (r *recording) Events() iter.Seq[[]event.Event] {
+	events := with(r.snapshot.Events(r.want), r.rows, r.want)
+	if r.stackAt == nil {
+		return events
+	}
+	return renumbered(events, r.stackAt)
+}
 
 // Release gives the memory back to the recorder.
 func (r *recording) Release() { r.snapshot.Release() }
@@ -40,6 +48,7 @@ func (r *recording) Release() { r.snapshot.Release() }
 // It must be released.
 func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
 	now := d.clock() // before the rings are emptied, so that nothing up to it is still in them
+	rows := d.evidence.complete(now)
 	if err := d.drainer.now(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the rings to be emptied: %w", err)
 	}
@@ -49,9 +58,11 @@ func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, fro
 	}
 	from = min(d.begin(v, now, last, from), now)
 	snap := d.recorder.Snapshot(from, now)
-	rec := &recording{snapshot: snap, want: v.owns}
+	rec := &recording{snapshot: snap, want: v.owns, rows: rows}
 	rec.meta = d.meta(v, max(from, min(snap.Since(), now)), now)
 	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
+	d.evidence.name(&rec.meta, &v)
+	rec.nameStacks(d.stacker)
 	return rec, nil
 }
 

@@ -36,6 +36,7 @@ type Config struct {
 	NotifySocket string                              // $NOTIFY_SOCKET
 	Check        func() error                        // says what the kernel or this process lacks
 	Sources      func(*ring.Rings) ([]Source, error) // makes what yields events into the rings
+	Dumper       Dumper                              // makes dumps; nil: none are made
 }
 
 // Run is the daemon from its start to its end: it checks the kernel, takes the
@@ -67,7 +68,7 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 
 // parts makes everything that touches the kernel.
 func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
-	p := Parts{Log: logger, Clock: Monotonic}
+	p := Parts{Log: logger, Clock: Monotonic, Dumper: cfg.Dumper}
 	fail := func(err error) (Parts, *metrics.Tally, error) { return p, nil, errors.Join(err, p.Close()) }
 	var err error
 	if p.Recorder, err = record.NewRecorder(cfg.TraceBytes, cfg.Keep); err != nil {

@@ -24,11 +24,13 @@ type Kind uint8
 
 // The kinds of events.
 const (
-	None Kind = iota
-	Call      // a CUDA API call
-	Fork      // PID was born of process Args[0]
-	Exec      // PID replaced its program; Args[1:3] hold the new comm, NUL-padded
-	Exit      // the last thread of PID ended; Ret as wait(2) gives it
+	None   Kind = iota
+	Call        // a CUDA API call
+	Fork        // PID was born of process Args[0]
+	Exec        // PID replaced its program; Args[1:3] hold the new comm, NUL-padded
+	Exit        // the last thread of PID ended; Ret as wait(2) gives it
+	Sample      // what TID was doing: Func is a SampleCause, Args[0] a stack, Args[1] a StackOrigin, Ret the CPU
+	OffCPU      // TID was on no CPU; bpf/event.h, "Off-CPU intervals"
 )
 
 // Flags qualify an event. The values are enum event_flags of bpf/event.h.
@@ -39,6 +41,56 @@ const (
 	Timed Flags = 1 << iota // Dur holds the time from entry to return
 	Fault                   // an argument in user memory could not be read
 	Deref                   // Args[0] is what the first argument pointed to at the return
+)
+
+// Flags of OffCPU events; values of enum offcpu_flags of bpf/event.h.
+const (
+	Preempted       Flags = 8 << iota // another thread took the CPU
+	Uninterruptible                   // state D
+	MajorFault                        // a page fault that waited for the disk
+	FromIRQ                           // woken from an interrupt: Args[1] is who ran then, not who woke it
+	Open                              // still off the CPU at the end of the window
+)
+
+// Mark in Flags of an OffCPU event: it is not an interval; Func is an OffCPUMark.
+const Mark Flags = 4
+
+// OffCPUMark is what an OffCPU event with Mark says; enum offcpu_mark of bpf/event.h.
+type OffCPUMark uint16
+
+// The marks.
+const (
+	Born   OffCPUMark = iota // the thread was made at TS, and waited for its first CPU for Dur
+	Died                     // the thread ended at TS
+	Waited                   // it waited for a CPU when it was first looked at, at TS, and for Dur from then on
+	Runs                     // it was on a CPU at TS
+	Short                    // a sum of intervals in [TS, TS+Dur]: Args[0] ns blocked, Args[1] ns waiting for a CPU, Args[2] intervals
+)
+
+// Func of an OffCPU interval that is no system call's number.
+const (
+	NoSyscall = 0xffff // the thread was in no system call
+	Stopped   = 0xfffe // stopped by a signal or a tracer, wherever it was
+)
+
+// SampleCause says why a sample was taken; enum sample_cause of bpf/event.h.
+type SampleCause uint16
+
+// The causes of samples.
+const (
+	Clock  SampleCause = iota // the sampling clock: the thread was running
+	Switch                    // the thread left its CPU: the OffCPU interval that begins here has this stack
+)
+
+// StackOrigin says how a sample's stack was had; enum stack_origin of bpf/event.h.
+type StackOrigin uint8
+
+// The origins of stacks, from the best to the worst.
+const (
+	Whole   StackOrigin = iota // unwound to the thread's start
+	Spliced                    // Python frames by an own walk, native ones as far as the unwinder went
+	Python                     // Python frames and the leaf only
+	Leaf                       // the leaf only
 )
 
 // End returns when the call returned, in ns; for a call that was not timed, when it began.

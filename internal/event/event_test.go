@@ -89,7 +89,8 @@ func TestConstantsEqualBTF(t *testing.T) {
 	want := map[string]map[string]uint64{
 		"event_kind": {
 			"EVENT_NONE": uint64(event.None), "EVENT_CALL": uint64(event.Call), "EVENT_FORK": uint64(event.Fork),
-			"EVENT_EXEC": uint64(event.Exec), "EVENT_EXIT": uint64(event.Exit),
+			"EVENT_EXEC": uint64(event.Exec), "EVENT_EXIT": uint64(event.Exit), "EVENT_SAMPLE": uint64(event.Sample),
+			"EVENT_OFFCPU": uint64(event.OffCPU),
 		},
 		"event_flags": {
 			"EVENT_TIMED": uint64(event.Timed), "EVENT_FAULT": uint64(event.Fault), "EVENT_DEREF": uint64(event.Deref),

@@ -30,6 +30,18 @@ const (
 	LateProbe      Reason = "late_probe"
 	ProcessEvents  Reason = "process_events"
 	LibraryRefused Reason = "library_refused"
+	SwitchesSummed Reason = "switches_summed"
+	SwitchesMissed Reason = "switches_missed"
+	ThreadsMissed  Reason = "threads_missed"
+
+	SampleLost      Reason = "sample_lost"
+	ThreadUnsampled Reason = "thread_unsampled"
+	PythonRefused   Reason = "python_refused"
+	SwitchesShed    Reason = "switches_shed"
+	StackSpliced    Reason = "stack_spliced"
+	StackPython     Reason = "stack_python_only"
+	StackLeaf       Reason = "stack_leaf_only"
+	StackEvicted    Reason = "stack_evicted"
 )
 
 // Kind describes a reason to people.
@@ -63,6 +75,17 @@ func Kinds() []Kind {
 		{ExpensivePoint, Info, "functions have no cheap probe point, so that each call costs 10 to 33 times more", ""},
 		{LateProbe, Warning, "a process or library ran for a while before it was probed", ""},
 		{LibraryRefused, Error, "a mapped CUDA library could not be read or is not what it claims to be", ""},
+		{SwitchesSummed, Info, "waits of threads were only summed because there were too many to list", ""},
+		{SwitchesMissed, Info, "ends of waits were not seen, so that the time from the wake-up on counts as running", ""},
+		{ThreadsMissed, Warning, "threads were too many to follow their scheduling", ""},
+		{SampleLost, Warning, "CPU samples were dropped because the ring of samples was full", "lower the sampling frequency"},
+		{ThreadUnsampled, Warning, "threads are not sampled", "raise the limit of open files (LimitNOFILE=, ulimit -n) if the detail says so"},
+		{PythonRefused, Warning, "the Python interpreter of a process could not be read, so its samples have no Python frames", ""},
+		{StackEvicted, Warning, "stacks of samples made room for new ones", "ask for a shorter window, or lower the sampling frequency"},
+		{SwitchesShed, Info, "threads left their CPU more often than stacks are taken of it", "raise the budget of switch samples"},
+		{StackLeaf, Info, "samples have no stack but the function that ran", ""},
+		{StackPython, Info, "samples have the Python stack and the native function that ran, but no native callers", ""},
+		{StackSpliced, Info, "samples lack some native callers between Python frames, because code without unwind tables ran", ""},
 	}
 }
 

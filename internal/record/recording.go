@@ -26,18 +26,66 @@ type Recording struct {
 // Meta is everything about a recording but its events.
 type Meta struct {
 	Schema    int         `json:"schema"`
-	Version   string      `json:"version"`      // of the daemon that made it
-	Host      Host        `json:"host"`         //
-	Target    uint32      `json:"target"`       // pid of the process that was asked for
-	From      uint64      `json:"from_ns"`      // CLOCK_MONOTONIC, start of the window
-	To        uint64      `json:"to_ns"`        // CLOCK_MONOTONIC, end of the window
-	WallFrom  int64       `json:"wall_from_ns"` // From on the wall clock, ns since 1970, for people
-	Processes []Process   `json:"processes"`    // ordered by Born, then PID
-	Threads   []Thread    `json:"threads"`      // ordered by PID, then TID
-	Functions []Function  `json:"functions"`    // event.Func indexes it
-	Libraries []Library   `json:"libraries"`    //
-	Sources   []Source    `json:"sources"`      //
-	Losses    []loss.Loss `json:"losses"`       // within the window where that is known, else since the attach
+	Version   string      `json:"version"`             // of the daemon that made it
+	Host      Host        `json:"host"`                //
+	Target    uint32      `json:"target"`              // pid of the process that was asked for
+	From      uint64      `json:"from_ns"`             // CLOCK_MONOTONIC, start of the window
+	To        uint64      `json:"to_ns"`               // CLOCK_MONOTONIC, end of the window
+	WallFrom  int64       `json:"wall_from_ns"`        // From on the wall clock, ns since 1970, for people
+	Processes []Process   `json:"processes"`           // ordered by Born, then PID
+	Threads   []Thread    `json:"threads"`             // ordered by PID, then TID
+	Functions []Function  `json:"functions"`           // event.Func indexes it
+	Libraries []Library   `json:"libraries"`           //
+	Sources   []Source    `json:"sources"`             //
+	Losses    []loss.Loss `json:"losses"`              // within the window where that is known, else since the attach
+	Frames    []Frame     `json:"frames,omitempty"`    // Node.Frame indexes it
+	Stacks    []Node      `json:"stacks,omitempty"`    // a tree; Args[0] of a Sample is an index + 1 into it
+	Objects   []Object    `json:"objects,omitempty"`   // files that threads waited for
+	Strangers []Thread    `json:"strangers,omitempty"` // threads of other processes that woke or displaced the target's
+	Pressure  []Pressure  `json:"pressure,omitempty"`  // of the host and the cgroup, ordered by TS
+}
+
+// FrameKind is the kind of code that a frame is of.
+type FrameKind string
+
+// The kinds of frames.
+const (
+	KernelFrame FrameKind = "kernel"
+	NativeFrame FrameKind = "native"
+	PythonFrame FrameKind = "python"
+	ErrorFrame  FrameKind = "error" // the stack is cut off here; Name says why
+)
+
+// Frame is one place in code, named.
+type Frame struct {
+	Kind FrameKind `json:"kind"`
+	Name string    `json:"name"`           // function, demangled; module+0x123 where there is no symbol
+	File string    `json:"file,omitempty"` // Python: source file; native: the mapped file's base name
+	Line uint32    `json:"line,omitempty"` // Python: line being executed
+}
+
+// Node is one frame of a stack and its caller: a stack is a path from a leaf to a root.
+type Node struct {
+	Parent int32  `json:"p"` // index of the caller's node, -1 at the thread's start
+	Frame  uint32 `json:"f"` // index into Frames
+}
+
+// Object is a file that a thread waited for.
+type Object struct {
+	PID   uint32 `json:"pid"`
+	Inode uint64 `json:"inode"`
+	Name  string `json:"name"` // as /proc/PID/fd shows it: a path, pipe:[123], socket:[123], anon_inode:[eventpoll]
+}
+
+// Pressure is the state of the host and of the target's cgroup at one time.
+type Pressure struct {
+	TS          uint64            `json:"ts_ns"`                       // CLOCK_MONOTONIC
+	Throttled   uint64            `json:"throttled_ns,omitempty"`      // cpu.stat throttled_usec so far, in ns
+	Periods     uint64            `json:"throttled_periods,omitempty"` // nr_throttled so far
+	MemoryStall uint64            `json:"memory_stall_ns,omitempty"`   // memory.pressure some total so far, in ns
+	MajorFaults uint64            `json:"major_faults,omitempty"`      // of the target's processes so far
+	RemotePages map[string]uint64 `json:"numa_pages,omitempty"`        // pages by NUMA node, as numa_maps counts them
+	GPUNode     int               `json:"gpu_node"`                    // NUMA node of the GPU; -1: not known
 }
 
 // Host is the machine that a recording was made on.

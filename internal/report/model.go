@@ -5,6 +5,7 @@ package report
 
 import (
 	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/analyze/cpu"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
@@ -26,6 +27,7 @@ type Model struct {
 	Doubts  []Doubt         `json:"doubts"` // the worst first
 	Sources []record.Source `json:"sources"`
 	Summary analyze.Summary `json:"summary"`
+	CPU     cpu.Summary     `json:"cpu"`
 }
 
 // Target is the process that was asked for.
@@ -67,7 +69,7 @@ func New(rec *record.Recording) *Model {
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources,
-		Summary: *analyze.Summarize(t),
+		Summary: *analyze.Summarize(t), CPU: *cpu.Summarize(rec),
 	}
 	if m.Sources == nil {
 		m.Sources = []record.Source{}

@@ -24,7 +24,7 @@ type scenario struct {
 }
 
 func scenarios() []scenario {
-	return []scenario{
+	return append(cpuScenarios(), []scenario{
 		{"decode", decode().Recording(), 0},
 		{"no_library", noLibrary().Recording(), 0},
 		{"no_calls", noCalls().Recording(), 0},
@@ -36,7 +36,7 @@ func scenarios() []scenario {
 		{"many_functions", manyFunctions().Recording(), 12},
 		{"pageable", pageable().Recording(), 0},
 		{"hostile", hostile().Recording(), 0},
-	}
+	}...)
 }
 
 // libraries adds what a PyTorch process maps, all of it at cheap points.

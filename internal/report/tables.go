@@ -16,7 +16,7 @@ func addTables(d *page.Document, m *Model, rows int) {
 	d.AddTable("Errors returned by CUDA", errorTable(s.Errors, rows))
 	d.AddTable("Copies", copyTable(s.Copies))
 	d.AddTable("Memory", memoryTable(&s.Memory))
-	d.AddTable("Threads", threadTable(m, rows))
+	d.AddTable("CUDA calls by thread", threadTable(m, rows))
 	d.AddTable("Streams", streamTable(m, rows))
 	d.AddTable("Launch sizes", shapeTable(&s.Launches))
 }

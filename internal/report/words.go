@@ -10,16 +10,19 @@ import (
 	"github.com/inferscope/inferscope/internal/report/page"
 )
 
-// newDocument puts the model into words. rows bounds the rows of each table.
-func newDocument(m *Model, rows int) *page.Document {
+// newDocument puts the model into words. rows bounds the rows of each table; ascii
+// draws bars with characters that every terminal has.
+func newDocument(m *Model, rows int, ascii bool) *page.Document {
 	d := &page.Document{Title: "InferScope report"}
 	d.Add(head(m))
 	addDoubts(d, m)
 	if why := empty(m); why != "" {
 		d.Add(page.Paragraph(why))
+		addCPU(d, m, rows, ascii)
 	} else {
 		d.Add(page.Paragraph(scopeOfReport))
 		d.Add(page.Heading("In short"), inShort(m))
+		addCPU(d, m, rows, ascii)
 		addTables(d, m, rows)
 	}
 	d.AddTable("Processes", processTable(m))
@@ -30,7 +33,7 @@ func newDocument(m *Model, rows int) *page.Document {
 	return d
 }
 
-const scopeOfReport = "This is the CPU's side of the CUDA calls: how often they were made and how long they took. It says nothing about how busy the GPU was."
+const scopeOfReport = "This is the CPU's side: what threads did, how often they called CUDA and how long the calls took. It says nothing about how busy the GPU was."
 
 // head is the target, the window and what was seen in it.
 func head(m *Model) page.Facts {

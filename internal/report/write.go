@@ -11,7 +11,8 @@ import (
 // TextOptions says what a text report is written on, and how long it may be.
 type TextOptions struct {
 	page.Style
-	Rows int // at most so many rows in a table; 0 means 20
+	Rows  int  // at most so many rows in a table; 0 means 20
+	ASCII bool // draw with characters that every terminal has
 }
 
 // Rows of tables: a Markdown report is kept and searched, so it says more than a terminal.
@@ -25,11 +26,13 @@ func Text(w io.Writer, m *Model, o TextOptions) error {
 	if o.Rows == 0 {
 		o.Rows = textRows
 	}
-	return page.Text(w, newDocument(m, o.Rows), o.Style)
+	return page.Text(w, newDocument(m, o.Rows, o.ASCII), o.Style)
 }
 
 // Markdown writes the model as GitHub-flavoured Markdown.
-func Markdown(w io.Writer, m *Model) error { return page.Markdown(w, newDocument(m, markdownRows)) }
+func Markdown(w io.Writer, m *Model) error {
+	return page.Markdown(w, newDocument(m, markdownRows, false))
+}
 
 // JSON writes the model as JSON: an object that begins with Kind and Schema.
 func JSON(w io.Writer, m *Model) error {

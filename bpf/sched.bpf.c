@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//go:build ignore
+
+/*
+ * Why threads of a target were off the CPU. The state of each thread lives in a map;
+ * an interval becomes an event when the thread runs again, and whoever takes a
+ * recording reads from the map who is still off.
+ *
+ * Every switch of the machine passes here, so what is not the target's must leave
+ * after two loads from an array. sched_switch and sched_waking run with interrupts
+ * off, so that no program of these interrupts another one on its CPU; a thread is
+ * switched by one CPU at a time (the run queue's lock orders them), and woken by one
+ * at a time (its pi_lock).
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include "event.h"
+
+#include "sched_state.h"
+
+/* What the thread was doing when it blocked. */
+static __always_inline void describe(struct task_struct___sched *task, struct thread_state *t, __u32 state)
+{
+	registers *regs = (void *)bpf_task_pt_regs((void *)task);
+	__s64 nr = CALL_NUMBER(regs);
+
+	if (state & TASK_UNINTERRUPTIBLE)
+		t->flags |= OFFCPU_UNINTERRUPTIBLE;
+	if (nr < 0 || nr >= OFFCPU_STOPPED) {
+		t->func = OFFCPU_NO_SYSCALL;
+		t->args[0] = 0;
+		t->args[1] = 0;
+		/* maj_flt is counted after the wait; that it waits for the disk is known now. */
+		if ((state & TASK_UNINTERRUPTIBLE) && BPF_CORE_READ_BITFIELD(task, in_iowait))
+			t->flags |= OFFCPU_FAULT;
+	} else {
+		t->func = nr;
+		t->args[0] = CALL_ARG0(regs);
+		t->args[1] = CALL_ARG1(regs);
+		if (nr < 512 && (fd_calls[(nr >> 6) & 7] >> (nr & 63) & 1))
+			t->args[1] = file_of(task, (__u32)t->args[0]);
+	}
+	if (state & TASK_STOPPED_TRACED)
+		t->func = OFFCPU_STOPPED;
+}
+
+/*
+ * A thread leaves its CPU that was not seen to take it: the kernel skips programs in
+ * some contexts. What is known of the interval is sent, up to the wake-up.
+ */
+static __always_inline void unseen(struct task_struct___sched *task, struct thread_state *t)
+{
+	struct words w = { .ts = t->out, .args = { t->woken - t->out, t->who, t->args[0], t->args[1] } };
+
+	count(&sched_counts, SWITCH_MISSED);
+	if (t->woken > t->out) {
+		w.dur = t->woken - t->out;
+		put(task, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | (__u32)t->cpu << 16, &w);
+	}
+	t->woken = 0;
+	t->woken_flags = 0;
+	t->who = 0;
+}
+
+/* A thread leaves its CPU to next, of which no more than its name is kept. */
+static __always_inline void leave(struct task_struct___sched *task, struct thread_state *t,
+				  struct task_struct___sched *next, bool preempted, __u32 state, __u64 now)
+{
+	if (t->out)
+		unseen(task, t);
+	t->flags = 0;
+	t->cpu = bpf_get_smp_processor_id();
+	if (preempted) {
+		registers *regs = (void *)bpf_task_pt_regs((void *)task);
+		__s64 nr = CALL_NUMBER(regs);
+
+		t->flags = OFFCPU_PREEMPTED;
+		t->func = nr < 0 || nr >= OFFCPU_STOPPED ? OFFCPU_NO_SYSCALL : nr;
+		t->args[0] = 0;
+		t->args[1] = 0;
+		t->who = identity(next);
+	} else {
+		describe(task, t, state);
+	}
+	t->out = now;
+}
+
+static __always_inline void die(struct task_struct___sched *task, struct thread_state *t, __u64 now)
+{
+	__u32 tid = task->pid, tgid = task->tgid;
+
+	if (t) {
+		flush(task, t, now);
+		put_mark(task, OFFCPU_DIED, now);
+		bpf_map_delete_elem(&threads, &tid);
+	}
+	if (!task->signal->live.counter)
+		bpf_map_delete_elem(&followed, &tgid);
+}
+
+static __always_inline void switch_out(struct task_struct___sched *prev, struct task_struct___sched *next,
+				       bool preempt, __u32 state, __u64 now)
+{
+	struct thread_state *t = thread_of(prev);
+
+	if (!t && !is_followed(prev))
+		return;
+	if (state & TASK_DEAD) {
+		die(prev, t, now);
+		return;
+	}
+	if (!t) {
+		struct thread_state fresh = {};
+
+		if (!add(prev, &fresh))
+			return;
+		t = thread_of(prev);
+		if (!t)
+			return;
+	}
+	leave(prev, t, next, preempt || !state, state, now);
+}
+
+static __always_inline void switch_in(struct task_struct___sched *next, __u64 now)
+{
+	struct thread_state *t = thread_of(next);
+
+	if (t && t->out) {
+		enter(next, t, now);
+	} else if (t) {
+		t->in = now;
+	} else if (is_followed(next)) {
+		struct thread_state fresh = { .in = now, .cpu = bpf_get_smp_processor_id() };
+
+		add(next, &fresh);
+		put_mark(next, OFFCPU_RUNS, now);
+	}
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch(__u64 *ctx)
+{
+	struct task_struct___sched *prev = (void *)ctx[1];
+	struct task_struct___sched *next = (void *)ctx[2];
+	bool out = passes(prev->tgid), in = passes(next->tgid);
+	__u64 now;
+
+	if (!out && !in)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (out)
+		switch_out(prev, next, ctx[0], has_state_argument ? (__u32)ctx[3] : prev->__state, now);
+	if (in)
+		switch_in(next, now);
+	return 0;
+}
+
+/*
+ * sched_waking comes in the context of who wakes, on its CPU. It may come while the
+ * thread is still on its way off the CPU: it is then a wake-up from this sleep only
+ * if the thread is off its run queue already.
+ */
+static __always_inline bool is_asleep(struct task_struct___sched *task, struct thread_state *t)
+{
+	if (t->out)
+		return !(t->flags & (OFFCPU_PREEMPTED | OFFCPU_MARK));
+	if (!task->on_rq)
+		return true;
+	return bpf_core_field_exists(task->se.sched_delayed) && task->se.sched_delayed;
+}
+
+static __always_inline int wake(void *ctx, struct task_struct___sched *task)
+{
+	struct task_struct___sched *waker = (void *)bpf_get_current_task_btf();
+	struct thread_state *t = thread_of(task);
+
+	if (!t || t->woken || !is_asleep(task, t))
+		return 0;
+	t->woken_flags = !waker->tgid || in_interrupt(ctx, waker, &t->who) ? OFFCPU_IRQ : 0;
+	t->who = identity(waker);
+	t->woken = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int sched_waking(__u64 *ctx)
+{
+	struct task_struct___sched *task = (void *)ctx[0];
+
+	return passes(task->tgid) ? wake(ctx, task) : 0;
+}
+
+/* Runs in the thread that makes the new one: a child is followed before it can run. */
+SEC("tp_btf/sched_wakeup_new")
+int sched_new(__u64 *ctx)
+{
+	struct task_struct___sched *task = (void *)ctx[0];
+	struct task_struct___sched *parent = (void *)bpf_get_current_task_btf();
+	struct thread_state fresh = {};
+	__u32 tgid = task->tgid, i = tgid % FILTER_SIZE;
+	__u8 on = 1;
+
+	if (!passes(parent->tgid) || !is_followed(parent))
+		return 0;
+	if (tgid != parent->tgid) {
+		__u64 ticks = task->start_boottime / NS_PER_TICK;
+
+		if (bpf_map_update_elem(&followed, &tgid, &ticks, BPF_ANY)) {
+			count(&sched_counts, SWITCH_NO_ROOM);
+			return 0;
+		}
+		/* In this order: whoever clears a bit looks afterwards whether it is needed. */
+		bpf_map_update_elem(&filter, &i, &on, BPF_ANY);
+	}
+	fresh.out = bpf_ktime_get_ns();
+	fresh.flags = OFFCPU_MARK;
+	fresh.func = OFFCPU_BORN;
+	fresh.cpu = bpf_get_smp_processor_id();
+	add(task, &fresh);
+	return 0;
+}
+
+/* A thread that is not the first of its process takes over the first one's number. */
+SEC("tp_btf/sched_process_exec")
+int sched_exec(__u64 *ctx)
+{
+	struct task_struct___sched *task = (void *)ctx[0];
+	__u32 old = ctx[1];
+	struct thread_state *t, fresh = {};
+	struct words w = {};
+	struct event *e;
+
+	if (old == task->pid || !passes(task->tgid) || !is_followed(task))
+		return 0;
+	t = bpf_map_lookup_elem(&threads, &old);
+	if (!t)
+		return 0;
+	w.ts = bpf_ktime_get_ns();
+	fresh.in = w.ts;
+	bpf_map_delete_elem(&threads, &old);
+	add(task, &fresh);
+	e = reserve();
+	if (e) {
+		__builtin_memset(e, 0, sizeof(*e));
+		e->ts = w.ts;
+		e->pid = task->tgid;
+		e->tid = old;
+		e->func = OFFCPU_DIED;
+		e->kind = EVENT_OFFCPU;
+		e->flags = OFFCPU_MARK;
+		bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	}
+	put_mark(task, OFFCPU_RUNS, w.ts);
+	return 0;
+}
+
+/* Threads that are there already, as they are now. Read once per process that begins to be followed. */
+SEC("iter/task")
+int sched_seed(__u64 *ctx)
+{
+	struct task_struct___sched *task = (void *)ctx[1];
+	struct thread_state t = {};
+	__u32 state;
+
+	if (!task || !passes(task->tgid) || !is_followed(task))
+		return 0;
+	state = task->__state;
+	if (state & TASK_DEAD)
+		return 0;
+	/* A thread that is switched between here and add has a row by then, which stays. */
+	if (task->on_cpu) {
+		t.in = bpf_ktime_get_ns();
+	} else {
+		t.out = bpf_ktime_get_ns();
+		if (state) {
+			describe(task, &t, state);
+		} else {
+			t.flags = OFFCPU_MARK;
+			t.func = OFFCPU_WAITED;
+		}
+	}
+	add(task, &t);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

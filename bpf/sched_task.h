@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * What the programs of sched.bpf.c read of a task: where it is, in which system call,
+ * with which file, and whether an interrupt has taken its CPU.
+ */
+#ifndef INFERSCOPE_SCHED_TASK_H
+#define INFERSCOPE_SCHED_TASK_H
+
+#define true 1
+#define false 0
+
+/* include/linux/sched.h, unchanged since 4.14 */
+#define TASK_UNINTERRUPTIBLE 0x02
+#define TASK_STOPPED_TRACED 0x0c
+#define TASK_DEAD 0x80
+
+#define PF_KTHREAD 0x00200000
+#define THREAD_SIZE 16384 /* of x86-64, without KASAN */
+
+/* include/linux/preempt.h: NMI and hard interrupt counts, and the bit that says
+ * that a soft interrupt is being served (and not only disabled). */
+#define IN_INTERRUPT 0x00ff0100
+
+#define NS_PER_TICK 10000000ULL /* of USER_HZ, see process.bpf.c */
+
+/* Of the kernel's structures only what is read; "___sched" makes them flavours for CO-RE. */
+struct inode___sched {
+	unsigned short i_mode;
+	unsigned long i_ino;
+} __attribute__((preserve_access_index));
+
+struct file___sched {
+	struct inode___sched *f_inode;
+} __attribute__((preserve_access_index));
+
+struct fdtable___sched {
+	unsigned int max_fds;
+	struct file___sched **fd;
+} __attribute__((preserve_access_index));
+
+struct files_struct___sched {
+	struct fdtable___sched *fdt;
+} __attribute__((preserve_access_index));
+
+struct signal_struct___sched {
+	struct {
+		int counter;
+	} live;
+} __attribute__((preserve_access_index));
+
+struct sched_entity___sched {
+	unsigned char sched_delayed; /* 6.12 on */
+} __attribute__((preserve_access_index));
+
+struct task_struct___sched {
+	struct {
+		struct {
+			__u32 count;
+		} preempt; /* arm64 */
+	} thread_info;
+	void *stack;
+	unsigned int flags;
+	unsigned int __state;
+	int on_cpu;
+	int on_rq;
+	struct sched_entity___sched se;
+	unsigned in_iowait : 1;
+	int pid;
+	int tgid;
+	__u64 start_boottime;
+	struct task_struct___sched *group_leader;
+	struct files_struct___sched *files;
+	struct signal_struct___sched *signal;
+} __attribute__((preserve_access_index));
+
+/* Inode and type of the file behind a descriptor of the task, as args[3] has them; 0: not known. */
+static __always_inline __u64 file_of(struct task_struct___sched *task, __u64 fd)
+{
+	struct fdtable___sched *table;
+	struct file___sched *file = NULL;
+	struct inode___sched *inode;
+
+	if (!task->files)
+		return 0;
+	table = task->files->fdt;
+	if (!table || fd >= table->max_fds)
+		return 0;
+	if (bpf_probe_read_kernel(&file, sizeof(file), &table->fd[(__u32)fd]) || !file)
+		return 0;
+	inode = BPF_CORE_READ(file, f_inode);
+	if (!inode)
+		return 0;
+	return (BPF_CORE_READ(inode, i_ino) & 0xffffffffffffULL) | (__u64)(BPF_CORE_READ(inode, i_mode) >> 12) << 48;
+}
+
+#if defined(__TARGET_ARCH_x86)
+#define CALL_NUMBER(regs) ((__s64)(__s32)(regs)->orig_ax)
+#define CALL_ARG0(regs) ((regs)->di)
+#define CALL_ARG1(regs) ((regs)->si)
+typedef struct pt_regs registers;
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs___sched {
+	__u64 regs[31];
+	__u64 orig_x0;
+	int syscallno;
+} __attribute__((preserve_access_index));
+#define CALL_NUMBER(regs) ((__s64)(regs)->syscallno)
+#define CALL_ARG0(regs) ((regs)->orig_x0)
+#define CALL_ARG1(regs) ((regs)->regs[1])
+typedef struct pt_regs___sched registers;
+#endif
+
+/*
+ * Whether the program runs in an interrupt, hard or soft. arm64 counts them in the
+ * task. x86 counts them in a per-CPU variable whose address kernels do not always
+ * give away, but interrupts have stacks of their own there, unless they came while
+ * user code ran: then the task is in the kernel without a system call. (So is a
+ * task in a page fault, which hardly ever wakes anybody.) The context of a program
+ * lies on the stack that it runs on; as a number the verifier lets it out of memory only.
+ */
+static __always_inline bool in_interrupt(void *ctx, struct task_struct___sched *current, __u64 *scratch)
+{
+#if defined(__TARGET_ARCH_x86)
+	__u64 at;
+
+	*(void *volatile *)scratch = ctx;
+	at = *(volatile __u64 *)scratch;
+	if (at - (__u64)current->stack >= THREAD_SIZE)
+		return true;
+	return !(current->flags & PF_KTHREAD) && CALL_NUMBER((registers *)bpf_task_pt_regs((void *)current)) == -1;
+#else
+	return current->thread_info.preempt.count & IN_INTERRUPT;
+#endif
+}
+
+#endif

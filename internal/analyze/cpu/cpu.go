@@ -1,0 +1,148 @@
+package cpu
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/threads"
+)
+
+// Bounds of the lists in a Summary, which is printed and sent around.
+const (
+	maxFunctions = 100
+	maxWaits     = 100
+	maxTakers    = 20
+	maxWakers    = 5
+)
+
+// Summarize reads a recording. A recording without samples or scheduling events has
+// an empty Summary.
+func Summarize(rec *record.Recording) *Summary {
+	a := &analysis{
+		rec: rec, threads: threads.Build(rec), details: threads.NewWaits(rec), classifier: threads.NewClassifier(rec), places: map[uint64]string{},
+	}
+	a.index()
+	s := &Summary{Length: a.length(), CPUs: rec.Meta.Host.CPUs, Scheduled: len(a.threads) > 0}
+	a.hot = newHot(a)
+	a.hot.summarize(s)
+	s.Threads = a.states()
+	s.Waits, s.Summed = a.waits(), a.summed()
+	s.States = a.activities()
+	s.Pressure = a.pressure()
+	return s
+}
+
+// analysis holds what the parts of a summary share.
+type analysis struct {
+	rec        *record.Recording
+	threads    []threads.Thread
+	byID       map[key]*threads.Thread
+	names      map[key]string
+	details    *threads.Waits
+	classifier *threads.Classifier
+	places     map[uint64]string // of stacks
+	hot        *hot
+	slept      []slept // every blocked interval, with details
+}
+
+// key tells threads apart.
+type key struct{ pid, tid uint32 }
+
+func (a *analysis) index() {
+	a.byID, a.names = map[key]*threads.Thread{}, map[key]string{}
+	for _, t := range a.rec.Meta.Threads {
+		a.names[key{t.PID, t.TID}] = t.Name
+	}
+	for i := range a.threads {
+		t := &a.threads[i]
+		a.byID[key{t.PID, t.TID}] = t
+	}
+	a.slept = a.sleeps()
+}
+
+func (a *analysis) length() uint64 { return max(a.rec.Meta.From, a.rec.Meta.To) - a.rec.Meta.From }
+
+// states makes the rows of threads: of those with scheduling events, and of those
+// that were only sampled.
+func (a *analysis) states() []Thread {
+	out := []Thread{}
+	for i := range a.threads {
+		t := &a.threads[i]
+		row := Thread{
+			PID: t.PID, TID: t.TID, Name: t.Name, Running: t.Totals[threads.Running], Runnable: t.Totals[threads.Runnable],
+			Blocked: t.Totals[threads.Blocked], Absent: t.Totals[threads.Absent],
+			Voluntary: t.Switches.Voluntary, Involuntary: t.Switches.Involuntary, Migrations: t.Switches.Migrations,
+		}
+		if r := mostReason(t.Reasons); r != threads.None {
+			row.Reason, row.ReasonNS = r.String(), t.Reasons[r]
+		}
+		out = append(out, row)
+	}
+	known := len(out)
+	for k := range a.hot.byThread {
+		if a.byID[k] == nil {
+			out = append(out, Thread{PID: k.pid, TID: k.tid, Name: a.names[k]})
+		}
+	}
+	slices.SortFunc(out[known:], func(x, y Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) })
+	polling := a.polling()
+	for i := range out {
+		k := key{out[i].PID, out[i].TID}
+		out[i].Polling = polling[k]
+		if h := a.hot.byThread[k]; h != nil {
+			out[i].Samples, out[i].Hottest = h.all, h.most()
+		}
+	}
+	slices.SortStableFunc(out, func(x, y Thread) int {
+		return cmp.Or(cmp.Compare(y.Running+y.Runnable, x.Running+x.Runnable), cmp.Compare(y.Samples, x.Samples))
+	})
+	return out
+}
+
+// mostReason returns the reason of most of the time; of equals the first.
+func mostReason(list map[threads.Reason]uint64) threads.Reason {
+	best := threads.None
+	for r := threads.None; r < threads.Reasons; r++ {
+		if list[r] > list[best] {
+			best = r
+		}
+	}
+	return best
+}
+
+func (a *analysis) summed() uint64 {
+	total := uint64(0)
+	for i := range a.threads {
+		total += a.threads[i].Summed.Blocked + a.threads[i].Summed.Runnable
+	}
+	return total
+}
+
+// tally counts by name, and remembers the order in which names came.
+type tally struct {
+	count map[string]uint64
+	all   uint64
+}
+
+func (t *tally) add(name string, n uint64) {
+	if t.count == nil {
+		t.count = map[string]uint64{}
+	}
+	t.count[name] += n
+	t.all += n
+}
+
+// most returns the name with the highest count; of equals the first by name, and one
+// that says something before one that does not.
+func (t *tally) most() string {
+	best, found := "", false
+	for name, n := range t.count {
+		switch {
+		case name == "":
+		case !found, n > t.count[best], n == t.count[best] && name < best:
+			best, found = name, true
+		}
+	}
+	return best
+}

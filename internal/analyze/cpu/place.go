@@ -1,0 +1,122 @@
+package cpu
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/threads"
+)
+
+// place says in a few words where a stack is: the CUDA call that it is in, if any,
+// and the first Python function that is not plumbing; without Python, the native
+// function nearest to the leaf that tells something.
+func (a *analysis) place(stack uint64) string {
+	if stack == 0 {
+		return ""
+	}
+	if p, ok := a.places[stack]; ok {
+		return p
+	}
+	p := placeOf(threads.Frames(a.rec, stack))
+	a.places[stack] = p
+	return p
+}
+
+func placeOf(frames []record.Frame) string {
+	python, native, call := "", "", ""
+	plumbing := ""
+	for i := range frames {
+		f := &frames[i]
+		switch {
+		case f.Kind == record.PythonFrame && isPlumbing(f.File):
+			if plumbing == "" {
+				plumbing = PythonPlace(f.Name, f.File, f.Line)
+			}
+		case f.Kind == record.PythonFrame:
+			if python == "" {
+				python = PythonPlace(f.Name, f.File, f.Line)
+			}
+		case f.Kind == record.NativeFrame && isCUDA(f.Name):
+			call = f.Name // the outermost one: it is what the program called
+		case f.Kind == record.NativeFrame && native == "" && telling(f):
+			native = f.Name
+		}
+		if python != "" {
+			break
+		}
+	}
+	if python == "" {
+		python = plumbing
+	}
+	switch {
+	case call != "" && python != "":
+		return call + " in " + python
+	case call != "":
+		return call
+	case python != "":
+		return python
+	case native != "":
+		return native
+	case len(frames) > 0:
+		return frames[0].Name
+	}
+	return ""
+}
+
+// PythonPlace writes a place in Python code as "function (file:line)".
+func PythonPlace(name, file string, line uint32) string {
+	file = ShortFile(file)
+	if line == 0 {
+		return name + " (" + file + ")"
+	}
+	return name + " (" + file + ":" + strconv.FormatUint(uint64(line), 10) + ")"
+}
+
+// ShortFile cuts off where Python's packages are installed, and of other paths
+// everything but the name.
+func ShortFile(file string) string {
+	for _, root := range []string{"/site-packages/", "/dist-packages/"} {
+		if i := strings.LastIndex(file, root); i >= 0 {
+			return file[i+len(root):]
+		}
+	}
+	if i := strings.LastIndex(file, "/lib/python3"); i >= 0 {
+		if _, rest, ok := strings.Cut(file[i+len("/lib/"):], "/"); ok {
+			return rest
+		}
+	}
+	return path.Base(file)
+}
+
+// isPlumbing says whether a file only passes on what others want: whoever waits in it
+// is better named by who called it.
+func isPlumbing(file string) bool {
+	switch ShortFile(file) {
+	case "threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "contextlib.py", "functools.py",
+		"multiprocessing/connection.py", "multiprocessing/queues.py", "multiprocessing/synchronize.py", "multiprocessing/popen_fork.py",
+		"multiprocessing/util.py", "concurrent/futures/_base.py", "asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py":
+		return true
+	}
+	return false
+}
+
+// isCUDA says whether a native function is CUDA's: cuLaunchKernel, cudaMemcpy.
+func isCUDA(name string) bool {
+	rest, ok := strings.CutPrefix(name, "cuda")
+	if !ok {
+		rest, ok = strings.CutPrefix(name, "cu")
+	}
+	return ok && rest != "" && rest[0] >= 'A' && rest[0] <= 'Z'
+}
+
+// telling says whether a native function says more than that a system call was made.
+func telling(f *record.Frame) bool {
+	for _, lib := range []string{"libc.so", "libc-", "libpthread", "ld-linux", "linux-vdso", "libm.so"} {
+		if strings.HasPrefix(f.File, lib) {
+			return false
+		}
+	}
+	return true
+}

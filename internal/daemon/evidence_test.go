@@ -1,0 +1,62 @@
+package daemon
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// witness is a source that knows more than its events say.
+type witness struct {
+	*fakeSource
+	rows     []event.Event
+	observed atomic.Int64
+	asked    atomic.Uint64
+}
+
+func (w *witness) Observe(batch []event.Event)      { w.observed.Add(int64(len(batch))) }
+func (w *witness) Complete(to uint64) []event.Event { w.asked.Store(to); return w.rows }
+
+func (w *witness) Objects() []record.Object {
+	return []record.Object{{PID: 20, Inode: 2, Name: "b"}, {PID: 10, Inode: 1, Name: "a"}}
+}
+
+func (w *witness) Strangers() []record.Thread {
+	return []record.Thread{{PID: 99, TID: 99, Name: "other"}, {PID: 10, TID: 11, Name: "own"}}
+}
+
+func (w *witness) Pressure(root uint32, from, to uint64) []record.Pressure {
+	return []record.Pressure{{TS: from, MajorFaults: uint64(root)}}
+}
+
+func TestEvidenceOfEachTargetAlone(t *testing.T) {
+	w := newWorld(t)
+	source := &witness{fakeSource: w.other, rows: []event.Event{
+		{Kind: event.OffCPU, PID: 10, TID: 10, TS: 1100 * second, Dur: 50 * second, Flags: event.Open | event.Timed},
+		{Kind: event.OffCPU, PID: 20, TID: 20, TS: 1160 * second, Dur: 40 * second, Flags: event.Open | event.Timed},
+	}}
+	w.parts.Sources = []Source{w.source, source}
+	d, _ := w.start(Options{Keep: 10 * time.Minute}, process(10, 0, 900*second), process(20, 0, 900*second))
+	w.now.Store(1200 * second)
+	w.rings.put(call(10, 1120*second))
+	rec := fetch(t, d, 10, 0, 0)
+	if i := slices.IndexFunc(rec.Events, func(e event.Event) bool { return e.Kind == event.OffCPU }); i < 0 || rec.Events[i].PID != 10 || len(rec.Events) != 2 {
+		t.Errorf("events %+v, want the call and the row of process 10", rec.Events)
+	}
+	if source.observed.Load() != 1 || source.asked.Load() != rec.Meta.To {
+		t.Errorf("%d events observed, completed up to %d of %d", source.observed.Load(), source.asked.Load(), rec.Meta.To)
+	}
+	if o := rec.Meta.Objects; len(o) != 1 || o[0].Name != "a" {
+		t.Errorf("objects %+v", o)
+	}
+	if s := rec.Meta.Strangers; len(s) != 1 || s[0].Name != "other" {
+		t.Errorf("strangers %+v: a thread of the target is none", s)
+	}
+	if p := rec.Meta.Pressure; len(p) != 1 || p[0].MajorFaults != 10 || p[0].TS != rec.Meta.From {
+		t.Errorf("pressure %+v", p)
+	}
+}

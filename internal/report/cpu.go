@@ -1,0 +1,266 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// How much of the CPU's side a text shows; JSON has all.
+const (
+	cpuRows    = 8
+	waitRows   = 6
+	idleBelow  = 0.005 // a thread that ran for less of the window did nothing but wait
+	worthALine = 0.01  // of the window
+)
+
+// addCPU puts what threads did and waited for in front of the tables of calls.
+func addCPU(d *page.Document, m *Model, rows int, ascii bool) {
+	rows = min(rows, max(cpuRows, rows/4))
+	if t := stateTable(m, rows, ascii); len(t.Rows) > 0 {
+		d.AddTable("Threads", t)
+	}
+	if list := whyWaited(m); len(list) > 0 {
+		d.Add(page.Heading("Why threads waited"), list)
+	}
+	addHottest(d, m, rows)
+	if list := knownStates(&m.CPU); len(list) > 0 {
+		d.Add(page.Heading("What the stacks show"), list)
+	}
+	if f := pressureFacts(&m.CPU); len(f) > 0 {
+		d.Add(page.Heading("Host pressure"), f)
+	}
+}
+
+func stateTable(m *Model, rows int, ascii bool) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Thread", 0), page.Right("tid", 1), page.Right("pid", 2), page.Left("State", 0), page.Right("Running", 5), page.Right("Ready", 3), page.Right("Blocked", 4), page.Left("Mostly", 0),
+	}}
+	if !m.CPU.Scheduled {
+		return t
+	}
+	draw := newPen(ascii)
+	polling, runnable, absent := false, false, false
+	shown, idle, more := chosenThreads(m, rows)
+	for _, th := range shown {
+		bar := draw.draw(th.Running-th.Polling, th.Polling, th.Runnable, th.Blocked, th.Absent)
+		polling = polling || strings.Contains(bar, draw.polling)
+		runnable = runnable || strings.Contains(bar, draw.runnable)
+		absent = absent || strings.Contains(bar, draw.absent)
+		t.Row(threadName(th.Name, th.TID), id(th.TID), id(th.PID), bar, ofWindow(m, th.Running), ofWindow(m, th.Runnable), ofWindow(m, th.Blocked), mostly(&th))
+	}
+	if !severalProcesses(m) {
+		t.Drop("pid")
+	}
+	t.Note = joinNotes(draw.legend(polling, runnable, absent), idleNote(idle, more), summedNote(&m.CPU))
+	return t
+}
+
+// chosenThreads picks those that ran, and the first thread of each process, which
+// people look for; the others did nothing but wait.
+func chosenThreads(m *Model, rows int) (shown, idle []cpu.Thread, more int) {
+	for _, th := range m.CPU.Threads {
+		switch {
+		case !works(m, &th) && th.TID != th.PID:
+			idle = append(idle, th)
+		case len(shown) < rows:
+			shown = append(shown, th)
+		default:
+			more++
+		}
+	}
+	return shown, idle, more
+}
+
+// works says whether a thread did more than wait.
+func works(m *Model, th *cpu.Thread) bool {
+	return float64(th.Running+th.Runnable) >= idleBelow*float64(m.CPU.Length)
+}
+
+func idleNote(idle []cpu.Thread, more int) string {
+	var notes []string
+	if more > 0 {
+		notes = append(notes, human.Plural(more, "thread", "threads")+" more ran; --format json has all.")
+	}
+	if len(idle) == 0 {
+		return joinNotes(notes...)
+	}
+	count := map[string]int{}
+	var order []string
+	for _, th := range idle {
+		if count[th.Reason] == 0 {
+			order = append(order, th.Reason)
+		}
+		count[th.Reason]++
+	}
+	var parts []string
+	for _, r := range order {
+		if r != "" {
+			parts = append(parts, fmt.Sprintf("%s %d", r, count[r]))
+		}
+	}
+	s := human.Plural(len(idle), "other thread", "other threads") + " did nothing but wait"
+	if len(parts) > 0 {
+		s += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return joinNotes(append(notes, s+".")...)
+}
+
+func summedNote(c *cpu.Summary) string {
+	if c.Summed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Of the waits, %s are only known in sum, because they were too many to list.", human.Span(c.Summed))
+}
+
+func threadName(name string, tid uint32) string {
+	if name == "" {
+		return fmt.Sprintf("thread %d", tid)
+	}
+	return human.Clean(name)
+}
+
+func ofWindow(m *Model, ns uint64) string {
+	if m.CPU.Length == 0 {
+		return human.Nothing
+	}
+	return human.Percent(float64(ns) / float64(m.CPU.Length))
+}
+
+// maxPlace bounds a place in a table, in characters.
+const maxPlace = 60
+
+// mostly says what a thread did for most of the time.
+func mostly(th *cpu.Thread) string {
+	switch {
+	case th.Blocked >= th.Running+th.Runnable && th.Reason != "":
+		return "blocked: " + th.Reason
+	case th.Runnable > th.Running:
+		return "ready, but without a CPU"
+	case th.Hottest != "":
+		return human.Shorten(human.Clean(th.Hottest), maxPlace)
+	}
+	return human.Nothing
+}
+
+// whyWaited says of the waits that matter what they were for, and who ended them.
+func whyWaited(m *Model) page.Bullets {
+	var out page.Bullets
+	left := uint64(0)
+	for _, w := range relevantWaits(m) {
+		if len(out) == waitRows {
+			left += w.Time
+			continue
+		}
+		out = append(out, waitSentence(m, w))
+	}
+	if left > 0 {
+		out = append(out, fmt.Sprintf("Other waits of these threads: %s; --format json has all.", human.Span(left)))
+	}
+	return out
+}
+
+// relevantWaits are those of threads that do something, the ones that call CUDA first.
+func relevantWaits(m *Model) []*cpu.Wait {
+	works, calls := workers(m), map[uint32]bool{}
+	for _, th := range m.Summary.Threads {
+		calls[th.TID] = th.Count > 0 || th.Time > 0
+	}
+	var first, then []*cpu.Wait
+	for i := range m.CPU.Waits {
+		w := &m.CPU.Waits[i]
+		switch {
+		case w.Share < worthALine:
+		case calls[w.TID] || w.TID == m.Target.PID:
+			first = append(first, w)
+		case works[w.TID]:
+			then = append(then, w)
+		}
+	}
+	return append(first, then...)
+}
+
+func workers(m *Model) map[uint32]bool {
+	out := map[uint32]bool{}
+	for i := range m.CPU.Threads {
+		out[m.CPU.Threads[i].TID] = works(m, &m.CPU.Threads[i])
+	}
+	return out
+}
+
+func waitSentence(m *Model, w *cpu.Wait) string {
+	s := fmt.Sprintf("%s waited %s (%s; %s, longest %s) for %s", who(w.Thread, w.TID), human.Span(w.Time), human.Percent(w.Share),
+		human.Plural(w.Count, "time", "times"), human.Span(w.Longest), object(w))
+	if w.Place != "" {
+		at := ", at "
+		if w.Activity == gil {
+			at = ", mostly at "
+		}
+		s += at + human.Clean(w.Place)
+	}
+	return s + "." + endedBy(m, w)
+}
+
+// object says what a wait was for.
+func object(w *cpu.Wait) string {
+	if w.Activity == gil {
+		return "the GIL"
+	}
+	text := human.Clean(w.Text)
+	switch {
+	case strings.HasPrefix(text, "a lock or condition"):
+		return "a lock or condition"
+	case text == "" || text == w.Reason:
+		return w.Reason
+	case w.Reason == "sleep":
+		return "time to pass (" + text + ")"
+	}
+	return fmt.Sprintf("%s (%s)", text, w.Reason)
+}
+
+const gil = "waiting for the GIL"
+
+// endedBy says who ended most of the waits, and what that one did meanwhile.
+func endedBy(m *Model, w *cpu.Wait) string {
+	if len(w.By) == 0 {
+		return ""
+	}
+	by := &w.By[0]
+	part := ""
+	if len(w.By) > 1 || by.Count < w.Count {
+		part = " mostly"
+	}
+	switch {
+	case by.Nobody:
+		return " Nobody had ended it by the end of the window."
+	case by.Interrupt && w.Activity == gil:
+		return "" // CPython looks every 5 ms whether it may ask for it: that is no news
+	case by.Interrupt:
+		return fmt.Sprintf(" Ended%s by an interrupt or timer.", part)
+	}
+	name := who(by.Name, by.TID)
+	if by.Stranger {
+		name += fmt.Sprintf(" of another process (%d)", by.PID)
+	}
+	s := fmt.Sprintf(" Ended%s by %s", part, name)
+	switch {
+	case by.Stranger:
+		return s + "."
+	case by.AtDoing > 0:
+		return s + fmt.Sprintf(", which ran %s of that time: %s of its samples in %s.", human.Percent(by.Running),
+			human.Percent(float64(by.AtDoing)/float64(by.Samples)), human.Clean(by.Doing))
+	case by.Doing != "":
+		return s + ", which was " + human.Clean(by.Doing) + "."
+	}
+	return s + fmt.Sprintf(", which ran %s of that time.", human.Percent(by.Running))
+}
+
+func who(name string, tid uint32) string {
+	if name == "" {
+		return fmt.Sprintf("thread %d", tid)
+	}
+	return fmt.Sprintf("%s (%d)", human.Clean(name), tid)
+}

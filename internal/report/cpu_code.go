@@ -1,0 +1,192 @@
+package report
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// maxName bounds a function's name in a table: C++ names have no bound of their own.
+const maxName = 64
+
+func addHottest(d *page.Document, m *Model, rows int) {
+	c := &m.CPU
+	if !c.Sampled {
+		return
+	}
+	python, native := pythonTable(c, rows), nativeTable(c, rows)
+	if len(native.Rows) > 0 {
+		native.Note = originNote(&c.Origins)
+	} else {
+		python.Note = originNote(&c.Origins)
+	}
+	d.AddTable("Hottest Python code", python)
+	d.AddTable("Hottest native code", native)
+}
+
+func pythonTable(c *cpu.Summary, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{page.Right("Self", 0), page.Right("Total", 0), page.Left("Python function", 0)}}
+	for _, f := range c.Python {
+		if len(t.Rows) < rows && f.Self > 0 {
+			t.Row(human.Percent(f.SelfShare), human.Percent(f.TotalShare), human.Clean(cpu.PythonPlace(f.Name, f.File, f.Line)))
+		}
+	}
+	return t
+}
+
+func nativeTable(c *cpu.Summary, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{page.Right("Self", 0), page.Right("Total", 0), page.Left("Native function", 0), page.Left("In", 1)}}
+	for _, f := range c.Functions {
+		if len(t.Rows) < rows && f.Self > 0 {
+			in := human.Clean(f.File)
+			if f.Kind == "kernel" {
+				in = "kernel"
+			}
+			t.Row(human.Percent(f.SelfShare), human.Percent(f.TotalShare), human.Shorten(human.Clean(f.Name), maxName), human.Shorten(in, 32))
+		}
+	}
+	return t
+}
+
+// originNote says how sure the tables are: which share of the stacks came which way.
+func originNote(o *cpu.Origins) string {
+	of := func(n uint64) string { return human.Percent(float64(n) / float64(o.Samples)) }
+	var parts []string
+	for _, p := range []struct {
+		n    uint64
+		what string
+	}{
+		{o.Whole, "are whole"},
+		{o.Spliced, "lack some native callers"},
+		{o.Python, "have the Python frames and the native function on top only"},
+		{o.Leaf, "have the native function on top only"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, of(p.n)+" "+p.what)
+		}
+	}
+	s := fmt.Sprintf("Shares of %s of running threads. Self is the time in a function itself, for Python with the native code that it called; total is with everything that it called. Of the stacks, %s.",
+		human.Plural(o.Samples, "sample", "samples"), strings.Join(parts, ", "))
+	if o.Samples < fewSamples {
+		s += " So few samples say little: ask for a longer window."
+	}
+	return s
+}
+
+// fewSamples is where the error of a share of a half exceeds 7 points (1/(2 sqrt n)).
+const fewSamples = 50
+
+// knownStates says what frames prove.
+func knownStates(c *cpu.Summary) page.Bullets {
+	var out page.Bullets
+	for i := range c.States {
+		a := &c.States[i]
+		if a.Share < worthALine && float64(a.Blocked) < worthALine*float64(c.Length) {
+			continue
+		}
+		out = append(out, stateText(a))
+	}
+	return out
+}
+
+func stateText(a *cpu.Activity) string {
+	var parts []string
+	if a.Samples > 0 {
+		parts = append(parts, human.Percent(a.Share)+" of the samples of running threads")
+	}
+	if a.Blocked > 0 {
+		parts = append(parts, fmt.Sprintf("%s blocked in %s", human.Span(a.Blocked), human.Plural(a.Waits, "wait", "waits")))
+	}
+	s := upper(a.Name) + ": " + strings.Join(parts, ", ")
+	if a.TID != 0 {
+		s += fmt.Sprintf("; most of it by %s", who(a.Thread, a.TID))
+	}
+	if a.Place != "" {
+		s += ", at " + human.Clean(a.Place)
+	}
+	s += "."
+	if a.HolderTID != 0 {
+		s += fmt.Sprintf(" Meanwhile %s ran Python most of the time", who(a.Holder, a.HolderTID))
+		if a.HolderAt != "" {
+			s += ", at " + human.Clean(a.HolderAt)
+		}
+		s += "."
+	}
+	return s
+}
+
+// pressureFacts says what the host did to the threads; one line where that was nothing.
+func pressureFacts(c *cpu.Summary) page.Facts {
+	var f page.Facts
+	p := &c.Pressure
+	if c.Scheduled && p.Share >= worthALine {
+		f.Add("Ready, no CPU", fmt.Sprintf("%s summed over threads: %s of the time for which they wanted to run", human.Span(p.Runnable), human.Percent(p.Share)))
+		if text := takersText(p); text != "" {
+			f.Add("CPUs taken by", text)
+		}
+		f.Add("Switches", fmt.Sprintf("%s because another thread took the CPU, %s to wait; %s between CPUs", human.Count(p.Involuntary), human.Count(p.Voluntary), human.Plural(p.Migrations, "move", "moves")))
+	}
+	if p.Throttled > 0 || p.Periods > 0 {
+		f.Add("Throttled", fmt.Sprintf("%s in %s: the cgroup used up its CPU quota; raise the quota, or use fewer threads", human.Span(p.Throttled), human.Plural(p.Periods, "period", "periods")))
+	}
+	if float64(p.MemoryStall) >= worthALine*float64(c.Length) && p.MemoryStall > 0 {
+		f.Add("Memory", fmt.Sprintf("%s of stalls for want of memory", human.Span(p.MemoryStall)))
+	}
+	if p.MajorFaults > 0 {
+		f.Add("Page faults", human.Plural(p.MajorFaults, "fault", "faults")+" had to wait for the disk")
+	}
+	if p.RemoteShare >= 0.1 {
+		f.Add("NUMA", fmt.Sprintf("%s of the pages are on another node than the GPU, which is at node %d (%s)", human.Percent(p.RemoteShare), p.GPUNode, nodesText(p.Pages)))
+	}
+	if len(f) == 0 && c.Scheduled {
+		f.Add("Nothing to note", fmt.Sprintf("ready threads waited for a CPU %s of the time; %s", human.Percent(p.Share), quiet(p)))
+	}
+	return f
+}
+
+func quiet(p *cpu.Pressure) string {
+	if !p.Known {
+		return "throttling and page faults were not counted in this window"
+	}
+	return "no throttling, no page fault that waited for the disk"
+}
+
+// maxNamedTakers bounds how many takers of CPUs are named.
+const maxNamedTakers = 3
+
+func takersText(p *cpu.Pressure) string {
+	var parts []string
+	for i := range p.Takers[:min(len(p.Takers), maxNamedTakers)] {
+		t := &p.Takers[i]
+		name := who(t.Name, t.TID)
+		switch {
+		case t.Throttled:
+			name = "nobody, the CPU went idle: a quota was used up"
+		case t.Stranger:
+			name += " of another process"
+		default:
+			name += " of the target itself"
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s, %s)", name, human.Span(t.Time), human.Plural(t.Count, "time", "times")))
+	}
+	if more := len(p.Takers) - maxNamedTakers; more > 0 {
+		parts = append(parts, human.Plural(more, "other", "others"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func nodesText(pages map[string]uint64) string {
+	var nodes, parts []string
+	for n := range pages {
+		nodes = append(nodes, n)
+	}
+	sort.Strings(nodes)
+	for _, n := range nodes {
+		parts = append(parts, fmt.Sprintf("node %s: %s", human.Clean(n), human.Plural(pages[n], "page", "pages")))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,127 @@
+package sampler
+
+import (
+	"context"
+
+	"github.com/inferscope/inferscope/internal/event"
+)
+
+// batchEvents is how many events are handed over at once.
+const batchEvents = 128
+
+// Feed takes what has come since the last call and hands the samples that are
+// complete to emit; held is the time (ns) since which the recorder holds events. A
+// batch is valid only until emit returns. It implements daemon.Feeder.
+func (s *Source) Feed(held uint64, emit func(batch []event.Event)) {
+	s.feed.Lock()
+	defer s.feed.Unlock()
+	if len(s.late) > 0 {
+		emit(s.late)
+		s.late = nil
+	}
+	s.pass(held, false, emit)
+}
+
+// pass is one look at the ring and at the unwinder's traces. The caller holds feed.
+func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
+	state := s.library.Load()
+	s.programs.read(s.take)
+	if state.unwinder != nil {
+		for _, t := range state.unwinder.take() {
+			s.joiner.match(t)
+		}
+		all = all || state.unwinder.err() != nil
+	} else {
+		all = true // nobody to wait for
+	}
+	now := monotonic()
+	var batch []event.Event
+	s.joiner.ready(now, all, func(p *pending) {
+		batch = append(batch, s.finish(p, held))
+		if len(batch) == batchEvents {
+			emit(batch)
+			batch = batch[:0]
+		}
+	})
+	if len(batch) > 0 {
+		emit(batch)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clean(now)
+}
+
+// take lets the sample of one record wait for its trace. Python code is named at
+// once: a moment later its objects may be gone.
+func (s *Source) take(record []byte) {
+	r, err := decode(record)
+	if err != nil {
+		s.tally.malformed.Add(1)
+		return
+	}
+	p := &pending{raw: r}
+	if len(r.python) > 0 {
+		if py := s.python(r.pid); py != nil {
+			p.frames = py.frames(r.python)
+		}
+	}
+	s.joiner.add(p)
+}
+
+func (s *Source) python(pid uint32) *cpython {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.procs[pid]; q != nil {
+		return q.python
+	}
+	if q := s.dead[pid]; q != nil {
+		return q.python
+	}
+	return nil
+}
+
+// finish makes the event of a sample.
+func (s *Source) finish(p *pending, held uint64) event.Event {
+	var kernel []frame
+	for _, addr := range p.kernel {
+		kernel = append(kernel, frame{kind: kernelFrame, addr: addr})
+	}
+	var leaf frame
+	if p.trace == nil || len(p.trace.frames) == 0 {
+		leaf = s.modules.leaf(p.pid, p.ip)
+	}
+	st := merge(kernel, p.frames, p.trace, leaf)
+	s.tally.add(p, st.origin)
+	s.queue(st.frames)
+	return event.Event{
+		TS: p.ts, PID: p.pid, TID: p.tid, Func: uint16(p.cause), Kind: event.Sample, Ret: int32(p.cpu),
+		Args: [4]uint64{s.table.add(st.frames, p.ts, held), uint64(st.origin)},
+	}
+}
+
+// queue lets native frames be named ahead; where too many come, they are named when
+// a recording is taken.
+func (s *Source) queue(frames []frame) {
+	for i := range frames {
+		if frames[i].kind != nativeFrame {
+			continue
+		}
+		select {
+		case s.toName <- frames[i]:
+		default:
+			return
+		}
+	}
+}
+
+// nameAhead names native frames while their files can be read.
+func (s *Source) nameAhead(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-s.toName:
+			s.namer.native(f)
+		}
+	}
+}

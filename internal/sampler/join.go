@@ -1,0 +1,83 @@
+package sampler
+
+// near is how long after our program the unwinder may begin on the same sample, in
+// ns. It is a few microseconds; a virtual CPU that is taken away in between makes it more.
+const near = 5_000_000
+
+// patience is how long a sample waits for the unwinder's trace, in ns. The unwinder
+// reads its ring every 50 ms, and takes longer when it meets a new program.
+const patience = 250_000_000
+
+// maxPending bounds the samples that wait.
+const maxPending = 32768
+
+// pending is a sample that waits for the unwinder's trace.
+type pending struct {
+	raw
+	frames []frame // Python's, named
+	trace  *trace
+}
+
+// joiner brings together the two records of a sample: both are written on the same
+// interrupt, ours first, so a trace belongs to the last sample of its thread before
+// it. Nearness in time alone would not do: samples may come closer together than the
+// two records are apart.
+type joiner struct {
+	byTID   map[uint32][]*pending // in the order of time
+	count   int
+	orphans uint64 // traces without a sample
+}
+
+func newJoiner() *joiner { return &joiner{byTID: map[uint32][]*pending{}} }
+
+// add lets a sample wait.
+func (j *joiner) add(p *pending) {
+	list := j.byTID[p.tid]
+	list = append(list, p)
+	// A thread that moved to another CPU may be a place off in the ring.
+	for i := len(list) - 1; i > 0 && list[i].ts < list[i-1].ts; i-- {
+		list[i], list[i-1] = list[i-1], list[i]
+	}
+	j.byTID[p.tid] = list
+	j.count++
+}
+
+// match gives a trace to its sample.
+func (j *joiner) match(t *trace) {
+	list := j.byTID[t.tid]
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].ts > t.at {
+			continue
+		}
+		if t.at-list[i].ts <= near && list[i].trace == nil {
+			list[i].trace = t
+			return
+		}
+		break
+	}
+	j.orphans++
+}
+
+// ready takes out the samples that need not wait any longer, thread by thread: those
+// with a trace, those before one with a trace (the unwinder has passed them by), and
+// those that have waited until now. With all, every one.
+func (j *joiner) ready(now uint64, all bool, f func(*pending)) {
+	all = all || j.count > maxPending
+	for tid, list := range j.byTID {
+		n := 0
+		for i, p := range list {
+			if all || p.trace != nil || now-min(now, p.ts) > patience {
+				n = i + 1
+			}
+		}
+		for _, p := range list[:n] {
+			f(p)
+		}
+		j.count -= n
+		if n == len(list) {
+			delete(j.byTID, tid)
+			continue
+		}
+		j.byTID[tid] = append([]*pending(nil), list[n:]...)
+	}
+}

@@ -1,0 +1,170 @@
+package sampler
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/fault"
+)
+
+// Bounds of the ring of samples, in bytes. A sample is 40 bytes, 16 for each Python
+// frame and 8 for each kernel frame: 600 bytes with 30 and 10 of them.
+const (
+	minRing     = 256 << 10
+	maxRing     = 16 << 20
+	goodSample  = 1024
+	ringSeconds = 4 // a quarter of a second: five passes of the slowest drain timer
+)
+
+// budgetWindows is how many times a second the budget of switch samples is dealt out (NS_PER_WINDOW).
+const budgetWindows = 10
+
+// programs are the BPF programs that run first on every sample, and their maps.
+type programs struct {
+	objects bpf.SampleObjects
+	mu      sync.Mutex // the ring may not be closed while it is read
+	reader  *ringbuf.Reader
+}
+
+// loadPrograms loads the programs. It needs CAP_BPF and CAP_PERFMON, and Linux 5.15
+// for bpf_task_pt_regs; no resource limit is raised.
+func loadPrograms(opts *Options) (*programs, error) {
+	spec, err := bpf.LoadSample()
+	if err != nil {
+		return nil, fmt.Errorf("read the programs for samples: %w", err)
+	}
+	spec.Maps[bpf.SampleMapSamples].MaxEntries = ringBytes(opts.Hz, runtime.NumCPU())
+	period := time.Second / time.Duration(opts.Hz)
+	if err := errors.Join(
+		spec.Variables[bpf.SampleVarHalfPeriodNs].Set(uint64(period/2)),
+		spec.Variables[bpf.SampleVarSwitchBudget].Set(uint64(max(1, opts.Switches/budgetWindows))),
+		spec.Variables[bpf.SampleVarHaveLoop].Set(haveLoop()),
+	); err != nil {
+		return nil, fmt.Errorf("set the programs for samples up: %w", err)
+	}
+	p := &programs{}
+	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
+		return nil, explain(fmt.Errorf("load the programs for samples: %w", err))
+	}
+	if p.reader, err = ringbuf.NewReader(p.objects.Samples); err != nil {
+		return nil, errors.Join(fmt.Errorf("map the ring of samples: %w", err), p.objects.Close())
+	}
+	p.reader.SetDeadline(time.Unix(1, 0)) // long ago: a read never waits
+	return p, nil
+}
+
+// haveLoop says whether the kernel has bpf_loop (5.17). Where it does not say, the
+// programs do without.
+func haveLoop() uint8 {
+	if features.HaveProgramHelper(ebpf.PerfEvent, asm.FnLoop) == nil {
+		return 1
+	}
+	return 0
+}
+
+// ringBytes returns the size of the ring: a power of two that holds what all CPUs
+// together take in a quarter of a second.
+func ringBytes(hz, cpus int) uint32 {
+	want := hz * cpus * goodSample / ringSeconds
+	want = min(max(want, minRing), maxRing)
+	return 1 << bits.Len32(uint32(want-1))
+}
+
+func explain(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fault.New(fault.Permission, "run the daemon as root or with CAP_BPF and CAP_PERFMON", err)
+	}
+	return err
+}
+
+// program returns the program for a cause.
+func (p *programs) program(cause event.SampleCause) *ebpf.Program {
+	if cause == event.Switch {
+		return p.objects.SampleSwitch
+	}
+	return p.objects.SampleClock
+}
+
+// follow lets samples of pid be taken; layout may be nil.
+func (p *programs) follow(pid uint32, layout *bpf.SamplePythonLayout) error {
+	v := bpf.SampleSampledProcess{}
+	if layout != nil {
+		v.Python = *layout
+	}
+	if err := p.objects.SampledProcesses.Put(pid, v); err != nil {
+		return fmt.Errorf("tell the programs for samples of pid %d: %w", pid, err)
+	}
+	return nil
+}
+
+func (p *programs) forget(pid uint32) { _ = p.objects.SampledProcesses.Delete(pid) }
+
+// twice notes that tid may have two events.
+func (p *programs) twice(tid uint32) error { return p.objects.SampledTwice.Put(tid, uint64(0)) }
+
+func (p *programs) once(tid uint32) { _ = p.objects.SampledTwice.Delete(tid) }
+
+// chain lets every sample go on to the unwinder's entry program.
+func (p *programs) chain(next *ebpf.Program) error {
+	if err := p.objects.SampleNext.Put(uint32(0), next); err != nil {
+		return fmt.Errorf("hand samples on to the native unwinder: %w", err)
+	}
+	return nil
+}
+
+// read calls f with each record of the ring; what arrives meanwhile waits for the
+// next call, so that a busy target cannot keep it forever.
+func (p *programs) read(f func(record []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reader == nil {
+		return
+	}
+	var record ringbuf.Record
+	for range maxPass {
+		if err := p.reader.ReadInto(&record); err != nil {
+			return // os.ErrDeadlineExceeded: it is empty
+		}
+		f(record.RawSample)
+	}
+}
+
+// counts returns a counter of the programs, summed over the CPUs.
+func (p *programs) counts(which bpf.SampleSampleCount) uint64 {
+	var perCPU []uint64
+	if err := p.objects.SampleCounts.Lookup(uint32(which), &perCPU); err != nil {
+		return 0 // closed
+	}
+	var sum uint64
+	for _, n := range perCPU {
+		sum += n
+	}
+	return sum
+}
+
+func (p *programs) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	if p.reader != nil {
+		err = p.reader.Close()
+		p.reader = nil
+	}
+	if errors.Is(err, os.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, p.objects.Close())
+}

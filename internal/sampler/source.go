@@ -1,0 +1,279 @@
+package sampler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Name is what the source is called in status and reports.
+const Name = "cpu samples"
+
+// Source samples the threads of targets. It implements daemon.Source, and
+// daemon.Feeder and daemon.Stacker: its events come out of a ring of its own.
+type Source struct {
+	opts     Options
+	programs *programs
+	clock    clock
+	pythons  *pythons // used by Follow only
+	modules  *modules
+	convert  *converter
+	namer    *namer
+	table    table
+	tally    tally
+	files    descriptors
+	ctx      context.Context // of the goroutines, until Close
+	stop     context.CancelFunc
+	starting sync.Once
+	naming   sync.WaitGroup
+	toName   chan frame
+
+	library atomic.Pointer[libraryState]
+
+	mu    sync.Mutex
+	procs map[uint32]*proc // by pid
+	dead  map[uint32]*proc // gone, but the ring may still hold their samples
+
+	feed   sync.Mutex // one pass at a time
+	joiner *joiner
+	late   []event.Event // what Close took out of the ring
+	closed bool
+}
+
+// libraryState is what has become of the native unwinder.
+type libraryState struct {
+	unwinder unwinder // nil: there is none
+	err      error    // why; nil while it starts
+}
+
+// proc is one process that is sampled.
+type proc struct {
+	process *target.Process
+	threads *threads // used by Follow and Forget only
+	python  *cpython // nil: none is known
+	refused error    // why its CPython is not read
+	left    refusal  // threads that are not sampled
+	diedAt  uint64   // ns; 0 while it runs
+}
+
+// New loads the programs. It needs CAP_BPF and CAP_PERFMON (fault.Permission), and
+// Linux 5.15. Nothing is sampled before the first Follow, which also begins to start
+// the native unwinder in the background; that takes 2 to 9 s.
+func New(opts Options) (*Source, error) {
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	silence(opts.Log)
+	programs, err := loadPrograms(&opts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m := newModules()
+	s := &Source{
+		opts: opts, programs: programs, clock: clock{hz: opts.Hz, cycles: opts.Cycles && probeCycles()},
+		pythons: newPythons(), modules: m, convert: newConverter(m), namer: newNamer(opts.Symbols, m),
+		files: allowedDescriptors(), ctx: ctx, stop: stop,
+		toName: make(chan frame, 4096), procs: map[uint32]*proc{}, dead: map[uint32]*proc{}, joiner: newJoiner(),
+	}
+	s.library.Store(&libraryState{})
+	if opts.OwnOnly {
+		s.library.Store(&libraryState{err: errors.New("it is switched off")})
+	}
+	s.naming.Go(func() { s.nameAhead(ctx) })
+	return s, nil
+}
+
+// startLibrary starts the unwinder and lets samples go on to it. Close does not wait
+// for it, because the kernel's verifier cannot be interrupted: closed maps end it.
+func (s *Source) startLibrary(ctx context.Context) {
+	starting := s.library.Load()
+	var u unwinder
+	err := guard(func() (err error) {
+		u, err = startLibrary(ctx, s.opts.Log, s.opts.Hz, s.convert)
+		return err
+	})
+	if err == nil {
+		if err = s.programs.chain(u.entry()); err != nil {
+			u.close()
+		}
+	}
+	next := &libraryState{unwinder: u}
+	if err != nil {
+		next = &libraryState{err: err}
+	}
+	if !s.library.CompareAndSwap(starting, next) && err == nil {
+		u.close() // Close was faster
+	}
+}
+
+var errClosed = errors.New("the source is closed")
+
+// Name returns what the source is called in status and reports.
+func (s *Source) Name() string { return Name }
+
+// Follow samples every thread of p, those that are born later included, and looks
+// whether p runs CPython. It is called again when p has mapped a file or replaced its
+// program. The error says which threads or which interpreter are left out.
+func (s *Source) Follow(p *target.Process) error {
+	s.modules.follow(p)
+	q, err := s.proc(p)
+	if err != nil {
+		return err
+	}
+	if !s.opts.OwnOnly {
+		s.starting.Do(func() { go s.startLibrary(s.ctx) })
+	}
+	s.mu.Lock()
+	q.process = p
+	known := q.python
+	s.mu.Unlock()
+	return errors.Join(s.findPython(q, p, known), s.openThreads(q))
+}
+
+// proc returns what is known of p, after it is known to the programs.
+func (s *Source) proc(p *target.Process) (*proc, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	q := s.procs[p.PID]
+	if q != nil && q.process.ID() == p.ID() {
+		return q, nil
+	}
+	if q != nil {
+		s.bury(q)
+	}
+	if err := s.programs.follow(p.PID, nil); err != nil {
+		return nil, err
+	}
+	q = &proc{process: p, threads: &threads{
+		pid: p.PID, events: map[uint32][]int{}, programs: s.programs, clock: &s.clock, causes: s.causes(), files: &s.files,
+	}}
+	s.procs[p.PID] = q
+	return q, nil
+}
+
+func (s *Source) causes() []event.SampleCause {
+	if s.opts.Switches > 0 {
+		return []event.SampleCause{event.Clock, event.Switch}
+	}
+	return []event.SampleCause{event.Clock}
+}
+
+// findPython looks for a CPython in p, and tells the program how to walk its frames if
+// it is not the one that is known.
+func (s *Source) findPython(q *proc, p *target.Process, known *cpython) error {
+	py, err := s.pythons.find(p, known)
+	if !p.Alive() || (err == nil && py == known) {
+		return nil
+	}
+	var layout *bpf.SamplePythonLayout
+	if py != nil {
+		layout = &py.layout
+		s.convert.interpreter(fileKey{py.mapping.Dev, py.mapping.Inode, py.mapping.Path}, py.eval)
+	}
+	// Also where there is none any more: the process may have become another program.
+	if e := s.programs.follow(p.PID, layout); e != nil {
+		err = errors.Join(err, e)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.python, q.refused = py, err
+	if err != nil {
+		return fmt.Errorf("the Python frames of pid %d are not read: %w", p.PID, err)
+	}
+	return nil
+}
+
+// openThreads samples the threads of q that are not sampled yet. Only the first time
+// is there any: from then on they inherit their events, across exec as well.
+func (s *Source) openThreads(q *proc) error {
+	if len(q.threads.events) > 0 {
+		return nil
+	}
+	left, err := q.threads.open()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !q.process.Alive() {
+		return nil // Forget follows
+	}
+	q.left = left
+	if err == nil && left.threads > 0 {
+		err = fmt.Errorf("%d threads of pid %d are not sampled: %w", left.threads, q.process.PID, left.why)
+	}
+	return err
+}
+
+// Forget stops sampling p, which is gone. What the ring still holds of it keeps its names.
+func (s *Source) Forget(p *target.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.procs[p.PID]; q != nil && q.process.ID() == p.ID() {
+		s.bury(q)
+	}
+}
+
+// bury takes the events off a process. The caller holds the lock.
+func (s *Source) bury(q *proc) {
+	q.threads.close()
+	q.diedAt = monotonic()
+	pid := q.process.PID
+	delete(s.procs, pid)
+	s.dead[pid] = q
+	s.programs.forget(pid)
+}
+
+// remember is how long the names of a process are kept after its end, in ns.
+const remember = 2_000_000_000
+
+// clean lets go of processes that have been dead for a while. The caller holds the lock.
+func (s *Source) clean(now uint64) {
+	for pid, q := range s.dead {
+		if now-min(now, q.diedAt) > remember {
+			delete(s.dead, pid)
+			s.modules.forget(q.process)
+		}
+	}
+}
+
+// monotonic returns CLOCK_MONOTONIC in ns, the clock of samples.
+func monotonic() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
+	return uint64(now.Nano())
+}
+
+// Close takes every event off and lets go of the unwinder. What the ring still holds
+// comes out at the next Feed.
+func (s *Source) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	for _, q := range s.procs {
+		s.bury(q)
+	}
+	s.mu.Unlock()
+	s.stop()
+	s.naming.Wait()
+	s.feed.Lock()
+	s.pass(0, true, func(batch []event.Event) { s.late = append(s.late, batch...) })
+	s.feed.Unlock()
+	err := s.programs.close() // no sample goes on to the unwinder, and none can begin to
+	if u := s.library.Swap(&libraryState{err: errClosed}).unwinder; u != nil {
+		u.close()
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package sampler
+
+import (
+	"fmt"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// State says at what rate threads are sampled, which share of the stacks came which
+// way, and what has become of the native unwinder.
+func (s *Source) State() record.Source {
+	state := record.Source{Name: Name, State: "running"}
+	s.mu.Lock()
+	if len(s.procs) == 0 {
+		state.State = "waiting"
+	}
+	s.mu.Unlock()
+	by := "the CPU clock"
+	switch {
+	case s.clock.cycles:
+		by = "hardware cycles"
+	case s.opts.Cycles:
+		by += " (this CPU counts no cycles for us)"
+	}
+	state.Detail = fmt.Sprintf("%d Hz by %s; %s; native unwinder: %s", s.opts.Hz, by, s.tally.shares(), s.unwinderState())
+	return state
+}
+
+func (s *Source) unwinderState() string {
+	l := s.library.Load()
+	switch {
+	case l.unwinder == nil && l.err == nil:
+		return "starting"
+	case l.err != nil:
+		return "none: " + l.err.Error()
+	case l.unwinder.err() != nil:
+		return l.unwinder.err().Error()
+	}
+	return "running"
+}
+
+// Losses says what of the samples is missing or doubtful.
+func (s *Source) Losses() []loss.Loss {
+	var out []loss.Loss
+	add := func(r loss.Reason, n uint64, where, detail string) {
+		if n > 0 {
+			out = append(out, loss.Loss{Reason: r, Count: n, Where: where, Detail: detail})
+		}
+	}
+	add(loss.SampleLost, s.programs.counts(bpf.SampleSampleCountSAMPLE_COUNT_LOST)+s.tally.malformed.Load(), "", "")
+	add(loss.SwitchesShed, s.programs.counts(bpf.SampleSampleCountSAMPLE_COUNT_SHED), "", "")
+	add(loss.StackSpliced, s.tally.origins[event.Spliced].Load(), "", "")
+	add(loss.StackPython, s.tally.origins[event.Python].Load(), "", "")
+	add(loss.StackLeaf, s.tally.origins[event.Leaf].Load(), "", "")
+	add(loss.StackEvicted, s.table.lost(), "", "")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pid, q := range s.procs {
+		if q.left.threads > 0 {
+			add(loss.ThreadUnsampled, uint64(q.left.threads), fmt.Sprintf("pid %d", pid), q.left.why.Error())
+		}
+		if q.refused != nil {
+			add(loss.PythonRefused, 1, fmt.Sprintf("pid %d", pid), q.refused.Error())
+		}
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Threads of known stacks for the sampler's tests: victim MODE. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+unsigned long work_outer(volatile int *stop); /* libbusy.so */
+
+static volatile int stop;
+
+static void *busy(void *name)
+{
+	printf("%s %ld\n", (char *)name, syscall(SYS_gettid));
+	fflush(stdout);
+	work_outer(&stop);
+	return 0;
+}
+
+static void *starts_another(void *unused)
+{
+	pthread_t t;
+
+	usleep(300000);
+	pthread_create(&t, 0, busy, "born");
+	pthread_join(t, 0);
+	return 0;
+}
+
+static void *sleeps(void *unused)
+{
+	for (;;)
+		usleep(2000);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "busy";
+	pthread_t t;
+
+	if (!strcmp(mode, "thread")) {
+		printf("main %d\n", getpid());
+		fflush(stdout);
+		pthread_create(&t, 0, starts_another, 0);
+	} else if (!strcmp(mode, "sleep")) {
+		printf("main %d\n", getpid());
+		fflush(stdout);
+		sleeps(0);
+	} else if (!strcmp(mode, "fork")) {
+		getchar();
+		if (!fork())
+			busy("child");
+		busy("main");
+	} else if (!strcmp(mode, "many")) {
+		for (int i = 0; i < 40; i++)
+			pthread_create(&t, 0, sleeps, 0);
+		printf("main %d\n", getpid());
+		fflush(stdout);
+	} else if (!strcmp(mode, "short")) { /* threads come and go */
+		printf("main %d\n", getpid());
+		fflush(stdout);
+		for (;;) {
+			pthread_create(&t, 0, sleeps, 0);
+			usleep(1000);
+			pthread_cancel(t);
+			pthread_join(t, 0);
+		}
+	} else {
+		busy("main");
+	}
+	pause();
+	return 0;
+}

@@ -1,0 +1,149 @@
+package sampler
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/event"
+)
+
+// maxThreads bounds how many threads of one process get an event of their own;
+// threads that are born later inherit theirs.
+const maxThreads = 16384
+
+// listRounds is how often the threads are listed at most while new ones appear.
+const listRounds = 8
+
+// threads are the perf events of one process.
+type threads struct {
+	pid      uint32
+	events   map[uint32][]int // by tid; descriptors
+	doubled  []uint32         // threads that may have an inherited event as well
+	left     refusal
+	programs *programs
+	clock    *clock
+	causes   []event.SampleCause
+	files    *descriptors
+}
+
+// descriptors bounds how many files the events of all processes may be: the rest of
+// the daemon needs some as well. It belongs to the goroutine that follows.
+type descriptors struct{ left int }
+
+var errDescriptors = fmt.Errorf("half of the files that this process may open are events: %w", unix.EMFILE)
+
+// allowedDescriptors is half of what this process may open.
+func allowedDescriptors() descriptors {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return descriptors{maxThreads}
+	}
+	return descriptors{int(min(limit.Cur, 1<<20) / 2)}
+}
+
+// refusal counts threads without an event of their own.
+type refusal struct {
+	threads int
+	why     error // of the last one
+}
+
+// open samples every thread that exists and is not sampled yet. A thread that
+// appears between two listings was born meanwhile, of one that had an event already
+// or of one that had not: nothing says which, so it gets an event too, and the
+// program drops the second sample of each period (sampled_twice).
+func (t *threads) open() (refusal, error) {
+	for round := range listRounds {
+		tids, err := listThreads(t.pid)
+		if err != nil {
+			return t.left, fmt.Errorf("list the threads of pid %d: %w", t.pid, err)
+		}
+		fresh := 0
+		for _, tid := range tids {
+			if _, ok := t.events[tid]; ok || len(t.events) >= maxThreads {
+				continue
+			}
+			fresh++
+			if round > 0 {
+				t.noteTwice(tid)
+			}
+			t.openThread(tid)
+		}
+		if fresh == 0 {
+			break
+		}
+	}
+	return t.left, nil
+}
+
+func (t *threads) noteTwice(tid uint32) {
+	if err := t.programs.twice(tid); err == nil {
+		t.doubled = append(t.doubled, tid)
+	}
+}
+
+// openThread opens the events of one thread; a thread that is gone is none.
+func (t *threads) openThread(tid uint32) {
+	t.events[tid] = nil
+	for _, cause := range t.causes {
+		fd, err := t.openEvent(tid, cause)
+		switch {
+		case errors.Is(err, unix.ESRCH):
+			return
+		case err != nil:
+			t.left = refusal{t.left.threads + 1, err}
+			return
+		}
+		t.events[tid] = append(t.events[tid], fd)
+	}
+}
+
+func (t *threads) openEvent(tid uint32, cause event.SampleCause) (int, error) {
+	if t.files.left <= 0 {
+		return -1, openError(errDescriptors)
+	}
+	fd, err := t.clock.open(tid, cause, t.programs.program(cause).FD())
+	if err == nil {
+		t.files.left--
+	}
+	return fd, err
+}
+
+// close takes all events off: also those that threads inherited.
+func (t *threads) close() {
+	for tid, fds := range t.events {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		t.files.left += len(fds)
+		delete(t.events, tid)
+	}
+	for _, tid := range t.doubled {
+		t.programs.once(tid)
+	}
+	t.doubled = nil
+}
+
+// listThreads returns the thread ids of pid. The caller knows that it is still the
+// process it means, or finds out afterwards.
+func listThreads(pid uint32) ([]uint32, error) {
+	dir, err := os.Open(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	tids := make([]uint32, 0, len(names))
+	for _, name := range names {
+		if tid, err := strconv.ParseUint(name, 10, 32); err == nil {
+			tids = append(tids, uint32(tid))
+		}
+	}
+	return tids, nil
+}

@@ -1,0 +1,16 @@
+package sampler
+
+import (
+	"github.com/cilium/ebpf"
+)
+
+// unwinder unwinds native stacks. There is one (library.go), or none.
+type unwinder interface {
+	// entry is the program that samples go on to.
+	entry() *ebpf.Program
+	// take returns the traces that have come since the last call, in no order.
+	take() []*trace
+	// err says why it has stopped; nil while it runs.
+	err() error
+	close()
+}

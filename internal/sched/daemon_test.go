@@ -1,0 +1,98 @@
+package sched_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/pressure"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/sched"
+	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/threads"
+)
+
+// serve runs a daemon with this source for a process, and returns it once it is ready.
+func serve(t *testing.T, pid uint32) *daemon.Daemon {
+	t.Helper()
+	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := target.New(target.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder, err := record.NewRecorder(8_000_000, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := sched.New(rings, sched.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.New(daemon.Options{PIDs: []int{int(pid)}, Keep: time.Minute}, daemon.Parts{
+		Log: zap.NewNop(), Clock: daemon.Monotonic, Watcher: watcher, Rings: rings, Recorder: recorder,
+		Sources: []daemon.Source{source, pressure.New(pressure.Options{})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- d.Run(ctx, daemon.Hooks{Ready: func() { close(ready) }, Stopping: func() {}}) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the daemon does not get ready")
+	}
+	return d
+}
+
+// Through the daemon and its stream: every thread of every process, whole and with names.
+func TestThroughTheDaemon(t *testing.T) {
+	needRoot(t)
+	v := behave(t, "child")
+	d := serve(t, v.pid)
+	time.Sleep(window)
+	recording, err := d.Record(context.Background(), v.pid, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recording.Release()
+	var stream bytes.Buffer
+	if err := record.WriteStream(&stream, recording.Meta(), recording.Events()); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := record.ReadStream(&stream, record.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &seen{t: t, rec: rec, threads: threads.Build(rec), waits: threads.NewWaits(rec)}
+	if len(s.threads) != 2 {
+		t.Fatalf("%d threads, want one of each process", len(s.threads))
+	}
+	for i := range s.threads {
+		s.whole(&s.threads[i])
+	}
+	waits := s.mostly(v.pid, threads.Pipe, 0.5)
+	for _, w := range waits {
+		if w.By.PID == v.pid || w.By.Stranger || w.By.Name != "waiter" || w.Text[:14] != "read of pipe:[" {
+			t.Fatalf("the wait %+v, want one for the child, which is followed too", w)
+		}
+	}
+	if p := rec.Meta.Pressure; len(p) == 0 {
+		t.Error("no sample of the host's pressure")
+	}
+}

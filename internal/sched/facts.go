@@ -1,0 +1,56 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// passesState says whether sched_switch passes the state that a thread left with: Linux
+// 5.18 on. Before, it is read from the thread, and may have changed by then.
+func passesState() (bool, error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return false, fmt.Errorf("read the kernel's BTF: %w", err)
+	}
+	var hook *btf.Typedef
+	if err := spec.TypeByName("btf_trace_sched_switch", &hook); err != nil {
+		return false, fmt.Errorf("look sched_switch up in the kernel's BTF: %w", err)
+	}
+	if p, ok := hook.Type.(*btf.Pointer); ok {
+		if proto, ok := p.Target.(*btf.FuncProto); ok {
+			return len(proto.Params) >= 5, nil // a cookie comes first
+		}
+	}
+	return false, nil
+}
+
+// tell puts what the programs must know into their constants.
+func tell(spec *ebpf.CollectionSpec, opts Options) error {
+	state, err := passesState()
+	if err != nil {
+		return err
+	}
+	values := map[string]any{
+		"has_state_argument": state,
+		"slice_budget":       perSlice(opts.Budget),
+		"fd_calls":           callBits(descriptorCalls()),
+	}
+	var errs []error
+	for name, value := range values {
+		v := spec.Variables[name]
+		if v == nil {
+			errs = append(errs, fmt.Errorf("the programs have no constant %s", name))
+			continue
+		}
+		errs = append(errs, v.Set(value))
+	}
+	return errors.Join(errs...)
+}
+
+// perSlice returns how many intervals of a budget per second fall into one slice.
+func perSlice(budget int) uint64 {
+	return max(1, uint64(min(budget, maxBudget))*sliceNS/1_000_000_000)
+}

@@ -1,0 +1,190 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+const (
+	// sliceNS is the time over which the programs deal a budget out (SLICE_SHIFT).
+	sliceNS = 1 << 27
+	// rowsAtOnce is how many threads are read out of the map by one system call.
+	rowsAtOnce = 1024
+)
+
+// kernel is the part that runs in the kernel: bpf/sched.bpf.c.
+type kernel struct {
+	objects bpf.SchedObjects
+	links   []link.Link
+}
+
+func openKernel(maps map[string]*ebpf.Map, opts Options) (*kernel, error) {
+	k := &kernel{}
+	if err := k.load(maps, opts); err != nil {
+		return nil, explain(fmt.Errorf("load the programs for scheduling: %w", err))
+	}
+	return k, nil
+}
+
+func (k *kernel) load(maps map[string]*ebpf.Map, opts Options) error {
+	spec, err := bpf.LoadSched()
+	if err != nil {
+		return fmt.Errorf("read the embedded programs: %w", err)
+	}
+	if err := tell(spec, opts); err != nil {
+		return err
+	}
+	for name, m := range maps {
+		ms := spec.Maps[name]
+		if ms == nil {
+			return fmt.Errorf("the programs have no map %q", name)
+		}
+		ms.MaxEntries = m.MaxEntries() // how many CPUs there are is known only here
+	}
+	return spec.LoadAndAssign(&k.objects, &ebpf.CollectionOptions{MapReplacements: maps})
+}
+
+// attach puts sched_new first: it only ever adds what the others then find.
+func (k *kernel) attach() error {
+	for _, p := range []*ebpf.Program{k.objects.SchedNew, k.objects.SchedExec, k.objects.SchedWaking, k.objects.SchedSwitch} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			return explain(errors.Join(fmt.Errorf("attach to the scheduler's tracepoints: %w", err), k.detach()))
+		}
+		k.links = append(k.links, l)
+	}
+	return nil
+}
+
+func (k *kernel) detach() error {
+	var errs []error
+	for _, l := range k.links {
+		errs = append(errs, l.Close())
+	}
+	k.links = nil
+	return errors.Join(errs...)
+}
+
+func (k *kernel) close() error { return errors.Join(k.detach(), k.objects.Close()) }
+
+// follow makes the kernel follow the process, and says whether it did already: a
+// child of a followed process is followed from its birth.
+func (k *kernel) follow(id target.ID) (already bool, err error) {
+	if k.follows(id) {
+		return true, nil
+	}
+	if err := k.objects.Followed.Put(id.PID, id.StartTime); err != nil {
+		return false, fmt.Errorf("follow the scheduling of pid %d (of at most %d processes): %w", id.PID, k.objects.Followed.MaxEntries(), err)
+	}
+	if err := k.objects.Filter.Put(k.slot(id.PID), uint8(1)); err != nil {
+		return false, fmt.Errorf("let pid %d pass the filter: %w", id.PID, err)
+	}
+	return false, nil
+}
+
+func (k *kernel) slot(pid uint32) uint32 { return pid % k.objects.Filter.MaxEntries() }
+
+func (k *kernel) follows(id target.ID) bool {
+	var ticks uint64
+	return k.objects.Followed.Lookup(id.PID, &ticks) == nil && ticks == id.StartTime
+}
+
+// forget ends following the process, if no other has its pid by now.
+func (k *kernel) forget(id target.ID) {
+	if k.follows(id) {
+		_ = k.objects.Followed.Delete(id.PID) // gone already is as well
+	}
+	// The bit may be another process's as well, or a child's that is born just now:
+	// the kernel follows first and sets the bit then, so whoever has it is found.
+	_ = k.objects.Filter.Put(k.slot(id.PID), uint8(0)) // the slot exists
+	var pid uint32
+	var ticks uint64
+	for iter := k.objects.Followed.Iterate(); iter.Next(&pid, &ticks); {
+		if k.slot(pid) == k.slot(id.PID) {
+			_ = k.objects.Filter.Put(k.slot(id.PID), uint8(1))
+			return
+		}
+	}
+}
+
+// seed takes down what the threads of followed processes are doing now, those that
+// are known already excepted.
+func (k *kernel) seed() error {
+	l, err := link.AttachIter(link.IterOptions{Program: k.objects.SchedSeed})
+	if err != nil {
+		return fmt.Errorf("attach the iterator over threads: %w", err)
+	}
+	defer func() { _ = l.Close() }() // it holds nothing that matters
+	r, err := l.Open()
+	if err != nil {
+		return fmt.Errorf("open the iterator over threads: %w", err)
+	}
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
+}
+
+// threads calls visit with every thread that is known, as it is now.
+func (k *kernel) threads(visit func(tid uint32, t *bpf.SchedThreadState)) error {
+	tids := make([]uint32, rowsAtOnce)
+	states := make([]bpf.SchedThreadState, rowsAtOnce)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := k.objects.Threads.BatchLookup(&cursor, tids, states, nil)
+		for i := range n {
+			visit(tids[i], &states[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the states of threads: %w", err)
+		}
+	}
+}
+
+// count returns a counter of enum switch_count, summed over the CPUs.
+func (k *kernel) count(index bpf.SchedSwitchCount) uint64 {
+	var perCPU []uint64
+	if k.objects.SchedCounts.Lookup(uint32(index), &perCPU) != nil {
+		return 0
+	}
+	var total uint64
+	for _, n := range perCPU {
+		total += n
+	}
+	return total
+}
+
+// explain adds what to do to the errors that a person can do something about.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fault.New(fault.Permission, "run as root, or with CAP_BPF and CAP_PERFMON", err)
+	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
+		return fault.New(fault.Unsupported, "use Linux 5.15 or newer with BTF (CONFIG_DEBUG_INFO_BTF=y)", err)
+	}
+	return err
+}
+
+func (k *kernel) summed() uint64 { return k.count(bpf.SchedSwitchCountSWITCH_SUMMED) }
+func (k *kernel) missed() uint64 { return k.count(bpf.SchedSwitchCountSWITCH_MISSED) }
+func (k *kernel) noRoom() uint64 { return k.count(bpf.SchedSwitchCountSWITCH_NO_ROOM) }
+
+// clear forgets all threads: what they did while nothing was attached is not known.
+func (k *kernel) clear() error {
+	var tids []uint32
+	err := k.threads(func(tid uint32, _ *bpf.SchedThreadState) { tids = append(tids, tid) })
+	for _, tid := range tids {
+		_ = k.objects.Threads.Delete(tid)
+	}
+	return err
+}

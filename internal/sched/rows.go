@@ -1,0 +1,70 @@
+package sched
+
+import (
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/event"
+)
+
+// Complete returns what has no event yet at the time to (ns): a row for each thread
+// that was off its CPU then, or on it, and the sums that are not sent yet. Whoever
+// calls it drains the rings afterwards, so that whatever ended before to is an event:
+// a thread that ran again in between has both, with the same beginning.
+func (s *Source) Complete(to uint64) []event.Event {
+	var rows []event.Event
+	err := s.kernel.threads(func(tid uint32, t *bpf.SchedThreadState) {
+		rows = appendRows(rows, tid, t, to)
+	})
+	if err != nil {
+		s.failed.Add(1)
+	}
+	return rows
+}
+
+func appendRows(rows []event.Event, tid uint32, t *bpf.SchedThreadState, to uint64) []event.Event {
+	row := event.Event{PID: t.Tgid, TID: tid, Kind: event.OffCPU}
+	if t.ShortCount > 0 && t.ShortFrom < to {
+		sum := row
+		sum.TS, sum.Dur, sum.Func, sum.Flags = t.ShortFrom, sumEnd(t, to)-t.ShortFrom, uint16(event.Short), event.Mark|event.Timed|event.Open
+		sum.Args = [4]uint64{t.ShortBlocked, t.ShortRunnable, uint64(t.ShortCount)}
+		rows = append(rows, sum)
+	}
+	switch {
+	case t.Out != 0 && t.Out <= to:
+		return append(rows, off(row, t, to))
+	case t.In <= to:
+		row.TS, row.Func, row.Flags, row.Args[0] = to, uint16(event.Runs), event.Mark|event.Open, t.In
+		return append(rows, row)
+	}
+	return rows // it left and came back since then: that is in the rings
+}
+
+// sumEnd returns until when a sum reaches at most.
+func sumEnd(t *bpf.SchedThreadState, to uint64) uint64 {
+	if t.Out > t.ShortFrom {
+		return min(to, t.Out)
+	}
+	return min(to, max(t.In, t.ShortFrom))
+}
+
+// off returns the row of a thread that was off its CPU at the time to.
+func off(row event.Event, t *bpf.SchedThreadState, to uint64) event.Event {
+	row.TS, row.Dur = t.Out, to-t.Out
+	row.Func, row.Ret = t.Func, int32(uint32(t.Cpu)|uint32(t.Cpu)<<16)
+	row.Flags = event.Flags(t.Flags) | event.Timed | event.Open
+	if row.Flags&event.Mark != 0 {
+		return row
+	}
+	row.Args = [4]uint64{0, t.Who, t.Args[0], t.Args[1]}
+	switch {
+	case t.Woken == 0:
+		if row.Flags&event.Preempted == 0 {
+			row.Args[1] = 0
+		}
+	case t.Woken <= to:
+		row.Args[0] = max(1, t.Woken-min(t.Woken, t.Out))
+		row.Flags |= event.Flags(t.WokenFlags)
+	default:
+		row.Args[1] = 0 // it was woken after the window
+	}
+	return row
+}

@@ -1,0 +1,294 @@
+package sched_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/sched"
+	"github.com/inferscope/inferscope/internal/threads"
+)
+
+const window = 400 * time.Millisecond
+
+// observe runs a waiter and looks at it for a while.
+func observe(t *testing.T, args ...string) (*waiter, *seen) {
+	t.Helper()
+	needRoot(t)
+	v := behave(t, args...)
+	w := newWatch(t, sched.Options{}, v.pid)
+	w.last(window)
+	return v, w.look()
+}
+
+func TestBusyIsNeverBlocked(t *testing.T) {
+	v, s := observe(t, "busy")
+	th := s.thread(v.threads["main"])
+	if th.Totals[threads.Blocked] != 0 || th.Totals[threads.Absent] != 0 || th.Totals[threads.Running] == 0 {
+		t.Error(s.describe(th))
+	}
+	if th.Switches.Voluntary != 0 {
+		t.Errorf("%d voluntary switches of a thread that never waits", th.Switches.Voluntary)
+	}
+}
+
+func TestPipe(t *testing.T) {
+	v, s := observe(t, "pipe")
+	waits := s.mostly(v.threads["main"], threads.Pipe, 0.5)
+	s.wokenBy(waits, v.threads["partner"])
+	for _, w := range waits {
+		if !strings.HasPrefix(w.Text, "read of pipe:[") {
+			t.Fatalf("text %q, want a read of a pipe by name", w.Text)
+		}
+	}
+}
+
+func TestSleepIsEndedByTheTimer(t *testing.T) {
+	v, s := observe(t, "sleep")
+	waits := s.mostly(v.threads["main"], threads.Sleep, 0.5)
+	if len(waits) < 5 {
+		t.Fatalf("%d sleeps", len(waits))
+	}
+	unseen := 0
+	for _, w := range waits[1:] { // the first began before the attach
+		if w.By.Unknown {
+			unseen++
+		} else if !w.By.Interrupt {
+			t.Errorf("a sleep was ended by %+v, want an interrupt", w.By)
+		}
+		if slept := w.Woken - w.From; slept < 9_000_000 {
+			t.Errorf("a sleep of 10 ms took %d ns", slept)
+		}
+	}
+	if unseen*10 > len(waits) {
+		t.Errorf("%d of %d wake-ups were not seen", unseen, len(waits))
+	}
+}
+
+func TestPipeFromAnotherProcess(t *testing.T) {
+	v, s := observe(t, "child")
+	waits := s.mostly(v.threads["main"], threads.Pipe, 0.5)
+	for _, w := range waits {
+		if w.By.PID == v.pid {
+			t.Errorf("woken by %+v, want the child", w.By)
+		}
+	}
+	// The child was there before: nobody follows it, so it is a stranger, with a name.
+	if len(waits) < 5 || !waits[0].By.Stranger || waits[0].By.Name != "waiter" {
+		t.Errorf("%d waits, the first ended by %+v", len(waits), waits[0].By)
+	}
+}
+
+func TestSocket(t *testing.T) {
+	v, s := observe(t, "socket")
+	waits := s.mostly(v.threads["main"], threads.Socket, 0.5)
+	s.wokenBy(waits, v.threads["partner"])
+	if !strings.HasPrefix(waits[0].Text, "recvfrom of socket:[") {
+		t.Errorf("text %q, want the socket by name", waits[0].Text)
+	}
+}
+
+func TestFutexPingPong(t *testing.T) {
+	v, s := observe(t, "futex")
+	s.wokenBy(s.mostly(v.threads["main"], threads.Futex, 0.25), v.threads["partner"])
+	s.wokenBy(s.mostly(v.threads["partner"], threads.Futex, 0.25), v.threads["main"])
+}
+
+func TestPoll(t *testing.T) {
+	v, s := observe(t, "poll")
+	s.wokenBy(s.mostly(v.threads["main"], threads.Poll, 0.5), v.threads["partner"])
+}
+
+// onDisk returns a path for a file that is really on a disk, or skips the test.
+func onDisk(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(".", "disk")
+	if err != nil {
+		t.Skip("needs a directory to write to: ", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path, err := filepath.Abs(filepath.Join(dir, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDisk(t *testing.T) {
+	path := onDisk(t)
+	v, s := observe(t, "disk", path)
+	waits := s.mostly(v.threads["main"], threads.Disk, 0.1)
+	if len(waits) == 0 || waits[0].Text != "pread64 of "+path {
+		t.Errorf("%d waits, the first: %+v", len(waits), waits)
+	}
+}
+
+func TestMajorFault(t *testing.T) {
+	v, s := observe(t, "major", onDisk(t))
+	s.mostly(v.threads["main"], threads.MajorFault, 0.05)
+}
+
+func TestMinorFault(t *testing.T) {
+	v, s := observe(t, "minor")
+	waits := s.mostly(v.threads["main"], threads.MinorFault, 0.5)
+	s.wokenBy(waits, v.threads["partner"])
+}
+
+// What waits before the attach and all the time after it has its reason from the start.
+func TestStuckAllTheTime(t *testing.T) {
+	v, s := observe(t, "stuck")
+	for name, why := range map[string]threads.Reason{"main": threads.Signal, "locked": threads.Futex} {
+		th := s.thread(v.threads[name])
+		if len(th.Intervals) > 2 || s.share(th.Reasons[why]) < 0.999 {
+			t.Errorf("%s: %d intervals, %s", name, len(th.Intervals), s.describe(th))
+		}
+		last := th.Intervals[len(th.Intervals)-1]
+		if w, ok := s.waits.Of(last); !ok || !w.Open || !w.By.Unknown {
+			t.Errorf("%s: the last wait is %+v, want an open one that nobody ended", name, w)
+		}
+	}
+}
+
+func TestThreadsBornAndGone(t *testing.T) {
+	v, s := observe(t, "threads")
+	short := 0
+	for i := range s.threads {
+		th := &s.threads[i]
+		if th.TID == v.pid || len(th.Intervals) < 3 {
+			continue
+		}
+		first, last := th.Intervals[0], th.Intervals[len(th.Intervals)-1]
+		if first.State != threads.Absent || last.State != threads.Absent {
+			continue // at an edge of the window
+		}
+		short++
+		alive := s.rec.Meta.To - s.rec.Meta.From - th.Totals[threads.Absent]
+		if slept := th.Reasons[threads.Sleep]; slept < 4_500_000 || alive < slept {
+			t.Errorf("thread %d slept %d of the %d ns that it lived, want 5 ms: %+v", th.TID, slept, alive, th.Intervals)
+		}
+	}
+	if short < 10 {
+		t.Errorf("%d short threads were seen from birth to end, want 10 or more", short)
+	}
+}
+
+func TestChildrenAreFollowedFromBirth(t *testing.T) {
+	v, s := observe(t, "fork")
+	waits := s.mostly(v.threads["main"], threads.Child, 0.3)
+	children := 0
+	for i := range s.threads {
+		th := &s.threads[i]
+		if th.PID != v.pid && th.Reasons[threads.Sleep] >= 18_000_000 && th.Intervals[0].State == threads.Absent {
+			children++
+		}
+	}
+	if children < 3 || len(waits) < 3 {
+		t.Errorf("%d children slept 20 ms, and the parent waited %d times", children, len(waits))
+	}
+	if w := waits[0]; w.By.PID == v.pid || w.By.PID == 0 {
+		t.Errorf("waitpid was ended by %+v, want the child", w.By)
+	}
+}
+
+// A thread that replaces the program takes over the number of the first thread.
+func TestExecOfAnotherThread(t *testing.T) {
+	needRoot(t)
+	v := behave(t, "exec")
+	w := newWatch(t, sched.Options{}, v.pid)
+	w.last(window / 2)
+	if _, err := v.in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	w.last(window / 2)
+	s := w.look()
+	other := s.thread(v.threads["other"])
+	if end := other.Intervals[len(other.Intervals)-1]; end.State != threads.Absent {
+		t.Errorf("after the exec the thread is %v, want absent", end.State)
+	}
+	main := s.thread(v.pid)
+	if main.Reasons[threads.Signal] == 0 || main.Reasons[threads.Sleep] == 0 {
+		t.Errorf("the first thread paused, and the new program sleeps: %s", s.describe(main))
+	}
+}
+
+func TestStopped(t *testing.T) {
+	needRoot(t)
+	v := behave(t, "busy")
+	w := newWatch(t, sched.Options{}, v.pid)
+	if out, err := exec.Command("kill", "-STOP", fmt.Sprint(v.pid)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	w.last(window)
+	s := w.look()
+	s.mostly(v.pid, threads.Stop, 0.5)
+}
+
+func TestNothingOfOthers(t *testing.T) {
+	needRoot(t)
+	v, other := behave(t, "sleep"), behave(t, "sleep")
+	w := newWatch(t, sched.Options{}, v.pid)
+	w.last(window)
+	rec := w.recording()
+	for _, e := range rec.Events {
+		if e.PID != v.pid {
+			t.Fatalf("an event of another process: %+v (the other sleeper is %d)", e, other.pid)
+		}
+	}
+}
+
+func TestSwitchedOff(t *testing.T) {
+	needRoot(t)
+	v := behave(t, "sleep")
+	w := newWatch(t, sched.Options{}, v.pid)
+	w.last(100 * time.Millisecond)
+	if err := w.source.Switch(false); err != nil {
+		t.Fatal(err)
+	}
+	w.drain()
+	before := len(w.events)
+	w.last(100 * time.Millisecond)
+	if state := w.source.State().State; state != "off" || len(w.events) != before || len(w.source.Complete(math.MaxUint64)) != 0 {
+		t.Errorf("off: state %s, %d events more", state, len(w.events)-before)
+	}
+	if err := w.source.Switch(true); err != nil {
+		t.Fatal(err)
+	}
+	w.from = now()
+	w.last(window)
+	s := w.look()
+	s.mostly(v.pid, threads.Sleep, 0.5)
+}
+
+// Beyond the budget intervals are summed; the sums keep the totals right.
+func TestStormIsSummed(t *testing.T) {
+	needRoot(t)
+	v := behave(t, "futex")
+	w := newWatch(t, sched.Options{Budget: 20}, v.pid)
+	w.last(2 * window)
+	s := w.look()
+	th := s.thread(v.threads["main"])
+	if th.Summed.Count < 20 || s.share(th.Totals[threads.Blocked]) < 0.7 {
+		t.Errorf("%d waits were summed (%d ns blocked): %s", th.Summed.Count, th.Summed.Blocked, s.describe(th))
+	}
+	single := 0
+	for _, e := range s.rec.Events {
+		if e.Kind == event.OffCPU && e.Flags&(event.Mark|event.Open) == 0 {
+			single++
+		}
+	}
+	if single > 4*20 {
+		t.Errorf("%d intervals were sent one by one with a budget of 20 per second", single)
+	}
+	summed := slices.ContainsFunc(w.source.Losses(), func(l loss.Loss) bool { return l.Reason == loss.SwitchesSummed && l.Count >= 20 })
+	if !summed {
+		t.Errorf("losses %+v", w.source.Losses())
+	}
+}

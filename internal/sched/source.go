@@ -1,0 +1,172 @@
+// Package sched is the source of off-CPU intervals: when each thread of a target
+// was not running, whether it was blocked or waited for a CPU, in which system
+// call and on what, and who woke it or took its CPU (bpf/sched.bpf.c).
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Name is what the source is called in status and reports.
+const Name = "scheduling"
+
+// DefaultBudget is how many intervals per second are sent one by one: 100,000 fill
+// the default recorder in 15 s.
+const DefaultBudget = 100_000
+
+// maxBudget is more than a machine can switch.
+const maxBudget = 1 << 32
+
+// Options are the settings of New.
+type Options struct {
+	// Budget is how many intervals of all targets are sent one by one per second; 0
+	// means DefaultBudget. Beyond it, short ones are only summed per thread.
+	Budget int
+}
+
+// Source follows the scheduling of processes. It implements daemon.Source,
+// daemon.Observer, daemon.Completer and daemon.Namer.
+type Source struct {
+	opts   Options
+	kernel *kernel
+	names  *names
+	failed atomic.Uint64 // times that the states of threads could not be read
+
+	mu    sync.Mutex
+	procs map[target.ID]bool // true: its threads are seeded
+	on    bool
+}
+
+// New loads the programs so that they write into rings, and attaches them. They
+// see every switch of the machine from then on, and pass by those of processes that
+// are not followed. Errors: fault.Permission without CAP_BPF and CAP_PERFMON,
+// fault.Unsupported before Linux 5.15 or without BTF.
+func New(rings *ring.Rings, opts Options) (*Source, error) {
+	if opts.Budget <= 0 {
+		opts.Budget = DefaultBudget
+	}
+	k, err := openKernel(rings.Maps(), opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.attach(); err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	return &Source{opts: opts, kernel: k, names: newNames(procRoot), procs: map[target.ID]bool{}, on: true}, nil
+}
+
+// Name returns what the source is called in status and reports.
+func (s *Source) Name() string { return Name }
+
+// Follow begins to follow p. What its threads are doing at this moment is taken
+// down, so that a thread that never runs again has a reason as well.
+func (s *Source) Follow(p *target.Process) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seeded, known := s.procs[p.ID()]; known && (seeded || !s.on) {
+		return nil
+	}
+	s.procs[p.ID()] = false
+	s.names.watch(p.PID, true)
+	if !s.on {
+		return nil
+	}
+	return s.start(p.ID())
+}
+
+// start follows a process in the kernel. The caller holds the lock.
+func (s *Source) start(id target.ID) error {
+	already, err := s.kernel.follow(id)
+	if err == nil && !already {
+		err = s.kernel.seed()
+	}
+	if err != nil {
+		return fmt.Errorf("scheduling of pid %d: %w", id.PID, err)
+	}
+	s.procs[id] = true
+	return nil
+}
+
+// Forget ends following p, which is gone.
+func (s *Source) Forget(p *target.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.procs, p.ID())
+	s.names.watch(p.PID, false)
+	s.kernel.forget(p.ID())
+}
+
+// Switch turns the source off and on again. While it is off, no switch of the
+// machine runs a program; recordings of a window that was partly off say so.
+func (s *Source) Switch(on bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on == s.on {
+		return nil
+	}
+	if !on {
+		s.on = false
+		err := s.kernel.detach()
+		for id := range s.procs {
+			s.kernel.forget(id)
+			s.procs[id] = false
+		}
+		return errors.Join(err, s.kernel.clear())
+	}
+	if err := s.kernel.attach(); err != nil {
+		return err
+	}
+	s.on = true
+	var errs []error
+	for id := range s.procs {
+		errs = append(errs, s.start(id))
+	}
+	return errors.Join(errs...)
+}
+
+// State says whether threads are followed.
+func (s *Source) State() record.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on {
+		return record.Source{Name: Name, State: "off"}
+	}
+	return record.Source{Name: Name, State: "running"}
+}
+
+// Losses returns what was summed instead of sent, and threads that were not followed.
+func (s *Source) Losses() []loss.Loss {
+	var out []loss.Loss
+	add := func(reason loss.Reason, n uint64, detail string) {
+		if n > 0 {
+			out = append(out, loss.Loss{Reason: reason, Count: n, Detail: detail})
+		}
+	}
+	add(loss.SwitchesSummed, s.kernel.summed(), fmt.Sprintf("threads left their CPUs more than %d times per second", s.opts.Budget))
+	add(loss.SwitchesMissed, s.kernel.missed(), "the kernel ran no program when a thread took its CPU")
+	add(loss.ThreadsMissed, s.kernel.noRoom(), fmt.Sprintf("more than %d threads at once", s.kernel.objects.Threads.MaxEntries()))
+	add(loss.ThreadsMissed, s.failed.Load(), "the states of threads could not be read for a recording")
+	return out
+}
+
+// Observe looks at events as they are drained, and finds the names of what they
+// refer to by number while those still exist.
+func (s *Source) Observe(batch []event.Event) { s.names.observe(batch) }
+
+// Objects returns the files that threads waited for, as far as their names were found.
+func (s *Source) Objects() []record.Object { return s.names.allObjects() }
+
+// Strangers returns the threads of other processes that woke or displaced the targets'.
+func (s *Source) Strangers() []record.Thread { return s.names.allStrangers() }
+
+// Close detaches the programs and frees them.
+func (s *Source) Close() error { return s.kernel.close() }

@@ -1,0 +1,195 @@
+package threads
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// Activity is what the frames of a stack prove about what a thread was doing.
+type Activity uint8
+
+// The activities. A stack has one: the first in this order that its frames prove.
+const (
+	Other         Activity = iota
+	GIL                    // waiting for CPython's global interpreter lock
+	GC                     // CPython's cyclic garbage collection
+	Allocation             // memory, of the host or the device
+	Serialization          // pickle and what sends objects to other processes
+	Compilation            // nvrtc, ptxas, Triton, inductor, a compiler
+	Import                 // Python modules, or shared libraries
+	Activities
+)
+
+// String returns the activity in a few words.
+func (a Activity) String() string {
+	return [...]string{"other", "waiting for the GIL", "garbage collection", "memory allocation", "serialization", "compilation", "import", "?"}[min(a, Activities)]
+}
+
+// proof is what proves an activity: a frame of the kind, with the name or the file
+// (any of names, prefixes and files), and with all that the other fields say, where they do.
+type proof struct {
+	activity Activity
+	kind     record.FrameKind
+	names    []string // the function is one of these
+	prefixes []string // or begins so
+	files    []string // or its source file contains this
+	in       []string // the mapped file contains this
+	calls    []string // the frame that it called (the next towards the leaf) begins so
+	near     int      // the frame is at most so far from the leaf; 0: anywhere
+}
+
+// interpreters are the mapped files that hold CPython, in part or whole.
+func interpreters() []string { return []string{"python", "_pickle"} }
+
+// condition are the first words of a timed wait on a condition variable, which CPython
+// uses for the GIL and for nothing else (threading's locks are semaphores).
+func condition() []string {
+	return []string{"pthread_cond_timedwait", "__pthread_cond_timedwait", "___pthread_cond_timedwait", "pthread_cond_clockwait", "__pthread_cond_clockwait", "___pthread_cond_clockwait"}
+}
+
+// proofs is the one table of what frames mean, for CPython 3.6 to 3.14, glibc 2.17
+// to 2.41 and CUDA 11 to 13. Static functions are named only where the interpreter
+// has its symbol table; the exported ones around them always are.
+func proofs() []proof {
+	return []proof{
+		{activity: GIL, kind: record.NativeFrame, names: []string{"take_gil"}},
+		{
+			activity: GIL, kind: record.NativeFrame, calls: condition(), near: 6,
+			names:    []string{"eval_frame_handle_pending", "_Py_HandlePending", "_PyThreadState_Attach", "PyThreadState_Swap"},
+			prefixes: []string{"PyEval_", "_PyEval_", "PyGILState_Ensure"},
+		},
+		{
+			activity: GC, kind: record.NativeFrame, in: interpreters(),
+			names: []string{
+				"gc_collect_main", "gc_collect_generations", "gc_collect_with_callback", "gc_collect_young", "gc_collect_increment",
+				"gc_collect_full", "gc_collect_region", "_Py_RunGC", "_PyGC_Collect", "_PyGC_CollectNoFail", "PyGC_Collect",
+				"collect", "collect_generations", "collect_with_callback", "deduce_unreachable",
+			},
+		},
+		{
+			activity: Allocation, kind: record.NativeFrame, near: 5,
+			names: []string{
+				"malloc", "calloc", "realloc", "free", "cfree", "posix_memalign", "aligned_alloc", "memalign", "malloc_consolidate", "sysmalloc", "systrim",
+				"mmap", "__mmap", "mmap64", "__mmap64", "munmap", "__munmap", "mremap", "__mremap", "madvise", "__madvise", "brk", "__brk", "sbrk", "__sbrk",
+				"operator new(unsigned long)", "operator delete(void*)",
+			},
+			prefixes: []string{"_int_malloc", "_int_free", "_int_realloc", "__libc_malloc", "__libc_calloc", "__libc_free", "je_", "tc_malloc", "mi_malloc", "mi_free"},
+		},
+		{
+			activity: Allocation, kind: record.NativeFrame,
+			prefixes: []string{"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree", "cuMemHost", "cuMemCreate", "cuMemMap"},
+		},
+		{
+			activity: Serialization, kind: record.PythonFrame,
+			files: []string{"/pickle.py", "/multiprocessing/reduction.py", "/cloudpickle/", "/torch/serialization.py", "/torch/multiprocessing/reductions.py"},
+		},
+		{
+			activity: Serialization, kind: record.NativeFrame, in: interpreters(),
+			names:    []string{"save", "save_reduce", "load", "save_list", "save_dict", "save_tuple", "batch_list", "batch_dict"},
+			prefixes: []string{"_pickle_", "_Pickle_", "_Unpickler_", "_Pickler_"},
+		},
+		{
+			activity: Compilation, kind: record.PythonFrame,
+			files: []string{"/triton/compiler/", "/triton/backends/", "/triton/runtime/build.py", "/torch/_inductor/", "/torch/_dynamo/", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py", "/numba/core/"},
+		},
+		{activity: Compilation, kind: record.NativeFrame, prefixes: []string{"nvrtc", "nvPTXCompiler", "nvJitLink", "llvm::", "mlir::", "cuLinkAddData", "cuLinkComplete"}},
+		{
+			activity: Import, kind: record.PythonFrame,
+			names: []string{"_find_and_load", "_find_and_load_unlocked", "_load_unlocked", "_handle_fromlist"},
+			files: []string{"importlib._bootstrap", "importlib/_bootstrap"},
+		},
+		{activity: Import, kind: record.NativeFrame, prefixes: []string{"_dl_open", "dl_open_worker", "_dl_map_object", "_dl_relocate_object", "__dlopen"}, names: []string{"dlopen", "dlopen_doit"}},
+	}
+}
+
+// Classifier says what stacks prove. It remembers stacks that it has seen.
+type Classifier struct {
+	rec    *record.Recording
+	proofs []proof
+	known  map[uint64]Activity
+}
+
+// NewClassifier returns a Classifier for the stacks of rec.
+func NewClassifier(rec *record.Recording) *Classifier {
+	return &Classifier{rec: rec, proofs: proofs(), known: map[uint64]Activity{}}
+}
+
+// Of returns what the stack with this number (index + 1 into Meta.Stacks) proves; Other for 0.
+func (c *Classifier) Of(stack uint64) Activity {
+	if a, ok := c.known[stack]; ok {
+		return a
+	}
+	a := c.classify(Frames(c.rec, stack))
+	c.known[stack] = a
+	return a
+}
+
+func (c *Classifier) classify(frames []record.Frame) Activity {
+	best := Other
+	for _, p := range c.proofs {
+		if best != Other && p.activity >= best {
+			continue
+		}
+		for i := range frames {
+			if p.near != 0 && i > p.near {
+				break
+			}
+			if p.matches(frames, i) {
+				best = p.activity
+				break
+			}
+		}
+	}
+	return best
+}
+
+func (p *proof) matches(frames []record.Frame, i int) bool {
+	f := &frames[i]
+	if f.Kind != p.kind {
+		return false
+	}
+	if len(p.in) > 0 && !slices.ContainsFunc(p.in, func(in string) bool { return strings.Contains(f.File, in) }) {
+		return false
+	}
+	if len(p.calls) > 0 && (i == 0 || !hasPrefix(frames[i-1].Name, p.calls)) {
+		return false
+	}
+	return slices.Contains(p.names, f.Name) || hasPrefix(f.Name, p.prefixes) ||
+		slices.ContainsFunc(p.files, func(file string) bool { return strings.Contains(f.File, file) })
+}
+
+func hasPrefix(s string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxDepth bounds a walk through the tree of stacks, which comes from a file.
+const maxDepth = 4096
+
+// Frames returns the frames of a stack (index + 1 into Meta.Stacks), the leaf first;
+// nil for 0 and for a number that the recording does not have.
+func Frames(rec *record.Recording, stack uint64) []record.Frame {
+	var out []record.Frame
+	nodes := rec.Meta.Stacks
+	if stack == 0 || stack > uint64(len(nodes)) {
+		return nil
+	}
+	for at := int64(stack) - 1; at >= 0 && at < int64(len(nodes)) && len(out) < maxDepth; at = int64(nodes[at].Parent) {
+		if f := nodes[at].Frame; int(f) < len(rec.Meta.Frames) {
+			out = append(out, rec.Meta.Frames[f])
+		}
+	}
+	return out
+}
+
+// Compilers are programs that a target runs to compile; a process with such a name
+// compiles, whatever its frames.
+func Compilers() []string {
+	return []string{"cc1", "cc1plus", "collect2", "ld", "as", "gcc", "g++", "clang", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink"}
+}

@@ -1,0 +1,104 @@
+package threads
+
+import (
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+func native(name string) record.Frame {
+	return record.Frame{Kind: record.NativeFrame, Name: name, File: "libpython3.11.so.1.0"}
+}
+
+func python(name, file string) record.Frame {
+	return record.Frame{Kind: record.PythonFrame, Name: name, File: file, Line: 1}
+}
+
+// stacks makes a recording whose stack i+1 is the i-th, each given from its leaf on.
+func stacks(all ...[]record.Frame) (*record.Recording, []uint64) {
+	rec := &record.Recording{}
+	var numbers []uint64
+	for _, frames := range all {
+		parent := int32(-1)
+		for i := len(frames) - 1; i >= 0; i-- {
+			rec.Meta.Frames = append(rec.Meta.Frames, frames[i])
+			rec.Meta.Stacks = append(rec.Meta.Stacks, record.Node{Parent: parent, Frame: uint32(len(rec.Meta.Frames) - 1)})
+			parent = int32(len(rec.Meta.Stacks) - 1)
+		}
+		numbers = append(numbers, uint64(len(rec.Meta.Stacks)))
+	}
+	return rec, numbers
+}
+
+func TestActivities(t *testing.T) {
+	other := record.Frame{Kind: record.NativeFrame, Name: "load", File: "libmodel.so"}
+	for name, c := range map[string]struct {
+		frames []record.Frame
+		want   Activity
+	}{
+		"GIL by its own name":        {[]record.Frame{native("pthread_cond_timedwait"), native("take_gil"), native("PyEval_RestoreThread")}, GIL},
+		"GIL in a stripped build":    {[]record.Frame{native("__futex_abstimed_wait_common"), native("pthread_cond_timedwait@@GLIBC_2.3.2"), native("PyEval_RestoreThread"), python("run", "a.py")}, GIL},
+		"GIL at an eval break":       {[]record.Frame{native("pthread_cond_clockwait"), native("_PyEval_EvalFrameDefault"), python("run", "a.py")}, GIL},
+		"a condition of C++":         {[]record.Frame{native("pthread_cond_timedwait"), native("std::condition_variable::wait_for"), native("PyEval_CallFunction")}, Other},
+		"restoring without a wait":   {[]record.Frame{native("clock_gettime"), native("PyEval_RestoreThread")}, Other},
+		"garbage collection":         {[]record.Frame{native("visit_decref"), native("gc_collect_main"), python("run", "a.py")}, GC},
+		"collect of something else":  {[]record.Frame{{Kind: record.NativeFrame, Name: "collect", File: "libother.so"}}, Other},
+		"allocation":                 {[]record.Frame{native("_int_malloc"), native("malloc"), python("run", "a.py")}, Allocation},
+		"allocation of the device":   {[]record.Frame{native("ioctl"), native("cuMemAlloc_v2"), native("cudaMalloc")}, Allocation},
+		"pickle in Python":           {[]record.Frame{python("dump", "/usr/lib/python3.11/multiprocessing/reduction.py")}, Serialization},
+		"pickle in C":                {[]record.Frame{native("memcpy"), native("save_tuple"), native("_pickle_Pickler_dump_impl")}, Serialization},
+		"load of something else":     {[]record.Frame{other}, Other},
+		"allocation within pickle":   {[]record.Frame{native("malloc"), native("save_tuple")}, Allocation},
+		"compilation by inductor":    {[]record.Frame{native("read"), python("compile_fx", "/x/torch/_inductor/compile_fx.py"), python("_find_and_load", "<frozen importlib._bootstrap>")}, Compilation},
+		"compilation by nvrtc":       {[]record.Frame{native("nvrtcCompileProgram")}, Compilation},
+		"import":                     {[]record.Frame{native("stat64"), python("_path_stat", "<frozen importlib._bootstrap_external>")}, Import},
+		"import of a shared library": {[]record.Frame{native("mprotect"), native("_dl_relocate_object"), native("dl_open_worker")}, Import},
+		"nothing in particular":      {[]record.Frame{native("sgemm"), python("forward", "model.py")}, Other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec, numbers := stacks(c.frames)
+			if got := NewClassifier(rec).Of(numbers[0]); got != c.want {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestFramesOfHostileTrees(t *testing.T) {
+	rec := &record.Recording{Meta: record.Meta{
+		Frames: []record.Frame{native("a")},
+		Stacks: []record.Node{{Parent: 0}, {Parent: 7}, {Parent: -5}, {Parent: -1, Frame: 99}},
+	}}
+	for stack, most := range map[uint64]int{0: 0, 1: maxDepth, 2: 1, 3: 1, 4: 0, 5: 0, 1 << 63: 0, ^uint64(0): 0} {
+		if got := len(Frames(rec, stack)); got > most {
+			t.Errorf("stack %d has %d frames, want at most %d", stack, got, most)
+		}
+	}
+}
+
+func TestHolder(t *testing.T) {
+	rec, n := stacks(
+		[]record.Frame{native("take_gil"), python("f", "a.py")},
+		[]record.Frame{native("long_add"), python("g", "a.py")},
+		[]record.Frame{native("poll")},
+	)
+	at := func(ts uint64, tid uint32, stack uint64) {
+		rec.Events = append(rec.Events, event.Event{Kind: event.Sample, TS: ts, PID: 7, TID: tid, Args: [4]uint64{stack}})
+	}
+	at(5, 9, n[1])  // before the wait
+	at(10, 8, n[1]) // holds it
+	at(11, 9, n[2]) // runs, without Python
+	at(12, 9, n[0]) // waits itself
+	at(13, 8, n[1])
+	at(14, 10, n[1])
+	at(15, 7, n[1]) // the one that asks
+	h := NewHolders(rec, NewClassifier(rec))
+	got, ok := h.Of(7, 7, 10, 20)
+	if !ok || got.TID != 8 || got.Samples != 2 || got.All != 3 || got.Stack != n[1] {
+		t.Errorf("%+v, %v; want thread 8 with 2 of 3 samples", got, ok)
+	}
+	if _, ok := h.Of(7, 7, 30, 40); ok {
+		t.Error("somebody held it when nobody was seen")
+	}
+}
