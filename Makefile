@@ -7,6 +7,7 @@
 #   BENCH       benchmarks for bench-go (default: all)
 #   RACE=0      `make test` without the second pass under the race detector
 #   LINT=0      `make test` without golangci-lint, whose first build takes minutes
+#   TORCH_PYTHON interpreter with PyTorch for test-torch (default: one is made in build/torch)
 #   OUT         where test-gpu leaves its reports (default: build/gpu)
 
 SHELL := /bin/bash
@@ -16,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go test-gpu fuzz lint fmt clean
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go test-gpu test-torch fuzz lint fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +46,9 @@ fuzz: ## each fuzz test for FUZZTIME (default 10s)
 
 test-gpu: build ## the same against a real GPU with PyTorch and transformers (root)
 	@scripts/test-gpu.sh
+
+test-torch: ## PyTorch from PyPI on the CPU under the daemon: stacks, names, memory (root; downloads 3 GB)
+	@scripts/test-torch.sh
 
 lint: ## gofumpt, go vet, golangci-lint, shellcheck
 	@scripts/install-deps.sh test

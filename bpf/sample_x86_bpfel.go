@@ -44,7 +44,7 @@ type SamplePythonLayout struct {
 	CodeFirstlineno uint8
 	CodeSize        uint8
 	Present         uint8
-	Pad             uint8
+	Entry           uint8
 }
 
 type SamplePythonWalk uint32

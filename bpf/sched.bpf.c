@@ -22,7 +22,7 @@
 /* What the thread was doing when it blocked. */
 static __always_inline void describe(struct task_struct___sched *task, struct thread_state *t, __u32 state)
 {
-	registers *regs = (void *)bpf_task_pt_regs((void *)task);
+	registers *regs = regs_of(task);
 	__s64 nr = CALL_NUMBER(regs);
 
 	if (state & TASK_UNINTERRUPTIBLE)
@@ -49,30 +49,30 @@ static __always_inline void describe(struct task_struct___sched *task, struct th
  * A thread leaves its CPU that was not seen to take it: the kernel skips programs in
  * some contexts. What is known of the interval is sent, up to the wake-up.
  */
-static __always_inline void unseen(struct task_struct___sched *task, struct thread_state *t)
+static __noinline void unseen(struct task_struct___sched *task, struct thread_state *t)
 {
-	struct words w = { .ts = t->out, .args = { t->woken - t->out, t->who, t->args[0], t->args[1] } };
+	struct event *e = NULL;
 
 	count(&sched_counts, SWITCH_MISSED);
-	if (t->woken > t->out) {
-		w.dur = t->woken - t->out;
-		put(task, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | (__u32)t->cpu << 16, &w);
-	}
+	if (t->woken > t->out)
+		e = event_of(task, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | (__u32)t->cpu << 16, t->out);
+	if (e)
+		submit(e, t->woken - t->out, t->woken - t->out, t->who, t->args[0], t->args[1]);
 	t->woken = 0;
 	t->woken_flags = 0;
 	t->who = 0;
 }
 
-/* A thread leaves its CPU to next, of which no more than its name is kept. */
+/* A thread leaves its CPU to next, of which no more than its number is kept. state 0: it was preempted. */
 static __always_inline void leave(struct task_struct___sched *task, struct thread_state *t,
-				  struct task_struct___sched *next, bool preempted, __u32 state, __u64 now)
+			     struct task_struct___sched *next, __u32 state, __u64 now)
 {
 	if (t->out)
 		unseen(task, t);
 	t->flags = 0;
 	t->cpu = bpf_get_smp_processor_id();
-	if (preempted) {
-		registers *regs = (void *)bpf_task_pt_regs((void *)task);
+	if (!state) {
+		registers *regs = regs_of(task);
 		__s64 nr = CALL_NUMBER(regs);
 
 		t->flags = OFFCPU_PREEMPTED;
@@ -86,14 +86,16 @@ static __always_inline void leave(struct task_struct___sched *task, struct threa
 	t->out = now;
 }
 
-static __always_inline void die(struct task_struct___sched *task, struct thread_state *t, __u64 now)
+static __noinline void die(struct task_struct___sched *task, struct thread_state *t, __u64 now)
 {
-	__u32 tid = task->pid, tgid = task->tgid;
+	__u32 tgid = task->tgid;
 
 	if (t) {
+		if (t->out)
+			unseen(task, t);
 		flush(task, t, now);
 		put_mark(task, OFFCPU_DIED, now);
-		bpf_map_delete_elem(&threads, &tid);
+		release(task->pid);
 	}
 	if (!task->signal->live.counter)
 		bpf_map_delete_elem(&followed, &tgid);
@@ -111,15 +113,12 @@ static __always_inline void switch_out(struct task_struct___sched *prev, struct 
 		return;
 	}
 	if (!t) {
-		struct thread_state fresh = {};
-
-		if (!add(prev, &fresh))
-			return;
-		t = thread_of(prev);
+		t = claim(prev);
 		if (!t)
 			return;
+		publish(prev, t);
 	}
-	leave(prev, t, next, preempt || !state, state, now);
+	leave(prev, t, next, preempt ? 0 : state, now);
 }
 
 static __always_inline void switch_in(struct task_struct___sched *next, __u64 now)
@@ -131,9 +130,12 @@ static __always_inline void switch_in(struct task_struct___sched *next, __u64 no
 	} else if (t) {
 		t->in = now;
 	} else if (is_followed(next)) {
-		struct thread_state fresh = { .in = now, .cpu = bpf_get_smp_processor_id() };
-
-		add(next, &fresh);
+		t = claim(next);
+		if (t) {
+			t->in = now;
+			t->cpu = bpf_get_smp_processor_id();
+			publish(next, t);
+		}
 		put_mark(next, OFFCPU_RUNS, now);
 	}
 }
@@ -197,7 +199,7 @@ int sched_new(__u64 *ctx)
 {
 	struct task_struct___sched *task = (void *)ctx[0];
 	struct task_struct___sched *parent = (void *)bpf_get_current_task_btf();
-	struct thread_state fresh = {};
+	struct thread_state *t;
 	__u32 tgid = task->tgid, i = tgid % FILTER_SIZE;
 	__u8 on = 1;
 
@@ -213,11 +215,14 @@ int sched_new(__u64 *ctx)
 		/* In this order: whoever clears a bit looks afterwards whether it is needed. */
 		bpf_map_update_elem(&filter, &i, &on, BPF_ANY);
 	}
-	fresh.out = bpf_ktime_get_ns();
-	fresh.flags = OFFCPU_MARK;
-	fresh.func = OFFCPU_BORN;
-	fresh.cpu = bpf_get_smp_processor_id();
-	add(task, &fresh);
+	t = claim(task);
+	if (!t)
+		return 0;
+	t->out = bpf_ktime_get_ns();
+	t->flags = OFFCPU_MARK;
+	t->func = OFFCPU_BORN;
+	t->cpu = bpf_get_smp_processor_id();
+	publish(task, t);
 	return 0;
 }
 
@@ -227,32 +232,49 @@ int sched_exec(__u64 *ctx)
 {
 	struct task_struct___sched *task = (void *)ctx[0];
 	__u32 old = ctx[1];
-	struct thread_state *t, fresh = {};
-	struct words w = {};
+	struct thread_state *t;
 	struct event *e;
+	__u64 now;
 
 	if (old == task->pid || !passes(task->tgid) || !is_followed(task))
 		return 0;
-	t = bpf_map_lookup_elem(&threads, &old);
-	if (!t)
+	if (!state_of(old))
 		return 0;
-	w.ts = bpf_ktime_get_ns();
-	fresh.in = w.ts;
-	bpf_map_delete_elem(&threads, &old);
-	add(task, &fresh);
-	e = reserve();
-	if (e) {
-		__builtin_memset(e, 0, sizeof(*e));
-		e->ts = w.ts;
-		e->pid = task->tgid;
-		e->tid = old;
-		e->func = OFFCPU_DIED;
-		e->kind = EVENT_OFFCPU;
-		e->flags = OFFCPU_MARK;
-		bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	now = bpf_ktime_get_ns();
+	release(old);
+	t = claim(task);
+	if (t) {
+		t->in = now;
+		publish(task, t);
 	}
-	put_mark(task, OFFCPU_RUNS, w.ts);
+	e = event_of(task, OFFCPU_DIED, OFFCPU_MARK, 0, now);
+	if (e) {
+		e->tid = old;
+		submit(e, 0, 0, 0, 0, 0);
+	}
+	put_mark(task, OFFCPU_RUNS, now);
 	return 0;
+}
+
+/* Notes what a thread is doing now. */
+static __always_inline void look(struct task_struct___sched *task, struct thread_state *t)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 state = task->__state;
+
+	t->flags = 0;
+	t->cpu = cpu_of(task);
+	if (task->on_cpu) {
+		t->in = now;
+		t->out = 0;
+	} else if (state) {
+		t->out = now;
+		describe(task, t, state);
+	} else {
+		t->out = now;
+		t->flags = OFFCPU_MARK;
+		t->func = OFFCPU_WAITED;
+	}
 }
 
 /* Threads that are there already, as they are now. Read once per process that begins to be followed. */
@@ -260,27 +282,21 @@ SEC("iter/task")
 int sched_seed(__u64 *ctx)
 {
 	struct task_struct___sched *task = (void *)ctx[1];
-	struct thread_state t = {};
-	__u32 state;
+	struct thread_state *t;
 
-	if (!task || !passes(task->tgid) || !is_followed(task))
+	if (!task || !passes(task->tgid) || !is_followed(task) || task->__state & TASK_DEAD || thread_of(task))
 		return 0;
-	state = task->__state;
-	if (state & TASK_DEAD)
+	/* A thread that is switched before claim has a state by then, which stays. */
+	t = claim(task);
+	if (!t)
 		return 0;
-	/* A thread that is switched between here and add has a row by then, which stays. */
-	if (task->on_cpu) {
-		t.in = bpf_ktime_get_ns();
-	} else {
-		t.out = bpf_ktime_get_ns();
-		if (state) {
-			describe(task, &t, state);
-		} else {
-			t.flags = OFFCPU_MARK;
-			t.func = OFFCPU_WAITED;
-		}
+	look(task, t);
+	publish(task, t);
+	/* This program can be interrupted, so the thread may have been switched in between. */
+	if (t->passed) {
+		t->passed = 0;
+		look(task, t);
 	}
-	add(task, &t);
 	return 0;
 }
 

@@ -11,28 +11,33 @@
 #define BPF_NOEXIST 1
 #define EEXIST 17
 #define SLICE_SHIFT 27		/* a budget is dealt out per 134 ms */
-#define FLUSH_NS 100000000ULL	/* sums cover at most about so long, so that windows cut few of them */
+#define FLUSH_NS 100000000ULL	/* sums cover about so long, within the budget, so that windows cut few of them */
 #define FILTER_SIZE 16384
 #define MAX_FOLLOWED 16384
 #define MAX_THREADS 16384
+#define MAX_OVERFLOW 4096
 
-/* A thread of a followed process. */
+/* A thread of a followed process. What every switch touches comes first, in one cache line. */
 struct thread_state {
 	__u64 out;	/* ns when it left its CPU; 0: it is on one */
 	__u64 in;	/* ns since when it is on a CPU, where out is 0 */
 	__u64 woken;	/* ns of its wake-up; 0: none yet */
 	__u64 who;	/* tid | pid << 32 of who woke it, or took its CPU */
 	__u64 args[2];	/* args[2] and [3] of the event */
-	__u64 short_from; /* ns; the sum of intervals that were not sent begins here */
-	__u64 short_blocked;
-	__u64 short_runnable;
-	__u32 short_count;
+	__u32 tid;	/* 0: not in use */
 	__u32 tgid;
 	__u16 func;
 	__u16 cpu;	/* that it left, or runs on */
 	__u8 flags;	/* enum offcpu_flags */
 	__u8 woken_flags;
-	__u16 pad;
+	__u8 passed;	/* the thread was switched before publish */
+	__u8 pad;
+	__u64 short_from; /* ns; the sum of intervals that were not sent begins here */
+	__u64 short_blocked;
+	__u64 short_runnable;
+	__u32 short_count;
+	__u32 pad2;
+	__u64 pad3[4]; /* neighbours run on other CPUs: none shares a cache line */
 };
 
 /* Index of sched_counts. */
@@ -43,12 +48,31 @@ enum switch_count {
 	SWITCH_COUNTS = 3,
 };
 
+/*
+ * The states of threads, by tid modulo MAX_THREADS: an array costs no helper's call.
+ * Where another thread has the place, the state is in overflow, by tid.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_THREADS);
+	__type(key, __u32);
+	__type(value, struct thread_state);
+} threads SEC(".maps");
+
+/* Which thread has a place in threads. Who adds it first has it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_THREADS);
+	__type(key, __u32);   /* index into threads */
+	__type(value, __u32); /* tid */
+} owners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_OVERFLOW);
 	__type(key, __u32); /* tid */
 	__type(value, struct thread_state);
-} threads SEC(".maps");
+} overflow SEC(".maps");
 
 /* tgid -> start time in ticks, so that a pid that is used again is not followed. */
 struct {
@@ -99,9 +123,12 @@ const volatile bool has_state_argument; /* sched_switch passes the state that wa
 const volatile __u64 slice_budget;	/* intervals of all threads sent one by one per slice */
 const volatile __u64 fd_calls[8];	/* by system call number: the first argument is a file descriptor */
 
+__u64 overflowed; /* not 0 from the first thread in overflow on */
+
 /* Written by every CPU, but seldom more than slice_budget times per slice. */
 __u64 slice;
 __u64 slice_sent;
+__u64 slice_sums; /* likewise: sums that were sent because they were old */
 
 const struct event *export_event __attribute__((unused));
 const struct thread_state *export_thread __attribute__((unused));
@@ -126,7 +153,7 @@ static __always_inline bool passes(__u32 tgid)
 	return on && *on;
 }
 
-static __always_inline bool is_followed(struct task_struct___sched *task)
+static __noinline bool is_followed(struct task_struct___sched *task)
 {
 	__u32 tgid = task->tgid;
 	__u64 *ticks = bpf_map_lookup_elem(&followed, &tgid);
@@ -139,25 +166,94 @@ static __always_inline __u64 identity(struct task_struct___sched *task)
 	return (__u32)task->pid | (__u64)task->tgid << 32;
 }
 
-static __always_inline struct thread_state *thread_of(struct task_struct___sched *task)
+static __noinline struct thread_state *elsewhere(__u32 tid)
 {
-	__u32 tid = task->pid;
+	struct thread_state *t = bpf_map_lookup_elem(&overflow, &tid);
 
-	return bpf_map_lookup_elem(&threads, &tid);
+	return t && t->tid == tid ? t : NULL;
 }
 
-static __always_inline bool add(struct task_struct___sched *task, struct thread_state *t)
+/* The state of a thread by its tid; NULL: it has none. */
+static __always_inline struct thread_state *state_of(__u32 tid)
 {
-	__u32 tid = task->pid;
+	__u32 place = tid % MAX_THREADS;
+	struct thread_state *t = bpf_map_lookup_elem(&threads, &place);
 
+	if (t && t->tid == tid)
+		return t;
+	return overflowed ? elsewhere(tid) : NULL;
+}
+
+static __always_inline struct thread_state *thread_of(struct task_struct___sched *task)
+{
+	return state_of(task->pid);
+}
+
+static __always_inline void clear(struct thread_state *t)
+{
+	t->out = t->in = t->woken = t->who = 0;
+	t->args[0] = t->args[1] = 0;
+	t->func = t->cpu = 0;
+	t->flags = t->woken_flags = t->passed = 0;
+	t->short_count = 0;
+	t->short_from = t->short_blocked = t->short_runnable = 0;
+}
+
+static const struct thread_state nothing;
+
+/*
+ * A state for a thread that has none, all zeros. Nobody finds it before publish. NULL
+ * where somebody else adds the thread just now, or where there is no room.
+ */
+static __noinline struct thread_state *claim(struct task_struct___sched *task)
+{
+	__u32 tid = task->pid, place = tid % MAX_THREADS, *owner;
+	struct thread_state *t = bpf_map_lookup_elem(&threads, &place);
 	long err;
 
+	if (t && !bpf_map_update_elem(&owners, &place, &tid, BPF_NOEXIST)) {
+		clear(t);
+	} else {
+		owner = bpf_map_lookup_elem(&owners, &place);
+		if (owner && *owner == tid) {
+			if (t && !t->tid)
+				t->passed = 1; /* whoever adds it looks */
+			return NULL;
+		}
+		err = bpf_map_update_elem(&overflow, &tid, &nothing, BPF_NOEXIST);
+		if (err) {
+			if (err != -EEXIST)
+				count(&sched_counts, SWITCH_NO_ROOM);
+			return NULL;
+		}
+		overflowed = 1;
+		t = bpf_map_lookup_elem(&overflow, &tid);
+		if (!t)
+			return NULL;
+	}
 	t->tgid = task->tgid;
-	err = bpf_map_update_elem(&threads, &tid, t, BPF_NOEXIST);
-	if (!err || err == -EEXIST) /* then the thread was seen meanwhile */
-		return true;
-	count(&sched_counts, SWITCH_NO_ROOM);
-	return false;
+	return t;
+}
+
+/* From here on others find the state. */
+static __always_inline void publish(struct task_struct___sched *task, struct thread_state *t)
+{
+	barrier();
+	*(volatile __u32 *)&t->tid = task->pid;
+}
+
+/* Forgets a thread. */
+static __noinline void release(__u32 tid)
+{
+	__u32 place = tid % MAX_THREADS;
+	struct thread_state *t = bpf_map_lookup_elem(&threads, &place);
+
+	if (t && t->tid == tid) {
+		*(volatile __u32 *)&t->tid = 0;
+		bpf_map_delete_elem(&owners, &place);
+	} else {
+		bpf_map_delete_elem(&overflow, &tid);
+	}
 }
 
 static __always_inline struct event *reserve(void)
@@ -171,52 +267,54 @@ static __always_inline struct event *reserve(void)
 	return e;
 }
 
-struct words {
-	__u64 ts, dur, args[4];
-};
-
-static __always_inline void put(struct task_struct___sched *task, __u16 func, __u8 flags, __s32 ret, const struct words *w)
+/* An event of a task, for the caller to give it dur and args and submit it: on no stack. NULL: there is no room. */
+static __always_inline struct event *event_of(struct task_struct___sched *task, __u16 func, __u8 flags, __s32 ret, __u64 ts)
 {
 	struct event *e = reserve();
 
 	if (!e)
-		return;
-	e->ts = w->ts;
-	e->dur = w->dur;
+		return NULL;
+	e->ts = ts;
 	e->pid = task->tgid;
 	e->tid = task->pid;
 	e->func = func;
 	e->kind = EVENT_OFFCPU;
 	e->flags = flags;
 	e->ret = ret;
-	e->args[0] = w->args[0];
-	e->args[1] = w->args[1];
-	e->args[2] = w->args[2];
-	e->args[3] = w->args[3];
+	return e;
+}
+
+static __always_inline void submit(struct event *e, __u64 dur, __u64 arg0, __u64 arg1, __u64 arg2, __u64 arg3)
+{
+	e->dur = dur;
+	e->args[0] = arg0;
+	e->args[1] = arg1;
+	e->args[2] = arg2;
+	e->args[3] = arg3;
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void put_mark(struct task_struct___sched *task, __u16 mark, __u64 ts)
 {
-	struct words w = { .ts = ts };
+	struct event *e = event_of(task, mark, OFFCPU_MARK, bpf_get_smp_processor_id(), ts);
 
-	put(task, mark, OFFCPU_MARK, bpf_get_smp_processor_id(), &w);
+	if (e)
+		submit(e, 0, 0, 0, 0, 0);
 }
 
 /* Sends the sum of what was not sent one by one, up to the time given. */
 static __always_inline void flush(struct task_struct___sched *task, struct thread_state *t, __u64 until)
 {
-	struct words w = { .ts = t->short_from, .dur = until - t->short_from };
+	struct event *e;
 
 	if (!t->short_count)
 		return;
-	w.args[0] = t->short_blocked;
-	w.args[1] = t->short_runnable;
-	w.args[2] = t->short_count;
+	e = event_of(task, OFFCPU_SHORT, OFFCPU_MARK | EVENT_TIMED, 0, t->short_from);
+	if (e)
+		submit(e, until - t->short_from, t->short_blocked, t->short_runnable, t->short_count, 0);
 	t->short_count = 0;
 	t->short_blocked = 0;
 	t->short_runnable = 0;
-	put(task, OFFCPU_SHORT, OFFCPU_MARK | EVENT_TIMED, 0, &w);
 }
 
 /*
@@ -230,6 +328,7 @@ static __always_inline bool affordable(__u64 now, __u64 dur)
 	if (slice != this) { /* two CPUs may both come here: the slice has a few more then */
 		slice = this;
 		slice_sent = 0;
+		slice_sums = 0;
 	}
 	sent = slice_sent;
 	if (sent >= slice_budget &&
@@ -247,27 +346,29 @@ static __always_inline void sum(struct task_struct___sched *task, struct thread_
 	t->short_blocked += blocked;
 	t->short_runnable += now - t->out - blocked;
 	count(&sched_counts, SWITCH_SUMMED);
-	if (now - t->short_from > FLUSH_NS)
+	/* With thousands of threads the sums are many as well: then they grow longer. */
+	if (now - t->short_from > FLUSH_NS && slice_sums < slice_budget) {
+		__sync_fetch_and_add(&slice_sums, 1);
 		flush(task, t, now);
+	}
 }
 
 /* A thread takes a CPU. */
 static __always_inline void enter(struct task_struct___sched *task, struct thread_state *t, __u64 now)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct words w = { .ts = t->out, .dur = now - t->out };
-	bool plain = !(t->flags & OFFCPU_MARK);
+	__u64 dur = now - t->out, blocked = 0;
+	struct event *e;
 
 	if (t->woken) /* the wake-up may be a little earlier than the switch that it undoes */
-		w.args[0] = t->woken > t->out ? t->woken - t->out : 1;
-	if (plain && !affordable(now, w.dur)) {
-		sum(task, t, now, t->flags & OFFCPU_PREEMPTED ? 0 : t->woken ? w.args[0] : w.dur);
+		blocked = t->woken > t->out ? t->woken - t->out : 1;
+	if (!(t->flags & OFFCPU_MARK) && !affordable(now, dur)) {
+		sum(task, t, now, t->flags & OFFCPU_PREEMPTED ? 0 : t->woken ? blocked : dur);
 	} else {
 		flush(task, t, t->out);
-		w.args[1] = t->who;
-		w.args[2] = t->args[0];
-		w.args[3] = t->args[1];
-		put(task, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | cpu << 16, &w);
+		e = event_of(task, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | cpu << 16, t->out);
+		if (e)
+			submit(e, dur, blocked, t->who, t->args[0], t->args[1]);
 	}
 	t->out = 0;
 	t->in = now;

@@ -57,7 +57,9 @@ struct task_struct___sched {
 		struct {
 			__u32 count;
 		} preempt; /* arm64 */
+		__u32 cpu; /* 5.16 on */
 	} thread_info;
+	unsigned int cpu; /* before */
 	void *stack;
 	unsigned int flags;
 	unsigned int __state;
@@ -73,24 +75,47 @@ struct task_struct___sched {
 	struct signal_struct___sched *signal;
 } __attribute__((preserve_access_index));
 
+/*
+ * Where the verifier does not follow a pointer, this reads through it without a call of
+ * a helper, each of which costs as much as ten loads. Linux 6.2 on; the type says what is read.
+ */
+extern void *bpf_rdonly_cast(const void *obj, __u32 type) __ksym __weak;
+#define AS(type, at) ((type *)bpf_rdonly_cast((const void *)(at), bpf_core_type_id_kernel(type)))
+const volatile bool has_cast; /* set before loading */
+
+/* Any type that begins with a pointer, to read one. */
+struct list_head {
+	struct list_head *next, *prev;
+};
+
+static __always_inline __u64 inode_word(__u64 number, __u16 mode)
+{
+	return (number & 0xffffffffffffULL) | (__u64)(mode >> 12) << 48;
+}
+
 /* Inode and type of the file behind a descriptor of the task, as args[3] has them; 0: not known. */
 static __always_inline __u64 file_of(struct task_struct___sched *task, __u64 fd)
 {
 	struct fdtable___sched *table;
 	struct file___sched *file = NULL;
 	struct inode___sched *inode;
+	__u64 slot;
 
 	if (!task->files)
 		return 0;
 	table = task->files->fdt;
 	if (!table || fd >= table->max_fds)
 		return 0;
-	if (bpf_probe_read_kernel(&file, sizeof(file), &table->fd[(__u32)fd]) || !file)
+	slot = (__u64)table->fd + (__u32)fd * sizeof(void *);
+	if (has_cast) { /* what is no pointer reads as 0 */
+		file = AS(struct file___sched, AS(struct list_head, slot)->next);
+		inode = file->f_inode;
+		return inode_word(inode->i_ino, inode->i_mode);
+	}
+	if (bpf_probe_read_kernel(&file, sizeof(file), (void *)slot) || !file)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
-	if (!inode)
-		return 0;
-	return (BPF_CORE_READ(inode, i_ino) & 0xffffffffffffULL) | (__u64)(BPF_CORE_READ(inode, i_mode) >> 12) << 48;
+	return inode ? inode_word(BPF_CORE_READ(inode, i_ino), BPF_CORE_READ(inode, i_mode)) : 0;
 }
 
 #if defined(__TARGET_ARCH_x86)
@@ -98,6 +123,7 @@ static __always_inline __u64 file_of(struct task_struct___sched *task, __u64 fd)
 #define CALL_ARG0(regs) ((regs)->di)
 #define CALL_ARG1(regs) ((regs)->si)
 typedef struct pt_regs registers;
+#define REGISTERS struct pt_regs
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___sched {
 	__u64 regs[31];
@@ -108,7 +134,29 @@ struct pt_regs___sched {
 #define CALL_ARG0(regs) ((regs)->orig_x0)
 #define CALL_ARG1(regs) ((regs)->regs[1])
 typedef struct pt_regs___sched registers;
+#define REGISTERS struct pt_regs___sched
 #endif
+
+/* The CPU that a task is on, or was on last. */
+static __always_inline __u16 cpu_of(struct task_struct___sched *task)
+{
+	return bpf_core_field_exists(task->thread_info.cpu) ? task->thread_info.cpu : task->cpu;
+}
+
+/* From the beginning of a thread's stack to its registers, in bytes: the same for all threads. 0: not known yet. */
+__u64 regs_offset;
+
+/* The registers with which the task entered the kernel. */
+static __always_inline registers *regs_of(struct task_struct___sched *task)
+{
+	registers *regs;
+
+	if (has_cast && regs_offset)
+		return AS(REGISTERS, (__u64)task->stack + regs_offset);
+	regs = (void *)bpf_task_pt_regs((void *)task);
+	regs_offset = (__u64)regs - (__u64)task->stack;
+	return regs;
+}
 
 /*
  * Whether the program runs in an interrupt, hard or soft. arm64 counts them in the
@@ -127,7 +175,7 @@ static __always_inline bool in_interrupt(void *ctx, struct task_struct___sched *
 	at = *(volatile __u64 *)scratch;
 	if (at - (__u64)current->stack >= THREAD_SIZE)
 		return true;
-	return !(current->flags & PF_KTHREAD) && CALL_NUMBER((registers *)bpf_task_pt_regs((void *)current)) == -1;
+	return !(current->flags & PF_KTHREAD) && CALL_NUMBER(regs_of(current)) == -1;
 #else
 	return current->thread_info.preempt.count & IN_INTERRUPT;
 #endif

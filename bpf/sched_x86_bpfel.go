@@ -50,16 +50,20 @@ type SchedThreadState struct {
 	Woken         uint64
 	Who           uint64
 	Args          [2]uint64
-	ShortFrom     uint64
-	ShortBlocked  uint64
-	ShortRunnable uint64
-	ShortCount    uint32
+	Tid           uint32
 	Tgid          uint32
 	Func          uint16
 	Cpu           uint16
 	Flags         uint8
 	WokenFlags    uint8
-	Pad           uint16
+	Passed        uint8
+	Pad           uint8
+	ShortFrom     uint64
+	ShortBlocked  uint64
+	ShortRunnable uint64
+	ShortCount    uint32
+	Pad2          uint32
+	Pad3          [4]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -69,6 +73,8 @@ const (
 	SchedMapFilter           = "filter"
 	SchedMapFollowed         = "followed"
 	SchedMapLosses           = "losses"
+	SchedMapOverflow         = "overflow"
+	SchedMapOwners           = "owners"
 	SchedMapRings            = "rings"
 	SchedMapSchedCounts      = "sched_counts"
 	SchedMapThreads          = "threads"
@@ -83,10 +89,14 @@ const (
 	SchedVarExportMark       = "export_mark"
 	SchedVarExportThread     = "export_thread"
 	SchedVarFdCalls          = "fd_calls"
+	SchedVarHasCast          = "has_cast"
 	SchedVarHasStateArgument = "has_state_argument"
+	SchedVarOverflowed       = "overflowed"
+	SchedVarRegsOffset       = "regs_offset"
 	SchedVarSlice            = "slice"
 	SchedVarSliceBudget      = "slice_budget"
 	SchedVarSliceSent        = "slice_sent"
+	SchedVarSliceSums        = "slice_sums"
 )
 
 // LoadSched returns the embedded CollectionSpec for Sched.
@@ -145,6 +155,8 @@ type SchedMapSpecs struct {
 	Filter      *ebpf.MapSpec `ebpf:"filter"`
 	Followed    *ebpf.MapSpec `ebpf:"followed"`
 	Losses      *ebpf.MapSpec `ebpf:"losses"`
+	Overflow    *ebpf.MapSpec `ebpf:"overflow"`
+	Owners      *ebpf.MapSpec `ebpf:"owners"`
 	Rings       *ebpf.MapSpec `ebpf:"rings"`
 	SchedCounts *ebpf.MapSpec `ebpf:"sched_counts"`
 	Threads     *ebpf.MapSpec `ebpf:"threads"`
@@ -160,10 +172,14 @@ type SchedVariableSpecs struct {
 	ExportMark       *ebpf.VariableSpec `ebpf:"export_mark"`
 	ExportThread     *ebpf.VariableSpec `ebpf:"export_thread"`
 	FdCalls          *ebpf.VariableSpec `ebpf:"fd_calls"`
+	HasCast          *ebpf.VariableSpec `ebpf:"has_cast"`
 	HasStateArgument *ebpf.VariableSpec `ebpf:"has_state_argument"`
+	Overflowed       *ebpf.VariableSpec `ebpf:"overflowed"`
+	RegsOffset       *ebpf.VariableSpec `ebpf:"regs_offset"`
 	Slice            *ebpf.VariableSpec `ebpf:"slice"`
 	SliceBudget      *ebpf.VariableSpec `ebpf:"slice_budget"`
 	SliceSent        *ebpf.VariableSpec `ebpf:"slice_sent"`
+	SliceSums        *ebpf.VariableSpec `ebpf:"slice_sums"`
 }
 
 // SchedObjects contains all objects after they have been loaded into the kernel.
@@ -189,6 +205,8 @@ type SchedMaps struct {
 	Filter      *ebpf.Map `ebpf:"filter"`
 	Followed    *ebpf.Map `ebpf:"followed"`
 	Losses      *ebpf.Map `ebpf:"losses"`
+	Overflow    *ebpf.Map `ebpf:"overflow"`
+	Owners      *ebpf.Map `ebpf:"owners"`
 	Rings       *ebpf.Map `ebpf:"rings"`
 	SchedCounts *ebpf.Map `ebpf:"sched_counts"`
 	Threads     *ebpf.Map `ebpf:"threads"`
@@ -199,6 +217,8 @@ func (m *SchedMaps) Close() error {
 		m.Filter,
 		m.Followed,
 		m.Losses,
+		m.Overflow,
+		m.Owners,
 		m.Rings,
 		m.SchedCounts,
 		m.Threads,
@@ -215,10 +235,14 @@ type SchedVariables struct {
 	ExportMark       *ebpf.Variable `ebpf:"export_mark"`
 	ExportThread     *ebpf.Variable `ebpf:"export_thread"`
 	FdCalls          *ebpf.Variable `ebpf:"fd_calls"`
+	HasCast          *ebpf.Variable `ebpf:"has_cast"`
 	HasStateArgument *ebpf.Variable `ebpf:"has_state_argument"`
+	Overflowed       *ebpf.Variable `ebpf:"overflowed"`
+	RegsOffset       *ebpf.Variable `ebpf:"regs_offset"`
 	Slice            *ebpf.Variable `ebpf:"slice"`
 	SliceBudget      *ebpf.Variable `ebpf:"slice_budget"`
 	SliceSent        *ebpf.Variable `ebpf:"slice_sent"`
+	SliceSums        *ebpf.Variable `ebpf:"slice_sums"`
 }
 
 // SchedPrograms contains all programs after they have been loaded into the kernel.

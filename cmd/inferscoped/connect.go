@@ -4,6 +4,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/calls"
+	"github.com/inferscope/inferscope/internal/config"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/dump/live"
 	"github.com/inferscope/inferscope/internal/feature"
@@ -15,7 +16,7 @@ import (
 )
 
 // connect tells cfg how to reach the kernel.
-func connect(cfg *daemon.Config, f *flags, logger *zap.Logger) {
+func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
 	options := calls.Options{Mode: f.mode(), AllCalls: f.allCalls}
 	cfg.Check = feature.Check
 	table := symbol.New(symbol.Options{}) // one for both, so that a library is indexed once
@@ -26,8 +27,8 @@ func connect(cfg *daemon.Config, f *flags, logger *zap.Logger) {
 			return nil, err
 		}
 		sources := []daemon.Source{source}
-		if f.sampleHz > 0 {
-			sources = append(sources, samples(f.sampleHz, table, logger))
+		if settings.CPUSamplingHz > 0 {
+			sources = append(sources, samples(settings.CPUSamplingHz, table, logger))
 		}
 		if f.scheduling {
 			sources = append(sources, waits(rings, logger)...)
@@ -36,20 +37,20 @@ func connect(cfg *daemon.Config, f *flags, logger *zap.Logger) {
 	}
 }
 
-// waits makes the sources of why threads wait; without them the daemon goes on.
+// waits makes the sources of why threads wait; without scheduling the daemon goes on.
 func waits(rings *ring.Rings, logger *zap.Logger) []daemon.Source {
-	sources := []daemon.Source{pressure.New(pressure.Options{})}
+	host := pressure.New(pressure.Options{})
 	source, err := sched.New(rings, sched.Options{})
 	if err != nil {
 		logger.Warn("scheduling is not watched", zap.Error(err))
-		return sources
+		return []daemon.Source{host, sched.Unavailable(err)}
 	}
-	return append(sources, source)
+	return []daemon.Source{host, source}
 }
 
 // samples makes the source of CPU samples; without it the daemon goes on.
 func samples(hz int, table *symbol.Table, logger *zap.Logger) daemon.Source {
-	source, err := sampler.New(sampler.Options{Hz: hz, Switches: sampler.DefaultSwitch, Symbols: table, Log: logger})
+	source, err := sampler.New(sampler.Options{Hz: hz, Helper: []string{"/proc/self/exe"}, Switches: sampler.DefaultSwitch, Symbols: table, Log: logger})
 	if err != nil {
 		logger.Warn("no CPU samples are taken", zap.Error(err))
 		return sampler.Unavailable(err)

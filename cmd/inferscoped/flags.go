@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +17,6 @@ import (
 	"github.com/inferscope/inferscope/internal/metrics"
 	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/ring"
-	"github.com/inferscope/inferscope/internal/sampler"
 )
 
 // Bounds of what can be asked for.
@@ -40,7 +41,7 @@ type flags struct {
 	logFormat      string
 	probeMode      string
 	allCalls       bool
-	sampleHz       int
+	sampleHz       string
 	scheduling     bool
 	exitWithTarget bool
 }
@@ -61,14 +62,14 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.StringVar(&f.logFormat, "log-format", "console", "console or json, to standard error")
 	set.StringVar(&f.probeMode, "probe-mode", "auto", "how probes are attached: auto, session, multi or perf")
 	set.BoolVar(&f.allCalls, "all-calls", false, "probe also cheap calls that frameworks make very often")
-	// Off until its start costs less: the unwinder's programs take the verifier 5 to 9 s of a CPU.
-	set.IntVar(&f.sampleHz, "cpu-sampling-frequency-hz", 0, "stacks a second of each running thread, up to 2000, e.g. 99; 0 takes none")
-	set.BoolVar(&f.scheduling, "scheduling", false, "watch why threads wait: switches, wake-ups, host pressure")
+	set.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "99", "stacks a second of each running thread, up to 2000; 0 takes none")
+	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
-// settings takes flags over the environment over defaults.
-func (f *flags) settings(cmd *cobra.Command, environ []string) (config.Settings, error) {
+// settings takes flags over the environment over the file over defaults. It also says
+// what of them does nothing.
+func (f *flags) settings(cmd *cobra.Command, environ config.Environment) (config.Settings, []string, error) {
 	typed := map[string]string{}
 	if cmd.Flags().Changed("trace-size-mb") {
 		typed["trace_size_mb"] = f.traceSizeMB
@@ -76,7 +77,26 @@ func (f *flags) settings(cmd *cobra.Command, environ []string) (config.Settings,
 	if cmd.Flags().Changed("log-level") {
 		typed["log_level"] = f.logLevel
 	}
-	return config.Load(config.ForDaemon, config.Values{Where: config.Flag, ByKey: typed}, config.Environment(environ))
+	if cmd.Flags().Changed("cpu-sampling-frequency-hz") {
+		typed["cpu_sampling_frequency_hz"] = f.sampleHz
+	}
+	file, err := config.ReadFile(config.FileName, users(environ)...)
+	if err != nil {
+		return config.Settings{}, nil, err
+	}
+	s, err := config.Load(config.ForDaemon, config.Values{Where: config.Flag, ByKey: typed}, environ, file)
+	return s, slices.Concat(environ.Warnings(), file.Warnings), err
+}
+
+// users returns whose settings file is heeded: root's, the daemon's own user's, and
+// that of the person who typed sudo.
+func users(environ config.Environment) []uint32 {
+	out := []uint32{0, uint32(os.Geteuid())}
+	text, _ := environ.Get("SUDO_UID")
+	if uid, err := strconv.ParseUint(text, 10, 32); err == nil && os.Geteuid() == 0 {
+		out = append(out, uint32(uid))
+	}
+	return out
 }
 
 // config checks the flags and makes of them what the daemon needs.
@@ -121,9 +141,6 @@ func (f *flags) check() error {
 	}
 	if f.ringMB < 1 || f.ringMB > maxRingMB {
 		return bad("choose 1 to 4096", "--ring-mb: %d is out of range", f.ringMB)
-	}
-	if f.sampleHz < 0 || f.sampleHz > sampler.MaxHz {
-		return bad("choose 1 to 2000, or 0 for none", "--cpu-sampling-frequency-hz: %d is out of range", f.sampleHz)
 	}
 	if !slices.Contains([]string{"console", "json"}, f.logFormat) {
 		return bad("choose console or json", "--log-format: %q is not known", f.logFormat)

@@ -15,10 +15,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/sampler"
 	"github.com/inferscope/inferscope/internal/version"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == sampler.HelperArgument {
+		if err := sampler.RunHelper(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "inferscoped:", err)
+			os.Exit(int(fault.General))
+		}
+		return
+	}
 	// One thread of Go code is enough for 500,000 events/s, and each tick of a timer
 	// costs half of what it costs with two (70 against 150 us on a small VM), since no
 	// second thread wakes up to look for work.
@@ -68,9 +76,11 @@ CAP_PERFMON and CAP_SYS_PTRACE (kernels before 6.6 also CAP_SYS_ADMIN). The
 watched processes are never stopped, changed or restarted; when the daemon ends,
 however it ends, the kernel takes all probes off.
 
-Settings are taken from flags, then from the environment, then from defaults:
-INFERSCOPE_ENABLED, INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB,
-INFERSCOPE_CUDA_VERSION, INFERSCOPE_SINGLE_GPU, and INFERSCOPE_SOCKET.
+Settings are taken from flags, then from the environment (INFERSCOPE_ENABLED,
+INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB, INFERSCOPE_CUDA_VERSION,
+INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ, INFERSCOPE_SINGLE_GPU), then from
+.inferscope.yaml in the working directory (trace_size_mb: 200), then from
+defaults. INFERSCOPE_SOCKET is the socket.
 
 Exit codes: 0 stopped as asked; 1 other errors; 2 flags or settings are off; 3 no
 such process; 4 a permission is missing; 5 the kernel lacks something; 7 another

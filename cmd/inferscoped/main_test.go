@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,8 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
 )
 
 // result is what a person sees of a run.
@@ -56,6 +61,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--pid", "1", "--trace-size-mb", "0"}, "--trace-size-mb: 0 is not between 1 and 65536"},
 		{[]string{"--pid", "1", "--trace-size-mb", "lots"}, "--trace-size-mb: \"lots\" is not a whole number"},
 		{[]string{"--pid", "1", "--log-level", "loud"}, "--log-level"},
+		{[]string{"--pid", "1", "--cpu-sampling-frequency-hz", "2001"}, "--cpu-sampling-frequency-hz: 2001 is not between 0 and 2000"},
 		{[]string{"--pid", "1", "--log-format", "xml"}, `--log-format: "xml" is not known`},
 		{[]string{"--pid", "1", "--probe-mode", "kprobe"}, `--probe-mode: "kprobe" is not known`},
 		{[]string{"--pid", "1", "--metrics-addr", "host"}, `--metrics-addr "host"`},
@@ -79,6 +85,22 @@ func TestBadFlags(t *testing.T) {
 func TestBadEnvironment(t *testing.T) {
 	r := runWith([]string{"INFERSCOPE_TRACE_SIZE_MB=lots"}, "--pid", "1")
 	if r.code != int(fault.Usage) || !strings.Contains(r.stderr, `INFERSCOPE_TRACE_SIZE_MB: "lots" is not a whole number`) {
+		t.Errorf("code %d: %s", r.code, r.stderr)
+	}
+}
+
+func TestBadSettingsFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile(".inferscope.yaml", []byte("cpu_sampling_frequency_hz: 5000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := runWith(nil, "--pid", "1")
+	if r.code != int(fault.Usage) || !strings.Contains(r.stderr, ".inferscope.yaml: cpu_sampling_frequency_hz: 5000 is not between 0 and 2000") {
+		t.Errorf("code %d: %s", r.code, r.stderr)
+	}
+	// The environment goes over it; then the missing process is what is wrong.
+	r = runWith([]string{"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=0"})
+	if r.code != int(fault.Usage) || !strings.Contains(r.stderr, "no process to watch") {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }
@@ -218,8 +240,17 @@ func TestDaemonOnARealProcess(t *testing.T) {
 		t.Errorf("targets = %+v, %v", targets, err)
 	}
 	rec, err := client.Recording(ctx, uint32(target.Process.Pid), api.Window{Last: time.Second})
-	if err != nil || len(rec.Events) != 0 || len(rec.Meta.Processes) != 1 {
+	if err != nil || len(rec.Meta.Processes) != 1 {
 		t.Errorf("recording = %+v, %v", rec, err)
+	}
+	// By default it says of a process that sleeps that it sleeps, and on what.
+	if n := len(rec.Events); n == 0 || rec.Events[n-1].Kind != event.OffCPU || rec.Events[n-1].Func != unix.SYS_CLOCK_NANOSLEEP {
+		t.Errorf("events = %+v", rec.Events)
+	}
+	for _, name := range []string{"cuda calls", "cpu samples", "scheduling", "host pressure"} {
+		if !slices.ContainsFunc(rec.Meta.Sources, func(s record.Source) bool { return s.Name == name }) {
+			t.Errorf("there is no source %q: %+v", name, rec.Meta.Sources)
+		}
 	}
 	scrape(t, log.String())
 	cancel()

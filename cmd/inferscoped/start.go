@@ -16,7 +16,7 @@ import (
 
 // start runs the daemon that the flags ask for.
 func start(cmd *cobra.Command, p process, f *flags) error {
-	settings, err := f.settings(cmd, p.environ)
+	settings, warnings, err := f.settings(cmd, p.environ)
 	if err != nil {
 		return err
 	}
@@ -34,14 +34,14 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 		return err
 	}
 	defer func() { _ = logger.Sync() }() // fails on terminals, where nothing is buffered anyway
-	for _, w := range config.Environment(p.environ).Warnings() {
+	for _, w := range warnings {
 		logger.Warn(w)
 	}
 	if settings.SingleGPU || settings.CUDAVersion != "" {
 		logger.Warn("INFERSCOPE_SINGLE_GPU and INFERSCOPE_CUDA_VERSION are not heeded yet by this version", zap.String("version", version.String()))
 	}
 	cfg.NotifySocket = notify
-	connect(&cfg, f, logger)
+	connect(&cfg, f, settings, logger)
 	return daemon.Run(cmd.Context(), cfg, logger)
 }
 

@@ -91,7 +91,8 @@ type Target struct {
 // Rings is the state of the kernel's ring buffers.
 type Rings struct {
 	Bytes  int64       `json:"bytes"`  // of kernel memory
-	Events uint64      `json:"events"` // taken out of them so far
+	Events uint64      `json:"events"` // taken out of them so far, and samples
+	Calls  uint64      `json:"calls"`  // of these, calls of probed functions
 	Losses []loss.Loss `json:"losses"`
 }
 

@@ -65,8 +65,8 @@ func TestBadValues(t *testing.T) {
 		"INFERSCOPE_REPORT_FORMAT=pdf":              "markdown, html, json",
 		"INFERSCOPE_CUDA_VERSION=12.x":              "not a version",
 		"INFERSCOPE_CUDA_VERSION=1.2.3.4":           "not a version",
-		"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=2001": "not between 1 and 2000",
-		"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=-1":   "not between 1 and 2000",
+		"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=2001": "not between 0 and 2000",
+		"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=-1":   "not between 0 and 2000",
 		"INFERSCOPE_SYNC_ERROR_MARGIN_US=1e3":       "not a whole number",
 		"INFERSCOPE_SINGLE_GPU=2":                   "neither true nor false",
 	} {

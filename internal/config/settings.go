@@ -21,7 +21,7 @@ type Settings struct {
 	ReportFormat      string // markdown, html, json
 	ReportPath        string //
 	CUDAVersion       string // which CUDA to look for, e.g. 12.4; "": the one that is found
-	CPUSamplingHz     int    // samples per second and thread
+	CPUSamplingHz     int    // samples per second and thread; 0: none
 	SingleGPU         bool   // more than one visible GPU is an error
 }
 
@@ -67,8 +67,8 @@ func All() []Setting {
 			func(s *Settings, v string) error { return cudaVersion(v, &s.CUDAVersion) },
 		},
 		{
-			"cpu_sampling_frequency_hz", "INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ", "99", "CPU samples per second and thread, 1 to 2000", false,
-			func(s *Settings, v string) error { return number(v, &s.CPUSamplingHz, 1, 2000) },
+			"cpu_sampling_frequency_hz", "INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ", "99", "CPU samples per second and thread, up to 2000; 0 takes none", true,
+			func(s *Settings, v string) error { return number(v, &s.CPUSamplingHz, 0, 2000) },
 		},
 		{
 			"single_gpu", "INFERSCOPE_SINGLE_GPU", "false", "true: more than one visible GPU is an error", true,

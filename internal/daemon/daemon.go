@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/pressure"
 	"github.com/inferscope/inferscope/internal/record"
 )
 
@@ -89,6 +90,7 @@ func New(opts Options, p Parts) (*Daemon, error) {
 		recorder: p.Recorder, sources: p.Sources, host: host(), started: p.Clock(),
 	}
 	var feeders []Feeder
+	var settlers []Settler
 	for _, s := range p.Sources {
 		if err := d.adopt(s); err != nil {
 			return nil, err
@@ -96,10 +98,13 @@ func New(opts Options, p Parts) (*Daemon, error) {
 		if f, ok := s.(Feeder); ok {
 			feeders = append(feeders, f)
 		}
+		if f, ok := s.(Settler); ok {
+			settlers = append(settlers, f)
+		}
 	}
 	d.history = newLossHistory(d.readLosses)
 	d.drainer = newDrainer(p.Rings, p.Recorder, p.Counter, d.history, p.Clock)
-	d.drainer.feeders = feeders
+	d.drainer.feeds.feeders, d.drainer.settlers = feeders, settlers
 	d.evidence = gather(p.Sources)
 	d.drainer.observe = d.evidence.observe
 	d.follower = newFollower(p.Log, p.Watcher, p.Sources, d.tables, p.Counter, p.Clock)
@@ -205,7 +210,7 @@ func (d *Daemon) Now() uint64 { return d.clock() }
 func (d *Daemon) Events() uint64 { return d.drainer.events.Load() }
 
 func host() record.Host {
-	h := record.Host{Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
+	h := record.Host{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), NodeOf: pressure.NodeOf()}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err == nil {
 		h.Kernel = unix.ByteSliceToString(u.Release[:])

@@ -23,7 +23,8 @@ const (
 // drainer moves events from the rings to the recorder. It is the recorder's one writer.
 type drainer struct {
 	rings    Rings
-	feeders  []Feeder
+	feeds    *feeds
+	settlers []Settler
 	observe  func(batch []event.Event)
 	recorder *record.Recorder
 	counter  Counter
@@ -33,12 +34,14 @@ type drainer struct {
 	requests chan chan struct{}
 	done     chan struct{} // closed when run has returned
 	events   atomic.Uint64
+	calls    atomic.Uint64 // of events
 	faults   atomic.Uint64 // events with an argument that could not be read
 }
 
 func newDrainer(rings Rings, recorder *record.Recorder, counter Counter, history *lossHistory, clock Clock) *drainer {
 	return &drainer{
 		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock, observe: func([]event.Event) {},
+		feeds:    newFeeds(recorder.Since),
 		requests: make(chan chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -46,12 +49,14 @@ func newDrainer(rings Rings, recorder *record.Recorder, counter Counter, history
 // run drains until ctx is done, and then once more: what the last probes saw is not left behind.
 func (d *drainer) run(ctx context.Context) {
 	defer close(d.done)
+	go d.feeds.run(ctx)
 	timer := time.NewTimer(slowest)
 	defer timer.Stop()
 	interval := slowest
 	for {
 		select {
 		case <-ctx.Done():
+			<-d.feeds.done
 			d.pass()
 			return
 		case reply := <-d.requests:
@@ -59,6 +64,7 @@ func (d *drainer) run(ctx context.Context) {
 			close(reply)
 		case <-timer.C:
 			d.pass()
+			d.feeds.ask()
 			interval = next(interval, d.rings.Fill())
 			timer.Reset(interval)
 		}
@@ -80,14 +86,50 @@ func (d *drainer) now(ctx context.Context) error {
 	return nil
 }
 
+// A recording waits for events that are held back, and looks for them so often. The
+// sampler waits 250 ms at most for the native half of a stack, and usually has it
+// after 50.
+const (
+	settleBound = 400 * time.Millisecond
+	settleEvery = 10 * time.Millisecond
+)
+
+// upTo drains until all that happened before the time to (ns) has arrived, or it has waited long enough.
+func (d *drainer) upTo(ctx context.Context, to uint64) error {
+	for end := to + uint64(settleBound); ; {
+		if err := d.feeds.now(ctx); err != nil {
+			return err
+		}
+		settled := d.settled(to)
+		if err := d.now(ctx); err != nil { // takes what was fed before
+			return err
+		}
+		if settled || d.clock() >= end {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settleEvery):
+		}
+	}
+}
+
+func (d *drainer) settled(to uint64) bool {
+	for _, s := range d.settlers {
+		if !s.Settled(to) {
+			return false
+		}
+	}
+	return true
+}
+
 func (d *drainer) pass() {
 	n := d.rings.Drain(d.takeFresh)
 	if n > 0 {
 		d.events.Add(uint64(n))
 	}
-	for _, f := range d.feeders {
-		f.Feed(d.recorder.Since(), d.feed)
-	}
+	d.feed(d.feeds.take())
 	d.history.tick(d.clock())
 }
 
@@ -105,10 +147,14 @@ func (d *drainer) takeFresh(batch []event.Event) {
 func (d *drainer) take(batch []event.Event) {
 	d.recorder.Append(batch...)
 	d.counter.Add(batch)
-	var faults uint64
+	var calls, faults uint64
 	for i := range batch {
 		faults += uint64(batch[i].Flags & event.Fault >> 1)
+		if batch[i].Kind == event.Call {
+			calls++
+		}
 	}
+	d.calls.Add(calls)
 	if faults > 0 {
 		d.faults.Add(faults)
 	}

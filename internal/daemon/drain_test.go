@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +65,54 @@ func TestDrainAfterTheEndDoesNotHang(t *testing.T) {
 	}
 	if err := d.drainer.now(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+// settler holds its events back for a number of passes.
+type settler struct {
+	passes atomic.Int64 // so far
+	after  int64        // passes after which it has settled
+}
+
+func (s *settler) Feed(uint64, func([]event.Event)) { s.passes.Add(1) }
+
+func (s *settler) Settled(uint64) bool { return s.passes.Load() >= s.after }
+
+func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		after int64
+		clock uint64 // ns added at each look
+		most  int64  // passes
+	}{
+		{"settled at once", 0, 0, 1},
+		{"settled later", 5, 0, 5},
+		{"never", math.MaxInt64, uint64(settleBound) / 4, 4},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := &settler{after: c.after}
+			rec, err := record.NewRecorder(record.MinBudget, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var now uint64
+			d := newDrainer(&fakeRings{}, rec, noCounter{}, newLossHistory(func() ([]loss.Loss, error) { return nil, nil }), Monotonic)
+			d.feeds.feeders, d.settlers = []Feeder{s}, []Settler{s}
+			d.clock = func() uint64 { now += c.clock; return now }
+			go func() { // in place of run, whose timer would make passes of its own
+				for reply := range d.requests {
+					close(reply)
+				}
+			}()
+			defer close(d.requests)
+			go d.feeds.run(t.Context())
+			if err := d.upTo(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			if n := s.passes.Load(); n < 1 || n < min(c.after, c.most) || n > c.most {
+				t.Errorf("%d passes, want %d", n, c.most)
+			}
+		})
 	}
 }
 

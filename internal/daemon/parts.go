@@ -49,8 +49,22 @@ type Tables interface {
 type Feeder interface {
 	// Feed hands over what has come since the last call, once more after Close.
 	// held is the time (ns) since which the recorder holds every event. A batch is
-	// valid only until emit returns. It is called from the drain goroutine.
+	// valid only until emit returns. It is called from one goroutine, not the drain one.
 	Feed(held uint64, emit func(batch []event.Event))
+}
+
+// Settler is a Feeder that holds events back for a while, until they are complete.
+type Settler interface {
+	Feeder
+	// Settled says whether every event of before to (ns) that will ever be handed over
+	// has been. It may be called from any goroutine.
+	Settled(to uint64) bool
+}
+
+// Helped is a source that lets processes of its own work for it.
+type Helped interface {
+	// Helpers returns their process ids. It may be called from any goroutine.
+	Helpers() []int
 }
 
 // Stacker is kept by a source whose events are Samples. At most one source is one,

@@ -49,7 +49,7 @@ func (r *recording) Release() { r.snapshot.Release() }
 func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
 	now := d.clock() // before the rings are emptied, so that nothing up to it is still in them
 	rows := d.evidence.complete(now)
-	if err := d.drainer.now(ctx); err != nil {
+	if err := d.drainer.upTo(ctx, now); err != nil {
 		return nil, fmt.Errorf("waiting for the rings to be emptied: %w", err)
 	}
 	v, ok := d.follower.view(pid)

@@ -21,9 +21,9 @@ func (d *Daemon) Status() api.Status {
 	s := api.Status{
 		Version: version.String(), PID: os.Getpid(), Uptime: since(now, d.started).Seconds(),
 		Targets: d.targets(now), Sources: d.sourceStates(), Libraries: nonNil(d.follower.libraries()),
-		Rings:    api.Rings{Bytes: d.rings.Bytes(), Events: d.drainer.events.Load(), Losses: []loss.Loss{}},
+		Rings:    api.Rings{Bytes: d.rings.Bytes(), Events: d.drainer.events.Load(), Calls: d.drainer.calls.Load(), Losses: []loss.Loss{}},
 		Recorder: d.recorderState(now),
-		Self:     self(),
+		Self:     d.self(),
 	}
 	s.Losses = nonNil(ordered(append(d.history.total(now), d.follower.lateLosses(now)...)))
 	for _, l := range s.Losses {
@@ -198,18 +198,43 @@ func (f *follower) owns(uid uint32) bool {
 	return false
 }
 
-// self returns what the daemon costs; what cannot be read stays 0.
-func self() api.Self {
-	var out api.Self
-	var ru unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err == nil {
-		out.CPU = time.Duration(ru.Utime.Nano() + ru.Stime.Nano()).Seconds()
+// self returns what the daemon costs, with the processes that work for it; what cannot
+// be read counts 0.
+func (d *Daemon) self() api.Self {
+	out := cost(os.Getpid())
+	for _, s := range d.sources {
+		h, ok := s.(Helped)
+		if !ok {
+			continue
+		}
+		for _, pid := range h.Helpers() {
+			c := cost(pid)
+			out.CPU, out.RSS = out.CPU+c.CPU, out.RSS+c.RSS
+		}
 	}
-	if statm, err := os.ReadFile("/proc/self/statm"); err == nil {
+	return out
+}
+
+// cost returns the CPU time of a process with all its threads, dead ones included, and
+// its resident memory.
+func cost(pid int) api.Self {
+	var out api.Self
+	var t unix.Timespec
+	if err := unix.ClockGettime(cpuClock(pid), &t); err == nil {
+		out.CPU = time.Duration(t.Nano()).Seconds()
+	}
+	if statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err == nil {
 		if fields := strings.Fields(string(statm)); len(fields) > 1 {
 			pages, _ := strconv.ParseInt(fields[1], 10, 64)
 			out.RSS = pages * int64(os.Getpagesize())
 		}
 	}
 	return out
+}
+
+// cpuClock returns the clock of a process's CPU time: make_process_cpuclock(pid,
+// CPUCLOCK_SCHED) of include/linux/posix-timers.h.
+func cpuClock(pid int) int32 {
+	const scheduled = 2
+	return int32(^pid)<<3 | scheduled
 }

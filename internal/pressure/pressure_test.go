@@ -106,6 +106,20 @@ func TestGPUNode(t *testing.T) {
 	}
 }
 
+func TestNodeOfCPUs(t *testing.T) {
+	const at = "/sys/devices/system/node/node"
+	two := tree(t, map[string]string{at + "0/cpulist": "0-1,4\n", at + "1/cpulist": "2-3,6\n", at + "2/cpulist": "\n"})
+	if got, want := two.nodeOf(), []int{0, 0, 1, 1, 0, -1, 1}; !slices.Equal(got, want) {
+		t.Errorf("nodes %v, want %v", got, want)
+	}
+	if got := tree(t, map[string]string{at + "0/cpulist": "0-7\n"}).nodeOf(); got != nil {
+		t.Errorf("nodes %v on a host with one", got)
+	}
+	if got := parseList("3-1,x,-5,0-99999999,7,2-"); !slices.Equal(got, []int{7}) {
+		t.Errorf("%v out of a list that is wrong but for the 7", got)
+	}
+}
+
 func TestPagesByNode(t *testing.T) {
 	total := map[string]uint64{}
 	sumPages(strings.NewReader("7f00 default file=/N9=9 mapped=3 N0=12 N1=3 kernelpagesize_kB=4\n7f10 default anon=1 N1=2 kernelpagesize_kB=2048\nN=4 Nx=5 N99999=1\n"), 4, total)
@@ -136,6 +150,9 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		sumPages(strings.NewReader(text), 4, map[string]uint64{})
+		if n := len(parseList(text)); n > (len(text)+1)*maxCPUs {
+			t.Errorf("%d CPUs", n)
+		}
 	})
 }
 

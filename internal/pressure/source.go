@@ -183,13 +183,17 @@ func (s *Source) pages(r *root) map[string]uint64 {
 }
 
 // Pressure returns the samples of a target within [from, to] (ns), with the last one
-// before and the first one after, so that differences cover the window.
+// before and the first one after, so that differences cover the window. Where to has just
+// passed it takes one more.
 func (s *Source) Pressure(pid uint32, from, to uint64) []record.Pressure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.roots[pid]
 	if r == nil {
 		return nil
+	}
+	if n := len(r.samples); n > 0 && len(r.procs) > 0 && to > r.samples[n-1].TS && to <= monotonic() {
+		s.take(pid, r, time.Now())
 	}
 	first := sort.Search(len(r.samples), func(i int) bool { return r.samples[i].TS > from })
 	last := sort.Search(len(r.samples), func(i int) bool { return r.samples[i].TS >= to })

@@ -93,6 +93,9 @@ type Host struct {
 	Kernel string `json:"kernel"` // uname -r
 	Arch   string `json:"arch"`   // GOARCH
 	CPUs   int    `json:"cpus"`   // online
+	// NodeOf is the NUMA node of each CPU, by the CPU's number; -1: it has none. Empty where
+	// the host has one node, or none.
+	NodeOf []int `json:"node_of,omitempty"`
 }
 
 // Process is one process of the target. A pid that is used again is another Process.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
@@ -136,6 +137,8 @@ const maxPlace = 60
 // mostly says what a thread did for most of the time.
 func mostly(th *cpu.Thread) string {
 	switch {
+	case th.Blocked >= th.Running+th.Runnable && th.GIL > th.Blocked/2:
+		return "blocked: the GIL"
 	case th.Blocked >= th.Running+th.Runnable && th.Reason != "":
 		return "blocked: " + th.Reason
 	case th.Runnable > th.Running:
@@ -150,15 +153,46 @@ func mostly(th *cpu.Thread) string {
 func whyWaited(m *Model) page.Bullets {
 	var out page.Bullets
 	left := uint64(0)
-	for _, w := range relevantWaits(m) {
+	for _, row := range alike(relevantWaits(m)) {
 		if len(out) == waitRows {
-			left += w.Time
+			left += row.time
 			continue
 		}
-		out = append(out, waitSentence(m, w))
+		s := waitSentence(m, row.first)
+		if n := len(row.others); n > 0 {
+			s += fmt.Sprintf(" %s of that name waited likewise, %s in all.", human.Plural(n, "other thread", "other threads"), human.Span(row.time-row.first.Time))
+		}
+		out = append(out, s)
 	}
 	if left > 0 {
 		out = append(out, fmt.Sprintf("Other waits of these threads: %s; --format json has all.", human.Span(left)))
+	}
+	return out
+}
+
+// likewise are waits of several threads of a pool: one name, one reason, one place.
+type likewise struct {
+	first  *cpu.Wait
+	others map[uint32]bool // threads
+	time   uint64          // ns, of all
+}
+
+// alike puts waits together that differ by their thread only, in the order of the first ones.
+func alike(waits []*cpu.Wait) []*likewise {
+	type what struct{ thread, reason, activity, object, place string }
+	var out []*likewise
+	found := map[what]*likewise{}
+	for _, w := range waits {
+		k := what{w.Thread, w.Reason, w.Activity, object(w), w.Place}
+		row := found[k]
+		if row == nil {
+			row = &likewise{first: w, others: map[uint32]bool{}}
+			found[k] = row
+			out = append(out, row)
+		} else if w.TID != row.first.TID {
+			row.others[w.TID] = true
+		}
+		row.time += w.Time
 	}
 	return out
 }
@@ -228,24 +262,39 @@ func endedBy(m *Model, w *cpu.Wait) string {
 	if len(w.By) == 0 {
 		return ""
 	}
-	by := &w.By[0]
-	part := ""
-	if len(w.By) > 1 || by.Count < w.Count {
+	by, part := &w.By[0], ""
+	switch {
+	case w.Activity == gil: // CPython looks every 5 ms whether it may ask for it: those ends are no news
+		i := slices.IndexFunc(w.By, func(by cpu.Waker) bool { return by.TID != 0 })
+		if i < 0 {
+			return ""
+		}
+		by = &w.By[i]
+	case w.Enders > 1 && 2*by.Time < w.Time:
+		part = fmt.Sprintf(" by %s, the longest ones", human.Plural(w.Enders, "thread or timer", "threads and timers"))
+	case w.Enders > 1 || by.Count < w.Count:
 		part = " mostly"
 	}
 	switch {
 	case by.Nobody:
 		return " Nobody had ended it by the end of the window."
-	case by.Interrupt && w.Activity == gil:
-		return "" // CPython looks every 5 ms whether it may ask for it: that is no news
 	case by.Interrupt:
 		return fmt.Sprintf(" Ended%s by an interrupt or timer.", part)
+	}
+	return endedByThread(w, by, part)
+}
+
+// endedByThread says which thread ended waits, and what it did meanwhile.
+func endedByThread(w *cpu.Wait, by *cpu.Waker, part string) string {
+	verb := "Ended"
+	if w.Activity == gil {
+		verb = "Let go of"
 	}
 	name := who(by.Name, by.TID)
 	if by.Stranger {
 		name += fmt.Sprintf(" of another process (%d)", by.PID)
 	}
-	s := fmt.Sprintf(" Ended%s by %s", part, name)
+	s := fmt.Sprintf(" %s%s by %s", verb, part, name)
 	switch {
 	case by.Stranger:
 		return s + "."

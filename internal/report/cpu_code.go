@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"sort"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
@@ -95,7 +94,7 @@ func knownStates(c *cpu.Summary) page.Bullets {
 
 func stateText(a *cpu.Activity) string {
 	var parts []string
-	if a.Samples > 0 {
+	if a.Samples > 0 && (a.Share >= worthALine || a.Blocked == 0) {
 		parts = append(parts, human.Percent(a.Share)+" of the samples of running threads")
 	}
 	if a.Blocked > 0 {
@@ -117,76 +116,4 @@ func stateText(a *cpu.Activity) string {
 		s += "."
 	}
 	return s
-}
-
-// pressureFacts says what the host did to the threads; one line where that was nothing.
-func pressureFacts(c *cpu.Summary) page.Facts {
-	var f page.Facts
-	p := &c.Pressure
-	if c.Scheduled && p.Share >= worthALine {
-		f.Add("Ready, no CPU", fmt.Sprintf("%s summed over threads: %s of the time for which they wanted to run", human.Span(p.Runnable), human.Percent(p.Share)))
-		if text := takersText(p); text != "" {
-			f.Add("CPUs taken by", text)
-		}
-		f.Add("Switches", fmt.Sprintf("%s because another thread took the CPU, %s to wait; %s between CPUs", human.Count(p.Involuntary), human.Count(p.Voluntary), human.Plural(p.Migrations, "move", "moves")))
-	}
-	if p.Throttled > 0 || p.Periods > 0 {
-		f.Add("Throttled", fmt.Sprintf("%s in %s: the cgroup used up its CPU quota; raise the quota, or use fewer threads", human.Span(p.Throttled), human.Plural(p.Periods, "period", "periods")))
-	}
-	if float64(p.MemoryStall) >= worthALine*float64(c.Length) && p.MemoryStall > 0 {
-		f.Add("Memory", fmt.Sprintf("%s of stalls for want of memory", human.Span(p.MemoryStall)))
-	}
-	if p.MajorFaults > 0 {
-		f.Add("Page faults", human.Plural(p.MajorFaults, "fault", "faults")+" had to wait for the disk")
-	}
-	if p.RemoteShare >= 0.1 {
-		f.Add("NUMA", fmt.Sprintf("%s of the pages are on another node than the GPU, which is at node %d (%s)", human.Percent(p.RemoteShare), p.GPUNode, nodesText(p.Pages)))
-	}
-	if len(f) == 0 && c.Scheduled {
-		f.Add("Nothing to note", fmt.Sprintf("ready threads waited for a CPU %s of the time; %s", human.Percent(p.Share), quiet(p)))
-	}
-	return f
-}
-
-func quiet(p *cpu.Pressure) string {
-	if !p.Known {
-		return "throttling and page faults were not counted in this window"
-	}
-	return "no throttling, no page fault that waited for the disk"
-}
-
-// maxNamedTakers bounds how many takers of CPUs are named.
-const maxNamedTakers = 3
-
-func takersText(p *cpu.Pressure) string {
-	var parts []string
-	for i := range p.Takers[:min(len(p.Takers), maxNamedTakers)] {
-		t := &p.Takers[i]
-		name := who(t.Name, t.TID)
-		switch {
-		case t.Throttled:
-			name = "nobody, the CPU went idle: a quota was used up"
-		case t.Stranger:
-			name += " of another process"
-		default:
-			name += " of the target itself"
-		}
-		parts = append(parts, fmt.Sprintf("%s (%s, %s)", name, human.Span(t.Time), human.Plural(t.Count, "time", "times")))
-	}
-	if more := len(p.Takers) - maxNamedTakers; more > 0 {
-		parts = append(parts, human.Plural(more, "other", "others"))
-	}
-	return strings.Join(parts, "; ")
-}
-
-func nodesText(pages map[string]uint64) string {
-	var nodes, parts []string
-	for n := range pages {
-		nodes = append(nodes, n)
-	}
-	sort.Strings(nodes)
-	for _, n := range nodes {
-		parts = append(parts, fmt.Sprintf("node %s: %s", human.Clean(n), human.Plural(pages[n], "page", "pages")))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -130,6 +130,7 @@ func throttled() *calltest.Builder {
 	b.Meta.Strangers = []record.Thread{{PID: 99, TID: 99, Name: "stress"}}
 	b.Meta.Pressure[1].Throttled, b.Meta.Pressure[1].Periods, b.Meta.Pressure[1].MajorFaults = 400*ms, 10, 3
 	b.Meta.Pressure[1].GPUNode = 1
+	b.Meta.Host.NodeOf = []int{0, 1}
 	b.Meta.Pressure[1].RemotePages = map[string]uint64{"0": 750_000, "1": 250_000}
 	work := b.Stack(native("cblas_sgemm", "libmkl_rt.so"), python("preprocess", "/app/infer.py", 22), infer(12))
 	for i := range uint64(10) {

@@ -45,17 +45,13 @@ func (c *converter) reported(m *reporter.ExecutableMetadata) {
 func (c *converter) converted(t *libpf.Trace, at uint64, pid, tid uint32) *trace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := &trace{tid: tid, at: at, frames: make([]frame, 0, len(t.Frames)), eval: make([]bool, 0, len(t.Frames))}
+	out := &trace{pid: pid, tid: tid, at: at, frames: make([]frame, 0, len(t.Frames)), eval: make([]bool, 0, len(t.Frames))}
 	for _, handle := range t.Frames {
 		f := handle.Value()
 		switch {
 		case f.Type.IsError():
 			out.cut = whyCut(uint64(f.AddressOrLineno))
 		case f.Type == libpf.KernelFrame: // we have our own
-		case f.Type == libpf.PythonFrame:
-			if f.FunctionName.String() != trampoline {
-				out.add(pythonFrameOf(&f), false)
-			}
 		default:
 			frame := c.native(&f, pid)
 			out.add(frame, c.inLoop(frame))
@@ -81,6 +77,13 @@ func (c *converter) native(f *libpf.Frame, pid uint32) frame {
 	}
 	out.pid = pid
 	return out
+}
+
+// runs says whether a frame is of an interpreter's loop.
+func (c *converter) runs(f frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inLoop(f)
 }
 
 // inLoop says whether a frame is of an interpreter's loop. The caller holds the lock.

@@ -57,12 +57,18 @@ func (c *cpython) complete(info libc.LibcInfo) error {
 	return nil
 }
 
-// frames names a stack, leaf first. Frames that the interpreter makes for itself are left out.
-func (c *cpython) frames(stack []codeAt) []frame {
-	out := make([]frame, 0, len(stack))
-	for _, at := range stack {
-		if f := c.frame(at); f.name != trampoline {
-			out = append(out, f)
+// calls names a stack, leaf first. A frame that the interpreter makes for itself where
+// C code calls Python is left out: the one before it is what was called.
+func (c *cpython) calls(r *raw) []call {
+	out := make([]call, 0, len(r.python))
+	for i, at := range r.python {
+		f := c.frame(at)
+		if f.name != trampoline {
+			out = append(out, call{f, r.entry[i]})
+			continue
+		}
+		if n := len(out); n > 0 && r.entry[i] {
+			out[n-1].entry = true
 		}
 	}
 	return out

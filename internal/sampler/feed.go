@@ -3,6 +3,7 @@ package sampler
 import (
 	"context"
 
+	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/event"
 )
 
@@ -30,7 +31,10 @@ func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
 		for _, t := range state.unwinder.take() {
 			s.joiner.match(t)
 		}
-		all = all || state.unwinder.err() != nil
+		if state.unwinder.err() != nil {
+			all = true
+			s.programs.unchain()
+		}
 	} else {
 		all = true // nobody to wait for
 	}
@@ -51,6 +55,14 @@ func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
 	s.clean(now)
 }
 
+// Settled says whether no sample of before to (ns) waits for the unwinder any more. It
+// implements daemon.Settler.
+func (s *Source) Settled(to uint64) bool {
+	s.feed.Lock()
+	defer s.feed.Unlock()
+	return len(s.late) == 0 && !s.joiner.holds(to)
+}
+
 // take lets the sample of one record wait for its trace. Python code is named at
 // once: a moment later its objects may be gone.
 func (s *Source) take(record []byte) {
@@ -62,7 +74,7 @@ func (s *Source) take(record []byte) {
 	p := &pending{raw: r}
 	if len(r.python) > 0 {
 		if py := s.python(r.pid); py != nil {
-			p.frames = py.frames(r.python)
+			p.calls = pyStack{calls: py.calls(&r), complete: r.walk == bpf.SamplePythonWalkPYTHON_WALKED}
 		}
 	}
 	s.joiner.add(p)
@@ -90,7 +102,7 @@ func (s *Source) finish(p *pending, held uint64) event.Event {
 	if p.trace == nil || len(p.trace.frames) == 0 {
 		leaf = s.modules.leaf(p.pid, p.ip)
 	}
-	st := merge(kernel, p.frames, p.trace, leaf)
+	st := merge(kernel, p.calls, p.trace, leaf)
 	s.tally.add(p, st.origin)
 	s.queue(st.frames)
 	return event.Event{

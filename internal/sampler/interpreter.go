@@ -30,10 +30,6 @@ type Interpreter struct {
 	Module target.Mapping // the file that it is in
 	python *cpython
 	eval   []util.Range
-	// entry is what the owner field holds in a frame that C code has called; 3.11
-	// only: before, every frame is one, and since 3.12 a frame without code stands below it.
-	entry    uint8
-	allEntry bool
 }
 
 // Open finds the CPython of p; nil where it runs none. The error says why one that is
@@ -49,14 +45,7 @@ func (i *Interpreters) Open(p *target.Process) (*Interpreter, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Interpreter{Name: fmt.Sprint(f.data), Module: py.mapping, python: py, eval: py.eval}
-	switch l := &py.layout; {
-	case l.LastiIsPointer == 0:
-		out.allEntry = true
-	case l.OwnerSkipped == 0:
-		out.entry = 1
-	}
-	return out, nil
+	return &Interpreter{Name: fmt.Sprint(f.data), Module: py.mapping, python: py, eval: py.eval}, nil
 }
 
 // Runs says whether an address, as the program headers of Module number it, is in the
@@ -216,7 +205,7 @@ func (w *walk) step(at uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	entry := w.allEntry || w.entry != 0 && b[l.FrameOwner] == w.entry
+	entry := l.Entry == entryAll || l.Entry != 0 && b[l.FrameOwner] == l.Entry
 	w.out.frames = append(w.out.frames, codeAt{code: code, check: check, lasti: w.instruction(b[l.FrameLasti:], code)})
 	w.out.entry = append(w.out.entry, entry)
 	return back, nil

@@ -14,8 +14,8 @@ const maxPending = 32768
 // pending is a sample that waits for the unwinder's trace.
 type pending struct {
 	raw
-	frames []frame // Python's, named
-	trace  *trace
+	calls pyStack
+	trace *trace
 }
 
 // joiner brings together the two records of a sample: both are written on the same
@@ -40,6 +40,16 @@ func (j *joiner) add(p *pending) {
 	}
 	j.byTID[p.tid] = list
 	j.count++
+}
+
+// holds says whether a sample of before to (ns) waits.
+func (j *joiner) holds(to uint64) bool {
+	for _, list := range j.byTID { // each in the order of time
+		if list[0].ts < to {
+			return true
+		}
+	}
+	return false
 }
 
 // match gives a trace to its sample.

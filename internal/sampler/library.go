@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/reporter"
@@ -17,9 +16,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 	"go.uber.org/zap"
 )
-
-// entryProgram is the name of the library's program for a sample.
-const entryProgram = "native_tracer_entry"
 
 // How often the library looks at its ring, and at its processes.
 const (
@@ -43,6 +39,7 @@ type library struct {
 	program *ebpf.Program
 	stop    context.CancelFunc
 	ended   chan struct{}
+	fresh   chan struct{} // has one in it where there is something to take
 	convert func(t *libpf.Trace, at uint64, pid, tid uint32) *trace
 	mapped  func(*reporter.ExecutableMetadata)
 
@@ -63,7 +60,7 @@ type files interface {
 
 // startLibrary loads the library's programs, which takes the kernel's verifier 2 to
 // 9 s, and starts what feeds them. hz sizes its ring.
-func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (unwinder, error) {
+func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (*library, error) {
 	refused, err := memlockRefused()
 	if err == nil && refused {
 		err = filterMemlock()
@@ -72,7 +69,7 @@ func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (unwind
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	l := &library{log: log, stop: stop, ended: make(chan struct{}), convert: f.converted, mapped: f.reported}
+	l := &library{log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), convert: f.converted, mapped: f.reported}
 	times.StartRealtimeSync(ctx, 0)
 	if l.tracer, err = tracer.NewTracer(ctx, l.config(hz)); err != nil {
 		stop()
@@ -87,15 +84,12 @@ func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (unwind
 }
 
 func (l *library) config(hz int) *tracer.Config {
-	only := interpreterconfig.NoInterpreters()
-	only.Python.Disabled = false
 	return &tracer.Config{
-		TraceReporter: l, ExecutableReporter: l, Intervals: intervals{}, InterpretersConfig: only,
+		TraceReporter: l, ExecutableReporter: l, Intervals: intervals{}, InterpretersConfig: interpreterconfig.NoInterpreters(),
 		// The library takes room for a second of samples of the largest size on
 		// every CPU; a tenth of that is two of its polls.
 		SamplesPerSecond: max(1, hz/10), FrameCacheSize: frameCache, KernelVersionCheck: true,
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
-		LoadProbe: true, // else Enable refuses
 		BPFFSRoot: "/sys/fs/bpf/",
 	}
 }
@@ -108,42 +102,16 @@ func (l *library) start(ctx context.Context) error {
 	if err := l.tracer.StartMapMonitors(ctx, traces); err != nil {
 		return fmt.Errorf("start the native unwinder: %w", err)
 	}
-	if err := l.tracer.Enable(ctx, loadEntry{l}); err != nil {
+	program, err := openEntry()
+	if err != nil {
 		return fmt.Errorf("start the native unwinder: %w", err)
 	}
+	l.program = program
 	if err := l.tracer.AttachSchedMonitor(); err != nil { // needs tracefs
 		l.log.Debug("the unwinder learns of ended processes once a minute only", zap.Error(err))
 	}
 	go l.run(ctx, traces)
 	return nil
-}
-
-// loadEntry is a tracer.Probe that attaches nothing.
-type loadEntry struct{ l *library }
-
-// Load loads the library's entry program for perf events.
-func (p loadEntry) Load(_ context.Context, reg tracer.ProbeRegistrar, pc *tracer.ProbeContext) (link.Link, error) {
-	origin, err := reg.Register(&samples.TypeMetadata{SampleType: "samples", SampleUnit: "count"})
-	if err != nil {
-		return nil, err
-	}
-	spec, err := pc.CollectionSpecWith(nil, []string{entryProgram}, []string{"origin_id_sampling"})
-	if err != nil {
-		return nil, err
-	}
-	if err := spec.Variables["origin_id_sampling"].Set(origin); err != nil {
-		return nil, err
-	}
-	if err := pc.RewriteMaps(spec, nil); err != nil {
-		return nil, err
-	}
-	c, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	p.l.program = c.DetachProgram(entryProgram)
-	return nil, nil
 }
 
 // run lets the library handle its traces one after the other.
@@ -175,6 +143,10 @@ func (l *library) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		return nil
 	}
 	l.traces = append(l.traces, converted)
+	select {
+	case l.fresh <- struct{}{}:
+	default:
+	}
 	return nil
 }
 

@@ -40,6 +40,10 @@ type Options struct {
 	// OwnOnly leaves the native unwinder off: stacks are Python frames and the leaf.
 	// It costs neither the seconds of its start nor its memory.
 	OwnOnly bool
+	// Helper is a command that starts a process of which RunHelper is the main program, to
+	// hold the native unwinder; nil: it runs in this process, whose other goroutines then
+	// feel it.
+	Helper  []string
 	Symbols *symbol.Table // names native code; nil: one with symbol.DefaultBudget
 	Log     *zap.Logger   // nil: silent
 }

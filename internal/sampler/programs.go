@@ -125,6 +125,9 @@ func (p *programs) chain(next *ebpf.Program) error {
 	return nil
 }
 
+// unchain ends every sample with our program.
+func (p *programs) unchain() { _ = p.objects.SampleNext.Delete(uint32(0)) }
+
 // read calls f with each record of the ring; what arrives meanwhile waits for the
 // next call, so that a busy target cannot keep it forever.
 func (p *programs) read(f func(record []byte)) {

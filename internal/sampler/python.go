@@ -291,6 +291,9 @@ func (*offsets) UpdatePidInterpreterMapping(libpf.PID, lpm.Prefix, uint8, host.F
 // DeletePidInterpreterMapping does nothing.
 func (*offsets) DeletePidInterpreterMapping(libpf.PID, lpm.Prefix) error { return nil }
 
+// entryAll is PYTHON_ENTRY_ALL of bpf/sample_python.h: C code calls every frame.
+const entryAll = 255
+
 // layoutOf says to the own program what the library found out.
 func layoutOf(p *support.PyProcInfo) bpf.SamplePythonLayout {
 	l := bpf.SamplePythonLayout{
@@ -306,8 +309,13 @@ func layoutOf(p *support.PyProcInfo) bpf.SamplePythonLayout {
 	if p.Version == python310 {
 		l.FrameLasti = lasti310
 	}
-	if p.Version >= python312 {
+	switch {
+	case p.Version >= python312:
 		l.OwnerSkipped = p.PyFrameObject_entry_val
+	case p.Version >= python311:
+		l.Entry = p.PyFrameObject_entry_val
+	default:
+		l.Entry = entryAll
 	}
 	if p.Version >= python314 {
 		l.CodeMask = ^uint64(7)

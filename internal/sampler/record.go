@@ -14,6 +14,7 @@ const (
 	frameBytes  = 16
 	maxPython   = 128
 	maxKernel   = 32
+	entryBit    = 1 << 63 // PYTHON_ENTRY of bpf/sample_python.h
 )
 
 // maxPass bounds how many records one pass takes: a sixteenth of a second of 64 CPUs at 2,000 Hz.
@@ -30,6 +31,7 @@ type raw struct {
 	cause    event.SampleCause
 	walk     bpf.SamplePythonWalk
 	python   []codeAt // leaf first
+	entry    []bool   // of each: C code has called it
 	kernel   []uint64 // leaf first
 }
 
@@ -57,11 +59,13 @@ func decode(b []byte) (raw, error) {
 		return raw{}, errRecord
 	}
 	if frames > 0 {
-		r.python = make([]codeAt, frames)
+		r.python, r.entry = make([]codeAt, frames), make([]bool, frames)
 	}
 	for i := range r.python {
 		f := rest[i*frameBytes:]
-		r.python[i] = codeAt{code: ne.Uint64(f), check: ne.Uint32(f[8:]), lasti: ne.Uint32(f[12:])}
+		code := ne.Uint64(f)
+		r.python[i] = codeAt{code: code &^ entryBit, check: ne.Uint32(f[8:]), lasti: ne.Uint32(f[12:])}
+		r.entry[i] = code&entryBit != 0
 	}
 	rest = rest[frames*frameBytes:]
 	if kernel > 0 {

@@ -14,7 +14,7 @@ import (
 // The record is read by hand; it must be as the compiler laid it out.
 func TestRecordIsTheStruct(t *testing.T) {
 	want := bpf.SampleSample{Ts: 1 << 40, Ip: 1 << 50, Pid: 1 << 20, Tid: 1 << 21, Cpu: 77, Cause: 1, Python: 2, PythonFrames: 1, KernelFrames: 1}
-	frame := bpf.SamplePythonFrame{Code: 1 << 45, Check: 1 << 30, Lasti: 1 << 29}
+	frame := bpf.SamplePythonFrame{Code: 1<<45 | 1<<63, Check: 1 << 30, Lasti: 1 << 29}
 	if unsafe.Sizeof(want) != headerBytes || unsafe.Sizeof(frame) != frameBytes {
 		t.Fatalf("sizes are %d and %d", unsafe.Sizeof(want), unsafe.Sizeof(frame))
 	}
@@ -33,7 +33,7 @@ func TestRecordIsTheStruct(t *testing.T) {
 	}
 	expected := raw{
 		ts: want.Ts, ip: want.Ip, pid: want.Pid, tid: want.Tid, cpu: want.Cpu, cause: event.Switch, walk: 2,
-		python: []codeAt{{frame.Code, frame.Check, frame.Lasti}}, kernel: []uint64{kernel},
+		python: []codeAt{{1 << 45, frame.Check, frame.Lasti}}, entry: []bool{true}, kernel: []uint64{kernel},
 	}
 	if diff := cmp.Diff(expected, got, cmp.AllowUnexported(raw{}, codeAt{})); diff != "" {
 		t.Error(diff)

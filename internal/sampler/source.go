@@ -98,7 +98,14 @@ func (s *Source) startLibrary(ctx context.Context) {
 	starting := s.library.Load()
 	var u unwinder
 	err := guard(func() (err error) {
-		u, err = startLibrary(ctx, s.opts.Log, s.opts.Hz, s.convert)
+		if s.opts.Helper != nil {
+			u, err = startHelper(ctx, s.opts.Helper, s.opts.Hz, s.convert)
+			return err
+		}
+		l, err := startLibrary(ctx, s.opts.Log, s.opts.Hz, s.convert)
+		if err == nil {
+			u = l
+		}
 		return err
 	})
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/sampler"
@@ -20,18 +21,37 @@ import (
 // verifier seconds to let it in.
 func TestWholeStacks(t *testing.T) {
 	needRoot(t)
-	s := newSource(t, sampler.Options{Hz: 199})
+	s := newSource(t, sampler.Options{Hz: 199, Helper: helper()})
 	v := start(t, buildBusy(t), "busy")
 	tid := v.tid(t, "main")
 	s.follow(v.pid()) // also starts the unwinder
-	s.until("the unwinder", func([]event.Event) bool {
-		if strings.Contains(s.State().Detail, "none: ") {
-			t.Fatal(s.State().Detail)
-		}
-		return running(s.Source)
-	})
+	s.untilUnwinder()
 	t.Run("without frame pointers", func(t *testing.T) { wholeNative(t, s, tid) })
 	t.Run("native and Python", func(t *testing.T) { wholePython(t, s) })
+	t.Run("native and Python in order", func(t *testing.T) { inOrder(t, s) })
+	t.Run("nothing is held back", func(t *testing.T) { settled(t, s) })
+}
+
+// Once the source says so, no sample of before a moment comes any more; with the
+// unwinder running the last ones have to be waited for.
+func settled(t *testing.T, s *following) {
+	waited := false
+	for range 5 {
+		s.until("samples", func([]event.Event) bool { return true })
+		to := daemon.Monotonic()
+		waited = waited || !s.Settled(to)
+		s.until("the samples of before", func([]event.Event) bool { return s.Settled(to) })
+		n := len(s.events)
+		s.until("later samples", func(e []event.Event) bool { return len(e) > n+20 })
+		for _, e := range s.events[n:] {
+			if e.TS < to {
+				t.Fatalf("a sample came that is %v older than what was complete", time.Duration(to-e.TS))
+			}
+		}
+	}
+	if !waited {
+		t.Error("no sample ever had to be waited for: this shows nothing")
+	}
 }
 
 func wholeNative(t *testing.T, s *following, tid uint32) {

@@ -1,19 +1,29 @@
 package sampler
 
-import (
-	"slices"
+import "github.com/inferscope/inferscope/internal/event"
 
-	"github.com/inferscope/inferscope/internal/event"
-)
-
-// trace is the unwinder's stack of a sample, without kernel frames.
+// trace is the unwinder's stack of a sample, native frames only.
 type trace struct {
+	pid    uint32
 	tid    uint32
 	at     uint64 // ns, CLOCK_MONOTONIC, when it began to unwind
 	frames []frame
-	// eval says of each frame whether it is native code of CPython's interpreter loop.
+	// eval says of each frame whether it is code of CPython's interpreter loop: a call
+	// of the loop, which runs Python frames.
 	eval []bool
 	cut  string // why it ends before the thread's start; "" where it does not
+}
+
+// call is one Python frame.
+type call struct {
+	frame
+	entry bool // C code has called it: the call of the loop that runs it runs no frame below it
+}
+
+// pyStack is the Python frames of a sample, leaf first.
+type pyStack struct {
+	calls    []call
+	complete bool // to the thread's first frame
 }
 
 // stack is the merged stack of a sample.
@@ -24,109 +34,113 @@ type stack struct {
 
 // merge makes one stack of what is known of a sample: the kernel frames and the
 // Python frames of the own program, the unwinder's trace (nil: none), and the leaf,
-// which stands in where there is no trace. python says whether the thread's Python
-// frames are all there.
-func merge(kernel, python []frame, t *trace, leaf frame) stack {
-	if t == nil || len(t.frames) == 0 {
-		return withoutTrace(kernel, python, leaf)
+// which stands in where there is no trace.
+func merge(kernel []frame, py pyStack, t *trace, leaf frame) stack {
+	w := weaver{out: kernel, calls: py.calls}
+	switch {
+	case t != nil && len(t.frames) > 0:
+		return stack{origin: w.weave(t, py.complete), frames: w.out}
+	case len(py.calls) > 0:
+		w.out = append(w.out, leaf)
+		w.take(len(w.calls))
+		return stack{origin: event.Python, frames: w.out}
 	}
-	origin := event.Whole
-	user := t.frames
-	if known, _ := agreed(t.frames, python); t.cut != "" || known < len(python) {
-		origin = event.Spliced
-		user = splice(t, python)
-	}
-	return stack{frames: join(kernel, user), origin: origin}
+	return stack{origin: event.Leaf, frames: append(w.out, leaf)}
 }
 
-func withoutTrace(kernel, python []frame, leaf frame) stack {
-	if len(python) == 0 {
-		return stack{frames: join(kernel, []frame{leaf}), origin: event.Leaf}
-	}
-	return stack{frames: join(kernel, []frame{leaf}, python), origin: event.Python}
+// weaver puts Python frames where the interpreter's loop runs them: each call of the
+// loop runs the frames up to one that C code has called, a chunk. No Python frame is
+// lost where the two do not agree.
+type weaver struct {
+	out   []frame
+	calls []call // those that are left
+	bare  int    // calls of the loop, the topmost, that run no frame yet, or no more
+	extra int    // chunks, the topmost, for which there is no call of the loop
+	begun bool   // a call of the loop was met that runs frames
 }
 
-// splice puts the Python frames that the trace lacks where they belong: behind the
-// last one that it has, at the first frame of the interpreter's loop after that, or at
-// the end of what it knows. Native frames between two Python frames that the
-// unwinder did not tell apart are left out; what lies below the last frame of the
-// loop (the program's start) is kept.
-func splice(t *trace, python []frame) []frame {
-	known, last := agreed(t.frames, python)
-	head, rest := t.frames[:last], t.frames[last:]
-	missing := python[known:]
-	if len(missing) == 0 {
-		return cutOff(t.frames, t.cut)
+// weave goes through the trace.
+func (w *weaver) weave(t *trace, complete bool) event.StackOrigin {
+	origin := event.Spliced
+	if t.cut == "" && (complete || len(w.calls) == 0) {
+		origin = w.align(t.loops())
 	}
-	cut := t.cut != ""
-	if i := slices.IndexFunc(rest, func(f frame) bool { return f.kind == pythonFrame }); i >= 0 {
-		rest, cut = rest[:i], true // misled from here on
-	}
-	first, end := loop(t.eval[last : last+len(rest)])
-	if first < 0 { // it went as far as it could, and never came to the loop
-		return join(head, rest, missing)
-	}
-	if cut {
-		return join(head, rest[:first], missing)
-	}
-	return join(head, rest[:first], missing, rest[end:])
-}
-
-// agreed returns how many Python frames of the trace are the leading ones of python,
-// and where in the trace the last of them ends. A trace that tells of others was
-// misled, so everything from its first Python frame on is left to the own walk.
-func agreed(frames, python []frame) (known, end int) {
-	for i := range frames {
-		if frames[i].kind != pythonFrame {
-			continue
+	for i, f := range t.frames {
+		if t.eval[i] {
+			w.loop(f)
+		} else {
+			w.out = append(w.out, f)
 		}
-		if known == len(python) || !same(frames[i], python[known]) {
-			return known, end
-		}
-		known++
-		end = i + 1
 	}
-	return known, end
-}
-
-// same compares the function, not the line: the two walks may see a frame that is
-// just being entered differently.
-func same(a, b frame) bool {
-	return a.name == b.name && a.file == b.file || b.name == unnamed
-}
-
-// loop returns the range of frames from the first to behind the last of the
-// interpreter's loop; first is -1 where there is none.
-func loop(eval []bool) (first, end int) {
-	first = -1
-	for i, is := range eval {
-		if !is {
-			continue
-		}
-		if first < 0 {
-			first = i
-		}
-		end = i + 1
+	if len(w.calls) == 0 && t.cut != "" {
+		w.out = append(w.out, frame{kind: errorFrame, name: t.cut})
 	}
-	return first, end
+	w.take(len(w.calls))
+	return origin
 }
 
-// cutOff says at the end of a stack why it ends there.
-func cutOff(frames []frame, why string) []frame {
-	if why == "" {
-		return frames
+// align compares two walks that are whole: they meet at the thread's start, so that
+// they differ, if they do, at the leaf, where a call of the loop may just begin or end.
+func (w *weaver) align(loops int) event.StackOrigin {
+	chunks := w.chunks()
+	w.bare, w.extra = max(0, loops-chunks), max(0, chunks-loops)
+	if w.extra > 0 {
+		return event.Spliced
 	}
-	return join(frames, []frame{{kind: errorFrame, name: why}})
+	return event.Whole
 }
 
-func join(parts ...[]frame) []frame {
+// loop takes what a call of the interpreter's loop runs. Of these calls only the
+// topmost stays, as the native function in which its Python frames ran.
+func (w *weaver) loop(f frame) {
+	if w.bare > 0 || len(w.calls) == 0 {
+		w.bare--
+		w.out = append(w.out, f)
+		return
+	}
+	if !w.begun {
+		w.begun = true
+		w.out = append(w.out, f)
+		for range w.extra {
+			w.take(w.chunk())
+		}
+	}
+	w.take(w.chunk())
+}
+
+// chunk returns how many Python frames the present call of the loop runs.
+func (w *weaver) chunk() int {
+	for i := range w.calls {
+		if w.calls[i].entry {
+			return i + 1
+		}
+	}
+	return len(w.calls)
+}
+
+func (w *weaver) chunks() int {
 	n := 0
-	for _, p := range parts {
-		n += len(p)
+	for i := range w.calls {
+		if w.calls[i].entry || i == len(w.calls)-1 {
+			n++
+		}
 	}
-	out := make([]frame, 0, n)
-	for _, p := range parts {
-		out = append(out, p...)
+	return n
+}
+
+func (w *weaver) take(n int) {
+	for i := range w.calls[:n] {
+		w.out = append(w.out, w.calls[i].frame)
 	}
-	return out
+	w.calls = w.calls[n:]
+}
+
+func (t *trace) loops() int {
+	n := 0
+	for _, is := range t.eval {
+		if is {
+			n++
+		}
+	}
+	return n
 }

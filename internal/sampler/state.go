@@ -29,6 +29,15 @@ func (s *Source) State() record.Source {
 	return state
 }
 
+// Helpers returns the process ids of the processes that work for the source. It
+// implements daemon.Helped.
+func (s *Source) Helpers() []int {
+	if r, ok := s.library.Load().unwinder.(*remote); ok && r.err() == nil {
+		return []int{r.pid()}
+	}
+	return nil
+}
+
 func (s *Source) unwinderState() string {
 	l := s.library.Load()
 	switch {

@@ -144,6 +144,17 @@ func (f *following) until(what string, enough func([]event.Event) bool) {
 	f.t.Fatalf("waited for %s; %d events; %s", what, len(f.events), f.State().Detail)
 }
 
+// untilUnwinder waits until the native unwinder runs.
+func (f *following) untilUnwinder() {
+	f.t.Helper()
+	f.until("the unwinder", func([]event.Event) bool {
+		if strings.Contains(f.State().Detail, "none: ") {
+			f.t.Fatal(f.State().Detail)
+		}
+		return running(f.Source)
+	})
+}
+
 // clockOf returns the clock samples of a thread.
 func clockOf(events []event.Event, tid uint32) []event.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool {

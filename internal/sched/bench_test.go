@@ -11,6 +11,11 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/ring"
 	"github.com/inferscope/inferscope/internal/sched"
@@ -69,68 +74,158 @@ func (p *pair) round(n int) float64 {
 	return ns
 }
 
-// BenchmarkSwitch measures what one switch costs more, in rounds that are interleaved
-// with rounds without the programs: of a process that is followed, of one that is not,
-// and of one that is followed beyond the budget. The figures are ns of CPU time; of all
-// rounds those count that were disturbed least (the tenth part with the lowest figures).
+// cases are what benchmarks compare: a process that is not followed, one that is, and
+// one that is followed beyond the budget.
+var cases = []struct {
+	name   string
+	follow bool
+	opts   sched.Options
+}{
+	{"others", false, sched.Options{}},
+	{"target", true, sched.Options{Budget: 1 << 31}},
+	{"target-storm", true, sched.Options{Budget: 1000}},
+}
+
+// BenchmarkSwitch measures what one switch and one wake-up cost more, in rounds that are
+// interleaved with rounds without programs and with two empty ones at the same hooks: less
+// is not to be had. The figures are ns of CPU time; of all rounds those count that were
+// disturbed least (the tenth part with the lowest figures).
 func BenchmarkSwitch(b *testing.B) {
-	for _, c := range []struct {
-		name   string
-		follow bool
-		opts   sched.Options
-	}{
-		{"others", false, sched.Options{}},
-		{"target", true, sched.Options{Budget: 1 << 31}},
-		{"target-storm", true, sched.Options{Budget: 1000}},
-	} {
+	for _, c := range cases {
 		b.Run(c.name, func(b *testing.B) {
 			p := newPair(b)
-			rings, err := ring.New(ring.Options{Bytes: 64 << 20})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer rings.Close()
-			s, err := sched.New(rings, c.opts)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer s.Close()
-			if c.follow {
-				proc, err := target.Describe(p.pid)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer proc.Close()
-				if err := s.Follow(proc); err != nil {
-					b.Fatal(err)
-				}
-			}
+			s, rings := benched(b, p, c.follow, c.opts)
 			compare(b, p, s, rings)
 		})
 	}
 }
 
+// BenchmarkPrograms measures how long each program runs by the kernel's own account
+// (BPF_ENABLE_STATS), which a busy machine disturbs little; what an empty program takes by the
+// same account is taken off.
+func BenchmarkPrograms(b *testing.B) {
+	for _, c := range cases {
+		b.Run(c.name, func(b *testing.B) {
+			p := newPair(b)
+			s, rings := benched(b, p, c.follow, c.opts)
+			stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+			if err != nil {
+				b.Skip("needs statistics of programs: ", err)
+			}
+			defer stats.Close()
+			floor := emptyPrograms(b)
+			defer attachAll(b, floor)()
+			for b.Loop() {
+				p.round(2000)
+				rings.Drain(func([]event.Event) {})
+			}
+			b.ReportMetric(0, "ns/op")
+			atSwitch, atWaking := sched.Programs(s)
+			b.ReportMetric(perRun(b, atSwitch)-perRun(b, floor["sched_switch"]), "ns/sched_switch")
+			b.ReportMetric(perRun(b, atWaking)-perRun(b, floor["sched_waking"]), "ns/sched_waking")
+		})
+	}
+}
+
+// benched returns a source for a pair, which it follows or not.
+func benched(b *testing.B, p *pair, follow bool, opts sched.Options) (*sched.Source, *ring.Rings) {
+	b.Helper()
+	rings, err := ring.New(ring.Options{Bytes: 64 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = rings.Close() })
+	s, err := sched.New(rings, opts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	if !follow {
+		return s, rings
+	}
+	proc, err := target.Describe(p.pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = proc.Close() })
+	if err := s.Follow(proc); err != nil {
+		b.Fatal(err)
+	}
+	return s, rings
+}
+
+// emptyPrograms returns programs that do nothing, by the hook that they are for.
+func emptyPrograms(b *testing.B) map[string]*ebpf.Program {
+	b.Helper()
+	out := map[string]*ebpf.Program{}
+	for _, hook := range []string{"sched_switch", "sched_waking"} {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Name: "empty", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: hook, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = p.Close() })
+		out[hook] = p
+	}
+	return out
+}
+
+// attachAll attaches programs, and returns what detaches them.
+func attachAll(b *testing.B, all map[string]*ebpf.Program) (detach func()) {
+	b.Helper()
+	var links []link.Link
+	for _, p := range all {
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			b.Fatal(err)
+		}
+		links = append(links, l)
+	}
+	return func() {
+		for _, l := range links {
+			_ = l.Close()
+		}
+	}
+}
+
+// perRun returns the mean time of a run so far, in ns.
+func perRun(b *testing.B, p *ebpf.Program) float64 {
+	b.Helper()
+	s, err := p.Stats()
+	if err != nil || s.RunCount == 0 {
+		b.Fatalf("%d runs, %v", s.RunCount, err)
+	}
+	return float64(s.Runtime) / float64(s.RunCount)
+}
+
 func compare(b *testing.B, p *pair, s *sched.Source, rings *ring.Rings) {
 	b.Helper()
 	const trips = 2000
-	var off, on []float64
+	empty := emptyPrograms(b)
+	var off, floor, on []float64
 	p.round(trips)
 	for b.Loop() {
 		if err := s.Switch(false); err != nil {
 			b.Fatal(err)
 		}
-		without := p.round(trips)
+		off = append(off, p.round(trips))
+		detach := attachAll(b, empty)
+		floor = append(floor, p.round(trips))
+		detach()
 		if err := s.Switch(true); err != nil {
 			b.Fatal(err)
 		}
-		with := p.round(trips)
+		on = append(on, p.round(trips))
 		rings.Drain(func([]event.Event) {})
-		off, on = append(off, without), append(on, with)
 	}
+	added, least := lowest(on)-lowest(off), lowest(floor)-lowest(off)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(lowest(off), "ns/switch-off")
-	b.ReportMetric(lowest(on), "ns/switch-on")
-	b.ReportMetric(lowest(on)-lowest(off), "ns-added/switch")
+	b.ReportMetric(added, "ns-added/switch")
+	b.ReportMetric(least, "ns-added/empty")
+	b.ReportMetric(added/least, "x-empty")
 }
 
 // lowest returns the first decile.

@@ -1,11 +1,9 @@
 package sched_test
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,10 +32,15 @@ func TestStarvedByTwoHogs(t *testing.T) {
 			t.Skip("needs to raise priorities: ", err)
 		}
 	}
+	outer := accounted(t, victim.pid, victim.pid)
 	w := newWatch(t, sched.Options{}, victim.pid)
+	inner := accounted(t, victim.pid, victim.pid)
 	w.last(2 * window)
+	inner = accounted(t, victim.pid, victim.pid) - inner
 	s := w.look()
+	outer = accounted(t, victim.pid, victim.pid) - outer
 	th := s.thread(victim.pid)
+	s.ranBetween(th, inner, outer)
 	if s.share(th.Totals[threads.Runnable]) < 0.4 || th.Totals[threads.Blocked] != 0 || th.Switches.Involuntary < 5 {
 		t.Errorf("%d involuntary switches, %s", th.Switches.Involuntary, s.describe(th))
 	}
@@ -74,73 +77,56 @@ func takenBy(t *testing.T, s *seen, th *threads.Thread, hogs []*waiter) uint64 {
 	return taken
 }
 
-// quota makes a cgroup that has a tenth of a CPU, and returns its file for processes.
-func quota(t *testing.T) string {
-	t.Helper()
-	name := "inferscope-test-" + strconv.Itoa(os.Getpid())
-	for _, try := range []struct {
-		root  string
-		files map[string]string
-	}{
-		{"/sys/fs/cgroup/cpu", map[string]string{"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "5000"}},
-		{"/sys/fs/cgroup", map[string]string{"cpu.max": "5000 50000"}},
-	} {
-		dir := filepath.Join(try.root, name)
-		if _, err := os.Stat(filepath.Join(try.root, "cgroup.procs")); err != nil || os.Mkdir(dir, 0o755) != nil {
-			continue
-		}
-		t.Cleanup(func() { _ = os.Remove(dir) })
-		ok := true
-		for file, value := range try.files {
-			ok = ok && os.WriteFile(filepath.Join(dir, file), []byte(value), 0) == nil
-		}
-		if ok {
-			return filepath.Join(dir, "cgroup.procs")
-		}
+// A process counts as gone before its threads have left their CPUs for good: nothing of them stays.
+func TestForgottenBeforeItsThreadsEnd(t *testing.T) {
+	needRoot(t)
+	v := behave(t, "crowd", "20")
+	w := newWatch(t, sched.Options{}, v.pid)
+	w.last(window / 4)
+	w.source.Forget(w.procs[0])
+	if n, err := sched.Known(w.source); n != 21 || err != nil {
+		t.Errorf("%d threads are known (%v), want all of them as long as they live", n, err)
 	}
-	t.Skip("needs a cgroup with the cpu controller")
-	return ""
+	_ = v.cmd.Process.Kill()
+	_ = v.cmd.Wait()
+	for range 100 {
+		if n, _ := sched.Known(w.source); n == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("threads are known after their end")
 }
 
-func TestThrottledByACgroup(t *testing.T) {
+// Threads whose numbers share a place in the programs' array are all followed, and forgotten.
+func TestThreadsThatShareAPlace(t *testing.T) {
 	needRoot(t)
-	procs := quota(t) // before the waiter: it is removed after the waiter has ended
-	v := behave(t, "busy")
-	if err := os.WriteFile(procs, []byte(strconv.Itoa(int(v.pid))), 0); err != nil {
-		t.Skip("cannot move a process: ", err)
+	w := newWatch(t, sched.Options{})
+	v := behave(t, "twin", strconv.Itoa(int(sched.Room(w.source))))
+	twin := v.threads["twin"]
+	if twin == 0 {
+		t.Skip("needs to choose a pid")
 	}
-	w := newWatch(t, sched.Options{}, v.pid)
-	w.last(2 * window)
+	w.follow(v.pid)
+	w.follow(twin)
+	w.from = now()
+	w.last(window)
 	s := w.look()
-	th := s.thread(v.pid)
-	if s.share(th.Totals[threads.Running]) > 0.3 || s.share(th.Totals[threads.Runnable]) < 0.7 || th.Totals[threads.Blocked] != 0 {
-		t.Errorf("with a tenth of a CPU: %s", s.describe(th))
-	}
-}
-
-// Two threads of CPython that compute: each waits for the other to let go of the interpreter.
-func TestGILFight(t *testing.T) {
-	needRoot(t)
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs python3")
-	}
-	v := run(t, exec.Command(python, "../../testdata/waiters/gil.py"))
-	// "main" introduces itself after "ready": it is the process's first thread.
-	w := newWatch(t, sched.Options{}, v.pid)
-	w.last(2 * window)
-	s := w.look()
-	for tid, other := range map[uint32]uint32{v.pid: v.threads["rival"], v.threads["rival"]: v.pid} {
-		waits := s.mostly(tid, threads.Futex, 0.15)
-		woken := 0
-		for _, wait := range waits {
-			if wait.By.TID == other && !wait.By.Interrupt {
-				woken++
-			}
-		}
-		// The rest are time-outs, after which it asks for the interpreter again.
-		if woken < 5 {
-			t.Errorf("thread %d was let in by thread %d in %d of %d waits", tid, other, woken, len(waits))
+	for _, tid := range []uint32{v.pid, twin} {
+		if waits := s.mostly(tid, threads.Sleep, 0.5); len(waits) < 5 {
+			t.Errorf("%d sleeps of thread %d", len(waits), tid)
 		}
 	}
+	if n, err := sched.Known(w.source); n != 2 || err != nil {
+		t.Errorf("%d threads are known (%v), want both", n, err)
+	}
+	_ = v.cmd.Process.Kill()
+	_ = v.cmd.Wait()
+	for range 100 { // the twin is killed for its parent's death
+		if n, _ := sched.Known(w.source); n == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("threads are known after their end")
 }

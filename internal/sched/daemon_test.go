@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/pressure"
 	"github.com/inferscope/inferscope/internal/record"
@@ -17,8 +18,8 @@ import (
 	"github.com/inferscope/inferscope/internal/threads"
 )
 
-// serve runs a daemon with this source for a process, and returns it once it is ready.
-func serve(t *testing.T, pid uint32) *daemon.Daemon {
+// serve runs a daemon with this source for a process, and others, and returns it once it is ready.
+func serve(t *testing.T, pid uint32, more ...daemon.Source) *daemon.Daemon {
 	t.Helper()
 	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
 	if err != nil {
@@ -38,7 +39,7 @@ func serve(t *testing.T, pid uint32) *daemon.Daemon {
 	}
 	d, err := daemon.New(daemon.Options{PIDs: []int{int(pid)}, Keep: time.Minute}, daemon.Parts{
 		Log: zap.NewNop(), Clock: daemon.Monotonic, Watcher: watcher, Rings: rings, Recorder: recorder,
-		Sources: []daemon.Source{source, pressure.New(pressure.Options{})},
+		Sources: append([]daemon.Source{source, pressure.New(pressure.Options{})}, more...),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +61,20 @@ func serve(t *testing.T, pid uint32) *daemon.Daemon {
 	return d
 }
 
+// streamed returns a recording as a client gets it.
+func streamed(t *testing.T, recording api.Recording) *record.Recording {
+	t.Helper()
+	var stream bytes.Buffer
+	if err := record.WriteStream(&stream, recording.Meta(), recording.Events()); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := record.ReadStream(&stream, record.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
 // Through the daemon and its stream: every thread of every process, whole and with names.
 func TestThroughTheDaemon(t *testing.T) {
 	needRoot(t)
@@ -71,14 +86,7 @@ func TestThroughTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer recording.Release()
-	var stream bytes.Buffer
-	if err := record.WriteStream(&stream, recording.Meta(), recording.Events()); err != nil {
-		t.Fatal(err)
-	}
-	rec, err := record.ReadStream(&stream, record.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rec := streamed(t, recording)
 	s := &seen{t: t, rec: rec, threads: threads.Build(rec), waits: threads.NewWaits(rec)}
 	if len(s.threads) != 2 {
 		t.Fatalf("%d threads, want one of each process", len(s.threads))

@@ -10,11 +10,7 @@ import (
 
 // passesState says whether sched_switch passes the state that a thread left with: Linux
 // 5.18 on. Before, it is read from the thread, and may have changed by then.
-func passesState() (bool, error) {
-	spec, err := btf.LoadKernelSpec()
-	if err != nil {
-		return false, fmt.Errorf("read the kernel's BTF: %w", err)
-	}
+func passesState(spec *btf.Spec) (bool, error) {
 	var hook *btf.Typedef
 	if err := spec.TypeByName("btf_trace_sched_switch", &hook); err != nil {
 		return false, fmt.Errorf("look sched_switch up in the kernel's BTF: %w", err)
@@ -27,14 +23,25 @@ func passesState() (bool, error) {
 	return false, nil
 }
 
+// casts says whether programs can read through any pointer without a helper's call: Linux 6.2 on.
+func casts(spec *btf.Spec) bool {
+	var f *btf.Func
+	return spec.TypeByName("bpf_rdonly_cast", &f) == nil
+}
+
 // tell puts what the programs must know into their constants.
 func tell(spec *ebpf.CollectionSpec, opts Options) error {
-	state, err := passesState()
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return fmt.Errorf("read the kernel's BTF: %w", err)
+	}
+	state, err := passesState(kernel)
 	if err != nil {
 		return err
 	}
 	values := map[string]any{
 		"has_state_argument": state,
+		"has_cast":           !opts.noCast && casts(kernel),
 		"slice_budget":       perSlice(opts.Budget),
 		"fd_calls":           callBits(descriptorCalls()),
 	}

@@ -98,11 +98,17 @@ func (k *kernel) follows(id target.ID) bool {
 	return k.objects.Followed.Lookup(id.PID, &ticks) == nil && ticks == id.StartTime
 }
 
-// forget ends following the process, if no other has its pid by now.
+// forget ends following the process, if no other has its pid by now, whatever its threads
+// are doing: what is known of these stays until they have ended, or until clear.
 func (k *kernel) forget(id target.ID) {
 	if k.follows(id) {
 		_ = k.objects.Followed.Delete(id.PID) // gone already is as well
 	}
+	k.block(id)
+}
+
+// block lets a process no longer pass the filter.
+func (k *kernel) block(id target.ID) {
 	// The bit may be another process's as well, or a child's that is born just now:
 	// the kernel follows first and sets the bit then, so whoever has it is found.
 	_ = k.objects.Filter.Put(k.slot(id.PID), uint8(0)) // the slot exists
@@ -133,23 +139,31 @@ func (k *kernel) seed() error {
 }
 
 // threads calls visit with every thread that is known, as it is now.
-func (k *kernel) threads(visit func(tid uint32, t *bpf.SchedThreadState)) error {
-	tids := make([]uint32, rowsAtOnce)
+func (k *kernel) threads(visit func(t *bpf.SchedThreadState)) error {
+	keys := make([]uint32, rowsAtOnce)
 	states := make([]bpf.SchedThreadState, rowsAtOnce)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := k.objects.Threads.BatchLookup(&cursor, tids, states, nil)
-		for i := range n {
-			visit(tids[i], &states[i])
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read the states of threads: %w", err)
+	for _, m := range []*ebpf.Map{k.objects.Threads, k.objects.Overflow} {
+		var cursor ebpf.MapBatchCursor
+		for {
+			n, err := m.BatchLookup(&cursor, keys, states, nil)
+			for i := range n {
+				if states[i].Tid != 0 {
+					visit(&states[i])
+				}
+			}
+			if errors.Is(err, ebpf.ErrKeyNotExist) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("read the states of threads: %w", err)
+			}
 		}
 	}
+	return nil
 }
+
+// room returns how many threads there can be a state of, unless many share a place.
+func (k *kernel) room() uint32 { return k.objects.Threads.MaxEntries() }
 
 // count returns a counter of enum switch_count, summed over the CPUs.
 func (k *kernel) count(index bpf.SchedSwitchCount) uint64 {
@@ -179,12 +193,23 @@ func (k *kernel) summed() uint64 { return k.count(bpf.SchedSwitchCountSWITCH_SUM
 func (k *kernel) missed() uint64 { return k.count(bpf.SchedSwitchCountSWITCH_MISSED) }
 func (k *kernel) noRoom() uint64 { return k.count(bpf.SchedSwitchCountSWITCH_NO_ROOM) }
 
-// clear forgets all threads: what they did while nothing was attached is not known.
-func (k *kernel) clear() error {
+// clear forgets the threads that are chosen: what they did while nothing was attached is
+// not known, and some ended while nobody looked.
+func (k *kernel) clear(chosen func(t *bpf.SchedThreadState) bool) error {
 	var tids []uint32
-	err := k.threads(func(tid uint32, _ *bpf.SchedThreadState) { tids = append(tids, tid) })
+	err := k.threads(func(t *bpf.SchedThreadState) {
+		if chosen(t) {
+			tids = append(tids, t.Tid)
+		}
+	})
 	for _, tid := range tids {
-		_ = k.objects.Threads.Delete(tid)
+		place := tid % k.room()
+		var there bpf.SchedThreadState
+		if k.objects.Threads.Lookup(place, &there) == nil && there.Tid == tid {
+			err = errors.Join(err, k.objects.Threads.Put(place, bpf.SchedThreadState{}))
+			_ = k.objects.Owners.Delete(place)
+		}
+		_ = k.objects.Overflow.Delete(tid) // it is in one of both
 	}
 	return err
 }

@@ -4,9 +4,13 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/inferscope/inferscope/bpf"
@@ -43,6 +47,53 @@ func TestConstantsEqualBTF(t *testing.T) {
 			}
 			if !maps.Equal(got, values) {
 				t.Errorf("%s: enum %s is %v in C and %v in Go", arch, name, got, values)
+			}
+		}
+	}
+}
+
+// From 64 bytes on, in any function, kernels since 6.13 put a program's stack where another
+// thread on the same CPU can overwrite it (bpf/shapes.h); they round up to 16 bytes.
+const maxStack = 48
+
+// sched_switch may have more: it runs with interrupts off, so nothing can come in between.
+// In functions so small that 48 bytes are enough it takes 10% longer.
+func stackOf(program string) int {
+	if program == "sched_switch" {
+		return 192
+	}
+	return maxStack
+}
+
+var stackDepth = regexp.MustCompile(`stack depth ([0-9+]+)`)
+
+// The verifier takes the programs as for older kernels as well, and says how much stack they use.
+func TestStackAsVerified(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads BPF programs")
+	}
+	for _, opts := range []Options{{Budget: 1}, {Budget: 1, noCast: true}} {
+		spec, err := bpf.LoadSched()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tell(spec, opts); err != nil {
+			t.Fatal(err)
+		}
+		all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+		if err != nil {
+			t.Fatalf("%+v", err)
+		}
+		defer all.Close()
+		for name, prog := range all.Programs {
+			found := stackDepth.FindStringSubmatch(prog.VerifierLog)
+			if found == nil {
+				t.Fatalf("%s: the verifier says nothing of its stack", name)
+			}
+			for _, one := range strings.Split(found[1], "+") {
+				if n, err := strconv.Atoi(one); err != nil || n > stackOf(name) {
+					t.Errorf("%s: stack depth %s, at most %d for each function", name, found[1], stackOf(name))
+				}
 			}
 		}
 	}
@@ -92,6 +143,13 @@ func TestNothingStaysBehind(t *testing.T) {
 	_, _ = in.Write([]byte("\n"))
 	_ = cmd.Wait()
 	s.Forget(p)
+	for range 200 { // its last switch may be still to come
+		s.Complete(1 << 63)
+		if len(s.leaving) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	if n := count(t, s); n != 0 {
 		t.Errorf("%d threads are known after the end", n)
 	}
@@ -109,7 +167,7 @@ func TestNothingStaysBehind(t *testing.T) {
 func count(t *testing.T, s *Source) int {
 	t.Helper()
 	n := 0
-	if err := s.kernel.threads(func(uint32, *bpf.SchedThreadState) { n++ }); err != nil {
+	if err := s.kernel.threads(func(*bpf.SchedThreadState) { n++ }); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -10,18 +10,19 @@ import (
 // calls it drains the rings afterwards, so that whatever ended before to is an event:
 // a thread that ran again in between has both, with the same beginning.
 func (s *Source) Complete(to uint64) []event.Event {
+	s.mu.Lock()
+	s.sweep()
+	s.mu.Unlock()
 	var rows []event.Event
-	err := s.kernel.threads(func(tid uint32, t *bpf.SchedThreadState) {
-		rows = appendRows(rows, tid, t, to)
-	})
+	err := s.kernel.threads(func(t *bpf.SchedThreadState) { rows = appendRows(rows, t, to) })
 	if err != nil {
 		s.failed.Add(1)
 	}
 	return rows
 }
 
-func appendRows(rows []event.Event, tid uint32, t *bpf.SchedThreadState, to uint64) []event.Event {
-	row := event.Event{PID: t.Tgid, TID: tid, Kind: event.OffCPU}
+func appendRows(rows []event.Event, t *bpf.SchedThreadState, to uint64) []event.Event {
+	row := event.Event{PID: t.Tgid, TID: t.Tid, Kind: event.OffCPU}
 	if t.ShortCount > 0 && t.ShortFrom < to {
 		sum := row
 		sum.TS, sum.Dur, sum.Func, sum.Flags = t.ShortFrom, sumEnd(t, to)-t.ShortFrom, uint16(event.Short), event.Mark|event.Timed|event.Open
@@ -33,6 +34,7 @@ func appendRows(rows []event.Event, tid uint32, t *bpf.SchedThreadState, to uint
 		return append(rows, off(row, t, to))
 	case t.In <= to:
 		row.TS, row.Func, row.Flags, row.Args[0] = to, uint16(event.Runs), event.Mark|event.Open, t.In
+		row.Ret = int32(uint32(t.Cpu) | uint32(t.Cpu)<<16)
 		return append(rows, row)
 	}
 	return rows // it left and came back since then: that is in the rings

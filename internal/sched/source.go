@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
@@ -31,6 +33,8 @@ type Options struct {
 	// Budget is how many intervals of all targets are sent one by one per second; 0
 	// means DefaultBudget. Beyond it, short ones are only summed per thread.
 	Budget int
+
+	noCast bool // tests: as before Linux 6.2
 }
 
 // Source follows the scheduling of processes. It implements daemon.Source,
@@ -41,9 +45,10 @@ type Source struct {
 	names  *names
 	failed atomic.Uint64 // times that the states of threads could not be read
 
-	mu    sync.Mutex
-	procs map[target.ID]bool // true: its threads are seeded
-	on    bool
+	mu      sync.Mutex
+	procs   map[target.ID]bool      // true: its threads are seeded
+	leaving map[target.ID]time.Time // gone, but the last switch of some thread is still to come
+	on      bool
 }
 
 // New loads the programs so that they write into rings, and attaches them. They
@@ -61,7 +66,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if err := k.attach(); err != nil {
 		return nil, errors.Join(err, k.close())
 	}
-	return &Source{opts: opts, kernel: k, names: newNames(procRoot), procs: map[target.ID]bool{}, on: true}, nil
+	return &Source{opts: opts, kernel: k, names: newNames(procRoot), procs: map[target.ID]bool{}, leaving: map[target.ID]time.Time{}, on: true}, nil
 }
 
 // Name returns what the source is called in status and reports.
@@ -96,13 +101,37 @@ func (s *Source) start(id target.ID) error {
 	return nil
 }
 
-// Forget ends following p, which is gone.
+// Forget ends following p, which is gone. A process counts as gone before its last
+// thread has left its CPU for good: until then the kernel goes on following it.
 func (s *Source) Forget(p *target.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.procs, p.ID())
 	s.names.watch(p.PID, false)
-	s.kernel.forget(p.ID())
+	s.leaving[p.ID()] = time.Now()
+	s.sweep()
+}
+
+// leavingFor is how long the last threads of a process that is gone may take to end.
+const leavingFor = 5 * time.Second
+
+// sweep forgets in the kernel what has left. The caller holds the lock.
+func (s *Source) sweep() {
+	stuck := map[uint32]bool{}
+	for id, since := range s.leaving {
+		if s.on && s.kernel.follows(id) && time.Since(since) < leavingFor {
+			continue
+		}
+		stuck[id.PID] = s.kernel.follows(id) // its end was not seen
+		s.kernel.forget(id)
+		delete(s.leaving, id)
+	}
+	for _, was := range stuck {
+		if was {
+			_ = s.kernel.clear(func(t *bpf.SchedThreadState) bool { return stuck[t.Tgid] }) // at most, rows too many
+			return
+		}
+	}
 }
 
 // Switch turns the source off and on again. While it is off, no switch of the
@@ -120,7 +149,8 @@ func (s *Source) Switch(on bool) error {
 			s.kernel.forget(id)
 			s.procs[id] = false
 		}
-		return errors.Join(err, s.kernel.clear())
+		s.sweep()
+		return errors.Join(err, s.kernel.clear(func(*bpf.SchedThreadState) bool { return true }))
 	}
 	if err := s.kernel.attach(); err != nil {
 		return err
@@ -133,14 +163,18 @@ func (s *Source) Switch(on bool) error {
 	return errors.Join(errs...)
 }
 
-// State says whether threads are followed.
+// State says whether threads are followed, and since when not every switch by itself.
 func (s *Source) State() record.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.on {
 		return record.Source{Name: Name, State: "off"}
 	}
-	return record.Source{Name: Name, State: "running"}
+	state := record.Source{Name: Name, State: "running"}
+	if n := s.kernel.summed(); n > 0 {
+		state.Detail = fmt.Sprintf("a storm: of more than %d switches per second short ones are only summed; %d so far", s.opts.Budget, n)
+	}
+	return state
 }
 
 // Losses returns what was summed instead of sent, and threads that were not followed.
@@ -153,7 +187,7 @@ func (s *Source) Losses() []loss.Loss {
 	}
 	add(loss.SwitchesSummed, s.kernel.summed(), fmt.Sprintf("threads left their CPUs more than %d times per second", s.opts.Budget))
 	add(loss.SwitchesMissed, s.kernel.missed(), "the kernel ran no program when a thread took its CPU")
-	add(loss.ThreadsMissed, s.kernel.noRoom(), fmt.Sprintf("more than %d threads at once", s.kernel.objects.Threads.MaxEntries()))
+	add(loss.ThreadsMissed, s.kernel.noRoom(), fmt.Sprintf("more than %d threads at once", s.kernel.room()))
 	add(loss.ThreadsMissed, s.failed.Load(), "the states of threads could not be read for a recording")
 	return out
 }

@@ -1,6 +1,8 @@
 package threads
 
 import (
+	"iter"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -104,16 +106,24 @@ func proofs() []proof {
 	}
 }
 
-// Classifier says what stacks prove. It remembers stacks that it has seen.
+// Classifier says what stacks prove. It looks at each frame and each stack once.
 type Classifier struct {
 	rec    *record.Recording
 	proofs []proof
+	frames []hints // by index into Meta.Frames
 	known  map[uint64]Activity
+}
+
+// hints are what a frame alone says, a bit for each of the proofs.
+type hints struct {
+	known  bool
+	fits   uint32 // it is the frame that the proof wants
+	called uint32 // it is what that frame must have called
 }
 
 // NewClassifier returns a Classifier for the stacks of rec.
 func NewClassifier(rec *record.Recording) *Classifier {
-	return &Classifier{rec: rec, proofs: proofs(), known: map[uint64]Activity{}}
+	return &Classifier{rec: rec, proofs: proofs(), frames: make([]hints, len(rec.Meta.Frames)), known: map[uint64]Activity{}}
 }
 
 // Of returns what the stack with this number (index + 1 into Meta.Stacks) proves; Other for 0.
@@ -121,39 +131,56 @@ func (c *Classifier) Of(stack uint64) Activity {
 	if a, ok := c.known[stack]; ok {
 		return a
 	}
-	a := c.classify(Frames(c.rec, stack))
+	a := c.classify(stack)
 	c.known[stack] = a
 	return a
 }
 
-func (c *Classifier) classify(frames []record.Frame) Activity {
-	best := Other
-	for _, p := range c.proofs {
-		if best != Other && p.activity >= best {
-			continue
-		}
-		for i := range frames {
-			if p.near != 0 && i > p.near {
-				break
-			}
-			if p.matches(frames, i) {
-				best = p.activity
-				break
+// classify returns the first of the activities that some frame proves.
+func (c *Classifier) classify(stack uint64) Activity {
+	best := Activities
+	depth, below := 0, uint32(0)
+	for f := range Walk(c.rec, stack) {
+		h := c.hints(f)
+		for left := h.fits; left != 0; left &= left - 1 {
+			i := bits.TrailingZeros32(left)
+			p := &c.proofs[i]
+			if (p.near == 0 || depth <= p.near) && (len(p.calls) == 0 || below>>i&1 != 0) {
+				best = min(best, p.activity)
 			}
 		}
+		depth, below = depth+1, h.called
+	}
+	if best == Activities {
+		return Other
 	}
 	return best
 }
 
-func (p *proof) matches(frames []record.Frame, i int) bool {
-	f := &frames[i]
+func (c *Classifier) hints(frame uint32) hints {
+	h := &c.frames[frame]
+	if h.known {
+		return *h
+	}
+	h.known = true
+	f := &c.rec.Meta.Frames[frame]
+	for i := range c.proofs {
+		p := &c.proofs[i]
+		if p.fits(f) {
+			h.fits |= 1 << i
+		}
+		if hasPrefix(f.Name, p.calls) {
+			h.called |= 1 << i
+		}
+	}
+	return *h
+}
+
+func (p *proof) fits(f *record.Frame) bool {
 	if f.Kind != p.kind {
 		return false
 	}
 	if len(p.in) > 0 && !slices.ContainsFunc(p.in, func(in string) bool { return strings.Contains(f.File, in) }) {
-		return false
-	}
-	if len(p.calls) > 0 && (i == 0 || !hasPrefix(frames[i-1].Name, p.calls)) {
 		return false
 	}
 	return slices.Contains(p.names, f.Name) || hasPrefix(f.Name, p.prefixes) ||
@@ -172,18 +199,30 @@ func hasPrefix(s string, prefixes []string) bool {
 // maxDepth bounds a walk through the tree of stacks, which comes from a file.
 const maxDepth = 4096
 
+// Walk visits the frames of a stack (index + 1 into Meta.Stacks), as indexes into
+// Meta.Frames, the leaf first; none for 0 and for a number that the recording does not have.
+func Walk(rec *record.Recording, stack uint64) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		nodes, frames := rec.Meta.Stacks, uint32(len(rec.Meta.Frames))
+		if stack == 0 || stack > uint64(len(nodes)) {
+			return
+		}
+		at := int64(stack) - 1
+		for n := 0; at >= 0 && at < int64(len(nodes)) && n < maxDepth; n++ {
+			if f := nodes[at].Frame; f < frames && !yield(f) {
+				return
+			}
+			at = int64(nodes[at].Parent)
+		}
+	}
+}
+
 // Frames returns the frames of a stack (index + 1 into Meta.Stacks), the leaf first;
 // nil for 0 and for a number that the recording does not have.
 func Frames(rec *record.Recording, stack uint64) []record.Frame {
 	var out []record.Frame
-	nodes := rec.Meta.Stacks
-	if stack == 0 || stack > uint64(len(nodes)) {
-		return nil
-	}
-	for at := int64(stack) - 1; at >= 0 && at < int64(len(nodes)) && len(out) < maxDepth; at = int64(nodes[at].Parent) {
-		if f := nodes[at].Frame; int(f) < len(rec.Meta.Frames) {
-			out = append(out, rec.Meta.Frames[f])
-		}
+	for f := range Walk(rec, stack) {
+		out = append(out, rec.Meta.Frames[f])
 	}
 	return out
 }

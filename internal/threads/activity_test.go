@@ -65,12 +65,18 @@ func TestActivities(t *testing.T) {
 	}
 }
 
+func TestAFrameHasABitForEachProof(t *testing.T) {
+	if n := len(proofs()); n > 32 {
+		t.Errorf("%d proofs do not fit the bits of hints", n)
+	}
+}
+
 func TestFramesOfHostileTrees(t *testing.T) {
 	rec := &record.Recording{Meta: record.Meta{
 		Frames: []record.Frame{native("a")},
-		Stacks: []record.Node{{Parent: 0}, {Parent: 7}, {Parent: -5}, {Parent: -1, Frame: 99}},
+		Stacks: []record.Node{{Parent: 0}, {Parent: 7}, {Parent: -5}, {Parent: -1, Frame: 99}, {Parent: 4, Frame: 99}},
 	}}
-	for stack, most := range map[uint64]int{0: 0, 1: maxDepth, 2: 1, 3: 1, 4: 0, 5: 0, 1 << 63: 0, ^uint64(0): 0} {
+	for stack, most := range map[uint64]int{0: 0, 1: maxDepth, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 1 << 63: 0, ^uint64(0): 0} {
 		if got := len(Frames(rec, stack)); got > most {
 			t.Errorf("stack %d has %d frames, want at most %d", stack, got, most)
 		}

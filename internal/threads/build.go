@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"math"
 	"math/bits"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
@@ -20,11 +23,19 @@ type key struct{ pid, tid uint32 }
 type builder struct {
 	rec      *record.Recording
 	from, to uint64
-	events   map[key][]int32 // indexes into rec.Events, by TS
-	keys     []key
+	lists    []*list // by pid and tid
 	names    map[key]string
 	lives    map[uint32][]life
+	gone     map[uint32]bool // processes that ended before the window
 	why      classifier
+}
+
+// list is the events of one thread.
+type list struct {
+	key
+	events    []int32 // indexes into rec.Events
+	count     int     // of events
+	intervals int     // that they make at most
 }
 
 // life is when a process was there.
@@ -33,7 +44,7 @@ type life struct{ born, died uint64 }
 func newBuilder(rec *record.Recording) *builder {
 	b := &builder{
 		rec: rec, from: rec.Meta.From, to: max(rec.Meta.From, rec.Meta.To),
-		events: map[key][]int32{}, names: map[key]string{}, lives: map[uint32][]life{}, why: newClassifier(rec),
+		names: map[key]string{}, lives: map[uint32][]life{}, gone: map[uint32]bool{}, why: newClassifier(rec),
 	}
 	for _, t := range rec.Meta.Threads {
 		b.names[key{t.PID, t.TID}] = t.Name
@@ -44,20 +55,54 @@ func newBuilder(rec *record.Recording) *builder {
 			died = math.MaxUint64
 		}
 		b.lives[p.PID] = append(b.lives[p.PID], life{p.Born, died})
+		gone, known := b.gone[p.PID]
+		b.gone[p.PID] = died < b.from && (gone || !known)
 	}
-	for i := range rec.Events {
-		e := &rec.Events[i]
-		if e.Kind != event.OffCPU || e.TS > b.to || end(e) < b.from {
+	b.deal()
+	return b
+}
+
+// deal gives each thread its events. They are counted first: a full recorder has more
+// than a million, and lists that grow take several times their memory.
+func (b *builder) deal() {
+	found := map[uint64]*list{}
+	b.each(found, func(l *list, _ int32, e *event.Event) {
+		l.count++
+		l.intervals += intervalsOf(e)
+	})
+	for _, l := range found {
+		l.events = make([]int32, 0, l.count)
+		b.lists = append(b.lists, l)
+	}
+	b.each(found, func(l *list, i int32, _ *event.Event) { l.events = append(l.events, i) })
+	slices.SortFunc(b.lists, func(x, y *list) int { return cmp.Or(cmp.Compare(x.pid, y.pid), cmp.Compare(x.tid, y.tid)) })
+}
+
+// each visits the scheduling events of the window, with the list of their thread.
+// found is by pid << 32 | tid: maps are fastest with such keys.
+func (b *builder) each(found map[uint64]*list, visit func(l *list, i int32, e *event.Event)) {
+	for i := range b.rec.Events {
+		e := &b.rec.Events[i]
+		if e.Kind != event.OffCPU || e.TS > b.to || end(e) < b.from || b.gone[e.PID] {
 			continue
 		}
-		k := key{e.PID, e.TID}
-		if b.events[k] == nil {
-			b.keys = append(b.keys, k)
+		k := uint64(e.PID)<<32 | uint64(e.TID)
+		l := found[k]
+		if l == nil {
+			l = &list{key: key{e.PID, e.TID}}
+			found[k] = l
 		}
-		b.events[k] = append(b.events[k], int32(i))
+		visit(l, int32(i), e)
 	}
-	slices.SortFunc(b.keys, func(a, c key) int { return cmp.Or(cmp.Compare(a.pid, c.pid), cmp.Compare(a.tid, c.tid)) })
-	return b
+}
+
+// intervalsOf returns how many intervals an event makes at most: what it says, and the
+// running time before it.
+func intervalsOf(e *event.Event) int {
+	if e.Flags&(event.Mark|event.Preempted) != 0 {
+		return 2
+	}
+	return 3
 }
 
 // end returns when an interval ended; one of nonsensical length never does.
@@ -77,13 +122,32 @@ type maker struct {
 	t     *Thread
 	at    uint64 // everything before is covered
 	alive bool
+	cpu   int     // that it runs on; -1: not known
 	sums  []int32 // events that are sums
 }
 
-func (b *builder) thread(k key, events []int32) Thread {
-	t := Thread{PID: k.pid, TID: k.tid, Name: b.names[k], Reasons: map[Reason]uint64{}}
-	m := &maker{builder: b, t: &t, at: b.from, alive: !b.bornLater(k.pid)}
-	for _, i := range b.ordered(events) {
+// threads makes all threads, on as many CPUs as there are.
+func (b *builder) threads() []Thread {
+	out := make([]Thread, len(b.lists))
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(len(b.lists), runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(out)); i = next.Add(1) - 1 {
+				out[i] = b.thread(b.lists[i])
+			}
+		})
+	}
+	workers.Wait()
+	return out
+}
+
+func (b *builder) thread(l *list) Thread {
+	t := Thread{PID: l.pid, TID: l.tid, Name: b.names[l.key], Reasons: map[Reason]uint64{}}
+	t.Intervals = make([]Interval, 0, l.intervals+2) // and the time after the last event
+	t.CPUs = map[uint16]uint64{}
+	m := &maker{builder: b, t: &t, at: b.from, alive: !b.bornLater(l.pid), cpu: -1}
+	for _, i := range b.ordered(l.events) {
 		m.take(i)
 	}
 	m.rest(m.lastBreath())
@@ -110,9 +174,10 @@ func (b *builder) ordered(events []int32) []int32 {
 		}
 		return 0
 	}
-	slices.SortStableFunc(events, func(i, j int32) int {
-		return cmp.Or(cmp.Compare(all[i].TS, all[j].TS), cmp.Compare(open(i), open(j)))
-	})
+	order := func(i, j int32) int { return cmp.Or(cmp.Compare(all[i].TS, all[j].TS), cmp.Compare(open(i), open(j))) }
+	if !slices.IsSortedFunc(events, order) {
+		slices.SortStableFunc(events, order)
+	}
 	return slices.CompactFunc(events, func(i, before int32) bool {
 		x, y := &all[i], &all[before]
 		return x.TS == y.TS && x.Flags&event.Open != 0 && x.Flags&event.Mark == y.Flags&event.Mark &&
@@ -139,6 +204,8 @@ func (m *maker) rest(t uint64) {
 	state := Running
 	if !m.alive {
 		state = Absent
+	} else if end := min(t, m.to); m.cpu >= 0 && end > m.at {
+		m.t.CPUs[uint16(m.cpu)] += end - m.at
 	}
 	m.cover(t, state, None, none)
 }
@@ -164,7 +231,9 @@ func (m *maker) take(i int32) {
 		m.mark(i, e)
 		return
 	}
+	m.cpu = int(left(e)) // it was there since it took it
 	m.rest(e.TS)
+	m.cpu = int(took(e))
 	m.alive = true
 	m.count(e)
 	if e.Flags&event.Preempted != 0 {
@@ -186,15 +255,21 @@ func (m *maker) mark(i int32, e *event.Event) {
 		m.rest(e.TS)
 		m.alive = true
 		m.cover(end(e), Runnable, None, i)
+		m.cpu = int(took(e))
 	case event.Waited:
 		m.rest(e.TS)
 		m.alive = true
 		m.cover(end(e), Runnable, None, i)
+		m.cpu = int(took(e))
 	case event.Died:
 		m.rest(e.TS)
 		m.alive = false
 	case event.Runs:
+		if e.Flags&event.Open != 0 {
+			m.cpu = int(left(e)) // it has been there since it came back
+		}
 		m.rest(e.TS)
+		m.cpu = int(left(e))
 		m.alive = true
 	case event.Short:
 		m.sums = append(m.sums, i)
@@ -211,37 +286,55 @@ func (m *maker) count(e *event.Event) {
 	} else {
 		m.t.Switches.Voluntary++
 	}
-	if left, took := uint16(e.Ret), uint16(e.Ret>>16); left != took {
+	if left(e) != took(e) {
 		m.t.Switches.Migrations++
+		if a, b := m.node(left(e)), m.node(took(e)); a != b && a >= 0 && b >= 0 {
+			m.t.Switches.Crossings++
+		}
 	}
+}
+
+// left and took return the CPU that an interval began on, and the one that it ended on.
+func left(e *event.Event) uint16 { return uint16(e.Ret) }
+func took(e *event.Event) uint16 { return uint16(e.Ret >> 16) }
+
+// node returns the NUMA node of a CPU; -1: not known.
+func (b *builder) node(cpu uint16) int {
+	if nodes := b.rec.Meta.Host.NodeOf; int(cpu) < len(nodes) {
+		return nodes[cpu]
+	}
+	return -1
 }
 
 // total adds the intervals up, and takes out of the running time what sums say.
 func (m *maker) total() {
+	var reasons [Reasons]uint64
 	for i := range m.t.Intervals {
 		iv := &m.t.Intervals[i]
 		m.t.Totals[iv.State] += iv.Dur()
 		if iv.State == Blocked {
-			m.t.Reasons[iv.Reason] += iv.Dur()
+			reasons[iv.Reason] += iv.Dur()
 		}
 	}
-	for _, i := range m.sums {
-		m.sum(&m.rec.Events[i])
+	for r, ns := range reasons {
+		if ns > 0 {
+			m.t.Reasons[Reason(r)] = ns
+		}
 	}
+	if len(m.sums) == 0 {
+		return
+	}
+	ran := newRunning(m.t.Intervals)
+	for _, i := range m.sums {
+		m.sum(&m.rec.Events[i], ran)
+	}
+	ran.mark()
 }
 
 // sum spreads a sum evenly over its stretch, as far as that lies in the window, and
 // never takes more than the time for which the thread ran there.
-func (m *maker) sum(e *event.Event) {
-	ran := uint64(0)
-	for i := range m.t.Intervals {
-		iv := &m.t.Intervals[i]
-		if iv.State == Running && iv.To > e.TS && iv.From < end(e) {
-			iv.Mixed = true
-			ran += min(iv.To, end(e)) - max(iv.From, e.TS)
-		}
-	}
-	left, whole := min(ran, m.t.Totals[Running]), end(e)-e.TS
+func (m *maker) sum(e *event.Event, ran *running) {
+	left, whole := min(ran.within(e.TS, end(e)), m.t.Totals[Running]), end(e)-e.TS
 	inside := min(end(e), m.to) - min(max(e.TS, m.from), m.to)
 	for _, part := range []struct {
 		ns    uint64

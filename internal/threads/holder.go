@@ -1,9 +1,6 @@
 package threads
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 )
@@ -13,6 +10,8 @@ type Holders struct {
 	rec        *record.Recording
 	classifier *Classifier
 	samples    map[uint32][]int32 // running Python threads of a process, by TS
+	at         int                // near which the last wait began
+	count      []Holder           // of one wait
 }
 
 // NewHolders prepares the search: it looks at the samples of running threads that have
@@ -27,8 +26,7 @@ func NewHolders(rec *record.Recording, c *Classifier) *Holders {
 		}
 		has, ok := python[e.Args[0]]
 		if !ok {
-			has = slices.ContainsFunc(Frames(rec, e.Args[0]), func(f record.Frame) bool { return f.Kind == record.PythonFrame }) &&
-				c.Of(e.Args[0]) != GIL
+			has = hasPython(rec, e.Args[0]) && c.Of(e.Args[0]) != GIL
 			python[e.Args[0]] = has
 		}
 		if has {
@@ -36,6 +34,15 @@ func NewHolders(rec *record.Recording, c *Classifier) *Holders {
 		}
 	}
 	return h
+}
+
+func hasPython(rec *record.Recording, stack uint64) bool {
+	for f := range Walk(rec, stack) {
+		if rec.Meta.Frames[f].Kind == record.PythonFrame {
+			return true
+		}
+	}
+	return false
 }
 
 // Holder is a thread that ran Python while another waited for the GIL.
@@ -50,27 +57,36 @@ type Holder struct {
 // [from, to] (ns): the other thread with the most samples in Python. The thread that
 // woke the waiter has released the GIL and is the better witness for short waits. false
 // where there is no sample. A thread that runs native code with Python frames beneath
-// may have released the GIL: Samples and All say how clear it is.
+// may have released the GIL: Samples and All say how clear it is. It is fast where
+// the waits are asked for in the order of time.
 func (h *Holders) Of(pid, tid uint32, from, to uint64) (Holder, bool) {
 	samples := h.samples[pid]
-	i, _ := slices.BinarySearchFunc(samples, from, func(i int32, ts uint64) int { return cmp.Compare(h.rec.Events[i].TS, ts) })
-	count := map[uint32]Holder{}
+	h.at = after(h.rec, samples, h.at, from)
+	h.count = h.count[:0]
 	all := 0
-	for ; i < len(samples) && h.rec.Events[samples[i]].TS <= to; i++ {
-		e := &h.rec.Events[samples[i]]
-		if e.TID == tid {
-			continue
+	for i := h.at; i < len(samples) && h.rec.Events[samples[i]].TS <= to; i++ {
+		if e := &h.rec.Events[samples[i]]; e.TID != tid {
+			all++
+			h.note(e)
 		}
-		all++
-		one := count[e.TID]
-		count[e.TID] = Holder{TID: e.TID, Samples: one.Samples + 1, Stack: e.Args[0]}
 	}
 	var best Holder
-	for _, one := range count {
+	for _, one := range h.count {
 		if one.Samples > best.Samples || one.Samples == best.Samples && one.TID < best.TID {
 			best = one
 		}
 	}
 	best.All = all
 	return best, all > 0
+}
+
+func (h *Holders) note(e *event.Event) {
+	for i := range h.count {
+		if one := &h.count[i]; one.TID == e.TID {
+			one.Samples++
+			one.Stack = e.Args[0]
+			return
+		}
+	}
+	h.count = append(h.count, Holder{TID: e.TID, Samples: 1, Stack: e.Args[0]})
 }

@@ -49,7 +49,14 @@ const (
 // classifier finds reasons and the words for them.
 type classifier struct {
 	calls   calls
+	kinds   []kind // of the calls, by number
 	objects map[object]string
+}
+
+// kind is what the name of a call says.
+type kind struct {
+	reason Reason // None: it depends on more
+	onFile bool   // it reads or writes what its descriptor is
 }
 
 type object struct {
@@ -59,6 +66,10 @@ type object struct {
 
 func newClassifier(rec *record.Recording) classifier {
 	c := classifier{calls: callsOf(rec.Meta.Host.Arch), objects: map[object]string{}}
+	for nr := range uint16(maxCall) {
+		name := c.calls.name(nr)
+		c.kinds = append(c.kinds, kind{byCall(name), ofFile(name)})
+	}
 	for _, o := range rec.Meta.Objects {
 		c.objects[object{o.PID, o.Inode}] = o.Name
 	}
@@ -109,18 +120,27 @@ func (c *classifier) reason(e *event.Event) Reason {
 		}
 		return MinorFault // nothing else blocks a thread that runs user code
 	}
-	name := c.calls.name(e.Func)
-	if why := byCall(name); why != None {
-		return why
-	}
-	if ofFile(name) {
-		return c.file(name, e)
+	switch k := c.kind(e.Func); {
+	case k.reason != None:
+		return k.reason
+	case k.onFile:
+		return c.file(e)
 	}
 	return Call
 }
 
+// maxCall is above every system call's number in the tables.
+const maxCall = 512
+
+func (c *classifier) kind(nr uint16) kind {
+	if int(nr) < len(c.kinds) {
+		return c.kinds[nr]
+	}
+	return kind{}
+}
+
 // file returns the reason for a call on a descriptor.
-func (c *classifier) file(call string, e *event.Event) Reason {
+func (c *classifier) file(e *event.Event) Reason {
 	target := c.objects[object{e.PID, inode(e)}]
 	if strings.HasPrefix(target, "anon_inode:") && e.Flags&event.Uninterruptible == 0 {
 		return Event // whatever type their common inode has (Linux 6.16 gave it one)
@@ -136,7 +156,7 @@ func (c *classifier) file(call string, e *event.Event) Reason {
 		}
 		return Device
 	case typeRegular:
-		if call == "fcntl" {
+		if c.calls.name(e.Func) == "fcntl" {
 			return FileLock
 		}
 		return Disk
@@ -160,11 +180,16 @@ func (c *classifier) text(e *event.Event, why Reason) string {
 	case Sleep, Child, Signal:
 		return name
 	}
-	if target := c.objects[object{e.PID, inode(e)}]; target != "" && (ofFile(name) || why == Socket || why == FileLock) {
+	if target := c.objects[object{e.PID, inode(e)}]; target != "" && c.onFile(e.Func, why) {
 		return name + " of " + target
 	}
-	if ofFile(name) || why == Socket {
+	if c.kind(e.Func).onFile || why == Socket {
 		return fmt.Sprintf("%s of descriptor %d", name, uint32(e.Args[2]))
 	}
 	return name
+}
+
+// onFile says whether the first argument of a call that a thread was blocked in is a descriptor.
+func (c *classifier) onFile(nr uint16, why Reason) bool {
+	return c.kind(nr).onFile || why == Socket || why == FileLock
 }

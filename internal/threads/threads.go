@@ -31,14 +31,15 @@ type Thread struct {
 	Reasons   map[Reason]uint64
 	Summed    Summed // parts of Totals that are in no interval of their own
 	Switches  Switches
+	CPUs      map[uint16]uint64 // ns of the Running intervals by CPU, as far as it is known
 }
 
 // Interval is a stretch of one state.
 type Interval struct {
 	From, To uint64 // ns, CLOCK_MONOTONIC
+	Wait     int32  // index of the event in Recording.Events that says so; -1: none, it is what others left
 	State    State
 	Reason   Reason // why it was blocked; None for the other states
-	Wait     int32  // index of the event in Recording.Events that says so; -1: none, it is what others left
 	// Mixed: short waits lie in this stretch that are only known in sum (Thread.Summed).
 	Mixed bool
 }
@@ -58,6 +59,7 @@ type Switches struct {
 	Voluntary   int // it blocked
 	Involuntary int // another thread took the CPU
 	Migrations  int // it came back on another CPU
+	Crossings   int // of these, to another NUMA node (Meta.Host.NodeOf)
 }
 
 // Build returns the threads of a recording ordered by PID and TID: all that it has
@@ -65,9 +67,8 @@ type Switches struct {
 // O(n log n) for n such events, and never fails: what contradicts itself is cut to fit.
 func Build(rec *record.Recording) []Thread {
 	b := newBuilder(rec)
-	var out []Thread
-	for _, key := range b.keys {
-		out = append(out, b.thread(key, b.events[key]))
+	if len(b.lists) == 0 {
+		return nil
 	}
-	return out
+	return b.threads()
 }

@@ -122,6 +122,20 @@ func TestNotBornBeforeItsProcess(t *testing.T) {
 	}
 }
 
+// What is left of a process that ended before the window says nothing about the window,
+// unless another one has its number.
+func TestGoneBeforeTheWindow(t *testing.T) {
+	rec := recording(off(900, 1100, open|event.Preempted, event.NoSyscall))
+	rec.Meta.Processes[0].Died = 950
+	if got := Build(rec); got != nil {
+		t.Errorf("threads %+v", got)
+	}
+	rec.Meta.Processes = append(rec.Meta.Processes, record.Process{PID: 7, Born: 1100})
+	if got := Build(rec); len(got) != 1 {
+		t.Errorf("%d threads of the second process", len(got))
+	}
+}
+
 func TestSumsComeOutOfTheRunningTime(t *testing.T) {
 	short := func(ts, dur uint64, args ...uint64) event.Event {
 		return off(ts, dur, mark|event.Timed, uint16(event.Short), args...)

@@ -1,9 +1,6 @@
 package threads
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 )
@@ -70,16 +67,13 @@ func NewWaits(rec *record.Recording) *Waits {
 // Of returns the details of an interval of Build of the same recording, and whether
 // it has any: what runs, and what is born, has none.
 func (w *Waits) Of(iv Interval) (Wait, bool) {
-	if iv.Wait < 0 || int(iv.Wait) >= len(w.rec.Events) {
-		return Wait{}, false
-	}
-	e := &w.rec.Events[iv.Wait]
-	if e.Kind != event.OffCPU || e.Flags&event.Mark != 0 {
+	e := w.event(iv.Wait)
+	if e == nil {
 		return Wait{}, false
 	}
 	out := Wait{
 		PID: e.PID, TID: e.TID, From: e.TS, To: end(e), Woken: end(e),
-		Open: e.Flags&event.Open != 0, Preempted: e.Flags&event.Preempted != 0, Stack: w.stack(e),
+		Open: e.Flags&event.Open != 0, Preempted: e.Flags&event.Preempted != 0, Stack: w.Stacks(e.PID, e.TID).Of(iv.Wait),
 	}
 	out.By = w.who(e)
 	if out.Preempted {
@@ -95,28 +89,99 @@ func (w *Waits) Of(iv Interval) (Wait, bool) {
 	return out, true
 }
 
+// event returns the event of a wait by its index; nil where that is none.
+func (w *Waits) event(i int32) *event.Event {
+	if i < 0 || int(i) >= len(w.rec.Events) {
+		return nil
+	}
+	if e := &w.rec.Events[i]; e.Kind == event.OffCPU && e.Flags&event.Mark == 0 {
+		return e
+	}
+	return nil
+}
+
+// Who returns who a thread is.
+func (w *Waits) Who(pid, tid uint32) Who {
+	return Who{PID: pid, TID: tid, Name: w.names[key{pid, tid}], Stranger: pid != 0 && !w.own[pid]}
+}
+
 func (w *Waits) who(e *event.Event) Who {
-	by := Who{PID: uint32(e.Args[1] >> 32), TID: uint32(e.Args[1]), Interrupt: e.Flags&event.FromIRQ != 0}
+	by := w.Who(uint32(e.Args[1]>>32), uint32(e.Args[1]))
+	by.Interrupt = e.Flags&event.FromIRQ != 0
 	by.Unknown = e.Flags&event.Preempted == 0 && e.Args[0] == 0
-	by.Name = w.names[key{by.PID, by.TID}]
-	by.Stranger = by.PID != 0 && !w.own[by.PID]
 	return by
 }
 
-// stack returns the stack of the sample that was taken when e began.
-func (w *Waits) stack(e *event.Event) uint64 {
-	samples := w.samples[key{e.PID, e.TID}]
-	from := e.TS - min(e.TS, sampleSlack)
-	i, _ := slices.BinarySearchFunc(samples, from, func(i int32, ts uint64) int { return cmp.Compare(w.rec.Events[i].TS, ts) })
+// Text returns for people what the thread was blocked in: Wait.Text of the event with this index.
+func (w *Waits) Text(i int32) string {
+	if e := w.event(i); e != nil && e.Flags&event.Preempted == 0 {
+		return w.why.text(e, w.why.reason(e))
+	}
+	return ""
+}
+
+// Subject is what a Text is made of: waits with the same one have the same Text.
+type Subject struct {
+	pid    uint32
+	call   uint16
+	reason Reason
+	arg    uint64 // of files: the descriptor; of futexes: the address
+	inode  uint64
+}
+
+// Subject returns what the wait of the event with this index, which has this reason, was for.
+func (w *Waits) Subject(i int32, why Reason) Subject {
+	e := w.event(i)
+	if e == nil {
+		return Subject{}
+	}
+	s := Subject{pid: e.PID, call: e.Func, reason: why}
+	switch {
+	case why == Futex:
+		s.arg = e.Args[2]
+	case w.why.onFile(e.Func, why):
+		s.arg, s.inode = uint64(uint32(e.Args[2])), inode(e)
+	}
+	return s
+}
+
+// Stacks finds the stacks of one thread's waits.
+type Stacks struct {
+	rec     *record.Recording
+	samples []int32
+	at      int
+}
+
+// Stacks returns what finds the stacks of a thread's waits. It is fast where they are
+// asked for in the order of time.
+func (w *Waits) Stacks(pid, tid uint32) *Stacks {
+	return &Stacks{rec: w.rec, samples: w.samples[key{pid, tid}]}
+}
+
+// Of returns the stack of the sample that was taken when the event with this index
+// began, as index + 1 into Meta.Stacks; 0 for none.
+func (s *Stacks) Of(i int32) uint64 {
+	if len(s.samples) == 0 || i < 0 || int(i) >= len(s.rec.Events) {
+		return 0
+	}
+	ts := s.rec.Events[i].TS
+	s.at = after(s.rec, s.samples, s.at, ts-min(ts, sampleSlack))
 	best, distance := uint64(0), uint64(sampleSlack)
-	for ; i < len(samples); i++ {
-		s := &w.rec.Events[samples[i]]
-		if s.TS > plus(e.TS, sampleSlack) {
+	for k := s.at; k < len(s.samples); k++ {
+		e := &s.rec.Events[s.samples[k]]
+		if e.TS > plus(ts, sampleSlack) {
 			break
 		}
-		if d := max(s.TS, e.TS) - min(s.TS, e.TS); d < distance {
-			best, distance = s.Args[0], d
+		if d := max(e.TS, ts) - min(e.TS, ts); d < distance {
+			best, distance = e.Args[0], d
 		}
 	}
 	return best
+}
+
+// after returns the first of the events, by TS, that is not before a time. It looks
+// near the hint first.
+func after(rec *record.Recording, events []int32, hint int, ts uint64) int {
+	before := func(i int) bool { return rec.Events[events[i]].TS < ts }
+	return Gallop(len(events), hint, before)
 }

@@ -128,8 +128,8 @@ func (d *daemon) report(ctx context.Context, t *table, made uint64, c daemonShar
 	if err != nil {
 		return err
 	}
-	if status.Rings.Events != made {
-		return fmt.Errorf("the daemon saw %d of %d calls", status.Rings.Events, made)
+	if status.Rings.Calls != made {
+		return fmt.Errorf("the daemon saw %d of %d calls", status.Rings.Calls, made)
 	}
 	figure := func(x []float64) string { return fmt.Sprintf("%.2f %%", median(x)) }
 	held := func(what string, shares []float64, remark string) {

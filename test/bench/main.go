@@ -22,9 +22,17 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/sampler"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == sampler.HelperArgument {
+		if err := sampler.RunHelper(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	testing.Init() // nvlibs asks for -short
 	rounds := flag.Int("rounds", 9, "rounds of each measurement of calls")
 	daemon := flag.String("daemon", "", "the inferscoped to measure; it is built where none is named")
@@ -67,7 +75,7 @@ func run(ctx context.Context, out, said io.Writer, rounds int, daemon string) er
 	start := time.Now()
 	var t table
 	var errs []error
-	for _, part := range []func(context.Context, *lab, *table) error{callCosts, daemonCost, attachCosts, drainCosts} {
+	for _, part := range []func(context.Context, *lab, *table) error{callCosts, daemonCost, sampleCosts, attachCosts, drainCosts} {
 		if err := part(ctx, l, &t); err != nil {
 			errs = append(errs, err)
 		}

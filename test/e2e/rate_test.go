@@ -34,8 +34,8 @@ func TestNothingIsLostAtHalfAMillionCallsPerSecond(t *testing.T) {
 	d.recording(v.PID) // drains what is left in the rings
 	made := probedCalls(v.Truth()) - before
 	status := d.status()
-	if status.Rings.Events != made {
-		t.Errorf("%d events for %d calls", status.Rings.Events, made)
+	if status.Rings.Calls != made {
+		t.Errorf("%d of %d calls arrived", status.Rings.Calls, made)
 	}
 	for _, l := range status.Losses {
 		if l.Reason == loss.RingFull {

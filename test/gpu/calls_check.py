@@ -10,70 +10,15 @@ that nothing stays attached. Prints a table; exits 1 if a check failed.
 
 import json
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import time
 
+from common import LAUNCHES, Daemon, Workload, base, launches_of_torch, print_checks, report
+
 ROUNDS = 7          # watched and unwatched, alternating
 TOKENS = 256        # per round
-LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
-TORCH_LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel") + LAUNCHES
-SOCKET = "/tmp/inferscope-gpu-test.sock"
-
-
-class Workload:
-    """The decode process, driven over its stdin."""
-
-    def __init__(self):
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "decode.py")
-        self.process = subprocess.Popen(
-            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.pid = self._answer()["ready"]
-
-    def _answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the workload ended with code {self.process.wait()}")
-        return json.loads(line)
-
-    def ask(self, command):
-        print(command, file=self.process.stdin, flush=True)
-        return self._answer()
-
-    def quit(self):
-        print("quit", file=self.process.stdin, flush=True)
-        return self.process.wait(timeout=60)
-
-
-class Daemon:
-    """inferscoped on one process, from ready to stopped."""
-
-    def __init__(self, binary, pid, log, *flags):
-        self.log = open(log, "w+")
-        began = time.monotonic()
-        self.process = subprocess.Popen(
-            [binary, "--pid", str(pid), "--socket", SOCKET, *flags], stderr=self.log, stdout=self.log
-        )
-        while "ready" not in open(log).read():
-            if self.process.poll() is not None:
-                raise SystemExit(f"inferscoped ended: {open(log).read()}")
-            time.sleep(0.01)
-        self.ready_s = time.monotonic() - began
-
-    def stats(self):
-        """CPU seconds and resident MB of the daemon."""
-        stat = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
-        rss = next(l for l in open(f"/proc/{self.process.pid}/status") if l.startswith("VmRSS"))
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"), int(rss.split()[1]) / 1024
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout=30)
-        if code != 0:
-            raise SystemExit(f"inferscoped ended with {code}: {open(self.log.name).read()}")
+CALLS_ONLY = ("--cpu-sampling-frequency-hz", "0", "--scheduling=false")  # the rest is cpu_check.py's
 
 
 def text_differences(pid):
@@ -100,20 +45,12 @@ def text_differences(pid):
     return differences
 
 
-def report(bin_dir, pid, form):
-    """The report of everything that the daemon holds about pid."""
-    return subprocess.run(
-        [f"{bin_dir}/inferscope", "report", "--pid", str(pid), "--socket", SOCKET, "--format", form],
-        check=True, capture_output=True, text=True,
-    ).stdout
-
-
 def alternate(bin_dir, out_dir, workload):
     """Runs watched and unwatched rounds; returns their ms per token and the last watched round's evidence."""
     watched, alone, evidence = [], [], {}
     for round_ in range(ROUNDS):
         alone.append(1e3 * workload.ask(f"tokens {TOKENS}")["seconds"] / TOKENS)
-        daemon = Daemon(f"{bin_dir}/inferscoped", workload.pid, f"{out_dir}/daemon.log")
+        daemon = Daemon(f"{bin_dir}/inferscoped", workload.pid, f"{out_dir}/daemon.log", *CALLS_ONLY)
         cpu0, _ = daemon.stats()
         answer = workload.ask(f"tokens {TOKENS}")
         watched.append(1e3 * answer["seconds"] / TOKENS)
@@ -142,9 +79,9 @@ def main():
     open(f"{out_dir}/report.md", "w").write(evidence["text"])
     json.dump(evidence["json"], open(f"{out_dir}/report.json", "w"), indent=1)
     functions = evidence["json"]["summary"]["functions"] + evidence["json"]["summary"]["inside"]
-    seen = sum(f["count"] for f in functions if f["name"].split("_")[0] in LAUNCHES)
-    made = sum(n for name, n in torch_calls.items() if name.split("_")[0] in TORCH_LAUNCHES)
-    base, with_us = statistics.median(alone), statistics.median(watched)
+    seen = sum(f["count"] for f in functions if base(f["name"]) in LAUNCHES)
+    made = launches_of_torch(torch_calls)
+    without_us, with_us = statistics.median(alone), statistics.median(watched)
     pairs = [w / a - 1 for w, a in zip(watched, alone)]
     losses = [d for d in evidence["json"]["doubts"] if d["severity"] != "info"]
 
@@ -153,22 +90,16 @@ def main():
         ("events lost", str(losses or 0), not losses),
         ("text bytes changed: watched / after", f"{evidence['while']} / {after}", evidence["while"] > 0 and after == 0),
         ("workload's exit code", str(code), code == 0),
-    ]
-    figures = [
-        ("ms per token, unwatched (median)", f"{base:.3f}"),
-        ("ms per token, watched (median)", f"{with_us:.3f}"),
-        ("added, median of the pairs", f"{100 * statistics.median(pairs):+.1f}%"),
-        ("daemon: ready after", f"{evidence['ready_s']:.2f} s"),
-        ("daemon: CPU while watching", f"{100 * evidence['cpu_share']:.2f}% of a core"),
-        ("daemon: resident", f"{evidence['rss_mb']:.0f} MB"),
+        ("ms per token, unwatched (median)", f"{without_us:.3f}", None),
+        ("ms per token, watched (median)", f"{with_us:.3f}", None),
+        ("added, median of the pairs", f"{100 * statistics.median(pairs):+.1f}%", None),
+        ("daemon: ready after", f"{evidence['ready_s']:.2f} s", None),
+        ("daemon: CPU while watching", f"{100 * evidence['cpu_share']:.2f}% of a core", None),
+        ("daemon: resident", f"{evidence['rss_mb']:.0f} MB", None),
     ]
     print(evidence["text"])
     print(f"calls that torch counted: {torch_calls}")
-    for name, value, good in checks:
-        print(f"{'ok  ' if good else 'FAIL'}  {name:40} {value}")
-    for name, value in figures:
-        print(f"      {name:40} {value}")
-    sys.exit(0 if all(good for _, _, good in checks) else 1)
+    sys.exit(0 if print_checks(checks) else 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """An eager GPT-2 decode with random weights, driven line by line on stdin.
 
+Usage: decode.py [cuda|cpu]      (cpu: to try the scripts without a GPU)
+
 Commands, each answered by one JSON line on stdout:
-    tokens N   generate N tokens; answers {"tokens", "seconds"}
+    tokens N   generate N tokens; answers {"tokens", "seconds", "from_ns", "to_ns"}, times of CLOCK_MONOTONIC
     count N    generate N tokens under torch.profiler; answers {"tokens", "calls": {name: n}}
                (last, because torch.profiler leaves a cost behind in its process)
     quit
@@ -20,16 +22,19 @@ from transformers import GPT2Config, GPT2LMHeadModel
 PROMPT = 32
 
 
-def build():
-    """Returns a function that generates n tokens on the GPU and waits for them."""
+def build(device):
+    """Returns a function that generates n tokens on device and waits for them."""
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config()).half().cuda().eval()
-    prompt = torch.randint(0, 50000, (1, PROMPT)).cuda()
+    model = GPT2LMHeadModel(GPT2Config()).to(device).eval()
+    if device == "cuda":
+        model = model.half()
+    prompt = torch.randint(0, 50000, (1, PROMPT)).to(device)
 
     def generate(n):
         with torch.no_grad():
             model.generate(prompt, max_new_tokens=n, min_new_tokens=n, do_sample=False, pad_token_id=0)
-        torch.cuda.synchronize()
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     return generate
 
@@ -52,7 +57,7 @@ def say(answer):
 
 
 def main():
-    generate = build()
+    generate = build(sys.argv[1] if len(sys.argv) > 1 else "cuda")
     for _ in range(8):
         generate(32)
     say({"ready": os.getpid()})
@@ -62,9 +67,10 @@ def main():
             return
         n = int(rest[0])
         if word == "tokens":
-            start = time.monotonic()
+            began = time.monotonic_ns()
             generate(n)
-            say({"tokens": n, "seconds": time.monotonic() - start})
+            ended = time.monotonic_ns()
+            say({"tokens": n, "seconds": (ended - began) / 1e9, "from_ns": began, "to_ns": ended})
         elif word == "count":
             say(count(generate, n))
         else:

@@ -1,13 +1,15 @@
 // Command samplerbench prints what share of the samples of a Python thread carry its
 // Python stack, for code that stack unwinders lose: one row for each workload of
-// workloads.py. It needs root, and a Python with the packages of packages, which it
-// makes with pip where it is not given one:
+// workloads.py, and the time from the start of the sampler until stacks come. It
+// needs root, and a Python with the packages of packages, which it makes with pip
+// where it is not given one:
 //
-//	go run ./test/samplerbench [-venv DIR] [-hz 199] [-seconds 10] [row ...]
+//	go run ./test/samplerbench [-venv DIR | -python FILE] [-hz 199] [-seconds 10] [-json FILE] [row ...]
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -20,6 +22,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == sampler.HelperArgument {
+		if err := sampler.RunHelper(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "samplerbench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -31,6 +40,8 @@ func main() {
 
 type options struct {
 	venv    string
+	python  string
+	json    string
 	hz      int
 	seconds int
 	warmup  int
@@ -42,6 +53,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	var o options
 	set := flag.NewFlagSet("samplerbench", flag.ContinueOnError)
 	set.StringVar(&o.venv, "venv", "", "virtual environment with the packages; made in the user's cache where it is not given")
+	set.StringVar(&o.python, "python", "", "interpreter that has the packages of the rows asked for, in place of a virtual environment")
+	set.StringVar(&o.json, "json", "", "file to write the rows to, too")
 	set.IntVar(&o.hz, "hz", 199, "samples a second")
 	set.IntVar(&o.seconds, "seconds", 10, "how long each row is measured")
 	set.IntVar(&o.warmup, "warmup", 5, "seconds before that, from the first native stack on")
@@ -52,27 +65,58 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if o.rows = set.Args(); len(o.rows) == 0 {
 		o.rows = workloads()
 	}
-	python, err := environment(ctx, o.venv, log)
+	if o.python == "" {
+		python, err := environment(ctx, o.venv, log)
+		if err != nil {
+			return err
+		}
+		o.python = python
+	}
+	return table(ctx, &o, out, log)
+}
+
+// header names the columns of row.String.
+const header = "workload\tsamples\twith Python\twhole\tspliced\tPython+leaf\tleaf\tfirst Python\tunwinder\tfirst native\tfirst whole\tdepth\tµs/sample\tRSS MiB\t"
+
+// table measures the rows one after the other. A row that cannot run, for want of a
+// package say, is noted and left out; it is an error if none could.
+func table(ctx context.Context, o *options, out, log io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	var rows []result
+	for _, name := range o.rows {
+		r, err := measure(ctx, o.python, name, o)
+		if err != nil {
+			fmt.Fprintf(log, "samplerbench: no row %s: %v\n", name, err)
+			continue
+		}
+		rows = append(rows, r.result())
+		fmt.Fprintln(w, r)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("no row of %v could be measured with %s: the lines above say why", o.rows, o.python)
+	}
+	return save(o.json, rows)
+}
+
+// save writes the rows as JSON to path, where there is one.
+func save(path string, rows []result) error {
+	if path == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(rows, "", " ")
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "workload\tsamples\twith Python\twhole\tspliced\tPython+leaf\tleaf\tfirst Python\tunwinder\tfirst native\tdepth\tµs/sample\tRSS MiB\t")
-	for _, name := range o.rows {
-		r, err := measure(ctx, python, name, &o)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		fmt.Fprintln(w, r)
-		if err := w.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
+// newSource makes the source as the daemon does, with the unwinder in a process of its own.
 func newSource(o *options) (*sampler.Source, error) {
-	return sampler.New(sampler.Options{Hz: o.hz, OwnOnly: o.own})
+	return sampler.New(sampler.Options{Hz: o.hz, OwnOnly: o.own, Helper: []string{"/proc/self/exe"}})
 }
 
 func ago(t, since time.Time) string {

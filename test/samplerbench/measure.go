@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/sampler"
 	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/test/watch"
 )
 
 // row is one line of the table.
@@ -30,17 +31,48 @@ type row struct {
 	attached    time.Time
 	unwinder    time.Time // runs, or will not
 	firstPython time.Time
-	firstWhole  time.Time     // or spliced: with native frames
+	firstNative time.Time     // with native frames: whole or spliced
+	firstWhole  time.Time     // unwound to the thread's start
 	cost        time.Duration // of the programs, each sample
-	rss         int           // MiB, of this process
+	rss         int           // MiB, of this process and the unwinder's
 }
 
 func (r *row) String() string {
 	share := func(n int) string { return fmt.Sprintf("%.2f%%", 100*float64(n)/float64(max(1, r.samples))) }
-	return fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%d\t", r.name, r.samples, share(r.python),
+	return fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%d\t", r.name, r.samples, share(r.python),
 		share(r.origins[event.Whole]), share(r.origins[event.Spliced]), share(r.origins[event.Python]), share(r.origins[event.Leaf]),
-		ago(r.firstPython, r.attached), ago(r.unwinder, r.attached), ago(r.firstWhole, r.attached),
+		ago(r.firstPython, r.attached), ago(r.unwinder, r.attached), ago(r.firstNative, r.attached), ago(r.firstWhole, r.attached),
 		float64(r.depth)/float64(max(1, r.samples)), float64(r.cost.Nanoseconds())/1e3, r.rss)
+}
+
+// result is a row as JSON. Shares are fractions, times seconds from the start of the
+// sampler, -1 for never.
+type result struct {
+	Name        string  `json:"name"`
+	Samples     int     `json:"samples"`
+	Python      float64 `json:"with_python"`
+	Whole       float64 `json:"whole"`
+	Spliced     float64 `json:"spliced"`
+	FirstPython float64 `json:"first_python_s"`
+	FirstNative float64 `json:"first_native_s"`
+	FirstWhole  float64 `json:"first_whole_s"`
+	CostNS      int64   `json:"cost_ns"` // mean of a sample
+	RSSMiB      int     `json:"rss_mib"`
+}
+
+func (r *row) result() result {
+	share := func(n int) float64 { return float64(n) / float64(max(1, r.samples)) }
+	since := func(t time.Time) float64 {
+		if t.IsZero() {
+			return -1
+		}
+		return t.Sub(r.attached).Seconds()
+	}
+	return result{
+		Name: r.name, Samples: r.samples, Python: share(r.python), Whole: share(r.origins[event.Whole]), Spliced: share(r.origins[event.Spliced]),
+		FirstPython: since(r.firstPython), FirstNative: since(r.firstNative), FirstWhole: since(r.firstWhole),
+		CostNS: r.cost.Nanoseconds(), RSSMiB: r.rss,
+	}
 }
 
 // measure runs one workload under the sampler.
@@ -61,6 +93,7 @@ func measure(ctx context.Context, python, name string, o *options) (*row, error)
 		return nil, err
 	}
 	defer func() { _ = process.Close() }()
+	others := programs() // of other daemons on this machine
 	r := &row{name: name, attached: time.Now()}
 	source, err := newSource(o)
 	if err != nil {
@@ -69,8 +102,8 @@ func measure(ctx context.Context, python, name string, o *options) (*row, error)
 	err = source.Follow(process)
 	if err == nil {
 		r.collect(ctx, source, uint32(cmd.Process.Pid), o)
-		r.rss = rssMiB()
-		r.cost = cost()
+		r.rss = int(watch.Resident(os.Getpid(), cmd.Process.Pid) >> 20)
+		r.cost = cost(others)
 		fmt.Fprintln(os.Stderr, name, source.State().Detail)
 		if os.Getenv("SAMPLERBENCH_STACKS") != "" {
 			fmt.Fprintln(os.Stderr, source.Losses())
@@ -130,7 +163,7 @@ const patience = 90 * time.Second
 
 // warm says whether the unwinder understands the program, or never will.
 func (r *row) warm(o *options) bool {
-	return !r.firstWhole.IsZero() || o.own && !r.firstPython.IsZero() || time.Since(r.attached) > patience
+	return !r.firstNative.IsZero() || o.own && !r.firstPython.IsZero() || time.Since(r.attached) > patience
 }
 
 // settled says whether the native unwinder runs, or will not.
@@ -165,7 +198,11 @@ func (r *row) count(e *event.Event, s stackInfo, warm bool) {
 	if s.python > 0 && r.firstPython.IsZero() {
 		r.firstPython = time.Now()
 	}
-	if event.StackOrigin(e.Args[1]) <= event.Spliced && s.python > 0 && r.firstWhole.IsZero() {
+	origin := event.StackOrigin(e.Args[1])
+	if origin <= event.Spliced && s.python > 0 && r.firstNative.IsZero() {
+		r.firstNative = time.Now()
+	}
+	if origin == event.Whole && s.python > 0 && r.firstWhole.IsZero() {
 		r.firstWhole = time.Now()
 	}
 	if !warm {
@@ -195,26 +232,22 @@ func show(source *sampler.Source, known map[uint64]stackInfo) {
 	}
 }
 
-// cost returns the mean time of the program that runs on a sample, the unwinder in its tail call included.
-func cost() time.Duration {
+// cost returns the mean time of the program that runs on a sample, the unwinder in its
+// tail call included; of all that are loaded but others.
+func cost(others map[ebpf.ProgramID]bool) time.Duration {
 	var runs uint64
 	var total time.Duration
-	for id := ebpf.ProgramID(0); ; {
-		next, err := ebpf.ProgramGetNextID(id)
-		if err != nil {
-			break
+	for id := range programs() {
+		if others[id] {
+			continue
 		}
-		id = next
 		program, err := ebpf.NewProgramFromID(id)
 		if err != nil {
 			continue
 		}
-		info, err := program.Info()
-		if err == nil && info.Name == "sample_clock" {
-			if s, err := program.Stats(); err == nil {
-				runs += s.RunCount
-				total += s.Runtime
-			}
+		if s, err := program.Stats(); err == nil {
+			runs += s.RunCount
+			total += s.Runtime
 		}
 		_ = program.Close()
 	}
@@ -224,16 +257,25 @@ func cost() time.Duration {
 	return total / time.Duration(runs)
 }
 
-func rssMiB() int {
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		var kib int
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
-			return kib >> 10
+// entryName is the name of the program that runs on a sample (bpf/sample.bpf.c).
+const entryName = "sample_clock"
+
+// programs returns the entry programs that are loaded.
+func programs() map[ebpf.ProgramID]bool {
+	found := map[ebpf.ProgramID]bool{}
+	for id := ebpf.ProgramID(0); ; {
+		next, err := ebpf.ProgramGetNextID(id)
+		if err != nil {
+			return found
 		}
+		id = next
+		program, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue
+		}
+		if info, err := program.Info(); err == nil && info.Name == entryName {
+			found[id] = true
+		}
+		_ = program.Close()
 	}
-	return 0
 }

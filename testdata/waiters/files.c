@@ -98,3 +98,22 @@ void file_minor(void)
 		madvise(map + at, PAGE, MADV_DONTNEED);
 	}
 }
+
+/* Reads more than a cgroup with little memory can keep. The file is made once a byte has come: in the cgroup. */
+void file_thrash(const char *path)
+{
+	static char block[64 << 10];
+	int fd;
+
+	ready();
+	if (read(0, block, 1) != 1)
+		die("read");
+	fd = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
+	for (int n = 0; n < 512; n++)
+		if (fd < 0 || write(fd, block, sizeof(block)) != sizeof(block))
+			die(path);
+	for (;;)
+		for (int n = 0; n < 512; n++)
+			if (pread(fd, block, sizeof(block), (off_t)n * sizeof(block)) < 0)
+				die("pread");
+}

@@ -147,6 +147,14 @@ int main(int argc, char **argv)
 		live_threads();
 	else if (!strcmp(how, "fork"))
 		live_fork();
+	else if (!strcmp(how, "thrash"))
+		file_thrash(file);
+	else if (!strcmp(how, "storm"))
+		talk_storm();
+	else if (!strcmp(how, "crowd"))
+		live_crowd(atol(file));
+	else if (!strcmp(how, "twin"))
+		live_twin(atol(file));
 	else if (!strcmp(how, "exec"))
 		live_exec(argv[0]);
 	fprintf(stderr, "no behaviour %s\n", how);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -109,4 +110,31 @@ void talk_futex(void)
 	ready();
 	for (;;)
 		await(0);
+}
+
+static int back[2]; /* the way back of a storm */
+
+static void *answer(void *unused)
+{
+	char c;
+
+	while (read(ends[0], &c, 1) == 1 && write(back[1], &c, 1) == 1)
+		;
+	return unused;
+}
+
+void talk_storm(void)
+{
+	cpu_set_t one;
+	char c = 'x';
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	if (sched_setaffinity(0, sizeof(one), &one) || pipe(ends) || pipe(back))
+		die("pipe");
+	start("partner", answer, NULL);
+	ready();
+	while (write(ends[1], &c, 1) == 1 && read(back[0], &c, 1) == 1)
+		;
+	die("read");
 }

@@ -13,7 +13,7 @@ type state struct {
 	threads map[key]*tally // ns by place; a sample stands for the time between two
 }
 
-func (s *state) add(k key, place string, ns uint64) {
+func (s *state) add(k key, place word, ns uint64) {
 	if s.threads[k] == nil {
 		s.threads[k] = &tally{}
 	}
@@ -42,14 +42,15 @@ func (a *analysis) activities() []Activity {
 		all[i].Name, all[i].threads = threads.Activity(i).String(), map[key]*tally{}
 	}
 	a.countSamples(all)
-	for i := range a.slept {
-		s := &a.slept[i]
+	a.eachSleep(func(t *threads.Thread, s *slept, iv *threads.Interval) {
+		if s.activity == threads.Other {
+			return
+		}
 		st := &all[s.activity]
-		d := s.to - s.from
 		st.Waits++
-		st.Blocked += d
-		st.add(key{s.PID, s.TID}, a.place(s.Stack), d)
-	}
+		st.Blocked += iv.Dur()
+		st.add(key{t.PID, t.TID}, a.stacks.place(s.stack), iv.Dur())
+	})
 	a.holders(&all[threads.GIL])
 	out := []Activity{}
 	for i := 1; i < len(all); i++ { // the first is what proves nothing
@@ -65,12 +66,14 @@ func (a *analysis) activities() []Activity {
 
 func (a *analysis) countSamples(all []state) {
 	period := a.period()
-	for k, list := range a.hot.samples {
-		for _, i := range list {
-			stack := a.rec.Events[i].Args[0]
-			st := &all[a.classifier.Of(stack)]
-			st.Samples++
-			st.add(k, a.place(stack), period)
+	for k, h := range a.hot.byThread {
+		for _, i := range h.samples {
+			at := a.stacks.of(a.stacks.number(a.rec.Events[i].Args[0]))
+			if at.activity != threads.Other {
+				st := &all[at.activity]
+				st.Samples++
+				st.add(k, at.place, period)
+			}
 		}
 	}
 }
@@ -93,7 +96,7 @@ func (s *state) result(a *analysis) Activity {
 	best := s.most()
 	out.TID, out.Thread = best.tid, a.names[best]
 	if t := s.threads[best]; t != nil {
-		out.Place = t.most()
+		out.Place = a.most(t)
 	}
 	return out
 }
@@ -104,31 +107,29 @@ func (a *analysis) holders(gil *state) {
 		return
 	}
 	waiter := gil.most()
-	finder := threads.NewHolders(a.rec, a.classifier)
-	count, places := map[key]uint64{}, map[key]*tally{}
-	for i := range a.slept {
-		s := &a.slept[i]
-		if s.activity != threads.GIL || (key{s.PID, s.TID}) != waiter {
-			continue
+	finder := threads.NewHolders(a.rec, a.stacks.classifier)
+	places := map[key]*tally{}
+	a.eachSleep(func(t *threads.Thread, s *slept, iv *threads.Interval) {
+		if s.activity != threads.GIL || (key{t.PID, t.TID}) != waiter {
+			return
 		}
-		h, ok := finder.Of(s.PID, s.TID, s.from, s.to)
+		h, ok := finder.Of(t.PID, t.TID, iv.From, iv.To)
 		if !ok {
-			continue
+			return
 		}
-		k := key{s.PID, h.TID}
-		count[k] += s.to - s.from
+		k := key{t.PID, h.TID}
 		if places[k] == nil {
 			places[k] = &tally{}
 		}
-		places[k].add(a.place(h.Stack), s.to-s.from)
-	}
-	var best key
-	for k, n := range count {
-		if n > count[best] || n == count[best] && k.tid < best.tid {
-			best = k
+		places[k].add(a.stacks.place(a.stacks.number(h.Stack)), iv.Dur())
+	})
+	best, most := key{}, &tally{}
+	for k, t := range places {
+		if t.all > most.all || t.all == most.all && k.tid < best.tid {
+			best, most = k, t
 		}
 	}
 	if best.tid != 0 {
-		gil.HolderTID, gil.Holder, gil.HolderAt = best.tid, a.names[best], places[best].most()
+		gil.HolderTID, gil.Holder, gil.HolderAt = best.tid, a.names[best], a.most(most)
 	}
 }

@@ -77,7 +77,7 @@ func TestWaitsAndWhoEndedThem(t *testing.T) {
 	}
 	want := Wait{
 		PID: leader, TID: leader, Thread: "python", Reason: "pipe", Text: "read of pipe:[123]", Place: "main (main.py:7)",
-		Count: 10, Time: 790 * ms, Longest: 79 * ms, Share: 0.79,
+		Count: 10, Time: 790 * ms, Longest: 79 * ms, Share: 0.79, Enders: 1,
 		By: []Waker{{PID: leader, TID: worker, Name: "worker", Count: 10, Time: 790 * ms, Doing: "tokenize (tok.py:12)", Running: 1, Samples: 80, AtDoing: 80}},
 	}
 	if diff := cmp.Diff(want, s.Waits[0]); diff != "" {
@@ -174,10 +174,50 @@ func TestPressure(t *testing.T) {
 	want := Pressure{
 		Runnable: 250 * ms, Share: 0.25, Involuntary: 2, Migrations: 1,
 		Takers: []Taker{{PID: 9, TID: 9, Name: "hog", Stranger: true, Count: 1, Time: 200 * ms}, {Throttled: true, Count: 1, Time: 50 * ms}},
-		Known:  true, Throttled: 4 * ms, Periods: 2, MajorFaults: 7, Pages: map[string]uint64{"0": 100, "1": 300}, RemoteShare: 0.75,
+		Ran:    750 * ms, Known: true, Throttled: 4 * ms, Periods: 2, MajorFaults: 7, Pages: map[string]uint64{"0": 100, "1": 300}, RemoteShare: 0.75,
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("pressure (-want +got):\n%s", diff)
+	}
+}
+
+// The leader runs on both nodes, the worker on the GPU's; a quarter of the memory is there.
+func TestNodes(t *testing.T) {
+	b := recordtest.New().Thread(leader, worker, "worker")
+	b.Meta.Host.NodeOf = []int{0, 1, 0, 1}
+	b.Meta.Pressure = []record.Pressure{{TS: start, GPUNode: 1, RemotePages: map[string]uint64{"0": 300, "1": 100}}}
+	b.Off(recordtest.Off{TID: leader, TS: start + 300*ms, Dur: 100 * ms, Blocked: 100 * ms, Call: futexN, CPUs: [2]uint16{0, 3}}) // 300 ms on node 0, then 600 on node 1
+	b.Off(recordtest.Off{TID: worker, TS: start + 400*ms, Dur: 100 * ms, Blocked: 100 * ms, Call: futexN, CPUs: [2]uint16{3, 1}}) // 900 ms on node 1
+	s := Summarize(b.Recording())
+	p := &s.Pressure
+	if diff := cmp.Diff(map[string]uint64{"0": 300 * ms, "1": 1500 * ms}, p.Nodes); diff != "" {
+		t.Errorf("running time by node (-want +got):\n%s", diff)
+	}
+	if p.Migrations != 2 || p.Crossings != 1 {
+		t.Errorf("%d migrations, %d to another node, want 2 and 1", p.Migrations, p.Crossings)
+	}
+	near := func(x, y float64) bool { return max(x-y, y-x) < 1e-9 }
+	if !near(p.RemoteRunning, 1.0/6) || !near(p.RemoteAccess, 1-(0.75/6+0.25*5/6)) || !near(p.RemoteShare, 0.75) {
+		t.Errorf("remote: running %f, access %f, pages %f", p.RemoteRunning, p.RemoteAccess, p.RemoteShare)
+	}
+	for _, th := range s.Threads {
+		if want := map[uint32]float64{leader: 2.0 / 3, worker: 1}[th.TID]; th.Node != 1 || !near(th.NodeShare, want) {
+			t.Errorf("thread %d: node %d for %f", th.TID, th.Node, th.NodeShare)
+		}
+	}
+}
+
+// Readings do not come at the window's ends: what lies outside of it does not count.
+func TestCountersBetweenReadings(t *testing.T) {
+	b := recordtest.New() // a window of 1 s
+	b.Meta.Pressure = []record.Pressure{
+		{TS: start - 800*ms, Throttled: 100 * ms, MajorFaults: 7},
+		{TS: start + 200*ms, Throttled: 600 * ms, MajorFaults: 7},
+		{TS: start + 1200*ms, Throttled: 1100 * ms, MajorFaults: 17},
+	}
+	p := Summarize(b.Recording()).Pressure
+	if p.Throttled != 500*ms || p.MajorFaults != 8 {
+		t.Errorf("throttled %d ns and %d major faults, want 500 ms (half of each second) and 8 of 10", p.Throttled, p.MajorFaults)
 	}
 }
 
@@ -192,6 +232,8 @@ func TestPlaces(t *testing.T) {
 		{"cudaMemcpy in step (main.py:3)", []record.Frame{native("cuMemcpyHtoD_v2"), native("cudaMemcpy"), native("at::copy"), recordtest.Python("step", "/app/main.py", 3)}},
 		{"at::copy", []record.Frame{recordtest.Kernel("futex"), recordtest.Native("syscall", "libc.so.6"), native("at::copy"), native("main")}},
 		{"futex", []record.Frame{recordtest.Kernel("futex"), recordtest.Native("syscall", "libc.so.6")}},
+		{"pipe_read", []record.Frame{recordtest.Kernel("finish_task_switch.isra.0"), recordtest.Kernel("schedule"), recordtest.Kernel("pipe_read")}},
+		{"", []record.Frame{recordtest.Kernel("schedule")}},
 		{"custom_op", []record.Frame{native("custom_op")}}, // no call of CUDA's
 		{"forward (torch/nn/modules/linear.py:1)", []record.Frame{recordtest.Python("forward", "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 1)}},
 		{"dumps (multiprocessing/reduction.py)", []record.Frame{recordtest.Python("dumps", "/usr/lib/python3.12/multiprocessing/reduction.py", 0)}},

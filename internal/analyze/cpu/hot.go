@@ -11,13 +11,19 @@ import (
 
 // hot gathers the samples of running threads.
 type hot struct {
-	a        *analysis
-	origins  Origins
-	stacks   map[uint64]uint64     // samples by stack
-	order    []uint64              // the stacks, in the order in which they came
-	byThread map[key]*tally        // samples by place
-	samples  map[key][]int32       // indexes into rec.Events, by TS
-	places   map[functionKey]*spot // functions
+	a         *analysis
+	origins   Origins
+	count     []uint64         // samples by stack
+	order     []stack          // the stacks, in the order in which they came
+	byThread  map[key]*sampled // threads that have samples
+	functions map[functionKey]*spot
+	byFrame   []*spot // by index into Meta.Frames, as far as they were met
+}
+
+// sampled is the samples of one thread.
+type sampled struct {
+	places  tally
+	samples []int32 // indexes into rec.Events, by TS
 }
 
 // functionKey tells functions apart. Line is no part of it: a Python frame's is the line being executed.
@@ -29,10 +35,14 @@ type functionKey struct {
 type spot struct {
 	Function
 	lines map[uint32]uint64
+	seen  stack // the last stack that it was counted in
 }
 
 func newHot(a *analysis) *hot {
-	h := &hot{a: a, stacks: map[uint64]uint64{}, byThread: map[key]*tally{}, samples: map[key][]int32{}, places: map[functionKey]*spot{}}
+	h := &hot{
+		a: a, count: make([]uint64, len(a.rec.Meta.Stacks)+1), byThread: map[key]*sampled{},
+		functions: map[functionKey]*spot{}, byFrame: make([]*spot, len(a.rec.Meta.Frames)),
+	}
 	for i := range a.rec.Events {
 		e := &a.rec.Events[i]
 		if e.Kind != event.Sample || e.Func != uint16(event.Clock) || e.TS < a.rec.Meta.From || e.TS > a.rec.Meta.To {
@@ -40,8 +50,8 @@ func newHot(a *analysis) *hot {
 		}
 		h.add(int32(i), e)
 	}
-	for _, stack := range h.order {
-		h.count(threads.Frames(a.rec, stack), h.stacks[stack])
+	for _, at := range h.order {
+		h.read(at, h.count[at])
 	}
 	return h
 }
@@ -58,31 +68,34 @@ func (h *hot) add(i int32, e *event.Event) {
 	default:
 		h.origins.Leaf++
 	}
-	stack := e.Args[0]
-	if h.stacks[stack] == 0 {
-		h.order = append(h.order, stack)
+	at := h.a.stacks.number(e.Args[0])
+	if h.count[at] == 0 {
+		h.order = append(h.order, at)
 	}
-	h.stacks[stack]++
+	h.count[at]++
 	k := key{e.PID, e.TID}
-	if h.byThread[k] == nil {
-		h.byThread[k] = &tally{}
+	t := h.byThread[k]
+	if t == nil {
+		t = &sampled{}
+		h.byThread[k] = t
 	}
-	h.byThread[k].add(h.a.place(stack), 1)
-	h.samples[k] = append(h.samples[k], i)
+	t.places.add(h.a.stacks.place(at), 1)
+	t.samples = append(t.samples, i)
 }
 
-// count counts n samples of one stack: each function once, however often it stands there.
-func (h *hot) count(frames []record.Frame, n uint64) {
-	seen := map[functionKey]bool{}
-	python := false
-	for i := range frames {
-		f := &frames[i]
+// read counts n samples of one stack: each function once, however often it stands there.
+func (h *hot) read(at stack, n uint64) {
+	python, leaf := false, true
+	for i := range threads.Walk(h.a.rec, uint64(at)) {
+		f := &h.a.rec.Meta.Frames[i]
+		top := leaf
+		leaf = false
 		if f.Kind == record.ErrorFrame {
 			continue
 		}
-		s, k := h.spot(f), functionKey{f.Kind, f.Name, f.File}
-		if !seen[k] {
-			seen[k] = true
+		s := h.spot(i)
+		if s.seen != at {
+			s.seen = at
 			s.Total += n
 		}
 		switch {
@@ -91,19 +104,24 @@ func (h *hot) count(frames []record.Frame, n uint64) {
 			h.origins.WithPython += n
 			s.Self += n
 			s.lines[f.Line] += n
-		case f.Kind != record.PythonFrame && i == 0:
+		case f.Kind != record.PythonFrame && top:
 			s.Self += n
 		}
 	}
 }
 
-func (h *hot) spot(f *record.Frame) *spot {
+func (h *hot) spot(frame uint32) *spot {
+	if s := h.byFrame[frame]; s != nil {
+		return s
+	}
+	f := &h.a.rec.Meta.Frames[frame]
 	k := functionKey{f.Kind, f.Name, f.File}
-	s := h.places[k]
+	s := h.functions[k]
 	if s == nil {
 		s = &spot{Function: Function{Kind: f.Kind, Name: f.Name, File: f.File, Line: f.Line}, lines: map[uint32]uint64{}}
-		h.places[k] = s
+		h.functions[k] = s
 	}
+	h.byFrame[frame] = s
 	return s
 }
 
@@ -121,7 +139,7 @@ func (s *spot) line() uint32 {
 func (h *hot) summarize(s *Summary) {
 	s.Origins, s.Sampled = h.origins, h.origins.Samples > 0
 	s.Python, s.Functions = []Function{}, []Function{}
-	for _, p := range h.places {
+	for _, p := range h.functions {
 		f := p.Function
 		f.Line = p.line()
 		f.SelfShare, f.TotalShare = share(f.Self, h.origins.Samples), share(f.Total, h.origins.Samples)

@@ -6,24 +6,11 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/threads"
 )
 
-// place says in a few words where a stack is: the CUDA call that it is in, if any,
+// placeOf says in a few words where a stack is: the CUDA call that it is in, if any,
 // and the first Python function that is not plumbing; without Python, the native
 // function nearest to the leaf that tells something.
-func (a *analysis) place(stack uint64) string {
-	if stack == 0 {
-		return ""
-	}
-	if p, ok := a.places[stack]; ok {
-		return p
-	}
-	p := placeOf(threads.Frames(a.rec, stack))
-	a.places[stack] = p
-	return p
-}
-
 func placeOf(frames []record.Frame) string {
 	python, native, call := "", "", ""
 	plumbing := ""
@@ -59,10 +46,23 @@ func placeOf(frames []record.Frame) string {
 		return python
 	case native != "":
 		return native
-	case len(frames) > 0:
-		return frames[0].Name
+	}
+	for i := range frames {
+		if !isScheduler(frames[i].Name) {
+			return frames[i].Name
+		}
 	}
 	return ""
+}
+
+// isScheduler says whether a function of the kernel is how every thread leaves its CPU or comes back.
+func isScheduler(name string) bool {
+	name, _, _ = strings.Cut(name, ".") // finish_task_switch.isra.0
+	switch name {
+	case "schedule", "__schedule", "schedule_timeout", "preempt_schedule", "preempt_schedule_common", "preempt_schedule_irq", "finish_task_switch":
+		return true
+	}
+	return false
 }
 
 // PythonPlace writes a place in Python code as "function (file:line)".

@@ -50,10 +50,15 @@ type Thread struct {
 	Hottest  string `json:"hottest"` // place of most of its samples
 	Reason   string `json:"reason"`  // of most of its blocked time
 	ReasonNS uint64 `json:"reason_ns"`
+	GIL      uint64 `json:"gil_ns"` // of Blocked: waiting for the GIL, as far as stacks prove it
 
 	Voluntary   int `json:"voluntary_switches"`
 	Involuntary int `json:"involuntary_switches"`
 	Migrations  int `json:"migrations"`
+	// Node is the NUMA node on which the thread ran for most of the time, and NodeShare for which
+	// share of it; -1 where the host has one node, or nothing is known.
+	Node      int     `json:"node"`
+	NodeShare float64 `json:"node_share"`
 }
 
 // Function is a function in samples of running threads.
@@ -81,8 +86,9 @@ type Wait struct {
 	Count    uint64  `json:"count"`
 	Time     uint64  `json:"time_ns"`
 	Longest  uint64  `json:"longest_ns"`
-	Share    float64 `json:"share"` // of the window
-	By       []Waker `json:"by"`    // who ended the waits, by time, the most first
+	Share    float64 `json:"share"`  // of the window
+	By       []Waker `json:"by"`     // who ended the waits, by time, the most first
+	Enders   int     `json:"enders"` // how many these are, with those that By does not name
 }
 
 // Waker is who ended waits.
@@ -132,8 +138,16 @@ type Pressure struct {
 	MemoryStall uint64            `json:"memory_stall_ns"`
 	MajorFaults uint64            `json:"major_faults"`
 	Pages       map[string]uint64 `json:"numa_pages,omitempty"`
-	GPUNode     int               `json:"gpu_node"` // -1: not known
-	RemoteShare float64           `json:"remote_share"`
+	GPUNode     int               `json:"gpu_node"`     // -1: not known
+	RemoteShare float64           `json:"remote_share"` // of the pages: on another node than the GPU
+	// Nodes is running time by NUMA node in ns, empty where the host has one.
+	Nodes     map[string]uint64 `json:"node_running_ns,omitempty"`
+	Crossings int               `json:"node_migrations"` // of Migrations, to another node
+	// RemoteRunning is the share of running time on another node than the GPU. RemoteAccess
+	// is the share of accesses to memory that leave their node, if each thread uses all pages alike.
+	RemoteRunning float64 `json:"remote_running_share"`
+	RemoteAccess  float64 `json:"remote_access_share"`
+	Ran           uint64  `json:"running_ns"` // summed over threads
 }
 
 // Taker is a thread that took CPUs from the target's threads.

@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/event"
+)
+
+// feeds calls the Feeders in a goroutine of its own: naming Python code and reading
+// where files are mapped takes them tens of milliseconds when they meet a new program
+// (16 to 51 ms with PyTorch), in which the rings of a busy target run over.
+type feeds struct {
+	feeders []Feeder
+	held    func() uint64 // ns since which the recorder holds every event
+
+	asked chan struct{}      // has one in it where a pass is wanted
+	wait  chan chan struct{} // passes that somebody waits for
+	done  chan struct{}      // closed when run has returned
+
+	mu     sync.Mutex
+	events []event.Event // that the drain goroutine has not taken yet
+}
+
+func newFeeds(held func() uint64) *feeds {
+	return &feeds{held: held, asked: make(chan struct{}, 1), wait: make(chan chan struct{}), done: make(chan struct{})}
+}
+
+// run makes passes until ctx is done, and then the last one: what Close found in rings of sources.
+func (f *feeds) run(ctx context.Context) {
+	defer close(f.done)
+	for {
+		select {
+		case <-ctx.Done():
+			f.pass()
+			return
+		case <-f.asked:
+			f.pass()
+		case reply := <-f.wait:
+			f.pass()
+			close(reply)
+		}
+	}
+}
+
+// ask wants a pass some time soon.
+func (f *feeds) ask() {
+	select {
+	case f.asked <- struct{}{}:
+	default: // it is still busy with the last one
+	}
+}
+
+// now returns after a pass that began after the call, or after the end of run.
+func (f *feeds) now(ctx context.Context) error {
+	reply := make(chan struct{})
+	select {
+	case f.wait <- reply:
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-reply
+	return nil
+}
+
+// pass takes what the feeders have. Batches are copied: they are valid for a moment only.
+func (f *feeds) pass() {
+	for _, feeder := range f.feeders {
+		feeder.Feed(f.held(), func(batch []event.Event) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.events = append(f.events, batch...)
+		})
+	}
+}
+
+// take returns what has come since the last call.
+func (f *feeds) take() []event.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	events := f.events
+	f.events = nil
+	return events
+}

@@ -1,0 +1,135 @@
+package sampler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"strconv"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// HelperArgument is the first argument of a program that is to be the helper of a
+// Source: whoever sets Options.Helper has to hand what follows it to RunHelper.
+const HelperArgument = "unwinder-helper"
+
+// The helper's memory: it reads unwind tables of tens of MB, of which little remains
+// (measured with PyTorch 2.15: 20 MB live). Collecting garbage early costs it time that
+// nobody waits for; the limit, in bytes, is soft.
+const (
+	helperGC     = 30 // percent, where Go has 100
+	helperMemory = 48 << 20
+)
+
+// helperSocket is the descriptor on which the helper finds its parent: the first after
+// the standard ones (os/exec.Cmd.ExtraFiles).
+const helperSocket = 3
+
+// RunHelper is the whole of a helper process: it loads the native unwinder, hands its
+// entry program to its parent, and then the stacks. It returns when the parent is gone,
+// or when the unwinder fails; args are what stands behind HelperArgument.
+//
+// The unwinder has a process of its own because reading the unwind tables of a PyTorch
+// takes it seconds of CPU and much memory: beside the goroutine that empties the rings,
+// that lost events. Here the kernel schedules it, at a low priority, and its garbage
+// is collected apart.
+func RunHelper(args []string) error {
+	hz, err := helperHz(args)
+	if err != nil {
+		return err
+	}
+	conn, err := helperConn(helperSocket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	debug.SetGCPercent(helperGC)
+	debug.SetMemoryLimit(helperMemory)
+	silence(zap.NewNop())
+	gone, failed := make(chan struct{}), make(chan error, 1)
+	go func() { // the parent says nothing, so this returns when it is gone, however it went
+		defer close(gone)
+		_, _ = conn.Read(make([]byte, 1))
+	}()
+	go func() { failed <- help(conn, hz) }()
+	select {
+	case <-gone: // whatever the unwinder is doing ends with the process
+		return nil
+	case err = <-failed:
+	}
+	e := encoder{packet: []byte{wireFailed}}
+	e.text(err.Error())
+	_, _ = conn.Write(e.packet) // the parent may be gone
+	return err
+}
+
+// help runs the unwinder until it fails.
+func help(conn *net.UnixConn, hz int) error {
+	u, err := startLibrary(context.Background(), zap.NewNop(), hz, newConverter(newModules()))
+	if err != nil {
+		return err
+	}
+	return serve(conn, u)
+}
+
+func helperHz(args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, errors.New("inferscoped starts this itself; there is nothing to be had from it")
+	}
+	hz, err := strconv.Atoi(args[0])
+	if err != nil || hz < MinHz || hz > MaxHz {
+		return 0, fmt.Errorf("%q is no sampling frequency", args[0])
+	}
+	return hz, nil
+}
+
+func helperConn(fd int) (*net.UnixConn, error) {
+	file := os.NewFile(uintptr(fd), "parent")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("reach the parent: %w", err)
+	}
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("reach the parent: it is no unix socket"), conn.Close())
+	}
+	return c, nil
+}
+
+// serve hands over the entry program, and the traces as they come.
+func serve(conn *net.UnixConn, l *library) error {
+	defer l.close()
+	if _, _, err := conn.WriteMsgUnix([]byte{wireReady}, unix.UnixRights(l.entry().FD()), nil); err != nil {
+		return fmt.Errorf("hand over the entry program: %w", err)
+	}
+	e := encoder{send: packets(conn), numbers: map[*module]uint32{}}
+	for {
+		select {
+		case <-l.ended:
+			return l.err()
+		case <-l.fresh:
+		}
+		for _, t := range l.take() {
+			if err := e.trace(t); err != nil {
+				return err
+			}
+		}
+		if err := e.flush(1); err != nil {
+			return err
+		}
+	}
+}
+
+func packets(conn *net.UnixConn) func([]byte) error {
+	return func(packet []byte) error {
+		if _, err := conn.Write(packet); err != nil {
+			return fmt.Errorf("hand over stacks: %w", err)
+		}
+		return nil
+	}
+}

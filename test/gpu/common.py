@@ -1,0 +1,136 @@
+"""What the checks against a real GPU share: the workload, the daemon, and the client.
+
+calls_check.py and cpu_check.py use it; the workload itself is decode.py.
+"""
+
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+SOCKET = "/tmp/inferscope-gpu-test.sock"
+
+# Functions that launch a kernel, without version suffix: the driver's, and all
+# that torch.profiler counts (it sees the runtime's call, or the driver's where
+# there is no other).
+LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
+TORCH_LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel") + LAUNCHES
+
+
+def base(name):
+    """Returns a function's name without its version suffix: cuLaunchKernel of cuLaunchKernel_ptsz."""
+    return name.split("_")[0]
+
+
+def launches_of_torch(calls):
+    """Counts the launches in what decode.py's `count` answers, {name: calls}."""
+    return sum(n for name, n in calls.items() if base(name) in TORCH_LAUNCHES)
+
+
+class Workload:
+    """The decode process, driven over its stdin."""
+
+    def __init__(self, device="cuda"):
+        """Starts decode.py on device ("cuda" or "cpu") and waits until its model is warm."""
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "decode.py")
+        self.process = subprocess.Popen(
+            [sys.executable, script, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._answer()["ready"]
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the workload ended with code {self.process.wait()}: its standard error says why")
+        return json.loads(line)
+
+    def ask(self, command):
+        """Sends one of decode.py's commands and returns its answer."""
+        print(command, file=self.process.stdin, flush=True)
+        return self._answer()
+
+    def quit(self):
+        """Ends the process and returns its exit code."""
+        print("quit", file=self.process.stdin, flush=True)
+        return self.process.wait(timeout=60)
+
+
+class Daemon:
+    """inferscoped on one process, from ready to stopped."""
+
+    def __init__(self, binary, pid, log, *flags):
+        """Starts the daemon and waits until it says that it is ready; log is a file's path."""
+        self.log = open(log, "w+")
+        self.began_ns = time.monotonic_ns()
+        self.process = subprocess.Popen(
+            [binary, "--pid", str(pid), "--socket", SOCKET, *flags], stderr=self.log, stdout=self.log
+        )
+        self.peak_mb = 0.0
+        threading.Thread(target=self._follow, daemon=True).start()
+        while "ready" not in open(log).read():
+            if self.process.poll() is not None:
+                raise SystemExit(f"inferscoped ended: {open(log).read()}")
+            time.sleep(0.01)
+        self.ready_s = (time.monotonic_ns() - self.began_ns) / 1e9
+
+    def stats(self):
+        """CPU seconds and resident MB of the daemon and its helpers, now."""
+        ticks = 0
+        for pid in self._family():
+            stat = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+            ticks += int(stat[11]) + int(stat[12])
+        return ticks / os.sysconf("SC_CLK_TCK"), self._resident()
+
+    def _family(self):
+        pids = [self.process.pid]
+        for path in glob.glob(f"/proc/{self.process.pid}/task/*/children"):
+            try:
+                pids += open(path).read().split()
+            except OSError:  # the thread ended meanwhile
+                pass
+        return pids
+
+    def _resident(self):
+        """MB: what belongs to each process alone, and the most of a file, for they are one program and share its pages."""
+        own = file = 0
+        for pid in self._family():
+            kib = {l.split(":")[0]: int(l.split()[1]) for l in open(f"/proc/{pid}/status") if l.startswith("Rss")}
+            own += kib["RssAnon"] + kib["RssShmem"]
+            file = max(file, kib["RssFile"])
+        return (own + file) * 1024 / 1e6
+
+    def _follow(self):
+        """Keeps the most memory that was seen in peak_mb."""
+        while self.process.poll() is None:
+            try:
+                self.peak_mb = max(self.peak_mb, self._resident())
+            except (OSError, KeyError):  # a process or thread ended meanwhile
+                pass
+            time.sleep(0.1)
+
+    def stop(self):
+        """Ends the daemon as a service manager does; it must then end well."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=30)
+        if code != 0:
+            raise SystemExit(f"inferscoped ended with {code}: {open(self.log.name).read()}")
+
+
+def report(bin_dir, pid, form, *flags):
+    """The report of everything that the daemon holds about pid, or of the window that flags say."""
+    return subprocess.run(
+        [f"{bin_dir}/inferscope", "report", "--pid", str(pid), "--socket", SOCKET, "--format", form, *flags],
+        check=True, capture_output=True, text=True,
+    ).stdout
+
+
+def print_checks(checks):
+    """Prints (what, value, good) lines; good is None for a figure that nothing is asked of. Returns whether all are good."""
+    for name, value, good in checks:
+        mark = "    " if good is None else "ok  " if good else "FAIL"
+        print(f"{mark}  {name:52} {value}")
+    return all(good is not False for _, _, good in checks)

@@ -1,0 +1,96 @@
+"""Reads a recording from the daemon: the stream of internal/record/stream.go.
+
+Only the standard library is used, so that it runs on any machine with a GPU.
+"""
+
+import collections
+import http.client
+import json
+import socket
+import struct
+
+MAGIC = b"ISCOPE\r\n"
+META, EVENTS, END = 1, 2, 3  # types of frames
+
+# struct event of bpf/event.h: ts, dur, pid, tid, func, kind, flags, ret, args[4]
+EVENT = struct.Struct("<QQIIHBBi4Q")
+CALL, SAMPLE = 1, 5          # enum event_kind
+CLOCK = 0                    # enum sample_cause: the thread was running
+WHOLE, SPLICED = 0, 1        # enum stack_origin
+
+Sample = collections.namedtuple("Sample", "ts pid tid origin python")  # ts in ns, CLOCK_MONOTONIC
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path):
+        super().__init__("inferscoped", timeout=60)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def fetch(path, pid, last=None):
+    """Returns (meta, event bytes) of all that the daemon at socket path holds of pid, or of the last so many seconds."""
+    connection = _Connection(path)
+    window = "" if last is None else f"&last={int(last * 1000)}ms"
+    connection.request("GET", f"/v1/recording?pid={pid}{window}")
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    if answer.status != 200:
+        raise RuntimeError(f"the daemon refused the recording of {pid}: {answer.status} {body[:300]!r}")
+    return _parse(body)
+
+
+def _parse(body):
+    if body[:8] != MAGIC:
+        raise ValueError("this is no recording of InferScope")
+    meta, events, at = None, bytearray(), 12
+    while True:
+        kind, length = struct.unpack_from("<II", body, at)
+        payload = body[at + 8:at + 8 + length]
+        at += 8 + length
+        if kind == META:
+            meta = json.loads(payload)
+        elif kind == EVENTS:
+            events += payload
+        elif kind == END:
+            return meta, bytes(events)
+
+
+def samples(meta, events):
+    """Returns the samples of running threads, by time."""
+    python = _python_stacks(meta)
+    out = [
+        Sample(e[0], e[2], e[3], e[9], e[8] > 0 and python[e[8] - 1])
+        for e in EVENT.iter_unpack(events) if e[5] == SAMPLE and e[4] == CLOCK
+    ]
+    return sorted(out)
+
+
+def _python_stacks(meta):
+    """Says of each node of the stack tree whether it or a caller is a Python frame. Callers may stand anywhere."""
+    frames, nodes = meta.get("frames") or [], meta.get("stacks") or []
+    known = [None] * len(nodes)
+    for i in range(len(nodes)):
+        path, at = [], i
+        while at >= 0 and known[at] is None:
+            path.append(at)
+            at = nodes[at]["p"]
+        found = at >= 0 and known[at]
+        for node in reversed(path):
+            found = found or frames[nodes[node]["f"]]["kind"] == "python"
+            known[node] = found
+    return known
+
+
+def count_calls(meta, events, names, spans):
+    """Counts in each (from, to) of spans, ns, the calls of functions whose name without suffix is in names."""
+    wanted = {i for i, f in enumerate(meta["functions"]) if f["name"].split("_")[0] in names}
+    times = sorted(e[0] for e in EVENT.iter_unpack(events) if e[5] == CALL and e[4] in wanted)
+    return [sum(1 for t in times if low <= t <= high) for low, high in spans]
