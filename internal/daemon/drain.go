@@ -87,8 +87,8 @@ func (d *drainer) now(ctx context.Context) error {
 }
 
 // A recording waits for events that are held back, and looks for them so often. The
-// sampler waits 250 ms at most for the native half of a stack, and usually has it
-// after 50.
+// sampler waits 300 ms at most for the native half of a stack, and usually has it
+// after 100 to 200.
 const (
 	settleBound = 400 * time.Millisecond
 	settleEvery = 10 * time.Millisecond

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -37,7 +38,8 @@ type cpython struct {
 	instance interpreter.Instance
 	lines    locations // of 3.11 and later
 	names    map[codeAt]frame
-	failed   uint64 // code objects that could not be read
+	stacks   map[uint64][]call // by sums of the records
+	failed   uint64            // code objects that could not be read
 }
 
 // is says whether p is still the program that c was found in. Names of code are good
@@ -55,6 +57,27 @@ func (c *cpython) complete(info libc.LibcInfo) error {
 		return errNoThreadKey
 	}
 	return nil
+}
+
+// maxCallStacks bounds the stacks of one process that are remembered: 90 bytes a frame.
+const maxCallStacks = 2048
+
+// stack names a stack, leaf first; hash is the sum of its record. It says whether a
+// record like it has the same names whenever it comes. Nobody may change what it returns.
+func (c *cpython) stack(r *raw, hash uint64) (calls []call, lasting bool) {
+	if known, ok := c.stacks[hash]; ok {
+		return known, true
+	}
+	failed := c.failed
+	calls = c.calls(r)
+	if c.failed != failed || slices.ContainsFunc(r.python, func(at codeAt) bool { return at.check == 0 }) {
+		return calls, false
+	}
+	if len(c.stacks) >= maxCallStacks {
+		clear(c.stacks)
+	}
+	c.stacks[hash] = calls
+	return calls, true
 }
 
 // calls names a stack, leaf first. A frame that the interpreter makes for itself where

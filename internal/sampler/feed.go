@@ -39,7 +39,8 @@ func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
 		all = true // nobody to wait for
 	}
 	now := monotonic()
-	var batch []event.Event
+	s.merged.at(s.convert.epoch.Load())
+	batch := s.batch[:0]
 	s.joiner.ready(now, all, func(p *pending) {
 		batch = append(batch, s.finish(p, held))
 		if len(batch) == batchEvents {
@@ -50,6 +51,7 @@ func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
 	if len(batch) > 0 {
 		emit(batch)
 	}
+	s.batch = batch
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clean(now)
@@ -66,15 +68,20 @@ func (s *Source) Settled(to uint64) bool {
 // take lets the sample of one record wait for its trace. Python code is named at
 // once: a moment later its objects may be gone.
 func (s *Source) take(record []byte) {
-	r, err := decode(record)
-	if err != nil {
+	r := &s.raw
+	if err := r.decode(record); err != nil {
 		s.tally.malformed.Add(1)
 		return
 	}
-	p := &pending{raw: r}
+	p := s.joiner.fresh()
+	p.header, p.kernel, p.hash = r.header, append(p.kernel, r.kernel...), s.merged.hash(r)
 	if len(r.python) > 0 {
 		if py := s.python(r.pid); py != nil {
-			p.calls = pyStack{calls: py.calls(&r), complete: r.walk == bpf.SamplePythonWalkPYTHON_WALKED}
+			calls, lasting := py.stack(r, p.hash)
+			p.calls = pyStack{calls: calls, complete: r.walk == bpf.SamplePythonWalkPYTHON_WALKED}
+			if !lasting {
+				p.hash = 0
+			}
 		}
 	}
 	s.joiner.add(p)
@@ -94,35 +101,49 @@ func (s *Source) python(pid uint32) *cpython {
 
 // finish makes the event of a sample.
 func (s *Source) finish(p *pending, held uint64) event.Event {
-	var kernel []frame
-	for _, addr := range p.kernel {
-		kernel = append(kernel, frame{kind: kernelFrame, addr: addr})
-	}
-	var leaf frame
-	if p.trace == nil || len(p.trace.frames) == 0 {
-		leaf = s.modules.leaf(p.pid, p.ip)
-	}
-	st := merge(kernel, p.calls, p.trace, leaf)
-	s.tally.add(p, st.origin)
-	s.queue(st.frames)
+	m := s.merge(p, held)
+	s.tally.add(p, m.origin)
 	return event.Event{
 		TS: p.ts, PID: p.pid, TID: p.tid, Func: uint16(p.cause), Kind: event.Sample, Ret: int32(p.cpu),
-		Args: [4]uint64{s.table.add(st.frames, p.ts, held), uint64(st.origin)},
+		Args: [4]uint64{m.number, uint64(m.origin)},
 	}
 }
 
-// queue lets native frames be named ahead; where too many come, they are named when
+// merge puts the stack of a sample into the table, where it may be already.
+func (s *Source) merge(p *pending, held uint64) merged {
+	native := p.trace != nil && len(p.trace.frames) > 0
+	key := mergedKey{p.trace, p.hash}
+	lasting := native && p.hash != 0
+	if lasting {
+		if m, ok := s.merged.known[key]; ok && s.table.again(m.number, p.ts) {
+			return m
+		}
+	}
+	room := s.frames[:0]
+	for _, addr := range p.kernel {
+		room = append(room, frame{kind: kernelFrame, addr: addr})
+	}
+	var leaf frame
+	if native {
+		s.convert.mark(p.trace)
+	} else {
+		leaf = s.modules.leaf(p.pid, p.ip)
+	}
+	st := merge(room, p.calls, p.trace, leaf)
+	m := merged{s.table.add(st.frames, p.ts, held), st.origin}
+	if lasting {
+		s.merged.keep(key, m)
+	}
+	s.frames = st.frames
+	return m
+}
+
+// queue lets a native frame be named ahead; where too many come, they are named when
 // a recording is taken.
-func (s *Source) queue(frames []frame) {
-	for i := range frames {
-		if frames[i].kind != nativeFrame {
-			continue
-		}
-		select {
-		case s.toName <- frames[i]:
-		default:
-			return
-		}
+func (s *Source) queue(f *frame) {
+	select {
+	case s.toName <- *f:
+	default:
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 
@@ -24,6 +25,11 @@ const (
 	helperGC     = 30 // percent, where Go has 100
 	helperMemory = 48 << 20
 )
+
+// helperThreads is how many threads run Go code in the helper: one reads unwind tables while
+// the other takes traces. More, on a host with many CPUs, would only look for work each
+// time that one wakes up, and collect garbage beside the target.
+const helperThreads = 2
 
 // helperSocket is the descriptor on which the helper finds its parent: the first after
 // the standard ones (os/exec.Cmd.ExtraFiles).
@@ -47,6 +53,7 @@ func RunHelper(args []string) error {
 		return err
 	}
 	defer conn.Close()
+	runtime.GOMAXPROCS(min(helperThreads, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(helperGC)
 	debug.SetMemoryLimit(helperMemory)
 	silence(zap.NewNop())
@@ -107,7 +114,7 @@ func serve(conn *net.UnixConn, l *library) error {
 	if _, _, err := conn.WriteMsgUnix([]byte{wireReady}, unix.UnixRights(l.entry().FD()), nil); err != nil {
 		return fmt.Errorf("hand over the entry program: %w", err)
 	}
-	e := encoder{send: packets(conn), numbers: map[*module]uint32{}}
+	e := newEncoder(packets(conn))
 	for {
 		select {
 		case <-l.ended:
@@ -115,7 +122,7 @@ func serve(conn *net.UnixConn, l *library) error {
 		case <-l.fresh:
 		}
 		for _, t := range l.take() {
-			if err := e.trace(t); err != nil {
+			if err := e.trace(&t); err != nil {
 				return err
 			}
 		}

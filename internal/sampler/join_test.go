@@ -7,7 +7,7 @@ import (
 
 func waiting(j *joiner, tid uint32, times ...uint64) {
 	for _, ts := range times {
-		j.add(&pending{raw: raw{tid: tid, ts: ts}})
+		j.add(&pending{header: header{tid: tid, ts: ts}})
 	}
 }
 
@@ -48,7 +48,7 @@ func TestJoin(t *testing.T) {
 			waiting(j, 7, c.samples...)
 			waiting(j, 8, c.now) // another thread's, not to be touched
 			for _, at := range c.traces {
-				j.match(&trace{tid: 7, at: at})
+				j.match(trace{tid: 7, at: at, stack: &unwound{}})
 			}
 			with, without := taken(j, c.now, false)
 			if !slices.Equal(with, c.with) || !slices.Equal(without, c.without) || j.orphans != c.orphans {

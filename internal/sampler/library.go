@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -19,7 +18,8 @@ import (
 
 // How often the library looks at its ring, and at its processes.
 const (
-	tracePoll    = 50 * time.Millisecond
+	tracePoll    = 100 * time.Millisecond // each is a wake-up of this process and one of the daemon's
+	linger       = 10 * time.Millisecond  // after its last trace a poll is at its end
 	monitorEvery = time.Second
 	cleanupEvery = time.Minute
 	unloadAfter  = 10 * time.Minute // what is known of a file that no process maps any more
@@ -28,8 +28,11 @@ const (
 // frameCache is how many frames the library keeps converted: 200 bytes each.
 const frameCache = 8192
 
-// maxTraces bounds the traces that wait for the drain goroutine.
-const maxTraces = 32768
+// maxTraces bounds the traces that wait for the drain goroutine; of manyTraces it is told at once.
+const (
+	maxTraces  = 32768
+	manyTraces = 1024
+)
 
 // library is go.opentelemetry.io/ebpf-profiler, unmodified, without its own events:
 // its entry program is run by a tail call from ours.
@@ -40,20 +43,24 @@ type library struct {
 	stop    context.CancelFunc
 	ended   chan struct{}
 	fresh   chan struct{} // has one in it where there is something to take
-	convert func(t *libpf.Trace, at uint64, pid, tid uint32) *trace
+	convert func(t *libpf.Trace, pid uint32) (*unwound, bool)
 	mapped  func(*reporter.ExecutableMetadata)
 
-	at atomic.Int64 // ns, the time of the trace that is being handled
+	stacks stackCache // of the goroutine in run
+	handed *unwound   // by ReportTraceEvent to run, in the same goroutine
+	lasts  bool       // handed does
 
 	mu      sync.Mutex
-	traces  []*trace
+	traces  []trace
+	taken   []trace // of the last take
 	dropped uint64
 }
 
 // files names the files of native frames.
 type files interface {
-	// converted makes a trace of the library's.
-	converted(t *libpf.Trace, at uint64, pid, tid uint32) *trace
+	// converted makes a stack of the library's, and says whether it would make the same one of
+	// the same frames at any time.
+	converted(t *libpf.Trace, pid uint32) (stack *unwound, lasting bool)
 	// reported is called once for each file that the library meets.
 	reported(*reporter.ExecutableMetadata)
 }
@@ -69,7 +76,7 @@ func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (*libra
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	l := &library{log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), convert: f.converted, mapped: f.reported}
+	l := &library{log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), convert: f.converted, mapped: f.reported, stacks: newStackCache()}
 	times.StartRealtimeSync(ctx, 0)
 	if l.tracer, err = tracer.NewTracer(ctx, l.config(hz)); err != nil {
 		stop()
@@ -86,9 +93,10 @@ func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (*libra
 func (l *library) config(hz int) *tracer.Config {
 	return &tracer.Config{
 		TraceReporter: l, ExecutableReporter: l, Intervals: intervals{}, InterpretersConfig: interpreterconfig.NoInterpreters(),
-		// The library takes room for a second of samples of the largest size on
-		// every CPU; a tenth of that is two of its polls.
-		SamplesPerSecond: max(1, hz/10), FrameCacheSize: frameCache, KernelVersionCheck: true,
+		// The library takes room for a second of samples of the largest size, 25 KB, on
+		// every CPU, which is mapped twice; one with 60 frames takes 2 KB, so this is room
+		// for half a second of those.
+		SamplesPerSecond: max(1, hz/25), FrameCacheSize: frameCache, KernelVersionCheck: true,
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
 		BPFFSRoot: "/sys/fs/bpf/",
 	}
@@ -98,7 +106,7 @@ func (l *library) config(hz int) *tracer.Config {
 // a latch whose wake-up is lost, and its process stays unknown for a second.
 func (l *library) start(ctx context.Context) error {
 	l.tracer.StartPIDEventProcessor(ctx)
-	traces := make(chan *libpf.EbpfTrace, 256)
+	traces := make(chan *libpf.EbpfTrace, 32) // 25 KB each
 	if err := l.tracer.StartMapMonitors(ctx, traces); err != nil {
 		return fmt.Errorf("start the native unwinder: %w", err)
 	}
@@ -117,6 +125,8 @@ func (l *library) start(ctx context.Context) error {
 // run lets the library handle its traces one after the other.
 func (l *library) run(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 	defer close(l.ended)
+	late := time.NewTimer(linger)
+	defer late.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -124,29 +134,67 @@ func (l *library) run(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 		case <-l.tracer.Done():
 			return
 		case t := <-traces:
-			if t == nil { // a mark between two polls
+			if t == nil { // a mark at the end of a poll, where the one before it had traces too
+				late.Stop()
+				l.tell()
 				continue
 			}
-			l.at.Store(t.KTime)
-			l.tracer.HandleTrace(t) // calls ReportTraceEvent
+			late.Reset(linger)
+			l.handle(t)
+		case <-late.C:
+			l.tell()
 		}
 	}
 }
 
-// ReportTraceEvent takes a trace; it implements reporter.TraceReporter.
-func (l *library) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) error {
-	converted := l.convert(t, uint64(l.at.Load()), uint32(m.PID), uint32(m.TID))
+// handle takes a trace. One with a stack that is known goes to the library without it:
+// converting frames is what costs, and its memory has to go back to the library.
+func (l *library) handle(t *libpf.EbpfTrace) {
+	out := trace{at: uint64(t.KTime), pid: uint32(t.PID), tid: uint32(t.TID)}
+	// The kernel's frames come first; we have our own.
+	t.FrameData = t.FrameData[min(int(t.NumKernelFrames), len(t.FrameData)):]
+	t.NumKernelFrames = 0
+	key := l.stacks.key(t.FrameData)
+	if out.stack = l.stacks.known[key]; out.stack != nil {
+		t.FrameData, t.NumFrames = t.FrameData[:0], 0
+		l.tracer.HandleTrace(t)
+	} else {
+		l.handed = nil
+		l.tracer.HandleTrace(t) // calls ReportTraceEvent
+		if out.stack = l.handed; out.stack == nil {
+			return
+		}
+		if l.lasts {
+			l.stacks.keep(key, out.stack)
+		}
+	}
+	l.add(out)
+}
+
+func (l *library) add(t trace) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.traces) >= maxTraces {
 		l.dropped++
-		return nil
+		return
 	}
-	l.traces = append(l.traces, converted)
+	if l.traces = append(l.traces, t); len(l.traces) >= manyTraces {
+		l.tell()
+	}
+}
+
+// tell says that there is something to take. It is said once for each poll, because
+// each time wakes the parent as well.
+func (l *library) tell() {
 	select {
 	case l.fresh <- struct{}{}:
-	default:
+	default: // it is said already
 	}
+}
+
+// ReportTraceEvent takes a stack; it implements reporter.TraceReporter.
+func (l *library) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) error {
+	l.handed, l.lasts = l.convert(t, uint32(m.PID))
 	return nil
 }
 
@@ -155,11 +203,11 @@ func (l *library) ReportExecutable(m *reporter.ExecutableMetadata) { l.mapped(m)
 
 func (l *library) entry() *ebpf.Program { return l.program }
 
-func (l *library) take() []*trace {
+func (l *library) take() []trace {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.traces
-	l.traces = nil
+	l.traces, l.taken = l.taken[:0], t
 	return t
 }
 

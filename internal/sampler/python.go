@@ -136,7 +136,7 @@ func (c *pythons) attach(p *target.Process, m target.Mapping) (*cpython, error) 
 	if f.runtime != 0 && freeThreaded(memory, f.runtime+bias) {
 		return nil, errFreeThreaded
 	}
-	py := &cpython{process: p, mapping: m, memory: memory, names: map[codeAt]frame{}}
+	py := &cpython{process: p, mapping: m, memory: memory, names: map[codeAt]frame{}, stacks: map[uint64][]call{}}
 	py.eval = f.eval
 	if py.lines, err = newLocations(f.data, memory); err != nil {
 		return nil, err

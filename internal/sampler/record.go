@@ -22,17 +22,23 @@ const maxPass = 8192
 
 var errRecord = errors.New("not a record of a sample")
 
-// raw is one record of the ring.
-type raw struct {
+// header is what a record of the ring begins with.
+type header struct {
 	ts       uint64 // ns, CLOCK_MONOTONIC
 	ip       uint64 // of the leaf in user mode
 	pid, tid uint32
 	cpu      uint32
 	cause    event.SampleCause
 	walk     bpf.SamplePythonWalk
-	python   []codeAt // leaf first
-	entry    []bool   // of each: C code has called it
-	kernel   []uint64 // leaf first
+}
+
+// raw is one record of the ring. It is good until the next one is decoded into it.
+type raw struct {
+	header
+	stack  []byte   // all that follows the header
+	python []codeAt // leaf first
+	entry  []bool   // of each: C code has called it
+	kernel []uint64 // leaf first
 }
 
 // codeAt is a place in Python code.
@@ -44,35 +50,31 @@ type codeAt struct {
 
 // decode reads a record. Only the kernel writes them, but what it read out of a
 // target's memory must still not lead us out of the record.
-func decode(b []byte) (raw, error) {
+func (r *raw) decode(b []byte) error {
 	if len(b) < headerBytes {
-		return raw{}, errRecord
+		return errRecord
 	}
 	ne := binary.NativeEndian
-	r := raw{
+	r.header = header{
 		ts: ne.Uint64(b), ip: ne.Uint64(b[8:]), pid: ne.Uint32(b[16:]), tid: ne.Uint32(b[20:]), cpu: ne.Uint32(b[24:]),
 		cause: event.SampleCause(b[28]), walk: bpf.SamplePythonWalk(b[29]),
 	}
 	frames, kernel := int(b[30]), int(b[31])
 	rest := b[headerBytes:]
 	if frames > maxPython || kernel > maxKernel || len(rest) < frames*frameBytes+kernel*8 || r.cause > event.Switch {
-		return raw{}, errRecord
+		return errRecord
 	}
-	if frames > 0 {
-		r.python, r.entry = make([]codeAt, frames), make([]bool, frames)
+	r.stack = rest[:frames*frameBytes+kernel*8]
+	r.python, r.entry, r.kernel = r.python[:0], r.entry[:0], r.kernel[:0]
+	for ; frames > 0; frames-- {
+		code := ne.Uint64(rest)
+		r.python = append(r.python, codeAt{code: code &^ entryBit, check: ne.Uint32(rest[8:]), lasti: ne.Uint32(rest[12:])})
+		r.entry = append(r.entry, code&entryBit != 0)
+		rest = rest[frameBytes:]
 	}
-	for i := range r.python {
-		f := rest[i*frameBytes:]
-		code := ne.Uint64(f)
-		r.python[i] = codeAt{code: code &^ entryBit, check: ne.Uint32(f[8:]), lasti: ne.Uint32(f[12:])}
-		r.entry[i] = code&entryBit != 0
+	for ; kernel > 0; kernel-- {
+		r.kernel = append(r.kernel, ne.Uint64(rest))
+		rest = rest[8:]
 	}
-	rest = rest[frames*frameBytes:]
-	if kernel > 0 {
-		r.kernel = make([]uint64, kernel)
-	}
-	for i := range r.kernel {
-		r.kernel[i] = ne.Uint64(rest[i*8:])
-	}
-	return r, nil
+	return nil
 }

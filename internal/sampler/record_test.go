@@ -27,18 +27,19 @@ func TestRecordIsTheStruct(t *testing.T) {
 	}
 	const kernel = 0xffffffff81000000
 	b = binary.NativeEndian.AppendUint64(b, kernel)
-	got, err := decode(b)
-	if err != nil {
+	var got raw
+	if err := got.decode(b); err != nil {
 		t.Fatal(err)
 	}
 	expected := raw{
-		ts: want.Ts, ip: want.Ip, pid: want.Pid, tid: want.Tid, cpu: want.Cpu, cause: event.Switch, walk: 2,
+		header: header{ts: want.Ts, ip: want.Ip, pid: want.Pid, tid: want.Tid, cpu: want.Cpu, cause: event.Switch, walk: 2},
+		stack:  b[headerBytes:],
 		python: []codeAt{{1 << 45, frame.Check, frame.Lasti}}, entry: []bool{true}, kernel: []uint64{kernel},
 	}
-	if diff := cmp.Diff(expected, got, cmp.AllowUnexported(raw{}, codeAt{})); diff != "" {
+	if diff := cmp.Diff(expected, got, cmp.AllowUnexported(raw{}, header{}, codeAt{})); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := decode(b[:len(b)-1]); err == nil {
+	if err := new(raw).decode(b[:len(b)-1]); err == nil {
 		t.Error("a record that is cut short is taken")
 	}
 }
@@ -58,8 +59,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(make([]byte, headerBytes))
 	f.Add(append(make([]byte, 28), 1, 1, 2, 3))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decode(b)
-		if err == nil && len(b) < headerBytes+len(r.python)*frameBytes+len(r.kernel)*8 {
+		var r raw
+		if err := r.decode(b); err == nil && len(b) < headerBytes+len(r.python)*frameBytes+len(r.kernel)*8 {
 			t.Errorf("%d bytes give %d Python and %d kernel frames", len(b), len(r.python), len(r.kernel))
 		}
 	})

@@ -31,7 +31,8 @@ type remote struct {
 	reaping sync.Once
 
 	mu      sync.Mutex
-	traces  []*trace
+	traces  []trace
+	taken   []trace // of the last take
 	dropped uint64
 	why     error
 }
@@ -86,7 +87,7 @@ func (r *remote) ready() error {
 		return errors.Join(errHelperGone, err)
 	}
 	if packet[0] != wireReady {
-		if _, err = r.decoder.traces(packet[:n]); err == nil {
+		if _, err = r.decoder.traces(packet[:n], nil); err == nil {
 			err = errPacket
 		}
 		return err
@@ -108,6 +109,7 @@ var errHelperGone = errors.New("its helper process ended")
 // run takes what the helper says until it ends.
 func (r *remote) run() {
 	packet := make([]byte, maxPacket)
+	var traces []trace
 	var err error
 	for err == nil {
 		var n int
@@ -115,8 +117,7 @@ func (r *remote) run() {
 			err = errHelperGone
 			break
 		}
-		var traces []*trace
-		if traces, err = r.decoder.traces(packet[:n]); err == nil {
+		if traces, err = r.decoder.traces(packet[:n], traces[:0]); err == nil {
 			r.keep(traces)
 		}
 	}
@@ -126,7 +127,7 @@ func (r *remote) run() {
 	r.mu.Unlock()
 }
 
-func (r *remote) keep(traces []*trace) {
+func (r *remote) keep(traces []trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if room := maxTraces - len(r.traces); len(traces) > room {
@@ -138,11 +139,11 @@ func (r *remote) keep(traces []*trace) {
 
 func (r *remote) entry() *ebpf.Program { return r.program }
 
-func (r *remote) take() []*trace {
+func (r *remote) take() []trace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.traces
-	r.traces = nil
+	r.traces, r.taken = r.taken[:0], t
 	return t
 }
 

@@ -46,6 +46,10 @@ type Source struct {
 	joiner *joiner
 	late   []event.Event // what Close took out of the ring
 	closed bool
+	merged mergedCache
+	raw    raw           // room for a record,
+	frames []frame       // the frames of a stack,
+	batch  []event.Event // and events
 }
 
 // libraryState is what has become of the native unwinder.
@@ -82,8 +86,9 @@ func New(opts Options) (*Source, error) {
 		opts: opts, programs: programs, clock: clock{hz: opts.Hz, cycles: opts.Cycles && probeCycles()},
 		pythons: newPythons(), modules: m, convert: newConverter(m), namer: newNamer(opts.Symbols, m),
 		files: allowedDescriptors(), ctx: ctx, stop: stop,
-		toName: make(chan frame, 4096), procs: map[uint32]*proc{}, dead: map[uint32]*proc{}, joiner: newJoiner(),
+		toName: make(chan frame, 4096), procs: map[uint32]*proc{}, dead: map[uint32]*proc{}, joiner: newJoiner(), merged: newMergedCache(),
 	}
+	s.table.fresh = s.queue
 	s.library.Store(&libraryState{})
 	if opts.OwnOnly {
 		s.library.Store(&libraryState{err: errors.New("it is switched off")})
@@ -196,6 +201,7 @@ func (s *Source) findPython(q *proc, p *target.Process, known *cpython) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q.python, q.refused = py, err
+	s.convert.epoch.Add(1) // the same addresses may be other code now
 	if err != nil {
 		return fmt.Errorf("the Python frames of pid %d are not read: %w", p.PID, err)
 	}

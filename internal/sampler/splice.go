@@ -2,16 +2,24 @@ package sampler
 
 import "github.com/inferscope/inferscope/internal/event"
 
-// trace is the unwinder's stack of a sample, native frames only.
+// trace says which stack the unwinder found for a sample.
 type trace struct {
-	pid    uint32
-	tid    uint32
-	at     uint64 // ns, CLOCK_MONOTONIC, when it began to unwind
-	frames []frame
+	pid, tid uint32
+	at       uint64 // ns, CLOCK_MONOTONIC, when it began to unwind
+	stack    *unwound
+}
+
+// unwound is a stack of the unwinder's, native frames only. Samples with the same stack
+// share it, so that what was made of it once need not be made again.
+type unwound struct {
+	frames []*frame // leaf first; of other stacks as well
+	cut    string   // why it ends before the thread's start; "" where it does not
+
 	// eval says of each frame whether it is code of CPython's interpreter loop: a call
-	// of the loop, which runs Python frames.
-	eval []bool
-	cut  string // why it ends before the thread's start; "" where it does not
+	// of the loop, which runs Python frames. It is as the converter knew it at epoch,
+	// and belongs to whoever merges.
+	eval  []bool
+	epoch uint64
 }
 
 // call is one Python frame.
@@ -33,9 +41,9 @@ type stack struct {
 }
 
 // merge makes one stack of what is known of a sample: the kernel frames and the
-// Python frames of the own program, the unwinder's trace (nil: none), and the leaf,
-// which stands in where there is no trace.
-func merge(kernel []frame, py pyStack, t *trace, leaf frame) stack {
+// Python frames of the own program, the unwinder's stack (nil: none), and the leaf,
+// which stands in where there is none. It appends to kernel.
+func merge(kernel []frame, py pyStack, t *unwound, leaf frame) stack {
 	w := weaver{out: kernel, calls: py.calls}
 	switch {
 	case t != nil && len(t.frames) > 0:
@@ -60,16 +68,16 @@ type weaver struct {
 }
 
 // weave goes through the trace.
-func (w *weaver) weave(t *trace, complete bool) event.StackOrigin {
+func (w *weaver) weave(t *unwound, complete bool) event.StackOrigin {
 	origin := event.Spliced
 	if t.cut == "" && (complete || len(w.calls) == 0) {
 		origin = w.align(t.loops())
 	}
 	for i, f := range t.frames {
 		if t.eval[i] {
-			w.loop(f)
+			w.loop(*f)
 		} else {
-			w.out = append(w.out, f)
+			w.out = append(w.out, *f)
 		}
 	}
 	if len(w.calls) == 0 && t.cut != "" {
@@ -135,7 +143,7 @@ func (w *weaver) take(n int) {
 	w.calls = w.calls[n:]
 }
 
-func (t *trace) loops() int {
+func (t *unwound) loops() int {
 	n := 0
 	for _, is := range t.eval {
 		if is {

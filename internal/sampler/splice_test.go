@@ -34,6 +34,14 @@ func pythonOf(text string, complete bool) pyStack {
 	return py
 }
 
+func pointers(frames []frame) []*frame {
+	out := make([]*frame, len(frames))
+	for i := range frames {
+		out[i] = &frames[i]
+	}
+	return out
+}
+
 func text(frames []frame) string {
 	words := make([]string, len(frames))
 	for i := range frames {
@@ -74,9 +82,9 @@ func TestMerge(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			kernel, _ := framesOf(c.kernel)
 			frames, eval := framesOf(c.trace)
-			var tr *trace
+			var tr *unwound
 			if !c.none {
-				tr = &trace{frames: frames, eval: eval, cut: c.cut}
+				tr = &unwound{frames: pointers(frames), eval: eval, cut: c.cut}
 			}
 			got := merge(kernel, pythonOf(c.python, !c.deep), tr, frame{name: "leaf"})
 			if text(got.frames) != c.want || got.origin != c.origin {
@@ -100,14 +108,15 @@ func FuzzMergeKeepsFrames(f *testing.F) {
 			py.calls = append(py.calls, p)
 			want = append(want, p.frame)
 		}
-		tr := &trace{}
+		tr := &unwound{}
 		if cut {
 			tr.cut = "cut"
 		}
 		var native []frame
 		for i, b := range shape[:min(len(shape), 64)] {
 			n := frame{addr: uint64(i) + 1}
-			if tr.add(n, b%4 == 3); b%4 != 3 {
+			tr.frames, tr.eval = append(tr.frames, &n), append(tr.eval, b%4 == 3)
+			if b%4 != 3 {
 				native = append(native, n)
 			}
 		}

@@ -43,6 +43,7 @@ type table struct {
 	mu      sync.Mutex
 	gens    []*generation // oldest first
 	evicted uint64        // stacks of generations that went while events may still name them
+	fresh   func(*frame)  // called with native frames that are new to a generation; may be nil
 }
 
 type generation struct {
@@ -51,11 +52,13 @@ type generation struct {
 	nodes  []record.Node
 	index  map[record.Node]int32
 	frames []frame
-	byKey  map[frame]uint32
+	byKey  map[frame]uint32 // those that are not in byPlace
+	places map[place]uint32 // native frames of files
+	fresh  func(*frame)
 }
 
-func newGeneration(base uint64) *generation {
-	return &generation{base: base, index: map[record.Node]int32{}, byKey: map[frame]uint32{}}
+func (t *table) newGeneration(base uint64) *generation {
+	return &generation{base: base, index: map[record.Node]int32{}, byKey: map[frame]uint32{}, places: map[place]uint32{}, fresh: t.fresh}
 }
 
 // add returns the number of a stack (leaf first), 0 for an empty one. ts is the time of
@@ -71,11 +74,27 @@ func (t *table) add(stack []frame, ts, held uint64) uint64 {
 	return g.base + uint64(g.add(stack))
 }
 
+// again says that a sample at ts has the stack with this number, and whether the
+// number is good for it: only in the newest generation, which goes last.
+func (t *table) again(number, ts uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.gens) == 0 {
+		return false
+	}
+	g := t.gens[len(t.gens)-1]
+	if number < g.base {
+		return false
+	}
+	g.newest = max(g.newest, ts)
+	return true
+}
+
 // room returns the generation to add to.
 func (t *table) room(held uint64) *generation {
 	n := len(t.gens)
 	if n == 0 {
-		t.gens = append(t.gens, newGeneration(1)) // 0 is no stack
+		t.gens = append(t.gens, t.newGeneration(1)) // 0 is no stack
 		return t.gens[0]
 	}
 	g := t.gens[n-1]
@@ -89,7 +108,7 @@ func (t *table) room(held uint64) *generation {
 		t.gens[0] = nil
 		t.gens = t.gens[1:]
 	}
-	next := newGeneration(g.base + uint64(len(g.nodes)))
+	next := t.newGeneration(g.base + uint64(len(g.nodes)))
 	t.gens = append(t.gens, next)
 	return next
 }
@@ -100,7 +119,7 @@ func (g *generation) add(stack []frame) int32 {
 	}
 	at := int32(-1)
 	for i := len(stack) - 1; i >= 0; i-- {
-		node := record.Node{Parent: at, Frame: g.frame(stack[i])}
+		node := record.Node{Parent: at, Frame: g.frame(&stack[i])}
 		n, ok := g.index[node]
 		if !ok {
 			n = int32(len(g.nodes))
@@ -112,13 +131,28 @@ func (g *generation) add(stack []frame) int32 {
 	return at
 }
 
-func (g *generation) frame(f frame) uint32 {
-	if i, ok := g.byKey[f]; ok {
+// frame returns the number of a frame. Native ones of files, which most are, are
+// looked up by what is quick to hash.
+func (g *generation) frame(f *frame) uint32 {
+	inFile := f.kind == nativeFrame && f.module != nil
+	at := place{f.module, f.addr}
+	i, ok := g.places[at]
+	if !inFile {
+		i, ok = g.byKey[*f]
+	}
+	if ok {
 		return i
 	}
-	i := uint32(len(g.frames))
-	g.frames = append(g.frames, f)
-	g.byKey[f] = i
+	i = uint32(len(g.frames))
+	g.frames = append(g.frames, *f)
+	if inFile {
+		g.places[at] = i
+	} else {
+		g.byKey[*f] = i
+	}
+	if f.kind == nativeFrame && g.fresh != nil {
+		g.fresh(f)
+	}
 	return i
 }
 

@@ -8,8 +8,9 @@ import (
 type unwinder interface {
 	// entry is the program that samples go on to.
 	entry() *ebpf.Program
-	// take returns the traces that have come since the last call, in no order.
-	take() []*trace
+	// take returns the traces that have come since the last call, in no order. They are
+	// good until the next one.
+	take() []trace
 	// err says why it has stopped; nil while it runs.
 	err() error
 	close()

@@ -21,26 +21,35 @@ const (
 	wireReady  = 1 // the unwinder runs; its entry program comes with it
 	wireFailed = 2 // text: why there is no unwinder
 	wireModule = 3 // u64 inode, u32 pid that has it mapped, text: path; numbered from 1 on in their order
-	wireTrace  = 4 // u64 time, u32 pid, u32 tid, text: why it is cut off, u16 number of frames, frames
+	wireFrame  = 4 // u32 number of a module, u64 address in it; module 0: u32 pid, text: name of a file that is not known; numbered as modules
+	wireStack  = 5 // text: why it is cut off, u16 number of frames, u32 numbers of them; numbered as modules
+	wireTrace  = 6 // u64 time, u32 pid, u32 tid, u32 number of a stack
+	wireForget = 7 // the numbers of frames and stacks begin anew
 )
 
-// A frame is the u32 number of a module and a u64 address in it, or number 0, the
-// address, and a text: the name of a file that is not known. A text is a u16 length
-// and its bytes.
+// Frames and stacks are said once, and then by their numbers: most samples of a loop
+// have the frames of others, and many their stack. A text is a u16 length and its bytes.
 
-// Bounds of a text, a path say; of the name of a file that is not known; and of a
-// trace, where the library stops after 145 frames.
+// Bounds of a text, a path say; of the name of a file that is not known; of a
+// stack, where the library stops after 145 frames; and of the frames that have numbers.
 const (
 	maxText     = 4096
 	maxFileName = 64
 	maxFrames   = 512
+	maxNumbered = 1 << 15
 )
 
 // encoder makes records of traces.
 type encoder struct {
 	send    func(packet []byte) error
 	packet  []byte
-	numbers map[*module]uint32
+	modules map[*module]uint32
+	frames  map[*frame]uint32
+	stacks  map[*unwound]uint32
+}
+
+func newEncoder(send func(packet []byte) error) *encoder {
+	return &encoder{send: send, modules: map[*module]uint32{}, frames: map[*frame]uint32{}, stacks: map[*unwound]uint32{}}
 }
 
 // flush sends what has gathered, if it is at least that many bytes.
@@ -59,38 +68,68 @@ func (e *encoder) text(s string) {
 	e.packet = append(e.packet, s...)
 }
 
-// trace adds a trace, and before it the modules that are new.
+// trace adds a trace, and before it what is new of its stack.
 func (e *encoder) trace(t *trace) error {
-	frames := t.frames[:min(len(t.frames), maxFrames)]
-	for i := range frames {
-		if mod := frames[i].module; mod != nil && e.numbers[mod] == 0 {
-			e.module(t.pid, mod)
-			if err := e.flush(goodPacket); err != nil {
-				return err
-			}
+	if e.stacks[t.stack] == 0 {
+		if err := e.stack(t.pid, t.stack); err != nil {
+			return err
 		}
 	}
 	ne := binary.NativeEndian
 	e.packet = ne.AppendUint64(append(e.packet, wireTrace), t.at)
 	e.packet = ne.AppendUint32(ne.AppendUint32(e.packet, t.pid), t.tid)
-	e.text(t.cut)
-	e.packet = ne.AppendUint16(e.packet, uint16(len(frames)))
-	for i := range frames {
-		f := &frames[i]
-		number := uint32(0)
-		if f.module != nil {
-			number = e.numbers[f.module]
-		}
-		e.packet = ne.AppendUint64(ne.AppendUint32(e.packet, number), f.addr)
-		if number == 0 {
-			e.text(f.name[:min(len(f.name), maxFileName)])
-		}
-	}
+	e.packet = ne.AppendUint32(e.packet, e.stacks[t.stack])
 	return e.flush(goodPacket)
 }
 
+// stack adds a stack, and before it what is new of its frames.
+func (e *encoder) stack(pid uint32, s *unwound) error {
+	frames := s.frames[:min(len(s.frames), maxFrames)]
+	if len(e.stacks) >= maxStacks || len(e.frames)+len(frames) > maxNumbered {
+		e.packet = append(e.packet, wireForget)
+		clear(e.stacks)
+		clear(e.frames)
+	}
+	for _, f := range frames {
+		if e.frames[f] != 0 {
+			continue
+		}
+		e.frame(pid, f)
+		if err := e.flush(goodPacket); err != nil {
+			return err
+		}
+	}
+	ne := binary.NativeEndian
+	e.packet = append(e.packet, wireStack)
+	e.text(s.cut)
+	e.packet = ne.AppendUint16(e.packet, uint16(len(frames)))
+	for _, f := range frames {
+		e.packet = ne.AppendUint32(e.packet, e.frames[f])
+	}
+	e.stacks[s] = uint32(len(e.stacks)) + 1
+	return nil
+}
+
+// frame adds a frame, and before it its module if that is new.
+func (e *encoder) frame(pid uint32, f *frame) {
+	number := uint32(0)
+	if f.module != nil {
+		if e.modules[f.module] == 0 {
+			e.module(pid, f.module)
+		}
+		number = e.modules[f.module]
+	}
+	ne := binary.NativeEndian
+	e.packet = ne.AppendUint64(ne.AppendUint32(append(e.packet, wireFrame), number), f.addr)
+	if number == 0 {
+		e.packet = ne.AppendUint32(e.packet, f.pid)
+		e.text(f.name[:min(len(f.name), maxFileName)])
+	}
+	e.frames[f] = uint32(len(e.frames)) + 1
+}
+
 func (e *encoder) module(pid uint32, mod *module) {
-	e.numbers[mod] = uint32(len(e.numbers)) + 1
+	e.modules[mod] = uint32(len(e.modules)) + 1
 	e.packet = binary.NativeEndian.AppendUint64(append(e.packet, wireModule), mod.inode)
 	e.packet = binary.NativeEndian.AppendUint32(e.packet, pid)
 	e.text(mod.path)
@@ -102,6 +141,8 @@ var errPacket = errors.New("its helper process says what makes no sense")
 type decoder struct {
 	convert *converter
 	modules []*wired
+	frames  []*frame
+	stacks  []*unwound
 	packet  []byte
 	bad     bool
 }
@@ -136,15 +177,22 @@ func (d *decoder) text() string {
 	return string(d.bytes(n))
 }
 
-// traces reads a packet of modules and traces. An error also is what the helper failed of.
-func (d *decoder) traces(packet []byte) ([]*trace, error) {
-	var out []*trace
+// traces reads a packet and appends its traces to out. An error also is what the helper failed of.
+func (d *decoder) traces(packet []byte, out []trace) ([]trace, error) {
 	for d.packet = packet; len(d.packet) > 0 && !d.bad; {
 		switch d.bytes(1)[0] {
 		case wireModule:
 			d.module()
+		case wireFrame:
+			d.frame()
+		case wireStack:
+			d.stack()
 		case wireTrace:
-			out = append(out, d.trace())
+			if t := (trace{at: d.u64(), pid: d.u32(), tid: d.u32(), stack: d.known()}); !d.bad {
+				out = append(out, t)
+			}
+		case wireForget:
+			d.frames, d.stacks = nil, nil // what is made of them stays
 		case wireFailed:
 			return nil, fmt.Errorf("%s", clip(d.text()))
 		default:
@@ -166,37 +214,52 @@ func (d *decoder) module() {
 	d.modules = append(d.modules, &wired{d.convert.modules.named(pid, inode, name), clip(path.Base(name))})
 }
 
-func (d *decoder) trace() *trace {
-	t := &trace{at: d.u64(), pid: d.u32(), tid: d.u32(), cut: clip(d.text())}
-	n := int(d.u16())
-	if d.bad || n > maxFrames || n*12 > len(d.packet) {
+// known returns a stack by its number.
+func (d *decoder) known() *unwound {
+	number := d.u32()
+	if d.bad || number == 0 || number > uint32(len(d.stacks)) {
 		d.bad = true
-		return t
+		return nil
 	}
-	t.frames, t.eval = make([]frame, 0, n), make([]bool, 0, n)
-	for range n {
-		f := d.frame(t.pid)
-		t.add(f, d.convert.runs(f))
-	}
-	return t
+	return d.stacks[number-1]
 }
 
-func (d *decoder) frame(pid uint32) frame {
+func (d *decoder) stack() {
+	s := &unwound{cut: clip(d.text())}
+	n := int(d.u16())
+	if d.bad || n > maxFrames || n*4 > len(d.packet) || len(d.stacks) >= maxStacks {
+		d.bad = true
+		return
+	}
+	s.frames = make([]*frame, n)
+	for i := range s.frames {
+		number := d.u32()
+		if number == 0 || number > uint32(len(d.frames)) {
+			d.bad = true
+			return
+		}
+		s.frames[i] = d.frames[number-1]
+	}
+	d.stacks = append(d.stacks, s)
+}
+
+func (d *decoder) frame() {
 	number := d.u32()
-	f := frame{kind: nativeFrame, addr: d.u64()}
+	f := &frame{kind: nativeFrame, addr: d.u64()}
 	switch {
 	case number == 0:
-		if f.name = clip(d.text()); f.name == "" {
-			f.pid = pid
-		}
+		f.pid, f.name = d.u32(), clip(d.text())
 	case number > uint32(len(d.modules)):
 		d.bad = true
 	default:
-		if w := d.modules[number-1]; w.mod != nil {
-			f.module = w.mod
-		} else {
+		w := d.modules[number-1]
+		if f.module = w.mod; w.mod == nil {
 			f.name = w.base
 		}
 	}
-	return f
+	if d.bad || len(d.frames) >= maxNumbered {
+		d.bad = true
+		return
+	}
+	d.frames = append(d.frames, f)
 }

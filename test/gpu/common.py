@@ -78,7 +78,7 @@ class Daemon:
         self.ready_s = (time.monotonic_ns() - self.began_ns) / 1e9
 
     def stats(self):
-        """CPU seconds and resident MB of the daemon and its helpers, now."""
+        """CPU seconds and resident MB (Pss) of the daemon and its helpers, now."""
         ticks = 0
         for pid in self._family():
             stat = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
@@ -95,20 +95,23 @@ class Daemon:
         return pids
 
     def _resident(self):
-        """MB: what belongs to each process alone, and the most of a file, for they are one program and share its pages."""
-        own = file = 0
+        """MB of the daemon and its helpers as the kernel shares them out (Pss of /proc/PID/smaps_rollup, proc(5)).
+
+        A physical page counts once, however often it is mapped: VmRSS counts the data of a BPF ring
+        twice, because it is mapped twice in a row, and the program's own pages in each process.
+        """
+        kib = 0
         for pid in self._family():
-            kib = {l.split(":")[0]: int(l.split()[1]) for l in open(f"/proc/{pid}/status") if l.startswith("Rss")}
-            own += kib["RssAnon"] + kib["RssShmem"]
-            file = max(file, kib["RssFile"])
-        return (own + file) * 1024 / 1e6
+            with open(f"/proc/{pid}/smaps_rollup") as lines:
+                kib += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        return kib * 1024 / 1e6
 
     def _follow(self):
         """Keeps the most memory that was seen in peak_mb."""
         while self.process.poll() is None:
             try:
                 self.peak_mb = max(self.peak_mb, self._resident())
-            except (OSError, KeyError):  # a process or thread ended meanwhile
+            except (OSError, StopIteration):  # a process or thread ended meanwhile
                 pass
             time.sleep(0.1)
 

@@ -64,20 +64,18 @@ func (m *Memory) look() {
 	m.peak = max(m.peak, now)
 }
 
-// Resident returns the bytes of a process and its children: what belongs to each alone, and
-// the files of the one that has most of them, for they are one program and share its pages.
-// Children in but are left out: they are another program.
+// Resident returns the bytes of a process and its children as the kernel shares them out
+// (Pss): a physical page counts once, however many of them map it. VmRSS counts the data
+// of a BPF ring twice, because it is mapped twice in a row, and the program's own pages
+// once in each process. Children in but are left out: they are another program.
 func Resident(pid int, but ...int) int64 {
-	var own, file int64
+	var sum int64
 	for _, pid := range family(pid) {
-		if slices.Contains(but, pid) {
-			continue
+		if !slices.Contains(but, pid) {
+			sum += shared(pid)
 		}
-		r := resident(pid)
-		own += r["RssAnon"] + r["RssShmem"]
-		file = max(file, r["RssFile"])
 	}
-	return own + file
+	return sum
 }
 
 // family returns a process and its children (proc(5), /proc/PID/task/TID/children).
@@ -96,16 +94,14 @@ func family(pid int) []int {
 	return pids
 }
 
-// resident reads the parts of VmRSS, in bytes (proc(5), /proc/PID/status); none of a process that is gone.
-func resident(pid int) map[string]int64 {
-	out := map[string]int64{}
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// shared reads Pss, in bytes (proc(5), /proc/PID/smaps_rollup, Linux 4.14); 0 of a process that is gone.
+func shared(pid int) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	for line := range strings.SplitSeq(string(text), "\n") {
-		name, value, _ := strings.Cut(line, ":")
 		var kib int64
-		if n, _ := fmt.Sscanf(value, "%d kB", &kib); n == 1 {
-			out[name] = kib << 10
+		if n, _ := fmt.Sscanf(line, "Pss: %d kB", &kib); n == 1 {
+			return kib << 10
 		}
 	}
-	return out
+	return 0
 }
