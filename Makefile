@@ -58,11 +58,11 @@ fmt: ## formats the Go code
 	@scripts/tools.sh gofumpt
 	@bin/tools/gofumpt -w .
 
-generate: ## BPF objects and their Go side, with clang 19
+generate: ## BPF objects with their Go side, and the agent, with clang 19
 	@scripts/install-deps.sh generate
 	@scripts/generate.sh
 
-check-generate: ## whether the committed BPF objects are what the source makes
+check-generate: ## whether the committed BPF objects and agents are what the source makes
 	@scripts/install-deps.sh generate
 	@scripts/generate.sh --check
 

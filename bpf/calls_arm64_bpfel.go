@@ -58,21 +58,28 @@ type CallsEvent struct {
 type CallsEventFlags uint32
 
 const (
-	CallsEventFlagsEVENT_TIMED CallsEventFlags = 1
-	CallsEventFlagsEVENT_FAULT CallsEventFlags = 2
-	CallsEventFlagsEVENT_DEREF CallsEventFlags = 4
+	CallsEventFlagsEVENT_TIMED      CallsEventFlags = 1
+	CallsEventFlagsEVENT_FAULT      CallsEventFlags = 2
+	CallsEventFlagsEVENT_DEREF      CallsEventFlags = 4
+	CallsEventFlagsEVENT_CORRELATED CallsEventFlags = 8
 )
 
 type CallsEventKind uint32
 
 const (
-	CallsEventKindEVENT_NONE   CallsEventKind = 0
-	CallsEventKindEVENT_CALL   CallsEventKind = 1
-	CallsEventKindEVENT_FORK   CallsEventKind = 2
-	CallsEventKindEVENT_EXEC   CallsEventKind = 3
-	CallsEventKindEVENT_EXIT   CallsEventKind = 4
-	CallsEventKindEVENT_SAMPLE CallsEventKind = 5
-	CallsEventKindEVENT_OFFCPU CallsEventKind = 6
+	CallsEventKindEVENT_NONE     CallsEventKind = 0
+	CallsEventKindEVENT_CALL     CallsEventKind = 1
+	CallsEventKindEVENT_FORK     CallsEventKind = 2
+	CallsEventKindEVENT_EXEC     CallsEventKind = 3
+	CallsEventKindEVENT_EXIT     CallsEventKind = 4
+	CallsEventKindEVENT_SAMPLE   CallsEventKind = 5
+	CallsEventKindEVENT_OFFCPU   CallsEventKind = 6
+	CallsEventKindEVENT_KERNEL   CallsEventKind = 7
+	CallsEventKindEVENT_COPY     CallsEventKind = 8
+	CallsEventKindEVENT_SET      CallsEventKind = 9
+	CallsEventKindEVENT_SYNC     CallsEventKind = 10
+	CallsEventKindEVENT_OVERHEAD CallsEventKind = 11
+	CallsEventKindEVENT_RANGE    CallsEventKind = 12
 )
 
 type CallsLossReason uint32

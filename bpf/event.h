@@ -15,12 +15,19 @@ enum event_kind {
 	EVENT_EXIT = 4, /* the last thread of a target ended; ret is its exit code as wait(2) gives it */
 	EVENT_SAMPLE = 5, /* what a thread was doing, with its stack; see "Samples" below */
 	EVENT_OFFCPU = 6, /* a thread was not on a CPU from ts for dur; see "Off-CPU intervals" below */
+	EVENT_KERNEL = 7, /* the GPU ran a kernel; see "GPU activity" below, also for the rest */
+	EVENT_COPY = 8,
+	EVENT_SET = 9,
+	EVENT_SYNC = 10,     /* a thread or a stream waited for the GPU */
+	EVENT_OVERHEAD = 11, /* CUPTI itself or the driver took time: instrumentation, buffers, lazy loading */
+	EVENT_RANGE = 12,    /* a named range of a thread: NVTX */
 };
 
 enum event_flags {
 	EVENT_TIMED = 1,  /* dur holds the time from entry to return */
 	EVENT_FAULT = 2,  /* an argument in user memory could not be read: its slots are 0 */
 	EVENT_DEREF = 4,  /* args[0] is what the first argument pointed to at the return */
+	EVENT_CORRELATED = 8, /* EVENT_CALL from the agent: ret is the call's correlation id, not its result */
 };
 
 /*
@@ -98,6 +105,33 @@ enum offcpu_mark {
 	OFFCPU_SHORT = 4,  /* too many to send one by one: in [ts, ts + dur] it was blocked for args[0] ns, waited
 	                      for a CPU for args[1] ns, and ran for the rest; args[2] intervals */
 };
+
+/*
+ * GPU activity. The agent (agent/abi.h) writes it; no BPF program does. Where a
+ * row is not about a thread, tid is the CUPTI stream id. All of KERNEL, COPY, SET:
+ *   ts, dur  on the GPU, in CLOCK_MONOTONIC ns; EVENT_TIMED always
+ *   func     device in the low byte, CUPTI context id in the high one (255: that or more)
+ *   args[0]  correlation id of the call in the low word, CUPTI graph id in the high one (0: not out of a graph)
+ *   args[1]  CUPTI graph node id, 0 where it is not out of a graph
+ * KERNEL
+ *   ret      index + 1 into the recording's kernels; 0: its name was lost
+ *   args[2], args[3]  grid and block, as launches pack them
+ * COPY
+ *   ret      CUpti_ActivityMemcpyKind in the low byte (1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP, ...); CUpti_ActivityMemoryKind
+ *            of the source in the next, of the destination in the third (1 pageable, 2 pinned, 3 device, 4 array,
+ *            5 managed, 6 device static, 7 managed static); asynchronous: bit 24
+ *   args[2]  bytes
+ *   args[3]  source device in the low word, destination device in the high one; both the row's own unless peer to peer
+ * SET
+ *   ret      CUpti_ActivityMemoryKind; args[2] bytes; args[3] value
+ * SYNC
+ *   ret      CUpti_ActivitySynchronizationType: 1 event, 2 stream waits for event, 3 stream, 4 context
+ *   tid      stream id, or 0xffffffff; args[0] correlation id; args[2] event id
+ * OVERHEAD
+ *   ret      CUpti_ActivityOverheadKind >> 16, 0 for the driver compiler; tid is a thread where one is known, else 0
+ * RANGE
+ *   ret      index + 1 into the recording's ranges' names; tid is the thread; args[0] id; args[1] parent's id
+ */
 
 /*
  * The attach cookie of a probe says what to read; it comes from the function

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the BPF programs (bpf/*.bpf.c) and writes their Go side, for amd64 and arm64.
+# Compiles the BPF programs (bpf/*.bpf.c) with their Go side, and the agent (agent/src/*.c), for amd64 and arm64.
 # With --check it only says whether what is in the tree is what comes out, and
 # touches nothing; it exits 77 where another clang makes the question pointless.
 set -euo pipefail
@@ -12,6 +12,7 @@ pinned=19.1.7
 
 if [ "${1:-}" != --check ]; then
 	go generate ./bpf
+	scripts/agent.sh
 	exit 0
 fi
 
@@ -29,3 +30,7 @@ cp -r go.mod go.sum bpf "$copy"
 if ! diff -rq bpf "$copy/bpf" >&2; then
 	die "the generated BPF files are not what bpf/*.bpf.c makes: run 'make generate' and commit the result"
 fi
+scripts/agent.sh "$copy"
+for image in agent_amd64.so agent_arm64.so; do
+	cmp "agent/$image" "$copy/$image" >&2 || die "agent/$image is not what agent/src makes: run 'make generate' and commit the result"
+done

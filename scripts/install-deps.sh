@@ -39,6 +39,7 @@ for purpose in "$@"; do
 	generate)
 		want clang-19 clang-19
 		want llvm-19 llvm-strip-19
+		want lld-19 ld.lld-19
 		;;
 	test)
 		want shellcheck shellcheck

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root.
-# PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports;
-# CHECKS which checks run: calls, cpu, or both (the default).
+# Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root, and for the C++ workloads an nvcc (or the network:
+# scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports; STAGES chooses
+# among calls, cpu, accuracy, cost, soak, profilers (default: all); LIMIT is the seconds that one may take (default: 3600; most of what
+# they do fits in 520).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"
 python=${PYTHON:-python3}
 out=${OUT:-build/gpu}
-checks=${CHECKS:-calls cpu}
 nvidia-smi -L >/dev/null 2>&1 || die "no NVIDIA GPU here: nvidia-smi finds none"
 "$python" -c 'import torch, transformers' 2>/dev/null || die "$python lacks torch or transformers: pip install torch transformers, or set PYTHON"
 [ "$(id -u)" = 0 ] || die "needs root, as the daemon does: sudo make test-gpu"
@@ -19,9 +19,14 @@ if [ ! -x bin/samplerbench ] && command -v go >/dev/null 2>&1; then
 	CGO_ENABLED=0 go build -o bin/samplerbench ./test/samplerbench
 fi
 mkdir -p "$out"
-code=0
-for check in $checks; do
-	say "== $check"
-	"$python" "test/gpu/${check}_check.py" bin "$out" || code=1
+failed=0
+for stage in ${STAGES:-calls cpu accuracy cost soak profilers}; do
+	say "== $stage"
+	if [ "$stage" = calls ] || [ "$stage" = cpu ]; then
+		"$python" "test/gpu/${stage}_check.py" bin "$out" || failed=1
+		continue
+	fi
+	[ -x build/gpu-workloads/plain ] || scripts/gpu-workloads.sh || say "the C++ workloads are not built: only PyTorch's are checked"
+	"$python" test/gpu/gpu_check.py --bin bin --out "$out" --stage "$stage" --limit "${LIMIT:-3600}" || failed=1
 done
-exit "$code"
+exit "$failed"

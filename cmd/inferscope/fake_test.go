@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,8 @@ type fakeDaemon struct {
 	rec     *record.Recording
 	began   chan struct{} // closed when a recording is asked for, if not nil
 	stuck   bool          // recordings wait until whoever asked for them is gone
+
+	continuous atomic.Int64 // stretches of GPU activity that were asked for
 
 	mu     sync.Mutex
 	asked  int // recordings so far
@@ -48,7 +51,11 @@ func newFakeDaemon() *fakeDaemon {
 func (d *fakeDaemon) Status() api.Status {
 	return api.Status{
 		Version: "1.2.3", PID: 77, Uptime: 100, Targets: d.targets,
-		Sources:   []record.Source{{Name: "cuda", State: "running"}},
+		Sources: []record.Source{{Name: "cuda", State: "running"}},
+		Agents: []api.Agent{{
+			Agent:   record.Agent{PID: recordtest.PID, State: "refused", Detail: "another profiler\x1b[31m holds CUPTI", Stopped: 400_000},
+			Kernels: 1234, Windows: 5,
+		}},
 		Libraries: []record.Library{{PID: recordtest.PID, Path: "/lib/libcuda.so.1", Kind: "driver", Found: 10, Points: 9, Cheap: 8, Mode: "multi"}},
 		Rings:     api.Rings{Bytes: 64 << 20, Events: 5000},
 		Recorder:  api.Recorder{Budget: 100_000_000, Used: 50_000_000, Keep: 60, Events: 780_000, Reach: 42},
@@ -83,6 +90,12 @@ func (d *fakeDaemon) Record(ctx context.Context, _ uint32, last time.Duration, f
 		return nil, ctx.Err()
 	}
 	return fakeRecording{d.rec}, nil
+}
+
+// Continuous notes that it was asked for.
+func (d *fakeDaemon) Continuous(context.Context, uint32) (func(), error) {
+	d.continuous.Add(1)
+	return func() {}, nil
 }
 
 type fakeRecording struct{ rec *record.Recording }

@@ -54,6 +54,23 @@ func TestReportWindow(t *testing.T) {
 }
 
 // kind says in which format a report is.
+// TestReportOfAllGPUActivity: it is asked for where that is said, and needs a time to come.
+func TestReportOfAllGPUActivity(t *testing.T) {
+	d := newFakeDaemon()
+	socket := serve(t, d)
+	if r := at(t, socket, "report", "--for", "10ms", "--gpu", "continuous"); r.code != fault.OK || d.continuous.Load() != 1 {
+		t.Errorf("code %d, asked for %d times: %s", r.code, d.continuous.Load(), r.stderr)
+	}
+	for _, args := range [][]string{{"--gpu", "continuous"}, {"--for", "10ms", "--gpu", "windows"}, {"--last", "1s", "--gpu", "continuous"}} {
+		if r := at(t, socket, append([]string{"report"}, args...)...); r.code != fault.Usage {
+			t.Errorf("%v: code %d: %s", args, r.code, r.stderr)
+		}
+	}
+	if d.continuous.Load() != 1 {
+		t.Error("it was asked for although the flags are off")
+	}
+}
+
 func kind(s string) string {
 	var m report.Model
 	switch {

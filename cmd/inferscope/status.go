@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -54,6 +55,7 @@ func statusPage(s *api.Status) *page.Document {
 		d.Add(page.Paragraph("It watches no process that this user may see."))
 	}
 	d.AddTable("Sources", sourceTable(s))
+	d.AddTable("Agents", agentTable(s.Agents))
 	d.AddTable("Probes", report.Probes(analyze.Libraries(s.Libraries)))
 	return d
 }
@@ -83,6 +85,27 @@ func sourceTable(s *api.Status) *page.Table {
 	t := &page.Table{Columns: []page.Column{page.Left("Source", 0), page.Left("State", 0), page.Left("Detail", 1)}}
 	for _, src := range s.Sources {
 		t.Row(human.Clean(src.Name), human.Clean(src.State), human.Clean(src.Detail))
+	}
+	return t
+}
+
+// agentTable shows what records the GPU activity of each process.
+func agentTable(agents []api.Agent) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Right("pid", 0), page.Left("State", 0), page.Right("Kernels", 0), page.Right("Windows", 0), page.Right("Dropped", 0),
+		page.Right("Stopped", 0), page.Left("Detail", 1),
+	}}
+	for i := range agents {
+		a := &agents[i]
+		detail := a.Detail
+		if detail == "" {
+			detail = a.CUPTI
+		}
+		if a.Slower != "" {
+			detail += "; " + a.Slower
+		}
+		t.Row(strconv.FormatUint(uint64(a.PID), 10), a.State, human.Count(a.Kernels), human.Count(a.Windows), human.Count(a.Dropped),
+			human.Span(a.Stopped), human.Clean(detail))
 	}
 	return t
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/calls"
@@ -17,7 +19,10 @@ import (
 
 // connect tells cfg how to reach the kernel.
 func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
-	options := calls.Options{Mode: f.mode(), AllCalls: f.allCalls}
+	options := calls.Options{
+		Mode: f.mode(), AllCalls: f.allCalls, Launches: f.gpu.launchMode(), LaunchesFor: f.gpu.window, LaunchesEvery: f.gpu.period,
+		Complain: func(err error) { logger.Warn("launches of a process are not seen as they should be", zap.Error(err)) },
+	}
 	cfg.Check = feature.Check
 	table := symbol.New(symbol.Options{}) // one for both, so that a library is indexed once
 	cfg.Dumper = live.New(table)
@@ -27,6 +32,13 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 			return nil, err
 		}
 		sources := []daemon.Source{source}
+		activity, err := f.gpu.source(source, logger)
+		if err != nil {
+			return nil, errors.Join(err, source.Close())
+		}
+		if activity != nil {
+			sources = append(sources, activity)
+		}
 		if settings.CPUSamplingHz > 0 {
 			sources = append(sources, samples(settings.CPUSamplingHz, table, logger))
 		}

@@ -44,6 +44,7 @@ type flags struct {
 	sampleHz       string
 	scheduling     bool
 	exitWithTarget bool
+	gpu            gpuFlags
 }
 
 func (f *flags) register(set *pflag.FlagSet, environ []string) {
@@ -64,6 +65,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.allCalls, "all-calls", false, "probe also cheap calls that frameworks make very often")
 	set.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "99", "stacks a second of each running thread, up to 2000; 0 takes none")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
+	f.gpu.register(set)
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
@@ -148,7 +150,7 @@ func (f *flags) check() error {
 	if f.probeMode != "auto" && !slices.Contains([]probe.Mode{probe.Session, probe.Multi, probe.Perf}, probe.Mode(f.probeMode)) {
 		return bad("choose auto, session, multi or perf", "--probe-mode: %q is not known", f.probeMode)
 	}
-	return nil
+	return f.gpu.check()
 }
 
 // mode returns how probes are to be attached; "" means the best that works.

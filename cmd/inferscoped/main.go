@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/sampler"
@@ -33,12 +35,32 @@ func main() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
+	inFront()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks to stop; from then on the second one kills, which does no harm either.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, process{
 		args: os.Args[1:], environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr,
 	}))
+}
+
+// niceness is that of all threads: where the CPUs are overcommitted, rings that wait
+// for their turn run over. What the daemon takes of a CPU is bounded; what can wait, the
+// unwinder, is a process of its own behind everybody.
+const niceness = -10
+
+// inFront sets the niceness of the threads that there are; others inherit it. Without
+// CAP_SYS_NICE the daemon takes its turn, and counts what it loses by that.
+func inFront() {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return
+	}
+	for _, task := range tasks {
+		if tid, err := strconv.Atoi(task.Name()); err == nil {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceness)
+		}
+	}
 }
 
 // process is what the operating system gives a program.
@@ -73,8 +95,12 @@ did in the last seconds in memory, and hands it out over a unix socket:
 
 It needs Linux 5.15 or newer with BTF, and root or the capabilities CAP_BPF,
 CAP_PERFMON and CAP_SYS_PTRACE (kernels before 6.6 also CAP_SYS_ADMIN). The
-watched processes are never stopped, changed or restarted; when the daemon ends,
-however it ends, the kernel takes all probes off.
+watched processes are never restarted. To record what the GPU does, an agent is
+brought into each process that uses CUDA: one thread of it is stopped for less
+than 2 ms, once, at a CUDA call. The agent records in windows (200 ms every 2 s)
+and ends by itself within 2 s when the daemon is gone; --no-inject brings in none,
+--gpu says when it records. When the daemon ends, however it ends, the kernel
+takes all probes off.
 
 Settings are taken from flags, then from the environment (INFERSCOPE_ENABLED,
 INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB, INFERSCOPE_CUDA_VERSION,

@@ -64,6 +64,10 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--pid", "1", "--cpu-sampling-frequency-hz", "2001"}, "--cpu-sampling-frequency-hz: 2001 is not between 0 and 2000"},
 		{[]string{"--pid", "1", "--log-format", "xml"}, `--log-format: "xml" is not known`},
 		{[]string{"--pid", "1", "--probe-mode", "kprobe"}, `--probe-mode: "kprobe" is not known`},
+		{[]string{"--pid", "1", "--gpu", "sometimes"}, `"sometimes" is no mode`},
+		{[]string{"--pid", "1", "--gpu-window", "1ms"}, "a window of 1ms is too short"},
+		{[]string{"--pid", "1", "--gpu-window", "2s"}, "a window every 2s is out of range"},
+		{[]string{"--pid", "1", "--cupti", strings.Repeat("x", 480)}, "too long"},
 		{[]string{"--pid", "1", "--metrics-addr", "host"}, `--metrics-addr "host"`},
 	} {
 		t.Run(strings.Join(c.args[:min(4, len(c.args))], " "), func(t *testing.T) {

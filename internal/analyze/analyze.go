@@ -34,6 +34,7 @@ type analysis struct {
 	launches  *launches
 	errors    *errorCodes
 	perProc   []uint64
+	windows   *windowed // nil: all calls are recorded all the time
 }
 
 func newAnalysis(t *timeline.Timeline) *analysis {
@@ -48,6 +49,7 @@ func newAnalysis(t *timeline.Timeline) *analysis {
 		launches:  newLaunches(),
 		errors:    newErrorCodes(),
 		perProc:   make([]uint64, len(t.Processes)),
+		windows:   windowsOf(t),
 	}
 }
 
@@ -59,6 +61,9 @@ type op struct {
 	process int32
 	from    uint64 // ns, clipped to the window
 	to      uint64
+	early   bool // it began before the window
+
+	windowed bool // such calls are recorded in windows only
 }
 
 // failed says whether the call returned an error. cudaErrorNotReady (600) is an
@@ -77,7 +82,7 @@ func (a *analysis) thread(th *timeline.Thread) {
 			continue
 		}
 		o := a.op(i, th.Process)
-		if o.Timed {
+		if o.Timed && !o.windowed {
 			row.Time += busy.add(o.from, o.to)
 			if o.call.Group == cuda.Sync {
 				row.Sync += sync.add(o.from, o.to)
@@ -85,7 +90,7 @@ func (a *analysis) thread(th *timeline.Thread) {
 			a.waits.time(&o)
 		}
 		a.functions.time(&o)
-		if o.Early {
+		if o.early {
 			continue
 		}
 		row.Count++
@@ -105,6 +110,8 @@ func (a *analysis) op(i, process int32) op {
 	o := op{Op: top, row: a.functions.row(top.Func), process: process}
 	o.call = a.decoder.Decode(a.t.RawEvent(top))
 	o.from, o.to = a.t.Clip(top)
+	o.early = a.t.Early(top)
+	o.windowed = a.windows != nil && o.call.Group == cuda.Launch
 	a.complete(&o, i)
 	return o
 }
@@ -140,6 +147,9 @@ func (a *analysis) count(o *op) {
 	if a.t.RawEvent(o.Op).Flags&event.Fault != 0 {
 		a.faults++
 	}
+	if o.windowed {
+		a.windows.count(o)
+	}
 	a.functions.count(o)
 	a.streams.count(o)
 	a.waits.count(o)
@@ -158,7 +168,7 @@ func (a *analysis) count(o *op) {
 
 // inside counts a call that another call made.
 func (a *analysis) inside(c *timeline.Op) {
-	if c.Early {
+	if a.t.Early(c) || c.Via == timeline.Twin {
 		return
 	}
 	a.inner++
@@ -170,14 +180,15 @@ func (a *analysis) inside(c *timeline.Op) {
 }
 
 func (a *analysis) summary() *Summary {
-	w := a.window
+	w, windows := a.window, a.windows.result(a.window)
 	s := &Summary{
-		Window: w, Operations: a.ops, Inner: a.inner, PerSecond: perSecond(a.ops, w.Observed),
+		Window: w, Operations: a.ops, Inner: a.inner, PerSecond: windows.rate(a.ops, w),
+		Windows:   windows,
 		Waiting:   a.waits.result(w),
-		Launches:  a.launches.result(w),
+		Launches:  a.launches.result(w, windows),
 		Copies:    a.copies.result(),
 		Memory:    a.memory.result(),
-		Functions: a.functions.result(w),
+		Functions: a.functions.result(w, windows),
 		Inside:    a.functions.insideResult(),
 		Streams:   a.streams.result(),
 		Errors:    a.errors.result(),

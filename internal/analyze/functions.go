@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/record"
 )
 
@@ -48,7 +49,7 @@ func (f *functions) row(fn uint16) *Function { return &f.rows[f.index[fn]] }
 // time adds the time of a call, also of one that began before the window.
 func (f *functions) time(o *op) {
 	o.row.Time += o.to - o.from
-	if o.Early {
+	if o.early {
 		o.row.Early++
 	}
 }
@@ -75,7 +76,7 @@ func (f *functions) inside(inner, outer uint16) {
 	f.within[[2]int32{f.index[inner], f.index[outer]}]++
 }
 
-func (f *functions) result(w Window) []Function {
+func (f *functions) result(w Window, windows *Windows) []Function {
 	out := []Function{}
 	for i := range f.rows {
 		r := f.rows[i]
@@ -85,7 +86,11 @@ func (f *functions) result(w Window) []Function {
 		d := f.durations[i]
 		slices.Sort(d)
 		r.P50, r.P99, r.Max = percentile(d, 50), percentile(d, 99), percentile(d, 100)
+		r.Timed = r.Timed || len(d) > 0
 		r.Share = share(r.Time, w.Observed)
+		if windows != nil && r.Group == string(cuda.Launch) {
+			r.Seen, r.Share = windows.Time, share(r.Time, windows.Time)
+		}
 		if len(r.Names) == 1 && r.Names[0] == r.Name {
 			r.Names = nil
 		}

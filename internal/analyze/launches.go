@@ -52,8 +52,8 @@ func (l *launches) count(o *op) {
 	}
 }
 
-func (l *launches) result(w Window) Launches {
-	out := Launches{Kernels: l.kernels, Graphs: l.graphs, PerSecond: perSecond(l.kernels+l.graphs, w.Observed), Shapes: []Shape{}}
+func (l *launches) result(w Window, windows *Windows) Launches {
+	out := Launches{Kernels: l.kernels, Graphs: l.graphs, PerSecond: windows.rate(l.kernels+l.graphs, w), Shapes: []Shape{}}
 	shapes, kernels := map[shapeKey]*Shape{}, map[object]bool{}
 	for key, n := range l.counts {
 		kernels[key.kernel] = true

@@ -15,11 +15,12 @@ import "github.com/inferscope/inferscope/internal/cuda"
 // bytes, shares are fractions (0.5 is half).
 type Summary struct {
 	Window      Window      `json:"window"`
+	Windows     *Windows    `json:"launch_windows,omitempty"` // absent: launches were recorded all the time
 	Operations  uint64      `json:"operations"`
-	Inner       uint64      `json:"inner_calls"` // calls inside other calls; not among Operations
-	PerSecond   float64     `json:"operations_per_second"`
-	CallTime    uint64      `json:"call_time_ns"`    // inside timed calls, summed over threads
-	CallShare   float64     `json:"call_time_share"` // of Window.Observed: of one thread's time, so that several threads can exceed 1
+	Inner       uint64      `json:"inner_calls"`           // calls inside other calls; not among Operations
+	PerSecond   float64     `json:"operations_per_second"` // launches while they were recorded, the others of Window.Observed
+	CallTime    uint64      `json:"call_time_ns"`          // inside timed calls, summed over threads; without launches that were recorded in windows
+	CallShare   float64     `json:"call_time_share"`       // of Window.Observed: of one thread's time, so that several threads can exceed 1
 	Waiting     Waiting     `json:"waiting"`
 	Launches    Launches    `json:"launches"`
 	Copies      []Copy      `json:"copies"`      // by bytes, the most first
@@ -48,6 +49,16 @@ type Window struct {
 	ObservedFrom uint64 `json:"observed_from_ns"`
 	ObservedTo   uint64 `json:"observed_to_ns"`
 	Observed     uint64 `json:"observed_ns"`
+}
+
+// Windows are the stretches of time in which launches were recorded, where that is not all the time.
+type Windows struct {
+	Time     uint64  `json:"ns"`    // of all processes together: a union
+	Count    int     `json:"count"` //
+	Share    float64 `json:"share"` // Time of Window.Observed
+	Launches uint64  `json:"launches"`
+	// PerSecond is the rate of launches while they were recorded, summed over processes.
+	PerSecond float64 `json:"launches_per_second"`
 }
 
 // Waiting is the time in which threads were in calls that wait for the device, or can.
@@ -84,6 +95,9 @@ type Function struct {
 	Max     uint64   `json:"max_ns"`
 	Bytes   uint64   `json:"bytes"`
 	Early   uint64   `json:"early,omitempty"` // calls that began before the window: only their time counts
+	// Seen is for how long such calls were recorded, where that was in windows only, ns: Count and
+	// Time are of these windows, and Share is of this time.
+	Seen uint64 `json:"seen_ns,omitempty"`
 }
 
 // Inside says how often a function was called by other calls.

@@ -7,6 +7,7 @@
 //	GET /v1/recording?pid=N          everything that is kept of target N, as record.WriteStream writes it
 //	GET /v1/recording?pid=N&last=30s the last 30 s of it
 //	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
+//	GET /v1/recording?pid=N&for=10s&gpu=continuous  likewise, with GPU activity recorded all of that time
 //	GET /v1/dump?pid=N               dump.Dump: one stack of every thread of N now; &children=true: of its children too
 //
 // Durations are written as Go writes them ("30s", "1m30s", "250ms"). An error is an
@@ -62,7 +63,8 @@ type Status struct {
 	Rings     Rings            `json:"rings"`
 	Recorder  Recorder         `json:"recorder"`
 	Self      Self             `json:"self"`
-	Losses    []loss.Loss      `json:"losses"` // since the start of the daemon, from everywhere
+	Agents    []Agent          `json:"agents,omitempty"` // that record GPU activity, ordered by PID
+	Losses    []loss.Loss      `json:"losses"`           // since the start of the daemon, from everywhere
 }
 
 // TargetState says what the daemon does about a target.
@@ -107,6 +109,16 @@ type Recorder struct {
 	Reach       float64 `json:"reach_seconds"`
 }
 
+// Agent is what records the GPU activity of one process, with what it has recorded so far.
+type Agent struct {
+	record.Agent        // Dropped counts from the start
+	Kernels      uint64 `json:"kernels"`  // seen
+	Events       uint64 `json:"events"`   // kernels, copies, launches and so on
+	Windows      uint64 `json:"windows"`  // that ended
+	Disabled     uint64 `json:"disabled"` // of these, without leaving CUPTI
+	Kept         uint64 `json:"kept"`     // of these, without giving CUPTI's subscription up: in between nothing is on
+}
+
 // Self is what the daemon costs.
 type Self struct {
 	CPU float64 `json:"cpu_seconds"` // user and system
@@ -118,4 +130,8 @@ type Self struct {
 type Window struct {
 	Last time.Duration
 	For  time.Duration
+	GPU  string // GPUContinuous: record GPU activity all of For, at a price (docs/gpu-activity.md); "": as the daemon does
 }
+
+// GPUContinuous asks for GPU records of all the time.
+const GPUContinuous = "continuous"

@@ -110,6 +110,9 @@ func (c *Client) Recording(ctx context.Context, pid uint32, win Window) (*record
 	switch {
 	case win.For > 0:
 		q.Set("for", win.For.String())
+		if win.GPU != "" {
+			q.Set("gpu", win.GPU)
+		}
 	case win.Last > 0:
 		q.Set("last", win.Last.String())
 	}

@@ -40,6 +40,19 @@ type fakeBackend struct {
 	mu       sync.Mutex
 	lastFrom uint64
 	lastLast time.Duration
+	stretch  []string // "begin" and "end" of Continuous, and "record"
+}
+
+// Continuous notes when it begins and ends.
+func (b *fakeBackend) Continuous(context.Context, uint32) (func(), error) {
+	b.note("begin")
+	return func() { b.note("end") }, nil
+}
+
+func (b *fakeBackend) note(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stretch = append(b.stretch, what)
 }
 
 func newFake() *fakeBackend {
@@ -56,6 +69,7 @@ func (b *fakeBackend) Status() Status {
 			{PID: alicePID, UID: alice, Comm: "a", State: Watching, Processes: []record.Process{{PID: alicePID}, {PID: aliceChild}}},
 			{PID: bobPID, UID: bob, Comm: "b", State: Waiting, Processes: []record.Process{{PID: bobPID}}},
 		},
+		Agents:    []Agent{{Agent: record.Agent{PID: aliceChild}}, {Agent: record.Agent{PID: bobPID}}},
 		Libraries: []record.Library{{PID: alicePID, Path: "/a"}, {PID: aliceChild, Path: "/ac"}, {PID: bobPID, Path: "/b"}},
 		Losses: []loss.Loss{
 			{Reason: loss.RingFull, Count: 3, Where: "cpu 1"},
@@ -80,6 +94,7 @@ func (b *fakeBackend) Now() uint64          { return b.clock.Add(1) }
 
 func (b *fakeBackend) Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (Recording, error) {
 	b.recorded <- pid
+	b.note("record")
 	if b.gate != nil {
 		select {
 		case <-b.gate:

@@ -22,6 +22,11 @@ func (s *Server) recording(w http.ResponseWriter, r *http.Request, p peer) error
 	if err := s.mayRecord(p, pid); err != nil {
 		return err
 	}
+	end, err := s.stretch(r.Context(), pid, win)
+	if err != nil {
+		return err
+	}
+	defer end()
 	from, err := s.await(r.Context(), p, pid, win.For)
 	if err != nil {
 		return err
@@ -35,6 +40,7 @@ func (s *Server) recording(w http.ResponseWriter, r *http.Request, p peer) error
 	if err != nil {
 		return err
 	}
+	end() // before it is sent, which may take long
 	defer rec.Release()
 	s.send(w, r, rec)
 	return nil
@@ -86,7 +92,33 @@ func parseRecording(q url.Values, keep time.Duration) (uint32, Window, error) {
 		return 0, win, usage(fmt.Sprintf("ask for at most %s, or start the daemon with --keep %s", keep, win.For),
 			"%s is longer than the %s that this daemon keeps", win.For, keep)
 	}
-	return pid, win, nil
+	return pid, win, parseGPU(q, &win)
+}
+
+// stretch begins to record all GPU activity where that is asked for; end may be called again.
+func (s *Server) stretch(ctx context.Context, pid uint32, win Window) (end func(), err error) {
+	if win.GPU != GPUContinuous || s.exited(pid) {
+		return func() {}, nil
+	}
+	end, err = s.backend.Continuous(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(end), nil
+}
+
+// parseGPU takes gpu=continuous, for a window that is still to come.
+func parseGPU(q url.Values, win *Window) error {
+	if !q.Has("gpu") {
+		return nil
+	}
+	if win.GPU = q.Get("gpu"); win.GPU != GPUContinuous {
+		return usage("write gpu=continuous, or leave it out", "gpu=%q is not understood", clip(win.GPU))
+	}
+	if win.For == 0 {
+		return usage("say for how long: for=10s", "gpu=continuous is about the time from now on")
+	}
+	return nil
 }
 
 func parsePID(q url.Values) (uint32, error) {

@@ -32,6 +32,10 @@ type Backend interface {
 	// Record returns what is kept of target pid within the last so long, or, with
 	// from > 0, since from (ns, CLOCK_MONOTONIC). Both 0: everything that is kept.
 	Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (Recording, error)
+	// Continuous records GPU activity of target pid all of the time until end is
+	// called, once. It returns when that has begun, or after a bounded time. It is an
+	// error where the daemon was told to record none.
+	Continuous(ctx context.Context, pid uint32) (end func(), err error)
 	// Now returns the CLOCK_MONOTONIC time in ns.
 	Now() uint64
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/loss"
@@ -29,6 +30,7 @@ func visible(st Status, uid uint32) Status {
 		}
 	}
 	st.Targets, st.Libraries = targets, libraries
+	st.Agents = slices.DeleteFunc(slices.Clone(st.Agents), func(a Agent) bool { return !pids[a.PID] })
 	st.Losses, st.Rings.Losses = anonymous(st.Losses), anonymous(st.Rings.Losses)
 	return st
 }

@@ -24,6 +24,7 @@ func idOf(m target.Mapping) fileID { return fileID{m.Dev, m.Inode} }
 type process struct {
 	pid       uint32
 	libraries []*library
+	launches  *launches
 }
 
 func (p *process) has(id fileID) bool {
@@ -37,6 +38,9 @@ func (p *process) has(id fileID) bool {
 
 func (p *process) detach() error {
 	var errs []error
+	if p.launches != nil {
+		errs = append(errs, p.launches.close())
+	}
 	for _, l := range p.libraries {
 		errs = append(errs, l.detach())
 	}
@@ -48,9 +52,10 @@ type library struct {
 	contents
 	id         fileID
 	row        record.Library
-	file       *os.File // open until it is probed
-	attachment *probe.Attachment
-	err        error // why it could not be read
+	file       *os.File          // open until it is probed; as long as the process lives where its launches come and go
+	attachment *probe.Attachment // of all but launches
+	kept       bool              // file stays open
+	err        error             // why it could not be read
 }
 
 // contents is what a file holds; it is the same for every process that maps it.

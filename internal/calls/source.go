@@ -5,10 +5,12 @@
 package calls
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +33,12 @@ const maxLibraries = 32
 type Options struct {
 	Mode     probe.Mode // forces a way to attach; "" takes the best that works
 	AllCalls bool       // probe also what is asked very often and says nothing (cuda.Row.Hot)
+
+	// Launches is when launches are probed, until SetLaunches says otherwise; "": LaunchesOn.
+	Launches      LaunchMode
+	LaunchesFor   time.Duration // how long a window is; 0: DefaultFor
+	LaunchesEvery time.Duration // from one window's beginning to the next one's; 0: DefaultEvery
+	Complain      func(error)   // is told what cannot be returned: that a probe could not be taken off; may be nil
 }
 
 // Source probes CUDA libraries. It implements daemon.Source and daemon.Tables.
@@ -40,8 +48,10 @@ type Source struct {
 	names    names // of functions; guarded by mu
 	files    files // used by Follow and Forget only
 
-	mu    sync.Mutex
-	procs map[target.ID]*process
+	mu     sync.Mutex
+	procs  map[target.ID]*process
+	wanted map[target.ID]LaunchMode // of processes that are not followed yet
+	ended  []record.GPUWindow       // of processes that have gone
 }
 
 // New loads the programs so that they write into rings. The error says which
@@ -51,7 +61,8 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the programs for CUDA calls: %w", err)
 	}
-	return &Source{opts: opts, attacher: attacher, procs: map[target.ID]*process{}}, nil
+	opts.LaunchesFor, opts.LaunchesEvery = cmp.Or(opts.LaunchesFor, DefaultFor), cmp.Or(opts.LaunchesEvery, DefaultEvery)
+	return &Source{opts: opts, attacher: attacher, procs: map[target.ID]*process{}, wanted: map[target.ID]LaunchMode{}}, nil
 }
 
 // Name returns what the source is called in status and reports.
@@ -122,8 +133,15 @@ func (s *Source) open(p *target.Process, mappings []target.Mapping, noticed uint
 // attach probes one library, and notes it whether that worked or not: a library
 // that was refused is not tried again at every change.
 func (s *Source) attach(p *target.Process, l *library) error {
-	defer l.close()
+	defer func() {
+		if !l.kept {
+			l.close()
+		}
+	}()
 	err := l.err
+	if err == nil {
+		err = s.room(p, l)
+	}
 	if err == nil && l.identity.Kind != "" {
 		err = s.probe(p, l)
 	}
@@ -136,16 +154,30 @@ func (s *Source) attach(p *target.Process, l *library) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if known := s.process(p); len(known.libraries) < maxLibraries {
+		known.libraries = append(known.libraries, l)
+	}
+	return err
+}
+
+// room says no where p has more libraries than any program.
+func (s *Source) room(p *target.Process, l *library) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.procs[p.ID()]; known != nil && len(known.libraries) >= maxLibraries {
+		return fmt.Errorf("more than %d CUDA libraries are mapped: %s is not probed", maxLibraries, l.row.Path)
+	}
+	return nil
+}
+
+// process returns what is known of p. The caller holds the lock.
+func (s *Source) process(p *target.Process) *process {
 	known := s.procs[p.ID()]
 	if known == nil {
 		known = &process{pid: p.PID}
 		s.procs[p.ID()] = known
 	}
-	if len(known.libraries) >= maxLibraries {
-		return errors.Join(err, l.detach(), fmt.Errorf("pid %d maps more than %d CUDA libraries: %s is not probed", p.PID, maxLibraries, l.row.Path))
-	}
-	known.libraries = append(known.libraries, l)
-	return err
+	return known
 }
 
 // options says which functions of l to probe. Perf events take a grace period each
@@ -171,20 +203,35 @@ func (s *Source) probe(p *target.Process, l *library) error {
 	if err != nil {
 		return err
 	}
-	sites, err := s.sites(l, selection)
+	sites, launching, err := s.sites(l, selection)
 	if err != nil {
 		return err
 	}
-	if len(sites) == 0 {
+	if len(sites)+len(launching) == 0 {
 		return errors.New("it exports no function that is known")
 	}
 	if l.attachment, err = s.attacher.Attach(l.file, p.PID, sites); err != nil {
 		return err
 	}
+	if err := s.probeLaunches(p, l, launching); err != nil {
+		return err
+	}
 	l.row.Mode = string(l.attachment.Mode())
-	l.row.Points = len(sites) - len(l.attachment.Failed())
+	l.row.Points = len(sites) + len(launching) - len(l.attachment.Failed())
 	l.row.Probed = monotonic()
 	return nil
+}
+
+// probeLaunches hands the launch functions to what puts probes on them when it is time.
+func (s *Source) probeLaunches(p *target.Process, l *library, sites []probe.Site) error {
+	if len(sites) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	launches := s.launchesOf(p)
+	s.mu.Unlock()
+	l.kept = true
+	return launches.add(l, sites)
 }
 
 // driverRefused says whether p has a driver library that could not be probed, so
@@ -209,26 +256,31 @@ func (s *Source) driverRefused(p *target.Process) bool {
 	return false
 }
 
-// sites chooses the probe point of each function of the selection.
-func (s *Source) sites(l *library, selection cuda.Selection) ([]probe.Site, error) {
+// sites chooses the probe point of each function of the selection, those of launches apart.
+func (s *Source) sites(l *library, selection cuda.Selection) (sites, launching []probe.Site, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.row.Found = selection.Found
-	sites := make([]probe.Site, 0, len(selection.Points))
+	sites = make([]probe.Site, 0, len(selection.Points))
 	for i := range selection.Points {
 		point := &selection.Points[i]
 		index, err := s.names.index(point.Function())
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		fn := l.functions[point.Addr]
 		at := probe.Choose(fn.Code, fn.Addr, l.machine)
 		if at.Cheap {
 			l.row.Cheap++
 		}
-		sites = append(sites, probe.Site{Offset: fn.Offset + at.Offset, Cookie: point.Row.Cookie(index), Timed: point.Row.Timed})
+		site := probe.Site{Offset: fn.Offset + at.Offset, Cookie: point.Row.Cookie(index), Timed: point.Row.Timed}
+		if isLaunch(point) {
+			launching = append(launching, site)
+		} else {
+			sites = append(sites, site)
+		}
 	}
-	return sites, nil
+	return sites, launching, nil
 }
 
 // Forget takes the probes off p, which is gone.
@@ -236,12 +288,19 @@ func (s *Source) Forget(p *target.Process) {
 	s.mu.Lock()
 	known := s.procs[p.ID()]
 	delete(s.procs, p.ID())
+	delete(s.wanted, p.ID())
 	s.mu.Unlock()
-	if known != nil {
-		// Nothing can be done about a link that does not close; the kernel frees
-		// what belongs to a dead process when this one ends.
-		_ = known.detach()
+	if known == nil {
+		return
 	}
+	// Nothing can be done about a link that does not close; the kernel frees
+	// what belongs to a dead process when this one ends.
+	if err := known.detach(); err != nil && s.opts.Complain != nil {
+		s.opts.Complain(fmt.Errorf("pid %d has gone: %w", p.PID, err))
+	}
+	s.mu.Lock()
+	s.keep(known.launches)
+	s.mu.Unlock()
 }
 
 // Close takes every probe off and frees the programs.
@@ -272,6 +331,9 @@ func (s *Source) Losses() []loss.Loss {
 	for _, p := range s.procs {
 		for _, l := range p.libraries {
 			out = append(out, l.losses(p.pid)...)
+		}
+		if p.launches != nil {
+			out = append(out, p.launches.losses()...)
 		}
 	}
 	return out

@@ -14,7 +14,10 @@ func (d *Decoder) Decode(e *event.Event) Call {
 	}
 	c := Call{Func: &l.fn, Direction: l.direction, HasStream: l.hasStream}
 	if e.Flags&event.Timed != 0 {
-		c.Timed, c.Result = true, e.Ret
+		c.Timed = true
+		if e.Flags&event.Correlated == 0 { // the agent's calls have no result
+			c.Result = e.Ret
+		}
 	}
 	switch l.shape {
 	case Params:

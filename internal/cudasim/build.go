@@ -42,9 +42,14 @@ func (p Paths) Libcudart() string { return filepath.Join(p.Sim, "libcudart.so.13
 // Libcupti is the simulated profiling library.
 func (p Paths) Libcupti() string { return filepath.Join(p.Sim, "libcupti.so.13") }
 
-// LibraryPath is the LD_LIBRARY_PATH that gives a program the simulated CUDA of an entry shape.
+// LibraryPath is the LD_LIBRARY_PATH that gives a program the simulated CUDA of an entry shape. With the older driver
+// there is the libcupti of CUDA 12 beside that of 13, which such a driver cannot serve.
 func (p Paths) LibraryPath(shape int) string {
-	return filepath.Dir(p.Libcuda(shape)) + ":" + p.Sim
+	path := filepath.Dir(p.Libcuda(shape)) + ":" + p.Sim
+	if shape == Shape535 {
+		path += ":" + filepath.Join(p.Sim, "cupti12")
+	}
+	return path
 }
 
 var built = sync.OnceValues(build)

@@ -69,7 +69,8 @@ type Daemon struct {
 	recorder *record.Recorder
 	sources  []Source
 	tables   Tables
-	stacker  Stacker // nil where no source is one
+	stacker  Stacker  // nil where no source is one
+	activity Activity // likewise
 	evidence evidence
 	host     record.Host
 	started  uint64
@@ -80,7 +81,7 @@ type Daemon struct {
 }
 
 // New puts a daemon together; it does nothing before Run. It is an error if two
-// sources have tables, or stacks.
+// sources have tables, stacks, or GPU activity.
 func New(opts Options, p Parts) (*Daemon, error) {
 	if p.Counter == nil {
 		p.Counter = noCounter{}
@@ -124,6 +125,12 @@ func (d *Daemon) adopt(s Source) error {
 			return fmt.Errorf("source %s: another source already keeps stacks", s.Name())
 		}
 		d.stacker = t
+	}
+	if t, ok := s.(Activity); ok {
+		if d.activity != nil {
+			return fmt.Errorf("source %s: another source already tells what GPUs did", s.Name())
+		}
+		d.activity = t
 	}
 	return nil
 }

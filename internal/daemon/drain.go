@@ -17,7 +17,7 @@ import (
 const (
 	slowest  = 100 * time.Millisecond
 	fastest  = 10 * time.Millisecond
-	goalFill = 0.25 // leaves room for a burst of four times the rate
+	goalFill = 0.1 // leaves room for a program that catches up, at twice its rate, while the drain waits for a CPU
 )
 
 // drainer moves events from the rings to the recorder. It is the recorder's one writer.
@@ -65,10 +65,21 @@ func (d *drainer) run(ctx context.Context) {
 		case <-timer.C:
 			d.pass()
 			d.feeds.ask()
-			interval = next(interval, d.rings.Fill())
+			interval = next(interval, d.fill())
 			timer.Reset(interval)
 		}
 	}
+}
+
+// fill returns how full the fullest buffer was.
+func (d *drainer) fill() float64 {
+	fullest := d.rings.Fill()
+	for _, f := range d.feeds.feeders {
+		if f, ok := f.(Filler); ok {
+			fullest = max(fullest, f.Fill())
+		}
+	}
+	return fullest
 }
 
 // now drains at once, so that a recording holds what happened until now. After

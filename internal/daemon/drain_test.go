@@ -21,11 +21,11 @@ func TestNextInterval(t *testing.T) {
 	}{
 		{50 * ms, 0, slowest},
 		{50 * ms, 0.01, slowest},
-		{50 * ms, 0.25, 50 * ms},
-		{50 * ms, 0.5, 25 * ms},
-		{50 * ms, 1, 12500 * time.Microsecond},
+		{50 * ms, 0.1, 50 * ms},
+		{50 * ms, 0.2, 25 * ms},
+		{50 * ms, 0.4, 12500 * time.Microsecond},
 		{10 * ms, 1, 10 * ms},
-		{10 * ms, 0.1, 25 * ms},
+		{10 * ms, 0.04, 25 * ms},
 		{10 * ms, 0.001, slowest},
 	} {
 		if got := next(c.last, c.fill); got != c.want {

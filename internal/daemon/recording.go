@@ -24,6 +24,8 @@ type recording struct {
 	want     func(*event.Event) bool // nil: all events are the target's
 	rows     []event.Event           // of what had no event yet
 	stackAt  map[uint64]uint64       // number of a stack -> Args[0] in the recording; nil: no samples
+	kernelAt map[int32]int32         // number of a kernel -> Ret in the recording
+	rangeAt  map[int32]int32         // likewise of a named range
 }
 
 // Meta returns everything but the events.
@@ -32,10 +34,10 @@ func (r *recording) Meta() record.Meta { return r.meta }
 // Events yields the events in the order of their arrival.
 func (r *recording) Events() iter.Seq[[]event.Event] {
 	events := with(r.snapshot.Events(r.want), r.rows, r.want)
-	if r.stackAt == nil {
+	if r.stackAt == nil && r.meta.GPU == nil {
 		return events
 	}
-	return renumbered(events, r.stackAt)
+	return renumbered(events, r.renumber)
 }
 
 // Release gives the memory back to the recorder.
@@ -49,6 +51,7 @@ func (r *recording) Release() { r.snapshot.Release() }
 func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
 	now := d.clock() // before the rings are emptied, so that nothing up to it is still in them
 	rows := d.evidence.complete(now)
+	d.flush(ctx, pid)
 	if err := d.drainer.upTo(ctx, now); err != nil {
 		return nil, fmt.Errorf("waiting for the rings to be emptied: %w", err)
 	}
@@ -63,6 +66,7 @@ func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, fro
 	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
 	d.evidence.name(&rec.meta, &v)
 	rec.nameStacks(d.stacker)
+	rec.nameGPU(d.activity, &v)
 	return rec, nil
 }
 

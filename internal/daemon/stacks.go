@@ -1,10 +1,6 @@
 package daemon
 
-import (
-	"iter"
-
-	"github.com/inferscope/inferscope/internal/event"
-)
+import "github.com/inferscope/inferscope/internal/event"
 
 // nameStacks fills the tables of stacks with those of the recording's samples.
 func (r *recording) nameStacks(s Stacker) {
@@ -23,24 +19,5 @@ func (r *recording) nameStacks(s Stacker) {
 	}
 	if len(numbers) > 0 {
 		r.meta.Frames, r.meta.Stacks, r.stackAt = s.Stacks(numbers)
-	}
-}
-
-// renumbered yields copies of the events in which samples carry the recording's own
-// numbers of stacks: the recorder's memory is shared with other recordings.
-func renumbered(batches iter.Seq[[]event.Event], at map[uint64]uint64) iter.Seq[[]event.Event] {
-	return func(yield func([]event.Event) bool) {
-		var room []event.Event
-		for batch := range batches {
-			room = append(room[:0], batch...)
-			for i := range room {
-				if room[i].Kind == event.Sample {
-					room[i].Args[0] = at[room[i].Args[0]]
-				}
-			}
-			if !yield(room) {
-				return
-			}
-		}
 	}
 }

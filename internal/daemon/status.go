@@ -25,6 +25,9 @@ func (d *Daemon) Status() api.Status {
 		Recorder: d.recorderState(now),
 		Self:     d.self(),
 	}
+	if d.activity != nil {
+		s.Agents = d.activity.Agents()
+	}
 	s.Losses = nonNil(ordered(append(d.history.total(now), d.follower.lateLosses(now)...)))
 	for _, l := range s.Losses {
 		if strings.HasPrefix(l.Where, "cpu ") {

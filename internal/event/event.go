@@ -31,6 +31,15 @@ const (
 	Exit        // the last thread of PID ended; Ret as wait(2) gives it
 	Sample      // what TID was doing: Func is a SampleCause, Args[0] a stack, Args[1] a StackOrigin, Ret the CPU
 	OffCPU      // TID was on no CPU; bpf/event.h, "Off-CPU intervals"
+
+	// GPU activity, written by the agent; bpf/event.h, "GPU activity". TID is a CUPTI
+	// stream id, Func device and context, Args[0] correlation and graph id.
+	Kernel   // the GPU ran a kernel: Ret is an index + 1 into the recording's kernels
+	Copy     // the GPU copied Args[2] bytes
+	Set      // the GPU set Args[2] bytes
+	Sync     // a thread or a stream waited for the GPU
+	Overhead // CUPTI itself, or the driver's compiler, took time
+	Range    // a named range of thread TID: NVTX
 )
 
 // Flags qualify an event. The values are enum event_flags of bpf/event.h.
@@ -41,6 +50,8 @@ const (
 	Timed Flags = 1 << iota // Dur holds the time from entry to return
 	Fault                   // an argument in user memory could not be read
 	Deref                   // Args[0] is what the first argument pointed to at the return
+
+	Correlated // a Call from the agent: Ret is its correlation id, not its result
 )
 
 // Flags of OffCPU events; values of enum offcpu_flags of bpf/event.h.

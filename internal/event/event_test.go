@@ -90,10 +90,13 @@ func TestConstantsEqualBTF(t *testing.T) {
 		"event_kind": {
 			"EVENT_NONE": uint64(event.None), "EVENT_CALL": uint64(event.Call), "EVENT_FORK": uint64(event.Fork),
 			"EVENT_EXEC": uint64(event.Exec), "EVENT_EXIT": uint64(event.Exit), "EVENT_SAMPLE": uint64(event.Sample),
-			"EVENT_OFFCPU": uint64(event.OffCPU),
+			"EVENT_OFFCPU": uint64(event.OffCPU), "EVENT_KERNEL": uint64(event.Kernel), "EVENT_COPY": uint64(event.Copy),
+			"EVENT_SET": uint64(event.Set), "EVENT_SYNC": uint64(event.Sync), "EVENT_OVERHEAD": uint64(event.Overhead),
+			"EVENT_RANGE": uint64(event.Range),
 		},
 		"event_flags": {
 			"EVENT_TIMED": uint64(event.Timed), "EVENT_FAULT": uint64(event.Fault), "EVENT_DEREF": uint64(event.Deref),
+			"EVENT_CORRELATED": uint64(event.Correlated),
 		},
 	}
 	for file, spec := range specs(t) {

@@ -42,6 +42,12 @@ const (
 	StackPython     Reason = "stack_python_only"
 	StackLeaf       Reason = "stack_leaf_only"
 	StackEvicted    Reason = "stack_evicted"
+
+	GPURingFull       Reason = "gpu_ring_full"
+	GPURecordsDropped Reason = "gpu_records_dropped"
+	GPUWindowDisabled Reason = "gpu_window_disabled"
+	GPUNamesLost      Reason = "gpu_names_lost"
+	AgentRefused      Reason = "agent_refused"
 )
 
 // Kind describes a reason to people.
@@ -66,6 +72,9 @@ func Kinds() []Kind {
 		{RingFull, Error, "events were dropped because a CPU's ring buffer was full", "raise --ring-mb, or probe fewer functions"},
 		{ProcessEvents, Error, "fork, exec or exit events were dropped", "restart the daemon if a process is missing from `inferscope targets`"},
 		{Malformed, Error, "records in a ring buffer were not events of this version", "restart the daemon, and report it with the kernel's version if it comes back"},
+		{GPURingFull, Error, "GPU records were dropped because an agent's ring was full", "record in windows (--gpu windows), or give the daemon more CPU time"},
+		{GPURecordsDropped, Error, "CUPTI dropped GPU records for want of buffers", "record in windows (--gpu windows), or in shorter ones (--gpu-window)"},
+		{AgentRefused, Warning, "a process has no agent, so that nothing of what its GPU did was recorded", ""},
 		{CallDepth, Warning, "timed calls nested deeper than the probe's stack were not timed", ""},
 		{ThreadStorage, Warning, "the kernel had no memory to remember a call's start", ""},
 		{ReturnOnly, Info, "calls were already running when the probe was attached", ""},
@@ -83,6 +92,8 @@ func Kinds() []Kind {
 		{PythonRefused, Warning, "the Python interpreter of a process could not be read, so its samples have no Python frames", ""},
 		{StackEvicted, Warning, "stacks of samples made room for new ones", "ask for a shorter window, or lower the sampling frequency"},
 		{SwitchesShed, Info, "threads left their CPU more often than stacks are taken of it", "raise the budget of switch samples"},
+		{GPUWindowDisabled, Info, "windows of GPU records ended without leaving CUPTI, so that CUDA graphs that ran in them stay slower until the next window ends well", "lengthen the deadline, or expect it of programs that never synchronize"},
+		{GPUNamesLost, Info, "kernels or ranges have no name, because there were too many different ones", ""},
 		{StackLeaf, Info, "samples have no stack but the function that ran", ""},
 		{StackPython, Info, "samples have the Python stack and the native function that ran, but no native callers", ""},
 		{StackSpliced, Info, "samples lack some native callers between Python frames, because code without unwind tables ran", ""},

@@ -27,6 +27,7 @@ type descriptions struct {
 	recorderBytes, recorderEvents, reach       *prometheus.Desc
 	ringBytes, ringEvents                      *prometheus.Desc
 	targetUp, buildInfo                        *prometheus.Desc
+	gpuKernels, gpuWindows, gpuDropped, agent  *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -49,6 +50,10 @@ func describe() descriptions {
 		ringBytes:      d("ring_bytes", "Kernel memory of the ring buffers."),
 		ringEvents:     d("ring_events_total", "Events taken out of the ring buffers."),
 		targetUp:       d("target_up", "1 while the target or one of its children runs, 0 afterwards.", "pid", "comm"),
+		gpuKernels:     d("gpu_kernels_total", "Kernels that agents saw: in windows, unless GPU activity is recorded all the time.", "pid"),
+		gpuWindows:     d("gpu_windows_total", "Windows of GPU records that ended, by how: finalized; disabled, which leaves CUDA graphs slower; kept, which stays subscribed to CUPTI.", "end", "pid"),
+		gpuDropped:     d("gpu_records_dropped_total", "GPU records that were lost, by CUPTI or in the agent's ring.", "pid"),
+		agent:          d("gpu_agent", "1 for the state in which the agent of a process is: waiting, running, dormant, refused, gone.", "state", "pid"),
 		buildInfo:      d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
 	}
 }
@@ -72,6 +77,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo,
+		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent,
 	} {
 		ch <- desc
 	}
@@ -98,6 +104,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(c.desc.targetUp, up, pidLabel(t.PID), clean(t.Comm))
 	}
+	for i := range s.Agents {
+		c.collectAgent(ch, &s.Agents[i])
+	}
 	c.collectLosses(ch, s.Losses)
 	v := version.Get()
 	gauge(c.desc.buildInfo, 1, v.Version, v.Revision, runtime.Version())
@@ -115,6 +124,16 @@ func (c *collector) collectTarget(ch chan<- prometheus.Metric, t targetTotals) {
 		counter(ch, c.desc.copyBytes, float64(n), string(direction), pid)
 	}
 	counter(ch, c.desc.syncSeconds, seconds(t.syncNanos), pid)
+}
+
+func (c *collector) collectAgent(ch chan<- prometheus.Metric, a *api.Agent) {
+	pid := pidLabel(a.PID)
+	counter(ch, c.desc.gpuKernels, float64(a.Kernels), pid)
+	counter(ch, c.desc.gpuWindows, float64(a.Windows-min(a.Windows, a.Disabled+a.Kept)), "finalized", pid)
+	counter(ch, c.desc.gpuWindows, float64(a.Disabled), "disabled", pid)
+	counter(ch, c.desc.gpuWindows, float64(a.Kept), "kept", pid)
+	counter(ch, c.desc.gpuDropped, float64(a.Dropped), pid)
+	ch <- prometheus.MustNewConstMetric(c.desc.agent, prometheus.GaugeValue, 1, clean(a.State), pid)
 }
 
 // collectLosses names every known reason, so that an alert on one has a series before the first loss.

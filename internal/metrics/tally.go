@@ -24,6 +24,7 @@ type Tally struct {
 
 	mu      sync.Mutex
 	copies  []copyKind // by function index
+	timed   []bool     // likewise: its duration is recorded
 	decode  CopyDecoder
 	targets map[uint32]*counts // by the target's pid; 0 is Other
 	roots   map[uint32]*counts // by process
@@ -109,6 +110,9 @@ func (t *Tally) Add(batch []event.Event) {
 		if c == nil || e.PID != pid {
 			pid, c = e.PID, t.of(e.PID)
 		}
+		if t.repeats(e) {
+			continue
+		}
 		c.calls.Add(e)
 		if kind := t.kindOf(e); kind != noCopy {
 			direction, bytes := t.decode(e)
@@ -122,6 +126,18 @@ func (t *Tally) of(pid uint32) *counts {
 		return c
 	}
 	return t.counts(0)
+}
+
+// repeats says whether e is the agent's word of a call that a probe tells of, too: probes on
+// functions whose duration is recorded are on all the time.
+func (t *Tally) repeats(e *event.Event) bool {
+	if e.Kind != event.Call || e.Flags&event.Correlated == 0 {
+		return false
+	}
+	if int(e.Func) >= len(t.copies) {
+		t.learn(int(e.Func) + 1)
+	}
+	return t.timed[e.Func]
 }
 
 // kindOf also takes in a table that grew: an index beyond it is the sign.
@@ -141,7 +157,9 @@ func (t *Tally) learn(atLeast int) {
 	table := t.functions()
 	t.decode = t.decoder(table)
 	t.copies = make([]copyKind, max(atLeast, len(table)))
+	t.timed = make([]bool, len(t.copies))
 	for i, f := range table {
+		t.timed[i] = f.Timed
 		switch {
 		case f.Group != string(cuda.Copy):
 		case f.Library == string(cuda.Runtime):

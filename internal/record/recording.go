@@ -43,6 +43,7 @@ type Meta struct {
 	Objects   []Object    `json:"objects,omitempty"`   // files that threads waited for
 	Strangers []Thread    `json:"strangers,omitempty"` // threads of other processes that woke or displaced the target's
 	Pressure  []Pressure  `json:"pressure,omitempty"`  // of the host and the cgroup, ordered by TS
+	GPU       *GPU        `json:"gpu,omitempty"`       // nil: no agent was asked for
 }
 
 // FrameKind is the kind of code that a frame is of.

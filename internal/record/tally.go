@@ -30,7 +30,7 @@ func (t *Tally) Add(e *event.Event) {
 	if e.Flags&event.Timed != 0 {
 		c.Timed++
 		c.Nanos += e.Dur
-		if e.Ret != 0 {
+		if e.Ret != 0 && e.Flags&event.Correlated == 0 { // the agent's calls have no result
 			c.Failed++
 		}
 	}

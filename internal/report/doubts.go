@@ -42,10 +42,10 @@ func FromLosses(losses []loss.Loss) []Doubt {
 }
 
 // doubts gathers what the recording carries and what its reading brought up, the worst first.
-func doubts(rec *record.Recording, s *analyze.Summary) []Doubt {
+func doubts(rec *record.Recording, m *Model) []Doubt {
 	out := FromLosses(rec.Meta.Losses)
 	carried := slices.Clone(out)
-	for _, own := range ownDoubts(rec, s) {
+	for _, own := range append(ownDoubts(rec, &m.Summary), gpuDoubts(rec, m)...) {
 		known := slices.ContainsFunc(carried, func(d Doubt) bool { return d.Reason == own.Kind.Reason })
 		if !known {
 			out = note(out, own.Kind, own.Loss)

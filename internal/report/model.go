@@ -4,8 +4,11 @@
 package report
 
 import (
+	"cmp"
+
 	"github.com/inferscope/inferscope/internal/analyze"
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/analyze/gpu"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
@@ -28,7 +31,16 @@ type Model struct {
 	Sources []record.Source `json:"sources"`
 	Summary analyze.Summary `json:"summary"`
 	CPU     cpu.Summary     `json:"cpu"`
+	GPU     *gpu.Summary    `json:"gpu,omitempty"`             // absent where no GPU activity was asked for
+	Margin  uint64          `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
 }
+
+// Options say how a report is made; the zero value has the defaults.
+type Options struct {
+	ClockMargin uint64 // ns; 0: 1 ms, the default of sync_error_margin_us
+}
+
+const defaultClockMargin = 1_000_000
 
 // Target is the process that was asked for.
 type Target struct {
@@ -63,19 +75,25 @@ const (
 	Unprobed  State = "unprobed"   // it had, but none could be probed
 )
 
-// New makes the model of rec. It is a pure function of it.
-func New(rec *record.Recording) *Model {
+// New makes the model of rec with the default options. It is a pure function of it.
+func New(rec *record.Recording) *Model { return NewWith(rec, Options{}) }
+
+// NewWith makes the model of rec. It is a pure function of its arguments.
+func NewWith(rec *record.Recording, o Options) *Model {
 	t := timeline.Build(rec)
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources,
-		Summary: *analyze.Summarize(t), CPU: *cpu.Summarize(rec),
+		Summary: *analyze.Summarize(t), CPU: *cpu.Summarize(rec), GPU: gpu.Summarize(t),
+	}
+	if m.GPU != nil {
+		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)
 	}
 	if m.Sources == nil {
 		m.Sources = []record.Source{}
 	}
 	m.State = state(&m.Summary)
-	m.Doubts = doubts(rec, &m.Summary)
+	m.Doubts = doubts(rec, m)
 	return m
 }
 

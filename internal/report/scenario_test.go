@@ -24,7 +24,7 @@ type scenario struct {
 }
 
 func scenarios() []scenario {
-	return append(cpuScenarios(), []scenario{
+	return append(append(cpuScenarios(), gpuScenarios()...), []scenario{
 		{"decode", decode().Recording(), 0},
 		{"no_library", noLibrary().Recording(), 0},
 		{"no_calls", noCalls().Recording(), 0},

@@ -15,9 +15,9 @@ const slowAsync = 0.01
 // inShort is what a person wants to know first.
 func inShort(m *Model) page.Facts {
 	s := &m.Summary
-	var f page.Facts
-	f.Add("Operations", fmt.Sprintf("%s (%s)", human.Count(s.Operations), human.Rate(s.PerSecond)))
-	f.Add("Launches", launchText(&s.Launches))
+	f := gpuShort(m)
+	f.Add("Operations", operationText(s))
+	f.Add("Launches", launchText(&s.Launches)+windowedText(s.Windows))
 	f.Add("Sync calls", waitText(&s.Waiting.Sync))
 	if s.Waiting.Copies.Time > 0 {
 		f.Add("Sync copies", blockedText(&s.Waiting.Copies, "copies that are not async"))
@@ -35,6 +35,34 @@ func inShort(m *Model) page.Facts {
 	f.Add("Time in calls", fmt.Sprintf("%s in timed calls, %s of one thread's time", human.Span(s.CallTime), human.Percent(s.CallShare)))
 	f.Add("Errors", errorText(s.Errors))
 	return f
+}
+
+// operationText counts operations, and says which of them were recorded in windows only.
+func operationText(s *analyze.Summary) string {
+	if !inWindows(s.Windows) {
+		return fmt.Sprintf("%s (%s)", human.Count(s.Operations), human.Rate(s.PerSecond))
+	}
+	w := s.Windows
+	return fmt.Sprintf("%s: %s all the time, and %s in %s of windows",
+		human.Count(s.Operations), human.Count(s.Operations-w.Launches), human.Plural(w.Launches, "launch", "launches"), human.Span(w.Time))
+}
+
+// always is the share of time from which on launches count as recorded all the time.
+const always = 0.999
+
+// inWindows says whether launches were recorded for a part of the time only.
+func inWindows(w *analyze.Windows) bool { return w != nil && w.Share < always }
+
+// windowedText says what launches rest on.
+func windowedText(w *analyze.Windows) string {
+	switch {
+	case !inWindows(w):
+		return ""
+	case w.Time == 0:
+		return "; kernel launches were not recorded"
+	}
+	return fmt.Sprintf("; kernel launches were recorded in %s (%s, %s of the time)",
+		human.Plural(w.Count, "window", "windows"), human.Span(w.Time), human.Percent(w.Share))
 }
 
 func launchText(l *analyze.Launches) string {

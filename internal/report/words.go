@@ -18,10 +18,15 @@ func newDocument(m *Model, rows int, ascii bool) *page.Document {
 	addDoubts(d, m)
 	if why := empty(m); why != "" {
 		d.Add(page.Paragraph(why))
+		if f := gpuShort(m); len(f) > 0 {
+			d.Add(page.Heading("In short"), f)
+		}
+		addGPU(d, m, rows)
 		addCPU(d, m, rows, ascii)
 	} else {
-		d.Add(page.Paragraph(scopeOfReport))
+		d.Add(page.Paragraph(scope(m)))
 		d.Add(page.Heading("In short"), inShort(m))
+		addGPU(d, m, rows)
 		addCPU(d, m, rows, ascii)
 		addTables(d, m, rows)
 	}
@@ -34,6 +39,14 @@ func newDocument(m *Model, rows int, ascii bool) *page.Document {
 }
 
 const scopeOfReport = "This is the CPU's side: what threads did, how often they called CUDA and how long the calls took. It says nothing about how busy the GPU was."
+
+// scope says what the report is about.
+func scope(m *Model) string {
+	if m.GPU != nil && m.GPU.Recorded {
+		return gpuScope(m)
+	}
+	return scopeOfReport
+}
 
 // head is the target, the window and what was seen in it.
 func head(m *Model) page.Facts {
@@ -195,6 +208,14 @@ func empty(m *Model) string {
 		"A call that is still running is seen only once it returns: a thread can be waiting in one right now."
 }
 
+// untimedText says which calls are only counted.
+func untimedText(m *Model) string {
+	if m.GPU != nil && m.GPU.Launches.Timed > 0 {
+		return "Queries are counted, not timed, and neither they nor launches return a result here. Launches are timed by the agent, while it records."
+	}
+	return "Launches and queries are counted, not timed, and return no result here: timing them would cost the target more than it tells."
+}
+
 // reading explains what a reader could get wrong.
 func reading(m *Model) page.Bullets {
 	b := page.Bullets{
@@ -202,9 +223,10 @@ func reading(m *Model) page.Bullets {
 		"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.",
 		fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", human.Span(m.Summary.Window.Observed)),
 		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.",
-		"Launches and queries are counted, not timed, and return no result here: timing them would cost the target more than it tells.",
+		untimedText(m),
 		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.",
 	}
+	b = append(b, gpuReading(m)...)
 	if len(m.Summary.Copies) > 0 {
 		b = append(b, "The time of an async copy's call is not the time of its transfer, so bandwidth is given only for copies from or to host memory that return when they are done. Sizes are in powers of 1,000.")
 	}

@@ -60,6 +60,16 @@ func Demangle(raw string, full bool) string {
 	return clip(name)
 }
 
+// Shorten makes a name for people out of one that is demangled already, as CUPTI's are:
+// "void f<4, ...>(...)" becomes f<4, ...>. It takes any string, and what it returns is printable and bounded.
+func Shorten(plain string) string {
+	if strings.HasPrefix(plain, "_Z") {
+		return Demangle(plain, false)
+	}
+	plain = printable(clip(plain))
+	return clip(shorten(strings.TrimPrefix(plain, "void "), 0))
+}
+
 // clip bounds a name, and says so.
 func clip(s string) string {
 	if len(s) <= maxShown {

@@ -21,6 +21,56 @@ func (t *Timeline) Check() error {
 	if int(next) != len(t.Ops) {
 		return fmt.Errorf("timeline: %d ops belong to no thread", len(t.Ops)-int(next))
 	}
+	if err := t.checkActivities(used); err != nil {
+		return fmt.Errorf("timeline: %w", err)
+	}
+	return nil
+}
+
+// checkActivities holds that devices partition the activities, that those of a device
+// are in time order and inside a window of their process, and that links point to calls.
+func (t *Timeline) checkActivities(used []bool) error {
+	next := int32(0)
+	for d := range t.Devices {
+		dev := &t.Devices[d]
+		if dev.First != next || dev.Last < dev.First || int(dev.Last) > len(t.Activities) {
+			return fmt.Errorf("device %d has the activities [%d, %d), want them to begin at %d", d, dev.First, dev.Last, next)
+		}
+		for next = dev.First; next < dev.Last; next++ {
+			if err := t.checkActivity(int32(d), next, used); err != nil {
+				return fmt.Errorf("activity %d of device %d: %w", next, d, err)
+			}
+		}
+	}
+	if int(next) != len(t.Activities) {
+		return fmt.Errorf("%d activities belong to no device", len(t.Activities)-int(next))
+	}
+	return nil
+}
+
+func (t *Timeline) checkActivity(device, i int32, used []bool) error {
+	a := &t.Activities[i]
+	s := &t.Streams[a.Stream]
+	seen := t.Seen[s.Process].Activity
+	at := seen.At(a.Start)
+	if at == len(seen) || at > 0 && seen[at].From > a.Start {
+		at = max(0, at-1) // it ends where the window does
+	}
+	switch {
+	case used[a.Event]:
+		return fmt.Errorf("event %d is used twice", a.Event)
+	case s.Device != device:
+		return fmt.Errorf("its stream is of device %d", s.Device)
+	case a.End < a.Start || i > t.Devices[device].First && a.Start < t.Activities[i-1].Start:
+		return fmt.Errorf("it is out of order: [%d, %d]", a.Start, a.End)
+	case len(seen) == 0 || a.Start < seen[at].From || a.End > seen[at].To:
+		return fmt.Errorf("[%d, %d] lies in no window", a.Start, a.End)
+	case (a.Op == None) != (a.Link == Unlinked) || a.Op != None && int(a.Op) >= len(t.Ops):
+		return fmt.Errorf("op %d with link %d", a.Op, a.Link)
+	case !(a.Confidence >= 0 && a.Confidence <= 1) || (a.Confidence == 0) != (a.Link == Unlinked):
+		return fmt.Errorf("confidence %f with link %d", a.Confidence, a.Link)
+	}
+	used[a.Event] = true
 	return nil
 }
 

@@ -29,10 +29,11 @@ type nester struct {
 	open    []int32 // timed ops that have not returned yet, the outermost first
 	pending int32   // an entry-only runtime call whose driver call has not come yet
 	quiet   uint64  // ns: since when the thread did nothing else
+	agent   bool    // there can be calls that the agent saw
 }
 
 func newNester(t *Timeline) *nester {
-	n := &nester{t: t, classes: make([]class, len(t.Rec.Meta.Functions))}
+	n := &nester{t: t, classes: make([]class, len(t.Rec.Meta.Functions)), agent: t.Rec.Meta.GPU != nil}
 	for i := range n.classes {
 		n.classes[i] = classify(&t.Rec.Meta.Functions[i])
 	}
@@ -62,6 +63,7 @@ func (n *nester) thread(first, last int32) {
 		n.close(op)
 		if len(n.open) > 0 {
 			op.Parent = n.open[len(n.open)-1]
+			n.twin(op)
 		} else {
 			n.outermost(i, op)
 		}
@@ -104,10 +106,14 @@ func (n *nester) outermost(i int32, op *Op) {
 	switch {
 	case n.pending != None && n.owns(n.pending, op):
 		op.Parent = n.pending
+		n.twin(op)
 		n.pending = None
+		if !op.Timed && op.Via == Probe { // the agent's view of the driver call can follow
+			n.pending = i
+		}
 	case n.pending != None && c.prepare && op.Start-n.quiet <= ownLimit:
 		// It stays an operation of its own: loading a module is worth seeing.
-	case c.runtime && !op.Timed:
+	case (c.runtime || n.agent) && !op.Timed:
 		n.pending = i
 	default:
 		n.pending = None
@@ -115,11 +121,29 @@ func (n *nester) outermost(i int32, op *Op) {
 	n.quiet = op.End()
 }
 
-// owns says whether the entry-only runtime call made the driver call op, the next
-// call of its thread.
+// twin marks what the agent saw of a call that a probe saw too: of the same function,
+// and inside it.
+func (n *nester) twin(op *Op) {
+	outer := &n.t.Ops[op.Parent]
+	if op.Via == Agent && outer.Via == Probe && n.same(outer, op) {
+		op.Via = Twin
+	}
+}
+
+// same says whether two ops are of one function under whichever names.
+func (n *nester) same(x, y *Op) bool {
+	a, b := &n.classes[x.Func], &n.classes[y.Func]
+	return x.Func == y.Func || a.runtime == b.runtime && a.stem == b.stem
+}
+
+// owns says whether the entry-only call made op, the next call of its thread: a runtime
+// call the driver call that carries it out, a probed driver call what the agent saw of it.
 func (n *nester) owns(pending int32, op *Op) bool {
 	outer := &n.t.Ops[pending]
 	a, b := &n.classes[outer.Func], &n.classes[op.Func]
+	if !a.runtime && (op.Via != Agent || !n.same(outer, op)) {
+		return false
+	}
 	if b.runtime || op.Start-n.quiet > ownLimit || (a.group != b.group && a.stem != b.stem) {
 		return false
 	}

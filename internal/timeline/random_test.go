@@ -67,6 +67,16 @@ func FuzzBuild(f *testing.F) {
 		rec := &record.Recording{Meta: record.Meta{
 			From: from, To: to, Functions: testFunctions(),
 			Processes: []record.Process{{PID: 1, Born: 5, Died: 90}, {PID: 1, Born: 80}, {PID: 2}},
+			GPU: &record.GPU{
+				Windows: []record.GPUWindow{
+					{PID: 1, From: 0, To: 60, Activity: true, Calls: true},
+					{PID: 1, From: 50, To: 300, Activity: true},
+					{PID: 2, From: 1000, To: 20, Activity: true},
+					{PID: 2, From: 10, To: ^uint64(0), Activity: true, Calls: true, Dropped: 3},
+				},
+				Devices: []record.Device{{PID: 1, UUID: "a"}, {PID: 2, UUID: "a"}, {PID: 2, ID: 1, UUID: "b"}},
+				Kernels: []record.Kernel{{Name: "k"}},
+			},
 		}}
 		for ; len(raw) >= 8; raw = raw[8:] {
 			rec.Events = append(rec.Events, hostileEvent(raw))
@@ -77,13 +87,17 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
+// hostileKinds are the kinds that a timeline is made of, and some that it is not.
+var hostileKinds = []event.Kind{event.None, event.Call, event.Fork, event.Kernel, event.Copy, event.Set, event.Sync, event.Overhead, event.Range}
+
 // hostileEvent makes an event of 8 bytes; times are small, or at the end of the range.
 func hostileEvent(raw []byte) event.Event {
 	e := event.Event{
 		TS: uint64(binary.LittleEndian.Uint16(raw)), Dur: uint64(raw[2]),
 		Func: uint16(raw[3]) % 12, PID: uint32(raw[4] % 4), TID: uint32(raw[5] % 4),
-		Kind: event.Kind(raw[6] % 3), Flags: event.Flags(raw[7] & 7),
+		Kind: hostileKinds[raw[6]%uint8(len(hostileKinds))], Flags: event.Flags(raw[7] & 15), Ret: int32(raw[7]) - 3,
 	}
+	e.Args[0] = uint64(raw[7] >> 3)
 	e.Args[2], e.Args[3] = uint64(raw[6]>>4), uint64(raw[7]>>4)
 	if raw[6] == 255 {
 		e.TS = ^uint64(0) - e.TS

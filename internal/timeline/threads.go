@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 )
 
@@ -32,11 +33,10 @@ type assigner struct {
 	byPID   map[uint32][]int32 // processes of a pid, oldest first
 	threads map[threadKey]int32
 	leases  map[idKey]lease
+	gpu     []int32 // events about the GPU, in their order
 }
 
-// assignThreads returns for each event the index of its thread, or None for an
-// event that is not on the timeline. It fills t.Threads, with the number of calls in Last.
-func (t *Timeline) assignThreads() []int32 {
+func newAssigner(t *Timeline) *assigner {
 	a := &assigner{
 		t:       t,
 		byPID:   map[uint32][]int32{},
@@ -49,9 +49,15 @@ func (t *Timeline) assignThreads() []int32 {
 	for _, list := range a.byPID {
 		slices.SortStableFunc(list, func(x, y int32) int { return cmp.Compare(t.Processes[x].Born, t.Processes[y].Born) })
 	}
+	return a
+}
+
+// assignThreads returns for each event the index of its thread, or None for an
+// event that is not on the timeline. It fills t.Threads, with the number of calls in Last.
+func (a *assigner) assignThreads() []int32 {
 	owners := a.owners()
-	t.nameThreads()
-	return t.orderThreads(owners)
+	a.t.nameThreads()
+	return a.t.orderThreads(owners)
 }
 
 // owners assigns every event. Neighbouring events are often of one thread, so the last answer is tried first.
@@ -65,6 +71,9 @@ func (a *assigner) owners() []int32 {
 		e := &events[i]
 		owners[i] = None
 		if !a.t.usable(e) {
+			if e.Kind >= event.Kernel && e.Kind <= event.Range {
+				a.gpu = append(a.gpu, int32(i))
+			}
 			continue
 		}
 		if int(e.Func) >= functions {

@@ -1,6 +1,7 @@
-// Package timeline turns a recording into operations: the calls of each thread
-// in time order, with every call that another call made put inside it. It is a
-// pure function of the recording.
+// Package timeline turns a recording into operations and activities: the calls of
+// each thread in time order, with every call that another call made put inside it,
+// and what the GPUs did, with the call that asked for it. It is a pure function of
+// the recording.
 package timeline
 
 import (
@@ -22,6 +23,16 @@ type Timeline struct {
 	Threads   []Thread  // ordered by Process, then TID; only threads that made a call
 	Ops       []Op      // grouped by thread, in the order of Threads; by Start within one
 	Doubts    Doubts
+
+	// The GPU's side; all of it is empty where the recording has none.
+	Seen       []Seen     // when the GPU activity of each process was seen, in the order of Processes
+	Devices    []Device   // ordered by the first process that uses it, then ID
+	Streams    []Stream   // that have activities, ordered by Process, Context, ID
+	Activities []Activity // grouped by device, in the order of Devices; by Start within one
+	Syncs      []Sync     // by Start
+	Overheads  []int32    // events of kind Overhead in the window
+	Ranges     []int32    // events of kind Range in the window
+	Clock      Clock
 }
 
 // Process is one process of the target. A pid that is used again is another Process.
@@ -49,8 +60,18 @@ type Op struct {
 	shape  uint32 // of a launch: see shapeOf
 	Func   uint16 // index into Rec.Meta.Functions; always within it
 	Timed  bool   // Dur is known
-	Early  bool   // it began before the window: its time counts, the op itself does not
+	Via    Via    // who saw it
 }
+
+// Via says how a call was seen.
+type Via uint8
+
+// The ways.
+const (
+	Probe Via = iota // by a probe at the function's entry
+	Agent            // by a callback of the agent: it has a correlation id, and no result
+	Twin             // as Agent, but a probe saw the same call: Parent is that op, and counts
+)
 
 // End returns when the call returned, in ns, or when it began where that is not known.
 func (o *Op) End() uint64 { return o.Start + o.Dur }
@@ -63,6 +84,7 @@ type Doubts struct {
 	Crossed  int // timed calls of one thread that overlap without one holding the other
 	Stray    int // calls of a function that the recording's table does not have; they are left out
 	Unlisted int // calls of a process that the recording's table does not have; they are kept
+	Outside  int // GPU activities outside of the windows in which they were recorded whole; they are left out
 }
 
 // Build makes the timeline of rec, which it does not change. It takes O(n log n)
@@ -74,14 +96,19 @@ func Build(rec *record.Recording) *Timeline {
 	for i, p := range rec.Meta.Processes {
 		t.Processes[i] = Process{Process: p, Listed: true}
 	}
-	owners := t.assignThreads()
+	a := newAssigner(t)
+	owners := a.assignThreads()
 	t.scatter(owners)
 	n := newNester(t)
 	for i := range t.Threads {
 		n.thread(t.Threads[i].First, t.Threads[i].Last)
 	}
+	t.buildGPU(a, n.classes)
 	return t
 }
+
+// Early says whether o began before the window: its time counts there, the op itself does not.
+func (t *Timeline) Early(o *Op) bool { return o.Start < t.From }
 
 // Clip returns the part of o that lies in the window, in ns; start == end where none does.
 func (t *Timeline) Clip(o *Op) (start, end uint64) {
@@ -128,8 +155,15 @@ func (t *Timeline) scatter(owners []int32) {
 			shape:  shapeOf(e),
 			Func:   e.Func,
 			Timed:  e.Flags&event.Timed != 0,
-			Early:  e.TS < t.From,
+			Via:    viaOf(e),
 		}
 		next[owner]++
 	}
+}
+
+func viaOf(e *event.Event) Via {
+	if e.Flags&event.Correlated != 0 {
+		return Agent
+	}
+	return Probe
 }

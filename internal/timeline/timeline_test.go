@@ -163,7 +163,7 @@ func TestWindow(t *testing.T) {
 	)
 	rec.Meta.To = 1_000_000
 	tl := build(t, rec)
-	if len(tl.Ops) != 2 || !tl.Ops[0].Early || tl.Ops[1].Early {
+	if len(tl.Ops) != 2 || !tl.Early(&tl.Ops[0]) || tl.Early(&tl.Ops[1]) {
 		t.Fatalf("ops = %+v, want an early one and one that is not", tl.Ops)
 	}
 	for i, want := range [][2]uint64{{1000, 1500}, {999_000, 1_000_000}} {

@@ -194,7 +194,7 @@ func (j *journal) String() string {
 // startDaemon starts the daemon on a process and returns when its probes are on.
 func startDaemon(ctx context.Context, program, dir string, pid uint32) (*daemon, error) {
 	d := &daemon{socket: filepath.Join(dir, "socket"), ended: make(chan struct{})}
-	d.cmd = exec.CommandContext(ctx, program, "--socket", d.socket, "--pid", fmt.Sprint(pid))
+	d.cmd = exec.CommandContext(ctx, program, "--socket", d.socket, "--pid", fmt.Sprint(pid), "--gpu", "continuous", "--no-inject")
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)

@@ -34,7 +34,7 @@ func TestCallsEqualTheTruth(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := cudasim.Start(t, c.o, append(script, "print done", "wait")...)
-			d := startDaemon(t, v.PID, c.flags...)
+			d := startDaemon(t, v.PID, append(c.flags, probesOnly...)...)
 			began := now()
 			v.Go()
 			v.WaitLine("done")

@@ -35,7 +35,7 @@ func TestLibraryLoadedLater(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Args: []string{"--late"}, NoReady: true},
 		"print up", "wait", "dlopen-now", "print loaded", "wait", "launch 500", "sync", "print done", "wait")
 	v.WaitLine("up")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	d.waitLog("nothing to probe yet")
 	v.Go()
 	v.WaitLine("loaded")
@@ -71,7 +71,7 @@ func since(rec *record.Recording, pid int, from uint64) map[row]int {
 func TestForkedChild(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"},
 		"wait", "launch 10", "fork { print child; sleep 300ms; launch 200; sync }", "print done", "wait")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	began := now()
 	v.Go()
 	v.WaitLine("done")
@@ -107,7 +107,7 @@ func TestForkedChild(t *testing.T) {
 func TestExec(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"},
 		"wait", "launch 10", "exec { print again; wait; launch 300; h2d 4096 x3; sync; print done; wait }")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	v.Go()
 	v.WaitLine("again")
 	time.Sleep(soon)
@@ -135,7 +135,7 @@ func TestTwoCopiesOfALibrary(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"},
 		"open "+copied, "print both", "wait", "launch 123", "sync", "print done", "wait")
 	v.WaitLine("both")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	began := now()
 	v.Go()
 	v.WaitLine("done")
@@ -158,7 +158,7 @@ func TestTwoCopiesOfALibrary(t *testing.T) {
 func TestStaticRuntimeIsSeenAtTheDriver(t *testing.T) {
 	p := cudasim.Build(t)
 	v := cudasim.Start(t, cudasim.Options{Program: []string{p.VictimStatic}}, "wait", "launch 77", "h2d 4096 x5", "sync", "print done", "wait")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	began := now()
 	v.Go()
 	v.WaitLine("done")
@@ -175,7 +175,7 @@ func TestStaticRuntimeIsSeenAtTheDriver(t *testing.T) {
 
 func TestTargetGoesOnAfterKill9(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "rate 20000 for 1500ms", "print done", "wait")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	v.Go()
 	time.Sleep(300 * time.Millisecond)
 	if err := d.cmd.Process.Kill(); err != nil {
@@ -192,7 +192,7 @@ func TestTargetGoesOnAfterKill9(t *testing.T) {
 
 func TestNothingStaysAttached(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 10", "print done", "wait")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	if changedText(t, v.PID, "libcuda.so") == 0 {
 		t.Error("no byte of libcuda's text differs while it is probed: this test would see nothing")
 	}

@@ -92,6 +92,9 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
+// probesOnly makes every call be seen by probes, all the time: what is compared call by call with the truth.
+var probesOnly = []string{"--gpu", "continuous", "--no-inject"}
+
 // startDaemon starts inferscoped on a process and returns when its probes are on.
 func startDaemon(t testing.TB, pid int, flags ...string) *daemon {
 	t.Helper()

@@ -27,7 +27,7 @@ func TestNothingIsLostAtHalfAMillionCallsPerSecond(t *testing.T) {
 	}
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "counts", Env: []string{"CUDASIM_KERNEL_NS=0"}},
 		"wait", "rate 500000 for 10s", "print done", "wait")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	before := probedCalls(v.Truth())
 	v.Go()
 	v.WaitLine("done")

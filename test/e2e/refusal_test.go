@@ -124,7 +124,7 @@ func TestStaleSocket(t *testing.T) {
 
 func TestTargetEndsWhileTraced(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 40", "sync", "exit 7")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	v.Go()
 	_ = v.Wait()
 	waitFor(t, "the end of the target to be noticed", func() bool { return d.status().Targets[0].State == "exited" })
@@ -177,7 +177,7 @@ func TestHostileLibraries(t *testing.T) {
 			}
 			t.Cleanup(func() { stdin.Close(); _ = cmd.Wait() })
 			waitFor(t, "the file to be mapped", func() bool { return strings.Contains(stdout.String(), "mapped") })
-			d := startDaemon(t, cmd.Process.Pid)
+			d := startDaemon(t, cmd.Process.Pid, probesOnly...)
 			d.waitLog("is not probed")
 			s := d.status()
 			if len(s.Libraries) != 1 || s.Libraries[0].Error == "" {
@@ -202,7 +202,7 @@ exec "$@"`
 		root, p.Libcuda(cudasim.Shape535), p.Victim, "--lib", "driver", "--path", filepath.Join(root, "lib", "libcuda.so.1"),
 	}},
 		"wait", "launch 99", "h2d 4096 x3", "sync", "print done", "wait")
-	d := startDaemon(t, v.PID)
+	d := startDaemon(t, v.PID, probesOnly...)
 	v.Go()
 	v.WaitLine("done")
 	rec := d.recording(v.PID)

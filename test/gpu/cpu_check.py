@@ -32,11 +32,13 @@ MEMORY = 200       # MB that the daemon may have resident, at any time
 SUM_ERROR = 0.001  # of the window: how far a thread's states may add up to something else
 ROWS = "pure,json,numpy,conv2d,transformer"
 
+PROBES = ("--gpu", "continuous", "--no-inject")  # every launch, to be counted; GPU records are gpu_check.py's
+
 WAYS = {
-    "calls": ("--cpu-sampling-frequency-hz", "0", "--scheduling=false"),
-    "scheduling": ("--cpu-sampling-frequency-hz", "0", "--scheduling=true"),
-    "99 Hz": ("--cpu-sampling-frequency-hz", "99", "--scheduling=true"),
-    "499 Hz": ("--cpu-sampling-frequency-hz", "499", "--scheduling=true"),
+    "calls": ("--cpu-sampling-frequency-hz", "0", "--scheduling=false", *PROBES),
+    "scheduling": ("--cpu-sampling-frequency-hz", "0", "--scheduling=true", *PROBES),
+    "99 Hz": ("--cpu-sampling-frequency-hz", "99", "--scheduling=true", *PROBES),
+    "499 Hz": ("--cpu-sampling-frequency-hz", "499", "--scheduling=true", *PROBES),
 }
 
 

@@ -28,6 +28,8 @@ static struct {
   int (*cuStreamWaitEvent)(handle, handle, unsigned), (*cuEventCreate)(handle *, unsigned), (*cuEventRecord)(handle, handle), (*cuEventSynchronize)(handle);
   int (*cuStreamBeginCapture)(handle, int), (*cuStreamEndCapture)(handle, handle *), (*cuGraphInstantiate)(handle *, handle, unsigned long long);
   int (*cuGraphLaunch)(handle, handle), (*cuLaunchHostFunc)(handle, void (*)(void *), void *);
+  int (*cuGraphExecUpdate)(handle, handle, void *), (*cuGraphDestroy)(handle), (*cuDevicePrimaryCtxReset)(int), (*cuCtxCreate)(handle *, unsigned, int);
+  int (*cuMemcpyPeerAsync)(ptr_t, handle, ptr_t, handle, size_t, handle);
 } cu;
 
 static const struct {
@@ -45,12 +47,13 @@ static const struct {
     S(cuMemsetD8, "cuMemsetD8_v2", "_ptds") S(cuMemsetD8Async, "cuMemsetD8Async", "_ptsz") N(cuStreamCreate) S(cuStreamSynchronize, "cuStreamSynchronize", "_ptsz")
     S(cuStreamQuery, "cuStreamQuery", "_ptsz") S(cuStreamWaitEvent, "cuStreamWaitEvent", "_ptsz") N(cuEventCreate) S(cuEventRecord, "cuEventRecord", "_ptsz") N(cuEventSynchronize)
     S(cuStreamBeginCapture, "cuStreamBeginCapture_v2", "_ptsz") S(cuStreamEndCapture, "cuStreamEndCapture", "_ptsz") S(cuGraphInstantiate, "cuGraphInstantiateWithFlags", NULL)
-    S(cuGraphLaunch, "cuGraphLaunch", "_ptsz") S(cuLaunchHostFunc, "cuLaunchHostFunc", "_ptsz")
+    S(cuGraphExecUpdate, "cuGraphExecUpdate_v2", NULL) N(cuGraphDestroy) S(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset_v2", NULL) S(cuCtxCreate, "cuCtxCreate_v2", NULL)
+    S(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", "_ptsz") S(cuGraphLaunch, "cuGraphLaunch", "_ptsz") S(cuLaunchHostFunc, "cuLaunchHostFunc", "_ptsz")
 };
 
 #define CALL(fn, ...) do { int r_ = cu.fn(__VA_ARGS__); if (r_) { failed = #fn; return r_; } } while (0)
 
-static handle context, module, streams[MAX_STREAMS], events[MAX_EVENTS];
+static handle context, contexts[MAX_STREAMS], module, streams[MAX_STREAMS], events[MAX_EVENTS];
 static struct {
   char *name;
   handle f;
@@ -59,6 +62,13 @@ static int kernel_count;
 static ptr_t device_buffer[2];
 static void *host_buffer[2]; // pageable, pinned
 static size_t device_size, host_size[2];
+
+static void forget(void) {
+  kernel_count = 0;
+  memset(streams, 0, sizeof streams);
+  memset(events, 0, sizeof events);
+  device_size = host_size[1] = 0;
+}
 
 static int setup(void *(*sym)(const char *)) {
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
@@ -69,10 +79,7 @@ static int setup(void *(*sym)(const char *)) {
     *(void **)((char *)&cu + symbols[i].at) = p;
   }
   int dev;
-  kernel_count = 0;
-  memset(streams, 0, sizeof streams);
-  memset(events, 0, sizeof events);
-  device_size = host_size[1] = 0;
+  forget();
   CALL(cuInit, 0);
   CALL(cuDeviceGet, &dev, 0);
   CALL(cuDevicePrimaryCtxRetain, &context, dev);
@@ -87,10 +94,10 @@ static int thread_setup(void) {
 }
 
 // kernel finds a function by name, asking the driver once for each name. Threads start after their block was parsed,
-// so a race here only asks twice.
+// so a race here only asks twice; a name that is counted may not be there yet.
 static int kernel(const char *name, handle *out) {
   for (int i = 0; i < kernel_count; i++)
-    if (!strcmp(kernels[i].name, name)) return *out = kernels[i].f, 0;
+    if (kernels[i].name && !strcmp(kernels[i].name, name)) return *out = kernels[i].f, 0;
   CALL(cuModuleGetFunction, out, module, name);
   int at = kernel_count < 64 ? __atomic_fetch_add(&kernel_count, 1, __ATOMIC_RELAXED) : 63;
   kernels[at].f = *out;
@@ -222,5 +229,59 @@ static int host_func(void (*fn)(void *), void *data, int s) {
   return 0;
 }
 
+static int graph_update(void *exec, int stream, const struct shape *s, uint64_t n) {
+  handle graph;
+  struct {
+    int result;
+    handle bad, bad_from;
+  } info;
+  CALL(cuStreamBeginCapture, streams[stream], 0);
+  int e = launch(s, n);
+  if (e) return e;
+  CALL(cuStreamEndCapture, streams[stream], &graph);
+  CALL(cuGraphExecUpdate, exec, graph, &info);
+  CALL(cuGraphDestroy, graph);
+  return 0;
+}
+
+static int use(handle c) {
+  CALL(cuCtxSetCurrent, c);
+  CALL(cuModuleLoadData, &module, "image");
+  return 0;
+}
+
+static int reset(void) {
+  CALL(cuDevicePrimaryCtxReset, 0);
+  forget();
+  CALL(cuDevicePrimaryCtxRetain, &context, 0);
+  return use(context);
+}
+
+static int other_context(int n) {
+  forget();
+  contexts[0] = context;
+  if (contexts[n]) return use(contexts[n]);
+  CALL(cuCtxCreate, &contexts[n], 0, 0);
+  return use(contexts[n]);
+}
+
+static int peer(size_t bytes, uint64_t n) {
+  static handle other;
+  static ptr_t there;
+  int e = need_device(bytes);
+  if (e) return e;
+  if (!other) {
+    CALL(cuDevicePrimaryCtxRetain, &other, 1);
+    CALL(cuCtxSetCurrent, other);
+    CALL(cuMemAlloc, &there, device_size);
+    CALL(cuCtxSetCurrent, context);
+  }
+  for (uint64_t i = 0; i < n; i++) {
+    CALL(cuMemcpyPeerAsync, there, other, device_buffer[0], context, bytes, NULL);
+    CALL(cuMemcpyPeerAsync, device_buffer[0], context, there, other, bytes, NULL);
+  }
+  return 0;
+}
+
 const struct api driver_api = {"libcuda.so.1", setup, thread_setup, launch, copy, fill, alloc, release, sync_all, stream_new, stream_sync, stream_query,
-                               event_record, event_wait, event_sync, capture_begin, capture_end, graph_launch, host_func};
+                               event_record, event_wait, event_sync, capture_begin, capture_end, graph_launch, host_func, graph_update, reset, other_context, peer};

@@ -24,12 +24,15 @@ static const char help[] =
     "  stream-new [nonblocking]    makes stream 1, 2, ...; 0 is the default stream\n"
     "  event-record E [stream=K]   event-wait E [stream=K]   event-sync E\n"
     "  graph N stream=K [kernel=..] | graph stream=K { ... }  captures and instantiates;  graph-launch [N] [graph=G] [stream=K]\n"
+    "  graph-update N stream=K [graph=G] [kernel=..]   captures N kernels and updates the graph with them\n"
+    "  reset (the device; forgets streams, events, graphs)   context N (makes it, or goes back; driver only)   p2p BYTES [xN] (to device 1 and back; driver only)\n"
     "  rate PER_SECOND for TIME [launch options]    burst N every TIME for TIME [launch options]\n"
     "  decode TOKENS [kernels=12] [kernel=..] [h2d=BYTES] [d2h=BYTES] [cpu=200us] [sample=50us] [pinned] [graph] [stream=K]\n"
-    "  thread N { .. }   fork [nowait] { .. }   exec { .. }   repeat N { .. }\n"
+    "  thread N { .. }   fork [nowait] { .. }   exec { .. }   repeat N { .. }   until [TIME] { .. } (or a line on stdin)\n"
     "  sleep TIME   spin TIME   ready   wait (for a line on stdin)   print WORDS   exit [CODE]   crash\n"
     "  dlopen-now [FILE]   open FILE (go on with another copy of the library)\n"
     "  cupti subscribe|buffers|clock|unsubscribe|flush|finalize|dump    cupti enable KIND   cupti disable KIND   cupti callback CBID\n"
+    "  cupti map (and no more)   cupti last (callback)   cupti take-over (registers another profiler's buffers)\n"
     "  cupti finalize-at-exit [flushed|bare]   at the next exit of an enabled callback: disable, flush, unsubscribe, finalize\n"
     "Exit: 0, 1 when a CUDA call failed (named on stderr), 2 for a bad script.\n";
 
@@ -40,7 +43,7 @@ static const char help[] =
   F(cudaDeviceSynchronize) F(cudaLaunchKernel) F(cudaLaunchKernelExC) F(cudaLaunchCooperativeKernel) F(cudaMallocAsync) F(cudaFreeAsync) F(cudaMemcpy) \
   F(cudaMemcpyAsync) F(cudaMemset) F(cudaMemsetAsync) F(cudaStreamCreateWithFlags) F(cudaStreamSynchronize) F(cudaStreamQuery) F(cudaStreamWaitEvent) \
   F(cudaEventCreate) F(cudaEventRecord) F(cudaEventSynchronize) F(cudaStreamBeginCapture) F(cudaStreamEndCapture) F(cudaGraphInstantiate)             \
-  F(cudaGraphLaunch) F(cudaLaunchHostFunc)
+  F(cudaGraphLaunch) F(cudaLaunchHostFunc) F(cudaGraphExecUpdate) F(cudaGraphDestroy) F(cudaDeviceReset)
 NAMES
 #undef F
 #define F(name) {#name, name},

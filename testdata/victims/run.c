@@ -1,5 +1,6 @@
 // The script's commands.
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -218,11 +219,38 @@ static void do_graph(const struct node *n) {
   check(cuda->capture_end(s, &execs[exec_count++]));
 }
 
-static void do_graph_launch(const struct node *n) {
+static void *graph_of(const struct node *n) {
   const char *g = option(n, "graph");
   uint64_t i = g ? number(g, "a graph") : (uint64_t)exec_count;
-  if (!i || i > (uint64_t)exec_count) die("graph-launch: no such graph");
-  check(cuda->graph_launch(execs[i - 1], stream_of(n), arg(n, 1) && !strchr(n->word[1], '=') ? number(n->word[1], "launches") : 1));
+  if (!i || i > (uint64_t)exec_count) die("%s: no such graph", n->word[0]);
+  return execs[i - 1];
+}
+
+static void do_graph_launch(const struct node *n) {
+  check(cuda->graph_launch(graph_of(n), stream_of(n), arg(n, 1) && !strchr(n->word[1], '=') ? number(n->word[1], "launches") : 1));
+}
+
+static void do_graph_update(const struct node *n) {
+  struct shape s = shape_of(n);
+  check(cuda->graph_update(graph_of(n), stream_of(n), &s, number(arg(n, 1), "nodes")));
+}
+
+static void do_reset(const struct node *n) {
+  (void)n;
+  check(cuda->reset());
+  exec_count = 0;
+  stream_count = 1;
+}
+
+static void do_context(const struct node *n) {
+  uint64_t i = number(arg(n, 1), "a context");
+  if (!cuda->context || i >= MAX_STREAMS) die("context %s: the driver API has contexts 0 to %d", n->word[1], MAX_STREAMS - 1);
+  check(cuda->context((int)i));
+}
+
+static void do_p2p(const struct node *n) {
+  if (!cuda->peer) die("p2p needs --lib driver");
+  check(cuda->peer(number(arg(n, 1), "bytes"), times(n)));
 }
 
 static void host_nothing(void *data) { (void)data; }
@@ -308,6 +336,18 @@ static void do_repeat(const struct node *n) {
   for (uint64_t i = number(arg(n, 1), "rounds"); i; i--) run_block(n->body);
 }
 
+// do_until repeats its block until a line comes on stdin, or for a time: until { .. }, until 3s { .. }.
+static void do_until(const struct node *n) {
+  uint64_t end = arg(n, 1) ? now_ns() + duration(n->word[1]) : 0;
+  struct pollfd in = {0, POLLIN, 0};
+  char line[256];
+  if (!end) printf("waiting %d\n", (int)getpid());
+  fflush(stdout);
+  do run_block(n->body);
+  while (end ? now_ns() < end : !poll(&in, 1, 0));
+  if (!end && !fgets(line, sizeof line, stdin)) exit(0);
+}
+
 static void do_ready(const struct node *n) {
   (void)n;
   printf("ready %d\n", (int)getpid());
@@ -340,9 +380,9 @@ static const struct command {
     {"launch", do_launch, 1, 0}, {"launchex", do_launch, 1, 0}, {"h2d", do_copy, 1, 0}, {"d2h", do_copy, 1, 0}, {"d2d", do_copy, 1, 0},
     {"memset", do_memset, 1, 0}, {"malloc", do_malloc, 1, 0}, {"free", do_free, 1, 0}, {"sync", do_sync, 1, 0}, {"ssync", do_ssync, 1, 0},
     {"query", do_query, 1, 0}, {"stream-new", do_stream_new, 1, 0}, {"event-record", do_event_record, 1, 0}, {"event-wait", do_event_wait, 1, 0},
-    {"event-sync", do_event_sync, 1, 0}, {"graph", do_graph, 1, 1}, {"graph-launch", do_graph_launch, 1, 0}, {"hostfunc", do_hostfunc, 1, 0},
+    {"event-sync", do_event_sync, 1, 0}, {"graph", do_graph, 1, 1}, {"graph-launch", do_graph_launch, 1, 0}, {"graph-update", do_graph_update, 1, 0}, {"reset", do_reset, 1, 0}, {"context", do_context, 1, 0}, {"p2p", do_p2p, 1, 0}, {"hostfunc", do_hostfunc, 1, 0},
     {"rate", do_rate, 1, 0}, {"burst", do_burst, 1, 0}, {"decode", do_decode, 1, 0}, {"thread", do_thread, 0, 1}, {"fork", do_fork, 0, 1},
-    {"exec", do_exec, 0, 1}, {"repeat", do_repeat, 0, 1}, {"sleep", do_sleep, 0, 0}, {"spin", do_spin, 0, 0}, {"ready", do_ready, 0, 0},
+    {"exec", do_exec, 0, 1}, {"repeat", do_repeat, 0, 1}, {"until", do_until, 0, 1}, {"sleep", do_sleep, 0, 0}, {"spin", do_spin, 0, 0}, {"ready", do_ready, 0, 0},
     {"wait", do_wait, 0, 0}, {"print", do_print, 0, 0}, {"exit", do_exit, 0, 0}, {"crash", do_crash, 0, 0}, {"dlopen-now", do_open, 0, 0}, {"open", do_open, 0, 0}, {"cupti", do_cupti, 0, 0},
 };
 

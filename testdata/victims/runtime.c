@@ -28,6 +28,7 @@ static struct {
   int (*cudaEventCreate)(handle *), (*cudaEventRecord)(handle, handle), (*cudaEventSynchronize)(handle);
   int (*cudaStreamBeginCapture)(handle, int), (*cudaStreamEndCapture)(handle, handle *), (*cudaGraphInstantiate)(handle *, handle, unsigned long long);
   int (*cudaGraphLaunch)(handle, handle), (*cudaLaunchHostFunc)(handle, void (*)(void *), void *);
+  int (*cudaGraphExecUpdate)(handle, handle, void *), (*cudaGraphDestroy)(handle), (*cudaDeviceReset)(void);
 } rt;
 
 static const struct {
@@ -43,6 +44,7 @@ static const struct {
     Z(cudaMallocAsync) Z(cudaFreeAsync) S(cudaMemcpy, "cudaMemcpy", "_ptds") Z(cudaMemcpyAsync) S(cudaMemset, "cudaMemset", "_ptds") Z(cudaMemsetAsync)
     N(cudaStreamCreateWithFlags) Z(cudaStreamSynchronize) Z(cudaStreamQuery) Z(cudaStreamWaitEvent) N(cudaEventCreate) Z(cudaEventRecord) N(cudaEventSynchronize)
     Z(cudaStreamBeginCapture) Z(cudaStreamEndCapture) N(cudaGraphInstantiate) Z(cudaGraphLaunch) Z(cudaLaunchHostFunc)
+    N(cudaGraphExecUpdate) N(cudaGraphDestroy) N(cudaDeviceReset)
 };
 
 #define CALL(fn, ...) do { int r_ = rt.fn(__VA_ARGS__); if (r_) { failed = #fn; return r_; } } while (0)
@@ -81,7 +83,7 @@ static int thread_setup(void) {
 
 static const void *kernel(const char *name) {
   for (int i = 0; i < kernel_count; i++)
-    if (!strcmp(kernels[i].name, name)) return &kernels[i];
+    if (kernels[i].name && !strcmp(kernels[i].name, name)) return &kernels[i];
   int at = kernel_count < 64 ? __atomic_fetch_add(&kernel_count, 1, __ATOMIC_RELAXED) : 63;
   kernels[at].name = strdup(name);
   rt.registerFunction(binary, &kernels[at], name, name, -1, NULL, NULL, NULL, NULL, NULL);
@@ -209,5 +211,29 @@ static int host_func(void (*fn)(void *), void *data, int s) {
   return 0;
 }
 
+static int graph_update(void *exec, int stream, const struct shape *s, uint64_t n) {
+  handle graph;
+  struct {
+    int result;
+    handle bad, bad_from;
+  } info;
+  CALL(cudaStreamBeginCapture, streams[stream], 0);
+  int e = launch(s, n);
+  if (e) return e;
+  CALL(cudaStreamEndCapture, streams[stream], &graph);
+  CALL(cudaGraphExecUpdate, exec, graph, &info);
+  CALL(cudaGraphDestroy, graph);
+  return 0;
+}
+
+static int reset(void) {
+  CALL(cudaDeviceReset);
+  memset(streams, 0, sizeof streams);
+  memset(events, 0, sizeof events);
+  device_size = host_size[1] = 0;
+  CALL(cudaFree, NULL);
+  return 0;
+}
+
 const struct api runtime_api = {"libcudart.so.13", setup, thread_setup, launch, copy, fill, alloc, release, sync_all, stream_new, stream_sync, stream_query,
-                                event_record, event_wait, event_sync, capture_begin, capture_end, graph_launch, host_func};
+                                event_record, event_wait, event_sync, capture_begin, capture_end, graph_launch, host_func, graph_update, reset, NULL, NULL};

@@ -28,7 +28,7 @@ void live_threads(void)
 static void *doze(void *unused)
 {
 	for (;;)
-		pause_ms(20);
+		pause_ms(200);
 	return unused;
 }
 

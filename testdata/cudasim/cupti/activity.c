@@ -10,8 +10,10 @@ struct item {
   union {
     struct sim_op op;
     struct sim_sync sync;
+    struct record plain;
   };
-  int is_sync;
+  enum { ITEM_OP, ITEM_SYNC, ITEM_PLAIN } is;
+  uint64_t end; // CLOCK_MONOTONIC ns
 };
 
 static struct {
@@ -24,12 +26,13 @@ static struct {
   uint8_t *buffer;
   size_t size, used;
   uint64_t seen, dropped, drop_every;
+  uint64_t owner; // subscription under which the functions were registered
   volatile uint64_t period_ns;
   volatile uint32_t generation; // a worker of an older one ends
   int running;
 } act = {.lock = PTHREAD_MUTEX_INITIALIZER, .delivery = PTHREAD_MUTEX_INITIALIZER};
 
-int any_kind(void) { return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL] || cupti.kind[KIND_MEMCPY] || cupti.kind[KIND_MEMSET]; }
+int any_kind(void) { return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL] || cupti.kind[KIND_MEMCPY] || cupti.kind[KIND_MEMSET] || cupti.kind[KIND_MEMCPY2]; }
 
 static void push(const struct item *i) {
   pthread_mutex_lock(&act.lock);
@@ -48,24 +51,29 @@ static void push(const struct item *i) {
   pthread_mutex_unlock(&act.lock);
 }
 
-static int wanted(uint8_t kind) {
-  switch (kind) {
+static int wanted(const struct sim_op *op) {
+  switch (op->kind) {
   case OP_KERNEL: return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL];
-  case OP_COPY: return cupti.kind[KIND_MEMCPY];
+  case OP_COPY: return cupti.kind[op->copy_kind == COPY_PTOP ? KIND_MEMCPY2 : KIND_MEMCPY];
   case OP_MEMSET: return cupti.kind[KIND_MEMSET];
   default: return 0;
   }
 }
 
 void activity_op(const struct sim_op *op) {
-  if (!wanted(op->kind) || (op->graph_id && cupti.kind[KIND_GRAPH_TRACE])) return;
-  struct item i = {.op = *op};
+  if (!wanted(op) || (op->graph_id && cupti.kind[KIND_GRAPH_TRACE])) return;
+  struct item i = {.op = *op, .is = ITEM_OP, .end = op->end};
   push(&i);
 }
 
 void activity_sync(const struct sim_sync *s) {
   if (!cupti.kind[KIND_SYNC]) return;
-  struct item i = {.sync = *s, .is_sync = 1};
+  struct item i = {.sync = *s, .is = ITEM_SYNC, .end = s->end};
+  push(&i);
+}
+
+void activity_record(const struct record *r) {
+  struct item i = {.plain = *r, .is = ITEM_PLAIN, .end = r->end};
   push(&i);
 }
 
@@ -89,7 +97,8 @@ static int have_buffer(void) {
 static size_t write_item(const struct item *i, int finished) {
   uint8_t *to = act.buffer + act.used;
   size_t room = act.size - act.used;
-  return i->is_sync ? record_sync(to, room, &i->sync) : record_op(to, room, &i->op, finished);
+  if (i->is == ITEM_PLAIN) return record_plain(to, room, &i->plain);
+  return i->is == ITEM_SYNC ? record_sync(to, room, &i->sync) : record_op(to, room, &i->op, finished);
 }
 
 static void store(const struct item *i, int finished) {
@@ -113,8 +122,7 @@ static size_t take(struct item **out, int all) {
   struct item *done = malloc((act.count + 1) * sizeof *done);
   size_t n = 0, kept = 0;
   for (size_t i = 0; done && i < act.count; i++) {
-    uint64_t end = act.queue[i].is_sync ? act.queue[i].sync.end : act.queue[i].op.end;
-    if (all || end <= now) done[n++] = act.queue[i];
+    if (all || act.queue[i].end <= now) done[n++] = act.queue[i];
     else act.queue[kept++] = act.queue[i];
   }
   if (done) act.count = kept;
@@ -132,7 +140,7 @@ static void deliver(int flush, int all) {
   struct item *done;
   size_t n = take(&done, all);
   uint64_t now = cupti.hooks->now();
-  for (size_t i = 0; i < n; i++) store(&done[i], (done[i].is_sync ? done[i].sync.end : done[i].op.end) <= now);
+  for (size_t i = 0; i < n; i++) store(&done[i], done[i].end <= now);
   free(done);
   if (flush) hand_back();
   pthread_mutex_unlock(&act.delivery);
@@ -165,12 +173,14 @@ void activity_start(void) {
   cupti.hooks->op_ns = cost ? (uint32_t)strtoul(cost, NULL, 10) : 0;
   __atomic_store_n(&cupti.hooks->on_op, activity_op, __ATOMIC_RELEASE);
   __atomic_store_n(&cupti.hooks->on_sync, activity_sync, __ATOMIC_RELEASE);
+  __atomic_store_n(&cupti.hooks->on_stream, info_stream, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&cupti.lock);
 }
 
 static void unhook(void) {
   __atomic_store_n(&cupti.hooks->on_op, NULL, __ATOMIC_RELEASE);
   __atomic_store_n(&cupti.hooks->on_sync, NULL, __ATOMIC_RELEASE);
+  __atomic_store_n(&cupti.hooks->on_stream, NULL, __ATOMIC_RELEASE);
   cupti.hooks->op_ns = 0;
 }
 
@@ -190,6 +200,19 @@ void activity_stop(void) {
   pthread_mutex_unlock(&act.delivery);
 }
 
+// activity_after_fork: the child has no worker, and perhaps somebody else's locks.
+void activity_after_fork(void) {
+  pthread_mutex_init(&act.lock, NULL);
+  pthread_mutex_init(&act.delivery, NULL);
+  act.generation++;
+  act.running = 0;
+  act.count = 0;
+  act.request = NULL;
+  act.complete = NULL;
+  act.buffer = NULL;
+  act.period_ns = 0;
+}
+
 static void bomb(void) { raise(SIGSEGV); }
 
 // Registering buffers while another profiler is subscribed is told to succeed, takes that profiler's buffers over, and
@@ -198,7 +221,9 @@ EXPORT CUptiResult cuptiActivityRegisterCallbacks(request_fn request, complete_f
   int e = cupti_ready();
   if (e) return e;
   if (!request || !complete) return C_INVALID_PARAMETER;
-  if (cupti.busy && !cupti.exit_bomb) cupti.exit_bomb = atexit(bomb) == 0;
+  int theirs = cupti.busy || (cupti.subscribed && act.request && act.request != request && act.owner == cupti.subscription);
+  if (theirs && !cupti.exit_bomb) cupti.exit_bomb = atexit(bomb) == 0;
+  act.owner = cupti.subscription;
   act.request = request;
   act.complete = complete;
   return C_OK;
@@ -212,6 +237,14 @@ EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(uint64_t (*read)(void)
   return C_OK;
 }
 
+static void first_enable(void) {
+  uint64_t start = cupti.hooks->now();
+  if (cupti.enable_ns) cupti.hooks->wait_until(start + cupti.enable_ns, 0);
+  cupti_read_clock();
+  lethal_on();
+  info_overhead(OVERHEAD_RESOURCE, start, cupti.hooks->now());
+}
+
 EXPORT CUptiResult cuptiActivityEnable(uint32_t kind) {
   int e = cupti_ready();
   if (e) return e;
@@ -219,13 +252,8 @@ EXPORT CUptiResult cuptiActivityEnable(uint32_t kind) {
   if (kind == KIND_GRAPH_TRACE && cupti.hooks->graph_execs > 0 && cupti.execs_at_subscribe > 0) raise(SIGSEGV); // graphs older than the attach
   int first = !any_kind();
   cupti.kind[kind] = 1;
-  if (!first || !any_kind()) {
-    if (any_kind() || kind == KIND_SYNC) activity_start();
-    return C_OK;
-  }
-  uint64_t until = cupti.hooks->now() + cupti.enable_ns;
-  if (cupti.enable_ns) cupti.hooks->wait_until(until, 0);
-  cupti_read_clock();
+  if (first && any_kind()) first_enable();
+  info_all(kind);
   activity_start();
   return C_OK;
 }
@@ -236,7 +264,7 @@ EXPORT CUptiResult cuptiActivityDisable(uint32_t kind) {
   if (!kind || kind >= KIND_COUNT) return C_INVALID_KIND;
   int was = any_kind();
   cupti.kind[kind] = 0;
-  if (was && !any_kind()) cupti.launches_at_disable = cupti.hooks->graph_launches;
+  if (was && !any_kind()) lethal_off();
   if (!any_kind() && !cupti.kind[KIND_SYNC]) unhook();
   return C_OK;
 }
@@ -247,8 +275,11 @@ EXPORT CUptiResult cuptiActivityDisableContext(CUcontext ctx UNUSED, uint32_t ki
 // cuptiActivityFlushAll hands back the buffer with all finished records; with flag 1 also the unfinished, whose end is 0.
 EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   int e = cupti_ready();
-  if (!e) deliver(1, (flag & 1) != 0);
-  return e;
+  if (e) return e;
+  uint64_t start = cupti.hooks->now();
+  deliver(1, (flag & 1) != 0);
+  info_overhead(OVERHEAD_FLUSH, start, cupti.hooks->now());
+  return C_OK;
 }
 EXPORT CUptiResult cuptiActivityFlush(CUcontext ctx UNUSED, uint32_t stream UNUSED, uint32_t flag) { return cuptiActivityFlushAll(flag); }
 
@@ -275,6 +306,15 @@ EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext ctx UNUSED, uint3
   *dropped = __atomic_exchange_n(&act.dropped, 0, __ATOMIC_RELAXED);
   return C_OK;
 }
+
+#ifndef CUPTI_OLD
+EXPORT CUptiResult cuptiActivityGetStructSize(uint32_t kind, uint32_t version, size_t *size) {
+  if (!size || cupti_ready()) return C_INVALID_PARAMETER;
+  if (layout_version() < 130000 || (version && version < 130000)) return C_NOT_SUPPORTED;
+  *size = record_size(kind);
+  return *size ? C_OK : C_INVALID_KIND;
+}
+#endif
 
 EXPORT CUptiResult cuptiGetTimestamp(uint64_t *ns) {
   int e = cupti_ready();

@@ -6,12 +6,24 @@
 #include "cupti.h"
 
 struct cupti_state cupti = {.lock = PTHREAD_MUTEX_INITIALIZER};
-__thread int in_callback;
+__thread uint64_t callback_id;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static uint64_t env(const char *name) {
   const char *v = getenv(name);
   return v ? strtoull(v, NULL, 10) : 0;
+}
+
+// after_fork: in a forked child nobody is subscribed.
+static void after_fork(void) {
+  pthread_mutex_init(&cupti.lock, NULL);
+  cupti.subscribed = 0;
+  cupti.callback = NULL;
+  cupti.timestamp = NULL;
+  memset((void *)cupti.kind, 0, sizeof cupti.kind);
+  memset((void *)cupti.hooks->want, 0, sizeof cupti.hooks->want);
+  lethal_forget();
+  activity_after_fork();
 }
 
 static void find_driver(void) {
@@ -20,8 +32,14 @@ static void find_driver(void) {
   if (!hooks || hooks->version != HOOKS_VERSION) return;
   cupti.busy = env("CUDASIM_CUPTI_BUSY") != 0;
   cupti.enable_ns = env("CUDASIM_CUPTI_ENABLE_NS");
+  cupti.finalize_ns = env("CUDASIM_CUPTI_FINALIZE_NS");
+  cupti.subscribe_ns = env("CUDASIM_CUPTI_SUBSCRIBE_NS");
+  layout_choose(getenv("CUDASIM_CUPTI_VERSION"));
+  hooks->graph_on_ns = env("CUDASIM_CUPTI_GRAPH_ON_NS");
+  hooks->graph_off_ns = env("CUDASIM_CUPTI_GRAPH_OFF_NS");
   hooks->api_ns = 0;
   cupti.hooks = hooks;
+  pthread_atfork(NULL, NULL, after_fork);
 }
 
 int cupti_ready(void) {
@@ -45,12 +63,14 @@ _Static_assert(offsetof(struct callback_data, correlation_id) == 64, "CUpti_Call
 static void on_api(int site, struct sim_call *c, const char *name) {
   callback_fn f = cupti.callback;
   if (!f) return;
-  struct callback_data d = {.site = site, .function = name, .result = &c->result, .symbol = cupti.hooks->string(c->name),
+  struct callback_data d = {.site = site, .function = name, .params = c->params, .result = &c->result, .symbol = cupti.hooks->string(c->name),
                             .correlation_data = &c->user, .correlation_id = (uint32_t)c->id};
   d.context_uid = cupti.hooks->current_context(&d.context);
-  in_callback++;
+  static uint64_t callbacks;
+  uint64_t outer = callback_id;
+  callback_id = __atomic_add_fetch(&callbacks, 1, __ATOMIC_RELAXED);
   f(cupti.user, DOMAIN_DRIVER, cupti.hooks->driver_cbids[c->fn], &d);
-  in_callback--;
+  callback_id = outer;
 }
 
 static void activate(uint32_t bit, int on) {
@@ -62,6 +82,7 @@ EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
   if (!handle) return C_INVALID_PARAMETER;
   int e = cupti_ready();
   if (e) return e;
+  if (cupti.subscribe_ns) cupti.hooks->wait_until(cupti.hooks->now() + cupti.subscribe_ns, 0);
   pthread_mutex_lock(&cupti.lock);
   e = cupti.subscribed || cupti.busy ? C_MULTIPLE_SUBSCRIBERS : C_OK;
   if (!e) {
@@ -69,11 +90,30 @@ EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
     cupti.callback = f;
     cupti.user = user;
     cupti.execs_at_subscribe = cupti.hooks->graph_execs;
+    cupti.subscription++;
     *handle = &cupti;
   }
   pthread_mutex_unlock(&cupti.lock);
   return e;
 }
+
+#ifndef CUPTI_OLD
+struct subscriber_params { // CUpti_SubscriberParams, CUPTI 13.3 and later
+  size_t size;
+  const char *name;
+  char *old_name;
+  size_t old_size;
+  uint8_t allow_several, pad[7];
+};
+
+// cuptiSubscribe_v2 is the same, and says who is there already. Several subscribers are not simulated.
+EXPORT CUptiResult cuptiSubscribe_v2(void **handle, callback_fn f, void *user, struct subscriber_params *p) {
+  const char *name = getenv("CUDASIM_CUPTI_BUSY_NAME");
+  int e = p && p->allow_several ? C_MULTIPLE_SUBSCRIBERS : cuptiSubscribe(handle, f, user);
+  if (e == C_MULTIPLE_SUBSCRIBERS && p && p->old_name && p->old_size) snprintf(p->old_name, p->old_size, "%s", name ? name : "CUPTI for another profiler");
+  return e;
+}
+#endif
 
 static void want_none(void) {
   memset((void *)cupti.hooks->want, 0, sizeof cupti.hooks->want);
@@ -125,20 +165,13 @@ EXPORT CUptiResult cuptiGetCallbackState(uint32_t *enabled, void *handle, int do
   return C_OK;
 }
 
-// lethal_finalize tells whether finalizing now breaks the process, as measured on real hardware: from a plain thread
-// with graphs in use, and with graphs launched since the kinds were switched off.
-static int lethal_finalize(void) {
-  struct sim_hooks *h = cupti.hooks;
-  if (h->graph_execs <= 0 || !h->graph_launches) return 0;
-  if (!in_callback) return 1;
-  return !any_kind() && h->graph_launches > cupti.launches_at_disable;
-}
-
 EXPORT CUptiResult cuptiFinalize(void) {
   int e = cupti_ready();
   if (e) return e;
   int lethal = lethal_finalize();
+  if (cupti.finalize_ns) cupti.hooks->wait_until(cupti.hooks->now() + cupti.finalize_ns, 0);
   memset((void *)cupti.kind, 0, sizeof cupti.kind);
+  lethal_forget();
   want_none();
   activity_stop();
   cupti.callback = NULL;
@@ -149,7 +182,8 @@ EXPORT CUptiResult cuptiFinalize(void) {
 }
 
 EXPORT CUptiResult cuptiGetVersion(uint32_t *version) {
-  *version = 130001;
+  cupti_ready();
+  *version = layout_version();
   return C_OK;
 }
 

@@ -6,15 +6,21 @@ static CUresult run(uint32_t fn, int pt, struct copy k, CUstream s) {
   LEAVE(copy_run(&k, s, pt, &c));
 }
 
+// linear shows the parameters as cuMemcpyHtoDAsync_v2_params and its kin have them; the synchronous ones lack the last.
+static CUresult linear(uint32_t fn, int pt, struct copy k, CUstream s) {
+  PARAMS(copy_params, k.dst, k.src, k.bytes, s);
+  return run(fn, pt, k, s);
+}
+
 #define ADDR(p) ((uint64_t)(p))
 #define LINEAR(d, s, n, k, a) ((struct copy){.dst = ADDR(d), .src = ADDR(s), .bytes = (n), .kind = (k), .async = (a)})
 // SYNC and ASYNC make an entry point and its per-thread default stream variant.
 #define SYNC(name, suffix, D, S, k)                                                                                          \
-  API(name)(D d, S s, size_t n) { return run(FN_##name, 0, LINEAR(d, s, n, k, 0), NULL); }                                  \
-  API(name##suffix)(D d, S s, size_t n) { return run(FN_##name##suffix, 1, LINEAR(d, s, n, k, 0), NULL); }
+  API(name)(D d, S s, size_t n) { return linear(FN_##name, 0, LINEAR(d, s, n, k, 0), NULL); }                               \
+  API(name##suffix)(D d, S s, size_t n) { return linear(FN_##name##suffix, 1, LINEAR(d, s, n, k, 0), NULL); }
 #define ASYNC(name, suffix, D, S, k)                                                                                         \
-  API(name)(D d, S s, size_t n, CUstream h) { return run(FN_##name, 0, LINEAR(d, s, n, k, 1), h); }                         \
-  API(name##suffix)(D d, S s, size_t n, CUstream h) { return run(FN_##name##suffix, 1, LINEAR(d, s, n, k, 1), h); }
+  API(name)(D d, S s, size_t n, CUstream h) { return linear(FN_##name, 0, LINEAR(d, s, n, k, 1), h); }                      \
+  API(name##suffix)(D d, S s, size_t n, CUstream h) { return linear(FN_##name##suffix, 1, LINEAR(d, s, n, k, 1), h); }
 
 SYNC(cuMemcpyHtoD_v2, _ptds, CUdeviceptr, const void *, COPY_HTOD)
 SYNC(cuMemcpyDtoH_v2, _ptds, void *, CUdeviceptr, COPY_DTOH)
@@ -28,7 +34,10 @@ ASYNC(cuMemcpyAsync, _ptsz, CUdeviceptr, CUdeviceptr, 0)
 #define PEER_ARGS CUdeviceptr d, CUcontext dc, CUdeviceptr s, CUcontext sc, size_t n
 static CUresult peer(uint32_t fn, int pt, PEER_ARGS, int async, CUstream h) {
   uint8_t kind = dc && sc && dc->dev == sc->dev ? COPY_DTOD : COPY_PTOP;
-  return run(fn, pt, LINEAR(d, s, n, kind, (uint8_t)async), h);
+  struct copy k = LINEAR(d, s, n, kind, (uint8_t)async);
+  if (LIVE(sc, MAGIC_CTX)) k.peer[0] = sc->dev->index, k.peer[1] = sc->id;
+  if (LIVE(dc, MAGIC_CTX)) k.peer[2] = dc->dev->index, k.peer[3] = dc->id;
+  return run(fn, pt, k, h);
 }
 API(cuMemcpyPeer)(PEER_ARGS) { return peer(FN_cuMemcpyPeer, 0, d, dc, s, sc, n, 0, NULL); }
 API(cuMemcpyPeer_ptds)(PEER_ARGS) { return peer(FN_cuMemcpyPeer_ptds, 1, d, dc, s, sc, n, 0, NULL); }
@@ -94,11 +103,16 @@ static CUresult fill(uint32_t fn, int pt, CUdeviceptr d, uint64_t bytes, uint32_
   LEAVE(OK);
 }
 
+static CUresult fill1(uint32_t fn, int pt, struct fill_params p, size_t size, int async) {
+  tls.params = &p;
+  return fill(fn, pt, p.dst, p.count * size, p.value, async, p.stream);
+}
+
 #define FILL(bits, T)                                                                                                                                       \
-  API(cuMemsetD##bits##_v2)(CUdeviceptr d, T v, size_t n) { return fill(FN_cuMemsetD##bits##_v2, 0, d, n * sizeof(T), v, 0, NULL); }                        \
-  API(cuMemsetD##bits##_v2_ptds)(CUdeviceptr d, T v, size_t n) { return fill(FN_cuMemsetD##bits##_v2_ptds, 1, d, n * sizeof(T), v, 0, NULL); }              \
-  API(cuMemsetD##bits##Async)(CUdeviceptr d, T v, size_t n, CUstream h) { return fill(FN_cuMemsetD##bits##Async, 0, d, n * sizeof(T), v, 1, h); }           \
-  API(cuMemsetD##bits##Async_ptsz)(CUdeviceptr d, T v, size_t n, CUstream h) { return fill(FN_cuMemsetD##bits##Async_ptsz, 1, d, n * sizeof(T), v, 1, h); } \
+  API(cuMemsetD##bits##_v2)(CUdeviceptr d, T v, size_t n) { return fill1(FN_cuMemsetD##bits##_v2, 0, (struct fill_params){d, v, n, NULL}, sizeof(T), 0); }                        \
+  API(cuMemsetD##bits##_v2_ptds)(CUdeviceptr d, T v, size_t n) { return fill1(FN_cuMemsetD##bits##_v2_ptds, 1, (struct fill_params){d, v, n, NULL}, sizeof(T), 0); }              \
+  API(cuMemsetD##bits##Async)(CUdeviceptr d, T v, size_t n, CUstream h) { return fill1(FN_cuMemsetD##bits##Async, 0, (struct fill_params){d, v, n, h}, sizeof(T), 1); }           \
+  API(cuMemsetD##bits##Async_ptsz)(CUdeviceptr d, T v, size_t n, CUstream h) { return fill1(FN_cuMemsetD##bits##Async_ptsz, 1, (struct fill_params){d, v, n, h}, sizeof(T), 1); } \
   API(cuMemsetD2D##bits##_v2)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n) {                                                                \
     return fill(FN_cuMemsetD2D##bits##_v2, 0, d, w * n * sizeof(T), v, 0, NULL);                                                                            \
   }                                                                                                                                                         \

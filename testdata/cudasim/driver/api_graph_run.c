@@ -46,6 +46,7 @@ static int run_exec(struct sim_exec *x, struct sim_stream *s, struct sim_call *c
 }
 
 static CUresult launch(uint32_t fn, int pt, CUgraphExec x, CUstream h) {
+  PARAMS(pair_params, x, h);
   ENTER_ID(fn);
   struct sim_stream *s;
   c.stream = (uint64_t)h;

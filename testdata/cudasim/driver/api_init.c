@@ -45,12 +45,16 @@ API(cuDeviceGetName)(char *name, int len, CUdevice dev) {
   LEAVE(OK);
 }
 
+void device_uuid(uint32_t index, uint8_t *out) {
+  memcpy(out, "cudasim-device-", 15);
+  out[15] = (uint8_t)index;
+}
+
 static CUresult uuid(uint32_t fn, unsigned char *out, CUdevice dev) {
   ENTER_ID(fn);
   NEED_INIT();
   NEED_DEVICE(dev);
-  memcpy(out, "cudasim-device-", 15);
-  out[15] = (unsigned char)dev;
+  device_uuid((uint32_t)dev, out);
   LEAVE(OK);
 }
 API(cuDeviceGetUuid)(unsigned char *out, CUdevice dev) { return uuid(FN_cuDeviceGetUuid, out, dev); }
@@ -158,6 +162,7 @@ static CUresult primary_reset(uint32_t fn, CUdevice dev) {
   NEED_DEVICE(dev);
   sync_to(device_done(&sim.dev[dev]), 0, &c, 0, 0, 0);
   sim.dev[dev].primary.refs = 0;
+  sim.dev[dev].primary.id = __atomic_fetch_add(&sim.next_ctx, 1, __ATOMIC_RELAXED); // the next one is another context
   LEAVE(OK);
 }
 API(cuDevicePrimaryCtxReset)(CUdevice dev) { return primary_reset(FN_cuDevicePrimaryCtxReset, dev); }
@@ -179,6 +184,8 @@ static CUresult create(uint32_t fn, CUcontext *out, unsigned flags, CUdevice dev
   struct sim_context *ctx = calloc(1, sizeof *ctx);
   NEED(ctx, E_OUT_OF_MEMORY);
   *ctx = (struct sim_context){.magic = MAGIC_CTX, .id = __atomic_fetch_add(&sim.next_ctx, 1, __ATOMIC_RELAXED), .flags = flags, .dev = &sim.dev[dev]};
+  uint32_t n = __atomic_fetch_add(&sim.made_count, 1, __ATOMIC_RELAXED);
+  if (n < 64) sim.made[n] = ctx;
   if (tls.ctx && tls.stack_len < 16) tls.stack[tls.stack_len++] = tls.ctx;
   tls.ctx = *out = ctx;
   c.ptr = (uint64_t)ctx;
@@ -276,6 +283,7 @@ API(cuCtxGetStreamPriorityRange)(int *least, int *greatest) {
 }
 
 static CUresult context_sync(uint32_t fn, CUcontext ctx) {
+  PARAMS(handle_params, ctx);
   ENTER_ID(fn);
   NEED_CONTEXT(dev);
   if (ctx) {

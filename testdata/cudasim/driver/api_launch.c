@@ -27,6 +27,7 @@ void launch_op(struct sim_op *op, const struct sim_func *f, const uint32_t *grid
 }
 
 static CUresult launch(uint32_t fn, int pt, const struct launch *l) {
+  tls.kernel_name = LIVE(l->f, MAGIC_FUNC) ? l->f->name_id : 0;
   ENTER_ID(fn);
   struct sim_stream *s;
   note(&c, l);
@@ -44,18 +45,44 @@ static CUresult launch(uint32_t fn, int pt, const struct launch *l) {
 }
 
 #define SHAPE_ARGS unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s
+struct launch_params { // cuLaunchKernel_params; the cooperative one lacks the last field
+  CUfunction f;
+  unsigned gx, gy, gz, bx, by, bz, shared;
+  CUstream stream;
+  void **params, **extra;
+};
+_Static_assert(offsetof(struct launch_params, stream) == 40, "cuLaunchKernel_params ABI");
+#define SHOW(extra) PARAMS(launch_params, f, gx, gy, gz, bx, by, bz, shared, s, params, extra)
 #define LAUNCH(f) &(struct launch){f, {gx, gy, gz}, {bx, by, bz}, shared, s}
-API(cuLaunchKernel)(CUfunction f, SHAPE_ARGS, void **params UNUSED, void **extra UNUSED) { return launch(FN_cuLaunchKernel, 0, LAUNCH(f)); }
-API(cuLaunchKernel_ptsz)(CUfunction f, SHAPE_ARGS, void **params UNUSED, void **extra UNUSED) { return launch(FN_cuLaunchKernel_ptsz, 1, LAUNCH(f)); }
-API(cuLaunchCooperativeKernel)(CUfunction f, SHAPE_ARGS, void **params UNUSED) { return launch(FN_cuLaunchCooperativeKernel, 0, LAUNCH(f)); }
-API(cuLaunchCooperativeKernel_ptsz)(CUfunction f, SHAPE_ARGS, void **params UNUSED) { return launch(FN_cuLaunchCooperativeKernel_ptsz, 1, LAUNCH(f)); }
+API(cuLaunchKernel)(CUfunction f, SHAPE_ARGS, void **params, void **extra) {
+  SHOW(extra);
+  return launch(FN_cuLaunchKernel, 0, LAUNCH(f));
+}
+API(cuLaunchKernel_ptsz)(CUfunction f, SHAPE_ARGS, void **params, void **extra) {
+  SHOW(extra);
+  return launch(FN_cuLaunchKernel_ptsz, 1, LAUNCH(f));
+}
+API(cuLaunchCooperativeKernel)(CUfunction f, SHAPE_ARGS, void **params) {
+  SHOW(NULL);
+  return launch(FN_cuLaunchCooperativeKernel, 0, LAUNCH(f));
+}
+API(cuLaunchCooperativeKernel_ptsz)(CUfunction f, SHAPE_ARGS, void **params) {
+  SHOW(NULL);
+  return launch(FN_cuLaunchCooperativeKernel_ptsz, 1, LAUNCH(f));
+}
 
-static CUresult launch_ex(uint32_t fn, int pt, const CUlaunchConfig *k, CUfunction f) {
+struct launch_ex_params { // cuLaunchKernelEx_params
+  const CUlaunchConfig *config;
+  CUfunction f;
+  void **params, **extra;
+};
+static CUresult launch_ex(uint32_t fn, int pt, const CUlaunchConfig *k, CUfunction f, void **params, void **extra) {
+  PARAMS(launch_ex_params, k, f, params, extra);
   if (!k) return launch(fn, pt, &(struct launch){0});
   return launch(fn, pt, &(struct launch){f, {k->gridX, k->gridY, k->gridZ}, {k->blockX, k->blockY, k->blockZ}, k->shared, k->stream});
 }
-API(cuLaunchKernelEx)(const CUlaunchConfig *k, CUfunction f, void **params UNUSED, void **extra UNUSED) { return launch_ex(FN_cuLaunchKernelEx, 0, k, f); }
-API(cuLaunchKernelEx_ptsz)(const CUlaunchConfig *k, CUfunction f, void **params UNUSED, void **extra UNUSED) { return launch_ex(FN_cuLaunchKernelEx_ptsz, 1, k, f); }
+API(cuLaunchKernelEx)(const CUlaunchConfig *k, CUfunction f, void **params, void **extra) { return launch_ex(FN_cuLaunchKernelEx, 0, k, f, params, extra); }
+API(cuLaunchKernelEx_ptsz)(const CUlaunchConfig *k, CUfunction f, void **params, void **extra) { return launch_ex(FN_cuLaunchKernelEx_ptsz, 1, k, f, params, extra); }
 
 // host_function queues a call of the host: the stream waits for it, at least the time a knob says.
 static CUresult host_function(struct sim_call *c, CUstream stream, int pt, CUhostFn fn, void *data) {
@@ -73,7 +100,13 @@ static CUresult host_function(struct sim_call *c, CUstream stream, int pt, CUhos
   return OK;
 }
 
+struct host_params { // cuLaunchHostFunc_params
+  CUstream stream;
+  CUhostFn fn;
+  void *data;
+};
 static CUresult launch_host(uint32_t fn, int pt, CUstream s, CUhostFn f, void *data) {
+  PARAMS(host_params, s, f, data);
   ENTER_ID(fn);
   LEAVE(host_function(&c, s, pt, f, data));
 }

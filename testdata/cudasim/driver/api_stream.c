@@ -1,6 +1,13 @@
 // Streams and events.
 #include "sim.h"
 
+static void note_stream(const struct sim_stream *s) {
+  void (*hook)(const struct sim_stream_info *) = __atomic_load_n(&cudasim_hooks.on_stream, __ATOMIC_ACQUIRE);
+  if (!hook) return;
+  struct sim_stream_info i = {s->id, s->ctx ? s->ctx->id : 0, s->flags & STREAM_NON_BLOCKING, s->priority};
+  hook(&i);
+}
+
 static CUresult new_stream(uint32_t fn, CUstream *out, unsigned flags, int priority) {
   ENTER_ID(fn);
   NEED_CONTEXT(dev);
@@ -9,6 +16,7 @@ static CUresult new_stream(uint32_t fn, CUstream *out, unsigned flags, int prior
   NEED(*out, E_OUT_OF_MEMORY);
   c.ptr = c.stream = (uint64_t)*out;
   c.stream_id = (*out)->id;
+  note_stream(*out);
   LEAVE(OK);
 }
 API(cuStreamCreate)(CUstream *out, unsigned flags) { return new_stream(FN_cuStreamCreate, out, flags, 0); }
@@ -24,8 +32,9 @@ API(cuStreamDestroy_v2)(CUstream s) {
 }
 
 // WITH_STREAM makes an entry point and its _ptsz variant that do work(stream, call) on the resolved stream.
-#define WITH_STREAM(name, PARAMS, work, ...)                                         \
-  static CUresult do_##name(uint32_t fn, int pt, PARAMS) {                           \
+#define WITH_STREAM(name, ARGS, work, ...)                                           \
+  static CUresult do_##name(uint32_t fn, int pt, ARGS) {                             \
+    PARAMS(stream_params, h);                                                        \
     ENTER_ID(fn);                                                                    \
     struct sim_stream *s;                                                            \
     c.stream = (uint64_t)h;                                                          \
@@ -34,8 +43,8 @@ API(cuStreamDestroy_v2)(CUstream s) {
     c.stream_id = s->id;                                                             \
     LEAVE(work);                                                                     \
   }                                                                                  \
-  API(name)(PARAMS) { return do_##name(FN_##name, 0, __VA_ARGS__); }                 \
-  API(name##_ptsz)(PARAMS) { return do_##name(FN_##name##_ptsz, 1, __VA_ARGS__); }
+  API(name)(ARGS) { return do_##name(FN_##name, 0, __VA_ARGS__); }                   \
+  API(name##_ptsz)(ARGS) { return do_##name(FN_##name##_ptsz, 1, __VA_ARGS__); }
 #define P1 CUstream h
 #define P2(T, a) CUstream h, T a
 
@@ -91,6 +100,7 @@ static int record(struct sim_stream *s, struct sim_event *ev, struct sim_call *c
 }
 
 static CUresult event_record(uint32_t fn, int pt, CUevent ev, CUstream h) {
+  PARAMS(pair_params, ev, h);
   ENTER_ID(fn);
   struct sim_stream *s;
   c.stream = (uint64_t)h;
@@ -112,6 +122,7 @@ API(cuEventQuery)(CUevent ev) {
 }
 
 API(cuEventSynchronize)(CUevent ev) {
+  PARAMS(handle_params, ev);
   ENTER(cuEventSynchronize);
   c.ptr = (uint64_t)ev;
   NEED(LIVE(ev, MAGIC_EVENT), E_INVALID_HANDLE);
@@ -130,16 +141,27 @@ API(cuEventElapsedTime)(float *ms, CUevent a, CUevent b) {
   LEAVE(OK);
 }
 
+// note_wait tells CUPTI that a stream was made to wait for an event: a record of the call's own time.
+static void note_wait(struct sim_stream *s, const struct sim_event *ev, const struct sim_call *c) {
+  void (*hook)(const struct sim_sync *) = __atomic_load_n(&cudasim_hooks.on_sync, __ATOMIC_ACQUIRE);
+  if (!hook) return;
+  uint64_t now = now_ns();
+  struct sim_sync w = {2, tls.ctx ? tls.ctx->id : 0, s->id, ev->id, now, now, c->id};
+  hook(&w);
+}
+
 static int wait_event(struct sim_stream *s, struct sim_event *ev, struct sim_call *c) {
   c->ptr = (uint64_t)ev;
   if (!LIVE(ev, MAGIC_EVENT)) return E_INVALID_HANDLE;
   if (ev->capture || s->capture) return capture_event_wait(s, ev);
   if (ev->recorded) stream_delay(s, ev->when);
+  note_wait(s, ev, c);
   if (ev->hostfn_ticket > s->hostfn_ticket) s->hostfn_ticket = ev->hostfn_ticket;
   return OK;
 }
 
 static CUresult stream_wait(uint32_t fn, int pt, CUstream h, CUevent ev) {
+  PARAMS(pair_params, h, ev);
   ENTER_ID(fn);
   struct sim_stream *s;
   c.stream = (uint64_t)h;

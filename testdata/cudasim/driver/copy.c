@@ -35,6 +35,7 @@ static uint8_t engine(uint8_t kind) {
 void copy_op(const struct copy *k, struct sim_op *op) {
   *op = (struct sim_op){.kind = OP_COPY, .copy_kind = k->kind, .engine = engine(k->kind), .src_kind = k->src_kind, .dst_kind = k->dst_kind,
                         .async = k->async, .bytes = k->bytes, .dst = k->dst, .src = k->src};
+  memcpy(op->peer, k->peer, sizeof op->peer);
 }
 
 // hold keeps the caller as the real driver does: synchronous copies with a host side until they are over, asynchronous

@@ -133,6 +133,7 @@ struct pass { // one launch of a graph: what all its nodes need
   struct sim_call *c;
   uint64_t submit;
   uint32_t graph_id;
+  uint64_t extra; // ns that a profiler's instruments cost each node
 };
 
 static uint64_t run_list(struct sim_graph *g, const size_t *order, uint64_t *ends, uint64_t from, const struct pass *p);
@@ -165,9 +166,9 @@ static uint64_t run_list(struct sim_graph *g, const size_t *order, uint64_t *end
   uint64_t last = from;
   for (size_t i = 0; i < g->count; i++) {
     struct sim_node *n = g->nodes[order[i]];
-    uint64_t at = from;
+    uint64_t at = from + (is_op(n) ? p->extra : 0);
     for (size_t d = 0; d < n->dep_count; d++) {
-      uint64_t t = ends[n->deps[d]->index] + (is_op(n) ? sim.cfg.graph_node_ns : 0);
+      uint64_t t = ends[n->deps[d]->index] + (is_op(n) ? sim.cfg.graph_node_ns + p->extra : 0);
       if (t > at) at = t;
     }
     ends[n->index] = run_any(n, at, p);
@@ -176,10 +177,21 @@ static uint64_t run_list(struct sim_graph *g, const size_t *order, uint64_t *end
   return last;
 }
 
+// instrumented is what a node costs more: a graph that runs while per-node records are on keeps their instruments, and stays
+// slower when they are off, until it is made anew or CUPTI is finalized.
+static uint64_t instrumented(struct sim_exec *x) {
+  const struct sim_hooks *h = &cudasim_hooks;
+  if (h->graph_kinds_on) {
+    x->epoch = h->graph_epoch;
+    return h->graph_on_ns;
+  }
+  return x->epoch == h->graph_epoch ? h->graph_off_ns : 0;
+}
+
 // exec_run expands the graph on the device, behind the stream, and returns its end.
 uint64_t exec_run(struct sim_exec *x, struct sim_stream *s, struct sim_call *c) {
   uint64_t from = stream_done(s), now = now_ns();
-  struct pass p = {s, c, now, x->id};
+  struct pass p = {s, c, now, x->id, instrumented(x)};
   if (from < now + sim.cfg.launch_latency_ns) from = now + sim.cfg.launch_latency_ns;
   pthread_mutex_lock(&s->dev->lock);
   uint64_t end = run_list(x->graph, x->order, x->ends, from, &p);

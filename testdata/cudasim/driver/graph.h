@@ -30,6 +30,7 @@ struct sim_exec {
   struct sim_graph *graph; // its own copy
   uint64_t *ends;          // room for the end times of one launch
   size_t *order;           // node indices, each after those it follows
+  uint32_t epoch;          // of the profiler's that instrumented it; 0: none did
 };
 
 struct sim_graph *graph_new(void);

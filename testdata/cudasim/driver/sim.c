@@ -103,6 +103,8 @@ static void forget_profiler(void) {
   cudasim_hooks.on_api = NULL;
   cudasim_hooks.on_op = NULL;
   cudasim_hooks.on_sync = NULL;
+  cudasim_hooks.on_stream = NULL;
+  cudasim_hooks.graph_kinds_on = 0;
 }
 
 // after_fork makes the child a process of its own: fresh locks, own truth file, same virtual devices.
@@ -151,6 +153,8 @@ static void tell(int site, struct sim_call *c) {
 }
 
 int call_enter_slow(struct sim_call *c) {
+  c->name = tls.kernel_name;
+  tls.kernel_name = 0;
   tell(SITE_ENTER, c);
   spin_ns(sim.cfg.call_ns);
   if (c->fn < FN_COUNT && cudasim_hooks.want[c->fn]) spin_ns(cudasim_hooks.api_ns);
@@ -178,9 +182,27 @@ static uint32_t hook_context(void **handle) {
   return ctx ? ctx->id : 0;
 }
 
+static int hook_device_info(uint32_t index, struct sim_device_info *out) {
+  if (index >= sim.cfg.devices) return 0;
+  *out = (struct sim_device_info){.index = index, .multiprocessors = 132, .major = 9, .memory = sim.cfg.memory,
+                                  .bytes_per_s = (uint64_t)(sim.cfg.d2d_gbps * 2e9), .name = sim.cfg.device_name};
+  device_uuid(index, out->uuid);
+  return 1;
+}
+
+static int hook_context_info(uint32_t n, struct sim_context_info *out) {
+  for (uint32_t i = 0; i < sim.cfg.devices + 64; i++) {
+    struct sim_context *ctx = i < sim.cfg.devices ? &sim.dev[i].primary : sim.made[i - sim.cfg.devices];
+    if (!ctx || ctx->magic != MAGIC_CTX || (ctx->primary && !ctx->refs) || n--) continue;
+    *out = (struct sim_context_info){ctx->id, ctx->dev->index};
+    return 1;
+  }
+  return 0;
+}
+
 __attribute__((visibility("default"))) struct sim_hooks cudasim_hooks = {
     .version = HOOKS_VERSION, .size = sizeof(struct sim_hooks), .enter = hook_enter, .leave = hook_leave,
     .register_names = truth_register, .now = now_ns, .wait_until = wait_until, .driver_fns = FN_COUNT,
     .driver_names = fn_names, .driver_cbids = fn_cbids, .current_context = hook_context, .device_count = hook_devices,
-    .string = truth_string_of,
+    .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info, .graph_epoch = 1,
 };

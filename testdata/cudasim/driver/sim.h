@@ -100,13 +100,16 @@ struct sim_thread {
   struct sim_context *ctx, *stack[16];
   uint32_t stack_len;
   struct sim_stream *per_thread[MAX_DEVICES];
+  const void *params;  // of the call that is about to be entered
+  uint32_t kernel_name; // likewise, of a launch: CUPTI names the kernel at the entry already
 };
 
 struct sim_state {
   uint32_t gen;           // raised at fork: a thread with an older one starts afresh
   uint32_t level, initialized, broken;
   uint64_t next_id;
-  uint32_t next_stream, next_event, next_ctx;
+  uint32_t next_stream, next_event, next_ctx, made_count;
+  struct sim_context *made[64]; // contexts that cuCtxCreate made, for CUPTI's list of them
   uint64_t pid;
   struct sim_config cfg;
   struct sim_device dev[MAX_DEVICES];
@@ -118,6 +121,13 @@ extern __thread struct sim_thread tls;
 extern const char *const fn_names[FN_COUNT];
 extern const uint32_t fn_cbids[FN_COUNT];
 
+// Layouts of functionParams that several functions share.
+struct stream_params { CUstream stream; };
+struct handle_params { void *handle; };
+struct pair_params { const void *first, *second; };
+struct copy_params { uint64_t dst, src; size_t bytes; CUstream stream; };
+struct fill_params { CUdeviceptr dst; uint32_t value; size_t count; CUstream stream; };
+
 // sim.c
 uint64_t now_ns(void);
 void wait_until(uint64_t ns, int spin);
@@ -126,6 +136,7 @@ void thread_start(struct sim_thread *);
 int call_enter_slow(struct sim_call *);
 void call_exit_slow(struct sim_call *);
 int need_context(struct sim_device **);
+void device_uuid(uint32_t index, uint8_t *uuid);
 const char *env_str(const char *name);
 uint64_t env_u64(const char *name, uint64_t def);
 
@@ -181,6 +192,7 @@ void memory_after_fork(void);
 struct copy {
   uint64_t dst, src, bytes;
   uint8_t kind, src_kind, dst_kind, async; // kind 0: find out from the addresses
+  uint32_t peer[4];                        // as in struct sim_op
 };
 int copy_run(struct copy *, CUstream, int per_thread, struct sim_call *);
 uint64_t copy_ns(const struct copy *);
@@ -209,6 +221,8 @@ static inline int call_enter(struct sim_call *c, uint32_t fn) {
   memset(c, 0, sizeof *c);
   if (unlikely(t->gen != sim.gen)) thread_start(t);
   c->fn = fn;
+  c->params = t->params;
+  t->params = NULL;
   c->depth = t->depth++;
   c->id = __atomic_add_fetch(&sim.next_id, 1, __ATOMIC_RELAXED);
   if (c->depth == 0) t->outer_id = c->id;
@@ -232,6 +246,9 @@ static inline int call_exit(struct sim_call *c, int result) {
   t->depth--;
   return result;
 }
+
+// PARAMS says what CUPTI shows as functionParams: the parameters in order, in the layout that generated_cuda_meta.h declares.
+#define PARAMS(T, ...) struct T params_ = {__VA_ARGS__}; tls.params = &params_
 
 #define ENTER_ID(id)                 \
   struct sim_call c;                 \

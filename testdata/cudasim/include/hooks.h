@@ -10,7 +10,8 @@ struct sim_call {
   uint64_t stream, stream_id, bytes, ptr, ptr2;
   uint32_t grid[3], block[3], shared, kind, name, counted;
   int32_t result;
-  uint64_t user; // CUPTI's correlationData of this call
+  uint64_t user;      // CUPTI's correlationData of this call
+  const void *params; // the call's parameters as CUPTI's functionParams gives them; null where nobody reads them
 };
 
 // sim_op is one operation of a virtual device, complete with its times when it is queued.
@@ -20,7 +21,18 @@ struct sim_op {
   uint64_t submit, start, end, bytes, call_id, parent, dst, src, graph_node;
   uint32_t grid[3], block[3], shared, graph_id;
   const char *name;
+  uint32_t peer[4]; // between devices: source device and context id, destination device and context id
 };
+
+struct sim_device_info {
+  uint32_t index, multiprocessors, major, minor;
+  uint64_t memory, bytes_per_s; // bytes; bytes a second
+  const char *name;
+  uint8_t uuid[16];
+};
+
+struct sim_context_info { uint32_t id, device; };
+struct sim_stream_info { uint32_t id, context_id, non_blocking; int32_t priority; };
 
 struct sim_sync { // one synchronizing call, for CUPTI's synchronization records
   uint32_t type, context_id, stream_id, event_id; // type: 1 event, 2 stream wait event, 3 stream, 4 context
@@ -30,7 +42,7 @@ struct sim_sync { // one synchronizing call, for CUPTI's synchronization records
 // Bits of active: injected faults and call costs, callbacks wanted, and a device lost to a mishandled profiler, after
 // which every call returns 719.
 enum { ACTIVE_CONFIG = 1, ACTIVE_CALLBACKS = 2, ACTIVE_POISONED = 4 };
-enum { HOOKS_VERSION = 1, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
+enum { HOOKS_VERSION = 2, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
 
 struct sim_hooks {
   uint32_t version, size;
@@ -54,5 +66,11 @@ struct sim_hooks {
   uint32_t api_ns, op_ns;                              // what CUPTI costs the caller, ns per call and per op
   volatile uint64_t graph_launches;                    // so far
   volatile int64_t graph_execs;                        // executable graphs that exist
+  int (*device_info)(uint32_t index, struct sim_device_info *);  // 0 beyond the last device
+  int (*context_info)(uint32_t n, struct sim_context_info *);    // the n-th context that lives; 0 beyond the last
+  void (*on_stream)(const struct sim_stream_info *);   // a stream was made; as the other hooks above
+  // What per-node records do to graphs: a graph that ran while they were on is slower until it is made anew or the epoch changes.
+  volatile uint32_t graph_kinds_on, graph_epoch;
+  uint64_t graph_on_ns, graph_off_ns;                  // ns a node: while on, and after
 };
 #endif

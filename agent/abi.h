@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the agent, which lives in the target, and the daemon say to each other: one
+ * shared-memory ring per process and what is patched into the agent's image before it
+ * is loaded. Both sides are built from this file's numbers: internal/gpu has the Go
+ * side, and a test compares the two through the agent's DWARF or a generated table.
+ *
+ * The daemon trusts nothing in here: everything may be written by the target at any time.
+ * The agent trusts nothing that could harm the target: a wild word from the daemon ends it.
+ */
+#ifndef INFERSCOPE_AGENT_ABI_H
+#define INFERSCOPE_AGENT_ABI_H
+#include <stdint.h>
+
+#define AGENT_MAGIC 0x41534e49u /* "INSA" */
+#define AGENT_ABI 1u            /* of this file: another number is another agent */
+
+/*
+ * One slot. Layout of struct event (bpf/event.h), except that pid is seq: the daemon
+ * knows whose ring it reads, and fills pid in. A slot at position p (counted from 0 for ever)
+ * lies at index p % slots and is whole when seq == (uint32_t)(p / slots) + 1, stored with release.
+ */
+struct agent_slot {
+	uint64_t ts, dur;
+	uint32_t seq, tid;
+	uint16_t func;
+	uint8_t kind, flags;
+	int32_t ret;
+	uint64_t args[4];
+};
+
+/*
+ * Kinds of slots: those of enum event_kind (EVENT_CALL, EVENT_KERNEL, ... EVENT_RANGE) and these,
+ * which the daemon turns into the recording's tables. In EVENT_CALL func is the driver callback id
+ * (CUpti_driver_api_trace_cbid), ret the correlation id, flags EVENT_TIMED | EVENT_CORRELATED, tid as
+ * gettid gives it in the target's own pid namespace; args as internal/cuda packs that call.
+ * In EVENT_KERNEL and EVENT_RANGE ret is the id of an AGENT_NAME that was written before.
+ */
+enum agent_kind {
+	AGENT_NAME = 64,   /* ret: id, from 1, per agent; func: bytes of the text; dur: registers | static shared << 32;
+	                    * ts: local bytes; flags: 0 kernel, 1 range, 2 device name. The text follows in the next slots,
+	                    * each AGENT_TEXT. Reserved together, so they are adjacent positions. */
+	AGENT_TEXT = 65,   /* 59 bytes of text: everything but seq and kind: see struct agent_text */
+	AGENT_WINDOW = 66, /* a window ended: [ts, ts + dur]; ret: enum agent_end; func: 1 = calls were seen by callbacks;
+	                    * args[0] records written, [1] dropped by CUPTI, [2] ns of subscribe + enable, [3] ns of the way out;
+	                    * tid: operations that had not ended when it did, and so have no slot */
+	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48; tid: id of its AGENT_NAME;
+	                    * ts, dur: its UUID, 16 bytes as cuDeviceGetUuid gives them */
+	AGENT_STREAM = 68, /* tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
+	AGENT_OPENED = 69, /* a window began at ts; args as far as known */
+};
+
+/* The text slot: 12 bytes of header where seq and kind stay in their places. */
+struct agent_text {
+	uint8_t text_a[16];
+	uint32_t seq;
+	uint8_t text_b[6];
+	uint8_t kind;
+	uint8_t text_c[37];
+};
+
+/* How a window ended. */
+enum agent_end {
+	END_FINALIZED = 1, /* inside a callback at the exit of a synchronizing call: nothing stays */
+	END_DISABLED = 2,  /* no such exit came in time: kinds off, unsubscribed; graphs that ran stay slower */
+	END_REFUSED = 3,   /* it never began: CUPTI is taken (error in args[0]) */
+	END_KEPT = 4,      /* kinds off, still subscribed: subscribing took too long to do it for each window; no other profiler gets in meanwhile */
+};
+
+/* What the daemon wants. */
+enum agent_mode {
+	MODE_OFF = 0,        /* no GPU records; end the open window in the good way */
+	MODE_WINDOWS = 1,    /* on_ns of records in every period_ns */
+	MODE_CONTINUOUS = 2, /* records until told otherwise */
+	MODE_QUIT = 3,       /* end the window in the good way, unmap, close, end the thread; code stays mapped */
+};
+
+/* What the agent is doing. */
+enum agent_state {
+	STATE_STARTING = 0,
+	STATE_IDLE = 1,    /* between windows or off; nothing of CUPTI is on */
+	STATE_OPENING = 2, /* subscribe and enable */
+	STATE_OPEN = 3,
+	STATE_CLOSING = 4, /* waits for an exit to finalize at */
+	STATE_REFUSED = 5, /* CUPTI cannot be used: error says why */
+	STATE_GONE = 6,    /* the thread has ended */
+	STATE_KEPT = 7,    /* between windows; subscribed, kinds and callbacks off */
+};
+
+/* Why CUPTI cannot be used: error below is one of these, or a CUptiResult. */
+enum agent_error {
+	ERROR_NONE = 0,
+	ERROR_NO_CUPTI = 1001,   /* no libcupti mapped, none of the paths opened */
+	ERROR_NO_SYMBOL = 1002,  /* it lacks a function */
+	ERROR_TOO_OLD = 1003,    /* its records are too short */
+	ERROR_MEMORY = 1004,
+	ERROR_BUSY = 39,         /* CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: another profiler */
+};
+
+#define AGENT_PATH 240
+
+/*
+ * The ring's first page. Each group is written by one side only. Followed at
+ * AGENT_DATA by slots * sizeof(struct agent_slot) bytes. The memfd is sealed
+ * against shrinking and growing before it is announced.
+ */
+#define AGENT_DATA 4096
+struct agent_ring {
+	/* written once, by the agent, before it is announced */
+	uint32_t magic, abi;
+	uint32_t slots; /* a power of two */
+	int32_t pid;    /* as the target sees itself */
+	uint8_t build[20];
+	uint32_t pad0[7];
+	/* by the daemon */
+	uint64_t heartbeat; /* CLOCK_MONOTONIC ns; older than 1.5 s: the daemon is gone: quit */
+	uint64_t tail;      /* position up to which the daemon has read */
+	uint64_t on_ns, period_ns, deadline_ns; /* deadline: how long to wait for an exit to finalize at */
+	uint32_t mode;      /* enum agent_mode */
+	uint32_t wake;      /* futex, shared: changed with every change of mode or times */
+	uint64_t flush;     /* a number that the daemon raises (then wake) when it wants what CUPTI holds now: see flushed */
+	/* by the agent */
+	uint64_t head;      /* next position to reserve */
+	uint64_t dropped;   /* slots that had no room, so far */
+	uint64_t began;     /* CLOCK_MONOTONIC ns at which the open window began; 0: none is open */
+	uint32_t state;     /* enum agent_state */
+	int32_t error;      /* enum agent_error or CUptiResult */
+	uint32_t cupti_version;
+	uint32_t windows;   /* ended so far */
+	uint32_t graphs;    /* 1: a graph ran while kinds were on and no finalize followed: it stays slower; 2: no graph ran,
+	                     * but no finalize followed: launches may stay slower; 0: nothing stays */
+	uint32_t flushed;   /* low word of flush when the agent has last handed over everything that CUPTI gives out; also set when no window is open */
+	uint64_t opening;   /* CLOCK_MONOTONIC ns since when the agent waits in cuptiSubscribe; 0: it does not */
+	char path[AGENT_PATH]; /* of the libcupti in use */
+};
+
+/*
+ * Parameters, in the image (symbol inferscope_params, section .inferscope, found by the daemon at build
+ * time through the symbol table) for the first load, or in a memfd of their own for a start of an agent
+ * that is mapped already. The agent reads them, then writes its hello at hello_at of the same memfd with pwrite, and closes it.
+ */
+struct agent_params {
+	uint32_t magic, abi;
+	int32_t fd;          /* of the memfd that holds this, in the target; -1: loaded at start by CUDA_INJECTION64_PATH,
+	                      * no hello: the daemon finds the memfd named inferscope-ring in /proc/PID/fd */
+	uint32_t slots;      /* of the ring to make */
+	uint32_t mode;       /* enum agent_mode to begin with */
+	uint32_t pad;
+	uint64_t on_ns, period_ns, deadline_ns;
+	uint64_t heartbeat;  /* first heartbeat: until this + 1.5 s a daemon is believed to be there */
+	uint64_t hello_at;   /* file offset of the hello, behind the image: the image's own pages are mapped */
+	char cupti[AGENT_PATH * 2]; /* path to try when none is mapped; "" = the usual names */
+};
+
+/* What the agent answers, at hello_at of the params' memfd: magic is written last. */
+struct agent_hello {
+	uint32_t magic, abi;
+	int32_t error;       /* 0, or -errno of what failed; then the ring's fd is -1 */
+	int32_t ring_fd;     /* in the target; the daemon opens /proc/PID/fd/N, the agent closes it after on wake */
+	int32_t tid;         /* of the agent's thread, as the target counts */
+	uint32_t pad;
+	uint64_t entered, left; /* CLOCK_MONOTONIC ns: when the hijacked thread entered and left our code */
+};
+
+#endif

@@ -1,0 +1,275 @@
+package agent_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+)
+
+// slow is a CUPTI that takes 600 ms to let the agent in, which is more than KEEP_AFTER of window.c: so it is where threads
+// are nearly always inside the driver.
+var slow = cudasim.Options{Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=600000000"}}
+
+// keeping are windows of 40 ms every 100 ms.
+var keeping = settings{mode: modeWindows, on: 40 * time.Millisecond, period: 100 * time.Millisecond, options: slow}
+
+const (
+	// plain launches and synchronizes without graphs.
+	plain = "stream-new nonblocking; launch 1 stream=1; ssync stream=1; wait"
+	// more goes on for as long as it takes.
+	more = "repeat 100000 { launch 3 kernel=k_us5 stream=1; h2d 256 async pinned stream=1; ssync stream=1; sleep 200us }; wait"
+	// graphed has a graph, which it does not launch before it is told to.
+	graphed = "stream-new nonblocking; graph 3 stream=1 kernel=n_us1; launch 1 stream=1; ssync stream=1; wait"
+)
+
+// kept waits for n windows after which the agent stayed subscribed.
+func (p *player) kept(n int) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("%d kept windows", n), func() bool { p.read(); return len(p.ends(endKept)) >= n })
+}
+
+// ends returns the windows that ended so.
+func (p *player) ends(how int32) (out []slot) {
+	for _, w := range p.of(kindWindow) {
+		if w.ret == how {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// lastWindow returns the one that ended last.
+func (p *player) lastWindow() slot {
+	p.t.Helper()
+	w := p.of(kindWindow)
+	if len(w) == 0 {
+		p.t.Fatalf("no window; %s", p.status())
+	}
+	return w[len(w)-1]
+}
+
+// proven checks that the last window was finalized after the kinds had been on long enough for it (PROVEN of loop.c).
+func (p *player) proven() {
+	p.t.Helper()
+	if w := p.lastWindow(); w.ret != endFinalized || w.dur < uint64(300*time.Millisecond) || p.get32(ringGraphs) != 0 {
+		p.t.Errorf("the way out is %+v, graphs %d; want a finalized window of 300 ms or more, and 0", w, p.get32(ringGraphs))
+	}
+}
+
+// TestKeptWindows: one slow subscription serves all windows, which come at their period and miss nothing; at the end CUPTI is
+// finalized in the good way.
+func TestKeptWindows(t *testing.T) {
+	p := play(t, keeping, plain, more)
+	p.proceed()
+	p.kept(12)
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.read()
+	p.proven()
+	p.leave()
+	inside(t, p)
+	alive(t, p.victim)
+	windows := p.ends(endKept)
+	for i, w := range windows {
+		if w.args[0] == 0 || w.args[1] != 0 || w.fn != 1 || w.dur < uint64(40*time.Millisecond) {
+			t.Errorf("window %d is %+v; want one of 40 ms or more, with records and no losses", i, w)
+		}
+		if took := time.Duration(w.args[2]); (i == 0) != (took >= 600*time.Millisecond) {
+			t.Errorf("window %d took %v to open; only the first has to subscribe", i, took)
+		}
+		if i > 0 && w.ts-windows[i-1].ts < uint64(100*time.Millisecond) {
+			t.Errorf("window %d began %v after the one before, want 100 ms", i, time.Duration(w.ts-windows[i-1].ts))
+		}
+	}
+	// A subscription for each of them would have taken 600 ms each.
+	if took := time.Duration(windows[11].ts - windows[0].ts); took > 11*600*time.Millisecond {
+		t.Errorf("12 windows took %v", took)
+	}
+	outside(t, p)
+}
+
+// outside checks that what ran between windows was not recorded: the kinds and the callbacks were off.
+func outside(t *testing.T, p *player) {
+	t.Helper()
+	windows := p.of(kindWindow)
+	for _, s := range append(p.of(kindKernel), p.of(kindCall)...) {
+		for i, w := range windows[1:] {
+			gap := windows[i].ts + windows[i].dur
+			// On both sides there is a moment in which they go on and off.
+			if from, to := gap+windows[i].args[3], w.ts-w.args[2]; s.ts > from && s.ts+s.dur < to {
+				t.Fatalf("slot %+v lies between two windows, in [%d, %d]", s, from, to)
+			}
+		}
+	}
+}
+
+// TestKeptThenGraphs: from the first graph that runs in a window on, windows end in the old way. The simulated target
+// dies where graphs ran with kinds on, which then went off, and CUPTI is finalized.
+func TestKeptThenGraphs(t *testing.T) {
+	p := play(t, keeping, graphed, "repeat 800 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 200us }; wait", replay)
+	p.proceed()
+	p.kept(3)
+	p.victim.WaitLine("waiting") // between windows or in one: as it comes
+	p.read()
+	before := len(p.of(kindWindow))
+	p.victim.Send("go")
+	p.until("two finalized windows", func() bool { p.read(); return len(p.ends(endFinalized)) >= 2 })
+	for i, w := range p.of(kindWindow)[before+1:] { // the one that was open may have ended just before
+		if w.ret != endFinalized {
+			t.Errorf("window %d with graphs is %+v, want a finalized one", i, w)
+		}
+	}
+	p.quit()
+	alive(t, p.victim)
+}
+
+// TestKeptWithGraphsBetween: graphs that run only while the kinds are off do the way out no harm either.
+func TestKeptWithGraphsBetween(t *testing.T) {
+	set := keeping
+	set.period = 2 * time.Second
+	p := play(t, set, graphed, "launch 3 kernel=k_us5 stream=1; ssync stream=1; wait", "graph-launch 20 stream=1; ssync stream=1; wait", replay)
+	p.proceed()
+	p.kept(1)
+	p.state(stateKept)
+	p.proceed() // the end of the first wait is not waited for: it is there
+	p.victim.WaitLine("waiting")
+	if p.get32(ringState) != stateKept {
+		t.Skip("this machine is too slow: another window has begun")
+	}
+	p.victim.Send("go")
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.read()
+	p.proven()
+	p.leave()
+	alive(t, p.victim)
+}
+
+// TestKeptOff gives the subscription up when nothing is wanted any more, and takes it again.
+func TestKeptOff(t *testing.T) {
+	p := play(t, keeping, plain, more)
+	p.proceed()
+	p.kept(2)
+	p.mode(modeOff)
+	p.state(stateIdle)
+	p.read()
+	p.proven()
+	n := len(p.of(kindWindow))
+	p.mode(modeContinuous)
+	p.state(stateOpen)
+	p.mode(modeWindows)
+	p.until("a kept window", func() bool { p.read(); return len(p.of(kindWindow)) > n && p.lastWindow().ret == endKept })
+	if w := p.of(kindWindow)[n]; w.args[2] < uint64(600*time.Millisecond) {
+		t.Errorf("after mode off the next window is %+v: it did not subscribe anew", w)
+	}
+	p.quit()
+	inside(t, p)
+	alive(t, p.victim)
+}
+
+// TestKeptDaemonGone: the subscription is given up in the good way, in bounded time.
+func TestKeptDaemonGone(t *testing.T) {
+	p := play(t, keeping, plain, more)
+	p.proceed()
+	p.kept(2)
+	p.state(stateKept)
+	ring, last := p.ring, time.Now()
+	close(p.stop)
+	p.stop = make(chan struct{})
+	for gone(t, p.victim.PID) != nil && time.Since(last) < 10*time.Second {
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Logf("gone %v after the daemon", time.Since(last).Round(time.Millisecond))
+	if err := gone(t, p.victim.PID); err != nil {
+		t.Fatalf("10 s after the last heartbeat: %v", err)
+	}
+	p.ring = ring
+	p.read()
+	p.proven()
+	p.ring = nil
+	alive(t, p.victim)
+}
+
+// TestKeptIdle: a target that makes no calls at the end is left in the second best way, after its deadline.
+func TestKeptIdle(t *testing.T) {
+	set := keeping
+	set.deadline = 100 * time.Millisecond
+	p := play(t, set, plain, "wait", more)
+	p.proceed()
+	p.kept(2)
+	p.quit()
+	if w := p.lastWindow(); w.ret != endDisabled {
+		t.Errorf("the way out of an idle target is %+v, want disabled", w)
+	}
+	// CUPTI, which was not finalized, may have a thread that was made by the agent's and bears its name.
+	own := fmt.Sprintf("/proc/%d/task/%d", p.victim.PID, binary.LittleEndian.Uint32(p.hello[16:]))
+	p.until("end of the agent's thread", func() bool { _, err := os.Stat(own); return os.IsNotExist(err) })
+	p.proceed()
+	alive(t, p.victim)
+}
+
+// TestKeptExit: a target may end while the agent is subscribed and the kinds are off.
+func TestKeptExit(t *testing.T) {
+	set := keeping
+	set.period = 20 * time.Second
+	p := play(t, set, plain, "repeat 200 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 200us }; wait", "exit")
+	p.proceed()
+	p.kept(1)
+	p.state(stateKept)
+	p.victim.WaitLine("waiting")
+	p.victim.Send("go")
+	p.victim.Finish()
+	if p.get32(ringState) != stateGone {
+		t.Errorf("%s, want gone", p.status())
+	}
+}
+
+// TestFastSubscriptionIsGivenUp: where subscribing takes less, every window is finalized as ever.
+func TestFastSubscriptionIsGivenUp(t *testing.T) {
+	set := keeping
+	set.options = cudasim.Options{Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=20000000"}}
+	p := play(t, set, plain, more)
+	p.proceed()
+	p.until("5 windows", func() bool { p.read(); return len(p.of(kindWindow)) >= 5 })
+	p.quit()
+	if n := len(p.ends(endFinalized)); n != len(p.of(kindWindow)) {
+		t.Errorf("%d of %d windows were finalized", n, len(p.of(kindWindow)))
+	}
+}
+
+// TestQuitWhileItWaits: told to go while CUPTI does not let it in, the agent goes as soon as it is in, and no kind was ever on.
+func TestQuitWhileItWaits(t *testing.T) {
+	for _, m := range []uint32{modeQuit, modeOff} {
+		set := keeping
+		set.options = cudasim.Options{Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=2000000000"}}
+		p := play(t, set, plain, more)
+		p.proceed()
+		p.until("the wait", func() bool { return p.get64(ringOpening) != 0 })
+		if state, since := p.get32(ringState), p.get64(ringOpening); state != stateOpening || since > monotonic() {
+			t.Errorf("it waits in state %d since %d, want %d", state, since, stateOpening)
+		}
+		before := p.victim.Truth().Count("cuLaunchKernel")
+		p.until("launches meanwhile", func() bool { return p.victim.Truth().Count("cuLaunchKernel") > before+100 })
+		if p.get64(ringOpening) == 0 {
+			t.Error("it waits no more: the launches prove nothing")
+		}
+		p.mode(m)
+		p.until("the end of the wait", func() bool { return p.get64(ringOpening) == 0 })
+		p.state(map[uint32]uint32{modeQuit: stateGone, modeOff: stateIdle}[m])
+		p.read()
+		if n := len(p.of(kindWindow)) + len(p.of(kindOpened)); n != 0 {
+			t.Errorf("mode %d: %d windows were opened all the same", m, n)
+		}
+		if m == modeOff { // and CUPTI is free again
+			p.mode(modeContinuous)
+			p.state(stateOpen)
+			p.quit()
+		}
+		p.leave()
+		alive(t, p.victim)
+	}
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent: one per process, so its state is one static structure. What a callback may touch - this
+ * structure, the alive page, the pages of the ring, the tables - stays mapped for ever, whatever else
+ * happens: no thread can be about to fault in it. Turning the agent off changes only what is behind
+ * those addresses.
+ */
+#ifndef INFERSCOPE_AGENT_AGENT_H
+#define INFERSCOPE_AGENT_AGENT_H
+#include "sys.h"
+typedef uint64_t __u64;
+typedef uint32_t __u32;
+typedef int32_t __s32;
+typedef uint16_t __u16;
+typedef uint8_t __u8;
+#include "../../bpf/event.h"
+#include "../abi.h"
+#include "cupti.h"
+
+#define MS 1000000ull
+#define SECOND 1000000000ull
+#define POLL (20 * MS) /* between two looks at what nobody wakes us for */
+
+/* On a page that a forked child finds zeroed (MADV_WIPEONFORK): there everything of the agent is off. */
+struct alive {
+	uint32_t awake;   /* 1 while callbacks may write into the ring */
+	uint32_t running; /* 1 from a start to the end of its thread */
+};
+
+/* Which way an open window ends; futex of the agent's thread. */
+enum phase {
+	PHASE_CLOSED = 0,
+	PHASE_OPEN = 1,   /* recording */
+	PHASE_WANTED = 2, /* the next exit of a synchronizing call ends it */
+	PHASE_TAKEN = 3,  /* one thread is ending it */
+	PHASE_DONE = 4,   /* that thread has finalized CUPTI */
+};
+
+struct window {
+	uint32_t phase;       /* enum phase */
+	uint32_t calls;       /* wanted calls that were seen in it */
+	void *subscriber;
+	uint32_t kinds;       /* bit i: the i-th kind of window.c is on */
+	uint32_t thread_ids;  /* CUpti_ActivityThreadIdType before it, + 1; 0: not changed */
+	uint64_t began;       /* before it was subscribed, ns CLOCK_MONOTONIC */
+	uint64_t opened;      /* when everything was on */
+	uint64_t entered;     /* ns that subscribe + enable took */
+	uint64_t off, left;   /* when the first kind went off, and when all was done */
+	uint64_t records, dropped;
+	uint64_t came; /* when CUPTI last gave a buffer back, ns */
+	uint32_t unfinished; /* operations that were running when a flush was forced */
+};
+
+struct agent {
+	struct alive *alive;
+	struct agent_ring *ring;
+	size_t ring_bytes;  /* of the largest ring so far: what is mapped at ring for ever */
+	uint32_t mask, shift;
+	int ring_fd;
+	uint64_t ring_inode;
+	struct agent_params params;
+	uint64_t entered, left; /* by the thread that started us */
+	uint32_t tids_agree;    /* threads of which libc_tid said what gettid says: the one that started us, and ours */
+	uint32_t started;       /* futex: 1 when that thread is about to return */
+
+	struct cupti cupti;
+	struct cuda cuda;
+	int have_cupti, have_cuda, ranges; /* ranges: NVTX reaches CUPTI in this process */
+	uint64_t retry;                    /* do not open a window before this, ns CLOCK_MONOTONIC */
+	size_t overhead_size; /* bytes of an overhead record of this CUPTI */
+	int devices_said;
+	int dormant; /* kinds went off without a finalize: finalizing has conditions now, see graphs.c */
+	int slow;    /* the last subscription was long in coming: do not give it up for each window */
+	int kept;    /* between windows it was not given up */
+	struct window window;
+};
+extern struct agent the;
+
+/* ring.c */
+/* ring_make maps a new ring of the.params.slots slots; 0 or -errno. */
+int ring_make(void);
+/* ring_close closes the ring's descriptor, if it still is the ring's. */
+void ring_close(void);
+/* ring_leave puts private memory in the ring's place: late writers write into that. */
+void ring_leave(void);
+/* ring_take reserves n adjacent positions; -1 where there is no room, which is counted. */
+int64_t ring_take(uint32_t n);
+/* ring_put writes a slot to a reserved position; seq is filled in here. */
+void ring_put(int64_t position, const struct agent_slot *);
+/* ring_write reserves and writes one slot; 0 where there was no room. */
+int ring_write(const struct agent_slot *);
+
+/* names.c */
+int names_make(void);
+/* name_id returns the id of a text with numbers, which was or now is written to the ring; 0 where that failed.
+ * about holds flags, dur and ts of its AGENT_NAME. */
+uint32_t name_id(const char *text, const struct agent_slot *about);
+/* names_forget makes the next ring get every name anew. */
+void names_forget(void);
+
+/* pool.c */
+int pool_make(void);
+void pool_request(uint8_t **buffer, size_t *size, size_t *records);
+void pool_release(uint8_t *buffer);
+void pool_reset(void); /* after a finalize: all are free */
+/* pool_trim gives pages back: of free buffers behind the first ones, or all. */
+void pool_trim(int all);
+
+/* records.c */
+uint64_t pack_grid(uint32_t x, uint32_t y, uint32_t z); /* as bpf/shapes.h does */
+uint64_t pack_block(uint32_t x, uint32_t y, uint32_t z, uint32_t shared);
+/* records_complete takes a buffer back from CUPTI and writes what is in it to the ring. */
+void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
+
+/* ranges.c: NVTX markers, in pairs. */
+void range_marker(const struct marker_record *);
+void ranges_forget(void);
+
+/* calls.c: the callback of driver functions, and which of them are wanted. */
+void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_data *);
+void calls_enable(uint32_t on, int ends);
+
+/* graphs.c: graphs that ran while kinds were on, to know when a finalize is safe again. again: it was launched after they went on. */
+void graph_seen(uint64_t exec, int again);
+int graphs_any(void);
+int graphs_all_seen(void);
+void graphs_unsee(void);
+void graphs_forget(void);
+
+/* library.c */
+/* library_find finds libcuda and libcupti; ERROR_NONE, -1 where the process does not use CUDA (yet), or an enum agent_error. */
+int library_find(void);
+void devices_say(void);
+
+/* window.c */
+int window_subscribe(void); /* 0, or why not: CUptiResult or enum agent_error; may wait for minutes */
+void window_unsubscribe(void); /* instead of window_open */
+int window_open(void);    /* 0, or why not; then nothing stays */
+void window_keep(void);   /* ends it here and now, but stays subscribed */
+void window_want(void);   /* let the next synchronizing exit end it */
+int window_unwant(void);  /* 0 where that has begun */
+void window_finish(void); /* in a callback, by the thread that took it */
+int window_drop(void);    /* disable and unsubscribe here and now; 0 where another is ending it */
+void window_flush(void);
+void window_said(int how); /* the window's last word: AGENT_WINDOW */
+
+/* exit.c */
+void exit_watch(void); /* once per agent: be told of the target's exit */
+int exiting(void);
+void exit_done(void);  /* the agent's thread has nothing open any more */
+
+/* loop.c: the agent's own thread. */
+void loop_serve(void); /* returns when the agent is to go: all is closed then */
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target's own exit: what is recorded is handed over, and no thread of ours is inside CUPTI while the
+ * libraries are torn down. Handlers run in reverse order, so the agent's, registered last, runs first.
+ */
+#include "agent.h"
+
+#define PATIENCE (250 * MS) /* for which an exit is held up at most */
+
+static uint32_t leaving; /* 1: the process is in exit() */
+static uint32_t left;    /* futex: 1 when the agent's thread is done */
+
+int exiting(void)
+{
+	return load(&leaving) != 0;
+}
+
+void exit_done(void)
+{
+	store(&left, 1);
+	futex_wake(&left);
+}
+
+static void at_exit(void *unused)
+{
+	uint64_t until = now() + PATIENCE, t;
+
+	(void)unused;
+	if (!load(&the.alive->running)) /* no agent, or a forked child */
+		return;
+	store(&leaving, 1);
+	while (!load(&left) && (t = now()) < until) {
+		futex_wake(&the.ring->wake); /* each time: it may just be about to sleep */
+		futex_wake(&the.window.phase);
+		futex_wait(&left, 0, POLL / 10);
+	}
+}
+
+void exit_watch(void)
+{
+	static int watched;
+
+	left = 0;
+	if (!watched && __cxa_atexit)
+		watched = !__cxa_atexit(at_exit, NULL, NULL);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Graphs that ran while kinds were on. Where the kinds then went off without a finalize, a graph that runs
+ * on and a finalize kill the process; it was seen to live where the graph had run again with the kinds on.
+ * So after such an end a finalize waits until every one of these graphs has.
+ */
+#include "agent.h"
+
+#define GRAPHS 256u
+
+static struct {
+	uint64_t exec[GRAPHS]; /* CUgraphExec; 0: free */
+	uint8_t seen[GRAPHS];  /* since the kinds went on */
+	uint32_t overflow;     /* more than fit: no finalize any more */
+	uint32_t any;
+} graphs;
+
+void graph_seen(uint64_t exec, int again)
+{
+	store(&graphs.any, 1);
+	for (uint32_t i = 0, h = (uint32_t)(exec >> 4 ^ exec >> 16); exec && i < GRAPHS; i++) {
+		uint64_t *at = &graphs.exec[(h + i) % GRAPHS];
+		uint64_t is = load(at);
+
+		if (is == exec || (!is && (swapped(at, 0, exec) || load(at) == exec))) {
+			if (again)
+				store(&graphs.seen[(h + i) % GRAPHS], 1);
+			return;
+		}
+	}
+	store(&graphs.overflow, 1); /* also a launch whose parameters CUPTI did not give */
+}
+
+int graphs_any(void)
+{
+	return load(&graphs.any) != 0;
+}
+
+int graphs_all_seen(void)
+{
+	for (uint32_t i = 0; i < GRAPHS; i++)
+		if (load(&graphs.exec[i]) && !load(&graphs.seen[i]))
+			return 0;
+	return !load(&graphs.overflow);
+}
+
+void graphs_unsee(void)
+{
+	for (uint32_t i = 0; i < GRAPHS; i++)
+		store(&graphs.seen[i], 0);
+}
+
+void graphs_forget(void)
+{
+	for (uint32_t i = 0; i < GRAPHS; i++)
+		store(&graphs.exec[i], 0);
+	graphs_unsee();
+	store(&graphs.overflow, 0);
+	store(&graphs.any, 0);
+}

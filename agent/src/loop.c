@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's own thread: opens and ends windows as the daemon wants, and goes when the daemon is gone. */
+#include "agent.h"
+
+#define BEAT (3 * SECOND / 2) /* a heartbeat older than this: the daemon is gone */
+#define WILD (60 * SECOND)    /* a heartbeat that far ahead is no clock's */
+#define FLUSH (100 * MS)
+#define BACKOFF (10 * SECOND) /* after CUPTI was refused */
+#define HURRY (300 * MS)      /* deadline where nobody waits for what we do */
+#define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
+
+struct loop {
+	uint64_t next;    /* when the next window may open, ns CLOCK_MONOTONIC */
+	uint64_t wanted;  /* since when the end is wanted; 0: it is not */
+	uint64_t pressed; /* since when the deadline runs; 0: it does not yet */
+	uint64_t flushed;
+	uint32_t calls;   /* of the window when the end was wanted */
+	int amended;      /* a last window was tried to leave nothing behind */
+	int refused;      /* the last window could not be opened: wait, in every mode */
+};
+
+static int daemon_gone(void)
+{
+	uint64_t beat = load(&the.ring->heartbeat), t = now();
+
+	return beat > t ? beat - t > WILD : t - beat > BEAT;
+}
+
+/* A mode that we do not know is a daemon that we do not know. */
+static uint32_t wanted_mode(void)
+{
+	uint32_t mode = load(&the.ring->mode);
+
+	return mode > MODE_QUIT || exiting() || daemon_gone() ? MODE_QUIT : mode;
+}
+
+static uint64_t within(uint64_t v, uint64_t low, uint64_t high)
+{
+	return v < low ? low : v > high ? high : v;
+}
+
+static uint64_t on_ns(void)
+{
+	return within(load(&the.ring->on_ns), MS, 3600 * SECOND);
+}
+
+/* Sleeps until the daemon wakes us, but no longer than to a time, nor than its heartbeat is good for. */
+static void sleep_until(uint64_t time, uint32_t seen)
+{
+	uint64_t t = now(), last = load(&the.ring->heartbeat) + BEAT + MS;
+
+	if (last < time)
+		time = last;
+	if (time > t)
+		futex_wait(&the.ring->wake, seen, within(time - t, MS, 2 * SECOND));
+}
+
+static void set_state(uint32_t state, int error)
+{
+	store(&the.ring->error, error);
+	store(&the.ring->state, state);
+}
+
+static void said_opened(void)
+{
+	struct agent_slot s = { .ts = the.window.opened, .kind = AGENT_OPENED, .args = { 0, 0, the.window.entered } };
+
+	ring_write(&s);
+}
+
+static void said_refused(int error)
+{
+	struct agent_slot s = { .ts = now(), .kind = AGENT_WINDOW, .ret = END_REFUSED, .args = { (uint64_t)error } };
+
+	ring_write(&s);
+}
+
+/* Subscribing may take minutes: whether meanwhile nobody wants the window any more. Where kinds went off without a
+ * finalize, it is wanted all the same: to leave nothing behind. */
+static int called_off(uint32_t mode)
+{
+	uint32_t wanted = wanted_mode();
+
+	return !the.dormant && wanted != mode && (wanted == MODE_OFF || wanted == MODE_QUIT);
+}
+
+/* 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. */
+static int enter(uint32_t mode)
+{
+	int error = the.kept ? 0 : library_find();
+
+	if (!error)
+		error = window_subscribe();
+	if (error)
+		return error;
+	if (called_off(mode)) {
+		window_unsubscribe();
+		return -1;
+	}
+	return window_open();
+}
+
+static void open_one(struct loop *l, uint32_t mode)
+{
+	int error;
+
+	set_state(STATE_OPENING, 0);
+	error = enter(mode);
+	l->wanted = l->pressed = 0;
+	l->flushed = now();
+	l->refused = error != 0;
+	if (!error) {
+		store(&the.ring->began, the.window.opened);
+		set_state(STATE_OPEN, 0);
+		devices_say();
+		said_opened();
+		return;
+	}
+	if (error < 0) { /* CUDA is not used yet: look again soon, it costs next to nothing */
+		l->next = now() + within(load(&the.ring->period_ns), 100 * MS, SECOND);
+		set_state(STATE_IDLE, 0);
+		return;
+	}
+	l->next = now() + BACKOFF;
+	said_refused(error);
+	set_state(STATE_REFUSED, error);
+}
+
+static void acknowledge_flush(uint64_t asked)
+{
+	store(&the.ring->flushed, (uint32_t)asked);
+}
+
+static void rest(struct loop *l, uint32_t mode, uint32_t seen)
+{
+	acknowledge_flush(load(&the.ring->flush));
+	if (mode == MODE_OFF && !the.kept) {
+		set_state(STATE_IDLE, 0);
+		sleep_until(~0ull, seen);
+		return;
+	}
+	if (now() >= l->next || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF)
+		open_one(l, mode);
+	else
+		sleep_until(l->next, seen);
+}
+
+/* Hands over what CUPTI has; only while no other thread may be finalizing it. */
+static void flush(struct loop *l)
+{
+	uint64_t asked = load(&the.ring->flush);
+
+	window_flush();
+	l->flushed = now();
+	acknowledge_flush(asked);
+}
+
+/*
+ * A flush stops launches for milliseconds (H200, CUPTI 13.0, 90,000 launches/s: ten a second cost an eager loop
+ * 10%), so not where buffers fill up and come by themselves; a thread with few launches waits longer there.
+ */
+static int flush_due(const struct loop *l)
+{
+	uint64_t t = now(), came = load(&the.window.came);
+
+	if ((uint32_t)load(&the.ring->flush) != the.ring->flushed)
+		return 1;
+	return t - l->flushed >= 10 * FLUSH || (t - l->flushed >= FLUSH && (came > t || t - came >= FLUSH));
+}
+
+/* Whether a finalize is safe: always, but where kinds went off without one before. */
+static int may_finalize(void)
+{
+	return !the.dormant || (now() - the.window.opened >= PROVEN && the.window.calls && graphs_all_seen());
+}
+
+static int end_due(uint32_t mode)
+{
+	if (mode == MODE_CONTINUOUS)
+		return 0;
+	return mode != MODE_WINDOWS || now() - the.window.opened >= on_ns();
+}
+
+static uint64_t deadline(uint32_t mode)
+{
+	uint64_t d = within(load(&the.ring->deadline_ns), MS, 60 * SECOND);
+
+	if (exiting())
+		return 0;
+	return mode == MODE_QUIT && daemon_gone() && d > HURRY ? HURRY : d;
+}
+
+/*
+ * The deadline of a window runs while the target makes calls, none of which we can end at. An idle one
+ * pays nothing for an open window, and its first synchronizing call will end it well; only where
+ * somebody waits for the end does the time run at once.
+ */
+static int overdue(struct loop *l, uint32_t mode)
+{
+	if (the.dormant && now() - the.window.opened < PROVEN && !exiting())
+		return 0; /* it could not end well yet */
+	if (!l->pressed && (mode != MODE_WINDOWS || peek(&the.window.calls) != l->calls))
+		l->pressed = now();
+	return l->pressed && now() - l->pressed >= deadline(mode);
+}
+
+static void ended(struct loop *l, int how)
+{
+	uint64_t opened = the.window.opened, period = within(load(&the.ring->period_ns), 10 * MS, 3600 * SECOND);
+
+	the.dormant = how != END_FINALIZED;
+	the.kept = how == END_KEPT;
+	if (!the.dormant)
+		pool_reset();
+	store(&the.ring->graphs, the.dormant ? (graphs_any() ? 1 : 2) : 0);
+	window_said(how);
+	pool_trim(0);
+	set_state(the.kept ? STATE_KEPT : STATE_IDLE, 0);
+	l->next = opened + period;
+}
+
+static void drop(struct loop *l)
+{
+	if (!window_drop())
+		ended(l, END_DISABLED);
+}
+
+/* Whether the subscription outlives the window. Not where a graph ran in it: that one would stay slower until CUPTI is finalized. */
+static int keeps(uint32_t mode)
+{
+	return mode == MODE_WINDOWS && the.slow && !graphs_any() && !exiting();
+}
+
+static void record(struct loop *l, uint32_t mode, uint32_t seen)
+{
+	uint64_t until = l->flushed + FLUSH, end = the.window.opened + on_ns();
+
+	if (!end_due(mode)) {
+		if (l->wanted) /* it was to end, and is to go on */
+			set_state(STATE_OPEN, 0);
+		l->wanted = l->pressed = 0;
+		if (flush_due(l))
+			flush(l);
+		sleep_until(mode == MODE_WINDOWS && end < until ? end : until, seen);
+		return;
+	}
+	if (keeps(mode)) {
+		window_keep();
+		ended(l, END_KEPT);
+		return;
+	}
+	if (!l->wanted) {
+		l->wanted = now();
+		l->calls = peek(&the.window.calls);
+		set_state(STATE_CLOSING, 0);
+	}
+	flush(l); /* so that little is left for the thread that finalizes */
+	if (may_finalize() && !exiting())
+		window_want();
+	else if (overdue(l, mode))
+		drop(l);
+	else
+		futex_wait(&the.ring->wake, seen, POLL); /* not bound to the heartbeat: it may be long past */
+}
+
+static void close(struct loop *l, uint32_t mode)
+{
+	uint64_t waited = now() - l->wanted;
+
+	futex_wait(&the.window.phase, PHASE_WANTED, waited < SECOND ? POLL : 10 * POLL);
+	if (load(&the.window.phase) != PHASE_WANTED)
+		return;
+	if (overdue(l, mode))
+		drop(l);
+	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {
+		flush(l);
+		window_want();
+	}
+}
+
+/* Before it goes for good: graphs that were left slower are at their speed again after one more window that
+ * ends in the good way, and one is needed to give up a subscription. Not where somebody is in a hurry, and a process
+ * that exits is left as it is; whether it was worth it: 0 means go. */
+static int amend(struct loop *l)
+{
+	if (!the.dormant || exiting() || (!the.kept && (l->amended || daemon_gone())))
+		return 0;
+	l->amended = 1;
+	open_one(l, MODE_QUIT);
+	return 1;
+}
+
+static int step(struct loop *l)
+{
+	uint32_t seen = load(&the.ring->wake), mode = wanted_mode();
+
+	switch (load(&the.window.phase)) {
+	case PHASE_CLOSED:
+		if (mode == MODE_QUIT)
+			return amend(l);
+		rest(l, mode, seen);
+		break;
+	case PHASE_OPEN: record(l, mode, seen); break;
+	case PHASE_WANTED: close(l, mode); break;
+	case PHASE_TAKEN: futex_wait(&the.window.phase, PHASE_TAKEN, POLL); break;
+	case PHASE_DONE: ended(l, END_FINALIZED); break;
+	}
+	return 1;
+}
+
+void loop_serve(void)
+{
+	struct loop l = { .next = 0 };
+	int first = 1;
+
+	set_state(STATE_IDLE, 0);
+	while (step(&l)) {
+		if (first && load(&the.ring->wake)) { /* the daemon has it open */
+			ring_close();
+			first = 0;
+		}
+	}
+	store(&the.alive->awake, 0);
+	set_state(STATE_GONE, 0);
+	ring_close();
+	ring_leave();
+	pool_trim(1);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CUPTI's activity records, turned into slots. */
+#include "agent.h"
+
+static uint16_t place(uint32_t device, uint32_t context)
+{
+	return (uint16_t)((device & 0xff) | (context < 255 ? context : 255) << 8);
+}
+
+static uint64_t atmost(uint64_t v, uint64_t max)
+{
+	return v < max ? v : max;
+}
+
+/* As pack_grid and pack_block of bpf/shapes.h do. */
+uint64_t pack_grid(uint32_t x, uint32_t y, uint32_t z)
+{
+	return x | atmost(y, 0xffff) << 32 | atmost(z, 0xffff) << 48;
+}
+
+uint64_t pack_block(uint32_t x, uint32_t y, uint32_t z, uint32_t shared)
+{
+	return atmost(x, 2047) | atmost(y, 2047) << 11 | atmost(z, 1023) << 22 | (uint64_t)shared << 32;
+}
+
+/* An operation that had not ended when a flush was forced has no end. */
+static int timed(struct agent_slot *s, uint64_t start, uint64_t end)
+{
+	if (!start || end < start)
+		return 0;
+	s->ts = start;
+	s->dur = end - start;
+	s->flags = EVENT_TIMED;
+	return 1;
+}
+
+static int kernel(struct agent_slot *s, const struct kernel_record *r)
+{
+	struct agent_slot about = { .dur = r->registers | (uint64_t)(uint32_t)r->static_shared << 32, .ts = r->local };
+
+	if (!timed(s, r->start, r->end))
+		return 0;
+	s->kind = EVENT_KERNEL;
+	s->tid = r->stream;
+	s->func = place(r->device, r->context);
+	s->ret = (int32_t)name_id(r->name, &about);
+	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
+	s->args[1] = r->graph_node;
+	s->args[2] = pack_grid((uint32_t)r->grid[0], (uint32_t)r->grid[1], (uint32_t)r->grid[2]);
+	s->args[3] = pack_block((uint32_t)r->block[0], (uint32_t)r->block[1], (uint32_t)r->block[2], (uint32_t)r->dynamic_shared);
+	return 1;
+}
+
+static int copy_kinds(uint8_t copy, uint8_t from, uint8_t to, uint8_t flags)
+{
+	return copy | from << 8 | to << 16 | (flags & COPY_ASYNC) << 24;
+}
+
+static int copy(struct agent_slot *s, const struct copy_record *r)
+{
+	if (!timed(s, r->start, r->end))
+		return 0;
+	s->kind = EVENT_COPY;
+	s->tid = r->stream;
+	s->func = place(r->device, r->context);
+	s->ret = copy_kinds(r->copy, r->source, r->destination, r->flags);
+	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
+	s->args[1] = r->graph_node;
+	s->args[2] = r->bytes;
+	s->args[3] = r->device | (uint64_t)r->device << 32;
+	return 1;
+}
+
+static int peer(struct agent_slot *s, const struct peer_record *r)
+{
+	if (!timed(s, r->start, r->end))
+		return 0;
+	s->kind = EVENT_COPY;
+	s->tid = r->stream;
+	s->func = place(r->device, r->context);
+	s->ret = copy_kinds(r->copy, r->source, r->destination, r->flags);
+	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
+	s->args[1] = r->graph_node;
+	s->args[2] = r->bytes;
+	s->args[3] = r->source_device | (uint64_t)r->destination_device << 32;
+	return 1;
+}
+
+static int set(struct agent_slot *s, const struct set_record *r)
+{
+	if (!timed(s, r->start, r->end))
+		return 0;
+	s->kind = EVENT_SET;
+	s->tid = r->stream;
+	s->func = place(r->device, r->context);
+	s->ret = r->memory;
+	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
+	s->args[1] = r->graph_node;
+	s->args[2] = r->bytes;
+	s->args[3] = r->value;
+	return 1;
+}
+
+static int synchronization(struct agent_slot *s, const struct sync_record *r)
+{
+	if (!timed(s, r->start, r->end))
+		return 0;
+	s->kind = EVENT_SYNC;
+	s->tid = r->stream;
+	s->func = place(0, r->context);
+	s->ret = (int32_t)r->type;
+	s->args[0] = r->correlation;
+	s->args[2] = r->event;
+	return 1;
+}
+
+/* The details that some versions add are the client's to free ("Client is responsible", CUpti_ActivityOverhead3). */
+static int overhead(struct agent_slot *s, const struct overhead_record *r, size_t size)
+{
+	if (size >= sizeof(*r) && r->data && free)
+		free(r->data);
+	if (!timed(s, r->start, r->end))
+		return 0;
+	s->kind = EVENT_OVERHEAD;
+	s->tid = r->object == OBJECT_THREAD ? r->thread : 0;
+	s->ret = (int32_t)(r->overhead >> 16);
+	if (size >= sizeof(*r))
+		s->args[0] = r->correlation;
+	return 1;
+}
+
+/* Bytes that are read of a record of a kind; 0 for kinds that were not asked for. */
+static size_t prefix(uint32_t kind)
+{
+	switch (kind) {
+	case KIND_KERNEL:
+	case KIND_CONCURRENT_KERNEL: return sizeof(struct kernel_record);
+	case KIND_MEMCPY: return sizeof(struct copy_record);
+	case KIND_MEMCPY_PEER: return sizeof(struct peer_record);
+	case KIND_MEMSET: return sizeof(struct set_record);
+	case KIND_SYNCHRONIZATION: return sizeof(struct sync_record);
+	case KIND_OVERHEAD: return offsetof(struct overhead_record, correlation);
+	case KIND_MARKER: return sizeof(struct marker_record);
+	}
+	return 0;
+}
+
+/* 1: the slot is to be written; 0: the record had not ended; -1: nothing to write. */
+static int decode(struct agent_slot *s, const void *record)
+{
+	switch (*(const uint32_t *)record) {
+	case KIND_KERNEL:
+	case KIND_CONCURRENT_KERNEL: return kernel(s, record);
+	case KIND_MEMCPY: return copy(s, record);
+	case KIND_MEMCPY_PEER: return peer(s, record);
+	case KIND_MEMSET: return set(s, record);
+	case KIND_SYNCHRONIZATION: return synchronization(s, record);
+	case KIND_OVERHEAD: return overhead(s, record, the.overhead_size);
+	case KIND_MARKER: range_marker(record); return -1;
+	}
+	return -1;
+}
+
+static void count_dropped(void)
+{
+	size_t dropped = 0;
+
+	if (!the.cupti.dropped(NULL, 0, &dropped) && dropped)
+		add(&the.window.dropped, dropped);
+}
+
+void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+	uint64_t written = 0;
+	uint32_t unfinished = 0;
+	void *r = NULL;
+
+	(void)context, (void)stream;
+	if (!load(&the.alive->awake)) { /* in a forked child, or after the end */
+		pool_release(buffer);
+		return;
+	}
+	if (valid > size)
+		valid = size;
+	while (!the.cupti.next(buffer, valid, &r)) {
+		struct agent_slot s = { 0 };
+		size_t need = prefix(*(uint32_t *)r);
+		int said;
+
+		if (!need || (uint8_t *)r + need > buffer + size)
+			continue;
+		said = decode(&s, r);
+		if (said > 0)
+			written += (uint64_t)ring_write(&s);
+		unfinished += said == 0;
+	}
+	store(&the.window.came, now());
+	add(&the.window.records, written);
+	add(&the.window.unfinished, unfinished);
+	count_dropped();
+	pool_release(buffer);
+}

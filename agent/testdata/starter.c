@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Preloaded into a victim by the tests: a thread that brings the agent in when it is told to, as the injector
+ * does with an armed thread. Lines from the FIFO named by STARTER_IN, answers to the one named by STARTER_OUT:
+ *   load PATH     open PATH as a file, say its descriptor, wait for a line, dlopen /proc/self/fd/N
+ *   inject PATH   dlopen PATH and call InitializeInjection, as CUDA does; says its result
+ *   start PATH    open PATH, call inferscope_start with it, in an agent that is loaded; says its result and errno
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void *agent;
+
+static int open_file(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		abort();
+	return fd;
+}
+
+static void load(FILE *in, FILE *out, const char *path)
+{
+	char name[64], line[64];
+	int fd = open_file(path), kept;
+
+	fprintf(out, "%d\n", fd);
+	fflush(out);
+	if (!fgets(line, sizeof(line), in))
+		return;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	errno = 12345;
+	agent = dlopen(name, RTLD_NOW);
+	kept = errno;
+	fprintf(out, "%d %s\n", kept, agent ? "loaded" : dlerror());
+}
+
+static void start(FILE *out, const char *path)
+{
+	int (*entry)(int) = (int (*)(int))dlsym(agent, "inferscope_start");
+	int result;
+
+	errno = 12345;
+	result = entry(open_file(path));
+	fprintf(out, "%d %d\n", result, errno);
+}
+
+static void inject(FILE *out, const char *path)
+{
+	int (*entry)(void);
+
+	agent = dlopen(path, RTLD_NOW);
+	entry = agent ? (int (*)(void))dlsym(agent, "InitializeInjection") : NULL;
+	fprintf(out, "%d\n", entry ? entry() : -1);
+}
+
+static void *serve(void *unused)
+{
+	FILE *in = fopen(getenv("STARTER_IN"), "re"), *out = fopen(getenv("STARTER_OUT"), "we");
+	char line[4096];
+
+	while (in && out && fgets(line, sizeof(line), in)) {
+		line[strcspn(line, "\n")] = 0;
+		if (!strncmp(line, "load ", 5))
+			load(in, out, line + 5);
+		else if (!strncmp(line, "inject ", 7))
+			inject(out, line + 7);
+		else if (!strncmp(line, "start ", 6))
+			start(out, line + 6);
+		fflush(out);
+	}
+	return unused;
+}
+
+__attribute__((constructor)) static void loaded(void)
+{
+	pthread_t t;
+
+	unsetenv("LD_PRELOAD");
+	if (getenv("STARTER_IN"))
+		pthread_create(&t, NULL, serve, NULL);
+}

@@ -1,0 +1,137 @@
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+)
+
+const busy = "stream-new nonblocking; graph 3 stream=1 kernel=n_us1; graph-launch 5 stream=1; ssync stream=1; wait"
+
+// replay makes a victim launch and synchronize for as long as it takes: it is killed in the end.
+const replay = "repeat 100000 { launch 3 kernel=k_us5; graph-launch 2 stream=1; ssync stream=1; sleep 200us }; wait"
+
+// TestWindows opens and ends windows in the good way while graphs are replayed, and nothing is harmed.
+func TestWindows(t *testing.T) {
+	p := play(t, settings{mode: modeWindows, on: 50 * time.Millisecond, period: 100 * time.Millisecond}, busy, replay)
+	p.proceed()
+	p.until("10 windows", func() bool { p.read(); return p.get32(ringWindows) >= 10 })
+	p.mode(modeOff)
+	p.until("idle", func() bool { return p.get32(ringState) == stateIdle && p.get64(ringBegan) == 0 })
+	p.read()
+	for _, w := range p.of(kindWindow) {
+		if w.ret != endFinalized || w.dur < uint64(50*time.Millisecond) || w.args[0] == 0 || w.args[1] != 0 || w.fn != 1 {
+			t.Errorf("window %+v, want a finalized one of 50 ms or more with records and no losses", w)
+		}
+	}
+	p.quit()
+	inside(t, p)
+	alive(t, p.victim)
+}
+
+// inside checks that all records of what was launched in a window lie in a window, and that all of it was recorded.
+func inside(t *testing.T, p *player) {
+	t.Helper()
+	truth := p.victim.Truth()
+	got := map[uint64]int{}
+	for _, s := range p.of(kindKernel) {
+		got[s.args[0]&0xffffffff]++
+	}
+	missing := 0
+	for _, w := range p.of(kindWindow) {
+		for _, o := range truth.Ops {
+			if o.Kind == cudasim.Kernel && o.Submit > w.ts && o.End < w.ts+w.dur && got[o.Call] == 0 {
+				missing++
+			}
+		}
+	}
+	if missing > 0 || len(got) == 0 {
+		t.Errorf("%d kernels inside windows are missing; %d calls were seen", missing, len(got))
+	}
+}
+
+// alive checks that a victim still makes calls that succeed.
+func alive(t *testing.T, v *cudasim.Victim) {
+	t.Helper()
+	before := v.Truth().Count("cuLaunchKernel")
+	for end := time.Now().Add(10 * time.Second); v.Truth().Count("cuLaunchKernel") < before+100; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the victim launches no more; stderr: %s", v.Stderr())
+		}
+	}
+	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 {
+		t.Errorf("%d launches failed", n)
+	}
+}
+
+// TestNoExitToEndAt lets a window run into its deadline, twice as many times as it takes, and then recover: the
+// simulated target dies where kinds go off, graphs run on, and CUPTI is finalized.
+func TestNoExitToEndAt(t *testing.T) {
+	set := settings{mode: modeWindows, on: 30 * time.Millisecond, period: 60 * time.Millisecond, deadline: 60 * time.Millisecond}
+	p := play(t, set, busy, "thread 1 { repeat 3000 { graph-launch 1 stream=1; sleep 300us } }; wait", replay)
+	p.proceed()
+	p.until("3 windows", func() bool { p.read(); return len(p.of(kindWindow)) >= 3 })
+	for _, w := range p.of(kindWindow) {
+		if w.ret != endDisabled {
+			t.Errorf("window %+v, want one that ended at its deadline", w)
+		}
+	}
+	if p.get32(ringGraphs) != 1 {
+		t.Error("nothing says that graphs stay slower")
+	}
+	p.proceed()
+	p.until("a window that was finalized", func() bool { p.read(); return p.of(kindWindow)[len(p.of(kindWindow))-1].ret == endFinalized })
+	for _, w := range p.of(kindWindow) {
+		if w.ret == endFinalized && w.dur < uint64(300*time.Millisecond) {
+			t.Errorf("window %+v was finalized before the kinds had been on for 300 ms", w)
+		}
+		if w.ret == endFinalized {
+			break // the next may be short again
+		}
+	}
+	p.until("graphs at their speed", func() bool { return p.get32(ringGraphs) == 0 })
+	p.quit()
+	alive(t, p.victim)
+}
+
+// TestIdleTarget: a target that makes no calls has nothing to lose by a window that stays open, and its first
+// synchronizing call ends it well; being told to stop, it ends at its deadline.
+func TestIdleTarget(t *testing.T) {
+	p := play(t, settings{mode: modeWindows, on: 20 * time.Millisecond, period: 40 * time.Millisecond, deadline: 50 * time.Millisecond}, busy, "launch 1; ssync stream=1; wait")
+	p.state(stateClosing)
+	time.Sleep(300 * time.Millisecond)
+	if p.get32(ringState) != stateClosing || p.get32(ringWindows) != 0 {
+		t.Errorf("after 300 ms of an idle target: %s, want the window open", p.status())
+	}
+	p.proceed()
+	p.until("a window", func() bool { p.read(); return len(p.of(kindWindow)) > 0 })
+	if w := p.of(kindWindow)[0]; w.ret != endFinalized {
+		t.Errorf("window %+v, want a finalized one", w)
+	}
+	p.mode(modeOff)
+	p.state(stateIdle)
+	p.quit()
+}
+
+// TestAnotherProfiler finds CUPTI taken: nothing of it is touched, or the victim would die at its exit.
+func TestAnotherProfiler(t *testing.T) {
+	p := play(t, settings{options: cudasim.Options{Env: []string{"CUDASIM_CUPTI_BUSY=1"}}}, "wait", "launch 10; sync")
+	p.state(stateRefused)
+	p.until("a refused window", func() bool { p.read(); return len(p.of(kindWindow)) > 0 })
+	if w := p.of(kindWindow)[0]; w.ret != endRefused || w.args[0] != 39 || p.get32(ringError) != 39 {
+		t.Errorf("window %+v, error %d; want 39", w, p.get32(ringError))
+	}
+	p.proceed()
+	p.victim.Finish()
+}
+
+// TestEndThatIsWantedNoMore: a window that waited for its end and then is to go on says that it is open.
+func TestEndThatIsWantedNoMore(t *testing.T) {
+	p := play(t, settings{mode: modeWindows, on: 20 * time.Millisecond, period: 40 * time.Millisecond}, busy, "launch 1; ssync stream=1; wait")
+	p.state(stateClosing)
+	p.mode(modeContinuous)
+	p.state(stateOpen)
+	p.proceed()
+	p.quit()
+}

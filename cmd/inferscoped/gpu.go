@@ -1,0 +1,89 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/calls"
+	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/gpu"
+	"github.com/inferscope/inferscope/internal/inject"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// gpuFlags are the flags about GPU activity as they were typed.
+type gpuFlags struct {
+	mode     string
+	window   time.Duration
+	period   time.Duration
+	noInject bool
+	cupti    string
+}
+
+func (f *gpuFlags) register(set *pflag.FlagSet) {
+	set.StringVar(&f.mode, "gpu", string(gpu.Windows), "when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program 4 to 21%")
+	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
+	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
+	set.BoolVar(&f.noInject, "no-inject", false, "bring no agent into any process: no GPU activity, launches by probes")
+	set.StringVar(&f.cupti, "cupti", "", "path of libcupti as the program sees it, for one that neither maps one nor has one beside its CUDA")
+}
+
+// options are f's settings.
+func (f *gpuFlags) options() gpu.Options {
+	return gpu.Options{Mode: gpu.Mode(f.mode), On: f.window, Period: f.period, CUPTI: f.cupti}
+}
+
+// check finds what is wrong with the flags, before anything is started.
+func (f *gpuFlags) check() error { return f.options().Check() }
+
+// source makes the source of GPU activity; nil where none is wanted. What keeps agents from
+// being brought in at all is said, and the daemon goes on without them.
+func (f *gpuFlags) source(source *calls.Source, logger *zap.Logger) (daemon.Source, error) {
+	if gpu.Mode(f.mode) == gpu.Off {
+		return nil, nil
+	}
+	options := f.options()
+	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
+	if !f.noInject {
+		in, err := injector()
+		if err != nil {
+			logger.Warn("no agent can be brought into processes: launches are seen by probes, nothing of the GPU", zap.Error(err))
+		} else {
+			options.Inject, options.Build = in, in.Build()
+		}
+	}
+	return gpu.New(options)
+}
+
+// injector makes what brings agents into processes.
+func injector() (*gpu.AgentInjector, error) {
+	loader, err := inject.New(inject.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return gpu.NewAgentInjector(loader)
+}
+
+// launchMode says when launches are probed until the source of GPU activity knows better.
+func (f *gpuFlags) launchMode() calls.LaunchMode {
+	switch gpu.Mode(f.mode) {
+	case gpu.Off:
+		return calls.LaunchesOff
+	case gpu.Continuous:
+		return calls.LaunchesOn
+	}
+	return calls.LaunchesWindows
+}
+
+// launches turns probes on launches on and off for the source of GPU activity.
+type launches struct{ *calls.Source }
+
+// SetLaunches changes when launches of a process are probed.
+func (l launches) SetLaunches(p target.ID, mode gpu.LaunchMode) {
+	modes := map[gpu.LaunchMode]calls.LaunchMode{
+		gpu.LaunchesOff: calls.LaunchesOff, gpu.LaunchesWindows: calls.LaunchesWindows, gpu.LaunchesOn: calls.LaunchesOn,
+	}
+	l.Source.SetLaunches(p, modes[mode])
+}

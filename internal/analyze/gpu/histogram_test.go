@@ -1,0 +1,30 @@
+package gpu
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestPercentilesAreExactToAPercent compares a histogram with the sorted values.
+func TestPercentilesAreExactToAPercent(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var h histogram
+	var all []uint64
+	for range 20_000 {
+		v := rng.Uint64() >> rng.IntN(64)
+		all = append(all, v)
+		h.add(v)
+	}
+	slices.Sort(all)
+	for _, p := range []uint64{1, 10, 50, 90, 99} {
+		want := all[(len(all)*int(p)+99)/100-1]
+		got := h.percentile(p)
+		if diff := max(got, want) - min(got, want); diff*100 > want {
+			t.Errorf("p%d = %d, want %d", p, got, want)
+		}
+	}
+	if h.max != all[len(all)-1] || h.percentile(100) > h.max {
+		t.Errorf("max %d and p100 %d, want %d", h.max, h.percentile(100), all[len(all)-1])
+	}
+}

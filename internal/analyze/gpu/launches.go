@@ -1,0 +1,177 @@
+package gpu
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// asked follows the calls that activities are linked to, from the call to the end of the last activity.
+type asked struct {
+	t       *timeline.Timeline
+	done    []uint64 // by op: ns, when its last activity ended; 0: it has none
+	starts  []uint64 // ns, of the ops with activities
+	latency histogram
+	graphs  uint64 // ops
+	nodes   uint64 // their activities
+}
+
+func newAsked(t *timeline.Timeline) *asked {
+	return &asked{t: t, done: make([]uint64, len(t.Ops)), starts: make([]uint64, 0, len(t.Activities))}
+}
+
+// add notes an activity. Those of one call come in the order of their beginnings.
+func (q *asked) add(act *timeline.Activity) {
+	if act.Op == timeline.None {
+		return
+	}
+	if act.Link == timeline.ByGraph {
+		q.nodes++
+	}
+	if d := &q.done[act.Op]; *d != 0 {
+		*d = max(*d, act.End)
+		return
+	}
+	start := q.t.Ops[act.Op].Start
+	q.done[act.Op] = max(act.End, 1)
+	q.starts = append(q.starts, start)
+	if act.Link == timeline.ByGraph {
+		q.graphs++
+	}
+	// Of a graph with lost records the first node may be another one.
+	sound := !act.Graph || q.t.Seen[q.t.Streams[act.Stream].Process].Dropped == 0
+	if act.Kind == timeline.Kernel && act.Start >= start && sound {
+		q.latency.add(act.Start - start)
+	}
+}
+
+// queue sweeps over the calls that were launched and had not ended.
+func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
+	ends := make([]uint64, 0, len(q.starts))
+	for _, d := range q.done {
+		if d != 0 {
+			ends = append(ends, d)
+		}
+	}
+	slices.Sort(q.starts)
+	slices.Sort(ends)
+	out := Queue{Coverage: c}
+	w := sweep{spans: spans}
+	depth, i := uint64(0), 0
+	for _, end := range ends {
+		for ; i < len(q.starts) && q.starts[i] <= end; i++ {
+			w.advance(q.starts[i], depth)
+			depth++
+			out.Max = max(out.Max, depth)
+		}
+		w.advance(end, depth)
+		depth--
+	}
+	if n := len(spans); n > 0 {
+		w.advance(spans[n-1].To, depth)
+	}
+	total := spans.Total()
+	out.Empty = share(w.empty, total)
+	if total > 0 {
+		out.Mean = w.area / float64(total)
+	}
+	return out
+}
+
+// sweep sums a depth over the time inside spans.
+type sweep struct {
+	spans timeline.Spans
+	at    int
+	now   uint64
+	area  float64 // depth times ns
+	empty uint64  // ns
+}
+
+// advance goes on to a time; the depth was the same until then.
+func (w *sweep) advance(to, depth uint64) {
+	if to <= w.now {
+		return
+	}
+	for w.at < len(w.spans) {
+		s := w.spans[w.at]
+		if from, end := max(w.now, s.From), min(to, s.To); from < end {
+			w.area += float64(depth) * float64(end-from)
+			if depth == 0 {
+				w.empty += end - from
+			}
+		}
+		if s.To > to {
+			break
+		}
+		w.at++
+	}
+	w.now = to
+}
+
+// launches counts the calls that started something in the windows in which they were recorded.
+func (a *analysis) launches(c Coverage) Launches {
+	t := a.t
+	out := Launches{Coverage: c}
+	var times histogram
+	perProcess := make([]uint64, len(t.Seen))
+	kinds := a.starters()
+	for i := range t.Threads {
+		th := &t.Threads[i]
+		w := clipper{spans: t.Seen[th.Process].Calls}
+		for op := th.First; op < th.Last; op++ {
+			o := &t.Ops[op]
+			kind := kinds[o.Func]
+			if kind == startsNothing || !o.Outer() || t.Early(o) || !w.holds(o.Start) {
+				continue
+			}
+			perProcess[th.Process]++
+			if kind == startsKernel {
+				out.Kernels++
+			} else {
+				out.Graphs++
+			}
+			if o.Timed {
+				times.add(o.Dur)
+				out.Timed++
+				out.CallTime += o.Dur
+			}
+		}
+	}
+	for p, n := range perProcess {
+		out.PerSecond += share(n, t.Seen[p].Calls.Total()) * 1e9
+	}
+	out.P50, out.P99 = times.percentile(50), times.percentile(99)
+	return out
+}
+
+// holds says whether a time lies in the spans. Times come in order.
+func (c *clipper) holds(ts uint64) bool {
+	for c.at < len(c.spans) && c.spans[c.at].To <= ts {
+		c.at++
+	}
+	return c.at < len(c.spans) && c.spans[c.at].From <= ts
+}
+
+// starter says what calls of a function start.
+type starter uint8
+
+const (
+	startsNothing starter = iota
+	startsKernel
+	startsGraph
+)
+
+// starters says of each function of the recording what it starts.
+func (a *analysis) starters() []starter {
+	out := make([]starter, len(a.t.Rec.Meta.Functions))
+	for i := range out {
+		switch f := &a.t.Rec.Meta.Functions[i]; {
+		case f.Group == "launch":
+			out[i] = startsKernel
+		case f.Group == "graph" && strings.HasSuffix(f.Base, "GraphLaunch"):
+			out[i] = startsGraph
+		}
+	}
+	return out
+}

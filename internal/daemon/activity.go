@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// Activity is kept by a source whose events tell what GPUs did. At most one source is
+// one, because Ret of a Kernel can number only one table's names.
+type Activity interface {
+	// Flush returns when everything that ended before in these processes can be
+	// fed, or after a bounded time.
+	Flush(ctx context.Context, pids []uint32)
+	// GPU returns what is known of these processes of target root in [from, to] (ns), with the
+	// kernels and ranges of these numbers, and for each number its index + 1 there.
+	GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (g *record.GPU, kernelAt, rangeAt map[int32]int32)
+	// Continuous records all of the time of target root until end is called, once. It
+	// returns when that has begun, or after a bounded time.
+	Continuous(ctx context.Context, root uint32) (end func(), err error)
+	// Agents returns the agents of all processes, ordered by pid.
+	Agents() []api.Agent
+}
+
+// Filler is a Feeder that can say how full its own buffers were at the last Feed, from 0 to 1.
+type Filler interface {
+	Fill() float64
+}
+
+// Continuous records GPU activity of target pid all of the time until end is called.
+func (d *Daemon) Continuous(ctx context.Context, pid uint32) (end func(), err error) {
+	if d.activity == nil {
+		return nil, fault.New(fault.Usage, "start the daemon without --gpu off", errors.New("GPU activity is switched off in this daemon"))
+	}
+	return d.activity.Continuous(ctx, pid)
+}
+
+// flush lets what the agents of a target hold come into the recording that ends now.
+func (d *Daemon) flush(ctx context.Context, pid uint32) {
+	if d.activity == nil {
+		return
+	}
+	if v, ok := d.follower.view(pid); ok {
+		d.activity.Flush(ctx, v.pids())
+	}
+}
+
+// pids returns the target's processes, each once.
+func (v *view) pids() []uint32 {
+	out := make([]uint32, 0, len(v.entries))
+	for _, e := range v.entries {
+		out = append(out, e.process.PID)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// nameGPU fills the tables of GPU activity with what the recording's events refer to.
+func (r *recording) nameGPU(a Activity, v *view) {
+	if a == nil {
+		return
+	}
+	kernels, ranges := map[int32]bool{}, map[int32]bool{}
+	for batch := range r.snapshot.Events(r.want) {
+		for i := range batch {
+			switch e := &batch[i]; e.Kind {
+			case event.Kernel:
+				kernels[e.Ret] = true
+			case event.Range:
+				ranges[e.Ret] = true
+			}
+		}
+	}
+	r.meta.GPU, r.kernelAt, r.rangeAt = a.GPU(v.pid, v.pids(), r.meta.From, r.meta.To, sorted(kernels), sorted(ranges))
+}
+
+func sorted(set map[int32]bool) []int32 {
+	out := make([]int32, 0, len(set))
+	for n := range set {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// renumber gives an event the recording's own numbers of what it refers to.
+func (r *recording) renumber(e *event.Event) {
+	switch e.Kind {
+	case event.Sample:
+		if r.stackAt != nil {
+			e.Args[0] = r.stackAt[e.Args[0]]
+		}
+	case event.Kernel:
+		e.Ret = r.kernelAt[e.Ret]
+	case event.Range:
+		e.Ret = r.rangeAt[e.Ret]
+	}
+}
+
+// renumbered yields copies of the events with the recording's own numbers: the
+// recorder's memory is shared with other recordings.
+func renumbered(batches iter.Seq[[]event.Event], renumber func(*event.Event)) iter.Seq[[]event.Event] {
+	return func(yield func([]event.Event) bool) {
+		var room []event.Event
+		for batch := range batches {
+			room = append(room[:0], batch...)
+			for i := range room {
+				renumber(&room[i])
+			}
+			if !yield(room) {
+				return
+			}
+		}
+	}
+}

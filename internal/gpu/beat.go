@@ -1,0 +1,252 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// beatPeriod is how often agents are told that the daemon lives: six times within alone.
+const beatPeriod = 250 * time.Millisecond
+
+// beat tells every agent that the daemon lives, and looks how it is, until ctx is done. It
+// waits for nothing but Source.mu, which nobody holds for long: a slow drain does not
+// make agents believe that the daemon is gone.
+func (s *Source) beat(ctx context.Context) {
+	defer close(s.beats)
+	ticker := time.NewTicker(beatPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.beatOnce(monotonic())
+		}
+	}
+}
+
+func (s *Source) beatOnce(now uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.sessions {
+		if q.ring != nil {
+			q.ring.store64(ringHeartbeat, now)
+			s.look(q, now)
+		}
+	}
+}
+
+// wanted returns the mode that a process's agent should have. The caller holds the lock.
+func (s *Source) wanted(p *target.Process) uint32 {
+	switch {
+	case s.opts.Mode == Off:
+		return modeOff
+	case s.opts.Mode == Continuous || s.continuous[p.Root] > 0:
+		return modeContinuous
+	}
+	return modeWindows
+}
+
+// look notes how an agent is, and tells it what is wanted. The caller holds the lock.
+func (s *Source) look(q *session, now uint64) {
+	r := q.ring
+	v := agentView{state: r.load32(ringState), graphs: r.load32(ringGraphs), version: r.load32(ringCUPTI), err: int32(r.load32(ringError)), opening: r.load64(ringOpening)}
+	if v.path = q.agent.path; v.path == "" {
+		v.path = r.path()
+	}
+	q.agent = v
+	if s.closing {
+		return
+	}
+	switch v.state {
+	case stateGone:
+		s.ended(q)
+		return
+	case stateRefused:
+		q.say(refused, explain(v.err))
+	default:
+		q.say(running, "")
+		q.detail = q.hindrance(now)
+	}
+	if mode := s.wanted(q.process); mode != q.mode {
+		q.mode = mode
+		r.command(mode, s.opts.times())
+	}
+	s.balance(q)
+}
+
+// ended handles an agent that ended although nobody asked it to: it did not hear of us for a
+// while, or another daemon told it to. It is brought in again, not for ever.
+func (s *Source) ended(q *session) {
+	if !q.process.Alive() {
+		return // Forget follows
+	}
+	q.restarts++
+	again := newSession(q.process, q.image, q.facts)
+	again.restarts, again.joined = q.restarts, q.joined
+	s.retired = append(s.retired, q)
+	s.sessions[q.process.ID()] = again
+	if q.restarts > attempts {
+		again.say(dormant, "the agent ended by itself again and again: restart the daemon, and report it")
+		s.balance(again)
+		return
+	}
+	s.opts.Log.Warn("an agent ended by itself; it is brought in again", zap.Uint32("pid", q.process.PID))
+	s.attach(again)
+	s.balance(again)
+}
+
+// explain says why an agent cannot use CUPTI, and what to do: enum agent_error, or a CUptiResult.
+func explain(err int32) string {
+	switch err {
+	case errorBusy:
+		return "another profiler holds CUPTI in this process (CUPTI error 39), or held it in its parent when it was forked: GPU activity is recorded when it lets go; the agent looks again every 10 s"
+	case errorNoCUPTI:
+		return "no libcupti was found in the target: name one with --cupti PATH"
+	case errorNoSymbol:
+		return "the target's libcupti lacks a function: name one of CUDA 11.8 or newer with --cupti PATH"
+	case errorTooOld:
+		return "the target's libcupti is too old: name one of CUDA 11.8 or newer with --cupti PATH"
+	case errorMemory:
+		return "the target had no memory for the agent's buffers"
+	}
+	return fmt.Sprintf("CUPTI cannot be used in this process (CUPTI error %d)", err)
+}
+
+// balance lets launches be probed where no agent sees them. The caller holds the lock.
+func (s *Source) balance(q *session) {
+	mode := LaunchesWindows
+	switch {
+	case q.state == running, s.opts.Mode == Off:
+		mode = LaunchesOff
+	case s.wanted(q.process) == modeContinuous:
+		mode = LaunchesOn
+	}
+	if !q.told || q.launches != mode {
+		q.launches, q.told = mode, true
+		s.opts.Launches.SetLaunches(q.process.ID(), mode)
+	}
+}
+
+// openTime is how long Continuous waits for agents beside the time to the next window: CUPTI
+// takes 7 to 30 ms to enable, seconds where it is cold.
+const openTime = time.Second
+
+// Continuous records all of the time of a target until end is called, once. It returns when
+// every agent records, or has had time enough to begin. It is an error (fault.Usage)
+// where GPU activity is switched off.
+func (s *Source) Continuous(ctx context.Context, root uint32) (end func(), err error) {
+	if s.opts.Mode == Off {
+		return nil, fault.New(fault.Usage, "start the daemon without --gpu off", errors.New("GPU activity is switched off in this daemon"))
+	}
+	s.demand(root, 1)
+	ctx, cancel := context.WithTimeout(ctx, min(s.opts.Period, 10*time.Second)+openTime)
+	defer cancel()
+	for !s.recording(root) && ctx.Err() == nil {
+		sleep(ctx, 5*time.Millisecond)
+	}
+	return func() { s.demand(root, -1) }, nil
+}
+
+// recording says whether every agent of a target that can record does.
+func (s *Source) recording(root uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.sessions {
+		if q.process.Root == root && q.ring != nil && q.state == running && q.ring.load32(ringState) != stateOpen {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Source) demand(root uint32, by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.continuous[root] += by; s.continuous[root] == 0 {
+		delete(s.continuous, root)
+	}
+	now := monotonic()
+	for _, q := range s.sessions {
+		switch {
+		case q.process.Root != root || s.closing:
+		case q.ring != nil:
+			s.look(q, now)
+		default:
+			s.balance(q)
+		}
+	}
+}
+
+// slack is what an agent gets beside its deadline to end, before it is left alone.
+const slack = time.Second
+
+// Close tells every agent to end its window in the good way and to go, and waits for it,
+// within a bound. What their rings hold comes out at the next Feed. An agent that did not
+// end in time is told of in the log; it ends by itself as well, since nobody beats for it.
+func (s *Source) Close() error {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closing = true
+	rings := 0
+	for _, q := range s.sessions {
+		q.cancel()
+		if q.ring != nil {
+			rings++
+			q.ring.command(modeQuit, s.opts.times())
+		}
+	}
+	s.mu.Unlock()
+	s.stop()
+	s.tasks.Wait()
+	s.farewell(rings)
+	s.quiet()
+	<-s.beats
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// farewell waits until the agents are gone.
+func (s *Source) farewell(rings int) {
+	if rings == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Deadline+slack)
+	defer cancel()
+	for {
+		left := s.remaining()
+		if len(left) == 0 {
+			return
+		}
+		if ctx.Err() != nil {
+			s.opts.Log.Warn("agents did not end in time: they will by themselves, and record nothing any more", zap.Uint32s("pids", left))
+			return
+		}
+		sleep(ctx, 10*time.Millisecond)
+	}
+}
+
+// remaining returns the processes whose agents have not ended.
+func (s *Source) remaining() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var left []uint32
+	for _, q := range s.sessions {
+		if q.ring != nil && q.ring.load32(ringState) != stateGone && q.process.Alive() {
+			left = append(left, q.process.PID)
+		}
+	}
+	return left
+}

@@ -1,0 +1,190 @@
+package gpu
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// Bounds of what is remembered of one process.
+const (
+	maxWindows = 1 << 14 // 9 hours of a window every 2 s
+	maxStreams = 1 << 12
+	maxDevices = 64
+)
+
+// facts are what the agents of one process said beside their events. They outlive the
+// process: what was recorded of it is still served.
+type facts struct {
+	pid uint32
+
+	mu         sync.Mutex
+	windows    []record.GPUWindow // ended ones, in the order of their ends
+	opened     uint64             // ns: when the window that is open began; 0: none is
+	newest     uint64             // ns: the latest end of what the GPU did that was seen
+	subscribed bool               // the last window was kept
+	devices    []record.Device
+	streams    map[streamKey]record.Stream
+	counts     counts
+}
+
+type streamKey struct{ context, id uint32 }
+
+// counts only ever grow.
+type counts struct {
+	events, kernels uint64 // taken out of rings
+	windows         uint64 // that ended
+	disabled        uint64 // of these, in the second best way
+	kept            uint64 // of these, without giving the subscription up
+	refused         uint64 // that never began
+	dropped         uint64 // records that CUPTI had no room for
+	full            uint64 // slots that the ring had no room for
+	malformed       uint64 // slots that no agent writes, and unfinished ones
+	unnamed         uint64 // names for which there was no room
+}
+
+// sight notes that the GPU was seen to end something at t (ns).
+func (f *facts) sight(t uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.newest = max(f.newest, t)
+}
+
+func newFacts(pid uint32) *facts {
+	return &facts{pid: pid, streams: map[streamKey]record.Stream{}}
+}
+
+func (f *facts) open(at uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = at
+}
+
+// ended notes a window that has ended.
+func (f *facts) ended(w record.GPUWindow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = 0
+	f.counts.windows++
+	f.counts.dropped = saturating(f.counts.dropped, w.Dropped)
+	f.subscribed = w.End == kept
+	switch w.End {
+	case disabled:
+		f.counts.disabled++
+	case kept:
+		f.counts.kept++
+	}
+	if len(f.windows) >= maxWindows {
+		f.windows = slices.Delete(f.windows, 0, maxWindows/4)
+	}
+	f.windows = append(f.windows, w)
+}
+
+// refused notes a window that never began.
+func (f *facts) refusedOne() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = 0
+	f.counts.refused++
+}
+
+// most bounds counters that the target controls, so that sums cannot wrap.
+const most = 1 << 48
+
+func saturating(a, b uint64) uint64 { return min(most, a+min(b, most)) }
+
+// add adds up what one pass over a ring found.
+func (f *facts) add(c counts) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.events += c.events
+	f.counts.kernels += c.kernels
+	f.counts.full = saturating(f.counts.full, c.full)
+	f.counts.malformed += c.malformed
+	f.counts.unnamed += c.unnamed
+}
+
+// stays says whether the agent stays subscribed to CUPTI between windows.
+func (f *facts) stays() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.subscribed
+}
+
+func (f *facts) total() counts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts
+}
+
+// device keeps the last description of a device.
+func (f *facts) device(d record.Device) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.devices, func(o record.Device) bool { return o.ID == d.ID })
+	switch {
+	case i >= 0:
+		f.devices[i] = d
+	case len(f.devices) < maxDevices:
+		f.devices = append(f.devices, d)
+	}
+}
+
+func (f *facts) stream(s record.Stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := streamKey{s.Context, s.ID}
+	if _, known := f.streams[key]; known || len(f.streams) < maxStreams {
+		f.streams[key] = s
+	}
+}
+
+// forgetBefore lets go of windows that ended before t (ns): nothing is recorded of them any more.
+func (f *facts) forgetBefore(t uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for n < len(f.windows) && f.windows[n].To < t {
+		n++
+	}
+	if n > maxWindows/16 { // not one by one
+		f.windows = slices.Delete(f.windows, 0, n)
+	}
+}
+
+// put adds what is known to g: windows within [from, to], clipped. Of an open window what
+// came until known (ns) is whole, but no later than the last activity that was seen: CUPTI
+// keeps a buffer back in which anything is unfinished (CUPTI guide, cuptiActivityFlushAll).
+func (f *facts) put(g *record.GPU, from, to, known uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	windows := slices.Clone(f.windows)
+	if f.opened != 0 {
+		windows = append(windows, record.GPUWindow{
+			PID: f.pid, From: f.opened, To: max(min(known, f.newest), f.opened), Activity: true, Calls: true, End: "open",
+		})
+	}
+	for _, w := range windows {
+		if w.From = max(w.From, from); w.From < min(w.To, to) {
+			w.To = min(w.To, to)
+			g.Windows = append(g.Windows, w)
+		}
+	}
+	g.Devices = append(g.Devices, f.devices...)
+	for _, s := range f.streams {
+		g.Streams = append(g.Streams, s)
+	}
+}
+
+// droppedWithin returns how many records were lost in windows that touch [from, to].
+func (f *facts) droppedWithin(from, to uint64) (n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.windows {
+		if w.To >= from && w.From <= to {
+			n = saturating(n, w.Dropped)
+		}
+	}
+	return n
+}

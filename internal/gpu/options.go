@@ -1,0 +1,158 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Mode says when GPU activity and launches are recorded.
+type Mode string
+
+// The modes.
+const (
+	Windows    Mode = "windows"    // for Options.On in every Options.Period
+	Continuous Mode = "continuous" // all the time
+	Off        Mode = "off"        // never
+)
+
+// Defaults and bounds of windows. 200 ms in every 2 s cost 1 to 2% of the speed of programs that
+// all the time costs 4 to 21% (docs/gpu-activity.md).
+const (
+	DefaultOn       = 200 * time.Millisecond
+	DefaultPeriod   = 2 * time.Second
+	DefaultDeadline = time.Second
+	minOn           = 10 * time.Millisecond
+	maxPeriod       = time.Hour
+)
+
+// defaultSlots are those of a ring: 4 MiB of the target's memory, which hold 100 ms of
+// 650,000 events a second. A target that replays graphs was seen to make 200,000.
+const defaultSlots = 1 << 16
+
+// LaunchMode says when the launches of a process are seen by probes.
+type LaunchMode uint8
+
+// The launch modes.
+const (
+	LaunchesOff     LaunchMode = iota // the agent sees them, or nobody
+	LaunchesWindows                   // in windows
+	LaunchesOn                        // all the time
+)
+
+// Launches are the probes on launches, for processes without an agent.
+type Launches interface {
+	// SetLaunches changes when launches of a process are probed. It must not block.
+	SetLaunches(p target.ID, mode LaunchMode)
+	// LaunchWindows returns when launches of a process were probed within [from, to] (ns).
+	LaunchWindows(pid uint32, from, to uint64) []record.GPUWindow
+}
+
+// Start is how an agent begins.
+type Start struct {
+	Slots      uint32
+	Continuous bool
+	Times      [3]time.Duration // on, period, deadline
+	CUPTI      string
+}
+
+// Entered says how an agent came in.
+type Entered struct {
+	RingFD  int           // in the target
+	Stopped time.Duration // for how long a thread of the target was stopped
+}
+
+// Injector brings the agent into running processes.
+type Injector interface {
+	// Inject returns when the agent has answered. Its error wraps ErrIdle where no thread
+	// came by before ctx was done, and ErrRefused where it will be the same the next time.
+	Inject(ctx context.Context, p *target.Process, start Start) (Entered, error)
+}
+
+// What an Injector's error wraps.
+var (
+	ErrIdle    = errors.New("no CUDA call was made")
+	ErrRefused = errors.New("the agent cannot be brought in")
+)
+
+// Options are the settings of New.
+type Options struct {
+	Mode     Mode          // "": Windows
+	On       time.Duration // of a window; 0: DefaultOn
+	Period   time.Duration // from one window's beginning to the next one's; 0: DefaultPeriod
+	Deadline time.Duration // how long an agent waits to leave CUPTI in the good way; 0: DefaultDeadline
+	Inject   Injector      // nil: no agent is brought in or used (--no-inject)
+	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
+	CUPTI    string        // path of a libcupti in the target, for one that maps none
+	Slots    uint32        // of a ring, a power of two; 0: the default
+	// Index returns the event.Func of a driver function, by its exported name.
+	Index    func(name string) (uint16, bool)
+	Launches Launches    // nil: launches are not probed
+	Log      *zap.Logger // nil: silent
+}
+
+// Check says what is out of bounds (fault.Usage), as New would.
+func (o Options) Check() error { return o.check() }
+
+// check fills defaults in, or says what is out of bounds (fault.Usage).
+func (o *Options) check() error {
+	o.Mode = or(o.Mode, Windows)
+	o.On, o.Period, o.Deadline = or(o.On, DefaultOn), or(o.Period, DefaultPeriod), or(o.Deadline, DefaultDeadline)
+	o.Slots = or(o.Slots, defaultSlots)
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Launches == nil {
+		o.Launches = noLaunches{}
+	}
+	if o.Index == nil {
+		o.Index = func(string) (uint16, bool) { return 0, false }
+	}
+	return o.bounds()
+}
+
+func (o *Options) bounds() error {
+	bad := func(hint, format string, args ...any) error {
+		return fault.New(fault.Usage, hint, fmt.Errorf(format, args...))
+	}
+	switch {
+	case o.Mode != Windows && o.Mode != Continuous && o.Mode != Off:
+		return bad("choose windows, continuous or off", "%q is no mode of recording GPU activity", string(o.Mode))
+	case o.On < minOn:
+		return bad(fmt.Sprintf("choose at least %s", minOn), "a window of %s is too short", o.On)
+	case o.Period < 2*o.On || o.Period > maxPeriod:
+		return bad(fmt.Sprintf("choose at least twice the window (%s) and at most %s, or continuous", o.On, maxPeriod),
+			"a window every %s is out of range", o.Period)
+	case len(o.CUPTI) >= 2*pathBytes:
+		return bad(fmt.Sprintf("give a path of at most %d bytes", 2*pathBytes-1), "the path of libcupti is too long")
+	case o.Slots < minSlots || o.Slots > maxSlots || o.Slots&(o.Slots-1) != 0:
+		return fmt.Errorf("a ring of %d slots cannot be made: give a power of two from %d to %d", o.Slots, minSlots, maxSlots)
+	}
+	return nil
+}
+
+func (o *Options) times() times {
+	return times{uint64(o.On), uint64(o.Period), uint64(o.Deadline)}
+}
+
+// or returns v, or what stands for its zero.
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// noLaunches is where launches are not probed.
+type noLaunches struct{}
+
+func (noLaunches) SetLaunches(target.ID, LaunchMode)                       {}
+func (noLaunches) LaunchWindows(uint32, uint64, uint64) []record.GPUWindow { return nil }

@@ -1,0 +1,229 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// state is what record.Agent.State says.
+type state string
+
+// The states of a session.
+const (
+	absent  state = ""        // no agent is wanted
+	waiting state = "waiting" // for a CUDA call to come in at
+	running state = "running" // the agent is there and answers
+	dormant state = "dormant" // its code is mapped, its thread has ended
+	refused state = "refused" // it cannot come in, or cannot use CUPTI
+	gone    state = "gone"    // with its process, or its program
+)
+
+// session is the agent of one program of one process. Its fields are guarded by
+// Source.mu, but for the reader's, which belong to Source.feed.
+type session struct {
+	process *target.Process
+	image   string // tells programs of one process apart
+	facts   *facts
+	cancel  context.CancelFunc // ends the goroutine that attaches
+
+	state    state
+	detail   string
+	ring     *ring   // nil: no agent is there
+	reader   *reader // nil where ring is
+	agent    agentView
+	stopped  time.Duration
+	joined   uint64 // ns
+	restarts int    // agents that ended by themselves
+	launches LaunchMode
+	told     bool   // launches has been told to the probes
+	mode     uint32 // enum agent_mode, as last told
+	flushed  uint64 // ns: everything that ended before was handed over
+}
+
+// agentView is what an agent last said of itself: the target's word.
+type agentView struct {
+	state, graphs, version uint32
+	err                    int32
+	path                   string
+	opening                uint64 // ns: since when it waits in cuptiSubscribe; 0: it does not
+}
+
+func newSession(p *target.Process, image string, f *facts) *session {
+	return &session{process: p, image: image, facts: f, cancel: func() {}}
+}
+
+func (q *session) say(s state, detail string) { q.state, q.detail = s, detail }
+
+// maxAuxv is more than the auxiliary vector of any kernel, bytes.
+const maxAuxv = 4 << 10
+
+// imageOf returns what tells the programs that a process runs one after another apart: its
+// auxiliary vector, with the addresses that execve(2) chose.
+func imageOf(p *target.Process) (string, error) {
+	f, err := os.Open(procPath(p, "auxv"))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxAuxv))
+	if err == nil && !p.Alive() {
+		err = unix.ESRCH
+	}
+	return string(b), err
+}
+
+// How often an agent is brought in, and how long each time is waited for a thread to come by.
+const (
+	attempts  = 3
+	patience  = 30 * time.Second
+	firstWait = time.Second // after a failure; five times as long after the next
+)
+
+// enter brings an agent into q's process, or finds one there, and hands it over to the
+// reader and the heart. It returns when that is done, or cannot be.
+func (s *Source) enter(ctx context.Context, q *session) {
+	wait := firstWait
+	for failures := 0; ctx.Err() == nil; {
+		r, entered, err := s.bring(ctx, q.process)
+		switch {
+		case err == nil:
+			s.adopt(ctx, q, r, entered)
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrIdle):
+			s.tell(ctx, q, waiting, "the agent is brought in at the next CUDA call: none has been made so far")
+			sleep(ctx, 100*time.Millisecond)
+			continue
+		}
+		failures++
+		if errors.Is(err, ErrRefused) || failures == attempts {
+			s.tell(ctx, q, refused, err.Error())
+			s.opts.Log.Warn("no agent records the GPU activity of a process; the rest goes on", zap.Uint32("pid", q.process.PID), zap.Error(err))
+			return
+		}
+		s.tell(ctx, q, waiting, fmt.Sprintf("tried again in %s: %v", wait, err))
+		sleep(ctx, wait)
+		wait *= 5
+	}
+}
+
+// tell changes what is said of a session, unless it is over.
+func (s *Source) tell(ctx context.Context, q *session, st state, detail string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() == nil {
+		q.say(st, detail)
+		s.balance(q)
+	}
+}
+
+// bring returns the ring of an agent in p.
+func (s *Source) bring(ctx context.Context, p *target.Process) (*ring, Entered, error) {
+	r, err := s.takeOver(ctx, p)
+	if err == nil || !errors.Is(err, errNoRing) {
+		return r, Entered{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	entered, err := s.opts.Inject.Inject(ctx, p, s.start(p))
+	if err != nil {
+		return nil, entered, err
+	}
+	r, err = openRing(p, procPath(p, "fd/"+strconv.Itoa(entered.RingFD)), uint64(s.opts.Slots))
+	return r, entered, err
+}
+
+func (s *Source) start(p *target.Process) Start {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Start{
+		Slots: s.opts.Slots, Continuous: s.wanted(p) == modeContinuous,
+		Times: [3]time.Duration{s.opts.On, s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI,
+	}
+}
+
+// takeOver returns the ring of an agent that is in p already: one that was loaded at start,
+// or that the last daemon left a moment ago. One that another daemon uses is refused, one
+// of another version asked to end. It returns errNoRing where there is none.
+func (s *Source) takeOver(ctx context.Context, p *target.Process) (*ring, error) {
+	r, err := existing(p)
+	if err != nil {
+		return nil, err
+	}
+	if s.heard(ctx, r) {
+		return nil, errors.Join(fmt.Errorf("%w: another daemon uses the agent in pid %d; stop that one first", ErrRefused, p.PID), r.close())
+	}
+	if s.opts.Build == [20]byte{} || r.build() == s.opts.Build {
+		return r, nil
+	}
+	r.command(modeQuit, s.opts.times())
+	for range 100 {
+		if r.load32(ringState) == stateGone {
+			return nil, errors.Join(errNoRing, r.close())
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+	return nil, errors.Join(fmt.Errorf("an agent of another version in pid %d does not end", p.PID), r.close())
+}
+
+// heard says whether another daemon beats for the agent of r: they beat four times a second,
+// and an agent whose daemon is gone must hear of us within 1.5 s.
+func (s *Source) heard(ctx context.Context, r *ring) bool {
+	last := r.load64(ringHeartbeat)
+	if since(monotonic(), last) > alone {
+		return false
+	}
+	for range 6 {
+		sleep(ctx, 100*time.Millisecond)
+		if r.load64(ringHeartbeat) != last {
+			return true
+		}
+	}
+	return false
+}
+
+// alone is after how long without a heartbeat an agent takes its daemon for gone.
+const alone = 1500 * time.Millisecond
+
+// adopt hands a ring over to the reader and the heart, unless the session is over.
+func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil || s.closing {
+		r.command(modeQuit, s.opts.times())
+		_ = r.close() // a mapping; the agent ends by itself
+		return
+	}
+	now := monotonic()
+	q.ring, q.stopped, q.flushed = r, entered.Stopped, now
+	if q.joined == 0 {
+		q.joined = now
+	}
+	q.reader = newReader(r, decoder{
+		tables: &s.tables, facts: q.facts, tids: newTIDs(q.process), pid: q.process.PID, from: q.process.Born,
+	})
+	r.store64(ringHeartbeat, now)
+	q.mode = modeQuit // differs from what is wanted, so that it is told
+	q.say(running, "")
+	s.look(q, now)
+	s.opts.Log.Info("an agent records GPU activity", zap.Uint32("pid", q.process.PID), zap.Duration("stopped", entered.Stopped))
+}
+
+// sleep returns after d, or when ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,48 @@
+package gpu
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
+)
+
+// TestSlowSubscription: while CUPTI does not let the agent in, the daemon says so; from then on windows come at their
+// period, and it says why nobody else gets in. When it stops, CUPTI is free again.
+func TestSlowSubscription(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period = 50*time.Millisecond, 150*time.Millisecond
+	slow := cudasim.Options{Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=2500000000"}}
+	v := cudasim.Start(t, slow, "repeat 2000 { launch 3 kernel=k_us5; sync; sleep 10ms }", "wait")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	detail := func() string {
+		if a := s.Agents(); len(a) > 0 {
+			return a[0].Detail
+		}
+		return ""
+	}
+	drain(t, s, &got, "word of the wait", func() bool { return strings.Contains(detail(), "waits in cuptiSubscribe") })
+	drain(t, s, &got, "six kept windows", func() bool { return s.Agents()[0].Kept >= 6 })
+	drain(t, s, &got, "word of the subscription", func() bool { return strings.Contains(detail(), "stays subscribed") })
+	if a := s.Agents()[0]; a.Kept != a.Windows || a.Dropped != 0 || a.State != string(running) {
+		t.Errorf("the agent is %+v", a)
+	}
+	compareKernels(t, s, p, v, got.of(event.Kernel))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Feed(0, got.emit)
+	if left := s.remaining(); len(left) != 0 {
+		t.Errorf("the agent stays in %v", left)
+	}
+	if a := s.Agents()[0]; a.Windows != a.Kept+1 || a.Disabled != 0 {
+		t.Errorf("on the way out the agent is %+v; want one more window, and that finalized", a)
+	}
+	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 {
+		t.Errorf("%d launches failed", n)
+	}
+}

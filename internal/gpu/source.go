@@ -1,0 +1,238 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Name is what the source is called in status and reports.
+const Name = "gpu activity"
+
+// Bounds of how many processes are remembered.
+const (
+	maxSessions = 64  // with an agent, or waiting for one
+	maxGone     = 256 // that have ended
+)
+
+// Source brings agents into targets and reads what they saw. It implements
+// daemon.Source, daemon.Feeder and daemon.Activity.
+type Source struct {
+	opts   Options
+	tables tables
+	ctx    context.Context
+	stop   context.CancelFunc
+	tasks  sync.WaitGroup // goroutines that attach
+	beats  chan struct{}  // closed when the heart has stopped
+	quiet  context.CancelFunc
+
+	feed sync.Mutex // held while rings are read
+
+	mu         sync.Mutex // held for short times only: the heart beats under it
+	sessions   map[target.ID]*session
+	retired    []*session     // whose rings are to be read to their end
+	gone       []*session     // of processes that have ended, for recordings
+	continuous map[uint32]int // by target: how many recordings want all of the time
+	closing    bool           // nothing new is begun
+	closed     bool           // agents have ended, or were given up: rings are read to their end
+}
+
+// New makes a source; it touches no process before the first Follow. Its error is a
+// fault.Usage.
+func New(opts Options) (*Source, error) {
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	s := &Source{
+		opts: opts, tables: tables{calls: newCallTable(opts.Index), kernels: newNames(), ranges: newNames()},
+		sessions: map[target.ID]*session{}, continuous: map[uint32]int{}, beats: make(chan struct{}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	ctx, quiet := context.WithCancel(context.Background())
+	s.quiet = quiet
+	go s.beat(ctx)
+	return s, nil
+}
+
+// Name returns what the source is called in status and reports.
+func (s *Source) Name() string { return Name }
+
+// Follow begins a session with p once it has mapped libcuda, and another one when it has
+// replaced its program. It returns at once: what goes wrong later is told by State, the
+// agents' rows and the losses.
+func (s *Source) Follow(p *target.Process) error {
+	image, err := imageOf(p)
+	if !p.Alive() {
+		return nil // Forget follows
+	}
+	if err != nil {
+		return fmt.Errorf("read the auxiliary vector of pid %d: %w", p.PID, err)
+	}
+	s.mu.Lock()
+	q := s.sessions[p.ID()]
+	if q != nil && q.image == image {
+		q.process = p
+		s.mu.Unlock()
+		return nil
+	}
+	if q != nil {
+		s.retire(q)
+	}
+	s.mu.Unlock()
+	libraries, err := target.Libraries(p, isDriver)
+	if err != nil {
+		return fmt.Errorf("list the libraries of pid %d: %w", p.PID, err)
+	}
+	if len(libraries) == 0 {
+		return nil
+	}
+	s.begin(p, image)
+	return nil
+}
+
+// isDriver says whether a file of this name may be the CUDA driver's library.
+func isDriver(base string) bool {
+	return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
+}
+
+// begin starts a session. It is called from the goroutine of Follow only.
+func (s *Source) begin(p *target.Process, image string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing || s.opts.Mode == Off {
+		return
+	}
+	q := newSession(p, image, s.factsOf(p))
+	s.sessions[p.ID()] = q
+	switch {
+	case s.opts.Inject == nil:
+		q.say(absent, "")
+	case len(s.sessions) > maxSessions:
+		q.say(refused, fmt.Sprintf("more than %d processes use CUDA: watch fewer with this daemon", maxSessions))
+	default:
+		s.attach(q)
+	}
+	s.balance(q)
+}
+
+// attach lets an agent be brought in. The caller holds the lock.
+func (s *Source) attach(q *session) {
+	q.say(waiting, "the agent is brought in at the next CUDA call")
+	ctx, cancel := context.WithCancel(s.ctx)
+	q.cancel = cancel
+	s.tasks.Go(func() {
+		defer cancel()
+		s.enter(ctx, q)
+	})
+}
+
+// factsOf returns what an earlier program of p left, or nothing. The caller holds the lock.
+func (s *Source) factsOf(p *target.Process) *facts {
+	for _, list := range [][]*session{s.retired, s.gone} {
+		for _, q := range list {
+			if q.process.ID() == p.ID() {
+				return q.facts
+			}
+		}
+	}
+	return newFacts(p.PID)
+}
+
+// Forget ends the session with p, which is gone: what its ring holds is still read.
+func (s *Source) Forget(p *target.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.sessions[p.ID()]; q != nil {
+		s.retire(q)
+	}
+}
+
+// retire ends a session whose process ended or replaced its program. The caller holds the lock.
+func (s *Source) retire(q *session) {
+	q.cancel()
+	q.say(gone, "")
+	delete(s.sessions, q.process.ID())
+	if q.reader != nil {
+		s.retired = append(s.retired, q)
+	}
+	if len(s.gone) >= maxGone {
+		s.gone = s.gone[1:]
+	}
+	s.gone = append(s.gone, q)
+}
+
+// Feed hands over what the rings hold; held is the time (ns) since which the recorder holds
+// events. It implements daemon.Feeder.
+func (s *Source) Feed(held uint64, emit func([]event.Event)) {
+	s.feed.Lock()
+	defer s.feed.Unlock()
+	now := monotonic()
+	living, ended := s.readers()
+	for _, q := range living {
+		q.reader.read(now, false, emit)
+		q.facts.forgetBefore(held)
+	}
+	for _, q := range ended {
+		q.reader.read(now, true, emit)
+		s.release(q)
+	}
+}
+
+// readers returns the sessions that have a ring.
+func (s *Source) readers() (living, ended []*session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.sessions {
+		if q.reader != nil {
+			living = append(living, q)
+		}
+	}
+	ended, s.retired = s.retired, nil
+	if s.closed {
+		living, ended = nil, append(ended, living...)
+	}
+	return living, ended
+}
+
+// Fill says how full the fullest ring was when it was last read, from 0 to 1.
+func (s *Source) Fill() float64 {
+	s.feed.Lock()
+	defer s.feed.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fullest := 0.0
+	for _, q := range s.sessions {
+		if q.reader != nil {
+			fullest = max(fullest, q.reader.fill)
+		}
+	}
+	return fullest
+}
+
+// release unmaps the ring of a session whose reader is done with it. The lock keeps the
+// heart from it.
+func (s *Source) release(q *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := q.ring.close(); err != nil {
+		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
+	}
+	q.ring, q.reader = nil, nil
+}
+
+// monotonic returns CLOCK_MONOTONIC in ns, the clock of events.
+func monotonic() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
+	return uint64(now.Nano())
+}
+
+// since returns how long ago t (ns) was, 0 for a time that is still to come.
+func since(now, t uint64) time.Duration { return time.Duration(now - min(now, t)) }

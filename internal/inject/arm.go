@@ -1,0 +1,257 @@
+package inject
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/elffile"
+	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// places are the functions at which a thread may be stopped: what programs call
+// all the time, and never from inside libc. Variants of each are taken too.
+func places() []string {
+	return []string{
+		"cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cuMemcpyAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
+		"cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemsetD8Async", "cuMemsetD32Async", "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize",
+		"cuEventRecord", "cuEventQuery", "cuStreamQuery",
+	}
+}
+
+// maxPlaces bounds the probes: those of perf events take 0.1 s each to remove.
+const maxPlaces = 40
+
+// isPlace knows a name with or without a version and a per-thread suffix.
+func isPlace(name string) bool {
+	base, _, _ := strings.Cut(name, "_")
+	rest := strings.TrimPrefix(name, base)
+	switch rest {
+	case "", "_v2", "_v3", "_ptsz", "_ptds", "_v2_ptsz", "_v2_ptds":
+		return slices.Contains(places(), base)
+	}
+	return false
+}
+
+// trap is bpf/arm.bpf.c, attached to one process.
+type trap struct {
+	coll        *ebpf.Collection
+	attachments []*probe.Attachment
+	stops       *ringbuf.Reader
+	orders      uint64 // given so far
+}
+
+// setTrap loads the program and puts it on the CUDA functions of p.
+func setTrap(p *target.Process, mode probe.Mode) (*trap, error) {
+	spec, err := bpf.LoadArm()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded program: %w", err)
+	}
+	if mode == probe.Perf {
+		spec.Programs[bpf.ArmProgArm].AttachType = ebpf.AttachNone
+	}
+	t := &trap{}
+	if t.coll, err = ebpf.NewCollection(spec); err != nil {
+		return nil, fmt.Errorf("load the program that stops a thread: %w", err)
+	}
+	if t.stops, err = ringbuf.NewReader(t.coll.Maps[bpf.ArmMapStops]); err != nil {
+		return nil, errors.Join(fmt.Errorf("open its ring: %w", err), t.close())
+	}
+	if err := t.attach(p, mode); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+func (t *trap) attach(p *target.Process, mode probe.Mode) error {
+	libraries, err := target.Libraries(p, func(base string) bool {
+		return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
+	})
+	if err != nil {
+		return gone(p, fmt.Errorf("list its CUDA libraries: %w", err))
+	}
+	var errs []error
+	for _, m := range libraries[:min(len(libraries), 4)] {
+		if err := t.attachTo(p, m, mode); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.Path, err))
+		}
+	}
+	if len(t.attachments) > 0 {
+		return nil
+	}
+	err = errors.Join(errs...)
+	if errors.Is(err, probe.ErrNoProcess) {
+		return &Refusal{Reason: ErrGone, Cause: err}
+	}
+	return &Refusal{Reason: ErrNoCUDA, Hint: "wait until it has called cuInit", Cause: err}
+}
+
+func (t *trap) attachTo(p *target.Process, m target.Mapping, mode probe.Mode) error {
+	file, err := target.Open(p, m)
+	if err != nil {
+		return gone(p, err)
+	}
+	defer file.Close()
+	sites, err := sitesIn(file)
+	if err != nil {
+		return err
+	}
+	if len(sites) == 0 {
+		return errors.New("it exports none of the functions to stop at")
+	}
+	a, err := probe.AttachProgram(mode, t.coll.Programs[bpf.ArmProgArm], file, p.PID, sites)
+	if err != nil {
+		return err
+	}
+	t.attachments = append(t.attachments, a)
+	return nil
+}
+
+func sitesIn(file *os.File) ([]probe.Site, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("stat: %w", err)
+	}
+	lib, err := elffile.Open(file, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	functions, err := lib.Functions()
+	if err != nil {
+		return nil, err
+	}
+	var sites []probe.Site
+	for _, fn := range functions {
+		if !isPlace(fn.Name) || fn.Indirect || len(sites) == maxPlaces {
+			continue
+		}
+		at := probe.Choose(fn.Code, fn.Addr, lib.Machine)
+		sites = append(sites, probe.Site{Offset: fn.Offset + at.Offset})
+	}
+	slices.SortFunc(sites, func(a, b probe.Site) int { return cmp.Compare(a.Offset, b.Offset) })
+	return slices.Compact(sites), nil // several names may share an address
+}
+
+// caller is a thread that calls CUDA.
+type caller struct {
+	tid int
+	bpf.ArmArmCaller
+}
+
+// callers returns the threads seen so far, the latest call first.
+func (t *trap) callers() ([]caller, error) {
+	var all []caller
+	var c caller
+	var tid uint32
+	it := t.coll.Maps[bpf.ArmMapCallers].Iterate()
+	for it.Next(&tid, &c.ArmArmCaller) {
+		c.tid = int(tid)
+		all = append(all, c)
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, fmt.Errorf("list the threads that call CUDA: %w", err)
+	}
+	slices.SortFunc(all, func(a, b caller) int { return cmp.Compare(b.Seen, a.Seen) })
+	return all, nil
+}
+
+// forget makes callers see only calls from now on.
+func (t *trap) forget(tid int) error {
+	err := t.coll.Maps[bpf.ArmMapCallers].Delete(uint32(tid))
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// arm makes the next call of the thread send it sig.
+func (t *trap) arm(tid int, sig unix.Signal) error {
+	t.orders++
+	order := bpf.ArmArmOrder{Signal: uint32(sig), Number: t.orders}
+	if err := t.order(order); err != nil { // whole, before it names anybody
+		return err
+	}
+	order.Tid = uint32(tid)
+	return t.order(order)
+}
+
+// disarm takes the order back. What fired at this very moment still does.
+func (t *trap) disarm() error { return t.order(bpf.ArmArmOrder{Number: t.orders}) }
+
+func (t *trap) order(o bpf.ArmArmOrder) error {
+	if err := t.coll.Maps[bpf.ArmMapOrders].Put(uint32(0), &o); err != nil {
+		return fmt.Errorf("arm the program: %w", err)
+	}
+	return nil
+}
+
+// await waits until the armed thread has been sent its signal, or fails with
+// errNotCalled at the deadline.
+func (t *trap) await(deadline time.Time) (bpf.ArmArmStop, error) {
+	t.stops.SetDeadline(deadline)
+	for {
+		record, err := t.stops.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return bpf.ArmArmStop{}, errNotCalled
+		}
+		if err != nil {
+			return bpf.ArmArmStop{}, fmt.Errorf("wait for the thread's call: %w", err)
+		}
+		var s bpf.ArmArmStop
+		if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &s); err != nil || s.Number != t.orders {
+			continue // of an order that was taken back
+		}
+		if errno := unix.Errno(-s.Error); errno == unix.EBUSY {
+			return s, refuse(ErrSignal, "its thread blocks the signal", "")
+		} else if errno != 0 {
+			return s, fmt.Errorf("send the thread a signal: %w", errno)
+		}
+		return s, nil
+	}
+}
+
+// close takes the probes off. It takes a grace period of the kernel, tens of ms.
+func (t *trap) close() error {
+	var errs []error
+	for _, a := range t.attachments {
+		errs = append(errs, a.Close())
+	}
+	if t.stops != nil {
+		errs = append(errs, t.stops.Close())
+	}
+	t.coll.Close()
+	return errors.Join(errs...)
+}
+
+// candidates waits until a thread that was not refused before has called CUDA.
+func (t *trap) candidates(ctx context.Context, refused map[int]error) ([]caller, error) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := t.callers()
+		if err != nil {
+			return nil, err
+		}
+		all = slices.DeleteFunc(all, func(c caller) bool { return refused[c.tid] != nil })
+		if len(all) > 0 {
+			return all, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,184 @@
+// Package inject brings an image, a shared object, into a running process: it stops one
+// thread of it for a fraction of a millisecond at the entry of a CUDA function, makes
+// that thread load the image with dlopen, and lets go of it.
+//
+// The thread's own stack holds a signal frame with all of its registers before
+// anything else is changed, and every function that it is made to enter returns through
+// that frame. So the thread goes on where it was by itself: nobody has to give it back
+// its registers, and killing this process with SIGKILL, at any instant, harms nobody.
+// No other thread is ever stopped.
+//
+// The package knows nothing of what the image does.
+package inject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Image is what is brought in.
+type Image struct {
+	Bytes []byte // a shared object for this machine
+	// ParamsOffset is where in Bytes the parameters lie.
+	ParamsOffset int
+	// Patch returns the parameters, given the descriptor of the file that will hold
+	// them in the target. It must be quick: the thread is stopped meanwhile.
+	Patch func(fd int) []byte
+	// StartOffset is the address in the image (a virtual address of the ELF file) of a
+	// function that takes the descriptor of a file with the parameters at its
+	// beginning. It is called instead of a second dlopen where an image of this
+	// BuildID is mapped already; 0: there is none, the image is always loaded anew.
+	StartOffset uint64
+	BuildID     [20]byte // of the image, as its GNU note says
+	Size        int64    // of the file in the target, bytes; 0: that of Bytes
+}
+
+// Result says what was done. The image may still be starting.
+type Result struct {
+	Stopped  time.Duration // from the thread's CUDA call until it was let go of
+	At       uint64        // CLOCK_MONOTONIC ns of that call
+	Thread   int           // that was stopped, as the host counts
+	TargetFD int           // descriptor of the file in the target
+	FD       *os.File      // the same file, open for reading and writing; the caller closes it
+	Where    uint64        // address of the CUDA function, or behind its first instructions
+	Started  bool          // the image was there already, and was started again
+	Left     error         // that the probes of the stop could not be taken off; nil as a rule
+}
+
+// Options are the settings of New.
+type Options struct {
+	Mode probe.Mode // how to attach the program that stops a thread; "" finds the best
+}
+
+// Injector brings images into processes. It is safe for concurrent use.
+type Injector struct {
+	mode      probe.Mode
+	lostAfter time.Duration
+	step      func(string) // called between the steps; tests die there
+}
+
+// New makes an Injector. It fails where no way to attach works.
+func New(opts Options) (*Injector, error) {
+	in := &Injector{mode: opts.Mode, lostAfter: lostAfter, step: func(string) {}}
+	if in.mode != "" {
+		return in, nil
+	}
+	mode, err := probe.Detect()
+	if err != nil {
+		return nil, fmt.Errorf("bring an image into a process: %w", err)
+	}
+	in.mode = mode
+	return in, nil
+}
+
+const (
+	// patience is how long an armed thread has to make a call before another one is tried.
+	patience = 200 * time.Millisecond
+	// maxMoves bounds how often a thread may be found in the wrong place.
+	maxMoves = 20
+)
+
+// Load brings the image into p. It waits, until ctx is done, for p to call CUDA
+// (ErrIdle). What it returns as an error says why p was left alone: see Refusal.
+// What the image does with its parameters it says in the file (Await).
+func (in *Injector) Load(ctx context.Context, p *target.Process, image Image) (Result, error) {
+	result, err := in.load(ctx, p, &image)
+	if err != nil {
+		return result, fmt.Errorf("pid %d: %w", p.PID, gone(p, err))
+	}
+	return result, nil
+}
+
+func (in *Injector) load(ctx context.Context, p *target.Process, image *Image) (Result, error) {
+	plan, err := in.prepare(p, image)
+	if err != nil {
+		return Result{}, err
+	}
+	if plan.trap, err = setTrap(p, in.mode); err != nil {
+		return Result{}, err
+	}
+	in.step("armed")
+	result, err := plan.run(ctx)
+	if left := plan.trap.close(); left != nil && err == nil {
+		result.Left = fmt.Errorf("take the probes off: %w", left)
+	}
+	return result, err
+}
+
+// plan is all that is known before a thread is stopped.
+type plan struct {
+	process *target.Process
+	image   *Image
+	entries entries
+	start   uint64        // entry of the image that is mapped already; 0: load it
+	path    string        // to dlopen, with %d for the descriptor
+	flags   uint64        // of memfd_create
+	litter  []openFile    // files that a daemon before us left open there
+	lost    time.Duration // age from which on they are that, and not somebody's who is at work
+	trap    *trap
+	step    func(string)
+	moves   int
+	tries   int   // attempts that found the thread elsewhere
+	last    error // why the last of them failed
+}
+
+// run tries one thread after the other.
+func (pl *plan) run(ctx context.Context) (Result, error) {
+	refused := map[int]error{}
+	for {
+		candidates, err := pl.trap.candidates(ctx, refused)
+		if err != nil {
+			return Result{}, pl.idle(refused, err)
+		}
+		c := candidates[0]
+		result, err := pl.attempt(ctx, c)
+		switch {
+		case err == nil:
+			return result, nil
+		case errors.Is(err, errNotCalled) || errors.Is(err, errWrongPlace):
+			err = pl.again(c, err)
+		case errors.Is(err, ErrStack), errors.Is(err, errThreadGone):
+			refused[c.tid], err = err, nil
+		}
+		if err != nil {
+			return Result{}, err
+		}
+	}
+}
+
+// again makes a thread wait for its next call before it is tried again.
+func (pl *plan) again(c caller, why error) error {
+	pl.tries, pl.last = pl.tries+1, why
+	if errors.Is(why, errWrongPlace) {
+		if pl.moves++; pl.moves > maxMoves {
+			return refuse(ErrMoved, "", "try again")
+		}
+	}
+	return pl.trap.forget(c.tid)
+}
+
+// idle says why no thread was found in time.
+func (pl *plan) idle(refused map[int]error, err error) error {
+	if !pl.process.Alive() {
+		return &Refusal{Reason: ErrGone}
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	for _, why := range refused {
+		if errors.Is(why, ErrStack) {
+			return why
+		}
+	}
+	idle := &Refusal{Reason: ErrIdle, Hint: "it is tried again at its next call", Cause: err}
+	if pl.tries > 0 {
+		idle.Detail = fmt.Sprintf("after %d attempts (%v)", pl.tries, pl.last)
+	}
+	return idle
+}

@@ -1,0 +1,132 @@
+//go:build amd64 || arm64
+
+package inject
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/probe"
+)
+
+func newInjector(tb testing.TB) *Injector {
+	tb.Helper()
+	needRoot(tb)
+	in, err := New(Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return in
+}
+
+func within(tb testing.TB, d time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), d)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// load brings the image in and waits for its hello.
+func load(tb testing.TB, in *Injector, v *victim, im Image) (Result, hello) {
+	tb.Helper()
+	ctx := within(tb, 30*time.Second)
+	r, err := in.Load(ctx, v.process, im)
+	if err != nil {
+		tb.Fatalf("load: %v (%s); victim's stderr: %s", err, HintOf(err), v.stderr.String())
+	}
+	defer r.FD.Close()
+	h, err := greet(ctx, v, im, &r)
+	if err != nil {
+		tb.Fatalf("no hello: %v; victim's stderr: %s", err, v.stderr.String())
+	}
+	return r, h
+}
+
+func TestLoad(t *testing.T) {
+	in := newInjector(t)
+	im := testImage(t)
+	for _, threads := range []int{1, 8, 64} {
+		t.Run(strconv.Itoa(threads)+" threads", func(t *testing.T) {
+			v := start(t, "--threads", strconv.Itoa(threads), "--alt")
+			files := v.descriptors()
+			r, h := load(t, in, v, im)
+			t.Logf("stopped %v, held %v", r.Stopped, time.Duration(h.Left-r.At))
+			if h.Starts != 1 || int(h.TID) != r.Thread || r.Started {
+				t.Errorf("hello %+v of result %+v", h, r)
+			}
+			v.unharmed()
+			r, h = load(t, in, v, im)
+			if h.Starts != 2 || !r.Started || v.copies() != 1 {
+				t.Errorf("second load: hello %+v of result %+v, %d copies mapped", h, r, v.copies())
+			}
+			v.unharmed()
+			if n := v.descriptors(); n != files {
+				t.Errorf("%d files open, %d before", n, files)
+			}
+			v.finish()
+		})
+	}
+}
+
+// The same through perf events, as on kernels before 6.6.
+func TestLoadPerf(t *testing.T) {
+	needRoot(t)
+	in, err := New(Options{Mode: probe.Perf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	im := testImage(t)
+	v := start(t, "--threads", "4")
+	for range 2 {
+		load(t, in, v, im)
+		v.unharmed()
+	}
+	v.finish()
+}
+
+// An image that takes long holds one thread, and nobody else; signals to that thread
+// wait, and all come.
+func TestSlowImage(t *testing.T) {
+	in := newInjector(t)
+	im := testImage(t)
+	im.Patch = patch(params{HelloAt: uint64(helloAt(im.Bytes)), SleepUS: 300_000})
+	v := start(t, "--threads", "2", "--handle", "10")
+	r, err := in.Load(within(t, 10*time.Second), v.process, im)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.FD.Close()
+	before, _, _ := v.count()
+	for range 3 { // one is pending, the others are the same one
+		if err := unix.Tgkill(int(v.process.PID), r.Thread, unix.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, handled := v.count(); handled != 0 {
+		t.Error("the signal was handled in the middle of the image's code")
+	}
+	h, err := greet(within(t, 5*time.Second), v, im, &r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !has(h.Blocked, unix.SIGUSR1) || has(h.Blocked, unix.SIGSEGV) {
+		t.Errorf("blocked meanwhile: %#x", h.Blocked)
+	}
+	if after, _, _ := v.count(); after == before {
+		t.Error("the other thread did not go on")
+	}
+	v.unharmed()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, _, handled := v.count(); handled == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the signal was lost")
+		}
+	}
+	v.finish()
+}

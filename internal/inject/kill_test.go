@@ -1,0 +1,162 @@
+//go:build amd64 || arm64
+
+package inject
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// What the test binary does in the environment of TestKilled: it brings the image in, and
+// dies at a step, or whenever it is killed.
+const (
+	envPID  = "INFERSCOPE_TEST_INJECT_PID"
+	envStep = "INFERSCOPE_TEST_DIE_AT"
+)
+
+func TestMain(m *testing.M) {
+	if pid := os.Getenv(envPID); pid != "" {
+		fmt.Println(injectAndDie(pid, os.Getenv(envStep)))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func injectAndDie(pid, step string) error {
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return err
+	}
+	p, err := target.Describe(n)
+	if err != nil {
+		return err
+	}
+	in, err := New(Options{Mode: "multi"})
+	if err != nil {
+		return err
+	}
+	in.step = func(name string) {
+		if name == step {
+			_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
+			select {}
+		}
+		if name == "seized" {
+			fmt.Println("begins")
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err = in.Load(ctx, p, testImage(&testing.B{}))
+	return err
+}
+
+// helper starts the test binary as one that injects.
+func helper(t *testing.T, v *victim, step string) (*exec.Cmd, <-chan struct{}) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envPID+"="+fmt.Sprint(v.process.PID), envStep+"="+step)
+	begins, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	cmd.Stdout, cmd.Stderr = w, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	started, ended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { <-ended })
+	go func() {
+		defer close(ended)
+		defer begins.Close()
+		b := make([]byte, 512)
+		_, _ = begins.Read(b) // its end is as good as its beginning
+		close(started)
+		for {
+			n, err := begins.Read(b)
+			if err != nil {
+				return
+			}
+			t.Logf("the helper says: %s", b[:n]) // only one that was not killed does
+		}
+	}()
+	return cmd, started
+}
+
+// SIGKILL at every step: the target goes on, with everything as it was.
+func TestKilledAtEachStep(t *testing.T) {
+	needRoot(t)
+	steps := []string{
+		"armed", "seized", "signalled", "stopped", "frame written", "registers set", "signals blocked",
+		"entering", "left", "file made", "file filled", "sent", "let go",
+	}
+	rounds := 3
+	if os.Getenv("INFERSCOPE_TEST_SLOW") != "" { // an emulated processor
+		rounds = 1
+	}
+	for _, args := range [][]string{{"--threads", "3", "--alt", "--handle", "23"}, {"--children"}} {
+		v := start(t, args...)
+		for _, step := range steps {
+			for range rounds {
+				cmd, _ := helper(t, v, step)
+				if err := cmd.Wait(); !isExit(err) {
+					t.Errorf("%s: the helper was not killed: %v", step, err)
+				}
+				v.unharmed()
+			}
+			t.Logf("%v: killed at %q, unharmed", args, step)
+		}
+		left := len(v.ours())
+		in := newInjector(t)
+		in.lostAfter = 0
+		for range left/maxLost + 1 { // it still works, and cleans up
+			load(t, in, v, testImage(t))
+			v.unharmed()
+		}
+		if n := len(v.ours()); left == 0 || n != 0 {
+			t.Errorf("%v: %d files of ours were left open, %d still are", args, left, n)
+		}
+		v.finish()
+	}
+}
+
+// SIGKILL at random instants of the part that touches the target.
+func TestKilledAnytime(t *testing.T) {
+	needRoot(t)
+	n := 40
+	if s := os.Getenv("INFERSCOPE_TEST_KILLS"); s != "" {
+		n, _ = strconv.Atoi(s)
+	}
+	v := start(t, "--threads", "2", "--alt", "--children", "--handle", "23", "--pause", "50")
+	for range n {
+		cmd, started := helper(t, v, "")
+		<-started
+		time.Sleep(time.Duration(rand.Int64N(int64(1500 * time.Microsecond))))
+		_ = cmd.Process.Kill() // it may be done
+		_ = cmd.Wait()
+		v.unharmed()
+	}
+	t.Logf("%d kills: %d copies mapped, %d files of ours are left open", n, v.copies(), len(v.ours()))
+	load(t, newInjector(t), v, testImage(t))
+	v.unharmed()
+	v.finish()
+}
+
+func (v *victim) ours() []openFile {
+	v.tb.Helper()
+	open, err := openFiles(int(v.process.PID))
+	if err != nil {
+		v.tb.Fatal(err)
+	}
+	return open
+}

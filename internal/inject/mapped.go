@@ -1,0 +1,184 @@
+package inject
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// findImage looks for copies of an image that an earlier Load left, and decides
+// whether to start one of them or to load another.
+func (pl *plan) findImage() error {
+	mappings, err := target.Mappings(pl.process)
+	if err != nil {
+		return gone(pl.process, fmt.Errorf("list its mappings: %w", err))
+	}
+	copies := slices.DeleteFunc(mappings, func(m target.Mapping) bool { return !strings.HasPrefix(m.Path, "/memfd:"+fileName) })
+	var chosen uint64
+	for _, m := range copies {
+		if start := pl.startIn(m); start != 0 {
+			pl.start, chosen = start, m.Inode
+		}
+	}
+	if err := pl.findFiles(copies); err != nil {
+		return err
+	}
+	if pl.start != 0 {
+		if err := pl.settled(chosen); err != nil {
+			return err
+		}
+		return pl.entries.prove(memory{int(pl.process.PID)}, pl.start)
+	}
+	// libc knows libraries by the name that they were opened with, and would take the
+	// same descriptor's number for the same library.
+	pl.path = "/proc" + strings.Repeat("/.", min(len(copies), 64)) + "/self/fd/%d"
+	return nil
+}
+
+// startIn returns the entry of the image in m, if m is a mapping of this very image.
+func (pl *plan) startIn(m target.Mapping) uint64 {
+	if pl.image.StartOffset == 0 {
+		return 0
+	}
+	file, err := elf.NewFile(bytes.NewReader(pl.image.Bytes))
+	if err != nil {
+		return 0
+	}
+	for _, s := range file.Progs {
+		if s.Type != elf.PT_LOAD || s.Flags&elf.PF_X == 0 || down(s.Off, uint64(os.Getpagesize())) != m.Offset {
+			continue
+		}
+		bias := m.Start - (s.Vaddr - (s.Off - m.Offset))
+		if pl.sameImage(file, bias) {
+			return bias + pl.image.StartOffset
+		}
+	}
+	return 0
+}
+
+// sameImage compares the notes of the image, which hold its build id, with memory.
+func (pl *plan) sameImage(file *elf.File, bias uint64) bool {
+	for _, s := range file.Progs {
+		if s.Type != elf.PT_NOTE || s.Filesz == 0 || s.Filesz > 4096 {
+			continue
+		}
+		want := make([]byte, s.Filesz)
+		if _, err := s.ReadAt(want, 0); err != nil || !bytes.Contains(want, pl.image.BuildID[:]) {
+			continue
+		}
+		have := make([]byte, len(want))
+		return (memory{int(pl.process.PID)}).read(have, bias+s.Vaddr) == nil && bytes.Equal(have, want)
+	}
+	return false
+}
+
+var errStillLoading = errors.New("an image that was brought in a moment ago is still starting")
+
+// settled waits until the file behind a mapped image is not open any more: an image
+// closes it when it has been relocated and has said hello. Before that it must not be entered.
+func (pl *plan) settled(inode uint64) error {
+	for range 50 {
+		open, err := openFiles(int(pl.process.PID))
+		if err != nil {
+			return gone(pl.process, err)
+		}
+		if !slices.ContainsFunc(open, func(f openFile) bool { return f.inode == inode }) {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return errStillLoading
+}
+
+// openFile is a descriptor of the target that is a file of ours.
+type openFile struct {
+	fd      int
+	inode   uint64
+	changed time.Time
+}
+
+// openFiles lists them.
+func openFiles(pid int) ([]openFile, error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list its open files: %w", err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(1 << 16)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("list its open files: %w", err)
+	}
+	var found []openFile
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if f, ok := ours(dir, fd); ok {
+			found = append(found, f)
+		}
+	}
+	return found, nil
+}
+
+// ours looks at one descriptor.
+func ours(dir string, fd int) (openFile, bool) {
+	link := dir + "/" + strconv.Itoa(fd)
+	to, err := os.Readlink(link)
+	if err != nil || !strings.HasPrefix(to, "/memfd:"+fileName) {
+		return openFile{}, false
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(link, &st); err != nil {
+		return openFile{}, false
+	}
+	return openFile{fd: fd, inode: st.Ino, changed: time.Unix(st.Ctim.Unix())}, true
+}
+
+const (
+	// lostAfter is how old a file is that nobody will use any more: its daemon was
+	// killed between making and using it. A start takes milliseconds.
+	lostAfter = 10 * time.Second
+	// maxLost bounds how many are closed in one stop, 0.1 ms each.
+	maxLost = 4
+)
+
+// findFiles notes the files that daemons before this one left open.
+func (pl *plan) findFiles(copies []target.Mapping) error {
+	open, err := openFiles(int(pl.process.PID))
+	if err != nil {
+		return gone(pl.process, err)
+	}
+	for _, f := range open {
+		mapped := slices.ContainsFunc(copies, func(m target.Mapping) bool { return m.Inode == f.inode })
+		if !mapped && time.Since(f.changed) > pl.lost && len(pl.litter) < maxLost {
+			pl.litter = append(pl.litter, f)
+		}
+	}
+	return nil
+}
+
+// tidy closes them, as far as they are still the same.
+func (k *captive) tidy() error {
+	dir := fmt.Sprintf("/proc/%d/fd", k.process.PID)
+	for _, f := range k.litter {
+		if now, ok := ours(dir, f.fd); ok && now == f {
+			if err := k.closeFile(f.fd); err != nil && !errors.Is(err, unix.EBADF) {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Of include/uapi/linux/ptrace.h, which x/sys has in part.
+const (
+	ptraceGetSigMask = 0x420a
+	ptraceSetSigMask = 0x420b
+	ptraceGetFilter  = 0x420c
+
+	// Marks stops at system calls. It is also what keeps the target alive when the
+	// tracer dies in such a stop: without it the kernel would send the thread a real
+	// SIGTRAP (ptrace_report_syscall), with it a signal that does not exist.
+	traceSysGood = 1
+	sysStop      = unix.SIGTRAP | 0x80
+	eventStop    = 128 // PTRACE_EVENT_STOP: of the whole process, or a notice of SIGCONT
+)
+
+// thread is a thread of the target that this operating system thread traces. All
+// methods must be called on the thread that called seize; when that thread ends the
+// kernel lets go of the traced one without touching it, which ptrace alone can not
+// do for a thread that runs.
+type thread struct{ tid int }
+
+func ptrace(request, tid int, addr, data uintptr) error {
+	for {
+		_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(tid), addr, data, 0, 0)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+			continue
+		}
+		return errno
+	}
+}
+
+// seize begins to trace a thread, which notices nothing.
+func seize(tid int) (*thread, error) {
+	if err := ptrace(unix.PTRACE_SEIZE, tid, 0, traceSysGood); err != nil {
+		return nil, fmt.Errorf("ptrace(PTRACE_SEIZE, %d): %w", tid, err)
+	}
+	return &thread{tid: tid}, nil
+}
+
+// stop is why a traced thread stopped.
+type stop struct {
+	signal unix.Signal // to be delivered, or sysStop
+	group  bool        // the whole process is stopped by signal
+	notice bool        // of SIGCONT to the process: nothing is to be delivered
+	ended  bool        // the thread is gone
+}
+
+// wait waits until the thread stops or ends.
+func (t *thread) wait() (stop, error) {
+	var ws unix.WaitStatus
+	for {
+		_, err := unix.Wait4(t.tid, &ws, unix.WALL, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.ECHILD) {
+			return stop{ended: true}, nil
+		}
+		if err != nil {
+			return stop{}, fmt.Errorf("wait4(%d): %w", t.tid, err)
+		}
+		break
+	}
+	if !ws.Stopped() {
+		return stop{ended: true}, nil
+	}
+	s := stop{signal: ws.StopSignal()}
+	if uint32(ws)>>16 == eventStop {
+		s.notice = s.signal == unix.SIGTRAP
+		s.group = !s.notice
+	}
+	return s, nil
+}
+
+// resume lets the thread run on and delivers sig, or none.
+func (t *thread) resume(sig unix.Signal) error { return t.restart(unix.PTRACE_CONT, sig) }
+
+// resumeToSyscall lets the thread run on to the next entry or exit of a system call.
+func (t *thread) resumeToSyscall() error { return t.restart(unix.PTRACE_SYSCALL, 0) }
+
+// listen leaves a thread in the stop of its whole process.
+func (t *thread) listen() error { return t.restart(unix.PTRACE_LISTEN, 0) }
+
+// detach ends the tracing of a stopped thread, which runs on.
+func (t *thread) detach(sig unix.Signal) error { return t.restart(unix.PTRACE_DETACH, sig) }
+
+func (t *thread) restart(request int, sig unix.Signal) error {
+	if err := ptrace(request, t.tid, 0, uintptr(sig)); err != nil {
+		return fmt.Errorf("ptrace(%#x, %d): %w", request, t.tid, err)
+	}
+	return nil
+}
+
+func (t *thread) getRegset(set int, b []byte) (int, error) {
+	iov := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	err := ptrace(unix.PTRACE_GETREGSET, t.tid, uintptr(set), uintptr(unsafe.Pointer(&iov)))
+	runtime.KeepAlive(b)
+	if err != nil {
+		return 0, fmt.Errorf("ptrace(PTRACE_GETREGSET, %d, %#x): %w", t.tid, set, err)
+	}
+	return int(iov.Len), nil
+}
+
+func (t *thread) setRegset(set int, b []byte) error {
+	iov := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	err := ptrace(unix.PTRACE_SETREGSET, t.tid, uintptr(set), uintptr(unsafe.Pointer(&iov)))
+	runtime.KeepAlive(b)
+	if err != nil {
+		return fmt.Errorf("ptrace(PTRACE_SETREGSET, %d, %#x): %w", t.tid, set, err)
+	}
+	return nil
+}
+
+// blocked returns the signals that the thread blocks.
+func (t *thread) blocked() (uint64, error) {
+	var set uint64
+	if err := ptrace(ptraceGetSigMask, t.tid, 8, uintptr(unsafe.Pointer(&set))); err != nil {
+		return 0, fmt.Errorf("ptrace(PTRACE_GETSIGMASK, %d): %w", t.tid, err)
+	}
+	return set, nil
+}
+
+func (t *thread) block(set uint64) error {
+	if err := ptrace(ptraceSetSigMask, t.tid, 8, uintptr(unsafe.Pointer(&set))); err != nil {
+		return fmt.Errorf("ptrace(PTRACE_SETSIGMASK, %d): %w", t.tid, err)
+	}
+	return nil
+}
+
+// poke writes one word. Other than process_vm_writev it makes the first thread's
+// stack longer where the word lies below it.
+func (t *thread) poke(addr, word uint64) error {
+	if err := ptrace(unix.PTRACE_POKEDATA, t.tid, uintptr(addr), uintptr(word)); err != nil {
+		return fmt.Errorf("ptrace(PTRACE_POKEDATA, %d, %#x): %w", t.tid, addr, err)
+	}
+	return nil
+}
+
+// filters returns the thread's seccomp filters, the newest first. It needs
+// CAP_SYS_ADMIN, a tracer that is under no filter itself, and a stopped thread.
+func (t *thread) filters() ([]program, error) {
+	var all []program
+	for i := uintptr(0); i < maxFilters; i++ {
+		n, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, ptraceGetFilter, uintptr(t.tid), i, 0, 0, 0)
+		if errno == unix.ENOENT || errno == unix.EINVAL && i == 0 { // EINVAL: no filter at all
+			return all, nil
+		}
+		if errno != 0 {
+			return nil, fmt.Errorf("ptrace(PTRACE_SECCOMP_GET_FILTER, %d): %w", t.tid, errno)
+		}
+		p := make(program, n)
+		if n == 0 {
+			return nil, errFilter
+		}
+		_, _, errno = unix.RawSyscall6(unix.SYS_PTRACE, ptraceGetFilter, uintptr(t.tid), i, uintptr(unsafe.Pointer(&p[0])), 0, 0)
+		if errno != 0 {
+			return nil, fmt.Errorf("ptrace(PTRACE_SECCOMP_GET_FILTER, %d): %w", t.tid, errno)
+		}
+		all = append(all, p)
+	}
+	return nil, errFilter
+}

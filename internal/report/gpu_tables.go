@@ -1,0 +1,232 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/inferscope/inferscope/internal/analyze/gpu"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+func deviceTable(m *Model) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("GPU", 0), page.Right("pid", 2), page.Right("Busy", 0), page.Right("Kernels", 0), page.Right("Copies", 0), page.Right("Memsets", 1),
+		page.Right("At once", 3), page.Right("Streams", 2), page.Right("Gaps", 4), page.Right("Longest gap", 4), page.Right("Recorded", 0),
+	}}
+	split, lost := false, false
+	for i := range m.GPU.Devices {
+		d := &m.GPU.Devices[i]
+		lost = lost || d.Busy.Coverage.Dropped > 0
+		t.Row(deviceName(d), id(d.PID), busyShare(&d.Busy), ofBusy(&d.Busy, d.Busy.Kernels), ofBusy(&d.Busy, d.Busy.Copies), ofBusy(&d.Busy, d.Busy.Sets),
+			fmt.Sprintf("%.2f", d.Concurrency), human.Count(d.Streams), human.Count(d.Gaps.Count), human.Span(d.Gaps.Longest), human.Span(d.Busy.Coverage.Time))
+		for j := range d.Parts {
+			p := &d.Parts[j]
+			split = true
+			t.Row("  by process", id(p.PID), busyShare(&p.Busy), ofBusy(&p.Busy, p.Busy.Kernels), ofBusy(&p.Busy, p.Busy.Copies), ofBusy(&p.Busy, p.Busy.Sets),
+				human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Span(p.Busy.Coverage.Time))
+		}
+	}
+	if !severalProcesses(m) && !split {
+		t.Drop("pid")
+	}
+	t.Note = "Kernels, copies and memsets are shares of the recorded time, and can run at once. At once is how many activities ran on average while some ran."
+	if lost {
+		t.Drop("Gaps")
+		t.Drop("Longest gap")
+		t.Note += " Gaps are not shown, because lost records look like gaps."
+	} else {
+		t.Note += " Gaps are times without any, inside windows."
+	}
+	if split {
+		t.Note += " A GPU that several processes use is judged by the time in which all of them were recorded."
+	}
+	return t
+}
+
+func deviceName(d *gpu.Device) string {
+	if d.Name == "" {
+		return fmt.Sprintf("%d", d.ID)
+	}
+	return fmt.Sprintf("%d: %s", d.ID, human.Clean(d.Name))
+}
+
+func busyShare(b *gpu.Busy) string {
+	if b.Coverage.Time == 0 {
+		return human.Nothing
+	}
+	if b.Coverage.Dropped > 0 {
+		return "≥ " + human.Percent(b.Share)
+	}
+	return human.Percent(b.Share)
+}
+
+func ofBusy(b *gpu.Busy, n uint64) string {
+	if b.Coverage.Time == 0 {
+		return human.Nothing
+	}
+	return human.Percent(part(n, b.Coverage.Time))
+}
+
+func kernelTable(m *Model, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Kernel", 0), page.Right("Runs", 0), page.Right("Total", 0), page.Right("Of busy", 0), page.Right("Mean", 0), page.Right("Min", 3), page.Right("Max", 2),
+		page.Left("Grid", 4), page.Left("Block", 4), page.Right("Registers", 5), page.Left("Launched by", 1),
+	}}
+	k := &m.GPU.Kernels
+	for i := range k.Rows[:min(len(k.Rows), rows)] {
+		r := &k.Rows[i]
+		t.Row(kernelName(r), human.Count(r.Count), human.Span(r.Time), human.Percent(r.Share), human.Span(r.Mean), human.Span(r.Min), human.Span(r.Max),
+			usual(r, r.Grid), usual(r, r.Block), human.Count(r.Registers), launcher(r))
+	}
+	t.Note = joinNotes(leftKernels(k, min(len(k.Rows), rows)), rests(&k.Coverage))
+	return t
+}
+
+func kernelName(r *gpu.Kernel) string {
+	if r.Name == "" {
+		return "(name lost)"
+	}
+	return human.Shorten(human.Clean(r.Name), maxName)
+}
+
+// usual gives the grid or block of most runs, with a mark where others differ.
+func usual(r *gpu.Kernel, d [3]uint32) string {
+	s := fmt.Sprintf("%d", d[0])
+	switch {
+	case d[2] > 1:
+		s += fmt.Sprintf("x%dx%d", d[1], d[2])
+	case d[1] > 1:
+		s += fmt.Sprintf("x%d", d[1])
+	}
+	if r.ShapeShare < always {
+		s += "~"
+	}
+	return s
+}
+
+// nearlyAll is the share of runs from which on one thread is said to launch a kernel.
+const nearlyAll = 0.95
+
+func launcher(r *gpu.Kernel) string {
+	if r.Call == "" {
+		return human.Nothing
+	}
+	name := who(r.Thread, r.TID)
+	if r.ThreadShare < nearlyAll {
+		name += " and others"
+	}
+	return human.Shorten(name+" by "+human.Clean(r.Call), 48)
+}
+
+func leftKernels(k *gpu.Kernels, shown int) string {
+	if k.Names <= shown {
+		return ""
+	}
+	count, time := k.Count, k.Time
+	for i := range k.Rows[:shown] {
+		count -= k.Rows[i].Count
+		time -= k.Rows[i].Time
+	}
+	return fmt.Sprintf("%s more, with %s of %s in all, are left out here.", human.Plural(k.Names-shown, "kernel", "kernels"), human.Plural(count, "run", "runs"), human.Span(time))
+}
+
+// rests says which time a table is about, where that is not all of it.
+func rests(c *gpu.Coverage) string {
+	s := ""
+	if c.Share < always {
+		s = fmt.Sprintf("In the %s recorded, %s of the time.", human.Span(c.Time), human.Percent(c.Share))
+	}
+	if c.Dropped > 0 {
+		s = joinNotes(s, fmt.Sprintf("%s lost: counts and times are lower bounds.", human.Plural(c.Dropped, "record was", "records were")))
+	}
+	return s
+}
+
+func gpuCopyTable(m *Model) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Direction", 0), page.Left("From", 0), page.Left("To", 0), page.Left("Call", 3), page.Right("Copies", 0), page.Right("Bytes", 0), page.Right("Time", 0),
+		page.Right("Longest", 4), page.Right("Bandwidth", 0), page.Right("Each", 5), page.Right("No kernel", 1),
+	}}
+	for i := range m.GPU.Copies {
+		c := &m.GPU.Copies[i]
+		call := "sync"
+		if c.Async {
+			call = "async"
+		}
+		t.Row(c.Direction, c.Source, c.Destination, call, human.Count(c.Count), human.Size(c.Bytes), human.Span(c.Time), human.Span(c.Longest),
+			speed(c.Bandwidth), speed(c.Each), human.Percent(part(c.Exposed, c.Time)))
+	}
+	if m.GPU.Activity.Dropped > 0 {
+		t.Drop("No kernel")
+	}
+	if len(t.Rows) > 0 {
+		t.Note = joinNotes("Time on the GPU. Bandwidth is bytes over the time in which such a copy ran, each what one copy gets; no kernel is the share of the time in which no kernel ran beside it.",
+			rests(&m.GPU.Copies[0].Coverage))
+	}
+	return t
+}
+
+func speed(bytesPerSecond float64) string {
+	if bytesPerSecond <= 0 {
+		return human.Nothing
+	}
+	return human.Size(uint64(bytesPerSecond)) + "/s"
+}
+
+func gpuStreamTable(m *Model, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Right("Stream", 0), page.Right("pid", 1), page.Right("GPU", 2), page.Right("Busy", 0), page.Right("Of busy", 0), page.Right("Kernels", 0), page.Right("Copies", 0), page.Right("Memsets", 3),
+	}}
+	list := m.GPU.Streams
+	for i := range list[:min(len(list), rows)] {
+		s := &list[i]
+		t.Row(id(s.ID), id(s.PID), fmt.Sprint(s.Device), human.Percent(s.Share), human.Percent(s.OfBusy), human.Count(s.Kernels), human.Count(s.Copies), human.Count(s.Sets))
+	}
+	if !severalProcesses(m) {
+		t.Drop("pid")
+	}
+	if len(m.GPU.Devices) == 1 {
+		t.Drop("GPU")
+	}
+	t.Note = joinNotes("Streams as CUPTI numbers them.", more(len(list), rows, "stream", "streams"))
+	return t
+}
+
+// maxAwaited bounds what a thread waited for, in characters.
+const maxAwaited = 44
+
+func syncTable(m *Model, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Thread", 0), page.Left("Call", 4), page.Left("For", 2), page.Right("Times", 0), page.Right("Waited", 0), page.Right("Longest", 1), page.Right("At once", 3), page.Left("Mostly for", 0),
+	}}
+	list := m.GPU.Syncs
+	for i := range list[:min(len(list), rows)] {
+		s := &list[i]
+		name, call, what := human.Nothing, human.Nothing, human.Nothing
+		if s.Call != "" {
+			name, call = who(s.Thread, s.TID), human.Clean(s.Call)
+		}
+		if s.For != "" {
+			what = human.Shorten(human.Clean(s.For), maxAwaited)
+		}
+		t.Row(name, call, s.Type, human.Count(s.Count), human.Span(s.Time), human.Span(s.Longest), human.Count(s.Idle), what)
+	}
+	note := "At once: there was nothing left to wait for."
+	if m.GPU.Activity.Dropped > 0 {
+		t.Drop("At once") // what was waited for can be among the lost records
+		note = ""
+	}
+	t.Note = joinNotes(note, more(len(list), rows, "row", "rows"))
+	return t
+}
+
+func rangeTable(m *Model, rows int) *page.Table {
+	t := &page.Table{Columns: []page.Column{page.Left("Range", 0), page.Right("Times", 0), page.Right("Total", 0), page.Right("Longest", 1)}}
+	list := m.GPU.Ranges
+	for i := range list[:min(len(list), rows)] {
+		r := &list[i]
+		t.Row(human.Shorten(human.Clean(r.Name), maxName), human.Count(r.Count), human.Span(r.Time), human.Span(r.Longest))
+	}
+	t.Note = joinNotes("Named by the program (NVTX).", more(len(list), rows, "range", "ranges"))
+	return t
+}

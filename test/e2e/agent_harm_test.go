@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+)
+
+func sleep(ms int) { time.Sleep(time.Duration(ms) * time.Millisecond) }
+
+// rounds is how often a test repeats itself: def, or what the environment says.
+func rounds(t *testing.T, variable string, def int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return def
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s is not a number above 0", variable, text)
+	}
+	return n
+}
+
+// graphLoop launches a graph that is older than any profiler, and updates it, for ever.
+var graphLoop = []string{
+	"stream-new nonblocking", "graph 8 stream=1 kernel=n_us1", "h2d 4096",
+	"until { graph-launch stream=1; graph-update 8 stream=1 kernel=n_us2; launch 5 kernel=k_us1; h2d 4096; ssync stream=1; sync; sleep 300us }",
+}
+
+// footprint is what a process holds.
+type footprint struct{ fds, maps, threads, rss int } // rss in KiB
+
+func footprintOf(t *testing.T, pid int) footprint {
+	t.Helper()
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := footprint{fds: len(fds), maps: strings.Count(string(maps), "\n")}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "Threads: %d", &f.threads)
+		_, _ = fmt.Sscanf(line, "VmRSS: %d", &f.rss)
+	}
+	return f
+}
+
+// TestAgentComesAndGoes attaches to one process again and again. INFERSCOPE_CYCLES says how often.
+func TestAgentComesAndGoes(t *testing.T) {
+	n := rounds(t, "INFERSCOPE_CYCLES", 25)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
+	var early footprint
+	windows := 0
+	for i := range n {
+		d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--ring-mb", "1")
+		d.waitAgent(v.PID, "running")
+		for _, w := range closedWindows(d.waitWindows(v.PID, 1), v.PID) {
+			if windows++; w.End != "finalized" {
+				t.Errorf("cycle %d: a window ended %q", i, w.End)
+			}
+		}
+		d.stop()
+		if i == 9 || i == n-1 && n < 10 {
+			early = footprintOf(t, v.PID)
+		}
+	}
+	late := footprintOf(t, v.PID)
+	// New threads now and then get an arena of malloc's of their own, two mappings, of which there are at most 8 for each CPU.
+	if late.fds > early.fds || late.threads > early.threads || late.maps > early.maps+8+n/50 || late.rss > early.rss+4096 {
+		t.Errorf("from the 10th to the %dth cycle the target grew from %+v to %+v", n, early, late)
+	}
+	t.Logf("%d cycles, %d windows; the target held %+v after the 10th cycle, %+v after the last", n, windows, early, late)
+	unharmed(t, v)
+}
+
+// TestTargetGoesOnWithoutTheDaemon kills the daemon at random instants from its start on: before, in and after the
+// injection. INFERSCOPE_KILLS says how often.
+func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
+	needRoot(t)
+	program(t, "inferscoped")
+	n := rounds(t, "INFERSCOPE_KILLS", 24)
+	const targets = 4
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	slowest, joined := time.Duration(0), 0
+	for target := range targets {
+		wg.Add(1)
+		t.Run(fmt.Sprint(target), func(t *testing.T) {
+			t.Parallel()
+			defer wg.Done()
+			dice := rand.New(rand.NewPCG(7, uint64(target))) // the same instants each time, as far as the machine allows
+			v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
+			for range n / targets {
+				there, took := killOnce(t, v, dice)
+				mu.Lock()
+				slowest = max(slowest, took)
+				if there {
+					joined++
+				}
+				mu.Unlock()
+			}
+			unharmed(t, v)
+		})
+	}
+	t.Cleanup(func() {
+		t.Logf("%d kills, %d of them with an agent in the target; it was gone %v after the kill at the latest", n/targets*targets, joined, slowest)
+	})
+}
+
+// killOnce starts a daemon, kills it between 0 and some time after its agent came, and waits until the target is alone.
+// It returns whether an agent was there at the kill, and how long it stayed.
+func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (bool, time.Duration) {
+	t.Helper()
+	d := launchDaemon(t, "--pid", fmt.Sprint(v.PID), "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "80ms", "--ring-mb", "1")
+	phase := dice.IntN(4)
+	switch phase {
+	case 0: // anywhere in its start
+		sleep(dice.IntN(1500))
+	case 1: // about when it injects
+		d.waitLog("ready")
+		time.Sleep(time.Duration(dice.IntN(60_000)) * time.Microsecond)
+	case 2:
+		waitFor(t, "the agent's thread", func() bool { return agentThreads(v.PID) > 0 })
+		time.Sleep(time.Duration(dice.IntN(20_000)) * time.Microsecond)
+	default: // in and between windows
+		waitFor(t, "the agent's thread", func() bool { return agentThreads(v.PID) > 0 })
+		sleep(dice.IntN(500))
+	}
+	_ = d.cmd.Process.Kill()
+	killed := time.Now()
+	there := agentThreads(v.PID) > 0
+	d.exitCode()
+	state, tracer := stateOf(t, v.PID)
+	if strings.ContainsAny(state, "tTZX") || tracer != 0 {
+		waitFor(t, "the target to run again", func() bool {
+			state, tracer = stateOf(t, v.PID)
+			return !strings.ContainsAny(state, "tTZX") && tracer == 0
+		})
+	}
+	waitFor(t, "the agent to be gone", func() bool { return agentThreads(v.PID) == 0 && agentFiles(v.PID) == 0 })
+	took := time.Since(killed)
+	before := v.Truth().Count("cuGraphLaunch")
+	waitFor(t, "the target to go on", func() bool { return v.Truth().Count("cuGraphLaunch") > before+2 })
+	return there, took
+}
+
+// stateOf returns a process's state letter and its tracer.
+func stateOf(t *testing.T, pid int) (state string, tracer int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatalf("the target is gone: %v", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "State: %s", &state)
+		_, _ = fmt.Sscanf(line, "TracerPid: %d", &tracer)
+	}
+	return state, tracer
+}
+
+// TestExitWhileTheAgentComes has targets end at any time of the attach: the daemon must end well.
+func TestExitWhileTheAgentComes(t *testing.T) {
+	dice := rand.New(rand.NewPCG(3, 3))
+	for range 8 {
+		v := cudasim.Start(t, cudasim.Options{}, fmt.Sprintf("until %dms { launch 3; sync }", 200+dice.IntN(1200)))
+		d := launchDaemon(t, "--pid", fmt.Sprint(v.PID), "--gpu", "continuous")
+		v.Finish()
+		waitFor(t, "inferscoped to have begun", func() bool { // or to say that the target is gone
+			return strings.Contains(d.log.String(), "ready") || strings.Contains(d.log.String(), "inferscoped: ")
+		})
+		_ = d.cmd.Process.Signal(syscall.SIGTERM)
+		if code := d.exitCode(); code != 0 && code != 3 {
+			t.Errorf("inferscoped ended with %d:\n%s", code, d.log)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// launchesSeen counts the launches of pid in a recording that began in [from, to].
+func launchesSeen(rec *record.Recording, pid int, from, to uint64) int {
+	n := 0
+	for _, e := range rec.Events {
+		if e.Kind == event.Call && int(e.PID) == pid && e.TS >= from && e.TS <= to && rec.Meta.Functions[e.Func].Group == string(cuda.Launch) {
+			n++
+		}
+	}
+	return n
+}
+
+// launchesMade counts the launches of the truth that began in [from, to].
+func launchesMade(truth *cudasim.Truth, from, to uint64) int {
+	n := 0
+	for _, c := range truth.Calls {
+		if r, ok := cuda.Match(c.Name); ok && r.Group == cuda.Launch && r.Library == "driver" && c.Enter >= from && c.Enter <= to {
+			n++
+		}
+	}
+	return n
+}
+
+// probesSee fails the test unless the launches come from probes, all of them, and nothing of ours is in the target.
+func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *record.Recording {
+	t.Helper()
+	waitFor(t, "the launches to be probed", func() bool {
+		rec := d.fetch(v.PID)
+		return rec.Meta.GPU != nil && len(rec.Meta.GPU.Windows) > 0
+	})
+	began := now()
+	v.Go()
+	v.WaitLine("done")
+	sleep(200)
+	ended := now()
+	rec := d.fetch(v.PID)
+	if got, want := launchesSeen(rec, v.PID, began, ended), launchesMade(v.Truth(), began, ended); got != want || want < 500 {
+		t.Errorf("%d launches seen, %d made", got, want)
+	}
+	for _, w := range rec.Meta.GPU.Windows {
+		if w.Activity || !w.Calls {
+			t.Errorf("a window without an agent: %+v", w)
+		}
+	}
+	return rec
+}
+
+func TestAnotherProfilerHoldsCUPTI(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_BUSY=1", "CUDASIM_CUPTI_BUSY_NAME=CUPTI for somebody else"}},
+		busy, "launch 500 kernel=counted_us1", "sync", "print done", "wait")
+	d := startDaemon(t, v.PID, "--gpu", "continuous")
+	a := d.waitAgent(v.PID, "refused")
+	if !strings.Contains(a.Detail, "profiler") {
+		t.Errorf("the agent says %q: nothing of another profiler", a.Detail)
+	}
+	probesSee(t, v, d)
+	d.stop()
+	unharmed(t, v) // taking over the other's buffers would kill it at its exit
+}
+
+func TestNoInjectIsHonoured(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{}, busy, "launch 500 kernel=counted_us1", "sync", "print done", "wait")
+	d := startDaemon(t, v.PID, "--gpu", "continuous", "--no-inject")
+	rec := probesSee(t, v, d)
+	if n := len(kernelsIn(rec, v.PID, "")); n != 0 {
+		t.Errorf("%d kernels seen without an agent", n)
+	}
+	if agentThreads(v.PID)+agentFiles(v.PID) != 0 || mapped(t, v.PID, "inferscope") {
+		t.Error("something of ours is in the target")
+	}
+	d.stop()
+	unharmed(t, v)
+}
+
+func TestGPUOffDoesNothing(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{}, busy, "launch 500 kernel=counted_us1", "sync", "print done", "wait")
+	d := startDaemon(t, v.PID, "--gpu", "off")
+	began := now()
+	v.Go()
+	v.WaitLine("done")
+	sleep(200)
+	rec := d.fetch(v.PID)
+	if n := launchesSeen(rec, v.PID, began, now()); n != 0 {
+		t.Errorf("%d launches seen with --gpu off", n)
+	}
+	if mapped(t, v.PID, "inferscope") {
+		t.Error("something of ours is in the target")
+	}
+	d.stop()
+	unharmed(t, v)
+}
+
+// mapped says whether a mapping of pid has a part in its name.
+func mapped(t *testing.T, pid int, part string) bool {
+	t.Helper()
+	return strings.Contains(readProc(t, pid, "maps"), part)
+}
+
+// TestAProfilerOfTheTargetsOwn shows how a program fares that profiles itself: it gets CUPTI between windows, and then
+// has it for itself; in an open window it is refused, as by any other profiler.
+func TestAProfilerOfTheTargetsOwn(t *testing.T) {
+	t.Run("while records are on", func(t *testing.T) {
+		v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "print done", busy)
+		d := startDaemon(t, v.PID, "--gpu", "continuous")
+		d.waitAgent(v.PID, "running")
+		d.waitKernels(v.PID, "warm", 1)
+		v.Go()
+		if got := v.WaitLine("cupti subscribe"); got != "39" {
+			t.Errorf("subscribing in an open window returned %s", got)
+		}
+		d.stop()
+		unharmed(t, v)
+	})
+	t.Run("between windows", func(t *testing.T) {
+		v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe; cupti buffers; cupti clock; cupti enable 10", "until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }",
+			"cupti flush; cupti dump", "print done", busy)
+		d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "700ms")
+		d.waitAgent(v.PID, "running")
+		d.waitWindows(v.PID, 1)
+		sleep(50)
+		v.Go()
+		if got := v.WaitLine("cupti subscribe"); got != "0" {
+			t.Skipf("subscribing returned %s: a window was open at that moment", got)
+		}
+		var records, ran int
+		text := v.WaitLine("cupti")
+		for !strings.HasPrefix(text, "records=") {
+			text = v.WaitLine("cupti")
+		}
+		for _, f := range strings.Fields(text) {
+			if n, ok := strings.CutPrefix(f, "records="); ok {
+				records = atoi(t, n)
+			}
+		}
+		for _, o := range v.Truth().Ops {
+			if o.Name == "own_us1" {
+				ran++
+			}
+		}
+		if records != ran || ran < 100 {
+			t.Errorf("the target's own profiler saw %d kernels of %d", records, ran)
+		}
+		if n := len(kernelsIn(d.fetch(v.PID), v.PID, "own_us1")); n != 0 {
+			t.Errorf("%d of its kernels went to our agent", n)
+		}
+		d.stop()
+		unharmed(t, v)
+	})
+}
+
+// TestAgentInAForkedChild forks a process that has an agent: the parent's records stay right, the child is not harmed.
+func TestAgentInAForkedChild(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{}, busy, "launch 300 kernel=counted_us2", "fork { until 3s { launch 2 kernel=child_us1; sync; sleep 1ms } }",
+		"launch 300 kernel=counted_us3", "sync", "print done", busy)
+	d := startDaemon(t, v.PID, "--gpu", "continuous")
+	a := d.waitAgent(v.PID, "running")
+	v.Go()
+	child, err := cudasim.ParsePID(v.WaitLine("child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.WaitLine("done")
+	rec := d.waitKernels(v.PID, "counted", 600)
+	equalKernels(t, kernelsIn(rec, v.PID, "counted"), kernelsOf(v.Truth(), "counted", a.Joined, now()))
+	truth, err := cudasim.ReadTruth(v.TruthOf(child))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := agentIn(rec, child)
+	seen := kernelsIn(rec, child, "child")
+	ran := kernelsOf(truth, "child", 0, now())
+	known := map[uint64]bool{}
+	for _, k := range ran {
+		known[k.start] = true
+	}
+	for _, k := range seen {
+		if !known[k.start] {
+			t.Errorf("seen in the child, and it never ran there: %+v", k)
+		}
+	}
+	t.Logf("the child's agent: %+v; %d of its %d kernels seen", own, len(seen), len(ran))
+	if own.State == "" {
+		t.Error("nothing is said of an agent in the child")
+	}
+	d.stop()
+	unharmed(t, v)
+}
+
+// TestAgentInAProcessThatLoadsCUDALater waits with its attach until there is something to attach to.
+func TestAgentInAProcessThatLoadsCUDALater(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Args: []string{"--late"}, NoReady: true}, "print up", "wait", "dlopen-now", busy, "launch 400 kernel=counted_us2", "sync", "print done", busy)
+	v.WaitLine("up")
+	d := startDaemon(t, v.PID, "--gpu", "continuous")
+	v.Go()
+	a := d.waitAgent(v.PID, "running")
+	v.Go()
+	v.WaitLine("done")
+	rec := d.waitKernels(v.PID, "counted", 400)
+	equalKernels(t, kernelsIn(rec, v.PID, "counted"), kernelsOf(v.Truth(), "counted", a.Joined, now()))
+	d.stop()
+	unharmed(t, v)
+}

@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+)
+
+// TestWayOutWithoutASynchronize watches a process that never waits for the GPU: a window cannot be ended by a finalize
+// there, and a finalize from anywhere else would kill it, for it launches graphs.
+func TestWayOutWithoutASynchronize(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
+		"until { graph-launch stream=1; query stream=1; sleep 1ms }")
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms")
+	d.waitAgent(v.PID, "running")
+	rec := d.waitWindows(v.PID, 1)
+	for _, w := range closedWindows(rec, v.PID) {
+		if w.End != "disabled" {
+			t.Errorf("a window ended %q", w.End)
+		}
+	}
+	waitFor(t, "the daemon to say what stays", func() bool { // between two windows: in one, records are on
+		sleep(20)
+		return agentIn(d.fetch(v.PID), v.PID).Slower != ""
+	})
+	d.stop()
+	left(t, v, 1) // CUPTI's own thread, which the agent's began: only a finalize ends it
+}
+
+// TestASynchronizeComesBackLater ends a window badly first, and others well after it: finalizing is harmless only where a
+// graph was launched under records since.
+func TestASynchronizeComesBackLater(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
+		"until { graph-launch stream=1; query stream=1; sleep 1ms }", "print quiet", "until 3s { ssync stream=1; sync; sleep 1ms }", "print again",
+		"until { graph-launch stream=1; ssync stream=1; sleep 1ms }")
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms")
+	d.waitAgent(v.PID, "running")
+	d.waitWindows(v.PID, 1)
+	v.Go()
+	v.WaitLine("again")
+	began := now()
+	waitFor(t, "a window to end well", func() bool {
+		sleep(150)
+		for _, w := range closedWindows(d.fetch(v.PID), v.PID) {
+			if w.From > began && w.End == "finalized" {
+				return true
+			}
+		}
+		return false
+	})
+	d.stop()
+	unharmed(t, v)
+}
+
+func TestASlowFirstEnableHoldsNobody(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_ENABLE_NS=2000000000", "CUDASIM_CUPTI_FINALIZE_NS=30000000"}},
+		busy, "launch 100 kernel=counted_us1", "sync", "print done", busy)
+	d := startDaemon(t, v.PID, "--gpu", "continuous")
+	waitFor(t, "the agent's thread", func() bool { return agentThreads(v.PID) > 0 })
+	before := v.Truth().Count("cuLaunchKernel")
+	waitFor(t, "the target to go on", func() bool { return v.Truth().Count("cuLaunchKernel") > before+100 })
+	d.waitKernels(v.PID, "warm", 1)
+	d.stop()
+	v.Go()
+	unharmed(t, v)
+}
+
+func TestRecordsThatCUPTIDropsAreCounted(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}}, "until { launch 100 kernel=counted_us1; sync; sleep 5ms }")
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "100ms", "--gpu-period", "300ms")
+	d.waitAgent(v.PID, "running")
+	rec := d.waitWindows(v.PID, 2)
+	seen, truth := kernelsIn(rec, v.PID, "counted"), v.Truth()
+	for _, w := range closedWindows(rec, v.PID) {
+		made := kernelsOf(truth, "counted", w.From, w.To)
+		got := len(inside(seen, made, w.From, w.To))
+		if w.Dropped == 0 || got >= len(made) || got+int(w.Dropped) < len(made) {
+			t.Errorf("of %d kernels %d are seen, and %d records are said to be dropped", len(made), got, w.Dropped)
+		}
+	}
+	d.stop()
+	unharmed(t, v)
+}
