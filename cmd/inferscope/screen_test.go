@@ -85,12 +85,15 @@ func TestProgress(t *testing.T) {
 	g := &global{process: process{stderr: tty}}
 	done := g.progress(t.Context(), 1234, 10*time.Second)
 	done()
-	seen := make([]byte, 4096)
-	n, err := person.Read(seen)
-	if err != nil {
-		t.Fatal(err)
+	var got string
+	for chunk := make([]byte, 4096); strings.Count(got, "\r\x1b[K") < 2; { // a terminal hands over what it has, in parts too
+		n, err := person.Read(chunk)
+		if err != nil {
+			t.Fatalf("%v, after %q", err, got)
+		}
+		got += string(chunk[:n])
 	}
-	if got := string(seen[:n]); !strings.Contains(got, "recording pid 1234: 0 of 10 s") || !strings.HasSuffix(got, "\r\x1b[K") {
+	if !strings.Contains(got, "recording pid 1234: 0 of 10 s") || !strings.HasSuffix(got, "\r\x1b[K") {
 		t.Errorf("the terminal got %q", got)
 	}
 }
