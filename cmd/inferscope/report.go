@@ -55,7 +55,7 @@ func reportCommand(g *global) *cobra.Command {
 	flags.IntVar(&f.pid, "pid", 0, "process to report on; needed unless the daemon watches exactly one")
 	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
-	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program 4 to 21% meanwhile")
+	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile")
 	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
 	flags.StringVarP(&f.format, "format", "f", "", "text, markdown or json")
 	jsonFlag(cmd, &f.asJSON)

@@ -23,7 +23,7 @@ type gpuFlags struct {
 }
 
 func (f *gpuFlags) register(set *pflag.FlagSet) {
-	set.StringVar(&f.mode, "gpu", string(gpu.Windows), "when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program 4 to 21%")
+	set.StringVar(&f.mode, "gpu", string(gpu.Windows), "when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 30%")
 	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
 	set.BoolVar(&f.noInject, "no-inject", false, "bring no agent into any process: no GPU activity, launches by probes")

@@ -24,7 +24,7 @@ const (
 )
 
 // Defaults and bounds of windows. 200 ms in every 2 s cost 1 to 2% of the speed of programs that
-// all the time costs 4 to 21% (docs/gpu-activity.md).
+// all the time costs 19 to 30% (docs/gpu-activity.md).
 const (
 	DefaultOn       = 200 * time.Millisecond
 	DefaultPeriod   = 2 * time.Second
