@@ -180,7 +180,7 @@ func TestStuckAllTheTime(t *testing.T) {
 
 func TestThreadsBornAndGone(t *testing.T) {
 	v, s := observe(t, "threads")
-	short := 0
+	short, unseen := 0, 0
 	for i := range s.threads {
 		th := &s.threads[i]
 		if th.TID == v.pid || len(th.Intervals) < 3 {
@@ -192,9 +192,17 @@ func TestThreadsBornAndGone(t *testing.T) {
 		}
 		short++
 		alive := s.rec.Meta.To - s.rec.Meta.From - th.Totals[threads.Absent]
-		if slept := th.Reasons[threads.Sleep]; slept < 4_500_000 || alive < slept {
+		slept := th.Reasons[threads.Sleep]
+		if slept == 0 {
+			unseen++ // see docs/limitations.md: the kernel does not tell every switch
+			continue
+		}
+		if slept < 4_500_000 || alive < slept {
 			t.Errorf("thread %d slept %d of the %d ns that it lived, want 5 ms: %+v", th.TID, slept, alive, th.Intervals)
 		}
+	}
+	if unseen*20 > short {
+		t.Errorf("the sleeps of %d of %d threads were not seen", unseen, short)
 	}
 	if short < 10 {
 		t.Errorf("%d short threads were seen from birth to end, want 10 or more", short)

@@ -52,8 +52,13 @@ func kernelsIn(rec *record.Recording, pid int, part string) []ran {
 // kernelsOf returns the kernels of a truth whose name contains part and that were queued and over within a time.
 func kernelsOf(truth *cudasim.Truth, part string, from, to uint64) []ran {
 	var out []ran
+	returned := map[uint64]uint64{}
+	for _, c := range truth.Calls {
+		returned[c.ID] = c.Exit
+	}
 	for _, o := range truth.Ops {
-		if o.Kind == cudasim.Kernel && strings.Contains(o.Name, part) && o.Submit >= from && o.End <= to {
+		// A launch that has not returned by the end may have run its kernel and not noted it yet.
+		if o.Kind == cudasim.Kernel && strings.Contains(o.Name, part) && o.Submit >= from && o.End <= to && returned[o.Call] <= to {
 			out = append(out, ran{o.Name, o.Start, o.End, o.StreamID, o.Call, o.Grid, o.Block})
 		}
 	}
@@ -283,7 +288,7 @@ func inside(seen, want []ran, from, to uint64) []ran {
 	}
 	var out []ran
 	for _, k := range seen {
-		if k.start >= from && k.end <= to && (queued[k] || k.start > from+20_000_000) {
+		if k.start >= from && k.end <= to && (queued[k] || k.start > from+20_000_000 && k.end < to-20_000_000) {
 			out = append(out, k)
 		}
 	}
