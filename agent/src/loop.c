@@ -156,8 +156,7 @@ static void flush(struct loop *l)
 }
 
 /*
- * A flush stops launches for milliseconds (H200, CUPTI 13.0, 90,000 launches/s: ten a second cost an eager loop
- * 10%), so not where buffers fill up and come by themselves; a thread with few launches waits longer there.
+ * A flush holds launches up for milliseconds (CUPTI 13.0), so there is none where buffers fill up and come by themselves; a thread with few launches waits longer there.
  */
 static int flush_due(const struct loop *l)
 {
