@@ -90,14 +90,14 @@ func New(opts Options, p Parts) (*Daemon, error) {
 		opts: opts, parts: p, log: p.Log, clock: p.Clock, watcher: p.Watcher, rings: p.Rings,
 		recorder: p.Recorder, sources: p.Sources, host: host(), started: p.Clock(),
 	}
-	var feeders []Feeder
+	var feeds []*feed
 	var settlers []Settler
 	for _, s := range p.Sources {
 		if err := d.adopt(s); err != nil {
 			return nil, err
 		}
 		if f, ok := s.(Feeder); ok {
-			feeders = append(feeders, f)
+			feeds = append(feeds, newFeed(f, p.Recorder.Since))
 		}
 		if f, ok := s.(Settler); ok {
 			settlers = append(settlers, f)
@@ -105,7 +105,7 @@ func New(opts Options, p Parts) (*Daemon, error) {
 	}
 	d.history = newLossHistory(d.readLosses)
 	d.drainer = newDrainer(p.Rings, p.Recorder, p.Counter, d.history, p.Clock)
-	d.drainer.feeds.feeders, d.drainer.settlers = feeders, settlers
+	d.drainer.feeds, d.drainer.settlers = feeds, settlers
 	d.evidence = gather(p.Sources)
 	d.drainer.observe = d.evidence.observe
 	d.follower = newFollower(p.Log, p.Watcher, p.Sources, d.tables, p.Counter, p.Clock)

@@ -23,7 +23,7 @@ const (
 // drainer moves events from the rings to the recorder. It is the recorder's one writer.
 type drainer struct {
 	rings    Rings
-	feeds    *feeds
+	feeds    []*feed
 	settlers []Settler
 	observe  func(batch []event.Event)
 	recorder *record.Recorder
@@ -41,7 +41,6 @@ type drainer struct {
 func newDrainer(rings Rings, recorder *record.Recorder, counter Counter, history *lossHistory, clock Clock) *drainer {
 	return &drainer{
 		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock, observe: func([]event.Event) {},
-		feeds:    newFeeds(recorder.Since),
 		requests: make(chan chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -49,14 +48,18 @@ func newDrainer(rings Rings, recorder *record.Recorder, counter Counter, history
 // run drains until ctx is done, and then once more: what the last probes saw is not left behind.
 func (d *drainer) run(ctx context.Context) {
 	defer close(d.done)
-	go d.feeds.run(ctx)
+	for _, f := range d.feeds {
+		go f.run(ctx)
+	}
 	timer := time.NewTimer(slowest)
 	defer timer.Stop()
 	interval := slowest
 	for {
 		select {
 		case <-ctx.Done():
-			<-d.feeds.done
+			for _, f := range d.feeds {
+				<-f.done
+			}
 			d.pass()
 			return
 		case reply := <-d.requests:
@@ -64,7 +67,9 @@ func (d *drainer) run(ctx context.Context) {
 			close(reply)
 		case <-timer.C:
 			d.pass()
-			d.feeds.ask()
+			for _, f := range d.feeds {
+				f.ask()
+			}
 			interval = next(interval, d.fill())
 			timer.Reset(interval)
 		}
@@ -74,8 +79,8 @@ func (d *drainer) run(ctx context.Context) {
 // fill returns how full the fullest buffer was.
 func (d *drainer) fill() float64 {
 	fullest := d.rings.Fill()
-	for _, f := range d.feeds.feeders {
-		if f, ok := f.(Filler); ok {
+	for _, f := range d.feeds {
+		if f, ok := f.feeder.(Filler); ok {
 			fullest = max(fullest, f.Fill())
 		}
 	}
@@ -108,8 +113,10 @@ const (
 // upTo drains until all that happened before the time to (ns) has arrived, or it has waited long enough.
 func (d *drainer) upTo(ctx context.Context, to uint64) error {
 	for end := to + uint64(settleBound); ; {
-		if err := d.feeds.now(ctx); err != nil {
-			return err
+		for _, f := range d.feeds {
+			if err := f.now(ctx); err != nil {
+				return err
+			}
 		}
 		settled := d.settled(to)
 		if err := d.now(ctx); err != nil { // takes what was fed before
@@ -140,7 +147,9 @@ func (d *drainer) pass() {
 	if n > 0 {
 		d.events.Add(uint64(n))
 	}
-	d.feed(d.feeds.take())
+	for _, f := range d.feeds {
+		f.take(d.feed)
+	}
 	d.history.tick(d.clock())
 }
 

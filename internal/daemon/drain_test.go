@@ -97,7 +97,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 			}
 			var now uint64
 			d := newDrainer(&fakeRings{}, rec, noCounter{}, newLossHistory(func() ([]loss.Loss, error) { return nil, nil }), Monotonic)
-			d.feeds.feeders, d.settlers = []Feeder{s}, []Settler{s}
+			d.feeds, d.settlers = []*feed{newFeed(s, d.recorder.Since)}, []Settler{s}
 			d.clock = func() uint64 { now += c.clock; return now }
 			go func() { // in place of run, whose timer would make passes of its own
 				for reply := range d.requests {
@@ -105,7 +105,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 				}
 			}()
 			defer close(d.requests)
-			go d.feeds.run(t.Context())
+			go d.feeds[0].run(t.Context())
 			if err := d.upTo(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}

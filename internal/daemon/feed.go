@@ -7,12 +7,13 @@ import (
 	"github.com/inferscope/inferscope/internal/event"
 )
 
-// feeds calls the Feeders in a goroutine of its own: naming Python code and reading
-// where files are mapped takes them tens of milliseconds when they meet a new program
-// (16 to 51 ms with PyTorch), in which the rings of a busy target run over.
-type feeds struct {
-	feeders []Feeder
-	held    func() uint64 // ns since which the recorder holds every event
+// feed calls one Feeder in a goroutine of its own: naming Python code and reading
+// where files are mapped takes tens of milliseconds when it meets a new program
+// (16 to 51 ms with PyTorch), in which neither the rings of a busy target nor
+// another Feeder's may run over.
+type feed struct {
+	feeder Feeder
+	held   func() uint64 // ns since which the recorder holds every event
 
 	asked chan struct{}      // has one in it where a pass is wanted
 	wait  chan chan struct{} // passes that somebody waits for
@@ -20,14 +21,15 @@ type feeds struct {
 
 	mu     sync.Mutex
 	events []event.Event // that the drain goroutine has not taken yet
+	spare  []event.Event // the one that it took before, empty
 }
 
-func newFeeds(held func() uint64) *feeds {
-	return &feeds{held: held, asked: make(chan struct{}, 1), wait: make(chan chan struct{}), done: make(chan struct{})}
+func newFeed(feeder Feeder, held func() uint64) *feed {
+	return &feed{feeder: feeder, held: held, asked: make(chan struct{}, 1), wait: make(chan chan struct{}), done: make(chan struct{})}
 }
 
 // run makes passes until ctx is done, and then the last one: what Close found in rings of sources.
-func (f *feeds) run(ctx context.Context) {
+func (f *feed) run(ctx context.Context) {
 	defer close(f.done)
 	for {
 		select {
@@ -44,7 +46,7 @@ func (f *feeds) run(ctx context.Context) {
 }
 
 // ask wants a pass some time soon.
-func (f *feeds) ask() {
+func (f *feed) ask() {
 	select {
 	case f.asked <- struct{}{}:
 	default: // it is still busy with the last one
@@ -52,7 +54,7 @@ func (f *feeds) ask() {
 }
 
 // now returns after a pass that began after the call, or after the end of run.
-func (f *feeds) now(ctx context.Context) error {
+func (f *feed) now(ctx context.Context) error {
 	reply := make(chan struct{})
 	select {
 	case f.wait <- reply:
@@ -65,22 +67,23 @@ func (f *feeds) now(ctx context.Context) error {
 	return nil
 }
 
-// pass takes what the feeders have. Batches are copied: they are valid for a moment only.
-func (f *feeds) pass() {
-	for _, feeder := range f.feeders {
-		feeder.Feed(f.held(), func(batch []event.Event) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.events = append(f.events, batch...)
-		})
-	}
+// pass takes what the feeder has. Batches are copied: they are valid for a moment only.
+func (f *feed) pass() {
+	f.feeder.Feed(f.held(), func(batch []event.Event) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.events = append(f.events, batch...)
+	})
 }
 
-// take returns what has come since the last call.
-func (f *feeds) take() []event.Event {
+// take hands over what has come since the last call.
+func (f *feed) take(to func([]event.Event)) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	events := f.events
-	f.events = nil
-	return events
+	f.events, f.spare = f.spare, nil
+	f.mu.Unlock()
+	to(events)
+	f.mu.Lock()
+	f.spare = events[:0] // the target's bursts are of one size: nothing is allocated for the next
+	f.mu.Unlock()
 }
