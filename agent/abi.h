@@ -46,7 +46,7 @@ enum agent_kind {
 	                    * tid: operations that had not ended when it did, and so have no slot */
 	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48; tid: id of its AGENT_NAME;
 	                    * ts, dur: its UUID, 16 bytes as cuDeviceGetUuid gives them */
-	AGENT_STREAM = 68, /* tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
+	AGENT_STREAM = 68, /* not written so far (docs/gpu-activity.md says why); tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
 	AGENT_OPENED = 69, /* a window began at ts; args as far as known */
 };
 
@@ -132,6 +132,7 @@ struct agent_ring {
 	uint32_t flushed;   /* low word of flush when the agent has last handed over everything that CUPTI gives out; also set when no window is open */
 	uint64_t opening;   /* CLOCK_MONOTONIC ns since when the agent waits in cuptiSubscribe; 0: it does not */
 	char path[AGENT_PATH]; /* of the libcupti in use */
+	uint64_t lost;      /* records that CUPTI dropped in the open window, so far */
 };
 
 /*

@@ -44,6 +44,7 @@ const (
 	ringFlushed   = 164
 	ringOpening   = 168
 	ringPath      = 176
+	ringLost      = 416
 	ringData      = 4096
 
 	paramsFD     = 8

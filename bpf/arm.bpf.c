@@ -15,7 +15,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-#define CALLERS 512 /* threads remembered; more find no room, and are not needed */
+#define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
+#define CALLERS 512 /* threads remembered: the last ones that called; those of a program that makes threads all the time are soon gone */
 
 #if defined(__TARGET_ARCH_x86)
 struct thread_struct___arm {
@@ -51,17 +52,19 @@ struct arm_order {
 	__u64 number; /* of the order, for struct arm_stop */
 };
 
-/* That it was done. */
+/* That it was done, or (number 0) that a thread called that is not among the callers yet: it may live for milliseconds only. */
 struct arm_stop {
 	__u64 number; /* of the order */
 	__u64 at;     /* CLOCK_MONOTONIC ns */
 	__u64 ip;     /* address of the probed instruction */
 	__u64 sp;     /* before it */
 	__s64 error;  /* of bpf_send_signal_thread: 0, or -errno; -EBUSY: the thread blocks the signal */
+	__u64 tls;    /* its thread pointer; number 0 only */
+	__u64 tid;    /* number 0 only */
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, CALLERS);
 	__type(key, __u32);
 	__type(value, struct arm_caller);
@@ -120,30 +123,51 @@ static __always_inline bool blocks(__u32 signal)
 	return BPF_CORE_READ(task, blocked.sig[0]) >> ((signal - 1) & 63) & 1;
 }
 
-/* Only the thread itself changes its entry. */
-static __always_inline void note(struct pt_regs *ctx, __u32 tid)
-{
-	struct arm_caller *known = bpf_map_lookup_elem(&callers, &tid);
-
-	if (known) {
-		known->seen = bpf_ktime_get_ns();
-		known->calls++;
-		known->sp = stack_pointer(ctx);
-	} else {
-		struct arm_caller fresh = {
-			.seen = bpf_ktime_get_ns(),
-			.calls = 1,
-			.sp = stack_pointer(ctx),
-			.tls = thread_pointer(),
-		};
-		bpf_map_update_elem(&callers, &tid, &fresh, BPF_ANY);
-	}
-}
-
 #define EBUSY 16
 
 /* BPF_RB_FORCE_WAKEUP: the daemon sleeps until this one record comes. */
 #define FORCE_WAKEUP 2
+
+/* Wakes the daemon for a thread that has just made its first call. Where there is no room it finds the thread among the callers. */
+static __always_inline void tell(const struct arm_caller *caller, __u32 tid)
+{
+	struct arm_stop *first = bpf_ringbuf_reserve(&stops, sizeof(*first), 0);
+
+	if (!first)
+		return;
+	first->number = 0;
+	first->at = caller->seen;
+	first->ip = 0;
+	first->sp = caller->sp;
+	first->error = 0;
+	first->tls = caller->tls;
+	first->tid = tid;
+	bpf_ringbuf_submit(first, FORCE_WAKEUP);
+}
+
+/* What a new entry holds at first; not on the stack, of which there is little. */
+static const struct arm_caller nothing;
+
+/* Only the thread itself changes its entry. One whose time is 0 is not whole yet. */
+static __always_inline void note(struct pt_regs *ctx, __u32 tid)
+{
+	struct arm_caller *known = bpf_map_lookup_elem(&callers, &tid);
+	bool first = !known;
+
+	if (first) {
+		bpf_map_update_elem(&callers, &tid, &nothing, BPF_ANY);
+		known = bpf_map_lookup_elem(&callers, &tid);
+	}
+	if (!known)
+		return;
+	known->calls++;
+	known->sp = stack_pointer(ctx);
+	if (first)
+		known->tls = thread_pointer();
+	known->seen = bpf_ktime_get_ns();
+	if (first)
+		tell(known, tid);
+}
 
 SEC("uprobe.multi")
 int arm(struct pt_regs *ctx)
@@ -166,6 +190,7 @@ int arm(struct pt_regs *ctx)
 	stop->at = bpf_ktime_get_ns();
 	stop->ip = instruction(ctx);
 	stop->sp = stack_pointer(ctx);
+	stop->tls = stop->tid = 0;
 	stop->error = blocks(order->signal) ? -EBUSY : bpf_send_signal_thread(order->signal);
 	bpf_ringbuf_submit(stop, FORCE_WAKEUP);
 	return 0;

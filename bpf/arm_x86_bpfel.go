@@ -35,6 +35,8 @@ type ArmArmStop struct {
 	Ip     uint64
 	Sp     uint64
 	Error  int64
+	Tls    uint64
+	Tid    uint64
 }
 
 // Names of all BPF objects in the ELF.

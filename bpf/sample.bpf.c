@@ -15,6 +15,7 @@
 
 #define BPF_MAP_TYPE_PROG_ARRAY 3
 
+#define SWITCH_SLOTS 32
 #define NS_PER_WINDOW 100000000ULL /* the budget of switch samples is dealt out in tenths of a second */
 
 /* include/uapi/linux/bpf_perf_event.h */
@@ -38,6 +39,7 @@ struct bpf_perf_event_data {
 struct sampled_process {
 	__u64 window;   /* ns, when the present tenth of a second of the switch budget began */
 	__u64 switches; /* taken in it */
+	__u8 taken[SWITCH_SLOTS]; /* of these, by thread: tid % SWITCH_SLOTS */
 	struct python_layout python;
 };
 
@@ -105,13 +107,24 @@ static __always_inline void count(enum sample_count which)
 		(*n)++;
 }
 
-/* Whether the budget of this process still allows a switch sample. */
-static __always_inline int allowed(struct sampled_process *p, __u64 now)
+/*
+ * Whether the budget of this process still allows a switch sample. A thread may have
+ * half of what the others have left, so that one that wakes all the time does not
+ * take the stacks of those that wait for long. The counts may be a few off where
+ * CPUs race.
+ */
+static __always_inline int allowed(struct sampled_process *p, __u32 tid, __u64 now)
 {
+	__u8 *taken = &p->taken[tid % SWITCH_SLOTS];
+
 	if (now - p->window > NS_PER_WINDOW) {
 		p->window = now;
 		p->switches = 0;
+		__builtin_memset(p->taken, 0, sizeof(p->taken));
 	}
+	if (p->switches + *taken >= switch_budget)
+		return 0;
+	(*taken)++;
 	return __sync_fetch_and_add(&p->switches, 1) < switch_budget;
 }
 
@@ -176,7 +189,7 @@ static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 
 	if (!p || !s)
 		return 0;
-	if (cause == SAMPLE_SWITCH && !allowed(p, now)) {
+	if (cause == SAMPLE_SWITCH && !allowed(p, tid, now)) {
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}

@@ -25,6 +25,15 @@ type SamplePythonLayout struct {
 	KeyAddr         uint64
 	NoneAddr        uint64
 	CodeMask        uint64
+	CurrentAddr     uint64
+	GcAddr          uint64
+	GcOffset        uint32
+	StatusActive    uint32
+	GcCollecting    uint16
+	GcGeneration0   uint16
+	GcGenerations   uint16
+	StateInterp     uint8
+	StateStatus     uint8
 	TlsOffset       int32
 	TsdOffset       int16
 	TsdMultiplier   uint8
@@ -92,6 +101,7 @@ type SampleSampledProcess struct {
 	_        structs.HostLayout
 	Window   uint64
 	Switches uint64
+	Taken    [32]uint8
 	Python   SamplePythonLayout
 }
 

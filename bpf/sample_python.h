@@ -44,6 +44,15 @@ struct python_layout {
 	__u64 key_addr;        /* address of the pthread key of the thread state */
 	__u64 none_addr;       /* Py_None, which 3.13 has for code in frames entered from C; 0: no such frames */
 	__u64 code_mask;       /* 3.14 keeps tags in the low bits of pointers to code */
+	__u64 current_addr;    /* 3.7 to 3.11 keep here which thread state holds the GIL; 0: it says so itself */
+	__u64 gc_addr;         /* of the collector's state; 0: it is in that of the interpreter, */
+	__u32 gc_offset;       /* there */
+	__u32 status_active;   /* the bit of the thread state's status that says that it holds the GIL */
+	__u16 gc_collecting;   /* offsets in the collector's state; 0: not known, and nothing of it is read, */
+	__u16 gc_generation0;  /* of a pointer that must lead */
+	__u16 gc_generations;  /* here, else this is another layout; 0: CPython itself says what its layout is */
+	__u8 state_interp;     /* offsets in PyThreadState */
+	__u8 state_status;
 	__s32 tls_offset;      /* of the thread state pointer from the thread pointer; 0: only by the key */
 	__s16 tsd_offset;      /* how the C library finds the value of a key: of the table from the thread pointer, */
 	__u8 tsd_multiplier;   /* bytes for each key; 0: not known */
@@ -72,6 +81,9 @@ enum python_entry {
 	PYTHON_ENTRY_ALL = 255, /* before 3.11 every frame is one */
 };
 
+/* In sample.python, beside an enum python_walk: the thread collects garbage, or its collector has called Python. */
+#define PYTHON_COLLECTING 0x80
+
 /* In python_frame.code, whose own top bit is never set: C code has called the frame. */
 #define PYTHON_ENTRY (1ULL << 63)
 
@@ -97,7 +109,7 @@ struct sample {
 	__u32 tid;
 	__u32 cpu;
 	__u8 cause;  /* enum sample_cause */
-	__u8 python; /* enum python_walk */
+	__u8 python; /* enum python_walk, and PYTHON_COLLECTING */
 	__u8 python_frames;
 	__u8 kernel_frames;
 };
@@ -148,6 +160,39 @@ static __always_inline __u64 thread_state(const struct python_layout *py)
 	if (py->tls_offset)
 		bpf_probe_read_user(&state, sizeof(state), (void *)(base + py->tls_offset));
 	return state;
+}
+
+/* A word of the target's, read into the scratch room, as the stack has none; 0 where it cannot be read. */
+static __always_inline __u64 word(struct sample_scratch *s, __u64 addr)
+{
+	__u64 *to = (void *)s->frame;
+
+	return bpf_probe_read_user(to, sizeof(*to), (void *)addr) ? 0 : *to;
+}
+
+static __always_inline int holds_gil(struct sample_scratch *s, const struct python_layout *py, __u64 state)
+{
+	if (py->current_addr)
+		return word(s, py->current_addr) == state;
+	return (word(s, state + py->state_status) & py->status_active) != 0;
+}
+
+/*
+ * Whether the thread collects garbage, by the collector's own word for it. The thread
+ * that does holds the GIL, but while a finaliser has let go of it: then another thread
+ * may be taken for it, and internal/sampler looks at what that one runs.
+ */
+static __always_inline int collects(struct sample_scratch *s, const struct python_layout *py, __u64 state)
+{
+	__u64 gc = py->gc_addr;
+
+	if (!py->gc_collecting || !holds_gil(s, py, state))
+		return 0;
+	if (!gc)
+		gc = word(s, state + py->state_interp) + py->gc_offset;
+	if ((__u32)word(s, gc + py->gc_collecting) != 1)
+		return 0;
+	return !py->gc_generation0 || word(s, gc + py->gc_generation0) == gc + py->gc_generations;
 }
 
 /* The same sum as the library's unwinder makes, which symbolises by it. */
@@ -252,6 +297,8 @@ static __always_inline void walk(struct sample_scratch *s, const struct python_l
 	}
 	if (frame || s->sample.python_frames == PYTHON_FRAMES)
 		s->sample.python = PYTHON_DEEP;
+	if (collects(s, py, state))
+		s->sample.python |= PYTHON_COLLECTING;
 }
 
 #endif

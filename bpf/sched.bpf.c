@@ -18,6 +18,7 @@
 #include "event.h"
 
 #include "sched_state.h"
+#include "sched_unseen.h"
 
 /* What the thread was doing when it blocked. */
 static __always_inline void describe(struct task_struct___sched *task, struct thread_state *t, __u32 state)
@@ -45,30 +46,15 @@ static __always_inline void describe(struct task_struct___sched *task, struct th
 		t->func = OFFCPU_STOPPED;
 }
 
-/*
- * A thread leaves its CPU that was not seen to take it: the kernel skips programs in
- * some contexts. What is known of the interval is sent, up to the wake-up.
- */
-static __noinline void unseen(struct task_struct___sched *task, struct thread_state *t)
-{
-	struct event *e = NULL;
-
-	count(&sched_counts, SWITCH_MISSED);
-	if (t->woken > t->out)
-		e = event_of(task, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | (__u32)t->cpu << 16, t->out);
-	if (e)
-		submit(e, t->woken - t->out, t->woken - t->out, t->who, t->args[0], t->args[1]);
-	t->woken = 0;
-	t->woken_flags = 0;
-	t->who = 0;
-}
-
 /* A thread leaves its CPU to next, of which no more than its number is kept. state 0: it was preempted. */
 static __always_inline void leave(struct task_struct___sched *task, struct thread_state *t,
 			     struct task_struct___sched *next, __u32 state, __u64 now)
 {
 	if (t->out)
-		unseen(task, t);
+		unseen(task, t, now);
+	else
+		learn_clock(task, t);
+	note_account(task, t);
 	t->flags = 0;
 	t->cpu = bpf_get_smp_processor_id();
 	if (!state) {
@@ -92,7 +78,7 @@ static __noinline void die(struct task_struct___sched *task, struct thread_state
 
 	if (t) {
 		if (t->out)
-			unseen(task, t);
+			unseen(task, t, now);
 		flush(task, t, now);
 		put_mark(task, OFFCPU_DIED, now);
 		release(task->pid);
@@ -126,6 +112,8 @@ static __always_inline void switch_in(struct task_struct___sched *next, __u64 no
 	struct thread_state *t = thread_of(next);
 
 	if (t && t->out) {
+		if (awaits_waker(t))
+			woken_unseen(next, t, now);
 		enter(next, t, now);
 	} else if (t) {
 		t->in = now;
@@ -264,6 +252,7 @@ static __always_inline void look(struct task_struct___sched *task, struct thread
 
 	t->flags = 0;
 	t->cpu = cpu_of(task);
+	note_account(task, t);
 	if (task->on_cpu) {
 		t->in = now;
 		t->out = 0;
@@ -297,6 +286,23 @@ int sched_seed(__u64 *ctx)
 		t->passed = 0;
 		look(task, t);
 	}
+	return 0;
+}
+
+/* Threads that take CPUs unseen, as they are now: struct unseen_thread of each. */
+SEC("iter/task")
+int sched_check(__u64 *ctx)
+{
+	struct bpf_iter_meta___sched *meta = (void *)ctx[0];
+	struct task_struct___sched *task = (void *)ctx[1];
+	struct thread_state *t;
+	struct unseen_thread u;
+
+	if (!has_account() || !clock_known || !task || !passes(task->tgid))
+		return 0;
+	t = thread_of(task);
+	if (t && is_unseen(task, t, &u))
+		bpf_seq_write(meta->seq, &u, sizeof(u));
 	return 0;
 }
 

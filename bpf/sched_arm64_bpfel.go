@@ -34,6 +34,12 @@ const (
 	SchedOffcpuMarkOFFCPU_SHORT  SchedOffcpuMark = 4
 )
 
+type SchedShare struct {
+	_     structs.HostLayout
+	Slice uint64
+	Left  uint64
+}
+
 type SchedSwitchCount uint32
 
 const (
@@ -63,7 +69,18 @@ type SchedThreadState struct {
 	ShortRunnable uint64
 	ShortCount    uint32
 	Pad2          uint32
-	Pad3          [4]uint64
+	Arrivals      uint64
+	Waited        uint64
+	Pad3          [2]uint64
+}
+
+type SchedUnseenThread struct {
+	_     structs.HostLayout
+	Out   uint64
+	Woken uint64
+	In    uint64
+	Tid   uint32
+	Cpu   uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -77,17 +94,22 @@ const (
 	SchedMapOwners           = "owners"
 	SchedMapRings            = "rings"
 	SchedMapSchedCounts      = "sched_counts"
+	SchedMapShares           = "shares"
 	SchedMapThreads          = "threads"
+	SchedProgSchedCheck      = "sched_check"
 	SchedProgSchedExec       = "sched_exec"
 	SchedProgSchedNew        = "sched_new"
 	SchedProgSchedSeed       = "sched_seed"
 	SchedProgSchedSwitch     = "sched_switch"
 	SchedProgSchedWaking     = "sched_waking"
+	SchedVarClockKnown       = "clock_known"
+	SchedVarClockOffset      = "clock_offset"
 	SchedVarExportCount      = "export_count"
 	SchedVarExportEvent      = "export_event"
 	SchedVarExportFlags      = "export_flags"
 	SchedVarExportMark       = "export_mark"
 	SchedVarExportThread     = "export_thread"
+	SchedVarExportUnseen     = "export_unseen"
 	SchedVarFdCalls          = "fd_calls"
 	SchedVarHasCast          = "has_cast"
 	SchedVarHasStateArgument = "has_state_argument"
@@ -95,8 +117,7 @@ const (
 	SchedVarRegsOffset       = "regs_offset"
 	SchedVarSlice            = "slice"
 	SchedVarSliceBudget      = "slice_budget"
-	SchedVarSliceSent        = "slice_sent"
-	SchedVarSliceSums        = "slice_sums"
+	SchedVarSliceShare       = "slice_share"
 )
 
 // LoadSched returns the embedded CollectionSpec for Sched.
@@ -141,6 +162,7 @@ type SchedSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedProgramSpecs struct {
+	SchedCheck  *ebpf.ProgramSpec `ebpf:"sched_check"`
 	SchedExec   *ebpf.ProgramSpec `ebpf:"sched_exec"`
 	SchedNew    *ebpf.ProgramSpec `ebpf:"sched_new"`
 	SchedSeed   *ebpf.ProgramSpec `ebpf:"sched_seed"`
@@ -159,6 +181,7 @@ type SchedMapSpecs struct {
 	Owners      *ebpf.MapSpec `ebpf:"owners"`
 	Rings       *ebpf.MapSpec `ebpf:"rings"`
 	SchedCounts *ebpf.MapSpec `ebpf:"sched_counts"`
+	Shares      *ebpf.MapSpec `ebpf:"shares"`
 	Threads     *ebpf.MapSpec `ebpf:"threads"`
 }
 
@@ -166,11 +189,14 @@ type SchedMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedVariableSpecs struct {
+	ClockKnown       *ebpf.VariableSpec `ebpf:"clock_known"`
+	ClockOffset      *ebpf.VariableSpec `ebpf:"clock_offset"`
 	ExportCount      *ebpf.VariableSpec `ebpf:"export_count"`
 	ExportEvent      *ebpf.VariableSpec `ebpf:"export_event"`
 	ExportFlags      *ebpf.VariableSpec `ebpf:"export_flags"`
 	ExportMark       *ebpf.VariableSpec `ebpf:"export_mark"`
 	ExportThread     *ebpf.VariableSpec `ebpf:"export_thread"`
+	ExportUnseen     *ebpf.VariableSpec `ebpf:"export_unseen"`
 	FdCalls          *ebpf.VariableSpec `ebpf:"fd_calls"`
 	HasCast          *ebpf.VariableSpec `ebpf:"has_cast"`
 	HasStateArgument *ebpf.VariableSpec `ebpf:"has_state_argument"`
@@ -178,8 +204,7 @@ type SchedVariableSpecs struct {
 	RegsOffset       *ebpf.VariableSpec `ebpf:"regs_offset"`
 	Slice            *ebpf.VariableSpec `ebpf:"slice"`
 	SliceBudget      *ebpf.VariableSpec `ebpf:"slice_budget"`
-	SliceSent        *ebpf.VariableSpec `ebpf:"slice_sent"`
-	SliceSums        *ebpf.VariableSpec `ebpf:"slice_sums"`
+	SliceShare       *ebpf.VariableSpec `ebpf:"slice_share"`
 }
 
 // SchedObjects contains all objects after they have been loaded into the kernel.
@@ -209,6 +234,7 @@ type SchedMaps struct {
 	Owners      *ebpf.Map `ebpf:"owners"`
 	Rings       *ebpf.Map `ebpf:"rings"`
 	SchedCounts *ebpf.Map `ebpf:"sched_counts"`
+	Shares      *ebpf.Map `ebpf:"shares"`
 	Threads     *ebpf.Map `ebpf:"threads"`
 }
 
@@ -221,6 +247,7 @@ func (m *SchedMaps) Close() error {
 		m.Owners,
 		m.Rings,
 		m.SchedCounts,
+		m.Shares,
 		m.Threads,
 	)
 }
@@ -229,11 +256,14 @@ func (m *SchedMaps) Close() error {
 //
 // It can be passed to LoadSchedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedVariables struct {
+	ClockKnown       *ebpf.Variable `ebpf:"clock_known"`
+	ClockOffset      *ebpf.Variable `ebpf:"clock_offset"`
 	ExportCount      *ebpf.Variable `ebpf:"export_count"`
 	ExportEvent      *ebpf.Variable `ebpf:"export_event"`
 	ExportFlags      *ebpf.Variable `ebpf:"export_flags"`
 	ExportMark       *ebpf.Variable `ebpf:"export_mark"`
 	ExportThread     *ebpf.Variable `ebpf:"export_thread"`
+	ExportUnseen     *ebpf.Variable `ebpf:"export_unseen"`
 	FdCalls          *ebpf.Variable `ebpf:"fd_calls"`
 	HasCast          *ebpf.Variable `ebpf:"has_cast"`
 	HasStateArgument *ebpf.Variable `ebpf:"has_state_argument"`
@@ -241,14 +271,14 @@ type SchedVariables struct {
 	RegsOffset       *ebpf.Variable `ebpf:"regs_offset"`
 	Slice            *ebpf.Variable `ebpf:"slice"`
 	SliceBudget      *ebpf.Variable `ebpf:"slice_budget"`
-	SliceSent        *ebpf.Variable `ebpf:"slice_sent"`
-	SliceSums        *ebpf.Variable `ebpf:"slice_sums"`
+	SliceShare       *ebpf.Variable `ebpf:"slice_share"`
 }
 
 // SchedPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadSchedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedPrograms struct {
+	SchedCheck  *ebpf.Program `ebpf:"sched_check"`
 	SchedExec   *ebpf.Program `ebpf:"sched_exec"`
 	SchedNew    *ebpf.Program `ebpf:"sched_new"`
 	SchedSeed   *ebpf.Program `ebpf:"sched_seed"`
@@ -258,6 +288,7 @@ type SchedPrograms struct {
 
 func (p *SchedPrograms) Close() error {
 	return _SchedClose(
+		p.SchedCheck,
 		p.SchedExec,
 		p.SchedNew,
 		p.SchedSeed,

@@ -9,6 +9,7 @@
 #include "sched_task.h"
 
 #define BPF_NOEXIST 1
+#define BPF_F_MMAPABLE (1U << 10)
 #define EEXIST 17
 #define SLICE_SHIFT 27		/* a budget is dealt out per 134 ms */
 #define FLUSH_NS 100000000ULL	/* sums cover about so long, within the budget, so that windows cut few of them */
@@ -37,23 +38,27 @@ struct thread_state {
 	__u64 short_runnable;
 	__u32 short_count;
 	__u32 pad2;
-	__u64 pad3[4]; /* neighbours run on other CPUs: none shares a cache line */
+	__u64 arrivals; /* sched_info.pcount when it left; on a CPU, from before it took that */
+	__u64 waited;	/* sched_info.run_delay when it left */
+	__u64 pad3[2]; /* neighbours run on other CPUs: none shares a cache line */
 };
 
 /* Index of sched_counts. */
 enum switch_count {
 	SWITCH_SUMMED = 0,  /* intervals that went into sums */
 	SWITCH_NO_ROOM = 1, /* times that a thread found no room in threads */
-	SWITCH_MISSED = 2, /* times that a thread took a CPU unseen */
+	SWITCH_MISSED = 2, /* times that a thread was woken, or took a CPU, unseen */
 	SWITCH_COUNTS = 3,
 };
 
 /*
- * The states of threads, by tid modulo MAX_THREADS: an array costs no helper's call.
+ * The states of threads, by tid modulo MAX_THREADS: an array costs no helper's call. The kernel
+ * aligns an array's values to a page only if it can be mapped; else each lies in a line more.
  * Where another thread has the place, the state is in overflow, by tid.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, MAX_THREADS);
 	__type(key, __u32);
 	__type(value, struct thread_state);
@@ -121,14 +126,13 @@ struct {
 /* Set before loading; the verifier drops what they rule out. */
 const volatile bool has_state_argument; /* sched_switch passes the state that was left with: 5.18 on */
 const volatile __u64 slice_budget;	/* intervals of all threads sent one by one per slice */
+const volatile __u64 slice_share;	/* of these a CPU takes so many at once */
 const volatile __u64 fd_calls[8];	/* by system call number: the first argument is a file descriptor */
 
-__u64 overflowed; /* not 0 from the first thread in overflow on */
+/* What every CPU reads at each switch, and hardly any ever writes, is in a cache line of its own. */
+#define OWN_LINE __attribute__((aligned(128)))
 
-/* Written by every CPU, but seldom more than slice_budget times per slice. */
-__u64 slice;
-__u64 slice_sent;
-__u64 slice_sums; /* likewise: sums that were sent because they were old */
+__u64 overflowed OWN_LINE; /* not 0 from the first thread in overflow on */
 
 const struct event *export_event __attribute__((unused));
 const struct thread_state *export_thread __attribute__((unused));
@@ -197,6 +201,16 @@ static __always_inline void clear(struct thread_state *t)
 	t->flags = t->woken_flags = t->passed = 0;
 	t->short_count = 0;
 	t->short_from = t->short_blocked = t->short_runnable = 0;
+	t->arrivals = t->waited = 0;
+}
+
+/* Notes how often the thread was put on a CPU so far, and how long it waited for one. */
+static __always_inline void note_account(struct task_struct___sched *task, struct thread_state *t)
+{
+	if (!has_account())
+		return;
+	t->arrivals = task->sched_info.pcount;
+	t->waited = task->sched_info.run_delay;
 }
 
 static const struct thread_state nothing;
@@ -232,6 +246,7 @@ static __noinline struct thread_state *claim(struct task_struct___sched *task)
 			return NULL;
 	}
 	t->tgid = task->tgid;
+	note_account(task, t);
 	return t;
 }
 
@@ -317,26 +332,7 @@ static __always_inline void flush(struct task_struct___sched *task, struct threa
 	t->short_runnable = 0;
 }
 
-/*
- * Whether an interval may have an event of its own. Within a slice the first
- * slice_budget may; then only what is longer than 0.1 ms, then than 10 ms, then nothing.
- */
-static __always_inline bool affordable(__u64 now, __u64 dur)
-{
-	__u64 this = now >> SLICE_SHIFT, sent;
-
-	if (slice != this) { /* two CPUs may both come here: the slice has a few more then */
-		slice = this;
-		slice_sent = 0;
-		slice_sums = 0;
-	}
-	sent = slice_sent;
-	if (sent >= slice_budget &&
-	    (sent >= 3 * slice_budget || dur < (sent >= 2 * slice_budget ? 10000000ULL : 100000ULL)))
-		return false;
-	__sync_fetch_and_add(&slice_sent, 1);
-	return true;
-}
+#include "sched_budget.h"
 
 static __always_inline void sum(struct task_struct___sched *task, struct thread_state *t, __u64 now, __u64 blocked)
 {
@@ -347,8 +343,8 @@ static __always_inline void sum(struct task_struct___sched *task, struct thread_
 	t->short_runnable += now - t->out - blocked;
 	count(&sched_counts, SWITCH_SUMMED);
 	/* With thousands of threads the sums are many as well: then they grow longer. */
-	if (now - t->short_from > FLUSH_NS && slice_sums < slice_budget) {
-		__sync_fetch_and_add(&slice_sums, 1);
+	if (now - t->short_from > FLUSH_NS && slice.sums < slice_budget) {
+		__sync_fetch_and_add(&slice.sums, 1);
 		flush(task, t, now);
 	}
 }

@@ -48,8 +48,23 @@ struct signal_struct___sched {
 	} live;
 } __attribute__((preserve_access_index));
 
+struct seq_file;
+
+struct bpf_iter_meta___sched {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+
 struct sched_entity___sched {
 	unsigned char sched_delayed; /* 6.12 on */
+} __attribute__((preserve_access_index));
+
+/* The kernel's own account of a thread's waits for a CPU (CONFIG_SCHED_INFO, which
+ * taskstats and schedstats select); its times are of the run queue's clock. */
+struct sched_info___sched {
+	unsigned long pcount;		 /* times that the thread was put on a CPU */
+	unsigned long long run_delay;	 /* ns for which it waited for one; added to when it is put on one */
+	unsigned long long last_arrival; /* when it was last put on one */
+	unsigned long long last_queued;	 /* since when it waits for one; 0: it does not */
 } __attribute__((preserve_access_index));
 
 struct task_struct___sched {
@@ -66,6 +81,7 @@ struct task_struct___sched {
 	int on_cpu;
 	int on_rq;
 	struct sched_entity___sched se;
+	struct sched_info___sched sched_info;
 	unsigned in_iowait : 1;
 	int pid;
 	int tgid;
@@ -74,6 +90,11 @@ struct task_struct___sched {
 	struct files_struct___sched *files;
 	struct signal_struct___sched *signal;
 } __attribute__((preserve_access_index));
+
+static __always_inline bool has_account(void)
+{
+	return bpf_core_field_exists(((struct sched_info___sched *)0)->pcount);
+}
 
 /*
  * Where the verifier does not follow a pointer, this reads through it without a call of
@@ -144,7 +165,7 @@ static __always_inline __u16 cpu_of(struct task_struct___sched *task)
 }
 
 /* From the beginning of a thread's stack to its registers, in bytes: the same for all threads. 0: not known yet. */
-__u64 regs_offset;
+__u64 regs_offset __attribute__((aligned(128)));
 
 /* The registers with which the task entered the kernel. */
 static __always_inline registers *regs_of(struct task_struct___sched *task)

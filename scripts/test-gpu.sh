@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root, and for the C++ workloads an nvcc (or the network:
 # scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports; STAGES chooses
-# among calls, cpu, accuracy, cost, soak, profilers (default: all); LIMIT is the seconds that one may take (default: 3600; most of what
+# among calls, cpu, accuracy, cost, budget, continuous, soak, profilers, multi (default: all but multi, which needs several GPUs);
+# LIMIT is the seconds that one may take (default: 3600; most of what
 # they do fits in 520).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -20,7 +21,7 @@ if [ ! -x bin/samplerbench ] && command -v go >/dev/null 2>&1; then
 fi
 mkdir -p "$out"
 failed=0
-for stage in ${STAGES:-calls cpu accuracy cost soak profilers}; do
+for stage in ${STAGES:-calls cpu accuracy cost budget continuous soak profilers}; do
 	say "== $stage"
 	if [ "$stage" = calls ] || [ "$stage" = cpu ]; then
 		"$python" "test/gpu/${stage}_check.py" bin "$out" || failed=1

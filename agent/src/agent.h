@@ -19,6 +19,7 @@ typedef uint8_t __u8;
 
 #define MS 1000000ull
 #define SECOND 1000000000ull
+#define NAME "inferscope" /* of the agent's thread */
 #define POLL (20 * MS) /* between two looks at what nobody wakes us for */
 
 /* On a page that a forked child finds zeroed (MADV_WIPEONFORK): there everything of the agent is off. */
@@ -47,7 +48,6 @@ struct window {
 	uint64_t entered;     /* ns that subscribe + enable took */
 	uint64_t off, left;   /* when the first kind went off, and when all was done */
 	uint64_t records, dropped;
-	uint64_t came; /* when CUPTI last gave a buffer back, ns */
 	uint32_t unfinished; /* operations that were running when a flush was forced */
 };
 
@@ -112,6 +112,17 @@ uint64_t pack_block(uint32_t x, uint32_t y, uint32_t z, uint32_t shared);
 /* records_complete takes a buffer back from CUPTI and writes what is in it to the ring. */
 void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 
+/* pending.c: calls of which no record has come yet, one of each thread, to know when CUPTI must be flushed. */
+/* pending_call notes a call that began something on the GPU; t: its end, ns. */
+void pending_call(uint32_t tid, uint32_t correlation, uint64_t t);
+/* pending_came notes a record of such a call. */
+void pending_came(uint32_t correlation);
+/* pending_oldest returns when the longest pending call ended, ns; 0 where none is. */
+uint64_t pending_oldest(void);
+/* pending_flushed notes a flush that began at t: what outlasts three of them makes no record, and is forgotten. */
+void pending_flushed(uint64_t t);
+void pending_forget(void);
+
 /* ranges.c: NVTX markers, in pairs. */
 void range_marker(const struct marker_record *);
 void ranges_forget(void);
@@ -148,6 +159,10 @@ void window_said(int how); /* the window's last word: AGENT_WINDOW */
 void exit_watch(void); /* once per agent: be told of the target's exit */
 int exiting(void);
 void exit_done(void);  /* the agent's thread has nothing open any more */
+
+/* start.c */
+/* name_thread names the calling thread; CUPTI's own threads inherit the name of the one that makes them. */
+void name_thread(const char *name);
 
 /* loop.c: the agent's own thread. */
 void loop_serve(void); /* returns when the agent is to go: all is closed then */

@@ -151,6 +151,8 @@ static void write_call(uint32_t id, int shape, const struct callback_data *d)
 		pack(&s, shape, d->params);
 	ring_write(&s);
 	add(&the.window.calls, 1);
+	if (d->result && !*d->result)
+		pending_call(s.tid, d->correlation, end);
 }
 
 void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_data *d)

@@ -105,7 +105,9 @@ static void open_one(struct loop *l, uint32_t mode)
 	int error;
 
 	set_state(STATE_OPENING, 0);
+	name_thread("cupti"); /* what CUPTI starts in here is its own, and says so */
 	error = enter(mode);
+	name_thread(NAME);
 	l->wanted = l->pressed = 0;
 	l->flushed = now();
 	l->refused = error != 0;
@@ -148,23 +150,34 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 /* Hands over what CUPTI has; only while no other thread may be finalizing it. */
 static void flush(struct loop *l)
 {
-	uint64_t asked = load(&the.ring->flush);
+	uint64_t asked = load(&the.ring->flush), began = now();
 
 	window_flush();
+	pending_flushed(began);
 	l->flushed = now();
 	acknowledge_flush(asked);
 }
 
-/*
- * A flush holds launches up for milliseconds (CUPTI 13.0), so there is none where buffers fill up and come by themselves; a thread with few launches waits longer there.
- */
+/* When the next flush is due by itself: FLUSH after the oldest call of which no record has come, and every second; never within FLUSH of the last one. */
+static uint64_t flush_time(const struct loop *l)
+{
+	uint64_t oldest = pending_oldest(), latest = l->flushed + 10 * FLUSH;
+	uint64_t due = oldest && oldest + FLUSH < latest ? oldest + FLUSH : latest;
+
+	return due > l->flushed + FLUSH ? due : l->flushed + FLUSH;
+}
+
 static int flush_due(const struct loop *l)
 {
-	uint64_t t = now(), came = load(&the.window.came);
+	return (uint32_t)load(&the.ring->flush) != the.ring->flushed || now() >= flush_time(l);
+}
 
-	if ((uint32_t)load(&the.ring->flush) != the.ring->flushed)
-		return 1;
-	return t - l->flushed >= 10 * FLUSH || (t - l->flushed >= FLUSH && (came > t || t - came >= FLUSH));
+/* A call made from now on is due FLUSH from now at the earliest: so long nobody need look. */
+static uint64_t look_time(const struct loop *l)
+{
+	uint64_t due = flush_time(l), t = now() + FLUSH;
+
+	return due < t ? due : t;
 }
 
 /* Whether a finalize is safe: always, but where kinds went off without one before. */
@@ -232,7 +245,7 @@ static int keeps(uint32_t mode)
 
 static void record(struct loop *l, uint32_t mode, uint32_t seen)
 {
-	uint64_t until = l->flushed + FLUSH, end = the.window.opened + on_ns();
+	uint64_t until, end = the.window.opened + on_ns();
 
 	if (!end_due(mode)) {
 		if (l->wanted) /* it was to end, and is to go on */
@@ -240,6 +253,7 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		l->wanted = l->pressed = 0;
 		if (flush_due(l))
 			flush(l);
+		until = look_time(l);
 		sleep_until(mode == MODE_WINDOWS && end < until ? end : until, seen);
 		return;
 	}

@@ -166,7 +166,7 @@ static void count_dropped(void)
 	size_t dropped = 0;
 
 	if (!the.cupti.dropped(NULL, 0, &dropped) && dropped)
-		add(&the.window.dropped, dropped);
+		store(&the.ring->lost, add(&the.window.dropped, dropped) + dropped);
 }
 
 void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
@@ -190,11 +190,12 @@ void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t si
 		if (!need || (uint8_t *)r + need > buffer + size)
 			continue;
 		said = decode(&s, r);
+		if (s.kind == EVENT_KERNEL || s.kind == EVENT_COPY || s.kind == EVENT_SET)
+			pending_came((uint32_t)s.args[0]);
 		if (said > 0)
 			written += (uint64_t)ring_write(&s);
 		unfinished += said == 0;
 	}
-	store(&the.window.came, now());
 	add(&the.window.records, written);
 	add(&the.window.unfinished, unfinished);
 	count_dropped();

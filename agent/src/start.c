@@ -120,6 +120,11 @@ static int prepare(void)
 	return 0;
 }
 
+void name_thread(const char *name)
+{
+	sys(SYS_prctl, PR_SET_NAME, name, 0);
+}
+
 /* The thread that made us may be pinned to one CPU, or have a priority: its work is not to wait for ours. */
 static void settle(void)
 {
@@ -127,7 +132,7 @@ static void settle(void)
 	int32_t priority = 0;
 	long bytes = sys(SYS_sched_getaffinity, sys(SYS_getpid, 0, 0, 0), sizeof(cpus), cpus);
 
-	sys(SYS_prctl, PR_SET_NAME, "inferscope", 0);
+	name_thread(NAME);
 	sys(SYS_sched_setscheduler, 0, 0 /* SCHED_OTHER */, &priority);
 	if (bytes > 0)
 		sys(SYS_sched_setaffinity, 0, bytes, cpus);
@@ -208,7 +213,11 @@ static int start(const struct agent_params *p)
 	return bad;
 }
 
-/* The agent's thread says hello where there is one, and so this thread waits for nothing. */
+/*
+ * The agent's thread says hello where there is one, and so this thread waits for nothing. Its errno is as it was: what
+ * dlopen did before us leaves it alone where it succeeds (glibc's loader has an errno of its own; the tests look at it
+ * after each dlopen).
+ */
 static int checked_start(const struct agent_params *p)
 {
 	int *error = __errno_location ? __errno_location() : NULL, kept = error ? *error : 0, bad = -EPROTO;

@@ -14,6 +14,7 @@
 /* What is recorded. Markers only where NVTX reaches CUPTI: they are the last. */
 static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY_PEER, KIND_MEMSET, KIND_OVERHEAD, KIND_MARKER };
 
+#define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
 #define KEEP_AFTER (300 * MS) /* what a subscription may take that is made anew for each window */
 
 static uint64_t realtime(void)
@@ -74,12 +75,13 @@ static void reset(void)
 	struct window *w = &the.window;
 
 	w->calls = w->kinds = w->unfinished = 0;
-	w->records = w->dropped = w->came = w->off = w->left = 0;
+	w->records = w->dropped = w->off = w->left = 0;
 	w->began = now();
 	if (!the.dormant)
 		graphs_forget();
 	graphs_unsee();
 	ranges_forget();
+	pending_forget();
 }
 
 int window_subscribe(void)
@@ -215,8 +217,10 @@ void window_said(int how)
 		.args = { w->records, w->dropped, w->entered, w->left - w->off },
 	};
 
-	ring_write(&s);
+	for (int i = 0; !ring_write(&s) && i < PATIENCE && !exiting(); i++)
+		futex_wait(&the.ring->wake, peek(&the.ring->wake), POLL);
 	add(&the.ring->windows, 1);
+	store(&the.ring->lost, 0);
 	store(&the.ring->began, 0);
 	store(&w->phase, PHASE_CLOSED);
 }

@@ -39,6 +39,7 @@ type reportFlags struct {
 	format string
 	asJSON bool
 	output string
+	margin string // µs
 }
 
 func reportCommand(g *global) *cobra.Command {
@@ -58,6 +59,7 @@ func reportCommand(g *global) *cobra.Command {
 	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile")
 	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
 	flags.StringVarP(&f.format, "format", "f", "", "text, markdown or json")
+	flags.StringVar(&f.margin, "sync-error-margin-us", "", "clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)")
 	jsonFlag(cmd, &f.asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -68,6 +70,10 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	format, err := f.choose(g.environ)
+	if err != nil {
+		return err
+	}
+	margin, err := g.clockMargin(f.margin)
 	if err != nil {
 		return err
 	}
@@ -93,7 +99,7 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 	if err != nil {
 		return err
 	}
-	return g.write(out, format, report.New(rec))
+	return g.write(out, format, report.NewWith(rec, report.Options{ClockMargin: margin}))
 }
 
 // write renders the model where it is wanted.

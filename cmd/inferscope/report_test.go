@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/report"
 )
 
@@ -224,4 +225,32 @@ func TestInterrupt(t *testing.T) {
 	r := inferscope(ctx, []string{"INFERSCOPE_SOCKET=" + serve(t, d)}, "report", "-o", filepath.Join(dir, "report.md"))
 	want(t, r, fault.General, "interrupted: nothing was written")
 	onlyThese(t, dir)
+}
+
+// TestClockMargin: flag over environment over file, and a report that says it.
+func TestClockMargin(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile(".inferscope.yaml", []byte("sync_error_margin_us: 70\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := newFakeDaemon()
+	d.rec.Meta.GPU = &record.GPU{Mode: "windows"}
+	socket := serve(t, d)
+	for _, c := range []struct {
+		environ []string
+		args    []string
+		margin  uint64 // ns
+	}{
+		{nil, nil, 70_000},
+		{[]string{"INFERSCOPE_SYNC_ERROR_MARGIN_US=5"}, nil, 5_000},
+		{[]string{"INFERSCOPE_SYNC_ERROR_MARGIN_US=5"}, []string{"--sync-error-margin-us", "3"}, 3_000},
+	} {
+		r := inferscope(t.Context(), append(c.environ, "INFERSCOPE_SOCKET="+socket), append([]string{"report", "--json"}, c.args...)...)
+		want(t, r, fault.OK)
+		var m report.Model
+		if err := json.Unmarshal([]byte(r.stdout), &m); err != nil || m.Margin != c.margin {
+			t.Errorf("%v %v: a margin of %d ns (%v), want %d", c.environ, c.args, m.Margin, err, c.margin)
+		}
+	}
+	want(t, inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"), fault.Usage, "--sync-error-margin-us", "not a whole number")
 }

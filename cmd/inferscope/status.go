@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,6 +58,9 @@ func statusPage(s *api.Status) *page.Document {
 	}
 	d.AddTable("Sources", sourceTable(s))
 	d.AddTable("Agents", agentTable(s.Agents))
+	if f := agentFacts(s.Agents); len(f) > 0 {
+		d.Add(f)
+	}
 	d.AddTable("Probes", report.Probes(analyze.Libraries(s.Libraries)))
 	return d
 }
@@ -93,21 +98,26 @@ func sourceTable(s *api.Status) *page.Table {
 func agentTable(agents []api.Agent) *page.Table {
 	t := &page.Table{Columns: []page.Column{
 		page.Right("pid", 0), page.Left("State", 0), page.Right("Kernels", 0), page.Right("Windows", 0), page.Right("Dropped", 0),
-		page.Right("Stopped", 0), page.Left("Detail", 1),
+		page.Right("Stopped", 0), page.Left("CUPTI", 1),
 	}}
 	for i := range agents {
 		a := &agents[i]
-		detail := a.Detail
-		if detail == "" {
-			detail = a.CUPTI
-		}
-		if a.Slower != "" {
-			detail += "; " + a.Slower
-		}
 		t.Row(strconv.FormatUint(uint64(a.PID), 10), a.State, human.Count(a.Kernels), human.Count(a.Windows), human.Count(a.Dropped),
-			human.Span(a.Stopped), human.Clean(detail))
+			human.Span(a.Stopped), human.Clean(a.CUPTI))
 	}
 	return t
+}
+
+// agentFacts are what agents say of themselves: whole sentences, which a table has no room for.
+func agentFacts(agents []api.Agent) (f page.Facts) {
+	for i := range agents {
+		a := &agents[i]
+		said := slices.DeleteFunc([]string{a.Detail, a.Slower}, func(s string) bool { return s == "" })
+		if len(said) > 0 {
+			f.Add(fmt.Sprintf("pid %d", a.PID), human.Clean(strings.Join(said, "; ")))
+		}
+	}
+	return f
 }
 
 // memory writes a size from the API, which is not negative.

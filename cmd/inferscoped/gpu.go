@@ -20,19 +20,21 @@ type gpuFlags struct {
 	period   time.Duration
 	noInject bool
 	cupti    string
+	budget   float64 // percent
 }
 
 func (f *gpuFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.mode, "gpu", string(gpu.Windows), "when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 30%")
 	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
+	set.Float64Var(&f.budget, "overhead-budget", 100*gpu.DefaultBudget, "percent of a program's time that watching it may take: windows become rarer where they are measured to take more than three quarters of it; 0 leaves them as they are")
 	set.BoolVar(&f.noInject, "no-inject", false, "bring no agent into any process: no GPU activity, launches by probes")
 	set.StringVar(&f.cupti, "cupti", "", "path of libcupti as the program sees it, for one that neither maps one nor has one beside its CUDA")
 }
 
 // options are f's settings.
 func (f *gpuFlags) options() gpu.Options {
-	return gpu.Options{Mode: gpu.Mode(f.mode), On: f.window, Period: f.period, CUPTI: f.cupti}
+	return gpu.Options{Mode: gpu.Mode(f.mode), On: f.window, Period: f.period, Budget: f.budget / 100, CUPTI: f.cupti}
 }
 
 // check finds what is wrong with the flags, before anything is started.

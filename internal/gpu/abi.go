@@ -37,6 +37,7 @@ const (
 	ringFlushed   = 164
 	ringOpening   = 168
 	ringPath      = 176
+	ringLost      = 416
 )
 
 // Offsets in struct agent_slot, bytes.

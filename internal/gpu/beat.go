@@ -62,7 +62,7 @@ func (s *Source) look(q *session, now uint64) {
 		v.path = r.path()
 	}
 	q.agent = v
-	if s.closing {
+	if s.closing || q.harmful {
 		return
 	}
 	switch v.state {
@@ -73,12 +73,14 @@ func (s *Source) look(q *session, now uint64) {
 		q.say(refused, explain(v.err))
 	default:
 		q.say(running, "")
-		q.detail = q.hindrance(now)
+		q.detail = or(q.hindrance(now), or(q.leaving(), s.spending(q)))
 	}
 	if mode := s.wanted(q.process); mode != q.mode {
 		q.mode = mode
-		r.command(mode, s.opts.times())
+		r.command(mode, s.times(q))
 	}
+	s.weigh(q)
+	s.guard(q, now)
 	s.balance(q)
 }
 
@@ -90,7 +92,8 @@ func (s *Source) ended(q *session) {
 	}
 	q.restarts++
 	again := newSession(q.process, q.image, q.facts)
-	again.restarts, again.joined = q.restarts, q.joined
+	again.restarts, again.joined, again.meter, again.period, again.growth = q.restarts, q.joined, q.meter, q.period, q.growth
+	again.growth.forget()
 	s.retired = append(s.retired, q)
 	s.sessions[q.process.ID()] = again
 	if q.restarts > attempts {

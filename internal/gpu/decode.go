@@ -129,7 +129,7 @@ func (d *decoder) fact(e *event.Event) bool {
 		if !d.timely(e) {
 			return false
 		}
-		d.facts.open(e.TS)
+		d.facts.open(e.TS, e.Args[2])
 		return true
 	case kindWindow:
 		return d.window(e)
@@ -195,7 +195,12 @@ func (d *decoder) window(e *event.Event) bool {
 	d.facts.ended(record.GPUWindow{
 		PID: d.pid, From: e.TS, To: e.TS + e.Dur, Activity: true, Calls: e.Func == 1,
 		Dropped: saturating(e.Args[1], d.lost), End: end,
-	})
+	}, e.Args[1])
+	held := uint64(0)
+	if e.Ret == endFinalized { // a thread of the process itself did that
+		held = e.Args[3]
+	}
+	d.facts.over(e.TS+e.Dur, e.Args[3], held)
 	d.lost = 0
 	return true
 }

@@ -12,6 +12,7 @@ const (
 	maxWindows = 1 << 14 // 9 hours of a window every 2 s
 	maxStreams = 1 << 12
 	maxDevices = 64
+	maxSpans   = 64
 )
 
 // facts are what the agents of one process said beside their events. They outlive the
@@ -22,6 +23,10 @@ type facts struct {
 	mu         sync.Mutex
 	windows    []record.GPUWindow // ended ones, in the order of their ends
 	opened     uint64             // ns: when the window that is open began; 0: none is
+	openLost   uint64             // records lost in the window that is open, so far
+	began      uint64             // ns: when the last window began to be felt; 0: not known
+	last       span               // of the last window that ended; next is not known yet
+	spans      []span             // of windows before it, until they are judged
 	newest     uint64             // ns: the latest end of what the GPU did that was seen
 	subscribed bool               // the last window was kept
 	devices    []record.Device
@@ -55,19 +60,55 @@ func newFacts(pid uint32) *facts {
 	return &facts{pid: pid, streams: map[streamKey]record.Stream{}}
 }
 
-func (f *facts) open(at uint64) {
+// open notes a window that began at at (ns), and took entered (ns) to.
+func (f *facts) open(at, entered uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.opened = at
+	f.opened, f.openLost = at, 0
+	f.began = at - min(at, entered)
+	if f.last.to != 0 && len(f.spans) < maxSpans {
+		f.last.next = f.began
+		f.spans = append(f.spans, f.last)
+	}
+	f.last = span{before: f.last.to}
 }
 
-// ended notes a window that has ended.
-func (f *facts) ended(w record.GPUWindow) {
+// over notes that the window that ended at to (ns) was left ns after that, held of them in a
+// thread of the process itself. The target's word: what is no span is not judged.
+func (f *facts) over(to, left, held uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.began == 0 || left > longestOn || held > left {
+		f.last = span{}
+		return
+	}
+	f.last.from, f.last.to, f.last.held = f.began, to+left, held
+	f.began = 0
+}
+
+// takeSpans returns the windows whose cost can be judged, each once.
+func (f *facts) takeSpans() []span {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	spans := f.spans
+	f.spans = nil
+	return spans
+}
+
+// losing notes how many records the window that is open has lost so far.
+func (f *facts) losing(n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.openLost = n
+}
+
+// ended notes a window that has ended; dropped is how many of its losses are CUPTI's.
+func (f *facts) ended(w record.GPUWindow, dropped uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = 0
 	f.counts.windows++
-	f.counts.dropped = saturating(f.counts.dropped, w.Dropped)
+	f.counts.dropped = saturating(f.counts.dropped, dropped)
 	f.subscribed = w.End == kept
 	switch w.End {
 	case disabled:
@@ -162,7 +203,7 @@ func (f *facts) put(g *record.GPU, from, to, known uint64) {
 	windows := slices.Clone(f.windows)
 	if f.opened != 0 {
 		windows = append(windows, record.GPUWindow{
-			PID: f.pid, From: f.opened, To: max(min(known, f.newest), f.opened), Activity: true, Calls: true, End: "open",
+			PID: f.pid, From: f.opened, To: max(min(known, f.newest), f.opened), Activity: true, Calls: true, End: "open", Dropped: f.openLost,
 		})
 	}
 	for _, w := range windows {
@@ -185,6 +226,9 @@ func (f *facts) droppedWithin(from, to uint64) (n uint64) {
 		if w.To >= from && w.From <= to {
 			n = saturating(n, w.Dropped)
 		}
+	}
+	if f.opened != 0 && f.opened <= to {
+		n = saturating(n, f.openLost)
 	}
 	return n
 }

@@ -90,6 +90,7 @@ type Options struct {
 	Deadline time.Duration // how long an agent waits to leave CUPTI in the good way; 0: DefaultDeadline
 	Inject   Injector      // nil: no agent is brought in or used (--no-inject)
 	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
+	Budget   float64       // share of a process's time that recording may take, 0 to 1: windows become rarer where they take more; 0: they stay
 	CUPTI    string        // path of a libcupti in the target, for one that maps none
 	Slots    uint32        // of a ring, a power of two; 0: the default
 	// Index returns the event.Func of a driver function, by its exported name.
@@ -130,6 +131,8 @@ func (o *Options) bounds() error {
 	case o.Period < 2*o.On || o.Period > maxPeriod:
 		return bad(fmt.Sprintf("choose at least twice the window (%s) and at most %s, or continuous", o.On, maxPeriod),
 			"a window every %s is out of range", o.Period)
+	case !(o.Budget >= 0 && o.Budget <= 1):
+		return bad("choose 0 to 100 percent; 0 leaves windows as they are, whatever they cost", "an overhead budget of %g%% is out of range", 100*o.Budget)
 	case len(o.CUPTI) >= 2*pathBytes:
 		return bad(fmt.Sprintf("give a path of at most %d bytes", 2*pathBytes-1), "the path of libcupti is too long")
 	case o.Slots < minSlots || o.Slots > maxSlots || o.Slots&(o.Slots-1) != 0:

@@ -49,6 +49,7 @@ func (r *reader) read(now uint64, last bool, emit func([]event.Event)) {
 	}
 	r.deliver(&n, emit)
 	r.ring.store64(ringTail, r.tail)
+	r.facts.losing(saturating(r.ring.load64(ringLost), r.lost))
 	r.facts.add(r.count)
 	r.facts.sight(r.newest)
 }

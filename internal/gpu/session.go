@@ -45,9 +45,15 @@ type session struct {
 	joined   uint64 // ns
 	restarts int    // agents that ended by themselves
 	launches LaunchMode
-	told     bool   // launches has been told to the probes
-	mode     uint32 // enum agent_mode, as last told
-	flushed  uint64 // ns: everything that ended before was handed over
+	told     bool          // launches has been told to the probes
+	mode     uint32        // enum agent_mode, as last told
+	flushed  uint64        // ns: everything that ended before was handed over
+	meter    meter         // of its windows
+	cost     cost          // that the meter says
+	period   time.Duration // of windows, where they are rarer than was asked for; 0: they are not
+	growth   growth        // that its windows leave in the process
+	rests    bool          // windows are held back to measure it, as last told
+	harmful  bool          // it was too much: the agent is told to go, and stays away
 }
 
 // agentView is what an agent last said of itself: the target's word.

@@ -23,7 +23,7 @@ const (
 )
 
 // Source brings agents into targets and reads what they saw. It implements
-// daemon.Source, daemon.Feeder and daemon.Activity.
+// daemon.Source, daemon.Feeder, daemon.Observer and daemon.Activity.
 type Source struct {
 	opts   Options
 	tables tables
@@ -32,6 +32,8 @@ type Source struct {
 	tasks  sync.WaitGroup // goroutines that attach
 	beats  chan struct{}  // closed when the heart has stopped
 	quiet  context.CancelFunc
+
+	paces paces // how fast processes get on
 
 	feed sync.Mutex // held while rings are read
 
@@ -52,7 +54,7 @@ func New(opts Options) (*Source, error) {
 	}
 	s := &Source{
 		opts: opts, tables: tables{calls: newCallTable(opts.Index), kernels: newNames(), ranges: newNames()},
-		sessions: map[target.ID]*session{}, continuous: map[uint32]int{}, beats: make(chan struct{}),
+		sessions: map[target.ID]*session{}, continuous: map[uint32]int{}, beats: make(chan struct{}), paces: paces{all: map[uint32]*pace{}},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	ctx, quiet := context.WithCancel(context.Background())
@@ -111,6 +113,7 @@ func (s *Source) begin(p *target.Process, image string) {
 	}
 	q := newSession(p, image, s.factsOf(p))
 	s.sessions[p.ID()] = q
+	s.paces.begin(p.PID)
 	switch {
 	case s.opts.Inject == nil:
 		q.say(absent, "")
@@ -159,6 +162,7 @@ func (s *Source) retire(q *session) {
 	q.cancel()
 	q.say(gone, "")
 	delete(s.sessions, q.process.ID())
+	s.paces.end(q.process.PID)
 	if q.reader != nil {
 		s.retired = append(s.retired, q)
 	}

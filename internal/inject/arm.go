@@ -157,8 +157,9 @@ func (t *trap) callers() ([]caller, error) {
 	var tid uint32
 	it := t.coll.Maps[bpf.ArmMapCallers].Iterate()
 	for it.Next(&tid, &c.ArmArmCaller) {
-		c.tid = int(tid)
-		all = append(all, c)
+		if c.tid = int(tid); c.Seen > 0 { // else its thread is just writing it
+			all = append(all, c)
+		}
 	}
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return nil, fmt.Errorf("list the threads that call CUDA: %w", err)
@@ -197,9 +198,9 @@ func (t *trap) order(o bpf.ArmArmOrder) error {
 	return nil
 }
 
-// await waits until the armed thread has been sent its signal, or fails with
+// next returns the next word of the program for which want says so, or fails with
 // errNotCalled at the deadline.
-func (t *trap) await(deadline time.Time) (bpf.ArmArmStop, error) {
+func (t *trap) next(deadline time.Time, want func(*bpf.ArmArmStop) bool) (bpf.ArmArmStop, error) {
 	t.stops.SetDeadline(deadline)
 	for {
 		record, err := t.stops.Read()
@@ -207,19 +208,42 @@ func (t *trap) await(deadline time.Time) (bpf.ArmArmStop, error) {
 			return bpf.ArmArmStop{}, errNotCalled
 		}
 		if err != nil {
-			return bpf.ArmArmStop{}, fmt.Errorf("wait for the thread's call: %w", err)
+			return bpf.ArmArmStop{}, fmt.Errorf("wait for a thread's call: %w", err)
 		}
 		var s bpf.ArmArmStop
-		if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &s); err != nil || s.Number != t.orders {
-			continue // of an order that was taken back
+		if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &s); err == nil && want(&s) {
+			return s, nil
 		}
-		if errno := unix.Errno(-s.Error); errno == unix.EBUSY {
-			return s, refuse(ErrSignal, "its thread blocks the signal", "")
-		} else if errno != 0 {
-			return s, fmt.Errorf("send the thread a signal: %w", errno)
-		}
-		return s, nil
 	}
+}
+
+// await waits until the armed thread has been sent its signal, or fails with
+// errNotCalled at the deadline.
+func (t *trap) await(deadline time.Time) (bpf.ArmArmStop, error) {
+	s, err := t.next(deadline, func(s *bpf.ArmArmStop) bool { return s.Number == t.orders }) // others were taken back
+	switch errno := unix.Errno(-s.Error); {
+	case err != nil:
+		return s, err
+	case errno == unix.EBUSY:
+		return s, refuse(ErrSignal, "its thread blocks the signal", "")
+	case errno != 0:
+		return s, fmt.Errorf("send the thread a signal: %w", errno)
+	}
+	return s, nil
+}
+
+// newcomer waits a moment for a thread that makes its first call, and returns the latest
+// of those that have: the one that will live longest.
+func (t *trap) newcomer(patience time.Duration) (caller, error) {
+	fresh := func(s *bpf.ArmArmStop) bool { return s.Number == 0 }
+	s, err := t.next(time.Now().Add(patience), fresh)
+	if err != nil {
+		return caller{}, err
+	}
+	for later := s; err == nil; later, err = t.next(time.Now(), fresh) {
+		s = later
+	}
+	return caller{tid: int(s.Tid), ArmArmCaller: bpf.ArmArmCaller{Seen: s.At, Calls: 1, Sp: s.Sp, Tls: s.Tls}}, nil
 }
 
 // close takes the probes off. It takes a grace period of the kernel, tens of ms.
@@ -235,11 +259,17 @@ func (t *trap) close() error {
 	return errors.Join(errs...)
 }
 
-// candidates waits until a thread that was not refused before has called CUDA.
+// candidates waits until a thread that was not refused before has called CUDA, and returns
+// such threads, the best first. One that calls for the first time is told of at once: it may not live for long.
 func (t *trap) candidates(ctx context.Context, refused map[int]error) ([]caller, error) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
+		c, err := t.newcomer(5 * time.Millisecond)
+		if err == nil && refused[c.tid] == nil {
+			return []caller{c}, nil
+		}
+		if err != nil && !errors.Is(err, errNotCalled) {
+			return nil, err
+		}
 		all, err := t.callers()
 		if err != nil {
 			return nil, err
@@ -248,10 +278,6 @@ func (t *trap) candidates(ctx context.Context, refused map[int]error) ([]caller,
 		if len(all) > 0 {
 			return all, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-tick.C:
-		}
 	}
+	return nil, ctx.Err()
 }

@@ -162,13 +162,27 @@ func (pl *plan) spring(ctx context.Context, k *captive) error {
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
-	var err error
-	if k.call, err = pl.trap.await(deadline); err != nil {
-		return errors.Join(err, pl.trap.disarm())
+	for {
+		slice := time.Now().Add(look)
+		if slice.After(deadline) {
+			slice = deadline
+		}
+		var err error
+		if k.call, err = pl.trap.await(slice); err == nil {
+			pl.step("signalled")
+			return k.waitHere()
+		}
+		if errors.Is(err, errNotCalled) && k.thread.ended() {
+			err = errThreadGone
+		}
+		if !errors.Is(err, errNotCalled) || !slice.Before(deadline) {
+			return errors.Join(err, pl.trap.disarm())
+		}
 	}
-	pl.step("signalled")
-	return k.waitHere()
 }
+
+// look is how often it is looked whether an armed thread is still there.
+const look = 10 * time.Millisecond
 
 // waitHere waits for the stop. Signals that come first are delivered as they are.
 func (k *captive) waitHere() error {

@@ -82,6 +82,8 @@ const (
 	patience = 200 * time.Millisecond
 	// maxMoves bounds how often a thread may be found in the wrong place.
 	maxMoves = 20
+	// maxRefused bounds how many threads are looked at that have no stack that can be used.
+	maxRefused = 1 << 12
 )
 
 // Load brings the image into p. It waits, until ctx is done, for p to call CUDA
@@ -141,9 +143,9 @@ func (pl *plan) run(ctx context.Context) (Result, error) {
 		switch {
 		case err == nil:
 			return result, nil
-		case errors.Is(err, errNotCalled) || errors.Is(err, errWrongPlace):
+		case errors.Is(err, errNotCalled), errors.Is(err, errWrongPlace), errors.Is(err, errThreadGone):
 			err = pl.again(c, err)
-		case errors.Is(err, ErrStack), errors.Is(err, errThreadGone):
+		case errors.Is(err, ErrStack) && len(refused) < maxRefused:
 			refused[c.tid], err = err, nil
 		}
 		if err != nil {

@@ -63,7 +63,11 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := start(t, tt.args...)
-			_, err := in.Load(within(t, time.Second), v.process, im)
+			limit := 20 * time.Second
+			if errors.Is(tt.want, ErrIdle) || errors.Is(tt.want, ErrStack) { // only the end of the time says that there is no thread that would do
+				limit = 3 * time.Second
+			}
+			_, err := in.Load(within(t, limit), v.process, im)
 			t.Logf("%v (%s)", err, HintOf(err))
 			if !errors.Is(err, tt.want) || HintOf(err) == "" {
 				t.Fatalf("%v (hint %q), want %v with a hint", err, HintOf(err), tt.want)

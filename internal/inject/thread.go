@@ -85,6 +85,13 @@ func (t *thread) wait() (stop, error) {
 	return s, nil
 }
 
+// ended says whether the thread is gone. A stop that comes meanwhile is left to wait.
+func (t *thread) ended() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, t.tid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+	return errors.Is(err, unix.ECHILD) || err == nil && info.Signo != 0
+}
+
 // resume lets the thread run on and delivers sig, or none.
 func (t *thread) resume(sig unix.Signal) error { return t.restart(unix.PTRACE_CONT, sig) }
 

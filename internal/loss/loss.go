@@ -85,7 +85,7 @@ func Kinds() []Kind {
 		{LateProbe, Warning, "a process or library ran for a while before it was probed", ""},
 		{LibraryRefused, Error, "a mapped CUDA library could not be read or is not what it claims to be", ""},
 		{SwitchesSummed, Info, "waits of threads were only summed because there were too many to list", ""},
-		{SwitchesMissed, Info, "ends of waits were not seen, so that the time from the wake-up on counts as running", ""},
+		{SwitchesMissed, Info, "ends of waits were not seen; when they ended is from the kernel's own account, by whom is not known", ""},
 		{ThreadsMissed, Warning, "threads were too many to follow their scheduling", ""},
 		{SampleLost, Warning, "CPU samples were dropped because the ring of samples was full", "lower the sampling frequency"},
 		{ThreadUnsampled, Warning, "threads are not sampled", "raise the limit of open files (LimitNOFILE=, ulimit -n) if the detail says so"},

@@ -27,6 +27,7 @@ type descriptions struct {
 	recorderBytes, recorderEvents, reach       *prometheus.Desc
 	ringBytes, ringEvents                      *prometheus.Desc
 	targetUp, buildInfo                        *prometheus.Desc
+	selfCPU, selfMemory                        *prometheus.Desc
 	gpuKernels, gpuWindows, gpuDropped, agent  *prometheus.Desc
 }
 
@@ -54,6 +55,8 @@ func describe() descriptions {
 		gpuWindows:     d("gpu_windows_total", "Windows of GPU records that ended, by how: finalized; disabled, which leaves CUDA graphs slower; kept, which stays subscribed to CUPTI.", "end", "pid"),
 		gpuDropped:     d("gpu_records_dropped_total", "GPU records that were lost, by CUPTI or in the agent's ring.", "pid"),
 		agent:          d("gpu_agent", "1 for the state in which the agent of a process is: waiting, running, dormant, refused, gone.", "state", "pid"),
+		selfCPU:        d("self_cpu_seconds_total", "CPU time of the daemon and of the processes that work for it; process_cpu_seconds_total leaves those out."),
+		selfMemory:     d("self_resident_bytes", "Resident memory of the daemon and of the processes that work for it, added up: pages that they share count in each."),
 		buildInfo:      d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
 	}
 }
@@ -76,7 +79,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.desc
 	for _, desc := range []*prometheus.Desc{
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.recorderBytes, d.recorderEvents,
-		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo,
+		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
 		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent,
 	} {
 		ch <- desc
@@ -97,6 +100,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.desc.reach, s.Recorder.Reach)
 	gauge(c.desc.ringBytes, float64(s.Rings.Bytes))
 	counter(ch, c.desc.ringEvents, float64(s.Rings.Events))
+	counter(ch, c.desc.selfCPU, s.Self.CPU)
+	gauge(c.desc.selfMemory, float64(s.Self.RSS))
 	for _, t := range s.Targets {
 		up := 1.0
 		if t.State == api.Exited {

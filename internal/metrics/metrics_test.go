@@ -72,6 +72,7 @@ func status() api.Status {
 			{PID: 20, Comm: "server", State: api.Exited},
 		},
 		Rings:    api.Rings{Bytes: 4096, Events: 12},
+		Self:     api.Self{CPU: 1.25, RSS: 90 << 20},
 		Recorder: api.Recorder{Used: 1024, Events: 7, Reach: 2.5},
 		Losses:   []loss.Loss{{Reason: loss.RingFull, Count: 2, Where: "cpu 0"}, {Reason: loss.RingFull, Count: 3, Where: "cpu 1"}},
 	}
@@ -155,6 +156,12 @@ inferscope_ring_bytes 4096
 # HELP inferscope_ring_events_total Events taken out of the ring buffers.
 # TYPE inferscope_ring_events_total counter
 inferscope_ring_events_total 12
+# HELP inferscope_self_cpu_seconds_total CPU time of the daemon and of the processes that work for it; process_cpu_seconds_total leaves those out.
+# TYPE inferscope_self_cpu_seconds_total counter
+inferscope_self_cpu_seconds_total 1.25
+# HELP inferscope_self_resident_bytes Resident memory of the daemon and of the processes that work for it, added up: pages that they share count in each.
+# TYPE inferscope_self_resident_bytes gauge
+inferscope_self_resident_bytes 9.437184e+07
 # HELP inferscope_target_up 1 while the target or one of its children runs, 0 afterwards.
 # TYPE inferscope_target_up gauge
 inferscope_target_up{comm="python�3",pid="10"} 1

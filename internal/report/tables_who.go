@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/inferscope/inferscope/internal/analyze"
@@ -63,7 +65,12 @@ func processTable(m *Model) *page.Table {
 	if !severalProcesses(m) {
 		return t
 	}
-	for _, p := range m.Summary.Processes {
+	left := endedBeyond(m.Summary.Processes, m.Target.PID)
+	t.Note = endedNote(m.Summary.Processes, left)
+	for i, p := range m.Summary.Processes {
+		if left[i] {
+			continue
+		}
 		if p.Comm == "" && p.Cmdline == "" {
 			t.Row("not described", id(p.PID), human.Nothing, human.Count(p.Count), human.Nothing, "")
 			continue
@@ -75,6 +82,39 @@ func processTable(m *Model) *page.Table {
 		t.Row(human.Clean(p.Comm), id(p.PID), parent, human.Count(p.Count), processState(&p, m.Summary.Window.To), human.Shorten(human.Clean(p.Cmdline), 40))
 	}
 	return t
+}
+
+// maxEnded is how many processes that ended a text lists: a server that starts a process
+// for each request, or a shell script, has thousands of them in a minute.
+const maxEnded = 10
+
+// endedBeyond says by index which processes the text leaves out: of those that ended all but
+// the maxEnded with the most operations. The target itself is always shown.
+func endedBeyond(all []analyze.Process, target uint32) map[int]bool {
+	var ended []int
+	for i := range all {
+		if all[i].Died != 0 && all[i].PID != target {
+			ended = append(ended, i)
+		}
+	}
+	slices.SortStableFunc(ended, func(a, b int) int { return cmp.Compare(all[b].Count, all[a].Count) })
+	left := map[int]bool{}
+	for _, i := range ended[min(maxEnded, len(ended)):] {
+		left[i] = true
+	}
+	return left
+}
+
+func endedNote(all []analyze.Process, left map[int]bool) string {
+	if len(left) == 0 {
+		return ""
+	}
+	operations := uint64(0)
+	for i := range left {
+		operations += all[i].Count
+	}
+	return fmt.Sprintf("And %s more that ended, with %s; --format json has all.",
+		human.Count(uint64(len(left))), human.Plural(int(operations), "operation", "operations"))
 }
 
 func processState(p *analyze.Process, to uint64) string {

@@ -5,21 +5,18 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/util"
 )
 
 // maxPlaces bounds the frames that are kept to be shared: 72 bytes each, and 40 of the map.
 const maxPlaces = 1 << 15
 
-// converter makes our stacks of the library's. It implements files.
+// converter keeps the frames that stacks share, and knows which are of an interpreter's loop.
 type converter struct {
 	modules *modules
 	epoch   atomic.Uint64 // grows with what changes the meaning of stacks
 
 	mu     sync.Mutex
-	byID   map[libpf.FileID]*module
 	places map[place]*frame
 	eval   map[fileKey][]util.Range // of interpreters
 }
@@ -31,7 +28,7 @@ type place struct {
 }
 
 func newConverter(m *modules) *converter {
-	return &converter{modules: m, byID: map[libpf.FileID]*module{}, places: map[place]*frame{}, eval: map[fileKey][]util.Range{}}
+	return &converter{modules: m, places: map[place]*frame{}, eval: map[fileKey][]util.Range{}}
 }
 
 // interpreter notes where the loop of an interpreter is.
@@ -42,50 +39,10 @@ func (c *converter) interpreter(key fileKey, ranges []util.Range) {
 	c.epoch.Add(1)
 }
 
-func (c *converter) reported(m *reporter.ExecutableMetadata) {
-	if m.Process == nil || m.Mapping == nil {
-		return
-	}
-	mod := c.modules.named(uint32(m.Process.PID()), m.Mapping.Inode, m.Mapping.Path)
+// native returns the frame of native code in a file.
+func (c *converter) native(mod *module, addr uint64) *frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if mod == nil || len(c.byID) >= maxModules {
-		return
-	}
-	c.byID[m.MappingFile.Value().FileID] = mod
-}
-
-func (c *converter) converted(t *libpf.Trace, pid uint32) (out *unwound, lasting bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out, lasting = &unwound{frames: make([]*frame, 0, len(t.Frames))}, true
-	for _, handle := range t.Frames {
-		f := handle.Value()
-		switch {
-		case f.Type.IsError():
-			out.cut = whyCut(uint64(f.AddressOrLineno))
-			lasting = lasting && !unknownYet(uint64(f.AddressOrLineno))
-		case f.Type == libpf.KernelFrame: // we have our own
-		default:
-			frame := c.native(&f, pid)
-			out.frames = append(out.frames, frame)
-			lasting = lasting && frame.module != nil
-		}
-	}
-	return out, lasting
-}
-
-// native makes the frame of native code. The caller holds the lock.
-func (c *converter) native(f *libpf.Frame, pid uint32) *frame {
-	addr := uint64(f.AddressOrLineno)
-	if !f.Mapping.Valid() {
-		return &frame{kind: nativeFrame, addr: addr, pid: pid}
-	}
-	file := f.Mapping.Value().File.Value()
-	mod := c.byID[file.FileID]
-	if mod == nil {
-		return &frame{kind: nativeFrame, addr: addr, pid: pid, name: clip(file.FileName.String())}
-	}
 	at := place{mod, addr}
 	known := c.places[at]
 	if known == nil {
@@ -112,6 +69,13 @@ func (c *converter) mark(t *unwound) {
 	}
 }
 
+// runs says whether a frame is of an interpreter's loop.
+func (c *converter) runs(f *frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inLoop(f)
+}
+
 // inLoop says whether a frame is of an interpreter's loop. The caller holds the lock.
 func (c *converter) inLoop(f *frame) bool {
 	if f.module == nil {
@@ -125,15 +89,19 @@ func (c *converter) inLoop(f *frame) bool {
 	return false
 }
 
-// unknownYet says whether the library may do better with the same stack a little later.
-func unknownYet(code uint64) bool { return code == 4000 || code == 4012 }
+// Errors of the library that may not last: no unwind tables for the last frame, and no mapping
+// known at the address that it returns to.
+const (
+	noTables  = 4000
+	noMapping = 4012
+)
 
 // The library's errors that are met often (support/ebpf/errors.h of the pinned version).
 func whyCut(code uint64) string {
 	switch code {
 	case 2, 5:
 		return "the stack is deeper than the unwinder goes"
-	case 4000, 4012:
+	case noTables, noMapping:
 		return "code in a file that the unwinder does not know yet"
 	case 4001, 4002, 4004, 4005, 4015:
 		return "code without unwind tables"

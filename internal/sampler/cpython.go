@@ -35,6 +35,7 @@ type cpython struct {
 	process  *target.Process
 	mapping  target.Mapping
 	memory   remotememory.RemoteMemory
+	runtime  uint64 // address of _PyRuntime; 0 before 3.7
 	instance interpreter.Instance
 	lines    locations // of 3.11 and later
 	names    map[codeAt]frame
@@ -56,6 +57,7 @@ func (c *cpython) complete(info libc.LibcInfo) error {
 	if c.layout.Present == 0 || (c.layout.TsdMultiplier == 0 && c.layout.TlsOffset == 0) {
 		return errNoThreadKey
 	}
+	addCollector(&c.layout, c.version, c.runtime, c.memory)
 	return nil
 }
 

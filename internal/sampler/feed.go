@@ -124,12 +124,15 @@ func (s *Source) merge(p *pending, held uint64) merged {
 		room = append(room, frame{kind: kernelFrame, addr: addr})
 	}
 	var leaf frame
+	var inLoop bool
 	if native {
 		s.convert.mark(p.trace)
+		inLoop = p.trace.eval[0]
 	} else {
 		leaf = s.modules.leaf(p.pid, p.ip)
+		inLoop = s.convert.runs(&leaf)
 	}
-	st := merge(room, p.calls, p.trace, leaf)
+	st := merge(room, withCollector(p.calls, p.collects, inLoop), p.trace, leaf)
 	m := merged{s.table.add(st.frames, p.ts, held), st.origin}
 	if lasting {
 		s.merged.keep(key, m)

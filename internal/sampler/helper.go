@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -18,9 +20,9 @@ import (
 // Source: whoever sets Options.Helper has to hand what follows it to RunHelper.
 const HelperArgument = "unwinder-helper"
 
-// The helper's memory: it reads unwind tables of tens of MB, of which little remains
-// (measured with PyTorch 2.15: 20 MB live). Collecting garbage early costs it time that
-// nobody waits for; the limit, in bytes, is soft.
+// The helper's memory: of the unwind tables that it reads, 10 MB at a time, nothing
+// remains. Collecting garbage early costs it time that nobody waits for; the limit, in
+// bytes, is soft.
 const (
 	helperGC     = 30 // percent, where Go has 100
 	helperMemory = 48 << 20
@@ -30,6 +32,19 @@ const (
 // the other takes traces. More, on a host with many CPUs, would only look for work each
 // time that one wakes up, and collect garbage beside the target.
 const helperThreads = 2
+
+// The helper's priority. What it does first, somebody waits for: until its programs are
+// loaded and the tables of the stacks at hand are read, stacks are cut. On a host whose CPUs
+// the target all keeps busy, that took ten times as long at the low priority. So its first
+// seconds of CPU are at the daemon's priority, and from then on whoever wants the CPU goes
+// before it, the target before all.
+const (
+	helperNice   = 10
+	helperUrgent = 3 * time.Second // of CPU
+	helperLook   = 200 * time.Millisecond
+	// helperSettled is after what time it is lowered in any case.
+	helperSettled = 30 * time.Second
+)
 
 // helperSocket is the descriptor on which the helper finds its parent: the first after
 // the standard ones (os/exec.Cmd.ExtraFiles).
@@ -57,6 +72,7 @@ func RunHelper(args []string) error {
 	debug.SetGCPercent(helperGC)
 	debug.SetMemoryLimit(helperMemory)
 	silence(zap.NewNop())
+	go yield()
 	gone, failed := make(chan struct{}), make(chan error, 1)
 	go func() { // the parent says nothing, so this returns when it is gone, however it went
 		defer close(gone)
@@ -72,6 +88,28 @@ func RunHelper(args []string) error {
 	e.text(err.Error())
 	_, _ = conn.Write(e.packet) // the parent may be gone
 	return err
+}
+
+// yield lowers the priority once the helper has had the CPU that it may have before others.
+func yield() {
+	look := time.NewTicker(helperLook)
+	defer look.Stop()
+	for began := time.Now(); ; <-look.C {
+		if spent() >= helperUrgent || time.Since(began) >= helperSettled {
+			// For its group, which is all its threads; it can do without.
+			_ = unix.Setpriority(unix.PRIO_PGRP, 0, helperNice)
+			return
+		}
+	}
+}
+
+// spent is the CPU time of this process; for ever where it is not known.
+func spent() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return math.MaxInt64
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // help runs the unwinder until it fails.

@@ -68,7 +68,11 @@ func newMergedCache() mergedCache {
 func (c *mergedCache) hash(r *raw) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	maphash.WriteComparable(&h, [3]uint32{r.pid, uint32(r.walk), uint32(len(r.kernel))})
+	var collects uint32
+	if r.collects {
+		collects = 1
+	}
+	maphash.WriteComparable(&h, [4]uint32{r.pid, uint32(r.walk), uint32(len(r.kernel)), collects})
 	_, _ = h.Write(r.stack) // it cannot fail
 	return max(1, h.Sum64())
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"go.opentelemetry.io/ebpf-profiler/tracer"
@@ -25,8 +24,8 @@ const (
 	unloadAfter  = 10 * time.Minute // what is known of a file that no process maps any more
 )
 
-// frameCache is how many frames the library keeps converted: 200 bytes each.
-const frameCache = 8192
+// frameCache is how many frames the library keeps converted. It converts none.
+const frameCache = 1
 
 // maxTraces bounds the traces that wait for the drain goroutine; of manyTraces it is told at once.
 const (
@@ -43,12 +42,9 @@ type library struct {
 	stop    context.CancelFunc
 	ended   chan struct{}
 	fresh   chan struct{} // has one in it where there is something to take
-	convert func(t *libpf.Trace, pid uint32) (*unwound, bool)
-	mapped  func(*reporter.ExecutableMetadata)
+	loader  *loader
 
 	stacks stackCache // of the goroutine in run
-	handed *unwound   // by ReportTraceEvent to run, in the same goroutine
-	lasts  bool       // handed does
 
 	mu      sync.Mutex
 	traces  []trace
@@ -56,18 +52,9 @@ type library struct {
 	dropped uint64
 }
 
-// files names the files of native frames.
-type files interface {
-	// converted makes a stack of the library's, and says whether it would make the same one of
-	// the same frames at any time.
-	converted(t *libpf.Trace, pid uint32) (stack *unwound, lasting bool)
-	// reported is called once for each file that the library meets.
-	reported(*reporter.ExecutableMetadata)
-}
-
 // startLibrary loads the library's programs, which takes the kernel's verifier 2 to
 // 9 s, and starts what feeds them. hz sizes its ring.
-func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (*library, error) {
+func startLibrary(ctx context.Context, log *zap.Logger, hz int, c *converter) (*library, error) {
 	refused, err := memlockRefused()
 	if err == nil && refused {
 		err = filterMemlock()
@@ -76,13 +63,16 @@ func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (*libra
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	l := &library{log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), convert: f.converted, mapped: f.reported, stacks: newStackCache()}
+	l := &library{log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), stacks: newStackCache()}
 	times.StartRealtimeSync(ctx, 0)
 	if l.tracer, err = tracer.NewTracer(ctx, l.config(hz)); err != nil {
 		stop()
 		return nil, fmt.Errorf("load the native unwinder: %w", err)
 	}
-	if err := l.start(ctx); err != nil {
+	if l.loader, err = newLoader(log, l.tracer, c); err == nil {
+		err = l.start(ctx)
+	}
+	if err != nil {
 		l.tracer.Close()
 		stop()
 		return nil, err
@@ -92,7 +82,7 @@ func startLibrary(ctx context.Context, log *zap.Logger, hz int, f files) (*libra
 
 func (l *library) config(hz int) *tracer.Config {
 	return &tracer.Config{
-		TraceReporter: l, ExecutableReporter: l, Intervals: intervals{}, InterpretersConfig: interpreterconfig.NoInterpreters(),
+		TraceReporter: l, Intervals: intervals{}, InterpretersConfig: interpreterconfig.NoInterpreters(),
 		// The library takes room for a second of samples of the largest size, 25 KB, on
 		// every CPU, which is mapped twice; one with 60 frames takes 2 KB, so this is room
 		// for half a second of those.
@@ -105,7 +95,7 @@ func (l *library) config(hz int) *tracer.Config {
 // start follows the order that loses nothing: a sample before the monitors run sets
 // a latch whose wake-up is lost, and its process stays unknown for a second.
 func (l *library) start(ctx context.Context) error {
-	l.tracer.StartPIDEventProcessor(ctx)
+	l.loader.start(ctx)                       // in the place of tracer.StartPIDEventProcessor
 	traces := make(chan *libpf.EbpfTrace, 32) // 25 KB each
 	if err := l.tracer.StartMapMonitors(ctx, traces); err != nil {
 		return fmt.Errorf("start the native unwinder: %w", err)
@@ -147,27 +137,21 @@ func (l *library) run(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 	}
 }
 
-// handle takes a trace. One with a stack that is known goes to the library without it:
-// converting frames is what costs, and its memory has to go back to the library.
+// handle takes a trace. It goes to the library without its frames, of which we make more
+// ourselves, only because its memory has to go back there.
 func (l *library) handle(t *libpf.EbpfTrace) {
 	out := trace{at: uint64(t.KTime), pid: uint32(t.PID), tid: uint32(t.TID)}
 	// The kernel's frames come first; we have our own.
-	t.FrameData = t.FrameData[min(int(t.NumKernelFrames), len(t.FrameData)):]
-	t.NumKernelFrames = 0
-	key := l.stacks.key(t.FrameData)
-	if out.stack = l.stacks.known[key]; out.stack != nil {
-		t.FrameData, t.NumFrames = t.FrameData[:0], 0
-		l.tracer.HandleTrace(t)
-	} else {
-		l.handed = nil
-		l.tracer.HandleTrace(t) // calls ReportTraceEvent
-		if out.stack = l.handed; out.stack == nil {
-			return
-		}
-		if l.lasts {
+	frames := t.FrameData[min(int(t.NumKernelFrames), len(t.FrameData)):]
+	key := l.stacks.key(frames)
+	if out.stack = l.stacks.known[key]; out.stack == nil {
+		var lasting bool
+		if out.stack, lasting = l.loader.unwound(frames, out.pid); lasting {
 			l.stacks.keep(key, out.stack)
 		}
 	}
+	t.FrameData, t.NumFrames, t.NumKernelFrames = t.FrameData[:0], 0, 0
+	l.tracer.HandleTrace(t)
 	l.add(out)
 }
 
@@ -192,14 +176,9 @@ func (l *library) tell() {
 	}
 }
 
-// ReportTraceEvent takes a stack; it implements reporter.TraceReporter.
-func (l *library) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) error {
-	l.handed, l.lasts = l.convert(t, uint32(m.PID))
-	return nil
-}
-
-// ReportExecutable takes a file; it implements reporter.ExecutableReporter.
-func (l *library) ReportExecutable(m *reporter.ExecutableMetadata) { l.mapped(m) }
+// ReportTraceEvent takes nothing, because handle has it already; it implements
+// reporter.TraceReporter.
+func (l *library) ReportTraceEvent(*libpf.Trace, *samples.TraceEventMeta) error { return nil }
 
 func (l *library) entry() *ebpf.Program { return l.program }
 

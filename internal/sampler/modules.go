@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/inferscope/inferscope/internal/symbol"
 	"github.com/inferscope/inferscope/internal/target"
@@ -22,7 +23,20 @@ type module struct {
 
 	once     sync.Once
 	segments symbol.Segments // file offset -> address; none where the file cannot be read
+
+	known atomic.Pointer[identified]
 }
+
+// identified is which file a module was, and when.
+type identified struct {
+	key symbol.Key
+	at  uint64 // ns, CLOCK_MONOTONIC
+}
+
+// identityLasts is how long a module is taken for the file that it was, in ns: opening it
+// for every new frame was a quarter of what samples cost the daemon. A file that is written
+// over while it is mapped has the names of the old one that long, at worst.
+const identityLasts = 10_000_000_000
 
 // fileKey tells files apart as /proc/PID/maps does.
 type fileKey struct {
@@ -138,6 +152,30 @@ func (m *modules) open(mod *module) (*os.File, error) {
 		return nil, errNotMapped
 	}
 	return target.Open(process, mapping)
+}
+
+// identity returns the key of a module's file for its symbols; the zero Key, which is
+// always right, where it cannot be had.
+func (m *modules) identity(mod *module) symbol.Key {
+	was := mod.known.Load()
+	now := monotonic()
+	if was != nil && now-was.at < identityLasts {
+		return was.key
+	}
+	f, err := m.open(mod)
+	if err != nil {
+		if was != nil {
+			return was.key // nobody has it mapped any more; what was read of it is still good
+		}
+		return symbol.Key{}
+	}
+	defer f.Close()
+	key, err := symbol.Identify(f)
+	if err != nil {
+		return symbol.Key{}
+	}
+	mod.known.Store(&identified{key, now})
+	return key
 }
 
 func (m *modules) holder(mod *module) (*target.Process, target.Mapping, bool) {

@@ -32,6 +32,7 @@ const (
 	python310 = 0x30a
 	python311 = 0x30b
 	python312 = 0x30c
+	python313 = 0x30d
 	python314 = 0x30e
 )
 
@@ -138,6 +139,9 @@ func (c *pythons) attach(p *target.Process, m target.Mapping) (*cpython, error) 
 	}
 	py := &cpython{process: p, mapping: m, memory: memory, names: map[codeAt]frame{}, stacks: map[uint64][]call{}}
 	py.eval = f.eval
+	if f.runtime != 0 {
+		py.runtime = f.runtime + bias
+	}
 	if py.lines, err = newLocations(f.data, memory); err != nil {
 		return nil, err
 	}
@@ -145,13 +149,16 @@ func (c *pythons) attach(p *target.Process, m target.Mapping) (*cpython, error) 
 	return py, err
 }
 
+// debugCookie is _Py_Debug_Cookie.
+const debugCookie = "xdebugpy"
+
 // freeThreaded reads struct _Py_DebugOffsets, with which _PyRuntime begins since 3.13.
 func freeThreaded(memory remotememory.RemoteMemory, runtime uint64) bool {
 	var b [24]byte
 	if err := memory.Read(libpf.Address(runtime), b[:]); err != nil {
 		return false
 	}
-	return string(b[:8]) == "xdebugpy" && b[16] != 0
+	return string(b[:8]) == debugCookie && b[16] != 0
 }
 
 // file reads the interpreter's layout out of a file, which may be hostile.

@@ -15,6 +15,7 @@ const (
 	maxPython   = 128
 	maxKernel   = 32
 	entryBit    = 1 << 63 // PYTHON_ENTRY of bpf/sample_python.h
+	collectBit  = 0x80    // PYTHON_COLLECTING
 )
 
 // maxPass bounds how many records one pass takes: a sixteenth of a second of 64 CPUs at 2,000 Hz.
@@ -30,6 +31,7 @@ type header struct {
 	cpu      uint32
 	cause    event.SampleCause
 	walk     bpf.SamplePythonWalk
+	collects bool // garbage
 }
 
 // raw is one record of the ring. It is good until the next one is decoded into it.
@@ -57,7 +59,7 @@ func (r *raw) decode(b []byte) error {
 	ne := binary.NativeEndian
 	r.header = header{
 		ts: ne.Uint64(b), ip: ne.Uint64(b[8:]), pid: ne.Uint32(b[16:]), tid: ne.Uint32(b[20:]), cpu: ne.Uint32(b[24:]),
-		cause: event.SampleCause(b[28]), walk: bpf.SamplePythonWalk(b[29]),
+		cause: event.SampleCause(b[28]), walk: bpf.SamplePythonWalk(b[29] &^ collectBit), collects: b[29]&collectBit != 0,
 	}
 	frames, kernel := int(b[30]), int(b[31])
 	rest := b[headerBytes:]

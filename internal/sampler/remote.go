@@ -16,10 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperNice is the priority of the helper: its seconds of CPU go to whoever wants
-// them, the target before all.
-const helperNice = 10
-
 // remote is an unwinder in a helper process (helper.go).
 type remote struct {
 	cmd     *exec.Cmd
@@ -70,12 +66,10 @@ func (r *remote) launch(ctx context.Context, command []string, hz int) error {
 	r.cmd = exec.CommandContext(ctx, command[0], append(command[1:], HelperArgument, strconv.Itoa(hz))...)
 	r.cmd.ExtraFiles = []*os.File{child}
 	r.cmd.Stderr = &r.said
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the daemon's
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the daemon's; and see yield
 	if err := r.cmd.Start(); err != nil {
 		return errors.Join(err, r.conn.Close())
 	}
-	// For its group, which is all its threads; it can do without.
-	_ = unix.Setpriority(unix.PRIO_PGRP, r.cmd.Process.Pid, helperNice)
 	return nil
 }
 

@@ -112,6 +112,7 @@ func (n *namer) look(f frame) string {
 // symbols says how to read a module.
 func (m *modules) symbols(mod *module) symbol.Module {
 	return symbol.Module{
+		Key:  m.identity(mod),
 		Path: mod.path,
 		Open: func() (symbol.File, error) { return opened(m.open(mod)) },
 		Beside: func(path string) (symbol.File, error) {

@@ -15,6 +15,8 @@ func atoi(t testing.TB, s string) uint32 {
 	return uint32(n)
 }
 
+func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
 func kill(pid uint32) {
 	if p, err := os.FindProcess(int(pid)); err == nil {
 		_ = p.Kill()

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -30,11 +31,16 @@ type pair struct {
 	out *bufio.Scanner
 }
 
+// newPair starts a pair on the last CPU: the first ones have most of the machine's interrupts.
 func newPair(b *testing.B) *pair {
 	b.Helper()
+	return newPairOn(b, runtime.NumCPU()-1)
+}
+
+func newPairOn(b *testing.B, cpu int) *pair {
+	b.Helper()
 	needRoot(b)
-	// The last CPU: the first ones have most of the machine's interrupts.
-	cmd := exec.Command(filepath.Join(waiters(b), "pingpong"), strconv.Itoa(runtime.NumCPU()-1))
+	cmd := exec.Command(filepath.Join(waiters(b), "pingpong"), strconv.Itoa(cpu))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -127,6 +133,33 @@ func BenchmarkPrograms(b *testing.B) {
 	}
 }
 
+// BenchmarkTwoCPUs is BenchmarkPrograms with a followed pair on each of the last two CPUs: what
+// the programs on one CPU write is in the way of those on the other.
+func BenchmarkTwoCPUs(b *testing.B) {
+	if runtime.NumCPU() < 2 {
+		b.Skip("needs two CPUs")
+	}
+	one, other := newPair(b), newPairOn(b, runtime.NumCPU()-2)
+	s, rings := benched(b, one, true, sched.Options{Budget: 1 << 31})
+	followPair(b, s, other)
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Skip("needs statistics of programs: ", err)
+	}
+	defer stats.Close()
+	for b.Loop() {
+		var both sync.WaitGroup
+		both.Go(func() { one.round(2000) })
+		other.round(2000)
+		both.Wait()
+		rings.Drain(func([]event.Event) {})
+	}
+	b.ReportMetric(0, "ns/op")
+	atSwitch, atWaking := sched.Programs(s)
+	b.ReportMetric(perRun(b, atSwitch), "ns/sched_switch")
+	b.ReportMetric(perRun(b, atWaking), "ns/sched_waking")
+}
+
 // benched returns a source for a pair, which it follows or not.
 func benched(b *testing.B, p *pair, follow bool, opts sched.Options) (*sched.Source, *ring.Rings) {
 	b.Helper()
@@ -140,9 +173,14 @@ func benched(b *testing.B, p *pair, follow bool, opts sched.Options) (*sched.Sou
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	if !follow {
-		return s, rings
+	if follow {
+		followPair(b, s, p)
 	}
+	return s, rings
+}
+
+func followPair(b *testing.B, s *sched.Source, p *pair) {
+	b.Helper()
 	proc, err := target.Describe(p.pid)
 	if err != nil {
 		b.Fatal(err)
@@ -151,7 +189,6 @@ func benched(b *testing.B, p *pair, follow bool, opts sched.Options) (*sched.Sou
 	if err := s.Follow(proc); err != nil {
 		b.Fatal(err)
 	}
-	return s, rings
 }
 
 // emptyPrograms returns programs that do nothing, by the hook that they are for.

@@ -26,3 +26,17 @@ func Known(s *Source) (int, error) {
 func Programs(s *Source) (atSwitch, atWaking *ebpf.Program) {
 	return s.kernel.objects.SchedSwitch, s.kernel.objects.SchedWaking
 }
+
+// Blind lets the programs run no more until see is called, and forgets nothing.
+func Blind(s *Source) (see func() error, err error) {
+	return s.kernel.attach, s.kernel.detach()
+}
+
+// Missed returns how many wake-ups and switches were not seen.
+func Missed(s *Source) uint64 { return s.kernel.missed() }
+
+// Deaf lets the program that runs at wake-ups run no more.
+func Deaf(s *Source) error {
+	const waking = 2 // as attach has them
+	return s.kernel.links[waking].Close()
+}

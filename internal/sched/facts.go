@@ -43,6 +43,7 @@ func tell(spec *ebpf.CollectionSpec, opts Options) error {
 		"has_state_argument": state,
 		"has_cast":           !opts.noCast && casts(kernel),
 		"slice_budget":       perSlice(opts.Budget),
+		"slice_share":        perShare(opts.Budget),
 		"fd_calls":           callBits(descriptorCalls()),
 	}
 	var errs []error
@@ -60,4 +61,10 @@ func tell(spec *ebpf.CollectionSpec, opts Options) error {
 // perSlice returns how many intervals of a budget per second fall into one slice.
 func perSlice(budget int) uint64 {
 	return max(1, uint64(min(budget, maxBudget))*sliceNS/1_000_000_000)
+}
+
+// perShare returns how many of these a CPU takes at once: few enough that what CPUs have taken and
+// do not use is a small part.
+func perShare(budget int) uint64 {
+	return min(max(1, perSlice(budget)/256), 32)
 }

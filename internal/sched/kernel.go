@@ -125,17 +125,23 @@ func (k *kernel) block(id target.ID) {
 // seed takes down what the threads of followed processes are doing now, those that
 // are known already excepted.
 func (k *kernel) seed() error {
-	l, err := link.AttachIter(link.IterOptions{Program: k.objects.SchedSeed})
+	_, err := iterate(k.objects.SchedSeed)
+	return err
+}
+
+// iterate runs a program over all threads of the machine, and returns what it says.
+func iterate(p *ebpf.Program) ([]byte, error) {
+	l, err := link.AttachIter(link.IterOptions{Program: p})
 	if err != nil {
-		return fmt.Errorf("attach the iterator over threads: %w", err)
+		return nil, fmt.Errorf("attach the iterator over threads: %w", err)
 	}
 	defer func() { _ = l.Close() }() // it holds nothing that matters
 	r, err := l.Open()
 	if err != nil {
-		return fmt.Errorf("open the iterator over threads: %w", err)
+		return nil, fmt.Errorf("open the iterator over threads: %w", err)
 	}
-	_, err = io.Copy(io.Discard, r)
-	return errors.Join(err, r.Close())
+	said, err := io.ReadAll(r)
+	return said, errors.Join(err, r.Close())
 }
 
 // threads calls visit with every thread that is known, as it is now.

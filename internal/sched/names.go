@@ -38,6 +38,22 @@ type names struct {
 	seen      map[fileKey]bool
 	objects   map[objectKey][]string
 	strangers map[uint64]string // by tid | pid << 32
+	met       recent[uint64]
+	opened    recent[fileKey]
+}
+
+// recent holds what needed no look lately: nearly every event names what the ones before it
+// did, and each of the maps costs more than all else that is done with an event.
+type recent[K comparable] [256]K
+
+// has says whether key is there, in the place that belongs to hash; it is from now on.
+func (r *recent[K]) has(hash uint64, key K) bool {
+	at := &r[hash*0x9e3779b97f4a7c15>>56]
+	if *at == key {
+		return true
+	}
+	*at = key
+	return false
 }
 
 // fileKey is what an event says of a file.
@@ -64,6 +80,7 @@ func newNames(proc string) *names {
 func (n *names) watch(pid uint32, on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.met, n.opened = recent[uint64]{}, recent[fileKey]{}
 	if on {
 		n.watched[pid] = true
 		for key := range n.objects {
@@ -102,7 +119,7 @@ func (n *names) observe(batch []event.Event) {
 // meet finds the name of a thread of another process, and says whether it had to look.
 func (n *names) meet(who uint64) bool {
 	pid, tid := uint32(who>>32), uint32(who)
-	if n.watched[pid] || pid == 0 {
+	if n.met.has(who, who) || n.watched[pid] || pid == 0 {
 		return false
 	}
 	if _, known := n.strangers[who]; known {
@@ -110,6 +127,7 @@ func (n *names) meet(who uint64) bool {
 	}
 	if len(n.strangers) >= maxStrangers {
 		clear(n.strangers)
+		n.met = recent[uint64]{}
 	}
 	comm, err := os.ReadFile(n.path(pid) + "/task/" + strconv.Itoa(int(tid)) + "/comm")
 	if err != nil {
@@ -126,11 +144,12 @@ func (n *names) open(e *event.Event) bool {
 		return false
 	}
 	key := fileKey{e.PID, uint32(e.Args[2]), inode}
-	if n.seen[key] {
+	if n.opened.has(uint64(key.pid)<<32^uint64(key.fd)^inode<<8, key) || n.seen[key] {
 		return false
 	}
 	if len(n.seen) >= maxObjects {
 		clear(n.seen)
+		n.opened = recent[fileKey]{}
 	}
 	n.seen[key] = true
 	name := n.file(key)

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"errors"
+
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/event"
 )
@@ -14,14 +16,15 @@ func (s *Source) Complete(to uint64) []event.Event {
 	s.sweep()
 	s.mu.Unlock()
 	var rows []event.Event
-	err := s.kernel.threads(func(t *bpf.SchedThreadState) { rows = appendRows(rows, t, to) })
+	more, err := s.kernel.unseen() // first: a state that is read later is as it was then, or has another beginning
+	err = errors.Join(err, s.kernel.threads(func(t *bpf.SchedThreadState) { rows = appendRows(rows, t, more, to) }))
 	if err != nil {
 		s.failed.Add(1)
 	}
 	return rows
 }
 
-func appendRows(rows []event.Event, t *bpf.SchedThreadState, to uint64) []event.Event {
+func appendRows(rows []event.Event, t *bpf.SchedThreadState, more unseen, to uint64) []event.Event {
 	row := event.Event{PID: t.Tgid, TID: t.Tid, Kind: event.OffCPU}
 	if t.ShortCount > 0 && t.ShortFrom < to {
 		sum := row
@@ -31,13 +34,37 @@ func appendRows(rows []event.Event, t *bpf.SchedThreadState, to uint64) []event.
 	}
 	switch {
 	case t.Out != 0 && t.Out <= to:
-		return append(rows, off(row, t, to))
+		return append(rows, absence(row, t, more, to)...)
 	case t.In <= to:
-		row.TS, row.Func, row.Flags, row.Args[0] = to, uint16(event.Runs), event.Mark|event.Open, t.In
-		row.Ret = int32(uint32(t.Cpu) | uint32(t.Cpu)<<16)
-		return append(rows, row)
+		return append(rows, runs(row, t.In, uint32(t.Cpu), to))
 	}
 	return rows // it left and came back since then: that is in the rings
+}
+
+// absence returns the rows of a thread that was not seen to take a CPU again before to.
+func absence(row event.Event, t *bpf.SchedThreadState, more unseen, to uint64) []event.Event {
+	woken, in, ok := more.of(t, to)
+	if !ok {
+		return []event.Event{off(row, t, to)}
+	}
+	known := *t
+	if woken != 0 {
+		known.Woken, known.Who, known.WokenFlags = woken, 0, 0
+	}
+	if in == 0 {
+		return []event.Event{off(row, &known, to)}
+	}
+	cpu := more[t.Tid].Cpu
+	was := off(row, &known, in)
+	was.Ret = int32(uint32(t.Cpu) | cpu<<16)
+	return []event.Event{was, runs(row, in, cpu, to)}
+}
+
+// runs returns the row of a thread that ran at the time to, and since in.
+func runs(row event.Event, in uint64, cpu uint32, to uint64) event.Event {
+	row.TS, row.Func, row.Flags, row.Args[0] = to, uint16(event.Runs), event.Mark|event.Open, in
+	row.Ret = int32(cpu | cpu<<16)
+	return row
 }
 
 // sumEnd returns until when a sum reaches at most.

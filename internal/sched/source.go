@@ -186,7 +186,7 @@ func (s *Source) Losses() []loss.Loss {
 		}
 	}
 	add(loss.SwitchesSummed, s.kernel.summed(), fmt.Sprintf("threads left their CPUs more than %d times per second", s.opts.Budget))
-	add(loss.SwitchesMissed, s.kernel.missed(), "the kernel ran no program when a thread took its CPU")
+	add(loss.SwitchesMissed, s.kernel.missed(), "the kernel ran no program when a thread was woken or took a CPU; when that was is from its own account")
 	add(loss.ThreadsMissed, s.kernel.noRoom(), fmt.Sprintf("more than %d threads at once", s.kernel.room()))
 	add(loss.ThreadsMissed, s.failed.Load(), "the states of threads could not be read for a recording")
 	return out

@@ -73,7 +73,7 @@ func (w *Waits) Of(iv Interval) (Wait, bool) {
 	}
 	out := Wait{
 		PID: e.PID, TID: e.TID, From: e.TS, To: end(e), Woken: end(e),
-		Open: e.Flags&event.Open != 0, Preempted: e.Flags&event.Preempted != 0, Stack: w.Stacks(e.PID, e.TID).Of(iv.Wait),
+		Open: e.Flags&event.Open != 0 && end(e) >= w.rec.Meta.To, Preempted: e.Flags&event.Preempted != 0, Stack: w.Stacks(e.PID, e.TID).Of(iv.Wait),
 	}
 	out.By = w.who(e)
 	if out.Preempted {
@@ -108,7 +108,7 @@ func (w *Waits) Who(pid, tid uint32) Who {
 func (w *Waits) who(e *event.Event) Who {
 	by := w.Who(uint32(e.Args[1]>>32), uint32(e.Args[1]))
 	by.Interrupt = e.Flags&event.FromIRQ != 0
-	by.Unknown = e.Flags&event.Preempted == 0 && e.Args[0] == 0
+	by.Unknown = e.Flags&event.Preempted == 0 && (e.Args[0] == 0 || e.Args[1] == 0 && !by.Interrupt)
 	return by
 }
 

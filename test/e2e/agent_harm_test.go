@@ -79,6 +79,9 @@ func TestAgentComesAndGoes(t *testing.T) {
 		if i == 9 || i == n-1 && n < 10 {
 			early = footprintOf(t, v.PID)
 		}
+		if i >= 9 && (i+1)%max(10, n/20) == 0 { // a growth of all the time shows as a slope, one of the first times does not
+			t.Logf("after cycle %d the target held %+v", i+1, footprintOf(t, v.PID))
+		}
 	}
 	late := footprintOf(t, v.PID)
 	// New threads now and then get an arena of malloc's of their own, two mappings, of which there are at most 8 for each CPU.

@@ -31,6 +31,9 @@ def launches_of_torch(calls):
     return sum(n for name, n in calls.items() if base(name) in TORCH_LAUNCHES)
 
 
+PARTS = ("Pss:", "Pss_Anon:", "Pss_File:", "Pss_Shmem:")  # of /proc/PID/smaps_rollup
+
+
 class Workload:
     """The decode process, driven over its stdin."""
 
@@ -69,7 +72,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [binary, "--pid", str(pid), "--socket", SOCKET, *flags], stderr=self.log, stdout=self.log
         )
-        self.peak_mb = 0.0
+        self.peak_mb, self.peak = 0.0, {}
         threading.Thread(target=self._follow, daemon=True).start()
         while "ready" not in open(log).read():
             if self.process.poll() is not None:
@@ -94,24 +97,33 @@ class Daemon:
                 pass
         return pids
 
-    def _resident(self):
-        """MB of the daemon and its helpers as the kernel shares them out (Pss of /proc/PID/smaps_rollup, proc(5)).
+    def memory(self):
+        """MB of the daemon and its helper as the kernel shares them out (/proc/PID/smaps_rollup, proc(5)), each a dict.
 
-        A physical page counts once, however often it is mapped: VmRSS counts the data of a BPF ring
-        twice, because it is mapped twice in a row, and the program's own pages in each process.
+        Pss is the whole: a physical page counts once, however often it is mapped. VmRSS counts
+        the data of a BPF ring twice, because it is mapped twice in a row, and the program's own
+        pages in each process. Pss_Anon is heap and stacks, Pss_File the program and the BPF rings,
+        Pss_Shmem the agents' rings.
         """
-        kib = 0
-        for pid in self._family():
+        found = {}
+        for role, pid in zip(("daemon", "helper"), self._family()):
             with open(f"/proc/{pid}/smaps_rollup") as lines:
-                kib += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-        return kib * 1024 / 1e6
+                fields = (line.split() for line in lines)
+                found[role] = {f[0][:-1]: int(f[1]) * 1024 / 1e6 for f in fields if f[0] in PARTS}
+        return found
+
+    def _resident(self):
+        return sum(parts["Pss"] for parts in self.memory().values())
 
     def _follow(self):
-        """Keeps the most memory that was seen in peak_mb."""
+        """Keeps the most memory that was seen in peak_mb, and what it was made of in peak."""
         while self.process.poll() is None:
             try:
-                self.peak_mb = max(self.peak_mb, self._resident())
-            except (OSError, StopIteration):  # a process or thread ended meanwhile
+                found = self.memory()
+                total = sum(parts["Pss"] for parts in found.values())
+                if total > self.peak_mb:
+                    self.peak_mb, self.peak = total, found
+            except (OSError, KeyError):  # a process or thread ended meanwhile
                 pass
             time.sleep(0.1)
 

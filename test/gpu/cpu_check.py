@@ -13,6 +13,7 @@ exits 1 if a check failed.
 """
 
 import argparse
+import collections
 import json
 import os
 import statistics
@@ -127,7 +128,7 @@ def watch(way, options, workload):
     found = warm_up(workload, daemon) if sampled else {"ready_s": daemon.ready_s}
     cpu0, _ = daemon.stats()
     answers = chunks(options, workload, CHUNKS)
-    cpu1, found["rss_mb"] = daemon.stats()
+    (cpu1, found["rss_mb"]), rest = daemon.stats(), daemon.memory()
     time.sleep(0.4)  # timers of the readers, and stacks on their way
     seconds = (answers[-1]["to_ns"] - answers[0]["from_ns"]) / 1e9
     found["ms"] = ms_per_token(answers)
@@ -138,12 +139,13 @@ def watch(way, options, workload):
     if sampled:
         inside = [s for s in recording.samples(meta, events) if spans[0][0] <= s.ts <= spans[-1][1]]
         found["stacks"] = stacks(inside)
+        found["cuts"] = cuts(meta, inside)
     text = report(options.bin, workload.pid, "json", "--last", f"{seconds:.0f}s")
     open(f"{options.out}/report-{way.replace(' ', '')}.json", "w").write(text)
     model = json.loads(text)
     found["sums"] = sums(model["cpu"])
     found["losses"] = [d for d in model["doubts"] if d["severity"] != "info"]
-    found["peak_mb"] = daemon.peak_mb
+    found["peak_mb"], found["peak"], found["rest"] = daemon.peak_mb, daemon.peak, rest
     daemon.stop()
     return found
 
@@ -206,6 +208,33 @@ def table(results):
         print(f"{line}{100 * middle(rounds, 'cpu_share'):6.2f}%{middle(rounds, 'rss_mb'):8.0f}{max(r['peak_mb'] for r in rounds):6.0f}")
 
 
+def memory_table(results):
+    """Prints what the memory of the daemon and its helper was made of: at the peak of all rounds, and at the end of the last."""
+    print(f"\n{'MB (Pss)':26}{'all':>7}{'anon':>7}{'file':>7}{'shmem':>7}")
+    for way, rounds in results.items():
+        peak = max(rounds, key=lambda r: r["peak_mb"])
+        for when, found in (("peak", peak["peak"]), ("at rest", rounds[-1]["rest"])):
+            for role, parts in found.items():
+                print(f"{way + ', ' + when + ', ' + role:26}" + "".join(
+                    f"{parts.get(k, 0):7.1f}" for k in ("Pss", "Pss_Anon", "Pss_File", "Pss_Shmem")))
+
+
+def cuts(meta, samples):
+    """Counts why stacks of Python threads are not whole: {reason: share of all their samples}, the most frequent."""
+    mine = python_threads(samples)
+    names = {recording.SPLICED: "spliced", 2: "Python and leaf only", 3: "leaf only"}
+    found = collections.Counter(f"{names[s.origin]}: {recording.cut(meta, s)}"
+                                for s in mine if s.origin != recording.WHOLE)
+    return {reason: n / len(mine) for reason, n in found.most_common(8)}
+
+
+def cuts_table(results):
+    """Prints why stacks were not whole, of the last round of each way."""
+    for way, rounds in results.items():
+        for reason, part in rounds[-1].get("cuts", {}).items():
+            print(f"{way}: {100 * part:6.2f}%  {reason}")
+
+
 def checks_of(results, made, code):
     """The checks, as print_checks takes them; made is torch's own count of launches in a chunk."""
     checks = []
@@ -253,6 +282,9 @@ def main():
         json.dump({"alone_ms": alone, "launches_of_torch": made, "ways": results, "samplerbench": rows}, file, indent=1)
     print(f"alone: {alone:.3f} ms per token (median)")
     table(results)
+    memory_table(results)
+    print("\nsamples whose stacks are not whole, by why")
+    cuts_table(results)
     print()
     sys.exit(0 if print_checks(checks_of(results, made, code)) else 1)
 

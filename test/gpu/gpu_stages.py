@@ -1,9 +1,10 @@
 """The stages of the GPU check.
 
-accuracy   kernels seen = made; durations; share correlated to a launch; stop time; time to the first record
-cost       time per iteration before, while and after; largest pause; the same under nsys and torch.profiler
-soak       many attachments and many windows; the target unharmed, nothing left in it
-profilers  torch.profiler or nsys holds CUPTI: left alone, named, still right
+accuracy    kernels seen = made; durations; share correlated to a launch; stop time; time to the first record
+multi       several GPUs, a thread for each: kernels and busy time of each GPU
+soak        many attachments and many windows; the target unharmed, nothing left in it, what it grew by
+profilers   torch.profiler or nsys holds CUPTI: left alone, named, still right
+cost, budget, continuous: gpu_cost.py
 """
 
 import os
@@ -14,8 +15,10 @@ import time
 
 import numpy
 
+import gpu_cost
+from gpu_cost import nsys, percent, stretch
 from gpu_daemon import Daemon, Harm
-from gpu_workload import CPP, pace
+from gpu_workload import CPP, grown, pace
 
 CLOCK_SLACK_NS = 2000  # of the GPU's clock against CLOCK_MONOTONIC: causality allows no more
 
@@ -26,19 +29,6 @@ def _flags(mode):
 
 def _attached(check, w, what, mode, *more):
     return Daemon(check.bin, w.pid, check.log(what), *_flags(mode), *more)
-
-
-def _harmed(check, w, end):
-    """What a workload's own end says that should not be."""
-    if w.cpp and not check.simulated and end["executed"] != end["kernels"]:
-        return [f"the device ran {end['executed']} kernels, the program launched {end['kernels']}"]
-    return []
-
-
-def _leftovers(w):
-    """What the daemon left in the target: code may stay mapped, nothing may run."""
-    f = w.footprint()
-    return ["a thread of the agent is still there"] if f["agent_threads"] else []
 
 
 # --- accuracy ---
@@ -64,7 +54,7 @@ def _accurate(check, name, mode):
                 rec, made = _watched_windows(check, d, w)
         figures["daemon stops in s"] = round(d.stopped_s, 2)
         time.sleep(0.2)
-        failures += _leftovers(w)
+        failures += w.leftovers()
         profile = None if w.cpp else w.ask("profile 200 300", 120)
         if mode == "continuous":
             _compare_counts(figures, failures, rec, made, w, profile)
@@ -75,8 +65,7 @@ def _accurate(check, name, mode):
         if rec.dropped():
             failures.append(f"{rec.dropped()} records were lost")
         _durations(figures, failures, rec, w, profile)
-        end = w.quit()
-        failures += _harmed(check, w, end)
+        failures += w.harmed(check)
     return figures, failures
 
 
@@ -130,11 +119,7 @@ def _compare_windows(figures, failures, rec, w, profile):
         failures.append(f"{len(windows)} windows with {inside} whole iterations: nothing to compare")
     if right != inside:
         failures.append(f"{inside - right} of {inside} iterations wholly in a window have not {per} kernels")
-    k = rec.kernels()
-    in_window = numpy.zeros(len(k), bool)
-    for begin, end in windows:
-        in_window |= (k["ts"] >= begin) & (k["ts"] + k["dur"] <= end)
-    _correlation(figures, failures, rec, k[in_window])
+    _correlation(figures, failures, rec, _within(rec.kernels(), windows))
 
 
 def _per_iteration(kernels, threads, windows, per):
@@ -181,98 +166,6 @@ def _same(a, b):
     return a == b or a.replace(" ", "") == b.replace(" ", "")
 
 
-# --- cost ---
-
-def cost(check):
-    for name in check.names:
-        for mode in check.modes:
-            check.row(f"{name} {mode}", check.rounds * (3.5 * check.seconds + 4), lambda name=name, mode=mode: _cost(check, name, mode))
-        check.row(f"{name} profiler", 4 * check.seconds + 20, lambda name=name: _other_profiler(check, name))
-
-
-def _stretch(w, seconds):
-    begin = time.monotonic_ns()
-    time.sleep(seconds)
-    return pace(w.iterations(begin, time.monotonic_ns()))
-
-
-def _cost(check, name, mode):
-    before, during, after, attach, cpu, windows = [], [], [], [], [], 0
-    with check.workload(name) as w:
-        time.sleep(2)
-        for _ in range(check.rounds):
-            before.append(_stretch(w, check.seconds))
-            begin = time.monotonic_ns()
-            with _attached(check, w, f"cost {name} {mode}", mode) as d:
-                d.settled()
-                time.sleep(0.5)
-                attach.append(pace(w.iterations(begin, time.monotonic_ns()))["max"])
-                cpu0, t0 = d.cpu_s(), time.monotonic()
-                during.append(_stretch(w, 1.5 * check.seconds))
-                cpu.append((d.cpu_s() - cpu0) / (time.monotonic() - t0))
-                windows += len(d.recording().windows(w.pid))
-            begin = time.monotonic_ns()
-            time.sleep(0.5)
-            detach = pace(w.iterations(begin, time.monotonic_ns()))["max"]
-            after.append(_stretch(w, check.seconds))
-        failures = _leftovers(w) + _harmed(check, w, w.quit())
-    base = numpy.mean([b["period"] for b in before])
-    figures = {
-        "ms alone": f"{base:.4f}",
-        "added while": _percent(numpy.mean([d["period"] for d in during]) / base - 1),
-        "added after": _percent(numpy.mean([a["period"] for a in after]) / base - 1),
-        "largest ms alone/while": f"{max(b['max'] for b in before):.1f}/{max(d['max'] for d in during):.1f}",
-        "largest ms at attach": f"{max(attach):.1f}",
-        "daemon CPU": f"{100 * numpy.mean(cpu):.1f}%",
-        "windows": windows,
-    }
-    if not windows:
-        failures.append("nothing was recorded: the cost says nothing")
-    check.added[name, mode] = float(numpy.mean([d["period"] for d in during]) / base - 1)
-    figures["goal"] = _goal(mode, check.added[name, mode], max(d["max"] for d in during), max(b["max"] for b in before))
-    return figures, failures
-
-
-def _goal(mode, added, largest, alone):
-    """Windows: at most 2% and pauses of at most 10 ms; continuous: see the row of the other profilers."""
-    missed = []
-    if mode == "windows":
-        missed += [f"{100 * added:.1f}% added"] if added > 0.02 else []
-        missed += [f"a pause of {largest:.1f} ms"] if largest > max(10, alone) else []
-    return "missed: " + " and ".join(missed) if missed else "met" if mode == "windows" else ""
-
-
-def _percent(x):
-    return f"{100 * x:+.2f}%"
-
-
-def _other_profiler(check, name):
-    """What torch.profiler and nsys add to the same workload."""
-    figures = {}
-    with check.workload(name) as w:
-        time.sleep(2)
-        base = _stretch(w, check.seconds)
-        if not w.cpp:
-            n = max(100, int(1e3 * check.seconds / base["period"] / 2))
-            p = w.ask(f"profile {n} 0", 240)
-            figures["torch.profiler adds"] = _percent((p["end_ns"] - p["begin_ns"]) / 1e6 / n / base["period"] - 1)
-            figures["and after it"] = _percent(_stretch(w, check.seconds)["period"] / base["period"] - 1)
-    if shutil.which("nsys"):
-        with check.workload(name, _nsys(check, name)) as w:
-            time.sleep(2)
-            added = _stretch(w, check.seconds)["period"] / base["period"] - 1
-        figures["nsys adds"] = _percent(added)
-        if added > 0 and (name, "continuous") in check.added:
-            figures["continuous / nsys"] = f"{100 * check.added[name, 'continuous'] / added:.0f}% (goal 25%)"
-    elif w.cpp:
-        figures["nsys"] = "is not installed"
-    return figures, []
-
-
-def _nsys(check, name):
-    return ["nsys", "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "--cuda-graph-trace=node", "-f", "true", "-o", f"{check.out}/nsys-{name}"]
-
-
 # --- soak ---
 
 def soak(check):
@@ -282,11 +175,11 @@ def soak(check):
 
 
 def _cycles(check, name):
-    short = ["--gpu-window", "100ms", "--gpu-period", "300ms"]
-    stops, seen, kernels = [], 0, 0
+    short = ["--gpu-window", "100ms", "--gpu-period", "300ms", "--overhead-budget", "0"]
+    stops, seen, kernels, prints, memory = [], 0, 0, [], {}
     with check.workload(name) as w:
         time.sleep(1)
-        first = None
+        start = w.footprint()
         for i in range(check.cycles):
             with _attached(check, w, f"soak {name}", "windows", *short) as d:
                 state = d.settled()
@@ -298,22 +191,40 @@ def _cycles(check, name):
                 seen, kernels = seen + len(rec.windows(w.pid)), kernels + len(rec.kernels())
             if not w.alive():
                 raise Harm(f"the target is dead after attachment {i + 1}: {w.process.stderr.read()[-500:]}")
-            if i == 4:
-                first = w.footprint()
+            prints.append(w.footprint())
+            if i + 1 == min(10, check.cycles):
+                memory = w.memory()
         time.sleep(0.3)
-        last, failures = w.footprint(), _leftovers(w)
-        failures += _harmed(check, w, w.quit())
-    grown = {k: round(last[k] - first[k], 1) for k in last} if first else {}
-    if first and (grown["fds"] > 0 or grown["threads"] > 0 or grown["maps"] > 4 or grown["rss_mb"] > 8):
-        failures.append(f"from the 5th to the last attachment the target grew: {grown}")
-    return {"windows": seen, "kernels": kernels, "stop ms p50/max": f"{numpy.median(stops):.3f}/{max(stops):.3f}", "grown": grown}, failures
+        prints[-1], failures = w.footprint(), w.leftovers()
+        most = grown(memory, w.memory())
+        failures += w.harmed(check)
+    figures, late = _growth(start, prints)
+    failures += late
+    return {"windows": seen, "kernels": kernels, "stop ms p50/max": f"{numpy.median(stops):.3f}/{max(stops):.3f}", **figures, "grew most since the 10th": most}, failures
+
+
+def _growth(start, prints):
+    """What the target grew by in the first ten attachments, once, and in each one after them: a leak is in the latter."""
+    tenth = prints[min(9, len(prints) - 1)]
+    figures = {"MB in 10 attachments": f"{tenth['rss_mb'] - start['rss_mb']:.1f}"}
+    later = prints[9:]
+    if len(later) < 10:
+        return figures, []
+    each = float(numpy.polyfit(numpy.arange(len(later)), [p["rss_mb"] for p in later], 1)[0])
+    figures["kB in each after that"] = f"{1000 * each:.1f}"
+    figures["MB by tenths of them"] = "/".join(f"{p['rss_mb'] - tenth['rss_mb']:.1f}" for p in later[:: max(1, len(later) // 10)])
+    last = prints[-1]
+    more = {k: last[k] - tenth[k] for k in ("fds", "threads", "maps", "agent_maps")}
+    figures["more since the 10th"] = " ".join(f"{k}:{n}" for k, n in more.items())
+    failures = [f"since the 10th attachment the target has {n} more {k}" for k, n in more.items() if n > (4 if k == "maps" else 0)]
+    return figures, failures + ([f"each attachment leaves {1000 * each:.0f} kB"] if each > 0.1 else [])
 
 
 def _windows(check, name):
     with check.workload(name) as w:
         time.sleep(1)
-        base = _stretch(w, 3)
-        with _attached(check, w, f"windows {name}", "windows", "--gpu-window", "50ms", "--gpu-period", "120ms") as d:
+        base = stretch(w, 3)
+        with _attached(check, w, f"windows {name}", "windows", "--gpu-window", "50ms", "--gpu-period", "120ms", "--overhead-budget", "0") as d:
             d.settled()
             ends, last, begin = {}, 0, time.monotonic_ns()
             limit = time.monotonic() + 0.4 * check.windows + 10
@@ -324,10 +235,64 @@ def _windows(check, name):
                         ends[v["end"]] = ends.get(v["end"], 0) + 1
                         last = v["from_ns"]
             during = pace(w.iterations(begin, time.monotonic_ns()))
-        failures = _leftovers(w) + _harmed(check, w, w.quit())
+        failures = w.leftovers() + w.harmed(check)
     if sum(ends.values()) < check.windows:
         failures.append(f"only {sum(ends.values())} windows ended")
-    return {"windows": ends, "added at 50 ms in 120": _percent(during["period"] / base["period"] - 1), "largest ms alone/while": f"{base['max']:.1f}/{during['max']:.1f}"}, failures
+    return {"windows": ends, "added at 50 ms in 120": percent(during["period"] / base["period"] - 1), "largest ms alone/while": f"{base['max']:.1f}/{during['max']:.1f}"}, failures
+
+
+# --- multi ---
+
+def multi(check):
+    """Needs a machine with several GPUs: one process, a thread and a stream on each."""
+    for mode in check.modes:
+        check.row(f"multi {mode}", 60, lambda mode=mode: _multi(check, mode))
+
+
+def _multi(check, mode):
+    figures, failures = {}, []
+    with check.workload("multi") as w:
+        if w.threads < 2:
+            raise Harm(f"{w.threads} GPU can be seen: this stage needs several")
+        with _attached(check, w, f"multi {mode}", mode) as d:
+            state = d.settled()
+            if state["state"] != "running":
+                raise Harm(f"the agent is {state['state']}: {state.get('detail')}")
+            d.records()
+            made = _counted(d, w) if mode == "continuous" else _watched_windows(check, d, w)
+        rec, made = made
+        kernels = rec.kernels()
+        device = kernels["func"] & 0xFF
+        figures["GPUs"], figures["devices"] = w.threads, len(rec.gpu.get("devices") or [])
+        if figures["devices"] != w.threads:
+            failures.append(f"{figures['devices']} devices are told of, there are {w.threads}")
+        if mode == "continuous":
+            counted = rec.named("counted_")
+            seen = [int((counted["func"] & 0xFF == i).sum()) for i in range(w.threads)]
+            figures["kernels seen / made by GPU"] = " ".join(f"{i}:{n}/{m}" for i, (n, m) in enumerate(zip(seen, made["by_thread"])))
+            failures += [f"GPU {i}: {n} kernels seen, {m} made" for i, (n, m) in enumerate(zip(seen, made["by_thread"])) if n != m]
+        else:
+            _each_gpu(figures, failures, rec, w, kernels, device)
+        _correlation(figures, failures, rec, kernels if mode == "continuous" else _within(kernels, rec.windows(w.pid)))
+        failures += w.leftovers() + w.harmed(check)
+    return figures, failures
+
+
+def _each_gpu(figures, failures, rec, w, kernels, device):
+    """In windows: the iterations of each GPU's thread that lie wholly in one have all of their kernels, on that GPU."""
+    for i, times in enumerate(w.iterations()):
+        counts = next(_per_iteration(kernels[device == i], [times], rec.windows(w.pid), CPP["multi"]))
+        right = int((counts == CPP["multi"]).sum())
+        figures[f"GPU {i} iterations right / in windows"] = f"{right} / {len(counts)}"
+        if right != len(counts) or not right:
+            failures.append(f"GPU {i}: {len(counts) - right} of {len(counts)} iterations have not {CPP['multi']} kernels")
+
+
+def _within(kernels, windows):
+    inside = numpy.zeros(len(kernels), bool)
+    for begin, end in windows:
+        inside |= (kernels["ts"] >= begin) & (kernels["ts"] + kernels["dur"] <= end)
+    return kernels[inside]
 
 
 # --- profilers ---
@@ -338,7 +303,7 @@ def profilers(check):
             check.row(f"{name} torch.profiler holds CUPTI", 60, lambda name=name: _torch_holds(check, name))
             check.row(f"{name} torch.profiler beside windows", 60, lambda name=name: _torch_beside(check, name))
     if shutil.which("nsys"):
-        check.row("plain under nsys", 60, lambda: _under_nsys(check, "plain"))
+        check.row("plain under nsys", 60, lambda: _undernsys(check, "plain"))
     else:
         check.table.add("nsys", {"detail": "not installed"})
 
@@ -360,7 +325,7 @@ def _torch_holds(check, name):
         figures["profiler saw a token alone/with us"] = f"{want:.2f}/{with_us['kernels'] / with_us['iterations']:.2f}"
         if with_us["kernels"] != round(want * with_us["iterations"]):
             failures.append(f"torch.profiler saw {with_us['kernels']} kernels, not {want * with_us['iterations']:.0f}")
-        failures += _leftovers(w)
+        failures += w.leftovers()
     return figures, failures
 
 
@@ -378,9 +343,9 @@ def _torch_beside(check, name):
     return {"profiles whole/nothing/of": f"{full}/{none}/{len(got)}"}, failures
 
 
-def _under_nsys(check, name):
+def _undernsys(check, name):
     """nsys is in the process from its start: ours is refused, nsys's count stays right."""
-    with check.workload(name, _nsys(check, name)) as w:
+    with check.workload(name, nsys(check, name)) as w:
         pid = w.pid
         with Daemon(check.bin, pid, check.log(f"nsys {name}"), *_flags("continuous")) as d:
             state = d.settled()
@@ -399,4 +364,7 @@ def _under_nsys(check, name):
     return figures, failures
 
 
-STAGES = {"accuracy": accuracy, "cost": cost, "soak": soak, "profilers": profilers}
+STAGES = {
+    "accuracy": accuracy, "multi": multi, "soak": soak, "profilers": profilers,
+    "cost": gpu_cost.cost, "budget": gpu_cost.budget, "continuous": gpu_cost.continuous,
+}

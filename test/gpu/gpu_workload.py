@@ -1,5 +1,6 @@
 """The workloads of the GPU check: start one, command it, and read what its iterations took. Test support of gpu_check.py."""
 
+import collections
 import json
 import mmap
 import os
@@ -17,8 +18,8 @@ from gpu_daemon import PATIENCE, Harm
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.join(HERE, "workloads", "torch_decode.py")
 # Name: kernels an iteration makes of which thread; None: as many as torch.profiler counts.
-CPP = {"plain": 200, "graphs": 96, "streams": 6}
-NAMES = (*CPP, "torch-eager", "torch-graph")
+CPP = {"plain": 200, "graphs": 96, "streams": 6, "multi": 20}
+NAMES = ("plain", "graphs", "streams", "torch-eager", "torch-graph")  # multi is asked for by its stage
 PAGE = 4096
 
 
@@ -108,10 +109,44 @@ class Workload:
         status = dict(line.split(":", 1) for line in open(f"{base}/status"))
         maps = open(f"{base}/maps").read().splitlines()
         return {
-            "fds": len(os.listdir(f"{base}/fd")), "maps": len(maps), "threads": int(status["Threads"]), "rss_mb": int(status["VmRSS"].split()[0]) / 1024,
+            "fds": len(os.listdir(f"{base}/fd")), "maps": len(maps), "threads": int(status["Threads"]),
+            # Without shared memory: the file of what the iterations took grows by itself.
+            "rss_mb": (int(status["RssAnon"].split()[0]) + int(status["RssFile"].split()[0])) * 1024 / 1e6,
             "agent_maps": sum("inferscope" in line for line in maps),
             "agent_threads": sum(_comm(f"{base}/task/{t}") == "inferscope" for t in os.listdir(f"{base}/task")),
         }
+
+    def memory(self):
+        """Resident kB by the name of the mapping, to see whose a growth is. Unnamed ones count together, but for those of 8 MB and
+        more: stacks and arenas of threads are of that size."""
+        sizes, name = collections.Counter(), ""
+        with open(f"/proc/{self.pid}/smaps") as lines:
+            for line in lines:
+                words = line.split()
+                if not words[0].endswith(":"):
+                    begin, end = (int(x, 16) for x in words[0].split("-"))
+                    name = words[5].rsplit("/", 1)[-1] if len(words) > 5 else "unnamed, large" if end - begin >= 8 << 20 else "unnamed"
+                elif words[0] == "Rss:":
+                    sizes[name] += int(words[1])
+        return sizes
+
+    def leftovers(self):
+        """What the daemon left in the target that must not stay: code may be mapped, nothing may run."""
+        f = self.footprint()
+        return ["a thread of the agent is still there"] if f["agent_threads"] else []
+
+    def harmed(self, check):
+        """Ends it, and says what of its own end should not be."""
+        end = self.quit()
+        if self.cpp and not check.simulated and end["executed"] != end["kernels"]:
+            return [f"the device ran {end['executed']} kernels, the program launched {end['kernels']}"]
+        return []
+
+
+def grown(before, after):
+    """The mappings that grew most, in kB."""
+    more = collections.Counter({k: n - before.get(k, 0) for k, n in after.items()})
+    return " ".join(f"{k}:{n:+d}" for k, n in more.most_common(5) if n > 64) or "none by more than 64 kB"
 
 
 def _comm(task):

@@ -18,7 +18,7 @@ CALL, SAMPLE = 1, 5          # enum event_kind
 CLOCK = 0                    # enum sample_cause: the thread was running
 WHOLE, SPLICED = 0, 1        # enum stack_origin
 
-Sample = collections.namedtuple("Sample", "ts pid tid origin python")  # ts in ns, CLOCK_MONOTONIC
+Sample = collections.namedtuple("Sample", "ts pid tid origin python stack")  # ts in ns, CLOCK_MONOTONIC; stack: a node of meta["stacks"], -1 for none
 
 
 class _Connection(http.client.HTTPConnection):
@@ -67,7 +67,7 @@ def samples(meta, events):
     """Returns the samples of running threads, by time."""
     python = _python_stacks(meta)
     out = [
-        Sample(e[0], e[2], e[3], e[9], e[8] > 0 and python[e[8] - 1])
+        Sample(e[0], e[2], e[3], e[9], e[8] > 0 and python[e[8] - 1], e[8] - 1)
         for e in EVENT.iter_unpack(events) if e[5] == SAMPLE and e[4] == CLOCK
     ]
     return sorted(out)
@@ -87,6 +87,20 @@ def _python_stacks(meta):
             found = found or frames[nodes[node]["f"]]["kind"] == "python"
             known[node] = found
     return known
+
+
+def cut(meta, sample):
+    """Says in code of which file the native stack of a sample ends early, and why where the recording says so."""
+    frames, nodes = meta.get("frames") or [], meta.get("stacks") or []
+    at, file = sample.stack, "no native code"
+    while at >= 0:
+        frame = frames[nodes[at]["f"]]
+        if frame["kind"] == "error":
+            return f"ends in {file}: {frame['name']}"
+        if frame["kind"] == "native":
+            file = frame.get("file") or frame["name"]
+        at = nodes[at]["p"]
+    return f"ends in {file}"
 
 
 def count_calls(meta, events, names, spans):

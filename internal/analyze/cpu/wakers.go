@@ -66,6 +66,8 @@ func wakerOf(e *event.Event) wakerKey {
 		return wakerKey{nobody: true}
 	case e.Flags&event.FromIRQ != 0:
 		return wakerKey{interrupt: true} // who ran at the time has nothing to do with it
+	case e.Args[1] == 0:
+		return wakerKey{nobody: true} // that it was woken then is from the kernel's account, which has no waker
 	}
 	return wakerKey{pid: uint32(e.Args[1] >> 32), tid: uint32(e.Args[1])}
 }

@@ -116,6 +116,8 @@ class Runner {
     std::atomic<uint64_t> want{0}, done{0}; // counted iterations asked for, made
     std::atomic<bool> parked{false}, warm{false};
     uint64_t executed = 0;
+    int device = 0;
+    uint64_t counted_from = 0; // kernels before the last count
   };
   std::vector<std::unique_ptr<Thread>> threads;
   std::atomic<bool> paused{false}, ending{false};
@@ -127,7 +129,7 @@ class Runner {
   }
 
   void loop(Thread &t, const std::function<Work *()> &make) {
-    CHECK(cudaSetDevice(0));
+    CHECK(cudaSetDevice(t.device));
     t.work.reset(make());
     t.work->stats = t.stats.get();
     for (int i = 0; i < 20; i++) t.work->iterate(i % 2 == 1);
@@ -170,12 +172,14 @@ class Runner {
     stop();
     silence(ms);
     uint64_t kernels = total(&Stats::Header::kernels), copies = total(&Stats::Header::copies), begin = now();
-    for (auto &t : threads) t->want += n;
+    for (auto &t : threads) t->counted_from = t->stats->head->kernels, t->want += n;
     await([](Thread &t) { return t.done == t.want; });
     uint64_t end = now();
     silence(ms);
-    printf("{\"begin_ns\": %" PRIu64 ", \"end_ns\": %" PRIu64 ", \"iterations\": %" PRIu64 ", \"kernels\": %" PRIu64 ", \"copies\": %" PRIu64 "}\n", begin, end,
+    printf("{\"begin_ns\": %" PRIu64 ", \"end_ns\": %" PRIu64 ", \"iterations\": %" PRIu64 ", \"kernels\": %" PRIu64 ", \"copies\": %" PRIu64 ", \"by_thread\": [", begin, end,
            n * threads.size(), total(&Stats::Header::kernels) - kernels, total(&Stats::Header::copies) - copies);
+    for (auto &t : threads) printf("%s%" PRIu64, t == threads.front() ? "" : ", ", t->stats->head->kernels - t->counted_from);
+    puts("]}");
     go();
   }
 
@@ -209,7 +213,8 @@ class Runner {
   static void on_term(int) { stop_asked = true; }
 
 public:
-  int run(int argc, char **argv, unsigned count, const std::function<Work *()> &make) {
+  // spread: thread i works on device i, else all on device 0.
+  int run(int argc, char **argv, unsigned count, const std::function<Work *()> &make, bool spread = false) {
     std::string path;
     for (int i = 1; i + 1 < argc; i += 2) {
       if (!strcmp(argv[i], "--stats")) path = argv[i + 1];
@@ -221,6 +226,7 @@ public:
     sigaction(SIGTERM, &act, nullptr);
     for (unsigned i = 0; i < count; i++) {
       auto t = std::make_unique<Thread>();
+      t->device = spread ? (int)i : 0;
       t->stats = std::make_unique<Stats>(path.empty() || !i ? path : path + "." + std::to_string(i));
       threads.push_back(std::move(t));
     }

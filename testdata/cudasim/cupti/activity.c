@@ -2,6 +2,7 @@
 // gives on demand and gets back when full or flushed. One worker thread, as the real library has.
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <time.h>
 #include "cupti.h"
 #include "../include/truth_file.h"
@@ -16,11 +17,17 @@ struct item {
   uint64_t end; // CLOCK_MONOTONIC ns
 };
 
+// Items, in memory of their own: the allocator's would stay in the arenas of the program's threads when all is over.
+struct list {
+  struct item *items;
+  size_t count, cap;
+};
+
 static struct {
   pthread_mutex_t lock; // guards the queue
-  struct item *queue;
-  size_t count, cap;
+  struct list queue;
   pthread_mutex_t delivery; // one deliverer at a time; held while the client's functions run
+  struct list done; // guarded by delivery
   request_fn request;
   complete_fn complete;
   uint8_t *buffer;
@@ -34,20 +41,28 @@ static struct {
 
 int any_kind(void) { return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL] || cupti.kind[KIND_MEMCPY] || cupti.kind[KIND_MEMSET] || cupti.kind[KIND_MEMCPY2]; }
 
+// room makes room for n items; whether there is.
+static int room(struct list *l, size_t n) {
+  size_t cap = l->cap ? l->cap : 4096;
+  while (cap < n) cap *= 2;
+  if (cap == l->cap) return 1;
+  void *m = l->items ? mremap(l->items, l->cap * sizeof *l->items, cap * sizeof *l->items, MREMAP_MAYMOVE)
+                     : mmap(NULL, cap * sizeof *l->items, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (m == MAP_FAILED) return 0;
+  l->items = m;
+  l->cap = cap;
+  return 1;
+}
+
+static void give_back(struct list *l) {
+  if (l->items) munmap(l->items, l->cap * sizeof *l->items);
+  *l = (struct list){0};
+}
+
 static void push(const struct item *i) {
   pthread_mutex_lock(&act.lock);
-  if (act.count == act.cap) {
-    size_t cap = act.cap ? act.cap * 2 : 4096;
-    struct item *q = realloc(act.queue, cap * sizeof *q);
-    if (!q) {
-      act.dropped++;
-      pthread_mutex_unlock(&act.lock);
-      return;
-    }
-    act.queue = q;
-    act.cap = cap;
-  }
-  act.queue[act.count++] = *i;
+  if (room(&act.queue, act.queue.count + 1)) act.queue.items[act.queue.count++] = *i;
+  else act.dropped++;
   pthread_mutex_unlock(&act.lock);
 }
 
@@ -116,33 +131,29 @@ static void store(const struct item *i, int finished) {
 }
 
 // take moves the finished items, or all of them, out of the queue.
-static size_t take(struct item **out, int all) {
+static void take(int all) {
   uint64_t now = cupti.hooks->now();
+  struct list *q = &act.queue, *done = &act.done;
   pthread_mutex_lock(&act.lock);
-  struct item *done = malloc((act.count + 1) * sizeof *done);
-  size_t n = 0, kept = 0;
-  for (size_t i = 0; done && i < act.count; i++) {
-    if (all || act.queue[i].end <= now) done[n++] = act.queue[i];
-    else act.queue[kept++] = act.queue[i];
+  size_t kept = 0;
+  done->count = 0;
+  int can = room(done, q->count);
+  for (size_t i = 0; can && i < q->count; i++) {
+    if (all || q->items[i].end <= now) done->items[done->count++] = q->items[i];
+    else q->items[kept++] = q->items[i];
   }
-  if (done) act.count = kept;
+  if (can) q->count = kept;
   pthread_mutex_unlock(&act.lock);
-  *out = done;
-  return n;
 }
 
 static void deliver(int flush, int all) {
   pthread_mutex_lock(&act.delivery);
-  if (!act.request) {
-    pthread_mutex_unlock(&act.delivery);
-    return;
+  if (act.request) {
+    take(all);
+    uint64_t now = cupti.hooks->now();
+    for (size_t i = 0; i < act.done.count; i++) store(&act.done.items[i], act.done.items[i].end <= now);
+    if (flush) hand_back();
   }
-  struct item *done;
-  size_t n = take(&done, all);
-  uint64_t now = cupti.hooks->now();
-  for (size_t i = 0; i < n; i++) store(&done[i], done[i].end <= now);
-  free(done);
-  if (flush) hand_back();
   pthread_mutex_unlock(&act.delivery);
 }
 
@@ -190,9 +201,10 @@ void activity_stop(void) {
   act.generation++;
   act.running = 0;
   pthread_mutex_lock(&act.lock);
-  act.count = 0;
+  give_back(&act.queue);
   pthread_mutex_unlock(&act.lock);
   pthread_mutex_lock(&act.delivery);
+  give_back(&act.done);
   act.request = NULL;
   act.complete = NULL;
   act.buffer = NULL;
@@ -206,7 +218,7 @@ void activity_after_fork(void) {
   pthread_mutex_init(&act.delivery, NULL);
   act.generation++;
   act.running = 0;
-  act.count = 0;
+  act.queue.count = 0;
   act.request = NULL;
   act.complete = NULL;
   act.buffer = NULL;
@@ -237,7 +249,13 @@ EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(uint64_t (*read)(void)
   return C_OK;
 }
 
+static void leak(void) {
+  void *m = cupti.leak_bytes ? mmap(NULL, cupti.leak_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+  if (m != MAP_FAILED) memset(m, 1, cupti.leak_bytes);
+}
+
 static void first_enable(void) {
+  leak();
   uint64_t start = cupti.hooks->now();
   if (cupti.enable_ns) cupti.hooks->wait_until(start + cupti.enable_ns, 0);
   cupti_read_clock();

@@ -34,6 +34,7 @@ static void find_driver(void) {
   cupti.enable_ns = env("CUDASIM_CUPTI_ENABLE_NS");
   cupti.finalize_ns = env("CUDASIM_CUPTI_FINALIZE_NS");
   cupti.subscribe_ns = env("CUDASIM_CUPTI_SUBSCRIBE_NS");
+  cupti.leak_bytes = env("CUDASIM_CUPTI_LEAK_BYTES");
   layout_choose(getenv("CUDASIM_CUPTI_VERSION"));
   hooks->graph_on_ns = env("CUDASIM_CUPTI_GRAPH_ON_NS");
   hooks->graph_off_ns = env("CUDASIM_CUPTI_GRAPH_OFF_NS");

@@ -32,6 +32,7 @@ struct cupti_state {
   uint64_t subscription;     // number of the present or last one
   int layout;                // index into the layouts
   uint64_t finalize_ns, subscribe_ns;
+  uint64_t leak_bytes;       // that turning the first kind on takes for ever
   uint64_t (*timestamp)(void);
   int64_t clock_offset;      // added to CLOCK_MONOTONIC ns
   uint64_t enable_ns;

@@ -1,0 +1,116 @@
+package gpu
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// span is the time that one window may have cost its process anything, with those before
+// and after that it is compared with; all in ns.
+type span struct {
+	before   uint64 // end of the span before it
+	from, to uint64 // subscribe to the end of the way out
+	next     uint64 // beginning of the span after it
+	held     uint64 // for which a thread of the process itself worked on the way out
+}
+
+// Of the judgement of a span.
+const (
+	aftermath  = 100_000_000   // ns for which a window is felt when it has ended
+	undrained  = 200_000_000   // ns before the next window: the last calls may not have been read yet
+	baseline   = 5_000_000_000 // ns to each side that are looked at, at most
+	fewest     = 40            // calls without which a baseline says nothing
+	maxSamples = 24            // windows that are remembered
+	minSamples = 6             // windows before anything is said
+	longestOn  = 3_000_000_000 // ns: a longer span is that of an idle process, or no window
+)
+
+// meter measures what a window costs its process: the time that a process lost in a span
+// is the span less what its calls would have taken at the pace around it. One window says
+// little, since programs do not get on evenly; the middle of many does, and their spread says
+// how well. What a thread of the process itself spent on the way out is measured by the
+// agent, and is a lower bound that needs no pace.
+type meter struct {
+	lost []float64 // ns by window, the latest last; below 0 where the process was faster in it
+	held []float64 // ns by window
+}
+
+// add judges a span.
+func (m *meter) add(s span, p *pace) {
+	if s.before == 0 || s.to <= s.from || s.to-s.from > longestOn || s.before > s.from || s.next < s.to {
+		return
+	}
+	m.held = keepLast(m.held, float64(s.held))
+	to := s.to + aftermath
+	n, length := p.count(s.from, to+binTime)
+	before, since := p.count(max(s.before+aftermath, s.from-min(s.from, baseline)), s.from)
+	after, until := p.count(to+binTime, min(s.next-min(s.next, undrained), to+baseline))
+	if length == 0 || since+until < length/2 || before+after < fewest {
+		return
+	}
+	each := float64(since+until) / float64(before+after)
+	m.lost = keepLast(m.lost, float64(length)-float64(n)*each)
+}
+
+func keepLast(list []float64, v float64) []float64 {
+	if len(list) >= maxSamples {
+		list = slices.Delete(list, 0, 1)
+	}
+	return append(list, v)
+}
+
+// cost is what is known of what a window costs.
+type cost struct {
+	window  time.Duration // of the process's time, for each window
+	windows int           // that were judged
+	known   bool          // window is a measurement; else at best a lower bound
+}
+
+// cost returns what a window takes of the process's time. within is how well it must be
+// known: its standard error must be less, or a fifth of it.
+func (m *meter) cost(within time.Duration) cost {
+	held, _ := middle(m.held)
+	c := cost{window: time.Duration(held), windows: len(m.held)}
+	if len(m.held) < minSamples {
+		c.window = 0
+	}
+	if len(m.lost) < minSamples {
+		return c
+	}
+	lost, doubt := middle(m.lost)
+	if doubt > float64(within) && doubt > lost/5 {
+		return c
+	}
+	c.known = true
+	c.window = max(c.window, time.Duration(lost))
+	return c
+}
+
+// middle returns the mean of a list without its largest and smallest eighths, and its standard
+// error; both 0 without values. A median would not do: a program that makes a call every 50 ms
+// has lost a multiple of that in each window.
+func middle(list []float64) (mean, doubt float64) {
+	n := len(list)
+	if n == 0 {
+		return 0, 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	cut := n / 8
+	rest := sorted[cut : n-cut]
+	for _, v := range rest {
+		mean += v / float64(len(rest))
+	}
+	// Of a trimmed mean: the deviation of the list with the values that were cut off moved to
+	// the outermost ones that were not (Tukey and McLaughlin 1963).
+	square, all := 0.0, 0.0
+	for i := range sorted {
+		all += sorted[min(max(i, cut), n-1-cut)] / float64(n)
+	}
+	for i := range sorted {
+		away := sorted[min(max(i, cut), n-1-cut)] - all
+		square += away * away
+	}
+	deviation := math.Sqrt(square / float64(max(1, n-1)))
+	return mean, deviation * math.Sqrt(float64(n)) / float64(len(rest))
+}

@@ -1,0 +1,101 @@
+package gpu
+
+import (
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/event"
+)
+
+// Bins of a pace: 82 s, 16 KiB.
+const (
+	binTime = 10_000_000 // ns
+	bins    = 1 << 13
+)
+
+// pace counts the calls of one process that can wait - synchronization, copies, graph
+// launches - by time. Probes see them all the time, so they tell how fast a program gets
+// on whether or not a window is open. Kernel launches and queries are not among them: the
+// first are seen in windows only, the second are made more often the slower the GPU is.
+type pace struct {
+	newest uint64 // bin of the latest call; 0: none was seen
+	counts [bins]uint16
+}
+
+// note counts a call at ts (ns). Calls of several CPUs come in any order, but never late by bins.
+func (p *pace) note(ts uint64) {
+	bin := ts / binTime
+	if bin > p.newest {
+		for b := max(p.newest+1, bin-min(bin, bins-1)); b <= bin; b++ {
+			p.counts[b%bins] = 0
+		}
+		p.newest = bin
+	}
+	if at := &p.counts[bin%bins]; p.newest-bin < bins && *at < 1<<16-1 {
+		*at++
+	}
+}
+
+// count returns how many calls were made in the bins of [from, to) (ns), and how long these
+// bins are together, ns; 0 where they are not remembered.
+func (p *pace) count(from, to uint64) (n, length uint64) {
+	first, end := from/binTime, to/binTime
+	if end <= first || end > p.newest+1 || p.newest-first >= bins {
+		return 0, 0
+	}
+	for b := first; b < end; b++ {
+		n += uint64(p.counts[b%bins])
+	}
+	return n, (end - first) * binTime
+}
+
+// paces are those of the processes that have a session. The lock is held for short times only.
+type paces struct {
+	mu  sync.Mutex
+	all map[uint32]*pace // by pid
+}
+
+func (p *paces) begin(pid uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all[pid] = &pace{}
+}
+
+func (p *paces) end(pid uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.all, pid)
+}
+
+// of calls f with the pace of a process, if there is one.
+func (p *paces) of(pid uint32, f func(*pace)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pace := p.all[pid]; pace != nil {
+		f(pace)
+	}
+}
+
+func (p *paces) note(batch []event.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.all) == 0 {
+		return
+	}
+	var last uint32
+	var at *pace
+	for i := range batch {
+		e := &batch[i]
+		if e.Kind != event.Call || e.Flags&event.Timed == 0 {
+			continue
+		}
+		if e.PID != last {
+			last, at = e.PID, p.all[e.PID]
+		}
+		if at != nil {
+			at.note(e.TS)
+		}
+	}
+}
+
+// Observe counts what probes saw, to know how fast processes get on. It implements daemon.Observer.
+func (s *Source) Observe(batch []event.Event) { s.paces.note(batch) }

@@ -1,0 +1,220 @@
+"""Stages of the GPU check that measure time: what watching a program adds to its iterations, in parts.
+
+cost        alone, with the probes only, with windows only, with everything: interleaved rounds, and where in a window the time goes
+budget      everything, with windows as rare as the daemon makes them by itself: what it says they take, and what they do
+continuous  all the time: time per iteration before, while and after; the same under nsys and torch.profiler
+"""
+
+import shutil
+import time
+
+import numpy
+
+from gpu_daemon import Daemon
+from gpu_workload import pace
+
+QUIET = ["--cpu-sampling-frequency-hz", "0", "--scheduling=false"]
+ASKED = ["--overhead-budget", "0"]  # windows as often as was asked for, whatever they cost
+PARTS = {
+    "probes": ["--gpu", "off", *QUIET],
+    "probes+samples+scheduling": ["--gpu", "off"],
+    "probes+windows": ["--gpu", "windows", *QUIET, *ASKED],
+    "all": ["--gpu", "windows", *ASKED],
+}
+# Of a window, ms from its beginning or end: CUPTI is subscribed to and enabled before the first, left after the second.
+OPENING, CLOSING, AFTERMATH = 60, 60, 400
+
+
+def stretch(w, seconds):
+    """The pace of the next seconds."""
+    begin = time.monotonic_ns()
+    time.sleep(seconds)
+    return pace(w.iterations(begin, time.monotonic_ns()))
+
+
+def percent(x):
+    return f"{100 * x:+.2f}%"
+
+
+def middle(values):
+    """Median and range of shares."""
+    return f"{percent(numpy.median(values))} ({percent(min(values))} to {percent(max(values))})"
+
+
+# --- cost ---
+
+def cost(check):
+    for name in check.names:
+        needs = check.rounds * (len(PARTS) * (1.4 * check.seconds + 4) + 0.4 * check.seconds) + 25
+        check.row(f"{name} in parts", needs, lambda name=name: _parts(check, name))
+
+
+def _parts(check, name):
+    """Each part in each round has a stretch alone before and after it: drift of the machine cancels."""
+    alone, added, largest, windows, cpu = [], {p: [] for p in PARTS}, {p: 0.0 for p in PARTS}, [], {p: [] for p in PARTS}
+    lost = []
+    with check.workload(name) as w:
+        time.sleep(2)
+        alone.append(stretch(w, 0.4 * check.seconds))
+        for i in range(check.rounds):
+            order = list(PARTS)
+            for part in order[i % len(order):] + order[:i % len(order)]:
+                with Daemon(check.bin, w.pid, check.log(f"cost {name} {part}"), *PARTS[part]) as d:
+                    if "windows" in PARTS[part]:
+                        d.settled()
+                    time.sleep(1.0)
+                    cpu0, t0 = d.cpu_s(), time.monotonic()
+                    during = stretch(w, check.seconds)
+                    cpu[part].append((d.cpu_s() - cpu0) / (time.monotonic() - t0))
+                    if "windows" in PARTS[part]:
+                        got = d.recording().windows(w.pid)
+                        windows.append(len(got))
+                        lost += _where(w, got)
+                time.sleep(0.5)
+                alone.append(stretch(w, 0.4 * check.seconds))
+                base = (alone[-1]["period"] + alone[-2]["period"]) / 2
+                added[part].append(during["period"] / base - 1)
+                largest[part] = max(largest[part], during["max"])
+        failures = w.leftovers() + w.harmed(check)
+    figures = {"ms alone": f"{numpy.median([a['period'] for a in alone]):.4f}", "alone varies by": percent(_spread(alone)), "rounds": check.rounds}
+    for part in PARTS:
+        figures[f"{part} add"] = middle(added[part])
+    figures["largest ms alone/all"] = f"{max(a['max'] for a in alone):.1f}/{largest['all']:.1f}"
+    figures["daemon CPU probes/all"] = f"{100 * numpy.mean(cpu['probes']):.1f}%/{100 * numpy.mean(cpu['all']):.1f}%"
+    if lost:
+        figures["ms lost a window opening/open/closing/after"] = "/".join(f"{x:.1f}" for x in numpy.median(numpy.array(lost), 0))
+    if not sum(windows):
+        failures.append("nothing was recorded: the cost says nothing")
+    check.added[name, "windows"] = float(numpy.median(added["all"]))
+    figures["goal"] = goal(check.added[name, "windows"], largest["all"], max(a["max"] for a in alone))
+    return figures, failures
+
+
+def _spread(paces):
+    periods = [p["period"] for p in paces]
+    return max(periods) / min(periods) - 1
+
+
+def _where(w, windows):
+    """For each window, the ms that the first thread lost while it was opened, open, closed, and after: the time less what the
+    iterations made in it take when no window is near."""
+    ends = w.iterations()[0][:, 1].astype(float)
+    number = numpy.arange(len(ends), dtype=float)
+    made = lambda a, b: float(numpy.interp(b, ends, number) - numpy.interp(a, ends, number))  # noqa: E731
+    ms, out = 1e6, []
+    for i in range(1, len(windows) - 1):
+        begin, end = windows[i]
+        quiet = [(windows[i - 1][1] + (CLOSING + AFTERMATH) * ms, begin - OPENING * ms), (end + (CLOSING + AFTERMATH) * ms, windows[i + 1][0] - OPENING * ms)]
+        time_ns, iterations = sum(b - a for a, b in quiet), sum(made(a, b) for a, b in quiet)
+        if iterations < 20 or any(b <= a for a, b in quiet):
+            continue
+        each = time_ns / iterations
+        edges = [begin - OPENING * ms, begin, end, end + CLOSING * ms, end + (CLOSING + AFTERMATH) * ms]
+        out.append([(b - a - made(a, b) * each) / ms for a, b in zip(edges, edges[1:])])
+    return out
+
+
+def goal(added, largest, alone):
+    """At most 2%, and pauses of at most 10 ms."""
+    missed = [f"{100 * added:.1f}% added"] if added > 0.02 else []
+    missed += [f"a pause of {largest:.1f} ms"] if largest > max(10, alone) else []
+    return "missed: " + " and ".join(missed) if missed else "met"
+
+
+# --- budget ---
+
+def budget(check):
+    for name in check.names:
+        check.row(f"{name} within 2%", check.rounds * (4 * check.seconds + 22) + 25, lambda name=name: _budget(check, name))
+
+
+def _budget(check, name):
+    """The daemon with its defaults: 20 s in which it measures, then two stretches in which it should keep what it says."""
+    alone, during, says, share = [], [], [], []
+    with check.workload(name) as w:
+        time.sleep(2)
+        for _ in range(check.rounds):
+            alone.append(stretch(w, check.seconds))
+            with Daemon(check.bin, w.pid, check.log(f"budget {name}")) as d:
+                d.settled()
+                time.sleep(18)
+                during.append(stretch(w, 2 * check.seconds))
+                says.append(d.agent().get("detail", ""))
+                windows = d.recording("30s").windows(w.pid)
+                if len(windows) > 2:
+                    share.append((windows[-1][0] - windows[-2][0]) / 1e9)
+            time.sleep(0.5)
+            alone.append(stretch(w, check.seconds))
+        failures = w.leftovers() + w.harmed(check)
+    added = [d["period"] / ((alone[2 * i]["period"] + alone[2 * i + 1]["period"]) / 2) - 1 for i, d in enumerate(during)]
+    check.added[name, "budget"] = float(numpy.median(added))
+    figures = {
+        "ms alone": f"{numpy.median([a['period'] for a in alone]):.4f}", "alone varies by": percent(_spread(alone)), "added": middle(added),
+        "s from window to window": "/".join(f"{s:.1f}" for s in share), "largest ms": f"{max(d['max'] for d in during):.1f}",
+        "goal": goal(check.added[name, "budget"], max(d["max"] for d in during), max(a["max"] for a in alone)),
+        "the daemon says": says[-1].replace(",", ";") if says else "",
+    }
+    return figures, failures
+
+
+# --- continuous ---
+
+def continuous(check):
+    for name in check.names:
+        check.row(f"{name} continuous", check.rounds * (3.5 * check.seconds + 4), lambda name=name: _continuous(check, name))
+        check.row(f"{name} profiler", 4 * check.seconds + 20, lambda name=name: _other_profiler(check, name))
+
+
+def _continuous(check, name):
+    before, during, after, attach = [], [], [], []
+    with check.workload(name) as w:
+        time.sleep(2)
+        for _ in range(check.rounds):
+            before.append(stretch(w, check.seconds))
+            begin = time.monotonic_ns()
+            with Daemon(check.bin, w.pid, check.log(f"continuous {name}"), "--gpu", "continuous") as d:
+                d.settled()
+                time.sleep(0.5)
+                attach.append(pace(w.iterations(begin, time.monotonic_ns()))["max"])
+                during.append(stretch(w, 1.5 * check.seconds))
+                seen = len(d.recording("2s").kernels())
+            time.sleep(0.5)
+            after.append(stretch(w, check.seconds))
+        failures = w.leftovers() + w.harmed(check)
+    base = numpy.mean([b["period"] for b in before])
+    check.added[name, "continuous"] = float(numpy.mean([d["period"] for d in during]) / base - 1)
+    figures = {
+        "ms alone": f"{base:.4f}", "added while": percent(check.added[name, "continuous"]), "added after": percent(numpy.mean([a["period"] for a in after]) / base - 1),
+        "largest ms alone/while": f"{max(b['max'] for b in before):.1f}/{max(d['max'] for d in during):.1f}", "largest ms at attach": f"{max(attach):.1f}",
+    }
+    if not seen:
+        failures.append("nothing was recorded: the cost says nothing")
+    return figures, failures
+
+
+def _other_profiler(check, name):
+    """What torch.profiler and nsys add to the same workload."""
+    figures = {}
+    with check.workload(name) as w:
+        time.sleep(2)
+        base = stretch(w, check.seconds)
+        if not w.cpp:
+            n = max(100, int(1e3 * check.seconds / base["period"] / 2))
+            p = w.ask(f"profile {n} 0", 240)
+            figures["torch.profiler adds"] = percent((p["end_ns"] - p["begin_ns"]) / 1e6 / n / base["period"] - 1)
+            figures["and after it"] = percent(stretch(w, check.seconds)["period"] / base["period"] - 1)
+    if shutil.which("nsys"):
+        with check.workload(name, nsys(check, name)) as w:
+            time.sleep(2)
+            added = stretch(w, check.seconds)["period"] / base["period"] - 1
+        figures["nsys adds"] = percent(added)
+        if added > 0 and (name, "continuous") in check.added:
+            figures["continuous / nsys"] = f"{100 * check.added[name, 'continuous'] / added:.0f}% (goal 25%)"
+    elif w.cpp:
+        figures["nsys"] = "is not installed"
+    return figures, []
+
+
+def nsys(check, name):
+    """The command that runs a workload under nsys."""
+    return ["nsys", "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "--cuda-graph-trace=node", "-f", "true", "-o", f"{check.out}/nsys-{name}"]
