@@ -17,10 +17,10 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go test-gpu test-torch fuzz lint fmt clean
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-diagnosis bench-whatif test-gpu test-torch fuzz lint fmt web check-web test-browser clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 
 build: ## bin/inferscoped and bin/inferscope, static
@@ -40,6 +40,12 @@ bench: ## what watching costs on this machine, as one table (asks for root)
 
 bench-go: ## the Go benchmarks of PKG that match BENCH
 	@scripts/bench.sh go
+
+bench-diagnosis: ## programs with planted causes against what is found in them: docs/diagnosis-accuracy.md (root, 15 minutes)
+	@scripts/bench-diagnosis.sh
+
+bench-whatif: ## programs and their fixed twins: what was foretold against what is measured (root, 30 minutes)
+	@scripts/bench-whatif.sh
 
 fuzz: ## each fuzz test for FUZZTIME (default 10s)
 	@scripts/fuzz.sh
@@ -65,6 +71,15 @@ generate: ## BPF objects with their Go side, and the agent, with clang 19
 check-generate: ## whether the committed BPF objects and agents are what the source makes
 	@scripts/install-deps.sh generate
 	@scripts/generate.sh --check
+
+web: ## the page of HTML reports, out of web/src (node)
+	@scripts/web.sh
+
+check-web: ## whether the committed page is what web/src makes
+	@scripts/web.sh --check
+
+test-browser: ## HTML reports in a real Chromium (node, chromium)
+	@cd test/browser && npm ci --no-audit --no-fund && . ../../scripts/env.sh && use_go && go test -v -count=1 .
 
 cudasim: ## the simulated CUDA and the victim programs, into build/
 	@scripts/install-deps.sh demo

@@ -19,6 +19,9 @@ var amd64 []byte //nolint:gochecknoglobals // written by the linker, never chang
 //go:embed agent_arm64.so
 var arm64 []byte //nolint:gochecknoglobals // written by the linker, never changed
 
+// FileName is what an image is called where a program is to load it by itself (CUDA_INJECTION64_PATH).
+const FileName = "libinferscope-agent.so"
+
 // ErrNoImage says that there is no agent for an architecture.
 var ErrNoImage = errors.New("there is no agent for this architecture: GPU activity is recorded on amd64 and arm64 only")
 

@@ -20,7 +20,7 @@ enum event_kind {
 	EVENT_SET = 9,
 	EVENT_SYNC = 10,     /* a thread or a stream waited for the GPU */
 	EVENT_OVERHEAD = 11, /* CUPTI itself or the driver took time: instrumentation, buffers, lazy loading */
-	EVENT_RANGE = 12,    /* a named range of a thread: NVTX */
+	EVENT_RANGE = 12,    /* a named range of a thread: NVTX, or a scope of the Python package */
 };
 
 enum event_flags {
@@ -131,6 +131,9 @@ enum offcpu_mark {
  *   ret      CUpti_ActivityOverheadKind >> 16, 0 for the driver compiler; tid is a thread where one is known, else 0
  * RANGE
  *   ret      index + 1 into the recording's ranges' names; tid is the thread; args[0] id; args[1] parent's id
+ *   func     0: NVTX; 1: a scope of the Python package (internal/scopes), which no agent writes. Of a scope:
+ *   args[2]  asyncio task, a number from 1; 0: none
+ *   args[3]  index + 1 into the recording's attributes (JSON objects); 0: none
  */
 
 /*

@@ -54,7 +54,7 @@ say "program $victim is running; attaching to it:"
 say "    sudo bin/inferscoped --pid $victim"
 
 export INFERSCOPE_SOCKET=$work/inferscoped.sock
-as_root bin/inferscoped --pid "$victim" --socket "$INFERSCOPE_SOCKET" --exit-with-target >"$work/daemon.log" 2>&1 &
+as_root bin/inferscoped --pid "$victim" --socket "$INFERSCOPE_SOCKET" --cupti "$ROOT/build/cudasim/libcupti.so.13" --exit-with-target >"$work/daemon.log" 2>&1 &
 daemon=$!
 wait_for "$work/daemon.log" ready "$daemon" || die "the daemon did not start:
 $(cat "$work/daemon.log")"

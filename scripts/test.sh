@@ -39,6 +39,7 @@ step build scripts/build.sh
 step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
 step check-generate scripts/generate.sh --check
+step check-web scripts/web.sh --check
 step gofumpt scripts/lint.sh gofumpt
 step vet scripts/lint.sh vet
 step shellcheck scripts/lint.sh shellcheck

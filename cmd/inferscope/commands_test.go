@@ -70,8 +70,6 @@ func TestBadFlags(t *testing.T) {
 		{"report --last 5s --for 5s", "cannot be used together"},
 		{"report --json --format text", "cannot be used together"},
 		{"report --format yaml", `does not write "yaml"`},
-		{"report --format html", "choose text, markdown, json"},
-		{"report -o report.html", `does not write "html"`},
 		{"report 1234", `does not understand "1234"`},
 		{"report --nonsense", "see inferscope report --help"},
 		{"status --pid 1", "see inferscope status --help"},

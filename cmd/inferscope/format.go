@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/config"
 	"github.com/inferscope/inferscope/internal/fault"
 )
 
@@ -15,16 +14,17 @@ const (
 	formatText     = "text"
 	formatMarkdown = "markdown"
 	formatJSON     = "json"
+	formatHTML     = "html"
 )
 
-func formats() []string { return []string{formatText, formatMarkdown, formatJSON} }
+func formats() []string { return []string{formatText, formatMarkdown, formatJSON, formatHTML} }
 
 // reportFormatEnv names the setting report_format in the environment.
 const reportFormatEnv = "INFERSCOPE_REPORT_FORMAT"
 
-// choose finds the format: a flag goes over the file's extension, that over the
-// environment, that over the default.
-func (f *reportFlags) choose(env config.Environment) (string, error) {
+// choose finds the format: a flag goes over the file's extension, that over what was
+// configured ("": nothing), that over the default.
+func (f *reportFlags) choose(configured string) (string, error) {
 	switch {
 	case f.asJSON:
 		return formatJSON, nil
@@ -34,12 +34,11 @@ func (f *reportFlags) choose(env config.Environment) (string, error) {
 	if format := byExtension(f.output); format != "" {
 		return known("--output", format)
 	}
-	if v, ok := env.Get(reportFormatEnv); ok && v != "" {
-		s, err := config.Load(config.Only("report_format"), env)
-		if err != nil {
-			return "", err
-		}
-		return known(reportFormatEnv, s.ReportFormat)
+	if configured != "" {
+		return known(reportFormatEnv, configured)
+	}
+	if f.open {
+		return formatHTML, nil
 	}
 	if f.output == "" || f.output == "-" {
 		return formatText, nil
@@ -68,7 +67,7 @@ func byExtension(path string) string {
 	case ".txt":
 		return formatText
 	case ".html", ".htm":
-		return "html"
+		return formatHTML
 	}
 	return ""
 }

@@ -16,6 +16,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == gateArgument {
+		os.Exit(gate(os.Args[2:], os.Environ()))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks to stop; from then on the second one kills.
 	context.AfterFunc(ctx, stop)
@@ -44,6 +47,9 @@ func run(ctx context.Context, p process) int {
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
 		return int(fault.OK)
+	}
+	if code := exitCode(0); errors.As(err, &code) {
+		return int(code)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errInterrupted

@@ -7,29 +7,44 @@ import (
 	"time"
 )
 
-// progress shows on a terminal how far a window from now on has passed. The
-// function that it returns ends that, and leaves the line empty.
-func (g *global) progress(ctx context.Context, pid uint32, window time.Duration) (done func()) {
-	if _, ok := terminal(g.stderr); !ok || window <= 0 {
+// patience is how long something may take before a person wants to know that it goes on.
+const patience = time.Second
+
+// step says what is under way, when so much time has passed.
+type step func(passed time.Duration) string
+
+// progress shows on a terminal what is under way, from a time on. The function that it returns ends
+// that, and leaves the line empty. Anything but a terminal gets nothing.
+func (g *global) progress(ctx context.Context, after time.Duration, s step) (done func()) {
+	if _, ok := terminal(g.stderr); !ok {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { g.tick(ctx, pid, window) })
+	wg.Go(func() { g.tick(ctx, after, s) })
 	return func() {
 		cancel()
 		wg.Wait()
 	}
 }
 
-func (g *global) tick(ctx context.Context, pid uint32, window time.Duration) {
+// tick writes the line five times a second until ctx ends; nothing where that is before its time.
+func (g *global) tick(ctx context.Context, after time.Duration, s step) {
 	const clearLine = "\r\x1b[K" // ECMA-48, EL
 	begin := time.Now()
+	first := time.NewTimer(after)
+	defer first.Stop()
+	if after > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-first.C:
+		}
+	}
 	every := time.NewTicker(200 * time.Millisecond)
 	defer every.Stop()
 	for {
-		passed := min(time.Since(begin), window)
-		_, _ = fmt.Fprintf(g.stderr, clearLine+"recording pid %d: %.0f of %.0f s", pid, passed.Seconds(), window.Seconds())
+		_, _ = fmt.Fprint(g.stderr, clearLine+s(time.Since(begin)))
 		select {
 		case <-ctx.Done():
 			_, _ = fmt.Fprint(g.stderr, clearLine)
@@ -37,4 +52,27 @@ func (g *global) tick(ctx context.Context, pid uint32, window time.Duration) {
 		case <-every.C:
 		}
 	}
+}
+
+// recording says how far a window from now on has passed (0: there is none), and that what was recorded comes then.
+func recording(pid uint32, window time.Duration) step {
+	return func(passed time.Duration) string {
+		if passed < window {
+			return fmt.Sprintf("recording pid %d: %.0f of %.0f s", pid, passed.Seconds(), window.Seconds())
+		}
+		return fmt.Sprintf("fetching what was recorded of pid %d: %.0f s", pid, (passed - window).Seconds())
+	}
+}
+
+// untilShown is when the line of a recording appears: at once where it is known to take its time.
+func untilShown(window time.Duration) time.Duration {
+	if window > patience {
+		return 0
+	}
+	return patience
+}
+
+// thinking says that a report is being made.
+func thinking(passed time.Duration) string {
+	return fmt.Sprintf("working out what it means: %.0f s", passed.Seconds())
 }

@@ -11,20 +11,24 @@ import (
 
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 const reportHelp = `report asks the daemon for what it recorded of a process and its children, and
-writes what their threads and CUDA calls did: everything that is kept, the last stretch of it
-(--last), or a stretch from now on (--for).
+says what limits it: where the time went, why the GPU was idle, what that costs and what to change,
+then what threads, CUDA calls and the GPU did. It is about everything that is kept, the last stretch
+of it (--last), or a stretch from now on (--for). The first lines hold the answer; what follows is what
+it was made of. inferscope explain says more of each cause.
 
     inferscope report --pid 1234
     inferscope report --pid 1234 --last 30s
     inferscope report --pid 1234 --for 10s -o report.md
     inferscope report --pid 1234 --for 10s --gpu continuous
+    inferscope report --pid 1234 --open
 
-The format is that of --format, else of the file's extension (.txt, .md, .json),
+The format is that of --format, else of the file's extension (.txt, .md, .json, .html),
 else INFERSCOPE_REPORT_FORMAT, else text on standard output and Markdown in a file.`
 
 // maxPID is PID_MAX_LIMIT of 64-bit kernels.
@@ -39,6 +43,7 @@ type reportFlags struct {
 	format string
 	asJSON bool
 	output string
+	open   bool
 	margin string // µs
 }
 
@@ -46,7 +51,7 @@ func reportCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "report [--pid PID]",
-		Short: "Report what the CUDA calls of a process did",
+		Short: "Say what limits a process, why its GPU is idle, and what to change",
 		Long:  reportHelp,
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return g.report(cmd, &f) },
@@ -58,8 +63,9 @@ func reportCommand(g *global) *cobra.Command {
 	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
 	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile")
 	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
-	flags.StringVarP(&f.format, "format", "f", "", "text, markdown or json")
-	flags.StringVar(&f.margin, "sync-error-margin-us", "", "clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)")
+	flags.StringVarP(&f.format, "format", "f", "", "text, markdown, json or html")
+	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
+	f.marginFlag(flags)
 	jsonFlag(cmd, &f.asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -69,12 +75,15 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	format, err := f.choose(g.environ)
+	configured, err := g.configured(f.typed())
 	if err != nil {
 		return err
 	}
-	margin, err := g.clockMargin(f.margin)
+	format, err := f.choose(configured)
 	if err != nil {
+		return err
+	}
+	if err := f.page(format, g.stdout); err != nil {
 		return err
 	}
 	client, err := g.dial()
@@ -93,13 +102,22 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	defer out.discard()
-	done := g.progress(ctx, pid, f.window)
+	done := g.progress(ctx, untilShown(f.window), recording(pid, f.window))
 	rec, err := client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
 	done()
 	if err != nil {
 		return err
 	}
-	return g.write(out, format, report.NewWith(rec, report.Options{ClockMargin: margin}))
+	if err := g.write(out, format, g.think(ctx, rec)); err != nil || !f.open {
+		return err
+	}
+	return g.browse(out.path)
+}
+
+// think makes the report of a recording.
+func (g *global) think(ctx context.Context, rec *record.Recording) *report.Model {
+	defer g.progress(ctx, patience, thinking)()
+	return report.NewWith(rec, report.Options{ClockMargin: g.margin})
 }
 
 // write renders the model where it is wanted.
@@ -124,6 +142,8 @@ func (g *global) render(w io.Writer, format string, m *report.Model) error {
 		return report.JSON(w, m)
 	case formatMarkdown:
 		return report.Markdown(w, m)
+	case formatHTML:
+		return report.HTML(w, m)
 	}
 	return report.Text(w, m, report.TextOptions{Style: styleOf(w, g.environ), ASCII: asciiOnly(w, g.environ)})
 }

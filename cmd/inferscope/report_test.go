@@ -81,6 +81,8 @@ func kind(s string) string {
 		return formatMarkdown
 	case strings.HasPrefix(s, "InferScope report\n"):
 		return formatText
+	case strings.HasPrefix(s, "<!doctype html>\n"):
+		return formatHTML
 	}
 	return "unknown: " + s
 }
@@ -97,6 +99,8 @@ func TestFormatOfStandardOutput(t *testing.T) {
 		{"json", "", formatJSON},
 		{"json", "--format text", formatText},
 		{"html", "--format text", formatText},
+		{"html", "", formatHTML},
+		{"", "--format html", formatHTML},
 	}
 	for _, tt := range tests {
 		env := []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + tt.env}
@@ -106,10 +110,8 @@ func TestFormatOfStandardOutput(t *testing.T) {
 			t.Errorf("%+v: got %s", tt, got)
 		}
 	}
-	for _, env := range []string{"html", "nonsense"} {
-		r := inferscope(t.Context(), []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + env}, "report")
-		want(t, r, fault.Usage, "INFERSCOPE_REPORT_FORMAT")
-	}
+	r := inferscope(t.Context(), []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=nonsense"}, "report")
+	want(t, r, fault.Usage, "INFERSCOPE_REPORT_FORMAT")
 }
 
 func TestFormatOfFiles(t *testing.T) {
@@ -119,6 +121,7 @@ func TestFormatOfFiles(t *testing.T) {
 		{"report.md", "json", "", formatMarkdown},
 		{"report.json", "", "", formatJSON},
 		{"report.TXT", "", "", formatText},
+		{"report.html", "json", "", formatHTML},
 		{"report", "", "", formatMarkdown},
 		{"report2", "json", "", formatJSON},
 		{"report.json", "", "--format text", formatText}, // over what the former left there
@@ -136,7 +139,7 @@ func TestFormatOfFiles(t *testing.T) {
 			t.Errorf("%+v: got %s, %v", tt, kind(string(got)), err)
 		}
 	}
-	onlyThese(t, dir, "report", "report.TXT", "report.json", "report.md", "report2")
+	onlyThese(t, dir, "report", "report.TXT", "report.html", "report.json", "report.md", "report2")
 }
 
 // onlyThese holds that nothing else was left in dir.

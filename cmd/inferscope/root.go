@@ -11,11 +11,15 @@ import (
 	"github.com/inferscope/inferscope/internal/fault"
 )
 
-const rootHelp = `inferscope reports what the CUDA calls of a running process did, as the daemon
-inferscoped recorded them:
+const rootHelp = `inferscope says where the time of a running CUDA process goes, why its GPU is idle and
+what to change, from what the daemon inferscoped recorded:
 
     sudo inferscoped --pid 1234
     inferscope report --pid 1234
+    inferscope record --pid 1234 --for 30s -o t.isc
+    inferscope analyze t.isc
+    inferscope run python infer.py
+    inferscope explain
 
 Exit codes: 0 done; 1 other errors; 2 flags or settings are off; 3 no such
 process among the watched ones; 4 the daemon refuses this user; 5 not supported;
@@ -25,13 +29,15 @@ process among the watched ones; 4 the daemon refuses this user; 5 not supported;
 type global struct {
 	process
 	socket string
+	margin uint64 // ns: clock error above which a report warns; 0: the default
+	single bool   // more than one GPU is an error
 }
 
 func rootCommand(p process) *cobra.Command {
 	g := &global{process: p}
 	cmd := &cobra.Command{
 		Use:           "inferscope",
-		Short:         "Report what the CUDA calls of a running process did",
+		Short:         "Say where the time of a running CUDA process goes, and why its GPU is idle",
 		Long:          rootHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -46,7 +52,7 @@ func rootCommand(p process) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", err)
 	})
-	cmd.AddCommand(reportCommand(g), dumpCommand(g), statusCommand(g), targetsCommand(g), versionCommand(g))
+	cmd.AddCommand(runCommand(g), configCommand(g), reportCommand(g), recordCommand(g), analyzeCommand(g), packCommand(g), unpackCommand(g), lsCommand(g), infoCommand(g), exportCommand(g), importCommand(g), diffCommand(g), whatifCommand(g), explainCommand(g), dumpCommand(g), statusCommand(g), targetsCommand(g), versionCommand(g))
 	return cmd
 }
 

@@ -81,10 +81,18 @@ func TestStyleOfAnythingElse(t *testing.T) {
 
 // TestProgress holds that a person sees how far a window has passed, and that the line is gone afterwards.
 func TestProgress(t *testing.T) {
+	got := shown(t, 0, recording(1234, 10*time.Second))
+	if !strings.Contains(got, "recording pid 1234: 0 of 10 s") || !strings.HasSuffix(got, "\r\x1b[K") {
+		t.Errorf("the terminal got %q", got)
+	}
+}
+
+// shown is what a terminal got of a progress that was ended at once.
+func shown(t *testing.T, after time.Duration, s step) string {
+	t.Helper()
 	person, tty := openTerminal(t)
 	g := &global{process: process{stderr: tty}}
-	done := g.progress(t.Context(), 1234, 10*time.Second)
-	done()
+	g.progress(t.Context(), after, s)()
 	var got string
 	for chunk := make([]byte, 4096); strings.Count(got, "\r\x1b[K") < 2; { // a terminal hands over what it has, in parts too
 		n, err := person.Read(chunk)
@@ -93,15 +101,38 @@ func TestProgress(t *testing.T) {
 		}
 		got += string(chunk[:n])
 	}
-	if !strings.Contains(got, "recording pid 1234: 0 of 10 s") || !strings.HasSuffix(got, "\r\x1b[K") {
-		t.Errorf("the terminal got %q", got)
+	return got
+}
+
+// TestNoProgressOfWhatIsQuick holds that nothing flickers where something ends before anybody asks.
+func TestNoProgressOfWhatIsQuick(t *testing.T) {
+	person, tty := openTerminal(t)
+	g := &global{process: process{stderr: tty}}
+	g.progress(t.Context(), time.Hour, thinking)()
+	_, _ = tty.WriteString("end\n")
+	chunk := make([]byte, 4096)
+	if n, err := person.Read(chunk); err != nil || strings.TrimSpace(string(chunk[:n])) != "end" {
+		t.Errorf("the terminal got %q, %v", chunk[:n], err)
+	}
+}
+
+func TestWhatProgressSays(t *testing.T) {
+	for passed, want := range map[time.Duration]string{
+		3 * time.Second: "recording pid 7: 3 of 10 s", 12 * time.Second: "fetching what was recorded of pid 7: 2 s",
+	} {
+		if got := recording(7, 10*time.Second)(passed); got != want {
+			t.Errorf("after %s: %q, want %q", passed, got, want)
+		}
+	}
+	if untilShown(time.Minute) != 0 || untilShown(0) != patience || untilShown(time.Millisecond) != patience {
+		t.Error("a line comes at once only where a wait is known to be long")
 	}
 }
 
 func TestNoProgressElsewhere(t *testing.T) {
 	var stderr bytes.Buffer
 	g := &global{process: process{stderr: &stderr}}
-	g.progress(t.Context(), 1234, time.Second)()
+	g.progress(t.Context(), 0, thinking)()
 	if stderr.Len() > 0 {
 		t.Errorf("a pipe got %q", &stderr)
 	}

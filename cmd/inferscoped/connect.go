@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/ring"
 	"github.com/inferscope/inferscope/internal/sampler"
 	"github.com/inferscope/inferscope/internal/sched"
+	"github.com/inferscope/inferscope/internal/scopes"
 	"github.com/inferscope/inferscope/internal/symbol"
 )
 
@@ -31,7 +32,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		if err != nil {
 			return nil, err
 		}
-		sources := []daemon.Source{source}
+		sources := []daemon.Source{source, scopes.New(logger)}
 		activity, err := f.gpu.source(source, logger)
 		if err != nil {
 			return nil, errors.Join(err, source.Close())

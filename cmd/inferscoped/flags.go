@@ -44,6 +44,7 @@ type flags struct {
 	sampleHz       string
 	scheduling     bool
 	exitWithTarget bool
+	onRequest      bool
 	gpu            gpuFlags
 }
 
@@ -66,6 +67,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "99", "stacks a second of each running thread, up to 2000; 0 takes none")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
 	f.gpu.register(set)
+	set.BoolVar(&f.onRequest, "on-request", false, "do without --pid: wait for what inferscope run asks for")
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
@@ -127,8 +129,8 @@ func (f *flags) check() error {
 	bad := func(hint, format string, args ...any) error {
 		return fault.New(fault.Usage, hint, fmt.Errorf(format, args...))
 	}
-	if len(f.pids) == 0 {
-		return fault.New(fault.Usage, "name one with --pid; `nvidia-smi` or `inferscope targets` lists candidates", errNoTarget)
+	if len(f.pids) == 0 && !f.onRequest {
+		return fault.New(fault.Usage, "name one with --pid, or start it with --on-request for `inferscope run`; `nvidia-smi` or `inferscope targets` lists candidates", errNoTarget)
 	}
 	if len(f.pids) > maxTargets {
 		return bad("start another daemon with another --socket", "--pid: at most %d, not %d", maxTargets, len(f.pids))

@@ -37,6 +37,14 @@ func (f *gpuFlags) options() gpu.Options {
 	return gpu.Options{Mode: gpu.Mode(f.mode), On: f.window, Period: f.period, Budget: f.budget / 100, CUPTI: f.cupti}
 }
 
+// prefer heeds cuda_version: the CUPTI of that toolkit is tried first where the program maps none
+// and nobody has named one. The path is the program's, and one that is not there is passed over.
+func (f *gpuFlags) prefer(version string) {
+	if version != "" && f.cupti == "" {
+		f.cupti = "/usr/local/cuda-" + version + "/extras/CUPTI/lib64/libcupti.so"
+	}
+}
+
 // check finds what is wrong with the flags, before anything is started.
 func (f *gpuFlags) check() error { return f.options().Check() }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -11,7 +13,6 @@ import (
 	"github.com/inferscope/inferscope/internal/config"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/version"
 )
 
 // start runs the daemon that the flags ask for.
@@ -37,12 +38,28 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	for _, w := range warnings {
 		logger.Warn(w)
 	}
-	if settings.SingleGPU || settings.CUDAVersion != "" {
-		logger.Warn("INFERSCOPE_SINGLE_GPU and INFERSCOPE_CUDA_VERSION are not heeded yet by this version", zap.String("version", version.String()))
+	if err := oneGPU(settings, f.pids); err != nil {
+		return err
 	}
+	f.gpu.prefer(settings.CUDAVersion)
 	cfg.NotifySocket = notify
 	connect(&cfg, f, settings, logger)
 	return daemon.Run(cmd.Context(), cfg, logger)
+}
+
+// oneGPU heeds single_gpu: a process that could see several GPUs is not watched.
+func oneGPU(s config.Settings, pids []int) error {
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil || !s.SingleGPU {
+			continue // following it says what is wrong
+		}
+		if n := config.Environment(strings.Split(string(raw), "\x00")).VisibleGPUs(config.DevicesDir); n > 1 {
+			return fault.New(fault.Usage, "start it with CUDA_VISIBLE_DEVICES=0, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
+				fmt.Errorf("single_gpu: pid %d sees %d GPUs", pid, n))
+		}
+	}
+	return nil
 }
 
 // newLogger writes to w, a line an entry.

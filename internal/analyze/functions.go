@@ -13,9 +13,11 @@ import (
 // under all its version suffixes.
 type functions struct {
 	rows      []Function
-	index     []int32    // event.Func to row
-	durations [][]uint64 // of each row: calls that began in the window, ns
+	index     []int32     // event.Func to row
+	durations []durations // of each row: calls that began in the window
 	within    map[[2]int32]uint64
+	last      [2]int32 // key of within
+	lastCount uint64   // what it is short of
 }
 
 func newFunctions(table []record.Function) *functions {
@@ -39,7 +41,7 @@ func newFunctions(table []record.Function) *functions {
 			f.rows[row].Names = append(f.rows[row].Names, fn.Name)
 		}
 	}
-	f.durations = make([][]uint64, len(f.rows))
+	f.durations = make([]durations, len(f.rows))
 	return f
 }
 
@@ -64,16 +66,27 @@ func (f *functions) count(o *op) {
 	}
 	switch {
 	case o.Timed:
-		i := f.index[o.Func]
-		f.durations[i] = append(f.durations[i], o.Dur)
+		f.durations[f.index[o.Func]].add(o.Dur)
 	case o.row.Timed:
 		o.row.Untimed++
 	}
 }
 
-// inside counts a call of inner somewhere in a call of outer.
+// inside counts a call of inner somewhere in a call of outer. Neighbours are often of the same two.
 func (f *functions) inside(inner, outer uint16) {
-	f.within[[2]int32{f.index[inner], f.index[outer]}]++
+	k := [2]int32{f.index[inner], f.index[outer]}
+	if k != f.last {
+		f.flush()
+		f.last = k
+	}
+	f.lastCount++
+}
+
+func (f *functions) flush() {
+	if f.lastCount > 0 {
+		f.within[f.last] += f.lastCount
+	}
+	f.lastCount = 0
 }
 
 func (f *functions) result(w Window, windows *Windows) []Function {
@@ -83,10 +96,9 @@ func (f *functions) result(w Window, windows *Windows) []Function {
 		if r.Count == 0 && r.Early == 0 {
 			continue
 		}
-		d := f.durations[i]
-		slices.Sort(d)
-		r.P50, r.P99, r.Max = percentile(d, 50), percentile(d, 99), percentile(d, 100)
-		r.Timed = r.Timed || len(d) > 0
+		d := &f.durations[i]
+		r.P50, r.P99, r.Max = d.percentile(50), d.percentile(99), d.percentile(100)
+		r.Timed = r.Timed || d.count() > 0
 		r.Share = share(r.Time, w.Observed)
 		if windows != nil && r.Group == string(cuda.Launch) {
 			r.Seen, r.Share = windows.Time, share(r.Time, windows.Time)
@@ -104,6 +116,7 @@ func (f *functions) result(w Window, windows *Windows) []Function {
 
 // insideResult gives for each function that was called by others the caller that called it most.
 func (f *functions) insideResult() []Inside {
+	f.flush()
 	totals, most := map[int32]uint64{}, map[int32][2]int32{}
 	for pair, n := range f.within {
 		inner := pair[0]

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/event"
 )
 
 // topShapes is how many sizes of launch a summary lists.
@@ -14,7 +15,17 @@ const topShapes = 10
 // launches counts what is started on the device.
 type launches struct {
 	kernels, graphs uint64
-	counts          map[launchKey]uint64
+	counts          map[launchKey]*uint64
+	near            [512]nearLaunch // of late, by a hash
+}
+
+// nearLaunch is a launch as its event has it, and where such launches are counted.
+type nearLaunch struct {
+	process             int32
+	fn                  uint16
+	flags               event.Flags
+	kernel, grid, block uint64
+	count               *uint64
 }
 
 // launchKey is a kernel started in one size.
@@ -28,7 +39,7 @@ type shapeKey struct {
 	shared      uint32
 }
 
-func newLaunches() *launches { return &launches{counts: map[launchKey]uint64{}} }
+func newLaunches() *launches { return &launches{counts: map[launchKey]*uint64{}} }
 
 // launchOf says whether o starts a kernel, or a graph.
 func launchOf(o *op) (kernel, graph bool) {
@@ -41,15 +52,33 @@ func launchOf(o *op) (kernel, graph bool) {
 	return false, false
 }
 
-func (l *launches) count(o *op) {
+func (l *launches) count(o *op, e *event.Event) {
 	kernel, graph := launchOf(o)
 	switch {
 	case kernel:
 		l.kernels++
-		l.counts[launchKey{shapeKey{o.call.Grid, o.call.Block, o.call.Shared}, object{o.process, o.call.Handle}}]++
+		*l.counter(o, e)++
 	case graph:
 		l.graphs++
 	}
+}
+
+// counter returns where launches like o are counted. What they have in common comes from a few words of the
+// event: the map, whose key is long, is asked seldom.
+func (l *launches) counter(o *op, e *event.Event) *uint64 {
+	h := (e.Args[0] ^ e.Args[2]*0x9e3779b97f4a7c15 ^ e.Args[3]<<7 ^ uint64(o.Func)) * 0xbf58476d1ce4e5b9
+	near := &l.near[h>>(64-9)]
+	if near.count != nil && near.kernel == o.call.Handle && near.grid == e.Args[2] && near.block == e.Args[3] && near.process == o.process && near.fn == o.Func && near.flags == e.Flags {
+		return near.count
+	}
+	key := launchKey{shapeKey{o.call.Grid, o.call.Block, o.call.Shared}, object{o.process, o.call.Handle}}
+	n := l.counts[key]
+	if n == nil {
+		n = new(uint64)
+		l.counts[key] = n
+	}
+	*near = nearLaunch{o.process, o.Func, e.Flags, o.call.Handle, e.Args[2], e.Args[3], n}
+	return n
 }
 
 func (l *launches) result(w Window, windows *Windows) Launches {
@@ -62,7 +91,7 @@ func (l *launches) result(w Window, windows *Windows) Launches {
 			s = &Shape{Grid: key.grid, Block: key.block, Shared: key.shared}
 			shapes[key.shapeKey] = s
 		}
-		s.Count += n
+		s.Count += *n
 		s.Handles++
 	}
 	out.Handles, out.AllShapes = len(kernels), len(shapes)

@@ -12,6 +12,12 @@ import (
 type streams struct {
 	t    *timeline.Timeline
 	rows map[streamKey]*Stream
+	near [64]nearStream // the rows of late, by a hash
+}
+
+type nearStream struct {
+	streamKey
+	row *Stream
 }
 
 type streamKey struct {
@@ -50,6 +56,10 @@ func (s *streams) count(o *op) {
 // row finds the stream of o.
 func (s *streams) row(o *op) *Stream {
 	key := streamKey{o.process, o.call.Stream}
+	near := &s.near[(key.handle>>4^key.handle>>10^uint64(key.process)*7)&63]
+	if near.row != nil && near.streamKey == key {
+		return near.row
+	}
 	r := s.rows[key]
 	if r == nil {
 		r = &Stream{PID: s.t.Processes[o.process].PID, Handle: key.handle}
@@ -61,6 +71,7 @@ func (s *streams) row(o *op) *Stream {
 		}
 		s.rows[key] = r
 	}
+	*near = nearStream{key, r}
 	return r
 }
 

@@ -4,6 +4,7 @@
 //	GET /v1/version                  Version; anybody may ask
 //	GET /v1/status                   Status, cut down to what the caller may see
 //	GET /v1/targets                  []Target, likewise
+//	PUT /v1/targets?pid=N            process N, with its children, becomes a target
 //	GET /v1/recording?pid=N          everything that is kept of target N, as record.WriteStream writes it
 //	GET /v1/recording?pid=N&last=30s the last 30 s of it
 //	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
@@ -13,7 +14,7 @@
 // Durations are written as Go writes them ("30s", "1m30s", "250ms"). An error is an
 // ErrorBody with a fitting HTTP status. Root and the daemon's own user see every
 // target; the owner of a target (its real uid) sees that target; anybody else is
-// refused. A version of the interface is the first element of the path: within
+// refused. A user may have a process watched that runs as that user and as nobody else. A version of the interface is the first element of the path: within
 // one, fields are only ever added.
 package api
 

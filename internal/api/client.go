@@ -158,7 +158,12 @@ func (c *Client) getJSON(ctx context.Context, path string, into any) error {
 
 // get returns an answer that is no error; its body must be closed.
 func (c *Client) get(ctx context.Context, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://inferscoped"+path, nil)
+	return c.ask(ctx, http.MethodGet, path)
+}
+
+// ask is get for any method.
+func (c *Client) ask(ctx context.Context, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://inferscoped"+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking for %s: %w", path, err)
 	}

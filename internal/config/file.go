@@ -22,13 +22,13 @@ const maxFile = 64 << 10
 // without nesting.
 type File struct {
 	Values
-	Warnings []string // of keys that do nothing, or why the file was not read
+	Warnings []string // why the file was not heeded
 }
 
 // ReadFile reads a settings file; one that is not there gives an empty layer. Because a
 // daemon of root reads it in whatever directory it is started in, only a file of an
 // owner is heeded, one of these user ids, that nobody else may write to; another gives
-// a warning. A file that is no flat mapping is a fault.Usage.
+// a warning. A file that is no flat mapping of known keys is a fault.Usage.
 func ReadFile(path string, owners ...uint32) (File, error) {
 	out := File{Values: Values{Where: func(key string) string { return path + ": " + key }, ByKey: map[string]string{}}}
 	text, err := readOwned(path, owners)
@@ -50,10 +50,10 @@ func ReadFile(path string, owners ...uint32) (File, error) {
 		if _, twice := out.ByKey[key]; twice {
 			return out, fault.New(fault.Usage, "write each key once", fmt.Errorf("%s:%d: %s stands there twice", path, i+1, clipped(key)))
 		}
-		out.ByKey[key] = value
-		if w := unknownKey(key); w != "" {
-			out.Warnings = append(out.Warnings, path+": "+w)
+		if hint := unknownKey(key); hint != "" {
+			return out, fault.New(fault.Usage, hint, fmt.Errorf("%s:%d: %s is not known", path, i+1, clipped(key)))
 		}
+		out.ByKey[key] = value
 	}
 	return out, nil
 }
@@ -132,7 +132,7 @@ func scalar(s string) (string, error) {
 	return strings.TrimRight(s, " \t"), nil
 }
 
-// unknownKey says of a key that it does nothing, and which one may have been meant.
+// unknownKey says of a key that no setting has which one may have been meant; "" for a known one.
 func unknownKey(key string) string {
 	var keys []string
 	for _, s := range All() {
@@ -141,11 +141,10 @@ func unknownKey(key string) string {
 		}
 		keys = append(keys, s.Key)
 	}
-	msg := clipped(key) + " is not known and does nothing"
 	if near := nearest(key, keys); near != "" {
-		msg += "; did you mean " + near + "?"
+		return "did you mean " + near + "?"
 	}
-	return msg
+	return "the keys are " + strings.Join(keys, ", ")
 }
 
 func clipped(s string) string { return s[:min(len(s), maxShown)] }

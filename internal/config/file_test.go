@@ -27,16 +27,16 @@ func write(t *testing.T, text string, mode os.FileMode) string {
 func own() uint32 { return uint32(os.Geteuid()) }
 
 func TestFile(t *testing.T) {
-	path := write(t, "---\n# a comment\ntrace_size_mb: 250   # MB\nlog_level: \"debug\" # quoted\r\n\ncpu_sampling_frequency_hz: '199'\nreport_path: a#b\ntrace_size: 7\ncuda_version:\n", 0o644)
+	path := write(t, "---\n# a comment\ntrace_size_mb: 250   # MB\nlog_level: \"debug\" # quoted\r\n\ncpu_sampling_frequency_hz: '199'\nreport_path: a#b\ncuda_version:\n", 0o644)
 	f, err := ReadFile(path, own())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"trace_size_mb": "250", "log_level": "debug", "cpu_sampling_frequency_hz": "199", "report_path": "a#b", "trace_size": "7", "cuda_version": ""}
+	want := map[string]string{"trace_size_mb": "250", "log_level": "debug", "cpu_sampling_frequency_hz": "199", "report_path": "a#b", "cuda_version": ""}
 	if d := cmp.Diff(want, f.ByKey); d != "" {
 		t.Errorf("values (-want +got):\n%s", d)
 	}
-	if len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "did you mean trace_size_mb?") {
+	if len(f.Warnings) != 0 {
 		t.Errorf("warnings = %q", f.Warnings)
 	}
 	// The order of the layers: flag, environment, file, default.
@@ -62,10 +62,42 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
+// A key that nobody knows is an error that names the nearest one.
+func TestUnknownKeys(t *testing.T) {
+	for text, hint := range map[string]string{
+		"trace_size: 7":       "did you mean trace_size_mb?",
+		"log_levels: debug":   "did you mean log_level?",
+		"zzzzzzzzzzzzzzzz: 1": "the keys are enabled, log_level,",
+	} {
+		_, err := ReadFile(write(t, "enabled: true\n"+text+"\n", 0o600), own())
+		if fault.CodeOf(err) != fault.Usage || !strings.Contains(err.Error(), ":2: ") || !strings.Contains(err.Error(), "is not known") || !strings.HasPrefix(fault.HintOf(err), hint) {
+			t.Errorf("%q gives %v, %q, want %q", text, err, fault.HintOf(err), hint)
+		}
+	}
+}
+
+// Every value says where it comes from.
+func TestExplain(t *testing.T) {
+	f, err := ReadFile(write(t, "trace_size_mb: 250\nlog_level: debug\nreport_path: r.md\n", 0o600), own())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, origins, err := Explain(everything, flags(map[string]string{"log_level": "error"}), Environment{"INFERSCOPE_TRACE_SIZE_MB=300", "INFERSCOPE_LOG_LEVEL=warn"}, f)
+	if err != nil || s.TraceSizeMB != 300 || s.LogLevel != "error" || s.ReportPath != "r.md" || len(origins) != len(All()) {
+		t.Fatalf("%+v, %d origins, %v", s, len(origins), err)
+	}
+	want := map[string]string{"log_level": "--log-level", "trace_size_mb": "INFERSCOPE_TRACE_SIZE_MB", "report_path": ": report_path", "report_format": ""}
+	for _, o := range origins {
+		if w, ok := want[o.Key]; ok && !strings.HasSuffix(o.Where, w) || w == "" && o.Where != "" {
+			t.Errorf("%s comes from %q, want %q", o.Key, o.Where, w)
+		}
+	}
+}
+
 func TestBadFiles(t *testing.T) {
 	for text, says := range map[string]string{
 		"trace_size_mb":              ":1: \"trace_size_mb\" is no `key: value`",
-		"a: 1\n  b: 2":               ":2: ",
+		"enabled: 1\n  b: 2":         ":2: ",
 		"- a":                        "is no `key: value`",
 		"trace_size_mb:5":            "is no `key: value`",
 		"report_path: [a]":           "is no plain value",

@@ -83,29 +83,46 @@ type Layer interface {
 	Lookup(s Setting) (value, where string, ok bool)
 }
 
+// Origin is the value of a setting, and where it comes from.
+type Origin struct {
+	Setting
+	Value string // as it was written
+	Where string // e.g. INFERSCOPE_LOG_LEVEL; "" for the default
+}
+
 // Load takes each wanted setting from the first layer that has it, else its
 // default. A value that cannot be used gives fault.Usage and names its place.
 func Load(want func(Setting) bool, layers ...Layer) (Settings, error) {
+	out, _, err := Explain(want, layers...)
+	return out, err
+}
+
+// Explain is Load that also says where each wanted setting comes from, in the order of All.
+func Explain(want func(Setting) bool, layers ...Layer) (Settings, []Origin, error) {
 	var out Settings
+	var origins []Origin
 	for _, s := range All() {
 		if err := s.set(&out, s.Default); err != nil {
-			return out, fmt.Errorf("default of %s: %w", s.Key, err)
+			return out, nil, fmt.Errorf("default of %s: %w", s.Key, err)
 		}
 		if !want(s) {
 			continue
 		}
+		o := Origin{Setting: s, Value: s.Default}
 		for _, l := range layers {
 			v, where, ok := l.Lookup(s)
 			if !ok {
 				continue
 			}
 			if err := s.set(&out, v); err != nil {
-				return out, fault.New(fault.Usage, s.Key+": "+s.Means, fmt.Errorf("%s: %w", where, err))
+				return out, nil, fault.New(fault.Usage, s.Key+": "+s.Means, fmt.Errorf("%s: %w", where, err))
 			}
+			o.Value, o.Where = v, where
 			break
 		}
+		origins = append(origins, o)
 	}
-	return out, nil
+	return out, origins, nil
 }
 
 // ForDaemon wants the settings that inferscoped heeds.

@@ -69,10 +69,10 @@ func (r *recording) nameGPU(a Activity, v *view) {
 	kernels, ranges := map[int32]bool{}, map[int32]bool{}
 	for batch := range r.snapshot.Events(r.want) {
 		for i := range batch {
-			switch e := &batch[i]; e.Kind {
-			case event.Kernel:
+			switch e := &batch[i]; {
+			case e.Kind == event.Kernel:
 				kernels[e.Ret] = true
-			case event.Range:
+			case e.Kind == event.Range && e.Func == event.NVTXRange:
 				ranges[e.Ret] = true
 			}
 		}
@@ -99,6 +99,10 @@ func (r *recording) renumber(e *event.Event) {
 	case event.Kernel:
 		e.Ret = r.kernelAt[e.Ret]
 	case event.Range:
+		if e.Func == event.ScopeRange {
+			e.Ret, e.Args[3] = r.scopeAt[e.Ret], uint64(r.attributeAt[int32(e.Args[3])])
+			return
+		}
 		e.Ret = r.rangeAt[e.Ret]
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // Options are the settings of a Daemon.
 type Options struct {
-	PIDs           []int         // the targets
+	PIDs           []int         // the targets; none: those that are asked for later (Watch)
 	Keep           time.Duration // how far back recordings reach
 	ExitWithTarget bool          // Run ends when all targets and their children are gone
 }
@@ -71,6 +71,7 @@ type Daemon struct {
 	tables   Tables
 	stacker  Stacker  // nil where no source is one
 	activity Activity // likewise
+	ranger   Ranger   // likewise
 	evidence evidence
 	host     record.Host
 	started  uint64
@@ -81,7 +82,7 @@ type Daemon struct {
 }
 
 // New puts a daemon together; it does nothing before Run. It is an error if two
-// sources have tables, stacks, or GPU activity.
+// sources have tables, stacks, GPU activity, or named ranges.
 func New(opts Options, p Parts) (*Daemon, error) {
 	if p.Counter == nil {
 		p.Counter = noCounter{}
@@ -131,6 +132,12 @@ func (d *Daemon) adopt(s Source) error {
 			return fmt.Errorf("source %s: another source already tells what GPUs did", s.Name())
 		}
 		d.activity = t
+	}
+	if t, ok := s.(Ranger); ok {
+		if d.ranger != nil {
+			return fmt.Errorf("source %s: another source already names ranges", s.Name())
+		}
+		d.ranger = t
 	}
 	return nil
 }

@@ -2,12 +2,16 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -30,6 +34,7 @@ type follower struct {
 	roots  []*root
 	added  bool // all targets were asked for
 	isGone bool
+	forgot bool // a target was withdrawn: the recorder may hold events of it
 }
 
 func newFollower(log *zap.Logger, w Watcher, sources []Source, tables Tables, counter Counter, clock Clock) *follower {
@@ -47,12 +52,7 @@ func (f *follower) add(pids []int) error {
 			return fmt.Errorf("watching pid %d: %w", pid, err)
 		}
 		f.mu.Lock()
-		r := f.root(p.Root)
-		for _, q := range f.watcher.Processes() {
-			if q.Root == r.pid && q.Died == 0 && r.procs[q.ID()] == nil {
-				r.pending[q.ID()] = true
-			}
-		}
+		f.await(f.root(p.Root))
 		f.mu.Unlock()
 	}
 	f.mu.Lock()
@@ -60,6 +60,15 @@ func (f *follower) add(pids []int) error {
 	f.added = true
 	f.settle()
 	return nil
+}
+
+// await notes which processes of a target are to be followed before it is. The caller holds the lock.
+func (f *follower) await(r *root) {
+	for _, q := range f.watcher.Processes() {
+		if q.Root == r.pid && q.Died == 0 && r.procs[q.ID()] == nil {
+			r.pending[q.ID()] = true
+		}
+	}
 }
 
 // root returns the target with this pid. The caller holds the lock.
@@ -127,15 +136,30 @@ func (f *follower) note(p *target.Process) {
 
 // follow lets every source look at p, which changed at the given time (ns).
 func (f *follower) follow(p *target.Process, at uint64) {
+	if f.barred(p) {
+		for _, s := range f.sources {
+			s.Forget(p)
+		}
+		return
+	}
 	before := f.clock()
 	for _, s := range f.sources {
 		err := s.Follow(p)
+		if err != nil && ended(p, err) {
+			continue // Exited follows
+		}
 		if f.newComplaint(p, s.Name(), err) {
 			f.log.Warn("a process is not covered, or not wholly", zap.String("source", s.Name()),
 				zap.Uint32("pid", p.PID), zap.String("comm", p.Comm), zap.Error(err))
 		}
 	}
 	f.noteLate(p, at, before)
+}
+
+// ended says whether err only means that p has ended: programs that start many short ones are usual.
+func ended(p *target.Process, err error) bool {
+	gone := fault.CodeOf(err) == fault.NoProcess || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
+	return gone && !p.Alive()
 }
 
 // newComplaint says whether err is worth a line: Follow fails again at each change for the same reason.
@@ -202,7 +226,7 @@ func (f *follower) settle() {
 	}
 	alive := 0
 	for _, r := range f.roots {
-		if len(r.pending) > 0 {
+		if len(r.pending) > 0 || r.asked && len(r.procs) == 0 {
 			return
 		}
 		alive += r.living
@@ -217,7 +241,7 @@ func (f *follower) settle() {
 	default:
 		close(f.ready)
 	}
-	if alive == 0 && !f.isGone {
+	if alive == 0 && len(f.roots) > 0 && !f.isGone {
 		f.isGone = true
 		close(f.gone)
 	}

@@ -26,6 +26,8 @@ type recording struct {
 	stackAt  map[uint64]uint64       // number of a stack -> Args[0] in the recording; nil: no samples
 	kernelAt map[int32]int32         // number of a kernel -> Ret in the recording
 	rangeAt  map[int32]int32         // likewise of a named range
+
+	scopeAt, attributeAt map[int32]int32 // likewise of a scope and of its attributes (Args[3])
 }
 
 // Meta returns everything but the events.
@@ -67,6 +69,7 @@ func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, fro
 	d.evidence.name(&rec.meta, &v)
 	rec.nameStacks(d.stacker)
 	rec.nameGPU(d.activity, &v)
+	rec.nameScopes(d.ranger)
 	return rec, nil
 }
 
@@ -135,7 +138,7 @@ func (f *follower) view(pid uint32) (view, bool) {
 	v.libraries = mergeLibraries(slices.Clone(r.libraries), slices.DeleteFunc(slices.Clone(libraries), func(l record.Library) bool { return !v.has(l.PID) }))
 	copied := root{late: slices.Clone(r.late)}
 	v.late = copied.lateLosses
-	if len(f.roots) > 1 {
+	if len(f.roots) > 1 || f.forgot {
 		v.owns = v.filter()
 	}
 	return v, true

@@ -31,6 +31,9 @@ type root struct {
 	libraries []record.Library   // of programs that are gone
 	late      []late
 	dropped   uint64 // late ones that made room
+	asked     bool   // by Watch: its first change is still to come while it has no processes
+	limited   bool   // only processes that run as owner are watched: a user asked for it
+	owner     uint32
 }
 
 // entry is one process of a root.

@@ -39,7 +39,7 @@ const (
 	Set      // the GPU set Args[2] bytes
 	Sync     // a thread or a stream waited for the GPU
 	Overhead // CUPTI itself, or the driver's compiler, took time
-	Range    // a named range of thread TID: NVTX
+	Range    // a named range of thread TID: Func is a RangeOrigin
 )
 
 // Flags qualify an event. The values are enum event_flags of bpf/event.h.
@@ -102,6 +102,12 @@ const (
 	Spliced                    // Python frames by an own walk, native ones as far as the unwinder went
 	Python                     // Python frames and the leaf only
 	Leaf                       // the leaf only
+)
+
+// Func of a Range: where it comes from; bpf/event.h, "GPU activity".
+const (
+	NVTXRange  = 0 // NVTX, by way of CUPTI: recorded while the agent records
+	ScopeRange = 1 // the Python package: recorded all the time
 )
 
 // End returns when the call returned, in ns; for a call that was not timed, when it began.

@@ -18,6 +18,7 @@ const (
 	Unsupported Code = 5 // the kernel lacks something that is needed
 	NoDaemon    Code = 6 // the daemon cannot be reached
 	Busy        Code = 7 // another daemon holds the socket
+	Regression  Code = 8 // what was compared became worse than is allowed: inferscope diff --fail-over
 )
 
 // Fault is an error with an exit code and advice.

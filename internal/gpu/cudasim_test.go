@@ -184,12 +184,21 @@ func compareKernels(t *testing.T, s *Source, p *target.Process, v *cudasim.Victi
 	}
 	g, at, _ := s.GPU(p.Root, []uint32{p.PID}, p.Born, now, numbers, nil)
 	truth := map[[2]uint64]string{}
-	inside := 0
-	for _, op := range v.Truth().Ops {
+	told := v.Truth()
+	entered := map[uint64]uint64{}
+	for _, c := range told.Calls {
+		entered[c.ID] = c.Enter
+	}
+	// CUPTI decides in the call whether a kernel gets a record: one whose call was under way when the window began may have none.
+	inside, sure := 0, 0
+	for _, op := range told.Ops {
 		if op.Kind == cudasim.Kernel {
 			truth[[2]uint64{op.Start, op.End}] = op.Name
 			if within(g.Windows, op.Start, op.End) {
 				inside++
+				if within(g.Windows, entered[op.Call], op.End) {
+					sure++
+				}
 			}
 		}
 	}
@@ -206,8 +215,8 @@ func compareKernels(t *testing.T, s *Source, p *target.Process, v *cudasim.Victi
 			found++
 		}
 	}
-	if found != inside || inside == 0 {
-		t.Errorf("%d kernels, of which %d in windows; %d ran in them", len(kernels), found, inside)
+	if found > inside || found < sure || sure == 0 {
+		t.Errorf("%d kernels, of which %d in windows; %d ran in them, of which %d were asked for in them", len(kernels), found, inside, sure)
 	}
 	t.Logf("%d of %d kernels in %d windows, all as they were", found, len(truth), len(g.Windows))
 }

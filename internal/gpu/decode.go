@@ -1,10 +1,13 @@
 package gpu
 
 import (
+	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/target"
 )
 
 // tables are shared by the readers of all rings.
@@ -41,7 +44,7 @@ func ending(end int32) string {
 type decoder struct {
 	tables *tables
 	facts  *facts
-	tids   *tids
+	tids   *target.TIDs
 	pid    uint32
 	from   uint64 // ns: nothing can have happened before
 	now    uint64 // ns: of this pass
@@ -83,7 +86,7 @@ func (d *decoder) call(e *event.Event) bool {
 		return false
 	}
 	e.Func = index
-	e.TID = d.tids.host(e.TID, d.now)
+	e.TID = d.tids.Host(e.TID, d.now)
 	e.Flags = e.Flags&event.Timed | event.Correlated
 	if e.Flags&event.Timed == 0 {
 		e.Dur = 0
@@ -106,11 +109,12 @@ func (d *decoder) activity(e *event.Event) bool {
 		d.count.kernels++
 		e.Ret = get(d.namer.kernels, e.Ret)
 	case event.Range:
+		e.Func, e.Args[2], e.Args[3] = event.NVTXRange, 0, 0 // what only scopes have
 		e.Ret = get(d.namer.ranges, e.Ret)
-		e.TID = d.tids.host(e.TID, d.now)
+		e.TID = d.tids.Host(e.TID, d.now)
 	case event.Overhead:
 		if e.TID != 0 {
-			e.TID = d.tids.host(e.TID, d.now)
+			e.TID = d.tids.Host(e.TID, d.now)
 		}
 	}
 	return true
@@ -211,10 +215,19 @@ func (d *decoder) device(e *event.Event) bool {
 	}
 	d.facts.device(record.Device{
 		PID: d.pid, ID: uint32(e.Ret), Name: get(d.namer.devices, int32(e.TID&0x7fffffff)),
-		Memory: e.Args[0], PeakRate: e.Args[1], SMs: uint32(e.Args[2]),
+		UUID: uuid(e.TS, e.Dur), Memory: e.Args[0], PeakRate: e.Args[1], SMs: uint32(e.Args[2]),
 		Major: uint32(e.Args[2] >> 32 & 0xffff), Minor: uint32(e.Args[2] >> 48),
 	})
 	return true
+}
+
+// uuid writes a GPU's UUID as nvidia-smi does: 16 bytes, as cuDeviceGetUuid gives them; "" where there is none.
+func uuid(first, second uint64) string {
+	if first|second == 0 {
+		return ""
+	}
+	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, first), second)
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // streamKind names a CUpti_ActivityStreamFlag (CUPTI guide, CUpti_ActivityStream).

@@ -29,9 +29,8 @@ type growth struct {
 	at, bytes       int64 // the latest reading, made in a gap; at is 0 where there is none
 	gapAt, gapBytes int64 // the first reading in the gap
 
-	open   stretch // that has not ended; begin is 0 where none is open
-	ended  stretch // whose gap has not ended
-	before change  // the gap before open
+	open  stretch // that has not ended; begin is 0 where none is open
+	ended stretch // whose gap has not ended
 
 	block     []float64 // bytes that each of the last stretches left
 	sure      float64   // bytes that blocks before left

@@ -1,15 +1,11 @@
 package gpu
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,22 +25,18 @@ const (
 	maxSlots = 1 << 20
 )
 
-// wantSeals must be on a ring: could it shrink, the daemon would die of SIGBUS when the
-// target shrinks it.
-const wantSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-
 var errNoRing = errors.New("no agent's ring")
 
 // openRing opens the ring that link, a magic link in /proc/PID, stands for, and maps it.
 // Whatever the target has put there is looked at before it is opened: opening a device or
 // a fifo may block or do something. want is the number of slots, 0 for any that is within bounds.
 func openRing(p *target.Process, link string, want uint64) (*ring, error) {
-	fd, err := openChecked(p, link)
+	fd, size, err := target.OpenMemfd(p, link)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	slots, err := slotsOf(fd)
+	slots, err := slotsOf(size)
 	if err != nil {
 		return nil, err
 	}
@@ -66,49 +58,11 @@ func openRing(p *target.Process, link string, want uint64) (*ring, error) {
 	return r, nil
 }
 
-// openChecked opens what link stands for, if it is a memfd of shared memory, for reading
-// and writing. The O_PATH descriptor holds the very file that is looked at.
-func openChecked(p *target.Process, link string) (int, error) {
-	path, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("opening %s: %w", link, err)
-	}
-	defer unix.Close(path)
-	if !p.Alive() {
-		return -1, fmt.Errorf("opening %s: %w", link, unix.ESRCH)
-	}
-	var st unix.Stat_t
-	var fs unix.Statfs_t
-	if err := errors.Join(unix.Fstat(path, &st), unix.Fstatfs(path, &fs)); err != nil {
-		return -1, fmt.Errorf("looking at %s: %w", link, err)
-	}
-	// Huge pages, too, can be sealed, and raise SIGBUS when there are none left.
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || fs.Type != unix.TMPFS_MAGIC {
-		return -1, fmt.Errorf("%s is no shared memory", link)
-	}
-	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("opening %s: %w", link, err)
-	}
-	return fd, nil
-}
-
-// slotsOf returns how many slots the file of a ring has room for.
-func slotsOf(fd int) (uint64, error) {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return 0, fmt.Errorf("asking for the seals of a ring: %w", err)
-	}
-	if seals&wantSeals != wantSeals {
-		return 0, fmt.Errorf("the ring is not sealed against changes of its size (seals %#x)", seals)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, fmt.Errorf("looking at a ring: %w", err)
-	}
-	slots := uint64(max(0, st.Size-ringData)) / slotBytes
-	if slots < minSlots || slots > maxSlots || slots&(slots-1) != 0 || uint64(st.Size) != ringData+slots*slotBytes {
-		return 0, fmt.Errorf("a ring of %d bytes is not of a size that an agent makes", st.Size)
+// slotsOf returns how many slots a ring of so many bytes has room for.
+func slotsOf(size int64) (uint64, error) {
+	slots := uint64(max(0, size-ringData)) / slotBytes
+	if slots < minSlots || slots > maxSlots || slots&(slots-1) != 0 || uint64(size) != ringData+slots*slotBytes {
+		return 0, fmt.Errorf("a ring of %d bytes is not of a size that an agent makes", size)
 	}
 	return slots, nil
 }
@@ -118,7 +72,7 @@ func slotsOf(fd int) (uint64, error) {
 // where there is none of p's own, and another error for one that cannot be used.
 func existing(p *target.Process) (*ring, error) {
 	var last error
-	for _, link := range append(mappedRings(p), openRings(p)...) {
+	for _, link := range append(target.MappedMemfds(p, ringName), openRings(p)...) {
 		r, err := openRing(p, link, 0)
 		if err == nil && r.load32(ringState) != stateGone {
 			return r, nil
@@ -139,35 +93,9 @@ func existing(p *target.Process) (*ring, error) {
 
 // Bounds of the search.
 const (
-	maxMapsBytes = 64 << 20
-	maxFiles     = 1 << 16
-	maxFound     = 8
+	maxFiles = 1 << 16
+	maxFound = 8
 )
-
-// mappedRings returns links to the mapped files that are called like a ring.
-func mappedRings(p *target.Process) []string {
-	f, err := os.Open(procPath(p, "maps"))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	var links []string
-	lines := bufio.NewScanner(io.LimitReader(f, maxMapsBytes))
-	lines.Buffer(make([]byte, 64<<10), 64<<10)
-	for lines.Scan() && len(links) < maxFound {
-		if area, _, ok := bytes.Cut(lines.Bytes(), []byte(" ")); ok && bytes.HasSuffix(lines.Bytes(), []byte(" "+memfdPath)) {
-			links = append(links, procPath(p, "map_files/"+trimZeros(string(area))))
-		}
-	}
-	return links
-}
-
-// trimZeros makes the name of a link in map_files of the first word of a line of maps,
-// which pads addresses to eight digits.
-func trimZeros(area string) string {
-	start, end, _ := strings.Cut(area, "-")
-	return strings.TrimLeft(start, "0") + "-" + strings.TrimLeft(end, "0")
-}
 
 // openRings returns links to the open files that are called like a ring.
 func openRings(p *target.Process) []string {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/target"
 )
 
 // newTestDecoder decodes for a process that has existed for ever; launches are function 5.
@@ -14,7 +15,7 @@ func newTestDecoder(pid uint32) decoder {
 	index := func(name string) (uint16, bool) { return 5, name == "cuLaunchKernel" }
 	return decoder{
 		tables: &tables{calls: newCallTable(index), kernels: newNames(), ranges: newNames()},
-		facts:  newFacts(pid), tids: &tids{plain: true, hosts: map[uint32]uint32{}}, pid: pid,
+		facts:  newFacts(pid), tids: target.NewTIDs(&target.Process{PID: pid, NSPID: pid}), pid: pid,
 	}
 }
 

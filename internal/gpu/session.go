@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -70,24 +67,6 @@ func newSession(p *target.Process, image string, f *facts) *session {
 
 func (q *session) say(s state, detail string) { q.state, q.detail = s, detail }
 
-// maxAuxv is more than the auxiliary vector of any kernel, bytes.
-const maxAuxv = 4 << 10
-
-// imageOf returns what tells the programs that a process runs one after another apart: its
-// auxiliary vector, with the addresses that execve(2) chose.
-func imageOf(p *target.Process) (string, error) {
-	f, err := os.Open(procPath(p, "auxv"))
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxAuxv))
-	if err == nil && !p.Alive() {
-		err = unix.ESRCH
-	}
-	return string(b), err
-}
-
 // How often an agent is brought in, and how long each time is waited for a thread to come by.
 const (
 	attempts  = 3
@@ -137,6 +116,9 @@ func (s *Source) tell(ctx context.Context, q *session, st state, detail string) 
 // bring returns the ring of an agent in p.
 func (s *Source) bring(ctx context.Context, p *target.Process) (*ring, Entered, error) {
 	r, err := s.takeOver(ctx, p)
+	if errors.Is(err, errNoRing) && comesByItself(p) {
+		r, err = s.awaitStart(ctx, p)
+	}
 	if err == nil || !errors.Is(err, errNoRing) {
 		return r, Entered{}, err
 	}
@@ -217,7 +199,7 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 		q.joined = now
 	}
 	q.reader = newReader(r, decoder{
-		tables: &s.tables, facts: q.facts, tids: newTIDs(q.process), pid: q.process.PID, from: q.process.Born,
+		tables: &s.tables, facts: q.facts, tids: target.NewTIDs(q.process), pid: q.process.PID, from: q.process.Born,
 	})
 	r.store64(ringHeartbeat, now)
 	q.mode = modeQuit // differs from what is wanted, so that it is told

@@ -70,7 +70,7 @@ func (s *Source) Name() string { return Name }
 // replaced its program. It returns at once: what goes wrong later is told by State, the
 // agents' rows and the losses.
 func (s *Source) Follow(p *target.Process) error {
-	image, err := imageOf(p)
+	image, err := target.Image(p)
 	if !p.Alive() {
 		return nil // Forget follows
 	}

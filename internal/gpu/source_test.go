@@ -64,7 +64,7 @@ func newTestSource(t *testing.T, opts Options) *Source {
 // join begins a session with pr's process, which maps no libcuda, and waits for its agent.
 func join(t *testing.T, s *Source, pr *producer) {
 	t.Helper()
-	image, err := imageOf(pr.p)
+	image, err := target.Image(pr.p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestTakesOverWhatIsThere(t *testing.T) {
 	}
 	// A second daemon hears the first one beat, and leaves the agent alone.
 	other := newTestSource(t, Options{Inject: noInjector{t}})
-	image, _ := imageOf(pr.p)
+	image, _ := target.Image(pr.p)
 	other.begin(pr.p, image)
 	eventually(t, "the second daemon refuses", func() bool { return stateOf(other, pr.p.PID) == string(refused) })
 	if d := other.Agents()[0].Detail; !strings.Contains(d, "another daemon") {
@@ -297,7 +297,7 @@ func (f *failing) Inject(ctx context.Context, _ *target.Process, _ Start) (Enter
 
 func TestRefusedAndIdle(t *testing.T) {
 	pr := startProducer(t)
-	image, _ := imageOf(pr.p)
+	image, _ := target.Image(pr.p)
 	launches := &notedLaunches{}
 	no := &failing{err: fmt.Errorf("%w: a seccomp filter forbids memfd_create", ErrRefused)}
 	s := newTestSource(t, Options{Inject: no, Launches: launches})

@@ -48,6 +48,10 @@ const (
 	GPUWindowDisabled Reason = "gpu_window_disabled"
 	GPUNamesLost      Reason = "gpu_names_lost"
 	AgentRefused      Reason = "agent_refused"
+
+	ScopesLost    Reason = "scopes_lost"
+	ScopesUnnamed Reason = "scopes_unnamed"
+	ScopesRefused Reason = "scopes_refused"
 )
 
 // Kind describes a reason to people.
@@ -94,6 +98,9 @@ func Kinds() []Kind {
 		{SwitchesShed, Info, "threads left their CPU more often than stacks are taken of it", "raise the budget of switch samples"},
 		{GPUWindowDisabled, Info, "windows of GPU records ended without leaving CUPTI, so that CUDA graphs that ran in them stay slower until the next window ends well", "lengthen the deadline, or expect it of programs that never synchronize"},
 		{GPUNamesLost, Info, "kernels or ranges have no name, because there were too many different ones", ""},
+		{ScopesLost, Warning, "scopes of the Python package were overwritten before they were read", "name longer stretches, or give the daemon more CPU time"},
+		{ScopesRefused, Warning, "the memory in which a process names its scopes cannot be used, so its scopes are missing", ""},
+		{ScopesUnnamed, Info, "scopes have no name, because there were too many different ones", "put what changes from one to the next into an attribute"},
 		{StackLeaf, Info, "samples have no stack but the function that ran", ""},
 		{StackPython, Info, "samples have the Python stack and the native function that ran, but no native callers", ""},
 		{StackSpliced, Info, "samples lack some native callers between Python frames, because code without unwind tables ran", ""},

@@ -1,7 +1,8 @@
 package record
 
 // GPU is what the agents said beside their events: what GPU activity of the window
-// was recorded, and the tables that name it.
+// was recorded, and the tables that name it. Ranges and Attributes may come from the program
+// without any agent: then Mode may be off.
 type GPU struct {
 	Mode    string      `json:"mode"`              // continuous, windows or off: what the daemon was asked for
 	Agents  []Agent     `json:"agents"`            // one of each process that has or should have one, ordered by PID
@@ -10,6 +11,8 @@ type GPU struct {
 	Streams []Stream    `json:"streams,omitempty"` //
 	Kernels []Kernel    `json:"kernels,omitempty"` // Ret of a Kernel event is an index + 1
 	Ranges  []string    `json:"ranges,omitempty"`  // Ret of a Range event is an index + 1
+	// Attributes are JSON objects that scopes of the Python package carry; Args[3] of such a Range is an index + 1.
+	Attributes []string `json:"attributes,omitempty"`
 }
 
 // Agent is the state of the agent in one process.

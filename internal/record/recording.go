@@ -71,12 +71,23 @@ type Node struct {
 	Frame  uint32 `json:"f"` // index into Frames
 }
 
-// Object is a file that a thread waited for.
+// Object is a file that a thread waited for, or a socket that it can have waited for.
 type Object struct {
 	PID   uint32 `json:"pid"`
 	Inode uint64 `json:"inode"`
-	Name  string `json:"name"` // as /proc/PID/fd shows it: a path, pipe:[123], socket:[123], anon_inode:[eventpoll]
+	Name  string `json:"name"`           // as /proc/PID/fd shows it: a path, pipe:[123], socket:[123], anon_inode:[eventpoll]
+	Role  Role   `json:"role,omitempty"` // of a socket, when the recording was made; "": not known, or none
 }
+
+// Role is on which side of a connection a process is.
+type Role string
+
+// The roles of sockets.
+const (
+	Listening Role = "listening" // others connect to it
+	Accepted  Role = "accepted"  // another process opened the connection
+	Connected Role = "connected" // this process opened it
+)
 
 // Pressure is the state of the host and of the target's cgroup at one time.
 type Pressure struct {

@@ -149,11 +149,14 @@ func addGPU(d *page.Document, m *Model, rows int) {
 	if g == nil {
 		return
 	}
-	d.Add(page.Heading("GPU"), gpuFacts(m))
-	if !g.Recorded {
-		return
+	if facts := gpuFacts(m); len(facts) > 0 {
+		d.Add(page.Heading("GPU"), facts)
 	}
 	few := min(rows, max(gpuRows, rows/4))
+	if !g.Recorded {
+		d.AddTable("Named ranges", rangeTable(m, few)) // scopes need no agent
+		return
+	}
 	d.AddTable("GPU devices", deviceTable(m))
 	d.AddTable("Kernels", kernelTable(m, min(rows, max(kernelRows, rows/2))))
 	d.AddTable("GPU copies", gpuCopyTable(m))

@@ -227,6 +227,6 @@ func rangeTable(m *Model, rows int) *page.Table {
 		r := &list[i]
 		t.Row(human.Shorten(human.Clean(r.Name), maxName), human.Count(r.Count), human.Span(r.Time), human.Span(r.Longest))
 	}
-	t.Note = joinNotes("Named by the program (NVTX).", more(len(list), rows, "range", "ranges"))
+	t.Note = joinNotes("Named by the program (NVTX, scopes).", more(len(list), rows, "range", "ranges"))
 	return t
 }

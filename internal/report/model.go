@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analyze"
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
 	"github.com/inferscope/inferscope/internal/analyze/gpu"
+	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/timeline"
 )
 
 // Schema is the version of the JSON form. Within one, fields are only ever added.
@@ -31,8 +31,12 @@ type Model struct {
 	Sources []record.Source `json:"sources"`
 	Summary analyze.Summary `json:"summary"`
 	CPU     cpu.Summary     `json:"cpu"`
-	GPU     *gpu.Summary    `json:"gpu,omitempty"`             // absent where no GPU activity was asked for
-	Margin  uint64          `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
+	GPU     *gpu.Summary    `json:"gpu,omitempty"` // absent where no GPU activity was asked for
+	// Diagnosis is the answer; everything else is what it was made of.
+	Diagnosis diagnose.Diagnosis `json:"diagnosis"`
+	Margin    uint64             `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
+
+	made *evidence // what it was made of, for the form that shows it; nil in a model that was read from JSON
 }
 
 // Options say how a report is made; the zero value has the defaults.
@@ -80,12 +84,13 @@ func New(rec *record.Recording) *Model { return NewWith(rec, Options{}) }
 
 // NewWith makes the model of rec. It is a pure function of its arguments.
 func NewWith(rec *record.Recording, o Options) *Model {
-	t := timeline.Build(rec)
+	e := read(rec)
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources,
-		Summary: *analyze.Summarize(t), CPU: *cpu.Summarize(rec), GPU: gpu.Summarize(t),
+		Summary: *e.calls, CPU: *e.cpu, GPU: e.gpu, Diagnosis: *e.diagnosis(), made: e,
 	}
+	e.addGains(&m.Diagnosis)
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)
 	}

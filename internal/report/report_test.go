@@ -7,15 +7,18 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/report/page"
 )
 
@@ -72,7 +75,7 @@ func TestGolden(t *testing.T) {
 func TestReportIsAPureFunction(t *testing.T) {
 	for _, sc := range scenarios() {
 		for range 3 {
-			if diff := cmp.Diff(New(sc.rec), New(sc.rec)); diff != "" {
+			if diff := cmp.Diff(New(sc.rec), New(sc.rec), cmpopts.IgnoreUnexported(Model{})); diff != "" {
 				t.Fatalf("%s: two models of one recording differ:\n%s", sc.name, diff)
 			}
 		}
@@ -84,7 +87,7 @@ func TestTextFitsItsWidth(t *testing.T) {
 		for _, width := range []int{80, 120, 200} {
 			for line := range strings.Lines(string(text(t, New(sc.rec), TextOptions{Style: page.Style{Width: width}}))) {
 				line = strings.TrimSuffix(line, "\n")
-				if n := utf8.RuneCountInString(line); n > width {
+				if n := utf8.RuneCountInString(line); n > width && !isExample(line) {
 					t.Errorf("%s at %d: %d characters: %q", sc.name, width, n, line)
 				}
 				if strings.TrimRight(line, " ") != line {
@@ -93,6 +96,18 @@ func TestTextFitsItsWidth(t *testing.T) {
 			}
 		}
 	}
+}
+
+// isExample says whether a line is one of the examples of the table of causes, which are kept as they are.
+func isExample(line string) bool {
+	for _, c := range cause.All() {
+		for _, ch := range c.Changes {
+			if slices.Contains(strings.Split(ch.Example, "\n"), strings.TrimPrefix(line, "    ")) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func TestNarrowTerminalStillShowsTheFunctions(t *testing.T) {
@@ -134,30 +149,27 @@ func TestNothingOfTheTargetIsExecuted(t *testing.T) {
 func TestJSONComesBack(t *testing.T) {
 	for _, sc := range scenarios() {
 		m := New(sc.rec)
-		var out bytes.Buffer
-		if err := JSON(&out, m); err != nil {
-			t.Fatal(err)
-		}
 		var got Model
-		d := json.NewDecoder(&out)
+		d := json.NewDecoder(bytes.NewReader(asJSON(t, m)))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&got); err != nil {
 			t.Fatalf("%s: %v", sc.name, err)
 		}
-		if !reflect.DeepEqual(m, &got) {
-			t.Errorf("%s: %s", sc.name, cmp.Diff(m, &got))
+		// The numbers of causes have a meaning in this program only: JSON has their keys. How long each iteration took is for diff.
+		if diff := cmp.Diff(m, &got, cmpopts.IgnoreFields(diagnose.Part{}, "Cause"), cmpopts.IgnoreFields(diagnose.Iteration{}, "Durations"), cmpopts.IgnoreUnexported(Model{})); diff != "" {
+			t.Errorf("%s: %s", sc.name, diff)
 		}
 	}
 }
 
-// TestJSONHasNoNull holds that whoever reads the JSON can go through every list.
+// TestJSONHasNoNull holds that whoever reads the JSON can go through every list; null is for iterations that were not found.
 func TestJSONHasNoNull(t *testing.T) {
 	for _, sc := range scenarios() {
 		var out bytes.Buffer
 		if err := JSON(&out, New(sc.rec)); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(out.String(), "null") {
+		if regexp.MustCompile(`(?m)[:\[] *null,?$|^ *null,?$`).MatchString(strings.ReplaceAll(out.String(), `"iterations": null`, "")) {
 			t.Errorf("%s: a null in the JSON", sc.name)
 		}
 	}

@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/inferscope/inferscope/internal/analyze/calltest"
 	"github.com/inferscope/inferscope/internal/event"
@@ -23,8 +25,11 @@ type scenario struct {
 	rows int
 }
 
-func scenarios() []scenario {
-	return append(append(cpuScenarios(), gpuScenarios()...), []scenario{
+// scenarios are made once: nothing changes a recording.
+func scenarios() []scenario { return made() }
+
+var made = sync.OnceValue(func() []scenario {
+	return append(slices.Concat(answerScenarios(), cpuScenarios(), gpuScenarios()), []scenario{
 		{"decode", decode().Recording(), 0},
 		{"no_library", noLibrary().Recording(), 0},
 		{"no_calls", noCalls().Recording(), 0},
@@ -37,7 +42,7 @@ func scenarios() []scenario {
 		{"pageable", pageable().Recording(), 0},
 		{"hostile", hostile().Recording(), 0},
 	}...)
-}
+})
 
 // libraries adds what a PyTorch process maps, all of it at cheap points.
 func libraries(b *calltest.Builder, pid uint32) *calltest.Builder {

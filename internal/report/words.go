@@ -10,24 +10,26 @@ import (
 	"github.com/inferscope/inferscope/internal/report/page"
 )
 
-// newDocument puts the model into words. rows bounds the rows of each table; ascii
-// draws bars with characters that every terminal has.
-func newDocument(m *Model, rows int, ascii bool) *page.Document {
+// newDocument puts the model into words: the answer first, then what it was made of. rows bounds the rows
+// of each table; ascii draws bars with characters that every terminal has.
+func newDocument(m *Model, rows int, much detail, ascii bool) *page.Document {
 	d := &page.Document{Title: "InferScope report"}
-	d.Add(head(m))
+	addAnswer(d, m, ascii)
 	addDoubts(d, m)
-	if why := empty(m); why != "" {
-		d.Add(page.Paragraph(why))
-		if f := gpuShort(m); len(f) > 0 {
-			d.Add(page.Heading("In short"), f)
-		}
-		addGPU(d, m, rows)
-		addCPU(d, m, rows, ascii)
-	} else {
-		d.Add(page.Paragraph(scope(m)))
+	addFindings(d, m, much)
+	addBreakdown(d, m)
+	d.Add(page.Heading("What was watched"), head(m))
+	if m.GPU != nil && m.GPU.Recorded {
+		d.Add(page.Paragraph(gpuScope(m)))
+	}
+	if m.State == Calls {
 		d.Add(page.Heading("In short"), inShort(m))
-		addGPU(d, m, rows)
-		addCPU(d, m, rows, ascii)
+	} else if f := gpuShort(m); len(f) > 0 {
+		d.Add(page.Heading("In short"), f)
+	}
+	addGPU(d, m, rows)
+	addCPU(d, m, rows, ascii)
+	if m.State == Calls {
 		addTables(d, m, rows)
 	}
 	d.AddTable("Processes", processTable(m))
@@ -36,16 +38,6 @@ func newDocument(m *Model, rows int, ascii bool) *page.Document {
 		d.Add(page.Heading("How to read this"), reading(m))
 	}
 	return d
-}
-
-const scopeOfReport = "This is the CPU's side: what threads did, how often they called CUDA and how long the calls took. It says nothing about how busy the GPU was."
-
-// scope says what the report is about.
-func scope(m *Model) string {
-	if m.GPU != nil && m.GPU.Recorded {
-		return gpuScope(m)
-	}
-	return scopeOfReport
 }
 
 // head is the target, the window and what was seen in it.
@@ -135,8 +127,7 @@ func seen(m *Model) string {
 // addDoubts puts losses and doubts in front of everything that they touch.
 func addDoubts(d *page.Document, m *Model) {
 	if len(m.Doubts) == 0 {
-		d.Add(page.Paragraph("Nothing was lost that InferScope knows of."))
-		return
+		return // the answer says so
 	}
 	d.Add(page.Heading("Losses and doubts"))
 	for i := range m.Doubts {

@@ -26,12 +26,12 @@ func Text(w io.Writer, m *Model, o TextOptions) error {
 	if o.Rows == 0 {
 		o.Rows = textRows
 	}
-	return page.Text(w, newDocument(m, o.Rows, o.ASCII), o.Style)
+	return page.Text(w, newDocument(m, o.Rows, detail{textFindings, textEvidence, textFrames}, o.ASCII), o.Style)
 }
 
 // Markdown writes the model as GitHub-flavoured Markdown.
 func Markdown(w io.Writer, m *Model) error {
-	return page.Markdown(w, newDocument(m, markdownRows, false))
+	return page.Markdown(w, newDocument(m, markdownRows, detail{markdownFindings, moreEvidence, moreFrames}, false))
 }
 
 // JSON writes the model as JSON: an object that begins with Kind and Schema.

@@ -196,8 +196,10 @@ func (s *Source) Losses() []loss.Loss {
 // refer to by number while those still exist.
 func (s *Source) Observe(batch []event.Event) { s.names.observe(batch) }
 
-// Objects returns the files that threads waited for, as far as their names were found.
-func (s *Source) Objects() []record.Object { return s.names.allObjects() }
+// Objects returns the files that threads waited for, as far as their names were found, and the roles of sockets.
+func (s *Source) Objects() []record.Object {
+	return withRoles(s.names.allObjects(), s.names.roles())
+}
 
 // Strangers returns the threads of other processes that woke or displaced the targets'.
 func (s *Source) Strangers() []record.Thread { return s.names.allStrangers() }

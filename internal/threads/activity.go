@@ -39,11 +39,15 @@ type proof struct {
 	files    []string // or its source file contains this
 	in       []string // the mapped file contains this
 	calls    []string // the frame that it called (the next towards the leaf) begins so
-	near     int      // the frame is at most so far from the leaf; 0: anywhere
+	near     int      // the frame is at most so far from the leaf, the kernel's not counted; 0: anywhere
 }
 
 // interpreters are the mapped files that hold CPython, in part or whole.
 func interpreters() []string { return []string{"python", "_pickle"} }
+
+// collecting is the frame that the sampler puts on top of the Python frames of a thread
+// whose interpreter says that it collects garbage: the proof that needs no symbols.
+const collecting = "[garbage collection]"
 
 // condition are the first words of a timed wait on a condition variable, which CPython
 // uses for the GIL and for nothing else (threading's locks are semaphores).
@@ -62,6 +66,9 @@ func proofs() []proof {
 			names:    []string{"eval_frame_handle_pending", "_Py_HandlePending", "_PyThreadState_Attach", "PyThreadState_Swap"},
 			prefixes: []string{"PyEval_", "_PyEval_", "PyGILState_Ensure"},
 		},
+		// The same where the interpreter is stripped of all names but the exported ones: its functions are called by its file and offset.
+		{activity: GIL, kind: record.NativeFrame, calls: condition(), near: 6, in: interpreters(), prefixes: []string{"python", "libpython"}}, // "python3.12+0x61d763"
+		{activity: GC, kind: record.PythonFrame, names: []string{collecting}},
 		{
 			activity: GC, kind: record.NativeFrame, in: interpreters(),
 			names: []string{
@@ -149,7 +156,10 @@ func (c *Classifier) classify(stack uint64) Activity {
 				best = min(best, p.activity)
 			}
 		}
-		depth, below = depth+1, h.called
+		below = h.called
+		if c.rec.Meta.Frames[f].Kind != record.KernelFrame { // ten of them where the thread sleeps, none where it runs
+			depth++
+		}
 	}
 	if best == Activities {
 		return Other

@@ -31,6 +31,15 @@ func stacks(all ...[]record.Frame) (*record.Recording, []uint64) {
 	return rec, numbers
 }
 
+// asleep is the kernel's frames of a thread that sleeps in a futex (Linux 6.18).
+func asleep() []record.Frame {
+	var out []record.Frame
+	for _, name := range []string{"schedule", "futex_do_wait", "__futex_wait", "futex_wait", "do_futex", "__x64_sys_futex", "do_syscall_64", "entry_SYSCALL_64_after_hwframe"} {
+		out = append(out, record.Frame{Kind: record.KernelFrame, Name: name})
+	}
+	return out
+}
+
 func TestActivities(t *testing.T) {
 	other := record.Frame{Kind: record.NativeFrame, Name: "load", File: "libmodel.so"}
 	for name, c := range map[string]struct {
@@ -40,9 +49,14 @@ func TestActivities(t *testing.T) {
 		"GIL by its own name":        {[]record.Frame{native("pthread_cond_timedwait"), native("take_gil"), native("PyEval_RestoreThread")}, GIL},
 		"GIL in a stripped build":    {[]record.Frame{native("__futex_abstimed_wait_common"), native("pthread_cond_timedwait@@GLIBC_2.3.2"), native("PyEval_RestoreThread"), python("run", "a.py")}, GIL},
 		"GIL at an eval break":       {[]record.Frame{native("pthread_cond_clockwait"), native("_PyEval_EvalFrameDefault"), python("run", "a.py")}, GIL},
+		"GIL without any name":       {[]record.Frame{native("pthread_cond_timedwait"), native("python3.12+0x2f10"), native("python3.12+0x81aa"), python("run", "a.py")}, GIL},
+		"GIL asleep, without a name": {append(asleep(), native("__lll_lock_wait"), native("__pthread_mutex_cond_lock"), native("pthread_cond_timedwait"), native("libpython3.11.so.1.0+0x24f86e"), native("_PyEval_EvalFrameDefault"), python("run", "a.py")), GIL},
+		"allocation, asleep":         {append(asleep(), native("mmap"), native("sysmalloc")), Allocation},
 		"a condition of C++":         {[]record.Frame{native("pthread_cond_timedwait"), native("std::condition_variable::wait_for"), native("PyEval_CallFunction")}, Other},
 		"restoring without a wait":   {[]record.Frame{native("clock_gettime"), native("PyEval_RestoreThread")}, Other},
 		"garbage collection":         {[]record.Frame{native("visit_decref"), native("gc_collect_main"), python("run", "a.py")}, GC},
+		"collection without a name":  {[]record.Frame{native("libpython3.11.so.1.0+0x61d763"), native("_PyEval_EvalFrameDefault"), python("[garbage collection]", ""), python("run", "a.py")}, GC},
+		"native code of that name":   {[]record.Frame{native("[garbage collection]"), python("run", "a.py")}, Other},
 		"collect of something else":  {[]record.Frame{{Kind: record.NativeFrame, Name: "collect", File: "libother.so"}}, Other},
 		"allocation":                 {[]record.Frame{native("_int_malloc"), native("malloc"), python("run", "a.py")}, Allocation},
 		"allocation of the device":   {[]record.Frame{native("ioctl"), native("cuMemAlloc_v2"), native("cudaMalloc")}, Allocation},

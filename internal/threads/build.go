@@ -22,6 +22,7 @@ type key struct{ pid, tid uint32 }
 // builder holds what all threads need.
 type builder struct {
 	rec      *record.Recording
+	index    []int32 // scheduling events
 	from, to uint64
 	lists    []*list // by pid and tid
 	names    map[key]string
@@ -41,9 +42,10 @@ type list struct {
 // life is when a process was there.
 type life struct{ born, died uint64 }
 
-func newBuilder(rec *record.Recording) *builder {
+func newBuilder(x *Index) *builder {
+	rec := x.Rec
 	b := &builder{
-		rec: rec, from: rec.Meta.From, to: max(rec.Meta.From, rec.Meta.To),
+		rec: rec, index: x.OffCPU, from: rec.Meta.From, to: max(rec.Meta.From, rec.Meta.To),
 		names: map[key]string{}, lives: map[uint32][]life{}, gone: map[uint32]bool{}, why: newClassifier(rec),
 	}
 	for _, t := range rec.Meta.Threads {
@@ -81,18 +83,20 @@ func (b *builder) deal() {
 // each visits the scheduling events of the window, with the list of their thread.
 // found is by pid << 32 | tid: maps are fastest with such keys.
 func (b *builder) each(found map[uint64]*list, visit func(l *list, i int32, e *event.Event)) {
-	for i := range b.rec.Events {
+	var last *list
+	for _, i := range b.index {
 		e := &b.rec.Events[i]
-		if e.Kind != event.OffCPU || e.TS > b.to || end(e) < b.from || b.gone[e.PID] {
+		if e.TS > b.to || end(e) < b.from || b.gone[e.PID] {
 			continue
 		}
-		k := uint64(e.PID)<<32 | uint64(e.TID)
-		l := found[k]
-		if l == nil {
-			l = &list{key: key{e.PID, e.TID}}
-			found[k] = l
+		if last == nil || last.tid != e.TID || last.pid != e.PID {
+			k := uint64(e.PID)<<32 | uint64(e.TID)
+			if last = found[k]; last == nil {
+				last = &list{key: key{e.PID, e.TID}}
+				found[k] = last
+			}
 		}
-		visit(l, int32(i), e)
+		visit(last, i, e)
 	}
 }
 

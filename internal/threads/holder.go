@@ -16,21 +16,22 @@ type Holders struct {
 
 // NewHolders prepares the search: it looks at the samples of running threads that have
 // Python frames and are not themselves waiting for the GIL.
-func NewHolders(rec *record.Recording, c *Classifier) *Holders {
+func NewHolders(rec *record.Recording, c *Classifier) *Holders { return NewIndex(rec).Holders(c) }
+
+// Holders is NewHolders for who has an index.
+func (x *Index) Holders(c *Classifier) *Holders {
+	rec := x.Rec
 	h := &Holders{rec: rec, classifier: c, samples: map[uint32][]int32{}}
 	python := map[uint64]bool{}
-	for i := range rec.Events {
+	for _, i := range x.Samples {
 		e := &rec.Events[i]
-		if e.Kind != event.Sample || e.Func != uint16(event.Clock) {
-			continue
-		}
 		has, ok := python[e.Args[0]]
 		if !ok {
 			has = hasPython(rec, e.Args[0]) && c.Of(e.Args[0]) != GIL
 			python[e.Args[0]] = has
 		}
 		if has {
-			h.samples[e.PID] = append(h.samples[e.PID], int32(i))
+			h.samples[e.PID] = append(h.samples[e.PID], i)
 		}
 	}
 	return h

@@ -65,8 +65,11 @@ type Switches struct {
 // Build returns the threads of a recording ordered by PID and TID: all that it has
 // scheduling events of, and nil where scheduling was not recorded. It takes
 // O(n log n) for n such events, and never fails: what contradicts itself is cut to fit.
-func Build(rec *record.Recording) []Thread {
-	b := newBuilder(rec)
+func Build(rec *record.Recording) []Thread { return NewIndex(rec).Threads() }
+
+// Threads is Build for who has an index.
+func (x *Index) Threads() []Thread {
+	b := newBuilder(x)
 	if len(b.lists) == 0 {
 		return nil
 	}

@@ -44,7 +44,11 @@ type Waits struct {
 }
 
 // NewWaits prepares the details of the waits of rec.
-func NewWaits(rec *record.Recording) *Waits {
+func NewWaits(rec *record.Recording) *Waits { return NewIndex(rec).Waits() }
+
+// Waits is NewWaits for who has an index.
+func (x *Index) Waits() *Waits {
+	rec := x.Rec
 	w := &Waits{rec: rec, why: newClassifier(rec), names: map[key]string{}, own: map[uint32]bool{}, samples: map[key][]int32{}}
 	for _, t := range rec.Meta.Strangers {
 		w.names[key{t.PID, t.TID}] = t.Name
@@ -55,11 +59,10 @@ func NewWaits(rec *record.Recording) *Waits {
 	for _, p := range rec.Meta.Processes {
 		w.own[p.PID] = true
 	}
-	for i := range rec.Events {
-		if e := &rec.Events[i]; e.Kind == event.Sample && e.Func == uint16(event.Switch) {
-			k := key{e.PID, e.TID}
-			w.samples[k] = append(w.samples[k], int32(i))
-		}
+	for _, i := range x.Switches {
+		e := &rec.Events[i]
+		k := key{e.PID, e.TID}
+		w.samples[k] = append(w.samples[k], i)
 	}
 	return w
 }

@@ -69,16 +69,22 @@ type Seen struct {
 	Lossy Spans
 }
 
-// Sync is a time for which a thread or a stream waited for a GPU, as CUPTI saw it.
+// Sync is a time for which a thread or a stream waited for a GPU, or looked whether it had to:
+// as CUPTI saw it, or, where CUPTI was not asked (its records are dear), as the waiting call tells.
 type Sync struct {
 	Start, End uint64 // ns, CLOCK_MONOTONIC: of the waiting call
-	Event      int32  // index into Rec.Events
-	Process    int32  // index into Timeline.Processes
-	Op         int32  // the call that waited, None where that is not known
+	// Done is when Activity ended on the GPU, ns, not clipped; 0 where Activity is None. A sync that
+	// ends later returned late: from Done on nobody waited for the GPU.
+	Done    uint64
+	Event   int32 // index into Rec.Events
+	Process int32 // index into Timeline.Processes
+	Op      int32 // the call that waited: the outermost where it is Derived; None where that is not known
 	// Activity is what it waited for: the last one on the stream, or in the context, that ended while
 	// it waited. None: everything had ended before, or it was not recorded.
 	Activity int32
+	Stream   int32 // index into Streams of what it waited for; None: a whole context, or not known
 	Type     SyncType
+	Derived  bool // made of the call: CUPTI did not say it
 }
 
 // SyncType is what a Sync waited for: CUpti_ActivitySynchronizationType of the CUPTI reference.
@@ -91,6 +97,7 @@ const (
 	StreamWait           // a stream waited for an event
 	StreamSync           // a thread waited for a stream
 	ContextSync          // a thread waited for everything in a context
+	CopySync             // a thread waited for its own copy, and for what was before it in the stream; CUPTI has no such type
 )
 
 // Clock says how far apart the clocks of the GPU's records and of the calls are, from causality: no kernel
@@ -120,6 +127,18 @@ func (c *causality) awaited(end, back uint64) {
 		c.slack = d
 	}
 	c.ends++
+}
+
+// add takes what other launches prove.
+func (c *causality) add(o *causality) {
+	switch {
+	case o.starts == 0:
+		return
+	case c.starts == 0:
+		c.latency = o.latency
+	}
+	c.latency = min(c.latency, o.latency)
+	c.starts += o.starts
 }
 
 func (c *causality) clock() Clock {

@@ -4,7 +4,8 @@ import "fmt"
 
 // Check returns an error that names the first broken invariant: every event is
 // used at most once, threads partition the ops, the ops of a thread are in time
-// order and touch the window, and children lie inside their parents.
+// order and touch the window, children lie inside their parents, activities lie in windows of
+// their process, and what waited did not wait for what had ended.
 func (t *Timeline) Check() error {
 	used := make([]bool, len(t.Rec.Events))
 	next := int32(0)
@@ -23,6 +24,37 @@ func (t *Timeline) Check() error {
 	}
 	if err := t.checkActivities(used); err != nil {
 		return fmt.Errorf("timeline: %w", err)
+	}
+	if err := t.checkSyncs(); err != nil {
+		return fmt.Errorf("timeline: %w", err)
+	}
+	return nil
+}
+
+// checkSyncs holds that what waited points to what there is, and that an activity that was waited for did not
+// end before the wait began.
+func (t *Timeline) checkSyncs() error {
+	for i := range t.Syncs {
+		y := &t.Syncs[i]
+		switch {
+		case i > 0 && y.Start < t.Syncs[i-1].Start:
+			return fmt.Errorf("sync %d begins before the one before it", i)
+		case y.End < y.Start || int(y.Process) >= len(t.Processes) || int(y.Op) >= len(t.Ops) || int(y.Stream) >= len(t.Streams):
+			return fmt.Errorf("sync %d is broken: %+v", i, *y)
+		case int(y.Activity) >= len(t.Activities) || (y.Activity == None) != (y.Done == 0):
+			return fmt.Errorf("sync %d waits for activity %d, which ended at %d", i, y.Activity, y.Done)
+		case y.Activity != None && y.Done < y.Start:
+			return fmt.Errorf("sync %d waits for what ended %d ns before it", i, y.Start-y.Done)
+		}
+	}
+	for i := range t.Edges {
+		e := &t.Edges[i]
+		switch {
+		case e.To < 0 || int(e.To) >= len(t.Activities) || int(e.From) >= len(t.Activities) || i > 0 && e.To < t.Edges[i-1].To:
+			return fmt.Errorf("edge %d goes from activity %d to %d", i, e.From, e.To)
+		case e.Wait < 0 || int(e.Wait) >= len(t.Ops) || int(e.Record) >= len(t.Ops) || (e.Record == None) != (e.Kind != EventEdge):
+			return fmt.Errorf("edge %d: ops %d and %d", i, e.Wait, e.Record)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package timeline
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // longWait is from when on the first kernel of a stream in a window must have waited for work that
 // was launched before the window, ns: with an empty queue a kernel begins 7 to 13 µs after its launch (H200).
@@ -8,7 +11,7 @@ const longWait = 100_000
 
 // doubtEdges finds where windows began or ended with work on the GPU that is not in
 // their records: a gap there can be busy.
-func (b *gpuBuilder) doubtEdges() {
+func (b *builder) doubtEdges() {
 	unsure := make([][]Span, len(b.t.Seen))
 	for p := range b.t.Seen {
 		for _, w := range b.t.Seen[p].Activity {
@@ -24,7 +27,7 @@ func (b *gpuBuilder) doubtEdges() {
 }
 
 // head returns until when a window could have had work that was launched before it.
-func (b *gpuBuilder) head(p int32, w Span) uint64 {
+func (b *builder) head(p int32, w Span) uint64 {
 	first, held := w.To, w.From
 	for s := range b.t.Streams {
 		if b.t.Streams[s].Process != p {
@@ -51,10 +54,11 @@ func (b *gpuBuilder) head(p int32, w Span) uint64 {
 
 // settled cuts the doubt at the first return of a call that waited for everything. A window without any
 // activity is doubted as long as a thread waited for the GPU.
-func (b *gpuBuilder) settled(p int32, w Span, first, held uint64) uint64 {
+func (b *builder) settled(p int32, w Span, first, held uint64) uint64 {
 	end := max(first, held)
 	waited := false
-	for _, c := range b.waiting(p) {
+	list := b.waiting(p)
+	for _, c := range list.from(b.t, w.From) {
 		o := &b.t.Ops[c]
 		if o.Start >= end {
 			break
@@ -77,69 +81,121 @@ func (c *class) whole() bool {
 	return c.group == "sync" && (c.stem == "CtxSynchronize" || c.stem == "CtxSynchronize_v2" || c.stem == "DeviceSynchronize" || c.stem == "ThreadSynchronize")
 }
 
+// waits are calls by Start.
+type waits struct {
+	ops     []int32
+	longest uint64 // ns
+}
+
+// from returns the calls that can have been under way at a time, and all later ones.
+func (w *waits) from(t *Timeline, at uint64) []int32 {
+	i, _ := slices.BinarySearchFunc(w.ops, at-min(at, w.longest), func(op int32, at uint64) int { return cmp.Compare(t.Ops[op].Start, at) })
+	return w.ops[i:]
+}
+
 // waiting returns the timed synchronizing calls of a process, by Start.
-func (b *gpuBuilder) waiting(p int32) []int32 {
+func (b *builder) waiting(p int32) *waits {
 	if b.waits == nil {
-		b.waits = map[int32][]int32{}
-		for i := range b.t.Threads {
-			th := &b.t.Threads[i]
-			for op := th.First; op < th.Last; op++ {
-				if o := &b.t.Ops[op]; o.Timed && o.Via != Twin && b.waitable(o) {
-					b.waits[th.Process] = append(b.waits[th.Process], op)
-				}
-			}
+		b.waits = map[int32]*waits{}
+		for i, marks := range b.marks {
+			b.addWaits(b.t.Threads[i].Process, marks)
 		}
 		for _, list := range b.waits {
-			slices.SortStableFunc(list, b.byStart)
+			if !slices.IsSortedFunc(list.ops, b.byStart) {
+				slices.SortStableFunc(list.ops, b.byStart)
+			}
 		}
 	}
-	return b.waits[p]
+	if w := b.waits[p]; w != nil {
+		return w
+	}
+	return &waits{}
+}
+
+func (b *builder) addWaits(process int32, marks []int32) {
+	w := b.waits[process]
+	if w == nil {
+		w = &waits{}
+		b.waits[process] = w
+	}
+	for _, op := range marks {
+		if o := &b.t.Ops[op]; o.Timed && o.Via != Twin && b.waitable(o) {
+			w.ops = append(w.ops, op)
+			w.longest = max(w.longest, o.Dur)
+		}
+	}
 }
 
 // waitable says whether a call can wait for the GPU.
-func (b *gpuBuilder) waitable(o *Op) bool {
+func (b *builder) waitable(o *Op) bool {
 	g := b.classes[o.Func].group
 	return g == "sync" || g == "copy"
 }
 
-func (b *gpuBuilder) byStart(x, y int32) int {
-	switch s, o := b.t.Ops[x].Start, b.t.Ops[y].Start; {
-	case s < o:
-		return -1
-	case s > o:
-		return 1
-	}
-	return int(x - y)
+func (b *builder) byStart(x, y int32) int {
+	return cmp.Or(cmp.Compare(b.t.Ops[x].Start, b.t.Ops[y].Start), cmp.Compare(x, y))
 }
 
 // tails finds for each window the launches at its end that have no activity: they ran,
 // or waited to, when the window was over.
-func (b *gpuBuilder) tails(unsure [][]Span) {
+func (b *builder) tails(unsure [][]Span) {
 	linked := b.linked()
 	for p, windows := range b.tables.windows {
 		for i, w := range windows {
-			d := &b.tables.list[b.tables.base[p]+int32(i)]
-			last, from := uint64(0), w.To
-			for _, c := range b.tables.calls[d.first:d.last] {
-				if linked[c.op] {
-					last = max(last, b.t.Ops[c.op].Start)
-				}
-			}
-			for _, c := range b.tables.calls[d.first:d.last] {
-				o := &b.t.Ops[c.op]
-				if o.Start > last && !linked[c.op] && groupOf(&b.classes[o.Func]) == launches {
-					from = min(from, o.Start)
-				}
-			}
-			if from < w.To {
+			if from := b.tail(int32(p), b.tables.base[p]+int32(i), linked); from < w.To {
 				unsure[p] = append(unsure[p], Span{from, w.To})
 			}
 		}
 	}
 }
 
+// tail returns when the first of the launches was that the agent saw at the end of a window after
+// the last call with an activity.
+func (b *builder) tail(p, table int32, linked []bool) uint64 {
+	last, from := uint64(0), ^uint64(0)
+	first, end := b.tables.span(p, table)
+	if b.tables.list[table].n == 0 {
+		return from
+	}
+	// First the last call with an activity in any thread, then what comes after it: each op is looked at twice at most.
+	b.backwards(p, first, end, func(op int32, o *Op) bool {
+		if linked[op] {
+			last = max(last, o.Start)
+		}
+		return !linked[op]
+	})
+	b.backwards(p, first, end, func(op int32, o *Op) bool {
+		if o.Start > last && !linked[op] && b.classes[o.Func].starts == launches {
+			from = min(from, o.Start)
+		}
+		return o.Start > last
+	})
+	return from
+}
+
+// backwards visits the calls that the agent saw in each thread of a process at [from, to], the last first, until
+// visit says no.
+func (b *builder) backwards(p int32, from, to uint64, visit func(op int32, o *Op) bool) {
+	first, _ := slices.BinarySearchFunc(b.t.Threads, p, func(th Thread, p int32) int { return cmp.Compare(th.Process, p) })
+	for i := first; i < len(b.t.Threads) && b.t.Threads[i].Process == p; i++ {
+		th := &b.t.Threads[i]
+		ops := b.t.Ops[th.First:th.Last]
+		n, _ := slices.BinarySearchFunc(ops, to, func(o Op, to uint64) int {
+			if o.Start <= to {
+				return -1
+			}
+			return 1
+		})
+		for n--; n >= 0 && ops[n].Start >= from; n-- {
+			if ops[n].Via != Probe && !visit(th.First+int32(n), &ops[n]) {
+				break
+			}
+		}
+	}
+}
+
 // linked says of each op whether an activity is linked to it.
-func (b *gpuBuilder) linked() []bool {
+func (b *builder) linked() []bool {
 	linked := make([]bool, len(b.t.Ops))
 	for i := range b.t.Activities {
 		if op := b.t.Activities[i].Op; op != None {

@@ -2,7 +2,9 @@ package timeline
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"sync/atomic"
 )
 
 // idTables find calls by correlation id. An id is unique in one window of one process
@@ -12,15 +14,40 @@ type idTables struct {
 	bounds  [][]uint64 // of each process: times that part what belongs to one window from what belongs to the next
 	base    []int32    // of each process: place of its first window in list
 	list    []idTable
-	calls   []agentCall // grouped by table; those of a table are calls[first:last]
+	calls   []agentCall // of the tables without dense, grouped by table: those of a table are calls[first:last]
 }
 
 // idTable has the ids of one window.
 type idTable struct {
+	tally
+	dense       []int32     // op + 1 by id, 0 for none; dense[0] is of the least id; nil where ids are too far apart, or not unique
+	twice       atomic.Bool // an id came twice
 	first, last int32
-	least       uint32  // id of dense[0]
-	dense       []int32 // op by id, None; nil where ids are too far apart or not unique: then calls are sorted by id
-	groups      groups  // of the calls
+}
+
+// tally counts the calls of a table.
+type tally struct {
+	n           int32
+	least, most uint32 // ids
+	groups      groups // of the calls
+}
+
+func (c *tally) add(id uint32, g groups) {
+	if c.n == 0 {
+		c.least, c.most = id, id
+	}
+	c.n++
+	c.least, c.most = min(c.least, id), max(c.most, id)
+	c.groups |= g
+}
+
+func (c *tally) addAll(o *tally) {
+	if o.n == 0 {
+		return
+	}
+	c.add(o.least, o.groups)
+	c.add(o.most, 0)
+	c.n += o.n - 2
 }
 
 // agentCall is a call that the agent saw.
@@ -52,26 +79,23 @@ func groupOf(c *class) groups {
 	return 0
 }
 
-// newTables makes the tables of the calls that the agent saw.
-func (b *gpuBuilder) newTables() idTables {
-	x := idTables{windows: make([][]Span, len(b.t.Processes)), bounds: make([][]uint64, len(b.t.Processes)), base: make([]int32, len(b.t.Processes))}
+// newTables makes the tables, without calls.
+func (b *builder) newTables() idTables {
+	n := len(b.t.Processes)
+	x := idTables{windows: make([][]Span, n), bounds: make([][]uint64, n), base: make([]int32, n)}
 	for _, w := range b.meta().Windows {
-		if p, _, _ := b.a.process(w.PID, w.From); w.Activity {
+		if p := b.processes.process(w.PID, w.From); w.Activity {
 			x.windows[p] = append(x.windows[p], Span{w.From, w.To})
 		}
 	}
 	total := int32(0)
 	for p := range x.windows {
-		slices.SortFunc(x.windows[p], func(v, w Span) int { return cmp.Compare(v.From, w.From) })
+		slices.SortFunc(x.windows[p], func(v, w Span) int { return cmp.Or(cmp.Compare(v.From, w.From), cmp.Compare(v.To, w.To)) })
 		x.bounds[p] = between(x.windows[p])
 		x.base[p] = total
 		total += int32(max(1, len(x.windows[p])))
 	}
 	x.list = make([]idTable, total)
-	b.fill(&x)
-	for i := range x.list {
-		x.list[i].index(x.calls, b.t.Ops)
-	}
 	return x
 }
 
@@ -90,93 +114,133 @@ func between(windows []Span) []uint64 {
 	return out
 }
 
-// table returns the place of the table of process p at a time.
-func (x *idTables) table(p int32, ts uint64) int32 {
-	if int(p) >= len(x.base) {
+// table returns the place of the table of process p at a time, None where it has none.
+func (x *idTables) table(p int32, ts uint64) int32 { return x.at(&tableAt{}, p, ts) }
+
+// tableAt is the table that one process has at [from, to].
+type tableAt struct {
+	known    bool
+	table    int32
+	from, to uint64 // ns
+}
+
+// at is table for many times of one process, which mostly have the same one.
+func (x *idTables) at(near *tableAt, p int32, ts uint64) int32 {
+	if near.known && ts >= near.from && ts <= near.to {
+		return near.table
+	}
+	if p == None || int(p) >= len(x.base) {
 		return None
 	}
 	i, _ := slices.BinarySearch(x.bounds[p], ts)
-	return x.base[p] + int32(i)
+	near.known, near.table = true, x.base[p]+int32(i)
+	near.from, near.to = x.span(p, near.table)
+	return near.table
 }
 
-// fill gathers the calls that the agent saw, grouped by table.
-func (b *gpuBuilder) fill(x *idTables) {
-	var found []agentCall
-	for i := range b.t.Threads {
-		th := &b.t.Threads[i]
-		for op := th.First; op < th.Last; op++ {
-			o := &b.t.Ops[op]
-			if o.Via == Probe {
-				continue
-			}
-			table := x.table(th.Process, o.Start)
-			if table == None {
-				continue
-			}
-			found = append(found, agentCall{table, uint32(b.t.RawEvent(o).Ret), op})
-			x.list[table].last++
-			x.list[table].groups |= groupOf(&b.classes[o.Func])
-		}
+// span returns the times, both inclusive, of the calls of a table.
+func (x *idTables) span(p, table int32) (from, to uint64) {
+	bounds, i := x.bounds[p], int(table-x.base[p])
+	to = math.MaxUint64
+	if i > 0 {
+		from = bounds[i-1] + 1
 	}
-	next := make([]int32, len(x.list))
-	sum := int32(0)
+	if i < len(bounds) {
+		to = bounds[i]
+	}
+	return from, to
+}
+
+// mostSparse is how many ids a table may have for each of its calls: CUPTI gives one to each call of the
+// runtime and of the driver, few of which start something.
+const mostSparse = 16
+
+// size makes the arrays of the tables for the calls that were counted. Ids are given out in order, so that nearly
+// always a plain array will do.
+func (x *idTables) size(scans []*scan) {
 	for i := range x.list {
-		next[i] = sum
-		sum += x.list[i].last
-		x.list[i].first, x.list[i].last = next[i], sum
-	}
-	x.calls = make([]agentCall, len(found))
-	for _, c := range found {
-		x.calls[next[c.table]] = c
-		next[c.table]++
-	}
-}
-
-// index makes a table searchable. Ids are given out in order, and most calls have
-// one, so that nearly always a plain array will do.
-func (d *idTable) index(calls []agentCall, ops []Op) {
-	mine := calls[d.first:d.last]
-	if len(mine) == 0 {
-		return
-	}
-	least, most := mine[0].id, mine[0].id
-	for _, c := range mine {
-		least, most = min(least, c.id), max(most, c.id)
-	}
-	if int(most-least) < 16*len(mine)+1024 && d.indexDense(mine, least, most) {
-		return
-	}
-	slices.SortFunc(mine, func(x, y agentCall) int {
-		return cmp.Or(cmp.Compare(x.id, y.id), cmp.Compare(ops[x.op].Start, ops[y.op].Start), cmp.Compare(x.op, y.op))
-	})
-}
-
-// indexDense fills the array, and gives up where an id comes twice.
-func (d *idTable) indexDense(mine []agentCall, least, most uint32) bool {
-	dense := make([]int32, int(most-least)+1)
-	for i := range dense {
-		dense[i] = None
-	}
-	for _, c := range mine {
-		if dense[c.id-least] != None {
-			return false
+		d := &x.list[i]
+		for _, s := range scans {
+			d.addAll(&s.tallies[i])
 		}
-		dense[c.id-least] = c.op
+		if d.n > 0 && uint64(d.most-d.least) < mostSparse*uint64(d.n)+1024 {
+			d.dense = make([]int32, uint64(d.most-d.least)+1)
+		}
 	}
-	d.least, d.dense = least, dense
-	return true
 }
 
-// find returns the op of process p with an id whose activity began at ts, None where there is none.
-func (x *idTables) find(p int32, id uint32, ts uint64, ops []Op) int32 {
-	table := x.table(p, ts)
+// put notes the op of a call. Several goroutines may put at once.
+func (d *idTable) put(id uint32, op int32) {
+	if d.dense != nil && !atomic.CompareAndSwapInt32(&d.dense[id-d.least], 0, op+1) {
+		d.twice.Store(true)
+	}
+}
+
+// again notes the calls of a thread whose ops have moved.
+func (x *idTables) again(t *Timeline, th *Thread) {
+	var near tableAt
+	for op := th.First; op < th.Last; op++ {
+		o := &t.Ops[op]
+		if o.Via == Probe {
+			continue
+		}
+		if table := x.at(&near, th.Process, o.Start); table != None && x.list[table].dense != nil {
+			d := &x.list[table]
+			d.dense[uint32(t.RawEvent(o).Ret)-d.least] = op + 1
+		}
+	}
+}
+
+// finish makes lists for the tables that arrays will not do for.
+func (x *idTables) finish(t *Timeline) {
+	sparse := false
+	for i := range x.list {
+		d := &x.list[i]
+		if d.twice.Load() {
+			d.dense = nil
+		}
+		sparse = sparse || d.n > 0 && d.dense == nil
+	}
+	if !sparse {
+		return
+	}
+	for i := range t.Threads {
+		x.gather(t, &t.Threads[i])
+	}
+	slices.SortFunc(x.calls, func(v, w agentCall) int {
+		return cmp.Or(cmp.Compare(v.table, w.table), cmp.Compare(v.id, w.id), cmp.Compare(t.Ops[v.op].Start, t.Ops[w.op].Start), cmp.Compare(v.op, w.op))
+	})
+	for i, c := range x.calls {
+		d := &x.list[c.table]
+		if d.last == 0 {
+			d.first = int32(i)
+		}
+		d.last = int32(i) + 1
+	}
+}
+
+func (x *idTables) gather(t *Timeline, th *Thread) {
+	var near tableAt
+	for op := th.First; op < th.Last; op++ {
+		o := &t.Ops[op]
+		if o.Via == Probe {
+			continue
+		}
+		if table := x.at(&near, th.Process, o.Start); table != None && x.list[table].dense == nil {
+			x.calls = append(x.calls, agentCall{table, uint32(t.RawEvent(o).Ret), op})
+		}
+	}
+}
+
+// find returns the op of a table with an id whose activity began at ts, None where there is none.
+func (x *idTables) find(table int32, id uint32, ts uint64, ops []Op) int32 {
 	if table == None || id == 0 {
 		return None
 	}
 	d := &x.list[table]
 	if d.dense != nil {
 		if i := id - d.least; uint64(i) < uint64(len(d.dense)) {
-			return d.dense[i]
+			return d.dense[i] - 1
 		}
 		return None
 	}

@@ -1,8 +1,6 @@
 package timeline
 
 import (
-	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/event"
@@ -14,15 +12,18 @@ import (
 // launch loads its module there, which takes up to hundreds of milliseconds.
 const ownLimit = 1_000_000_000
 
-// class is what nesting needs to know of a function.
+// class is what the timeline needs to know of a function.
 type class struct {
 	runtime bool
+	prepare bool // a driver call that the runtime makes on the way to another one
+	starts  groups
+	role    role
+	useful  bool // it can wait for the GPU, or make a stream wait
 	group   string
 	stem    string // the name without cu or cuda
-	prepare bool   // a driver call that the runtime makes on the way to another one
 }
 
-// nester finds the parent of each op of one thread after the other.
+// nester finds the parent of each op of one thread, and marks those that others look at later.
 type nester struct {
 	t       *Timeline
 	classes []class
@@ -30,34 +31,35 @@ type nester struct {
 	pending int32   // an entry-only runtime call whose driver call has not come yet
 	quiet   uint64  // ns: since when the thread did nothing else
 	agent   bool    // there can be calls that the agent saw
+	crossed int
+	marks   []int32
 }
 
-func newNester(t *Timeline) *nester {
-	n := &nester{t: t, classes: make([]class, len(t.Rec.Meta.Functions)), agent: t.Rec.Meta.GPU != nil}
-	for i := range n.classes {
-		n.classes[i] = classify(&t.Rec.Meta.Functions[i])
+func classify(functions []record.Function) []class {
+	out := make([]class, len(functions))
+	for i := range out {
+		out[i] = classOf(&functions[i])
 	}
-	return n
+	return out
 }
 
-func classify(f *record.Function) class {
+func classOf(f *record.Function) class {
 	c := class{runtime: f.Library == "runtime", group: f.Group}
 	if c.runtime {
 		c.stem = strings.TrimPrefix(f.Base, "cuda")
-		return c
+	} else {
+		c.stem = strings.TrimPrefix(f.Base, "cu")
+		c.prepare = f.Group == "module" || f.Group == "context" || f.Group == "device" || f.Group == "init"
 	}
-	c.stem = strings.TrimPrefix(f.Base, "cu")
-	switch f.Group {
-	case "module", "context", "device", "init":
-		c.prepare = true
-	}
+	c.starts, c.role = groupOf(&c), roleOf(&c)
+	c.useful = c.role != noRole || c.group == "sync" || c.group == "copy"
 	return c
 }
 
-// thread nests the ops [first, last) of one thread.
+// thread nests the ops [first, last) of one thread, which are in the order of their entries; of two that
+// began in the same nanosecond the longer one is the outer one and comes first.
 func (n *nester) thread(first, last int32) {
-	order(n.t.Ops[first:last])
-	n.open, n.pending, n.quiet = n.open[:0], None, 0
+	n.pending = None
 	for i := first; i < last; i++ {
 		op := &n.t.Ops[i]
 		n.close(op)
@@ -70,16 +72,9 @@ func (n *nester) thread(first, last int32) {
 		if op.Timed {
 			n.open = append(n.open, i)
 		}
-	}
-}
-
-// order puts the calls of a thread in the order of their entries; of two that
-// began in the same nanosecond the longer one is the outer one. The recorder
-// writes them so, except for equal times.
-func order(ops []Op) {
-	before := func(a, b Op) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Dur, a.Dur)) }
-	if !slices.IsSortedFunc(ops, before) {
-		slices.SortStableFunc(ops, before)
+		if c := &n.classes[op.Func]; c.useful || c.starts != 0 && (op.Via == Probe || op.Parent != None) {
+			n.marks = append(n.marks, i)
+		}
 	}
 }
 
@@ -92,7 +87,7 @@ func (n *nester) close(op *Op) {
 			return
 		}
 		if top.End() > op.Start {
-			n.t.Doubts.Crossed++
+			n.crossed++
 		}
 		n.open = n.open[:len(n.open)-1]
 	}

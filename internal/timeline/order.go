@@ -13,10 +13,8 @@ import (
 // orderer links by order what ids did not: activities of windows in which the agent did not see
 // the calls that start them.
 type orderer struct {
-	b       *gpuBuilder
-	decoder *cuda.Decoder
-	parent  []bool // by op: another call that starts something is inside it
-	tables  []orderTable
+	b      *builder
+	tables []orderTable
 }
 
 // orderTable is what one window of one process has to be linked.
@@ -38,12 +36,12 @@ type graphRun struct {
 }
 
 // linkByOrder links what is left.
-func (b *gpuBuilder) linkByOrder() {
-	o := &orderer{b: b, tables: make([]orderTable, len(b.tables.list))}
-	if !o.gather() {
+func (b *builder) linkByOrder() {
+	if len(b.loose) == 0 {
 		return
 	}
-	o.decoder = cuda.NewDecoder(b.t.Rec.Meta.Functions)
+	o := &orderer{b: b, tables: make([]orderTable, len(b.tables.list))}
+	o.gather()
 	o.gatherOps()
 	o.gatherBarriers()
 	for i := range o.tables {
@@ -54,35 +52,42 @@ func (b *gpuBuilder) linkByOrder() {
 }
 
 // missing returns which kinds of calls the agent did not see in a table's window.
-func (b *gpuBuilder) missing(table int32) groups {
+func (b *builder) missing(table int32) groups {
 	return (launches | copies | sets) &^ b.tables.list[table].groups
 }
 
-// gather finds the activities that need a call; false where there are none.
-func (o *orderer) gather() bool {
-	t, found := o.b.t, false
-	for s := range t.Streams {
-		p := t.Streams[s].Process
-		for _, i := range o.b.of(int32(s)) {
-			act := &t.Activities[i]
-			if act.Op != None {
-				continue
-			}
-			table := o.b.tables.table(p, act.Start)
-			if table == None || o.b.missing(table)&kindGroup(act) == 0 {
-				continue
-			}
-			found = true
-			x := &o.tables[table]
-			x.process = p
-			if act.Graph {
-				x.addGraph(i, act, uint32(t.Rec.Events[act.Event].Args[0]))
-				continue
-			}
-			x.acts = append(x.acts, i)
+// gather finds the activities that need a call, stream by stream.
+func (o *orderer) gather() {
+	t := o.b.t
+	for _, i := range byStream(t, o.b.loose) {
+		act := &t.Activities[i]
+		p := t.Streams[act.Stream].Process
+		x := &o.tables[o.b.tables.table(p, act.Start)]
+		x.process = p
+		if act.Graph {
+			x.addGraph(i, act, uint32(t.Rec.Events[act.Event].Args[0]))
+			continue
 		}
+		x.acts = append(x.acts, i)
 	}
-	return found
+}
+
+// byStream sorts activities by stream, and keeps their order in each.
+func byStream(t *Timeline, acts []int32) []int32 {
+	next := make([]int32, len(t.Streams)+1)
+	for _, i := range acts {
+		next[t.Activities[i].Stream+1]++
+	}
+	for s := range t.Streams {
+		next[s+1] += next[s]
+	}
+	out := make([]int32, len(acts))
+	for _, i := range acts {
+		at := &next[t.Activities[i].Stream]
+		out[*at] = i
+		*at++
+	}
+	return out
 }
 
 // kindGroup returns which calls start an activity.
@@ -110,32 +115,40 @@ func (x *orderTable) addGraph(i int32, act *Activity, id uint32) {
 // gatherOps finds the calls that can have started them: the innermost ones.
 func (o *orderer) gatherOps() {
 	t := o.b.t
-	o.parent = make([]bool, len(t.Ops))
-	for i := range t.Ops {
-		if p := t.Ops[i].Parent; p != None && groupOf(&o.b.classes[t.Ops[i].Func]) != 0 {
-			o.parent[p] = true
+	parent := map[int32]bool{}
+	for _, marks := range o.b.marks {
+		for _, i := range marks {
+			if c := &t.Ops[i]; c.Parent != None && o.b.classes[c.Func].starts != 0 {
+				parent[c.Parent] = true
+			}
 		}
 	}
-	for i := range t.Threads {
-		th := &t.Threads[i]
-		for op := th.First; op < th.Last; op++ {
-			c := &t.Ops[op]
-			class := &o.b.classes[c.Func]
-			table := o.b.tables.table(th.Process, c.Start)
-			if table == None {
-				continue
-			}
-			x := &o.tables[table]
-			if o.b.missing(table)&groupOf(class) != 0 && !o.parent[op] && c.Via == Probe {
-				x.ops = append(x.ops, op)
-			}
-			if c.Timed && class.group == "sync" {
-				x.barriers = append(x.barriers, op)
-			}
+	for i, marks := range o.b.marks {
+		var near tableAt
+		for _, op := range marks {
+			o.gatherOp(op, o.b.tables.at(&near, t.Threads[i].Process, t.Ops[op].Start), parent[op])
 		}
 	}
 	for i := range o.tables {
-		slices.SortStableFunc(o.tables[i].ops, o.b.byStart)
+		if ops := o.tables[i].ops; !slices.IsSortedFunc(ops, o.b.byStart) {
+			slices.SortStableFunc(ops, o.b.byStart)
+		}
+	}
+}
+
+// gatherOp adds a call to a table, also as a barrier. parent: another call that starts something is inside it.
+func (o *orderer) gatherOp(op, table int32, parent bool) {
+	c := &o.b.t.Ops[op]
+	class := &o.b.classes[c.Func]
+	if table == None {
+		return
+	}
+	x := &o.tables[table]
+	if o.b.missing(table)&class.starts != 0 && !parent && c.Via == Probe {
+		x.ops = append(x.ops, op)
+	}
+	if c.Timed && class.group == "sync" {
+		x.barriers = append(x.barriers, op)
 	}
 }
 
@@ -143,7 +156,7 @@ func (o *orderer) gatherOps() {
 func (o *orderer) gatherBarriers() {
 	for _, i := range o.b.syncs {
 		e := &o.b.t.Rec.Events[i]
-		p, _, _ := o.b.a.process(e.PID, e.TS)
+		p := o.b.processes.process(e.PID, e.TS)
 		if table := o.b.tables.table(p, e.TS); table != None {
 			o.tables[table].syncs = append(o.tables[table].syncs, i)
 		}
@@ -276,7 +289,7 @@ func (q *question) addCalls() {
 	t := q.b.t
 	for _, op := range q.x.ops {
 		e := t.RawEvent(&t.Ops[op])
-		c := q.decoder.Decode(e)
+		c := q.b.decoder.Decode(e)
 		if !c.HasStream || c.Failed() {
 			continue
 		}
@@ -313,7 +326,7 @@ func (q *question) callBarrier(op int32) {
 	b := correlate.Barrier{From: o.Start, To: o.End(), Lane: correlate.None, Stream: correlate.None}
 	class := &q.b.classes[o.Func]
 	if class.stem == "StreamSynchronize" {
-		c := q.decoder.Decode(q.b.t.RawEvent(o))
+		c := q.b.decoder.Decode(q.b.t.RawEvent(o))
 		if c.HasStream {
 			b.Lane = q.lane(c.Stream, op)
 			q.problem.Barriers = append(q.problem.Barriers, b)

@@ -64,20 +64,7 @@ func FuzzBuild(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 3, 1, 1, 200, 1, 2, 0, 0, 4, 1, 1, 100, 1}, uint64(0), uint64(1000))
 	f.Add([]byte{255, 255, 255, 255, 1, 1, 255, 255}, uint64(900), uint64(10))
 	f.Fuzz(func(t *testing.T, raw []byte, from, to uint64) {
-		rec := &record.Recording{Meta: record.Meta{
-			From: from, To: to, Functions: testFunctions(),
-			Processes: []record.Process{{PID: 1, Born: 5, Died: 90}, {PID: 1, Born: 80}, {PID: 2}},
-			GPU: &record.GPU{
-				Windows: []record.GPUWindow{
-					{PID: 1, From: 0, To: 60, Activity: true, Calls: true},
-					{PID: 1, From: 50, To: 300, Activity: true},
-					{PID: 2, From: 1000, To: 20, Activity: true},
-					{PID: 2, From: 10, To: ^uint64(0), Activity: true, Calls: true, Dropped: 3},
-				},
-				Devices: []record.Device{{PID: 1, UUID: "a"}, {PID: 2, UUID: "a"}, {PID: 2, ID: 1, UUID: "b"}},
-				Kernels: []record.Kernel{{Name: "k"}},
-			},
-		}}
+		rec := hostileRecording(from, to)
 		for ; len(raw) >= 8; raw = raw[8:] {
 			rec.Events = append(rec.Events, hostileEvent(raw))
 		}
@@ -87,8 +74,26 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
+// hostileRecording has tables that do not fit together, and no events.
+func hostileRecording(from, to uint64) *record.Recording {
+	return &record.Recording{Meta: record.Meta{
+		From: from, To: to, Functions: testFunctions(),
+		Processes: []record.Process{{PID: 1, Born: 5, Died: 90}, {PID: 1, Born: 80}, {PID: 2}},
+		GPU: &record.GPU{
+			Windows: []record.GPUWindow{
+				{PID: 1, From: 0, To: 60, Activity: true, Calls: true},
+				{PID: 1, From: 50, To: 300, Activity: true},
+				{PID: 2, From: 1000, To: 20, Activity: true},
+				{PID: 2, From: 10, To: ^uint64(0), Activity: true, Calls: true, Dropped: 3},
+			},
+			Devices: []record.Device{{PID: 1, UUID: "a"}, {PID: 2, UUID: "a"}, {PID: 2, ID: 1, UUID: "b"}},
+			Kernels: []record.Kernel{{Name: "k"}},
+		},
+	}}
+}
+
 // hostileKinds are the kinds that a timeline is made of, and some that it is not.
-var hostileKinds = []event.Kind{event.None, event.Call, event.Fork, event.Kernel, event.Copy, event.Set, event.Sync, event.Overhead, event.Range}
+var hostileKinds = []event.Kind{event.None, event.Call, event.Fork, event.Kernel, event.Copy, event.Set, event.Sync, event.Overhead, event.Range, event.Sample, event.OffCPU}
 
 // hostileEvent makes an event of 8 bytes; times are small, or at the end of the range.
 func hostileEvent(raw []byte) event.Event {

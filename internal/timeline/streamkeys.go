@@ -1,81 +1,166 @@
 package timeline
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 )
 
-// streamKey is a stream as an event names it.
-type streamKey struct {
+// streamSlotKey is a stream as an event names it, for as long as its pid means one process.
+type streamSlotKey struct {
 	pid, tid uint32
 	fn       uint16 // device and context
+	from     uint64 // ns
 }
 
-// streamEntry is what a streamKey means in a stretch of time.
-type streamEntry struct {
-	key      streamKey
-	from, to uint64 // ns, both inclusive: how long the pid means this process
-	process  int32
+// streamSlot is what a scan knows of one stream.
+type streamSlot struct {
+	streamSlotKey
+	to       uint64 // ns, inclusive, as from
+	process  int32  // None where the recording does not list it
+	activity Spans  // when its activities were seen
+	at       int    // the span of activity that was used last
+	count    int32  // activities
 	stream   int32
-	activity Spans
-	at       int // the span of activity that was used last
+	device   int32
+	next     int32 // where in byStream its next activity goes
 }
 
-// streamCache finds the entry of a key. Neighbouring events are of few streams, so a
-// small table in front of the map answers nearly all of them.
-type streamCache struct {
-	near [64]*streamEntry
-	all  map[streamKey]*streamEntry
-	made map[madeKey]int32 // streams by what tells them apart
-}
-
+// madeKey tells streams apart.
 type madeKey struct {
 	process int32
 	fn      uint16
 	id      uint32
 }
 
-// key returns what the stream of an activity means.
-func (b *gpuBuilder) key(e *event.Event) *streamEntry {
-	k := streamKey{e.PID, e.TID, e.Func}
-	slot := &b.keys.near[(k.tid^k.tid>>6^uint32(k.fn)*7^k.pid*13)&63]
-	if s := *slot; s != nil && s.key == k && e.TS >= s.from && e.TS <= s.to {
-		return s
-	}
-	s := b.keys.all[k]
-	if s == nil || e.TS < s.from || e.TS > s.to {
-		s = b.newEntry(k, e.TS)
-	}
-	*slot = s
-	return s
+type deviceKey struct {
+	process int32
+	id      uint8
 }
 
-func (b *gpuBuilder) newEntry(k streamKey, ts uint64) *streamEntry {
-	if b.keys.all == nil {
-		b.keys.all, b.keys.made = map[streamKey]*streamEntry{}, map[madeKey]int32{}
+// stream returns the stream of an activity. Neighbouring events are of few streams, so a
+// small table in front of the map answers nearly all of them.
+func (s *scan) stream(e *event.Event) *streamSlot {
+	near := &s.nearStreams[(e.TID^e.TID>>6^uint32(e.Func)*7^e.PID*13)&63]
+	if k := *near; k != nil && k.tid == e.TID && k.fn == e.Func && k.pid == e.PID && e.TS >= k.from && e.TS <= k.to {
+		return k
 	}
-	s := &streamEntry{key: k}
-	s.process, s.from, s.to = b.a.process(k.pid, ts)
-	s.activity = b.seen(s.process).Activity
-	m := madeKey{s.process, k.fn, k.tid}
-	stream, ok := b.keys.made[m]
-	if !ok {
-		stream = int32(len(b.t.Streams))
-		b.t.Streams = append(b.t.Streams, Stream{
-			Process: s.process, Device: b.device(s.process, k.pid, uint8(k.fn)), Context: uint8(k.fn >> 8), ID: k.tid,
-			Info: b.streamInfo(k),
-		})
-		b.keys.made[m] = stream
+	process, from, to := s.b.processes.find(e.PID, e.TS)
+	key := streamSlotKey{e.PID, e.TID, e.Func, from}
+	k := s.byStream[key]
+	if k == nil {
+		k = &streamSlot{streamSlotKey: key, to: to, process: process}
+		if process != None && int(process) < len(s.b.t.Seen) {
+			k.activity = s.b.t.Seen[process].Activity
+		}
+		s.byStream[key] = k
+		s.streams = append(s.streams, k)
 	}
-	s.stream = stream
-	b.keys.all[k] = s
-	return s
+	*near = k
+	return k
+}
+
+// clip returns the part of [from, to] that lies in the window in which it was seen.
+func (k *streamSlot) clip(from, to uint64) (start, end uint64, ok bool) {
+	if k.at >= len(k.activity) || from < k.activity[k.at].From || from >= k.activity[k.at].To {
+		k.at = k.activity.At(from)
+	}
+	if k.at >= len(k.activity) {
+		return 0, 0, false
+	}
+	w := k.activity[k.at]
+	start, end = max(from, w.From), min(to, w.To)
+	return start, end, start <= end
+}
+
+// makeStreams makes the streams and devices of the activities that the scans found, and gives each scan the
+// places of its activities.
+func (b *builder) makeStreams() {
+	t, made, devices := b.t, map[madeKey]int32{}, newDevices(b)
+	for _, s := range b.scans {
+		for _, k := range s.streams {
+			if k.count == 0 {
+				continue
+			}
+			m := madeKey{k.process, k.fn, k.tid}
+			at, ok := made[m]
+			if !ok {
+				at = int32(len(t.Streams))
+				t.Streams = append(t.Streams, Stream{
+					Process: k.process, Device: devices.of(k.process, k.pid, uint8(k.fn)), Context: uint8(k.fn >> 8), ID: k.tid, Info: b.streamInfo(k),
+				})
+				made[m] = at
+			}
+			k.stream = at
+		}
+	}
+	movedDevices := permute(t.Devices, func(x, y *Device) int {
+		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.ID, y.ID))
+	})
+	for i := range t.Streams {
+		t.Streams[i].Device = movedDevices[t.Streams[i].Device]
+	}
+	movedStreams := permute(t.Streams, func(x, y *Stream) int {
+		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Context, y.Context), cmp.Compare(x.ID, y.ID), cmp.Compare(x.Device, y.Device))
+	})
+	for _, s := range b.scans {
+		for _, k := range s.streams {
+			if k.count > 0 {
+				k.stream = movedStreams[k.stream]
+				k.device = t.Streams[k.stream].Device
+			}
+		}
+	}
+	b.placeActivities()
+	b.users()
+}
+
+// placeActivities gives each scan the places of its activities, by device and in the lists of the streams.
+func (b *builder) placeActivities() {
+	t := b.t
+	devices, streams := make([]int32, len(t.Devices)+1), make([]int32, len(t.Streams)+1)
+	b.eachStream(func(_ *scan, k *streamSlot) {
+		devices[k.device+1] += k.count
+		streams[k.stream+1] += k.count
+	})
+	for i := range t.Devices {
+		devices[i+1] += devices[i]
+		t.Devices[i].First, t.Devices[i].Last = devices[i], devices[i+1]
+	}
+	for i := range t.Streams {
+		streams[i+1] += streams[i]
+	}
+	b.first = slices.Clone(streams)
+	for _, s := range b.scans {
+		s.next = slices.Clone(devices)
+		for _, k := range s.streams {
+			if k.count > 0 {
+				k.next = streams[k.stream]
+				streams[k.stream] += k.count
+				devices[k.device] += k.count
+			}
+		}
+	}
+	total := b.first[len(t.Streams)]
+	t.Activities, b.byStream = make([]Activity, total), make([]int32, total)
+}
+
+// eachStream visits the streams of all scans that have activities.
+func (b *builder) eachStream(visit func(s *scan, k *streamSlot)) {
+	for _, s := range b.scans {
+		for _, k := range s.streams {
+			if k.count > 0 {
+				visit(s, k)
+			}
+		}
+	}
 }
 
 // streamInfo finds the recording's row of a stream. Contexts from 255 on look alike in events.
-func (b *gpuBuilder) streamInfo(k streamKey) *record.Stream {
+func (b *builder) streamInfo(k *streamSlot) *record.Stream {
 	list := b.meta().Streams
 	for i := range list {
 		s := &list[i]
@@ -86,40 +171,63 @@ func (b *gpuBuilder) streamInfo(k streamKey) *record.Stream {
 	return nil
 }
 
-// device returns the index of a GPU. One that two processes use is one device, if its UUID tells.
-func (b *gpuBuilder) device(process int32, pid uint32, id uint8) int32 {
+// devices makes the devices.
+type devices struct {
+	b     *builder
+	made  map[deviceKey]int32
+	uuids map[string]int32
+}
+
+func newDevices(b *builder) *devices {
+	return &devices{b: b, made: map[deviceKey]int32{}, uuids: map[string]int32{}}
+}
+
+// of returns the index of a GPU. One that two processes use is one device, if its UUID tells.
+func (x *devices) of(process int32, pid uint32, id uint8) int32 {
 	k := deviceKey{process, id}
-	if d, ok := b.devices[k]; ok {
+	if d, ok := x.made[k]; ok {
 		return d
 	}
 	var info *record.Device
-	for i := range b.meta().Devices {
-		if d := &b.meta().Devices[i]; d.PID == pid && d.ID == uint32(id) {
+	for i := range x.b.meta().Devices {
+		if d := &x.b.meta().Devices[i]; d.PID == pid && d.ID == uint32(id) {
 			info = d
 		}
 	}
 	if info != nil && info.UUID != "" {
-		if d, ok := b.uuids[info.UUID]; ok {
-			b.devices[k] = d
+		if d, ok := x.uuids[info.UUID]; ok {
+			x.made[k] = d
 			return d
 		}
-		b.uuids[info.UUID] = int32(len(b.t.Devices))
+		x.uuids[info.UUID] = int32(len(x.b.t.Devices))
 	}
-	d := int32(len(b.t.Devices))
-	b.devices[k] = d
-	b.t.Devices = append(b.t.Devices, Device{Process: process, ID: id, Info: info})
+	d := int32(len(x.b.t.Devices))
+	x.made[k] = d
+	x.b.t.Devices = append(x.b.t.Devices, Device{Process: process, ID: id, Info: info})
 	return d
 }
 
-// clip returns the part of [from, to] that lies in the window in which it was seen.
-func (s *streamEntry) clip(from, to uint64) (start, end uint64, ok bool) {
-	if s.at >= len(s.activity) || from < s.activity[s.at].From || from >= s.activity[s.at].To {
-		s.at = s.activity.At(from)
+func (b *builder) users() {
+	for i := range b.t.Streams {
+		s := &b.t.Streams[i]
+		d := &b.t.Devices[s.Device]
+		if !slices.Contains(d.Users, s.Process) {
+			d.Users = append(d.Users, s.Process)
+		}
 	}
-	if s.at >= len(s.activity) {
-		return 0, 0, false
+}
+
+// permute sorts list and returns the new place of each of its elements.
+func permute[T any](list []T, compare func(x, y *T) int) []int32 {
+	order := make([]int32, len(list))
+	for i := range order {
+		order[i] = int32(i)
 	}
-	w := s.activity[s.at]
-	start, end = max(from, w.From), min(to, w.To)
-	return start, end, start <= end
+	slices.SortStableFunc(order, func(x, y int32) int { return compare(&list[x], &list[y]) })
+	sorted, place := make([]T, len(list)), make([]int32, len(list))
+	for i, old := range order {
+		sorted[i], place[old] = list[old], int32(i)
+	}
+	copy(list, sorted)
+	return place
 }

@@ -14,13 +14,13 @@ const (
 )
 
 // sync makes the synchronizations, and compares their ends with what they waited for.
-func (b *gpuBuilder) sync() {
+func (b *builder) sync() {
 	t := b.t
 	t.Syncs = make([]Sync, 0, len(b.syncs))
 	for _, i := range b.syncs {
 		e := &t.Rec.Events[i]
-		p, _, _ := b.a.process(e.PID, e.TS)
-		s := Sync{Start: e.TS, End: clampedEnd(e), Event: i, Process: p, Op: None, Activity: None}
+		p := b.processes.process(e.PID, e.TS)
+		s := Sync{Start: e.TS, End: clampedEnd(e), Event: i, Process: p, Op: None, Activity: None, Stream: None}
 		if e.Ret > 0 && e.Ret <= int32(ContextSync) {
 			s.Type = SyncType(e.Ret)
 		}
@@ -30,6 +30,9 @@ func (b *gpuBuilder) sync() {
 		b.awaited(&s, e)
 		t.Syncs = append(t.Syncs, s)
 	}
+}
+
+func (t *Timeline) sortSyncs() {
 	if !slices.IsSortedFunc(t.Syncs, syncOrder) {
 		slices.SortStableFunc(t.Syncs, syncOrder)
 	}
@@ -38,11 +41,11 @@ func (b *gpuBuilder) sync() {
 func syncOrder(x, y Sync) int { return cmp.Compare(x.Start, y.Start) }
 
 // waiter finds the call that a synchronization was made by: the tightest timed call around it.
-func (b *gpuBuilder) waiter(s *Sync, id uint32) int32 {
-	if op := b.tables.find(s.Process, id, s.Start, b.t.Ops); op != None {
+func (b *builder) waiter(s *Sync, id uint32) int32 {
+	if op := b.tables.find(b.tables.table(s.Process, s.Start), id, s.Start, b.t.Ops); op != None {
 		return op
 	}
-	list := b.waiting(s.Process)
+	list := b.waiting(s.Process).ops
 	i, _ := slices.BinarySearchFunc(list, s.Start, func(op int32, at uint64) int {
 		if b.t.Ops[op].Start <= at {
 			return -1
@@ -64,7 +67,7 @@ func (b *gpuBuilder) waiter(s *Sync, id uint32) int32 {
 }
 
 // awaited finds what a synchronization waited for.
-func (b *gpuBuilder) awaited(s *Sync, e *event.Event) {
+func (b *builder) awaited(s *Sync, e *event.Event) {
 	if s.Type == StreamWait {
 		return
 	}
@@ -78,25 +81,21 @@ func (b *gpuBuilder) awaited(s *Sync, e *event.Event) {
 			return
 		}
 		act, end := b.lastBefore(int32(i), s)
+		if s.Type == StreamSync {
+			s.Stream = int32(i)
+		}
 		if act != None && end > s.Start && end >= last && (s.Type != EventSync || end <= s.End) {
-			s.Activity, last = act, end
+			s.Activity, s.Done, last = act, end, end
 		}
 	}
 }
 
 // lastBefore finds the last activity of a stream that was launched before a synchronization
 // began, and when it ended. Both orders are the same in a stream, so that the search needs no clock.
-func (b *gpuBuilder) lastBefore(stream int32, s *Sync) (act int32, end uint64) {
+func (b *builder) lastBefore(stream int32, s *Sync) (act int32, end uint64) {
 	list := b.of(stream)
-	asked := func(i int32) uint64 {
-		a := &b.t.Activities[i]
-		if a.Op != None {
-			return b.t.Ops[a.Op].Start
-		}
-		return a.Start
-	}
 	i, _ := slices.BinarySearchFunc(list, s.Start, func(i int32, at uint64) int {
-		if asked(i) < at {
+		if b.asked(i) < at {
 			return -1
 		}
 		return 1
@@ -119,14 +118,18 @@ func (b *gpuBuilder) lastBefore(stream int32, s *Sync) (act int32, end uint64) {
 	return act, end
 }
 
-// compare takes what a synchronization proves about the clocks: of a stream or a context it
-// returns after what was launched before it has ended.
-func (b *gpuBuilder) compare(act int32, end uint64, s *Sync) {
-	if act == None || s.Type != StreamSync && s.Type != ContextSync {
-		return
+// compare takes what a synchronization proves about the clocks.
+func (b *builder) compare(act int32, end uint64, s *Sync) {
+	if act != None {
+		b.proveEnd(act, end, s)
 	}
+}
+
+// proveEnd takes what the end of an activity proves about the clocks: a synchronization of a stream or a
+// context returns after what was launched before it has ended.
+func (b *builder) proveEnd(act int32, end uint64, s *Sync) {
 	a := &b.t.Activities[act]
-	if a.Link != ByID && (a.Link != ByGraph || a.Confidence < 1) || b.t.Ops[a.Op].End() > s.Start {
+	if s.Type != StreamSync && s.Type != ContextSync || a.Link != ByID && (a.Link != ByGraph || a.Confidence < 1) || b.t.Ops[a.Op].End() > s.Start {
 		return
 	}
 	b.causes.awaited(end, s.End)

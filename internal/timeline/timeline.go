@@ -5,10 +5,10 @@
 package timeline
 
 import (
-	"math"
-
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/threads"
 )
 
 // None stands where an index of an Op is missing.
@@ -23,6 +23,8 @@ type Timeline struct {
 	Threads   []Thread  // ordered by Process, then TID; only threads that made a call
 	Ops       []Op      // grouped by thread, in the order of Threads; by Start within one
 	Doubts    Doubts
+	// Index finds the scheduling events and the samples: Index.Threads() and its kin save another pass over the events.
+	Index *threads.Index
 
 	// The GPU's side; all of it is empty where the recording has none.
 	Seen       []Seen     // when the GPU activity of each process was seen, in the order of Processes
@@ -30,6 +32,7 @@ type Timeline struct {
 	Streams    []Stream   // that have activities, ordered by Process, Context, ID
 	Activities []Activity // grouped by device, in the order of Devices; by Start within one
 	Syncs      []Sync     // by Start
+	Edges      []Edge     // what activities waited for outside of their streams: by To
 	Overheads  []int32    // events of kind Overhead in the window
 	Ranges     []int32    // events of kind Range in the window
 	Clock      Clock
@@ -89,22 +92,87 @@ type Doubts struct {
 
 // Build makes the timeline of rec, which it does not change. It takes O(n log n)
 // in the worst case and O(n) where each thread's events are in order, as the
-// recorder writes them. An event outside the window is left out.
-func Build(rec *record.Recording) *Timeline {
+// recorder writes them. An event outside the window is left out. It uses as many CPUs as Go may
+// (GOMAXPROCS); what it makes does not depend on how many these are.
+func Build(rec *record.Recording) *Timeline { return buildIn(rec, stretches) }
+
+// buildIn is Build with another way to part what goroutines do: see stretches.
+func buildIn(rec *record.Recording, parts func(n int) [][2]int) *Timeline {
 	t := &Timeline{Rec: rec, From: rec.Meta.From, To: max(rec.Meta.From, rec.Meta.To)}
-	t.Processes = make([]Process, len(rec.Meta.Processes))
-	for i, p := range rec.Meta.Processes {
-		t.Processes[i] = Process{Process: p, Listed: true}
+	b := &builder{t: t, parts: parts, processes: newProcesses(t), classes: classify(rec.Meta.Functions), decoder: cuda.NewDecoder(rec.Meta.Functions)}
+	b.see()
+	b.tables = b.newTables()
+	gpu := b.read()
+	linkers := b.linkers()
+	b.connect(linkers)
+	if !gpu {
+		t.Seen = nil
+		return t
 	}
-	a := newAssigner(t)
-	owners := a.assignThreads()
-	t.scatter(owners)
-	n := newNester(t)
-	for i := range t.Threads {
-		n.thread(t.Threads[i].First, t.Threads[i].Last)
-	}
-	t.buildGPU(a, n.classes)
+	b.arrange(linkers)
+	b.finish()
 	return t
+}
+
+// read makes the ops and the activities, and says whether there is anything about a GPU.
+func (b *builder) read() (gpu bool) {
+	events := min(len(b.t.Rec.Events), maxEvents)
+	var counts, writes []func()
+	for _, part := range b.parts(events) {
+		s := newScan(b, part[0], part[1])
+		b.scans = append(b.scans, s)
+		counts, writes = append(counts, s.count), append(writes, s.write)
+	}
+	inParallel(counts)
+	b.makeThreads()
+	b.makeStreams()
+	b.tables.size(b.scans)
+	b.makeIndex()
+	inParallel(writes)
+	gpu = b.t.Rec.Meta.GPU != nil
+	for _, s := range b.scans {
+		b.t.Doubts.Stray += s.doubts.Stray
+		b.t.Doubts.Outside += s.doubts.Outside
+		b.syncs = append(b.syncs, s.syncs...)
+		b.t.Overheads = append(b.t.Overheads, s.over...)
+		b.t.Ranges = append(b.t.Ranges, s.ranges...)
+		gpu = gpu || s.gpu
+	}
+	b.orderThreads()
+	b.tables.finish(b.t)
+	return gpu
+}
+
+// makeIndex gives each scan the places of its scheduling events and samples.
+func (b *builder) makeIndex() {
+	var counts []threads.Counts
+	for _, s := range b.scans {
+		counts = append(counts, s.counts)
+	}
+	whole, parts := threads.Room(b.t.Rec, counts)
+	b.t.Index = whole
+	for i, s := range b.scans {
+		s.index = parts[i]
+	}
+}
+
+// connect finds the parents of ops and the calls of activities.
+func (b *builder) connect(linkers []*linker) {
+	var tasks []func()
+	nesters := make([]*nester, len(b.t.Threads))
+	for i := range nesters {
+		nesters[i] = &nester{t: b.t, classes: b.classes, agent: b.t.Rec.Meta.GPU != nil}
+		th := &b.t.Threads[i]
+		tasks = append(tasks, func() { nesters[i].thread(th.First, th.Last) })
+	}
+	for _, l := range linkers {
+		tasks = append(tasks, l.link)
+	}
+	inParallel(tasks)
+	for _, n := range nesters {
+		b.t.Doubts.Crossed += n.crossed
+		b.marks = append(b.marks, n.marks)
+	}
 }
 
 // Early says whether o began before the window: its time counts there, the op itself does not.
@@ -118,52 +186,3 @@ func (t *Timeline) Clip(o *Op) (start, end uint64) {
 
 // RawEvent returns the event that o was made from.
 func (t *Timeline) RawEvent(o *Op) *event.Event { return &t.Rec.Events[o.Event] }
-
-// usable says whether e is a call that belongs on the timeline.
-func (t *Timeline) usable(e *event.Event) bool {
-	return e.Kind == event.Call && e.TS <= t.To && clampedEnd(e) >= t.From
-}
-
-// clampedEnd is e.End without the overflow that a damaged event could cause.
-func clampedEnd(e *event.Event) uint64 {
-	if e.Flags&event.Timed == 0 {
-		return e.TS
-	}
-	return e.TS + min(e.Dur, math.MaxUint64-e.TS)
-}
-
-// scatter puts each call into the range of its thread, keeping their order.
-func (t *Timeline) scatter(owners []int32) {
-	next := make([]int32, len(t.Threads))
-	total := int32(0)
-	for i := range t.Threads {
-		next[i] = total
-		total += t.Threads[i].Last
-		t.Threads[i].First, t.Threads[i].Last = next[i], total
-	}
-	t.Ops = make([]Op, total)
-	for i, owner := range owners {
-		if owner == None {
-			continue
-		}
-		e := &t.Rec.Events[i]
-		t.Ops[next[owner]] = Op{
-			Start:  e.TS,
-			Dur:    clampedEnd(e) - e.TS,
-			Event:  int32(i),
-			Parent: None,
-			shape:  shapeOf(e),
-			Func:   e.Func,
-			Timed:  e.Flags&event.Timed != 0,
-			Via:    viaOf(e),
-		}
-		next[owner]++
-	}
-}
-
-func viaOf(e *event.Event) Via {
-	if e.Flags&event.Correlated != 0 {
-		return Agent
-	}
-	return Probe
-}

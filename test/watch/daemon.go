@@ -46,13 +46,20 @@ type Daemon struct {
 func Start(t testing.TB, pid int, flags ...string) *Daemon {
 	t.Helper()
 	NeedRoot(t)
+	return StartBuilt(t, Build(t, t.TempDir()), pid, flags...)
+}
+
+// StartBuilt is Start with a daemon that Build has made.
+func StartBuilt(t testing.TB, program string, pid int, flags ...string) *Daemon {
+	t.Helper()
+	NeedRoot(t)
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &Daemon{t: t, socket: filepath.Join(dir, "s"), log: log, done: make(chan error, 1)}
-	d.cmd = exec.CommandContext(t.Context(), build(t, dir), append([]string{"--socket", d.socket, "--pid", strconv.Itoa(pid)}, flags...)...)
+	d.cmd = exec.CommandContext(t.Context(), program, append([]string{"--socket", d.socket, "--pid", strconv.Itoa(pid)}, flags...)...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	d.Began = time.Now()
 	if err := d.cmd.Start(); err != nil {
@@ -65,8 +72,8 @@ func Start(t testing.TB, pid int, flags ...string) *Daemon {
 	return d
 }
 
-// build compiles the daemon; what it is made of comes from Go's build cache.
-func build(t testing.TB, dir string) string {
+// Build compiles the daemon into a folder and returns its path; what it is made of comes from Go's build cache.
+func Build(t testing.TB, dir string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "github.com/inferscope/inferscope/cmd/inferscoped")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

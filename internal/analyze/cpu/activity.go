@@ -107,7 +107,7 @@ func (a *analysis) holders(gil *state) {
 		return
 	}
 	waiter := gil.most()
-	finder := threads.NewHolders(a.rec, a.stacks.classifier)
+	finder := a.events.Holders(a.stacks.classifier)
 	places := map[key]*tally{}
 	a.eachSleep(func(t *threads.Thread, s *slept, iv *threads.Interval) {
 		if s.activity != threads.GIL || (key{t.PID, t.TID}) != waiter {

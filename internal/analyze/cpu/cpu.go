@@ -6,6 +6,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/threads"
+	"github.com/inferscope/inferscope/internal/timeline"
 )
 
 // Bounds of the lists in a Summary, which is printed and sent around.
@@ -20,7 +21,14 @@ const (
 // an empty Summary. Its time and memory grow with the number of events: a full
 // recorder of 1.5 million takes some tenths of a second and twice its own size.
 func Summarize(rec *record.Recording) *Summary {
-	a := &analysis{rec: rec, threads: threads.Build(rec), details: threads.NewWaits(rec), stacks: newStacks(rec)}
+	t := timeline.Build(rec)
+	return SummarizeThreads(t, t.Index.Threads())
+}
+
+// SummarizeThreads is Summarize where the timeline and the threads of the recording are known already; it leaves them as they are.
+func SummarizeThreads(t *timeline.Timeline, scheduled []threads.Thread) *Summary {
+	rec := t.Rec
+	a := &analysis{rec: rec, timeline: t, events: t.Index, threads: scheduled, details: t.Index.Waits(), stacks: newStacks(rec)}
 	a.index()
 	s := &Summary{Length: a.length(), CPUs: rec.Meta.Host.CPUs, Scheduled: len(a.threads) > 0}
 	a.hot = newHot(a)
@@ -34,14 +42,16 @@ func Summarize(rec *record.Recording) *Summary {
 
 // analysis holds what the parts of a summary share.
 type analysis struct {
-	rec     *record.Recording
-	threads []threads.Thread
-	byID    map[key]*threads.Thread
-	names   map[key]string
-	details *threads.Waits
-	stacks  *stacks
-	hot     *hot
-	slept   [][]slept // every blocked interval, by index into threads
+	rec      *record.Recording
+	timeline *timeline.Timeline
+	events   *threads.Index
+	threads  []threads.Thread
+	byID     map[key]*threads.Thread
+	names    map[key]string
+	details  *threads.Waits
+	stacks   *stacks
+	hot      *hot
+	slept    [][]slept // every blocked interval, by index into threads
 }
 
 // key tells threads apart.

@@ -43,12 +43,10 @@ func newHot(a *analysis) *hot {
 		a: a, count: make([]uint64, len(a.rec.Meta.Stacks)+1), byThread: map[key]*sampled{},
 		functions: map[functionKey]*spot{}, byFrame: make([]*spot, len(a.rec.Meta.Frames)),
 	}
-	for i := range a.rec.Events {
-		e := &a.rec.Events[i]
-		if e.Kind != event.Sample || e.Func != uint16(event.Clock) || e.TS < a.rec.Meta.From || e.TS > a.rec.Meta.To {
-			continue
+	for _, i := range a.events.Samples {
+		if e := &a.rec.Events[i]; e.TS >= a.rec.Meta.From && e.TS <= a.rec.Meta.To {
+			h.add(i, e)
 		}
-		h.add(int32(i), e)
 	}
 	for _, at := range h.order {
 		h.read(at, h.count[at])

@@ -17,6 +17,7 @@ func placeOf(frames []record.Frame) string {
 	for i := range frames {
 		f := &frames[i]
 		switch {
+		case f.Kind == record.PythonFrame && f.File == "": // a state of the interpreter: "[garbage collection]"
 		case f.Kind == record.PythonFrame && isPlumbing(f.File):
 			if plumbing == "" {
 				plumbing = PythonPlace(f.Name, f.File, f.Line)
@@ -65,8 +66,11 @@ func isScheduler(name string) bool {
 	return false
 }
 
-// PythonPlace writes a place in Python code as "function (file:line)".
+// PythonPlace writes a place in Python code as "function (file:line)"; what is in no file by its name alone.
 func PythonPlace(name, file string, line uint32) string {
+	if file == "" {
+		return name
+	}
 	file = ShortFile(file)
 	if line == 0 {
 		return name + " (" + file + ")"

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/threads"
 )
 
@@ -12,20 +11,28 @@ import (
 // calls: CUDA waits for the GPU by asking it again and again unless it is told not
 // to, so that a thread that waits looks busy.
 func (a *analysis) polling() map[key]uint64 {
+	t := a.timeline
+	sync := make([]bool, len(t.Rec.Meta.Functions))
+	for i := range sync {
+		sync[i] = t.Rec.Meta.Functions[i].Group == "sync"
+	}
 	calls := map[key][][2]uint64{}
-	functions := a.rec.Meta.Functions
-	for i := range a.rec.Events {
-		e := &a.rec.Events[i]
-		if e.Kind == event.Call && e.Flags&event.Timed != 0 && int(e.Func) < len(functions) && functions[e.Func].Group == "sync" {
-			k := key{e.PID, e.TID}
-			calls[k] = append(calls[k], [2]uint64{e.TS, e.TS + min(e.Dur, ^uint64(0)-e.TS)})
+	for i := range t.Threads {
+		th := &t.Threads[i]
+		k := key{t.Processes[th.Process].PID, th.TID}
+		if a.byID[k] == nil {
+			continue
+		}
+		ops := t.Ops[th.First:th.Last]
+		for i := range ops {
+			if o := &ops[i]; o.Timed && sync[o.Func] {
+				calls[k] = append(calls[k], [2]uint64{o.Start, o.End()})
+			}
 		}
 	}
 	out := map[key]uint64{}
 	for k, list := range calls {
-		if t := a.byID[k]; t != nil {
-			out[k] = running(t, list)
-		}
+		out[k] = running(a.byID[k], list)
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package gpu
 import (
 	"cmp"
 
+	"github.com/inferscope/inferscope/internal/analyze/histogram"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
@@ -47,7 +48,7 @@ type meter struct {
 	times   [timeline.Kinds]uint64
 	twice   union
 	overlap uint64
-	gaps    histogram
+	gaps    histogram.Histogram
 	gapTime uint64
 	gapAt   int // window up to which gaps were counted
 }
@@ -81,7 +82,7 @@ func (m *meter) gap(from uint64) {
 
 func (m *meter) addGap(from, to uint64) {
 	if from < to {
-		m.gaps.add(to - from)
+		m.gaps.Add(to - from)
 		m.gapTime += to - from
 	}
 }
@@ -104,13 +105,13 @@ func (m *meter) busy(c Coverage) Busy {
 	return b
 }
 
-// devices makes the parts about busy time.
-func (a *analysis) devices(s *Summary) {
+// devices makes the parts about busy time, and shows each activity to w: they are many, and looked at once.
+func (a *analysis) devices(s *Summary, w *work) {
 	s.Devices, s.Streams = []Device{}, []Stream{}
 	var total Busy
 	streams := make([]streamMeter, len(a.t.Streams))
 	for d := range a.t.Devices {
-		row := a.device(&a.t.Devices[d], streams)
+		row := a.device(&a.t.Devices[d], streams, w)
 		s.Devices = append(s.Devices, row)
 		total = sum(total, row.Busy)
 	}
@@ -142,7 +143,7 @@ func sum(x, y Busy) Busy {
 }
 
 // device measures one device, and its streams.
-func (a *analysis) device(dev *timeline.Device, streams []streamMeter) Device {
+func (a *analysis) device(dev *timeline.Device, streams []streamMeter, w *work) Device {
 	t := a.t
 	row := Device{PID: t.Processes[dev.Process].PID, ID: dev.ID, Users: len(dev.Users), Count: uint64(dev.Last - dev.First), Parts: []Part{}}
 	if dev.Info != nil {
@@ -150,34 +151,43 @@ func (a *analysis) device(dev *timeline.Device, streams []streamMeter) Device {
 	}
 	spans := together(t, dev.Users)
 	whole, ever, anyTime := newMeter(spans), union{}, uint64(0)
-	parts := map[int32]*meter{}
-	if len(dev.Users) > 1 {
-		for _, p := range dev.Users {
-			parts[p] = newMeter(t.Seen[p].Activity)
-		}
-	}
+	parts := a.parts(dev)
 	for i := dev.First; i < dev.Last; i++ {
 		act := &t.Activities[i]
 		whole.add(act)
 		from, to := ever.add(act.Start, act.End)
 		anyTime += to - from
 		streams[act.Stream].add(act)
-		if m := parts[t.Streams[act.Stream].Process]; m != nil {
-			m.add(act)
+		if parts != nil {
+			parts[t.Streams[act.Stream].Process].add(act)
 		}
+		w.add(act)
 	}
+	w.copies.finish()
 	whole.finish()
 	row.Busy = whole.busy(cover(t, spans, dev.Users))
 	a.busy += anyTime
 	a.anyTime = append(a.anyTime, anyTime)
 	row.Concurrency, row.Overlap = share(whole.sum, whole.time), share(whole.overlap, whole.time)
-	row.Gaps = Gaps{Count: whole.gaps.count, Time: whole.gapTime, Longest: whole.gaps.max, P50: whole.gaps.percentile(50)}
+	row.Gaps = Gaps{Count: whole.gaps.Count, Time: whole.gapTime, Longest: whole.gaps.Max, P50: whole.gaps.Percentile(50)}
 	for _, p := range dev.Users {
 		if m := parts[p]; m != nil {
 			row.Parts = append(row.Parts, Part{PID: t.Processes[p].PID, Busy: m.busy(cover(t, t.Seen[p].Activity, []int32{p}))})
 		}
 	}
 	return row
+}
+
+// parts returns what measures each of several processes that use a device, nil for one.
+func (a *analysis) parts(dev *timeline.Device) map[int32]*meter {
+	if len(dev.Users) < 2 {
+		return nil
+	}
+	parts := map[int32]*meter{}
+	for _, p := range dev.Users {
+		parts[p] = newMeter(a.t.Seen[p].Activity)
+	}
+	return parts
 }
 
 // streamMeter measures one stream.

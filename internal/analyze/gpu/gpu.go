@@ -30,8 +30,9 @@ func Summarize(t *timeline.Timeline) *Summary {
 		Agents:   append([]record.Agent{}, meta.Agents...),
 	}
 	s.Recorded = s.Activity.Time > 0
-	a.devices(s)
-	a.work(s)
+	w := &work{kernels: newKernels(a), copies: newCopies(a), asked: newAsked(a.t)}
+	a.devices(s, w)
+	w.result(a, s)
 	s.Launches = a.launches(s.Calls)
 	s.Syncs = a.syncs()
 	s.Overhead = a.overheads()
@@ -48,32 +49,37 @@ type analysis struct {
 	names   []string // of kernels, shortened
 }
 
-// work makes the parts that go through all activities.
-func (a *analysis) work(s *Summary) {
-	k, c, l, q := newKernels(a), newCopies(a), &linkCount{}, newAsked(a.t)
-	for d := range a.t.Devices {
-		dev := &a.t.Devices[d]
-		c.device(dev)
-		list := a.t.Activities[dev.First:dev.Last]
-		for i := range list {
-			act := &list[i]
-			l.add(act)
-			q.add(act)
-			switch act.Kind {
-			case timeline.Kernel:
-				k.add(act)
-			case timeline.Copy:
-				c.add(act)
-			case timeline.Set:
-				c.set(act)
-			}
-		}
+// work gathers what is said of all activities.
+type work struct {
+	kernels *kernels
+	copies  *copies
+	asked   *asked
+	links   linkCount
+}
+
+// add takes an activity. Those of a device come in the order of their beginnings.
+func (w *work) add(act *timeline.Activity) {
+	w.links.add(act)
+	w.asked.add(act)
+	w.copies.before(act.Start)
+	switch act.Kind {
+	case timeline.Kernel:
+		w.kernels.add(act)
+		w.copies.kernel(act)
+	case timeline.Copy:
+		w.copies.add(act)
+	case timeline.Set:
+		w.copies.set(act)
 	}
-	s.Links = l.result()
-	s.Kernels, s.Graphs = k.result(s.Activity)
-	s.Copies, s.Sets = c.result(s.Activity)
+}
+
+func (w *work) result(a *analysis, s *Summary) {
+	q := w.asked
+	s.Links = w.links.result()
+	s.Kernels, s.Graphs = w.kernels.result(s.Activity)
+	s.Copies, s.Sets = w.copies.result(s.Activity)
 	s.Graphs.Launches, s.Graphs.Nodes = q.graphs, share(q.nodes, q.graphs)
-	s.Latency = Latency{Coverage: s.Activity, Count: q.latency.count, P50: q.latency.percentile(50), P99: q.latency.percentile(99), Max: q.latency.max}
+	s.Latency = Latency{Coverage: s.Activity, Count: q.latency.Count, P50: q.latency.Percentile(50), P99: q.latency.Percentile(99), Max: q.latency.Max}
 	both := either(a.t, func(s *timeline.Seen) timeline.Spans { return s.Activity.Both(s.Calls) })
 	s.Queue = q.queue(cover(a.t, both, all(a.t)), both)
 }

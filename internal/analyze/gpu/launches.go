@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analyze/histogram"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
@@ -11,14 +12,14 @@ import (
 type asked struct {
 	t       *timeline.Timeline
 	done    []uint64 // by op: ns, when its last activity ended; 0: it has none
-	starts  []uint64 // ns, of the ops with activities
-	latency histogram
+	latency histogram.Histogram
+	ops     int    // with activities
 	graphs  uint64 // ops
 	nodes   uint64 // their activities
 }
 
 func newAsked(t *timeline.Timeline) *asked {
-	return &asked{t: t, done: make([]uint64, len(t.Ops)), starts: make([]uint64, 0, len(t.Activities))}
+	return &asked{t: t, done: make([]uint64, len(t.Ops))}
 }
 
 // add notes an activity. Those of one call come in the order of their beginnings.
@@ -35,33 +36,27 @@ func (q *asked) add(act *timeline.Activity) {
 	}
 	start := q.t.Ops[act.Op].Start
 	q.done[act.Op] = max(act.End, 1)
-	q.starts = append(q.starts, start)
+	q.ops++
 	if act.Link == timeline.ByGraph {
 		q.graphs++
 	}
 	// Of a graph with lost records the first node may be another one.
 	sound := !act.Graph || q.t.Seen[q.t.Streams[act.Stream].Process].Dropped == 0
 	if act.Kind == timeline.Kernel && act.Start >= start && sound {
-		q.latency.add(act.Start - start)
+		q.latency.Add(act.Start - start)
 	}
 }
 
 // queue sweeps over the calls that were launched and had not ended.
 func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
-	ends := make([]uint64, 0, len(q.starts))
-	for _, d := range q.done {
-		if d != 0 {
-			ends = append(ends, d)
-		}
-	}
-	slices.Sort(q.starts)
+	starts, ends := q.starts(), slices.DeleteFunc(q.done, func(d uint64) bool { return d == 0 }) // in the same memory
 	slices.Sort(ends)
 	out := Queue{Coverage: c}
 	w := sweep{spans: spans}
 	depth, i := uint64(0), 0
 	for _, end := range ends {
-		for ; i < len(q.starts) && q.starts[i] <= end; i++ {
-			w.advance(q.starts[i], depth)
+		for ; i < len(starts) && starts[i] <= end; i++ {
+			w.advance(starts[i], depth)
 			depth++
 			out.Max = max(out.Max, depth)
 		}
@@ -76,6 +71,18 @@ func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
 	if total > 0 {
 		out.Mean = w.area / float64(total)
 	}
+	return out
+}
+
+// starts returns when the calls with activities began, in order.
+func (q *asked) starts() []uint64 {
+	out := make([]uint64, 0, q.ops)
+	for i, d := range q.done {
+		if d != 0 {
+			out = append(out, q.t.Ops[i].Start)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 
@@ -113,7 +120,7 @@ func (w *sweep) advance(to, depth uint64) {
 func (a *analysis) launches(c Coverage) Launches {
 	t := a.t
 	out := Launches{Coverage: c}
-	var times histogram
+	var times histogram.Histogram
 	perProcess := make([]uint64, len(t.Seen))
 	kinds := a.starters()
 	for i := range t.Threads {
@@ -132,7 +139,7 @@ func (a *analysis) launches(c Coverage) Launches {
 				out.Graphs++
 			}
 			if o.Timed {
-				times.add(o.Dur)
+				times.Add(o.Dur)
 				out.Timed++
 				out.CallTime += o.Dur
 			}
@@ -141,7 +148,7 @@ func (a *analysis) launches(c Coverage) Launches {
 	for p, n := range perProcess {
 		out.PerSecond += share(n, t.Seen[p].Calls.Total()) * 1e9
 	}
-	out.P50, out.P99 = times.percentile(50), times.percentile(99)
+	out.P50, out.P99 = times.Percentile(50), times.Percentile(99)
 	return out
 }
 

@@ -97,7 +97,7 @@ func (a *analysis) short(i int32) string {
 }
 
 func syncType(y timeline.SyncType) string {
-	names := [...]string{"other", "event", "stream waits for event", "stream", "context"}
+	names := [...]string{"other", "event", "stream waits for event", "stream", "context", "copy"}
 	return names[min(int(y), len(names)-1)]
 }
 

@@ -119,11 +119,19 @@ const maxText = 200
 
 // Clean makes a text that the target chose (names, command lines, paths, errors)
 // safe to print: no control characters, which could rewrite a terminal, and one line.
-func Clean(s string) string {
+func Clean(s string) string { return clean(s, maxText) }
+
+// maxSentence bounds a sentence of ours that has texts of the target in it, in characters.
+const maxSentence = 1000
+
+// CleanText is Clean for sentences of ours, which may be longer.
+func CleanText(s string) string { return clean(s, maxSentence) }
+
+func clean(s string, most int) string {
 	var b strings.Builder
 	n := 0
 	for _, r := range s {
-		if n++; n > maxText {
+		if n++; n > most {
 			b.WriteRune('…')
 			break
 		}

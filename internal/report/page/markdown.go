@@ -32,6 +32,16 @@ func markdownBlock(b *bufio.Writer, bl Block) {
 	switch bl := bl.(type) {
 	case Heading:
 		put(b, "## "+escape(string(bl)))
+	case Subheading:
+		put(b, "### "+escape(string(bl)))
+	case Banner:
+		put(b, "**"+escape(bl.Text)+"**")
+	case Item:
+		markdownItem(b, bl)
+	case Code:
+		markdownCode(b, bl)
+	case Stack:
+		markdownCode(b, bl)
 	case Paragraph:
 		put(b, escape(string(bl)))
 	case Notice:
@@ -47,6 +57,27 @@ func markdownBlock(b *bufio.Writer, bl Block) {
 	case *Table:
 		markdownTable(b, bl)
 	}
+}
+
+func markdownItem(b *bufio.Writer, it Item) {
+	number := fmt.Sprintf("%d. ", it.Number)
+	put(b, number+"**"+escape(it.Title)+"**")
+	for _, l := range it.Lines {
+		put(b, strings.Repeat(" ", len(number))+"- "+escape(l))
+	}
+}
+
+// markdownCode fences lines with more backticks than any of them holds in a row, so that none of them can end the fence.
+func markdownCode(b *bufio.Writer, lines []string) {
+	fence := "```"
+	for strings.Contains(strings.Join(lines, "\n"), fence) {
+		fence += "`"
+	}
+	put(b, fence)
+	for _, l := range lines {
+		put(b, l)
+	}
+	put(b, fence)
 }
 
 func markdownTable(b *bufio.Writer, t *Table) {

@@ -22,6 +22,39 @@ type Heading string
 // Paragraph is running text.
 type Paragraph string
 
+// Subheading begins a part of a section.
+type Subheading string
+
+// Banner is what a reader should see first.
+type Banner struct {
+	Mood Mood
+	Text string
+}
+
+// Mood is how a Banner looks where there are colours; the words do without it.
+type Mood uint8
+
+// The moods.
+const (
+	Plain Mood = iota
+	Good
+	Bad
+)
+
+// Item is one entry of a numbered list, with what is said of it. Items that follow each other are one list.
+type Item struct {
+	Number int
+	Title  string
+	Lines  []string
+}
+
+// Code is program text, line by line. It is kept as it is, so that it can be copied: a terminal that is
+// too narrow for a line breaks it without changing it.
+type Code []string
+
+// Stack is calls, the innermost first. A terminal shows as much of each as a line has room for.
+type Stack []string
+
 // Notice is something to know before the rest is read.
 type Notice struct {
 	Mark string // error, warning or info
@@ -60,12 +93,17 @@ func Right(title string, keep int) Column { return Column{Title: title, Keep: ke
 // Add appends a labelled value.
 func (f *Facts) Add(label, value string) { *f = append(*f, Fact{label, value}) }
 
-func (Heading) isBlock()   {}
-func (Paragraph) isBlock() {}
-func (Notice) isBlock()    {}
-func (Facts) isBlock()     {}
-func (Bullets) isBlock()   {}
-func (*Table) isBlock()    {}
+func (Heading) isBlock()    {}
+func (Subheading) isBlock() {}
+func (Banner) isBlock()     {}
+func (Item) isBlock()       {}
+func (Code) isBlock()       {}
+func (Stack) isBlock()      {}
+func (Paragraph) isBlock()  {}
+func (Notice) isBlock()     {}
+func (Facts) isBlock()      {}
+func (Bullets) isBlock()    {}
+func (*Table) isBlock()     {}
 
 // Add appends blocks.
 func (d *Document) Add(b ...Block) { d.Blocks = append(d.Blocks, b...) }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,7 +19,9 @@ func sample() *Document {
 	t.Row("beta_with|bar", "333", "4")
 	d.AddTable("Numbers", t)
 	d.AddTable("Left out", &Table{Columns: []Column{Left("Empty", 0)}})
-	d.Add(Bullets{"first", "second"})
+	d.Add(Bullets{"first", "second"}, Bullets{"third"}, Code{"def f():", "    return \"``` not the end *of* the fence\""})
+	d.Add(Subheading("Part"), Banner{Good, "All is well"}, Paragraph("really"))
+	d.Add(Item{1, "One title that is too long for a line", []string{"why", "what to do about it, at length and in words"}}, Item{2, "Another", nil})
 	return d
 }
 
@@ -51,7 +54,21 @@ Numbers
 
 - first
 - second
+- third
+    def f():
+        return "%s not the end *of* the fence"
+
+Part
+All is well
+really
+
+1. One title that is too long for a line
+   why
+   what to do about it, at length and in
+   words
+2. Another
 `
+	want = fmt.Sprintf(want, "```")
 	if diff := cmp.Diff(want, render(t, sample(), Style{Width: 40})); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
@@ -79,7 +96,25 @@ A note.
 
 - first
 - second
+- third
+
+%s
+def f():
+    return "%s not the end *of* the fence"
+%s
+
+### Part
+
+**All is well**
+
+really
+
+1. **One title that is too long for a line**
+   - why
+   - what to do about it, at length and in words
+2. **Another**
 `
+	want = fmt.Sprintf(want, "````", "```", "````")
 	var out strings.Builder
 	if err := Markdown(&out, sample()); err != nil {
 		t.Fatal(err)
@@ -129,6 +164,7 @@ func FuzzText(f *testing.F) {
 		table := &Table{Columns: []Column{Left("A", 0), Right("B", 1)}, Note: text}
 		table.Row(cell, cell)
 		d.Add(Paragraph(text), Notice{"info", text}, Bullets{text}, table)
+		d.Add(Banner{Bad, text}, Subheading(cell), Item{12, text, []string{cell, text}}, Stack{cell, text})
 		want := max(width, minWidth)
 		if width == 0 {
 			want = DefaultWidth

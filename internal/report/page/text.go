@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 // The width of lines, in characters: where nobody says, and what is too narrow to be read at all.
@@ -46,25 +48,44 @@ func (d *Document) apart(i int) bool {
 	if i == 0 {
 		return true
 	}
-	_, headed := d.Blocks[i-1].(Heading)
-	return !headed && !d.sameList(i)
+	switch d.Blocks[i-1].(type) {
+	case Heading, Subheading, Banner:
+		return false
+	case Bullets:
+		switch d.Blocks[i].(type) {
+		case Code, Stack:
+			return false
+		}
+	}
+	return !d.sameList(i)
 }
 
 // sameList says whether block i goes on with a list that the block before began.
 func (d *Document) sameList(i int) bool {
-	_, this := d.Blocks[i].(Notice)
-	return this && i > 0 && isNotice(d.Blocks[i-1])
-}
-
-func isNotice(b Block) bool {
-	_, ok := b.(Notice)
-	return ok
+	if i == 0 {
+		return false
+	}
+	before := d.Blocks[i-1]
+	switch d.Blocks[i].(type) {
+	case Notice:
+		_, ok := before.(Notice)
+		return ok
+	case Item:
+		_, ok := before.(Item)
+		return ok
+	case Bullets:
+		_, ok := before.(Bullets)
+		return ok
+	}
+	return false
 }
 
 // ANSI colours; see ECMA-48, SGR.
 const (
 	bold   = "\x1b[1m"
 	red    = "\x1b[1;31m"
+	green  = "\x1b[1;32m"
+	amber  = "\x1b[1;33m"
 	yellow = "\x1b[33m"
 	reset  = "\x1b[0m"
 )
@@ -93,6 +114,16 @@ func (t *textWriter) block(b Block) {
 	switch b := b.(type) {
 	case Heading:
 		t.line(t.paint(bold, string(b)))
+	case Subheading:
+		t.painted(bold, string(b))
+	case Banner:
+		t.painted(map[Mood]string{Plain: bold, Good: green, Bad: amber}[b.Mood], b.Text)
+	case Item:
+		t.item(b)
+	case Code:
+		t.code(b)
+	case Stack:
+		t.stack(b)
 	case Paragraph:
 		t.wrapped("", "", string(b))
 	case Notice:
@@ -105,6 +136,43 @@ func (t *textWriter) block(b Block) {
 		}
 	case *Table:
 		t.table(b)
+	}
+}
+
+// painted writes s in lines that fit, all of one colour.
+func (t *textWriter) painted(code, s string) {
+	for _, l := range wrap(s, t.width) {
+		t.line(t.paint(code, l))
+	}
+}
+
+func (t *textWriter) item(it Item) {
+	number := fmt.Sprintf("%d. ", it.Number)
+	space := strings.Repeat(" ", len(number))
+	for i, l := range wrap(it.Title, t.width-len(number)) {
+		if i == 0 {
+			t.line(t.paint(bold, number+l))
+			continue
+		}
+		t.line(space + t.paint(bold, l))
+	}
+	for _, l := range it.Lines {
+		t.wrapped(space, space, l)
+	}
+}
+
+// codeIndent is how far code stands from the edge, in characters.
+const codeIndent = 4
+
+func (t *textWriter) code(lines Code) {
+	for _, l := range lines {
+		t.line(strings.Repeat(" ", codeIndent) + l)
+	}
+}
+
+func (t *textWriter) stack(lines Stack) {
+	for _, l := range lines {
+		t.line(strings.Repeat(" ", codeIndent) + human.Shorten(l, t.width-codeIndent))
 	}
 }
 

@@ -12,23 +12,31 @@ import (
 const (
 	indent    = 2
 	separator = 2
-	minFirst  = 12 // the first column is not cut below this
+	minFirst  = 12 // columns are not cut below this
 )
 
 // table writes b in columns; where the line is too short, the columns that matter
-// least go, and then the first one is cut.
+// least go, then the first one is cut, and then the other ones of text.
 func (t *textWriter) table(b *Table) {
 	fitted := b.fit(t.width - indent)
 	widths := fitted.widths()
-	if over := fitted.total() - (t.width - indent); over > 0 {
-		widths[0] = max(minFirst, widths[0]-over)
-	}
+	fitted.cut(widths, fitted.total()-(t.width-indent))
 	t.row(fitted, widths, titles(fitted.Columns), bold)
 	for _, r := range fitted.Rows {
 		t.row(fitted, widths, r, "")
 	}
 	if b.Note != "" {
 		t.wrapped("  ", "  ", b.Note)
+	}
+}
+
+// cut takes so many characters from columns of text, the first one first.
+func (t *Table) cut(widths []int, over int) {
+	for i, c := range t.Columns {
+		if less := min(over, widths[i]-minFirst); less > 0 && (i == 0 || c.Left) {
+			widths[i] -= less
+			over -= less
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type Config struct {
 	LoseRecords float64 // share of activities that were not recorded
 	Burst       int     // so many are lost at a time; 0: one
 	Skew        int64   // ns by which the GPU's clock is ahead
+	NoSyncs     bool    // synchronizations are not recorded by CUPTI, only their calls
 }
 
 // Span is a stretch of time, ns.

@@ -78,13 +78,47 @@ func (t *Thread) Sync(st *Stream) {
 		id, args = st.ID, []uint64{st.Handle}
 	}
 	s.id++
-	if w := s.window(t.Now); w != nil && end < Start+w.To {
+	if w := s.window(t.Now); !s.Config.NoSyncs && w != nil && end < Start+w.To {
 		s.Event(event.Event{
 			TS: t.Now + 500, Dur: end - t.Now - 1000, PID: recordtest.PID, TID: id, Func: 1 << 8, Kind: event.Sync, Flags: event.Timed,
 			Ret: kind, Args: [4]uint64{uint64(s.id)},
 		})
 	}
 	s.As(recordtest.PID, t.TID).Do(name, int64(t.Now-Start), end-t.Now, args...)
+	t.Now = end
+}
+
+// Event is a CUDA event.
+type Event struct {
+	Handle uint64
+	done   uint64 // ns: when what was before it in its stream will have ended
+}
+
+// Record records an event in a stream.
+func (t *Thread) Record(e *Event, st *Stream) {
+	e.done = st.free
+	t.s.As(recordtest.PID, t.TID).Do("cuEventRecord", int64(t.Now-Start), 0, e.Handle, st.Handle)
+	t.Now += 1000
+}
+
+// Wait makes a stream wait for an event.
+func (t *Thread) Wait(st *Stream, e *Event) {
+	st.free = max(st.free, e.done)
+	t.s.As(recordtest.PID, t.TID).Do("cuStreamWaitEvent", int64(t.Now-Start), 0, st.Handle, e.Handle)
+	t.Now += 1000
+}
+
+// Host lets the host run a function for dur ns in a stream, after all that is in it.
+func (t *Thread) Host(st *Stream, dur uint64) {
+	st.free = max(st.free, t.Now) + dur
+	t.s.As(recordtest.PID, t.TID).Do("cuLaunchHostFunc", int64(t.Now-Start), 0, st.Handle, 0x77)
+	t.Now += 1000
+}
+
+// SyncEvent waits for an event.
+func (t *Thread) SyncEvent(e *Event) {
+	end := max(t.Now+1500, e.done+2500)
+	t.s.As(recordtest.PID, t.TID).Do("cuEventSynchronize", int64(t.Now-Start), end-t.Now, e.Handle)
 	t.Now = end
 }
 

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report"
+)
+
+const analyzeHelp = `analyze makes the report of a recording that was made earlier, by inferscope record, run or
+pack: the very report that the daemon's data gave. It needs no daemon, no root and no GPU. It reads
+traces of torch.profiler and SQLite files of Nsight Systems as well, and says what they lack.
+
+    inferscope analyze t.isc
+    inferscope analyze t.isc.zip --output report.html
+
+The format is chosen as report does.`
+
+func analyzeCommand(g *global) *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "analyze FILE",
+		Short: "Make the report of a recording made earlier",
+		Long:  analyzeHelp,
+		Args:  oneFile,
+		RunE:  func(_ *cobra.Command, args []string) error { return g.analyze(&f, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
+	flags.StringVarP(&f.format, "format", "f", "", "text, markdown, json or html")
+	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
+	f.marginFlag(flags)
+	jsonFlag(cmd, &f.asJSON)
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return f.check(cmd) }
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// oneFile is for commands that take one file.
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)))
+}
+
+func (g *global) analyze(f *reportFlags, path string) error {
+	configured, err := g.configured(f.typed())
+	if err != nil {
+		return err
+	}
+	format, err := f.choose(configured)
+	if err != nil {
+		return err
+	}
+	if err := f.page(format, g.stdout); err != nil {
+		return err
+	}
+	rec, err := g.load(path)
+	if err != nil {
+		return err
+	}
+	out, err := openOutput(f.output, g.stdout)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	if err := g.write(out, format, report.NewWith(rec, report.Options{ClockMargin: g.margin})); err != nil || !f.open {
+		return err
+	}
+	return g.browse(out.path)
+}
+
+// load reads the recording at path, whatever its form.
+func (g *global) load(path string) (*record.Recording, error) {
+	rec, err := openSource(path)
+	if err != nil {
+		return nil, err
+	}
+	// A recording without its end says so, where standard output stays data.
+	if in, err := isc.Inspect(path, false); err == nil && in.Manifest.State != isc.Complete {
+		fmt.Fprintf(g.stderr, "inferscope: warning: this recording was not finished: it ends with its last whole stretch of time; %d files of the next one are lost\n", len(in.Unfinished))
+	}
+	return rec, nil
+}
+
+// recordingFault says what to do about a recording that cannot be read.
+func recordingFault(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fault.New(fault.Usage, "name a recording: a folder NAME.isc, or NAME.isc.zip", err)
+	case errors.Is(err, isc.ErrEmpty):
+		return fault.New(fault.General, "record again", err)
+	}
+	return fault.New(fault.General, "inferscope info --verify says which files are damaged", err)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/diff"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+const diffHelp = `diff compares two recordings of the same program: latency, where the time goes, why the GPU
+is idle, kernels and CPU functions; and says which differences are more than noise.
+
+    inferscope diff before.isc after.isc
+    inferscope diff before.isc after.isc --fail-over 5%
+
+With --fail-over it ends with code 8 where an iteration takes so much longer in the second one, and surely so
+(p < 0.001), and with code 1 where there is no latency in both to judge by. A and B are recordings, traces of
+torch.profiler or SQLite exports of Nsight Systems.`
+
+// diffFlags are the flags of diff as they were typed.
+type diffFlags struct {
+	failOver string
+	asJSON   bool
+}
+
+func diffCommand(g *global) *cobra.Command {
+	var f diffFlags
+	cmd := &cobra.Command{
+		Use:   "diff A B",
+		Short: "Say what changed between two recordings, and what of it is more than noise",
+		Long:  diffHelp,
+		Args:  cobra.ExactArgs(2),
+		RunE:  func(_ *cobra.Command, args []string) error { return g.diff(&f, args[0], args[1]) },
+	}
+	cmd.Flags().StringVar(&f.failOver, "fail-over", "", "exit with code 8 where an iteration became slower by more than this, e.g. 5%")
+	jsonFlag(cmd, &f.asJSON)
+	return cmd
+}
+
+func (g *global) diff(f *diffFlags, a, b string) error {
+	limit, err := fraction(f.failOver)
+	if err != nil {
+		return fault.New(fault.Usage, "write it like 5% or 0.05", err)
+	}
+	var both [2]*record.Recording
+	for i, path := range []string{a, b} {
+		if both[i], err = openSource(path); err != nil {
+			return err
+		}
+	}
+	c := diff.New(a, b, both[0], both[1])
+	if f.asJSON {
+		err = writeJSON(g.stdout, c)
+	} else {
+		err = c.Text(g.stdout)
+	}
+	if err != nil || f.failOver == "" {
+		return err
+	}
+	return judge(c, limit)
+}
+
+// judge makes an error of a latency that grew by more than a fraction.
+func judge(c *diff.Comparison, limit float64) error {
+	worse, ok := c.Worse(limit)
+	switch {
+	case !ok:
+		return fault.New(fault.General, "record at least 8 iterations in both, and name them with a scope", fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"))
+	case worse:
+		return fault.New(fault.Regression, "the tables above say what changed", fmt.Errorf("an iteration takes %.1f%% longer, over the limit of %.1f%%", 100*c.Latency.Relative, 100*limit))
+	}
+	return nil
+}
+
+// fraction reads 5% or 0.05; nothing is 0.
+func fraction(s string) (float64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || math.IsNaN(v) || v < 0 || v > 1000 {
+		return 0, fmt.Errorf("--fail-over: %q is no share of at least 0", s)
+	}
+	return v, nil
+}

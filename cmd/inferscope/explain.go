@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+const explainHelp = `explain says what a cause in a report means, what proves it, what refutes it, and what to
+change, with examples; without a cause it lists all. It asks no daemon.
+
+    inferscope explain
+    inferscope explain host-sync`
+
+func explainCommand(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:               "explain [CAUSE]",
+		Short:             "Say what a cause in a report means, and what to do about it",
+		Long:              explainHelp,
+		Args:              oneCause,
+		ValidArgsFunction: cobra.FixedCompletions(causeKeys(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return g.show(report.Causes(cause.All()))
+			}
+			return g.explain(args[0])
+		},
+	}
+}
+
+func oneCause(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fault.New(fault.Usage, "name one cause: inferscope explain host-sync", fmt.Errorf("explain takes one cause, not %d", len(args)))
+	}
+	return nil
+}
+
+func causeKeys() []string {
+	var keys []string
+	for _, c := range cause.All() {
+		keys = append(keys, c.Key)
+	}
+	return keys
+}
+
+func (g *global) explain(key string) error {
+	row, nearest, ok := cause.ByKey(key)
+	if !ok {
+		hint := "inferscope explain lists all causes"
+		if nearest != "" {
+			hint = fmt.Sprintf("did you mean inferscope explain %s? inferscope explain lists all causes", nearest)
+		}
+		return fault.New(fault.Usage, hint, fmt.Errorf("no cause is called %q", human.Clean(key)))
+	}
+	return g.show(report.Explain(&row))
+}
+
+// show writes a document to standard output.
+func (g *global) show(d *page.Document) error {
+	if err := page.Text(g.stdout, d, styleOf(g.stdout, g.environ)); err != nil {
+		return fmt.Errorf("writing to standard output: %w", err)
+	}
+	return nil
+}

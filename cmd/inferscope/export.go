@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/export"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report/human"
+)
+
+const exportHelp = `export writes a recording for another tool. SOURCE is a recording (.isc, .isc.zip), a trace
+of torch.profiler or the SQLite export of Nsight Systems; with --pid it comes from the daemon.
+
+    inferscope export t.isc --to perfetto -o t.perfetto-trace
+    inferscope export t.isc -o t.pt.trace.json
+    inferscope export --pid 1234 --last 10s --to pprof -o t.pb.gz
+
+Without --to the format is that of the file's name. -o - is standard output.`
+
+// exportFlags are the flags of export as they were typed.
+type exportFlags struct {
+	reportFlags // --pid, --last, --for, and how a missing pid is found
+	to          string
+}
+
+func exportCommand(g *global) *cobra.Command {
+	var f exportFlags
+	cmd := &cobra.Command{
+		Use:   "export [SOURCE] --to FORMAT -o FILE",
+		Short: "Write a recording for Perfetto, chrome://tracing, pprof, jq and others",
+		Long:  exportHelp + "\n\nFormats:\n" + formatList(),
+		Args:  cobra.MaximumNArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.export(cmd, &f, args) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.to, "to", "", "format: "+strings.Join(exportFormats(), ", "))
+	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
+	flags.IntVar(&f.pid, "pid", 0, "process whose recording the daemon has, instead of SOURCE")
+	flags.DurationVar(&f.last, "last", 0, "with --pid: only the last so long, e.g. 30s")
+	flags.DurationVar(&f.window, "for", 0, "with --pid: from now on for so long, e.g. 10s")
+	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(exportFormats(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func exportFormats() []string {
+	var out []string
+	for _, f := range export.Formats() {
+		out = append(out, f.Name)
+	}
+	return out
+}
+
+func formatList() string {
+	var b strings.Builder
+	for _, f := range export.Formats() {
+		fmt.Fprintf(&b, "  %-9s %-17s %s\n", f.Name, f.Extension, f.About)
+	}
+	return b.String()
+}
+
+func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	format, err := f.choose()
+	if err != nil {
+		return err
+	}
+	rec, err := g.exported(cmd, f, args)
+	if err != nil {
+		return err
+	}
+	out, err := openOutput(f.output, g.stdout)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	if err = format.Write(out, rec); err == nil {
+		err = out.keep()
+	}
+	if err != nil {
+		return fault.New(fault.General, "check that the place exists, can be written and has room", err)
+	}
+	if out.path != "" {
+		fmt.Fprintf(g.stderr, "inferscope: wrote %s (%s)\n", human.Clean(out.path), format.Name)
+	}
+	return nil
+}
+
+// choose finds the format: --to goes over the file's name.
+func (f *exportFlags) choose() (export.Format, error) {
+	if f.output == "" {
+		return export.Format{}, fault.New(fault.Usage, "name a file with -o FILE; -o - is standard output", fmt.Errorf("export needs a place to write to"))
+	}
+	if f.to != "" {
+		format, ok := export.Find(strings.ToLower(f.to))
+		if !ok {
+			return format, fault.New(fault.Usage, "choose "+strings.Join(exportFormats(), ", "), fmt.Errorf("--to: this version does not write %q", f.to))
+		}
+		return format, nil
+	}
+	format, ok := export.ForPath(f.output)
+	if !ok {
+		return format, fault.New(fault.Usage, "choose it with --to: "+strings.Join(exportFormats(), ", "), fmt.Errorf("the name %q promises no format", f.output))
+	}
+	return format, nil
+}
+
+// exported gets the recording that is to be exported.
+func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*record.Recording, error) {
+	daemon := f.pid != 0 || f.last != 0 || f.window != 0
+	switch {
+	case len(args) == 1 && daemon:
+		return nil, fault.New(fault.Usage, "leave out SOURCE, or --pid, --last and --for", fmt.Errorf("a recording comes from a file or from the daemon, not from both"))
+	case len(args) == 1:
+		return openSource(args[0])
+	case !daemon:
+		return nil, fault.New(fault.Usage, "name a recording, or a process with --pid", fmt.Errorf("there is nothing to export"))
+	}
+	client, err := g.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	pid, err := f.target(cmd.Context(), client)
+	if err != nil {
+		return nil, err
+	}
+	defer g.progress(cmd.Context(), untilShown(f.window), recording(pid, f.window))()
+	return client.Recording(cmd.Context(), pid, api.Window{Last: f.last, For: f.window})
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/importer"
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/report/human"
+)
+
+const importHelp = `import makes a recording of what another profiler recorded: a trace of torch.profiler (Kineto,
+.json or .json.gz), or the SQLite file of Nsight Systems (nsys export --type sqlite). Commands that read recordings
+take such files as they are too; importing once is faster, and the file is smaller.
+
+    inferscope import trace.json.gz -o trace.isc
+    inferscope import report1.sqlite
+
+What the other tool does not record, reports say under "sources".`
+
+func importCommand(g *global) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "import FILE [-o NAME.isc]",
+		Short: "Make a recording of a trace of torch.profiler or Nsight Systems",
+		Long:  importHelp,
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(_ *cobra.Command, args []string) error { return g.importFile(args[0], output) },
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "folder to write; the file's name with .isc where it is left out")
+	return cmd
+}
+
+func (g *global) importFile(path, output string) error {
+	rec, err := importer.Open(path)
+	if err != nil {
+		return fault.New(fault.General, "give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole", err)
+	}
+	if output == "" {
+		output = importedName(path)
+	}
+	if err := isc.Write(output, rec); err != nil {
+		return fault.New(fault.General, "choose another place with -o", err)
+	}
+	fmt.Fprintf(g.stderr, "inferscope: wrote %s: %s\n", human.Clean(output), human.Plural(len(rec.Events), "event", "events"))
+	for _, s := range rec.Meta.Sources {
+		fmt.Fprintf(g.stderr, "  %s, %s: %s\n", human.Clean(s.Name), s.State, human.CleanText(s.Detail))
+	}
+	return nil
+}
+
+// importedName is the name of the recording of a file: trace.json.gz becomes trace.isc, in the working directory.
+func importedName(path string) string {
+	name := filepath.Base(path)
+	for _, ext := range []string{".gz", ".json", ".trace", ".pt", ".sqlite"} {
+		name = strings.TrimSuffix(name, ext)
+	}
+	return name + ".isc"
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+func infoCommand(g *global) *cobra.Command {
+	var asJSON, verify bool
+	cmd := &cobra.Command{
+		Use:   "info FILE",
+		Short: "Say what a recording is of, how long, and whether it is whole",
+		Args:  oneFile,
+		RunE:  func(_ *cobra.Command, args []string) error { return g.info(args[0], asJSON, verify) },
+	}
+	cmd.Flags().BoolVar(&verify, "verify", false, "read every file and compare its checksum")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (g *global) info(path string, asJSON, verify bool) error {
+	in, err := isc.Inspect(path, verify)
+	if err != nil {
+		return recordingFault(err)
+	}
+	if asJSON {
+		err = writeJSON(g.stdout, in.Manifest)
+	} else {
+		err = page.Text(g.stdout, infoPage(in, verify), styleOf(g.stdout, g.environ))
+	}
+	if err != nil {
+		return err
+	}
+	if bad := len(in.Missing) + len(in.Damaged); bad > 0 {
+		return fault.New(fault.General, "record again, or copy it again from where it came", fmt.Errorf("%d files of this recording are missing or damaged: %s",
+			bad, human.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))))
+	}
+	return nil
+}
+
+func infoPage(in *isc.Inspection, verified bool) *page.Document {
+	m := in.Manifest
+	d := &page.Document{Title: "InferScope recording"}
+	d.Add(infoFacts(in, verified))
+	if doubts := report.FromLosses(m.Losses); len(doubts) > 0 {
+		d.Add(page.Heading("Losses and doubts"))
+		for i := range doubts {
+			d.Add(doubts[i].Notice())
+		}
+	}
+	return d
+}
+
+func infoFacts(in *isc.Inspection, verified bool) page.Facts {
+	m := in.Manifest
+	var f page.Facts
+	f.Add("Target", fmt.Sprintf("pid %d", m.Target))
+	f.Add("Host", human.Clean(fmt.Sprintf("Linux %s, %s, %d CPUs", m.Host.Kernel, m.Host.Arch, m.Host.CPUs)))
+	f.Add("Began", time.Unix(0, m.WallFrom).UTC().Format(time.RFC3339))
+	f.Add("Length", fmt.Sprintf("%.3f s in %s", float64(m.To-m.From)/1e9, human.Plural(len(m.Stretches), "stretch", "stretches")))
+	f.Add("Events", fmt.Sprintf("%d", m.Events()))
+	f.Add("Size", memory(in.Bytes))
+	f.Add("State", infoState(in, verified))
+	if m.Clock != nil {
+		f.Add("Clock error", clockFact(m.Clock))
+	}
+	if m.GPU != nil {
+		f.Add("GPU activity", human.Clean(*m.GPU))
+	}
+	f.Add("Recorded by", human.Clean(fmt.Sprintf("inferscoped %s; written by %s, schema %d", m.Recorder, m.Writer, m.Schema)))
+	if len(in.Unknown) > 0 {
+		f.Add("Not understood", fmt.Sprintf("%d files, which are kept", len(in.Unknown)))
+	}
+	return f
+}
+
+func clockFact(c *isc.Clock) string {
+	text := fmt.Sprintf("at least %.1f µs", float64(c.Error)/1e3)
+	if c.Bound > 0 {
+		text += fmt.Sprintf(", at most %.1f µs", float64(c.Bound)/1e3)
+	}
+	return fmt.Sprintf("%s, from %s of times of the last stretch", text, human.Plural(c.Pairs, "pair", "pairs"))
+}
+
+func infoState(in *isc.Inspection, verified bool) string {
+	state := "complete"
+	if in.Manifest.State != isc.Complete {
+		state = "not finished: valid up to its last whole stretch"
+	}
+	if n := len(in.Unfinished); n > 0 {
+		state += fmt.Sprintf("; lost: %s", human.Clean(strings.Join(in.Unfinished[:min(n, 5)], ", ")))
+		if n > 5 {
+			state += fmt.Sprintf(" and %d more", n-5)
+		}
+	}
+	if verified {
+		state += fmt.Sprintf("; every file read, %d missing, %d damaged", len(in.Missing), len(in.Damaged))
+	}
+	return state
+}

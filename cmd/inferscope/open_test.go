@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/fault"
+)
+
+// TestOpen: the desktop's opener is given the file that was written.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	said := filepath.Join(dir, "said")
+	script := "#!/bin/sh\nprintf %s \"$1\" > " + said + ".part && mv " + said + ".part " + said + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "xdg-open"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Chdir(dir)
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open"), fault.OK, "wrote report.html")
+	path := filepath.Join(dir, "report.html")
+	if got, err := os.ReadFile(path); err != nil || kind(string(got)) != formatHTML {
+		t.Errorf("the report is %s, %v", kind(string(got)), err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if got, err := os.ReadFile(said); err == nil {
+			if string(got) != path {
+				t.Errorf("the opener was given %q, want %q", got, path)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody asked the desktop to open the report")
+		}
+	}
+}
+
+func TestOpenWithoutADesktop(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	path := filepath.Join(t.TempDir(), "r.html")
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open", "-o", path), fault.OK, "no browser could be started", path)
+}
+
+func TestOpenOfWhatIsNoPage(t *testing.T) {
+	socket := serve(t, newFakeDaemon())
+	for _, args := range [][]string{{"--open", "--format", "json"}, {"--open", "-o", "r.md"}, {"--open", "--format", "html", "-o", "-"}} {
+		want(t, at(t, socket, append([]string{"report"}, args...)...), fault.Usage, "--open")
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/report/human"
+)
+
+func packCommand(g *global) *cobra.Command {
+	var output string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "pack NAME.isc",
+		Short: "Make one file of a recording, to send it",
+		Args:  oneFile,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if output == "" {
+				output = strings.TrimSuffix(filepath.Clean(args[0]), isc.Extension) + isc.Packed
+			}
+			return g.wrote(output, isc.Pack(args[0], output, force))
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; NAME.isc.zip if it is left out")
+	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
+	return cmd
+}
+
+func unpackCommand(g *global) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "unpack NAME.isc.zip",
+		Short: "Make a folder of a packed recording, for DuckDB, pandas and their kin",
+		Args:  oneFile,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if output == "" {
+				output = strings.TrimSuffix(strings.TrimSuffix(args[0], ".zip"), isc.Extension) + isc.Extension
+			}
+			return g.wrote(output, isc.Unpack(args[0], output))
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "folder to write; NAME.isc if it is left out")
+	return cmd
+}
+
+// wrote says what was written, or what to do about it.
+func (g *global) wrote(path string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return fault.New(fault.Usage, "choose another name with -o", err)
+	case err != nil:
+		return recordingFault(err)
+	}
+	fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", human.Clean(path))
+	return nil
+}

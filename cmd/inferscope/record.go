@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+const recordHelp = `record writes what the daemon sees of a process and its children from now on into a folder, ten
+seconds at a time, so that it may take longer than the daemon remembers. It ends after --for, when the process
+ends, or with Ctrl-C; what was written before a crash stays a valid recording.
+
+    inferscope record --pid 1234 --for 30s -o t.isc
+    inferscope analyze t.isc
+    inferscope pack t.isc`
+
+// recordFlags are the flags of record as they were typed.
+type recordFlags struct {
+	pid    int
+	window time.Duration // --for; 0: until it is stopped
+	gpu    string
+	output string
+	force  bool
+}
+
+func recordCommand(g *global) *cobra.Command {
+	var f recordFlags
+	cmd := &cobra.Command{
+		Use:   "record [--pid PID] [--for 30s] [-o NAME.isc]",
+		Short: "Write what is seen of a process from now on to the disk",
+		Long:  recordHelp,
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return g.record(cmd, &f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&f.pid, "pid", 0, "process to record; needed unless the daemon watches exactly one")
+	flags.DurationVar(&f.window, "for", 0, "for so long, e.g. 30s; until Ctrl-C if it is left out")
+	flags.StringVarP(&f.output, "output", "o", "", "folder to write; inferscope-PID.isc if it is left out")
+	flags.BoolVar(&f.force, "force", false, "replace a recording that is there")
+	flags.StringVar(&f.gpu, "gpu", "", "continuous: record GPU activity all of that time; costs the program up to 30% meanwhile")
+	return cmd
+}
+
+func (f *recordFlags) check(cmd *cobra.Command) error {
+	r := reportFlags{pid: f.pid, window: f.window, gpu: f.gpu}
+	if f.gpu == api.GPUContinuous {
+		r.gpu = "" // report needs --for with it; a recording is always about the time from now on
+	}
+	return r.check(cmd)
+}
+
+func (g *global) record(cmd *cobra.Command, f *recordFlags) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	client, err := g.dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx := cmd.Context()
+	pid, err := (&reportFlags{pid: f.pid}).target(ctx, client)
+	if err != nil {
+		return err
+	}
+	began := time.Now() // before anybody can see that it has begun
+	// A target that is gone, or not this user's, is refused before anything is written.
+	if _, err := client.Recording(ctx, pid, api.Window{Last: time.Millisecond}); err != nil {
+		return err
+	}
+	if f.output == "" {
+		f.output = fmt.Sprintf("inferscope-%d%s", pid, isc.Extension)
+	}
+	w, err := isc.Create(f.output, f.force)
+	if err != nil {
+		return createFault(err)
+	}
+	r := &recorder{client: client, writer: w, pid: pid, window: f.window, gpu: f.gpu, poll: pollPeriod, began: began, asked: began}
+	done := g.progress(ctx, 0, r.progress())
+	err = r.run(ctx)
+	done()
+	return g.recorded(f.output, w, err)
+}
+
+func createFault(err error) error {
+	hint := "choose a folder in a directory that exists and that you may write"
+	if errors.Is(err, os.ErrExist) {
+		hint = "choose another name with -o, or replace it with --force"
+		return fault.New(fault.Usage, hint, err)
+	}
+	return fault.New(fault.General, hint, fmt.Errorf("writing the recording: %w", err))
+}
+
+// recorded says what there is now.
+func (g *global) recorded(path string, w *isc.Writer, err error) error {
+	m := w.Manifest()
+	kept := fmt.Sprintf("%s: %s in %.1f s", human.Clean(path), human.Plural(m.Events(), "event", "events"), float64(m.To-m.From)/1e9)
+	if err == nil {
+		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", kept)
+		return nil
+	}
+	if len(m.Stretches) == 0 {
+		return fault.New(fault.CodeOf(err), hintOr(err, "nothing was recorded"), err)
+	}
+	hint := fmt.Sprintf("%skept, and valid without its end: %s", sentence(fault.HintOf(err)), kept)
+	return fault.New(fault.CodeOf(err), hint, err)
+}
+
+func hintOr(err error, other string) string {
+	if hint := fault.HintOf(err); hint != "" {
+		return hint
+	}
+	return other
+}
+
+func sentence(hint string) string {
+	if hint == "" {
+		return ""
+	}
+	return hint + "; "
+}
+
+// margin is by how much each stretch reaches back into the one before it: what came late is in it then. It bounds how
+// long the daemon may take to answer without leaving a hole.
+const margin = 2 * time.Second
+
+// firstMargin is by how much a recording may begin before it was asked for: the time that the daemon takes to
+// answer would be missing otherwise.
+const firstMargin = 200 * time.Millisecond
+
+// pollPeriod is how often the daemon is asked whether the target still runs.
+const pollPeriod = time.Second
+
+// recorder fetches a recording stretch by stretch.
+type recorder struct {
+	client *api.Client
+	writer *isc.Writer
+	pid    uint32
+	window time.Duration
+	gpu    string
+	poll   time.Duration
+
+	began time.Time
+	asked time.Time // when the stretch before was asked for
+	last  *isc.Clock
+}
+
+// run records until the time is over, the target has ended, or ctx ends, which is no error.
+func (r *recorder) run(ctx context.Context) error {
+	stop, failed := r.continuous(ctx)
+	defer stop()
+	for reach := firstMargin; ; reach = margin {
+		over, err := r.wait(ctx, failed)
+		if err != nil {
+			return err
+		}
+		// Ctrl-C ends the recording and not what is fetched of it.
+		if err := r.stretch(context.WithoutCancel(ctx), reach, over); err != nil {
+			return err
+		}
+		if over {
+			break
+		}
+	}
+	if err := r.writer.Finish(r.last); err != nil {
+		return diskFault(err)
+	}
+	return nil
+}
+
+// wait returns when it is time for the next stretch; over says that it is the last one.
+func (r *recorder) wait(ctx context.Context, failed <-chan error) (over bool, err error) {
+	next := r.asked.Add(isc.StretchLength)
+	end := r.began.Add(r.window)
+	if r.window > 0 && !end.After(next) {
+		next, over = end, true
+	}
+	timer, look := time.NewTimer(time.Until(next)), time.NewTicker(r.poll)
+	defer timer.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return over, nil
+		case <-ctx.Done():
+			return true, nil
+		case err := <-failed:
+			return false, err
+		case <-look.C:
+			if r.gone(ctx) {
+				return true, nil
+			}
+		}
+	}
+}
+
+// gone says whether the target has ended.
+func (r *recorder) gone(ctx context.Context) bool {
+	targets, err := r.client.Targets(ctx)
+	if err != nil {
+		return false // fetching the stretch will tell
+	}
+	for _, t := range targets {
+		if t.PID == r.pid {
+			return t.State == api.Exited
+		}
+	}
+	return true
+}
+
+// fetchTime bounds how long a stretch may take to arrive.
+const fetchTime = time.Minute
+
+// stretch fetches what came since the stretch before, and as much of that as reach says.
+func (r *recorder) stretch(ctx context.Context, reach time.Duration, over bool) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	now := time.Now()
+	rec, err := r.client.Recording(ctx, r.pid, api.Window{Last: max(now.Sub(r.asked)+reach, time.Millisecond)})
+	if err != nil {
+		return err
+	}
+	r.asked = now
+	if over {
+		r.last = clockOf(rec)
+	}
+	if err := r.writer.Append(rec); err != nil {
+		return diskFault(err)
+	}
+	return nil
+}
+
+// clockOf returns what causality says of the clocks in a stretch; nil where the GPU was not recorded.
+func clockOf(rec *record.Recording) *isc.Clock {
+	if rec.Meta.GPU == nil || len(rec.Meta.GPU.Windows) == 0 {
+		return nil
+	}
+	c := timeline.Build(rec).Clock
+	if c.Pairs == 0 {
+		return nil
+	}
+	return &isc.Clock{Error: c.Error, Bound: c.Bound, Pairs: c.Pairs}
+}
+
+func diskFault(err error) error {
+	return fault.New(fault.General, "make room on the disk, or choose another place with -o", fmt.Errorf("writing the recording: %w", err))
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/fault"
+)
+
+const runHelp = `run starts a program, watches it from its first instruction to its end, and writes a
+report of it, ./report.md unless told otherwise:
+
+    inferscope run python infer.py --batch-size 32
+    inferscope run --report r.html --format html -- python infer.py --report x
+
+What follows the program's name is the program's; only "--report FILE" as the very last
+arguments, where no -- stands before the program, is taken as inferscope's own.
+
+With a daemon (sudo inferscoped --on-request) any user may run programs of their own;
+without one, root gets a daemon of its own for the time. Ctrl-C reaches the program as
+it does without inferscope, and a program that crashes, is killed or interrupted has its
+report, too. Its exit code is passed on, 128 + signal where a signal ended it. Where the
+report cannot be written, the recording is kept and its path named.
+
+INFERSCOPE_ENABLED=0 runs the program untouched.
+
+Exit codes beside the program's: 1 the program did well and the report failed; 2 flags or
+settings are off; 4, 6 nobody can watch it, so that it was not started; 126 it cannot be
+run; 127 it was not found.`
+
+// Exit codes of what starts a program for somebody, as shells and env(1) have them.
+const (
+	notRunnable = 126
+	notFound    = 127
+)
+
+// exitCode ends inferscope with a program's code; whatever is to be said has been said.
+type exitCode int
+
+// Error says the code, for logs.
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// runFlags are the flags of run as they were typed.
+type runFlags struct {
+	report   string
+	format   string
+	gpu      string
+	traceMB  string
+	sampleHz string
+}
+
+func runCommand(g *global) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] PROGRAM [ARGUMENT...]",
+		Short: "Start a program, watch it from its first instruction, and report on it",
+		Long:  runHelp,
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.run(cmd, &f, args) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.SetInterspersed(false) // what follows the program is the program's
+	flags.StringVarP(&f.report, "report", "o", "", "file to write, also INFERSCOPE_REPORT_PATH (default ./report.md)")
+	flags.StringVarP(&f.format, "format", "f", "", "its format, also INFERSCOPE_REPORT_FORMAT (default: what its name says, else markdown)")
+	flags.StringVar(&f.gpu, "gpu", "", "when GPU activity is recorded, where run starts the daemon: windows, continuous or off")
+	flags.StringVar(&f.traceMB, "trace-size-mb", "", "memory for recorded events in MB, likewise")
+	flags.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "", "stacks a second of each running thread, likewise")
+	return cmd
+}
+
+// run does it. What is wrong with flags, settings and the daemon is told before the program starts.
+func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
+	args = g.trailing(cmd, f, args)
+	settings, err := g.settings(f.typed())
+	if err != nil {
+		return err
+	}
+	path, err := program(args)
+	if err != nil {
+		return err
+	}
+	if !settings.Enabled {
+		return g.untouched(path, args)
+	}
+	g.heed(&settings)
+	out, err := g.place(f, settings)
+	if err != nil {
+		return err
+	}
+	if err := oneGPU(settings, g.environ); err != nil {
+		return err
+	}
+	// The daemon that is started for the time ends with this thread (prctl(2), PR_SET_PDEATHSIG).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return g.supervise(context.WithoutCancel(cmd.Context()), &job{path: path, args: args, out: out, flags: f, settings: settings})
+}
+
+// typed returns the settings that were given as flags.
+func (f *runFlags) typed() map[string]string {
+	out := map[string]string{}
+	for key, value := range map[string]string{
+		"report_path": f.report, "trace_size_mb": f.traceMB, "cpu_sampling_frequency_hz": f.sampleHz,
+	} {
+		if value != "" {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// trailing takes a --report at the very end as inferscope's own, which is how it was announced,
+// unless -- says that everything is the program's.
+func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []string {
+	n := len(args)
+	if cmd.ArgsLenAtDash() >= 0 || f.report != "" || n < 2 {
+		return args
+	}
+	if value, ok := strings.CutPrefix(args[n-1], "--report="); ok && value != "" {
+		f.report, args = value, args[:n-1]
+	} else if n > 2 && args[n-2] == "--report" {
+		f.report, args = args[n-1], args[:n-2]
+	} else {
+		return args
+	}
+	fmt.Fprintf(g.stderr, "inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` where it is the program's\n", args[0])
+	return args
+}
+
+// program finds what is to be run.
+func program(args []string) (path string, err error) {
+	if len(args) == 0 {
+		return "", fault.New(fault.Usage, "inferscope run python infer.py", errors.New("run: name a program"))
+	}
+	path, err = exec.LookPath(args[0])
+	switch {
+	case err == nil || errors.Is(err, exec.ErrDot): // as execvp(3) does
+		return path, nil
+	case errors.Is(err, os.ErrPermission):
+		return "", fault.New(notRunnable, "make it executable, or name its interpreter", fmt.Errorf("running %s: %w", args[0], err))
+	}
+	return "", fault.New(notFound, "check its name and the PATH", fmt.Errorf("running %s: %w", args[0], err))
+}
+
+// untouched becomes the program.
+func (g *global) untouched(path string, args []string) error {
+	fmt.Fprintf(g.stderr, "inferscope: switched off by INFERSCOPE_ENABLED=0 (or enabled: false in %s): %s runs untouched, nothing is recorded, and there will be no report\n", config.FileName, args[0])
+	err := unix.Exec(path, args, g.environ)
+	return fault.New(notRunnable, "check that it is a program of this machine", fmt.Errorf("running %s: %w", path, err))
+}

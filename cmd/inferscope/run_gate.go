@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// gateArgument makes this program a gate: it waits for a byte on descriptor gateFD, and becomes the
+// program then. So a program has its process id, and is watched, before its first instruction.
+const (
+	gateArgument = "__gate"
+	gateFD       = 3 // the first of exec.Cmd.ExtraFiles
+)
+
+// gate is the whole of such a process; args are the program's path and its arguments, the first
+// one its name. It returns only where that cannot be run, with an exit code.
+func gate(args []string, environ []string) int {
+	if len(args) < 2 {
+		return notRunnable
+	}
+	pipe := os.NewFile(gateFD, "gate")
+	var one [1]byte
+	n, _ := pipe.Read(one[:])
+	_ = pipe.Close()
+	if n != 1 { // whoever was to watch is gone, or does not want to
+		return notRunnable
+	}
+	err := unix.Exec(args[0], args[1:], environ)
+	fmt.Fprintf(os.Stderr, "inferscope: running %s: %v\n", args[0], err)
+	if errors.Is(err, unix.ENOENT) {
+		return notFound
+	}
+	return notRunnable
+}
+
+// gated is a program that waits at its gate, or has passed it.
+type gated struct {
+	cmd  *exec.Cmd
+	open *os.File // the other end of the gate's pipe
+	pid  uint32
+}
+
+// startGated starts a program that does not run yet.
+func startGated(path string, args, environ []string) (*gated, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making a pipe: %w", err)
+	}
+	cmd := exec.Command(self, append([]string{gateArgument, path}, args...)...) //nolint:noctx // it ends when it likes to
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env, cmd.ExtraFiles = environ, []*os.File{in}
+	err = cmd.Start()
+	_ = in.Close()
+	if err != nil {
+		_ = out.Close()
+		return nil, fmt.Errorf("starting %s: %w", args[0], err)
+	}
+	return &gated{cmd: cmd, open: out, pid: uint32(cmd.Process.Pid)}, nil
+}
+
+// pass lets the program begin.
+func (p *gated) pass() error {
+	_, err := p.open.Write([]byte{1})
+	return errors.Join(err, p.open.Close())
+}
+
+// abandon ends a program that has not begun.
+func (p *gated) abandon() {
+	_ = p.open.Close()
+	_ = p.cmd.Wait()
+}
+
+// wait returns how the program ended, as wait(2) gives it. Signals that reach inferscope meanwhile
+// are the program's, but those of the terminal, which it got itself.
+func (p *gated) wait() unix.WaitStatus {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
+	defer signal.Stop(signals)
+	ended := make(chan unix.WaitStatus, 1)
+	go func() {
+		_ = p.cmd.Wait()
+		status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		ended <- unix.WaitStatus(status)
+	}()
+	for {
+		select {
+		case status := <-ended:
+			return status
+		case s := <-signals:
+			if (s == unix.SIGINT || s == unix.SIGQUIT) && inForeground() {
+				continue
+			}
+			_ = p.cmd.Process.Signal(s)
+		}
+	}
+}
+
+// inForeground says whether this process and its children get the signals of a terminal's keys.
+func inForeground() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

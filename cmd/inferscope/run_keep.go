@@ -1,0 +1,30 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// keepRecording writes a recording into a new folder in dir, and returns its path.
+func keepRecording(dir string, rec *record.Recording) (path string, err error) {
+	if _, err := os.Stat(dir); err != nil { // it is not made: the user did not want it
+		return "", fmt.Errorf("keeping the recording: %w", err)
+	}
+	name := fmt.Sprintf("inferscope-%d", rec.Meta.Target)
+	for n := 1; n < 1000; n++ {
+		path = filepath.Join(dir, name+".isc")
+		if err = isc.Write(path, rec); !errors.Is(err, os.ErrExist) {
+			break
+		}
+		name = fmt.Sprintf("inferscope-%d-%d", rec.Meta.Target, n)
+	}
+	if err != nil {
+		return "", fmt.Errorf("keeping the recording in %s: %w", path, err)
+	}
+	return path, nil
+}

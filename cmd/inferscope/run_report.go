@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report/human"
+)
+
+// job is one program under watch.
+type job struct {
+	path     string
+	args     []string
+	out      place
+	flags    *runFlags
+	settings config.Settings
+}
+
+// place is where the report goes.
+type place struct{ path, format string }
+
+// daemonFlags are what a daemon of our own is told beside the environment and the file, which it reads itself.
+func (j *job) daemonFlags() []string {
+	var out []string
+	for flag, value := range map[string]string{
+		"--gpu": j.flags.gpu, "--trace-size-mb": j.flags.traceMB, "--cpu-sampling-frequency-hz": j.flags.sampleHz,
+	} {
+		if value != "" {
+			out = append(out, flag, value)
+		}
+	}
+	return out
+}
+
+// place finds where the report goes and in which format: a flag over what the file's name says
+// over the settings. A path that nobody chose is called as its format is.
+func (g *global) place(f *runFlags, s config.Settings) (place, error) {
+	p := place{path: s.ReportPath, format: s.ReportFormat}
+	_, origins, err := g.origins(f.typed())
+	if err != nil {
+		return p, err
+	}
+	chosen := map[string]bool{}
+	for _, o := range origins {
+		chosen[o.Key] = o.Where != ""
+	}
+	switch named := byExtension(p.path); {
+	case f.format != "":
+		p.format = strings.ToLower(f.format)
+	case f.report != "" && named != "", named != "" && !chosen["report_format"]:
+		p.format = named
+	}
+	if p.format, err = known("--format", p.format); err != nil {
+		return p, err
+	}
+	if endings := map[string]string{"html": ".html", formatJSON: ".json", formatText: ".txt"}; !chosen["report_path"] && endings[p.format] != "" {
+		p.path = strings.TrimSuffix(p.path, filepath.Ext(p.path)) + endings[p.format]
+	}
+	return p, nil
+}
+
+// supervise runs the program and writes the report; its error is an exitCode once the program has begun.
+func (g *global) supervise(ctx context.Context, j *job) (err error) {
+	w, err := g.attach(j)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := w.close(); closing != nil {
+			fmt.Fprintf(g.stderr, "inferscope: warning: %v\n", closing)
+		}
+	}()
+	g.probePlace(j.out)
+	environ, done, err := j.environment(g.environ)
+	if err != nil {
+		return err
+	}
+	defer done()
+	p, err := startGated(j.path, j.args, environ)
+	if err != nil {
+		return err
+	}
+	if err := w.Watch(ctx, p.pid); err != nil {
+		p.abandon()
+		return err
+	}
+	oom := oomKills()
+	if err := p.pass(); err != nil {
+		p.abandon()
+		return fmt.Errorf("letting %s begin: %w", j.args[0], err)
+	}
+	status := p.wait()
+	g.ended(j, status, oomKills() > oom)
+	if err := g.conclude(ctx, w, p.pid, j.out); err != nil {
+		fmt.Fprintf(g.stderr, "inferscope: %v\n", err)
+		if hint := fault.HintOf(err); hint != "" {
+			fmt.Fprintln(g.stderr, hint)
+		}
+		return exitCode(max(codeOf(status), 1))
+	}
+	return exitCode(codeOf(status))
+}
+
+// probePlace warns of a place that cannot be written to, before a long program has run for it.
+func (g *global) probePlace(p place) {
+	out, err := openOutput(p.path, g.stdout)
+	if err != nil {
+		fmt.Fprintf(g.stderr, "inferscope: warning: %v: the recording will be kept instead, unless that changes\n", err)
+		return
+	}
+	out.discard()
+}
+
+// codeOf makes an exit code of how a program ended, as shells do.
+func codeOf(s unix.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}
+
+// ended says how the program ended, where that was not well.
+func (g *global) ended(j *job, s unix.WaitStatus, oom bool) {
+	name := human.Clean(filepath.Base(j.args[0]))
+	switch {
+	case s.Signaled() && s.Signal() == unix.SIGKILL && oom:
+		fmt.Fprintf(g.stderr, "inferscope: %s was killed by SIGKILL, and the kernel killed for want of memory meanwhile: it ran out of memory\n", name)
+	case s.Signaled():
+		fmt.Fprintf(g.stderr, "inferscope: %s was killed by %s\n", name, unix.SignalName(s.Signal()))
+	case s.ExitStatus() != 0:
+		fmt.Fprintf(g.stderr, "inferscope: %s exited with code %d\n", name, s.ExitStatus())
+	}
+}
+
+// oomKills returns how many processes the kernel has killed in our cgroup for want of memory
+// (memory.events of cgroup v2); 0 where that is not known.
+func oomKills() uint64 {
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	_, path, ok := strings.Cut(strings.TrimSpace(string(self)), "0::")
+	if !ok {
+		return 0
+	}
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "memory.events"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		var n uint64
+		if _, err := fmt.Sscanf(line, "oom_kill %d", &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// conclude writes the report of a program that has ended. Ctrl-C ends the waiting for it.
+func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, to place) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	awaitEnd(ctx, w.Client, pid)
+	done := g.progress(ctx, patience, recording(pid, 0))
+	rec, err := w.Recording(ctx, pid, api.Window{})
+	done()
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	if err != nil {
+		return fmt.Errorf("fetching the recording: %w", err)
+	}
+	g.warn(w, rec)
+	if err := g.file(ctx, to, rec); err != nil {
+		return g.save(to, rec, err)
+	}
+	return nil
+}
+
+// endTime is how long the daemon may take to notice that the program has ended.
+const endTime = 3 * time.Second
+
+// awaitEnd waits until the daemon knows that the program has ended, so that the report says how.
+func awaitEnd(ctx context.Context, c *api.Client, pid uint32) {
+	for end := time.Now().Add(endTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		targets, err := c.Targets(ctx)
+		if err != nil {
+			return
+		}
+		for _, t := range targets {
+			for _, p := range t.Processes {
+				if p.PID == pid && t.PID == pid && p.Parent == 0 && p.Died != 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// warn says what of the recording is not as expected.
+func (g *global) warn(w *watcher, rec *record.Recording) {
+	for _, line := range w.warnings() {
+		fmt.Fprintf(g.stderr, "inferscope: warning: %s\n", human.Clean(line))
+	}
+	if len(rec.Meta.Libraries) == 0 {
+		fmt.Fprintln(g.stderr, "inferscope: warning: the program loaded no CUDA library: the report is about the CPU only. Where it should have used a GPU, check that CUDA and its driver are installed.")
+	}
+}
+
+// file makes the report and writes it.
+func (g *global) file(ctx context.Context, to place, rec *record.Recording) error {
+	if err := g.oneDevice(rec); err != nil {
+		return err
+	}
+	out, err := openOutput(to.path, g.stdout)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	return g.write(out, to.format, g.think(ctx, rec))
+}
+
+// save keeps a recording whose report could not be written, and says where.
+func (g *global) save(to place, rec *record.Recording, why error) error {
+	var tried []error
+	for _, dir := range []string{filepath.Dir(to.path), ".", os.TempDir()} {
+		path, err := keepRecording(dir, rec)
+		if err == nil {
+			do := "check that there is room on the disk and that the path can be written"
+			if hint := fault.HintOf(why); hint != "" {
+				do += "; " + hint
+			}
+			return fault.New(fault.General, fmt.Sprintf("%s; then: inferscope analyze %s -o FILE", do, path),
+				fmt.Errorf("the report was not written: %w; the recording is kept in %s", why, path))
+		}
+		tried = append(tried, err)
+	}
+	return fault.New(fault.General, "make room, and run it again", fmt.Errorf("the report was not written: %w; nor could the recording be kept: %w", why, errors.Join(tried...)))
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/whatif"
+)
+
+const whatifHelp = `whatif says how much faster a process would be with something changed. It replays what was
+recorded with that time shortened, taken off the path or not waited for, and looks at when the work would
+have been done. Without a change it lists what each cause's remedy would bring, and each function, call, copy and
+kernel by itself. FILE is a recording that was made earlier; it needs no daemon then.
+
+    inferscope whatif --pid 1234
+    inferscope whatif run.isc --without sync --faster 'tokenize*=2'
+    inferscope whatif --pid 1234 --kernel 'gemm*=1.5'
+
+--without takes a cause (see inferscope explain) and applies the remedy that belongs to it, or a function, which
+is then not called any more. --workers says how many loaders share the work of --without worker.
+Names may hold * and ?. Flags can be given several times, and hold together.`
+
+// whatifRows is how many rows of a table a person is shown; JSON has all.
+const whatifRows = 20
+
+// whatifFlags are the flags of whatif as they were typed.
+type whatifFlags struct {
+	reportFlags
+	without, faster, kernel, overlap []string
+	workers                          int
+}
+
+func whatifCommand(g *global) *cobra.Command {
+	var f whatifFlags
+	cmd := &cobra.Command{
+		Use:   "whatif [--pid PID | FILE]",
+		Short: "Say how much faster a process would be with something changed",
+		Long:  whatifHelp,
+		Args:  cobra.MaximumNArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.whatif(cmd, &f, args) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&f.pid, "pid", 0, "process to ask about; needed unless the daemon watches exactly one")
+	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
+	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
+	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time")
+	flags.StringArrayVar(&f.without, "without", nil, "a cause, with its remedy, or a function")
+	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function that takes so many times less: 'tokenize*=2'")
+	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel that takes so many times less: 'gemm*=1.5'")
+	flags.StringArrayVar(&f.overlap, "overlap", nil, "a cause, function or copy that is done beside the rest")
+	flags.IntVar(&f.workers, "workers", 0, "with --without worker: how many loaders there are; 0: as many as it takes")
+	jsonFlag(cmd, &f.asJSON)
+	return cmd
+}
+
+func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error {
+	edits, err := f.edits()
+	if err != nil {
+		return fault.New(fault.Usage, "see inferscope whatif --help", err)
+	}
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	rec, err := g.recordingFor(cmd.Context(), f, args)
+	if err != nil {
+		return err
+	}
+	done := g.progress(cmd.Context(), patience, thinking)
+	answer := report.WhatIf(rec, edits)
+	done()
+	if f.asJSON {
+		return writeJSON(g.stdout, answer)
+	}
+	if err := page.Text(g.stdout, answer.Document(whatifRows), styleOf(g.stdout, g.environ)); err != nil {
+		return fmt.Errorf("writing to standard output: %w", err)
+	}
+	return nil
+}
+
+// edits reads the changes in the order of their flags.
+func (f *whatifFlags) edits() ([]whatif.Edit, error) {
+	var out []whatif.Edit
+	for _, group := range []struct {
+		verb  whatif.Verb
+		texts []string
+	}{{whatif.Without, f.without}, {whatif.Faster, f.faster}, {whatif.Kernels, f.kernel}, {whatif.Overlap, f.overlap}} {
+		for _, text := range group.texts {
+			e, err := whatif.Parse(group.verb, text)
+			if err != nil {
+				return nil, fmt.Errorf("--%s %w", group.verb, err)
+			}
+			if group.verb == whatif.Without {
+				e.Workers = f.workers
+			}
+			out = append(out, e)
+		}
+	}
+	if f.workers < 0 {
+		return nil, fmt.Errorf("--workers: %d is less than none", f.workers)
+	}
+	return out, nil
+}
+
+// recordingFor reads the file that is named, or asks the daemon.
+func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string) (*record.Recording, error) {
+	if len(args) == 1 {
+		if f.pid != 0 {
+			return nil, fault.New(fault.Usage, "leave one of them out", fmt.Errorf("--pid and a file cannot be used together"))
+		}
+		return readRecording(args[0])
+	}
+	client, err := g.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	pid, err := f.target(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	defer g.progress(ctx, untilShown(f.window), recording(pid, f.window))()
+	return client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
+}
+
+// readRecording reads a recording from disk: a folder or a pack, else the bytes that the daemon's interface sends.
+func readRecording(place string) (*record.Recording, error) {
+	hint := "name a recording: NAME.isc, NAME.isc.zip, or what GET /v1/recording answers"
+	if info, err := os.Stat(place); err == nil && (info.IsDir() || strings.HasSuffix(place, ".zip")) {
+		rec, err := isc.Read(place, isc.DefaultLimits())
+		if err != nil {
+			return nil, fault.New(fault.General, hint, fmt.Errorf("reading %s: %w", human.Clean(place), err))
+		}
+		return rec, nil
+	}
+	file, err := os.Open(place)
+	if err != nil {
+		return nil, fault.New(fault.General, hint, fmt.Errorf("reading a recording: %w", err))
+	}
+	defer file.Close()
+	rec, err := record.ReadStream(file, record.DefaultLimits())
+	if err != nil {
+		return nil, fault.New(fault.General, hint, fmt.Errorf("reading %s: %w", human.Clean(place), err))
+	}
+	return rec, nil
+}

@@ -1,0 +1,74 @@
+package cause
+
+import "strings"
+
+// All returns the table, by ID. Unknown is a row too: its advice is how to learn more.
+func All() []Cause {
+	table := make([]Cause, Count)
+	for _, rows := range [][]Cause{
+		programRows(), bytesRows(), interpreterRows(), launchRows(), memoryRows(), waitRows(), outsideRows(), hostRows(), cpuRows(), deviceRows(), kernelRows(),
+	} {
+		for _, r := range rows {
+			table[r.ID] = r
+		}
+	}
+	return table
+}
+
+// Of returns the row of a cause; that of Unknown for a number that is none.
+func Of(id ID) Cause {
+	if id >= Count {
+		id = Unknown
+	}
+	return All()[id]
+}
+
+// ByKey returns the row with a key. Where there is none, nearest is the key that is most like it, "" where
+// none is like it at all.
+func ByKey(key string) (row Cause, nearest string, ok bool) {
+	key = strings.ToLower(strings.NewReplacer("_", "-", " ", "-").Replace(strings.TrimSpace(key)))
+	if key == "" {
+		return Cause{}, "", false
+	}
+	best := max(2, len(key)/2) + 1 // more letters wrong than half of them is no slip of the finger
+	for _, c := range All() {
+		if c.Key == key {
+			return c, c.Key, true
+		}
+		d := distance(key, c.Key)
+		if strings.Contains(c.Key, key) || strings.Contains(strings.ToLower(c.Title), key) {
+			d = 1
+		}
+		if d < best {
+			best, nearest = d, c.Key
+		}
+	}
+	return Cause{}, nearest, false
+}
+
+// maxTyped bounds what distance looks at.
+const maxTyped = 64
+
+// distance is how many letters must be put in, left out or changed to make a of b.
+func distance(a, b string) int {
+	a, b = a[:min(len(a), maxTyped)], b[:min(len(b), maxTyped)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		left := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			left, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, left+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// String returns the key of a cause.
+func (id ID) String() string { return Of(id).Key }

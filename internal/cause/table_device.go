@@ -1,0 +1,68 @@
+package cause
+
+// deviceRows are the causes for which a GPU that runs could do better.
+func deviceRows() []Cause {
+	return []Cause{
+		{
+			ID: CopyNotOverlapped, Key: "copy-not-overlapped", Title: "copies run while no kernel does", Group: OnGPU,
+			Means:   "Data goes to or from the GPU while the GPU computes nothing. Copy engines work beside the kernels, so that the copy for the next batch can hide behind this batch's work.",
+			Proves:  "Records of copies in times in which no kernel ran.",
+			Refutes: "Copies whose result the very next kernel needs, and that cannot be asked for earlier.",
+			Changes: []Change{
+				{inPyTorch, "Copy the next batch in a stream of its own while this one is computed; the host memory must be pinned", "copy = torch.cuda.Stream()\n\ndef fetch(batch):\n    with torch.cuda.stream(copy):\n        return batch.to(\"cuda\", non_blocking=True)  # pinned: DataLoader(pin_memory=True)\n\nahead = fetch(next(it))\nfor following in itertools.chain(it, [None]):\n    torch.cuda.current_stream().wait_stream(copy)\n    now = ahead\n    now.record_stream(torch.cuda.current_stream())\n    ahead = fetch(following) if following is not None else None\n    model(now)"},
+				{inCUDA, "Use two buffers and two streams, so that one is filled while the other is computed with", "for (int i = 0; i < n; i++) {\n    int b = i % 2;\n    cudaStreamWaitEvent(copy, used[b], 0);\n    cudaMemcpyAsync(in[b], host[i], bytes, cudaMemcpyHostToDevice, copy);\n    cudaEventRecord(filled[b], copy);\n    cudaStreamWaitEvent(compute, filled[b], 0);\n    kernel<<<grid, block, 0, compute>>>(in[b], out[b]);\n    cudaEventRecord(used[b], compute);\n}"},
+				{inPyTorch, "Copy less: send uint8 or float16 and convert on the GPU, and leave on the GPU what is used again", "batch = batch.to(\"cuda\", non_blocking=True).float().div_(255)  # uint8 over the bus"},
+			},
+		},
+	}
+}
+
+// kernelRows are the causes that lie in the kernels that run.
+func kernelRows() []Cause {
+	return []Cause{
+		{
+			ID: SmallBatch, Key: "small-batch", Title: "kernels are too small to fill the GPU", Group: OnGPU,
+			Means:   "Most of the time the kernels that run have fewer blocks than the GPU has multiprocessors: a part of it stands idle while they run.",
+			Proves:  "Grids of fewer blocks than the device has multiprocessors, weighed by time.",
+			Refutes: "Several kernels at once that fill the GPU together; persistent kernels, which have few blocks on purpose.",
+			Changes: []Change{
+				{inServing, "Work on more requests at once: batch them, continuously where they generate text (vLLM, TensorRT-LLM, TGI), dynamically else (Triton)", "vllm serve MODEL --max-num-seqs 256"},
+				{inPyTorch, "Raise the batch size until latency or memory forbids; a batch twice as large costs hardly more time here", ""},
+				{inCUDA, "Run independent work in several streams, or several processes with MPS, so that small kernels run beside each other", "nvidia-cuda-mps-control -d"},
+			},
+		},
+		{
+			ID: TinyKernels, Key: "tiny-kernels", Title: "kernels are so short that starting them takes as long", Group: OnGPU,
+			Means:   "Most kernels run for a few microseconds, as long as the GPU takes from one kernel to the next.",
+			Proves:  "Kernels of a few microseconds make up a large part of the time that the GPU runs, and there are many of them.",
+			Refutes: "Few short kernels among long ones.",
+			Changes: []Change{
+				{inPyTorch, "Let torch.compile fuse elementwise operations into one kernel", "model = torch.compile(model)"},
+				{inPyTorch, "Use fused operators: scaled_dot_product_attention, fused layer norm and activation, one matrix for query, key and value", "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)"},
+				{inServing, "Give each kernel more to do: a larger batch makes them longer, not more", ""},
+			},
+		},
+		{
+			ID: BandwidthBound, Key: "bandwidth-bound", Title: "kernels wait for the GPU's memory, as in decoding with a small batch", Group: OnGPU,
+			Means:   "At each step of decoding all weights are read for few tokens: the time is that of reading them, and the arithmetic units wait.",
+			Proves:  "Kernels that multiply a matrix by one or a few vectors, by their names and shapes, make up most of the time. It rests on shapes, not on counters of the hardware.",
+			Refutes: "Large matrix products: prefill, training, large batches.",
+			Changes: []Change{
+				{inServing, "Decode more sequences at once: the weights are read once for all of them", "vllm serve MODEL --max-num-seqs 256"},
+				{inServing, "Make the weights smaller: FP8, INT8 or 4-bit weights are read 2 to 4 times as fast as 16-bit ones", "vllm serve MODEL --quantization fp8"},
+				{inServing, "Get more tokens out of each pass: speculative decoding", ""},
+			},
+		},
+		{
+			ID: CopyBound, Key: "copy-bound", Title: "copies take more time than computing", Group: OnGPU,
+			Means:   "The GPU spends more time on moving data than on computing.",
+			Proves:  "The time in which copies ran exceeds the time in which kernels ran.",
+			Refutes: "Copies that overlap with kernels and do not delay them.",
+			Changes: []Change{
+				{inPyTorch, "Leave data on the GPU between steps: caches, embeddings, intermediate results", "embeddings = embeddings.to(\"cuda\")  # once, not for each request"},
+				{inPyTorch, "Send smaller types, and convert on the GPU: uint8 images, int32 tokens, float16 features", "images = images.to(\"cuda\", non_blocking=True).to(torch.float16).div_(255)  # uint8 over the bus"},
+				{inPyTorch, "Pin the host's memory: pageable copies reach a fraction of the bus's speed", "loader = DataLoader(dataset, batch_size=32, pin_memory=True)"},
+			},
+		},
+	}
+}

@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// Ranger is kept by a source whose events are Ranges of event.ScopeRange: stretches that programs
+// name without the help of an agent. At most one source is one, because Ret can number only one
+// table's texts.
+type Ranger interface {
+	// Ranges returns the names and attributes with these numbers, and for each number its index + 1
+	// among them. It may be called from any goroutine.
+	Ranges(numbers []int32) (texts []string, at map[int32]int32)
+}
+
+// nameScopes fills the tables of ranges with what the recording's scopes refer to, behind those
+// of GPU activity; where there are none, there are no such tables yet.
+func (r *recording) nameScopes(source Ranger) {
+	if source == nil {
+		return
+	}
+	names, attributes := map[int32]bool{}, map[int32]bool{}
+	for batch := range r.snapshot.Events(r.want) {
+		for i := range batch {
+			if e := &batch[i]; e.Kind == event.Range && e.Func == event.ScopeRange {
+				names[e.Ret] = true
+				attributes[int32(e.Args[3])] = true
+			}
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	if r.meta.GPU == nil {
+		r.meta.GPU = &record.GPU{Mode: "off", Agents: []record.Agent{}, Windows: []record.GPUWindow{}}
+	}
+	texts, at := source.Ranges(sorted(names))
+	r.meta.GPU.Ranges, r.scopeAt = merged(r.meta.GPU.Ranges, texts, at)
+	r.meta.GPU.Attributes, r.attributeAt = source.Ranges(sorted(attributes))
+}
+
+// merged appends to list what it lacks of texts, so that a name stands there once whoever gave
+// it, and moves the places of at accordingly.
+func merged(list, texts []string, at map[int32]int32) (all []string, moved map[int32]int32) {
+	all = slices.Clone(list)
+	places := make(map[string]int32, len(list)+len(texts))
+	for i, text := range list {
+		places[text] = int32(i + 1)
+	}
+	for _, text := range texts {
+		if places[text] == 0 {
+			all = append(all, text)
+			places[text] = int32(len(all))
+		}
+	}
+	moved = make(map[int32]int32, len(at))
+	for number, i := range at {
+		moved[number] = places[texts[i-1]]
+	}
+	return all, moved
+}

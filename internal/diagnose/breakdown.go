@@ -1,0 +1,246 @@
+package diagnose
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// measured is a stretch of time dealt out: Did and Idle sum to Time exactly.
+type measured struct {
+	Time   uint64 // ns
+	Window uint64
+	Did    [doings]uint64
+	Idle   [cause.Count]uint64
+	copied uint64 // ns: copies to and from somewhere else, whether a kernel hid them or not
+	// who copies, by thread, and with which call, by function: those that hold their caller, and the others
+	heldBy, freeBy copiers
+	// kernels, their time summed and the shapes of the small ones, for the words about them
+	kernels, kernelTime uint64
+	small, smallBlocks  uint64 // ns; ns times blocks
+	sms                 uint64 // the most of a device
+}
+
+func (m *measured) sum(from, to doing) uint64 {
+	n := uint64(0)
+	for d := from; d <= to; d++ {
+		n += m.Did[d]
+	}
+	return n
+}
+
+func (m *measured) compute() uint64 { return m.sum(fullKernel, tinyKernel) }
+
+// copies is the time in which a device copied to or from somewhere else, and no kernel ran.
+func (m *measured) copies() uint64 { return m.sum(heldToDevice, resultCopy) }
+
+func (m *measured) toHost() uint64 {
+	return m.Did[heldToHost] + m.Did[freeToHost] + m.Did[resultCopy]
+}
+
+func (m *measured) busy() uint64 { return m.sum(fullKernel, setting) }
+
+// idle is the time in which nothing ran.
+func (m *measured) idle() uint64 { return m.Time - m.busy() }
+
+// held is the part of copies that held somebody.
+func (m *measured) held() uint64 { return m.Did[heldToDevice] + m.Did[heldToHost] }
+
+// free is the part of copies that could have run beside kernels.
+func (m *measured) free() uint64 { return m.Did[freeToDevice] + m.Did[freeToHost] + m.Did[peerCopy] }
+
+// measure deals out the time of each device and of all, and groups the steps by cause.
+func (a *analysis) measure(d *Diagnosis) {
+	window := a.t.To - a.t.From
+	if a.subject != aboutGPUs {
+		a.total.Window = window
+		a.alone()
+		d.Breakdown = a.total.breakdown(a)
+		return
+	}
+	devices := a.work(window)
+	a.steps(devices)
+	for i := range devices {
+		devices[i].close()
+		d.Devices = append(d.Devices, a.device(&a.t.Devices[i], &devices[i]))
+		a.total.add(&devices[i])
+	}
+	d.Breakdown = a.total.breakdown(a)
+}
+
+// work measures what the devices did, all at once.
+func (a *analysis) work(window uint64) []measured {
+	memory := memoryKernels(a.t)
+	out := make([]measured, len(a.t.Devices))
+	var all sync.WaitGroup
+	for i := range out {
+		out[i].Window = window
+		if i < len(a.w.Covered) {
+			all.Go(func() { out[i].work(a.t, memory, &a.t.Devices[i], a.w.Covered[i]) })
+		}
+	}
+	all.Wait()
+	return out
+}
+
+// steps takes the steps of all gaps, each for its device.
+func (a *analysis) steps(devices []measured) {
+	for i := range a.w.Gaps {
+		g := &a.w.Gaps[i]
+		if g.Device < 0 || int(g.Device) >= len(devices) {
+			continue
+		}
+		for s := g.First; s < g.Last; s++ {
+			a.note(&devices[g.Device], &a.w.Steps[s], g)
+		}
+	}
+}
+
+// alone takes the steps of the main thread for the gaps of a GPU.
+func (a *analysis) alone() {
+	if a.w.Main == nil {
+		return
+	}
+	steps := a.w.Steps[a.w.Main.First:a.w.Main.Last]
+	for i := range steps {
+		a.note(&a.total, &steps[i], nil)
+		a.total.Time += length(&steps[i])
+	}
+}
+
+func length(s *gap.Step) uint64 { return s.To - min(s.From, s.To) }
+
+// work measures what a device did.
+func (m *measured) work(t *timeline.Timeline, memory []bool, dev *timeline.Device, covered timeline.Spans) {
+	m.Time = covered.Total()
+	k, s := newKinds(t, memory, dev), sweep{inside: cutter{spans: covered}, both: cutter{spans: covered}}
+	list := t.Activities[dev.First:dev.Last]
+	for i := range list {
+		s.add(k.of(&list[i]), list[i].Start, list[i].End)
+	}
+	s.finish()
+	m.Did, m.copied, m.heldBy, m.freeBy = s.Time, s.copied, k.heldBy, k.freeBy
+	m.kernels, m.kernelTime, m.small, m.smallBlocks, m.sms = k.kernels, k.time, k.small, k.smallest, k.sms
+}
+
+// note adds a step to a measure and to its group.
+func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) {
+	n := length(s)
+	if n == 0 {
+		return
+	}
+	id := s.Cause
+	if id >= cause.Count {
+		id = cause.Unknown
+	}
+	m.Idle[id] += n
+	if a.groups[id] == nil {
+		a.groups[id] = newGroup(id)
+	}
+	a.groups[id].add(a, s, g)
+}
+
+// close makes a partition of it, whatever the gaps are: steps tile the gaps, and gaps are what no activity
+// covers, so that this changes nothing unless one of the two is wrong.
+func (m *measured) close() {
+	left := m.idle()
+	for id := range m.Idle {
+		m.Idle[id] = min(m.Idle[id], left)
+		left -= m.Idle[id]
+	}
+	m.Idle[cause.Unknown] += left
+}
+
+func (m *measured) add(o *measured) {
+	m.Time += o.Time
+	m.Window += o.Window
+	m.copied += o.copied
+	m.heldBy.merge(&o.heldBy)
+	m.freeBy.merge(&o.freeBy)
+	for i := range m.Did {
+		m.Did[i] += o.Did[i]
+	}
+	for i := range m.Idle {
+		m.Idle[i] += o.Idle[i]
+	}
+	m.kernels, m.kernelTime = m.kernels+o.kernels, m.kernelTime+o.kernelTime
+	m.small, m.smallBlocks, m.sms = m.small+o.small, m.smallBlocks+o.smallBlocks, max(m.sms, o.sms)
+}
+
+func (a *analysis) device(dev *timeline.Device, m *measured) Device {
+	out := Device{PID: a.t.Processes[dev.Process].PID, ID: dev.ID, Breakdown: m.breakdown(a)}
+	if dev.Info != nil {
+		out.Name = dev.Info.Name
+	}
+	return out
+}
+
+// breakdown writes a measure as parts.
+func (m *measured) breakdown(a *analysis) Breakdown {
+	b := Breakdown{Time: m.Time, Window: m.Window, Share: share(m.Time, m.Window), Parts: []Part{}, People: []Part{}}
+	if a.subject == aboutGPUs || a.subject == aboutSilent {
+		for _, p := range []Part{
+			{Key: "compute", Name: "GPU compute", Time: m.compute()},
+			{Key: "h2d", Name: "copies to the GPU", Time: m.sum(heldToDevice, freeToDevice)},
+			{Key: "d2h", Name: "copies from the GPU", Time: m.toHost()},
+			{Key: "d2d", Name: "copies on and between GPUs", Time: m.Did[peerCopy] + m.Did[ownCopy]},
+			{Key: "set", Name: "memory sets", Time: m.Did[setting]},
+		} {
+			p.Busy, p.Share = true, share(p.Time, m.Time)
+			b.Parts = append(b.Parts, p)
+		}
+	}
+	b.Parts = append(b.Parts, m.causes(a.table)...)
+	b.People = m.people(a)
+	return b
+}
+
+// causes are the parts of idle time, the most first.
+func (m *measured) causes(table []cause.Cause) []Part {
+	var out []Part
+	for id, n := range m.Idle {
+		if n > 0 {
+			row := &table[id]
+			out = append(out, Part{Key: row.Key, Name: row.Title, Cause: cause.ID(id), Time: n, Share: share(n, m.Time)})
+		}
+	}
+	slices.SortStableFunc(out, func(x, y Part) int { return cmp.Compare(y.Time, x.Time) })
+	return out
+}
+
+// people says the same in the words that people know.
+func (m *measured) people(a *analysis) []Part {
+	var by [cause.OnGPU + 1]uint64
+	for id, n := range m.Idle {
+		by[a.table[id].Group] += n
+	}
+	var parts []Part
+	if a.seen() {
+		parts = []Part{
+			{Key: "cpu", Name: "CPU preprocessing", Time: by[cause.CPUWork]},
+			{Key: "h2d", Name: "H2D copy", Busy: true, Time: m.sum(heldToDevice, freeToDevice)},
+			{Key: "compute", Name: "GPU compute", Busy: true, Time: m.compute()},
+			{Key: "d2h", Name: "D2H copy", Busy: true, Time: m.toHost()},
+			{Key: "device-memory", Name: "GPU memory", Busy: true, Time: m.Did[peerCopy] + m.Did[ownCopy] + m.Did[setting]},
+		}
+	} else { // the main thread's time: while it waits for a GPU that nobody watched, that one may be busy
+		by[a.table[cause.HostSync].Group] -= m.Idle[cause.HostSync]
+		parts = []Part{
+			{Key: "cpu", Name: "CPU computing", Time: by[cause.CPUWork]},
+			{Key: "gpu", Name: "waiting for the GPU", Time: m.Idle[cause.HostSync]},
+		}
+	}
+	parts = append(parts,
+		Part{Key: "framework", Name: "framework overhead", Time: by[cause.Framework]},
+		Part{Key: "waiting", Name: "waiting", Time: by[cause.HostWaits]},
+		Part{Key: "idle", Name: "nothing to do", Time: by[cause.Offered]},
+		Part{Key: "unknown", Name: "not known why", Time: by[cause.Other] + by[cause.OnGPU]})
+	for i := range parts {
+		parts[i].Share = share(parts[i].Time, m.Time)
+	}
+	return parts
+}

@@ -1,0 +1,197 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/threads"
+)
+
+// facts are what a group says of itself, in words.
+type facts struct {
+	id        cause.ID
+	functions []dominant // the dearest first
+	called    bool       // functions are those that made the call, weighed by samples
+	place     string     // "encode (infer.py:12)"; "" where no stack tells
+	doer      string     // the thread whose doing it was, where it is one: "loader (4712)"
+	waiter    string     // who waited, where that is another
+	inner     string     // what the doer did, where somebody waited for it: "reading from the disk"
+	call      string     // CUDA function; ""
+	object    string     // what the longest wait was for: "read of /data/x"; ""
+	by        string     // who ended the longest wait, or took the CPU
+}
+
+// facts gathers what is known of a group.
+func (a *analysis) facts(g *group) facts {
+	w := facts{id: g.id, functions: g.functions(a.places)}
+	if top := g.calls.most(); top.time > 0 {
+		w.call = human.Clean(a.t.Rec.Meta.Functions[top.key].Base)
+	}
+	if w.call != "" && 2*g.stacks.all < g.cost { // it is known by its calls, and what stacks it has stand for little of it
+		if list := a.callersOf(w.call); len(list) > 0 || len(w.functions) == 0 {
+			w.functions, w.called = list, true
+		}
+	}
+	if len(w.functions) > 0 {
+		w.place = w.functions[0].text()
+	}
+	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 {
+		w.doer = a.who(top.key)
+	}
+	if top := g.waiters.most(); top.time*2 > g.waiters.all && uint32(top.key) != 0 {
+		w.waiter = a.who(top.key)
+	}
+	w.inner = doingWords(most(&g.inner))
+	a.wait(g, &w)
+	return w
+}
+
+// most returns the cause of most time; Unknown where there is none.
+func most(list *[cause.Count]uint64) cause.ID {
+	best := cause.Unknown
+	for id := cause.Unknown + 1; id < cause.Count; id++ {
+		if list[id] > list[best] || best == cause.Unknown && list[id] > 0 {
+			best = id
+		}
+	}
+	return best
+}
+
+// wait says what the longest of the waits was for, and who ended it.
+func (a *analysis) wait(g *group, w *facts) {
+	if g.id == cause.NoCPU || g.id == cause.Throttled {
+		if top := g.takers.most(); 2*top.time > g.cost {
+			w.by = a.who(top.key)
+		}
+		return
+	}
+	for _, s := range g.longest {
+		if s.wait < 0 || int(s.wait) >= len(a.t.Rec.Events) {
+			continue
+		}
+		if a.waits == nil {
+			a.waits = threads.NewWaits(a.t.Rec)
+		}
+		one, ok := a.waits.Of(threads.Interval{Wait: s.wait})
+		if !ok {
+			continue
+		}
+		w.object = human.Clean(one.Text)
+		if !one.By.Unknown && !one.By.Interrupt && one.By.TID != 0 {
+			w.by = a.who(threadKey(one.By.PID, one.By.TID))
+		}
+		return
+	}
+}
+
+// doingWords says in a few words what somebody does, to go after "is".
+func doingWords(id cause.ID) string {
+	return map[cause.ID]string{
+		cause.PythonWork: "running Python code", cause.NativeWork: "running native code", cause.Preprocessing: "preprocessing",
+		cause.LaunchOverhead: "launching work", cause.HostSync: "waiting for the GPU", cause.SyncCopy: "copying",
+		cause.Allocation: "allocating memory", cause.Worker: "waiting for yet another one", cause.Lock: "waiting for a lock",
+		cause.GIL: "waiting for Python's lock", cause.GC: "collecting garbage", cause.Serialization: "serializing objects",
+		cause.Compilation: "compiling or loading code", cause.Disk: "reading or writing files", cause.Network: "waiting for the network",
+		cause.PageFaults: "waiting for pages of memory", cause.NoCPU: "waiting for a CPU", cause.Throttled: "held back by the CPU quota of its cgroup",
+		cause.Sleep: "sleeping", cause.NoWork: "waiting for work", cause.Dependency: "waiting for other work of the GPU",
+	}[id]
+}
+
+// symbolName shortens what a native function is called.
+func symbolName(name string) string {
+	if i := strings.IndexByte(name, '('); i > 0 && !strings.HasPrefix(name, "(") {
+		name = name[:i]
+	}
+	return name
+}
+
+// usesPython says whether the recording has any Python code in its stacks, or the target is an interpreter.
+func usesPython(rec *record.Recording) (python, torch bool) {
+	for i := range rec.Meta.Frames {
+		f := &rec.Meta.Frames[i]
+		python = python || f.Kind == record.PythonFrame
+		torch = torch || strings.Contains(f.File, "/torch/") || strings.HasPrefix(f.File, "libtorch") || strings.HasPrefix(f.File, "libc10")
+	}
+	for i := range rec.Meta.Processes {
+		python = python || strings.HasPrefix(rec.Meta.Processes[i].Comm, "python")
+	}
+	return python, torch
+}
+
+// leastChanges is how many changes a finding has at least, as far as the table goes.
+const leastChanges = 2
+
+// changes are what the table says to do, in the user's terms: what does not fit the program comes last, or
+// not at all, and the first names the place in the code.
+func (a *analysis) changes(row cause.Cause, w facts) []Change {
+	python, torch := usesPython(a.t.Rec)
+	fits := func(c *cause.Change) bool {
+		switch {
+		case a.subject == aboutCPU:
+			return c.Where != "CUDA" && !strings.Contains(c.Text+c.Example, "GPU") && !strings.Contains(c.Example, "cuda")
+		case row.ID == cause.Worker && strings.Contains(c.Text, "loader"):
+			return a.isLoader(&w)
+		case c.Where == "PyTorch":
+			return torch || python
+		case c.Where == "Python":
+			return python
+		}
+		return true
+	}
+	out, rest := []Change{}, []Change{}
+	for i := range row.Changes {
+		c := &row.Changes[i]
+		if fits(c) {
+			out = append(out, Change{c.Where, c.Text, c.Example})
+		} else {
+			rest = append(rest, Change{c.Where, c.Text, c.Example})
+		}
+	}
+	if a.subject == aboutCPU {
+		rest = rest[:min(len(rest), max(0, leastChanges-len(out)))]
+	}
+	out = append(out, rest...)
+	if w.place != "" && len(out) > 0 && changedThere(row.ID) {
+		out[0].Text = "In " + w.place + ": " + out[0].Text
+	}
+	return out
+}
+
+// isLoader says whether the thread that is waited for is a worker of PyTorch's DataLoader: by its name (it calls
+// itself pt_data_worker) or by its code.
+func (a *analysis) isLoader(w *facts) bool {
+	if strings.Contains(w.doer, "pt_data_worker") {
+		return true
+	}
+	return len(w.functions) > 0 && slices.ContainsFunc(a.places.frames(w.functions[0].stack), func(f string) bool {
+		return strings.Contains(f, "torch/utils/data/")
+	})
+}
+
+// changedThere says whether what is to be changed is at the place where a cause is seen: a worker that is waited for
+// is busy there, but more workers, or more CPUs, are asked for elsewhere.
+func changedThere(id cause.ID) bool {
+	switch id {
+	case cause.Worker, cause.GIL, cause.NoCPU, cause.Throttled, cause.NoWork, cause.Network:
+		return false
+	}
+	return true
+}
+
+// remoteText says how far away threads and memory are.
+func (a *analysis) remoteText() string {
+	p := &a.cpu.Pressure
+	s := fmt.Sprintf("The GPU is on NUMA node %d; threads ran on other nodes for %s of their time", p.GPUNode, human.Percent(p.RemoteRunning))
+	if len(p.Pages) > 0 {
+		s += fmt.Sprintf(", and %s of the memory lies there", human.Percent(p.RemoteShare))
+	}
+	return s + "."
+}
+
+// rounded rounds a confidence, so that a report does not look more exact than it is.
+func rounded(f float64) float64 { return math.Round(min(1, max(0, f))*100) / 100 }

@@ -1,0 +1,171 @@
+package diagnose
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
+)
+
+// leastShare is the share of the time from which on something is a finding. Below, it cannot be told from what the
+// product costs itself (a budget of 2% by default) and from the error of a short window's samples (a percent or so:
+// 99 samples a second of one thread for 30 s give a share of 3% to within 0.3%, for 3 s to within 1%).
+const leastShare = 0.03
+
+// nearly is the share of the time from which on a GPU is busy nearly all of it: whatever the rest is for, without it
+// the program would be 11% faster at most.
+const nearly = 0.9
+
+// rank orders findings before their cost does.
+type rank uint8
+
+const (
+	timeLost  rank = iota // time that the GPU lost
+	workPoor              // work that it could do better: its cost is that of the work, not what can be gained
+	justAHint             // without a cost
+)
+
+// ranked is a finding with its rank.
+type ranked struct {
+	Finding
+	rank rank
+}
+
+// findings makes the findings, the dearest first.
+func (a *analysis) findings(d *Diagnosis) {
+	a.takeCopies()
+	var list []ranked
+	add := func(id cause.ID, cost uint64, r rank) {
+		if cost > 0 && share(cost, a.total.Time) >= a.floor(id) {
+			list = append(list, ranked{a.finding(d, id, cost), r})
+		}
+	}
+	for id := cause.Unknown + 1; id < cause.Count; id++ {
+		if !id.Busy() && (id != cause.HostSync || a.seen()) { // a GPU that nobody watched may be busy while a thread waits for it
+			add(id, a.cost(id), timeLost)
+		}
+	}
+	if a.subject == aboutGPUs {
+		add(a.freeCopies(), a.cost(a.freeCopies()), timeLost)
+		poor := workPoor
+		if a.nearlyBusy() {
+			poor = timeLost // there is no other time
+		}
+		for id, cost := range a.poorKernels() {
+			add(id, cost, poor)
+		}
+	}
+	if f, ok := a.remote(); ok {
+		list = append(list, ranked{f, justAHint})
+	}
+	slices.SortFunc(list, func(x, y ranked) int {
+		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(y.Cost, x.Cost), cmp.Compare(x.Cause, y.Cause))
+	})
+	for i := range list {
+		d.Findings = append(d.Findings, list[i].Finding)
+	}
+}
+
+// takeCopies adds the time in which copies ran and no kernel did to the causes that they belong to: of those that hold their
+// caller the idle time around them has the same cause.
+func (a *analysis) takeCopies() {
+	take := func(id cause.ID, n uint64, by *copiers) {
+		if n == 0 {
+			return
+		}
+		if a.groups[id] == nil {
+			a.groups[id] = newGroup(id)
+		}
+		g := a.groups[id]
+		g.cost += n
+		g.sure[gap.Seen] += n
+		g.linked += n
+		g.threads.merge(&by.threads)
+		g.calls.merge(&by.calls)
+	}
+	take(cause.SyncCopy, a.total.held(), &a.total.heldBy)
+	take(a.freeCopies(), a.total.free(), &a.total.freeBy)
+}
+
+// floor is the share of the time from which on a cause is a finding. Of a GPU that is busy nearly all of the time nobody is
+// accused for a part of the rest: the breakdown says what it is.
+func (a *analysis) floor(id cause.ID) float64 {
+	if a.subject == aboutGPUs && a.nearlyBusy() && !id.Busy() && id != cause.NoWork {
+		return 1 - nearly
+	}
+	return leastShare
+}
+
+// cost returns what a cause costs.
+func (a *analysis) cost(id cause.ID) uint64 {
+	if a.groups[id] == nil {
+		return 0
+	}
+	return a.groups[id].cost
+}
+
+// nearlyBusy says whether the GPU works nearly all of the time for which anybody asked it for something.
+func (a *analysis) nearlyBusy() bool {
+	return share(a.total.busy(), a.total.Time-a.total.Idle[cause.NoWork]) >= nearly
+}
+
+// freeCopies says what copies are that need not hold anybody and run while no kernel does: where copies take longer
+// than kernels, no overlap can hide them.
+func (a *analysis) freeCopies() cause.ID {
+	if a.total.copied > a.total.compute() {
+		return cause.CopyBound
+	}
+	return cause.CopyNotOverlapped
+}
+
+// poorKernels returns the kinds of kernels that could do better and make up most of the kernels' time, with that time.
+// Any program has some of each kind: only where they are the most of it, something would change with them.
+func (a *analysis) poorKernels() map[cause.ID]uint64 {
+	out := map[cause.ID]uint64{}
+	for id, what := range map[cause.ID]doing{cause.BandwidthBound: memoryKernel, cause.SmallBatch: smallKernel, cause.TinyKernels: tinyKernel} {
+		if n := a.total.Did[what]; 2*n > a.total.compute() {
+			out[id] = n
+		}
+	}
+	return out
+}
+
+// finding writes one finding.
+func (a *analysis) finding(d *Diagnosis, id cause.ID, cost uint64) Finding {
+	row := a.table[id]
+	f := Finding{Cause: row.Key, Cost: cost, Share: share(cost, a.total.Time), Because: []string{}, Evidence: []Evidence{}, Changes: []Change{}}
+	g := a.groups[id]
+	if g == nil {
+		g = newGroup(id) // kernels
+	}
+	w := a.facts(g)
+	f.Place = w.place
+	if top := g.threads.most(); 10*top.time >= 9*g.cost && g.cost > 0 { // one thread's, but for a few
+		f.PID, f.TID = uint32(top.key>>32), uint32(top.key)
+		f.Thread = a.names[top.key]
+	}
+	f.Title = a.title(w)
+	a.evidence(d, &f, g, w)
+	f.Confidence, f.Because = a.confidence(g, &f)
+	f.Changes = a.changes(row, w)
+	return f
+}
+
+// remote is what is said of memory on another NUMA node than the GPU. What that costs cannot be seen without
+// hardware counters, so that nothing is claimed.
+func (a *analysis) remote() (Finding, bool) {
+	p := &a.cpu.Pressure
+	far := max(p.RemoteRunning, p.RemoteShare)
+	if p.GPUNode < 0 || len(p.Nodes) < 1 || far <= 0.5 || a.subject != aboutGPUs || a.nearlyBusy() { // most of it is far away
+		return Finding{}, false
+	}
+	row := a.table[cause.RemoteMemory]
+	f := Finding{
+		Cause: row.Key, Title: "Threads or memory are on another NUMA node than the GPU", Confidence: 0.3,
+		Because:  []string{"where threads run and pages lie is known; what that costs is not measured"},
+		Evidence: []Evidence{{Text: a.remoteText()}},
+	}
+	f.Changes = a.changes(row, facts{})
+	return f, true
+}

@@ -1,0 +1,145 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/analyze/gpu"
+	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/record/recordtest"
+	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+)
+
+// iterate calls step for each iteration with the time at which it begins, in µs.
+func iterate(n, period uint64, step func(i, at uint64)) {
+	for i := range n {
+		step(i, i*period)
+	}
+}
+
+// do makes a call of 10 µs at a time in µs.
+func do(s *scene, name string, at uint64, args ...uint64) {
+	s.Do(name, int64(at*us), 10*us, args...)
+}
+
+// TestIterations holds what is found to come back, and how long it takes.
+func TestIterations(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		make   func(s *scene)
+		source string // "": none
+		count  uint64
+		p50    uint64 // µs
+	}{
+		{"nothing", func(*scene) {}, "", 0, 0},
+		{"one sync in each", func(s *scene) {
+			iterate(20, 5000, func(_, at uint64) {
+				do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+4000, 4)
+			})
+		}, "period of cuStreamSynchronize in python (1234)", 19, 5000},
+		{"a token and a request", func(s *scene) {
+			iterate(8, 50_000, func(_, at uint64) {
+				do(s, "cuMemcpyHtoD_v2", at, 1, 2, 3)
+				for k := range uint64(10) {
+					do(s, "cuMemcpyDtoH_v2", at+k*4000+3000, 1, 2, 3)
+				}
+			})
+		}, "period of cuMemcpyHtoD in python (1234)", 7, 50_000},
+		{"three waits in each", func(s *scene) {
+			iterate(20, 10_000, func(_, at uint64) {
+				do(s, "cuStreamSynchronize", at, 4)
+				do(s, "cuStreamSynchronize", at+500, 4)
+				do(s, "cuStreamSynchronize", at+1000, 4)
+			})
+		}, "period of cuStreamSynchronize in python (1234)", 19, 10_000},
+		{"now and then", func(s *scene) {
+			at := uint64(0)
+			for i := range uint64(30) {
+				at += 1000 + (i*i*7919)%40_000
+				do(s, "cuStreamSynchronize", at, 4)
+			}
+		}, "", 0, 0},
+		{"without order", func(s *scene) {
+			at, names := uint64(0), []string{"cuMemcpyHtoD_v2", "cuStreamSynchronize", "cuMemcpyDtoH_v2"}
+			for i := range uint64(60) {
+				at += 1000 + (i*i*7919)%10_000
+				do(s, names[(i*i*31+i/7)%3], at, 4)
+			}
+		}, "", 0, 0},
+		{"many in each", func(s *scene) {
+			iterate(8, 50_000, func(_, at uint64) {
+				for k := range uint64(12) {
+					do(s, "cuStreamSynchronize", at+k*100, 4)
+				}
+			})
+		}, "", 0, 0},
+		{"graphs", func(s *scene) {
+			iterate(50, 2000, func(_, at uint64) { do(s, "cuGraphLaunch", at, 0x77, 4) })
+		}, "period of cuGraphLaunch in python (1234)", 49, 2000},
+		{"too few", func(s *scene) {
+			iterate(4, 5000, func(_, at uint64) { do(s, "cuStreamSynchronize", at, 4) })
+		}, "", 0, 0},
+		{"named", func(s *scene) {
+			s.Meta.GPU.Ranges = []string{"layer", "decode", "once"}
+			iterate(20, 5000, func(_, at uint64) {
+				for k := range uint64(4) {
+					named(s, 1, at+k*1000, 900)
+				}
+				named(s, 2, at, 4500)
+			})
+			named(s, 3, 0, 900_000)
+		}, `ranges named "decode"`, 20, 4500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t)
+			s.kernel(900, 950)
+			c.make(s)
+			it := s.diagnose().Iterations
+			if it == nil {
+				it = &diagnose.Iteration{}
+			}
+			if it.Source != c.source || it.Count != c.count || it.P50 != c.p50*us {
+				t.Errorf("%+v, want %d of %q with a median of %d µs", it, c.count, c.source, c.p50)
+			}
+			if it.Named != strings.HasPrefix(c.source, "ranges") || it.Max < it.P99 || it.P99 < it.P50 {
+				t.Errorf("%+v", it)
+			}
+		})
+	}
+}
+
+// named adds a range of the main thread, µs.
+func named(s *scene, name int32, at, dur uint64) {
+	s.Event(event.Event{TS: start + at*us, Dur: dur * us, PID: recordtest.PID, TID: recordtest.PID, Kind: event.Range, Flags: event.Timed, Ret: name})
+}
+
+// TestIterationsOfKernels holds that kernels show the period where no call does, and that times across windows do not count.
+func TestIterationsOfKernels(t *testing.T) {
+	s := timelinetest.New(timelinetest.Config{Agent: true, Windows: []timelinetest.Span{timelinetest.Between(0, 200*ms), timelinetest.Between(600*ms, 800*ms)}})
+	st := s.Stream(0x10, 13)
+	th := s.Spawn(recordtest.PID)
+	layers := timelinetest.Layers(4)
+	for range 700 {
+		th.Then(func(t *timelinetest.Thread) {
+			t.Launch(st, timelinetest.Kernel{Name: "embedding", Handle: 9, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{64, 1, 1}, Dur: 3000}, 10*us)
+		})
+		for _, k := range layers {
+			th.Then(func(t *timelinetest.Thread) { t.Launch(st, k, 30*us) })
+		}
+	}
+	rec := s.Run()
+	tl := timeline.Build(rec)
+	it := diagnose.New(tl, gap.Build(tl), gpu.Summarize(tl), cpu.Summarize(rec)).Iterations
+	period := uint64(len(layers))*30*us + 10*us
+	if it == nil || it.Source != "period of the kernel embedding" || it.P50 < period*95/100 || it.P50 > period*105/100 || it.Max > 2*period {
+		t.Errorf("%+v, want a period of %d µs", it, period/us)
+	}
+	if it != nil && (it.Count < 200 || it.Count > 260) { // 400 ms of 1.57 ms each
+		t.Errorf("%d iterations", it.Count)
+	}
+}

@@ -1,0 +1,131 @@
+package diagnose
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/analyze/gpu"
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/threads"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// New makes the diagnosis of a timeline from its gaps and the summaries of both sides. It changes
+// none of its arguments; g is nil where the recording has nothing about GPUs.
+func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary) *Diagnosis {
+	a := &analysis{t: t, w: w, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
+	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}, Findings: []Finding{}}
+	a.subject = a.about()
+	a.measure(d)
+	d.Iterations = a.iterations()
+	a.findings(d)
+	a.judge(d)
+	d.Headline = a.headline(d)
+	return d
+}
+
+// analysis holds what the parts of a diagnosis share.
+type analysis struct {
+	t       *timeline.Timeline
+	w       *gap.Walk
+	gpu     *gpu.Summary // nil: nothing is recorded about GPUs
+	cpu     *cpu.Summary
+	table   []cause.Cause // by ID
+	places  *places
+	subject subject
+	total   measured            // of all devices, or of the main thread
+	groups  [cause.Count]*group // steps by cause; nil where there are none
+	names   map[uint64]string   // of threads, by threadKey
+	waits   *threads.Waits      // nil until somebody asks
+	callers *callers            // likewise
+}
+
+// subject is what a diagnosis is about.
+type subject uint8
+
+const (
+	aboutGPUs   subject = iota // GPUs that were seen to work
+	aboutSilent                // a GPU that was watched and did nothing
+	aboutUnseen                // a program that uses a GPU which nobody watched
+	aboutCPU                   // a program that uses no GPU
+)
+
+// about finds out what can be said. What the main thread did stands in for the gaps of a GPU
+// wherever there is none that was seen to work.
+func (a *analysis) about() subject {
+	for _, spans := range a.w.Covered {
+		if len(spans) > 0 {
+			return aboutGPUs
+		}
+	}
+	if len(a.t.Activities) > 0 {
+		return aboutUnseen
+	}
+	watched := false
+	for i := range a.t.Seen {
+		watched = watched || len(a.t.Seen[i].Activity) > 0
+	}
+	switch {
+	case watched:
+		return aboutSilent
+	case a.usesGPU():
+		return aboutUnseen
+	}
+	return aboutCPU
+}
+
+// usesGPU says whether some call asked a GPU for something: cuInit and its kin alone do not, for
+// frameworks look for a GPU even where they are told to use none.
+func (a *analysis) usesGPU() bool {
+	functions := a.t.Rec.Meta.Functions
+	uses := make([]bool, len(functions))
+	for i := range functions {
+		switch functions[i].Group {
+		case "launch", "copy", "set", "graph", "alloc", "sync":
+			uses[i] = true
+		}
+	}
+	for i := range a.t.Ops {
+		if uses[a.t.Ops[i].Func] {
+			return true
+		}
+	}
+	return false
+}
+
+// threadNames are the names of threads; the main thread of a process that lived shortly has that of its program.
+func threadNames(rec *record.Recording) map[uint64]string {
+	names := map[uint64]string{}
+	for _, p := range rec.Meta.Processes {
+		names[threadKey(p.PID, p.PID)] = p.Comm
+	}
+	for _, list := range [][]record.Thread{rec.Meta.Strangers, rec.Meta.Threads} {
+		for _, t := range list {
+			if t.Name != "" {
+				names[threadKey(t.PID, t.TID)] = t.Name
+			}
+		}
+	}
+	return names
+}
+
+// who names a thread for people: "loader (4712)", "thread 4712".
+func (a *analysis) who(key uint64) string {
+	tid := strconv.FormatUint(key&math.MaxUint32, 10)
+	if name := a.names[key]; name != "" {
+		return human.Clean(name) + " (" + tid + ")"
+	}
+	return "thread " + tid
+}
+
+// share returns part of whole, 0 where there is no whole.
+func share(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}

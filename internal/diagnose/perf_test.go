@@ -1,0 +1,55 @@
+package diagnose_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/analyze/gpu"
+	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+)
+
+// part is a part of the analysis of a recording.
+type part struct {
+	name string
+	run  func()
+}
+
+// parts are the parts in their order, each on what those before it made.
+func parts(rec *record.Recording) []part {
+	t := timeline.Build(rec)
+	list := t.Index.Threads()
+	w, g, c := gap.New(t, list), gpu.Summarize(t), cpu.SummarizeThreads(t, list)
+	return []part{
+		{"timeline", func() { timeline.Build(rec) }},
+		{"threads", func() { t.Index.Threads() }},
+		{"calls", func() { analyze.Summarize(t) }},
+		{"gpu", func() { gpu.Summarize(t) }},
+		{"cpu", func() { cpu.SummarizeThreads(t, list) }},
+		{"gap", func() { gap.New(t, list) }},
+		{"diagnose", func() { diagnose.New(t, w, g, c) }},
+		{"whole", func() { report.New(rec) }},
+	}
+}
+
+// BenchmarkWhole gives for each mix of events what each part of the analysis costs, and all of them
+// together. INFERSCOPE_EVENTS is how many events there are, default a million.
+func BenchmarkWhole(b *testing.B) {
+	n, err := strconv.Atoi(os.Getenv("INFERSCOPE_EVENTS"))
+	if err != nil {
+		n = 1_000_000
+	}
+	for m := range timelinetest.Mixes {
+		rec := m.Make(n)
+		for _, p := range parts(rec) {
+			b.Run(m.String()+"/"+p.name, func(b *testing.B) { timelinetest.Measure(b, len(rec.Events), p.run) })
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/report/human"
+)
+
+// title says what is wrong, with names.
+func (a *analysis) title(w facts) string {
+	at, who := in(w.place), orElse(w.doer, "another thread")
+	switch w.id {
+	case cause.PythonWork:
+		return "Python code" + at + a.costs()
+	case cause.NativeWork:
+		return "Native code" + at + a.costs()
+	case cause.Preprocessing:
+		return a.preprocessing(&w) + at + a.costs()
+	case cause.GC:
+		return "Python's garbage collection" + at + a.costs()
+	case cause.Serialization:
+		return "Serialization" + at + a.costs()
+	case cause.Compilation:
+		return "Compiling or loading code" + at + a.costs()
+	case cause.Allocation:
+		return orElse(w.call, "Allocating memory") + at + a.costs()
+	case cause.Worker:
+		return a.waiting() + " for " + who + is(w.inner) + at
+	case cause.Lock:
+		return a.waiting() + " for a lock that " + who + " holds" + is(w.inner) + at
+	case cause.GIL:
+		return a.waiting() + " for Python's global lock (GIL), held by " + who + at
+	case cause.Disk:
+		return a.waiting() + " for the disk" + detail(w.object) + at
+	case cause.Network:
+		return a.waiting() + " for an answer from the network" + detail(w.object) + at
+	}
+	return a.otherTitle(&w, at)
+}
+
+// seen says whether it is known what the GPU did.
+func (a *analysis) seen() bool { return a.subject == aboutGPUs || a.subject == aboutSilent }
+
+// costs says whom something on the CPU costs time: nothing is said of a GPU that nobody watched.
+func (a *analysis) costs() string {
+	if a.seen() {
+		return " holds up the GPU"
+	}
+	return " takes the main thread's time"
+}
+
+func (a *analysis) waiting() string {
+	if a.seen() {
+		return "The GPU waits"
+	}
+	return "The main thread waits"
+}
+
+// otherTitle is title for what the runtime, the host and the GPU itself do.
+func (a *analysis) otherTitle(w *facts, at string) string {
+	switch w.id {
+	case cause.LaunchOverhead:
+		if !a.seen() {
+			return "Launching" + at + a.costs()
+		}
+		return "The CPU cannot launch as fast as the GPU runs" + at
+	case cause.HostSync:
+		return orElse(w.call, "A synchronization") + at + " lets the GPU's queue run empty"
+	case cause.SyncCopy:
+		return "Synchronous or pageable copies" + at + " hold up the program"
+	case cause.NoCPU:
+		threads := "The main thread has no CPU"
+		if a.seen() {
+			threads = "Threads that feed the GPU have no CPU"
+		}
+		if w.by != "" {
+			return threads + ": most was taken by " + w.by
+		}
+		return threads
+	case cause.Sleep:
+		return "The program sleeps" + at
+	case cause.NoWork:
+		return "Nobody asks for anything"
+	case cause.SmallBatch:
+		return fmt.Sprintf("Kernels are too small for the GPU: %d blocks on average for %d multiprocessors", a.total.meanBlocks(), a.total.sms)
+	case cause.TinyKernels:
+		return "Most kernels are over sooner than they are launched"
+	case cause.BandwidthBound:
+		return "Most of the GPU's time goes into kernels that wait for its memory"
+	}
+	title := a.table[w.id].Title
+	if w.id.Busy() && w.call != "" {
+		at = " (" + w.call + at + ")"
+	}
+	return strings.ToUpper(title[:min(1, len(title))]) + title[min(1, len(title)):] + at
+}
+
+func in(place string) string {
+	if place == "" {
+		return ""
+	}
+	return " in " + place
+}
+
+func is(doing string) string {
+	if doing == "" {
+		return ""
+	}
+	return ", which is " + doing
+}
+
+func detail(object string) string {
+	if object == "" {
+		return ""
+	}
+	return " (" + object + ")"
+}
+
+func orElse(s, instead string) string {
+	if s == "" {
+		return instead
+	}
+	return s
+}
+
+// preprocessing names the kind of preprocessing, as far as the names of the functions near the leaf tell.
+func (a *analysis) preprocessing(w *facts) string {
+	if len(w.functions) == 0 {
+		return "Preprocessing"
+	}
+	frames := a.places.frames(w.functions[0].stack)
+	text := strings.ToLower(strings.Join(frames[:min(len(frames), 12)], " "))
+	for _, k := range []struct{ name, words string }{
+		{"Tokenization", "token encode_batch sentencepiece bpe"},
+		{"Decoding of images", "jpeg png decode_image imread pil"},
+		{"Resizing of images", "resize"},
+		{"Parsing", "json csv parse"},
+	} {
+		for word := range strings.FieldsSeq(k.words) {
+			if strings.Contains(text, word) {
+				return k.name
+			}
+		}
+	}
+	return "Preprocessing"
+}
+
+// headline says in one sentence what is wrong, what it costs and what to change.
+func (a *analysis) headline(d *Diagnosis) string {
+	var top *Finding
+	if len(d.Findings) > 0 && d.Findings[0].Cost > 0 {
+		top = &d.Findings[0]
+	}
+	busy := share(a.total.busy(), a.total.Time)
+	switch {
+	case a.total.Time == 0 && !a.seen():
+		return "Nothing was recorded of what the program did."
+	case d.Verdict == NotEnough:
+		return "There is not enough evidence to say what holds this program up."
+	case d.Verdict == Idle:
+		return fmt.Sprintf("Nobody asks for anything for %s of the time; the GPU works for %s.",
+			human.Percent(share(a.total.Idle[cause.NoWork], a.total.Time)), human.Percent(busy))
+	case d.Verdict == Healthy && share(a.total.Idle[cause.NoWork], a.total.Time) >= leastShare:
+		return fmt.Sprintf("The GPU works for %s of the time, and nobody asks for anything for %s: nothing that stands out could be gained.",
+			human.Percent(busy), human.Percent(share(a.total.Idle[cause.NoWork], a.total.Time)))
+	case d.Verdict == Healthy:
+		return fmt.Sprintf("The GPU works for %s of the time: nothing that stands out could be gained.", human.Percent(busy))
+	case top == nil && !a.seen():
+		return "No GPU is used, and what the main thread did has no single cause that stands out."
+	case top == nil:
+		return fmt.Sprintf("The GPU works for %s of the time; what it loses has no single cause.", human.Percent(busy))
+	case d.Verdict == CPUOnly:
+		return fmt.Sprintf("No GPU is used. %s: %s of the time (%s).", top.Title, human.Percent(top.Share), human.Span(top.Cost))
+	}
+	s := fmt.Sprintf("%s: %s of the time (%s)", top.Title, human.Percent(top.Share), human.Span(top.Cost))
+	if list := top.Changes; len(list) > 0 {
+		s += ". To change it: " + clause(strings.TrimPrefix(list[0].Text, "In "+top.Place+": "))
+	}
+	return s + "."
+}
+
+// clause cuts a text at the end of its first part: what follows explains it.
+func clause(s string) string {
+	if i := strings.IndexAny(s, ":;("); i > 0 {
+		s = s[:i]
+	}
+	s, _, _ = strings.Cut(s, ". ")
+	return strings.TrimRight(s, ". ")
+}

@@ -1,0 +1,214 @@
+package gap
+
+import (
+	"math/bits"
+
+	"github.com/inferscope/inferscope/internal/cause"
+)
+
+// A sample is taken 99 times a second, and many stretches in which a thread runs are shorter than the time
+// between two of them. So stretches that are alike share their samples: each sample of a stratum stands for an
+// equal part of the stratum's time, and a stretch without a sample of its own is given to the sample that has
+// least. Sums are then in the proportion of the samples, and the steps still tile their gaps.
+
+// stratum is what stretches that are alike have in common: the thread, the calls before and after
+// (index into Meta.Functions + 1), and the length within a factor of two.
+type stratum struct {
+	thread        int32
+	before, after uint16
+	length        uint8
+}
+
+// dealer keeps the stretches that wait for a cause.
+type dealer struct {
+	pools   []pool
+	strata  map[stratum]int32
+	last    stratum
+	lastAt  int32
+	pending []pending
+}
+
+// pending is a step that waits for its cause.
+type pending struct {
+	step, pool int32
+	sample     int32 // entry of its own in the pool; None
+}
+
+// pool is the samples of a stratum.
+type pool struct {
+	thread  int32
+	entries []entry
+	heap    []int32 // entries, the one with the least time on top; made when the first is dealt
+}
+
+// entry is one sample, and the time that it stands for already.
+type entry struct {
+	stack uint64
+	time  uint64
+}
+
+func newDealer() dealer { return dealer{strata: map[stratum]int32{}, lastAt: None} }
+
+// pool returns the place of the pool of a stratum.
+func (d *dealer) pool(s stratum) int32 {
+	if d.lastAt != None && d.last == s {
+		return d.lastAt
+	}
+	at, ok := d.strata[s]
+	if !ok {
+		at = int32(len(d.pools))
+		d.pools = append(d.pools, pool{thread: s.thread})
+		d.strata[s] = at
+	}
+	d.last, d.lastAt = s, at
+	return at
+}
+
+// ran explains [from, to), in which a thread ran and was in no call.
+func (w *walker) ran(th *thread, s stratum, from, to uint64) {
+	if from >= to {
+		return
+	}
+	events := w.t.Rec.Events
+	samples := w.sampled(th, from, to)
+	if len(samples) < 2 {
+		w.later(th, s, from, to, samples)
+		return
+	}
+	for i, at := range samples {
+		end := to
+		if i+1 < len(samples) {
+			a, b := events[at].TS, events[samples[i+1]].TS
+			end = a + (b-a)/2
+		}
+		stack := events[at].Args[0]
+		w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
+		from = max(from, end)
+	}
+}
+
+// later leaves [from, to), which has one sample at most, to be dealt.
+func (w *walker) later(th *thread, s stratum, from, to uint64, samples []int32) {
+	s.length = uint8(bits.Len64(to - from))
+	at := w.deal.pool(s)
+	p := pending{step: int32(len(w.out.Steps)), pool: at, sample: None}
+	w.emit(from, to, cause.Count, detail{th: th})
+	if len(samples) == 1 {
+		pool := &w.deal.pools[at]
+		p.sample = int32(len(pool.entries))
+		pool.entries = append(pool.entries, entry{stack: w.t.Rec.Events[samples[0]].Args[0], time: to - from})
+	}
+	w.deal.pending = append(w.deal.pending, p)
+}
+
+// resolve gives each step that waits for one its cause.
+func (d *dealer) resolve(w *walker) {
+	whole := d.byThread(w)
+	for i := range d.pending {
+		p := &d.pending[i]
+		s := &w.out.Steps[p.step]
+		pool, sure := &d.pools[p.pool], Inferred
+		th := w.threads[pool.thread]
+		var stack uint64
+		switch {
+		case p.sample != None:
+			stack, sure = pool.entries[p.sample].stack, Seen
+		case len(pool.entries) > 0:
+			stack = pool.take(s.To - s.From)
+		case len(whole[pool.thread].entries) > 0:
+			stack = whole[pool.thread].take(s.To - s.From)
+		case th.intervals == nil: // not even that it ran is known
+			s.settle(cause.Unknown, 0, Guessed)
+			continue
+		default:
+			sure = Guessed
+		}
+		s.settle(w.workCause(th, stack), stack, sure)
+	}
+}
+
+// byThread returns for each thread a pool of all samples that strata of it have; where they have none,
+// of all that were taken of it outside of calls.
+func (d *dealer) byThread(w *walker) []pool {
+	out := make([]pool, len(w.threads))
+	for i := range d.pools {
+		p := &d.pools[i]
+		for _, e := range p.entries {
+			out[p.thread].entries = append(out[p.thread].entries, entry{stack: e.stack})
+		}
+	}
+	for i := range out {
+		if len(out[i].entries) == 0 {
+			out[i].entries = w.outside(w.threads[i])
+		}
+	}
+	return out
+}
+
+// outside returns the samples of a thread that were taken while it was in no call.
+func (w *walker) outside(th *thread) []entry {
+	var out []entry
+	events, op := w.t.Rec.Events, 0
+	for _, i := range th.samples {
+		ts := events[i].TS
+		for op < len(th.ops) && w.op(th, op).End() <= ts {
+			op++
+		}
+		if op == len(th.ops) || w.op(th, op).Start > ts {
+			out = append(out, entry{stack: events[i].Args[0]})
+		}
+	}
+	return out
+}
+
+// settle gives a step its cause.
+func (s *Step) settle(c cause.ID, stack uint64, sure Sureness) {
+	s.Stack, s.Sure = stack, max(s.Sure, sure)
+	if s.Cause == cause.Count {
+		s.Cause = c
+		return
+	}
+	s.Inner = c
+}
+
+// take gives more time to the sample that has least, and returns its stack.
+func (p *pool) take(ns uint64) uint64 {
+	if p.heap == nil {
+		p.heap = make([]int32, len(p.entries))
+		for i := range p.heap {
+			p.heap[i] = int32(i)
+		}
+		for i := len(p.heap)/2 - 1; i >= 0; i-- {
+			p.sink(i)
+		}
+	}
+	top := &p.entries[p.heap[0]]
+	top.time += ns
+	stack := top.stack
+	p.sink(0)
+	return stack
+}
+
+// sink restores the heap below i.
+func (p *pool) sink(i int) {
+	for {
+		least := i
+		for _, child := range [2]int{2*i + 1, 2*i + 2} {
+			if child < len(p.heap) && p.less(p.heap[child], p.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		p.heap[i], p.heap[least] = p.heap[least], p.heap[i]
+		i = least
+	}
+}
+
+func (p *pool) less(x, y int32) bool {
+	if p.entries[x].time != p.entries[y].time {
+		return p.entries[x].time < p.entries[y].time
+	}
+	return x < y
+}

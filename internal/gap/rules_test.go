@@ -1,0 +1,172 @@
+package gap
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/record/recordtest"
+)
+
+// TestWork: what samples of the launching thread say of the time in which it ran.
+func TestWork(t *testing.T) {
+	const site = "/usr/lib/python3.12/site-packages/"
+	loop := native("_PyEval_EvalFrameDefault", "python3.12")
+	for name, c := range map[string]struct {
+		stack []record.Frame
+		want  cause.ID
+	}{
+		"python":             {[]record.Frame{loop, user}, cause.PythonWork},
+		"C of the standard":  {[]record.Frame{native("PyUnicode_Join", "python3.12"), user}, cause.PythonWork},
+		"memcpy of python":   {[]record.Frame{native("__memmove_avx_unaligned_erms", "libc.so.6"), loop, user}, cause.PythonWork},
+		"numpy":              {[]record.Frame{native("DOUBLE_add", "_multiarray_umath.cpython-312-x86_64-linux-gnu.so"), loop, user}, cause.NativeWork},
+		"native":             {[]record.Frame{native("simulate", "server"), native("main", "server")}, cause.NativeWork},
+		"host malloc":        {[]record.Frame{native("malloc", "libc.so.6"), loop, user}, cause.PythonWork},
+		"gc":                 {[]record.Frame{native("gc_collect_main", "python3.12"), user}, cause.GC},
+		"gc in an import":    {[]record.Frame{native("gc_collect_main", "python3.12"), loop, python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
+		"pickle":             {[]record.Frame{native("save", "_pickle.cpython-312-x86_64-linux-gnu.so"), user}, cause.Serialization},
+		"triton":             {[]record.Frame{native("llvm::SelectionDAG::combine", "libtriton.so"), user}, cause.Compilation},
+		"import":             {[]record.Frame{loop, python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
+		"fast tokenizer":     {[]record.Frame{native("<tokenizers::models::bpe::BPE as Model>::tokenize", "tokenizers.abi3.so"), python("_batch_encode_plus", site+"transformers/tokenization_utils_fast.py"), user}, cause.Preprocessing},
+		"own tokenizer":      {[]record.Frame{loop, python("tokenize_batch", "/app/text.py"), user}, cause.Preprocessing},
+		"jpeg":               {[]record.Frame{native("jsimd_idct_islow_avx2", "libjpeg.so.62"), python("load", site+"PIL/ImageFile.py"), user}, cause.Preprocessing},
+		"native name":        {[]record.Frame{native("decode_image_rgb", "server"), native("main", "server")}, cause.Preprocessing},
+		"json":               {[]record.Frame{loop, python("raw_decode", "/usr/lib/python3.12/json/decoder.py"), user}, cause.Preprocessing},
+		"eager framework":    {[]record.Frame{loop, python("forward", site+"torch/nn/modules/linear.py"), user}, cause.LaunchOverhead},
+		"dispatcher":         {[]record.Frame{native("c10::Dispatcher::call", "libtorch_cpu.so"), native("at::_ops::add_Tensor::call", "libtorch_cpu.so"), user}, cause.LaunchOverhead},
+		"cuda":               {[]record.Frame{native("libcuda.so.1+0x28f112", "libcuda.so.1"), native("cudaLaunchKernel", "libcudart.so.13"), user}, cause.LaunchOverhead},
+		"operator on CPU":    {[]record.Frame{native("at::native::AVX512::vec_softmax_lastdim_kernel", "libtorch_cpu.so"), native("at::_ops::softmax", "libtorch_cpu.so"), user}, cause.NativeWork},
+		"transform in torch": {[]record.Frame{native("at::native::AVX2::upsample", "libtorch_cpu.so"), python("interpolate", site+"torch/nn/functional.py"), python("resize", site+"torchvision/transforms/v2/functional/_geometry.py"), user}, cause.Preprocessing},
+		"modeling":           {[]record.Frame{loop, python("forward", site+"transformers/models/gpt2/modeling_gpt2.py"), user}, cause.LaunchOverhead},
+		"page fault":         {[]record.Frame{kernel("clear_page_erms"), kernel("handle_mm_fault"), kernel("asm_exc_page_fault"), native("__memset_avx2_unaligned_erms", "libc.so.6"), user}, cause.PageFaults},
+		"page cache":         {[]record.Frame{kernel("filemap_read"), kernel("ext4_file_read_iter"), native("read", "libc.so.6"), user}, cause.Disk},
+		"spinning for GIL":   {[]record.Frame{native("take_gil", "python3.12"), user}, cause.GIL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := map[cause.ID]uint64{cause.HostSync: drained}
+			want[cause.LaunchOverhead] += launched
+			want[c.want] += middle
+			steps := frame().sampled(leader, c.stack...).want(t, want)
+			if s := of(t, steps, c.want); c.want != cause.LaunchOverhead && (s.Sure != Seen || s.TID != leader || s.Stack == 0 || s.WaiterTID != 0) {
+				t.Errorf("step %+v", s)
+			}
+		})
+	}
+}
+
+// TestWaits: what the launching thread was blocked in, where nobody of the target ended it.
+func TestWaits(t *testing.T) {
+	file := recordtest.Off{Call: sysPread, Blocked: 18*ms - 10*us, Inode: 777, Type: 8, Flags: event.Uninterruptible | event.FromIRQ}
+	recv := func(inode uint64) recordtest.Off {
+		return recordtest.Off{Call: sysRecv, Blocked: 18*ms - 10*us, Arg: 9, Inode: inode, Type: 12, Flags: event.FromIRQ}
+	}
+	irq := func(call uint16) recordtest.Off {
+		return recordtest.Off{Call: call, Blocked: 18*ms - 10*us, Flags: event.FromIRQ}
+	}
+	fault := recordtest.Off{Call: event.NoSyscall, Blocked: 18*ms - 10*us, Flags: event.MajorFault}
+	for name, c := range map[string]struct {
+		off   recordtest.Off
+		roles map[uint64]record.Role
+		want  cause.ID
+	}{
+		"disk":                {file, nil, cause.Disk},
+		"swap":                {fault, nil, cause.PageFaults},
+		"minor fault":         {irq(event.NoSyscall), nil, cause.PageFaults},
+		"sleep":               {irq(sysSleep), nil, cause.Sleep},
+		"accept":              {irq(sysAccept), nil, cause.NoWork},
+		"connect":             {irq(sysConnect), nil, cause.Network},
+		"accepted connection": {recv(5), map[uint64]record.Role{5: record.Accepted, 6: record.Connected}, cause.NoWork},
+		"own connection":      {recv(6), map[uint64]record.Role{5: record.Accepted, 6: record.Connected}, cause.Network},
+		"closed, of a server": {recv(7), map[uint64]record.Role{5: record.Listening}, cause.NoWork},
+		"closed, of a client": {recv(7), map[uint64]record.Role{6: record.Connected}, cause.Network},
+		"poll of a server":    {irq(sysPoll), map[uint64]record.Role{5: record.Listening}, cause.NoWork},
+		"poll of a client":    {irq(sysPoll), map[uint64]record.Role{6: record.Connected}, cause.Network},
+		"poll of nothing":     {irq(sysPoll), nil, cause.Sleep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := frame()
+			for inode, role := range c.roles {
+				s.Meta.Objects = append(s.Meta.Objects, record.Object{PID: leader, Inode: inode, Name: "socket:[5]", Role: role})
+			}
+			steps := s.off(c.off).sampled(leader, user).want(t, map[cause.ID]uint64{
+				cause.HostSync: drained, cause.LaunchOverhead: launched, c.want: 18 * ms, cause.PythonWork: middle - 18*ms,
+			})
+			if st := of(t, steps, c.want); st.Wait == None || st.TID != leader {
+				t.Errorf("step %+v", st)
+			}
+		})
+	}
+	t.Run("mapped file", func(t *testing.T) {
+		s := frame()
+		fault.Stack = s.Stack(kernel("folio_wait_bit_common"), kernel("filemap_fault"), kernel("asm_exc_page_fault"), user)
+		s.off(fault).sampled(leader, user).want(t, map[cause.ID]uint64{
+			cause.HostSync: drained, cause.LaunchOverhead: launched, cause.Disk: 18 * ms, cause.PythonWork: middle - 18*ms,
+		})
+	})
+}
+
+// TestNoCPU: a thread that could run.
+func TestNoCPU(t *testing.T) {
+	rest := map[cause.ID]uint64{cause.HostSync: drained, cause.LaunchOverhead: launched, cause.PythonWork: middle - 18*ms}
+	with := func(id cause.ID) map[cause.ID]uint64 {
+		out := map[cause.ID]uint64{id: 18 * ms}
+		for k, v := range rest {
+			out[k] = v
+		}
+		return out
+	}
+	taken := recordtest.Off{Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98}}
+	steps := frame().off(taken).sampled(leader, user).want(t, with(cause.NoCPU))
+	if s := of(t, steps, cause.NoCPU); s.PID != 99 || s.TID != 98 || s.WaiterTID != leader || s.Sure != Seen {
+		t.Errorf("step %+v, want the thread that took the CPU", s)
+	}
+	late := recordtest.Off{Call: sysSleep, Blocked: 17 * ms, Flags: event.FromIRQ} // and for a ms another thread has the CPU
+	slept := with(cause.Sleep)
+	slept[cause.Sleep], slept[cause.NoCPU] = 17*ms, 1*ms
+	frame().off(late).sampled(leader, user).want(t, slept)
+	idle := recordtest.Off{Call: event.NoSyscall, Flags: event.Preempted}
+	frame().off(idle).sampled(leader, user).want(t, with(cause.Throttled))
+	s := frame().off(taken).sampled(leader, user)
+	s.Meta.Pressure = []record.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 30 * ms}}
+	if st := of(t, s.want(t, with(cause.Throttled)), cause.Throttled); st.Sure != Inferred {
+		t.Errorf("step %+v", st)
+	}
+	s = frame().off(taken).sampled(leader, user)
+	s.Meta.Pressure = []record.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 17 * ms}}
+	s.want(t, with(cause.NoCPU)) // it stood still for less than that
+	s = frame().off(taken).off(recordtest.Off{TS: 30 * ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98}}).sampled(leader, user)
+	s.Meta.Pressure = []record.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 5 * ms}}
+	s.want(t, with(cause.NoCPU)) // the shorter wait explains what the cgroup stood still, and it is not in the gap
+}
+
+// TestCalls: the thread was in a call.
+func TestCalls(t *testing.T) {
+	for name, c := range map[string]struct {
+		call string
+		want cause.ID
+	}{
+		"alloc": {"cuMemAlloc_v2", cause.Allocation}, "free": {"cuMemFree_v2", cause.Allocation}, "pin": {"cuMemHostRegister_v2", cause.Allocation},
+		"module": {"cuModuleLoadData", cause.Compilation}, "link": {"cuLinkComplete", cause.Compilation}, "graph": {"cuGraphInstantiateWithFlags", cause.Compilation},
+		"copy": {"cuMemcpyHtoD_v2", cause.SyncCopy}, "enqueued copy": {"cuMemcpyHtoDAsync_v2", cause.LaunchOverhead}, "sync": {"cuCtxSynchronize", cause.HostSync},
+		"first launch": {"cuLaunchKernel", cause.Compilation}, "slow launch": {"cuLaunchKernelEx", cause.LaunchOverhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := frame()
+			if strings.HasPrefix(c.call, "cuLaunch") {
+				if c.want != cause.Compilation {
+					s.call(c.call, 2*us, 3*us, 77)
+				}
+				s.call(c.call, 1*ms, 18*ms, 77)
+			} else {
+				s.Do(c.call, int64(1*ms), 18*ms)
+			}
+			s.sampled(leader, user)
+			_, w := s.build(t)
+			if got := w.sums()[c.want]; got < 18*ms || got > 18*ms+drained+launched+maxPace {
+				t.Errorf("%s took %d ns, want 18 ms and what is always there", c.want, got)
+			}
+		})
+	}
+}

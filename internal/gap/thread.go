@@ -1,0 +1,151 @@
+package gap
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/threads"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// key tells threads apart, as events name them.
+type key struct{ pid, tid uint32 }
+
+// thread is all that is known of one thread.
+type thread struct {
+	key
+	index     int32
+	ops       []int32            // the calls that the program itself made, by Start
+	intervals []threads.Interval // nil: scheduling was not recorded, or not of this thread
+	samples   []int32            // events: when the thread ran, by TS
+	stacks    *threads.Stacks    // of its waits
+	pace      uint64             // ns: see paceOf
+
+	// Where the last search ended: neighbouring gaps are neighbours here too.
+	opAt, intervalAt, sampleAt int
+	asked                      asked // see letGo
+}
+
+// threadsOf gathers the threads of a recording, ordered by PID and TID.
+func (w *walker) gather(scheduled []threads.Thread) {
+	w.byKey, w.owners = map[key]int32{}, make([]*thread, len(w.t.Threads))
+	for i := range w.t.Threads {
+		th := &w.t.Threads[i]
+		own := w.thread(key{w.t.Processes[th.Process].PID, th.TID})
+		w.owners[i] = own
+		for op := th.First; op < th.Last; op++ {
+			if w.t.Ops[op].Outer() {
+				own.ops = append(own.ops, op)
+			}
+		}
+	}
+	for i := range scheduled {
+		w.thread(key{scheduled[i].PID, scheduled[i].TID}).intervals = scheduled[i].Intervals
+	}
+	w.gatherSamples()
+	byStart := func(x, y int32) int { return cmp.Compare(w.t.Ops[x].Start, w.t.Ops[y].Start) }
+	for _, th := range w.threads {
+		if !slices.IsSortedFunc(th.ops, byStart) { // a pid that was used again
+			slices.SortStableFunc(th.ops, byStart)
+		}
+		th.stacks = w.waits.Stacks(th.pid, th.tid)
+		th.pace = w.paceOf(th.ops)
+	}
+}
+
+// thread returns the thread of a key, which it makes where there is none yet.
+func (w *walker) thread(k key) *thread {
+	if i, ok := w.byKey[k]; ok {
+		return w.threads[i]
+	}
+	th := &thread{key: k, index: int32(len(w.threads)), asked: asked{first: 1}}
+	w.byKey[k] = th.index
+	w.threads = append(w.threads, th)
+	return th
+}
+
+// known returns a thread of the target of which something is known, else nil.
+func (w *walker) known(k key) *thread {
+	if i, ok := w.byKey[k]; ok {
+		return w.threads[i]
+	}
+	return nil
+}
+
+// gatherSamples gives each thread the samples that were taken while it ran.
+func (w *walker) gatherSamples() {
+	var last *thread
+	events := w.t.Rec.Events
+	for _, i := range w.t.Index.Samples {
+		e := &events[i]
+		if e.TS < w.t.From || e.TS > w.t.To {
+			continue
+		}
+		if k := (key{e.PID, e.TID}); last == nil || last.key != k {
+			last = w.thread(k)
+		}
+		last.samples = append(last.samples, i)
+	}
+}
+
+// maxPace is the time that a framework is granted from one launch to the next, ns: PyTorch's eager
+// mode launches every 22 µs (45,000 a second, H200), and half as fast on a slow host.
+const maxPace = 50_000
+
+// paceBin is the width of a bin of paceOf's histogram, ns.
+const paceBin = 250
+
+// paceOf returns how long a thread takes from one launch to the next where nothing makes it wait
+// between them: the median, at most maxPace. That much after a synchronization is what launching takes, and not
+// yet work of the program.
+func (w *walker) paceOf(ops []int32) uint64 {
+	var bins [maxPace/paceBin + 1]uint32
+	pairs, last := uint32(0), None
+	for _, i := range ops {
+		o := &w.t.Ops[i]
+		switch w.classes[o.Func].kind {
+		case launchCall:
+			if last != None {
+				bins[min((o.Start-w.t.Ops[last].Start)/paceBin, maxPace/paceBin)]++
+				pairs++
+			}
+			last = i
+		case quickCall:
+		default:
+			last = None
+		}
+	}
+	sum := uint32(0)
+	for i, n := range bins {
+		if sum += n; 2*uint64(sum) >= uint64(pairs) && pairs > 0 {
+			return min(uint64(i+1)*paceBin, maxPace)
+		}
+	}
+	return maxPace
+}
+
+// opFrom returns the place of the first call in th.ops that ends after a time.
+func (w *walker) opFrom(th *thread, ts uint64) int {
+	th.opAt = threads.Gallop(len(th.ops), th.opAt, func(i int) bool { return w.t.Ops[th.ops[i]].End() <= ts })
+	return th.opAt
+}
+
+// intervalFrom returns the place of the first interval that ends after a time.
+func (th *thread) intervalFrom(ts uint64) int {
+	th.intervalAt = threads.Gallop(len(th.intervals), th.intervalAt, func(i int) bool { return th.intervals[i].To <= ts })
+	return th.intervalAt
+}
+
+// sampled returns the samples of [from, to).
+func (w *walker) sampled(th *thread, from, to uint64) []int32 {
+	events := w.t.Rec.Events
+	th.sampleAt = threads.Gallop(len(th.samples), th.sampleAt, func(i int) bool { return events[th.samples[i]].TS < from })
+	last := th.sampleAt
+	for last < len(th.samples) && events[th.samples[last]].TS < to {
+		last++
+	}
+	return th.samples[th.sampleAt:last]
+}
+
+// op returns the call at a place of th.ops.
+func (w *walker) op(th *thread, at int) *timeline.Op { return &w.t.Ops[th.ops[at]] }

@@ -1,0 +1,259 @@
+package isc_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/isc/pq"
+)
+
+// small writes a small recording and returns its folder.
+func small(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "a.isc")
+	if err := isc.Write(dir, random(rand.New(rand.NewPCG(5, 5)), 500)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// refused holds that reading fails with these words.
+func refused(t *testing.T, place string, words ...string) {
+	t.Helper()
+	rec, err := isc.Read(place, isc.DefaultLimits())
+	if err == nil {
+		t.Fatalf("it was read: %d events", len(rec.Events))
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error lacks %q: %v", w, err)
+		}
+	}
+}
+
+func TestDamageIsSeen(t *testing.T) {
+	dir := small(t)
+	file := filepath.Join(dir, "kernels", "000001.parquet")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, dir, "kernels/000001.parquet", "SHA-256", "damaged")
+	if in, err := isc.Inspect(dir, true); err != nil || len(in.Damaged) != 1 {
+		t.Errorf("inspection: %+v, %v", in, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, dir, "kernels/000001.parquet", "no such file")
+}
+
+// TestALinkLeadsNowhere: a file of a recording that is a symbolic link is not followed.
+func TestALinkLeadsNowhere(t *testing.T) {
+	dir := small(t)
+	file := filepath.Join(dir, "kernels", "000001.parquet")
+	if err := os.Rename(file, dir+".outside"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir+".outside", file); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, dir, "no regular file")
+}
+
+func TestManifestsThatLeadOut(t *testing.T) {
+	for _, name := range []string{"../../../etc/passwd", "kernels/../../x.parquet", "/etc/passwd", "calls/1.parquet", "kernels/..parquet", "kernels/a\\b.parquet"} {
+		dir := small(t)
+		path := filepath.Join(dir, "manifest.json")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quoted, _ := json.Marshal(name)
+		text = bytes.Replace(text, []byte(`"kernels/000001.parquet"`), quoted, 1)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, dir, "no name of one of its files")
+	}
+}
+
+// zipOf makes a zip file; each entry is name and content.
+func zipOf(t *testing.T, entries ...[2]string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.isc.zip")
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, e := range entries {
+		w, err := z.Create(e[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(e[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestHostileZips(t *testing.T) {
+	good := [2]string{"a.isc/manifest.json", "{}"}
+	huge := strings.Repeat("\x00", 200<<20)
+	for name, c := range map[string]struct {
+		zip  string
+		word string
+	}{
+		"traversal":  {zipOf(t, good, [2]string{"a.isc/../../evil", "x"}), "not in the recording's folder"},
+		"absolute":   {zipOf(t, good, [2]string{"/etc/evil", "x"}), "not in the recording's folder"},
+		"elsewhere":  {zipOf(t, good, [2]string{"b.isc/calls/1.parquet", "x"}), "not in the recording's folder"},
+		"backslash":  {zipOf(t, good, [2]string{"a.isc/..\\evil", "x"}), "not in the recording's folder"},
+		"twice":      {zipOf(t, good, good), "twice"},
+		"bomb":       {zipOf(t, good, [2]string{"a.isc/calls/1.parquet", huge}), "which no recording does"},
+		"no content": {zipOf(t, good), "not one of InferScope"},
+		"nothing":    {zipOf(t), "manifest.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, c.zip, c.word)
+			out := filepath.Join(t.TempDir(), "out.isc")
+			if err := isc.Unpack(c.zip, out); err == nil {
+				t.Error("it was unpacked")
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(out)), "evil")); err == nil {
+				t.Error("it wrote outside of its folder")
+			}
+		})
+	}
+}
+
+// TestWhatIsUnknownIsKept: tables and files of a newer program survive packing, and do not hinder reading.
+func TestWhatIsUnknownIsKept(t *testing.T) {
+	dir := small(t)
+	for name, text := range map[string]string{"future_table/1.parquet": "PAR1 of the future", "notes.txt": "mine"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What a killed writer left does not travel.
+	if err := os.WriteFile(filepath.Join(dir, "kernels", "000009.parquet.tmp"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := filepath.Join(t.TempDir(), "b.isc")
+	if err := isc.Pack(dir, again+".zip", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := isc.Unpack(again+".zip", again); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"future_table/1.parquet", "notes.txt"} {
+		if _, err := os.Stat(filepath.Join(again, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(again, "kernels", "000009.parquet.tmp")); err == nil {
+		t.Error("an unfinished file was packed")
+	}
+	if _, err := isc.Read(again, isc.DefaultLimits()); err != nil {
+		t.Error(err)
+	}
+	in, err := isc.Inspect(dir, false)
+	if err != nil || len(in.Unknown) != 2 || len(in.Unfinished) != 1 {
+		t.Errorf("inspection: %+v, %v", in, err)
+	}
+}
+
+func TestForceRemovesRecordingsOnly(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := isc.Create(dir, true); err == nil {
+		t.Error("a folder that is no recording was replaced")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "thesis.tex")); err != nil {
+		t.Error(err)
+	}
+	old := small(t)
+	if _, err := isc.Create(old, false); err == nil {
+		t.Error("a recording was replaced without force")
+	}
+	if _, err := isc.Create(old, true); err != nil {
+		t.Error(err)
+	}
+	refused(t, old, "no stretch of time")
+}
+
+// FuzzParquet reads arbitrary bytes as a Parquet file, every column in every way.
+func FuzzParquet(f *testing.F) {
+	dir := small(f)
+	for _, name := range []string{"kernels", "processes", "functions", "thread_states"} {
+		files, _ := filepath.Glob(filepath.Join(dir, name, "*.parquet"))
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	limits := pq.Limits{Rows: 1 << 16, Page: 1 << 20, Columns: 64}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := pq.Open(data, limits)
+		if err != nil {
+			return
+		}
+		for _, c := range file.Columns() {
+			rows := 0
+			err := file.Ints(c, func(at int, values []uint64) error {
+				if at != rows || at+len(values) > file.Rows {
+					t.Fatalf("rows %d to %d after %d of %d", at, at+len(values), rows, file.Rows)
+				}
+				rows += len(values)
+				return nil
+			})
+			if err == nil && rows != file.Rows {
+				t.Fatalf("%d of %d rows, and no error", rows, file.Rows)
+			}
+			if texts, err := file.Strings(c); err == nil && len(texts) != file.Rows {
+				t.Fatalf("%d strings of %d rows, and no error", len(texts), file.Rows)
+			}
+		}
+	})
+}
+
+// FuzzManifest reads a recording with an arbitrary manifest.
+func FuzzManifest(f *testing.F) {
+	dir := small(f)
+	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = isc.Read(dir, isc.Limits{Events: 1 << 16, Names: 1 << 16})
+		_, _ = isc.Inspect(dir, true)
+	})
+}

@@ -1,0 +1,194 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// firstFindings is how many findings the first screen of a terminal has room for.
+const firstFindings = 3
+
+// addAnswer puts what a person asked for in front of everything else, so that the first screen of a
+// terminal holds it: what is wrong, what it costs, where the time went, and what to change.
+func addAnswer(d *page.Document, m *Model, ascii bool) {
+	d.Add(verdict(&m.Diagnosis))
+	if m.Diagnosis.Headline != "" {
+		d.Add(page.Paragraph(human.CleanText(m.Diagnosis.Headline)))
+	}
+	if list := reasons(&m.Diagnosis); len(list) > 0 {
+		d.Add(list)
+	}
+	for _, why := range []string{empty(m), blindText(m)} {
+		if why != "" {
+			d.Add(page.Paragraph(why))
+		}
+	}
+	d.Add(answerFacts(m))
+	d.AddTable(breakdownTitle(m), peopleTable(m, ascii))
+	addFirstFindings(d, m)
+}
+
+// verdict says in a few words what limits the program.
+func verdict(g *diagnose.Diagnosis) page.Banner {
+	b := page.Banner{Mood: page.Bad}
+	switch g.Verdict {
+	case diagnose.Healthy:
+		b.Mood, b.Text = page.Good, "Healthy: the GPU is kept busy."
+	case diagnose.CPUBound:
+		b.Text = "CPU-bound: the GPU waits for the CPU."
+	case diagnose.GPUBound:
+		b.Text = "GPU-bound: the GPU works nearly all of the time, and that is where time can be won."
+	case diagnose.CopyBound:
+		b.Text = "Copy-bound: moving data takes longer than computing with it."
+	case diagnose.Balanced:
+		b.Text = "Balanced: neither the CPU nor the GPU nor copies take most of the time."
+	case diagnose.Idle:
+		b.Mood, b.Text = page.Plain, "Idle: the program has nothing to do."
+	case diagnose.CPUOnly:
+		b.Mood, b.Text = page.Plain, "CPU only: this is about the program's main thread, not about a GPU."
+	case diagnose.NotEnough:
+		b.Text = "Not enough evidence."
+	default: // of a newer version, or none was made
+		b.Mood, b.Text = page.Plain, "Verdict: "+human.Clean(orNone(string(g.Verdict)))+"."
+	}
+	return b
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// maxReasons bounds the reasons why there is not enough evidence; JSON has all.
+const maxReasons = 4
+
+func reasons(g *diagnose.Diagnosis) page.Bullets {
+	var out page.Bullets
+	for _, r := range g.Reasons[:min(len(g.Reasons), maxReasons)] {
+		out = append(out, human.CleanText(r))
+	}
+	return out
+}
+
+// blind says why nobody recorded what the GPU did, "" where somebody did or where there was nothing to record.
+func blind(m *Model) string {
+	switch {
+	case m.State != Calls:
+		return ""
+	case m.GPU == nil:
+		return "the daemon does not record it (its --gpu off, or a version that cannot)"
+	case !m.GPU.Recorded:
+		return notRecorded(m.GPU)
+	}
+	return ""
+}
+
+// blindText says what cannot be known without GPU records. Where that is why there is no verdict, the reason
+// stands there already.
+func blindText(m *Model) string {
+	why := blind(m)
+	switch {
+	case why == "":
+		return ""
+	case m.Diagnosis.Breakdown.Time == 0:
+		return "Nobody can say whether the GPU was idle, or why."
+	case m.Diagnosis.Verdict == diagnose.NotEnough && len(m.Diagnosis.Reasons) > 0:
+		return "Nobody can say whether the GPU was idle, or why: what follows is about the main thread."
+	}
+	return "What the GPU did was not recorded: " + why + ". Nobody can say whether it was idle, or why: what follows is about the main thread."
+}
+
+// ofMainThread says whether the breakdown is of the main thread, because no GPU's time was seen.
+func ofMainThread(m *Model) bool { return len(m.Diagnosis.Devices) == 0 }
+
+// answerFacts are whom this is about, how long an iteration takes, and what the answer rests on.
+func answerFacts(m *Model) page.Facts {
+	var f page.Facts
+	f.Add("Program", programText(m))
+	f.Add("Latency", latencyText(m))
+	if text := restsText(m); text != "" {
+		f.Add("Rests on", text)
+	}
+	f.Add("Losses", lossText(m.Doubts))
+	return f
+}
+
+// programText names the target and the window, and how the target ended where it did.
+func programText(m *Model) string {
+	s := m.Target.name()
+	if m.Target.Exited {
+		s += fmt.Sprintf(", exited %s", human.Ending(m.Target.Ending.Status))
+	}
+	w := &m.Summary.Window
+	s += "; " + human.Span(w.Length)
+	if w.WallFrom != 0 {
+		s += " from " + human.Moment(w.WallFrom)
+	}
+	return s
+}
+
+// latencyText says how long the program takes for what it does again and again.
+func latencyText(m *Model) string {
+	it := m.Diagnosis.Iterations
+	if it == nil || it.Count == 0 {
+		return "nothing that repeats was found, so this is about the time as a whole; named ranges (NVTX) would show iterations"
+	}
+	s := fmt.Sprintf("%s end to end (p50; p99 %s, longest %s); %s, %s: %s", human.Span(it.P50), human.Span(it.P99), human.Span(it.Max),
+		human.Plural(it.Count, "iteration", "iterations"), human.Rate(it.PerSec), human.CleanText(it.Source))
+	if m.Diagnosis.Verdict == diagnose.Idle && !it.Named {
+		s += "; the time in which it waited for something to do is part of it"
+	}
+	return s
+}
+
+// restsText says which time the breakdown is of, where that is not the whole window.
+func restsText(m *Model) string {
+	b := &m.Diagnosis.Breakdown
+	if b.Time == 0 || b.Share >= always {
+		return ""
+	}
+	switch n := len(m.Diagnosis.Devices); {
+	case ofMainThread(m):
+		return fmt.Sprintf("%s in which the main thread was seen, %s of the window", human.Span(b.Time), human.Percent(b.Share))
+	case n > 1:
+		return fmt.Sprintf("%s of the time of %d GPUs, %s of it; nothing is scaled up", human.Span(b.Time), n, human.Percent(b.Share))
+	}
+	return fmt.Sprintf("%s in which GPU activity was seen, %s of the window; nothing is scaled up", human.Span(b.Time), human.Percent(b.Share))
+}
+
+// lossText counts what was lost or is in doubt, the worst first; the section of that name has each.
+func lossText(list []Doubt) string {
+	if len(list) == 0 {
+		return "nothing was lost that InferScope knows of"
+	}
+	var parts []string
+	for _, k := range []struct {
+		severity  loss.Severity
+		one, many string
+	}{{loss.Error, "error", "errors"}, {loss.Warning, "warning", "warnings"}, {loss.Info, "note", "notes"}} {
+		n := 0
+		for i := range list {
+			if gravity(list[i].Severity) == gravity(k.severity) {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, human.Plural(n, k.one, k.many))
+		}
+	}
+	s := strings.Join(parts, ", ") + " (see Losses and doubts)"
+	if gravity(list[0].Severity) > gravity(loss.Info) {
+		s += ": " + human.Clean(list[0].Means)
+		if len(list[0].Where) > 0 {
+			s += " (" + some(list[0].Where[:1]) + ")"
+		}
+	}
+	return s
+}

@@ -1,0 +1,148 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// announced is the diagnosis of the report that the first users were shown: an iteration of 87.4 ms, of which
+// the CPU's preprocessing takes 31.2, copies to the GPU 18.4, the GPU's computing 24.1 and the framework 13.7.
+func announced() diagnose.Diagnosis {
+	parts := []diagnose.Part{
+		{Key: "preprocessing", Name: "CPU preprocessing", Time: 31_200_000},
+		{Key: "h2d", Name: "H2D copy", Busy: true, Time: 18_400_000},
+		{Key: "compute", Name: "GPU compute", Busy: true, Time: 24_100_000},
+		{Key: "framework", Name: "Framework overhead", Time: 13_700_000},
+	}
+	for i := range parts {
+		parts[i].Share = float64(parts[i].Time) / 87_400_000
+		parts[i].Time *= 11
+	}
+	b := diagnose.Breakdown{Time: 961_400_000, Window: 1_000_000_000, Share: 0.9614, Parts: parts, People: parts}
+	return diagnose.Diagnosis{
+		Verdict: diagnose.CPUBound, Headline: "The GPU ran nothing for 51.4% of the time, most of it while tokenization in encode (infer.py:12) ran: 35.7% of the time.",
+		Reasons: []string{}, Breakdown: b, Devices: []diagnose.Device{{PID: 1234, Name: "NVIDIA H200", Breakdown: b}},
+		Iterations: &diagnose.Iteration{Source: "ranges named generate", Named: true, Count: 11, Mean: 87_400_000, P50: 87_200_000, P99: 91_000_000, Max: 93_300_000, PerSec: 11.4},
+		Findings:   announcedFindings(),
+	}
+}
+
+func announcedFindings() []diagnose.Finding {
+	stack := []string{"tokenizers::tokenizer::encode (tokenizers.abi3.so)", "encode (infer.py:12)", "main (infer.py:40)"}
+	return []diagnose.Finding{
+		{
+			Cause: "preprocessing", Title: "Tokenization in encode (infer.py:12) holds up the GPU", Cost: 343_200_000, Share: 0.357, Confidence: 0.9,
+			Because:  []string{"97% of it is seen by samples of the thread that launches", "all of the time was recorded"},
+			Evidence: []diagnose.Evidence{{Text: "the longest such gap", From: 1_200_000_000, To: 1_231_000_000, Call: stack}},
+			Changes: []diagnose.Change{
+				{Where: "Python", Text: "Tokenize the next batch in another process while the GPU works on this one.", Example: "loader = DataLoader(texts, batch_size=32,\n    num_workers=2, collate_fn=tokenize)"},
+				{Where: "Python", Text: "Use the fast (Rust) tokenizer, on whole batches."},
+			},
+			Place: "encode (infer.py:12)", PID: 1234, TID: 1234, Thread: "python",
+		},
+		{
+			Cause: "sync-copy", Title: "Copies from pageable memory hold the thread that launches", Cost: 202_400_000, Share: 0.21, Confidence: 0.7,
+			Because: []string{"each copy is recorded"}, Evidence: []diagnose.Evidence{},
+			Changes: []diagnose.Change{{Where: "PyTorch", Text: "Pin the input buffers and copy with non_blocking=True.", Example: "x = x.pin_memory().to(\"cuda\", non_blocking=True)"}},
+			Place:   "main (infer.py:41)", PID: 1234, TID: 1234, Thread: "python",
+		},
+		{
+			Cause: "launch-overhead", Title: "The CPU launches kernels more slowly than the GPU runs them", Cost: 150_700_000, Share: 0.157, Confidence: 0.4,
+			Because: []string{}, Evidence: []diagnose.Evidence{}, Changes: []diagnose.Change{{Where: "PyTorch", Text: "Capture the decoding step in a CUDA graph: torch.compile(mode=\"reduce-overhead\")."}},
+		},
+	}
+}
+
+func announcedModel() *Model {
+	m := New(gpuWindows().Run())
+	m.Diagnosis = announced()
+	return m
+}
+
+func TestAnswerGolden(t *testing.T) {
+	m := announcedModel()
+	golden(t, "answer.80.txt", text(t, m, TextOptions{Style: page.Style{Width: 80}}))
+	golden(t, "answer.120.txt", text(t, m, TextOptions{}))
+	var md bytes.Buffer
+	if err := Markdown(&md, m); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "answer.md", md.Bytes())
+}
+
+// screen is what a terminal of so many lines shows of a text.
+func screen(text []byte, lines int) string {
+	all := strings.SplitAfter(string(text), "\n")
+	return strings.Join(all[:min(lines, len(all))], "")
+}
+
+// TestTheFirstScreenHoldsTheAnswer: what is wrong, what it costs, where the time went, and the first change of each of the dearest findings.
+func TestTheFirstScreenHoldsTheAnswer(t *testing.T) {
+	m := announcedModel()
+	for width, lines := range map[int]int{80: 36, 120: 32} {
+		got := screen(text(t, m, TextOptions{Style: page.Style{Width: width}}), lines)
+		flat := strings.Join(strings.Fields(got), " ")
+		want := []string{"CPU-bound", "87.2 ms end to end (p50; p99 91.0 ms", "generate", "CPU preprocessing", "343 ms", "31.2 ms", "35.7%", "nothing was lost", "H2D copy", "GPU compute", "Framework overhead"}
+		for _, f := range m.Diagnosis.Findings {
+			want = append(want, f.Title, f.Changes[0].Text)
+		}
+		for _, w := range want {
+			if !strings.Contains(flat, w) {
+				t.Errorf("the first %d lines at %d columns lack %q:\n%s", lines, width, w, got)
+			}
+		}
+	}
+}
+
+// answerLines is how many lines stand before the first section that goes into detail.
+func answerLines(text []byte) int {
+	for i, l := range strings.Split(string(text), "\n") {
+		switch l {
+		case "Losses and doubts", "Evidence", "The same time by cause", "The same time by cause and GPU", "What was watched":
+			return i
+		}
+	}
+	return -1
+}
+
+// TestEveryAnswerFitsAScreen holds that no scenario's answer is longer than a usual terminal window.
+func TestEveryAnswerFitsAScreen(t *testing.T) {
+	for _, sc := range scenarios() {
+		m := New(sc.rec)
+		for width, lines := range map[int]int{80: 42, 120: 36} {
+			if n := answerLines(text(t, m, TextOptions{Style: page.Style{Width: width}})); n < 0 || n > lines {
+				t.Errorf("%s: the answer takes %d lines at %d columns, want %d at most", sc.name, n, width, lines)
+			}
+		}
+	}
+}
+
+// TestWithoutGPURecordsNothingIsClaimedOfIt: whoever could not look at the GPU says so, first, and names no GPU in a finding.
+func TestWithoutGPURecordsNothingIsClaimedOfIt(t *testing.T) {
+	for _, sc := range scenarios() {
+		m := New(sc.rec)
+		if !ofMainThread(m) {
+			continue
+		}
+		if blind(m) != "" && !strings.Contains(string(text(t, m, TextOptions{})), "Nobody can say whether") {
+			t.Errorf("%s does not say what cannot be known", sc.name)
+		}
+		for _, s := range append([]string{m.Diagnosis.Headline}, titlesOf(m.Diagnosis.Findings)...) {
+			if strings.Contains(s, "GPU's queue") || strings.Contains(s, "The GPU waits") || strings.Contains(s, "as the GPU runs") || strings.Contains(s, "holds up the GPU") {
+				t.Errorf("%s: nobody saw the GPU, but the report says %q", sc.name, s)
+			}
+		}
+	}
+}
+
+func titlesOf(list []diagnose.Finding) []string {
+	var out []string
+	for i := range list {
+		out = append(out, list[i].Title)
+	}
+	return out
+}

@@ -1,0 +1,155 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// shareBar is the length of the bar that stands for all of the time, in characters.
+const shareBar = 20
+
+// bar draws a share: solid where the GPU works, hollow where it does not.
+func (p pen) bar(share float64, busy bool) string {
+	mark := p.blocked
+	if busy {
+		mark = p.running
+	}
+	n := int(share*shareBar + 0.5)
+	if n == 0 && share >= 0.01 {
+		n = 1
+	}
+	return strings.Repeat(mark, max(0, min(n, shareBar)))
+}
+
+// breakdownTitle says what time is broken down.
+func breakdownTitle(m *Model) string {
+	if ofMainThread(m) {
+		return "Where the main thread's time went"
+	}
+	if n := len(m.Diagnosis.Devices); n > 1 {
+		return fmt.Sprintf("Where the time of %d GPUs went", n)
+	}
+	return "Where the time went"
+}
+
+// peopleTable is the breakdown in the words that people know, with bars.
+func peopleTable(m *Model, ascii bool) *page.Table {
+	b := &m.Diagnosis.Breakdown
+	t := &page.Table{Columns: []page.Column{
+		page.Left("Part", 0), page.Right("Time", 0), page.Right("Per iteration", 0), page.Right("Share", 0), page.Left("", 1),
+	}}
+	each, ok := perIteration(m)
+	draw := newPen(ascii)
+	busy := false
+	for i := range b.People {
+		p := &b.People[i]
+		if p.Time == 0 {
+			continue
+		}
+		busy = busy || p.Busy
+		t.Row(partName(p), human.Span(p.Time), human.Span(uint64(p.Share*each)), human.Percent(p.Share), draw.bar(p.Share, p.Busy))
+	}
+	if !ok {
+		t.Drop("Per iteration")
+	}
+	if busy {
+		t.Note = fmt.Sprintf("%s the GPU works, %s it does not. The parts add up to %s.", draw.running, draw.blocked, human.Span(b.Time))
+	}
+	return t
+}
+
+func partName(p *diagnose.Part) string {
+	if p.Name == "" {
+		return human.Clean(p.Key)
+	}
+	return upper(human.Clean(p.Name))
+}
+
+// follow is by how much the iterations' time may differ from the time that passed, so that they count as
+// following each other without a break and a share of one is a share of the other: what CONTRACT allows
+// a breakdown to be off by.
+const follow = 0.10
+
+// perIteration returns the mean length of an iteration in ns, and whether a share of the time that was
+// broken down can be said to be the same share of an iteration.
+func perIteration(m *Model) (mean float64, ok bool) {
+	it := m.Diagnosis.Iterations
+	if it == nil || it.Count == 0 {
+		return 0, false
+	}
+	covered := it.PerSec * float64(it.Mean) / 1e9
+	return float64(it.Mean), covered > 1-follow && covered < 1+follow
+}
+
+// partTable is the same time, idle time by its cause, and each GPU beside the whole.
+func partTable(m *Model) *page.Table {
+	g := &m.Diagnosis
+	t := &page.Table{Columns: []page.Column{page.Left("Part", 0), page.Right("Time", 0), page.Right("Share", 0)}}
+	var devices []diagnose.Device
+	if len(g.Devices) > 1 {
+		devices = g.Devices[:min(len(g.Devices), maxDevices)]
+	}
+	for i := range devices {
+		t.Columns = append(t.Columns, page.Right(breakdownDevice(devices, i), len(devices)-i+1))
+	}
+	t.Columns = append(t.Columns, page.Left("Because", 1))
+	for i := range g.Breakdown.Parts {
+		p := &g.Breakdown.Parts[i]
+		if p.Time == 0 {
+			continue
+		}
+		name, because := causeOrPart(m, p)
+		row := []string{name, human.Span(p.Time), human.Percent(p.Share)}
+		for j := range devices {
+			row = append(row, shareOf(&devices[j].Breakdown, p.Key))
+		}
+		t.Row(append(row, because)...)
+	}
+	if n := len(g.Devices); n > maxDevices {
+		t.Note = fmt.Sprintf("The first %d of %d GPUs; --format json has all.", maxDevices, n)
+	}
+	return t
+}
+
+// causeOrPart names a part by its key where it is one of the causes, and says what that is.
+func causeOrPart(m *Model, p *diagnose.Part) (name, because string) {
+	if p.Busy {
+		return partName(p), ""
+	}
+	if ofMainThread(m) {
+		return human.Clean(p.Key), human.Clean(p.Name)
+	}
+	return "Idle: " + human.Clean(p.Key), human.Clean(p.Name)
+}
+
+func shareOf(b *diagnose.Breakdown, key string) string {
+	for i := range b.Parts {
+		if b.Parts[i].Key == key {
+			return human.Percent(b.Parts[i].Share)
+		}
+	}
+	return human.Nothing
+}
+
+// breakdownDevice names a GPU among others: two processes can each call theirs number 0.
+func breakdownDevice(list []diagnose.Device, i int) string {
+	for j := range list {
+		if j != i && list[j].ID == list[i].ID {
+			return fmt.Sprintf("GPU %d of %d", list[i].ID, list[i].PID)
+		}
+	}
+	return fmt.Sprintf("GPU %d", list[i].ID)
+}
+
+// addBreakdown puts the causes of idle time behind the answer.
+func addBreakdown(d *page.Document, m *Model) {
+	title := "The same time by cause"
+	if len(m.Diagnosis.Devices) > 1 {
+		title = "The same time by cause and GPU"
+	}
+	d.AddTable(title, partTable(m))
+}

@@ -1,0 +1,89 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// Explain says of one cause what it means, how it is proven, what refutes it, and what to change.
+func Explain(c *cause.Cause) *page.Document {
+	d := &page.Document{Title: c.Key + ": " + c.Title}
+	var f page.Facts
+	f.Add("What it is", c.Means)
+	f.Add("What proves it", c.Proves)
+	f.Add("What refutes it", c.Refutes)
+	f.Add("In the breakdown", groupName(c))
+	d.Add(f)
+	if len(c.Changes) == 0 {
+		return d
+	}
+	d.Add(page.Heading("What to change"))
+	for _, ch := range c.Changes {
+		where := ""
+		if ch.Where != "" {
+			where = ch.Where + ": "
+		}
+		d.Add(page.Bullets{where + ch.Text})
+		if ch.Example != "" {
+			d.Add(example(ch.Example))
+		}
+	}
+	return d
+}
+
+// Causes lists causes under where they stand in a breakdown.
+func Causes(list []cause.Cause) *page.Document {
+	d := &page.Document{Title: "Causes that a report can name"}
+	for _, g := range groups() {
+		t := &page.Table{Columns: []page.Column{page.Left("Cause", 0), page.Left("What it is", 0)}}
+		for i := range list {
+			if c := &list[i]; groupName(c) == g {
+				t.Row(c.Key, c.Title)
+			}
+		}
+		d.AddTable(g, t)
+	}
+	d.Add(page.Paragraph(fmt.Sprintf("inferscope explain %s says more of one.", anyKey(list))))
+	return d
+}
+
+func anyKey(list []cause.Cause) string {
+	for i := range list {
+		if list[i].ID == cause.HostSync {
+			return list[i].Key
+		}
+	}
+	return "CAUSE"
+}
+
+// busyGroup stands for causes that are about time in which the GPU works.
+const busyGroup = "GPU working, though not at its best"
+
+// groupName says where a cause stands in the breakdown.
+func groupName(c *cause.Cause) string {
+	if c.ID.Busy() {
+		return busyGroup
+	}
+	switch c.Group {
+	case cause.CPUWork:
+		return "GPU idle: CPU preprocessing, the program's own computing"
+	case cause.Framework:
+		return "GPU idle: framework overhead (launching, synchronizing, copying, allocating)"
+	case cause.HostWaits:
+		return "GPU idle: the program waits for something other than the GPU"
+	case cause.Offered:
+		return "GPU idle: nothing to do"
+	}
+	return "GPU idle: other reasons"
+}
+
+// groups are the names that groupName gives, in the order in which they are listed.
+func groups() []string {
+	var out []string
+	for _, g := range []cause.Group{cause.CPUWork, cause.Framework, cause.HostWaits, cause.Offered, cause.Other} {
+		out = append(out, groupName(&cause.Cause{Group: g}))
+	}
+	return append(out, busyGroup)
+}

@@ -1,0 +1,248 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/whatif"
+)
+
+// How much of each finding a terminal shows; Markdown shows more, JSON all.
+const (
+	textFindings     = 3
+	markdownFindings = 1000
+	textEvidence     = 3
+	textFrames       = 6
+	moreEvidence     = 20
+	moreFrames       = 24
+	maxCodeLines     = 40
+	sure             = 0.8 // confidence from which on a finding is called sure
+	likely           = 0.5
+)
+
+// addFirstFindings lists the dearest findings, in three lines each: what, how much, what to change.
+func addFirstFindings(d *page.Document, m *Model) {
+	list := m.Diagnosis.Findings
+	if len(list) == 0 {
+		return
+	}
+	d.Add(page.Heading(findingsTitle(m)))
+	for i := range list[:min(len(list), firstFindings)] {
+		d.Add(firstFinding(m, i))
+	}
+}
+
+// findingsTitle does not promise more than the evidence carries.
+func findingsTitle(m *Model) string {
+	if m.Diagnosis.Verdict == diagnose.NotEnough {
+		return "What was seen all the same, without a verdict"
+	}
+	return "What costs most, and what to change"
+}
+
+func firstFinding(m *Model, i int) page.Item {
+	f := &m.Diagnosis.Findings[i]
+	it := page.Item{Number: i + 1, Title: human.CleanText(f.Title)}
+	it.Lines = append(it.Lines, verb(f)+costText(m, f)+", "+confidence(f.Confidence)+whereText(f))
+	if len(f.Changes) > 0 {
+		it.Lines = append(it.Lines, "Change: "+human.CleanText(f.Changes[0].Text)+gainText(f, " (", ")"))
+	}
+	return it
+}
+
+// gainText says what the remedy would bring; "" where that is not known.
+func gainText(f *diagnose.Finding, before, after string) string {
+	if f.Gain == nil {
+		return ""
+	}
+	p := whatif.Prediction{Speedup: f.Gain.Speedup, Low: f.Gain.Low, High: f.Gain.High}
+	return before + "foretold: " + p.Text() + after
+}
+
+// verb does not say that time is lost where the GPU works, or where there is nothing to do: that time does not go away.
+func verb(f *diagnose.Finding) string {
+	if c, _, ok := cause.ByKey(f.Cause); ok && (c.ID.Busy() || c.ID == cause.NoWork) {
+		return "is about "
+	}
+	return "costs "
+}
+
+// costText says how much time a finding is about.
+func costText(m *Model, f *diagnose.Finding) string {
+	s := fmt.Sprintf("%s of the time (%s", human.Percent(f.Share), human.Span(f.Cost))
+	if each, ok := perIteration(m); ok {
+		s += fmt.Sprintf(", %s per iteration", human.Span(uint64(f.Share*each)))
+	}
+	return s + ")"
+}
+
+// confidence puts a number into words.
+func confidence(c float64) string {
+	switch {
+	case c >= sure:
+		return "high confidence"
+	case c >= likely:
+		return "medium confidence"
+	}
+	return "low confidence"
+}
+
+// whereText names the place and the thread of a finding, where its title does not.
+func whereText(f *diagnose.Finding) string {
+	s := ""
+	if f.Place != "" && !strings.Contains(f.Title, f.Place) {
+		s += "; at " + human.Clean(f.Place)
+	}
+	if f.TID != 0 {
+		s += "; " + who(f.Thread, f.TID)
+	}
+	return s
+}
+
+// detail says how much of each finding is shown.
+type detail struct{ findings, evidence, frames int }
+
+// addFindings writes the findings with their evidence.
+func addFindings(d *page.Document, m *Model, much detail) {
+	list := m.Diagnosis.Findings
+	if len(list) == 0 {
+		return
+	}
+	d.Add(page.Heading("Evidence"))
+	for i := range list[:min(len(list), much.findings)] {
+		addFinding(d, m, i, much)
+	}
+	if n := len(list) - much.findings; n > 0 {
+		d.Add(page.Paragraph(fmt.Sprintf("%d more: --format markdown has all findings.", n)))
+	}
+}
+
+func addFinding(d *page.Document, m *Model, i int, much detail) {
+	f := &m.Diagnosis.Findings[i]
+	d.Add(page.Subheading(fmt.Sprintf("%d. %s", i+1, human.CleanText(f.Title))), findingFacts(m, f))
+	for _, e := range chosenEvidence(f.Evidence, much.evidence) {
+		addEvidence(d, m, e, much.frames)
+	}
+	if n := len(f.Evidence) - much.evidence; n > 0 {
+		d.Add(page.Bullets{fmt.Sprintf("%d more; --format markdown or json has them.", n)})
+	}
+	for j := range f.Changes {
+		addChange(d, &f.Changes[j])
+	}
+}
+
+// chosenEvidence picks the first pieces, and sees to it that one with a stack is among them: it leads to the code.
+func chosenEvidence(list []diagnose.Evidence, most int) []*diagnose.Evidence {
+	var out []*diagnose.Evidence
+	for i := range list[:min(len(list), most)] {
+		out = append(out, &list[i])
+	}
+	has := func(e *diagnose.Evidence) bool { return len(e.Call) > 0 }
+	if slices.ContainsFunc(out, has) {
+		return out
+	}
+	if i := slices.IndexFunc(list, func(e diagnose.Evidence) bool { return has(&e) }); i >= 0 {
+		out[len(out)-1] = &list[i]
+	}
+	return out
+}
+
+func findingFacts(m *Model, f *diagnose.Finding) page.Facts {
+	var facts page.Facts
+	facts.Add("How much", costText(m, f))
+	if f.Place != "" {
+		facts.Add("Place", human.Clean(f.Place))
+	}
+	if f.TID != 0 {
+		thread := who(f.Thread, f.TID)
+		if f.PID != 0 && f.PID != f.TID {
+			thread += fmt.Sprintf(" of process %d", f.PID)
+		}
+		facts.Add("Thread", thread)
+	}
+	facts.Add("How sure", confidenceText(f))
+	if f.Gain != nil {
+		facts.Add("Gain", gainText(f, "", "")+"; inferscope whatif says more")
+	}
+	if f.Cause != "" {
+		facts.Add("Cause", fmt.Sprintf("%s; inferscope explain %s says how it is proven", human.Clean(f.Cause), human.Clean(f.Cause)))
+	}
+	return facts
+}
+
+// confidenceText gives the number and its reasons.
+func confidenceText(f *diagnose.Finding) string {
+	s := fmt.Sprintf("%s (%.2f of 1)", confidence(f.Confidence), f.Confidence)
+	var because []string
+	for _, b := range f.Because {
+		because = append(because, human.CleanText(b))
+	}
+	if len(because) > 0 {
+		s += ": " + strings.Join(because, "; ")
+	}
+	return s
+}
+
+func addEvidence(d *page.Document, m *Model, e *diagnose.Evidence, frames int) {
+	d.Add(page.Bullets{evidenceText(m, e)})
+	if len(e.Call) > 0 {
+		d.Add(stack(e.Call, frames))
+	}
+}
+
+// evidenceText says where in the timeline to look, unless the text says for how long already.
+func evidenceText(m *Model, e *diagnose.Evidence) string {
+	s := strings.TrimSuffix(human.CleanText(e.Text), ".")
+	if e.From < m.Summary.Window.From || e.To <= e.From {
+		return s + "."
+	}
+	at, long := human.Span(e.From-m.Summary.Window.From)+" into the window", human.Span(e.To-e.From)
+	if !strings.Contains(s, long) {
+		at += ", for " + long
+	}
+	return s + " (" + at + ")."
+}
+
+// stack writes frames, the innermost first, with the callers below.
+func stack(frames []string, most int) page.Stack {
+	var out page.Stack
+	for i, f := range frames[:min(len(frames), most)] {
+		caller := ""
+		if i > 0 {
+			caller = "called by "
+		}
+		out = append(out, caller+human.Clean(f))
+	}
+	if n := len(frames) - most; n > 0 {
+		out = append(out, fmt.Sprintf("and %d more", n))
+	}
+	return out
+}
+
+func addChange(d *page.Document, c *diagnose.Change) {
+	where := ""
+	if c.Where != "" {
+		where = " (" + human.Clean(c.Where) + ")"
+	}
+	d.Add(page.Bullets{"Change" + where + ": " + human.CleanText(c.Text)})
+	if c.Example != "" {
+		d.Add(example(c.Example))
+	}
+}
+
+// example splits code into lines.
+func example(s string) page.Code {
+	var out page.Code
+	for l := range strings.Lines(s) {
+		if len(out) == maxCodeLines {
+			break
+		}
+		out = append(out, human.Clean(strings.TrimRight(strings.ReplaceAll(l, "\t", "    "), "\r\n ")))
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/inferscope/inferscope/internal/report/html"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/report/page"
+)
+
+// HTML writes the model as one page that needs nothing else: what the other forms say, and a timeline, flame
+// graphs and tables to look at. A model that was read from JSON has not what the timeline is made of, and is refused.
+func HTML(w io.Writer, m *Model) error {
+	if m.made == nil {
+		return fmt.Errorf("write HTML: the model comes from JSON, which has no timeline: make it from a recording")
+	}
+	if err := html.Write(w, htmlInput(m)); err != nil {
+		return fmt.Errorf("write HTML: %w", err)
+	}
+	return nil
+}
+
+func htmlInput(m *Model) html.Input {
+	v := verdict(&m.Diagnosis)
+	in := html.Input{
+		Title: "InferScope: " + m.Target.name(), Version: human.Clean(m.Version), Verdict: v.Text, Mood: mood(v.Mood),
+		Headline: human.CleanText(m.Diagnosis.Headline), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
+		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
+		WhatIf:   htmlWhatIf(m),
+		Timeline: m.made.timeline, Threads: m.made.threads, Walk: m.made.walk,
+		Findings: []html.Finding{}, Doubts: []html.Doubt{},
+	}
+	for _, why := range []string{empty(m), blindText(m)} {
+		if why != "" {
+			in.Notes = append(in.Notes, why)
+		}
+	}
+	in.Facts = htmlFacts(answerFacts(m))
+	for i := range m.Diagnosis.Findings {
+		in.Findings = append(in.Findings, htmlFinding(m, i))
+	}
+	for i := range m.Doubts {
+		in.Doubts = append(in.Doubts, htmlDoubt(&m.Doubts[i]))
+	}
+	return in
+}
+
+func mood(m page.Mood) string {
+	switch m {
+	case page.Good:
+		return "good"
+	case page.Bad:
+		return "bad"
+	}
+	return "plain"
+}
+
+func htmlFacts(facts page.Facts) []html.Fact {
+	out := []html.Fact{}
+	for _, f := range facts {
+		out = append(out, html.Fact{Label: f.Label, Value: f.Value})
+	}
+	return out
+}
+
+func htmlFinding(m *Model, i int) html.Finding {
+	f := &m.Diagnosis.Findings[i]
+	out := html.Finding{
+		Title: human.CleanText(f.Title), Cause: human.Clean(f.Cause), Cost: verb(f) + costText(m, f), Share: f.Share,
+		Confidence: f.Confidence, Sure: confidence(f.Confidence), Facts: htmlFacts(findingFacts(m, f)),
+		Gain: gainText(f, "", ""), Changes: []html.Change{}, PID: f.PID, TID: f.TID,
+	}
+	for j := range f.Evidence {
+		e := &f.Evidence[j]
+		one := html.Evidence{Text: evidenceText(m, e), From: e.From, To: e.To}
+		for _, fr := range e.Call[:min(len(e.Call), moreFrames)] {
+			one.Stack = append(one.Stack, human.Clean(fr))
+		}
+		out.Evidence = append(out.Evidence, one)
+	}
+	for _, c := range f.Changes {
+		code := ""
+		for _, line := range example(c.Example) {
+			code += line + "\n"
+		}
+		out.Changes = append(out.Changes, html.Change{Where: human.Clean(c.Where), Text: human.CleanText(c.Text), Example: code})
+	}
+	return out
+}
+
+func htmlDoubt(d *Doubt) html.Doubt {
+	out := html.Doubt{Severity: string(d.Severity), Count: d.Count, Means: human.CleanText(d.Means), Do: human.CleanText(d.Do)}
+	for _, w := range d.Where[:min(len(d.Where), 8)] {
+		out.Where = append(out.Where, human.Clean(w))
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package html
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/threads"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// addDevices makes the tracks of the GPUs, or that of the main thread where none was seen.
+func (s *scene) addDevices() {
+	w := s.in.Walk
+	if w == nil {
+		return
+	}
+	if w.Main != nil {
+		items := s.steps(nil, w.Steps[w.Main.First:w.Main.Last])
+		s.add(track{head: trackHead{Kind: idleTrack, Name: "what it did", Group: "Main thread", Seen: -1}, items: items})
+		return
+	}
+	for i := range s.in.Timeline.Devices {
+		s.device(int32(i))
+	}
+}
+
+func (s *scene) device(i int32) {
+	t := s.in.Timeline
+	d := &t.Devices[i]
+	name := fmt.Sprintf("GPU %d", d.ID)
+	if d.Info != nil && d.Info.Name != "" {
+		name += ": " + human.Clean(d.Info.Name)
+	}
+	seen := -1
+	if int(i) < len(s.in.Walk.Covered) {
+		seen = len(s.spans)
+		s.spans = append(s.spans, s.in.Walk.Covered[i])
+	}
+	var why []item
+	for j := range s.in.Walk.Gaps {
+		if g := &s.in.Walk.Gaps[j]; g.Device == i {
+			why = s.steps(why, s.in.Walk.Steps[g.First:g.Last])
+		}
+	}
+	s.add(track{head: trackHead{Kind: idleTrack, Name: "idle, by cause", Group: name, Seen: seen}, items: why})
+	s.streams(d, name, seen)
+}
+
+// streams makes a track for each stream of a device, and for copies and sets in it another one: they run on other engines.
+func (s *scene) streams(d *timeline.Device, group string, seen int) {
+	t := s.in.Timeline
+	compute, moves := map[int32]*track{}, map[int32]*track{}
+	var order []int32
+	for i := d.First; i < d.Last; i++ {
+		a := &t.Activities[i]
+		list := compute
+		if a.Kind != timeline.Kernel {
+			list = moves
+		}
+		if compute[a.Stream] == nil && moves[a.Stream] == nil {
+			order = append(order, a.Stream)
+		}
+		if list[a.Stream] == nil {
+			list[a.Stream] = &track{head: trackHead{Kind: gpuTrack, Group: group, Seen: seen, PID: s.pidOf(a.Stream)}}
+		}
+		list[a.Stream].items = append(list[a.Stream].items, s.activity(a))
+	}
+	slices.Sort(order)
+	for _, st := range order {
+		name := fmt.Sprintf("stream %d", t.Streams[st].ID)
+		if tr := compute[st]; tr != nil {
+			tr.head.Name = name
+			s.add(*tr)
+		}
+		if tr := moves[st]; tr != nil {
+			tr.head.Name = name + ", copies"
+			s.add(*tr)
+		}
+	}
+}
+
+func (s *scene) pidOf(stream int32) uint32 {
+	t := s.in.Timeline
+	return t.Processes[t.Streams[stream].Process].PID
+}
+
+func (s *scene) activity(a *timeline.Activity) item {
+	t := s.in.Timeline
+	it := item{start: a.Start, end: a.End, ref: none, src: none}
+	if a.Op != timeline.None {
+		it.ref = t.Outermost(a.Op)
+	}
+	switch a.Kind {
+	case timeline.Kernel:
+		it.label = s.labels.of(kernelText(t, a), "kernel", "kernel")
+	case timeline.Copy:
+		it.label = s.labels.of("copy "+copyText(t.Rec.Events[a.Event].Ret), "copy", "copy")
+	default:
+		it.label = s.labels.of("memset", "set", "memset")
+	}
+	return it
+}
+
+// maxKernel bounds a kernel's name in the timeline, in characters: templates can be thousands long.
+const maxKernel = 160
+
+func kernelText(t *timeline.Timeline, a *timeline.Activity) string {
+	k := t.Kernel(a)
+	if k == nil || k.Name == "" {
+		return "kernel (name lost)"
+	}
+	return human.Shorten(human.Clean(k.Name), maxKernel)
+}
+
+// copyText names a copy by Ret of its event: see bpf/event.h. The numbers are CUpti_ActivityMemcpyKind and
+// CUpti_ActivityMemoryKind of the CUPTI reference.
+func copyText(ret int32) string {
+	way := map[int32]string{1: "H2D", 2: "D2H", 3: "H2A", 4: "A2H", 8: "D2D", 9: "H2H", 10: "peer to peer"}[ret&0xff]
+	if way == "" {
+		way = "of an unknown kind"
+	}
+	for _, shift := range []int32{8, 16} {
+		if ret>>shift&0xff == 1 {
+			way += ", pageable"
+		}
+	}
+	return way
+}
+
+// steps appends what the walk says of gaps.
+func (s *scene) steps(items []item, steps []gap.Step) []item {
+	for i := range steps {
+		st := &steps[i]
+		items = append(items, item{start: st.From, end: st.To, label: s.stepLabel(st), ref: none, src: none})
+	}
+	return items
+}
+
+func (s *scene) stepLabel(st *gap.Step) uint32 {
+	c := cause.Of(st.Cause)
+	text := c.Title
+	if st.Inner != cause.Unknown && st.Inner != st.Cause {
+		text += ": " + cause.Of(st.Inner).Title
+	}
+	if at := place(s.in.Timeline.Rec, st.Stack); at != "" {
+		text += ", in " + at
+	}
+	switch st.Sure {
+	case gap.Inferred:
+		text += " (inferred from samples)"
+	case gap.Guessed:
+		text += " (a guess)"
+	}
+	return s.labels.of(text, "cause "+c.Key, c.Title)
+}
+
+// place names the Python function nearest to the leaf of a stack, else the native one; "" where there is neither.
+func place(rec *record.Recording, stack uint64) string {
+	native := ""
+	for f := range threads.Walk(rec, stack) {
+		switch fr := &rec.Meta.Frames[f]; fr.Kind {
+		case record.PythonFrame:
+			return frameText(fr)
+		case record.NativeFrame:
+			if native == "" {
+				native = frameText(fr)
+			}
+		}
+	}
+	return native
+}

@@ -1,0 +1,89 @@
+package whatif
+
+import (
+	"path"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/replay"
+	"github.com/inferscope/inferscope/internal/threads"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// namer gives package replay the names that package gap knows.
+type namer struct {
+	t     *timeline.Timeline
+	names *gap.Names
+	where []string // by stack (index + 1): the function that is at work; "": not read yet
+}
+
+func newNamer(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span) *namer {
+	return &namer{t: t, names: gap.NewNames(t, scheduled, in), where: make([]string, len(t.Rec.Meta.Stacks)+1)}
+}
+
+func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
+	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
+		yield(to, replay.What{Cause: c, Name: n.function(stack)}, replay.Doubt(sure))
+	})
+}
+
+func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
+	c, _, sure := n.names.Blocked(iv)
+	return replay.What{Cause: c, Name: c.String()}, replay.Doubt(sure)
+}
+
+func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) { return n.names.Waker(iv) }
+
+func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv) }
+
+func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
+	c, sure := n.names.Runnable(iv)
+	return replay.What{Cause: c, Name: c.String()}, replay.Doubt(sure)
+}
+
+func (n *namer) Call(op int32) (replay.What, replay.Doubt) {
+	c, sure := n.names.Call(op)
+	return replay.What{Cause: c, Name: n.t.Rec.Meta.Functions[n.t.Ops[op].Func].Base}, replay.Doubt(sure)
+}
+
+// function names the function that a stack is at work in: the innermost of Python, else the innermost of native code
+// that is not the interpreter's or libc's, with its file; "" for none.
+func (n *namer) function(stack uint64) string {
+	if stack == 0 || stack >= uint64(len(n.where)) {
+		return ""
+	}
+	if n.where[stack] == "" {
+		n.where[stack] = n.read(stack)
+	}
+	return n.where[stack]
+}
+
+func (n *namer) read(stack uint64) string {
+	var native *record.Frame
+	for i := range threads.Walk(n.t.Rec, stack) {
+		f := &n.t.Rec.Meta.Frames[i]
+		switch {
+		case f.Kind == record.PythonFrame && !strings.HasPrefix(f.File, "<"):
+			return f.Name + " (" + path.Base(f.File) + ")"
+		case f.Kind == record.NativeFrame && native == nil && f.Name != "" && !ofRuntime(f.File):
+			native = f
+		}
+	}
+	if native != nil {
+		return native.Name + " (" + path.Base(native.File) + ")"
+	}
+	return "?"
+}
+
+// ofRuntime says whether native code is CPython's, libc's or the loader's: what it does it does for its caller.
+func ofRuntime(file string) bool {
+	base := path.Base(file)
+	for _, p := range []string{"python3", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {
+		if strings.HasPrefix(base, p) {
+			return true
+		}
+	}
+	return false
+}

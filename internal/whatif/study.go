@@ -1,0 +1,209 @@
+// Package whatif says how much faster a program would be with something changed: it replays a recording with that
+// time shortened, moved off the path or not waited for, and looks at when the work would have ended. It is a pure function
+// of a timeline.
+package whatif
+
+import (
+	"math"
+
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/replay"
+	"github.com/inferscope/inferscope/internal/threads"
+	"github.com/inferscope/inferscope/internal/timeline"
+)
+
+// Study is a recording that can be replayed with changes. Its methods may be called from one goroutine at a time.
+type Study struct {
+	parts    []part
+	observed uint64 // ns: how long the work of all parts took
+	replayed uint64 // ns: what the replay without changes says
+	sampled  map[thread]*sampled
+	launches map[thread]bool // threads that launched anything
+	scratch  []uint64
+	varies   float64 // see variation
+}
+
+// part is a stretch of time in which all was seen.
+type part struct{ graph *replay.Graph }
+
+type thread struct{ pid, tid uint32 }
+
+// sampled is what the names of a thread's time rest on.
+type sampled struct {
+	n   float64 // samples
+	ran float64 // ns that were named by them
+}
+
+const (
+	// leastPart is the least length of a stretch that says anything, ns: some iterations of the shortest kind.
+	leastPart = 1_000_000
+	// mostParts bounds the work for a recording that is made of pieces.
+	mostParts = 4096
+)
+
+// New prepares a recording. It takes O(n) for n events that are in order.
+func New(t *timeline.Timeline, scheduled []threads.Thread) *Study {
+	return Some(t, scheduled, math.MaxInt)
+}
+
+// Some prepares the beginning of a recording: about as much of it as has so many calls and activities.
+func Some(t *timeline.Timeline, scheduled []threads.Thread, much int) *Study {
+	s := &Study{sampled: map[thread]*sampled{}, launches: map[thread]bool{}}
+	spans := cut(spansOf(t), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
+	if len(spans) == 0 {
+		return s
+	}
+	names := newNamer(t, scheduled, timeline.Span{From: spans[0].From, To: spans[len(spans)-1].To})
+	for _, span := range spans {
+		g := replay.Build(t, scheduled, span, names)
+		if g.Observed() == 0 {
+			continue
+		}
+		s.parts = append(s.parts, part{g})
+		s.observed += g.Observed()
+	}
+	s.replayed = s.length(func(*replay.Graph, *replay.Plan) {})
+	s.countSamples(t)
+	s.findLaunchers(t)
+	s.varies = s.variation()
+	return s
+}
+
+// cut keeps a share of spans, from the first on.
+func cut(spans []timeline.Span, share float64) []timeline.Span {
+	total := uint64(0)
+	for _, s := range spans {
+		total += s.To - s.From
+	}
+	if share >= 1 {
+		return spans
+	}
+	left := uint64(share * float64(total))
+	for i := range spans {
+		n := spans[i].To - spans[i].From
+		if n >= left {
+			spans[i].To = spans[i].From + left
+			return spans[:i+1]
+		}
+		left -= n
+	}
+	return spans
+}
+
+// spansOf returns when all GPUs of the target were seen; the whole window where there is none.
+func spansOf(t *timeline.Timeline) []timeline.Span {
+	all := timeline.Join([]timeline.Span{{From: t.From, To: t.To}})
+	_, covered := gap.Find(t)
+	for _, c := range covered {
+		all = all.Both(c)
+	}
+	var out []timeline.Span
+	for _, s := range all {
+		if s.To-s.From >= leastPart && len(out) < mostParts {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// blocks is how many pieces of a recording are compared with each other.
+const blocks = 10
+
+// variation is by how much the pace of the program varied within the recording, relative to it: the standard deviation of the
+// nodes of GPU work, or of all, that ended in a tenth of the time.
+func (s *Study) variation() float64 {
+	var counts []float64
+	for _, p := range s.parts {
+		counts = append(counts, p.graph.Pace(max(1, blocks/len(s.parts)))...)
+	}
+	mean, sum := 0.0, 0.0
+	for _, c := range counts {
+		mean += c / float64(len(counts))
+	}
+	for _, c := range counts {
+		sum += (c - mean) * (c - mean)
+	}
+	if mean == 0 || len(counts) < 2 {
+		return 1
+	}
+	return math.Sqrt(sum/float64(len(counts)-1)) / mean
+}
+
+// countSamples counts what the names of each thread's computing rest on.
+func (s *Study) countSamples(t *timeline.Timeline) {
+	of := func(k thread) *sampled {
+		if s.sampled[k] == nil {
+			s.sampled[k] = &sampled{}
+		}
+		return s.sampled[k]
+	}
+	for _, i := range t.Index.Samples {
+		e := &t.Rec.Events[i]
+		of(thread{e.PID, e.TID}).n++
+	}
+	for _, p := range s.parts {
+		for i := range p.graph.Whats {
+			if w := &p.graph.Whats[i]; w.Kind == replay.Run {
+				of(thread{w.PID, w.TID}).ran += float64(p.graph.Times[i].Own)
+			}
+		}
+	}
+}
+
+func (s *Study) findLaunchers(t *timeline.Timeline) {
+	for i := range t.Activities {
+		if op := t.Activities[i].Op; op != timeline.None {
+			th := &t.Threads[t.ThreadOf(op)]
+			s.launches[thread{t.Processes[th.Process].PID, th.TID}] = true
+		}
+	}
+	if pid := t.Rec.Meta.Target; len(s.launches) == 0 {
+		s.launches[thread{pid, pid}] = true // without a GPU the main thread is what it is about
+	}
+}
+
+// Any says whether there is anything to replay.
+func (s *Study) Any() bool { return s.observed > 0 }
+
+// Error is by how much the replay without changes is off, as a share of the observed time: what every answer rests on.
+func (s *Study) Error() float64 {
+	if s.observed == 0 {
+		return 1
+	}
+	return float64(s.replayed)/float64(s.observed) - 1
+}
+
+// Unexplained is the share of the observed time that is delays far above what is usual for their kind, on the critical path: of
+// them nothing is known, so that no change is known to keep or remove them.
+func (s *Study) Unexplained() float64 {
+	if s.observed == 0 {
+		return 1
+	}
+	n := s.length(func(_ *replay.Graph, p *replay.Plan) { p.Usual = true })
+	return max(0, 1-float64(n)/float64(s.observed))
+}
+
+// Observed returns how long the work took that is replayed, ns.
+func (s *Study) Observed() uint64 { return s.observed }
+
+// Nodes returns how many nodes a replay has.
+func (s *Study) Nodes() int {
+	n := 0
+	for _, p := range s.parts {
+		n += p.graph.Nodes()
+	}
+	return n
+}
+
+// length replays all parts with changes, and returns how long they take together, ns.
+func (s *Study) length(change func(*replay.Graph, *replay.Plan)) uint64 {
+	sum := uint64(0)
+	for _, p := range s.parts {
+		plan := p.graph.Unchanged()
+		change(p.graph, plan)
+		var n uint64
+		n, s.scratch = p.graph.Replay(plan, s.scratch)
+		sum += n
+	}
+	return sum
+}

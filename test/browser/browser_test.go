@@ -1,0 +1,81 @@
+// Package browser_test opens reports in a real Chromium, and does with them what a person does.
+package browser_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+)
+
+// hang is how long the browser may take for everything before it is taken for hanging.
+const hang = 8 * time.Minute
+
+// TestPages makes pages of recordings of 1 thousand and of 1 million events and of a minute, and lets drive.mjs check them. It needs node,
+// Chromium and playwright-core (npm ci in this folder), and is skipped where one is missing. INFERSCOPE_PAGES keeps
+// the pages and the screenshots in a folder.
+func TestPages(t *testing.T) {
+	node, chromium := browser(t)
+	dir := os.Getenv("INFERSCOPE_PAGES")
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	for name, rec := range map[string]*record.Recording{
+		"pipeline": pipeline(500*ms, nil), "small": timelinetest.Eager.Make(1000),
+		"million": timelinetest.Eager.Make(1_000_000), "crowd": timelinetest.Crowd.Make(60_000), "minute": minute(),
+	} {
+		write(t, filepath.Join(dir, name+".html"), rec)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), hang)
+	defer stop()
+	cmd := exec.CommandContext(ctx, node, "drive.mjs", dir, chromium)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	t.Logf("\n%s", out.Bytes())
+	if err != nil {
+		t.Fatalf("the browser test: %v", err)
+	}
+}
+
+func write(t *testing.T, path string, rec *record.Recording) {
+	t.Helper()
+	var out bytes.Buffer
+	began := time.Now()
+	if err := report.HTML(&out, report.New(rec)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%-14s %8d events, %7d bytes, made in %v", filepath.Base(path), len(rec.Events), out.Len(), time.Since(began).Round(time.Millisecond))
+	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// browser finds node and Chromium, and skips the test where something is missing.
+func browser(t *testing.T) (node, chromium string) {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no node here: apt-get install nodejs npm")
+	}
+	if _, err := os.Stat("node_modules/playwright-core"); err != nil {
+		t.Skip("no playwright-core here: npm ci in test/browser")
+	}
+	if chromium = os.Getenv("INFERSCOPE_CHROMIUM"); chromium != "" {
+		return node, chromium
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return node, path
+		}
+	}
+	t.Skip("no Chromium here: apt-get install chromium, or INFERSCOPE_CHROMIUM=/path/to/it")
+	return "", ""
+}

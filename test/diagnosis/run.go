@@ -1,0 +1,208 @@
+package diagnosis
+
+import (
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/test/watch"
+)
+
+const (
+	// window is what is recorded of a scenario: hundreds of steps of most.
+	window = 3 * time.Second
+	// windowsWindow is the same where the daemon records the GPU for 200 ms every 2 s (config's defaults): three of these.
+	windowsWindow = 7 * time.Second
+	// warming is how long a daemon that is ready gets for the tables of its unwinder: 1 to 3 s after its start (docs/ARCHITECTURE.md, "CPU evidence").
+	warming = 2 * time.Second
+	// ahead is the priority of the programs: what a daemon costs them is another test's.
+	ahead = "-5"
+)
+
+// observation is what was recorded of a scenario, and what truly happened.
+type observation struct {
+	recording *record.Recording
+	truth     *truth
+}
+
+// bench is what all scenarios of a run share.
+type bench struct {
+	paths        cudasim.Paths
+	programs     string // folder of prog and libserving.so
+	daemon       string
+	python       string // "": there is none
+	answer, http string // ports
+	usual        group  // where processes are that nobody prefers
+}
+
+// newBench builds what is run, but a daemon that is there already.
+func newBench(tb testing.TB, daemon string) *bench {
+	tb.Helper()
+	usual := forward(tb)
+	if daemon == "" {
+		daemon = watch.Build(tb, tb.TempDir())
+	}
+	b := &bench{paths: cudasim.Build(tb), daemon: daemon, answer: answers(tb), http: pages(tb), usual: usual}
+	b.programs = filepath.Join(b.paths.Root, "build", "scenarios")
+	out, err := exec.CommandContext(tb.Context(), "make", "-s", "-C", filepath.Join(b.paths.Root, "testdata", "scenarios"), "OUT="+b.programs, "CUDASIM="+b.paths.Sim).CombinedOutput()
+	if err != nil {
+		tb.Fatalf("make the scenarios' programs: %v\n%s", err, out)
+	}
+	// The interpreter itself: a wrapper script in its place would be the process that is watched.
+	if out, err := exec.CommandContext(tb.Context(), "python3", "-c", "import sys; print(sys.executable)").Output(); err == nil {
+		b.python = strings.TrimSpace(string(out))
+	}
+	return b
+}
+
+// observe runs a scenario under a daemon of its own, and returns what was recorded of its middle.
+func (b *bench) observe(t *testing.T, s *scenario) observation {
+	t.Helper()
+	if s.python && b.python == "" {
+		t.Skip("needs tool: no python3")
+	}
+	plans := filepath.Join(t.TempDir(), "plan")
+	v := b.start(t, s, plans)
+	quota := b.disturb(t, s, v)
+	flags := []string{"--gpu", "continuous"}
+	asked := api.Window{For: window, GPU: api.GPUContinuous}
+	if s.fine {
+		flags = append(flags, "--cpu-sampling-frequency-hz", "499")
+	}
+	if s.windows {
+		flags, asked = nil, api.Window{For: windowsWindow}
+	}
+	d := watch.StartBuilt(t, b.daemon, v.PID, flags...)
+	if !s.cpuOnly {
+		d.Until("the agent to run", func() bool { return joined(d.Recording(v.PID, api.Window{Last: time.Second}), v.PID) })
+	}
+	time.Sleep(warming)
+	before, began := quota.throttled(), time.Now()
+	rec := d.Recording(v.PID, asked)
+	used := float64(quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began))
+	d.Stop()
+	v.Kill()
+	phases, err := readPlans(plans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(phases) == 0 && s.want != "" && s.copies == "" {
+		t.Fatal("the program wrote down nothing of what it did")
+	}
+	o := observation{rec, newTruth(v.Truths(), phases)}
+	o.truth.Quota = uint64(used)
+	return o
+}
+
+// start starts the program and waits until it has begun.
+func (b *bench) start(t *testing.T, s *scenario, plans string) *cudasim.Victim {
+	t.Helper()
+	program := []string{filepath.Join(b.programs, "prog")}
+	if s.python {
+		program = []string{b.python, filepath.Join(b.paths.Root, "testdata", "scenarios", "prog.py")}
+	}
+	if !s.neighbour {
+		program = append([]string{"nice", "-n", ahead}, program...)
+	}
+	libraries := b.paths.LibraryPath(cudasim.Shape580) + ":" + b.programs
+	v := cudasim.Start(t, cudasim.Options{
+		Program: program, NoReady: true, Timeout: watch.Patience,
+		Env: append([]string{"PLAN=" + plans, "DATA=" + b.programs, "LD_LIBRARY_PATH=" + libraries}, s.env...),
+	})
+	v.Send(strings.NewReplacer("{answer}", b.answer, "{http}", b.http).Replace(s.script))
+	v.Send("go")
+	if s.request > 0 {
+		go s.ask(t.Context(), v.WaitLine("port"))
+	}
+	v.WaitLine("ready")
+	return v
+}
+
+// disturb takes CPUs away from the program, where that is what is planted. It returns the group with its quota, the zero
+// group where there is none.
+func (b *bench) disturb(t *testing.T, s *scenario, v *cudasim.Victim) (quota group) {
+	t.Helper()
+	for range s.hogs {
+		hog := cudasim.Start(t, cudasim.Options{
+			Program: []string{filepath.Join(b.programs, "prog")}, NoReady: true, Level: "off",
+			Env: []string{"LD_LIBRARY_PATH=" + b.paths.LibraryPath(cudasim.Shape580)},
+		})
+		hog.Send("cpu 0; native 10000")
+		hog.Send("go")
+		hog.WaitLine("ready")
+		_ = b.usual.move(hog.PID)
+	}
+	if s.neighbour { // at the same share as the kernel's own threads, which have to go on
+		_ = b.usual.move(v.PID)
+	}
+	if s.quota == 0 {
+		return group{}
+	}
+	quota, err := newGroup(t)
+	if err == nil {
+		err = errors.Join(quota.prefer(weight), quota.limit(s.quota), quota.move(v.PID))
+	}
+	if err != nil {
+		t.Skipf("needs a cgroup with a quota: %v", err)
+	}
+	return quota
+}
+
+// joined says whether the agent records in pid.
+func joined(rec *record.Recording, pid int) bool {
+	return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Agents, func(a record.Agent) bool { return int(a.PID) == pid && a.State == "running" })
+}
+
+// save keeps an observation in a folder, so that it can be judged again.
+func (o *observation) save(folder string) (err error) {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("keep an observation: %w", err)
+	}
+	recording, err := os.Create(filepath.Join(folder, "recording"))
+	if err != nil {
+		return fmt.Errorf("keep a recording: %w", err)
+	}
+	defer func() { err = errors.Join(err, recording.Close()) }()
+	if err := record.WriteStream(recording, o.recording.Meta, slices.Values([][]event.Event{o.recording.Events})); err != nil {
+		return fmt.Errorf("keep a recording: %w", err)
+	}
+	planted, err := os.Create(filepath.Join(folder, "truth"))
+	if err != nil {
+		return fmt.Errorf("keep the truth: %w", err)
+	}
+	defer func() { err = errors.Join(err, planted.Close()) }()
+	return gob.NewEncoder(planted).Encode(o.truth)
+}
+
+// load reads what save kept.
+func load(folder string) (observation, error) {
+	var o observation
+	recording, err := os.Open(filepath.Join(folder, "recording"))
+	if err != nil {
+		return o, fmt.Errorf("open a kept recording: %w", err)
+	}
+	defer recording.Close()
+	if o.recording, err = record.ReadStream(recording, record.DefaultLimits()); err != nil {
+		return o, fmt.Errorf("read a kept recording: %w", err)
+	}
+	planted, err := os.Open(filepath.Join(folder, "truth"))
+	if err != nil {
+		return o, fmt.Errorf("open a kept truth: %w", err)
+	}
+	defer planted.Close()
+	if err := gob.NewDecoder(planted).Decode(&o.truth); err != nil {
+		return o, fmt.Errorf("read a kept truth: %w", err)
+	}
+	return o, nil
+}

@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/report"
+)
+
+// These provoke what docs/settings.md lists under "Failures"; the clock error is provoked in
+// internal/report, which can make one, and crashes and Ctrl-C in run_test.go.
+
+// simulated makes a runner whose programs use the simulated CUDA.
+func simulated(t *testing.T, env ...string) (*runner, cudasim.Paths) {
+	t.Helper()
+	p := cudasim.Build(t)
+	return newRunner(t, append(env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580))...), p
+}
+
+// model reads a report in JSON.
+func (f *finished) model(t *testing.T, path string) report.Model {
+	t.Helper()
+	var m report.Model
+	if err := json.Unmarshal([]byte(f.report(t, path)), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// doubt returns a doubt of a report.
+func doubt(t *testing.T, m *report.Model, reason loss.Reason) report.Doubt {
+	t.Helper()
+	for _, d := range m.Doubts {
+		if d.Reason == reason {
+			return d
+		}
+	}
+	t.Fatalf("the report has no doubt %s: %+v", reason, m.Doubts)
+	return report.Doubt{}
+}
+
+func TestFailureNoCUDA(t *testing.T) {
+	r := newRunner(t)
+	f := r.run("sleep", "0.3")
+	f.says(t, 0, "warning: the program loaded no CUDA library", "about the CPU only", "wrote ./report.md")
+	f.report(t, "report.md", "CPU only", "never mapped a CUDA library")
+}
+
+func TestFailureCUPTITaken(t *testing.T) {
+	r, p := simulated(t, "CUDASIM_CUPTI_BUSY=1")
+	f := r.run("--report", "r.json", "--", p.Victim, "repeat 1500 { launch 10 kernel=gemm_us50; sync; sleep 2ms }")
+	f.says(t, 0, "wrote r.json")
+	m := f.model(t, "r.json")
+	if d := doubt(t, &m, loss.AgentRefused); !strings.Contains(strings.Join(d.Details, " "), "CUPTI") {
+		t.Errorf("it does not say why: %+v", d)
+	}
+	if m.Summary.Operations == 0 {
+		t.Error("calls are not recorded either")
+	}
+}
+
+func TestFailureTraceBufferFull(t *testing.T) {
+	r, p := simulated(t)
+	f := r.run("--trace-size-mb", "1", "--report", "r.json", "--", p.Victim, "repeat 20000 { launch 2 kernel=gemm_us5; sync }")
+	f.says(t, 0)
+	m := f.model(t, "r.json")
+	if d := doubt(t, &m, loss.Overwritten); d.Count == 0 || !strings.Contains(d.Do, "INFERSCOPE_TRACE_SIZE_MB") {
+		t.Errorf("the doubt is %+v", d)
+	}
+}
+
+func TestFailureReportCannotBeWritten(t *testing.T) {
+	r := newRunner(t)
+	r.write("infer.py", work)
+	f := r.run("--report", "no/such/folder/r.md", "--", python(t), "infer.py")
+	f.says(t, 1, "warning: writing the report", "the report was not written", "the recording is kept in inferscope-", "inferscope analyze inferscope-", "room on the disk")
+	kept, err := filepath.Glob(filepath.Join(r.dir, "inferscope-*.isc"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept is %q, %v", kept, err)
+	}
+	if entries, err := os.ReadDir(kept[0]); err != nil || len(entries) == 0 {
+		t.Errorf("the recording is empty: %v", err)
+	}
+	f = r.run("--report", "no/such/folder/r.md", "--", python(t), "-c", "raise SystemExit(9)")
+	f.says(t, 9, "the recording is kept in")
+}
+
+func TestFailureSeveralGPUs(t *testing.T) {
+	r, p := simulated(t, "CUDASIM_DEVICES=2")
+	script := "repeat 1000 { launch 5 kernel=gemm_us50; sync; sleep 2ms }" // victims use one; what counts is what they see
+	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim, script)
+	f.says(t, 0)
+	m := f.model(t, "r.json")
+	if m.GPU == nil || len(m.GPU.Devices) == 0 {
+		t.Fatalf("no GPU is analysed: %+v", m.GPU)
+	}
+	r.env = append(r.env, "INFERSCOPE_SINGLE_GPU=true")
+	f = r.run("--gpu", "continuous", "--report", "s.json", "--", p.Victim, script)
+	f.says(t, 1, "single_gpu", "CUDA_VISIBLE_DEVICES=0", "the recording is kept in")
+}

@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/report"
+)
+
+// finished is what is left of `inferscope run`.
+type finished struct {
+	code           int
+	stdout, stderr string
+	dir            string // where it ran
+}
+
+// runner starts `inferscope run` in a folder of its own.
+type runner struct {
+	t    *testing.T
+	env  []string
+	dir  string
+	user uint32 // 0: root
+}
+
+func newRunner(t *testing.T, env ...string) *runner {
+	t.Helper()
+	needRoot(t)
+	dir := t.TempDir()
+	return &runner{t: t, dir: dir, env: append([]string{"INFERSCOPE_SOCKET=" + filepath.Join(dir, "none.sock"), "PYTHONPATH=" + absolute(t, "../../python")}, env...)}
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	out, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// command makes the command; the caller starts it.
+func (r *runner) command(args ...string) *exec.Cmd {
+	r.t.Helper()
+	cmd := exec.Command(program(r.t, "inferscope"), append([]string{"run"}, args...)...)
+	cmd.Dir, cmd.Env = r.dir, append(os.Environ(), r.env...)
+	if r.user != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: r.user, Gid: r.user}}
+	}
+	return cmd
+}
+
+func (r *runner) run(args ...string) finished {
+	r.t.Helper()
+	cmd := r.command(args...)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	limit := time.AfterFunc(4*patience, func() { _ = cmd.Process.Kill() })
+	defer limit.Stop()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		r.t.Fatal(err)
+	}
+	f := finished{code: cmd.ProcessState.ExitCode(), stdout: out.String(), stderr: complaint.String(), dir: r.dir}
+	r.t.Cleanup(func() {
+		if r.t.Failed() {
+			r.t.Logf("inferscope run %q: %d\n%s", args, f.code, f.stderr)
+		}
+	})
+	return f
+}
+
+// report reads the report at path, which must hold the texts.
+func (f *finished) report(t *testing.T, path string, texts ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(f.dir, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range texts {
+		if !bytes.Contains(b, []byte(text)) {
+			t.Errorf("%s lacks %q:\n%.3000s", path, text, b)
+		}
+	}
+	return string(b)
+}
+
+func (f *finished) says(t *testing.T, code int, texts ...string) {
+	t.Helper()
+	if f.code != code {
+		t.Errorf("exit code %d, want %d", f.code, code)
+	}
+	for _, text := range texts {
+		if !strings.Contains(f.stderr, text) {
+			t.Errorf("it does not say %q:\n%s", text, f.stderr)
+		}
+	}
+}
+
+// python returns an interpreter that is a program and not a script that looks for one.
+func python(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		t.Skip("needs python3")
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// write puts a program into the runner's folder.
+func (r *runner) write(name, text string) string {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // another user may run it
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+const work = `
+import sys, time
+from inferscope import scope
+with scope("first"): pass
+def busy(ms):
+    end = time.monotonic() + ms / 1000
+    while time.monotonic() < end: sum(range(500))
+for i in range(10):
+    with scope("llm_inference", number=i):
+        busy(20)
+print("result", sys.argv[1:])
+`
+
+// TestRunWithoutADaemon: the whole program is watched, from its first scope on, its output and its
+// exit code are passed on, and the report is where it was announced to be.
+func TestRunWithoutADaemon(t *testing.T) {
+	r := newRunner(t)
+	r.write("infer.py", work+"sys.exit(7)\n")
+	f := r.run(python(t), "infer.py", "--batch-size", "32")
+	f.says(t, 7, "exited with code 7", "wrote ./report.md")
+	if f.stdout != "result ['--batch-size', '32']\n" {
+		t.Errorf("stdout is %q", f.stdout)
+	}
+	f.report(t, "report.md", "# InferScope report", "exited with code 7", "llm\\_inference", "| first | 1 |", "ranges named \"llm\\_inference\"")
+}
+
+// TestRunFormats: flag over environment over file over default, for the path as for the format.
+func TestRunFormats(t *testing.T) {
+	r := newRunner(t)
+	r.write("p.py", "pass")
+	py := python(t)
+	f := r.run("--report", "a.json", "--", py, "p.py")
+	var m report.Model
+	if err := json.Unmarshal([]byte(f.report(t, "a.json")), &m); err != nil || m.Kind != report.Kind || !m.Target.Exited || m.Target.Ending.Code != 0 {
+		t.Errorf("JSON: %v, target %+v", err, m.Target)
+	}
+	f = r.run(py, "p.py", "--report", "b.md")
+	f.says(t, 0, "--report at the end is taken as inferscope's", "wrote b.md")
+	f = r.run("--", py, "-c", "import sys; assert sys.argv[1:] == ['--report', 'c.md']", "--report", "c.md")
+	f.says(t, 0, "wrote ./report.md")
+	r.write(".inferscope.yaml", "report_path: from_file.json\nreport_format: json\n")
+	r.run(py, "p.py")
+	f.report(t, "from_file.json", `"kind": "inferscope.report"`)
+	r.env = append(r.env, "INFERSCOPE_REPORT_PATH=from_env.md", "INFERSCOPE_REPORT_FORMAT=markdown")
+	r.run(py, "p.py")
+	f.report(t, "from_env.md", "# InferScope report")
+}
+
+// TestRunSignals: 128 + signal, and a report that says it.
+func TestRunSignals(t *testing.T) {
+	py := python(t)
+	for _, c := range []struct {
+		name string
+		code int
+	}{{"SIGSEGV", 139}, {"SIGKILL", 137}} {
+		r := newRunner(t)
+		f := r.run(py, "-c", "import os, signal, time; time.sleep(.2); os.kill(os.getpid(), signal."+c.name+")")
+		f.says(t, c.code, "was killed by "+c.name)
+		f.report(t, "report.md", "exited by "+c.name)
+	}
+}
+
+// TestRunInterrupted: Ctrl-C ends the program, and its report is written. The signal reaches only
+// inferscope here, as kill(1) sends it; a terminal sends it to both.
+func TestRunInterrupted(t *testing.T) {
+	r := newRunner(t)
+	cmd := r.command(python(t), "-c", "import time\nprint('up', flush=True)\ntime.sleep(1000)")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal
+	log := &output{}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	waitFor(t, "the program to be up", func() bool { return strings.Contains(log.String(), "up") })
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+	f := finished{code: cmd.ProcessState.ExitCode(), stderr: log.String(), dir: r.dir}
+	f.says(t, 130, "KeyboardInterrupt", "was killed by SIGINT", "wrote ./report.md")
+	f.report(t, "report.md", "exited by SIGINT")
+}
+
+// TestRunProgramsThatCannotBeRun end as a shell says it, and nothing is left behind.
+func TestRunProgramsThatCannotBeRun(t *testing.T) {
+	r := newRunner(t)
+	f := r.run("no-such-program-anywhere")
+	f.says(t, 127, "no-such-program-anywhere")
+	f = r.run(r.write("not-executable", "x"))
+	f.says(t, 126, "not-executable")
+	f = r.run()
+	f.says(t, 2, "name a program")
+	if err := os.Chmod(r.write("no-program", "\x00\x01"), 0o700); err != nil { //nolint:gosec // to be run
+		t.Fatal(err)
+	}
+	f = r.run("./no-program")
+	f.says(t, 126, "exec format error")
+}
+
+// TestRunWithARunningDaemon: any user may have programs of their own watched, and only these.
+func TestRunWithARunningDaemon(t *testing.T) {
+	d := launchDaemon(t, "--on-request")
+	d.waitLog("ready")
+	const user = 65534
+	r := newRunner(t, "INFERSCOPE_SOCKET="+d.socket)
+	for _, dir := range []string{r.dir, filepath.Dir(d.socket), filepath.Dir(filepath.Dir(d.socket)), filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {
+		if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // a test's own
+			t.Fatal(err)
+		}
+	}
+	r.user = user
+	r.write("infer.py", strings.ReplaceAll(work, "from inferscope import scope", "import os\nassert os.getuid() == 65534\nfrom inferscope import scope"))
+	f := r.run("/usr/bin/python3", "infer.py")
+	if f.code == 1 && strings.Contains(f.stderr, "ModuleNotFoundError") {
+		t.Skip("the package cannot be read by another user here")
+	}
+	f.says(t, 0, "wrote ./report.md")
+	f.report(t, "report.md", "llm\\_inference")
+
+	sleeper := exec.Command("sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
+	ask := exec.Command("curl", "-s", "-X", "PUT", "--unix-socket", d.socket, fmt.Sprintf("http://x/v1/targets?pid=%d", sleeper.Process.Pid))
+	ask.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	if out, err := ask.CombinedOutput(); !errors.Is(err, exec.ErrNotFound) && !strings.Contains(string(out), "does not belong to user 65534 alone") {
+		t.Errorf("another user's process: %s %v", out, err)
+	}
+	for range 3 { // targets that ended make room, and a pid may come again
+		if f := r.run("/usr/bin/python3", "-c", "pass"); f.code != 0 {
+			t.Errorf("again: %d", f.code)
+		}
+	}
+}
+
+// TestRunWithoutRoot says what to do, before the program starts.
+func TestRunWithoutRoot(t *testing.T) {
+	r := newRunner(t)
+	for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {
+		_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own
+	}
+	r.user = 65534
+	f := r.run("touch", "started")
+	f.says(t, 6, "no daemon answers", "sudo inferscoped --on-request", "sudo inferscope run")
+	if _, err := os.Stat(filepath.Join(r.dir, "started")); err == nil {
+		t.Error("the program was started")
+	}
+}
+
+// TestRunSwitchedOff: the program runs untouched, which is said.
+func TestRunSwitchedOff(t *testing.T) {
+	r := newRunner(t, "INFERSCOPE_ENABLED=0")
+	f := r.run("sh", "-c", "echo $INFERSCOPE_RUN$CUDA_INJECTION64_PATH; exit 5")
+	f.says(t, 5, "switched off by INFERSCOPE_ENABLED=0")
+	if f.stdout != "\n" {
+		t.Errorf("the program was told something: %q", f.stdout)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "report.md")); err == nil {
+		t.Error("there is a report")
+	}
+}
+
+// TestRunInjectsAtTheStart: CUDA loads the agent when it is initialised, and no thread is stopped. How
+// soon the daemon tells it to record all the time hangs on the machine's load.
+func TestRunInjectsAtTheStart(t *testing.T) {
+	r := newRunner(t)
+	p := cudasim.Build(t)
+	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580))
+	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim, "launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; sync")
+	f.says(t, 0)
+	var m report.Model
+	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.GPU == nil || len(m.GPU.Agents) != 1 {
+		t.Fatalf("no agent: %+v", m.GPU)
+	}
+	if a := m.GPU.Agents[0]; a.Stopped != 0 || a.State != "gone" && a.State != "running" {
+		t.Errorf("the agent is %+v", a)
+	}
+	kernels := uint64(0)
+	for _, k := range m.GPU.Kernels.Rows {
+		if k.Name == "gemm_us50" {
+			kernels = k.Count
+		}
+	}
+	if kernels < 1000 || kernels > 10_000 {
+		t.Errorf("%d of 10,000 kernels were seen", kernels)
+	}
+}

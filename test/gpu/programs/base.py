@@ -1,0 +1,79 @@
+"""What the programs share: a small model, a loop that is driven over stdin, and text to tokenize."""
+
+import json
+import random
+import sys
+import time
+
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def say(answer):
+    print(json.dumps(answer), flush=True)
+
+
+def sync():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def drive(pid, step):
+    """Answers the commands of stdin, each with one JSON line.
+
+    run S    calls step() for S seconds, waits for the GPU, and answers {"steps", "seconds", "from_ns", "to_ns"}
+             (CLOCK_MONOTONIC); the first line on stdout is {"ready": pid}
+    quit     ends
+    """
+    say({"ready": pid})
+    for line in sys.stdin:
+        words = line.split()
+        if not words or words[0] == "quit":
+            return
+        began, n = time.monotonic_ns(), 0
+        end = began + int(float(words[1]) * 1e9)
+        while time.monotonic_ns() < end:
+            step()
+            n += 1
+        sync()
+        now = time.monotonic_ns()
+        say({"steps": n, "seconds": (now - began) / 1e9, "from_ns": began, "to_ns": now})
+
+
+def tensor(*shape, dtype=torch.float16):
+    return torch.randn(*shape, device=DEVICE, dtype=dtype if DEVICE == "cuda" else torch.float32) * 0.01
+
+
+class Work:
+    """GPU work of a known kind: n products of size x size matrices, 4096: 0.25 ms each on an H200."""
+
+    def __init__(self, n, size=4096):
+        size = size if DEVICE == "cuda" else 128
+        self.n, self.weight, self.x = n, tensor(size, size), tensor(size, size)
+
+    def __call__(self):
+        x = self.x
+        for _ in range(self.n):
+            x = x @ self.weight
+        return x
+
+
+WORDS = ["the", "model", "server", "request", "latency", "inference", "tokenize", "because", "running", "pipeline", "graphics", "memory", "question",
+         "answering", "embedding", "sentence", "unbelievable", "throughput", "batching", "scheduler"]
+
+
+def sentences(n, words, seed=0):
+    """n sentences of so many words each, always the same for a seed."""
+    r = random.Random(seed)
+    return [" ".join(r.choice(WORDS) + str(r.randrange(100)) * (r.random() < 0.2) for _ in range(words)) for _ in range(n)]
+
+
+def tokenizer(vocabulary=2000):
+    """A byte-level BPE tokenizer of the tokenizers package, trained here: nothing is downloaded."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel()
+    t.train_from_iterator(sentences(2000, 30), trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=["<pad>"], show_progress=False))
+    return t

@@ -1,0 +1,25 @@
+package judges
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	_ "modernc.org/sqlite" // the driver
+)
+
+// rowsOf counts the rows of a table, 0 where there is none.
+func rowsOf(t *testing.T, path, table string) int {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&immutable=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	n := 0
+	err = db.QueryRowContext(t.Context(), `SELECT count(*) FROM "`+table+`"`).Scan(&n)
+	if err != nil && !strings.Contains(err.Error(), "no such table") {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""An inference server in Python on the simulated CUDA: prog for what only Python can do.
+
+Reads lines of actions from standard input until "go", as prog does (main.c): the first is repeated for ever in the main
+thread. Actions that are not in ACTIONS are those of script.c. What it does is written down through plan.c.
+"""
+
+import csv
+import ctypes
+import gc
+import http.client
+import http.server
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import queue
+import re
+import socket
+import sys
+import threading
+import time
+import zlib
+
+# Calls through WAITING give up the GIL, as those of an extension that may block; those through SHORT do not.
+WAITING = ctypes.CDLL("libserving.so")
+SHORT = ctypes.PyDLL("libserving.so")
+SHORT.plan_now.restype = ctypes.c_uint64
+DEVICE_LEFT = ctypes.c_uint64.in_dll(SHORT, "device_left")
+RELEASING = ("wait", "rwait", "item", "copyin", "copyout", "sleep", "read", "sync", "ask", "serve", "worker", "child", "callback")
+
+
+class Phase:
+    """A phase of the truth: the body of a with statement. Where the collector runs meanwhile, that is a phase of its own."""
+
+    open = threading.local()
+
+    def __init__(self, cause):
+        self.cause = cause.encode()
+
+    def __enter__(self):
+        Phase.open.cause = self.cause
+        SHORT.plan_begin(self.cause)
+
+    def __exit__(self, *_):
+        Phase.open.cause = None
+        SHORT.plan_end()
+
+    @staticmethod
+    def collecting(event, _):
+        """What the collector calls when it starts and stops. What importing makes it collect is the import's."""
+        if event == "start":
+            Phase.open.since = SHORT.plan_now()
+        elif getattr(Phase.open, "cause", None) not in (None, b"gc", b"compilation"):
+            SHORT.plan_split(b"gc", ctypes.c_uint64(Phase.open.since))
+
+
+gc.callbacks.append(Phase.collecting)
+
+
+WORDS = "the quick brown fox jumps over a lazy dog and then some more words follow it".split()
+VOCABULARY = {word: i for i, word in enumerate(WORDS)}
+TEXT = " ".join(WORDS)
+
+
+def sample_token(rounds):
+    """Picks a token by a soft maximum, in Python."""
+    best = 0.0
+    for i in range(rounds):
+        best = max(best, 2.718281828 ** ((i * 7 % 64) / 16) / (best + 1.0))
+    return best
+
+
+def count_beams(rounds):
+    """Keeps the books of a beam search, in Python."""
+    seen = {}
+    for i in range(rounds):
+        seen[i % 97] = seen.get(i % 89, 0) + 1
+    return seen
+
+
+def tokenize(rounds):
+    """Greedy longest match, letter by letter."""
+    tokens = []
+    for i in range(rounds):
+        word = WORDS[i % len(WORDS)]
+        end = len(word)
+        while end and word[:end] not in VOCABULARY:
+            end -= 1
+        tokens.append(VOCABULARY[word[:end]])
+    return tokens
+
+
+DOCUMENT = json.dumps([{"id": i, "text": TEXT, "scores": [i / 7, i / 3]} for i in range(40)])
+TABLE = "\n".join(f"{i},{TEXT},{i / 7}" for i in range(60))
+PATTERN = re.compile(r"(\w+)\s+(?:quick|lazy|more)\s+(\w+)")
+LETTER = TEXT * 20
+RECORDS = [{"id": i, "text": TEXT + str(i), "scores": [i, i + 1]} for i in range(150)]
+BLOB = os.urandom(20_000)
+
+
+def parse_requests(rounds):
+    return [json.loads(DOCUMENT) for _ in range(rounds)]
+
+
+def read_table(rounds):
+    return [list(csv.reader(io.StringIO(TABLE))) for _ in range(rounds)]
+
+
+def clean_text(rounds):
+    return [PATTERN.findall(LETTER) for _ in range(rounds)]
+
+
+def encode_results(rounds):
+    for _ in range(rounds):
+        pickle.dumps(RECORDS)
+
+
+def compress(rounds):
+    """Lets go of the GIL."""
+    for _ in range(rounds):
+        zlib.compress(BLOB, 1)
+
+
+RATES = {}
+
+
+def rounds_for(function, us):
+    """How many rounds take so many microseconds on a quiet machine: by the fastest of some tries."""
+    if function not in RATES:
+        rounds, best = 1, 0
+        for _ in range(12):
+            start = time.perf_counter()
+            function(rounds)
+            took = time.perf_counter() - start
+            best = max(best, rounds / took / 1e6)
+            rounds = max(1, int(best * 500))
+        RATES[function] = best
+    return max(1, int(us * RATES[function]))
+
+
+def working(cause, function):
+    """An action that computes, and how to get ready for it."""
+
+    def act(us, _):
+        rounds = rounds_for(function, us)
+        with Phase(cause):
+            results = function(rounds)
+        with Phase("python-work"):
+            del results
+
+    return act, lambda us, _: rounds_for(function, us)
+
+
+HEAP = []
+
+
+def fill_heap(size, _):
+    gc.disable()
+    HEAP.extend({"key": [i]} for i in range(size))
+
+
+def collect(_size, _):
+    with Phase("gc"):
+        gc.collect()
+
+
+def grow_heap(size, _):
+    """Makes containers, and the collector runs by itself: young ones often, all of them at times."""
+    if not gc.isenabled():
+        gc.set_threshold(size // 2, 1, 1)
+        gc.enable()
+    with Phase("python-work"):
+        del HEAP[2 * size :]
+        HEAP.extend([i] for i in range(size))
+
+
+def log_metrics():
+    totals = {}
+    while True:
+        for i in range(1000):
+            totals[i % 50] = totals.get(i % 50, 0) + i
+
+
+def start_logging(*_):
+    threading.Thread(target=log_metrics, name="metrics", daemon=True).start()
+
+
+def wait_and_take(*_):
+    """Waits for the GPU without the GIL, and then for the GIL."""
+    WAITING.serve_action(b"wait")
+    SHORT.plan_add(b"gil", DEVICE_LEFT, ctypes.c_uint64(SHORT.plan_now()))
+
+
+LOCK, HOLD, HELD = threading.Lock(), threading.Semaphore(0), threading.Semaphore(0)
+
+
+def refresh_cache(rounds):
+    while True:
+        HOLD.acquire()
+        with LOCK:
+            HELD.release()
+            compress(rounds)
+
+
+def start_refreshing(us, _):
+    threading.Thread(target=refresh_cache, args=(rounds_for(compress, us),), daemon=True).start()
+
+
+def look_up(*_):
+    HOLD.release()
+    HELD.acquire()
+    with Phase("lock"):
+        LOCK.acquire()
+    LOCK.release()
+
+
+ASKED, BATCHES = queue.Queue(), queue.Queue()
+
+
+def make_batches(rounds):
+    while True:
+        ASKED.get()
+        compress(rounds)
+        BATCHES.put(rounds)
+
+
+def start_making(us, _):
+    threading.Thread(target=make_batches, args=(rounds_for(compress, us),), daemon=True).start()
+    ASKED.put(1)
+
+
+def next_batch(*_):
+    ASKED.put(1)
+    with Phase("worker"):
+        BATCHES.get()
+
+
+PIPE, THEIRS = multiprocessing.Pipe()
+
+
+def load_data(rounds):
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: it must not outlive the program, however that ends
+    while True:
+        THEIRS.recv()
+        THEIRS.send(len(count_beams(rounds)))
+
+
+def start_loading(us, _):
+    context = multiprocessing.get_context("fork")
+    context.Process(target=load_data, args=(rounds_for(count_beams, us),), daemon=True).start()
+
+
+def next_data(*_):
+    with Phase("python-work"):
+        PIPE.send(1)
+    with Phase("worker"):
+        PIPE.recv()
+
+
+def import_again(*_):
+    with Phase("compilation"):
+        for name in ("argparse", "tarfile", "zipfile"):
+            sys.modules.pop(name, None)
+            __import__(name)
+
+
+def sleep(us, _):
+    with Phase("sleep"):
+        time.sleep(us / 1e6)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers nothing much."""
+
+    def do_GET(self):
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(http.server.HTTPServer):
+    """Says when a request has come."""
+
+    def get_request(self):
+        out = super().get_request()
+        SHORT.plan_end()
+        return out
+
+
+SERVER = []
+
+
+def listen(*_):
+    SERVER.append(Server(("127.0.0.1", 0), Handler))
+    print("port", SERVER[0].server_address[1], flush=True)
+
+
+def handle(*_):
+    SHORT.plan_begin(b"no-work")
+    SERVER[0].handle_request()
+
+
+CONNECTION = []
+
+
+def fetch(port, us):
+    if not CONNECTION:
+        CONNECTION.append(http.client.HTTPConnection("127.0.0.1", port))
+    with Phase("python-work"):
+        CONNECTION[0].request("GET", f"/{us}")
+    with Phase("network"):
+        CONNECTION[0].sock.recv(1, socket.MSG_PEEK)
+    with Phase("python-work"):
+        CONNECTION[0].getresponse().read()
+
+
+# What it does, and what it needs before CUDA is up.
+ACTIONS = {
+    "python": working("python-work", sample_token),
+    "beams": working("python-work", count_beams),
+    "pytokenize": working("preprocessing", tokenize),
+    "json": working("preprocessing", parse_requests),
+    "csv": working("preprocessing", read_table),
+    "regex": working("preprocessing", clean_text),
+    "pickle": working("serialization", encode_results),
+    "collect": (collect, fill_heap),
+    "grow": (grow_heap, fill_heap),
+    "gilwait": (wait_and_take, start_logging),
+    "plock": (look_up, start_refreshing),
+    "pqueue": (next_batch, start_making),
+    "pchild": (next_data, start_loading),
+    "import": (import_again, None),
+    "psleep": (sleep, None),
+    "handle": (handle, listen),
+    "fetch": (fetch, None),
+    "nocuda": (lambda *_: None, None),
+}
+
+
+def parse(text):
+    """One action: what to call with what."""
+    name, *rest = text.split()
+    if name not in ACTIONS:
+        library = WAITING if name in RELEASING else SHORT
+        return name, library.serve_action, (text.strip().encode(),)
+    numbers = [int(n) for n in rest] + [0, 0]
+    return name, ACTIONS[name][0], tuple(numbers[:2])
+
+
+def prepare(actions):
+    for name, _, args in actions:
+        if name not in ACTIONS:
+            SHORT.serve_prepare(args[0])
+        elif ACTIONS[name][1]:
+            ACTIONS[name][1](*args)
+    if all(name != "nocuda" for name, _, _ in actions):
+        SHORT.device_open()
+
+
+def serve(actions):
+    while True:
+        for _, act, args in actions:
+            act(*args)
+
+
+def main():
+    line = sys.stdin.readline()
+    while sys.stdin.readline() not in ("go\n", ""):
+        pass
+    actions = [parse(text) for text in line.split(";")]
+    SHORT.work_calibrate()
+    prepare(actions)
+    print("ready", os.getpid(), flush=True)
+    serve(actions)
+
+
+if __name__ == "__main__":
+    main()
