@@ -40,6 +40,7 @@ step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
 step check-generate scripts/generate.sh --check
 step check-web scripts/web.sh --check
+step python python3 python/tests/test_scope.py
 step gofumpt scripts/lint.sh gofumpt
 step vet scripts/lint.sh vet
 step shellcheck scripts/lint.sh shellcheck

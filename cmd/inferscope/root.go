@@ -23,7 +23,7 @@ what to change, from what the daemon inferscoped recorded:
 
 Exit codes: 0 done; 1 other errors; 2 flags or settings are off; 3 no such
 process among the watched ones; 4 the daemon refuses this user; 5 not supported;
-6 no daemon answers.`
+6 no daemon answers; 8 diff --fail-over: it became slower. run passes its program's on.`
 
 // global are the flags that every command has.
 type global struct {
