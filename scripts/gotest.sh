@@ -7,8 +7,8 @@ use_go
 cd "$ROOT" || exit
 code=0
 
-# 5m for a package: one that hangs must show before the whole run is given up.
-tests() { go test -json -count=1 -timeout 5m "$@" || code=$?; }
+# 12m for a package (end to end takes 5 to 6): one that hangs must show before the whole run is given up.
+tests() { go test -json -count=1 -timeout 12m "$@" || code=$?; }
 
 mapfile -t packages < <(go list ./... | grep -v '/test/')
 tests "${packages[@]}"
