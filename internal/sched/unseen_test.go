@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -153,7 +154,7 @@ const slack = 100_000
 
 // check looks for the wait that ended unseen, and what the thread did after it. The kernel
 // says when it was queued, which on another CPU is a while after it was woken.
-func (v *told) check(t *testing.T, from, to, ran uint64) {
+func (v *told) check(t *testing.T, from, ran uint64) error {
 	t.Helper()
 	s := v.look()
 	th := s.thread(v.pid)
@@ -162,32 +163,38 @@ func (v *told) check(t *testing.T, from, to, ran uint64) {
 		if !ok || iv.State != threads.Blocked || w.To < from || w.From > from {
 			continue
 		}
-		t.Logf("woken %d ns after the write began, which took %d; on a CPU %d ns after that, and %d before it said so",
-			int64(w.Woken-from), to-from, w.To-w.Woken, int64(ran-w.To))
 		if w.Woken+slack < from || w.To > ran+slack || w.Reason != threads.Pipe || !w.By.Unknown || w.Open {
-			t.Errorf("the wait is %+v, want one for the pipe, that was ended after %d by nobody known, and a CPU by %d", w, from, ran)
+			return fmt.Errorf("the wait is %+v, want one for the pipe, that was ended after %d by nobody known, and a CPU by %d", w, from, ran)
 		}
 		for i < len(th.Intervals)-1 && th.Intervals[i].State != threads.Running {
 			i++
 		}
 		if next := th.Intervals[i]; next.State != threads.Running || next.From != w.To {
-			t.Errorf("after it the thread is %v from %d on, want running from %d on", next.State, next.From, w.To)
+			return fmt.Errorf("after it the thread is %v from %d on, want running from %d on", next.State, next.From, w.To)
 		}
-		return
+		return nil
 	}
-	t.Errorf("no wait that was ended at %d: %+v", from, th.Intervals)
+	return fmt.Errorf("no wait that was ended at %d: %+v", from, th.Intervals)
 }
 
-// A thread that is woken, and takes a CPU, while no program runs.
+// A thread that is woken, and takes a CPU, while no program runs: its sleep is found while it runs, and once it has left
+// its CPU. Not always (docs/limitations.md), so that one of some attempts must do.
 func TestUnseenWakeUp(t *testing.T) {
-	v := newTold(t)
-	from, to, ran := v.unseen(t)
-	v.check(t, from, to, ran) // while it runs
-	v.waitUntil(t, "S")
-	if sched.Missed(v.source) == 0 {
-		t.Error("nothing is counted as not seen")
+	var problem error
+	for range 12 {
+		v := newTold(t)
+		from, _, ran := v.unseen(t)
+		problem = v.check(t, from, ran) // while it runs
+		v.waitUntil(t, "S")
+		if sched.Missed(v.source) == 0 {
+			t.Error("nothing is counted as not seen")
+		}
+		if problem = errors.Join(problem, v.check(t, from, ran)); problem == nil { // as it is sent
+			return
+		}
+		t.Log(problem)
 	}
-	v.check(t, from, to, ran) // as it is sent, once it has left its CPU
+	t.Error("no sleep was found")
 }
 
 // account is what the kernel says of a thread: for how long it ran, and waited for a CPU, in ns.
