@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 )
 
 const configHelp = `config prints every setting as it is in force here, and where its value comes from.

@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/export"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 const exportHelp = `export writes a recording for another tool. SOURCE is a recording (.isc, .isc.zip), a trace

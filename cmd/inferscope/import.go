@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/importer"
 	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 const importHelp = `import makes a recording of what another profiler recorded: a trace of torch.profiler (Kineto,

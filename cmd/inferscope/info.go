@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/page"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
 )
 
 func infoCommand(g *global) *cobra.Command {

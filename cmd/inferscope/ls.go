@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 func lsCommand(g *global) *cobra.Command {

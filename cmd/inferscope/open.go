@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 )
 
 // openedReport is where report --open writes where no -o says so.

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 func packCommand(g *global) *cobra.Command {

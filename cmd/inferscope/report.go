@@ -11,9 +11,9 @@ import (
 
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 const reportHelp = `report asks the daemon for what it recorded of a process and its children, and

@@ -15,8 +15,8 @@ import (
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/config"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 // job is one program under watch.

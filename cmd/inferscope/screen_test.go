@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // openTerminal returns the two sides of a new pseudo-terminal of 97 columns: the

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/version"
 )
 

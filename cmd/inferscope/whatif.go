@@ -10,11 +10,11 @@ import (
 
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/page"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
 	"github.com/inferscope/inferscope/internal/whatif"
 )
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/probe"
@@ -232,7 +233,7 @@ func (l *launches) open() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.from == 0 {
-		l.from = monotonic()
+		l.from = clock.Monotonic()
 	}
 }
 
@@ -242,7 +243,7 @@ func (l *launches) shut() {
 	if l.from == 0 {
 		return
 	}
-	l.windows = append(l.windows, record.GPUWindow{PID: l.pid, From: l.from, To: monotonic(), Calls: true, End: "detached"})
+	l.windows = append(l.windows, record.GPUWindow{PID: l.pid, From: l.from, To: clock.Monotonic(), Calls: true, End: "detached"})
 	l.from = 0
 	if len(l.windows) > maxWindows {
 		l.windows = slices.Clone(l.windows[len(l.windows)-maxWindows:])
@@ -265,7 +266,7 @@ func (l *launches) between(from, to uint64) []record.GPUWindow {
 	defer l.mu.Unlock()
 	all := slices.Clone(l.windows)
 	if l.from != 0 {
-		all = append(all, record.GPUWindow{PID: l.pid, From: l.from, To: max(l.from, min(to, monotonic())), Calls: true, End: "open"})
+		all = append(all, record.GPUWindow{PID: l.pid, From: l.from, To: max(l.from, min(to, clock.Monotonic())), Calls: true, End: "open"})
 	}
 	return overlapping(all, from, to)
 }

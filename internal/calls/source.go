@@ -12,8 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/probe"
@@ -72,7 +71,7 @@ func (s *Source) Name() string { return Name }
 // Probes stay on a file that p has unmapped: they cost nothing there, and are
 // already in place when the same file is mapped again after an exec.
 func (s *Source) Follow(p *target.Process) error {
-	noticed := monotonic()
+	noticed := clock.Monotonic()
 	mappings, err := target.Libraries(p, candidate)
 	if err != nil {
 		return fmt.Errorf("list the libraries of pid %d: %w", p.PID, err)
@@ -218,7 +217,7 @@ func (s *Source) probe(p *target.Process, l *library) error {
 	}
 	l.row.Mode = string(l.attachment.Mode())
 	l.row.Points = len(sites) + len(launching) - len(l.attachment.Failed())
-	l.row.Probed = monotonic()
+	l.row.Probed = clock.Monotonic()
 	return nil
 }
 
@@ -314,13 +313,6 @@ func (s *Source) Close() error {
 		errs = append(errs, p.detach())
 	}
 	return errors.Join(append(errs, s.attacher.Close())...)
-}
-
-// monotonic returns CLOCK_MONOTONIC in ns, the clock of events.
-func monotonic() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
-	return uint64(now.Nano())
 }
 
 // Losses returns what keeps calls from being seen, by process and library.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
@@ -96,7 +97,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			var now uint64
-			d := newDrainer(&fakeRings{}, rec, noCounter{}, newLossHistory(func() ([]loss.Loss, error) { return nil, nil }), Monotonic)
+			d := newDrainer(&fakeRings{}, rec, noCounter{}, newLossHistory(func() ([]loss.Loss, error) { return nil, nil }), clock.Monotonic)
 			d.feeds, d.settlers = []*feed{newFeed(s, d.recorder.Since)}, []Settler{s}
 			d.clock = func() uint64 { now += c.clock; return now }
 			go func() { // in place of run, whose timer would make passes of its own
@@ -169,7 +170,7 @@ func BenchmarkTake(b *testing.B) {
 		b.Fatal(err)
 	}
 	history := newLossHistory(func() ([]loss.Loss, error) { return nil, nil })
-	d := newDrainer(&fakeRings{}, rec, noCounter{}, history, Monotonic)
+	d := newDrainer(&fakeRings{}, rec, noCounter{}, history, clock.Monotonic)
 	batch := make([]event.Event, 512)
 	b.ReportAllocs()
 	for b.Loop() {

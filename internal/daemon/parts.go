@@ -7,8 +7,6 @@ package daemon
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
@@ -110,14 +108,6 @@ func (noCounter) Add(_ []event.Event) {}
 
 // Clock returns the time that events carry, in ns.
 type Clock func() uint64
-
-// Monotonic is the Clock of the kernel's events: CLOCK_MONOTONIC, as bpf_ktime_get_ns reads it.
-func Monotonic() uint64 {
-	var ts unix.Timespec
-	// It cannot fail: the clock exists and the pointer is good.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano())
-}
 
 // since returns how long ago t (ns) was, 0 for a time that is still to come.
 func since(now, t uint64) time.Duration {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/metrics"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/ring"
@@ -74,7 +75,7 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 
 // parts makes everything that touches the kernel.
 func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
-	p := Parts{Log: logger, Clock: Monotonic, Dumper: cfg.Dumper}
+	p := Parts{Log: logger, Clock: clock.Monotonic, Dumper: cfg.Dumper}
 	fail := func(err error) (Parts, *metrics.Tally, error) { return p, nil, errors.Join(err, p.Close()) }
 	var err error
 	if p.Recorder, err = record.NewRecorder(cfg.TraceBytes, cfg.Keep); err != nil {

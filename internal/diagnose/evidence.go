@@ -8,7 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analyze/gpu"
 	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 )
 
 // maxRows bounds how many functions, calls or rows of copies a finding lists.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/report/human"
 	"github.com/inferscope/inferscope/internal/threads"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/symbol"
 	"github.com/inferscope/inferscope/internal/timeline"
 )

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 // Bounds of the verdict.

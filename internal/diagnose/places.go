@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/report/human"
 	"github.com/inferscope/inferscope/internal/threads"
 )
 

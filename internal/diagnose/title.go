@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 )
 
 // title says what is wrong, with names.

@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 )
 
 // Text writes a comparison for people: what is more than noise is marked with *.

@@ -6,8 +6,8 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/report/human"
 )
 
 // TextOptions say how a text is written.

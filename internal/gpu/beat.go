@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -27,7 +28,7 @@ func (s *Source) beat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.beatOnce(monotonic())
+			s.beatOnce(clock.Monotonic())
 		}
 	}
 }
@@ -176,7 +177,7 @@ func (s *Source) demand(root uint32, by int) {
 	if s.continuous[root] += by; s.continuous[root] == 0 {
 		delete(s.continuous, root)
 	}
-	now := monotonic()
+	now := clock.Monotonic()
 	for _, q := range s.sessions {
 		switch {
 		case q.process.Root != root || s.closing:

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/agent"
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/inject"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -85,7 +86,7 @@ func (a *AgentInjector) Inject(ctx context.Context, p *target.Process, start Sta
 // daemon's own, an agent believes in it.
 func (s *Start) params(fd int, helloAt int64) *params {
 	p := &params{
-		fd: int32(fd), slots: s.Slots, mode: modeWindows, heartbeat: monotonic(), helloAt: uint64(helloAt), cupti: s.CUPTI,
+		fd: int32(fd), slots: s.Slots, mode: modeWindows, heartbeat: clock.Monotonic(), helloAt: uint64(helloAt), cupti: s.CUPTI,
 		times: times{uint64(s.Times[0]), uint64(s.Times[1]), uint64(s.Times[2])},
 	}
 	if s.Continuous {

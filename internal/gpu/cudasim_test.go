@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/inject"
@@ -173,7 +174,7 @@ func hasThread(t *testing.T, pid int, name string) bool {
 // compareKernels compares what came in windows with the simulator's truth.
 func compareKernels(t *testing.T, s *Source, p *target.Process, v *cudasim.Victim, kernels []event.Event) {
 	t.Helper()
-	now := monotonic()
+	now := clock.Monotonic()
 	used := map[int32]bool{}
 	for _, e := range kernels {
 		used[e.Ret] = true

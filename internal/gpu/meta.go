@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
 )
@@ -45,7 +46,7 @@ func (s *Source) ask(pids []uint32) []question {
 		}
 		switch q.ring.load32(ringState) {
 		case stateOpening, stateOpen, stateClosing:
-			asked = append(asked, question{q, q.ring.flush(), monotonic()})
+			asked = append(asked, question{q, q.ring.flush(), clock.Monotonic()})
 		}
 	}
 	return asked

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -28,7 +29,7 @@ func openedReader(t *testing.T, pr *producer, slots int) *reader {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.close() })
-	r.store64(ringHeartbeat, monotonic()+1e12)
+	r.store64(ringHeartbeat, clock.Monotonic()+1e12)
 	return newReader(r, newTestDecoder(pr.p.PID))
 }
 
@@ -42,11 +43,11 @@ func TestReadsEverythingOnce(t *testing.T) {
 	pr.send(fmt.Sprintf("kernels %d %d 1", threads, each))
 	var got collector
 	eventually(t, "all kernels have come", func() bool {
-		r.read(monotonic(), false, got.emit)
+		r.read(clock.Monotonic(), false, got.emit)
 		return len(got.events) >= threads*each
 	})
 	pr.until("done")
-	r.read(monotonic(), false, got.emit)
+	r.read(clock.Monotonic(), false, got.emit)
 	if len(got.events) != threads*each {
 		t.Fatalf("%d events, want %d", len(got.events), threads*each)
 	}
@@ -73,7 +74,7 @@ func TestNamesArriveWhole(t *testing.T) {
 	for n, length := range []int{1, 15, 16, 22, 58, 59, 60, 118, 119, 4000} {
 		text := strings.Repeat(string(rune('a'+n)), length)
 		pr.do(fmt.Sprintf("name %d 0 %s", n+1, text))
-		r.read(monotonic(), false, got.emit)
+		r.read(clock.Monotonic(), false, got.emit)
 		number := get(r.namer.kernels, int32(n+1))
 		d, _, ok := r.tables.kernels.row(number)
 		if !ok || d.text != text || d.registers != 32 || d.staticShared != 1024 || d.local != 16 {
@@ -106,7 +107,7 @@ func TestCallsCarryFunctionAndCorrelation(t *testing.T) {
 	pr.until("done")
 	pr.do("call 307 77", "call 9999 1", "call 3 1")
 	var got collector
-	r.read(monotonic(), false, got.emit)
+	r.read(clock.Monotonic(), false, got.emit)
 	if len(got.events) != 1 {
 		t.Fatalf("%d events, want the one launch: %+v", len(got.events), got.events)
 	}
@@ -125,7 +126,7 @@ func TestStuckSlot(t *testing.T) {
 	r := openedReader(t, pr, 1024)
 	pr.do("sync", "stuck", "sync")
 	var got collector
-	begin := monotonic()
+	begin := clock.Monotonic()
 	r.read(begin, false, got.emit)
 	r.read(begin+stuck-1, false, got.emit)
 	if len(got.events) != 1 {

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -169,7 +170,7 @@ func (s *Source) takeOver(ctx context.Context, p *target.Process) (*ring, error)
 // and an agent whose daemon is gone must hear of us within 1.5 s.
 func (s *Source) heard(ctx context.Context, r *ring) bool {
 	last := r.load64(ringHeartbeat)
-	if since(monotonic(), last) > alone {
+	if since(clock.Monotonic(), last) > alone {
 		return false
 	}
 	for range 6 {
@@ -193,7 +194,7 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 		_ = r.close() // a mapping; the agent ends by itself
 		return
 	}
-	now := monotonic()
+	now := clock.Monotonic()
 	q.ring, q.stopped, q.flushed = r, entered.Stopped, now
 	if q.joined == 0 {
 		q.joined = now

@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -177,7 +176,7 @@ func (s *Source) retire(q *session) {
 func (s *Source) Feed(held uint64, emit func([]event.Event)) {
 	s.feed.Lock()
 	defer s.feed.Unlock()
-	now := monotonic()
+	now := clock.Monotonic()
 	living, ended := s.readers()
 	for _, q := range living {
 		q.reader.read(now, false, emit)
@@ -229,13 +228,6 @@ func (s *Source) release(q *session) {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
 	}
 	q.ring, q.reader = nil, nil
-}
-
-// monotonic returns CLOCK_MONOTONIC in ns, the clock of events.
-func monotonic() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
-	return uint64(now.Nano())
 }
 
 // since returns how long ago t (ns) was, 0 for a time that is still to come.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/target"
@@ -111,7 +112,7 @@ func TestSessionFromStartToEnd(t *testing.T) {
 	if len(kernels) != 200 {
 		t.Fatalf("%d kernels, want 200", len(kernels))
 	}
-	from, now := pr.p.Born, monotonic()
+	from, now := pr.p.Born, clock.Monotonic()
 	g, at, _ := s.GPU(pr.p.Root, []uint32{pr.p.PID}, from, now, []int32{kernels[0].Ret}, nil)
 	if g.Mode != "windows" || len(g.Agents) != 1 || g.Agents[0].State != "running" || g.Agents[0].Stopped != 123_000 || g.Agents[0].CUPTI != "/usr/lib/libcupti.so.13" || g.Agents[0].Version != 130001 {
 		t.Errorf("agents are %+v in mode %s", g.Agents, g.Mode)
@@ -131,7 +132,7 @@ func TestSessionFromStartToEnd(t *testing.T) {
 	}
 	pr.do("window 1", "window 2")
 	s.Feed(0, got.emit)
-	g, _, _ = s.GPU(pr.p.Root, []uint32{pr.p.PID}, from, monotonic(), nil, nil)
+	g, _, _ = s.GPU(pr.p.Root, []uint32{pr.p.PID}, from, clock.Monotonic(), nil, nil)
 	var ends []string
 	for _, w := range g.Windows {
 		ends = append(ends, w.End)
@@ -236,7 +237,7 @@ func TestEndOfProcess(t *testing.T) {
 	if n := len(got.of(event.Kernel)); n != 50 {
 		t.Errorf("%d kernels of a process that has ended, want 50", n)
 	}
-	g, _, _ := s.GPU(pr.p.Root, []uint32{pr.p.PID}, pr.p.Born, monotonic(), []int32{1}, nil)
+	g, _, _ := s.GPU(pr.p.Root, []uint32{pr.p.PID}, pr.p.Born, clock.Monotonic(), []int32{1}, nil)
 	if len(g.Agents) != 1 || g.Agents[0].State != "gone" || len(g.Windows) != 1 || len(g.Kernels) != 1 {
 		t.Errorf("served afterwards: %+v", g)
 	}

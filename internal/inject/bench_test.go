@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/clock"
 )
 
 // BenchmarkStop prints for how long a thread is stopped, and for how long it is kept
@@ -46,7 +48,7 @@ func BenchmarkSteps(b *testing.B) {
 	times := map[string][]float64{}
 	var last uint64
 	in.step = func(name string) {
-		now := monotonic()
+		now := clock.Monotonic()
 		if _, ok := times[name]; !ok {
 			names = append(names, name)
 		}

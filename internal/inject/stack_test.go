@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/agent"
+
+	"github.com/inferscope/inferscope/internal/clock"
 )
 
 // What a visit uses of a thread's stack is well below what is asked for.
@@ -171,7 +173,7 @@ func agentImage(t *testing.T) Image {
 		put64(b, 24, 200e6)
 		put64(b, 32, 2e9)
 		put64(b, 40, 1e9)
-		put64(b, 48, monotonic()) // and no other heartbeat: it leaves after 1.5 s
+		put64(b, 48, clock.Monotonic()) // and no other heartbeat: it leaves after 1.5 s
 		put64(b, 56, uint64(agentHelloAt(im)))
 		return b
 	}

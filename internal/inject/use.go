@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/clock"
 )
 
 // use makes the stopped thread do the work, and lets go of it.
@@ -38,7 +40,7 @@ func (k *captive) use() (Result, error) {
 		return Result{}, err
 	}
 	return Result{
-		Stopped: time.Duration(monotonic() - k.call.At), At: k.call.At, Thread: k.thread.tid,
+		Stopped: time.Duration(clock.Monotonic() - k.call.At), At: k.call.At, Thread: k.thread.tid,
 		TargetFD: fd, FD: file, Where: k.regs.pc(), Started: k.start != 0,
 	}, nil
 }
@@ -206,11 +208,4 @@ func (k *captive) handOver(fd int) error {
 	}
 	k.step("sent")
 	return k.lost(k.thread.detach(0))
-}
-
-// monotonic returns CLOCK_MONOTONIC in ns.
-func monotonic() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
-	return uint64(now.Nano())
 }

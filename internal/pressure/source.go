@@ -10,8 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/target"
@@ -136,7 +135,7 @@ func (s *Source) sample(at time.Time) {
 
 // take takes one sample. The caller holds the lock.
 func (s *Source) take(pid uint32, r *root, at time.Time) {
-	p := record.Pressure{TS: monotonic(), GPUNode: s.gpu, MajorFaults: r.gone}
+	p := record.Pressure{TS: clock.Monotonic(), GPUNode: s.gpu, MajorFaults: r.gone}
 	groups := s.files.cgroups(s.member(pid, r))
 	p.Throttled, p.Periods = s.files.throttled(groups)
 	p.MemoryStall, r.psi = s.files.memoryStall(groups)
@@ -192,7 +191,7 @@ func (s *Source) Pressure(pid uint32, from, to uint64) []record.Pressure {
 	if r == nil {
 		return nil
 	}
-	if n := len(r.samples); n > 0 && len(r.procs) > 0 && to > r.samples[n-1].TS && to <= monotonic() {
+	if n := len(r.samples); n > 0 && len(r.procs) > 0 && to > r.samples[n-1].TS && to <= clock.Monotonic() {
 		s.take(pid, r, time.Now())
 	}
 	first := sort.Search(len(r.samples), func(i int) bool { return r.samples[i].TS > from })
@@ -221,11 +220,4 @@ func (s *Source) Close() error {
 	s.once.Do(func() { close(s.stop) })
 	<-s.done
 	return nil
-}
-
-// monotonic returns CLOCK_MONOTONIC in ns, the clock of events.
-func monotonic() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
-	return uint64(now.Nano())
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // announced is the diagnosis of the report that the first users were shown: an iteration of 87.4 ms, of which

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // shareBar is the length of the bar that stands for all of the time, in characters.

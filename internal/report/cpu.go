@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // How much of the CPU's side a text shows; JSON has all.

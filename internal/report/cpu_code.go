@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // maxName bounds a function's name in a table: C++ names have no bound of their own.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // Explain says of one cause what it means, how it is proven, what refutes it, and what to change.

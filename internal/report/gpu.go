@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/gpu"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/page"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
 )
 
 // How much of the GPU's side a text shows; JSON has more.

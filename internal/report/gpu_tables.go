@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/inferscope/inferscope/internal/analyze/gpu"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 func deviceTable(m *Model) *page.Table {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 	"github.com/inferscope/inferscope/internal/report/html"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
 )
 
 // HTML writes the model as one page that needs nothing else: what the other forms say, and a timeline, flame

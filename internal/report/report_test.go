@@ -19,7 +19,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

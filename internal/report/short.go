@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // slowAsync is the share of time from which on async copies are worth a line: below it they do as they should.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analyze"
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 func addTables(d *page.Document, m *Model, rows int) {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // severalProcesses says whether rows must name their process.

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // newDocument puts the model into words: the answer first, then what it was made of. rows bounds the rows

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // TextOptions says what a text report is written on, and how long it may be.

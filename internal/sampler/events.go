@@ -21,14 +21,14 @@ const inheritThread = unix.CBitFieldMaskBit35
 // the program.
 const switchHz = 100
 
-// clock describes the events that samples come from.
-type clock struct {
+// ticker describes the events that samples come from.
+type ticker struct {
 	hz     int
 	cycles bool
 }
 
 // attr returns the attributes of a thread's event.
-func (c *clock) attr(cause event.SampleCause) unix.PerfEventAttr {
+func (c *ticker) attr(cause event.SampleCause) unix.PerfEventAttr {
 	a := unix.PerfEventAttr{
 		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK, Sample: uint64(c.hz),
 		Bits: unix.PerfBitFreq | unix.PerfBitInherit | inheritThread,
@@ -46,7 +46,7 @@ func (c *clock) attr(cause event.SampleCause) unix.PerfEventAttr {
 
 // probeCycles says whether this CPU counts cycles for us.
 func probeCycles() bool {
-	a := (&clock{hz: DefaultHz, cycles: true}).attr(event.Clock)
+	a := (&ticker{hz: DefaultHz, cycles: true}).attr(event.Clock)
 	a.Bits |= unix.PerfBitDisabled
 	fd, err := unix.PerfEventOpen(&a, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
@@ -58,7 +58,7 @@ func probeCycles() bool {
 
 // open samples thread tid: the event is off until the program is on it. ESRCH means
 // that the thread is gone.
-func (c *clock) open(tid uint32, cause event.SampleCause, program int) (int, error) {
+func (c *ticker) open(tid uint32, cause event.SampleCause, program int) (int, error) {
 	a := c.attr(cause)
 	a.Bits |= unix.PerfBitDisabled
 	fd, err := unix.PerfEventOpen(&a, int(tid), -1, -1, unix.PERF_FLAG_FD_CLOEXEC)

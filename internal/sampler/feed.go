@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 )
 
@@ -38,7 +39,7 @@ func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
 	} else {
 		all = true // nobody to wait for
 	}
-	now := monotonic()
+	now := clock.Monotonic()
 	s.merged.at(s.convert.epoch.Load())
 	batch := s.batch[:0]
 	s.joiner.ready(now, all, func(p *pending) {

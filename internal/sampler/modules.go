@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/symbol"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -158,7 +159,7 @@ func (m *modules) open(mod *module) (*os.File, error) {
 // always right, where it cannot be had.
 func (m *modules) identity(mod *module) symbol.Key {
 	was := mod.known.Load()
-	now := monotonic()
+	now := clock.Monotonic()
 	if was != nil && now-was.at < identityLasts {
 		return was.key
 	}

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -22,7 +21,7 @@ const Name = "cpu samples"
 type Source struct {
 	opts     Options
 	programs *programs
-	clock    clock
+	clock    ticker
 	pythons  *pythons // used by Follow only
 	modules  *modules
 	convert  *converter
@@ -83,7 +82,7 @@ func New(opts Options) (*Source, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	m := newModules()
 	s := &Source{
-		opts: opts, programs: programs, clock: clock{hz: opts.Hz, cycles: opts.Cycles && probeCycles()},
+		opts: opts, programs: programs, clock: ticker{hz: opts.Hz, cycles: opts.Cycles && probeCycles()},
 		pythons: newPythons(), modules: m, convert: newConverter(m), namer: newNamer(opts.Symbols, m),
 		files: allowedDescriptors(), ctx: ctx, stop: stop,
 		toName: make(chan frame, 4096), procs: map[uint32]*proc{}, dead: map[uint32]*proc{}, joiner: newJoiner(), merged: newMergedCache(),
@@ -239,7 +238,7 @@ func (s *Source) Forget(p *target.Process) {
 // bury takes the events off a process. The caller holds the lock.
 func (s *Source) bury(q *proc) {
 	q.threads.close()
-	q.diedAt = monotonic()
+	q.diedAt = clock.Monotonic()
 	pid := q.process.PID
 	delete(s.procs, pid)
 	s.dead[pid] = q
@@ -257,13 +256,6 @@ func (s *Source) clean(now uint64) {
 			s.modules.forget(q.process)
 		}
 	}
-}
-
-// monotonic returns CLOCK_MONOTONIC in ns, the clock of samples.
-func monotonic() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
-	return uint64(now.Nano())
 }
 
 // Close takes every event off and lets go of the unwinder. What the ring still holds

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/sampler"
@@ -38,7 +38,7 @@ func settled(t *testing.T, s *following) {
 	waited := false
 	for range 5 {
 		s.until("samples", func([]event.Event) bool { return true })
-		to := daemon.Monotonic()
+		to := clock.Monotonic()
 		waited = waited || !s.Settled(to)
 		s.until("the samples of before", func([]event.Event) bool { return s.Settled(to) })
 		n := len(s.events)

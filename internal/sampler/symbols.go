@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/symbol"
 	"github.com/inferscope/inferscope/internal/target"
@@ -136,7 +137,7 @@ func (m *modules) memory(pid uint32) symbol.Process {
 	p := s.process
 	return symbol.Process{
 		Key: symbol.ProcessKey{PID: pid, StartTime: p.StartTime}, NSPID: p.NSPID, UID: p.UID,
-		Born: time.Now().Add(-time.Duration(monotonic() - min(monotonic(), p.Born))),
+		Born: time.Now().Add(-time.Duration(clock.Monotonic() - min(clock.Monotonic(), p.Born))),
 		Maps: func() (io.ReadCloser, error) { return openMaps(p) },
 		Beside: func(path string) (symbol.File, error) {
 			return opened(target.Open(p, target.Mapping{Path: path}))

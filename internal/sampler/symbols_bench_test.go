@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/symbol"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -78,11 +79,11 @@ func TestIdentity(t *testing.T) {
 		t.Fatal("this program's file has no identity")
 	}
 	other := symbol.Key{}
-	mod.known.Store(&identified{other, monotonic()})
+	mod.known.Store(&identified{other, clock.Monotonic()})
 	if m.identity(mod) != other {
 		t.Error("the file was opened again at once")
 	}
-	mod.known.Store(&identified{other, monotonic() - identityLasts})
+	mod.known.Store(&identified{other, clock.Monotonic() - identityLasts})
 	if m.identity(mod) != first {
 		t.Error("the file was not opened again after a while")
 	}

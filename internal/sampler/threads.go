@@ -25,7 +25,7 @@ type threads struct {
 	doubled  []uint32         // threads that may have an inherited event as well
 	left     refusal
 	programs *programs
-	clock    *clock
+	clock    *ticker
 	causes   []event.SampleCause
 	files    *descriptors
 }

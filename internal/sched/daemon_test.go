@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/pressure"
 	"github.com/inferscope/inferscope/internal/record"
@@ -38,7 +39,7 @@ func serve(t *testing.T, pid uint32, more ...daemon.Source) *daemon.Daemon {
 		t.Fatal(err)
 	}
 	d, err := daemon.New(daemon.Options{PIDs: []int{int(pid)}, Keep: time.Minute}, daemon.Parts{
-		Log: zap.NewNop(), Clock: daemon.Monotonic, Watcher: watcher, Rings: rings, Recorder: recorder,
+		Log: zap.NewNop(), Clock: clock.Monotonic, Watcher: watcher, Rings: rings, Recorder: recorder,
 		Sources: append([]daemon.Source{source, pressure.New(pressure.Options{})}, more...),
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -136,7 +137,7 @@ func TestScopesOfAPythonProgram(t *testing.T) {
 	s.run("with scope('before anybody records'): pass")
 	p := describe(t, s.pid)
 	c := follow(t, p)
-	before := monotonic()
+	before := clock.Monotonic()
 	s.run("with scope('outer'):\n with scope('inner', batch=32): pass")
 	c.until(t, "two scopes", func() bool { return len(c.events) == 2 })
 	inner, outer := &c.events[0], &c.events[1]
@@ -149,7 +150,7 @@ func TestScopesOfAPythonProgram(t *testing.T) {
 	if inner.Kind != event.Range || inner.Func != event.ScopeRange || inner.PID != p.PID || inner.TID != p.PID {
 		t.Errorf("the event is %+v", inner)
 	}
-	if outer.TS < before || inner.TS < outer.TS || inner.End() > outer.End() || outer.End() > monotonic() {
+	if outer.TS < before || inner.TS < outer.TS || inner.End() > outer.End() || outer.End() > clock.Monotonic() {
 		t.Errorf("the times are off: %+v %+v", inner, outer)
 	}
 	if text, _ := c.source.texts.row(int32(inner.Args[3])); text != `{"batch": 32}` || outer.Args[3] != 0 {

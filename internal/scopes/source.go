@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
@@ -63,7 +63,7 @@ type ended struct {
 
 // New makes a source; it touches no process before the first Follow.
 func New(log *zap.Logger) *Source {
-	return &Source{log: log, clock: monotonic, texts: newTexts(), programs: map[target.ID]*program{}}
+	return &Source{log: log, clock: clock.Monotonic, texts: newTexts(), programs: map[target.ID]*program{}}
 }
 
 // Name returns what the source is called in status and reports.
@@ -307,11 +307,4 @@ func (s *Source) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	return nil
-}
-
-// monotonic returns CLOCK_MONOTONIC in ns, the clock of events.
-func monotonic() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
-	return uint64(now.Nano())
 }

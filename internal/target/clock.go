@@ -1,17 +1,22 @@
 package target
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/clock"
+)
 
 // nsPerTick is the unit of start times in /proc/PID/stat. USER_HZ is 100 on
 // x86-64 and arm64 whatever CONFIG_HZ is (include/asm-generic/param.h).
 const nsPerTick = 10_000_000
 
 // monotonic returns CLOCK_MONOTONIC in ns, the clock of bpf_ktime_get_ns.
-func monotonic() uint64 { return clockNow(unix.CLOCK_MONOTONIC) }
+func monotonic() uint64 { return clock.Monotonic() }
 
-func clockNow(id int32) uint64 {
+// boottime returns CLOCK_BOOTTIME in ns.
+func boottime() uint64 {
 	var ts unix.Timespec
-	if unix.ClockGettime(id, &ts) != nil {
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
 		return 0
 	}
 	return uint64(ts.Nano())
@@ -36,7 +41,7 @@ func asleep() uint64 {
 	// Being interrupted between two readings only ever adds.
 	for range 4 {
 		before := monotonic()
-		least = min(least, clockNow(unix.CLOCK_BOOTTIME)-before)
+		least = min(least, boottime()-before)
 	}
 	if least < nsPerTick {
 		return 0 // no sleep is so short

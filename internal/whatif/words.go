@@ -3,8 +3,8 @@ package whatif
 import (
 	"fmt"
 
-	"github.com/inferscope/inferscope/internal/report/human"
-	"github.com/inferscope/inferscope/internal/report/page"
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/page"
 )
 
 // worth is the speed-up from which on a line is shown to people: below it, it cannot be told from what the product costs.

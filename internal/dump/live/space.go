@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/dump/cfi"
 	"github.com/inferscope/inferscope/internal/symbol"
 	"github.com/inferscope/inferscope/internal/target"
@@ -58,9 +57,7 @@ func newSpace(p *target.Process) (*space, error) {
 
 // sinceBirth returns how long ago p was born.
 func sinceBirth(p *target.Process) time.Duration {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail: the clock exists
-	return time.Duration(now.Nano() - int64(p.Born))
+	return time.Duration(clock.Monotonic() - p.Born)
 }
 
 func (s *space) close() {

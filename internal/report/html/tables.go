@@ -3,7 +3,7 @@ package html
 import (
 	"fmt"
 
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 )
 
 // table is a table of the page. Cells are texts or numbers; the page writes numbers by the unit of their column.

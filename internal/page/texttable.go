@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/inferscope/inferscope/internal/report/human"
+	"github.com/inferscope/inferscope/internal/human"
 )
 
 // Widths of text tables, in characters.
