@@ -136,6 +136,8 @@ int sched_switch(__u64 *ctx)
 	bool out = passes(prev->tgid), in = passes(next->tgid);
 	__u64 now;
 
+	if (has_account() && !clock_known)
+		learn_first(prev, next);
 	if (!out && !in)
 		return 0;
 	now = bpf_ktime_get_ns();

@@ -49,6 +49,13 @@ const (
 	SchedSwitchCountSWITCH_COUNTS  SchedSwitchCount = 3
 )
 
+type SchedTaken struct {
+	_        structs.HostLayout
+	In       uint64
+	Arrivals uint64
+	Tid      uint64
+}
+
 type SchedThreadState struct {
 	_             structs.HostLayout
 	Out           uint64
@@ -95,6 +102,7 @@ const (
 	SchedMapRings            = "rings"
 	SchedMapSchedCounts      = "sched_counts"
 	SchedMapShares           = "shares"
+	SchedMapTakers           = "takers"
 	SchedMapThreads          = "threads"
 	SchedProgSchedCheck      = "sched_check"
 	SchedProgSchedExec       = "sched_exec"
@@ -182,6 +190,7 @@ type SchedMapSpecs struct {
 	Rings       *ebpf.MapSpec `ebpf:"rings"`
 	SchedCounts *ebpf.MapSpec `ebpf:"sched_counts"`
 	Shares      *ebpf.MapSpec `ebpf:"shares"`
+	Takers      *ebpf.MapSpec `ebpf:"takers"`
 	Threads     *ebpf.MapSpec `ebpf:"threads"`
 }
 
@@ -235,6 +244,7 @@ type SchedMaps struct {
 	Rings       *ebpf.Map `ebpf:"rings"`
 	SchedCounts *ebpf.Map `ebpf:"sched_counts"`
 	Shares      *ebpf.Map `ebpf:"shares"`
+	Takers      *ebpf.Map `ebpf:"takers"`
 	Threads     *ebpf.Map `ebpf:"threads"`
 }
 
@@ -248,6 +258,7 @@ func (m *SchedMaps) Close() error {
 		m.Rings,
 		m.SchedCounts,
 		m.Shares,
+		m.Takers,
 		m.Threads,
 	)
 }

@@ -13,7 +13,7 @@
 
 /*
  * CLOCK_MONOTONIC less the run queue's clock, in ns. Learned from threads that were seen to
- * take a CPU: the kernel reads its clock just before, so that each says a little too much,
+ * take a CPU, the first of them anybody's: the kernel reads its clock just before, so that each says a little too much,
  * and the least is right. The clocks drift apart by some 10 ppm at most, and a virtual
  * machine may stand still in between: up it goes slowly.
  */
@@ -22,20 +22,53 @@ __u64 clock_known; /* not 0 from the first thread on */
 
 #define CLOCK_SLACK 16384 /* ns within which nothing is written, for all CPUs read it */
 
-/* A thread leaves a CPU that it was seen to take at t->in. */
-static __always_inline void learn_clock(struct task_struct___sched *task, struct thread_state *t)
+static __always_inline void set_clock(__u64 offset)
 {
-	__u64 offset;
-	__s64 more;
+	__s64 more = offset - clock_offset;
 
-	if (!has_account() || task->sched_info.pcount != t->arrivals + 1)
-		return;
-	offset = t->in - task->sched_info.last_arrival;
-	more = offset - clock_offset;
 	if (clock_known && more >= 0 && more < CLOCK_SLACK)
 		return;
 	clock_offset = clock_known && more > 0 ? clock_offset + (more >> 3) : offset;
 	clock_known = 1;
+}
+
+/* A thread leaves a CPU that it was seen to take at t->in. */
+static __always_inline void learn_clock(struct task_struct___sched *task, struct thread_state *t)
+{
+	if (has_account() && task->sched_info.pcount == t->arrivals + 1)
+		set_clock(t->in - task->sched_info.last_arrival);
+}
+
+/* Who was seen to take this CPU last, whoever that is, until the clock is known. */
+struct taken {
+	__u64 in;	/* ns */
+	__u64 arrivals; /* sched_info.pcount before it */
+	__u64 tid;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct taken);
+} takers SEC(".maps");
+
+/*
+ * Any two switches in a row on a CPU tell the clock. Waiting for the target's would not do: a thread
+ * that runs when it begins to be followed, and is woken unseen after its first sleep, has none.
+ */
+static __noinline void learn_first(struct task_struct___sched *prev, struct task_struct___sched *next)
+{
+	__u32 zero = 0;
+	struct taken *last = bpf_map_lookup_elem(&takers, &zero);
+
+	if (!last)
+		return;
+	if (prev->pid && last->tid == prev->pid && prev->sched_info.pcount == last->arrivals + 1)
+		set_clock(last->in - prev->sched_info.last_arrival);
+	last->in = bpf_ktime_get_ns();
+	last->arrivals = next->sched_info.pcount;
+	last->tid = next->pid;
 }
 
 static __always_inline __u64 between(__u64 low, __u64 at, __u64 high)
