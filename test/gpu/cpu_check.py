@@ -34,13 +34,24 @@ SUM_ERROR = 0.001  # of the window: how far a thread's states may add up to some
 ROWS = "pure,json,numpy,conv2d,transformer"
 
 PROBES = ("--gpu", "continuous", "--no-inject")  # every launch, to be counted; GPU records are gpu_check.py's
+RARE = ("--gpu", "off", "--no-inject")           # the probes that are always on, launches not among them
 
 WAYS = {
+    "rare calls": ("--cpu-sampling-frequency-hz", "0", "--scheduling=false", *RARE),
+    "scheduling": ("--cpu-sampling-frequency-hz", "0", "--scheduling=true", *RARE),
+    "99 Hz": ("--cpu-sampling-frequency-hz", "99", "--scheduling=true", *RARE),
+    "499 Hz": ("--cpu-sampling-frequency-hz", "499", "--scheduling=true", *RARE),
     "calls": ("--cpu-sampling-frequency-hz", "0", "--scheduling=false", *PROBES),
-    "scheduling": ("--cpu-sampling-frequency-hz", "0", "--scheduling=true", *PROBES),
-    "99 Hz": ("--cpu-sampling-frequency-hz", "99", "--scheduling=true", *PROBES),
-    "499 Hz": ("--cpu-sampling-frequency-hz", "499", "--scheduling=true", *PROBES),
+    "all": ("--cpu-sampling-frequency-hz", "499", "--scheduling=true", *PROBES),  # fills the recorder soonest
 }
+
+
+FULL = "all"  # of the ways, the one that goes on until the recorder is full
+FILL = 60     # seconds to do that in at most
+
+
+def sampled(way):
+    return WAYS[way][1] != "0"
 
 
 def chunks(options, workload, n):
@@ -121,11 +132,17 @@ def sums(summary):
     return {"threads": len(errors), "worst": max(errors, default=0.0)}
 
 
+def fill(workload):
+    """Lets the workload run until the recorder has no room, or for FILL seconds."""
+    limit = time.monotonic() + FILL
+    while time.monotonic() < limit and not recording.recorder(SOCKET)["overwritten"]:
+        workload.ask("tokens 64")
+
+
 def watch(way, options, workload):
     """One stretch of time watched in one way; returns what was found."""
     daemon = Daemon(f"{options.bin}/inferscoped", workload.pid, f"{options.out}/daemon-{way.replace(' ', '')}.log", *WAYS[way])
-    sampled = "Hz" in way
-    found = warm_up(workload, daemon) if sampled else {"ready_s": daemon.ready_s}
+    found = warm_up(workload, daemon) if sampled(way) else {"ready_s": daemon.ready_s}
     cpu0, _ = daemon.stats()
     answers = chunks(options, workload, CHUNKS)
     (cpu1, found["rss_mb"]), rest = daemon.stats(), daemon.memory()
@@ -136,15 +153,19 @@ def watch(way, options, workload):
     meta, events = recording.fetch(SOCKET, workload.pid, last=seconds + 2)
     spans = [(a["from_ns"], a["to_ns"]) for a in answers]
     found["launches"] = recording.count_calls(meta, events, LAUNCHES, spans)
-    if sampled:
+    if sampled(way):
         inside = [s for s in recording.samples(meta, events) if spans[0][0] <= s.ts <= spans[-1][1]]
         found["stacks"] = stacks(inside)
-        found["cuts"] = cuts(meta, inside)
+        found["cuts"], found["ends"] = cuts(meta, inside), ends(meta, inside)
     text = report(options.bin, workload.pid, "json", "--last", f"{seconds:.0f}s")
     open(f"{options.out}/report-{way.replace(' ', '')}.json", "w").write(text)
     model = json.loads(text)
     found["sums"] = sums(model["cpu"])
     found["losses"] = [d for d in model["doubts"] if d["severity"] != "info"]
+    if way == FULL:
+        fill(workload)
+        report(options.bin, workload.pid, "json")
+    found["held_mb"] = recording.recorder(SOCKET)["used_bytes"] / 1e6
     found["peak_mb"], found["peak"], found["rest"] = daemon.peak_mb, daemon.peak, rest
     daemon.stop()
     return found
@@ -197,9 +218,8 @@ def table(results):
     print(f"\n{'':12}{'ms/token':>9}{'added':>8}{'samples':>9}{'whole':>8}{'Python':>8}{'both':>8}"
           f"{'1st py s':>9}{'1st whole':>10}{'whole s':>8}{'CPU':>7}{'RSS MB':>8}{'peak':>6}")
     for way, rounds in results.items():
-        sampled = "Hz" in way
         line = f"{way:12}{middle(rounds, 'ms'):9.3f}{100 * middle(rounds, 'added'):+7.1f}%"
-        if sampled:
+        if sampled(way):
             line += f"{sum(r['stacks']['samples'] for r in rounds):9}" + "".join(
                 f"{100 * middle(rounds, 'stacks', k):7.2f}%" for k in ("whole", "python", "both"))
             line += f"{number(middle(rounds, 'first_python_s')):>9}{number(middle(rounds, 'first_whole_s')):>10}{number(middle(rounds, 'whole_s')):>8}"
@@ -228,6 +248,11 @@ def cuts(meta, samples):
     return {reason: n / len(mine) for reason, n in found.most_common(8)}
 
 
+def ends(meta, samples):
+    """Counts where the walk of stacks ended that are not whole: [frames, samples], the most frequent."""
+    return collections.Counter(recording.ends(meta, s) for s in python_threads(samples) if s.origin != recording.WHOLE).most_common(40)
+
+
 def cuts_table(results):
     """Prints why stacks were not whole, of the last round of each way."""
     for way, rounds in results.items():
@@ -239,18 +264,18 @@ def checks_of(results, made, code):
     """The checks, as print_checks takes them; made is torch's own count of launches in a chunk."""
     checks = []
     for way, rounds in results.items():
-        if made:
+        if made and set(PROBES) <= set(WAYS[way]):
             counts = [n for r in rounds for n in r["launches"]]
             checks.append((f"{way}: launches in each chunk seen / made", f"{sorted(set(counts))} / {made}", set(counts) == {made}))
         losses = [d for r in rounds for d in r["losses"]]
         checks.append((f"{way}: losses", str([(d["reason"], d.get("count")) for d in losses] or 0), not losses))
-        if way != "calls":
+        if "--scheduling=true" in WAYS[way]:
             worst, threads = max(r["sums"]["worst"] for r in rounds), middle(rounds, "sums", "threads")
             checks.append((f"{way}: threads' states add up, worst error", f"{worst:.2e} of the window, {threads} threads",
                            bool(threads) and worst <= SUM_ERROR))
-        if "Hz" in way:
-            peak = max(r["peak_mb"] for r in rounds)
-            checks.append((f"{way}: daemon's memory at most", f"{peak:.0f} MB", peak <= MEMORY))
+        peak = max(r["peak_mb"] for r in rounds)
+        checks.append((f"{way}: daemon's memory at most", f"{peak:.0f} MB, recorder {max(r['held_mb'] for r in rounds):.0f} MB", peak <= MEMORY))
+        if sampled(way):
             both = middle(rounds, "stacks", "both")
             checks.append((f"{way}: samples whole and with Python", f"{100 * both:.2f}%", both >= GOAL))
     return checks + [("workload's exit code", str(code), code == 0)]
@@ -261,7 +286,7 @@ def arguments():
     parser.add_argument("--device", default="cuda", help="cuda, or cpu to try this without a GPU")
     parser.add_argument("--seconds", type=float, default=60, help="no new round begins after so many")
     parser.add_argument("--tokens", type=int, default=256, help="of a chunk")
-    parser.add_argument("--ways", default="calls,99 Hz,499 Hz", help=f"with commas, of: {', '.join(WAYS)}")
+    parser.add_argument("--ways", default="rare calls,scheduling,99 Hz,499 Hz,calls,all", help=f"with commas, of: {', '.join(WAYS)}")
     parser.add_argument("--rows", default=ROWS, help="of test/samplerbench, with commas; empty for none")
     parser.add_argument("bin")
     parser.add_argument("out")

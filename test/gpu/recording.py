@@ -34,17 +34,26 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def fetch(path, pid, last=None):
-    """Returns (meta, event bytes) of all that the daemon at socket path holds of pid, or of the last so many seconds."""
+def _get(path, what):
     connection = _Connection(path)
-    window = "" if last is None else f"&last={int(last * 1000)}ms"
-    connection.request("GET", f"/v1/recording?pid={pid}{window}")
+    connection.request("GET", what)
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
     if answer.status != 200:
-        raise RuntimeError(f"the daemon refused the recording of {pid}: {answer.status} {body[:300]!r}")
-    return _parse(body)
+        raise RuntimeError(f"the daemon refused {what}: {answer.status} {body[:300]!r}")
+    return body
+
+
+def recorder(path):
+    """Returns the state of the recorder of the daemon at socket path: internal/api, Recorder."""
+    return json.loads(_get(path, "/v1/status"))["recorder"]
+
+
+def fetch(path, pid, last=None):
+    """Returns (meta, event bytes) of all that the daemon at socket path holds of pid, or of the last so many seconds."""
+    window = "" if last is None else f"&last={int(last * 1000)}ms"
+    return _parse(_get(path, f"/v1/recording?pid={pid}{window}"))
 
 
 def _parse(body):
@@ -101,6 +110,18 @@ def cut(meta, sample):
             file = frame.get("file") or frame["name"]
         at = nodes[at]["p"]
     return f"ends in {file}"
+
+
+def ends(meta, sample, depth=3):
+    """Names the outermost native frames of a sample's stack, the last first: where walking it ended."""
+    frames, nodes = meta.get("frames") or [], meta.get("stacks") or []
+    at, path = sample.stack, []
+    while at >= 0:
+        frame = frames[nodes[at]["f"]]
+        if frame["kind"] == "native":
+            path.append(frame["name"])
+        at = nodes[at]["p"]
+    return " < ".join(reversed(path[-depth:]))
 
 
 def count_calls(meta, events, names, spans):
