@@ -3,7 +3,10 @@
 // The analysis sees no names of scenarios: they reach the programs by their standard input.
 package diagnosis
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // scenario is one program and what is planted in it.
 type scenario struct {
@@ -28,6 +31,14 @@ type scenario struct {
 
 // step is work of 1 ms that keeps the GPU busy and its queue short.
 const step = "kernels 20 gemm_us50; wait; "
+
+// sharing makes a scenario take how much work a microsecond is from a file, or write it there: a program and its twin that share
+// one do the same work.
+func (s *scenario) sharing(rates string) *scenario {
+	same := *s
+	same.env = append(slices.Clone(s.env), "RATES="+rates)
+	return &same
+}
 
 // knob sets one of the simulator's knobs.
 func knob(name, value string) []string { return []string{name + "=" + value} }

@@ -9,9 +9,8 @@ import (
 
 // twin is a scenario with its cause fixed, and the change that was foretold.
 type twin struct {
-	script string   // of the fixed program
-	env    []string // the simulator's knobs; nil: those of the scenario
-	calm   bool     // nobody takes its CPUs
+	script string // of the fixed program
+	calm   bool   // nobody takes its CPUs
 	edits  []whatif.Edit
 	bad    error // some edit cannot be read
 }
@@ -42,9 +41,6 @@ func (t twin) quiet() twin {
 func (t *twin) fixed(s *scenario) scenario {
 	f := *s
 	f.script, f.want = t.script, "" // it may have nothing to write down
-	if t.env != nil {
-		f.env = t.env
-	}
 	if t.calm {
 		f.hogs, f.quota = 0, 0
 	}

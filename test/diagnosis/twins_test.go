@@ -77,6 +77,7 @@ type runner struct {
 // foretell runs both programs, and compares.
 func (r *runner) foretell(t *testing.T, n int, s *scenario, tw *twin) *foretold {
 	t.Helper()
+	s = s.sharing(filepath.Join(t.TempDir(), "rates"))
 	base := r.observe(t, s, fmt.Sprintf("s%02d", n))
 	after := tw.fixed(s)
 	fixed := r.observe(t, &after, fmt.Sprintf("s%02d-fixed", n))

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 // Computing on the CPU. Functions are told how much to do, and do not look at the clock.
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "serving.h"
 
@@ -51,19 +53,47 @@ static NOINLINE void dispatch_op(long rounds) {
 
 enum { BUILD, PACK, TOKENIZE, DECODE, RESIZE, DISPATCH, KINDS };
 static void (*const functions[KINDS])(long) = {build_batch, pack_requests, tokenize_batch, decode_jpeg, resize_bilinear, dispatch_op};
+static const char *const names[KINDS] = {"build_batch", "pack_requests", "tokenize_batch", "decode_jpeg", "resize_bilinear", "dispatch_op"};
 static double rounds_per_us[KINDS];
 
+// What an earlier program wrote into the file of the environment's RATES: a program and its fixed twin then do the same
+// work, round by round, whatever the machine did while they started.
+static void read_rates(void) {
+  char name[64];
+  double rate;
+  FILE *f = getenv("RATES") ? fopen(getenv("RATES"), "r") : NULL;
+  if (!f) return;
+  while (fscanf(f, "%63s %lf", name, &rate) == 2)
+    for (int k = 0; k < KINDS; k++)
+      if (!strcmp(name, names[k])) rounds_per_us[k] = rate;
+  fclose(f);
+}
+
+static void write_rate(const char *name, double rate) {
+  FILE *f = getenv("RATES") ? fopen(getenv("RATES"), "a") : NULL;
+  if (!f) return;
+  fprintf(f, "%s %.9g\n", name, rate);
+  fclose(f);
+}
+
 // The fastest of some tries is what the function takes where nobody disturbs.
+static double fastest(int kind) {
+  double best = 0;
+  for (int try = 0; try < 7; try++) {
+    uint64_t from = plan_now();
+    functions[kind](2000);
+    double rate = 2000 * 1e3 / (double)(plan_now() - from + 1);
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
 void work_calibrate(void) {
   memset(text, 'a', sizeof text);
   for (size_t i = 0; i < sizeof text; i += 6) text[i] = ' ';
+  read_rates();
   for (int k = 0; k < KINDS; k++)
-    for (int try = 0; try < 7; try++) {
-      uint64_t from = plan_now();
-      functions[k](2000);
-      double rate = 2000 * 1e3 / (double)(plan_now() - from + 1);
-      if (rate > rounds_per_us[k]) rounds_per_us[k] = rate;
-    }
+    if (rounds_per_us[k] == 0) write_rate(names[k], rounds_per_us[k] = fastest(k));
 }
 
 static void run(int kind, long us) { functions[kind]((long)((double)us * rounds_per_us[kind])); }
