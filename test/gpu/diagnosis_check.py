@@ -1,17 +1,21 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...] [--gpu windows|continuous] [--seconds S] [--twins] [--limit S]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes] [--gpu windows|continuous|none] [--seconds S] [--twins] [--limit S]
 
 Each program of programs/causes.py runs under the daemon, and the first finding of its report is compared with what was planted; healthy
 ones must not be accused. Those of programs/workloads.py must state a latency, a breakdown that sums to it, a class and two suggestions.
-With --twins the fixed program runs too, without the daemon, and how much faster it is stands beside the finding's cost. Reports are left
-in DIR. Needs root, a GPU, torch and transformers. The exit code is 1 where a check fails.
+With --twins the fixed program runs too, in turns with the first one and without the daemon: how much faster it is stands beside what the recording
+foretells of the finding and of the very change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
+that have a twin. Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU, torch and transformers; --gpu none tries it out without a GPU, on
+programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails; predictions that miss do not count.
 """
 
 import argparse
 import contextlib
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,11 +23,13 @@ import threading
 import time
 
 import gpu_daemon
+import twins
 from programs.causes import PROGRAMS
 from programs.workloads import WORKLOADS
 
-PATIENT, RARE = 12, 40  # seconds for the agent to come in; it comes with a call, and a server that is idle makes few
-AHEAD = 3  # programs that are being started while one is measured: loading PyTorch takes seconds
+PATIENT = 300  # seconds that a program goes on while it is watched, unless it is told to stop
+SETTLED = 30  # seconds for the agent to come in; it comes with a call, and a server that is idle makes few
+UNWINDING = 1.0  # seconds after that, for the tables of the unwinder
 
 
 class Service:
@@ -69,7 +75,7 @@ class Program:
     """A program of `programs`, driven over its stdin."""
 
     def __init__(self, name, service, *words):
-        self.name, self.hogs = name, []
+        self.name, self.crowded, self.hogs = name, name == "one-cpu" and "fixed" not in words, []
         port, cpu = free_port(), max(os.sched_getaffinity(0))
         env = dict(os.environ, INFERSCOPE_SERVICE=service.address, INFERSCOPE_PORT=str(port), INFERSCOPE_CPU=str(cpu), PYTHONUNBUFFERED="1")
         self.process = subprocess.Popen([sys.executable, "-m", "programs", name, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -86,12 +92,17 @@ class Program:
 
     def ready(self):
         self.answer()
-        if self.name == "one-cpu":
+        if self.crowded:
             burn = f"import os; os.sched_setaffinity(0, {{{self.cpu}}})\nwhile True: pass"
             self.hogs = [subprocess.Popen([sys.executable, "-c", burn]) for _ in range(2)]
 
-    def send(self, seconds):
-        print("run", seconds, file=self.process.stdin, flush=True)
+    def send(self, seconds, warm=0.0):
+        print("run", seconds, warm, file=self.process.stdin, flush=True)
+
+    def stop(self):
+        """Ends a run early, and returns its answer."""
+        self.process.send_signal(signal.SIGUSR1)
+        return self.answer()
 
     def end(self):
         for h in self.hogs:
@@ -105,31 +116,42 @@ class Program:
             return None
 
 
-def rate(program, seconds):
-    """Steps a second without the daemon."""
-    program.send(seconds)
-    a = program.answer()
-    return a["steps"] / a["seconds"]
-
-
-def client(o, d, pid, form, last):
-    run = subprocess.run([f"{o.bin}/inferscope", "report", "--pid", str(pid), "--socket", d.socket, "--format", form, "--last", f"{last}s"],
-                         capture_output=True, text=True)
+def client(o, *words):
+    """What the client prints."""
+    run = subprocess.run([f"{o.bin}/inferscope", *words], capture_output=True, text=True)
     if run.returncode:
-        raise gpu_daemon.Harm(f"report: {run.stderr}")
+        raise gpu_daemon.Harm(f"inferscope {' '.join(words)}: {run.stderr}")
     return run.stdout
 
 
-def watched(o, program):
-    """The report of a program that runs under the daemon: as JSON, and kept in the other forms too."""
-    program.send(o.seconds + (RARE if program.name == "server" else PATIENT))
-    with gpu_daemon.Daemon(o.bin, program.pid, f"{o.out}/{program.name}.log", "--gpu", o.gpu) as d:
-        d.settled(30)
-        time.sleep(o.seconds)
-        for form, ending in (("markdown", "md"), ("text", "txt")):
-            with open(f"{o.out}/{program.name}.{ending}", "w") as f:
-                f.write(client(o, d, program.pid, form, o.seconds))
-        return json.loads(client(o, d, program.pid, "json", o.seconds))
+def recorded(o, program, meanwhile):
+    """Records a program that runs under the daemon. Returns the recording's path, and the program's pace meanwhile."""
+    path = f"{o.out}/{program.name}.isc"
+    program.send(PATIENT)
+    gpu = () if o.gpu == "none" else ("--gpu", o.gpu)
+    with gpu_daemon.Daemon(o.bin, program.pid, f"{o.out}/{program.name}.log", *gpu) as d:
+        meanwhile()  # starting other programs is over before anything is recorded
+        if o.gpu != "none":
+            d.settled(SETTLED)
+        time.sleep(UNWINDING)
+        continuous = ("--gpu", "continuous") if o.gpu == "continuous" else ()
+        client(o, "record", "--pid", str(program.pid), "--socket", d.socket, "--for", f"{o.seconds}s", "--force", "-o", path, *continuous)
+    a = program.stop()
+    client(o, "pack", path, "--force")
+    shutil.rmtree(path)
+    return path + ".zip", a["steps"] / a["seconds"]
+
+
+def analysed(o, name, path):
+    """The report of a recording as JSON, kept in other forms too, and what the fix would bring."""
+    words = {"md": ("analyze", path, "-f", "markdown"), "txt": ("analyze", path, "-f", "text"), "json": ("analyze", path, "-f", "json"),
+             "whatif.json": ("whatif", path, "--json", *twins.FIXES.get(name, ()))}
+    out = {}
+    for ending, w in words.items():
+        out[ending] = client(o, *w)
+        with open(f"{o.out}/{name}.{ending}", "w") as f:
+            f.write(out[ending])
+    return json.loads(out["json"]), json.loads(out["whatif.json"])
 
 
 def judge_cause(name, diagnosis):
@@ -152,30 +174,85 @@ def judge_workload(model):
     return bool(ok), f"p50 {(latency or 0) / 1e6:.2f} ms; {shares}; {changes} suggestions"
 
 
-def measure(o, name, program, service):
+class Pair:
+    """A program, and its fixed twin where there is one and it is asked for."""
+
+    def __init__(self, o, name, service):
+        self.name, self.is_ready = name, False
+        self.program = Program(name, service)
+        self.twin = Program(name, service, "fixed") if o.twins and name in twins.FIXES else None
+
+    def ready(self):
+        if not self.is_ready:
+            for p in filter(None, (self.program, self.twin)):
+                p.ready()
+            self.is_ready = True
+
+    def end(self):
+        if self.twin:
+            self.twin.end()
+        return self.program.end()
+
+
+def measure(o, pair, meanwhile):
     """One row of the table."""
-    program.ready()
-    twin = Program(name, service, "fixed") if o.twins and PROGRAMS.get(name, (None, ()))[1] and name not in ("server",) else None
-    plain = rate(program, 1.5) if twin else None
-    model = watched(o, program)
-    program.answer()
-    code = program.end()
+    name = pair.name
+    pair.ready()
+    row = {"name": name, "planted": (PROGRAMS.get(name, (None, ()))[1] or ("-",))[0]}
+    pairs = twins.alternate(pair.program, pair.twin) if pair.twin else []
+    path, watched = recorded(o, pair.program, meanwhile)
+    row["code"] = pair.end()
+    model, answer = analysed(o, name, path)
     d = model["diagnosis"]
     f = (d["findings"] or [{}])[0]
-    row = {"name": name, "code": code, "verdict": d["verdict"], "covered": d["breakdown"]["share"], "cost": f.get("share", 0.0), "title": f.get("title", ""), "headline": d["headline"]}
+    row |= {"verdict": d["verdict"], "covered": d["breakdown"]["share"], "cost": f.get("share", 0.0), "title": f.get("title", ""), "headline": d["headline"]}
     row["ok"], row["said"] = judge_cause(name, d) if name in PROGRAMS else judge_workload(model)
-    if twin:
-        twin.ready()
-        row["faster"] = rate(twin, 1.5) / plain
-        twin.end()
+    if pairs:
+        row |= twins.foretold(d, answer, PROGRAMS[name][1])
+        row |= {"measured": twins.measured(pairs), "turns": pairs, "watched": watched / max(a for a, _ in pairs)}
     return row
 
 
 def show(row):
     cells = f"{'ok  ' if row['ok'] and row['code'] == 0 else 'MISS'} {row['name']:18} {row['verdict']:20} {row['said']:20} {row['cost'] * 100:5.1f}%"
-    faster = f" fixed: {row['faster']:.2f} x" if "faster" in row else ""
+    fixed = f" fixed: {row['measured']['speedup']:.2f} x, foretold {twins.figure(row['fix'])}" if "measured" in row else ""
     harmed = "" if row["code"] == 0 else f" ENDED WITH {row['code']}"
-    print(f"{cells}{faster}{harmed}  {row['title'] or row['headline']}", flush=True)
+    print(f"{cells}{fixed}{harmed}  {row['title'] or row['headline']}", flush=True)
+
+
+def chosen(only):
+    if only == "fixes":
+        return list(twins.FIXES)
+    return only.split(",") if only else list(PROGRAMS) + list(WORKLOADS)
+
+
+def run_all(o, names):
+    """Measures one program after the other; the next one starts while the daemon comes to the one before."""
+    end, service, rows, pairs = time.monotonic() + o.limit, Service(), [], {}
+
+    def start(i):
+        if i < len(names) and names[i] not in pairs:
+            pairs[names[i]] = Pair(o, names[i], service)
+        if i < len(names):
+            pairs[names[i]].ready()
+
+    for i, name in enumerate(names):
+        if time.monotonic() > end:
+            print(f"out of time before {name}")
+            break
+        row = {"name": name, "planted": (PROGRAMS.get(name, (None, ()))[1] or ("-",))[0], "ok": False}
+        try:
+            start(i)
+            row = measure(o, pairs[name], lambda: start(i + 1))
+            show(row)
+        except (gpu_daemon.Harm, KeyError, BrokenPipeError, json.JSONDecodeError) as problem:
+            row |= {"code": pairs[name].end(), "problem": repr(problem)}
+            print(f"FAIL {name}: {problem!r}", flush=True)
+        rows.append(row)
+    for name in names[len(rows):]:
+        if name in pairs:
+            pairs[name].end()
+    return rows
 
 
 def main():
@@ -183,35 +260,20 @@ def main():
     p.add_argument("--bin", default="bin")
     p.add_argument("--out", default="build/gpu")
     p.add_argument("--only", default="")
-    p.add_argument("--gpu", default="continuous", choices=("continuous", "windows"))
+    p.add_argument("--gpu", default="continuous", choices=("continuous", "windows", "none"))
     p.add_argument("--seconds", type=int, default=4)
     p.add_argument("--twins", action="store_true")
     p.add_argument("--limit", type=float, default=3600)
     o = p.parse_args()
     o.bin = os.path.abspath(o.bin)
     os.makedirs(o.out, exist_ok=True)
-    end, service = time.monotonic() + o.limit, Service()
-    names = o.only.split(",") if o.only else list(PROGRAMS) + list(WORKLOADS)
-    waiting, rows = [], []
-    for i, name in enumerate(names):
-        while len(waiting) < AHEAD and i + len(waiting) < len(names):
-            waiting.append(Program(names[i + len(waiting)], service))
-        program = waiting.pop(0)
-        if time.monotonic() > end:
-            print(f"out of time before {name}")
-            break
-        try:
-            rows.append(measure(o, name, program, service))
-            show(rows[-1])
-        except (gpu_daemon.Harm, KeyError, BrokenPipeError) as problem:
-            rows.append({"name": name, "ok": False, "code": program.end()})
-            print(f"FAIL {name}: {problem!r}", flush=True)
-    for program in waiting:
-        program.end()
+    rows = run_all(o, chosen(o.only))
     planted = [r for r in rows if r["name"] in PROGRAMS]
     print(f"{sum(r['ok'] for r in planted)} of {len(planted)} programs right; {sum(r['ok'] for r in rows) - sum(r['ok'] for r in planted)} of {len(rows) - len(planted)} workloads")
     with open(f"{o.out}/diagnosis.json", "w") as f:
         json.dump(rows, f, indent=1)
+    if o.twins:
+        print("\n" + twins.keep(o.out, rows, list(twins.FIXES)))
     sys.exit(any(not r["ok"] or r["code"] != 0 for r in rows))
 
 

@@ -1,8 +1,12 @@
 """What the programs share: a small model, a loop that is driven over stdin, and text to tokenize."""
 
 import json
+import multiprocessing
+import queue
 import random
+import signal
 import sys
+import threading
 import time
 
 import torch
@@ -22,23 +26,36 @@ def sync():
 def drive(pid, step):
     """Answers the commands of stdin, each with one JSON line.
 
-    run S    calls step() for S seconds, waits for the GPU, and answers {"steps", "seconds", "from_ns", "to_ns"}
-             (CLOCK_MONOTONIC); the first line on stdout is {"ready": pid}
-    quit     ends
+    run S [W]  calls step() for W seconds and then for S more, waits for the GPU, and answers {"steps", "seconds", "from_ns", "to_ns"}
+               (CLOCK_MONOTONIC) of the S; SIGUSR1 ends it early; the first line on stdout is {"ready": pid}
+    quit       ends
     """
+    stopped = False
+
+    def stop(*_):
+        nonlocal stopped
+        stopped = True
+
+    def run(seconds):
+        nonlocal stopped
+        stopped, n, began = False, 0, time.monotonic_ns()
+        end = began + int(seconds * 1e9)
+        while time.monotonic_ns() < end and not stopped:
+            step()
+            n += 1
+        sync()
+        now = time.monotonic_ns()
+        return {"steps": n, "seconds": (now - began) / 1e9, "from_ns": began, "to_ns": now}
+
+    signal.signal(signal.SIGUSR1, stop)
     say({"ready": pid})
     for line in sys.stdin:
         words = line.split()
         if not words or words[0] == "quit":
             return
-        began, n = time.monotonic_ns(), 0
-        end = began + int(float(words[1]) * 1e9)
-        while time.monotonic_ns() < end:
-            step()
-            n += 1
-        sync()
-        now = time.monotonic_ns()
-        say({"steps": n, "seconds": (now - began) / 1e9, "from_ns": began, "to_ns": now})
+        if len(words) > 2 and float(words[2]) > 0:
+            run(float(words[2]))
+        say(run(float(words[1])))
 
 
 def tensor(*shape, dtype=torch.float16):
@@ -57,6 +74,19 @@ class Work:
         for _ in range(self.n):
             x = x @ self.weight
         return x
+
+
+def ahead(make, process=False):
+    """Makes what the next steps need while this one runs, in a thread or, for what holds the GIL, in a process. Returns what fetches one."""
+    fork = multiprocessing.get_context("fork")  # as a DataLoader's workers; the child does not touch CUDA
+    made = fork.Queue(2) if process else queue.Queue(2)
+
+    def feed():
+        while True:
+            made.put(make())
+
+    (fork.Process if process else threading.Thread)(target=feed, daemon=True).start()
+    return made.get
 
 
 WORDS = ["the", "model", "server", "request", "latency", "inference", "tokenize", "because", "running", "pipeline", "graphics", "memory", "question",

@@ -5,13 +5,11 @@ PROGRAMS says for each which causes a report may put first: the planted one, and
 
 import gc
 import os
-import queue
 import re
-import threading
 
 import torch
 
-from .base import DEVICE, Work, sentences, sync, tensor, tokenizer
+from .base import DEVICE, Work, ahead, sentences, sync, tensor, tokenizer
 from .waiting import ask_service, gil_fight, lock_held, one_cpu, poll_with_sleep, read_from_disk, serve, slow_loader
 
 
@@ -84,6 +82,7 @@ def copy_in_line(fixed):
 
 def tokenize_first(fixed):
     """Requests are tokenized, then the model runs; fixed: a thread tokenizes the next ones meanwhile."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # it would use other threads until it is told
     tok, work, texts = tokenizer(), Work(16), sentences(400, 60)
 
     def encode_requests():
@@ -93,21 +92,12 @@ def tokenize_first(fixed):
         torch.tensor([i + [0] * (64 - len(i)) for i in ids]).to(DEVICE)
         work()[0, 0].item()
 
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if not fixed:
-        return lambda: forward(encode_requests())
-    ahead = queue.Queue(2)
-
-    def feed():
-        while True:
-            ahead.put(encode_requests())
-
-    threading.Thread(target=feed, daemon=True).start()
-    return lambda: forward(ahead.get())
+    fetch = ahead(encode_requests) if fixed else encode_requests
+    return lambda: forward(fetch())
 
 
 def python_features(fixed):
-    """Features are computed in a Python loop before each batch; fixed: once, at start."""
+    """Features are computed in a Python loop before each batch; fixed: a process computes the next ones meanwhile."""
     work, rows = Work(16), sentences(250, 40)
 
     def features(text):
@@ -117,11 +107,13 @@ def python_features(fixed):
                 counts[(ord(c) * 31) % 64] += 1
         return counts
 
-    once = [features(r) for r in rows]
+    def all_features():
+        return [features(r) for r in rows]
+
+    fetch = ahead(all_features, process=True) if fixed else all_features
 
     def step():
-        f = once if fixed else [features(r) for r in rows]
-        torch.tensor(f, dtype=torch.float32).to(DEVICE)
+        torch.tensor(fetch(), dtype=torch.float32).to(DEVICE)
         work()[0, 0].item()
 
     return step

@@ -1,0 +1,132 @@
+"""What a recording foretells of a fix against what the fixed program brings: measurements, and a table of them.
+
+Only what diagnosis_check.py hands over is used, so that twins_test.py needs no GPU.
+"""
+
+import json
+import os
+import statistics
+
+NEAR = 0.10  # how far a prediction may lie from what is measured
+ROUNDS, WARM, MEASURED = 3, 0.5, 1.2  # of each of the two programs, in turns; seconds. What was made ahead while it waited is used up in WARM
+
+# What the fixed twin of each program changes, as `inferscope whatif` takes it. Where that is the remedy which the planted cause's finding
+# foretells by itself, both figures are the same.
+FIXES = {
+    "item": ("--without", "host-sync"),
+    "pageable": ("--without", "sync-copy"),
+    "copy-in-line": ("--without", "copy-not-overlapped"),
+    "tokenize": ("--overlap", "preprocessing"),
+    "regex": ("--without", "*.clean"),
+    "python": ("--overlap", "python-work"),
+    "launches": ("--without", "launch-overhead"),
+    "empty-cache": ("--without", "allocation"),
+    "loader": ("--without", "worker", "--workers", "12"),
+    "gil": ("--without", "gil"),
+    "gc": ("--without", "gc"),
+    "sleep": ("--without", "sleep"),
+    "lock": ("--without", "lock"),
+    "disk": ("--overlap", "disk"),
+    "network": ("--overlap", "network"),
+    "one-cpu": ("--without", "no-cpu"),
+    "compile": ("--without", "compilation"),
+}
+
+
+def alternate(program, twin):
+    """Steps a second of both, in turns: [(program's, twin's), ...]."""
+    return [(pace(program), pace(twin)) for _ in range(ROUNDS)]
+
+
+def pace(program):
+    program.send(MEASURED, WARM)
+    a = program.answer()
+    return a["steps"] / a["seconds"]
+
+
+def measured(pairs):
+    """How many times as fast the twin is: the median of the rounds, the least and the most."""
+    ratios = sorted(b / a for a, b in pairs)
+    return {"speedup": statistics.median(ratios), "low": ratios[0], "high": ratios[-1]}
+
+
+def foretold(diagnosis, answer, wanted):
+    """What the recording says: of the finding with a wanted cause, and of the very change that the twin makes."""
+    findings = diagnosis["findings"] or []
+    place, finding = next(((i + 1, f) for i, f in enumerate(findings) if f["cause"] in wanted), (0, {}))
+    basis = answer["replay"]
+    return {
+        "found": findings[0]["cause"] if findings else "-",
+        "place": place,
+        "gain": finding.get("gain"),
+        "share": finding.get("share", 0.0),
+        "fix": {k: answer["asked"][k] for k in ("plan", "speedup", "low", "high")} if answer["asked"] else None,
+        "basis": {k: basis[k] for k in basis if k != "nodes"},
+    }
+
+
+def near(prediction, row):
+    return prediction is not None and abs(prediction["speedup"] / row["measured"]["speedup"] - 1) <= NEAR
+
+
+def inside(prediction, row):
+    return prediction is not None and prediction["low"] <= row["measured"]["speedup"] <= prediction["high"]
+
+
+def figure(p):
+    return f"{p['speedup']:.2f} ({p['low']:.2f} to {p['high']:.2f})" if p else "-"
+
+
+HEADER = """| program | planted | found | gain of the finding | change that the twin makes | foretold | measured | off | within 10% | inside | while recorded |
+|---|---|---|--:|---|--:|--:|--:|---|---|--:|
+"""
+
+
+def line(row):
+    """One row of the table; one that failed says so."""
+    if "measured" not in row:
+        return f"| {row['name']} | {row['planted']} | failed: {row.get('problem', '?')} |  |  |  |  |  | no | no |  |\n"
+    fix = row["fix"]
+    off = f"{100 * (fix['speedup'] / row['measured']['speedup'] - 1):+.1f}%" if fix else "-"
+    found = row["found"] + ("" if row["place"] == 1 else f" (planted: {row['place'] or 'not found'})")
+    yes = {True: "yes", False: "**no**"}
+    slower = f"{100 * row['watched']:.0f}%" if row.get("watched") else ""
+    return (f"| {row['name']} | {row['planted']} | {found} | {figure(row['gain'])} | {fix['plan'] if fix else '-'} | {figure(fix)} | {figure(row['measured'])} | {off} "
+            f"| {yes[near(fix, row)]} | {yes[inside(fix, row)]} | {slower} |\n")
+
+
+def table(rows):
+    """The Markdown table of all programs with a twin, and what it amounts to. Failed ones count as misses."""
+    rows = [r for r in rows if r["name"] in FIXES]
+    if not rows:
+        return ""
+    done = [r for r in rows if "measured" in r]
+
+    def share(n):
+        return f"{n} of {len(rows)} ({100 * n / len(rows):.0f}%)"
+
+    def count(judge, key):
+        return share(sum(judge(r[key], r) for r in done))
+
+    unchanged = max((abs(r["basis"]["error"]) for r in done), default=0)
+    return (HEADER + "".join(map(line, rows)) +
+            f"\n{len(rows)} programs and their fixed twins: of the change that the twin makes, {count(near, 'fix')} are foretold to within 10%, {count(inside, 'fix')} of the measured lie inside the interval; "
+            f"of the finding's own figure, {count(near, 'gain')} and {count(inside, 'gain')}; the replay without changes is off by {100 * unchanged:.2f}% at most. Measured: the median of {ROUNDS} turns, "
+            "and the least and the most of them, without the daemon. While recorded: the program's pace under the daemon, of its pace without.\n")
+
+
+def keep(folder, rows, order):
+    """Writes the rows beside those of earlier calls, which they replace, and the table of all. Returns the table."""
+    path = f"{folder}/twins.json"
+    known = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            known = {r["name"]: r for r in json.load(f)}
+    known.update((r["name"], r) for r in rows if r["name"] in FIXES)
+    kept = [known[n] for n in order if n in known]
+    with open(path, "w") as f:
+        json.dump(kept, f, indent=1)
+    text = table(kept)
+    with open(f"{folder}/twins.md", "w") as f:
+        f.write(text)
+    return text
