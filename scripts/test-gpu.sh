@@ -21,7 +21,7 @@ if [ ! -x bin/samplerbench ] && command -v go >/dev/null 2>&1; then
 fi
 mkdir -p "$out"
 failed=0
-for stage in ${STAGES:-calls cpu accuracy cost budget continuous soak memory profilers diagnosis}; do
+for stage in ${STAGES:-calls cpu accuracy cost budget continuous soak memory profilers diagnosis run}; do
 	say "== $stage"
 	if [ "$stage" = calls ] || [ "$stage" = cpu ]; then
 		"$python" "test/gpu/${stage}_check.py" bin "$out" || failed=1
@@ -29,6 +29,10 @@ for stage in ${STAGES:-calls cpu accuracy cost budget continuous soak memory pro
 	fi
 	if [ "$stage" = diagnosis ]; then
 		"$python" test/gpu/diagnosis_check.py --bin bin --out "$out/diagnosis" --twins --limit "${LIMIT:-3600}" || failed=1
+		continue
+	fi
+	if [ "$stage" = run ]; then
+		"$python" test/gpu/run_check.py --bin bin --out "$out/run" || failed=1
 		continue
 	fi
 	[ -x build/gpu-workloads/plain ] || scripts/gpu-workloads.sh || say "the C++ workloads are not built: only PyTorch's are checked"

@@ -100,8 +100,13 @@ def sentences(n, words, seed=0):
 
 
 def tokenizer(vocabulary=2000):
-    """A byte-level BPE tokenizer of the tokenizers package, trained here: nothing is downloaded."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    """A byte-level BPE tokenizer of the tokenizers package, trained here: nothing is downloaded. Where that is missing, a plain one."""
+    try:
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    except ImportError:
+        from .models import PlainTokenizer
+
+        return PlainTokenizer(sentences(2000, 30), vocabulary)
 
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel()

@@ -1,15 +1,23 @@
-"""Inference as people run it, with random weights: GPT-2, ResNet-50, sentence embeddings. Each function returns step()."""
+"""Inference as people run it, with random weights: GPT-2, ResNet-50, sentence embeddings. Each function returns step().
+
+The models are those of transformers and torchvision; where these are missing, models.py has plain ones.
+"""
 
 import torch
 
+from . import models
 from .base import DEVICE, sentences, tokenizer
 
 
 def gpt2():
     """Generates 50 tokens of a prompt of text: tokenization, a copy in, an eager decode, a copy out."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+    try:
+        from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config()).to(DEVICE).eval()
+        model = GPT2LMHeadModel(GPT2Config())
+    except ImportError:
+        model = models.GPT2()
+    model = model.to(DEVICE).eval()
     model = model.half() if DEVICE == "cuda" else model
     tok, prompt = tokenizer(), sentences(1, 40)[0]
 
@@ -24,10 +32,13 @@ def gpt2():
 
 def resnet50(batch=4):
     """Classifies a batch that is on the GPU already."""
-    from torchvision.models import resnet50 as make
-
+    try:
+        from torchvision.models import resnet50 as make
+    except ImportError:
+        make = models.resnet50
     model = make(weights=None).to(DEVICE).eval()
-    x = torch.randn(batch, 3, 224, 224, device=DEVICE)
+    side = 224 if DEVICE == "cuda" else 32
+    x = torch.randn(batch, 3, side, side, device=DEVICE)
 
     def step():
         with torch.no_grad():
@@ -38,10 +49,13 @@ def resnet50(batch=4):
 
 def minilm(count=32):
     """Embeds sentences with an encoder of MiniLM's shape: 6 layers, 384 wide."""
-    from transformers import BertConfig, BertModel
+    try:
+        from transformers import BertConfig, BertModel
 
-    config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, vocab_size=4000)
-    model, tok, texts = BertModel(config).to(DEVICE).eval(), tokenizer(), sentences(count, 40)
+        model = BertModel(BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, vocab_size=4000))
+    except ImportError:
+        model = models.Encoder()
+    model, tok, texts = model.to(DEVICE).eval(), tokenizer(), sentences(count, 40)
 
     def step():
         ids = [e.ids[:128] for e in tok.encode_batch(texts)]
