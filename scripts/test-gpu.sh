@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root, and for the C++ workloads an nvcc (or the network:
 # scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports; STAGES chooses
-# among calls, cpu, accuracy, cost, budget, continuous, soak, memory, profilers, diagnosis, multi (default: all but multi, which needs several GPUs);
+# among calls, cpu, accuracy, cost, budget, continuous, soak, memory, profilers, diagnosis, run, multi (default: all but multi, which needs several GPUs);
 # LIMIT is the seconds that one may take (default: 3600; most of what
 # they do fits in 520).
 set -euo pipefail
