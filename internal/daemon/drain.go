@@ -31,6 +31,8 @@ type drainer struct {
 	history  *lossHistory
 	clock    Clock
 
+	collector collector
+
 	requests chan chan struct{}
 	done     chan struct{} // closed when run has returned
 	events   atomic.Uint64
@@ -151,6 +153,7 @@ func (d *drainer) pass() {
 		f.take(d.feed)
 	}
 	d.history.tick(d.clock())
+	d.collector.follow(d.recorder.Stats().Used)
 }
 
 func (d *drainer) feed(batch []event.Event) {

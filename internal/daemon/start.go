@@ -23,11 +23,6 @@ import (
 // It is a soft limit: the garbage collector works harder near it, nothing fails.
 const memoryBeside = 60_000_000
 
-// garbage is how much the heap may grow between two collections, in percent: half of
-// Go's own 100, because most of it is the recorder, which holds no pointers and is
-// cheap to go through. With a PyTorch watched the peak was 188 MB instead of 201.
-const garbage = 50
-
 // farewell is how long requests that are being answered have when the daemon stops.
 const farewell = 2 * time.Second
 
@@ -61,7 +56,7 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 	defer func() { _ = listener.Close() }() // the server has closed it before; this is for the ways that do not lead there
 	previous := debug.SetMemoryLimit(cfg.TraceBytes + memoryBeside)
 	defer debug.SetMemoryLimit(previous)
-	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
+	defer debug.SetGCPercent(debug.SetGCPercent(100)) // as it was: the drain sets it meanwhile
 	parts, tally, err := cfg.parts(logger)
 	if err != nil {
 		return err

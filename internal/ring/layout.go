@@ -12,7 +12,7 @@ import (
 // of the rings counts in its resident memory, up to twice for their two views: with
 // 64 MiB on 16 CPUs it was 155 MB before the recorder had filled, of 200 promised.
 const (
-	DefaultBytes = 32 << 20  // budget for all rings where Options names none
+	DefaultBytes = 16 << 20  // budget for all rings where Options names none: goodRing for each of 16 CPUs
 	MinBytes     = 256 << 10 // smallest budget, and smallest ring
 	maxRing      = 4 << 20   // 58,254 events: 116 ms at 500,000 events/s
 	goodRing     = 1 << 20   // 14,563 events: 83 ms at 175,000 events/s, the most seen from one thread

@@ -25,8 +25,9 @@ func TestLayout(t *testing.T) {
 		size     int64
 	}{
 		{"two CPUs", 0, 2, seq(2), 2, 4 << 20},
-		{"sixteen CPUs", 0, 16, seq(16), 16, 2 << 20},
-		{"a big machine shares", 0, 256, seq(256), 32, 1 << 20},
+		{"eight CPUs", 0, 8, seq(8), 8, 2 << 20},
+		{"sixteen CPUs", 0, 16, seq(16), 16, 1 << 20},
+		{"a big machine shares", 0, 256, seq(256), 16, 1 << 20},
 		{"no power of two", 10 << 20, 4, seq(4), 4, 2 << 20},
 		{"one small ring for all", MinBytes, 8, seq(8), 1, MinBytes},
 		{"less than a good ring", 700 << 10, 8, seq(8), 1, 512 << 10},
