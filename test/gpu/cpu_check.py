@@ -25,7 +25,6 @@ import recording
 from common import LAUNCHES, SOCKET, Daemon, Workload, launches_of_torch, print_checks, report
 
 CHUNKS = 4         # of --tokens, measured while watched; half as many alone, before and after
-MIN_ROUNDS = 2
 WARM_SHARE = 0.9   # stacks count as whole once this share of a second's samples is
 WARM_LIMIT = 30    # seconds to wait for that
 GOAL = 0.95        # of samples after warm-up: whole, and with Python frames
@@ -175,7 +174,7 @@ def alternate(options, workload):
     """Rounds of all ways, the order turned round each time, with time alone between; returns a list of results by way."""
     results = {way: [] for way in options.ways.split(",")}
     alone, end, rounds = [chunks(options, workload, CHUNKS // 2)], time.monotonic() + options.seconds, 0
-    while rounds < MIN_ROUNDS or time.monotonic() < end:
+    while rounds < options.rounds or time.monotonic() < end:
         ways = options.ways.split(",")
         for way in ways if rounds % 2 == 0 else reversed(ways):
             found = watch(way, options, workload)
@@ -285,6 +284,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", help="cuda, or cpu to try this without a GPU")
     parser.add_argument("--seconds", type=float, default=60, help="no new round begins after so many")
+    parser.add_argument("--rounds", type=int, default=2, help="at least so many")
     parser.add_argument("--tokens", type=int, default=256, help="of a chunk")
     parser.add_argument("--ways", default="rare calls,scheduling,99 Hz,499 Hz,calls,all", help=f"with commas, of: {', '.join(WAYS)}")
     parser.add_argument("--rows", default=ROWS, help="of test/samplerbench, with commas; empty for none")
