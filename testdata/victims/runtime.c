@@ -81,12 +81,15 @@ static int thread_setup(void) {
   return 0;
 }
 
+// The name comes last: another thread that finds it launches the kernel at once.
 static const void *kernel(const char *name) {
-  for (int i = 0; i < kernel_count; i++)
-    if (kernels[i].name && !strcmp(kernels[i].name, name)) return &kernels[i];
+  for (int i = 0; i < kernel_count; i++) {
+    const char *known = __atomic_load_n(&kernels[i].name, __ATOMIC_ACQUIRE);
+    if (known && !strcmp(known, name)) return &kernels[i];
+  }
   int at = kernel_count < 64 ? __atomic_fetch_add(&kernel_count, 1, __ATOMIC_RELAXED) : 63;
-  kernels[at].name = strdup(name);
   rt.registerFunction(binary, &kernels[at], name, name, -1, NULL, NULL, NULL, NULL, NULL);
+  __atomic_store_n(&kernels[at].name, strdup(name), __ATOMIC_RELEASE);
   return &kernels[at];
 }
 
