@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/record"
 )
 
@@ -51,6 +52,9 @@ func TestStacksOfARecording(t *testing.T) {
 	rec.nameStacks(stacker)
 	if !slices.Equal(stacker.asked, []uint64{70, 9}) {
 		t.Errorf("asked for %v: once for each stack of this target", stacker.asked)
+	}
+	if want := []loss.Loss{{Reason: loss.StackEvicted, Count: 1}}; !slices.Equal(rec.meta.Losses, want) {
+		t.Errorf("losses are %+v, not %+v: one sample's stack is gone", rec.meta.Losses, want)
 	}
 	for range 2 { // the same again: nothing was changed in place
 		var got []uint64

@@ -94,7 +94,7 @@ func Kinds() []Kind {
 		{SampleLost, Warning, "CPU samples were dropped because the ring of samples was full", "lower the sampling frequency"},
 		{ThreadUnsampled, Warning, "threads are not sampled", "raise the limit of open files (LimitNOFILE=, ulimit -n) if the detail says so"},
 		{PythonRefused, Warning, "the Python interpreter of a process could not be read, so its samples have no Python frames", ""},
-		{StackEvicted, Warning, "stacks of samples made room for new ones", "ask for a shorter window, or lower the sampling frequency"},
+		{StackEvicted, Warning, "samples have no stack any more, because it made room for others", "ask for a shorter window, or lower the sampling frequency"},
 		{SwitchesShed, Info, "threads left their CPU more often than stacks are taken of it", "raise the budget of switch samples"},
 		{GPUWindowDisabled, Info, "windows of GPU records ended without leaving CUPTI, so that CUDA graphs that ran in them stay slower until the next window ends well", "lengthen the deadline, or expect it of programs that never synchronize"},
 		{GPUNamesLost, Info, "kernels or ranges have no name, because there were too many different ones", ""},

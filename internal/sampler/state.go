@@ -64,7 +64,6 @@ func (s *Source) Losses() []loss.Loss {
 	add(loss.StackSpliced, s.tally.origins[event.Spliced].Load(), "", "")
 	add(loss.StackPython, s.tally.origins[event.Python].Load(), "", "")
 	add(loss.StackLeaf, s.tally.origins[event.Leaf].Load(), "", "")
-	add(loss.StackEvicted, s.table.lost(), "", "")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for pid, q := range s.procs {

@@ -38,12 +38,11 @@ type frame struct {
 // table is a tree of stacks with frames that occur once. Numbers of stacks are never
 // used again: the table is a few generations, of which the newest grows. When it is
 // full, a new one begins, and old ones go when the recorder holds no event as old as
-// their newest. A stack that is taken all the time stands in each generation.
+// their newest, or when there are too many. A stack that is taken all the time stands in each generation.
 type table struct {
-	mu      sync.Mutex
-	gens    []*generation // oldest first
-	evicted uint64        // stacks of generations that went while events may still name them
-	fresh   func(*frame)  // called with native frames that are new to a generation; may be nil
+	mu    sync.Mutex
+	gens  []*generation // oldest first
+	fresh func(*frame)  // called with native frames that are new to a generation; may be nil
 }
 
 type generation struct {
@@ -102,9 +101,6 @@ func (t *table) room(held uint64) *generation {
 		return g
 	}
 	for len(t.gens) > 0 && (t.gens[0].newest < held || len(t.gens) >= maxGenerations) {
-		if t.gens[0].newest >= held {
-			t.evicted += uint64(len(t.gens[0].nodes))
-		}
 		t.gens[0] = nil
 		t.gens = t.gens[1:]
 	}
@@ -154,13 +150,6 @@ func (g *generation) frame(f *frame) uint32 {
 		g.fresh(f)
 	}
 	return i
-}
-
-// lost returns how many stacks went too early.
-func (t *table) lost() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.evicted
 }
 
 // pick copies the stacks with the given numbers out into one tree of their own.
