@@ -1,45 +1,16 @@
 package cfi
 
-import "fmt"
+import (
+	"fmt"
+
+	frames "github.com/inferscope/inferscope/internal/cfi"
+)
 
 // Limits of an expression: those of linkers' PLTs and of glibc's signal frames have
 // at most a dozen steps on three values.
 const (
 	maxSteps = 256
 	maxStack = 32
-)
-
-// The operations that occur in unwind tables: DWARF 5, table 7.9. There are no jumps
-// among them: none of the compilers writes them there.
-const (
-	exDeref    = 0x06
-	exConst1u  = 0x08
-	exConst8s  = 0x0f
-	exConstu   = 0x10
-	exConsts   = 0x11
-	exDup      = 0x12
-	exDrop     = 0x13
-	exOver     = 0x14
-	exSwap     = 0x16
-	exAnd      = 0x1a
-	exMinus    = 0x1c
-	exMul      = 0x1e
-	exNeg      = 0x1f
-	exNot      = 0x20
-	exOr       = 0x21
-	exPlus     = 0x22
-	exPlusU    = 0x23
-	exShl      = 0x24
-	exShr      = 0x25
-	exShra     = 0x26
-	exXor      = 0x27
-	exEq       = 0x29
-	exNe       = 0x2e
-	exLit0     = 0x30
-	exBreg0    = 0x70
-	exBregLast = 0x8f
-	exBregx    = 0x92
-	exNop      = 0x96
 )
 
 // machine computes one expression.
@@ -54,16 +25,16 @@ type machine struct {
 // every rule but the CFA's own.
 func evaluate(expr []byte, registers *Registers, memory Memory, initial ...uint64) (uint64, error) {
 	m := &machine{registers: registers, memory: memory, stack: initial}
-	c := &cursor{b: expr}
-	for steps := 0; c.more(); steps++ {
+	c := &frames.Cursor{B: expr}
+	for steps := 0; c.More(); steps++ {
 		if steps == maxSteps {
 			return 0, fmt.Errorf("%w: an expression of more than %d steps", ErrMalformed, maxSteps)
 		}
-		op := c.u8()
+		op := c.U8()
 		if err := m.step(op, c); err != nil {
 			return 0, err
 		}
-		if m.bad || c.bad || len(m.stack) > maxStack {
+		if m.bad || c.Bad || len(m.stack) > maxStack {
 			return 0, fmt.Errorf("%w: operation %#x of an expression", ErrMalformed, op)
 		}
 	}
@@ -94,36 +65,36 @@ func (m *machine) register(n uint64) uint64 {
 	return m.registers.R[n]
 }
 
-func (m *machine) step(op uint8, c *cursor) error {
+func (m *machine) step(op uint8, c *frames.Cursor) error {
 	switch {
-	case op >= exLit0 && op < exLit0+32:
-		m.push(uint64(op - exLit0))
-	case op >= exBreg0 && op <= exBregLast:
-		m.push(m.register(uint64(op-exBreg0)) + uint64(c.sleb()))
-	case op >= exConst1u && op <= exConst8s:
+	case op >= frames.ExLit0 && op < frames.ExLit0+32:
+		m.push(uint64(op - frames.ExLit0))
+	case op >= frames.ExBreg0 && op <= frames.ExBregLast:
+		m.push(m.register(uint64(op-frames.ExBreg0)) + uint64(c.SLEB()))
+	case op >= frames.ExConst1U && op <= frames.ExConst8S:
 		m.constant(op, c)
-	case op == exDeref:
+	case op == frames.ExDeref:
 		v, err := m.memory.Word(m.pop())
 		if err != nil {
 			return err
 		}
 		m.push(v)
-	case op >= exDup && op <= exSwap:
+	case op >= frames.ExDup && op <= frames.ExSwap:
 		m.shuffle(op)
-	case op == exNeg:
+	case op == frames.ExNeg:
 		m.push(-m.pop())
-	case op == exNot:
+	case op == frames.ExNot:
 		m.push(^m.pop())
-	case op == exPlusU:
-		m.push(m.pop() + c.uleb())
-	case op == exConstu:
-		m.push(c.uleb())
-	case op == exConsts:
-		m.push(uint64(c.sleb()))
-	case op == exBregx:
-		n := c.uleb()
-		m.push(m.register(n) + uint64(c.sleb()))
-	case op == exNop:
+	case op == frames.ExPlusU:
+		m.push(m.pop() + c.ULEB())
+	case op == frames.ExConstU:
+		m.push(c.ULEB())
+	case op == frames.ExConstS:
+		m.push(uint64(c.SLEB()))
+	case op == frames.ExBregX:
+		n := c.ULEB()
+		m.push(m.register(n) + uint64(c.SLEB()))
+	case op == frames.ExNop:
 	default:
 		m.binary(op)
 	}
@@ -131,28 +102,28 @@ func (m *machine) step(op uint8, c *cursor) error {
 }
 
 // constant reads a number of 1, 2, 4 or 8 bytes, unsigned and signed in turns.
-func (m *machine) constant(op uint8, c *cursor) {
-	n := uint64(1) << ((op - exConst1u) / 2)
-	if (op-exConst1u)%2 == 0 {
-		m.push(c.number(n))
+func (m *machine) constant(op uint8, c *frames.Cursor) {
+	n := 1 << ((op - frames.ExConst1U) / 2)
+	if (op-frames.ExConst1U)%2 == 0 {
+		m.push(c.Number(n))
 		return
 	}
-	m.push(c.signed(n))
+	m.push(c.Signed(n))
 }
 
 func (m *machine) shuffle(op uint8) {
 	top := m.pop()
 	switch op {
-	case exDup:
+	case frames.ExDup:
 		m.push(top)
 		m.push(top)
-	case exDrop:
-	case exOver:
+	case frames.ExDrop:
+	case frames.ExOver:
 		next := m.pop()
 		m.push(next)
 		m.push(top)
 		m.push(next)
-	case exSwap:
+	case frames.ExSwap:
 		next := m.pop()
 		m.push(top)
 		m.push(next)
@@ -164,23 +135,23 @@ func (m *machine) shuffle(op uint8) {
 func (m *machine) binary(op uint8) {
 	b, a := m.pop(), m.pop()
 	switch op {
-	case exAnd:
+	case frames.ExAnd:
 		m.push(a & b)
-	case exOr:
+	case frames.ExOr:
 		m.push(a | b)
-	case exXor:
+	case frames.ExXor:
 		m.push(a ^ b)
-	case exPlus:
+	case frames.ExPlus:
 		m.push(a + b)
-	case exMinus:
+	case frames.ExMinus:
 		m.push(a - b)
-	case exMul:
+	case frames.ExMul:
 		m.push(a * b)
-	case exShl:
+	case frames.ExShl:
 		m.push(a << min(b, 64))
-	case exShr:
+	case frames.ExShr:
 		m.push(a >> min(b, 64))
-	case exShra:
+	case frames.ExShra:
 		m.push(uint64(int64(a) >> min(b, 63)))
 	default:
 		m.compare(op, int64(a), int64(b))
@@ -189,11 +160,11 @@ func (m *machine) binary(op uint8) {
 
 // compare does eq, ge, gt, le, lt and ne, which follow each other.
 func (m *machine) compare(op uint8, a, b int64) {
-	if op < exEq || op > exNe {
+	if op < frames.ExEq || op > frames.ExNe {
 		m.bad = true
 		return
 	}
-	yes := [...]bool{a == b, a >= b, a > b, a <= b, a < b, a != b}[op-exEq]
+	yes := [...]bool{a == b, a >= b, a > b, a <= b, a < b, a != b}[op-frames.ExEq]
 	if yes {
 		m.push(1)
 		return

@@ -1,6 +1,5 @@
 // Package cfi finds the caller of a function by the call frame information that
-// compilers leave in .eh_frame (DWARF 5, chapter 6.4; Linux Standard Base 5.0,
-// "Exception Frames"). It reads what one address needs and keeps nothing: the linker's
+// compilers leave in .eh_frame (internal/cfi). It reads what one address needs and keeps nothing: the linker's
 // sorted table finds a function's entry with some 20 small reads, so that a file of
 // gigabytes costs as little as a small one.
 //
@@ -15,13 +14,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	frames "github.com/inferscope/inferscope/internal/cfi"
 )
 
 // What Open and Caller can say; other errors are of reading.
 var (
 	ErrNoTable     = errors.New("the file has no table of unwind entries")
 	ErrNoEntry     = errors.New("code without unwind tables")
-	ErrMalformed   = errors.New("malformed unwind tables")
+	ErrMalformed   = frames.ErrMalformed
 	ErrUnsupported = errors.New("not a 64-bit little-endian x86-64 or arm64 file")
 )
 
@@ -100,17 +101,17 @@ func (f *File) header(addr uint64) error {
 	if err != nil {
 		return err
 	}
-	c := cursor{b: b, base: addr}
-	version, frameEncoding, countEncoding, tableEncoding := c.u8(), c.u8(), c.u8(), c.u8()
-	if version != 1 || tableEncoding != peDataRel|peSData4 {
+	c := frames.Cursor{B: b, Addr: addr, Data: addr}
+	version, frameEncoding, countEncoding, tableEncoding := c.U8(), c.U8(), c.U8(), c.U8()
+	if version != 1 || tableEncoding != frames.PEDataRel|frames.PESData4 {
 		return ErrNoTable // a linker that writes another table is not known
 	}
-	c.pointer(frameEncoding)
-	f.count = c.pointer(countEncoding)
-	if c.bad {
+	c.Pointer(frameEncoding)
+	f.count = c.Pointer(countEncoding)
+	if c.Bad {
 		return fmt.Errorf("%w: .eh_frame_hdr", ErrMalformed)
 	}
-	f.base, f.table = addr, addr+uint64(c.pos)
+	f.base, f.table = addr, addr+uint64(c.Pos)
 	return nil
 }
 

@@ -63,8 +63,8 @@ func (f *File) Caller(addr uint64, r *Registers, memory Memory) (caller Register
 	if err != nil {
 		return Registers{}, false, err
 	}
-	caller, err = row.apply(fn.ra, f.arch, r, memory)
-	return caller, fn.signal, err
+	caller, err = row.apply(fn.Return, f.arch, r, memory)
+	return caller, fn.Signal, err
 }
 
 // apply computes the caller's registers.

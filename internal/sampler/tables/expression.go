@@ -1,17 +1,6 @@
 package tables
 
-// The operations that occur in unwind tables: DWARF 5, table 7.9.
-const (
-	exDeref    = 0x06
-	exConstu   = 0x10
-	exConsts   = 0x11
-	exRot      = 0x17
-	exPlusU    = 0x23
-	exNe       = 0x2e
-	exLit0     = 0x30
-	exBreg0    = 0x70
-	exBregLast = 0x8f
-)
+import "github.com/inferscope/inferscope/internal/cfi"
 
 // maxSteps bounds the operations that are looked at; the longest known shape has 9.
 const maxSteps = 16
@@ -28,18 +17,13 @@ const (
 	beyondShape  = "\x70\x06\x23"
 )
 
-// expression reads an expression and makes a rule of it, where it knows all operations;
-// else the rule is what it was, as the library has it.
-func expression(r *cursor, to *rule) {
-	n := r.uleb()
-	from := r.pos
-	if r.skip(n); r.bad {
-		return
-	}
-	in := cursor{b: r.b[from:r.pos]}
+// expression makes a rule of an expression, where it knows all operations; else the rule is
+// what it was, as the library has it.
+func expression(code []byte, to *rule) {
+	in := cfi.Cursor{B: code}
 	shape := make([]uint8, 0, maxSteps)
 	var values [maxSteps][2]int64
-	for in.more() && len(shape) < maxSteps {
+	for in.More() && len(shape) < maxSteps {
 		op, first, second, ok := operation(&in)
 		if !ok {
 			return
@@ -47,7 +31,7 @@ func expression(r *cursor, to *rule) {
 		values[len(shape)] = [2]int64{first, second}
 		shape = append(shape, op)
 	}
-	if !in.bad {
+	if !in.Bad {
 		was := to.offset
 		*to = recognised(shape, &values)
 		to.offset = was // which a def_cfa_register may come back to
@@ -74,18 +58,18 @@ func recognised(shape []uint8, values *[maxSteps][2]int64) rule {
 }
 
 // operation reads one operation and its operands.
-func operation(r *cursor) (op uint8, first, second int64, ok bool) {
-	op = r.u8()
+func operation(r *cfi.Cursor) (op uint8, first, second int64, ok bool) {
+	op = r.U8()
 	switch {
-	case op >= exLit0 && op < exLit0+32:
-		return exLit0, int64(op - exLit0), 0, true
-	case op >= exBreg0 && op <= exBregLast:
-		return exBreg0, int64(op - exBreg0), r.sleb(), true
-	case op == exConstu, op == exPlusU:
-		return op, int64(r.uleb()), 0, true
-	case op == exConsts:
-		return op, r.sleb(), 0, true
-	case op == exDeref, op >= exRot && op <= exNe:
+	case op >= cfi.ExLit0 && op < cfi.ExLit0+32:
+		return cfi.ExLit0, int64(op - cfi.ExLit0), 0, true
+	case op >= cfi.ExBreg0 && op <= cfi.ExBregLast:
+		return cfi.ExBreg0, int64(op - cfi.ExBreg0), r.SLEB(), true
+	case op == cfi.ExConstU, op == cfi.ExPlusU:
+		return op, int64(r.ULEB()), 0, true
+	case op == cfi.ExConstS:
+		return op, r.SLEB(), 0, true
+	case op == cfi.ExDeref, op >= cfi.ExRot && op <= cfi.ExNe:
 		return op, 0, 0, true
 	}
 	return 0, 0, 0, false

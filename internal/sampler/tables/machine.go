@@ -1,11 +1,12 @@
 package tables
 
 import (
-	"cmp"
 	"fmt"
 
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"github.com/inferscope/inferscope/internal/cfi"
 )
 
 // Registers by DWARF's numbers (System V ABI AMD64, figure 3.36), and what a rule may
@@ -56,58 +57,32 @@ type machine struct {
 	depth    int
 }
 
-// The instructions: DWARF 5, table 7.29; LSB 5.0, 10.5.1.
-const (
-	opNop            = 0x00
-	opAdvance1       = 0x02
-	opAdvance2       = 0x03
-	opAdvance4       = 0x04
-	opOffsetExtended = 0x05
-	opRestoreExt     = 0x06
-	opUndefined      = 0x07
-	opSameValue      = 0x08
-	opRegister       = 0x09
-	opRemember       = 0x0a
-	opRestoreState   = 0x0b
-	opDefCFA         = 0x0c
-	opDefCFARegister = 0x0d
-	opDefCFAOffset   = 0x0e
-	opDefCFAExpr     = 0x0f
-	opExpression     = 0x10
-	opOffsetExtSF    = 0x11
-	opDefCFASF       = 0x12
-	opDefCFAOffsetSF = 0x13
-	opValOffset      = 0x14
-	opValOffsetSF    = 0x15
-	opValExpression  = 0x16
-	opGNUArgsSize    = 0x2e
-)
-
 // begin makes it ready for a function's program.
 func (m *machine) begin(c *common) { m.common, m.row, m.location, m.depth = c, c.initial, 0, 0 }
 
-// step runs a program up to the next address, or its end.
-func (m *machine) step(r *cursor) error {
-	for r.more() {
-		op := r.u8()
-		low := uint64(op & 0x3f)
-		switch op & 0xc0 {
-		case 0x40: // advance_loc
-			m.location += low * m.common.codeAlign
+// step runs a program up to the next address, or its end. What nearly all instructions are is
+// done here at once; the others are read by package cfi.
+func (m *machine) step(r *cfi.Cursor) error {
+	for r.More() {
+		op := r.U8()
+		low := uint64(op & cfi.OpLow)
+		switch op & cfi.OpHigh {
+		case cfi.OpAdvance:
+			m.location += low * m.common.CodeAlign
 			return nil
-		case 0x80: // offset
-			m.set(low, inFrame, int64(r.uleb())*m.common.dataAlign)
+		case cfi.OpOffset:
+			m.set(low, inFrame, int64(r.ULEB())*m.common.DataAlign)
 			continue
-		case 0xc0: // restore
+		case cfi.OpRestore:
 			m.restore(low)
 			continue
 		}
 		switch op {
-		case opAdvance1, opAdvance2, opAdvance4:
-			m.location += r.number(1<<(op-opAdvance1)) * m.common.codeAlign
+		case cfi.OpAdvance1, cfi.OpAdvance2, cfi.OpAdvance4:
+			m.location += r.Number(1<<(op-cfi.OpAdvance1)) * m.common.CodeAlign
 			return nil
-		case opDefCFAOffset:
-			m.row.cfa.offset = int64(r.uleb())
+		case cfi.OpDefCFAOffset:
+			m.row.cfa.offset = int64(r.ULEB())
 		default:
 			if err := m.rare(op, r); err != nil {
 				return err
@@ -140,27 +115,35 @@ func (m *machine) restore(register uint64) {
 	}
 }
 
-func (m *machine) rare(op uint8, r *cursor) error {
-	switch op {
-	case opNop:
-	case opRemember, opRestoreState:
-		return m.state(op)
-	case opGNUArgsSize:
-		r.uleb()
-	case opDefCFA, opDefCFARegister, opDefCFASF, opDefCFAOffsetSF, opDefCFAExpr:
-		m.cfa(op, r)
+func (m *machine) rare(op uint8, r *cfi.Cursor) error {
+	in, err := m.common.Operands(op, r)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errOther, err)
+	}
+	switch in.Kind {
+	case cfi.Nothing:
+	case cfi.Remember, cfi.RestoreState:
+		return m.state(in.Kind)
+	case cfi.CFA:
+		m.row.cfa = rule{kind: in.Register, offset: in.Offset}
+	case cfi.CFARegister:
+		m.row.cfa = rule{kind: in.Register, offset: m.row.cfa.offset}
+	case cfi.CFAOffset:
+		m.row.cfa.offset = in.Offset
+	case cfi.CFAExpression:
+		expression(in.Expression, &m.row.cfa)
 	default:
-		return m.register(op, r)
+		return m.register(&in)
 	}
 	return nil
 }
 
-func (m *machine) state(op uint8) error {
+func (m *machine) state(kind cfi.Kind) error {
 	switch {
-	case op == opRemember && m.depth < maxStates:
+	case kind == cfi.Remember && m.depth < maxStates:
 		m.states[m.depth] = m.row
 		m.depth++
-	case op == opRestoreState && m.depth > 0:
+	case kind == cfi.RestoreState && m.depth > 0:
 		m.depth--
 		m.row = m.states[m.depth]
 	default:
@@ -169,50 +152,27 @@ func (m *machine) state(op uint8) error {
 	return nil
 }
 
-func (m *machine) cfa(op uint8, r *cursor) {
-	cfa := &m.row.cfa
-	switch op {
-	case opDefCFA:
-		*cfa = rule{kind: r.uleb(), offset: int64(r.uleb())}
-	case opDefCFARegister:
-		*cfa = rule{kind: r.uleb(), offset: cfa.offset}
-	case opDefCFASF:
-		*cfa = rule{kind: r.uleb(), offset: r.sleb() * m.common.dataAlign}
-	case opDefCFAOffsetSF:
-		cfa.offset = r.sleb() * m.common.dataAlign
-	case opDefCFAExpr:
-		expression(r, cfa)
-	}
-}
-
-func (m *machine) register(op uint8, r *cursor) error {
-	register := r.uleb()
-	align := m.common.dataAlign
-	switch op {
-	case opOffsetExtended:
-		m.set(register, inFrame, int64(r.uleb())*align)
-	case opOffsetExtSF:
-		m.set(register, inFrame, r.sleb()*align)
-	case opValOffset:
-		m.set(register, frameIs, int64(r.uleb())*align)
-	case opValOffsetSF:
-		m.set(register, frameIs, r.sleb()*align)
-	case opRestoreExt:
-		m.restore(register)
-	case opUndefined:
-		m.set(register, undefined, 0)
-	case opSameValue:
-		m.set(register, same, 0)
-	case opRegister:
-		m.set(register, r.uleb(), 0)
-	case opExpression:
-		var other rule
-		expression(r, cmp.Or(m.row.followed(register), &other))
-	case opValExpression:
-		m.set(register, undefined, 0)
-		r.skip(r.uleb())
+// register gives a register its rule.
+func (m *machine) register(in *cfi.Instruction) error {
+	switch in.Kind {
+	case cfi.AtOffset:
+		m.set(in.Register, inFrame, in.Offset)
+	case cfi.IsOffset:
+		m.set(in.Register, frameIs, in.Offset)
+	case cfi.Restore:
+		m.restore(in.Register)
+	case cfi.Undefined, cfi.IsExpression:
+		m.set(in.Register, undefined, 0)
+	case cfi.SameValue:
+		m.set(in.Register, same, 0)
+	case cfi.InRegister:
+		m.set(in.Register, in.Value, 0)
+	case cfi.AtAddress:
+		if to := m.row.followed(in.Register); to != nil {
+			expression(in.Expression, to)
+		}
 	default:
-		return fmt.Errorf("%w: instruction %#x", errOther, op)
+		return fmt.Errorf("%w: an instruction of kind %d", errOther, in.Kind)
 	}
 	return nil
 }

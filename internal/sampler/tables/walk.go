@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
+
+	"github.com/inferscope/inferscope/internal/cfi"
 )
 
 // Limits of one file. libtorch_cuda's largest entry has 3 kB.
@@ -16,20 +18,6 @@ const (
 	windowSize = 256 << 10
 	maxCommon  = 4 << 10 // bytes of one CIE; 20 to 80 are usual
 	maxCommons = 4096    // CIEs that are remembered
-)
-
-// Pointer encodings: LSB 5.0, tables 10-5 and 10-6.
-const (
-	peAbsolute = 0x00
-	peUData2   = 0x02
-	peUData4   = 0x03
-	peUData8   = 0x04
-	peSData2   = 0x0a
-	peSData4   = 0x0b
-	peSData8   = 0x0c
-	pePCRel    = 0x10
-	peDataRel  = 0x30
-	peOmitted  = 0xff
 )
 
 // walker goes through an .eh_frame from front to back.
@@ -47,14 +35,10 @@ type walker struct {
 	machine machine
 }
 
-// common is what functions share: a CIE.
+// common is what functions share.
 type common struct {
-	codeAlign uint64
-	dataAlign int64
-	encoding  uint8 // of pointers in its FDEs
-	augmented bool
-	signal    bool // the caller was interrupted, it did not call
-	initial   row  // after its program
+	cfi.Common
+	initial row // after its program
 }
 
 // bytes returns n bytes of the section, good until the next call.
@@ -128,13 +112,13 @@ func (w *walker) function(pos, back int64, b []byte) error {
 			return err
 		}
 	}
-	r := cursor{b: b[4:], addr: w.addr + uint64(pos) + 4, section: w.addr}
-	start := r.pointer(c.encoding)
-	length := r.value(c.encoding)
-	if c.augmented {
-		r.skip(r.uleb())
+	r := cfi.Cursor{B: b[4:], Addr: w.addr + uint64(pos) + 4, Data: w.addr}
+	start := r.Pointer(c.Encoding)
+	length := r.Value(c.Encoding)
+	if c.Augmented {
+		r.Take(r.ULEB())
 	}
-	if r.bad {
+	if r.Bad {
 		return fmt.Errorf("%w: the entry of a function", errMalformed)
 	}
 	if start == 0 { // of code that the linker threw away
@@ -144,22 +128,22 @@ func (w *walker) function(pos, back int64, b []byte) error {
 }
 
 // program runs the program of a function.
-func (w *walker) program(c *common, start, length uint64, r *cursor) error {
+func (w *walker) program(c *common, start, length uint64, r *cfi.Cursor) error {
 	w.table.begin()
-	if c.signal || w.returnsFromSignal(start, length) {
+	if c.Signal || w.returnsFromSignal(start, length) {
 		w.table.rule(0, stackdeltatypes.UnwindInfoSignal)
 		return w.table.finish(start, start+length)
 	}
 	m := &w.machine
 	m.begin(c)
-	for r.more() {
+	for r.More() {
 		at := m.location
 		if err := m.step(r); err != nil {
 			return err
 		}
 		w.table.rule(uint32(at), m.row.info())
 	}
-	if r.bad {
+	if r.Bad {
 		return fmt.Errorf("%w: a program is cut off", errMalformed)
 	}
 	return w.table.finish(start, start+length)
@@ -184,24 +168,16 @@ func (w *walker) common(pos int64) (*common, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := cursor{b: b, addr: w.addr + uint64(pos) + 4, section: w.addr}
-	id, version, augmentation := r.number(4), r.u8(), r.text()
-	if id != 0 || version != 1 && version != 3 {
-		return nil, fmt.Errorf("%w: a common entry of version %d", errOther, version)
+	r := cfi.Cursor{B: b, Addr: w.addr + uint64(pos) + 4, Data: w.addr}
+	c := &common{}
+	if err := c.Read(&r); err != nil {
+		return nil, fmt.Errorf("%w: %w", errOther, err)
 	}
-	c := &common{codeAlign: r.uleb(), dataAlign: r.sleb()}
-	if version == 1 {
-		r.u8() // the column of the return address is 16 on x86-64
-	} else {
-		r.uleb()
-	}
-	if err := c.augment(&r, augmentation); err != nil {
-		return nil, err
-	}
+	c.Program = nil // it is in r, and its buffer is not kept
 	m := machine{common: c, row: unknownRow()}
 	c.initial = m.row
 	// The library runs it up to the first place that it goes on to; there is none in practice.
-	if err := m.step(&r); err != nil || r.bad {
+	if err := m.step(&r); err != nil || r.Bad {
 		return nil, fmt.Errorf("%w: a common entry", errOther)
 	}
 	c.initial = m.row
@@ -210,31 +186,4 @@ func (w *walker) common(pos int64) (*common, error) {
 	}
 	w.commons[pos] = c
 	return c, nil
-}
-
-// augment reads what an augmentation string announces: LSB 5.0, 10.6.1.1.1.
-func (c *common) augment(r *cursor, augmentation string) error {
-	if augmentation == "" {
-		return nil
-	}
-	if augmentation[0] != 'z' {
-		return fmt.Errorf("%w: augmentation %q", errOther, augmentation)
-	}
-	c.augmented = true
-	r.uleb()
-	for _, letter := range augmentation[1:] {
-		switch letter {
-		case 'R':
-			c.encoding = r.u8()
-		case 'L':
-			r.u8()
-		case 'P':
-			r.pointer(r.u8() &^ 0x80)
-		case 'S':
-			c.signal = true
-		default:
-			return fmt.Errorf("%w: augmentation %q", errOther, augmentation)
-		}
-	}
-	return nil
 }
