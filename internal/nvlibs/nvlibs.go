@@ -32,6 +32,7 @@ const (
 	CUPTI11   Part = "cupti-11"  // 11.8
 	CUPTI12   Part = "cupti-12"  // 12.9
 	CUPTI13   Part = "cupti-13"  // the newest 13
+	NVTX      Part = "nvtx"      // version 3: headers, nvtx3/nvToolsExt.h
 )
 
 // Drivers lists the driver libraries, oldest first.
@@ -59,6 +60,7 @@ func sources() map[Part]source {
 		CUPTI11:   {wheel: "nvidia-cuda-cupti-cu11==11.8.*"},
 		CUPTI12:   {wheel: "nvidia-cuda-cupti-cu12==12.9.*"},
 		CUPTI13:   {wheel: "nvidia-cuda-cupti==13.*"},
+		NVTX:      {wheel: "nvidia-nvtx-cu12==12.9.*"},
 	}
 }
 

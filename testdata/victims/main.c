@@ -34,6 +34,7 @@ static const char help[] =
     "  cupti subscribe|buffers|clock|unsubscribe|flush|finalize|dump    cupti enable KIND   cupti disable KIND   cupti callback CBID\n"
     "  cupti map (and no more)   cupti last (callback)   cupti take-over (registers another profiler's buffers)\n"
     "  cupti finalize-at-exit [flushed|bare]   at the next exit of an enabled callback: disable, flush, unsubscribe, finalize\n"
+    "  nvtx push NAME   nvtx pop   nvtx mark NAME   through the library that VICTIM_NVTX names\n"
     "Exit: 0, 1 when a CUDA call failed (named on stderr), 2 for a bad script.\n";
 
 #ifdef STATIC_RUNTIME

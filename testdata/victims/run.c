@@ -1,15 +1,11 @@
-// The script's commands.
-#include <dlfcn.h>
-#include <poll.h>
+// The script's commands: those that call CUDA, and the table of all.
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-#include "victim.h"
+#include "flow.h"
 
 const struct api *cuda;
 const char *failed = "";
@@ -41,13 +37,13 @@ __attribute__((noinline)) void spin_ns(uint64_t ns) {
 
 size_t buffer_size(size_t bytes) { return bytes > (64u << 20) ? bytes : 64u << 20; }
 
-static void check(int code) {
+void check(int code) {
   if (!code) return;
   fprintf(stderr, "victim: %s returned %d\n", failed, code);
   exit(1);
 }
 
-static uint64_t number(const char *s, const char *what) {
+uint64_t number(const char *s, const char *what) {
   char *end;
   uint64_t n = strtoull(s ? s : "", &end, 10);
   if (!s || *end || end == s || *s == '-') die("'%s' is not a number of %s", s ? s : "", what);
@@ -55,7 +51,7 @@ static uint64_t number(const char *s, const char *what) {
 }
 
 // duration reads 100ns, 20us, 5ms, 3s.
-static uint64_t duration(const char *s) {
+uint64_t duration(const char *s) {
   static const struct {
     const char *unit;
     uint64_t ns;
@@ -75,7 +71,7 @@ static const char *option(const struct node *n, const char *key) {
   return NULL;
 }
 
-static int flag(const struct node *n, const char *word) {
+int flag(const struct node *n, const char *word) {
   for (int i = 1; i < n->words; i++)
     if (!strcmp(n->word[i], word)) return 1;
   return 0;
@@ -87,7 +83,7 @@ static uint64_t times(const struct node *n) {
   return 1;
 }
 
-static const char *arg(const struct node *n, int i) { return i < n->words ? n->word[i] : NULL; }
+const char *arg(const struct node *n, int i) { return i < n->words ? n->word[i] : NULL; }
 
 static void triple(const char *s, unsigned *out) {
   if (s && sscanf(s, "%u,%u,%u", &out[0], &out[1], &out[2]) < 1) die("'%s' is not X, X,Y or X,Y,Z", s);
@@ -169,14 +165,6 @@ static void do_query(const struct node *n) {
 static void do_event_record(const struct node *n) { check(cuda->event_record(event_of(n), stream_of(n))); }
 static void do_event_wait(const struct node *n) { check(cuda->event_wait(event_of(n), stream_of(n))); }
 static void do_event_sync(const struct node *n) { check(cuda->event_sync(event_of(n))); }
-
-static void sleep_ns(uint64_t ns) {
-  struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-  while (nanosleep(&t, &t)) {}
-}
-static void do_sleep(const struct node *n) { sleep_ns(duration(arg(n, 1))); }
-__attribute__((noinline)) static void cpu_work(uint64_t ns) { spin_ns(ns); }
-static void do_spin(const struct node *n) { cpu_work(duration(arg(n, 1))); }
 
 // do_rate launches at an even pace: rate PER_SECOND for TIME. A call that comes late is not skipped.
 static void do_rate(const struct node *n) {
@@ -279,96 +267,6 @@ static void do_decode(const struct node *n) {
   }
 }
 
-static void *thread_main(void *body) {
-  if (cuda) check(cuda->thread_setup());
-  run_block(body);
-  return NULL;
-}
-static void do_thread(const struct node *n) {
-  uint64_t count = arg(n, 1) ? number(n->word[1], "threads") : 1;
-  pthread_t t[256];
-  if (count > 256 || !n->body) die("thread wants: thread N { ... } with N up to 256");
-  for (uint64_t i = 0; i < count; i++)
-    if (pthread_create(&t[i], NULL, thread_main, n->body)) die("cannot create thread %llu", (unsigned long long)i);
-  for (uint64_t i = 0; i < count; i++) pthread_join(t[i], NULL);
-}
-
-static void do_fork(const struct node *n) {
-  fflush(stdout);
-  pid_t child = fork();
-  if (child < 0) die("fork failed");
-  if (!child) {
-    run_block(n->body);
-    fflush(stdout);
-    _exit(0);
-  }
-  printf("child %d\n", (int)child);
-  fflush(stdout);
-  if (flag(n, "nowait")) return;
-  int st;
-  if (waitpid(child, &st, 0) == child && st) exit(WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st));
-}
-
-static size_t print_block(const struct node *n, char *to, size_t room) {
-  size_t at = 0;
-  for (; n; n = n->next) {
-    for (int i = 0; i < n->words; i++) at += (size_t)snprintf(to + at, room > at ? room - at : 0, "%s ", n->word[i]);
-    if (n->body) {
-      at += (size_t)snprintf(to + at, room > at ? room - at : 0, "{ ");
-      at += print_block(n->body, to + at, room > at ? room - at : 0);
-      at += (size_t)snprintf(to + at, room > at ? room - at : 0, "}");
-    }
-    at += (size_t)snprintf(to + at, room > at ? room - at : 0, "; ");
-  }
-  return at;
-}
-
-// do_exec replaces the process by this program anew, with the block as its script: exec { ... }.
-static void do_exec(const struct node *n) {
-  static char script[65536];
-  if (print_block(n->body, script, sizeof script) >= sizeof script) die("exec: the block is too long");
-  fflush(stdout);
-  execl(self_path, self_path, "--lib", lib_mode, script, (char *)NULL);
-  die("exec of %s failed", self_path);
-}
-
-static void do_repeat(const struct node *n) {
-  for (uint64_t i = number(arg(n, 1), "rounds"); i; i--) run_block(n->body);
-}
-
-// do_until repeats its block until a line comes on stdin, or for a time: until { .. }, until 3s { .. }.
-static void do_until(const struct node *n) {
-  uint64_t end = arg(n, 1) ? now_ns() + duration(n->word[1]) : 0;
-  struct pollfd in = {0, POLLIN, 0};
-  char line[256];
-  if (!end) printf("waiting %d\n", (int)getpid());
-  fflush(stdout);
-  do run_block(n->body);
-  while (end ? now_ns() < end : !poll(&in, 1, 0));
-  if (!end && !fgets(line, sizeof line, stdin)) exit(0);
-}
-
-static void do_ready(const struct node *n) {
-  (void)n;
-  printf("ready %d\n", (int)getpid());
-  fflush(stdout);
-}
-static void do_wait(const struct node *n) {
-  char line[256];
-  (void)n;
-  printf("waiting %d\n", (int)getpid());
-  fflush(stdout);
-  if (!fgets(line, sizeof line, stdin)) exit(0);
-}
-static void do_print(const struct node *n) {
-  for (int i = 1; i < n->words; i++) printf("%s%c", n->word[i], i + 1 < n->words ? ' ' : '\n');
-  fflush(stdout);
-}
-static void do_exit(const struct node *n) { exit(arg(n, 1) ? (int)number(n->word[1], "an exit code") : 0); }
-static void do_crash(const struct node *n) {
-  (void)n;
-  abort();
-}
 static void do_open(const struct node *n) { run_open(arg(n, 1)); }
 static void do_cupti(const struct node *n) { profile_command(arg(n, 1), arg(n, 2)); }
 
@@ -383,7 +281,7 @@ static const struct command {
     {"event-sync", do_event_sync, 1, 0}, {"graph", do_graph, 1, 1}, {"graph-launch", do_graph_launch, 1, 0}, {"graph-update", do_graph_update, 1, 0}, {"reset", do_reset, 1, 0}, {"context", do_context, 1, 0}, {"p2p", do_p2p, 1, 0}, {"hostfunc", do_hostfunc, 1, 0},
     {"rate", do_rate, 1, 0}, {"burst", do_burst, 1, 0}, {"decode", do_decode, 1, 0}, {"thread", do_thread, 0, 1}, {"fork", do_fork, 0, 1},
     {"exec", do_exec, 0, 1}, {"repeat", do_repeat, 0, 1}, {"until", do_until, 0, 1}, {"sleep", do_sleep, 0, 0}, {"spin", do_spin, 0, 0}, {"ready", do_ready, 0, 0},
-    {"wait", do_wait, 0, 0}, {"print", do_print, 0, 0}, {"exit", do_exit, 0, 0}, {"crash", do_crash, 0, 0}, {"dlopen-now", do_open, 0, 0}, {"open", do_open, 0, 0}, {"cupti", do_cupti, 0, 0},
+    {"wait", do_wait, 0, 0}, {"print", do_print, 0, 0}, {"exit", do_exit, 0, 0}, {"crash", do_crash, 0, 0}, {"dlopen-now", do_open, 0, 0}, {"open", do_open, 0, 0}, {"cupti", do_cupti, 0, 0}, {"nvtx", do_nvtx, 0, 0},
 };
 
 static const struct command *find(const struct node *n) {

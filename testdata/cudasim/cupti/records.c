@@ -135,6 +135,7 @@ size_t record_size(uint32_t kind) {
   case KIND_DEVICE: return l->device;
   case KIND_CONTEXT: return l->context;
   case KIND_STREAM: return l->stream;
+  case KIND_MARKER: return 56; // of all of them
   default: return 0;
   }
 }
