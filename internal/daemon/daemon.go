@@ -79,6 +79,7 @@ type Daemon struct {
 	history  *lossHistory
 	drainer  *drainer
 	follower *follower
+	left     bool // something was not in order when Run returned
 }
 
 // New puts a daemon together; it does nothing before Run. It is an error if two
@@ -149,8 +150,8 @@ type Hooks struct {
 }
 
 // Run follows the targets until ctx is done, or, with ExitWithTarget, until they
-// are gone. When it returns, all probes are off and every part is closed. An
-// error means that a target could not be followed at all (fault.NoProcess,
+// are gone. When it returns, all probes are off and every part is closed, or a stop has taken
+// longer than it may. An error means that a target could not be followed at all (fault.NoProcess,
 // fault.Permission), or that something could not be closed.
 func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -166,12 +167,33 @@ func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	hooks.Stopping()
 	// Nothing may be attached once the sources are closed, and what the last
 	// probes saw is drained after they are off.
-	stopFollowing()
-	<-d.follower.done
-	err = errors.Join(err, d.detach())
-	stop()
-	<-d.drainer.done
-	return errors.Join(err, d.parts.closeRest())
+	return errors.Join(err, d.within(stopBound, func() error {
+		stopFollowing()
+		<-d.follower.done
+		err := d.detach()
+		stop()
+		<-d.drainer.done
+		return errors.Join(err, d.parts.closeRest())
+	}))
+}
+
+// stopBound is how long the daemon puts things in order when it stops. Beside programs that leave
+// it next to nothing of the CPU even that takes long, and there is no need for it: what is still
+// attached goes with the process, and an agent that hears nothing of its daemon ends by itself.
+const stopBound = 20 * time.Second
+
+// within returns what end returns, or nil when that takes longer than bound: it goes on meanwhile.
+func (d *Daemon) within(bound time.Duration, end func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- end() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(bound):
+		d.left = true
+		d.log.Warn("not everything is in order after the time that a stop may take: the kernel does the rest when this process is gone, and the targets go on", zap.Duration("after", bound))
+		return nil
+	}
 }
 
 // wait returns when it is time to stop.

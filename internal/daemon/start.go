@@ -126,7 +126,7 @@ func (cfg *Config) serve(ctx context.Context, d *Daemon, tally *metrics.Tally, l
 		Stopping: func() { cfg.goodbye(servers, logger) },
 	})
 	err = errors.Join(err, running.Wait())
-	if err == nil {
+	if err == nil && !d.left {
 		logger.Info("stopped: all probes are off, the targets go on",
 			zap.Uint64("events", d.Events()), zap.Duration("uptime", since(d.clock(), d.started)))
 	}

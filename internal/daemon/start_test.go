@@ -191,3 +191,24 @@ func TestRunFindsAnotherDaemonBeforeItCosts(t *testing.T) {
 		t.Errorf("error = %v, want busy", err)
 	}
 }
+
+// A part that does not end does not keep the daemon from ending.
+func TestAStopThatTakesTooLong(t *testing.T) {
+	w := newWorld(t)
+	d, err := New(Options{}, w.parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := make(chan struct{})
+	defer close(never)
+	err = d.within(time.Millisecond, func() error {
+		<-never
+		return nil
+	})
+	if err != nil || !d.left || w.logs.FilterMessageSnippet("not everything is in order").Len() != 1 {
+		t.Errorf("%v; it said %v", err, w.logs.All())
+	}
+	if err := d.within(time.Hour, func() error { return errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("what went wrong is lost: %v", err)
+	}
+}

@@ -201,10 +201,14 @@ func (f *follower) owns(uid uint32) bool {
 	return false
 }
 
-// self returns what the daemon costs, with the processes that work for it; what cannot
-// be read counts 0.
+// self returns what the daemon costs, with the processes that work for it and those that have
+// (one brings an agent in); what cannot be read counts 0.
 func (d *Daemon) self() api.Self {
 	out := cost(os.Getpid())
+	var ended unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &ended); err == nil {
+		out.CPU += time.Duration(ended.Utime.Nano() + ended.Stime.Nano()).Seconds()
+	}
 	for _, s := range d.sources {
 		h, ok := s.(Helped)
 		if !ok {

@@ -153,7 +153,7 @@ func (s *Source) queue(f *frame) {
 
 // nameAhead names native frames while their files can be read.
 func (s *Source) nameAhead(ctx context.Context) {
-	for {
+	for ctx.Err() == nil { // first: a select with much to name would go on with that
 		select {
 		case <-ctx.Done():
 			return
