@@ -69,7 +69,7 @@ func (f *gpuFlags) source(source *calls.Source, logger *zap.Logger) (daemon.Sour
 
 // injector makes what brings agents into processes.
 func injector() (*gpu.AgentInjector, error) {
-	loader, err := inject.New(inject.Options{})
+	loader, err := inject.NewApart([]string{"/proc/self/exe"}, inject.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -17,13 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/inject"
 	"github.com/inferscope/inferscope/internal/sampler"
 	"github.com/inferscope/inferscope/internal/version"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == sampler.HelperArgument {
-		if err := sampler.RunHelper(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && helpers()[os.Args[1]] != nil {
+		if err := helpers()[os.Args[1]](os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "inferscoped:", err)
 			os.Exit(int(fault.General))
 		}
@@ -42,6 +43,11 @@ func main() {
 	os.Exit(run(ctx, process{
 		args: os.Args[1:], environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr,
 	}))
+}
+
+// helpers are what this program starts itself as, by the first argument.
+func helpers() map[string]func([]string) error {
+	return map[string]func([]string) error{sampler.HelperArgument: sampler.RunHelper, inject.HelperArgument: inject.RunHelper}
 }
 
 // niceness is that of all threads: where the CPUs are overcommitted, rings that wait

@@ -62,7 +62,7 @@ func (a *AgentInjector) Inject(ctx context.Context, p *target.Process, start Sta
 	helloAt := (int64(len(a.image)) + page - 1) &^ (page - 1)
 	result, err := a.loader.Load(ctx, p, inject.Image{
 		Bytes: a.image, ParamsOffset: int(a.layout.Params), StartOffset: a.layout.Start, BuildID: a.build,
-		Size: helloAt + page, Patch: func(fd int) []byte { return start.params(fd, helloAt).bytes() },
+		Size: helloAt + page, Params: start.params(helloAt).bytes(), FDAt: paramsFD, NowAt: paramsHeartbeat,
 	})
 	if err != nil {
 		return Entered{}, told(err)
@@ -75,18 +75,27 @@ func (a *AgentInjector) Inject(ctx context.Context, p *target.Process, start Sta
 		return Entered{Stopped: result.Stopped}, told(err)
 	}
 	h, _ := parseHello(answer)
-	entered := Entered{RingFD: int(h.ringFD), Stopped: result.Stopped}
+	entered := Entered{RingFD: int(h.ringFD), Stopped: result.Stopped, Held: held(h.left, &result), Steps: result.Steps}
 	if h.err != 0 {
 		return entered, fmt.Errorf("the agent could not start in pid %d: %w", p.PID, unix.Errno(-h.err))
 	}
 	return entered, nil
 }
 
-// params writes down how an agent begins. The first heartbeat is now: until it has the
-// daemon's own, an agent believes in it.
-func (s *Start) params(fd int, helloAt int64) *params {
+// held is how long the thread was kept from its own work. left is the target's word, ns: 0 is
+// returned where it cannot be true.
+func held(left uint64, r *inject.Result) time.Duration {
+	if left < r.At || left > clock.Monotonic() {
+		return 0
+	}
+	return time.Duration(left - r.At)
+}
+
+// params writes down how an agent begins. The first heartbeat is put in when it begins:
+// until it has the daemon's own, an agent believes in that.
+func (s *Start) params(helloAt int64) *params {
 	p := &params{
-		fd: int32(fd), slots: s.Slots, mode: modeWindows, heartbeat: clock.Monotonic(), helloAt: uint64(helloAt), cupti: s.CUPTI,
+		fd: -1, slots: s.Slots, mode: modeWindows, helloAt: uint64(helloAt), cupti: s.CUPTI,
 		times: times{uint64(s.Times[0]), uint64(s.Times[1]), uint64(s.Times[2])},
 	}
 	if s.Continuous {

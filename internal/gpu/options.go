@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/inject"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -67,6 +68,8 @@ type Start struct {
 type Entered struct {
 	RingFD  int           // in the target
 	Stopped time.Duration // for how long a thread of the target was stopped
+	Held    time.Duration // from its CUDA call until the agent's code had let it go; it ran its own dlopen in the end
+	Steps   []inject.Step // what took that time
 }
 
 // Injector brings the agent into running processes.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/clock"
+	"github.com/inferscope/inferscope/internal/inject"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -206,8 +207,16 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 	q.mode = modeQuit // differs from what is wanted, so that it is told
 	q.say(running, "")
 	s.look(q, now)
-	s.opts.Log.Info("an agent records GPU activity", zap.Uint32("pid", q.process.PID), zap.Duration("stopped", entered.Stopped))
+	s.opts.Log.Info("an agent records GPU activity", zap.Uint32("pid", q.process.PID), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))
+	if entered.Stopped > stopGoal {
+		s.opts.Log.Warn("a thread was stopped for longer than it should be", zap.Uint32("pid", q.process.PID), zap.Duration("goal", stopGoal), zap.String("steps", inject.Between(entered.Steps)))
+	} else {
+		s.opts.Log.Debug("a thread was stopped", zap.Uint32("pid", q.process.PID), zap.String("steps", inject.Between(entered.Steps)))
+	}
 }
+
+// stopGoal is how long a thread of a target may be stopped.
+const stopGoal = 2 * time.Millisecond
 
 // sleep returns after d, or when ctx is done.
 func sleep(ctx context.Context, d time.Duration) {

@@ -80,18 +80,6 @@ func (r registers) call(fn, _ uint64, f *frame, args ...uint64) registers {
 	return r
 }
 
-// entering says whether the thread stands at the entry of system call number.
-func (t *thread) entering(r *registers, number uint64) bool { return r.OrigRax == number }
-
-// result is what the system call returned: negative is -errno.
-func (r *registers) result() int64 { return int64(r.Rax) }
-
-// resumed is r as it has to be set to go on there, after a system call that we made.
-func (r registers) resumed() registers {
-	r.OrigRax = ^uint64(0)
-	return r
-}
-
 // frame makes the signal frame of the stopped thread.
 func (t *thread) frame(r *registers, mask, restorer uint64) (frame, error) {
 	state := make([]byte, maxState)

@@ -85,18 +85,6 @@ func (r registers) call(fn, restorer uint64, f *frame, args ...uint64) registers
 	return r
 }
 
-// entering says whether the thread stands at the entry of system call number.
-func (t *thread) entering(_ *registers, number uint64) bool {
-	n, err := t.syscallNumber()
-	return err == nil && uint64(n) == number
-}
-
-// result is what the system call returned: negative is -errno.
-func (r *registers) result() int64 { return int64(r.X[0]) }
-
-// resumed is r as it has to be set to go on there, after a system call that we made.
-func (r registers) resumed() registers { return r }
-
 // frame makes the signal frame of the stopped thread.
 func (t *thread) frame(r *registers, mask, _ uint64) (frame, error) {
 	state := armState{fpsimd: make([]byte, 528), sve: make([]byte, maxState)}

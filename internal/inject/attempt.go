@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/clock"
 )
 
 // attempt tries to bring the image in through one thread. It works on an operating
@@ -18,17 +19,34 @@ import (
 // kernel lets go of, without a signal and without interrupting its system call.
 func (pl *plan) attempt(ctx context.Context, c caller) (Result, error) {
 	done := make(chan outcome, 1)
-	given := &atomic.Int32{}
+	k := &captive{plan: pl, made: pl.made}
 	go onOwnThread(func() {
-		result, err := pl.try(ctx, c, given)
+		result, err := k.try(ctx, c)
 		done <- outcome{result, err}
 	})
 	select {
 	case o := <-done:
-		return o.result, o.err
+		return pl.take(k, o)
 	case <-ctx.Done():
 	}
-	return pl.late(ctx, done, given)
+	for {
+		select {
+		case o := <-done:
+			return pl.take(k, o)
+		case <-time.After(time.Second):
+		}
+		// A thread that was sent its signal and does not stop is frozen (a paused container); it is
+		// left to the kernel, and to the attempt, which lets go of it whenever it thaws.
+		if k.given.CompareAndSwap(0, givenUp) {
+			return Result{}, &Refusal{Reason: ErrStopped, Detail: "its thread does not come to its stop", Hint: "unfreeze it, if its container is paused", Cause: ctx.Err()}
+		}
+	}
+}
+
+// take keeps the file for the next attempt.
+func (pl *plan) take(k *captive, o outcome) (Result, error) {
+	pl.made = k.made
+	return o.result, o.err
 }
 
 // outcome is what an attempt came to.
@@ -37,27 +55,11 @@ type outcome struct {
 	err    error
 }
 
-// What became of an attempt: whoever sets it first decides.
+// What becomes of a thread: whoever sets it first decides.
 const (
-	inUse = iota + 1 // the thread stands where it should, and is used
+	inUse = iota + 1 // it stands where it should, and is used
 	givenUp
 )
-
-// late gives an attempt a moment more. A thread that was sent its signal and does
-// not stop is frozen (a paused container); it is left to the kernel, and to
-// the attempt, which lets go of it whenever it thaws.
-func (pl *plan) late(ctx context.Context, done <-chan outcome, given *atomic.Int32) (Result, error) {
-	select {
-	case o := <-done:
-		return o.result, o.err
-	case <-time.After(time.Second):
-	}
-	if given.CompareAndSwap(0, givenUp) {
-		return Result{}, &Refusal{Reason: ErrStopped, Detail: "its thread does not come to its stop", Hint: "unfreeze it, if its container is paused", Cause: ctx.Err()}
-	}
-	o := <-done
-	return o.result, o.err
-}
 
 // onOwnThread runs f on an operating system thread that ends when f has returned.
 // The first thread of a program cannot end, so there f runs on another one.
@@ -76,88 +78,137 @@ func onOwnThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// hurry makes this operating system thread, which soon ends, run before ordinary ones:
-// what it waits for a processor the target waits too. Without CAP_SYS_NICE it stays
-// ordinary.
+// hurry makes this operating system thread run before ordinary ones: what it waits for a
+// processor the target waits too. Without CAP_SYS_NICE it stays ordinary, and slower.
 func hurry() {
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	_ = unix.SchedSetAttr(0, &attr, 0) // it is only slower without
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+}
+
+// calm ends that, where nobody waits for it.
+func calm() {
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0)
 }
 
 // captive is one thread, traced, and what is known about it.
 type captive struct {
 	*plan
+	made   *made
 	thread *thread
 	stack  area
 	signal unix.Signal
-	filter bool // under seccomp filters
+	filter bool         // under seccomp filters
+	given  atomic.Int32 // inUse, givenUp, or 0
 
-	regs registers // at the stop
-	mask uint64
-	call bpf.ArmArmStop
-	f    frame
+	armed bool
+	regs  registers // at the stop
+	mask  uint64
+	call  bpf.ArmArmStop
+	f     frame
 }
 
-// try seizes the thread, lets it run into the trap, and uses it.
-func (pl *plan) try(ctx context.Context, c caller, given *atomic.Int32) (Result, error) {
+// try seizes the thread, lets it run into the trap, and uses it: once to make the file, where
+// there is none yet, and once to load it.
+func (k *captive) try(ctx context.Context, c caller) (Result, error) {
 	hurry()
-	k, err := pl.capture(c)
-	if err != nil {
+	if err := k.capture(c); err != nil {
 		return Result{}, err
 	}
-	if err := pl.spring(ctx, k); err != nil {
+	k.steps = k.steps[:0]
+	if err := k.getFile(ctx); err != nil {
 		return Result{}, err
 	}
-	pl.step("stopped")
-	if !given.CompareAndSwap(0, inUse) {
-		return Result{}, k.release(errNotCalled)
-	}
-	result, err := k.use()
-	if err != nil {
+	if err := k.visit(ctx, k.load); err != nil {
 		return Result{}, err
 	}
-	pl.step("let go")
+	result := Result{
+		Stopped: k.stopped, At: k.call.At, Thread: k.thread.tid, TargetFD: k.made.fd, FD: k.made.file,
+		Where: k.regs.pc(), Started: k.start != 0, Steps: k.steps,
+	}
+	k.made = nil
 	return result, nil
 }
 
-// capture looks at the thread, and begins to trace it.
-func (pl *plan) capture(c caller) (*captive, error) {
-	pid := int(pl.process.PID)
-	s, err := readStatus(pid, c.tid)
-	if err != nil || s.tgid != pl.process.PID {
-		return nil, errThreadGone
+// getFile makes the thread make the file, unless it is there; it may be there soon.
+func (k *captive) getFile(ctx context.Context) error {
+	if k.made == nil && k.sent { // a thread that was sent for it has gone or been given up since
+		if err := k.findFile(); err != nil {
+			return err
+		}
 	}
-	if err := notTraced(nil, s); err != nil {
-		return nil, err
+	if k.made != nil {
+		return nil
 	}
-	k := &captive{plan: pl, filter: s.seccomp != 0}
-	if s.seccomp == 1 {
-		return nil, refuse(ErrSeccomp, "strict mode", "")
-	}
-	if k.signal = signalFor(s); k.signal == 0 {
-		return nil, refuse(ErrSignal, "its thread blocks them", "start the program with `inferscope run`, which loads the agent at its start")
-	}
-	if k.stack, err = stackOf(pid, c.tid, c.Sp, c.Tls); err != nil {
-		return nil, &Refusal{Reason: ErrStack, Cause: err, Hint: "start the program with `inferscope run`, which loads the agent at its start"}
-	}
-	if !k.stack.room(c.Sp) {
-		return nil, refuse(ErrStack, fmt.Sprintf("%d bytes are left of it, %d are needed", c.Sp-k.stack.low, roomNeeded), "give its threads larger stacks")
-	}
-	if k.thread, err = seize(c.tid); err != nil {
-		return nil, denied(pid, err)
-	}
-	pl.step("seized")
-	if !pl.process.Alive() {
-		return nil, errThreadGone
-	}
-	return k, nil
-}
-
-// spring arms the trap and waits until the thread stands in it.
-func (pl *plan) spring(ctx context.Context, k *captive) error {
-	if err := pl.trap.arm(k.thread.tid, k.signal); err != nil {
+	if err := k.visit(ctx, k.makeFile); err != nil {
 		return err
 	}
+	return k.awaitFile()
+}
+
+// load makes the stopped thread load the file.
+func (k *captive) load() error {
+	if err := k.mustHaveFile(); err != nil {
+		return err
+	}
+	if err := k.stamp(k.made); err != nil {
+		return k.release(err)
+	}
+	return k.handOver()
+}
+
+// visit waits until the thread stands in the trap, and uses it there.
+func (k *captive) visit(ctx context.Context, use func() error) error {
+	if err := k.spring(ctx); err != nil {
+		return err
+	}
+	k.step("stopped")
+	if !k.given.CompareAndSwap(0, inUse) {
+		return k.release(errNotCalled)
+	}
+	err := use()
+	k.given.Store(0)
+	return err
+}
+
+// capture looks at the thread, and begins to trace it.
+func (k *captive) capture(c caller) error {
+	pid := int(k.process.PID)
+	s, err := readStatus(pid, c.tid)
+	if err != nil || s.tgid != k.process.PID {
+		return errThreadGone
+	}
+	if err := notTraced(nil, s); err != nil {
+		return err
+	}
+	k.filter = s.seccomp != 0
+	if s.seccomp == 1 {
+		return refuse(ErrSeccomp, "strict mode", "")
+	}
+	if k.signal = signalFor(s); k.signal == 0 {
+		return refuse(ErrSignal, "its thread blocks them", "start the program with `inferscope run`, which loads the agent at its start")
+	}
+	if k.stack, err = stackOf(pid, c.tid, c.Sp, c.Tls); err != nil {
+		return &Refusal{Reason: ErrStack, Cause: err, Hint: "start the program with `inferscope run`, which loads the agent at its start"}
+	}
+	if !k.stack.room(c.Sp) {
+		return refuse(ErrStack, fmt.Sprintf("%d bytes are left of it, %d are needed", c.Sp-k.stack.low, roomNeeded), "give its threads larger stacks")
+	}
+	if k.thread, err = seize(c.tid); err != nil {
+		return denied(pid, err)
+	}
+	k.step("seized")
+	if !k.process.Alive() {
+		return errThreadGone
+	}
+	return nil
+}
+
+// spring arms the trap and waits until the thread stands in it. What else stops the thread
+// meanwhile, a signal of its own, is let pass at once.
+func (k *captive) spring(ctx context.Context) error {
+	if err := k.trap.arm(k.thread.tid, k.signal); err != nil {
+		return err
+	}
+	k.armed = true
 	deadline := time.Now().Add(patience)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
@@ -167,22 +218,43 @@ func (pl *plan) spring(ctx context.Context, k *captive) error {
 		if slice.After(deadline) {
 			slice = deadline
 		}
-		var err error
-		if k.call, err = pl.trap.await(slice); err == nil {
-			pl.step("signalled")
+		err := k.sprung(slice)
+		if err == nil {
 			return k.waitHere()
 		}
-		if errors.Is(err, errNotCalled) && k.thread.ended() {
-			err = errThreadGone
+		if errors.Is(err, errNotCalled) && slice.Before(deadline) {
+			ours, failed := k.pass()
+			if ours && k.sprung(time.Now()) == nil {
+				return k.arrived()
+			}
+			if ours {
+				failed = k.thread.resume(k.signal) // somebody else's
+			}
+			if failed == nil {
+				continue
+			}
+			err = failed
 		}
-		if !errors.Is(err, errNotCalled) || !slice.Before(deadline) {
-			return errors.Join(err, pl.trap.disarm())
-		}
+		k.armed = false
+		return errors.Join(err, k.trap.disarm())
 	}
 }
 
-// look is how often it is looked whether an armed thread is still there.
-const look = 10 * time.Millisecond
+// sprung waits for the program's word that the thread was sent its signal.
+func (k *captive) sprung(deadline time.Time) error {
+	call, err := k.trap.await(deadline)
+	if err != nil {
+		return err
+	}
+	k.armed, k.call = false, call
+	k.steps = append(k.steps, Step{called, call.At})
+	k.step("signalled")
+	return nil
+}
+
+// look is how often it is looked whether an armed thread is still there, or stopped by something
+// else; the wait itself is cut down to whole milliseconds.
+const look = 2 * time.Millisecond
 
 // waitHere waits for the stop. Signals that come first are delivered as they are.
 func (k *captive) waitHere() error {
@@ -200,12 +272,18 @@ func (k *captive) waitHere() error {
 		case s.signal != k.signal:
 			err = k.thread.resume(s.signal)
 		default:
-			return k.look()
+			return k.arrived()
 		}
 		if err != nil {
 			return k.lost(err)
 		}
 	}
+}
+
+// arrived is called when the thread stands still.
+func (k *captive) arrived() error {
+	k.step("halted")
+	return k.look()
 }
 
 // lost says that the thread ended while it was stopped, if that is why err happened:
@@ -252,6 +330,7 @@ func (k *captive) release(err error) error {
 	if e := k.thread.detach(0); e != nil && !errors.Is(e, unix.ESRCH) {
 		err = errors.Join(err, e)
 	}
+	k.stopped += time.Duration(clock.Monotonic() - k.call.At)
 	if errors.Is(err, unix.ESRCH) {
 		return errThreadGone
 	}

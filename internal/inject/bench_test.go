@@ -7,8 +7,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/inferscope/inferscope/internal/clock"
 )
 
 // BenchmarkStop prints for how long a thread is stopped, and for how long it is kept
@@ -40,23 +38,24 @@ func benchmarkStop(b *testing.B, again bool, args []string) {
 	}
 }
 
-// BenchmarkSteps prints the median time of each step of a stop.
+// BenchmarkSteps prints the median time of each step of the two stops.
 func BenchmarkSteps(b *testing.B) {
 	in, im := newInjector(b), testImage(b)
 	v := start(b, "--pause", "200")
 	var names []string
 	times := map[string][]float64{}
-	var last uint64
-	in.step = func(name string) {
-		now := clock.Monotonic()
-		if _, ok := times[name]; !ok {
-			names = append(names, name)
-		}
-		times[name] = append(times[name], float64(now-last)/1e3)
-		last = now
-	}
 	for b.Loop() {
-		load(b, in, v, im)
+		r, _ := load(b, in, v, im)
+		for i, s := range r.Steps {
+			name := fmt.Sprintf("%2d %s", i, s.Name)
+			if i == 0 {
+				continue
+			}
+			if _, ok := times[name]; !ok {
+				names = append(names, name)
+			}
+			times[name] = append(times[name], float64(s.At-r.Steps[i-1].At)/1e3)
+		}
 	}
 	for _, name := range names {
 		all := times[name]

@@ -1,6 +1,6 @@
 // Package inject brings an image, a shared object, into a running process: it stops one
-// thread of it for a fraction of a millisecond at the entry of a CUDA function, makes
-// that thread load the image with dlopen, and lets go of it.
+// thread of it for a fraction of a millisecond at the entry of a CUDA function, makes that
+// thread make a memory file, and at its next call load that with dlopen, and lets go of it.
 //
 // The thread's own stack holds a signal frame with all of its registers before
 // anything else is changed, and every function that it is made to enter returns through
@@ -27,9 +27,12 @@ type Image struct {
 	Bytes []byte // a shared object for this machine
 	// ParamsOffset is where in Bytes the parameters lie.
 	ParamsOffset int
-	// Patch returns the parameters, given the descriptor of the file that will hold
-	// them in the target. It must be quick: the thread is stopped meanwhile.
-	Patch func(fd int) []byte
+	// Params are the parameters, but for two that are known only while the thread is
+	// stopped. FDAt is the offset of the first in Params: int32, the descriptor of the file
+	// that holds them in the target. NowAt is that of the second: uint64, the time,
+	// CLOCK_MONOTONIC ns; 0: there is none.
+	Params      []byte
+	FDAt, NowAt int
 	// StartOffset is the address in the image (a virtual address of the ELF file) of a
 	// function that takes the descriptor of a file with the parameters at its
 	// beginning. It is called instead of a second dlopen where an image of this
@@ -41,14 +44,15 @@ type Image struct {
 
 // Result says what was done. The image may still be starting.
 type Result struct {
-	Stopped  time.Duration // from the thread's CUDA call until it was let go of
-	At       uint64        // CLOCK_MONOTONIC ns of that call
+	Stopped  time.Duration // from a thread's CUDA call until it was let go of, all stops together
+	At       uint64        // CLOCK_MONOTONIC ns of the last of these calls
 	Thread   int           // that was stopped, as the host counts
 	TargetFD int           // descriptor of the file in the target
-	FD       *os.File      // the same file, open for reading and writing; the caller closes it
+	FD       *os.File      `json:"-"` // the same file, open for reading and writing; the caller closes it
 	Where    uint64        // address of the CUDA function, or behind its first instructions
 	Started  bool          // the image was there already, and was started again
-	Left     error         // that the probes of the stop could not be taken off; nil as a rule
+	Left     error         `json:"-"` // that the probes of the stop could not be taken off; nil as a rule
+	Steps    []Step        // what was done when, from the thread's call on
 }
 
 // Options are the settings of New.
@@ -58,14 +62,13 @@ type Options struct {
 
 // Injector brings images into processes. It is safe for concurrent use.
 type Injector struct {
-	mode      probe.Mode
-	lostAfter time.Duration
-	step      func(string) // called between the steps; tests die there
+	mode probe.Mode
+	step func(string) // called after each step; tests die there
 }
 
 // New makes an Injector. It fails where no way to attach works.
 func New(opts Options) (*Injector, error) {
-	in := &Injector{mode: opts.Mode, lostAfter: lostAfter, step: func(string) {}}
+	in := &Injector{mode: opts.Mode, step: func(string) {}}
 	if in.mode != "" {
 		return in, nil
 	}
@@ -105,8 +108,12 @@ func (in *Injector) load(ctx context.Context, p *target.Process, image *Image) (
 	if plan.trap, err = setTrap(p, in.mode); err != nil {
 		return Result{}, err
 	}
-	in.step("armed")
+	plan.step("armed")
+	plan.reuse()
 	result, err := plan.run(ctx)
+	if err != nil {
+		err = errors.Join(err, plan.give())
+	}
 	if left := plan.trap.close(); left != nil && err == nil {
 		result.Left = fmt.Errorf("take the probes off: %w", left)
 	}
@@ -119,12 +126,16 @@ type plan struct {
 	image   *Image
 	entries entries
 	start   uint64        // entry of the image that is mapped already; 0: load it
+	name    string        // of the file that will hold it
 	path    string        // to dlopen, with %d for the descriptor
 	flags   uint64        // of memfd_create
 	litter  []openFile    // files that a daemon before us left open there
-	lost    time.Duration // age from which on they are that, and not somebody's who is at work
+	stopped time.Duration // all stops so far
+	sent    bool          // a thread was sent to make the file
+	made    *made         // the file; nil: it is not there yet
 	trap    *trap
-	step    func(string)
+	hook    func(string) // called after each step
+	steps   []Step       // the last maxSteps
 	moves   int
 	tries   int   // attempts that found the thread elsewhere
 	last    error // why the last of them failed

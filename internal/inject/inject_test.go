@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/target"
 )
 
 func newInjector(tb testing.TB) *Injector {
@@ -30,8 +31,23 @@ func within(tb testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// loader is an Injector, or an Apart.
+type loader interface {
+	Load(ctx context.Context, p *target.Process, image Image) (Result, error)
+}
+
+func newApart(tb testing.TB) *Apart {
+	tb.Helper()
+	needRoot(tb)
+	a, err := NewApart([]string{"/proc/self/exe"}, Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a
+}
+
 // load brings the image in and waits for its hello.
-func load(tb testing.TB, in *Injector, v *victim, im Image) (Result, hello) {
+func load(tb testing.TB, in loader, v *victim, im Image) (Result, hello) {
 	tb.Helper()
 	ctx := within(tb, 30*time.Second)
 	r, err := in.Load(ctx, v.process, im)
@@ -93,7 +109,7 @@ func TestLoadPerf(t *testing.T) {
 func TestSlowImage(t *testing.T) {
 	in := newInjector(t)
 	im := testImage(t)
-	im.Patch = patch(params{HelloAt: uint64(helloAt(im.Bytes)), SleepUS: 300_000})
+	im.Params = (&params{HelloAt: uint64(helloAt(im.Bytes)), SleepUS: 1_500_000}).bytes()
 	v := start(t, "--threads", "2", "--handle", "10")
 	r, err := in.Load(within(t, 10*time.Second), v.process, im)
 	if err != nil {
@@ -128,5 +144,30 @@ func TestSlowImage(t *testing.T) {
 			t.Fatal("the signal was lost")
 		}
 	}
+	v.finish()
+}
+
+// A thread that is traced, and does not call CUDA yet, handles its signals as ever.
+func TestTracedThreadHandlesItsSignals(t *testing.T) {
+	in := newInjector(t)
+	v := start(t, "--handle", "10", "--pause", "150000")
+	sent, handled := 0, []int{}
+	in.step = func(name string) {
+		switch name {
+		case "seized":
+			sent++
+			if err := unix.Kill(int(v.process.PID), unix.SIGUSR1); err != nil {
+				t.Error(err)
+			}
+		case "signalled":
+			_, _, n := v.count()
+			handled = append(handled, n)
+		}
+	}
+	load(t, in, v, testImage(t))
+	if sent != 1 || len(handled) != 2 || handled[0] != 1 {
+		t.Errorf("traced %d times; %v signals were handled at the stops, want 1 at the first", sent, handled)
+	}
+	v.unharmed()
 	v.finish()
 }

@@ -19,7 +19,7 @@ import (
 
 // findImage looks for copies of an image that an earlier Load left, and decides
 // whether to start one of them or to load another.
-func (pl *plan) findImage() error {
+func (pl *plan) findImage(proc int) error {
 	mappings, err := target.Mappings(pl.process)
 	if err != nil {
 		return gone(pl.process, fmt.Errorf("list its mappings: %w", err))
@@ -31,7 +31,7 @@ func (pl *plan) findImage() error {
 			pl.start, chosen = start, m.Inode
 		}
 	}
-	if err := pl.findFiles(copies); err != nil {
+	if err := pl.findFiles(proc, copies); err != nil {
 		return err
 	}
 	if pl.start != 0 {
@@ -103,9 +103,9 @@ func (pl *plan) settled(inode uint64) error {
 
 // openFile is a descriptor of the target that is a file of ours.
 type openFile struct {
-	fd      int
-	inode   uint64
-	changed time.Time
+	fd    int
+	name  string // that it was made with
+	inode uint64
 }
 
 // openFiles lists them.
@@ -144,40 +144,20 @@ func ours(dir string, fd int) (openFile, bool) {
 	if err := unix.Stat(link, &st); err != nil {
 		return openFile{}, false
 	}
-	return openFile{fd: fd, inode: st.Ino, changed: time.Unix(st.Ctim.Unix())}, true
+	name := strings.TrimSuffix(strings.TrimPrefix(to, "/memfd:"), " (deleted)")
+	return openFile{fd: fd, name: name, inode: st.Ino}, true
 }
 
-const (
-	// lostAfter is how old a file is that nobody will use any more: its daemon was
-	// killed between making and using it. A start takes milliseconds.
-	lostAfter = 10 * time.Second
-	// maxLost bounds how many are closed in one stop, 0.1 ms each.
-	maxLost = 4
-)
-
 // findFiles notes the files that daemons before this one left open.
-func (pl *plan) findFiles(copies []target.Mapping) error {
+func (pl *plan) findFiles(proc int, copies []target.Mapping) error {
 	open, err := openFiles(int(pl.process.PID))
 	if err != nil {
 		return gone(pl.process, err)
 	}
 	for _, f := range open {
 		mapped := slices.ContainsFunc(copies, func(m target.Mapping) bool { return m.Inode == f.inode })
-		if !mapped && time.Since(f.changed) > pl.lost && len(pl.litter) < maxLost {
+		if !mapped && abandoned(proc, f.name) {
 			pl.litter = append(pl.litter, f)
-		}
-	}
-	return nil
-}
-
-// tidy closes them, as far as they are still the same.
-func (k *captive) tidy() error {
-	dir := fmt.Sprintf("/proc/%d/fd", k.process.PID)
-	for _, f := range k.litter {
-		if now, ok := ours(dir, f.fd); ok && now == f {
-			if err := k.closeFile(f.fd); err != nil && !errors.Is(err, unix.EBADF) {
-				return err
-			}
 		}
 	}
 	return nil

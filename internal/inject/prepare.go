@@ -13,7 +13,8 @@ import (
 	"github.com/inferscope/inferscope/internal/target"
 )
 
-// fileName is what the file is called in the target: memfd:inferscope-agent.
+// fileName is what the file is called in the target, with the number and
+// the start time of who made it: memfd:inferscope-agent-4711-81524.
 const fileName = "inferscope-agent"
 
 var errThreadGone = errors.New("the thread has ended")
@@ -34,7 +35,7 @@ func gone(p *target.Process, err error) error {
 // prepare looks at everything that can be looked at without touching the process,
 // and refuses what would not work.
 func (in *Injector) prepare(p *target.Process, image *Image) (*plan, error) {
-	pl := &plan{process: p, image: image, lost: in.lostAfter, step: in.step}
+	pl := &plan{process: p, image: image, hook: in.step, steps: make([]Step, 0, maxSteps)}
 	s, err := readStatus(int(p.PID), int(p.PID))
 	if err != nil {
 		return nil, gone(p, fmt.Errorf("read its status: %w", err))
@@ -50,7 +51,13 @@ func (in *Injector) prepare(p *target.Process, image *Image) (*plan, error) {
 	if pl.entries, err = resolve(p); err != nil {
 		return nil, err
 	}
-	return pl, pl.findImage()
+	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /proc: %w", err)
+	}
+	defer unix.Close(proc)
+	pl.name = nameOf(proc)
+	return pl, pl.findImage(proc)
 }
 
 func notTraced(_ *target.Process, s status) error {

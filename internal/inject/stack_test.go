@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/agent"
-
-	"github.com/inferscope/inferscope/internal/clock"
 )
 
 // What a visit uses of a thread's stack is well below what is asked for.
@@ -164,18 +162,14 @@ func agentImage(t *testing.T) Image {
 		}
 		copy(im.BuildID[:], raw)
 	}
-	im.Patch = func(fd int) []byte {
-		b := make([]byte, layout.ParamsSize)
-		put32(b, 0, agentMagic)
-		put32(b, 4, 1)
-		put32(b, 8, uint32(fd))
-		put32(b, 12, 1024)
-		put64(b, 24, 200e6)
-		put64(b, 32, 2e9)
-		put64(b, 40, 1e9)
-		put64(b, 48, clock.Monotonic()) // and no other heartbeat: it leaves after 1.5 s
-		put64(b, 56, uint64(agentHelloAt(im)))
-		return b
-	}
+	b := make([]byte, layout.ParamsSize)
+	put32(b, 0, agentMagic)
+	put32(b, 4, 1)
+	put32(b, 12, 1024)
+	put64(b, 24, 200e6)
+	put64(b, 32, 2e9)
+	put64(b, 40, 1e9)
+	put64(b, 56, uint64(agentHelloAt(im)))
+	im.Params, im.FDAt, im.NowAt = b, 8, 48 // and no other heartbeat: it leaves after 1.5 s
 	return im
 }

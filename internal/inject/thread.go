@@ -15,12 +15,7 @@ const (
 	ptraceSetSigMask = 0x420b
 	ptraceGetFilter  = 0x420c
 
-	// Marks stops at system calls. It is also what keeps the target alive when the
-	// tracer dies in such a stop: without it the kernel would send the thread a real
-	// SIGTRAP (ptrace_report_syscall), with it a signal that does not exist.
-	traceSysGood = 1
-	sysStop      = unix.SIGTRAP | 0x80
-	eventStop    = 128 // PTRACE_EVENT_STOP: of the whole process, or a notice of SIGCONT
+	eventStop = 128 // PTRACE_EVENT_STOP: of the whole process, or a notice of SIGCONT
 )
 
 // thread is a thread of the target that this operating system thread traces. All
@@ -44,7 +39,7 @@ func ptrace(request, tid int, addr, data uintptr) error {
 
 // seize begins to trace a thread, which notices nothing.
 func seize(tid int) (*thread, error) {
-	if err := ptrace(unix.PTRACE_SEIZE, tid, 0, traceSysGood); err != nil {
+	if err := ptrace(unix.PTRACE_SEIZE, tid, 0, 0); err != nil {
 		return nil, fmt.Errorf("ptrace(PTRACE_SEIZE, %d): %w", tid, err)
 	}
 	return &thread{tid: tid}, nil
@@ -52,7 +47,7 @@ func seize(tid int) (*thread, error) {
 
 // stop is why a traced thread stopped.
 type stop struct {
-	signal unix.Signal // to be delivered, or sysStop
+	signal unix.Signal // to be delivered
 	group  bool        // the whole process is stopped by signal
 	notice bool        // of SIGCONT to the process: nothing is to be delivered
 	ended  bool        // the thread is gone
@@ -60,43 +55,43 @@ type stop struct {
 
 // wait waits until the thread stops or ends.
 func (t *thread) wait() (stop, error) {
+	s, _, err := t.waitFor(unix.WALL)
+	return s, err
+}
+
+// poll is wait, but false where the thread runs.
+func (t *thread) poll() (stop, bool, error) { return t.waitFor(unix.WALL | unix.WNOHANG) }
+
+func (t *thread) waitFor(options int) (stop, bool, error) {
 	var ws unix.WaitStatus
 	for {
-		_, err := unix.Wait4(t.tid, &ws, unix.WALL, nil)
-		if errors.Is(err, unix.EINTR) {
+		tid, err := unix.Wait4(t.tid, &ws, options, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
 			continue
+		case errors.Is(err, unix.ECHILD):
+			return stop{ended: true}, true, nil
+		case err != nil:
+			return stop{}, false, fmt.Errorf("wait4(%d): %w", t.tid, err)
 		}
-		if errors.Is(err, unix.ECHILD) {
-			return stop{ended: true}, nil
-		}
-		if err != nil {
-			return stop{}, fmt.Errorf("wait4(%d): %w", t.tid, err)
-		}
-		break
+		return stopOf(ws), tid != 0, nil
 	}
+}
+
+func stopOf(ws unix.WaitStatus) stop {
 	if !ws.Stopped() {
-		return stop{ended: true}, nil
+		return stop{ended: true}
 	}
 	s := stop{signal: ws.StopSignal()}
 	if uint32(ws)>>16 == eventStop {
 		s.notice = s.signal == unix.SIGTRAP
 		s.group = !s.notice
 	}
-	return s, nil
-}
-
-// ended says whether the thread is gone. A stop that comes meanwhile is left to wait.
-func (t *thread) ended() bool {
-	var info unix.Siginfo
-	err := unix.Waitid(unix.P_PID, t.tid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
-	return errors.Is(err, unix.ECHILD) || err == nil && info.Signo != 0
+	return s
 }
 
 // resume lets the thread run on and delivers sig, or none.
 func (t *thread) resume(sig unix.Signal) error { return t.restart(unix.PTRACE_CONT, sig) }
-
-// resumeToSyscall lets the thread run on to the next entry or exit of a system call.
-func (t *thread) resumeToSyscall() error { return t.restart(unix.PTRACE_SYSCALL, 0) }
 
 // listen leaves a thread in the stop of its whole process.
 func (t *thread) listen() error { return t.restart(unix.PTRACE_LISTEN, 0) }

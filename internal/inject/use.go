@@ -3,7 +3,6 @@ package inject
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,38 +10,66 @@ import (
 	"github.com/inferscope/inferscope/internal/clock"
 )
 
-// use makes the stopped thread do the work, and lets go of it.
-func (k *captive) use() (Result, error) {
+// A thread is stopped twice, and lets nobody wait for it while it is: what a stopped thread has
+// to run itself, to make a system call and stop again behind it, it runs when its turn comes, and
+// on a machine with others to run that was milliseconds. So the first time it is sent off to
+// make the file, the second time, at its next call, to load it; between the two it is at its own work,
+// and the file is filled.
+
+// makeFile sends the stopped thread off to make the file that will hold the image.
+func (k *captive) makeFile() error {
+	if err := k.prepare(k.name); err != nil {
+		return err
+	}
+	r := k.regs.systemCall(k.entries.gadget, k.entries.restorer, &k.f, unix.SYS_MEMFD_CREATE, k.f.text, k.flags)
+	k.sent = true
+	return k.send(r, func() error { return k.thread.resume(0) })
+}
+
+// handOver sends the stopped thread into dlopen, or the image's own entry, and ends the
+// tracing. From here on it is alone.
+func (k *captive) handOver() error {
+	if err := k.prepare(fmt.Sprintf(k.path, k.made.fd)); err != nil {
+		return err
+	}
+	next := k.regs.call(k.start, k.entries.restorer, &k.f, uint64(k.made.fd))
+	if k.start == 0 {
+		next = k.regs.call(k.entries.dlopen, k.entries.restorer, &k.f, k.f.text, k.entries.mode)
+	}
+	return k.send(next, func() error { return k.thread.detach(0) })
+}
+
+// prepare writes the frame that the thread will return through onto its stack, with a text in it.
+func (k *captive) prepare(text string) error {
 	var err error
 	if k.f, err = k.thread.frame(&k.regs, k.mask, k.entries.restorer); err != nil {
-		return Result{}, k.release(err)
+		return k.release(err)
 	}
-	k.f.setText(fileName)
+	k.f.setText(text)
 	if err := k.write(k.f.data, k.f.at); err != nil {
-		return Result{}, k.release(err)
+		return k.release(err)
 	}
 	k.step("frame written")
-	if err := k.tidy(); err != nil {
-		return Result{}, k.undo(err)
+	return nil
+}
+
+// send gives the thread other registers and lets it go. All signals that may wait do so until it
+// comes to the frame, which gives it its own mask back.
+func (k *captive) send(r registers, letGo func() error) error {
+	if err := k.thread.setRegisters(r); err != nil {
+		return k.release(err)
 	}
-	fd, err := k.makeFile()
-	if err != nil {
-		return Result{}, k.undo(err)
+	k.step("registers set")
+	if err := k.thread.block(heldBack(k.mask)); err != nil {
+		return k.release(err) // it makes its call with its own mask
 	}
-	k.step("file made")
-	file, err := k.fill(fd)
-	if err != nil {
-		return Result{}, k.undo(errors.Join(err, k.closeFile(fd)))
+	k.step("signals blocked")
+	if err := letGo(); err != nil {
+		return k.lost(err)
 	}
-	k.step("file filled")
-	if err := k.handOver(fd); err != nil {
-		file.Close()
-		return Result{}, err
-	}
-	return Result{
-		Stopped: time.Duration(clock.Monotonic() - k.call.At), At: k.call.At, Thread: k.thread.tid,
-		TargetFD: fd, FD: file, Where: k.regs.pc(), Started: k.start != 0,
-	}, nil
+	k.stopped += time.Duration(clock.Monotonic() - k.call.At)
+	k.step("let go")
+	return nil
 }
 
 // write puts bytes on the thread's stack, which it may have to make longer.
@@ -58,154 +85,74 @@ func (k *captive) write(b []byte, at uint64) error {
 	return mem.write(b, at)
 }
 
-// makeFile lets the thread make the file that will hold the image. All signals that
-// may wait do so from here on; the frame gives the thread its own mask back.
-func (k *captive) makeFile() (int, error) {
-	return k.systemCall(unix.SYS_MEMFD_CREATE, k.f.text, k.flags)
+// fileIn is how long a thread has to make the file before it is stopped again, which it then has.
+const fileIn = 20 * time.Millisecond
+
+// awaitFile looks for the file while the thread runs, and fills it.
+func (k *captive) awaitFile() error {
+	calm() // a process may have thousands of descriptors to look at
+	defer hurry()
+	for deadline := time.Now().Add(fileIn); k.made == nil && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+		if _, err := k.pass(); err != nil {
+			return err
+		}
+		if err := k.findFile(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// systemCall lets the thread make one system call, and stops it behind it.
-func (k *captive) systemCall(number uint64, args ...uint64) (int, error) {
-	r := k.regs.systemCall(k.entries.gadget, k.entries.restorer, &k.f, number, args...)
-	if err := k.thread.setRegisters(r); err != nil {
-		return 0, err
-	}
-	k.step("registers set")
-	if err := k.thread.block(heldBack(k.mask)); err != nil {
-		return 0, err
-	}
-	k.step("signals blocked")
-	if err := k.toSyscallStop(); err != nil {
-		return 0, err
-	}
-	k.step("entering")
-	if now, err := k.thread.registers(); err != nil || !k.thread.entering(&now, number) {
-		return 0, errors.Join(errWrongPlace, err)
-	}
-	if err := k.toSyscallStop(); err != nil {
-		return 0, err
-	}
-	k.step("left")
-	after, err := k.thread.registers()
+// findFile looks for the file that the thread was to make, by its name, and fills it.
+func (k *captive) findFile() error {
+	open, err := openFiles(int(k.process.PID))
 	if err != nil {
-		return 0, err
+		return gone(k.process, err)
 	}
-	if n := after.result(); n < 0 {
-		return 0, unix.Errno(-n)
-	}
-	return int(after.result()), nil
-}
-
-// interrupted says that something else than the awaited stop came.
-type interrupted struct{ stop }
-
-func (i *interrupted) Error() string {
-	if i.ended {
-		return errThreadGone.Error()
-	}
-	return fmt.Sprintf("the thread was interrupted by %v", i.signal)
-}
-
-// toSyscallStop lets the thread run to its next stop at a system call.
-func (k *captive) toSyscallStop() error {
-	for {
-		if err := k.thread.resumeToSyscall(); err != nil {
-			return err
-		}
-		s, err := k.thread.wait()
-		switch {
-		case err != nil:
-			return err
-		case s.notice:
+	for _, f := range open {
+		if f.name != k.name {
 			continue
-		case s.ended || s.group || s.signal != sysStop:
-			return &interrupted{s}
 		}
+		k.step("file made")
+		k.made, err = k.fill(f.fd)
+		k.step("file filled")
+		return err
+	}
+	return nil
+}
+
+// mustHaveFile is asked of a thread that was sent off before, and stands still again.
+func (k *captive) mustHaveFile() error {
+	if k.made != nil {
 		return nil
 	}
+	if err := k.findFile(); err != nil || k.made != nil {
+		return k.release(err)
+	}
+	return k.release(refuse(ErrMemory, "its memfd_create gave it none: it is forbidden, or no descriptor is left", "start the program with `inferscope run`, which loads the agent at its start"))
 }
 
-// undo gives the thread its mask and its registers back, in this order: until the
-// registers are set the frame would do it. What interrupted us is delivered.
-func (k *captive) undo(err error) error {
-	var why *interrupted
-	var sig unix.Signal
-	if errors.As(err, &why) {
-		if why.ended {
-			return errThreadGone
-		}
-		if !why.group && why.signal != sysStop {
-			sig = why.signal
-		}
-		err = errors.Join(errWrongPlace, err)
+// pass takes a stop of the thread, if there is one, and lets it run on: it is no stop of ours.
+// It returns the one that may be, with the thread still in it.
+func (k *captive) pass() (ours bool, err error) {
+	s, ok, err := k.thread.poll()
+	switch {
+	case err != nil || !ok:
+		return false, err
+	case s.ended:
+		return false, errThreadGone
+	case s.group: // SIGCONT brings a notice
+		err = k.thread.listen()
+	case s.notice:
+		err = k.thread.resume(0)
+	case s.signal == k.signal && k.armed:
+		return true, nil
+	default:
+		err = k.thread.resume(s.signal)
 	}
-	for _, step := range []func() error{
-		func() error { return k.thread.block(k.mask) },
-		func() error { return k.thread.setRegisters(k.regs.resumed()) },
-		func() error { return k.thread.detach(sig) },
-	} {
-		if e := step(); e != nil {
-			return k.lost(errors.Join(err, e))
-		}
+	if errors.Is(err, unix.ESRCH) {
+		return false, errThreadGone
 	}
-	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		return &Refusal{Reason: ErrMemory, Hint: "start the program with `inferscope run`, which loads the agent at its start", Cause: err}
-	}
-	return err
-}
-
-// fill opens the file of the target and writes image and parameters into it.
-func (k *captive) fill(fd int) (*os.File, error) {
-	path := fmt.Sprintf("/proc/%d/task/%d/fd/%d", k.process.PID, k.thread.tid, fd)
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the file in the target: %w", err)
-	}
-	if err := k.fillFile(file, fd); err != nil {
-		return nil, errors.Join(fmt.Errorf("write the file in the target: %w", err), file.Close())
-	}
-	return file, nil
-}
-
-func (k *captive) fillFile(file *os.File, fd int) error {
-	params := k.image.Patch(fd)
-	if k.start != 0 {
-		_, err := file.WriteAt(params, 0)
-		return err
-	}
-	if k.image.Size > int64(len(k.image.Bytes)) {
-		if err := file.Truncate(k.image.Size); err != nil {
-			return err
-		}
-	}
-	if _, err := file.WriteAt(k.image.Bytes, 0); err != nil {
-		return err
-	}
-	_, err := file.WriteAt(params, int64(k.image.ParamsOffset))
-	return err
-}
-
-// closeFile takes the file away again.
-func (k *captive) closeFile(fd int) error {
-	_, err := k.systemCall(unix.SYS_CLOSE, uint64(fd))
-	return err
-}
-
-// handOver makes the thread enter dlopen, or the image's own entry, and ends the
-// tracing. From here on it is alone.
-func (k *captive) handOver(fd int) error {
-	next := k.regs.call(k.start, k.entries.restorer, &k.f, uint64(fd))
-	if k.start == 0 {
-		k.f.setText(fmt.Sprintf(k.path, fd))
-		at := k.f.text - k.f.at
-		if err := k.write(k.f.data[at:at+textRoom], k.f.text); err != nil {
-			return k.undo(errors.Join(err, k.closeFile(fd)))
-		}
-		next = k.regs.call(k.entries.dlopen, k.entries.restorer, &k.f, k.f.text, k.entries.mode)
-	}
-	if err := k.thread.setRegisters(next); err != nil {
-		return k.lost(err)
-	}
-	k.step("sent")
-	return k.lost(k.thread.detach(0))
+	return false, err
 }

@@ -256,21 +256,19 @@ func testImage(tb testing.TB) Image {
 		tb.Fatal(err)
 	}
 	copy(im.BuildID[:], note[16:])
-	im.Patch = patch(params{HelloAt: uint64(helloAt(content))})
+	im.Params, im.FDAt = (&params{HelloAt: uint64(helloAt(content))}).bytes(), 4
 	return im
 }
 
 func helloAt(content []byte) int64 { return int64(len(content)+4095) &^ 4095 }
 
-func patch(p params) func(int) []byte {
-	return func(fd int) []byte {
-		p.Magic, p.FD = imageParams, int32(fd)
-		b, err := binary.Append(nil, binary.LittleEndian, &p)
-		if err != nil {
-			panic(err)
-		}
-		return b
+func (p *params) bytes() []byte {
+	p.Magic = imageParams
+	b, err := binary.Append(nil, binary.LittleEndian, p)
+	if err != nil {
+		panic(err)
 	}
+	return b
 }
 
 // greet waits for the image's hello.

@@ -266,10 +266,11 @@ func equalWindows(t *testing.T, rec *record.Recording, v *cudasim.Victim) (compa
 	return compared
 }
 
-// waitWindows waits until n windows of pid have ended. It asks rarely: recordings are large.
+// waitWindows waits until n windows of pid have ended. After a moment it asks rarely: recordings are large.
 func (d *daemon) waitWindows(pid, n int) *record.Recording {
 	d.t.Helper()
-	for end := time.Now().Add(patience); ; sleep(150) {
+	for end, wait := time.Now().Add(patience), 20; ; wait = min(2*wait, 150) {
+		sleep(wait)
 		rec := d.fetch(pid)
 		if got := len(closedWindows(rec, pid)); got >= n {
 			return rec
