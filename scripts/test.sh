@@ -41,6 +41,7 @@ step cudasim scripts/cudasim.sh
 step check-generate scripts/generate.sh --check
 step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py
+step python-install python3 python/tests/test_install.py
 step python-gpu-checks python3 test/gpu/twins_test.py
 step gofumpt scripts/lint.sh gofumpt
 step vet scripts/lint.sh vet
