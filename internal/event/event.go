@@ -80,8 +80,9 @@ const (
 
 // Func of an OffCPU interval that is no system call's number.
 const (
-	NoSyscall = 0xffff // the thread was in no system call
-	Stopped   = 0xfffe // stopped by a signal or a tracer, wherever it was
+	NoSyscall   = 0xffff // the thread was in no system call
+	Stopped     = 0xfffe // stopped by a signal or a tracer, wherever it was
+	Unexplained = 0xfffd // why it left its CPU is not known; in imported recordings only, never of a BPF program
 )
 
 // SampleCause says why a sample was taken; enum sample_cause of bpf/event.h.

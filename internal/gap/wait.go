@@ -92,7 +92,7 @@ func (w *walker) why(th *thread, iv *threads.Interval) (c cause.ID, d detail, ot
 		return cause.Sleep, d, false
 	case threads.Nvidia:
 		return cause.LaunchOverhead, d, false
-	case threads.Stop, threads.Device:
+	case threads.Stop, threads.Device, threads.Unexplained:
 		return cause.Unknown, d, false
 	case threads.FileLock:
 		return cause.Lock, d, true

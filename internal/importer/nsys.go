@@ -25,6 +25,7 @@ type nsys struct {
 	strings map[int64]string
 	cpus    bool  // there are samples
 	sched   bool  // there are switches
+	osrt    int64 // calls of the operating system's libraries, which are not read
 	wall    int64 // ns since 1970 of time 0
 	comms   map[uint32]string
 }
@@ -89,6 +90,7 @@ func (n *nsys) read() error {
 		{"NVTX_EVENTS", n.readRanges},
 		{"SCHED_EVENTS", n.readSwitches},
 		{"COMPOSITE_EVENTS", n.readSamples},
+		{"OSRT_API", n.countOSRT},
 		{"TARGET_INFO_GPU", n.readDevices},
 	} {
 		ok, err := n.has(step.table)
@@ -294,6 +296,11 @@ func libraryOf(name string) string {
 	return "driver"
 }
 
+// countOSRT counts what nsys calls OS runtime: calls of libc and libpthread that took longer than its threshold.
+func (n *nsys) countOSRT() error {
+	return n.db.QueryRowContext(n.ctx, "SELECT count(*) FROM OSRT_API").Scan(&n.osrt)
+}
+
 func (n *nsys) sources() []record.Source {
 	out := []record.Source{
 		{Name: "cuda", State: "running", Detail: "Nsight Systems has no arguments of calls; a call that failed is not marked"},
@@ -309,6 +316,9 @@ func (n *nsys) sources() []record.Source {
 	sched := record.Source{Name: "scheduling", State: "running", Detail: "Nsight Systems' context switches: why a thread was off its CPU, and who woke it, is not in them"}
 	if !n.sched {
 		sched = record.Source{Name: "scheduling", State: "unavailable", Detail: "the file has no context switches, so that waits cannot be told from work: record with nsys profile --cpuctxsw=process-tree"}
+	}
+	if n.osrt > 0 {
+		sched.Detail += fmt.Sprintf("; its %d rows of the operating system's calls (OSRT_API) are not read", n.osrt)
 	}
 	return append(out, samples, sched)
 }

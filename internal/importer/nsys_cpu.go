@@ -89,7 +89,7 @@ func (n *nsys) readSwitches() error {
 	for _, s := range order {
 		k := key(s.pid, s.tid)
 		if !s.in {
-			left[k] = event.Event{TS: s.at, PID: s.pid, TID: s.tid, Func: event.NoSyscall, Kind: event.OffCPU, Flags: event.Timed, Ret: int32(s.cpu)}
+			left[k] = event.Event{TS: s.at, PID: s.pid, TID: s.tid, Func: event.Unexplained, Kind: event.OffCPU, Flags: event.Timed, Ret: int32(s.cpu)}
 			continue
 		}
 		e, ok := left[k]

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -16,33 +17,46 @@ func suites() []string { return []string{"bookworm", "trixie", "experimental"} }
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// fetchDeb downloads the newest package of src's major version and unpacks it.
+// fetchDebs downloads the newest packages of the versions wanted and unpacks them.
 // apt works on configuration and lists of its own below scratch: the machine's
 // sources stay as they are.
-func fetchDeb(scratch, out string, src source) error {
-	apt, err := newApt(scratch)
+func fetchDebs(scratch, out string, debs []deb) error {
+	components := "non-free"
+	if slices.ContainsFunc(debs, func(d deb) bool { return d.main }) {
+		components = "main non-free"
+	}
+	apt, err := newApt(scratch, components)
 	if err != nil {
 		return err
 	}
 	if _, err := apt.run("apt-get", "update"); err != nil {
 		return err
 	}
-	listing, err := apt.run("apt-cache", "madison", src.deb)
+	for _, d := range debs {
+		if err := apt.unpack(d, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *apt) unpack(d deb, out string) error {
+	listing, err := a.run("apt-cache", "madison", d.name)
 	if err != nil {
 		return err
 	}
-	version, ok := newest(listing, src.major)
+	version, ok := newest(listing, d.major)
 	if !ok {
-		return fmt.Errorf("the Debian mirror has no %s of version %s*", src.deb, src.major)
+		return fmt.Errorf("the Debian mirror has no %s of version %s*", d.name, d.major)
 	}
-	if _, err := apt.run("apt-get", "download", src.deb+"="+version); err != nil {
+	if _, err := a.run("apt-get", "download", d.name+"="+version); err != nil {
 		return err
 	}
-	debs, err := filepath.Glob(filepath.Join(scratch, "*.deb"))
-	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("apt-get download left %d packages", len(debs))
+	files, err := filepath.Glob(filepath.Join(a.dir, d.name+"_*.deb"))
+	if err != nil || len(files) != 1 {
+		return fmt.Errorf("apt-get download left %d packages of %s", len(files), d.name)
 	}
-	_, err = apt.run("dpkg", "-x", debs[0], out)
+	_, err = a.run("dpkg", "-x", files[0], out)
 	return err
 }
 
@@ -65,7 +79,7 @@ type apt struct {
 	options []string
 }
 
-func newApt(dir string) (*apt, error) {
+func newApt(dir, components string) (*apt, error) {
 	for _, tool := range []string{"apt-get", "apt-cache", "dpkg"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return nil, fmt.Errorf("%s is needed to fetch Debian packages: %w", tool, err)
@@ -79,7 +93,7 @@ func newApt(dir string) (*apt, error) {
 		os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755),
 		os.MkdirAll(filepath.Join(dir, "cache", "archives", "partial"), 0o755),
 		os.WriteFile(filepath.Join(dir, "status"), nil, 0o644),
-		os.WriteFile(filepath.Join(dir, "sources.list"), sourcesList(mirror), 0o644),
+		os.WriteFile(filepath.Join(dir, "sources.list"), sourcesList(mirror, components), 0o644),
 	); err != nil {
 		return nil, fmt.Errorf("prepare a private configuration of apt: %w", err)
 	}
@@ -120,14 +134,14 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-func sourcesList(mirror string) []byte {
+func sourcesList(mirror, components string) []byte {
 	signed := ""
 	if exists(keyring) {
 		signed = "[signed-by=" + keyring + "] "
 	}
 	var b bytes.Buffer
 	for _, suite := range suites() {
-		fmt.Fprintf(&b, "deb %s%s %s non-free\n", signed, mirror, suite)
+		fmt.Fprintf(&b, "deb %s%s %s %s\n", signed, mirror, suite, components)
 	}
 	return b.Bytes()
 }

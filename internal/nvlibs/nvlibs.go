@@ -1,5 +1,5 @@
 // Package nvlibs fetches NVIDIA's public libraries for tests that want the real
-// thing: driver libraries from Debian's non-free packages, the runtime and CUPTI
+// thing: driver libraries and Nsight Systems from Debian's non-free packages, the runtime, CUPTI and NVTX
 // from PyPI. They need no GPU: cuInit answers 100 (no device), and every function
 // can be probed. Nothing of them is ever committed or shipped.
 //
@@ -33,6 +33,8 @@ const (
 	CUPTI12   Part = "cupti-12"  // 12.9
 	CUPTI13   Part = "cupti-13"  // the newest 13
 	NVTX      Part = "nvtx"      // version 3: headers, nvtx3/nvToolsExt.h
+	Nsys2022  Part = "nsys-2022" // Nsight Systems 2022.4, of Debian 12: 170 MB to fetch, 600 MB on the disk
+	Nsys2023  Part = "nsys-2023" // Nsight Systems 2023.4, of Debian 13: as much
 )
 
 // Drivers lists the driver libraries, oldest first.
@@ -43,17 +45,28 @@ func Runtimes() []Part { return []Part{Runtime11, Runtime12, Runtime13} }
 
 // source says where a part comes from: one of the two is set.
 type source struct {
-	deb   string // Debian package
+	debs  []deb
 	wheel string // PyPI requirement
-	major string // of the Debian package's upstream version, with the dot: several are in the archive
+}
+
+// deb is a Debian package.
+type deb struct {
+	name  string
+	major string // its upstream version begins with this: several are in the archive
+	main  bool   // it is in main, and not in non-free
+}
+
+// nsys needs libssh for its importer, which reads what its agent wrote.
+func nsys(version, libssh string) source {
+	return source{debs: []deb{{"nsight-systems", version, false}, {"nsight-systems-target", version, false}, {"libssh-4", libssh, true}}}
 }
 
 func sources() map[Part]source {
 	return map[Part]source{
-		Driver470: {deb: "libnvidia-tesla-470-cuda1", major: "470."},
-		Driver535: {deb: "libcuda1", major: "535."},
-		Driver550: {deb: "libcuda1", major: "550."},
-		Driver555: {deb: "libcuda1", major: "555."},
+		Driver470: {debs: []deb{{"libnvidia-tesla-470-cuda1", "470.", false}}},
+		Driver535: {debs: []deb{{"libcuda1", "535.", false}}},
+		Driver550: {debs: []deb{{"libcuda1", "550.", false}}},
+		Driver555: {debs: []deb{{"libcuda1", "555.", false}}},
 		Runtime11: {wheel: "nvidia-cuda-runtime-cu11==11.8.*"},
 		Runtime12: {wheel: "nvidia-cuda-runtime-cu12==12.9.*"},
 		Runtime13: {wheel: "nvidia-cuda-runtime==13.*"},
@@ -61,6 +74,8 @@ func sources() map[Part]source {
 		CUPTI12:   {wheel: "nvidia-cuda-cupti-cu12==12.9.*"},
 		CUPTI13:   {wheel: "nvidia-cuda-cupti==13.*"},
 		NVTX:      {wheel: "nvidia-nvtx-cu12==12.9.*"},
+		Nsys2022:  nsys("2022.4.", "0.10."),
+		Nsys2023:  nsys("2023.4.", "0.11."),
 	}
 }
 
@@ -160,8 +175,8 @@ func fill(root, dir string, src source) error {
 	if err := os.Mkdir(out, 0o755); err != nil {
 		return err
 	}
-	if src.deb != "" {
-		err = fetchDeb(scratch, out, src)
+	if len(src.debs) > 0 {
+		err = fetchDebs(scratch, out, src.debs)
 	} else {
 		err = fetchWheel(scratch, out, src.wheel)
 	}

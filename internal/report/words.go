@@ -2,12 +2,14 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze"
 	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/record"
 )
 
 // newDocument puts the model into words: the answer first, then what it was made of. rows bounds the rows
@@ -188,6 +190,8 @@ func empty(m *Model) string {
 		return ""
 	case m.Target.goneBefore(m.Summary.Window.From):
 		return "The target had exited before this window began. Ask for a longer one (--last) to see what it did."
+	case m.State == NoLibrary && slices.ContainsFunc(m.Sources, func(s record.Source) bool { return s.Name == "cuda" && s.State == "unavailable" }):
+		return "CUDA calls were not recorded: see Losses and doubts."
 	case m.State == NoLibrary && m.Target.Exited:
 		return "The target never mapped a CUDA library (libcuda or libcudart) while it was watched."
 	case m.State == NoLibrary:

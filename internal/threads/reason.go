@@ -13,23 +13,24 @@ type Reason uint8
 
 // The reasons.
 const (
-	None       Reason = iota
-	Futex             // a lock, condition, semaphore or join of user space
-	Pipe              // read or write of a pipe
-	Socket            // receive, send, accept or connect
-	Poll              // poll, select or epoll: any of several descriptors
-	Event             // eventfd, timerfd and the like
-	Sleep             // nanosleep
-	Disk              // a regular file
-	MinorFault        // a page fault that did not wait for the disk: a lock of the address space, userfaultfd
-	MajorFault        // a page fault that waited for the disk
-	Nvidia            // ioctl on a device of the NVIDIA driver
-	Device            // another character or block device, a terminal
-	Child             // waitpid
-	FileLock          // flock, fcntl
-	Signal            // pause, sigwait
-	Stop              // stopped by a signal or a tracer
-	Call              // another system call
+	None        Reason = iota
+	Futex              // a lock, condition, semaphore or join of user space
+	Pipe               // read or write of a pipe
+	Socket             // receive, send, accept or connect
+	Poll               // poll, select or epoll: any of several descriptors
+	Event              // eventfd, timerfd and the like
+	Sleep              // nanosleep
+	Disk               // a regular file
+	MinorFault         // a page fault that did not wait for the disk: a lock of the address space, userfaultfd
+	MajorFault         // a page fault that waited for the disk
+	Nvidia             // ioctl on a device of the NVIDIA driver
+	Device             // another character or block device, a terminal
+	Child              // waitpid
+	FileLock           // flock, fcntl
+	Signal             // pause, sigwait
+	Stop               // stopped by a signal or a tracer
+	Call               // another system call
+	Unexplained        // the recording does not say
 	Reasons
 )
 
@@ -37,7 +38,7 @@ const (
 func (r Reason) String() string {
 	return [...]string{
 		"", "lock or condition", "pipe", "socket", "poll", "event", "sleep", "disk", "page fault (minor)", "page fault (major)",
-		"NVIDIA driver", "device", "child process", "file lock", "signal", "stopped", "system call", "?",
+		"NVIDIA driver", "device", "child process", "file lock", "signal", "stopped", "system call", "not recorded", "?",
 	}[min(r, Reasons)]
 }
 
@@ -114,6 +115,8 @@ func (c *classifier) reason(e *event.Event) Reason {
 	switch e.Func {
 	case event.Stopped:
 		return Stop
+	case event.Unexplained:
+		return Unexplained
 	case event.NoSyscall:
 		if e.Flags&event.MajorFault != 0 {
 			return MajorFault
@@ -175,7 +178,7 @@ func (c *classifier) text(e *event.Event, why Reason) string {
 	switch why {
 	case Futex:
 		return fmt.Sprintf("a lock or condition (futex %#x)", e.Args[2])
-	case MajorFault, MinorFault, Stop:
+	case MajorFault, MinorFault, Stop, Unexplained:
 		return why.String()
 	case Sleep, Child, Signal:
 		return name

@@ -8,6 +8,20 @@ import (
 	_ "modernc.org/sqlite" // the driver
 )
 
+// pairOf runs a query that returns two numbers.
+func pairOf(t *testing.T, path, query string) (a, b int64) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&immutable=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(t.Context(), query).Scan(&a, &b); err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
 // rowsOf counts the rows of a table, 0 where there is none.
 func rowsOf(t *testing.T, path, table string) int {
 	t.Helper()
