@@ -43,6 +43,7 @@ step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py
 step python-install python3 python/tests/test_install.py
 step python-gpu-checks python3 test/gpu/twins_test.py
+[ -z "${CI:-}" ] || step judges scripts/test-judges.sh
 step gofumpt scripts/lint.sh gofumpt
 step vet scripts/lint.sh vet
 step shellcheck scripts/lint.sh shellcheck

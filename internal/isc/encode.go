@@ -11,8 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/version"
 )
 
-// pageBytes is the size of a page before compression. A reader holds one of each column; larger pages
-// compressed no better on the recordings measured.
+// pageBytes is the size of a page before compression. A reader holds one of each column.
 const pageBytes = 256 << 10
 
 // batch is how many values go to the encoder at a time.
@@ -21,8 +20,8 @@ const batch = 1024
 // source yields values of a column of a table: those of the rows from a row on, as many as out has room for.
 type source func(column, from int, out []parquet.Value)
 
-// newCodec returns the compression of all pages. It is shared, because a compressor takes some 10 MB and
-// longer to make than a small page to compress.
+// newCodec returns the compression of all pages. It is shared, because making a compressor takes memory and time, and
+// most tables of a stretch have small pages.
 func newCodec() *zstd.Codec { return &zstd.Codec{Level: zstd.SpeedDefault, Concurrency: encoders} }
 
 // encoders is how many tables are encoded at a time: a recording is made beside the program that is watched.
@@ -106,7 +105,7 @@ func (k kind) value(v uint64) parquet.Value {
 
 func (p packing) encoding(k kind) encoding.Encoding {
 	switch {
-	case k == boolKind || p == packPlain:
+	case k == boolKind:
 		return &parquet.Plain
 	case p == packDelta:
 		return &parquet.DeltaBinaryPacked

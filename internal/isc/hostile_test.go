@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -237,6 +238,53 @@ func FuzzParquet(f *testing.F) {
 			if texts, err := file.Strings(c); err == nil && len(texts) != file.Rows {
 				t.Fatalf("%d strings of %d rows, and no error", len(texts), file.Rows)
 			}
+		}
+	})
+}
+
+// FuzzZip reads a packed recording with damage at two places, and unpacks it: what comes out lies in its folder, and is
+// what was packed, or is refused.
+func FuzzZip(f *testing.F) {
+	dir := small(f)
+	place := filepath.Join(f.TempDir(), "a.isc.zip")
+	if err := isc.Pack(dir, place, false); err != nil {
+		f.Fatal(err)
+	}
+	whole, err := os.ReadFile(place)
+	if err != nil {
+		f.Fatal(err)
+	}
+	first, err := isc.Read(place, isc.DefaultLimits())
+	if err != nil {
+		f.Fatal(err)
+	}
+	directory := uint32(bytes.Index(whole, []byte("PK\x01\x02")))
+	f.Add(uint32(0), []byte{0}, uint32(30), []byte("../"), false)
+	f.Add(directory+20, []byte{0xff, 0xff, 0xff, 0x7f}, directory+46, []byte("/etc"), false)
+	f.Add(uint32(len(whole)-22), []byte{0}, uint32(len(whole)-12), []byte{0xff, 0xff}, false)
+	f.Add(uint32(4), []byte{1}, uint32(len(whole)/2), []byte{2}, true)
+	f.Fuzz(func(t *testing.T, at uint32, damage []byte, also uint32, more []byte, cut bool) {
+		data := bytes.Clone(whole)
+		copy(data[int(at)%len(data):], damage)
+		if cut {
+			data = data[:int(also)%len(data)]
+		} else {
+			copy(data[int(also)%len(data):], more)
+		}
+		folder := t.TempDir()
+		place, out := filepath.Join(folder, "x.isc.zip"), filepath.Join(folder, "x.isc")
+		if err := os.WriteFile(place, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := isc.Read(place, isc.Limits{Events: 1 << 16, Names: 1 << 16})
+		if err == nil && !slices.Equal(rec.Events, first.Events) {
+			t.Errorf("%d other events were read, and no error", len(rec.Events))
+		}
+		_, _ = isc.Inspect(place, true)
+		_ = isc.Unpack(place, out)
+		entries, err := os.ReadDir(folder)
+		if err != nil || len(entries) > 2 {
+			t.Errorf("it wrote beside its folder: %v, %v", entries, err)
 		}
 	})
 }

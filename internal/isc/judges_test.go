@@ -2,6 +2,7 @@ package isc_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"math/bits"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/event"
@@ -78,6 +80,50 @@ func TestOthersReadTheTables(t *testing.T) {
 	}
 	if want := kernelSums(rec.Events); found["sums"] == nil || !equalStrings(found["sums"].([]any), want[:]) {
 		t.Errorf("sums over kernels are %v instead of %v", found["sums"], want)
+	}
+}
+
+// fleet has a reader add up the durations of the kernels of two recordings, as one table.
+var fleet = map[string]string{
+	"duckdb":  `import duckdb; print(duckdb.sql(f"SELECT count(*), sum(duration_ns) FROM '{root}/*.isc/kernels/*.parquet'").fetchall()[0])`,
+	"pandas":  `import pandas; t = pandas.concat(pandas.read_parquet(f) for f in glob.glob(root + "/*.isc/kernels")); print((len(t), int(t.duration_ns.sum())))`,
+	"polars":  `import polars; print(polars.scan_parquet(root + "/*.isc/kernels/*.parquet").select(polars.len().cast(polars.Int64), polars.col("duration_ns").sum()).collect().row(0))`,
+	"pyspark": `from pyspark.sql import SparkSession; s = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate(); t = s.read.parquet(*glob.glob(root + "/*.isc/kernels")); print((t.count(), t.agg({"duration_ns": "sum"}).first()[0]))`,
+}
+
+// TestOthersReadAFleet: each reader takes two recordings as they lie there, and finds the kernels of both.
+func TestOthersReadAFleet(t *testing.T) {
+	python := os.Getenv("INFERSCOPE_TEST_PYTHON")
+	if python == "" {
+		t.Skip("INFERSCOPE_TEST_PYTHON is not set: make test-judges installs the readers and sets it")
+	}
+	root, rec := t.TempDir(), decode(1)
+	kernels, busy := 0, uint64(0)
+	for _, name := range []string{"a.isc", "b.isc"} {
+		if err := isc.Write(filepath.Join(root, name), rec); err != nil {
+			t.Fatal(err)
+		}
+		for i := range rec.Events {
+			if e := &rec.Events[i]; e.Kind == event.Kernel {
+				kernels++
+				busy += e.Dur
+			}
+		}
+	}
+	want := fmt.Sprintf("(%d, %d)", kernels, busy)
+	for reader, script := range fleet {
+		t.Run(reader, func(t *testing.T) {
+			if err := exec.Command(python, "-c", "import "+reader).Run(); err != nil {
+				t.Skipf("%s has no %s", python, reader)
+			}
+			cmd := exec.Command(python, "-c", "import glob, sys; root = sys.argv[1]\n"+script, root)
+			var said strings.Builder
+			cmd.Stderr = &said
+			text, err := cmd.Output()
+			if got := strings.TrimSpace(string(text)); err != nil || got != want {
+				t.Errorf("it finds %s and not %s: %v %s", got, want, err, &said)
+			}
+		})
 	}
 }
 

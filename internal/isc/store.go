@@ -180,6 +180,10 @@ func readZip(file *os.File) (*zipped, error) {
 	}
 	z, err := zip.NewReader(file, info.Size())
 	if err != nil {
+		var head [2]byte
+		if _, reading := file.ReadAt(head[:], 0); reading == nil && string(head[:]) == "PK" {
+			return nil, fmt.Errorf("it is a zip file that is cut off or damaged: %w", err)
+		}
 		return nil, fmt.Errorf("it is neither a folder nor a zip file: %w", err)
 	}
 	p := &zipped{file: file, files: map[string]*zip.File{}}

@@ -15,8 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/version"
 )
 
-// StretchLength is the time that a file holds, in ns: 10 s. Longer files compress no better on the
-// recordings measured, and a crash would lose more.
+// StretchLength is the time that a file holds, in ns: 10 s. It is what a crash may lose.
 const StretchLength = 10_000_000_000
 
 // Writer writes a recording stretch by stretch. After an error of Append what was appended before is a valid

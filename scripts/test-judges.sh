@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Other people's tools judge recordings, exports and imports: DuckDB, pyarrow, pandas, polars and (where there is a Java)
+# Spark read the tables, HolisticTraceAnalysis and Perfetto's schema the exports; as root, a real Nsight Systems records
+# for the importer. They are installed into build/judges, once: 1 GB on disk, a minute or two.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$ROOT"
+use_go
+
+venv=$ROOT/build/judges
+wanted="HolisticTraceAnalysis==0.5.0 perfetto==0.59.1 duckdb==2.0.0 pyarrow pandas polars"
+! command -v java >/dev/null 2>&1 || wanted="$wanted pyspark"
+if [ "$(cat "$venv/complete" 2>/dev/null)" != "$wanted" ]; then
+	say "installing $wanted into $venv"
+	rm -rf "$venv"
+	python3 -m venv "$venv"
+	# shellcheck disable=SC2086 # words
+	"$venv/bin/pip" install -q --disable-pip-version-check $wanted ||
+		die "pip could not install $wanted: is the Python package index reachable?"
+	echo "$wanted" >"$venv/complete"
+fi
+export INFERSCOPE_JUDGES_PYTHON=$venv/bin/python INFERSCOPE_TEST_PYTHON=$venv/bin/python CGO_ENABLED=0
+go test -count=1 -v -timeout 15m -run 'TestOthers' ./internal/isc
+exec go test -count=1 -v -timeout 15m ./test/judges
