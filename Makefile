@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-diagnosis bench-whatif test-gpu test-torch fuzz lint fmt web check-web test-browser clean
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-recordings bench-diagnosis bench-whatif test-gpu test-torch test-judges fuzz lint fmt web check-web test-browser clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ bench: ## what watching costs on this machine, as one table (asks for root)
 bench-go: ## the Go benchmarks of PKG that match BENCH
 	@scripts/bench.sh go
 
+bench-recordings: ## recordings written and read, bytes an event, exports of a million events, imports (a minute)
+	@scripts/bench.sh recordings
+
 bench-diagnosis: ## programs with planted causes against what is found in them: docs/diagnosis-accuracy.md (root, 15 minutes)
 	@scripts/bench-diagnosis.sh
 
@@ -55,6 +58,9 @@ test-gpu: build ## the same against a real GPU with PyTorch and transformers (ro
 
 test-torch: ## PyTorch from PyPI on the CPU under the daemon: stacks, names, memory (root; downloads 3 GB)
 	@scripts/test-torch.sh
+
+test-judges: ## HolisticTraceAnalysis, Perfetto's schema, DuckDB, pyarrow, pandas, polars, Spark and Nsight Systems as judges (downloads 1 GB)
+	@scripts/test-judges.sh
 
 lint: ## gofumpt, go vet, golangci-lint, shellcheck
 	@scripts/install-deps.sh test

@@ -102,7 +102,7 @@ func TestBombs(t *testing.T) {
 }
 
 // nsysFile makes a database with the tables of Nsight Systems.
-func nsysFile(t *testing.T, statements ...string) string {
+func nsysFile(t testing.TB, statements ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.sqlite")
 	db, err := sql.Open("sqlite", path)
