@@ -25,4 +25,4 @@ if [ -z "${TORCH_PYTHON:-}" ]; then
 fi
 "$TORCH_PYTHON" -c 'import torch' || die "$TORCH_PYTHON has no torch: pip install torch, or unset TORCH_PYTHON"
 export TORCH_PYTHON CGO_ENABLED=0
-exec go test -count=1 -v -timeout 10m -run TestTheInterpretersPyTorch ./test/torch
+exec go test -count=1 -v -timeout 10m -run 'TestTheInterpretersPyTorch|TestRunTheInterpretersPyTorch' ./test/torch
