@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"errors"
 	"fmt"
 	"os"
@@ -98,6 +99,8 @@ func recordingFault(err error) error {
 		return fault.New(fault.Usage, "name a recording: a folder NAME.isc, or NAME.isc.zip", err)
 	case errors.Is(err, isc.ErrEmpty):
 		return fault.New(fault.General, "record again", err)
+	case errors.Is(err, zip.ErrFormat):
+		return fault.New(fault.General, "name a recording that is whole: a folder NAME.isc, or NAME.isc.zip", err)
 	}
 	return fault.New(fault.General, "inferscope info --verify says which files are damaged", err)
 }

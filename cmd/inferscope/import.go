@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -37,6 +39,9 @@ func importCommand(g *global) *cobra.Command {
 
 func (g *global) importFile(path, output string) error {
 	rec, err := importer.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return fault.New(fault.Usage, "check the name", err)
+	}
 	if err != nil {
 		return fault.New(fault.General, "give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole", err)
 	}

@@ -57,7 +57,7 @@ func resolve(path string) (string, error) {
 }
 
 func outputFault(err error) error {
-	return fault.New(fault.General, "choose a file in a directory that exists and that you may write", fmt.Errorf("writing the report: %w", err))
+	return fault.New(fault.General, "choose a file in a directory that exists and that you may write", fmt.Errorf("writing the output: %w", err))
 }
 
 // keep puts the file into its place.
@@ -71,13 +71,13 @@ func (o *output) keep() error {
 		err = o.file.Sync()
 	}
 	if err := errors.Join(err, o.file.Close()); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
+		return fmt.Errorf("writing the output: %w", err)
 	}
 	if o.goal == "" {
 		return nil
 	}
 	if err := os.Rename(o.file.Name(), o.goal); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
+		return fmt.Errorf("writing the output: %w", err)
 	}
 	o.goal = ""
 	return nil

@@ -163,7 +163,7 @@ func TestNowhereToWrite(t *testing.T) {
 	socket := serve(t, d)
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "missing", "report.md"), dir} {
-		want(t, at(t, socket, "report", "-o", path), fault.General, "writing the report", "choose a file")
+		want(t, at(t, socket, "report", "-o", path), fault.General, "writing the output", "choose a file")
 	}
 	if d.asked != 0 {
 		t.Errorf("%d recordings were fetched for a report that could not be written", d.asked)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -53,7 +54,25 @@ func rootCommand(p process) *cobra.Command {
 		return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", err)
 	})
 	cmd.AddCommand(runCommand(g), configCommand(g), reportCommand(g), recordCommand(g), analyzeCommand(g), packCommand(g), unpackCommand(g), lsCommand(g), infoCommand(g), exportCommand(g), importCommand(g), diffCommand(g), whatifCommand(g), explainCommand(g), dumpCommand(g), statusCommand(g), targetsCommand(g), versionCommand(g))
+	for _, c := range cmd.Commands() {
+		c.Args = asUsage(c.Args)
+	}
 	return cmd
+}
+
+// asUsage gives the exit code for usage to what cobra says of the number of arguments.
+func asUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	if check == nil {
+		return nil
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		var coded *fault.Fault
+		if err == nil || errors.As(err, &coded) {
+			return err
+		}
+		return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s: %w", cmd.CommandPath(), err))
+	}
 }
 
 // noArguments is for commands that take flags only.

@@ -31,6 +31,9 @@ it does without inferscope, and a program that crashes, is killed or interrupted
 report, too. Its exit code is passed on, 128 + signal where a signal ended it. Where the
 report cannot be written, the recording is kept and its path named.
 
+sudo inferscope run runs the program as root, as sudo does with every program; with
+--user NAME it runs as NAME, with NAME's home and groups, and the report is NAME's.
+
 INFERSCOPE_ENABLED=0 runs the program untouched.
 
 Exit codes beside the program's: 1 the program did well and the report failed; 2 flags or
@@ -56,6 +59,7 @@ type runFlags struct {
 	gpu      string
 	traceMB  string
 	sampleHz string
+	user     string
 }
 
 func runCommand(g *global) *cobra.Command {
@@ -71,6 +75,7 @@ func runCommand(g *global) *cobra.Command {
 	flags.SetInterspersed(false) // what follows the program is the program's
 	flags.StringVarP(&f.report, "report", "o", "", "file to write, also INFERSCOPE_REPORT_PATH (default ./report.md)")
 	flags.StringVarP(&f.format, "format", "f", "", "its format, also INFERSCOPE_REPORT_FORMAT (default: what its name says, else markdown)")
+	flags.StringVar(&f.user, "user", "", "with sudo: the user whom the program runs as, instead of root")
 	flags.StringVar(&f.gpu, "gpu", "", "when GPU activity is recorded, where run starts the daemon: windows, continuous or off")
 	flags.StringVar(&f.traceMB, "trace-size-mb", "", "memory for recorded events in MB, likewise")
 	flags.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "", "stacks a second of each running thread, likewise")
@@ -99,10 +104,14 @@ func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err := oneGPU(settings, g.environ); err != nil {
 		return err
 	}
+	as, err := g.account(f.user)
+	if err != nil {
+		return err
+	}
 	// The daemon that is started for the time ends with this thread (prctl(2), PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return g.supervise(context.WithoutCancel(cmd.Context()), &job{path: path, args: args, out: out, flags: f, settings: settings})
+	return g.supervise(context.WithoutCancel(cmd.Context()), &job{path: path, args: args, out: out, flags: f, settings: settings, as: as})
 }
 
 // typed returns the settings that were given as flags.

@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/config"
 	"github.com/inferscope/inferscope/internal/fault"
 )
 
@@ -56,6 +58,11 @@ func (g *global) startDaemon(j *job) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for a daemon: %w", err)
 	}
+	if j.as != nil { // whose program may ask for its own report
+		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+			return nil, errors.Join(fmt.Errorf("letting %s reach the daemon: %w", j.as.name, err), os.RemoveAll(dir))
+		}
+	}
 	w := &watcher{dir: dir, ended: make(chan struct{})}
 	log, err := os.Create(w.log())
 	if err != nil {
@@ -78,6 +85,24 @@ func (g *global) startDaemon(j *job) (*watcher, error) {
 	}
 	return w, nil
 }
+
+// reachable says in a program's environment where the daemon is, and this program, which its save_report asks.
+func (w *watcher) reachable(environ config.Environment, socket string) config.Environment {
+	if w.own != nil {
+		socket = w.socket()
+	}
+	out := append(slices.Clone(environ), api.SocketEnv+"="+socket)
+	if v, _ := environ.Get(programEnv); v != "" {
+		return out
+	}
+	if self, err := os.Executable(); err == nil {
+		out = append(out, programEnv+"="+self)
+	}
+	return out
+}
+
+// programEnv names the inferscope program for save_report of the Python package.
+const programEnv = "INFERSCOPE_BIN"
 
 func (w *watcher) socket() string { return filepath.Join(w.dir, "s") }
 func (w *watcher) log() string    { return filepath.Join(w.dir, "log") }
@@ -112,9 +137,13 @@ func (w *watcher) lastWords() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
 }
 
-// notCovered begins what a daemon says of a process that has just begun and maps its libraries one
-// by one, again and again; what stays uncovered is among the report's losses.
-const notCovered = "a process is not covered"
+// What a daemon says while a program begins or ends, and the report says better. A process that has just begun maps its
+// libraries one by one, again and again: what stays uncovered is among the report's losses. A program that ends takes
+// its agent with it a moment before: the report has a table of agents.
+const (
+	notCovered = "a process is not covered"
+	agentEnded = "an agent ended by itself"
+)
 
 // warnings returns what the daemon of our own warned of, for people.
 func (w *watcher) warnings() []string {
@@ -130,7 +159,7 @@ func (w *watcher) warnings() []string {
 	var out []string
 	for line := range strings.Lines(string(text)) {
 		// The console form of a line: time, level, message, fields, with tabs between.
-		if fields := strings.SplitN(strings.TrimSpace(line), "\t", 3); len(fields) == 3 && (fields[1] == "warn" || fields[1] == "error") && !strings.HasPrefix(fields[2], notCovered) {
+		if fields := strings.SplitN(strings.TrimSpace(line), "\t", 3); len(fields) == 3 && (fields[1] == "warn" || fields[1] == "error") && !strings.HasPrefix(fields[2], notCovered) && !strings.HasPrefix(fields[2], agentEnded) {
 			out = append(out, strings.ReplaceAll(fields[2], "\t", " "))
 		}
 	}

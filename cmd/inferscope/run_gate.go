@@ -46,8 +46,8 @@ type gated struct {
 	pid  uint32
 }
 
-// startGated starts a program that does not run yet.
-func startGated(path string, args, environ []string) (*gated, error) {
+// startGated starts a program that does not run yet, as another user where there is one.
+func startGated(path string, args, environ []string, as *account) (*gated, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
@@ -59,6 +59,9 @@ func startGated(path string, args, environ []string) (*gated, error) {
 	cmd := exec.Command(self, append([]string{gateArgument, path}, args...)...) //nolint:noctx // it ends when it likes to
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env, cmd.ExtraFiles = environ, []*os.File{in}
+	if as != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &as.credential}
+	}
 	err = cmd.Start()
 	_ = in.Close()
 	if err != nil {

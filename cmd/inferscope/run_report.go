@@ -26,6 +26,7 @@ type job struct {
 	out      place
 	flags    *runFlags
 	settings config.Settings
+	as       *account // nil: as we do
 }
 
 // place is where the report goes.
@@ -83,12 +84,12 @@ func (g *global) supervise(ctx context.Context, j *job) (err error) {
 		}
 	}()
 	g.probePlace(j.out)
-	environ, done, err := j.environment(g.environ)
+	environ, done, err := j.environment(w.reachable(g.environ, g.socket))
 	if err != nil {
 		return err
 	}
 	defer done()
-	p, err := startGated(j.path, j.args, environ)
+	p, err := startGated(j.path, j.args, j.as.environ(environ), j.as)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (g *global) supervise(ctx context.Context, j *job) (err error) {
 	}
 	status := p.wait()
 	g.ended(j, status, oomKills() > oom)
-	if err := g.conclude(ctx, w, p.pid, j.out); err != nil {
+	if err := g.conclude(ctx, w, p.pid, j); err != nil {
 		fmt.Fprintf(g.stderr, "inferscope: %v\n", err)
 		if hint := fault.HintOf(err); hint != "" {
 			fmt.Fprintln(g.stderr, hint)
@@ -144,32 +145,8 @@ func (g *global) ended(j *job, s unix.WaitStatus, oom bool) {
 	}
 }
 
-// oomKills returns how many processes the kernel has killed in our cgroup for want of memory
-// (memory.events of cgroup v2); 0 where that is not known.
-func oomKills() uint64 {
-	self, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return 0
-	}
-	_, path, ok := strings.Cut(strings.TrimSpace(string(self)), "0::")
-	if !ok {
-		return 0
-	}
-	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "memory.events"))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		var n uint64
-		if _, err := fmt.Sscanf(line, "oom_kill %d", &n); err == nil {
-			return n
-		}
-	}
-	return 0
-}
-
 // conclude writes the report of a program that has ended. Ctrl-C ends the waiting for it.
-func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, to place) error {
+func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	awaitEnd(ctx, w.Client, pid)
@@ -183,8 +160,8 @@ func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, to place)
 		return fmt.Errorf("fetching the recording: %w", err)
 	}
 	g.warn(w, rec)
-	if err := g.file(ctx, to, rec); err != nil {
-		return g.save(to, rec, err)
+	if err := g.file(ctx, j, rec); err != nil {
+		return g.save(j.out, rec, err)
 	}
 	return nil
 }
@@ -220,16 +197,19 @@ func (g *global) warn(w *watcher, rec *record.Recording) {
 }
 
 // file makes the report and writes it.
-func (g *global) file(ctx context.Context, to place, rec *record.Recording) error {
+func (g *global) file(ctx context.Context, j *job, rec *record.Recording) error {
 	if err := g.oneDevice(rec); err != nil {
 		return err
 	}
-	out, err := openOutput(to.path, g.stdout)
+	out, err := openOutput(j.out.path, g.stdout)
 	if err != nil {
 		return err
 	}
 	defer out.discard()
-	return g.write(out, to.format, g.think(ctx, rec))
+	if err := j.as.give(out); err != nil {
+		return err
+	}
+	return g.write(out, j.out.format, g.think(ctx, rec))
 }
 
 // save keeps a recording whose report could not be written, and says where.

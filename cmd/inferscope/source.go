@@ -26,14 +26,14 @@ func openSource(path string) (*record.Recording, error) {
 	if err == nil {
 		return rec, nil
 	}
-	hint := "record it again, or ask whoever sent it to"
+	code, hint := fault.General, "record it again, or ask whoever sent it to"
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		hint = "check the name; inferscope record --pid N -o NAME.isc makes one"
+		code, hint = fault.Usage, "check the name; inferscope record --pid N -o NAME.isc makes one"
 	case errors.Is(err, importer.ErrUnknown):
 		hint = "give a .isc folder or .isc.zip, a trace of torch.profiler, or the SQLite export of Nsight Systems"
 	}
-	return nil, fault.New(fault.General, hint, err)
+	return nil, fault.New(code, hint, err)
 }
 
 func readSource(path string) (*record.Recording, error) {

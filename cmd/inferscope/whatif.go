@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,7 +10,6 @@ import (
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/isc"
 	"github.com/inferscope/inferscope/internal/page"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/report"
@@ -21,7 +19,7 @@ import (
 const whatifHelp = `whatif says how much faster a process would be with something changed. It replays what was
 recorded with that time shortened, taken off the path or not waited for, and looks at when the work would
 have been done. Without a change it lists what each cause's remedy would bring, and each function, call, copy and
-kernel by itself. FILE is a recording that was made earlier; it needs no daemon then.
+kernel by itself. FILE is a recording that was made earlier, or another profiler's; it needs no daemon then.
 
     inferscope whatif --pid 1234
     inferscope whatif run.isc --without sync --faster 'tokenize*=2'
@@ -80,6 +78,9 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	done := g.progress(cmd.Context(), patience, thinking)
 	answer := report.WhatIf(rec, edits)
 	done()
+	if answer.Asked != nil && answer.Asked.Touched == 0 {
+		fmt.Fprintf(g.stderr, "inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n", human.Clean(named(edits)))
+	}
 	if f.asJSON {
 		return writeJSON(g.stdout, answer)
 	}
@@ -87,6 +88,15 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 		return fmt.Errorf("writing to standard output: %w", err)
 	}
 	return nil
+}
+
+// named quotes the names that changes are about.
+func named(edits []whatif.Edit) string {
+	var out []string
+	for _, e := range edits {
+		out = append(out, fmt.Sprintf("%q", e.Pattern))
+	}
+	return strings.Join(out, " or ")
 }
 
 // edits reads the changes in the order of their flags.
@@ -119,7 +129,7 @@ func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string
 		if f.pid != 0 {
 			return nil, fault.New(fault.Usage, "leave one of them out", fmt.Errorf("--pid and a file cannot be used together"))
 		}
-		return readRecording(args[0])
+		return openSource(args[0])
 	}
 	client, err := g.dial()
 	if err != nil {
@@ -132,26 +142,4 @@ func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string
 	}
 	defer g.progress(ctx, untilShown(f.window), recording(pid, f.window))()
 	return client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
-}
-
-// readRecording reads a recording from disk: a folder or a pack, else the bytes that the daemon's interface sends.
-func readRecording(place string) (*record.Recording, error) {
-	hint := "name a recording: NAME.isc, NAME.isc.zip, or what GET /v1/recording answers"
-	if info, err := os.Stat(place); err == nil && (info.IsDir() || strings.HasSuffix(place, ".zip")) {
-		rec, err := isc.Read(place, isc.DefaultLimits())
-		if err != nil {
-			return nil, fault.New(fault.General, hint, fmt.Errorf("reading %s: %w", human.Clean(place), err))
-		}
-		return rec, nil
-	}
-	file, err := os.Open(place)
-	if err != nil {
-		return nil, fault.New(fault.General, hint, fmt.Errorf("reading a recording: %w", err))
-	}
-	defer file.Close()
-	rec, err := record.ReadStream(file, record.DefaultLimits())
-	if err != nil {
-		return nil, fault.New(fault.General, hint, fmt.Errorf("reading %s: %w", human.Clean(place), err))
-	}
-	return rec, nil
 }

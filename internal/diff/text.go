@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/human"
 )
 
@@ -23,11 +24,15 @@ func (c *Comparison) Text(w io.Writer) error {
 	}
 	b.WriteString("\n" + c.sentence() + "\n")
 	inTime := c.Latency != nil
+	why := "Why the GPU is idle"
+	if c.A.Verdict == string(diagnose.CPUOnly) && c.B.Verdict == c.A.Verdict {
+		why = "What takes the main thread's time"
+	}
 	for _, t := range []struct {
 		title string
 		rows  []Change
 		time  bool
-	}{{"Where the time goes", c.Parts, inTime}, {"Why the GPU is idle", c.Causes, inTime}, {"Kernels", c.Kernels, inTime}, {"CPU samples by function", c.Stacks, false}} {
+	}{{"Where the time goes", c.Parts, inTime}, {why, c.Causes, inTime}, {"Kernels", c.Kernels, inTime}, {"CPU samples by function", c.Stacks, false}} {
 		table(&b, t.title, t.rows, t.time)
 	}
 	for _, n := range c.Notes {

@@ -12,8 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/report"
 )
 
-// These provoke what docs/settings.md lists under "Failures"; the clock error is provoked in
-// internal/report, which can make one, and crashes and Ctrl-C in run_test.go.
+// These provoke what docs/settings.md lists under "Failures"; those for want of memory are in failures_memory_test.go,
+// crashes and Ctrl-C in run_test.go.
 
 // simulated makes a runner whose programs use the simulated CUDA.
 func simulated(t *testing.T, env ...string) (*runner, cudasim.Paths) {
@@ -74,11 +74,35 @@ func TestFailureTraceBufferFull(t *testing.T) {
 	}
 }
 
+// TestFailureClockError: records of the GPU begin 3 ms before the calls that asked for them. Where the margin is wider, nothing is said.
+func TestFailureClockError(t *testing.T) {
+	r, p := simulated(t, "CUDASIM_CUPTI_SKEW_NS=-3000000")
+	script := "repeat 300 { launch 10 kernel=gemm_us50; sync; sleep 2ms }"
+	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim, script)
+	f.says(t, 0)
+	m := f.model(t, "r.json")
+	if e := m.GPU.Clock.Error; e < 2_900_000 || e > 3_100_000 {
+		t.Errorf("the error found is %d ns, and is 3 ms", e)
+	}
+	d := doubt(t, &m, "clock_error")
+	if said := strings.Join(d.Details, " "); !strings.Contains(said, "margin 1.00 ms") || !strings.Contains(said, "as the uncertainty") || !strings.Contains(d.Do, "check the GPU's clock") {
+		t.Errorf("the doubt is %+v", d)
+	}
+	r.env = append(r.env, "INFERSCOPE_SYNC_ERROR_MARGIN_US=5000")
+	f = r.run("--gpu", "continuous", "--report", "s.json", "--", p.Victim, script)
+	m = f.model(t, "s.json")
+	for _, d := range m.Doubts {
+		if d.Reason == "clock_error" {
+			t.Errorf("an error within the margin is a doubt: %+v", d)
+		}
+	}
+}
+
 func TestFailureReportCannotBeWritten(t *testing.T) {
 	r := newRunner(t)
 	r.write("infer.py", work)
 	f := r.run("--report", "no/such/folder/r.md", "--", python(t), "infer.py")
-	f.says(t, 1, "warning: writing the report", "the report was not written", "the recording is kept in inferscope-", "inferscope analyze inferscope-", "room on the disk")
+	f.says(t, 1, "warning: writing the output", "the report was not written", "the recording is kept in inferscope-", "inferscope analyze inferscope-", "room on the disk")
 	kept, err := filepath.Glob(filepath.Join(r.dir, "inferscope-*.isc"))
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("kept is %q, %v", kept, err)

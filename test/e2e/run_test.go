@@ -319,3 +319,53 @@ func TestRunInjectsAtTheStart(t *testing.T) {
 		t.Errorf("%d of 10,000 kernels were seen", kernels)
 	}
 }
+
+// TestRunSaveReport: a program asks for a report of itself, while the daemon that was started for it watches it.
+func TestRunSaveReport(t *testing.T) {
+	for name, user := range map[string][]string{"root": nil, "another user": {"--user", "nobody"}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t)
+			for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(filepath.Dir(r.dir)), filepath.Dir(program(t, "inferscope"))} {
+				_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own
+			}
+			r.write("infer.py", work+"import time; time.sleep(.5)\nfrom inferscope import save_report\nassert save_report('mine.md') == 'mine.md'\nwith scope('after'): pass\n")
+			f := r.run(append(user, "--", "/usr/bin/python3", "infer.py")...)
+			if strings.Contains(f.stderr, "ModuleNotFoundError") {
+				t.Skip("the package cannot be read by another user here")
+			}
+			f.says(t, 0, "wrote ./report.md")
+			if mine := f.report(t, "mine.md", "llm\\_inference"); strings.Contains(mine, "exited") || strings.Contains(mine, "| after |") {
+				t.Errorf("it is not about the running program:\n%.2000s", mine)
+			}
+			f.report(t, "report.md", "| after | 1 |", "exited")
+		})
+	}
+}
+
+// TestRunAsAnotherUser: root starts a program as somebody else, who has the report, too. Under sudo it is said how.
+func TestRunAsAnotherUser(t *testing.T) {
+	r := newRunner(t)
+	for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {
+		_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own
+	}
+	f := r.run("--user", "nobody", "--", "/usr/bin/python3", "-c", "import os; print(os.getresuid(), os.getresgid(), os.getgroups(), os.environ['USER'], 'CUDA_INJECTION64_PATH' in os.environ)")
+	f.says(t, 0, "wrote ./report.md")
+	if f.stdout != "(65534, 65534, 65534) (65534, 65534, 65534) [65534] nobody True\n" {
+		t.Errorf("the program is %q", f.stdout)
+	}
+	info, err := os.Stat(filepath.Join(r.dir, "report.md"))
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != 65534 {
+		t.Errorf("the report is of %+v, %v", info, err)
+	}
+	r.env = append(r.env, "SUDO_USER=nobody")
+	f = r.run("/usr/bin/python3", "-c", "import os; print(os.getuid())")
+	f.says(t, 0, "the program runs as root; --user nobody runs it as nobody")
+	if f.stdout != "0\n" {
+		t.Errorf("it runs as %q", f.stdout)
+	}
+	f = r.run("--user", "no-such-user", "--", "true")
+	f.says(t, 2, "no-such-user")
+	r.user = 65534
+	f = r.run("--user", "root", "--", "true")
+	f.says(t, 2, "--user is for root")
+}

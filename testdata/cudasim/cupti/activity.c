@@ -179,7 +179,8 @@ void activity_start(void) {
     act.running = pthread_create(&t, NULL, worker, (void *)(uintptr_t)act.generation) == 0;
     if (act.running) pthread_detach(t);
   }
-  const char *drop = getenv("CUDASIM_CUPTI_DROP_EVERY"), *cost = getenv("CUDASIM_CUPTI_OP_NS");
+  const char *drop = getenv("CUDASIM_CUPTI_DROP_EVERY"), *cost = getenv("CUDASIM_CUPTI_OP_NS"), *skew = getenv("CUDASIM_CUPTI_SKEW_NS");
+  cupti.skew_ns = skew ? strtoll(skew, NULL, 10) : 0;
   act.drop_every = drop ? strtoull(drop, NULL, 10) : 0;
   cupti.hooks->op_ns = cost ? (uint32_t)strtoul(cost, NULL, 10) : 0;
   __atomic_store_n(&cupti.hooks->on_op, activity_op, __ATOMIC_RELEASE);

@@ -35,6 +35,7 @@ struct cupti_state {
   uint64_t leak_bytes;       // that turning the first kind on takes for ever
   uint64_t (*timestamp)(void);
   int64_t clock_offset;      // added to CLOCK_MONOTONIC ns
+  int64_t skew_ns;           // by how much the times of records are wrong
   uint64_t enable_ns;
 };
 extern struct cupti_state cupti;

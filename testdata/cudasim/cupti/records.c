@@ -92,7 +92,7 @@ void cupti_read_clock(void) {
   cupti.clock_offset = t >= before && t <= after ? 0 : (int64_t)(t - (before + after) / 2);
 }
 
-uint64_t cupti_time(uint64_t ns) { return ns + (uint64_t)cupti.clock_offset; }
+uint64_t cupti_time(uint64_t ns) { return ns + (uint64_t)(cupti.clock_offset + cupti.skew_ns); }
 
 static const struct layout {
   const char *name;
