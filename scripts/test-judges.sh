@@ -8,7 +8,7 @@ cd "$ROOT"
 use_go
 
 venv=$ROOT/build/judges
-wanted="HolisticTraceAnalysis==0.5.0 perfetto==0.59.1 duckdb==2.0.0 pyarrow pandas polars"
+wanted="HolisticTraceAnalysis==0.5.0 perfetto==0.59.1 duckdb==2.0.0 pyarrow pandas<3 polars" # HolisticTraceAnalysis 0.5.0 does what pandas 3 refuses
 ! command -v java >/dev/null 2>&1 || wanted="$wanted pyspark"
 if [ "$(cat "$venv/complete" 2>/dev/null)" != "$wanted" ]; then
 	say "installing $wanted into $venv"
