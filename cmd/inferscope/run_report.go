@@ -27,6 +27,7 @@ type job struct {
 	flags    *runFlags
 	settings config.Settings
 	as       *account // nil: as we do
+	starved  bool     // it was killed while the kernel killed for want of memory
 }
 
 // place is where the report goes.
@@ -103,7 +104,8 @@ func (g *global) supervise(ctx context.Context, j *job) (err error) {
 		return fmt.Errorf("letting %s begin: %w", j.args[0], err)
 	}
 	status := p.wait()
-	g.ended(j, status, oomKills() > oom)
+	j.starved = status.Signaled() && status.Signal() == unix.SIGKILL && oomKills() > oom
+	g.ended(j, status)
 	if err := g.conclude(ctx, w, p.pid, j); err != nil {
 		fmt.Fprintf(g.stderr, "inferscope: %v\n", err)
 		if hint := fault.HintOf(err); hint != "" {
@@ -133,10 +135,10 @@ func codeOf(s unix.WaitStatus) int {
 }
 
 // ended says how the program ended, where that was not well.
-func (g *global) ended(j *job, s unix.WaitStatus, oom bool) {
+func (g *global) ended(j *job, s unix.WaitStatus) {
 	name := human.Clean(filepath.Base(j.args[0]))
 	switch {
-	case s.Signaled() && s.Signal() == unix.SIGKILL && oom:
+	case j.starved:
 		fmt.Fprintf(g.stderr, "inferscope: %s was killed by SIGKILL, and the kernel killed for want of memory meanwhile: it ran out of memory\n", name)
 	case s.Signaled():
 		fmt.Fprintf(g.stderr, "inferscope: %s was killed by %s\n", name, unix.SignalName(s.Signal()))
@@ -158,6 +160,10 @@ func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) e
 	}
 	if err != nil {
 		return fmt.Errorf("fetching the recording: %w", err)
+	}
+	for i := range rec.Meta.Processes {
+		p := &rec.Meta.Processes[i]
+		p.OutOfMemory = p.PID == pid && j.starved
 	}
 	g.warn(w, rec)
 	if err := g.file(ctx, j, rec); err != nil {

@@ -19,6 +19,8 @@ type processRow struct {
 	Probed   uint64 `isc:"probed_ns" doc:"ns: when the first probe was on; 0: no CUDA library seen"`
 	Died     uint64 `isc:"died_ns" doc:"ns; 0: it runs on"`
 	ExitCode int32  `isc:"exit_code" doc:"as wait(2) gives it"`
+
+	OutOfMemory bool `isc:"out_of_memory" doc:"it was killed while the kernel killed for want of memory; inferscope run alone knows"`
 }
 
 type threadRow struct {

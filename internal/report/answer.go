@@ -124,7 +124,7 @@ func answerFacts(m *Model) page.Facts {
 func programText(m *Model) string {
 	s := m.Target.name()
 	if m.Target.Exited {
-		s += fmt.Sprintf(", exited %s", human.Ending(m.Target.Ending.Status))
+		s += fmt.Sprintf(", exited %s", m.Target.Ending.words())
 	}
 	w := &m.Summary.Window
 	s += "; " + human.Span(w.Length)

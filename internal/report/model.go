@@ -66,6 +66,8 @@ type Ending struct {
 	Signal int    `json:"signal,omitempty"`
 	Core   bool   `json:"core,omitempty"` // it left a core dump
 	Status int32  `json:"wait_status"`    // as wait(2) gives it
+	// OutOfMemory says that it was killed while the kernel killed for want of memory.
+	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 
 // State says what a report can be about.
@@ -126,6 +128,7 @@ func ending(p record.Process, to uint64) *Ending {
 		return nil
 	}
 	e := endingOf(p.Died, p.ExitCode, to)
+	e.OutOfMemory = p.OutOfMemory
 	return &e
 }
 

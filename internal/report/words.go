@@ -90,7 +90,7 @@ func targetState(t *Target, from uint64) string {
 	case t.Comm == "" && t.Cmdline == "" && !t.Exited:
 		s = "not known"
 	case t.Exited:
-		s = fmt.Sprintf("exited %s ago %s; %s", human.Span(t.Ending.Ago), human.Ending(t.Ending.Status), until)
+		s = fmt.Sprintf("exited %s ago %s; %s", human.Span(t.Ending.Ago), t.Ending.words(), until)
 	}
 	switch {
 	case t.Children == 0:
@@ -100,6 +100,14 @@ func targetState(t *Target, from uint64) string {
 		s += fmt.Sprintf("; %d of %s running", t.Living, human.Plural(t.Children, "child process", "child processes"))
 	}
 	return s
+}
+
+// words says how it ended, as in "exited with code 1".
+func (e *Ending) words() string {
+	if e.OutOfMemory {
+		return human.Ending(e.Status) + ", while the kernel killed for want of memory"
+	}
+	return human.Ending(e.Status)
 }
 
 // goneBefore says whether the target had exited at that time.

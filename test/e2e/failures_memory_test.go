@@ -88,7 +88,7 @@ func TestFailureProgramOutOfMemory(t *testing.T) {
 	}
 	f := finished{code: cmd.ProcessState.ExitCode(), stderr: said.String(), dir: r.dir}
 	f.says(t, 128+int(syscall.SIGKILL), "was killed by SIGKILL", "it ran out of memory", "wrote ./report.md")
-	f.report(t, "report.md", "exited by SIGKILL", "llm\\_inference")
+	f.report(t, "report.md", "exited by SIGKILL, while the kernel killed for want of memory", "llm\\_inference")
 }
 
 // TestFailureDaemonOutOfMemory: the kernel kills the daemon. The target goes on, unharmed and without probes, what `record`

@@ -64,6 +64,21 @@ func TestFailureCUPTITaken(t *testing.T) {
 	}
 }
 
+// TestFailureCUPTIMissing: the program finds no CUPTI, and no toolkit is installed where one is looked for.
+func TestFailureCUPTIMissing(t *testing.T) {
+	p := cudasim.Build(t)
+	r := newRunner(t, "LD_LIBRARY_PATH="+filepath.Dir(p.Libcuda(cudasim.Shape580)))
+	f := r.run("--report", "r.json", "--", p.Victim, "repeat 1500 { launch 10 kernel=gemm_us50; sync; sleep 2ms }")
+	f.says(t, 0, "wrote r.json")
+	m := f.model(t, "r.json")
+	if d := doubt(t, &m, loss.AgentRefused); !strings.Contains(strings.Join(d.Details, " "), "no libcupti was found") || !strings.Contains(strings.Join(d.Details, " "), "--cupti PATH") {
+		t.Errorf("it does not say why: %+v", d)
+	}
+	if m.Summary.Operations == 0 {
+		t.Error("calls are not recorded either")
+	}
+}
+
 func TestFailureTraceBufferFull(t *testing.T) {
 	r, p := simulated(t)
 	f := r.run("--trace-size-mb", "1", "--report", "r.json", "--", p.Victim, "repeat 20000 { launch 2 kernel=gemm_us5; sync }")
