@@ -7,6 +7,8 @@ import (
 	"os"
 	"path"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/elffile"
 	"github.com/inferscope/inferscope/internal/loss"
@@ -37,13 +39,29 @@ func (p *process) has(id fileID) bool {
 }
 
 func (p *process) detach() error {
-	var errs []error
+	errs := make([]error, 1, 2)
 	if p.launches != nil {
-		errs = append(errs, p.launches.close())
+		errs[0] = p.launches.close()
 	}
-	for _, l := range p.libraries {
-		errs = append(errs, l.detach())
+	return errors.Join(append(errs, atOnce(p.libraries, (*library).detach))...)
+}
+
+// closers bounds how many waits of the kernel are waited for at a time, each by a thread.
+const closers = 16
+
+// atOnce does f for each of all. Taking probes off waits for a grace period of the kernel, tens of
+// milliseconds and on a crowded machine seconds, which all can share.
+func atOnce[T any](all []T, f func(T) error) error {
+	errs := make([]error, len(all))
+	var running errgroup.Group
+	running.SetLimit(closers)
+	for i, x := range all {
+		running.Go(func() error {
+			errs[i] = f(x)
+			return nil
+		})
 	}
+	_ = running.Wait() // errs has them, all
 	return errors.Join(errs...)
 }
 

@@ -8,6 +8,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -308,11 +310,8 @@ func (s *Source) Close() error {
 	procs := s.procs
 	s.procs = map[target.ID]*process{}
 	s.mu.Unlock()
-	var errs []error
-	for _, p := range procs {
-		errs = append(errs, p.detach())
-	}
-	return errors.Join(append(errs, s.attacher.Close())...)
+	err := atOnce(slices.Collect(maps.Values(procs)), (*process).detach)
+	return errors.Join(err, s.attacher.Close())
 }
 
 // Losses returns what keeps calls from being seen, by process and library.

@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/nvlibs"
 	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/report"
 )
 
 // nvtxLibrary makes a library with NVTX's functions of NVTX's own headers, which is what programs have in them.
@@ -104,5 +108,35 @@ func TestNVTX(t *testing.T) {
 			d.stop()
 			unharmed(t, v)
 		})
+	}
+}
+
+// TestRunNVTX: `inferscope run` finds the CUPTI of the environment that a program belongs to, and tells NVTX of it.
+func TestRunNVTX(t *testing.T) {
+	library := nvtxLibrary(t)
+	p := cudasim.Build(t)
+	r := newRunner(t)
+	program, cupti := filepath.Join(r.dir, "env/bin/victim"), filepath.Join(r.dir, "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13")
+	for from, to := range map[string]string{p.Victim: program, filepath.Join(p.Sim, "libcupti.so.13"): cupti} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580), "VICTIM_NVTX="+library)
+	f := r.run("--gpu", "continuous", "--report", "r.json", "--", program,
+		"repeat 1000 { nvtx push step; launch 3 kernel=k_us5; sync; nvtx push sample; sleep 1ms; nvtx pop; nvtx pop }")
+	f.says(t, 0)
+	var m report.Model
+	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]uint64{}
+	if m.GPU != nil {
+		for _, n := range m.GPU.Ranges {
+			counts[n.Name] = n.Count
+		}
+	}
+	if counts["step"] < 100 || counts["sample"] < 100 || counts["step"] > 1000 {
+		t.Errorf("of 1,000 steps the report has %v", counts)
 	}
 }
