@@ -57,7 +57,16 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 	previous := debug.SetMemoryLimit(cfg.TraceBytes + memoryBeside)
 	defer debug.SetMemoryLimit(previous)
 	defer debug.SetGCPercent(debug.SetGCPercent(100)) // as it was: the drain sets it meanwhile
-	parts, tally, err := cfg.parts(logger)
+	var parts Parts
+	var tally *metrics.Tally
+	done, err := unless(ctx, func() (err error) {
+		parts, tally, err = cfg.parts(logger)
+		return err
+	})
+	if !done {
+		logger.Info("stopped while it was starting: nothing was recorded")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -66,6 +75,20 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 		return errors.Join(err, parts.Close())
 	}
 	return cfg.serve(ctx, d, tally, listener, logger)
+}
+
+// unless waits for f to return, or for ctx to be done: then it returns false, and f goes on until the
+// process ends. Loading the BPF programs takes a second of CPU, on a crowded machine minutes, and
+// what was loaded goes with the process.
+func unless(ctx context.Context, f func() error) (done bool, err error) {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	select {
+	case err = <-ended:
+		return true, err
+	case <-ctx.Done():
+		return false, nil
+	}
 }
 
 // parts makes everything that touches the kernel.

@@ -192,6 +192,24 @@ func TestRunFindsAnotherDaemonBeforeItCosts(t *testing.T) {
 	}
 }
 
+// A start that takes long does not keep the daemon from ending.
+func TestAStopWhileStarting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	never := make(chan struct{})
+	defer close(never)
+	done, err := unless(ctx, func() error {
+		cancel()
+		<-never
+		return nil
+	})
+	if err != nil || done {
+		t.Errorf("%v, done: %v", err, done)
+	}
+	if done, err := unless(t.Context(), func() error { return errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) || !done {
+		t.Errorf("%v, done: %v", err, done)
+	}
+}
+
 // A part that does not end does not keep the daemon from ending.
 func TestAStopThatTakesTooLong(t *testing.T) {
 	w := newWorld(t)
