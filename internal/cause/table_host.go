@@ -35,11 +35,12 @@ func cpuRows() []Cause {
 			ID: NoCPU, Key: "no-cpu", Title: "threads could run and have no CPU", Group: HostWaits,
 			Means:   "The thread that the GPU waits for was ready to run, and other threads had the CPUs: of the same program (too many threads), or of others on the host.",
 			Proves:  "The scheduler says that the thread was runnable and not on a CPU; where it was displaced, by whom.",
-			Refutes: "A quota of the cgroup that was used up (throttled).",
+			Refutes: "A quota of the cgroup that was used up (throttled). Where nobody took the CPU and the cgroup's counter stood still, a real-time thread has used up its part of the period.",
 			Changes: []Change{
 				{inPyTorch, "Run fewer threads: by default each library starts one for each CPU of the host, in each process", "OMP_NUM_THREADS=4 MKL_NUM_THREADS=4 TOKENIZERS_PARALLELISM=false python infer.py\n# or: torch.set_num_threads(4); torch.set_num_interop_threads(1)"},
 				{onHost, "Keep others off its CPUs: pin the program to CPUs of its own, and the rest to the others", "taskset -c 0-7 python infer.py"},
 				{onHost, "Ask Kubernetes for whole CPUs (requests equal to limits, and the static CPU manager policy), or give the program a higher priority", "nice -n -5 python infer.py"},
+				{onHost, "Where nobody took the CPU: a thread of SCHED_FIFO or SCHED_RR runs for sched_rt_runtime_us of each sched_rt_period_us (95% by default)", "sysctl kernel.sched_rt_runtime_us"},
 			},
 		},
 		{

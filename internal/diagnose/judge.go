@@ -2,10 +2,12 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/record"
 )
 
 // Bounds of the verdict.
@@ -172,6 +174,10 @@ func (a *analysis) missing() []string {
 	}
 	if !a.cpu.Sampled {
 		out = append(out, "what threads ran was not sampled (--cpu-sampling-frequency-hz)")
+	}
+	if slices.ContainsFunc(a.t.Rec.Meta.Objects, func(o record.Object) bool { return o.Role == record.Unclear }) {
+		out = append(out, "who opened some of its connections is not known, so that waiting for a request cannot be told from waiting for an answer: "+
+			"nobody listens on either end any more, or /proc/PID/net could not be read")
 	}
 	if s := a.lostShare(); s >= leastShare {
 		out = append(out, fmt.Sprintf("%s of the events were lost", human.Percent(s)))

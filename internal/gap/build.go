@@ -27,6 +27,7 @@ type walker struct {
 	floor     Sureness // of all steps of this gap
 	chief     []*thread
 	first     int             // its first step
+	unlimited bool            // the cgroup's quota held nobody back: its counter stood still
 	blind     bool            // what GPUs do was not seen, so that a wait for one says nothing
 	throttled map[int32]bool  // waits for a CPU that the quota explains, by event
 	compiler  map[uint32]bool // processes that compile, whatever their frames say
@@ -62,7 +63,7 @@ func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	w := &walker{
 		t: t, out: &Walk{}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
-		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec), deal: newDealer(), compiler: compilers(t.Rec),
+		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newDealer(), compiler: compilers(t.Rec),
 	}
 	for i := range w.classes {
 		w.classes[i] = classify(&t.Rec.Meta.Functions[i])

@@ -14,6 +14,7 @@ import (
 func (w *walker) quota() {
 	w.throttled = map[int32]bool{}
 	list := w.t.Rec.Meta.Pressure
+	w.unlimited = len(list) > 1 && list[len(list)-1].Throttled <= list[0].Throttled
 	for k := 1; k < len(list); k++ {
 		if list[k].Throttled <= list[k-1].Throttled {
 			continue

@@ -84,6 +84,13 @@ func TestWaits(t *testing.T) {
 		"poll of a server":    {irq(sysPoll), map[uint64]record.Role{5: record.Listening}, cause.NoWork},
 		"poll of a client":    {irq(sysPoll), map[uint64]record.Role{6: record.Connected}, cause.Network},
 		"poll of nothing":     {irq(sysPoll), nil, cause.Sleep},
+		"nobody can tell":     {recv(8), map[uint64]record.Role{8: record.Unclear}, cause.Unknown},
+		"unclear, a server":   {recv(8), map[uint64]record.Role{5: record.Listening, 8: record.Unclear}, cause.NoWork},
+		"unclear, a client":   {recv(8), map[uint64]record.Role{6: record.Connected, 8: record.Unclear}, cause.Network},
+		"unclear, both":       {recv(8), map[uint64]record.Role{5: record.Listening, 6: record.Connected, 8: record.Unclear}, cause.Unknown},
+		"poll of unclear":     {irq(sysPoll), map[uint64]record.Role{8: record.Unclear}, cause.Unknown},
+		"poll, both":          {irq(sysPoll), map[uint64]record.Role{5: record.Listening, 6: record.Connected, 8: record.Unclear}, cause.NoWork},
+		"accept, unclear":     {irq(sysAccept), map[uint64]record.Role{8: record.Unclear}, cause.NoWork},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := frame()
@@ -128,7 +135,15 @@ func TestNoCPU(t *testing.T) {
 	frame().off(late).sampled(leader, user).want(t, slept)
 	idle := recordtest.Off{Call: event.NoSyscall, Flags: event.Preempted}
 	frame().off(idle).sampled(leader, user).want(t, with(cause.Throttled))
-	s := frame().off(taken).sampled(leader, user)
+	s := frame().off(idle).sampled(leader, user) // of a real-time thread: the quota held nobody back
+	s.Meta.Pressure = []record.Pressure{{TS: start - ms, Throttled: 5 * ms}, {TS: start + 900*ms, Throttled: 5 * ms}}
+	if st := of(t, s.want(t, with(cause.NoCPU)), cause.NoCPU); st.Sure != Inferred || st.WaiterTID != 0 {
+		t.Errorf("step %+v", st)
+	}
+	s = frame().off(idle).sampled(leader, user)
+	s.Meta.Pressure = []record.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: ms}}
+	s.want(t, with(cause.Throttled))
+	s = frame().off(taken).sampled(leader, user)
 	s.Meta.Pressure = []record.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 30 * ms}}
 	if st := of(t, s.want(t, with(cause.Throttled)), cause.Throttled); st.Sure != Inferred {
 		t.Errorf("step %+v", st)

@@ -14,7 +14,9 @@ type sockets struct {
 	roles map[socket]record.Role
 	serve map[uint32]bool // processes that others connect to
 	ask   map[uint32]bool // processes that connect to others
-	calls map[uint16]record.Role
+	// unclear are processes with connections of which nobody can tell who opened them.
+	unclear map[uint32]bool
+	calls   map[uint16]record.Role
 }
 
 type socket struct {
@@ -22,8 +24,11 @@ type socket struct {
 	inode uint64
 }
 
-func newSockets(rec *record.Recording) sockets {
-	s := sockets{roles: map[socket]record.Role{}, serve: map[uint32]bool{}, ask: map[uint32]bool{}, calls: roleCalls(rec.Meta.Host.Arch)}
+// newSockets reads the roles of sockets; waits are the events in which threads left their CPUs.
+func newSockets(rec *record.Recording, waits []int32) sockets {
+	s := sockets{
+		roles: map[socket]record.Role{}, serve: map[uint32]bool{}, ask: map[uint32]bool{}, unclear: map[uint32]bool{}, calls: roleCalls(rec.Meta.Host.Arch),
+	}
 	for i := range rec.Meta.Objects {
 		o := &rec.Meta.Objects[i]
 		switch o.Role {
@@ -31,6 +36,8 @@ func newSockets(rec *record.Recording) sockets {
 			s.serve[o.PID] = true
 		case record.Connected:
 			s.ask[o.PID] = true
+		case record.Unclear:
+			s.unclear[o.PID] = true
 		default:
 			continue
 		}
@@ -38,7 +45,23 @@ func newSockets(rec *record.Recording) sockets {
 			s.roles[socket{o.PID, o.Inode}] = o.Role
 		}
 	}
+	if len(s.unclear) > 0 {
+		s.learn(rec, waits)
+	}
 	return s
+}
+
+// learn takes from the calls in which threads waited what processes do whose sockets do not tell.
+func (s *sockets) learn(rec *record.Recording, waits []int32) {
+	for _, i := range waits {
+		e := &rec.Events[i]
+		switch s.calls[e.Func] {
+		case record.Listening:
+			s.serve[e.PID] = true
+		case record.Connected:
+			s.ask[e.PID] = true
+		}
+	}
 }
 
 // roleCalls are the system calls that say by themselves on which side the process is: accept, accept4 and connect
@@ -56,28 +79,35 @@ func roleCalls(arch string) map[uint16]record.Role {
 // cause explains a wait for a message that no thread of the target sent. Of a poll it is not known which of
 // its descriptors it was for: a process that others connect to is taken to wait for them.
 func (s *sockets) cause(e *event.Event, why threads.Reason) (cause.ID, Sureness) {
-	if why == threads.Socket {
-		role := s.calls[e.Func]
-		if role == "" {
-			role = s.roles[socket{e.PID, e.Args[3] & (1<<48 - 1)}]
-		}
-		switch role {
-		case record.Listening, record.Accepted:
-			return cause.NoWork, Seen
-		case record.Connected:
-			return cause.Network, Seen
-		}
-	}
+	role := s.role(e, why)
+	serves, asks := s.serve[e.PID], s.ask[e.PID]
 	switch {
+	case role == record.Listening, role == record.Accepted:
+		return cause.NoWork, Seen
+	case role == record.Connected:
+		return cause.Network, Seen
 	case why != threads.Socket && why != threads.Poll: // a pipe or an eventfd that a stranger wrote to
 		if e.Flags&event.FromIRQ != 0 || e.Args[0] == 0 {
 			return cause.Unknown, Guessed
 		}
 		return cause.Network, Inferred
-	case s.serve[e.PID]:
+	case role == record.Unclear && serves == asks, s.unclear[e.PID] && !serves && !asks:
+		return cause.Unknown, Guessed // nobody is blamed for what cannot be told
+	case serves:
 		return cause.NoWork, Inferred
-	case why == threads.Socket || s.ask[e.PID]:
+	case why == threads.Socket || asks:
 		return cause.Network, Inferred
 	}
 	return cause.Sleep, Guessed // it polls nothing that is connected to anybody: its time limit ends it
+}
+
+// role is that of the socket that a thread waited for, "" where it waited for another file or the role is not known.
+func (s *sockets) role(e *event.Event, why threads.Reason) record.Role {
+	if why != threads.Socket {
+		return ""
+	}
+	if role := s.calls[e.Func]; role != "" {
+		return role
+	}
+	return s.roles[socket{e.PID, e.Args[3] & (1<<48 - 1)}]
 }

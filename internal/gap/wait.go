@@ -53,8 +53,10 @@ func (w *walker) withoutCPU(iv *threads.Interval) (cause.ID, detail) {
 		e := &w.t.Rec.Events[iv.Wait]
 		displaced := e.Flags&(event.Mark|event.Preempted) == event.Preempted
 		switch {
-		case displaced && e.Args[1] == 0: // and the CPU went idle
+		case displaced && e.Args[1] == 0 && !w.unlimited: // and the CPU went idle
 			c = cause.Throttled
+		case displaced && e.Args[1] == 0:
+			d.sure = Inferred // a real-time thread that has used its share of the period up (sched_rt_runtime_us)
 		case w.throttled[iv.Wait]:
 			c, d.sure = cause.Throttled, Inferred
 		case displaced:

@@ -84,7 +84,7 @@ type objectRow struct {
 	PID   uint32      `isc:"pid" doc:"process that has it open"`
 	Inode uint64      `isc:"inode" doc:"thread_states.inode"`
 	Name  string      `isc:"name" doc:"as /proc/PID/fd shows it"`
-	Role  record.Role `isc:"role" doc:"of a socket: listening, accepted, connected"`
+	Role  record.Role `isc:"role" doc:"of a socket: listening, accepted, connected, unclear"`
 }
 
 type pressureRow struct {

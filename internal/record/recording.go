@@ -87,6 +87,7 @@ const (
 	Listening Role = "listening" // others connect to it
 	Accepted  Role = "accepted"  // another process opened the connection
 	Connected Role = "connected" // this process opened it
+	Unclear   Role = "unclear"   // a connection of which the kernel does not say any more who opened it, or not to the daemon
 )
 
 // Pressure is the state of the host and of the target's cgroup at one time.

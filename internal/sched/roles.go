@@ -37,14 +37,19 @@ func (n *names) roles() map[objectKey]record.Role {
 	tables := map[string]map[uint64]record.Role{} // by network namespace
 	for _, pid := range pids[:min(len(pids), maxServers)] {
 		space, err := os.Readlink(n.path(pid) + "/ns/net")
-		if err != nil {
-			continue
+		if err != nil { // a kernel without network namespaces
+			space = n.path(pid)
 		}
 		if tables[space] == nil {
 			tables[space] = n.sockets(pid)
 		}
+		blind := len(tables[space]) == 0 // no table could be read, or none has anything: the sockets are somewhere all the same
 		for _, inode := range n.openSockets(pid) {
-			if role := tables[space][inode]; role != "" {
+			role := tables[space][inode]
+			if blind {
+				role = record.Unclear
+			}
+			if role != "" {
 				out[objectKey{pid, inode}] = role
 			}
 		}
@@ -94,10 +99,16 @@ func (n *names) table(pid uint32, name string) string {
 	return string(text[:strings.LastIndexByte(string(text), '\n')+1])
 }
 
-// internet reads rows of /proc/net/tcp and tcp6. A connection to a port that somebody listens on was
-// opened by the other side.
+// connection is one row of /proc/net/tcp or tcp6.
+type connection struct {
+	inode         uint64
+	local, remote string // address:port, in hex; of IPv4 in IPv6 that of IPv4
+}
+
+// internet reads rows of /proc/net/tcp and tcp6.
 func internet(table string, out map[uint64]record.Role) {
-	ports, open := map[string]bool{}, map[uint64]string{}
+	ports, ends := map[string]bool{}, map[[2]string]bool{}
+	var open []connection
 	for line := range strings.Lines(table) {
 		row := strings.Fields(line) // sl local rem st queues timer retrnsmt uid timeout inode
 		if len(row) < 10 {
@@ -107,19 +118,48 @@ func internet(table string, out map[uint64]record.Role) {
 		if err != nil || inode == 0 {
 			continue
 		}
-		_, port, _ := strings.Cut(row[1], ":")
+		c := connection{inode: inode, local: strings.TrimPrefix(row[1], mapped), remote: strings.TrimPrefix(row[2], mapped)}
 		if row[3] == tcpListen {
-			ports[port], out[inode] = true, record.Listening
+			ports[portOf(c.local)], out[inode] = true, record.Listening
 			continue
 		}
-		open[inode] = port
+		open, ends[[2]string{c.local, c.remote}] = append(open, c), true
 	}
-	for inode, port := range open {
-		out[inode] = record.Connected
-		if ports[port] {
-			out[inode] = record.Accepted
-		}
+	for _, c := range open {
+		out[c.inode] = c.role(ports, ends[[2]string{c.remote, c.local}])
 	}
+}
+
+// mapped is how addresses of IPv4 in IPv6 begin in /proc/net/tcp6 (RFC 4291, 2.5.5.2).
+const mapped = "0000000000000000FFFF0000"
+
+// firstEphemeral is the first port that Linux gives to who connects without asking for one (ip_local_port_range).
+const firstEphemeral = 32768
+
+// role says who opened a connection: the side whose port somebody listens on did not. listening are the ports of this network namespace;
+// here says that the other end is in it too. A server that has closed its listening socket is told by its port, or not at all.
+func (c *connection) role(listening map[string]bool, here bool) record.Role {
+	from, to := portOf(c.local), portOf(c.remote)
+	served := func(port string) bool {
+		n, err := strconv.ParseUint(port, 16, 16)
+		return err == nil && n < firstEphemeral
+	}
+	switch {
+	case listening[from]:
+		return record.Accepted
+	case here && listening[to]:
+		return record.Connected
+	case served(from) && !served(to):
+		return record.Accepted
+	case here && served(from) == served(to):
+		return record.Unclear
+	}
+	return record.Connected
+}
+
+func portOf(address string) string {
+	_, port, _ := strings.Cut(address, ":")
+	return port
 }
 
 // local reads rows of /proc/net/unix. A connection that has the name of a listening socket was opened by the

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -84,6 +85,52 @@ func TestRolesOfRealSockets(t *testing.T) {
 	n.watch(pid, false)
 	if left := n.roles(); len(left) != 0 {
 		t.Errorf("%d roles of a process that is not watched", len(left))
+	}
+}
+
+// TestRolesWithoutListener: a server that takes one connection may close its listening socket. Then its port tells, or nothing does.
+func TestRolesWithoutListener(t *testing.T) {
+	const (
+		service, above, client = "0100007F:1F90", "0100007F:C350", "0100007F:D7F0" // ports 8080, 50000 and 55280
+		far                    = "0A00000A:C350"
+	)
+	for name, c := range map[string]struct {
+		rows [][2]string
+		want []record.Role
+	}{
+		"port of a service":           {[][2]string{{service, client}, {client, service}}, []record.Role{record.Accepted, record.Connected}},
+		"any port":                    {[][2]string{{above, client}, {client, above}}, []record.Role{record.Unclear, record.Unclear}},
+		"service, from IPv6's socket": {[][2]string{{mapped + above, mapped + client}, {client, above}}, []record.Role{record.Unclear, record.Unclear}},
+		"another machine asks":        {[][2]string{{service, far}}, []record.Role{record.Accepted}},
+		"another machine is asked":    {[][2]string{{client, far}}, []record.Role{record.Connected}},
+	} {
+		table := ""
+		for i, r := range c.rows {
+			table += fmt.Sprintf("   %d: %s %s 01 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0\n", i, r[0], r[1], 100+i)
+		}
+		out := map[uint64]record.Role{}
+		internet(table, out)
+		for i, want := range c.want {
+			if got := out[uint64(100+i)]; got != want {
+				t.Errorf("%s: end %d is %q, want %q", name, i, got, want)
+			}
+		}
+	}
+}
+
+// TestRolesWithoutTables: where /proc/PID/net has nothing to say, no socket is said to be without a role.
+func TestRolesWithoutTables(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(dir+"/7/fd", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("socket:[41]", dir+"/7/fd/3"); err != nil {
+		t.Fatal(err)
+	}
+	n := newNames(dir)
+	n.watch(7, true)
+	if got := n.roles(); len(got) != 1 || got[objectKey{7, 41}] != record.Unclear {
+		t.Errorf("roles %v", got)
 	}
 }
 
