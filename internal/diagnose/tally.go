@@ -5,33 +5,41 @@ import (
 	"slices"
 )
 
-// tally sums time by a number. Neighbouring steps mostly have the same one, so that
-// the map is rarely asked.
+// tally sums time by a number. Neighbouring steps mostly have one of a few, so that the map is rarely asked.
 type tally struct {
-	times   map[uint64]uint64 // ns
-	last    uint64
-	pending uint64 // ns of last that are not in times yet
-	all     uint64 // ns
+	times map[uint64]uint64    // ns
+	near  [1 << nearBits]entry // times that are not in times yet, each in the place of its number's hash
+	all   uint64               // ns
 }
+
+const nearBits = 4
 
 func (t *tally) add(key, ns uint64) {
 	t.all += ns
-	if key != t.last {
-		t.flush()
-		t.last = key
+	e := &t.near[key*0x9e3779b97f4a7c15>>(64-nearBits)]
+	if e.key != key {
+		t.put(e)
+		e.key = key
 	}
-	t.pending += ns
+	e.time += ns
 }
 
-func (t *tally) flush() {
-	if t.pending == 0 {
+// put moves the time of one number to the map.
+func (t *tally) put(e *entry) {
+	if e.time == 0 {
 		return
 	}
 	if t.times == nil {
 		t.times = map[uint64]uint64{}
 	}
-	t.times[t.last] += t.pending
-	t.pending = 0
+	t.times[e.key] += e.time
+	e.time = 0
+}
+
+func (t *tally) flush() {
+	for i := range t.near {
+		t.put(&t.near[i])
+	}
 }
 
 // merge adds all of o.

@@ -118,10 +118,12 @@ func newBlocks(t *timeline.Timeline) blocks {
 		b.busy[i] = 1
 	}
 	table := cause.All()
+	r := w.Reader()
 	for i := range w.Gaps {
 		g := &w.Gaps[i]
-		for j := g.First; j < g.Last; j++ {
-			s := &w.Steps[j]
+		steps := r.Of(g)
+		for j := range steps {
+			s := &steps[j]
 			key := table[s.Cause].Key
 			if b.causes[key] == nil {
 				b.causes[key] = make([]float64, blockCount)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
@@ -141,13 +142,15 @@ func (p *perfetto) hwQueue(w *work) uint64 {
 func (p *perfetto) idle(root uint64, d int32) {
 	track := p.named(root, "why it is idle", 0)
 	walk := p.v.walk()
+	r := walk.Reader()
 	for i := range walk.Gaps {
 		g := &walk.Gaps[i]
 		if g.Device != d {
 			continue
 		}
-		for j := g.First; j < g.Last; j++ {
-			p.step(track, j)
+		steps := r.Of(g)
+		for j := range steps {
+			p.step(track, &steps[j])
 		}
 	}
 	whole := timeline.Join([]timeline.Span{{From: p.v.T.From, To: p.v.T.To}})
@@ -158,8 +161,7 @@ func (p *perfetto) idle(root uint64, d int32) {
 	}
 }
 
-func (p *perfetto) step(track uint64, j int32) {
-	s := &p.v.walk().Steps[j]
+func (p *perfetto) step(track uint64, s *gap.Step) {
 	title := p.causeTitle(s.Cause)
 	p.slice(track, s.From, s.To, title, "gap")
 	if s.TID != 0 {

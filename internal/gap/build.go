@@ -26,6 +26,7 @@ type walker struct {
 	chain     []link
 	floor     Sureness // of all steps of this gap
 	chief     []*thread
+	near      int32           // the thread of the last call that was asked about, index into Timeline.Threads
 	first     int             // its first step
 	unlimited bool            // the cgroup's quota held nobody back: its counter stood still
 	blind     bool            // what GPUs do was not seen, so that a wait for one says nothing
@@ -47,7 +48,7 @@ func Build(t *timeline.Timeline) *Walk { return New(t, t.Index.Threads()) }
 func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 	w := newWalker(t, scheduled)
 	w.out.Gaps, w.out.Covered = Find(t)
-	w.out.Steps = make([]Step, 0, len(w.out.Gaps)+len(w.out.Gaps)/4+256)
+	w.out.Steps = make([]Step, 0, len(w.out.Gaps)/8+256)
 	for i := range w.out.Gaps {
 		g := &w.out.Gaps[i]
 		g.First = int32(len(w.out.Steps))
@@ -62,7 +63,7 @@ func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 
 func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	w := &walker{
-		t: t, out: &Walk{}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
+		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
 		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newDealer(), compiler: compilers(t.Rec),
 	}
 	for i := range w.classes {
@@ -92,6 +93,7 @@ func (w *walker) gap(g *Gap) {
 	w.explain(th, g.From, start)
 	w.inCall(th, op, start, end)
 	w.starting(th, op, n, end, g.To)
+	w.thin(g, th, op)
 }
 
 // launcher returns the thread that ended a gap, the call that did it, and the activity; op None: the thread that
@@ -122,7 +124,12 @@ func (w *walker) launcher(g *Gap) (th *thread, op, activity int32) {
 }
 
 // owner returns the thread that made a call.
-func (w *walker) owner(op int32) *thread { return w.owners[w.t.ThreadOf(op)] }
+func (w *walker) owner(op int32) *thread {
+	if th := &w.t.Threads[w.near]; op < th.First || op >= th.Last {
+		w.near = w.t.ThreadOf(op)
+	}
+	return w.owners[w.near]
+}
 
 // chiefOf returns the thread of a process that launches most, else its main thread; nil where
 // neither is known.

@@ -6,14 +6,22 @@ import "github.com/inferscope/inferscope/internal/timeline"
 // the time in which all that it did for the target was seen. It takes O(n) for n activities.
 func Find(t *timeline.Timeline) ([]Gap, []timeline.Spans) {
 	gaps := make([]Gap, 0, countGaps(t))
-	covered := make([]timeline.Spans, len(t.Devices))
+	covered := Covered(t)
 	for d := range t.Devices {
-		covered[d] = coveredOf(t, &t.Devices[d])
 		f := finder{t: t, device: int32(d), covered: covered[d], gaps: gaps, prev: None}
 		f.sweep(t.Devices[d].First, t.Devices[d].Last)
 		gaps = f.gaps
 	}
 	return gaps, covered
+}
+
+// Covered returns for each device the time in which all that it did for the target was seen.
+func Covered(t *timeline.Timeline) []timeline.Spans {
+	out := make([]timeline.Spans, len(t.Devices))
+	for d := range t.Devices {
+		out[d] = coveredOf(t, &t.Devices[d])
+	}
+	return out
 }
 
 // countGaps returns how many gaps there are where all is covered, and room for the edges of what is.

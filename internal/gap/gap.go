@@ -19,7 +19,7 @@ type Gap struct {
 	Device   int32  // index into Timeline.Devices
 	Prev     int32  // activity that ended last before it, index into Timeline.Activities; None: the stretch began with the gap
 	Next     int32  // activity that ended it; None: the stretch ended with the gap
-	First    int32  // its steps are Walk.Steps[First:Last]
+	First    int32  // its steps are Walk.Steps[First:Last]; none where it is plain: see Reader
 	Last     int32
 }
 
@@ -52,6 +52,7 @@ const (
 type Walk struct {
 	Gaps  []Gap // by device, then From
 	Steps []Step
+	t     *timeline.Timeline
 	// Covered is, for each device, the time in which all that it did was seen: gaps lie inside, and
 	// what of it is in no gap the device was busy.
 	Covered []timeline.Spans

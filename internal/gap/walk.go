@@ -33,6 +33,9 @@ func (w *walker) explain(th *thread, from, to uint64) {
 
 // inCall explains [from, to), in which a thread is in a call.
 func (w *walker) inCall(th *thread, op int32, from, to uint64) {
+	if from >= to {
+		return
+	}
 	c, sure := w.callCause(op)
 	slow := sure == Inferred
 	if w.blind && c == cause.HostSync {

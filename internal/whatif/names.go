@@ -17,10 +17,15 @@ type namer struct {
 	t     *timeline.Timeline
 	names *gap.Names
 	where []string // by stack (index + 1): the function that is at work; "": not read yet
+	keys  [cause.Count]string
 }
 
 func newNamer(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span) *namer {
-	return &namer{t: t, names: gap.NewNames(t, scheduled, in), where: make([]string, len(t.Rec.Meta.Stacks)+1)}
+	n := &namer{t: t, names: gap.NewNames(t, scheduled, in), where: make([]string, len(t.Rec.Meta.Stacks)+1)}
+	for i, row := range cause.All() {
+		n.keys[i] = row.Key
+	}
+	return n
 }
 
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
@@ -31,7 +36,7 @@ func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, 
 
 func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, _, sure := n.names.Blocked(iv)
-	return replay.What{Cause: c, Name: c.String()}, replay.Doubt(sure)
+	return replay.What{Cause: c, Name: n.keys[c]}, replay.Doubt(sure)
 }
 
 func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) { return n.names.Waker(iv) }
@@ -40,7 +45,7 @@ func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv
 
 func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, sure := n.names.Runnable(iv)
-	return replay.What{Cause: c, Name: c.String()}, replay.Doubt(sure)
+	return replay.What{Cause: c, Name: n.keys[c]}, replay.Doubt(sure)
 }
 
 func (n *namer) Call(op int32) (replay.What, replay.Doubt) {

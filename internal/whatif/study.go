@@ -93,8 +93,7 @@ func cut(spans []timeline.Span, share float64) []timeline.Span {
 // spansOf returns when all GPUs of the target were seen; the whole window where there is none.
 func spansOf(t *timeline.Timeline) []timeline.Span {
 	all := timeline.Join([]timeline.Span{{From: t.From, To: t.To}})
-	_, covered := gap.Find(t)
-	for _, c := range covered {
+	for _, c := range gap.Covered(t) {
 		all = all.Both(c)
 	}
 	var out []timeline.Span
@@ -151,10 +150,19 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 }
 
 func (s *Study) findLaunchers(t *timeline.Timeline) {
+	launches := make([]bool, len(t.Threads))
+	last := &timeline.Thread{}
 	for i := range t.Activities {
-		if op := t.Activities[i].Op; op != timeline.None {
-			th := &t.Threads[t.ThreadOf(op)]
-			s.launches[thread{t.Processes[th.Process].PID, th.TID}] = true
+		op := t.Activities[i].Op
+		if op == timeline.None || op >= last.First && op < last.Last {
+			continue
+		}
+		n := t.ThreadOf(op)
+		last, launches[n] = &t.Threads[n], true
+	}
+	for i := range t.Threads {
+		if launches[i] {
+			s.launches[thread{t.Processes[t.Threads[i].Process].PID, t.Threads[i].TID}] = true
 		}
 	}
 	if pid := t.Rec.Meta.Target; len(s.launches) == 0 {

@@ -50,7 +50,7 @@ func (q *asked) add(act *timeline.Activity) {
 // queue sweeps over the calls that were launched and had not ended.
 func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
 	starts, ends := q.starts(), slices.DeleteFunc(q.done, func(d uint64) bool { return d == 0 }) // in the same memory
-	slices.Sort(ends)
+	sortTimes(ends)
 	out := Queue{Coverage: c}
 	w := sweep{spans: spans}
 	depth, i := uint64(0), 0
@@ -82,7 +82,7 @@ func (q *asked) starts() []uint64 {
 			out = append(out, q.t.Ops[i].Start)
 		}
 	}
-	slices.Sort(out)
+	sortTimes(out)
 	return out
 }
 

@@ -41,9 +41,10 @@ func (s *scene) device(i int32) {
 		s.spans = append(s.spans, s.in.Walk.Covered[i])
 	}
 	var why []item
+	r := s.in.Walk.Reader()
 	for j := range s.in.Walk.Gaps {
 		if g := &s.in.Walk.Gaps[j]; g.Device == i {
-			why = s.steps(why, s.in.Walk.Steps[g.First:g.Last])
+			why = s.steps(why, r.Of(g))
 		}
 	}
 	s.add(track{head: trackHead{Kind: idleTrack, Name: "idle, by cause", Group: name, Seen: seen}, items: why})
