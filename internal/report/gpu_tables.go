@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/gpu"
 	"github.com/inferscope/inferscope/internal/human"
@@ -223,10 +225,32 @@ func syncTable(m *Model, rows int) *page.Table {
 func rangeTable(m *Model, rows int) *page.Table {
 	t := &page.Table{Columns: []page.Column{page.Left("Range", 0), page.Right("Times", 0), page.Right("Total", 0), page.Right("Longest", 1)}}
 	list := m.GPU.Ranges
+	told := slices.ContainsFunc(list[:min(len(list), rows)], func(r gpu.Range) bool { return len(r.Attributes) > 0 })
+	if told {
+		t.Columns = append(t.Columns, page.Left("With", 2))
+	}
 	for i := range list[:min(len(list), rows)] {
 		r := &list[i]
-		t.Row(human.Shorten(human.Clean(r.Name), maxName), human.Count(r.Count), human.Span(r.Time), human.Span(r.Longest))
+		cells := []string{human.Shorten(human.Clean(r.Name), maxName), human.Count(r.Count), human.Span(r.Time), human.Span(r.Longest)}
+		if told {
+			cells = append(cells, attributesText(r))
+		}
+		t.Row(cells...)
 	}
 	t.Note = joinNotes("Named by the program (NVTX, scopes).", more(len(list), rows, "range", "ranges"))
 	return t
+}
+
+// attributesText names the attributes that a range took most time with.
+func attributesText(r *gpu.Range) string {
+	const few = 2
+	var parts []string
+	for i := range r.Attributes[:min(len(r.Attributes), few)] {
+		x := &r.Attributes[i]
+		parts = append(parts, fmt.Sprintf("%s: %s times, %s each", human.Shorten(human.Clean(x.Values), maxName), human.Count(x.Count), human.Span(x.Time/max(1, x.Count))))
+	}
+	if len(r.Attributes) > few {
+		parts = append(parts, "and others")
+	}
+	return strings.Join(parts, "; ")
 }

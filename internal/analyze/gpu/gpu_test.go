@@ -2,6 +2,7 @@ package gpu_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analyze/calltest"
@@ -231,4 +232,29 @@ func TestSharedDeviceIsJudgedWhereAllAreSeen(t *testing.T) {
 	same(t, "parts", len(d.Parts), 2)
 	same(t, "first part", d.Parts[0].Busy.Time, 50*ms)
 	same(t, "second part", d.Parts[1].Busy.Time, 20*ms)
+}
+
+// TestAttributesOfScopes: what a scope was used with, that of most time first; NVTX ranges and scopes without attributes have none.
+func TestAttributesOfScopes(t *testing.T) {
+	h := newHand(timelinetest.Between(0, 100*ms))
+	h.g.Ranges, h.g.Attributes = []string{"step", "nvtx"}, []string{`{"batch": 8}`, `{"batch": 32}`}
+	use := func(name int32, fn uint16, at, dur, attributes uint64) {
+		h.Event(event.Event{
+			TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: fn, Kind: event.Range, Flags: event.Timed, Ret: name, Args: [4]uint64{0, 0, 0, attributes},
+		})
+	}
+	for i := range uint64(3) {
+		use(1, event.ScopeRange, i*10*ms, ms, 1)
+	}
+	use(1, event.ScopeRange, 40*ms, 5*ms, 2)
+	use(1, event.ScopeRange, 50*ms, 9*ms, 0)
+	use(1, event.ScopeRange, 60*ms, 9*ms, 7) // of a damaged recording
+	use(2, 0, 70*ms, ms, 1)                  // not a scope: the word means something else
+	s := h.summary(t)
+	same(t, "ranges", len(s.Ranges), 2)
+	want := []gpu.Attributes{{Values: `{"batch": 32}`, Count: 1, Time: 5 * ms}, {Values: `{"batch": 8}`, Count: 3, Time: 3 * ms}}
+	if got := s.Ranges[0].Attributes; !slices.Equal(got, want) {
+		t.Errorf("attributes %+v, want %+v", got, want)
+	}
+	same(t, "of NVTX", len(s.Ranges[1].Attributes), 0)
 }

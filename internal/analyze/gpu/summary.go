@@ -254,4 +254,13 @@ type Range struct {
 	Count   uint64 `json:"count"`
 	Time    uint64 `json:"ns"` // summed
 	Longest uint64 `json:"longest_ns"`
+	// Attributes are those that most of the time went to, the most first; absent where the program gave none.
+	Attributes []Attributes `json:"attributes,omitempty"`
+}
+
+// Attributes is all uses of a named range with the same attributes.
+type Attributes struct {
+	Values string `json:"values"` // a JSON object, as the program gave it
+	Count  uint64 `json:"count"`
+	Time   uint64 `json:"ns"` // summed
 }

@@ -3,6 +3,7 @@ package gpu
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/symbol"
@@ -145,7 +146,7 @@ func overhead(kind int32) string {
 // ranges sums the ranges that the program named.
 func (a *analysis) ranges() []Range {
 	names := a.t.Rec.Meta.GPU.Ranges
-	rows := make([]Range, len(names))
+	rows, with := make([]Range, len(names)), make([]map[int]*Attributes, len(names))
 	for _, i := range a.t.Ranges {
 		e := &a.t.Rec.Events[i]
 		n := int(e.Ret) - 1
@@ -157,14 +158,47 @@ func (a *analysis) ranges() []Range {
 		rows[n].Count++
 		rows[n].Time += dur
 		rows[n].Longest = max(rows[n].Longest, dur)
+		if values := a.attributesOf(e); values > 0 {
+			if with[n] == nil {
+				with[n] = map[int]*Attributes{}
+			}
+			if with[n][values] == nil {
+				with[n][values] = &Attributes{Values: a.t.Rec.Meta.GPU.Attributes[values-1]}
+			}
+			with[n][values].Count++
+			with[n][values].Time += dur
+		}
 	}
 	used := rows[:0]
-	for _, r := range rows {
+	for n, r := range rows {
 		if r.Count > 0 {
+			r.Attributes = mostOf(with[n])
 			used = append(used, r)
 		}
 	}
 	return top(used, maxRanges, func(x, y *Range) int {
 		return cmp.Or(cmp.Compare(y.Time, x.Time), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Name, y.Name))
 	})
+}
+
+// attributesOf returns index + 1 of the attributes of a scope; 0 for none.
+func (a *analysis) attributesOf(e *event.Event) int {
+	if at := e.Args[3]; e.Func == event.ScopeRange && at <= uint64(len(a.t.Rec.Meta.GPU.Attributes)) {
+		return int(at)
+	}
+	return 0
+}
+
+// maxAttributes is how many different attributes of a range are told: a program can give each use its own.
+const maxAttributes = 8
+
+func mostOf(all map[int]*Attributes) []Attributes {
+	var out []Attributes
+	for _, x := range all {
+		out = append(out, *x)
+	}
+	slices.SortFunc(out, func(x, y Attributes) int {
+		return cmp.Or(cmp.Compare(y.Time, x.Time), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Values, y.Values))
+	})
+	return out[:min(len(out), maxAttributes)]
 }
