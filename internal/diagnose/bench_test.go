@@ -24,7 +24,7 @@ func BenchmarkNew(b *testing.B) {
 	runtime.GC()
 	b.ReportAllocs()
 	for b.Loop() {
-		diagnose.New(t, w, g, c)
+		diagnose.New(t, w, g, c, nil)
 	}
 	each := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
 	b.ReportMetric(each/float64(len(rec.Events)), "ns/event")

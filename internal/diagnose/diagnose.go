@@ -12,7 +12,7 @@ type Diagnosis struct {
 	Breakdown  Breakdown  `json:"breakdown"`
 	Devices    []Device   `json:"devices"`    // the same for each GPU
 	Iterations *Iteration `json:"iterations"` // nil where none could be found
-	Findings   []Finding  `json:"findings"`   // the dearest first
+	Findings   []Finding  `json:"findings"`   // what pays most first: by foretold gain, where none is known by cost
 }
 
 // Verdict is the class of the bottleneck.

@@ -26,19 +26,20 @@ const (
 	justAHint             // without a cost
 )
 
-// ranked is a finding with its rank.
+// ranked is a finding with its cause and rank.
 type ranked struct {
 	Finding
+	id   cause.ID
 	rank rank
 }
 
-// findings makes the findings, the dearest first.
-func (a *analysis) findings(d *Diagnosis) {
+// findings makes the findings, the dearest of each rank first.
+func (a *analysis) findings(d *Diagnosis) []ranked {
 	a.takeCopies()
 	var list []ranked
 	add := func(id cause.ID, cost uint64, r rank) {
 		if cost > 0 && share(cost, a.total.Time) >= a.floor(id) {
-			list = append(list, ranked{a.finding(d, id, cost), r})
+			list = append(list, ranked{a.finding(d, id, cost), id, r})
 		}
 	}
 	for id := cause.Unknown + 1; id < cause.Count; id++ {
@@ -57,14 +58,21 @@ func (a *analysis) findings(d *Diagnosis) {
 		}
 	}
 	if f, ok := a.remote(); ok {
-		list = append(list, ranked{f, justAHint})
+		list = append(list, ranked{f, cause.RemoteMemory, justAHint})
 	}
 	slices.SortFunc(list, func(x, y ranked) int {
 		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(y.Cost, x.Cost), cmp.Compare(x.Cause, y.Cause))
 	})
+	return list
+}
+
+// plain are the findings themselves.
+func plain(list []ranked) []Finding {
+	out := make([]Finding, len(list))
 	for i := range list {
-		d.Findings = append(d.Findings, list[i].Finding)
+		out[i] = list[i].Finding
 	}
+	return out
 }
 
 // takeCopies adds the time in which copies ran and no kernel did to the causes that they belong to: of those that hold their

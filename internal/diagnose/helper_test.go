@@ -25,10 +25,11 @@ const (
 // scene is a recording with gaps and steps made by hand: what the walk says is given, what the diagnosis makes of it is tested.
 type scene struct {
 	*calltest.Builder
-	t     *testing.T
-	steps []gap.Step
-	alone bool
-	id    uint32
+	t        *testing.T
+	steps    []gap.Step
+	alone    bool
+	id       uint32
+	foretell diagnose.Foretell
 }
 
 // newScene is one second of a process on one GPU of 100 multiprocessors, recorded whole.
@@ -105,7 +106,7 @@ func (s *scene) diagnose() *diagnose.Diagnosis {
 		w.Steps = append(w.Steps, s.steps...)
 		w.Main.Last = int32(len(w.Steps))
 	}
-	d := diagnose.New(tl, w, gpu.Summarize(tl), cpu.Summarize(rec))
+	d := diagnose.New(tl, w, gpu.Summarize(tl), cpu.Summarize(rec), s.foretell)
 	check(s.t, d)
 	return d
 }

@@ -134,7 +134,7 @@ func TestIterationsOfKernels(t *testing.T) {
 	}
 	rec := s.Run()
 	tl := timeline.Build(rec)
-	it := diagnose.New(tl, gap.Build(tl), gpu.Summarize(tl), cpu.Summarize(rec)).Iterations
+	it := diagnose.New(tl, gap.Build(tl), gpu.Summarize(tl), cpu.Summarize(rec), nil).Iterations
 	period := uint64(len(layers))*30*us + 10*us
 	if it == nil || it.Source != "period of the kernel embedding" || it.P50 < period*95/100 || it.P50 > period*105/100 || it.Max > 2*period {
 		t.Errorf("%+v, want a period of %d µs", it, period/us)

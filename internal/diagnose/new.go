@@ -15,15 +15,21 @@ import (
 )
 
 // New makes the diagnosis of a timeline from its gaps and the summaries of both sides. It changes
-// none of its arguments; g is nil where the recording has nothing about GPUs.
-func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary) *Diagnosis {
+// none of its arguments; g is nil where the recording has nothing about GPUs, foretell where no gain is asked for: findings are
+// then in the order of their cost.
+func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
 	a := &analysis{t: t, w: w, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
-	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}, Findings: []Finding{}}
+	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}}
 	a.subject = a.about()
 	a.measure(d)
 	d.Iterations = a.iterations()
-	a.findings(d)
+	list := a.findings(d)
+	d.Findings = plain(list)
 	a.judge(d)
+	if foretell != nil && d.Verdict != NotEnough {
+		a.foretold(list, foretell)
+		d.Findings = plain(byGain(list))
+	}
 	d.Headline = a.headline(d)
 	return d
 }

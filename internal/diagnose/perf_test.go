@@ -34,7 +34,7 @@ func parts(rec *record.Recording) []part {
 		{"gpu", func() { gpu.Summarize(t) }},
 		{"cpu", func() { cpu.SummarizeThreads(t, list) }},
 		{"gap", func() { gap.New(t, list) }},
-		{"diagnose", func() { diagnose.New(t, w, g, c) }},
+		{"diagnose", func() { diagnose.New(t, w, g, c, nil) }},
 		{"whole", func() { report.New(rec) }},
 	}
 }

@@ -23,7 +23,7 @@ import (
 // of makes the diagnosis of a recording.
 func of(rec *record.Recording) *diagnose.Diagnosis {
 	t := timeline.Build(rec)
-	return diagnose.New(t, gap.Build(t), gpu.Summarize(t), cpu.Summarize(rec))
+	return diagnose.New(t, gap.Build(t), gpu.Summarize(t), cpu.Summarize(rec), nil)
 }
 
 // TestRandomPrograms holds for programs made by dice, with windows, losses and clocks that differ, what is true of any

@@ -89,6 +89,9 @@ func (r *run) length() uint64 {
 		at := least
 		for _, n := range goal.nodes {
 			at = max(at, r.ends[n])
+			if p := r.past(n); p != None { // the last of what stays, where the end itself has left the thread
+				at = max(at, r.ends[p])
+			}
 		}
 		rate += goal.weight * float64(goal.at) / float64(max(at, 1))
 		weight += goal.weight

@@ -42,7 +42,8 @@ func thirtySeconds() *record.Recording {
 	return p.Run()
 }
 
-// BenchmarkUsualReport is the time from a recording of 30 seconds to the text of its report, and of its parts.
+// BenchmarkUsualReport is the time from a recording of 30 seconds to the text of its report, and of its parts; gains are the diagnosis with
+// what each remedy would bring.
 func BenchmarkUsualReport(b *testing.B) {
 	rec := thirtySeconds()
 	t := timeline.Build(rec)
@@ -59,7 +60,12 @@ func BenchmarkUsualReport(b *testing.B) {
 	e := read(rec)
 	b.Run("diagnosis", func(b *testing.B) {
 		for range b.N {
-			e.diagnosis()
+			e.diagnosis(nil)
+		}
+	})
+	b.Run("gains", func(b *testing.B) {
+		for range b.N {
+			e.diagnosis(e.foretell())
 		}
 	})
 	m := New(rec)

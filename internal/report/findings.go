@@ -25,7 +25,7 @@ const (
 	likely           = 0.5
 )
 
-// addFirstFindings lists the dearest findings, in three lines each: what, how much, what to change.
+// addFirstFindings lists the findings that pay most, in three lines each: what, how much, what to change.
 func addFirstFindings(d *page.Document, m *Model) {
 	list := m.Diagnosis.Findings
 	if len(list) == 0 {
@@ -42,7 +42,7 @@ func findingsTitle(m *Model) string {
 	if m.Diagnosis.Verdict == diagnose.NotEnough {
 		return "What was seen all the same, without a verdict"
 	}
-	return "What costs most, and what to change"
+	return "What to change, what pays most first"
 }
 
 func firstFinding(m *Model, i int) page.Item {

@@ -90,9 +90,8 @@ func NewWith(rec *record.Recording, o Options) *Model {
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources,
-		Summary: *e.calls, CPU: *e.cpu, GPU: e.gpu, Diagnosis: *e.diagnosis(), made: e,
+		Summary: *e.calls, CPU: *e.cpu, GPU: e.gpu, Diagnosis: *e.diagnosis(e.foretell()), made: e,
 	}
-	e.addGains(&m.Diagnosis)
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)
 	}

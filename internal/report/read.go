@@ -46,6 +46,6 @@ func atOnce(parts ...func()) {
 	wg.Wait()
 }
 
-func (e *evidence) diagnosis() *diagnose.Diagnosis {
-	return diagnose.New(e.timeline, e.walk, e.gpu, e.cpu)
+func (e *evidence) diagnosis(foretell diagnose.Foretell) *diagnose.Diagnosis {
+	return diagnose.New(e.timeline, e.walk, e.gpu, e.cpu, foretell)
 }

@@ -11,28 +11,22 @@ import (
 // hundred iterations say what thousands do, and a report is there at once.
 const gainEvents = 60_000
 
-// addGains foretells what the remedy of each finding would bring.
-func (e *evidence) addGains(d *diagnose.Diagnosis) {
-	if len(d.Findings) == 0 || d.Verdict == diagnose.NotEnough {
-		return
-	}
-	study := whatif.Some(e.timeline, e.threads, gainEvents)
-	for i := range d.Findings {
-		f := &d.Findings[i]
-		c, _, ok := cause.ByKey(f.Cause)
-		if !ok {
-			continue
+// foretell says what the remedy of a cause would bring. Nothing is replayed before somebody asks.
+func (e *evidence) foretell() diagnose.Foretell {
+	var study *whatif.Study
+	return func(id cause.ID) (diagnose.Gain, bool) {
+		if study == nil {
+			study = whatif.Some(e.timeline, e.threads, gainEvents)
 		}
-		if p, ok := study.Of(c.ID); ok && p.Touched > 0 {
-			f.Gain = &diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}
-		}
+		p, ok := study.Of(id)
+		return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && p.Touched > 0
 	}
 }
 
 // WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would.
 func WhatIf(rec *record.Recording, edits []whatif.Edit) *whatif.Answer {
 	e := read(rec)
-	a := whatif.New(e.timeline, e.threads).Answer(paceOf(e.diagnosis()), edits)
+	a := whatif.New(e.timeline, e.threads).Answer(paceOf(e.diagnosis(nil)), edits)
 	a.Version, a.PID = rec.Meta.Version, rec.Meta.Target
 	return a
 }

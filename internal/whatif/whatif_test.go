@@ -167,3 +167,25 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutGPU: 600 µs of encode, 300 µs of embed and 100 µs of sleep in turns. What leaves the thread leaves the rest there, also where it was the
+// last that the thread ran.
+func TestWithoutGPU(t *testing.T) {
+	sc := newScene()
+	sc.Meta.GPU = nil
+	encode, embed := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7)), sc.Stack(recordtest.Native("embed", "server"))
+	for i := range uint64(999) {
+		at := start + i*ms
+		for k := range uint64(6) {
+			sc.Sample(leader, at+50*us+k*100*us, encode, event.Whole)
+		}
+		for k := range uint64(3) {
+			sc.Sample(leader, at+650*us+k*100*us, embed, event.Whole)
+		}
+		sc.Off(recordtest.Off{TID: leader, TS: at + 900*us, Dur: 100 * us, Blocked: 100 * us, Call: sysSleep, Flags: event.FromIRQ})
+	}
+	s := sc.study(t)
+	foretells(t, s.Predict(edit(t, Without, "python-work")), 1/0.6)
+	foretells(t, s.Predict(edit(t, Without, "native-work")), 1/0.7)
+	foretells(t, s.Predict(edit(t, Without, "sleep")), 1/0.9)
+}

@@ -7,11 +7,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/analyze/gpu"
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
@@ -44,11 +43,10 @@ type verdict struct {
 	Notes    []string
 }
 
-// analyse is what the client does with a recording.
+// analyse is what the client does with a recording: the diagnosis is that of a report, with its order of findings.
 func analyse(o observation) (*gap.Walk, *timeline.Timeline, *diagnose.Diagnosis) {
 	t := timeline.Build(o.recording)
-	w := gap.Build(t)
-	return w, t, diagnose.New(t, w, gpu.Summarize(t), cpu.Summarize(o.recording))
+	return gap.Build(t), t, &report.New(o.recording).Diagnosis
 }
 
 // judge holds what the analysis says against the truth of the same stretches of time.
@@ -68,7 +66,7 @@ func judge(s *scenario, o observation) *verdict {
 		v.spare(d)
 		return v
 	}
-	v.Right = v.Found == v.Planted && (!s.idle || d.Verdict == diagnose.Idle)
+	v.Right = v.Found == v.Planted && (!s.idle || d.Verdict == diagnose.Idle) && (s.kernels == nil || d.Verdict == diagnose.GPUBound)
 	v.Near = v.Right && math.Abs(v.Cost-v.True) <= costError*v.True
 	if s.idle && d.Verdict == diagnose.Idle && (v.Found == "" || v.Found == s.want) {
 		v.idle(d)
@@ -161,12 +159,13 @@ func (v *verdict) cross(phases []phase, w *gap.Walk) {
 		return
 	}
 	called, sums := map[string]map[string]float64{}, map[string]float64{}
+	steps := stepsOf(w)
 	for _, p := range phases {
 		if called[p.Cause] == nil {
 			called[p.Cause] = map[string]float64{}
 		}
-		first, _ := slices.BinarySearchFunc(w.Steps, p.Span.From, func(s gap.Step, from uint64) int { return cmp.Compare(s.To, from) })
-		for _, s := range w.Steps[first:] {
+		first, _ := slices.BinarySearchFunc(steps, p.Span.From, func(s gap.Step, from uint64) int { return cmp.Compare(s.To, from) })
+		for _, s := range steps[first:] {
 			if s.From >= p.Span.To {
 				break
 			}
@@ -179,6 +178,19 @@ func (v *verdict) cross(phases []phase, w *gap.Walk) {
 	for c, said := range called {
 		v.Notes = append(v.Notes, fmt.Sprintf("in phases of %s, %s in all: %s", c, ms(sums[c]), list(said, sums[c])))
 	}
+}
+
+// stepsOf returns the steps of all gaps, or of the main thread.
+func stepsOf(w *gap.Walk) []gap.Step {
+	if w.Main != nil {
+		return w.Steps[w.Main.First:w.Main.Last]
+	}
+	var out []gap.Step
+	r := w.Reader()
+	for i := range w.Gaps {
+		out = append(out, r.Of(&w.Gaps[i])...)
+	}
+	return out
 }
 
 // list prints costs, the dearest first, as shares of a time.

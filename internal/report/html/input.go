@@ -24,7 +24,7 @@ type Input struct {
 	Headline string
 	Notes    []string // what to know before the rest is read
 	Facts    []Fact
-	Findings []Finding // the dearest first
+	Findings []Finding // what pays most first
 	Doubts   []Doubt   // the worst first
 
 	Diagnosis *diagnose.Diagnosis

@@ -1,0 +1,66 @@
+package diagnose
+
+import (
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/cause"
+)
+
+// Foretell says what the remedy of a cause would bring; false where nothing can be said. It depends on the same recording
+// alone, so that a diagnosis stays a pure function of it.
+type Foretell func(id cause.ID) (Gain, bool)
+
+// apart is the share of the time by which two foretold gains must differ to be told apart: what predictions of package
+// whatif are off by even where every name is right (its modelError, of docs/whatif.md). How much a program's pace varies, the other part of their
+// intervals, is the same for all of one recording.
+const apart = 0.05
+
+// foretold adds what the remedy of each finding would bring.
+func (a *analysis) foretold(list []ranked, foretell Foretell) {
+	for i := range list {
+		if g, ok := foretell(list[i].id); ok {
+			list[i].Gain = &g
+		}
+	}
+}
+
+// byGain orders findings of one rank by what their remedies bring, the most first, and of those that bring alike the dearest
+// first: a cause may cost much and hide another that would cost the same were it gone. list is in the order of cost.
+func byGain(list []ranked) []ranked {
+	out := make([]ranked, 0, len(list))
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n].rank == list[0].rank {
+			n++
+		}
+		out = append(out, payMost(slices.Clone(list[:n]))...)
+		list = list[n:]
+	}
+	return out
+}
+
+// payMost takes again and again the dearest finding of those that bring as much as the best, or nearly.
+func payMost(list []ranked) []ranked {
+	var out []ranked
+	for len(list) > 0 {
+		best := 0.0
+		for i := range list {
+			best = max(best, list[i].saves())
+		}
+		i := 0
+		for list[i].saves() < best-apart {
+			i++
+		}
+		out = append(out, list[i])
+		list = slices.Delete(list, i, i+1)
+	}
+	return out
+}
+
+// saves is the share of the time that the remedy of a finding saves; where nobody can say, what it costs: it saves no more.
+func (f *ranked) saves() float64 {
+	if f.Gain == nil || f.Gain.Speedup <= 0 {
+		return f.Share
+	}
+	return max(0, 1-1/f.Gain.Speedup)
+}
