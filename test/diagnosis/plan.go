@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/timeline"
@@ -67,6 +68,7 @@ type truth struct {
 	Busy    timeline.Spans // the GPU ran anything
 	Enders  []uint32       // the thread that queued what each of Busy begins with
 	Kernels timeline.Spans
+	Named   map[string]timeline.Spans // when kernels ran, by name
 	Copies  timeline.Spans
 	Phases  []phase
 	// Quota is for how many ns of the window the cgroup's quota was used up, of those that its threads had no CPU.
@@ -76,6 +78,7 @@ type truth struct {
 // newTruth puts together what the processes of a target wrote down.
 func newTruth(device []*cudasim.Truth, phases []phase) *truth {
 	var busy, kernels, copies []timeline.Span
+	named := map[string][]timeline.Span{}
 	queued := map[uint64]uint32{}
 	for _, d := range device {
 		for i := range d.Ops {
@@ -85,6 +88,7 @@ func newTruth(device []*cudasim.Truth, phases []phase) *truth {
 				continue
 			case cudasim.Kernel:
 				kernels = append(kernels, op)
+				named[d.Ops[i].Name] = append(named[d.Ops[i].Name], op)
 			case cudasim.Copy:
 				copies = append(copies, op)
 			}
@@ -92,7 +96,10 @@ func newTruth(device []*cudasim.Truth, phases []phase) *truth {
 			queued[op.From] = d.Ops[i].TID
 		}
 	}
-	t := &truth{Phases: phases, Busy: timeline.Join(busy), Kernels: timeline.Join(kernels), Copies: timeline.Join(copies)}
+	t := &truth{Phases: phases, Busy: timeline.Join(busy), Kernels: timeline.Join(kernels), Copies: timeline.Join(copies), Named: map[string]timeline.Spans{}}
+	for name, list := range named {
+		t.Named[name] = timeline.Join(list)
+	}
 	for _, s := range t.Busy {
 		t.Enders = append(t.Enders, queued[s.From])
 	}
@@ -131,6 +138,13 @@ func (t *truth) costs(covered timeline.Spans, s *scenario) map[string]float64 {
 	out["throttled"], out["no-cpu"] = float64(throttled), float64(delays-throttled)
 	if s.copies != "" {
 		out[s.copies] += float64(covered.Both(t.Copies).Without(t.Kernels).Total())
+	}
+	for _, k := range s.kernels {
+		for name, ran := range t.Named {
+			if strings.HasPrefix(name, k[0]) {
+				out[k[1]] += float64(covered.Both(ran).Total())
+			}
+		}
 	}
 	return out
 }

@@ -17,6 +17,7 @@ type scenario struct {
 	want   string   // key of the dearest cause that is planted; "": the GPU is busy, and nobody is to be accused
 
 	copies    string        // cause of the time in which copies run and no kernel does; "": none
+	kernels   [][2]string   // causes of the time in which kernels run whose names begin so: {"gemvx", "bandwidth-bound"}
 	idle      bool          // the verdict has to be "idle"
 	cpuOnly   bool          // no GPU is used
 	windows   bool          // the daemon's default: windows of GPU activity
@@ -46,7 +47,7 @@ func knob(name, value string) []string { return []string{name + "=" + value} }
 // scenarios are all of them, by groups.
 func scenarios() []scenario {
 	var all []scenario
-	for _, group := range [][]scenario{alone(), waiting(), inPython(), pairs(), several(), healthy()} {
+	for _, group := range [][]scenario{alone(), waiting(), inPython(), pairs(), several(), healthy(), busy()} {
 		all = append(all, group...)
 	}
 	return all
@@ -168,5 +169,20 @@ func healthy() []scenario {
 		{name: "two processes", script: queued + "\nprocess " + queued},
 		{name: "copies overlapped", script: queued + "\nupload 1M; kernels 4 gemm_us500; lag", env: knob("CUDASIM_KERNEL_SLOTS", "2")},
 		{name: "helpers that sleep", script: queued + "\nsleep 5000"},
+	}
+}
+
+// busy keep the GPU busy with kernels that could use it better.
+func busy() []scenario {
+	memory, small := [][2]string{{"gemvx", "bandwidth-bound"}, {"flash_fwd_splitkv", "bandwidth-bound"}}, [][2]string{{"small", "small-batch"}}
+	return []scenario{
+		{name: "decoding, bound by memory", script: "kernels 40 gemvx_us50; kernels 10 gemm_us50; lag", kernels: memory, want: "bandwidth-bound", usual: true},
+		{name: "decoding in graphs", script: "graph 100 flash_fwd_splitkv_us50; lag", kernels: memory, want: "bandwidth-bound"},
+		{name: "small batch", script: "small 40 16 small_us50; kernels 10 gemm_us50; lag", kernels: small, want: "small-batch", usual: true},
+		{name: "small batch, windows", script: "small 40 16 small_us50; kernels 10 gemm_us50; lag", kernels: small, want: "small-batch", windows: true},
+		{name: "tiny kernels in graphs", script: "graph 800 tiny_us2; lag", env: knob("CUDASIM_GRAPH_NODE_NS", "50"), kernels: [][2]string{{"tiny", "tiny-kernels"}}, want: "tiny-kernels"},
+		{name: "memory over small batch", script: "kernels 40 gemvx_us50; small 15 16 small_us50; lag", kernels: append(memory, small...), want: "bandwidth-bound"},
+		{name: "native over memory", script: "kernels 20 gemvx_us50; wait; native 3000", want: "native-work"},
+		{name: "some kernels of each kind", script: "kernels 40 gemm_us50; kernels 10 gemvx_us50; small 10 16 small_us50; lag"},
 	}
 }

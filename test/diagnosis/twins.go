@@ -64,6 +64,7 @@ func cpuTwins() map[string]twin {
 		"native work, windows":        fix(step+"native 1500", "faster", "build_batch=2"),
 		"tokenizer":                   fix("kernels 20 gemm_us50; tokenize 3000; wait", "overlap", "tokenize*"),
 		"image decoding":              fix(step+"decode 2500; resize 300", "faster", "resize_bilinear=5"),
+		"native over memory":          fix("kernels 20 gemvx_us50; wait; native 1000", "faster", "native-work=3"),
 		"two threads in step":         fix(step+"native 2000\n"+step+"native 2000", "faster", "native-work=2"),
 		"two threads that sleep":      fix(step+"sleep 3000\n"+step+"sleep 3000", "faster", "sleep=2"),
 		"two processes that tokenize": fix(step+"tokenize 3000\nprocess "+step+"tokenize 3000", "faster", "preprocessing=2"),

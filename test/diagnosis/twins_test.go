@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/gap"
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
@@ -59,7 +60,8 @@ func TestTwins(t *testing.T) {
 			t.Errorf("%s: %v", s.name, twin.bad)
 		}
 		delete(left, s.name)
-		if none := s.want == "" || s.want == "no-work" || s.want == "dependency"; ok == none {
+		row, _, _ := cause.ByKey(s.want)
+		if ok != whatif.HasRemedy(row.ID) {
 			t.Errorf("%s: twin %v", s.name, ok)
 		}
 	}

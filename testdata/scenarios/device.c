@@ -80,13 +80,20 @@ static int find(const char *name) {
   return i;
 }
 
-static void launch(handle function, handle on) { CHECK(cuLaunchKernel(function, GRID, 1, 1, BLOCK, 1, 1, 0, on, NULL, NULL)); }
+static void launch_of(handle function, handle on, unsigned blocks) { CHECK(cuLaunchKernel(function, blocks, 1, 1, BLOCK, 1, 1, 0, on, NULL, NULL)); }
+
+static void launch(handle function, handle on) { launch_of(function, on, GRID); }
 
 static NOINLINE void forward(handle function, handle on, long n) {
   for (long i = 0; i < n; i++) launch(function, on);
 }
 
 void device_kernels(const struct action *a) { forward(kernels.list[find(a->word)].function, stream(), a->a); }
+
+void device_small(const struct action *a) {
+  handle s = stream(), f = kernels.list[find(a->word)].function;
+  for (long i = 0; i < a->a; i++) launch_of(f, s, (unsigned)a->b);
+}
 
 void device_burst(const struct action *a) {
   handle s = stream(), f = kernels.list[find(a->word)].function;

@@ -7,7 +7,7 @@
 #include "serving.h"
 
 static const struct verb verbs[] = {
-    {"kernels", device_kernels, NULL},    {"burst", device_burst, NULL}, {"eager", device_eager, NULL},       {"rkernels", device_runtime, NULL},
+    {"kernels", device_kernels, NULL},    {"small", device_small, NULL},    {"burst", device_burst, NULL}, {"eager", device_eager, NULL},       {"rkernels", device_runtime, NULL},
     {"rwait", device_rwait, NULL},        {"graph", device_graph, NULL},       {"wait", device_wait, NULL},
     {"item", device_item, NULL},          {"lag", device_lag, NULL},           {"upload", device_upload, NULL},
     {"download", device_download, NULL},  {"ahead", device_ahead, NULL},  {"copyin", device_copyin, NULL},     {"copyout", device_copyout, NULL},

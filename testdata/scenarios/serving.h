@@ -38,6 +38,7 @@ PUBLIC void plan_add(const char *cause, uint64_t from, uint64_t to);
 PUBLIC void device_open(void);
 PUBLIC extern uint64_t device_left; /* ns: when wait or item last came back from the driver */
 void device_kernels(const struct action *);  /* kernels N NAME: launches them, as fast as it goes */
+void device_small(const struct action *);    /* small N BLOCKS NAME: the same, of so few blocks, where kernels have eight for each multiprocessor */
 void device_burst(const struct action *);    /* burst N US NAME: the same, with US of a framework's dispatching before each */
 void device_eager(const struct action *);    /* eager N US NAME: launches that a framework takes US each for, of kernels that run longer than that */
 void device_runtime(const struct action *);  /* rkernels N US NAME: as burst, through the runtime */
