@@ -89,13 +89,10 @@ func (a *analysis) work(window uint64) []measured {
 
 // steps takes the steps of all gaps, each for its device.
 func (a *analysis) steps(devices []measured) {
-	r := a.w.Reader()
-	for i := range a.w.Gaps {
-		g := &a.w.Gaps[i]
+	for g, steps := range a.w.All() {
 		if g.Device < 0 || int(g.Device) >= len(devices) {
 			continue
 		}
-		steps := r.Of(g)
 		for s := range steps {
 			a.note(&devices[g.Device], &steps[s], g)
 		}

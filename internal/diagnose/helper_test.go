@@ -89,7 +89,11 @@ func (s *scene) diagnose() *diagnose.Diagnosis {
 	rec := s.Recording()
 	tl := timeline.Build(rec)
 	w := &gap.Walk{}
-	w.Gaps, w.Covered = gap.Find(tl)
+	found := gap.Build(tl)
+	w.Covered = found.Covered
+	for g := range found.All() {
+		w.Gaps = append(w.Gaps, *g)
+	}
 	for i := range w.Gaps {
 		g := &w.Gaps[i]
 		g.First = int32(len(w.Steps))

@@ -118,10 +118,7 @@ func newBlocks(t *timeline.Timeline) blocks {
 		b.busy[i] = 1
 	}
 	table := cause.All()
-	r := w.Reader()
-	for i := range w.Gaps {
-		g := &w.Gaps[i]
-		steps := r.Of(g)
+	for g, steps := range w.All() {
 		for j := range steps {
 			s := &steps[j]
 			key := table[s.Cause].Key

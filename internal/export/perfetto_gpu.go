@@ -142,13 +142,10 @@ func (p *perfetto) hwQueue(w *work) uint64 {
 func (p *perfetto) idle(root uint64, d int32) {
 	track := p.named(root, "why it is idle", 0)
 	walk := p.v.walk()
-	r := walk.Reader()
-	for i := range walk.Gaps {
-		g := &walk.Gaps[i]
+	for g, steps := range walk.All() {
 		if g.Device != d {
 			continue
 		}
-		steps := r.Of(g)
 		for j := range steps {
 			p.step(track, &steps[j])
 		}

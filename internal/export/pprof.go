@@ -129,7 +129,7 @@ func (x *profiler) sample(k sampleKey) []int64 {
 
 func (x *profiler) cpu() {
 	var idle []timeline.Span
-	for _, g := range x.v.walk().Gaps {
+	for g := range x.v.walk().All() {
 		idle = append(idle, timeline.Span{From: g.From, To: g.To})
 	}
 	spans := timeline.Join(idle)

@@ -26,6 +26,7 @@ type walker struct {
 	chain     []link
 	floor     Sureness // of all steps of this gap
 	chief     []*thread
+	edgeAt    int             // into Timeline.Edges: where the last search ended
 	near      int32           // the thread of the last call that was asked about, index into Timeline.Threads
 	first     int             // its first step
 	unlimited bool            // the cgroup's quota held nobody back: its counter stood still
@@ -47,17 +48,17 @@ func Build(t *timeline.Timeline) *Walk { return New(t, t.Index.Threads()) }
 // are in order, and never fails: what contradicts itself makes steps of cause Unknown.
 func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 	w := newWalker(t, scheduled)
-	w.out.Gaps, w.out.Covered = Find(t)
-	w.out.Steps = make([]Step, 0, len(w.out.Gaps)/8+256)
-	for i := range w.out.Gaps {
-		g := &w.out.Gaps[i]
-		g.First = int32(len(w.out.Steps))
-		w.gap(g)
-		g.Last = int32(len(w.out.Steps))
-	}
+	w.out.Covered = Covered(t)
+	find(t, w.out.Covered, func(g *Gap) bool {
+		th, op := w.gap(g)
+		w.keep(g, th, op)
+		return true
+	})
 	w.main()
 	w.deal.resolve(w)
+	w.deal = dealer{}
 	w.out.merge()
+	w.out.by = w
 	return w.out
 }
 
@@ -75,25 +76,28 @@ func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	return w
 }
 
-// gap makes the steps of one gap.
-func (w *walker) gap(g *Gap) {
+// gap makes the steps of one gap, and returns the call that ended it with its thread, as far as they are known.
+func (w *walker) gap(g *Gap) (th *thread, op int32) {
 	w.floor, w.chain, w.first = Seen, w.chain[:0], len(w.out.Steps)
 	th, op, n := w.launcher(g)
 	if th == nil {
 		w.emit(g.From, g.To, cause.Unknown, detail{sure: Guessed})
-		return
+		return nil, None
 	}
 	if op == None {
 		w.explain(th, g.From, g.To)
-		return
+		return th, None
 	}
 	l := &w.t.Ops[op]
+	if l.End() <= g.From && g.To-g.From <= slowStart && w.floor == Seen && w.classes[l.Func].kind != copyCall && len(w.edgesTo(n)) == 0 {
+		return th, op // plain, and no more to find out
+	}
 	start := min(max(l.Start, g.From), g.To)
 	end := min(max(l.End(), start), g.To)
 	w.explain(th, g.From, start)
 	w.inCall(th, op, start, end)
 	w.starting(th, op, n, end, g.To)
-	w.thin(g, th, op)
+	return th, op
 }
 
 // launcher returns the thread that ended a gap, the call that did it, and the activity; op None: the thread that
@@ -185,7 +189,7 @@ func (w *walker) starting(th *thread, op, activity int32, from, to uint64) {
 // another stream's work, or the host. 0: for nothing that is known.
 func (w *walker) heldUntil(activity int32, start uint64) uint64 {
 	until := uint64(0)
-	for _, e := range w.t.EdgesTo(activity) {
+	for _, e := range w.edgesTo(activity) {
 		switch {
 		case e.From != None && e.Kind == timeline.EventEdge:
 			until = max(until, w.t.Activities[e.From].End)
@@ -194,6 +198,17 @@ func (w *walker) heldUntil(activity int32, start uint64) uint64 {
 		}
 	}
 	return until
+}
+
+// edgesTo is Timeline.EdgesTo for one activity after the other.
+func (w *walker) edgesTo(activity int32) []timeline.Edge {
+	edges := w.t.Edges
+	w.edgeAt = threads.Gallop(len(edges), w.edgeAt, func(i int) bool { return edges[i].To < activity })
+	last := w.edgeAt
+	for last < len(edges) && edges[last].To == activity {
+		last++
+	}
+	return edges[w.edgeAt:last]
 }
 
 // slowStart is from when on a kernel must have waited for something else than being started, ns: with an empty

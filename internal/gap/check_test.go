@@ -13,17 +13,25 @@ import (
 func check(t *timeline.Timeline, w *Walk) error {
 	next := int32(0)
 	idle := make([][]timeline.Span, len(t.Devices))
-	r := w.Reader()
-	for i := range w.Gaps {
-		g := &w.Gaps[i]
-		if g.First != next || g.Last < g.First || g.From >= g.To {
-			return fmt.Errorf("gap %d %+v: want its steps to begin at %d", i, *g, next)
+	kept := 0
+	for g, steps := range w.All() {
+		if kept < len(w.Gaps) && g == &w.Gaps[kept] {
+			if g.First != next || g.Last <= g.First {
+				return fmt.Errorf("gap %d %+v: want its steps to begin at %d", kept, *g, next)
+			}
+			next = g.Last
+			kept++
 		}
-		next = g.Last
-		if err := tiles(r.Of(g), g.From, g.To); err != nil {
-			return fmt.Errorf("gap %d %+v: %w", i, *g, err)
+		if g.From >= g.To {
+			return fmt.Errorf("gap %+v is empty", *g)
+		}
+		if err := tiles(steps, g.From, g.To); err != nil {
+			return fmt.Errorf("gap %+v: %w", *g, err)
 		}
 		idle[g.Device] = append(idle[g.Device], timeline.Span{From: g.From, To: g.To})
+	}
+	if kept != len(w.Gaps) {
+		return fmt.Errorf("%d gaps are kept, and %d of them are found", len(w.Gaps), kept)
 	}
 	if w.Main != nil {
 		if w.Main.First != next {
@@ -93,15 +101,16 @@ func checked(tb testing.TB, t *timeline.Timeline) *Walk {
 	return w
 }
 
-// spell writes the steps of plain gaps out, so that tests find all in Steps.
+// spell keeps plain gaps too, so that tests find all in Gaps and Steps.
 func (w *Walk) spell() {
+	var gaps []Gap
 	var all []Step
-	r := w.Reader()
-	for i := range w.Gaps {
-		g, steps := &w.Gaps[i], r.Of(&w.Gaps[i])
-		g.First = int32(len(all))
+	for g, steps := range w.All() {
+		x := *g
+		x.First = int32(len(all))
 		all = append(all, steps...)
-		g.Last = int32(len(all))
+		x.Last = int32(len(all))
+		gaps = append(gaps, x)
 	}
 	if w.Main != nil {
 		steps := w.Steps[w.Main.First:w.Main.Last]
@@ -109,5 +118,5 @@ func (w *Walk) spell() {
 		all = append(all, steps...)
 		w.Main.Last = int32(len(all))
 	}
-	w.Steps = all
+	w.Gaps, w.Steps, w.t = gaps, all, nil
 }

@@ -2,19 +2,6 @@ package gap
 
 import "github.com/inferscope/inferscope/internal/timeline"
 
-// Find returns the gaps of all devices, by device, then From, without steps, and for each device
-// the time in which all that it did for the target was seen. It takes O(n) for n activities.
-func Find(t *timeline.Timeline) ([]Gap, []timeline.Spans) {
-	gaps := make([]Gap, 0, countGaps(t))
-	covered := Covered(t)
-	for d := range t.Devices {
-		f := finder{t: t, device: int32(d), covered: covered[d], gaps: gaps, prev: None}
-		f.sweep(t.Devices[d].First, t.Devices[d].Last)
-		gaps = f.gaps
-	}
-	return gaps, covered
-}
-
 // Covered returns for each device the time in which all that it did for the target was seen.
 func Covered(t *timeline.Timeline) []timeline.Spans {
 	out := make([]timeline.Spans, len(t.Devices))
@@ -22,22 +9,6 @@ func Covered(t *timeline.Timeline) []timeline.Spans {
 		out[d] = coveredOf(t, &t.Devices[d])
 	}
 	return out
-}
-
-// countGaps returns how many gaps there are where all is covered, and room for the edges of what is.
-func countGaps(t *timeline.Timeline) int {
-	n := 0
-	for d := range t.Devices {
-		end := uint64(0)
-		for i := t.Devices[d].First; i < t.Devices[d].Last; i++ {
-			a := &t.Activities[i]
-			if a.Start > end {
-				n++
-			}
-			end = max(end, a.End)
-		}
-	}
-	return n + 64
 }
 
 // coveredOf returns when all that a device did was seen: by all of its users at once.
@@ -53,37 +24,49 @@ func coveredOf(t *timeline.Timeline, d *timeline.Device) timeline.Spans {
 	return all
 }
 
+// find visits the gaps of all devices, by device, then From, without steps, until visit says that it is enough. It takes
+// O(n) for n activities, and no memory.
+func find(t *timeline.Timeline, covered []timeline.Spans, visit func(g *Gap) bool) {
+	for d := range min(len(t.Devices), len(covered)) {
+		f := finder{t: t, covered: covered[d], prev: None, visit: visit, gap: Gap{Device: int32(d)}}
+		if !f.sweep(t.Devices[d].First, t.Devices[d].Last) {
+			return
+		}
+	}
+}
+
 // finder sweeps over the activities of one device.
 type finder struct {
 	t       *timeline.Timeline
-	device  int32
 	covered timeline.Spans
 	at      int // the span of covered that the last gap touched
-	gaps    []Gap
 	prev    int32
+	gap     Gap // the last one
+	visit   func(g *Gap) bool
 }
 
-func (f *finder) sweep(first, last int32) {
+func (f *finder) sweep(first, last int32) bool {
 	end := uint64(0)
 	for i := first; i < last; i++ {
 		a := &f.t.Activities[i]
-		if a.Start > end {
-			f.idle(end, a.Start, i)
+		if a.Start > end && !f.idle(end, a.Start, i) {
+			return false
 		}
 		if a.End >= end {
 			end, f.prev = a.End, i
 		}
 	}
-	f.idle(end, ^uint64(0), None)
+	return f.idle(end, ^uint64(0), None)
 }
 
-// idle adds what of [from, to) was covered.
-func (f *finder) idle(from, to uint64, next int32) {
+// idle visits what of [from, to) was covered.
+func (f *finder) idle(from, to uint64, next int32) bool {
 	for f.at < len(f.covered) && f.covered[f.at].To <= from {
 		f.at++
 	}
 	for i := f.at; i < len(f.covered) && f.covered[i].From < to; i++ {
-		g := Gap{From: max(from, f.covered[i].From), To: min(to, f.covered[i].To), Device: f.device, Prev: None, Next: None}
+		g := &f.gap
+		g.From, g.To, g.Prev, g.Next = max(from, f.covered[i].From), min(to, f.covered[i].To), None, None
 		if g.From >= g.To {
 			continue
 		}
@@ -93,6 +76,9 @@ func (f *finder) idle(from, to uint64, next int32) {
 		if g.To == to {
 			g.Next = next
 		}
-		f.gaps = append(f.gaps, g)
+		if !f.visit(g) {
+			return false
+		}
 	}
+	return true
 }

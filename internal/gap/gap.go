@@ -19,7 +19,7 @@ type Gap struct {
 	Device   int32  // index into Timeline.Devices
 	Prev     int32  // activity that ended last before it, index into Timeline.Activities; None: the stretch began with the gap
 	Next     int32  // activity that ended it; None: the stretch ended with the gap
-	First    int32  // its steps are Walk.Steps[First:Last]; none where it is plain: see Reader
+	First    int32  // its steps are Walk.Steps[First:Last], where it is kept: see Walk.All
 	Last     int32
 }
 
@@ -48,11 +48,12 @@ const (
 	Guessed                  // from nothing but what is left
 )
 
-// Walk is all gaps of a recording with their steps.
+// Walk is all gaps of a recording with their steps; All returns them.
 type Walk struct {
-	Gaps  []Gap // by device, then From
+	Gaps  []Gap // those that are not plain, by device, then From
 	Steps []Step
 	t     *timeline.Timeline
+	by    *walker // what made it
 	// Covered is, for each device, the time in which all that it did was seen: gaps lie inside, and
 	// what of it is in no gap the device was busy.
 	Covered []timeline.Spans

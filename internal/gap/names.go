@@ -19,7 +19,17 @@ type running struct{ first, last, at int }
 
 // NewNames names what threads ran in a stretch of time. It takes O(n) for n events that are in order.
 func NewNames(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span) *Names {
-	w := newWalker(t, scheduled)
+	return newNames(newWalker(t, scheduled), in)
+}
+
+// Names is NewNames out of what the walk was made of, which takes no longer than the stretch. One goroutine may call it at a time.
+func (w *Walk) Names(in timeline.Span) *Names {
+	x := *w.by
+	x.out, x.deal, x.chain, x.floor, x.blind = &Walk{t: w.t}, newDealer(), nil, Seen, false
+	return newNames(&x, in)
+}
+
+func newNames(w *walker, in timeline.Span) *Names {
 	n := &Names{w: w, lists: make([]running, len(w.threads))}
 	for i, th := range w.threads {
 		w.first = len(w.out.Steps)

@@ -1,35 +1,52 @@
 package gap
 
 import (
+	"iter"
+
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
 // Of ten million events five million are gaps of a microsecond between kernels, each with one step that says no more than
-// which call ended it. Such a gap is plain: it has no step of its own, and a Reader makes it when it is asked for. A step
-// takes 56 bytes, and writing them all to fresh memory took longer than finding out what they say
-// (`go test ./internal/diagnose -bench Whole`).
+// which call ended it. Such a gap is plain, and is not kept: whoever reads a walk finds it again. A gap takes 40 bytes and a step
+// 56, and writing them all to fresh memory took longer than finding out what they say (`go test ./internal/diagnose -bench Whole`).
 
-// Reader reads the steps of gaps, best in their order. One goroutine may use it at a time.
-type Reader struct {
+// All returns all gaps, by device, then From, each with its steps. Both are good until the next, and not to be changed.
+func (w *Walk) All() iter.Seq2[*Gap, []Step] {
+	return func(yield func(*Gap, []Step) bool) {
+		if w.t == nil { // made by hand: no gap is plain
+			for i := range w.Gaps {
+				if g := &w.Gaps[i]; !yield(g, w.Steps[g.First:g.Last]) {
+					return
+				}
+			}
+			return
+		}
+		r := reader{w: w}
+		find(w.t, w.Covered, func(g *Gap) bool { return r.visit(g, yield) })
+	}
+}
+
+// reader goes over the gaps that are found and those that are kept.
+type reader struct {
 	w    *Walk
+	next int // into Walk.Gaps
 	near threadAt
 	one  [1]Step
 }
 
-// Reader returns a new reader.
-func (w *Walk) Reader() *Reader { return &Reader{w: w} }
-
-// Of returns the steps of a gap. They are good until the next call, and not to be changed.
-func (r *Reader) Of(g *Gap) []Step {
-	if g.First != g.Last || r.w.t == nil || g.Next == None {
-		return r.w.Steps[g.First:g.Last]
+func (r *reader) visit(g *Gap, yield func(*Gap, []Step) bool) bool {
+	if r.next < len(r.w.Gaps) {
+		if kept := &r.w.Gaps[r.next]; kept.From == g.From && kept.Device == g.Device {
+			r.next++
+			return yield(kept, r.w.Steps[kept.First:kept.Last])
+		}
 	}
 	t := r.w.t
 	op := t.Outermost(t.Activities[g.Next].Op)
 	r.near.find(t, op)
 	r.one[0] = plainStep(g, r.near.pid, r.near.tid, op)
-	return r.one[:]
+	return yield(g, r.one[:])
 }
 
 // plainStep is the step of a plain gap: launching took until its end.
@@ -52,9 +69,17 @@ func (a *threadAt) find(t *timeline.Timeline, op int32) {
 	*a = threadAt{pid: t.Processes[th.Process].PID, tid: th.TID, first: th.First, last: th.Last}
 }
 
-// thin takes the only step of a gap away where it is that of a plain one.
-func (w *walker) thin(g *Gap, th *thread, op int32) {
-	if n := len(w.out.Steps); n == w.first+1 && w.out.Steps[w.first] == plainStep(g, th.pid, th.tid, op) {
-		w.out.Steps = w.out.Steps[:w.first]
+// keep adds a gap with its steps, which are those from w.first on, unless it is a plain one: it has none, or the only one that can be made
+// again. th made op, the call that ended it.
+func (w *walker) keep(g *Gap, th *thread, op int32) {
+	n := len(w.out.Steps)
+	if n == w.first {
+		return
 	}
+	if th != nil && op != None && n == w.first+1 && w.out.Steps[w.first] == plainStep(g, th.pid, th.tid, op) {
+		w.out.Steps = w.out.Steps[:w.first]
+		return
+	}
+	g.First, g.Last = int32(w.first), int32(n)
+	w.out.Gaps = append(w.out.Gaps, *g)
 }

@@ -43,7 +43,7 @@ func chaos(rng *rand.Rand) *record.Recording {
 		s.Meta.Frames = append(s.Meta.Frames, record.Frame{Kind: []record.FrameKind{record.NativeFrame, record.PythonFrame, record.KernelFrame, record.ErrorFrame}[rng.IntN(4)], Name: []string{"take_gil", "futex_wait", "pthread_mutex_lock", "f", "gc_collect_main", "tokenize"}[rng.IntN(6)], File: []string{"", "/x/torch/nn.py", "libcuda.so.1", "python3"}[rng.IntN(4)]})
 		s.Meta.Stacks = append(s.Meta.Stacks, record.Node{Parent: rng.Int32N(50) - 5, Frame: rng.Uint32N(45)})
 		s.Meta.Pressure = append(s.Meta.Pressure, record.Pressure{TS: start + rng.Uint64N(2*length), Throttled: rng.Uint64N(length)})
-		s.Meta.Objects = append(s.Meta.Objects, record.Object{PID: leader, Inode: rng.Uint64N(8), Name: "socket:[1]", Role: []record.Role{record.Listening, record.Accepted, record.Connected, "", "?"}[rng.IntN(5)]})
+		s.Meta.Objects = append(s.Meta.Objects, record.Object{PID: leader, Inode: rng.Uint64N(8), Name: "socket:[1]", Role: []record.Role{record.Listening, record.Accepted, record.Connected, record.Unclear, "", "?"}[rng.IntN(6)]})
 	}
 	names := []string{"cuLaunchKernel", "cuStreamSynchronize", "cuMemAlloc_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoHAsync_v2", "cuModuleLoadData", "cuGraphLaunch", "cuEventRecord", "cuStreamWaitEvent", "cuLaunchHostFunc"}
 	for _, n := range names {

@@ -20,8 +20,13 @@ type namer struct {
 	keys  [cause.Count]string
 }
 
-func newNamer(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span) *namer {
-	n := &namer{t: t, names: gap.NewNames(t, scheduled, in), where: make([]string, len(t.Rec.Meta.Stacks)+1)}
+func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span) *namer {
+	n := &namer{t: t, where: make([]string, len(t.Rec.Meta.Stacks)+1)}
+	if walk != nil {
+		n.names = walk.Names(in)
+	} else {
+		n.names = gap.NewNames(t, scheduled, in)
+	}
 	for i, row := range cause.All() {
 		n.keys[i] = row.Key
 	}

@@ -43,17 +43,18 @@ const (
 
 // New prepares a recording. It takes O(n) for n events that are in order.
 func New(t *timeline.Timeline, scheduled []threads.Thread) *Study {
-	return Some(t, scheduled, math.MaxInt)
+	return Some(t, scheduled, nil, math.MaxInt)
 }
 
-// Some prepares the beginning of a recording: about as much of it as has so many calls and activities.
-func Some(t *timeline.Timeline, scheduled []threads.Thread, much int) *Study {
+// Some prepares the beginning of a recording: about as much of it as has so many calls and activities. Where the walk over its gaps is
+// made, that takes no longer than as much deserves; nil where it is not.
+func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, much int) *Study {
 	s := &Study{sampled: map[thread]*sampled{}, launches: map[thread]bool{}}
 	spans := cut(spansOf(t), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
 	if len(spans) == 0 {
 		return s
 	}
-	names := newNamer(t, scheduled, timeline.Span{From: spans[0].From, To: spans[len(spans)-1].To})
+	names := newNamer(t, scheduled, walk, timeline.Span{From: spans[0].From, To: spans[len(spans)-1].To})
 	for _, span := range spans {
 		g := replay.Build(t, scheduled, span, names)
 		if g.Observed() == 0 {

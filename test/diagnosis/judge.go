@@ -54,7 +54,7 @@ func judge(s *scenario, o observation) *verdict {
 	w, t, d := analyse(o)
 	covered := coveredOf(s, w, t)
 	v := &verdict{scenario: s, Class: d.Verdict, Covered: float64(covered.Total()), Idle: float64(covered.Without(o.truth.Busy).Total())}
-	for _, g := range w.Gaps {
+	for g := range w.All() {
 		v.Seen += float64(g.To - g.From)
 	}
 	costs := o.truth.costs(covered, s)
@@ -186,9 +186,8 @@ func stepsOf(w *gap.Walk) []gap.Step {
 		return w.Steps[w.Main.First:w.Main.Last]
 	}
 	var out []gap.Step
-	r := w.Reader()
-	for i := range w.Gaps {
-		out = append(out, r.Of(&w.Gaps[i])...)
+	for _, steps := range w.All() {
+		out = append(out, steps...)
 	}
 	return out
 }

@@ -158,7 +158,7 @@ func rate(s *scenario, o observation) float64 {
 		}
 		return float64(n) / float64(t.To-t.From) * 1e9
 	}
-	_, covered := gap.Find(t)
+	covered := gap.Covered(t)
 	n, ns := 0, uint64(0)
 	for _, c := range covered {
 		ns += c.Total()

@@ -41,10 +41,9 @@ func (s *scene) device(i int32) {
 		s.spans = append(s.spans, s.in.Walk.Covered[i])
 	}
 	var why []item
-	r := s.in.Walk.Reader()
-	for j := range s.in.Walk.Gaps {
-		if g := &s.in.Walk.Gaps[j]; g.Device == i {
-			why = s.steps(why, r.Of(g))
+	for g, steps := range s.in.Walk.All() {
+		if g.Device == i {
+			why = s.steps(why, steps)
 		}
 	}
 	s.add(track{head: trackHead{Kind: idleTrack, Name: "idle, by cause", Group: name, Seen: seen}, items: why})

@@ -183,8 +183,8 @@ func flames(in Input, names func(thread) string) (list []*flame, fr *frames) {
 // idleSpans are the times at which some device ran nothing, in their order.
 func idleSpans(in Input) timeline.Spans {
 	var list []timeline.Span
-	for i := range in.Walk.Gaps {
-		list = append(list, timeline.Span{From: in.Walk.Gaps[i].From, To: in.Walk.Gaps[i].To})
+	for g := range in.Walk.All() {
+		list = append(list, timeline.Span{From: g.From, To: g.To})
 	}
 	return timeline.Join(list)
 }
