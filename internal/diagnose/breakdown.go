@@ -62,8 +62,10 @@ func (a *analysis) measure(d *Diagnosis) {
 		d.Breakdown = a.total.breakdown(a)
 		return
 	}
-	devices := a.work(window)
+	devices := make([]measured, len(a.t.Devices))
+	done := a.work(devices, window)
 	a.steps(devices)
+	done()
 	for i := range devices {
 		devices[i].close()
 		d.Devices = append(d.Devices, a.device(&a.t.Devices[i], &devices[i]))
@@ -72,19 +74,18 @@ func (a *analysis) measure(d *Diagnosis) {
 	d.Breakdown = a.total.breakdown(a)
 }
 
-// work measures what the devices did, all at once.
-func (a *analysis) work(window uint64) []measured {
+// work begins to measure what the devices did, all at once and beside the steps of their gaps, which are counted elsewhere: Idle is not
+// touched. done waits for the end.
+func (a *analysis) work(devices []measured, window uint64) (done func()) {
 	memory := memoryKernels(a.t)
-	out := make([]measured, len(a.t.Devices))
 	var all sync.WaitGroup
-	for i := range out {
-		out[i].Window = window
+	for i := range devices {
+		devices[i].Window = window
 		if i < len(a.w.Covered) {
-			all.Go(func() { out[i].work(a.t, memory, &a.t.Devices[i], a.w.Covered[i]) })
+			all.Go(func() { devices[i].work(a.t, memory, &a.t.Devices[i], a.w.Covered[i]) })
 		}
 	}
-	all.Wait()
-	return out
+	return all.Wait
 }
 
 // steps takes the steps of all gaps, each for its device.
