@@ -176,13 +176,13 @@ func healthy() []scenario {
 func busy() []scenario {
 	memory, small := [][2]string{{"gemvx", "bandwidth-bound"}, {"flash_fwd_splitkv", "bandwidth-bound"}}, [][2]string{{"small", "small-batch"}}
 	return []scenario{
-		{name: "decoding, bound by memory", script: "kernels 40 gemvx_us50; kernels 10 gemm_us50; lag", kernels: memory, want: "bandwidth-bound"},
+		{name: "decoding, bound by memory", script: "kernels 80 gemvx_us50; kernels 20 gemm_us50; lag", kernels: memory, want: "bandwidth-bound"},
 		{name: "decoding in graphs", script: "graph 100 flash_fwd_splitkv_us50; lag", kernels: memory, want: "bandwidth-bound"},
-		{name: "small batch", script: "small 40 16 small_us50; kernels 10 gemm_us50; lag", kernels: small, want: "small-batch"},
-		{name: "small batch, windows", script: "small 40 16 small_us50; kernels 10 gemm_us50; lag", kernels: small, want: "small-batch", windows: true},
-		{name: "tiny kernels in graphs", script: "graph 800 tiny_us2; lag", env: knob("CUDASIM_GRAPH_NODE_NS", "50"), kernels: [][2]string{{"tiny", "tiny-kernels"}}, want: "tiny-kernels"},
-		{name: "memory over small batch", script: "kernels 40 gemvx_us50; small 15 16 small_us50; lag", kernels: append(memory, small...), want: "bandwidth-bound"},
+		{name: "small batch", script: "small 80 16 small_us50; kernels 20 gemm_us50; lag", kernels: small, want: "small-batch"},
+		{name: "small batch, windows", script: "small 80 16 small_us50; kernels 20 gemm_us50; lag", kernels: small, want: "small-batch", windows: true},
+		{name: "tiny kernels in graphs", script: "graph 600 tiny_ns4900; kernels 22 gemm_us100; lag", env: knob("CUDASIM_GRAPH_NODE_NS", "50"), kernels: [][2]string{{"tiny", "tiny-kernels"}}, want: "tiny-kernels"},
+		{name: "memory over small batch", script: "kernels 80 gemvx_us50; small 30 16 small_us50; lag", kernels: append(memory, small...), want: "bandwidth-bound"},
 		{name: "native over memory", script: "kernels 20 gemvx_us50; wait; native 3000", want: "native-work"},
-		{name: "some kernels of each kind", script: "kernels 40 gemm_us50; kernels 10 gemvx_us50; small 10 16 small_us50; lag"},
+		{name: "some kernels of each kind", script: "kernels 80 gemm_us50; kernels 20 gemvx_us50; small 20 16 small_us50; lag"},
 	}
 }
