@@ -189,6 +189,9 @@ func (b *builder) tables() {
 	m := &b.meta
 	slices.SortFunc(m.Processes, func(x, y record.Process) int { return cmp.Compare(x.PID, y.PID) })
 	for k, name := range b.threads {
+		if _, ours := b.processes[uint32(k>>32)]; !ours { // nsys names every thread of the machine
+			continue
+		}
 		m.Threads = append(m.Threads, record.Thread{PID: uint32(k >> 32), TID: uint32(k), Name: name})
 	}
 	slices.SortFunc(m.Threads, func(x, y record.Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) })

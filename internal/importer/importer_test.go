@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -131,6 +132,8 @@ func tables() []string {
 		"INSERT INTO NVTX_EVENTS VALUES (50,6000,59,NULL,4,42<<24|43),(60,70,59,'own',NULL,42<<24|43)",
 		"CREATE TABLE SCHED_EVENTS (start INT, cpu INT, isSchedIn INT, globalTid INT)",
 		"INSERT INTO SCHED_EVENTS VALUES (400,1,0,42<<24|43),(4500,2,1,42<<24|43)",
+		"CREATE TABLE ThreadNames (nameId INT, globalTid INT)",
+		"INSERT INTO ThreadNames VALUES (5,42<<24|43),(4,77<<24|77)",
 		"CREATE TABLE COMPOSITE_EVENTS (id INT, start INT, cpu INT, globalTid INT)",
 		"INSERT INTO COMPOSITE_EVENTS VALUES (77,150,1,42<<24|43)",
 		"CREATE TABLE SAMPLING_CALLCHAINS (id INT, symbol INT, module INT, kernelMode INT, stackDepth INT)",
@@ -157,6 +160,14 @@ func TestNsys(t *testing.T) {
 	}
 	if kinds[event.Range] != 2 || kinds[event.OffCPU] != 1 || kinds[event.Sample] != 1 || kinds[event.Call] != 2 {
 		t.Errorf("events %v", kinds)
+	}
+	if want := []record.Thread{{PID: 42, TID: 43, Name: "main"}}; !slices.Equal(rec.Meta.Threads, want) {
+		t.Errorf("threads %+v, want %+v: the other one is of a process without an event", rec.Meta.Threads, want)
+	}
+	for i := range rec.Events {
+		if e := &rec.Events[i]; e.Kind == event.OffCPU && e.Func != event.Unexplained {
+			t.Errorf("nsys does not say why a thread left its CPU: %+v", *e)
+		}
 	}
 	want := []record.Frame{{Kind: record.NativeFrame, Name: "step", File: "libx.so"}, {Kind: record.NativeFrame, Name: "main", File: "libx.so"}}
 	if len(rec.Meta.Frames) != 2 || len(rec.Meta.Stacks) != 2 || rec.Meta.Frames[rec.Meta.Stacks[0].Frame] != want[0] || rec.Meta.Frames[rec.Meta.Stacks[1].Frame] != want[1] {
