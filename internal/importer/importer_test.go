@@ -6,10 +6,12 @@ import (
 	"database/sql"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -191,9 +193,61 @@ func TestNsysHostile(t *testing.T) {
 	}
 }
 
+// trace is a small one of torch.profiler, with numbers in all the forms that it has.
+const trace = `{"baseTimeNanoseconds":5,"deviceProperties":[{"id":0,"name":"x"}],"traceEvents":[{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1.5,"dur":2,"args":{"device":0,"stream":7,"correlation":3,"grid":[1,2,3]}},{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":-9,"ts":"1","dur":1e3,"args":{"correlation":"3"}}]}`
+
+// TestDamaged reads traces and databases with damage: many more than fuzzing gets to. What is read makes a sound timeline.
+func TestDamaged(t *testing.T) {
+	rounds := 2000
+	if text := os.Getenv("INFERSCOPE_DAMAGES"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rounds = n
+	}
+	whole, err := os.ReadFile(nsysFile(t, tables()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	place, r, read := filepath.Join(t.TempDir(), "x.sqlite"), rand.New(rand.NewPCG(3, 3)), 0
+	limits := importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16}
+	check := func(rec *record.Recording, err error) {
+		if err != nil {
+			return
+		}
+		read++
+		if err := timeline.Build(rec).Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range rounds {
+		check(importer.ReadKineto(bytes.NewReader(damage(r, []byte(trace), `0123456789"{}[],:.-eE\`)), limits))
+		if i%10 == 0 { // each takes a file
+			if err := os.WriteFile(place, damage(r, whole, "\x00\x01\x7f\xff"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			check(importer.OpenWith(place, limits))
+		}
+	}
+	if read == 0 || read == rounds+rounds/10 {
+		t.Errorf("%d of %d were read: the damage is none, or too much", read, rounds+rounds/10)
+	}
+	t.Logf("%d of %d were read", read, rounds+rounds/10)
+}
+
+// damage overwrites up to four bytes with some of those, or with any.
+func damage(r *rand.Rand, whole []byte, with string) []byte {
+	data := bytes.Clone(whole)
+	for range 1 + r.IntN(4) {
+		data[r.IntN(len(data))] = append([]byte(with), byte(r.Uint32()))[r.IntN(len(with)+1)]
+	}
+	return data
+}
+
 // FuzzKineto holds that no text is a crash, and that what is read makes a sound timeline.
 func FuzzKineto(f *testing.F) {
-	f.Add([]byte(`{"baseTimeNanoseconds":5,"deviceProperties":[{"id":0,"name":"x"}],"traceEvents":[{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1.5,"dur":2,"args":{"device":0,"stream":7,"correlation":3,"grid":[1,2,3]}},{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":-9,"ts":"1","dur":1e3,"args":{"correlation":"3"}}]}`))
+	f.Add([]byte(trace))
 	f.Add([]byte(`[{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":1}]`))
 	f.Add([]byte("\x1f\x8b\x08\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {

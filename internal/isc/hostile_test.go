@@ -3,11 +3,13 @@ package isc_test
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -217,29 +219,64 @@ func FuzzParquet(f *testing.F) {
 			f.Add(data)
 		}
 	}
-	limits := pq.Limits{Rows: 1 << 16, Page: 1 << 20, Columns: 64}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := pq.Open(data, limits)
+	f.Fuzz(readAll)
+}
+
+// readAll reads every column of a Parquet file in every way, with small limits.
+func readAll(t *testing.T, data []byte) {
+	t.Helper()
+	file, err := pq.Open(data, pq.Limits{Rows: 1 << 16, Page: 1 << 20, Columns: 64})
+	if err != nil {
+		return
+	}
+	for _, c := range file.Columns() {
+		rows := 0
+		err := file.Ints(c, func(at int, values []uint64) error {
+			if at != rows || at+len(values) > file.Rows {
+				t.Fatalf("rows %d to %d after %d of %d", at, at+len(values), rows, file.Rows)
+			}
+			rows += len(values)
+			return nil
+		})
+		if err == nil && rows != file.Rows {
+			t.Fatalf("%d of %d rows, and no error", rows, file.Rows)
+		}
+		if texts, err := file.Strings(c); err == nil && len(texts) != file.Rows {
+			t.Fatalf("%d strings of %d rows, and no error", len(texts), file.Rows)
+		}
+	}
+}
+
+// TestDamagedParquet reads real files with damage in up to four places, most of it in the footer, which says how to read
+// the rest: many more files than fuzzing gets to. INFERSCOPE_DAMAGES says how many of each.
+func TestDamagedParquet(t *testing.T) {
+	rounds := 500
+	if text := os.Getenv("INFERSCOPE_DAMAGES"); text != "" {
+		n, err := strconv.Atoi(text)
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
-		for _, c := range file.Columns() {
-			rows := 0
-			err := file.Ints(c, func(at int, values []uint64) error {
-				if at != rows || at+len(values) > file.Rows {
-					t.Fatalf("rows %d to %d after %d of %d", at, at+len(values), rows, file.Rows)
+		rounds = n
+	}
+	dir, r := small(t), rand.New(rand.NewPCG(7, 7))
+	for _, name := range []string{"kernels", "processes", "thread_states"} {
+		whole, err := os.ReadFile(filepath.Join(dir, name, "000001.parquet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		footer := int(binary.LittleEndian.Uint32(whole[len(whole)-8:])) + 8
+		for range rounds {
+			data := bytes.Clone(whole)
+			for range 1 + r.IntN(4) {
+				at := r.IntN(len(data))
+				if r.IntN(4) > 0 {
+					at = len(data) - 1 - r.IntN(footer)
 				}
-				rows += len(values)
-				return nil
-			})
-			if err == nil && rows != file.Rows {
-				t.Fatalf("%d of %d rows, and no error", rows, file.Rows)
+				data[at] = []byte{byte(r.Uint32()), 0, 0xff, data[at] + 1, data[at] ^ 0x80}[r.IntN(5)]
 			}
-			if texts, err := file.Strings(c); err == nil && len(texts) != file.Rows {
-				t.Fatalf("%d strings of %d rows, and no error", len(texts), file.Rows)
-			}
+			readAll(t, data)
 		}
-	})
+	}
 }
 
 // FuzzZip reads a packed recording with damage at two places, and unpacks it: what comes out lies in its folder, and is
