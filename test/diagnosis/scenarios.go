@@ -176,9 +176,9 @@ func healthy() []scenario {
 func busy() []scenario {
 	memory, small := [][2]string{{"gemvx", "bandwidth-bound"}, {"flash_fwd_splitkv", "bandwidth-bound"}}, [][2]string{{"small", "small-batch"}}
 	return []scenario{
-		{name: "decoding, bound by memory", script: "kernels 80 gemvx_us50; kernels 20 gemm_us50; lag", kernels: memory, want: "bandwidth-bound"},
+		{name: "decoding, bound by memory", script: "kernels 80 gemvx_us50; kernels 20 gemm_us50; lag", kernels: memory, want: "bandwidth-bound", usual: true},
 		{name: "decoding in graphs", script: "graph 100 flash_fwd_splitkv_us50; lag", kernels: memory, want: "bandwidth-bound"},
-		{name: "small batch", script: "small 80 16 small_us50; kernels 20 gemm_us50; lag", kernels: small, want: "small-batch"},
+		{name: "small batch", script: "small 80 16 small_us50; kernels 20 gemm_us50; lag", kernels: small, want: "small-batch", usual: true},
 		{name: "small batch, windows", script: "small 80 16 small_us50; kernels 20 gemm_us50; lag", kernels: small, want: "small-batch", windows: true},
 		{name: "tiny kernels in graphs", script: "graph 600 tiny_ns4900; kernels 22 gemm_us100; lag", env: knob("CUDASIM_GRAPH_NODE_NS", "50"), kernels: [][2]string{{"tiny", "tiny-kernels"}}, want: "tiny-kernels"},
 		{name: "memory over small batch", script: "kernels 80 gemvx_us50; small 30 16 small_us50; lag", kernels: append(memory, small...), want: "bandwidth-bound"},
