@@ -2,6 +2,7 @@ package gap
 
 import (
 	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
@@ -125,6 +126,11 @@ func (n *Names) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
 func (n *Names) Runnable(iv *threads.Interval) (cause.ID, Sureness) {
 	c, d := n.w.withoutCPU(iv)
 	return c, d.sure
+}
+
+// Ousted says whether a thread had no CPU because another took it away while it computed.
+func (n *Names) Ousted(iv *threads.Interval) bool {
+	return iv.Wait >= 0 && n.w.t.Rec.Events[iv.Wait].Flags&(event.Mark|event.Preempted) == event.Preempted
 }
 
 // WakingUp says whether a time in which a thread could run is so short that it belongs to the wait before it.

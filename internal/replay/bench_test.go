@@ -57,7 +57,7 @@ func TestChange(t *testing.T) {
 		"calls for nothing":   {func(p *Plan) { p.Changes[1].Scale = 0 }, observed - 49*3000},
 		"code beside":         {func(p *Plan) { p.Changes[0].Apart = 1 }, 50 * 5000},
 		"kernels dominate":    {func(p *Plan) { p.Changes[2].Scale = 5 }, 5000 + 8000 + 50*10000 + 49*1000 + 5000},
-		"no delays whatever":  {func(p *Plan) { p.Changes[2].Lag, p.Changes[3].Lag = 0, 0 }, 50*8000 - 3000 + 3000},
+		"no delays whatever":  {func(p *Plan) { p.Changes[2].Lag, p.Changes[3].Lag, p.Changes[2].Gap = 0, 0, 0 }, 50*8000 - 3000 + 3000},
 		"all for nothing now": {func(p *Plan) { p.Changes[0].Scale, p.Changes[1].Scale, p.Changes[2].Scale = 0, 0, 0 }, 8000 + 49*1000 + 5000},
 	} {
 		p := g.Unchanged()

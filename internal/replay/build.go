@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
@@ -39,24 +40,27 @@ func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name 
 	b.measureUsual()
 	b.aim()
 	b.bound()
+	b.g.gpu = slices.ContainsFunc(b.g.Whats, func(w What) bool { return w.Kind >= Kernel })
 	return b.g
 }
 
 // builder is a graph in the making: first the nodes of each thread and stream, then all in one order.
 type builder struct {
-	t     *timeline.Timeline
-	ths   []threads.Thread
-	span  timeline.Span
-	name  Namer
-	g     *Graph
-	whats map[What]int32
-	last  int32 // that what returned
+	t      *timeline.Timeline
+	ths    []threads.Thread
+	span   timeline.Span
+	name   Namer
+	g      *Graph
+	whats  map[What]int32
+	last   int32               // that what returned
+	fought map[[2]int32]uint64 // by the lanes of who waited and of who let go: ns of waits for locks
 
 	lanes    []lane
 	laneOf   map[tid]int32
 	syncs    map[int32]int32 // outermost op of a sync: index into Timeline.Syncs
 	launched map[int32]place // outermost op that asked for activities: the node of its thread before it
 	acts     map[int32]place // activity: its node
+	asks     map[int32]bool  // outermost ops that launched a kernel
 	devices  []deviceEnds
 	stream   int32 // lane of the first stream
 }
@@ -111,7 +115,8 @@ func (b *builder) what(w What, ns uint64, d Doubt) int32 {
 
 // index finds who woke whom, and which calls waited for a GPU.
 func (b *builder) index() {
-	b.laneOf, b.syncs, b.acts = map[tid]int32{}, map[int32]int32{}, map[int32]place{}
+	b.fought = map[[2]int32]uint64{}
+	b.laneOf, b.syncs, b.acts, b.asks = map[tid]int32{}, map[int32]int32{}, map[int32]place{}, map[int32]bool{}
 	for i := range b.ths {
 		b.laneOf[tid{b.ths[i].PID, b.ths[i].TID}] = int32(i)
 		b.lanes = append(b.lanes, lane{thread: true, id: tid{b.ths[i].PID, b.ths[i].TID}})
@@ -126,7 +131,14 @@ func (b *builder) index() {
 	}
 	for i := range b.ths {
 		for _, iv := range b.clipped(&b.ths[i]) {
-			if l, at, ok := b.waker(&iv); ok {
+			if l, _, ok := b.waker(&iv); ok && b.isLock(&iv) {
+				b.fought[[2]int32{int32(i), l}] += iv.Dur()
+			}
+		}
+	}
+	for i := range b.ths {
+		for _, iv := range b.clipped(&b.ths[i]) {
+			if l, at, ok := b.waited(int32(i), &iv); ok {
 				b.lanes[l].cuts = append(b.lanes[l].cuts, at)
 			}
 		}
@@ -149,6 +161,24 @@ func (b *builder) clipped(th *threads.Thread) []threads.Interval {
 		last++
 	}
 	return th.Intervals[first:last]
+}
+
+// incidental is the share of the time up to which waits of one thread for locks that another one holds are chance: they met there, and
+// in another order of things they would not. What the other one did before does not hold up the first.
+const incidental = 0.02
+
+func (b *builder) isLock(iv *threads.Interval) bool {
+	w, _ := b.name.Blocked(iv)
+	return w.Cause == cause.Lock || w.Cause == cause.GIL
+}
+
+// waited is waker where the wait is no chance.
+func (b *builder) waited(lane int32, iv *threads.Interval) (by int32, at uint64, ok bool) {
+	by, at, ok = b.waker(iv)
+	if ok && b.isLock(iv) && float64(b.fought[[2]int32{lane, by}]) < incidental*float64(b.span.To-b.span.From) {
+		return None, 0, false
+	}
+	return by, at, ok
 }
 
 // waker returns the lane of the thread of the target that ended a wait, and when.

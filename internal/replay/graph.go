@@ -45,6 +45,8 @@ type What struct {
 	Name     string   // function with its file, call, kernel, direction of a copy
 	PID, TID uint32   // the thread; 0 of what a GPU does
 	Device   int32    // index into Timeline.Devices of what a GPU does
+	Burst    bool     // of threads: on the way from one launch to the next (see bursts)
+	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
 }
 
 // Time is how much time went to a What.
@@ -63,6 +65,7 @@ type Graph struct {
 	more     []edge // what nodes with more than two dependencies wait for: by node
 	goals    []goal
 	engines  []engineOf
+	gpu      bool         // it has activities
 	usual    [Kinds]delay // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 
@@ -107,14 +110,15 @@ func (g *Graph) Nodes() int { return len(g.nodes) }
 type Change struct {
 	Scale  float64 // of its own time: 1 leaves it, 0.5 is twice as fast, 0 removes it
 	Detach bool    // it waits no more for what it waited for (a sync, a waker); what came before it in its thread counts still
-	Lag    float64 // of the delays before it: launch latency, gaps between kernels, returns of calls
+	Lag    float64 // of the delay after what else it waited for: launch latency, returns of calls
+	Gap    float64 // of the delay after the one before it in its thread or stream
 	// Apart is the number of a sequence of its own, from 1 on: the node leaves its thread or stream, where nothing
 	// waits for it any more, and comes after the one before it in that sequence. 0: it stays.
 	Apart int
 }
 
 // Keep is the change that changes nothing.
-func Keep() Change { return Change{Scale: 1, Lag: 1} }
+func Keep() Change { return Change{Scale: 1, Lag: 1, Gap: 1} }
 
 // Plan says what is changed, by index into Graph.Whats.
 type Plan struct {

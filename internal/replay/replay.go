@@ -14,18 +14,21 @@ func (g *Graph) Observed() uint64 {
 	return last
 }
 
-// Pace returns how much was done per ns in each of n equal pieces of the recorded work: how many activities ended, or where there
-// are none how many times a thread stopped computing.
+// Pace returns how much was done per ns in each of n equal pieces of the recorded work (see counts).
 func (g *Graph) Pace(n int) []float64 {
-	gpu := slices.ContainsFunc(g.Whats, func(w What) bool { return w.Kind >= Kernel })
 	out, long := make([]float64, n), g.Observed()
 	for i := range g.nodes {
-		k, at := g.Whats[g.nodes[i].what].Kind, g.nodes[i].at-g.From
-		if at < long && (gpu && k >= Kernel || !gpu && k == Run) {
+		if at := g.nodes[i].at - g.From; at < long && g.counts(&g.nodes[i]) {
 			out[at*uint64(n)/long] += float64(n) / float64(long)
 		}
 	}
 	return out
+}
+
+// counts says whether a node is a unit of work: an activity, or where there are none a time that a thread stopped computing.
+func (g *Graph) counts(n *node) bool {
+	k := g.Whats[n.what].Kind
+	return g.gpu && k >= Kernel || !g.gpu && k == Run
 }
 
 // Replay returns how long the work of the graph takes under a plan, in ns. It takes O(nodes), and one
@@ -65,14 +68,14 @@ type run struct {
 // scale is a Change, and what of it changes nothing.
 type scale struct {
 	Change
-	asWas, lagAsWas bool
-	gpu             bool  // of what a GPU does
-	usual           delay // delays are cut to that
+	asWas bool
+	gpu   bool  // of what a GPU does
+	usual delay // delays are cut to that
 }
 
 func (g *Graph) scale(i int, p *Plan) scale {
 	c := scale{Change: p.Changes[i], gpu: g.Whats[i].Kind >= Kernel, usual: delay{math.MaxUint64, math.MaxUint64}}
-	c.asWas, c.lagAsWas = c.Scale == 1, c.Lag == 1
+	c.asWas = c.Scale == 1
 	if p.Usual {
 		c.usual = g.usual[g.Whats[i].Kind]
 	}
@@ -131,13 +134,13 @@ func (r *run) end(i int32) uint64 {
 	}
 	switch {
 	case prev != None:
-		at = r.ends[prev] + c.lag(n.lagPrev, c.usual.prev)
+		at = r.ends[prev] + lag(n.lagPrev, c.usual.prev, c.Gap)
 	case n.prev == None && n.dep == None:
 		at = n.lagPrev
 	}
 	if n.dep != None && !c.Detach {
 		if dep := r.depOf(n, c); dep != None {
-			at = max(at, r.ends[dep]+c.lag(n.lagDep, c.usual.dep))
+			at = max(at, r.ends[dep]+lag(n.lagDep, c.usual.dep, c.Lag))
 		}
 	}
 	if n.more {
@@ -149,9 +152,10 @@ func (r *run) end(i int32) uint64 {
 	return at + uint64(float64(n.own)*c.Scale)
 }
 
-// depOf returns what a node waits for: where that is a launch behind work that has left the thread, what came before that.
+// depOf returns what a node waits for: where that is a launch behind work that has left the thread, or a copy that has left its stream
+// and that a thread waited for, what came before that.
 func (r *run) depOf(n *node, c *scale) int32 {
-	if d := &r.changes[r.g.nodes[n.dep].what]; c.gpu && !d.gpu && d.Apart > 0 {
+	if d := &r.changes[r.g.nodes[n.dep].what]; d.Apart > 0 && c.gpu != d.gpu {
 		return r.past(n.dep)
 	}
 	return n.dep
@@ -168,16 +172,16 @@ func (r *run) past(i int32) int32 {
 func (r *run) moreOf(i int32, at uint64, c *scale) uint64 {
 	for ; r.next < len(r.g.more) && r.g.more[r.next].to <= i; r.next++ {
 		if e := &r.g.more[r.next]; e.to == i && !c.Detach {
-			at = max(at, r.ends[e.from]+c.lag(e.lag, c.usual.dep))
+			at = max(at, r.ends[e.from]+lag(e.lag, c.usual.dep, c.Lag))
 		}
 	}
 	return at
 }
 
-func (c *scale) lag(ns, most uint64) uint64 {
+func lag(ns, most uint64, by float64) uint64 {
 	ns = min(ns, most)
-	if c.lagAsWas {
+	if by == 1 {
 		return ns
 	}
-	return uint64(float64(ns) * c.Lag)
+	return uint64(float64(ns) * by)
 }

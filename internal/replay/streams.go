@@ -41,6 +41,7 @@ func (b *builder) activity(i, first int32) {
 	r.act = i
 	if a.Op != timeline.None {
 		r.op = b.t.Outermost(a.Op)
+		b.asks[r.op] = b.asks[r.op] || a.Kind == timeline.Kernel
 	}
 	b.acts[i] = place{first + a.Stream, int32(len(l.nodes))}
 	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.what(b.activityWhat(a), a.End-a.Start, Certain), prev: None, dep: None})

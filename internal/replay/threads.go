@@ -32,6 +32,7 @@ type writer struct {
 	intervals []threads.Interval // what is left of them
 	known     bool               // its scheduling was recorded
 	cuts      []uint64           // what is left of them
+	burst     []timeline.Span    // what is left of them: see bursts
 	pos       uint64             // ns: everything before it is written
 	limit     uint64             // ns: where the stretch ends that is being written
 }
@@ -46,6 +47,7 @@ func (b *builder) writer(l int32, pid, id uint32) *writer {
 
 // ops writes a thread that makes calls.
 func (w *writer) ops(th *timeline.Thread) {
+	w.burst = w.bursts(th)
 	for i := th.First; i < th.Last; i++ {
 		o := &w.b.t.Ops[i]
 		if !o.Outer() || o.End() <= w.b.span.From || o.Start >= w.b.span.To {
@@ -170,7 +172,7 @@ func (w *writer) interval(iv *threads.Interval, to uint64) {
 // blocked writes a wait. Waking up belongs to it: who need not wait need not wake up.
 func (w *writer) blocked(iv *threads.Interval, to uint64) {
 	what, d := w.b.name.Blocked(iv)
-	l, at, ok := w.b.waker(iv)
+	l, at, ok := w.b.waited(w.lane, iv)
 	whole := to == iv.To
 	if whole && len(w.intervals) > 1 {
 		if next := &w.intervals[1]; next.State == threads.Runnable && next.Wait == iv.Wait && next.To <= w.limit && w.b.name.WakingUp(next) {
@@ -224,7 +226,7 @@ func (w *writer) skip(to uint64) {
 
 func (w *writer) add(n node, what What, d Doubt, r ref) {
 	if what.Kind != Kernel && what.Kind != Copy {
-		what.PID, what.TID = w.pid, w.tid
+		what.PID, what.TID, what.Burst = w.pid, w.tid, w.inBurst()
 	}
 	n.what = w.b.what(what, n.own+r.slept, d)
 	n.prev, n.dep = None, None

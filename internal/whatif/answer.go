@@ -31,6 +31,7 @@ type Answer struct {
 type Basis struct {
 	Observed    uint64  `json:"observed_ns"` // how long the work took that is replayed
 	Error       float64 `json:"error"`       // of the replay without changes, relative to that
+	Learned     float64 `json:"learned"`     // error of a replay that takes how long everything took from the other half of the recording: see Study.Learned
 	Unexplained float64 `json:"unexplained"` // see Study.Unexplained
 	Varies      float64 `json:"varies"`      // by how much the pace varied within the recording: standard deviation of tenths
 	Nodes       int     `json:"nodes"`
@@ -49,7 +50,7 @@ type Pace struct {
 func (s *Study) Answer(before *Pace, edits []Edit) *Answer {
 	a := &Answer{
 		Kind: Kind, Schema: Schema, Pace: before, Remedies: []Prediction{}, Marginals: []Marginal{},
-		Basis: Basis{Observed: s.observed, Error: s.Error(), Unexplained: s.Unexplained(), Varies: s.varies, Nodes: s.Nodes()},
+		Basis: Basis{Observed: s.observed, Error: s.Error(), Learned: s.Learned(), Unexplained: s.Unexplained(), Varies: s.varies, Nodes: s.Nodes()},
 	}
 	if !s.Any() {
 		return a

@@ -18,10 +18,11 @@ type namer struct {
 	names *gap.Names
 	where []string // by stack (index + 1): the function that is at work; "": not read yet
 	keys  [cause.Count]string
+	ours  map[thread]bool
 }
 
 func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span) *namer {
-	n := &namer{t: t, where: make([]string, len(t.Rec.Meta.Stacks)+1)}
+	n := &namer{t: t, where: make([]string, len(t.Rec.Meta.Stacks)+1), ours: recorders(scheduled)}
 	if walk != nil {
 		n.names = walk.Names(in)
 	} else {
@@ -31,6 +32,18 @@ func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, 
 		n.keys[i] = row.Key
 	}
 	return n
+}
+
+// recorders returns the threads that are in the program because it is watched: the agent's (agent/src/agent.h names it) and CUPTI's. They live by
+// timers, and what wakes by them now and then does not wait for what they did before.
+func recorders(scheduled []threads.Thread) map[thread]bool {
+	out := map[thread]bool{}
+	for i := range scheduled {
+		if th := &scheduled[i]; th.Name == "inferscope" || th.Name == "cupti" {
+			out[thread{th.PID, th.TID}] = true
+		}
+	}
+	return out
 }
 
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
@@ -44,13 +57,16 @@ func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
 	return replay.What{Cause: c, Name: n.keys[c]}, replay.Doubt(sure)
 }
 
-func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) { return n.names.Waker(iv) }
+func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
+	pid, tid, ok = n.names.Waker(iv)
+	return pid, tid, ok && !n.ours[thread{pid, tid}]
+}
 
 func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv) }
 
 func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, sure := n.names.Runnable(iv)
-	return replay.What{Cause: c, Name: n.keys[c]}, replay.Doubt(sure)
+	return replay.What{Cause: c, Name: n.keys[c], Ousted: n.names.Ousted(iv)}, replay.Doubt(sure)
 }
 
 func (n *namer) Call(op int32) (replay.What, replay.Doubt) {
@@ -84,8 +100,10 @@ func (n *namer) read(stack uint64) string {
 	if native != nil {
 		return native.Name + " (" + path.Base(native.File) + ")"
 	}
-	return "?"
+	return unknownFunction
 }
+
+const unknownFunction = "?"
 
 // ofRuntime says whether native code is CPython's, libc's or the loader's: what it does it does for its caller.
 func ofRuntime(file string) bool {

@@ -63,9 +63,14 @@ const modelError = 0.05
 // sigmas is how many standard deviations hold 9 of 10 values of a normal distribution.
 const sigmas = 1.64
 
+// clocks is by how much longer kernels may take on a GPU that is busy all of the time than on one that is nearly idle: its clocks follow what it
+// draws. Products of 4096 x 4096 matrices took 14% longer once a sleep was gone that had kept an H200 idle for 62% of the time (the twin of
+// `sleep`, docs/whatif.md).
+const clocks = 0.22
+
 // interval widens a prediction by what it rests on: the replay's own error, the model's, how much the program's pace
-// varied by itself, and for the time that is changed how sure its names are: two standard deviations of the share that samples
-// give, and all that is guessed.
+// varied by itself, how well one half of the recording foretells the other, and for the time that is changed how sure its names are: two
+// standard deviations of the share that samples give, and all that is guessed. A GPU that has more to do may be slower.
 func (s *Study) interval(p *Prediction, edits []Edit) {
 	touched, guessed, doubt := s.touched(edits)
 	p.Touched = touched
@@ -81,12 +86,43 @@ func (s *Study) interval(p *Prediction, edits []Edit) {
 	after, half := float64(p.After), math.Abs(float64(weaker)-float64(p.After))
 	model := modelError*after + math.Abs(s.Error())*float64(s.observed)
 	pace := sigmas * s.varies * after
-	half = math.Sqrt(half*half + model*model + pace*pace)
+	learned := s.learned * after
+	half = math.Sqrt(half*half + model*model + pace*pace + learned*learned)
+	slower := math.Hypot(half, s.warmer(p.After, edits))
 	if p.After == s.replayed && weaker == s.replayed {
 		half = math.Abs(s.Error()) * float64(s.observed) // nothing was changed that matters
+		slower = half
 	}
-	p.Low = s.speedup(uint64(after + half))
+	p.Low = s.speedup(uint64(after + slower))
 	p.High = s.speedup(uint64(max(0, after-half)))
+}
+
+// warmer returns by how much longer it may take because GPUs are idle for less of the time, ns.
+func (s *Study) warmer(after uint64, edits []Edit) float64 {
+	work := 0.0
+	for _, p := range s.parts {
+		for i := range p.graph.Whats {
+			if p.graph.Whats[i].Kind == replay.Kernel {
+				work += float64(p.graph.Times[i].Own)
+			}
+		}
+	}
+	busy := func(of uint64) float64 { return min(1, work/float64(max(of, 1))) }
+	by := 1 + clocks*(busy(after)-busy(s.replayed))
+	if by <= 1 {
+		return 0
+	}
+	longer := s.length(func(g *replay.Graph, plan *replay.Plan) {
+		for _, e := range edits {
+			s.apply(e, g, plan, func(*replay.What) float64 { return 1 })
+		}
+		for i := range g.Whats {
+			if g.Whats[i].Kind == replay.Kernel {
+				plan.Changes[i].Scale *= by
+			}
+		}
+	})
+	return float64(longer) - float64(after)
 }
 
 // touched returns how much time edits change, how much of it is guessed, and by thread what share of the computing

@@ -21,6 +21,7 @@ type Study struct {
 	launches map[thread]bool // threads that launched anything
 	scratch  []uint64
 	varies   float64 // see variation
+	learned  float64 // see Learned
 }
 
 // part is a stretch of time in which all was seen.
@@ -67,6 +68,7 @@ func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, much
 	s.countSamples(t)
 	s.findLaunchers(t)
 	s.varies = s.variation()
+	s.learned = s.halves()
 	return s
 }
 
@@ -182,6 +184,22 @@ func (s *Study) Error() float64 {
 	return float64(s.replayed)/float64(s.observed) - 1
 }
 
+// Learned is by how much a replay is off that knows what waited for what, but takes how long everything took from the other half of the
+// recording (replay.Halves): the larger of the two. Unlike Error it is not 0 by construction.
+func (s *Study) Learned() float64 { return s.learned }
+
+func (s *Study) halves() float64 {
+	var graphs []*replay.Graph
+	for _, p := range s.parts {
+		graphs = append(graphs, p.graph)
+	}
+	second, first := replay.Halves(graphs)
+	if math.Abs(first) > math.Abs(second) {
+		return first
+	}
+	return second
+}
+
 // Unexplained is the share of the observed time that is delays far above what is usual for their kind, on the critical path: of
 // them nothing is known, so that no change is known to keep or remove them.
 func (s *Study) Unexplained() float64 {
@@ -204,12 +222,34 @@ func (s *Study) Nodes() int {
 	return n
 }
 
+// lessOusted lets threads that compute less lose their CPU less: others take it away while it is used, and a quota is used up by using it.
+// Where a plan says itself what becomes of that time it is left alone, and so are waits for a CPU after something else.
+func lessOusted(g *replay.Graph, plan *replay.Plan) {
+	was, is := map[thread]float64{}, map[thread]float64{}
+	for i := range g.Whats {
+		if w, c := &g.Whats[i], &plan.Changes[i]; w.Kind == replay.Run || w.Kind == replay.Call {
+			th, own := thread{w.PID, w.TID}, float64(g.Times[i].Own)
+			was[th] += own
+			if c.Apart == 0 {
+				is[th] += own * c.Scale
+			}
+		}
+	}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		if th := (thread{w.PID, w.TID}); w.Ousted && plan.Changes[i] == replay.Keep() && is[th] < was[th] {
+			plan.Changes[i].Scale = is[th] / was[th]
+		}
+	}
+}
+
 // length replays all parts with changes, and returns how long they take together, ns.
 func (s *Study) length(change func(*replay.Graph, *replay.Plan)) uint64 {
 	sum := uint64(0)
 	for _, p := range s.parts {
 		plan := p.graph.Unchanged()
 		change(p.graph, plan)
+		lessOusted(p.graph, plan)
 		var n uint64
 		n, s.scratch = p.graph.Replay(plan, s.scratch)
 		sum += n

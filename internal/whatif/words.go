@@ -68,6 +68,7 @@ func (a *Answer) facts() page.Facts {
 		f.Add("Then", a.After.text()+fmt.Sprintf(", %s to %s", human.Span(a.After.Low), human.Span(a.After.High)))
 	}
 	f.Add("Replay", fmt.Sprintf("%s of work in %d steps; without changes it is off by %s", human.Span(a.Basis.Observed), a.Basis.Nodes, human.Percent(max(a.Basis.Error, -a.Basis.Error))))
+	f.Add("Cross-check", fmt.Sprintf("with times learned from the other half of the recording it is off by %s", human.Percent(max(a.Basis.Learned, -a.Basis.Learned))))
 	f.Add("Not explained", fmt.Sprintf("%s of the time are delays that nothing recorded explains", human.Percent(a.Basis.Unexplained)))
 	f.Add("Pace", fmt.Sprintf("varied by %s within the recording", human.Percent(a.Basis.Varies)))
 	return f

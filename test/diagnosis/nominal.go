@@ -6,17 +6,19 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 	"github.com/inferscope/inferscope/internal/whatif"
 )
 
-// works says which actions compute for as many µs as their number says, and the cause of that.
+// works says which actions take as many µs as their number says, or a time that goes with how many bytes it says, and the cause of that.
 func works() map[string]cause.ID {
 	return map[string]cause.ID{
 		"native": cause.NativeWork, "pack": cause.NativeWork, "tokenize": cause.Preprocessing, "decode": cause.Preprocessing, "resize": cause.Preprocessing,
 		"pytokenize": cause.Preprocessing, "json": cause.Preprocessing, "csv": cause.Preprocessing, "regex": cause.Preprocessing,
 		"python": cause.PythonWork, "beams": cause.PythonWork, "pickle": cause.Serialization,
+		"read": cause.Disk,
 	}
 }
 
@@ -38,14 +40,14 @@ func nominal(script string) (us map[cause.ID]float64, n map[cause.ID]int) {
 	return us, n
 }
 
-// asItWas returns edits for what the machine made of a twin beside its fix: programs time their work when they begin, on a
-// machine with other work, so that the same number of µs is more work in one run than in the next. Both write down how long it took.
+// asItWas returns edits for what the machine made of a twin beside its fix: both do the same work, but a CPU that others use too is
+// slower in one run than in the next, and so is a disk. Both write down how long it took.
 func (t *twin) asItWas(s *scenario, base, fixed observation) []whatif.Edit {
 	before, n := nominal(s.script)
 	after, m := nominal(t.script)
 	var out []whatif.Edit
 	for c, us := range before {
-		x, y := meanPhase(base, c), meanPhase(fixed, c)
+		x, y := phaseEach(s, base, c), phaseEach(s, fixed, c)
 		if n[c] != m[c] || x == 0 || y == 0 {
 			continue
 		}
@@ -81,8 +83,9 @@ func withoutCPU(o observation) float64 {
 	return sum / float64(max(1, len(t.Activities)))
 }
 
-// meanPhase returns how long the phases of a cause took while a program was watched, in ns of having a CPU; 0 where there are few.
-func meanPhase(o observation, c cause.ID) float64 {
+// phaseEach returns how long the phases of a cause took for each unit of what the program gets done while it was watched (see rate), in ns of
+// having a CPU; 0 where there are few.
+func phaseEach(s *scenario, o observation, c cause.ID) float64 {
 	sum, n := 0.0, 0
 	for _, p := range o.truth.Phases {
 		if p.Cause == c.String() && p.Span.From >= o.recording.Meta.From && p.Span.To <= o.recording.Meta.To {
@@ -91,8 +94,34 @@ func meanPhase(o observation, c cause.ID) float64 {
 		}
 	}
 	const few = 20
-	if n < few {
+	if n < few || rate(s, o) == 0 {
 		return 0
 	}
-	return sum / float64(n)
+	return sum / (rate(s, o) * float64(o.recording.Meta.To-o.recording.Meta.From))
+}
+
+// rate is how much a program gets done in a second: kernels while the GPU was watched, or sleeps of one without.
+func rate(s *scenario, o observation) float64 {
+	t := timeline.Build(o.recording)
+	if s.cpuOnly {
+		n := 0
+		for _, p := range o.truth.Phases {
+			if p.Cause == "sleep" && p.Span.From >= t.From && p.Span.To <= t.To {
+				n++
+			}
+		}
+		return float64(n) / float64(t.To-t.From) * 1e9
+	}
+	covered := gap.Covered(t)
+	n, ns := 0, uint64(0)
+	for _, c := range covered {
+		ns += c.Total()
+	}
+	for i := range t.Activities {
+		a := &t.Activities[i]
+		if d := t.Streams[a.Stream].Device; a.Kind == timeline.Kernel && covered[d].Holds(a.Start) {
+			n++
+		}
+	}
+	return float64(n) / float64(max(ns, 1)) * 1e9
 }

@@ -74,7 +74,7 @@ func (b *bench) observe(t *testing.T, s *scenario) observation {
 	}
 	plans := filepath.Join(t.TempDir(), "plan")
 	v := b.start(t, s, plans)
-	quota := b.disturb(t, s, v)
+	quota, hogs := b.disturb(t, s, v)
 	flags := []string{"--gpu", "continuous"}
 	asked := api.Window{For: window, GPU: api.GPUContinuous}
 	if s.fine {
@@ -93,6 +93,9 @@ func (b *bench) observe(t *testing.T, s *scenario) observation {
 	used := float64(quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began))
 	d.Stop()
 	v.Kill()
+	for _, hog := range hogs {
+		hog.Kill() // its twin runs without them
+	}
 	phases, err := readPlans(plans)
 	if err != nil {
 		t.Fatal(err)
@@ -130,8 +133,8 @@ func (b *bench) start(t *testing.T, s *scenario, plans string) *cudasim.Victim {
 }
 
 // disturb takes CPUs away from the program, where that is what is planted. It returns the group with its quota, the zero
-// group where there is none.
-func (b *bench) disturb(t *testing.T, s *scenario, v *cudasim.Victim) (quota group) {
+// group where there is none, and the processes that compute.
+func (b *bench) disturb(t *testing.T, s *scenario, v *cudasim.Victim) (quota group, hogs []*cudasim.Victim) {
 	t.Helper()
 	for range s.hogs {
 		hog := cudasim.Start(t, cudasim.Options{
@@ -142,12 +145,13 @@ func (b *bench) disturb(t *testing.T, s *scenario, v *cudasim.Victim) (quota gro
 		hog.Send("go")
 		hog.WaitLine("ready")
 		_ = b.usual.move(hog.PID)
+		hogs = append(hogs, hog)
 	}
 	if s.neighbour { // at the same share as the kernel's own threads, which have to go on
 		_ = b.usual.move(v.PID)
 	}
 	if s.quota == 0 {
-		return group{}
+		return group{}, hogs
 	}
 	quota, err := newGroup(t)
 	if err == nil {
@@ -156,7 +160,7 @@ func (b *bench) disturb(t *testing.T, s *scenario, v *cudasim.Victim) (quota gro
 	if err != nil {
 		t.Skipf("needs a cgroup with a quota: %v", err)
 	}
-	return quota
+	return quota, hogs
 }
 
 // joined says whether the agent records in pid.

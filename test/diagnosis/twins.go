@@ -88,7 +88,7 @@ func deviceTwins() map[string]twin {
 		"allocation, runtime":           fix(step+"ralloc 1 1M", "faster", "allocation=2"),
 		"pinning":                       fix(step, "without", "allocation"),
 		"module loading":                fix(step, "without", "compilation"),
-		"fresh memory":                  fix(step, "without", "page-faults"),
+		"fresh memory":                  fix(step+"reuse 16M", "without", "page-faults"),
 	}
 }
 
@@ -110,15 +110,17 @@ func waitingTwins() map[string]twin {
 	}
 }
 
+// pythonTwins: who parses a quarter of the documents also frees and collects a quarter of the objects; the programs call that Python work and
+// garbage collection (working in prog.py).
 func pythonTwins() map[string]twin {
 	return map[string]twin{
 		"Python sampling":          fix(step+"python 1000", "faster", "sample_token=4"),
 		"Python beam search":       fix(step+"beams 2000", "faster", "python-work=2"),
 		"Python, windows":          fix(step+"python 2000", "faster", "python=2"),
 		"tokenizer in Python":      fix(step+"pytokenize 1000", "faster", "tokenize*=4"),
-		"JSON":                     fix(step+"json 1000", "faster", "preprocessing=4"),
-		"CSV":                      fix(step+"csv 2000", "faster", "preprocessing=2"),
-		"regular expressions":      fix(step+"regex 1000", "faster", "preprocessing=4"),
+		"JSON":                     fix(step+"json 1000", "faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4"),
+		"CSV":                      fix(step+"csv 2000", "faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2"),
+		"regular expressions":      fix(step+"regex 1000", "faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4"),
 		"pickle":                   fix(step+"pickle 1000", "faster", "serialization=4"),
 		"garbage collection":       fix(step, "without", "gc"),
 		"GIL":                      fix(step, "without", "gil"),
@@ -143,7 +145,7 @@ func pairTwins() map[string]twin {
 		"allocation over native":  fix(step+"native 1500", "without", "allocation"),
 		"Python over pickle":      fix(step+"python 1000; pickle 2000", "faster", "sample_token=5"),
 		"pickle over Python":      fix(step+"python 2000", "faster", "serialization=1000000"),
-		"JSON over sleep":         fix(step+"json 2500", "faster", "preprocessing=2", "without", "sleep"),
+		"JSON over sleep":         fix(step+"json 2500", "faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2", "without", "sleep"),
 		"process over tokenizer":  fix(step+"child 2500; tokenize 1500", "faster", "build_batch=2"),
 		"sampling over tokenizer": fix(step+"pytokenize 500; python 5000", "faster", "tokenize=4"),
 		"launches over native":    fix("graph 200 tiny_us3; wait; native 1500", "without", "launches"),

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/gap"
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 	"github.com/inferscope/inferscope/internal/whatif"
@@ -85,7 +84,7 @@ func (r *runner) foretell(t *testing.T, n int, s *scenario, tw *twin) *foretold 
 	fixed := r.observe(t, &after, fmt.Sprintf("s%02d-fixed", n))
 	tl := timeline.Build(base.recording)
 	study := whatif.New(tl, tl.Index.Threads())
-	v := &foretold{number: n, scenario: s, Prediction: study.Predict(append(slices.Clone(tw.edits), tw.asItWas(s, base, fixed)...)...), Replay: study.Error(), Unexplained: study.Unexplained()}
+	v := &foretold{number: n, scenario: s, Prediction: study.Predict(append(slices.Clone(tw.edits), tw.asItWas(s, base, fixed)...)...), Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained()}
 	v.Typed = study.Predict(tw.edits...)
 	if before := rate(s, base); before > 0 {
 		v.Measured = rate(s, fixed) / before
@@ -144,30 +143,4 @@ func crowded(o observation) float64 {
 		}
 	}
 	return most
-}
-
-// rate is how much a program gets done in a second: kernels while the GPU was watched, or sleeps of one without.
-func rate(s *scenario, o observation) float64 {
-	t := timeline.Build(o.recording)
-	if s.cpuOnly {
-		n := 0
-		for _, p := range o.truth.Phases {
-			if p.Cause == "sleep" && p.Span.From >= t.From && p.Span.To <= t.To {
-				n++
-			}
-		}
-		return float64(n) / float64(t.To-t.From) * 1e9
-	}
-	covered := gap.Covered(t)
-	n, ns := 0, uint64(0)
-	for _, c := range covered {
-		ns += c.Total()
-	}
-	for i := range t.Activities {
-		a := &t.Activities[i]
-		if d := t.Streams[a.Stream].Device; a.Kind == timeline.Kernel && covered[d].Holds(a.Start) {
-			n++
-		}
-	}
-	return float64(n) / float64(max(ns, 1)) * 1e9
 }

@@ -138,6 +138,13 @@ void outside_fault(const struct action *a) {
   plan_end();
 }
 
+// The same with memory that is kept.
+void outside_reuse(const struct action *a) {
+  static __thread char *kept;
+  if (!kept && !(kept = malloc((size_t)a->a))) die("malloc");
+  grow_cache(kept, (size_t)a->a);
+}
+
 void outside_cpu(const struct action *a) {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -393,7 +393,7 @@ def main():
     line = sys.stdin.readline()
     while sys.stdin.readline() not in ("go\n", ""):
         pass
-    actions = [parse(text) for text in line.split(";")]
+    actions = [parse(text) for text in line.split(";") if text.strip()]
     SHORT.work_calibrate()
     prepare(actions)
     print("ready", os.getpid(), flush=True)

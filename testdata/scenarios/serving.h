@@ -88,6 +88,7 @@ void outside_ask(const struct action *);    /* ask PORT US: an answer that takes
 void outside_serve(const struct action *);  /* serve: waits for a byte on a connection */
 void outside_accept(const struct action *); /* accept: waits for a connection, and a byte on it */
 void outside_fault(const struct action *);  /* fault BYTES: touches fresh memory */
+void outside_reuse(const struct action *);  /* reuse BYTES: touches memory that it keeps */
 void outside_file_ready(const struct action *);
 void outside_listen(const struct action *);
 void outside_cpu(const struct action *);    /* cpu N: stays on CPU N; begins before CUDA is up */
