@@ -32,5 +32,5 @@ func BenchmarkTable(b *testing.B) {
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB")
 	b.ReportMetric(float64(len(t.gens)), "generations")
-	runtime.KeepAlive(t)
+	runtime.KeepAlive(&t)
 }
