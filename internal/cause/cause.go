@@ -10,7 +10,7 @@ type ID uint8
 // others time in which it runs and could do better.
 const (
 	Unknown           ID = iota // no evidence says why
-	PythonWork                  // Python code that the GPU waits for
+	PythonWork                  // Python code of the program
 	NativeWork                  // the same in native code
 	Preprocessing               // tokenization, decoding and resizing of images, parsing: recognised as such
 	LaunchOverhead              // the CPU cannot launch as fast as the GPU runs

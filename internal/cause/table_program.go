@@ -23,7 +23,7 @@ func programRows() []Cause {
 			},
 		},
 		{
-			ID: PythonWork, Key: "python-work", Title: "Python code that the GPU waits for", Group: CPUWork,
+			ID: PythonWork, Key: "python-work", Title: "Python code of the program", Group: CPUWork,
 			Means:   "The thread that launches the GPU's work runs Python code of the program between two launches, and the queue of the GPU is empty meanwhile.",
 			Proves:  "The thread was on a CPU during the gap, and samples of it show Python code that is not the framework's.",
 			Refutes: "Samples in PyTorch's own code (launch-overhead), in a tokenizer or image decoder (preprocessing), in the garbage collector (gc); a thread that was off the CPU.",
@@ -34,7 +34,7 @@ func programRows() []Cause {
 			},
 		},
 		{
-			ID: NativeWork, Key: "native-work", Title: "native code on the CPU that the GPU waits for", Group: CPUWork,
+			ID: NativeWork, Key: "native-work", Title: "native code on the CPU", Group: CPUWork,
 			Means:   "The thread that launches the GPU's work computes in native code (NumPy, a C++ extension, an operator of PyTorch on the CPU) between two launches.",
 			Proves:  "The thread was on a CPU during the gap, and samples of it end in native code that is neither the framework's launching nor known preprocessing.",
 			Refutes: "Samples in libcuda or PyTorch's dispatcher (launch-overhead); a thread that was off the CPU.",
