@@ -11,7 +11,8 @@ import (
 // hundred iterations say what thousands do, and a report is there at once.
 const gainEvents = 60_000
 
-// foretell says what the remedy of a cause would bring. Nothing is replayed before somebody asks.
+// foretell says what the remedy of a cause would bring. Nothing is replayed before somebody asks. A synchronization that nobody waits for
+// any more may have taken no time of its own.
 func (e *evidence) foretell() diagnose.Foretell {
 	var study *whatif.Study
 	return func(id cause.ID) (diagnose.Gain, bool) {
@@ -19,7 +20,7 @@ func (e *evidence) foretell() diagnose.Foretell {
 			study = whatif.Some(e.timeline, e.threads, e.walk, gainEvents)
 		}
 		p, ok := study.Of(id)
-		return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && p.Touched > 0
+		return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && (p.Touched > 0 || p.Speedup != 1)
 	}
 }
 
