@@ -155,9 +155,11 @@ export class Timeline {
     const idle = [...by.values()].reduce((a, b) => a + b, 0);
     if (seen > 0) {
       const top = [...by].sort((a, b) => b[1] - a[1]).slice(0, 3);
-      const of = top.filter(([, t]) => t / seen >= 0.001).map(([name, t]) => `${name} ${percent(t / seen)}`);
+      // Neighbours drawn as one block have the name of what took most of it: whose the rest is, is not known here.
+      const exact = main || !this.doc.merged;
+      const of = top.filter(([, t]) => t / seen >= 0.001).map(([name, t]) => (exact ? `${name} ${percent(t / seen)}` : name));
       const head = main ? 'main thread' : `GPU idle ${percent(idle / seen)}`;
-      text += ` · ${head}${of.length ? `: ${of.join(', ')}` : ''}`;
+      text += ` · ${head}${of.length ? `: ${exact ? '' : 'mostly '}${of.join(', ')}` : ''}`;
       if (!main && seen < (this.to - this.from) * 0.995 * this.idle.length) text += ` (of the ${span(seen * this.doc.quantum)} that were recorded)`;
     } else if (this.idle.length) {
       text += ' · GPU activity was not recorded here';

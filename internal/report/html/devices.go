@@ -70,8 +70,12 @@ func (s *scene) streams(d *timeline.Device, group string, seen int) {
 		list[a.Stream].items = append(list[a.Stream].items, s.activity(a))
 	}
 	slices.Sort(order)
+	shared := slices.ContainsFunc(order, func(st int32) bool { return s.pidOf(st) != s.pidOf(order[0]) }) // by processes, each with numbers of its own
 	for _, st := range order {
 		name := fmt.Sprintf("stream %d", t.Streams[st].ID)
+		if shared {
+			name += fmt.Sprintf(" of %d", s.pidOf(st))
+		}
 		if tr := compute[st]; tr != nil {
 			tr.head.Name = name
 			s.add(*tr)
