@@ -147,6 +147,9 @@ const (
 	usualQueued = 1_200
 )
 
+// long is from how many usual delays on one has a reason of its own.
+const long = 4
+
 // typical measures the delays: of activities whose stream was empty when they were launched, and of those that
 // were queued long before.
 func (b *builder) typical() delays {
@@ -168,7 +171,8 @@ func (b *builder) typical() delays {
 			}
 		}
 	}
-	return delays{launch: median(launch, usualLaunch), queued: median(queued, usualQueued)}
+	// A program of which each launch waits for something in its stream has no usual delay of its own.
+	return delays{launch: min(median(launch, usualLaunch), long*usualLaunch), queued: min(median(queued, usualQueued), long*usualLaunch)}
 }
 
 func median(list []uint64, otherwise uint64) uint64 {
@@ -234,6 +238,9 @@ func (b *builder) share(n *node, begun uint64, typical delays) {
 	n.lagDep, n.lagPrev = min(begun-asked, typical.launch), min(begun-ended, typical.queued)
 	if asked+n.lagDep >= ended+n.lagPrev {
 		n.lagDep = begun - asked
+		if n.lagDep > long*typical.launch { // it waited in its stream, for something that was not recorded: a host function, say
+			n.lagPrev = n.lagDep - typical.launch
+		}
 	} else {
 		n.lagPrev = begun - ended
 	}
@@ -246,7 +253,7 @@ func (b *builder) elsewhere(l *lane, i int, id int32, begun uint64, typical dela
 	if n.dep != None && (n.prev == None || b.g.nodes[n.dep].at+n.lagDep > b.g.nodes[n.prev].at+n.lagPrev) {
 		spare = n.lagDep
 	}
-	if n.dep == None || spare < 4*typical.launch {
+	if n.dep == None || spare < long*typical.launch {
 		return edges
 	}
 	d := b.t.Streams[b.t.Activities[l.refs[i].act].Stream].Device
