@@ -11,8 +11,7 @@ import (
 type Foretell func(id cause.ID) (Gain, bool)
 
 // apart is the share of the time by which two foretold gains must differ to be told apart: what predictions of package
-// whatif are off by even where every name is right (its modelError, of docs/whatif.md). How much a program's pace varies, the other part of their
-// intervals, is the same for all of one recording.
+// whatif are off by even where every name is right (its modelError, of docs/whatif.md).
 const apart = 0.05
 
 // foretold adds what the remedy of each finding would bring.
@@ -43,18 +42,25 @@ func byGain(list []ranked) []ranked {
 func payMost(list []ranked) []ranked {
 	var out []ranked
 	for len(list) > 0 {
-		best := 0.0
+		best := &list[0]
 		for i := range list {
-			best = max(best, list[i].saves())
+			if list[i].saves() > best.saves() {
+				best = &list[i]
+			}
 		}
 		i := 0
-		for list[i].saves() < best-apart {
+		for !list[i].like(best) {
 			i++
 		}
 		out = append(out, list[i])
 		list = slices.Delete(list, i, i+1)
 	}
 	return out
+}
+
+// like says whether a finding cannot be told from the one that brings most: by less than what predictions are off, or because the intervals of both meet.
+func (f *ranked) like(best *ranked) bool {
+	return f.saves() >= best.saves()-apart || f.Gain != nil && best.Gain != nil && f.Gain.High >= best.Gain.Low
 }
 
 // saves is the share of the time that the remedy of a finding saves; where nobody can say, what it costs: it saves no more.

@@ -14,14 +14,16 @@ func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		gains map[cause.ID]float64
+		off   float64 // half of an interval, of its gain
 		want  string
 	}{
-		{"no gain is known", nil, "launch-overhead host-sync sleep"},
-		{"the dearer one brings little", map[cause.ID]float64{cause.LaunchOverhead: 1.04, cause.HostSync: 1.18, cause.Sleep: 1.06}, "host-sync launch-overhead sleep"},
-		{"all alike", map[cause.ID]float64{cause.LaunchOverhead: 1.20, cause.HostSync: 1.22, cause.Sleep: 1.24}, "launch-overhead host-sync sleep"},
-		{"not all are known", map[cause.ID]float64{cause.LaunchOverhead: 1.02}, "host-sync sleep launch-overhead"},
-		{"more than it costs", map[cause.ID]float64{cause.Sleep: 2}, "sleep launch-overhead host-sync"},
-		{"slower", map[cause.ID]float64{cause.LaunchOverhead: 0.9}, "host-sync sleep launch-overhead"},
+		{"no gain is known", nil, 0.02, "launch-overhead host-sync sleep"},
+		{"the dearer one brings little", map[cause.ID]float64{cause.LaunchOverhead: 1.04, cause.HostSync: 1.18, cause.Sleep: 1.06}, 0.02, "host-sync launch-overhead sleep"},
+		{"all alike", map[cause.ID]float64{cause.LaunchOverhead: 1.20, cause.HostSync: 1.22, cause.Sleep: 1.24}, 0.02, "launch-overhead host-sync sleep"},
+		{"not all are known", map[cause.ID]float64{cause.LaunchOverhead: 1.02}, 0.02, "host-sync sleep launch-overhead"},
+		{"more than it costs", map[cause.ID]float64{cause.Sleep: 2}, 0.02, "sleep launch-overhead host-sync"},
+		{"intervals that meet", map[cause.ID]float64{cause.LaunchOverhead: 3.3, cause.HostSync: 4.1, cause.Sleep: 3.4}, 0.15, "launch-overhead host-sync sleep"},
+		{"slower", map[cause.ID]float64{cause.LaunchOverhead: 0.9}, 0.02, "host-sync sleep launch-overhead"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t)
@@ -33,7 +35,7 @@ func TestOrder(t *testing.T) {
 			}
 			s.foretell = func(id cause.ID) (diagnose.Gain, bool) {
 				g, ok := c.gains[id]
-				return diagnose.Gain{Speedup: g}, ok
+				return diagnose.Gain{Speedup: g, Low: g * (1 - c.off), High: g * (1 + c.off)}, ok
 			}
 			d := s.diagnose()
 			if got := causes(d); got != c.want {
