@@ -103,7 +103,10 @@ type Counter interface {
 // noCounter is what counts where no metrics are asked for.
 type noCounter struct{}
 
-func (noCounter) Target(_, _ uint32)  {}
+// Target does nothing.
+func (noCounter) Target(_, _ uint32) {}
+
+// Add does nothing.
 func (noCounter) Add(_ []event.Event) {}
 
 // Clock returns the time that events carry, in ns.

@@ -19,7 +19,7 @@ import (
 )
 
 // memoryBeside is what the daemon may take beside the recorder's budget, in
-// bytes: with the default budget of 100 MB it stays below the 200 MB promised.
+// bytes: 160 MB of Go memory with the default budget of 100 MB. What all of the daemon and its helper take is in docs/benchmarks.md.
 // It is a soft limit: the garbage collector works harder near it, nothing fails.
 const memoryBeside = 60_000_000
 

@@ -160,5 +160,8 @@ func or[T comparable](v, otherwise T) T {
 // noLaunches is where launches are not probed.
 type noLaunches struct{}
 
-func (noLaunches) SetLaunches(target.ID, LaunchMode)                       {}
+// SetLaunches does nothing.
+func (noLaunches) SetLaunches(target.ID, LaunchMode) {}
+
+// LaunchWindows knows of none.
 func (noLaunches) LaunchWindows(uint32, uint64, uint64) []record.GPUWindow { return nil }

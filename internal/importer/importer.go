@@ -113,6 +113,7 @@ type limited struct {
 	left int64
 }
 
+// Read fails once more was asked for than the limit.
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left <= 0 {
 		return 0, errors.New("it is longer than the limit of bytes")

@@ -157,5 +157,8 @@ type retold struct {
 	refusal *Refusal
 }
 
+// Error returns the words of the process that failed.
 func (r *retold) Error() string { return r.text }
+
+// Unwrap returns why the way in was refused.
 func (r *retold) Unwrap() error { return r.refusal }

@@ -30,6 +30,7 @@ type counted struct {
 	n   int64
 }
 
+// Write hashes what was written, whatever became of the rest.
 func (c *counted) Write(b []byte) (int, error) {
 	n, err := c.w.Write(b)
 	c.n += int64(n)

@@ -105,6 +105,7 @@ func openFolder(dir string) (store, error) {
 	return folder{root}, nil
 }
 
+// Close lets go of the folder.
 func (f folder) Close() error { return f.root.Close() }
 
 func (f folder) open(name string) (io.ReadCloser, int64, error) {
@@ -243,6 +244,7 @@ func safe(name string) bool {
 	return name != "" && len(name) <= 512 && filepath.IsLocal(name) && path.Clean(name) == name && !strings.ContainsAny(name, "\\:\x00") && strings.Count(name, "/") <= 4
 }
 
+// Close lets go of the zip file.
 func (p *zipped) Close() error { return p.file.Close() }
 
 func (p *zipped) open(name string) (io.ReadCloser, int64, error) {

@@ -249,11 +249,13 @@ func openVersion(p *target.Process, m target.Mapping) (*os.File, fileVersion, er
 // target that cuts its own file short would then kill this process with a SIGBUS.
 type unmapped struct{ file *os.File }
 
+// ReadAt reads as os.File does, through the file and no mapping.
 func (u unmapped) ReadAt(p []byte, off int64) (int, error) { return u.file.ReadAt(p, off) }
 
 // noAuxiliary opens no other files: nothing that a target's file names is followed.
 type noAuxiliary struct{}
 
+// OpenELF finds nothing.
 func (noAuxiliary) OpenELF(string) (*pfelf.File, error) { return nil, os.ErrNotExist }
 
 // guard turns a panic of a parser that is not ours, on a file that is not trusted, into an error.

@@ -65,6 +65,7 @@ func (*vdsoFile) Close() error { return nil }
 // Stat says what symbol.Identify asks for.
 func (f *vdsoFile) Stat() (os.FileInfo, error) { return vdsoInfo{f.Size()}, nil }
 
+// vdsoInfo is what is known of an image in memory: its name and its size in bytes, as fs.FileInfo has them.
 type vdsoInfo struct{ size int64 }
 
 func (i vdsoInfo) Name() string     { return process.VdsoPathName }

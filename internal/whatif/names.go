@@ -46,24 +46,29 @@ func recorders(scheduled []threads.Thread) map[thread]bool {
 	return out
 }
 
+// Running names a stretch in which a thread ran, from one time to another (ns), in parts that end at to.
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
 	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
 		yield(to, replay.What{Cause: c, Name: n.function(stack)}, replay.Doubt(sure))
 	})
 }
 
+// Blocked names a wait of a thread.
 func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, _, sure := n.names.Blocked(iv)
 	return replay.What{Cause: c, Name: n.keys[c]}, replay.Doubt(sure)
 }
 
+// Waker returns the thread that ended a wait, if one did.
 func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
 	pid, tid, ok = n.names.Waker(iv)
 	return pid, tid, ok && !n.ours[thread{pid, tid}]
 }
 
+// WakingUp says whether the time that a thread was ready is what waking up takes.
 func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv) }
 
+// Ready names a stretch in which a thread could have run and had no CPU.
 func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, sure := n.names.Runnable(iv)
 	return replay.What{Cause: c, Name: n.keys[c], Ousted: n.names.Ousted(iv)}, replay.Doubt(sure)
