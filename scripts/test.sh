@@ -13,18 +13,19 @@ steps=$work/steps
 
 # step NAME CMD...: runs a check that is no Go test and notes how it went.
 step() {
-	local name=$1 code=0 began=$SECONDS
+	local name=$1 code=0 began=$SECONDS how
 	shift
-	"$@" >"$work/log" 2>&1 || code=$?
+	"$@" >"$work/$name.log" 2>&1 || code=$?
 	case $code in
-	0) echo "pass $name" >>"$steps" ;;
-	77) echo "skip $name: $(tail -n 1 "$work/log")" >>"$steps" ;;
+	0) how="pass $name" ;;
+	77) how="skip $name: $(tail -n 1 "$work/$name.log")" ;;
 	*)
-		echo "fail $name" >>"$steps"
-		cat "$work/log"
+		how="fail $name"
+		cat "$work/$name.log"
 		;;
 	esac
-	printf '%-4s %-60s %5ds\n' "$(tail -n 1 "$steps" | cut -d' ' -f1)" "$name" $((SECONDS - began))
+	echo "$how" >>"$steps"
+	printf '%-4s %-60s %5ds\n' "${how%% *}" "$name" $((SECONDS - began))
 }
 
 # One way to compile for everything below, so that nothing is compiled twice.
@@ -38,16 +39,18 @@ scripts/tools.sh gofumpt kubeconform pytools
 step build scripts/build.sh
 step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
+# These two wait for a package index most of the time: beside what follows, up to the Go tests.
+step python-install python3 python/tests/test_install.py &
+[ -z "${CI:-}" ] || step judges scripts/test-judges.sh &
 step check-generate scripts/generate.sh --check
 step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py
-step python-install python3 python/tests/test_install.py
 step python-gpu-checks python3 test/gpu/twins_test.py
-[ -z "${CI:-}" ] || step judges scripts/test-judges.sh
 step gofumpt scripts/lint.sh gofumpt
 step vet scripts/lint.sh vet
 step shellcheck scripts/lint.sh shellcheck
 [ "${LINT:-1}" = 0 ] || step golangci-lint scripts/lint.sh golangci-lint
+wait
 
 forbid="needs tool"
 [ "$(id -u)" != 0 ] || forbid="$forbid,needs root"
