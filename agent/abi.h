@@ -48,6 +48,22 @@ enum agent_kind {
 	                    * ts, dur: its UUID, 16 bytes as cuDeviceGetUuid gives them */
 	AGENT_STREAM = 68, /* not written so far (docs/gpu-activity.md says why); tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
 	AGENT_OPENED = 69, /* a window began at ts; args as far as known */
+	AGENT_STEPS = 70,  /* what the steps of a window took, ns, written just before its AGENT_WINDOW: in args enum agent_step as 8 uint32_t,
+	                    * 4294967295 where it was more; ts: when the first began; dur: the longest flush while it was open, ret: us from its
+	                    * opening to that; tid: ns of enabling the callbacks that end it */
+};
+
+/* The steps of a window. The last four run in a thread of the target where it ended as END_FINALIZED, in the agent's otherwise. */
+enum agent_step {
+	STEP_SUBSCRIBE = 0, /* cuptiSubscribe */
+	STEP_SET_UP = 1,    /* buffers, clock, ids of threads */
+	STEP_CALLBACKS = 2, /* enabling them */
+	STEP_KINDS = 3,     /* enabling the kinds of records */
+	STEP_DISABLE = 4,   /* of the kinds */
+	STEP_FLUSH = 5,
+	STEP_LEAVE = 6,     /* clock back, unsubscribe */
+	STEP_FINALIZE = 7,  /* cuptiFinalize */
+	STEPS = 8,
 };
 
 /* The text slot: 12 bytes of header where seq and kind stay in their places. */

@@ -63,7 +63,7 @@ const (
 	stateKept                                                                        = 7
 	endFinalized, endDisabled, endRefused, endKept                                   = 1, 2, 3, 4
 	kindCall, kindKernel, kindCopy, kindSet, kindSync, kindOverhead, kindRange       = 1, 7, 8, 9, 10, 11, 12
-	kindName, kindText, kindWindow, kindDevice, kindOpened                     uint8 = 64, 65, 66, 67, 69
+	kindName, kindText, kindWindow, kindDevice, kindOpened, kindSteps          uint8 = 64, 65, 66, 67, 69, 70
 )
 
 // settings are what a player starts the agent with. Zero values: continuous, 200 ms of 400 ms, 1 s, 65,536 slots.

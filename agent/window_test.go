@@ -25,9 +25,32 @@ func TestWindows(t *testing.T) {
 			t.Errorf("window %+v, want a finalized one of 50 ms or more with records and no losses", w)
 		}
 	}
+	steps(t, p)
 	p.quit()
 	inside(t, p)
 	alive(t, p.victim)
+}
+
+// steps checks that each window says what its steps took, and that these are all of its way in and out.
+func steps(t *testing.T, p *player) {
+	t.Helper()
+	windows, all := p.of(kindWindow), p.of(kindSteps)
+	if len(windows) != len(all) {
+		t.Fatalf("%d windows, the steps of %d", len(windows), len(all))
+	}
+	sum := func(args []uint64) (ns uint64) {
+		for _, a := range args {
+			ns += a&0xffffffff + a>>32
+		}
+		return ns
+	}
+	for i, s := range all {
+		w := windows[i]
+		in, out := sum(s.args[:2]), sum(s.args[2:])
+		if s.ts+w.args[2] != w.ts || in > w.args[2] || out > w.args[3] || in == 0 || out == 0 {
+			t.Errorf("window %+v: its steps %+v sum to %d ns on the way in, %d on the way out", w, s, in, out)
+		}
+	}
 }
 
 // inside checks that all records of what was launched in a window lie in a window, and that all of it was recorded.

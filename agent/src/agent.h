@@ -49,6 +49,9 @@ struct window {
 	uint64_t off, left;   /* when the first kind went off, and when all was done */
 	uint64_t records, dropped;
 	uint32_t unfinished; /* operations that were running when a flush was forced */
+	uint32_t took[STEPS];   /* ns */
+	uint32_t want_took;     /* ns of enabling the callbacks that end it */
+	uint64_t flush_took, flush_at; /* the longest flush while it was open, ns, and its beginning */
 };
 
 struct agent {

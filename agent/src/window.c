@@ -25,6 +25,15 @@ static uint64_t realtime(void)
 	return (uint64_t)t.seconds * SECOND + (uint64_t)t.nanoseconds;
 }
 
+/* Notes what a step took that began at since; returns its end. */
+static uint64_t took(enum agent_step step, uint64_t since)
+{
+	uint64_t t = now(), ns = t - since;
+
+	the.window.took[step] = ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
+	return t;
+}
+
 static void kinds_off(void)
 {
 	for (uint32_t i = 0; i < COUNT(kinds); i++)
@@ -76,6 +85,9 @@ static void reset(void)
 
 	w->calls = w->kinds = w->unfinished = 0;
 	w->records = w->dropped = w->off = w->left = 0;
+	memset(w->took, 0, sizeof(w->took));
+	w->want_took = 0;
+	w->flush_took = w->flush_at = 0;
 	w->began = now();
 	if (!the.dormant)
 		graphs_forget();
@@ -97,7 +109,7 @@ int window_subscribe(void)
 	store(&the.ring->opening, w->began);
 	bad = the.cupti.subscribe(&w->subscriber, on_call, NULL);
 	store(&the.ring->opening, 0);
-	the.slow = !bad && now() - w->began > KEEP_AFTER;
+	the.slow = !bad && took(STEP_SUBSCRIBE, w->began) - w->began > KEEP_AFTER;
 	return bad; /* where it failed, not a thing was changed */
 }
 
@@ -123,11 +135,16 @@ static int set_up(void)
 static int turn_on(void)
 {
 	size_t earlier = 0;
+	uint64_t t = now();
+	int bad;
 
 	/* What was lost since the last window, such as the record of the call that it ended in, is none of this one's. */
 	the.cupti.dropped(NULL, 0, &earlier);
 	calls_enable(1, 0);
-	return kinds_on();
+	t = took(STEP_CALLBACKS, t);
+	bad = kinds_on();
+	took(STEP_KINDS, t);
+	return bad;
 }
 
 static void leave(void)
@@ -140,8 +157,10 @@ static void leave(void)
 int window_open(void)
 {
 	struct window *w = &the.window;
+	uint64_t t = now();
 	int bad = the.kept ? 0 : set_up();
 
+	took(STEP_SET_UP, t);
 	if (!bad)
 		bad = turn_on();
 	if (bad) {
@@ -158,7 +177,10 @@ int window_open(void)
 /* While the phase is WANTED any thread may finalize: this one keeps its hands off CUPTI. */
 void window_want(void)
 {
+	uint64_t t = now();
+
 	calls_enable(1, 1);
+	the.window.want_took = (uint32_t)(now() - t);
 	store(&the.window.phase, PHASE_WANTED);
 }
 
@@ -167,46 +189,80 @@ int window_unwant(void)
 	return swapped(&the.window.phase, PHASE_WANTED, PHASE_OPEN) ? 0 : -1;
 }
 
-void window_finish(void)
+/* The kinds go off, and what they left is handed over; returns when that was done. */
+static uint64_t kinds_gone(void)
 {
+	uint64_t t;
+
 	the.window.off = now();
 	kinds_off();
+	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
+	return took(STEP_FLUSH, t);
+}
+
+void window_finish(void)
+{
+	uint64_t t = kinds_gone();
+
 	thread_ids_back();
 	clock_back();
 	the.cupti.unsubscribe(the.window.subscriber);
+	t = took(STEP_LEAVE, t);
 	the.cupti.finalize();
-	the.window.left = now();
+	the.window.left = took(STEP_FINALIZE, t);
 	store(&the.window.phase, PHASE_DONE);
 	futex_wake(&the.window.phase);
 }
 
 int window_drop(void)
 {
+	uint64_t t;
+
 	if (!swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN) && !swapped(&the.window.phase, PHASE_OPEN, PHASE_TAKEN))
 		return -1;
-	the.window.off = now();
-	kinds_off();
-	the.cupti.flush(FLUSH_FORCED);
+	t = kinds_gone();
 	leave();
-	the.window.left = now();
+	the.window.left = took(STEP_LEAVE, t);
 	store(&the.window.phase, PHASE_DONE);
 	return 0;
 }
 
 void window_keep(void)
 {
+	uint64_t t;
+
 	the.window.off = now();
 	kinds_off();
 	calls_enable(0, 0);
 	calls_enable(0, 1); /* of an end that was wanted, and then was not */
+	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
-	the.window.left = now();
+	the.window.left = took(STEP_FLUSH, t);
 }
 
 void window_flush(void)
 {
+	struct window *w = &the.window;
+	uint64_t t = now(), ns;
+
 	the.cupti.flush(0);
+	ns = now() - t;
+	if (ns <= w->flush_took)
+		return;
+	w->flush_took = ns;
+	w->flush_at = t;
+}
+
+_Static_assert(sizeof(((struct agent_slot *)0)->args) == sizeof(the.window.took), "a slot has room for the steps");
+
+static void steps_said(const struct window *w)
+{
+	struct agent_slot s = { .ts = w->began, .dur = w->flush_took, .tid = w->want_took, .kind = AGENT_STEPS };
+
+	s.ret = w->flush_at > w->opened ? (int32_t)((w->flush_at - w->opened) / 1000) : 0;
+	memcpy(s.args, w->took, sizeof(s.args));
+	ring_write(&s); /* without it the window is as good */
 }
 
 void window_said(int how)
@@ -217,6 +273,7 @@ void window_said(int how)
 		.args = { w->records, w->dropped, w->entered, w->left - w->off },
 	};
 
+	steps_said(w);
 	for (int i = 0; !ring_write(&s) && i < PATIENCE && !exiting(); i++)
 		futex_wait(&the.ring->wake, peek(&the.ring->wake), POLL);
 	add(&the.ring->windows, 1);

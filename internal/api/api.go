@@ -118,6 +118,30 @@ type Agent struct {
 	Windows      uint64 `json:"windows"`  // that ended
 	Disabled     uint64 `json:"disabled"` // of these, without leaving CUPTI
 	Kept         uint64 `json:"kept"`     // of these, without giving CUPTI's subscription up: in between nothing is on
+
+	Steps []WindowSteps `json:"window_steps,omitempty"` // of the last windows, 64 at most, the latest last
+}
+
+// WindowSteps says when a window began and what each step of it took, as the agent measured them: all in ns. What runs in
+// the agent's own thread can still hold up calls into the driver. From Disable on it ran in a thread of the process itself
+// where the window ended as finalized: what that thread had to do lay still meanwhile.
+type WindowSteps struct {
+	Began  uint64 `json:"began_ns"`  // of the first step, CLOCK_MONOTONIC
+	Opened uint64 `json:"opened_ns"` // when everything was on, CLOCK_MONOTONIC
+	Off    uint64 `json:"off_ns"`    // when it began to go off, CLOCK_MONOTONIC
+
+	Subscribe uint64 `json:"subscribe"` // cuptiSubscribe
+	SetUp     uint64 `json:"set_up"`    // buffers, clock, ids of threads
+	Callbacks uint64 `json:"callbacks"` // enabling those of launches, copies and graphs
+	Kinds     uint64 `json:"kinds"`     // enabling kinds of records
+	Ending    uint64 `json:"ending"`    // enabling the callbacks that end it, before Off
+	Disable   uint64 `json:"disable"`   // of the kinds
+	Flush     uint64 `json:"flush"`     // the last one
+	Leave     uint64 `json:"leave"`     // clock back, unsubscribe
+	Finalize  uint64 `json:"finalize"`  // cuptiFinalize
+
+	LongestFlush   uint64 `json:"longest_flush"`      // of those while it was open
+	LongestFlushAt uint64 `json:"longest_flush_from"` // since Opened
 }
 
 // Self is what the daemon costs.

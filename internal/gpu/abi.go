@@ -97,6 +97,7 @@ const (
 	kindDevice = 67
 	kindStream = 68
 	kindOpened = 69
+	kindSteps  = 70
 )
 
 // What an AGENT_NAME names: its flags.

@@ -110,8 +110,14 @@ func TestWindowsOnCudasim(t *testing.T) {
 	v.WaitLine("waiting")
 	s.Feed(0, got.emit)
 	compareKernels(t, s, p, v, got.of(event.Kernel))
-	if a := s.Agents()[0]; a.Disabled != 0 || a.Dropped != 0 {
+	a := s.Agents()[0]
+	if a.Disabled != 0 || a.Dropped != 0 || len(a.Steps) != int(a.Windows) {
 		t.Errorf("the agent is %+v", a)
+	}
+	for _, w := range a.Steps {
+		if w.Began+w.Subscribe+w.SetUp+w.Callbacks+w.Kinds > w.Opened || w.Opened+uint64(opts.On) > w.Off || w.Disable == 0 || w.Finalize == 0 {
+			t.Errorf("the steps of a window are %+v", w)
+		}
 	}
 	if l := s.Losses(); len(l) != 0 {
 		t.Errorf("losses are %+v", l)

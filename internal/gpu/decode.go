@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/target"
@@ -49,9 +50,10 @@ type decoder struct {
 	from   uint64 // ns: nothing can have happened before
 	now    uint64 // ns: of this pass
 	namer  namer
-	count  counts // of this pass
-	newest uint64 // ns: the latest end of what the GPU did in this pass
-	lost   uint64 // slots that the ring had no room for since the last window
+	count  counts          // of this pass
+	newest uint64          // ns: the latest end of what the GPU did in this pass
+	lost   uint64          // slots that the ring had no room for since the last window
+	steps  api.WindowSteps // of the window whose end comes next; Began is 0 where they are not known
 }
 
 // decode looks at a copy of a slot, whose PID is its sequence number still. It returns
@@ -135,6 +137,8 @@ func (d *decoder) fact(e *event.Event) bool {
 		}
 		d.facts.open(e.TS, e.Args[2])
 		return true
+	case kindSteps:
+		return d.stepped(e)
 	case kindWindow:
 		return d.window(e)
 	case kindDevice:
@@ -205,6 +209,8 @@ func (d *decoder) window(e *event.Event) bool {
 		held = e.Args[3]
 	}
 	d.facts.over(e.TS+e.Dur, e.Args[3], held)
+	d.facts.took(d.steps, e.TS, e.TS+e.Dur)
+	d.steps = api.WindowSteps{}
 	d.lost = 0
 	return true
 }

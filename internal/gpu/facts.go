@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/record"
 )
 
@@ -29,6 +30,7 @@ type facts struct {
 	spans      []span             // of windows before it, until they are judged
 	newest     uint64             // ns: the latest end of what the GPU did that was seen
 	subscribed bool               // the last window was kept
+	steps      []api.WindowSteps  // of the last windows
 	devices    []record.Device
 	streams    map[streamKey]record.Stream
 	counts     counts

@@ -173,7 +173,7 @@ func (s *Source) Agents() []api.Agent {
 			continue
 		}
 		c := q.facts.total()
-		a := api.Agent{Agent: q.describe(), Kernels: c.kernels, Events: c.events, Windows: c.windows, Disabled: c.disabled, Kept: c.kept}
+		a := api.Agent{Agent: q.describe(), Kernels: c.kernels, Events: c.events, Windows: c.windows, Disabled: c.disabled, Kept: c.kept, Steps: q.facts.lastSteps()}
 		a.Dropped = saturating(c.dropped, c.full)
 		out = append(out, a)
 	}

@@ -1,0 +1,53 @@
+package gpu
+
+import (
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/event"
+)
+
+// maxSteps is of how many windows the steps are remembered: status tells of the last ones, to see
+// which step a pause of the process fell on.
+const maxSteps = 64
+
+// stepsOf reads an AGENT_STEPS: enum agent_step, two to an argument.
+func stepsOf(e *event.Event) api.WindowSteps {
+	low := func(i int) uint64 { return uint64(uint32(e.Args[i])) }
+	high := func(i int) uint64 { return e.Args[i] >> 32 }
+	return api.WindowSteps{
+		Began: e.TS, Subscribe: low(0), SetUp: high(0), Callbacks: low(1), Kinds: high(1),
+		Ending: uint64(e.TID), Disable: low(2), Flush: high(2), Leave: low(3), Finalize: high(3),
+		LongestFlush: e.Dur, LongestFlushAt: uint64(max(0, e.Ret)) * 1000,
+	}
+}
+
+// stepped notes the steps of the window that the next AGENT_WINDOW is about.
+func (d *decoder) stepped(e *event.Event) bool {
+	if !d.timely(e) {
+		return false
+	}
+	d.steps = stepsOf(e)
+	return true
+}
+
+// took keeps the steps of a window that lasted from opened to off (ns), if they are of it.
+func (f *facts) took(s api.WindowSteps, opened, off uint64) {
+	if s.Began == 0 || s.Began > opened {
+		return
+	}
+	s.Opened, s.Off = opened, off
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.steps) >= maxSteps {
+		f.steps = slices.Delete(f.steps, 0, 1)
+	}
+	f.steps = append(f.steps, s)
+}
+
+// lastSteps returns what the steps of the last windows took.
+func (f *facts) lastSteps() []api.WindowSteps {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.steps)
+}
