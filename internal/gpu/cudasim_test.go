@@ -110,15 +110,10 @@ func TestWindowsOnCudasim(t *testing.T) {
 	v.WaitLine("waiting")
 	s.Feed(0, got.emit)
 	compareKernels(t, s, p, v, got.of(event.Kernel))
-	a := s.Agents()[0]
-	if a.Disabled != 0 || a.Dropped != 0 || len(a.Steps) != int(a.Windows) {
+	if a := s.Agents()[0]; a.Disabled != 0 || a.Dropped != 0 {
 		t.Errorf("the agent is %+v", a)
 	}
-	for _, w := range a.Steps {
-		if w.Began+w.Subscribe+w.SetUp+w.Callbacks+w.Kinds > w.Opened || w.Opened+uint64(opts.On) > w.Off || w.Disable == 0 || w.Finalize == 0 {
-			t.Errorf("the steps of a window are %+v", w)
-		}
-	}
+	checkSteps(t, s.Agents()[0], opts.On)
 	if l := s.Losses(); len(l) != 0 {
 		t.Errorf("losses are %+v", l)
 	}
@@ -134,7 +129,7 @@ func TestAgentLeavesAndReturns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := watch(t, s, v)
+		watch(t, s, v)
 		var got collector
 		drain(t, s, &got, "kernels", func() bool { return len(got.of(event.Kernel)) > 0 })
 		if err := s.Close(); err != nil {
@@ -147,7 +142,6 @@ func TestAgentLeavesAndReturns(t *testing.T) {
 		if l := s.Losses(); len(l) != 0 {
 			t.Errorf("losses are %+v", l)
 		}
-		_ = p
 	}
 	eventually(t, "the agent's thread and files are gone", func() bool {
 		return openFiles(t, v.PID) == files && !hasThread(t, v.PID, "inferscope")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -203,26 +204,20 @@ func (k *captive) capture(c caller) error {
 }
 
 // spring arms the trap and waits until the thread stands in it. What else stops the thread
-// meanwhile, a signal of its own, is let pass at once.
+// meanwhile, a signal of its own, is let pass at once. Where no other thread calls it is waited for
+// as long as ctx allows: one that answers a request each second makes no call for most of one.
 func (k *captive) spring(ctx context.Context) error {
 	if err := k.trap.arm(k.thread.tid, k.signal); err != nil {
 		return err
 	}
 	k.armed = true
-	deadline := time.Now().Add(patience)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
+	since, turn := clock.Monotonic(), time.Now().Add(patience)
 	for {
-		slice := time.Now().Add(look)
-		if slice.After(deadline) {
-			slice = deadline
-		}
-		err := k.sprung(slice)
+		err := k.sprung(time.Now().Add(look))
 		if err == nil {
 			return k.waitHere()
 		}
-		if errors.Is(err, errNotCalled) && slice.Before(deadline) {
+		if errors.Is(err, errNotCalled) && ctx.Err() == nil && !k.inVain(since, &turn) {
 			ours, failed := k.pass()
 			if ours && k.sprung(time.Now()) == nil {
 				return k.arrived()
@@ -238,6 +233,16 @@ func (k *captive) spring(ctx context.Context) error {
 		k.armed = false
 		return errors.Join(err, k.trap.disarm())
 	}
+}
+
+// inVain says whether another thread has called since the armed one was armed; it looks when a turn is over.
+func (k *captive) inVain(since uint64, turn *time.Time) bool {
+	if time.Now().Before(*turn) {
+		return false
+	}
+	*turn = time.Now().Add(patience)
+	callers, err := k.trap.callers()
+	return err != nil || slices.ContainsFunc(callers, func(c caller) bool { return c.tid != k.thread.tid && c.Seen > since })
 }
 
 // sprung waits for the program's word that the thread was sent its signal.

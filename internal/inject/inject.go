@@ -81,7 +81,7 @@ func New(opts Options) (*Injector, error) {
 }
 
 const (
-	// patience is how long an armed thread has to make a call before another one is tried.
+	// patience is how long an armed thread has to make a call before another one that has made one is tried.
 	patience = 200 * time.Millisecond
 	// maxMoves bounds how often a thread may be found in the wrong place.
 	maxMoves = 20

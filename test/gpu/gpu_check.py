@@ -1,8 +1,8 @@
 """Checks InferScope's view of a real GPU, and what it costs, against programs that count for themselves and against PyTorch's profiler.
 
-Usage: gpu_check.py --bin BIN_DIR [--workloads-dir build/gpu-workloads] [--out OUT_DIR] --stage accuracy|multi|soak|profilers|cost|budget|continuous
-                    [--only plain,graphs,...] [--modes continuous,windows] [--limit SECONDS]
-Root; the programs of scripts/gpu-workloads.sh; for the torch workloads PyTorch with CUDA. See gpu_stages.py and gpu_cost.py for what each stage does.
+Usage: gpu_check.py --bin BIN_DIR [--workloads-dir build/gpu-workloads] [--out OUT_DIR] --stage accuracy|multi|mps|soak|profilers|cost|budget|continuous
+                    [--only plain,graphs,...] [--modes continuous,windows] [--limit SECONDS] [--nsys PATH]
+Root; the programs of scripts/gpu-workloads.sh; for the torch workloads PyTorch with CUDA. See gpu_stages.py, gpu_soak.py, gpu_mps.py and gpu_cost.py for what each stage does.
 Each stage prints one table, writes OUT_DIR/gpu_check-STAGE.json after every row, keeps to its time limit (what did not fit is named),
 and ends with 1 if a row failed. The card's settings are left alone.
 """
@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 
+import gpu_nsys
 import gpu_stages
 import gpu_workload
 from gpu_daemon import Harm
@@ -60,6 +61,7 @@ class Check:
         self.cycles, self.windows, self.seconds, self.rounds = args.cycles, args.windows, args.seconds, args.rounds
         self.deadline = time.monotonic() + args.limit
         self.simulated = args.simulated
+        self.nsys = gpu_nsys.find(args.nsys)
         self.added = {}  # share of time that a mode added to a workload, for comparison with other profilers
         self.table = Table(args.stage, f"{args.out}/gpu_check-{args.stage}.json")
         names, missing = gpu_workload.available(self.cpp) if not self.simulated else (list(gpu_workload.CPP), {})
@@ -70,8 +72,8 @@ class Check:
     def left(self):
         return self.deadline - time.monotonic()
 
-    def workload(self, name, before=()):
-        return gpu_workload.Workload(name, self.cpp, before=before)
+    def workload(self, name, before=(), env=None, suffix=""):
+        return gpu_workload.Workload(name, self.cpp, before=before, env=env, suffix=suffix)
 
     def log(self, what):
         return f"{self.out}/daemon-{what.replace(' ', '-').replace('/', '-')}.log"
@@ -105,6 +107,7 @@ def parse():
     p.add_argument("--rounds", type=int, default=2, help="cost, budget, continuous: times that each is measured")
     p.add_argument("--cycles", type=int, default=100, help="soak: attachments")
     p.add_argument("--windows", type=int, default=500, help="soak: windows in one attachment")
+    p.add_argument("--nsys", default="", help="the nsys to compare with (default: of PATH, or the one that comes with Nsight Compute)")
     p.add_argument("--simulated", action="store_true", help="the programs are linked with the simulated CUDA: no torch, no counts by the device")
     return p.parse_args()
 

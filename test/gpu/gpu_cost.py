@@ -1,15 +1,15 @@
 """Stages of the GPU check that measure time: what watching a program adds to its iterations, in parts.
 
 cost        alone, with the probes only, with windows only, with everything: interleaved rounds, and where in a window the time goes
-budget      everything, with windows as rare as the daemon makes them by itself: what it says they take, and what they do
+budget      everything, with windows as rare as the daemon makes them by itself, in turns with nothing: what it says they take, and what they do
 continuous  all the time: time per iteration before, while and after; the same under nsys and torch.profiler
 """
 
-import shutil
 import time
 
 import numpy
 
+import gpu_nsys
 from gpu_daemon import Daemon
 from gpu_workload import pace
 
@@ -123,38 +123,52 @@ def goal(added, largest, alone):
 
 # --- budget ---
 
+PAIRS, ALONE, WITH = 4, 3.5, 6.0  # stretches alone and with the daemon, in turns, and their seconds
+
+
 def budget(check):
     for name in check.names:
-        check.row(f"{name} within 2%", check.rounds * (4 * check.seconds + 22) + 25, lambda name=name: _budget(check, name))
+        check.row(f"{name} within 2%", check.rounds * (18 + (PAIRS + 0.5) * (ALONE + WITH + 1.5)) + 15, lambda name=name: _budget(check, name))
 
 
 def _budget(check, name):
-    """The daemon with its defaults: 20 s in which it measures, then two stretches in which it should keep what it says."""
-    alone, during, says, share = [], [], [], []
+    """The daemon with its defaults, for as long as it takes to learn what a window costs; then as often as it has found right, in turns
+    with nothing: each stretch is compared with those alone just before and after it, so that a program whose own pace drifts can be judged."""
+    alone, during, says, period = [], [], "", 0.0
     with check.workload(name) as w:
         time.sleep(2)
         for _ in range(check.rounds):
-            alone.append(stretch(w, check.seconds))
-            with Daemon(check.bin, w.pid, check.log(f"budget {name}")) as d:
-                d.settled()
-                time.sleep(18)
-                during.append(stretch(w, 2 * check.seconds))
-                says.append(d.agent().get("detail", ""))
-                windows = d.recording("30s").windows(w.pid)
-                if len(windows) > 2:
-                    share.append((windows[-1][0] - windows[-2][0]) / 1e9)
-            time.sleep(0.5)
-            alone.append(stretch(w, check.seconds))
+            says, period = _learn(check, w)
+            fixed = [*ASKED, "--gpu-period", f"{1000 * period:.0f}ms"]
+            alone.append([stretch(w, ALONE)])
+            during.append([])
+            for _ in range(PAIRS):
+                with Daemon(check.bin, w.pid, check.log(f"budget {name} fixed"), *fixed) as d:
+                    d.settled()
+                    time.sleep(0.5)
+                    during[-1].append(stretch(w, WITH))
+                time.sleep(0.3)
+                alone[-1].append(stretch(w, ALONE))
         failures = w.leftovers() + w.harmed(check)
-    added = [d["period"] / ((alone[2 * i]["period"] + alone[2 * i + 1]["period"]) / 2) - 1 for i, d in enumerate(during)]
+    added = [d["period"] / ((a["period"] + b["period"]) / 2) - 1 for on, off in zip(during, alone) for d, a, b in zip(on, off, off[1:])]
+    off, on = sum(alone, []), sum(during, [])
     check.added[name, "budget"] = float(numpy.median(added))
     figures = {
-        "ms alone": f"{numpy.median([a['period'] for a in alone]):.4f}", "alone varies by": percent(_spread(alone)), "added": middle(added),
-        "s from window to window": "/".join(f"{s:.1f}" for s in share), "largest ms": f"{max(d['max'] for d in during):.1f}",
-        "goal": goal(check.added[name, "budget"], max(d["max"] for d in during), max(a["max"] for a in alone)),
-        "the daemon says": says[-1].replace(",", ";") if says else "",
+        "ms alone": f"{numpy.median([a['period'] for a in off]):.4f}", "alone varies by": percent(_spread(off)), "added": middle(added),
+        "standard error": percent(numpy.std(added, ddof=1) / len(added) ** 0.5), "s from window to window": f"{period:.1f}",
+        "largest ms alone/with": f"{max(a['max'] for a in off):.1f}/{max(d['max'] for d in on):.1f}",
+        "goal": goal(check.added[name, "budget"], max(d["max"] for d in on), max(a["max"] for a in off)), "the daemon says": says.replace(",", ";"),
     }
     return figures, failures
+
+
+def _learn(check, w):
+    """What the daemon says that windows take after 18 s, and how many seconds it then lets lie between two."""
+    with Daemon(check.bin, w.pid, check.log(f"budget {w.name}")) as d:
+        d.settled()
+        time.sleep(18)
+        windows = d.recording("30s").windows(w.pid)
+        return d.agent().get("detail", ""), (windows[-1][0] - windows[-2][0]) / 1e9 if len(windows) > 2 else 2.0
 
 
 # --- continuous ---
@@ -203,18 +217,13 @@ def _other_profiler(check, name):
             p = w.ask(f"profile {n} 0", 240)
             figures["torch.profiler adds"] = percent((p["end_ns"] - p["begin_ns"]) / 1e6 / n / base["period"] - 1)
             figures["and after it"] = percent(stretch(w, check.seconds)["period"] / base["period"] - 1)
-    if shutil.which("nsys"):
-        with check.workload(name, nsys(check, name)) as w:
+    if check.nsys:
+        with check.workload(name, gpu_nsys.command(check, name)) as w:
             time.sleep(2)
             added = stretch(w, check.seconds)["period"] / base["period"] - 1
-        figures["nsys adds"] = percent(added)
+        figures["nsys adds"], figures["nsys recorded MB"] = percent(added), f"{gpu_nsys.recorded(check, name) / 1e6:.1f}"
         if added > 0 and (name, "continuous") in check.added:
             figures["continuous / nsys"] = f"{100 * check.added[name, 'continuous'] / added:.0f}% (goal 25%)"
     elif w.cpp:
         figures["nsys"] = "is not installed"
     return figures, []
-
-
-def nsys(check, name):
-    """The command that runs a workload under nsys."""
-    return ["nsys", "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "--cuda-graph-trace=node", "-f", "true", "-o", f"{check.out}/nsys-{name}"]

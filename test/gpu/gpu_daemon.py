@@ -155,12 +155,22 @@ class Daemon:
     def agent(self):
         return self.recording("50ms").agent(self.pid)
 
+    def status(self):
+        """What `inferscope status` shows."""
+        return json.loads(self.get("/v1/status"))
+
     def settled(self, seconds=PATIENCE):
         """Waits until the agent runs or is refused, and returns its state as the recording has it."""
+        last = {}
+
         def state():
-            a = self.agent()
-            return a if a.get("state") in ("running", "refused") else None
-        return self.wait("the agent to run", state, seconds)
+            last.clear()
+            last.update(self.agent())
+            return dict(last) if last.get("state") in ("running", "refused") else None
+        try:
+            return self.wait("the agent to run", state, seconds)
+        except Harm as e:
+            raise Harm(f"{e}\nlast seen: the agent is {last.get('state', 'not there')}: {last.get('detail', '')}") from None
 
     def records(self, seconds=PATIENCE):
         """Waits for the first kernel record, and returns the seconds from the daemon's start to it."""

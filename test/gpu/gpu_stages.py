@@ -2,23 +2,20 @@
 
 accuracy    kernels seen = made; durations; share correlated to a launch; stop time; time to the first record
 multi       several GPUs, a thread for each: kernels and busy time of each GPU
-soak        many attachments and many windows; the target unharmed, nothing left in it, what it grew by
 profilers   torch.profiler or nsys holds CUPTI: left alone, named, still right
-cost, budget, continuous: gpu_cost.py
+soak: gpu_soak.py; mps: gpu_mps.py; cost, budget, continuous: gpu_cost.py
 """
 
-import os
-import shutil
-import sqlite3
-import subprocess
 import time
 
 import numpy
 
 import gpu_cost
-from gpu_cost import nsys, percent, stretch
+import gpu_mps
+import gpu_nsys
+import gpu_soak
 from gpu_daemon import Daemon, Harm
-from gpu_workload import CPP, grown, pace
+from gpu_workload import CPP
 
 CLOCK_SLACK_NS = 2000  # of the GPU's clock against CLOCK_MONOTONIC: causality allows no more
 
@@ -166,88 +163,6 @@ def _same(a, b):
     return a == b or a.replace(" ", "") == b.replace(" ", "")
 
 
-# --- soak ---
-
-STOP_GOAL = 2.0  # ms that a thread of the target may be stopped in an attachment
-
-
-def soak(check):
-    for name in check.names:
-        check.row(f"{name} {check.cycles} attachments", 1.2 * check.cycles + 10, lambda name=name: _cycles(check, name))
-        check.row(f"{name} {check.windows} windows", 0.15 * check.windows + 15, lambda name=name: _windows(check, name))
-
-
-def _cycles(check, name):
-    short = ["--gpu-window", "100ms", "--gpu-period", "300ms", "--overhead-budget", "0"]
-    stops, slow, seen, kernels, prints, memory = [], [], 0, 0, [], {}
-    with check.workload(name) as w:
-        time.sleep(1)
-        start = w.footprint()
-        for i in range(check.cycles):
-            with _attached(check, w, f"soak {name}", "windows", *short) as d:
-                state = d.settled()
-                if state["state"] != "running":
-                    raise Harm(f"attachment {i + 1}: the agent is {state['state']}: {state.get('detail')}")
-                stops.append(state.get("stopped_ns", 0) / 1e6)
-                d.wait("a window to end", lambda: d.recording("5s").windows(w.pid))
-                rec = d.recording("5s")
-                seen, kernels = seen + len(rec.windows(w.pid)), kernels + len(rec.kernels())
-            slow += [line[line.find("steps"):] for line in d.said().splitlines() if "longer than it should be" in line]
-            if not w.alive():
-                raise Harm(f"the target is dead after attachment {i + 1}: {w.process.stderr.read()[-500:]}")
-            prints.append(w.footprint())
-            if i + 1 == min(10, check.cycles):
-                memory = w.memory()
-        time.sleep(0.3)
-        prints[-1], failures = w.footprint(), w.leftovers()
-        most = grown(memory, w.memory())
-        failures += w.harmed(check)
-    figures, late = _growth(start, prints)
-    failures += late
-    if max(stops) > STOP_GOAL:
-        failures.append(f"{sum(s > STOP_GOAL for s in stops)} of {len(stops)} stops took more than {STOP_GOAL} ms: {slow[:3]}")
-    quantiles = "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1]))
-    return {"windows": seen, "kernels": kernels, "stop ms p50/p99/max": quantiles, **figures, "grew most since the 10th": most}, failures
-
-
-def _growth(start, prints):
-    """What the target grew by in the first ten attachments, once, and in each one after them: a leak is in the latter."""
-    tenth = prints[min(9, len(prints) - 1)]
-    figures = {"MB in 10 attachments": f"{tenth['rss_mb'] - start['rss_mb']:.1f}"}
-    later = prints[9:]
-    if len(later) < 10:
-        return figures, []
-    each = float(numpy.polyfit(numpy.arange(len(later)), [p["rss_mb"] for p in later], 1)[0])
-    figures["kB in each after that"] = f"{1000 * each:.1f}"
-    figures["MB by tenths of them"] = "/".join(f"{p['rss_mb'] - tenth['rss_mb']:.1f}" for p in later[:: max(1, len(later) // 10)])
-    last = prints[-1]
-    more = {k: last[k] - tenth[k] for k in ("fds", "threads", "maps", "agent_maps")}
-    figures["more since the 10th"] = " ".join(f"{k}:{n}" for k, n in more.items())
-    failures = [f"since the 10th attachment the target has {n} more {k}" for k, n in more.items() if n > (4 if k == "maps" else 0)]
-    return figures, failures + ([f"each attachment leaves {1000 * each:.0f} kB"] if each > 0.1 else [])
-
-
-def _windows(check, name):
-    with check.workload(name) as w:
-        time.sleep(1)
-        base = stretch(w, 3)
-        with _attached(check, w, f"windows {name}", "windows", "--gpu-window", "50ms", "--gpu-period", "120ms", "--overhead-budget", "0") as d:
-            d.settled()
-            ends, last, begin = {}, 0, time.monotonic_ns()
-            limit = time.monotonic() + 0.4 * check.windows + 10
-            while sum(ends.values()) < check.windows and time.monotonic() < limit and check.left() > 10:
-                time.sleep(5)
-                for v in d.recording("20s").gpu.get("windows") or []:
-                    if v["from_ns"] > last and v["end"] != "open" and v["activity"]:
-                        ends[v["end"]] = ends.get(v["end"], 0) + 1
-                        last = v["from_ns"]
-            during = pace(w.iterations(begin, time.monotonic_ns()))
-        failures = w.leftovers() + w.harmed(check)
-    if sum(ends.values()) < check.windows:
-        failures.append(f"only {sum(ends.values())} windows ended")
-    return {"windows": ends, "added at 50 ms in 120": percent(during["period"] / base["period"] - 1), "largest ms alone/while": f"{base['max']:.1f}/{during['max']:.1f}"}, failures
-
-
 # --- multi ---
 
 def multi(check):
@@ -309,10 +224,10 @@ def profilers(check):
         if name not in CPP:
             check.row(f"{name} torch.profiler holds CUPTI", 60, lambda name=name: _torch_holds(check, name))
             check.row(f"{name} torch.profiler beside windows", 60, lambda name=name: _torch_beside(check, name))
-    if shutil.which("nsys"):
-        check.row("plain under nsys", 60, lambda: _undernsys(check, "plain"))
+    if check.nsys:
+        check.row("plain under nsys", 60, lambda: gpu_nsys.under(check, "plain"))
     else:
-        check.table.add("nsys", {"detail": "not installed"})
+        check.table.add("nsys", {"detail": "", "skipped": "not installed: name one with --nsys"})
 
 
 def _torch_holds(check, name):
@@ -350,28 +265,7 @@ def _torch_beside(check, name):
     return {"profiles whole/nothing/of": f"{full}/{none}/{len(got)}"}, failures
 
 
-def _undernsys(check, name):
-    """nsys is in the process from its start: ours is refused, nsys's count stays right."""
-    with check.workload(name, nsys(check, name)) as w:
-        pid = w.pid
-        with Daemon(check.bin, pid, check.log(f"nsys {name}"), *_flags("continuous")) as d:
-            state = d.settled()
-            made = w.ask("count 300 400", 60)
-        end = w.quit()
-    failures = [] if state["state"] == "refused" else [f"the agent is {state['state']} beside nsys"]
-    figures = {"agent": state["state"], "it says": (state.get("detail") or "").replace(",", ";")[:120]}
-    report, db = f"{check.out}/nsys-{name}.nsys-rep", f"{check.out}/nsys-{name}.sqlite"
-    subprocess.run(["nsys", "export", "--type", "sqlite", "-f", "true", "-o", db, report], check=True, capture_output=True, timeout=300)
-    with sqlite3.connect(db) as c:
-        n = c.execute("select count(*) from CUPTI_ACTIVITY_KIND_KERNEL k join StringIds s on s.id = k.shortName where s.value like 'counted%'").fetchone()[0]
-    figures["nsys saw / made"] = f"{n} / {made['kernels']}"
-    warm = 10 * CPP[name]  # half of the warm-up's iterations use the counted kernels
-    if n != made["kernels"] + warm:
-        failures.append(f"nsys saw {n} of {made['kernels'] + warm} counted kernels; the program made {end['kernels']} in all")
-    return figures, failures
-
-
 STAGES = {
-    "accuracy": accuracy, "multi": multi, "soak": soak, "profilers": profilers,
+    "accuracy": accuracy, "multi": multi, "soak": gpu_soak.soak, "mps": gpu_mps.mps, "profilers": profilers,
     "cost": gpu_cost.cost, "budget": gpu_cost.budget, "continuous": gpu_cost.continuous,
 }

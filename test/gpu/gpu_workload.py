@@ -26,9 +26,9 @@ PAGE = 4096
 class Workload:
     """A running workload. Use as a context: it is ended, and must end well."""
 
-    def __init__(self, name, cpp_dir, stats_dir="/dev/shm", before=(), env=None):
+    def __init__(self, name, cpp_dir, stats_dir="/dev/shm", before=(), env=None, suffix=""):
         self.name, self.cpp = name, name in CPP
-        self.stats = f"{stats_dir}/inferscope-gpu-check-{os.getpid()}-{name}"
+        self.stats = f"{stats_dir}/inferscope-gpu-check-{os.getpid()}-{name}{suffix}"
         command = [f"{cpp_dir}/{name}"] if self.cpp else [sys.executable, TORCH, "--mode", name.removeprefix("torch-")]
         self.process = subprocess.Popen(
             [*before, *command, "--stats", self.stats], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
@@ -143,10 +143,10 @@ class Workload:
         return []
 
 
-def grown(before, after):
-    """The mappings that grew most, in kB."""
+def grown(before, after, least=64):
+    """What grew most, in kB."""
     more = collections.Counter({k: n - before.get(k, 0) for k, n in after.items()})
-    return " ".join(f"{k}:{n:+d}" for k, n in more.most_common(5) if n > 64) or "none by more than 64 kB"
+    return " ".join(f"{k}:{n:+.0f}" for k, n in more.most_common(5) if n > least) or f"none by more than {least} kB"
 
 
 def _comm(task):

@@ -1,0 +1,32 @@
+package gpu
+
+import (
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/cudasim"
+)
+
+// checkSteps: of each window it is known what its steps took, and they lie around the on for which it was open.
+func checkSteps(t *testing.T, a api.Agent, on time.Duration) {
+	t.Helper()
+	if len(a.Steps) != int(a.Windows) {
+		t.Errorf("%d windows, the steps of %d", a.Windows, len(a.Steps))
+	}
+	for _, w := range a.Steps {
+		if w.Began+w.Subscribe+w.SetUp+w.Callbacks+w.Kinds > w.Opened || w.Opened+uint64(on) > w.Off || w.Disable == 0 || w.Finalize == 0 {
+			t.Errorf("the steps of a window are %+v", w)
+		}
+	}
+}
+
+// TestRareCalls: a server that answers few requests makes a call each second, the next one long after
+// the time for which a thread is waited for at first.
+func TestRareCalls(t *testing.T) {
+	opts := simOptions(t, Windows)
+	v := cudasim.Start(t, cudasim.Options{}, "until { launch 1; sleep 900ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	eventually(t, "the agent runs", func() bool { return stateOf(s, p.PID) == string(running) })
+}

@@ -1,0 +1,52 @@
+"""Whose memory a process holds: resident pages by the kind of mapping, and live blocks of malloc by the library that asked for them."""
+
+import collections
+import os
+import struct
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OWNER, NAME = 128, 104  # struct owner of allocations.c
+
+
+def owners(pid):
+    """Resident kB of the unnamed mappings of a process by whose they are: the agent's own are left out of core dumps (dd of
+    VmFlags, proc(5)), arenas of the C library begin at multiples of 64 MB."""
+    sizes = collections.Counter()
+    with open(f"/proc/{pid}/smaps") as lines:
+        for line in lines:
+            words = line.split()
+            if not words[0].endswith(":"):
+                begin, end = (int(x, 16) for x in words[0].split("-"))
+                name, rss = words[5] if len(words) > 5 else "", 0
+            elif words[0] == "Rss:":
+                rss = int(words[1])
+            elif words[0] == "VmFlags:" and name in ("", "[heap]"):
+                owner = "agent" if "dd" in words else "heap" if name else "arena" if begin % (64 << 20) == 0 else "other, large" if end - begin >= 8 << 20 else "other"
+                sizes[owner] += rss
+    return sizes
+
+
+class Allocations:
+    """Counts the blocks of malloc that a program holds, by library: preloads allocations.c into it."""
+
+    def __init__(self, folder):
+        self.library, self.file = f"{folder}/allocations.so", f"{folder}/allocations-{os.getpid()}"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self.library, f"{HERE}/allocations.c"], check=True)
+
+    def environment(self):
+        """What to add to the program's environment; counts begin anew."""
+        if os.path.exists(self.file):
+            os.unlink(self.file)
+        return {"LD_PRELOAD": os.path.abspath(self.library), "ALLOCATIONS_FILE": os.path.abspath(self.file)}
+
+    def live(self):
+        """{library: live kB}."""
+        with open(self.file, "rb") as f:
+            data = f.read()
+        sizes = collections.Counter()
+        for at in range(0, len(data), OWNER):
+            name = data[at:at + NAME].split(b"\0")[0].decode(errors="replace")
+            if name:
+                sizes[os.path.basename(name)] += struct.unpack_from("<q", data, at + NAME)[0] / 1000
+        return sizes
