@@ -41,6 +41,7 @@ func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name 
 	b.aim()
 	b.bound()
 	b.g.gpu = slices.ContainsFunc(b.g.Whats, func(w What) bool { return w.Kind >= Kernel })
+	b.g.waits = slices.ContainsFunc(b.g.Whats, func(w What) bool { return w.Kind == Wait || w.Kind == External })
 	return b.g
 }
 

@@ -66,6 +66,7 @@ type Graph struct {
 	goals    []goal
 	engines  []engineOf
 	gpu      bool         // it has activities
+	waits    bool         // it has waits of threads
 	usual    [Kinds]delay // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 

@@ -25,10 +25,17 @@ func (g *Graph) Pace(n int) []float64 {
 	return out
 }
 
-// counts says whether a node is a unit of work: an activity, or where there are none a time that a thread stopped computing.
+// counts says whether a node is a unit of work: an activity, or where there are none a wait. Where nothing waits it is a time that a thread
+// stopped computing, although there are more of these where others take its CPU.
 func (g *Graph) counts(n *node) bool {
 	k := g.Whats[n.what].Kind
-	return g.gpu && k >= Kernel || !g.gpu && k == Run
+	switch {
+	case g.gpu:
+		return k >= Kernel
+	case g.waits:
+		return k == Wait || k == External
+	}
+	return k == Run
 }
 
 // Replay returns how long the work of the graph takes under a plan, in ns. It takes O(nodes), and one

@@ -44,6 +44,8 @@ type bench struct {
 	python       string // "": there is none
 	answer, http string // ports
 	usual        group  // where processes are that nobody prefers
+	truth        string // how much the simulator writes down: cudasim.Options.Level
+	longer       int    // how many times as long as usual it records; 0: once
 }
 
 // newBench builds what is run, but a daemon that is there already.
@@ -66,46 +68,75 @@ func newBench(tb testing.TB, daemon string) *bench {
 	return b
 }
 
-// observe runs a scenario under a daemon of its own, and returns what was recorded of its middle.
-func (b *bench) observe(t *testing.T, s *scenario) observation {
+// party is a program that runs, with those that take its CPUs away.
+type party struct {
+	s     *scenario
+	v     *cudasim.Victim
+	plans string // prefix of what its processes write down
+	quota group
+	hogs  []*cudasim.Victim
+}
+
+// begin starts a scenario.
+func (b *bench) begin(t *testing.T, s *scenario) *party {
 	t.Helper()
 	if s.python && b.python == "" {
 		t.Skip("needs tool: no python3")
 	}
-	plans := filepath.Join(t.TempDir(), "plan")
-	v := b.start(t, s, plans)
-	quota, hogs := b.disturb(t, s, v)
-	flags := []string{"--gpu", "continuous"}
-	asked := api.Window{For: window, GPU: api.GPUContinuous}
-	if s.fine {
-		flags = append(flags, "--cpu-sampling-frequency-hz", "499")
+	p := &party{s: s, plans: filepath.Join(t.TempDir(), "plan")}
+	p.v = b.start(t, s, p.plans)
+	p.quota, p.hogs = b.disturb(t, s, p.v)
+	return p
+}
+
+// end ends it: another one runs without its hogs.
+func (p *party) end() {
+	p.v.Kill()
+	for _, hog := range p.hogs {
+		hog.Kill()
 	}
-	if s.windows {
-		flags, asked = nil, api.Window{For: windowsWindow}
-	}
-	d := watch.StartBuilt(t, b.daemon, v.PID, flags...)
-	if !s.cpuOnly {
-		d.Until("the agent to run", func() bool { return joined(d.Recording(v.PID, api.Window{Last: time.Second}), v.PID) })
-	}
-	time.Sleep(warming)
-	before, began := quota.throttled(), time.Now()
-	rec := d.Recording(v.PID, asked)
-	used := float64(quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began))
-	d.Stop()
-	v.Kill()
-	for _, hog := range hogs {
-		hog.Kill() // its twin runs without them
-	}
-	phases, err := readPlans(plans)
+}
+
+// observe runs a scenario under a daemon of its own, and returns what was recorded of its middle.
+func (b *bench) observe(t *testing.T, s *scenario) observation {
+	t.Helper()
+	p := b.begin(t, s)
+	rec, quota := b.record(t, p)
+	p.end()
+	phases, err := readPlans(p.plans)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(phases) == 0 && s.want != "" && s.copies == "" && s.kernels == nil {
 		t.Fatal("the program wrote down nothing of what it did")
 	}
-	o := observation{rec, newTruth(v.Truths(), phases)}
-	o.truth.Quota = uint64(used)
+	o := observation{rec, newTruth(p.v.Truths(), phases)}
+	o.truth.Quota = quota
 	return o
+}
+
+// record records the middle of a program's run under a daemon of its own; quota is for how many ns of it its quota was used up.
+func (b *bench) record(t *testing.T, p *party) (rec *record.Recording, quota uint64) {
+	t.Helper()
+	flags := []string{"--gpu", "continuous"}
+	asked := api.Window{For: window, GPU: api.GPUContinuous}
+	if p.s.fine {
+		flags = append(flags, "--cpu-sampling-frequency-hz", "499")
+	}
+	if p.s.windows {
+		flags, asked = nil, api.Window{For: windowsWindow}
+	}
+	asked.For *= time.Duration(max(1, b.longer))
+	d := watch.StartBuilt(t, b.daemon, p.v.PID, flags...)
+	if !p.s.cpuOnly {
+		d.Until("the agent to run", func() bool { return joined(d.Recording(p.v.PID, api.Window{Last: time.Second}), p.v.PID) })
+	}
+	time.Sleep(warming)
+	before, began := p.quota.throttled(), time.Now()
+	rec = d.Recording(p.v.PID, asked)
+	quota = uint64(float64(p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)))
+	d.Stop()
+	return rec, quota
 }
 
 // start starts the program and waits until it has begun.
@@ -120,7 +151,7 @@ func (b *bench) start(t *testing.T, s *scenario, plans string) *cudasim.Victim {
 	}
 	libraries := b.paths.LibraryPath(cudasim.Shape580) + ":" + b.programs
 	v := cudasim.Start(t, cudasim.Options{
-		Program: program, NoReady: true, Timeout: watch.Patience,
+		Program: program, NoReady: true, Timeout: watch.Patience, Level: b.truth,
 		Env: append([]string{"PLAN=" + plans, "DATA=" + b.programs, "LD_LIBRARY_PATH=" + libraries}, s.env...),
 	})
 	v.Send(strings.NewReplacer("{answer}", b.answer, "{http}", b.http).Replace(s.script))

@@ -6,11 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 	"github.com/inferscope/inferscope/internal/whatif"
 	"github.com/inferscope/inferscope/test/watch"
@@ -27,6 +26,8 @@ func TestWhatIf(t *testing.T) {
 	if f.replay == "" {
 		watch.NeedRoot(t)
 		r.bench = newBench(t, f.daemon)
+		r.bench.truth = "counts" // all that is asked is how much was done, and writing more takes the programs' time
+		r.bench.longer = 2       // 3 s of a CPU that is slower for some tenths of a second at a time are off by 4%
 	}
 	var all []*foretold
 	for i, s := range scenarios() {
@@ -75,72 +76,64 @@ type runner struct {
 	folder string
 }
 
-// foretell runs both programs, and compares.
+// foretell records a program and measures it and its twin in turns, and compares.
 func (r *runner) foretell(t *testing.T, n int, s *scenario, tw *twin) *foretold {
 	t.Helper()
-	s = s.sharing(filepath.Join(t.TempDir(), "rates"))
-	base := r.observe(t, s, fmt.Sprintf("s%02d", n))
-	after := tw.fixed(s)
-	fixed := r.observe(t, &after, fmt.Sprintf("s%02d-fixed", n))
-	tl := timeline.Build(base.recording)
-	study := whatif.New(tl, tl.Index.Threads())
-	v := &foretold{number: n, scenario: s, Prediction: study.Predict(append(slices.Clone(tw.edits), tw.asItWas(s, base, fixed)...)...), Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained()}
-	v.Typed = study.Predict(tw.edits...)
-	if before := rate(s, base); before > 0 {
-		v.Measured = rate(s, fixed) / before
+	name := fmt.Sprintf("s%02d", n)
+	o, m := r.kept(t, name)
+	if m == nil {
+		o, m = r.measure(t, s, tw)
 	}
-	v.Crowded = max(crowded(base), crowded(fixed))
-	t.Logf("%s: %s: foretold %.2f (%.2f to %.2f), measured %.2f, off by %+.1f%%, without CPU %.1f%% %s", s.name, v.Plan, v.Speedup, v.Low, v.High, v.Measured, 100*v.off(), 100*v.Crowded, v.mark())
+	if r.f.keep != "" {
+		folder := filepath.Join(r.f.keep, name)
+		if err := errors.Join(o.save(folder), m.keep(folder)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tl := timeline.Build(o.recording)
+	study := whatif.New(tl, tl.Index.Threads())
+	v := &foretold{
+		number: n, scenario: s, Prediction: study.Predict(tw.edits...), Measured: m.speedup(), Watched: rate(tl) / m.pace(),
+		Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained(),
+	}
+	v.Least, v.Most = m.spread()
+	t.Logf("%s: %s: foretold %.2f (%.2f to %.2f), measured %.2f (%.2f to %.2f), off by %+.1f%%, while recorded %.0f%% %s", s.name, v.Plan, v.Speedup, v.Low, v.High,
+		v.Measured, v.Least, v.Most, 100*v.off(), 100*v.Watched, v.mark())
 	return v
 }
 
-// observe runs a program, or takes what was kept of it.
-func (r *runner) observe(t *testing.T, s *scenario, name string) observation {
+// kept takes what was kept of a pair; nil where there is no folder to take it from.
+func (r *runner) kept(t *testing.T, name string) (observation, *turns) {
 	t.Helper()
 	if r.folder == "" {
-		o := r.calm(t, s)
-		if r.f.keep != "" {
-			if err := o.save(filepath.Join(r.f.keep, name)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return o
+		return observation{}, nil
 	}
 	o, err := load(filepath.Join(r.folder, name))
-	if errors.Is(err, fs.ErrNotExist) {
+	m, missing := keptTurns(filepath.Join(r.folder, name))
+	if err = errors.Join(err, missing); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("not kept")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return o, m
 }
 
-// calm runs a program again where others took its CPUs, and returns the least disturbed run: what is compared is two runs.
-func (r *runner) calm(t *testing.T, s *scenario) observation {
+// measure runs a program and its twin in turns, without a daemon, and between two halves of these records the program.
+func (r *runner) measure(t *testing.T, s *scenario, tw *twin) (observation, *turns) {
 	t.Helper()
-	best := r.bench.observe(t, s)
-	for try := 0; try < tries && crowded(best) > quiet && s.hogs == 0 && s.quota == 0; try++ {
-		if o := r.bench.observe(t, s); crowded(o) < crowded(best) {
-			best = o
-		}
-	}
-	return best
-}
-
-const (
-	tries = 1    // more, where the machine is crowded
-	quiet = 0.05 // share of the time without a CPU that is no matter
-)
-
-// crowded is the share of the time for which a thread that works had no CPU.
-func crowded(o observation) float64 {
-	most := 0.0
-	for _, th := range threads.Build(o.recording) {
-		window := float64(o.recording.Meta.To - o.recording.Meta.From)
-		if float64(th.Totals[threads.Running]) > 0.1*window {
-			most = max(most, float64(th.Totals[threads.Runnable])/window)
-		}
-	}
-	return most
+	s = s.sharing(filepath.Join(t.TempDir(), "rates"))
+	after := tw.fixed(s)
+	program := r.bench.begin(t, s)
+	defer program.end()
+	program.signal(t, syscall.SIGSTOP)
+	fixed := r.bench.begin(t, &after)
+	defer fixed.end()
+	fixed.signal(t, syscall.SIGSTOP)
+	m := &turns{Pairs: alternate(t, program, fixed, rounds/2)}
+	program.signal(t, syscall.SIGCONT)
+	rec, _ := r.bench.record(t, program)
+	program.signal(t, syscall.SIGSTOP)
+	m.Pairs = append(m.Pairs, alternate(t, program, fixed, rounds/2)...)
+	return observation{rec, &truth{}}, m
 }

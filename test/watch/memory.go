@@ -70,7 +70,7 @@ func (m *Memory) look() {
 // once in each process. Children in but are left out: they are another program.
 func Resident(pid int, but ...int) int64 {
 	var sum int64
-	for _, pid := range family(pid) {
+	for _, pid := range Family(pid) {
 		if !slices.Contains(but, pid) {
 			sum += shared(pid)
 		}
@@ -78,8 +78,8 @@ func Resident(pid int, but ...int) int64 {
 	return sum
 }
 
-// family returns a process and its children (proc(5), /proc/PID/task/TID/children).
-func family(pid int) []int {
+// Family returns a process and its children (proc(5), /proc/PID/task/TID/children).
+func Family(pid int) []int {
 	pids := []int{pid}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range tasks {
