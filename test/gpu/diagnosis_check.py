@@ -1,10 +1,10 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes] [--gpu windows|continuous|none] [--seconds S] [--twins] [--limit S]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes] [--gpu windows|continuous|none] [--seconds S] [--twins] [--record-twins] [--limit S]
 
 Each program of programs/causes.py runs under the daemon, and the first finding of its report is compared with what was planted; healthy
 ones must not be accused. Those of programs/workloads.py must state a latency, a breakdown that sums to it, a class and two suggestions.
-With --twins the fixed program runs too, in turns with the first one and without the daemon: how much faster it is stands beside what the recording
+With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is recorded and half after: how much faster it is stands beside what the recording
 foretells of the finding and of the very change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
 that have a twin. Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU, torch and transformers; --gpu none tries it out without a GPU, on
 programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails; predictions that miss do not count.
@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -124,12 +125,12 @@ def client(o, *words):
     return run.stdout
 
 
-def recorded(o, program, meanwhile):
+def recorded(o, program, name, meanwhile):
     """Records a program that runs under the daemon. Returns the recording's path, and the program's pace meanwhile."""
-    path = f"{o.out}/{program.name}.isc"
+    path = f"{o.out}/{name}.isc"
     program.send(PATIENT)
     gpu = () if o.gpu == "none" else ("--gpu", o.gpu)
-    with gpu_daemon.Daemon(o.bin, program.pid, f"{o.out}/{program.name}.log", *gpu) as d:
+    with gpu_daemon.Daemon(o.bin, program.pid, f"{o.out}/{name}.log", *gpu) as d:
         meanwhile()  # starting other programs is over before anything is recorded
         if o.gpu != "none":
             d.settled(SETTLED)
@@ -200,7 +201,10 @@ def measure(o, pair, meanwhile):
     pair.ready()
     row = {"name": name, "planted": (PROGRAMS.get(name, (None, ()))[1] or ("-",))[0]}
     pairs = twins.alternate(pair.program, pair.twin) if pair.twin else []
-    path, watched = recorded(o, pair.program, meanwhile)
+    path, watched = recorded(o, pair.program, name, meanwhile)
+    if pair.twin:
+        pairs += twins.alternate(pair.program, pair.twin)
+    fixed = recorded(o, pair.twin, name + "-fixed", lambda: None) if pair.twin and o.record_twins else None
     row["code"] = pair.end()
     model, answer = analysed(o, name, path)
     d = model["diagnosis"]
@@ -209,8 +213,16 @@ def measure(o, pair, meanwhile):
     row["ok"], row["said"] = judge_cause(name, d) if name in PROGRAMS else judge_workload(model)
     if pairs:
         row |= twins.foretold(d, answer, PROGRAMS[name][1])
-        row |= {"measured": twins.measured(pairs), "turns": pairs, "watched": watched / max(a for a, _ in pairs)}
+        row |= {"measured": twins.measured(pairs), "turns": pairs, "watched": watched / statistics.median(a for a, _ in pairs)}
+    if fixed:
+        after = json.loads(client(o, "analyze", fixed[0], "-f", "json"))
+        row |= {"watched_twin": fixed[1] / statistics.median(b for _, b in pairs), "lengthened": twins.lengthened(kernels(model), kernels(after))}
     return row
+
+
+def kernels(model):
+    """The rows of a report's table of kernels."""
+    return ((model.get("gpu") or {}).get("kernels") or {}).get("rows")
 
 
 def show(row):
@@ -263,6 +275,7 @@ def main():
     p.add_argument("--gpu", default="continuous", choices=("continuous", "windows", "none"))
     p.add_argument("--seconds", type=int, default=4)
     p.add_argument("--twins", action="store_true")
+    p.add_argument("--record-twins", action="store_true", help="record the twins too, to see how much longer their kernels take")
     p.add_argument("--limit", type=float, default=3600)
     o = p.parse_args()
     o.bin = os.path.abspath(o.bin)

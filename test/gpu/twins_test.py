@@ -33,11 +33,18 @@ class Twin:
 
 class Measured(unittest.TestCase):
     def test_programs_take_turns_and_are_warmed(self):
-        a, b = Twin([10, 20, 10]), Twin([30, 40, 20])
+        a, b = Twin([10, 20, 10, 20]), Twin([30, 50, 40, 40])
         pairs = twins.alternate(a, b)
-        self.assertEqual(pairs, [(10, 30), (20, 40), (10, 20)])
-        self.assertEqual(a.sent, [(twins.MEASURED, twins.WARM)] * twins.ROUNDS)
-        self.assertEqual(twins.measured(pairs), {"speedup": 2.0, "low": 2.0, "high": 3.0})
+        self.assertEqual(pairs, [(10, 30), (20, 50), (10, 40), (20, 40)])
+        self.assertEqual(a.sent, [(twins.MEASURED, twins.WARM)] * 2 * twins.ROUNDS)
+        self.assertEqual(twins.measured(pairs), {"speedup": 2.75, "low": 2.0, "high": 4.0})
+
+    def test_lengthened(self):
+        before = [{"full_name": "a", "count": 2, "ns": 200}, {"full_name": "b", "count": 1, "ns": 100}, {"full_name": "gone", "count": 9, "ns": 900}]
+        after = [{"full_name": "a", "mean_ns": 110}, {"full_name": "b", "mean_ns": 140}, {"full_name": "new", "mean_ns": 1}]
+        self.assertAlmostEqual(twins.lengthened(before, after), 360 / 300)
+        self.assertIsNone(twins.lengthened(before, []))
+        self.assertIsNone(twins.lengthened(None, None))
 
 
 class Foretold(unittest.TestCase):
@@ -68,7 +75,7 @@ class Table(unittest.TestCase):
 
     def test_failed_programs_count_as_misses(self):
         text = twins.table([row(), row("sleep", measured=4.0), {"name": "lock", "planted": "lock", "problem": "Harm('x')"}, {"name": "healthy-graph"}])
-        self.assertIn("| gc | gc | gc | 2.00 (1.80 to 2.20) | without gc | 2.00 (1.80 to 2.20) | 2.10 (2.00 to 2.20) | -4.8% | yes | yes | 97% |", text)
+        self.assertIn("| gc | gc | gc | 2.00 (1.80 to 2.20) | without gc | 2.00 (1.80 to 2.20) | 2.10 (2.00 to 2.20) | -4.8% | yes | yes | 97% |  |  |", text)
         self.assertIn("| -50.0% | **no** | **no** |", text)
         self.assertIn("| lock | lock | failed: Harm('x') |", text)
         self.assertIn("1 of 3 (33%) are foretold to within 10%, 1 of 3 (33%) of the measured lie inside", text)
