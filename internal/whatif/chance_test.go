@@ -69,15 +69,16 @@ func TestMostly(t *testing.T) {
 	}
 }
 
-// TestLessOusted: who computes half as long loses its CPU half as often; waits for a CPU after something else stay.
-func TestLessOusted(t *testing.T) {
+// TestLessCrowded: who computes half as long loses its CPU half as often, and where the target computes half as long its threads get a CPU sooner.
+// Another thread loses it as often as it did.
+func TestLessCrowded(t *testing.T) {
 	g := &replay.Graph{Whats: []replay.What{
 		{Kind: replay.Run, TID: 1}, {Kind: replay.Call, TID: 1}, {Kind: replay.Ready, TID: 1, Ousted: true}, {Kind: replay.Ready, TID: 1}, {Kind: replay.Ready, TID: 2, Ousted: true},
 	}, Times: times3(80, 20, 10, 10, 10)}
 	p := g.Unchanged()
 	p.Changes[0].Scale = 0.375
-	lessOusted(g, p)
-	for i, want := range []float64{0.375, 1, 0.5, 1, 1} {
+	lessCrowded(g, p)
+	for i, want := range []float64{0.375, 1, 0.5, 0.5, 1} {
 		if p.Changes[i].Scale != want {
 			t.Errorf("%d: %v, want %v", i, p.Changes[i].Scale, want)
 		}

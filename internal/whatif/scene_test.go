@@ -31,7 +31,7 @@ func newScene() *scene {
 	s := &scene{Builder: calltest.New(), id: 100}
 	s.Meta.GPU = &record.GPU{
 		Mode: "continuous", Agents: []record.Agent{{PID: leader, State: "running"}},
-		Devices: []record.Device{{PID: leader, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0"}},
+		Devices: []record.Device{{PID: leader, ID: 0, Name: "NVIDIA L4", UUID: "GPU-0"}},
 		Windows: []record.GPUWindow{{PID: leader, From: start, To: start + calltest.Second, Activity: true, Calls: true, End: "open"}},
 	}
 	for _, tid := range []uint32{leader, helper} {

@@ -22,6 +22,7 @@ type Study struct {
 	scratch  []uint64
 	varies   float64 // see variation
 	learned  float64 // see Learned
+	power    power
 }
 
 // part is a stretch of time in which all was seen.
@@ -67,6 +68,7 @@ func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, much
 	s.replayed = s.length(func(*replay.Graph, *replay.Plan) {})
 	s.countSamples(t)
 	s.findLaunchers(t)
+	s.power = powerOf(t, spans)
 	s.varies = s.variation()
 	s.learned = s.halves()
 	return s
@@ -222,14 +224,16 @@ func (s *Study) Nodes() int {
 	return n
 }
 
-// lessOusted lets threads that compute less lose their CPU less: others take it away while it is used, and a quota is used up by using it.
-// Where a plan says itself what becomes of that time it is left alone, and so are waits for a CPU after something else.
-func lessOusted(g *replay.Graph, plan *replay.Plan) {
+// lessCrowded lets threads have no CPU for less of the time where less is computed: others take it away while it is used, and a quota is used up by
+// using it. Who has to wait for one after something else waits for those that compute, and as far as these are the target's, they are known.
+// Where a plan says itself what becomes of that time it is left alone.
+func lessCrowded(g *replay.Graph, plan *replay.Plan) {
 	was, is := map[thread]float64{}, map[thread]float64{}
+	var allWas, allIs float64
 	for i := range g.Whats {
 		if w, c := &g.Whats[i], &plan.Changes[i]; w.Kind == replay.Run || w.Kind == replay.Call {
 			th, own := thread{w.PID, w.TID}, float64(g.Times[i].Own)
-			was[th] += own
+			was[th], allWas, allIs = was[th]+own, allWas+own, allIs+own*c.Scale
 			if c.Apart == 0 {
 				is[th] += own * c.Scale
 			}
@@ -237,8 +241,15 @@ func lessOusted(g *replay.Graph, plan *replay.Plan) {
 	}
 	for i := range g.Whats {
 		w := &g.Whats[i]
-		if th := (thread{w.PID, w.TID}); w.Ousted && plan.Changes[i] == replay.Keep() && is[th] < was[th] {
+		if w.Kind != replay.Ready || plan.Changes[i] != replay.Keep() {
+			continue
+		}
+		th := thread{w.PID, w.TID}
+		switch {
+		case w.Ousted && is[th] < was[th]:
 			plan.Changes[i].Scale = is[th] / was[th]
+		case !w.Ousted && allIs < allWas:
+			plan.Changes[i].Scale = allIs / allWas
 		}
 	}
 }
@@ -249,7 +260,7 @@ func (s *Study) length(change func(*replay.Graph, *replay.Plan)) uint64 {
 	for _, p := range s.parts {
 		plan := p.graph.Unchanged()
 		change(p.graph, plan)
-		lessOusted(p.graph, plan)
+		lessCrowded(p.graph, plan)
 		var n uint64
 		n, s.scratch = p.graph.Replay(plan, s.scratch)
 		sum += n

@@ -44,7 +44,7 @@ type bench struct {
 	python       string // "": there is none
 	answer, http string // ports
 	usual        group  // where processes are that nobody prefers
-	truth        string // how much the simulator writes down: cudasim.Options.Level
+	truth        string // how much the simulator writes down: cudasim.Options.Level; where that is not all, programs write down nothing that they can do without
 	longer       int    // how many times as long as usual it records; 0: once
 }
 
@@ -149,10 +149,14 @@ func (b *bench) start(t *testing.T, s *scenario, plans string) *cudasim.Victim {
 	if !s.neighbour {
 		program = append([]string{"nice", "-n", ahead}, program...)
 	}
+	env := append([]string{"DATA=" + b.programs}, s.env...)
+	if b.truth == "" || s.cpuOnly {
+		env = append(env, "PLAN="+plans)
+	}
 	libraries := b.paths.LibraryPath(cudasim.Shape580) + ":" + b.programs
 	v := cudasim.Start(t, cudasim.Options{
 		Program: program, NoReady: true, Timeout: watch.Patience, Level: b.truth,
-		Env: append([]string{"PLAN=" + plans, "DATA=" + b.programs, "LD_LIBRARY_PATH=" + libraries}, s.env...),
+		Env: append(env, "LD_LIBRARY_PATH="+libraries),
 	})
 	v.Send(strings.NewReplacer("{answer}", b.answer, "{http}", b.http).Replace(s.script))
 	v.Send("go")

@@ -31,6 +31,13 @@ static __thread struct {
   const char *cause;
 } now;
 
+// Without PLAN nothing is written down, and nothing is read for it: reading a delay takes 3% of a step of 1 ms.
+static int silent(void) {
+  static int known; // 1: no, 2: yes
+  if (!known) known = getenv("PLAN") ? 1 : 2;
+  return known == 2;
+}
+
 uint64_t plan_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -97,12 +104,14 @@ static uint64_t flush(void) {
 }
 
 void plan_late_begin(const char *cause) {
+  if (silent()) return;
   now.delay = flush();
   now.cause = cause;
   now.from = plan_now();
 }
 
 void plan_late_end(void) {
+  if (silent()) return;
   late.to = plan_now();
   late.from = now.from;
   late.delay = now.delay;
@@ -115,6 +124,7 @@ void plan_late_longer(void) {
 }
 
 void plan_begin(const char *cause) {
+  if (silent()) return;
   now.delay = flush();
   now.cause = cause;
   now.from = plan_now();

@@ -5,6 +5,7 @@ Reads lines of actions from standard input until "go", as prog does (main.c): th
 thread. Actions that are not in ACTIONS are those of script.c. What it does is written down through plan.c.
 """
 
+import contextlib
 import csv
 import ctypes
 import gc
@@ -56,7 +57,13 @@ class Phase:
             SHORT.plan_split(b"gc", ctypes.c_uint64(Phase.open.since))
 
 
-gc.callbacks.append(Phase.collecting)
+if "PLAN" in os.environ:
+    gc.callbacks.append(Phase.collecting)
+else:  # nothing is to be written down
+    NO_PHASE = contextlib.nullcontext()
+
+    def Phase(_cause):
+        return NO_PHASE
 
 
 WORDS = "the quick brown fox jumps over a lazy dog and then some more words follow it".split()

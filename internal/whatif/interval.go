@@ -1,0 +1,129 @@
+package whatif
+
+import (
+	"math"
+
+	"github.com/inferscope/inferscope/internal/replay"
+)
+
+// modelError is the share of the remaining time by which a prediction is off even where every name is right: what
+// changes does not change alone (caches, the length of waits). Two standard deviations of the error of the predictions in
+// docs/whatif.md.
+const modelError = 0.05
+
+// sigmas is how many standard deviations hold 9 of 10 values of a normal distribution.
+const sigmas = 1.64
+
+// interval widens a prediction by what it rests on: the replay's own error, the model's, how much the program's pace
+// varied by itself, how well one half of the recording foretells the other, and for the time that is changed how sure its names are: two
+// standard deviations of the share that samples give, and all that is guessed. A GPU that has more to do may be slower, and a thread
+// that waits no more faster.
+func (s *Study) interval(p *Prediction, edits []Edit, h how) {
+	touched, guessed, doubt := s.touched(edits)
+	p.Touched = touched
+	if touched > 0 {
+		p.Doubt = guessed / float64(touched)
+	}
+	less := h
+	less.strength = func(w *replay.What) float64 {
+		if w.Kind != replay.Run {
+			return 1
+		}
+		return 1 - doubt[thread{w.PID, w.TID}]
+	}
+	weaker := s.with(edits, less)
+	if p.After == s.replayed && weaker == s.replayed { // nothing was changed that matters
+		half := math.Abs(s.Error()) * float64(s.observed)
+		p.Low, p.High = s.speedup(uint64(float64(p.After)+half)), s.speedup(uint64(max(0, float64(p.After)-half)))
+		return
+	}
+	after, half := float64(p.After), math.Abs(float64(weaker)-float64(p.After))
+	model := modelError*after + math.Abs(s.Error())*float64(s.observed)
+	pace := sigmas * s.varies * after
+	learned := s.learned * after
+	half = math.Sqrt(half*half + model*model + pace*pace + learned*learned)
+	slower, faster := s.powered(p.After, edits, h)
+	warm := h
+	warm.warm = true
+	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
+	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
+	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
+}
+
+// refill is by how much the computing after a wait, or after a time without a CPU, may be longer than where there was none, ns: caches are cold, and a CPU
+// that was idle wakes up. Up to 100 µs and more, by how much memory the thread uses (Li, Ding, Shen, "Quantifying the cost of context
+// switch", ExpCS 2007).
+const refill = 100_000
+
+// warmed lets threads whose waits are gone compute as fast as they may then.
+func warmed(g *replay.Graph, plan *replay.Plan) {
+	gone, ran := map[thread]float64{}, map[thread]float64{}
+	for i := range g.Whats {
+		w, c := &g.Whats[i], &plan.Changes[i]
+		th := thread{w.PID, w.TID}
+		switch w.Kind {
+		case replay.Run, replay.Call:
+			ran[th] += c.Scale * float64(g.Times[i].Own)
+		case replay.Wait, replay.External, replay.Ready:
+			if c.Scale == 0 {
+				gone[th] += float64(g.Times[i].Count)
+			}
+		}
+	}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		th := thread{w.PID, w.TID}
+		if (w.Kind == replay.Run || w.Kind == replay.Call) && gone[th] > 0 && ran[th] > 0 {
+			plan.Changes[i].Scale *= 1 - min(1, refill*gone[th]/ran[th])
+		}
+	}
+}
+
+// touched returns how much time edits change, how much of it is guessed, and by thread what share of the computing
+// that they change may not be what it is called.
+func (s *Study) touched(edits []Edit) (ns uint64, guessed float64, doubt map[thread]float64) {
+	type sums struct{ hit, all, guessed float64 }
+	by := map[thread]*sums{}
+	for _, p := range s.parts {
+		plan := p.graph.Unchanged()
+		for _, e := range edits {
+			s.apply(e, p.graph, plan, func(*replay.What) float64 { return 1 })
+		}
+		for i := range p.graph.Whats {
+			w, t := &p.graph.Whats[i], &p.graph.Times[i]
+			hit := plan.Changes[i] != replay.Keep()
+			if hit {
+				ns += t.Own
+				guessed += float64(t.By[replay.Guess])
+			}
+			if w.Kind != replay.Run {
+				continue
+			}
+			th := thread{w.PID, w.TID}
+			if by[th] == nil {
+				by[th] = &sums{}
+			}
+			by[th].all += float64(t.Own)
+			if hit {
+				by[th].hit += float64(t.Own)
+				by[th].guessed += float64(t.By[replay.Guess])
+			}
+		}
+	}
+	doubt = map[thread]float64{}
+	for th, b := range by {
+		if b.hit > 0 {
+			doubt[th] = min(1, s.spread(th, b.hit/b.all)+b.guessed/b.hit)
+		}
+	}
+	return ns, guessed, doubt
+}
+
+// spread is two standard deviations of a share of a thread's time that samples give, relative to it: binomial.
+func (s *Study) spread(th thread, share float64) float64 {
+	sm := s.sampled[th]
+	if sm == nil || sm.n == 0 {
+		return 1
+	}
+	return 2 * math.Sqrt((1-share)/(share*sm.n))
+}
