@@ -20,7 +20,9 @@ const (
 
 // limited says whether a device is of a kind whose clocks are known to fall at its limit: the 700 W Hopper. Of others, that they may is part of the
 // interval alone.
-func limited(name string) bool { return strings.Contains(name, "H100") || strings.Contains(name, "H200") }
+func limited(name string) bool {
+	return strings.Contains(name, "H100") || strings.Contains(name, "H200")
+}
 
 // power is what kernels of a recording draw.
 type power struct {

@@ -23,6 +23,7 @@ type Study struct {
 	varies   float64 // see variation
 	learned  float64 // see Learned
 	power    power
+	watched  float64 // see watchedShare
 }
 
 // part is a stretch of time in which all was seen.
@@ -68,7 +69,7 @@ func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, much
 	s.replayed = s.length(func(*replay.Graph, *replay.Plan) {})
 	s.countSamples(t)
 	s.findLaunchers(t)
-	s.power = powerOf(t, spans)
+	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans)
 	s.varies = s.variation()
 	s.learned = s.halves()
 	return s
