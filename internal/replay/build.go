@@ -30,7 +30,7 @@ type Namer interface {
 func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name Namer) *Graph {
 	b := &builder{
 		t: t, ths: ths, span: span, name: name,
-		g: &Graph{From: span.From, To: span.To}, whats: map[What]int32{}, launched: map[int32]place{}, last: None,
+		g: &Graph{From: span.From, To: span.To, target: t.Rec.Meta.Target}, whats: map[What]int32{}, launched: map[int32]place{}, last: None,
 	}
 	b.index()
 	b.streams()
@@ -41,7 +41,13 @@ func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name 
 	b.aim()
 	b.bound()
 	b.g.gpu = slices.ContainsFunc(b.g.Whats, func(w What) bool { return w.Kind >= Kernel })
-	b.g.waits = slices.ContainsFunc(b.g.Whats, func(w What) bool { return w.Kind == Wait || w.Kind == External })
+	waits := 0
+	for i := range b.g.Whats {
+		if b.g.paces(&b.g.Whats[i]) {
+			waits += b.g.Times[i].Count
+		}
+	}
+	b.g.waits = waits >= often
 	return b.g
 }
 

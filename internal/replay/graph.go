@@ -66,7 +66,8 @@ type Graph struct {
 	goals    []goal
 	engines  []engineOf
 	gpu      bool         // it has activities
-	waits    bool         // it has waits of threads
+	target   uint32       // pid of the process that was asked for
+	waits    bool         // its main thread waits often
 	usual    [Kinds]delay // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 

@@ -1,6 +1,6 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes] [--gpu windows|continuous|none] [--seconds S] [--twins] [--record-twins] [--limit S]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes] [--gpu windows|continuous|none] [--seconds S] [--twins] [--record-twins] [--again] [--limit S]
 
 Each program of programs/causes.py runs under the daemon, and the first finding of its report is compared with what was planted; healthy
 ones must not be accused. Those of programs/workloads.py must state a latency, a breakdown that sums to it, a class and two suggestions.
@@ -267,6 +267,17 @@ def run_all(o, names):
     return rows
 
 
+def again(o):
+    """Foretells anew from the recordings of an earlier call; what was measured stays."""
+    with open(f"{o.out}/twins.json") as f:
+        rows = json.load(f)
+    for row in rows:
+        if "measured" in row:
+            model, answer = analysed(o, row["name"], f"{o.out}/{row['name']}.isc.zip")
+            row |= twins.foretold(model["diagnosis"], answer, PROGRAMS[row["name"]][1])
+    print(twins.keep(o.out, rows, list(twins.FIXES)))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--bin", default="bin")
@@ -276,10 +287,14 @@ def main():
     p.add_argument("--seconds", type=int, default=4)
     p.add_argument("--twins", action="store_true")
     p.add_argument("--record-twins", action="store_true", help="record the twins too, to see how much longer their kernels take")
+    p.add_argument("--again", action="store_true", help="foretell anew from the recordings in DIR, and run nothing")
     p.add_argument("--limit", type=float, default=3600)
     o = p.parse_args()
     o.bin = os.path.abspath(o.bin)
     os.makedirs(o.out, exist_ok=True)
+    if o.again:
+        again(o)
+        return
     rows = run_all(o, chosen(o.only))
     planted = [r for r in rows if r["name"] in PROGRAMS]
     print(f"{sum(r['ok'] for r in planted)} of {len(planted)} programs right; {sum(r['ok'] for r in rows) - sum(r['ok'] for r in planted)} of {len(rows) - len(planted)} workloads")

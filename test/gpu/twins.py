@@ -124,7 +124,7 @@ def table(rows):
     unchanged = max((abs(r["basis"]["error"]) for r in done), default=0)
     return (HEADER + "".join(map(line, rows)) +
             f"\n{len(rows)} programs and their fixed twins: of the change that the twin makes, {count(near, 'fix')} are foretold to within 10%, {count(inside, 'fix')} of the measured lie inside the interval; "
-            f"of the finding's own figure, {count(near, 'gain')} and {count(inside, 'gain')}; the replay without changes is off by {100 * unchanged:.2f}% at most. Measured: the median of {4 * ROUNDS} turns, "
+            f"of the finding's own figure, {count(near, 'gain')} and {count(inside, 'gain')}; the replay without changes is off by {100 * unchanged:.2f}% at most. Measured: the median of {max((len(r.get('turns', ())) for r in done), default=0)} turns, "
             "and the least and the most of them, without the daemon. While recorded: the program's pace under the daemon, of its pace without; the same of the twin, and how long its kernels take, of what "
             "they take in the program.\n")
 
