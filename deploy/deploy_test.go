@@ -94,6 +94,19 @@ func TestUnit(t *testing.T) {
 	}
 }
 
+// The helper that stops a thread of the target must not wait for a CPU (package inject), and needs no capability for that.
+func TestUnitAllowsTheHelperItsPriority(t *testing.T) {
+	text := read(t, "systemd/"+unit)
+	for _, line := range []string{"RestrictRealtime=no", "LimitRTPRIO=1", "LimitRTTIME=1s"} {
+		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(text) {
+			t.Errorf("%s lacks %s", unit, line)
+		}
+	}
+	if docker := read(t, "Dockerfile"); !strings.Contains(docker, "--ulimit rtprio=1") {
+		t.Error("the Dockerfile's example lacks --ulimit rtprio=1")
+	}
+}
+
 func TestCapabilitiesAreTheNamedOnes(t *testing.T) {
 	want := slices.Sorted(slices.Values(capabilities))
 	check := func(where string, got []string) {

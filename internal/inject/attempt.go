@@ -80,7 +80,7 @@ func onOwnThread(f func()) {
 }
 
 // hurry makes this operating system thread run before ordinary ones: what it waits for a
-// processor the target waits too. Without CAP_SYS_NICE it stays ordinary, and slower.
+// processor the target waits too. Without CAP_SYS_NICE or RLIMIT_RTPRIO (sched(7)) it stays ordinary, and slower.
 func hurry() {
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 }
