@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-recordings bench-diagnosis bench-whatif test-gpu test-torch test-judges fuzz lint fmt web check-web test-browser clean
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-torch test-judges fuzz lint fmt web check-web test-browser clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ bench-whatif: ## programs and their fixed twins: what was foretold against what 
 
 fuzz: ## each fuzz test for FUZZTIME (default 10s)
 	@scripts/fuzz.sh
+
+test-cycles: build cudasim ## 1,000 attachments of the daemon to one process and 200 kills of it, on the simulated GPU (root; CYCLES, KILLS; up to 20 minutes)
+	@scripts/test-cycles.sh
 
 test-gpu: build ## the same against a real GPU with PyTorch and transformers (root)
 	@scripts/test-gpu.sh

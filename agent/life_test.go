@@ -16,8 +16,8 @@ import (
 	"github.com/inferscope/inferscope/internal/nvlibs"
 )
 
-// holdings is what an agent could leave behind in a process.
-type holdings struct{ threads, fds, maps int }
+// holdings is what an agent could leave behind in a process; private is resident memory that is not shared, in pages.
+type holdings struct{ threads, fds, maps, private int }
 
 func holds(t *testing.T, pid int) holdings {
 	t.Helper()
@@ -32,7 +32,15 @@ func holds(t *testing.T, pid int) holdings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return holdings{threads: count("task"), fds: count("fd"), maps: strings.Count(string(maps), "\n")}
+	var size, resident, shared int
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err == nil {
+		_, err = fmt.Sscan(string(statm), &size, &resident, &shared)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return holdings{threads: count("task"), fds: count("fd"), maps: strings.Count(string(maps), "\n"), private: resident - shared}
 }
 
 // gone checks that a process has neither the agent's thread nor its ring.
@@ -82,14 +90,25 @@ func TestDaemonGone(t *testing.T) {
 	alive(t, p.victim)
 }
 
-// TestStartAgain starts and ends an agent that is mapped 100 times, with a window each, and counts what stays.
+// TestStartAgain starts and ends an agent that is mapped 1,000 times in four victims, with a window each, and counts what stays.
 func TestStartAgain(t *testing.T) {
-	p := play(t, settings{}, busy, replay)
+	const victims, cycles = 4, 250
+	for i := range victims {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			startAgain(t, cycles)
+		})
+	}
+}
+
+func startAgain(t *testing.T, cycles int) {
+	t.Helper()
+	p := play(t, settings{slots: 1 << 12}, busy, replay)
 	p.proceed()
 	var after holdings
-	for i := range 100 {
+	for i := range cycles {
 		p.state(stateOpen)
-		p.until("a kernel", func() bool { p.read(); return len(p.of(kindKernel)) > 0 })
+		p.until("a kernel", func() bool { p.flush(); return len(p.of(kindKernel)) > 0 })
 		p.mode(modeQuit)
 		p.state(stateGone)
 		p.until("the end", func() bool { return gone(t, p.victim.PID) == nil })
@@ -98,13 +117,14 @@ func TestStartAgain(t *testing.T) {
 			t.Fatalf("round %d: windows %+v, want one, finalized", i, w)
 		}
 		p.leave()
+		const pages = 128 // half a megabyte, of all rounds together
 		if now := holds(t, p.victim.PID); i == 4 {
 			after = now
-		} else if i > 4 && (now.threads > after.threads || now.fds > after.fds || now.maps > after.maps+4) {
+		} else if i > 4 && (now.threads > after.threads || now.fds > after.fds || now.maps > after.maps+4 || now.private > after.private+pages) {
 			t.Fatalf("after round %d the victim holds %+v, after the fifth it held %+v", i, now, after)
 		}
 		p.all = nil
-		if i < 99 {
+		if i < cycles-1 {
 			p.start()
 		}
 	}
