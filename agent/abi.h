@@ -133,7 +133,8 @@ struct agent_ring {
 	uint64_t tail;      /* position up to which the daemon has read */
 	uint64_t on_ns, period_ns, deadline_ns; /* deadline: how long to wait for an exit to finalize at */
 	uint32_t mode;      /* enum agent_mode */
-	uint32_t wake;      /* futex, shared: changed with every change of mode or times */
+	uint32_t wake;      /* futex, shared: changed with every change of mode or times. Where the daemon can, a robust one: the id of a thread that lives
+	                     * as long as it does, and FUTEX_WAITERS; when that ends the kernel takes the id out, sets FUTEX_OWNER_DIED, and wakes us */
 	uint64_t flush;     /* a number that the daemon raises (then wake) when it wants what CUPTI holds now: see flushed */
 	/* by the agent */
 	uint64_t head;      /* next position to reserve */
@@ -149,6 +150,8 @@ struct agent_ring {
 	uint64_t opening;   /* CLOCK_MONOTONIC ns since when the agent waits in cuptiSubscribe; 0: it does not */
 	char path[AGENT_PATH]; /* of the libcupti in use */
 	uint64_t lost;      /* records that CUPTI dropped in the open window, so far */
+	/* by the daemon */
+	uint32_t turns;     /* times that it has woken us: a robust wake has but one bit that changes */
 };
 
 /*

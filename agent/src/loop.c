@@ -19,11 +19,19 @@ struct loop {
 	int refused;      /* the last window could not be opened: wait, in every mode */
 };
 
+/* The kernel's word on it comes at once, where the daemon has asked for it. */
+static int daemon_died(void)
+{
+	uint32_t wake = load(&the.ring->wake);
+
+	return wake & FUTEX_OWNER_DIED && !(wake & FUTEX_TID_MASK);
+}
+
 static int daemon_gone(void)
 {
 	uint64_t beat = load(&the.ring->heartbeat), t = now();
 
-	return beat > t ? beat - t > WILD : t - beat > BEAT;
+	return daemon_died() || (beat > t ? beat - t > WILD : t - beat > BEAT);
 }
 
 /* A mode that we do not know is a daemon that we do not know. */
@@ -51,7 +59,7 @@ static void sleep_until(uint64_t time, uint32_t seen)
 
 	if (last < time)
 		time = last;
-	if (time > t)
+	if (time > t && load(&the.ring->turns) == the.turns)
 		futex_wait(&the.ring->wake, seen, within(time - t, MS, 2 * SECOND));
 }
 
@@ -305,8 +313,10 @@ static int amend(struct loop *l)
 
 static int step(struct loop *l)
 {
-	uint32_t seen = load(&the.ring->wake), mode = wanted_mode();
+	uint32_t seen = load(&the.ring->wake), mode;
 
+	the.turns = load(&the.ring->turns);
+	mode = wanted_mode();
 	switch (load(&the.window.phase)) {
 	case PHASE_CLOSED:
 		if (mode == MODE_QUIT)

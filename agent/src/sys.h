@@ -57,6 +57,8 @@ static inline long sys6(long n, long a, long b, long c, long d, long e, long f)
 #define sys(n, a, b, c) sys6(n, (long)(a), (long)(b), (long)(c), 0, 0, 0)
 
 /* linux/mman.h, linux/fcntl.h, linux/memfd.h, linux/futex.h, linux/prctl.h, linux/stat.h: the same on both architectures. */
+#define FUTEX_TID_MASK 0x3fffffffu
+#define FUTEX_OWNER_DIED 0x40000000u
 enum {
 	PROT_READ = 1, PROT_WRITE = 2, MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_FIXED = 0x10, MAP_ANONYMOUS = 0x20, MAP_NORESERVE = 0x4000,
 	MADV_DONTNEED = 4, MADV_DONTFORK = 10, MADV_DONTDUMP = 16, MADV_WIPEONFORK = 18,

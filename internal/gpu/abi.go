@@ -38,6 +38,7 @@ const (
 	ringOpening   = 168
 	ringPath      = 176
 	ringLost      = 416
+	ringTurns     = 424
 )
 
 // Offsets in struct agent_slot, bytes.

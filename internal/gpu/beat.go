@@ -216,6 +216,7 @@ func (s *Source) Close() error {
 	s.farewell(rings)
 	s.quiet()
 	<-s.beats
+	s.life.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

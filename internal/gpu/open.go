@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -43,18 +44,33 @@ func openRing(p *target.Process, link string, want uint64) (*ring, error) {
 	if want != 0 && slots != want {
 		return nil, fmt.Errorf("%s has room for %d slots instead of %d", link, slots, want)
 	}
-	mem, err := unix.Mmap(fd, 0, int(ringData+slots*slotBytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	r, err := mapRing(fd, slots)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %s: %w", link, err)
 	}
-	r, err := newRing(mem, slots)
-	if err == nil {
-		err = r.check(p.NSPID)
+	if err := r.check(p.NSPID); err != nil {
+		return nil, errors.Join(fmt.Errorf("the ring %s: %w", link, err), r.close())
 	}
+	return r, nil
+}
+
+// mapRing maps a ring of so many slots behind a page of our own, for a lifeline.
+func mapRing(fd int, slots uint64) (*ring, error) {
+	page, size := uintptr(os.Getpagesize()), uintptr(ringData+slots*slotBytes)
+	base, err := unix.MmapPtr(-1, 0, nil, page+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the ring %s: %w", link, err), unix.Munmap(mem))
+		return nil, err
 	}
-	r.close = func() error { return unix.Munmap(mem) }
+	unmap := func() error { return unix.MunmapPtr(base, page+size) }
+	at, err := unix.MmapPtr(fd, 0, unsafe.Add(base, page), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	if err != nil {
+		return nil, errors.Join(err, unmap())
+	}
+	r, err := newRing(unsafe.Slice((*byte)(at), size), slots)
+	if err != nil {
+		return nil, errors.Join(err, unmap())
+	}
+	r.node, r.close = (*robustNode)(unsafe.Add(at, -nodeBefore)), unmap
 	return r, nil
 }
 

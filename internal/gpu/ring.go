@@ -18,6 +18,8 @@ type ring struct {
 	mem   []byte
 	slots uint64 // a power of two; never read from the header again
 	close func() error
+	node  *robustNode // in a page of this process's own before it; nil: there is none
+	life  uint32      // what the wake word is made of, see lifeline; 0: it is a counter
 }
 
 // newRing takes memory that holds a header and that many slots.
@@ -84,7 +86,12 @@ func (r *ring) answered(number uint32) bool { return r.load32(ringFlushed) == nu
 const futexWake = 1
 
 func (r *ring) wake() {
-	atomic.AddUint32(r.u32(ringWake), 1)
+	atomic.AddUint32(r.u32(ringTurns), 1)
+	if word := r.u32(ringWake); r.life == 0 {
+		atomic.AddUint32(word, 1)
+	} else { // the one bit that may change
+		atomic.StoreUint32(word, r.life|^atomic.LoadUint32(word)&futexOwnerDied)
+	}
 	// Nothing hangs on it: an agent that is not woken looks by itself soon enough.
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(r.u32(ringWake))), futexWake, 1, 0, 0, 0)
 }

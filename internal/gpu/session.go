@@ -204,6 +204,7 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 		tables: &s.tables, facts: q.facts, tids: target.NewTIDs(q.process), pid: q.process.PID, from: q.process.Born,
 	})
 	r.store64(ringHeartbeat, now)
+	s.life.hold(r)
 	q.mode = modeQuit // differs from what is wanted, so that it is told
 	q.say(running, "")
 	s.look(q, now)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/target"
@@ -31,6 +33,7 @@ type Source struct {
 	tasks  sync.WaitGroup // goroutines that attach
 	beats  chan struct{}  // closed when the heart has stopped
 	quiet  context.CancelFunc
+	life   *lifeline // nil: the kernel gave none
 
 	paces paces // how fast processes get on
 
@@ -48,12 +51,17 @@ type Source struct {
 // New makes a source; it touches no process before the first Follow. Its error is a
 // fault.Usage.
 func New(opts Options) (*Source, error) {
-	if err := opts.check(); err != nil {
+	err := opts.check()
+	if err != nil {
 		return nil, err
 	}
 	s := &Source{
 		opts: opts, tables: tables{calls: newCallTable(opts.Index), kernels: newNames(), ranges: newNames()},
 		sessions: map[target.ID]*session{}, continuous: map[uint32]int{}, beats: make(chan struct{}), paces: paces{all: map[uint32]*pace{}},
+	}
+	s.life, err = newLifeline()
+	if err != nil {
+		opts.Log.Warn("agents hear of this daemon's end by its heartbeat alone, up to 1.5 s late", zap.Error(err))
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	ctx, quiet := context.WithCancel(context.Background())
@@ -224,6 +232,7 @@ func (s *Source) Fill() float64 {
 func (s *Source) release(q *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.life.release(q.ring)
 	if err := q.ring.close(); err != nil {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
 	}
