@@ -103,15 +103,14 @@ func TestStartAgain(t *testing.T) {
 
 func startAgain(t *testing.T, cycles int) {
 	t.Helper()
-	p := play(t, settings{slots: 1 << 12}, busy, replay)
+	p := play(t, settings{slots: 1 << 14}, busy, replay)
 	p.proceed()
 	var after holdings
 	for i := range cycles {
 		p.state(stateOpen)
 		p.until("a kernel", func() bool { p.flush(); return len(p.of(kindKernel)) > 0 })
 		p.mode(modeQuit)
-		p.state(stateGone)
-		p.until("the end", func() bool { return gone(t, p.victim.PID) == nil })
+		p.until("the end", func() bool { p.read(); return p.get32(ringState) == stateGone && gone(t, p.victim.PID) == nil })
 		p.read()
 		if w := p.of(kindWindow); len(w) != 1 || w[0].ret != endFinalized {
 			t.Fatalf("round %d: windows %+v, want one, finalized", i, w)

@@ -189,8 +189,7 @@ int window_unwant(void)
 	return swapped(&the.window.phase, PHASE_WANTED, PHASE_OPEN) ? 0 : -1;
 }
 
-/* The kinds go off, and what they left is handed over; returns when that was done. */
-static uint64_t kinds_gone(void)
+void window_finish(void)
 {
 	uint64_t t;
 
@@ -198,13 +197,7 @@ static uint64_t kinds_gone(void)
 	kinds_off();
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
-	return took(STEP_FLUSH, t);
-}
-
-void window_finish(void)
-{
-	uint64_t t = kinds_gone();
-
+	t = took(STEP_FLUSH, t);
 	thread_ids_back();
 	clock_back();
 	the.cupti.unsubscribe(the.window.subscriber);
@@ -221,7 +214,11 @@ int window_drop(void)
 
 	if (!swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN) && !swapped(&the.window.phase, PHASE_OPEN, PHASE_TAKEN))
 		return -1;
-	t = kinds_gone();
+	the.window.off = now();
+	kinds_off();
+	t = took(STEP_DISABLE, the.window.off);
+	the.cupti.flush(FLUSH_FORCED);
+	t = took(STEP_FLUSH, t);
 	leave();
 	the.window.left = took(STEP_LEAVE, t);
 	store(&the.window.phase, PHASE_DONE);
