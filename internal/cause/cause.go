@@ -32,6 +32,7 @@ const (
 	Sleep                       // the program sleeps
 	NoWork                      // nobody asks the server for anything
 	Dependency                  // work is queued and waits for another stream, GPU or host function
+	StartEnd                    // what a program does before its first iteration, and after its last
 	CopyNotOverlapped           // copies while no kernel runs, though they need not hold anybody
 	SmallBatch                  // kernels too small to fill the GPU
 	TinyKernels                 // kernels so short that starting them takes as long

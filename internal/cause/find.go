@@ -6,7 +6,7 @@ import "strings"
 func All() []Cause {
 	table := make([]Cause, Count)
 	for _, rows := range [][]Cause{
-		programRows(), bytesRows(), interpreterRows(), launchRows(), memoryRows(), waitRows(), outsideRows(), hostRows(), cpuRows(), deviceRows(), kernelRows(),
+		programRows(), bytesRows(), interpreterRows(), launchRows(), memoryRows(), waitRows(), outsideRows(), hostRows(), cpuRows(), deviceRows(), kernelRows(), lifeRows(),
 	} {
 		for _, r := range rows {
 			table[r.ID] = r

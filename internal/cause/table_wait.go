@@ -21,6 +21,7 @@ func waitRows() []Cause {
 			Refutes: "A wait for a condition or a queue (worker), or for the interpreter's lock (gil).",
 			Changes: []Change{
 				{inPython, "Hold the lock for less: copy what is needed under it, and compute outside", "with lock:\n    snapshot = list(pending)\nfor item in snapshot:\n    process(item)"},
+				{inCUDA, "Hold the lock for less: copy what is needed under it, and compute outside", "std::vector<Item> mine;\n{\n    std::lock_guard<std::mutex> held(mutex);\n    mine.swap(pending);\n}\nfor (Item &item : mine) process(item);"},
 				{inPython, "Give each thread what it needs for itself, or hand work over by a queue instead of sharing it under a lock", ""},
 				{inCUDA, "Let one thread do all the launching of a GPU: the driver has locks of its own, and threads that launch into one context take turns", ""},
 			},

@@ -55,7 +55,7 @@ func (m *measured) free() uint64 { return m.Did[freeToDevice] + m.Did[freeToHost
 
 // measure deals out the time of each device and of all, and groups the steps by cause.
 func (a *analysis) measure(d *Diagnosis) {
-	window := a.t.To - a.t.From
+	window := a.within.To - a.within.From
 	if a.subject != aboutGPUs {
 		a.total.Window = window
 		a.alone()
@@ -82,7 +82,8 @@ func (a *analysis) work(devices []measured, window uint64) (done func()) {
 	for i := range devices {
 		devices[i].Window = window
 		if i < len(a.w.Covered) {
-			all.Go(func() { devices[i].work(a.t, memory, &a.t.Devices[i], a.w.Covered[i]) })
+			covered := a.w.Covered[i].Both(timeline.Spans{a.within})
+			all.Go(func() { devices[i].work(a.t, memory, &a.t.Devices[i], covered) })
 		}
 	}
 	return all.Wait
@@ -107,8 +108,7 @@ func (a *analysis) alone() {
 	}
 	steps := a.w.Steps[a.w.Main.First:a.w.Main.Last]
 	for i := range steps {
-		a.note(&a.total, &steps[i], nil)
-		a.total.Time += length(&steps[i])
+		a.total.Time += a.note(&a.total, &steps[i], nil)
 	}
 }
 
@@ -127,11 +127,16 @@ func (m *measured) work(t *timeline.Timeline, memory []bool, dev *timeline.Devic
 	m.kernels, m.kernelTime, m.small, m.smallBlocks, m.sms = k.kernels, k.time, k.small, k.smallest, k.sms
 }
 
-// note adds a step to a measure and to its group.
-func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) {
+// note adds a step to a measure and to its group, as far as it lies in what is broken down, and returns how much that is, ns.
+func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) uint64 {
+	if s.From < a.within.From || s.To > a.within.To {
+		cut := *s
+		cut.From, cut.To = max(s.From, a.within.From), min(s.To, a.within.To)
+		s = &cut
+	}
 	n := length(s)
 	if n == 0 {
-		return
+		return 0
 	}
 	id := s.Cause
 	if id >= cause.Count {
@@ -142,6 +147,7 @@ func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) {
 		a.groups[id] = newGroup(id)
 	}
 	a.groups[id].add(a, s, g)
+	return n
 }
 
 // close makes a partition of it, whatever the gaps are: steps tile the gaps, and gaps are what no activity

@@ -12,7 +12,25 @@ type Diagnosis struct {
 	Breakdown  Breakdown  `json:"breakdown"`
 	Devices    []Device   `json:"devices"`    // the same for each GPU
 	Iterations *Iteration `json:"iterations"` // nil where none could be found
-	Findings   []Finding  `json:"findings"`   // what pays most first: by foretold gain, where none is known by cost
+	// Start and End are what the program did before its first iteration and after its last, where the recording
+	// holds its start or its exit. Neither is part of the breakdown.
+	Start    *Phase    `json:"start,omitempty"`
+	End      *Phase    `json:"end,omitempty"`
+	Findings []Finding `json:"findings"` // what pays most first: by foretold gain, where none is known by cost
+}
+
+// Phase is a stretch of time that a program goes through once.
+type Phase struct {
+	From uint64 `json:"from_ns"` // CLOCK_MONOTONIC
+	To   uint64 `json:"to_ns"`
+}
+
+// length is how long a phase takes, ns; 0 where there is none.
+func (p *Phase) length() uint64 {
+	if p == nil {
+		return 0
+	}
+	return p.To - p.From
 }
 
 // Verdict is the class of the bottleneck.
@@ -33,7 +51,7 @@ const (
 // Breakdown is a partition of a stretch of time: its parts sum to Time exactly.
 type Breakdown struct {
 	Time   uint64  `json:"ns"`     // that was seen, summed over devices in the whole's breakdown
-	Window uint64  `json:"window"` // of the recording, ns, summed likewise: Time is what of it the numbers rest on
+	Window uint64  `json:"window"` // of the recording without Diagnosis.Start and End, ns, summed likewise: Time is what of it the numbers rest on
 	Share  float64 `json:"share"`  // Time of Window
 	Parts  []Part  `json:"parts"`  // compute first, then copies and sets, then idle by cause, the most first
 	People []Part  `json:"view"`   // the same time in the words that people know: CPU preprocessing, H2D, GPU compute, ...
@@ -69,6 +87,9 @@ type Iteration struct {
 	PerSec float64 `json:"per_second"`
 	// Durations are all of them, ns, in the order of time: what a comparison with another recording rests on.
 	Durations []uint64 `json:"-"`
+	From      uint64   `json:"from_ns"` // CLOCK_MONOTONIC: the beginning of the first,
+	To        uint64   `json:"to_ns"`   // and the end of the last
+	Always    bool     `json:"always"`  // they rest on events that are recorded all the time, not in windows only
 }
 
 // Finding is a claim with its evidence.
@@ -76,7 +97,7 @@ type Finding struct {
 	Cause      string     `json:"cause"` // its key in the table of causes
 	Title      string     `json:"title"` // with names: "Tokenization in encode (infer.py:12) holds up the GPU"
 	Cost       uint64     `json:"cost_ns"`
-	Share      float64    `json:"share"`      // Cost of Breakdown.Time
+	Share      float64    `json:"share"`      // Cost of Breakdown.Time; of start-end, which is no part of that, of the recording
 	Confidence float64    `json:"confidence"` // 0 to 1
 	Because    []string   `json:"because"`    // what the confidence rests on
 	Evidence   []Evidence `json:"evidence"`

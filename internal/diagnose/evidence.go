@@ -19,11 +19,15 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
 	}
-	if d.Iterations.tiles() && f.Share > 0 && !g.id.Busy() {
+	if d.Iterations.tiles() && f.Share > 0 && !g.id.Busy() && g.id != cause.StartEnd {
 		add("About %s of each iteration, which takes %s on average (%s).",
 			human.Span(uint64(f.Share*float64(d.Iterations.Mean))), human.Span(d.Iterations.Mean), d.Iterations.Source)
 	}
-	a.stretches(f, g)
+	if g.id == cause.StartEnd {
+		phases(f, d)
+	} else {
+		a.stretches(f, g)
+	}
 	a.stacks(f, g, w)
 	a.others(f, g, w)
 	switch g.id {
@@ -52,6 +56,16 @@ func (a *analysis) stretches(f *Finding, g *group) {
 	}
 }
 
+// phases names the program's start and end.
+func phases(f *Finding, d *Diagnosis) {
+	if p := d.Start; p != nil {
+		f.Evidence = append(f.Evidence, Evidence{Text: "Before the first iteration", From: p.From, To: p.To})
+	}
+	if p := d.End; p != nil {
+		f.Evidence = append(f.Evidence, Evidence{Text: "After the last iteration", From: p.From, To: p.To})
+	}
+}
+
 // stacks names the functions, the dearest with its stack.
 func (a *analysis) stacks(f *Finding, g *group, w facts) {
 	all, what := g.cost, "of it"
@@ -63,7 +77,7 @@ func (a *analysis) stacks(f *Finding, g *group, w facts) {
 	}
 	for i := range w.functions[:min(len(w.functions), maxRows)] {
 		fn := &w.functions[i]
-		if i > 0 && share(fn.time, all) < leastShare {
+		if (i > 0 || g.id == cause.StartEnd) && share(fn.time, all) < leastShare {
 			break
 		}
 		e := Evidence{Text: fmt.Sprintf("%s %s in %s", human.Percent(share(fn.time, all)), what, fn.text())}
@@ -95,7 +109,11 @@ func (a *analysis) others(f *Finding, g *group, w facts) {
 			did = append(did, fmt.Sprintf("%s %s", doingWords(id), human.Percent(share(n, total))))
 		}
 	}
-	if len(did) > 0 {
+	switch {
+	case len(did) == 0:
+	case g.id == cause.StartEnd:
+		add("Its main thread was: %s.", strings.Join(did, ", "))
+	default:
 		add("Meanwhile the other one was: %s.", strings.Join(did, ", "))
 	}
 	var calls []string
@@ -209,6 +227,8 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 		return 0.5, append(because, "it rests on the names of kernels, not on counters of the memory")
 	case cause.SmallBatch:
 		return 0.6, append(because, "it rests on the grids of kernels, not on counters of the multiprocessors")
+	case cause.StartEnd:
+		return sureSeen, append(because, "when the process started or ended, and when its first or last iteration was, is in the recording")
 	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound:
 		c = 0.95
 		because = append(because, "each of them was recorded with its times")

@@ -20,7 +20,8 @@ type facts struct {
 	place     string     // "encode (infer.py:12)"; "" where no stack tells
 	doer      string     // the thread whose doing it was, where it is one: "loader (4712)"
 	waiter    string     // who waited, where that is another
-	inner     string     // what the doer did, where somebody waited for it: "reading from the disk"
+	innerID   cause.ID   // what the doer did, where somebody waited for it,
+	inner     string     // in words: "reading from the disk"
 	call      string     // CUDA function; ""
 	object    string     // what the longest wait was for: "read of /data/x"; ""
 	by        string     // who ended the longest wait, or took the CPU
@@ -37,7 +38,7 @@ func (a *analysis) facts(g *group) facts {
 			w.functions, w.called = list, true
 		}
 	}
-	if len(w.functions) > 0 {
+	if len(w.functions) > 0 && w.functions[0].isCode() {
 		w.place = w.functions[0].text()
 	}
 	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 {
@@ -46,7 +47,8 @@ func (a *analysis) facts(g *group) facts {
 	if top := g.waiters.most(); top.time*2 > g.waiters.all && uint32(top.key) != 0 {
 		w.waiter = a.who(top.key)
 	}
-	w.inner = doingWords(most(&g.inner))
+	w.innerID = most(&g.inner)
+	w.inner = doingWords(w.innerID)
 	a.wait(g, &w)
 	return w
 }
@@ -144,8 +146,9 @@ func (a *analysis) changes(row cause.Cause, w facts) []Change {
 		return true
 	}
 	out, rest := []Change{}, []Change{}
-	for i := range row.Changes {
-		c := &row.Changes[i]
+	list := append(a.ahead(row.ID, &w), row.Changes...)
+	for i := range list {
+		c := &list[i]
 		if fits(c) {
 			out = append(out, Change{c.Where, c.Text, c.Example})
 		} else {
@@ -160,6 +163,19 @@ func (a *analysis) changes(row cause.Cause, w facts) []Change {
 		out[0].Text = "In " + w.place + ": " + out[0].Text
 	}
 	return out
+}
+
+// ahead is what to do first where a thread is waited for that is no worker of a loader: what it does can be done sooner. A
+// tokenizer's thread has no queue that could be deeper.
+func (a *analysis) ahead(id cause.ID, w *facts) []cause.Change {
+	if id != cause.Worker || a.isLoader(w) {
+		return nil
+	}
+	switch w.innerID {
+	case cause.Preprocessing, cause.Serialization, cause.Disk:
+		return a.table[w.innerID].Changes[:1:1]
+	}
+	return nil
 }
 
 // isLoader says whether the thread that is waited for is a worker of PyTorch's DataLoader: by its name (it calls
@@ -177,7 +193,7 @@ func (a *analysis) isLoader(w *facts) bool {
 // is busy there, but more workers, or more CPUs, are asked for elsewhere.
 func changedThere(id cause.ID) bool {
 	switch id {
-	case cause.Worker, cause.GIL, cause.NoCPU, cause.Throttled, cause.NoWork, cause.Network:
+	case cause.StartEnd, cause.Worker, cause.GIL, cause.NoCPU, cause.Throttled, cause.NoWork, cause.Network:
 		return false
 	}
 	return true

@@ -23,6 +23,7 @@ type rank uint8
 const (
 	timeLost  rank = iota // time that the GPU lost
 	workPoor              // work that it could do better: its cost is that of the work, not what can be gained
+	paidOnce              // time that no iteration takes
 	justAHint             // without a cost
 )
 
@@ -56,6 +57,9 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 		for id, cost := range a.poorKernels() {
 			add(id, cost, poor)
 		}
+	}
+	if a.once != nil && share(d.Start.length()+d.End.length(), a.t.To-a.t.From) >= leastShare {
+		list = append(list, ranked{a.startEnd(d), cause.StartEnd, paidOnce})
 	}
 	if f, ok := a.remote(); ok {
 		list = append(list, ranked{f, cause.RemoteMemory, justAHint})
@@ -141,19 +145,32 @@ func (a *analysis) poorKernels() map[cause.ID]uint64 {
 
 // finding writes one finding.
 func (a *analysis) finding(d *Diagnosis, id cause.ID, cost uint64) Finding {
-	row := a.table[id]
-	f := Finding{Cause: row.Key, Cost: cost, Share: share(cost, a.total.Time), Because: []string{}, Evidence: []Evidence{}, Changes: []Change{}}
 	g := a.groups[id]
 	if g == nil {
 		g = newGroup(id) // kernels
 	}
+	return a.write(d, g, Finding{Cost: cost, Share: share(cost, a.total.Time)})
+}
+
+// startEnd is the finding about what the program does once. Its cost is that of the phases, whether anything shows what was done in them or not.
+func (a *analysis) startEnd(d *Diagnosis) Finding {
+	cost := d.Start.length() + d.End.length()
+	return a.write(d, a.once, Finding{Cost: cost, Share: share(cost, a.t.To-a.t.From)})
+}
+
+// write completes a finding about a group of steps.
+func (a *analysis) write(d *Diagnosis, g *group, f Finding) Finding {
+	row := a.table[g.id]
+	f.Cause, f.Because, f.Evidence, f.Changes = row.Key, []string{}, []Evidence{}, []Change{}
 	w := a.facts(g)
-	f.Place = w.place
+	if g.id != cause.StartEnd { // which goes through many
+		f.Place = w.place
+	}
 	if top := g.threads.most(); 10*top.time >= 9*g.cost && g.cost > 0 { // one thread's, but for a few
 		f.PID, f.TID = uint32(top.key>>32), uint32(top.key)
 		f.Thread = a.names[top.key]
 	}
-	f.Title = a.title(w)
+	f.Title = a.title(d, w)
 	a.evidence(d, &f, g, w)
 	f.Confidence, f.Because = a.confidence(g, &f)
 	f.Changes = a.changes(row, w)

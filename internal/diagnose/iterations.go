@@ -45,7 +45,7 @@ func (a *analysis) byRanges() *Iteration {
 	names := a.t.Rec.Meta.GPU.Ranges
 	durations, sums := make([][]uint64, len(names)), make([]uint64, len(names))
 	seen := make([]uint64, len(names)) // ns in which ranges of the process that uses the name were recorded
-	from, to := make([]uint64, len(names)), make([]uint64, len(names))
+	from, to, always := make([]uint64, len(names)), make([]uint64, len(names)), make([]bool, len(names))
 	for _, i := range a.t.Ranges {
 		e := &a.t.Rec.Events[i]
 		n := int(e.Ret) - 1
@@ -55,7 +55,7 @@ func (a *analysis) byRanges() *Iteration {
 		durations[n] = append(durations[n], e.Dur)
 		sums[n] += e.Dur
 		if from[n], to[n] = minTime(from[n], e.TS), max(to[n], e.End()); e.Func == event.ScopeRange {
-			seen[n] = to[n] - from[n] // scopes are recorded all the time
+			seen[n], always[n] = to[n]-from[n], true // scopes are recorded all the time
 			continue
 		}
 		seen[n] = max(seen[n], a.watched(e.PID))
@@ -70,7 +70,7 @@ func (a *analysis) byRanges() *Iteration {
 		return nil
 	}
 	it := iteration(durations[best], fmt.Sprintf("ranges named %q", human.Clean(names[best])))
-	it.Named = true
+	it.Named, it.From, it.To, it.Always = true, from[best], to[best], always[best]
 	if seen[best] > 0 {
 		it.PerSec = float64(it.Count) / float64(seen[best]) * 1e9
 	}
@@ -129,10 +129,17 @@ func (a *analysis) byCalls() *Iteration {
 		kinds[i] = anchorOf(&functions[i])
 	}
 	thread := &a.t.Threads[th]
+	launches, seen := int32(0), a.launchesSeen(thread)
 	for i := thread.First; i < thread.Last && len(list) < maxTokens; i++ {
 		op := &a.t.Ops[i]
-		if kind := kinds[op.Func]; kind != noAnchor && op.Outer() && !a.t.Early(op) {
-			list = append(list, token{key: uint64(op.Func) | handleOf(a, op, kind)<<16, at: op.End(), kind: kind})
+		if !op.Outer() || a.t.Early(op) {
+			continue
+		}
+		if functions[op.Func].Group == "launch" {
+			launches++
+		}
+		if kind := kinds[op.Func]; kind != noAnchor {
+			list = append(list, token{key: uint64(op.Func) | handleOf(a, op, kind)<<16, at: op.End(), kind: kind, launches: launches, seen: seen(op.Start)})
 		}
 	}
 	p, ok := period(list)
@@ -140,7 +147,23 @@ func (a *analysis) byCalls() *Iteration {
 		return nil
 	}
 	fn := functions[uint16(p.key)]
-	return iteration(p.gaps, fmt.Sprintf("period of %s in %s", human.Clean(fn.Base), a.who(threadKey(a.t.Processes[thread.Process].PID, thread.TID))))
+	it := p.iteration(fmt.Sprintf("period of %s in %s", human.Clean(fn.Base), a.who(threadKey(a.t.Processes[thread.Process].PID, thread.TID))))
+	it.Always = true
+	return it
+}
+
+// launchesSeen returns what says in which stretch of time, counted from 1, all launches of a thread were recorded; 0: in none.
+func (a *analysis) launchesSeen(th *timeline.Thread) func(ts uint64) int32 {
+	if int(th.Process) >= len(a.t.Seen) {
+		return func(uint64) int32 { return 0 }
+	}
+	spans := a.t.Seen[th.Process].Calls
+	return func(ts uint64) int32 {
+		if i := spans.At(ts); i < len(spans) && spans[i].From <= ts {
+			return int32(i) + 1
+		}
+		return 0
+	}
 }
 
 // handleOf returns what tells calls of one function apart: of graph launches the graph, of the others nothing,
@@ -202,7 +225,7 @@ func (a *analysis) byKernels() *Iteration {
 	if !ok {
 		return nil
 	}
-	return iteration(p.gaps, fmt.Sprintf("period of the kernel %s", human.Clean(a.kernelName(int32(p.key)))))
+	return p.iteration(fmt.Sprintf("period of the kernel %s", human.Clean(a.kernelName(int32(p.key)))))
 }
 
 func (a *analysis) busiestStream() int {

@@ -57,6 +57,36 @@ func TestIterations(t *testing.T) {
 				do(s, "cuStreamSynchronize", at+1000, 4)
 			})
 		}, "period of cuStreamSynchronize in python (1234)", 19, 10_000},
+		{"a wait for each copy", func(s *scene) {
+			iterate(20, 10_000, func(_, at uint64) {
+				for k := range uint64(3) {
+					do(s, "cuMemcpyHtoDAsync_v2", at+k*100, 1, 2, 3, 4)
+					do(s, "cuStreamSynchronize", at+k*100+50, 4)
+				}
+				do(s, "cuLaunchKernel", at+1000, 7)
+				do(s, "cuMemcpyHtoDAsync_v2", at+8000, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+9000, 4)
+			})
+		}, "period of cuStreamSynchronize in python (1234)", 19, 10_000},
+		{"uneven, with two waits in each", func(s *scene) {
+			at := uint64(0)
+			for i := range uint64(30) {
+				do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+50, 4)
+				do(s, "cuLaunchKernel", at+100, 7)
+				do(s, "cuMemcpyHtoDAsync_v2", at+1000, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+2000, 4)
+				at += 8000 + i*7919%9000
+			}
+		}, "period of cuStreamSynchronize in python (1234)", 29, 13_028},
+		{"two workers, of which one is late", func(s *scene) {
+			for i := range uint64(40) {
+				at := i/2*10_000 + i%2*1500
+				do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+				do(s, "cuLaunchKernel", at+100, 7)
+				do(s, "cuStreamSynchronize", at+1000, 4)
+			}
+		}, "period of cuStreamSynchronize in python (1234)", 39, 1500},
 		{"now and then", func(s *scene) {
 			at := uint64(0)
 			for i := range uint64(30) {

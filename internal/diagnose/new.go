@@ -21,8 +21,9 @@ func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, fore
 	a := &analysis{t: t, w: w, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}}
 	a.subject = a.about()
-	a.measure(d)
 	d.Iterations = a.iterations()
+	a.ends(d)
+	a.measure(d)
 	list := a.findings(d)
 	d.Findings = plain(list)
 	a.judge(d)
@@ -48,6 +49,8 @@ type analysis struct {
 	names   map[uint64]string   // of threads, by threadKey
 	waits   *threads.Waits      // nil until somebody asks
 	callers *callers            // likewise
+	within  timeline.Span       // what is broken down: the window without the program's start and end
+	once    *group              // what was done outside of it; nil: nothing
 }
 
 // subject is what a diagnosis is about.

@@ -40,6 +40,9 @@ type token struct {
 	at     uint64 // ns
 	window int32  // those of different windows have a gap between them
 	kind   anchor
+	// launches is how many kernels the thread had launched before; seen is one more than the number of the stretch of time
+	// in which all launches were recorded, 0 where they were not.
+	launches, seen int32
 }
 
 // maxTokens bounds the sequence that a period is looked for in: sorting it some hundred times must not be felt.
@@ -50,6 +53,14 @@ type found struct {
 	key  uint64
 	gaps []uint64 // ns
 	kind anchor
+	// from and to are the beginning of the first and the end of the last stretch that holds the same as most do, ns.
+	from, to uint64
+}
+
+func (f *found) iteration(source string) *Iteration {
+	it := iteration(f.gaps, source)
+	it.From, it.To = f.from, f.to
+	return it
 }
 
 // Bounds of what counts as a period.
@@ -119,7 +130,7 @@ const maxStride = 8
 // second, third, and so on.
 func try(list []token, sums []uint64, at []int32) (found, bool) {
 	own := sums[at[0]+1] - sums[at[0]]
-	var first []uint64
+	var best found
 	for stride := 1; stride <= maxStride; stride++ {
 		gaps, hashes := between(list, sums, at, stride)
 		if len(gaps) < minIterations {
@@ -129,15 +140,85 @@ func try(list []token, sums []uint64, at []int32) (found, bool) {
 		if float64(n) < alike*float64(len(hashes)) {
 			continue
 		}
+		turn := turnOf(list, at, stride)
 		bare := most == own*uint64(stride) // nothing but the anchor itself comes back
-		if !bare || regular(gaps, even) {
-			return found{key: list[at[0]].key, gaps: gaps, kind: list[at[0]].kind}, true
+		if stride > 1 && turn == alone && (!bare || best.gaps != nil) {
+			continue // a sum of several is always more even than each: of two workers of a loader, for example, of which one is slow
 		}
-		if stride == 1 && regular(gaps, rough) {
-			first = gaps
+		f := found{key: list[at[0]].key, gaps: gaps, kind: list[at[0]].kind}
+		f.from, f.to = extent(list, sums, at, stride, most)
+		if regular(gaps, even) || turn == inTurns && regular(gaps, rough) {
+			return f, true
+		}
+		if stride > 1 {
+			continue
+		}
+		if smooth := regular(gaps, rough); smooth && !bare {
+			return f, true
+		} else if smooth || !bare { // unless times differ in turn: several copies with a wait each are no iteration each
+			best = f
 		}
 	}
-	return found{key: list[at[0]].key, gaps: first, kind: list[at[0]].kind}, first != nil
+	return best, best.gaps != nil
+}
+
+// turn is what the launches between anchors say of a stride.
+type turn uint8
+
+const (
+	untold  turn = iota // nothing: they were not recorded, or there are none
+	alone               // as many lie between any two: times that differ in turn are those of whom the program waits for in turn
+	inTurns             // their number differs, in turn: what lies between two anchors is a part of an iteration
+)
+
+// turnOf compares how many kernels are launched between neighbouring anchors.
+func turnOf(list []token, at []int32, stride int) turn {
+	counts, n := make([]map[int32]int, stride), make([]int, stride)
+	for i := range counts {
+		counts[i] = map[int32]int{}
+	}
+	for i := 1; i < len(at); i++ {
+		if from, to := &list[at[i-1]], &list[at[i]]; from.seen != 0 && from.seen == to.seen {
+			counts[i%stride][to.launches-from.launches]++
+			n[i%stride]++
+		}
+	}
+	out, first := alone, int32(0)
+	for i, c := range counts {
+		usual, times := int32(0), 0
+		for launches, k := range c {
+			if k > times || k == times && launches > usual {
+				usual, times = launches, k
+			}
+		}
+		if n[i] < minIterations || float64(times) < alike*float64(n[i]) {
+			return untold
+		}
+		if i == 0 {
+			first = usual
+		}
+		if usual != first {
+			out = inTurns
+		}
+	}
+	if out == alone && first == 0 {
+		return untold
+	}
+	return out
+}
+
+// extent returns the beginning of the first and the end of the last stretch between anchors that holds what most hold.
+func extent(list []token, sums []uint64, at []int32, stride int, most uint64) (from, to uint64) {
+	for i := stride; i < len(at); i += stride {
+		if sums[at[i]]-sums[at[i-stride]] != most {
+			continue
+		}
+		if from == 0 {
+			from = list[at[i-stride]].at
+		}
+		to = list[at[i]].at
+	}
+	return from, to
 }
 
 // between returns the times from each anchor to the next but stride, and a hash of what lies between.

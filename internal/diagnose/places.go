@@ -160,6 +160,12 @@ func (p *place) text() string {
 	return human.Clean(p.name + " (" + cpu.ShortFile(p.file) + ")")
 }
 
+// isCode says whether a place is one where somebody could change something: in the kernel, and where nothing is known to be
+// mapped, nobody can.
+func (p *place) isCode() bool {
+	return p.kind == record.PythonFrame || p.kind == record.NativeFrame && !strings.HasPrefix(p.name, "[")
+}
+
 // function is a place without its line.
 func (p *place) function() code { return code{name: p.name, file: p.file} }
 

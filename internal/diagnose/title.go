@@ -9,9 +9,11 @@ import (
 )
 
 // title says what is wrong, with names.
-func (a *analysis) title(w facts) string {
+func (a *analysis) title(d *Diagnosis, w facts) string {
 	at, who := in(w.place), orElse(w.doer, "another thread")
 	switch w.id {
+	case cause.StartEnd:
+		return startEndTitle(d)
 	case cause.PythonWork:
 		return "Python code" + at + a.costs()
 	case cause.NativeWork:
@@ -95,6 +97,18 @@ func (a *analysis) otherTitle(w *facts, at string) string {
 		at = " (" + w.call + at + ")"
 	}
 	return strings.ToUpper(title[:min(1, len(title))]) + title[min(1, len(title)):] + at
+}
+
+// startEndTitle says how long the program takes to start and to end, as far as that was recorded.
+func startEndTitle(d *Diagnosis) string {
+	start, end := human.Span(d.Start.length()), human.Span(d.End.length())
+	switch {
+	case d.End == nil:
+		return "The program takes " + start + " to start"
+	case d.Start == nil:
+		return "The program takes " + end + " to end"
+	}
+	return "The program takes " + start + " to start and " + end + " to end"
 }
 
 func in(place string) string {

@@ -7,6 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/record/recordtest"
+	"github.com/inferscope/inferscope/internal/timeline"
 )
 
 // waiting is what a gap holds in which the launching thread waits for 18 ms, of which waking up takes 10 µs.
@@ -171,5 +172,34 @@ func TestGILWithoutSamples(t *testing.T) {
 	}
 	if held != 15*ms-3 {
 		t.Errorf("the helper held the GIL for %d ns, want 15 ms", held)
+	}
+}
+
+// TestDid: what a thread did in a stretch of time has the causes that a gap there has, whenever and in whatever order it is asked for.
+func TestDid(t *testing.T) {
+	s := frame()
+	s.off(recordtest.Off{Call: sysPread, Blocked: 18*ms - 10*us, Inode: 777, Type: 8, Flags: event.Uninterruptible | event.FromIRQ})
+	tl := timeline.Build(s.Recording())
+	w := Build(tl)
+	for _, at := range [][2]uint64{{500 * us, 19 * ms}, {0, 300 * us}, {2 * ms, 3 * ms}} {
+		var sum, disk uint64
+		end := start + at[0]
+		for _, st := range w.Did(leader, leader, start+at[0], start+at[1]) {
+			if st.From != end {
+				t.Errorf("%v: a step begins at %d, the one before ended at %d", at, st.From-start, end-start)
+			}
+			end = st.To
+			sum += st.To - st.From
+			if st.Cause == cause.Disk {
+				disk += st.To - st.From
+			}
+		}
+		want := min(at[1], 19*ms) - min(max(at[0], 1*ms), min(at[1], 19*ms))
+		if sum != at[1]-at[0] || disk != want {
+			t.Errorf("%v: steps of %d ns, of which %d are the disk's; want %d of %d", at, sum, disk, want, at[1]-at[0])
+		}
+	}
+	if got := w.Did(1, 1, start, start+ms); got != nil {
+		t.Errorf("a thread that nobody knows did %+v", got)
 	}
 }

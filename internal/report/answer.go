@@ -2,8 +2,10 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/loss"
@@ -113,6 +115,9 @@ func answerFacts(m *Model) page.Facts {
 	var f page.Facts
 	f.Add("Program", programText(m))
 	f.Add("Latency", latencyText(m))
+	if text := onceText(&m.Diagnosis); text != "" && isFound(&m.Diagnosis, cause.StartEnd) {
+		f.Add("Start and end", text)
+	}
 	if text := restsText(m); text != "" {
 		f.Add("Rests on", text)
 	}
@@ -126,12 +131,20 @@ func programText(m *Model) string {
 	if m.Target.Exited {
 		s += fmt.Sprintf(", exited %s", m.Target.Ending.words())
 	}
+	if tool, ok := importedFrom(m.Version); ok {
+		s += ", imported from " + human.Clean(tool)
+	}
 	w := &m.Summary.Window
 	s += "; " + human.Span(w.Length)
 	if w.WallFrom != 0 {
 		s += " from " + human.Moment(w.WallFrom)
 	}
 	return s
+}
+
+// importedFrom names what a recording was made from, where another tool recorded it: see package importer.
+func importedFrom(version string) (what string, ok bool) {
+	return strings.CutPrefix(version, "import of ")
 }
 
 // latencyText says how long the program takes for what it does again and again.
@@ -148,19 +161,42 @@ func latencyText(m *Model) string {
 	return s
 }
 
+// onceText says how long the program took to start and to end, "" where the recording has neither.
+func onceText(g *diagnose.Diagnosis) string {
+	var parts []string
+	if p := g.Start; p != nil {
+		parts = append(parts, human.Span(p.To-p.From)+" before the first iteration")
+	}
+	if p := g.End; p != nil {
+		parts = append(parts, human.Span(p.To-p.From)+" after the last")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, ", ") + "; paid once, so that what follows leaves it out (inferscope explain start-end)"
+}
+
+func isFound(g *diagnose.Diagnosis, id cause.ID) bool {
+	return slices.ContainsFunc(g.Findings, func(f diagnose.Finding) bool { return f.Cause == id.String() })
+}
+
 // restsText says which time the breakdown is of, where that is not the whole window.
 func restsText(m *Model) string {
 	b := &m.Diagnosis.Breakdown
 	if b.Time == 0 || b.Share >= always {
 		return ""
 	}
+	whole := "the window"
+	if m.Diagnosis.Start != nil || m.Diagnosis.End != nil {
+		whole = "the rest"
+	}
 	switch n := len(m.Diagnosis.Devices); {
 	case ofMainThread(m):
-		return fmt.Sprintf("%s in which the main thread was seen, %s of the window", human.Span(b.Time), human.Percent(b.Share))
+		return fmt.Sprintf("%s in which the main thread was seen, %s of %s", human.Span(b.Time), human.Percent(b.Share), whole)
 	case n > 1:
 		return fmt.Sprintf("%s of the time of %d GPUs, %s of it; nothing is scaled up", human.Span(b.Time), n, human.Percent(b.Share))
 	}
-	return fmt.Sprintf("%s in which GPU activity was seen, %s of the window; nothing is scaled up", human.Span(b.Time), human.Percent(b.Share))
+	return fmt.Sprintf("%s in which GPU activity was seen, %s of %s; nothing is scaled up", human.Span(b.Time), human.Percent(b.Share), whole)
 }
 
 // lossText counts what was lost or is in doubt, the worst first; the section of that name has each.

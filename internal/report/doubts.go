@@ -106,7 +106,7 @@ func ownDoubts(rec *record.Recording, s *analyze.Summary) []ownDoubt {
 	for _, l := range s.Libraries {
 		out = append(out, libraryDoubts(l)...)
 	}
-	if s.Unreadable > 0 {
+	if _, other := importedFrom(rec.Meta.Version); s.Unreadable > 0 && !other { // arguments that other tools do not record are no failure of ours
 		out = append(out, ownDoubt{loss.Describe(loss.ArgumentFault), loss.Loss{Count: s.Unreadable}})
 	}
 	for _, src := range rec.Meta.Sources {

@@ -52,6 +52,9 @@ func firstFinding(m *Model, i int) page.Item {
 	if len(f.Changes) > 0 {
 		it.Lines = append(it.Lines, "Change: "+human.CleanText(f.Changes[0].Text)+gainText(f, " (", ")"))
 	}
+	if len(f.Changes) > 1 && len(m.Diagnosis.Findings) == 1 { // there is room, and nothing else to choose from
+		it.Lines = append(it.Lines, "Or: "+human.CleanText(f.Changes[1].Text))
+	}
 	return it
 }
 
@@ -74,6 +77,9 @@ func verb(f *diagnose.Finding) string {
 
 // costText says how much time a finding is about.
 func costText(m *Model, f *diagnose.Finding) string {
+	if f.Cause == cause.StartEnd.String() {
+		return fmt.Sprintf("%s of the recording (%s), once", human.Percent(f.Share), human.Span(f.Cost))
+	}
 	s := fmt.Sprintf("%s of the time (%s", human.Percent(f.Share), human.Span(f.Cost))
 	if each, ok := perIteration(m); ok {
 		s += fmt.Sprintf(", %s per iteration", human.Span(uint64(f.Share*each)))
@@ -208,21 +214,33 @@ func evidenceText(m *Model, e *diagnose.Evidence) string {
 	return s + " (" + at + ")."
 }
 
-// stack writes frames, the innermost first, with the callers below.
+// stack writes frames, the innermost first, with the callers below. Where there is no room for all, native code is left out
+// between the innermost and the first of Python: of a launch it is thirty frames of libraries that nobody can change.
 func stack(frames []string, most int) page.Stack {
 	var out page.Stack
-	for i, f := range frames[:min(len(frames), most)] {
-		caller := ""
-		if i > 0 {
-			caller = "called by "
-		}
-		out = append(out, caller+human.Clean(f))
+	skip := 0
+	if i := slices.IndexFunc(frames, isPython); len(frames) > most && i > 1 {
+		skip = i - 1
 	}
-	if n := len(frames) - most; n > 0 {
+	for i := 0; i < len(frames) && len(out) < most; i++ {
+		caller := "called by "
+		switch {
+		case i == 0:
+			caller = ""
+		case i == 1 && skip > 0:
+			i += skip
+			caller = fmt.Sprintf("called, through %s, by ", human.Plural(uint64(skip), "native function", "native functions"))
+		}
+		out = append(out, caller+human.Clean(frames[i]))
+	}
+	if n := len(frames) - skip - most; n > 0 {
 		out = append(out, fmt.Sprintf("and %d more", n))
 	}
 	return out
 }
+
+// isPython says whether a frame is of Python, by its file and line.
+func isPython(frame string) bool { return strings.Contains(frame, ".py:") }
 
 func addChange(d *page.Document, c *diagnose.Change) {
 	where := ""

@@ -110,7 +110,7 @@ func (s *Study) without(e Edit, g *replay.Graph) remedy {
 // HasRemedy says whether something is known to do about a cause that a replay can show.
 func HasRemedy(id cause.ID) bool {
 	switch id {
-	case cause.Unknown, cause.Dependency, cause.RemoteMemory, cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound, cause.NoWork, cause.Count:
+	case cause.Unknown, cause.StartEnd, cause.Dependency, cause.RemoteMemory, cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound, cause.NoWork, cause.Count:
 		return false
 	}
 	return true

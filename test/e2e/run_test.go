@@ -291,13 +291,14 @@ func TestRunSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestRunInjectsAtTheStart: CUDA loads the agent when it is initialised, and no thread is stopped. How
+// TestRunInjectsAtTheStart: the start and the end of the program are in the recording. CUDA loads the agent when it is initialised, and no thread is stopped. How
 // soon the daemon tells it to record all the time hangs on the machine's load.
 func TestRunInjectsAtTheStart(t *testing.T) {
 	r := newRunner(t)
 	p := cudasim.Build(t)
 	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580))
-	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim, "launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; sync")
+	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim,
+		"sleep 300ms; launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; sync; sleep 200ms")
 	f.says(t, 0)
 	var m report.Model
 	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
@@ -317,6 +318,11 @@ func TestRunInjectsAtTheStart(t *testing.T) {
 	}
 	if kernels < 1000 || kernels > 10_000 {
 		t.Errorf("%d of 10,000 kernels were seen", kernels)
+	}
+	// What comes before the first iteration and after the last is told apart from them.
+	g := &m.Diagnosis
+	if g.Start == nil || g.Start.To-g.Start.From < 300_000_000 || g.End == nil || g.End.To-g.End.From < 200_000_000 {
+		t.Errorf("start %+v, end %+v, of %+v", g.Start, g.End, g.Iterations)
 	}
 }
 

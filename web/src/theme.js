@@ -23,6 +23,7 @@ const causes = {
   sleep: ['#8a97a6', '#7f8c9b'],
   'no-work': ['#a9b4c0', '#6d7986'],
   dependency: ['#4f7cac', '#7aa3cf'],
+  'start-end': ['#6f8f72', '#8fae92'],
   unknown: ['#9aa0a8', '#7d848d'],
 };
 

@@ -19,10 +19,15 @@ export function whatIf(doc) {
 /** Of some changes only the whole can be replayed. */
 function fixed(row) {
   const p = row.points[0];
-  return h('div.card.whatif', null, h('p.name', null, row.title), h('p', null, h('strong.gain', null, `${p.speedup.toFixed(2)} × as fast`), ' ', h('span.dim', null, range(p))));
+  return h('div.card.whatif', null, h('p.name', null, row.title), h('p', null, h('strong.gain', null, `${times(p.speedup)} × as fast`), ' ', h('span.dim', null, range(p))));
 }
 
-const range = (p) => `between ${p.low.toFixed(2)} and ${p.high.toFixed(2)} ×; a step takes ${percent(1 / p.speedup)} of its time`;
+/** Beyond this nothing is foretold: see most in internal/whatif. */
+const most = 1000;
+
+const times = (x) => (x >= most ? `over ${most}` : x >= 20 ? x.toFixed(0) : x >= 5 ? x.toFixed(1) : x.toFixed(2));
+
+const range = (p) => `between ${times(p.low)} and ${times(p.high)} ×; a step takes ${percent(1 / p.speedup)} of its time`;
 
 function slider(row, n) {
   const points = [{ removed: 0, speedup: 1, low: 1, high: 1 }, ...row.points.filter((p) => p.removed > 0)];
@@ -32,7 +37,7 @@ function slider(row, n) {
   const input = h('input', { id, type: 'range', min: 0, max: 100, step: 5, value: 100, oninput: () => update() });
   const update = () => {
     const p = between(points, input.value / 100);
-    big.textContent = `${p.speedup.toFixed(2)} × as fast`;
+    big.textContent = `${times(p.speedup)} × as fast`;
     small.textContent = input.value === '0' ? 'as recorded' : range(p);
     input.setAttribute('aria-valuetext', `${input.value}% taken away: ${big.textContent}`);
     out.textContent = `${input.value}%`;
