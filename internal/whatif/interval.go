@@ -8,9 +8,9 @@ import (
 )
 
 // modelError is the share of the remaining time by which a prediction is off even where every name is right: what
-// changes does not change alone (caches, the length of waits). Two standard deviations of the error of the predictions in
-// docs/whatif.md.
-const modelError = 0.05
+// changes does not change alone (caches, the length of waits). Half of the predictions in docs/whatif.md are off by more than 3.5% to 4.7%, which 1.64
+// standard deviations of 5% to 7% are behind; this is what the other terms of an interval leave of that.
+const modelError = 0.07
 
 // sigmas is how many standard deviations hold 9 of 10 values of a normal distribution.
 const sigmas = 1.64
@@ -46,7 +46,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	half = math.Sqrt(half*half + model*model + pace*pace + learned*learned + watched*watched)
 	slower, faster := s.powered(p.After, edits, h)
 	warm := h
-	warm.warm = true
+	warm.refill = refill
 	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
 	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
@@ -79,11 +79,11 @@ func (s *Study) watchedShare(t *timeline.Timeline, spans []timeline.Span) float6
 
 // refill is by how much the computing after a wait, or after a time without a CPU, may be longer than where there was none, ns: caches are cold, and a CPU
 // that was idle wakes up. Up to 100 µs and more, by how much memory the thread uses (Li, Ding, Shen, "Quantifying the cost of context
-// switch", ExpCS 2007).
+// switch", ExpCS 2007). None is expected: what it is after a wait of a given length is not known.
 const refill = 100_000
 
-// warmed lets threads whose waits are gone compute as fast as they may then.
-func warmed(g *replay.Graph, plan *replay.Plan) {
+// warmed lets threads whose waits are gone compute for less, by so many ns for each.
+func warmed(g *replay.Graph, plan *replay.Plan, each float64) {
 	gone, ran := map[thread]float64{}, map[thread]float64{}
 	for i := range g.Whats {
 		w, c := &g.Whats[i], &plan.Changes[i]
@@ -101,7 +101,7 @@ func warmed(g *replay.Graph, plan *replay.Plan) {
 		w := &g.Whats[i]
 		th := thread{w.PID, w.TID}
 		if (w.Kind == replay.Run || w.Kind == replay.Call) && gone[th] > 0 && ran[th] > 0 {
-			plan.Changes[i].Scale *= 1 - min(1, refill*gone[th]/ran[th])
+			plan.Changes[i].Scale *= 1 - min(1, each*gone[th]/ran[th])
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestWarm(t *testing.T) {
 	}
 	p := g.Unchanged()
 	p.Changes[1].Scale = 0
-	warmed(g, p)
+	warmed(g, p, refill)
 	if got := p.Changes[0].Scale; math.Abs(got-0.95) > 1e-9 {
 		t.Errorf("its computing is scaled by %v", got)
 	}

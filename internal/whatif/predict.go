@@ -41,7 +41,7 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 type how struct {
 	strength func(*replay.What) float64 // see apply
 	kernels  float64                    // by how much kernels take longer
-	warm     bool                       // see warmed
+	refill   float64                    // see warmed
 }
 
 func (s *Study) with(edits []Edit, h how) uint64 {
@@ -49,9 +49,7 @@ func (s *Study) with(edits []Edit, h how) uint64 {
 		for _, e := range edits {
 			s.apply(e, g, plan, h.strength)
 		}
-		if h.warm {
-			warmed(g, plan)
-		}
+		warmed(g, plan, h.refill)
 		if h.kernels != 1 {
 			longer(g, plan, h.kernels)
 		}
