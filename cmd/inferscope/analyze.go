@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/zip"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +12,6 @@ import (
 	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/isc"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/report"
 )
 
 const analyzeHelp = `analyze makes the report of a recording that was made earlier, by inferscope record, run or
@@ -30,7 +30,7 @@ func analyzeCommand(g *global) *cobra.Command {
 		Short: "Make the report of a recording made earlier",
 		Long:  analyzeHelp,
 		Args:  oneFile,
-		RunE:  func(_ *cobra.Command, args []string) error { return g.analyze(&f, args[0]) },
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.analyze(cmd.Context(), &f, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -52,7 +52,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)))
 }
 
-func (g *global) analyze(f *reportFlags, path string) error {
+func (g *global) analyze(ctx context.Context, f *reportFlags, path string) error {
 	configured, err := g.configured(f.typed())
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (g *global) analyze(f *reportFlags, path string) error {
 	if err := f.page(format, g.stdout); err != nil {
 		return err
 	}
-	rec, err := g.load(path)
+	rec, err := g.load(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -73,15 +73,15 @@ func (g *global) analyze(f *reportFlags, path string) error {
 		return err
 	}
 	defer out.discard()
-	if err := g.write(out, format, report.NewWith(rec, report.Options{ClockMargin: g.margin})); err != nil || !f.open {
+	if err := g.write(ctx, out, format, g.think(ctx, rec)); err != nil || !f.open {
 		return err
 	}
 	return g.browse(out.path)
 }
 
 // load reads the recording at path, whatever its form.
-func (g *global) load(path string) (*record.Recording, error) {
-	rec, err := openSource(path)
+func (g *global) load(ctx context.Context, path string) (*record.Recording, error) {
+	rec, err := g.open(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -71,6 +71,7 @@ func TestBadFlags(t *testing.T) {
 		{"report --json --format text", "cannot be used together"},
 		{"report --format yaml", `does not write "yaml"`},
 		{"report 1234", `does not understand "1234"`},
+		{"report report.go", "inferscope analyze report.go makes the report of a recording"},
 		{"report --nonsense", "see inferscope report --help"},
 		{"status --pid 1", "see inferscope status --help"},
 		{"nonsense", "see inferscope --help"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -36,25 +37,27 @@ func diffCommand(g *global) *cobra.Command {
 		Short: "Say what changed between two recordings, and what of it is more than noise",
 		Long:  diffHelp,
 		Args:  cobra.ExactArgs(2),
-		RunE:  func(_ *cobra.Command, args []string) error { return g.diff(&f, args[0], args[1]) },
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.diff(cmd.Context(), &f, args[0], args[1]) },
 	}
 	cmd.Flags().StringVar(&f.failOver, "fail-over", "", "exit with code 8 where an iteration became slower by more than this, e.g. 5%")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }
 
-func (g *global) diff(f *diffFlags, a, b string) error {
+func (g *global) diff(ctx context.Context, f *diffFlags, a, b string) error {
 	limit, err := fraction(f.failOver)
 	if err != nil {
 		return fault.New(fault.Usage, "write it like 5% or 0.05", err)
 	}
 	var both [2]*record.Recording
 	for i, path := range []string{a, b} {
-		if both[i], err = openSource(path); err != nil {
+		if both[i], err = g.open(ctx, path); err != nil {
 			return err
 		}
 	}
+	done := g.progress(ctx, patience, thinking)
 	c := diff.New(a, b, both[0], both[1])
+	done()
 	if f.asJSON {
 		err = writeJSON(g.stdout, c)
 	} else {

@@ -81,9 +81,11 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 		return err
 	}
 	defer out.discard()
+	done := g.progress(cmd.Context(), patience, doing("writing", f.output))
 	if err = format.Write(out, rec); err == nil {
 		err = out.keep()
 	}
+	done()
 	if err != nil {
 		return fault.New(fault.General, "check that the place exists, can be written and has room", err)
 	}
@@ -119,7 +121,7 @@ func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*r
 	case len(args) == 1 && daemon:
 		return nil, fault.New(fault.Usage, "leave out SOURCE, or --pid, --last and --for", fmt.Errorf("a recording comes from a file or from the daemon, not from both"))
 	case len(args) == 1:
-		return openSource(args[0])
+		return g.open(cmd.Context(), args[0])
 	case !daemon:
 		return nil, fault.New(fault.Usage, "name a recording, or a process with --pid", fmt.Errorf("there is nothing to export"))
 	}

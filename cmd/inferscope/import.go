@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -31,14 +32,16 @@ func importCommand(g *global) *cobra.Command {
 		Short: "Make a recording of a trace of torch.profiler or Nsight Systems",
 		Long:  importHelp,
 		Args:  cobra.ExactArgs(1),
-		RunE:  func(_ *cobra.Command, args []string) error { return g.importFile(args[0], output) },
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.importFile(cmd.Context(), args[0], output) },
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "folder to write; the file's name with .isc where it is left out")
 	return cmd
 }
 
-func (g *global) importFile(path, output string) error {
+func (g *global) importFile(ctx context.Context, path, output string) error {
+	done := g.progress(ctx, patience, doing("reading", path))
 	rec, err := importer.Open(path)
+	done()
 	if errors.Is(err, os.ErrNotExist) {
 		return fault.New(fault.Usage, "check the name", err)
 	}
@@ -48,7 +51,10 @@ func (g *global) importFile(path, output string) error {
 	if output == "" {
 		output = importedName(path)
 	}
-	if err := isc.Write(output, rec); err != nil {
+	done = g.progress(ctx, patience, doing("writing", output))
+	err = isc.Write(output, rec)
+	done()
+	if err != nil {
 		return fault.New(fault.General, "choose another place with -o", err)
 	}
 	fmt.Fprintf(g.stderr, "inferscope: wrote %s: %s\n", human.Clean(output), human.Plural(len(rec.Events), "event", "events"))

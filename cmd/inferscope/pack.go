@@ -21,11 +21,14 @@ func packCommand(g *global) *cobra.Command {
 		Use:   "pack NAME.isc",
 		Short: "Make one file of a recording, to send it",
 		Args:  oneFile,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {
 				output = strings.TrimSuffix(filepath.Clean(args[0]), isc.Extension) + isc.Packed
 			}
-			return g.wrote(output, isc.Pack(args[0], output, force))
+			done := g.progress(cmd.Context(), patience, doing("packing", args[0]))
+			err := isc.Pack(args[0], output, force)
+			done()
+			return g.wrote(output, err)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; NAME.isc.zip if it is left out")
@@ -39,11 +42,14 @@ func unpackCommand(g *global) *cobra.Command {
 		Use:   "unpack NAME.isc.zip",
 		Short: "Make a folder of a packed recording, for DuckDB, pandas and their kin",
 		Args:  oneFile,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {
 				output = strings.TrimSuffix(strings.TrimSuffix(args[0], ".zip"), isc.Extension) + isc.Extension
 			}
-			return g.wrote(output, isc.Unpack(args[0], output))
+			done := g.progress(cmd.Context(), patience, doing("unpacking", args[0]))
+			err := isc.Unpack(args[0], output)
+			done()
+			return g.wrote(output, err)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "folder to write; NAME.isc if it is left out")

@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/record"
 )
 
 // patience is how long something may take before a person wants to know that it goes on.
@@ -70,6 +74,19 @@ func untilShown(window time.Duration) time.Duration {
 		return 0
 	}
 	return patience
+}
+
+// doing says what is done with a file.
+func doing(what, path string) step {
+	return func(passed time.Duration) string {
+		return fmt.Sprintf("%s %s: %.0f s", what, human.Clean(filepath.Base(path)), passed.Seconds())
+	}
+}
+
+// open is openSource with a line of progress.
+func (g *global) open(ctx context.Context, path string) (*record.Recording, error) {
+	defer g.progress(ctx, patience, doing("reading", path))()
+	return openSource(path)
 }
 
 // thinking says that a report is being made.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ func reportCommand(g *global) *cobra.Command {
 		Use:   "report [--pid PID]",
 		Short: "Say what limits a process, why its GPU is idle, and what to change",
 		Long:  reportHelp,
-		Args:  noArguments,
+		Args:  noRecording,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return g.report(cmd, &f) },
 	}
 	flags := cmd.Flags()
@@ -69,6 +70,16 @@ func reportCommand(g *global) *cobra.Command {
 	jsonFlag(cmd, &f.asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// noRecording is noArguments that knows what somebody wants who names a recording.
+func noRecording(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		if _, err := os.Stat(args[0]); err == nil {
+			return fault.New(fault.Usage, "inferscope analyze "+human.Clean(args[0])+" makes the report of a recording", fmt.Errorf("%s is about a process that runs", cmd.CommandPath()))
+		}
+	}
+	return noArguments(cmd, args)
 }
 
 func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
@@ -108,7 +119,7 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := g.write(out, format, g.think(ctx, rec)); err != nil || !f.open {
+	if err := g.write(ctx, out, format, g.think(ctx, rec)); err != nil || !f.open {
 		return err
 	}
 	return g.browse(out.path)
@@ -121,11 +132,16 @@ func (g *global) think(ctx context.Context, rec *record.Recording) *report.Model
 }
 
 // write renders the model where it is wanted.
-func (g *global) write(out *output, format string, m *report.Model) error {
+func (g *global) write(ctx context.Context, out *output, format string, m *report.Model) error {
+	done := func() {}
+	if out.path != "" { // else the report itself shows that it goes on
+		done = g.progress(ctx, patience, doing("writing", out.path))
+	}
 	err := g.render(out, format, m)
 	if err == nil {
 		err = out.keep()
 	}
+	done()
 	if err != nil {
 		return fault.New(fault.General,
 			"check that the place exists, can be written and has room; the daemon still has the recording: run the command again", err)

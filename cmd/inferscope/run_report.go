@@ -215,7 +215,7 @@ func (g *global) file(ctx context.Context, j *job, rec *record.Recording) error 
 	if err := j.as.give(out); err != nil {
 		return err
 	}
-	return g.write(out, j.out.format, g.think(ctx, rec))
+	return g.write(ctx, out, j.out.format, g.think(ctx, rec))
 }
 
 // save keeps a recording whose report could not be written, and says where.

@@ -129,7 +129,7 @@ func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string
 		if f.pid != 0 {
 			return nil, fault.New(fault.Usage, "leave one of them out", fmt.Errorf("--pid and a file cannot be used together"))
 		}
-		return openSource(args[0])
+		return g.open(ctx, args[0])
 	}
 	client, err := g.dial()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analyze/cpu"
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
@@ -38,9 +39,7 @@ func (a *analysis) facts(g *group) facts {
 			w.functions, w.called = list, true
 		}
 	}
-	if len(w.functions) > 0 && w.functions[0].isCode() {
-		w.place = w.functions[0].text()
-	}
+	w.place = placeOf(w.functions)
 	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 {
 		w.doer = a.who(top.key)
 	}
@@ -51,6 +50,24 @@ func (a *analysis) facts(g *group) facts {
 	w.inner = doingWords(w.innerID)
 	a.wait(g, &w)
 	return w
+}
+
+// placeOf names where time was spent: the function of most of it, or, where that is one of many of a library, the library.
+func placeOf(list []dominant) string {
+	if len(list) == 0 || !list[0].isCode() {
+		return ""
+	}
+	all, file := uint64(0), uint64(0)
+	for i := range list {
+		all += list[i].time
+		if list[i].kind == record.NativeFrame && list[i].file == list[0].file {
+			file += list[i].time
+		}
+	}
+	if top := &list[0]; top.kind == record.NativeFrame && top.file != "" && 3*top.time < all && 2*file > all {
+		return human.Clean(cpu.ShortFile(top.file))
+	}
+	return list[0].text()
 }
 
 // most returns the cause of most time; Unknown where there is none.

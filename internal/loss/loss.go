@@ -95,7 +95,7 @@ func Kinds() []Kind {
 		{ThreadUnsampled, Warning, "threads are not sampled", "raise the limit of open files (LimitNOFILE=, ulimit -n) if the detail says so"},
 		{PythonRefused, Warning, "the Python interpreter of a process could not be read, so its samples have no Python frames", ""},
 		{StackEvicted, Warning, "samples have no stack any more, because it made room for others", "ask for a shorter window, or lower the sampling frequency"},
-		{SwitchesShed, Info, "threads left their CPU more often than stacks are taken of it", "raise the budget of switch samples"},
+		{SwitchesShed, Info, "threads left their CPU more often than stacks are taken of it, so that those of waits are a sample", ""},
 		{GPUWindowDisabled, Info, "windows of GPU records ended without leaving CUPTI, so that CUDA graphs that ran in them stay slower until the next window ends well", "lengthen the deadline, or expect it of programs that never synchronize"},
 		{GPUNamesLost, Info, "kernels or ranges have no name, because there were too many different ones", ""},
 		{ScopesLost, Warning, "scopes of the Python package were overwritten before they were read", "name longer stretches, or give the daemon more CPU time"},

@@ -214,29 +214,35 @@ func evidenceText(m *Model, e *diagnose.Evidence) string {
 	return s + " (" + at + ")."
 }
 
-// stack writes frames, the innermost first, with the callers below. Where there is no room for all, native code is left out
-// between the innermost and the first of Python: of a launch it is thirty frames of libraries that nobody can change.
+// stack writes frames, the innermost first, with the callers below. Where there is no room for all, code that nobody can change is
+// left out: that of libraries between the innermost frame and the first of Python, thirty of them for a launch, and the interpreter's.
 func stack(frames []string, most int) page.Stack {
 	var out page.Stack
 	skip := 0
 	if i := slices.IndexFunc(frames, isPython); len(frames) > most && i > 1 {
 		skip = i - 1
+		callers := slices.DeleteFunc(slices.Clone(frames[i:]), isInterpreter)
+		frames = append([]string{frames[0]}, callers...)
 	}
-	for i := 0; i < len(frames) && len(out) < most; i++ {
+	for i, f := range frames[:min(len(frames), most)] {
 		caller := "called by "
 		switch {
 		case i == 0:
 			caller = ""
 		case i == 1 && skip > 0:
-			i += skip
 			caller = fmt.Sprintf("called, through %s, by ", human.Plural(uint64(skip), "native function", "native functions"))
 		}
-		out = append(out, caller+human.Clean(frames[i]))
+		out = append(out, caller+human.Clean(f))
 	}
-	if n := len(frames) - skip - most; n > 0 {
+	if n := len(frames) - most; n > 0 {
 		out = append(out, fmt.Sprintf("and %d more", n))
 	}
 	return out
+}
+
+// isInterpreter says whether a frame is of CPython's own code.
+func isInterpreter(frame string) bool {
+	return strings.Contains(frame, " (python3") || strings.Contains(frame, " (libpython")
 }
 
 // isPython says whether a frame is of Python, by its file and line.

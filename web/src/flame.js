@@ -134,7 +134,8 @@ class Flame {
     c.fillRect(x, depth * rowHeight, Math.max(0.6, wide - 0.7), rowHeight - 1);
     if (wide > 32) {
       c.fillStyle = hit ? '#1d1d1d' : kind === 'python' && !this.theme.dark ? '#2b1d05' : '#fff';
-      const room = Math.floor((wide - 6) / 5.7);
+      const needed = c.measureText(text).width;
+      const room = needed <= wide - 6 ? text.length : Math.floor((text.length * (wide - 6)) / needed) - 1;
       c.fillText(text.length > room ? `${text.slice(0, Math.max(1, room - 1))}…` : text, x + 3, depth * rowHeight + rowHeight / 2);
     }
     c.globalAlpha = 1;
