@@ -80,7 +80,7 @@ static __noinline void die(struct task_struct___sched *task, struct thread_state
 		if (t->out)
 			unseen(task, t, now);
 		flush(task, t, now);
-		put_mark(task, OFFCPU_DIED, now);
+		put_mark(task, true, OFFCPU_DIED, now);
 		release(task->pid);
 	}
 	if (!task->signal->live.counter)
@@ -124,7 +124,7 @@ static __always_inline void switch_in(struct task_struct___sched *next, __u64 no
 			t->cpu = bpf_get_smp_processor_id();
 			publish(next, t);
 		}
-		put_mark(next, OFFCPU_RUNS, now);
+		put_mark(next, true, OFFCPU_RUNS, now);
 	}
 }
 
@@ -216,14 +216,14 @@ int sched_new(__u64 *ctx)
 	return 0;
 }
 
-/* A thread that is not the first of its process takes over the first one's number. */
+/* A thread that is not the first of its process takes over the first one's number. Interrupts are on here. */
 SEC("tp_btf/sched_process_exec")
 int sched_exec(__u64 *ctx)
 {
 	struct task_struct___sched *task = (void *)ctx[0];
 	__u32 old = ctx[1];
 	struct thread_state *t;
-	struct event *e;
+	struct room room;
 	__u64 now;
 
 	if (old == task->pid || !passes(task->tgid) || !is_followed(task))
@@ -237,12 +237,12 @@ int sched_exec(__u64 *ctx)
 		t->in = now;
 		publish(task, t);
 	}
-	e = event_of(task, OFFCPU_DIED, OFFCPU_MARK, 0, now);
-	if (e) {
-		e->tid = old;
-		submit(e, 0, 0, 0, 0, 0);
+	room = event_of(task, false, OFFCPU_DIED, OFFCPU_MARK, 0, now);
+	if (room.event) {
+		room.event->tid = old;
+		submit(room, 0, 0, 0, 0, 0);
 	}
-	put_mark(task, OFFCPU_RUNS, now);
+	put_mark(task, false, OFFCPU_RUNS, now);
 	return 0;
 }
 

@@ -103,25 +103,7 @@ struct {
 	__type(value, __u64);
 } sched_counts SEC(".maps");
 
-/* rings and losses are replaced at load by the maps of package ring. */
-struct ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__array(values, struct ring);
-} rings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, LOSS_REASONS);
-	__type(key, __u32);
-	__type(value, __u64);
-} losses SEC(".maps");
+#include "sched_lane.h"
 
 /* Set before loading; the verifier drops what they rule out. */
 const volatile bool has_state_argument; /* sched_switch passes the state that was left with: 5.18 on */
@@ -139,14 +121,6 @@ const struct thread_state *export_thread __attribute__((unused));
 const enum switch_count *export_count __attribute__((unused));
 const enum offcpu_flags *export_flags __attribute__((unused));
 const enum offcpu_mark *export_mark __attribute__((unused));
-
-static __always_inline void count(void *map, __u32 reason)
-{
-	__u64 *n = bpf_map_lookup_elem(map, &reason);
-
-	if (n)
-		(*n)++;
-}
 
 /* Whether the process may be followed. */
 static __always_inline bool passes(__u32 tgid)
@@ -271,24 +245,14 @@ static __noinline void release(__u32 tid)
 	}
 }
 
-static __always_inline struct event *reserve(void)
+/* An event of a task, for the caller to give it dur and args and submit it: on no stack. Its event is NULL where there is no room. */
+static __always_inline struct room event_of(struct task_struct___sched *task, bool alone, __u16 func, __u8 flags, __s32 ret, __u64 ts)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	void *ring = bpf_map_lookup_elem(&rings, &cpu);
-	struct event *e = ring ? bpf_ringbuf_reserve(ring, sizeof(*e), 0) : NULL;
+	struct room room = reserve(alone);
+	struct event *e = room.event;
 
 	if (!e)
-		count(&losses, LOSS_RING_FULL);
-	return e;
-}
-
-/* An event of a task, for the caller to give it dur and args and submit it: on no stack. NULL: there is no room. */
-static __always_inline struct event *event_of(struct task_struct___sched *task, __u16 func, __u8 flags, __s32 ret, __u64 ts)
-{
-	struct event *e = reserve();
-
-	if (!e)
-		return NULL;
+		return room;
 	e->ts = ts;
 	e->pid = task->tgid;
 	e->tid = task->pid;
@@ -296,37 +260,27 @@ static __always_inline struct event *event_of(struct task_struct___sched *task, 
 	e->kind = EVENT_OFFCPU;
 	e->flags = flags;
 	e->ret = ret;
-	return e;
+	return room;
 }
 
-static __always_inline void submit(struct event *e, __u64 dur, __u64 arg0, __u64 arg1, __u64 arg2, __u64 arg3)
+static __always_inline void put_mark(struct task_struct___sched *task, bool alone, __u16 mark, __u64 ts)
 {
-	e->dur = dur;
-	e->args[0] = arg0;
-	e->args[1] = arg1;
-	e->args[2] = arg2;
-	e->args[3] = arg3;
-	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
-}
+	struct room room = event_of(task, alone, mark, OFFCPU_MARK, bpf_get_smp_processor_id(), ts);
 
-static __always_inline void put_mark(struct task_struct___sched *task, __u16 mark, __u64 ts)
-{
-	struct event *e = event_of(task, mark, OFFCPU_MARK, bpf_get_smp_processor_id(), ts);
-
-	if (e)
-		submit(e, 0, 0, 0, 0, 0);
+	if (room.event)
+		submit(room, 0, 0, 0, 0, 0);
 }
 
 /* Sends the sum of what was not sent one by one, up to the time given. */
 static __always_inline void flush(struct task_struct___sched *task, struct thread_state *t, __u64 until)
 {
-	struct event *e;
+	struct room room;
 
 	if (!t->short_count)
 		return;
-	e = event_of(task, OFFCPU_SHORT, OFFCPU_MARK | EVENT_TIMED, 0, t->short_from);
-	if (e)
-		submit(e, until - t->short_from, t->short_blocked, t->short_runnable, t->short_count, 0);
+	room = event_of(task, true, OFFCPU_SHORT, OFFCPU_MARK | EVENT_TIMED, 0, t->short_from);
+	if (room.event)
+		submit(room, until - t->short_from, t->short_blocked, t->short_runnable, t->short_count, 0);
 	t->short_count = 0;
 	t->short_blocked = 0;
 	t->short_runnable = 0;
@@ -354,7 +308,7 @@ static __always_inline void enter(struct task_struct___sched *task, struct threa
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u64 dur = now - t->out, blocked = 0;
-	struct event *e;
+	struct room room;
 
 	if (t->woken) /* the wake-up may be a little earlier than the switch that it undoes */
 		blocked = t->woken > t->out ? t->woken - t->out : 1;
@@ -362,9 +316,9 @@ static __always_inline void enter(struct task_struct___sched *task, struct threa
 		sum(task, t, now, t->flags & OFFCPU_PREEMPTED ? 0 : t->woken ? blocked : dur);
 	} else {
 		flush(task, t, t->out);
-		e = event_of(task, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | cpu << 16, t->out);
-		if (e)
-			submit(e, dur, blocked, t->who, t->args[0], t->args[1]);
+		room = event_of(task, true, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | cpu << 16, t->out);
+		if (room.event)
+			submit(room, dur, blocked, t->who, t->args[0], t->args[1]);
 	}
 	t->out = 0;
 	t->in = now;

@@ -13,6 +13,26 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SchedLane struct {
+	_      structs.HostLayout
+	Head   uint64
+	Pad    [15]uint64
+	Tail   uint64
+	Pad2   [15]uint64
+	Events [1024]struct {
+		_     structs.HostLayout
+		Ts    uint64
+		Dur   uint64
+		Pid   uint32
+		Tid   uint32
+		Func  uint16
+		Kind  uint8
+		Flags uint8
+		Ret   int32
+		Args  [4]uint64
+	}
+}
+
 type SchedOffcpuFlags uint32
 
 const (
@@ -96,6 +116,7 @@ type SchedUnseenThread struct {
 const (
 	SchedMapFilter           = "filter"
 	SchedMapFollowed         = "followed"
+	SchedMapLanes            = "lanes"
 	SchedMapLosses           = "losses"
 	SchedMapOverflow         = "overflow"
 	SchedMapOwners           = "owners"
@@ -184,6 +205,7 @@ type SchedProgramSpecs struct {
 type SchedMapSpecs struct {
 	Filter      *ebpf.MapSpec `ebpf:"filter"`
 	Followed    *ebpf.MapSpec `ebpf:"followed"`
+	Lanes       *ebpf.MapSpec `ebpf:"lanes"`
 	Losses      *ebpf.MapSpec `ebpf:"losses"`
 	Overflow    *ebpf.MapSpec `ebpf:"overflow"`
 	Owners      *ebpf.MapSpec `ebpf:"owners"`
@@ -238,6 +260,7 @@ func (o *SchedObjects) Close() error {
 type SchedMaps struct {
 	Filter      *ebpf.Map `ebpf:"filter"`
 	Followed    *ebpf.Map `ebpf:"followed"`
+	Lanes       *ebpf.Map `ebpf:"lanes"`
 	Losses      *ebpf.Map `ebpf:"losses"`
 	Overflow    *ebpf.Map `ebpf:"overflow"`
 	Owners      *ebpf.Map `ebpf:"owners"`
@@ -252,6 +275,7 @@ func (m *SchedMaps) Close() error {
 	return _SchedClose(
 		m.Filter,
 		m.Followed,
+		m.Lanes,
 		m.Losses,
 		m.Overflow,
 		m.Owners,

@@ -48,6 +48,7 @@ type Rings struct {
 
 	mu      sync.Mutex // a reader's memory may not be unmapped under Drain
 	readers []*reader
+	lanes   *lanes // nil: nobody asked for them
 	batch   []event.Event
 	fill    float64
 
@@ -172,21 +173,23 @@ func (r *Rings) Maps() map[string]*ebpf.Map {
 // Bytes returns how much kernel memory the rings take, as the kernel counts it
 // (ringbuf_map_mem_usage): data pages, for each ring the consumer's and the
 // producer's page and one of bookkeeping, and a table of pointers to the pages,
-// which are mapped twice.
+// which are mapped twice. Those of Lanes are added.
 func (r *Rings) Bytes() int64 {
 	page := int64(unix.Getpagesize())
-	return int64(len(r.inner)) * (r.size + 3*page + 2*8*r.size/page)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int64(len(r.inner))*(r.size+3*page+2*8*r.size/page) + r.lanes.bytes()
 }
 
 // Drain hands the events that the rings hold to f, in batches of at most 256.
 // Events of one CPU come in the order in which they were submitted; CPUs follow
-// each other. A batch is valid only until f returns. What arrives during the
+// each other, and so do lanes and rings. A batch is valid only until f returns, and not to be written to. What arrives during the
 // pass waits for the next one, so that a busy target cannot keep Drain forever.
 // It returns the number of events. Calls do not overlap; after Close it returns 0.
 func (r *Rings) Drain(f func(batch []event.Event)) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	total := 0
+	total := r.drainLanes(f)
 	r.fill = 0
 	for _, rd := range r.readers {
 		limit := rd.produced()
@@ -209,8 +212,19 @@ func (r *Rings) Drain(f func(batch []event.Event)) int {
 	return total
 }
 
+// drainLanes is Drain of the lanes. The caller holds the lock.
+func (r *Rings) drainLanes(f func(batch []event.Event)) int {
+	n := r.lanes.drain(f)
+	if r.lanes != nil && r.lanes.malformed > 0 {
+		r.malformed.Add(r.lanes.malformed)
+		r.lanes.malformed = 0
+	}
+	return n
+}
+
 // Fill returns how full the fullest ring was when the last Drain reached it, 0 to
-// 1: the daemon's timer slows down and speeds up by it.
+// 1: the daemon's timer slows down and speeds up by it. A full lane counts for nothing: what
+// has no room there fills a ring.
 func (r *Rings) Fill() float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,6 +241,8 @@ func (r *Rings) Close() error {
 		errs = append(errs, rd.close())
 	}
 	r.readers = nil
+	errs = append(errs, r.lanes.close())
+	r.lanes = nil
 	for _, m := range slices.Concat(r.inner, []*ebpf.Map{r.outer, r.losses}) {
 		errs = append(errs, m.Close()) // nil maps close without an error
 	}

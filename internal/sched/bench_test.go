@@ -70,6 +70,10 @@ func (p *pair) line() string {
 	return p.out.Text()
 }
 
+// trips are the round trips between two drains: at 100,000 switches a second the daemon empties
+// lanes and rings every 10 ms, after a thousand events.
+const trips = 450
+
 // round returns the ns per switch of n round trips.
 func (p *pair) round(n int) float64 {
 	fmt.Fprintf(p.in, "go %d\n", n)
@@ -122,7 +126,7 @@ func BenchmarkPrograms(b *testing.B) {
 			floor := emptyPrograms(b)
 			defer attachAll(b, floor)()
 			for b.Loop() {
-				p.round(2000)
+				p.round(trips)
 				rings.Drain(func([]event.Event) {})
 			}
 			b.ReportMetric(0, "ns/op")
@@ -149,8 +153,8 @@ func BenchmarkTwoCPUs(b *testing.B) {
 	defer stats.Close()
 	for b.Loop() {
 		var both sync.WaitGroup
-		both.Go(func() { one.round(2000) })
-		other.round(2000)
+		both.Go(func() { one.round(trips) })
+		other.round(trips)
 		both.Wait()
 		rings.Drain(func([]event.Event) {})
 	}
@@ -239,7 +243,6 @@ func perRun(b *testing.B, p *ebpf.Program) float64 {
 
 func compare(b *testing.B, p *pair, s *sched.Source, rings *ring.Rings) {
 	b.Helper()
-	const trips = 2000
 	empty := emptyPrograms(b)
 	var off, floor, on []float64
 	p.round(trips)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/ring"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -27,20 +28,24 @@ type kernel struct {
 	links   []link.Link
 }
 
-func openKernel(maps map[string]*ebpf.Map, opts Options) (*kernel, error) {
+func openKernel(rings *ring.Rings, opts Options) (*kernel, error) {
 	k := &kernel{}
-	if err := k.load(maps, opts); err != nil {
+	if err := k.load(rings, opts); err != nil {
 		return nil, explain(fmt.Errorf("load the programs for scheduling: %w", err))
 	}
 	return k, nil
 }
 
-func (k *kernel) load(maps map[string]*ebpf.Map, opts Options) error {
+func (k *kernel) load(rings *ring.Rings, opts Options) error {
 	spec, err := bpf.LoadSched()
 	if err != nil {
 		return fmt.Errorf("read the embedded programs: %w", err)
 	}
 	if err := tell(spec, opts); err != nil {
+		return err
+	}
+	maps, err := mapsFor(spec, rings)
+	if err != nil {
 		return err
 	}
 	for name, m := range maps {
@@ -51,6 +56,21 @@ func (k *kernel) load(maps map[string]*ebpf.Map, opts Options) error {
 		ms.MaxEntries = m.MaxEntries() // how many CPUs there are is known only here
 	}
 	return spec.LoadAndAssign(&k.objects, &ebpf.CollectionOptions{MapReplacements: maps})
+}
+
+// mapsFor returns the maps that the programs share with the daemon, by name. Lanes are
+// declared where the architecture can have them.
+func mapsFor(spec *ebpf.CollectionSpec, rings *ring.Rings) (map[string]*ebpf.Map, error) {
+	maps := rings.Maps()
+	if spec.Maps[ring.LanesMap] == nil {
+		return maps, nil
+	}
+	lanes, err := rings.Lanes()
+	if err != nil {
+		return nil, err
+	}
+	maps[ring.LanesMap] = lanes
+	return maps, nil
 }
 
 // attach puts sched_new first: it only ever adds what the others then find.

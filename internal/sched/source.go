@@ -59,7 +59,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if opts.Budget <= 0 {
 		opts.Budget = DefaultBudget
 	}
-	k, err := openKernel(rings.Maps(), opts)
+	k, err := openKernel(rings, opts)
 	if err != nil {
 		return nil, err
 	}
