@@ -31,8 +31,6 @@ type drainer struct {
 	history  *lossHistory
 	clock    Clock
 
-	collector collector
-
 	requests chan chan struct{}
 	done     chan struct{} // closed when run has returned
 	events   atomic.Uint64
@@ -153,7 +151,6 @@ func (d *drainer) pass() {
 		f.take(d.feed)
 	}
 	d.history.tick(d.clock())
-	d.collector.follow(d.recorder.Stats().Used)
 }
 
 func (d *drainer) feed(batch []event.Event) {

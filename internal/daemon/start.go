@@ -18,10 +18,14 @@ import (
 	"github.com/inferscope/inferscope/internal/target"
 )
 
-// memoryBeside is what the daemon may take beside the recorder's budget, in
-// bytes: 160 MB of Go memory with the default budget of 100 MB. What all of the daemon and its helper take is in docs/benchmarks.md.
-// It is a soft limit: the garbage collector works harder near it, nothing fails.
-const memoryBeside = 60_000_000
+// What the Go heap may take, in bytes, beside the events, which are outside of it: some 20 MB are in
+// use with sampling on. Garbage is collected when half as much has come again. The limit is soft: the
+// garbage collector works harder near it, nothing fails. What all of the daemon and its helper take is
+// in docs/benchmarks.md.
+const (
+	heapLimit   = 60_000_000
+	heapPercent = 50
+)
 
 // farewell is how long requests that are being answered have when the daemon stops.
 const farewell = 2 * time.Second
@@ -30,7 +34,7 @@ const farewell = 2 * time.Second
 type Config struct {
 	Options
 	Socket       string // path of the unix socket
-	TraceBytes   int64  // the recorder's budget
+	TraceBytes   int64  // for recorded events, in the rings and in the recorder
 	RingBytes    int64  // of all ring buffers together; 0: ring.DefaultBytes
 	MetricsAddr  string // as metrics.Address returns it; "": no metrics
 	Limits       api.Limits
@@ -54,9 +58,8 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // the server has closed it before; this is for the ways that do not lead there
-	previous := debug.SetMemoryLimit(cfg.TraceBytes + memoryBeside)
-	defer debug.SetMemoryLimit(previous)
-	defer debug.SetGCPercent(debug.SetGCPercent(100)) // as it was: the drain sets it meanwhile
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(heapLimit))
+	defer debug.SetGCPercent(debug.SetGCPercent(heapPercent))
 	var parts Parts
 	var tally *metrics.Tally
 	done, err := unless(ctx, func() (err error) {
@@ -96,14 +99,14 @@ func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 	p := Parts{Log: logger, Clock: clock.Monotonic, Dumper: cfg.Dumper}
 	fail := func(err error) (Parts, *metrics.Tally, error) { return p, nil, errors.Join(err, p.Close()) }
 	var err error
-	if p.Recorder, err = record.NewRecorder(cfg.TraceBytes, cfg.Keep); err != nil {
-		return fail(err)
-	}
 	rings, err := ring.New(ring.Options{Bytes: cfg.RingBytes})
 	if err != nil {
 		return fail(fmt.Errorf("making the ring buffers: %w", err))
 	}
 	p.Rings = rings
+	if p.Recorder, err = record.NewRecorder(recorderBytes(cfg.TraceBytes, rings.Bytes()), cfg.Keep); err != nil {
+		return fail(err)
+	}
 	watcher, err := target.New(target.Options{})
 	if err != nil {
 		return fail(err)
@@ -119,6 +122,9 @@ func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 	}
 	return p, tally, nil
 }
+
+// recorderBytes is what the rings leave to the recorder of the memory for events: half of it at least.
+func recorderBytes(all, rings int64) int64 { return max(all-rings, all/2, record.MinBudget) }
 
 func functionsOf(sources []Source) func() []record.Function {
 	for _, s := range sources {

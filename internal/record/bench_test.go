@@ -45,6 +45,21 @@ func BenchmarkAppendBatch(b *testing.B) {
 	perEvent(b, len(batch))
 }
 
+// BenchmarkGrow is Append while the recorder takes its memory.
+func BenchmarkGrow(b *testing.B) {
+	batch := make([]event.Event, 512)
+	for b.Loop() {
+		r, err := NewRecorder(100_000_000, time.Hour)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range benchEvents / 2 / len(batch) {
+			r.Append(batch...)
+		}
+	}
+	perEvent(b, benchEvents/2)
+}
+
 func BenchmarkAppendOne(b *testing.B) {
 	r := full(b)
 	e := event.Event{Kind: event.Call}

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ const (
 	minChunks   = 32        // a small budget is cut into this many chunks
 	reserveFrac = 8         // one chunk of this many is kept from the live ones
 	writerNeeds = 2         // chunks that no snapshot may hold: the one being filled, and the next
+	spare       = 8         // chunks that keep their memory though nothing is in them: a steady rate takes none anew
 )
 
 // Recorder keeps the last events within a byte budget. One goroutine appends;
@@ -36,11 +38,14 @@ type Recorder struct {
 	maxLive   int
 	maxPinned int
 
+	memory memory
+
 	mu        sync.Mutex
 	live      []*chunk // oldest first; the last one is being filled
 	free      []*chunk // neither live nor pinned
-	allocated int
-	pinned    int // chunks that snapshots show
+	cold      []*chunk // likewise, and without memory
+	allocated int      // chunks that have memory
+	pinned    int      // chunks that snapshots show
 	tally     Tally
 	stats     Stats
 }
@@ -69,7 +74,8 @@ type Stats struct {
 
 // NewRecorder makes a recorder that takes at most budget bytes for its events and
 // lets go of events that are older than keep, a chunk at a time (keep 0: only the
-// budget counts). Memory is taken as it is needed. It is an error if budget is
+// budget counts). Memory is taken as it is needed, and given back when what was in it
+// has expired. It is an error if there is not so much address space, if budget is
 // below MinBudget or keep is negative.
 func NewRecorder(budget int64, keep time.Duration) (*Recorder, error) {
 	if budget < MinBudget {
@@ -78,12 +84,24 @@ func NewRecorder(budget int64, keep time.Duration) (*Recorder, error) {
 	if keep < 0 {
 		return nil, fmt.Errorf("a recorder cannot keep events for %v: give a positive time (--keep 60s)", keep)
 	}
-	perChunk := min(maxChunk, int(budget/minChunks/event.Size))
+	perChunk := wholePages(min(maxChunk, int(budget/minChunks/event.Size)))
 	chunks := int(budget / int64(perChunk*event.Size))
-	return &Recorder{
+	r := &Recorder{
 		budget: budget, keep: uint64(keep), perChunk: perChunk,
 		maxChunks: chunks, maxLive: chunks - chunks/reserveFrac, maxPinned: chunks - writerNeeds,
-	}, nil
+	}
+	return r, r.reserve()
+}
+
+// reserve makes the chunks, without memory.
+func (r *Recorder) reserve() (err error) {
+	if r.memory, err = newMemory(r, r.maxChunks*r.perChunk); err != nil {
+		return err
+	}
+	for i := range r.maxChunks {
+		r.cold = append(r.cold, &chunk{events: r.memory.events(i*r.perChunk, r.perChunk)})
+	}
+	return nil
 }
 
 // Append adds events in the order in which they ended. It copies them, takes no
@@ -123,13 +141,28 @@ func (r *Recorder) take() *chunk {
 	for len(r.live) >= r.maxLive || (len(r.free) == 0 && r.allocated == r.maxChunks) {
 		r.stats.Overwritten += r.evict()
 	}
-	if n := len(r.free); n > 0 {
-		c := r.free[n-1]
-		r.free = r.free[:n-1]
+	if c := pop(&r.free); c != nil {
 		return c
 	}
 	r.allocated++
-	return &chunk{events: make([]event.Event, 0, r.perChunk)}
+	return pop(&r.cold)
+}
+
+// wholePages returns a number of events, no more than n, that fills pages, if there is one: only pages can be given back.
+func wholePages(n int) int {
+	inPage := os.Getpagesize() / event.Size
+	return max(n/inPage*inPage, min(n, inPage))
+}
+
+// pop takes the last chunk out of a list; nil: there is none.
+func pop(list *[]*chunk) *chunk {
+	n := len(*list)
+	if n == 0 {
+		return nil
+	}
+	c := (*list)[n-1]
+	*list = (*list)[:n-1]
+	return c
 }
 
 // expire lets go of chunks in which every event ended before the time to keep.
@@ -139,6 +172,12 @@ func (r *Recorder) expire() {
 	}
 	for len(r.live) > 0 && r.live[0].span.end < r.stats.Newest-r.keep {
 		r.stats.Expired += r.evict()
+	}
+	for len(r.free) > spare {
+		c := pop(&r.free)
+		r.memory.release(c.events)
+		r.cold = append(r.cold, c)
+		r.allocated--
 	}
 }
 
