@@ -108,6 +108,10 @@ func New(opts Options, p Parts) (*Daemon, error) {
 	d.history = newLossHistory(d.readLosses)
 	d.drainer = newDrainer(p.Rings, p.Recorder, p.Counter, d.history, p.Clock)
 	d.drainer.feeds, d.drainer.settlers = feeds, settlers
+	var err error
+	if d.drainer.ticker, err = newTicker(slowest); err != nil {
+		return nil, err
+	}
 	d.evidence = gather(p.Sources)
 	d.drainer.observe = d.evidence.observe
 	d.follower = newFollower(p.Log, p.Watcher, p.Sources, d.tables, p.Counter, p.Clock)

@@ -11,9 +11,9 @@ import (
 
 // The drain timer's bounds and goal. A timer costs 0.3% of a core at 100,000
 // events/s where wake-ups by the kernel cost 23 to 45%. What it costs is its own
-// wake-ups, 70 to 150 us each in the Go runtime, so it is as slow as the rings
+// wake-ups, so it is as slow as the rings
 // allow: 100 ms hold 17,500 events of the fastest launching thread that was seen,
-// of 29,000 to 58,000 that a ring takes. Below 10 ms the timer itself shows.
+// of 14,500 to 58,000 that a ring takes. Below 10 ms the timer itself shows.
 const (
 	slowest  = 100 * time.Millisecond
 	fastest  = 10 * time.Millisecond
@@ -30,6 +30,7 @@ type drainer struct {
 	counter  Counter
 	history  *lossHistory
 	clock    Clock
+	ticker   *ticker
 
 	requests chan chan struct{}
 	done     chan struct{} // closed when run has returned
@@ -51,8 +52,7 @@ func (d *drainer) run(ctx context.Context) {
 	for _, f := range d.feeds {
 		go f.run(ctx)
 	}
-	timer := time.NewTimer(slowest)
-	defer timer.Stop()
+	d.ticker.start(ctx)
 	interval := slowest
 	for {
 		select {
@@ -65,13 +65,13 @@ func (d *drainer) run(ctx context.Context) {
 		case reply := <-d.requests:
 			d.pass()
 			close(reply)
-		case <-timer.C:
+		case <-d.ticker.C:
 			d.pass()
 			for _, f := range d.feeds {
 				f.ask()
 			}
 			interval = next(interval, d.fill())
-			timer.Reset(interval)
+			d.ticker.reset(interval)
 		}
 	}
 }

@@ -28,10 +28,15 @@ const (
 	helperMemory = 48 << 20
 )
 
-// helperThreads is how many threads run Go code in the helper: one reads unwind tables while
-// the other takes traces. More, on a host with many CPUs, would only look for work each
-// time that one wakes up, and collect garbage beside the target.
-const helperThreads = 2
+// How many threads run Go code in the helper. First one reads unwind tables while the other takes
+// traces; from then on one does both, in turns of 10 ms: Go's runtime looks every 20 us what a thread does
+// that waits in the kernel, and for ten times as long where another one would be free. More threads, on
+// a host with many CPUs, would only look for work each time that one wakes up, and collect
+// garbage beside the target.
+const (
+	helperThreads = 2
+	laterThreads  = 1
+)
 
 // The helper's priority. What it does first, somebody waits for: until its programs are
 // loaded and the tables of the stacks at hand are read, stacks are cut. On a host whose CPUs
@@ -90,7 +95,7 @@ func RunHelper(args []string) error {
 	return err
 }
 
-// yield lowers the priority once the helper has had the CPU that it may have before others.
+// yield lowers the priority, and the number of threads, once the helper has had the CPU that it may have before others.
 func yield() {
 	look := time.NewTicker(helperLook)
 	defer look.Stop()
@@ -98,6 +103,7 @@ func yield() {
 		if spent() >= helperUrgent || time.Since(began) >= helperSettled {
 			// For its group, which is all its threads; it can do without.
 			_ = unix.Setpriority(unix.PRIO_PGRP, 0, helperNice)
+			runtime.GOMAXPROCS(laterThreads)
 			return
 		}
 	}

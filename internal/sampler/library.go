@@ -85,8 +85,8 @@ func (l *library) config(hz int) *tracer.Config {
 		TraceReporter: l, Intervals: intervals{}, InterpretersConfig: interpreterconfig.NoInterpreters(),
 		// The library takes room for a second of samples of the largest size, 25 KB, on
 		// every CPU, which is mapped twice; one with 60 frames takes 2 KB, so this is room
-		// for half a second of those.
-		SamplesPerSecond: max(1, hz/25), FrameCacheSize: frameCache, KernelVersionCheck: true,
+		// for a quarter of a second of those where all CPUs are sampled.
+		SamplesPerSecond: max(1, (hz+25)/50), FrameCacheSize: frameCache, KernelVersionCheck: true,
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
 		BPFFSRoot: "/sys/fs/bpf/",
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -12,12 +11,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
-	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/ring"
 )
 
 // Bounds of the ring of samples, in bytes. A sample is 40 bytes, 16 for each Python
@@ -36,7 +35,7 @@ const budgetWindows = 10
 type programs struct {
 	objects bpf.SampleObjects
 	mu      sync.Mutex // the ring may not be closed while it is read
-	reader  *ringbuf.Reader
+	reader  *ring.Records
 }
 
 // loadPrograms loads the programs. It needs CAP_BPF and CAP_PERFMON, and Linux 5.15
@@ -59,10 +58,9 @@ func loadPrograms(opts *Options) (*programs, error) {
 	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
 		return nil, explain(fmt.Errorf("load the programs for samples: %w", err))
 	}
-	if p.reader, err = ringbuf.NewReader(p.objects.Samples); err != nil {
+	if p.reader, err = ring.OpenRecords(p.objects.Samples); err != nil {
 		return nil, errors.Join(fmt.Errorf("map the ring of samples: %w", err), p.objects.Close())
 	}
-	p.reader.SetDeadline(time.Unix(1, 0)) // long ago: a read never waits
 	return p, nil
 }
 
@@ -133,15 +131,8 @@ func (p *programs) unchain() { _ = p.objects.SampleNext.Delete(uint32(0)) }
 func (p *programs) read(f func(record []byte)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reader == nil {
-		return
-	}
-	var record ringbuf.Record
-	for range maxPass {
-		if err := p.reader.ReadInto(&record); err != nil {
-			return // os.ErrDeadlineExceeded: it is empty
-		}
-		f(record.RawSample)
+	if p.reader != nil {
+		p.reader.Read(f)
 	}
 }
 
@@ -165,9 +156,6 @@ func (p *programs) close() error {
 	if p.reader != nil {
 		err = p.reader.Close()
 		p.reader = nil
-	}
-	if errors.Is(err, os.ErrClosed) {
-		err = nil
 	}
 	return errors.Join(err, p.objects.Close())
 }

@@ -18,9 +18,6 @@ const (
 	collectBit  = 0x80    // PYTHON_COLLECTING
 )
 
-// maxPass bounds how many records one pass takes: a sixteenth of a second of 64 CPUs at 2,000 Hz.
-const maxPass = 8192
-
 var errRecord = errors.New("not a record of a sample")
 
 // header is what a record of the ring begins with.

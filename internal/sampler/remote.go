@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -106,8 +107,8 @@ func (r *remote) run() {
 	var traces []trace
 	var err error
 	for err == nil {
-		var n int
-		if n, err = r.conn.Read(packet); err == nil && n == 0 || err != nil {
+		n := receive(r.conn, packet)
+		if n <= 0 {
 			err = errHelperGone
 			break
 		}
@@ -119,6 +120,27 @@ func (r *remote) run() {
 	r.mu.Lock()
 	r.why = fmt.Errorf("the native unwinder stopped by itself: restart the daemon: %w", errors.Join(err, r.said.err()))
 	r.mu.Unlock()
+}
+
+// receive waits for a packet and returns its length; 0 or less: there will be none any more. It
+// reads by a raw system call, which never waits: others wake the monitor thread of Go's runtime.
+func receive(conn *net.UnixConn, packet []byte) (n int) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			length, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&packet[0])), uintptr(len(packet)))
+			if n = int(length); errno != unix.EINTR {
+				return errno != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func (r *remote) keep(traces []trace) {
