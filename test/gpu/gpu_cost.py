@@ -1,7 +1,7 @@
 """Stages of the GPU check that measure time: what watching a program adds to its iterations, in parts.
 
 cost        alone, with the probes only, with windows only, with everything: interleaved rounds, and where in a window the time goes
-budget      everything, with windows as rare as the daemon makes them by itself, in turns with nothing: what it says they take, and what they do
+budget      everything, with windows as rare as the daemon makes them by itself, once it has learnt: what it says they take, and what they do
 continuous  all the time: time per iteration before, while and after; the same under nsys and torch.profiler
 """
 
@@ -12,6 +12,7 @@ import numpy
 import gpu_nsys
 from gpu_daemon import Daemon
 from gpu_workload import pace
+from steps import Steps, largest
 
 QUIET = ["--cpu-sampling-frequency-hz", "0", "--scheduling=false"]
 ASKED = ["--overhead-budget", "0"]  # windows as often as was asked for, whatever they cost
@@ -123,52 +124,49 @@ def goal(added, largest, alone):
 
 # --- budget ---
 
-PAIRS, ALONE, WITH = 4, 3.5, 6.0  # stretches alone and with the daemon, in turns, and their seconds
+LEARNING = 20  # s in which the daemon learns what a window costs, and reads the tables of the unwinder
 
 
 def budget(check):
     for name in check.names:
-        check.row(f"{name} within 2%", check.rounds * (18 + (PAIRS + 0.5) * (ALONE + WITH + 1.5)) + 15, lambda name=name: _budget(check, name))
+        check.row(f"{name} within 2%", check.rounds * (LEARNING + 4.5 * check.seconds + 4) + 12, lambda name=name: _budget(check, name))
 
 
 def _budget(check, name):
-    """The daemon with its defaults, for as long as it takes to learn what a window costs; then as often as it has found right, in turns
-    with nothing: each stretch is compared with those alone just before and after it, so that a program whose own pace drifts can be judged."""
-    alone, during, says, period = [], [], "", 0.0
+    """The daemon with its defaults, once it has learnt: what it adds beside stretches alone before and after, and what the windows of that time
+    take, each beside the time just around it, so that a program whose own pace drifts by more than is looked for can be judged."""
+    alone, during, says, lost, periods, steps = [], [], "", [], [], {}
     with check.workload(name) as w:
         time.sleep(2)
         for _ in range(check.rounds):
-            says, period = _learn(check, w)
-            fixed = [*ASKED, "--gpu-period", f"{1000 * period:.0f}ms"]
-            alone.append([stretch(w, ALONE)])
-            during.append([])
-            for _ in range(PAIRS):
-                with Daemon(check.bin, w.pid, check.log(f"budget {name} fixed"), *fixed) as d:
-                    d.settled()
-                    time.sleep(0.5)
-                    during[-1].append(stretch(w, WITH))
-                time.sleep(0.3)
-                alone[-1].append(stretch(w, ALONE))
+            alone.append(stretch(w, 0.75 * check.seconds))
+            with Daemon(check.bin, w.pid, check.log(f"budget {name}")) as d:
+                d.settled()
+                time.sleep(LEARNING)
+                begin, look = time.monotonic_ns(), Steps(d)
+                during.append(stretch(w, 3 * check.seconds))
+                pauses = largest(w.iterations(begin, time.monotonic_ns()))
+                windows = [v for v in d.recording("1h").windows(w.pid) if v[1] > begin]
+                says = d.agent().get("detail", "")
+                look.look()
+                steps = {**look.figures(), **look.blame(pauses)}
+            lost += [sum(x) for x in _where(w, windows)]
+            periods += [(b[0] - a[0]) / 1e9 for a, b in zip(windows, windows[1:])]
+            time.sleep(0.5)
+            alone.append(stretch(w, 0.75 * check.seconds))
         failures = w.leftovers() + w.harmed(check)
-    added = [d["period"] / ((a["period"] + b["period"]) / 2) - 1 for on, off in zip(during, alone) for d, a, b in zip(on, off, off[1:])]
-    off, on = sum(alone, []), sum(during, [])
+    added = [d["period"] / ((alone[2 * i]["period"] + alone[2 * i + 1]["period"]) / 2) - 1 for i, d in enumerate(during)]
     check.added[name, "budget"] = float(numpy.median(added))
-    figures = {
-        "ms alone": f"{numpy.median([a['period'] for a in off]):.4f}", "alone varies by": percent(_spread(off)), "added": middle(added),
-        "standard error": percent(numpy.std(added, ddof=1) / len(added) ** 0.5), "s from window to window": f"{period:.1f}",
-        "largest ms alone/with": f"{max(a['max'] for a in off):.1f}/{max(d['max'] for d in on):.1f}",
-        "goal": goal(check.added[name, "budget"], max(d["max"] for d in on), max(a["max"] for a in off)), "the daemon says": says.replace(",", ";"),
-    }
-    return figures, failures
-
-
-def _learn(check, w):
-    """What the daemon says that windows take after 18 s, and how many seconds it then lets lie between two."""
-    with Daemon(check.bin, w.pid, check.log(f"budget {w.name}")) as d:
-        d.settled()
-        time.sleep(18)
-        windows = d.recording("30s").windows(w.pid)
-        return d.agent().get("detail", ""), (windows[-1][0] - windows[-2][0]) / 1e9 if len(windows) > 2 else 2.0
+    figures = {"ms alone": f"{numpy.median([a['period'] for a in alone]):.4f}", "alone varies by": percent(_spread(alone)), "added": middle(added)}
+    if len(lost) > 2:
+        period = 1000 * float(numpy.mean(periods))
+        figures["windows take"] = f"{percent(numpy.mean(lost) / period)} +- {percent(numpy.std(lost, ddof=1) / len(lost) ** 0.5 / period)} ({len(lost)} windows of {numpy.mean(lost):.1f} ms)"
+        figures["s from window to window"] = f"{period / 1000:.1f}"
+    else:
+        figures["windows take"] = f"{len(lost)} windows are too few to say"
+    figures["largest ms alone/with"] = f"{max(a['max'] for a in alone):.1f}/{max(d['max'] for d in during):.1f}"
+    figures["goal"] = goal(check.added[name, "budget"], max(d["max"] for d in during), max(a["max"] for a in alone))
+    return {**figures, **steps, "the daemon says": says.replace(",", ";")}, failures
 
 
 # --- continuous ---

@@ -52,7 +52,7 @@ def mps(check):
     try:
         with Server() as server:
             for n in (1, 2):
-                check.row(f"{n} of {NAME} under MPS", 40, lambda n=n: _clients(check, server, n))
+                check.row(f"{n} of {NAME} under MPS", 25, lambda n=n: _clients(check, server, n))
     except Harm as e:
         check.table.add("mps", {"detail": "", "skipped": " ".join(str(e).split())})
 

@@ -18,8 +18,10 @@ MANY_WINDOWS = ["--gpu-window", "50ms", "--gpu-period", "120ms", "--overhead-bud
 
 def soak(check):
     for name in check.names:
-        check.row(f"{name} {check.cycles} attachments", 1.2 * check.cycles + 10, lambda name=name: _cycles(check, name))
-        check.row(f"{name} {check.windows} windows", 0.15 * check.windows + 15, lambda name=name: _windows(check, name))
+        if check.cycles:
+            check.row(f"{name} {check.cycles} attachments", 1.2 * check.cycles + 10, lambda name=name: _cycles(check, name))
+        if check.windows:
+            check.row(f"{name} {check.windows} windows", 0.15 * check.windows + 15, lambda name=name: _windows(check, name))
 
 
 def _attached(check, w, what, *flags):
