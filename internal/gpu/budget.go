@@ -59,6 +59,7 @@ func (q *session) periodOr(asked time.Duration) time.Duration { return or(q.peri
 func (s *Source) times(q *session) times {
 	t := s.opts.times()
 	t.period = uint64(q.periodOr(s.opts.Period))
+	t.period = max(t.period, uint64(q.thrift))
 	if q.rests {
 		t.period = restPeriod(t.on, t.period)
 	}

@@ -16,7 +16,11 @@ type grower struct {
 	period  int64                    // of windows, ms
 	leaves  func(window int) float64 // bytes that each window leaves
 	itself  func(ms int64) float64   // bytes that it takes by itself until then
+	thrifty bool                     // windows are as rare as thrift says
 	g       growth
+	ms      int64   // that it ran
+	next    int64   // when the next window opens, ms
+	taken   float64 // bytes that all windows left
 	windows int
 	left    float64 // truly, without the first window
 }
@@ -24,27 +28,31 @@ type grower struct {
 // run looks at it at every beat, until that many windows have ended or windows would be given up, and says whether they would.
 func (p *grower) run(windows int) bool {
 	const on = 200
-	left, next := 0.0, int64(1100)
-	for ms := int64(250); p.windows < windows; ms += 250 {
+	p.next = max(p.next, 1100)
+	for ms := p.ms + 250; p.windows < windows; ms += 250 {
 		period := p.period
+		if p.thrifty {
+			period = max(period, p.g.thrift().Milliseconds())
+		}
 		if p.g.resting {
 			period = int64(restPeriod(on*1e6, uint64(period)*1e6) / 1e6)
 		}
 		busy := false
-		for ms >= next && !busy {
-			if busy = ms < next+on; busy {
+		for ms >= p.next && !busy {
+			if busy = ms < p.next+on; busy {
 				break
 			}
 			leaves := p.leaves(p.windows)
-			left += leaves
+			p.taken += leaves
 			if p.windows > 0 {
 				p.left += leaves
 			}
 			p.windows++
-			next += period
+			p.next += period
 		}
-		p.g.note(uint64(ms)*1e6, uint32(p.windows), busy, func() (int64, bool) { return int64(1e9 + left + p.itself(ms)), true })
+		p.g.note(uint64(ms)*1e6, uint32(p.windows), busy, func() (int64, bool) { return int64(1e9 + p.taken + p.itself(ms)), true })
 		p.g.rest()
+		p.ms = ms
 		if p.g.left() > maxLeft {
 			return true
 		}
@@ -140,6 +148,29 @@ func TestGrowthFlattens(t *testing.T) {
 	}
 	if got := float64(p.g.left()); math.Abs(got-p.left) > 5e6 {
 		t.Errorf("windows are said to have left %.1f MB, and left %.1f", got/1e6, p.left/1e6)
+	}
+}
+
+// TestThrift: windows that leave as much each for ever come as often as they like at first, then ever more rarely, and
+// are not given up in a day.
+func TestThrift(t *testing.T) {
+	const leaves, minute, hour = 150e3, 60_000, 3_600_000
+	p := grower{period: 2000, itself: still, leaves: each(leaves), thrifty: true}
+	if p.run(200); p.ms > 7*minute {
+		t.Errorf("%d windows took %d s", p.windows, p.ms/1000)
+	}
+	for _, c := range []struct{ windows, from, to int64 }{{260, 1 * hour, 6 * hour}, {380, 12 * hour, 30 * hour}} {
+		if p.run(int(c.windows)) || p.ms < c.from || p.ms > c.to {
+			t.Errorf("%d windows that left %.1f MB took %.1f hours", p.windows, p.left/1e6, float64(p.ms)/hour)
+		}
+	}
+	flat := grower{period: 2000, itself: still, leaves: func(n int) float64 { return 25e6 * math.Exp(-float64(n)/20) / 20 }, thrifty: true}
+	if flat.run(1000); flat.ms > 1001*2000 {
+		t.Errorf("1,000 windows, of which the first left %.0f MB, took %d s", flat.left/1e6, flat.ms/1000)
+	}
+	harmless := grower{period: 2000, itself: rate(1e6), leaves: each(0), thrifty: true}
+	if harmless.run(1000); harmless.ms > 1001*2000 {
+		t.Errorf("1,000 windows that leave nothing took %d s", harmless.ms/1000)
 	}
 }
 

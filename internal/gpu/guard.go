@@ -24,10 +24,12 @@ func (s *Source) guard(q *session, now uint64) {
 		s.giveUp(q)
 		return
 	}
-	if rest := q.growth.rest(); rest != q.rests {
-		q.rests = rest
-		q.ring.command(q.mode, s.times(q))
+	rest, thrift := q.growth.rest(), q.growth.thrift()
+	if slower := thrift - q.thrift; rest == q.rests && float64(max(slower, -slower)) <= worthwhile*float64(q.thrift) {
+		return
 	}
+	q.rests, q.thrift = rest, thrift
+	q.ring.command(q.mode, s.times(q))
 }
 
 // giveUp ends the agent of a process that windows make grow, for good. The caller holds the lock.
@@ -44,7 +46,11 @@ func (s *Source) giveUp(q *session) {
 // leaving says what windows have left so far, where that is worth a word.
 func (q *session) leaving() string {
 	if left := q.growth.left(); left >= sayLeft {
-		return fmt.Sprintf("windows have left %d MB in this process's memory so far; at %d MB no more are opened", megabytes(left), megabytes(maxLeft))
+		said := fmt.Sprintf("windows have left %d MB in this process's memory so far; at %d MB no more are opened", megabytes(left), megabytes(maxLeft))
+		if q.thrift > 0 {
+			said += fmt.Sprintf("; so that it does not come to that, they are at least %s apart", rounded(q.thrift))
+		}
+		return said
 	}
 	return ""
 }

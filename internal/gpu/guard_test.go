@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/target"
 )
 
 // TestGuard: windows that leave 16 MB each in a real process end the agent for good, which says so; the process goes on.
@@ -43,5 +44,19 @@ func TestGuard(t *testing.T) {
 	}
 	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 {
 		t.Errorf("%d launches failed", n)
+	}
+}
+
+// TestThriftIsTold: what thrift says is part of what an agent is told, and of what status says.
+func TestThriftIsTold(t *testing.T) {
+	s := newTestSource(t, Options{Inject: noInjector{t}})
+	q := newSession(&target.Process{}, "", newFacts(1))
+	q.thrift = time.Minute
+	if got := s.times(q).period; got != uint64(time.Minute) {
+		t.Errorf("windows are %v apart, want a minute", time.Duration(got))
+	}
+	q.growth = growth{sure: 40e6, bytes: 41e6}
+	if said := q.leaving(); !strings.Contains(said, "at least 1m0s apart") || !strings.Contains(said, "40 MB") {
+		t.Errorf("it says %q", said)
 	}
 }

@@ -52,6 +52,7 @@ type session struct {
 	period   time.Duration // of windows, where they are rarer than was asked for; 0: they are not
 	growth   growth        // that its windows leave in the process
 	rests    bool          // windows are held back to measure it, as last told
+	thrift   time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
 	harmful  bool          // it was too much: the agent is told to go, and stays away
 }
 
