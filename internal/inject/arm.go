@@ -259,11 +259,17 @@ func (t *trap) close() error {
 	return errors.Join(errs...)
 }
 
+// How long a thread that calls for the first time is waited for, before those are looked at of which the ring had no room to tell.
+const (
+	firstLook = 5 * time.Millisecond
+	lastLook  = 80 * time.Millisecond
+)
+
 // candidates waits until a thread that was not refused before has called CUDA, and returns
 // such threads, the best first. One that calls for the first time is told of at once: it may not live for long.
 func (t *trap) candidates(ctx context.Context, refused map[int]error) ([]caller, error) {
-	for ctx.Err() == nil {
-		c, err := t.newcomer(5 * time.Millisecond)
+	for wait := firstLook; ctx.Err() == nil; wait = min(2*wait, lastLook) {
+		c, err := t.newcomer(wait)
 		if err == nil && refused[c.tid] == nil {
 			return []caller{c}, nil
 		}

@@ -204,20 +204,21 @@ func (k *captive) capture(c caller) error {
 }
 
 // spring arms the trap and waits until the thread stands in it. What else stops the thread
-// meanwhile, a signal of its own, is let pass at once. Where no other thread calls it is waited for
-// as long as ctx allows: one that answers a request each second makes no call for most of one.
+// meanwhile, a signal of its own, is let pass. Where no other thread calls it is waited for as long as
+// ctx allows: one that answers a request each second makes no call for most of one. Not where it has
+// signals of its own: each of them would have to wait for us.
 func (k *captive) spring(ctx context.Context) error {
 	if err := k.trap.arm(k.thread.tid, k.signal); err != nil {
 		return err
 	}
 	k.armed = true
-	since, turn := clock.Monotonic(), time.Now().Add(patience)
+	since, turn, pause := clock.Monotonic(), time.Now().Add(patience), look
 	for {
-		err := k.sprung(time.Now().Add(look))
+		err := k.sprung(time.Now().Add(pause))
 		if err == nil {
 			return k.waitHere()
 		}
-		if errors.Is(err, errNotCalled) && ctx.Err() == nil && !k.inVain(since, &turn) {
+		if errors.Is(err, errNotCalled) && ctx.Err() == nil && !k.inVain(since, &turn, &pause) {
 			ours, failed := k.pass()
 			if ours && k.sprung(time.Now()) == nil {
 				return k.arrived()
@@ -235,12 +236,16 @@ func (k *captive) spring(ctx context.Context) error {
 	}
 }
 
-// inVain says whether another thread has called since the armed one was armed; it looks when a turn is over.
-func (k *captive) inVain(since uint64, turn *time.Time) bool {
+// inVain says whether it is no use to wait any longer, because another thread has called since the armed one
+// was armed, or no good. It looks when a turn is over; in the turns after the first there is no hurry.
+func (k *captive) inVain(since uint64, turn *time.Time, pause *time.Duration) bool {
 	if time.Now().Before(*turn) {
-		return false
+		return k.jumpy && *pause == lookLater
 	}
-	*turn = time.Now().Add(patience)
+	*turn, *pause = time.Now().Add(patience), lookLater
+	if k.jumpy {
+		return true
+	}
 	callers, err := k.trap.callers()
 	return err != nil || slices.ContainsFunc(callers, func(c caller) bool { return c.tid != k.thread.tid && c.Seen > since })
 }
@@ -259,7 +264,10 @@ func (k *captive) sprung(deadline time.Time) error {
 
 // look is how often it is looked whether an armed thread is still there, or stopped by something
 // else; the wait itself is cut down to whole milliseconds.
-const look = 2 * time.Millisecond
+const (
+	look      = 2 * time.Millisecond
+	lookLater = 20 * time.Millisecond // when it has made no call for a while
+)
 
 // waitHere waits for the stop. Signals that come first are delivered as they are.
 func (k *captive) waitHere() error {

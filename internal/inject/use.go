@@ -149,6 +149,7 @@ func (k *captive) pass() (ours bool, err error) {
 	case s.signal == k.signal && k.armed:
 		return true, nil
 	default:
+		k.jumpy = true
 		err = k.thread.resume(s.signal)
 	}
 	if errors.Is(err, unix.ESRCH) {
