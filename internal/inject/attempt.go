@@ -223,8 +223,9 @@ func (k *captive) spring(ctx context.Context) error {
 			if ours && k.sprung(time.Now()) == nil {
 				return k.arrived()
 			}
-			if ours {
-				failed = k.thread.resume(k.signal) // somebody else's
+			if ours { // somebody else's
+				k.jumpy = true
+				failed = k.thread.resume(k.signal)
 			}
 			if failed == nil {
 				continue
