@@ -88,7 +88,7 @@ check-web: ## whether the committed page is what web/src makes
 	@scripts/web.sh --check
 
 test-browser: ## HTML reports in a real Chromium (node, chromium)
-	@cd test/browser && npm ci --no-audit --no-fund && . ../../scripts/env.sh && use_go && go test -v -count=1 .
+	@cd test/browser && npm ci --no-audit --no-fund && . ../../scripts/env.sh && use_go && INFERSCOPE_BROWSER=all go test -v -count=1 .
 
 cudasim: ## the simulated CUDA and the victim programs, into build/
 	@scripts/install-deps.sh demo

@@ -39,9 +39,10 @@ scripts/tools.sh gofumpt kubeconform pytools
 step build scripts/build.sh
 step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
-# These two wait for a package index most of the time: beside what follows, up to the Go tests.
+# These wait for a package index most of the time: beside what follows, up to the Go tests.
 step python-install python3 python/tests/test_install.py &
 [ -z "${CI:-}" ] || step judges scripts/test-judges.sh &
+[ -z "${CI:-}" ] || step browser-driver scripts/browser-driver.sh &
 step check-generate scripts/generate.sh --check
 step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py

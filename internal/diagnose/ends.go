@@ -24,9 +24,12 @@ func (a *analysis) ends(d *Diagnosis) {
 	if len(users) == 0 || a.subject != aboutGPUs && (d.Iterations == nil || !d.Iterations.Always) {
 		return
 	}
+	born, died, ended := a.lives(users)
+	if !born && !ended {
+		return // and nothing was looked for
+	}
 	first, last := a.iterating(d.Iterations)
 	first, last = a.served(users[0], first, last)
-	born, died, ended := a.lives(users)
 	if ended && died > whole.From {
 		whole.To = died // nobody was there any more
 	}
@@ -48,6 +51,18 @@ func (a *analysis) ends(d *Diagnosis) {
 		d.End = &Phase{between.To, whole.To}
 	}
 	a.gather(users[0], d.Start, d.End)
+}
+
+// Between is what is broken down: all of the window but the program's start and end.
+func (d *Diagnosis) Between(t *timeline.Timeline) timeline.Span {
+	between := timeline.Span{From: t.From, To: t.To}
+	if d.Start != nil {
+		between.From = d.Start.To
+	}
+	if d.End != nil {
+		between.To = d.End.From
+	}
+	return between
 }
 
 // longest is how long an iteration takes at most, ns: what is no longer can be a part of one.

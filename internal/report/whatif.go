@@ -1,9 +1,12 @@
 package report
 
 import (
+	"math"
+
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/timeline"
 	"github.com/inferscope/inferscope/internal/whatif"
 )
 
@@ -15,19 +18,21 @@ const gainEvents = 60_000
 // any more may have taken no time of its own.
 func (e *evidence) foretell() diagnose.Foretell {
 	var study *whatif.Study
-	return func(id cause.ID) (diagnose.Gain, bool) {
+	return func(id cause.ID, in timeline.Span) (diagnose.Gain, bool) {
 		if study == nil {
-			study = whatif.Some(e.timeline, e.threads, e.walk, gainEvents)
+			study = whatif.Some(e.timeline, e.threads, e.walk, in, gainEvents)
 		}
 		p, ok := study.Of(id)
 		return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && (p.Touched > 0 || p.Speedup != 1)
 	}
 }
 
-// WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would.
+// WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would: in what the program does
+// again and again, without its start and its end.
 func WhatIf(rec *record.Recording, edits []whatif.Edit) *whatif.Answer {
 	e := read(rec)
-	a := whatif.New(e.timeline, e.threads).Answer(paceOf(e.diagnosis(nil)), edits)
+	d := e.diagnosis(nil)
+	a := whatif.Some(e.timeline, e.threads, nil, d.Between(e.timeline), math.MaxInt).Answer(paceOf(d), edits)
 	a.Version, a.PID = rec.Meta.Version, rec.Meta.Target
 	return a
 }

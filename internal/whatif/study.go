@@ -46,14 +46,14 @@ const (
 
 // New prepares a recording. It takes O(n) for n events that are in order.
 func New(t *timeline.Timeline, scheduled []threads.Thread) *Study {
-	return Some(t, scheduled, nil, math.MaxInt)
+	return Some(t, scheduled, nil, timeline.Span{From: t.From, To: t.To}, math.MaxInt)
 }
 
-// Some prepares the beginning of a recording: about as much of it as has so many calls and activities. Where the walk over its gaps is
+// Some prepares the beginning of a stretch of a recording: about as much of it as has so many calls and activities. Where the walk over its gaps is
 // made, that takes no longer than as much deserves; nil where it is not.
-func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, much int) *Study {
+func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span, much int) *Study {
 	s := &Study{sampled: map[thread]*sampled{}, launches: map[thread]bool{}}
-	spans := cut(spansOf(t), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
+	spans := cut(spansOf(t, in), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
 	if len(spans) == 0 {
 		return s
 	}
@@ -96,9 +96,9 @@ func cut(spans []timeline.Span, share float64) []timeline.Span {
 	return spans
 }
 
-// spansOf returns when all GPUs of the target were seen; the whole window where there is none.
-func spansOf(t *timeline.Timeline) []timeline.Span {
-	all := timeline.Join([]timeline.Span{{From: t.From, To: t.To}})
+// spansOf returns when all GPUs of the target were seen in a stretch of time; all of it where there is none.
+func spansOf(t *timeline.Timeline, in timeline.Span) []timeline.Span {
+	all := timeline.Join([]timeline.Span{in})
 	for _, c := range gap.Covered(t) {
 		all = all.Both(c)
 	}

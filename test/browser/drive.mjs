@@ -1,7 +1,7 @@
 // Opens the pages of a folder in Chromium and does with them what a person does. Used by browser_test.go:
 //   node drive.mjs FOLDER CHROMIUM
 import assert from 'node:assert/strict';
-import { statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 
@@ -227,8 +227,9 @@ const checks = {
     });
     const all = await page.evaluate(() => inferscope.data.doc.tracks.reduce((n, t) => n + t.all, 0));
     assert.equal(items, all, 'every item is in a block or drawn by itself');
-    assert.ok(doc.merged > 0 && inFocus <= 2, `${inFocus} blocks in the focus`);
-    assert.match(await page.locator('.hints').textContent(), /drawn as one block/);
+    assert.ok(inFocus <= 2, `${inFocus} blocks in the focus`);
+    assert.equal(/drawn as one block/.test(await page.locator('.hints').textContent()), doc.merged > 0);
+    if (existsSync(join(folder, 'minute.html'))) assert.ok(doc.merged > 0, 'a million items are too many for a page');
     assert.ok(bytes < 2e6);
   },
 };
@@ -238,6 +239,7 @@ let failed = 0;
 try {
   const pages = {};
   for (const [name, file, viewport, scheme] of [['pipeline', 'pipeline', wide], ['small', 'small', wide], ['million', 'million', wide], ['crowd', 'crowd', wide], ['minute', 'minute', wide], ['narrow', 'pipeline', narrow, 'dark']]) {
+    if (!existsSync(join(folder, `${file}.html`))) continue;
     pages[name] = await open(browser, file, viewport, scheme);
     console.log(`${name.padEnd(10)} ${String(pages[name].bytes).padStart(8)} bytes, shown after ${pages[name].ready} ms, ${pages[name].cpu} ms of CPU`);
     if (pages[name].bytes >= 2e6) {
