@@ -32,15 +32,9 @@ func analyzeCommand(g *global) *cobra.Command {
 		Args:  oneFile,
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.analyze(cmd.Context(), &f, args[0]) },
 	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
-	flags.StringVarP(&f.format, "format", "f", "", "text, markdown, json or html")
-	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
-	f.marginFlag(flags)
-	jsonFlag(cmd, &f.asJSON)
+	cmd.Flags().SortFlags = false
+	f.renderFlags(cmd)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return f.check(cmd) }
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -33,7 +33,7 @@ func dumpCommand(g *global) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&f.pid, "pid", 0, "process to look at; needed unless the daemon watches exactly one")
+	pidFlag(flags, &f.pid, "look at")
 	flags.BoolVar(&f.children, "children", false, "its child processes too")
 	flags.BoolVar(&f.all, "all", false, "also the interpreter's own functions between Python frames")
 	jsonFlag(cmd, &f.asJSON)

@@ -45,7 +45,7 @@ func recordCommand(g *global) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&f.pid, "pid", 0, "process to record; needed unless the daemon watches exactly one")
+	pidFlag(flags, &f.pid, "record")
 	flags.DurationVar(&f.window, "for", 0, "for so long, e.g. 30s; until Ctrl-C if it is left out")
 	flags.StringVarP(&f.output, "output", "o", "", "folder to write; inferscope-PID.isc if it is left out")
 	flags.BoolVar(&f.force, "force", false, "replace a recording that is there")

@@ -59,16 +59,8 @@ func reportCommand(g *global) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&f.pid, "pid", 0, "process to report on; needed unless the daemon watches exactly one")
-	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
-	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
-	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile")
-	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
-	flags.StringVarP(&f.format, "format", "f", "", "text, markdown, json or html")
-	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
-	f.marginFlag(flags)
-	jsonFlag(cmd, &f.asJSON)
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+	f.stretchFlags(flags, "report on")
+	f.renderFlags(cmd)
 	return cmd
 }
 

@@ -50,10 +50,7 @@ func whatifCommand(g *global) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&f.pid, "pid", 0, "process to ask about; needed unless the daemon watches exactly one")
-	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
-	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
-	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time")
+	f.stretchFlags(flags, "ask about")
 	flags.StringArrayVar(&f.without, "without", nil, "a cause, with its remedy, or a function")
 	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function that takes so many times less: 'tokenize*=2'")
 	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel that takes so many times less: 'gemm*=1.5'")

@@ -139,8 +139,8 @@ func (d *daemon) report(ctx context.Context, t *table, made uint64, c daemonShar
 	t.add("CPU while nothing happens", figure(c.idle), "of a core")
 	held("CPU at 100,000 events/s, its first 5 s", c.growing, "of a core: the recorder takes its memory")
 	held("CPU at 100,000 events/s, later", c.steady, "of a core: the recorder is full")
-	t.add("memory of its own", fmt.Sprintf("%d MB", status.Self.RSS/1e6),
-		fmt.Sprintf("100 of it the full recorder; %d MB of rings in the kernel", status.Rings.Bytes/1e6))
+	t.add("resident, with its helper", fmt.Sprintf("%d MB", status.Self.RSS/1e6),
+		fmt.Sprintf("what they share or map twice counts in each; recorder %d, rings %d MB", status.Recorder.Used/1e6, status.Rings.Bytes/1e6))
 	return nil
 }
 

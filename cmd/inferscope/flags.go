@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// pidFlag gives a command --pid; to says what it does with the process.
+func pidFlag(flags *pflag.FlagSet, pid *int, to string) {
+	flags.IntVar(pid, "pid", 0, "process to "+to+"; needed unless the daemon watches exactly one")
+}
+
+// stretchFlags say which process and which stretch of its time a command is about.
+func (f *reportFlags) stretchFlags(flags *pflag.FlagSet, to string) {
+	pidFlag(flags, &f.pid, to)
+	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
+	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
+	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile")
+}
+
+// renderFlags say what becomes of a report.
+func (f *reportFlags) renderFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
+	flags.StringVarP(&f.format, "format", "f", "", "text, markdown, json or html")
+	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
+	flags.StringVar(&f.margin, "sync-error-margin-us", "", "clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)")
+	jsonFlag(cmd, &f.asJSON)
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// typed returns the settings that flags give, by key.
+func (f *reportFlags) typed() map[string]string {
+	if f.margin == "" {
+		return nil
+	}
+	return map[string]string{"sync_error_margin_us": f.margin}
+}
