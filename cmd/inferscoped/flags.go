@@ -56,7 +56,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.SortFlags = false
 	set.IntSliceVar(&f.pids, "pid", nil, "process to watch, with its children; can be repeated")
 	set.StringVar(&f.socket, "socket", socket, "unix socket to serve, also "+api.SocketEnv)
-	set.StringVar(&f.traceSizeMB, "trace-size-mb", "100", "memory for recorded events in MB, ring buffers included; the oldest make room")
+	set.StringVar(&f.traceSizeMB, "trace-size-mb", "100", "memory for recorded events in MB, ring buffers and stacks included; the oldest make room")
 	set.DurationVar(&f.keep, "keep", time.Minute, "how long events are kept, within that memory")
 	set.IntVar(&f.ringMB, "ring-mb", defaultRingMB, "memory for all ring buffers together in MiB, part of --trace-size-mb unless it is more than half of that")
 	set.StringVar(&f.metricsAddr, "metrics-addr", "", "serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default")

@@ -19,12 +19,13 @@ import (
 )
 
 // What the Go heap may take, in bytes, beside the events, which are outside of it: some 20 MB are in
-// use with sampling on. Garbage is collected when half as much has come again. The limit is soft: the
+// use with sampling on, 30 of a large program at 499 Hz. Garbage is collected when a quarter as much has come
+// again: once all is known that a target runs, hardly any comes. The limit is soft: the
 // garbage collector works harder near it, nothing fails. What all of the daemon and its helper take is
 // in docs/benchmarks.md.
 const (
 	heapLimit   = 60_000_000
-	heapPercent = 50
+	heapPercent = 25
 )
 
 // farewell is how long requests that are being answered have when the daemon stops.
@@ -34,7 +35,7 @@ const farewell = 2 * time.Second
 type Config struct {
 	Options
 	Socket       string // path of the unix socket
-	TraceBytes   int64  // for recorded events, in the rings and in the recorder
+	TraceBytes   int64  // for recorded events: the rings, the recorder, and the stacks of samples
 	RingBytes    int64  // of all ring buffers together; 0: ring.DefaultBytes
 	MetricsAddr  string // as metrics.Address returns it; "": no metrics
 	Limits       api.Limits
@@ -123,8 +124,14 @@ func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 	return p, tally, nil
 }
 
-// recorderBytes is what the rings leave to the recorder of the memory for events: half of it at least.
-func recorderBytes(all, rings int64) int64 { return max(all-rings, all/2, record.MinBudget) }
+// stackBytes is what the stacks of samples take at most, which go when the recorder has no sample any
+// more that has them (internal/sampler: BenchmarkTable).
+const stackBytes = 10_000_000
+
+// recorderBytes is what rings and stacks leave to the recorder of the memory for events: half of it at least.
+func recorderBytes(all, rings int64) int64 {
+	return max(all-rings-stackBytes, all/2, record.MinBudget)
+}
 
 func functionsOf(sources []Source) func() []record.Function {
 	for _, s := range sources {

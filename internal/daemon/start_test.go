@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/metrics"
+	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -228,5 +229,19 @@ func TestAStopThatTakesTooLong(t *testing.T) {
 	}
 	if err := d.within(time.Hour, func() error { return errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("what went wrong is lost: %v", err)
+	}
+}
+
+// TestRecorderBytes: rings, stacks and recorder stay within what is given, as long as the recorder has half.
+func TestRecorderBytes(t *testing.T) {
+	for _, c := range []struct{ all, rings, want int64 }{
+		{100_000_000, 18_000_000, 72_000_000},
+		{100_000_000, 300_000_000, 50_000_000},
+		{20_000_000, 8_000_000, 10_000_000},
+		{1_000_000, 8_000_000, record.MinBudget},
+	} {
+		if got := recorderBytes(c.all, c.rings); got != c.want {
+			t.Errorf("of %d bytes with rings of %d the recorder gets %d, want %d", c.all, c.rings, got, c.want)
+		}
 	}
 }

@@ -24,7 +24,7 @@ const HelperArgument = "unwinder-helper"
 // remains. Collecting garbage early costs it time that nobody waits for; the limit, in
 // bytes, is soft.
 const (
-	helperGC     = 30 // percent, where Go has 100
+	helperGC     = 20 // percent, where Go has 100
 	helperMemory = 48 << 20
 )
 

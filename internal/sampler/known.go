@@ -9,11 +9,11 @@ import (
 
 // maxStacks bounds the stacks of the unwinder that are remembered, on either side of
 // the wire: 600 bytes each with 60 frames.
-const maxStacks = 8192
+const maxStacks = 4096
 
 // stackCache knows stacks by the frames as the library's programs wrote them: the
 // number of a file's content and an address in it, so that the process does not matter.
-// Keys are 64-bit sums with a secret seed: among 8,192 of them a target can neither
+// Keys are 64-bit sums with a secret seed: among 4,096 of them a target can neither
 // make two alike nor hope for it.
 type stackCache struct {
 	seed  maphash.Seed
