@@ -54,7 +54,7 @@ func foretoldTable(all []*foretold) string {
 			v.Least, v.Most, 100*v.off(), 100*v.Replay, 100*v.Learned, 100*v.Unexplained, 100*v.Watched, v.mark())
 	}
 	s := foretoldScore(all)
-	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.0f%% of the speed-ups are foretold to within %.0f%%, %.0f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
+	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.1f%% of the speed-ups are foretold to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
 		len(all), 100*s.near, 100*foretoldError, 100*s.inside, 100*s.off, 100*s.replay, 100*s.learned)
 	return b.String()
 }
