@@ -19,7 +19,7 @@ func Summarize(t *timeline.Timeline) *Summary {
 	for first := 0; first < len(t.Rec.Events); {
 		last := min(len(t.Rec.Events), first+max(leastSlice, 16*len(rows)))
 		if len(rows) > fewThreads {
-			touch(t.Rec.Events[first:last])
+			a.touched += touch(t.Rec.Events[first:last])
 		}
 		for i := range rows {
 			a.thread(&rows[i], int32(last))
@@ -41,7 +41,7 @@ const (
 	fewThreads = 4       // whose events lie close enough for the CPU to see what comes next
 )
 
-// touch reads events in their order, so that they are in the cache.
+// touch reads events in their order, so that they are in the cache. The compiler leaves out what makes a sum that nobody keeps.
 func touch(events []event.Event) (sum uint64) {
 	for i := range events {
 		sum += events[i].TS
@@ -75,6 +75,7 @@ type analysis struct {
 	errors    *errorCodes
 	perProc   []uint64
 	windows   *windowed // nil: all calls are recorded all the time
+	touched   uint64    // see touch
 }
 
 func newAnalysis(t *timeline.Timeline) *analysis {
@@ -103,6 +104,7 @@ type op struct {
 	from    uint64 // ns, clipped to the window
 	to      uint64
 	early   bool // it began before the window
+	kind    kind
 
 	windowed bool // such calls are recorded in windows only
 }
@@ -125,7 +127,7 @@ func (a *analysis) thread(row *threadRow, until int32) {
 		a.op(&o, row.next, row.process)
 		if o.Timed && !o.windowed {
 			row.Time += row.busy.add(o.from, o.to)
-			if o.call.Group == cuda.Sync {
+			if o.kind == syncKind {
 				row.Sync += row.sync.add(o.from, o.to)
 			}
 			a.waits.time(&o)
@@ -135,7 +137,7 @@ func (a *analysis) thread(row *threadRow, until int32) {
 			continue
 		}
 		row.Count++
-		if kernel, graph := launchOf(&o); kernel || graph {
+		if o.kind.launches() {
 			row.Launches++
 		}
 		a.count(&o)
@@ -145,11 +147,11 @@ func (a *analysis) thread(row *threadRow, until int32) {
 // op decodes the outermost call at index i.
 func (a *analysis) op(o *op, i, process int32) {
 	top := &a.t.Ops[i]
-	e := a.t.RawEvent(top)
-	*o = op{Op: top, event: e, row: a.functions.row(top.Func), process: process, call: a.decoder.Decode(e)}
+	o.Op, o.event, o.row, o.process, o.kind = top, a.t.RawEvent(top), a.functions.row(top.Func), process, a.functions.kinds[top.Func]
+	a.decoder.DecodeTo(o.event, &o.call)
 	o.from, o.to = a.t.Clip(top)
 	o.early = a.t.Early(top)
-	o.windowed = a.windows != nil && o.call.Group == cuda.Launch
+	o.windowed = a.windows != nil && o.kind == launchKind
 	a.complete(o, i)
 }
 
@@ -158,7 +160,7 @@ func (a *analysis) op(o *op, i, process int32) {
 // They follow it in the timeline.
 func (a *analysis) complete(o *op, i int32) {
 	c := &o.call
-	open := c.Group == cuda.Copy && (c.Direction == cuda.Unknown || !c.HasBytes) || c.Group == cuda.Alloc && c.Pointer == 0
+	open := o.kind == copyKind && (c.Direction == cuda.Unknown || !c.HasBytes) || o.kind == allocKind && c.Pointer == 0
 	if !open {
 		return
 	}
@@ -193,13 +195,16 @@ func (a *analysis) count(o *op) {
 	if o.failed() {
 		a.errors.count(o)
 	}
-	switch o.call.Group {
-	case cuda.Copy:
+	switch o.kind {
+	case copyKind:
 		a.copies.count(o)
-	case cuda.Alloc, cuda.Free:
+	case allocKind, freeKind:
 		a.memory.note(o)
-	case cuda.Launch, cuda.Graph:
-		a.launches.count(o, o.event)
+	case launchKind:
+		a.launches.kernels++
+		*a.launches.counter(o, o.event)++
+	case graphLaunchKind:
+		a.launches.graphs++
 	}
 }
 

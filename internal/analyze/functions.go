@@ -14,6 +14,7 @@ import (
 type functions struct {
 	rows      []Function
 	index     []int32     // event.Func to row
+	kinds     []kind      // by event.Func
 	durations []durations // of each row: calls that began in the window
 	within    map[[2]int32]uint64
 	last      [2]int32 // key of within
@@ -21,7 +22,7 @@ type functions struct {
 }
 
 func newFunctions(table []record.Function) *functions {
-	f := &functions{index: make([]int32, len(table)), within: map[[2]int32]uint64{}}
+	f := &functions{index: make([]int32, len(table)), kinds: make([]kind, len(table)), within: map[[2]int32]uint64{}}
 	place := map[[2]string]int32{}
 	for i, fn := range table {
 		base := fn.Base
@@ -35,7 +36,7 @@ func newFunctions(table []record.Function) *functions {
 			place[key] = row
 			f.rows = append(f.rows, Function{Name: base, Library: fn.Library, Group: fn.Group})
 		}
-		f.index[i] = row
+		f.index[i], f.kinds[i] = row, kindOf(&fn, f.rows[row].Name)
 		f.rows[row].Timed = f.rows[row].Timed || fn.Timed
 		if !slices.Contains(f.rows[row].Names, fn.Name) {
 			f.rows[row].Names = append(f.rows[row].Names, fn.Name)

@@ -3,9 +3,7 @@ package analyze
 import (
 	"cmp"
 	"slices"
-	"strings"
 
-	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/event"
 )
 
@@ -40,28 +38,6 @@ type shapeKey struct {
 }
 
 func newLaunches() *launches { return &launches{counts: map[launchKey]*uint64{}} }
-
-// launchOf says whether o starts a kernel, or a graph.
-func launchOf(o *op) (kernel, graph bool) {
-	switch o.call.Group {
-	case cuda.Launch:
-		return true, false
-	case cuda.Graph:
-		return false, strings.HasSuffix(o.row.Name, "GraphLaunch")
-	}
-	return false, false
-}
-
-func (l *launches) count(o *op, e *event.Event) {
-	kernel, graph := launchOf(o)
-	switch {
-	case kernel:
-		l.kernels++
-		*l.counter(o, e)++
-	case graph:
-		l.graphs++
-	}
-}
 
 // counter returns where launches like o are counted. What they have in common comes from a few words of the
 // event: the map, whose key is long, is asked seldom.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-
-	"github.com/inferscope/inferscope/internal/cuda"
 )
 
 // memory follows what is allocated and freed. Threads free each other's memory
@@ -34,7 +32,7 @@ type object struct {
 func (m *memory) note(o *op) {
 	n := memoryNote{at: o.Start, dur: o.Dur, bytes: o.call.Bytes, failed: o.failed()}
 	n.object = object{o.process, cmp.Or(o.call.Pointer, o.call.Handle)}
-	if o.call.Group == cuda.Alloc {
+	if o.kind == allocKind {
 		n.at, n.kind = o.End(), memoryKind(o.row.Name)
 	}
 	m.notes = append(m.notes, n)

@@ -36,18 +36,17 @@ func (s *streams) count(o *op) {
 	}
 	r := s.row(o)
 	r.Count++
-	kernel, graph := launchOf(o)
-	switch {
-	case kernel:
+	switch o.kind {
+	case launchKind:
 		r.Kernels++
-	case graph:
+	case graphLaunchKind:
 		r.Graphs++
-	case o.call.Group == cuda.Copy:
+	case copyKind:
 		r.Copies++
 		if !o.failed() {
 			r.Bytes += o.call.Bytes
 		}
-	case o.call.Group == cuda.Sync:
+	case syncKind:
 		r.Syncs++
 		r.Sync += o.Dur
 	}

@@ -1,10 +1,6 @@
 package analyze
 
-import (
-	"strings"
-
-	"github.com/inferscope/inferscope/internal/cuda"
-)
+import "strings"
 
 // waits gathers the time in which threads are in calls that wait for the device, or can.
 type waits struct {
@@ -21,9 +17,9 @@ type blocks struct {
 // outermost call is: a synchronisation inside a copy is part of the copy.
 func (w *waits) of(o *op) *blocks {
 	switch {
-	case o.call.Group == cuda.Sync:
+	case o.kind == syncKind:
 		return &w.sync
-	case o.call.Group != cuda.Copy:
+	case o.kind != copyKind:
 		return nil
 	case isAsync(o.row.Name):
 		return &w.asyncCopies

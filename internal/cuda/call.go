@@ -8,11 +8,18 @@ import (
 
 // Decode says what e, an event of kind event.Call, did. It allocates nothing.
 func (d *Decoder) Decode(e *event.Event) Call {
+	var c Call
+	d.DecodeTo(e, &c)
+	return c
+}
+
+// DecodeTo is Decode for who decodes millions of events: a Call is twice the size of an event, and takes longer to copy than to make.
+func (d *Decoder) DecodeTo(e *event.Event, c *Call) {
 	l := &d.unknown
 	if int(e.Func) < len(d.funcs) {
 		l = &d.funcs[e.Func]
 	}
-	c := Call{Func: &l.fn, Direction: l.direction, HasStream: l.hasStream}
+	*c = Call{Func: &l.fn, Direction: l.direction, HasStream: l.hasStream}
 	if e.Flags&event.Timed != 0 {
 		c.Timed = true
 		if e.Flags&event.Correlated == 0 { // the agent's calls have no result
@@ -21,19 +28,18 @@ func (d *Decoder) Decode(e *event.Event) Call {
 	}
 	switch l.shape {
 	case Params:
-		l.params(e, &c)
+		l.params(e, c)
 	case Copy2D, Copy3D:
-		l.descriptor(e, &c)
+		l.descriptor(e, c)
 	default:
-		l.launch(e, &c)
+		l.launch(e, c)
 	}
 	if e.Flags&event.Fault != 0 {
-		l.doubt(&c)
+		l.doubt(c)
 	}
 	if c.HasStream {
 		c.Stream = l.stream(c.Stream)
 	}
-	return c
 }
 
 // params gives the selected parameters their meaning.
