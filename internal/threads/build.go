@@ -65,39 +65,43 @@ func newBuilder(x *Index) *builder {
 }
 
 // deal gives each thread its events. They are counted first: a full recorder has more
-// than a million, and lists that grow take several times their memory.
+// than a million, and lists that grow take several times their memory. Who they are of is kept meanwhile: they lie far apart, and each
+// is fetched from memory anew.
 func (b *builder) deal() {
-	found := map[uint64]*list{}
-	b.each(found, func(l *list, _ int32, e *event.Event) {
-		l.count++
-		l.intervals += intervalsOf(e)
-	})
-	for _, l := range found {
+	owner := b.owners()
+	for _, l := range b.lists {
 		l.events = make([]int32, 0, l.count)
-		b.lists = append(b.lists, l)
 	}
-	b.each(found, func(l *list, i int32, _ *event.Event) { l.events = append(l.events, i) })
+	for at, i := range b.index {
+		if n := owner[at]; n != none {
+			b.lists[n].events = append(b.lists[n].events, i)
+		}
+	}
 	slices.SortFunc(b.lists, func(x, y *list) int { return cmp.Or(cmp.Compare(x.pid, y.pid), cmp.Compare(x.tid, y.tid)) })
 }
 
-// each visits the scheduling events of the window, with the list of their thread.
+// owners makes the lists of threads, and returns the place of its own for each scheduling event; none outside of the window.
 // found is by pid << 32 | tid: maps are fastest with such keys.
-func (b *builder) each(found map[uint64]*list, visit func(l *list, i int32, e *event.Event)) {
-	var last *list
-	for _, i := range b.index {
+func (b *builder) owners() []int32 {
+	out, found, last := make([]int32, len(b.index)), map[uint64]int32{}, none
+	for at, i := range b.index {
 		e := &b.rec.Events[i]
-		if e.TS > b.to || end(e) < b.from || b.gone[e.PID] {
+		if out[at] = none; e.TS > b.to || end(e) < b.from || b.gone[e.PID] {
 			continue
 		}
-		if last == nil || last.tid != e.TID || last.pid != e.PID {
-			k := uint64(e.PID)<<32 | uint64(e.TID)
-			if last = found[k]; last == nil {
-				last = &list{key: key{e.PID, e.TID}}
+		if last == none || b.lists[last].key != (key{e.PID, e.TID}) {
+			k, known := uint64(e.PID)<<32|uint64(e.TID), false
+			if last, known = found[k]; !known {
+				last = int32(len(b.lists))
 				found[k] = last
+				b.lists = append(b.lists, &list{key: key{e.PID, e.TID}})
 			}
 		}
-		visit(last, i, e)
+		out[at] = last
+		b.lists[last].count++
+		b.lists[last].intervals += intervalsOf(e)
 	}
+	return out
 }
 
 // intervalsOf returns how many intervals an event makes at most: what it says, and the
