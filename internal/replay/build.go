@@ -30,7 +30,7 @@ type Namer interface {
 func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name Namer) *Graph {
 	b := &builder{
 		t: t, ths: ths, span: span, name: name,
-		g: &Graph{From: span.From, To: span.To, target: t.Rec.Meta.Target}, whats: map[What]int32{}, launched: map[int32]place{}, last: None,
+		g: &Graph{From: span.From, To: span.To, target: t.Rec.Meta.Target}, whats: map[What]int32{}, launched: map[int32]place{},
 	}
 	b.index()
 	b.streams()
@@ -59,17 +59,18 @@ type builder struct {
 	name   Namer
 	g      *Graph
 	whats  map[What]int32
-	last   int32               // that what returned
+	last   [Kinds]int32        // what returned of each kind, + 1; 0: nothing yet
 	fought map[[2]int32]uint64 // by the lanes of who waited and of who let go: ns of waits for locks
 
-	lanes    []lane
-	laneOf   map[tid]int32
-	syncs    map[int32]int32 // outermost op of a sync: index into Timeline.Syncs
-	launched map[int32]place // outermost op that asked for activities: the node of its thread before it
-	acts     map[int32]place // activity: its node
-	asks     map[int32]bool  // outermost ops that launched a kernel
-	devices  []deviceEnds
-	stream   int32 // lane of the first stream
+	lanes       []lane
+	laneOf      map[tid]int32
+	syncs       map[int32]int32 // outermost op of a sync: index into Timeline.Syncs
+	launched    map[int32]place // outermost op that asked for activities: the node of its thread before it
+	acts        map[int32]place // activity: its node
+	asks        map[int32]bool  // outermost ops that launched a kernel
+	devices     []deviceEnds
+	kernelWhats []int32 // of the device whose nodes are made: number + 1 of the What of each kernel, 0 where it has none yet
+	stream      int32   // lane of the first stream
 }
 
 type tid struct{ pid, tid uint32 }
@@ -103,8 +104,8 @@ func noRef() ref { return ref{act: None, op: None, lane: None} }
 
 // what returns the number of a What, and adds time to it.
 func (b *builder) what(w What, ns uint64, d Doubt) int32 {
-	i := b.last
-	if b.last == None || b.g.Whats[i] != w {
+	i := b.last[w.Kind] - 1
+	if i == None || b.g.Whats[i] != w {
 		known, ok := b.whats[w]
 		if i = known; !ok {
 			i = int32(len(b.g.Whats))
@@ -112,12 +113,17 @@ func (b *builder) what(w What, ns uint64, d Doubt) int32 {
 			b.g.Whats = append(b.g.Whats, w)
 			b.g.Times = append(b.g.Times, Time{})
 		}
-		b.last = i
+		b.last[w.Kind] = i + 1
 	}
+	b.more(i, ns, d)
+	return i
+}
+
+// more adds time to a What.
+func (b *builder) more(i int32, ns uint64, d Doubt) {
 	b.g.Times[i].Own += ns
 	b.g.Times[i].By[d] += ns
 	b.g.Times[i].Count++
-	return i
 }
 
 // index finds who woke whom, and which calls waited for a GPU.
@@ -155,10 +161,15 @@ func (b *builder) index() {
 	}
 	for i := range b.t.Syncs {
 		if s := &b.t.Syncs[i]; s.Op != timeline.None && s.Type != timeline.StreamWait {
-			b.syncs[b.t.Outermost(s.Op)] = int32(i)
+			if op := b.t.Outermost(s.Op); b.touches(&b.t.Ops[op]) {
+				b.syncs[op] = int32(i)
+			}
 		}
 	}
 }
+
+// touches says whether a call touches the span.
+func (b *builder) touches(o *timeline.Op) bool { return o.End() > b.span.From && o.Start < b.span.To }
 
 // clipped returns the intervals of a thread that touch the span.
 func (b *builder) clipped(th *threads.Thread) []threads.Interval {

@@ -9,14 +9,11 @@ import (
 // bursts returns when a thread was on its way from one launch of a kernel to the next of the same burst: nothing waits for the GPU
 // between them, and it takes no longer than is usual between launches of this thread. What it does there is launching, whatever it
 // is called: in a graph none of it is left.
-func (w *writer) bursts(th *timeline.Thread) []timeline.Span {
+func (w *writer) bursts(calls []int32) []timeline.Span {
 	var all []timeline.Span
 	last := None
-	for i := th.First; i < th.Last; i++ {
+	for _, i := range calls {
 		o := &w.b.t.Ops[i]
-		if !o.Outer() || o.End() <= w.b.span.From || o.Start >= w.b.span.To {
-			continue
-		}
 		if _, waits := w.b.syncs[i]; waits {
 			last = None
 			continue

@@ -19,17 +19,38 @@ func (b *builder) streams() {
 		b.lanes = append(b.lanes, lane{})
 	}
 	b.devices = make([]deviceEnds, len(b.t.Devices))
+	total := 0
 	for d := range b.t.Devices {
 		dev := &b.t.Devices[d]
-		for i := dev.First; i < dev.Last; i++ {
+		for i := dev.First; i < dev.Last && b.t.Activities[i].Start <= b.span.To; i++ {
 			if a := &b.t.Activities[i]; a.Start >= b.span.From && a.End <= b.span.To {
 				b.devices[d] = append(b.devices[d], i)
 			}
+		}
+		b.room(b.devices[d])
+		total += len(b.devices[d])
+	}
+	b.acts = make(map[int32]place, total)
+	for d := range b.devices {
+		if gpu := b.t.Rec.Meta.GPU; gpu != nil {
+			b.kernelWhats = make([]int32, len(gpu.Kernels))
 		}
 		slices.SortStableFunc(b.devices[d], func(x, y int32) int { return cmp.Compare(b.t.Activities[x].End, b.t.Activities[y].End) })
 		for _, i := range b.devices[d] {
 			b.activity(i, first)
 		}
+	}
+}
+
+// room makes the lists of the streams of activities as long as they will be.
+func (b *builder) room(acts []int32) {
+	count := make([]int, len(b.t.Streams))
+	for _, i := range acts {
+		count[b.t.Activities[i].Stream]++
+	}
+	for s, n := range count {
+		l := &b.lanes[b.stream+int32(s)]
+		l.nodes, l.refs = slices.Grow(l.nodes, n), slices.Grow(l.refs, n)
 	}
 }
 
@@ -44,11 +65,26 @@ func (b *builder) activity(i, first int32) {
 		b.asks[r.op] = b.asks[r.op] || a.Kind == timeline.Kernel
 	}
 	b.acts[i] = place{first + a.Stream, int32(len(l.nodes))}
-	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.what(b.activityWhat(a), a.End-a.Start, Certain), prev: None, dep: None})
+	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.activityWhat(a), prev: None, dep: None})
 	l.refs = append(l.refs, r)
 }
 
-func (b *builder) activityWhat(a *timeline.Activity) What {
+// activityWhat returns the number of the What of an activity, to which it adds its time. Names of kernels are long, and looked up once for each device.
+func (b *builder) activityWhat(a *timeline.Activity) int32 {
+	w, k := b.nameActivity(a), b.t.KernelIndex(a)
+	if k == timeline.None {
+		return b.what(w, a.End-a.Start, Certain)
+	}
+	if i := b.kernelWhats[k] - 1; i != None {
+		b.more(i, a.End-a.Start, Certain)
+		return i
+	}
+	i := b.what(w, a.End-a.Start, Certain)
+	b.kernelWhats[k] = i + 1
+	return i
+}
+
+func (b *builder) nameActivity(a *timeline.Activity) What {
 	w := What{Kind: Kernel, Device: b.t.Streams[a.Stream].Device}
 	if a.Kind == timeline.Kernel {
 		if k := b.t.Kernel(a); k != nil {

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"slices"
+
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
@@ -45,14 +47,27 @@ func (b *builder) writer(l int32, pid, id uint32) *writer {
 	return w
 }
 
+// usualNodes is how many nodes a call makes, with what its thread did before it: in an eager loop a call and computing.
+const usualNodes = 3
+
+// callsOf returns the outermost calls of a thread that touch the span.
+func (b *builder) callsOf(th *timeline.Thread) []int32 {
+	var out []int32
+	for i := th.First; i < th.Last && b.t.Ops[i].Start < b.span.To; i++ {
+		if o := &b.t.Ops[i]; o.Outer() && b.touches(o) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 // ops writes a thread that makes calls.
 func (w *writer) ops(th *timeline.Thread) {
-	w.burst = w.bursts(th)
-	for i := th.First; i < th.Last; i++ {
+	mine := w.b.callsOf(th)
+	w.burst = w.bursts(mine)
+	w.l.nodes, w.l.refs = slices.Grow(w.l.nodes, usualNodes*len(mine)), slices.Grow(w.l.refs, usualNodes*len(mine))
+	for _, i := range mine {
 		o := &w.b.t.Ops[i]
-		if !o.Outer() || o.End() <= w.b.span.From || o.Start >= w.b.span.To {
-			continue
-		}
 		w.stretch(o.Start)
 		w.l.worker = true
 		w.call(i, o)
