@@ -25,6 +25,12 @@ type kinds struct {
 // copiers is for how long copies ran by the thread that asked for them, and by the function.
 type copiers struct{ threads, calls tally }
 
+// flush makes them ready to be copied.
+func (c *copiers) flush() {
+	c.threads.flush()
+	c.calls.flush()
+}
+
 func (c *copiers) merge(o *copiers) {
 	c.threads.merge(&o.threads)
 	c.calls.merge(&o.calls)

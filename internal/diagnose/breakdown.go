@@ -3,7 +3,6 @@ package diagnose
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/gap"
@@ -63,9 +62,11 @@ func (a *analysis) measure(d *Diagnosis) {
 		return
 	}
 	devices := make([]measured, len(a.t.Devices))
-	done := a.work(devices, window)
+	did := a.didWithin()
+	for i := range devices {
+		devices[i] = did.devices[i].measured(window)
+	}
 	a.steps(devices)
-	done()
 	for i := range devices {
 		devices[i].close()
 		d.Devices = append(d.Devices, a.device(&a.t.Devices[i], &devices[i]))
@@ -74,31 +75,58 @@ func (a *analysis) measure(d *Diagnosis) {
 	d.Breakdown = a.total.breakdown(a)
 }
 
-// work begins to measure what the devices did, all at once and beside the steps of their gaps, which are counted elsewhere: Idle is not
-// touched. done waits for the end.
-func (a *analysis) work(devices []measured, window uint64) (done func()) {
-	memory := memoryKernels(a.t)
-	var all sync.WaitGroup
-	for i := range devices {
-		devices[i].Window = window
-		if i < len(a.w.Covered) {
-			covered := a.w.Covered[i].Both(timeline.Spans{a.within})
-			all.Go(func() { devices[i].work(a.t, memory, &a.t.Devices[i], covered) })
-		}
+// whole says whether all of the window is broken down, as nearly always.
+func (a *analysis) whole() bool { return a.within == timeline.Span{From: a.t.From, To: a.t.To} }
+
+// didWithin returns what the devices did in what is broken down.
+func (a *analysis) didWithin() *Work {
+	if a.whole() {
+		return a.did
 	}
-	return all.Wait
+	var covered []timeline.Spans
+	for _, c := range a.w.Covered {
+		covered = append(covered, c.Both(timeline.Spans{a.within}))
+	}
+	did := NewWork(a.t, covered)
+	did.all()
+	return did
 }
 
-// steps takes the steps of all gaps, each for its device.
+// steps takes the steps of all gaps, each for its device. Sums of gaps will do where none has to be cut.
 func (a *analysis) steps(devices []measured) {
-	for g, steps := range a.w.All() {
-		if g.Device < 0 || int(g.Device) >= len(devices) {
-			continue
+	if !a.whole() {
+		for g, steps := range a.w.All() {
+			a.gap(devices, g, steps)
 		}
-		for s := range steps {
-			a.note(&devices[g.Device], &steps[s], g)
-		}
+		return
 	}
+	for i := range a.w.Gaps {
+		g := &a.w.Gaps[i]
+		a.gap(devices, g, a.w.Steps[g.First:g.Last])
+	}
+	for i := range a.w.Plain {
+		s := &a.w.Plain[i]
+		devices[s.Device].Idle[cause.LaunchOverhead] += s.Time
+		a.group(cause.LaunchOverhead).addPlain(s)
+	}
+}
+
+// gap takes the steps of a gap.
+func (a *analysis) gap(devices []measured, g *gap.Gap, steps []gap.Step) {
+	if g.Device < 0 || int(g.Device) >= len(devices) {
+		return
+	}
+	for i := range steps {
+		a.note(&devices[g.Device], &steps[i], g)
+	}
+}
+
+// group returns the steps of a cause.
+func (a *analysis) group(id cause.ID) *group {
+	if a.groups[id] == nil {
+		a.groups[id] = newGroup(id)
+	}
+	return a.groups[id]
 }
 
 // alone takes the steps of the main thread for the gaps of a GPU.
@@ -113,19 +141,6 @@ func (a *analysis) alone() {
 }
 
 func length(s *gap.Step) uint64 { return s.To - min(s.From, s.To) }
-
-// work measures what a device did.
-func (m *measured) work(t *timeline.Timeline, memory []bool, dev *timeline.Device, covered timeline.Spans) {
-	m.Time = covered.Total()
-	k, s := newKinds(t, memory, dev), sweep{inside: cutter{spans: covered}, both: cutter{spans: covered}}
-	list := t.Activities[dev.First:dev.Last]
-	for i := range list {
-		s.add(k.of(&list[i]), list[i].Start, list[i].End)
-	}
-	s.finish()
-	m.Did, m.copied, m.heldBy, m.freeBy = s.Time, s.copied, k.heldBy, k.freeBy
-	m.kernels, m.kernelTime, m.small, m.smallBlocks, m.sms = k.kernels, k.time, k.small, k.smallest, k.sms
-}
 
 // note adds a step to a measure and to its group, as far as it lies in what is broken down, and returns how much that is, ns.
 func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) uint64 {
@@ -143,10 +158,7 @@ func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) uint64 {
 		id = cause.Unknown
 	}
 	m.Idle[id] += n
-	if a.groups[id] == nil {
-		a.groups[id] = newGroup(id)
-	}
-	a.groups[id].add(a, s, g)
+	a.group(id).add(a, s, g)
 	return n
 }
 

@@ -86,10 +86,7 @@ func (a *analysis) takeCopies() {
 		if n == 0 {
 			return
 		}
-		if a.groups[id] == nil {
-			a.groups[id] = newGroup(id)
-		}
-		g := a.groups[id]
+		g := a.group(id)
 		g.cost += n
 		g.sure[gap.Seen] += n
 		g.linked += n

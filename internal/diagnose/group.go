@@ -26,20 +26,26 @@ type group struct {
 	guessed uint64 // ns of gaps whose call was found, but not for certain
 	lost    uint64 // ns of gaps whose call was not found
 	longest []stretch
-	least   uint64 // ns: what is no longer is not among the longest
+	least   uint64 // ns: what is shorter is not among the longest
 	samples uint64 // steps with a stack of their own
 }
 
 // stretch is a time to look at.
 type stretch struct {
 	from, to uint64 // ns, CLOCK_MONOTONIC
+	device   int32  // index into Timeline.Devices
 	wait     int32  // the event of the wait that it was spent in, gap.None where there is none
+}
+
+// before says whether s is more worth looking at than o: it is longer, or the first of two that are as long.
+func (s stretch) before(o stretch) bool {
+	return cmp.Or(cmp.Compare(o.length(), s.length()), cmp.Compare(s.device, o.device), cmp.Compare(s.from, o.from)) < 0
 }
 
 func (s stretch) length() uint64 { return s.to - s.from }
 
 // maxLongest is how many of the longest steps are kept as evidence.
-const maxLongest = 3
+const maxLongest = gap.LongestSums
 
 func newGroup(id cause.ID) *group { return &group{id: id} }
 
@@ -72,8 +78,30 @@ func (g *group) add(a *analysis, s *gap.Step, in *gap.Gap) {
 		}
 	}
 	g.link(a, in, n)
-	if n > g.least {
-		g.keep(stretch{from: s.From, to: s.To, wait: s.Wait})
+	if n >= g.least {
+		x := stretch{from: s.From, to: s.To, wait: s.Wait}
+		if in != nil {
+			x.device = in.Device
+		}
+		g.keep(x)
+	}
+}
+
+// addPlain adds plain gaps.
+func (g *group) addPlain(s *gap.Sum) {
+	g.cost += s.Time
+	g.steps += s.Count
+	g.sure[gap.Seen] += s.Time
+	g.inner[cause.Unknown] += s.Time
+	g.threads.add(threadKey(s.PID, s.TID), s.Time)
+	g.calls.add(uint64(s.Func), s.Time)
+	if s.Certain {
+		g.linked += s.Time
+	} else {
+		g.guessed += s.Time
+	}
+	for _, x := range s.Longest {
+		g.keep(stretch{from: x.From, to: x.To, device: s.Device, wait: gap.None})
 	}
 }
 
@@ -86,17 +114,17 @@ func (g *group) link(a *analysis, in *gap.Gap, n uint64) {
 	switch act := &a.t.Activities[in.Next]; {
 	case act.Link == timeline.Unlinked:
 		g.lost += n
-	case act.Confidence < 1:
+	case a.t.Confidence(in.Next) < 1:
 		g.guessed += n
 	default:
 		g.linked += n
 	}
 }
 
-// keep keeps the longest stretches, the longest first; of equals the earliest.
+// keep keeps the longest stretches, in the order of before.
 func (g *group) keep(s stretch) {
 	i := len(g.longest)
-	for i > 0 && s.length() > g.longest[i-1].length() {
+	for i > 0 && s.before(g.longest[i-1]) {
 		i--
 	}
 	g.longest = slices.Insert(g.longest, i, s)

@@ -14,11 +14,10 @@ import (
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
-// New makes the diagnosis of a timeline from its gaps and the summaries of both sides. It changes
-// none of its arguments; g is nil where the recording has nothing about GPUs, foretell where no gain is asked for: findings are
-// then in the order of their cost.
-func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
-	a := &analysis{t: t, w: w, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
+// Diagnose is New where what the devices did is measured already. Nothing is measured after it.
+func (did *Work) Diagnose(w *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
+	t := did.t
+	a := &analysis{t: t, w: w, did: did, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}}
 	a.subject = a.about()
 	d.Iterations = a.iterations()
@@ -39,6 +38,7 @@ func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, fore
 type analysis struct {
 	t       *timeline.Timeline
 	w       *gap.Walk
+	did     *Work
 	gpu     *gpu.Summary // nil: nothing is recorded about GPUs
 	cpu     *cpu.Summary
 	table   []cause.Cause // by ID

@@ -64,5 +64,5 @@ func (v *View) csvRow(row []string, i int32, ids *ids) []string {
 	row = append(row, v.rec.Meta.Functions[op.Func].Name)
 	n(uint64(v.T.RawEvent(op).TID), op.Start)
 	row = append(row, strconv.FormatInt(int64(w.start-op.Start), 10))
-	return append(row, fmt.Sprintf("%.3g", w.Confidence))
+	return append(row, fmt.Sprintf("%.3g", v.T.Confidence(i)))
 }

@@ -23,6 +23,7 @@ type walker struct {
 	sockets   sockets
 	futexes   futexes
 	deal      dealer
+	sums      sums
 	chain     []link
 	floor     Sureness // of all steps of this gap
 	chief     []*thread
@@ -58,6 +59,7 @@ func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 	w.deal.resolve(w)
 	w.deal = dealer{}
 	w.out.merge()
+	w.out.Plain, w.sums = w.sums.list, sums{}
 	w.out.by = w
 	return w.out
 }
@@ -65,7 +67,7 @@ func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	w := &walker{
 		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
-		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newDealer(), compiler: compilers(t.Rec),
+		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newDealer(), sums: sums{at: map[sumKey]int32{}}, compiler: compilers(t.Rec),
 	}
 	for i := range w.classes {
 		w.classes[i] = classify(&t.Rec.Meta.Functions[i])
@@ -88,16 +90,20 @@ func (w *walker) gap(g *Gap) (th *thread, op int32) {
 		w.explain(th, g.From, g.To)
 		return th, None
 	}
-	l := &w.t.Ops[op]
-	if l.End() <= g.From && g.To-g.From <= slowStart && w.floor == Seen && w.classes[l.Func].kind != copyCall && len(w.edgesTo(n)) == 0 {
-		return th, op // plain, and no more to find out
+	if !w.plain(g, th, op, n) { // else there is no more to find out
+		w.launched(g, th, op, n)
 	}
+	return th, op
+}
+
+// launched makes the steps of a gap that a call ended.
+func (w *walker) launched(g *Gap, th *thread, op, n int32) {
+	l := &w.t.Ops[op]
 	start := min(max(l.Start, g.From), g.To)
 	end := min(max(l.End(), start), g.To)
 	w.explain(th, g.From, start)
 	w.inCall(th, op, start, end)
 	w.starting(th, op, n, end, g.To)
-	return th, op
 }
 
 // launcher returns the thread that ended a gap, the call that did it, and the activity; op None: the thread that
@@ -106,7 +112,7 @@ func (w *walker) launcher(g *Gap) (th *thread, op, activity int32) {
 	if g.Next != None {
 		a := &w.t.Activities[g.Next]
 		if a.Op != None {
-			if a.Confidence < 0.5 {
+			if w.t.Confidence(g.Next) < 0.5 {
 				w.floor = Guessed
 			}
 			op = w.t.Outermost(a.Op)
@@ -203,6 +209,9 @@ func (w *walker) heldUntil(activity int32, start uint64) uint64 {
 // edgesTo is Timeline.EdgesTo for one activity after the other.
 func (w *walker) edgesTo(activity int32) []timeline.Edge {
 	edges := w.t.Edges
+	if len(edges) == 0 {
+		return nil
+	}
 	w.edgeAt = threads.Gallop(len(edges), w.edgeAt, func(i int) bool { return edges[i].To < activity })
 	last := w.edgeAt
 	for last < len(edges) && edges[last].To == activity {

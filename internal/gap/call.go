@@ -72,9 +72,9 @@ const smallCopy = 64 << 10
 // copies notes what is known of each copy, by op. nil where there is none.
 func copiesOf(t *timeline.Timeline) []uint8 {
 	var out []uint8
-	for i := range t.Activities {
+	for _, i := range t.Copies {
 		a := &t.Activities[i]
-		if a.Kind != timeline.Copy || a.Op == None || a.Graph {
+		if a.Op == None {
 			continue
 		}
 		if out == nil {

@@ -1,7 +1,10 @@
 package gap
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cause"
@@ -33,6 +36,9 @@ func check(t *timeline.Timeline, w *Walk) error {
 	if kept != len(w.Gaps) {
 		return fmt.Errorf("%d gaps are kept, and %d of them are found", len(w.Gaps), kept)
 	}
+	if want := plainSums(t, w); !reflect.DeepEqual(w.Plain, want) {
+		return fmt.Errorf("plain gaps sum to %+v, want %+v", w.Plain, want)
+	}
 	if w.Main != nil {
 		if w.Main.First != next {
 			return fmt.Errorf("main %+v: want %d", *w.Main, next)
@@ -51,6 +57,35 @@ func check(t *timeline.Timeline, w *Walk) error {
 		}
 	}
 	return nil
+}
+
+// plainSums sums the gaps that are found and not kept, in another way than the walk does.
+func plainSums(t *timeline.Timeline, w *Walk) []Sum {
+	var out []Sum
+	kept := 0
+	for g, steps := range w.All() {
+		if kept < len(w.Gaps) && g == &w.Gaps[kept] {
+			kept++
+			continue
+		}
+		s := Sum{
+			Device: g.Device, PID: steps[0].PID, TID: steps[0].TID, Func: t.Ops[steps[0].Op].Func, Certain: t.Confidence(g.Next) == 1,
+			Count: 1, Time: g.To - g.From, Longest: []timeline.Span{{From: g.From, To: g.To}},
+		}
+		i := slices.IndexFunc(out, func(o Sum) bool {
+			return o.Device == s.Device && o.PID == s.PID && o.TID == s.TID && o.Func == s.Func && o.Certain == s.Certain
+		})
+		if i < 0 {
+			out = append(out, s)
+			continue
+		}
+		out[i].Count, out[i].Time, out[i].Longest = out[i].Count+1, out[i].Time+s.Time, append(out[i].Longest, s.Longest...)
+	}
+	for i := range out {
+		slices.SortStableFunc(out[i].Longest, func(x, y timeline.Span) int { return cmp.Compare(y.To-y.From, x.To-x.From) })
+		out[i].Longest = slices.Clip(out[i].Longest[:min(len(out[i].Longest), LongestSums)])
+	}
+	return out
 }
 
 // apart holds that idle time is what of the covered time no activity covers.
@@ -118,5 +153,5 @@ func (w *Walk) spell() {
 		all = append(all, steps...)
 		w.Main.Last = int32(len(all))
 	}
-	w.Gaps, w.Steps, w.t = gaps, all, nil
+	w.Gaps, w.Steps, w.Plain, w.t = gaps, all, nil, nil
 }

@@ -115,8 +115,8 @@ func (d *dealer) resolve(w *walker) {
 			stack, sure = pool.entries[p.sample].stack, Seen
 		case len(pool.entries) > 0:
 			stack = pool.take(s.To - s.From)
-		case len(whole[pool.thread].entries) > 0:
-			stack = whole[pool.thread].take(s.To - s.From)
+		case len(whole.of(w, pool.thread).entries) > 0:
+			stack = whole.of(w, pool.thread).take(s.To - s.From)
 		case th.intervals == nil: // not even that it ran is known
 			s.settle(cause.Unknown, 0, Guessed)
 			continue
@@ -127,19 +127,25 @@ func (d *dealer) resolve(w *walker) {
 	}
 }
 
-// byThread returns for each thread a pool of all samples that strata of it have; where they have none,
-// of all that were taken of it outside of calls.
-func (d *dealer) byThread(w *walker) []pool {
-	out := make([]pool, len(w.threads))
+// wholes are pools of all samples that strata of a thread have; where they have none, of all that were taken of it outside of calls: these are
+// looked for when somebody asks, for many threads have one and few need it.
+type wholes []pool
+
+// of returns the pool of a thread.
+func (x wholes) of(w *walker, thread int32) *pool {
+	p := &x[thread]
+	if p.entries == nil {
+		p.entries = w.outside(w.threads[thread])
+	}
+	return p
+}
+
+func (d *dealer) byThread(w *walker) wholes {
+	out := make(wholes, len(w.threads))
 	for i := range d.pools {
 		p := &d.pools[i]
 		for _, e := range p.entries {
 			out[p.thread].entries = append(out[p.thread].entries, entry{stack: e.stack})
-		}
-	}
-	for i := range out {
-		if len(out[i].entries) == 0 {
-			out[i].entries = w.outside(w.threads[i])
 		}
 	}
 	return out
@@ -147,14 +153,14 @@ func (d *dealer) byThread(w *walker) []pool {
 
 // outside returns the samples of a thread that were taken while it was in no call.
 func (w *walker) outside(th *thread) []entry {
-	var out []entry
+	out := []entry{}
 	events, op := w.t.Rec.Events, 0
 	for _, i := range th.samples {
 		ts := events[i].TS
-		for op < len(th.ops) && w.op(th, op).End() <= ts {
+		for op < th.ops.count && w.op(th, op).End() <= ts {
 			op++
 		}
-		if op == len(th.ops) || w.op(th, op).Start > ts {
+		if op == th.ops.count || w.op(th, op).Start > ts {
 			out = append(out, entry{stack: events[i].Args[0]})
 		}
 	}

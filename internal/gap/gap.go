@@ -52,6 +52,7 @@ const (
 type Walk struct {
 	Gaps  []Gap // those that are not plain, by device, then From
 	Steps []Step
+	Plain []Sum // the others
 	t     *timeline.Timeline
 	by    *walker // what made it
 	// Covered is, for each device, the time in which all that it did was seen: gaps lie inside, and

@@ -46,15 +46,15 @@ func newNames(w *walker, in timeline.Span) *Names {
 func (w *walker) runs(th *thread, in timeline.Span) {
 	at := max(in.From, w.t.From)
 	to := min(in.To, w.t.To)
-	for i := w.opFrom(th, at); i <= len(th.ops) && at < to; i++ {
+	for i := w.opFrom(th, at); i <= th.ops.count && at < to; i++ {
 		end := to
-		if i < len(th.ops) {
+		if i < th.ops.count {
 			end = min(end, w.op(th, i).Start)
 		}
 		if end > at {
 			w.runsBetween(th, i, at, end)
 		}
-		if i < len(th.ops) {
+		if i < th.ops.count {
 			at = max(at, w.op(th, i).End())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
@@ -69,15 +70,50 @@ func (a *threadAt) find(t *timeline.Timeline, op int32) {
 	*a = threadAt{pid: t.Processes[th.Process].PID, tid: th.TID, first: th.First, last: th.Last}
 }
 
+// plain says, without making the steps, of most gaps that are plain that they are: the call that ended it had returned before and its kernel began soon,
+// or the thread launched that, and had nothing else to do since the launch before.
+func (w *walker) plain(g *Gap, th *thread, op, activity int32) bool {
+	l := &w.t.Ops[op]
+	kind := w.classes[l.Func].kind
+	if w.floor != Seen || kind == copyCall || g.To-min(max(l.End(), g.From), g.To) > slowStart || len(w.edgesTo(activity)) > 0 {
+		return false
+	}
+	if l.End() <= g.From {
+		return true
+	}
+	return kind == launchCall && l.Dur <= slowLaunch && w.ranAlways(th, g.From, min(l.End(), g.To)) && (l.Start <= g.From || w.launchedOn(g, th, op))
+}
+
+// ranAlways says whether nothing else is known of [from, to) than that a thread ran.
+func (w *walker) ranAlways(th *thread, from, to uint64) bool {
+	i := th.intervalFrom(from)
+	if i == len(th.intervals) {
+		return true
+	}
+	iv := &th.intervals[i]
+	return iv.From >= to || iv.State == threads.Running && iv.To >= to
+}
+
+// launchedOn says whether a thread made one launch after the other: when a gap began it was in no call, the next one ended the gap, and
+// what it did since the one before is taken for launching.
+func (w *walker) launchedOn(g *Gap, th *thread, op int32) bool {
+	i := w.opFrom(th, g.From)
+	if i == 0 || i >= th.ops.count || th.ops.at(i) != op {
+		return false
+	}
+	until, c, _ := w.granted(th, i)
+	return c == cause.LaunchOverhead && until >= min(w.t.Ops[op].Start, g.To)
+}
+
 // keep adds a gap with its steps, which are those from w.first on, unless it is a plain one: it has none, or the only one that can be made
 // again. th made op, the call that ended it.
 func (w *walker) keep(g *Gap, th *thread, op int32) {
 	n := len(w.out.Steps)
-	if n == w.first {
-		return
+	if n == w.first+1 && th != nil && op != None && w.out.Steps[w.first] == plainStep(g, th.pid, th.tid, op) {
+		w.out.Steps, n = w.out.Steps[:w.first], w.first
 	}
-	if th != nil && op != None && n == w.first+1 && w.out.Steps[w.first] == plainStep(g, th.pid, th.tid, op) {
-		w.out.Steps = w.out.Steps[:w.first]
+	if n == w.first {
+		w.plainly(g, th, op)
 		return
 	}
 	g.First, g.Last = int32(w.first), int32(n)

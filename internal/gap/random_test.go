@@ -83,6 +83,34 @@ func TestChaosTiles(t *testing.T) {
 	}
 }
 
+// TestPlainGaps: a gap that is said to be plain has the one step that is made of it again, where its steps are made all the same.
+func TestPlainGaps(t *testing.T) {
+	plain := 0
+	for seed := range uint64(60) {
+		tl := timeline.Build(chaos(rand.New(rand.NewPCG(seed, 5))))
+		if seed%2 == 0 {
+			tl = timeline.Build(timelinetest.Random(timelinetest.Config{Seed: seed, Agent: true, Both: seed%4 == 0, Length: 20 * timelinetest.Millisecond}).Run())
+		}
+		w := newWalker(tl, tl.Index.Threads())
+		find(tl, Covered(tl), func(g *Gap) bool {
+			w.floor, w.chain, w.first, w.out.Steps = Seen, w.chain[:0], 0, w.out.Steps[:0]
+			th, op, act := w.launcher(g)
+			if th == nil || op == None || !w.plain(g, th, op, act) {
+				return true
+			}
+			plain++
+			w.launched(g, th, op, act)
+			if len(w.out.Steps) != 1 || w.out.Steps[0] != plainStep(g, th.pid, th.tid, op) {
+				t.Errorf("seed %d: gap %+v is plain, and has the steps %+v", seed, *g, w.out.Steps)
+			}
+			return !t.Failed()
+		})
+	}
+	if plain < 1000 {
+		t.Errorf("%d gaps are plain, want many", plain)
+	}
+}
+
 // TestSameEachTime: a walk is a function of its recording.
 func TestSameEachTime(t *testing.T) {
 	rec := chaos(rand.New(rand.NewPCG(1, 5)))

@@ -2,7 +2,6 @@ package gap
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
@@ -15,7 +14,7 @@ type key struct{ pid, tid uint32 }
 type thread struct {
 	key
 	index     int32
-	ops       []int32            // the calls that the program itself made, by Start
+	ops       calls
 	intervals []threads.Interval // nil: scheduling was not recorded, or not of this thread
 	samples   []int32            // events: when the thread ran, by TS
 	stacks    *threads.Stacks    // of its waits
@@ -33,11 +32,7 @@ func (w *walker) gather(scheduled []threads.Thread) {
 		th := &w.t.Threads[i]
 		own := w.thread(key{w.t.Processes[th.Process].PID, th.TID})
 		w.owners[i] = own
-		for op := th.First; op < th.Last; op++ {
-			if w.t.Ops[op].Outer() {
-				own.ops = append(own.ops, op)
-			}
-		}
+		own.ops.add(w.t, th)
 	}
 	for i := range scheduled {
 		w.thread(key{scheduled[i].PID, scheduled[i].TID}).intervals = scheduled[i].Intervals
@@ -45,11 +40,9 @@ func (w *walker) gather(scheduled []threads.Thread) {
 	w.gatherSamples()
 	byStart := func(x, y int32) int { return cmp.Compare(w.t.Ops[x].Start, w.t.Ops[y].Start) }
 	for _, th := range w.threads {
-		if !slices.IsSortedFunc(th.ops, byStart) { // a pid that was used again
-			slices.SortStableFunc(th.ops, byStart)
-		}
+		th.ops.sort(byStart)
 		th.stacks = w.waits.Stacks(th.pid, th.tid)
-		th.pace = w.paceOf(th.ops)
+		th.pace = w.paceOf(&th.ops)
 	}
 }
 
@@ -98,10 +91,11 @@ const paceBin = 250
 // paceOf returns how long a thread takes from one launch to the next where nothing makes it wait
 // between them: the median, at most maxPace. That much after a synchronization is what launching takes, and not
 // yet work of the program.
-func (w *walker) paceOf(ops []int32) uint64 {
+func (w *walker) paceOf(ops *calls) uint64 {
 	var bins [maxPace/paceBin + 1]uint32
 	pairs, last := uint32(0), None
-	for _, i := range ops {
+	for k := range ops.count {
+		i := ops.at(k)
 		o := &w.t.Ops[i]
 		switch w.classes[o.Func].kind {
 		case launchCall:
@@ -126,7 +120,7 @@ func (w *walker) paceOf(ops []int32) uint64 {
 
 // opFrom returns the place of the first call in th.ops that ends after a time.
 func (w *walker) opFrom(th *thread, ts uint64) int {
-	th.opAt = threads.Gallop(len(th.ops), th.opAt, func(i int) bool { return w.t.Ops[th.ops[i]].End() <= ts })
+	th.opAt = threads.Gallop(th.ops.count, th.opAt, func(i int) bool { return w.op(th, i).End() <= ts })
 	return th.opAt
 }
 
@@ -148,4 +142,4 @@ func (w *walker) sampled(th *thread, from, to uint64) []int32 {
 }
 
 // op returns the call at a place of th.ops.
-func (w *walker) op(th *thread, at int) *timeline.Op { return &w.t.Ops[th.ops[at]] }
+func (w *walker) op(th *thread, at int) *timeline.Op { return &w.t.Ops[th.ops.at(at)] }

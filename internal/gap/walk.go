@@ -12,9 +12,9 @@ func (w *walker) explain(th *thread, from, to uint64) {
 	}
 	i := w.opFrom(th, from)
 	for at := from; at < to; {
-		if i < len(th.ops) && w.op(th, i).Start <= at {
+		if i < th.ops.count && w.op(th, i).Start <= at {
 			if end := min(w.op(th, i).End(), to); end > at {
-				w.inCall(th, th.ops[i], at, end)
+				w.inCall(th, th.ops.at(i), at, end)
 				at = end
 			}
 			if w.op(th, i).End() <= at {
@@ -23,7 +23,7 @@ func (w *walker) explain(th *thread, from, to uint64) {
 			continue
 		}
 		end := to
-		if i < len(th.ops) {
+		if i < th.ops.count {
 			end = min(to, w.op(th, i).Start)
 		}
 		w.between(th, i, at, end)
@@ -85,7 +85,7 @@ func (w *walker) grant(th *thread, next int) grant {
 	if next > 0 {
 		g.stratum.before = w.op(th, next-1).Func + 1
 	}
-	if next < len(th.ops) {
+	if next < th.ops.count {
 		g.stratum.after = w.op(th, next).Func + 1
 	}
 	return g
@@ -104,16 +104,16 @@ func (w *walker) ranSince(th *thread, g *grant, from, to uint64) {
 // that: after a synchronization the queue is empty, and what launching the next takes is the synchronization's price.
 // op is the call whose price it is.
 func (w *walker) granted(th *thread, next int) (until uint64, c cause.ID, op int32) {
-	if next == 0 || next >= len(th.ops) || !w.launches(th.ops[next]) {
+	if next == 0 || next >= th.ops.count || !w.launches(th.ops.at(next)) {
 		return 0, cause.Unknown, None
 	}
-	before := th.ops[next-1]
+	before := th.ops.at(next - 1)
 	end := w.t.Ops[before].End()
 	switch {
 	case w.waitsForGPU(before):
 		return end + th.pace, cause.HostSync, before
 	case w.launches(before):
-		return end + maxPace, cause.LaunchOverhead, th.ops[next]
+		return end + maxPace, cause.LaunchOverhead, th.ops.at(next)
 	}
 	return 0, cause.Unknown, None
 }

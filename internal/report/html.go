@@ -28,7 +28,7 @@ func htmlInput(m *Model) html.Input {
 		Headline: human.CleanText(m.Diagnosis.Headline), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
 		WhatIf:   htmlWhatIf(m),
-		Timeline: m.made.timeline, Threads: m.made.threads, Walk: m.made.walk,
+		Timeline: m.made.timeline, Threads: m.made.threads, Walk: m.made.walk(),
 		Findings: []html.Finding{}, Doubts: []html.Doubt{},
 	}
 	for _, why := range []string{empty(m), blindText(m)} {

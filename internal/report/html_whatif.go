@@ -24,7 +24,7 @@ func htmlWhatIf(m *Model) *html.WhatIf {
 		}
 		seen[f.Cause] = true
 		if study == nil {
-			study = whatif.Some(m.made.timeline, m.made.threads, m.made.walk, m.Diagnosis.Between(m.made.timeline), gainEvents)
+			study = whatif.Some(m.made.timeline, m.made.threads, m.made.walk(), m.Diagnosis.Between(m.made.timeline), gainEvents)
 		}
 		p := html.Prediction{Title: upper(human.Clean(row.Title)), Finding: i, Points: strengths(study, row.ID, f.Gain)}
 		out.Rows = append(out.Rows, p)

@@ -87,10 +87,12 @@ func New(rec *record.Recording) *Model { return NewWith(rec, Options{}) }
 // NewWith makes the model of rec. It is a pure function of its arguments.
 func NewWith(rec *record.Recording, o Options) *Model {
 	e := read(rec)
+	calls := begin(e.calls)
+	diagnosis := e.diagnosis(e.foretell())
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources,
-		Summary: *e.calls, CPU: *e.cpu, GPU: e.gpu, Diagnosis: *e.diagnosis(e.foretell()), made: e,
+		Summary: *calls(), CPU: *e.cpu(), GPU: e.gpu(), Diagnosis: *diagnosis, made: e,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)

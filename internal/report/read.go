@@ -16,36 +16,35 @@ import (
 // evidence is what a model is made of.
 type evidence struct {
 	timeline *timeline.Timeline
-	calls    *analyze.Summary
-	cpu      *cpu.Summary
-	gpu      *gpu.Summary
-	walk     *gap.Walk
 	threads  []threads.Thread // nil where scheduling was not recorded
+	cpu      func() *cpu.Summary
+	gpu      func() *gpu.Summary
+	did      *diagnose.Work // complete when gpu is
+	walk     func() *gap.Walk
+	calls    func() *analyze.Summary // it begins when it is first asked for
 }
 
-// read makes sense of a recording. Its parts do not depend on each other, so they run at the same time.
+// read begins to make sense of a recording. Most parts do not depend on each other, so they run at the same time; who asks for one waits for it.
 func read(rec *record.Recording) *evidence {
-	e := &evidence{}
-	e.timeline = timeline.Build(rec) // it uses all CPUs, as the threads do
-	scheduled := e.timeline.Index.Threads()
-	e.threads = scheduled
-	atOnce(
-		func() { e.walk = gap.New(e.timeline, scheduled) },
-		func() { e.cpu = cpu.SummarizeThreads(e.timeline, scheduled) },
-		func() { e.gpu = gpu.Summarize(e.timeline) },
-		func() { e.calls = analyze.Summarize(e.timeline) },
-	)
+	t := timeline.Build(rec) // it uses all CPUs, as the threads do
+	scheduled := t.Index.Threads()
+	e := &evidence{timeline: t, threads: scheduled}
+	e.walk = begin(func() *gap.Walk { return gap.New(t, scheduled) })
+	e.did = diagnose.NewWork(t, gap.Covered(t))
+	e.gpu = begin(func() *gpu.Summary { return gpu.SummarizeBeside(t, e.did.Take) })
+	e.cpu = begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, scheduled) })
+	e.calls = sync.OnceValue(func() *analyze.Summary { return analyze.Summarize(t) })
 	return e
 }
 
-func atOnce(parts ...func()) {
-	var wg sync.WaitGroup
-	for _, p := range parts {
-		wg.Go(p)
-	}
-	wg.Wait()
+// begin runs make beside what follows, and returns what waits for its result.
+func begin[T any](make func() T) func() T {
+	result := sync.OnceValue(make)
+	go result()
+	return result
 }
 
 func (e *evidence) diagnosis(foretell diagnose.Foretell) *diagnose.Diagnosis {
-	return diagnose.New(e.timeline, e.walk, e.gpu, e.cpu, foretell)
+	g := e.gpu()
+	return e.did.Diagnose(e.walk(), g, e.cpu(), foretell)
 }

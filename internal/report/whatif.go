@@ -20,7 +20,7 @@ func (e *evidence) foretell() diagnose.Foretell {
 	var study *whatif.Study
 	return func(id cause.ID, in timeline.Span) (diagnose.Gain, bool) {
 		if study == nil {
-			study = whatif.Some(e.timeline, e.threads, e.walk, in, gainEvents)
+			study = whatif.Some(e.timeline, e.threads, e.walk(), in, gainEvents)
 		}
 		p, ok := study.Of(id)
 		return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && (p.Touched > 0 || p.Speedup != 1)

@@ -27,14 +27,24 @@ const (
 
 // Activity is one kernel, copy or set on a GPU.
 type Activity struct {
-	Start, End uint64  // ns, CLOCK_MONOTONIC, clipped to the window in which it was recorded; Duration has the whole
-	Event      int32   // index into Rec.Events
-	Op         int32   // index into Timeline.Ops of the call that asked for it, None where that is not known
-	Stream     int32   // index into Timeline.Streams
-	Confidence float32 // that Op is right: 0 to 1
+	Start, End uint64 // ns, CLOCK_MONOTONIC, clipped to the window in which it was recorded; Duration has the whole
+	Event      int32  // index into Rec.Events
+	Op         int32  // index into Timeline.Ops of the call that asked for it, None where that is not known
+	Stream     int32  // index into Timeline.Streams
 	Kind       Kind
 	Link       Link
 	Graph      bool // it is a node of a graph
+}
+
+// Confidence returns how sure it is that the Op of the activity at index i is right, 0 to 1: correlation ids are certain.
+func (t *Timeline) Confidence(i int32) float32 {
+	switch {
+	case t.Activities[i].Link == Unlinked:
+		return 0
+	case len(t.guessed) > 0 && t.guessed[i] != 0:
+		return t.guessed[i]
+	}
+	return 1
 }
 
 // Device is a GPU, and the range of its activities: Activities[First:Last].

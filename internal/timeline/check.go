@@ -25,8 +25,29 @@ func (t *Timeline) Check() error {
 	if err := t.checkActivities(used); err != nil {
 		return fmt.Errorf("timeline: %w", err)
 	}
+	if err := t.checkCopies(); err != nil {
+		return fmt.Errorf("timeline: %w", err)
+	}
 	if err := t.checkSyncs(); err != nil {
 		return fmt.Errorf("timeline: %w", err)
+	}
+	return nil
+}
+
+// checkCopies holds that Copies has all of them, in their order.
+func (t *Timeline) checkCopies() error {
+	next := 0
+	for i := range t.Activities {
+		if a := &t.Activities[i]; a.Kind != Copy || a.Graph {
+			continue
+		}
+		if next == len(t.Copies) || t.Copies[next] != int32(i) {
+			return fmt.Errorf("the copy %d is not in its place %d of Copies", i, next)
+		}
+		next++
+	}
+	if next != len(t.Copies) {
+		return fmt.Errorf("%d of Copies are none", len(t.Copies)-next)
 	}
 	return nil
 }
@@ -99,8 +120,8 @@ func (t *Timeline) checkActivity(device, i int32, used []bool) error {
 		return fmt.Errorf("[%d, %d] lies in no window", a.Start, a.End)
 	case (a.Op == None) != (a.Link == Unlinked) || a.Op != None && int(a.Op) >= len(t.Ops):
 		return fmt.Errorf("op %d with link %d", a.Op, a.Link)
-	case !(a.Confidence >= 0 && a.Confidence <= 1) || (a.Confidence == 0) != (a.Link == Unlinked):
-		return fmt.Errorf("confidence %f with link %d", a.Confidence, a.Link)
+	case !(t.Confidence(i) >= 0 && t.Confidence(i) <= 1) || a.Link == ByOrder && t.guessed[i] == 0:
+		return fmt.Errorf("confidence %f with link %d", t.Confidence(i), a.Link)
 	}
 	used[a.Event] = true
 	return nil

@@ -139,10 +139,9 @@ func (b *builder) byStart(x, y int32) int {
 // tails finds for each window the launches at its end that have no activity: they ran,
 // or waited to, when the window was over.
 func (b *builder) tails(unsure [][]Span) {
-	linked := b.linked()
 	for p, windows := range b.tables.windows {
 		for i, w := range windows {
-			if from := b.tail(int32(p), b.tables.base[p]+int32(i), linked); from < w.To {
+			if from := b.tail(int32(p), b.tables.base[p]+int32(i)); from < w.To {
 				unsure[p] = append(unsure[p], Span{from, w.To})
 			}
 		}
@@ -151,31 +150,24 @@ func (b *builder) tails(unsure [][]Span) {
 
 // tail returns when the first of the launches was that the agent saw at the end of a window after
 // the last call with an activity.
-func (b *builder) tail(p, table int32, linked []bool) uint64 {
-	last, from := uint64(0), ^uint64(0)
-	first, end := b.tables.span(p, table)
+func (b *builder) tail(p, table int32) uint64 {
+	from := ^uint64(0)
 	if b.tables.list[table].n == 0 {
 		return from
 	}
-	// First the last call with an activity in any thread, then what comes after it: each op is looked at twice at most.
-	b.backwards(p, first, end, func(op int32, o *Op) bool {
-		if linked[op] {
-			last = max(last, o.Start)
-		}
-		return !linked[op]
-	})
-	b.backwards(p, first, end, func(op int32, o *Op) bool {
-		if o.Start > last && !linked[op] && b.classes[o.Func].starts == launches {
+	first, end := b.tables.span(p, table)
+	b.backwards(p, first, end, func(o *Op) bool {
+		if o.Start > b.latest[table] && b.classes[o.Func].starts == launches {
 			from = min(from, o.Start)
 		}
-		return o.Start > last
+		return o.Start > b.latest[table]
 	})
 	return from
 }
 
 // backwards visits the calls that the agent saw in each thread of a process at [from, to], the last first, until
 // visit says no.
-func (b *builder) backwards(p int32, from, to uint64, visit func(op int32, o *Op) bool) {
+func (b *builder) backwards(p int32, from, to uint64, visit func(o *Op) bool) {
 	first, _ := slices.BinarySearchFunc(b.t.Threads, p, func(th Thread, p int32) int { return cmp.Compare(th.Process, p) })
 	for i := first; i < len(b.t.Threads) && b.t.Threads[i].Process == p; i++ {
 		th := &b.t.Threads[i]
@@ -187,20 +179,9 @@ func (b *builder) backwards(p int32, from, to uint64, visit func(op int32, o *Op
 			return 1
 		})
 		for n--; n >= 0 && ops[n].Start >= from; n-- {
-			if ops[n].Via != Probe && !visit(th.First+int32(n), &ops[n]) {
+			if ops[n].Via != Probe && !visit(&ops[n]) {
 				break
 			}
 		}
 	}
-}
-
-// linked says of each op whether an activity is linked to it.
-func (b *builder) linked() []bool {
-	linked := make([]bool, len(b.t.Ops))
-	for i := range b.t.Activities {
-		if op := b.t.Activities[i].Op; op != None {
-			linked[op] = true
-		}
-	}
-	return linked
 }

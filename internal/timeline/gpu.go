@@ -18,7 +18,8 @@ type builder struct {
 	scans     []*scan
 	marks     [][]int32 // by thread: its calls that can start something, wait, or make a stream wait
 	causes    causality
-	loose     []int32 // activities without a call whose calls the agent did not see
+	latest    []uint64 // by table: when the last call was made that an activity has the id of, ns; 0: there is none
+	loose     []int32  // activities without a call whose calls the agent did not see
 	handles   handles
 	decoder   *cuda.Decoder
 	syncs     []int32          // events
@@ -90,6 +91,8 @@ type linker struct {
 	first, last int32
 	causes      causality
 	loose       []int32
+	copies      []int32
+	latest      []uint64 // by table: see builder.latest
 	unsorted    bool
 	near        []tableAt // by stream
 }
@@ -97,7 +100,7 @@ type linker struct {
 // link finds the calls with the correlation ids of activities, and compares their times.
 func (l *linker) link() {
 	b := l.b
-	l.near = make([]tableAt, len(b.t.Streams))
+	l.near, l.latest = make([]tableAt, len(b.t.Streams)), make([]uint64, len(b.tables.list))
 	before := uint64(0)
 	if l.first > 0 {
 		before = b.t.Activities[l.first-1].Start
@@ -109,6 +112,9 @@ func (l *linker) link() {
 		a := &b.t.Activities[i]
 		l.unsorted = l.unsorted || a.Start < before
 		before = a.Start
+		if a.Kind == Copy && !a.Graph {
+			l.copies = append(l.copies, i)
+		}
 		table := b.tables.at(&l.near[a.Stream], b.t.Streams[a.Stream].Process, a.Start)
 		a.Op = b.tables.find(table, uint32(a.Op), a.Start, b.t.Ops)
 		if a.Op == None {
@@ -117,11 +123,13 @@ func (l *linker) link() {
 			}
 			continue
 		}
-		a.Link, a.Confidence = ByID, 1
+		a.Link = ByID
 		if a.Graph {
 			a.Link = ByGraph
 		}
-		l.causes.launched(b.t.Ops[a.Op].Start, a.Start)
+		asked := b.t.Ops[a.Op].Start
+		l.latest[table] = max(l.latest[table], asked)
+		l.causes.launched(asked, a.Start)
 	}
 }
 
@@ -140,8 +148,13 @@ func (b *builder) linkers() []*linker {
 // arrange takes the results of the linkers, and brings the activities of each device into their order.
 func (b *builder) arrange(linkers []*linker) {
 	unsorted := false
+	b.latest = make([]uint64, len(b.tables.list))
 	for _, l := range linkers {
 		b.causes.add(&l.causes)
+		for table, at := range l.latest {
+			b.latest[table] = max(b.latest[table], at)
+		}
+		b.t.Copies = append(b.t.Copies, l.copies...)
 		b.loose = append(b.loose, l.loose...)
 		unsorted = unsorted || l.unsorted
 	}
@@ -154,9 +167,12 @@ func (b *builder) arrange(linkers []*linker) {
 		slices.SortFunc(list, func(x, y Activity) int { return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Event, y.Event)) })
 	}
 	next := slices.Clone(b.first)
-	b.loose = b.loose[:0]
+	b.loose, t.Copies = b.loose[:0], t.Copies[:0]
 	for i := range t.Activities {
 		a := &t.Activities[i]
+		if a.Kind == Copy && !a.Graph {
+			t.Copies = append(t.Copies, int32(i))
+		}
 		b.byStream[next[a.Stream]] = int32(i)
 		next[a.Stream]++
 		if table := b.tables.table(t.Streams[a.Stream].Process, a.Start); a.Op == None && table != None && b.missing(table)&kindGroup(a) != 0 {

@@ -191,7 +191,11 @@ func (o *orderer) link(x *orderTable) {
 
 func (o *orderer) set(act, op int32, how Link, confidence float32) {
 	a := &o.b.t.Activities[act]
-	a.Op, a.Link, a.Confidence = op, how, confidence
+	a.Op, a.Link = op, how
+	if o.b.t.guessed == nil {
+		o.b.t.guessed = make([]float32, len(o.b.t.Activities))
+	}
+	o.b.t.guessed[act] = confidence
 }
 
 // question is a window in the words of package correlate.

@@ -31,11 +31,13 @@ type Timeline struct {
 	Devices    []Device   // ordered by the first process that uses it, then ID
 	Streams    []Stream   // that have activities, ordered by Process, Context, ID
 	Activities []Activity // grouped by device, in the order of Devices; by Start within one
+	Copies     []int32    // activities that are copies, but for nodes of graphs, in their order
 	Syncs      []Sync     // by Start
 	Edges      []Edge     // what activities waited for outside of their streams: by To
 	Overheads  []int32    // events of kind Overhead in the window
 	Ranges     []int32    // events of kind Range in the window
 	Clock      Clock
+	guessed    []float32 // by activity: Confidence of what was linked by order, 0 for all else; nil where nothing was
 }
 
 // Process is one process of the target. A pid that is used again is another Process.

@@ -21,9 +21,9 @@ type copied struct{ op, activity int32 }
 
 func newWaiting(b *builder) *waiting {
 	w := &waiting{b: b, events: map[eventKey]recorded{}, next: make([]int32, len(b.t.Streams))}
-	for i := range b.t.Activities {
-		if a := &b.t.Activities[i]; a.Kind == Copy && a.Op != None && !a.Graph {
-			w.copies = append(w.copies, copied{b.t.Outermost(a.Op), int32(i)})
+	for _, i := range b.t.Copies {
+		if a := &b.t.Activities[i]; a.Op != None {
+			w.copies = append(w.copies, copied{b.t.Outermost(a.Op), i})
 		}
 	}
 	slices.SortFunc(w.copies, func(x, y copied) int { return cmp.Or(cmp.Compare(x.op, y.op), cmp.Compare(x.activity, y.activity)) })

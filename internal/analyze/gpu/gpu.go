@@ -17,11 +17,17 @@ const (
 
 // Summarize reads the GPU's side of a timeline; nil where the recording has none.
 func Summarize(t *timeline.Timeline) *Summary {
+	return SummarizeBeside(t, func(int, int32, int32) {})
+}
+
+// SummarizeBeside is Summarize for two: what it reads of the activities of a device it shows to also, some thousand at once, as long as
+// they and their events are in the CPU's cache.
+func SummarizeBeside(t *timeline.Timeline, also func(device int, first, last int32)) *Summary {
 	meta := t.Rec.Meta.GPU
 	if meta == nil {
 		return nil
 	}
-	a := &analysis{t: t}
+	a := &analysis{t: t, also: also}
 	s := &Summary{
 		Mode: meta.Mode, Outside: t.Doubts.Outside,
 		Activity: cover(t, either(t, activityOf), all(t)),
@@ -47,6 +53,7 @@ type analysis struct {
 	anyTime []uint64 // the same of each
 	known   knownOps
 	names   []string // of kernels, shortened
+	also    func(device int, first, last int32)
 }
 
 // work gathers what is said of all activities.
@@ -57,10 +64,10 @@ type work struct {
 	links   linkCount
 }
 
-// add takes an activity. Those of a device come in the order of their beginnings.
-func (w *work) add(act *timeline.Activity) {
-	w.links.add(act)
-	w.asked.add(act)
+// add takes the activity at index i. Those of a device come in the order of their beginnings.
+func (w *work) add(i int32, act *timeline.Activity) {
+	w.links.add(act.Link, w.asked.t.Confidence(i))
+	w.asked.add(i, act)
 	w.copies.before(act.Start)
 	switch act.Kind {
 	case timeline.Kernel:
@@ -90,9 +97,9 @@ type linkCount struct {
 	sum float64
 }
 
-func (l *linkCount) add(act *timeline.Activity) {
-	l.n[act.Link]++
-	l.sum += float64(act.Confidence)
+func (l *linkCount) add(how timeline.Link, confidence float32) {
+	l.n[how]++
+	l.sum += float64(confidence)
 }
 
 func (l *linkCount) result() Links {

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/histogram"
@@ -11,31 +10,50 @@ import (
 // asked follows the calls that activities are linked to, from the call to the end of the last activity.
 type asked struct {
 	t       *timeline.Timeline
-	done    []uint64 // by op: ns, when its last activity ended; 0: it has none
+	last    []int32 // by op: index + 1 of that of its activities that ended last; 0: it has none
+	order   order   // of the activities
 	latency histogram.Histogram
 	ops     int    // with activities
 	graphs  uint64 // ops
 	nodes   uint64 // their activities
 }
 
-func newAsked(t *timeline.Timeline) *asked {
-	return &asked{t: t, done: make([]uint64, len(t.Ops))}
+// order says of the activities, in the order in which they came, whether they ended in that order, and whether those that came first of
+// their calls were asked for in it.
+type order struct {
+	endsApart, startsApart bool
+	end, start             uint64 // ns, of the last one
 }
 
-// add notes an activity. Those of one call come in the order of their beginnings.
-func (q *asked) add(act *timeline.Activity) {
+func newAsked(t *timeline.Timeline) *asked {
+	return &asked{t: t, last: make([]int32, len(t.Ops))}
+}
+
+// add notes the activity at index i. Those of one call come in the order of their beginnings.
+func (q *asked) add(i int32, act *timeline.Activity) {
 	if act.Op == timeline.None {
 		return
 	}
 	if act.Link == timeline.ByGraph {
 		q.nodes++
 	}
-	if d := &q.done[act.Op]; *d != 0 {
-		*d = max(*d, act.End)
+	q.order.endsApart = q.order.endsApart || act.End < q.order.end
+	q.order.end = act.End
+	if last := &q.last[act.Op]; *last != 0 {
+		if act.End > q.t.Activities[*last-1].End {
+			*last = i + 1
+		}
 		return
 	}
+	q.last[act.Op] = i + 1
+	q.first(act)
+}
+
+// first notes the first activity of a call.
+func (q *asked) first(act *timeline.Activity) {
 	start := q.t.Ops[act.Op].Start
-	q.done[act.Op] = max(act.End, 1)
+	q.order.startsApart = q.order.startsApart || start < q.order.start
+	q.order.start = start
 	q.ops++
 	if act.Link == timeline.ByGraph {
 		q.graphs++
@@ -49,14 +67,14 @@ func (q *asked) add(act *timeline.Activity) {
 
 // queue sweeps over the calls that were launched and had not ended.
 func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
-	starts, ends := q.starts(), slices.DeleteFunc(q.done, func(d uint64) bool { return d == 0 }) // in the same memory
-	sortTimes(ends)
+	ends, starts := q.ends(), q.starts()
 	out := Queue{Coverage: c}
 	w := sweep{spans: spans}
-	depth, i := uint64(0), 0
-	for _, end := range ends {
-		for ; i < len(starts) && starts[i] <= end; i++ {
-			w.advance(starts[i], depth)
+	depth := uint64(0)
+	start, more := starts()
+	for end, ok := ends(); ok; end, ok = ends() {
+		for ; more && start <= end; start, more = starts() {
+			w.advance(start, depth)
 			depth++
 			out.Max = max(out.Max, depth)
 		}
@@ -71,18 +89,6 @@ func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
 	if total > 0 {
 		out.Mean = w.area / float64(total)
 	}
-	return out
-}
-
-// starts returns when the calls with activities began, in order.
-func (q *asked) starts() []uint64 {
-	out := make([]uint64, 0, q.ops)
-	for i, d := range q.done {
-		if d != 0 {
-			out = append(out, q.t.Ops[i].Start)
-		}
-	}
-	sortTimes(out)
 	return out
 }
 
