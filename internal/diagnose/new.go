@@ -15,9 +15,9 @@ import (
 )
 
 // Diagnose is New where what the devices did is measured already. Nothing is measured after it.
-func (did *Work) Diagnose(w *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
-	t := did.t
-	a := &analysis{t: t, w: w, did: did, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
+func (w *Work) Diagnose(walk *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
+	t := w.t
+	a := &analysis{t: t, w: walk, did: w, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}}
 	a.subject = a.about()
 	d.Iterations = a.iterations()

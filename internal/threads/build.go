@@ -90,8 +90,9 @@ func (b *builder) owners() []int32 {
 			continue
 		}
 		if last == none || b.lists[last].key != (key{e.PID, e.TID}) {
-			k, known := uint64(e.PID)<<32|uint64(e.TID), false
-			if last, known = found[k]; !known {
+			k := uint64(e.PID)<<32 | uint64(e.TID)
+			known, ok := found[k]
+			if last = known; !ok {
 				last = int32(len(b.lists))
 				found[k] = last
 				b.lists = append(b.lists, &list{key: key{e.PID, e.TID}})
