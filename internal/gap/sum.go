@@ -47,8 +47,8 @@ func (w *walker) plainly(g *Gap, th *thread, op int32) {
 
 // of returns the sum of a key. Neighbouring gaps mostly have the same.
 func (x *sums) of(k sumKey) *Sum {
-	if len(x.list) > 0 && x.last == k {
-		return &x.list[x.near]
+	if l := &x.last; l.th == k.th && l.fn == k.fn && l.device == k.device && l.certain == k.certain {
+		return &x.list[x.near] // th is never nil: there is a last one
 	}
 	at, ok := x.at[k]
 	if !ok {

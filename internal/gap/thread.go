@@ -120,12 +120,33 @@ func (w *walker) paceOf(ops *calls) uint64 {
 
 // opFrom returns the place of the first call in th.ops that ends after a time.
 func (w *walker) opFrom(th *thread, ts uint64) int {
+	if n, ok := step(th.ops.count, th.opAt, func(i int) bool { return w.op(th, i).End() <= ts }); ok {
+		th.opAt = n
+		return n
+	}
 	th.opAt = threads.Gallop(th.ops.count, th.opAt, func(i int) bool { return w.op(th, i).End() <= ts })
 	return th.opAt
 }
 
+// step is threads.Gallop for what is at the hint or just after it, as it nearly always is: the compiler puts it, and before, in its place.
+func step(n, hint int, before func(int) bool) (int, bool) {
+	if hint > 0 && !before(hint-1) {
+		return 0, false
+	}
+	for i := hint; i < hint+2; i++ {
+		if i >= n || !before(i) {
+			return min(i, n), true
+		}
+	}
+	return 0, false
+}
+
 // intervalFrom returns the place of the first interval that ends after a time.
 func (th *thread) intervalFrom(ts uint64) int {
+	if n, ok := step(len(th.intervals), th.intervalAt, func(i int) bool { return th.intervals[i].To <= ts }); ok {
+		th.intervalAt = n
+		return n
+	}
 	th.intervalAt = threads.Gallop(len(th.intervals), th.intervalAt, func(i int) bool { return th.intervals[i].To <= ts })
 	return th.intervalAt
 }

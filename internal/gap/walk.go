@@ -1,6 +1,8 @@
 package gap
 
 import (
+	"slices"
+
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/threads"
 )
@@ -186,6 +188,9 @@ func (w *walker) add(s *Step) {
 	if n := len(w.out.Steps); n > w.first && s.Cause != cause.Count && s.Inner != cause.Count && w.out.Steps[n-1].same(s) {
 		w.out.Steps[n-1].To = s.To
 		return
+	}
+	if n := len(w.out.Steps); n == cap(w.out.Steps) {
+		w.out.Steps = slices.Grow(w.out.Steps, max(n, 64)) // append alone grows by a quarter, and takes five times what it holds in the end
 	}
 	w.out.Steps = append(w.out.Steps, *s)
 }

@@ -1,6 +1,10 @@
 package timeline
 
-import "github.com/inferscope/inferscope/internal/record"
+import (
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/record"
+)
 
 // Kind is what a GPU did.
 type Kind uint8
@@ -41,10 +45,20 @@ func (t *Timeline) Confidence(i int32) float32 {
 	switch {
 	case t.Activities[i].Link == Unlinked:
 		return 0
-	case len(t.guessed) > 0 && t.guessed[i] != 0:
-		return t.guessed[i]
+	case t.Activities[i].Link == ByID || len(t.guesses) == 0:
+		return 1
 	}
-	return 1
+	at, ok := slices.BinarySearchFunc(t.guesses, i, func(g guess, i int32) int { return int(g.activity - i) })
+	if !ok {
+		return 1
+	}
+	return t.guesses[at].confidence
+}
+
+// guess is how sure a link by order is.
+type guess struct {
+	activity   int32
+	confidence float32
 }
 
 // Device is a GPU, and the range of its activities: Activities[First:Last].

@@ -120,7 +120,7 @@ func (t *Timeline) checkActivity(device, i int32, used []bool) error {
 		return fmt.Errorf("[%d, %d] lies in no window", a.Start, a.End)
 	case (a.Op == None) != (a.Link == Unlinked) || a.Op != None && int(a.Op) >= len(t.Ops):
 		return fmt.Errorf("op %d with link %d", a.Op, a.Link)
-	case !(t.Confidence(i) >= 0 && t.Confidence(i) <= 1) || a.Link == ByOrder && t.guessed[i] == 0:
+	case !(t.Confidence(i) >= 0 && t.Confidence(i) <= 1) || (t.Confidence(i) == 0) != (a.Link == Unlinked):
 		return fmt.Errorf("confidence %f with link %d", t.Confidence(i), a.Link)
 	}
 	used[a.Event] = true

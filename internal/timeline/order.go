@@ -49,6 +49,7 @@ func (b *builder) linkByOrder() {
 			o.link(x)
 		}
 	}
+	slices.SortFunc(b.t.guesses, func(x, y guess) int { return cmp.Compare(x.activity, y.activity) })
 }
 
 // missing returns which kinds of calls the agent did not see in a table's window.
@@ -192,10 +193,7 @@ func (o *orderer) link(x *orderTable) {
 func (o *orderer) set(act, op int32, how Link, confidence float32) {
 	a := &o.b.t.Activities[act]
 	a.Op, a.Link = op, how
-	if o.b.t.guessed == nil {
-		o.b.t.guessed = make([]float32, len(o.b.t.Activities))
-	}
-	o.b.t.guessed[act] = confidence
+	o.b.t.guesses = append(o.b.t.guesses, guess{act, confidence})
 }
 
 // question is a window in the words of package correlate.

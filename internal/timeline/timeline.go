@@ -37,7 +37,7 @@ type Timeline struct {
 	Overheads  []int32    // events of kind Overhead in the window
 	Ranges     []int32    // events of kind Range in the window
 	Clock      Clock
-	guessed    []float32 // by activity: Confidence of what was linked by order, 0 for all else; nil where nothing was
+	guesses    []guess // of what was linked by order, by activity
 }
 
 // Process is one process of the target. A pid that is used again is another Process.
