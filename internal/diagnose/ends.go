@@ -169,7 +169,7 @@ func (a *analysis) perIteration(device int, it *Iteration) int {
 // unwatched returns the first and the last call that asked a GPU for something while nobody saw what it did.
 func (a *analysis) unwatched() (first, last uint64) {
 	first, last = a.t.To, a.t.From
-	functions := a.t.Rec.Meta.Functions
+	asks := a.inGroups("launch", "graph", "sync")
 	for i := range a.t.Threads {
 		th := &a.t.Threads[i]
 		var seen timeline.Spans
@@ -177,12 +177,8 @@ func (a *analysis) unwatched() (first, last uint64) {
 			seen = a.t.Seen[th.Process].Activity
 		}
 		for op := th.First; op < th.Last; op++ {
-			o := &a.t.Ops[op]
-			switch functions[o.Func].Group {
-			case "launch", "graph", "sync":
-				if !seen.Holds(o.Start) {
-					first, last = min(first, o.Start), max(last, o.End())
-				}
+			if o := &a.t.Ops[op]; asks[o.Func] && !seen.Holds(o.Start) {
+				first, last = min(first, o.Start), max(last, o.End())
 			}
 		}
 	}

@@ -128,14 +128,14 @@ func (a *analysis) byCalls() *Iteration {
 	for i := range functions {
 		kinds[i] = anchorOf(&functions[i])
 	}
-	thread := &a.t.Threads[th]
+	thread, starts := &a.t.Threads[th], a.inGroups("launch")
 	launches, seen := int32(0), a.launchesSeen(thread)
 	for i := thread.First; i < thread.Last && len(list) < maxTokens; i++ {
 		op := &a.t.Ops[i]
 		if !op.Outer() || a.t.Early(op) {
 			continue
 		}
-		if functions[op.Func].Group == "launch" {
+		if starts[op.Func] {
 			launches++
 		}
 		if kind := kinds[op.Func]; kind != noAnchor {

@@ -122,14 +122,14 @@ func (a *analysis) unseen() string {
 
 // otherUser names a process that launches work which nobody recorded: what looks idle may be busy.
 func (a *analysis) otherUser() string {
-	functions := a.t.Rec.Meta.Functions
+	starts := a.inGroups("launch")
 	for i := range a.t.Threads {
 		th := &a.t.Threads[i]
 		if int(th.Process) < len(a.t.Seen) && len(a.t.Seen[th.Process].Activity) > 0 {
 			continue
 		}
 		for op := th.First; op < th.Last; op++ {
-			if functions[a.t.Ops[op].Func].Group == "launch" {
+			if starts[a.t.Ops[op].Func] {
 				p := &a.t.Processes[th.Process]
 				return fmt.Sprintf("process %d (%s) uses the GPU too, and what it did there was not recorded", p.PID, human.Clean(p.Comm))
 			}

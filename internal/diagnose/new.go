@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
@@ -90,20 +91,23 @@ func (a *analysis) about() subject {
 // usesGPU says whether some call asked a GPU for something: cuInit and its kin alone do not, for
 // frameworks look for a GPU even where they are told to use none.
 func (a *analysis) usesGPU() bool {
-	functions := a.t.Rec.Meta.Functions
-	uses := make([]bool, len(functions))
-	for i := range functions {
-		switch functions[i].Group {
-		case "launch", "copy", "set", "graph", "alloc", "sync":
-			uses[i] = true
-		}
-	}
+	uses := a.inGroups("launch", "copy", "set", "graph", "alloc", "sync")
 	for i := range a.t.Ops {
 		if uses[a.t.Ops[i].Func] {
 			return true
 		}
 	}
 	return false
+}
+
+// inGroups says of each function of the recording whether it is in one of some groups: there are millions of calls.
+func (a *analysis) inGroups(groups ...string) []bool {
+	functions := a.t.Rec.Meta.Functions
+	out := make([]bool, len(functions))
+	for i := range functions {
+		out[i] = slices.Contains(groups, functions[i].Group)
+	}
+	return out
 }
 
 // threadNames are the names of threads; the main thread of a process that lived shortly has that of its program.

@@ -23,12 +23,8 @@ func NewNames(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span
 	return newNames(newWalker(t, scheduled), in)
 }
 
-// Names is NewNames out of what the walk was made of, which takes no longer than the stretch. One goroutine may call it at a time.
-func (w *Walk) Names(in timeline.Span) *Names {
-	x := *w.by
-	x.out, x.deal, x.chain, x.floor, x.blind = &Walk{t: w.t}, newDealer(), nil, Seen, false
-	return newNames(&x, in)
-}
+// Names is NewNames out of what the walk was made of, which takes no longer than the stretch.
+func (w *Walk) Names(in timeline.Span) *Names { return newNames(w.by.fork(w.t), in) }
 
 func newNames(w *walker, in timeline.Span) *Names {
 	n := &Names{w: w, lists: make([]running, len(w.threads))}
