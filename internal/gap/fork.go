@@ -31,7 +31,7 @@ func (w *walker) fork(t *timeline.Timeline) *walker {
 		}
 	}
 	x.stacks = w.stacks.fork()
-	x.out, x.deal, x.chain, x.floor, x.blind, x.first = &Walk{t: t}, newDealer(), nil, Seen, false, 0
+	x.out, x.deal, x.chain, x.floor, x.first = &Walk{t: t}, newDealer(), nil, Seen, 0
 	return &x
 }
 

@@ -24,7 +24,11 @@ func NewNames(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span
 }
 
 // Names is NewNames out of what the walk was made of, which takes no longer than the stretch.
-func (w *Walk) Names(in timeline.Span) *Names { return newNames(w.by.fork(w.t), in) }
+func (w *Walk) Names(in timeline.Span) *Names {
+	x := w.by.fork(w.t)
+	x.blind = false
+	return newNames(x, in)
+}
 
 func newNames(w *walker, in timeline.Span) *Names {
 	n := &Names{w: w, lists: make([]running, len(w.threads))}
