@@ -23,11 +23,11 @@ func NewNames(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span
 	return newNames(newWalker(t, scheduled), in)
 }
 
-// Names is NewNames out of what the walk was made of, which takes no longer than the stretch.
+// Names is NewNames out of what the walk was made of, which takes no longer than the stretch. One goroutine may call it at a time.
 func (w *Walk) Names(in timeline.Span) *Names {
-	x := w.by.fork(w.t)
-	x.blind = false
-	return newNames(x, in)
+	x := *w.by
+	x.out, x.deal, x.chain, x.floor, x.blind = &Walk{t: w.t}, newDealer(), nil, Seen, false
+	return newNames(&x, in)
 }
 
 func newNames(w *walker, in timeline.Span) *Names {
