@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/probe"
@@ -72,9 +73,13 @@ func drainCosts(ctx context.Context, l *lab, t *table) error {
 	return nil
 }
 
-// fill makes the recorder take all its memory, which costs more per event than all the rest.
+// fill makes the recorder take all its memory, which costs more per event than all the rest. What fills it
+// is of now: what had expired would be let go of, and its memory given back, with the first event that is read.
 func (o *ours) fill() {
 	batch := make([]event.Event, 256)
+	for i := range batch {
+		batch[i].TS = clock.Monotonic()
+	}
 	for range recorderBytes / event.Size / len(batch) {
 		o.recorder.Append(batch...)
 	}
