@@ -10,10 +10,12 @@ code=0
 # 12m for a package (end to end takes 5 to 6): one that hangs must show before the whole run is given up.
 tests() { go test -json -count=1 -timeout 12m "$@" || code=$?; }
 
-mapfile -t packages < <(go list ./... | grep -v '/test/')
-tests "${packages[@]}"
-# What watches whole processes at full speed gets the machine for itself.
-tests -p 1 ./test/...
+# What watches whole processes at full speed gets the machine for itself, after all the rest.
+alone='/test/(bench|diagnosis|e2e|perf|samplerbench|torch)$'
+mapfile -t beside < <(go list ./... | grep -vE "$alone")
+mapfile -t last < <(go list ./... | grep -E "$alone")
+tests "${beside[@]}"
+tests -p 1 "${last[@]}"
 if [ "${RACE:-1}" != 0 ]; then
 	# -short: what is slow would only measure the detector, which needs cgo.
 	CGO_ENABLED=1 tests -race -short ./internal/api ./internal/daemon ./internal/metrics ./internal/record ./internal/target

@@ -14,8 +14,9 @@ if [ "$(cat "$venv/complete" 2>/dev/null)" != "$wanted" ]; then
 	say "installing $wanted into $venv"
 	rm -rf "$venv"
 	python3 -m venv "$venv"
+	# --no-compile: of the many thousand files few are ever imported.
 	# shellcheck disable=SC2086 # words
-	"$venv/bin/pip" install -q --disable-pip-version-check $wanted ||
+	"$venv/bin/pip" install -q --disable-pip-version-check --no-compile $wanted ||
 		die "pip could not install $wanted: is the Python package index reachable?"
 	echo "$wanted" >"$venv/complete"
 fi
