@@ -101,6 +101,7 @@ type captive struct {
 	given  atomic.Int32 // inUse, givenUp, or 0
 
 	armed bool
+	jumpy bool      // the thread has signals of its own
 	regs  registers // at the stop
 	mask  uint64
 	call  bpf.ArmArmStop

@@ -137,7 +137,6 @@ type plan struct {
 	hook    func(string) // called after each step
 	steps   []Step       // the last maxSteps
 	moves   int
-	jumpy   bool  // the thread that is looked at has signals of its own
 	tries   int   // attempts that found the thread elsewhere
 	last    error // why the last of them failed
 }

@@ -68,12 +68,23 @@ func (f *vdsoFile) Stat() (os.FileInfo, error) { return vdsoInfo{f.Size()}, nil 
 // vdsoInfo is what is known of an image in memory: its name and its size in bytes, as fs.FileInfo has them.
 type vdsoInfo struct{ size int64 }
 
-func (i vdsoInfo) Name() string     { return process.VdsoPathName }
-func (i vdsoInfo) Size() int64      { return i.size }
-func (vdsoInfo) Mode() os.FileMode  { return 0 }
+// Name returns what the kernel calls it.
+func (i vdsoInfo) Name() string { return process.VdsoPathName }
+
+// Size returns bytes.
+func (i vdsoInfo) Size() int64 { return i.size }
+
+// Mode knows of none.
+func (vdsoInfo) Mode() os.FileMode { return 0 }
+
+// ModTime knows of none: it came with the kernel.
 func (vdsoInfo) ModTime() time.Time { return time.Time{} }
-func (vdsoInfo) IsDir() bool        { return false }
-func (vdsoInfo) Sys() any           { return nil }
+
+// IsDir says that it is a file.
+func (vdsoInfo) IsDir() bool { return false }
+
+// Sys knows nothing beyond that.
+func (vdsoInfo) Sys() any { return nil }
 
 // synchronise brings what the programs know of a process up to date: it has begun,
 // ended, or runs code that they know nothing of.

@@ -74,6 +74,7 @@ func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
 	return replay.What{Cause: c, Name: n.keys[c], Ousted: n.names.Ousted(iv)}, replay.Doubt(sure)
 }
 
+// Call names a call by its function, and says how sure its cause is.
 func (n *namer) Call(op int32) (replay.What, replay.Doubt) {
 	c, sure := n.names.Call(op)
 	return replay.What{Cause: c, Name: n.t.Rec.Meta.Functions[n.t.Ops[op].Func].Base}, replay.Doubt(sure)

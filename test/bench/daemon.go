@@ -179,12 +179,14 @@ type journal struct {
 	buf bytes.Buffer
 }
 
+// Write keeps b; it cannot fail.
 func (j *journal) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.buf.Write(b)
 }
 
+// String returns all that was written so far.
 func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
