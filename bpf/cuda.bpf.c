@@ -44,26 +44,7 @@ struct {
 	__type(value, struct calls);
 } calls SEC(".maps");
 
-/* rings and losses are replaced at load by the maps of package ring, which also
- * sets how many CPUs there are. */
-struct ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__array(values, struct ring);
-} rings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, LOSS_REASONS);
-	__type(key, __u32);
-	__type(value, __u64);
-} losses SEC(".maps");
+#include "rings.h"
 
 /* BTF keeps only types that a variable or a function has, and bpf2go exports BTF to
  * Go. No program refers to these variables, so that no map is made for them. */

@@ -9,25 +9,7 @@
 #ifndef INFERSCOPE_SCHED_LANE_H
 #define INFERSCOPE_SCHED_LANE_H
 
-/* rings and losses are replaced at load by the maps of package ring. */
-struct ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__array(values, struct ring);
-} rings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, LOSS_REASONS);
-	__type(key, __u32);
-	__type(value, __u64);
-} losses SEC(".maps");
+#include "rings.h"
 
 #define LANE_EVENTS 1024
 
