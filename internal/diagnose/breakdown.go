@@ -53,7 +53,7 @@ func (m *measured) held() uint64 { return m.Did[heldToDevice] + m.Did[heldToHost
 func (m *measured) free() uint64 { return m.Did[freeToDevice] + m.Did[freeToHost] + m.Did[peerCopy] }
 
 // measure deals out the time of each device and of all, and groups the steps by cause.
-func (a *analysis) measure(d *Diagnosis) {
+func (a *analysis) measure(d *Diagnosis, did []deviceWork) {
 	window := a.within.To - a.within.From
 	if a.subject != aboutGPUs {
 		a.total.Window = window
@@ -62,9 +62,8 @@ func (a *analysis) measure(d *Diagnosis) {
 		return
 	}
 	devices := make([]measured, len(a.t.Devices))
-	did := a.didWithin()
 	for i := range devices {
-		devices[i] = did.devices[i].measured(window)
+		devices[i] = did[i].measured(window)
 	}
 	a.steps(devices)
 	for i := range devices {
@@ -75,31 +74,8 @@ func (a *analysis) measure(d *Diagnosis) {
 	d.Breakdown = a.total.breakdown(a)
 }
 
-// whole says whether all of the window is broken down, as nearly always.
-func (a *analysis) whole() bool { return a.within == timeline.Span{From: a.t.From, To: a.t.To} }
-
-// didWithin returns what the devices did in what is broken down.
-func (a *analysis) didWithin() *Work {
-	if a.whole() {
-		return a.did
-	}
-	var covered []timeline.Spans
-	for _, c := range a.w.Covered {
-		covered = append(covered, c.Both(timeline.Spans{a.within}))
-	}
-	did := NewWork(a.t, covered)
-	did.all()
-	return did
-}
-
-// steps takes the steps of all gaps, each for its device. Sums of gaps will do where none has to be cut.
+// steps takes the steps of all gaps, each for its device.
 func (a *analysis) steps(devices []measured) {
-	if !a.whole() {
-		for g, steps := range a.w.All() {
-			a.gap(devices, g, steps)
-		}
-		return
-	}
 	for i := range a.w.Gaps {
 		g := &a.w.Gaps[i]
 		a.gap(devices, g, a.w.Steps[g.First:g.Last])

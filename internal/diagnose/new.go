@@ -15,15 +15,25 @@ import (
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
-// Diagnose is New where what the devices did is measured already. Nothing is measured after it.
-func (w *Work) Diagnose(walk *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
-	t := w.t
-	a := &analysis{t: t, w: walk, did: w, gpu: g, cpu: c, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
+// Begin finds out what a diagnosis is about: the iterations of the program, and the stretch of time without its start and its end that is
+// broken down. The walk need not have found its gaps yet.
+func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
+	a := &analysis{t: t, w: walk, table: cause.All(), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}}
 	a.subject = a.about()
 	d.Iterations = a.iterations()
 	a.ends(d)
-	a.measure(d)
+	return &Work{a: a, d: d, devices: a.newDevices()}
+}
+
+// Within is the stretch of time that is broken down: of it the walk must have summed up the gaps.
+func (w *Work) Within() timeline.Span { return w.a.within }
+
+// Diagnose is New where the gaps are found, and what the devices did is measured. Nothing is measured after it.
+func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
+	a, d := w.a, w.d
+	a.gpu, a.cpu = g, c
+	a.measure(d, w.devices)
 	list := a.findings(d)
 	d.Findings = plain(list)
 	a.judge(d)
@@ -39,7 +49,6 @@ func (w *Work) Diagnose(walk *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell
 type analysis struct {
 	t       *timeline.Timeline
 	w       *gap.Walk
-	did     *Work
 	gpu     *gpu.Summary // nil: nothing is recorded about GPUs
 	cpu     *cpu.Summary
 	table   []cause.Cause // by ID

@@ -7,10 +7,11 @@ import (
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
-// Work measures what the devices of a timeline did. Whoever goes over all activities anyway can show them to it: the most that a diagnosis
-// of millions of them takes is to fetch their events.
+// Work is a diagnosis in the making, which measures what the devices of a timeline did. Whoever goes over all activities anyway can show them to
+// it: the most that a diagnosis of millions of them takes is to fetch their events.
 type Work struct {
-	t       *timeline.Timeline
+	a       *analysis
+	d       *Diagnosis
 	devices []deviceWork
 }
 
@@ -21,23 +22,23 @@ type deviceWork struct {
 	sweep   sweep
 }
 
-// NewWork has measured nothing yet. covered is, for each device, the time in which all that it did was seen: gap.Covered.
-func NewWork(t *timeline.Timeline, covered []timeline.Spans) *Work {
-	w, memory := &Work{t: t, devices: make([]deviceWork, len(t.Devices))}, memoryKernels(t)
-	for i := range w.devices {
-		d := &w.devices[i]
-		if i < len(covered) {
-			d.covered = covered[i]
+// newDevices has measured nothing yet.
+func (a *analysis) newDevices() []deviceWork {
+	out, memory := make([]deviceWork, len(a.t.Devices)), memoryKernels(a.t)
+	for i := range out {
+		d := &out[i]
+		if i < len(a.w.Covered) {
+			d.covered = a.w.Covered[i].Both(timeline.Spans{a.within})
 		}
-		d.kinds = newKinds(t, memory, &t.Devices[i])
+		d.kinds = newKinds(a.t, memory, &a.t.Devices[i])
 		d.sweep = sweep{inside: cutter{spans: d.covered}, both: cutter{spans: d.covered}}
 	}
-	return w
+	return out
 }
 
 // Take measures the activities [first, last) of a device. Each must be taken once, those of a device in their order.
 func (w *Work) Take(device int, first, last int32) {
-	d, list := &w.devices[device], w.t.Activities[first:last]
+	d, list := &w.devices[device], w.a.t.Activities[first:last]
 	for i := range list {
 		d.sweep.add(d.kinds.of(&list[i]), list[i].Start, list[i].End)
 	}
@@ -45,8 +46,8 @@ func (w *Work) Take(device int, first, last int32) {
 
 // all takes all activities.
 func (w *Work) all() {
-	for i := range w.t.Devices {
-		w.Take(i, w.t.Devices[i].First, w.t.Devices[i].Last)
+	for i := range w.devices {
+		w.Take(i, w.a.t.Devices[i].First, w.a.t.Devices[i].Last)
 	}
 }
 
@@ -62,11 +63,12 @@ func (d *deviceWork) measured(window uint64) measured {
 	}
 }
 
-// New makes the diagnosis of a timeline from its gaps and the summaries of both sides. It changes
-// none of its arguments; g is nil where the recording has nothing about GPUs, foretell where no gain is asked for: findings are
+// New makes the diagnosis of a timeline from its gaps and the summaries of both sides. w is made to sum up the gaps of what is broken down, nothing else
+// is changed; g is nil where the recording has nothing about GPUs, foretell where no gain is asked for: findings are
 // then in the order of their cost.
 func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diagnosis {
-	did := NewWork(t, w.Covered)
+	did := Begin(t, w)
+	w.Find(did.Within())
 	did.all()
-	return did.Diagnose(w, g, c, foretell)
+	return did.Diagnose(g, c, foretell)
 }

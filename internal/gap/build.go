@@ -48,26 +48,42 @@ func Build(t *timeline.Timeline) *Walk { return New(t, t.Index.Threads()) }
 // New is Build where the threads of the recording are known already. It takes O(n) for n events that
 // are in order, and never fails: what contradicts itself makes steps of cause Unknown.
 func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
+	w := Start(t, scheduled)
+	w.Find(timeline.Span{From: t.From, To: t.To})
+	return w
+}
+
+// Start prepares a walk: it knows what is covered, and what a thread did, and has found no gaps yet.
+func Start(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 	w := newWalker(t, scheduled)
-	w.out.Covered = Covered(t)
-	find(t, w.out.Covered, func(g *Gap) bool {
-		th, op := w.gap(g)
-		w.keep(g, th, op)
+	w.out.Covered, w.out.by = Covered(t), w
+	w.blind = !slices.ContainsFunc(w.out.Covered, func(s timeline.Spans) bool { return len(s) > 0 })
+	return w.out
+}
+
+// Find finds the gaps and their steps; of plain gaps Plain has what lies in a stretch of time. A walk that was made by hand has all already.
+func (w *Walk) Find(in timeline.Span) {
+	if w.by == nil || w.found && w.in == in {
+		return
+	}
+	w.Gaps, w.Steps, w.Main, w.in, w.found = nil, nil, nil, in, true
+	x := w.by
+	x.deal, x.sums = newDealer(), sums{at: map[sumKey]int32{}}
+	find(w.t, w.Covered, func(g *Gap) bool {
+		th, op := x.gap(g)
+		x.keep(g, th, op)
 		return true
 	})
-	w.main()
-	w.deal.resolve(w)
-	w.deal = dealer{}
-	w.out.merge()
-	w.out.Plain, w.sums = w.sums.list, sums{}
-	w.out.by = w
-	return w.out
+	x.main()
+	x.deal.resolve(x)
+	w.merge()
+	w.Plain, x.deal, x.sums = x.sums.list, dealer{}, sums{}
 }
 
 func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	w := &walker{
 		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
-		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newDealer(), sums: sums{at: map[sumKey]int32{}}, compiler: compilers(t.Rec),
+		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newDealer(), compiler: compilers(t.Rec),
 	}
 	for i := range w.classes {
 		w.classes[i] = classify(&t.Rec.Meta.Functions[i])

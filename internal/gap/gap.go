@@ -52,9 +52,11 @@ const (
 type Walk struct {
 	Gaps  []Gap // those that are not plain, by device, then From
 	Steps []Step
-	Plain []Sum // the others
+	Plain []Sum // the others, as far as they lie in in
 	t     *timeline.Timeline
-	by    *walker // what made it
+	by    *walker // what makes it; nil where it was made by hand
+	in    timeline.Span
+	found bool // Find was called
 	// Covered is, for each device, the time in which all that it did was seen: gaps lie inside, and
 	// what of it is in no gap the device was busy.
 	Covered []timeline.Spans

@@ -9,17 +9,15 @@ type Alone struct {
 
 // main walks the main thread where no device was seen.
 func (w *walker) main() {
-	for _, c := range w.out.Covered {
-		if len(c) > 0 {
-			return
-		}
+	if !w.blind {
+		return
 	}
 	pid := w.t.Rec.Meta.Target
 	th := w.known(key{pid, pid})
 	if th == nil || w.t.From >= w.t.To {
 		return
 	}
-	w.floor, w.chain, w.blind, w.first = Seen, w.chain[:0], true, len(w.out.Steps)
+	w.floor, w.chain, w.first = Seen, w.chain[:0], len(w.out.Steps)
 	first := int32(len(w.out.Steps))
 	w.explain(th, w.t.From, w.t.To)
 	w.out.Main = &Alone{PID: pid, TID: pid, First: first, Last: int32(len(w.out.Steps))}

@@ -35,13 +35,17 @@ type sumKey struct {
 	certain bool
 }
 
-// plainly adds a plain gap, which a call of a thread ended.
+// plainly adds what lies in the stretch that is summed up of a plain gap, which a call of a thread ended.
 func (w *walker) plainly(g *Gap, th *thread, op int32) {
+	from, to := max(g.From, w.out.in.From), min(g.To, w.out.in.To)
+	if from >= to {
+		return
+	}
 	s := w.sums.of(sumKey{g.Device, th, w.t.Ops[op].Func, w.t.Confidence(g.Next) == 1})
 	s.Count++
-	s.Time += g.To - g.From
-	if n := len(s.Longest); n < LongestSums || g.To-g.From > s.Longest[n-1].To-s.Longest[n-1].From {
-		s.keep(timeline.Span{From: g.From, To: g.To})
+	s.Time += to - from
+	if n := len(s.Longest); n < LongestSums || to-from > s.Longest[n-1].To-s.Longest[n-1].From {
+		s.keep(timeline.Span{From: from, To: to})
 	}
 }
 

@@ -87,7 +87,7 @@ func New(rec *record.Recording) *Model { return NewWith(rec, Options{}) }
 // NewWith makes the model of rec. It is a pure function of its arguments.
 func NewWith(rec *record.Recording, o Options) *Model {
 	e := read(rec)
-	calls := begin(e.calls)
+	calls := begin(func() *analyze.Summary { e.walk(); return e.calls() }) // the diagnosis does not need it
 	diagnosis := e.diagnosis(e.foretell())
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,

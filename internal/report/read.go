@@ -19,7 +19,7 @@ type evidence struct {
 	threads  []threads.Thread // nil where scheduling was not recorded
 	cpu      func() *cpu.Summary
 	gpu      func() *gpu.Summary
-	did      *diagnose.Work // complete when gpu is
+	did      *diagnose.Work // it has measured all when gpu is there
 	walk     func() *gap.Walk
 	calls    func() *analyze.Summary // it begins when it is first asked for
 }
@@ -29,10 +29,11 @@ func read(rec *record.Recording) *evidence {
 	t := timeline.Build(rec) // it uses all CPUs, as the threads do
 	scheduled := t.Index.Threads()
 	e := &evidence{timeline: t, threads: scheduled}
-	e.walk = begin(func() *gap.Walk { return gap.New(t, scheduled) })
-	e.did = diagnose.NewWork(t, gap.Covered(t))
-	e.gpu = begin(func() *gpu.Summary { return gpu.SummarizeBeside(t, e.did.Take) })
 	e.cpu = begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, scheduled) })
+	walk := gap.Start(t, scheduled)
+	e.did = diagnose.Begin(t, walk)
+	e.walk = begin(func() *gap.Walk { walk.Find(e.did.Within()); return walk })
+	e.gpu = begin(func() *gpu.Summary { return gpu.SummarizeBeside(t, e.did.Take) })
 	e.calls = sync.OnceValue(func() *analyze.Summary { return analyze.Summarize(t) })
 	return e
 }
@@ -46,5 +47,6 @@ func begin[T any](make func() T) func() T {
 
 func (e *evidence) diagnosis(foretell diagnose.Foretell) *diagnose.Diagnosis {
 	g := e.gpu()
-	return e.did.Diagnose(e.walk(), g, e.cpu(), foretell)
+	e.walk()
+	return e.did.Diagnose(g, e.cpu(), foretell)
 }
