@@ -128,9 +128,17 @@ func (n *Names) Runnable(iv *threads.Interval) (cause.ID, Sureness) {
 	return c, d.sure
 }
 
-// Ousted says whether a thread had no CPU because another took it away while it computed.
-func (n *Names) Ousted(iv *threads.Interval) bool {
-	return iv.Wait >= 0 && n.w.t.Rec.Events[iv.Wait].Flags&(event.Mark|event.Preempted) == event.Preempted
+// Ousted says whether a thread had no CPU because another took it away while it computed, and which: 0 for the idle task, which
+// means that a quota was used up.
+func (n *Names) Ousted(iv *threads.Interval) (pid, tid uint32, ok bool) {
+	if iv.Wait < 0 {
+		return 0, 0, false
+	}
+	e := &n.w.t.Rec.Events[iv.Wait]
+	if e.Flags&(event.Mark|event.Preempted) != event.Preempted {
+		return 0, 0, false
+	}
+	return uint32(e.Args[1] >> 32), uint32(e.Args[1]), true
 }
 
 // WakingUp says whether a time in which a thread could run is so short that it belongs to the wait before it.

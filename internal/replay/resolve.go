@@ -215,7 +215,7 @@ func (b *builder) activityNode(l *lane, i int, typical delays, edges [][2]int32)
 		n.prev = l.global[p]
 	}
 	if p, ok := b.launched[l.refs[i].op]; ok && l.refs[i].op != None {
-		if launch := b.node(p); launch < id && b.g.nodes[launch].at <= begun {
+		if launch := b.node(b.within(p, l.refs[i].op, begun)); launch < id && b.g.nodes[launch].at <= begun {
 			n.dep = launch
 		}
 	}
@@ -230,6 +230,18 @@ func (b *builder) activityNode(l *lane, i int, typical delays, edges [][2]int32)
 		b.share(n, begun, typical)
 	}
 	return b.elsewhere(l, i, id, begun, typical, edges)
+}
+
+// within returns the last node of a launch's call in which its thread got a CPU again before a time; p, the node before the call, where it had one all the
+// time. A launch that is interrupted reaches the GPU later: of an H200's program with a third of a CPU every third loss of it was in one.
+func (b *builder) within(p place, op int32, before uint64) place {
+	nodes, end := b.lanes[p.lane].nodes, min(b.t.Ops[op].End(), before)
+	for n := p.node + 1; int(n) < len(nodes) && nodes[n].at <= end; n++ {
+		if b.g.Whats[nodes[n].what].Kind == Ready {
+			p.node = n
+		}
+	}
+	return p
 }
 
 // share gives the delay before an activity to the one of its two reasons that came last.

@@ -34,6 +34,7 @@ type Basis struct {
 	Learned     float64 `json:"learned"`     // error of a replay that takes how long everything took from the other half of the recording: see Study.Learned
 	Unexplained float64 `json:"unexplained"` // see Study.Unexplained
 	Varies      float64 `json:"varies"`      // by how much the pace varied within the recording: standard deviation of tenths
+	Recording   float64 `json:"recording"`   // share of observed_ns that recording it cost, as far as the recording shows it: it is left out of all predictions
 	Nodes       int     `json:"nodes"`
 }
 
@@ -50,7 +51,7 @@ type Pace struct {
 func (s *Study) Answer(before *Pace, edits []Edit) *Answer {
 	a := &Answer{
 		Kind: Kind, Schema: Schema, Pace: before, Remedies: []Prediction{}, Marginals: []Marginal{},
-		Basis: Basis{Observed: s.observed, Error: s.Error(), Learned: s.Learned(), Unexplained: s.Unexplained(), Varies: s.varies, Nodes: s.Nodes()},
+		Basis: Basis{Observed: s.observed, Error: s.Error(), Learned: s.Learned(), Unexplained: s.Unexplained(), Varies: s.varies, Recording: s.recorder.cost, Nodes: s.Nodes()},
 	}
 	if !s.Any() {
 		return a

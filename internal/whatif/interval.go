@@ -33,7 +33,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 		return 1 - doubt[thread{w.PID, w.TID}]
 	}
 	weaker := s.with(edits, less)
-	if p.After == s.replayed && weaker == s.replayed { // nothing was changed that matters
+	if p.After == s.alone && weaker == s.alone { // nothing was changed that matters
 		half := math.Abs(s.Error()) * float64(s.observed)
 		p.Low, p.High = s.speedup(uint64(float64(p.After)+half)), s.speedup(uint64(max(0, float64(p.After)-half)))
 		return
@@ -43,7 +43,8 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	pace := sigmas * s.varies * after
 	learned := s.learned * after
 	watched := s.watched * after
-	half = math.Sqrt(half*half + model*model + pace*pace + learned*learned + watched*watched)
+	recorded := float64(s.replayed)/s.speedup(p.After) - float64(s.recorded(edits, h))
+	half = math.Sqrt(half*half + model*model + pace*pace + learned*learned + watched*watched + recorded*recorded)
 	slower, faster := s.powered(p.After, edits, h)
 	warm := h
 	warm.refill = refill
@@ -153,4 +154,12 @@ func (s *Study) spread(th thread, share float64) float64 {
 		return 1
 	}
 	return 2 * math.Sqrt((1-share)/(share*sm.n))
+}
+
+// recorded is how long it takes with what recording cost, ns.
+func (s *Study) recorded(edits []Edit, h how) uint64 {
+	return s.replay(func(g *replay.Graph, plan *replay.Plan) {
+		s.change(edits, h, g, plan)
+		lessCrowded(g, plan)
+	})
 }

@@ -64,7 +64,7 @@ func (s *Study) scaled(it item, by float64) float64 {
 func itemOf(w *replay.What) (item, bool) {
 	switch w.Kind {
 	case replay.Run:
-		return item{"function", w.Name}, w.Name != ""
+		return item{"function", w.Name}, w.Name != "" && !w.Recorder
 	case replay.Call:
 		return item{"call", w.Name}, true
 	case replay.Kernel:

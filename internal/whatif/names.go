@@ -19,10 +19,12 @@ type namer struct {
 	where []string // by stack (index + 1): the function that is at work; "": not read yet
 	keys  [cause.Count]string
 	ours  map[thread]bool
+	// theirs is by stack (index + 1) whether it goes through the recorder's code: 0 not looked at yet, 1 no, 2 yes
+	theirs []uint8
 }
 
 func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span) *namer {
-	n := &namer{t: t, where: make([]string, len(t.Rec.Meta.Stacks)+1), ours: recorders(scheduled)}
+	n := &namer{t: t, where: make([]string, len(t.Rec.Meta.Stacks)+1), theirs: make([]uint8, len(t.Rec.Meta.Stacks)+1), ours: recorders(scheduled)}
 	if walk != nil {
 		n.names = walk.Names(in)
 	} else {
@@ -48,8 +50,9 @@ func recorders(scheduled []threads.Thread) map[thread]bool {
 
 // Running names a stretch in which a thread ran, from one time to another (ns), in parts that end at to.
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
+	recorder := n.ours[thread{pid, tid}]
 	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
-		yield(to, replay.What{Cause: c, Name: n.function(stack)}, replay.Doubt(sure))
+		yield(to, replay.What{Cause: c, Name: n.function(stack), Recorder: recorder || n.ofRecorder(stack)}, replay.Doubt(sure))
 	})
 }
 
@@ -71,7 +74,8 @@ func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv
 // Ready names a stretch in which a thread could have run and had no CPU.
 func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, sure := n.names.Runnable(iv)
-	return replay.What{Cause: c, Name: n.keys[c], Ousted: n.names.Ousted(iv)}, replay.Doubt(sure)
+	pid, tid, ousted := n.names.Ousted(iv)
+	return replay.What{Cause: c, Name: n.keys[c], Ousted: ousted, Recorder: n.ours[thread{pid, tid}]}, replay.Doubt(sure)
 }
 
 // Call names a call by its function, and says how sure its cause is.

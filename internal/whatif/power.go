@@ -70,7 +70,7 @@ func (s *Study) lengthening(after uint64) (expected, most float64) {
 	at := func(length uint64) float64 {
 		return max(0, min(1, s.power.filled/float64(max(length, 1)))-drawing) / (1 - drawing)
 	}
-	more := max(0, at(after)-at(s.replayed))
+	more := max(0, at(after)-at(s.alone))
 	most = 1 + clocks*more
 	if !s.power.known {
 		return 1, most

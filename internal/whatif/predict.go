@@ -11,7 +11,7 @@ type Prediction struct {
 	Speedup float64 `json:"speedup"` // throughput after, of what it was
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
-	Before  uint64  `json:"before_ns"` // how long the work took that was replayed
+	Before  uint64  `json:"before_ns"` // how long the work takes that was replayed, without what recording it cost
 	After   uint64  `json:"after_ns"`
 	Touched uint64  `json:"touched_ns"` // time that the plan changes, in all threads and streams: not what it gains
 	Doubt   float64 `json:"doubt"`      // share of Touched whose cause is guessed
@@ -19,7 +19,7 @@ type Prediction struct {
 
 // Predict replays with all edits at once.
 func (s *Study) Predict(edits ...Edit) Prediction {
-	p := Prediction{Before: s.observed, Speedup: 1, Low: 1, High: 1}
+	p := Prediction{Before: s.alone, Speedup: 1, Low: 1, High: 1}
 	for i, e := range edits {
 		if i > 0 {
 			p.Plan += ", "
@@ -45,21 +45,24 @@ type how struct {
 }
 
 func (s *Study) with(edits []Edit, h how) uint64 {
-	return s.length(func(g *replay.Graph, plan *replay.Plan) {
-		for _, e := range edits {
-			s.apply(e, g, plan, h.strength)
-		}
-		warmed(g, plan, h.refill)
-		if h.kernels != 1 {
-			longer(g, plan, h.kernels)
-		}
-	})
+	return s.length(func(g *replay.Graph, plan *replay.Plan) { s.change(edits, h, g, plan) })
+}
+
+// change makes a plan of edits.
+func (s *Study) change(edits []Edit, h how, g *replay.Graph, plan *replay.Plan) {
+	for _, e := range edits {
+		s.apply(e, g, plan, h.strength)
+	}
+	warmed(g, plan, h.refill)
+	if h.kernels != 1 {
+		longer(g, plan, h.kernels)
+	}
 }
 
 // speedup is how many times the work fits into the time that it took. Where nothing is left it is bounded, so that it
 // can be written down.
 func (s *Study) speedup(after uint64) float64 {
-	return float64(s.replayed) / float64(max(after, s.replayed/most, 1))
+	return float64(s.alone) / float64(max(after, s.alone/most, 1))
 }
 
 // most is the largest speed-up that is claimed.

@@ -17,6 +17,7 @@ type Study struct {
 	parts    []part
 	observed uint64 // ns: how long the work of all parts took
 	replayed uint64 // ns: what the replay without changes says
+	alone    uint64 // ns: what it says without what recording cost
 	sampled  map[thread]*sampled
 	launches map[thread]bool // threads that launched anything
 	scratch  []uint64
@@ -24,6 +25,7 @@ type Study struct {
 	learned  float64 // see Learned
 	power    power
 	watched  float64 // see watchedShare
+	recorder recorder
 }
 
 // part is a stretch of time in which all was seen.
@@ -66,7 +68,10 @@ func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in t
 		s.parts = append(s.parts, part{g})
 		s.observed += g.Observed()
 	}
-	s.replayed = s.length(func(*replay.Graph, *replay.Plan) {})
+	s.recorder = recorderOf(t, names)
+	s.recorder.spread(s.parts)
+	s.replayed, s.alone = s.replay(unchanged), s.length(unchanged)
+	s.recorder.cost = 1 - float64(s.alone)/float64(max(s.replayed, 1))
 	s.countSamples(t)
 	s.findLaunchers(t)
 	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans)
@@ -209,7 +214,7 @@ func (s *Study) Unexplained() float64 {
 	if s.observed == 0 {
 		return 1
 	}
-	n := s.length(func(_ *replay.Graph, p *replay.Plan) { p.Usual = true })
+	n := s.replay(func(_ *replay.Graph, p *replay.Plan) { p.Usual = true })
 	return max(0, 1-float64(n)/float64(s.observed))
 }
 
@@ -225,46 +230,30 @@ func (s *Study) Nodes() int {
 	return n
 }
 
-// lessCrowded lets threads have no CPU for less of the time where less is computed: others take it away while it is used, and a quota is used up by
-// using it. Who has to wait for one after something else waits for those that compute, and as far as these are the target's, they are known.
-// Where a plan says itself what becomes of that time it is left alone.
-func lessCrowded(g *replay.Graph, plan *replay.Plan) {
-	was, is := map[thread]float64{}, map[thread]float64{}
-	var allWas, allIs float64
-	for i := range g.Whats {
-		if w, c := &g.Whats[i], &plan.Changes[i]; w.Kind == replay.Run || w.Kind == replay.Call {
-			th, own := thread{w.PID, w.TID}, float64(g.Times[i].Own)
-			was[th], allWas, allIs = was[th]+own, allWas+own, allIs+own*c.Scale
-			if c.Apart == 0 {
-				is[th] += own * c.Scale
-			}
-		}
-	}
-	for i := range g.Whats {
-		w := &g.Whats[i]
-		if w.Kind != replay.Ready || plan.Changes[i] != replay.Keep() {
-			continue
-		}
-		th := thread{w.PID, w.TID}
-		switch {
-		case w.Ousted && is[th] < was[th]:
-			plan.Changes[i].Scale = is[th] / was[th]
-		case !w.Ousted && allIs < allWas:
-			plan.Changes[i].Scale = allIs / allWas
-		}
-	}
+// length replays all parts with changes and without what recording them cost, and returns how long they take together, ns.
+func (s *Study) length(change func(*replay.Graph, *replay.Plan)) uint64 {
+	return s.replay(func(g *replay.Graph, plan *replay.Plan) {
+		change(g, plan)
+		s.recorder.leaveOut(g, plan)
+		lessCrowded(g, plan)
+		s.recorder.yield(g, plan)
+	})
 }
 
-// length replays all parts with changes, and returns how long they take together, ns.
-func (s *Study) length(change func(*replay.Graph, *replay.Plan)) uint64 {
+// replay replays all parts with changes, and returns how long they take together, ns.
+func (s *Study) replay(change func(*replay.Graph, *replay.Plan)) uint64 {
 	sum := uint64(0)
 	for _, p := range s.parts {
 		plan := p.graph.Unchanged()
 		change(p.graph, plan)
-		lessCrowded(p.graph, plan)
 		var n uint64
 		n, s.scratch = p.graph.Replay(plan, s.scratch)
 		sum += n
 	}
 	return sum
 }
+
+func unchanged(*replay.Graph, *replay.Plan) {}
+
+// Recording is the share of the observed time that recording it cost, as far as the recording shows it.
+func (s *Study) Recording() float64 { return s.recorder.cost }

@@ -70,6 +70,7 @@ func (a *Answer) facts() page.Facts {
 	f.Add("Replay", fmt.Sprintf("%s of work in %d steps; without changes it is off by %s", human.Span(a.Basis.Observed), a.Basis.Nodes, human.Percent(max(a.Basis.Error, -a.Basis.Error))))
 	f.Add("Cross-check", fmt.Sprintf("with times learned from the other half of the recording it is off by %s", human.Percent(max(a.Basis.Learned, -a.Basis.Learned))))
 	f.Add("Not explained", fmt.Sprintf("%s of the time are delays that nothing recorded explains", human.Percent(a.Basis.Unexplained)))
+	f.Add("Recording", fmt.Sprintf("cost the program %s of that time, as far as it shows; that is left out before a change and after it", human.Percent(a.Basis.Recording)))
 	f.Add("Pace", fmt.Sprintf("varied by %s within the recording", human.Percent(a.Basis.Varies)))
 	return f
 }
