@@ -19,6 +19,8 @@ type foretold struct {
 	Measured          float64 // how many times as fast the fixed twin is, in turns
 	Least, Most       float64 // of the turns
 	Watched           float64 // the program's pace while it was recorded, of its pace without
+	Tries             int     // recordings that were made until it had that pace
+	Cost              float64 // what recording cost by the recording itself: whatif.Study.Recording
 	Replay            float64 // error of the replay without changes
 	Learned           float64 // see whatif.Study
 	Unexplained       float64 // see whatif.Study
@@ -48,10 +50,10 @@ func (v *foretold) mark() string {
 // foretoldTable prints a row for each, and what they amount to.
 func foretoldTable(all []*foretold) string {
 	var b strings.Builder
-	b.WriteString("| # | scenario | change | foretold | interval | measured | of the turns | error | replay | from the other half | unexplained | while recorded | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n")
+	b.WriteString("| # | scenario | change | foretold | interval | measured | of the turns | error | replay | from the other half | unexplained | while recorded | tries | cost | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n")
 	for _, v := range all {
-		fmt.Fprintf(&b, "| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% | %+.2f%% | %+.1f%% | %.1f%% | %.0f%% | %s |\n", v.number, v.scenario.name, v.Plan, v.Speedup, v.Low, v.High, v.Measured,
-			v.Least, v.Most, 100*v.off(), 100*v.Replay, 100*v.Learned, 100*v.Unexplained, 100*v.Watched, v.mark())
+		fmt.Fprintf(&b, "| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% | %+.2f%% | %+.1f%% | %.1f%% | %.0f%% | %d | %.1f%% | %s |\n", v.number, v.scenario.name, v.Plan, v.Speedup, v.Low, v.High, v.Measured,
+			v.Least, v.Most, 100*v.off(), 100*v.Replay, 100*v.Learned, 100*v.Unexplained, 100*v.Watched, v.Tries, 100*v.Cost, v.mark())
 	}
 	s := foretoldScore(all)
 	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.1f%% of the speed-ups are foretold to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",

@@ -118,24 +118,43 @@ func (b *bench) observe(t *testing.T, s *scenario) observation {
 // record records the middle of a program's run under a daemon of its own; quota is for how many ns of it its quota was used up.
 func (b *bench) record(t *testing.T, p *party) (rec *record.Recording, quota uint64) {
 	t.Helper()
+	w := b.watch(t, p)
+	defer w.daemon.Stop()
+	return w.take()
+}
+
+// watching is a program under a daemon of its own that is ready to record.
+type watching struct {
+	p      *party
+	daemon *watch.Daemon
+	asked  api.Window
+}
+
+// watch starts a daemon, and returns when it is ready.
+func (b *bench) watch(t *testing.T, p *party) *watching {
+	t.Helper()
 	flags := []string{"--gpu", "continuous"}
-	asked := api.Window{For: window, GPU: api.GPUContinuous}
+	w := &watching{p: p, asked: api.Window{For: window, GPU: api.GPUContinuous}}
 	if p.s.fine {
 		flags = append(flags, "--cpu-sampling-frequency-hz", "499")
 	}
 	if p.s.windows {
-		flags, asked = nil, api.Window{For: windowsWindow}
+		flags, w.asked = nil, api.Window{For: windowsWindow}
 	}
-	asked.For *= time.Duration(max(1, b.longer))
-	d := watch.StartBuilt(t, b.daemon, p.v.PID, flags...)
+	w.asked.For *= time.Duration(max(1, b.longer))
+	w.daemon = watch.StartBuilt(t, b.daemon, p.v.PID, flags...)
 	if !p.s.cpuOnly {
-		d.Until("the agent to run", func() bool { return joined(d.Recording(p.v.PID, api.Window{Last: time.Second}), p.v.PID) })
+		w.daemon.Until("the agent to run", func() bool { return joined(w.daemon.Recording(p.v.PID, api.Window{Last: time.Second}), p.v.PID) })
 	}
 	time.Sleep(warming)
-	before, began := p.quota.throttled(), time.Now()
-	rec = d.Recording(p.v.PID, asked)
-	quota = uint64(float64(p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)))
-	d.Stop()
+	return w
+}
+
+// take records; quota is for how many ns of it the program's quota was used up.
+func (w *watching) take() (rec *record.Recording, quota uint64) {
+	before, began := w.p.quota.throttled(), time.Now()
+	rec = w.daemon.Recording(w.p.v.PID, w.asked)
+	quota = uint64(float64(w.p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)))
 	return rec, quota
 }
 

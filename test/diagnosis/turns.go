@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,8 +32,11 @@ const (
 // pair is what both got done in a second, one after the other.
 type pair struct{ Program, Twin float64 }
 
-// turns are the pairs of a program.
-type turns struct{ Pairs []pair }
+// turns are the pairs of a program, and what it got done in a second in each recording that was made of it.
+type turns struct {
+	Pairs    []pair
+	Recorded []float64
+}
 
 // ratios are how many times as fast the twin was in each pair, the least first.
 func (m *turns) ratios() []float64 {
@@ -53,13 +57,45 @@ func (m *turns) spread() (least, most float64) {
 	return r[0], r[len(r)-1]
 }
 
-// pace is what the program gets done in a second.
-func (m *turns) pace() float64 {
-	paces := make([]float64, 0, len(m.Pairs))
+// paces are what the program gets done in a second, the least first.
+func (m *turns) paces() []float64 {
+	out := make([]float64, 0, len(m.Pairs))
 	for _, p := range m.Pairs {
-		paces = append(paces, p.Program)
+		out = append(out, p.Program)
 	}
-	return middle(paces)
+	slices.Sort(out)
+	return out
+}
+
+// pace is the middle of these.
+func (m *turns) pace() float64 { return middle(m.paces()) }
+
+// A recording at another pace than the program has by itself is no recording of that program: the CPU was slower, or others used it. It is made again, which is
+// decided by paces alone: nobody looks at what it foretells before.
+const (
+	mostTries = 3    // recordings of a program
+	spareAll  = 24   // recordings beyond the first of all programs together, so that a call's time is bounded
+	allowed   = 0.05 // by how much a pace may lie outside of those of the turns: what recording costs is part of what is tested
+)
+
+// usual says whether the last recording was made at a pace of the turns so far.
+func (m *turns) usual() bool {
+	all, last := m.paces(), m.Recorded[len(m.Recorded)-1]
+	return last >= all[0]*(1-allowed) && last <= all[len(all)-1]*(1+allowed)
+}
+
+// watched is the pace of the recording that was taken, of that of the turns.
+func (m *turns) watched() float64 { return m.Recorded[m.nearest()] / m.pace() }
+
+// nearest returns the recording whose pace is nearest to that of the turns.
+func (m *turns) nearest() int {
+	best, pace := 0, m.pace()
+	for i, r := range m.Recorded {
+		if math.Abs(r-pace) < math.Abs(m.Recorded[best]-pace) {
+			best = i
+		}
+	}
+	return best
 }
 
 // middle is the median; the mean of the two in the middle where there are two.
@@ -184,6 +220,9 @@ func keptTurns(folder string) (*turns, error) {
 	m := &turns{}
 	if err == nil {
 		err = json.Unmarshal(text, m)
+	}
+	if err == nil && len(m.Pairs)*len(m.Recorded) == 0 {
+		err = errors.New("there is nothing in it")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read what was measured: %w", err)
