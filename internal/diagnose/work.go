@@ -1,6 +1,8 @@
 package diagnose
 
 import (
+	"sync"
+
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
 	"github.com/inferscope/inferscope/internal/analyze/gpu"
 	"github.com/inferscope/inferscope/internal/gap"
@@ -42,6 +44,29 @@ func (w *Work) Take(device int, first, last int32) {
 	for i := range list {
 		d.sweep.add(d.kinds.of(&list[i]), list[i].Start, list[i].End)
 	}
+}
+
+// batch is some activities of a device that follow each other.
+type batch struct {
+	device      int
+	first, last int32
+}
+
+// waitingBatches is how many batches may wait to be taken: enough that who shows them does not wait, and few enough that their events are
+// still in a cache of the CPU.
+const waitingBatches = 16
+
+// Beside returns what Take is, but done by a goroutine of its own, and what waits until that has taken all.
+func (w *Work) Beside() (take func(device int, first, last int32), wait func()) {
+	batches := make(chan batch, waitingBatches)
+	var taken sync.WaitGroup
+	taken.Go(func() {
+		for b := range batches {
+			w.Take(b.device, b.first, b.last)
+		}
+	})
+	take = func(device int, first, last int32) { batches <- batch{device, first, last} }
+	return take, func() { close(batches); taken.Wait() }
 }
 
 // all takes all activities.

@@ -151,9 +151,22 @@ func (d *dealer) byThread(w *walker) wholes {
 	return out
 }
 
-// outside returns the samples of a thread that were taken while it was in no call.
+// outside returns the samples of a thread that were taken while it was in no call. Which these are is found out once: who
+// asks a walk for names needs them again.
 func (w *walker) outside(th *thread) []entry {
-	out := []entry{}
+	if th.free == nil {
+		th.free = w.samplesOutside(th)
+	}
+	out := make([]entry, len(th.free))
+	for i, stack := range th.free {
+		out[i].stack = stack
+	}
+	return out
+}
+
+// samplesOutside returns the stacks of these samples.
+func (w *walker) samplesOutside(th *thread) []uint64 {
+	out := []uint64{}
 	events, op := w.t.Rec.Events, 0
 	for _, i := range th.samples {
 		ts := events[i].TS
@@ -161,7 +174,7 @@ func (w *walker) outside(th *thread) []entry {
 			op++
 		}
 		if op == th.ops.count || w.op(th, op).Start > ts {
-			out = append(out, entry{stack: events[i].Args[0]})
+			out = append(out, events[i].Args[0])
 		}
 	}
 	return out

@@ -22,7 +22,8 @@ type thread struct {
 
 	// Where the last search ended: neighbouring gaps are neighbours here too.
 	opAt, intervalAt, sampleAt int
-	asked                      asked // see letGo
+	asked                      asked    // see letGo
+	free                       []uint64 // see outside; nil: not looked for yet
 }
 
 // threadsOf gathers the threads of a recording, ordered by PID and TID.

@@ -33,7 +33,11 @@ func read(rec *record.Recording) *evidence {
 	walk := gap.Start(t, scheduled)
 	e.did = diagnose.Begin(t, walk)
 	e.walk = begin(func() *gap.Walk { walk.Find(e.did.Within()); return walk })
-	e.gpu = begin(func() *gpu.Summary { return gpu.SummarizeBeside(t, e.did.Take) })
+	e.gpu = begin(func() *gpu.Summary {
+		take, wait := e.did.Beside()
+		defer wait()
+		return gpu.SummarizeBeside(t, take)
+	})
 	e.calls = sync.OnceValue(func() *analyze.Summary { return analyze.Summarize(t) })
 	return e
 }

@@ -141,11 +141,16 @@ func (s *Study) variation() float64 {
 
 // countSamples counts what the names of each thread's computing rest on.
 func (s *Study) countSamples(t *timeline.Timeline) {
+	var last thread
+	var near *sampled // of last
 	of := func(k thread) *sampled {
-		if s.sampled[k] == nil {
-			s.sampled[k] = &sampled{}
+		if near == nil || k != last {
+			if s.sampled[k] == nil {
+				s.sampled[k] = &sampled{}
+			}
+			last, near = k, s.sampled[k]
 		}
-		return s.sampled[k]
+		return near
 	}
 	for _, i := range t.Index.Samples {
 		e := &t.Rec.Events[i]
@@ -161,15 +166,18 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 }
 
 func (s *Study) findLaunchers(t *timeline.Timeline) {
-	launches := make([]bool, len(t.Threads))
+	launches, left := make([]bool, len(t.Threads)), len(t.Threads)
 	last := &timeline.Thread{}
-	for i := range t.Activities {
+	for i := 0; i < len(t.Activities) && left > 0; i++ {
 		op := t.Activities[i].Op
 		if op == timeline.None || op >= last.First && op < last.Last {
 			continue
 		}
 		n := t.ThreadOf(op)
-		last, launches[n] = &t.Threads[n], true
+		if last = &t.Threads[n]; !launches[n] {
+			launches[n] = true
+			left--
+		}
 	}
 	for i := range t.Threads {
 		if launches[i] {

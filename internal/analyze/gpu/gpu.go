@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/timeline"
@@ -38,11 +39,16 @@ func SummarizeBeside(t *timeline.Timeline, also func(device int, first, last int
 	s.Recorded = s.Activity.Time > 0
 	w := &work{kernels: newKernels(a), copies: newCopies(a), asked: newAsked(a.t)}
 	a.devices(s, w)
+	var beside sync.WaitGroup
+	var queue Queue
+	beside.Go(func() { queue = w.asked.result(a.t) }) // nothing else needs what it reads from now on
 	w.result(a, s)
 	s.Launches = a.launches(s.Calls)
 	s.Syncs = a.syncs()
 	s.Overhead = a.overheads()
 	s.Ranges = a.ranges()
+	beside.Wait()
+	s.Queue = queue
 	return s
 }
 
@@ -87,8 +93,6 @@ func (w *work) result(a *analysis, s *Summary) {
 	s.Copies, s.Sets = w.copies.result(s.Activity)
 	s.Graphs.Launches, s.Graphs.Nodes = q.graphs, share(q.nodes, q.graphs)
 	s.Latency = Latency{Coverage: s.Activity, Count: q.latency.Count, P50: q.latency.Percentile(50), P99: q.latency.Percentile(99), Max: q.latency.Max}
-	both := either(a.t, func(s *timeline.Seen) timeline.Spans { return s.Activity.Both(s.Calls) })
-	s.Queue = q.queue(cover(a.t, both, all(a.t)), both)
 }
 
 // linkCount counts how calls were found.

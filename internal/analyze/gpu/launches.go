@@ -65,6 +65,12 @@ func (q *asked) first(act *timeline.Activity) {
 	}
 }
 
+// result is the queue where both calls and activities were recorded.
+func (q *asked) result(t *timeline.Timeline) Queue {
+	both := either(t, func(s *timeline.Seen) timeline.Spans { return s.Activity.Both(s.Calls) })
+	return q.queue(cover(t, both, all(t)), both)
+}
+
 // queue sweeps over the calls that were launched and had not ended.
 func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
 	ends, starts := q.ends(), q.starts()
