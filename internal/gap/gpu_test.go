@@ -1,6 +1,7 @@
 package gap
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cause"
@@ -177,6 +178,42 @@ func TestLossyIsNoGap(t *testing.T) {
 	s.Meta.GPU.Windows[0].Dropped = 3
 	if _, w := s.build(t); len(w.Gaps) != 0 || w.Covered[0].Total() != 0 {
 		t.Errorf("gaps %+v", w.Gaps)
+	}
+}
+
+// TestOneLostRecord: a launch without an activity says when the one record ran that was lost, which is all that is not known; where the
+// calls do not account for what was lost, nothing is.
+func TestOneLostRecord(t *testing.T) {
+	lose := func(dropped uint64, more func(s *scene)) timeline.Spans {
+		s := newScene()
+		s.run(1*us, 9*us, 100*us)
+		s.call("cuLaunchKernel", 5_000*us, 3*us, 1, 0) // its record is lost
+		s.run(19_990*us, 20_000*us, 30_000*us)
+		more(s)
+		s.run(899_990*us, 900_000*us, 999_000*us)
+		s.Meta.GPU.Windows[0].Dropped = dropped
+		_, w := s.build(t)
+		return w.Covered[0]
+	}
+	nothing := func(*scene) {}
+	want := timeline.Spans{{From: start + 9*us, To: start + 5_000*us}, {From: start + 20_000*us, To: start + 1000*ms}}
+	if got := lose(1, nothing); !slices.Equal(got, want) {
+		t.Errorf("covered %+v, want %+v", got, want)
+	}
+	for name, got := range map[string]timeline.Spans{
+		"two were lost":                  lose(2, nothing),
+		"the stream has no other record": lose(2, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0x99<<8) }),
+		"a twentieth is not known":       lose(1+1, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0) }),
+		"a call more than records":       lose(1, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0) }),
+	} {
+		if got.Total() != 0 {
+			t.Errorf("%s: covered %+v", name, got)
+		}
+	}
+	whose := timeline.Spans{{From: start + 9*us, To: start + 5_000*us}, {From: start + 20_000*us, To: start + 1000*ms}}
+	got := lose(2, func(s *scene) { s.on(event.Kernel, 0, 7, 7777, 50_000*us, 60_000*us, 0, 0) }) // its call is lost
+	if !slices.Equal(got, whose) {
+		t.Errorf("a call was lost, too: covered %+v, want %+v", got, whose)
 	}
 }
 

@@ -89,7 +89,7 @@ type Seen struct {
 	// before a window began, or not delivered before it ended.
 	Unsure  Spans
 	Dropped uint64 // records known to be lost in Activity
-	// Lossy is the part of Activity in windows that lost records.
+	// Lossy is the part of Activity in which records that were lost can have run: whole windows, unless calls tell which these are.
 	Lossy Spans
 }
 

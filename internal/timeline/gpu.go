@@ -34,6 +34,7 @@ type builder struct {
 func (b *builder) finish() {
 	b.linkByOrder()
 	b.nameStreams()
+	b.narrow()
 	b.doubtEdges()
 	b.sync()
 	b.depend()
