@@ -74,7 +74,7 @@ func TestRingIsSealed(t *testing.T) {
 }
 
 // TestInjectionAtTheStart loads the image as CUDA does where CUDA_INJECTION64_PATH names it: no parameters are patched,
-// and the daemon finds the ring by its name.
+// and the daemon finds the ring by its name: from the moment on at which CUDA goes on, whenever the agent's thread has its turn.
 func TestInjectionAtTheStart(t *testing.T) {
 	image, err := agent.Image(runtime.GOARCH)
 	if err != nil {
@@ -87,8 +87,11 @@ func TestInjectionAtTheStart(t *testing.T) {
 	if got := p.hear(); got != "1" {
 		t.Fatalf("InitializeInjection says %s, want 1", got)
 	}
-	fd := -1
-	p.until("ring", func() bool { fd = ringOf(p.victim.PID); return fd >= 0 })
+	fd := ringOf(p.victim.PID)
+	if fd < 0 {
+		t.Fatal("CUDA goes on, and there is no ring yet: a daemon would bring in another agent")
+	}
+	p.say("go on")
 	p.mapRing(fd)
 	p.proceed()
 	p.until("a window", func() bool { p.read(); return len(p.of(kindWindow)) > 0 })

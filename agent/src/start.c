@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ways in: the constructor (dlopen of the image by an armed thread, LD_PRELOAD), inferscope_start (the code
- * is mapped already), InitializeInjection (CUDA_INJECTION64_PATH). Each does no more than make a thread.
+ * is mapped already), InitializeInjection (CUDA_INJECTION64_PATH). Each does no more than make a thread, and the last the
+ * ring: a daemon that comes knows an agent by its ring, and must not bring in a second one because the first one's thread
+ * has not had its turn yet. The other ways do not make it, because there the daemon itself waits for what it brought in,
+ * and a thread of the target is held up.
  */
 #include "agent.h"
 
@@ -101,18 +104,24 @@ static int find_nvtx(void)
 	return hit;
 }
 
+static void unprepare(void)
+{
+	if (the.ring_fd < 0)
+		return;
+	ring_close();
+	ring_leave();
+}
+
 static int prepare(void)
 {
 	int bad = ring_make();
 
 	if (!bad)
 		bad = names_make();
-	if (bad && the.ring_fd >= 0) {
-		ring_close();
-		ring_leave();
-	}
-	if (bad)
+	if (bad) {
+		unprepare();
 		return bad;
+	}
 	names_forget();
 	the.devices_said = 0;
 	the.ranges = find_nvtx();
@@ -138,6 +147,12 @@ static void settle(void)
 		sys(SYS_sched_setaffinity, 0, bytes, cpus);
 }
 
+/* Nobody brought this image in: CUDA loaded it. */
+static int by_itself(const struct agent_params *p)
+{
+	return p->fd < 0;
+}
+
 /* Counts the threads in which glibc's word on the thread's id is true. */
 static void tid_agrees(void)
 {
@@ -146,13 +161,14 @@ static void tid_agrees(void)
 
 static void *run(void *unused)
 {
-	int bad;
+	int bad = 0;
 
 	settle();
 	while (!load(&the.started))
 		futex_wait(&the.started, 0, SECOND);
 	tid_agrees();
-	bad = prepare();
+	if (!by_itself(&the.params))
+		bad = prepare();
 	if (!bad)
 		store(&the.alive->awake, 1);
 	say_hello(&the.params, bad);
@@ -207,7 +223,13 @@ static int start(const struct agent_params *p)
 	tid_agrees();
 	if (!the.params.heartbeat)
 		the.params.heartbeat = the.entered + GRACE;
-	bad = make_thread();
+	if (by_itself(p))
+		bad = prepare();
+	if (!bad) {
+		bad = make_thread();
+		if (bad)
+			unprepare();
+	}
 	if (bad)
 		store(&the.alive->running, 0);
 	return bad;
@@ -251,13 +273,13 @@ EXPORT int inferscope_start(int fd)
 /* InitializeInjection is what CUDA calls in a library named by CUDA_INJECTION64_PATH; 1 is success. */
 EXPORT int InitializeInjection(void)
 {
-	if (patched()->fd < 0)
+	if (by_itself(patched()))
 		checked_start(patched());
 	return 1;
 }
 
 __attribute__((constructor)) static void loaded(void)
 {
-	if (patched()->fd >= 0)
+	if (!by_itself(patched()))
 		checked_start(patched());
 }

@@ -3,7 +3,8 @@
  * Preloaded into a victim by the tests: a thread that brings the agent in when it is told to, as the injector
  * does with an armed thread. Lines from the FIFO named by STARTER_IN, answers to the one named by STARTER_OUT:
  *   load PATH     open PATH as a file, say its descriptor, wait for a line, dlopen /proc/self/fd/N
- *   inject PATH   dlopen PATH and call InitializeInjection, as CUDA does; says its result
+ *   inject PATH   dlopen PATH and call InitializeInjection, as CUDA does; says its result. The agent's thread does nothing yet
+ *   go on         lets it, after an inject
  *   start PATH    open PATH, call inferscope_start with it, in an agent that is loaded; says its result and errno
  */
 #define _GNU_SOURCE
@@ -11,12 +12,42 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static void *agent;
+static sem_t gate;
+
+/* A thread that is made while an agent is injected is one whose turn has not come. */
+static struct {
+	int on;
+	void *(*run)(void *);
+	void *arg;
+} late;
+
+static void *wait_first(void *unused)
+{
+	while (sem_wait(&gate))
+		continue;
+	(void)unused;
+	return late.run(late.arg);
+}
+
+/* In the place of libc's, for all of the process. */
+int pthread_create(pthread_t *t, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
+{
+	int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+	if (!late.on)
+		return real(t, attributes, run, arg);
+	late.run = run;
+	late.arg = arg;
+	return real(t, attributes, wait_first, NULL);
+}
 
 static int open_file(const char *path)
 {
@@ -59,7 +90,9 @@ static void inject(FILE *out, const char *path)
 
 	agent = dlopen(path, RTLD_NOW);
 	entry = agent ? (int (*)(void))dlsym(agent, "InitializeInjection") : NULL;
+	late.on = 1;
 	fprintf(out, "%d\n", entry ? entry() : -1);
+	late.on = 0;
 }
 
 static void *serve(void *unused)
@@ -75,6 +108,8 @@ static void *serve(void *unused)
 			inject(out, line + 7);
 		else if (!strncmp(line, "start ", 6))
 			start(out, line + 6);
+		else if (!strcmp(line, "go on"))
+			sem_post(&gate);
 		fflush(out);
 	}
 	return unused;
@@ -85,6 +120,7 @@ __attribute__((constructor)) static void loaded(void)
 	pthread_t t;
 
 	unsetenv("LD_PRELOAD");
+	sem_init(&gate, 0, 0);
 	if (getenv("STARTER_IN"))
 		pthread_create(&t, NULL, serve, NULL);
 }

@@ -63,6 +63,7 @@ func (a *AgentInjector) Inject(ctx context.Context, p *target.Process, start Sta
 	result, err := a.loader.Load(ctx, p, inject.Image{
 		Bytes: a.image, ParamsOffset: int(a.layout.Params), StartOffset: a.layout.Start, BuildID: a.build,
 		Size: helloAt + page, Params: start.params(helloAt).bytes(), FDAt: paramsFD, NowAt: paramsHeartbeat,
+		Sign: ringName, Known: start.Known,
 	})
 	if err != nil {
 		return Entered{}, told(err)
@@ -106,7 +107,7 @@ func (s *Start) params(helloAt int64) *params {
 
 // passing are reasons that may be gone the next time.
 func passing() []error {
-	return []error{inject.ErrMoved, inject.ErrNoAnswer, inject.ErrStopped, inject.ErrShared, inject.ErrGone, inject.ErrStack}
+	return []error{inject.ErrMoved, inject.ErrNoAnswer, inject.ErrStopped, inject.ErrShared, inject.ErrGone, inject.ErrStack, inject.ErrPreceded}
 }
 
 // told makes an error of package inject one that the source understands, with its advice.

@@ -131,6 +131,18 @@ func openRings(p *target.Process) []string {
 	return links
 }
 
+// ringFiles returns the inode numbers of the open files that are called like a ring.
+func ringFiles(p *target.Process) []uint64 {
+	var inodes []uint64
+	for _, link := range openRings(p) {
+		var st unix.Stat_t
+		if unix.Stat(link, &st) == nil { // else it is closed by now
+			inodes = append(inodes, st.Ino)
+		}
+	}
+	return inodes
+}
+
 func procPath(p *target.Process, name string) string {
 	return filepath.Join("/proc", strconv.FormatUint(uint64(p.PID), 10), name)
 }

@@ -62,6 +62,7 @@ type Start struct {
 	Continuous bool
 	Times      [3]time.Duration // on, period, deadline
 	CUPTI      string
+	Known      []uint64 // inode numbers of the rings that p has open and that are no agent's of its own
 }
 
 // Entered says how an agent came in.
@@ -75,7 +76,8 @@ type Entered struct {
 // Injector brings the agent into running processes.
 type Injector interface {
 	// Inject returns when the agent has answered. Its error wraps ErrIdle where no thread
-	// came by before ctx was done, and ErrRefused where it will be the same the next time.
+	// came by before ctx was done, and ErrRefused where it will be the same the next time. Where p has made
+	// another ring than those that start knows, an agent has come by itself, and none is brought in.
 	Inject(ctx context.Context, p *target.Process, start Start) (Entered, error)
 }
 

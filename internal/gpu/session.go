@@ -118,6 +118,7 @@ func (s *Source) tell(ctx context.Context, q *session, st state, detail string) 
 
 // bring returns the ring of an agent in p.
 func (s *Source) bring(ctx context.Context, p *target.Process) (*ring, Entered, error) {
+	known := ringFiles(p) // before it is looked whether one of them can be used
 	r, err := s.takeOver(ctx, p)
 	if errors.Is(err, errNoRing) && comesByItself(p) {
 		r, err = s.awaitStart(ctx, p)
@@ -127,7 +128,7 @@ func (s *Source) bring(ctx context.Context, p *target.Process) (*ring, Entered, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	entered, err := s.opts.Inject.Inject(ctx, p, s.start(p))
+	entered, err := s.opts.Inject.Inject(ctx, p, s.start(p, known))
 	if err != nil {
 		return nil, entered, err
 	}
@@ -135,12 +136,12 @@ func (s *Source) bring(ctx context.Context, p *target.Process) (*ring, Entered, 
 	return r, entered, err
 }
 
-func (s *Source) start(p *target.Process) Start {
+func (s *Source) start(p *target.Process, known []uint64) Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Start{
 		Slots: s.opts.Slots, Continuous: s.wanted(p) == modeContinuous,
-		Times: [3]time.Duration{s.opts.On, s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI,
+		Times: [3]time.Duration{s.opts.On, s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI, Known: known,
 	}
 }
 

@@ -111,6 +111,9 @@ type captive struct {
 // try seizes the thread, lets it run into the trap, and uses it: once to make the file, where
 // there is none yet, and once to load it.
 func (k *captive) try(ctx context.Context, c caller) (Result, error) {
+	if err := k.preceded(); err != nil {
+		return Result{}, err
+	}
 	hurry()
 	if err := k.capture(c); err != nil {
 		return Result{}, err

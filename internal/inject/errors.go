@@ -22,6 +22,7 @@ var (
 	ErrNoCUDA     = errors.New("the process has no CUDA driver library that can be probed")
 	ErrNoAnswer   = errors.New("the image was handed over and does not answer")
 	ErrMoved      = errors.New("the process kept changing")
+	ErrPreceded   = errors.New("the image has come into the process by itself")
 	errNotCalled  = errors.New("the thread made no CUDA call in time")
 	errWrongPlace = errors.New("the thread was stopped elsewhere")
 )

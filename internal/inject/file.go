@@ -77,7 +77,7 @@ func (pl *plan) stamp(m *made) error {
 func (pl *plan) reuse() {
 	dir := fmt.Sprintf("/proc/%d/fd", pl.process.PID)
 	for _, f := range pl.litter {
-		if now, ok := ours(dir, f.fd); !ok || now != f {
+		if now, ok := memoryFile(dir, f.fd, fileName); !ok || now != f {
 			continue
 		}
 		if found, err := pl.fill(f.fd); err == nil { // else it is sealed, or closed by now: a new one will do

@@ -52,7 +52,7 @@ type answer struct {
 func reasons() []error {
 	return []error{
 		ErrIdle, ErrGone, ErrStopped, ErrTraced, ErrDenied, ErrSeccomp, ErrShadow, ErrClass, ErrLibc, ErrShared,
-		ErrProc, ErrSignal, ErrStack, ErrMemory, ErrNoCUDA, ErrNoAnswer, ErrMoved,
+		ErrProc, ErrSignal, ErrStack, ErrMemory, ErrNoCUDA, ErrNoAnswer, ErrMoved, ErrPreceded,
 	}
 }
 

@@ -40,6 +40,10 @@ type Image struct {
 	StartOffset uint64
 	BuildID     [20]byte // of the image, as its GNU note says
 	Size        int64    // of the file in the target, bytes; 0: that of Bytes
+	// Sign is the name of a memory file that an image of this kind makes when it starts. Where the target has one open that is not
+	// among Known (inode numbers), such an image has come in by itself meanwhile, and Load refuses (ErrPreceded). "": none is looked for.
+	Sign  string
+	Known []uint64
 }
 
 // Result says what was done. The image may still be starting.

@@ -164,7 +164,7 @@ func TestKilledAnytime(t *testing.T) {
 
 func (v *victim) ours() []openFile {
 	v.tb.Helper()
-	open, err := openFiles(int(v.process.PID))
+	open, err := openFiles(int(v.process.PID), fileName)
 	if err != nil {
 		v.tb.Fatal(err)
 	}

@@ -89,7 +89,7 @@ var errStillLoading = errors.New("an image that was brought in a moment ago is s
 // closes it when it has been relocated and has said hello. Before that it must not be entered.
 func (pl *plan) settled(inode uint64) error {
 	for range 50 {
-		open, err := openFiles(int(pl.process.PID))
+		open, err := openFiles(int(pl.process.PID), fileName)
 		if err != nil {
 			return gone(pl.process, err)
 		}
@@ -101,15 +101,15 @@ func (pl *plan) settled(inode uint64) error {
 	return errStillLoading
 }
 
-// openFile is a descriptor of the target that is a file of ours.
+// openFile is a descriptor of the target that is a memory file.
 type openFile struct {
 	fd    int
 	name  string // that it was made with
 	inode uint64
 }
 
-// openFiles lists them.
-func openFiles(pid int) ([]openFile, error) {
+// openFiles lists those whose names begin so.
+func openFiles(pid int, prefix string) ([]openFile, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	d, err := os.Open(dir)
 	if err != nil {
@@ -126,18 +126,18 @@ func openFiles(pid int) ([]openFile, error) {
 		if err != nil {
 			continue
 		}
-		if f, ok := ours(dir, fd); ok {
+		if f, ok := memoryFile(dir, fd, prefix); ok {
 			found = append(found, f)
 		}
 	}
 	return found, nil
 }
 
-// ours looks at one descriptor.
-func ours(dir string, fd int) (openFile, bool) {
+// memoryFile looks at one descriptor.
+func memoryFile(dir string, fd int, prefix string) (openFile, bool) {
 	link := dir + "/" + strconv.Itoa(fd)
 	to, err := os.Readlink(link)
-	if err != nil || !strings.HasPrefix(to, "/memfd:"+fileName) {
+	if err != nil || !strings.HasPrefix(to, "/memfd:"+prefix) {
 		return openFile{}, false
 	}
 	var st unix.Stat_t
@@ -150,7 +150,7 @@ func ours(dir string, fd int) (openFile, bool) {
 
 // findFiles notes the files that daemons before this one left open.
 func (pl *plan) findFiles(proc int, copies []target.Mapping) error {
-	open, err := openFiles(int(pl.process.PID))
+	open, err := openFiles(int(pl.process.PID), fileName)
 	if err != nil {
 		return gone(pl.process, err)
 	}
@@ -158,6 +158,24 @@ func (pl *plan) findFiles(proc int, copies []target.Mapping) error {
 		mapped := slices.ContainsFunc(copies, func(m target.Mapping) bool { return m.Inode == f.inode })
 		if !mapped && abandoned(proc, f.name) {
 			pl.litter = append(pl.litter, f)
+		}
+	}
+	return nil
+}
+
+// preceded refuses where the target has made the sign of an image since it was last looked at. It is asked when a thread has
+// called CUDA, and before that one is touched: what CUDA loads by itself, it loads before it can be called.
+func (pl *plan) preceded() error {
+	if pl.image.Sign == "" {
+		return nil
+	}
+	open, err := openFiles(int(pl.process.PID), pl.image.Sign)
+	if err != nil {
+		return gone(pl.process, err)
+	}
+	for _, f := range open {
+		if f.name == pl.image.Sign && !slices.Contains(pl.image.Known, f.inode) {
+			return refuse(ErrPreceded, "", "it is used as it is")
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func (k *captive) awaitFile() error {
 
 // findFile looks for the file that the thread was to make, by its name, and fills it.
 func (k *captive) findFile() error {
-	open, err := openFiles(int(k.process.PID))
+	open, err := openFiles(int(k.process.PID), fileName)
 	if err != nil {
 		return gone(k.process, err)
 	}
