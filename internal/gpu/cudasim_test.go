@@ -83,13 +83,12 @@ func simOptions(t testing.TB, mode Mode) Options {
 // kernel that the simulator knows to have run from then on: name, times, grid.
 func TestKernelForKernel(t *testing.T) {
 	opts := simOptions(t, Continuous)
-	v := cudasim.Start(t, cudasim.Options{}, "thread 8 { rate 2000 for 2s; sync }", "wait", "rate 1000 for 1s", "sync", "wait")
+	v := cudasim.Start(t, cudasim.Options{}, "until { thread 8 { rate 2000 for 300ms; sync } }", "rate 1000 for 500ms", "sync", "wait")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
 	drain(t, s, &got, "the agent records", func() bool { return stateOf(s, p.PID) == string(running) && len(got.of(event.Kernel)) > 0 })
-	v.WaitLine("waiting")
-	v.Send("go")
+	v.Go()
 	v.WaitLine("waiting")
 	s.Flush(context.Background(), []uint32{p.PID})
 	s.Feed(0, got.emit)
@@ -101,11 +100,12 @@ func TestKernelForKernel(t *testing.T) {
 func TestWindowsOnCudasim(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period = 100*time.Millisecond, 300*time.Millisecond
-	v := cudasim.Start(t, cudasim.Options{}, "stream-new; graph 20 stream=1", "repeat 25 { rate 3000 for 100ms; graph-launch 5 stream=1; sync }", "wait")
+	v := cudasim.Start(t, cudasim.Options{}, "stream-new; graph 20 stream=1", "until { rate 3000 for 100ms; graph-launch 5 stream=1; sync }", "wait")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
 	drain(t, s, &got, "four windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 4 })
+	v.Go()
 	v.WaitLine("waiting")
 	s.Feed(0, got.emit)
 	compareKernels(t, s, p, v, got.of(event.Kernel))
@@ -121,7 +121,7 @@ func TestWindowsOnCudasim(t *testing.T) {
 // TestAgentLeavesAndReturns: attach, record, detach, in one process many times; nothing of
 // an agent stays but its code.
 func TestAgentLeavesAndReturns(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{}, "repeat 1000 { rate 2000 for 20ms; sync }", "wait")
+	v := cudasim.Start(t, cudasim.Options{}, "until { rate 2000 for 20ms; sync }")
 	files := openFiles(t, v.PID)
 	for range 5 {
 		s, err := New(simOptions(t, Continuous))
@@ -230,7 +230,7 @@ func within(windows []record.GPUWindow, from, to uint64) bool {
 // uses the agent that is still there: nothing is injected, no thread stopped.
 func TestTakesOverALivingAgent(t *testing.T) {
 	opts := simOptions(t, Continuous)
-	v := cudasim.Start(t, cudasim.Options{}, "repeat 400 { rate 2000 for 20ms; sync }", "wait")
+	v := cudasim.Start(t, cudasim.Options{}, "until { rate 2000 for 20ms; sync }")
 	dead, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestTakesOverALivingAgent(t *testing.T) {
 // TestAgentOfADeadDaemonEnds: nobody beats, so the agent leaves CUPTI and goes; the next daemon brings it in again.
 func TestAgentOfADeadDaemonEnds(t *testing.T) {
 	opts := simOptions(t, Continuous)
-	v := cudasim.Start(t, cudasim.Options{}, "repeat 400 { rate 2000 for 20ms; sync }", "wait")
+	v := cudasim.Start(t, cudasim.Options{}, "until { rate 2000 for 20ms; sync }")
 	dead, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func TestThreadsOfANamespace(t *testing.T) {
 		t.Skip(err)
 	}
 	sim := cudasim.Build(t)
-	v := cudasim.Start(t, cudasim.Options{Program: []string{unshare, "--pid", "--fork", "--mount-proc", sim.Victim}}, "repeat 400 { rate 2000 for 20ms; sync }", "wait")
+	v := cudasim.Start(t, cudasim.Options{Program: []string{unshare, "--pid", "--fork", "--mount-proc", sim.Victim}}, "until { rate 2000 for 20ms; sync }")
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", v.PID, v.PID))
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestThreadsOfANamespace(t *testing.T) {
 func TestForkedChild(t *testing.T) {
 	opts := simOptions(t, Continuous)
 	v := cudasim.Start(t, cudasim.Options{},
-		"repeat 20 { rate 2000 for 20ms; sync }", "wait", "fork nowait { repeat 1000 { rate 2000 for 20ms; sync } }", "repeat 1000 { rate 2000 for 20ms; sync }")
+		"until { rate 2000 for 20ms; sync }", "fork nowait { until 60s { rate 2000 for 20ms; sync } }", "until { rate 2000 for 20ms; sync }")
 	s := newTestSource(t, opts)
 	parent := watch(t, s, v)
 	var got collector

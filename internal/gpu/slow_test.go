@@ -15,7 +15,7 @@ func TestSlowSubscription(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period = 50*time.Millisecond, 150*time.Millisecond
 	slow := cudasim.Options{Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=2500000000"}}
-	v := cudasim.Start(t, slow, "repeat 2000 { launch 3 kernel=k_us5; sync; sleep 10ms }", "wait")
+	v := cudasim.Start(t, slow, "until { launch 3 kernel=k_us5; sync; sleep 10ms }")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector

@@ -136,8 +136,7 @@ func TestAgentThatComesByItself(t *testing.T) {
 	if !ok {
 		t.Fatal("no injector")
 	}
-	// It calls for long enough that one who waits for a call to come in at sees one.
-	n := startNewcomer(t, in, "wait", "rate 200 for 3s", "wait", "rate 2000 for 200ms", "sync", "wait")
+	n := startNewcomer(t, in, "wait", "until { rate 2000 for 20ms; sync }", "rate 2000 for 200ms", "sync", "wait")
 	first := &preceded{Injector: in, come: func() { n.loadAgent(); n.goOn(); n.Send("go") }}
 	opts.Inject = first
 	s := newTestSource(t, opts)

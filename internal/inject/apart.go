@@ -44,26 +44,40 @@ const (
 	// maxAnswer bounds what is read of a helper, bytes: it deals with what is not trusted.
 	maxAnswer = 64 << 10
 	// lastWord is how long a helper that was told to give up has to say how it ended. It
-	// gives a thread that does not come to its stop one second (late).
+	// gives a thread that does not come to its stop one second (late). So long it has, too, to end after its answer.
 	lastWord = 5 * time.Second
 )
 
 // Load is Injector.Load. When ctx is done the helper gives up as an Injector does, and
 // what it did until then counts.
 func (a *Apart) Load(ctx context.Context, p *target.Process, image Image) (Result, error) {
+	done := make(chan outcome, 1)
+	go a.drive(ctx, p, &image, done)
+	o := <-done
+	return o.result, o.err
+}
+
+// drive hands on what a helper says as soon as it says it, and waits for its end.
+func (a *Apart) drive(ctx context.Context, p *target.Process, image *Image, done chan<- outcome) {
 	// It dies with this process, however that ends, so that nothing comes into a target behind a
 	// dead daemon; the kernel counts the thread that started it for its parent (prctl(2)).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	conn, cmd, err := a.launch(ctx)
 	if err != nil {
-		return Result{}, fmt.Errorf("start the process that brings the agent in: %w", err)
+		done <- outcome{err: fmt.Errorf("start the process that brings the agent in: %w", err)}
+		return
 	}
-	defer func() {
-		_ = conn.Close()
-		_ = cmd.Process.Kill() // after its answer there is nothing left that it does, and before it no harm is done
-		_ = cmd.Wait()
-	}()
+	result, err := a.ask(ctx, conn, p, image)
+	done <- outcome{result, err}
+	_ = conn.Close() // one that has not answered gives up
+	late := time.AfterFunc(lastWord, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	_ = cmd.Wait() // it takes its probes off; what it could not do it has said on stderr
+}
+
+// ask tells a helper what to do, and waits for its answer.
+func (a *Apart) ask(ctx context.Context, conn *net.UnixConn, p *target.Process, image *Image) (Result, error) {
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // of that it knows by itself
 			_ = conn.CloseWrite() // it gives up
@@ -71,7 +85,7 @@ func (a *Apart) Load(ctx context.Context, p *target.Process, image Image) (Resul
 		_ = conn.SetReadDeadline(time.Now().Add(lastWord)) // a unix socket has deadlines
 	})
 	defer stop()
-	ask := request{PID: int(p.PID), StartTime: p.StartTime, Mode: a.opts.Mode, Image: image}
+	ask := request{PID: int(p.PID), StartTime: p.StartTime, Mode: a.opts.Mode, Image: *image}
 	if deadline, ok := ctx.Deadline(); ok {
 		ask.Patience = time.Until(deadline)
 	}
@@ -81,7 +95,7 @@ func (a *Apart) Load(ctx context.Context, p *target.Process, image Image) (Resul
 	return receive(conn)
 }
 
-// launch starts a helper. It ends when conn is closed, and is killed where it does not.
+// launch starts a helper. It ends when conn is closed.
 func (a *Apart) launch(ctx context.Context) (*net.UnixConn, *exec.Cmd, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -137,9 +151,6 @@ func receive(conn *net.UnixConn) (Result, error) {
 		return Result{}, fmt.Errorf("%w: it handed over no file", errNoAnswer)
 	}
 	said.Result.FD = file
-	if said.Left != "" {
-		said.Result.Left = errors.New(said.Left)
-	}
 	return said.Result, nil
 }
 

@@ -246,7 +246,7 @@ func (t *trap) newcomer(patience time.Duration) (caller, error) {
 	return caller{tid: int(s.Tid), ArmArmCaller: bpf.ArmArmCaller{Seen: s.At, Calls: 1, Sp: s.Sp, Tls: s.Tls}}, nil
 }
 
-// close takes the probes off. It takes a grace period of the kernel, tens of ms.
+// close takes the probes off. It takes a grace period of the kernel.
 func (t *trap) close() error {
 	var errs []error
 	for _, a := range t.attachments {

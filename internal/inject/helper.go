@@ -42,7 +42,6 @@ type request struct {
 // answer is what it says of it.
 type answer struct {
 	Result Result
-	Left   string // Result.Left
 	Error  string // "": it went well
 	Reason int    // of a Refusal, an index into reasons, from 1 on; 0: another error
 	Hint   string // of a Refusal
@@ -81,12 +80,16 @@ func RunHelper(args []string) error {
 		defer cancel() // the parent says nothing more, so this returns when it has given up or is gone
 		_, _ = io.Copy(io.Discard, conn)
 	}()
-	result, err := ask.serve(ctx)
-	return reply(conn, result, err)
+	in, err := New(Options{Mode: ask.Mode})
+	if err != nil {
+		return reply(conn, Result{}, err)
+	}
+	result, err := ask.serve(ctx, in)
+	return errors.Join(reply(conn, result, err), in.Wait())
 }
 
 // serve does what is asked.
-func (ask *request) serve(ctx context.Context) (Result, error) {
+func (ask *request) serve(ctx context.Context, in *Injector) (Result, error) {
 	if ask.Patience != 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, ask.Patience)
@@ -97,19 +100,12 @@ func (ask *request) serve(ctx context.Context) (Result, error) {
 		return Result{}, &Refusal{Reason: ErrGone, Cause: err}
 	}
 	defer func() { _ = p.Close() }() // the process ends soon
-	in, err := New(Options{Mode: ask.Mode})
-	if err != nil {
-		return Result{}, err
-	}
 	return in.Load(ctx, p, ask.Image)
 }
 
 // reply says how it went, and hands over the file.
 func reply(conn *net.UnixConn, result Result, err error) error {
 	said, rights := answer{Result: result}, []byte(nil)
-	if result.Left != nil {
-		said.Left = result.Left.Error()
-	}
 	if err != nil {
 		said.fail(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/inferscope/inferscope/internal/probe"
@@ -55,7 +56,6 @@ type Result struct {
 	FD       *os.File      `json:"-"` // the same file, open for reading and writing; the caller closes it
 	Where    uint64        // address of the CUDA function, or behind its first instructions
 	Started  bool          // the image was there already, and was started again
-	Left     error         `json:"-"` // that the probes of the stop could not be taken off; nil as a rule
 	Steps    []Step        // what was done when, from the thread's call on
 }
 
@@ -68,6 +68,10 @@ type Options struct {
 type Injector struct {
 	mode probe.Mode
 	step func(string) // called after each step; tests die there
+
+	closing sync.WaitGroup // of traps
+	mu      sync.Mutex
+	left    error // why some of them could not be taken off; guarded by mu
 }
 
 // New makes an Injector. It fails where no way to attach works.
@@ -96,6 +100,7 @@ const (
 // Load brings the image into p. It waits, until ctx is done, for p to call CUDA
 // (ErrIdle). What it returns as an error says why p was left alone: see Refusal.
 // What the image does with its parameters it says in the file (Await).
+// The probes come off behind its back: see Wait.
 func (in *Injector) Load(ctx context.Context, p *target.Process, image Image) (Result, error) {
 	result, err := in.load(ctx, p, &image)
 	if err != nil {
@@ -118,10 +123,32 @@ func (in *Injector) load(ctx context.Context, p *target.Process, image *Image) (
 	if err != nil {
 		err = errors.Join(err, plan.give())
 	}
-	if left := plan.trap.close(); left != nil && err == nil {
-		result.Left = fmt.Errorf("take the probes off: %w", left)
-	}
+	in.takeOff(plan.trap)
 	return result, err
+}
+
+// takeOff takes a trap's probes off, while the image, which hears nothing until whoever brought it in knows that it is
+// there, is already waited for.
+func (in *Injector) takeOff(t *trap) {
+	in.closing.Go(func() {
+		in.step("coming off")
+		err := t.close()
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.left = errors.Join(in.left, err)
+	})
+}
+
+// Wait returns when the probes of all that was loaded are off, with why some could not be taken off. That takes a grace period
+// of the kernel: tens of ms, up to seconds where all CPUs are taken.
+func (in *Injector) Wait() error {
+	in.closing.Wait()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.left == nil {
+		return nil
+	}
+	return fmt.Errorf("take the probes off: %w", in.left)
 }
 
 // plan is all that is known before a thread is stopped.

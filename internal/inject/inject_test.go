@@ -21,6 +21,11 @@ func newInjector(tb testing.TB) *Injector {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(func() {
+		if err := in.Wait(); err != nil {
+			tb.Error(err)
+		}
+	})
 	return in
 }
 
@@ -86,6 +91,25 @@ func TestLoad(t *testing.T) {
 			v.finish()
 		})
 	}
+}
+
+// The image is heard while the probes are still coming off, however long that takes.
+func TestProbesComeOffLater(t *testing.T) {
+	in := newInjector(t)
+	heard := make(chan struct{})
+	in.step = func(name string) {
+		if name == "coming off" {
+			<-heard
+		}
+	}
+	v := start(t)
+	load(t, in, v, testImage(t))
+	close(heard)
+	if err := in.Wait(); err != nil {
+		t.Error(err)
+	}
+	v.unharmed()
+	v.finish()
 }
 
 // The same through perf events, as on kernels before 6.6.
