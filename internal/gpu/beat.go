@@ -63,6 +63,7 @@ func (s *Source) look(q *session, now uint64) {
 		v.path = r.path()
 	}
 	q.agent = v
+	q.outside = v.outside(now)
 	if s.closing || q.harmful {
 		return
 	}
@@ -124,11 +125,12 @@ func explain(err int32) string {
 	return fmt.Sprintf("CUPTI cannot be used in this process (CUPTI error %d)", err)
 }
 
-// balance lets launches be probed where no agent sees them. The caller holds the lock.
+// balance lets launches be probed where no agent sees them. While probes come off, both may see some: the timeline
+// takes those for one. The caller holds the lock.
 func (s *Source) balance(q *session) {
 	mode := LaunchesWindows
 	switch {
-	case q.state == running, s.opts.Mode == Off:
+	case q.state == running && !q.outside, s.opts.Mode == Off:
 		mode = LaunchesOff
 	case s.wanted(q.process) == modeContinuous:
 		mode = LaunchesOn

@@ -132,16 +132,20 @@ func (s *Source) latest() []*session {
 	return out
 }
 
-// long is how long an agent waits to be let in by CUPTI before it is worth a word.
+// long is how long an agent waits to be let in by CUPTI before it is worth a word, and launches are probed instead.
 const long = time.Second
+
+// outside says whether CUPTI has not let the agent in for so long.
+func (v *agentView) outside(now uint64) bool {
+	return v.state == stateOpening && v.opening != 0 && since(now, v.opening) > long
+}
 
 // hindrance says what keeps an agent that runs from recording, or others from what it holds;
 // "" where nothing does. The caller holds the lock.
 func (q *session) hindrance(now uint64) string {
-	since := q.agent.opening
 	switch {
-	case q.agent.state == stateOpening && since != 0 && since < now && now-since > uint64(long):
-		return fmt.Sprintf("waits in cuptiSubscribe for the driver's lock, which this process's threads hold nearly always: %d s so far; the process itself is not slowed", (now-since)/uint64(time.Second))
+	case q.agent.outside(now):
+		return fmt.Sprintf("waits in cuptiSubscribe for the driver's lock, which this process's threads hold nearly always: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed", since(now, q.agent.opening)/time.Second)
 	case q.facts.stays():
 		return "stays subscribed to CUPTI between windows, because subscribing took too long to do it for each: other profilers in this process are refused (CUPTI error 39) until the daemon stops"
 	}

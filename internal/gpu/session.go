@@ -54,6 +54,7 @@ type session struct {
 	rests    bool          // windows are held back to measure it, as last told
 	thrift   time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
 	harmful  bool          // it was too much: the agent is told to go, and stays away
+	outside  bool          // CUPTI has not let the agent in for long: it sees no launches
 }
 
 // agentView is what an agent last said of itself: the target's word.

@@ -46,3 +46,30 @@ func TestSlowSubscription(t *testing.T) {
 		t.Errorf("%d launches failed", n)
 	}
 }
+
+// TestKeptOutByCUPTI: launches are probed while the agent waits to be let in for long, and no more once it is in.
+func TestKeptOutByCUPTI(t *testing.T) {
+	pr := startProducer(t)
+	launches := &notedLaunches{}
+	s := newTestSource(t, Options{Inject: pr, Launches: launches, Slots: 1024})
+	join(t, s, pr)
+	pr.do("open -60000") // what lies ahead has not begun
+	eventually(t, "a short wait is none", func() bool { return agentStateOf(s, pr) == stateOpening })
+	if launches.last() != LaunchesOff {
+		t.Errorf("launches %d of an agent that has just begun to wait, want %d", launches.last(), LaunchesOff)
+	}
+	pr.do("open 19000")
+	eventually(t, "launches are probed", func() bool { return launches.last() == LaunchesWindows })
+	if a := s.Agents()[0]; a.State != string(running) || !strings.Contains(a.Detail, " s so far; until it is in, launches are probed") {
+		t.Errorf("the agent is %s and says %q", a.State, a.Detail)
+	}
+	pr.do("open 0")
+	eventually(t, "they are not any more", func() bool { return launches.last() == LaunchesOff })
+}
+
+// agentStateOf returns what pr's agent has last said of itself.
+func agentStateOf(s *Source, pr *producer) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[pr.p.ID()].agent.state
+}

@@ -187,6 +187,11 @@ static void command(char *line)
 	else if (!strcmp(line, "refuse")) {
 		ring->error = ERROR_BUSY;
 		__atomic_store_n(&ring->state, STATE_REFUSED, __ATOMIC_RELEASE);
+	} else if (!strncmp(line, "open ", 5)) { /* it waits in cuptiSubscribe since so many ms; 0: it is in */
+		long ms = atol(line + 5);
+
+		__atomic_store_n(&ring->opening, ms ? now() - (uint64_t)ms * 1000000 : 0, __ATOMIC_RELEASE);
+		__atomic_store_n(&ring->state, ms ? STATE_OPENING : STATE_OPEN, __ATOMIC_RELEASE);
 	} else if (!strcmp(line, "die"))
 		_exit(0);
 	else if (!strcmp(line, "mode"))
