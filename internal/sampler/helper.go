@@ -64,7 +64,7 @@ const helperSocket = 3
 // that lost events. Here the kernel schedules it, at a low priority, and its garbage
 // is collected apart.
 func RunHelper(args []string) error {
-	hz, err := helperHz(args)
+	hz, pids, err := helperArguments(args)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func RunHelper(args []string) error {
 		defer close(gone)
 		_, _ = conn.Read(make([]byte, 1))
 	}()
-	go func() { failed <- help(conn, hz) }()
+	go func() { failed <- help(conn, hz, pids) }()
 	select {
 	case <-gone: // whatever the unwinder is doing ends with the process
 		return nil
@@ -119,23 +119,30 @@ func spent() time.Duration {
 }
 
 // help runs the unwinder until it fails.
-func help(conn *net.UnixConn, hz int) error {
-	u, err := startLibrary(context.Background(), zap.NewNop(), hz, newConverter(newModules()))
+func help(conn *net.UnixConn, hz int, pids []uint32) error {
+	u, err := startLibrary(context.Background(), zap.NewNop(), hz, pids, newConverter(newModules()))
 	if err != nil {
 		return err
 	}
 	return serve(conn, u)
 }
 
-func helperHz(args []string) (int, error) {
-	if len(args) != 1 {
-		return 0, errors.New("inferscoped starts this itself; there is nothing to be had from it")
+// helperArguments reads the sampling frequency, and the processes that are followed already.
+func helperArguments(args []string) (hz int, pids []uint32, err error) {
+	if len(args) == 0 {
+		return 0, nil, errors.New("inferscoped starts this itself; there is nothing to be had from it")
 	}
-	hz, err := strconv.Atoi(args[0])
-	if err != nil || hz < MinHz || hz > MaxHz {
-		return 0, fmt.Errorf("%q is no sampling frequency", args[0])
+	if hz, err = strconv.Atoi(args[0]); err != nil || hz < MinHz || hz > MaxHz {
+		return 0, nil, fmt.Errorf("%q is no sampling frequency", args[0])
 	}
-	return hz, nil
+	for _, arg := range args[1:] {
+		pid, err := strconv.ParseUint(arg, 10, 31)
+		if err != nil || pid == 0 {
+			return 0, nil, fmt.Errorf("%q is no process id", arg)
+		}
+		pids = append(pids, uint32(pid))
+	}
+	return hz, pids, nil
 }
 
 func helperConn(fd int) (*net.UnixConn, error) {

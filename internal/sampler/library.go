@@ -2,30 +2,31 @@ package sampler
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
-	"go.opentelemetry.io/ebpf-profiler/times"
-	"go.opentelemetry.io/ebpf-profiler/tracer"
+	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/ring"
 )
 
-// How often the library looks at its ring, and at its processes.
+// How often the programs' ring is looked at, and what is known of processes and files. Each
+// look that finds something is a wake-up of this process and one of the daemon's; at first somebody
+// waits for the first whole stack, for which one file after another is asked for.
 const (
-	tracePoll    = 100 * time.Millisecond // each is a wake-up of this process and one of the daemon's
-	linger       = 10 * time.Millisecond  // after its last trace a poll is at its end
-	monitorEvery = time.Second
+	tracePoll    = 100 * time.Millisecond
+	firstPoll    = 20 * time.Millisecond
+	firstPolls   = 100 // 2 s
 	cleanupEvery = time.Minute
 	unloadAfter  = 10 * time.Minute // what is known of a file that no process maps any more
 )
-
-// frameCache is how many frames the library keeps converted. It converts none.
-const frameCache = 1
 
 // maxTraces bounds the traces that wait for the drain goroutine; of manyTraces it is told at once.
 const (
@@ -33,12 +34,13 @@ const (
 	manyTraces = 1024
 )
 
-// library is go.opentelemetry.io/ebpf-profiler, unmodified, without its own events:
-// its entry program is run by a tail call from ours.
+// library is the native unwinder of go.opentelemetry.io/ebpf-profiler: its programs, unmodified, run
+// by a tail call from ours, and what feeds them.
 type library struct {
 	log     *zap.Logger
-	tracer  *tracer.Tracer
-	program *ebpf.Program
+	objects *unwindObjects
+	ring    *ring.Records
+	ends    io.Closer // nil: nobody tells of processes that end
 	stop    context.CancelFunc
 	ended   chan struct{}
 	fresh   chan struct{} // has one in it where there is something to take
@@ -52,97 +54,136 @@ type library struct {
 	dropped uint64
 }
 
-// startLibrary loads the library's programs, which takes the kernel's verifier 2 to
-// 9 s, and starts what feeds them. hz sizes its ring.
-func startLibrary(ctx context.Context, log *zap.Logger, hz int, c *converter) (*library, error) {
-	refused, err := memlockRefused()
-	if err == nil && refused {
-		err = filterMemlock()
-	}
-	if err != nil {
-		return nil, err
-	}
+// startLibrary loads the programs, and meanwhile reads the unwind tables of processes that are known
+// already. hz sizes their ring.
+func startLibrary(ctx context.Context, log *zap.Logger, hz int, pids []uint32, c *converter) (*library, error) {
 	ctx, stop := context.WithCancel(ctx)
-	l := &library{log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), stacks: newStackCache()}
-	times.StartRealtimeSync(ctx, 0)
-	if l.tracer, err = tracer.NewTracer(ctx, l.config(hz)); err != nil {
-		stop()
-		return nil, fmt.Errorf("load the native unwinder: %w", err)
+	l := &library{
+		log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), stacks: newStackCache(), loader: newLoader(log, c),
 	}
-	if l.loader, err = newLoader(log, l.tracer, c); err == nil {
-		err = l.start(ctx)
-	}
+	l.loader.start(ctx)
+	l.loader.met <- together(pids)
+	err := l.load(hz)
+	l.loader.maps.set(l.objects, err)
 	if err != nil {
-		l.tracer.Close()
 		stop()
-		return nil, err
+		return nil, fmt.Errorf("start the native unwinder: %w", err)
 	}
+	go l.run(ctx)
 	return l, nil
 }
 
-func (l *library) config(hz int) *tracer.Config {
-	return &tracer.Config{
-		TraceReporter: l, Intervals: intervals{}, InterpretersConfig: interpreterconfig.NoInterpreters(),
-		// The library takes room for a second of samples of the largest size, 25 KB, on
-		// every CPU, which is mapped twice; one with 60 frames takes 2 KB, so this is room
-		// for a quarter of a second of those where all CPUs are sampled.
-		SamplesPerSecond: max(1, (hz+25)/50), FrameCacheSize: frameCache, KernelVersionCheck: true,
-		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
-		BPFFSRoot: "/sys/fs/bpf/",
+// together is processes as their first threads.
+func together(pids []uint32) []libpf.PIDTID {
+	out := make([]libpf.PIDTID, len(pids))
+	for i, pid := range pids {
+		out[i] = libpf.PIDTID(uint64(pid)<<32 | uint64(pid))
 	}
+	return out
 }
 
-// start follows the order that loses nothing: a sample before the monitors run sets
-// a latch whose wake-up is lost, and its process stays unknown for a second.
-func (l *library) start(ctx context.Context) error {
-	l.loader.start(ctx)                       // in the place of tracer.StartPIDEventProcessor
-	traces := make(chan *libpf.EbpfTrace, 32) // 25 KB each
-	if err := l.tracer.StartMapMonitors(ctx, traces); err != nil {
-		return fmt.Errorf("start the native unwinder: %w", err)
-	}
-	program, err := openEntry()
+func (l *library) load(hz int) error {
+	objects, err := loadUnwinder(hz)
 	if err != nil {
-		return fmt.Errorf("start the native unwinder: %w", err)
+		return err
 	}
-	l.program = program
-	if err := l.tracer.AttachSchedMonitor(); err != nil { // needs tracefs
+	if l.ring, err = ring.OpenRecords(objects.Traces); err != nil {
+		objects.close()
+		return err
+	}
+	l.objects = objects
+	if ends, err := objects.watchEnds(); err == nil {
+		l.ends = ends
+	} else {
 		l.log.Debug("the unwinder learns of ended processes once a minute only", zap.Error(err))
 	}
-	go l.run(ctx, traces)
 	return nil
 }
 
-// run lets the library handle its traces one after the other.
-func (l *library) run(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
+// run looks at what the programs say until ctx is done.
+func (l *library) run(ctx context.Context) {
 	defer close(l.ended)
-	late := time.NewTimer(linger)
-	defer late.Stop()
-	for {
+	poll := time.NewTicker(firstPoll)
+	defer poll.Stop()
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.tracer.Done():
-			return
-		case t := <-traces:
-			if t == nil { // a mark at the end of a poll, where the one before it had traces too
-				late.Stop()
-				l.tell()
-				continue
-			}
-			late.Reset(linger)
-			l.handle(t)
-		case <-late.C:
-			l.tell()
+		case <-poll.C:
 		}
+		if n == firstPolls {
+			poll.Reset(tracePoll)
+		}
+		l.ring.Read(l.handle)
+		l.tell()
+		l.meet()
 	}
 }
 
-// handle takes a trace. It goes to the library without its frames, of which we make more
-// ourselves, only because its memory has to go back there.
-func (l *library) handle(t *libpf.EbpfTrace) {
-	out := trace{at: uint64(t.KTime), pid: uint32(t.PID), tid: uint32(t.TID)}
-	// The kernel's frames come first; we have our own.
-	frames := t.FrameData[min(int(t.NumKernelFrames), len(t.FrameData)):]
+// meet hands on which processes the programs met. They set a latch when there are any; it is
+// let go first, so that none is missed.
+func (l *library) meet() {
+	if len(l.loader.met) > 0 {
+		return // the last ones are waiting
+	}
+	latch, set := uint32(support.EventTypeGenericPID), false
+	if l.objects.Latch.LookupAndDelete(&latch, &set) != nil {
+		return
+	}
+	var met []libpf.PIDTID
+	ids, values, cursor := make([]uint64, metBatch), make([]bool, metBatch), ebpf.MapBatchCursor{}
+	for {
+		n, err := l.objects.Met.BatchLookupAndDelete(&cursor, ids, values, nil)
+		for _, id := range ids[:n] {
+			met = append(met, libpf.PIDTID(id))
+		}
+		if err != nil {
+			break // there are no more
+		}
+	}
+	if len(met) > 0 {
+		l.loader.met <- met
+	}
+}
+
+// metBatch is how many processes are taken at once.
+const metBatch = 128
+
+// Where a stack is in a record of the ring, in bytes: struct Trace of the library's types.h.
+const (
+	tracePID    = unsafe.Offsetof(support.Trace{}.Pid)
+	traceTID    = unsafe.Offsetof(support.Trace{}.Tid)
+	traceTime   = unsafe.Offsetof(support.Trace{}.Ktime)
+	traceLength = unsafe.Offsetof(support.Trace{}.Frame_data_len)
+	traceKernel = unsafe.Offsetof(support.Trace{}.Num_kernel_frames)
+	traceFrames = unsafe.Offsetof(support.Trace{}.Frame_data)
+)
+
+// readTrace reads a record: whose stack it is, and its frames, which stay where they are.
+func readTrace(record []byte) (out trace, frames []uint64, ok bool) {
+	ne := binary.NativeEndian
+	if len(record) < int(traceFrames) {
+		return trace{}, nil, false
+	}
+	length, kernel := int(ne.Uint16(record[traceLength:])), int(ne.Uint16(record[traceKernel:]))
+	if len(record) < int(traceFrames)+8*length || kernel > length {
+		return trace{}, nil, false
+	}
+	out = trace{at: ne.Uint64(record[traceTime:]), pid: ne.Uint32(record[tracePID:]), tid: ne.Uint32(record[traceTID:])}
+	if length == kernel {
+		return out, nil, true
+	}
+	// The kernel's frames come first; we have our own. Records lie at multiples of 8 bytes.
+	all := unsafe.Slice((*uint64)(unsafe.Pointer(&record[traceFrames])), length)
+	return out, all[kernel:], true
+}
+
+// handle takes a trace.
+func (l *library) handle(record []byte) {
+	out, frames, ok := readTrace(record)
+	if !ok {
+		return // the programs write no such record
+	}
 	key := l.stacks.key(frames)
 	if out.stack = l.stacks.known[key]; out.stack == nil {
 		var lasting bool
@@ -150,8 +191,6 @@ func (l *library) handle(t *libpf.EbpfTrace) {
 			l.stacks.keep(key, out.stack)
 		}
 	}
-	t.FrameData, t.NumFrames, t.NumKernelFrames = t.FrameData[:0], 0, 0
-	l.tracer.HandleTrace(t)
 	l.add(out)
 }
 
@@ -167,7 +206,7 @@ func (l *library) add(t trace) {
 	}
 }
 
-// tell says that there is something to take. It is said once for each poll, because
+// tell says that there may be something to take. It is said once for each look, because
 // each time wakes the parent as well.
 func (l *library) tell() {
 	select {
@@ -176,11 +215,7 @@ func (l *library) tell() {
 	}
 }
 
-// ReportTraceEvent takes nothing, because handle has it already; it implements
-// reporter.TraceReporter.
-func (l *library) ReportTraceEvent(*libpf.Trace, *samples.TraceEventMeta) error { return nil }
-
-func (l *library) entry() *ebpf.Program { return l.program }
+func (l *library) entry() *ebpf.Program { return l.objects.Entry }
 
 func (l *library) take() []trace {
 	l.mu.Lock()
@@ -202,21 +237,9 @@ func (l *library) err() error {
 func (l *library) close() {
 	l.stop()
 	<-l.ended
-	l.tracer.Close()
-	_ = l.program.Close() // nothing is left to be done about it
+	if l.ends != nil {
+		_ = l.ends.Close()
+	}
+	_ = l.ring.Close() // nothing is left to be done about it
+	l.objects.close()
 }
-
-// intervals implements tracer.Intervals.
-type intervals struct{}
-
-// MonitorInterval is how often counters and processes are looked at.
-func (intervals) MonitorInterval() time.Duration { return monitorEvery }
-
-// TracePollInterval is how often the ring is read.
-func (intervals) TracePollInterval() time.Duration { return tracePoll }
-
-// PIDCleanupInterval is how often the dead are looked for.
-func (intervals) PIDCleanupInterval() time.Duration { return cleanupEvery }
-
-// ExecutableUnloadDelay is how long unused files are kept.
-func (intervals) ExecutableUnloadDelay() time.Duration { return unloadAfter }

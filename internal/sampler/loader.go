@@ -3,15 +3,13 @@ package sampler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/support"
-	"go.opentelemetry.io/ebpf-profiler/tracer"
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/sampler/tables"
@@ -23,7 +21,9 @@ const (
 	maxImages     = 8192
 	maxProcesses  = 8192
 	maxSpaces     = 4096     // mappings of code of one process
-	maxLoaded     = 12 << 20 // rules in the kernel, up to 16 bytes each there
+	maxLoaded     = 12 << 20 // rules in the kernel, 8 bytes each there
+	maxPrefixes   = 1 << 20  // stretches of memory that are mapped, of all processes
+	maxPages      = 1 << 16  // of 64 KiB of code: 4 GiB
 	maxPublishing = 32       // files on their way to the programs at a time
 )
 
@@ -43,6 +43,7 @@ type loader struct {
 	maps    *unwindMaps
 	convert *converter
 	wake    chan struct{} // has one in it where there may be something to read
+	met     chan []libpf.PIDTID
 
 	mu        sync.Mutex
 	images    map[uint64]*image // by number
@@ -87,17 +88,13 @@ const (
 	refused
 )
 
-// newLoader takes over from the library's process manager.
-func newLoader(log *zap.Logger, t *tracer.Tracer, c *converter) (*loader, error) {
-	maps, err := takeMaps(t)
-	if err != nil {
-		return nil, err
-	}
+// newLoader returns a loader that stands in for the library's process manager.
+func newLoader(log *zap.Logger, c *converter) *loader {
 	return &loader{
-		log: log, maps: maps, convert: c, wake: make(chan struct{}, 1),
+		log: log, maps: newUnwindMaps(), convert: c, wake: make(chan struct{}, 1), met: make(chan []libpf.PIDTID, 1),
 		images: map[uint64]*image{}, byKey: map[imageKey]*image{}, processes: map[uint32]*processSpace{},
 		numbers: map[support.UnwindInfo]uint16{}, publishing: make(chan struct{}, maxPublishing),
-	}, nil
+	}
 }
 
 // start runs until ctx is done.
@@ -114,8 +111,10 @@ func (l *loader) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case event := <-l.maps.events:
-			l.synchronise(event)
+		case met := <-l.met:
+			for _, event := range met {
+				l.synchronise(event)
+			}
 		case <-cleanup.C:
 			l.clean(time.Now())
 		}
@@ -251,13 +250,11 @@ func (l *loader) Number(info support.UnwindInfo) (uint16, error) {
 	if number, ok := l.numbers[info]; ok {
 		return number, nil
 	}
-	number := uint32(len(l.numbers))
+	number := len(l.numbers)
 	if number >= support.UnwindInfoMaxEntries {
 		return 0, tables.ErrTooLarge
 	}
-	if err := l.maps.infos.Update(&number, &info, ebpf.UpdateAny); err != nil {
-		return 0, fmt.Errorf("hand an unwind rule to the kernel: %w", err)
-	}
+	l.maps.describe(info)
 	l.numbers[info] = uint16(number)
 	return uint16(number), nil
 }

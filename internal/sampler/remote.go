@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,10 +36,10 @@ type remote struct {
 }
 
 // startHelper starts the helper and returns when its unwinder runs. ctx ends the wait.
-func startHelper(ctx context.Context, command []string, hz int, c *converter) (unwinder, error) {
+func startHelper(ctx context.Context, command []string, hz int, pids []uint32, c *converter) (unwinder, error) {
 	r := &remote{decoder: decoder{convert: c}}
 	// It lives until close, which lets it hand over its last stacks first.
-	if err := r.launch(context.WithoutCancel(ctx), command, hz); err != nil {
+	if err := r.launch(context.WithoutCancel(ctx), command, hz, pids); err != nil {
 		return nil, fmt.Errorf("start the native unwinder: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.conn.Close() })
@@ -54,7 +55,7 @@ func startHelper(ctx context.Context, command []string, hz int, c *converter) (u
 	return r, nil
 }
 
-func (r *remote) launch(ctx context.Context, command []string, hz int) error {
+func (r *remote) launch(ctx context.Context, command []string, hz int, pids []uint32) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -64,7 +65,11 @@ func (r *remote) launch(ctx context.Context, command []string, hz int) error {
 	if r.conn, err = helperConn(pair[0]); err != nil {
 		return err
 	}
-	r.cmd = exec.CommandContext(ctx, command[0], append(command[1:], HelperArgument, strconv.Itoa(hz))...)
+	args := append(slices.Clone(command[1:]), HelperArgument, strconv.Itoa(hz))
+	for _, pid := range pids {
+		args = append(args, strconv.FormatUint(uint64(pid), 10))
+	}
+	r.cmd = exec.CommandContext(ctx, command[0], args...)
 	r.cmd.ExtraFiles = []*os.File{child}
 	r.cmd.Stderr = &r.said
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the daemon's; and see yield

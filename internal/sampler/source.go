@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -99,14 +101,14 @@ func New(opts Options) (*Source, error) {
 // startLibrary starts the unwinder and lets samples go on to it. Close does not wait
 // for it, because the kernel's verifier cannot be interrupted: closed maps end it.
 func (s *Source) startLibrary(ctx context.Context) {
-	starting := s.library.Load()
+	starting, pids := s.library.Load(), s.pids()
 	var u unwinder
 	err := guard(func() (err error) {
 		if s.opts.Helper != nil {
-			u, err = startHelper(ctx, s.opts.Helper, s.opts.Hz, s.convert)
+			u, err = startHelper(ctx, s.opts.Helper, s.opts.Hz, pids, s.convert)
 			return err
 		}
-		l, err := startLibrary(ctx, s.opts.Log, s.opts.Hz, s.convert)
+		l, err := startLibrary(ctx, s.opts.Log, s.opts.Hz, pids, s.convert)
 		if err == nil {
 			u = l
 		}
@@ -124,6 +126,13 @@ func (s *Source) startLibrary(ctx context.Context) {
 	if !s.library.CompareAndSwap(starting, next) && err == nil {
 		u.close() // Close was faster
 	}
+}
+
+// pids returns the processes that are sampled.
+func (s *Source) pids() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.procs))
 }
 
 var errClosed = errors.New("the source is closed")

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/sampler/tables"
@@ -114,31 +115,41 @@ func (l *loader) synchronise(event libpf.PIDTID) {
 func (l *loader) update(p process.Process, pid uint32, code []process.RawMapping) {
 	l.mu.Lock()
 	s := l.processes[pid]
-	if s == nil {
-		if len(l.processes) >= maxProcesses || l.maps.mapped(pid, marker(), 0, 0) != nil {
-			l.mu.Unlock()
-			return
-		}
+	fresh := s == nil && len(l.processes) < maxProcesses
+	if fresh {
 		s = &processSpace{mappings: map[uint64]*mappedImage{}}
 		l.processes[pid] = s
 	}
 	l.mu.Unlock()
-	// Only the goroutine in follow changes a space, so it may be read without the lock.
-	fresh := s.changes(code)
-	l.remove(pid, s, fresh.gone)
-	for i := range fresh.come {
-		l.add(pid, s, holder{p, fresh.come[i]})
+	if s == nil {
+		return
 	}
-	if len(fresh.come) > 0 {
+	// Only the goroutine in follow changes a space, so it may be read without the lock.
+	change := s.changes(code)
+	for i := range change.come {
+		change.files = append(change.files, l.image(pid, holder{p, change.come[i]}))
+	}
+	if fresh {
+		l.foresee(p, &change)
+	}
+	l.poke() // files are read while the programs are loaded
+	if fresh && l.maps.mapped(pid, marker(), 0, 0) != nil {
+		l.log.Debug("native code is not unwound", zap.Uint32("pid", pid))
+	}
+	l.remove(pid, s, change.gone)
+	for i := range change.come {
+		l.add(pid, s, &change.come[i], change.files[i])
+	}
+	if len(change.come) > 0 {
 		l.maps.forget(pid) // a program that starts goes on to map files: do not wait to hear of those
-		l.poke()
 	}
 }
 
 // change is what two lists of mappings differ in.
 type change struct {
-	gone []uint64
-	come []process.RawMapping
+	gone  []uint64
+	come  []process.RawMapping
+	files []*image // of those that have come; nil where it is nothing that can be unwound
 }
 
 func (s *processSpace) changes(code []process.RawMapping) change {
@@ -184,11 +195,9 @@ func (l *loader) leave(x *image) {
 
 // add tells the programs of a mapping. What cannot be read is kept in mind as well, so
 // that it is not looked at each time.
-func (l *loader) add(pid uint32, s *processSpace, h holder) {
-	raw := &h.mapping
+func (l *loader) add(pid uint32, s *processSpace, raw *process.RawMapping, x *image) {
 	m := &mappedImage{length: raw.Length, dev: raw.Device, inode: raw.Inode, offset: raw.FileOffset}
 	s.mappings[raw.Vaddr] = m
-	x := l.image(pid, h)
 	if x == nil {
 		return
 	}
@@ -311,7 +320,7 @@ func (l *loader) clean(now time.Time) {
 	}
 	for _, x := range unused {
 		if x.filled != nil {
-			_ = l.maps.withdraw(x.number, x.filled) // nothing can be done about it
+			l.maps.withdraw(x.number, x.filled)
 		}
 	}
 }

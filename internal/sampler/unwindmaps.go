@@ -4,14 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"reflect"
-	"unsafe"
+	"sync"
 
 	"github.com/cilium/ebpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/support"
-	"go.opentelemetry.io/ebpf-profiler/tracer"
 
 	"github.com/inferscope/inferscope/internal/sampler/tables"
 )
@@ -19,53 +16,58 @@ import (
 // batchRules is how many rules are handed to the kernel at once; it copies each.
 const batchRules = 1 << 14
 
-// unwindMaps are the maps in which the library's programs look mappings and unwind rules
-// up, and where it says that it met a process or code that it does not know.
+// unwindMaps hands mappings and unwind rules to the library's programs. The programs take a
+// while to load; what is said to them meanwhile waits, so that the files of a process are read beside
+// that.
 type unwindMaps struct {
-	mappings *ebpf.Map // of a process and an address, by longest prefix: which file, moved by how much
-	pages    *ebpf.Map // of a file and 64 KiB of its code: which of its rules
-	rules    map[int]*ebpf.Map
-	infos    *ebpf.Map
-	reported *ebpf.Map
-	events   <-chan libpf.PIDTID
+	loaded  chan struct{} // closed once the programs are loaded, or will not be
+	objects *unwindObjects
+	why     error // why they will not be
+
+	mu     sync.Mutex
+	unsaid []support.UnwindInfo // rules that have a number which the programs do not know yet
+	said   uint32               // how many they know
 }
 
-// takeMaps takes the maps out of the library's tracer, which hands them to nobody. The
-// version of the library is pinned; TestTheLibrarysMaps says when another has them elsewhere.
-func takeMaps(t *tracer.Tracer) (*unwindMaps, error) {
-	all, err := private[map[string]*ebpf.Map](t, "ebpfMaps")
-	if err != nil {
-		return nil, err
-	}
-	events, err := private[chan libpf.PIDTID](t, "pidEvents")
-	if err != nil {
-		return nil, err
-	}
-	m := &unwindMaps{rules: map[int]*ebpf.Map{}, events: events}
-	wanted := map[string]**ebpf.Map{
-		"pid_page_to_mapping_info": &m.mappings, "stack_delta_page_to_info": &m.pages, "unwind_info_array": &m.infos, "reported_pids": &m.reported,
-	}
-	for name, to := range wanted {
-		if *to = all[name]; *to == nil {
-			return nil, fmt.Errorf("the native unwinder has no map %s", name)
-		}
-	}
-	for i := support.StackDeltaBucketSmallest; i <= support.StackDeltaBucketLargest; i++ {
-		name := fmt.Sprintf("exe_id_to_%d_stack_deltas", i)
-		if m.rules[i] = all[name]; m.rules[i] == nil {
-			return nil, fmt.Errorf("the native unwinder has no map %s", name)
-		}
-	}
-	return m, nil
+func newUnwindMaps() *unwindMaps { return &unwindMaps{loaded: make(chan struct{})} }
+
+// set says what has become of the programs; it is called once.
+func (m *unwindMaps) set(o *unwindObjects, err error) {
+	m.objects, m.why = o, err
+	close(m.loaded)
 }
 
-// private returns a member of the library's tracer.
-func private[T any](t *tracer.Tracer, name string) (T, error) {
-	v := reflect.ValueOf(t).Elem().FieldByName(name)
-	if !v.IsValid() || v.Type() != reflect.TypeFor[T]() {
-		return *new(T), fmt.Errorf("the native unwinder has no %s of the expected kind: another version of it?", name)
+// wait returns the maps once they are there.
+func (m *unwindMaps) wait() (*unwindObjects, error) {
+	<-m.loaded
+	return m.objects, m.why
+}
+
+// describe says what the rule with the next number means. The programs learn of it with
+// the next file.
+func (m *unwindMaps) describe(info support.UnwindInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unsaid = append(m.unsaid, info)
+}
+
+// say tells the programs of the rules that are new.
+func (m *unwindMaps) say(o *unwindObjects) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.unsaid) == 0 {
+		return nil
 	}
-	return *(*T)(unsafe.Pointer(v.UnsafeAddr())), nil
+	numbers := make([]uint32, len(m.unsaid))
+	for i := range numbers {
+		numbers[i] = m.said + uint32(i)
+	}
+	if _, err := o.Infos.BatchUpdate(numbers, m.unsaid, nil); err != nil {
+		return fmt.Errorf("hand %d kinds of unwind rules to the kernel: %w", len(numbers), err)
+	}
+	m.said += uint32(len(numbers))
+	m.unsaid = m.unsaid[:0]
+	return nil
 }
 
 // mapped puts the pages of a mapping into the map, and marks the process as known.
@@ -74,10 +76,14 @@ func (m *unwindMaps) mapped(pid uint32, prefixes []lpm.Prefix, file, bias uint64
 	if err != nil {
 		return err
 	}
+	o, err := m.wait()
+	if err != nil {
+		return err
+	}
 	value := support.PIDPageMappingInfo{File_id: file, Bias_and_unwind_program: program}
 	for _, p := range prefixes {
 		key := pageKey(pid, p)
-		if err := m.mappings.Update(&key, &value, ebpf.UpdateAny); err != nil {
+		if err := o.Mappings.Update(&key, &value, ebpf.UpdateAny); err != nil {
 			return fmt.Errorf("tell the unwinder of a mapping of pid %d: %w", pid, err)
 		}
 	}
@@ -85,9 +91,13 @@ func (m *unwindMaps) mapped(pid uint32, prefixes []lpm.Prefix, file, bias uint64
 }
 
 func (m *unwindMaps) unmapped(pid uint32, prefixes []lpm.Prefix) {
+	o, err := m.wait()
+	if err != nil {
+		return
+	}
 	for _, p := range prefixes {
 		key := pageKey(pid, p)
-		_ = m.mappings.Delete(&key) // it may be gone
+		_ = o.Mappings.Delete(&key) // it may be gone
 	}
 }
 
@@ -99,29 +109,26 @@ func pageKey(pid uint32, p lpm.Prefix) support.PIDPage {
 
 // forget lets the programs report a process again at once.
 func (m *unwindMaps) forget(pid uint32) {
-	_ = m.reported.Delete(&pid) // it may not be there
+	if o, err := m.wait(); err == nil {
+		_ = o.Reported.Delete(&pid) // it may not be there
+	}
 }
 
 // filled is the rules of one file in a map of their own, not yet in use.
 type filled struct {
-	rules  *ebpf.Map
-	count  int
-	bucket int // which of the outer maps
-	keys   []support.StackDeltaPageKey
-	pages  []support.StackDeltaPageInfo
+	rules *ebpf.Map
+	count int
+	keys  []support.StackDeltaPageKey
+	pages []support.StackDeltaPageInfo
 }
 
-// fill copies a table into a new map. A file has one of 2^bucket rules, 8 bytes each, in
-// the kernel: the sizes of inner maps are the outer map's.
+// fill copies a table into a new map, in which a rule takes 8 bytes.
 func fill(file uint64, t *tables.Table) (*filled, error) {
 	f := &filled{}
 	t.Each(func(uint64, uint16) { f.count++ })
-	if f.bucket = max(support.StackDeltaBucketSmallest, bits.Len(uint(f.count))); f.bucket > support.StackDeltaBucketLargest {
-		return nil, tables.ErrTooLarge
-	}
 	var err error
 	if f.rules, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta, MaxEntries: 1 << f.bucket,
+		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta, MaxEntries: uint32(max(1, f.count)), Flags: innerMap,
 	}); err != nil {
 		return nil, fmt.Errorf("make room for %d unwind rules: %w", f.count, err)
 	}
@@ -159,7 +166,7 @@ func (f *filled) copy(file uint64, t *tables.Table) error {
 	flush()
 	next := uint32(0)
 	for i := range f.pages {
-		f.pages[i].FirstDelta, f.pages[i].MapID = next, uint16(f.bucket)
+		f.pages[i].FirstDelta, f.pages[i].MapID = next, support.StackDeltaBucketSmallest
 		next += uint32(f.pages[i].NumDeltas)
 	}
 	return err
@@ -170,20 +177,34 @@ func (f *filled) copy(file uint64, t *tables.Table) error {
 // 20 ms, so it is for a goroutine of its own.
 func (m *unwindMaps) publish(file uint64, f *filled) error {
 	defer func() { _ = f.rules.Close() }() // the outer map holds it
+	o, err := m.wait()
+	if err != nil {
+		return err
+	}
+	if err := m.say(o); err != nil {
+		return err
+	}
 	fd := uint32(f.rules.FD())
-	if err := m.rules[f.bucket].Update(&file, &fd, ebpf.UpdateNoExist); err != nil {
+	if err := o.Rules.Update(&file, &fd, ebpf.UpdateNoExist); err != nil {
 		return fmt.Errorf("hand %d unwind rules to the kernel: %w", f.count, err)
 	}
-	if _, err := m.pages.BatchUpdate(f.keys, f.pages, nil); err != nil {
-		return errors.Join(fmt.Errorf("hand %d pages of unwind rules to the kernel: %w", len(f.keys), err), m.withdraw(file, f))
+	if _, err := o.Pages.BatchUpdate(f.keys, f.pages, nil); err != nil {
+		return errors.Join(fmt.Errorf("hand %d pages of unwind rules to the kernel: %w", len(f.keys), err), withdraw(o, file, f))
 	}
 	return nil
 }
 
-// withdraw takes a file's rules back: the pages first.
-func (m *unwindMaps) withdraw(file uint64, f *filled) error {
-	for i := range f.keys {
-		_ = m.pages.Delete(&f.keys[i]) // it may not have got so far
+// withdraw takes a file's rules back.
+func (m *unwindMaps) withdraw(file uint64, f *filled) {
+	if o, err := m.wait(); err == nil {
+		_ = withdraw(o, file, f) // nothing can be done about it
 	}
-	return m.rules[f.bucket].Delete(&file)
+}
+
+// withdraw takes a file's rules back: the pages first.
+func withdraw(o *unwindObjects, file uint64, f *filled) error {
+	for i := range f.keys {
+		_ = o.Pages.Delete(&f.keys[i]) // it may not have got so far
+	}
+	return o.Rules.Delete(&file)
 }

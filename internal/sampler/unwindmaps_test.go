@@ -4,11 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/support"
-	"go.opentelemetry.io/ebpf-profiler/tracer"
 
 	"github.com/inferscope/inferscope/internal/sampler/tables"
 )
@@ -65,23 +62,5 @@ func TestFill(t *testing.T) {
 	})
 	if int(i) != f.count {
 		t.Errorf("%d rules, want %d", i, f.count)
-	}
-}
-
-// The version of the library that is built in has its maps and its channel where they are
-// taken from; a tracer that was never started has them empty.
-func TestTheLibrarysMaps(t *testing.T) {
-	var empty tracer.Tracer
-	if maps, err := private[map[string]*ebpf.Map](&empty, "ebpfMaps"); err != nil || len(maps) > 0 {
-		t.Errorf("%d maps, %v", len(maps), err)
-	}
-	if _, err := private[chan libpf.PIDTID](&empty, "pidEvents"); err != nil {
-		t.Error(err)
-	}
-	if _, err := private[chan libpf.PIDTID](&empty, "ebpfMaps"); err == nil {
-		t.Error("maps were taken for a channel")
-	}
-	if _, err := private[chan libpf.PIDTID](&empty, "noSuchMember"); err == nil {
-		t.Error("a member that is not there was found")
 	}
 }

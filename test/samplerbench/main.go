@@ -4,7 +4,7 @@
 // needs root, and a Python with the packages of packages, which it makes with pip
 // where it is not given one:
 //
-//	go run ./test/samplerbench [-venv DIR | -python FILE] [-hz 199] [-seconds 10] [-json FILE] [row ...]
+//	go run ./test/samplerbench [-venv DIR | -python FILE] [-hz 199] [-seconds 10] [-nice -10] [-json FILE] [row ...]
 package main
 
 import (
@@ -15,8 +15,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/sampler"
 )
@@ -45,6 +48,7 @@ type options struct {
 	hz      int
 	seconds int
 	warmup  int
+	nice    int
 	own     bool
 	rows    []string
 }
@@ -58,12 +62,16 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	set.IntVar(&o.hz, "hz", 199, "samples a second")
 	set.IntVar(&o.seconds, "seconds", 10, "how long each row is measured")
 	set.IntVar(&o.warmup, "warmup", 5, "seconds before that, from the first native stack on")
+	set.IntVar(&o.nice, "nice", daemonNice, "priority of the sampler; the workload has 0")
 	set.BoolVar(&o.own, "own-only", false, "without the native unwinder")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
 	if o.rows = set.Args(); len(o.rows) == 0 {
 		o.rows = workloads()
+	}
+	if err := inFront(os.Getpid(), o.nice); err != nil {
+		return err
 	}
 	if o.python == "" {
 		python, err := environment(ctx, o.venv, log)
@@ -112,6 +120,25 @@ func save(path string, rows []result) error {
 		return err
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// daemonNice is the priority of inferscoped's threads, and at first of the unwinder's process.
+const daemonNice = -10
+
+// inFront sets the priority of all threads of a process; those that come inherit it.
+func inFront(pid, nice int) error {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		if tid, err := strconv.Atoi(task.Name()); err == nil {
+			if err := unix.Setpriority(unix.PRIO_PROCESS, tid, nice); err != nil {
+				return fmt.Errorf("set the priority of thread %d to %d: %w", tid, nice, err)
+			}
+		}
+	}
+	return nil
 }
 
 // newSource makes the source as the daemon does, with the unwinder in a process of its own.

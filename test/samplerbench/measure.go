@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,6 +126,9 @@ func begin(ctx context.Context, python, name string) (*exec.Cmd, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the workload: %w", err)
 	}
+	if err := inFront(cmd.Process.Pid, 0); err != nil { // before it starts threads
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		return nil, errors.Join(fmt.Errorf("the workload did not begin: %q: %w", line, err), cmd.Wait())
 	}
@@ -131,39 +136,54 @@ func begin(ctx context.Context, python, name string) (*exec.Cmd, error) {
 }
 
 // collect takes the samples of the main thread. Until the native unwinder has
-// understood the program and the warm-up is over, they count for the times only.
+// understood the program and the warm-up is over, they count for the times only. What the stacks
+// are is looked up afterwards, as a daemon does it when it is asked: naming them reads the kernel's
+// symbols each time, beside the unwinder that is being waited for.
 func (r *row) collect(ctx context.Context, source *sampler.Source, tid uint32, o *options) {
 	var warm, end time.Time
-	known := map[uint64]stackInfo{}
+	var taken []sample
 	for ctx.Err() == nil && (end.IsZero() || time.Now().Before(end)) {
 		time.Sleep(20 * time.Millisecond)
 		if r.unwinder.IsZero() && settled(source) {
 			r.unwinder = time.Now()
 		}
-		if warm.IsZero() && r.warm(o) {
+		if warm.IsZero() && r.warm(o, taken) {
 			warm = time.Now().Add(time.Duration(o.warmup) * time.Second)
 			end = warm.Add(time.Duration(o.seconds) * time.Second)
 		}
+		now := time.Now()
 		source.Feed(0, func(batch []event.Event) {
-			look(source, batch, known)
 			for i := range batch {
 				if e := &batch[i]; e.TID == tid && e.Func == uint16(event.Clock) {
-					r.count(e, known[e.Args[0]], !warm.IsZero() && time.Now().After(warm))
+					taken = append(taken, sample{now, e.Args[0], event.StackOrigin(e.Args[1]), !warm.IsZero() && now.After(warm)})
 				}
 			}
 		})
+	}
+	known := look(source, taken)
+	for i := range taken {
+		r.count(&taken[i], known[taken[i].stack])
 	}
 	if os.Getenv("SAMPLERBENCH_STACKS") != "" {
 		show(source, known)
 	}
 }
 
+// sample is one of the main thread's.
+type sample struct {
+	seen   time.Time
+	stack  uint64 // number
+	origin event.StackOrigin
+	warm   bool // counts
+}
+
 // patience is how long the unwinder may take to understand a program.
 const patience = 90 * time.Second
 
 // warm says whether the unwinder understands the program, or never will.
-func (r *row) warm(o *options) bool {
-	return !r.firstNative.IsZero() || o.own && !r.firstPython.IsZero() || time.Since(r.attached) > patience
+func (r *row) warm(o *options, taken []sample) bool {
+	native := slices.ContainsFunc(taken, func(s sample) bool { return s.origin <= event.Spliced })
+	return native || o.own && len(taken) > 0 || time.Since(r.attached) > patience
 }
 
 // settled says whether the native unwinder runs, or will not.
@@ -173,16 +193,14 @@ func settled(source *sampler.Source) bool {
 
 type stackInfo struct{ depth, python int }
 
-// look finds out about the stacks that are new.
-func look(source *sampler.Source, batch []event.Event, known map[uint64]stackInfo) {
-	var fresh []uint64
-	for i := range batch {
-		if _, ok := known[batch[i].Args[0]]; !ok {
-			fresh = append(fresh, batch[i].Args[0])
-		}
+// look finds out about the stacks.
+func look(source *sampler.Source, taken []sample) map[uint64]stackInfo {
+	known := map[uint64]stackInfo{}
+	for i := range taken {
+		known[taken[i].stack] = stackInfo{}
 	}
-	frames, nodes, at := source.Stacks(fresh)
-	for _, number := range fresh {
+	frames, nodes, at := source.Stacks(slices.Collect(maps.Keys(known)))
+	for number := range known {
 		var s stackInfo
 		for n := int32(at[number]) - 1; n >= 0; n = nodes[n].Parent {
 			s.depth++
@@ -192,24 +210,23 @@ func look(source *sampler.Source, batch []event.Event, known map[uint64]stackInf
 		}
 		known[number] = s
 	}
+	return known
 }
 
-func (r *row) count(e *event.Event, s stackInfo, warm bool) {
-	if s.python > 0 && r.firstPython.IsZero() {
-		r.firstPython = time.Now()
+func (r *row) count(c *sample, s stackInfo) {
+	first := func(at *time.Time, is bool) {
+		if is && s.python > 0 && at.IsZero() {
+			*at = c.seen
+		}
 	}
-	origin := event.StackOrigin(e.Args[1])
-	if origin <= event.Spliced && s.python > 0 && r.firstNative.IsZero() {
-		r.firstNative = time.Now()
-	}
-	if origin == event.Whole && s.python > 0 && r.firstWhole.IsZero() {
-		r.firstWhole = time.Now()
-	}
-	if !warm {
+	first(&r.firstPython, true)
+	first(&r.firstNative, c.origin <= event.Spliced)
+	first(&r.firstWhole, c.origin == event.Whole)
+	if !c.warm {
 		return
 	}
 	r.samples++
-	r.origins[e.Args[1]]++
+	r.origins[c.origin]++
 	r.depth += s.depth
 	if s.python > 0 {
 		r.python++
