@@ -17,7 +17,7 @@ function watch(page, wrong) {
 }
 
 async function open(browser, name, viewport, colorScheme = 'light') {
-  const page = await browser.newPage({ viewport, colorScheme, reducedMotion: 'reduce' }); // so that nothing moves by itself
+  const page = await browser.newPage({ viewport, colorScheme, hasTouch: viewport === narrow, reducedMotion: 'reduce' }); // so that nothing moves by itself
   page.setDefaultTimeout(120000); // to find a hang, no more: machines are slow
   const wrong = [];
   watch(page, wrong);
@@ -30,7 +30,20 @@ async function open(browser, name, viewport, colorScheme = 'light') {
   const ready = Number(await page.evaluate(() => document.documentElement.dataset.ready));
   const { metrics } = await cdp.send('Performance.getMetrics');
   const cpu = Math.round(1000 * metrics.find((m) => m.name === 'TaskDuration').value);
-  return { page, wrong, ready, cpu, bytes: statSync(path).size };
+  return { page, cdp, wrong, ready, cpu, bytes: statSync(path).size };
+}
+
+/** Fingers go from their first places to their last ones, in steps, and are lifted. */
+async function fingers(cdp, page, paths) {
+  const steps = 12;
+  const at = (i) => paths.map(([from, to], id) => ({ id, x: from[0] + (i / steps) * (to[0] - from[0]), y: from[1] + (i / steps) * (to[1] - from[1]) }));
+  await cdp.send('Input.dispatchTouchEvent', { type: 'touchStart', touchPoints: at(0) });
+  for (let i = 1; i <= steps; i++) {
+    await cdp.send('Input.dispatchTouchEvent', { type: 'touchMove', touchPoints: at(i) });
+    await frame(page);
+  }
+  await cdp.send('Input.dispatchTouchEvent', { type: 'touchEnd', touchPoints: [] });
+  await frame(page);
 }
 
 /** The stretch that is shown, ns. */
@@ -38,6 +51,9 @@ const shown = (page) => page.evaluate(() => {
   const t = inferscope.timeline;
   return { from: t.from * t.doc.quantum, to: t.to * t.doc.quantum, length: t.doc.length };
 });
+
+/** ns that a unit of the timeline is. */
+const quantum = (page) => page.evaluate(() => inferscope.timeline.doc.quantum);
 
 const frame = (page) => page.evaluate(() => new Promise((f) => requestAnimationFrame(() => requestAnimationFrame(f))));
 
@@ -212,6 +228,48 @@ const checks = {
     await page.locator('[data-jump="0"]').click();
     await frame(page);
     assert.ok((await colours(page, '.port canvas')) > 4);
+  },
+  async 'fingers move and zoom the timeline, choose an item, and scroll the page'({ narrow: { page, cdp } }) {
+    await page.locator('.port canvas').scrollIntoViewIfNeeded();
+    await page.evaluate(() => {
+      const t = inferscope.timeline;
+      t.port.scrollIntoView({ block: 'center' });
+      t.port.scrollTop = 0;
+      t.show(t.length * 0.4, t.length * 0.6);
+    });
+    const box = await page.locator('.port').boundingBox();
+    const place = (x) => page.evaluate((at) => inferscope.timeline.timeAt(at - inferscope.timeline.canvas.getBoundingClientRect().left), x);
+    const [x, y] = [box.x + box.width * 0.7, box.y + 60];
+    const grip = await place(x);
+    const before = await shown(page);
+    await fingers(cdp, page, [[[x, y], [x - 90, y]]]);
+    const moved = await shown(page);
+    const slop = 0.1 * (before.to - before.from); // a finger has to move by some pixels before it moves anything
+    assert.ok(Math.abs((moved.to - moved.from) / (before.to - before.from) - 1) < 1e-6, 'one finger does not zoom');
+    assert.ok(moved.from > before.from + slop, 'one finger moves');
+    assert.ok(Math.abs((await place(x - 90)) - grip) * (await quantum(page)) < slop, 'and what is under it stays there');
+    const middle = await place(x);
+    await fingers(cdp, page, [[[x - 30, y], [x - 90, y]], [[x + 30, y], [x + 90, y]]]);
+    const near = await shown(page);
+    const factor = (moved.to - moved.from) / (near.to - near.from);
+    assert.ok(factor > 2 && factor < 3.2, `two fingers three times as far apart zoom by ${factor}`);
+    assert.ok(Math.abs((await place(x)) - middle) * (await quantum(page)) < 0.1 * (near.to - near.from), 'what is between them stays there');
+    const spot = await page.evaluate(() => {
+      const t = inferscope.timeline;
+      const track = t.tracks.find((k) => k.kind === 'gpu');
+      const i = Math.floor(track.n / 2);
+      t.show(track.start[i] - 100, track.end[i] + 100);
+      const row = t.rows.find((r) => r.track === track);
+      const { left, top } = t.canvas.getBoundingClientRect();
+      return { x: left + t.x((track.start[i] + track.end[i]) / 2), y: top + t.painter.axis + row.y + row.height / 2 };
+    });
+    await page.touchscreen.tap(spot.x, spot.y);
+    await frame(page);
+    assert.ok((await page.locator('#timeline .detail').textContent()).includes('Asked for by'), 'a tap chooses');
+    const [still, from] = [await shown(page), await page.evaluate(() => scrollY)];
+    await fingers(cdp, page, [[[x, y + 20], [x, y - 180]]]);
+    await page.waitForFunction((was) => scrollY > was + 50 || inferscope.timeline.port.scrollTop > 50, from);
+    assert.deepEqual(await shown(page), still, 'a finger that scrolls the page leaves the timeline as it is');
   },
   async 'what is merged says so, and the focus is exact'({ million: { page, bytes } }) {
     const { doc, items, inFocus } = await page.evaluate(() => {
