@@ -26,6 +26,7 @@ func htmlInput(m *Model) html.Input {
 	in := html.Input{
 		Title: "InferScope: " + m.Target.name(), Version: human.Clean(m.Version), Verdict: v.Text, Mood: mood(v.Mood),
 		Headline: human.CleanText(m.Diagnosis.Headline), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
+		Heading: findingsTitle(m), Went: breakdownTitle(m),
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
 		WhatIf:   htmlWhatIf(m),
 		Timeline: m.made.timeline, Threads: m.made.threads, Walk: m.made.walk(),

@@ -10,7 +10,7 @@ import { percent } from './format.js';
 export function findings(doc, theme, show) {
   const list = doc.findings;
   const body = list.length ? list.map((f, i) => card(f, i, theme, show)) : h('p.dim', null, 'Nothing was found that is worth a change.');
-  return h('section', { id: 'findings', 'aria-label': 'Findings' }, h('h2', null, 'What to change, what pays most first'), h('div.cards', null, body));
+  return h('section', { id: 'findings', 'aria-label': 'Findings' }, h('h2', null, doc.heading), h('div.cards', null, body));
 }
 
 function card(f, i, theme, show) {

@@ -22,7 +22,7 @@ export function summary(doc, theme) {
 
 function breakdown(doc, theme) {
   if (!doc.view.length) return null;
-  const rows = [bar('Where the time went', doc.view, doc, theme), bar('In detail', doc.parts, doc, theme)];
+  const rows = [bar(doc.went, doc.view, doc, theme), bar('In detail', doc.parts, doc, theme)];
   if (doc.devices.length > 1) doc.devices.forEach((d, i) => rows.push(bar(`GPU ${i}: ${d.name}`, d.parts, doc, theme)));
   return h('div.breakdown', null, rows);
 }

@@ -24,7 +24,9 @@ type document struct {
 	Parts     []part      `json:"parts"`
 	Devices   []device    `json:"devices"`
 	Time      uint64      `json:"time"` // that the parts add up to
+	Went      string      `json:"went"` // heading of View
 	Findings  []found     `json:"findings"`
+	Heading   string      `json:"heading"` // of Findings
 	Causes    []row       `json:"causes"`
 	Labels    [][2]string `json:"labels"` // text, class
 	Tracks    []trackHead `json:"tracks"`
@@ -84,7 +86,7 @@ type flameHead struct {
 func newDocument(in Input) *document {
 	t := in.Timeline
 	d := &document{
-		Title: in.Title, Version: in.Version, Verdict: in.Verdict, Mood: in.Mood, Headline: in.Headline,
+		Title: in.Title, Version: in.Version, Verdict: in.Verdict, Mood: in.Mood, Headline: in.Headline, Heading: in.Heading, Went: in.Went,
 		Notes: in.Notes, Facts: in.Facts, Doubts: in.Doubts, WhatIf: in.WhatIf,
 		Length: t.To - t.From, Quantum: quantumOf(t.To - t.From),
 		View: parts(in.Diagnosis.Breakdown.People), Parts: parts(in.Diagnosis.Breakdown.Parts), Time: in.Diagnosis.Breakdown.Time,

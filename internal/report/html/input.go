@@ -25,6 +25,8 @@ type Input struct {
 	Notes    []string // what to know before the rest is read
 	Facts    []Fact
 	Findings []Finding // what pays most first
+	Heading  string    // of the findings
+	Went     string    // of the breakdown
 	Doubts   []Doubt   // the worst first
 
 	Diagnosis *diagnose.Diagnosis
