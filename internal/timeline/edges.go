@@ -34,16 +34,11 @@ func (b *builder) head(p int32, w Span) uint64 {
 			continue
 		}
 		list := b.of(int32(s))
-		i, _ := slices.BinarySearchFunc(list, w.From, func(i int32, from uint64) int {
-			if b.t.Activities[i].Start < from {
-				return -1
-			}
-			return 1
-		})
-		if i == len(list) || b.t.Activities[list[i]].Start >= w.To {
+		i := list.search(func(activity int32) bool { return b.t.Activities[activity].Start < w.From })
+		if i == list.n || b.t.Activities[list.at(i)].Start >= w.To {
 			continue
 		}
-		act := &b.t.Activities[list[i]]
+		act := &b.t.Activities[list.at(i)]
 		first = min(first, act.Start)
 		if act.Op != None && act.Start > b.t.Ops[act.Op].Start+longWait {
 			held = max(held, act.Start)

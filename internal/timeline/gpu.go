@@ -24,10 +24,7 @@ type builder struct {
 	decoder   *cuda.Decoder
 	syncs     []int32          // events
 	waits     map[int32]*waits // by process: its calls that can wait; nil: not made yet
-	// byStream holds the indices of the activities of stream i, in the order of their
-	// beginnings, in byStream[first[i]:first[i+1]].
-	byStream []int32
-	first    []int32
+	queues    []queue          // by stream
 }
 
 // finish makes what rests on the links between calls and activities.
@@ -167,20 +164,19 @@ func (b *builder) arrange(linkers []*linker) {
 		list := t.Activities[t.Devices[i].First:t.Devices[i].Last]
 		slices.SortFunc(list, func(x, y Activity) int { return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Event, y.Event)) })
 	}
-	next := slices.Clone(b.first)
+	next := make([]int32, len(t.Streams))
 	b.loose, t.Copies = b.loose[:0], t.Copies[:0]
 	for i := range t.Activities {
 		a := &t.Activities[i]
 		if a.Kind == Copy && !a.Graph {
 			t.Copies = append(t.Copies, int32(i))
 		}
-		b.byStream[next[a.Stream]] = int32(i)
-		next[a.Stream]++
+		if list := b.of(a.Stream).list; list != nil {
+			list[next[a.Stream]] = int32(i)
+			next[a.Stream]++
+		}
 		if table := b.tables.table(t.Streams[a.Stream].Process, a.Start); a.Op == None && table != None && b.missing(table)&kindGroup(a) != 0 {
 			b.loose = append(b.loose, int32(i))
 		}
 	}
 }
-
-// of returns the indices of the activities of a stream, by Start.
-func (b *builder) of(stream int32) []int32 { return b.byStream[b.first[stream]:b.first[stream+1]] }

@@ -44,8 +44,8 @@ const maxNamers = 64
 func (b *builder) namer(stream int32) int32 {
 	graph := None
 	list := b.of(stream)
-	for _, i := range list[:min(len(list), maxNamers)] {
-		switch a := &b.t.Activities[i]; {
+	for n := range min(list.n, maxNamers) {
+		switch a := &b.t.Activities[list.at(n)]; {
 		case a.Op == None:
 		case !a.Graph:
 			return a.Op

@@ -1,6 +1,6 @@
 package timeline
 
-import "slices"
+import "sort"
 
 // lossy is a window in which records of the GPU's activity were lost.
 type lossy struct {
@@ -74,15 +74,17 @@ func (b *builder) unknown(l *lossy, has []bool) ([]Span, bool) {
 // Calls after the last one with an activity do not count: what they started may be still to come.
 func (b *builder) unanswered(l *lossy, has []bool) ([]int32, bool) {
 	from, to := b.tables.span(l.process, l.table)
+	last := min(to, b.latest[l.table])
 	var out []int32
 	for i := range b.t.Threads {
 		th := &b.t.Threads[i]
 		if th.Process != l.process {
 			continue
 		}
-		for op := th.First; op < th.Last && uint64(len(out)) <= l.dropped; op++ {
-			o := &b.t.Ops[op]
-			if o.Via != Probe && o.Start >= from && o.Start <= min(to, b.latest[l.table]) && b.classes[o.Func].starts != 0 && !has[op] {
+		ops := b.t.Ops[th.First:th.Last]
+		k := sort.Search(len(ops), func(k int) bool { return ops[k].Start >= from })
+		for ; k < len(ops) && ops[k].Start <= last && uint64(len(out)) <= l.dropped; k++ {
+			if o, op := &ops[k], th.First+int32(k); o.Via != Probe && b.classes[o.Func].starts != 0 && !has[op] {
 				out = append(out, op)
 			}
 		}
@@ -95,8 +97,13 @@ func (b *builder) unasked(p int32, from, to uint64) uint64 {
 	n := uint64(0)
 	first, last := b.streamsOf(p)
 	for s := first; s < last; s++ {
-		for _, i := range b.of(s) {
-			if a := &b.t.Activities[i]; a.Op == None && a.Start >= from && a.Start <= to {
+		list := b.of(s)
+		for i := list.search(func(activity int32) bool { return b.t.Activities[activity].Start < from }); i < list.n; i++ {
+			a := &b.t.Activities[list.at(i)]
+			if a.Start > to {
+				break
+			}
+			if a.Op == None {
 				n++
 			}
 		}
@@ -111,18 +118,13 @@ func (b *builder) around(l *lossy, op int32) (Span, bool) {
 		return Span{}, false
 	}
 	list, at := b.of(b.handles[key][0]), b.t.Ops[op].Start
-	i, _ := slices.BinarySearchFunc(list, at, func(i int32, at uint64) int {
-		if b.asked(i) <= at {
-			return -1
-		}
-		return 1
-	})
+	i := list.search(func(activity int32) bool { return b.asked(activity) <= at })
 	s := Span{max(at, l.span.From), l.span.To}
 	if i > 0 {
-		s.From = max(s.From, b.t.Activities[list[i-1]].End)
+		s.From = max(s.From, b.t.Activities[list.at(i-1)].End)
 	}
-	if i < len(list) {
-		s.To = min(s.To, b.t.Activities[list[i]].Start)
+	if i < list.n {
+		s.To = min(s.To, b.t.Activities[list.at(i)].Start)
 	}
 	return s, true
 }

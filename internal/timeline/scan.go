@@ -205,8 +205,10 @@ func (s *scan) writeActivity(i int32, e *event.Event) {
 	a.Start, a.End = from, to
 	a.Event, a.Op, a.Stream = i, int32(uint32(e.Args[0])), k.stream
 	a.Kind, a.Graph = Kind(e.Kind-event.Kernel), e.Args[0]>>32 != 0
-	s.b.byStream[k.next] = at
-	k.next++
+	if k.list != nil {
+		k.list[k.next] = at
+		k.next++
+	}
 }
 
 // clip returns the part of an activity that lies in the recording and in the window in which it was seen.

@@ -26,7 +26,8 @@ type streamSlot struct {
 	count    int32  // activities
 	stream   int32
 	device   int32
-	next     int32 // where in byStream its next activity goes
+	list     []int32 // the queue of its stream; nil: none is listed
+	next     int32   // where in list its next activity goes
 }
 
 // madeKey tells streams apart.
@@ -118,34 +119,31 @@ func (b *builder) makeStreams() {
 	b.users()
 }
 
-// placeActivities gives each scan the places of its activities, by device and in the lists of the streams.
+// placeActivities gives each scan the places of its activities, by device and in the queues of the streams.
 func (b *builder) placeActivities() {
 	t := b.t
-	devices, streams := make([]int32, len(t.Devices)+1), make([]int32, len(t.Streams)+1)
+	devices, counts := make([]int32, len(t.Devices)+1), make([]int32, len(t.Streams))
 	b.eachStream(func(_ *scan, k *streamSlot) {
 		devices[k.device+1] += k.count
-		streams[k.stream+1] += k.count
+		counts[k.stream] += k.count
 	})
 	for i := range t.Devices {
 		devices[i+1] += devices[i]
 		t.Devices[i].First, t.Devices[i].Last = devices[i], devices[i+1]
 	}
-	for i := range t.Streams {
-		streams[i+1] += streams[i]
-	}
-	b.first = slices.Clone(streams)
+	t.Activities = make([]Activity, devices[len(t.Devices)])
+	b.makeQueues(counts)
+	taken := make([]int32, len(t.Streams)) // of each queue, by the scans before
 	for _, s := range b.scans {
 		s.next = slices.Clone(devices)
 		for _, k := range s.streams {
 			if k.count > 0 {
-				k.next = streams[k.stream]
-				streams[k.stream] += k.count
+				k.list, k.next = b.queues[k.stream].list, taken[k.stream]
+				taken[k.stream] += k.count
 				devices[k.device] += k.count
 			}
 		}
 	}
-	total := b.first[len(t.Streams)]
-	t.Activities, b.byStream = make([]Activity, total), make([]int32, total)
 }
 
 // eachStream visits the streams of all scans that have activities.

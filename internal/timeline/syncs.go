@@ -94,21 +94,16 @@ func (b *builder) awaited(s *Sync, e *event.Event) {
 // began, and when it ended. Both orders are the same in a stream, so that the search needs no clock.
 func (b *builder) lastBefore(stream int32, s *Sync) (act int32, end uint64) {
 	list := b.of(stream)
-	i, _ := slices.BinarySearchFunc(list, s.Start, func(i int32, at uint64) int {
-		if b.asked(i) < at {
-			return -1
-		}
-		return 1
-	})
+	i := list.search(func(activity int32) bool { return b.asked(activity) < s.Start })
 	act = None
 	for steps := 0; i > 0 && steps < maxSteps; steps++ {
 		i--
-		a := &b.t.Activities[list[i]]
+		a := &b.t.Activities[list.at(i)]
 		if act != None && a.Op != b.t.Activities[act].Op {
 			break
 		}
 		if e := clampedEnd(&b.t.Rec.Events[a.Event]); act == None || e > end {
-			act, end = list[i], e
+			act, end = list.at(i), e
 		}
 		if a.Op == None {
 			break

@@ -13,14 +13,14 @@ type waiting struct {
 	events map[eventKey]recorded
 	copies []copied // by op
 	told   []int32  // outermost ops of the syncs that CUPTI saw, sorted
-	next   []int32  // by stream: how many of its activities were asked for before the last call looked at
+	next   []int    // by stream: how many of its activities were asked for before the last call looked at
 }
 
 // copied is a copy with the outermost call that asked for it.
 type copied struct{ op, activity int32 }
 
 func newWaiting(b *builder) *waiting {
-	w := &waiting{b: b, events: map[eventKey]recorded{}, next: make([]int32, len(b.t.Streams))}
+	w := &waiting{b: b, events: map[eventKey]recorded{}, next: make([]int, len(b.t.Streams))}
 	for _, i := range b.t.Copies {
 		if a := &b.t.Activities[i]; a.Op != None {
 			w.copies = append(w.copies, copied{b.t.Outermost(a.Op), i})
@@ -84,8 +84,8 @@ func (w *waiting) edge(m moment, e Edge) {
 	at := w.b.t.Ops[m.op].Start
 	for _, s := range w.b.handles[key] {
 		list := w.b.of(s)
-		if i := w.before(s, at); i < int32(len(list)) && (e.To == None || w.b.t.Activities[list[i]].Start < w.b.t.Activities[e.To].Start) {
-			e.To = list[i]
+		if i := w.before(s, at); i < list.n && (e.To == None || w.b.t.Activities[list.at(i)].Start < w.b.t.Activities[e.To].Start) {
+			e.To = list.at(i)
 		}
 	}
 	if e.To != None {
@@ -208,12 +208,12 @@ func (w *waiting) lastOf(s int32, at uint64) (act int32, end uint64) {
 	i := w.before(s, at)
 	for steps := 0; i > 0 && steps < maxSteps; steps++ {
 		i--
-		a := &t.Activities[list[i]]
+		a := &t.Activities[list.at(i)]
 		if act != None && a.Op != t.Activities[act].Op {
 			break
 		}
 		if e := clampedEnd(&t.Rec.Events[a.Event]); act == None || e > end {
-			act, end = list[i], e
+			act, end = list.at(i), e
 		}
 		if a.Op == None {
 			break
@@ -224,11 +224,10 @@ func (w *waiting) lastOf(s int32, at uint64) (act int32, end uint64) {
 
 // before returns how many activities of a stream were asked for before a time. Calls come in the order
 // of time, or nearly so, so that the last answer is near.
-func (w *waiting) before(s int32, at uint64) int32 {
+func (w *waiting) before(s int32, at uint64) int {
 	list := w.b.of(s)
-	n := gallop(len(list), int(w.next[s]), func(i int) bool { return w.b.asked(list[i]) < at })
-	w.next[s] = int32(n)
-	return int32(n)
+	w.next[s] = gallop(list.n, w.next[s], func(i int) bool { return w.b.asked(list.at(i)) < at })
+	return w.next[s]
 }
 
 // asked returns when an activity was asked for, as far as that is known.

@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"path"
+	"slices"
 	"sort"
 	"strings"
 
@@ -39,6 +40,9 @@ func ofRecorder(f *record.Frame) bool {
 // recorderOf counts the samples of the threads that make calls.
 func recorderOf(t *timeline.Timeline, n *namer) recorder {
 	r := recorder{share: map[function]float64{}, unnamed: map[thread]float64{}}
+	if !slices.ContainsFunc(t.Index.Samples, func(i int32) bool { return n.ofRecorder(t.Rec.Events[i].Args[0]) }) {
+		return r // as of a program without an agent: which calls the others are in need not be looked for
+	}
 	byThread := map[thread]*timeline.Thread{}
 	for i := range t.Threads {
 		byThread[thread{t.Processes[t.Threads[i].Process].PID, t.Threads[i].TID}] = &t.Threads[i]
