@@ -216,13 +216,17 @@ func (s *Source) Close() error {
 	s.stop()
 	s.tasks.Wait()
 	s.farewell(rings)
+	var err error
+	if s.opts.Inject != nil {
+		err = s.opts.Inject.Wait()
+	}
 	s.quiet()
 	<-s.beats
 	s.life.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	return nil
+	return err
 }
 
 // farewell waits until the agents are gone.

@@ -19,6 +19,8 @@ import (
 // Loader brings an image into a process: inject.Injector.
 type Loader interface {
 	Load(ctx context.Context, p *target.Process, image inject.Image) (inject.Result, error)
+	// Wait returns when nothing that Load needed is in any process any more.
+	Wait() error
 }
 
 // AgentInjector brings this machine's agent into processes. It implements Injector.
@@ -51,6 +53,9 @@ func NewAgentInjector(loader Loader) (*AgentInjector, error) {
 
 // Build returns the build id of the agent.
 func (a *AgentInjector) Build() [20]byte { return a.build }
+
+// Wait implements Injector.
+func (a *AgentInjector) Wait() error { return a.loader.Wait() }
 
 // answerIn is how long an agent has to say hello. It takes milliseconds; a machine that is
 // overloaded, or a dlopen that waits for another one, takes longer.

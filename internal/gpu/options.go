@@ -79,6 +79,8 @@ type Injector interface {
 	// came by before ctx was done, and ErrRefused where it will be the same the next time. Where p has made
 	// another ring than those that start knows, an agent has come by itself, and none is brought in.
 	Inject(ctx context.Context, p *target.Process, start Start) (Entered, error)
+	// Wait returns when nothing that Inject needed, such as probes, is in any process any more.
+	Wait() error
 }
 
 // What an Injector's error wraps.

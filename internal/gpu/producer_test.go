@@ -103,6 +103,9 @@ func (pr *producer) Inject(_ context.Context, _ *target.Process, start Start) (E
 	return Entered{RingFD: pr.ring(int(start.Slots), ""), Stopped: 123 * time.Microsecond}, nil
 }
 
+// Wait has nothing to wait for.
+func (pr *producer) Wait() error { return nil }
+
 // collector takes events that are fed.
 type collector struct{ events []event.Event }
 

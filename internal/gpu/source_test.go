@@ -278,6 +278,9 @@ func (n noInjector) Inject(context.Context, *target.Process, Start) (Entered, er
 	return Entered{}, ErrRefused
 }
 
+// Wait has nothing to wait for.
+func (n noInjector) Wait() error { return nil }
+
 // failing is an Injector that always fails alike.
 type failing struct {
 	err   error
@@ -295,6 +298,9 @@ func (f *failing) Inject(ctx context.Context, _ *target.Process, _ Start) (Enter
 	}
 	return Entered{}, f.err
 }
+
+// Wait has nothing to wait for.
+func (f *failing) Wait() error { return nil }
 
 func TestRefusedAndIdle(t *testing.T) {
 	pr := startProducer(t)

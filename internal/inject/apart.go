@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,6 +28,10 @@ import (
 type Apart struct {
 	command []string
 	opts    Options
+	helpers sync.WaitGroup
+
+	mu   sync.Mutex
+	left error // how helpers ended that had answered; guarded by mu
 }
 
 // NewApart makes an Apart. command starts a program that calls RunHelper with what
@@ -52,9 +57,17 @@ const (
 // what it did until then counts.
 func (a *Apart) Load(ctx context.Context, p *target.Process, image Image) (Result, error) {
 	done := make(chan outcome, 1)
-	go a.drive(ctx, p, &image, done)
+	a.helpers.Go(func() { a.drive(ctx, p, &image, done) })
 	o := <-done
 	return o.result, o.err
+}
+
+// Wait is Injector.Wait: every helper has ended when it returns.
+func (a *Apart) Wait() error {
+	a.helpers.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.left
 }
 
 // drive hands on what a helper says as soon as it says it, and waits for its end.
@@ -73,7 +86,13 @@ func (a *Apart) drive(ctx context.Context, p *target.Process, image *Image, done
 	_ = conn.Close() // one that has not answered gives up
 	late := time.AfterFunc(lastWord, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
-	_ = cmd.Wait() // it takes its probes off; what it could not do it has said on stderr
+	ended := cmd.Wait() // it takes its probes off; of one that is killed the kernel does
+	if err != nil || ended == nil || !cmd.ProcessState.Exited() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.left = errors.Join(a.left, fmt.Errorf("the process that brought the agent into pid %d: %w", p.PID, ended))
 }
 
 // ask tells a helper what to do, and waits for its answer.

@@ -170,6 +170,8 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (bool, time.Dura
 		t.Errorf("%d files of agents that never came are open", n)
 	}
 	took := time.Since(killed)
+	// The kernel takes them off as the killed processes end, the one that brings the agent in a moment after the daemon.
+	waitFor(t, "the probes to be off", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
 	before := v.Truth().Count("cuGraphLaunch")
 	waitFor(t, "the target to go on", func() bool { return v.Truth().Count("cuGraphLaunch") > before+2 })
 	return there, took
