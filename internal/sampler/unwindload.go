@@ -24,10 +24,6 @@ const (
 	endedAny    = "process_ended"                         // what the one of this kernel is called here
 )
 
-// innerMap is BPF_F_INNER_MAP (include/uapi/linux/bpf.h, 5.10): the arrays in a map of
-// arrays need not all be of one length.
-const innerMap = 1 << 12
-
 // unwindObjects are the library's programs that unwind native code, unmodified, and the
 // maps by which they are told what to do and tell what they did.
 //
@@ -139,7 +135,7 @@ func shareRules(spec *ebpf.CollectionSpec) error {
 		return errors.New("there is no map " + rulesMap)
 	}
 	one.InnerMap = one.InnerMap.Copy()
-	one.InnerMap.Flags |= innerMap
+	one.InnerMap.Flags |= ruleFlags
 	for _, program := range spec.Programs {
 		for i := range program.Instructions {
 			in := &program.Instructions[i]

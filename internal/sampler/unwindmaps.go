@@ -13,9 +13,6 @@ import (
 	"github.com/inferscope/inferscope/internal/sampler/tables"
 )
 
-// batchRules is how many rules are handed to the kernel at once; it copies each.
-const batchRules = 1 << 14
-
 // unwindMaps hands mappings and unwind rules to the library's programs. The programs take a
 // while to load; what is said to them meanwhile waits, so that the files of a process are read beside
 // that.
@@ -128,7 +125,7 @@ func fill(file uint64, t *tables.Table) (*filled, error) {
 	t.Each(func(uint64, uint16) { f.count++ })
 	var err error
 	if f.rules, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta, MaxEntries: uint32(max(1, f.count)), Flags: innerMap,
+		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta, MaxEntries: uint32(max(1, f.count)), Flags: ruleFlags,
 	}); err != nil {
 		return nil, fmt.Errorf("make room for %d unwind rules: %w", f.count, err)
 	}
@@ -145,31 +142,22 @@ func (f *filled) copy(file uint64, t *tables.Table) error {
 	for i := range f.keys {
 		f.keys[i] = support.StackDeltaPageKey{FileID: file, Page: first + uint64(i)<<support.StackDeltaPageBits}
 	}
-	index, rules := make([]uint32, 0, batchRules), make([]support.StackDelta, 0, batchRules)
-	done, err := uint32(0), error(nil)
-	flush := func() {
-		if err == nil && len(rules) > 0 {
-			_, err = f.rules.BatchUpdate(index, rules, nil)
-		}
-		index, rules = index[:0], rules[:0]
-	}
+	w := ruleWriter{fd: f.rules.FD(), total: f.count}
 	t.Each(func(addr uint64, rule uint16) {
-		index, rules = append(index, done), append(rules, support.StackDelta{AddrLow: uint16(addr), UnwindInfo: rule})
-		done++
+		w.put(uint16(addr), rule)
 		if page := int((addr - first) >> support.StackDeltaPageBits); addr >= first && page < count {
 			f.pages[page].NumDeltas++
 		}
-		if len(rules) == batchRules {
-			flush()
-		}
 	})
-	flush()
+	if err := w.close(); err != nil {
+		return fmt.Errorf("write %d unwind rules: %w", f.count, err)
+	}
 	next := uint32(0)
 	for i := range f.pages {
 		f.pages[i].FirstDelta, f.pages[i].MapID = next, support.StackDeltaBucketSmallest
 		next += uint32(f.pages[i].NumDeltas)
 	}
-	return err
+	return nil
 }
 
 // publish hands a file's rules to the programs: the rules first, so that a page never

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,6 +102,7 @@ type following struct {
 	*sampler.Source
 	t      testing.TB
 	events []event.Event
+	named  map[uint64]bool // stacks
 }
 
 func newSource(t testing.TB, opts sampler.Options) *following {
@@ -170,6 +172,13 @@ func (f *following) untilThread(tid uint32, n int) []event.Event {
 
 // stack returns the frames of a sample, leaf first.
 func (f *following) stack(e event.Event) []record.Frame {
+	if !f.named[e.Args[0]] { // all that there are: each time the kernel's symbols are read for addresses that are new
+		f.named = map[uint64]bool{e.Args[0]: true}
+		for i := range f.events {
+			f.named[f.events[i].Args[0]] = true
+		}
+		f.Stacks(slices.Collect(maps.Keys(f.named)))
+	}
 	frames, nodes, at := f.Stacks([]uint64{e.Args[0]})
 	var out []record.Frame
 	for n := int32(at[e.Args[0]]) - 1; n >= 0; n = nodes[n].Parent {
