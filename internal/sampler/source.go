@@ -71,7 +71,7 @@ type proc struct {
 
 // New loads the programs. It needs CAP_BPF and CAP_PERFMON (fault.Permission), and
 // Linux 5.15. Nothing is sampled before the first Follow, which also begins to start
-// the native unwinder in the background; that takes 2 to 9 s.
+// the native unwinder in the background; that takes a quarter to half a second.
 func New(opts Options) (*Source, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
