@@ -152,10 +152,15 @@ func (q *session) hindrance(now uint64) string {
 	return ""
 }
 
-// describe returns the agent's row. The caller holds the lock.
+// describe returns the agent's row. One that CUPTI does not let in waits, whatever it is ready for: reports then say that, where
+// they would else ask for a longer time. The caller holds the lock.
 func (q *session) describe() record.Agent {
+	st := q.state
+	if st == running && q.outside {
+		st = waiting
+	}
 	a := record.Agent{
-		PID: q.process.PID, State: string(q.state), Detail: q.detail, CUPTI: q.agent.path,
+		PID: q.process.PID, State: string(st), Detail: q.detail, CUPTI: q.agent.path,
 		Version: q.agent.version, Stopped: uint64(q.stopped), Joined: q.joined,
 	}
 	switch q.agent.graphs {

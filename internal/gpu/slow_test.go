@@ -60,11 +60,14 @@ func TestKeptOutByCUPTI(t *testing.T) {
 	}
 	pr.do("open 19000")
 	eventually(t, "launches are probed", func() bool { return launches.last() == LaunchesWindows })
-	if a := s.Agents()[0]; a.State != string(running) || !strings.Contains(a.Detail, " s so far; until it is in, launches are probed") {
+	if a := s.Agents()[0]; a.State != string(waiting) || !strings.Contains(a.Detail, " s so far; until it is in, launches are probed") {
 		t.Errorf("the agent is %s and says %q", a.State, a.Detail)
 	}
 	pr.do("open 0")
 	eventually(t, "they are not any more", func() bool { return launches.last() == LaunchesOff })
+	if a := s.Agents()[0]; a.State != string(running) || a.Detail != "" {
+		t.Errorf("the agent is %s and says %q", a.State, a.Detail)
+	}
 }
 
 // agentStateOf returns what pr's agent has last said of itself.
