@@ -9,7 +9,7 @@ import (
 )
 
 // Bounds of a ring and of the budget for all of them, in bytes. The daemon's mapping
-// of the rings counts in its resident memory, up to twice for their two views: with
+// of the rings counts in its resident memory; when both of their views did, with
 // 64 MiB on 16 CPUs it was 155 MB before the recorder had filled, of 200 promised.
 const (
 	DefaultBytes = 16 << 20  // budget for all rings where Options names none: goodRing for each of 16 CPUs

@@ -29,13 +29,18 @@ const (
 type reader struct {
 	cons *uint64 // mapped, written by us: bytes consumed since the ring was made
 	prod *uint64 // mapped, written by the kernel: bytes produced
-	data []byte  // the ring twice, one copy behind the other, so that no record wraps
+	data []byte  // the ring, and its beginning once more behind it, so that no record wraps
 	mask uint64  // size of the ring in bytes - 1
 
 	malformed uint64 // records skipped because they were no events
 
 	consPage, prodPages []byte // the mappings; nil in tests that make a ring of their own
 }
+
+// secondView is how much of a ring is mapped again behind it, in bytes: the longest record is the
+// unwinder's of a stack, 25 kB. The kernel offers all of it, but what is mapped counts as
+// resident, 17 MB for the rings of 16 CPUs.
+const secondView = 64 << 10
 
 // mapReader maps the ring buffer map fd with size bytes of data pages: the
 // consumer's page to read and write, the producer's page and the data read-only.
@@ -45,18 +50,19 @@ func mapReader(fd, size int) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map the consumer page: %w", err)
 	}
-	prod, err := unix.Mmap(fd, int64(page), page+2*size, unix.PROT_READ, unix.MAP_SHARED)
+	prod, err := unix.Mmap(fd, int64(page), page+size+min(size, secondView), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("map the data pages: %w", err), unix.Munmap(cons))
 	}
-	r := newReader((*uint64)(unsafe.Pointer(&cons[0])), (*uint64)(unsafe.Pointer(&prod[0])), prod[page:])
+	r := newReader((*uint64)(unsafe.Pointer(&cons[0])), (*uint64)(unsafe.Pointer(&prod[0])), prod[page:], size)
 	r.consPage, r.prodPages = cons, prod
 	return r, nil
 }
 
-// newReader reads the ring whose positions are cons and prod; data holds it twice.
-func newReader(cons, prod *uint64, data []byte) *reader {
-	return &reader{cons: cons, prod: prod, data: data, mask: uint64(len(data)/2 - 1)}
+// newReader reads the ring of size bytes, a power of two, whose positions are cons and prod; in
+// data it is followed by its beginning.
+func newReader(cons, prod *uint64, data []byte, size int) *reader {
+	return &reader{cons: cons, prod: prod, data: data, mask: uint64(size - 1)}
 }
 
 // produced returns the position up to which the kernel has reserved records.

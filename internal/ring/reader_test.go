@@ -20,7 +20,7 @@ func fakeRing(content []byte, cons, prod uint64) *reader {
 			words[i] = binary.LittleEndian.Uint64(content[at:])
 		}
 	}
-	return newReader(&cons, &prod, unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 2*fakeSize))
+	return newReader(&cons, &prod, unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 2*fakeSize), fakeSize)
 }
 
 // fakeRecord appends a record that claims n bytes, with the given header flags and filler.

@@ -52,7 +52,7 @@ func (r *reader) record(pos, limit uint64) (record []byte, step uint64) {
 	}
 	length := uint64(header &^ (busyBit | discardBit))
 	step = (length + headerSize + 7) &^ 7
-	if step > limit-pos {
+	if step > limit-pos || off+headerSize+length > uint64(len(r.data)) {
 		r.malformed++
 		return nil, limit - pos
 	}

@@ -14,7 +14,9 @@ type made struct {
 
 func newMade(size int) *made { return &made{data: make([]byte, 2*size)} }
 
-func (m *made) records() *Records { return &Records{newReader(&m.cons, &m.prod, m.data)} }
+func (m *made) records() *Records {
+	return &Records{newReader(&m.cons, &m.prod, m.data, len(m.data)/2)}
+}
 
 // put writes a record as the kernel does; flags go into its header.
 func (m *made) put(flags uint32, record ...byte) {
@@ -80,5 +82,24 @@ func TestRecordsWithNonsense(t *testing.T) {
 	m.put(0, 'b')
 	if got := read(r); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("got %q afterwards", got)
+	}
+}
+
+// Behind the ring only its beginning is mapped: what would reach further is no record.
+func TestRecordsBeyondTheSecondView(t *testing.T) {
+	m := newMade(64)
+	r := &Records{newReader(&m.cons, &m.prod, m.data[:64+16], 64)}
+	m.put(0, make([]byte, 32)...)
+	if got := read(r); len(got) != 1 {
+		t.Fatalf("got %d records, want 1", len(got))
+	}
+	m.put(0, make([]byte, 24)...) // ends 8 bytes behind the ring
+	if got := read(r); len(got) != 1 {
+		t.Errorf("got %d records that end within the second view, want 1", len(got))
+	}
+	m.cons, m.prod = 40, 40
+	m.put(0, make([]byte, 40)...) // ends 24 bytes behind it
+	if got := read(r); len(got) != 0 || m.cons != m.prod || r.ring.malformed != 1 {
+		t.Errorf("got %q, read up to %d of %d, %d malformed", got, m.cons, m.prod, r.ring.malformed)
 	}
 }
