@@ -117,6 +117,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--threads", "3", "--alt", "--handle", "23"}, {"--children"}} {
 		v, left := start(t, args...), 0
+		threads := v.tids()
 		for _, step := range steps {
 			for range rounds {
 				cmd, _ := helper(t, v, step)
@@ -124,6 +125,7 @@ func TestKilledAtEachStep(t *testing.T) {
 					t.Errorf("%s: the helper was not killed: %v", step, err)
 				}
 				v.unharmed()
+				v.returned(threads)
 				left += len(v.ours())
 				load(t, newInjector(t), v, testImage(t)) // it still works, and uses up what was left
 				if n := len(v.ours()); n != 0 {

@@ -14,10 +14,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/feature"
 	"github.com/inferscope/inferscope/internal/target"
@@ -150,6 +153,23 @@ func (v *victim) unharmed() {
 		}
 		if time.Now().After(deadline) {
 			v.tb.Fatal("the victim makes no calls any more")
+		}
+	}
+}
+
+// returned waits until none of these threads is in a call of ours, which one that was let go by a death still makes, whenever it
+// has its turn: all its signals wait meanwhile, and the victim holds back none for longer than a call.
+func (v *victim) returned(tids []int) {
+	v.tb.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if !slices.ContainsFunc(tids, func(tid int) bool {
+			s, err := readStatus(int(v.process.PID), tid)
+			return err == nil && has(s.blocked, unix.SIGUSR2)
+		}) {
+			return
+		}
+		if time.Now().After(deadline) {
+			v.tb.Fatal("a thread does not come back from a call of ours")
 		}
 	}
 }

@@ -52,6 +52,14 @@ type victim struct {
 	out *bufio.Scanner
 }
 
+// tell sends it a line.
+func (v *victim) tell(t testing.TB) {
+	t.Helper()
+	if _, err := v.in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func start(t testing.TB, name string, args ...string) *victim {
 	t.Helper()
 	v := &victim{cmd: exec.Command(name, args...)}

@@ -24,7 +24,7 @@ static void *starts_another(void *unused)
 {
 	pthread_t t;
 
-	usleep(300000);
+	getchar();
 	pthread_create(&t, 0, busy, "born");
 	pthread_join(t, 0);
 	return 0;
