@@ -39,6 +39,7 @@ type row struct {
 	rss         int           // MiB, of this process and the unwinder's
 }
 
+// String is the row as the table prints it, its columns apart by tabs: times in s, costs in µs, memory in MiB.
 func (r *row) String() string {
 	share := func(n int) string { return fmt.Sprintf("%.2f%%", 100*float64(n)/float64(max(1, r.samples))) }
 	return fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%d\t", r.name, r.samples, share(r.python),
