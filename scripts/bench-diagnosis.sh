@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # How right the diagnosis is: all programs of test/diagnosis under the real daemon, one after the other (root, 15 minutes),
-# as tables, which replace docs/diagnosis-accuracy.md. Fails below the goals. Arguments go to the test: -only 3,17; -keep FOLDER.
+# as tables, which replace docs/diagnosis-accuracy.md. Fails below the goals. Arguments go to the test: -only 3,17; -keep FOLDER;
+# -lanes N: N programs at once, each on CPUs of its own.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # How right predictions are: programs of test/diagnosis and their fixed twins under the real daemon (root, 30 minutes), as a table on
-# standard output. Fails below the goals. Arguments go to the test: -only 3,17; -keep FOLDER; -replay FOLDER; -doc FILE.
+# standard output. Fails below the goals. Arguments go to the test: -only 3,17; -keep FOLDER; -replay FOLDER; -doc FILE;
+# -lanes N: N pairs at once, each on CPUs of its own.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go

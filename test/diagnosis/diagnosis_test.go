@@ -25,6 +25,7 @@ type flags struct {
 	keep, replay string
 	doc          string
 	daemon       string
+	lanes        string
 }
 
 // TestMain names the flags, so that `go test` knows them.
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 	flag.String("replay", "", "judge what is kept in this folder, and run nothing")
 	flag.String("doc", "", "write the tables into this file")
 	flag.String("daemon", "", "the daemon; built where none is named")
+	flag.Int("lanes", 1, "how many scenarios run at once, each on CPUs of its own")
 	os.Exit(m.Run())
 }
 
@@ -42,33 +44,70 @@ func givenFlags() *flags {
 	value := func(name string) string { return flag.Lookup(name).Value.String() }
 	return &flags{
 		all: value("all") == "true", only: value("only"), keep: value("keep"), replay: value("replay"), doc: value("doc"), daemon: value("daemon"),
+		lanes: value("lanes"),
 	}
 }
 
 // TestDiagnosis runs programs with planted causes under the real daemon, and asks for the causes.
 func TestDiagnosis(t *testing.T) {
 	f := givenFlags()
-	observe := replayed(f.replay)
+	observe, lanes := replayed(f.replay), []lane{{}}
 	if f.replay == "" {
 		watch.NeedRoot(t)
+		lanes = f.divide(t)
 		observe = newBench(t, f.daemon).observe
 	}
-	var all []*verdict
-	for i, s := range scenarios() {
-		if n := i + 1; f.chosen(n, &s) {
-			t.Run(fmt.Sprintf("s%02d", n), func(t *testing.T) { // a neutral name: it is part of paths
-				if v := f.one(t, n, &s, observe); v != nil {
-					all = append(all, v)
-				}
-			})
+	jobs := f.jobs(nil)
+	all := sweep(t, lanes, jobs, func(t *testing.T, l *lane, j *job) *verdict {
+		t.Helper()
+		return f.one(t, j, func(t *testing.T, s *scenario) observation { t.Helper(); return observe(t, l, s) })
+	}, func(all []*verdict) { f.document(t, page(tables(all, len(jobs)))) })
+	finish(t, all, len(jobs))
+}
+
+// divide makes the lanes that are asked for.
+func (f *flags) divide(t *testing.T) []lane {
+	t.Helper()
+	n, err := strconv.Atoi(f.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lanes, err := newLanes(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range lanes {
+		if lanes[i].cpus != nil {
+			t.Logf("lane %d has CPUs %v", i, lanes[i].cpus)
 		}
 	}
-	finish(t, f, all)
+	return lanes
+}
+
+// jobs are the scenarios that are asked for, and of which ok is true where it is given.
+func (f *flags) jobs(ok func(*scenario) bool) (jobs []job) {
+	for i, s := range scenarios() {
+		if n := i + 1; f.chosen(n, &s) && (ok == nil || ok(&s)) {
+			jobs = append(jobs, job{n, s})
+		}
+	}
+	return jobs
+}
+
+// document writes what is known so far where it is asked for.
+func (f *flags) document(t *testing.T, text string) {
+	t.Helper()
+	if f.doc == "" {
+		return
+	}
+	if err := os.WriteFile(f.doc, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // replayed observes what was kept.
-func replayed(folder string) func(*testing.T, *scenario) observation {
-	return func(t *testing.T, _ *scenario) observation {
+func replayed(folder string) func(*testing.T, *lane, *scenario) observation {
+	return func(t *testing.T, _ *lane, _ *scenario) observation {
 		t.Helper()
 		o, err := load(filepath.Join(folder, filepath.Base(t.Name())))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -89,18 +128,19 @@ func (f *flags) chosen(n int, s *scenario) bool {
 }
 
 // one observes and judges a scenario, again where the machine made something else of it.
-func (f *flags) one(t *testing.T, n int, s *scenario, observe func(*testing.T, *scenario) observation) *verdict {
+func (f *flags) one(t *testing.T, j *job, observe func(*testing.T, *scenario) observation) *verdict {
 	t.Helper()
+	s := &j.s
 	var v *verdict
 	for try := range 3 {
 		o := observe(t, s)
 		if f.keep != "" {
-			if err := o.save(filepath.Join(f.keep, fmt.Sprintf("s%02d", n))); err != nil {
+			if err := o.save(filepath.Join(f.keep, filepath.Base(t.Name()))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		v = judge(s, o)
-		v.number = n
+		v.number = j.number
 		if !v.disturbed() || f.replay != "" {
 			break
 		}
@@ -114,19 +154,13 @@ func (f *flags) one(t *testing.T, n int, s *scenario, observe func(*testing.T, *
 	return v
 }
 
-func finish(t *testing.T, f *flags, all []*verdict) {
+func finish(t *testing.T, all []*verdict, asked int) {
 	t.Helper()
 	if len(all) == 0 {
 		return
 	}
+	fmt.Print(tables(all, asked))
 	s := scoreOf(all)
-	text := table(all) + "\n" + confusion(all) + "\n" + s.String() + "\n"
-	fmt.Print(text)
-	if f.doc != "" {
-		if err := os.WriteFile(f.doc, []byte(page(text)), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if float64(s.right) < goal*float64(s.all) {
 		t.Errorf("the dearest cause is right in %d of %d scenarios, which is less than %.0f%%", s.right, s.all, 100*goal)
 	}

@@ -47,8 +47,8 @@ func (v *foretold) mark() string {
 	return strings.Join(marks, ", ")
 }
 
-// foretoldTable prints a row for each, and what they amount to.
-func foretoldTable(all []*foretold) string {
+// foretoldTable prints a row for each of so many as were asked for, and what they amount to.
+func foretoldTable(all []*foretold, asked int) string {
 	var b strings.Builder
 	b.WriteString("| # | scenario | change | foretold | interval | measured | of the turns | error | replay | from the other half | unexplained | while recorded | tries | cost | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n")
 	for _, v := range all {
@@ -58,7 +58,7 @@ func foretoldTable(all []*foretold) string {
 	s := foretoldScore(all)
 	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.1f%% of the speed-ups are foretold to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
 		len(all), 100*s.near, 100*foretoldError, 100*s.inside, 100*s.off, 100*s.replay, 100*s.learned)
-	return b.String()
+	return b.String() + missing(len(all), asked)
 }
 
 type foretoldSum struct{ near, inside, off, replay, learned float64 }

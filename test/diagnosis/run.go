@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -78,14 +79,14 @@ type party struct {
 }
 
 // begin starts a scenario.
-func (b *bench) begin(t *testing.T, s *scenario) *party {
+func (b *bench) begin(t *testing.T, l *lane, s *scenario) *party {
 	t.Helper()
 	if s.python && b.python == "" {
 		t.Skip("needs tool: no python3")
 	}
 	p := &party{s: s, plans: filepath.Join(t.TempDir(), "plan")}
-	p.v = b.start(t, s, p.plans)
-	p.quota, p.hogs = b.disturb(t, s, p.v)
+	p.v = b.start(t, l, s, p.plans)
+	p.quota, p.hogs = b.disturb(t, l, s, p.v)
 	return p
 }
 
@@ -98,9 +99,9 @@ func (p *party) end() {
 }
 
 // observe runs a scenario under a daemon of its own, and returns what was recorded of its middle.
-func (b *bench) observe(t *testing.T, s *scenario) observation {
+func (b *bench) observe(t *testing.T, l *lane, s *scenario) observation {
 	t.Helper()
-	p := b.begin(t, s)
+	p := b.begin(t, l, s)
 	rec, quota := b.record(t, p)
 	p.end()
 	phases, err := readPlans(p.plans)
@@ -159,7 +160,7 @@ func (w *watching) take() (rec *record.Recording, quota uint64) {
 }
 
 // start starts the program and waits until it has begun.
-func (b *bench) start(t *testing.T, s *scenario, plans string) *cudasim.Victim {
+func (b *bench) start(t *testing.T, l *lane, s *scenario, plans string) *cudasim.Victim {
 	t.Helper()
 	program := []string{filepath.Join(b.programs, "prog")}
 	if s.python {
@@ -177,7 +178,7 @@ func (b *bench) start(t *testing.T, s *scenario, plans string) *cudasim.Victim {
 		Program: program, NoReady: true, Timeout: watch.Patience, Level: b.truth,
 		Env: append(env, "LD_LIBRARY_PATH="+libraries),
 	})
-	v.Send(strings.NewReplacer("{answer}", b.answer, "{http}", b.http).Replace(s.script))
+	v.Send(strings.NewReplacer("{answer}", b.answer, "{http}", b.http, "{cpu}", strconv.Itoa(l.first())).Replace(s.script))
 	v.Send("go")
 	if s.request > 0 {
 		go s.ask(t.Context(), v.WaitLine("port"))
@@ -188,14 +189,14 @@ func (b *bench) start(t *testing.T, s *scenario, plans string) *cudasim.Victim {
 
 // disturb takes CPUs away from the program, where that is what is planted. It returns the group with its quota, the zero
 // group where there is none, and the processes that compute.
-func (b *bench) disturb(t *testing.T, s *scenario, v *cudasim.Victim) (quota group, hogs []*cudasim.Victim) {
+func (b *bench) disturb(t *testing.T, l *lane, s *scenario, v *cudasim.Victim) (quota group, hogs []*cudasim.Victim) {
 	t.Helper()
 	for range s.hogs {
 		hog := cudasim.Start(t, cudasim.Options{
 			Program: []string{filepath.Join(b.programs, "prog")}, NoReady: true, Level: "off",
 			Env: []string{"LD_LIBRARY_PATH=" + b.paths.LibraryPath(cudasim.Shape580)},
 		})
-		hog.Send("cpu 0; native 10000")
+		hog.Send(fmt.Sprintf("cpu %d; native 10000", l.first()))
 		hog.Send("go")
 		hog.WaitLine("ready")
 		_ = b.usual.move(hog.PID)

@@ -11,7 +11,7 @@ import (
 // scenario is one program and what is planted in it.
 type scenario struct {
 	name   string
-	script string   // of testdata/scenarios; "{answer}" and "{http}" are ports of servers that answer
+	script string   // of testdata/scenarios; "{answer}" and "{http}" are ports of servers that answer, "{cpu}" is a CPU that nothing else is bound to
 	python bool     // prog.py, not prog
 	env    []string // the simulator's knobs
 	want   string   // key of the dearest cause that is planted; "": the GPU is busy, and nobody is to be accused
@@ -23,7 +23,7 @@ type scenario struct {
 	windows   bool          // the daemon's default: windows of GPU activity
 	request   time.Duration // requests come so long after the last answer, by TCP
 	http      bool          // by HTTP
-	hogs      int           // processes that compute, on CPU 0
+	hogs      int           // processes that compute, on {cpu}
 	quota     int           // percent of a CPU that the program's cgroup has; 0: no quota
 	usual     bool          // part of the shorter test
 	fine      bool          // two kinds of CPU work, told apart by samples alone: 499 a second, for 99 leave a standard deviation of 4%
@@ -102,7 +102,7 @@ func waiting() []scenario {
 		{name: "answer of a server", script: step + "ask {answer} 5000", want: "network"},
 		{name: "idle server", script: "serve; kernels 20 gemm_us50; wait", request: 8 * time.Millisecond, want: "no-work", idle: true, usual: true},
 		{name: "idle server, connection for each", script: "accept; kernels 20 gemm_us50; wait", request: 8 * time.Millisecond, want: "no-work", idle: true},
-		{name: "no CPU", script: "cpu 0; " + step + "native 2000", hogs: 3, want: "no-cpu", neighbour: true},
+		{name: "no CPU", script: "cpu {cpu}; " + step + "native 2000", hogs: 3, want: "no-cpu", neighbour: true},
 		{name: "throttled", script: step + "native 3000", quota: 25, want: "throttled"},
 	}
 }

@@ -8,6 +8,19 @@ import (
 	"strings"
 )
 
+// tables prints all that is known of so many scenarios as were asked for.
+func tables(all []*verdict, asked int) string {
+	return table(all) + "\n" + confusion(all) + "\n" + scoreOf(all).String() + "\n" + missing(len(all), asked)
+}
+
+// missing says that a table is not of all that was asked for; nothing where it is.
+func missing(done, asked int) string {
+	if done == asked {
+		return ""
+	}
+	return fmt.Sprintf("\nNot all: %d of %d.\n", done, asked)
+}
+
 // table prints a row for each scenario, and what it amounts to.
 func table(all []*verdict) string {
 	var b strings.Builder

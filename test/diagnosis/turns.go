@@ -24,7 +24,7 @@ import (
 // A program and its fixed twin take turns, for a CPU that others use too is slower in one second than in the next: neighbours in time are
 // compared with each other, ABBA, so that what drifts cancels. The one whose turn it is not is stopped.
 const (
-	rounds   = 6                      // of ABBA: half of them before the program is recorded, half after
+	rounds   = 3                      // of ABBA in a block of turns; the program is recorded between two blocks
 	settling = 70 * time.Millisecond  // until a program that goes on is in step: what it queued before it was stopped is done
 	turn     = 350 * time.Millisecond // is measured: hundreds of steps of most
 )
@@ -32,16 +32,20 @@ const (
 // pair is what both got done in a second, one after the other.
 type pair struct{ Program, Twin float64 }
 
-// turns are the pairs of a program, and what it got done in a second in each recording that was made of it.
+// turns are the blocks of pairs of a program, and what it got done in a second in each recording that was made of it: the first between the first
+// two blocks, the second between the next two. A recording is compared with the two blocks beside it alone, which it shares the CPU's mood with.
 type turns struct {
-	Pairs    []pair
+	Blocks   [][]pair
 	Recorded []float64
 }
 
-// ratios are how many times as fast the twin was in each pair, the least first.
+// beside are the pairs before and after a recording.
+func (m *turns) beside(i int) []pair { return slices.Concat(m.Blocks[i], m.Blocks[i+1]) }
+
+// ratios are how many times as fast the twin was in each pair beside the recording that is taken, the least first.
 func (m *turns) ratios() []float64 {
-	out := make([]float64, 0, len(m.Pairs))
-	for _, p := range m.Pairs {
+	var out []float64
+	for _, p := range m.beside(m.taken()) {
 		out = append(out, p.Twin/p.Program)
 	}
 	slices.Sort(out)
@@ -57,46 +61,43 @@ func (m *turns) spread() (least, most float64) {
 	return r[0], r[len(r)-1]
 }
 
-// paces are what the program gets done in a second, the least first.
-func (m *turns) paces() []float64 {
-	out := make([]float64, 0, len(m.Pairs))
-	for _, p := range m.Pairs {
-		out = append(out, p.Program)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// pace is the middle of these.
-func (m *turns) pace() float64 { return middle(m.paces()) }
-
-// A recording at another pace than the program has by itself is no recording of that program: the CPU was slower, or others used it. It is made again, which is
-// decided by paces alone: nobody looks at what it foretells before.
+// A recording at another pace than the program has just before and after it is no recording of that program: the CPU was slower, or others used it. It is
+// made again, and of several that one is taken whose pace is nearest to that of the turns beside it. Paces alone decide: nobody looks at what a recording
+// foretells before, nor at how fast the twin is.
 const (
 	mostTries = 3    // recordings of a program
 	spareAll  = 24   // recordings beyond the first of all programs together, so that a call's time is bounded
-	allowed   = 0.05 // by how much a pace may lie outside of those of the turns: what recording costs is part of what is tested
+	allowed   = 0.05 // by how much the paces may differ: what recording costs is part of what is tested
 )
 
-// usual says whether the last recording was made at a pace of the turns so far.
-func (m *turns) usual() bool {
-	all, last := m.paces(), m.Recorded[len(m.Recorded)-1]
-	return last >= all[0]*(1-allowed) && last <= all[len(all)-1]*(1+allowed)
+// pace is that of a recording, of the program's own beside it.
+func (m *turns) pace(i int) float64 {
+	var own []float64
+	for _, p := range m.beside(i) {
+		own = append(own, p.Program)
+	}
+	return m.Recorded[i] / middle(own)
 }
 
-// watched is the pace of the recording that was taken, of that of the turns.
-func (m *turns) watched() float64 { return m.Recorded[m.nearest()] / m.pace() }
-
-// nearest returns the recording whose pace is nearest to that of the turns.
-func (m *turns) nearest() int {
-	best, pace := 0, m.pace()
-	for i, r := range m.Recorded {
-		if math.Abs(r-pace) < math.Abs(m.Recorded[best]-pace) {
+// taken is the recording that counts.
+func (m *turns) taken() int {
+	best := 0
+	for i := range m.Recorded {
+		if off(m.pace(i)) < off(m.pace(best)) {
 			best = i
 		}
 	}
 	return best
 }
+
+// usual says whether it is one that need not be made again.
+func (m *turns) usual() bool { return off(m.pace(m.taken())) <= allowed }
+
+// off is how far a pace is from another, of which it is so much: twice as fast is as far as half as fast.
+func off(pace float64) float64 { return math.Max(pace, 1/pace) - 1 }
+
+// watched is the pace of the recording that is taken.
+func (m *turns) watched() float64 { return m.pace(m.taken()) }
 
 // middle is the median; the mean of the two in the middle where there are two.
 func middle(list []float64) float64 {
@@ -108,11 +109,11 @@ func middle(list []float64) float64 {
 	return (list[(n-1)/2] + list[n/2]) / 2
 }
 
-// alternate measures ABBA so many times.
-func alternate(t *testing.T, program, twin *party, times int) []pair {
+// alternate measures a block of turns.
+func alternate(t *testing.T, program, twin *party) []pair {
 	t.Helper()
 	var out []pair
-	for range times {
+	for range rounds {
 		a, b := program.pace(t), twin.pace(t)
 		out = append(out, pair{a, b})
 		b, a = twin.pace(t), program.pace(t)
@@ -221,8 +222,8 @@ func keptTurns(folder string) (*turns, error) {
 	if err == nil {
 		err = json.Unmarshal(text, m)
 	}
-	if err == nil && len(m.Pairs)*len(m.Recorded) == 0 {
-		err = errors.New("there is nothing in it")
+	if err == nil && (len(m.Recorded) == 0 || len(m.Blocks) != len(m.Recorded)+1) {
+		err = errors.New("there is no recording between two blocks of turns in it")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read what was measured: %w", err)

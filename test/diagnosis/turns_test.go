@@ -11,42 +11,58 @@ import (
 
 // TestTurns: what drifts cancels, and one disturbed pair does not count.
 func TestTurns(t *testing.T) {
-	m := turns{Pairs: []pair{{100, 200}, {80, 160}, {50, 102}, {100, 20}, {70, 140}}}
+	m := turns{Blocks: [][]pair{{{100, 200}, {80, 160}, {50, 102}}, {{100, 20}, {70, 140}}}, Recorded: []float64{80}}
 	if s := m.speedup(); s != 2 {
 		t.Errorf("the twin is %v times as fast", s)
 	}
 	if least, most := m.spread(); least != 0.2 || math.Abs(most-2.04) > 1e-9 {
 		t.Errorf("%v to %v", least, most)
 	}
-	if p := m.pace(); p != 80 {
-		t.Errorf("a pace of %v", p)
+	if p := m.watched(); p != 1 {
+		t.Errorf("recorded at %v of its pace", p)
 	}
 	if m := middle([]float64{4, 1, 3, 2}); m != 2.5 {
 		t.Errorf("the middle of four is %v", m)
 	}
-	m.Recorded = []float64{40, 79}
 	folder := t.TempDir()
 	if err := m.keep(folder); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := keptTurns(folder); err != nil || again.speedup() != 2 || len(again.Pairs) != len(m.Pairs) {
+	if again, err := keptTurns(folder); err != nil || again.speedup() != 2 || len(again.Blocks) != len(m.Blocks) {
 		t.Errorf("read again: %v, %v", again, err)
 	}
 	if _, err := keptTurns(t.TempDir()); !os.IsNotExist(err) {
 		t.Errorf("nothing was kept: %v", err)
 	}
+	m.Blocks = m.Blocks[:1]
+	if err := m.keep(folder); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keptTurns(folder); err == nil {
+		t.Error("turns that end before the recording were read")
+	}
 }
 
-// TestUsual: a recording at a pace that no turn had is made again, and the one is taken whose pace is nearest to that of the turns.
-func TestUsual(t *testing.T) {
-	m := turns{Pairs: []pair{{100, 200}, {90, 160}, {110, 102}}}
-	for pace, usual := range map[float64]bool{85: false, 86: true, 100: true, 115: true, 116: false} {
-		if m.Recorded = []float64{50, pace}; m.usual() != usual {
-			t.Errorf("%v beside turns of 90 to 110: %v", pace, !usual)
+// TestTaken: a CPU that is slower for a while is so for the recording and for the turns beside it, so that a recording is held against these alone; that one
+// is taken whose pace is nearest to theirs, and how fast the twin was has no say in it.
+func TestTaken(t *testing.T) {
+	for _, twin := range []float64{1, 1000} {
+		m := turns{
+			Blocks:   [][]pair{{{100, 200}, {100, 200}}, {{100, twin}, {100, twin}}, {{50, 150}, {50, 150}}, {{50, 150}, {50, 150}}},
+			Recorded: []float64{60, 60, 52},
+		}
+		if m.taken() != 2 || m.speedup() != 3 || !m.usual() || math.Abs(m.watched()-1.04) > 1e-9 {
+			t.Errorf("number %d is taken, at %v: the twin is %v times as fast", m.taken(), m.watched(), m.speedup())
+		}
+		if m.Blocks, m.Recorded = m.Blocks[:3], m.Recorded[:2]; m.usual() {
+			t.Errorf("a recording at %v of the pace beside it is not made again", m.watched())
 		}
 	}
-	if m.Recorded = []float64{120, 85, 84}; m.nearest() != 1 || m.watched() != 0.85 {
-		t.Errorf("of %v number %d is taken, at %v", m.Recorded, m.nearest(), m.watched())
+	for pace, usual := range map[float64]bool{94: false, 96: true, 104: true, 106: false} {
+		m := turns{Blocks: [][]pair{{{90, 1}, {100, 1}}, {{100, 1}, {120, 1}}}, Recorded: []float64{pace}}
+		if m.usual() != usual {
+			t.Errorf("%v beside turns of 100: %v", pace, !usual)
+		}
 	}
 }
 
@@ -68,13 +84,11 @@ func TestCountPhases(t *testing.T) {
 	}
 }
 
-// TestRoundsFit: all pairs are to take no longer than half an hour, of which programs and daemons need 8 s each to start and to end.
+// TestRoundsFit: all pairs are to take no longer than half an hour, of which programs and daemons need 4 s each to start and to end.
 func TestRoundsFit(t *testing.T) {
-	each := 4*rounds*(settling+turn) + 2*window + 8*time.Second
-	if all := time.Duration(len(twins()))*each + spareAll*(2*window+time.Second); all > 31*time.Minute {
+	block, recording := 4*rounds*(settling+turn), 2*window+4*time.Second
+	each := 2*block + recording
+	if all := time.Duration(len(twins()))*each + spareAll*(block+recording); all > 30*time.Minute {
 		t.Errorf("%d pairs take %v", len(twins()), all)
-	}
-	if rounds%2 != 0 {
-		t.Error("half of the rounds are before the recording")
 	}
 }

@@ -105,7 +105,7 @@ func waitingTwins() map[string]twin {
 		"reading a file":             fix(step+"read 2M", "faster", "disk=4", "faster", "load_weights=4"), // fewer bytes take less CPU, too
 		"writing a file through":     fix(step, "faster", "disk=1000000", "without", "save_results"),
 		"answer of a server":         fix(step+"ask {answer} 1000", "faster", "network=5"),
-		"no CPU":                     fix("cpu 0; "+step+"native 2000", "without", "no-cpu").quiet(),
+		"no CPU":                     fix("cpu {cpu}; "+step+"native 2000", "without", "no-cpu").quiet(),
 		"throttled":                  fix(step+"native 3000", "without", "throttled").quiet(),
 	}
 }

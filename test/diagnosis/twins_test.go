@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,30 +24,21 @@ func TestWhatIf(t *testing.T) {
 	if !f.all && f.replay == "" && f.only == "" {
 		t.Skip("takes half an hour: make bench-whatif runs it")
 	}
-	r := &runner{f: f, folder: f.replay, spare: spareAll}
+	r, lanes := &runner{f: f, folder: f.replay}, []lane{{}}
+	r.spare.Store(spareAll)
 	if f.replay == "" {
 		watch.NeedRoot(t)
+		lanes = f.divide(t)
 		r.bench = newBench(t, f.daemon)
 		r.bench.truth = "counts" // all that is asked is how much was done, and writing more takes the programs' time
 		r.bench.longer = 2       // 3 s of a CPU that is slower for some tenths of a second at a time are off by 4%
 	}
-	var all []*foretold
-	for i, s := range scenarios() {
-		tw, ok := twinOf(&s)
-		if n := i + 1; ok && f.chosen(n, &s) {
-			t.Run(fmt.Sprintf("s%02d", n), func(t *testing.T) { all = append(all, r.foretell(t, n, &s, &tw)) })
-		}
-	}
+	jobs := f.jobs(func(s *scenario) bool { _, ok := twinOf(s); return ok })
+	all := sweep(t, lanes, jobs, r.foretell, func(all []*foretold) { f.document(t, foretoldTable(all, len(jobs))) })
 	if len(all) == 0 {
 		return
 	}
-	text := foretoldTable(all)
-	fmt.Print(text)
-	if f.doc != "" {
-		if err := os.WriteFile(f.doc, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fmt.Print(foretoldTable(all, len(jobs)))
 	if s := foretoldScore(all); s.near < 0.9 || s.inside < 0.9 {
 		t.Errorf("%.0f%% of the predictions are within %.0f%%, %.0f%% of the intervals hold: want 90%% of both", 100*s.near, 100*foretoldError, 100*s.inside)
 	}
@@ -76,16 +67,17 @@ type runner struct {
 	f      *flags
 	bench  *bench
 	folder string
-	spare  int // recordings that may still be made again
+	spare  atomic.Int64 // recordings that may still be made again
 }
 
 // foretell records a program and measures it and its twin in turns, and compares.
-func (r *runner) foretell(t *testing.T, n int, s *scenario, tw *twin) *foretold {
+func (r *runner) foretell(t *testing.T, l *lane, j *job) *foretold {
 	t.Helper()
-	name := fmt.Sprintf("s%02d", n)
+	name, s := filepath.Base(t.Name()), &j.s
+	tw, _ := twinOf(s)
 	o, m := r.kept(t, name)
 	if m == nil {
-		o, m = r.measure(t, s, tw)
+		o, m = r.measure(t, l, s, &tw)
 	}
 	if r.f.keep != "" {
 		folder := filepath.Join(r.f.keep, name)
@@ -96,7 +88,7 @@ func (r *runner) foretell(t *testing.T, n int, s *scenario, tw *twin) *foretold 
 	tl := timeline.Build(o.recording)
 	study := whatif.New(tl, tl.Index.Threads())
 	v := &foretold{
-		number: n, scenario: s, Prediction: study.Predict(tw.edits...), Measured: m.speedup(), Watched: m.watched(), Tries: len(m.Recorded), Cost: study.Recording(),
+		number: j.number, scenario: s, Prediction: study.Predict(tw.edits...), Measured: m.speedup(), Watched: m.watched(), Tries: len(m.Recorded), Cost: study.Recording(),
 		Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained(),
 	}
 	v.Least, v.Most = m.spread()
@@ -122,42 +114,42 @@ func (r *runner) kept(t *testing.T, name string) (observation, *turns) {
 	return o, m
 }
 
-// measure runs a program and its twin in turns, without a daemon, and between two halves of these records the program.
-func (r *runner) measure(t *testing.T, s *scenario, tw *twin) (observation, *turns) {
+// measure runs a program and its twin in turns, without a daemon, and between two blocks of these records the program, again where its pace was not
+// that of its turns.
+func (r *runner) measure(t *testing.T, l *lane, s *scenario, tw *twin) (observation, *turns) {
 	t.Helper()
 	s = s.sharing(filepath.Join(t.TempDir(), "rates"))
 	after := tw.fixed(s)
-	program := r.bench.begin(t, s)
+	program := r.bench.begin(t, l, s)
 	defer program.end()
 	program.signal(t, syscall.SIGSTOP)
-	fixed := r.bench.begin(t, &after)
+	fixed := r.bench.begin(t, l, &after)
 	defer fixed.end()
 	fixed.signal(t, syscall.SIGSTOP)
-	m := &turns{Pairs: alternate(t, program, fixed, rounds/2)}
-	program.signal(t, syscall.SIGCONT)
-	list := r.recordings(t, program, m)
-	program.signal(t, syscall.SIGSTOP)
-	m.Pairs = append(m.Pairs, alternate(t, program, fixed, rounds/2)...)
-	return observation{list[m.nearest()], &truth{}}, m
+	m := &turns{Blocks: [][]pair{alternate(t, program, fixed)}}
+	var list []*record.Recording
+	for {
+		program.signal(t, syscall.SIGCONT)
+		rec, pace := r.recording(t, program)
+		program.signal(t, syscall.SIGSTOP)
+		list, m.Recorded = append(list, rec), append(m.Recorded, pace)
+		m.Blocks = append(m.Blocks, alternate(t, program, fixed))
+		if m.usual() || len(list) == mostTries || r.spare.Add(-1) < 0 {
+			return observation{list[m.taken()], &truth{}}, m
+		}
+		t.Logf("%s: a recording at %.0f%% of the pace of the turns beside it is made again", s.name, 100*m.pace(len(list)-1))
+	}
 }
 
-// recordings records a program, again where its pace was not that of its turns.
-func (r *runner) recordings(t *testing.T, p *party, m *turns) (list []*record.Recording) {
+// recording records a program, and returns how much it got done in a second meanwhile.
+func (r *runner) recording(t *testing.T, p *party) (*record.Recording, float64) {
 	t.Helper()
 	w := r.bench.watch(t, p)
 	defer w.daemon.Stop()
-	for {
-		began, from := p.done(t), time.Now()
-		rec, _ := w.take()
-		pace := rate(timeline.Build(rec))
-		if p.s.cpuOnly {
-			pace = float64(p.done(t)-began) / time.Since(from).Seconds()
-		}
-		list, m.Recorded = append(list, rec), append(m.Recorded, pace)
-		if m.usual() || len(list) == mostTries || r.spare == 0 {
-			return list
-		}
-		r.spare--
-		t.Logf("%s: a recording at %.0f%% of the pace of the turns is made again", p.s.name, 100*pace/m.pace())
+	began, from := p.done(t), time.Now()
+	rec, _ := w.take()
+	if p.s.cpuOnly {
+		return rec, float64(p.done(t)-began) / time.Since(from).Seconds()
 	}
+	return rec, rate(timeline.Build(rec))
 }
