@@ -1,8 +1,8 @@
 """Checks InferScope's view of a real GPU, and what it costs, against programs that count for themselves and against PyTorch's profiler.
 
-Usage: gpu_check.py --bin BIN_DIR [--workloads-dir build/gpu-workloads] [--out OUT_DIR] --stage accuracy|multi|mps|soak|profilers|cost|budget|continuous
+Usage: gpu_check.py --bin BIN_DIR [--workloads-dir build/gpu-workloads] [--out OUT_DIR] --stage STAGE
                     [--only plain,graphs,...] [--modes continuous,windows] [--limit SECONDS] [--nsys PATH]
-Root; the programs of scripts/gpu-workloads.sh; for the torch workloads PyTorch with CUDA. See gpu_stages.py, gpu_soak.py, gpu_mps.py and gpu_cost.py for what each stage does.
+Root; the programs of scripts/gpu-workloads.sh; for the torch workloads PyTorch with CUDA. gpu_stages.py names the stages, and says where each of them is described.
 Each stage prints one table, writes OUT_DIR/gpu_check-STAGE.json after every row, keeps to its time limit (what did not fit is named),
 and ends with 1 if a row failed. The card's settings are left alone.
 """
@@ -104,9 +104,9 @@ def parse():
     p.add_argument("--modes", default="continuous,windows")
     p.add_argument("--limit", type=float, default=520, help="seconds the whole stage may take")
     p.add_argument("--seconds", type=float, default=8, help="length of a stretch that is measured")
-    p.add_argument("--rounds", type=int, default=2, help="cost, budget, continuous: times that each is measured")
-    p.add_argument("--cycles", type=int, default=100, help="soak: attachments, 0: none")
-    p.add_argument("--windows", type=int, default=500, help="soak: windows in one attachment, 0: none")
+    p.add_argument("--rounds", type=int, default=2, help="cost, budget, continuous, turns, floor: times that each is measured")
+    p.add_argument("--cycles", type=int, default=100, help="soak, together: attachments, 0: none")
+    p.add_argument("--windows", type=int, default=500, help="soak, together: windows, 0: none")
     p.add_argument("--nsys", default="", help="the nsys to compare with (default: of PATH, or the one that comes with Nsight Compute)")
     p.add_argument("--simulated", action="store_true", help="the programs are linked with the simulated CUDA: no torch, no counts by the device")
     return p.parse_args()

@@ -70,7 +70,7 @@ def _parts(check, name):
                     if "windows" in PARTS[part]:
                         got = d.recording().windows(w.pid)
                         windows.append(len(got))
-                        lost += _where(w, got)
+                        lost += lost_in_windows(w, got)
                 time.sleep(0.5)
                 alone.append(stretch(w, 0.4 * check.seconds))
                 base = (alone[-1]["period"] + alone[-2]["period"]) / 2
@@ -96,7 +96,7 @@ def _spread(paces):
     return max(periods) / min(periods) - 1
 
 
-def _where(w, windows):
+def lost_in_windows(w, windows):
     """For each window, the ms that the first thread lost while it was opened, open, closed, and after: the time less what the
     iterations made in it take when no window is near."""
     ends = w.iterations()[0][:, 1].astype(float)
@@ -150,7 +150,7 @@ def _budget(check, name):
                 says = d.agent().get("detail", "")
                 look.look()
                 steps = {**look.figures(), **look.blame(pauses)}
-            lost += [sum(x) for x in _where(w, windows)]
+            lost += [sum(x) for x in lost_in_windows(w, windows)]
             periods += [(b[0] - a[0]) / 1e9 for a, b in zip(windows, windows[1:])]
             time.sleep(0.5)
             alone.append(stretch(w, 0.75 * check.seconds))

@@ -23,7 +23,12 @@ def command(check, name):
 
 def recorded(check, name):
     """What nsys left of a workload: its raw data or its report, in bytes; 0: nothing."""
-    return sum(os.path.getsize(p) for p in glob.glob(f"{check.out}/nsys-{name}.*") if p.endswith((".qdstrm", ".nsys-rep")))
+    return sum(os.path.getsize(p) for p in files(check, name))
+
+
+def files(check, name):
+    """Paths of what nsys left of a workload."""
+    return [p for p in glob.glob(f"{check.out}/nsys-{name}.*") if p.endswith((".qdstrm", ".nsys-rep"))]
 
 
 def under(check, name):

@@ -49,7 +49,7 @@ def _cycles(check, name):
         prints[-1], failures = w.footprint(), w.leftovers()
         most, whose = grown(memory, w.memory()), grown(owned, gpu_memory.owners(w.pid))
         failures += w.harmed(check)
-    figures, late = _growth(start, prints)
+    figures, late = growth(start, prints)
     failures += late
     if max(stops) > STOP_GOAL:
         failures.append(f"{sum(s > STOP_GOAL for s in stops)} of {len(stops)} stops took more than {STOP_GOAL} ms: {slow[:3]}")
@@ -68,7 +68,7 @@ def _attachment(i, d, w, stops):
     return len(rec.windows(w.pid)), len(rec.kernels())
 
 
-def _growth(start, prints):
+def growth(start, prints):
     """What the target grew by in the first ten attachments, once, and in each one after them: a leak is in the latter."""
     tenth = prints[min(9, len(prints) - 1)]
     figures = {"MB in 10 attachments": f"{tenth['rss_mb'] - start['rss_mb']:.1f}"}

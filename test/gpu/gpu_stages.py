@@ -3,7 +3,8 @@
 accuracy    kernels seen = made; durations; share correlated to a launch; stop time; time to the first record
 multi       several GPUs, a thread for each: kernels and busy time of each GPU
 profilers   torch.profiler or nsys holds CUPTI: left alone, named, still right
-soak: gpu_soak.py; mps: gpu_mps.py; cost, budget, continuous: gpu_cost.py
+soak: gpu_soak.py; together: gpu_together.py; mps: gpu_mps.py; cost, budget, continuous: gpu_cost.py; turns: gpu_turns.py;
+start, floor: gpu_start.py
 """
 
 import time
@@ -14,6 +15,9 @@ import gpu_cost
 import gpu_mps
 import gpu_nsys
 import gpu_soak
+import gpu_start
+import gpu_together
+import gpu_turns
 from gpu_daemon import Daemon, Harm
 from gpu_workload import CPP
 
@@ -267,5 +271,6 @@ def _torch_beside(check, name):
 
 STAGES = {
     "accuracy": accuracy, "multi": multi, "soak": gpu_soak.soak, "mps": gpu_mps.mps, "profilers": profilers,
-    "cost": gpu_cost.cost, "budget": gpu_cost.budget, "continuous": gpu_cost.continuous,
+    "cost": gpu_cost.cost, "budget": gpu_cost.budget, "continuous": gpu_cost.continuous, "turns": gpu_turns.turns,
+    "together": gpu_together.together, "start": gpu_start.start, "floor": gpu_start.floor,
 }

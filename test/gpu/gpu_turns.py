@@ -1,0 +1,178 @@
+"""The stage turns of the GPU check: what windows add to a program, in many short turns of the daemon and of nothing, and what
+recording all the time adds beside nsys and torch.profiler, of every workload in one run.
+
+A turn alone lies before and after each turn with the daemon, so a pace that drifts evenly cancels. Windows come more often than by
+default here (PERIOD), and as often as asked for: what one of them takes is the difference to the time just around it, and what they add by
+default follows from it. Figures of several turns or windows have the half width of their 95% confidence interval.
+"""
+
+import os
+import time
+
+import numpy
+
+import gpu_nsys
+from gpu_cost import AFTERMATH, CLOSING, OPENING, lost_in_windows, percent, stretch
+from gpu_daemon import CALL, CORRELATED, Daemon, Harm
+from steps import Steps, largest
+
+PERIOD, DEFAULT = 1.0, 2.0  # s from window to window: here, and by default
+SHARE = 0.015  # of a program's time that windows may take by default: three quarters of --overhead-budget 2
+UNEVEN = {"torch-eager": 2, "plain": 2}  # turns more for those whose own pace varies by some percent
+OFTEN = ["--gpu", "windows", "--gpu-period", f"{PERIOD:g}s", "--overhead-budget", "0"]
+T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)  # Student's t, two-sided, by degrees of freedom
+
+
+def turns(check):
+    for name in check.names:
+        needs = _turns_of(check, name) * (1.5 * check.seconds + 2.5) + 3 * check.seconds + 15
+        check.row(f"{name} in turns", needs, lambda name=name: _measure(check, name))
+
+
+def _turns_of(check, name):
+    return check.rounds + UNEVEN.get(name, 0)
+
+
+def half_width(values):
+    """Of the 95% confidence interval of the values' mean; infinite for one value."""
+    if len(values) < 2:
+        return float("inf")
+    t = T95[len(values) - 2] if len(values) - 2 < len(T95) else 2.0
+    return t * float(numpy.std(values, ddof=1)) / len(values) ** 0.5
+
+
+def share(values):
+    """A mean share with its half width, in percent and points."""
+    return f"{percent(numpy.mean(values))} +- {100 * half_width(values):.2f}"
+
+
+def added(during, alone):
+    """Of each turn, beside the turns alone before and after it: alone has one more."""
+    return [2 * d / (a + b) - 1 for d, a, b in zip(during, alone, alone[1:])]
+
+
+class Turns:
+    """What the turns of one workload gave."""
+
+    def __init__(self, check, w):
+        self.check, self.w = check, w
+        self.alone, self.during, self.quiet, self.lost, self.largest, self.steps = [], [], [], [], [], None
+
+    def rest(self):
+        self.alone.append(stretch(self.w, self.check.seconds / 2))
+
+    def watched(self):
+        """One turn with the daemon; the window in which it came is not part of it."""
+        with Daemon(self.check.bin, self.w.pid, self.check.log(f"turns {self.w.name}"), *OFTEN) as d:
+            d.settled()
+            if self.steps is None:
+                self.steps = Steps(d)
+            self.steps.daemon = d
+            begin = time.monotonic_ns()
+            self.during.append(stretch(self.w, self.check.seconds))
+            end = time.monotonic_ns()
+            self.steps.look()
+            windows = [v for v in d.recording(f"{self.check.seconds + 3:.0f}s").windows(self.w.pid) if v[0] > begin and v[1] < end]
+        self.quiet.append(_outside(self.w, windows, begin, end))
+        # What lies before the first and after the last window of the turn is quiet, too.
+        edges = [(0, begin - (CLOSING + AFTERMATH) * 10**6), *windows, (end + OPENING * 10**6, end)]
+        self.lost += [sum(parts) for parts in lost_in_windows(self.w, edges)]
+        self.largest += largest(self.w.iterations(begin, end))
+
+    def figures(self):
+        base = [a["period"] for a in self.alone]
+        figures = {
+            "ms alone": f"{numpy.median(base):.4f}", "alone varies by": percent(max(base) / min(base) - 1), "turns": len(self.during),
+            f"windows each {PERIOD:g} s add": share(added([d["period"] for d in self.during], base)),
+            "outside of windows": share(added(self.quiet, base)),
+        }
+        if len(self.lost) > 2:
+            each, wide = float(numpy.mean(self.lost)), half_width(self.lost)
+            period = max(DEFAULT, each / 1000 / SHARE)
+            figures["a window takes ms"] = f"{each:.1f} +- {wide:.1f} ({len(self.lost)})"
+            figures[f"so each {DEFAULT:g} s"] = f"{each / DEFAULT / 10:+.2f}% +- {wide / DEFAULT / 10:.2f}"
+            figures["so within the budget"] = f"{each / period / 10:+.2f}% +- {wide / period / 10:.2f}, each {period:.1f} s"
+        pauses = sorted(self.largest, reverse=True)[:3]
+        figures["largest ms alone/with windows"] = f"{max(a['max'] for a in self.alone):.1f}/{max(d['max'] for d in self.during):.1f}"
+        return {**figures, **self.steps.figures(), **self.steps.blame(pauses)}
+
+
+def _outside(w, windows, begin, end):
+    """Mean ms of an iteration outside of windows and what comes with them: of each thread, and of these the mean."""
+    periods = []
+    for times in w.iterations(begin, end):
+        keep = numpy.ones(len(times), bool)
+        for a, b in windows:
+            keep &= (times[:, 1] < a - OPENING * 10**6) | (times[:, 0] > b + (CLOSING + AFTERMATH) * 10**6)
+        starts = numpy.diff(times[:, 0]) / 1e6  # from one to the next: what lies between them is theirs
+        periods.append(float(starts[keep[:-1] & keep[1:]].mean()))
+    return float(numpy.mean(periods))
+
+
+def _measure(check, name):
+    figures, failures = {}, []
+    with check.workload(name) as w:
+        time.sleep(1)
+        t = Turns(check, w)
+        t.rest()
+        for _ in range(_turns_of(check, name)):
+            t.watched()
+            time.sleep(0.3)
+            t.rest()
+        figures = t.figures()
+        continuous, after = _continuous(check, w, figures, failures)
+        failures += w.leftovers()
+        if not w.cpp and not check.simulated:
+            _torch_profiler(check, w, after, figures)
+        base = numpy.median([a["period"] for a in t.alone])
+        failures += w.harmed(check)
+    if not t.lost:
+        failures.append("no window was recorded: the cost says nothing")
+    if check.nsys:
+        try:
+            figures.update(_nsys(check, name, base, continuous))
+        except Harm as e:  # nsys's, not ours
+            figures["nsys"] = " ".join(str(e).split())[:80]
+    return figures, failures
+
+
+def _continuous(check, w, figures, failures):
+    """Added while recording all the time, and the pace after it; how long the agent needed, and what was seen until then."""
+    before = stretch(w, check.seconds / 2)
+    with Daemon(check.bin, w.pid, check.log(f"turns continuous {w.name}"), "--gpu", "continuous") as d:
+        d.settled()
+        first = d.records()
+        time.sleep(0.3)
+        during = stretch(w, check.seconds)
+        rec = d.recording("2s")
+        early = d.recording("10m").events if first > 2 else rec.events[:0]
+    time.sleep(0.3)
+    after = stretch(w, check.seconds / 2)
+    added = 2 * during["period"] / (before["period"] + after["period"]) - 1
+    figures["continuous adds"], figures["after it"] = percent(added), percent(after["period"] / before["period"] - 1)
+    figures["first record s"] = f"{first:.2f}"
+    if len(early):
+        probed = (early["kind"] == CALL) & (early["flags"] & CORRELATED == 0) & (early["ts"] < d.began_ns + int(first * 1e9))
+        figures["calls seen before it"] = int(probed.sum())
+    if not len(rec.kernels()):
+        failures.append("nothing was recorded all the time: the cost says nothing")
+    return added, after
+
+
+def _torch_profiler(check, w, base, figures):
+    n = max(50, int(300 * check.seconds / base["period"]))
+    p = w.ask(f"profile {n} 0", 240)
+    figures["torch.profiler adds"] = percent((p["end_ns"] - p["begin_ns"]) / 1e6 / n / base["period"] - 1)
+    figures["after torch.profiler"] = percent(stretch(w, check.seconds / 2)["period"] / base["period"] - 1)
+
+
+def _nsys(check, name, base, continuous):
+    with check.workload(name, gpu_nsys.command(check, name)) as w:
+        time.sleep(1)
+        added = stretch(w, check.seconds)["period"] / base - 1
+    figures = {"nsys adds": percent(added), "nsys recorded MB": f"{gpu_nsys.recorded(check, name) / 1e6:.1f}"}
+    for path in gpu_nsys.files(check, name):
+        os.unlink(path)
+    if added > 0:
+        figures["continuous / nsys"] = f"{100 * continuous / added:.0f}% (goal 25%)"
+    return figures
