@@ -78,12 +78,11 @@ func TestStartAndEnd(t *testing.T) {
 			if c.change != nil {
 				c.change(s)
 			}
-			var in timeline.Span
-			s.foretell = func(_ cause.ID, span timeline.Span) (diagnose.Gain, bool) {
-				in = span
+			s.foretell = func(cause.ID) (diagnose.Gain, bool) {
 				return diagnose.Gain{Speedup: 1.5, Low: 1.4, High: 1.6}, true
 			}
 			d := s.diagnose()
+			in := s.within
 			if from, to := start+s.later+c.start[1]*ms, start+s.later+c.end[0]*ms; d.Verdict != diagnose.NotEnough && (in.From != from || c.end[0] > 0 && in.To != to) {
 				t.Errorf("gains are foretold of %d to %d µs, want them of what is neither start nor end", (in.From-start)/us, (in.To-start)/us)
 			}

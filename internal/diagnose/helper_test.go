@@ -30,7 +30,8 @@ type scene struct {
 	alone    bool
 	id       uint32
 	foretell diagnose.Foretell
-	later    uint64 // ns: by how much the whole scene is moved
+	within   timeline.Span // what gains are foretold of; diagnose sets it
+	later    uint64        // ns: by how much the whole scene is moved
 }
 
 // newScene is one second of a process on one GPU of 100 multiprocessors, recorded whole.
@@ -112,6 +113,7 @@ func (s *scene) diagnose() *diagnose.Diagnosis {
 		w.Steps = append(w.Steps, s.steps...)
 		w.Main.Last = int32(len(w.Steps))
 	}
+	s.within = diagnose.Begin(tl, w).Within()
 	d := diagnose.New(tl, w, gpu.Summarize(tl), cpu.Summarize(rec), s.foretell)
 	check(s.t, d)
 	return d

@@ -4,12 +4,11 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/timeline"
 )
 
-// Foretell says what the remedy of a cause would bring in a stretch of time; false where nothing can be said. It depends on the same recording
-// alone, so that a diagnosis stays a pure function of it.
-type Foretell func(id cause.ID, in timeline.Span) (Gain, bool)
+// Foretell says what the remedy of a cause would bring to what is broken down (Work.Within); false where nothing can be said. It depends on
+// the same recording alone, so that a diagnosis stays a pure function of it.
+type Foretell func(id cause.ID) (Gain, bool)
 
 // apart is the share of the time by which two foretold gains must differ to be told apart: what predictions of package
 // whatif are off by even where every name is right (its modelError, of docs/whatif.md).
@@ -18,7 +17,7 @@ const apart = 0.05
 // foretold adds what the remedy of each finding would bring.
 func (a *analysis) foretold(list []ranked, foretell Foretell) {
 	for i := range list {
-		if g, ok := foretell(list[i].id, a.within); ok {
+		if g, ok := foretell(list[i].id); ok {
 			list[i].Gain = &g
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/gap"
-	"github.com/inferscope/inferscope/internal/timeline"
 )
 
 // TestOrder: what pays most comes first, whatever it costs; of what pays alike, and where nobody can say, the dearest.
@@ -34,7 +33,7 @@ func TestOrder(t *testing.T) {
 				s.step(i*100+73, i*100+90, cause.HostSync)
 				s.step(i*100+90, i*100+100, cause.Sleep)
 			}
-			s.foretell = func(id cause.ID, _ timeline.Span) (diagnose.Gain, bool) {
+			s.foretell = func(id cause.ID) (diagnose.Gain, bool) {
 				g, ok := c.gains[id]
 				return diagnose.Gain{Speedup: g, Low: g * (1 - c.off), High: g * (1 + c.off)}, ok
 			}
@@ -59,7 +58,7 @@ func TestOrder(t *testing.T) {
 func TestNothingIsForetoldWithoutAVerdict(t *testing.T) {
 	s := newScene(t)
 	loop(s, 50, cause.PythonWork, func(x *gap.Step) { x.Sure = gap.Guessed })
-	s.foretell = func(id cause.ID, _ timeline.Span) (diagnose.Gain, bool) {
+	s.foretell = func(id cause.ID) (diagnose.Gain, bool) {
 		t.Errorf("the gain of %s was asked for", id)
 		return diagnose.Gain{}, true
 	}

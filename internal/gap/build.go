@@ -68,7 +68,7 @@ func (w *Walk) Find(in timeline.Span) {
 	}
 	w.Gaps, w.Steps, w.Main, w.in, w.found = nil, nil, nil, in, true
 	x := w.by
-	x.deal, x.sums = newDealer(), sums{at: map[sumKey]int32{}}
+	x.deal, x.sums = newDealer(), newSums(len(x.threads))
 	find(w.t, w.Covered, func(g *Gap) bool {
 		th, op := x.gap(g)
 		x.keep(g, th, op)

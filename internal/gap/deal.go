@@ -115,69 +115,70 @@ func (d *dealer) resolve(w *walker) {
 			stack, sure = pool.entries[p.sample].stack, Seen
 		case len(pool.entries) > 0:
 			stack = pool.take(s.To - s.From)
-		case len(whole.of(w, pool.thread).entries) > 0:
-			stack = whole.of(w, pool.thread).take(s.To - s.From)
-		case th.intervals == nil: // not even that it ran is known
-			s.settle(cause.Unknown, 0, Guessed)
-			continue
 		default:
+			var ok bool
+			if stack, ok = whole[pool.thread].take(w, th, s.To-s.From); ok {
+				break
+			}
+			if th.intervals == nil { // not even that it ran is known
+				s.settle(cause.Unknown, 0, Guessed)
+				continue
+			}
 			sure = Guessed
 		}
 		s.settle(w.workCause(th, stack), stack, sure)
 	}
 }
 
-// wholes are pools of all samples that strata of a thread have; where they have none, of all that were taken of it outside of calls: these are
-// looked for when somebody asks, for many threads have one and few need it.
-type wholes []pool
-
-// of returns the pool of a thread.
-func (x wholes) of(w *walker, thread int32) *pool {
-	p := &x[thread]
-	if p.entries == nil {
-		p.entries = w.outside(w.threads[thread])
-	}
-	return p
+// whole is a pool of all samples that strata of a thread have; where they have none, of all that were taken of it outside of calls. Of many
+// samples few are needed: as long as one stands for no time yet it is the next, so that no more are looked for than steps ask for one.
+type whole struct {
+	pool
+	dealt  bool // strata have samples
+	sample int  // into thread.samples: those before are looked at
+	op     int  // into thread.ops: where the last of them was
 }
 
-func (d *dealer) byThread(w *walker) wholes {
-	out := make(wholes, len(w.threads))
+func (d *dealer) byThread(w *walker) []whole {
+	out := make([]whole, len(w.threads))
 	for i := range d.pools {
 		p := &d.pools[i]
 		for _, e := range p.entries {
-			out[p.thread].entries = append(out[p.thread].entries, entry{stack: e.stack})
+			x := &out[p.thread]
+			x.entries, x.dealt = append(x.entries, entry{stack: e.stack}), true
 		}
 	}
 	return out
 }
 
-// outside returns the samples of a thread that were taken while it was in no call. Which these are is found out once: who
-// asks a walk for names needs them again.
-func (w *walker) outside(th *thread) []entry {
-	if th.free == nil {
-		th.free = w.samplesOutside(th)
+// take is pool.take; false where there is no sample at all.
+func (x *whole) take(w *walker, th *thread, ns uint64) (stack uint64, ok bool) {
+	if !x.dealt {
+		if stack, ok = x.next(w, th); ok {
+			x.entries = append(x.entries, entry{stack: stack, time: ns})
+			return stack, true
+		}
 	}
-	out := make([]entry, len(th.free))
-	for i, stack := range th.free {
-		out[i].stack = stack
+	if len(x.entries) == 0 {
+		return 0, false
 	}
-	return out
+	return x.pool.take(ns), true
 }
 
-// samplesOutside returns the stacks of these samples.
-func (w *walker) samplesOutside(th *thread) []uint64 {
-	out := []uint64{}
-	events, op := w.t.Rec.Events, 0
-	for _, i := range th.samples {
-		ts := events[i].TS
-		for op < th.ops.count && w.op(th, op).End() <= ts {
-			op++
+// next returns the stack of the next sample of a thread that was taken while it was in no call.
+func (x *whole) next(w *walker, th *thread) (stack uint64, ok bool) {
+	events := w.t.Rec.Events
+	for x.sample < len(th.samples) {
+		e := &events[th.samples[x.sample]]
+		x.sample++
+		for x.op < th.ops.count && w.op(th, x.op).End() <= e.TS {
+			x.op++
 		}
-		if op == th.ops.count || w.op(th, op).Start > ts {
-			out = append(out, events[i].Args[0])
+		if x.op == th.ops.count || w.op(th, x.op).Start > e.TS {
+			return e.Args[0], true
 		}
 	}
-	return out
+	return 0, false
 }
 
 // settle gives a step its cause.

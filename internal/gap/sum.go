@@ -24,8 +24,7 @@ const LongestSums = 3
 type sums struct {
 	list []Sum
 	at   map[sumKey]int32
-	last sumKey
-	near int32 // the place of last in list
+	last []int32 // by index of the thread: one more than the place in list of its last gap's; 0: it had none
 }
 
 type sumKey struct {
@@ -49,10 +48,15 @@ func (w *walker) plainly(g *Gap, th *thread, op int32) {
 	}
 }
 
-// of returns the sum of a key. Neighbouring gaps mostly have the same.
+func newSums(threads int) sums { return sums{at: map[sumKey]int32{}, last: make([]int32, threads)} }
+
+// of returns the sum of a key. Neighbouring gaps of a thread mostly have the same.
 func (x *sums) of(k sumKey) *Sum {
-	if l := &x.last; l.th == k.th && l.fn == k.fn && l.device == k.device && l.certain == k.certain {
-		return &x.list[x.near] // th is never nil: there is a last one
+	last := &x.last[k.th.index]
+	if *last != 0 {
+		if s := &x.list[*last-1]; s.Func == k.fn && s.Device == k.device && s.Certain == k.certain {
+			return s
+		}
 	}
 	at, ok := x.at[k]
 	if !ok {
@@ -60,7 +64,7 @@ func (x *sums) of(k sumKey) *Sum {
 		x.list = append(x.list, Sum{Device: k.device, PID: k.th.pid, TID: k.th.tid, Func: k.fn, Certain: k.certain})
 		x.at[k] = at
 	}
-	x.last, x.near = k, at
+	*last = at + 1
 	return &x.list[at]
 }
 

@@ -22,8 +22,7 @@ type thread struct {
 
 	// Where the last search ended: neighbouring gaps are neighbours here too.
 	opAt, intervalAt, sampleAt int
-	asked                      asked    // see letGo
-	free                       []uint64 // see outside; nil: not looked for yet
+	asked                      asked // see letGo
 }
 
 // threadsOf gathers the threads of a recording, ordered by PID and TID.

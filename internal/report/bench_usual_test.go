@@ -2,6 +2,7 @@ package report
 
 import (
 	"io"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +66,8 @@ func BenchmarkUsualReport(b *testing.B) {
 	})
 	b.Run("gains", func(b *testing.B) {
 		for range b.N {
-			e.diagnosis(e.foretell())
+			e.study = sync.OnceValue(e.gains)
+			e.diagnosis(e.foretell)
 		}
 	})
 	m := New(rec)

@@ -14,7 +14,6 @@ import (
 // its time goes, and of the remedy itself. nil where nothing can be foretold.
 func htmlWhatIf(m *Model) *html.WhatIf {
 	out := &html.WhatIf{Rows: []html.Prediction{}}
-	var study *whatif.Study
 	seen := map[string]bool{}
 	for i := range m.Diagnosis.Findings {
 		f := &m.Diagnosis.Findings[i]
@@ -23,17 +22,14 @@ func htmlWhatIf(m *Model) *html.WhatIf {
 			continue
 		}
 		seen[f.Cause] = true
-		if study == nil {
-			study = whatif.Some(m.made.timeline, m.made.threads, m.made.walk(), m.Diagnosis.Between(m.made.timeline), gainEvents)
-		}
-		p := html.Prediction{Title: upper(human.Clean(row.Title)), Finding: i, Points: strengths(study, row.ID, f.Gain)}
+		p := html.Prediction{Title: upper(human.Clean(row.Title)), Finding: i, Points: strengths(m.made.study(), row.ID, f.Gain)}
 		out.Rows = append(out.Rows, p)
 	}
-	if study == nil {
+	if len(out.Rows) == 0 {
 		return nil
 	}
 	out.Note = fmt.Sprintf("At 100%% it is the remedy that inferscope explain describes; below, that part of the time is gone. Where only the remedy can be replayed there is no slider. A replay of the recording says what the whole program gains, "+
-		"and the replay without changes is off by %s.", human.Percent(study.Error()))
+		"and the replay without changes is off by %s.", human.Percent(m.made.study().Error()))
 	return out
 }
 

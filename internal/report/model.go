@@ -87,8 +87,9 @@ func New(rec *record.Recording) *Model { return NewWith(rec, Options{}) }
 // NewWith makes the model of rec. It is a pure function of its arguments.
 func NewWith(rec *record.Recording, o Options) *Model {
 	e := read(rec)
+	begin(e.study)                                                         // nearly every diagnosis has a finding whose gain is asked for
 	calls := begin(func() *analyze.Summary { e.walk(); return e.calls() }) // the diagnosis does not need it
-	diagnosis := e.diagnosis(e.foretell())
+	diagnosis := e.diagnosis(e.foretell)
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources,

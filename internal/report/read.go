@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/whatif"
 )
 
 // evidence is what a model is made of.
@@ -22,6 +23,7 @@ type evidence struct {
 	did      *diagnose.Work // it has measured all when gpu is there
 	walk     func() *gap.Walk
 	calls    func() *analyze.Summary // it begins when it is first asked for
+	study    func() *whatif.Study    // likewise: what foretells the gains of findings
 }
 
 // read begins to make sense of a recording. Most parts do not depend on each other, so they run at the same time; who asks for one waits for it.
@@ -39,6 +41,7 @@ func read(rec *record.Recording) *evidence {
 		return gpu.SummarizeBeside(t, take)
 	})
 	e.calls = sync.OnceValue(func() *analyze.Summary { return analyze.Summarize(t) })
+	e.study = sync.OnceValue(e.gains)
 	return e
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/diagnose"
 	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/timeline"
 	"github.com/inferscope/inferscope/internal/whatif"
 )
 
@@ -14,17 +13,15 @@ import (
 // hundred iterations say what thousands do, and a report is there at once.
 const gainEvents = 60_000
 
-// foretell says what the remedy of a cause would bring. Nothing is replayed before somebody asks. A synchronization that nobody waits for
-// any more may have taken no time of its own.
-func (e *evidence) foretell() diagnose.Foretell {
-	var study *whatif.Study
-	return func(id cause.ID, in timeline.Span) (diagnose.Gain, bool) {
-		if study == nil {
-			study = whatif.Some(e.timeline, e.threads, e.walk(), in, gainEvents)
-		}
-		p, ok := study.Of(id)
-		return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && (p.Touched > 0 || p.Speedup != 1)
-	}
+// gains is what foretells the gains of findings: of what the program does again and again, as these are.
+func (e *evidence) gains() *whatif.Study {
+	return whatif.Some(e.timeline, e.threads, e.walk(), e.did.Within(), gainEvents)
+}
+
+// foretell says what the remedy of a cause would bring. A synchronization that nobody waits for any more may have taken no time of its own.
+func (e *evidence) foretell(id cause.ID) (diagnose.Gain, bool) {
+	p, ok := e.study().Of(id)
+	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && (p.Touched > 0 || p.Speedup != 1)
 }
 
 // WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would: in what the program does
