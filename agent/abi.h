@@ -45,13 +45,16 @@ enum agent_kind {
 	                    * args[0] records written, [1] dropped by CUPTI, [2] ns of subscribe + enable, [3] ns of the way out;
 	                    * tid: operations that had not ended when it did, and so have no slot */
 	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48; tid: id of its AGENT_NAME;
-	                    * ts, dur: its UUID, 16 bytes as cuDeviceGetUuid gives them */
+	                    * ts, dur: its UUID, 16 bytes as cuDeviceGetUuid_v2 gives them; flags: DEVICE_PART */
 	AGENT_STREAM = 68, /* not written so far (docs/gpu-activity.md says why); tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
 	AGENT_OPENED = 69, /* a window began at ts; args as far as known */
 	AGENT_STEPS = 70,  /* what the steps of a window took, ns, written just before its AGENT_WINDOW: in args enum agent_step as 8 uint32_t,
 	                    * 4294967295 where it was more; ts: when the first began; dur: the longest flush while it was open, ret: us from its
 	                    * opening to that; tid: ns of enabling the callbacks that end it */
 };
+
+/* Flags of an AGENT_DEVICE. */
+enum { DEVICE_PART = 1 }; /* a part of a GPU (MIG) */
 
 /* The steps of a window. The last four run in a thread of the target where it ended as END_FINALIZED, in the agent's otherwise. */
 enum agent_step {

@@ -167,7 +167,8 @@ struct cuda {
 	int (*device_name)(char *name, int length, int device);
 	int (*device_memory)(size_t *bytes, int device);
 	int (*device_attribute)(int *value, int attribute, int device);
-	int (*device_uuid)(uint8_t uuid[16], int device);
+	int (*device_uuid)(uint8_t uuid[16], int device);    /* from here on: may be missing; of the whole GPU */
+	int (*device_uuid_v2)(uint8_t uuid[16], int device); /* from CUDA 11.4 on; of the part that the process has, under MIG */
 };
 #define CUDA_NEEDED 6
 

@@ -12,7 +12,8 @@ _Static_assert(sizeof(struct cupti) == COUNT(cupti_names) * sizeof(void *), "a n
 
 /* In the order of struct cuda. */
 static const char cuda_names[][24] = {
-	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceGetUuid",
+	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute",
+	"cuDeviceGetUuid", "cuDeviceGetUuid_v2",
 };
 _Static_assert(sizeof(struct cuda) == COUNT(cuda_names) * sizeof(void *), "a name for each function");
 
@@ -180,6 +181,19 @@ static uint64_t attribute(int device, int which)
 	return (uint64_t)value;
 }
 
+/* Under MIG two processes may have different parts of one GPU, which run beside each other: they are told apart by their own UUIDs. */
+static void add_uuid(struct agent_slot *s, int device)
+{
+	uint8_t whole[16] = { 0 }, own[16] = { 0 };
+	int known = the.cuda.device_uuid && !the.cuda.device_uuid(whole, device);
+
+	if (the.cuda.device_uuid_v2 && !the.cuda.device_uuid_v2(own, device))
+		s->flags = known && memcmp(own, whole, 16) ? DEVICE_PART : 0;
+	else
+		memcpy(own, whole, 16);
+	memcpy(&s->ts, own, 16); /* ts and dur */
+}
+
 static int say_device(int ordinal)
 {
 	struct agent_slot about = { .flags = 2 }, s = { .kind = AGENT_DEVICE, .ret = ordinal };
@@ -191,8 +205,7 @@ static int say_device(int ordinal)
 		return 1; /* nothing to say of it */
 	the.cuda.device_name(name, sizeof(name) - 1, device);
 	the.cuda.device_memory(&memory, device);
-	if (the.cuda.device_uuid)
-		the.cuda.device_uuid((uint8_t *)&s.ts, device); /* ts and dur: 16 bytes */
+	add_uuid(&s, device);
 	s.tid = name_id(name, &about);
 	s.args[0] = memory;
 	/* kHz, two transfers a cycle, bits: cuDeviceGetAttribute's documentation */

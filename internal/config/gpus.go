@@ -9,7 +9,7 @@ import (
 const DevicesDir = "/proc/driver/nvidia/gpus"
 
 // VisibleGPUs counts the GPUs of a DevicesDir that a program with this environment sees: CUDA C++
-// Programming Guide, "CUDA Environment Variables". 0 where there are none, or where that is not known.
+// Programming Guide, "CUDA Environment Variables", and MIG User Guide, "CUDA Device Enumeration". 0 where there are none, or where that is not known.
 func (e Environment) VisibleGPUs(dir string) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -25,6 +25,9 @@ func (e Environment) VisibleGPUs(dir string) int {
 			break
 		}
 		n++
+		if strings.HasPrefix(device, "MIG-") { // a program has one part of one GPU, the first that it may see
+			break
+		}
 	}
 	return min(n, len(entries))
 }

@@ -108,6 +108,9 @@ const (
 	nameDevice = 2
 )
 
+// devicePart is a flag of a device: a part of a GPU.
+const devicePart = 1
+
 // How a window ended: enum agent_end.
 const (
 	endFinalized = 1

@@ -34,7 +34,7 @@ func TestABI(t *testing.T) {
 		"sizeof(((struct agent_text *)0)->text_c)": textCLen, "sizeof(((struct agent_ring *)0)->build)": 20,
 
 		"AGENT_NAME": kindName, "AGENT_TEXT": kindText, "AGENT_WINDOW": kindWindow, "AGENT_DEVICE": kindDevice,
-		"AGENT_STREAM": kindStream, "AGENT_OPENED": kindOpened, "AGENT_STEPS": kindSteps, "STEPS": 8, "STEP_FINALIZE": 7,
+		"AGENT_STREAM": kindStream, "AGENT_OPENED": kindOpened, "AGENT_STEPS": kindSteps, "STEPS": 8, "STEP_FINALIZE": 7, "DEVICE_PART": devicePart,
 		"END_FINALIZED": endFinalized, "END_DISABLED": endDisabled, "END_REFUSED": endRefused, "END_KEPT": endKept,
 		"MODE_OFF": modeOff, "MODE_WINDOWS": modeWindows, "MODE_CONTINUOUS": modeContinuous, "MODE_QUIT": modeQuit,
 		"STATE_STARTING": stateStarting, "STATE_IDLE": stateIdle, "STATE_OPENING": stateOpening, "STATE_OPEN": stateOpen,

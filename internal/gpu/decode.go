@@ -221,19 +221,23 @@ func (d *decoder) device(e *event.Event) bool {
 	}
 	d.facts.device(record.Device{
 		PID: d.pid, ID: uint32(e.Ret), Name: get(d.namer.devices, int32(e.TID&0x7fffffff)),
-		UUID: uuid(e.TS, e.Dur), Memory: e.Args[0], PeakRate: e.Args[1], SMs: uint32(e.Args[2]),
+		UUID: uuid(e.TS, e.Dur, e.Flags&devicePart != 0), Memory: e.Args[0], PeakRate: e.Args[1], SMs: uint32(e.Args[2]),
 		Major: uint32(e.Args[2] >> 32 & 0xffff), Minor: uint32(e.Args[2] >> 48),
 	})
 	return true
 }
 
-// uuid writes a GPU's UUID as nvidia-smi does: 16 bytes, as cuDeviceGetUuid gives them; "" where there is none.
-func uuid(first, second uint64) string {
+// uuid writes the UUID of a GPU or of a part of one (MIG) as nvidia-smi does: 16 bytes, as cuDeviceGetUuid_v2 gives them; "" where there is none.
+func uuid(first, second uint64, part bool) string {
 	if first|second == 0 {
 		return ""
 	}
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, first), second)
-	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	kind := "GPU"
+	if part {
+		kind = "MIG"
+	}
+	return fmt.Sprintf("%s-%x-%x-%x-%x-%x", kind, b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // streamKind names a CUpti_ActivityStreamFlag (CUPTI guide, CUpti_ActivityStream).

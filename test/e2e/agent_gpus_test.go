@@ -6,7 +6,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/event"
@@ -106,4 +109,58 @@ func compareBusy(t *testing.T, m *report.Model, device uint32, want []ran, w rec
 		return
 	}
 	t.Errorf("the report says nothing of GPU %d: %+v", device, m.GPU.Devices)
+}
+
+// children starts a shell with two victims, each with its own words of environment before it, and returns their process ids.
+func children(t *testing.T, first, second string) (*cudasim.Victim, []int) {
+	t.Helper()
+	line := fmt.Sprintf(`exec 3<&0; %s "$0" "$@" <&3 & %s "$0" "$@" <&3 & wait`, first, second) // a shell gives those behind no standard input of its own
+	v := cudasim.Start(t, cudasim.Options{Program: []string{"sh", "-c", line, cudasim.Build(t).Victim}, NoReady: true}, "until { launch 5 kernel=counted_us50; sync; sleep 2ms }")
+	v.WaitLine("ready")
+	v.WaitLine("ready")
+	var pids []int
+	for _, pid := range strings.Fields(readProc(t, v.PID, fmt.Sprintf("task/%d/children", v.PID))) {
+		pids = append(pids, atoi(t, pid))
+		t.Cleanup(func() { _ = syscall.Kill(atoi(t, pid), syscall.SIGKILL) })
+	}
+	return v, pids
+}
+
+// TestPartsOfAGPU: two programs that each have a part of one GPU (MIG) have a device each, since the parts run beside each other;
+// two programs on a whole one share it.
+func TestPartsOfAGPU(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second, uuid string
+		devices             int
+	}{
+		"parts": {"CUDASIM_MIG=1", "CUDASIM_MIG=2", "MIG-", 2},
+		"whole": {"", "", "GPU-", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, pids := children(t, c.first, c.second)
+			d := startDaemon(t, v.PID, "--gpu", "continuous")
+			rec := d.fetch(v.PID)
+			few := func(pid int) bool { return len(kernelsIn(rec, pid, "counted")) < 20 }
+			for end := time.Now().Add(patience); time.Now().Before(end) && slices.ContainsFunc(pids, few); rec = d.fetch(v.PID) {
+				sleep(50)
+			}
+			if slices.ContainsFunc(pids, few) {
+				t.Fatalf("not each of %v has its kernels: %+v", pids, rec.Meta.GPU.Agents)
+			}
+			uuids := map[string]bool{}
+			for _, device := range rec.Meta.GPU.Devices {
+				uuids[device.UUID] = true
+				if !strings.HasPrefix(device.UUID, c.uuid) {
+					t.Errorf("device %+v, want a UUID of the kind %s", device, c.uuid)
+				}
+			}
+			if len(pids) != 2 || len(rec.Meta.GPU.Devices) != 2 || len(uuids) != c.devices {
+				t.Errorf("processes %v with the devices %v, want %d", pids, rec.Meta.GPU.Devices, c.devices)
+			}
+			if m := report.New(rec); len(m.GPU.Devices) != c.devices {
+				t.Errorf("the report has %d devices, want %d: %+v", len(m.GPU.Devices), c.devices, m.GPU.Devices)
+			}
+			d.stop()
+		})
+	}
 }

@@ -63,15 +63,17 @@ void device_uuid(uint32_t index, uint8_t *out) {
   out[15] = (uint8_t)index;
 }
 
-static CUresult uuid(uint32_t fn, unsigned char *out, CUdevice dev) {
+static CUresult uuid(uint32_t fn, unsigned char *out, CUdevice dev, uint32_t part) {
   ENTER_ID(fn);
   NEED_INIT();
   NEED_DEVICE(dev);
   device_uuid((uint32_t)dev, out);
+  out[15] |= (uint8_t)(part << 4);
   LEAVE(OK);
 }
-API(cuDeviceGetUuid)(unsigned char *out, CUdevice dev) { return uuid(FN_cuDeviceGetUuid, out, dev); }
-API(cuDeviceGetUuid_v2)(unsigned char *out, CUdevice dev) { return uuid(FN_cuDeviceGetUuid_v2, out, dev); }
+// The first version tells of the whole GPU, the second of the part that the process has.
+API(cuDeviceGetUuid)(unsigned char *out, CUdevice dev) { return uuid(FN_cuDeviceGetUuid, out, dev, 0); }
+API(cuDeviceGetUuid_v2)(unsigned char *out, CUdevice dev) { return uuid(FN_cuDeviceGetUuid_v2, out, dev, sim.cfg.mig); }
 
 API(cuDeviceTotalMem_v2)(size_t *bytes, CUdevice dev) {
   ENTER(cuDeviceTotalMem_v2);

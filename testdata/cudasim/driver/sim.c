@@ -76,6 +76,7 @@ static uint32_t clamp(uint64_t n, uint32_t low, uint32_t high) { return n < low 
 
 static void load_config(struct sim_config *c) {
   c->devices = clamp(env_u64("CUDASIM_DEVICES", 1), 0, MAX_DEVICES);
+  c->mig = (uint32_t)clamp(env_u64("CUDASIM_MIG", 0), 0, 15);
   c->slots = clamp(env_u64("CUDASIM_KERNEL_SLOTS", 1), 1, MAX_SLOTS);
   c->queue = clamp(env_u64("CUDASIM_QUEUE", MAX_QUEUE), 1, MAX_QUEUE);
   c->kernel_ns = env_u64("CUDASIM_KERNEL_NS", 5000);

@@ -25,7 +25,7 @@ enum sim_fn {
 enum { MAX_DEVICES = 16, MAX_SLOTS = 128, MAX_QUEUE = 1024, ENGINES = 4 };
 
 struct sim_config {
-  uint32_t devices, slots, queue, fork_breaks, spin, call_fault;
+  uint32_t devices, slots, queue, fork_breaks, spin, call_fault, mig;
   uint64_t kernel_ns, launch_latency_ns, copy_latency_ns, call_ns, alloc_ns, free_ns, graph_node_ns, hostfn_ns, enable_ns, memory;
   double pinned_gbps, pageable_gbps, d2d_gbps, memset_gbps;
   char device_name[128];
