@@ -17,6 +17,7 @@
 
 #define SWITCH_SLOTS 32
 #define NS_PER_WINDOW 100000000ULL /* the budget of switch samples is dealt out in tenths of a second */
+#define MAX_EVENTS 64 /* of a thread that are looked through, other tools' included */
 
 /* include/uapi/linux/bpf_perf_event.h */
 #if defined(__TARGET_ARCH_x86)
@@ -35,18 +36,45 @@ struct bpf_perf_event_data {
 #define IP(regs) ((regs)->pc)
 #endif
 
+/* Of the kernel's structures only what is read; "___sample" makes them flavours for CO-RE. */
+struct list_head___sample {
+	struct list_head___sample *next;
+} __attribute__((preserve_access_index));
+
+struct perf_event___sample;
+
+struct perf_event_context___sample {
+	struct list_head___sample event_list;
+} __attribute__((preserve_access_index));
+
+struct perf_event___sample {
+	struct list_head___sample event_entry;
+	struct perf_event_context___sample *ctx;
+	void *prog;
+} __attribute__((preserve_access_index));
+
+struct bpf_perf_event_data_kern___sample {
+	struct perf_event___sample *event;
+} __attribute__((preserve_access_index));
+
+/* Threads of one process, by tid % SWITCH_SLOTS. */
+struct switch_slot {
+	__u32 looked; /* the jiffy in which a switch of theirs was looked at last */
+	__u32 taken;  /* switch samples of theirs in the window */
+};
+
 /* A process that is sampled. */
 struct sampled_process {
 	__u64 window;   /* ns, when the present tenth of a second of the switch budget began */
 	__u64 switches; /* taken in it */
-	__u8 taken[SWITCH_SLOTS]; /* of these, by thread: tid % SWITCH_SLOTS */
+	struct switch_slot slots[SWITCH_SLOTS];
 	struct python_layout python;
 };
 
 enum sample_count {
 	SAMPLE_COUNT_LOST = 0,   /* the ring had no room */
 	SAMPLE_COUNT_SHED = 1,   /* switch samples beyond the budget */
-	SAMPLE_COUNT_DOUBLE = 2, /* the second sample of a thread that has two events */
+	SAMPLE_COUNT_DOUBLE = 2, /* samples of a thread's second event */
 	SAMPLE_COUNTS = 3,
 };
 
@@ -56,14 +84,6 @@ struct {
 	__type(key, __u32); /* tgid */
 	__type(value, struct sampled_process);
 } sampled_processes SEC(".maps");
-
-/* Threads that may have an inherited event and one of their own -> ns of the last sample. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32); /* tid */
-	__type(value, __u64);
-} sampled_twice SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -96,8 +116,8 @@ struct {
 const enum python_walk *export_walk __attribute__((unused));
 
 /* Set before loading. */
-const volatile __u64 switch_budget = 20;       /* switch samples of a process in NS_PER_WINDOW */
-const volatile __u64 half_period_ns = 5050505; /* of the sampling clock */
+const volatile __u64 switch_budget = 20;        /* switch samples of a process in NS_PER_WINDOW */
+const volatile __u64 switch_distance = 10000000; /* ns, so that those of one thread are spread over it */
 
 static __always_inline void count(enum sample_count which)
 {
@@ -108,40 +128,60 @@ static __always_inline void count(enum sample_count which)
 }
 
 /*
- * Whether the budget of this process still allows a switch sample. A thread may have
- * half of what the others have left, so that one that wakes all the time does not
- * take the stacks of those that wait for long. The counts may be a few off where
- * CPUs race.
+ * Whether a thread's switch may be worth a look: one in a jiffy is, so that a storm costs
+ * the rest of them no reading of a clock.
  */
-static __always_inline int allowed(struct sampled_process *p, __u32 tid, __u64 now)
+static __always_inline int worth_a_look(struct switch_slot *slot)
 {
-	__u8 *taken = &p->taken[tid % SWITCH_SLOTS];
-
-	if (now - p->window > NS_PER_WINDOW) {
-		p->window = now;
-		p->switches = 0;
-		__builtin_memset(p->taken, 0, sizeof(p->taken));
-	}
-	if (p->switches + *taken >= switch_budget)
-		return 0;
-	(*taken)++;
-	return __sync_fetch_and_add(&p->switches, 1) < switch_budget;
+	return slot->looked != (__u32)bpf_jiffies64();
 }
 
 /*
- * Whether this is the other event's sample of a thread that has two: they have one
- * period and count the same running time, so those of one event are never nearer.
+ * Whether the budget of this process still allows a switch sample. A thread may have half
+ * of what the others have left, so that one that switches all the time does not take the
+ * stacks of those that wait for long; and it has them over the whole of the window. The
+ * counts may be a few off where CPUs race.
  */
-static __always_inline int doubled(__u32 tid, __u64 now)
+static __always_inline int allowed(struct sampled_process *p, struct switch_slot *slot, __u64 now)
 {
-	__u64 *last = bpf_map_lookup_elem(&sampled_twice, &tid);
-
-	if (!last)
+	slot->looked = bpf_jiffies64();
+	if (now - p->window > NS_PER_WINDOW) {
+		p->window = now;
+		p->switches = 0;
+		for (int i = 0; i < SWITCH_SLOTS; i++)
+			p->slots[i].taken = 0;
+	}
+	if (p->switches + slot->taken >= switch_budget || now - p->window < slot->taken * switch_distance)
 		return 0;
-	if (now - *last < half_period_ns)
+	slot->taken++;
+	return __sync_fetch_and_add(&p->switches, 1) < switch_budget;
+}
+
+#define READ(to, from) bpf_core_read(&(to), sizeof(to), &(from))
+
+/*
+ * Whether this is the thread's first event with its program. A thread that is born while
+ * its siblings get their events may have one that it inherited and one of its own, and its
+ * children inherit both.
+ */
+static __always_inline int is_first(struct bpf_perf_event_data *ctx)
+{
+	struct bpf_perf_event_data_kern___sample *data = (void *)ctx;
+	struct perf_event___sample *event = NULL, *other;
+	struct perf_event_context___sample *all = NULL;
+	struct list_head___sample *at = NULL;
+	void *prog = NULL, *others = NULL;
+
+	if (READ(event, data->event) || READ(prog, event->prog) || READ(all, event->ctx) || READ(at, all->event_list.next))
 		return 1;
-	*last = now;
-	return 0;
+	for (int i = 0; i < MAX_EVENTS && at != &all->event_list; i++) {
+		other = (void *)at - bpf_core_field_offset(other->event_entry);
+		if (READ(others, other->prog) || others == prog)
+			return other == event;
+		if (READ(at, at->next))
+			break;
+	}
+	return 1;
 }
 
 /* Both architectures keep the kernel in the upper half of addresses. */
@@ -182,21 +222,32 @@ static __always_inline void send(struct bpf_perf_event_data *ctx, struct sample_
 
 static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 {
-	__u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), ip = IP(&ctx->regs);
+	__u64 id = bpf_get_current_pid_tgid(), now, ip;
 	__u32 pid = id >> 32, tid = id, zero = 0;
 	struct sampled_process *p = bpf_map_lookup_elem(&sampled_processes, &pid);
-	struct sample_scratch *s = bpf_map_lookup_elem(&sample_scratches, &zero);
+	struct switch_slot *slot;
+	struct sample_scratch *s;
 
-	if (!p || !s)
+	if (!p)
 		return 0;
-	if (cause == SAMPLE_SWITCH && !allowed(p, tid, now)) {
+	slot = &p->slots[tid % SWITCH_SLOTS];
+	if (cause == SAMPLE_SWITCH && !worth_a_look(slot)) {
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}
-	if (cause == SAMPLE_CLOCK && doubled(tid, now)) {
+	if (!is_first(ctx)) {
 		count(SAMPLE_COUNT_DOUBLE);
 		return 0;
 	}
+	now = bpf_ktime_get_ns();
+	if (cause == SAMPLE_SWITCH && !allowed(p, slot, now)) {
+		count(SAMPLE_COUNT_SHED);
+		return 0;
+	}
+	s = bpf_map_lookup_elem(&sample_scratches, &zero);
+	if (!s)
+		return 0;
+	ip = IP(&ctx->regs);
 	__builtin_memset(&s->sample, 0, sizeof(s->sample));
 	s->sample.ts = now;
 	s->sample.ip = in_kernel(ip) ? user_ip() : ip;

@@ -101,8 +101,12 @@ type SampleSampledProcess struct {
 	_        structs.HostLayout
 	Window   uint64
 	Switches uint64
-	Taken    [32]uint8
-	Python   SamplePythonLayout
+	Slots    [32]struct {
+		_      structs.HostLayout
+		Looked uint32
+		Taken  uint32
+	}
+	Python SamplePythonLayout
 }
 
 // Names of all BPF objects in the ELF.
@@ -113,14 +117,13 @@ const (
 	SampleMapSampleNext       = "sample_next"
 	SampleMapSampleScratches  = "sample_scratches"
 	SampleMapSampledProcesses = "sampled_processes"
-	SampleMapSampledTwice     = "sampled_twice"
 	SampleMapSamples          = "samples"
 	SampleProgSampleClock     = "sample_clock"
 	SampleProgSampleSwitch    = "sample_switch"
 	SampleVarExportWalk       = "export_walk"
-	SampleVarHalfPeriodNs     = "half_period_ns"
 	SampleVarHaveLoop         = "have_loop"
 	SampleVarSwitchBudget     = "switch_budget"
+	SampleVarSwitchDistance   = "switch_distance"
 )
 
 // LoadSample returns the embedded CollectionSpec for Sample.
@@ -177,7 +180,6 @@ type SampleMapSpecs struct {
 	SampleNext       *ebpf.MapSpec `ebpf:"sample_next"`
 	SampleScratches  *ebpf.MapSpec `ebpf:"sample_scratches"`
 	SampledProcesses *ebpf.MapSpec `ebpf:"sampled_processes"`
-	SampledTwice     *ebpf.MapSpec `ebpf:"sampled_twice"`
 	Samples          *ebpf.MapSpec `ebpf:"samples"`
 }
 
@@ -185,10 +187,10 @@ type SampleMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SampleVariableSpecs struct {
-	ExportWalk   *ebpf.VariableSpec `ebpf:"export_walk"`
-	HalfPeriodNs *ebpf.VariableSpec `ebpf:"half_period_ns"`
-	HaveLoop     *ebpf.VariableSpec `ebpf:"have_loop"`
-	SwitchBudget *ebpf.VariableSpec `ebpf:"switch_budget"`
+	ExportWalk     *ebpf.VariableSpec `ebpf:"export_walk"`
+	HaveLoop       *ebpf.VariableSpec `ebpf:"have_loop"`
+	SwitchBudget   *ebpf.VariableSpec `ebpf:"switch_budget"`
+	SwitchDistance *ebpf.VariableSpec `ebpf:"switch_distance"`
 }
 
 // SampleObjects contains all objects after they have been loaded into the kernel.
@@ -215,7 +217,6 @@ type SampleMaps struct {
 	SampleNext       *ebpf.Map `ebpf:"sample_next"`
 	SampleScratches  *ebpf.Map `ebpf:"sample_scratches"`
 	SampledProcesses *ebpf.Map `ebpf:"sampled_processes"`
-	SampledTwice     *ebpf.Map `ebpf:"sampled_twice"`
 	Samples          *ebpf.Map `ebpf:"samples"`
 }
 
@@ -225,7 +226,6 @@ func (m *SampleMaps) Close() error {
 		m.SampleNext,
 		m.SampleScratches,
 		m.SampledProcesses,
-		m.SampledTwice,
 		m.Samples,
 	)
 }
@@ -234,10 +234,10 @@ func (m *SampleMaps) Close() error {
 //
 // It can be passed to LoadSampleObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SampleVariables struct {
-	ExportWalk   *ebpf.Variable `ebpf:"export_walk"`
-	HalfPeriodNs *ebpf.Variable `ebpf:"half_period_ns"`
-	HaveLoop     *ebpf.Variable `ebpf:"have_loop"`
-	SwitchBudget *ebpf.Variable `ebpf:"switch_budget"`
+	ExportWalk     *ebpf.Variable `ebpf:"export_walk"`
+	HaveLoop       *ebpf.Variable `ebpf:"have_loop"`
+	SwitchBudget   *ebpf.Variable `ebpf:"switch_budget"`
+	SwitchDistance *ebpf.Variable `ebpf:"switch_distance"`
 }
 
 // SamplePrograms contains all programs after they have been loaded into the kernel.

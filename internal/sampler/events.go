@@ -15,12 +15,6 @@ import (
 // not forked processes: the daemon follows those as processes of their own.
 const inheritThread = unix.CBitFieldMaskBit35
 
-// switchHz is how often a thread's leaving of its CPU is sampled at most. The kernel
-// chooses the period for it, so a thread that switches rarely has every switch
-// sampled, and a storm costs only the counting. The budget of the process is kept by
-// the program.
-const switchHz = 100
-
 // ticker describes the events that samples come from.
 type ticker struct {
 	hz     int
@@ -36,8 +30,11 @@ func (c *ticker) attr(cause event.SampleCause) unix.PerfEventAttr {
 	a.Size = uint32(unsafe.Sizeof(a))
 	switch {
 	case cause == event.Switch:
+		// Each: the program chooses among them. With a frequency in the place of a period the
+		// kernel lengthens the distance after its first ticks, and does not come back.
 		a.Config = unix.PERF_COUNT_SW_CONTEXT_SWITCHES
-		a.Sample = switchHz
+		a.Sample = 1
+		a.Bits &^= unix.PerfBitFreq
 	case c.cycles:
 		a.Type, a.Config = unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES
 	}

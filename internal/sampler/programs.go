@@ -46,10 +46,10 @@ func loadPrograms(opts *Options) (*programs, error) {
 		return nil, fmt.Errorf("read the programs for samples: %w", err)
 	}
 	spec.Maps[bpf.SampleMapSamples].MaxEntries = ringBytes(opts.Hz, runtime.NumCPU())
-	period := time.Second / time.Duration(opts.Hz)
+	budget := max(1, opts.Switches/budgetWindows)
 	if err := errors.Join(
-		spec.Variables[bpf.SampleVarHalfPeriodNs].Set(uint64(period/2)),
-		spec.Variables[bpf.SampleVarSwitchBudget].Set(uint64(max(1, opts.Switches/budgetWindows))),
+		spec.Variables[bpf.SampleVarSwitchBudget].Set(uint64(budget)),
+		spec.Variables[bpf.SampleVarSwitchDistance].Set(uint64(2*time.Second/budgetWindows)/uint64(budget)),
 		spec.Variables[bpf.SampleVarHaveLoop].Set(haveLoop()),
 	); err != nil {
 		return nil, fmt.Errorf("set the programs for samples up: %w", err)
@@ -109,11 +109,6 @@ func (p *programs) follow(pid uint32, layout *bpf.SamplePythonLayout) error {
 }
 
 func (p *programs) forget(pid uint32) { _ = p.objects.SampledProcesses.Delete(pid) }
-
-// twice notes that tid may have two events.
-func (p *programs) twice(tid uint32) error { return p.objects.SampledTwice.Put(tid, uint64(0)) }
-
-func (p *programs) once(tid uint32) { _ = p.objects.SampledTwice.Delete(tid) }
 
 // chain lets every sample go on to the unwinder's entry program.
 func (p *programs) chain(next *ebpf.Program) error {

@@ -22,7 +22,6 @@ const listRounds = 8
 type threads struct {
 	pid      uint32
 	events   map[uint32][]int // by tid; descriptors
-	doubled  []uint32         // threads that may have an inherited event as well
 	left     refusal
 	programs *programs
 	clock    *ticker
@@ -54,9 +53,9 @@ type refusal struct {
 // open samples every thread that exists and is not sampled yet. A thread that
 // appears between two listings was born meanwhile, of one that had an event already
 // or of one that had not: nothing says which, so it gets an event too, and the
-// program drops the second sample of each period (sampled_twice).
+// program drops the samples of a thread's second event.
 func (t *threads) open() (refusal, error) {
-	for round := range listRounds {
+	for range listRounds {
 		tids, err := listThreads(t.pid)
 		if err != nil {
 			return t.left, fmt.Errorf("list the threads of pid %d: %w", t.pid, err)
@@ -67,9 +66,6 @@ func (t *threads) open() (refusal, error) {
 				continue
 			}
 			fresh++
-			if round > 0 {
-				t.noteTwice(tid)
-			}
 			t.openThread(tid)
 		}
 		if fresh == 0 {
@@ -77,12 +73,6 @@ func (t *threads) open() (refusal, error) {
 		}
 	}
 	return t.left, nil
-}
-
-func (t *threads) noteTwice(tid uint32) {
-	if err := t.programs.twice(tid); err == nil {
-		t.doubled = append(t.doubled, tid)
-	}
 }
 
 // openThread opens the events of one thread; a thread that is gone is none.
@@ -121,10 +111,6 @@ func (t *threads) close() {
 		t.files.left += len(fds)
 		delete(t.events, tid)
 	}
-	for _, tid := range t.doubled {
-		t.programs.once(tid)
-	}
-	t.doubled = nil
 }
 
 // listThreads returns the thread ids of pid. The caller knows that it is still the

@@ -37,6 +37,31 @@ static void *sleeps(void *unused)
 	return 0;
 }
 
+static void *sleeps_long(void *unused)
+{
+	printf("rare %ld\n", syscall(SYS_gettid));
+	fflush(stdout);
+	for (;;)
+		usleep(50000);
+	return 0;
+}
+
+/* Each waits for a line, and starts the next; the last one does not wait. */
+static void *generation(void *names)
+{
+	const char **name = names;
+	pthread_t t;
+
+	printf("%s %ld\n", *name, syscall(SYS_gettid));
+	fflush(stdout);
+	if (name[1]) {
+		getchar();
+		pthread_create(&t, 0, generation, name + 1);
+	}
+	work_outer(&stop);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "busy";
@@ -50,6 +75,15 @@ int main(int argc, char **argv)
 		printf("main %d\n", getpid());
 		fflush(stdout);
 		sleeps(0);
+	} else if (!strcmp(mode, "rates")) { /* 500 switches a second and 20 */
+		printf("often %d\n", getpid());
+		fflush(stdout);
+		pthread_create(&t, 0, sleeps_long, 0);
+		sleeps(0);
+	} else if (!strcmp(mode, "generations")) {
+		static const char *names[] = {"first", "second", "third", 0};
+
+		generation(names);
 	} else if (!strcmp(mode, "fork")) {
 		getchar();
 		if (!fork())

@@ -1,0 +1,101 @@
+package sampler_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/sampler"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// BenchmarkSwitches measures what a switch of a target costs more in a storm: two threads that
+// do nothing but hand a byte to and fro, with the events of the CPU clock alone, and with those
+// of switches as well, far beyond the budget. The figures are ns of CPU time; of all rounds
+// those count that were disturbed least (the tenth part with the lowest figures).
+func BenchmarkSwitches(b *testing.B) {
+	needRoot(b)
+	v := pingpong(b)
+	p, err := target.Describe(int(v.pid()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	cases := []struct {
+		name   string
+		opts   sampler.Options
+		source *following
+		ns     []float64
+	}{
+		{name: "1Hz", opts: sampler.Options{Hz: 1}},
+		{name: "99Hz", opts: sampler.Options{Hz: 99}},
+		{name: "99Hz-and-switches", opts: sampler.Options{Hz: 99, Switches: sampler.DefaultSwitch}},
+		{name: "2000Hz", opts: sampler.Options{Hz: 2000}},
+	}
+	for i := range cases {
+		cases[i].opts.OwnOnly = true
+		cases[i].source = newSource(b, cases[i].opts)
+	}
+	var off []float64
+	v.round(b)
+	for b.Loop() {
+		off = append(off, v.round(b))
+		for i := range cases {
+			cases[i].ns = append(cases[i].ns, v.followed(b, cases[i].source, p))
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(lowest(off), "ns/switch-off")
+	for _, c := range cases {
+		b.ReportMetric(lowest(c.ns)-lowest(off), "ns-added/"+c.name)
+	}
+}
+
+// pingpong starts two threads that wait for each other, on the last CPU: the first ones have
+// most of the machine's interrupts.
+func pingpong(b *testing.B) *victim {
+	b.Helper()
+	const waiters = "../../testdata/waiters"
+	if out, err := exec.Command("make", "-s", "-C", waiters, "CC=gcc").CombinedOutput(); err != nil {
+		b.Skipf("make: %v\n%s", err, out)
+	}
+	v := start(b, filepath.Join("../../build/waiters", "pingpong"), strconv.Itoa(runtime.NumCPU()-1))
+	v.line(b)
+	return v
+}
+
+// roundTrips is long enough for the samples that the budget allows to weigh little.
+const roundTrips = 40_000
+
+// round returns the ns per switch of some round trips.
+func (v *victim) round(b *testing.B) float64 {
+	b.Helper()
+	fmt.Fprintf(v.in, "go %d\n", roundTrips)
+	ns, err := strconv.ParseFloat(v.line(b), 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
+func (v *victim) followed(b *testing.B, s *following, p *target.Process) float64 {
+	b.Helper()
+	if err := s.Follow(p); err != nil {
+		b.Fatal(err)
+	}
+	defer s.Forget(p)
+	ns := v.round(b)
+	s.Feed(0, func([]event.Event) {})
+	return ns
+}
+
+// lowest returns the first decile.
+func lowest(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/10]
+}

@@ -1,0 +1,106 @@
+package sampler_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/clock"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/sampler"
+)
+
+// switchesOf returns the switch samples of a thread.
+func switchesOf(events []event.Event, tid uint32) []event.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool {
+		return e.TID != tid || e.Func != uint16(event.Switch)
+	})
+}
+
+// Stacks of switches are those that went to sleep.
+func TestSwitches(t *testing.T) {
+	python := pythonOrSkip(t)
+	s := newSource(t, sampler.Options{Hz: 99, OwnOnly: true, Switches: 50})
+	v := start(t, python, "testdata/victim.py", "wait")
+	v.line(t)
+	s.follow(v.pid())
+	s.until("switches", func(e []event.Event) bool { return len(switchesOf(e, v.pid())) >= 30 })
+	for _, e := range switchesOf(s.events, v.pid()) {
+		frames := s.stack(e)
+		if names := names(frames, record.PythonFrame); first(names) != "waits" {
+			t.Fatalf("Python frames are %q", names)
+		}
+		if len(names(frames, record.KernelFrame)) == 0 {
+			t.Fatal("a switch has no kernel frames")
+		}
+	}
+}
+
+// A thread that switches often gives as many samples in its fourth second as in its first, and
+// not more than its half of the budget; beside it one that switches rarely has all of its switches.
+func TestSwitchesKeepComing(t *testing.T) {
+	needRoot(t)
+	s := newSource(t, sampler.Options{OwnOnly: true, Switches: 200})
+	v := start(t, buildBusy(t), "rates")
+	often, rare := v.tid(t, "often"), v.tid(t, "rare")
+	var from, to [4]switchCount // of often, in each second
+	s.follow(v.pid())
+	rareFrom := countSwitches(t, rare)
+	begin := clock.Monotonic()
+	s.until("four seconds", func([]event.Event) bool {
+		n := countSwitches(t, often)
+		if i := (n.read - begin) / uint64(time.Second); i < uint64(len(to)) {
+			if from[i].read == 0 {
+				from[i] = n
+			}
+			to[i] = n
+			return false
+		}
+		return true
+	})
+	rareTo := countSwitches(t, rare)
+	s.Feed(0, func(batch []event.Event) { s.events = append(s.events, batch...) })
+	for i := range to {
+		got := 0
+		for _, e := range switchesOf(s.events, often) {
+			if e.TS >= from[i].read && e.TS <= to[i].before {
+				got++
+			}
+		}
+		// Where it switches at all, every 10 ms have five of them at most, and one sample.
+		waits := to[i].waits - from[i].waits
+		if got < waits/10 || got > 112 {
+			t.Errorf("second %d: %d samples of %d waits; the budget gives it 100", i+1, got, waits)
+		}
+	}
+	// A wait right after it was preempted is too near to that.
+	got, waits := len(switchesOf(s.events, rare)), rareTo.waits-rareFrom.waits
+	if lost := rareTo.preempted - rareFrom.preempted + 1; got < waits-lost || waits < 10 {
+		t.Errorf("%d samples of %d waits of the thread that waits rarely; it was preempted %d times", got, waits, lost-1)
+	}
+}
+
+// switchCount is how often a thread left its CPU so far, by the kernel's own count.
+type switchCount struct {
+	waits, preempted int
+	before, read     uint64 // ns, when it was about to be read, and was
+}
+
+func countSwitches(t *testing.T, tid uint32) switchCount {
+	t.Helper()
+	n := switchCount{before: clock.Monotonic()}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, counts, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+	if _, err := fmt.Sscanf(counts, "%d\nnonvoluntary_ctxt_switches: %d", &n.waits, &n.preempted); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	n.read = clock.Monotonic()
+	return n
+}
