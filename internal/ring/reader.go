@@ -37,10 +37,12 @@ type reader struct {
 	consPage, prodPages []byte // the mappings; nil in tests that make a ring of their own
 }
 
-// secondView is how much of a ring is mapped again behind it, in bytes: the longest record is the
-// unwinder's of a stack, 25 kB. The kernel offers all of it, but what is mapped counts as
-// resident, 17 MB for the rings of 16 CPUs.
+// secondView is how much of a ring is mapped again behind it, in bytes. The kernel offers all of
+// it, but what is mapped counts as resident, 17 MB for the rings of 16 CPUs.
 const secondView = 64 << 10
+
+// MaxRecord is the longest record that can be read out of any ring, in bytes.
+const MaxRecord = secondView - headerSize
 
 // mapReader maps the ring buffer map fd with size bytes of data pages: the
 // consumer's page to read and write, the producer's page and the data read-only.

@@ -27,11 +27,11 @@ const (
 // unwindObjects are the library's programs that unwind native code, unmodified, and the
 // maps by which they are told what to do and tell what they did.
 //
-// The library's own loader (tracer.NewTracer) is not used. It took 0.8 s of CPU, half of the
-// time until the first whole stack: the kernel's symbols are read for names that nobody asks
-// it for; and there are 16 maps of rules, for files of up to 256, 512, ... rules, so that
-// the kernel's verifier followed each path through the unwinder 16 times, for 0.37 s. Here the 16
-// names are one map, whose arrays are as long as their files need: 0.03 s.
+// The library's own loader (tracer.NewTracer) is not used, because it makes the first whole stack
+// come late: it reads the kernel's symbols for names that nobody asks it for; and there are 16
+// maps of rules, for files of up to 256, 512, ... rules, so that the kernel's verifier follows
+// each path through the unwinder 16 times. Here the 16 names are one map, whose arrays are as
+// long as their files need (docs/benchmarks.md compares the two).
 type unwindObjects struct {
 	Entry    *ebpf.Program `ebpf:"native_tracer_entry"` // runs on a sample
 	Ended    *ebpf.Program `ebpf:"process_ended"`

@@ -1,11 +1,13 @@
 package sched_test
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -156,9 +158,38 @@ func TestDisk(t *testing.T) {
 	}
 }
 
+// How long the disk takes is its own affair: each wait outside of a system call is for it. Of a
+// fault there is one, or a second for where the file lies.
 func TestMajorFault(t *testing.T) {
-	v, s := observe(t, "major", onDisk(t))
-	s.mostly(v.threads["main"], threads.MajorFault, 0.05)
+	needRoot(t)
+	v := behave(t, "major", onDisk(t))
+	before := majorFaults(t, v.pid)
+	w := newWatch(t, sched.Options{}, v.pid)
+	w.last(window)
+	s := w.look()
+	after := majorFaults(t, v.pid)
+	th := s.thread(v.threads["main"])
+	waits, ns := s.of(th, threads.MajorFault)
+	if n := len(waits); n < 5 || n > 2*(after-before) {
+		t.Errorf("%d waits for the disk, and %d faults: %s", n, after-before, s.describe(th))
+	}
+	if other := th.Reasons[threads.MinorFault] + th.Reasons[threads.Unexplained]; other > ns/100 {
+		t.Errorf("%d ns of waits are not put down to the disk: %s", other, s.describe(th))
+	}
+}
+
+// majorFaults returns how many of a process's page faults waited for a disk so far.
+func majorFaults(t *testing.T, pid uint32) (n int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if n, err = strconv.Atoi(fields[9]); err != nil { // proc(5): majflt is the 12th, and the 3rd comes first here
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestMinorFault(t *testing.T) {
