@@ -111,6 +111,7 @@ func TestThreadsThatShareAPlace(t *testing.T) {
 	w.follow(twin)
 	w.from = now()
 	w.last(window)
+	w.waited(40)
 	s := w.look()
 	for _, tid := range []uint32{v.pid, twin} {
 		if waits := s.mostly(tid, threads.Sleep, 0.5); len(waits) < 5 {

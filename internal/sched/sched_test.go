@@ -18,18 +18,19 @@ import (
 
 const window = 400 * time.Millisecond
 
-// observe runs a waiter and looks at it for a while.
-func observe(t *testing.T, args ...string) (*waiter, *seen) {
+// observe runs a waiter and looks at it for a while, and until so many waits have ended.
+func observe(t *testing.T, waits int, args ...string) (*waiter, *seen) {
 	t.Helper()
 	needRoot(t)
 	v := behave(t, args...)
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window)
+	w.waited(waits)
 	return v, w.look()
 }
 
 func TestBusyIsNeverBlocked(t *testing.T) {
-	v, s := observe(t, "busy")
+	v, s := observe(t, 0, "busy")
 	th := s.thread(v.threads["main"])
 	if th.Totals[threads.Blocked] != 0 || th.Totals[threads.Absent] != 0 || th.Totals[threads.Running] == 0 {
 		t.Error(s.describe(th))
@@ -40,7 +41,7 @@ func TestBusyIsNeverBlocked(t *testing.T) {
 }
 
 func TestPipe(t *testing.T) {
-	v, s := observe(t, "pipe")
+	v, s := observe(t, 20, "pipe")
 	waits := s.mostly(v.threads["main"], threads.Pipe, 0.5)
 	s.wokenBy(waits, v.threads["partner"])
 	for _, w := range waits {
@@ -55,6 +56,7 @@ func TestSleepIsEndedByTheTimer(t *testing.T) {
 	v := behave(t, "sleep")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window)
+	w.waited(20)
 	s := w.look()
 	waits := s.mostly(v.threads["main"], threads.Sleep, 0.5)
 	if len(waits) < 5 {
@@ -77,7 +79,7 @@ func TestSleepIsEndedByTheTimer(t *testing.T) {
 }
 
 func TestPipeFromAnotherProcess(t *testing.T) {
-	v, s := observe(t, "child")
+	v, s := observe(t, 20, "child")
 	waits := s.mostly(v.threads["main"], threads.Pipe, 0.5)
 	for _, w := range waits {
 		if w.By.PID == v.pid {
@@ -96,6 +98,7 @@ func TestAsBeforeLinux62(t *testing.T) {
 	pipe, sleep := behave(t, "pipe"), behave(t, "sleep")
 	w := newWatch(t, sched.AsBefore62(sched.Options{}), pipe.pid, sleep.pid)
 	w.last(window)
+	w.waited(80)
 	s := w.look()
 	waits := s.mostly(pipe.pid, threads.Pipe, 0.5)
 	s.wokenBy(waits, pipe.threads["partner"])
@@ -115,7 +118,7 @@ func TestAsBeforeLinux62(t *testing.T) {
 }
 
 func TestSocket(t *testing.T) {
-	v, s := observe(t, "socket")
+	v, s := observe(t, 20, "socket")
 	waits := s.mostly(v.threads["main"], threads.Socket, 0.5)
 	s.wokenBy(waits, v.threads["partner"])
 	if !strings.HasPrefix(waits[0].Text, "recvfrom of socket:[") {
@@ -124,13 +127,13 @@ func TestSocket(t *testing.T) {
 }
 
 func TestFutexPingPong(t *testing.T) {
-	v, s := observe(t, "futex")
+	v, s := observe(t, 20, "futex")
 	s.wokenBy(s.mostly(v.threads["main"], threads.Futex, 0.25), v.threads["partner"])
 	s.wokenBy(s.mostly(v.threads["partner"], threads.Futex, 0.25), v.threads["main"])
 }
 
 func TestPoll(t *testing.T) {
-	v, s := observe(t, "poll")
+	v, s := observe(t, 20, "poll")
 	s.wokenBy(s.mostly(v.threads["main"], threads.Poll, 0.5), v.threads["partner"])
 }
 
@@ -151,7 +154,7 @@ func onDisk(t *testing.T) string {
 
 func TestDisk(t *testing.T) {
 	path := onDisk(t)
-	v, s := observe(t, "disk", path)
+	v, s := observe(t, 20, "disk", path)
 	waits := s.mostly(v.threads["main"], threads.Disk, 0.1)
 	if len(waits) == 0 || waits[0].Text != "pread64 of "+path {
 		t.Errorf("%d waits, the first: %+v", len(waits), waits)
@@ -166,6 +169,7 @@ func TestMajorFault(t *testing.T) {
 	before := majorFaults(t, v.pid)
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window)
+	w.waited(20)
 	s := w.look()
 	after := majorFaults(t, v.pid)
 	th := s.thread(v.threads["main"])
@@ -193,14 +197,14 @@ func majorFaults(t *testing.T, pid uint32) (n int) {
 }
 
 func TestMinorFault(t *testing.T) {
-	v, s := observe(t, "minor")
+	v, s := observe(t, 20, "minor")
 	waits := s.mostly(v.threads["main"], threads.MinorFault, 0.5)
 	s.wokenBy(waits, v.threads["partner"])
 }
 
 // What waits before the attach and all the time after it has its reason from the start.
 func TestStuckAllTheTime(t *testing.T) {
-	v, s := observe(t, "stuck")
+	v, s := observe(t, 0, "stuck")
 	for name, why := range map[string]threads.Reason{"main": threads.Signal, "locked": threads.Futex} {
 		th := s.thread(v.threads[name])
 		if len(th.Intervals) > 2 || s.share(th.Reasons[why]) < 0.999 {
@@ -215,7 +219,7 @@ func TestStuckAllTheTime(t *testing.T) {
 
 // Each of the threads sleeps once, for 5 ms from some moment after its birth on.
 func TestThreadsBornAndGone(t *testing.T) {
-	v, s := observe(t, "threads")
+	v, s := observe(t, 60, "threads")
 	short := 0
 	for i := range s.threads {
 		th := &s.threads[i]
@@ -243,7 +247,7 @@ func TestThreadsBornAndGone(t *testing.T) {
 }
 
 func TestChildrenAreFollowedFromBirth(t *testing.T) {
-	v, s := observe(t, "fork")
+	v, s := observe(t, 20, "fork")
 	waits := s.mostly(v.threads["main"], threads.Child, 0.3)
 	children := 0
 	for i := range s.threads {
@@ -270,6 +274,7 @@ func TestExecOfAnotherThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.last(window / 2)
+	w.waited(10)
 	s := w.look()
 	other := s.thread(v.threads["other"])
 	if end := other.Intervals[len(other.Intervals)-1]; end.State != threads.Absent {

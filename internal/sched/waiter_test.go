@@ -162,6 +162,26 @@ func (w *watch) last(d time.Duration) {
 	}
 }
 
+// waited drains until so many waits have ended, of whichever thread: where CPUs are rare that may
+// take long.
+func (w *watch) waited(n int) {
+	w.t.Helper()
+	for end := time.Now().Add(time.Minute); ; w.last(10 * time.Millisecond) {
+		ended := 0
+		for i := range w.events {
+			if e := &w.events[i]; e.Kind == event.OffCPU && e.Flags&(event.Mark|event.Preempted) == 0 {
+				ended++
+			}
+		}
+		if ended >= n {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("%d waits ended in a minute, want %d", ended, n)
+		}
+	}
+}
+
 func (w *watch) drain() {
 	w.rings.Drain(func(batch []event.Event) {
 		w.source.Observe(batch)
