@@ -188,22 +188,37 @@ func (m *measured) breakdown(a *analysis) Breakdown {
 			b.Parts = append(b.Parts, p)
 		}
 	}
-	b.Parts = append(b.Parts, m.causes(a.table)...)
+	b.Parts = append(b.Parts, m.causes(a)...)
 	b.People = m.people(a)
 	return b
 }
 
 // causes are the parts of idle time, the most first.
-func (m *measured) causes(table []cause.Cause) []Part {
+func (m *measured) causes(a *analysis) []Part {
 	var out []Part
 	for id, n := range m.Idle {
 		if n > 0 {
-			row := &table[id]
-			out = append(out, Part{Key: row.Key, Name: row.Title, Cause: cause.ID(id), Time: n, Share: share(n, m.Time)})
+			row := &a.table[id]
+			out = append(out, Part{Key: row.Key, Name: a.partName(row), Cause: cause.ID(id), Time: n, Share: share(n, m.Time)})
 		}
 	}
 	slices.SortStableFunc(out, func(x, y Part) int { return cmp.Compare(y.Time, x.Time) })
 	return out
+}
+
+// partName is a cause's title; of one that speaks of the GPU, where nobody saw that, what the thread did.
+func (a *analysis) partName(row *cause.Cause) string {
+	if !a.seen() {
+		switch row.ID {
+		case cause.Unknown:
+			return "it is not known what the thread did"
+		case cause.LaunchOverhead:
+			return "launching"
+		case cause.HostSync:
+			return "waiting for the GPU"
+		}
+	}
+	return row.Title
 }
 
 // people says the same in the words that people know.

@@ -69,6 +69,9 @@ func (a *analysis) otherTitle(w *facts, at string) string {
 		}
 		return "The CPU cannot launch as fast as the GPU runs" + at
 	case cause.HostSync:
+		if !a.seen() {
+			return "Waiting for the GPU" + at + a.costs()
+		}
 		return orElse(w.call, "A synchronization") + at + " lets the GPU's queue run empty"
 	case cause.SyncCopy:
 		return "Synchronous or pageable copies" + at + " hold up the program"

@@ -17,6 +17,8 @@ type builder struct {
 	meta      record.Meta
 	gpu       record.GPU
 	events    []event.Event
+	before    []event.Event // threads that came on a CPU at TS and were on none before, as far as the file says
+	after     []event.Event // threads that left their CPU and did not come back
 	limits    Limits
 	names     int64 // bytes so far
 	functions map[string]uint16
@@ -157,14 +159,36 @@ func (b *builder) finish(wallOf func(ns uint64) int64, about []record.Source) (*
 		return nil, fmt.Errorf("it has no row about CUDA calls, GPUs, threads or ranges%s: was the profiler on?", b.left())
 	}
 	b.launchShapes()
-	slices.SortStableFunc(b.events, func(x, y event.Event) int { return cmp.Compare(x.TS, y.TS) })
+	b.order()
 	b.window()
+	b.halves()
+	b.order()
 	m := &b.meta
 	m.WallFrom = wallOf(m.From)
 	m.Sources = slices.Concat(about, b.skippedSource())
 	b.tables()
 	m.GPU = &b.gpu
 	return &record.Recording{Meta: *m, Events: b.events}, nil
+}
+
+func (b *builder) order() {
+	slices.SortStableFunc(b.events, func(x, y event.Event) int { return cmp.Compare(x.TS, y.TS) })
+}
+
+// halves adds the times off a CPU of which the file has one end: they go from the beginning of the window, or to its end.
+func (b *builder) halves() {
+	for _, e := range b.before {
+		if _, ours := b.processes[e.PID]; ours && e.TS > b.meta.From {
+			e.TS, e.Dur, e.Ret = b.meta.From, e.TS-b.meta.From, e.Ret|e.Ret<<16
+			b.events = append(b.events, e)
+		}
+	}
+	for _, e := range b.after {
+		if _, ours := b.processes[e.PID]; ours && e.TS < b.meta.To {
+			e.Dur, e.Flags = b.meta.To-e.TS, e.Flags|event.Open
+			b.events = append(b.events, e)
+		}
+	}
 }
 
 // window sets the window of the recording, and that of GPU activity in each process.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/importer"
 	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/threads"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
 
@@ -287,4 +289,23 @@ func FuzzNsys(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestNsysThreadsThatComeAndGo: a thread was on no CPU before it first came on one, and is on none after it left the last, as one that has ended.
+func TestNsysThreadsThatComeAndGo(t *testing.T) {
+	rec, err := importer.Open(nsysFile(t, append(tables(), "INSERT INTO SCHED_EVENTS VALUES (500,1,1,42<<24|44),(900,1,0,42<<24|44),(800,1,1,99<<24|99)")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := threads.Build(rec)
+	if len(all) != 2 || all[1].TID != 44 {
+		t.Fatalf("threads %+v", all)
+	}
+	var got []string
+	for _, iv := range all[1].Intervals {
+		got = append(got, fmt.Sprintf("%d-%d %v", iv.From, iv.To, iv.State))
+	}
+	if want := fmt.Sprintf("[%d-500 blocked 500-900 running 900-%d blocked]", rec.Meta.From, rec.Meta.To); fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
 }

@@ -64,7 +64,7 @@ func ReadNsys(path string, limits Limits) (*record.Recording, error) {
 			p.Comm = n.threads[key(p.PID, p.PID)]
 		}
 	}
-	return n.finish(func(ns uint64) int64 { return n.wall + int64(ns) }, n.sources())
+	return n.finish(n.wallOf, n.sources())
 }
 
 // read reads the tables, those that name things first.
@@ -199,6 +199,14 @@ func (n *nsys) readStrings() error {
 		n.strings[id] = s
 	}
 	return rows.Err()
+}
+
+// wallOf returns ns since 1970; 0 where the file does not say when it began.
+func (n *nsys) wallOf(ns uint64) int64 {
+	if n.wall == 0 {
+		return 0
+	}
+	return n.wall + int64(ns)
 }
 
 func (n *nsys) readStart() error {

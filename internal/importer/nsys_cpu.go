@@ -2,6 +2,7 @@ package importer
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"slices"
 
@@ -68,10 +69,10 @@ func (n *nsys) rangeTexts() (map[int64]string, error) {
 	return out, rows.Err()
 }
 
-// readSwitches makes an interval of each time from leaving a CPU to being on one again. Nsight Systems does not say
-// why a thread left, nor when it could run again.
+// readSwitches makes an interval of each time from leaving a CPU to being on one again: the first one of a thread began before the recording, or before
+// there was the thread, and the last one may have no end. Nsight Systems does not say why a thread left, nor when it could run again.
 func (n *nsys) readSwitches() error {
-	left := map[uint64]event.Event{}
+	left, seen := map[uint64]event.Event{}, map[uint64]bool{}
 	var order []switched
 	err := n.each("SCHED_EVENTS", []string{"start", "cpu", "isSchedIn", "globalTid"}, func(v []int64) error {
 		if len(order) >= n.limits.Events {
@@ -88,12 +89,18 @@ func (n *nsys) readSwitches() error {
 	slices.SortStableFunc(order, func(x, y switched) int { return cmp.Compare(x.at, y.at) })
 	for _, s := range order {
 		k := key(s.pid, s.tid)
+		away := event.Event{TS: s.at, PID: s.pid, TID: s.tid, Func: event.Unexplained, Kind: event.OffCPU, Flags: event.Timed, Ret: int32(s.cpu)}
+		first := !seen[k]
+		seen[k] = true
 		if !s.in {
-			left[k] = event.Event{TS: s.at, PID: s.pid, TID: s.tid, Func: event.Unexplained, Kind: event.OffCPU, Flags: event.Timed, Ret: int32(s.cpu)}
+			left[k] = away
 			continue
 		}
 		e, ok := left[k]
 		if !ok {
+			if first {
+				n.before = append(n.before, away)
+			}
 			continue
 		}
 		delete(left, k)
@@ -103,6 +110,9 @@ func (n *nsys) readSwitches() error {
 		if err := n.add(e); err != nil {
 			return err
 		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(left)) {
+		n.after = append(n.after, left[k])
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func blind(m *Model) string {
 	case m.GPU == nil:
 		return "the daemon does not record it (its --gpu off, or a version that cannot)"
 	case !m.GPU.Recorded:
-		return notRecorded(m.GPU)
+		return notRecorded(m)
 	}
 	return ""
 }

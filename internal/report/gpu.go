@@ -42,7 +42,7 @@ func gpuShort(m *Model) page.Facts {
 		return f
 	}
 	if !g.Recorded {
-		f.Add("GPU", "not recorded: "+notRecorded(g))
+		f.Add("GPU", "not recorded: "+notRecorded(m))
 		return f
 	}
 	for i := range g.Devices[:min(len(g.Devices), maxDevices)] {
@@ -87,7 +87,11 @@ func busyText(m *Model, b *gpu.Busy) string {
 }
 
 // notRecorded says why nothing is known of the GPU, from what the agents say.
-func notRecorded(g *gpu.Summary) string {
+func notRecorded(m *Model) string {
+	g := m.GPU
+	if tool, ok := importedFrom(m.Version); ok {
+		return "the file of " + human.Clean(tool) + " has nothing of it"
+	}
 	if g.Mode == "off" {
 		return "GPU records are off (--gpu off)"
 	}

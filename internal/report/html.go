@@ -32,6 +32,12 @@ func htmlInput(m *Model) html.Input {
 		Timeline: m.made.timeline, Threads: m.made.threads, Walk: m.made.walk(),
 		Findings: []html.Finding{}, Doubts: []html.Doubt{},
 	}
+	if tool, ok := importedFrom(m.Version); ok {
+		in.Version = "report on a file of " + human.Clean(tool)
+	}
+	if each, ok := perIteration(m); ok {
+		in.Iteration = uint64(each)
+	}
 	for _, why := range []string{empty(m), blindText(m)} {
 		if why != "" {
 			in.Notes = append(in.Notes, why)

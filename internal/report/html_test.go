@@ -18,3 +18,21 @@ func TestPageHeadings(t *testing.T) {
 		}
 	}
 }
+
+// TestPageIterations: the page shares an iteration out as the terminal does.
+func TestPageIterations(t *testing.T) {
+	some := 0
+	for _, s := range answerScenarios() {
+		m := New(s.rec)
+		each, ok := perIteration(m)
+		if in := htmlInput(m); ok != (in.Iteration > 0) || ok && in.Iteration != uint64(each) {
+			t.Errorf("%s: %d ns an iteration, want %v (%v)", s.name, in.Iteration, each, ok)
+		}
+		if ok && uint64(each) != m.Diagnosis.Iterations.P50 {
+			some++
+		}
+	}
+	if some == 0 {
+		t.Error("no scenario whose iterations differ from their median")
+	}
+}

@@ -128,8 +128,12 @@ func seen(m *Model) string {
 		}
 	}
 	text := human.Plural(s.Operations, "CUDA operation", "CUDA operations")
+	_, imported := importedFrom(m.Version)
 	if s.Operations > 0 {
 		text += fmt.Sprintf(" by %s of %s", human.Plural(len(s.Threads), "thread", "threads"), human.Plural(active, "process", "processes"))
+	}
+	if imported { // by a tool that probes nothing
+		return text
 	}
 	return text + "; " + human.Plural(probed, "CUDA library", "CUDA libraries") + " probed"
 }

@@ -199,7 +199,7 @@ func rangesOf(rec *record.Recording) map[string]total {
 // compareCPU compares samples and switches with the tables, counted by SQL in another way than the importer's.
 func compareCPU(t *testing.T, rec *record.Recording, sqlite string, recorded bool) {
 	t.Helper()
-	samples, switches, off, unexplained := 0, 0, uint64(0), 0
+	samples, switches, ends, off, unexplained := 0, 0, 0, uint64(0), 0
 	stacks := map[uint64]bool{}
 	for i := range rec.Events {
 		switch e := &rec.Events[i]; e.Kind {
@@ -207,6 +207,10 @@ func compareCPU(t *testing.T, rec *record.Recording, sqlite string, recorded boo
 			samples++
 			stacks[e.Args[0]] = true
 		case event.OffCPU:
+			if e.Flags&event.Open != 0 || e.TS == rec.Meta.From { // the table may have one end of it alone
+				ends++
+				continue
+			}
 			switches++
 			off += e.Dur
 			if e.Func == event.Unexplained {
@@ -227,10 +231,14 @@ func compareCPU(t *testing.T, rec *record.Recording, sqlite string, recorded boo
 	if !recorded {
 		return
 	}
-	const pairs = `SELECT count(*), coalesce(sum(start - gone), 0) FROM (SELECT start, isSchedIn, lag(isSchedIn) OVER w AS before, lag(start) OVER w AS gone
-		FROM SCHED_EVENTS WINDOW w AS (PARTITION BY globalTid ORDER BY start, isSchedIn)) WHERE isSchedIn = 1 AND before = 0`
+	const rows = `FROM (SELECT start, isSchedIn, lag(start) OVER w AS gone, lead(start) OVER w AS back FROM SCHED_EVENTS WINDOW w AS (PARTITION BY globalTid ORDER BY start, isSchedIn))`
+	pairs := fmt.Sprintf(`SELECT count(*), coalesce(sum(start - gone), 0) %s WHERE isSchedIn = 1 AND gone > %d`, rows, rec.Meta.From)
 	if count, ns := pairOf(t, sqlite, pairs); count != int64(switches) || ns != int64(off) {
 		t.Errorf("%d intervals of %d ns, the table has %d of %d ns", switches, off, count, ns)
+	}
+	halves := fmt.Sprintf(`SELECT count(*), 0 %s WHERE isSchedIn = 1 AND coalesce(gone, %[2]d) = %[2]d AND start > %[2]d OR isSchedIn = 0 AND back IS NULL AND start < %[3]d`, rows, rec.Meta.From, rec.Meta.To)
+	if count, _ := pairOf(t, sqlite, halves); count != int64(ends) {
+		t.Errorf("%d intervals from the beginning or to the end, the table has %d", ends, count)
 	}
 	main := false
 	for _, f := range rec.Meta.Frames {

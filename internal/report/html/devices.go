@@ -146,9 +146,11 @@ func (s *scene) steps(items []item, steps []gap.Step) []item {
 
 func (s *scene) stepLabel(st *gap.Step) uint32 {
 	c := cause.Of(st.Cause)
-	text := c.Title
+	title := s.title(&c)
+	text := title
 	if st.Inner != cause.Unknown && st.Inner != st.Cause {
-		text += ": " + cause.Of(st.Inner).Title
+		inner := cause.Of(st.Inner)
+		text += ": " + s.title(&inner)
 	}
 	if at := place(s.in.Timeline.Rec, st.Stack); at != "" {
 		text += ", in " + at
@@ -159,7 +161,17 @@ func (s *scene) stepLabel(st *gap.Step) uint32 {
 	case gap.Guessed:
 		text += " (a guess)"
 	}
-	return s.labels.of(text, "cause "+c.Key, c.Title)
+	return s.labels.of(text, "cause "+c.Key, title)
+}
+
+// title is what the breakdown calls a cause: it says nothing of a GPU that nobody watched.
+func (s *scene) title(c *cause.Cause) string {
+	for i := range s.in.Diagnosis.Breakdown.Parts {
+		if p := &s.in.Diagnosis.Breakdown.Parts[i]; p.Key == c.Key {
+			return p.Name
+		}
+	}
+	return c.Title
 }
 
 // place names the Python function nearest to the leaf of a stack, else the native one; "" where there is neither.

@@ -38,7 +38,7 @@ type document struct {
 	Tables    []table     `json:"tables"`
 	Doubts    []Doubt     `json:"doubts"`
 	WhatIf    *WhatIf     `json:"whatif"`
-	Iteration uint64      `json:"iteration"` // ns: median; 0: none was found
+	Iteration uint64      `json:"iteration"` // ns: mean; 0: they do not fill the time, or there are none
 }
 
 // part is one part of a breakdown.
@@ -90,10 +90,7 @@ func newDocument(in Input) *document {
 		Notes: in.Notes, Facts: in.Facts, Doubts: in.Doubts, WhatIf: in.WhatIf,
 		Length: t.To - t.From, Quantum: quantumOf(t.To - t.From),
 		View: parts(in.Diagnosis.Breakdown.People), Parts: parts(in.Diagnosis.Breakdown.Parts), Time: in.Diagnosis.Breakdown.Time,
-		Findings: findings(in), Causes: causes(), Tables: tables(in), Devices: []device{},
-	}
-	if it := in.Diagnosis.Iterations; it != nil {
-		d.Iteration = it.P50
+		Iteration: in.Iteration, Findings: findings(in), Causes: causes(), Tables: tables(in), Devices: []device{},
 	}
 	for i := range in.Diagnosis.Devices {
 		v := &in.Diagnosis.Devices[i]

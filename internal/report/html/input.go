@@ -27,7 +27,9 @@ type Input struct {
 	Findings []Finding // what pays most first
 	Heading  string    // of the findings
 	Went     string    // of the breakdown
-	Doubts   []Doubt   // the worst first
+	// Iteration is what an iteration takes on average, ns; 0 where they do not fill the time, or there are none.
+	Iteration uint64
+	Doubts    []Doubt // the worst first
 
 	Diagnosis *diagnose.Diagnosis
 	Calls     *analyze.Summary
