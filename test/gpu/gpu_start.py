@@ -76,7 +76,7 @@ def _floor(check):
     alone = numpy.median(ns["alone"])
     figures = {"ns a launch alone": f"{alone:.0f}"}
     for way, values in ns.items():
-        if way != "alone":
+        if way != "alone" and values:
             figures[way] = f"{numpy.median(values) - alone:+.0f} ns {percent(numpy.median(values) / alone - 1)}"
     return figures, [] if ns["alone"] else ["nothing was measured"]
 

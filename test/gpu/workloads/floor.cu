@@ -27,12 +27,29 @@ void request(uint8_t **buffer, size_t *bytes, size_t *records) {
     return;
   }
 }
-void complete(void *, uint32_t, uint8_t *buffer, size_t, size_t) { busy[(size_t)(buffer - memory[0]) / size] = false, came++; }
+void complete(void *, uint32_t, uint8_t *buffer, size_t, size_t valid) {
+  memset(buffer, 0, valid); // CUPTI's thread: for those of ZEROED
+  busy[(size_t)(buffer - memory[0]) / size] = false, came++;
+}
 void nothing(void *, uint32_t, uint32_t, const callback_data *) {}
+
+void must(int result, const char *what) {
+  if (result) fprintf(stderr, "%s: error %d\n", what, result), _exit(3);
+}
 
 template <class F> void find(void *library, const char *name, F &f) {
   f = (F)dlsym(library, name);
   if (!f) fprintf(stderr, "libcupti lacks %s\n", name), _exit(3);
+}
+
+// CUpti_ActivityAttribute: buffers come zeroed; what the device writes lies in pinned memory of the host's.
+enum { ATTRIBUTE_ZEROED = 5, ATTRIBUTE_PINNED = 8 };
+int (*set_attribute)(int attribute, size_t *bytes, void *value);
+
+bool attribute(int which, bool value) {
+  uint8_t v = value;
+  size_t bytes = sizeof v;
+  return set_attribute && !set_attribute(which, &bytes, &v);
 }
 
 void load(const char *path) {
@@ -41,21 +58,23 @@ void load(const char *path) {
   find(library, "cuptiSubscribe", api.subscribe), find(library, "cuptiEnableCallback", api.callback);
   find(library, "cuptiActivityRegisterCallbacks", api.buffers), find(library, "cuptiActivityEnable", api.enable);
   find(library, "cuptiActivityFlushAll", api.flush), find(library, "cuptiFinalize", api.finalize);
+  api.set_thread_ids = (int (*)(uint32_t))dlsym(library, "cuptiSetThreadIdType"); // these two may be missing
+  set_attribute = (int (*)(int, size_t *, void *))dlsym(library, "cuptiActivitySetAttribute");
 }
 
-void must(int result, const char *what) {
-  if (result) fprintf(stderr, "%s: error %d\n", what, result), _exit(3);
-}
+enum { CALLBACKS = 1, RECORDS = 2, SUBSCRIBED = 4, SYSTEM_IDS = 8, PINNED = 16, ZEROED = 32 };
 
-enum { CALLBACKS = 1, RECORDS = 2, SUBSCRIBED = 4 };
-
-void on(int what) {
-  if (!what) return;
+// Whether this CUPTI can be asked for that.
+bool on(int what) {
+  if (!what) return true;
   must(api.subscribe(&subscriber, nothing, nullptr), "cuptiSubscribe");
   must(api.buffers(request, complete), "cuptiActivityRegisterCallbacks");
+  bool ids = api.set_thread_ids && !api.set_thread_ids(what & SYSTEM_IDS ? THREAD_ID_SYSTEM : 0);
+  bool pinned = attribute(ATTRIBUTE_PINNED, what & PINNED), zeroed = attribute(ATTRIBUTE_ZEROED, what & ZEROED);
   for (uint32_t id : {307u, 442u, 477u, 478u, 652u, 653u}) // the launches, as in agent/src/calls.c; one that this CUPTI lacks is refused
     if (what & CALLBACKS) api.callback(1, subscriber, DOMAIN_DRIVER, id);
   if (what & RECORDS) must(api.enable(KIND_CONCURRENT_KERNEL), "cuptiActivityEnable");
+  return (ids || !(what & SYSTEM_IDS)) && (pinned || !(what & PINNED)) && (zeroed || !(what & ZEROED));
 }
 
 // Out of the enabled state, with nothing under way; there are no graphs here, and no other thread.
@@ -82,7 +101,8 @@ double measure(unsigned long long *counter, cudaStream_t stream) {
 const struct {
   const char *name;
   int what;
-} ways[] = {{"alone", 0}, {"subscribed", SUBSCRIBED}, {"callbacks", CALLBACKS}, {"records", RECORDS}, {"records and callbacks", RECORDS | CALLBACKS}, {"after it", 0}};
+} ways[] = {{"alone", 0}, {"subscribed", SUBSCRIBED}, {"callbacks", CALLBACKS}, {"records", RECORDS}, {"records and callbacks", RECORDS | CALLBACKS},
+            {"both, ids by gettid", RECORDS | CALLBACKS | SYSTEM_IDS}, {"both, pinned", RECORDS | CALLBACKS | PINNED}, {"both, zeroed", RECORDS | CALLBACKS | ZEROED}, {"after it", 0}};
 
 } // namespace
 
@@ -97,10 +117,10 @@ int main(int argc, char **argv) {
   for (int round = 0; round < (argc > 2 ? atoi(argv[2]) : 5); round++)
     for (size_t i = 0; i < std::size(ways); i++) {
       uint64_t before = came;
-      on(ways[i].what);
-      took[i].push_back(measure(counter.device, stream));
+      bool can = on(ways[i].what);
+      if (can) took[i].push_back(measure(counter.device, stream));
       off(ways[i].what);
-      if (ways[i].what & RECORDS && came == before) return fputs("no records came\n", stderr), 3;
+      if (can && ways[i].what & RECORDS && came == before) return fputs("no records came\n", stderr), 3;
     }
   for (size_t i = 0; i < std::size(ways); i++) {
     printf("%s\"%s\": [", i ? ", " : "{", ways[i].name);
