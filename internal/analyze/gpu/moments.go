@@ -20,6 +20,9 @@ func (q *asked) starts() moments {
 	acts, at := q.t.Activities, 0
 	return func() (uint64, bool) {
 		for ; at < len(acts); at++ {
+			if at%timeline.Ahead == 0 {
+				q.touched += q.t.Touch(int32(at), int32(len(acts)), false)
+			}
 			op := acts[at].Op
 			if op != timeline.None && q.last[op] > 0 {
 				q.last[op] = -q.last[op] // it is not another call's when its next activity comes
