@@ -16,6 +16,11 @@ func seeds(f *testing.F) [][2][]byte {
 	for _, s := range small(f) {
 		out = append(out, s)
 	}
+	python, err := os.ReadFile(compile(f, "builtins.c", "-s", "-Wl,-z,noseparate-code"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	out = append(out, [2][]byte{python, nil})
 	// No section headers: what the dynamic loader reads.
 	lib, err := os.ReadFile(compile(f, "lib.c", "-s", "-nostdlib", "-Wl,-z,noseparate-code", "-Wl,-z,norelro"))
 	if err != nil {
@@ -29,7 +34,7 @@ func seeds(f *testing.F) [][2][]byte {
 // fuzzModule is a file with another beside it, wherever that is looked for.
 func fuzzModule(b, debug []byte) symbol.Module {
 	return symbol.Module{
-		Path:   "/x/lib.so",
+		Path:   "/x/python3", // of which more is read than of others
 		Open:   func() (symbol.File, error) { return symbol.NewMemory(b, "lib.so"), nil },
 		Beside: func(string) (symbol.File, error) { return symbol.NewMemory(debug, "debug"), nil },
 	}

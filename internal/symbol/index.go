@@ -88,6 +88,12 @@ func (b *builder) build() ([]*functions, error) {
 	if hasExports && (len(b.tables) == 0 || !hasFull || full.size < exports.size) {
 		b.add(readFunctions(b.im, exports, b.budget))
 	}
+	if hasFull {
+		return b.result()
+	}
+	if f := b.builtins(); f != nil && f.bytes() <= b.budget {
+		b.add(f, nil)
+	}
 	return b.result()
 }
 
