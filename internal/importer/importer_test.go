@@ -127,7 +127,7 @@ func nsysFile(t testing.TB, statements ...string) string {
 func tables() []string {
 	return []string{
 		"CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
-		"INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'void gemm()'),(3,'cudaStreamSynchronize_v3020'),(4,'step'),(5,'main'),(6,'/usr/lib/libx.so')",
+		"INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'void gemm()'),(3,'cudaStreamSynchronize_v3020'),(4,'step'),(5,'main'),(6,'/usr/lib/libx.so'),(7,'[Broken backtraces]')",
 		"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT, returnValue INT)",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (100,200,42<<24|43,9,1,0),(300,5000,42<<24|43,10,3,0)",
 		"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, demangledName INT, gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT, dynamicSharedMemory INT)",
@@ -141,7 +141,7 @@ func tables() []string {
 		"CREATE TABLE COMPOSITE_EVENTS (id INT, start INT, cpu INT, globalTid INT)",
 		"INSERT INTO COMPOSITE_EVENTS VALUES (77,150,1,42<<24|43)",
 		"CREATE TABLE SAMPLING_CALLCHAINS (id INT, symbol INT, module INT, kernelMode INT, stackDepth INT)",
-		"INSERT INTO SAMPLING_CALLCHAINS VALUES (77,5,6,0,0),(77,4,6,0,1)",
+		"INSERT INTO SAMPLING_CALLCHAINS VALUES (77,5,6,0,0),(77,4,6,0,1),(77,7,7,0,2)",
 	}
 }
 
@@ -171,6 +171,11 @@ func TestNsys(t *testing.T) {
 	for i := range rec.Events {
 		if e := &rec.Events[i]; e.Kind == event.OffCPU && e.Func != event.Unexplained {
 			t.Errorf("nsys does not say why a thread left its CPU: %+v", *e)
+		}
+	}
+	for i := range rec.Events {
+		if e := &rec.Events[i]; e.Kind == event.Sample && e.Args[1] != uint64(event.Spliced) {
+			t.Errorf("a stack that nsys could not follow to its end is of origin %d", e.Args[1])
 		}
 	}
 	want := []record.Frame{{Kind: record.NativeFrame, Name: "step", File: "libx.so"}, {Kind: record.NativeFrame, Name: "main", File: "libx.so"}}

@@ -23,10 +23,11 @@ type nsys struct {
 	db      *sql.DB
 	ctx     context.Context
 	strings map[int64]string
-	cpus    bool  // there are samples
-	sched   bool  // there are switches
-	osrt    int64 // calls of the operating system's libraries, which are not read
-	wall    int64 // ns since 1970 of time 0
+	broken  map[int64]bool // samples whose stacks are cut off
+	cpus    bool           // there are samples
+	sched   bool           // there are switches
+	osrt    int64          // calls of the operating system's libraries, which are not read
+	wall    int64          // ns since 1970 of time 0
 	comms   map[uint32]string
 }
 
@@ -51,7 +52,7 @@ func ReadNsys(path string, limits Limits) (*record.Recording, error) {
 	db.SetMaxOpenConns(1)
 	n := &nsys{
 		builder: newBuilder(limits, "import of Nsight Systems SQLite"), db: db, ctx: context.Background(),
-		strings: map[int64]string{}, comms: map[uint32]string{},
+		strings: map[int64]string{}, broken: map[int64]bool{}, comms: map[uint32]string{},
 	}
 	if err := n.read(); err != nil {
 		return nil, err

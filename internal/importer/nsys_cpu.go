@@ -144,12 +144,18 @@ func (n *nsys) readSamples() error {
 			TS: uint64(v[1]), PID: process(v[3]), TID: thread(v[3]), Func: uint16(event.Clock), Kind: event.Sample,
 			Ret: int32(uint16(v[2])), Args: [4]uint64{stacks[v[0]], uint64(event.Whole)},
 		}
-		if e.Args[0] == 0 {
+		switch {
+		case e.Args[0] == 0:
 			e.Args[1] = uint64(event.Leaf)
+		case n.broken[v[0]]:
+			e.Args[1] = uint64(event.Spliced)
 		}
 		return n.add(e)
 	})
 }
+
+// brokenStack is the root that Nsight Systems gives stacks that it could not follow to the thread's start.
+const brokenStack = "[Broken backtraces]"
 
 // chainRow is one row of SAMPLING_CALLCHAINS.
 type chainRow struct {
@@ -165,6 +171,10 @@ func (n *nsys) readStacks() (map[int64]uint64, error) {
 	frames, chains, count := map[frameKey]uint32{}, map[int64][]chainRow{}, 0
 	err := n.each("SAMPLING_CALLCHAINS", []string{"id", "symbol", "module", "kernelMode", "stackDepth"}, func(v []int64) error {
 		if count++; count > n.limits.Events {
+			return nil
+		}
+		if n.strings[v[1]] == brokenStack {
+			n.broken[v[0]] = true
 			return nil
 		}
 		k := frameKey{v[1], v[2], v[3]}

@@ -40,8 +40,11 @@ func (p *Prediction) words() string {
 
 // Text says how much faster: "1.8 times as fast (1.6 to 2.0)".
 func (p *Prediction) Text() string {
-	if p.Speedup < worth && p.High < 1+2*(worth-1) {
+	switch {
+	case p.Speedup < worth && p.High < 1+2*(worth-1):
 		return "no faster"
+	case p.Low < 1 && p.High >= most: // it may do anything
+		return "nothing certain, for the program's pace varied too much"
 	}
 	return fmt.Sprintf("%s times as fast (%s to %s)", times(p.Speedup), times(p.Low), times(p.High))
 }

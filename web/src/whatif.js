@@ -19,7 +19,7 @@ export function whatIf(doc) {
 /** Of some changes only the whole can be replayed. */
 function fixed(row) {
   const p = row.points[0];
-  return h('div.card.whatif', null, h('p.name', null, row.title), h('p', null, h('strong.gain', null, `${times(p.speedup)} × as fast`), ' ', h('span.dim', null, range(p))));
+  return h('div.card.whatif', null, h('p.name', null, row.title), h('p', null, h('strong.gain', null, gain(p)), ' ', h('span.dim', null, range(p))));
 }
 
 /** Beyond this nothing is foretold: see most in internal/whatif. */
@@ -27,7 +27,13 @@ const most = 1000;
 
 const times = (x) => (x >= most ? `over ${most}` : x >= 20 ? x.toFixed(0) : x >= 5 ? x.toFixed(1) : x.toFixed(2));
 
-const range = (p) => `between ${times(p.low)} and ${times(p.high)} ×; a step takes ${percent(1 / p.speedup)} of its time`;
+/** An interval from slower to anything says nothing. */
+const unknown = (p) => p.low < 1 && p.high >= most;
+
+const gain = (p) => (unknown(p) ? 'nothing certain' : `${times(p.speedup)} × as fast`);
+
+const range = (p) =>
+  unknown(p) ? "the program's pace varied too much" : `between ${times(p.low)} and ${times(p.high)} ×; a step takes ${percent(1 / p.speedup)} of its time`;
 
 function slider(row, n) {
   const points = [{ removed: 0, speedup: 1, low: 1, high: 1 }, ...row.points.filter((p) => p.removed > 0)];
@@ -37,7 +43,7 @@ function slider(row, n) {
   const input = h('input', { id, type: 'range', min: 0, max: 100, step: 5, value: 100, oninput: () => update() });
   const update = () => {
     const p = between(points, input.value / 100);
-    big.textContent = `${times(p.speedup)} × as fast`;
+    big.textContent = gain(p);
     small.textContent = input.value === '0' ? 'as recorded' : range(p);
     input.setAttribute('aria-valuetext', `${input.value}% taken away: ${big.textContent}`);
     out.textContent = `${input.value}%`;
