@@ -25,7 +25,7 @@ T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 
 
 def turns(check):
     for name in check.names:
-        needs = _turns_of(check, name) * (1.5 * check.seconds + 2.5) + 3 * check.seconds + 15
+        needs = _turns_of(check, name) * (1.5 * check.seconds + 3.2) + 3 * check.seconds + 15
         check.row(f"{name} in turns", needs, lambda name=name: _measure(check, name))
 
 
@@ -62,9 +62,11 @@ class Turns:
         self.alone.append(stretch(self.w, self.check.seconds / 2))
 
     def watched(self):
-        """One turn with the daemon; the window in which it came is not part of it."""
+        """One turn with the daemon; the window with which it came is not part of it."""
         with Daemon(self.check.bin, self.w.pid, self.check.log(f"turns {self.w.name}"), *OFTEN) as d:
             d.settled()
+            d.wait("the first window to end", lambda: any(a["windows"] for a in d.status().get("agents") or []))
+            time.sleep((CLOSING + AFTERMATH) / 1000)
             if self.steps is None:
                 self.steps = Steps(d)
             self.steps.daemon = d
