@@ -17,13 +17,11 @@ type callers struct {
 func newCallers(x *threads.Index) *callers {
 	rec := x.Rec
 	counts := make([]uint64, len(rec.Meta.Stacks)+1)
-	for _, list := range [][]int32{x.Samples, x.Switches} {
-		for _, i := range list {
-			if e := &rec.Events[i]; e.Args[0] < uint64(len(counts)) {
-				counts[e.Args[0]]++
-			}
+	x.Stacks(func(s *threads.Sample) {
+		if uint64(s.Stack) < uint64(len(counts)) {
+			counts[s.Stack]++
 		}
-	}
+	})
 	c := &callers{byCall: map[string]*tally{}}
 	for stack, n := range counts {
 		if n == 0 {

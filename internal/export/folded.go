@@ -45,10 +45,9 @@ type stackOfThread struct{ thread, stack uint64 }
 
 func writeFolded(v *View, out *bufio.Writer) error {
 	counts := map[stackOfThread]uint64{}
-	for _, i := range v.T.Index.Samples {
-		e := &v.rec.Events[i]
-		if e.TS >= v.T.From && e.TS <= v.T.To {
-			counts[stackOfThread{threadKey(e.PID, e.TID), e.Args[0]}]++
+	for _, s := range v.T.Index.Samples {
+		if s.TS >= v.T.From && s.TS <= v.T.To {
+			counts[stackOfThread{threadKey(s.PID, s.TID), uint64(s.Stack)}]++
 		}
 	}
 	byLine := map[string]uint64{} // two stacks can look the same

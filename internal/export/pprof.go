@@ -133,12 +133,11 @@ func (x *profiler) cpu() {
 		idle = append(idle, timeline.Span{From: g.From, To: g.To})
 	}
 	spans := timeline.Join(idle)
-	for _, i := range x.v.T.Index.Samples {
-		e := &x.v.rec.Events[i]
-		values := x.sample(sampleKey{thread: threadKey(e.PID, e.TID), stack: e.Args[0]})
+	for _, s := range x.v.T.Index.Samples {
+		values := x.sample(sampleKey{thread: threadKey(s.PID, s.TID), stack: uint64(s.Stack)})
 		values[cpuSamples]++
 		values[cpuTime] += x.period
-		if spans.Holds(e.TS) {
+		if spans.Holds(s.TS) {
 			values[idleTime] += x.period
 		}
 	}
@@ -193,39 +192,35 @@ func (x *profiler) gpu() {
 
 // nearest finds samples by time.
 type nearest struct {
-	t        *timeline.Timeline
-	byThread map[uint64][]int32
+	byThread map[uint64][]threads.Sample
 }
 
 func newNearest(t *timeline.Timeline) *nearest {
-	n := &nearest{t: t, byThread: map[uint64][]int32{}}
-	for _, list := range [][]int32{t.Index.Samples, t.Index.Switches} {
-		for _, i := range list {
-			e := &t.Rec.Events[i]
-			if e.Args[0] != 0 {
-				k := threadKey(e.PID, e.TID)
-				n.byThread[k] = append(n.byThread[k], i)
-			}
+	n := &nearest{byThread: map[uint64][]threads.Sample{}}
+	t.Index.Stacks(func(s *threads.Sample) {
+		if s.Stack != 0 {
+			k := threadKey(s.PID, s.TID)
+			n.byThread[k] = append(n.byThread[k], *s)
 		}
-	}
+	})
 	for _, list := range n.byThread {
-		slices.SortFunc(list, func(a, b int32) int { return cmp.Compare(t.Rec.Events[a].TS, t.Rec.Events[b].TS) })
+		slices.SortStableFunc(list, func(a, b threads.Sample) int { return cmp.Compare(a.TS, b.TS) })
 	}
 	return n
 }
 
 // of returns the stack for a launch, and how it was had.
 func (n *nearest) of(thread uint64, op *timeline.Op) (stack uint64, how string) {
-	list, events := n.byThread[thread], n.t.Rec.Events
-	at, _ := slices.BinarySearchFunc(list, op.Start, func(i int32, ts uint64) int { return cmp.Compare(events[i].TS, ts) })
+	list := n.byThread[thread]
+	at, _ := slices.BinarySearchFunc(list, op.Start, func(s threads.Sample, ts uint64) int { return cmp.Compare(s.TS, ts) })
 	best, distance := uint64(0), uint64(launchReach)
-	for _, i := range list[max(0, at-1):min(len(list), at+1)] {
-		ts := events[i].TS
+	for _, s := range list[max(0, at-1):min(len(list), at+1)] {
+		ts := s.TS
 		if ts >= op.Start && ts <= op.End() {
-			return events[i].Args[0], "in the call"
+			return uint64(s.Stack), "in the call"
 		}
 		if d := max(ts, op.Start) - min(ts, op.Start); d <= distance {
-			best, distance = events[i].Args[0], d
+			best, distance = uint64(s.Stack), d
 		}
 	}
 	if best == 0 {

@@ -69,7 +69,7 @@ func (w *walker) ran(th *thread, s stratum, from, to uint64) {
 	if from >= to {
 		return
 	}
-	events := w.t.Rec.Events
+	all := w.t.Index.Samples
 	samples := w.sampled(th, from, to)
 	if len(samples) < 2 {
 		w.later(th, s, from, to, samples)
@@ -78,10 +78,10 @@ func (w *walker) ran(th *thread, s stratum, from, to uint64) {
 	for i, at := range samples {
 		end := to
 		if i+1 < len(samples) {
-			a, b := events[at].TS, events[samples[i+1]].TS
+			a, b := all[at].TS, all[samples[i+1]].TS
 			end = a + (b-a)/2
 		}
-		stack := events[at].Args[0]
+		stack := uint64(all[at].Stack)
 		w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
 		from = max(from, end)
 	}
@@ -96,7 +96,7 @@ func (w *walker) later(th *thread, s stratum, from, to uint64, samples []int32) 
 	if len(samples) == 1 {
 		pool := &w.deal.pools[at]
 		p.sample = int32(len(pool.entries))
-		pool.entries = append(pool.entries, entry{stack: w.t.Rec.Events[samples[0]].Args[0], time: to - from})
+		pool.entries = append(pool.entries, entry{stack: uint64(w.t.Index.Samples[samples[0]].Stack), time: to - from})
 	}
 	w.deal.pending = append(w.deal.pending, p)
 }
@@ -167,15 +167,14 @@ func (x *whole) take(w *walker, th *thread, ns uint64) (stack uint64, ok bool) {
 
 // next returns the stack of the next sample of a thread that was taken while it was in no call.
 func (x *whole) next(w *walker, th *thread) (stack uint64, ok bool) {
-	events := w.t.Rec.Events
 	for x.sample < len(th.samples) {
-		e := &events[th.samples[x.sample]]
+		s := &w.t.Index.Samples[th.samples[x.sample]]
 		x.sample++
-		for x.op < th.ops.count && w.op(th, x.op).End() <= e.TS {
+		for x.op < th.ops.count && w.op(th, x.op).End() <= s.TS {
 			x.op++
 		}
-		if x.op == th.ops.count || w.op(th, x.op).Start > e.TS {
-			return e.Args[0], true
+		if x.op == th.ops.count || w.op(th, x.op).Start > s.TS {
+			return uint64(s.Stack), true
 		}
 	}
 	return 0, false

@@ -62,22 +62,19 @@ func futexAt(e *event.Event) futex { return futex{e.PID, e.Args[2] / pairOf} }
 // taken while it went to sleep or woke up.
 func (w *walker) poll() {
 	w.futexes = futexes{byAddress: map[futex]*ballot{}, byThread: map[key]*ballot{}}
-	events := w.t.Rec.Events
-	for _, list := range [][]int32{w.t.Index.Switches, w.t.Index.Samples} {
-		for _, i := range list {
-			e := &events[i]
-			if !w.stacks.inFutex(e.Args[0]) {
-				continue
-			}
-			th := w.known(key{e.PID, e.TID})
-			if th == nil {
-				continue
-			}
-			if wait := w.nearest(th, e.TS); wait != nil {
-				w.vote(th, futexAt(wait), w.stacks.futexCause(e.Args[0]), e.Args[0])
-			}
+	w.t.Index.Stacks(func(s *threads.Sample) {
+		stack := uint64(s.Stack)
+		if !w.stacks.inFutex(stack) {
+			return
 		}
-	}
+		th := w.known(key{s.PID, s.TID})
+		if th == nil {
+			return
+		}
+		if wait := w.nearest(th, s.TS); wait != nil {
+			w.vote(th, futexAt(wait), w.stacks.futexCause(stack), stack)
+		}
+	})
 }
 
 // nearDistance is how far the edge of a wait may lie from a sample that shows the thread going into or coming out of

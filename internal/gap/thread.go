@@ -16,7 +16,7 @@ type thread struct {
 	index     int32
 	ops       calls
 	intervals []threads.Interval // nil: scheduling was not recorded, or not of this thread
-	samples   []int32            // events: when the thread ran, by TS
+	samples   []int32            // when the thread ran, by TS: indexes into Index.Samples
 	stacks    *threads.Stacks    // of its waits
 	pace      uint64             // ns: see paceOf
 
@@ -68,16 +68,15 @@ func (w *walker) known(k key) *thread {
 // gatherSamples gives each thread the samples that were taken while it ran.
 func (w *walker) gatherSamples() {
 	var last *thread
-	events := w.t.Rec.Events
-	for _, i := range w.t.Index.Samples {
-		e := &events[i]
-		if e.TS < w.t.From || e.TS > w.t.To {
+	for i := range w.t.Index.Samples {
+		s := &w.t.Index.Samples[i]
+		if s.TS < w.t.From || s.TS > w.t.To {
 			continue
 		}
-		if k := (key{e.PID, e.TID}); last == nil || last.key != k {
+		if k := (key{s.PID, s.TID}); last == nil || last.key != k {
 			last = w.thread(k)
 		}
-		last.samples = append(last.samples, i)
+		last.samples = append(last.samples, int32(i))
 	}
 }
 
@@ -153,10 +152,10 @@ func (th *thread) intervalFrom(ts uint64) int {
 
 // sampled returns the samples of [from, to).
 func (w *walker) sampled(th *thread, from, to uint64) []int32 {
-	events := w.t.Rec.Events
-	th.sampleAt = threads.Gallop(len(th.samples), th.sampleAt, func(i int) bool { return events[th.samples[i]].TS < from })
+	all := w.t.Index.Samples
+	th.sampleAt = threads.Gallop(len(th.samples), th.sampleAt, func(i int) bool { return all[th.samples[i]].TS < from })
 	last := th.sampleAt
-	for last < len(th.samples) && events[th.samples[last]].TS < to {
+	for last < len(th.samples) && all[th.samples[last]].TS < to {
 		last++
 	}
 	return th.samples[th.sampleAt:last]

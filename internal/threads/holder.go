@@ -1,15 +1,14 @@
 package threads
 
 import (
-	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/record"
 )
 
 // Holders finds who held the GIL. It is made once for a recording.
 type Holders struct {
-	rec        *record.Recording
+	index      *Index
 	classifier *Classifier
-	samples    map[uint32][]int32 // running Python threads of a process, by TS
+	samples    map[uint32][]int32 // running Python threads of a process, by TS: indexes into Index.Samples
 	at         int                // near which the last wait began
 	count      []Holder           // of one wait
 }
@@ -20,18 +19,17 @@ func NewHolders(rec *record.Recording, c *Classifier) *Holders { return NewIndex
 
 // Holders is NewHolders for who has an index.
 func (x *Index) Holders(c *Classifier) *Holders {
-	rec := x.Rec
-	h := &Holders{rec: rec, classifier: c, samples: map[uint32][]int32{}}
-	python := map[uint64]bool{}
-	for _, i := range x.Samples {
-		e := &rec.Events[i]
-		has, ok := python[e.Args[0]]
+	h := &Holders{index: x, classifier: c, samples: map[uint32][]int32{}}
+	python := map[uint32]bool{}
+	for i := range x.Samples {
+		s := &x.Samples[i]
+		has, ok := python[s.Stack]
 		if !ok {
-			has = hasPython(rec, e.Args[0]) && c.Of(e.Args[0]) != GIL
-			python[e.Args[0]] = has
+			has = hasPython(x.Rec, uint64(s.Stack)) && c.Of(uint64(s.Stack)) != GIL
+			python[s.Stack] = has
 		}
 		if has {
-			h.samples[e.PID] = append(h.samples[e.PID], i)
+			h.samples[s.PID] = append(h.samples[s.PID], int32(i))
 		}
 	}
 	return h
@@ -62,13 +60,14 @@ type Holder struct {
 // the waits are asked for in the order of time.
 func (h *Holders) Of(pid, tid uint32, from, to uint64) (Holder, bool) {
 	samples := h.samples[pid]
-	h.at = after(h.rec, samples, h.at, from)
+	all := h.index.Samples
+	h.at = Gallop(len(samples), h.at, func(i int) bool { return all[samples[i]].TS < from })
 	h.count = h.count[:0]
-	all := 0
-	for i := h.at; i < len(samples) && h.rec.Events[samples[i]].TS <= to; i++ {
-		if e := &h.rec.Events[samples[i]]; e.TID != tid {
-			all++
-			h.note(e)
+	others := 0
+	for i := h.at; i < len(samples) && all[samples[i]].TS <= to; i++ {
+		if s := &all[samples[i]]; s.TID != tid {
+			others++
+			h.note(s)
 		}
 	}
 	var best Holder
@@ -77,17 +76,17 @@ func (h *Holders) Of(pid, tid uint32, from, to uint64) (Holder, bool) {
 			best = one
 		}
 	}
-	best.All = all
-	return best, all > 0
+	best.All = others
+	return best, others > 0
 }
 
-func (h *Holders) note(e *event.Event) {
+func (h *Holders) note(s *Sample) {
 	for i := range h.count {
-		if one := &h.count[i]; one.TID == e.TID {
+		if one := &h.count[i]; one.TID == s.TID {
 			one.Samples++
-			one.Stack = e.Args[0]
+			one.Stack = uint64(s.Stack)
 			return
 		}
 	}
-	h.count = append(h.count, Holder{TID: e.TID, Samples: 1, Stack: e.Args[0]})
+	h.count = append(h.count, Holder{TID: s.TID, Samples: 1, Stack: uint64(s.Stack)})
 }

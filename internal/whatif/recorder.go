@@ -40,7 +40,7 @@ func ofRecorder(f *record.Frame) bool {
 // recorderOf counts the samples of the threads that make calls.
 func recorderOf(t *timeline.Timeline, n *namer) recorder {
 	r := recorder{share: map[function]float64{}, unnamed: map[thread]float64{}}
-	if !slices.ContainsFunc(t.Index.Samples, func(i int32) bool { return n.ofRecorder(t.Rec.Events[i].Args[0]) }) {
+	if !slices.ContainsFunc(t.Index.Samples, func(s threads.Sample) bool { return n.ofRecorder(uint64(s.Stack)) }) {
 		return r // as of a program without an agent: which calls the others are in need not be looked for
 	}
 	byThread := map[thread]*timeline.Thread{}
@@ -48,18 +48,18 @@ func recorderOf(t *timeline.Timeline, n *namer) recorder {
 		byThread[thread{t.Processes[t.Threads[i].Process].PID, t.Threads[i].TID}] = &t.Threads[i]
 	}
 	all := map[function]float64{}
-	for _, i := range t.Index.Samples {
-		e := &t.Rec.Events[i]
-		th := byThread[thread{e.PID, e.TID}]
+	for i := range t.Index.Samples {
+		s := &t.Index.Samples[i]
+		th := byThread[thread{s.PID, s.TID}]
 		if th == nil {
 			continue
 		}
-		f := function{pid: e.PID, tid: e.TID}
-		if op, ok := callAt(t, th, e.TS); ok {
+		f := function{pid: s.PID, tid: s.TID}
+		if op, ok := callAt(t, th, s.TS); ok {
 			f.name = t.Rec.Meta.Functions[t.Ops[op].Func].Base
 		}
 		all[f]++
-		if n.ofRecorder(e.Args[0]) {
+		if n.ofRecorder(uint64(s.Stack)) {
 			r.share[f]++
 		}
 	}

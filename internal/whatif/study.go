@@ -152,9 +152,9 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 		}
 		return near
 	}
-	for _, i := range t.Index.Samples {
-		e := &t.Rec.Events[i]
-		of(thread{e.PID, e.TID}).n++
+	for i := range t.Index.Samples {
+		at := &t.Index.Samples[i]
+		of(thread{at.PID, at.TID}).n++
 	}
 	for _, p := range s.parts {
 		for i := range p.graph.Whats {

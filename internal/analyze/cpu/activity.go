@@ -68,7 +68,7 @@ func (a *analysis) countSamples(all []state) {
 	period := a.period()
 	for k, h := range a.hot.byThread {
 		for _, i := range h.samples {
-			at := a.stacks.of(a.stacks.number(a.rec.Events[i].Args[0]))
+			at := a.stacks.of(a.stacks.number(uint64(a.events.Samples[i].Stack)))
 			if at.activity != threads.Other {
 				st := &all[at.activity]
 				st.Samples++

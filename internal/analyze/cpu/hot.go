@@ -23,7 +23,7 @@ type hot struct {
 // sampled is the samples of one thread.
 type sampled struct {
 	places  tally
-	samples []int32 // indexes into rec.Events, by TS
+	samples []int32 // indexes into Index.Samples, by TS
 }
 
 // functionKey tells functions apart. Line is no part of it: a Python frame's is the line being executed.
@@ -43,9 +43,9 @@ func newHot(a *analysis) *hot {
 		a: a, count: make([]uint64, len(a.rec.Meta.Stacks)+1), byThread: map[key]*sampled{},
 		functions: map[functionKey]*spot{}, byFrame: make([]*spot, len(a.rec.Meta.Frames)),
 	}
-	for _, i := range a.events.Samples {
-		if e := &a.rec.Events[i]; e.TS >= a.rec.Meta.From && e.TS <= a.rec.Meta.To {
-			h.add(i, e)
+	for i := range a.events.Samples {
+		if s := &a.events.Samples[i]; s.TS >= a.rec.Meta.From && s.TS <= a.rec.Meta.To {
+			h.add(int32(i), s)
 		}
 	}
 	for _, at := range h.order {
@@ -54,9 +54,9 @@ func newHot(a *analysis) *hot {
 	return h
 }
 
-func (h *hot) add(i int32, e *event.Event) {
+func (h *hot) add(i int32, s *threads.Sample) {
 	h.origins.Samples++
-	switch event.StackOrigin(e.Args[1]) {
+	switch s.Origin {
 	case event.Whole:
 		h.origins.Whole++
 	case event.Spliced:
@@ -66,12 +66,12 @@ func (h *hot) add(i int32, e *event.Event) {
 	default:
 		h.origins.Leaf++
 	}
-	at := h.a.stacks.number(e.Args[0])
+	at := h.a.stacks.number(uint64(s.Stack))
 	if h.count[at] == 0 {
 		h.order = append(h.order, at)
 	}
 	h.count[at]++
-	k := key{e.PID, e.TID}
+	k := key{s.PID, s.TID}
 	t := h.byThread[k]
 	if t == nil {
 		t = &sampled{}

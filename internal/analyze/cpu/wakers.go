@@ -107,9 +107,10 @@ func (ws *wakers) result() []Waker {
 // meanwhile adds what the waker did during one wait.
 func (w *waker) meanwhile(a *analysis, from, to uint64) {
 	if len(w.samples) > 0 {
-		w.sample = threads.Gallop(len(w.samples), w.sample, func(i int) bool { return a.rec.Events[w.samples[i]].TS < from })
-		for i := w.sample; i < len(w.samples) && a.rec.Events[w.samples[i]].TS <= to; i++ {
-			w.places.add(a.stacks.place(a.stacks.number(a.rec.Events[w.samples[i]].Args[0])), 1)
+		all := a.events.Samples
+		w.sample = threads.Gallop(len(w.samples), w.sample, func(i int) bool { return all[w.samples[i]].TS < from })
+		for i := w.sample; i < len(w.samples) && all[w.samples[i]].TS <= to; i++ {
+			w.places.add(a.stacks.place(a.stacks.number(uint64(all[w.samples[i]].Stack))), 1)
 		}
 	}
 	if w.self == nil {

@@ -156,13 +156,12 @@ func flames(in Input, names func(thread) string) (list []*flame, fr *frames) {
 	if in.Timeline.Index == nil {
 		return nil, fr
 	}
-	for _, i := range in.Timeline.Index.Samples {
-		e := &rec.Events[i]
+	for _, e := range in.Timeline.Index.Samples {
 		if e.TS < in.Timeline.From || e.TS > in.Timeline.To {
 			continue
 		}
 		root := fr.number(flameFrame{names(thread{e.PID, e.TID}), "thread"})
-		stack := fr.stack(e.Args[0])
+		stack := fr.stack(uint64(e.Stack))
 		all.add(1, root, stack, nil)
 		for next < len(gaps) && gaps[next].To <= e.TS {
 			next++
