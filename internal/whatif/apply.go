@@ -7,10 +7,9 @@ import (
 	"github.com/inferscope/inferscope/internal/replay"
 )
 
-// apply changes a plan by an edit. strength is how much of it is done: 1 all, less where it is not sure that
-// all of the time belongs to it.
-func (s *Study) apply(e Edit, g *replay.Graph, p *replay.Plan, strength func(*replay.What) float64) {
-	remedy, of := s.remedyOf(e, g), mostly(g, e.Cause)
+// apply changes a plan by an edit.
+func (s *Study) apply(e Edit, h how, g *replay.Graph, p *replay.Plan) {
+	remedy, of := s.remedyOf(e, g), mostly(g, e.Cause, h.strays)
 	for i := range g.Whats {
 		c := &p.Changes[i]
 		before, w := *c, g.Whats[i]
@@ -21,7 +20,7 @@ func (s *Study) apply(e Edit, g *replay.Graph, p *replay.Plan, strength func(*re
 		if *c == before {
 			continue
 		}
-		if by := strength(&g.Whats[i]); by < 1 && c.Apart == 0 {
+		if by := h.strength(&g.Whats[i]); by < 1 && c.Apart == 0 {
 			c.Scale = before.Scale + by*(c.Scale-before.Scale)
 		}
 	}
@@ -34,8 +33,8 @@ type function struct {
 }
 
 // mostly returns the functions whose computing is of a cause but for strays: page faults and samples of its callees that are named otherwise
-// go with it. An unnamed function is none.
-func mostly(g *replay.Graph, id cause.ID) map[function]bool {
+// go with it, up to a share of strays. An unnamed function is none.
+func mostly(g *replay.Graph, id cause.ID, strays float64) map[function]bool {
 	if id == cause.Count {
 		return nil
 	}
@@ -131,6 +130,10 @@ func gone(id cause.ID) remedy {
 // strays is the share of a thread's waits for others, and of a function's time, up to which it is taken for the same as the most of it: what a
 // futex is for is known from samples of its stacks, and one wait that is left ties a thread to another one for good.
 const strays = 0.1
+
+// mostStrays is up to which share of a function's time may still be: the timer that takes samples waits while the kernel enters and leaves the handler of a
+// page fault, and shows the instruction that faulted.
+const mostStrays = 0.25
 
 // allOf is gone for waits that other threads end, with those that are named otherwise and few.
 func allOf(id cause.ID, g *replay.Graph) remedy {

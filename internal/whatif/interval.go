@@ -2,7 +2,9 @@ package whatif
 
 import (
 	"math"
+	"slices"
 
+	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/replay"
 	"github.com/inferscope/inferscope/internal/timeline"
 )
@@ -49,6 +51,11 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	warm := h
 	warm.refill = refill
 	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
+	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause != cause.Count }) {
+		more, none := h, h
+		more.strays, none.strays = mostStrays, 0
+		faster, slower = math.Hypot(faster, after-float64(s.with(edits, more))), math.Hypot(slower, float64(s.with(edits, none))-after)
+	}
 	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
 }
@@ -115,7 +122,7 @@ func (s *Study) touched(edits []Edit) (ns uint64, guessed float64, doubt map[thr
 	for _, p := range s.parts {
 		plan := p.graph.Unchanged()
 		for _, e := range edits {
-			s.apply(e, p.graph, plan, func(*replay.What) float64 { return 1 })
+			s.apply(e, usual(), p.graph, plan)
 		}
 		for i := range p.graph.Whats {
 			w, t := &p.graph.Whats[i], &p.graph.Times[i]

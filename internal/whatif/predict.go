@@ -29,7 +29,7 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	if !s.Any() {
 		return p
 	}
-	h := how{strength: func(*replay.What) float64 { return 1 }, kernels: 1}
+	h := usual()
 	h.kernels, _ = s.lengthening(s.with(edits, h))
 	p.After = s.with(edits, h)
 	p.Speedup = s.speedup(p.After)
@@ -39,9 +39,15 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 
 // how says how edits are made.
 type how struct {
-	strength func(*replay.What) float64 // see apply
+	strength func(*replay.What) float64 // how much of an edit is done: 1 all, less where it is not sure that all of the time belongs to it
+	strays   float64                    // see mostly
 	kernels  float64                    // by how much kernels take longer
 	refill   float64                    // see warmed
+}
+
+// usual is how they are expected to be.
+func usual() how {
+	return how{strength: func(*replay.What) float64 { return 1 }, strays: strays, kernels: 1}
 }
 
 func (s *Study) with(edits []Edit, h how) uint64 {
@@ -51,7 +57,7 @@ func (s *Study) with(edits []Edit, h how) uint64 {
 // change makes a plan of edits.
 func (s *Study) change(edits []Edit, h how, g *replay.Graph, plan *replay.Plan) {
 	for _, e := range edits {
-		s.apply(e, g, plan, h.strength)
+		s.apply(e, h, g, plan)
 	}
 	warmed(g, plan, h.refill)
 	if h.kernels != 1 {
