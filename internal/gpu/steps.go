@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"math"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/api"
@@ -37,6 +38,9 @@ func (f *facts) took(s api.WindowSteps, opened, off uint64) {
 		return
 	}
 	s.Opened, s.Off = opened, off
+	if s.Subscribe == math.MaxUint32 { // or more than that: it is what the other steps leave of the way in
+		s.Subscribe = max(s.Subscribe, opened-s.Began-min(opened-s.Began, s.SetUp+s.Callbacks+s.Kinds))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.steps) >= maxSteps {

@@ -30,3 +30,20 @@ func TestRareCalls(t *testing.T) {
 	p := watch(t, s, v)
 	eventually(t, "the agent runs", func() bool { return stateOf(s, p.PID) == string(running) })
 }
+
+// TestLongSubscription: a step can say no more of itself than 32 bits of ns; what a longer subscription took follows from the others.
+func TestLongSubscription(t *testing.T) {
+	const began, opened = 1_000_000_000, 21_000_000_000
+	for subscribe, want := range map[uint64]uint64{9_000_000: 9_000_000, 1<<32 - 1: opened - began - 600} {
+		f := newFacts(1)
+		f.took(api.WindowSteps{Began: began, Subscribe: subscribe, SetUp: 100, Callbacks: 200, Kinds: 300}, opened, opened+5)
+		if got := f.lastSteps(); len(got) != 1 || got[0].Subscribe != want {
+			t.Errorf("a subscription that says %d ns took %+v, want %d", subscribe, got, want)
+		}
+	}
+	f := newFacts(1)
+	f.took(api.WindowSteps{Began: began, Subscribe: 1<<32 - 1, SetUp: 1<<32 - 1}, began+5, began+6) // what a hostile ring may say
+	if got := f.lastSteps(); len(got) != 1 || got[0].Subscribe != 1<<32-1 {
+		t.Errorf("steps that do not fit into their window: %+v", got)
+	}
+}

@@ -23,6 +23,8 @@ WINDOWS_SHARE = 0.45  # of the stage's time: what windows may take
 ENDING = 30.0  # s that are kept for the end
 RARER = "apart"  # what the daemon says where windows come more rarely for the memory they leave
 LOOK = 4.0  # s to see how rare
+PATIENT = 15.0  # s that an attachment waits for its window: where CUPTI lets nobody in, it is left without one
+FIRST = 50  # windows in which CUPTI and the driver take memory that they need once
 
 
 class Soaked:
@@ -32,6 +34,7 @@ class Soaked:
         self.check, self.w = check, w
         self.paces, self.figures, self.failures, self.dead = [], {}, [], None
         self.ends, self.rarer, self.attached = {"finalized": 0, "disabled": 0, "kept": 0}, [], 0
+        self.memory = []  # windows so far, resident MB
 
     def do(self, step, *arguments):
         """A harm to one must not end what is done to the others."""
@@ -47,7 +50,7 @@ class Soaked:
     # --- windows ---
 
     def windows(self, until):
-        before, begin, steps = self.w.footprint(), time.monotonic_ns(), None
+        begin, steps, out = time.monotonic_ns(), None, 0.0
         while sum(self.ends.values()) < self.check.windows and time.monotonic() < until:
             with self._daemon("windows", *MANY_WINDOWS) as d:
                 self._settled(d)
@@ -55,19 +58,31 @@ class Soaked:
                 steps.daemon = d
                 self.attached += 1
                 said = self._follow(d, steps, until)
+                left = time.monotonic_ns()
+            out = max(out, self._pause(left))
             for end, n in said.items():
                 self.ends[end] += n
         iterations = self.w.iterations(begin, time.monotonic_ns())
-        n, after = sum(self.ends.values()), self.w.footprint()
+        n = sum(self.ends.values())
         if n < self.check.windows:
             self.failures.append(f"only {n} windows ended in their time")
         subscribed = [v["subscribe"] / 1e6 for v in steps.windows.values()]
         self.figures |= {
             "windows": " ".join(f"{end}:{n}" for end, n in self.ends.items() if n), "in attachments": self.attached,
-            "rarer for memory": "; ".join(self.rarer) or "never", "kB a window": f"{1000 * (after['rss_mb'] - before['rss_mb']) / max(1, n):.0f}",
-            "largest ms alone/in windows": f"{self.paces[-1]['max']:.1f}/{pace(iterations)['max']:.1f}",
+            "rarer for memory": "; ".join(self.rarer) or "never", "kB a window": self._slope(),
+            "largest ms alone/in windows/at the way out": f"{self.paces[-1]['max']:.1f}/{pace(iterations)['max']:.1f}/{out:.1f}",
             "subscribe ms p50/max": f"{numpy.median(subscribed):.1f}/{max(subscribed):.1f}", **steps.blame(largest(iterations)),
         }
+
+    def _pause(self, since):
+        """The largest pause from a time on to now, ms."""
+        time.sleep(0.3)
+        return pace(self.w.iterations(since, time.monotonic_ns()))["max"]
+
+    def _slope(self):
+        """kB that each window leaves, of those after the first."""
+        later = numpy.array([m for m in self.memory if m[0] >= FIRST])
+        return f"{1000 * numpy.polyfit(later[:, 0], later[:, 1], 1)[0]:.0f}" if len(later) > 5 else "too few to say"
 
     def _follow(self, d, steps, until):
         """Until there are enough windows, or they become rarer; how those ended that did."""
@@ -77,6 +92,7 @@ class Soaked:
             agent = self._agent(d)
             said = {"disabled": agent["disabled"], "kept": agent["kept"], "finalized": agent["windows"] - agent["disabled"] - agent["kept"]}
             steps.look()
+            self.memory.append((sum(self.ends.values()) + agent["windows"], self.w.footprint()["rss_mb"]))
             if rare and time.monotonic() > rare:
                 self.rarer.append(f"after {at}: {agent['windows'] - at} in {LOOK:.0f} s ({agent['detail'].split(';')[0]}; {agent['detail'].split(' at least ')[-1]})")
                 break
@@ -87,12 +103,13 @@ class Soaked:
     # --- attachments ---
 
     def attachments(self, until):
-        stops, prints, windows, begin, start = [], [], 0, time.monotonic_ns(), self.w.footprint()
+        stops, prints, windows, without, out, begin, start = [], [], 0, 0, 0.0, time.monotonic_ns(), self.w.footprint()
         while len(prints) < self.check.cycles and time.monotonic() < until:
             with self._daemon("attachments", *ONE_WINDOW) as d:
-                stops.append(self._settled(d).get("stopped_ns", 0) / 1e6)
-                d.wait("a window to end", lambda d=d: self._agent(d)["windows"])
-                windows += self._agent(d)["windows"]
+                got = self._windows_of(d)
+                stops.append(self._agent(d).get("stopped_ns", 0) / 1e6)
+                windows, without, left = windows + got, without + (not got), time.monotonic_ns()
+            out = max(out, self._pause(left))
             if not self.w.alive():
                 raise Harm(f"dead after attachment {len(prints) + 1}: {self.w.process.stderr.read()[-500:]}")
             prints.append(self.w.footprint())
@@ -101,8 +118,8 @@ class Soaked:
         figures, late = growth(start, prints)
         self.failures += late + ([f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms"] if max(stops) > STOP_GOAL else [])
         self.figures |= {
-            "attachments": len(prints), "windows in them": windows, "stop ms p50/p99/max": "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1])),
-            "largest ms in them": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}", **figures,
+            "attachments": len(prints), "windows in them": windows, "left without one": without, "stop ms p50/p99/max": "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1])),
+            "largest ms in them/at the way out": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}/{out:.1f}", **figures,
         }
 
     # --- the daemon ---
@@ -112,6 +129,15 @@ class Soaked:
 
     def _agent(self, d):
         return next((a for a in d.status().get("agents") or [] if a["pid"] == self.w.pid), {"windows": 0, "disabled": 0, "kept": 0})
+
+    def _windows_of(self, d):
+        """Windows of an attachment, once one has ended; 0 where CUPTI did not let the agent in."""
+        until = time.monotonic() + PATIENT
+        while time.monotonic() < until and not self._agent(d)["windows"]:
+            if d.process.poll() is not None:
+                raise Harm(f"inferscoped ended with {d.process.returncode}: {d.said()[-500:]}")
+            time.sleep(0.05)
+        return self._agent(d)["windows"]
 
     def _settled(self, d):
         """The agent's state once it runs; where CUPTI lets it in late, that is waited for."""
