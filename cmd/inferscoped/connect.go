@@ -25,7 +25,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		Complain: func(err error) { logger.Warn("launches of a process are not seen as they should be", zap.Error(err)) },
 	}
 	cfg.Check = feature.Check
-	table := symbol.New(symbol.Options{}) // one for both, so that a library is indexed once
+	table := symbol.New(symbol.Options{Full: f.wholeNames}) // one for both, so that a library is indexed once
 	cfg.Dumper = live.New(table)
 	cfg.Sources = func(rings *ring.Rings) ([]daemon.Source, error) {
 		source, err := calls.New(rings, options)
@@ -41,7 +41,9 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 			sources = append(sources, activity)
 		}
 		if settings.CPUSamplingHz > 0 {
-			sources = append(sources, samples(settings.CPUSamplingHz, table, logger))
+			sources = append(sources, samples(sampler.Options{
+				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{"/proc/self/exe"}, Switches: sampler.DefaultSwitch, Symbols: table, Log: logger,
+			}))
 		}
 		if f.scheduling {
 			sources = append(sources, waits(rings, logger)...)
@@ -62,10 +64,10 @@ func waits(rings *ring.Rings, logger *zap.Logger) []daemon.Source {
 }
 
 // samples makes the source of CPU samples; without it the daemon goes on.
-func samples(hz int, table *symbol.Table, logger *zap.Logger) daemon.Source {
-	source, err := sampler.New(sampler.Options{Hz: hz, Helper: []string{"/proc/self/exe"}, Switches: sampler.DefaultSwitch, Symbols: table, Log: logger})
+func samples(opts sampler.Options) daemon.Source {
+	source, err := sampler.New(opts)
 	if err != nil {
-		logger.Warn("no CPU samples are taken", zap.Error(err))
+		opts.Log.Warn("no CPU samples are taken", zap.Error(err))
 		return sampler.Unavailable(err)
 	}
 	return source

@@ -42,6 +42,8 @@ type flags struct {
 	probeMode      string
 	allCalls       bool
 	sampleHz       string
+	cycles         bool
+	wholeNames     bool
 	scheduling     bool
 	exitWithTarget bool
 	onRequest      bool
@@ -65,6 +67,8 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.StringVar(&f.probeMode, "probe-mode", "auto", "how probes are attached: auto, session, multi or perf")
 	set.BoolVar(&f.allCalls, "all-calls", false, "probe also cheap calls that frameworks make very often")
 	set.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "99", "stacks a second of each running thread, up to 2000; 0 takes none")
+	set.BoolVar(&f.cycles, "cpu-cycles", false, "take these stacks by hardware cycles in place of the CPU clock, where the CPU counts them for us")
+	set.BoolVar(&f.wholeNames, "whole-names", false, "leave C++ and Rust names as long as they are: template arguments, parameters")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
 	f.gpu.register(set)
 	set.BoolVar(&f.onRequest, "on-request", false, "do without --pid: wait for what inferscope run asks for")

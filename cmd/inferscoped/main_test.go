@@ -221,7 +221,7 @@ func TestDaemonOnARealProcess(t *testing.T) {
 	ended := make(chan int)
 	go func() {
 		ended <- run(ctx, process{
-			args:    []string{"--pid", strconv.Itoa(target.Process.Pid), "--socket", socket, "--log-format", "json", "--metrics-addr", ":0"},
+			args:    []string{"--pid", strconv.Itoa(target.Process.Pid), "--socket", socket, "--log-format", "json", "--metrics-addr", ":0", "--cpu-cycles"},
 			environ: []string{"INFERSCOPE_TRACE_SIZE=7"}, stdout: io.Discard, stderr: &log,
 		})
 	}()
@@ -254,6 +254,11 @@ func TestDaemonOnARealProcess(t *testing.T) {
 	for _, name := range []string{"cuda calls", "cpu samples", "scheduling", "host pressure"} {
 		if !slices.ContainsFunc(rec.Meta.Sources, func(s record.Source) bool { return s.Name == name }) {
 			t.Errorf("there is no source %q: %+v", name, rec.Meta.Sources)
+		}
+	}
+	for _, source := range rec.Meta.Sources {
+		if source.Name == "cpu samples" && !strings.Contains(source.Detail, "cycles") { // also where it counts none
+			t.Errorf("asked for cycles, the samples are by %s", source.Detail)
 		}
 	}
 	scrape(t, log.String())
