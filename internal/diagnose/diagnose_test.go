@@ -368,3 +368,16 @@ func TestResults(t *testing.T) {
 		t.Errorf("%q %+v", causes(d), d.Breakdown.Parts)
 	}
 }
+
+// TestOneBlock holds that one block is not said to be several.
+func TestOneBlock(t *testing.T) {
+	for blocks, want := range map[uint64]string{1: ": 1 block on average", 40: ": 40 blocks on average"} {
+		s := newScene(t)
+		for i := range uint64(10) {
+			s.work(event.Kernel, 1, i*100, i*100+100, grid(blocks), 256)
+		}
+		if d := s.diagnose(); len(d.Findings) == 0 || !strings.Contains(d.Findings[0].Title, want) {
+			t.Errorf("findings %+v, want one with %q", d.Findings, want)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func peopleTable(m *Model, ascii bool) *page.Table {
 			continue
 		}
 		busy = busy || p.Busy
-		t.Row(partName(p), human.Span(p.Time), human.Span(uint64(p.Share*each)), human.Percent(p.Share), draw.bar(p.Share, p.Busy))
+		t.Row(partName(p), human.Span(p.Time), spanOfEach(p.Share*each), human.Percent(p.Share), draw.bar(p.Share, p.Busy))
 	}
 	if !ok {
 		t.Drop("Per iteration")
@@ -60,6 +60,14 @@ func peopleTable(m *Model, ascii bool) *page.Table {
 		t.Note = fmt.Sprintf("%s the GPU works, %s it does not. The parts add up to %s.", draw.running, draw.blocked, human.Span(b.Time))
 	}
 	return t
+}
+
+// spanOfEach writes how much of each iteration something takes, in ns: what is there is not nothing.
+func spanOfEach(ns float64) string {
+	if ns > 0 && ns < 1 {
+		return "<1 ns"
+	}
+	return human.Span(uint64(ns))
 }
 
 func partName(p *diagnose.Part) string {

@@ -82,7 +82,7 @@ func costText(m *Model, f *diagnose.Finding) string {
 	}
 	s := fmt.Sprintf("%s of the time (%s", human.Percent(f.Share), human.Span(f.Cost))
 	if each, ok := perIteration(m); ok {
-		s += fmt.Sprintf(", %s per iteration", human.Span(uint64(f.Share*each)))
+		s += fmt.Sprintf(", %s per iteration", spanOfEach(f.Share*each))
 	}
 	return s + ")"
 }
