@@ -27,7 +27,7 @@ func allRules() []rules {
 			"/json/", "/csv.py", "/regex/", "/re/__init__.py", "/re.py", "/sre_", "/html/", "/xml/", "/ujson", "/orjson", "/pandas/",
 		}, prefixes: []string{"parse_", "tokeniz"}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "load_image"}},
 		{trait: prepares, kind: record.NativeFrame, prefixes: []string{
-			"jpeg_", "jsimd_", "png_", "ImagingResample", "ImagingJpeg", "cv::resize", "cv::imdecode", "cv::hal::", "tokenizers::", "sentencepiece::", "simdjson::", "rapidjson::", "sre_", "_sre_", "pattern_sub", "pattern_search", "pattern_match", "pattern_find", "pattern_split", "parse_", "av_", "avcodec_", "sws_",
+			"jpeg_", "jsimd_", "png_", "ImagingResample", "ImagingJpeg", "cv::resize", "cv::imdecode", "cv::hal::", "tokenizers::", "sentencepiece::", "simdjson::", "rapidjson::", "sre_", "_sre_", "re_Pattern_", "_csv_", "pattern_sub", "pattern_search", "pattern_match", "pattern_find", "pattern_split", "parse_", "av_", "avcodec_", "sws_",
 		}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "resize_bilinear", "parse_json", "json_parse"}, files: []string{
 			"tokenizers.abi3", "tokenizers.cpython", "_sentencepiece", "_tiktoken", "_imaging", "libjpeg", "libturbojpeg", "libpng", "libwebp", "cv2.abi3", "cv2.cpython", "libopencv", "_json.cpython", "_csv.cpython", "_regex.cpython", "libavcodec", "libswscale", "orjson", "ujson",
 		}},

@@ -13,15 +13,18 @@ import (
 // Limits on what is read for builtins. Ubuntu's python3.12 has 1.3 MB of data, 3 MB of constants, 130 KB of the table of functions.
 const (
 	maxData     = 16 << 20 // bytes of a section
-	maxModules  = 1024
-	maxMethods  = 4096 // of one module
-	maxBuiltin  = 64   // bytes of a name
-	moduleBytes = 72   // PyModuleDef as far as m_methods: Include/moduleobject.h, since 3.5
-	methodBytes = 32   // PyMethodDef: Include/methodobject.h
+	maxModules  = 4096     // and types
+	maxMethods  = 4096     // of one of them
+	maxBuiltin  = 64       // bytes of a name
+	moduleBytes = 72       // PyModuleDef as far as m_methods: Include/moduleobject.h, since 3.5
+	methodBytes = 32       // PyMethodDef: Include/methodobject.h
+	typeBytes   = 32       // PyType_Spec: Include/object.h
+	slotBytes   = 16       // PyType_Slot
 )
 
 // builtins makes the index of the functions of Python's own modules that are written in C and are part of the interpreter, from the tables in which CPython itself
-// finds them: distributions strip it, and pickle, time and others are in it. A function is named as Argument Clinic would: _pickle_dumps.
+// finds them: distributions strip it, and pickle, time and others are in it. A function is named as Argument Clinic would: _pickle_dumps. Of types those that are made of a
+// specification are known, as most of such modules are since 3.11: re_Pattern_findall.
 func (b *builder) builtins() *functions {
 	name := b.module.base()
 	if !strings.HasPrefix(name, "python3") && !strings.HasPrefix(name, "libpython3") {
@@ -40,8 +43,11 @@ func (b *builder) builtins() *functions {
 		}
 	}
 	for _, w := range p.data {
-		for at := 40; at+moduleBytes-40 <= len(w.bytes); at += 8 {
-			p.module(w.bytes[at-40 : at-40+moduleBytes])
+		for rest := w.bytes; len(rest) >= typeBytes; rest = rest[8:] {
+			p.kind(rest[:typeBytes])
+			if len(rest) >= moduleBytes {
+				p.module(rest[:moduleBytes])
+			}
 		}
 	}
 	return p.index(starts)
@@ -115,7 +121,7 @@ type interpreter struct {
 	names words
 	data  []words
 	named map[uint64]string // by where functions begin
-	seen  int               // modules
+	seen  int               // modules and types
 }
 
 // module reads what may be a PyModuleDef: its head is a reference count and four zeros as long as the module is not loaded, which it is not in the file.
@@ -129,12 +135,63 @@ func (p *interpreter) module(def []byte) {
 	if name == "" {
 		return
 	}
+	if methods := p.from(word(8)); methods != nil {
+		p.seen++
+		p.methods(underscored(name), methods)
+	}
+}
+
+func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
+
+// from returns what follows an address in the data.
+func (p *interpreter) from(addr uint64) []byte {
 	for _, w := range p.data {
-		if methods := w.from(word(8)); methods != nil {
-			p.seen++
-			p.methods(strings.ReplaceAll(name, ".", "_"), methods)
-			return
+		if b := w.from(addr); b != nil {
+			return b
 		}
+	}
+	return nil
+}
+
+// Slots of a type (Include/typeslots.h).
+const (
+	slotCall     = 50
+	slotIternext = 63
+	slotMethods  = 64
+	lastSlot     = 128 // 83 in 3.14
+)
+
+// kind reads what may be a PyType_Spec: a name with its module, sizes, flags, and an array of slots that a zero ends.
+func (p *interpreter) kind(spec []byte) {
+	size, each, pad := binary.LittleEndian.Uint32(spec[8:]), binary.LittleEndian.Uint32(spec[12:]), binary.LittleEndian.Uint32(spec[20:])
+	if pad != 0 || size > maxData || each > maxData || p.seen >= maxModules {
+		return
+	}
+	name := p.identifier(binary.LittleEndian.Uint64(spec))
+	if !strings.Contains(name, ".") {
+		return
+	}
+	name = underscored(name)
+	for slots := p.from(binary.LittleEndian.Uint64(spec[24:])); len(slots) >= slotBytes; slots = slots[slotBytes:] {
+		slot, to := binary.LittleEndian.Uint64(slots), binary.LittleEndian.Uint64(slots[8:])
+		switch {
+		case slot == 0 || slot > lastSlot:
+			return
+		case slot == slotMethods:
+			p.seen++
+			p.methods(name, p.from(to))
+		case slot == slotCall:
+			p.name(to, name+"_call")
+		case slot == slotIternext:
+			p.name(to, name+"_iternext")
+		}
+	}
+}
+
+// name names what begins at an address, where nothing else has.
+func (p *interpreter) name(addr uint64, name string) {
+	if p.named[addr] == "" {
+		p.named[addr] = name
 	}
 }
 
@@ -148,9 +205,7 @@ func (p *interpreter) methods(module string, table []byte) {
 		if name == "" {
 			return
 		}
-		if code := binary.LittleEndian.Uint64(table[8:]); p.named[code] == "" {
-			p.named[code] = module + "_" + name
-		}
+		p.name(binary.LittleEndian.Uint64(table[8:]), module+"_"+name)
 		table = table[methodBytes:]
 	}
 }
