@@ -42,7 +42,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		}
 		if settings.CPUSamplingHz > 0 {
 			sources = append(sources, samples(sampler.Options{
-				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{"/proc/self/exe"}, Switches: sampler.DefaultSwitch, Symbols: table, Log: logger,
+				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{"/proc/self/exe"}, Switches: sampler.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
 			}))
 		}
 		if f.scheduling {

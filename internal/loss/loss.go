@@ -38,6 +38,7 @@ const (
 	ThreadUnsampled Reason = "thread_unsampled"
 	PythonRefused   Reason = "python_refused"
 	SwitchesShed    Reason = "switches_shed"
+	SamplesPaused   Reason = "samples_paused"
 	StackSpliced    Reason = "stack_spliced"
 	StackPython     Reason = "stack_python_only"
 	StackLeaf       Reason = "stack_leaf_only"
@@ -96,6 +97,7 @@ func Kinds() []Kind {
 		{PythonRefused, Warning, "the Python interpreter of a process could not be read, so its samples have no Python frames", ""},
 		{StackEvicted, Warning, "samples have no stack any more, because it made room for others", "ask for a shorter window, or lower the sampling frequency"},
 		{SwitchesShed, Info, "threads left their CPU more often than stacks are taken of it, so that those of waits are a sample", ""},
+		{SamplesPaused, Info, "pauses were made in sampling a process that switches so often that samples would take more than the budget, so that there are fewer of it", "raise --overhead-budget if more samples matter more"},
 		{GPUWindowDisabled, Info, "windows of GPU records ended without leaving CUPTI, so that CUDA graphs that ran in them stay slower until the next window ends well", "lengthen the deadline, or expect it of programs that never synchronize"},
 		{GPUNamesLost, Info, "kernels or ranges have no name, because there were too many different ones", ""},
 		{ScopesLost, Warning, "scopes of the Python package were overwritten before they were read", "name longer stretches, or give the daemon more CPU time"},

@@ -37,6 +37,9 @@ type Options struct {
 	Hz       int  // samples of each running thread a second of its running time, MinHz to MaxHz; 0: DefaultHz
 	Cycles   bool // count hardware cycles instead of time where the CPU can; else the CPU clock
 	Switches int  // samples a second and process where a thread leaves its CPU, up to MaxSwitch; 0: none
+	// Budget is what sampling may take of one CPU, as a share, at the switches of a process:
+	// one that switches more often is sampled in slices. 0: whatever it takes. It needs Switches.
+	Budget float64
 	// OwnOnly leaves the native unwinder off: stacks are Python frames and the leaf.
 	// It costs neither the seconds of its start nor its memory.
 	OwnOnly bool
@@ -58,6 +61,9 @@ func (o *Options) check() error {
 	}
 	if o.Switches < 0 || o.Switches > MaxSwitch {
 		return fault.New(fault.Usage, fmt.Sprintf("choose 0 to %d", MaxSwitch), fmt.Errorf("%d samples of switches a second are out of range", o.Switches))
+	}
+	if !(o.Budget >= 0 && o.Budget <= 1) {
+		return fault.New(fault.Usage, "choose 0 to 100 percent; 0 bounds nothing", fmt.Errorf("an overhead budget of %g%% is out of range", 100*o.Budget))
 	}
 	if o.Symbols == nil {
 		o.Symbols = symbol.New(symbol.Options{})

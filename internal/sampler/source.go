@@ -30,11 +30,11 @@ type Source struct {
 	namer    *namer
 	table    table
 	tally    tally
-	files    descriptors
+	files    *descriptors
 	ctx      context.Context // of the goroutines, until Close
 	stop     context.CancelFunc
 	starting sync.Once
-	naming   sync.WaitGroup
+	work     sync.WaitGroup // goroutines that end with ctx, but for the unwinder's start
 	toName   chan frame
 
 	library atomic.Pointer[libraryState]
@@ -62,11 +62,13 @@ type libraryState struct {
 // proc is one process that is sampled.
 type proc struct {
 	process *target.Process
-	threads *threads // used by Follow and Forget only
+	threads *threads // used by Follow until opened, then under the lock
 	python  *cpython // nil: none is known
 	refused error    // why its CPython is not read
 	left    refusal  // threads that are not sampled
-	diedAt  uint64   // ns; 0 while it runs
+	opened  bool     // it had events: a storm may have taken them off
+	storm   storm
+	diedAt  uint64 // ns; 0 while it runs
 }
 
 // New loads the programs. It needs CAP_BPF and CAP_PERFMON (fault.Permission), and
@@ -94,7 +96,10 @@ func New(opts Options) (*Source, error) {
 	if opts.OwnOnly {
 		s.library.Store(&libraryState{err: errors.New("it is switched off")})
 	}
-	s.naming.Go(func() { s.nameAhead(ctx) })
+	s.work.Go(func() { s.nameAhead(ctx) })
+	if opts.Budget > 0 && opts.Switches > 0 {
+		s.work.Go(func() { s.boundStorms(ctx) })
+	}
 	return s, nil
 }
 
@@ -177,7 +182,7 @@ func (s *Source) proc(p *target.Process) (*proc, error) {
 		return nil, err
 	}
 	q = &proc{process: p, threads: &threads{
-		pid: p.PID, events: map[uint32][]int{}, programs: s.programs, clock: &s.clock, causes: s.causes(), files: &s.files,
+		pid: p.PID, events: map[uint32][]int{}, programs: s.programs, clock: &s.clock, causes: s.causes(), files: s.files,
 	}}
 	s.procs[p.PID] = q
 	return q, nil
@@ -219,7 +224,10 @@ func (s *Source) findPython(q *proc, p *target.Process, known *cpython) error {
 // openThreads samples the threads of q that are not sampled yet. Only the first time
 // is there any: from then on they inherit their events, across exec as well.
 func (s *Source) openThreads(q *proc) error {
-	if len(q.threads.events) > 0 {
+	s.mu.Lock()
+	opened := q.opened
+	s.mu.Unlock()
+	if opened {
 		return nil
 	}
 	left, err := q.threads.open()
@@ -228,7 +236,7 @@ func (s *Source) openThreads(q *proc) error {
 	if !q.process.Alive() {
 		return nil // Forget follows
 	}
-	q.left = left
+	q.left, q.opened = left, len(q.threads.events) > 0
 	if err == nil && left.threads > 0 {
 		err = fmt.Errorf("%d threads of pid %d are not sampled: %w", left.threads, q.process.PID, left.why)
 	}
@@ -281,7 +289,7 @@ func (s *Source) Close() error {
 	}
 	s.mu.Unlock()
 	s.stop()
-	s.naming.Wait()
+	s.work.Wait()
 	s.feed.Lock()
 	s.pass(0, true, func(batch []event.Event) { s.late = append(s.late, batch...) })
 	s.feed.Unlock()

@@ -70,6 +70,9 @@ func (s *Source) Losses() []loss.Loss {
 		if q.left.threads > 0 {
 			add(loss.ThreadUnsampled, uint64(q.left.threads), fmt.Sprintf("pid %d", pid), q.left.why.Error())
 		}
+		if n := q.storm.pauses; n > 0 {
+			add(loss.SamplesPaused, n, fmt.Sprintf("pid %d", pid), q.storm.String())
+		}
 		if q.refused != nil {
 			add(loss.PythonRefused, 1, fmt.Sprintf("pid %d", pid), q.refused.Error())
 		}

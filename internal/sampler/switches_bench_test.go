@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/sampler"
@@ -56,9 +57,52 @@ func BenchmarkSwitches(b *testing.B) {
 	}
 }
 
+// BenchmarkStorm measures the same once a storm is known to be one: with a budget, and without.
+func BenchmarkStorm(b *testing.B) {
+	needRoot(b)
+	v := pingpong(b)
+	p, err := target.Describe(int(v.pid()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	var off []float64
+	with := map[float64][]float64{0: nil, 0.02: nil}
+	for b.Loop() {
+		off = append(off, v.round(b))
+		for budget := range with {
+			s := newSource(b, sampler.Options{Switches: sampler.DefaultSwitch, Budget: budget, OwnOnly: true})
+			if err := s.Follow(p); err != nil {
+				b.Fatal(err)
+			}
+			for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
+				v.round(b)
+			}
+			for range 60 { // several slices with their pauses: the mean is what it takes
+				with[budget] = append(with[budget], v.round(b))
+			}
+			s.Forget(p)
+			_ = s.Close()
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(mean(off), "ns/switch-off")
+	for budget, ns := range with {
+		b.ReportMetric(mean(ns)-mean(off), fmt.Sprintf("ns-added/budget-%g%%", 100*budget))
+	}
+}
+
+func mean(all []float64) float64 {
+	sum := 0.0
+	for _, x := range all {
+		sum += x
+	}
+	return sum / float64(len(all))
+}
+
 // pingpong starts two threads that wait for each other, on the last CPU: the first ones have
 // most of the machine's interrupts.
-func pingpong(b *testing.B) *victim {
+func pingpong(b testing.TB) *victim {
 	b.Helper()
 	const waiters = "../../testdata/waiters"
 	if out, err := exec.Command("make", "-s", "-C", waiters, "CC=gcc").CombinedOutput(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -30,18 +31,17 @@ type threads struct {
 }
 
 // descriptors bounds how many files the events of all processes may be: the rest of
-// the daemon needs some as well. It belongs to the goroutine that follows.
-type descriptors struct{ left int }
+// the daemon needs some as well.
+type descriptors struct{ left atomic.Int64 }
 
 var errDescriptors = fmt.Errorf("half of the files that this process may open are events: %w", unix.EMFILE)
 
 // allowedDescriptors is half of what this process may open.
-func allowedDescriptors() descriptors {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return descriptors{maxThreads}
-	}
-	return descriptors{int(min(limit.Cur, 1<<20) / 2)}
+func allowedDescriptors() *descriptors {
+	d, limit := &descriptors{}, unix.Rlimit{Cur: 2 * maxThreads}
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // fails for no process of its own
+	d.left.Store(int64(min(limit.Cur, 1<<20) / 2))
+	return d
 }
 
 // refusal counts threads without an event of their own.
@@ -55,6 +55,7 @@ type refusal struct {
 // or of one that had not: nothing says which, so it gets an event too, and the
 // program drops the samples of a thread's second event.
 func (t *threads) open() (refusal, error) {
+	t.left = refusal{}
 	for range listRounds {
 		tids, err := listThreads(t.pid)
 		if err != nil {
@@ -92,12 +93,12 @@ func (t *threads) openThread(tid uint32) {
 }
 
 func (t *threads) openEvent(tid uint32, cause event.SampleCause) (int, error) {
-	if t.files.left <= 0 {
+	if t.files.left.Load() <= 0 {
 		return -1, openError(errDescriptors)
 	}
 	fd, err := t.clock.open(tid, cause, t.programs.program(cause).FD())
 	if err == nil {
-		t.files.left--
+		t.files.left.Add(-1)
 	}
 	return fd, err
 }
@@ -108,7 +109,7 @@ func (t *threads) close() {
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
-		t.files.left += len(fds)
+		t.files.left.Add(int64(len(fds)))
 		delete(t.events, tid)
 	}
 }
