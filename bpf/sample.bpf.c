@@ -59,14 +59,16 @@ struct bpf_perf_event_data_kern___sample {
 
 /* Threads of one process, by tid % SWITCH_SLOTS. */
 struct switch_slot {
-	__u32 looked; /* the jiffy in which a switch of theirs was looked at last */
-	__u32 taken;  /* switch samples of theirs in the window */
+	__u32 switches; /* of theirs in the window */
+	__u32 taken;    /* samples of these */
+	__u32 one_of;   /* so many is taken in it, at random; 0: each */
 };
 
 /* A process that is sampled. */
 struct sampled_process {
 	__u64 window;   /* ns, when the present tenth of a second of the switch budget began */
-	__u64 switches; /* taken in it */
+	__u64 switches; /* samples of switches in it */
+	__u64 jiffy;    /* of the last look at the clock */
 	struct switch_slot slots[SWITCH_SLOTS];
 	struct python_layout python;
 };
@@ -116,8 +118,7 @@ struct {
 const enum python_walk *export_walk __attribute__((unused));
 
 /* Set before loading. */
-const volatile __u64 switch_budget = 20;        /* switch samples of a process in NS_PER_WINDOW */
-const volatile __u64 switch_distance = 10000000; /* ns, so that those of one thread are spread over it */
+const volatile __u64 switch_budget = 20; /* switch samples of a process in NS_PER_WINDOW */
 
 static __always_inline void count(enum sample_count which)
 {
@@ -128,30 +129,50 @@ static __always_inline void count(enum sample_count which)
 }
 
 /*
- * Whether a thread's switch may be worth a look: one in a jiffy is, so that a storm costs
- * the rest of them no reading of a clock.
+ * The next window begins: of each thread's switches so many are taken in it as fit into its
+ * half of the budget, if it switches as often as in the one before.
  */
-static __always_inline int worth_a_look(struct switch_slot *slot)
+static __always_inline void begin_window(struct sampled_process *p, __u64 now)
 {
-	return slot->looked != (__u32)bpf_jiffies64();
+	__u32 share = switch_budget / 2 ? switch_budget / 2 : 1;
+
+	p->window = now;
+	p->switches = 0;
+	for (int i = 0; i < SWITCH_SLOTS; i++) {
+		p->slots[i].one_of = p->slots[i].switches / share;
+		p->slots[i].switches = 0;
+		p->slots[i].taken = 0;
+	}
+}
+
+/*
+ * Whether chance takes this switch of a thread. Nothing else may: the first one after some
+ * time would be the one after a long wait, again and again, and never the wait itself. The
+ * clock is read once in a jiffy, so that a storm is cheap. The counts may be a few off where
+ * CPUs race.
+ */
+static __always_inline int chosen(struct sampled_process *p, struct switch_slot *slot)
+{
+	__u64 jiffy = bpf_jiffies64(), now;
+
+	if (p->jiffy != jiffy) {
+		p->jiffy = jiffy;
+		now = bpf_ktime_get_ns();
+		if (now - p->window > NS_PER_WINDOW)
+			begin_window(p, now);
+	}
+	slot->switches++;
+	return slot->one_of < 2 || bpf_get_prandom_u32() % slot->one_of == 0;
 }
 
 /*
  * Whether the budget of this process still allows a switch sample. A thread may have half
  * of what the others have left, so that one that switches all the time does not take the
- * stacks of those that wait for long; and it has them over the whole of the window. The
- * counts may be a few off where CPUs race.
+ * stacks of those that wait for long.
  */
-static __always_inline int allowed(struct sampled_process *p, struct switch_slot *slot, __u64 now)
+static __always_inline int allowed(struct sampled_process *p, struct switch_slot *slot)
 {
-	slot->looked = bpf_jiffies64();
-	if (now - p->window > NS_PER_WINDOW) {
-		p->window = now;
-		p->switches = 0;
-		for (int i = 0; i < SWITCH_SLOTS; i++)
-			p->slots[i].taken = 0;
-	}
-	if (p->switches + slot->taken >= switch_budget || now - p->window < slot->taken * switch_distance)
+	if (p->switches + slot->taken >= switch_budget)
 		return 0;
 	slot->taken++;
 	return __sync_fetch_and_add(&p->switches, 1) < switch_budget;
@@ -231,7 +252,7 @@ static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 	if (!p)
 		return 0;
 	slot = &p->slots[tid % SWITCH_SLOTS];
-	if (cause == SAMPLE_SWITCH && !worth_a_look(slot)) {
+	if (cause == SAMPLE_SWITCH && !chosen(p, slot)) {
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}
@@ -239,11 +260,11 @@ static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 		count(SAMPLE_COUNT_DOUBLE);
 		return 0;
 	}
-	now = bpf_ktime_get_ns();
-	if (cause == SAMPLE_SWITCH && !allowed(p, slot, now)) {
+	if (cause == SAMPLE_SWITCH && !allowed(p, slot)) {
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}
+	now = bpf_ktime_get_ns();
 	s = bpf_map_lookup_elem(&sample_scratches, &zero);
 	if (!s)
 		return 0;

@@ -101,10 +101,12 @@ type SampleSampledProcess struct {
 	_        structs.HostLayout
 	Window   uint64
 	Switches uint64
+	Jiffy    uint64
 	Slots    [32]struct {
-		_      structs.HostLayout
-		Looked uint32
-		Taken  uint32
+		_        structs.HostLayout
+		Switches uint32
+		Taken    uint32
+		OneOf    uint32
 	}
 	Python SamplePythonLayout
 }
@@ -123,7 +125,6 @@ const (
 	SampleVarExportWalk       = "export_walk"
 	SampleVarHaveLoop         = "have_loop"
 	SampleVarSwitchBudget     = "switch_budget"
-	SampleVarSwitchDistance   = "switch_distance"
 )
 
 // LoadSample returns the embedded CollectionSpec for Sample.
@@ -187,10 +188,9 @@ type SampleMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SampleVariableSpecs struct {
-	ExportWalk     *ebpf.VariableSpec `ebpf:"export_walk"`
-	HaveLoop       *ebpf.VariableSpec `ebpf:"have_loop"`
-	SwitchBudget   *ebpf.VariableSpec `ebpf:"switch_budget"`
-	SwitchDistance *ebpf.VariableSpec `ebpf:"switch_distance"`
+	ExportWalk   *ebpf.VariableSpec `ebpf:"export_walk"`
+	HaveLoop     *ebpf.VariableSpec `ebpf:"have_loop"`
+	SwitchBudget *ebpf.VariableSpec `ebpf:"switch_budget"`
 }
 
 // SampleObjects contains all objects after they have been loaded into the kernel.
@@ -234,10 +234,9 @@ func (m *SampleMaps) Close() error {
 //
 // It can be passed to LoadSampleObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SampleVariables struct {
-	ExportWalk     *ebpf.Variable `ebpf:"export_walk"`
-	HaveLoop       *ebpf.Variable `ebpf:"have_loop"`
-	SwitchBudget   *ebpf.Variable `ebpf:"switch_budget"`
-	SwitchDistance *ebpf.Variable `ebpf:"switch_distance"`
+	ExportWalk   *ebpf.Variable `ebpf:"export_walk"`
+	HaveLoop     *ebpf.Variable `ebpf:"have_loop"`
+	SwitchBudget *ebpf.Variable `ebpf:"switch_budget"`
 }
 
 // SamplePrograms contains all programs after they have been loaded into the kernel.

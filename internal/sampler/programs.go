@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -46,10 +45,8 @@ func loadPrograms(opts *Options) (*programs, error) {
 		return nil, fmt.Errorf("read the programs for samples: %w", err)
 	}
 	spec.Maps[bpf.SampleMapSamples].MaxEntries = ringBytes(opts.Hz, runtime.NumCPU())
-	budget := max(1, opts.Switches/budgetWindows)
 	if err := errors.Join(
-		spec.Variables[bpf.SampleVarSwitchBudget].Set(uint64(budget)),
-		spec.Variables[bpf.SampleVarSwitchDistance].Set(uint64(2*time.Second/budgetWindows)/uint64(budget)),
+		spec.Variables[bpf.SampleVarSwitchBudget].Set(uint64(max(1, opts.Switches/budgetWindows))),
 		spec.Variables[bpf.SampleVarHaveLoop].Set(haveLoop()),
 	); err != nil {
 		return nil, fmt.Errorf("set the programs for samples up: %w", err)

@@ -80,6 +80,13 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		pthread_create(&t, 0, sleeps_long, 0);
 		sleeps(0);
+	} else if (!strcmp(mode, "turns")) { /* a long wait and a short one by turns, of which the kernel's stack tells which */
+		printf("main %d\n", getpid());
+		fflush(stdout);
+		for (struct timespec brief = {0, 50000};;) {
+			usleep(3000);
+			ppoll(0, 0, &brief, 0);
+		}
 	} else if (!strcmp(mode, "generations")) {
 		static const char *names[] = {"first", "second", "third", 0};
 
