@@ -103,13 +103,14 @@ func nameOf(proc int) string {
 	return fmt.Sprintf("%s-%d-%d", fileName, pid, startTime(proc, pid))
 }
 
-// abandoned says whether nobody will use a file any more: the process that made it is gone, or is
-// this one. A name that we would not have given says nothing.
+// abandoned says whether nobody will use a file any more: the process that made it is gone, waits
+// for its parent to hear of its end, or is this one. A name that we would not have given says nothing.
 func abandoned(proc int, name string) bool {
 	var pid uint32
 	var start uint64
 	if n, err := fmt.Sscanf(strings.TrimPrefix(name, fileName), "-%d-%d", &pid, &start); err != nil || n != 2 {
 		return false
 	}
-	return pid == uint32(os.Getpid()) || startTime(proc, pid) != start
+	state, began := readStat(proc, pid)
+	return pid == uint32(os.Getpid()) || began != start || state == 'Z' || state == 'X'
 }

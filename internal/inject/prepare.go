@@ -132,29 +132,35 @@ func hasProc(p *target.Process, s status) error {
 	return refuse(ErrProc, "the procfs in its root is that of another pid namespace", hint)
 }
 
-// startTime returns field 22 of the stat of the process that a procfs calls pid; 0: there is none.
+// startTime returns when the process began that a procfs calls pid; 0: there is none.
 func startTime(proc int, pid uint32) uint64 {
+	_, start := readStat(proc, pid)
+	return start
+}
+
+// readStat returns fields 3 and 22 of the stat of the process that a procfs calls pid (proc_pid_stat(5)): its
+// state and its start time; 0: there is none.
+func readStat(proc int, pid uint32) (state byte, start uint64) {
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(proc, fmt.Sprintf("%d/stat", pid), &how)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	defer unix.Close(fd)
 	b := make([]byte, 2048)
 	n, err := unix.Read(fd, b)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	text := string(b[:n])
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 20 {
-		return 0
+		return 0, 0
 	}
-	start, err := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil {
-		return 0
+	if start, err = strconv.ParseUint(fields[19], 10, 64); err != nil {
+		return 0, 0
 	}
-	return start
+	return fields[0][0], start
 }
 
 // signalLeft looks at what the process handles; what a thread blocks is looked at later.
