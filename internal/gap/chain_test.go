@@ -152,6 +152,21 @@ func TestFutexesWithoutStacks(t *testing.T) {
 	}
 }
 
+// TestMostStacksOfAFutexDecide: a stack that lacks the frame of the lock does not make its wait one for a worker.
+func TestMostStacksOfAFutexDecide(t *testing.T) {
+	for others, want := range map[uint64]cause.ID{0: cause.Worker, 2: cause.Lock} {
+		s := frame().sampled(leader, user).sampled(helper, native("compute", "server"))
+		inFutex := []record.Frame{kernel("futex_wait_queue"), kernel("futex_wait"), kernel("do_futex")}
+		lock := s.Stack(append(inFutex, native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"), native("push", "server"))...)
+		for i := range others {
+			s.Off(recordtest.Off{TID: third, TS: start + 50*ms + i*2*ms, Dur: ms, Blocked: ms, Call: sysFutex, Arg: 0x7000, By: [2]uint32{leader, helper}, Stack: lock})
+		}
+		o := blocked(sysFutex, helper, 0)
+		o.Arg, o.Stack = 0x7000, s.Stack(append(inFutex, native("push", "server"))...)
+		of(t, s.off(o).want(t, waiting(want)), want)
+	}
+}
+
 // TestGILWithoutSamples: who let the GIL go in the end held it while the thread asked in vain.
 func TestGILWithoutSamples(t *testing.T) {
 	s := frame().sampled(leader, user)

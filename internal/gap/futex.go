@@ -115,14 +115,19 @@ func (w *walker) vote(th *thread, f futex, c cause.ID, stack uint64) {
 	b.add(c, stack)
 }
 
-// inFutexOf returns what a wait in a futex was for, and a stack that shows it; own is that of this wait.
+// inFutexOf returns what a wait in a futex was for, and a stack that shows it; own is that of this wait. Where other stacks
+// show the same futex, most of all decide: a few of each lack the frame that says what it is.
 func (w *walker) inFutexOf(th *thread, wait int32, own uint64) (cause.ID, Sureness, uint64) {
-	if own != 0 && w.stacks.hasCallers(own) {
-		return w.stacks.futexCause(own), Seen, own
-	}
+	shows := own != 0 && w.stacks.hasCallers(own)
 	if b := w.futexes.byAddress[futexAt(&w.t.Rec.Events[wait])]; b != nil {
 		c, stack := b.result()
+		if shows && w.stacks.futexCause(own) == c {
+			stack = own
+		}
 		return c, Seen, stack
+	}
+	if shows {
+		return w.stacks.futexCause(own), Seen, own
 	}
 	if b := w.futexes.byThread[th.key]; b != nil {
 		c, stack := b.result()
