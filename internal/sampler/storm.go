@@ -46,31 +46,39 @@ func pauseAt(rate float64, hz int, budget float64) time.Duration {
 	return time.Duration(min(max(0, (cost/budget-1)*float64(slice)), float64(longest)))
 }
 
-// boundStorms looks at each process, until ctx ends.
+// boundStorms looks at each process, until ctx ends: often while one of them is in a storm.
 func (s *Source) boundStorms(ctx context.Context) {
-	tick := time.NewTicker(slice)
-	defer tick.Stop()
-	for {
+	for next := calm; ; next = s.lookForStorms() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(next):
 		}
-		s.mu.Lock()
-		for _, q := range s.procs {
-			if q.opened {
-				q.storm.look(q.threads, &s.opts, clock.Monotonic())
-				q.left = q.threads.left
-			}
-		}
-		s.mu.Unlock()
 	}
+}
+
+// lookForStorms returns when to look again.
+func (s *Source) lookForStorms() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := calm
+	for _, q := range s.procs {
+		if !q.opened {
+			continue
+		}
+		q.storm.look(q.threads, &s.opts, clock.Monotonic())
+		q.left = q.threads.left
+		if q.storm.pause > 0 {
+			next = slice
+		}
+	}
+	return next
 }
 
 // look pauses a process at the end of a slice, or lets it be sampled again.
 //
-// Its events are closed for a pause: events that are there and off cost a switch 900 ns of
-// the 3,400 that they cost where they are on (BenchmarkStorm).
+// Its events are closed for a pause: the kernel looks through those of a thread at each
+// switch also when they are off.
 func (m *storm) look(t *threads, opts *Options, now uint64) {
 	took := time.Duration(now - m.since)
 	switch {
@@ -79,7 +87,7 @@ func (m *storm) look(t *threads, opts *Options, now uint64) {
 	case m.off && took >= m.pause:
 		_, _ = t.open() // of a process that is gone: Forget follows
 		m.off, m.since, m.before = false, now, 0
-	case m.off, m.pause == 0 && took < calm:
+	case m.off, m.pause == 0 && took < calm-slice:
 	default:
 		n := t.switches()
 		m.rate = float64(n-min(n, m.before)) / took.Seconds()

@@ -22,11 +22,7 @@ import (
 func BenchmarkSwitches(b *testing.B) {
 	needRoot(b)
 	v := pingpong(b)
-	p, err := target.Describe(int(v.pid()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = p.Close() }()
+	p := v.describe(b)
 	cases := []struct {
 		name   string
 		opts   sampler.Options
@@ -61,11 +57,7 @@ func BenchmarkSwitches(b *testing.B) {
 func BenchmarkStorm(b *testing.B) {
 	needRoot(b)
 	v := pingpong(b)
-	p, err := target.Describe(int(v.pid()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = p.Close() }()
+	p := v.describe(b)
 	var off []float64
 	with := map[float64][]float64{0: nil, 0.02: nil}
 	for b.Loop() {
@@ -111,6 +103,16 @@ func pingpong(b testing.TB) *victim {
 	v := start(b, filepath.Join("../../build/waiters", "pingpong"), strconv.Itoa(runtime.NumCPU()-1))
 	v.line(b)
 	return v
+}
+
+func (v *victim) describe(b *testing.B) *target.Process {
+	b.Helper()
+	p, err := target.Describe(int(v.pid()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.Close() })
+	return p
 }
 
 // roundTrips is long enough for the samples that the budget allows to weigh little.

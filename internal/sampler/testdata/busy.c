@@ -37,6 +37,17 @@ static void *sleeps(void *unused)
 	return 0;
 }
 
+/* A long wait and a brief one, of which the kernel's stack tells which. */
+static void by_turns(void)
+{
+	struct timespec brief = {0, 50000};
+
+	for (;;) {
+		usleep(3000);
+		ppoll(0, 0, &brief, 0);
+	}
+}
+
 static void *sleeps_long(void *unused)
 {
 	printf("rare %ld\n", syscall(SYS_gettid));
@@ -80,13 +91,10 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		pthread_create(&t, 0, sleeps_long, 0);
 		sleeps(0);
-	} else if (!strcmp(mode, "turns")) { /* a long wait and a short one by turns, of which the kernel's stack tells which */
+	} else if (!strcmp(mode, "turns")) {
 		printf("main %d\n", getpid());
 		fflush(stdout);
-		for (struct timespec brief = {0, 50000};;) {
-			usleep(3000);
-			ppoll(0, 0, &brief, 0);
-		}
+		by_turns();
 	} else if (!strcmp(mode, "generations")) {
 		static const char *names[] = {"first", "second", "third", 0};
 
