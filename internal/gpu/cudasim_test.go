@@ -118,45 +118,6 @@ func TestWindowsOnCudasim(t *testing.T) {
 	}
 }
 
-// TestAgentLeavesAndReturns: attach, record, detach, in one process many times; nothing of
-// an agent stays but its code.
-func TestAgentLeavesAndReturns(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{}, "until { rate 2000 for 20ms; sync }")
-	files := openFiles(t, v.PID)
-	for range 5 {
-		s, err := New(simOptions(t, Continuous))
-		if err != nil {
-			t.Fatal(err)
-		}
-		watch(t, s, v)
-		var got collector
-		drain(t, s, &got, "kernels", func() bool { return len(got.of(event.Kernel)) > 0 })
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if left := s.remaining(); len(left) != 0 {
-			t.Fatalf("an agent stayed in %v", left)
-		}
-		s.Feed(0, got.emit)
-		if l := s.Losses(); len(l) != 0 {
-			t.Errorf("losses are %+v", l)
-		}
-	}
-	eventually(t, "the agent's thread and files are gone", func() bool {
-		return openFiles(t, v.PID) == files && !hasThread(t, v.PID, "inferscope")
-	})
-}
-
-// openFiles counts a process's open files.
-func openFiles(t *testing.T, pid int) int {
-	t.Helper()
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(list)
-}
-
 // hasThread says whether a process has a thread of that name.
 func hasThread(t *testing.T, pid int, name string) bool {
 	t.Helper()

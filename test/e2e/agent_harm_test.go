@@ -36,36 +36,11 @@ var graphLoop = []string{
 	"until { graph-launch stream=1; graph-update 8 stream=1 kernel=n_us2; launch 5 kernel=k_us1; h2d 4096; ssync stream=1; sync; sleep 300us }",
 }
 
-// footprint is what a process holds.
-type footprint struct{ fds, maps, threads, rss int } // rss in KiB
-
-func footprintOf(t *testing.T, pid int) footprint {
-	t.Helper()
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := footprint{fds: len(fds), maps: strings.Count(string(maps), "\n")}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		_, _ = fmt.Sscanf(line, "Threads: %d", &f.threads)
-		_, _ = fmt.Sscanf(line, "VmRSS: %d", &f.rss)
-	}
-	return f
-}
-
 // TestAgentComesAndGoes attaches to one process again and again. INFERSCOPE_CYCLES says how often.
 func TestAgentComesAndGoes(t *testing.T) {
 	n := rounds(t, "INFERSCOPE_CYCLES", 25)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
-	var early footprint
+	var early cudasim.Footprint
 	windows := 0
 	for i := range n {
 		flags := []string{"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--ring-mb", "1"}
@@ -81,15 +56,14 @@ func TestAgentComesAndGoes(t *testing.T) {
 		}
 		d.stop()
 		if i == 9 || i == n-1 && n < 10 {
-			early = footprintOf(t, v.PID)
+			early = v.Footprint()
 		}
 		if i >= 9 && (i+1)%max(10, n/20) == 0 { // a growth of all the time shows as a slope, one of the first times does not
-			t.Logf("after cycle %d the target held %+v", i+1, footprintOf(t, v.PID))
+			t.Logf("after cycle %d the target held %+v", i+1, v.Footprint())
 		}
 	}
-	late := footprintOf(t, v.PID)
-	// New threads now and then get an arena of malloc's of their own, two mappings, of which there are at most 8 for each CPU.
-	if late.fds > early.fds || late.threads > early.threads || late.maps > early.maps+8+n/50 || late.rss > early.rss+4096 {
+	late := v.Footprint()
+	if late.Grew(early, n) {
 		t.Errorf("from the 10th to the %dth cycle the target grew from %+v to %+v", n, early, late)
 	}
 	t.Logf("%d cycles, %d windows; the target held %+v after the 10th cycle, %+v after the last", n, windows, early, late)
@@ -101,7 +75,7 @@ func TestAgentComesAndGoes(t *testing.T) {
 func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 	needRoot(t)
 	program(t, "inferscoped")
-	n := rounds(t, "INFERSCOPE_KILLS", 24)
+	n := rounds(t, "INFERSCOPE_KILLS", 200)
 	const targets = 4
 	var wg sync.WaitGroup
 	var mu sync.Mutex
