@@ -27,6 +27,8 @@ func TestWork(t *testing.T) {
 		"gc":                 {[]record.Frame{native("gc_collect_main", "python3.12"), user}, cause.GC},
 		"gc in an import":    {[]record.Frame{native("gc_collect_main", "python3.12"), loop, python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
 		"pickle":             {[]record.Frame{native("save", "_pickle.cpython-312-x86_64-linux-gnu.so"), user}, cause.Serialization},
+		"malloc of pickle":   {[]record.Frame{native("_int_realloc", "libc.so.6"), native("realloc", "libc.so.6"), native("_Pickler_Write", "_pickle.cpython-312-x86_64-linux-gnu.so"), loop, user}, cause.Serialization},
+		"malloc of imports":  {[]record.Frame{native("malloc", "libc.so.6"), native("r_object", "python3.12"), python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
 		"triton":             {[]record.Frame{native("llvm::SelectionDAG::combine", "libtriton.so"), user}, cause.Compilation},
 		"import":             {[]record.Frame{loop, python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
 		"fast tokenizer":     {[]record.Frame{native("<tokenizers::models::bpe::BPE as Model>::tokenize", "tokenizers.abi3.so"), python("_batch_encode_plus", site+"transformers/tokenization_utils_fast.py"), user}, cause.Preprocessing},

@@ -118,7 +118,18 @@ type Classifier struct {
 	rec    *record.Recording
 	proofs []proof
 	frames []hints // by index into Meta.Frames
-	known  map[uint64]Activity
+	known  map[uint64]proven
+}
+
+// proven are the activities that a stack proves, a bit for each.
+type proven uint16
+
+// first returns the first of them.
+func (p proven) first() Activity {
+	if p == 0 {
+		return Other
+	}
+	return Activity(bits.TrailingZeros16(uint16(p)))
 }
 
 // hints are what a frame alone says, a bit for each of the proofs.
@@ -130,22 +141,28 @@ type hints struct {
 
 // NewClassifier returns a Classifier for the stacks of rec.
 func NewClassifier(rec *record.Recording) *Classifier {
-	return &Classifier{rec: rec, proofs: proofs(), frames: make([]hints, len(rec.Meta.Frames)), known: map[uint64]Activity{}}
+	return &Classifier{rec: rec, proofs: proofs(), frames: make([]hints, len(rec.Meta.Frames)), known: map[uint64]proven{}}
 }
 
 // Of returns what the stack with this number (index + 1 into Meta.Stacks) proves; Other for 0.
-func (c *Classifier) Of(stack uint64) Activity {
-	if a, ok := c.known[stack]; ok {
-		return a
-	}
-	a := c.classify(stack)
-	c.known[stack] = a
-	return a
+func (c *Classifier) Of(stack uint64) Activity { return c.proven(stack).first() }
+
+// For returns what the stack proves beside that it allocates: what memory is allocated for. What pickle or an import allocates is theirs.
+func (c *Classifier) For(stack uint64) Activity {
+	return (c.proven(stack) &^ (1 << Allocation)).first()
 }
 
-// classify returns the first of the activities that some frame proves.
-func (c *Classifier) classify(stack uint64) Activity {
-	best := Activities
+func (c *Classifier) proven(stack uint64) proven {
+	if p, ok := c.known[stack]; ok {
+		return p
+	}
+	p := c.classify(stack)
+	c.known[stack] = p
+	return p
+}
+
+// classify returns the activities that some frame proves.
+func (c *Classifier) classify(stack uint64) (out proven) {
 	depth, below := 0, uint32(0)
 	for f := range Walk(c.rec, stack) {
 		h := c.hints(f)
@@ -153,7 +170,7 @@ func (c *Classifier) classify(stack uint64) Activity {
 			i := bits.TrailingZeros32(left)
 			p := &c.proofs[i]
 			if (p.near == 0 || depth <= p.near) && (len(p.calls) == 0 || below>>i&1 != 0) {
-				best = min(best, p.activity)
+				out |= 1 << p.activity
 			}
 		}
 		below = h.called
@@ -161,10 +178,7 @@ func (c *Classifier) classify(stack uint64) Activity {
 			depth++
 		}
 	}
-	if best == Activities {
-		return Other
-	}
-	return best
+	return out
 }
 
 func (c *Classifier) hints(frame uint32) hints {

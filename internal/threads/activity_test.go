@@ -79,6 +79,26 @@ func TestActivities(t *testing.T) {
 	}
 }
 
+// TestWhatMemoryIsFor: what a stack allocates for, where its frames say so.
+func TestWhatMemoryIsFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		frames []record.Frame
+		want   Activity
+	}{
+		"pickle":     {[]record.Frame{native("malloc"), native("save_tuple")}, Serialization},
+		"nobody":     {[]record.Frame{native("malloc"), python("run", "a.py")}, Other},
+		"an import":  {[]record.Frame{native("realloc"), python("_find_and_load", "<frozen importlib._bootstrap>")}, Import},
+		"collecting": {[]record.Frame{native("free"), native("gc_collect_main"), native("save")}, GC},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec, numbers := stacks(c.frames)
+			if got := NewClassifier(rec).For(numbers[0]); got != c.want {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestAFrameHasABitForEachProof(t *testing.T) {
 	if n := len(proofs()); n > 32 {
 		t.Errorf("%d proofs do not fit the bits of hints", n)
