@@ -107,6 +107,8 @@ type Finding struct {
 	TID        uint32     `json:"tid,omitempty"`
 	Thread     string     `json:"thread,omitempty"`
 	Gain       *Gain      `json:"gain,omitempty"` // what the remedy would bring; nil where a replay cannot say
+	// Minor says that it is what is left to gain of a GPU that works nearly all of the time.
+	Minor bool `json:"minor,omitempty"`
 }
 
 // Gain is how much faster the program would be without the cause of a finding: predicted by a replay, not by how much

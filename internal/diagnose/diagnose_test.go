@@ -22,16 +22,11 @@ func loop(s *scene, busy uint64, c cause.ID, change ...func(*gap.Step)) {
 	}
 }
 
-// TestVerdicts holds the class of the bottleneck and the findings of simple programs.
+// TestVerdicts holds the class of the bottleneck and the findings where a GPU waits.
 func TestVerdicts(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		make    func(s *scene)
-		verdict diagnose.Verdict
-		causes  string
-	}{
+	judgeAll(t, []judged{
 		{"busy", func(s *scene) { loop(s, 98, cause.HostSync) }, diagnose.Healthy, ""},
-		{"a little idle", func(s *scene) { loop(s, 95, cause.HostSync) }, diagnose.Healthy, ""},
+		{"a little idle", func(s *scene) { loop(s, 95, cause.HostSync) }, diagnose.Healthy, "host-sync"},
 		{"a little more", func(s *scene) { loop(s, 89, cause.HostSync) }, diagnose.Balanced, "host-sync"},
 		{"python", func(s *scene) { loop(s, 50, cause.PythonWork) }, diagnose.CPUBound, "python-work"},
 		{"between", func(s *scene) { loop(s, 80, cause.PythonWork) }, diagnose.Balanced, "python-work"},
@@ -42,6 +37,12 @@ func TestVerdicts(t *testing.T) {
 		{"guessed", func(s *scene) {
 			loop(s, 50, cause.PythonWork, func(x *gap.Step) { x.Sure = gap.Guessed })
 		}, diagnose.NotEnough, "python-work"},
+	})
+}
+
+// TestVerdictsOfCopies is TestVerdicts of programs that copy.
+func TestVerdictsOfCopies(t *testing.T) {
+	judgeAll(t, []judged{
 		{"sync copies", func(s *scene) {
 			for i := range uint64(10) {
 				s.kernel(i*100, i*100+20)
@@ -69,6 +70,12 @@ func TestVerdicts(t *testing.T) {
 				s.copy(d2hPinned, i*100+50, i*100+90)
 			}
 		}, diagnose.Healthy, ""},
+	})
+}
+
+// TestVerdictsOfKernels is TestVerdicts of programs whose kernels are poor.
+func TestVerdictsOfKernels(t *testing.T) {
+	judgeAll(t, []judged{
 		{"small kernels", func(s *scene) {
 			for i := range uint64(10) {
 				s.work(event.Kernel, 1, i*100, i*100+100, grid(40), 256)
@@ -102,16 +109,7 @@ func TestVerdicts(t *testing.T) {
 				s.step(i*100+60, i*100+100, cause.PythonWork)
 			}
 		}, diagnose.CPUBound, "python-work small-batch"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newScene(t)
-			c.make(s)
-			d := s.diagnose()
-			if d.Verdict != c.verdict || causes(d) != c.causes {
-				t.Errorf("%s with %q, want %s with %q; %q %q", d.Verdict, causes(d), c.verdict, c.causes, d.Headline, d.Reasons)
-			}
-		})
-	}
+	})
 }
 
 // TestBreakdown holds the order in which things at one time count, to the ns.

@@ -23,6 +23,7 @@ type rank uint8
 const (
 	timeLost  rank = iota // time that the GPU lost
 	workPoor              // work that it could do better: its cost is that of the work, not what can be gained
+	leftOver              // time that a GPU lost which works nearly all of the time
 	paidOnce              // time that no iteration takes
 	justAHint             // without a cost
 )
@@ -39,13 +40,13 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	a.takeCopies()
 	var list []ranked
 	add := func(id cause.ID, cost uint64, r rank) {
-		if cost > 0 && share(cost, a.total.Time) >= a.floor(id) {
+		if cost > 0 && share(cost, a.total.Time) >= leastShare {
 			list = append(list, ranked{a.finding(d, id, cost), id, r})
 		}
 	}
 	for id := cause.Unknown + 1; id < cause.Count; id++ {
 		if !id.Busy() && (id != cause.HostSync || a.seen()) { // a GPU that nobody watched may be busy while a thread waits for it
-			add(id, a.cost(id), timeLost)
+			add(id, a.cost(id), a.rankOf(id))
 		}
 	}
 	if a.subject == aboutGPUs {
@@ -64,17 +65,25 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	if f, ok := a.remote(); ok {
 		list = append(list, ranked{f, cause.RemoteMemory, justAHint})
 	}
+	list = slices.DeleteFunc(list, doubtful)
 	slices.SortFunc(list, func(x, y ranked) int {
 		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(y.Cost, x.Cost), cmp.Compare(x.Cause, y.Cause))
 	})
 	return list
 }
 
+// likely is the confidence from which on a finding is no longer called unlikely: medium, in reports.
+const likely = 0.5
+
+// doubtful says whether a finding is left out because it may be wrong and is of little use if it is not.
+func doubtful(f ranked) bool { return f.rank == leftOver && f.Confidence < likely }
+
 // plain are the findings themselves.
 func plain(list []ranked) []Finding {
 	out := make([]Finding, len(list))
 	for i := range list {
 		out[i] = list[i].Finding
+		out[i].Minor = list[i].rank == leftOver
 	}
 	return out
 }
@@ -97,13 +106,13 @@ func (a *analysis) takeCopies() {
 	take(a.freeCopies(), a.total.free(), &a.total.freeBy)
 }
 
-// floor is the share of the time from which on a cause is a finding. Of a GPU that is busy nearly all of the time nobody is
-// accused for a part of the rest: the breakdown says what it is.
-func (a *analysis) floor(id cause.ID) float64 {
-	if a.subject == aboutGPUs && a.nearlyBusy() && !id.Busy() && id != cause.NoWork {
-		return 1 - nearly
+// rankOf says what the time of a cause is. Of a GPU that is busy nearly all of the time nobody is accused for a part of the rest: it is what is
+// left to gain.
+func (a *analysis) rankOf(id cause.ID) rank {
+	if a.subject == aboutGPUs && a.nearlyBusy() && id != cause.NoWork && share(a.cost(id), a.total.Time) < 1-nearly {
+		return leftOver
 	}
-	return leastShare
+	return timeLost
 }
 
 // cost returns what a cause costs.

@@ -223,3 +223,25 @@ func text(f *diagnose.Finding) string {
 	}
 	return strings.Join(out, "\n")
 }
+
+// judged is a simple program, and what is to be said of it.
+type judged struct {
+	name    string
+	make    func(s *scene)
+	verdict diagnose.Verdict
+	causes  string
+}
+
+func judgeAll(t *testing.T, list []judged) {
+	t.Helper()
+	for _, c := range list {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t)
+			c.make(s)
+			d := s.diagnose()
+			if d.Verdict != c.verdict || causes(d) != c.causes {
+				t.Errorf("%s with %q, want %s with %q; %q %q", d.Verdict, causes(d), c.verdict, c.causes, d.Headline, d.Reasons)
+			}
+		})
+	}
+}

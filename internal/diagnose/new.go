@@ -38,8 +38,7 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, foretell Foretell) *Diag
 	d.Findings = plain(list)
 	a.judge(d)
 	if foretell != nil && d.Verdict != NotEnough {
-		a.foretold(list, foretell)
-		d.Findings = plain(byGain(list))
+		d.Findings = plain(byGain(a.foretold(list, foretell)))
 	}
 	d.Headline = a.headline(d)
 	return d

@@ -14,13 +14,14 @@ type Foretell func(id cause.ID) (Gain, bool)
 // whatif are off by even where every name is right (its modelError, of docs/whatif.md).
 const apart = 0.05
 
-// foretold adds what the remedy of each finding would bring.
-func (a *analysis) foretold(list []ranked, foretell Foretell) {
+// foretold adds what the remedy of each finding would bring. What is left to gain and would bring less than could be measured goes.
+func (a *analysis) foretold(list []ranked, foretell Foretell) []ranked {
 	for i := range list {
 		if g, ok := foretell(list[i].id); ok {
 			list[i].Gain = &g
 		}
 	}
+	return slices.DeleteFunc(list, func(f ranked) bool { return f.rank == leftOver && f.saves() < leastShare })
 }
 
 // byGain orders findings of one rank by what their remedies bring, the most first, and of those that bring alike the dearest

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/cause"
@@ -66,6 +67,9 @@ func (a *analysis) otherTitle(w *facts, at string) string {
 	case cause.LaunchOverhead:
 		if !a.seen() {
 			return "Launching" + at + a.costs()
+		}
+		if a.nearlyBusy() { // whose launches are in time, mostly: a kernel starts some time after the one before all the same
+			return "The GPU pauses between kernels" + at
 		}
 		return "The CPU cannot launch as fast as the GPU runs" + at
 	case cause.HostSync:
@@ -179,11 +183,8 @@ func (a *analysis) headline(d *Diagnosis) string {
 	case d.Verdict == Idle:
 		return fmt.Sprintf("Nobody asks for anything for %s of the time; the GPU works for %s.",
 			human.Percent(share(a.total.Idle[cause.NoWork], a.total.Time)), human.Percent(busy))
-	case d.Verdict == Healthy && share(a.total.Idle[cause.NoWork], a.total.Time) >= leastShare:
-		return fmt.Sprintf("The GPU works for %s of the time, and nobody asks for anything for %s: nothing that stands out could be gained.",
-			human.Percent(busy), human.Percent(share(a.total.Idle[cause.NoWork], a.total.Time)))
 	case d.Verdict == Healthy:
-		return fmt.Sprintf("The GPU works for %s of the time: nothing that stands out could be gained.", human.Percent(busy))
+		return a.healthy(d, busy)
 	case top == nil && !a.seen():
 		return "No GPU is used, and what the main thread did has no single cause that stands out."
 	case top == nil:
@@ -196,6 +197,20 @@ func (a *analysis) headline(d *Diagnosis) string {
 		s += ". To change it: " + clause(strings.TrimPrefix(list[0].Text, "In "+top.Place+": "))
 	}
 	return s + "."
+}
+
+// healthy says what is left to gain of a GPU that works nearly all of the time, if anything is.
+func (a *analysis) healthy(d *Diagnosis, busy float64) string {
+	s := fmt.Sprintf("The GPU works for %s of the time", human.Percent(busy))
+	if n := share(a.total.Idle[cause.NoWork], a.total.Time); n >= leastShare {
+		s += ", and nobody asks for anything for " + human.Percent(n)
+	}
+	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Minor })
+	if i < 0 {
+		return s + ": nothing that stands out could be gained."
+	}
+	f := &d.Findings[i]
+	return fmt.Sprintf("%s. What is left to gain: %s, %s of the time (%s).", s, f.Title, human.Percent(f.Share), human.Span(f.Cost))
 }
 
 // clause cuts a text at the end of its first part: what follows explains it.

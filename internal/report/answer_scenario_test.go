@@ -18,6 +18,7 @@ func answerScenarios() []scenario {
 		{"answer_worker", workerWait(), 0},
 		{"answer_idle_server", idleServer(), 0},
 		{"answer_healthy", healthy(), 0},
+		{"answer_left", leftToGain(), 0},
 		{"answer_not_enough", notEnough(), 0},
 		{"answer_cpu_only", cpuOnly(), 0},
 		{"answer_two_gpus", twoGPUs(), 0},
@@ -173,6 +174,22 @@ func healthy() *record.Recording {
 				t.SyncEvent(&events[(i+1)%2])
 			}
 			p.samples(leader, from, t.Now, poll)
+		})
+	}
+	return p.Run()
+}
+
+// leftToGain asks for the result after each step of a millisecond.
+func leftToGain() *record.Recording {
+	p := sampledProgram(timelinetest.Config{})
+	item := p.item()
+	k := timelinetest.Kernel{Name: "void at::native::reduce_kernel<512, 1>(int)", Handle: 0x20, Grid: [3]uint32{528, 1, 1}, Block: [3]uint32{512, 1, 1}, Dur: 500 * us}
+	other := p.Stack(native("_PyEval_EvalFrameDefault", "python3.12"), python("step", "/app/infer.py", 36), python("<module>", "/app/infer.py", 60))
+	for range 1000 {
+		p.leader.Then(func(t *timelinetest.Thread) {
+			p.burst(t, []timelinetest.Kernel{k, k})
+			p.sync(t, item)
+			p.runs(t, 80*us, other)
 		})
 	}
 	return p.Run()

@@ -42,6 +42,9 @@ func findingsTitle(m *Model) string {
 	if m.Diagnosis.Verdict == diagnose.NotEnough {
 		return "What was seen all the same, without a verdict"
 	}
+	if m.Diagnosis.Verdict == diagnose.Healthy && slices.ContainsFunc(m.Diagnosis.Findings, func(f diagnose.Finding) bool { return f.Minor }) {
+		return "What is left to gain, what pays most first"
+	}
 	return "What to change, what pays most first"
 }
 

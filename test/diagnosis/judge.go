@@ -66,7 +66,8 @@ func judge(s *scenario, o observation) *verdict {
 		v.spare(d)
 		return v
 	}
-	v.Right = v.Found == v.Planted && (!s.idle || d.Verdict == diagnose.Idle) && (s.kernels == nil || d.Verdict == diagnose.GPUBound)
+	v.Right = v.Found == v.Planted && (!s.idle || d.Verdict == diagnose.Idle) && (s.kernels == nil || d.Verdict == diagnose.GPUBound) &&
+		(!s.left || d.Verdict == diagnose.Healthy && len(d.Findings) > 0 && d.Findings[0].Minor)
 	v.Near = v.Right && math.Abs(v.Cost-v.True) <= costError*v.True
 	if s.idle && d.Verdict == diagnose.Idle && (v.Found == "" || v.Found == s.want) {
 		v.idle(d)

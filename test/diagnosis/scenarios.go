@@ -19,6 +19,7 @@ type scenario struct {
 	copies    string        // cause of the time in which copies run and no kernel does; "": none
 	kernels   [][2]string   // causes of the time in which kernels run whose names begin so: {"gemvx", "bandwidth-bound"}
 	idle      bool          // the verdict has to be "idle"
+	left      bool          // the verdict has to be "healthy", and the cause what is left to gain
 	cpuOnly   bool          // no GPU is used
 	windows   bool          // the daemon's default: windows of GPU activity
 	request   time.Duration // requests come so long after the last answer, by TCP
@@ -188,5 +189,6 @@ func busy() []scenario {
 		{name: "memory over small batch", script: "kernels 80 gemvx_us50; small 30 16 small_us50; lag", kernels: append(memory, small...), want: "bandwidth-bound"},
 		{name: "native over memory", script: "kernels 20 gemvx_us50; wait; native 3000", want: "native-work"},
 		{name: "some kernels of each kind", script: "kernels 80 gemm_us50; kernels 20 gemvx_us50; small 20 16 small_us50; lag"},
+		{name: "sync after long steps", script: "eager 8 25 gemm_us80; wait", want: "host-sync", left: true},
 	}
 }

@@ -78,6 +78,7 @@ func deviceTwins() map[string]twin {
 		"launches, runtime":             fix("graph 100 tiny_us2; wait", "without", "launches"),
 		"launches, slow driver":         fix("graph 100 tiny_us2; wait", "without", "launches"),
 		"sync at each step":             fix("kernels 2 gemm_us40; lag", "without", "sync"),
+		"sync after long steps":         fix("kernels 2 gemm_us80; lag", "without", "sync"),
 		"sync at each step, runtime":    fix("rkernels 2 0 gemm_us40; lag", "without", "sync"),
 		"a number fetched at each step": fix("kernels 2 gemm_us40; lag", "without", "sync"),
 		"synchronous upload":            fix("ahead 24M; kernels 10 gemm_us50; wait", "without", "sync-copy"),
