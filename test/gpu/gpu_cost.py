@@ -1,7 +1,7 @@
 """Stages of the GPU check that measure time: what watching a program adds to its iterations, in parts.
 
 cost        alone, with the probes only, with windows only, with everything: interleaved rounds, and where in a window the time goes
-budget      everything, with windows as rare as the daemon makes them by itself, once it has learnt: what it says they take, and what they do
+budget      the daemon at all its defaults, with windows as rare as it makes them once it has learnt what they take: what it says they do, and what they do
 continuous  all the time: time per iteration before, while and after; the same under nsys and torch.profiler
 """
 
@@ -24,6 +24,20 @@ PARTS = {
 }
 # Of a window, ms from its beginning or end: CUPTI is subscribed to and enabled before the first, left after the second.
 OPENING, CLOSING, AFTERMATH = 60, 60, 400
+T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)  # Student's t, two-sided, by degrees of freedom
+
+
+def half_width(values):
+    """Of the 95% confidence interval of the values' mean; infinite for one value."""
+    if len(values) < 2:
+        return float("inf")
+    t = T95[len(values) - 2] if len(values) - 2 < len(T95) else 2.0
+    return t * float(numpy.std(values, ddof=1)) / len(values) ** 0.5
+
+
+def share(values):
+    """A mean share with its half width, in percent and points."""
+    return f"{percent(numpy.mean(values))} +- {100 * half_width(values):.2f}"
 
 
 def stretch(w, seconds):
@@ -124,49 +138,71 @@ def goal(added, largest, alone):
 
 # --- budget ---
 
-LEARNING = 20  # s in which the daemon learns what a window costs, and reads the tables of the unwinder
+LEARNING = 16  # s in which the daemon learns what a window costs, and reads the tables of the unwinder: 8 windows, of which it wants 6
+WATCHED = 22  # s after that
 
 
 def budget(check):
     for name in check.names:
-        check.row(f"{name} within 2%", check.rounds * (LEARNING + 4.5 * check.seconds + 4) + 12, lambda name=name: _budget(check, name))
+        check.row(f"{name} at the defaults", check.rounds * (LEARNING + WATCHED + 1.5 * check.seconds + 3) + 12, lambda name=name: _budget(check, name))
+
+
+class Defaults:
+    """What the daemon at its defaults adds, beside stretches alone before and after it, and what its windows take, each beside the time just around
+    it, so that a program whose own pace drifts by more than is looked for can be judged. A window takes no less while the daemon learns."""
+
+    def __init__(self):
+        self.alone, self.during, self.added, self.lost, self.periods, self.steps, self.says = [], [], [], [], [], {}, ""
+
+    def measure(self, check, w):
+        self.alone.append(stretch(w, 0.75 * check.seconds))
+        with Daemon(check.bin, w.pid, check.log(f"budget {w.name}")) as d:
+            d.settled()
+            came = time.monotonic_ns()
+            time.sleep(LEARNING)
+            begin, look = time.monotonic_ns(), Steps(d)
+            self.during.append(stretch(w, WATCHED))
+            pauses = largest(w.iterations(begin, time.monotonic_ns()))
+            windows = d.recording("1h").windows(w.pid)
+            self.says = d.agent().get("detail", "")
+            look.look()
+            self.steps = {**look.figures(), **look.blame(pauses)}
+        time.sleep(0.5)
+        self.alone.append(stretch(w, 0.75 * check.seconds))
+        base = (self.alone[-1]["period"] + self.alone[-2]["period"]) / 2
+        self._windows(w, [v for v in windows if v[0] > came + 10**9], begin, base)
+
+    def _windows(self, w, windows, begin, base):
+        """windows: but for the first, which loads CUPTI. From one to the next one is a part of the watched time of its own."""
+        self.lost += [sum(x) for x in lost_in_windows(w, windows)]
+        watched = [v for v in windows if v[0] > begin]
+        for a, b in zip(watched, watched[1:]):
+            self.periods.append((b[0] - a[0]) / 1e9)
+            self.added.append(pace(w.iterations(a[0], b[0]))["period"] / base - 1)
+
+    def figures(self):
+        figures = {"ms alone": f"{numpy.median([a['period'] for a in self.alone]):.4f}", "alone varies by": percent(_spread(self.alone))}
+        most = max(d["max"] for d in self.during), max(a["max"] for a in self.alone)
+        if len(self.lost) < 3 or len(self.periods) < 2:
+            return {**figures, "windows add": f"{len(self.lost)} windows are too few to say"}
+        period = float(numpy.mean(self.periods))
+        shares = [ms / 1000 / period for ms in self.lost]
+        figures |= {
+            "windows add": share(shares), "a window takes ms": f"{numpy.mean(self.lost):.1f} +- {half_width(self.lost):.1f} ({len(self.lost)})", "each s": f"{period:.1f}",
+            "all adds": share(self.added), "largest ms alone/with": f"{most[1]:.1f}/{most[0]:.1f}",
+            "goal": goal(float(numpy.mean(shares)), *most) + ("" if numpy.mean(shares) + half_width(shares) <= 0.02 else "; the interval reaches beyond 2%"),
+        }
+        return {**figures, **self.steps, "the daemon says": self.says.replace(",", ";")}
 
 
 def _budget(check, name):
-    """The daemon with its defaults, once it has learnt: what it adds beside stretches alone before and after, and what the windows of that time
-    take, each beside the time just around it, so that a program whose own pace drifts by more than is looked for can be judged."""
-    alone, during, says, lost, periods, steps = [], [], "", [], [], {}
+    measured = Defaults()
     with check.workload(name) as w:
         time.sleep(2)
         for _ in range(check.rounds):
-            alone.append(stretch(w, 0.75 * check.seconds))
-            with Daemon(check.bin, w.pid, check.log(f"budget {name}")) as d:
-                d.settled()
-                time.sleep(LEARNING)
-                begin, look = time.monotonic_ns(), Steps(d)
-                during.append(stretch(w, 3 * check.seconds))
-                pauses = largest(w.iterations(begin, time.monotonic_ns()))
-                windows = [v for v in d.recording("1h").windows(w.pid) if v[1] > begin]
-                says = d.agent().get("detail", "")
-                look.look()
-                steps = {**look.figures(), **look.blame(pauses)}
-            lost += [sum(x) for x in lost_in_windows(w, windows)]
-            periods += [(b[0] - a[0]) / 1e9 for a, b in zip(windows, windows[1:])]
-            time.sleep(0.5)
-            alone.append(stretch(w, 0.75 * check.seconds))
+            measured.measure(check, w)
         failures = w.leftovers() + w.harmed(check)
-    added = [d["period"] / ((alone[2 * i]["period"] + alone[2 * i + 1]["period"]) / 2) - 1 for i, d in enumerate(during)]
-    check.added[name, "budget"] = float(numpy.median(added))
-    figures = {"ms alone": f"{numpy.median([a['period'] for a in alone]):.4f}", "alone varies by": percent(_spread(alone)), "added": middle(added)}
-    if len(lost) > 2:
-        period = 1000 * float(numpy.mean(periods))
-        figures["windows take"] = f"{percent(numpy.mean(lost) / period)} +- {percent(numpy.std(lost, ddof=1) / len(lost) ** 0.5 / period)} ({len(lost)} windows of {numpy.mean(lost):.1f} ms)"
-        figures["s from window to window"] = f"{period / 1000:.1f}"
-    else:
-        figures["windows take"] = f"{len(lost)} windows are too few to say"
-    figures["largest ms alone/with"] = f"{max(a['max'] for a in alone):.1f}/{max(d['max'] for d in during):.1f}"
-    figures["goal"] = goal(check.added[name, "budget"], max(d["max"] for d in during), max(a["max"] for a in alone))
-    return {**figures, **steps, "the daemon says": says.replace(",", ";")}, failures
+    return measured.figures(), failures
 
 
 # --- continuous ---

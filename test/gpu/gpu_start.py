@@ -1,11 +1,5 @@
-"""Two small stages of the GPU check.
+"""The stage start of the GPU check: what an agent that CUDA loads at the start (CUDA_INJECTION64_PATH) adds to cuInit, in processes of their own."""
 
-start   what an agent that CUDA loads at the start (CUDA_INJECTION64_PATH) adds to cuInit, in processes of their own
-floor   what CUPTI itself costs a launch, whoever asks it (workloads/floor.cu): kernel records alone, with callbacks that do nothing
-"""
-
-import glob
-import json
 import os
 import re
 import subprocess
@@ -14,7 +8,6 @@ import time
 
 import numpy
 
-from gpu_cost import percent
 from gpu_daemon import PATIENCE, Harm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,8 +21,6 @@ os._exit(code)  # the agent's thread is in no one's way at the end
 """
 ROUNDS = 8
 
-
-# --- start ---
 
 def start(check):
     check.row("cuInit", 4 * ROUNDS, lambda: _start(check))
@@ -60,31 +51,3 @@ def _init(more):
     if r.returncode or "init" not in said:
         raise Harm(f"cuInit in a process of its own ended with {r.returncode}: {r.stdout}{r.stderr}")
     return said
-
-
-# --- floor ---
-
-def floor(check):
-    check.row("plain launches, by what CUPTI does", 20, lambda: _floor(check))
-
-
-def _floor(check):
-    r = subprocess.run([f"{check.cpp}/floor", libcupti(), str(check.rounds)], capture_output=True, text=True, timeout=PATIENCE)
-    if r.returncode:
-        raise Harm(f"floor ended with {r.returncode}: {r.stdout}{r.stderr}")
-    ns = json.loads(r.stdout)
-    alone = numpy.median(ns["alone"])
-    figures = {"ns a launch alone": f"{alone:.0f}"}
-    for way, values in ns.items():
-        if way != "alone" and values:
-            figures[way] = f"{numpy.median(values) - alone:+.0f} ns {percent(numpy.median(values) / alone - 1)}"
-    return figures, [] if ns["alone"] else ["nothing was measured"]
-
-
-def libcupti():
-    """A libcupti of this machine: what the environment names, that of this Python's packages, or the toolkit's."""
-    patterns = [f"{p}/nvidia/*/lib/libcupti.so.1*" for p in sys.path] + ["/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.1?"]
-    found = [os.environ["CUPTI"]] if os.environ.get("CUPTI") else [f for p in patterns for f in sorted(glob.glob(p))]
-    if not found:
-        raise Harm("no libcupti is found: name one in the environment variable CUPTI")
-    return found[0]

@@ -1,5 +1,5 @@
 """The stage turns of the GPU check: what windows add to a program, in many short turns of the daemon and of nothing, and what
-recording all the time adds beside nsys and torch.profiler, of every workload in one run.
+recording all the time adds beside what CUPTI alone does (gpu_floor.py), nsys and torch.profiler, of every workload in one run.
 
 A turn alone lies before and after each turn with the daemon, so a pace that drifts evenly cancels. Windows come more often than by
 default here (PERIOD), and as often as asked for: what one of them takes is the difference to the time just around it, and what they add by
@@ -12,38 +12,26 @@ import time
 import numpy
 
 import gpu_nsys
-from gpu_cost import AFTERMATH, CLOSING, OPENING, lost_in_windows, percent, stretch
+from gpu_cost import AFTERMATH, CLOSING, OPENING, half_width, lost_in_windows, percent, share, stretch
 from gpu_daemon import CALL, CORRELATED, Daemon, Harm
+from gpu_floor import BOTH, Floor
 from steps import Steps, largest
 
 PERIOD, DEFAULT = 1.0, 2.0  # s from window to window: here, and by default
 SHARE = 0.015  # of a program's time that windows may take by default: three quarters of --overhead-budget 2
 UNEVEN = {"torch-eager": 2, "plain": 2}  # turns more for those whose own pace varies by some percent
+PAIRS = 3  # turns of CUPTI alone, and of recording all the time
 OFTEN = ["--gpu", "windows", "--gpu-period", f"{PERIOD:g}s", "--overhead-budget", "0"]
-T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)  # Student's t, two-sided, by degrees of freedom
 
 
 def turns(check):
     for name in check.names:
-        needs = _turns_of(check, name) * (1.5 * check.seconds + 3.2) + 3 * check.seconds + 15
+        needs = _turns_of(check, name) * (1.5 * check.seconds + 3.2) + (1.5 * check.seconds + 2) * 2 * PAIRS + 2 * check.seconds + 15
         check.row(f"{name} in turns", needs, lambda name=name: _measure(check, name))
 
 
 def _turns_of(check, name):
-    return check.rounds + UNEVEN.get(name, 0)
-
-
-def half_width(values):
-    """Of the 95% confidence interval of the values' mean; infinite for one value."""
-    if len(values) < 2:
-        return float("inf")
-    t = T95[len(values) - 2] if len(values) - 2 < len(T95) else 2.0
-    return t * float(numpy.std(values, ddof=1)) / len(values) ** 0.5
-
-
-def share(values):
-    """A mean share with its half width, in percent and points."""
-    return f"{percent(numpy.mean(values))} +- {100 * half_width(values):.2f}"
+    return check.rounds and check.rounds + UNEVEN.get(name, 0)
 
 
 def added(during, alone):
@@ -113,7 +101,7 @@ def _outside(w, windows, begin, end):
 
 def _measure(check, name):
     figures, failures = {}, []
-    with check.workload(name) as w:
+    with Floor(check, name) as f, check.workload(name, env=f.env) as w:
         time.sleep(1)
         t = Turns(check, w)
         t.rest()
@@ -121,44 +109,80 @@ def _measure(check, name):
             t.watched()
             time.sleep(0.3)
             t.rest()
-        figures = t.figures()
-        continuous, after = _continuous(check, w, figures, failures)
-        failures += w.leftovers()
+        if t.during:
+            figures = t.figures()
+        beside = Beside(check, w, f)
+        beside.measure()
+        figures |= beside.figures()
+        failures += beside.failures + w.leftovers()
         if not w.cpp and not check.simulated:
-            _torch_profiler(check, w, after, figures)
-        base = numpy.median([a["period"] for a in t.alone])
+            _torch_profiler(check, w, beside.alone[-1], figures)
+        base = numpy.median([a["period"] for a in t.alone + beside.alone])
         failures += w.harmed(check)
-    if not t.lost:
+    if t.during and not t.lost:
         failures.append("no window was recorded: the cost says nothing")
     if check.nsys:
         try:
-            figures.update(_nsys(check, name, base, continuous))
+            figures.update(_nsys(check, name, base, float(numpy.mean(beside.added["continuous"]))))
         except Harm as e:  # nsys's, not ours
             figures["nsys"] = " ".join(str(e).split())[:80]
     return figures, failures
 
 
-def _continuous(check, w, figures, failures):
-    """Added while recording all the time, and the pace after it; how long the agent needed, and what was seen until then."""
-    before = stretch(w, check.seconds / 2)
-    with Daemon(check.bin, w.pid, check.log(f"turns continuous {w.name}"), "--gpu", "continuous") as d:
-        d.settled()
-        first = d.records()
+class Beside:
+    """Turns of CUPTI alone and of the daemon that records all the time, in the order ABBA, each between two turns alone."""
+
+    def __init__(self, check, w, floor):
+        self.check, self.w, self.floor = check, w, floor
+        self.alone, self.added, self.failures, self.first, self.early = [], {"CUPTI alone": [], "continuous": []}, [], [], 0
+
+    def measure(self):
+        ways = {"CUPTI alone": self._cupti, "continuous": self._continuous}
+        self._rest()
+        for i in range(PAIRS):
+            for way in list(ways) if i % 2 == 0 else reversed(ways):
+                during = ways[way]()
+                time.sleep(0.3)
+                self._rest()
+                self.added[way] += added([during["period"]], [a["period"] for a in self.alone[-2:]])
+
+    def _rest(self):
+        self.alone.append(stretch(self.w, self.check.seconds / 2))
+
+    def _cupti(self):
+        if not self.floor.on(BOTH):
+            raise Harm("this CUPTI cannot be asked for records and callbacks")
         time.sleep(0.3)
-        during = stretch(w, check.seconds)
-        rec = d.recording("2s")
-        early = d.recording("10m").events if first > 2 else rec.events[:0]
-    time.sleep(0.3)
-    after = stretch(w, check.seconds / 2)
-    added = 2 * during["period"] / (before["period"] + after["period"]) - 1
-    figures["continuous adds"], figures["after it"] = percent(added), percent(after["period"] / before["period"] - 1)
-    figures["first record s"] = f"{first:.2f}"
-    if len(early):
-        probed = (early["kind"] == CALL) & (early["flags"] & CORRELATED == 0) & (early["ts"] < d.began_ns + int(first * 1e9))
-        figures["calls seen before it"] = int(probed.sum())
-    if not len(rec.kernels()):
-        failures.append("nothing was recorded all the time: the cost says nothing")
-    return added, after
+        during = stretch(self.w, self.check.seconds)
+        if not self.floor.off():
+            self.failures.append("no records came of CUPTI alone: the cost says nothing")
+        return during
+
+    def _continuous(self):
+        """Also how long the agent needed, and what was seen until then."""
+        with Daemon(self.check.bin, self.w.pid, self.check.log(f"turns continuous {self.w.name}"), "--gpu", "continuous") as d:
+            d.settled()
+            first = d.records()
+            time.sleep(0.3)
+            during = stretch(self.w, self.check.seconds)
+            rec = d.recording("2s")
+            early = d.recording("10m").events if first > 2 else rec.events[:0]
+        self.first.append(first)
+        if len(early):
+            probed = (early["kind"] == CALL) & (early["flags"] & CORRELATED == 0) & (early["ts"] < d.began_ns + int(first * 1e9))
+            self.early += int(probed.sum())
+        if not len(rec.kernels()):
+            self.failures.append("nothing was recorded all the time: the cost says nothing")
+        return during
+
+    def figures(self):
+        floor, ours = (float(numpy.mean(self.added[way])) for way in ("CUPTI alone", "continuous"))
+        return {
+            "CUPTI alone adds": share(self.added["CUPTI alone"]), "continuous adds": share(self.added["continuous"]),
+            **({"continuous / CUPTI alone": f"{100 * ours / floor:.0f}%"} if floor > 0 else {}),
+            "after it": percent(self.alone[-1]["period"] / self.alone[0]["period"] - 1), "first record s": "/".join(f"{s:.2f}" for s in self.first),
+            **({"calls seen before it": self.early} if self.early else {}),
+        }
 
 
 def _torch_profiler(check, w, base, figures):
