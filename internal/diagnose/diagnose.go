@@ -85,11 +85,18 @@ type Iteration struct {
 	P99    uint64  `json:"p99_ns"`
 	Max    uint64  `json:"max_ns"`
 	PerSec float64 `json:"per_second"`
+	Turn   *Turn   `json:"turn,omitempty"` // what iterations make together, where a pause parts some from the next; nil where none is seen
 	// Durations are all of them, ns, in the order of time: what a comparison with another recording rests on.
 	Durations []uint64 `json:"-"`
 	From      uint64   `json:"from_ns"` // CLOCK_MONOTONIC: the beginning of the first,
 	To        uint64   `json:"to_ns"`   // and the end of the last
 	Always    bool     `json:"always"`  // they rest on events that are recorded all the time, not in windows only
+}
+
+// Turn is a number of iterations that a longer pause parts from the next: perhaps they are parts of what is an iteration to the user.
+type Turn struct {
+	Of  uint64 `json:"iterations"` // how many
+	P50 uint64 `json:"p50_ns"`     // how long they take together, with the pause
 }
 
 // Finding is a claim with its evidence.

@@ -147,7 +147,11 @@ func (a *analysis) byCalls() *Iteration {
 		return nil
 	}
 	fn := functions[uint16(p.key)]
-	it := p.iteration(fmt.Sprintf("period of %s in %s", human.Clean(fn.Base), a.who(threadKey(a.t.Processes[thread.Process].PID, thread.TID))))
+	what := human.Clean(fn.Base)
+	if p.each > 1 {
+		what = fmt.Sprintf("%d calls of %s", p.each, what)
+	}
+	it := p.iteration(fmt.Sprintf("period of %s in %s", what, a.who(threadKey(a.t.Processes[thread.Process].PID, thread.TID))))
 	it.Always = true
 	return it
 }

@@ -56,7 +56,7 @@ func TestIterations(t *testing.T) {
 				do(s, "cuStreamSynchronize", at+500, 4)
 				do(s, "cuStreamSynchronize", at+1000, 4)
 			})
-		}, "period of cuStreamSynchronize in python (1234)", 19, 10_000},
+		}, "period of 3 calls of cuStreamSynchronize in python (1234)", 19, 10_000},
 		{"a wait for each copy", func(s *scene) {
 			iterate(20, 10_000, func(_, at uint64) {
 				for k := range uint64(3) {
@@ -67,7 +67,7 @@ func TestIterations(t *testing.T) {
 				do(s, "cuMemcpyHtoDAsync_v2", at+8000, 1, 2, 3, 4)
 				do(s, "cuStreamSynchronize", at+9000, 4)
 			})
-		}, "period of cuStreamSynchronize in python (1234)", 19, 10_000},
+		}, "period of 4 calls of cuStreamSynchronize in python (1234)", 19, 10_000},
 		{"uneven, with two waits in each", func(s *scene) {
 			at := uint64(0)
 			for i := range uint64(30) {
@@ -78,7 +78,7 @@ func TestIterations(t *testing.T) {
 				do(s, "cuStreamSynchronize", at+2000, 4)
 				at += 8000 + i*7919%9000
 			}
-		}, "period of cuStreamSynchronize in python (1234)", 29, 13_028},
+		}, "period of 2 calls of cuStreamSynchronize in python (1234)", 29, 13_028},
 		{"two workers, of which one is late", func(s *scene) {
 			for i := range uint64(40) {
 				at := i/2*10_000 + i%2*1500
@@ -107,7 +107,7 @@ func TestIterations(t *testing.T) {
 					do(s, "cuStreamSynchronize", at+k*100, 4)
 				}
 			})
-		}, "", 0, 0},
+		}, "period of 12 calls of cuStreamSynchronize in python (1234)", 6, 50_000},
 		{"graphs", func(s *scene) {
 			iterate(50, 2000, func(_, at uint64) { do(s, "cuGraphLaunch", at, 0x77, 4) })
 		}, "period of cuGraphLaunch in python (1234)", 49, 2000},
@@ -142,6 +142,55 @@ func TestIterations(t *testing.T) {
 		})
 	}
 }
+
+// TestTurns: where one wait is like the other and each so many of them are parted by a pause, the report says how many, and how long they take together.
+func TestTurns(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		turns uint64
+		waits func(turn uint64) uint64             // in a turn
+		gap   func(turn, wait, last uint64) uint64 // µs from one to the next; last says which of the turn's is followed by the pause
+		p50   uint64                               // of an iteration, µs; 0: none is found
+		of    uint64                               // iterations in a turn; 0: none
+		whole uint64                               // a turn's time, µs
+	}{
+		{"all alike", 20, same(20), func(_, _, _ uint64) uint64 { return 400 }, 400, 0, 0},
+		{"a pause after each twentieth", 20, same(20), func(_, k, last uint64) uint64 { return 400 + 1600*(k/last) }, 400, 20, 9600},
+		{"waits that differ a little", 20, same(20), func(n, k, last uint64) uint64 { return 350 + (n*31+k*17)%101 + 1600*(k/last) }, 400, 20, 9600},
+		{"a long pause", 20, same(20), func(_, k, last uint64) uint64 { return 400 + 30_000*(k/last) }, 38_000, 0, 0},
+		{"as many as it takes", 40, func(n uint64) uint64 { return 10 + n*n*7%23 }, func(_, k, last uint64) uint64 { return 400 + 1600*(k/last) }, 400, 0, 0},
+		{"pauses at random", 40, same(10), func(n, k, _ uint64) uint64 { return 400 + 1600*((n*10+k)*(n*10+k)%97/94) }, 400, 0, 0},
+		{"no hole between times", 20, same(20), func(n, k, _ uint64) uint64 { return 400 + (n*20+k)*7919%250 }, 525, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t)
+			s.kernel(900, 950)
+			at := uint64(0)
+			for n := range c.turns {
+				last := c.waits(n) - 1
+				for k := range last + 1 {
+					do(s, "cuStreamSynchronize", at, 4)
+					at += c.gap(n, k, last)
+				}
+			}
+			it := s.diagnose().Iterations
+			if it == nil {
+				t.Fatal("no iterations")
+			}
+			if it.P50 < c.p50*us*9/10 || it.P50 > c.p50*us*11/10 {
+				t.Errorf("an iteration takes %d µs, want %d", it.P50/us, c.p50)
+			}
+			switch {
+			case c.of == 0 && it.Turn != nil:
+				t.Errorf("a turn of %+v", *it.Turn)
+			case c.of > 0 && (it.Turn == nil || it.Turn.Of != c.of || it.Turn.P50 < c.whole*us*9/10 || it.Turn.P50 > c.whole*us*11/10):
+				t.Errorf("turns of %+v, want %d in %d µs", it.Turn, c.of, c.whole)
+			}
+		})
+	}
+}
+
+func same(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
 
 // named adds a range of the main thread, µs.
 func named(s *scene, name int32, at, dur uint64) {

@@ -53,13 +53,16 @@ type found struct {
 	key  uint64
 	gaps []uint64 // ns
 	kind anchor
+	each int     // it is each so many of what comes back
+	at   []int32 // where: places in the sequence
 	// from and to are the beginning of the first and the end of the last stretch that holds the same as most do, ns.
 	from, to uint64
+	turn     *Turn
 }
 
 func (f *found) iteration(source string) *Iteration {
 	it := iteration(f.gaps, source)
-	it.From, it.To = f.from, f.to
+	it.From, it.To, it.Turn = f.from, f.to, f.turn
 	return it
 }
 
@@ -106,7 +109,11 @@ func period(list []token) (found, bool) {
 			best = f
 		}
 	}
-	return best, best.gaps != nil
+	if best.gaps != nil {
+		best.turn = turnOf(list, sums, best.at)
+		return best, true
+	}
+	return inTurns(list, sums, places, keys)
 }
 
 // about says whether two counts differ by no more than a beginning and an end.
@@ -140,14 +147,14 @@ func try(list []token, sums []uint64, at []int32) (found, bool) {
 		if float64(n) < alike*float64(len(hashes)) {
 			continue
 		}
-		turn := turnOf(list, at, stride)
+		turn := launched(list, at, stride)
 		bare := most == own*uint64(stride) // nothing but the anchor itself comes back
 		if stride > 1 && turn == alone && (!bare || best.gaps != nil) {
 			continue // a sum of several is always more even than each: of two workers of a loader, for example, of which one is slow
 		}
-		f := found{key: list[at[0]].key, gaps: gaps, kind: list[at[0]].kind}
+		f := found{key: list[at[0]].key, gaps: gaps, kind: list[at[0]].kind, each: stride, at: every(at, stride)}
 		f.from, f.to = extent(list, sums, at, stride, most)
-		if regular(gaps, even) || turn == inTurns && regular(gaps, rough) {
+		if regular(gaps, even) || turn == unlike && regular(gaps, rough) {
 			return f, true
 		}
 		if stride > 1 {
@@ -162,17 +169,29 @@ func try(list []token, sums []uint64, at []int32) (found, bool) {
 	return best, best.gaps != nil
 }
 
+// every returns each so many of a list.
+func every(at []int32, stride int) []int32 {
+	if stride == 1 {
+		return at
+	}
+	var out []int32
+	for i := 0; i < len(at); i += stride {
+		out = append(out, at[i])
+	}
+	return out
+}
+
 // turn is what the launches between anchors say of a stride.
 type turn uint8
 
 const (
-	untold  turn = iota // nothing: they were not recorded, or there are none
-	alone               // as many lie between any two: times that differ in turn are those of whom the program waits for in turn
-	inTurns             // their number differs, in turn: what lies between two anchors is a part of an iteration
+	untold turn = iota // nothing: they were not recorded, or there are none
+	alone              // as many lie between any two: times that differ in turn are those of whom the program waits for in turn
+	unlike             // their number differs, in turn: what lies between two anchors is a part of an iteration
 )
 
-// turnOf compares how many kernels are launched between neighbouring anchors.
-func turnOf(list []token, at []int32, stride int) turn {
+// launched compares how many kernels are launched between neighbouring anchors.
+func launched(list []token, at []int32, stride int) turn {
 	counts, n := make([]map[int32]int, stride), make([]int, stride)
 	for i := range counts {
 		counts[i] = map[int32]int{}
@@ -198,7 +217,7 @@ func turnOf(list []token, at []int32, stride int) turn {
 			first = usual
 		}
 		if usual != first {
-			out = inTurns
+			out = unlike
 		}
 	}
 	if out == alone && first == 0 {

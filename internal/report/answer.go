@@ -155,10 +155,26 @@ func latencyText(m *Model) string {
 	}
 	s := fmt.Sprintf("%s end to end (p50; p99 %s, longest %s); %s, %s: %s", human.Span(it.P50), human.Span(it.P99), human.Span(it.Max),
 		human.Plural(it.Count, "iteration", "iterations"), human.Rate(it.PerSec), human.CleanText(it.Source))
-	if m.Diagnosis.Verdict == diagnose.Idle && !it.Named {
-		s += "; the time in which it waited for something to do is part of it"
+	if t := it.Turn; t != nil {
+		s += fmt.Sprintf("; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)", t.Of, human.Span(t.P50))
+	}
+	if n := unasked(&m.Diagnosis); n >= noted && !it.Named {
+		s += fmt.Sprintf("; the time in which it waited for something to do is part of it (%s)", human.Percent(n))
 	}
 	return s
+}
+
+// noted is the share of an iteration from which on it is said that nobody asked for anything: less does not change what a latency means.
+const noted = 0.1
+
+// unasked returns the share of the time in which nobody asked for anything.
+func unasked(g *diagnose.Diagnosis) float64 {
+	for _, p := range g.Breakdown.Parts {
+		if p.Key == cause.NoWork.String() {
+			return p.Share
+		}
+	}
+	return 0
 }
 
 // onceText says how long the program took to start and to end, "" where the recording has neither.

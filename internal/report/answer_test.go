@@ -146,3 +146,27 @@ func titlesOf(list []diagnose.Finding) []string {
 	}
 	return out
 }
+
+// TestLatencySaysWhatItIsOf: of parts of a turn, and of time in which nobody asked for anything.
+func TestLatencySaysWhatItIsOf(t *testing.T) {
+	it := diagnose.Iteration{Source: "period of cuStreamSynchronize", Count: 400, P50: 400 * us, P99: 500 * us, Max: 2 * ms, PerSec: 2000}
+	waits := []diagnose.Part{{Key: "no-work", Share: 0.4}}
+	for _, c := range []struct {
+		turn  *diagnose.Turn
+		named bool
+		parts []diagnose.Part
+		want  string // at the end
+	}{
+		{want: "2,000/s: period of cuStreamSynchronize"},
+		{turn: &diagnose.Turn{Of: 20, P50: 9600 * us}, want: "; after each 20 there is a pause, and they take 9.60 ms together: where these are one iteration to you, name it (NVTX)"},
+		{parts: waits, want: "; the time in which it waited for something to do is part of it (40.0%)"},
+		{parts: waits, named: true, want: "2,000/s: period of cuStreamSynchronize"},
+	} {
+		m := &Model{}
+		m.Diagnosis.Iterations, m.Diagnosis.Breakdown.Parts = &it, c.parts
+		it.Turn, it.Named = c.turn, c.named
+		if got := latencyText(m); !strings.HasSuffix(got, c.want) {
+			t.Errorf("%q does not end with %q", got, c.want)
+		}
+	}
+}
