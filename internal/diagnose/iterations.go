@@ -142,7 +142,8 @@ func (a *analysis) byCalls() *Iteration {
 			list = append(list, token{key: uint64(op.Func) | handleOf(a, op, kind)<<16, at: op.End(), kind: kind, launches: launches, seen: seen(op.Start)})
 		}
 	}
-	p, ok := period(list)
+	pid := a.t.Processes[thread.Process].PID
+	p, ok := period(list, a.starved(pid, thread.TID))
 	if !ok {
 		return nil
 	}
@@ -151,7 +152,7 @@ func (a *analysis) byCalls() *Iteration {
 	if p.each > 1 {
 		what = fmt.Sprintf("%d calls of %s", p.each, what)
 	}
-	it := p.iteration(fmt.Sprintf("period of %s in %s", what, a.who(threadKey(a.t.Processes[thread.Process].PID, thread.TID))))
+	it := p.iteration(fmt.Sprintf("period of %s in %s", what, a.who(threadKey(pid, thread.TID))))
 	it.Always = true
 	return it
 }
@@ -225,7 +226,7 @@ func (a *analysis) byKernels() *Iteration {
 			list = append(list, token{key: uint64(k), at: act.Start, window: int32(windows.At(act.Start)), kind: kernelAnchor})
 		}
 	}
-	p, ok := period(list)
+	p, ok := period(list, false)
 	if !ok {
 		return nil
 	}

@@ -87,6 +87,19 @@ func TestIterations(t *testing.T) {
 				do(s, "cuStreamSynchronize", at+1000, 4)
 			}
 		}, "period of cuStreamSynchronize in python (1234)", 39, 1500},
+		{"no CPU after each sixth", func(s *scene) {
+			at := uint64(0)
+			for i := range uint64(80) {
+				for k := range uint64(4) {
+					do(s, "cuLaunchKernel", at+k*20, 7)
+				}
+				do(s, "cuStreamSynchronize", at+1000, 4)
+				if at += 3000; i%6 == 5 {
+					preempted(s, at, 60_000)
+					at += 60_000
+				}
+			}
+		}, "period of cuStreamSynchronize in python (1234)", 77, 3000},
 		{"now and then", func(s *scene) {
 			at := uint64(0)
 			for i := range uint64(30) {
@@ -188,6 +201,34 @@ func TestTurns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPausesOfOthers: a program that others stop after each twentieth iteration has no turns of twenty.
+func TestPausesOfOthers(t *testing.T) {
+	for stopped, want := range map[bool]uint64{true: 0, false: 20} {
+		s := newScene(t)
+		s.kernel(900, 950)
+		iterate(20, 40_000, func(_, at uint64) {
+			for k := range uint64(20) {
+				do(s, "cuStreamSynchronize", at+k*1900, 4)
+			}
+			if stopped {
+				preempted(s, at+19*1900+20, 3000)
+			}
+		})
+		it, got := s.diagnose().Iterations, uint64(0)
+		if it != nil && it.Turn != nil {
+			got = it.Turn.Of
+		}
+		if it == nil || got != want {
+			t.Errorf("stopped %v: turns of %d iterations, want %d (%+v)", stopped, got, want, it)
+		}
+	}
+}
+
+// preempted takes the CPU from the main thread, µs.
+func preempted(s *scene, at, dur uint64) {
+	s.Off(recordtest.Off{TID: recordtest.PID, TS: start + at*us, Dur: dur * us, Call: event.NoSyscall, Flags: event.Preempted})
 }
 
 func same(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }

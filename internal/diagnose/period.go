@@ -80,8 +80,8 @@ const (
 )
 
 // period finds the token that comes back with the same tokens in between. Of several the one with the longest
-// period: it is the whole of which the others are parts.
-func period(list []token) (found, bool) {
+// period: it is the whole of which the others are parts. Of a thread that is starved times say less than what it does.
+func period(list []token, starved bool) (found, bool) {
 	sums := prefix(list)
 	places := map[uint64][]int32{}
 	var keys []uint64
@@ -100,7 +100,7 @@ func period(list []token) (found, bool) {
 	}
 	var best found
 	for _, k := range keys {
-		f, ok := try(list, sums, places[k])
+		f, ok := try(list, sums, places[k], starved)
 		if !ok {
 			continue
 		}
@@ -109,7 +109,10 @@ func period(list []token) (found, bool) {
 			best = f
 		}
 	}
-	if best.gaps != nil {
+	switch {
+	case starved:
+		return best, best.gaps != nil
+	case best.gaps != nil:
 		best.turn = turnOf(list, sums, best.at)
 		return best, true
 	}
@@ -135,9 +138,10 @@ const maxStride = 8
 
 // try takes a token as the anchor of a period: each one, or, where the times between them differ in turn, each
 // second, third, and so on.
-func try(list []token, sums []uint64, at []int32) (found, bool) {
+func try(list []token, sums []uint64, at []int32, starved bool) (found, bool) {
 	own := sums[at[0]+1] - sums[at[0]]
 	var best found
+	steady := starved && launched(list, at, 2) == alone // as many kernels come back, which is a pattern as well
 	for stride := 1; stride <= maxStride; stride++ {
 		gaps, hashes := between(list, sums, at, stride)
 		if len(gaps) < minIterations {
@@ -148,7 +152,7 @@ func try(list []token, sums []uint64, at []int32) (found, bool) {
 			continue
 		}
 		turn := launched(list, at, stride)
-		bare := most == own*uint64(stride) // nothing but the anchor itself comes back
+		bare := most == own*uint64(stride) && !steady // nothing but the anchor itself comes back
 		if stride > 1 && turn == alone && (!bare || best.gaps != nil) {
 			continue // a sum of several is always more even than each: of two workers of a loader, for example, of which one is slow
 		}

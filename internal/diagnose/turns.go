@@ -3,6 +3,8 @@ package diagnose
 import (
 	"math"
 	"slices"
+
+	"github.com/inferscope/inferscope/internal/event"
 )
 
 // A step of a program may wait for the GPU twenty times alike, and then do something else. By its calls each wait is an iteration as
@@ -71,4 +73,20 @@ func inTurns(list []token, sums []uint64, places map[uint64][]int32, keys []uint
 		best.from, best.to = extent(list, sums, ends, 1, most)
 	}
 	return best, best.gaps != nil
+}
+
+// starved says whether a thread had no CPU for some of the time. Then its pauses may be none of its own, and come as regularly: others have the CPU in
+// turns, and a quota is used up every 100 ms.
+func (a *analysis) starved(pid, tid uint32) bool {
+	without := uint64(0)
+	for _, i := range a.t.Index.OffCPU {
+		switch e := &a.t.Rec.Events[i]; {
+		case e.PID != pid || e.TID != tid || e.Flags&event.Mark != 0:
+		case e.Flags&event.Preempted != 0:
+			without += e.Dur
+		case e.Args[0] != 0:
+			without += e.Dur - min(e.Dur, e.Args[0])
+		}
+	}
+	return share(without, a.t.To-a.t.From) >= leastShare
 }
