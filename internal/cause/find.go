@@ -2,11 +2,20 @@ package cause
 
 import "strings"
 
+// usualCPUs is how many CPUs examples are for where no host is known.
+const usualCPUs = 8
+
 // All returns the table, by ID. Unknown is a row too: its advice is how to learn more.
-func All() []Cause {
+func All() []Cause { return On(0) }
+
+// On is All with examples for a host of so many CPUs; 0: not known.
+func On(cpus int) []Cause {
+	if cpus <= 0 {
+		cpus = usualCPUs
+	}
 	table := make([]Cause, Count)
 	for _, rows := range [][]Cause{
-		programRows(), bytesRows(), interpreterRows(), launchRows(), memoryRows(), waitRows(), outsideRows(), hostRows(), cpuRows(), deviceRows(), kernelRows(), lifeRows(),
+		programRows(cpus), bytesRows(cpus), interpreterRows(), launchRows(), memoryRows(), waitRows(cpus), outsideRows(), hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), lifeRows(),
 	} {
 		for _, r := range rows {
 			table[r.ID] = r

@@ -1,5 +1,7 @@
 package cause
 
+import "fmt"
+
 // The places of a Change.
 const (
 	inPyTorch = "PyTorch"
@@ -7,10 +9,11 @@ const (
 	inPython  = "Python"
 	onHost    = "host"
 	inServing = "serving"
+	inCode    = Code
 )
 
 // programRows are the causes that lie in the program's own computing.
-func programRows() []Cause {
+func programRows(cpus int) []Cause {
 	return []Cause{
 		{
 			ID: Unknown, Key: "unknown", Title: "it is not known why the GPU ran nothing", Group: Other,
@@ -41,14 +44,14 @@ func programRows() []Cause {
 			Changes: []Change{
 				{inPyTorch, "Move the operation to the GPU: an operator that runs on the CPU between two that run on the GPU costs two copies as well. Look for tensors made without device=", "mask = torch.ones(n, n, device=\"cuda\").tril()  # not torch.ones(n, n).tril().to(\"cuda\")"},
 				{inCUDA, "Run it in another thread while the GPU works on the step before, and hand the result over by a queue", ""},
-				{onHost, "Give the library as many threads as the container has CPUs, no more: more threads than CPUs wait for each other", "OMP_NUM_THREADS=8 MKL_NUM_THREADS=8 python infer.py"},
+				{onHost, "Give the library as many threads as the container has CPUs, no more: more threads than CPUs wait for each other", fmt.Sprintf("OMP_NUM_THREADS=%d MKL_NUM_THREADS=%d python infer.py", cpus, cpus)},
 			},
 		},
 	}
 }
 
 // bytesRows are the causes that turn one form of data or code into another.
-func bytesRows() []Cause {
+func bytesRows(cpus int) []Cause {
 	return []Cause{
 		{
 			ID: Preprocessing, Key: "preprocessing", Title: "tokenization, decoding or parsing on the CPU", Group: CPUWork,
@@ -56,10 +59,11 @@ func bytesRows() []Cause {
 			Proves:  "The thread that the GPU waits for was on a CPU, and samples of it show a tokenizer, an image library, a parser, or a function named so.",
 			Refutes: "The same code in a thread that the GPU does not wait for: it then overlaps with the GPU's work and costs nothing.",
 			Changes: []Change{
-				{inPyTorch, "Prepare the next batch while the GPU works on this one: a DataLoader with workers does that for you", "loader = DataLoader(dataset, batch_size=32, num_workers=4, prefetch_factor=2,\n                    pin_memory=True, persistent_workers=True)"},
+				{inPyTorch, "Prepare the next batch while the GPU works on this one: a DataLoader with workers does that for you", fmt.Sprintf("loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=2,\n                    pin_memory=True, persistent_workers=True)", min(4, cpus))},
 				{inPython, "Tokenize whole batches with a fast (Rust) tokenizer: one call uses several cores, and releases the GIL", "tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)\nbatch = tokenizer(texts, padding=True, truncation=True, return_tensors=\"pt\")  # a list, not one text at a time"},
 				{inPyTorch, "Decode and resize images on the GPU", "from torchvision.io import decode_jpeg, read_file\nfrom torchvision.transforms import v2\n\nimage = decode_jpeg(read_file(path), device=\"cuda\")  # nvJPEG\nimage = v2.functional.resize(image, [224, 224], antialias=True)"},
-				{inPython, "Keep results that come again, for instance of a system prompt, instead of computing them for each request", "@functools.lru_cache(maxsize=10_000)\ndef encode(text: str) -> tuple[int, ...]:\n    return tuple(tokenizer.encode(text))"},
+				{inCUDA, "Prepare the next batch in a thread of its own while the GPU works on this one, and hand it over by a queue", "auto ahead = std::async(std::launch::async, prepare, batches[i + 1]);\nlaunch(batch, stream);\nbatch = ahead.get();"},
+				{inCode, "Keep results that come again, for instance of a system prompt, instead of computing them for each request", "@functools.lru_cache(maxsize=10_000)\ndef encode(text: str) -> tuple[int, ...]:\n    return tuple(tokenizer.encode(text))"},
 			},
 		},
 		{
@@ -82,6 +86,7 @@ func bytesRows() []Cause {
 				{inPyTorch, "Warm up with each shape that production sends before the program reports that it is ready", "for n in (1, 8, 32):\n    for length in (128, 512, 2048):\n        model(torch.zeros(n, length, dtype=torch.long, device=\"cuda\"))\ntorch.cuda.synchronize()"},
 				{inPyTorch, "Keep torch.compile from compiling for each new shape: let the dimension that varies be dynamic, or pad to a few sizes. TORCH_LOGS says what makes it compile again", "torch._dynamo.mark_dynamic(tokens, 1)\nmodel = torch.compile(model)\n# TORCH_LOGS=recompiles python infer.py"},
 				{inPyTorch, "Keep what was compiled across restarts, on a volume that outlives the container", "TORCHINDUCTOR_CACHE_DIR=/cache/inductor TRITON_CACHE_DIR=/cache/triton CUDA_CACHE_PATH=/cache/nv python infer.py"},
+				{inCUDA, "Load modules and make graphs once, when the program starts, and keep them", "cuModuleLoadData(&module, image);  // once\ncuModuleGetFunction(&kernel, module, name);"},
 				{inCUDA, "Load kernels when the program starts instead of at their first launch (it takes memory and start-up time)", "CUDA_MODULE_LOADING=EAGER python infer.py"},
 			},
 		},

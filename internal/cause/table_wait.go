@@ -1,7 +1,9 @@
 package cause
 
+import "fmt"
+
 // waitRows are the causes in which a thread waits for another one, or for somebody outside.
-func waitRows() []Cause {
+func waitRows(cpus int) []Cause {
 	return []Cause{
 		{
 			ID: Worker, Key: "worker", Title: "the launching thread waits for another thread or process of the program", Group: HostWaits,
@@ -9,9 +11,9 @@ func waitRows() []Cause {
 			Proves:  "The thread was blocked on a pipe, a queue or a condition, and a thread of the program woke it. The walk goes on in that thread: what it did meanwhile is said too.",
 			Refutes: "A wait that ended because something came from outside of the program (network, no-work) or because a lock was released (lock).",
 			Changes: []Change{
-				{inPyTorch, "Give the loader more workers, and let each be more than one batch ahead", "loader = DataLoader(dataset, batch_size=32, num_workers=8, prefetch_factor=4,\n                    pin_memory=True, persistent_workers=True)"},
-				{inPython, "Make the queue between the two deep enough that the launching thread seldom finds it empty, and fill it while the GPU works", "queue = queue.Queue(maxsize=8)  # 1 makes both sides take turns"},
-				{inPython, "Make the worker faster: the report names what it spends its time on", ""},
+				{inPyTorch, "Give the loader more workers, and let each be more than one batch ahead", fmt.Sprintf("loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    pin_memory=True, persistent_workers=True)", min(8, cpus))},
+				{inCode, "Make the queue between the two deep enough that the launching thread seldom finds it empty, and fill it while the GPU works", "queue = queue.Queue(maxsize=8)  # 1 makes both sides take turns"},
+				{inCode, "Make the worker faster: the report names what it spends its time on", ""},
 			},
 		},
 		{
@@ -38,8 +40,8 @@ func outsideRows() []Cause {
 			Proves:  "The thread was blocked in receiving, sending, connecting or polling, was woken from outside of the program, and the connection is one that the program opened.",
 			Refutes: "A connection that somebody opened to the program: then nobody asks for anything (no-work).",
 			Changes: []Change{
-				{inPython, "Ask for it before the GPU needs it: start the request for the next batch, then run this one", "async def serve(batches):\n    ahead = asyncio.create_task(fetch(batches[0]))\n    for following in batches[1:] + [None]:\n        data = await ahead\n        if following is not None:\n            ahead = asyncio.create_task(fetch(following))\n        await asyncio.to_thread(infer, data)"},
-				{inPython, "Ask once for many: batch the requests, and keep connections open", "session = requests.Session()  # once, not requests.get() for each"},
+				{inCode, "Ask for it before the GPU needs it: start the request for the next batch, then run this one", "async def serve(batches):\n    ahead = asyncio.create_task(fetch(batches[0]))\n    for following in batches[1:] + [None]:\n        data = await ahead\n        if following is not None:\n            ahead = asyncio.create_task(fetch(following))\n        await asyncio.to_thread(infer, data)"},
+				{inCode, "Ask once for many: batch the requests, and keep connections open", "session = requests.Session()  # once, not requests.get() for each"},
 				{inServing, "Keep answers that come again in the process", ""},
 			},
 		},
@@ -59,7 +61,7 @@ func outsideRows() []Cause {
 			Proves:  "The thread was blocked in nanosleep or clock_nanosleep.",
 			Refutes: "A wait with a time limit that something else ended.",
 			Changes: []Change{
-				{inPython, "Wait for the event instead of looking for it again and again", "item = queue.get(timeout=1.0)  # not: while queue.empty(): time.sleep(0.01)"},
+				{inCode, "Wait for the event instead of looking for it again and again", "item = queue.get(timeout=1.0)  # not: while queue.empty(): time.sleep(0.01)"},
 				{inServing, "Where it is a batching delay, make it shorter, or end it as soon as the GPU is idle (in Triton: max_queue_delay_microseconds)", "dynamic_batching { max_queue_delay_microseconds: 100 }"},
 			},
 		},

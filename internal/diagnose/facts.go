@@ -3,7 +3,6 @@ package diagnose
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analyze/cpu"
@@ -127,93 +126,6 @@ func symbolName(name string) string {
 		name = name[:i]
 	}
 	return name
-}
-
-// usesPython says whether the recording has any Python code in its stacks, or the target is an interpreter.
-func usesPython(rec *record.Recording) (python, torch bool) {
-	for i := range rec.Meta.Frames {
-		f := &rec.Meta.Frames[i]
-		python = python || f.Kind == record.PythonFrame
-		torch = torch || strings.Contains(f.File, "/torch/") || strings.HasPrefix(f.File, "libtorch") || strings.HasPrefix(f.File, "libc10")
-	}
-	for i := range rec.Meta.Processes {
-		python = python || strings.HasPrefix(rec.Meta.Processes[i].Comm, "python")
-	}
-	return python, torch
-}
-
-// leastChanges is how many changes a finding has at least, as far as the table goes.
-const leastChanges = 2
-
-// changes are what the table says to do, in the user's terms: what does not fit the program comes last, or
-// not at all, and the first names the place in the code.
-func (a *analysis) changes(row cause.Cause, w facts) []Change {
-	python, torch := usesPython(a.t.Rec)
-	fits := func(c *cause.Change) bool {
-		switch {
-		case a.subject == aboutCPU:
-			return c.Where != "CUDA" && !strings.Contains(c.Text+c.Example, "GPU") && !strings.Contains(c.Example, "cuda")
-		case row.ID == cause.Worker && strings.Contains(c.Text, "loader"):
-			return a.isLoader(&w)
-		case c.Where == "PyTorch":
-			return torch || python
-		case c.Where == "Python":
-			return python
-		}
-		return true
-	}
-	out, rest := []Change{}, []Change{}
-	list := append(a.ahead(row.ID, &w), row.Changes...)
-	for i := range list {
-		c := &list[i]
-		if fits(c) {
-			out = append(out, Change{c.Where, c.Text, c.Example})
-		} else {
-			rest = append(rest, Change{c.Where, c.Text, c.Example})
-		}
-	}
-	if a.subject == aboutCPU {
-		rest = rest[:min(len(rest), max(0, leastChanges-len(out)))]
-	}
-	out = append(out, rest...)
-	if w.place != "" && len(out) > 0 && changedThere(row.ID) {
-		out[0].Text = "In " + w.place + ": " + out[0].Text
-	}
-	return out
-}
-
-// ahead is what to do first where a thread is waited for that is no worker of a loader: what it does can be done sooner. A
-// tokenizer's thread has no queue that could be deeper.
-func (a *analysis) ahead(id cause.ID, w *facts) []cause.Change {
-	if id != cause.Worker || a.isLoader(w) {
-		return nil
-	}
-	switch w.innerID {
-	case cause.Preprocessing, cause.Serialization, cause.Disk:
-		return a.table[w.innerID].Changes[:1:1]
-	}
-	return nil
-}
-
-// isLoader says whether the thread that is waited for is a worker of PyTorch's DataLoader: by its name (it calls
-// itself pt_data_worker) or by its code.
-func (a *analysis) isLoader(w *facts) bool {
-	if strings.Contains(w.doer, "pt_data_worker") {
-		return true
-	}
-	return len(w.functions) > 0 && slices.ContainsFunc(a.places.frames(w.functions[0].stack), func(f string) bool {
-		return strings.Contains(f, "torch/utils/data/")
-	})
-}
-
-// changedThere says whether what is to be changed is at the place where a cause is seen: a worker that is waited for
-// is busy there, but more workers, or more CPUs, are asked for elsewhere.
-func changedThere(id cause.ID) bool {
-	switch id {
-	case cause.StartEnd, cause.Worker, cause.GIL, cause.NoCPU, cause.Throttled, cause.NoWork, cause.Network:
-		return false
-	}
-	return true
 }
 
 // remoteText says how far away threads and memory are.

@@ -38,7 +38,8 @@ func (a *analysis) title(d *Diagnosis, w facts) string {
 	case cause.Disk:
 		return a.waiting() + " for the disk" + detail(w.object) + at
 	case cause.Network:
-		return a.waiting() + " for an answer from the network" + detail(w.object) + at
+		call, _, _ := strings.Cut(w.object, " of socket:[") // whose number tells nobody anything
+		return a.waiting() + " for an answer from the network" + detail(call) + at
 	}
 	return a.otherTitle(&w, at)
 }

@@ -67,7 +67,11 @@ func gainText(f *diagnose.Finding, before, after string) string {
 		return ""
 	}
 	p := whatif.Prediction{Speedup: f.Gain.Speedup, Low: f.Gain.Low, High: f.Gain.High}
-	return before + "foretold: " + p.Text() + after
+	foretold := "foretold"
+	if c, _, ok := cause.ByKey(f.Cause); ok && whatif.Remedy(c.ID) != "" {
+		foretold += ", " + whatif.Remedy(c.ID)
+	}
+	return before + foretold + ": " + p.Text() + after
 }
 
 // verb does not say that time is lost where the GPU works, or where there is nothing to do: that time does not go away.

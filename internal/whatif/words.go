@@ -3,6 +3,7 @@ package whatif
 import (
 	"fmt"
 
+	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/page"
 )
@@ -47,6 +48,23 @@ func (p *Prediction) Text() string {
 		return "nothing certain, for the program's pace varied too much"
 	}
 	return fmt.Sprintf("%s times as fast (%s to %s)", times(p.Speedup), times(p.Low), times(p.High))
+}
+
+// Remedy says what is foretold for a cause, where it is not that its time is gone: advice may be about something else.
+func Remedy(id cause.ID) string {
+	switch id {
+	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:
+		return "done beside the rest"
+	case cause.LaunchOverhead:
+		return "launched as a CUDA graph"
+	case cause.SyncCopy:
+		return "pinned and asynchronous"
+	case cause.CopyNotOverlapped, cause.CopyBound:
+		return "behind kernels"
+	case cause.Worker:
+		return "ready when it is needed"
+	}
+	return ""
 }
 
 // times writes a speed-up with as many digits as it deserves.

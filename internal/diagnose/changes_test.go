@@ -1,0 +1,73 @@
+package diagnose_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/cause"
+	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/record/recordtest"
+)
+
+// TestChangesForAProgramWithoutPython: nobody who wrote a server in C++ is told of DataLoaders, as long as there is anything else to say.
+func TestChangesForAProgramWithoutPython(t *testing.T) {
+	ofPython := regexp.MustCompile(`(?i)python|torch|import |loader`)
+	for id := cause.PythonWork; id < cause.StartEnd; id++ {
+		switch id {
+		case cause.PythonWork, cause.GIL, cause.GC, cause.Serialization, cause.RemoteMemory: // Python's alone, and what is never dearest
+			continue
+		}
+		s := newScene(t)
+		s.Meta.Processes[0].Comm = "server"
+		loop(s, 20, id)
+		d := s.diagnose()
+		if len(d.Findings) == 0 || len(d.Findings[0].Changes) < 2 {
+			t.Errorf("%s: %q", id, causes(d))
+			continue
+		}
+		for i, c := range d.Findings[0].Changes[:2] {
+			if ofPython.MatchString(c.Text + c.Example) {
+				t.Errorf("%s, change %d: %s\n%s", id, i+1, c.Text, c.Example)
+			}
+		}
+	}
+}
+
+// TestChangesForAHost: no example asks for more threads than the machine has CPUs.
+func TestChangesForAHost(t *testing.T) {
+	numbers := regexp.MustCompile(`(?:NUM_THREADS=|num_workers=|set_num_threads\()(\d+)`)
+	found := 0
+	for id := cause.PythonWork; id < cause.StartEnd; id++ {
+		s := newScene(t)
+		s.Meta.Host.CPUs = 2
+		loop(s, 20, id)
+		for _, f := range s.diagnose().Findings {
+			for _, c := range f.Changes {
+				for _, m := range numbers.FindAllStringSubmatch(c.Example, -1) {
+					if n, _ := strconv.Atoi(m[1]); n < 1 || n > 2 {
+						t.Errorf("%s: %s", id, c.Example)
+					}
+					found++
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no example names a number of threads")
+	}
+}
+
+// TestChangesOfPinning: who pins memory anew for each step is not told of pools on the GPU first.
+func TestChangesOfPinning(t *testing.T) {
+	for call, want := range map[string]string{"cuMemHostAlloc": "Pin host memory once", "cuMemAlloc_v2": "Allocate from a pool"} {
+		s := newScene(t)
+		s.Meta.Processes[0].Comm = "server"
+		s.Do(call, 0, 10*us, 1, 2)
+		loop(s, 20, cause.Allocation, func(x *gap.Step) { x.Op, x.PID, x.TID = 0, recordtest.PID, recordtest.PID })
+		if d := s.diagnose(); len(d.Findings) == 0 || !strings.HasPrefix(d.Findings[0].Changes[0].Text, want) {
+			t.Errorf("%s: %q", call, d.Headline)
+		}
+	}
+}
