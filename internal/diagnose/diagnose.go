@@ -125,6 +125,7 @@ type Gain struct {
 	Speedup float64 `json:"speedup"`
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
+	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 }
 
 // Evidence is one fact behind a finding.

@@ -105,7 +105,7 @@ func Kinds() []Kind {
 		{ScopesUnnamed, Info, "scopes have no name, because there were too many different ones", "put what changes from one to the next into an attribute"},
 		{StackLeaf, Info, "samples have no stack but the function that ran", ""},
 		{StackPython, Info, "samples have the Python stack and the native function that ran, but no native callers", ""},
-		{StackSpliced, Info, "samples lack some native callers between Python frames, because code without unwind tables ran", ""},
+		{StackSpliced, Info, "samples lack some native callers, because code without unwind tables ran", ""},
 	}
 }
 

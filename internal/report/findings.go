@@ -74,6 +74,14 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	return before + foretold + ": " + p.Text() + after
 }
 
+// wideText says why an interval is wide, where it is.
+func wideText(f *diagnose.Finding) string {
+	if f.Gain.Because == "" {
+		return ""
+	}
+	return "; the interval is wide, because " + human.CleanText(f.Gain.Because)
+}
+
 // verb does not say that time is lost where the GPU works, or where there is nothing to do: that time does not go away.
 func verb(f *diagnose.Finding) string {
 	if c, _, ok := cause.ByKey(f.Cause); ok && (c.ID.Busy() || c.ID == cause.NoWork) {
@@ -180,7 +188,7 @@ func findingFacts(m *Model, f *diagnose.Finding) page.Facts {
 	}
 	facts.Add("How sure", confidenceText(f))
 	if f.Gain != nil {
-		facts.Add("Gain", gainText(f, "", "")+"; inferscope whatif says more")
+		facts.Add("Gain", gainText(f, "", "")+wideText(f)+"; inferscope whatif says more")
 	}
 	if f.Cause != "" {
 		facts.Add("Cause", fmt.Sprintf("%s; inferscope explain %s says how it is proven", human.Clean(f.Cause), human.Clean(f.Cause)))

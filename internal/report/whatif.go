@@ -21,7 +21,7 @@ func (e *evidence) gains() *whatif.Study {
 // foretell says what the remedy of a cause would bring. A synchronization that nobody waits for any more may have taken no time of its own.
 func (e *evidence) foretell(id cause.ID) (diagnose.Gain, bool) {
 	p, ok := e.study().Of(id)
-	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High}, ok && (p.Touched > 0 || p.Speedup != 1)
+	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because}, ok && (p.Touched > 0 || p.Speedup != 1)
 }
 
 // WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would: in what the program does

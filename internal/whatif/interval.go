@@ -40,13 +40,16 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 		p.Low, p.High = s.speedup(uint64(float64(p.After)+half)), s.speedup(uint64(max(0, float64(p.After)-half)))
 		return
 	}
-	after, half := float64(p.After), math.Abs(float64(weaker)-float64(p.After))
-	model := modelError*after + math.Abs(s.Error())*float64(s.observed)
-	pace := sigmas * s.varies * after
-	learned := s.learned * after
-	watched := s.watched * after
-	recorded := float64(s.replayed)/s.speedup(p.After) - float64(s.recorded(edits, h))
-	half = math.Sqrt(half*half + model*model + pace*pace + learned*learned + watched*watched + recorded*recorded)
+	after := float64(p.After)
+	terms := []term{
+		{math.Abs(float64(weaker) - after), ofNames},
+		{modelError*after + math.Abs(s.Error())*float64(s.observed), ""},
+		{sigmas * s.varies * after, ofPace},
+		{math.Abs(s.learned) * after, ofHalves},
+		{s.watched * after, ofRecording},
+		{math.Abs(float64(s.replayed)/s.speedup(p.After) - float64(s.recorded(edits, h))), ofRecording},
+	}
+	half := together(terms)
 	slower, faster := s.powered(p.After, edits, h)
 	warm := h
 	warm.refill = refill
@@ -58,6 +61,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	}
 	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
+	p.Because = because(p, append(terms, term{max(slower, faster), ofOthers}))
 }
 
 // watching is up to how much a call that is recorded costs the program, ns. It is part of what is foretold, before the change, after it, or both. 600

@@ -13,8 +13,9 @@ type Prediction struct {
 	High    float64 `json:"high"`
 	Before  uint64  `json:"before_ns"` // how long the work takes that was replayed, without what recording it cost
 	After   uint64  `json:"after_ns"`
-	Touched uint64  `json:"touched_ns"` // time that the plan changes, in all threads and streams: not what it gains
-	Doubt   float64 `json:"doubt"`      // share of Touched whose cause is guessed
+	Touched uint64  `json:"touched_ns"`        // time that the plan changes, in all threads and streams: not what it gains
+	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
+	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 }
 
 // Predict replays with all edits at once.
