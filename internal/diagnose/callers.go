@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/record"
@@ -65,11 +66,7 @@ func (a *analysis) callersOf(call string) []dominant {
 		return nil
 	}
 	g := group{stacks: *t}
-	list := g.functions(a.places)
-	for i := range list {
-		if list[i].kind != record.PythonFrame && isCUDA(list[i].name) {
-			return nil // nothing but the call itself is known
-		}
-	}
-	return list
+	return slices.DeleteFunc(g.functions(a.places), func(d dominant) bool {
+		return !d.isCode() || d.kind != record.PythonFrame && isCUDA(d.name) // it ends in the kernel, or at the call itself: nobody knows who made it
+	})
 }

@@ -118,7 +118,7 @@ func (a *analysis) isLoader(w *facts) bool {
 	if strings.Contains(w.doer, "pt_data_worker") {
 		return true
 	}
-	return len(w.functions) > 0 && slices.ContainsFunc(a.places.frames(w.functions[0].stack), func(f string) bool {
+	return len(w.functions) > 0 && slices.ContainsFunc(a.places.frames(w.functions[0].stack, false), func(f string) bool {
 		return strings.Contains(f, "torch/utils/data/")
 	})
 }

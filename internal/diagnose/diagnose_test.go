@@ -333,6 +333,11 @@ func TestCallers(t *testing.T) {
 	inCall := s.Stack(recordtest.Native("cuStreamSynchronize", "libcuda.so.1"), recordtest.Native("cudaStreamSynchronize", "libcudart.so.12"),
 		recordtest.Python("item", "/usr/lib/python3/dist-packages/torch/tensor.py", 5), recordtest.Python("step", "/srv/app/infer.py", 33))
 	s.Samples(recordtest.PID, start, start+1000*ms, 20, inCall, event.Whole)
+	for _, cut := range [][]record.Frame{
+		{recordtest.Native("cuStreamSynchronize", "libcuda.so.1")}, {recordtest.Kernel("find_uprobe"), recordtest.Native("cuStreamSynchronize", "libcuda.so.1")},
+	} { // of which nobody knows who called
+		s.Samples(recordtest.PID, start, start+1000*ms, 30, s.Stack(cut...), event.Whole)
+	}
 	s.Do("cuStreamSynchronize", 1000, 10*us, 4)
 	fn := timeline.None
 	loop(s, 50, cause.HostSync, func(x *gap.Step) { x.Op = fn })
@@ -350,7 +355,7 @@ func TestCallers(t *testing.T) {
 	if want := "cuStreamSynchronize in step (infer.py:33) lets the GPU's queue run empty"; f.Title != want || f.Place != "step (infer.py:33)" {
 		t.Errorf("%q at %q, want %q", f.Title, f.Place, want)
 	}
-	if got := text(&f); !strings.Contains(got, "100.0% of the samples inside of cuStreamSynchronize in step (infer.py:33), calling item") {
+	if got := text(&f); !strings.Contains(got, "100.0% of 20 samples inside of cuStreamSynchronize in step (infer.py:33), calling item") {
 		t.Errorf("evidence: %s", got)
 	}
 }

@@ -70,10 +70,11 @@ func phases(f *Finding, d *Diagnosis) {
 func (a *analysis) stacks(f *Finding, g *group, w facts) {
 	all, what := g.cost, "of it"
 	if w.called {
-		all, what = 0, "of the samples inside of "+w.call
+		all = 0
 		for i := range w.functions {
 			all += w.functions[i].time
 		}
+		what = fmt.Sprintf("of %s inside of %s", human.Plural(all, "sample", "samples"), w.call)
 	}
 	for i := range w.functions[:min(len(w.functions), maxRows)] {
 		fn := &w.functions[i]
@@ -85,7 +86,7 @@ func (a *analysis) stacks(f *Finding, g *group, w facts) {
 			e.Text += ", calling " + human.Clean(symbolName(fn.inner))
 		}
 		if i == 0 {
-			e.Call = a.places.frames(fn.stack)
+			e.Call = a.places.frames(fn.stack, w.called)
 		}
 		f.Evidence = append(f.Evidence, e)
 	}

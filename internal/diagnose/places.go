@@ -169,15 +169,15 @@ func (p *place) isCode() bool {
 // function is a place without its line.
 func (p *place) function() code { return code{name: p.name, file: p.file} }
 
-// frames writes a stack, the leaf first.
-func (p *places) frames(stack uint64) []string {
+// frames writes a stack, the leaf first; of who called something without what the kernel did meanwhile, which may be no more than recording the call.
+func (p *places) frames(stack uint64, callers bool) []string {
 	var out []string
 	for i := range threads.Walk(p.rec, stack) {
 		f := &p.rec.Meta.Frames[i]
 		if len(out) == maxFrames {
 			break
 		}
-		if f.Kind == record.ErrorFrame {
+		if f.Kind == record.ErrorFrame || callers && f.Kind == record.KernelFrame {
 			continue
 		}
 		one := place{code: codeOf(f, nil), kind: f.Kind}

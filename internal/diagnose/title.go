@@ -152,7 +152,7 @@ func (a *analysis) preprocessing(w *facts) string {
 	if len(w.functions) == 0 {
 		return "Preprocessing"
 	}
-	frames := a.places.frames(w.functions[0].stack)
+	frames := a.places.frames(w.functions[0].stack, false)
 	text := strings.ToLower(strings.Join(frames[:min(len(frames), 12)], " "))
 	for _, k := range []struct{ name, words string }{
 		{"Tokenization", "token encode_batch sentencepiece bpe"},
