@@ -19,7 +19,7 @@ func Summarize(t *timeline.Timeline) *Summary {
 	for first := 0; first < len(t.Rec.Events); {
 		last := min(len(t.Rec.Events), first+max(leastSlice, 16*len(rows)))
 		if len(rows) > fewThreads {
-			a.touched += touch(t.Rec.Events[first:last])
+			a.touched += timeline.Touch(t.Rec.Events[first:last])
 		}
 		for i := range rows {
 			a.thread(&rows[i], int32(last))
@@ -40,14 +40,6 @@ const (
 	leastSlice = 1 << 12 // events: 256 KiB, which the second level of a CPU's cache holds
 	fewThreads = 4       // whose events lie close enough for the CPU to see what comes next
 )
-
-// touch reads events in their order, so that they are in the cache. The compiler leaves out what makes a sum that nobody keeps.
-func touch(events []event.Event) (sum uint64) {
-	for i := range events {
-		sum += events[i].TS
-	}
-	return sum
-}
 
 // threadRow is a thread, of which some calls have been looked at.
 type threadRow struct {
@@ -75,7 +67,7 @@ type analysis struct {
 	errors    *errorCodes
 	perProc   []uint64
 	windows   *windowed // nil: all calls are recorded all the time
-	touched   uint64    // see touch
+	touched   uint64    // see timeline.Touch
 }
 
 func newAnalysis(t *timeline.Timeline) *analysis {

@@ -43,15 +43,12 @@ type finder struct {
 	prev    int32
 	gap     Gap // the last one
 	visit   func(g *Gap) bool
-	touched uint64 // see timeline.Touch
 }
 
 func (f *finder) sweep(first, last int32) bool {
-	end := uint64(0)
+	end, ahead := uint64(0), f.t.Ahead(false)
 	for i := first; i < last; i++ {
-		if (i-first)%timeline.Ahead == 0 {
-			f.touched += f.t.Touch(i, last, false)
-		}
+		ahead.Look(i, last)
 		a := &f.t.Activities[i]
 		if a.Start > end && !f.idle(end, a.Start, i) {
 			return false

@@ -155,11 +155,9 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 	}
 	spans := together(t, dev.Users)
 	whole, ever, anyTime := newMeter(spans), union{}, uint64(0)
-	parts := a.parts(dev)
+	parts, ahead := a.parts(dev), t.Ahead(true)
 	for i := dev.First; i < dev.Last; i++ {
-		if (i-dev.First)%timeline.Ahead == 0 {
-			a.touched += t.Touch(i, dev.Last, true)
-		}
+		ahead.Look(i, dev.Last)
 		act := &t.Activities[i]
 		whole.add(act)
 		from, to := ever.add(act.Start, act.End)

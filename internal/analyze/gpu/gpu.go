@@ -60,7 +60,6 @@ type analysis struct {
 	known   knownOps
 	names   []string // of kernels, shortened
 	also    func(device int, first, last int32)
-	touched uint64 // see timeline.Touch
 }
 
 // work gathers what is said of all activities.

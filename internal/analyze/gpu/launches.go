@@ -16,7 +16,6 @@ type asked struct {
 	ops     int    // with activities
 	graphs  uint64 // ops
 	nodes   uint64 // their activities
-	touched uint64 // see timeline.Touch
 }
 
 // order says of the activities, in the order in which they came, whether they ended in that order, and whether those that came first of

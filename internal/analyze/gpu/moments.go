@@ -17,12 +17,10 @@ func (q *asked) starts() moments {
 		}
 		return inOrder(list)
 	}
-	acts, at := q.t.Activities, 0
+	acts, at, ahead := q.t.Activities, 0, q.t.Ahead(false)
 	return func() (uint64, bool) {
 		for ; at < len(acts); at++ {
-			if at%timeline.Ahead == 0 {
-				q.touched += q.t.Touch(int32(at), int32(len(acts)), false)
-			}
+			ahead.Look(int32(at), int32(len(acts)))
 			op := acts[at].Op
 			if op != timeline.None && q.last[op] > 0 {
 				q.last[op] = -q.last[op] // it is not another call's when its next activity comes
