@@ -26,7 +26,9 @@ type order struct {
 }
 
 func newAsked(t *timeline.Timeline) *asked {
-	return &asked{t: t, last: make([]int32, len(t.Ops))}
+	q := &asked{t: t, last: make([]int32, len(t.Ops))}
+	clear(q.last) // fresh memory that is read before it is written is mapped twice
+	return q
 }
 
 // add notes the activity at index i. Those of one call come in the order of their beginnings.
