@@ -41,7 +41,7 @@ enum agent_kind {
 	                    * ts: local bytes; flags: 0 kernel, 1 range, 2 device name. The text follows in the next slots,
 	                    * each AGENT_TEXT. Reserved together, so they are adjacent positions. */
 	AGENT_TEXT = 65,   /* 59 bytes of text: everything but seq and kind: see struct agent_text */
-	AGENT_WINDOW = 66, /* a window ended: [ts, ts + dur]; ret: enum agent_end; func: 1 = calls were seen by callbacks;
+	AGENT_WINDOW = 66, /* a window ended: [ts, ts + dur]; ret: enum agent_end; func: enum agent_window;
 	                    * args[0] records written, [1] dropped by CUPTI, [2] ns of subscribe + enable, [3] ns of the way out;
 	                    * tid: operations that had not ended when it did, and so have no slot */
 	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48; tid: id of its AGENT_NAME;
@@ -53,10 +53,16 @@ enum agent_kind {
 	                    * opening to that; tid: ns of enabling the callbacks that end it */
 };
 
+/* What an AGENT_WINDOW says of its window, beside how it ended. */
+enum agent_window {
+	WINDOW_CALLS = 1, /* calls were seen by callbacks */
+	WINDOW_OWN = 2,   /* END_FINALIZED by the agent's own thread: no thread of the target was held up by its work */
+};
+
 /* Flags of an AGENT_DEVICE. */
 enum { DEVICE_PART = 1 }; /* a part of a GPU (MIG) */
 
-/* The steps of a window. The last four run in a thread of the target where it ended as END_FINALIZED, in the agent's otherwise. */
+/* The steps of a window. The last four run in a thread of the target where it ended as END_FINALIZED without WINDOW_OWN, in the agent's otherwise. */
 enum agent_step {
 	STEP_SUBSCRIBE = 0, /* cuptiSubscribe */
 	STEP_SET_UP = 1,    /* buffers, clock, ids of threads */
@@ -80,7 +86,7 @@ struct agent_text {
 
 /* How a window ended. */
 enum agent_end {
-	END_FINALIZED = 1, /* inside a callback at the exit of a synchronizing call: nothing stays */
+	END_FINALIZED = 1, /* inside a callback at the exit of a synchronizing call, the target's or the agent's own: nothing stays */
 	END_DISABLED = 2,  /* no such exit came in time: kinds off, unsubscribed; graphs that ran stay slower */
 	END_REFUSED = 3,   /* it never began: CUPTI is taken (error in args[0]) */
 	END_KEPT = 4,      /* kinds off, still subscribed: subscribing took too long to do it for each window; no other profiler gets in meanwhile */
@@ -104,6 +110,7 @@ enum agent_state {
 	STATE_REFUSED = 5, /* CUPTI cannot be used: error says why */
 	STATE_GONE = 6,    /* the thread has ended */
 	STATE_KEPT = 7,    /* between windows; subscribed, kinds and callbacks off */
+	STATE_LEAVING = 8, /* its own thread finalizes: that may wait for its turn for seconds, and nobody waits for it */
 };
 
 /* Why CUPTI cannot be used: error below is one of these, or a CUptiResult. */

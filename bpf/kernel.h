@@ -41,6 +41,7 @@ enum bpf_map_type {
 /* Known to the verifier by name only: what bpf_get_current_task_btf returns. */
 struct task_struct {
 	int pid;
+	char comm[16];
 } __attribute__((preserve_access_index));
 
 #if defined(__TARGET_ARCH_x86)

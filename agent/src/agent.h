@@ -35,11 +35,15 @@ enum phase {
 	PHASE_WANTED = 2, /* the next exit of a synchronizing call ends it */
 	PHASE_TAKEN = 3,  /* one thread is ending it */
 	PHASE_DONE = 4,   /* that thread has finalized CUPTI */
+	PHASE_OWN = 5,    /* the exit of a call that the agent's own thread makes now ends it: no thread of the target may */
 };
 
 struct window {
 	uint32_t phase;       /* enum phase */
 	uint32_t calls;       /* wanted calls that were seen in it */
+	uint32_t caller;      /* thread that made the first of them; 0: none was seen yet */
+	uint32_t several;     /* 1: another one made calls, too */
+	uint32_t own;         /* the agent's own thread: 1 tried to end it, 2 has ended it */
 	void *subscriber;
 	uint32_t kinds;       /* bit i: the i-th kind of window.c is on */
 	uint32_t thread_ids;  /* CUpti_ActivityThreadIdType before it, + 1; 0: not changed */
@@ -65,6 +69,7 @@ struct agent {
 	uint64_t entered, left; /* by the thread that started us */
 	uint32_t tids_agree;    /* threads of which libc_tid said what gettid says: the one that started us, and ours */
 	uint32_t started;       /* futex: 1 when that thread is about to return */
+	uint32_t tid;           /* of the agent's thread */
 
 	struct cupti cupti;
 	struct cuda cuda;
@@ -155,6 +160,7 @@ void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
 int window_unwant(void);  /* 0 where that has begun */
 void window_finish(void); /* in a callback, by the thread that took it */
+int window_end(void);     /* ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
 int window_drop(void);    /* disable and unsubscribe here and now; 0 where another is ending it */
 void window_flush(void);
 void window_said(int how); /* the window's last word: AGENT_WINDOW */

@@ -134,6 +134,28 @@ static void note_graph(const struct callback_data *d)
 	graph_seen(p ? p[0] : 0, d->site != SITE_ENTER && began_within(d));
 }
 
+/* Threads that make calls are in each other's way where CUPTI wants all of them out of the driver. */
+static void note_caller(uint32_t tid)
+{
+	uint32_t first = peek(&the.window.caller);
+
+	if (first != tid && first)
+		store(&the.window.several, 1);
+	else if (!first && !swapped(&the.window.caller, 0, tid) && peek(&the.window.caller) != tid)
+		store(&the.window.several, 1);
+}
+
+/* Whether the window ends in the synchronizing call whose exit this is, which has taken it then. Where the agent's own
+ * thread ends it, in no other's, and however that call went: it is made for this moment alone. */
+static int taken(const struct callback_data *d)
+{
+	switch (peek(&the.window.phase)) {
+	case PHASE_WANTED: return d->result && !*d->result && swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN);
+	case PHASE_OWN: return caller() == the.tid && swapped(&the.window.phase, PHASE_OWN, PHASE_TAKEN);
+	}
+	return 0;
+}
+
 static void write_call(uint32_t id, int shape, const struct callback_data *d)
 {
 	uint64_t end = now(), began = *d->kept;
@@ -149,6 +171,7 @@ static void write_call(uint32_t id, int shape, const struct callback_data *d)
 	/* The parameters of a call that failed may be anything: they are not followed. */
 	if (d->params && (shape != LAUNCH_EX || (d->result && !*d->result)))
 		pack(&s, shape, d->params);
+	note_caller(s.tid);
 	ring_write(&s);
 	add(&the.window.calls, 1);
 	if (d->result && !*d->result)
@@ -170,6 +193,6 @@ void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_dat
 	}
 	if (shape != WAIT && load(&the.window.phase) != PHASE_CLOSED)
 		write_call(id, shape, d);
-	if (what & ENDS && d->result && !*d->result && peek(&the.window.phase) == PHASE_WANTED && swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN))
+	if (what & ENDS && taken(d))
 		window_finish();
 }

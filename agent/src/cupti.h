@@ -159,7 +159,7 @@ struct cupti {
 };
 #define CUPTI_NEEDED 12 /* functions without which nothing goes */
 
-/* The functions of libcuda that say what devices there are. None needs a context, none makes one. */
+/* The functions of libcuda that the agent calls. None needs a context, none makes one. */
 struct cuda {
 	int (*driver_version)(int *version); /* 1000 * major + 10 * minor of the newest CUDA it serves */
 	int (*device_count)(int *count);
@@ -169,6 +169,7 @@ struct cuda {
 	int (*device_attribute)(int *value, int attribute, int device);
 	int (*device_uuid)(uint8_t uuid[16], int device);    /* from here on: may be missing; of the whole GPU */
 	int (*device_uuid_v2)(uint8_t uuid[16], int device); /* from CUDA 11.4 on; of the part that the process has, under MIG */
+	int (*synchronize)(void);                            /* of the calling thread's current context */
 };
 #define CUDA_NEEDED 6
 

@@ -251,6 +251,25 @@ static int keeps(uint32_t mode)
 	return mode == MODE_WINDOWS && the.slow && !graphs_any() && !exiting();
 }
 
+/*
+ * Whether the agent's own thread ends the window. CUPTI is finalized when every other thread is outside of the driver for a moment, which
+ * where several are mostly inside takes seconds: no thread of the target's is to wait for it. Not with graphs: with those it was
+ * seen to be harmless in the target's own calls only.
+ */
+static int ends_itself(void)
+{
+	return !the.window.own && (the.slow || load(&the.window.several)) && peek(&the.window.calls) && !graphs_any();
+}
+
+static int end_itself(void)
+{
+	set_state(STATE_LEAVING, 0);
+	if (window_end())
+		return 1;
+	set_state(STATE_CLOSING, 0);
+	return 0;
+}
+
 static void record(struct loop *l, uint32_t mode, uint32_t seen)
 {
 	uint64_t until, end = the.window.opened + on_ns();
@@ -276,9 +295,10 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		set_state(STATE_CLOSING, 0);
 	}
 	flush(l); /* so that little is left for the thread that finalizes */
-	if (may_finalize() && !exiting())
-		window_want();
-	else if (overdue(l, mode))
+	if (may_finalize() && !exiting()) {
+		if (!ends_itself() || !end_itself())
+			window_want();
+	} else if (overdue(l, mode))
 		drop(l);
 	else
 		futex_wait(&the.ring->wake, seen, POLL); /* not bound to the heartbeat: it may be long past */
@@ -325,6 +345,7 @@ static int step(struct loop *l)
 		break;
 	case PHASE_OPEN: record(l, mode, seen); break;
 	case PHASE_WANTED: close(l, mode); break;
+	case PHASE_OWN: break; /* only within window_end */
 	case PHASE_TAKEN: futex_wait(&the.window.phase, PHASE_TAKEN, POLL); break;
 	case PHASE_DONE: ended(l, END_FINALIZED); break;
 	}

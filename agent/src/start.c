@@ -164,6 +164,7 @@ static void *run(void *unused)
 	int bad = 0;
 
 	settle();
+	the.tid = gettid();
 	while (!load(&the.started))
 		futex_wait(&the.started, 0, SECOND);
 	tid_agrees();

@@ -3,11 +3,13 @@
  * One window: subscribe (the lock: nothing before it), enable, record, and out. The way out is a finalize inside
  * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable and
  * unsubscribe, which leaves graphs that ran slower, but kills nobody. No other order of these calls is safe.
+ * That call is the next one of the target's, or one that the agent's own thread makes (window_end).
  *
  * cuptiSubscribe takes a lock of the driver's for writing, which every call into the driver holds for reading, and
  * readers go first: where several threads are nearly always inside, it waits for seconds to minutes (measured:
  * libcuda 580, CUPTI 13.0). There a window without graphs ends by turning the kinds off, which is safe and cheap, and the
  * next one turns them on again: the subscription is kept. It is given up in the good way when no more windows are wanted.
+ * cuptiFinalize takes the same lock: a thread of the target that finalized would lie still for as long, so there the agent's does.
  */
 #include "agent.h"
 
@@ -86,7 +88,7 @@ static void reset(void)
 	w->calls = w->kinds = w->unfinished = 0;
 	w->records = w->dropped = w->off = w->left = 0;
 	memset(w->took, 0, sizeof(w->took));
-	w->want_took = 0;
+	w->want_took = w->caller = w->several = w->own = 0;
 	w->flush_took = w->flush_at = 0;
 	w->began = now();
 	if (!the.dormant)
@@ -208,6 +210,29 @@ void window_finish(void)
 	futex_wake(&the.window.phase);
 }
 
+/* A synchronizing call of this thread's, which has no context: the driver refuses it at once, and touches nothing of the target's.
+ * CUPTI calls back at its exit all the same (libcuda 580, CUPTI 13.0). */
+static void own_call(void)
+{
+	if (the.cuda.synchronize)
+		the.cuda.synchronize();
+}
+
+int window_end(void)
+{
+	uint64_t t = now();
+
+	the.window.own = 1;
+	calls_enable(1, 1);
+	the.window.want_took = (uint32_t)(now() - t);
+	store(&the.window.phase, PHASE_OWN);
+	own_call();
+	if (swapped(&the.window.phase, PHASE_OWN, PHASE_OPEN))
+		return 0;
+	the.window.own = 2;
+	return 1;
+}
+
 int window_drop(void)
 {
 	uint64_t t;
@@ -266,7 +291,8 @@ void window_said(int how)
 {
 	struct window *w = &the.window;
 	struct agent_slot s = {
-		.ts = w->opened, .dur = w->off - w->opened, .tid = w->unfinished, .kind = AGENT_WINDOW, .flags = EVENT_TIMED, .func = 1, .ret = how,
+		.ts = w->opened, .dur = w->off - w->opened, .tid = w->unfinished, .kind = AGENT_WINDOW, .flags = EVENT_TIMED,
+		.func = WINDOW_CALLS | (w->own == 2 ? WINDOW_OWN : 0), .ret = how,
 		.args = { w->records, w->dropped, w->entered, w->left - w->off },
 	};
 

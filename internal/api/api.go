@@ -124,7 +124,7 @@ type Agent struct {
 
 // WindowSteps says when a window began and what each step of it took, as the agent measured them: all in ns. What runs in
 // the agent's own thread can still hold up calls into the driver. From Disable on it ran in a thread of the process itself
-// where the window ended as finalized: what that thread had to do lay still meanwhile.
+// where the window ended as finalized and not Own: what that thread had to do lay still meanwhile.
 type WindowSteps struct {
 	Began  uint64 `json:"began_ns"`  // of the first step, CLOCK_MONOTONIC
 	Opened uint64 `json:"opened_ns"` // when everything was on, CLOCK_MONOTONIC
@@ -139,6 +139,7 @@ type WindowSteps struct {
 	Flush     uint64 `json:"flush"`     // the last one
 	Leave     uint64 `json:"leave"`     // clock back, unsubscribe
 	Finalize  uint64 `json:"finalize"`  // cuptiFinalize
+	Own       bool   `json:"own"`       // the agent's own thread finalized CUPTI
 
 	LongestFlush   uint64 `json:"longest_flush"`      // of those while it was open
 	LongestFlushAt uint64 `json:"longest_flush_from"` // since Opened

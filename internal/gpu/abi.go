@@ -119,6 +119,12 @@ const (
 	endKept      = 4
 )
 
+// Flags of enum agent_window.
+const (
+	windowCalls = 1
+	windowOwn   = 2
+)
+
 // What the daemon wants: enum agent_mode.
 const (
 	modeOff        = 0
@@ -137,6 +143,7 @@ const (
 	stateRefused  = 5
 	stateGone     = 6
 	stateKept     = 7
+	stateLeaving  = 8
 )
 
 // Why CUPTI cannot be used: enum agent_error.

@@ -36,9 +36,10 @@ func TestABI(t *testing.T) {
 		"AGENT_NAME": kindName, "AGENT_TEXT": kindText, "AGENT_WINDOW": kindWindow, "AGENT_DEVICE": kindDevice,
 		"AGENT_STREAM": kindStream, "AGENT_OPENED": kindOpened, "AGENT_STEPS": kindSteps, "STEPS": 8, "STEP_FINALIZE": 7, "DEVICE_PART": devicePart,
 		"END_FINALIZED": endFinalized, "END_DISABLED": endDisabled, "END_REFUSED": endRefused, "END_KEPT": endKept,
+		"WINDOW_CALLS": windowCalls, "WINDOW_OWN": windowOwn,
 		"MODE_OFF": modeOff, "MODE_WINDOWS": modeWindows, "MODE_CONTINUOUS": modeContinuous, "MODE_QUIT": modeQuit,
 		"STATE_STARTING": stateStarting, "STATE_IDLE": stateIdle, "STATE_OPENING": stateOpening, "STATE_OPEN": stateOpen,
-		"STATE_CLOSING": stateClosing, "STATE_REFUSED": stateRefused, "STATE_GONE": stateGone, "STATE_KEPT": stateKept,
+		"STATE_CLOSING": stateClosing, "STATE_REFUSED": stateRefused, "STATE_GONE": stateGone, "STATE_KEPT": stateKept, "STATE_LEAVING": stateLeaving,
 		"ERROR_NO_CUPTI": errorNoCUPTI, "ERROR_NO_SYMBOL": errorNoSymbol, "ERROR_TOO_OLD": errorTooOld,
 		"ERROR_MEMORY": errorMemory, "ERROR_BUSY": errorBusy,
 	}

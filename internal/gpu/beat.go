@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -242,10 +243,32 @@ func (s *Source) farewell(rings int) {
 			return
 		}
 		if ctx.Err() != nil {
-			s.opts.Log.Warn("agents did not end in time: they will by themselves, and record nothing any more", zap.Uint32s("pids", left))
+			s.takeLeave(left)
 			return
 		}
 		sleep(ctx, 10*time.Millisecond)
+	}
+}
+
+// takeLeave says why agents have not ended that were given the time to.
+func (s *Source) takeLeave(pids []uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var turn, late []uint32
+	for _, q := range s.sessions {
+		switch {
+		case !slices.Contains(pids, q.process.PID):
+		case q.ring.load32(ringState) == stateLeaving:
+			turn = append(turn, q.process.PID)
+		default:
+			late = append(late, q.process.PID)
+		}
+	}
+	if len(turn) > 0 {
+		s.opts.Log.Info("agents wait for their turn to leave CUPTI, in their own threads: the processes are not slowed, nothing is recorded, and they end by themselves", zap.Uint32s("pids", turn))
+	}
+	if len(late) > 0 {
+		s.opts.Log.Warn("agents did not end in time: they will by themselves, and record nothing any more", zap.Uint32s("pids", late))
 	}
 }
 

@@ -201,14 +201,16 @@ func (d *decoder) window(e *event.Event) bool {
 		return false
 	}
 	d.facts.ended(record.GPUWindow{
-		PID: d.pid, From: e.TS, To: e.TS + e.Dur, Activity: true, Calls: e.Func == 1,
+		PID: d.pid, From: e.TS, To: e.TS + e.Dur, Activity: true, Calls: e.Func&windowCalls != 0,
 		Dropped: saturating(e.Args[1], d.lost), End: end,
 	}, e.Args[1])
 	held := uint64(0)
-	if e.Ret == endFinalized { // a thread of the process itself did that
+	own := e.Func&windowOwn != 0
+	if e.Ret == endFinalized && !own { // a thread of the process itself did that
 		held = e.Args[3]
 	}
 	d.facts.over(e.TS+e.Dur, e.Args[3], held)
+	d.steps.Own = own
 	d.facts.took(d.steps, e.TS, e.TS+e.Dur)
 	d.steps = api.WindowSteps{}
 	d.lost = 0

@@ -18,7 +18,7 @@ func (s *Source) guard(q *session, now uint64) {
 		q.growth.forget()
 		return
 	}
-	busy := q.agent.state == stateOpening || q.agent.state == stateOpen || q.agent.state == stateClosing
+	busy := q.agent.state == stateOpening || q.agent.state == stateOpen || q.agent.state == stateClosing || q.agent.state == stateLeaving
 	q.growth.note(now, q.ring.load32(ringWindows), busy, func() (int64, bool) { return ownMemory(q.process) })
 	if q.growth.left() > maxLeft {
 		s.giveUp(q)

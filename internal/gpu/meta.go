@@ -45,7 +45,7 @@ func (s *Source) ask(pids []uint32) []question {
 			continue
 		}
 		switch q.ring.load32(ringState) {
-		case stateOpening, stateOpen, stateClosing:
+		case stateOpening, stateOpen, stateClosing: // one that leaves has handed everything over
 			asked = append(asked, question{q, q.ring.flush(), clock.Monotonic()})
 		}
 	}

@@ -233,6 +233,7 @@ func (s *Source) release(q *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life.release(q.ring)
+	s.opts.Log.Info("an agent is done with", append(q.facts.lastWords(), zap.Uint32("pid", q.process.PID), zap.Bool("gone", q.ring.load32(ringState) == stateGone), zap.Bool("leaving", q.ring.load32(ringState) == stateLeaving))...)
 	if err := q.ring.close(); err != nil {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
 	}

@@ -3,6 +3,9 @@ package gpu
 import (
 	"math"
 	"slices"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/event"
@@ -54,4 +57,19 @@ func (f *facts) lastSteps() []api.WindowSteps {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.steps)
+}
+
+// lastWords says how many windows there were, and how and by whom the last one was ended.
+func (f *facts) lastWords() []zap.Field {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.windows) == 0 || len(f.steps) == 0 {
+		return []zap.Field{zap.Uint64("windows", f.counts.windows)}
+	}
+	last := f.steps[len(f.steps)-1]
+	return []zap.Field{
+		zap.Uint64("windows", f.counts.windows), zap.Uint64("kept", f.counts.kept), zap.Uint64("disabled", f.counts.disabled),
+		zap.String("end", f.windows[len(f.windows)-1].End), zap.Bool("own", last.Own),
+		zap.Duration("way_out", time.Duration(last.Disable+last.Flush+last.Leave+last.Finalize)),
+	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
 )
 
 // checkSteps: of each window it is known what its steps took, and they lie around the on for which it was open.
@@ -45,5 +46,24 @@ func TestLongSubscription(t *testing.T) {
 	f.took(api.WindowSteps{Began: began, Subscribe: 1<<32 - 1, SetUp: 1<<32 - 1}, began+5, began+6) // what a hostile ring may say
 	if got := f.lastSteps(); len(got) != 1 || got[0].Subscribe != 1<<32-1 {
 		t.Errorf("steps that do not fit into their window: %+v", got)
+	}
+}
+
+// TestWhoFinalized: what a thread of the process itself has to do on the way out is a cost of the window, what the agent's does is not.
+func TestWhoFinalized(t *testing.T) {
+	const opened, dur, left = 2_000_000, 200_000_000, 7_000_000
+	for own, held := range map[bool]uint64{false: left, true: 0} {
+		f := newFacts(1)
+		d := decoder{facts: f, now: 1_000_000_000, pid: 1}
+		w := event.Event{Kind: event.Kind(kindWindow), TS: opened, Dur: dur, Flags: event.Timed, Func: windowCalls, Ret: endFinalized, Args: [4]uint64{1, 0, 1_000_000, left}}
+		if own {
+			w.Func |= windowOwn
+		}
+		for _, e := range []event.Event{{Kind: event.Kind(kindOpened), TS: opened, Args: w.Args}, {Kind: event.Kind(kindSteps), TS: opened - 1_000_000}, w} {
+			d.decode(&e)
+		}
+		if steps := f.lastSteps(); len(steps) != 1 || steps[0].Own != own || f.last.held != held || !f.windows[0].Calls || d.count.malformed != 0 {
+			t.Errorf("own %t: steps %+v, %d ns held, windows %+v, %d malformed; want %d held", own, steps, f.last.held, f.windows, d.count.malformed, held)
+		}
 	}
 }

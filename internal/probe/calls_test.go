@@ -162,6 +162,24 @@ func TestNestedAndTailCalls(t *testing.T) {
 	})
 }
 
+// TestAgentIsNotSeen: what the agent's thread calls to get out of CUPTI is none of the program's calls, and no loss either.
+func TestAgentIsNotSeen(t *testing.T) {
+	dir := buildVictim(t)
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		v, r := startVictim(t, dir), newRings(t, 1<<20)
+		attach(t, newAttacher(t, mode, r), v, want{name: "v_wait", timed: true})
+		v.do("agent 1000")
+		a := v.do("wait 1000")
+		v.do("agent 1000")
+		es := r.events()
+		if len(es) != 1 {
+			t.Fatalf("%d events, want 1: %+v", len(es), es)
+		}
+		checkTimes(t, es[0], a)
+		r.noLosses()
+	})
+}
+
 func TestThunkIsTimed(t *testing.T) {
 	dir := buildVictim(t)
 	eachMode(t, func(t *testing.T, mode probe.Mode) {

@@ -329,8 +329,13 @@ func left(t *testing.T, v *cudasim.Victim, threads int) {
 	}
 	v.Go()
 	v.Finish()
-	for name := range v.Truth().Counts() {
-		if n := v.Truth().FailedCount(name); n != 0 {
+	truth := v.Truth()
+	for name := range truth.Counts() {
+		n := truth.FailedCount(name)
+		if name == "cuCtxSynchronize" { // the agent's own, in which it finalizes: refused, since its thread has no context
+			n -= min(n, truth.Count("cuptiFinalize"))
+		}
+		if n != 0 {
 			t.Errorf("%s failed %d times", name, n)
 		}
 	}

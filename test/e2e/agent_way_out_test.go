@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/record"
 )
 
 // TestWayOutWithoutASynchronize watches a process that never waits for the GPU: a window cannot be ended by a finalize
@@ -50,6 +52,61 @@ func TestASynchronizeComesBackLater(t *testing.T) {
 	})
 	d.stop()
 	unharmed(t, v)
+}
+
+// TestManyThreadsAreNotHeldUp: where CUPTI comes and goes only when all other threads are outside of the driver for a moment, and several are mostly
+// inside, no thread of the target waits for that: it is the agent's that finalizes, and all kernels are seen.
+func TestManyThreadsAreNotHeldUp(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}}, "stream-new nonblocking",
+		"thread 4 { repeat 1000000 { launch 3 kernel=counted_us5 stream=1; ssync stream=1; sleep 300us } }")
+	d := startDaemon(t, v.PID, "--gpu", "continuous", "--trace-size-mb", "400")
+	d.waitAgent(v.PID, "running")
+	var rec *record.Recording
+	waitFor(t, "launches of several threads, and kernels", func() bool {
+		sleep(50)
+		rec = d.fetch(v.PID)
+		return len(launchers(rec)) > 1 && len(kernelsIn(rec, v.PID, "counted")) > 100
+	})
+	seen, truth, compared := kernelsIn(rec, v.PID, "counted"), v.Truth(), 0
+	for _, w := range rec.Meta.GPU.Windows {
+		if !w.Activity { // launches by probes, until the agent was there
+			continue
+		}
+		want := kernelsOf(truth, "counted", w.From, w.To)
+		equalKernels(t, inside(seen, want, kernelsOf(truth, "counted", 0, now()), w.From, w.To), want)
+		compared += len(want)
+	}
+	d.stop()
+	waitFor(t, "the agent's threads to end", func() bool { return agentThreads(v.PID) == 0 })
+	before := v.Truth().Count("cuLaunchKernel")
+	waitFor(t, "launches after it", func() bool { sleep(10); return v.Truth().Count("cuLaunchKernel") > before+100 })
+	truth = v.Truth()
+	programs, finalized := map[uint32]bool{}, 0
+	for _, c := range truth.Calls {
+		programs[c.TID] = programs[c.TID] || c.Name == "cuLaunchKernel"
+	}
+	for _, c := range truth.Calls {
+		if c.Name != "cuptiFinalize" {
+			continue
+		}
+		if finalized++; programs[c.TID] {
+			t.Errorf("thread %d of the target finalized CUPTI, which took it %d ns", c.TID, c.Exit-c.Enter)
+		}
+	}
+	if failed := truth.FailedCount("cuLaunchKernel") + truth.FailedCount("cuStreamSynchronize"); finalized != 1 || compared == 0 || failed != 0 {
+		t.Errorf("CUPTI was finalized %d times, %d kernels were compared, %d calls failed; want 1, some, none", finalized, compared, failed)
+	}
+}
+
+// launchers returns the threads whose launches are in a recording.
+func launchers(rec *record.Recording) map[uint32]bool {
+	out := map[uint32]bool{}
+	for i := range rec.Events {
+		if e := &rec.Events[i]; e.Kind == event.Call && e.Flags&event.Correlated != 0 {
+			out[e.TID] = true
+		}
+	}
+	return out
 }
 
 func TestASlowFirstEnableHoldsNobody(t *testing.T) {

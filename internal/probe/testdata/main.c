@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,6 +109,18 @@ static long child(long n)
 	return pid;
 }
 
+// Waits in a thread of the agent's name.
+static void as_agent(long ns)
+{
+	char name[16];
+	uint64_t inside;
+
+	prctl(PR_GET_NAME, name);
+	prctl(PR_SET_NAME, "inferscope");
+	v_wait(ns, &inside);
+	prctl(PR_SET_NAME, name);
+}
+
 static long run(const char *cmd, long a, long b)
 {
 	uint64_t inside = 0, out = 0;
@@ -124,6 +137,8 @@ static long run(const char *cmd, long a, long b)
 		v_alloc(&out, a);
 	else if (!strcmp(cmd, "wait"))
 		v_wait(a, &inside);
+	else if (!strcmp(cmd, "agent"))
+		as_agent(a);
 	else if (!strcmp(cmd, "outer"))
 		v_outer(a, &inside);
 	else if (!strcmp(cmd, "tail"))

@@ -26,11 +26,16 @@ static void after_fork(void) {
   activity_after_fork();
 }
 
+// What the truth tells of: which thread made these calls, and inside of which call of the driver.
+enum { TOLD_SUBSCRIBE, TOLD_FINALIZE, TOLD };
+static const char *const told[TOLD] = {"cuptiSubscribe", "cuptiFinalize"};
+
 static void find_driver(void) {
   void *h = dlopen("libcuda.so.1", RTLD_NOW);
   struct sim_hooks *hooks = h ? dlsym(h, "cudasim_hooks") : NULL;
   if (!hooks || hooks->version != HOOKS_VERSION) return;
   cupti.busy = env("CUDASIM_CUPTI_BUSY") != 0;
+  cupti.mute = env("CUDASIM_CUPTI_MUTE") != 0;
   cupti.enable_ns = env("CUDASIM_CUPTI_ENABLE_NS");
   cupti.finalize_ns = env("CUDASIM_CUPTI_FINALIZE_NS");
   cupti.subscribe_ns = env("CUDASIM_CUPTI_SUBSCRIBE_NS");
@@ -39,6 +44,7 @@ static void find_driver(void) {
   hooks->graph_on_ns = env("CUDASIM_CUPTI_GRAPH_ON_NS");
   hooks->graph_off_ns = env("CUDASIM_CUPTI_GRAPH_OFF_NS");
   hooks->api_ns = 0;
+  cupti.fns = hooks->register_names("libcupti", told, TOLD);
   cupti.hooks = hooks;
   pthread_atfork(NULL, NULL, after_fork);
 }
@@ -63,7 +69,7 @@ _Static_assert(offsetof(struct callback_data, correlation_id) == 64, "CUpti_Call
 
 static void on_api(int site, struct sim_call *c, const char *name) {
   callback_fn f = cupti.callback;
-  if (!f) return;
+  if (!f || (cupti.mute && c->result)) return;
   struct callback_data d = {.site = site, .function = name, .params = c->params, .result = &c->result, .symbol = cupti.hooks->string(c->name),
                             .correlation_data = &c->user, .correlation_id = (uint32_t)c->id};
   d.context_uid = cupti.hooks->current_context(&d.context);
@@ -79,11 +85,25 @@ static void activate(uint32_t bit, int on) {
   else __atomic_fetch_and(&cupti.hooks->active, ~bit, __ATOMIC_SEQ_CST);
 }
 
+// begin and end are around what waits for all threads to be outside of the driver.
+static void begin(struct sim_call *c, uint32_t which) {
+  cupti.hooks->enter(c, cupti.fns + which);
+  cupti.hooks->lock();
+}
+
+static int end(struct sim_call *c, int result) {
+  cupti.hooks->unlock();
+  cupti.hooks->leave(c, C_OK); // that somebody is refused is no call of CUDA's that failed
+  return result;
+}
+
 EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
   if (!handle) return C_INVALID_PARAMETER;
   int e = cupti_ready();
   if (e) return e;
+  struct sim_call c;
   if (cupti.subscribe_ns) cupti.hooks->wait_until(cupti.hooks->now() + cupti.subscribe_ns, 0);
+  begin(&c, TOLD_SUBSCRIBE);
   pthread_mutex_lock(&cupti.lock);
   e = cupti.subscribed || cupti.busy ? C_MULTIPLE_SUBSCRIBERS : C_OK;
   if (!e) {
@@ -95,7 +115,7 @@ EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
     *handle = &cupti;
   }
   pthread_mutex_unlock(&cupti.lock);
-  return e;
+  return end(&c, e);
 }
 
 #ifndef CUPTI_OLD
@@ -169,6 +189,8 @@ EXPORT CUptiResult cuptiGetCallbackState(uint32_t *enabled, void *handle, int do
 EXPORT CUptiResult cuptiFinalize(void) {
   int e = cupti_ready();
   if (e) return e;
+  struct sim_call c;
+  begin(&c, TOLD_FINALIZE);
   int lethal = lethal_finalize();
   if (cupti.finalize_ns) cupti.hooks->wait_until(cupti.hooks->now() + cupti.finalize_ns, 0);
   memset((void *)cupti.kind, 0, sizeof cupti.kind);
@@ -179,7 +201,7 @@ EXPORT CUptiResult cuptiFinalize(void) {
   cupti.subscribed = 0;
   cupti.timestamp = NULL;
   if (lethal) activate(ACTIVE_POISONED, 1);
-  return C_OK;
+  return end(&c, C_OK);
 }
 
 EXPORT CUptiResult cuptiGetVersion(uint32_t *version) {

@@ -24,7 +24,7 @@ typedef void (*complete_fn)(CUcontext, uint32_t stream, uint8_t *buffer, size_t 
 struct cupti_state {
   struct sim_hooks *hooks;
   pthread_mutex_t lock;      // guards what is below, never held while user code runs
-  int subscribed, busy, exit_bomb;
+  int subscribed, busy, mute, exit_bomb;
   callback_fn callback;
   void *user;
   volatile uint8_t kind[KIND_COUNT];
@@ -37,6 +37,7 @@ struct cupti_state {
   int64_t clock_offset;      // added to CLOCK_MONOTONIC ns
   int64_t skew_ns;           // by how much the times of records are wrong
   uint64_t enable_ns;
+  uint32_t fns;              // number of the first of its functions in the truth
 };
 extern struct cupti_state cupti;
 extern __thread uint64_t callback_id; // which callback this thread is in; 0: none

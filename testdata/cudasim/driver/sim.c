@@ -93,6 +93,7 @@ static void load_config(struct sim_config *c) {
   c->d2d_gbps = env_double("CUDASIM_D2D_GBPS", 1500);
   c->memset_gbps = env_double("CUDASIM_MEMSET_GBPS", 1500);
   c->spin = (uint32_t)env_u64("CUDASIM_SPIN", 0);
+  c->lock = (uint32_t)env_u64("CUDASIM_CUPTI_LOCK", 0);
   c->fork_breaks = (uint32_t)env_u64("CUDASIM_FORK_BREAKS", 0);
   const char *name = env_str("CUDASIM_DEVICE_NAME");
   snprintf(c->device_name, sizeof c->device_name, "%s", name ? name : "cudasim virtual GPU");
@@ -115,6 +116,7 @@ static void after_fork(void) {
   if (sim.cfg.fork_breaks && sim.initialized) sim.broken = 1;
   for (uint32_t i = 0; i < sim.cfg.devices; i++) pthread_mutex_init(&sim.dev[i].lock, NULL);
   forget_profiler();
+  lock_after_fork();
   memory_after_fork();
   hostfn_after_fork();
   truth_after_fork();
@@ -128,7 +130,7 @@ __attribute__((constructor)) static void start(void) {
   sim.next_ctx = 2;
   for (uint32_t i = 0; i < sim.cfg.devices; i++) device_init(&sim.dev[i], i);
   fault_load();
-  if (sim.cfg.call_ns || sim.cfg.call_fault) cudasim_hooks.active |= ACTIVE_CONFIG;
+  if (sim.cfg.call_ns || sim.cfg.call_fault || sim.cfg.lock) cudasim_hooks.active |= ACTIVE_CONFIG;
   truth_open();
   pthread_atfork(NULL, NULL, after_fork);
 }
@@ -154,6 +156,7 @@ static void tell(int site, struct sim_call *c) {
 }
 
 int call_enter_slow(struct sim_call *c) {
+  if (sim.cfg.lock && c->depth == 0) lock_enter();
   c->name = tls.kernel_name;
   tls.kernel_name = 0;
   tell(SITE_ENTER, c);
@@ -163,7 +166,10 @@ int call_enter_slow(struct sim_call *c) {
   return sim.cfg.call_fault ? fault_enter(c) : 0;
 }
 
-void call_exit_slow(struct sim_call *c) { tell(SITE_EXIT, c); }
+void call_exit_slow(struct sim_call *c) {
+  tell(SITE_EXIT, c);
+  if (sim.cfg.lock && c->depth == 0) lock_leave();
+}
 
 int need_context(struct sim_device **dev) {
   if (unlikely(!sim.initialized || sim.broken)) return E_NOT_INITIALIZED;
@@ -206,4 +212,5 @@ __attribute__((visibility("default"))) struct sim_hooks cudasim_hooks = {
     .register_names = truth_register, .now = now_ns, .wait_until = wait_until, .driver_fns = FN_COUNT,
     .driver_names = fn_names, .driver_cbids = fn_cbids, .current_context = hook_context, .device_count = hook_devices,
     .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info, .graph_epoch = 1,
+    .lock = lock_all, .unlock = unlock_all,
 };

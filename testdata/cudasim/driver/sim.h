@@ -25,7 +25,7 @@ enum sim_fn {
 enum { MAX_DEVICES = 16, MAX_SLOTS = 128, MAX_QUEUE = 1024, ENGINES = 4 };
 
 struct sim_config {
-  uint32_t devices, slots, queue, fork_breaks, spin, call_fault, mig;
+  uint32_t devices, slots, queue, fork_breaks, spin, call_fault, mig, lock;
   uint64_t kernel_ns, launch_latency_ns, copy_latency_ns, call_ns, alloc_ns, free_ns, graph_node_ns, hostfn_ns, enable_ns, memory;
   double pinned_gbps, pageable_gbps, d2d_gbps, memset_gbps;
   char device_name[128];
@@ -149,6 +149,13 @@ void truth_op(const struct sim_op *);
 uint32_t truth_string(const char *);
 const char *truth_string_of(uint32_t id);
 uint32_t truth_register(const char *owner, const char *const *names, uint32_t count);
+
+// lock.c
+void lock_enter(void); // a call begins: waits while the lock is held
+void lock_leave(void);
+void lock_all(void);
+void unlock_all(void);
+void lock_after_fork(void);
 
 // fault.c
 void fault_load(void);

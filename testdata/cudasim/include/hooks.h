@@ -42,7 +42,7 @@ struct sim_sync { // one synchronizing call, for CUPTI's synchronization records
 // Bits of active: injected faults and call costs, callbacks wanted, and a device lost to a mishandled profiler, after
 // which every call returns 719.
 enum { ACTIVE_CONFIG = 1, ACTIVE_CALLBACKS = 2, ACTIVE_POISONED = 4 };
-enum { HOOKS_VERSION = 2, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
+enum { HOOKS_VERSION = 3, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
 
 struct sim_hooks {
   uint32_t version, size;
@@ -72,5 +72,7 @@ struct sim_hooks {
   // What per-node records do to graphs: a graph that ran while they were on is slower until it is made anew or the epoch changes.
   volatile uint32_t graph_kinds_on, graph_epoch;
   uint64_t graph_on_ns, graph_off_ns;                  // ns a node: while on, and after
+  void (*lock)(void);                                  // waits until no other thread is inside a call, and keeps all out; nothing without CUDASIM_CUPTI_LOCK
+  void (*unlock)(void);
 };
 #endif

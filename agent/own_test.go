@@ -1,0 +1,141 @@
+package agent_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/cudasim"
+)
+
+// The numbers of enum agent_window.
+const windowCalls, windowOwn = 1, 2
+
+// locked is a CUPTI that comes in, and goes, when all other threads are outside of the driver for a moment.
+var locked = cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1"}}
+
+// four threads call the driver for as long as it takes.
+const four = "thread 4 { repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; wait"
+
+// finalizers returns the threads that called cuptiFinalize so far, each with the call in whose callback it was.
+func finalizers(t *testing.T, truth *cudasim.Truth) map[uint32][]string {
+	t.Helper()
+	calls, out := map[uint64]cudasim.Call{}, map[uint32][]string{}
+	for _, c := range truth.Calls {
+		calls[c.ID] = c
+	}
+	for _, c := range truth.Calls {
+		if c.Name == "cuptiFinalize" {
+			around := calls[c.Outer]
+			if c.Outer != c.ID && around.TID != c.TID {
+				t.Errorf("cuptiFinalize is thread %d's and inside of a call of thread %d", c.TID, around.TID)
+			}
+			out[c.TID] = append(out[c.TID], around.Name)
+		}
+	}
+	return out
+}
+
+// tid returns the agent's thread, as its last hello says.
+func (p *player) tid() uint32 { return binary.LittleEndian.Uint32(p.hello[16:]) }
+
+// callers returns the threads that made the calls which were read.
+func (p *player) callers() (all []uint32) {
+	for _, s := range p.of(kindCall) {
+		if !slices.Contains(all, s.tid) {
+			all = append(all, s.tid)
+		}
+	}
+	return all
+}
+
+// TestOwnWayOut: where several threads make calls, none of them finalizes CUPTI, which it would wait for while the others are inside the
+// driver. The agent's own thread does, in the good way: at the exit of a synchronizing call.
+func TestOwnWayOut(t *testing.T) {
+	p := play(t, settings{options: locked}, plain, four)
+	p.proceed()
+	own := map[uint32]bool{}
+	for i := range 10 {
+		p.state(stateOpen)
+		p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
+		own[p.tid()] = true
+		p.mode(modeQuit)
+		p.state(stateGone)
+		p.read()
+		if w := p.lastWindow(); w.ret != endFinalized || w.fn != windowCalls|windowOwn || p.get32(ringGraphs) != 0 {
+			t.Errorf("round %d: window %+v, want one that the agent's thread finalized", i, w)
+		}
+		inside(t, p)
+		p.leave()
+		p.all = nil
+		if i < 9 {
+			p.start()
+		}
+	}
+	alive(t, p.victim)
+	rounds := 0
+	for tid, in := range finalizers(t, p.victim.Truth()) {
+		rounds += len(in)
+		if !own[tid] {
+			t.Errorf("thread %d, which is none of the agent's, has finalized CUPTI %d times", tid, len(in))
+		}
+		for _, name := range in {
+			if name != "cuCtxSynchronize" {
+				t.Errorf("it was finalized in %q, want at the exit of a synchronizing call", name)
+			}
+		}
+	}
+	if rounds != 10 {
+		t.Errorf("CUPTI was finalized %d times, want 10", rounds)
+	}
+}
+
+// TestOthersWayOut: one thread, or graphs, and it is a thread of the target that finalizes, as ever.
+func TestOthersWayOut(t *testing.T) {
+	for what, script := range map[string]string{
+		"one thread": "repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait",
+		"graphs":     "thread 4 { repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait",
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := play(t, settings{options: locked}, graphed, script)
+			p.proceed()
+			p.state(stateOpen)
+			p.until("calls", func() bool { p.flush(); return len(p.callers()) > 0 })
+			if what == "graphs" {
+				p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
+			}
+			p.mode(modeQuit)
+			p.state(stateGone)
+			p.read()
+			if w := p.lastWindow(); w.ret != endFinalized || w.fn != windowCalls {
+				t.Errorf("window %+v, want one that a thread of the target finalized", w)
+			}
+			p.leave()
+			alive(t, p.victim)
+			if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[p.tid()] != nil {
+				t.Errorf("CUPTI was finalized by %v; the agent's thread is %d", all, p.tid())
+			}
+		})
+	}
+}
+
+// TestOwnCallUnseen: where CUPTI does not call back at the agent's own call, a thread of the target ends the window.
+func TestOwnCallUnseen(t *testing.T) {
+	mute := cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_CUPTI_MUTE=1"}}
+	p := play(t, settings{options: mute}, plain, four)
+	p.proceed()
+	p.state(stateOpen)
+	p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.read()
+	if w := p.lastWindow(); w.ret != endFinalized || w.fn != windowCalls {
+		t.Errorf("window %+v, want one that a thread of the target finalized", w)
+	}
+	p.leave()
+	alive(t, p.victim)
+	if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[p.tid()] != nil {
+		t.Errorf("CUPTI was finalized by %v; the agent's thread is %d", fmt.Sprint(all), p.tid())
+	}
+}
