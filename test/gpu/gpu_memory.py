@@ -5,8 +5,12 @@ import os
 import struct
 import subprocess
 
+from gpu_workload import grown
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 OWNER, NAME = 128, 104  # struct owner of allocations.c
+LEFT = 10  # kB of the agent's that an attachment may leave
+NVIDIA = ("libcuda", "libcupti", "libnv", "libcudart")  # what the names of its libraries begin with
 
 
 def owners(pid):
@@ -27,11 +31,38 @@ def owners(pid):
     return sizes
 
 
+class Holdings:
+    """What a workload, which Allocations were given to, holds now."""
+
+    def __init__(self, w, allocations):
+        self.mappings, self.owners, self.live = w.memory(), owners(w.pid), allocations.live()
+
+    def grown(self, earlier):
+        return (f"mappings {grown(earlier.mappings, self.mappings)} | unnamed, by owner {grown(earlier.owners, self.owners)} | "
+                f"blocks of malloc {grown(earlier.live, self.live, 8)}")
+
+    def nvidias(self):
+        """kB of blocks of malloc that CUPTI and the driver asked for."""
+        return sum(kb for library, kb in self.live.items() if library.startswith(NVIDIA))
+
+    def ours(self):
+        """kB that the agent may have taken: its own mappings, and blocks of malloc that anybody but NVIDIA's libraries asked for, so the program's own, too."""
+        mapped = sum(kb for name, kb in self.mappings.items() if "inferscope" in name)
+        return self.owners["agent"] + mapped + sum(self.live.values()) - self.nvidias()
+
+
+def left_by(n, earlier, later):
+    """Figures and failures of n attachments between two Holdings."""
+    ours, nvidias = later.ours() - earlier.ours(), later.nvidias() - earlier.nvidias()
+    failures = [f"each attachment leaves {ours / n:.0f} kB of the agent's"] if ours / n > LEFT else []
+    return {"kB in each of them ours/blocks of NVIDIA's": f"{ours / n:.1f}/{nvidias / n:.1f}", "grew most in them": later.grown(earlier)}, failures
+
+
 class Allocations:
     """Counts the blocks of malloc that a program holds, by library: preloads allocations.c into it."""
 
-    def __init__(self, folder):
-        self.library, self.file = f"{folder}/allocations.so", f"{folder}/allocations-{os.getpid()}"
+    def __init__(self, folder, name=""):
+        self.library, self.file = f"{folder}/allocations.so", f"{folder}/allocations-{os.getpid()}{name}"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self.library, f"{HERE}/allocations.c"], check=True)
 
     def environment(self):

@@ -6,11 +6,17 @@ stretch alone is alone for all of them at once, and so the pace after windows an
 leave memory, and the daemon makes them rarer for it (internal/gpu/thrift.go): where it does, it is said after how many, and attached anew.
 """
 
+import collections
 import concurrent.futures
 import contextlib
+import json
+import os
+import re
 import time
 
 import numpy
+
+import gpu_memory
 
 from gpu_cost import percent, stretch
 from gpu_daemon import Daemon, Harm
@@ -27,11 +33,39 @@ PATIENT = 15.0  # s that an attachment waits for its window: where CUPTI lets no
 FIRST = 50  # windows in which CUPTI and the driver take memory that they need once
 
 
+def milliseconds(text):
+    """Of a duration as the daemon writes it."""
+    unit = {"h": 3.6e6, "m": 6e4, "s": 1e3, "ms": 1.0, "µs": 1e-3, "ns": 1e-6}
+    return sum(float(n) * unit[u] for n, u in re.findall(r"([0-9.]+)(h|ms|m|s|µs|ns)", text))
+
+
+class WaysOut:
+    """How attachments ended, by the daemons' logs."""
+
+    def __init__(self):
+        self.ends, self.took = collections.Counter(), []
+
+    def read(self, log):
+        said = [json.loads(line[line.index("{"):]) for line in log.splitlines() if "an agent is done with" in line]
+        last = said[-1] if said else {}
+        if not last.get("gone"):
+            self.ends["by the agent, later than the daemon" if last.get("leaving") else "later than the daemon"] += 1
+        elif "end" in last:
+            self.ends[last["end"] + (" by the agent" if last["own"] else "")] += 1
+            self.took.append(milliseconds(last["way_out"]))
+        else:
+            self.ends["none"] += 1
+
+    def figures(self):
+        took = f"{numpy.median(self.took):.1f}/{max(self.took):.1f}" if self.took else "none was seen"
+        return {"last windows": " ".join(f"{end}:{n}" for end, n in self.ends.most_common()), "their ways out ms p50/max": took}
+
+
 class Soaked:
     """One workload and what was done to it."""
 
-    def __init__(self, check, w):
-        self.check, self.w = check, w
+    def __init__(self, check, w, allocations):
+        self.check, self.w, self.allocations = check, w, allocations
         self.paces, self.figures, self.failures, self.dead = [], {}, [], None
         self.ends, self.rarer, self.attached = {"finalized": 0, "disabled": 0, "kept": 0}, [], 0
         self.memory = []  # windows so far, resident MB
@@ -103,24 +137,37 @@ class Soaked:
     # --- attachments ---
 
     def attachments(self, until):
-        stops, prints, windows, without, out, begin, start = [], [], 0, 0, 0.0, time.monotonic_ns(), self.w.footprint()
+        held = gpu_memory.Holdings(self.w, self.allocations)
+        stops, prints, windows, without, outs, ways, begin, start = [], [], 0, 0, [], WaysOut(), time.monotonic_ns(), self.w.footprint()
         while len(prints) < self.check.cycles and time.monotonic() < until:
             with self._daemon("attachments", *ONE_WINDOW) as d:
                 got = self._windows_of(d)
                 stops.append(self._agent(d).get("stopped_ns", 0) / 1e6)
                 windows, without, left = windows + got, without + (not got), time.monotonic_ns()
-            out = max(out, self._pause(left))
+            self._gone()
+            outs.append(self._pause(left))
+            ways.read(d.said())
             if not self.w.alive():
                 raise Harm(f"dead after attachment {len(prints) + 1}: {self.w.process.stderr.read()[-500:]}")
             prints.append(self.w.footprint())
+            if len(prints) == 10:
+                held = gpu_memory.Holdings(self.w, self.allocations)
         if len(prints) < self.check.cycles:
             self.failures.append(f"only {len(prints)} attachments in their time")
         figures, late = growth(start, prints)
-        self.failures += late + ([f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms"] if max(stops) > STOP_GOAL else [])
+        whose, ours = gpu_memory.left_by(max(1, len(prints) - 10), held, gpu_memory.Holdings(self.w, self.allocations))
+        self.failures += late + ours + ([f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms"] if max(stops) > STOP_GOAL else [])
         self.figures |= {
             "attachments": len(prints), "windows in them": windows, "left without one": without, "stop ms p50/p99/max": "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1])),
-            "largest ms in them/at the way out": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}/{out:.1f}", **figures,
+            "largest ms in them": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}", "at the way out p50/max": f"{numpy.median(outs):.1f}/{max(outs):.1f}",
+            **ways.figures(), **figures, **whose,
         }
+
+    def _gone(self):
+        """Until the agent's thread is gone: CUPTI may keep it for longer than the daemon waits."""
+        until = time.monotonic() + PATIENT
+        while self.w.alive() and time.monotonic() < until and self.w.footprint()["agent_threads"]:
+            time.sleep(0.02)
 
     # --- the daemon ---
 
@@ -152,7 +199,7 @@ class Soaked:
         if self.dead is None:
             self.do(lambda s: s.failures.extend(s.w.harmed(s.check)))
         self.w.ended = self.w.ended or {}  # asked once
-        for when, p in zip(("windows", "attachments"), self.paces[1:]):
+        for when, p in zip([s for s, n in (("windows", self.check.windows), ("attachments", self.check.cycles)) if n], self.paces[1:]):
             self.figures[f"added after {when}"] = percent(p["period"] / self.paces[0]["period"] - 1)
         self.check.table.add(f"{self.w.name} together", self.figures, self.failures + ([self.dead] if self.dead else []))
 
@@ -160,16 +207,20 @@ class Soaked:
 def together(check):
     begin, limit = time.monotonic(), check.left()
     with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(len(check.names)) as pool:
-        soaked = [Soaked(check, stack.enter_context(w)) for w in pool.map(check.workload, check.names)]
+        counted = [gpu_memory.Allocations(check.out, name) for name in check.names]
+        started = pool.map(lambda name, a: check.workload(name, env=dict(os.environ, **a.environment())), check.names, counted)
+        soaked = [Soaked(check, stack.enter_context(w), a) for w, a in zip(started, counted)]
 
         def all_at_once(step, *arguments):
             list(pool.map(lambda s: s.do(step, *arguments), soaked))
 
         time.sleep(1)
         all_at_once(Soaked.alone)
-        all_at_once(Soaked.windows, begin + WINDOWS_SHARE * limit)
-        all_at_once(Soaked.alone)
-        all_at_once(Soaked.attachments, begin + limit - ENDING)
-        all_at_once(Soaked.alone)
+        if check.windows:
+            all_at_once(Soaked.windows, begin + WINDOWS_SHARE * limit)
+            all_at_once(Soaked.alone)
+        if check.cycles:
+            all_at_once(Soaked.attachments, begin + limit - ENDING)
+            all_at_once(Soaked.alone)
         for s in soaked:
             s.end()

@@ -43,17 +43,6 @@ def show(name, what, mb, windows=0):
     return grown
 
 
-class Holdings:
-    """What a workload holds now."""
-
-    def __init__(self, w, allocations):
-        self.mappings, self.owners, self.live = w.memory(), gpu_memory.owners(w.pid), allocations.live()
-
-    def grown(self, earlier):
-        return (f"mappings {gpu_workload.grown(earlier.mappings, self.mappings)} | unnamed, by owner {gpu_workload.grown(earlier.owners, self.owners)} | "
-                f"blocks of malloc {gpu_workload.grown(earlier.live, self.live, 8)}")
-
-
 def measure(o, name, allocations):
     """Returns whether windows and attachments leave little."""
     env = dict(os.environ, **allocations.environment(), **dict(pair.split("=", 1) for pair in o.env.split(",") if pair))
@@ -73,24 +62,24 @@ def windows(o, w, allocations, own):
     """kB that each of many windows of one attachment leaves, where the program grows by own kB meanwhile."""
     with gpu_daemon.Daemon(o.bin, w.pid, f"{o.out}/{w.name}.log", "--gpu", "windows", *SHORT) as d:
         d.records()
-        began, before = len(d.recording("1h").windows(w.pid)), Holdings(w, allocations)
+        began, before = len(d.recording("1h").windows(w.pid)), gpu_memory.Holdings(w, allocations)
         mb = watch(w, o.seconds)
         n = len(d.recording("1h").windows(w.pid)) - began
         left = (show(w.name, f"{n} windows", mb, n) - max(0, own)) / max(1, n)
-        print(f"{w.name:12} grew: {Holdings(w, allocations).grown(before)}; the agent: {d.agent().get('state')} {d.agent().get('detail', '')}", flush=True)
+        print(f"{w.name:12} grew: {gpu_memory.Holdings(w, allocations).grown(before)}; the agent: {d.agent().get('state')} {d.agent().get('detail', '')}", flush=True)
     return left
 
 
 def attachments(o, w, allocations):
     """kB that each of the later half of the attachments leaves: what the first ones take is taken once."""
-    before, mb = Holdings(w, allocations), []
+    before, mb = gpu_memory.Holdings(w, allocations), []
     for i in range(o.attachments):
         with gpu_daemon.Daemon(o.bin, w.pid, f"{o.out}/{w.name}.log", "--gpu", "windows", *ONE) as d:
             d.wait("a window to end", lambda d=d: any(a["windows"] for a in d.status().get("agents") or []))
         time.sleep(0.05)  # the agent gives its pages back last
         mb.append(w.footprint()["rss_mb"])
         if (i + 1) % max(1, o.attachments // 4) == 0:
-            now = Holdings(w, allocations)
+            now = gpu_memory.Holdings(w, allocations)
             print(f"{w.name:12} to attachment {i + 1}: {now.grown(before)}", flush=True)
             before = now
     half = mb[len(mb) // 2:]
