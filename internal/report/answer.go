@@ -160,6 +160,9 @@ func latencyText(m *Model) string {
 	}
 	if n := unasked(&m.Diagnosis); n >= noted && !it.Named {
 		s += fmt.Sprintf("; the time in which it waited for something to do is part of it (%s)", human.Percent(n))
+		if each, ok := perIteration(m); ok {
+			s += fmt.Sprintf(", without which it is %s on average", human.Span(uint64((1-n)*each)))
+		}
 	}
 	return s
 }

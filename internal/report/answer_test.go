@@ -149,7 +149,7 @@ func titlesOf(list []diagnose.Finding) []string {
 
 // TestLatencySaysWhatItIsOf: of parts of a turn, and of time in which nobody asked for anything.
 func TestLatencySaysWhatItIsOf(t *testing.T) {
-	it := diagnose.Iteration{Source: "period of cuStreamSynchronize", Count: 400, P50: 400 * us, P99: 500 * us, Max: 2 * ms, PerSec: 2000}
+	it := diagnose.Iteration{Source: "period of cuStreamSynchronize", Count: 400, Mean: 500 * us, P50: 400 * us, P99: 500 * us, Max: 2 * ms, PerSec: 2000}
 	waits := []diagnose.Part{{Key: "no-work", Share: 0.4}}
 	for _, c := range []struct {
 		turn  *diagnose.Turn
@@ -159,7 +159,7 @@ func TestLatencySaysWhatItIsOf(t *testing.T) {
 	}{
 		{want: "2,000/s: period of cuStreamSynchronize"},
 		{turn: &diagnose.Turn{Of: 20, P50: 9600 * us}, want: "; after each 20 there is a pause, and they take 9.60 ms together: where these are one iteration to you, name it (NVTX)"},
-		{parts: waits, want: "; the time in which it waited for something to do is part of it (40.0%)"},
+		{parts: waits, want: "; the time in which it waited for something to do is part of it (40.0%), without which it is 300 µs on average"},
 		{parts: waits, named: true, want: "2,000/s: period of cuStreamSynchronize"},
 	} {
 		m := &Model{}
