@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/cause"
 	"github.com/inferscope/inferscope/internal/human"
 	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/timeline"
 )
 
 // leastChanges is how many changes a finding has at least, as far as the table goes.
@@ -18,16 +19,20 @@ const leastChanges = 2
 func (a *analysis) changes(row cause.Cause, w facts) []Change {
 	p := programOf(a.t.Rec)
 	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
+	hosted := row.ID == cause.Dependency && a.putsFunctions()
 	rank := func(c *cause.Change) int {
 		switch {
 		case !a.suits(p, row.ID, &w, c):
 			return 2
 		case row.ID == cause.Allocation && pins(c.Text) != strings.Contains(w.call, "Host"): // cuMemHostAlloc, cudaFreeHost
 			return 1
+		case row.ID == cause.Dependency && strings.Contains(c.Text, "functions on the host") != hosted:
+			return 1
 		}
 		return 0
 	}
 	slices.SortStableFunc(list, func(x, y cause.Change) int { return cmp.Compare(rank(&x), rank(&y)) })
+	list = slices.CompactFunc(list, func(x, y cause.Change) bool { return x.Text == y.Text }) // in two languages
 	n := 0
 	for n < len(list) && (n < leastChanges || rank(&list[n]) < 2) {
 		n++
@@ -55,6 +60,16 @@ func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool
 		return p.python
 	}
 	return true
+}
+
+// putsFunctions says whether the program puts functions of the host into streams.
+func (a *analysis) putsFunctions() bool {
+	puts := make([]bool, len(a.t.Rec.Meta.Functions))
+	for i := range puts {
+		base := a.t.Rec.Meta.Functions[i].Base
+		puts[i] = strings.Contains(base, "LaunchHostFunc") || strings.Contains(base, "StreamAddCallback")
+	}
+	return slices.ContainsFunc(a.t.Ops, func(op timeline.Op) bool { return puts[op.Func] })
 }
 
 // pins says whether a change is about pinned memory.

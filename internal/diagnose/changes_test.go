@@ -59,15 +59,43 @@ func TestChangesForAHost(t *testing.T) {
 	}
 }
 
-// TestChangesOfPinning: who pins memory anew for each step is not told of pools on the GPU first.
-func TestChangesOfPinning(t *testing.T) {
-	for call, want := range map[string]string{"cuMemHostAlloc": "Pin host memory once", "cuMemAlloc_v2": "Allocate from a pool"} {
+// TestChangesByCall: the calls that the time is spent in decide what is said first.
+func TestChangesByCall(t *testing.T) {
+	for _, c := range []struct {
+		call        string
+		cause       cause.ID
+		first, says string
+	}{
+		{"cuMemHostAlloc", cause.Allocation, "Pin host memory once", "cuMemHostAlloc holds up the GPU"},
+		{"cuMemAlloc_v2", cause.Allocation, "Allocate from a pool", "cuMemAlloc holds up the GPU"},
+		{"cuModuleLoadData", cause.Compilation, "Load modules and make graphs once", "cuModuleLoadData holds up the GPU"},
+		{"cuLaunchHostFunc", cause.Dependency, "Keep functions on the host out", "Queued work waits"},
+		{"cuStreamWaitEvent", cause.Dependency, "Find the event", "Queued work waits"},
+	} {
 		s := newScene(t)
 		s.Meta.Processes[0].Comm = "server"
-		s.Do(call, 0, 10*us, 1, 2)
-		loop(s, 20, cause.Allocation, func(x *gap.Step) { x.Op, x.PID, x.TID = 0, recordtest.PID, recordtest.PID })
-		if d := s.diagnose(); len(d.Findings) == 0 || !strings.HasPrefix(d.Findings[0].Changes[0].Text, want) {
-			t.Errorf("%s: %q", call, d.Headline)
+		s.Do(c.call, 0, 10*us, 1, 2)
+		loop(s, 20, c.cause, func(x *gap.Step) { x.Op, x.PID, x.TID = 0, recordtest.PID, recordtest.PID })
+		d := s.diagnose()
+		if len(d.Findings) == 0 || !strings.HasPrefix(d.Findings[0].Changes[0].Text, c.first) || !strings.HasPrefix(d.Headline, c.says) {
+			t.Errorf("%s: %q", c.call, d.Headline)
+			continue
 		}
+		if f := &d.Findings[0]; f.Confidence < 0.9 { // each was recorded: no sample could say more
+			t.Errorf("%s: sure to %.2f, for %q", c.call, f.Confidence, f.Because)
+		}
+	}
+}
+
+// TestChangesAreSaidOnce: what holds in two languages is one piece of advice.
+func TestChangesAreSaidOnce(t *testing.T) {
+	s := newScene(t)
+	loop(s, 20, cause.Lock)
+	said := map[string]bool{}
+	for _, c := range s.diagnose().Findings[0].Changes {
+		if said[c.Text] {
+			t.Errorf("%q twice", c.Text)
+		}
+		said[c.Text] = true
 	}
 }

@@ -266,10 +266,10 @@ func (a *analysis) sureness(g *group, f *Finding) (float64, []string) {
 			because = append(because, fmt.Sprintf("%s of it is %s", human.Percent(share(n, f.Cost)), words))
 		}
 	}
-	if a.sampled(g.id) {
+	if by := 1 - share(min(g.calls.all, g.cost), g.cost); a.sampled(g.id) && by >= leastShare { // what is spent in calls needs no samples
 		// The share of a function that n samples fell into is known to within 1/sqrt(n) of itself.
 		n := g.samples
-		c *= 1 - 1/math.Sqrt(float64(n+2))
+		c *= 1 - by/math.Sqrt(float64(n+2))
 		because = append(because, fmt.Sprintf("%s fell into it", human.Plural(n, "sample", "samples")))
 	}
 	if bad := g.lost + g.guessed; share(bad, g.cost) >= leastShare {

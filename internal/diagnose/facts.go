@@ -23,6 +23,7 @@ type facts struct {
 	innerID   cause.ID   // what the doer did, where somebody waited for it,
 	inner     string     // in words: "reading from the disk"
 	call      string     // CUDA function; ""
+	inCalls   bool       // most of the time is spent in calls
 	object    string     // what the longest wait was for: "read of /data/x"; ""
 	by        string     // who ended the longest wait, or took the CPU
 }
@@ -32,6 +33,7 @@ func (a *analysis) facts(g *group) facts {
 	w := facts{id: g.id, functions: g.functions(a.places)}
 	if top := g.calls.most(); top.time > 0 {
 		w.call = human.Clean(a.t.Rec.Meta.Functions[top.key].Base)
+		w.inCalls = 2*g.calls.all > g.cost
 	}
 	if w.call != "" && 2*g.stacks.all < g.cost { // it is known by its calls, and what stacks it has stand for little of it
 		if list := a.callersOf(w.call); len(list) > 0 || len(w.functions) == 0 {

@@ -26,6 +26,9 @@ func (a *analysis) title(d *Diagnosis, w facts) string {
 	case cause.Serialization:
 		return "Serialization" + at + a.costs()
 	case cause.Compilation:
+		if w.inCalls {
+			return w.call + at + a.costs()
+		}
 		return "Compiling or loading code" + at + a.costs()
 	case cause.Allocation:
 		return orElse(w.call, "Allocating memory") + at + a.costs()
