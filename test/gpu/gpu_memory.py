@@ -52,7 +52,9 @@ class Holdings:
 
 
 def left_by(n, earlier, later):
-    """Figures and failures of n attachments between two Holdings."""
+    """Figures and failures of n attachments between two Holdings: not the first ones, which take what is taken once."""
+    if n < 2:
+        return {}, []
     ours, nvidias = later.ours() - earlier.ours(), later.nvidias() - earlier.nvidias()
     failures = [f"each attachment leaves {ours / n:.0f} kB of the agent's"] if ours / n > LEFT else []
     return {"kB in each of them ours/blocks of NVIDIA's": f"{ours / n:.1f}/{nvidias / n:.1f}", "grew most in them": later.grown(earlier)}, failures

@@ -53,7 +53,7 @@ def _cycles(check, name):
         failures += w.harmed(check)
     figures, more = growth(start, prints)
     failures += more
-    whose, ours = gpu_memory.left_by(max(1, check.cycles - 10), held, late)
+    whose, ours = gpu_memory.left_by(check.cycles - 10, held, late)
     failures += ours
     if max(stops) > STOP_GOAL:
         failures.append(f"{sum(s > STOP_GOAL for s in stops)} of {len(stops)} stops took more than {STOP_GOAL} ms: {slow[:3]}")

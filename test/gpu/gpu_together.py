@@ -155,7 +155,7 @@ class Soaked:
         if len(prints) < self.check.cycles:
             self.failures.append(f"only {len(prints)} attachments in their time")
         figures, late = growth(start, prints)
-        whose, ours = gpu_memory.left_by(max(1, len(prints) - 10), held, gpu_memory.Holdings(self.w, self.allocations))
+        whose, ours = gpu_memory.left_by(len(prints) - 10, held, gpu_memory.Holdings(self.w, self.allocations))
         self.failures += late + ours + ([f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms"] if max(stops) > STOP_GOAL else [])
         self.figures |= {
             "attachments": len(prints), "windows in them": windows, "left without one": without, "stop ms p50/p99/max": "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1])),
