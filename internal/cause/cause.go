@@ -58,13 +58,13 @@ type Cause struct {
 
 // Change is something that a user can do about a cause.
 type Change struct {
-	Where   string // "PyTorch", "CUDA", "Python", "host", "serving", Code
+	Where   string // "PyTorch", "CUDA", "Python", "host", "serving", or Code
 	Text    string // the imperative: "Tokenize the next batch while the GPU works on this one"
 	Example string // code, several lines; "" where there is none
 }
 
 // Code is where a Change is that holds in any language; its example is in Python.
-const Code = "code"
+const Code = "program"
 
 // Group is where a cause stands in the view of the breakdown that people know.
 type Group uint8

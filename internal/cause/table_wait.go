@@ -12,7 +12,7 @@ func waitRows(cpus int) []Cause {
 			Refutes: "A wait that ended because something came from outside of the program (network, no-work) or because a lock was released (lock).",
 			Changes: []Change{
 				{inPyTorch, "Give the loader more workers, and let each be more than one batch ahead", fmt.Sprintf("loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    pin_memory=True, persistent_workers=True)", min(8, cpus))},
-				{inCode, "Make the queue between the two deep enough that the launching thread seldom finds it empty, and fill it while the GPU works", "queue = queue.Queue(maxsize=8)  # 1 makes both sides take turns"},
+				{inCode, "Make the queue between the two deep enough that the launching thread seldom finds it empty, and fill it while the GPU works", "batches = queue.Queue(maxsize=8)  # 1 makes both sides take turns"},
 				{inCode, "Make the worker faster: the report names what it spends its time on", ""},
 			},
 		},
