@@ -42,7 +42,7 @@ const (
 	CPUBound  Verdict = "cpu-bound"  // the GPU waits for the CPU
 	GPUBound  Verdict = "gpu-bound"  // the GPU works nearly all of the time, and could work better
 	CopyBound Verdict = "copy-bound" // copies take more than computing
-	Balanced  Verdict = "balanced"   // neither dominates
+	Balanced  Verdict = "balanced"   // the GPU works for most of the time, and waits for some
 	Idle      Verdict = "idle"       // nobody asks for anything
 	CPUOnly   Verdict = "cpu-only"   // the target uses no GPU: the answer is about its main thread
 	NotEnough Verdict = "not-enough-evidence"

@@ -374,7 +374,7 @@ func TestResults(t *testing.T) {
 
 // TestOneBlock holds that one block is not said to be several.
 func TestOneBlock(t *testing.T) {
-	for blocks, want := range map[uint64]string{1: ": 1 block on average", 40: ": 40 blocks on average"} {
+	for blocks, want := range map[uint64]string{1: "(1 block on average", 40: "(40 blocks on average"} {
 		s := newScene(t)
 		for i := range uint64(10) {
 			s.work(event.Kernel, 1, i*100, i*100+100, grid(blocks), 256)

@@ -97,7 +97,7 @@ func (a *analysis) otherTitle(w *facts, at string) string {
 	case cause.NoWork:
 		return "Nobody asks for anything"
 	case cause.SmallBatch:
-		return fmt.Sprintf("Kernels are too small for the GPU: %s on average for %d multiprocessors", human.Plural(a.total.meanBlocks(), "block", "blocks"), a.total.sms)
+		return fmt.Sprintf("Kernels are too small for the GPU (%s on average for %d multiprocessors)", human.Plural(a.total.meanBlocks(), "block", "blocks"), a.total.sms)
 	case cause.TinyKernels:
 		return "Most kernels are over sooner than they are launched"
 	case cause.BandwidthBound:

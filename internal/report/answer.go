@@ -48,7 +48,7 @@ func verdict(g *diagnose.Diagnosis) page.Banner {
 	case diagnose.CopyBound:
 		b.Text = "Copy-bound: moving data takes longer than computing with it."
 	case diagnose.Balanced:
-		b.Text = "Balanced: neither the CPU nor the GPU nor copies take most of the time."
+		b.Text = "Balanced: the GPU works for most of the time that it is needed, and waits for the rest."
 	case diagnose.Idle:
 		b.Mood, b.Text = page.Plain, "Idle: the program has nothing to do."
 	case diagnose.CPUOnly:
