@@ -143,7 +143,10 @@ func (a *analysis) byCalls() *Iteration {
 		}
 	}
 	pid := a.t.Processes[thread.Process].PID
-	p, ok := period(list, a.starved(pid, thread.TID))
+	p, ok := period(list, false)
+	if (!ok || p.each > 1 || p.turn != nil) && a.starved(pid, thread.TID) { // which takes a look at all waits
+		p, ok = period(list, true)
+	}
 	if !ok {
 		return nil
 	}
