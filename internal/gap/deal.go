@@ -69,26 +69,24 @@ func (w *walker) ran(th *thread, s stratum, from, to uint64) {
 	if from >= to {
 		return
 	}
-	all := w.t.Index.Samples
-	samples := w.sampled(th, from, to)
+	samples := th.sampled(from, to)
 	if len(samples) < 2 {
 		w.later(th, s, from, to, samples)
 		return
 	}
-	for i, at := range samples {
+	for i, s := range samples {
 		end := to
 		if i+1 < len(samples) {
-			a, b := all[at].TS, all[samples[i+1]].TS
-			end = a + (b-a)/2
+			end = s.at + (samples[i+1].at-s.at)/2
 		}
-		stack := uint64(all[at].Stack)
+		stack := uint64(s.stack)
 		w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
 		from = max(from, end)
 	}
 }
 
 // later leaves [from, to), which has one sample at most, to be dealt.
-func (w *walker) later(th *thread, s stratum, from, to uint64, samples []int32) {
+func (w *walker) later(th *thread, s stratum, from, to uint64, samples []sample) {
 	s.length = uint8(bits.Len64(to - from))
 	at := w.deal.pool(s)
 	p := pending{step: int32(len(w.out.Steps)), pool: at, sample: None}
@@ -96,7 +94,7 @@ func (w *walker) later(th *thread, s stratum, from, to uint64, samples []int32) 
 	if len(samples) == 1 {
 		pool := &w.deal.pools[at]
 		p.sample = int32(len(pool.entries))
-		pool.entries = append(pool.entries, entry{stack: uint64(w.t.Index.Samples[samples[0]].Stack), time: to - from})
+		pool.entries = append(pool.entries, entry{stack: uint64(samples[0].stack), time: to - from})
 	}
 	w.deal.pending = append(w.deal.pending, p)
 }
@@ -168,13 +166,13 @@ func (x *whole) take(w *walker, th *thread, ns uint64) (stack uint64, ok bool) {
 // next returns the stack of the next sample of a thread that was taken while it was in no call.
 func (x *whole) next(w *walker, th *thread) (stack uint64, ok bool) {
 	for x.sample < len(th.samples) {
-		s := &w.t.Index.Samples[th.samples[x.sample]]
+		s := th.samples[x.sample]
 		x.sample++
-		for x.op < th.ops.count && w.op(th, x.op).End() <= s.TS {
+		for x.op < th.ops.count && w.op(th, x.op).End() <= s.at {
 			x.op++
 		}
-		if x.op == th.ops.count || w.op(th, x.op).Start > s.TS {
-			return uint64(s.Stack), true
+		if x.op == th.ops.count || w.op(th, x.op).Start > s.at {
+			return uint64(s.stack), true
 		}
 	}
 	return 0, false

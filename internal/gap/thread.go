@@ -16,13 +16,19 @@ type thread struct {
 	index     int32
 	ops       calls
 	intervals []threads.Interval // nil: scheduling was not recorded, or not of this thread
-	samples   []int32            // when the thread ran, by TS: indexes into Index.Samples
+	samples   []sample           // when the thread ran, by time
 	stacks    *threads.Stacks    // of its waits
 	pace      uint64             // ns: see paceOf
 
 	// Where the last search ended: neighbouring gaps are neighbours here too.
 	opAt, intervalAt, sampleAt int
 	asked                      asked // see letGo
+}
+
+// sample is where a running thread was. Each thread has its own in a row: in the recording they lie among those of all others.
+type sample struct {
+	at    uint64 // ns
+	stack uint32 // index + 1 into Meta.Stacks; 0: none
 }
 
 // threadsOf gathers the threads of a recording, ordered by PID and TID.
@@ -65,18 +71,35 @@ func (w *walker) known(k key) *thread {
 	return nil
 }
 
-// gatherSamples gives each thread the samples that were taken while it ran.
+// gatherSamples gives each thread the samples that were taken while it ran. They are counted first: lists that grow take several times their memory.
 func (w *walker) gatherSamples() {
+	all := w.t.Index.Samples
+	owners := make([]int32, len(all))
 	var last *thread
-	for i := range w.t.Index.Samples {
-		s := &w.t.Index.Samples[i]
-		if s.TS < w.t.From || s.TS > w.t.To {
+	for i := range all {
+		s := &all[i]
+		if owners[i] = None; s.TS < w.t.From || s.TS > w.t.To {
 			continue
 		}
 		if k := (key{s.PID, s.TID}); last == nil || last.key != k {
 			last = w.thread(k)
 		}
-		last.samples = append(last.samples, int32(i))
+		owners[i] = last.index
+	}
+	counts := make([]int, len(w.threads))
+	for _, owner := range owners {
+		if owner != None {
+			counts[owner]++
+		}
+	}
+	for i, n := range counts {
+		w.threads[i].samples = make([]sample, 0, n)
+	}
+	for i, owner := range owners {
+		if owner != None {
+			th := w.threads[owner]
+			th.samples = append(th.samples, sample{at: all[i].TS, stack: all[i].Stack})
+		}
 	}
 }
 
@@ -151,11 +174,10 @@ func (th *thread) intervalFrom(ts uint64) int {
 }
 
 // sampled returns the samples of [from, to).
-func (w *walker) sampled(th *thread, from, to uint64) []int32 {
-	all := w.t.Index.Samples
-	th.sampleAt = threads.Gallop(len(th.samples), th.sampleAt, func(i int) bool { return all[th.samples[i]].TS < from })
+func (th *thread) sampled(from, to uint64) []sample {
+	th.sampleAt = threads.Gallop(len(th.samples), th.sampleAt, func(i int) bool { return th.samples[i].at < from })
 	last := th.sampleAt
-	for last < len(th.samples) && all[th.samples[last]].TS < to {
+	for last < len(th.samples) && th.samples[last].at < to {
 		last++
 	}
 	return th.samples[th.sampleAt:last]
