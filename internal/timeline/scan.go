@@ -22,7 +22,7 @@ type scan struct {
 	byKey    map[slotKey]*slot
 	byThread map[int32]*slot
 
-	nearStreams [64]*streamSlot
+	nearStreams [256]*streamSlot
 	streams     []*streamSlot // in the order in which they came
 	byStream    map[streamSlotKey]*streamSlot
 

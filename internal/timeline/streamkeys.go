@@ -45,7 +45,7 @@ type deviceKey struct {
 // stream returns the stream of an activity. Neighbouring events are of few streams, so a
 // small table in front of the map answers nearly all of them.
 func (s *scan) stream(e *event.Event) *streamSlot {
-	near := &s.nearStreams[(e.TID^e.TID>>6^uint32(e.Func)*7^e.PID*13)&63]
+	near := &s.nearStreams[(e.TID^e.TID>>8^uint32(e.Func)*7^e.PID*13)&255]
 	if k := *near; k != nil && k.tid == e.TID && k.fn == e.Func && k.pid == e.PID && e.TS >= k.from && e.TS <= k.to {
 		return k
 	}
