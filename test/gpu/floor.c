@@ -9,6 +9,7 @@
  *   off       "off BUFFERS", so many came back; or "late" where no call came to finalize at
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -156,18 +157,19 @@ static int off(void)
 
 static void *serve(void *unused)
 {
-	FILE *in = fopen(getenv("FLOOR_IN"), "r"), *out = fopen(getenv("FLOOR_OUT"), "w");
+	int in = open(getenv("FLOOR_IN"), O_RDONLY), out = open(getenv("FLOOR_OUT"), O_WRONLY), what;
 	char line[64];
-	int what;
+	ssize_t n;
 
-	while (in && out && fgets(line, sizeof(line), in)) {
+	/* One command at a time is written, and answered before the next. No FILE: exit() waits for one that a thread reads from. */
+	while (in >= 0 && out >= 0 && (n = read(in, line, sizeof(line) - 1)) > 0) {
+		line[n] = 0;
 		if (sscanf(line, "on %d", &what) == 1)
-			fprintf(out, "%s\n", on(what));
+			dprintf(out, "%s\n", on(what));
 		else if (off())
-			fprintf(out, "off %lu\n", came);
+			dprintf(out, "off %lu\n", came);
 		else
-			fprintf(out, "late\n");
-		fflush(out);
+			dprintf(out, "late\n");
 	}
 	return unused;
 }

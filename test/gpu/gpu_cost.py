@@ -152,7 +152,7 @@ class Defaults:
     it, so that a program whose own pace drifts by more than is looked for can be judged. A window takes no less while the daemon learns."""
 
     def __init__(self):
-        self.alone, self.during, self.added, self.lost, self.periods, self.steps, self.says = [], [], [], [], [], {}, ""
+        self.alone, self.during, self.added, self.lost, self.periods, self.steps, self.says, self.log = [], [], [], [], [], {}, "", ""
 
     def measure(self, check, w):
         self.alone.append(stretch(w, 0.75 * check.seconds))
@@ -167,6 +167,7 @@ class Defaults:
             self.says = d.agent().get("detail", "")
             look.look()
             self.steps = {**look.figures(), **look.blame(pauses)}
+        self.log = d.said()
         time.sleep(0.5)
         self.alone.append(stretch(w, 0.75 * check.seconds))
         base = (self.alone[-1]["period"] + self.alone[-2]["period"]) / 2
@@ -201,8 +202,8 @@ def _budget(check, name):
         time.sleep(2)
         for _ in range(check.rounds):
             measured.measure(check, w)
-        failures = w.leftovers() + w.harmed(check)
-    return measured.figures(), failures
+        failures = w.leftovers(measured.log) + w.harmed(check)
+    return {**measured.figures(), **w.leaving()}, failures
 
 
 # --- continuous ---

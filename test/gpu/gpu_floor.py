@@ -68,6 +68,11 @@ class Floor:
         return int(said[1])
 
 
+def ended(w):
+    """The figure of a workload that had to be killed at its end: nothing of what was measured in it."""
+    return {"its end": "killed, it did not exit with the floor in it"} if w.hung else {}
+
+
 def libcupti():
     """A libcupti of this machine: what the environment names, that of this Python's packages, or the toolkit's."""
     patterns = [f"{p}/nvidia/*/lib/libcupti.so.1*" for p in sys.path] + ["/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.1?"]
@@ -97,9 +102,9 @@ def _floor(check, name):
                     failures.append(f"no records came with {way}")
                 alone.append(stretch(w, STRETCH)["period"])
                 added[way].append(during - (alone[-1] + alone[-2]) / 2)
-        failures += w.harmed(check)
+        failures += w.harmed(check, must_exit=False)
     base, kernels = numpy.median(alone), CPP.get(name)
-    figures = {"us an iteration alone": f"{1000 * base:.1f}", **({"kernels in it": kernels} if kernels else {}), "rounds": check.rounds}
+    figures = {**ended(w), "us an iteration alone": f"{1000 * base:.1f}", **({"kernels in it": kernels} if kernels else {}), "rounds": check.rounds}
     for way, ms in added.items():
         each = f"{1e6 * numpy.median(ms) / kernels:+.0f} ns a kernel " if kernels and ms else ""
         figures[way] = f"{each}{percent(numpy.median(ms) / base)}" if ms else "cannot be asked for"

@@ -68,6 +68,7 @@ class Soaked:
         self.check, self.w, self.allocations = check, w, allocations
         self.paces, self.figures, self.failures, self.dead = [], {}, [], None
         self.ends, self.rarer, self.attached = {"finalized": 0, "disabled": 0, "kept": 0}, [], 0
+        self.log = ""  # the last daemon's
         self.memory = []  # windows so far, resident MB
 
     def do(self, step, *arguments):
@@ -144,9 +145,10 @@ class Soaked:
                 got = self._windows_of(d)
                 stops.append(self._agent(d).get("stopped_ns", 0) / 1e6)
                 windows, without, left = windows + got, without + (not got), time.monotonic_ns()
-            self._gone()
+            self.w.left()
             outs.append(self._pause(left))
-            ways.read(d.said())
+            self.log = d.said()
+            ways.read(self.log)
             if not self.w.alive():
                 raise Harm(f"dead after attachment {len(prints) + 1}: {self.w.process.stderr.read()[-500:]}")
             prints.append(self.w.footprint())
@@ -162,12 +164,6 @@ class Soaked:
             "largest ms in them": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}", "at the way out p50/max": f"{numpy.median(outs):.1f}/{max(outs):.1f}",
             **ways.figures(), **figures, **whose,
         }
-
-    def _gone(self):
-        """Until the agent's thread is gone: CUPTI may keep it for longer than the daemon waits."""
-        until = time.monotonic() + PATIENT
-        while self.w.alive() and time.monotonic() < until and self.w.footprint()["agent_threads"]:
-            time.sleep(0.02)
 
     # --- the daemon ---
 
@@ -195,7 +191,8 @@ class Soaked:
 
     def end(self):
         """The row: it must end well."""
-        self.failures += self.w.leftovers() if self.w.alive() else []
+        self.failures += self.w.leftovers(self.log) if self.w.alive() else []
+        self.figures |= self.w.leaving()
         if self.dead is None:
             self.do(lambda s: s.failures.extend(s.w.harmed(s.check)))
         self.w.ended = self.w.ended or {}  # asked once

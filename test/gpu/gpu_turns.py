@@ -14,7 +14,7 @@ import numpy
 import gpu_nsys
 from gpu_cost import AFTERMATH, CLOSING, OPENING, half_width, lost_in_windows, percent, share, stretch
 from gpu_daemon import CALL, CORRELATED, Daemon, Harm
-from gpu_floor import BOTH, Floor
+from gpu_floor import BOTH, Floor, ended
 from steps import Steps, largest
 
 PERIOD, DEFAULT = 1.0, 2.0  # s from window to window: here, and by default
@@ -111,14 +111,17 @@ def _measure(check, name):
             t.rest()
         if t.during:
             figures = t.figures()
+        w.left()
         beside = Beside(check, w, f)
         beside.measure()
         figures |= beside.figures()
-        failures += beside.failures + w.leftovers()
+        failures += beside.failures + w.leftovers(beside.log)
+        figures |= w.leaving()
         if not w.cpp and not check.simulated:
             _torch_profiler(check, w, beside.alone[-1], figures)
         base = numpy.median([a["period"] for a in t.alone + beside.alone])
-        failures += w.harmed(check)
+        failures += w.harmed(check, must_exit=False)
+        figures |= ended(w)
     if t.during and not t.lost:
         failures.append("no window was recorded: the cost says nothing")
     if check.nsys:
@@ -134,7 +137,7 @@ class Beside:
 
     def __init__(self, check, w, floor):
         self.check, self.w, self.floor = check, w, floor
-        self.alone, self.added, self.failures, self.first, self.early = [], {"CUPTI alone": [], "continuous": []}, [], [], 0
+        self.alone, self.added, self.failures, self.first, self.early, self.log = [], {"CUPTI alone": [], "continuous": []}, [], [], 0, ""
 
     def measure(self):
         ways = {"CUPTI alone": self._cupti, "continuous": self._continuous}
@@ -168,6 +171,8 @@ class Beside:
             rec = d.recording("2s")
             early = d.recording("10m").events if first > 2 else rec.events[:0]
         self.first.append(first)
+        self.log = d.said()
+        self.w.left()  # CUPTI has room for one
         if len(early):
             probed = (early["kind"] == CALL) & (early["flags"] & CORRELATED == 0) & (early["ts"] < d.began_ns + int(first * 1e9))
             self.early += int(probed.sum())

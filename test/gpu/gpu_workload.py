@@ -21,6 +21,9 @@ TORCH = os.path.join(HERE, "workloads", "torch_decode.py")
 CPP = {"plain": 200, "graphs": 96, "streams": 6, "multi": 20}
 NAMES = ("plain", "graphs", "streams", "torch-eager", "torch-graph")  # multi is asked for by its stage
 PAGE = 4096
+HANGING = 10  # s that the end of a workload may take which need not end by itself
+LEAVING = 15.0  # s for which an agent is waited for that leaves late
+TURN = "wait for their turn to leave CUPTI"  # the daemon's word for those that do
 
 
 class Workload:
@@ -32,7 +35,7 @@ class Workload:
         command = [f"{cpp_dir}/{name}"] if self.cpp else [sys.executable, TORCH, "--mode", name.removeprefix("torch-")]
         self.process = subprocess.Popen(
             [*before, *command, "--stats", self.stats], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-        self.buffer, self.ended = b"", None
+        self.buffer, self.ended, self.hung, self.leaving_s = b"", None, False, 0.0
         ready = self.answer(180)
         self.pid, self.threads = ready["ready"], ready["threads"]
         self.times = [self._map(i) for i in range(self.threads)]
@@ -79,12 +82,20 @@ class Workload:
             pass  # answer says how it ended
         return self.answer(seconds)
 
-    def quit(self):
-        """Ends it; returns what it says of itself."""
+    def quit(self, must_exit=True):
+        """Ends it; returns what it says of itself. Where it need not exit by itself, it is killed after a while: hung says so."""
         if self.process.poll() is not None:
             raise Harm(f"{self.name} had ended with {self.process.returncode}: {self.process.stderr.read()[-1000:].decode(errors='replace')}")
         end = self.ask("quit")
-        code = self.process.wait(PATIENCE)
+        try:
+            code = self.process.wait(PATIENCE if must_exit else HANGING)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            if must_exit:
+                raise Harm(f"{self.name} did not exit within {PATIENCE} s") from None
+            self.ended, self.hung = end, True
+            return end
         if code:
             raise Harm(f"{self.name} ended with {code}: {self.process.stderr.read()[-1000:].decode(errors='replace')}")
         self.ended = end
@@ -130,14 +141,31 @@ class Workload:
                     sizes[name] += int(words[1])
         return sizes
 
-    def leftovers(self):
-        """What the daemon left in the target that must not stay: code may be mapped, nothing may run."""
-        f = self.footprint()
-        return ["a thread of the agent is still there"] if f["agent_threads"] else []
+    def left(self):
+        """Waits for the agent to go, and says whether it has: CUPTI may keep its thread for longer than the daemon waits."""
+        began = time.monotonic()
+        while self.alive() and self.footprint()["agent_threads"]:
+            waited = time.monotonic() - began
+            self.leaving_s = max(self.leaving_s, waited)
+            if waited > LEAVING:
+                return False
+            time.sleep(0.02)
+        return True
 
-    def harmed(self, check):
+    def leftovers(self, said=""):
+        """What the daemon left in the target that must not stay: code may be mapped, nothing may run. An agent whose own thread waits for its turn to
+        leave CUPTI, as the daemon said then, slows nobody: leaving tells how long it was there."""
+        return [] if self.left() or TURN in said else ["a thread of the agent is still there"]
+
+    def leaving(self):
+        """The figure of it, where there is something to say."""
+        if self.leaving_s < 0.2:
+            return {}
+        return {"the agent was gone after s": f"{self.leaving_s:.1f}" if self.leaving_s < LEAVING else f"not within {LEAVING:.0f}"}
+
+    def harmed(self, check, must_exit=True):
         """Ends it, and says what of its own end should not be."""
-        end = self.quit()
+        end = self.quit(must_exit)
         if self.cpp and not check.simulated and end["executed"] != end["kernels"]:
             return [f"the device ran {end['executed']} kernels, the program launched {end['kernels']}"]
         return []
