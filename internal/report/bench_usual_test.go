@@ -58,7 +58,7 @@ func BenchmarkUsualReport(b *testing.B) {
 			gap.Build(t)
 		}
 	})
-	e := read(rec)
+	e := read(rec).begin()
 	b.Run("diagnosis", func(b *testing.B) {
 		for range b.N {
 			e.diagnosis(nil)

@@ -26,11 +26,18 @@ type evidence struct {
 	study    func() *whatif.Study    // likewise: what foretells the gains of findings
 }
 
-// read begins to make sense of a recording. Most parts do not depend on each other, so they run at the same time; who asks for one waits for it.
+// read makes what all parts of the evidence rest on.
 func read(rec *record.Recording) *evidence {
 	t := timeline.Build(rec) // it uses all CPUs, as the threads do
-	scheduled := t.Index.Threads()
-	e := &evidence{timeline: t, threads: scheduled}
+	e := &evidence{timeline: t, threads: t.Index.Threads()}
+	e.calls = sync.OnceValue(func() *analyze.Summary { return analyze.Summarize(t) })
+	e.study = sync.OnceValue(e.gains)
+	return e
+}
+
+// begin begins to make sense of the recording. Most parts do not depend on each other, so they run at the same time; who asks for one waits for it.
+func (e *evidence) begin() *evidence {
+	t, scheduled := e.timeline, e.threads
 	e.cpu = begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, scheduled) })
 	walk := gap.Start(t, scheduled)
 	e.did = diagnose.Begin(t, walk)
@@ -40,8 +47,6 @@ func read(rec *record.Recording) *evidence {
 		defer wait()
 		return gpu.SummarizeBeside(t, take)
 	})
-	e.calls = sync.OnceValue(func() *analyze.Summary { return analyze.Summarize(t) })
-	e.study = sync.OnceValue(e.gains)
 	return e
 }
 

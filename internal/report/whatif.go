@@ -27,7 +27,7 @@ func (e *evidence) foretell(id cause.ID) (diagnose.Gain, bool) {
 // WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would: in what the program does
 // again and again, without its start and its end.
 func WhatIf(rec *record.Recording, edits []whatif.Edit) *whatif.Answer {
-	e := read(rec)
+	e := read(rec).begin()
 	d := e.diagnosis(nil)
 	a := whatif.Some(e.timeline, e.threads, nil, d.Between(e.timeline), math.MaxInt).Answer(paceOf(d), edits)
 	a.Version, a.PID = rec.Meta.Version, rec.Meta.Target
