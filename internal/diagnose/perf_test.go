@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -50,6 +51,18 @@ func BenchmarkWhole(b *testing.B) {
 		rec := m.Make(n)
 		for _, p := range parts(rec) {
 			b.Run(m.String()+"/"+p.name, func(b *testing.B) { timelinetest.Measure(b, len(rec.Events), p.run) })
+		}
+	}
+}
+
+// BenchmarkLinear gives what the whole of the analysis costs each event where there are 1, 3 and 10 million of them: it should be the same.
+func BenchmarkLinear(b *testing.B) {
+	for m := range timelinetest.Mixes {
+		for _, millions := range []int{1, 3, 10} {
+			rec := m.Make(millions * 1_000_000)
+			b.Run(fmt.Sprintf("%s/%dM", m, millions), func(b *testing.B) {
+				timelinetest.Measure(b, len(rec.Events), func() { report.New(rec) })
+			})
 		}
 	}
 }
