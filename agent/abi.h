@@ -87,7 +87,7 @@ struct agent_text {
 /* How a window ended. */
 enum agent_end {
 	END_FINALIZED = 1, /* inside a callback at the exit of a synchronizing call, the target's or the agent's own: nothing stays */
-	END_DISABLED = 2,  /* no such exit came in time: kinds off, unsubscribed; graphs that ran stay slower */
+	END_DISABLED = 2,  /* no such exit came in time, or several threads launch graphs: kinds off, unsubscribed; graphs that ran stay slower */
 	END_REFUSED = 3,   /* it never began: CUPTI is taken (error in args[0]) */
 	END_KEPT = 4,      /* kinds off, still subscribed: subscribing took too long to do it for each window; no other profiler gets in meanwhile */
 };
@@ -120,6 +120,7 @@ enum agent_error {
 	ERROR_NO_SYMBOL = 1002,  /* it lacks a function */
 	ERROR_TOO_OLD = 1003,    /* its records are too short */
 	ERROR_MEMORY = 1004,
+	ERROR_GRAPH_THREADS = 1005, /* several threads launch graphs: CUPTI could not be taken out again */
 	ERROR_BUSY = 39,         /* CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: another profiler */
 };
 

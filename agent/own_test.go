@@ -12,11 +12,17 @@ import (
 // The numbers of enum agent_window.
 const windowCalls, windowOwn = 1, 2
 
+// errorGraphThreads is of enum agent_error.
+const errorGraphThreads = 1005
+
 // locked is a CUPTI that comes in, and goes, when all other threads are outside of the driver for a moment.
 var locked = cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1"}}
 
 // four threads call the driver for as long as it takes.
 const four = "thread 4 { repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; wait"
+
+// three threads that call the driver beside what follows.
+const three = "thread 3 nowait { repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; "
 
 // finalizers returns the threads that called cuptiFinalize so far, each with the call in whose callback it was.
 func finalizers(t *testing.T, truth *cudasim.Truth) map[uint32][]string {
@@ -91,11 +97,12 @@ func TestOwnWayOut(t *testing.T) {
 	}
 }
 
-// TestOthersWayOut: one thread, or graphs, and it is a thread of the target that finalizes, as ever.
+// TestOthersWayOut: one thread, or graphs, and it is a thread of the target that finalizes: of several the one that launches graphs. The
+// simulated target dies where another one does.
 func TestOthersWayOut(t *testing.T) {
 	for what, script := range map[string]string{
 		"one thread": "repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait",
-		"graphs":     "thread 4 { repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait",
+		"graphs":     three + "repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait",
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := play(t, settings{options: locked}, graphed, script)
@@ -113,10 +120,31 @@ func TestOthersWayOut(t *testing.T) {
 			}
 			p.leave()
 			alive(t, p.victim)
-			if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[p.tid()] != nil {
-				t.Errorf("CUPTI was finalized by %v; the agent's thread is %d", all, p.tid())
+			if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[uint32(p.victim.PID)] == nil {
+				t.Errorf("CUPTI was finalized by %v; the thread that launches graphs, if one does, is %d", all, p.victim.PID)
 			}
 		})
+	}
+}
+
+// TestSeveralThreadsLaunchGraphs: where several threads launch graphs nobody finalizes, since each would while another one launches: the
+// window ends at once, and no other is opened. The simulated target dies otherwise.
+func TestSeveralThreadsLaunchGraphs(t *testing.T) {
+	p := play(t, settings{}, graphed, "thread 4 { repeat 20000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait")
+	p.proceed()
+	p.until("a refusal", func() bool { p.read(); return p.get32(ringError) == errorGraphThreads })
+	if w := p.lastWindow(); w.ret != endRefused {
+		t.Errorf("the last window is %+v, want a refused one", w)
+	}
+	if all := p.of(kindWindow); len(all) != 2 || all[0].ret != endDisabled {
+		t.Errorf("windows %+v, want a disabled one and a refused one", all)
+	}
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.leave()
+	alive(t, p.victim)
+	if all := finalizers(t, p.victim.Truth()); len(all) != 0 {
+		t.Errorf("CUPTI was finalized by %v", all)
 	}
 }
 

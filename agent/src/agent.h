@@ -43,6 +43,7 @@ struct window {
 	uint32_t calls;       /* wanted calls that were seen in it */
 	uint32_t caller;      /* thread that made the first of them; 0: none was seen yet */
 	uint32_t several;     /* 1: another one made calls, too */
+	uint32_t given_up;    /* 1: a thread began to launch graphs in the last moment, and CUPTI was not finalized */
 	uint32_t own;         /* the agent's own thread: 1 tried to end it, 2 has ended it */
 	void *subscriber;
 	uint32_t kinds;       /* bit i: the i-th kind of window.c is on */
@@ -140,8 +141,11 @@ void ranges_forget(void);
 void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_data *);
 void calls_enable(uint32_t on, int ends);
 
-/* graphs.c: graphs that ran while kinds were on, to know when a finalize is safe again. again: it was launched after they went on. */
-void graph_seen(uint64_t exec, int again);
+/* graphs.c: graphs that ran while kinds were on, and whose they are, to know when a finalize is safe. again: it was launched after they went on. */
+void graph_seen(uint64_t exec, uint32_t tid, int again);
+/* graphs_allow says whether that thread may finalize; 0: one that launches none. */
+int graphs_allow(uint32_t tid);
+int graphs_several(void); /* no thread may, ever */
 int graphs_any(void);
 int graphs_all_seen(void);
 void graphs_unsee(void);
@@ -159,7 +163,7 @@ int window_open(void);    /* 0, or why not; then nothing stays */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
 int window_unwant(void);  /* 0 where that has begun */
-void window_finish(void); /* in a callback, by the thread that took it */
+void window_finish(uint32_t tid); /* in a callback, by the thread that took it, which is tid */
 int window_end(void);     /* ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
 int window_drop(void);    /* disable and unsubscribe here and now; 0 where another is ending it */
 void window_flush(void);

@@ -131,7 +131,7 @@ static void note_graph(const struct callback_data *d)
 {
 	const uint64_t *p = d->params;
 
-	graph_seen(p ? p[0] : 0, d->site != SITE_ENTER && began_within(d));
+	graph_seen(p ? p[0] : 0, caller(), d->site != SITE_ENTER && began_within(d));
 }
 
 /* Threads that make calls are in each other's way where CUPTI wants all of them out of the driver. */
@@ -150,7 +150,7 @@ static void note_caller(uint32_t tid)
 static int taken(const struct callback_data *d)
 {
 	switch (peek(&the.window.phase)) {
-	case PHASE_WANTED: return d->result && !*d->result && swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN);
+	case PHASE_WANTED: return d->result && !*d->result && graphs_allow(caller()) && swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN);
 	case PHASE_OWN: return caller() == the.tid && swapped(&the.window.phase, PHASE_OWN, PHASE_TAKEN);
 	}
 	return 0;
@@ -194,5 +194,5 @@ void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_dat
 	if (shape != WAIT && load(&the.window.phase) != PHASE_CLOSED)
 		write_call(id, shape, d);
 	if (what & ENDS && taken(d))
-		window_finish();
+		window_finish(caller());
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * Which threads launch graphs. A finalize while another thread launches one kills the process (measured: "unspecified launch failure" in
+ * its first window, 6 of 6 programs, whichever kinds were on; libcuda 580, CUPTI 13.0), and nothing can keep that thread from it. So
+ * once a thread has been seen to launch one, only that thread finalizes, in its own call, also in windows in which it launches none;
+ * and nobody where there are several. A graph of its own that still runs does no harm.
+ *
  * Graphs that ran while kinds were on. Where the kinds then went off without a finalize, a graph that runs
  * on and a finalize kill the process; it was seen to live where the graph had run again with the kinds on.
  * So after such an end a finalize waits until every one of these graphs has.
@@ -13,10 +18,35 @@ static struct {
 	uint8_t seen[GRAPHS];  /* since the kinds went on */
 	uint32_t overflow;     /* more than fit: no finalize any more */
 	uint32_t any;
+	uint32_t thread;       /* that launches them, in this window or an earlier one; 0: none was seen to */
+	uint32_t several;      /* 1: another thread launched one, too, while that one lived: for good */
 } graphs;
 
-void graph_seen(uint64_t exec, int again)
+int graphs_several(void)
 {
+	return load(&graphs.several) != 0;
+}
+
+static void note_thread(uint32_t tid)
+{
+	uint32_t before = load(&graphs.thread);
+
+	if (before == tid || graphs_several())
+		return;
+	if ((before && thread_lives(before)) || !swapped(&graphs.thread, before, tid))
+		store(&graphs.several, 1);
+}
+
+int graphs_allow(uint32_t tid)
+{
+	uint32_t thread = load(&graphs.thread);
+
+	return !graphs_several() && (!thread || thread == tid);
+}
+
+void graph_seen(uint64_t exec, uint32_t tid, int again)
+{
+	note_thread(tid);
 	store(&graphs.any, 1);
 	for (uint32_t i = 0, h = (uint32_t)(exec >> 4 ^ exec >> 16); exec && i < GRAPHS; i++) {
 		uint64_t *at = &graphs.exec[(h + i) % GRAPHS];

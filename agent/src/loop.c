@@ -97,6 +97,8 @@ static int enter(uint32_t mode)
 {
 	int error = the.kept ? 0 : library_find();
 
+	if (!error && graphs_several())
+		error = ERROR_GRAPH_THREADS;
 	if (!error)
 		error = window_subscribe();
 	if (error)
@@ -253,12 +255,12 @@ static int keeps(uint32_t mode)
 
 /*
  * Whether the agent's own thread ends the window. CUPTI is finalized when every other thread is outside of the driver for a moment, which
- * where several are mostly inside takes seconds: no thread of the target's is to wait for it. Not with graphs: with those it was
- * seen to be harmless in the target's own calls only.
+ * where several are mostly inside takes seconds: no thread of the target's is to wait for it. Not with graphs, which another
+ * thread may be launching then.
  */
 static int ends_itself(void)
 {
-	return !the.window.own && (the.slow || load(&the.window.several)) && peek(&the.window.calls) && !graphs_any();
+	return !the.window.own && (the.slow || load(&the.window.several)) && peek(&the.window.calls) && graphs_allow(0);
 }
 
 static int end_itself(void)
@@ -274,6 +276,10 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 {
 	uint64_t until, end = the.window.opened + on_ns();
 
+	if (graphs_several()) { /* never to end well: the sooner, the fewer graphs are left slower */
+		drop(l);
+		return;
+	}
 	if (!end_due(mode)) {
 		if (l->wanted) /* it was to end, and is to go on */
 			set_state(STATE_OPEN, 0);
@@ -311,7 +317,7 @@ static void close(struct loop *l, uint32_t mode)
 	futex_wait(&the.window.phase, PHASE_WANTED, waited < SECOND ? POLL : 10 * POLL);
 	if (load(&the.window.phase) != PHASE_WANTED)
 		return;
-	if (overdue(l, mode))
+	if (overdue(l, mode) || graphs_several())
 		drop(l);
 	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {
 		flush(l);
@@ -324,7 +330,7 @@ static void close(struct loop *l, uint32_t mode)
  * that exits is left as it is; whether it was worth it: 0 means go. */
 static int amend(struct loop *l)
 {
-	if (!the.dormant || exiting() || (!the.kept && (l->amended || daemon_gone())))
+	if (!the.dormant || exiting() || graphs_several() || (!the.kept && (l->amended || daemon_gone())))
 		return 0;
 	l->amended = 1;
 	open_one(l, MODE_QUIT);
@@ -347,7 +353,7 @@ static int step(struct loop *l)
 	case PHASE_WANTED: close(l, mode); break;
 	case PHASE_OWN: break; /* only within window_end */
 	case PHASE_TAKEN: futex_wait(&the.window.phase, PHASE_TAKEN, POLL); break;
-	case PHASE_DONE: ended(l, END_FINALIZED); break;
+	case PHASE_DONE: ended(l, the.window.given_up ? END_DISABLED : END_FINALIZED); break;
 	}
 	return 1;
 }

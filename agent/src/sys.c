@@ -14,6 +14,11 @@ uint32_t gettid(void)
 	return (uint32_t)sys(SYS_gettid, 0, 0, 0);
 }
 
+int thread_lives(uint32_t tid)
+{
+	return !sys(SYS_tgkill, sys(SYS_getpid, 0, 0, 0), tid, 0);
+}
+
 /* struct pthread.tid of glibc on x86-64, from the thread pointer, as in 2.36. No promise of glibc's: so it is
  * believed only after a look at two threads, see tid_agrees in start.c. On arm64 it moves between versions. */
 uint32_t libc_tid(void)

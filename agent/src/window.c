@@ -3,6 +3,7 @@
  * One window: subscribe (the lock: nothing before it), enable, record, and out. The way out is a finalize inside
  * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable and
  * unsubscribe, which leaves graphs that ran slower, but kills nobody. No other order of these calls is safe.
+ * Nor is any where several threads launch CUDA graphs (graphs.c).
  * That call is the next one of the target's, or one that the agent's own thread makes (window_end).
  *
  * cuptiSubscribe takes a lock of the driver's for writing, which every call into the driver holds for reading, and
@@ -88,7 +89,7 @@ static void reset(void)
 	w->calls = w->kinds = w->unfinished = 0;
 	w->records = w->dropped = w->off = w->left = 0;
 	memset(w->took, 0, sizeof(w->took));
-	w->want_took = w->caller = w->several = w->own = 0;
+	w->want_took = w->caller = w->several = w->own = w->given_up = 0;
 	w->flush_took = w->flush_at = 0;
 	w->began = now();
 	if (!the.dormant)
@@ -191,7 +192,7 @@ int window_unwant(void)
 	return swapped(&the.window.phase, PHASE_WANTED, PHASE_OPEN) ? 0 : -1;
 }
 
-void window_finish(void)
+void window_finish(uint32_t tid)
 {
 	uint64_t t;
 
@@ -200,11 +201,12 @@ void window_finish(void)
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
 	t = took(STEP_FLUSH, t);
-	thread_ids_back();
-	clock_back();
-	the.cupti.unsubscribe(the.window.subscriber);
+	leave();
 	t = took(STEP_LEAVE, t);
-	the.cupti.finalize();
+	/* A graph that another thread launched since this one took the window, while kinds were on, was noted by its callback. */
+	the.window.given_up = !graphs_allow(tid);
+	if (!the.window.given_up)
+		the.cupti.finalize();
 	the.window.left = took(STEP_FINALIZE, t);
 	store(&the.window.phase, PHASE_DONE);
 	futex_wake(&the.window.phase);

@@ -113,6 +113,8 @@ func TestWaysOutThatHarmAndThatDoNot(t *testing.T) {
 		"finalize in a callback, enabled":                           {[]string{graphs, attach, replay, "cupti callback 126", "cupti finalize-at-exit", replay, replay}, false},
 		"finalize in a callback, launches since disabled":           {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", replay, "cupti callback 126; cupti finalize-at-exit bare", replay, replay}, true},
 		"the same, enabled again for some launches":                 {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", replay, "cupti enable 10", replay, "cupti callback 126; cupti finalize-at-exit", replay, replay}, false},
+		"finalize in a callback, another thread launches graphs":    {[]string{graphs, attach, "thread 1 nowait { repeat 100000 { " + replay + "; sleep 1ms } }; sleep 50ms", "cupti callback 126", "cupti finalize-at-exit", replay, replay}, true},
+		"the same, but that thread has ended":                       {[]string{graphs, attach, "thread 1 { " + replay + " }; sleep 100ms", "cupti callback 126", "cupti finalize-at-exit", replay, replay}, false},
 		"finalize from a plain thread with graphs":                  {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti finalize", replay}, true},
 		"finalize from a plain thread, no graphs":                   {[]string{"launch 5", attach, "launch 5; sync; cupti finalize; launch 5; sync"}, false},
 		"finalize in a callback, kinds off since, nothing launched": {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", "cupti callback 126", "cupti finalize-at-exit bare; ssync stream=1", replay}, true},

@@ -26,10 +26,10 @@ static void *thread_main(void *body) {
 void do_thread(const struct node *n) {
   uint64_t count = arg(n, 1) ? number(n->word[1], "threads") : 1;
   pthread_t t[256];
-  if (count > 256 || !n->body) die("thread wants: thread N { ... } with N up to 256");
+  if (count > 256 || !n->body) die("thread wants: thread N [nowait] { ... } with N up to 256");
   for (uint64_t i = 0; i < count; i++)
     if (pthread_create(&t[i], NULL, thread_main, n->body)) die("cannot create thread %llu", (unsigned long long)i);
-  for (uint64_t i = 0; i < count; i++) pthread_join(t[i], NULL);
+  for (uint64_t i = 0; i < count; i++) flag(n, "nowait") ? pthread_detach(t[i]) : pthread_join(t[i], NULL);
 }
 
 void do_fork(const struct node *n) {

@@ -28,7 +28,7 @@ static const char help[] =
     "  reset (the device; forgets streams, events, graphs)   context N (makes it, or goes back; driver only)   p2p BYTES [xN] (to device 1 and back; driver only)\n"
     "  rate PER_SECOND for TIME [launch options]    burst N every TIME for TIME [launch options]\n"
     "  decode TOKENS [kernels=12] [kernel=..] [h2d=BYTES] [d2h=BYTES] [cpu=200us] [sample=50us] [pinned] [graph] [stream=K]\n"
-    "  thread N { .. }   fork [nowait] { .. }   exec { .. }   repeat N { .. }   until [TIME] { .. } (or a line on stdin)\n"
+    "  thread N [nowait] { .. }   fork [nowait] { .. }   exec { .. }   repeat N { .. }   until [TIME] { .. } (or a line on stdin)\n"
     "  sleep TIME   spin TIME   ready   wait (for a line on stdin)   print WORDS   exit [CODE]   crash\n"
     "  dlopen-now [FILE]   open FILE (go on with another copy of the library)\n"
     "  cupti subscribe|buffers|clock|unsubscribe|flush|finalize|dump    cupti enable KIND   cupti disable KIND   cupti callback CBID\n"

@@ -27,12 +27,14 @@ void lethal_off(void) {
   cupti.hooks->graph_kinds_on = 0;
 }
 
-// lethal_finalize: harmless without graphs; from a plain thread never; in a callback out of the enabled state, or where
+// lethal_finalize: harmless without graphs; from a plain thread never, nor where another thread launches graphs (it is taken to where it
+// has since the kinds went on); in a callback out of the enabled state, or where
 // that same callback has just left it; not where the kinds were switched off earlier, nor soon after they are on again.
 int lethal_finalize(void) {
   struct sim_hooks *h = cupti.hooks;
   if (h->graph_execs <= 0 || !h->graph_launches) return 0;
   if (!callback_id) return 1;
+  if (lethal.ever_on && h->graph_launches_of_others() > lethal.at_on) return 1;
   if (any_kind()) return stale();
   if (!lethal.ever_on) return 0;
   if (lethal.off_in == callback_id) return lethal.tainted_before;

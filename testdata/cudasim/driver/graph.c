@@ -1,4 +1,6 @@
 // Graphs: building, copying, capturing streams into them, and running them on the device.
+#include <signal.h>
+#include <unistd.h>
 #include "graph.h"
 
 static uint32_t next_graph = 1;
@@ -188,6 +190,31 @@ static uint64_t instrumented(struct sim_exec *x) {
   return x->epoch == h->graph_epoch ? h->graph_off_ns : 0;
 }
 
+static struct {
+  pthread_mutex_t lock;
+  uint32_t tid, other; // that launched last, and the last one before it
+  uint64_t others;     // launches up to the last one by that other thread
+} launcher = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void launched(void) {
+  pthread_mutex_lock(&launcher.lock);
+  if (launcher.tid != tls.tid) launcher.other = launcher.tid, launcher.tid = tls.tid, launcher.others = cudasim_hooks.graph_launches;
+  cudasim_hooks.graph_launches++;
+  pthread_mutex_unlock(&launcher.lock);
+}
+
+static int lives(uint32_t tid) { return !tgkill(getpid(), (int)tid, 0); }
+
+uint64_t launches_of_others(void) {
+  pthread_mutex_lock(&launcher.lock);
+  int mine = launcher.tid == tls.tid;
+  uint64_t n = !lives(mine ? launcher.other : launcher.tid) ? 0 : mine ? launcher.others : cudasim_hooks.graph_launches;
+  pthread_mutex_unlock(&launcher.lock);
+  return n;
+}
+
+void graph_after_fork(void) { pthread_mutex_init(&launcher.lock, NULL); }
+
 // exec_run expands the graph on the device, behind the stream, and returns its end.
 uint64_t exec_run(struct sim_exec *x, struct sim_stream *s, struct sim_call *c) {
   uint64_t from = stream_done(s), now = now_ns();
@@ -197,7 +224,7 @@ uint64_t exec_run(struct sim_exec *x, struct sim_stream *s, struct sim_call *c) 
   uint64_t end = run_list(x->graph, x->order, x->ends, from, &p);
   pthread_mutex_unlock(&s->dev->lock);
   stream_delay(s, end);
-  __atomic_fetch_add(&cudasim_hooks.graph_launches, 1, __ATOMIC_RELAXED);
+  launched();
   return end;
 }
 

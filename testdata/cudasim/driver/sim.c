@@ -119,6 +119,7 @@ static void after_fork(void) {
   lock_after_fork();
   memory_after_fork();
   hostfn_after_fork();
+  graph_after_fork();
   truth_after_fork();
 }
 
@@ -211,6 +212,6 @@ __attribute__((visibility("default"))) struct sim_hooks cudasim_hooks = {
     .version = HOOKS_VERSION, .size = sizeof(struct sim_hooks), .enter = hook_enter, .leave = hook_leave,
     .register_names = truth_register, .now = now_ns, .wait_until = wait_until, .driver_fns = FN_COUNT,
     .driver_names = fn_names, .driver_cbids = fn_cbids, .current_context = hook_context, .device_count = hook_devices,
-    .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info, .graph_epoch = 1,
+    .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info, .graph_launches_of_others = launches_of_others, .graph_epoch = 1,
     .lock = lock_all, .unlock = unlock_all,
 };

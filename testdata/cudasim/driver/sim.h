@@ -180,6 +180,10 @@ int hostfn_done(uint64_t ticket);
 uint64_t hostfn_last(void);
 void hostfn_after_fork(void);
 
+// graph.c
+void graph_after_fork(void);
+uint64_t launches_of_others(void);
+
 // memory.c
 enum { RANGE_NONE = 0, RANGE_PAGEABLE = 1, RANGE_PINNED = 2, RANGE_DEVICE = 3, RANGE_MANAGED = 5 }; // CUPTI memory kinds
 struct range {

@@ -42,7 +42,7 @@ struct sim_sync { // one synchronizing call, for CUPTI's synchronization records
 // Bits of active: injected faults and call costs, callbacks wanted, and a device lost to a mishandled profiler, after
 // which every call returns 719.
 enum { ACTIVE_CONFIG = 1, ACTIVE_CALLBACKS = 2, ACTIVE_POISONED = 4 };
-enum { HOOKS_VERSION = 3, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
+enum { HOOKS_VERSION = 4, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
 
 struct sim_hooks {
   uint32_t version, size;
@@ -65,6 +65,7 @@ struct sim_hooks {
   volatile uint32_t active;                            // nonzero: calls take the slow path through the hooks
   uint32_t api_ns, op_ns;                              // what CUPTI costs the caller, ns per call and per op
   volatile uint64_t graph_launches;                    // so far
+  uint64_t (*graph_launches_of_others)(void);          // up to the last one by a thread other than the caller that lives
   volatile int64_t graph_execs;                        // executable graphs that exist
   int (*device_info)(uint32_t index, struct sim_device_info *);  // 0 beyond the last device
   int (*context_info)(uint32_t n, struct sim_context_info *);    // the n-th context that lives; 0 beyond the last
