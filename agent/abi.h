@@ -163,6 +163,7 @@ struct agent_ring {
 	uint64_t lost;      /* records that CUPTI dropped in the open window, so far */
 	/* by the daemon */
 	uint32_t turns;     /* times that it has woken us: a robust wake has but one bit that changes */
+	uint32_t graph_threads; /* 1: its probes saw several threads launch graphs, so that CUPTI could not be taken out again: no window, and no finalize */
 };
 
 /*

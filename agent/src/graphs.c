@@ -24,7 +24,7 @@ static struct {
 
 int graphs_several(void)
 {
-	return load(&graphs.several) != 0;
+	return load(&graphs.several) || load(&the.ring->graph_threads);
 }
 
 static void note_thread(uint32_t tid)

@@ -34,7 +34,7 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 
 // options are f's settings.
 func (f *gpuFlags) options() gpu.Options {
-	return gpu.Options{Mode: gpu.Mode(f.mode), On: f.window, Period: f.period, Budget: f.budget / 100, CUPTI: f.cupti}
+	return gpu.Options{Mode: gpu.Mode(f.mode), On: f.window, Period: f.period, Budget: f.budget / 100, Watch: gpu.DefaultWatch, CUPTI: f.cupti}
 }
 
 // prefer heeds cuda_version: the CUPTI of that toolkit is tried first where the program maps none

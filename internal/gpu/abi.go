@@ -13,32 +13,33 @@ const (
 
 // Offsets in struct agent_ring, bytes.
 const (
-	ringMagic     = 0
-	ringABI       = 4
-	ringSlots     = 8
-	ringPID       = 12
-	ringBuild     = 16
-	ringHeartbeat = 64
-	ringTail      = 72
-	ringOn        = 80
-	ringPeriod    = 88
-	ringDeadline  = 96
-	ringMode      = 104
-	ringWake      = 108
-	ringFlush     = 112
-	ringHead      = 120
-	ringDropped   = 128
-	ringBegan     = 136
-	ringState     = 144
-	ringError     = 148
-	ringCUPTI     = 152
-	ringWindows   = 156
-	ringGraphs    = 160
-	ringFlushed   = 164
-	ringOpening   = 168
-	ringPath      = 176
-	ringLost      = 416
-	ringTurns     = 424
+	ringMagic        = 0
+	ringABI          = 4
+	ringSlots        = 8
+	ringPID          = 12
+	ringBuild        = 16
+	ringHeartbeat    = 64
+	ringTail         = 72
+	ringOn           = 80
+	ringPeriod       = 88
+	ringDeadline     = 96
+	ringMode         = 104
+	ringWake         = 108
+	ringFlush        = 112
+	ringHead         = 120
+	ringDropped      = 128
+	ringBegan        = 136
+	ringState        = 144
+	ringError        = 148
+	ringCUPTI        = 152
+	ringWindows      = 156
+	ringGraphs       = 160
+	ringFlushed      = 164
+	ringOpening      = 168
+	ringPath         = 176
+	ringLost         = 416
+	ringTurns        = 424
+	ringGraphThreads = 428
 )
 
 // Offsets in struct agent_slot, bytes.
@@ -148,9 +149,10 @@ const (
 
 // Why CUPTI cannot be used: enum agent_error.
 const (
-	errorNoCUPTI  = 1001
-	errorNoSymbol = 1002
-	errorTooOld   = 1003
-	errorMemory   = 1004
-	errorBusy     = 39
+	errorNoCUPTI      = 1001
+	errorNoSymbol     = 1002
+	errorTooOld       = 1003
+	errorMemory       = 1004
+	errorGraphThreads = 1005
+	errorBusy         = 39
 )

@@ -41,14 +41,14 @@ func TestABI(t *testing.T) {
 		"STATE_STARTING": stateStarting, "STATE_IDLE": stateIdle, "STATE_OPENING": stateOpening, "STATE_OPEN": stateOpen,
 		"STATE_CLOSING": stateClosing, "STATE_REFUSED": stateRefused, "STATE_GONE": stateGone, "STATE_KEPT": stateKept, "STATE_LEAVING": stateLeaving,
 		"ERROR_NO_CUPTI": errorNoCUPTI, "ERROR_NO_SYMBOL": errorNoSymbol, "ERROR_TOO_OLD": errorTooOld,
-		"ERROR_MEMORY": errorMemory, "ERROR_BUSY": errorBusy,
+		"ERROR_MEMORY": errorMemory, "ERROR_GRAPH_THREADS": errorGraphThreads, "ERROR_BUSY": errorBusy,
 	}
 	for of, fields := range map[string]map[string]uint64{
 		"ring": {
 			"magic": ringMagic, "abi": ringABI, "slots": ringSlots, "pid": ringPID, "build": ringBuild, "heartbeat": ringHeartbeat,
 			"tail": ringTail, "on_ns": ringOn, "period_ns": ringPeriod, "deadline_ns": ringDeadline, "mode": ringMode, "wake": ringWake,
 			"flush": ringFlush, "head": ringHead, "dropped": ringDropped, "began": ringBegan, "state": ringState, "error": ringError,
-			"cupti_version": ringCUPTI, "windows": ringWindows, "graphs": ringGraphs, "flushed": ringFlushed, "opening": ringOpening, "path": ringPath, "lost": ringLost, "turns": ringTurns,
+			"cupti_version": ringCUPTI, "windows": ringWindows, "graphs": ringGraphs, "flushed": ringFlushed, "opening": ringOpening, "path": ringPath, "lost": ringLost, "turns": ringTurns, "graph_threads": ringGraphThreads,
 		},
 		"slot": {"ts": slotTS, "dur": slotDur, "seq": slotSeq, "tid": slotTID, "func": slotFunc, "kind": slotKind, "flags": slotFlag, "ret": slotRet, "args": slotArgs},
 		"text": {"text_a": textA, "text_b": textB, "text_c": textC, "seq": slotSeq, "kind": slotKind},

@@ -78,13 +78,23 @@ func (s *Source) look(q *session, now uint64) {
 		q.say(running, "")
 		q.detail = or(q.hindrance(now), or(q.leaving(), s.spending(q)))
 	}
-	if mode := s.wanted(q.process); mode != q.mode {
-		q.mode = mode
-		r.command(mode, s.times(q))
-	}
+	s.warn(q)
+	s.instruct(q, now)
 	s.weigh(q)
 	s.guard(q, now)
 	s.balance(q)
+}
+
+// instruct tells an agent what is wanted, where that is something new. The caller holds the lock.
+func (s *Source) instruct(q *session, now uint64) {
+	mode := s.wanted(q.process)
+	if q.begun = s.watched(q, now); !q.begun {
+		mode = modeOff
+	}
+	if mode != q.mode {
+		q.mode = mode
+		q.ring.command(mode, s.times(q))
+	}
 }
 
 // ended handles an agent that ended although nobody asked it to: it did not hear of us for a
@@ -95,7 +105,7 @@ func (s *Source) ended(q *session) {
 	}
 	q.restarts++
 	again := newSession(q.process, q.image, q.facts)
-	again.restarts, again.joined, again.meter, again.period, again.growth = q.restarts, q.joined, q.meter, q.period, q.growth
+	again.restarts, again.joined, again.meter, again.period, again.growth, again.begun = q.restarts, q.joined, q.meter, q.period, q.growth, q.begun
 	again.growth.forget()
 	s.retired = append(s.retired, q)
 	s.sessions[q.process.ID()] = again
@@ -120,6 +130,8 @@ func explain(err int32) string {
 		return "the target's libcupti lacks a function: name one of CUDA 11.8 or newer with --cupti PATH"
 	case errorTooOld:
 		return "the target's libcupti is too old: name one of CUDA 11.8 or newer with --cupti PATH"
+	case errorGraphThreads:
+		return "several threads of this process launch CUDA graphs: CUPTI, once it records there, cannot be taken out again without killing the process, so GPU activity is not recorded; launches are seen by probes"
 	case errorMemory:
 		return "the target had no memory for the agent's buffers"
 	}

@@ -104,7 +104,10 @@ func (s *Start) params(helloAt int64) *params {
 		fd: -1, slots: s.Slots, mode: modeWindows, helloAt: uint64(helloAt), cupti: s.CUPTI,
 		times: times{uint64(s.Times[0]), uint64(s.Times[1]), uint64(s.Times[2])},
 	}
-	if s.Continuous {
+	switch {
+	case s.Off:
+		p.mode = modeOff
+	case s.Continuous:
 		p.mode = modeContinuous
 	}
 	return p

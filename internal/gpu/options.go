@@ -60,6 +60,7 @@ type Launches interface {
 type Start struct {
 	Slots      uint32
 	Continuous bool
+	Off        bool             // nothing is recorded before it is asked for
 	Times      [3]time.Duration // on, period, deadline
 	CUPTI      string
 	Known      []uint64 // inode numbers of the rings that p has open and that are no agent's of its own
@@ -98,6 +99,7 @@ type Options struct {
 	Inject   Injector      // nil: no agent is brought in or used (--no-inject)
 	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
 	Budget   float64       // share of a process's time that recording may take, 0 to 1: windows become rarer where they take more; 0: they stay
+	Watch    time.Duration // how long calls of a process are watched before the first window; 0: not at all (see launchers)
 	CUPTI    string        // path of a libcupti in the target, for one that maps none
 	Slots    uint32        // of a ring, a power of two; 0: the default
 	// Index returns the event.Func of a driver function, by its exported name.

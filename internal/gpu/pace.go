@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/inferscope/inferscope/internal/event"
@@ -17,13 +18,19 @@ const (
 // on whether or not a window is open. Kernel launches and queries are not among them: the
 // first are seen in windows only, the second are made more often the slower the GPU is.
 type pace struct {
+	began  uint64 // when the first call that was seen was made, ns; 0: none was
 	newest uint64 // bin of the latest call; 0: none was seen
 	counts [bins]uint16
+
+	launchers launchers
 }
 
 // note counts a call at ts (ns). Calls of several CPUs come in any order, but never late by bins.
 func (p *pace) note(ts uint64) {
 	bin := ts / binTime
+	if p.began == 0 {
+		p.began = ts
+	}
 	if bin > p.newest {
 		for b := max(p.newest+1, bin-min(bin, bins-1)); b <= bin; b++ {
 			p.counts[b%bins] = 0
@@ -50,6 +57,8 @@ func (p *pace) count(from, to uint64) (n, length uint64) {
 
 // paces are those of the processes that have a session. The lock is held for short times only.
 type paces struct {
+	graphs []uint16 // event.Func of what launches CUDA graphs
+
 	mu  sync.Mutex
 	all map[uint32]*pace // by pid
 }
@@ -91,8 +100,12 @@ func (p *paces) note(batch []event.Event) {
 		if e.PID != last {
 			last, at = e.PID, p.all[e.PID]
 		}
-		if at != nil {
-			at.note(e.TS)
+		if at == nil {
+			continue
+		}
+		at.note(e.TS)
+		if slices.Contains(p.graphs, e.Func) {
+			at.launchers.note(e.PID, e.TID)
 		}
 	}
 }

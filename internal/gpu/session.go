@@ -46,6 +46,7 @@ type session struct {
 	launches LaunchMode
 	told     bool          // launches has been told to the probes
 	mode     uint32        // enum agent_mode, as last told
+	begun    bool          // that was another than off: it may record
 	flushed  uint64        // ns: everything that ended before was handed over
 	meter    meter         // of its windows
 	cost     cost          // that the meter says
@@ -141,7 +142,7 @@ func (s *Source) start(p *target.Process, known []uint64) Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Start{
-		Slots: s.opts.Slots, Continuous: s.wanted(p) == modeContinuous,
+		Slots: s.opts.Slots, Continuous: s.wanted(p) == modeContinuous, Off: s.opts.Watch > 0,
 		Times: [3]time.Duration{s.opts.On, s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI, Known: known,
 	}
 }
@@ -208,7 +209,8 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 	})
 	r.store64(ringHeartbeat, now)
 	s.life.hold(r)
-	q.mode = modeQuit // differs from what is wanted, so that it is told
+	q.begun = q.begun || r.load32(ringMode) != modeOff // CUDA has loaded it at the start, or another daemon left it
+	q.mode = modeQuit                                  // differs from what is wanted, so that it is told
 	q.say(running, "")
 	s.look(q, now)
 	s.opts.Log.Info("an agent records GPU activity", zap.Uint32("pid", q.process.PID), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))

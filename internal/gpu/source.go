@@ -57,7 +57,7 @@ func New(opts Options) (*Source, error) {
 	}
 	s := &Source{
 		opts: opts, tables: tables{calls: newCallTable(opts.Index), kernels: newNames(), ranges: newNames()},
-		sessions: map[target.ID]*session{}, continuous: map[uint32]int{}, beats: make(chan struct{}), paces: paces{all: map[uint32]*pace{}},
+		sessions: map[target.ID]*session{}, continuous: map[uint32]int{}, beats: make(chan struct{}), paces: paces{graphs: graphLaunches(opts.Index), all: map[uint32]*pace{}},
 	}
 	s.life, err = newLifeline()
 	if err != nil {

@@ -193,3 +193,17 @@ func TestExitWhileTheAgentComes(t *testing.T) {
 		}
 	}
 }
+
+// TestThreadsThatLaunchGraphs: where several threads launch CUDA graphs CUPTI could not be taken out again, so no window is opened: that is
+// seen beforehand, and said. The simulated target dies of a finalize, as the real one does.
+func TestThreadsThatLaunchGraphs(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 3 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 1ms } }", "until { launch 5 kernel=k_us1; sync; sleep 1ms }")
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
+	a := d.waitAgent(v.PID, "refused")
+	if len(closedWindows(d.fetch(v.PID), v.PID)) != 0 || a.Slower != "" || !strings.Contains(a.Detail, "several threads of this process launch CUDA graphs") {
+		t.Errorf("the agent is %+v, want one that has opened no window and says why", a)
+	}
+	d.stop()
+	unharmed(t, v)
+}

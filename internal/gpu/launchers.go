@@ -1,0 +1,63 @@
+package gpu
+
+import (
+	"fmt"
+	"os"
+	"time"
+)
+
+// graphLaunches returns the numbers of the driver's functions that launch CUDA graphs.
+func graphLaunches(index func(name string) (uint16, bool)) (numbers []uint16) {
+	for _, name := range []string{"cuGraphLaunch", "cuGraphLaunch_ptsz"} {
+		if n, ok := index(name); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+// launchers are the threads of a process that launch CUDA graphs, as probes see it all of the time. CUPTI cannot be taken out of a
+// process while another thread launches graphs: it dies (agent/src/graphs.c; measured with libcuda 580, CUPTI 13.0). An agent sees
+// launches in its windows only, and a window that ends without taking CUPTI out leaves graphs slower; so it is told before.
+type launchers struct {
+	first   uint32 // thread; 0: none was seen
+	several bool   // another one launched graphs, too, while that one lived: for good
+}
+
+func (l *launchers) note(pid, tid uint32) {
+	switch {
+	case l.first == tid || l.several:
+	case l.first != 0 && threadLives(pid, l.first):
+		l.several = true
+	default:
+		l.first = tid
+	}
+}
+
+func threadLives(pid, tid uint32) bool {
+	_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, tid))
+	return err == nil
+}
+
+// warn tells q's agent where several threads launch graphs: it opens no window then. The caller holds the lock.
+func (s *Source) warn(q *session) {
+	s.paces.of(q.process.PID, func(p *pace) {
+		if p.launchers.several {
+			q.ring.store32(ringGraphThreads, 1)
+		}
+	})
+}
+
+// watched says whether probes have seen q's process for long enough to open its first window: for Options.Watch since they saw a
+// first call, or for twice as long without one.
+func (s *Source) watched(q *session, now uint64) bool {
+	if q.begun || since(now, q.joined) >= 2*s.opts.Watch {
+		return true
+	}
+	enough := false
+	s.paces.of(q.process.PID, func(p *pace) { enough = p.began != 0 && since(now, p.began) >= s.opts.Watch })
+	return enough
+}
+
+// DefaultWatch is long enough to see most threads launch that launch graphs at all: they do it many times a second.
+const DefaultWatch = time.Second

@@ -1,0 +1,91 @@
+package gpu
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/clock"
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// TestLaunchers: several threads that live launch graphs; one that took over from one that has ended is alone.
+func TestLaunchers(t *testing.T) {
+	pid, tid := uint32(os.Getpid()), uint32(unix.Gettid())
+	var l launchers
+	for range 3 {
+		l.note(pid, tid)
+	}
+	if l.several {
+		t.Error("one thread is taken for several")
+	}
+	l.note(pid, tid+1_000_000)
+	if !l.several {
+		t.Error("two threads are taken for one")
+	}
+	l = launchers{first: 1 << 30} // more than a pid can be
+	if l.note(pid, tid); l.several || l.first != tid {
+		t.Errorf("after a thread that has ended: %+v", l)
+	}
+}
+
+// graphCall is a launch of a graph as a probe reports it: of function 1, by what graphIndex says.
+func graphCall(pid, tid uint32, ts uint64) event.Event {
+	return event.Event{Kind: event.Call, Flags: event.Timed, PID: pid, TID: tid, Func: 1, TS: ts}
+}
+
+func graphIndex(name string) (uint16, bool) {
+	if name == "cuGraphLaunch" {
+		return 1, true
+	}
+	return 0, false
+}
+
+// TestNoWindowWhereThreadsLaunchGraphs: where probes see several threads launch graphs while they watch, no window is opened at all.
+func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
+	in := realInjector(t)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "thread 1 nowait { sleep 1000s }", "until { rate 2000 for 20ms; sync }")
+	s := newTestSource(t, Options{Inject: in, Build: in.Build(), Index: graphIndex, Watch: time.Hour, On: 20 * time.Millisecond, Period: 60 * time.Millisecond})
+	p := watch(t, s, v)
+	var got collector
+	drain(t, s, &got, "the agent is there", func() bool { return stateOf(s, p.PID) == string(running) })
+	now := clock.Monotonic()
+	s.Observe([]event.Event{graphCall(p.PID, p.PID, now), graphCall(p.PID, p.PID+1, now)})
+	s.mu.Lock()
+	s.opts.Watch = 0 // it was long enough
+	s.mu.Unlock()
+	drain(t, s, &got, "a refusal", func() bool { return stateOf(s, p.PID) == string(refused) })
+	if n := len(got.of(event.Kernel)); n > 0 {
+		t.Errorf("%d kernels were recorded", n)
+	}
+	if a := s.Agents()[0]; a.Windows > 0 || a.Slower != "" {
+		t.Errorf("the agent is %+v, want no window and nothing that stays", a)
+	}
+}
+
+// TestFirstWindowWaits: the first window opens when calls have been seen for long enough, and, where none is made that is watched,
+// after twice that.
+func TestFirstWindowWaits(t *testing.T) {
+	s := newTestSource(t, Options{Index: graphIndex, Watch: time.Second})
+	s.paces.begin(7)
+	p := newSession(&target.Process{PID: 7}, "", nil)
+	p.joined = 1e9
+	for _, c := range []struct {
+		at, call uint64
+		want     bool
+	}{{at: 2e9}, {at: 29e8}, {at: 3e9, want: true}, {at: 2e9, call: 15e8}, {at: 24e8}, {at: 25e8, want: true}} {
+		if c.call != 0 {
+			s.Observe([]event.Event{graphCall(7, 7, c.call)})
+		}
+		if got := s.watched(p, c.at); got != c.want {
+			t.Errorf("at %d ms it is %v, want %v", c.at/1e6, got, c.want)
+		}
+	}
+	if p.begun = true; !s.watched(p, 1e9) {
+		t.Error("what has begun waits again")
+	}
+}
