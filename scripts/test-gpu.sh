@@ -21,7 +21,7 @@ if [ ! -x bin/samplerbench ] && command -v go >/dev/null 2>&1; then
 fi
 mkdir -p "$out"
 failed=0
-for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start floor soak together memory profilers mps diagnosis run}; do
+for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start floor soak threads together memory profilers mps diagnosis run}; do
 	say "== $stage"
 	if [ "$stage" = calls ] || [ "$stage" = cpu ]; then
 		"$python" "test/gpu/${stage}_check.py" bin "$out" || failed=1

@@ -1,0 +1,46 @@
+"""The stage threads of the GPU check: programs of several threads that use CUDA graphs, which a finalize in the wrong thread kills.
+
+graph_threads   several threads launch graphs: nothing may be recorded, and it must be said why
+graph_mixed     one does, others launch and wait for kernels: windows must end in that one's calls
+graph_ahead     one does, and has the next on the device when it waits for the last
+"""
+
+import time
+
+from gpu_cost import percent, stretch
+from gpu_daemon import Daemon
+from gpu_soak import MANY_WINDOWS
+from gpu_workload import pace
+
+NAMES = ("graph_threads", "graph_mixed", "graph_ahead")
+REFUSED = "graph_threads"
+
+
+def threads(check):
+    for name in NAMES:
+        check.row(f"{name} in windows", 2 * check.seconds + 15, lambda name=name: _windows(check, name))
+
+
+def _windows(check, name):
+    with check.workload(name) as w:
+        base = stretch(w, check.seconds / 2)
+        with Daemon(check.bin, w.pid, check.log(name), "--gpu", "windows", *MANY_WINDOWS, trace_mb=200) as d:
+            d.settled()
+            begin = time.monotonic_ns()
+            until = time.monotonic() + check.seconds
+            while w.alive() and time.monotonic() < until:
+                time.sleep(0.1)
+            agent = next((a for a in d.status().get("agents") or [] if a["pid"] == w.pid), {})
+            during = pace(w.iterations(begin, time.monotonic_ns()))
+        time.sleep(1)
+        after = stretch(w, check.seconds / 2)
+        failures = w.leftovers() + w.harmed(check)
+    state, windows, disabled = agent.get("state"), agent.get("windows", 0), agent.get("disabled", 0)
+    if name == REFUSED and (state != "refused" or windows):
+        failures.append(f"the agent is {state} and opened {windows} windows: several threads launch graphs")
+    if name != REFUSED and (not windows or disabled):
+        failures.append(f"of {windows} windows {disabled} ended without taking CUPTI out")
+    return {
+        "agent": state, "it says": (agent.get("detail") or "").replace(",", ";")[:60], "windows": windows, "disabled": disabled,
+        "added after": percent(after["period"] / base["period"] - 1), "largest ms alone/in windows": f"{base['max']:.1f}/{during['max']:.1f}",
+    }, failures
