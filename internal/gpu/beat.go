@@ -77,6 +77,9 @@ func (s *Source) look(q *session, now uint64) {
 	default:
 		q.say(running, "")
 		q.detail = or(q.hindrance(now), or(q.leaving(), s.spending(q)))
+		if !q.begun {
+			q.say(waiting, "the first window opens when it is known which threads launch CUDA graphs, within a second")
+		}
 	}
 	s.warn(q)
 	s.instruct(q, now)
@@ -138,12 +141,13 @@ func explain(err int32) string {
 	return fmt.Sprintf("CUPTI cannot be used in this process (CUPTI error %d)", err)
 }
 
-// balance lets launches be probed where no agent sees them. While probes come off, both may see some: the timeline
+// balance lets launches be probed where no agent sees them, or will within a second: probes that come and go for so little are cost and,
+// where the daemon is killed just then, stay (docs/limitations.md). While probes come off, both may see some: the timeline
 // takes those for one. The caller holds the lock.
 func (s *Source) balance(q *session) {
 	mode := LaunchesWindows
 	switch {
-	case q.state == running && !q.outside, s.opts.Mode == Off:
+	case !q.outside && (q.state == running || q.state == waiting && q.ring != nil), s.opts.Mode == Off:
 		mode = LaunchesOff
 	case s.wanted(q.process) == modeContinuous:
 		mode = LaunchesOn
@@ -179,7 +183,7 @@ func (s *Source) recording(root uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.sessions {
-		if q.process.Root == root && q.ring != nil && q.state == running && q.ring.load32(ringState) != stateOpen {
+		if q.process.Root == root && q.ring != nil && (q.state == running || q.state == waiting) && q.ring.load32(ringState) != stateOpen {
 			return false
 		}
 	}

@@ -60,4 +60,4 @@ func (s *Source) watched(q *session, now uint64) bool {
 }
 
 // DefaultWatch is long enough to see most threads launch that launch graphs at all: they do it many times a second.
-const DefaultWatch = time.Second
+const DefaultWatch = 500 * time.Millisecond

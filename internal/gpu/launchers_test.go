@@ -52,7 +52,11 @@ func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
 	s := newTestSource(t, Options{Inject: in, Build: in.Build(), Index: graphIndex, Watch: time.Hour, On: 20 * time.Millisecond, Period: 60 * time.Millisecond})
 	p := watch(t, s, v)
 	var got collector
-	drain(t, s, &got, "the agent is there", func() bool { return stateOf(s, p.PID) == string(running) })
+	drain(t, s, &got, "the agent is there", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.sessions[p.ID()].ring != nil
+	})
 	now := clock.Monotonic()
 	s.Observe([]event.Event{graphCall(p.PID, p.PID, now), graphCall(p.PID, p.PID+1, now)})
 	s.mu.Lock()

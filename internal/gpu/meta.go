@@ -144,8 +144,6 @@ func (v *agentView) outside(now uint64) bool {
 // "" where nothing does. The caller holds the lock.
 func (q *session) hindrance(now uint64) string {
 	switch {
-	case !q.begun:
-		return "the first window opens when it is known which threads launch CUDA graphs, within 2 s"
 	case q.agent.outside(now):
 		return fmt.Sprintf("waits in cuptiSubscribe for the driver's lock, which this process's threads hold nearly always: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed", since(now, q.agent.opening)/time.Second)
 	case q.facts.stays():

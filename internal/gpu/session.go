@@ -209,8 +209,8 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 	})
 	r.store64(ringHeartbeat, now)
 	s.life.hold(r)
-	q.begun = q.begun || r.load32(ringMode) != modeOff // CUDA has loaded it at the start, or another daemon left it
-	q.mode = modeQuit                                  // differs from what is wanted, so that it is told
+	q.begun = q.begun || s.opts.Watch == 0 || r.load32(ringMode) != modeOff // CUDA has loaded it at the start, or another daemon left it
+	q.mode = modeQuit                                                       // differs from what is wanted, so that it is told
 	q.say(running, "")
 	s.look(q, now)
 	s.opts.Log.Info("an agent records GPU activity", zap.Uint32("pid", q.process.PID), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))

@@ -75,7 +75,7 @@ func TestAgentComesAndGoes(t *testing.T) {
 func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 	needRoot(t)
 	program(t, "inferscoped")
-	n := rounds(t, "INFERSCOPE_KILLS", 200)
+	n := rounds(t, "INFERSCOPE_KILLS", 24)
 	const targets = 4
 	var wg sync.WaitGroup
 	var mu sync.Mutex
