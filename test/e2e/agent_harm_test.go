@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/cudasim"
 )
@@ -88,7 +91,12 @@ func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 			dice := rand.New(rand.NewPCG(7, uint64(target))) // the same instants each time, as far as the machine allows
 			v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 			for range n / targets {
-				there, took := killOnce(t, v, dice)
+				there, took, left := killOnce(t, v, dice)
+				if left { // it goes on, and ends well; the next one begins without them
+					v.Go()
+					v.Finish()
+					v = cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
+				}
 				mu.Lock()
 				slowest = max(slowest, took)
 				if there {
@@ -110,9 +118,11 @@ func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 }
 
 // killOnce starts a daemon, kills it between 0 and some time after its agent came, and waits until the target is alone.
-// It returns whether an agent was there at the kill, and how long it stayed.
-func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (bool, time.Duration) {
+// It returns whether an agent was there at the kill, how long it stayed, and whether the kernel, as it says itself, left probes in the target:
+// it gives up taking them off where the process that does it is being killed (docs/limitations.md).
+func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, took time.Duration, left bool) {
 	t.Helper()
+	gaveUp := kernelGaveUp()
 	d := launchDaemon(t, "--pid", fmt.Sprint(v.PID), "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "80ms", "--ring-mb", "1")
 	phase := dice.IntN(4)
 	switch phase {
@@ -130,7 +140,7 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (bool, time.Dura
 	}
 	_ = d.cmd.Process.Kill()
 	killed := time.Now()
-	there := agentThreads(v.PID) > 0
+	there = agentThreads(v.PID) > 0
 	d.exitCode()
 	state, tracer := stateOf(t, v.PID)
 	if strings.ContainsAny(state, "tTZX") || tracer != 0 {
@@ -143,12 +153,28 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (bool, time.Dura
 	if n := waitingFiles(v.PID); n > 1 { // between the two stops of an attach; the next one uses it
 		t.Errorf("%d files of agents that never came are open", n)
 	}
-	took := time.Since(killed)
+	took = time.Since(killed)
 	// The kernel takes them off as the killed processes end, the one that brings the agent in a moment after the daemon.
-	waitFor(t, "the probes to be off", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
+	waitFor(t, "the probes to be off", func() bool {
+		left = changedText(t, v.PID, "libcuda.so") != 0
+		return !left || time.Since(killed) > patience/2 && kernelGaveUp() != gaveUp
+	})
+	if left {
+		t.Log("the kernel gave up taking the killed daemon's probes off; the target goes on with them")
+	}
 	before := v.Truth().Count("cuGraphLaunch")
 	waitFor(t, "the target to go on", func() bool { return v.Truth().Count("cuGraphLaunch") > before+2 })
-	return there, took
+	return there, took, left
+}
+
+// kernelGaveUp counts the probes that the kernel says it could not take off, in what its log still holds; 0 where that cannot be read.
+func kernelGaveUp() int {
+	log := make([]byte, 1<<22)
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, log)
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(log[:n], []byte("failed to unregister, leaking uprobe"))
 }
 
 // waitingFiles counts the open files in a process that were made for an agent, which has not come. The agent closes its own.
