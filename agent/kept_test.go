@@ -178,6 +178,33 @@ func TestKeptOff(t *testing.T) {
 	alive(t, p.victim)
 }
 
+// TestKeptThenThreads: where it turns out between windows that several threads launch graphs, no window opens that could give the
+// subscription up in the good way: it is given up at once, and the next agent can subscribe.
+func TestKeptThenThreads(t *testing.T) {
+	for what, next := range map[string]uint32{"windows": modeWindows, "off": modeOff, "quit": modeQuit} {
+		t.Run(what, func(t *testing.T) {
+			set := keeping
+			set.period = 500 * time.Millisecond // room to tell it between windows
+			p := play(t, set, plain, more)
+			p.proceed()
+			p.kept(1)
+			p.state(stateKept)
+			p.put32(ringThreads, 1)
+			if p.mode(next); next != modeQuit {
+				p.until("the end of the subscription", func() bool { p.read(); return p.get32(ringState) != stateKept })
+				p.mode(modeQuit)
+			}
+			p.state(stateGone)
+			p.leave()
+			p.all = nil
+			p.start()
+			p.kept(1) // and not refused with error 39
+			p.quit()
+			alive(t, p.victim)
+		})
+	}
+}
+
 // TestKeptDaemonGone: the subscription is given up in the good way, in bounded time.
 func TestKeptDaemonGone(t *testing.T) {
 	p := play(t, keeping, plain, more)

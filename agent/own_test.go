@@ -97,6 +97,19 @@ func TestOwnWayOut(t *testing.T) {
 	}
 }
 
+// theirWayOut ends an agent whose open window a thread of the target must finalize, unharmed.
+func theirWayOut(t *testing.T, p *player) {
+	t.Helper()
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.read()
+	if w := p.lastWindow(); w.ret != endFinalized || w.fn != windowCalls {
+		t.Errorf("window %+v, want one that a thread of the target finalized", w)
+	}
+	p.leave()
+	alive(t, p.victim)
+}
+
 // TestOthersWayOut: one thread, or graphs, and it is a thread of the target that finalizes: of several the one that launches graphs. The
 // simulated target dies where another one does.
 func TestOthersWayOut(t *testing.T) {
@@ -112,14 +125,7 @@ func TestOthersWayOut(t *testing.T) {
 			if what == "graphs" {
 				p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
 			}
-			p.mode(modeQuit)
-			p.state(stateGone)
-			p.read()
-			if w := p.lastWindow(); w.ret != endFinalized || w.fn != windowCalls {
-				t.Errorf("window %+v, want one that a thread of the target finalized", w)
-			}
-			p.leave()
-			alive(t, p.victim)
+			theirWayOut(t, p)
 			if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[uint32(p.victim.PID)] == nil {
 				t.Errorf("CUPTI was finalized by %v; the thread that launches graphs, if one does, is %d", all, p.victim.PID)
 			}
@@ -155,14 +161,7 @@ func TestOwnCallUnseen(t *testing.T) {
 	p.proceed()
 	p.state(stateOpen)
 	p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
-	p.mode(modeQuit)
-	p.state(stateGone)
-	p.read()
-	if w := p.lastWindow(); w.ret != endFinalized || w.fn != windowCalls {
-		t.Errorf("window %+v, want one that a thread of the target finalized", w)
-	}
-	p.leave()
-	alive(t, p.victim)
+	theirWayOut(t, p)
 	if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[p.tid()] != nil {
 		t.Errorf("CUPTI was finalized by %v; the agent's thread is %d", fmt.Sprint(all), p.tid())
 	}

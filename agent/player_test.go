@@ -45,6 +45,7 @@ const (
 	ringOpening   = 168
 	ringPath      = 176
 	ringLost      = 416
+	ringThreads   = 428
 	ringData      = 4096
 
 	paramsFD     = 8

@@ -159,6 +159,7 @@ void devices_say(void);
 /* window.c */
 int window_subscribe(void); /* 0, or why not: CUptiResult or enum agent_error; may wait for minutes */
 void window_unsubscribe(void); /* instead of window_open */
+void window_leave(void);  /* unsubscribes, everything being off, and puts back what a subscription changed */
 int window_open(void);    /* 0, or why not; then nothing stays */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */

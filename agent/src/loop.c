@@ -92,13 +92,21 @@ static int called_off(uint32_t mode)
 	return !the.dormant && wanted != mode && (wanted == MODE_OFF || wanted == MODE_QUIT);
 }
 
+/* Several threads launch graphs: no window, and a subscription that was kept is given up, which no window will do any more. */
+static int turned_away(void)
+{
+	if (the.kept)
+		window_leave();
+	return ERROR_GRAPH_THREADS;
+}
+
 /* 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. */
 static int enter(uint32_t mode)
 {
 	int error = the.kept ? 0 : library_find();
 
 	if (!error && graphs_several())
-		error = ERROR_GRAPH_THREADS;
+		error = turned_away();
 	if (!error)
 		error = window_subscribe();
 	if (error)
@@ -330,7 +338,7 @@ static void close(struct loop *l, uint32_t mode)
  * that exits is left as it is; whether it was worth it: 0 means go. */
 static int amend(struct loop *l)
 {
-	if (!the.dormant || exiting() || graphs_several() || (!the.kept && (l->amended || daemon_gone())))
+	if (!the.dormant || exiting() || (!the.kept && (l->amended || graphs_several() || daemon_gone())))
 		return 0;
 	l->amended = 1;
 	open_one(l, MODE_QUIT);

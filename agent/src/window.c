@@ -150,7 +150,7 @@ static int turn_on(void)
 	return bad;
 }
 
-static void leave(void)
+void window_leave(void)
 {
 	thread_ids_back();
 	clock_back();
@@ -168,7 +168,7 @@ int window_open(void)
 		bad = turn_on();
 	if (bad) {
 		kinds_off();
-		leave();
+		window_leave();
 		return bad;
 	}
 	w->opened = now();
@@ -201,7 +201,7 @@ void window_finish(uint32_t tid)
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
 	t = took(STEP_FLUSH, t);
-	leave();
+	window_leave();
 	t = took(STEP_LEAVE, t);
 	/* A graph that another thread launched since this one took the window, while kinds were on, was noted by its callback. */
 	the.window.given_up = !graphs_allow(tid);
@@ -246,7 +246,7 @@ int window_drop(void)
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
 	t = took(STEP_FLUSH, t);
-	leave();
+	window_leave();
 	the.window.left = took(STEP_LEAVE, t);
 	store(&the.window.phase, PHASE_DONE);
 	return 0;
