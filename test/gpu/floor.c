@@ -7,6 +7,8 @@
  * Its thread reads commands from the fifo FLOOR_IN and answers each with a line in the fifo FLOOR_OUT:
  *   on WHAT   a sum of enum what, with the libcupti of FLOOR_CUPTI: "on"; "less" where this CUPTI cannot be asked for all of it; "no": nothing is on
  *   off       "off BUFFERS", so many came back; or "late" where no call came to finalize at
+ * With FLOOR_STAYS in the environment it subscribes before cuInit and stays subscribed: off turns kinds and callbacks off. For programs
+ * with threads that are always inside of the driver, where a later cuptiSubscribe waits for minutes.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -36,7 +38,7 @@ static void *subscriber;
 static _Alignas(8) uint8_t memory[BUFFERS][SIZE];
 static atomic_int busy[BUFFERS], ending; /* ending: 1 at the next exit, 2 it is over */
 static atomic_ulong came; /* buffers */
-static int zeroed;
+static int zeroed, stays;
 
 static void request(uint8_t **buffer, size_t *bytes, size_t *records)
 {
@@ -60,11 +62,16 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
 	came++;
 }
 
-static void finish(void)
+static void records_off(void)
 {
 	for EACH(i, kinds)
 		api.disable(kinds[i]);
 	api.flush(FLUSH_FORCED);
+}
+
+static void finish(void)
+{
+	records_off();
 	api.unsubscribe(subscriber);
 	api.finalize();
 	ending = 2;
@@ -118,18 +125,23 @@ static int attribute(int which, int value)
 	return set_attribute && !set_attribute(which, &bytes, &v);
 }
 
+/* What on answers where it fails, or NULL. */
+static const char *enter(void)
+{
+	if ((!api.subscribe && !load()) || api.subscribe(&subscriber, on_call, NULL))
+		return "no";
+	return api.buffers(request, complete) ? "less" : NULL;
+}
+
 static const char *on(int what)
 {
+	const char *bad = stays ? NULL : enter();
 	int ids, pinned, zero;
 
-	if (!api.subscribe && !load())
-		return "no";
+	if (bad)
+		return bad;
 	ending = 0;
 	came = 0;
-	if (api.subscribe(&subscriber, on_call, NULL))
-		return "no";
-	if (api.buffers(request, complete))
-		return "less";
 	ids = api.set_thread_ids && !api.set_thread_ids(what & SYSTEM_IDS ? THREAD_ID_SYSTEM : 0);
 	pinned = attribute(ATTRIBUTE_PINNED, what & PINNED);
 	zero = attribute(ATTRIBUTE_ZEROED, zeroed = what & ZEROED);
@@ -145,6 +157,12 @@ static const char *on(int what)
 /* Whether a synchronizing call came to end at. */
 static int off(void)
 {
+	if (stays) {
+		for EACH(i, launches)
+			api.callback(0, subscriber, DOMAIN_DRIVER, launches[i]);
+		records_off();
+		return 1;
+	}
 	for EACH(i, waits)
 		api.callback(1, subscriber, DOMAIN_DRIVER, waits[i]);
 	ending = 1;
@@ -178,6 +196,7 @@ int InitializeInjection(void)
 {
 	pthread_t t;
 
+	stays = getenv("FLOOR_STAYS") && !enter();
 	if (getenv("FLOOR_IN") && getenv("FLOOR_OUT") && !pthread_create(&t, NULL, serve, NULL))
 		pthread_detach(t);
 	return 1;

@@ -59,6 +59,7 @@ class Check:
         self.bin, self.cpp, self.out = args.bin, args.workloads_dir, args.out
         self.modes = args.modes.split(",")
         self.cycles, self.windows, self.seconds, self.rounds = args.cycles, args.windows, args.seconds, args.rounds
+        self.pairs = args.pairs
         self.deadline = time.monotonic() + args.limit
         self.simulated = args.simulated
         self.nsys = gpu_nsys.find(args.nsys)
@@ -105,6 +106,7 @@ def parse():
     p.add_argument("--limit", type=float, default=520, help="seconds the whole stage may take")
     p.add_argument("--seconds", type=float, default=8, help="length of a stretch that is measured")
     p.add_argument("--rounds", type=int, default=2, help="cost, budget, continuous, turns, floor: times that each is measured")
+    p.add_argument("--pairs", type=int, default=3, help="turns: turns of CUPTI alone, and of recording all the time")
     p.add_argument("--cycles", type=int, default=100, help="soak, together: attachments, 0: none")
     p.add_argument("--windows", type=int, default=500, help="soak, together: windows, 0: none")
     p.add_argument("--nsys", default="", help="the nsys to compare with (default: of PATH, or the one that comes with Nsight Compute)")

@@ -25,13 +25,15 @@ STRETCH = 0.7  # s
 
 
 class Floor:
-    """A workload's floor. Use as a context around the workload's, which is started with env."""
+    """A workload's floor. Use as a context around the workload's, which is started with env. One that stays subscribed lets nobody else in."""
 
-    def __init__(self, check, name):
+    def __init__(self, check, name, stays=False):
         self.library, base = os.path.abspath(f"{check.out}/floor.so"), os.path.abspath(f"{check.out}/floor-{name}-{os.getpid()}")
         self.paths = [f"{base}.in", f"{base}.out"]
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-pthread", "-o", self.library, f"{HERE}/floor.c", "-ldl"], check=True)
         self.env = dict(os.environ, CUDA_INJECTION64_PATH=self.library, FLOOR_CUPTI=libcupti(), FLOOR_IN=self.paths[0], FLOOR_OUT=self.paths[1])
+        if stays:
+            self.env["FLOOR_STAYS"] = "1"
 
     def __enter__(self):
         for path in self.paths:

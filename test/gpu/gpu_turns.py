@@ -6,6 +6,7 @@ default here (PERIOD), and as often as asked for: what one of them takes is the 
 default follows from it. Figures of several turns or windows have the half width of their 95% confidence interval.
 """
 
+import contextlib
 import os
 import time
 
@@ -20,13 +21,13 @@ from steps import Steps, largest
 PERIOD, DEFAULT = 1.0, 2.0  # s from window to window: here, and by default
 SHARE = 0.015  # of a program's time that windows may take by default: three quarters of --overhead-budget 2
 UNEVEN = {"torch-eager": 2, "plain": 2}  # turns more for those whose own pace varies by some percent
-PAIRS = 3  # turns of CUPTI alone, and of recording all the time
+INSIDE = {"streams"}  # threads always inside of the driver: CUPTI alone subscribes at the start, so in a process that nobody attaches to
 OFTEN = ["--gpu", "windows", "--gpu-period", f"{PERIOD:g}s", "--overhead-budget", "0"]
 
 
 def turns(check):
     for name in check.names:
-        needs = _turns_of(check, name) * (1.5 * check.seconds + 3.2) + (1.5 * check.seconds + 2) * 2 * PAIRS + 2 * check.seconds + 15
+        needs = _turns_of(check, name) * (1.5 * check.seconds + 3.2) + (1.5 * check.seconds + 2) * 2 * check.pairs + 2 * check.seconds + 15
         check.row(f"{name} in turns", needs, lambda name=name: _measure(check, name))
 
 
@@ -101,7 +102,13 @@ def _outside(w, windows, begin, end):
 
 def _measure(check, name):
     figures, failures = {}, []
-    with Floor(check, name) as f, check.workload(name, env=f.env) as w:
+    with Floor(check, name, name in INSIDE) as f, contextlib.ExitStack() as stack:
+        beside = Beside(check, f)
+        if name in INSIDE:
+            with check.workload(name, env=f.env) as w:
+                beside.measure(w, "CUPTI alone")
+                failures += w.harmed(check, must_exit=False)
+        w = stack.enter_context(check.workload(name, env=None if name in INSIDE else f.env))
         time.sleep(1)
         t = Turns(check, w)
         t.rest()
@@ -112,8 +119,7 @@ def _measure(check, name):
         if t.during:
             figures = t.figures()
         w.left()
-        beside = Beside(check, w, f)
-        beside.measure()
+        beside.measure(w, *["continuous"] if name in INSIDE else ["CUPTI alone", "continuous"])
         figures |= beside.figures()
         failures += beside.failures + w.leftovers(beside.log)
         figures |= w.leaving()
@@ -135,15 +141,16 @@ def _measure(check, name):
 class Beside:
     """Turns of CUPTI alone and of the daemon that records all the time, in the order ABBA, each between two turns alone."""
 
-    def __init__(self, check, w, floor):
-        self.check, self.w, self.floor = check, w, floor
+    def __init__(self, check, floor):
+        self.check, self.w, self.floor = check, None, floor
         self.alone, self.added, self.failures, self.first, self.early, self.log = [], {"CUPTI alone": [], "continuous": []}, [], [], 0, ""
 
-    def measure(self):
-        ways = {"CUPTI alone": self._cupti, "continuous": self._continuous}
+    def measure(self, w, *names):
+        ways, self.w = {"CUPTI alone": self._cupti, "continuous": self._continuous}, w
+        time.sleep(1)
         self._rest()
-        for i in range(PAIRS):
-            for way in list(ways) if i % 2 == 0 else reversed(ways):
+        for i in range(self.check.pairs):
+            for way in names if i % 2 == 0 else reversed(names):
                 during = ways[way]()
                 time.sleep(0.3)
                 self._rest()
@@ -183,7 +190,7 @@ class Beside:
     def figures(self):
         floor, ours = (float(numpy.mean(self.added[way])) for way in ("CUPTI alone", "continuous"))
         return {
-            "CUPTI alone adds": share(self.added["CUPTI alone"]), "continuous adds": share(self.added["continuous"]),
+            "pairs": self.check.pairs, "CUPTI alone adds": share(self.added["CUPTI alone"]), "continuous adds": share(self.added["continuous"]),
             **({"continuous / CUPTI alone": f"{100 * ours / floor:.0f}%"} if floor > 0 else {}),
             "after it": percent(self.alone[-1]["period"] / self.alone[0]["period"] - 1), "first record s": "/".join(f"{s:.2f}" for s in self.first),
             **({"calls seen before it": self.early} if self.early else {}),
