@@ -60,6 +60,9 @@ func (s *Source) wanted(p *target.Process) uint32 {
 func (s *Source) look(q *session, now uint64) {
 	r := q.ring
 	v := agentView{state: r.load32(ringState), graphs: r.load32(ringGraphs), version: r.load32(ringCUPTI), err: int32(r.load32(ringError)), opening: r.load64(ringOpening)}
+	if v.state == stateLeaving {
+		v.leaving = or(q.agent.leaving, now)
+	}
 	if v.path = q.agent.path; v.path == "" {
 		v.path = r.path()
 	}
@@ -128,17 +131,18 @@ func explain(err int32) string {
 	case errorBusy:
 		return "another profiler holds CUPTI in this process (CUPTI error 39), or held it in its parent when it was forked: GPU activity is recorded when it lets go; the agent looks again every 10 s"
 	case errorNoCUPTI:
-		return "no libcupti was found in the target: name one with --cupti PATH"
+		return "no libcupti was found in the target: name one with --cupti PATH, as the target sees it"
 	case errorNoSymbol:
 		return "the target's libcupti lacks a function: name one of CUDA 11.8 or newer with --cupti PATH"
 	case errorTooOld:
 		return "the target's libcupti is too old: name one of CUDA 11.8 or newer with --cupti PATH"
 	case errorGraphThreads:
-		return "several threads of this process launch CUDA graphs: CUPTI, once it records there, cannot be taken out again without killing the process, so GPU activity is not recorded; launches are seen by probes"
+		return "several threads of this process launch CUDA graphs: CUPTI, once it records there, cannot be taken out again without killing the process, so GPU activity is not recorded; calls, launches and the CPU side are. " +
+			"Launch graphs from one thread and restart the program, or use a profiler that starts with the program and stays to its end (nsys profile)"
 	case errorMemory:
-		return "the target had no memory for the agent's buffers"
+		return "the target had no memory for the agent's buffers (45 MB of addresses, of which it uses a few): raise its limit of address space (ulimit -v) or of mappings (vm.max_map_count); the agent looks again every 10 s"
 	}
-	return fmt.Sprintf("CUPTI cannot be used in this process (CUPTI error %d)", err)
+	return fmt.Sprintf("CUPTI cannot be used in this process (CUPTI error %d): see whether it serves this driver, or name another one with --cupti PATH; the agent looks again every 10 s", err)
 }
 
 // balance lets launches be probed where no agent sees them, or will within a second: probes that come and go for so little are cost and,

@@ -132,20 +132,33 @@ func (s *Source) latest() []*session {
 	return out
 }
 
-// long is how long an agent waits to be let in by CUPTI before it is worth a word, and launches are probed instead.
+// long is how long an agent waits to be let in or out by CUPTI before it is worth a word, and launches are probed instead.
 const long = time.Second
 
-// outside says whether CUPTI has not let the agent in for so long.
-func (v *agentView) outside(now uint64) bool {
-	return v.state == stateOpening && v.opening != 0 && since(now, v.opening) > long
+// waited is for how long the agent has waited to be let in or out by CUPTI; 0: it does not.
+func (v *agentView) waited(now uint64) time.Duration {
+	switch {
+	case v.state == stateOpening && v.opening != 0:
+		return since(now, v.opening)
+	case v.state == stateLeaving && v.leaving != 0:
+		return since(now, v.leaving)
+	}
+	return 0
 }
+
+// outside says whether CUPTI has not let the agent in, or out, for long.
+func (v *agentView) outside(now uint64) bool { return v.waited(now) > long }
 
 // hindrance says what keeps an agent that runs from recording, or others from what it holds;
 // "" where nothing does. The caller holds the lock.
 func (q *session) hindrance(now uint64) string {
+	const lock = "the driver's lock, which this process's threads hold nearly always"
+	waited := q.agent.waited(now)
 	switch {
-	case q.agent.outside(now):
-		return fmt.Sprintf("waits in cuptiSubscribe for the driver's lock, which this process's threads hold nearly always: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed", since(now, q.agent.opening)/time.Second)
+	case waited > long && q.agent.state == stateLeaving:
+		return fmt.Sprintf("waits in cuptiFinalize for %s: %d s so far; until it is out, no window opens, launches are probed and nothing is known of what the GPU does; the process itself is not slowed", lock, waited/time.Second)
+	case waited > long:
+		return fmt.Sprintf("waits in cuptiSubscribe for %s: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed", lock, waited/time.Second)
 	case q.facts.stays():
 		return "stays subscribed to CUPTI between windows, because subscribing took too long to do it for each: other profilers in this process are refused (CUPTI error 39) until the daemon stops"
 	}

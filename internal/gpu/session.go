@@ -55,7 +55,7 @@ type session struct {
 	rests    bool          // windows are held back to measure it, as last told
 	thrift   time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
 	harmful  bool          // it was too much: the agent is told to go, and stays away
-	outside  bool          // CUPTI has not let the agent in for long: it sees no launches
+	outside  bool          // CUPTI has not let the agent in, or out, for long: it sees no launches
 }
 
 // agentView is what an agent last said of itself: the target's word.
@@ -64,6 +64,7 @@ type agentView struct {
 	err                    int32
 	path                   string
 	opening                uint64 // ns: since when it waits in cuptiSubscribe; 0: it does not
+	leaving                uint64 // ns: since when it is seen to wait in cuptiFinalize; 0: it does not
 }
 
 func newSession(p *target.Process, image string, f *facts) *session {
@@ -168,7 +169,7 @@ func (s *Source) takeOver(ctx context.Context, p *target.Process) (*ring, error)
 		}
 		sleep(ctx, 50*time.Millisecond)
 	}
-	return nil, errors.Join(fmt.Errorf("an agent of another version in pid %d does not end", p.PID), r.close())
+	return nil, errors.Join(fmt.Errorf("an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of that version", p.PID), r.close())
 }
 
 // heard says whether another daemon beats for the agent of r: they beat four times a second,
@@ -213,12 +214,26 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 	q.mode = modeQuit                                                       // differs from what is wanted, so that it is told
 	q.say(running, "")
 	s.look(q, now)
-	s.opts.Log.Info("an agent records GPU activity", zap.Uint32("pid", q.process.PID), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))
+	s.opts.Log.Info("an agent is in the process", zap.Uint32("pid", q.process.PID), zap.String("records", s.recordsOf(q)), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))
 	if entered.Stopped > stopGoal {
 		s.opts.Log.Warn("a thread was stopped for longer than it should be", zap.Uint32("pid", q.process.PID), zap.Duration("goal", stopGoal), zap.String("steps", inject.Between(entered.Steps)))
 	} else {
 		s.opts.Log.Debug("a thread was stopped", zap.Uint32("pid", q.process.PID), zap.String("steps", inject.Between(entered.Steps)))
 	}
+}
+
+// recordsOf says what q's agent has been told to record, for the log. The caller holds the lock.
+func (s *Source) recordsOf(q *session) string {
+	switch {
+	case q.state == refused:
+		return "nothing: " + q.detail
+	case !q.begun:
+		return "nothing yet: " + q.detail
+	case q.mode == modeContinuous:
+		return "all the time"
+	}
+	t := s.times(q)
+	return fmt.Sprintf("windows of %s every %s", time.Duration(t.on), time.Duration(t.period))
 }
 
 // stopGoal is how long a thread of a target may be stopped.

@@ -5,8 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/target"
 )
 
 // TestSlowSubscription: while CUPTI does not let the agent in, the daemon says so; from then on windows come at their
@@ -44,6 +50,62 @@ func TestSlowSubscription(t *testing.T) {
 	}
 	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 {
 		t.Errorf("%d launches failed", n)
+	}
+}
+
+// TestSlowWayOut: while CUPTI does not let the agent's own thread out, the daemon says so, launches are probed, and the process goes on; when it
+// is out windows go on, too.
+func TestSlowWayOut(t *testing.T) {
+	opts, launches := simOptions(t, Windows), &notedLaunches{}
+	opts.On, opts.Period, opts.Launches = 50*time.Millisecond, 150*time.Millisecond, launches
+	slow := cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=2500000000", "CUDASIM_KERNEL_SLOTS=8"}}
+	v := cudasim.Start(t, slow, "stream-new nonblocking", "thread 2 { repeat 1000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 1ms } }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	agent := func() api.Agent {
+		if a := s.Agents(); len(a) > 0 {
+			return a[0]
+		}
+		return api.Agent{}
+	}
+	drain(t, s, &got, "word of the wait", func() bool { return strings.Contains(agent().Detail, "waits in cuptiFinalize") })
+	if a := agent(); a.State != string(waiting) || launches.last() != LaunchesWindows {
+		t.Errorf("the agent is %s, launches are %d; want one that waits, and probes", a.State, launches.last())
+	}
+	before := v.Truth().Count("cuLaunchKernel")
+	drain(t, s, &got, "launches meanwhile", func() bool { return v.Truth().Count("cuLaunchKernel") > before+100 })
+	drain(t, s, &got, "a second window", func() bool { return agent().Windows >= 2 })
+	if a := agent(); a.Disabled != 0 || !a.Steps[0].Own {
+		t.Errorf("the agent is %+v; want windows that its own thread has ended well", a)
+	}
+	drain(t, s, &got, "an agent that runs", func() bool { return stateOf(s, p.PID) == string(running) && launches.last() == LaunchesOff })
+}
+
+// TestLogSaysWhatIsRecorded: when an agent comes the log says whether it records, and when.
+func TestLogSaysWhatIsRecorded(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		opts Options
+	}{
+		{"nothing yet: the first window opens when", Options{Watch: time.Hour}},
+		{"windows of 200ms every 2s", Options{}},
+		{"all the time", Options{Mode: Continuous}},
+	} {
+		core, logs := observer.New(zapcore.InfoLevel)
+		pr := startProducer(t)
+		c.opts.Inject, c.opts.Slots, c.opts.Log = pr, 1024, zap.New(core)
+		s := newTestSource(t, c.opts)
+		image, err := target.Image(pr.p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.begin(pr.p, image)
+		said := func() []observer.LoggedEntry { return logs.FilterMessage("an agent is in the process").All() }
+		eventually(t, "an agent", func() bool { return len(said()) == 1 })
+		if records, _ := said()[0].ContextMap()["records"].(string); !strings.HasPrefix(records, c.want) {
+			t.Errorf("it records %q, want %q", records, c.want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func (r *Result) Await(ctx context.Context, p *target.Process, off int64, n int,
 
 // silence looks at how far the image came.
 func (r *Result) silence(p *target.Process, cause error) error {
-	why := &Refusal{Reason: ErrNoAnswer, Cause: cause, Hint: "start the program with `inferscope run`, which loads the agent at its start"}
+	why := &Refusal{Reason: ErrNoAnswer, Cause: cause, Hint: hintStart}
 	mapped, err := target.Mappings(p)
 	if err != nil {
 		return gone(p, errors.Join(why, err))

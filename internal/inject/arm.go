@@ -225,7 +225,7 @@ func (t *trap) await(deadline time.Time) (bpf.ArmArmStop, error) {
 	case err != nil:
 		return s, err
 	case errno == unix.EBUSY:
-		return s, refuse(ErrSignal, "its thread blocks the signal", "")
+		return s, refuse(ErrSignal, "its thread blocks the signal", hintStart)
 	case errno != 0:
 		return s, fmt.Errorf("send the thread a signal: %w", errno)
 	}

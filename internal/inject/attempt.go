@@ -186,13 +186,13 @@ func (k *captive) capture(c caller) error {
 	}
 	k.filter = s.seccomp != 0
 	if s.seccomp == 1 {
-		return refuse(ErrSeccomp, "strict mode", "")
+		return refuse(ErrSeccomp, "strict mode", hintStart)
 	}
 	if k.signal = signalFor(s); k.signal == 0 {
-		return refuse(ErrSignal, "its thread blocks them", "start the program with `inferscope run`, which loads the agent at its start")
+		return refuse(ErrSignal, "its thread blocks them", hintStart)
 	}
 	if k.stack, err = stackOf(pid, c.tid, c.Sp, c.Tls); err != nil {
-		return &Refusal{Reason: ErrStack, Cause: err, Hint: "start the program with `inferscope run`, which loads the agent at its start"}
+		return &Refusal{Reason: ErrStack, Cause: err, Hint: hintStart}
 	}
 	if !k.stack.room(c.Sp) {
 		return refuse(ErrStack, fmt.Sprintf("%d bytes are left of it, %d are needed", c.Sp-k.stack.low, roomNeeded), "give its threads larger stacks")
@@ -325,7 +325,7 @@ func (k *captive) look() error {
 	case err != nil:
 		return k.release(err)
 	case !k.regs.native():
-		return k.release(refuse(ErrClass, "it runs 32-bit code", ""))
+		return k.release(refuse(ErrClass, "it runs 32-bit code", hintClass))
 	case inside, k.call.Sp-k.regs.sp() > 16: // a push, or a call, was the probed instruction; a handler's frame is larger
 		return k.release(errWrongPlace)
 	case !k.stack.room(k.regs.sp()):

@@ -27,6 +27,12 @@ var (
 	errWrongPlace = errors.New("the thread was stopped elsewhere")
 )
 
+// What to do where nothing better is known.
+const (
+	hintStart = "start the program with `inferscope run`, which loads the agent at its start"
+	hintClass = "run a 64-bit build of the program for this machine"
+)
+
 // Refusal is an error that says what to do about it.
 type Refusal struct {
 	Reason error  // one of the errors above

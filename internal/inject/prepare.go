@@ -169,7 +169,7 @@ func signalLeft(_ *target.Process, s status) error {
 	if signalFor(s) != 0 {
 		return nil
 	}
-	return refuse(ErrSignal, "it handles SIGURG, SIGWINCH, SIGCHLD and SIGCONT", "start the program with `inferscope run`, which loads the agent at its start")
+	return refuse(ErrSignal, "it handles SIGURG, SIGWINCH, SIGCHLD and SIGCONT", hintStart)
 }
 
 // memfdFlags asks for an executable file where the kernel distinguishes (Linux 6.3).

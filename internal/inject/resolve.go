@@ -89,18 +89,16 @@ func resolve(p *target.Process) (entries, error) {
 		return entries{}, err
 	}
 	if e.gadget = search(text, libc.Start, gadgets()); e.gadget == 0 {
-		return entries{}, refuse(ErrLibc, libc.Path+" has no system call that can be used", hintLibc)
+		return entries{}, refuse(ErrLibc, libc.Path+" has no system call that can be used", hintStart)
 	}
 	if e.restorer = search(text, libc.Start, restorers()); e.restorer == 0 {
 		e.restorer = inVDSO(mem)
 	}
 	if e.restorer == 0 {
-		return entries{}, refuse(ErrLibc, libc.Path+" has no return from a signal handler that is known", hintLibc)
+		return entries{}, refuse(ErrLibc, libc.Path+" has no return from a signal handler that is known", hintStart)
 	}
 	return e, e.prove(mem, e.dlopen, e.gadget, e.restorer)
 }
-
-const hintLibc = "start the program with `inferscope run`, which loads the agent at its start"
 
 // one finds the one mapping that is wanted. Two copies, of two files or in two link
 // namespaces, cannot be told apart from outside.
@@ -113,11 +111,11 @@ func one(mappings []target.Mapping, want func(string) bool) (target.Mapping, err
 	}
 	switch len(found) {
 	case 0:
-		return target.Mapping{}, refuse(ErrLibc, "it is linked statically, or its libc has another name", hintLibc)
+		return target.Mapping{}, refuse(ErrLibc, "it is linked statically, or its libc has another name", hintStart)
 	case 1:
 		return found[0], nil
 	}
-	return target.Mapping{}, refuse(ErrLibc, fmt.Sprintf("it has mapped %d", len(found)), hintLibc)
+	return target.Mapping{}, refuse(ErrLibc, fmt.Sprintf("it has mapped %d", len(found)), hintStart)
 }
 
 // findDlopen looks where libcs have it: in libc (glibc 2.34 on, musl), in libdl, or
@@ -135,7 +133,7 @@ func (e *entries) findDlopen(p *target.Process, mappings []target.Mapping, libc 
 		}
 	}
 	if inner == "" {
-		return refuse(ErrLibc, libc.Path+" exports no dlopen", hintLibc)
+		return refuse(ErrLibc, libc.Path+" exports no dlopen", hintStart)
 	}
 	e.mode = rtldNow | rtldDlopen
 	return nil
@@ -172,13 +170,13 @@ func exports(p *target.Process, m target.Mapping) ([]elffile.Function, error) {
 	}
 	lib, err := elffile.Open(file, info.Size())
 	if errors.Is(err, elffile.ErrUnsupported) {
-		return nil, refuse(ErrClass, m.Path+" is of another", "")
+		return nil, refuse(ErrClass, m.Path+" is of another", hintClass)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", m.Path, err)
 	}
 	if lib.Machine != machine {
-		return nil, refuse(ErrClass, fmt.Sprintf("%s is for %s", m.Path, lib.Machine), "")
+		return nil, refuse(ErrClass, fmt.Sprintf("%s is for %s", m.Path, lib.Machine), hintClass)
 	}
 	functions, err := lib.Functions()
 	if err != nil {
@@ -193,7 +191,7 @@ func unchanged(mem memory, addr uint64, fn elffile.Function) error {
 	want := fn.Code[:min(len(fn.Code), 16)]
 	have := make([]byte, len(want))
 	if len(want) == 0 {
-		return refuse(ErrLibc, fn.Name+" is empty", hintLibc)
+		return refuse(ErrLibc, fn.Name+" is empty", hintStart)
 	}
 	if err := mem.read(have, addr); err != nil {
 		return fmt.Errorf("look at %s: %w", fn.Name, err)
@@ -203,7 +201,7 @@ func unchanged(mem memory, addr uint64, fn elffile.Function) error {
 		have[0] = want[0]
 	}
 	if !bytes.Equal(have, want) {
-		return refuse(ErrLibc, fn.Name+" was changed in memory", hintLibc)
+		return refuse(ErrLibc, fn.Name+" was changed in memory", hintStart)
 	}
 	return nil
 }

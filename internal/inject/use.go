@@ -130,7 +130,7 @@ func (k *captive) mustHaveFile() error {
 	if err := k.findFile(); err != nil || k.made != nil {
 		return k.release(err)
 	}
-	return k.release(refuse(ErrMemory, "its memfd_create gave it none: it is forbidden, or no descriptor is left", "start the program with `inferscope run`, which loads the agent at its start"))
+	return k.release(refuse(ErrMemory, "its memfd_create gave it none: it is forbidden, or no descriptor is left", hintStart))
 }
 
 // pass takes a stop of the thread, if there is one, and lets it run on: it is no stop of ours.
