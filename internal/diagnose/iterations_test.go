@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,16 +27,18 @@ func do(s *scene, name string, at uint64, args ...uint64) {
 	s.Do(name, int64(at*us), 10*us, args...)
 }
 
-// TestIterations holds what is found to come back, and how long it takes.
-func TestIterations(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		make   func(s *scene)
-		source string // "": none
-		count  uint64
-		p50    uint64 // µs
-	}{
-		{"nothing", func(*scene) {}, "", 0, 0},
+// iterations is a program, and what of it is found to come back, and how long that takes.
+type iterations struct {
+	name   string
+	make   func(s *scene)
+	source string // "": none
+	count  uint64
+	p50    uint64 // µs
+}
+
+// evenIterations come back at equal times.
+func evenIterations() []iterations {
+	return []iterations{
 		{"one sync in each", func(s *scene) {
 			iterate(20, 5000, func(_, at uint64) {
 				do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
@@ -68,6 +71,38 @@ func TestIterations(t *testing.T) {
 				do(s, "cuStreamSynchronize", at+9000, 4)
 			})
 		}, "period of 4 calls of cuStreamSynchronize in python (1234)", 19, 10_000},
+		{"many in each", func(s *scene) {
+			iterate(8, 50_000, func(_, at uint64) {
+				for k := range uint64(12) {
+					do(s, "cuStreamSynchronize", at+k*100, 4)
+				}
+			})
+		}, "period of 12 calls of cuStreamSynchronize in python (1234)", 6, 50_000},
+	}
+}
+
+// otherIterations are told by something else than waits.
+func otherIterations() []iterations {
+	return []iterations{
+		{"graphs", func(s *scene) {
+			iterate(50, 2000, func(_, at uint64) { do(s, "cuGraphLaunch", at, 0x77, 4) })
+		}, "period of cuGraphLaunch in python (1234)", 49, 2000},
+		{"named", func(s *scene) {
+			s.Meta.GPU.Ranges = []string{"layer", "decode", "once"}
+			iterate(20, 5000, func(_, at uint64) {
+				for k := range uint64(4) {
+					named(s, 1, at+k*1000, 900)
+				}
+				named(s, 2, at, 4500)
+			})
+			named(s, 3, 0, 900_000)
+		}, `ranges named "decode"`, 20, 4500},
+	}
+}
+
+// unevenIterations come back, and not at equal times.
+func unevenIterations() []iterations {
+	return []iterations{
 		{"uneven, with two waits in each", func(s *scene) {
 			at := uint64(0)
 			for i := range uint64(30) {
@@ -100,6 +135,13 @@ func TestIterations(t *testing.T) {
 				}
 			}
 		}, "period of cuStreamSynchronize in python (1234)", 77, 3000},
+	}
+}
+
+// noIterations are programs in which nothing is found to come back.
+func noIterations() []iterations {
+	return []iterations{
+		{"nothing", func(*scene) {}, "", 0, 0},
 		{"now and then", func(s *scene) {
 			at := uint64(0)
 			for i := range uint64(30) {
@@ -114,30 +156,15 @@ func TestIterations(t *testing.T) {
 				do(s, names[(i*i*31+i/7)%3], at, 4)
 			}
 		}, "", 0, 0},
-		{"many in each", func(s *scene) {
-			iterate(8, 50_000, func(_, at uint64) {
-				for k := range uint64(12) {
-					do(s, "cuStreamSynchronize", at+k*100, 4)
-				}
-			})
-		}, "period of 12 calls of cuStreamSynchronize in python (1234)", 6, 50_000},
-		{"graphs", func(s *scene) {
-			iterate(50, 2000, func(_, at uint64) { do(s, "cuGraphLaunch", at, 0x77, 4) })
-		}, "period of cuGraphLaunch in python (1234)", 49, 2000},
 		{"too few", func(s *scene) {
 			iterate(4, 5000, func(_, at uint64) { do(s, "cuStreamSynchronize", at, 4) })
 		}, "", 0, 0},
-		{"named", func(s *scene) {
-			s.Meta.GPU.Ranges = []string{"layer", "decode", "once"}
-			iterate(20, 5000, func(_, at uint64) {
-				for k := range uint64(4) {
-					named(s, 1, at+k*1000, 900)
-				}
-				named(s, 2, at, 4500)
-			})
-			named(s, 3, 0, 900_000)
-		}, `ranges named "decode"`, 20, 4500},
-	} {
+	}
+}
+
+// TestIterations holds what is found to come back, and how long it takes.
+func TestIterations(t *testing.T) {
+	for _, c := range slices.Concat(evenIterations(), otherIterations(), unevenIterations(), noIterations()) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t)
 			s.kernel(900, 950)

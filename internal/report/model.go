@@ -104,6 +104,7 @@ func NewWith(rec *record.Recording, o Options) *Model {
 	}
 	m.State = state(&m.Summary)
 	m.Doubts = doubts(rec, m)
+	e.study() // where nobody asked for it, it still reads the recording, which is the caller's again
 	return m
 }
 

@@ -59,6 +59,10 @@ func condition() []string {
 // to 2.41 and CUDA 11 to 13. Static functions are named only where the interpreter
 // has its symbol table; the exported ones around them always are.
 func proofs() []proof {
+	return slices.Concat(interpreterProofs(), memoryProofs(), workProofs())
+}
+
+func interpreterProofs() []proof {
 	return []proof{
 		{activity: GIL, kind: record.NativeFrame, names: []string{"take_gil"}},
 		{
@@ -77,6 +81,11 @@ func proofs() []proof {
 				"collect", "collect_generations", "collect_with_callback", "deduce_unreachable",
 			},
 		},
+	}
+}
+
+func memoryProofs() []proof {
+	return []proof{
 		{
 			activity: Allocation, kind: record.NativeFrame, near: 5,
 			names: []string{
@@ -90,6 +99,11 @@ func proofs() []proof {
 			activity: Allocation, kind: record.NativeFrame,
 			prefixes: []string{"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree", "cuMemHost", "cuMemCreate", "cuMemMap"},
 		},
+	}
+}
+
+func workProofs() []proof {
+	return []proof{
 		{
 			activity: Serialization, kind: record.PythonFrame,
 			files: []string{"/pickle.py", "/multiprocessing/reduction.py", "/cloudpickle/", "/torch/serialization.py", "/torch/multiprocessing/reductions.py"},

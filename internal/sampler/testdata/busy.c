@@ -12,10 +12,15 @@ unsigned long work_outer(volatile int *stop); /* libbusy.so */
 
 static volatile int stop;
 
-static void *busy(void *name)
+static void say(const char *name)
 {
-	printf("%s %ld\n", (char *)name, syscall(SYS_gettid));
+	printf("%s %ld\n", name, syscall(SYS_gettid));
 	fflush(stdout);
+}
+
+__attribute__((noinline)) static void *busy(void *name)
+{
+	say(name);
 	work_outer(&stop);
 	return 0;
 }
@@ -50,8 +55,7 @@ static void by_turns(void)
 
 static void *sleeps_long(void *unused)
 {
-	printf("rare %ld\n", syscall(SYS_gettid));
-	fflush(stdout);
+	say("rare");
 	for (;;)
 		usleep(50000);
 	return 0;
@@ -63,8 +67,7 @@ static void *generation(void *names)
 	const char **name = names;
 	pthread_t t;
 
-	printf("%s %ld\n", *name, syscall(SYS_gettid));
-	fflush(stdout);
+	say(*name);
 	if (name[1]) {
 		getchar();
 		pthread_create(&t, 0, generation, name + 1);
@@ -73,51 +76,56 @@ static void *generation(void *names)
 	return 0;
 }
 
+static void threads_come_and_go(void)
+{
+	for (;;) {
+		pthread_t t;
+
+		pthread_create(&t, 0, sleeps, 0);
+		usleep(1000);
+		pthread_cancel(t);
+		pthread_join(t, 0);
+	}
+}
+
+static void forks(void)
+{
+	getchar();
+	if (!fork())
+		busy("child");
+	busy("main");
+}
+
 int main(int argc, char **argv)
 {
+	static const char *names[] = {"first", "second", "third", 0};
 	const char *mode = argc > 1 ? argv[1] : "busy";
 	pthread_t t;
 
 	if (!strcmp(mode, "thread")) {
-		printf("main %d\n", getpid());
-		fflush(stdout);
+		say("main");
 		pthread_create(&t, 0, starts_another, 0);
 	} else if (!strcmp(mode, "sleep")) {
-		printf("main %d\n", getpid());
-		fflush(stdout);
+		say("main");
 		sleeps(0);
 	} else if (!strcmp(mode, "rates")) { /* 500 switches a second and 20 */
-		printf("often %d\n", getpid());
-		fflush(stdout);
+		say("often");
 		pthread_create(&t, 0, sleeps_long, 0);
 		sleeps(0);
 	} else if (!strcmp(mode, "turns")) {
-		printf("main %d\n", getpid());
-		fflush(stdout);
+		say("main");
 		by_turns();
 	} else if (!strcmp(mode, "generations")) {
-		static const char *names[] = {"first", "second", "third", 0};
-
 		generation(names);
 	} else if (!strcmp(mode, "fork")) {
-		getchar();
-		if (!fork())
-			busy("child");
-		busy("main");
+		forks();
 	} else if (!strcmp(mode, "many")) {
 		for (int i = 0; i < 40; i++)
 			pthread_create(&t, 0, sleeps, 0);
-		printf("main %d\n", getpid());
-		fflush(stdout);
-	} else if (!strcmp(mode, "short")) { /* threads come and go */
-		printf("main %d\n", getpid());
-		fflush(stdout);
-		for (;;) {
-			pthread_create(&t, 0, sleeps, 0);
-			usleep(1000);
-			pthread_cancel(t);
-			pthread_join(t, 0);
-		}
+		say("main");
+	} else if (!strcmp(mode, "short")) {
+		say("main");
+		threads_come_and_go();
 	} else {
 		busy("main");
 	}
