@@ -159,6 +159,7 @@ struct agent_ring {
 	                     * but no finalize followed: launches may stay slower; 0: nothing stays */
 	uint32_t flushed;   /* low word of flush when the agent has last handed over everything that CUPTI gives out; also set when no window is open */
 	uint64_t opening;   /* CLOCK_MONOTONIC ns since when the agent waits in cuptiSubscribe; 0: it does not */
+	uint64_t leaving;   /* since when its own thread waits in cuptiFinalize; 0: it does not. bpf/gate.bpf.c reads both */
 	char path[AGENT_PATH]; /* of the libcupti in use */
 	uint64_t lost;      /* records that CUPTI dropped in the open window, so far */
 	/* by the daemon */

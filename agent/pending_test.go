@@ -124,18 +124,20 @@ func TestThreadsOfCUPTI(t *testing.T) {
 	p := play(t, settings{}, busy, replay)
 	p.proceed()
 	p.state(stateOpen)
-	count := func() (ours, cuptis int) {
-		comms, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", p.victim.PID))
-		for _, c := range comms {
-			switch name, _ := os.ReadFile(c); strings.TrimSpace(string(name)) {
-			case "inferscope":
-				ours++
-			case "cupti":
-				cuptis++
-			}
-		}
-		return ours, cuptis
-	}
-	p.until("the threads", func() bool { ours, cuptis := count(); return ours == 1 && cuptis == 1 })
+	p.until("the threads", func() bool { ours, cuptis := agentsAndCUPTIs(p); return ours == 1 && cuptis == 1 })
 	p.quit()
+}
+
+// agentsAndCUPTIs counts the threads of p's target that are called so.
+func agentsAndCUPTIs(p *player) (agents, cuptis int) {
+	comms, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", p.victim.PID))
+	for _, c := range comms {
+		switch name, _ := os.ReadFile(c); strings.TrimSpace(string(name)) {
+		case "inferscope":
+			agents++
+		case "cupti":
+			cuptis++
+		}
+	}
+	return agents, cuptis
 }

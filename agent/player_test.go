@@ -43,9 +43,9 @@ const (
 	ringGraphs    = 160
 	ringFlushed   = 164
 	ringOpening   = 168
-	ringPath      = 176
-	ringLost      = 416
-	ringThreads   = 428
+	ringPath      = 184
+	ringLost      = 424
+	ringThreads   = 436
 	ringData      = 4096
 
 	paramsFD     = 8

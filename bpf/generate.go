@@ -8,3 +8,4 @@ package bpf
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type thread_state -type unseen_thread -type switch_count -type offcpu_flags -type offcpu_mark -cflags "-O2 -g -Wall -Werror -Iheaders" Sched sched.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type dumped_thread -cflags "-O2 -g -Wall -Werror -Iheaders" Dump dump.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type arm_caller -type arm_order -type arm_stop -cflags "-O2 -g -Wall -Werror -Iheaders" Arm arm.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type gate_count -cflags "-O2 -g -Wall -Werror -Iheaders" Gate gate.bpf.c

@@ -7,6 +7,7 @@
 #define FLUSH (100 * MS)
 #define BACKOFF (10 * SECOND) /* after CUPTI was refused */
 #define HURRY (300 * MS)      /* deadline where nobody waits for what we do */
+#define BRIEF (20 * MS)       /* a window that nobody wants any more */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
 struct loop {
@@ -83,15 +84,6 @@ static void said_refused(int error)
 	ring_write(&s);
 }
 
-/* Subscribing may take minutes: whether meanwhile nobody wants the window any more. Where kinds went off without a
- * finalize, it is wanted all the same: to leave nothing behind. */
-static int called_off(uint32_t mode)
-{
-	uint32_t wanted = wanted_mode();
-
-	return !the.dormant && wanted != mode && (wanted == MODE_OFF || wanted == MODE_QUIT);
-}
-
 /* Several threads launch graphs: no window, and a subscription that was kept is given up, which no window will do any more. */
 static int turned_away(void)
 {
@@ -100,8 +92,12 @@ static int turned_away(void)
 	return ERROR_GRAPH_THREADS;
 }
 
-/* 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. */
-static int enter(uint32_t mode)
+/*
+ * 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. Subscribing may take
+ * minutes. Where nobody wants the window any more by then it is opened all the same, to end well: only a finalize takes back what
+ * a subscription makes, two threads and 10 MB (CUPTI 13.0).
+ */
+static int enter(void)
 {
 	int error = the.kept ? 0 : library_find();
 
@@ -111,20 +107,20 @@ static int enter(uint32_t mode)
 		error = window_subscribe();
 	if (error)
 		return error;
-	if (called_off(mode)) {
+	if (exiting() || graphs_several()) {
 		window_unsubscribe();
-		return -1;
+		return exiting() ? -1 : ERROR_GRAPH_THREADS;
 	}
 	return window_open();
 }
 
-static void open_one(struct loop *l, uint32_t mode)
+static void open_one(struct loop *l)
 {
 	int error;
 
 	set_state(STATE_OPENING, 0);
 	name_thread("cupti"); /* what CUPTI starts in here is its own, and says so */
-	error = enter(mode);
+	error = enter();
 	name_thread(NAME);
 	l->wanted = l->pressed = 0;
 	l->flushed = now();
@@ -160,7 +156,7 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		return;
 	}
 	if (now() >= l->next || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF)
-		open_one(l, mode);
+		open_one(l);
 	else
 		sleep_until(l->next, seen);
 }
@@ -204,11 +200,12 @@ static int may_finalize(void)
 	return !the.dormant || (now() - the.window.opened >= PROVEN && the.window.calls && graphs_all_seen());
 }
 
+/* One that nobody wants any more is open for a moment all the same: to see which threads make calls. */
 static int end_due(uint32_t mode)
 {
 	if (mode == MODE_CONTINUOUS)
 		return 0;
-	return mode != MODE_WINDOWS || now() - the.window.opened >= on_ns();
+	return now() - the.window.opened >= (mode == MODE_WINDOWS ? on_ns() : BRIEF) || exiting();
 }
 
 static uint64_t deadline(uint32_t mode)
@@ -292,6 +289,10 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		if (l->wanted) /* it was to end, and is to go on */
 			set_state(STATE_OPEN, 0);
 		l->wanted = l->pressed = 0;
+		if (mode == MODE_QUIT || mode == MODE_OFF) {
+			futex_wait(&the.ring->wake, seen, MS); /* not bound to the heartbeat: it may be long past */
+			return;
+		}
 		if (flush_due(l))
 			flush(l);
 		until = look_time(l);
@@ -341,7 +342,7 @@ static int amend(struct loop *l)
 	if (!the.dormant || exiting() || (!the.kept && (l->amended || graphs_several() || daemon_gone())))
 		return 0;
 	l->amended = 1;
-	open_one(l, MODE_QUIT);
+	open_one(l);
 	return 1;
 }
 

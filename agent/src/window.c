@@ -228,7 +228,9 @@ int window_end(void)
 	calls_enable(1, 1);
 	the.window.want_took = (uint32_t)(now() - t);
 	store(&the.window.phase, PHASE_OWN);
+	store(&the.ring->leaving, t);
 	own_call();
+	store(&the.ring->leaving, 0);
 	if (swapped(&the.window.phase, PHASE_OWN, PHASE_OPEN))
 		return 0;
 	the.window.own = 2;

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/calls"
 	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/gate"
 	"github.com/inferscope/inferscope/internal/gpu"
 	"github.com/inferscope/inferscope/internal/inject"
 	"github.com/inferscope/inferscope/internal/target"
@@ -56,6 +57,7 @@ func (f *gpuFlags) source(source *calls.Source, logger *zap.Logger) (daemon.Sour
 	}
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
+	options.Gate = func(p *target.Process, words uint64) (gpu.Gate, error) { return gate.Open(p, source.Mode(), words) }
 	if !f.noInject {
 		in, err := injector()
 		if err != nil {

@@ -66,6 +66,9 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	return &Source{opts: opts, attacher: attacher, procs: map[target.ID]*process{}, wanted: map[target.ID]LaunchMode{}}, nil
 }
 
+// Mode is how probes are attached here.
+func (s *Source) Mode() probe.Mode { return s.attacher.Mode() }
+
 // Name returns what the source is called in status and reports.
 func (s *Source) Name() string { return Name }
 

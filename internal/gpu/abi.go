@@ -36,10 +36,11 @@ const (
 	ringGraphs       = 160
 	ringFlushed      = 164
 	ringOpening      = 168
-	ringPath         = 176
-	ringLost         = 416
-	ringTurns        = 424
-	ringGraphThreads = 428
+	ringLeaving      = 176
+	ringPath         = 184
+	ringLost         = 424
+	ringTurns        = 432
+	ringGraphThreads = 436
 )
 
 // Offsets in struct agent_slot, bytes.

@@ -59,15 +59,13 @@ func (s *Source) wanted(p *target.Process) uint32 {
 // look notes how an agent is, and tells it what is wanted. The caller holds the lock.
 func (s *Source) look(q *session, now uint64) {
 	r := q.ring
-	v := agentView{state: r.load32(ringState), graphs: r.load32(ringGraphs), version: r.load32(ringCUPTI), err: int32(r.load32(ringError)), opening: r.load64(ringOpening)}
-	if v.state == stateLeaving {
-		v.leaving = or(q.agent.leaving, now)
-	}
+	v := agentView{state: r.load32(ringState), graphs: r.load32(ringGraphs), version: r.load32(ringCUPTI), err: int32(r.load32(ringError)), opening: r.load64(ringOpening), leaving: r.load64(ringLeaving)}
 	if v.path = q.agent.path; v.path == "" {
 		v.path = r.path()
 	}
 	q.agent = v
 	q.outside = v.outside(now)
+	s.keepOut(q, now)
 	if s.closing || q.harmful {
 		return
 	}
@@ -243,6 +241,7 @@ func (s *Source) Close() error {
 	}
 	s.quiet()
 	<-s.beats
+	s.shutGates()
 	s.life.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()

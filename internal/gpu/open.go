@@ -48,7 +48,10 @@ func openRing(p *target.Process, link string, want uint64) (*ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mapping %s: %w", link, err)
 	}
-	if err := r.check(p.NSPID); err != nil {
+	if r.inode, err = inodeOf(fd); err == nil {
+		err = r.check(p.NSPID)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the ring %s: %w", link, err), r.close())
 	}
 	return r, nil

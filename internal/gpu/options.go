@@ -104,8 +104,10 @@ type Options struct {
 	Slots    uint32        // of a ring, a power of two; 0: the default
 	// Index returns the event.Func of a driver function, by its exported name.
 	Index    func(name string) (uint16, bool)
-	Launches Launches    // nil: launches are not probed
-	Log      *zap.Logger // nil: silent
+	Launches Launches // nil: launches are not probed
+	// Gate puts one before the driver in p, for an agent whose words (opening and leaving of struct agent_ring) lie at an address in p; nil: there are none.
+	Gate func(p *target.Process, words uint64) (Gate, error)
+	Log  *zap.Logger // nil: silent
 }
 
 // Check says what is out of bounds (fault.Usage), as New would.

@@ -22,6 +22,7 @@ type pace struct {
 	newest uint64 // bin of the latest call; 0: none was seen
 	counts [bins]uint16
 
+	callers   launchers // threads that make such calls
 	launchers launchers
 }
 
@@ -104,6 +105,7 @@ func (p *paces) note(batch []event.Event) {
 			continue
 		}
 		at.note(e.TS)
+		at.callers.note(e.PID, e.TID)
 		if slices.Contains(p.graphs, e.Func) {
 			at.launchers.note(e.PID, e.TID)
 		}

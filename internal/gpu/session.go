@@ -55,6 +55,8 @@ type session struct {
 	rests    bool          // windows are held back to measure it, as last told
 	thrift   time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
 	harmful  bool          // it was too much: the agent is told to go, and stays away
+	gate     Gate          // before the driver in its process; nil: there is none
+	gated    bool          // one was asked for
 	outside  bool          // CUPTI has not let the agent in, or out, for long: it sees no launches
 }
 
@@ -64,7 +66,7 @@ type agentView struct {
 	err                    int32
 	path                   string
 	opening                uint64 // ns: since when it waits in cuptiSubscribe; 0: it does not
-	leaving                uint64 // ns: since when it is seen to wait in cuptiFinalize; 0: it does not
+	leaving                uint64 // ns: since when it waits in cuptiFinalize; 0: it does not
 }
 
 func newSession(p *target.Process, image string, f *facts) *session {

@@ -31,6 +31,7 @@ type Source struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup // goroutines that attach
+	gates  sync.WaitGroup // goroutines that open and close gates
 	beats  chan struct{}  // closed when the heart has stopped
 	quiet  context.CancelFunc
 	life   *lifeline // nil: the kernel gave none
@@ -46,6 +47,7 @@ type Source struct {
 	continuous map[uint32]int // by target: how many recordings want all of the time
 	closing    bool           // nothing new is begun
 	closed     bool           // agents have ended, or were given up: rings are read to their end
+	shut       bool           // no gate is opened or closed but by Close
 }
 
 // New makes a source; it touches no process before the first Follow. Its error is a
@@ -238,6 +240,7 @@ func (s *Source) release(q *session) {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
 	}
 	q.ring, q.reader = nil, nil
+	s.dropGate(q)
 }
 
 // since returns how long ago t (ns) was, 0 for a time that is still to come.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,8 +37,8 @@ func launchesMade(truth *cudasim.Truth, from, to uint64) int {
 func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *record.Recording {
 	t.Helper()
 	waitFor(t, "the launches to be probed", func() bool {
-		rec := d.fetch(v.PID)
-		return rec.Meta.GPU != nil && len(rec.Meta.GPU.Windows) > 0
+		rec := d.fetch(v.PID) // not as they were until the agent came
+		return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Windows, func(w record.GPUWindow) bool { return w.End == "open" })
 	})
 	began := now()
 	v.Go()

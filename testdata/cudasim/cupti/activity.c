@@ -172,13 +172,17 @@ static void *worker(void *generation) {
   return NULL;
 }
 
+// activity_worker begins the worker, if it is not there; the caller holds the lock.
+void activity_worker(void) {
+  pthread_t t;
+  if (act.running) return;
+  act.running = pthread_create(&t, NULL, worker, (void *)(uintptr_t)act.generation) == 0;
+  if (act.running) pthread_detach(t);
+}
+
 void activity_start(void) {
   pthread_mutex_lock(&cupti.lock);
-  if (!act.running) {
-    pthread_t t;
-    act.running = pthread_create(&t, NULL, worker, (void *)(uintptr_t)act.generation) == 0;
-    if (act.running) pthread_detach(t);
-  }
+  activity_worker();
   const char *drop = getenv("CUDASIM_CUPTI_DROP_EVERY"), *cost = getenv("CUDASIM_CUPTI_OP_NS"), *skew = getenv("CUDASIM_CUPTI_SKEW_NS");
   cupti.skew_ns = skew ? strtoll(skew, NULL, 10) : 0;
   act.drop_every = drop ? strtoull(drop, NULL, 10) : 0;

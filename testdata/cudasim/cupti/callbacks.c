@@ -112,6 +112,7 @@ EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
     cupti.user = user;
     cupti.execs_at_subscribe = cupti.hooks->graph_execs;
     cupti.subscription++;
+    activity_worker(); // as the real one: a subscription makes its threads, only a finalize ends them
     *handle = &cupti;
   }
   pthread_mutex_unlock(&cupti.lock);

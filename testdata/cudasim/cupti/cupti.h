@@ -50,6 +50,7 @@ struct record { // one that is written at once
 
 int cupti_ready(void);       // finds the driver; 0 or an error
 int any_kind(void);          // is a kind that records device work on?
+void activity_worker(void);
 void activity_start(void);
 void activity_stop(void);
 void activity_after_fork(void);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//go:build ignore
+
+/*
+ * Keeps the threads of a process out of the CUDA driver for a moment. cuptiSubscribe and cuptiFinalize wait until no thread is inside,
+ * which, where several threads nearly always are, takes seconds to minutes (libcuda 580, CUPTI 13.0). Package gate puts this program on
+ * functions of the driver at which threads come by all the time. While the agent waits, as its ring in the process says, each thread is
+ * held there, before it is inside, until the agent has got what it waits for, or the thread's time is up: once in each try.
+ *
+ * A thread is held by its CPU: nothing has to wake it, and where the daemon dies nothing is left to be undone. bpf_loop is of 5.17.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+#define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
+#define MS 1000000ULL
+#define PATIENCE (50 * MS) /* of waiting, before the first try: nobody is in the way of a wait that is shorter */
+#define OFTEN (100 * MS)   /* from one try to the next, for SOON; then the calls are too long for this, or the CPUs too few: less often */
+#define SOON (800 * MS)
+#define RARELY (1000 * MS)
+#define HOLD (1 * MS)      /* a thread's time in the first try; twice as long in each later one, */
+#define DOUBLED 3          /* as often as this */
+#define THREADS 1024       /* that are told apart; of more, some are held twice in a try */
+#define LOOKS (1 << 20)    /* more than fit into a thread's time */
+
+/* What came of it so far. */
+struct gate_count {
+	__u64 held;    /* threads */
+	__u64 ns;      /* for which they were, in sum */
+	__u64 longest; /* ns */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct gate_count);
+} counts SEC(".maps");
+
+/* The try in which a thread was held last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, THREADS);
+	__type(key, __u32);
+	__type(value, __u64);
+} held SEC(".maps");
+
+const struct gate_count *export_count __attribute__((unused));
+
+/* Where the agent's words lie in the process: opening and leaving of struct agent_ring (agent/abi.h). */
+const volatile __u64 words_at = 0;
+
+/* Since when the agent waits, CLOCK_MONOTONIC ns; 0: it does not, or its words cannot be read. */
+static __always_inline __u64 waits(void)
+{
+	struct {
+		__u64 opening, leaving;
+	} words = {};
+
+	if (bpf_probe_read_user(&words, sizeof(words), (void *)words_at))
+		return 0;
+	return words.opening ? words.opening : words.leaving;
+}
+
+struct visit {
+	__u64 since, until;
+};
+
+static long look(__u32 index, void *context)
+{
+	const struct visit *v = context;
+
+	return waits() != v->since || bpf_ktime_get_ns() >= v->until;
+}
+
+static __always_inline void count(__u64 ns)
+{
+	__u32 zero = 0;
+	struct gate_count *c = bpf_map_lookup_elem(&counts, &zero);
+
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->held, 1);
+	__sync_fetch_and_add(&c->ns, ns);
+	if (ns > c->longest)
+		c->longest = ns;
+}
+
+static __always_inline int held_in(__u64 try)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	__u64 *last = bpf_map_lookup_elem(&held, &tid);
+
+	if (last && *last == try)
+		return 1;
+	bpf_map_update_elem(&held, &tid, &try, BPF_ANY);
+	return 0;
+}
+
+/* The number of the try after so much waiting, ns. */
+static __always_inline __u64 try_of(__u64 waited)
+{
+	return waited < SOON ? waited / OFTEN : SOON / OFTEN + (waited - SOON) / RARELY;
+}
+
+SEC("uprobe.multi")
+int gate(struct pt_regs *ctx)
+{
+	struct visit v = { .since = waits() };
+	__u64 now, try;
+
+	if (!v.since)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (now < v.since + PATIENCE)
+		return 0;
+	try = try_of(now - v.since - PATIENCE);
+	if (held_in(v.since + try))
+		return 0;
+	v.until = now + (HOLD << (try < DOUBLED ? try : DOUBLED));
+	bpf_loop(LOOKS, look, &v, 0);
+	count(bpf_ktime_get_ns() - now);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,114 @@
+package gpu
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/clock"
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/gate"
+	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// gates makes gates as the daemon does.
+func gates(t *testing.T) func(p *target.Process, words uint64) (Gate, error) {
+	t.Helper()
+	mode, err := probe.Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(p *target.Process, words uint64) (Gate, error) { return gate.Open(p, mode, words) }
+}
+
+// waitingCall is a call that can wait, and launches no graph.
+func waitingCall(pid, tid uint32) event.Event {
+	return event.Event{TS: clock.Monotonic(), Kind: event.Call, Flags: event.Timed, PID: pid, TID: tid, Func: 1<<16 - 1}
+}
+
+// keptOut is what the gate of p's session has done; false where there is none.
+func keptOut(t *testing.T, s *Source, p *target.Process) (gate.Count, bool) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.sessions[p.ID()]
+	if q == nil || q.gate == nil {
+		return gate.Count{}, false
+	}
+	c, err := q.gate.Count()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, true
+}
+
+// TestGate: while an agent waits to be let in, each thread is held at its next call, once in each try; when it is in nobody is.
+func TestGate(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)
+	slow := cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=2500000000", "CUDASIM_KERNEL_SLOTS=8"}}
+	const threads = 3
+	v := cudasim.Start(t, slow, "thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, p.PID+1)}) // two threads make calls
+	var got collector
+	drain(t, s, &got, "threads that are held", func() bool { c, _ := keptOut(t, s, p); return c.Held > 0 })
+	drain(t, s, &got, "two windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 2 })
+	first, _ := keptOut(t, s, p)
+	// 2.5 s are 8 tries in the first 0.85 s, and three after them.
+	if first.Held > threads*11 || first.Longest > first.Sum || first.Sum == 0 {
+		t.Errorf("%+v; want each of %d threads at most 11 times", first, threads)
+	}
+	before := v.Truth().Count("cuStreamSynchronize")
+	drain(t, s, &got, "calls after it", func() bool { return v.Truth().Count("cuStreamSynchronize") > before+100 })
+	if c, there := keptOut(t, s, p); !there || c != first {
+		t.Errorf("%+v, and %+v later: threads are held though nobody waits", first, c)
+	}
+	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 {
+		t.Errorf("%d launches failed", n)
+	}
+}
+
+// TestNoGateForOneThread: one thread leaves the driver between its calls, so nothing is put in its way, however long CUPTI takes.
+func TestNoGateForOneThread(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period = 50*time.Millisecond, 150*time.Millisecond
+	opts.Gate = func(*target.Process, uint64) (Gate, error) {
+		t.Error("a gate is asked for")
+		return nil, ErrRefused
+	}
+	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=1500000000"}}, "until { launch 3 kernel=k_us5; sync; sleep 1ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	s.Observe([]event.Event{waitingCall(p.PID, p.PID)})
+	var got collector
+	drain(t, s, &got, "two windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 2 })
+}
+
+// TestRingAddress: the words that a gate reads lie where the target has mapped the agent's ring.
+func TestRingAddress(t *testing.T) {
+	pr := startProducer(t)
+	s := newTestSource(t, Options{Inject: pr, Slots: 1024})
+	join(t, s, pr)
+	s.mu.Lock()
+	inode := s.sessions[pr.p.ID()].ring.inode
+	s.mu.Unlock()
+	at, err := ringAddress(pr.p, inode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	magic := make([]byte, 4)
+	if _, err := unix.ProcessVMReadv(int(pr.p.PID), []unix.Iovec{{Base: &magic[0], Len: 4}}, []unix.RemoteIovec{{Base: uintptr(at), Len: 4}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if string(magic) != "INSA" {
+		t.Errorf("at %#x is %q", at, magic)
+	}
+	if _, err := ringAddress(pr.p, inode+1); err == nil {
+		t.Error("a ring that is not mapped has an address")
+	}
+}
