@@ -48,7 +48,7 @@ func injectAndDie(pid, step string) error {
 	if err != nil {
 		return err
 	}
-	in, err := New(Options{Mode: "multi"})
+	in, err := New(Options{})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +30,9 @@ func TestLoadDespite(t *testing.T) {
 		"two threads that pause":        {"--threads", "2", "--pause", "100"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if slices.Contains(args, "--guard") && !haveGuards(t) {
+				t.Skip("this kernel has no MADV_GUARD_INSTALL (6.13)")
+			}
 			v := start(t, args...)
 			_, _, before := v.count()
 			for range 3 {
@@ -41,6 +45,17 @@ func TestLoadDespite(t *testing.T) {
 			v.finish()
 		})
 	}
+}
+
+func haveGuards(t *testing.T) bool {
+	t.Helper()
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(page) }()
+	const install = 102 // MADV_GUARD_INSTALL
+	return unix.Madvise(page, install) == nil
 }
 
 // Every reason to leave a process alone; it goes on as if nothing had happened.

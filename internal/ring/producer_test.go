@@ -1,12 +1,14 @@
 package ring
 
 import (
+	"errors"
 	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
 
 	"github.com/inferscope/inferscope/internal/event"
 )
@@ -33,6 +35,9 @@ type producer struct{ prog *ebpf.Program }
 // does it, so that the declarations that Maps documents are tested as well.
 func newProducer(t testing.TB, r *Rings) producer {
 	t.Helper()
+	if errors.Is(features.HaveProgramHelper(ebpf.Syscall, asm.FnLoop), ebpf.ErrNotSupported) {
+		t.Skip("this kernel has no bpf_loop (5.17), which the producer is made of")
+	}
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{
 			RingsMap: {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that calls CUDA all the time and checks after each call that nothing has
- * changed: registers, vectors, flags, signal mask, alternate stack, red zone of its caller.
+ * changed: registers, vectors, flags, signal mask, alternate stack. What those are is in state_*.h.
  *   injectee [options]   prints "ready PID", then answers lines: "count" with "count CALLS ERRORS HANDLED",
  *   "work" ends --idle. At the end of its input it exits with 0, or with 3 where there were errors.
  */
@@ -16,55 +16,13 @@
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
+#define CALLER
 #include "injectee.h"
 
 static struct options opt = {.threads = 1};
 static atomic_ulong calls, errors;
 static atomic_int quit, working = 1;
-static int wide; /* AVX-512 */
-
-/* call_with loads all of want but rdi and flags, calls f(found), and comes back. */
-int call_with(const struct state *want, struct state *found, int (*f)(struct state *));
-int call_with_wide(const struct state *want, struct state *found, int (*f)(struct state *));
-#define LOAD                                                                                               \
-	"push %rbx\n push %rbp\n push %r12\n push %r13\n push %r14\n push %r15\n push %rdx\n"                  \
-	"mov (%rdi), %rax\n mov 8(%rdi), %rbx\n mov 16(%rdi), %rcx\n mov 24(%rdi), %rdx\n mov 48(%rdi), %rbp\n" \
-	"mov 56(%rdi), %r8\n mov 64(%rdi), %r9\n mov 72(%rdi), %r10\n mov 80(%rdi), %r11\n mov 88(%rdi), %r12\n" \
-	"mov 96(%rdi), %r13\n mov 104(%rdi), %r14\n mov 112(%rdi), %r15\n"
-#define CALL                                                                                               \
-	"push 32(%rdi)\n mov %rsi, %rdi\n pop %rsi\n" /* rsi = want->rsi */                                     \
-	"call *(%rsp)\n"                                                                                       \
-	"pop %rdx\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbp\n pop %rbx\n ret\n"
-__asm__(".text\n.type call_with, @function\ncall_with:\n" LOAD
-	".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n vmovdqu 192+64*\\n(%rdi), %ymm\\n\n .endr\n" CALL ".size call_with, .-call_with\n"
-	".type call_with_wide, @function\ncall_with_wide:\n" LOAD
-	".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
-	" vmovdqu64 192+64*\\n(%rdi), %zmm\\n\n .endr\n"
-	".irp n, 0,1,2,3,4,5,6,7\n kmovw 2240+8*\\n(%rdi), %k\\n\n .endr\n" CALL ".size call_with_wide, .-call_with_wide\n");
-
-static void fill(struct state *s, unsigned seed)
-{
-	unsigned char *b = (unsigned char *)s;
-
-	for (size_t i = 0; i < sizeof(*s); i++)
-		b[i] = (unsigned char)((seed = seed * 1103515245 + 12345) >> 16);
-	for (int i = 0; i < 8; i++)
-		s->masks[i] &= 0xffff;
-}
-
-static int differs(const struct state *want, const struct state *found)
-{
-	size_t vectors = wide ? 32 : 16, bytes = wide ? 64 : 32;
-
-	if (memcmp(&want->rax, &found->rax, 5 * 8) || want->rbp != found->rbp || memcmp(&want->r8, &found->r8, 8 * 8))
-		return 1;
-	for (size_t i = 0; i < vectors; i++)
-		if (memcmp(want->vector[i], found->vector[i], bytes))
-			return 2;
-	if (wide && memcmp(want->masks, found->masks, sizeof(want->masks)))
-		return 3;
-	return 0;
-}
+static int wide; /* the vectors that not every processor has */
 
 static void complain(int what)
 {
@@ -75,8 +33,7 @@ static void complain(int what)
 struct mine {
 	sigset_t mask;
 	stack_t alt;
-	uint32_t mxcsr;
-	uint16_t fcw;
+	struct control control;
 };
 
 static void look(struct mine *m)
@@ -84,14 +41,13 @@ static void look(struct mine *m)
 	memset(m, 0, sizeof(*m));
 	pthread_sigmask(SIG_BLOCK, NULL, &m->mask);
 	sigaltstack(NULL, &m->alt);
-	__asm__ volatile("stmxcsr %0\n fnstcw %1" : "=m"(m->mxcsr), "=m"(m->fcw));
+	read_control(&m->control);
 }
 
 static void one(const struct state *want, const struct mine *before)
 {
 	struct state found;
 	struct mine after;
-	uint64_t flags;
 	int what;
 
 	memset(&found, 0, sizeof(found));
@@ -99,11 +55,10 @@ static void one(const struct state *want, const struct mine *before)
 		call_with_wide(want, &found, cuLaunchKernelEx);
 	else
 		call_with(want, &found, cuLaunchKernel);
-	__asm__ volatile("pushfq\n pop %0" : "=r"(flags)::"memory");
 	look(&after);
-	if ((what = differs(want, &found)))
+	if ((what = differs(want, &found, wide)))
 		complain(what);
-	if (memcmp(before, &after, sizeof(after)) || found.mxcsr != before->mxcsr || found.fcw != before->fcw || (flags & 0x500))
+	if (memcmp(before, &after, sizeof(after)) || other_control(&found, &before->control))
 		complain(4);
 	atomic_fetch_add(&calls, 1);
 }
@@ -240,8 +195,7 @@ int main(int argc, char **argv)
 
 	read_options(argc, argv);
 	opt.argv = argv;
-	__builtin_cpu_init();
-	wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+	wide = have_wide();
 	working = !opt.idle;
 	cuInit(0);
 	trouble_before(&opt);

@@ -3,21 +3,17 @@
 #define INJECTEE_H
 #include <stdint.h>
 
-/* What a processor holds that a call of a function may depend on. */
-struct state {
-	uint64_t rax, rbx, rcx, rdx, rsi, rdi, rbp; /* 0 .. 48 */
-	uint64_t r8, r9, r10, r11, r12, r13, r14, r15; /* 56 .. 112 */
-	uint64_t flags;  /* 120 */
-	uint32_t mxcsr;  /* 128 */
-	uint16_t fcw, pad; /* 132 */
-	uint64_t pad2[3];
-	unsigned char vector[32][64] __attribute__((aligned(64))); /* 160 -> 192: zmm0-31, or ymm0-15 in their first halves */
-	uint64_t masks[8]; /* k0-7 */
-};
+#ifdef __x86_64__
+#include "state_x86.h"
+#elif defined(__aarch64__)
+#include "state_a64.h"
+#else
+#error "the registers of this architecture are not known here"
+#endif
 
-/* The driver's functions write the state that they find into the structure that rdi points to. */
-int cuLaunchKernel(struct state *found);   /* AVX */
-int cuLaunchKernelEx(struct state *found); /* AVX-512 */
+/* The driver's functions write the state that they find into the structure that their argument points to. */
+int cuLaunchKernel(struct state *found);   /* AVX, or the vectors that every arm64 has */
+int cuLaunchKernelEx(struct state *found); /* AVX-512, or SVE */
 int cuInit(unsigned flags);
 
 /* trouble.c: what makes a process awkward. */

@@ -34,12 +34,18 @@ static void handle(const char *list)
 		sigaction((int)strtol(p, &end, 10), &act, NULL);
 }
 
+#ifdef __x86_64__
+#define OURS AUDIT_ARCH_X86_64
+#else
+#define OURS AUDIT_ARCH_AARCH64
+#endif
+
 /* One system call is answered with an action, all others are allowed. */
 static void filter(unsigned number, unsigned action)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OURS, 1, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
