@@ -122,6 +122,8 @@ struct sample_scratch {
 	};
 	__u8 frame[FRAME_BYTES + 8];
 	__u8 code[CODE_BYTES];
+	/* So far an offset of one byte may go: the verifier before 5.17 forgets what was found of one once it lies on the stack. */
+	__u8 room[256 + 4 - CODE_BYTES];
 };
 
 /* Set before loading. */
@@ -224,6 +226,15 @@ static __always_inline __u32 last_instruction(struct sample_scratch *s, const st
 	return (__u32)((__s32)bytes >> 1);
 }
 
+/* The frame noted before frame n, of which there is one. The compiler knows that the mask changes nothing; the
+ * verifier before 5.17 does not know that n - 1 is not -1. */
+static __always_inline struct python_frame *before(struct sample_scratch *s, __u64 n)
+{
+	n--;
+	asm volatile("%0 &= %1" : "+r"(n) : "i"(PYTHON_FRAMES - 1));
+	return &s->python[n];
+}
+
 /* Notes one frame and returns the next one's address; 0 at the end. */
 static __always_inline __u64 step(struct sample_scratch *s, const struct python_layout *py, __u64 frame)
 {
@@ -244,7 +255,7 @@ static __always_inline __u64 step(struct sample_scratch *s, const struct python_
 	owner = s->frame[owner_at];
 	if (!code || code == py->none_addr || (py->owner_skipped && owner == py->owner_skipped)) {
 		if (n)
-			s->python[n - 1].code |= PYTHON_ENTRY;
+			before(s, n)->code |= PYTHON_ENTRY;
 		return back;
 	}
 	f = &s->python[n];

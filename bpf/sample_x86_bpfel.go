@@ -95,6 +95,8 @@ type SampleSampleScratch struct {
 	_      [256]byte
 	Frame  [136]uint8
 	Code   [160]uint8
+	Room   [100]uint8
+	_      [4]byte
 }
 
 type SampleSampledProcess struct {

@@ -175,7 +175,8 @@ static __always_inline registers *regs_of(struct task_struct___sched *task)
 	if (has_cast && regs_offset)
 		return AS(REGISTERS, (__u64)task->stack + regs_offset);
 	regs = (void *)bpf_task_pt_regs((void *)task);
-	regs_offset = (__u64)regs - (__u64)task->stack;
+	if (has_cast) /* before it, the verifier does not let this pointer be subtracted from */
+		regs_offset = (__u64)regs - (__u64)task->stack;
 	return regs;
 }
 

@@ -59,6 +59,9 @@ func (r *registers) native() bool { return r.Cs == 0x33 }
 // inSyscall says whether the stop interrupted a system call.
 func (t *thread) inSyscall(r *registers) (bool, error) { return int64(r.OrigRax) >= 0, nil }
 
+// shadowed: on x86-64 noShadow has asked.
+func (t *thread) shadowed() bool { return false }
+
 // systemCall makes a thread with registers r do one system call and then return through f.
 func (r registers) systemCall(gadget, _ uint64, f *frame, number uint64, args ...uint64) registers {
 	r = r.call(gadget, 0, f, args...)

@@ -17,6 +17,7 @@ const (
 	regsetFloat   = 2          // NT_PRFPREG
 	regsetSyscall = 0x404      // NT_ARM_SYSTEM_CALL
 	regsetSVE     = 0x405      // NT_ARM_SVE
+	regsetGCS     = 0x410      // NT_ARM_GCS: struct user_gcs, whose first word says what is on; Linux 6.13
 	maxState      = 32 << 10   // bytes of SVE state; vectors of 2,048 bits make it 8,752
 )
 
@@ -62,10 +63,19 @@ func (t *thread) syscallNumber() (int32, error) {
 	return int32(binary.LittleEndian.Uint32(b[:])), nil
 }
 
-// inSyscall says whether the stop interrupted a system call.
+// inSyscall says whether the stop interrupted a system call. A stop for a signal never says so: the kernel has
+// gone back to before the call by then (do_signal), and returning through a frame makes it anew, which is as well.
 func (t *thread) inSyscall(*registers) (bool, error) {
 	n, err := t.syscallNumber()
 	return n >= 0, err
+}
+
+// shadowed says whether the thread has a guarded control stack. The kernel would look for a signal's mark
+// on it when the thread returns through our frame, and kill the process for want of one.
+func (t *thread) shadowed() bool {
+	var features [24]byte
+	n, err := t.getRegset(regsetGCS, features[:])
+	return err == nil && n > 0 && features[0]&1 != 0 // PR_SHADOW_STACK_ENABLE
 }
 
 // systemCall makes a thread with registers r do one system call and then return through f.

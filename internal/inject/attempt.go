@@ -326,6 +326,8 @@ func (k *captive) look() error {
 		return k.release(err)
 	case !k.regs.native():
 		return k.release(refuse(ErrClass, "it runs 32-bit code", hintClass))
+	case k.thread.shadowed():
+		return k.release(refuse(ErrShadow, "its guarded control stack is on", "start it with GLIBC_TUNABLES=glibc.cpu.aarch64_gcs=0, or with `inferscope run`"))
 	case inside, k.call.Sp-k.regs.sp() > 16: // a push, or a call, was the probed instruction; a handler's frame is larger
 		return k.release(errWrongPlace)
 	case !k.stack.room(k.regs.sp()):

@@ -4,6 +4,7 @@ package inject
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -54,7 +55,11 @@ func newApart(tb testing.TB) *Apart {
 // load brings the image in and waits for its hello.
 func load(tb testing.TB, in loader, v *victim, im Image) (Result, hello) {
 	tb.Helper()
-	ctx := within(tb, 30*time.Second)
+	limit := 30 * time.Second
+	if os.Getenv("INFERSCOPE_TEST_SLOW") != "" { // an emulated processor
+		limit *= 6
+	}
+	ctx := within(tb, limit)
 	r, err := in.Load(ctx, v.process, im)
 	if err != nil {
 		tb.Fatalf("load: %v (%s); victim's stderr: %s", err, HintOf(err), v.stderr.String())
