@@ -23,7 +23,7 @@
 /* What the thread was doing when it blocked. */
 static __always_inline void describe(struct task_struct___sched *task, struct thread_state *t, __u32 state)
 {
-	registers *regs = regs_of(task);
+	REGISTERS *regs = regs_of(task);
 	__s64 nr = CALL_NUMBER(regs);
 
 	if (state & TASK_UNINTERRUPTIBLE)
@@ -58,7 +58,7 @@ static __always_inline void leave(struct task_struct___sched *task, struct threa
 	t->flags = 0;
 	t->cpu = bpf_get_smp_processor_id();
 	if (!state) {
-		registers *regs = regs_of(task);
+		REGISTERS *regs = regs_of(task);
 		__s64 nr = CALL_NUMBER(regs);
 
 		t->flags = OFFCPU_PREEMPTED;

@@ -143,7 +143,6 @@ static __always_inline __u64 file_of(struct task_struct___sched *task, __u64 fd)
 #define CALL_NUMBER(regs) ((__s64)(__s32)(regs)->orig_ax)
 #define CALL_ARG0(regs) ((regs)->di)
 #define CALL_ARG1(regs) ((regs)->si)
-typedef struct pt_regs registers;
 #define REGISTERS struct pt_regs
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___sched {
@@ -154,7 +153,7 @@ struct pt_regs___sched {
 #define CALL_NUMBER(regs) ((__s64)(regs)->syscallno)
 #define CALL_ARG0(regs) ((regs)->orig_x0)
 #define CALL_ARG1(regs) ((regs)->regs[1])
-typedef struct pt_regs___sched registers;
+/* No typedef: the kernel has no type of such a name to find fields in. */
 #define REGISTERS struct pt_regs___sched
 #endif
 
@@ -168,9 +167,9 @@ static __always_inline __u16 cpu_of(struct task_struct___sched *task)
 __u64 regs_offset __attribute__((aligned(128)));
 
 /* The registers with which the task entered the kernel. */
-static __always_inline registers *regs_of(struct task_struct___sched *task)
+static __always_inline REGISTERS *regs_of(struct task_struct___sched *task)
 {
-	registers *regs;
+	REGISTERS *regs;
 
 	if (has_cast && regs_offset)
 		return AS(REGISTERS, (__u64)task->stack + regs_offset);

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -93,6 +94,28 @@ func TestStackAsVerified(t *testing.T) {
 			for _, one := range strings.Split(found[1], "+") {
 				if n, err := strconv.Atoi(one); err != nil || n > stackOf(name) {
 					t.Errorf("%s: stack depth %s, at most %d for each function", name, found[1], stackOf(name))
+				}
+			}
+		}
+	}
+}
+
+// Fields are looked for in the kernel's type of that name. A typedef of our own has none, and the program is
+// refused where it uses one: on the architecture that has it.
+func TestFieldsAreOfStructures(t *testing.T) {
+	objects, err := filepath.Glob("../../bpf/*_bpfel.o")
+	if err != nil || len(objects) < 10 {
+		t.Fatalf("%d objects of BPF programs: %v", len(objects), err)
+	}
+	for _, object := range objects {
+		spec, err := ebpf.LoadCollectionSpec(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, prog := range spec.Programs {
+			for _, instruction := range prog.Instructions {
+				if r := btf.CORERelocationMetadata(&instruction); r != nil && strings.Contains(r.String(), "Typedef") {
+					t.Errorf("%s: %s: %v", object, name, r)
 				}
 			}
 		}
