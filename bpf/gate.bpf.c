@@ -14,12 +14,11 @@
 
 #define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
 #define MS 1000000ULL
-#define PATIENCE (50 * MS) /* of waiting, before the first try: nobody is in the way of a wait that is shorter */
-#define OFTEN (100 * MS)   /* from one try to the next, for SOON; then the calls are too long for this, or the CPUs too few: less often */
-#define SOON (800 * MS)
-#define RARELY (1000 * MS)
-#define HOLD (1 * MS)      /* a thread's time in the first try; twice as long in each later one, */
-#define DOUBLED 3          /* as often as this */
+#define PATIENCE (5 * MS)  /* of waiting, before the first try; the next ones come after twice, four times as long, */
+#define DOUBLED 7          /* as often as this, */
+#define RARELY (1000 * MS) /* and then so far apart */
+#define HOLD (1 * MS)      /* a thread's time in the first try; twice and four times as long in the next, */
+#define LONGEST 3          /* and eight times from there on */
 #define THREADS 1024       /* that are told apart; of more, some are held twice in a try */
 #define LOOKS (1 << 20)    /* more than fit into a thread's time */
 
@@ -97,10 +96,14 @@ static __always_inline int held_in(__u64 try)
 	return 0;
 }
 
-/* The number of the try after so much waiting, ns. */
+/* The number of the try after so much waiting, ns, of PATIENCE at least. */
 static __always_inline __u64 try_of(__u64 waited)
 {
-	return waited < SOON ? waited / OFTEN : SOON / OFTEN + (waited - SOON) / RARELY;
+	__u64 try = 0;
+
+	while (try < DOUBLED && waited >= PATIENCE << (try + 1))
+		try++;
+	return try < DOUBLED ? try : DOUBLED + (waited - (PATIENCE << DOUBLED)) / RARELY;
 }
 
 SEC("uprobe.multi")
@@ -114,10 +117,10 @@ int gate(struct pt_regs *ctx)
 	now = bpf_ktime_get_ns();
 	if (now < v.since + PATIENCE)
 		return 0;
-	try = try_of(now - v.since - PATIENCE);
+	try = try_of(now - v.since);
 	if (held_in(v.since + try))
 		return 0;
-	v.until = now + (HOLD << (try < DOUBLED ? try : DOUBLED));
+	v.until = now + (HOLD << (try < LONGEST ? try : LONGEST));
 	bpf_loop(LOOKS, look, &v, 0);
 	count(bpf_ktime_get_ns() - now);
 	return 0;

@@ -65,7 +65,7 @@ func (s *Source) look(q *session, now uint64) {
 	}
 	q.agent = v
 	q.outside = v.outside(now)
-	s.keepOut(q, now)
+	s.keepOut(q)
 	if s.closing || q.harmful {
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -21,13 +20,10 @@ type Gate interface {
 	Close() error
 }
 
-// gateAfter is for how long an agent waits before a gate is put there. CUPTI takes 10 to 70 ms where nobody is in its way.
-const gateAfter = 100 * time.Millisecond
-
-// keepOut has a gate put before the driver in q's process where several threads call it and CUPTI keeps the agent waiting. It stays
-// as long as the agent's ring: it costs the calls that it stands before some 0.1 us while the agent does not wait. The caller holds the lock.
-func (s *Source) keepOut(q *session, now uint64) {
-	if s.opts.Gate == nil || q.gated || s.shut || q.agent.waited(now) < gateAfter {
+// keepOut has a gate put before the driver in q's process where several threads call it: as a rule before the first window, for a wait
+// in cuptiSubscribe may hold threads up for as long as it lasts. It stays as long as the agent's ring. The caller holds the lock.
+func (s *Source) keepOut(q *session) {
+	if s.opts.Gate == nil || q.gated || s.shut {
 		return
 	}
 	several := false

@@ -59,7 +59,7 @@ func TestGate(t *testing.T) {
 	drain(t, s, &got, "threads that are held", func() bool { c, _ := keptOut(t, s, p); return c.Held > 0 })
 	drain(t, s, &got, "two windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 2 })
 	first, _ := keptOut(t, s, p)
-	// 2.5 s are 8 tries in the first 0.85 s, and three after them.
+	// 2.5 s are 8 tries in the first 0.64 s, and two after that.
 	if first.Held > threads*11 || first.Longest > first.Sum || first.Sum == 0 {
 		t.Errorf("%+v; want each of %d threads at most 11 times", first, threads)
 	}

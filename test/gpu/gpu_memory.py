@@ -47,7 +47,7 @@ class Holdings:
 
     def ours(self):
         """kB that the agent may have taken: its own mappings, and blocks of malloc that anybody but NVIDIA's libraries asked for, so the program's own, too."""
-        mapped = sum(kb for name, kb in self.mappings.items() if "inferscope" in name)
+        mapped = sum(kb for name, kb in self.mappings.items() if "memfd:inferscope" in name)
         return self.owners["agent"] + mapped + sum(self.live.values()) - self.nvidias()
 
 
