@@ -68,6 +68,13 @@ type Status struct {
 	Losses    []loss.Loss      `json:"losses"`           // since the start of the daemon, from everywhere
 }
 
+// GPUSource is what the source that brings agents into programs is called in Status.Sources. Where it is not
+// there, or its state is SourceOff, no agent is used.
+const (
+	GPUSource = "gpu activity"
+	SourceOff = "off"
+)
+
 // TargetState says what the daemon does about a target.
 type TargetState string
 

@@ -207,7 +207,7 @@ func (s *Source) Agents() []api.Agent {
 func (s *Source) State() record.Source {
 	st := record.Source{Name: Name, State: "waiting", Detail: "no process has mapped libcuda yet"}
 	if s.opts.Inject == nil {
-		st.State, st.Detail = "off", "no agent is brought in (--no-inject): launches are seen by probes, nothing of the GPU"
+		st.State, st.Detail = api.SourceOff, "no agent is brought in (--no-inject): launches are seen by probes, nothing of the GPU"
 		return st
 	}
 	s.mu.Lock()

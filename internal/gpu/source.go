@@ -9,13 +9,14 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
 // Name is what the source is called in status and reports.
-const Name = "gpu activity"
+const Name = api.GPUSource
 
 // Bounds of how many processes are remembered.
 const (

@@ -4,9 +4,15 @@ package inject
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -175,6 +181,9 @@ func TestAllowed(t *testing.T) {
 		"a supervisor":               {[]program{one(unix.SYS_OPENAT, verdictNotify)}, false},
 		"a tracer":                   {[]program{one(unix.SYS_OPENAT, verdictTrace)}, false},
 		"killing one thread":         {[]program{one(unix.SYS_FUTEX, verdictKillThread)}, false},
+		"no other CPU":               {[]program{one(unix.SYS_SCHED_SETAFFINITY, eperm)}, true},
+		"killed for a priority":      {[]program{one(unix.SYS_SCHED_SETSCHEDULER, verdictKillProcess)}, false},
+		"killed for a name":          {[]program{one(unix.SYS_PRCTL, verdictKillProcess)}, false},
 		"nothing that is understood": {[]program{{{Code: 0xffff}}}, false},
 		"no end":                     {[]program{{{Code: opLoad}}}, false},
 	} {
@@ -182,6 +191,58 @@ func TestAllowed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestAgentsCallsAreKnown: a filter is asked about every system call that the agent's sources have.
+func TestAgentsCallsAreKnown(t *testing.T) {
+	source, err := os.ReadFile("../../agent/src/sys.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(source), map[string]string{"amd64": "defined(__x86_64__)", "arm64": "defined(__aarch64__)"}[runtime.GOARCH])
+	text, _, _ = strings.Cut(text, "};")
+	used := regexp.MustCompile(`SYS_(\w+) = (\d+)`).FindAllStringSubmatch(text, -1)
+	if len(used) < 20 {
+		t.Fatalf("sys.h has %d system calls: a pattern is off", len(used))
+	}
+	for _, u := range used {
+		if !slices.ContainsFunc(calls(), func(c call) bool { return fmt.Sprint(c.number) == u[2] }) {
+			t.Errorf("no filter is asked about %s", u[1])
+		}
+	}
+}
+
+// TestUnderAFilterOfTheseAlone: the agent comes, runs, leaves and comes again in a process that is killed for every call that no filter is asked
+// about, but those that it makes itself.
+func TestUnderAFilterOfTheseAlone(t *testing.T) {
+	in, im := newInjector(t), agentImage(t)
+	own := []uint32{unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_SIGALTSTACK, unix.SYS_EXIT_GROUP}
+	for _, c := range calls() {
+		own = append(own, c.number)
+	}
+	slices.Sort(own)
+	only := strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Compact(own)), " ", ","), "[]")
+	v := start(t, "--pause", "50", "--seccomp", "only:"+only)
+	files := v.descriptors()
+	for range 2 {
+		r, err := in.Load(within(t, 20*time.Second), v.process, im)
+		if err != nil {
+			t.Fatalf("%v; stderr: %s", err, v.stderr.String())
+		}
+		_, err = r.Await(within(t, 20*time.Second), v.process, agentHelloAt(im), 40, func(b []byte) bool { return get32(b, 0) == agentMagic })
+		r.FD.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.unharmed()
+		for deadline := time.Now().Add(20 * time.Second); v.descriptors() != files; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d files open, %d before: the agent did not leave", v.descriptors(), files)
+			}
+		}
+	}
+	v.unharmed()
+	v.finish()
 }
 
 func FuzzFilter(f *testing.F) {

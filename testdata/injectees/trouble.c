@@ -40,19 +40,9 @@ static void handle(const char *list)
 #define OURS AUDIT_ARCH_AARCH64
 #endif
 
-/* One system call is answered with an action, all others are allowed. */
-static void filter(unsigned number, unsigned action)
+static void install(const struct sock_filter *code, unsigned short n)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OURS, 1, 0),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, action),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = {sizeof(code) / sizeof(code[0]), code};
+	struct sock_fprog prog = {n, (struct sock_filter *)code};
 
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &prog)) {
@@ -61,8 +51,43 @@ static void filter(unsigned number, unsigned action)
 	}
 }
 
+/* One system call is answered with an action, all others are allowed. */
+static void filter(unsigned number, unsigned action)
+{
+	const struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OURS, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, action),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	install(code, sizeof(code) / sizeof(code[0]));
+}
+
+/* These system calls are allowed, each other one kills. */
+static void only(const char *list)
+{
+	struct sock_filter code[2 * 100 + 2] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+	unsigned short n = 1;
+	char *end;
+
+	for (const char *p = list; *p && n < 200; p = *end ? end + 1 : end) {
+		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)strtol(p, &end, 10), 0, 1);
+		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	}
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	install(code, n);
+}
+
 static void add_filters(const char *what)
 {
+	if (!strncmp(what, "only:", 5)) {
+		only(what + 5);
+		return;
+	}
 	filter(SYS_swapon, SECCOMP_RET_ERRNO | EPERM); /* there may be several */
 	if (!strcmp(what, "kill"))
 		filter(SYS_memfd_create, SECCOMP_RET_KILL_PROCESS);
