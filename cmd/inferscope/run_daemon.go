@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/config"
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/record"
 )
 
 // watcher is the daemon that watches the program: one that runs, or one of our own.
@@ -47,6 +49,24 @@ func (g *global) attach(j *job) (*watcher, error) {
 
 // settleTime is how long a daemon may take to load its programs into the kernel, on a slow machine.
 const settleTime = time.Minute
+
+var errInjects = errors.New("run: --no-inject: the daemon that runs brings agents into programs")
+
+// agents says whether agents are used: by the daemon that watches, which has settings of its own, and as far as the user wants.
+func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
+	if j.flags.gpu == "off" && w.own != nil {
+		return false, nil
+	}
+	s, err := w.Status(ctx)
+	if err != nil {
+		return false, err
+	}
+	used := slices.ContainsFunc(s.Sources, func(r record.Source) bool { return r.Name == api.GPUSource && r.State != api.SourceOff })
+	if used && j.flags.noInject {
+		return false, fault.New(fault.Usage, "start that daemon with --no-inject, or end it and run this as root", errInjects)
+	}
+	return used && j.flags.gpu != "off", nil
+}
 
 // startDaemon starts a daemon for one program. It ends with this process, however that ends.
 func (g *global) startDaemon(j *job) (*watcher, error) {

@@ -23,12 +23,12 @@ const (
 )
 
 // environment returns what the program gets: ours, that somebody reads its scopes from the start
-// (INFERSCOPE_RUN), and the agent, which CUDA loads when it is initialised. Variables that are
+// (INFERSCOPE_RUN), and, where agents are used, the agent, which CUDA loads when it is initialised. Variables that are
 // set already stay as they are. done removes what was made for it.
-func (j *job) environment(environ config.Environment) (out config.Environment, done func(), err error) {
+func (j *job) environment(environ config.Environment, agents bool) (out config.Environment, done func(), err error) {
 	out = append(append(out, environ...), "INFERSCOPE_RUN=1")
 	done = func() {}
-	if j.flags.gpu == "off" {
+	if !agents {
 		return out, done, nil
 	}
 	if v, _ := environ.Get(injectionEnv); v == "" {

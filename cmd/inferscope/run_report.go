@@ -43,6 +43,9 @@ func (j *job) daemonFlags() []string {
 			out = append(out, flag, value)
 		}
 	}
+	if j.flags.noInject {
+		out = append(out, "--no-inject")
+	}
 	return out
 }
 
@@ -85,7 +88,11 @@ func (g *global) supervise(ctx context.Context, j *job) (err error) {
 		}
 	}()
 	g.probePlace(j.out)
-	environ, done, err := j.environment(w.reachable(g.environ, g.socket))
+	agents, err := w.agents(ctx, j)
+	if err != nil {
+		return err
+	}
+	environ, done, err := j.environment(w.reachable(g.environ, g.socket), agents)
 	if err != nil {
 		return err
 	}
