@@ -125,6 +125,7 @@ enum agent_error {
 };
 
 #define AGENT_PATH 240
+#define AGENT_HOLDER 64
 
 /*
  * The ring's first page. Each group is written by one side only. Followed at
@@ -165,6 +166,8 @@ struct agent_ring {
 	/* by the daemon */
 	uint32_t turns;     /* times that it has woken us: a robust wake has but one bit that changes */
 	uint32_t graph_threads; /* 1: its probes saw several threads launch graphs, so that CUPTI could not be taken out again: no window, and no finalize */
+	/* by the agent */
+	char holder[AGENT_HOLDER]; /* who holds CUPTI (ERROR_BUSY), as that calls itself; "" where CUPTI does not tell */
 };
 
 /*

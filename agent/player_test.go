@@ -46,6 +46,7 @@ const (
 	ringPath      = 184
 	ringLost      = 424
 	ringThreads   = 436
+	ringHolder    = 440
 	ringData      = 4096
 
 	paramsFD     = 8

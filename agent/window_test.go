@@ -163,6 +163,21 @@ func TestAnotherProfiler(t *testing.T) {
 	if w := p.of(kindWindow)[0]; w.ret != endRefused || w.args[0] != 39 || p.get32(ringError) != 39 {
 		t.Errorf("window %+v, error %d; want 39", w, p.get32(ringError))
 	}
+	const name = "CUPTI for another profiler\x00"
+	if got := string(p.ring[ringHolder : ringHolder+len(name)]); got != name {
+		t.Errorf("%q holds CUPTI, want %q", got, name)
+	}
+	p.proceed()
+	p.victim.Finish()
+}
+
+// TestAnotherProfilerWithoutAName: a CUPTI of before 13.3 does not say who holds it.
+func TestAnotherProfilerWithoutAName(t *testing.T) {
+	p := play(t, settings{options: cudasim.Options{Shape: cudasim.Shape535, Env: []string{"CUDASIM_CUPTI_BUSY=1"}}}, "wait", "launch 10; sync")
+	p.state(stateRefused)
+	if p.ring[ringHolder] != 0 || p.get32(ringError) != 39 {
+		t.Errorf("%q holds CUPTI, error %d", p.ring[ringHolder:ringHolder+64], p.get32(ringError))
+	}
 	p.proceed()
 	p.victim.Finish()
 }

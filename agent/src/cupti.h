@@ -138,6 +138,14 @@ typedef void (*callback_function)(void *user, uint32_t domain, uint32_t id, cons
 typedef void (*request_function)(uint8_t **buffer, size_t *size, size_t *records);
 typedef void (*complete_function)(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 
+struct subscriber_params { /* CUpti_SubscriberParams */
+	size_t size;
+	const char *name;
+	char *holder; /* is written where the answer is that there is one */
+	size_t holder_size;
+	uint8_t several, pad[7];
+};
+
 /* The functions, in the order of the names in library.c. */
 struct cupti {
 	int (*subscribe)(void **subscriber, callback_function, void *user);
@@ -156,6 +164,7 @@ struct cupti {
 	int (*record_size)(uint32_t kind, uint32_t version, size_t *bytes);
 	int (*thread_ids)(uint32_t *type);
 	int (*set_thread_ids)(uint32_t type);
+	int (*subscribe_named)(void **subscriber, callback_function, void *user, struct subscriber_params *);
 };
 #define CUPTI_NEEDED 12 /* functions without which nothing goes */
 

@@ -7,6 +7,7 @@ static const char cupti_names[][40] = {
 	"cuptiSubscribe", "cuptiUnsubscribe", "cuptiEnableCallback", "cuptiActivityRegisterCallbacks", "cuptiActivityRegisterTimestampCallback",
 	"cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityFlushAll", "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
 	"cuptiFinalize", "cuptiGetVersion", "cuptiActivityGetStructSize", "cuptiGetThreadIdType", "cuptiSetThreadIdType",
+	"cuptiSubscribe_v2",
 };
 _Static_assert(sizeof(struct cupti) == COUNT(cupti_names) * sizeof(void *), "a name for each function");
 

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <cupti.h>
 #include <stddef.h>
+#include "../abi.h"
 #include "../src/cupti.h"
 
 #define SAME(theirs, field, ours, mine)                                                       \
@@ -113,6 +114,17 @@ SAME(CUpti_CallbackData, functionReturnValue, callback_data, result);
 SAME(CUpti_CallbackData, contextUid, callback_data, context_id);
 SAME(CUpti_CallbackData, correlationData, callback_data, kept);
 SAME(CUpti_CallbackData, correlationId, callback_data, correlation);
+
+#ifdef CUpti_SubscriberParams_STRUCT_SIZE /* CUPTI 13.3 and later */
+FITS(CUpti_SubscriberParams, subscriber_params);
+SAME(CUpti_SubscriberParams, structSize, subscriber_params, size);
+SAME(CUpti_SubscriberParams, subscriberName, subscriber_params, name);
+SAME(CUpti_SubscriberParams, oldSubscriberName, subscriber_params, holder);
+SAME(CUpti_SubscriberParams, oldSubscriberSize, subscriber_params, holder_size);
+SAME(CUpti_SubscriberParams, allowMultipleSubscribers, subscriber_params, several);
+_Static_assert(CUpti_SubscriberParams_STRUCT_SIZE == sizeof(struct subscriber_params), "the size that CUPTI is told");
+_Static_assert(CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN <= AGENT_HOLDER, "room for a whole name");
+#endif
 
 #define LAUNCH(type)                                    \
 	SAME(type, f, launch_params, function);         \

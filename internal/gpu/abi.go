@@ -9,6 +9,7 @@ const (
 	ringData  = 4096 // AGENT_DATA: offset of the first slot
 	slotBytes = 64   // sizeof(struct agent_slot)
 	pathBytes = 240  // AGENT_PATH
+	nameBytes = 64   // AGENT_HOLDER
 )
 
 // Offsets in struct agent_ring, bytes.
@@ -41,6 +42,7 @@ const (
 	ringLost         = 424
 	ringTurns        = 432
 	ringGraphThreads = 436
+	ringHolder       = 440
 )
 
 // Offsets in struct agent_slot, bytes.

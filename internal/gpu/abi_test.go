@@ -27,7 +27,7 @@ func compile(t testing.TB, source string) string {
 // TestABI compares every number of abi.go with what C makes of agent/abi.h.
 func TestABI(t *testing.T) {
 	rows := map[string]uint64{
-		"AGENT_MAGIC": abiMagic, "AGENT_ABI": abiLevel, "AGENT_DATA": ringData, "AGENT_PATH": pathBytes,
+		"AGENT_MAGIC": abiMagic, "AGENT_ABI": abiLevel, "AGENT_DATA": ringData, "AGENT_PATH": pathBytes, "AGENT_HOLDER": nameBytes,
 		"sizeof(struct agent_slot)": slotBytes, "sizeof(struct agent_text)": slotBytes,
 		"sizeof(struct agent_params)": paramsBytes, "sizeof(struct agent_hello)": helloBytes,
 		"sizeof(((struct agent_text *)0)->text_a)": textALen, "sizeof(((struct agent_text *)0)->text_b)": textBLen,
@@ -48,7 +48,7 @@ func TestABI(t *testing.T) {
 			"magic": ringMagic, "abi": ringABI, "slots": ringSlots, "pid": ringPID, "build": ringBuild, "heartbeat": ringHeartbeat,
 			"tail": ringTail, "on_ns": ringOn, "period_ns": ringPeriod, "deadline_ns": ringDeadline, "mode": ringMode, "wake": ringWake,
 			"flush": ringFlush, "head": ringHead, "dropped": ringDropped, "began": ringBegan, "state": ringState, "error": ringError,
-			"cupti_version": ringCUPTI, "windows": ringWindows, "graphs": ringGraphs, "flushed": ringFlushed, "opening": ringOpening, "leaving": ringLeaving, "path": ringPath, "lost": ringLost, "turns": ringTurns, "graph_threads": ringGraphThreads,
+			"cupti_version": ringCUPTI, "windows": ringWindows, "graphs": ringGraphs, "flushed": ringFlushed, "opening": ringOpening, "leaving": ringLeaving, "path": ringPath, "lost": ringLost, "turns": ringTurns, "graph_threads": ringGraphThreads, "holder": ringHolder,
 		},
 		"slot": {"ts": slotTS, "dur": slotDur, "seq": slotSeq, "tid": slotTID, "func": slotFunc, "kind": slotKind, "flags": slotFlag, "ret": slotRet, "args": slotArgs},
 		"text": {"text_a": textA, "text_b": textB, "text_c": textC, "seq": slotSeq, "kind": slotKind},

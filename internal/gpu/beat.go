@@ -74,7 +74,7 @@ func (s *Source) look(q *session, now uint64) {
 		s.ended(q)
 		return
 	case stateRefused:
-		q.say(refused, explain(v.err))
+		q.say(refused, explain(v.err, r.holder()))
 	default:
 		q.say(running, "")
 		q.detail = or(q.hindrance(now), or(q.leaving(), s.spending(q)))
@@ -123,11 +123,14 @@ func (s *Source) ended(q *session) {
 	s.balance(again)
 }
 
-// explain says why an agent cannot use CUPTI, and what to do: enum agent_error, or a CUptiResult.
-func explain(err int32) string {
+// explain says why an agent cannot use CUPTI, and what to do: enum agent_error, or a CUptiResult. holder is who holds it, where CUPTI tells.
+func explain(err int32, holder string) string {
 	switch err {
 	case errorBusy:
-		return "another profiler holds CUPTI in this process (CUPTI error 39), or held it in its parent when it was forked: GPU activity is recorded when it lets go; the agent looks again every 10 s"
+		if holder != "" {
+			holder = fmt.Sprintf(": it calls itself %q", holder)
+		}
+		return "another profiler holds CUPTI in this process (CUPTI error 39)" + holder + ", or held it in its parent when it was forked: GPU activity is recorded when it lets go; the agent looks again every 10 s"
 	case errorNoCUPTI:
 		return "no libcupti was found in the target: name one with --cupti PATH, as the target sees it"
 	case errorNoSymbol:

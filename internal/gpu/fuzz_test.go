@@ -14,7 +14,7 @@ const fuzzSlots = 1 << 8
 func seedSlots() []byte {
 	le := binary.LittleEndian
 	kinds := []byte{
-		1, 7, 8, 9, 10, 11, 12, kindName, kindText, kindText, kindWindow, kindDevice, kindStream, kindOpened, 0, 255,
+		1, 7, 8, 9, 10, 11, 12, kindName, kindText, kindText, kindWindow, kindDevice, kindStream, kindOpened, kindSteps, 0, 255,
 	}
 	mem := make([]byte, len(kinds)*slotBytes)
 	for i, k := range kinds {
@@ -40,7 +40,7 @@ func FuzzRing(f *testing.F) {
 		for at := ringData; len(content) > 0 && at < len(mem); {
 			at += copy(mem[at:], content)
 		}
-		copy(mem[ringPath:], content)
+		copy(mem[ringPath:ringData], content)
 		le := binary.LittleEndian
 		le.PutUint64(mem[ringTail:], tail)
 		le.PutUint64(mem[ringHead:], head)
@@ -64,7 +64,7 @@ func FuzzRing(f *testing.F) {
 			t.Errorf("%d events out of %d slots", events, fuzzSlots)
 		}
 		_ = r.check(7)
-		_ = r.path()
+		_, _ = r.path(), r.holder()
 		if n := len(rd.namer.kernels) + len(rd.namer.ranges); n > 2*(maxID+1) {
 			t.Errorf("%d names are remembered", n)
 		}

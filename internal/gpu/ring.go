@@ -54,6 +54,12 @@ func (r *ring) path() string {
 	return clean(text, pathBytes)
 }
 
+// holder returns what the profiler calls itself that holds CUPTI, made fit to be shown; "" where CUPTI does not tell.
+func (r *ring) holder() string {
+	text := strings.Clone(unix.ByteSliceToString(r.mem[ringHolder : ringHolder+nameBytes]))
+	return clean(text, nameBytes)
+}
+
 // build returns the build id of the agent that made the ring.
 func (r *ring) build() (id [20]byte) {
 	copy(id[:], r.mem[ringBuild:])

@@ -62,8 +62,8 @@ func TestAnotherProfilerHoldsCUPTI(t *testing.T) {
 		busy, "launch 500 kernel=counted_us1", "sync", "print done", "wait")
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	a := d.waitAgent(v.PID, "refused")
-	if !strings.Contains(a.Detail, "profiler") {
-		t.Errorf("the agent says %q: nothing of another profiler", a.Detail)
+	if !strings.Contains(a.Detail, "another profiler holds CUPTI") || !strings.Contains(a.Detail, `it calls itself "CUPTI for somebody else"`) {
+		t.Errorf("the agent says %q: not who else holds CUPTI", a.Detail)
 	}
 	probesSee(t, v, d)
 	d.stop()
