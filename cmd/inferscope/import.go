@@ -52,7 +52,7 @@ func (g *global) importFile(ctx context.Context, path, output string) error {
 		output = importedName(path)
 	}
 	done = g.progress(ctx, patience, doing("writing", output))
-	err = isc.Write(output, rec)
+	err = isc.Write(output, rec, clockOf(rec))
 	done()
 	if err != nil {
 		return fault.New(fault.General, "choose another place with -o", err)

@@ -88,7 +88,7 @@ func clockFact(c *isc.Clock) string {
 	if c.Bound > 0 {
 		text += fmt.Sprintf(", at most %.1f µs", float64(c.Bound)/1e3)
 	}
-	return fmt.Sprintf("%s, from %s of times of the last stretch", text, human.Plural(c.Pairs, "pair", "pairs"))
+	return fmt.Sprintf("%s, from %s of times", text, human.Plural(c.Pairs, "pair", "pairs"))
 }
 
 func infoState(in *isc.Inspection, verified bool) string {

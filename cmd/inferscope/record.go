@@ -154,7 +154,7 @@ type recorder struct {
 
 	began time.Time
 	asked time.Time // when the stretch before was asked for
-	last  *isc.Clock
+	clock *isc.Clock
 }
 
 // run records until the time is over, the target has ended, or ctx ends, which is no error.
@@ -167,14 +167,14 @@ func (r *recorder) run(ctx context.Context) error {
 			return err
 		}
 		// Ctrl-C ends the recording and not what is fetched of it.
-		if err := r.stretch(context.WithoutCancel(ctx), reach, over); err != nil {
+		if err := r.stretch(context.WithoutCancel(ctx), reach); err != nil {
 			return err
 		}
 		if over {
 			break
 		}
 	}
-	if err := r.writer.Finish(r.last); err != nil {
+	if err := r.writer.Finish(r.clock); err != nil {
 		return diskFault(err)
 	}
 	return nil
@@ -224,7 +224,7 @@ func (r *recorder) gone(ctx context.Context) bool {
 const fetchTime = time.Minute
 
 // stretch fetches what came since the stretch before, and as much of that as reach says.
-func (r *recorder) stretch(ctx context.Context, reach time.Duration, over bool) error {
+func (r *recorder) stretch(ctx context.Context, reach time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	now := time.Now()
@@ -233,16 +233,29 @@ func (r *recorder) stretch(ctx context.Context, reach time.Duration, over bool) 
 		return err
 	}
 	r.asked = now
-	if over {
-		r.last = clockOf(rec)
-	}
+	r.clock = worse(r.clock, clockOf(rec))
 	if err := r.writer.Append(rec); err != nil {
 		return diskFault(err)
 	}
 	return nil
 }
 
-// clockOf returns what causality says of the clocks in a stretch; nil where the GPU was not recorded.
+// worse is what holds for two stretches together; nil is one of which nothing is known.
+func worse(a, b *isc.Clock) *isc.Clock {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	c := &isc.Clock{Error: max(a.Error, b.Error), Pairs: a.Pairs + b.Pairs}
+	if a.Bound > 0 && b.Bound > 0 {
+		c.Bound = max(a.Bound, b.Bound)
+	}
+	return c
+}
+
+// clockOf returns what causality says of the clocks in a recording; nil where it says nothing, or the GPU was not recorded.
 func clockOf(rec *record.Recording) *isc.Clock {
 	if rec.Meta.GPU == nil || len(rec.Meta.GPU.Windows) == 0 {
 		return nil

@@ -15,10 +15,10 @@ func keepRecording(dir string, rec *record.Recording) (path string, err error) {
 	if _, err := os.Stat(dir); err != nil { // it is not made: the user did not want it
 		return "", fmt.Errorf("keeping the recording: %w", err)
 	}
-	name := fmt.Sprintf("inferscope-%d", rec.Meta.Target)
+	name, clock := fmt.Sprintf("inferscope-%d", rec.Meta.Target), clockOf(rec)
 	for n := 1; n < 1000; n++ {
 		path = filepath.Join(dir, name+".isc")
-		if err = isc.Write(path, rec); !errors.Is(err, os.ErrExist) {
+		if err = isc.Write(path, rec, clock); !errors.Is(err, os.ErrExist) {
 			break
 		}
 		name = fmt.Sprintf("inferscope-%d-%d", rec.Meta.Target, n)

@@ -74,7 +74,7 @@ func BenchmarkBytesPerEvent(b *testing.B) {
 	rec := decode(10)
 	for b.Loop() {
 		dir := filepath.Join(b.TempDir(), "a.isc")
-		if err := isc.Write(dir, rec); err != nil {
+		if err := isc.Write(dir, rec, nil); err != nil {
 			b.Fatal(err)
 		}
 		in, err := isc.Inspect(dir, false)
@@ -93,7 +93,7 @@ func BenchmarkBytesPerEvent(b *testing.B) {
 func BenchmarkWrite(b *testing.B) {
 	rec := decode(10)
 	for b.Loop() {
-		if err := isc.Write(filepath.Join(b.TempDir(), "a.isc"), rec); err != nil {
+		if err := isc.Write(filepath.Join(b.TempDir(), "a.isc"), rec, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -103,7 +103,7 @@ func BenchmarkWrite(b *testing.B) {
 func BenchmarkRead(b *testing.B) {
 	rec := decode(10)
 	dir := filepath.Join(b.TempDir(), "a.isc")
-	if err := isc.Write(dir, rec); err != nil {
+	if err := isc.Write(dir, rec, nil); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

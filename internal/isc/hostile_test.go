@@ -21,7 +21,7 @@ import (
 func small(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a.isc")
-	if err := isc.Write(dir, random(rand.New(rand.NewPCG(5, 5)), 500)); err != nil {
+	if err := isc.Write(dir, random(rand.New(rand.NewPCG(5, 5)), 500), nil); err != nil {
 		t.Fatal(err)
 	}
 	return dir

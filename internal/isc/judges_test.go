@@ -49,7 +49,7 @@ func TestOthersReadTheTables(t *testing.T) {
 	}
 	rec := random(rand.New(rand.NewPCG(11, 11)), 5000)
 	dir := filepath.Join(t.TempDir(), "a.isc")
-	if err := isc.Write(dir, rec); err != nil {
+	if err := isc.Write(dir, rec, nil); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(python, "-c", judge, dir)
@@ -100,7 +100,7 @@ func TestOthersReadAFleet(t *testing.T) {
 	root, rec := t.TempDir(), decode(1)
 	kernels, busy := 0, uint64(0)
 	for _, name := range []string{"a.isc", "b.isc"} {
-		if err := isc.Write(filepath.Join(root, name), rec); err != nil {
+		if err := isc.Write(filepath.Join(root, name), rec, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i := range rec.Events {

@@ -137,7 +137,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 		want := random(r, r.IntN(3000))
 		dir := t.TempDir()
 		folder, zip, again := filepath.Join(dir, "a.isc"), filepath.Join(dir, "a.isc.zip"), filepath.Join(dir, "b.isc")
-		if err := isc.Write(folder, want); err != nil {
+		if err := isc.Write(folder, want, nil); err != nil {
 			t.Fatal(seed, err)
 		}
 		if err := isc.Pack(folder, zip, false); err != nil {

@@ -77,8 +77,8 @@ func makeWay(dir string, force bool) error {
 	return nil
 }
 
-// Write writes a recording into a new folder.
-func Write(dir string, rec *record.Recording) error {
+// Write writes a recording into a new folder. clock may be nil.
+func Write(dir string, rec *record.Recording, clock *Clock) error {
 	w, err := Create(dir, false)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func Write(dir string, rec *record.Recording) error {
 	if err := w.all(rec); err != nil {
 		return err
 	}
-	return w.Finish(nil)
+	return w.Finish(clock)
 }
 
 // all writes one recording in parts of StretchLength.
