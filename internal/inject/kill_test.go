@@ -145,7 +145,7 @@ func TestKilledAtEachStep(t *testing.T) {
 // SIGKILL at random instants of the part that touches the target.
 func TestKilledAnytime(t *testing.T) {
 	needRoot(t)
-	n := 40
+	n := 160
 	if s := os.Getenv("INFERSCOPE_TEST_KILLS"); s != "" {
 		n, _ = strconv.Atoi(s)
 	}

@@ -204,16 +204,21 @@ func denied(pid int, err error) error {
 	return &Refusal{Reason: ErrDenied, Detail: detail, Hint: hint, Cause: err}
 }
 
-// whyDenied looks for who forbids ptrace, from the likeliest on.
+// whyDenied looks for who forbids ptrace.
 func whyDenied(pid int) (detail, hint string) {
 	own, err := readStatus(os.Getpid(), os.Getpid())
-	if text, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(text)) == "3" {
+	yama, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // there is none without Yama
+	return whoDenies(string(yama), err == nil && own.seccomp == 2, lsmLabel(pid))
+}
+
+// whoDenies says who forbids ptrace, from the likeliest on: by Yama's setting, whether this daemon is under a seccomp filter, and what confines the process.
+func whoDenies(yama string, filtered bool, label string) (detail, hint string) {
+	switch {
+	case strings.TrimSpace(yama) == "3":
 		return "Yama forbids it to everybody (kernel.yama.ptrace_scope = 3)", "start the program with `inferscope run`; the setting can only be changed by a reboot"
-	}
-	if err == nil && own.seccomp == 2 {
+	case filtered:
 		return "or a seccomp filter of this daemon's container forbids ptrace", "run the container with --cap-add SYS_PTRACE or --security-opt seccomp=unconfined"
-	}
-	if label := lsmLabel(pid); label != "" {
+	case label != "":
 		return "a security module may forbid it: the process is " + label, "allow this daemon to trace it in the policy"
 	}
 	return "", "run the daemon as root, or with CAP_SYS_PTRACE in the process's user namespace"
@@ -223,8 +228,16 @@ func whyDenied(pid int) (detail, hint string) {
 // it has none that confines.
 func lsmLabel(pid int) string {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "attr", "current"))
-	label := strings.TrimRight(string(text), "\x00\n ")
-	if err != nil || label == "unconfined" || label == "kernel" {
+	if err != nil {
+		return ""
+	}
+	return confinement(string(text))
+}
+
+// confinement reads /proc/PID/attr/current: of AppArmor "PROFILE (MODE)", of SELinux "USER:ROLE:TYPE:LEVEL".
+func confinement(text string) string {
+	label := strings.TrimRight(text, "\x00\n ")
+	if label == "unconfined" || label == "kernel" || strings.Contains(label, ":unconfined_t:") {
 		return ""
 	}
 	return label

@@ -124,40 +124,53 @@ func TestAProfilerOfTheTargetsOwn(t *testing.T) {
 		unharmed(t, v)
 	})
 	t.Run("between windows", func(t *testing.T) {
-		v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe; cupti buffers; cupti clock; cupti enable 10", "until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }",
-			"cupti flush; cupti dump", "print done", busy)
-		d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "700ms")
-		d.waitAgent(v.PID, "running")
-		d.waitWindows(v.PID, 1)
-		sleep(50)
-		v.Go()
-		if got := v.WaitLine("cupti subscribe"); got != "0" {
-			t.Skipf("subscribing returned %s: a window was open at that moment", got)
-		}
-		var records, ran int
-		text := v.WaitLine("cupti")
-		for !strings.HasPrefix(text, "records=") {
-			text = v.WaitLine("cupti")
-		}
-		for _, f := range strings.Fields(text) {
-			if n, ok := strings.CutPrefix(f, "records="); ok {
-				records = atoi(t, n)
+		for tries := 0; !profilesItself(t); tries++ { // it came just as a window was open, which a busy machine makes longer
+			if tries == 5 {
+				t.Fatal("between two windows the target cannot profile itself")
 			}
 		}
-		for _, o := range v.Truth().Ops {
-			if o.Name == "own_us1" {
-				ran++
-			}
-		}
-		if records != ran || ran < 100 {
-			t.Errorf("the target's own profiler saw %d kernels of %d", records, ran)
-		}
-		if n := len(kernelsIn(d.fetch(v.PID), v.PID, "own_us1")); n != 0 {
-			t.Errorf("%d of its kernels went to our agent", n)
-		}
-		d.stop()
-		unharmed(t, v)
 	})
+}
+
+// profilesItself lets a target profile itself between two windows, where it must see all of its kernels and our agent none; false where CUPTI was taken.
+func profilesItself(t *testing.T) bool {
+	t.Helper()
+	v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "wait", "cupti buffers; cupti clock; cupti enable 10", "until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }",
+		"cupti flush; cupti dump", "print done", busy)
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "700ms")
+	d.waitAgent(v.PID, "running")
+	d.waitWindows(v.PID, 1)
+	v.Go()
+	if got := v.WaitLine("cupti subscribe"); got != "0" {
+		t.Logf("subscribing returned %s", got)
+		d.stop()
+		return false
+	}
+	v.Go()
+	records, ran := 0, 0
+	text := v.WaitLine("cupti")
+	for !strings.HasPrefix(text, "records=") {
+		text = v.WaitLine("cupti")
+	}
+	for _, f := range strings.Fields(text) {
+		if n, ok := strings.CutPrefix(f, "records="); ok {
+			records = atoi(t, n)
+		}
+	}
+	for _, o := range v.Truth().Ops {
+		if o.Name == "own_us1" {
+			ran++
+		}
+	}
+	if records != ran || ran < 100 {
+		t.Errorf("the target's own profiler saw %d kernels of %d", records, ran)
+	}
+	if n := len(kernelsIn(d.fetch(v.PID), v.PID, "own_us1")); n != 0 {
+		t.Errorf("%d of its kernels went to our agent", n)
+	}
+	d.stop()
+	unharmed(t, v)
+	return true
 }
 
 // TestAgentInAForkedChild forks a process that has an agent: the parent's records stay right, the child is not harmed.
