@@ -99,6 +99,26 @@ func TestLossesOfAnOpenWindow(t *testing.T) {
 	p.leave()
 }
 
+// TestEveryRecordLost: where CUPTI drops all records no buffer ever comes back, and the window says all the same how many it has lost.
+func TestEveryRecordLost(t *testing.T) {
+	p := play(t, settings{options: cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=1"}}}, "launch 1; sync; wait", "launch 200 kernel=k_us1; sync; wait", "sync; wait")
+	p.state(stateOpen)
+	p.proceed()
+	p.victim.WaitLine("waiting")
+	p.flush()
+	if n := p.get64(ringLost); n < 200 {
+		t.Errorf("the open window has lost %d of 200 records", n)
+	}
+	p.mode(modeOff)
+	p.victim.Send("go")
+	p.state(stateIdle)
+	p.read()
+	if w := p.of(kindWindow); len(w) != 1 || w[0].args[0] != 0 || w[0].args[1] < 200 || len(p.of(kindKernel)) != 0 {
+		t.Errorf("windows %+v, want one that lost 200 records or more and has none", w)
+	}
+	p.quit()
+}
+
 // TestLastWordWaitsForRoom: a window that ends while the ring is full is not lost.
 func TestLastWordWaitsForRoom(t *testing.T) {
 	p := play(t, settings{slots: 256}, "launch 1; sync; wait", "launch 1000 kernel=k_us1; sync; wait", "sync; wait")

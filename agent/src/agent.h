@@ -121,6 +121,8 @@ uint64_t pack_grid(uint32_t x, uint32_t y, uint32_t z); /* as bpf/shapes.h does 
 uint64_t pack_block(uint32_t x, uint32_t y, uint32_t z, uint32_t shared);
 /* records_complete takes a buffer back from CUPTI and writes what is in it to the ring. */
 void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
+/* records_lost counts what CUPTI dropped since it was last asked. Where it had no buffer at all, none comes back by which that would show. */
+void records_lost(void);
 
 /* pending.c: calls of which no record has come yet, one of each thread, to know when CUPTI must be flushed. */
 /* pending_call notes a call that began something on the GPU; t: its end, ns. */

@@ -161,7 +161,7 @@ static int decode(struct agent_slot *s, const void *record)
 	return -1;
 }
 
-static void count_dropped(void)
+void records_lost(void)
 {
 	size_t dropped = 0;
 
@@ -198,6 +198,6 @@ void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t si
 	}
 	add(&the.window.records, written);
 	add(&the.window.unfinished, unfinished);
-	count_dropped();
+	records_lost();
 	pool_release(buffer);
 }

@@ -220,6 +220,7 @@ void window_finish(uint32_t tid)
 	kinds_off();
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
+	records_lost();
 	t = took(STEP_FLUSH, t);
 	window_leave();
 	t = took(STEP_LEAVE, t);
@@ -267,6 +268,7 @@ int window_drop(void)
 	kinds_off();
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
+	records_lost();
 	t = took(STEP_FLUSH, t);
 	window_leave();
 	the.window.left = took(STEP_LEAVE, t);
@@ -284,6 +286,7 @@ void window_keep(void)
 	calls_enable(0, 1); /* of an end that was wanted, and then was not */
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
+	records_lost();
 	the.window.left = took(STEP_FLUSH, t);
 }
 
@@ -294,6 +297,7 @@ void window_flush(void)
 
 	the.cupti.flush(0);
 	ns = now() - t;
+	records_lost();
 	if (ns <= w->flush_took)
 		return;
 	w->flush_took = ns;
