@@ -64,7 +64,11 @@ func notTraced(_ *target.Process, s status) error {
 	if s.tracer == 0 {
 		return nil
 	}
-	return refuse(ErrTraced, fmt.Sprintf("by pid %d (%s)", s.tracer, comm(s.tracer)), "end the debugger or tracer, or start the program with `inferscope run`")
+	tracer := s.tracer // a thread of the one that is to be named
+	if of, err := readStatus(int(tracer), int(tracer)); err == nil && of.tgid != 0 {
+		tracer = of.tgid
+	}
+	return refuse(ErrTraced, fmt.Sprintf("by pid %d (%s)", tracer, comm(tracer)), "end the debugger or tracer, or start the program with `inferscope run`")
 }
 
 // noShadow: a thread with a shadow stack could not return where we send it.
