@@ -5,6 +5,7 @@
 //	GET /v1/status                   Status, cut down to what the caller may see
 //	GET /v1/targets                  []Target, likewise
 //	PUT /v1/targets?pid=N            process N, with its children, becomes a target
+//	DELETE /v1/targets?pid=N         target N is let go of, and runs on without anything of ours in it
 //	GET /v1/recording?pid=N          everything that is kept of target N, as record.WriteStream writes it
 //	GET /v1/recording?pid=N&last=30s the last 30 s of it
 //	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
@@ -83,6 +84,7 @@ const (
 	Watching TargetState = "watching" // its CUDA calls are recorded
 	Waiting  TargetState = "waiting"  // it runs, but no CUDA library of it is probed: Target.Detail says why
 	Exited   TargetState = "exited"   // it and all its children are gone; what was recorded is still served
+	Released TargetState = "released" // somebody asked to let go of it; likewise
 )
 
 // Target is a process that was asked for, with its children.

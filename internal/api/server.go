@@ -144,6 +144,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle(PathStatus, s.guard(s.known(s.status)))
 	mux.Handle(PathTargets, s.guard(s.known(s.targets)))
 	mux.Handle(http.MethodPut+" "+PathTargets, s.guard(s.watch))
+	mux.Handle(http.MethodDelete+" "+PathTargets, s.guard(s.release))
 	mux.Handle(PathRecording, s.guard(s.recording))
 	mux.Handle(PathDump, s.guard(s.dump))
 	mux.Handle("/", s.guard(func(_ http.ResponseWriter, r *http.Request, _ peer) error {
@@ -189,7 +190,8 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, p peer) error {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.limits.Request))
 		return usage("put parameters into the query", "a request has no body")
 	}
-	if r.Method != http.MethodGet && (r.Method != http.MethodPut || r.URL.Path != PathTargets) {
+	changes := r.URL.Path == PathTargets && (r.Method == http.MethodPut || r.Method == http.MethodDelete)
+	if r.Method != http.MethodGet && !changes {
 		return usage("use GET", "%s is not understood", clip(r.Method))
 	}
 	if !p.privileged(s.own) && !s.pace.take(time.Now()) {

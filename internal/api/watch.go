@@ -27,20 +27,41 @@ type Adder interface {
 	Watch(ctx context.Context, r WatchRequest) error
 }
 
+// Releaser is a Backend that lets go of targets while it runs.
+type Releaser interface {
+	// Release takes everything out of a target, which runs on. Owner limits it to a target that this user has asked for.
+	// Errors: fault.NoProcess, fault.Permission.
+	Release(ctx context.Context, r WatchRequest) error
+}
+
+// release answers DELETE on PathTargets: target ?pid=N is let go of.
+func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
+	releaser, ok := s.backend.(Releaser)
+	if !ok {
+		return fault.New(fault.Unsupported, "stop the daemon instead", errors.New("this daemon lets go of no target"))
+	}
+	return s.change(w, r, p, releaser.Release)
+}
+
 // watch answers PUT on PathTargets: ?pid=N becomes a target. It does not matter whether the
 // caller owns one already: what counts is whose process it is.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, p peer) error {
-	pid, err := parsePID(r.URL.Query())
-	if err != nil {
-		return err
-	}
 	adder, ok := s.backend.(Adder)
 	if !ok {
 		return fault.New(fault.Unsupported, "name it when the daemon is started: inferscoped --pid", errors.New("this daemon takes no new targets"))
 	}
+	return s.change(w, r, p, adder.Watch)
+}
+
+// change has a target changed as a request asks for.
+func (s *Server) change(w http.ResponseWriter, r *http.Request, p peer, do func(context.Context, WatchRequest) error) error {
+	pid, err := parsePID(r.URL.Query())
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Queue)
 	defer cancel()
-	if err := adder.Watch(ctx, WatchRequest{PID: pid, Owner: p.uid, AnyOwner: p.privileged(s.own)}); err != nil {
+	if err := do(ctx, WatchRequest{PID: pid, Owner: p.uid, AnyOwner: p.privileged(s.own)}); err != nil {
 		return err
 	}
 	setDeadline(w, s.limits.Request)
@@ -52,10 +73,19 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, p peer) error {
 
 // Watch makes a process a target of the daemon, and returns when it is followed.
 func (c *Client) Watch(ctx context.Context, pid uint32) error {
+	return c.change(ctx, http.MethodPut, pid)
+}
+
+// Release lets the daemon take everything out of a target, which runs on.
+func (c *Client) Release(ctx context.Context, pid uint32) error {
+	return c.change(ctx, http.MethodDelete, pid)
+}
+
+func (c *Client) change(ctx context.Context, method string, pid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	q := url.Values{"pid": {strconv.FormatUint(uint64(pid), 10)}}
-	resp, err := c.ask(ctx, http.MethodPut, PathTargets+"?"+q.Encode())
+	resp, err := c.ask(ctx, method, PathTargets+"?"+q.Encode())
 	if err != nil {
 		return err
 	}

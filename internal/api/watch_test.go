@@ -26,6 +26,30 @@ func (b *addingBackend) Watch(_ context.Context, r WatchRequest) error {
 	return b.err
 }
 
+func (b *addingBackend) Release(_ context.Context, r WatchRequest) error {
+	r.PID += 1000 // told from those to be watched
+	return b.Watch(context.Background(), r)
+}
+
+// TestRelease: likewise of who lets go of a target.
+func TestRelease(t *testing.T) {
+	needRoot(t)
+	b := &addingBackend{fakeBackend: newFake()}
+	socket := serve(t, b, patient())
+	if err := dial(t, socket).Release(t.Context(), 77); err != nil {
+		t.Fatal(err)
+	}
+	if err := dialAs(t, socket, stranger).Release(t.Context(), 78); err != nil {
+		t.Fatal(err)
+	}
+	if want := []WatchRequest{{PID: 1077, AnyOwner: true}, {PID: 1078, Owner: stranger}}; !slices.Equal(b.asked, want) {
+		t.Errorf("asked was %+v, want %+v", b.asked, want)
+	}
+	b.err = fault.New(fault.Permission, "ask as root", errors.New("another has asked for it"))
+	wantFault(t, dial(t, socket).Release(t.Context(), 79), fault.Permission)
+	wantFault(t, dial(t, serve(t, newFake(), patient())).Release(t.Context(), 5), fault.Unsupported)
+}
+
 // TestWatch: the kernel says who asks, also where that user owns nothing yet.
 func TestWatch(t *testing.T) {
 	needRoot(t)
@@ -51,6 +75,13 @@ func TestWatchBadRequests(t *testing.T) {
 	c := dial(t, serve(t, b, patient()))
 	for _, path := range []string{PathTargets, PathTargets + "?pid=0", PathTargets + "?pid=x", PathStatus + "?pid=5", PathRecording + "?pid=5"} {
 		resp, err := c.ask(t.Context(), "PUT", path)
+		if err == nil {
+			resp.Body.Close()
+		}
+		wantFault(t, err, fault.Usage)
+	}
+	for _, path := range []string{PathTargets, PathTargets + "?pid=0", PathStatus + "?pid=5"} {
+		resp, err := c.ask(t.Context(), "DELETE", path)
 		if err == nil {
 			resp.Body.Close()
 		}

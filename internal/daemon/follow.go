@@ -26,6 +26,7 @@ type follower struct {
 	counter Counter
 	clock   Clock
 
+	turns chan func()   // done by its goroutine
 	ready chan struct{} // closed when every process that was there at the start is followed
 	gone  chan struct{} // closed when all of them, and all their children, are gone
 	done  chan struct{} // closed when run has returned
@@ -40,7 +41,7 @@ type follower struct {
 func newFollower(log *zap.Logger, w Watcher, sources []Source, tables Tables, counter Counter, clock Clock) *follower {
 	return &follower{
 		log: log, watcher: w, sources: sources, tables: tables, counter: counter, clock: clock,
-		ready: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
+		turns: make(chan func()), ready: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -90,6 +91,8 @@ func (f *follower) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case work := <-f.turns:
+			work()
 		case c, ok := <-f.watcher.Changes():
 			if !ok {
 				return

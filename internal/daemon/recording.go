@@ -112,6 +112,7 @@ type view struct {
 	pid       uint32
 	since     uint64
 	ended     uint64 // ns; 0: some process runs
+	released  bool
 	entries   []entry
 	libraries []record.Library
 	late      func(from, to uint64) []loss.Loss
@@ -128,7 +129,7 @@ func (f *follower) view(pid uint32) (view, bool) {
 		return view{}, false
 	}
 	r := f.roots[i]
-	v := view{pid: pid, since: r.since, ended: r.ended()}
+	v := view{pid: pid, since: r.since, ended: r.ended(), released: r.released}
 	for _, e := range r.procs {
 		v.entries = append(v.entries, *e)
 	}

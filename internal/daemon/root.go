@@ -34,6 +34,7 @@ type root struct {
 	asked     bool   // by Watch: its first change is still to come while it has no processes
 	limited   bool   // only processes that run as owner are watched: a user asked for it
 	owner     uint32
+	released  bool // on request: nothing of it is followed
 }
 
 // entry is one process of a root.

@@ -94,6 +94,9 @@ func stateOf(v view, main record.Process, now uint64) (api.TargetState, string) 
 	if v.ended > 0 {
 		return api.Exited, fmt.Sprintf("%s %s ago", howEnded(main.ExitCode), since(now, v.ended).Round(100*time.Millisecond))
 	}
+	if v.released {
+		return api.Released, "nothing of it is recorded any more: `inferscoped` was asked to let go of it"
+	}
 	refused := ""
 	for _, l := range v.libraries {
 		if l.Probed > 0 {

@@ -29,6 +29,9 @@ func (d *Daemon) Watch(ctx context.Context, r api.WatchRequest) error {
 	if err := d.follower.include(r); err != nil {
 		return err
 	}
+	if err := d.follower.turn(ctx, func() error { return d.follower.resume(r.PID) }); err != nil {
+		return err
+	}
 	for !d.follower.follows(r.PID) {
 		select {
 		case <-ctx.Done():
@@ -128,12 +131,12 @@ func (f *follower) follows(pid uint32) bool {
 	return false
 }
 
-// barred says whether a process of a user's target has come to run as somebody else: then it is
-// not watched for that user any more.
+// barred says whether a process is not to be watched: its target was released, or is a user's, and it has come to run
+// as somebody else.
 func (f *follower) barred(p *target.Process) bool {
 	f.mu.Lock()
 	r := f.root(p.Root)
-	limited, owner := r.limited, r.owner
+	limited, owner, released := r.limited, r.owner, r.released
 	f.mu.Unlock()
-	return limited && p.Died == 0 && !ownedBy(p.PID, owner)
+	return released || limited && p.Died == 0 && !ownedBy(p.PID, owner)
 }

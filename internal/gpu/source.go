@@ -170,6 +170,9 @@ func (s *Source) Forget(p *target.Process) {
 // retire ends a session whose process ended or replaced its program. The caller holds the lock.
 func (s *Source) retire(q *session) {
 	q.cancel()
+	if q.ring != nil { // where the process was let go of, its agent leaves; elsewhere nobody reads that
+		q.ring.command(modeQuit, s.opts.times())
+	}
 	q.say(gone, "")
 	delete(s.sessions, q.process.ID())
 	s.paces.end(q.process.PID)

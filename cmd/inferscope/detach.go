@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+const detachHelp = `detach lets go of a process that the daemon watches: probes come off, and the agent that
+records GPU activity leaves. The process runs on, the daemon watches its other
+targets, and reports of what was recorded can still be had.
+
+    inferscope detach --pid 1234`
+
+func detachCommand(g *global) *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "detach [--pid PID]",
+		Short: "Let go of a process that the daemon watches",
+		Long:  detachHelp,
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return g.detach(cmd, &f) },
+	}
+	pidFlag(cmd.Flags(), &f.pid, "let go of")
+	return cmd
+}
+
+func (g *global) detach(cmd *cobra.Command, f *reportFlags) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	client, err := g.dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	pid, err := f.target(cmd.Context(), client)
+	if err != nil {
+		return err
+	}
+	if err := client.Release(cmd.Context(), pid); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.stderr, "inferscope: pid %d is not watched any more\n", pid)
+	return nil
+}

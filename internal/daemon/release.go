@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// Release takes everything of ours out of a target that runs on: probes come off, and its agents leave. What was recorded
+// is still served, and Watch has it watched again. It implements api.Releaser.
+func (d *Daemon) Release(ctx context.Context, r api.WatchRequest) error {
+	return d.follower.turn(ctx, func() error { return d.follower.release(r) })
+}
+
+// turn has work done by the goroutine that follows processes, between two changes.
+func (f *follower) turn(ctx context.Context, work func() error) error {
+	done := make(chan error, 1)
+	select {
+	case f.turns <- func() { done <- work() }:
+		return <-done
+	case <-f.done:
+		return errors.New("the daemon is stopping")
+	case <-ctx.Done():
+		return fault.New(fault.General, "look into the daemon's log", fmt.Errorf("the daemon is busy: %w", ctx.Err()))
+	}
+}
+
+func (f *follower) release(r api.WatchRequest) error {
+	living, err := f.free(r)
+	if err != nil {
+		return err
+	}
+	for _, p := range living {
+		f.keepLibraries(p)
+		for _, s := range f.sources {
+			s.Forget(p)
+		}
+	}
+	return nil
+}
+
+// free notes that a target is released, and returns what of it runs.
+func (f *follower) free(r api.WatchRequest) ([]*target.Process, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range f.roots {
+		switch {
+		case k.pid != r.PID || k.living == 0:
+		case !r.AnyOwner && (!k.limited || k.owner != r.Owner):
+			return nil, fault.New(fault.Permission, "ask as root (sudo), or as the user who had it watched",
+				fmt.Errorf("user %d has not asked for pid %d to be watched", r.Owner, r.PID))
+		default:
+			k.released = true
+			return k.alive(), nil
+		}
+	}
+	return nil, fault.New(fault.NoProcess, "inferscope targets lists those that are", fmt.Errorf("no target with pid %d runs", r.PID))
+}
+
+// resume follows a target again that was released; it does nothing for any other.
+func (f *follower) resume(pid uint32) error {
+	f.mu.Lock()
+	var living []*target.Process
+	for _, k := range f.roots {
+		if k.pid == pid && k.released {
+			k.released = false
+			living = k.alive()
+		}
+	}
+	f.mu.Unlock()
+	for _, p := range living {
+		f.follow(p, f.clock())
+	}
+	return nil
+}
+
+// alive returns the processes of a target that run. The caller holds the lock.
+func (r *root) alive() []*target.Process {
+	var out []*target.Process
+	for _, e := range r.procs {
+		if e.process.Died == 0 {
+			out = append(out, e.process)
+		}
+	}
+	return out
+}

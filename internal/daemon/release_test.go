@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/api"
+	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/target"
+)
+
+// TestRelease: a target that is let go of is forgotten by all sources with its children, and what it does then is not followed; another target is, and
+// it again when it is asked for again.
+func TestRelease(t *testing.T) {
+	w := newWorld(t)
+	p, child, other := process(30, 0, second), process(31, 30, 2*second), process(40, 0, second)
+	d, _ := w.start(Options{}, p, child, other)
+	source := w.source
+	seen := func() (followed, forgotten []uint32) {
+		source.mu.Lock()
+		defer source.mu.Unlock()
+		return slices.Clone(source.followed), slices.Clone(source.forgotten)
+	}
+	state := func() api.TargetState {
+		for _, s := range d.Status().Targets {
+			if s.PID == 30 {
+				return s.State
+			}
+		}
+		return ""
+	}
+	if err := d.Release(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
+		t.Fatal(err)
+	}
+	before, forgotten := seen()
+	slices.Sort(forgotten)
+	if !slices.Equal(forgotten, []uint32{30, 31}) || state() != api.Released {
+		t.Errorf("%v are forgotten, and the target is %s; want 30 and 31, released", forgotten, state())
+	}
+	w.watcher.emit(target.Mapped, p, 3*second)
+	w.watcher.emit(target.Mapped, other, 3*second)
+	for now, _ := seen(); len(now) == len(before); now, _ = seen() {
+		time.Sleep(time.Millisecond) // the test's own time limit ends it
+	}
+	if now, _ := seen(); now[len(now)-1] != 40 {
+		t.Errorf("%v are followed, want only 40 after the release", now[len(before):])
+	}
+	if err := d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := seen()
+	again := slices.Clone(now[len(before)+1:])
+	slices.Sort(again)
+	if !slices.Equal(again, []uint32{30, 31}) || state() == api.Released {
+		t.Errorf("%v are followed again, and the target is %s; want 30 and 31", again, state())
+	}
+}
+
+// TestReleaseIsRefused: for what is no target, and for a user who has not asked for it to be watched.
+func TestReleaseIsRefused(t *testing.T) {
+	w := newWorld(t)
+	d, _ := w.start(Options{}, process(30, 0, second))
+	if err := d.Release(t.Context(), api.WatchRequest{PID: 31, AnyOwner: true}); fault.CodeOf(err) != fault.NoProcess {
+		t.Errorf("what is no target: %v", err)
+	}
+	if err := d.Release(t.Context(), api.WatchRequest{PID: 30, Owner: 7}); fault.CodeOf(err) != fault.Permission {
+		t.Errorf("a user who has not asked for it: %v", err)
+	}
+}
