@@ -52,7 +52,7 @@ func TestRelease(t *testing.T) {
 	now, _ := seen()
 	again := slices.Clone(now[len(before)+1:])
 	slices.Sort(again)
-	if !slices.Equal(again, []uint32{30, 31}) || state() == api.Released {
+	if !slices.Equal(slices.Compact(again), []uint32{30, 31}) || state() == api.Released { // the fake watcher tells of both anew
 		t.Errorf("%v are followed again, and the target is %s; want 30 and 31", again, state())
 	}
 }
