@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/dump/live"
 	"github.com/inferscope/inferscope/internal/feature"
 	"github.com/inferscope/inferscope/internal/pressure"
+	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/ring"
 	"github.com/inferscope/inferscope/internal/sampler"
 	"github.com/inferscope/inferscope/internal/sched"
@@ -28,12 +29,17 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 	table := symbol.New(symbol.Options{Full: f.wholeNames}) // one for both, so that a library is indexed once
 	cfg.Dumper = live.New(table)
 	cfg.Sources = func(rings *ring.Rings) ([]daemon.Source, error) {
+		keeper, err := keeper(logger)
+		if err != nil {
+			return nil, err
+		}
+		options.Keeper = keeper
 		source, err := calls.New(rings, options)
 		if err != nil {
 			return nil, err
 		}
 		sources := []daemon.Source{source, scopes.New(logger)}
-		activity, err := f.gpu.source(source, logger)
+		activity, err := f.gpu.source(source, keeper, logger)
 		if err != nil {
 			return nil, errors.Join(err, source.Close())
 		}
@@ -50,6 +56,19 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		}
 		return sources, nil
 	}
+}
+
+// keeper starts the process that holds the probes. It ends when this one has.
+func keeper(logger *zap.Logger) (*probe.Keeper, error) {
+	k, err := probe.StartKeeper([]string{"/proc/self/exe"})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		<-k.Gone()
+		logger.Error("no CUDA call is seen any more: restart the daemon", zap.Error(k.Err()))
+	}()
+	return k, nil
 }
 
 // waits makes the sources of why threads wait; without scheduling the daemon goes on.

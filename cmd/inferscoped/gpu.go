@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/gate"
 	"github.com/inferscope/inferscope/internal/gpu"
 	"github.com/inferscope/inferscope/internal/inject"
+	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -51,15 +52,17 @@ func (f *gpuFlags) check() error { return f.options().Check() }
 
 // source makes the source of GPU activity; nil where none is wanted. What keeps agents from
 // being brought in at all is said, and the daemon goes on without them.
-func (f *gpuFlags) source(source *calls.Source, logger *zap.Logger) (daemon.Source, error) {
+func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *zap.Logger) (daemon.Source, error) {
 	if gpu.Mode(f.mode) == gpu.Off {
 		return nil, nil
 	}
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
-	options.Gate = func(p *target.Process, words uint64) (gpu.Gate, error) { return gate.Open(p, source.Mode(), words) }
+	options.Gate = func(p *target.Process, words uint64) (gpu.Gate, error) {
+		return gate.Open(p, keeper, source.Mode(), words)
+	}
 	if !f.noInject {
-		in, err := injector()
+		in, err := injector(keeper)
 		if err != nil {
 			logger.Warn("no agent can be brought into processes: launches are seen by probes, nothing of the GPU", zap.Error(err))
 		} else {
@@ -70,8 +73,8 @@ func (f *gpuFlags) source(source *calls.Source, logger *zap.Logger) (daemon.Sour
 }
 
 // injector makes what brings agents into processes.
-func injector() (*gpu.AgentInjector, error) {
-	loader, err := inject.NewApart([]string{"/proc/self/exe"}, inject.Options{})
+func injector(keeper *probe.Keeper) (*gpu.AgentInjector, error) {
+	loader, err := inject.NewApart([]string{"/proc/self/exe"}, inject.Options{Keeper: keeper})
 	if err != nil {
 		return nil, err
 	}

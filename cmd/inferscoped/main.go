@@ -18,6 +18,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/fault"
 	"github.com/inferscope/inferscope/internal/inject"
+	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/sampler"
 	"github.com/inferscope/inferscope/internal/version"
 )
@@ -47,7 +48,9 @@ func main() {
 
 // helpers are what this program starts itself as, by the first argument.
 func helpers() map[string]func([]string) error {
-	return map[string]func([]string) error{sampler.HelperArgument: sampler.RunHelper, inject.HelperArgument: inject.RunHelper}
+	return map[string]func([]string) error{
+		sampler.HelperArgument: sampler.RunHelper, inject.HelperArgument: inject.RunHelper, probe.KeeperArgument: probe.RunKeeper,
+	}
 }
 
 // niceness is that of all threads: where the CPUs are overcommitted, rings that wait
@@ -105,8 +108,8 @@ watched processes are never restarted. To record what the GPU does, an agent is
 brought into each process that uses CUDA: one thread of it is stopped for less
 than 2 ms, once, at a CUDA call. The agent records in windows (200 ms every 2 s)
 and ends by itself within 2 s when the daemon is gone; --no-inject brings in none,
---gpu says when it records. When the daemon ends, however it ends, the kernel
-takes all probes off.
+--gpu says when it records. When the daemon ends, however it ends, all probes
+come off: a process of its own, probe-keeper, holds them and ends after it.
 
 Settings are taken from flags, then from the environment (INFERSCOPE_ENABLED,
 INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB, INFERSCOPE_CUDA_VERSION,

@@ -107,13 +107,17 @@ func (l *library) detach() error {
 }
 
 // losses says what of the library cannot be seen, or is seen at a price.
-func (l *library) losses(pid uint32) []loss.Loss {
+// lost: all probes have gone, for this reason.
+func (l *library) losses(pid uint32, lost error) []loss.Loss {
 	where := fmt.Sprintf("pid %d: %s", pid, l.row.Path)
 	if l.row.Error != "" {
 		return []loss.Loss{{Reason: loss.LibraryRefused, Count: 1, Where: where, Detail: l.row.Error}}
 	}
 	if l.attachment == nil {
 		return nil
+	}
+	if lost != nil {
+		return []loss.Loss{l.unprobed(where, lost)}
 	}
 	var out []loss.Loss
 	if failed := l.attachment.Failed(); len(failed) > 0 {

@@ -32,8 +32,9 @@ const maxLibraries = 32
 
 // Options are the settings of New.
 type Options struct {
-	Mode     probe.Mode // forces a way to attach; "" takes the best that works
-	AllCalls bool       // probe also what is asked very often and says nothing (cuda.Row.Hot)
+	Keeper   *probe.Keeper // makes and holds the probes; nil: this process does
+	Mode     probe.Mode    // forces a way to attach; "" takes the best that works
+	AllCalls bool          // probe also what is asked very often and says nothing (cuda.Row.Hot)
 
 	// Launches is when launches are probed, until SetLaunches says otherwise; "": LaunchesOn.
 	Launches      LaunchMode
@@ -58,7 +59,7 @@ type Source struct {
 // New loads the programs so that they write into rings. The error says which
 // capability or kernel feature is missing for each way to attach.
 func New(rings *ring.Rings, opts Options) (*Source, error) {
-	attacher, err := probe.NewAttacher(probe.Options{Mode: opts.Mode, Maps: rings.Maps()})
+	attacher, err := probe.NewAttacher(probe.Options{Keeper: opts.Keeper, Mode: opts.Mode, Maps: rings.Maps()})
 	if err != nil {
 		return nil, fmt.Errorf("load the programs for CUDA calls: %w", err)
 	}
@@ -322,9 +323,10 @@ func (s *Source) Losses() []loss.Loss {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []loss.Loss
+	lost := s.lost()
 	for _, p := range s.procs {
 		for _, l := range p.libraries {
-			out = append(out, l.losses(p.pid)...)
+			out = append(out, l.losses(p.pid, lost)...)
 		}
 		if p.launches != nil {
 			out = append(out, p.launches.losses()...)
@@ -369,6 +371,9 @@ func (s *Source) State() record.Source {
 	}
 	if rejected := s.attacher.Rejected(); len(rejected) > 0 && s.attacher.Mode() == probe.Perf {
 		state.Detail += fmt.Sprintf(" (%v)", rejected[len(rejected)-1])
+	}
+	if lost := s.lost(); lost != nil {
+		state.State, state.Detail = "unavailable", lost.Error()+": restart the daemon"
 	}
 	return state
 }

@@ -38,8 +38,8 @@ type Count struct {
 }
 
 // Open puts a gate before the driver of p, for the agent whose words (opening and leaving of struct agent_ring, agent/abi.h) lie at an
-// address in p. It opens and shuts by itself, by these words. It needs what probes need, and kernel 5.17 (bpf_loop).
-func Open(p *target.Process, mode probe.Mode, words uint64) (*Gate, error) {
+// address in p. It opens and shuts by itself, by these words. It needs what probes need (keeper and mode: see probe.AttachProgram), and kernel 5.17 (bpf_loop).
+func Open(p *target.Process, keeper *probe.Keeper, mode probe.Mode, words uint64) (*Gate, error) {
 	spec, err := bpf.LoadGate()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
@@ -54,7 +54,7 @@ func Open(p *target.Process, mode probe.Mode, words uint64) (*Gate, error) {
 	if g.coll, err = ebpf.NewCollection(spec); err != nil {
 		return nil, fmt.Errorf("load the program that holds threads: %w", err)
 	}
-	g.attachments, err = libcuda.Attach(p, mode, g.coll.Programs[bpf.GateProgGate], functions())
+	g.attachments, err = libcuda.Attach(p, keeper, mode, g.coll.Programs[bpf.GateProgGate], functions())
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}

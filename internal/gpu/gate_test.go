@@ -21,7 +21,7 @@ func gates(t *testing.T) func(p *target.Process, words uint64) (Gate, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(p *target.Process, words uint64) (Gate, error) { return gate.Open(p, mode, words) }
+	return func(p *target.Process, words uint64) (Gate, error) { return gate.Open(p, nil, mode, words) }
 }
 
 // waitingCall is a call that can wait, and launches no graph.

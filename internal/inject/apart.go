@@ -86,7 +86,7 @@ func (a *Apart) drive(ctx context.Context, p *target.Process, image *Image, done
 	_ = conn.Close() // one that has not answered gives up
 	late := time.AfterFunc(lastWord, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
-	ended := cmd.Wait() // it takes its probes off; of one that is killed the kernel does
+	ended := cmd.Wait() // it takes its probes off; of one that is killed the keeper does
 	if err != nil || ended == nil || !cmd.ProcessState.Exited() {
 		return
 	}
@@ -104,7 +104,7 @@ func (a *Apart) ask(ctx context.Context, conn *net.UnixConn, p *target.Process, 
 		_ = conn.SetReadDeadline(time.Now().Add(lastWord)) // a unix socket has deadlines
 	})
 	defer stop()
-	ask := request{PID: int(p.PID), StartTime: p.StartTime, Mode: a.opts.Mode, Image: *image}
+	ask := request{PID: int(p.PID), StartTime: p.StartTime, Mode: a.opts.Mode, Kept: a.opts.Keeper != nil, Image: *image}
 	if deadline, ok := ctx.Deadline(); ok {
 		ask.Patience = time.Until(deadline)
 	}
@@ -129,6 +129,14 @@ func (a *Apart) launch(ctx context.Context) (*net.UnixConn, *exec.Cmd, error) {
 	// It outlives ctx, and says how far it came.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), a.command[0], append(a.command[1:], HelperArgument)...)
 	cmd.ExtraFiles = []*os.File{child}
+	if a.opts.Keeper != nil {
+		keeper, err := a.opts.Keeper.Share()
+		if err != nil {
+			return nil, nil, errors.Join(err, conn.Close())
+		}
+		defer keeper.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, keeper)
+	}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is the daemon's
 	if err := cmd.Start(); err != nil {

@@ -54,7 +54,7 @@ type trap struct {
 }
 
 // setTrap loads the program and puts it on the CUDA functions of p.
-func setTrap(p *target.Process, mode probe.Mode) (*trap, error) {
+func setTrap(p *target.Process, keeper *probe.Keeper, mode probe.Mode) (*trap, error) {
 	spec, err := bpf.LoadArm()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
@@ -69,13 +69,13 @@ func setTrap(p *target.Process, mode probe.Mode) (*trap, error) {
 	if t.stops, err = ringbuf.NewReader(t.coll.Maps[bpf.ArmMapStops]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open its ring: %w", err), t.close())
 	}
-	if err := t.attach(p, mode); err != nil {
+	if err := t.attach(p, keeper, mode); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
 }
 
-func (t *trap) attach(p *target.Process, mode probe.Mode) error {
+func (t *trap) attach(p *target.Process, keeper *probe.Keeper, mode probe.Mode) error {
 	libraries, err := target.Libraries(p, func(base string) bool {
 		return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
 	})
@@ -84,7 +84,7 @@ func (t *trap) attach(p *target.Process, mode probe.Mode) error {
 	}
 	var errs []error
 	for _, m := range libraries[:min(len(libraries), 4)] {
-		if err := t.attachTo(p, m, mode); err != nil {
+		if err := t.attachTo(p, m, keeper, mode); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.Path, err))
 		}
 	}
@@ -98,7 +98,7 @@ func (t *trap) attach(p *target.Process, mode probe.Mode) error {
 	return &Refusal{Reason: ErrNoCUDA, Hint: "wait until it has called cuInit", Cause: err}
 }
 
-func (t *trap) attachTo(p *target.Process, m target.Mapping, mode probe.Mode) error {
+func (t *trap) attachTo(p *target.Process, m target.Mapping, keeper *probe.Keeper, mode probe.Mode) error {
 	file, err := target.Open(p, m)
 	if err != nil {
 		return gone(p, err)
@@ -111,7 +111,7 @@ func (t *trap) attachTo(p *target.Process, m target.Mapping, mode probe.Mode) er
 	if len(sites) == 0 {
 		return errors.New("it exports none of the functions to stop at")
 	}
-	a, err := probe.AttachProgram(mode, t.coll.Programs[bpf.ArmProgArm], file, p.PID, sites)
+	a, err := probe.AttachProgram(keeper, mode, t.coll.Programs[bpf.ArmProgArm], file, p.PID, sites)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ const HelperArgument = "injection-helper"
 const (
 	// helperSocket is the descriptor on which the helper finds its parent (os/exec.Cmd.ExtraFiles).
 	helperSocket = 3
+	// helperKeeper is the descriptor on which it finds its parent's keeper, where that has one.
+	helperKeeper = 4
 	// helperThreads run Go code: one that works, and one that hears whether the parent is there.
 	helperThreads = 2
 	// helperMemory is how much garbage a helper makes before it collects any, bytes: what it
@@ -35,6 +37,7 @@ type request struct {
 	PID       int
 	StartTime uint64
 	Mode      probe.Mode
+	Kept      bool          // helperKeeper is open
 	Patience  time.Duration // 0: until the parent gives up
 	Image     Image
 }
@@ -80,12 +83,23 @@ func RunHelper(args []string) error {
 		defer cancel() // the parent says nothing more, so this returns when it has given up or is gone
 		_, _ = io.Copy(io.Discard, conn)
 	}()
-	in, err := New(Options{Mode: ask.Mode})
+	in, err := ask.injector()
 	if err != nil {
 		return reply(conn, Result{}, err)
 	}
 	result, err := ask.serve(ctx, in)
 	return errors.Join(reply(conn, result, err), in.Wait())
+}
+
+func (ask *request) injector() (*Injector, error) {
+	opts := Options{Mode: ask.Mode}
+	if ask.Kept {
+		var err error
+		if opts.Keeper, err = probe.JoinKeeper(helperKeeper); err != nil {
+			return nil, err
+		}
+	}
+	return New(opts)
 }
 
 // serve does what is asked.

@@ -61,13 +61,15 @@ type Result struct {
 
 // Options are the settings of New.
 type Options struct {
-	Mode probe.Mode // how to attach the program that stops a thread; "" finds the best
+	Keeper *probe.Keeper // makes and holds the probes of that program; nil: whoever stops the thread does
+	Mode   probe.Mode    // how to attach the program that stops a thread; "" finds the best
 }
 
 // Injector brings images into processes. It is safe for concurrent use.
 type Injector struct {
-	mode probe.Mode
-	step func(string) // called after each step; tests die there
+	keeper *probe.Keeper // nil: none
+	mode   probe.Mode
+	step   func(string) // called after each step; tests die there
 
 	closing sync.WaitGroup // of traps
 	mu      sync.Mutex
@@ -76,7 +78,7 @@ type Injector struct {
 
 // New makes an Injector. It fails where no way to attach works.
 func New(opts Options) (*Injector, error) {
-	in := &Injector{mode: opts.Mode, step: func(string) {}}
+	in := &Injector{keeper: opts.Keeper, mode: opts.Mode, step: func(string) {}}
 	if in.mode != "" {
 		return in, nil
 	}
@@ -114,7 +116,7 @@ func (in *Injector) load(ctx context.Context, p *target.Process, image *Image) (
 	if err != nil {
 		return Result{}, err
 	}
-	if plan.trap, err = setTrap(p, in.mode); err != nil {
+	if plan.trap, err = setTrap(p, in.keeper, in.mode); err != nil {
 		return Result{}, err
 	}
 	plan.step("armed")

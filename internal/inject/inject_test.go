@@ -45,7 +45,17 @@ type loader interface {
 func newApart(tb testing.TB) *Apart {
 	tb.Helper()
 	needRoot(tb)
-	a, err := NewApart([]string{"/proc/self/exe"}, Options{})
+	keeper, err := probe.StartKeeper([]string{"/proc/self/exe"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := keeper.Close(); err != nil {
+			tb.Error(err)
+		}
+		<-keeper.Gone()
+	})
+	a, err := NewApart([]string{"/proc/self/exe"}, Options{Keeper: keeper})
 	if err != nil {
 		tb.Fatal(err)
 	}

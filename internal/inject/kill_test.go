@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -25,8 +26,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == HelperArgument {
-		if err := RunHelper(nil); err != nil {
+	be := map[string]func([]string) error{HelperArgument: RunHelper, probe.KeeperArgument: probe.RunKeeper}
+	if len(os.Args) == 2 && be[os.Args[1]] != nil {
+		if err := be[os.Args[1]](nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -43,7 +43,7 @@ func newPlan(t *testing.T, in *Injector, v *victim) (*plan, caller) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.trap, err = setTrap(v.process, in.mode); err != nil {
+	if p.trap, err = setTrap(v.process, in.keeper, in.mode); err != nil {
 		t.Fatal(err)
 	}
 	all, err := p.trap.candidates(within(t, 10*time.Second), nil)

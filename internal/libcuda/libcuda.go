@@ -37,9 +37,9 @@ func Named(name string, functions []string) bool {
 	return false
 }
 
-// Attach puts prog, which must have been loaded for mode (see probe.AttachProgram), on the entries of the driver's functions in p.
+// Attach puts prog, which must have been loaded for mode, on the entries (keeper and mode: see probe.AttachProgram) of the driver's functions in p.
 // The error wraps probe.ErrNoProcess where p has gone, or says for each library that p maps why nothing is probed.
-func Attach(p *target.Process, mode probe.Mode, prog *ebpf.Program, functions []string) ([]*probe.Attachment, error) {
+func Attach(p *target.Process, keeper *probe.Keeper, mode probe.Mode, prog *ebpf.Program, functions []string) ([]*probe.Attachment, error) {
 	libraries, err := target.Libraries(p, Is)
 	if err != nil {
 		return nil, fmt.Errorf("list its CUDA libraries: %w", err)
@@ -47,7 +47,7 @@ func Attach(p *target.Process, mode probe.Mode, prog *ebpf.Program, functions []
 	errs := []error{fmt.Errorf("pid %d maps %d CUDA libraries", p.PID, len(libraries))}
 	var out []*probe.Attachment
 	for _, m := range libraries[:min(len(libraries), maxFiles)] {
-		a, err := attachTo(p, m, mode, prog, functions)
+		a, err := attachTo(p, m, keeper, mode, prog, functions)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.Path, err))
 			continue
@@ -60,7 +60,7 @@ func Attach(p *target.Process, mode probe.Mode, prog *ebpf.Program, functions []
 	return nil, errors.Join(errs...)
 }
 
-func attachTo(p *target.Process, m target.Mapping, mode probe.Mode, prog *ebpf.Program, functions []string) (*probe.Attachment, error) {
+func attachTo(p *target.Process, m target.Mapping, keeper *probe.Keeper, mode probe.Mode, prog *ebpf.Program, functions []string) (*probe.Attachment, error) {
 	file, err := target.Open(p, m)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func attachTo(p *target.Process, m target.Mapping, mode probe.Mode, prog *ebpf.P
 	if len(sites) == 0 {
 		return nil, errors.New("it exports none of the functions to probe")
 	}
-	return probe.AttachProgram(mode, prog, file, p.PID, sites)
+	return probe.AttachProgram(keeper, mode, prog, file, p.PID, sites)
 }
 
 func sitesIn(file *os.File, functions []string) ([]probe.Site, error) {

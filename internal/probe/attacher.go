@@ -14,6 +14,9 @@ import (
 
 // Options configure an Attacher.
 type Options struct {
+	// Keeper makes and holds the links. nil: this process does, and leaves breakpoints
+	// in the target where it is killed in the moment in which it makes or closes them.
+	Keeper *Keeper
 	// Mode forces a way to attach; "" takes the best that works.
 	Mode Mode
 	// Maps replace maps of the programs by name: "rings" and "losses", as
@@ -24,10 +27,11 @@ type Options struct {
 // Attacher puts the programs for CUDA calls on functions of mapped files. It is
 // safe for concurrent use.
 type Attacher struct {
-	mode  Mode
-	coll  *ebpf.Collection
-	pmu   uint32 // Perf only
-	trial []error
+	mode   Mode
+	coll   *ebpf.Collection
+	keeper *Keeper // nil: none
+	pmu    uint32  // Perf only
+	trial  []error
 }
 
 // NewAttacher loads the programs, and attaches them to a file of its own for a
@@ -44,7 +48,7 @@ func NewAttacher(opts Options) (*Attacher, error) {
 	for _, mode := range modes {
 		a, err := load(mode, opts.Maps)
 		if err == nil {
-			a.trial = trial
+			a.trial, a.keeper = trial, opts.Keeper
 			return a, nil
 		}
 		trial = append(trial, fmt.Errorf("mode %s: %w", mode, err))
@@ -127,7 +131,7 @@ func loadPrograms(names []string, maps map[string]*ebpf.Map) (*ebpf.Collection, 
 }
 
 // try attaches to a file of this process's own that nothing maps, so that no
-// instruction anywhere is touched.
+// instruction anywhere is touched, whenever it is killed.
 func (a *Attacher) try() error {
 	file, err := scratchFile()
 	if err != nil {
@@ -177,8 +181,8 @@ func (a *Attacher) filtersByProcess(file *os.File) error {
 	if err != nil {
 		return err
 	}
-	b := batch{prog: a.coll.Programs[bpf.CallsProgCallEntry], attach: attachUprobeMulti, sites: []Site{{}}}
-	fd, err := link(b, place{path: pathOf(file), pid: tid})
+	b := batch{prog: a.coll.Programs[bpf.CallsProgCallEntry].FD(), attach: attachUprobeMulti, sites: []Site{{}}}
+	fd, err := link(b, place{file: file, pid: tid})
 	switch {
 	case err == nil:
 		unix.Close(fd)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,12 +15,6 @@ import (
 
 // ErrNoProcess says that the process has gone.
 var ErrNoProcess = errors.New("no such process")
-
-// closers is how many links are closed at a time: the few of Session and Multi
-// share the kernel's grace period so. Nothing helps those of Perf: the kernel closes
-// them one by one under one lock, 0.1 s each (600 functions, 800 events: 93 s on
-// 6.18, whether 1 or 256 at a time).
-const closers = 8
 
 // Failure is a site that could not be probed.
 type Failure struct {
@@ -42,8 +35,9 @@ type Attachment struct {
 	mode   Mode
 	failed []Failure
 
-	mu    sync.Mutex
-	links []int
+	mu   sync.Mutex
+	held holder // nil: closed
+	ids  []uint32
 }
 
 // Attach probes sites of file in process pid, with all its threads, now and
@@ -57,8 +51,11 @@ func (a *Attacher) Attach(file *os.File, pid uint32, sites []Site) (*Attachment,
 	if pid == 0 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("attach to pid %d: %w", pid, ErrNoProcess)
 	}
-	at := place{path: pathOf(file), pid: pid, pmu: a.pmu}
-	out := &Attachment{mode: a.mode}
+	out, err := hold(a.keeper, a.mode)
+	if err != nil {
+		return nil, attachError(file, pid, err)
+	}
+	at := place{file: file, pid: pid, pmu: a.pmu}
 	for _, b := range a.batches(sites) {
 		b.sites = without(b.sites, out.failed)
 		failed, err := out.add(b, at)
@@ -67,15 +64,26 @@ func (a *Attacher) Attach(file *os.File, pid uint32, sites []Site) (*Attachment,
 		}
 		out.failed = append(out.failed, failed...)
 	}
-	runtime.KeepAlive(file)
-	if len(out.links) == 0 && len(out.failed) > 0 {
-		return nil, attachError(file, pid, out.failed[0])
-	}
-	return out, nil
+	runtime.KeepAlive(a)
+	return out.orNothing(file, pid)
 }
 
-// pathOf names the inode itself, not where it was found.
-func pathOf(file *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(file.Fd())) }
+// hold begins an Attachment without any link. No keeper: this process holds them.
+func hold(keeper *Keeper, mode Mode) (*Attachment, error) {
+	if keeper == nil {
+		return &Attachment{mode: mode, held: &own{}}, nil
+	}
+	held, err := keeper.hold()
+	return &Attachment{mode: mode, held: held}, err
+}
+
+// orNothing returns at, or says why it probes nothing.
+func (at *Attachment) orNothing(file *os.File, pid uint32) (*Attachment, error) {
+	if len(at.ids) == 0 && len(at.failed) > 0 {
+		return nil, errors.Join(attachError(file, pid, at.failed[0]), at.Close())
+	}
+	return at, nil
+}
 
 func attachError(file *os.File, pid uint32, err error) error {
 	if errors.Is(err, unix.ESRCH) {
@@ -96,24 +104,24 @@ func (a *Attacher) batches(sites []Site) []batch {
 			once = append(once, s)
 		}
 	}
-	prog := a.coll.Programs
+	prog := func(name string) int { return a.coll.Programs[name].FD() }
 	switch a.mode {
 	case Session:
 		return []batch{
-			{name: "session", prog: prog[bpf.CallsProgCallSession], attach: attachUprobeSession, sites: timed},
-			{name: "entry", prog: prog[bpf.CallsProgCallEntry], attach: attachUprobeMulti, sites: once},
+			{name: "session", prog: prog(bpf.CallsProgCallSession), attach: attachUprobeSession, sites: timed},
+			{name: "entry", prog: prog(bpf.CallsProgCallEntry), attach: attachUprobeMulti, sites: once},
 		}
 	case Multi:
 		return []batch{
-			{name: "return", prog: prog[bpf.CallsProgCallReturn], attach: attachUprobeMulti, ret: true, sites: timed},
-			{name: "enter", prog: prog[bpf.CallsProgCallEnter], attach: attachUprobeMulti, sites: timed},
-			{name: "entry", prog: prog[bpf.CallsProgCallEntry], attach: attachUprobeMulti, sites: once},
+			{name: "return", prog: prog(bpf.CallsProgCallReturn), attach: attachUprobeMulti, ret: true, sites: timed},
+			{name: "enter", prog: prog(bpf.CallsProgCallEnter), attach: attachUprobeMulti, sites: timed},
+			{name: "entry", prog: prog(bpf.CallsProgCallEntry), attach: attachUprobeMulti, sites: once},
 		}
 	}
 	return []batch{
-		{name: "return", prog: prog[bpf.CallsProgPerfReturn], attach: attachPerfEvent, ret: true, sites: timed},
-		{name: "enter", prog: prog[bpf.CallsProgPerfEnter], attach: attachPerfEvent, sites: timed},
-		{name: "entry", prog: prog[bpf.CallsProgPerfEntry], attach: attachPerfEvent, sites: once},
+		{name: "return", prog: prog(bpf.CallsProgPerfReturn), attach: attachPerfEvent, ret: true, sites: timed},
+		{name: "enter", prog: prog(bpf.CallsProgPerfEnter), attach: attachPerfEvent, sites: timed},
+		{name: "entry", prog: prog(bpf.CallsProgPerfEntry), attach: attachPerfEvent, sites: once},
 	}
 }
 
@@ -140,11 +148,11 @@ func (at *Attachment) add(b batch, where place) ([]Failure, error) {
 	if len(b.sites) == 0 {
 		return nil, nil
 	}
-	if b.attach != attachPerfEvent || len(b.sites) == 1 {
-		fd, err := link(b, where)
+	if len(b.sites) == 1 || b.attach != attachPerfEvent && len(b.sites) <= maxSites {
+		id, err := at.held.link(b, where)
 		switch {
 		case err == nil:
-			at.links = append(at.links, fd)
+			at.ids = append(at.ids, id)
 			return nil, nil
 		case !concerns(err):
 			return nil, fmt.Errorf("%s probes: %w", b.name, err)
@@ -169,43 +177,21 @@ func (at *Attachment) Mode() Mode { return at.mode }
 func (at *Attachment) Failed() []Failure { return at.failed }
 
 // LinkIDs returns the kernel's ids of the links that are open.
-func (at *Attachment) LinkIDs() ([]uint32, error) {
+func (at *Attachment) LinkIDs() []uint32 {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	ids := make([]uint32, 0, len(at.links))
-	for _, fd := range at.links {
-		id, err := linkID(fd)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
+	return slices.Clone(at.ids)
 }
 
 // Close removes the probes. When it returns no program runs for them any more. It
 // may be called again.
 func (at *Attachment) Close() error {
 	at.mu.Lock()
-	links := at.links
-	at.links = nil
+	held := at.held
+	at.held, at.ids = nil, nil
 	at.mu.Unlock()
-	// The last batch holds the launches, which cost the target most: off first,
-	// where it takes the kernel long.
-	slices.Reverse(links)
-
-	errs := make([]error, len(links))
-	slots := make(chan struct{}, closers)
-	var wg sync.WaitGroup
-	for i, fd := range links {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := unix.Close(fd); err != nil {
-				errs[i] = fmt.Errorf("close uprobe link: %w", err)
-			}
-		})
+	if held == nil {
+		return nil
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return held.close()
 }

@@ -1,7 +1,6 @@
 package probe_test
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -128,22 +127,36 @@ func BenchmarkHotPath(b *testing.B) {
 // discard empties the rings.
 func (r *rings) discard() { r.events() }
 
-// BenchmarkAttach600 attaches and detaches 600 functions, one third of them timed.
-func BenchmarkAttach600(b *testing.B) {
-	s := startSpinner(b)
-	first := s.function("b_many").Offset
-	var sites []probe.Site
+// many are the 600 functions of b_many, which begins at an offset of the file, one third of them timed.
+func many(first uint64) (sites []probe.Site) {
 	for i := range uint64(600) {
 		sites = append(sites, probe.Site{Offset: first + 16*i, Cookie: i, Timed: i%3 == 0})
 	}
+	return sites
+}
+
+// BenchmarkAttach600 attaches and detaches 600 functions, one third of them timed.
+func BenchmarkAttach600(b *testing.B) {
+	s := startSpinner(b)
+	sites := many(s.function("b_many").Offset)
 	file, err := os.Open(s.lib)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer file.Close()
-	for _, mode := range modes() {
-		b.Run(fmt.Sprint(mode), func(b *testing.B) {
-			a := newAttacher(b, mode, newRings(b, 1<<16))
+	for _, mode := range append(modes(), "session without a keeper") {
+		b.Run(string(mode), func(b *testing.B) {
+			options := probe.Options{Mode: mode, Maps: newRings(b, 1<<16).maps}
+			if slices.Contains(modes(), mode) {
+				options.Keeper = startKeeper(b)
+			} else {
+				options.Mode = probe.Session
+			}
+			a, err := probe.NewAttacher(options)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer a.Close()
 			var attach, detach time.Duration
 			for b.Loop() {
 				t0 := time.Now()

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,7 +34,7 @@ const errNotSupported = unix.Errno(524)
 // batch is a set of sites that one program is attached to in one way.
 type batch struct {
 	name   string // of the program, for errors
-	prog   *ebpf.Program
+	prog   int    // descriptor of the program
 	attach uint32 // attachUprobeMulti, attachUprobeSession or attachPerfEvent
 	ret    bool   // at the return instead of the site
 	sites  []Site
@@ -43,7 +42,7 @@ type batch struct {
 
 // place is where a batch goes.
 type place struct {
-	path string // of the file, as the kernel is to open it
+	file *os.File
 	pid  uint32
 	pmu  uint32 // type of the uprobe PMU; attachPerfEvent only
 }
@@ -67,6 +66,7 @@ type perfAttr struct {
 
 // link attaches all of b's sites, or none, and returns a descriptor of the link.
 func link(b batch, at place) (int, error) {
+	defer runtime.KeepAlive(at.file)
 	if b.attach == attachPerfEvent {
 		return linkPerf(b, at)
 	}
@@ -74,9 +74,9 @@ func link(b batch, at place) (int, error) {
 }
 
 func linkMulti(b batch, at place) (int, error) {
-	path, err := unix.BytePtrFromString(at.path)
+	path, err := unix.BytePtrFromString(pathOf(at.file))
 	if err != nil {
-		return -1, fmt.Errorf("path %q: %w", at.path, err)
+		return -1, fmt.Errorf("path %q: %w", pathOf(at.file), err)
 	}
 	offsets := make([]uint64, len(b.sites))
 	cookies := make([]uint64, len(b.sites))
@@ -84,7 +84,7 @@ func linkMulti(b batch, at place) (int, error) {
 		offsets[i], cookies[i] = s.Offset, s.Cookie
 	}
 	attr := multiAttr{
-		prog: uint32(b.prog.FD()), attach: b.attach, path: path,
+		prog: uint32(b.prog), attach: b.attach, path: path,
 		offsets: &offsets[0], cookies: &cookies[0], count: uint32(len(b.sites)), pid: at.pid,
 	}
 	if b.ret {
@@ -97,9 +97,9 @@ func linkMulti(b batch, at place) (int, error) {
 // Breakpoints go into the address space of the process, so one event covers all
 // its threads. The link keeps the event alive.
 func linkPerf(b batch, at place) (int, error) {
-	path, err := unix.BytePtrFromString(at.path)
+	path, err := unix.BytePtrFromString(pathOf(at.file))
 	if err != nil {
-		return -1, fmt.Errorf("path %q: %w", at.path, err)
+		return -1, fmt.Errorf("path %q: %w", pathOf(at.file), err)
 	}
 	ev := unix.PerfEventAttr{
 		Type: at.pmu,
@@ -116,7 +116,7 @@ func linkPerf(b batch, at place) (int, error) {
 		return -1, fmt.Errorf("perf_event_open: %w", describe(err))
 	}
 	defer unix.Close(fd)
-	attr := perfAttr{prog: uint32(b.prog.FD()), target: uint32(fd), attach: attachPerfEvent, cookie: b.sites[0].Cookie}
+	attr := perfAttr{prog: uint32(b.prog), target: uint32(fd), attach: attachPerfEvent, cookie: b.sites[0].Cookie}
 	return linkCreate(unsafe.Pointer(&attr), unsafe.Sizeof(attr))
 }
 

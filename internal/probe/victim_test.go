@@ -31,6 +31,8 @@ type victim struct {
 	in  io.Writer
 	out *bufio.Scanner
 	lib string
+	// tick is the address of v_tick in the file.
+	tick uint64
 }
 
 // answer is what the victim says about one command.
@@ -97,6 +99,7 @@ func startVictim(t testing.TB, dir string) *victim {
 	if !v.out.Scan() {
 		t.Fatal("the victim said nothing")
 	}
+	v.tick = v.function("v_tick").Addr
 	return v
 }
 

@@ -1,0 +1,24 @@
+package calls
+
+import "github.com/inferscope/inferscope/internal/loss"
+
+// Helpers returns the process id of the keeper, while there is one. It implements daemon.Helped.
+func (s *Source) Helpers() []int {
+	if s.opts.Keeper == nil || s.opts.Keeper.Err() != nil {
+		return nil
+	}
+	return []int{s.opts.Keeper.PID()}
+}
+
+// lost says why no call is seen any more, nil where they are: the probes go with the process that holds them.
+func (s *Source) lost() error {
+	if s.opts.Keeper == nil {
+		return nil
+	}
+	return s.opts.Keeper.Err()
+}
+
+// unprobed is the loss of a library whose probes have gone.
+func (l *library) unprobed(where string, why error) loss.Loss {
+	return loss.Loss{Reason: loss.ProbeFailed, Count: uint64(l.row.Points), Where: where, Detail: why.Error()}
+}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/calls"
+	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/record"
+)
+
+// keeper finds the process that holds the daemon's probes.
+func (d *daemon) keeper() int {
+	d.t.Helper()
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.cmd.Process.Pid))
+	for _, task := range tasks {
+		children, _ := os.ReadFile(task)
+		for _, child := range strings.Fields(string(children)) {
+			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
+			if pid, err := strconv.Atoi(child); err == nil && strings.Contains(string(line), probe.KeeperArgument) {
+				return pid
+			}
+		}
+	}
+	d.t.Fatal("the daemon has no keeper")
+	return 0
+}
+
+// Where the process that holds the probes is killed, nothing stays in the target, and the daemon says what is missing.
+func TestKeeperKilled(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "until { launch 10; sync; sleep 1ms }")
+	d := startDaemon(t, v.PID, probesOnly...)
+	keeper := d.keeper()
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", keeper))
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "Rss") {
+			t.Log("the keeper's ", strings.Join(strings.Fields(line), " "))
+		}
+	}
+	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	d.waitLog("no CUDA call is seen any more")
+	waitFor(t, "libcuda's text to be that of its file", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
+	rec := d.recording(v.PID)
+	if !slices.ContainsFunc(rec.Meta.Losses, func(l loss.Loss) bool {
+		return l.Reason == loss.ProbeFailed && l.Count > 0 && strings.Contains(l.Detail, probe.ErrKeeperGone.Error())
+	}) {
+		t.Errorf("the losses do not say that the probes are gone: %+v", rec.Meta.Losses)
+	}
+	if !slices.ContainsFunc(d.status().Sources, func(s record.Source) bool {
+		return s.Name == calls.Name && s.State == "unavailable" && strings.Contains(s.Detail, "restart the daemon")
+	}) {
+		t.Errorf("status does not say it: %+v", d.status().Sources)
+	}
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	if code := d.exitCode(); code != 1 {
+		t.Errorf("it ended with %d, want 1", code)
+	}
+	unharmed(t, v)
+}
