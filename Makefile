@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-torch test-judges fuzz lint fmt web check-web test-browser clean
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt web check-web test-browser clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ test-cycles: build cudasim ## 1,000 attachments of the daemon to one process and
 
 test-gpu: build ## the same against a real GPU with PyTorch and transformers (root)
 	@scripts/test-gpu.sh
+
+test-kernels: ## the tests on Linux 5.15, 6.1 and 6.12, x86-64 and arm64, in virtual machines (QEMU; hours where it must emulate; KERNELS, PKG)
+	@scripts/test-kernels.sh
 
 test-torch: ## PyTorch from PyPI on the CPU under the daemon: stacks, names, memory (root; downloads 3 GB)
 	@scripts/test-torch.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a purpose needs and is not there yet, on Debian and Ubuntu:
-#   scripts/install-deps.sh demo|generate|test|judges|bench...
+#   scripts/install-deps.sh demo|generate|test|judges|bench|kernels-amd64|kernels-arm64...
 # Where nothing is missing it looks and leaves, in milliseconds. judges are what some
 # tests hold InferScope against, and are skipped without, for not every distribution has
 # them: perf, and PyTorch for the system's Python (150 MB to fetch, 650 MB on disk, a minute).
@@ -56,7 +56,23 @@ for purpose in "$@"; do
 	bench)
 		want bpftrace bpftrace
 		;;
-	*) die "install-deps.sh: unknown purpose '$purpose' (demo, generate, test, judges, bench)" ;;
+	kernels-amd64 | kernels-arm64)
+		want gcc gcc
+		want make make
+		want cpio cpio
+		want kmod depmod
+		want zstd zstd
+		want e2fsprogs mke2fs
+		if [ "$purpose" = kernels-amd64 ]; then
+			want qemu-system-x86 qemu-system-x86_64
+			want gcc-x86-64-linux-gnu x86_64-linux-gnu-gcc
+		else
+			want qemu-system-arm qemu-system-aarch64
+			want gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+		fi
+		[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
+		;;
+	*) die "install-deps.sh: unknown purpose '$purpose' (demo, generate, test, judges, bench, kernels-amd64, kernels-arm64)" ;;
 	esac
 done
 

@@ -18,7 +18,7 @@ golangci_lint_check() {
 	"$ROOT/scripts/tools.sh" golangci-lint
 	golangci-lint run ./...
 }
-shellcheck_check() { shellcheck -x -P SCRIPTDIR scripts/*.sh .ci/run; }
+shellcheck_check() { shellcheck -x -P SCRIPTDIR scripts/*.sh scripts/kernel/*.sh .ci/run; }
 
 for check in "${@:-gofumpt vet golangci-lint shellcheck}"; do
 	# shellcheck disable=SC2086 # the default is a list
