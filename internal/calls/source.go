@@ -16,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/libcuda"
 	"github.com/inferscope/inferscope/internal/loss"
 	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/record"
@@ -98,7 +99,7 @@ func (s *Source) Follow(p *target.Process) error {
 // candidate says whether a file of this name may be a CUDA library. What it is
 // decides its content (cuda.Identify); libcudnn and libcublas do not get so far.
 func candidate(base string) bool {
-	return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-") || strings.HasPrefix(base, "libcudart")
+	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart")
 }
 
 // unknown returns the mappings of files that p has not had before, one of each file.

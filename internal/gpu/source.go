@@ -3,7 +3,6 @@ package gpu
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/libcuda"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -98,7 +98,7 @@ func (s *Source) Follow(p *target.Process) error {
 		s.retire(q)
 	}
 	s.mu.Unlock()
-	libraries, err := target.Libraries(p, isDriver)
+	libraries, err := target.Libraries(p, libcuda.Is)
 	if err != nil {
 		return fmt.Errorf("list the libraries of pid %d: %w", p.PID, err)
 	}
@@ -107,11 +107,6 @@ func (s *Source) Follow(p *target.Process) error {
 	}
 	s.begin(p, image)
 	return nil
-}
-
-// isDriver says whether a file of this name may be the CUDA driver's library.
-func isDriver(base string) bool {
-	return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
 }
 
 // begin starts a session. It is called from the goroutine of Follow only.

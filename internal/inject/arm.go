@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -16,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/bpf"
-	"github.com/inferscope/inferscope/internal/elffile"
+	"github.com/inferscope/inferscope/internal/libcuda"
 	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -29,20 +28,6 @@ func places() []string {
 		"cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemsetD8Async", "cuMemsetD32Async", "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize",
 		"cuEventRecord", "cuEventQuery", "cuStreamQuery",
 	}
-}
-
-// maxPlaces bounds the probes: those of perf events take 0.1 s each to remove.
-const maxPlaces = 40
-
-// isPlace knows a name with or without a version and a per-thread suffix.
-func isPlace(name string) bool {
-	base, _, _ := strings.Cut(name, "_")
-	rest := strings.TrimPrefix(name, base)
-	switch rest {
-	case "", "_v2", "_v3", "_ptsz", "_ptds", "_v2_ptsz", "_v2_ptds":
-		return slices.Contains(places(), base)
-	}
-	return false
 }
 
 // trap is bpf/arm.bpf.c, attached to one process.
@@ -76,72 +61,17 @@ func setTrap(p *target.Process, keeper *probe.Keeper, mode probe.Mode) (*trap, e
 }
 
 func (t *trap) attach(p *target.Process, keeper *probe.Keeper, mode probe.Mode) error {
-	libraries, err := target.Libraries(p, func(base string) bool {
-		return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
-	})
-	if err != nil {
-		return gone(p, fmt.Errorf("list its CUDA libraries: %w", err))
-	}
-	var errs []error
-	for _, m := range libraries[:min(len(libraries), 4)] {
-		if err := t.attachTo(p, m, keeper, mode); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", m.Path, err))
-		}
-	}
-	if len(t.attachments) > 0 {
+	var err error
+	t.attachments, err = libcuda.Attach(p, keeper, mode, t.coll.Programs[bpf.ArmProgArm], places())
+	switch {
+	case err == nil:
 		return nil
-	}
-	err = errors.Join(errs...)
-	if errors.Is(err, probe.ErrNoProcess) {
+	case errors.Is(err, probe.ErrNoProcess):
 		return &Refusal{Reason: ErrGone, Cause: err}
+	case errors.Is(err, libcuda.ErrNone):
+		return gone(p, &Refusal{Reason: ErrNoCUDA, Hint: "wait until it has called cuInit", Cause: err})
 	}
-	return &Refusal{Reason: ErrNoCUDA, Hint: "wait until it has called cuInit", Cause: err}
-}
-
-func (t *trap) attachTo(p *target.Process, m target.Mapping, keeper *probe.Keeper, mode probe.Mode) error {
-	file, err := target.Open(p, m)
-	if err != nil {
-		return gone(p, err)
-	}
-	defer file.Close()
-	sites, err := sitesIn(file)
-	if err != nil {
-		return err
-	}
-	if len(sites) == 0 {
-		return errors.New("it exports none of the functions to stop at")
-	}
-	a, err := probe.AttachProgram(keeper, mode, t.coll.Programs[bpf.ArmProgArm], file, p.PID, sites)
-	if err != nil {
-		return err
-	}
-	t.attachments = append(t.attachments, a)
-	return nil
-}
-
-func sitesIn(file *os.File) ([]probe.Site, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("stat: %w", err)
-	}
-	lib, err := elffile.Open(file, info.Size())
-	if err != nil {
-		return nil, err
-	}
-	functions, err := lib.Functions()
-	if err != nil {
-		return nil, err
-	}
-	var sites []probe.Site
-	for _, fn := range functions {
-		if !isPlace(fn.Name) || fn.Indirect || len(sites) == maxPlaces {
-			continue
-		}
-		at := probe.Choose(fn.Code, fn.Addr, lib.Machine)
-		sites = append(sites, probe.Site{Offset: fn.Offset + at.Offset})
-	}
-	slices.SortFunc(sites, func(a, b probe.Site) int { return cmp.Compare(a.Offset, b.Offset) })
-	return slices.Compact(sites), nil // several names may share an address
+	return gone(p, err)
 }
 
 // caller is a thread that calls CUDA.

@@ -22,6 +22,9 @@ const (
 	maxFiles  = 4
 )
 
+// ErrNone says that a process maps no library of the driver's that can be probed.
+var ErrNone = errors.New("it maps no CUDA driver that can be probed")
+
 // Is says whether a file of this name may be the driver's library.
 func Is(base string) bool {
 	return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
@@ -38,13 +41,13 @@ func Named(name string, functions []string) bool {
 }
 
 // Attach puts prog, which must have been loaded for mode, on the entries (keeper and mode: see probe.AttachProgram) of the driver's functions in p.
-// The error wraps probe.ErrNoProcess where p has gone, or says for each library that p maps why nothing is probed.
+// The error wraps probe.ErrNoProcess where p has gone, and else, unless its mappings cannot be read, ErrNone: it says for each library why.
 func Attach(p *target.Process, keeper *probe.Keeper, mode probe.Mode, prog *ebpf.Program, functions []string) ([]*probe.Attachment, error) {
 	libraries, err := target.Libraries(p, Is)
 	if err != nil {
 		return nil, fmt.Errorf("list its CUDA libraries: %w", err)
 	}
-	errs := []error{fmt.Errorf("pid %d maps %d CUDA libraries", p.PID, len(libraries))}
+	errs := []error{ErrNone}
 	var out []*probe.Attachment
 	for _, m := range libraries[:min(len(libraries), maxFiles)] {
 		a, err := attachTo(p, m, keeper, mode, prog, functions)
