@@ -166,6 +166,7 @@ struct agent_ring {
 	/* by the daemon */
 	uint32_t turns;     /* times that it has woken us: a robust wake has but one bit that changes */
 	uint32_t graph_threads; /* 1: its probes saw several threads launch graphs, so that CUPTI could not be taken out again: no window, and no finalize */
+	uint32_t graph_thread;  /* the one that they saw launch graphs, as the target counts: no other may finalize while that lives; 0: none was seen to */
 	/* by the agent */
 	char holder[AGENT_HOLDER]; /* who holds CUPTI (ERROR_BUSY), as that calls itself; "" where CUPTI does not tell */
 };

@@ -133,6 +133,35 @@ func TestOthersWayOut(t *testing.T) {
 	}
 }
 
+// TestToldWhoLaunchesGraphs: the daemon's probes see graphs that are launched between windows. While the thread that it tells of lives no
+// other finalizes, though none was launched in a window.
+func TestToldWhoLaunchesGraphs(t *testing.T) {
+	for _, lives := range []bool{true, false} {
+		t.Run(fmt.Sprint(lives), func(t *testing.T) {
+			p := play(t, settings{options: locked}, plain, four)
+			p.proceed()
+			p.state(stateOpen)
+			p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
+			told, want, fn := p.callers()[0], p.callers()[0], uint16(windowCalls)
+			if !lives {
+				told, want, fn = 1<<30, p.tid(), windowCalls|windowOwn // more than any kernel counts threads to
+			}
+			p.put32(ringGrapher, told)
+			p.mode(modeQuit)
+			p.state(stateGone)
+			p.read()
+			if w := p.lastWindow(); w.ret != endFinalized || w.fn != fn {
+				t.Errorf("window %+v, want one that was finalized, with func %d", w, fn)
+			}
+			p.leave()
+			alive(t, p.victim)
+			if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[want] == nil {
+				t.Errorf("CUPTI was finalized by %v, want thread %d", all, want)
+			}
+		})
+	}
+}
+
 // TestSeveralThreadsLaunchGraphs: where several threads launch graphs nobody finalizes, since each would while another one launches: the
 // window ends at once, and no other is opened. The simulated target dies otherwise.
 func TestSeveralThreadsLaunchGraphs(t *testing.T) {

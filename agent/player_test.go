@@ -46,7 +46,8 @@ const (
 	ringPath      = 184
 	ringLost      = 424
 	ringThreads   = 436
-	ringHolder    = 440
+	ringGrapher   = 440
+	ringHolder    = 444
 	ringData      = 4096
 
 	paramsFD     = 8

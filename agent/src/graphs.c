@@ -37,11 +37,16 @@ static void note_thread(uint32_t tid)
 		store(&graphs.several, 1);
 }
 
+/* Whether another thread than tid may launch a graph at any time. */
+static int another(uint32_t launcher, uint32_t tid)
+{
+	return launcher && launcher != tid && thread_lives(launcher);
+}
+
+/* The daemon's probes see every launch, the agent's callbacks those in windows. */
 int graphs_allow(uint32_t tid)
 {
-	uint32_t thread = load(&graphs.thread);
-
-	return !graphs_several() && (!thread || thread == tid);
+	return !graphs_several() && !another(load(&graphs.thread), tid) && !another(load(&the.ring->graph_thread), tid);
 }
 
 void graph_seen(uint64_t exec, uint32_t tid, int again)

@@ -99,20 +99,19 @@ static void reset(void)
 	pending_forget();
 }
 
-/* Who has refused us: CUPTI says it from 13.3 on, to one who asks to subscribe by a function of that version. Where the other one has just
- * gone, that subscribes, as well as any. */
-static int ask_holder(void)
+/* Who has refused us: CUPTI says it from 13.3 on, to one who asks to subscribe by a function of that version. Should that let us in
+ * - the other one has just gone, or it is not as exclusive as the first - nothing is done with it. */
+static void ask_holder(void)
 {
 	char name[AGENT_HOLDER] = "";
 	struct subscriber_params p = { .size = sizeof(p), .name = NAME, .holder = name, .holder_size = sizeof(name) };
-	int bad;
 
 	if (!the.cupti.subscribe_named || the.ring->holder[0])
-		return ERROR_BUSY;
-	bad = the.cupti.subscribe_named(&the.window.subscriber, on_call, NULL, &p);
-	if (bad)
+		return;
+	if (the.cupti.subscribe_named(&the.window.subscriber, on_call, NULL, &p))
 		copy_text(the.ring->holder, name, sizeof(name));
-	return bad ? ERROR_BUSY : 0;
+	else
+		window_unsubscribe();
 }
 
 int window_subscribe(void)
@@ -128,8 +127,8 @@ int window_subscribe(void)
 	store(&the.ring->opening, w->began);
 	bad = the.cupti.subscribe(&w->subscriber, on_call, NULL);
 	if (bad == ERROR_BUSY)
-		bad = ask_holder();
-	if (bad != ERROR_BUSY)
+		ask_holder();
+	else
 		the.ring->holder[0] = 0;
 	store(&the.ring->opening, 0);
 	the.slow = !bad && took(STEP_SUBSCRIBE, w->began) - w->began > KEEP_AFTER;

@@ -42,7 +42,8 @@ const (
 	ringLost         = 424
 	ringTurns        = 432
 	ringGraphThreads = 436
-	ringHolder       = 440
+	ringGraphThread  = 440
+	ringHolder       = 444
 )
 
 // Offsets in struct agent_slot, bytes.

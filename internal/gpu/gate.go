@@ -39,7 +39,7 @@ func (s *Source) keepOut(q *session) {
 func (s *Source) openGate(q *session, r *ring) {
 	g, err := s.gateFor(q.process, r.inode)
 	if err != nil {
-		s.opts.Log.Info("the agent waits for its turn as long as it takes: threads cannot be kept out of the driver for a moment", zap.Uint32("pid", q.process.PID), zap.Error(err))
+		s.opts.Log.Info("no gate before the driver of a process: where its threads are always inside, CUPTI lets the agent in late", zap.Uint32("pid", q.process.PID), zap.Error(err))
 		return
 	}
 	s.mu.Lock()
@@ -87,6 +87,9 @@ func (s *Source) closeGate(pid uint32, g Gate) {
 	c, err := g.Count()
 	if err = errors.Join(err, g.Close()); err != nil {
 		s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", pid), zap.Error(err))
+	}
+	if c.Held == 0 {
+		return
 	}
 	s.opts.Log.Info("threads were kept out of the driver for moments, so that CUPTI let the agent in and out", zap.Uint32("pid", pid), zap.Uint64("times", c.Held), zap.Duration("together", c.Sum), zap.Duration("longest", c.Longest))
 }

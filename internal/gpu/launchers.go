@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/target"
 )
 
 // graphLaunches returns the numbers of the driver's functions that launch CUDA graphs.
@@ -39,13 +41,20 @@ func threadLives(pid, tid uint32) bool {
 	return err == nil
 }
 
-// warn tells q's agent where several threads launch graphs: it opens no window then. The caller holds the lock.
+// warn tells q's agent which thread launches graphs, since no other may finalize then, or that several do: it opens no window then. The
+// caller holds the lock.
 func (s *Source) warn(q *session) {
-	s.paces.of(q.process.PID, func(p *pace) {
-		if p.launchers.several {
-			q.ring.store32(ringGraphThreads, 1)
+	var l launchers
+	s.paces.of(q.process.PID, func(p *pace) { l = p.launchers })
+	switch {
+	case l.several:
+		q.ring.store32(ringGraphThreads, 1)
+	case l.first != q.grapher:
+		if own, ok := target.OwnTID(q.process, l.first); ok {
+			q.grapher = l.first
+			q.ring.store32(ringGraphThread, own)
 		}
-	})
+	}
 }
 
 // watched says whether probes have seen q's process for long enough to open its first window: for Options.Watch since they saw a

@@ -71,6 +71,31 @@ func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
 	}
 }
 
+// TestAgentIsToldWhoLaunchesGraphs: as the process itself counts its threads, and anew when another one does after the first has ended.
+func TestAgentIsToldWhoLaunchesGraphs(t *testing.T) {
+	pr := startProducer(t)
+	s := newTestSource(t, Options{Inject: pr, Slots: 1024, Index: graphIndex})
+	join(t, s, pr)
+	told := func() uint32 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.sessions[pr.p.ID()].ring.load32(ringGraphThread)
+	}
+	if told() != 0 {
+		t.Error("it is told of a thread before one launched a graph")
+	}
+	s.Observe([]event.Event{graphCall(pr.p.PID, 1<<30, clock.Monotonic())}) // has ended by now
+	s.beatOnce(clock.Monotonic())
+	if told() != 0 {
+		t.Error("it is told of a thread that has ended")
+	}
+	s.Observe([]event.Event{graphCall(pr.p.PID, pr.p.PID, clock.Monotonic())})
+	s.beatOnce(clock.Monotonic())
+	if told() != pr.p.NSPID {
+		t.Errorf("it is told of %d, want %d", told(), pr.p.NSPID)
+	}
+}
+
 // TestFirstWindowWaits: the first window opens when calls have been seen for long enough, and, where none is made that is watched,
 // after twice that.
 func TestFirstWindowWaits(t *testing.T) {

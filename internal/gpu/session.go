@@ -57,6 +57,7 @@ type session struct {
 	harmful  bool          // it was too much: the agent is told to go, and stays away
 	gate     Gate          // before the driver in its process; nil: there is none
 	gated    bool          // one was asked for
+	grapher  uint32        // the thread that the agent has been told to launch graphs; 0: none
 	outside  bool          // CUPTI has not let the agent in, or out, for long: it sees no launches
 }
 

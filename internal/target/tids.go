@@ -42,6 +42,12 @@ func (t *TIDs) Host(tid uint32, now uint64) uint32 {
 	return host
 }
 
+// OwnTID returns the id that a thread of p, which the initial namespace counts as host, has in p's own; false where it has ended.
+func OwnTID(p *Process, host uint32) (uint32, bool) {
+	own, ok := innermost(fmt.Sprintf("/proc/%d/task/%d/status", p.PID, host))
+	return own, ok && p.Alive()
+}
+
 // scan reads the threads that there are now; those that have ended stay known while there is room.
 func (t *TIDs) scan() {
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/task", t.process.PID))

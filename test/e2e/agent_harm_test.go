@@ -222,3 +222,22 @@ func TestThreadsThatLaunchGraphs(t *testing.T) {
 	d.stop()
 	unharmed(t, v)
 }
+
+// TestThreadThatRarelyLaunchesGraphs: a thread launches a CUDA graph now and then, as a server does with each request, and others make calls
+// all the time. Few windows have a graph, yet no other thread may ever finalize. The simulated target dies of it.
+func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=30000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 1 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 150ms } }",
+		"thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }; until { sleep 50ms }")
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0")
+	rec := d.waitWindows(v.PID, 15)
+	finalized := 0
+	for _, w := range closedWindows(rec, v.PID) {
+		if w.End == "finalized" {
+			finalized++
+		}
+	}
+	t.Logf("%d of %d windows were finalized", finalized, len(closedWindows(rec, v.PID)))
+	d.stop()
+	unharmed(t, v)
+}
