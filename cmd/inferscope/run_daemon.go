@@ -17,7 +17,6 @@ import (
 	"github.com/inferscope/inferscope/internal/api"
 	"github.com/inferscope/inferscope/internal/config"
 	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
 )
 
 // watcher is the daemon that watches the program: one that runs, or one of our own.
@@ -57,15 +56,14 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 	if j.flags.gpu == "off" && w.own != nil {
 		return false, nil
 	}
-	s, err := w.Status(ctx)
+	v, err := w.Version(ctx) // which everybody may ask for, also before there is a program of theirs
 	if err != nil {
 		return false, err
 	}
-	used := slices.ContainsFunc(s.Sources, func(r record.Source) bool { return r.Name == api.GPUSource && r.State != api.SourceOff })
-	if used && j.flags.noInject {
+	if v.Agents && j.flags.noInject {
 		return false, fault.New(fault.Usage, "start that daemon with --no-inject, or end it and run this as root", errInjects)
 	}
-	return used && j.flags.gpu != "off", nil
+	return v.Agents && j.flags.gpu != "off", nil
 }
 
 // startDaemon starts a daemon for one program. It ends with this process, however that ends.

@@ -51,6 +51,8 @@ const (
 type Version struct {
 	API    int `json:"api"`    // Level
 	Schema int `json:"schema"` // record.SchemaVersion
+	// Agents says whether the daemon brings agents into programs. Everybody may know it: `inferscope run` asks before there is a program.
+	Agents bool `json:"agents"`
 	version.Info
 }
 

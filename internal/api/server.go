@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/inferscope/inferscope/internal/event"
@@ -138,7 +139,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(PathVersion, s.guard(func(w http.ResponseWriter, _ *http.Request, _ peer) error {
 		setDeadline(w, s.limits.Request)
-		writeJSON(w, http.StatusOK, currentVersion())
+		writeJSON(w, http.StatusOK, s.version())
 		return nil
 	}))
 	mux.Handle(PathStatus, s.guard(s.known(s.status)))
@@ -156,8 +157,9 @@ func (s *Server) routes() http.Handler {
 // clip bounds what an answer repeats of a request, in bytes.
 func clip(s string) string { return s[:min(len(s), 128)] }
 
-func currentVersion() Version {
-	return Version{API: Level, Schema: record.SchemaVersion, Info: version.Get()}
+func (s *Server) version() Version {
+	agents := slices.ContainsFunc(s.backend.Status().Sources, func(r record.Source) bool { return r.Name == GPUSource && r.State != SourceOff })
+	return Version{API: Level, Schema: record.SchemaVersion, Agents: agents, Info: version.Get()}
 }
 
 // guard does for every path what none may forget: who asks, how, and how often.
