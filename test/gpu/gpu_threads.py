@@ -2,6 +2,7 @@
 
 graph_threads   several threads launch graphs: nothing may be recorded, and it must be said why
 graph_mixed     one does, others launch and wait for kernels: windows must end in that one's calls
+graph_rare      one does now and then, as a server with each request, beside others: the same, though few windows have a graph
 graph_ahead     one does, and has the next on the device when it waits for the last
 """
 
@@ -12,7 +13,7 @@ from gpu_daemon import Daemon
 from gpu_soak import MANY_WINDOWS
 from gpu_workload import pace
 
-NAMES = ("graph_threads", "graph_mixed", "graph_ahead")
+NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_ahead")
 REFUSED = "graph_threads"
 
 
