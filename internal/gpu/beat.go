@@ -66,6 +66,7 @@ func (s *Source) look(q *session, now uint64) {
 	q.agent = v
 	q.outside = v.outside(now)
 	s.keepOut(q)
+	s.warn(q) // also while agents leave: that is when it counts
 	if s.closing || q.harmful {
 		return
 	}
@@ -82,7 +83,6 @@ func (s *Source) look(q *session, now uint64) {
 			q.say(waiting, "the first window opens when it is known which threads launch CUDA graphs, within a second")
 		}
 	}
-	s.warn(q)
 	s.instruct(q, now)
 	s.weigh(q)
 	s.guard(q, now)
