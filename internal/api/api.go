@@ -5,7 +5,7 @@
 //	GET /v1/status                   Status, cut down to what the caller may see
 //	GET /v1/targets                  []Target, likewise
 //	PUT /v1/targets?pid=N            process N, with its children, becomes a target
-//	DELETE /v1/targets?pid=N         target N is let go of, and runs on without anything of ours in it
+//	DELETE /v1/targets?pid=N         target N is let go of, and runs on; nothing of ours runs in it
 //	GET /v1/recording?pid=N          everything that is kept of target N, as record.WriteStream writes it
 //	GET /v1/recording?pid=N&last=30s the last 30 s of it
 //	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
