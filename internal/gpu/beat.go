@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -41,6 +40,11 @@ func (s *Source) beatOnce(now uint64) {
 		if q.ring != nil {
 			q.ring.store64(ringHeartbeat, now)
 			s.look(q, now)
+		}
+	}
+	for _, q := range s.retired {
+		if q.parts(now) {
+			s.attend(q, now)
 		}
 	}
 }
@@ -226,18 +230,16 @@ func (s *Source) Close() error {
 		return nil
 	}
 	s.closing = true
-	rings := 0
 	for _, q := range s.sessions {
 		q.cancel()
 		if q.ring != nil {
-			rings++
 			q.ring.command(modeQuit, s.opts.times())
 		}
 	}
 	s.mu.Unlock()
 	s.stop()
 	s.tasks.Wait()
-	s.farewell(rings)
+	s.farewell()
 	var err error
 	if s.opts.Inject != nil {
 		err = s.opts.Inject.Wait()
@@ -250,59 +252,4 @@ func (s *Source) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	return err
-}
-
-// farewell waits until the agents are gone.
-func (s *Source) farewell(rings int) {
-	if rings == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Deadline+slack)
-	defer cancel()
-	for {
-		left := s.remaining()
-		if len(left) == 0 {
-			return
-		}
-		if ctx.Err() != nil {
-			s.takeLeave(left)
-			return
-		}
-		sleep(ctx, 10*time.Millisecond)
-	}
-}
-
-// takeLeave says why agents have not ended that were given the time to.
-func (s *Source) takeLeave(pids []uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var turn, late []uint32
-	for _, q := range s.sessions {
-		switch {
-		case !slices.Contains(pids, q.process.PID):
-		case q.ring.load32(ringState) == stateLeaving:
-			turn = append(turn, q.process.PID)
-		default:
-			late = append(late, q.process.PID)
-		}
-	}
-	if len(turn) > 0 {
-		s.opts.Log.Info("agents wait for their turn to leave CUPTI, in their own threads: the processes are not slowed, nothing is recorded, and they end by themselves", zap.Uint32s("pids", turn))
-	}
-	if len(late) > 0 {
-		s.opts.Log.Warn("agents did not end in time: they will by themselves, and record nothing any more", zap.Uint32s("pids", late))
-	}
-}
-
-// remaining returns the processes whose agents have not ended.
-func (s *Source) remaining() []uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var left []uint32
-	for _, q := range s.sessions {
-		if q.ring != nil && q.ring.load32(ringState) != stateGone && q.process.Alive() {
-			left = append(left, q.process.PID)
-		}
-	}
-	return left
 }

@@ -96,11 +96,39 @@ func TestAgentIsToldWhoLaunchesGraphs(t *testing.T) {
 	}
 }
 
+// TestLaunchersOfAProgram: which thread launches graphs is known for as long as a program runs, however often it is watched; what is seen of its
+// calls begins anew each time.
+func TestLaunchersOfAProgram(t *testing.T) {
+	p := paces{graphs: []uint16{1}, all: map[uint32]*pace{}}
+	first := func(image string) (tid uint32) {
+		p.begin(7, image)
+		p.of(7, func(at *pace) {
+			if tid = at.launchers.first; at.began != 0 {
+				t.Errorf("%s: calls were seen before it was watched", image)
+			}
+		})
+		return tid
+	}
+	p.begin(7, "one")
+	p.note([]event.Event{graphCall(7, 8, 1e9)})
+	if got := first("one"); got != 8 {
+		t.Errorf("watched again, thread %d launches graphs, want 8", got)
+	}
+	if got := first("another"); got != 0 {
+		t.Errorf("of another program, thread %d launches graphs; none was seen", got)
+	}
+	p.note([]event.Event{graphCall(7, 8, 1e9)})
+	p.end(7)
+	if got := first("another"); got != 0 {
+		t.Errorf("of another process, thread %d launches graphs; none was seen", got)
+	}
+}
+
 // TestFirstWindowWaits: the first window opens when calls have been seen for long enough, and, where none is made that is watched,
 // after twice that.
 func TestFirstWindowWaits(t *testing.T) {
 	s := newTestSource(t, Options{Index: graphIndex, Watch: time.Second})
-	s.paces.begin(7)
+	s.paces.begin(7, "")
 	p := newSession(&target.Process{PID: 7}, "", nil)
 	p.joined = 1e9
 	for _, c := range []struct {

@@ -114,7 +114,7 @@ func TestMeterIsNotFooled(t *testing.T) {
 // TestPace forgets what is long ago, and counts only what can wait.
 func TestPace(t *testing.T) {
 	s := newTestSource(t, Options{})
-	s.paces.begin(7)
+	s.paces.begin(7, "")
 	call := func(pid uint32, ms uint64, flags event.Flags, kind event.Kind) event.Event {
 		return event.Event{PID: pid, TS: ms * 1e6, Kind: kind, Flags: flags}
 	}

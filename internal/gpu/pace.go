@@ -22,6 +22,7 @@ type pace struct {
 	newest uint64 // bin of the latest call; 0: none was seen
 	counts [bins]uint16
 
+	image     string    // of the program, see target.Image
 	callers   launchers // threads that make such calls
 	launchers launchers
 }
@@ -56,7 +57,7 @@ func (p *pace) count(from, to uint64) (n, length uint64) {
 	return n, (end - first) * binTime
 }
 
-// paces are those of the processes that have a session. The lock is held for short times only.
+// paces are those of the processes that have, or had, a session. The lock is held for short times only.
 type paces struct {
 	graphs []uint16 // event.Func of what launches CUDA graphs
 
@@ -64,12 +65,18 @@ type paces struct {
 	all map[uint32]*pace // by pid
 }
 
-func (p *paces) begin(pid uint32) {
+// begin counts anew, and still knows which threads of the same program made which calls when it was watched before.
+func (p *paces) begin(pid uint32, image string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all[pid] = &pace{}
+	fresh := &pace{image: image}
+	if before := p.all[pid]; before != nil && before.image == image {
+		fresh.callers, fresh.launchers = before.callers, before.launchers
+	}
+	p.all[pid] = fresh
 }
 
+// end forgets a process that has ended.
 func (p *paces) end(pid uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -58,6 +58,8 @@ type session struct {
 	gate     Gate          // before the driver in its process; nil: there is none
 	gated    bool          // one was asked for
 	grapher  uint32        // the thread that the agent has been told to launch graphs; 0: none
+	parting  uint64        // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
+	over     bool          // its program has ended: nobody writes its ring any more
 	outside  bool          // CUPTI has not let the agent in, or out, for long: it sees no launches
 }
 
@@ -87,6 +89,7 @@ const (
 // reader and the heart. It returns when that is done, or cannot be.
 func (s *Source) enter(ctx context.Context, q *session) {
 	wait := firstWait
+	s.awaitParting(ctx, q)
 	for failures := 0; ctx.Err() == nil; {
 		r, entered, err := s.bring(ctx, q.process)
 		switch {

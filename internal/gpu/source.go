@@ -43,7 +43,7 @@ type Source struct {
 
 	mu         sync.Mutex // held for short times only: the heart beats under it
 	sessions   map[target.ID]*session
-	retired    []*session     // whose rings are to be read to their end
+	retired    []*session     // that are over, with rings that are to be read to their end
 	gone       []*session     // of processes that have ended, for recordings
 	continuous map[uint32]int // by target: how many recordings want all of the time
 	closing    bool           // nothing new is begun
@@ -95,7 +95,7 @@ func (s *Source) Follow(p *target.Process) error {
 		return nil
 	}
 	if q != nil {
-		s.retire(q)
+		s.retire(q, false)
 	}
 	s.mu.Unlock()
 	libraries, err := target.Libraries(p, libcuda.Is)
@@ -118,7 +118,7 @@ func (s *Source) begin(p *target.Process, image string) {
 	}
 	q := newSession(p, image, s.factsOf(p))
 	s.sessions[p.ID()] = q
-	s.paces.begin(p.PID)
+	s.paces.begin(p.PID, image)
 	switch {
 	case s.opts.Inject == nil:
 		q.say(absent, "")
@@ -153,40 +153,13 @@ func (s *Source) factsOf(p *target.Process) *facts {
 	return newFacts(p.PID)
 }
 
-// Forget ends the session with p, which is gone: what its ring holds is still read.
-func (s *Source) Forget(p *target.Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.sessions[p.ID()]; q != nil {
-		s.retire(q)
-	}
-}
-
-// retire ends a session whose process ended or replaced its program. The caller holds the lock.
-func (s *Source) retire(q *session) {
-	q.cancel()
-	if q.ring != nil { // where the process was let go of, its agent leaves; elsewhere nobody reads that
-		q.ring.command(modeQuit, s.opts.times())
-	}
-	q.say(gone, "")
-	delete(s.sessions, q.process.ID())
-	s.paces.end(q.process.PID)
-	if q.reader != nil {
-		s.retired = append(s.retired, q)
-	}
-	if len(s.gone) >= maxGone {
-		s.gone = s.gone[1:]
-	}
-	s.gone = append(s.gone, q)
-}
-
 // Feed hands over what the rings hold; held is the time (ns) since which the recorder holds
 // events. It implements daemon.Feeder.
 func (s *Source) Feed(held uint64, emit func([]event.Event)) {
 	s.feed.Lock()
 	defer s.feed.Unlock()
 	now := clock.Monotonic()
-	living, ended := s.readers()
+	living, ended := s.readers(now)
 	for _, q := range living {
 		q.reader.read(now, false, emit)
 		q.facts.forgetBefore(held)
@@ -197,22 +170,6 @@ func (s *Source) Feed(held uint64, emit func([]event.Event)) {
 	}
 }
 
-// readers returns the sessions that have a ring.
-func (s *Source) readers() (living, ended []*session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range s.sessions {
-		if q.reader != nil {
-			living = append(living, q)
-		}
-	}
-	ended, s.retired = s.retired, nil
-	if s.closed {
-		living, ended = nil, append(ended, living...)
-	}
-	return living, ended
-}
-
 // Fill says how full the fullest ring was when it was last read, from 0 to 1.
 func (s *Source) Fill() float64 {
 	s.feed.Lock()
@@ -220,26 +177,10 @@ func (s *Source) Fill() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fullest := 0.0
-	for _, q := range s.sessions {
-		if q.reader != nil {
-			fullest = max(fullest, q.reader.fill)
-		}
+	for _, q := range s.withRings() {
+		fullest = max(fullest, q.reader.fill)
 	}
 	return fullest
-}
-
-// release unmaps the ring of a session whose reader is done with it. The lock keeps the
-// heart from it.
-func (s *Source) release(q *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.life.release(q.ring)
-	s.opts.Log.Info("an agent is done with", append(q.facts.lastWords(), zap.Uint32("pid", q.process.PID), zap.Bool("gone", q.ring.load32(ringState) == stateGone), zap.Bool("leaving", q.ring.load32(ringState) == stateLeaving))...)
-	if err := q.ring.close(); err != nil {
-		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
-	}
-	q.ring, q.reader = nil, nil
-	s.dropGate(q)
 }
 
 // since returns how long ago t (ns) was, 0 for a time that is still to come.

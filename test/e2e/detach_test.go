@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os/exec"
 	"strconv"
 	"testing"
 
@@ -9,16 +8,21 @@ import (
 	"github.com/inferscope/inferscope/internal/cudasim"
 )
 
+// detach lets go of a process, as a user does.
+func (d *daemon) detach(pid int) {
+	d.t.Helper()
+	if _, said, code := d.inferscope("detach", "--pid", strconv.Itoa(pid)); code != 0 {
+		d.t.Fatalf("it ended with %d: %s", code, said)
+	}
+}
+
 // TestDetach: on request nothing of ours is left in a process, while the daemon goes on; and it can be watched again.
 func TestDetach(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
 	d.waitAgent(v.PID, "running")
 	d.waitWindows(v.PID, 1)
-	out, err := exec.Command(program(t, "inferscope"), "--socket", d.socket, "detach", "--pid", strconv.Itoa(v.PID)).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	d.detach(v.PID)
 	waitFor(t, "the agent to leave", func() bool { return agentThreads(v.PID) == 0 && agentFiles(v.PID) == 0 })
 	waitFor(t, "the probes to come off", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
 	before := v.Truth().Count("cuGraphLaunch")

@@ -12,6 +12,7 @@
  *   device, stream ID, sync, stuck, die
  *   garbage                 a slot of a kind that does not exist
  *   mode                    prints "mode M HEARTBEAT_AGE_MS"
+ *   stay, leave             does not end when it is told to, until it is let
  *   thread                  prints the thread that will write calls: "thread TID"
  * Each command but stuck answers "done". The agent's own rules are kept by a thread: MODE_QUIT and
  * 1.5 s without a heartbeat end it, a flush is answered.
@@ -32,6 +33,7 @@
 static struct agent_ring *ring;
 static uint32_t slots;
 static int ring_fd = -1;
+static int stays; /* the agent's thread is busy leaving CUPTI */
 
 static uint64_t now(void)
 {
@@ -109,7 +111,7 @@ static void *serve(void *arg)
 	for (;;) {
 		usleep(2000);
 		__atomic_store_n(&ring->flushed, (uint32_t)ring->flush, __ATOMIC_RELEASE);
-		if (ring->mode != MODE_QUIT && now() - ring->heartbeat < 1500000000ull)
+		if ((ring->mode != MODE_QUIT || __atomic_load_n(&stays, __ATOMIC_ACQUIRE)) && now() - ring->heartbeat < 1500000000ull)
 			continue;
 		__atomic_store_n(&ring->state, STATE_GONE, __ATOMIC_RELEASE);
 		return arg;
@@ -194,6 +196,10 @@ static void command(char *line)
 		__atomic_store_n(&ring->state, ms ? STATE_OPENING : STATE_OPEN, __ATOMIC_RELEASE);
 	} else if (!strcmp(line, "die"))
 		_exit(0);
+	else if (!strcmp(line, "stay"))
+		__atomic_store_n(&stays, 1, __ATOMIC_RELEASE);
+	else if (!strcmp(line, "leave"))
+		__atomic_store_n(&stays, 0, __ATOMIC_RELEASE);
 	else if (!strcmp(line, "mode"))
 		printf("mode %u %lu\n", ring->mode, (unsigned long)((now() - ring->heartbeat) / 1000000));
 	else if (!strcmp(line, "closefd"))
