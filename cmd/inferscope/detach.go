@@ -29,15 +29,11 @@ func (g *global) detach(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	client, err := g.dial()
+	client, pid, err := g.watched(cmd.Context(), f)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	pid, err := f.target(cmd.Context(), client)
-	if err != nil {
-		return err
-	}
 	if err := client.Release(cmd.Context(), pid); err != nil {
 		return err
 	}

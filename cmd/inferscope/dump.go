@@ -44,15 +44,11 @@ func (g *global) dump(cmd *cobra.Command, f *dumpFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	client, err := g.dial()
+	client, pid, err := g.watched(cmd.Context(), &f.reportFlags)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	pid, err := f.target(cmd.Context(), client)
-	if err != nil {
-		return err
-	}
 	d, err := client.Dump(cmd.Context(), pid, f.children)
 	if err != nil {
 		return err

@@ -125,15 +125,11 @@ func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*r
 	case !daemon:
 		return nil, fault.New(fault.Usage, "name a recording, or a process with --pid", fmt.Errorf("there is nothing to export"))
 	}
-	client, err := g.dial()
+	client, pid, err := g.watched(cmd.Context(), &f.reportFlags)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	pid, err := f.target(cmd.Context(), client)
-	if err != nil {
-		return nil, err
-	}
 	defer g.progress(cmd.Context(), untilShown(f.window), recording(pid, f.window))()
 	return client.Recording(cmd.Context(), pid, api.Window{Last: f.last, For: f.window})
 }

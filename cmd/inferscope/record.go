@@ -65,16 +65,12 @@ func (g *global) record(cmd *cobra.Command, f *recordFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	client, err := g.dial()
+	ctx := cmd.Context()
+	client, pid, err := g.watched(ctx, &reportFlags{pid: f.pid})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx := cmd.Context()
-	pid, err := (&reportFlags{pid: f.pid}).target(ctx, client)
-	if err != nil {
-		return err
-	}
 	began := time.Now() // before anybody can see that it has begun
 	// A target that is gone, or not this user's, is refused before anything is written.
 	if _, err := client.Recording(ctx, pid, api.Window{Last: time.Millisecond}); err != nil {

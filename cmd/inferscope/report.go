@@ -89,16 +89,12 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.page(format, g.stdout); err != nil {
 		return err
 	}
-	client, err := g.dial()
+	ctx := cmd.Context()
+	client, pid, err := g.watched(ctx, f)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx := cmd.Context()
-	pid, err := f.target(ctx, client)
-	if err != nil {
-		return err
-	}
 	// Before the wait, so that nobody waits for a report that has nowhere to go.
 	out, err := openOutput(f.output, g.stdout)
 	if err != nil {
@@ -179,6 +175,20 @@ func (f *reportFlags) check(cmd *cobra.Command) error {
 		return bad("leave one of them out", "--json and --format %s cannot be used together", f.format)
 	}
 	return nil
+}
+
+// watched reaches the daemon, and says which process a command is about. The caller closes the client.
+func (g *global) watched(ctx context.Context, f *reportFlags) (*api.Client, uint32, error) {
+	client, err := g.dial()
+	if err != nil {
+		return nil, 0, err
+	}
+	pid, err := f.target(ctx, client)
+	if err != nil {
+		client.Close()
+		return nil, 0, err
+	}
+	return client, pid, nil
 }
 
 // target returns the process to report on: the one named, or the only one there is.

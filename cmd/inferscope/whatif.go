@@ -128,15 +128,11 @@ func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string
 		}
 		return g.open(ctx, args[0])
 	}
-	client, err := g.dial()
+	client, pid, err := g.watched(ctx, &f.reportFlags)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	pid, err := f.target(ctx, client)
-	if err != nil {
-		return nil, err
-	}
 	defer g.progress(ctx, untilShown(f.window), recording(pid, f.window))()
 	return client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
 }
