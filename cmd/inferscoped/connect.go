@@ -11,13 +11,15 @@ import (
 	"github.com/inferscope/inferscope/internal/dump/live"
 	"github.com/inferscope/inferscope/internal/feature"
 	"github.com/inferscope/inferscope/internal/pressure"
-	"github.com/inferscope/inferscope/internal/probe"
 	"github.com/inferscope/inferscope/internal/ring"
 	"github.com/inferscope/inferscope/internal/sampler"
 	"github.com/inferscope/inferscope/internal/sched"
 	"github.com/inferscope/inferscope/internal/scopes"
 	"github.com/inferscope/inferscope/internal/symbol"
 )
+
+// self is this program, even where its file was replaced or deleted.
+const self = "/proc/self/exe"
 
 // connect tells cfg how to reach the kernel.
 func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
@@ -29,7 +31,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 	table := symbol.New(symbol.Options{Full: f.wholeNames}) // one for both, so that a library is indexed once
 	cfg.Dumper = live.New(table)
 	cfg.Sources = func(rings *ring.Rings) ([]daemon.Source, error) {
-		keeper, err := keeper(logger)
+		keeper, err := keeper(logger, self)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +50,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		}
 		if settings.CPUSamplingHz > 0 {
 			sources = append(sources, samples(sampler.Options{
-				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{"/proc/self/exe"}, Switches: sampler.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
+				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{self}, Switches: sampler.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
 			}))
 		}
 		if f.scheduling {
@@ -56,19 +58,6 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		}
 		return sources, nil
 	}
-}
-
-// keeper starts the process that holds the probes. It ends when this one has.
-func keeper(logger *zap.Logger) (*probe.Keeper, error) {
-	k, err := probe.StartKeeper([]string{"/proc/self/exe"})
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		<-k.Gone()
-		logger.Error("no CUDA call is seen any more: restart the daemon", zap.Error(k.Err()))
-	}()
-	return k, nil
 }
 
 // waits makes the sources of why threads wait; without scheduling the daemon goes on.

@@ -58,6 +58,7 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 	}
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
+	options.Blind = keeper.Err
 	options.Gate = func(p *target.Process, words uint64) (gpu.Gate, error) {
 		return gate.Open(p, keeper, source.Mode(), words)
 	}
@@ -74,7 +75,7 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 
 // injector makes what brings agents into processes.
 func injector(keeper *probe.Keeper) (*gpu.AgentInjector, error) {
-	loader, err := inject.NewApart([]string{"/proc/self/exe"}, inject.Options{Keeper: keeper})
+	loader, err := inject.NewApart([]string{self}, inject.Options{Keeper: keeper})
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func (s *Source) beatOnce(now uint64) {
 // wanted returns the mode that a process's agent should have. The caller holds the lock.
 func (s *Source) wanted(p *target.Process) uint32 {
 	switch {
-	case s.opts.Mode == Off:
+	case s.opts.Mode == Off || s.opts.Blind() != nil:
 		return modeOff
 	case s.opts.Mode == Continuous || s.continuous[p.Root] > 0:
 		return modeContinuous
@@ -86,6 +86,9 @@ func (s *Source) look(q *session, now uint64) {
 		if !q.begun {
 			q.say(waiting, "the first window opens when it is known which threads launch CUDA graphs, within a second")
 		}
+	}
+	if why := s.blindly(); why != "" {
+		q.say(refused, why)
 	}
 	s.instruct(q, now)
 	s.weigh(q)

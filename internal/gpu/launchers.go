@@ -68,5 +68,15 @@ func (s *Source) watched(q *session, now uint64) bool {
 	return enough
 }
 
+// blindly says why no window may open, since a finalize while a thread that nobody knows of launches a graph kills the process; "" where
+// probes see who does.
+func (s *Source) blindly() string {
+	err := s.opts.Blind()
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("no window opens while it is not known which threads launch CUDA graphs: no CUDA call is seen any more: %v; restart the daemon", err)
+}
+
 // DefaultWatch is long enough to see most threads launch that launch graphs at all: they do it many times a second.
 const DefaultWatch = 500 * time.Millisecond

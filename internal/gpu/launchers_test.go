@@ -1,7 +1,10 @@
 package gpu
 
 import (
+	"errors"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +71,41 @@ func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
 	}
 	if a := s.Agents()[0]; a.Windows > 0 || a.Slower != "" {
 		t.Errorf("the agent is %+v, want no window and nothing that stays", a)
+	}
+}
+
+// TestNoWindowBlindly: where probes see no calls any more windows end, no other opens, and no agent comes.
+func TestNoWindowBlindly(t *testing.T) {
+	var blind atomic.Bool
+	look := func() error {
+		if blind.Load() {
+			return errors.New("the probes have gone")
+		}
+		return nil
+	}
+	pr := startProducer(t)
+	s := newTestSource(t, Options{Inject: pr, Slots: 1024, Mode: Continuous, Blind: look})
+	join(t, s, pr)
+	if mode, _ := modeIn(pr); mode != modeContinuous {
+		t.Fatalf("mode %d, want %d", mode, modeContinuous)
+	}
+	blind.Store(true)
+	eventually(t, "its windows end", func() bool { mode, _ := modeIn(pr); return mode == modeOff })
+	newcomer := startProducer(t)
+	image, err := target.Image(newcomer.p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newTestSource(t, Options{Inject: noInjector{t}, Blind: look})
+	other.begin(newcomer.p, image)
+	for _, c := range []struct {
+		s   *Source
+		pid uint32
+	}{{s, pr.p.PID}, {other, newcomer.p.PID}} {
+		eventually(t, "word of it", func() bool { return stateOf(c.s, c.pid) == string(refused) })
+		if d := detailOf(c.s, c.pid); !strings.Contains(d, "the probes have gone; restart the daemon") {
+			t.Errorf("it is said %q", d)
+		}
 	}
 }
 

@@ -105,6 +105,9 @@ type Options struct {
 	// Index returns the event.Func of a driver function, by its exported name.
 	Index    func(name string) (uint16, bool)
 	Launches Launches // nil: launches are not probed
+	// Blind says why the calls of processes are not seen any more, nil where they are: then nobody knows which threads launch CUDA graphs, and
+	// no window opens (see launchers). nil: they always are.
+	Blind func() error
 	// Gate puts one before the driver in p, for an agent whose words (opening and leaving of struct agent_ring) lie at an address in p; nil: there are none.
 	Gate func(p *target.Process, words uint64) (Gate, error)
 	Log  *zap.Logger // nil: silent
@@ -123,6 +126,9 @@ func (o *Options) check() error {
 	}
 	if o.Launches == nil {
 		o.Launches = noLaunches{}
+	}
+	if o.Blind == nil {
+		o.Blind = func() error { return nil }
 	}
 	if o.Index == nil {
 		o.Index = func(string) (uint16, bool) { return 0, false }

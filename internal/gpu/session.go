@@ -91,6 +91,10 @@ func (s *Source) enter(ctx context.Context, q *session) {
 	wait := firstWait
 	s.awaitParting(ctx, q)
 	for failures := 0; ctx.Err() == nil; {
+		if why := s.blindly(); why != "" {
+			s.tell(ctx, q, refused, why)
+			return
+		}
 		r, entered, err := s.bring(ctx, q.process)
 		switch {
 		case err == nil:

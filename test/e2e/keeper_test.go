@@ -67,3 +67,29 @@ func TestKeeperKilled(t *testing.T) {
 	}
 	unharmed(t, v)
 }
+
+// Where it is killed while windows are recorded no other opens: nobody sees any more which threads launch CUDA graphs.
+func TestKeeperKilledBesideAnAgent(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
+	d.waitWindows(v.PID, 2)
+	if err := syscall.Kill(d.keeper(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if a := d.waitAgent(v.PID, "refused"); !strings.Contains(a.Detail, "restart the daemon") {
+		t.Errorf("of the agent it is said %q", a.Detail)
+	}
+	before := v.Truth().Count("cuGraphLaunch")
+	waitFor(t, "the target to go on", func() bool { return v.Truth().Count("cuGraphLaunch") > before+10 })
+	for _, w := range closedWindows(d.fetch(v.PID), v.PID) {
+		if w.End != "finalized" {
+			t.Errorf("a window ended %q", w.End)
+		}
+	}
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	if code := d.exitCode(); code != 1 {
+		t.Errorf("it ended with %d, want 1", code)
+	}
+	waitFor(t, "the end of the agent's thread", func() bool { return agentThreads(v.PID) == 0 })
+	unharmed(t, v)
+}
