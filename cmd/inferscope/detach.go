@@ -7,7 +7,7 @@ import (
 )
 
 const detachHelp = `detach lets go of a process that the daemon watches: probes come off, and the agent that
-records GPU activity leaves. The process runs on, the daemon watches its other
+records GPU activity leaves, which is waited for. The process runs on, the daemon watches its other
 targets, and reports of what was recorded can still be had.
 
     inferscope detach --pid 1234`

@@ -30,7 +30,7 @@ type Adder interface {
 // Releaser is a Backend that lets go of targets while it runs.
 type Releaser interface {
 	// Release takes everything out of a target, which runs on. Owner limits it to a target that this user has asked for.
-	// Errors: fault.NoProcess, fault.Permission.
+	// Errors: fault.NoProcess, fault.Permission; fault.General where an agent is still on its way out.
 	Release(ctx context.Context, r WatchRequest) error
 }
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -18,6 +19,9 @@ type Activity interface {
 	// Flush returns when everything that ended before in these processes can be
 	// fed, or after a bounded time.
 	Flush(ctx context.Context, pids []uint32)
+	// Departed returns when every agent that was told to leave one of these processes has, and what it recorded last was
+	// fed; false: one has not when ctx is done.
+	Departed(ctx context.Context, pids []uint32) bool
 	// GPU returns what is known of these processes of target root in [from, to] (ns), with the
 	// kernels and ranges of these numbers, and for each number its index + 1 there.
 	GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (g *record.GPU, kernelAt, rangeAt map[int32]int32)
@@ -49,6 +53,16 @@ func (d *Daemon) flush(ctx context.Context, pid uint32) {
 	if v, ok := d.follower.view(pid); ok {
 		d.activity.Flush(ctx, v.pids())
 	}
+}
+
+// departed returns when the agents of a target that was let go of have left, or says what to do where they have not before ctx is done.
+func (d *Daemon) departed(ctx context.Context, pid uint32) error {
+	v, ok := d.follower.view(pid)
+	if d.activity == nil || !ok || d.activity.Departed(ctx, v.pids()) {
+		return nil
+	}
+	return fault.New(fault.General, "it leaves by itself, and does not slow the process; other profilers may be refused until then (CUPTI error 39)",
+		fmt.Errorf("pid %d is not watched any more, but its agent is still on its way out", pid))
 }
 
 // pids returns the target's processes, each once.

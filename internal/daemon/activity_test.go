@@ -19,6 +19,8 @@ type fakeActivity struct {
 	flushed []uint32
 	ready   bool
 	asked   [2][]int32
+	stays   bool     // its agents do
+	awaited []uint32 // whose agents were
 }
 
 func (a *fakeActivity) Feed(_ uint64, emit func([]event.Event)) {
@@ -36,6 +38,13 @@ func (a *fakeActivity) Flush(_ context.Context, pids []uint32) {
 	a.amu.Lock()
 	defer a.amu.Unlock()
 	a.flushed, a.ready = pids, true
+}
+
+func (a *fakeActivity) Departed(_ context.Context, pids []uint32) bool {
+	a.amu.Lock()
+	defer a.amu.Unlock()
+	a.awaited = pids
+	return !a.stays
 }
 
 func (a *fakeActivity) GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (*record.GPU, map[int32]int32, map[int32]int32) {

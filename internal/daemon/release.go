@@ -10,10 +10,13 @@ import (
 	"github.com/inferscope/inferscope/internal/target"
 )
 
-// Release takes everything of ours out of a target that runs on: probes come off, and its agents leave. What was recorded
+// Release takes everything of ours out of a target that runs on: probes come off, and its agents leave, which is awaited. What was recorded
 // is still served, and Watch has it watched again. It implements api.Releaser.
 func (d *Daemon) Release(ctx context.Context, r api.WatchRequest) error {
-	return d.follower.turn(ctx, func() error { return d.follower.release(r) })
+	if err := d.follower.turn(ctx, func() error { return d.follower.release(r) }); err != nil {
+		return err
+	}
+	return d.departed(ctx, r.PID)
 }
 
 // turn has work done by the goroutine that follows processes, between two changes.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,5 +67,27 @@ func TestReleaseIsRefused(t *testing.T) {
 	}
 	if err := d.Release(t.Context(), api.WatchRequest{PID: 30, Owner: 7}); fault.CodeOf(err) != fault.Permission {
 		t.Errorf("a user who has not asked for it: %v", err)
+	}
+}
+
+// TestReleaseAwaitsAgents: it is over when the agents of the target and its children have left, and says so where they have not.
+func TestReleaseAwaitsAgents(t *testing.T) {
+	w := newWorld(t)
+	a := &fakeActivity{fakeSource: fakeSource{name: "gpu"}}
+	w.parts.Sources = append(w.parts.Sources, a)
+	d, _ := w.start(Options{}, process(30, 0, second), process(31, 30, 2*second), process(40, 0, second))
+	ask := api.WatchRequest{PID: 30, AnyOwner: true}
+	if err := d.Release(t.Context(), ask); err != nil {
+		t.Fatal(err)
+	}
+	a.amu.Lock()
+	awaited := a.awaited
+	a.stays = true
+	a.amu.Unlock()
+	if !slices.Equal(awaited, []uint32{30, 31}) {
+		t.Errorf("the agents of %v are awaited, want 30 and 31", awaited)
+	}
+	if err := d.Release(t.Context(), ask); fault.CodeOf(err) != fault.General || !strings.Contains(fault.HintOf(err), "leaves by itself") {
+		t.Errorf("of an agent that stays it is said %v, with advice %q", err, fault.HintOf(err))
 	}
 }

@@ -87,18 +87,23 @@ func (s *Source) withRings() []*session {
 func (s *Source) readers(now uint64) (living, ended []*session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		ended, s.retired = s.withRings(), nil
-		return nil, ended
-	}
-	over := func(q *session) bool { return !q.parts(now) }
 	for _, q := range s.retired {
-		if over(q) {
+		if q.parts(now) && !s.closed {
+			living = append(living, q)
+		} else {
 			ended = append(ended, q)
 		}
 	}
-	s.retired = slices.DeleteFunc(s.retired, over)
-	return s.withRings(), ended
+	for _, q := range s.sessions {
+		switch {
+		case q.ring == nil:
+		case s.closed:
+			ended = append(ended, q)
+		default:
+			living = append(living, q)
+		}
+	}
+	return living, ended
 }
 
 // release unmaps the ring of a session whose reader is done with it. The lock keeps the
@@ -114,6 +119,7 @@ func (s *Source) release(q *session) {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
 	}
 	q.ring, q.reader = nil, nil
+	s.retired = slices.DeleteFunc(s.retired, func(o *session) bool { return o == q })
 	s.dropGate(q)
 }
 
@@ -142,6 +148,24 @@ func (s *Source) partsFrom(p *target.Process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.retired, func(q *session) bool { return q.process.ID() == p.ID() && q.parting != 0 && q.stays() })
+}
+
+// Departed returns when every agent that was told to leave one of these processes has, and what it wrote last was read; false: one
+// has not when ctx is done. It implements daemon.Activity.
+func (s *Source) Departed(ctx context.Context, pids []uint32) bool {
+	for s.departing(pids) {
+		if ctx.Err() != nil {
+			return false
+		}
+		sleep(ctx, 5*time.Millisecond)
+	}
+	return true
+}
+
+func (s *Source) departing(pids []uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.retired, func(q *session) bool { return q.parting != 0 && slices.Contains(pids, q.process.PID) })
 }
 
 // farewell waits until the agents are gone, those that were told to go before, too.

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,11 @@ func TestLetGoOf(t *testing.T) {
 	if parting(s) != 1 || stateOf(s, pr.p.PID) != string(gone) || !strings.Contains(detailOf(s, pr.p.PID), "is leaving") {
 		t.Fatalf("%d agents leave, and it is said %+v", parting(s), s.Agents())
 	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s.Departed(over, []uint32{pr.p.PID}) || !s.Departed(over, []uint32{pr.p.PID + 1}) {
+		t.Error("it has departed, or one that never was has not")
+	}
 	last := r.load64(ringHeartbeat)
 	eventually(t, "another heartbeat", func() bool { return r.load64(ringHeartbeat) != last })
 	if r.load32(ringGraphThread) != pr.p.NSPID {
@@ -67,6 +73,9 @@ func TestLetGoOf(t *testing.T) {
 	s.Feed(0, got.emit)
 	pr.do("kernels 1 30 1", "leave")
 	eventually(t, "it has gone", func() bool { s.Feed(0, got.emit); return parting(s) == 0 })
+	if !s.Departed(over, []uint32{pr.p.PID}) {
+		t.Error("it has not departed")
+	}
 	if n := len(got.of(event.Kernel)); n != 50 {
 		t.Errorf("%d kernels came while it left, want 50", n)
 	}
