@@ -107,7 +107,7 @@ def parse():
     p.add_argument("--seconds", type=float, default=8, help="length of a stretch that is measured")
     p.add_argument("--rounds", type=int, default=2, help="cost, budget, continuous, turns, floor: times that each is measured")
     p.add_argument("--pairs", type=int, default=3, help="turns: turns of CUPTI alone, and of recording all the time")
-    p.add_argument("--cycles", type=int, default=100, help="soak, together: attachments, 0: none")
+    p.add_argument("--cycles", type=int, default=100, help="soak, together, detach: attachments, 0: none")
     p.add_argument("--windows", type=int, default=500, help="soak, together: windows, 0: none")
     p.add_argument("--nsys", default="", help="the nsys to compare with (default: of PATH, or the one that comes with Nsight Compute)")
     p.add_argument("--simulated", action="store_true", help="the programs are linked with the simulated CUDA: no torch, no counts by the device")

@@ -138,9 +138,12 @@ class Daemon:
             time.sleep(0.02)
 
     def get(self, path, timeout=PATIENCE):
+        return self.ask("GET", path, timeout)
+
+    def ask(self, method, path, timeout=PATIENCE):
         c = _Connection(self.socket, timeout)
         try:
-            c.request("GET", path)
+            c.request(method, path)
             r = c.getresponse()
             body = r.read()
         finally:
