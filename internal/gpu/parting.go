@@ -38,22 +38,29 @@ func (s *Source) Forget(p *target.Process) {
 func (s *Source) retire(q *session, lives bool) {
 	q.cancel()
 	q.say(gone, "")
+	q.over = !lives
 	delete(s.sessions, q.process.ID())
 	if len(s.gone) >= maxGone {
 		s.gone = s.gone[1:]
 	}
 	s.gone = append(s.gone, q)
-	if q.ring == nil {
+	if q.ring != nil {
+		s.dismiss(q)
+	}
+}
+
+// dismiss lets a session that is over be read to its end; where its program runs on that is when its agent, which is told to leave, has. The
+// caller holds the lock.
+func (s *Source) dismiss(q *session) {
+	s.retired = append(s.retired, q)
+	if q.over {
 		return
 	}
-	s.retired = append(s.retired, q)
-	if q.over = !lives; lives {
-		q.say(gone, "the process was let go of; its agent is leaving")
-		now := clock.Monotonic()
-		q.parting = now + uint64(s.opts.Deadline+slack+partingTime)
-		q.ring.command(modeQuit, s.opts.times())
-		s.attend(q, now)
-	}
+	q.say(gone, "the process was let go of; its agent is leaving")
+	now := clock.Monotonic()
+	q.parting = now + uint64(s.opts.Deadline+slack+partingTime)
+	q.ring.command(modeQuit, s.opts.times())
+	s.attend(q, now)
 }
 
 // attend is there for an agent that leaves, as for others: one whose daemon is gone leaves in a hurry, and where graphs run it must
@@ -135,19 +142,13 @@ func (s *Source) parted(q *session) {
 	}
 }
 
-// awaitParting returns when no agent of ours is on its way out of q's process any more: there can be one of us with an agent
-// only, and one that has been told to go does.
+// awaitParting returns when no agent of ours is on its way into, or out of, q's process any more for a session before this one: there can be
+// one with an agent only.
 func (s *Source) awaitParting(ctx context.Context, q *session) {
-	for s.partsFrom(q.process) && ctx.Err() == nil {
+	for s.departing([]uint32{q.process.PID}) && ctx.Err() == nil {
 		s.tell(ctx, q, waiting, "the agent that was told to leave is on its way out; another one is brought in after it")
 		sleep(ctx, 10*time.Millisecond)
 	}
-}
-
-func (s *Source) partsFrom(p *target.Process) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.retired, func(q *session) bool { return q.process.ID() == p.ID() && q.parting != 0 && q.stays() })
 }
 
 // Departed returns when every agent that was told to leave one of these processes has, and what it wrote last was read; false: one
@@ -165,7 +166,9 @@ func (s *Source) Departed(ctx context.Context, pids []uint32) bool {
 func (s *Source) departing(pids []uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.retired, func(q *session) bool { return q.parting != 0 && slices.Contains(pids, q.process.PID) })
+	return slices.ContainsFunc(s.gone, func(q *session) bool {
+		return slices.Contains(pids, q.process.PID) && (q.entering || q.parting != 0 && q.ring != nil)
+	})
 }
 
 // farewell waits until the agents are gone, those that were told to go before, too.

@@ -113,6 +113,55 @@ func TestWatchedAgainMeanwhile(t *testing.T) {
 	}
 }
 
+// slowInjector brings an agent in when it is let, whoever wants it no more.
+type slowInjector struct {
+	*producer
+	begun, let chan struct{}
+}
+
+func (i *slowInjector) Inject(ctx context.Context, p *target.Process, start Start) (Entered, error) {
+	i.begun <- struct{}{}
+	<-i.let
+	return i.producer.Inject(ctx, p, start)
+}
+
+// TestLetGoOfWhileAnAgentComes: one that comes when its process has just been let go of leaves again, which is awaited, and no other is brought
+// in at the same time.
+func TestLetGoOfWhileAnAgentComes(t *testing.T) {
+	pr := startProducer(t)
+	in := &slowInjector{pr, make(chan struct{}, 2), make(chan struct{})} // a third one would hang
+	s := newTestSource(t, Options{Inject: in, Slots: 1024})
+	image, err := target.Image(pr.p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.begin(pr.p, image)
+	<-in.begun
+	s.Forget(pr.p)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s.Departed(over, []uint32{pr.p.PID}) {
+		t.Error("it has departed before it came")
+	}
+	s.begin(pr.p, image)
+	eventually(t, "word of the first", func() bool { return strings.Contains(detailOf(s, pr.p.PID), "on its way out") })
+	if len(in.begun) != 0 {
+		t.Error("two are brought in at the same time")
+	}
+	in.let <- struct{}{}
+	var got collector
+	drainUntil := func(what string, ok func() bool) {
+		t.Helper()
+		eventually(t, what, func() bool { s.Feed(0, got.emit); return ok() })
+	}
+	drainUntil("the end of the first", func() bool { return len(in.begun) == 1 })
+	if mode, _ := modeIn(pr); mode != modeQuit {
+		t.Errorf("mode %d of the first, want quit", mode)
+	}
+	in.let <- struct{}{}
+	drainUntil("the second", func() bool { return stateOf(s, pr.p.PID) == string(running) })
+}
+
 // TestNotAwaitedForEver: an agent that does not leave in time is said to be there still, and taken over where its process is watched again.
 func TestNotAwaitedForEver(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)

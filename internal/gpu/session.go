@@ -58,6 +58,7 @@ type session struct {
 	gate     Gate          // before the driver in its process; nil: there is none
 	gated    bool          // one was asked for
 	grapher  uint32        // the thread that the agent has been told to launch graphs; 0: none
+	entering bool          // an agent is being brought in, or would be
 	parting  uint64        // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
 	over     bool          // its program has ended: nobody writes its ring any more
 	outside  bool          // CUPTI has not let the agent in, or out, for long: it sees no launches
@@ -98,7 +99,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 		r, entered, err := s.bring(ctx, q.process)
 		switch {
 		case err == nil:
-			s.adopt(ctx, q, r, entered)
+			s.adopt(q, r, entered)
 			return
 		case ctx.Err() != nil:
 			return
@@ -201,15 +202,10 @@ func (s *Source) heard(ctx context.Context, r *ring) bool {
 // alone is after how long without a heartbeat an agent takes its daemon for gone.
 const alone = 1500 * time.Millisecond
 
-// adopt hands a ring over to the reader and the heart, unless the session is over.
-func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered) {
+// adopt hands a ring over to the reader and the heart; an agent that has come when the session was over is told to leave again.
+func (s *Source) adopt(q *session, r *ring, entered Entered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ctx.Err() != nil || s.closing {
-		r.command(modeQuit, s.opts.times())
-		_ = r.close() // a mapping; the agent ends by itself
-		return
-	}
 	now := clock.Monotonic()
 	q.ring, q.stopped, q.flushed = r, entered.Stopped, now
 	if q.joined == 0 {
@@ -220,6 +216,14 @@ func (s *Source) adopt(ctx context.Context, q *session, r *ring, entered Entered
 	})
 	r.store64(ringHeartbeat, now)
 	s.life.hold(r)
+	switch {
+	case s.sessions[q.process.ID()] != q: // it was retired meanwhile
+		s.dismiss(q)
+		return
+	case s.closing:
+		r.command(modeQuit, s.opts.times())
+		return
+	}
 	q.begun = q.begun || s.opts.Watch == 0 || r.load32(ringMode) != modeOff // CUDA has loaded it at the start, or another daemon left it
 	q.mode = modeQuit                                                       // differs from what is wanted, so that it is told
 	q.say(running, "")

@@ -134,10 +134,13 @@ func (s *Source) begin(p *target.Process, image string) {
 func (s *Source) attach(q *session) {
 	q.say(waiting, "the agent is brought in at the next CUDA call")
 	ctx, cancel := context.WithCancel(s.ctx)
-	q.cancel = cancel
+	q.cancel, q.entering = cancel, true
 	s.tasks.Go(func() {
 		defer cancel()
 		s.enter(ctx, q)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q.entering = false
 	})
 }
 
