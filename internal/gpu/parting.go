@@ -11,8 +11,8 @@ import (
 	"github.com/inferscope/inferscope/internal/target"
 )
 
-// partingTime is how long the agent of a process that was let go of, and lives on, may take beside its deadline. Most are gone within
-// milliseconds; one whose turn has not come by then leaves by itself (docs/gpu-activity.md, Way out).
+// partingTime is how long the agent of a process that was let go of, and lives on, may take beside its deadline and slack. One whose turn
+// to leave CUPTI has not come by then leaves by itself (docs/gpu-activity.md, Way out).
 const partingTime = 10 * time.Second
 
 // Forget ends the session with p, which is gone, or let go of: what its ring holds is still read, and where p lives on the agent
