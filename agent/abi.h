@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define AGENT_MAGIC 0x41534e49u /* "INSA" */
-#define AGENT_ABI 1u            /* of this file: another number is another agent */
+#define AGENT_ABI 2u            /* of this file: another number is another agent */
 
 /*
  * One slot. Layout of struct event (bpf/event.h), except that pid is seq: the daemon
@@ -160,7 +160,8 @@ struct agent_ring {
 	                     * but no finalize followed: launches may stay slower; 0: nothing stays */
 	uint32_t flushed;   /* low word of flush when the agent has last handed over everything that CUPTI gives out; also set when no window is open */
 	uint64_t opening;   /* CLOCK_MONOTONIC ns since when the agent waits in cuptiSubscribe; 0: it does not */
-	uint64_t leaving;   /* since when its own thread waits in cuptiFinalize; 0: it does not. bpf/gate.bpf.c reads both */
+	uint64_t leaving;   /* since when its own thread waits in cuptiFinalize; 0: it does not */
+	uint64_t finalizing; /* since when a window is ended by a finalize, in whichever thread; 0: none is. bpf/gate.bpf.c reads these three */
 	char path[AGENT_PATH]; /* of the libcupti in use */
 	uint64_t lost;      /* records that CUPTI dropped in the open window, so far */
 	/* by the daemon */

@@ -7,6 +7,9 @@
  * functions of the driver at which threads come by all the time. While the agent waits, as its ring in the process says, each thread is
  * held there, before it is inside, until the agent has got what it waits for, or the thread's time is up: once in each try.
  *
+ * A second program is put on the functions that launch graphs, in every process: a launch in the midst of a finalize kills
+ * (agent/src/graphs.c). A thread that is known for launches does not meet one; this is for those that nobody has seen to launch before.
+ *
  * A thread is held by its CPU: nothing has to wake it, and where the daemon dies nothing is left to be undone. bpf_loop is of 5.17.
  */
 #include "kernel.h"
@@ -20,7 +23,9 @@
 #define HOLD (1 * MS)      /* a thread's time in the first try; twice and four times as long in the next, */
 #define LONGEST 3          /* and eight times from there on */
 #define THREADS 1024       /* that are told apart; of more, some are held twice in a try */
-#define LOOKS (1 << 20)    /* more than fit into a thread's time */
+#define LAUNCH_HOLD (250 * MS)   /* a launch's time: of what a finalize takes, some 5 ms, more than enough; */
+#define FINALIZE_MOST (1000 * MS) /* one that takes so long is not about to do anything */
+#define LOOKS (1 << 22)    /* more than fit into a thread's time */
 
 /* What came of it so far. */
 struct gate_count {
@@ -46,30 +51,36 @@ struct {
 
 const struct gate_count *export_count __attribute__((unused));
 
-/* Where the agent's words lie in the process: opening and leaving of struct agent_ring (agent/abi.h). */
+/* What the agent says of itself: opening, leaving and finalizing of struct agent_ring (agent/abi.h), CLOCK_MONOTONIC ns. */
+struct words {
+	__u64 opening, leaving, finalizing;
+};
+
+/* Where they lie in the process. */
 const volatile __u64 words_at = 0;
 
-/* Since when the agent waits, CLOCK_MONOTONIC ns; 0: it does not, or its words cannot be read. */
-static __always_inline __u64 waits(void)
+/* Since when the agent waits, or, launches, a finalize is under way; 0: neither, or its words cannot be read. */
+static __always_inline __u64 since_when(int launches)
 {
-	struct {
-		__u64 opening, leaving;
-	} words = {};
+	struct words w = {};
 
-	if (bpf_probe_read_user(&words, sizeof(words), (void *)words_at))
+	if (bpf_probe_read_user(&w, sizeof(w), (void *)words_at))
 		return 0;
-	return words.opening ? words.opening : words.leaving;
+	if (launches)
+		return w.finalizing;
+	return w.opening ? w.opening : w.leaving;
 }
 
 struct visit {
 	__u64 since, until;
+	int launches;
 };
 
 static long look(__u32 index, void *context)
 {
 	const struct visit *v = context;
 
-	return waits() != v->since || bpf_ktime_get_ns() >= v->until;
+	return since_when(v->launches) != v->since || bpf_ktime_get_ns() >= v->until;
 }
 
 static __always_inline void count(__u64 ns)
@@ -83,6 +94,12 @@ static __always_inline void count(__u64 ns)
 	__sync_fetch_and_add(&c->ns, ns);
 	if (ns > c->longest)
 		c->longest = ns;
+}
+
+static __always_inline void hold(struct visit *v, __u64 now)
+{
+	bpf_loop(LOOKS, look, v, 0);
+	count(bpf_ktime_get_ns() - now);
 }
 
 static __always_inline int held_in(__u64 try)
@@ -109,7 +126,7 @@ static __always_inline __u64 try_of(__u64 waited)
 SEC("uprobe.multi")
 int gate(struct pt_regs *ctx)
 {
-	struct visit v = { .since = waits() };
+	struct visit v = { .since = since_when(0) };
 	__u64 now, try;
 
 	if (!v.since)
@@ -121,8 +138,23 @@ int gate(struct pt_regs *ctx)
 	if (held_in(v.since + try))
 		return 0;
 	v.until = now + (HOLD << (try < LONGEST ? try : LONGEST));
-	bpf_loop(LOOKS, look, &v, 0);
-	count(bpf_ktime_get_ns() - now);
+	hold(&v, now);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int launches(struct pt_regs *ctx)
+{
+	struct visit v = { .since = since_when(1), .launches = 1 };
+	__u64 now;
+
+	if (!v.since)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (now >= v.since + FINALIZE_MOST)
+		return 0;
+	v.until = now + LAUNCH_HOLD;
+	hold(&v, now);
 	return 0;
 }
 

@@ -27,6 +27,7 @@ const (
 	GateMapCounts      = "counts"
 	GateMapHeld        = "held"
 	GateProgGate       = "gate"
+	GateProgLaunches   = "launches"
 	GateVarExportCount = "export_count"
 	GateVarWordsAt     = "words_at"
 )
@@ -73,7 +74,8 @@ type GateSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GateProgramSpecs struct {
-	Gate *ebpf.ProgramSpec `ebpf:"gate"`
+	Gate     *ebpf.ProgramSpec `ebpf:"gate"`
+	Launches *ebpf.ProgramSpec `ebpf:"launches"`
 }
 
 // GateMapSpecs contains maps before they are loaded into the kernel.
@@ -135,12 +137,14 @@ type GateVariables struct {
 //
 // It can be passed to LoadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GatePrograms struct {
-	Gate *ebpf.Program `ebpf:"gate"`
+	Gate     *ebpf.Program `ebpf:"gate"`
+	Launches *ebpf.Program `ebpf:"launches"`
 }
 
 func (p *GatePrograms) Close() error {
 	return _GateClose(
 		p.Gate,
+		p.Launches,
 	)
 }
 

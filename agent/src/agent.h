@@ -166,7 +166,7 @@ int window_open(void);    /* 0, or why not; then nothing stays */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
 int window_unwant(void);  /* 0 where that has begun */
-void window_finish(uint32_t tid); /* in a callback, by the thread that took it, which is tid */
+void window_finish(uint32_t tid, uint32_t before); /* in a callback, by the thread that took it, which is tid, out of that phase: as it was where a graph is in the way */
 int window_end(void);     /* ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
 int window_drop(void);    /* disable and unsubscribe here and now; 0 where another is ending it */
 void window_flush(void);

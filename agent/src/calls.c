@@ -145,15 +145,23 @@ static void note_caller(uint32_t tid)
 		store(&the.window.several, 1);
 }
 
-/* Whether the window ends in the synchronizing call whose exit this is, which has taken it then. Where the agent's own
- * thread ends it, in no other's, and however that call went: it is made for this moment alone. */
-static int taken(const struct callback_data *d)
+/* Whether the window may end in the synchronizing call whose exit this is. Where the agent's own thread ends it, in no other's, and however
+ * that call went: it is made for this moment alone. */
+static int may_end(uint32_t phase, const struct callback_data *d)
 {
-	switch (peek(&the.window.phase)) {
-	case PHASE_WANTED: return d->result && !*d->result && graphs_allow(caller()) && swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN);
-	case PHASE_OWN: return caller() == the.tid && swapped(&the.window.phase, PHASE_OWN, PHASE_TAKEN);
+	switch (phase) {
+	case PHASE_WANTED: return d->result && !*d->result && graphs_allow(caller());
+	case PHASE_OWN: return caller() == the.tid;
 	}
 	return 0;
+}
+
+static void end_window(const struct callback_data *d)
+{
+	uint32_t phase = peek(&the.window.phase);
+
+	if (may_end(phase, d) && swapped(&the.window.phase, phase, PHASE_TAKEN))
+		window_finish(caller(), phase);
 }
 
 static void write_call(uint32_t id, int shape, const struct callback_data *d)
@@ -193,6 +201,6 @@ void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_dat
 	}
 	if (shape != WAIT && load(&the.window.phase) != PHASE_CLOSED)
 		write_call(id, shape, d);
-	if (what & ENDS && taken(d))
-		window_finish(caller());
+	if (what & ENDS)
+		end_window(d);
 }

@@ -18,6 +18,7 @@
 static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY_PEER, KIND_MEMSET, KIND_OVERHEAD, KIND_MARKER };
 
 #define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
+#define ARRIVAL 20000 /* ns from before the driver to CUPTI's callback: a microsecond, as a rule */
 #define KEEP_AFTER (300 * MS) /* what a subscription may take that is made anew for each window */
 
 static uint64_t realtime(void)
@@ -211,10 +212,29 @@ int window_unwant(void)
 	return swapped(&the.window.phase, PHASE_WANTED, PHASE_OPEN) ? 0 : -1;
 }
 
-void window_finish(uint32_t tid)
+/*
+ * From here on threads that are about to launch a graph are held before the driver (bpf/gate.bpf.c), for a launch in the midst of a
+ * finalize kills (graphs.c). One that had passed there just before has come to its callback after a moment: then it is known who launches.
+ */
+static int graphs_out(uint32_t tid)
+{
+	uint64_t t = now();
+
+	store(&the.ring->finalizing, t);
+	while (now() - t < ARRIVAL)
+		;
+	return graphs_allow(tid);
+}
+
+void window_finish(uint32_t tid, uint32_t before)
 {
 	uint64_t t;
 
+	if (!graphs_out(tid)) {
+		store(&the.ring->finalizing, 0);
+		store(&the.window.phase, before);
+		return;
+	}
 	the.window.off = now();
 	kinds_off();
 	t = took(STEP_DISABLE, the.window.off);
@@ -223,10 +243,11 @@ void window_finish(uint32_t tid)
 	t = took(STEP_FLUSH, t);
 	window_leave();
 	t = took(STEP_LEAVE, t);
-	/* A graph that another thread launched since this one took the window, while kinds were on, was noted by its callback. */
+	/* Where nothing holds such threads, a graph that one launched while kinds were on was noted by its callback. */
 	the.window.given_up = !graphs_allow(tid);
 	if (!the.window.given_up)
 		the.cupti.finalize();
+	store(&the.ring->finalizing, 0);
 	the.window.left = took(STEP_FINALIZE, t);
 	store(&the.window.phase, PHASE_DONE);
 	futex_wake(&the.window.phase);

@@ -59,8 +59,8 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
 	options.Blind = keeper.Err
-	options.Gate = func(p *target.Process, words uint64) (gpu.Gate, error) {
-		return gate.Open(p, keeper, source.Mode(), words)
+	options.Gate = func(p *target.Process, kind gate.Kind, words uint64) (gpu.Gate, error) {
+		return gate.Open(p, keeper, source.Mode(), kind, words)
 	}
 	if !f.noInject {
 		in, err := injector(keeper)

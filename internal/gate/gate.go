@@ -1,5 +1,5 @@
-// Package gate keeps the threads of a process out of the CUDA driver for moments, while an agent in it waits until none is inside
-// (bpf/gate.bpf.c).
+// Package gate keeps the threads of a process out of the CUDA driver for moments: while an agent in it waits until none is inside, and
+// those that launch graphs while CUPTI is finalized (bpf/gate.bpf.c).
 package gate
 
 import (
@@ -15,9 +15,21 @@ import (
 	"github.com/inferscope/inferscope/internal/target"
 )
 
-// functions are those at which threads are held: what can wait, and is probed all of the time anyway, so that no instruction is
-// changed for a gate. Their variants are taken too.
-func functions() []string {
+// Kind is what a gate is for.
+type Kind int
+
+const (
+	Launches Kind = iota // holds launches of graphs while CUPTI is finalized
+	Calls                // holds calls while the agent waits to be let in or out
+	Kinds                // how many there are
+)
+
+// functions are those at which threads are held: what launches graphs, or what can wait. All of it is probed all of the time anyway, so that
+// no instruction is changed for a gate. Their variants are taken too.
+func (k Kind) functions() []string {
+	if k == Launches {
+		return []string{"cuGraphLaunch"}
+	}
 	return []string{
 		"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize", "cuGraphLaunch", "cuMemcpy", "cuMemcpyAsync", "cuMemcpyHtoDAsync",
 		"cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyDtoD",
@@ -37,15 +49,17 @@ type Count struct {
 	Longest time.Duration
 }
 
-// Open puts a gate before the driver of p, for the agent whose words (opening and leaving of struct agent_ring, agent/abi.h) lie at an
-// address in p. It opens and shuts by itself, by these words. It needs what probes need (keeper and mode: see probe.AttachProgram), and kernel 5.17 (bpf_loop).
-func Open(p *target.Process, keeper *probe.Keeper, mode probe.Mode, words uint64) (*Gate, error) {
+// Open puts a gate before the driver of p, for the agent whose words (opening, leaving and finalizing of struct agent_ring, agent/abi.h) lie
+// at an address in p. It opens and shuts by itself, by these words. It needs what probes need (keeper and mode: see probe.AttachProgram), and kernel 5.17 (bpf_loop).
+func Open(p *target.Process, keeper *probe.Keeper, mode probe.Mode, kind Kind, words uint64) (*Gate, error) {
 	spec, err := bpf.LoadGate()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
 	}
+	prog := map[Kind]string{Launches: bpf.GateProgLaunches, Calls: bpf.GateProgGate}[kind]
+	spec.Programs = map[string]*ebpf.ProgramSpec{prog: spec.Programs[prog]}
 	if mode == probe.Perf {
-		spec.Programs[bpf.GateProgGate].AttachType = ebpf.AttachNone
+		spec.Programs[prog].AttachType = ebpf.AttachNone
 	}
 	if err := spec.Variables[bpf.GateVarWordsAt].Set(words); err != nil {
 		return nil, fmt.Errorf("tell the program where the agent's words are: %w", err)
@@ -54,7 +68,7 @@ func Open(p *target.Process, keeper *probe.Keeper, mode probe.Mode, words uint64
 	if g.coll, err = ebpf.NewCollection(spec); err != nil {
 		return nil, fmt.Errorf("load the program that holds threads: %w", err)
 	}
-	g.attachments, err = libcuda.Attach(p, keeper, mode, g.coll.Programs[bpf.GateProgGate], functions())
+	g.attachments, err = libcuda.Attach(p, keeper, mode, g.coll.Programs[prog], kind.functions())
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}

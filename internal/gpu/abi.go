@@ -4,7 +4,7 @@ package gpu
 // every number here with it.
 const (
 	abiMagic = 0x41534e49 // AGENT_MAGIC
-	abiLevel = 1          // AGENT_ABI
+	abiLevel = 2          // AGENT_ABI
 
 	ringData  = 4096 // AGENT_DATA: offset of the first slot
 	slotBytes = 64   // sizeof(struct agent_slot)
@@ -38,12 +38,13 @@ const (
 	ringFlushed      = 164
 	ringOpening      = 168
 	ringLeaving      = 176
-	ringPath         = 184
-	ringLost         = 424
-	ringTurns        = 432
-	ringGraphThreads = 436
-	ringGraphThread  = 440
-	ringHolder       = 444
+	ringFinalizing   = 184
+	ringPath         = 192
+	ringLost         = 432
+	ringTurns        = 440
+	ringGraphThreads = 444
+	ringGraphThread  = 448
+	ringHolder       = 452
 )
 
 // Offsets in struct agent_slot, bytes.

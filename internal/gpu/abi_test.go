@@ -48,7 +48,7 @@ func TestABI(t *testing.T) {
 			"magic": ringMagic, "abi": ringABI, "slots": ringSlots, "pid": ringPID, "build": ringBuild, "heartbeat": ringHeartbeat,
 			"tail": ringTail, "on_ns": ringOn, "period_ns": ringPeriod, "deadline_ns": ringDeadline, "mode": ringMode, "wake": ringWake,
 			"flush": ringFlush, "head": ringHead, "dropped": ringDropped, "began": ringBegan, "state": ringState, "error": ringError,
-			"cupti_version": ringCUPTI, "windows": ringWindows, "graphs": ringGraphs, "flushed": ringFlushed, "opening": ringOpening, "leaving": ringLeaving, "path": ringPath, "lost": ringLost, "turns": ringTurns, "graph_threads": ringGraphThreads, "graph_thread": ringGraphThread, "holder": ringHolder,
+			"cupti_version": ringCUPTI, "windows": ringWindows, "graphs": ringGraphs, "flushed": ringFlushed, "opening": ringOpening, "leaving": ringLeaving, "finalizing": ringFinalizing, "path": ringPath, "lost": ringLost, "turns": ringTurns, "graph_threads": ringGraphThreads, "graph_thread": ringGraphThread, "holder": ringHolder,
 		},
 		"slot": {"ts": slotTS, "dur": slotDur, "seq": slotSeq, "tid": slotTID, "func": slotFunc, "kind": slotKind, "flags": slotFlag, "ret": slotRet, "args": slotArgs},
 		"text": {"text_a": textA, "text_b": textB, "text_c": textC, "seq": slotSeq, "kind": slotKind},

@@ -20,52 +20,78 @@ type Gate interface {
 	Close() error
 }
 
-// keepOut has a gate put before the driver in q's process where several threads call it: as a rule before the first window, for a wait
-// in cuptiSubscribe may hold threads up for as long as it lasts. It stays as long as the agent's ring. The caller holds the lock.
+// post is the place of one gate of a session.
+type post struct {
+	asked bool // for a gate
+	done  bool // it is there, or cannot be had
+	gate  Gate // nil: there is none
+}
+
+// keepOut has gates put before the driver in q's process: the one for launches of graphs everywhere, for any thread may launch its first
+// one at any time; the other one where several threads call the driver, as a rule before the first window, for a wait
+// in cuptiSubscribe may hold threads up for as long as it lasts. They stay as long as the agent's ring. The caller holds the lock.
 func (s *Source) keepOut(q *session) {
-	if s.opts.Gate == nil || q.gated || s.shut {
-		return
-	}
+	s.putUp(q, gate.Launches)
 	several := false
 	s.paces.of(q.process.PID, func(p *pace) { several = p.callers.several })
-	if !several {
-		return
+	if several {
+		s.putUp(q, gate.Calls)
 	}
-	q.gated = true
-	r := q.ring
-	s.gates.Go(func() { s.openGate(q, r) })
 }
 
-func (s *Source) openGate(q *session, r *ring) {
-	g, err := s.gateFor(q.process, r.inode)
-	if err != nil {
-		s.opts.Log.Info("no gate before the driver of a process: where its threads are always inside, CUPTI lets the agent in late", zap.Uint32("pid", q.process.PID), zap.Error(err))
+func (s *Source) putUp(q *session, kind gate.Kind) {
+	if s.opts.Gate == nil || q.gates[kind].asked || s.shut {
 		return
 	}
+	q.gates[kind].asked = true
+	r := q.ring
+	s.gates.Go(func() { s.openGate(q, kind, r) })
+}
+
+func (s *Source) openGate(q *session, kind gate.Kind, r *ring) {
+	g, err := s.gateFor(q.process, kind, r.inode)
 	s.mu.Lock()
-	if q.ring == r && !s.shut {
-		q.gate = g
-		s.mu.Unlock()
-		return
+	q.gates[kind].done = true
+	kept := err == nil && q.ring == r && !s.shut
+	if kept {
+		q.gates[kind].gate = g
 	}
 	s.mu.Unlock()
-	s.closeGate(q.process.PID, g)
+	switch {
+	case err != nil:
+		s.opts.Log.Info(withoutGate(kind), zap.Uint32("pid", q.process.PID), zap.Error(err))
+	case !kept:
+		s.closeGate(q.process.PID, kind, g)
+	}
 }
 
-func (s *Source) gateFor(p *target.Process, inode uint64) (Gate, error) {
+// withoutGate says what it means that there is none.
+func withoutGate(kind gate.Kind) string {
+	if kind == gate.Launches {
+		return "launches of CUDA graphs cannot be held while CUPTI is taken out of a process: a thread that launches its first one just then is not known in time (docs/limitations.md)"
+	}
+	return "no gate before the driver of a process: where its threads are always inside, CUPTI lets the agent in late"
+}
+
+func (s *Source) gateFor(p *target.Process, kind gate.Kind, inode uint64) (Gate, error) {
 	at, err := ringAddress(p, inode)
 	if err != nil {
 		return nil, err
 	}
-	return s.opts.Gate(p, at+ringOpening)
+	return s.opts.Gate(p, kind, at+ringOpening)
 }
 
-// dropGate takes q's gate away, if it has one. The caller holds the lock.
-func (s *Source) dropGate(q *session) {
-	g := q.gate
-	q.gate = nil
-	if g != nil {
-		s.gates.Go(func() { s.closeGate(q.process.PID, g) })
+// guarded says whether the gate for launches of graphs is up in q's process, or cannot be. The caller holds the lock.
+func (s *Source) guarded(q *session) bool { return s.opts.Gate == nil || q.gates[gate.Launches].done }
+
+// dropGates takes q's gates away, those that it has. The caller holds the lock.
+func (s *Source) dropGates(q *session) {
+	for kind := range q.gates {
+		g := q.gates[kind].gate
+		q.gates[kind].gate = nil
+		if g != nil {
+			s.gates.Go(func() { s.closeGate(q.process.PID, gate.Kind(kind), g) })
+		}
 	}
 }
 
@@ -73,17 +99,17 @@ func (s *Source) dropGate(q *session) {
 func (s *Source) shutGates() {
 	s.mu.Lock()
 	for _, q := range s.sessions {
-		s.dropGate(q)
+		s.dropGates(q)
 	}
 	for _, q := range s.retired {
-		s.dropGate(q)
+		s.dropGates(q)
 	}
 	s.shut = true
 	s.mu.Unlock()
 	s.gates.Wait()
 }
 
-func (s *Source) closeGate(pid uint32, g Gate) {
+func (s *Source) closeGate(pid uint32, kind gate.Kind, g Gate) {
 	c, err := g.Count()
 	if err = errors.Join(err, g.Close()); err != nil {
 		s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", pid), zap.Error(err))
@@ -91,7 +117,11 @@ func (s *Source) closeGate(pid uint32, g Gate) {
 	if c.Held == 0 {
 		return
 	}
-	s.opts.Log.Info("threads were kept out of the driver for moments, so that CUPTI let the agent in and out", zap.Uint32("pid", pid), zap.Uint64("times", c.Held), zap.Duration("together", c.Sum), zap.Duration("longest", c.Longest))
+	why := "threads were kept out of the driver for moments, so that CUPTI let the agent in and out"
+	if kind == gate.Launches {
+		why = "launches of CUDA graphs were held while CUPTI was taken out of a process"
+	}
+	s.opts.Log.Info(why, zap.Uint32("pid", pid), zap.Uint64("times", c.Held), zap.Duration("together", c.Sum), zap.Duration("longest", c.Longest))
 }
 
 // inodeOf returns what identifies an open file among those of the kernel's shared memory.

@@ -15,13 +15,15 @@ import (
 )
 
 // gates makes gates as the daemon does.
-func gates(t *testing.T) func(p *target.Process, words uint64) (Gate, error) {
+func gates(t *testing.T) func(p *target.Process, kind gate.Kind, words uint64) (Gate, error) {
 	t.Helper()
 	mode, err := probe.Detect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(p *target.Process, words uint64) (Gate, error) { return gate.Open(p, nil, mode, words) }
+	return func(p *target.Process, kind gate.Kind, words uint64) (Gate, error) {
+		return gate.Open(p, nil, mode, kind, words)
+	}
 }
 
 // waitingCall is a call that can wait, and launches no graph.
@@ -29,16 +31,16 @@ func waitingCall(pid, tid uint32) event.Event {
 	return event.Event{TS: clock.Monotonic(), Kind: event.Call, Flags: event.Timed, PID: pid, TID: tid, Func: 1<<16 - 1}
 }
 
-// keptOut is what the gate of p's session has done; false where there is none.
-func keptOut(t *testing.T, s *Source, p *target.Process) (gate.Count, bool) {
+// keptOut is what a gate of p's session has done; false where there is none.
+func keptOut(t *testing.T, s *Source, p *target.Process, kind gate.Kind) (gate.Count, bool) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.sessions[p.ID()]
-	if q == nil || q.gate == nil {
+	if q == nil || q.gates[kind].gate == nil {
 		return gate.Count{}, false
 	}
-	c, err := q.gate.Count()
+	c, err := q.gates[kind].gate.Count()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,16 +58,16 @@ func TestGate(t *testing.T) {
 	p := watch(t, s, v)
 	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, p.PID+1)}) // two threads make calls
 	var got collector
-	drain(t, s, &got, "threads that are held", func() bool { c, _ := keptOut(t, s, p); return c.Held > 0 })
+	drain(t, s, &got, "threads that are held", func() bool { c, _ := keptOut(t, s, p, gate.Calls); return c.Held > 0 })
 	drain(t, s, &got, "two windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 2 })
-	first, _ := keptOut(t, s, p)
+	first, _ := keptOut(t, s, p, gate.Calls)
 	// 2.5 s are 8 tries in the first 0.64 s, and two after that.
 	if first.Held > threads*11 || first.Longest > first.Sum || first.Sum == 0 {
 		t.Errorf("%+v; want each of %d threads at most 11 times", first, threads)
 	}
 	before := v.Truth().Count("cuStreamSynchronize")
 	drain(t, s, &got, "calls after it", func() bool { return v.Truth().Count("cuStreamSynchronize") > before+100 })
-	if c, there := keptOut(t, s, p); !there || c != first {
+	if c, there := keptOut(t, s, p, gate.Calls); !there || c != first {
 		t.Errorf("%+v, and %+v later: threads are held though nobody waits", first, c)
 	}
 	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 {
@@ -77,8 +79,10 @@ func TestGate(t *testing.T) {
 func TestNoGateForOneThread(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period = 50*time.Millisecond, 150*time.Millisecond
-	opts.Gate = func(*target.Process, uint64) (Gate, error) {
-		t.Error("a gate is asked for")
+	opts.Gate = func(_ *target.Process, kind gate.Kind, _ uint64) (Gate, error) {
+		if kind == gate.Calls {
+			t.Error("a gate for all calls is asked for")
+		}
 		return nil, ErrRefused
 	}
 	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=1500000000"}}, "until { launch 3 kernel=k_us5; sync; sleep 1ms }")
@@ -110,5 +114,23 @@ func TestRingAddress(t *testing.T) {
 	}
 	if _, err := ringAddress(pr.p, inode+1); err == nil {
 		t.Error("a ring that is not mapped has an address")
+	}
+}
+
+// TestLaunchesAreHeld: threads that nobody has seen before launch graphs all of the time. While CUPTI is taken out they are held: the
+// simulated target dies of a launch then, as the real one does.
+func TestLaunchesAreHeld(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period, opts.Gate, opts.Watch = 20*time.Millisecond, 60*time.Millisecond, gates(t), 300*time.Millisecond
+	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }", "until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	drain(t, s, &got, "launches that are held", func() bool { c, _ := keptOut(t, s, p, gate.Launches); return c.Held > 2 })
+	windows := s.Agents()[0].Windows
+	drain(t, s, &got, "windows after them", func() bool { return s.Agents()[0].Windows > windows+5 })
+	if n := v.Truth().FailedCount("cuLaunchKernel") + v.Truth().FailedCount("cuGraphLaunch"); n > 0 {
+		t.Errorf("%d launches failed", n)
 	}
 }

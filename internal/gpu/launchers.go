@@ -26,11 +26,12 @@ type launchers struct {
 	several bool   // another one launched graphs, too, while that one lived: for good
 }
 
+// note hears of a launch, by a thread that may have ended since: what several CPUs saw comes in any order.
 func (l *launchers) note(pid, tid uint32) {
 	switch {
 	case l.first == tid || l.several:
 	case l.first != 0 && threadLives(pid, l.first):
-		l.several = true
+		l.several = threadLives(pid, tid)
 	default:
 		l.first = tid
 	}
@@ -58,9 +59,14 @@ func (s *Source) warn(q *session) {
 }
 
 // watched says whether probes have seen q's process for long enough to open its first window: for Options.Watch since they saw a
-// first call, or for twice as long without one.
+// first call, or for twice as long without one; and whether launches of graphs are held by then while CUPTI is taken out.
 func (s *Source) watched(q *session, now uint64) bool {
-	if q.begun || since(now, q.joined) >= 2*s.opts.Watch {
+	switch {
+	case q.begun:
+		return true
+	case !s.guarded(q):
+		return false
+	case since(now, q.joined) >= 2*s.opts.Watch:
 		return true
 	}
 	enough := false

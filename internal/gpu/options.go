@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/gate"
 	"github.com/inferscope/inferscope/internal/inject"
 	"github.com/inferscope/inferscope/internal/record"
 	"github.com/inferscope/inferscope/internal/target"
@@ -108,8 +109,8 @@ type Options struct {
 	// Blind says why the calls of processes are not seen any more, nil where they are: then nobody knows which threads launch CUDA graphs, and
 	// no window opens (see launchers). nil: they always are.
 	Blind func() error
-	// Gate puts one before the driver in p, for an agent whose words (opening and leaving of struct agent_ring) lie at an address in p; nil: there are none.
-	Gate func(p *target.Process, words uint64) (Gate, error)
+	// Gate puts one before the driver in p, for an agent whose words (opening, leaving and finalizing of struct agent_ring) lie at an address in p; nil: there are none.
+	Gate func(p *target.Process, kind gate.Kind, words uint64) (Gate, error)
 	Log  *zap.Logger // nil: silent
 }
 

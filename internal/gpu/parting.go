@@ -127,7 +127,7 @@ func (s *Source) release(q *session) {
 	}
 	q.ring, q.reader = nil, nil
 	s.retired = slices.DeleteFunc(s.retired, func(o *session) bool { return o == q })
-	s.dropGate(q)
+	s.dropGates(q)
 }
 
 // parted says what came of it that q's agent was told to leave. The caller holds the lock.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/clock"
+	"github.com/inferscope/inferscope/internal/gate"
 	"github.com/inferscope/inferscope/internal/inject"
 	"github.com/inferscope/inferscope/internal/target"
 )
@@ -55,13 +56,12 @@ type session struct {
 	rests    bool          // windows are held back to measure it, as last told
 	thrift   time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
 	harmful  bool          // it was too much: the agent is told to go, and stays away
-	gate     Gate          // before the driver in its process; nil: there is none
-	gated    bool          // one was asked for
-	grapher  uint32        // the thread that the agent has been told to launch graphs; 0: none
-	entering bool          // an agent is being brought in, or would be
-	parting  uint64        // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
-	over     bool          // its program has ended: nobody writes its ring any more
-	outside  bool          // CUPTI has not let the agent in, or out, for long: it sees no launches
+	gates    [gate.Kinds]post
+	grapher  uint32 // the thread that the agent has been told to launch graphs; 0: none
+	entering bool   // an agent is being brought in, or would be
+	parting  uint64 // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
+	over     bool   // its program has ended: nobody writes its ring any more
+	outside  bool   // CUPTI has not let the agent in, or out, for long: it sees no launches
 }
 
 // agentView is what an agent last said of itself: the target's word.

@@ -66,7 +66,8 @@ class Check:
         self.added = {}  # share of time that a mode added to a workload, for comparison with other profilers
         self.table = Table(args.stage, f"{args.out}/gpu_check-{args.stage}.json")
         names, missing = gpu_workload.available(self.cpp) if not self.simulated else ([n for n in gpu_workload.NAMES if n in gpu_workload.CPP], {})
-        self.names = [n for n in (args.only.split(",") if args.only else names) if n in names]
+        self.asked = args.only.split(",") if args.only else []
+        self.names = [n for n in self.asked or names if n in names]
         for name, why in missing.items():
             print(f"not run: {name}: {why}")
 

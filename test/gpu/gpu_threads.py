@@ -3,6 +3,7 @@
 graph_threads   several threads launch graphs: nothing may be recorded, and it must be said why
 graph_mixed     one does, others launch and wait for kernels: windows must end in that one's calls
 graph_rare      one does now and then, as a server with each request, beside others: the same, though few windows have a graph
+graph_born      threads do that are made for one launch each, beside others
 graph_ahead     one does, and has the next on the device when it waits for the last
 """
 
@@ -13,12 +14,12 @@ from gpu_daemon import Daemon
 from gpu_soak import MANY_WINDOWS
 from gpu_workload import pace
 
-NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_ahead")
+NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_born", "graph_ahead")
 REFUSED = "graph_threads"
 
 
 def threads(check):
-    for name in NAMES:
+    for name in [n for n in NAMES if not check.asked or n in check.asked]:
         check.row(f"{name} in windows", 2 * check.seconds + 15, lambda name=name: _windows(check, name))
 
 

@@ -53,7 +53,7 @@ struct Graphs : Work {
     build(counted, (void *)counted_us5);
   }
 
-  void iterate(bool count) override {
+  void launch(bool count) {
     Set &s = count ? counted : work;
     void *args[] = {&counter.device};
     cudaKernelNodeParams p = params(s.kernel, 1 + (unsigned)(turn % 3), args);
@@ -64,6 +64,10 @@ struct Graphs : Work {
       CHECK(cudaGraphExecKernelNodeSetParams(s.exec, s.node[turn % nodes], &p));
     }
     CHECK(cudaGraphLaunch(s.exec, stream));
+  }
+
+  void iterate(bool count) override {
+    launch(count);
     CHECK(cudaStreamSynchronize(stream));
     did(nodes, 0, 1);
   }

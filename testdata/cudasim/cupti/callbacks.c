@@ -193,9 +193,9 @@ EXPORT CUptiResult cuptiFinalize(void) {
   struct sim_call c;
   begin(&c, TOLD_FINALIZE);
   int lethal = lethal_finalize();
-  uint64_t others = cupti.hooks->graph_launches_of_others();
+  uint64_t launches = cupti.hooks->graph_launches;
   if (cupti.finalize_ns) cupti.hooks->wait_until(cupti.hooks->now() + cupti.finalize_ns, 0);
-  lethal |= cupti.hooks->graph_launches_of_others() > others; // another thread launched a graph meanwhile
+  lethal |= cupti.hooks->graph_launches > launches; // another thread launched a graph meanwhile
   memset((void *)cupti.kind, 0, sizeof cupti.kind);
   lethal_forget();
   want_none();
