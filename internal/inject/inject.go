@@ -95,6 +95,8 @@ const (
 	patience = 200 * time.Millisecond
 	// maxMoves bounds how often a thread may be found in the wrong place.
 	maxMoves = 20
+	// maxBlocked is how often a thread is tried that blocks all signals: each does when it begins and when it ends (glibc).
+	maxBlocked = 3
 	// maxRefused bounds how many threads are looked at that have no stack that can be used.
 	maxRefused = 1 << 12
 )
@@ -170,8 +172,9 @@ type plan struct {
 	hook    func(string) // called after each step
 	steps   []Step       // the last maxSteps
 	moves   int
-	tries   int   // attempts that found the thread elsewhere
-	last    error // why the last of them failed
+	blocked map[int]int // by thread: attempts that found it without a signal to stop it by
+	tries   int         // attempts that found the thread elsewhere
+	last    error       // why the last of them failed
 }
 
 // run tries one thread after the other.
@@ -188,6 +191,11 @@ func (pl *plan) run(ctx context.Context) (Result, error) {
 		case err == nil:
 			return result, nil
 		case errors.Is(err, errNotCalled), errors.Is(err, errWrongPlace), errors.Is(err, errThreadGone):
+			err = pl.again(c, err)
+		case errors.Is(err, ErrSignal):
+			if pl.blocked[c.tid]++; pl.blocked[c.tid] > maxBlocked {
+				refused[c.tid] = err
+			}
 			err = pl.again(c, err)
 		case errors.Is(err, ErrStack) && len(refused) < maxRefused:
 			refused[c.tid], err = err, nil
@@ -218,7 +226,7 @@ func (pl *plan) idle(refused map[int]error, err error) error {
 		return err
 	}
 	for _, why := range refused {
-		if errors.Is(why, ErrStack) {
+		if errors.Is(why, ErrStack) || errors.Is(why, ErrSignal) {
 			return why
 		}
 	}

@@ -103,6 +103,8 @@ static void on_fiber(void)
 		}
 }
 
+static int blocked; /* a thread is the one that blocks */
+
 static void *run(void *unused)
 {
 	void *alt = NULL;
@@ -112,7 +114,7 @@ static void *run(void *unused)
 		alt = malloc(1 << 16);
 		sigaltstack(&(stack_t){.ss_sp = alt, .ss_size = 1 << 16}, NULL);
 	}
-	if (opt.thread_blocks) {
+	if (opt.thread_blocks || (opt.one_blocks && !__atomic_exchange_n(&blocked, 1, __ATOMIC_RELAXED))) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, NULL);
 	}
@@ -164,7 +166,7 @@ static void read_options(int argc, char **argv)
 {
 	static const struct option names[] = {
 		{"threads", 1, 0, 't'}, {"stack", 1, 0, 's'}, {"alt", 0, 0, 'a'}, {"idle", 0, 0, 'i'}, {"pause", 1, 0, 'p'}, {"fiber", 0, 0, 'f'},
-		{"guard", 0, 0, 'g'}, {"children", 0, 0, 'c'}, {"profile", 0, 0, 'P'}, {"blocks", 0, 0, 'b'}, {"handle", 1, 0, 'h'},
+		{"guard", 0, 0, 'g'}, {"children", 0, 0, 'c'}, {"profile", 0, 0, 'P'}, {"blocks", 0, 0, 'b'}, {"one-blocks", 0, 0, 'B'}, {"handle", 1, 0, 'h'},
 		{"seccomp", 1, 0, 'S'}, {"chroot", 1, 0, 'C'}, {"end", 1, 0, 'e'}, {"exec", 1, 0, 'x'}, {"vfork", 0, 0, 'v'}, {0, 0, 0, 0},
 	};
 	for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
@@ -179,6 +181,7 @@ static void read_options(int argc, char **argv)
 		case 'c': opt.children = 1; break;
 		case 'P': opt.profile = 1; break;
 		case 'b': opt.thread_blocks = 1; break;
+		case 'B': opt.one_blocks = 1; break;
 		case 'h': opt.handle = optarg; break;
 		case 'S': opt.seccomp = optarg; break;
 		case 'C': opt.chroot = optarg; break;

@@ -28,6 +28,7 @@ struct options {
 	int children;      /* SIGCHLD all the time */
 	int profile;       /* SIGPROF with a handler, all the time */
 	int thread_blocks; /* the threads block all signals */
+	int one_blocks;    /* one of them does */
 	const char *handle;  /* signals to handle, comma separated numbers */
 	const char *seccomp; /* kill, errno, trap, allow, log, docker */
 	const char *chroot;
