@@ -56,7 +56,7 @@ func TestGate(t *testing.T) {
 	v := cudasim.Start(t, slow, "thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
-	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, p.PID+1)}) // two threads make calls
+	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, secondThread(t, p.PID))}) // two threads make calls
 	var got collector
 	drain(t, s, &got, "threads that are held", func() bool { c, _ := keptOut(t, s, p, gate.Calls); return c.Held > 0 })
 	drain(t, s, &got, "two windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 2 })

@@ -23,8 +23,13 @@ func graphLaunches(index func(name string) (uint16, bool)) (numbers []uint16) {
 // launches in its windows only, and a window that ends without taking CUPTI out leaves graphs slower; so it is told before.
 type launchers struct {
 	first   uint32 // thread; 0: none was seen
-	several bool   // another one launched graphs, too, while that one lived: for good
+	taken   int    // times that another took over from one that had ended
+	several bool   // another one launched graphs, too, while that one lived, or too many took over: for good
 }
+
+// takeovers is how many threads may launch graphs one after the other. Of a thread's first launch nobody knows before: the gate holds it
+// while CUPTI is taken out, but for one that loses its CPU in just the microsecond between gate and driver. That must not be tried all the time.
+const takeovers = 16
 
 // note hears of a launch, by a thread that may have ended since: what several CPUs saw comes in any order.
 func (l *launchers) note(pid, tid uint32) {
@@ -33,7 +38,10 @@ func (l *launchers) note(pid, tid uint32) {
 	case l.first != 0 && threadLives(pid, l.first):
 		l.several = threadLives(pid, tid)
 	default:
-		l.first = tid
+		if l.first != 0 {
+			l.taken++
+		}
+		l.first, l.several = tid, l.taken > takeovers
 	}
 }
 

@@ -2,7 +2,10 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +21,8 @@ import (
 
 // TestLaunchers: several threads that live launch graphs; one that took over from one that has ended is alone.
 func TestLaunchers(t *testing.T) {
+	runtime.LockOSThread() // this one lives, too
+	defer runtime.UnlockOSThread()
 	pid, tid := uint32(os.Getpid()), uint32(unix.Gettid())
 	var l launchers
 	for range 3 {
@@ -26,14 +31,54 @@ func TestLaunchers(t *testing.T) {
 	if l.several {
 		t.Error("one thread is taken for several")
 	}
-	l.note(pid, tid+1_000_000)
-	if !l.several {
+	if l.note(pid, otherThread(t)); !l.several {
 		t.Error("two threads are taken for one")
 	}
 	l = launchers{first: 1 << 30} // more than a pid can be
 	if l.note(pid, tid); l.several || l.first != tid {
 		t.Errorf("after a thread that has ended: %+v", l)
 	}
+	if l.note(pid, tid+1_000_000); l.several {
+		t.Error("a launch is told of late, by a thread that has ended since: that makes one of two that live")
+	}
+	l = launchers{}
+	for i := range uint32(takeovers + 1) {
+		if l.note(pid, 1<<30+i); l.several {
+			t.Errorf("%d threads, one after the other, are taken for several", i+1)
+		}
+	}
+	if l.note(pid, tid); !l.several {
+		t.Error("a new thread for each launch is taken for one")
+	}
+}
+
+// otherThread is one of this process that lives until the test has ended.
+func otherThread(t *testing.T) uint32 {
+	t.Helper()
+	tid, end := make(chan int), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // without an unlock: the thread ends with the goroutine
+		tid <- unix.Gettid()
+		<-end
+	}()
+	t.Cleanup(func() { close(end) })
+	return uint32(<-tid)
+}
+
+// secondThread is one of a process, not its first.
+func secondThread(t *testing.T, pid uint32) uint32 {
+	t.Helper()
+	tids, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tid := range tids {
+		if n, err := strconv.ParseUint(tid.Name(), 10, 32); err == nil && uint32(n) != pid {
+			return uint32(n)
+		}
+	}
+	t.Fatalf("pid %d has one thread", pid)
+	return 0
 }
 
 // graphCall is a launch of a graph as a probe reports it: of function 1, by what graphIndex says.
@@ -61,7 +106,7 @@ func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
 		return s.sessions[p.ID()].ring != nil
 	})
 	now := clock.Monotonic()
-	s.Observe([]event.Event{graphCall(p.PID, p.PID, now), graphCall(p.PID, p.PID+1, now)})
+	s.Observe([]event.Event{graphCall(p.PID, p.PID, now), graphCall(p.PID, secondThread(t, p.PID), now)})
 	s.mu.Lock()
 	s.opts.Watch = 0 // it was long enough
 	s.mu.Unlock()

@@ -241,3 +241,16 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 	d.stop()
 	unharmed(t, v)
 }
+
+// TestThreadsThatLaunchOneGraph: graphs are launched by threads that are made for it and end with it, as where a server makes one for each
+// request: nobody knows who launches the next one. Nothing is recorded, and the target goes on.
+func TestThreadsThatLaunchOneGraph(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }", "until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }")
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0")
+	if a := d.waitAgent(v.PID, "refused"); a.Slower != "" || !strings.Contains(a.Detail, "launch CUDA graphs") {
+		t.Errorf("the agent is %+v, want one that says why, and nothing that stays", a)
+	}
+	d.stop()
+	unharmed(t, v)
+}
