@@ -233,7 +233,7 @@ func TestLetGoOfThreadsThatAreAlwaysInside(t *testing.T) {
 		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
-	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, p.PID+1)})
+	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, secondThread(t, p.PID))})
 	var got collector
 	drain(t, s, &got, "kernels", func() bool { return len(got.of(event.Kernel)) > 0 })
 	s.Forget(p)
