@@ -18,6 +18,7 @@ import (
 // Kind is what a gate is for.
 type Kind int
 
+// What there are.
 const (
 	Launches Kind = iota // holds launches of graphs while CUPTI is finalized
 	Calls                // holds calls while the agent waits to be let in or out

@@ -140,7 +140,11 @@ func TestAgent(t *testing.T) {
 	v.finish()
 }
 
-const agentMagic = 0x41534e49
+// AGENT_MAGIC and AGENT_ABI of agent/abi.h.
+const (
+	agentMagic = 0x41534e49
+	agentABI   = 2
+)
 
 func agentHelloAt(im Image) int64 { return int64(len(im.Bytes)+4095) &^ 4095 }
 
@@ -164,7 +168,7 @@ func agentImage(t *testing.T) Image {
 	}
 	b := make([]byte, layout.ParamsSize)
 	put32(b, 0, agentMagic)
-	put32(b, 4, 1)
+	put32(b, 4, agentABI)
 	put32(b, 12, 1024)
 	put64(b, 24, 200e6)
 	put64(b, 32, 2e9)
