@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -100,7 +101,7 @@ func existing(p *target.Process) (*ring, error) {
 			_ = r.close()
 			continue
 		}
-		if !errors.Is(err, errNotOurs) { // a fork inherits the mapping of its parent's ring
+		if !errors.Is(err, errNotOurs) && !errors.Is(err, fs.ErrNotExist) { // a fork inherits the mapping of its parent's ring, and may let it go
 			last = err
 		}
 	}

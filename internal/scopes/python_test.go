@@ -2,6 +2,7 @@ package scopes
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -209,6 +210,24 @@ func TestChildren(t *testing.T) {
 		t.Errorf("the event is %+v %q", e, c.name(e))
 	}
 	s.run("os.write(w, b'x')")
+}
+
+// TestRingsThatGo: a child lets its parent's ring go when it makes its own, at any moment between a look for rings and the opening of one.
+func TestRingsThatGo(t *testing.T) {
+	s := start(t)
+	p := describe(t, s.pid)
+	s.run("import threading, inferscope._ring as r, inferscope._scope as s\ndel s._state.words, s._state.ring\nr.os.getpid = lambda: 1\ngo = [1]\ndef work():\n while go: r.Ring()\nthreading.Thread(target=work).start()")
+	found := 0
+	for range 2000 {
+		ring, err := open(p)
+		if !errors.Is(err, errNoRing) {
+			t.Fatalf("%+v, %v: want none, for all that come are another process's", ring, err)
+		}
+		found += len(target.MappedMemfds(p, memfd))
+	}
+	if s.run("go.clear()"); found == 0 {
+		t.Error("no ring was ever mapped")
+	}
 }
 
 // number returns a variable of the program.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync/atomic"
 	"unsafe"
 
@@ -34,12 +35,16 @@ func open(p *target.Process) (*ring, error) {
 		if err == nil {
 			return r, nil
 		}
-		if !errors.Is(err, errNotOurs) { // a fork inherits the mapping of its parent's
-			last = err
+		if passes(err) {
+			continue
 		}
+		last = err
 	}
 	return nil, last
 }
+
+// passes says whether a ring is none of p's: a fork inherits the mapping of its parent's, which goes when the child makes its own.
+func passes(err error) bool { return errors.Is(err, errNotOurs) || errors.Is(err, fs.ErrNotExist) }
 
 func openLink(p *target.Process, link string) (*ring, error) {
 	fd, size, err := target.OpenMemfd(p, link)

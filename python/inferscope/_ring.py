@@ -51,13 +51,14 @@ class Ring:
             os.ftruncate(fd, size)
             # A file that cannot shrink cannot end a reader with SIGBUS, so the daemon maps no other.
             fcntl.fcntl(fd, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW | _SEAL_SEAL)
+            # Before it is mapped: then the daemon may find it at any time.
+            os.pwrite(fd, struct.pack("<8sIIQQ", MAGIC, RECORD, SLOTS, NAMES, os.getpid()), 0)
             self._map = mmap.mmap(fd, size)
         finally:
             os.close(fd)
         self.words = memoryview(self._map).cast("Q")
         self._names = {}
         self._n = 0
-        struct.pack_into("<8sIIQQ", self._map, 0, MAGIC, RECORD, SLOTS, NAMES, os.getpid())
 
     def write(self, start, end, thread, name, number, parent, task, attributes):
         """Writes a record; times are ns of CLOCK_MONOTONIC, attributes is JSON or None."""
