@@ -120,7 +120,7 @@ func TestDescribe(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := image[l.Params : l.Params+l.ParamsSize]
-		if binary.LittleEndian.Uint32(p) != 0x41534e49 || binary.LittleEndian.Uint32(p[4:]) != 1 || int32(binary.LittleEndian.Uint32(p[8:])) != -1 {
+		if binary.LittleEndian.Uint32(p) != 0x41534e49 || binary.LittleEndian.Uint32(p[4:]) != abi || int32(binary.LittleEndian.Uint32(p[8:])) != -1 {
 			t.Errorf("%s: parameters begin with %x", arch, p[:12])
 		}
 		if l.ParamsSize != paramsLength {

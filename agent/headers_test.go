@@ -95,3 +95,32 @@ func callbackIDs(t *testing.T, dir string) string {
 	}
 	return out.String()
 }
+
+// TestOffsets compares what the tests know of abi.h with what C makes of it.
+func TestOffsets(t *testing.T) {
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("no C compiler on this machine")
+	}
+	c := "#include <stddef.h>\n#include \"abi.h\"\n"
+	for what, want := range map[string]int{
+		"AGENT_ABI": abi, "AGENT_DATA": ringData, "sizeof(struct agent_params)": paramsLength, "sizeof(struct agent_hello)": helloSize,
+		"offsetof(struct agent_ring, heartbeat)": ringHeartbeat, "offsetof(struct agent_ring, tail)": ringTail, "offsetof(struct agent_ring, on_ns)": ringOn,
+		"offsetof(struct agent_ring, period_ns)": ringPeriod, "offsetof(struct agent_ring, deadline_ns)": ringDeadline, "offsetof(struct agent_ring, mode)": ringMode,
+		"offsetof(struct agent_ring, wake)": ringWake, "offsetof(struct agent_ring, flush)": ringFlush, "offsetof(struct agent_ring, head)": ringHead,
+		"offsetof(struct agent_ring, dropped)": ringDropped, "offsetof(struct agent_ring, began)": ringBegan, "offsetof(struct agent_ring, state)": ringState,
+		"offsetof(struct agent_ring, error)": ringError, "offsetof(struct agent_ring, cupti_version)": ringVersion, "offsetof(struct agent_ring, windows)": ringWindows,
+		"offsetof(struct agent_ring, graphs)": ringGraphs, "offsetof(struct agent_ring, flushed)": ringFlushed, "offsetof(struct agent_ring, opening)": ringOpening,
+		"offsetof(struct agent_ring, path)": ringPath, "offsetof(struct agent_ring, lost)": ringLost, "offsetof(struct agent_ring, graph_threads)": ringThreads,
+		"offsetof(struct agent_ring, graph_thread)": ringGrapher, "offsetof(struct agent_ring, holder)": ringHolder,
+		"offsetof(struct agent_params, fd)": paramsFD, "offsetof(struct agent_params, hello_at)": paramsHello, "offsetof(struct agent_params, slots)": paramsSlots,
+		"offsetof(struct agent_params, cupti)": paramsCUPTI,
+	} {
+		c += fmt.Sprintf("_Static_assert((%s) == %d, \"the tests say %d\");\n", what, want, want)
+	}
+	cmd := exec.Command(cc, "-fsyntax-only", "-x", "c", "-I.", "-")
+	cmd.Stdin = strings.NewReader(c)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+}

@@ -23,8 +23,9 @@ import (
 )
 
 // The tests play the daemon: they load the agent into a victim on the simulated CUDA,
-// map its ring, beat, and read. Offsets are those of abi.h; abi_test.go compares them.
+// map its ring, beat, and read. Offsets are those of abi.h; TestOffsets compares them.
 const (
+	abi           = 2 // AGENT_ABI of abi.h
 	ringHeartbeat = 64
 	ringTail      = 72
 	ringOn        = 80
@@ -43,11 +44,11 @@ const (
 	ringGraphs    = 160
 	ringFlushed   = 164
 	ringOpening   = 168
-	ringPath      = 184
-	ringLost      = 424
-	ringThreads   = 436
-	ringGrapher   = 440
-	ringHolder    = 444
+	ringPath      = 192
+	ringLost      = 432
+	ringThreads   = 444
+	ringGrapher   = 448
+	ringHolder    = 452
 	ringData      = 4096
 
 	paramsFD     = 8
@@ -181,7 +182,7 @@ func (p *player) parameters(b []byte, fd int) {
 	}
 	order := binary.LittleEndian
 	order.PutUint32(b, 0x41534e49)
-	order.PutUint32(b[4:], 1)
+	order.PutUint32(b[4:], abi)
 	order.PutUint32(b[paramsFD:], uint32(fd))
 	order.PutUint32(b[paramsSlots:], or(s.slots, 1<<16))
 	order.PutUint32(b[16:], mode)

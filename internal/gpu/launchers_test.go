@@ -65,16 +65,18 @@ func otherThread(t *testing.T) uint32 {
 	return uint32(<-tid)
 }
 
-// secondThread is one of a process, not its first.
+// secondThread is one of a process, not its first: the first of those there, when it has one.
 func secondThread(t *testing.T, pid uint32) uint32 {
 	t.Helper()
-	tids, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tid := range tids {
-		if n, err := strconv.ParseUint(tid.Name(), 10, 32); err == nil && uint32(n) != pid {
-			return uint32(n)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		tids, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tid := range tids {
+			if n, err := strconv.ParseUint(tid.Name(), 10, 32); err == nil && uint32(n) != pid {
+				return uint32(n)
+			}
 		}
 	}
 	t.Fatalf("pid %d has one thread", pid)
