@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -58,7 +59,7 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 	}
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
-	options.Blind = keeper.Err
+	options.Blind = func(p *target.Process) error { return blind(p, source, keeper) }
 	options.Gate = func(p *target.Process, kind gate.Kind, words uint64) (gpu.Gate, error) {
 		return gate.Open(p, keeper, source.Mode(), kind, words)
 	}
@@ -71,6 +72,14 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 		}
 	}
 	return gpu.New(options)
+}
+
+// blind says why the calls of p are not seen; nil where they are.
+func blind(p *target.Process, source *calls.Source, keeper *probe.Keeper) error {
+	if err := keeper.Err(); err != nil {
+		return fmt.Errorf("no CUDA call is seen any more: %w; restart the daemon", err)
+	}
+	return source.Unseen(p)
 }
 
 // injector makes what brings agents into processes.

@@ -240,6 +240,14 @@ func (s *Source) probeLaunches(p *target.Process, l *library, sites []probe.Site
 	return launches.add(l, sites)
 }
 
+// Unseen says why the calls of p to the driver are not seen, and what to do; nil where they are, and where p has no driver so far.
+func (s *Source) Unseen(p *target.Process) error {
+	if !s.driverRefused(p) {
+		return nil
+	}
+	return errors.New("the driver's library of this process could not be probed (library_refused among the losses says why): mend that, and restart the program")
+}
+
 // driverRefused says whether p has a driver library that could not be probed, so
 // that launches must be seen at the runtime.
 func (s *Source) driverRefused(p *target.Process) bool {

@@ -52,7 +52,7 @@ func (s *Source) beatOnce(now uint64) {
 // wanted returns the mode that a process's agent should have. The caller holds the lock.
 func (s *Source) wanted(p *target.Process) uint32 {
 	switch {
-	case s.opts.Mode == Off || s.opts.Blind() != nil:
+	case s.opts.Mode == Off || s.opts.Blind(p) != nil:
 		return modeOff
 	case s.opts.Mode == Continuous || s.continuous[p.Root] > 0:
 		return modeContinuous
@@ -87,7 +87,7 @@ func (s *Source) look(q *session, now uint64) {
 			q.say(waiting, "the first window opens when it is known which threads launch CUDA graphs, within a second")
 		}
 	}
-	if why := s.blindly(); why != "" {
+	if why := s.blindly(q.process); why != "" {
 		q.say(refused, why)
 	}
 	s.instruct(q, now)

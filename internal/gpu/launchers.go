@@ -82,14 +82,14 @@ func (s *Source) watched(q *session, now uint64) bool {
 	return enough
 }
 
-// blindly says why no window may open, since a finalize while a thread that nobody knows of launches a graph kills the process; "" where
-// probes see who does.
-func (s *Source) blindly() string {
-	err := s.opts.Blind()
+// blindly says why no window may open in p, since a finalize while a thread that nobody knows of launches a graph kills the process; ""
+// where probes see who does.
+func (s *Source) blindly(p *target.Process) string {
+	err := s.opts.Blind(p)
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("no window opens while it is not known which threads launch CUDA graphs: no CUDA call is seen any more: %v; restart the daemon", err)
+	return fmt.Sprintf("no window opens while it is not known which threads launch CUDA graphs: %v", err)
 }
 
 // DefaultWatch is long enough to see most threads launch that launch graphs at all: they do it many times a second.

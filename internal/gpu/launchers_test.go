@@ -124,9 +124,9 @@ func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
 // TestNoWindowBlindly: where probes see no calls any more windows end, no other opens, and no agent comes.
 func TestNoWindowBlindly(t *testing.T) {
 	var blind atomic.Bool
-	look := func() error {
+	look := func(*target.Process) error {
 		if blind.Load() {
-			return errors.New("the probes have gone")
+			return errors.New("the probes have gone; restart the daemon")
 		}
 		return nil
 	}

@@ -106,9 +106,9 @@ type Options struct {
 	// Index returns the event.Func of a driver function, by its exported name.
 	Index    func(name string) (uint16, bool)
 	Launches Launches // nil: launches are not probed
-	// Blind says why the calls of processes are not seen any more, nil where they are: then nobody knows which threads launch CUDA graphs, and
+	// Blind says why the calls of a process are not seen, and what to do, nil where they are: then nobody knows which threads launch CUDA graphs, and
 	// no window opens (see launchers). nil: they always are.
-	Blind func() error
+	Blind func(p *target.Process) error
 	// Gate puts one before the driver in p, for an agent whose words (opening, leaving and finalizing of struct agent_ring) lie at an address in p; nil: there are none.
 	Gate func(p *target.Process, kind gate.Kind, words uint64) (Gate, error)
 	Log  *zap.Logger // nil: silent
@@ -129,7 +129,7 @@ func (o *Options) check() error {
 		o.Launches = noLaunches{}
 	}
 	if o.Blind == nil {
-		o.Blind = func() error { return nil }
+		o.Blind = func(*target.Process) error { return nil }
 	}
 	if o.Index == nil {
 		o.Index = func(string) (uint16, bool) { return 0, false }

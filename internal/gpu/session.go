@@ -92,7 +92,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 	wait := firstWait
 	s.awaitParting(ctx, q)
 	for failures := 0; ctx.Err() == nil; {
-		if why := s.blindly(); why != "" {
+		if why := s.blindly(q.process); why != "" {
 			s.tell(ctx, q, refused, why)
 			return
 		}
