@@ -179,8 +179,11 @@ struct cuda {
 	int (*device_uuid)(uint8_t uuid[16], int device);    /* from here on: may be missing; of the whole GPU */
 	int (*device_uuid_v2)(uint8_t uuid[16], int device); /* from CUDA 11.4 on; of the part that the process has, under MIG */
 	int (*synchronize)(void);                            /* of the calling thread's current context */
+	int (*capture_mode)(int *mode);                      /* of the calling thread: exchanges it */
 };
 #define CUDA_NEEDED 6
+
+#define CAPTURE_RELAXED 2 /* CUstreamCaptureMode */
 
 /* CUdevice_attribute */
 enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_MEMORY_KHZ = 36, ATTRIBUTE_MEMORY_BITS = 37, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76 };

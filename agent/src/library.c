@@ -12,9 +12,9 @@ static const char cupti_names[][40] = {
 _Static_assert(sizeof(struct cupti) == COUNT(cupti_names) * sizeof(void *), "a name for each function");
 
 /* In the order of struct cuda. */
-static const char cuda_names[][32] = {
+static const char cuda_names[][40] = {
 	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute",
-	"cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuCtxSynchronize",
+	"cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuCtxSynchronize", "cuThreadExchangeStreamCaptureMode",
 };
 _Static_assert(sizeof(struct cuda) == COUNT(cuda_names) * sizeof(void *), "a name for each function");
 

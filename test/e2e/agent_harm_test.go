@@ -254,3 +254,20 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 	d.stop()
 	unharmed(t, v)
 }
+
+// TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be unsafe, windows come and go,
+// and the graph is not spoilt: the simulated target ends badly where it is.
+func TestWindowsBesideCaptures(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
+		"graph stream=1 { launch 3 kernel=n_us1 stream=1; until { sleep 20ms } }; graph-launch stream=1; ssync stream=1")
+	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0")
+	d.waitWindows(v.PID, 10)
+	d.stop()
+	if n := v.Truth().Count("cuStreamEndCapture"); n > 0 {
+		t.Errorf("%d captures have ended: want windows beside one", n)
+	}
+	unharmed(t, v)
+	if n := v.Truth().Count("cuGraphLaunch"); n != 1 {
+		t.Errorf("the graph was launched %d times, want once", n)
+	}
+}

@@ -5,6 +5,7 @@ graph_mixed     one does, others launch and wait for kernels: windows must end i
 graph_rare      one does now and then, as a server with each request, beside others: the same, though few windows have a graph
 graph_born      threads do that are made for one launch each, beside others: nothing either
 graph_ahead     one does, and has the next on the device when it waits for the last
+graph_capture   one captures graphs nearly all of the time, which calls of other threads may spoil
 """
 
 import time
@@ -14,7 +15,7 @@ from gpu_daemon import Daemon
 from gpu_soak import MANY_WINDOWS
 from gpu_workload import pace
 
-NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_born", "graph_ahead")
+NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_born", "graph_ahead", "graph_capture")
 REFUSED = ("graph_threads", "graph_born")
 
 

@@ -272,6 +272,7 @@ EXPORT CUptiResult cuptiActivityEnable(uint32_t kind) {
   int e = cupti_ready();
   if (e) return e;
   if (!kind || kind >= KIND_COUNT) return C_INVALID_KIND;
+  if (cupti.hooks->capture_unsafe()) return C_UNKNOWN;
   if (kind == KIND_GRAPH_TRACE && cupti.hooks->graph_execs > 0 && cupti.execs_at_subscribe > 0) raise(SIGSEGV); // graphs older than the attach
   int first = !any_kind();
   cupti.kind[kind] = 1;

@@ -103,7 +103,7 @@ API(cuGraphExecUpdate_v2)(CUgraphExec x, CUgraph g, struct update_info *info) {
   LEAVE(e);
 }
 
-static CUresult begin(uint32_t fn, int pt, CUstream h, CUgraph into) {
+static CUresult begin(uint32_t fn, int pt, CUstream h, CUgraph into, int mode) {
   ENTER_ID(fn);
   struct sim_stream *s;
   c.stream = (uint64_t)h;
@@ -112,15 +112,17 @@ static CUresult begin(uint32_t fn, int pt, CUstream h, CUgraph into) {
   c.stream_id = s->id;
   NEED(s != s->dev->legacy, E_STREAM_CAPTURE_UNSUPPORTED);
   NEED(!s->capture, E_ILLEGAL_STATE);
-  LEAVE(capture_begin(s, into));
+  e = capture_begin(s, into);
+  if (!e && mode == CAPTURE_GLOBAL) capture_forbid(s);
+  LEAVE(e);
 }
-API(cuStreamBeginCapture)(CUstream h) { return begin(FN_cuStreamBeginCapture, 0, h, NULL); }
-API(cuStreamBeginCapture_ptsz)(CUstream h) { return begin(FN_cuStreamBeginCapture_ptsz, 1, h, NULL); }
-API(cuStreamBeginCapture_v2)(CUstream h, int mode UNUSED) { return begin(FN_cuStreamBeginCapture_v2, 0, h, NULL); }
-API(cuStreamBeginCapture_v2_ptsz)(CUstream h, int mode UNUSED) { return begin(FN_cuStreamBeginCapture_v2_ptsz, 1, h, NULL); }
-#define TO_GRAPH CUstream h, CUgraph g, const CUgraphNode *deps UNUSED, const void *data UNUSED, size_t n UNUSED, int mode UNUSED
-API(cuStreamBeginCaptureToGraph)(TO_GRAPH) { return begin(FN_cuStreamBeginCaptureToGraph, 0, h, g); }
-API(cuStreamBeginCaptureToGraph_ptsz)(TO_GRAPH) { return begin(FN_cuStreamBeginCaptureToGraph_ptsz, 1, h, g); }
+API(cuStreamBeginCapture)(CUstream h) { return begin(FN_cuStreamBeginCapture, 0, h, NULL, CAPTURE_GLOBAL); }
+API(cuStreamBeginCapture_ptsz)(CUstream h) { return begin(FN_cuStreamBeginCapture_ptsz, 1, h, NULL, CAPTURE_GLOBAL); }
+API(cuStreamBeginCapture_v2)(CUstream h, int mode) { return begin(FN_cuStreamBeginCapture_v2, 0, h, NULL, mode); }
+API(cuStreamBeginCapture_v2_ptsz)(CUstream h, int mode) { return begin(FN_cuStreamBeginCapture_v2_ptsz, 1, h, NULL, mode); }
+#define TO_GRAPH CUstream h, CUgraph g, const CUgraphNode *deps UNUSED, const void *data UNUSED, size_t n UNUSED, int mode
+API(cuStreamBeginCaptureToGraph)(TO_GRAPH) { return begin(FN_cuStreamBeginCaptureToGraph, 0, h, g, mode); }
+API(cuStreamBeginCaptureToGraph_ptsz)(TO_GRAPH) { return begin(FN_cuStreamBeginCaptureToGraph_ptsz, 1, h, g, mode); }
 
 static CUresult end(uint32_t fn, int pt, CUstream h, CUgraph *out) {
   ENTER_ID(fn);

@@ -300,6 +300,7 @@ API(cuCtxGetStreamPriorityRange)(int *least, int *greatest) {
 static CUresult context_sync(uint32_t fn, CUcontext ctx) {
   PARAMS(handle_params, ctx);
   ENTER_ID(fn);
+  if (!ctx && !tls.ctx) NEED(!capture_unsafe(), E_STREAM_CAPTURE_UNSUPPORTED);
   NEED_CONTEXT(dev);
   if (ctx) {
     NEED(LIVE(ctx, MAGIC_CTX), E_INVALID_CONTEXT);

@@ -83,7 +83,9 @@ API(cuProfilerStop)(void) {
 
 API(cuThreadExchangeStreamCaptureMode)(int *mode) {
   ENTER(cuThreadExchangeStreamCaptureMode);
-  *mode = 0;
+  int before = tls.capture_mode;
+  tls.capture_mode = *mode;
+  *mode = before;
   LEAVE(OK);
 }
 

@@ -249,12 +249,35 @@ int capture_begin(struct sim_stream *s, struct sim_graph *into) {
   return OK;
 }
 
+static struct {
+  uint32_t global; // captures of mode CAPTURE_GLOBAL
+  uint64_t epoch;  // raised by calls that are unsafe beside them
+} captures;
+
+// capture_forbid makes the capture that has just begun one that forbids other threads what may be unsafe.
+void capture_forbid(struct sim_stream *s) {
+  s->capture->global = 1;
+  s->capture->epoch = __atomic_load_n(&captures.epoch, __ATOMIC_ACQUIRE);
+  tls.captures++;
+  __atomic_fetch_add(&captures.global, 1, __ATOMIC_RELEASE);
+}
+
+// capture_unsafe is for calls that may be unsafe beside another thread's capture: they fail then, and spoil it, unless the thread has said that
+// it is relaxed about it (cuThreadExchangeStreamCaptureMode). Taken to be so: what enabling a kind does inside, and a synchronization without a context.
+int capture_unsafe(void) {
+  if (tls.capture_mode == CAPTURE_RELAXED || __atomic_load_n(&captures.global, __ATOMIC_ACQUIRE) <= tls.captures) return OK;
+  __atomic_fetch_add(&captures.epoch, 1, __ATOMIC_RELEASE);
+  return E_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 int capture_end(struct sim_stream *s, struct sim_graph **out) {
   struct capture *k = s->capture;
   if (!k || k->origin != s) return E_ILLEGAL_STATE;
-  *out = k->graph;
+  int spoilt = k->global && k->epoch != __atomic_load_n(&captures.epoch, __ATOMIC_ACQUIRE);
+  if (k->global) tls.captures--, __atomic_fetch_sub(&captures.global, 1, __ATOMIC_RELEASE);
+  *out = spoilt ? NULL : k->graph;
   capture_free(k);
-  return OK;
+  return spoilt ? E_STREAM_CAPTURE_INVALIDATED : OK;
 }
 
 static int follow(struct capture *k, struct sim_node *const *deps, size_t count) {

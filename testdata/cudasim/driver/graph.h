@@ -42,4 +42,5 @@ void exec_free(struct sim_exec *);
 uint64_t exec_run(struct sim_exec *, struct sim_stream *, struct sim_call *);
 int capture_begin(struct sim_stream *, struct sim_graph *into);
 int capture_end(struct sim_stream *, struct sim_graph **out);
+void capture_forbid(struct sim_stream *);
 #endif

@@ -213,5 +213,5 @@ __attribute__((visibility("default"))) struct sim_hooks cudasim_hooks = {
     .register_names = truth_register, .now = now_ns, .wait_until = wait_until, .driver_fns = FN_COUNT,
     .driver_names = fn_names, .driver_cbids = fn_cbids, .current_context = hook_context, .device_count = hook_devices,
     .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info, .graph_launches_of_others = launches_of_others, .graph_epoch = 1,
-    .lock = lock_all, .unlock = unlock_all,
+    .capture_unsafe = capture_unsafe, .lock = lock_all, .unlock = unlock_all,
 };

@@ -59,6 +59,8 @@ struct capture { // a stream in capture: nodes join graph behind deps
   uint64_t id;
   struct sim_stream *origin, *self;
   struct capture *sibling; // the next stream of the same capture
+  int global;              // begun with the mode that forbids other threads what may be unsafe
+  uint64_t epoch;          // of unsafe calls when it was begun
 };
 
 struct sim_stream {
@@ -102,6 +104,8 @@ struct sim_thread {
   struct sim_stream *per_thread[MAX_DEVICES];
   const void *params;  // of the call that is about to be entered
   uint32_t kernel_name; // likewise, of a launch: CUPTI names the kernel at the entry already
+  int capture_mode;     // CUstreamCaptureMode of this thread
+  uint32_t captures;    // of mode CAPTURE_GLOBAL that it has begun and not ended
 };
 
 struct sim_state {
@@ -183,6 +187,7 @@ void hostfn_after_fork(void);
 // graph.c
 void graph_after_fork(void);
 uint64_t launches_of_others(void);
+int capture_unsafe(void);
 
 // memory.c
 enum { RANGE_NONE = 0, RANGE_PAGEABLE = 1, RANGE_PINNED = 2, RANGE_DEVICE = 3, RANGE_MANAGED = 5 }; // CUPTI memory kinds

@@ -75,5 +75,6 @@ struct sim_hooks {
   uint64_t graph_on_ns, graph_off_ns;                  // ns a node: while on, and after
   void (*lock)(void);                                  // waits until no other thread is inside a call, and keeps all out; nothing without CUDASIM_CUPTI_LOCK
   void (*unlock)(void);
+  int (*capture_unsafe)(void);                         // 0, or what a call returns that may be unsafe beside another thread's capture
 };
 #endif
