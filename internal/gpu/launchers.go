@@ -23,7 +23,8 @@ func graphLaunches(index func(name string) (uint16, bool)) (numbers []uint16) {
 // launches in its windows only, and a window that ends without taking CUPTI out leaves graphs slower; so it is told before.
 type launchers struct {
 	first   uint32 // thread; 0: none was seen
-	taken   int    // times that another took over from one that had ended
+	taken   int    // others that came after it had ended, or have ended themselves
+	last    uint32 // of those
 	several bool   // another one launched graphs, too, while that one lived, or too many took over: for good
 }
 
@@ -33,15 +34,21 @@ const takeovers = 16
 
 // note hears of a launch, by a thread that may have ended since: what several CPUs saw comes in any order.
 func (l *launchers) note(pid, tid uint32) {
+	if l.first == tid || l.last == tid || l.several {
+		return
+	}
+	lives := l.first != 0 && threadLives(pid, l.first)
 	switch {
-	case l.first == tid || l.several:
-	case l.first != 0 && threadLives(pid, l.first):
-		l.several = threadLives(pid, tid)
+	case l.first == 0:
+	case lives && threadLives(pid, tid):
+		l.several = true
 	default:
-		if l.first != 0 {
-			l.taken++
-		}
-		l.first, l.several = tid, l.taken > takeovers
+		l.last = tid
+		l.taken++
+		l.several = l.taken > takeovers
+	}
+	if !lives {
+		l.first = tid
 	}
 }
 

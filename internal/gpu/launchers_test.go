@@ -41,6 +41,12 @@ func TestLaunchers(t *testing.T) {
 	if l.note(pid, tid+1_000_000); l.several {
 		t.Error("a launch is told of late, by a thread that has ended since: that makes one of two that live")
 	}
+	for i := range uint32(takeovers + 1) {
+		l.note(pid, 1<<29+i)
+	}
+	if !l.several {
+		t.Error("beside one that lives ever new ones launch, which are told of when they have ended, and it is taken for one")
+	}
 	l = launchers{}
 	for i := range uint32(takeovers + 1) {
 		if l.note(pid, 1<<30+i); l.several {
@@ -229,5 +235,21 @@ func TestFirstWindowWaits(t *testing.T) {
 	}
 	if p.begun = true; !s.watched(p, 1e9) {
 		t.Error("what has begun waits again")
+	}
+}
+
+// TestPacesOfTheDead: what is known of a process that was let go of stays while it lives, for when it is watched again.
+func TestPacesOfTheDead(t *testing.T) {
+	p := paces{all: map[uint32]*pace{}}
+	own := uint32(os.Getpid())
+	p.begin(own, "program")
+	p.all[own].launchers.first = 5
+	p.begin(1<<30, "of a process that has ended")
+	p.begin(own, "program")
+	if len(p.all) != 1 || p.all[own].launchers.first != 5 {
+		t.Errorf("%d are known, want that of the process that lives, with its thread", len(p.all))
+	}
+	if p.begin(own, "another program"); p.all[own].launchers.first != 0 {
+		t.Error("another program has the threads of the one before it")
 	}
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -65,10 +66,11 @@ type paces struct {
 	all map[uint32]*pace // by pid
 }
 
-// begin counts anew, and still knows which threads of the same program made which calls when it was watched before.
+// begin forgets those that have ended since they were let go of. It counts anew, and still knows which threads of the same program made which calls when it was watched before.
 func (p *paces) begin(pid uint32, image string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	maps.DeleteFunc(p.all, func(other uint32, _ *pace) bool { return other != pid && !threadLives(other, other) })
 	fresh := &pace{image: image}
 	if before := p.all[pid]; before != nil && before.image == image {
 		fresh.callers, fresh.launchers = before.callers, before.launchers
