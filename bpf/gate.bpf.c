@@ -23,8 +23,8 @@
 #define HOLD (1 * MS)      /* a thread's time in the first try; twice and four times as long in the next, */
 #define LONGEST 3          /* and eight times from there on */
 #define THREADS 1024       /* that are told apart; of more, some are held twice in a try */
-#define LAUNCH_HOLD (250 * MS)   /* a launch's time: of what a finalize takes, some 5 ms, more than enough; */
-#define FINALIZE_MOST (1000 * MS) /* one that takes so long is not about to do anything */
+#define LAUNCH_HOLD (250 * MS) /* a launch's time: much more than the 2 to 8 ms of a finalize that waits for nobody; */
+#define WAITED (10000 * MS)    /* one that has waited for so long hangs, and no more launches with it */
 #define LOOKS (1 << 22)    /* more than fit into a thread's time */
 
 /* What came of it so far. */
@@ -151,7 +151,7 @@ int launches(struct pt_regs *ctx)
 	if (!v.since)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (now >= v.since + FINALIZE_MOST)
+	if (now >= v.since + WAITED)
 		return 0;
 	v.until = now + LAUNCH_HOLD;
 	hold(&v, now);

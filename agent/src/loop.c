@@ -93,18 +93,6 @@ static int turned_away(void)
 }
 
 /*
- * While a thread of the target captures a graph, calls of other threads that may be unsafe fail, and spoil it, unless their thread has said that
- * it is relaxed about it (cuThreadExchangeStreamCaptureMode in the driver's reference): nothing that is called in here waits for the target's work.
- */
-static void relax(void)
-{
-	int mode = CAPTURE_RELAXED;
-
-	if (the.cuda.capture_mode)
-		the.cuda.capture_mode(&mode);
-}
-
-/*
  * 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. Subscribing may take
  * minutes. Where nobody wants the window any more by then it is opened all the same, to end well: only a finalize takes back what
  * a subscription makes, two threads and 10 MB (CUPTI 13.0).
@@ -115,10 +103,8 @@ static int enter(void)
 
 	if (!error && graphs_several())
 		error = turned_away();
-	if (!error) {
-		relax();
+	if (!error)
 		error = window_subscribe();
-	}
 	if (error)
 		return error;
 	if (exiting() || graphs_several()) {

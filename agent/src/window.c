@@ -115,6 +115,18 @@ static void ask_holder(void)
 		window_unsubscribe();
 }
 
+/*
+ * While a thread of the target captures a graph, calls of other threads that may be unsafe fail, and spoil it, unless their thread has said that
+ * it is relaxed about it (cuThreadExchangeStreamCaptureMode in the driver's reference): nothing that the agent's thread calls waits for the target's work.
+ */
+static void relax(void)
+{
+	int mode = CAPTURE_RELAXED;
+
+	if (the.cuda.capture_mode)
+		the.cuda.capture_mode(&mode);
+}
+
 int window_subscribe(void)
 {
 	struct window *w = &the.window;
@@ -123,6 +135,7 @@ int window_subscribe(void)
 	if (bad)
 		return bad;
 	reset();
+	relax();
 	if (the.kept)
 		return 0;
 	store(&the.ring->opening, w->began);

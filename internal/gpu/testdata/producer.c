@@ -158,7 +158,8 @@ static void window(int end)
 	put_one((struct agent_slot){.kind = AGENT_WINDOW, .ts = from, .dur = t - from, .ret = end, .func = 1, .args = {10, 3, 1000, 2000}});
 }
 
-static void command(char *line)
+/* What an agent writes; 0 where the line says something else. */
+static int writes(const char *line)
 {
 	uint32_t a, b, c;
 	char text[8192] = "";
@@ -186,7 +187,15 @@ static void command(char *line)
 		put_one((struct agent_slot){.kind = 200, .ts = now()});
 	else if (!strcmp(line, "stuck"))
 		reserve(1);
-	else if (!strcmp(line, "refuse")) {
+	else
+		return 0;
+	return 1;
+}
+
+/* How an agent is, and what is asked of it. */
+static void is(const char *line)
+{
+	if (!strcmp(line, "refuse")) {
 		ring->error = ERROR_BUSY;
 		__atomic_store_n(&ring->state, STATE_REFUSED, __ATOMIC_RELEASE);
 	} else if (!strncmp(line, "open ", 5)) { /* it waits in cuptiSubscribe since so many ms; 0: it is in */
@@ -208,6 +217,12 @@ static void command(char *line)
 		printf("thread %ld\n", syscall(SYS_gettid));
 	else if (!strncmp(line, "exec ", 5))
 		execl("/proc/self/exe", "producer", (char *)NULL);
+}
+
+static void command(const char *line)
+{
+	if (!writes(line))
+		is(line);
 	printf("done\n");
 	fflush(stdout);
 }
