@@ -60,7 +60,7 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
 	options.Blind = func(p *target.Process) error { return blind(p, source, keeper) }
-	options.Gate = func(p *target.Process, kind gate.Kind, words uint64) (gpu.Gate, error) {
+	options.Gate = func(p *target.Process, kind gate.Kind, words uint64) (*gate.Gate, error) {
 		return gate.Open(p, keeper, source.Mode(), kind, words)
 	}
 	if !f.noInject {

@@ -14,17 +14,11 @@ import (
 	"github.com/inferscope/inferscope/internal/target"
 )
 
-// Gate keeps the threads of a process out of the driver for moments while its agent waits for that: gate.Gate.
-type Gate interface {
-	Count() (gate.Count, error)
-	Close() error
-}
-
 // post is the place of one gate of a session.
 type post struct {
-	asked bool // for a gate
-	done  bool // it is there, or cannot be had
-	gate  Gate // nil: there is none
+	asked bool       // for a gate
+	done  bool       // it is there, or cannot be had
+	gate  *gate.Gate // nil: there is none
 }
 
 // keepOut has gates put before the driver in q's process: the one for launches of graphs everywhere, for any thread may launch its first
@@ -73,7 +67,7 @@ func withoutGate(kind gate.Kind) string {
 	return "no gate before the driver of a process: where its threads are always inside, CUPTI lets the agent in late"
 }
 
-func (s *Source) gateFor(p *target.Process, kind gate.Kind, inode uint64) (Gate, error) {
+func (s *Source) gateFor(p *target.Process, kind gate.Kind, inode uint64) (*gate.Gate, error) {
 	at, err := ringAddress(p, inode)
 	if err != nil {
 		return nil, err
@@ -109,7 +103,7 @@ func (s *Source) shutGates() {
 	s.gates.Wait()
 }
 
-func (s *Source) closeGate(pid uint32, kind gate.Kind, g Gate) {
+func (s *Source) closeGate(pid uint32, kind gate.Kind, g *gate.Gate) {
 	c, err := g.Count()
 	if err = errors.Join(err, g.Close()); err != nil {
 		s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", pid), zap.Error(err))

@@ -15,13 +15,13 @@ import (
 )
 
 // gates makes gates as the daemon does.
-func gates(t *testing.T) func(p *target.Process, kind gate.Kind, words uint64) (Gate, error) {
+func gates(t *testing.T) func(p *target.Process, kind gate.Kind, words uint64) (*gate.Gate, error) {
 	t.Helper()
 	mode, err := probe.Detect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(p *target.Process, kind gate.Kind, words uint64) (Gate, error) {
+	return func(p *target.Process, kind gate.Kind, words uint64) (*gate.Gate, error) {
 		return gate.Open(p, nil, mode, kind, words)
 	}
 }
@@ -79,7 +79,7 @@ func TestGate(t *testing.T) {
 func TestNoGateForOneThread(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period = 50*time.Millisecond, 150*time.Millisecond
-	opts.Gate = func(_ *target.Process, kind gate.Kind, _ uint64) (Gate, error) {
+	opts.Gate = func(_ *target.Process, kind gate.Kind, _ uint64) (*gate.Gate, error) {
 		if kind == gate.Calls {
 			t.Error("a gate for all calls is asked for")
 		}

@@ -110,7 +110,7 @@ type Options struct {
 	// no window opens (see launchers). nil: they always are.
 	Blind func(p *target.Process) error
 	// Gate puts one before the driver in p, for an agent whose words (opening, leaving and finalizing of struct agent_ring) lie at an address in p; nil: there are none.
-	Gate func(p *target.Process, kind gate.Kind, words uint64) (Gate, error)
+	Gate func(p *target.Process, kind gate.Kind, words uint64) (*gate.Gate, error)
 	Log  *zap.Logger // nil: silent
 }
 

@@ -35,10 +35,9 @@ func open(p *target.Process) (*ring, error) {
 		if err == nil {
 			return r, nil
 		}
-		if passes(err) {
-			continue
+		if !passes(err) {
+			last = err
 		}
-		last = err
 	}
 	return nil, last
 }
