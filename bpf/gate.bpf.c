@@ -10,10 +10,13 @@
  * A second program is put on the functions that launch graphs, in every process: a launch in the midst of a finalize kills
  * (agent/src/graphs.c). A thread that is known for launches does not meet one; this is for those that nobody has seen to launch before.
  *
- * A thread is held by its CPU: nothing has to wake it, and where the daemon dies nothing is left to be undone. bpf_loop is of 5.17.
+ * A thread is held by its CPU: nothing has to wake it, and where the daemon dies nothing is left to be undone. bpf_loop is of 5.17. A kernel
+ * that does not preempt itself lets nobody else run there meanwhile; a real-time task that wakes up, such as the helper that stops a thread
+ * (internal/inject), would not look for another CPU. So a thread gives way to those, except for a launch.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 
 #define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
 #define MS 1000000ULL
@@ -26,6 +29,29 @@
 #define LAUNCH_HOLD (250 * MS) /* a launch's time: much more than the 2 to 8 ms of a finalize that waits for nobody; */
 #define WAITED (10000 * MS)    /* one that has waited for so long hangs, and no more launches with it */
 #define LOOKS (1 << 22)    /* more than fit into a thread's time */
+#define MAX_RT_PRIO 100    /* include/linux/sched/prio.h: below it a task is a real-time one */
+
+/* A CPU's queues (kernel/sched/sched.h). A task's way to them is that of its group. */
+struct rt_rq {
+	unsigned int rt_nr_running;
+} __attribute__((preserve_access_index));
+
+struct rq {
+	struct rt_rq rt;
+} __attribute__((preserve_access_index));
+
+struct cfs_rq {
+	struct rq *rq;
+} __attribute__((preserve_access_index));
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} __attribute__((preserve_access_index));
+
+struct task_struct___gate {
+	int prio;
+	struct sched_entity se;
+} __attribute__((preserve_access_index));
 
 /* What came of it so far. */
 struct gate_count {
@@ -76,11 +102,22 @@ struct visit {
 	int launches;
 };
 
+/* Whether a real-time task waits for this CPU. Kernels that do not group tasks (CONFIG_FAIR_GROUP_SCHED) do not tell. */
+static __always_inline int in_the_way(void)
+{
+	const struct task_struct___gate *task = (void *)bpf_get_current_task();
+
+	unsigned int held = BPF_CORE_READ(task, prio) < MAX_RT_PRIO;
+
+	return bpf_core_field_exists(task->se.cfs_rq) && bpf_core_field_exists(((struct cfs_rq *)0)->rq) &&
+	       BPF_CORE_READ(task, se.cfs_rq, rq, rt.rt_nr_running) > held;
+}
+
 static long look(__u32 index, void *context)
 {
 	const struct visit *v = context;
 
-	return since_when(v->launches) != v->since || bpf_ktime_get_ns() >= v->until;
+	return since_when(v->launches) != v->since || bpf_ktime_get_ns() >= v->until || (!v->launches && in_the_way());
 }
 
 static __always_inline void count(__u64 ns)

@@ -1,6 +1,11 @@
 package gpu
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -72,6 +77,82 @@ func TestGate(t *testing.T) {
 	}
 	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 {
 		t.Errorf("%d launches failed", n)
+	}
+}
+
+// pin keeps all threads of p on one CPU.
+func pin(t *testing.T, p *target.Process, cpu int) {
+	t.Helper()
+	set := unix.CPUSet{}
+	set.Set(cpu)
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID))
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(task.Name())
+		err = errors.Join(err, unix.SchedSetaffinity(tid, &set))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wakeups lets a real-time thread sleep for 500 us at a time on a CPU. The function that it returns ends that and says how often it
+// slept, and how often for 3 ms more than it wanted.
+func wakeups(t *testing.T, cpu int) func() (all, late int) {
+	t.Helper()
+	stop, done, started := make(chan struct{}), make(chan [2]int), make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		set := unix.CPUSet{}
+		set.Set(cpu)
+		err := unix.SchedSetaffinity(0, &set)
+		if err == nil {
+			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+		}
+		started <- err
+		const nap = 500 * time.Microsecond
+		for n := [2]int{}; ; n[0]++ {
+			select {
+			case <-stop:
+				done <- n
+				return
+			default:
+			}
+			began, ts := time.Now(), unix.NsecToTimespec(nap.Nanoseconds())
+			_ = unix.Nanosleep(&ts, nil)
+			if time.Since(began) > nap+3*time.Millisecond {
+				n[1]++
+			}
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Skipf("no real-time thread: %v", err)
+	}
+	return func() (int, int) {
+		close(stop)
+		n := <-done
+		return n[0], n[1]
+	}
+}
+
+// TestGateGivesWay: a real-time thread, as the one that stops others is, does not wait for a CPU on which a thread is held for up to 8 ms.
+func TestGateGivesWay(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)
+	slow := cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=2500000000", "CUDASIM_KERNEL_SLOTS=8"}}
+	v := cudasim.Start(t, slow, "thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	pin(t, p, 0)
+	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, secondThread(t, p.PID))}) // two threads make calls
+	ended := wakeups(t, 0)
+	var got collector
+	drain(t, s, &got, "a window", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 1 })
+	all, late := ended()
+	held, _ := keptOut(t, s, p, gate.Calls)
+	t.Logf("%d naps, %d of them too long; %+v", all, late, held)
+	// A kernel that preempts itself lets it run, and the hold go on; in a virtual machine naps are too long by themselves.
+	if n := int(held.Held); n < 12 || (late > n/3 && held.Sum > time.Duration(n)*2*time.Millisecond) {
+		t.Errorf("of %d naps %d were too long, while threads were held: %+v", all, late, held)
 	}
 }
 

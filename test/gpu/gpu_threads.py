@@ -6,6 +6,8 @@ graph_rare      one does now and then, as a server with each request, beside oth
 graph_born      threads do that are made for one launch each, beside others: nothing either
 graph_ahead     one does, and has the next on the device when it waits for the last
 graph_capture   one captures graphs nearly all of the time, which calls of other threads may spoil
+graph_prepare   one captures and launches none, another launches kernels, and nobody waits: windows must end in a call of the agent's own
+graph_beside    one captures, one replays graphs, one launches kernels: windows must end in calls of the second, in the midst of a capture
 """
 
 import time
@@ -15,7 +17,7 @@ from gpu_daemon import Daemon
 from gpu_soak import MANY_WINDOWS
 from gpu_workload import pace
 
-NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_born", "graph_ahead", "graph_capture")
+NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_born", "graph_ahead", "graph_capture", "graph_prepare", "graph_beside")
 REFUSED = ("graph_threads", "graph_born")
 
 
