@@ -7,12 +7,14 @@
  * functions of the driver at which threads come by all the time. While the agent waits, as its ring in the process says, each thread is
  * held there, before it is inside, until the agent has got what it waits for, or the thread's time is up: once in each try.
  *
- * A second program is put on the functions that launch graphs, in every process: a launch in the midst of a finalize kills
+ * Put on the functions that launch graphs, in every process, it holds launches in the midst of a finalize, which kill
  * (agent/src/graphs.c). A thread that is known for launches does not meet one; this is for those that nobody has seen to launch before.
  *
- * A thread is held by its CPU: nothing has to wake it, and where the daemon dies nothing is left to be undone. bpf_loop is of 5.17. A kernel
- * that does not preempt itself lets nobody else run there meanwhile; a real-time task that wakes up, such as the helper that stops a thread
+ * A thread is held by its CPU: nothing has to wake it, and where the daemon dies nothing is left to be undone. A kernel that does not
+ * preempt itself lets nobody else run there meanwhile; a real-time task that wakes up, such as the helper that stops a thread
  * (internal/inject), would not look for another CPU. So a thread gives way to those, except for a launch.
+ *
+ * bpf_loop is of 5.17. Before it, from 5.13 on, a thread is held by walks over a map of which only the length counts.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -29,6 +31,9 @@
 #define LAUNCH_HOLD (250 * MS) /* a launch's time: much more than the 2 to 8 ms of a finalize that waits for nobody; */
 #define WAITED (10000 * MS)    /* one that has waited for so long hangs, and no more launches with it */
 #define LOOKS (1 << 22)    /* more than fit into a thread's time */
+#define STEPS 8192         /* of a walk, */
+#define STEP_LOOKS 16      /* each so many looks: 10 ms and more, */
+#define WALKS 32           /* and one after the other more than a thread's time */
 #define MAX_RT_PRIO 100    /* include/linux/sched/prio.h: below it a task is a real-time one */
 
 /* A CPU's queues (kernel/sched/sched.h). A task's way to them is that of its group. */
@@ -75,6 +80,13 @@ struct {
 	__type(value, __u64);
 } held SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, STEPS);
+	__type(key, __u32);
+	__type(value, __u32);
+} steps SEC(".maps");
+
 const struct gate_count *export_count __attribute__((unused));
 
 /* What the agent says of itself: opening, leaving and finalizing of struct agent_ring (agent/abi.h), CLOCK_MONOTONIC ns. */
@@ -82,42 +94,60 @@ struct words {
 	__u64 opening, leaving, finalizing;
 };
 
-/* Where they lie in the process. */
-const volatile __u64 words_at = 0;
+/* Set before loading. */
+const volatile __u64 words_at = 0; /* where they lie in the process */
+const volatile __u8 launches = 0;  /* it is put on those */
 
-/* Since when the agent waits, or, launches, a finalize is under way; 0: neither, or its words cannot be read. */
-static __always_inline __u64 since_when(int launches)
-{
-	struct words w = {};
-
-	if (bpf_probe_read_user(&w, sizeof(w), (void *)words_at))
-		return 0;
-	if (launches)
-		return w.finalizing;
-	return w.opening ? w.opening : w.leaving;
-}
-
-struct visit {
-	__u64 since, until;
-	int launches;
+/* A thread's time before the driver. */
+struct stay {
+	__u64 at;    /* of the agent's words the one that it is held for, */
+	__u64 since; /* and what that says: when it began */
+	__u64 began, until;
+	__u64 over;
 };
+
+/* Whether the agent waits, or a finalize is under way; not where its words cannot be read. */
+static __always_inline int wanted(struct stay *s)
+{
+	struct words w = {}, *at = (void *)words_at;
+
+	if (bpf_probe_read_user(&w, sizeof(w), at))
+		return 0;
+	s->at = (__u64)(launches ? &at->finalizing : w.opening ? &at->opening : &at->leaving);
+	s->since = launches ? w.finalizing : w.opening ? w.opening : w.leaving;
+	return s->since != 0;
+}
 
 /* Whether a real-time task waits for this CPU. Kernels that do not group tasks (CONFIG_FAIR_GROUP_SCHED) do not tell. */
 static __always_inline int in_the_way(void)
 {
 	const struct task_struct___gate *task = (void *)bpf_get_current_task();
-
 	unsigned int held = BPF_CORE_READ(task, prio) < MAX_RT_PRIO;
 
 	return bpf_core_field_exists(task->se.cfs_rq) && bpf_core_field_exists(((struct cfs_rq *)0)->rq) &&
 	       BPF_CORE_READ(task, se.cfs_rq, rq, rt.rt_nr_running) > held;
 }
 
-static long look(__u32 index, void *context)
+/* Not 0 when it is over. Without a branch, for verifiers follow each. */
+static __always_inline __u64 over(const struct stay *s)
 {
-	const struct visit *v = context;
+	__u64 word = 0;
 
-	return since_when(v->launches) != v->since || bpf_ktime_get_ns() >= v->until || (!v->launches && in_the_way());
+	bpf_probe_read_user(&word, sizeof(word), (void *)s->at); /* 0 where it cannot be read */
+	return (word ^ s->since) | (s->until - bpf_ktime_get_ns()) >> 63;
+}
+
+static long look(__u32 index, void *context) { return over(context) || (!launches && in_the_way()); }
+
+static long step(void *map, const void *key, void *value, void *context)
+{
+	struct stay *s = context;
+	__u64 any = 0;
+
+	for (int i = 0; i < STEP_LOOKS; i++)
+		any |= over(s);
+	s->over = any || (!launches && in_the_way());
+	return s->over != 0;
 }
 
 static __always_inline void count(__u64 ns)
@@ -133,10 +163,25 @@ static __always_inline void count(__u64 ns)
 		c->longest = ns;
 }
 
-static __always_inline void hold(struct visit *v, __u64 now)
+/* The number of the try after so much waiting, ns, of PATIENCE at least. */
+static __always_inline __u64 try_of(__u64 waited)
 {
-	bpf_loop(LOOKS, look, v, 0);
-	count(bpf_ktime_get_ns() - now);
+	__u64 try = 0;
+
+	while (try < DOUBLED && waited >= PATIENCE << (try + 1))
+		try++;
+	return try < DOUBLED ? try : DOUBLED + (waited - (PATIENCE << DOUBLED)) / RARELY;
+}
+
+/* How long a thread that comes by is held, ns, after so much waiting, and in which try. 0: not at all. */
+static __always_inline __u64 patience(__u64 waited, __u64 *try)
+{
+	if (launches)
+		return waited < WAITED ? LAUNCH_HOLD : 0;
+	if (waited < PATIENCE)
+		return 0;
+	*try = try_of(waited);
+	return HOLD << (*try < LONGEST ? *try : LONGEST);
 }
 
 static __always_inline int held_in(__u64 try)
@@ -150,48 +195,42 @@ static __always_inline int held_in(__u64 try)
 	return 0;
 }
 
-/* The number of the try after so much waiting, ns, of PATIENCE at least. */
-static __always_inline __u64 try_of(__u64 waited)
+/* Whether the current thread is to be held, and for how long. */
+static __always_inline int enter(struct stay *s)
 {
-	__u64 try = 0;
+	__u64 try = 0, ns;
 
-	while (try < DOUBLED && waited >= PATIENCE << (try + 1))
-		try++;
-	return try < DOUBLED ? try : DOUBLED + (waited - (PATIENCE << DOUBLED)) / RARELY;
+	if (!wanted(s))
+		return 0;
+	s->began = bpf_ktime_get_ns();
+	ns = patience(s->began - s->since, &try);
+	s->until = s->began + ns;
+	return ns && (launches || !held_in(s->since + try));
 }
 
 SEC("uprobe.multi")
 int gate(struct pt_regs *ctx)
 {
-	struct visit v = { .since = since_when(0) };
-	__u64 now, try;
+	struct stay s = {};
 
-	if (!v.since)
+	if (!enter(&s))
 		return 0;
-	now = bpf_ktime_get_ns();
-	if (now < v.since + PATIENCE)
-		return 0;
-	try = try_of(now - v.since);
-	if (held_in(v.since + try))
-		return 0;
-	v.until = now + (HOLD << (try < LONGEST ? try : LONGEST));
-	hold(&v, now);
+	bpf_loop(LOOKS, look, &s, 0);
+	count(bpf_ktime_get_ns() - s.began);
 	return 0;
 }
 
+/* The same before 5.17. */
 SEC("uprobe.multi")
-int launches(struct pt_regs *ctx)
+int gate_by_walks(struct pt_regs *ctx)
 {
-	struct visit v = { .since = since_when(1), .launches = 1 };
-	__u64 now;
+	struct stay s = {};
 
-	if (!v.since)
+	if (!enter(&s))
 		return 0;
-	now = bpf_ktime_get_ns();
-	if (now >= v.since + WAITED)
-		return 0;
-	v.until = now + LAUNCH_HOLD;
-	hold(&v, now);
+	for (int i = 0; i < WALKS && !s.over; i++)
+		bpf_for_each_map_elem(&steps, step, &s, 0);
+	count(bpf_ktime_get_ns() - s.began);
 	return 0;
 }
 

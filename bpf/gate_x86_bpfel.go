@@ -24,12 +24,14 @@ type GateGateCount struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	GateMapCounts      = "counts"
-	GateMapHeld        = "held"
-	GateProgGate       = "gate"
-	GateProgLaunches   = "launches"
-	GateVarExportCount = "export_count"
-	GateVarWordsAt     = "words_at"
+	GateMapCounts       = "counts"
+	GateMapHeld         = "held"
+	GateMapSteps        = "steps"
+	GateProgGate        = "gate"
+	GateProgGateByWalks = "gate_by_walks"
+	GateVarExportCount  = "export_count"
+	GateVarLaunches     = "launches"
+	GateVarWordsAt      = "words_at"
 )
 
 // LoadGate returns the embedded CollectionSpec for Gate.
@@ -74,8 +76,8 @@ type GateSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GateProgramSpecs struct {
-	Gate     *ebpf.ProgramSpec `ebpf:"gate"`
-	Launches *ebpf.ProgramSpec `ebpf:"launches"`
+	Gate        *ebpf.ProgramSpec `ebpf:"gate"`
+	GateByWalks *ebpf.ProgramSpec `ebpf:"gate_by_walks"`
 }
 
 // GateMapSpecs contains maps before they are loaded into the kernel.
@@ -84,6 +86,7 @@ type GateProgramSpecs struct {
 type GateMapSpecs struct {
 	Counts *ebpf.MapSpec `ebpf:"counts"`
 	Held   *ebpf.MapSpec `ebpf:"held"`
+	Steps  *ebpf.MapSpec `ebpf:"steps"`
 }
 
 // GateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -91,6 +94,7 @@ type GateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type GateVariableSpecs struct {
 	ExportCount *ebpf.VariableSpec `ebpf:"export_count"`
+	Launches    *ebpf.VariableSpec `ebpf:"launches"`
 	WordsAt     *ebpf.VariableSpec `ebpf:"words_at"`
 }
 
@@ -116,12 +120,14 @@ func (o *GateObjects) Close() error {
 type GateMaps struct {
 	Counts *ebpf.Map `ebpf:"counts"`
 	Held   *ebpf.Map `ebpf:"held"`
+	Steps  *ebpf.Map `ebpf:"steps"`
 }
 
 func (m *GateMaps) Close() error {
 	return _GateClose(
 		m.Counts,
 		m.Held,
+		m.Steps,
 	)
 }
 
@@ -130,6 +136,7 @@ func (m *GateMaps) Close() error {
 // It can be passed to LoadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GateVariables struct {
 	ExportCount *ebpf.Variable `ebpf:"export_count"`
+	Launches    *ebpf.Variable `ebpf:"launches"`
 	WordsAt     *ebpf.Variable `ebpf:"words_at"`
 }
 
@@ -137,14 +144,14 @@ type GateVariables struct {
 //
 // It can be passed to LoadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GatePrograms struct {
-	Gate     *ebpf.Program `ebpf:"gate"`
-	Launches *ebpf.Program `ebpf:"launches"`
+	Gate        *ebpf.Program `ebpf:"gate"`
+	GateByWalks *ebpf.Program `ebpf:"gate_by_walks"`
 }
 
 func (p *GatePrograms) Close() error {
 	return _GateClose(
 		p.Gate,
-		p.Launches,
+		p.GateByWalks,
 	)
 }
 

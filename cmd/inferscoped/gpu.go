@@ -60,9 +60,7 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
 	options.Blind = func(p *target.Process) error { return blind(p, source, keeper) }
-	options.Gate = func(p *target.Process, kind gate.Kind, words uint64) (*gate.Gate, error) {
-		return gate.Open(p, keeper, source.Mode(), kind, words)
-	}
+	options.Gate = gate.Options{Keeper: keeper, Mode: source.Mode(), Walks: gate.Detect()}.Open
 	if !f.noInject {
 		in, err := injector(keeper)
 		if err != nil {

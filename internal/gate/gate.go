@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/libcuda"
@@ -50,30 +52,53 @@ type Count struct {
 	Longest time.Duration
 }
 
+// Options say how gates are put up.
+type Options struct {
+	Keeper *probe.Keeper // of the probes (probe.AttachProgram)
+	Mode   probe.Mode
+	Walks  bool // hold threads by walks over a map (Linux 5.13), as where there is no bpf_loop (5.17); Detect says whether that is so
+}
+
+// Detect says whether this kernel has no bpf_loop.
+func Detect() (walks bool) {
+	return errors.Is(features.HaveProgramHelper(ebpf.Kprobe, asm.FnLoop), ebpf.ErrNotSupported)
+}
+
 // Open puts a gate before the driver of p, for the agent whose words (opening, leaving and finalizing of struct agent_ring, agent/abi.h) lie
-// at an address in p. It opens and shuts by itself, by these words. It needs what probes need (keeper and mode: see probe.AttachProgram), and kernel 5.17 (bpf_loop).
-func Open(p *target.Process, keeper *probe.Keeper, mode probe.Mode, kind Kind, words uint64) (*Gate, error) {
+// at an address in p. It opens and shuts by itself, by these words.
+func (o Options) Open(p *target.Process, kind Kind, words uint64) (*Gate, error) {
 	spec, err := bpf.LoadGate()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
 	}
-	prog := map[Kind]string{Launches: bpf.GateProgLaunches, Calls: bpf.GateProgGate}[kind]
-	spec.Programs = map[string]*ebpf.ProgramSpec{prog: spec.Programs[prog]}
-	if mode == probe.Perf {
-		spec.Programs[prog].AttachType = ebpf.AttachNone
+	if err := errors.Join(spec.Variables[bpf.GateVarWordsAt].Set(words), spec.Variables[bpf.GateVarLaunches].Set(kind == Launches)); err != nil {
+		return nil, fmt.Errorf("tell the program what it is for: %w", err)
 	}
-	if err := spec.Variables[bpf.GateVarWordsAt].Set(words); err != nil {
-		return nil, fmt.Errorf("tell the program where the agent's words are: %w", err)
-	}
+	prog := o.choose(spec)
 	g := &Gate{}
 	if g.coll, err = ebpf.NewCollection(spec); err != nil {
 		return nil, fmt.Errorf("load the program that holds threads: %w", err)
 	}
-	g.attachments, err = libcuda.Attach(p, keeper, mode, g.coll.Programs[prog], kind.functions())
+	g.attachments, err = libcuda.Attach(p, o.Keeper, o.Mode, g.coll.Programs[prog], kind.functions())
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
+}
+
+// choose leaves in spec only what is wanted, and says which program that is.
+func (o Options) choose(spec *ebpf.CollectionSpec) (prog string) {
+	prog = bpf.GateProgGate
+	if o.Walks {
+		prog = bpf.GateProgGateByWalks
+	} else {
+		delete(spec.Maps, bpf.GateMapSteps)
+	}
+	spec.Programs = map[string]*ebpf.ProgramSpec{prog: spec.Programs[prog]}
+	if o.Mode == probe.Perf {
+		spec.Programs[prog].AttachType = ebpf.AttachNone
+	}
+	return prog
 }
 
 // Count returns what the gate has done so far.

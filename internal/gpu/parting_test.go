@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/clock"
 	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/gate"
 	"github.com/inferscope/inferscope/internal/target"
 )
 
@@ -228,7 +229,7 @@ func TestProgramEndsWhileItsAgentLeaves(t *testing.T) {
 func TestLetGoOfThreadsThatAreAlwaysInside(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	opts := simOptions(t, Continuous)
-	opts.Gate, opts.Log = gates(t), zap.New(core)
+	opts.Gate, opts.Log = gates(t, gate.Detect()), zap.New(core)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
 		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }")
 	s := newTestSource(t, opts)

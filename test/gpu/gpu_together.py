@@ -139,7 +139,7 @@ class Soaked:
 
     def attachments(self, until):
         held = gpu_memory.Holdings(self.w, self.allocations)
-        stops, prints, windows, without, outs, ways, begin, start = [], [], 0, 0, [], WaysOut(), time.monotonic_ns(), self.w.footprint()
+        stops, slow, prints, windows, without, outs, ways, begin, start = [], [], [], 0, 0, [], WaysOut(), time.monotonic_ns(), self.w.footprint()
         while len(prints) < self.check.cycles and time.monotonic() < until:
             with self._daemon("attachments", *ONE_WINDOW) as d:
                 got = self._windows_of(d)
@@ -148,6 +148,7 @@ class Soaked:
             self.w.left()
             outs.append(self._pause(left))
             self.log = d.said()
+            slow += re.findall('"steps": "([^"]*)', self.log)  # of stops that took longer than they should
             ways.read(self.log)
             if not self.w.alive():
                 raise Harm(f"dead after attachment {len(prints) + 1}: {self.w.process.stderr.read()[-500:]}")
@@ -158,7 +159,7 @@ class Soaked:
             self.failures.append(f"only {len(prints)} attachments in their time")
         figures, late = growth(start, prints)
         whose, ours = gpu_memory.left_by(len(prints) - 10, held, gpu_memory.Holdings(self.w, self.allocations))
-        self.failures += late + ours + ([f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms"] if max(stops) > STOP_GOAL else [])
+        self.failures += late + ours + ([f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms: {' | '.join(slow)}"] if max(stops) > STOP_GOAL else [])
         self.figures |= {
             "attachments": len(prints), "windows in them": windows, "left without one": without, "stop ms p50/p99/max": "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1])),
             "largest ms in them": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}", "at the way out p50/max": f"{numpy.median(outs):.1f}/{max(outs):.1f}",
