@@ -30,9 +30,9 @@
 #define THREADS 1024       /* that are told apart; of more, some are held twice in a try */
 #define LAUNCH_HOLD (250 * MS) /* a launch's time: much more than the 2 to 8 ms of a finalize that waits for nobody; */
 #define WAITED (10000 * MS)    /* one that has waited for so long hangs, and no more launches with it */
-#define LOOKS (1 << 22)    /* more than fit into a thread's time */
-#define STEPS 8192         /* of a walk, */
-#define STEP_LOOKS 16      /* each so many looks: 10 ms and more, */
+#define LOOKS (1 << 23)    /* more than fit into a thread's time */
+#define STEPS 16384        /* of a walk, */
+#define STEP_LOOKS 16      /* each so many looks: 15 ms and more, */
 #define WALKS 32           /* and one after the other more than a thread's time */
 #define MAX_RT_PRIO 100    /* include/linux/sched/prio.h: below it a task is a real-time one */
 
