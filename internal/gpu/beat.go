@@ -87,7 +87,7 @@ func (s *Source) look(q *session, now uint64) {
 			q.say(waiting, "the first window opens when it is known which threads launch CUDA graphs, within a second")
 		}
 	}
-	if why := s.blindly(q.process); why != "" {
+	if why := or(s.blindly(q.process), ungated(q)); why != "" {
 		q.say(refused, why)
 	}
 	s.instruct(q, now)
@@ -99,7 +99,7 @@ func (s *Source) look(q *session, now uint64) {
 // instruct tells an agent what is wanted, where that is something new. The caller holds the lock.
 func (s *Source) instruct(q *session, now uint64) {
 	mode := s.wanted(q.process)
-	if q.begun = s.watched(q, now); !q.begun {
+	if q.begun = s.watched(q, now); !q.begun || ungated(q) != "" {
 		mode = modeOff
 	}
 	if mode != q.mode {

@@ -18,6 +18,7 @@ import (
 type post struct {
 	asked bool       // for a gate
 	done  bool       // it is there, or cannot be had
+	err   error      // why it cannot be had
 	gate  *gate.Gate // nil: there is none
 }
 
@@ -45,7 +46,7 @@ func (s *Source) putUp(q *session, kind gate.Kind) {
 func (s *Source) openGate(q *session, kind gate.Kind, r *ring) {
 	g, err := s.gateFor(q.process, kind, r.inode)
 	s.mu.Lock()
-	q.gates[kind].done = true
+	q.gates[kind].done, q.gates[kind].err = true, err
 	kept := err == nil && q.ring == r && !s.shut
 	if kept {
 		q.gates[kind].gate = g
@@ -53,7 +54,7 @@ func (s *Source) openGate(q *session, kind gate.Kind, r *ring) {
 	s.mu.Unlock()
 	switch {
 	case err != nil:
-		s.opts.Log.Info(withoutGate(kind), zap.Uint32("pid", q.process.PID), zap.Error(err))
+		s.opts.Log.Warn(withoutGate(kind), zap.Uint32("pid", q.process.PID), zap.Error(err))
 	case !kept:
 		s.closeGate(q.process.PID, kind, g)
 	}
@@ -62,7 +63,7 @@ func (s *Source) openGate(q *session, kind gate.Kind, r *ring) {
 // withoutGate says what it means that there is none.
 func withoutGate(kind gate.Kind) string {
 	if kind == gate.Launches {
-		return "launches of CUDA graphs cannot be held while CUPTI is taken out of a process: a thread that launches its first one just then is not known in time (docs/limitations.md)"
+		return "launches of CUDA graphs cannot be held while CUPTI is taken out of a process, which one that comes just then would kill: no window opens there"
 	}
 	return "no gate before the driver of a process: where its threads are always inside, CUPTI lets the agent in late"
 }
@@ -73,6 +74,15 @@ func (s *Source) gateFor(p *target.Process, kind gate.Kind, inode uint64) (*gate
 		return nil, err
 	}
 	return s.opts.Gate(p, kind, at+ringOpening)
+}
+
+// ungated says why no window may open in q's process; "" where launches of graphs are held, or will be. The caller holds the lock.
+func ungated(q *session) string {
+	err := q.gates[gate.Launches].err
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("no window opens where a thread that launches its first CUDA graph cannot be held while CUPTI is taken out of the process: %v", err)
 }
 
 // guarded says whether the gate for launches of graphs is up in q's process, or cannot be. The caller holds the lock.

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.join(HERE, "workloads", "torch_decode.py")
 # Name: kernels an iteration makes of which thread; None: as many as torch.profiler counts.
 CPP = {"plain": 200, "graphs": 96, "streams": 6, "multi": 20, "graph_threads": 96, "graph_mixed": None, "graph_rare": None, "graph_born": None, "graph_ahead": 96, "graph_capture": 8,
-       "graph_prepare": None, "graph_beside": None}
+       "graph_prepare": None, "graph_beside": None, "churn": None}
 NAMES = ("plain", "graphs", "streams", "torch-eager", "torch-graph")  # the others are asked for by their stages
 PAGE = 4096
 HANGING = 10  # s that the end of a workload may take which need not end by itself
