@@ -53,6 +53,7 @@ func (s *Source) openGate(q *session, kind gate.Kind, r *ring) {
 	}
 	s.mu.Unlock()
 	switch {
+	case err != nil && !q.process.Alive():
 	case err != nil:
 		s.opts.Log.Warn(withoutGate(kind), zap.Uint32("pid", q.process.PID), zap.Error(err))
 	case !kept:
