@@ -44,11 +44,14 @@ func TestLibraryLoadedLater(t *testing.T) {
 			v.must("dlopen %s", v.library)
 			after := monotonic()
 			m, at := w.waitMapped(v.pid)
+			for at < before { // word of what the program mapped when it started came after the library was there
+				m, at = w.waitMapped(v.pid)
+			}
 			if m.Path != v.library || m.Deleted || m.Inode != inode(t, v.library) {
 				t.Errorf("mapping %+v", m)
 			}
-			if at < before || (!o.PollMappings && at > after) {
-				t.Errorf("mapped at %d, which was between %d and %d", at, before, after)
+			if !o.PollMappings && at > after {
+				t.Errorf("mapped at %d, which was by %d", at, after)
 			}
 		})
 	}
