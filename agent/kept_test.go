@@ -197,7 +197,7 @@ func TestKeptThenThreads(t *testing.T) {
 			p.state(stateGone)
 			p.leave()
 			p.all = nil
-			p.start()
+			p.again()
 			p.kept(1) // and not refused with error 39
 			p.quit()
 			alive(t, p.victim)

@@ -76,7 +76,7 @@ func TestOwnWayOut(t *testing.T) {
 		p.leave()
 		p.all = nil
 		if i < 9 {
-			p.start()
+			p.again()
 		}
 	}
 	alive(t, p.victim)

@@ -264,14 +264,28 @@ func TestChildrenAreFollowedFromBirth(t *testing.T) {
 	}
 }
 
+// commandLine is of the program that a process runs.
+func commandLine(t *testing.T, pid uint32) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 // A thread that replaces the program takes over the number of the first thread.
 func TestExecOfAnotherThread(t *testing.T) {
 	needRoot(t)
 	v := behave(t, "exec")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window / 2)
+	before := commandLine(t, v.pid)
 	if _, err := v.in.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); commandLine(t, v.pid) == before && time.Now().Before(end); {
+		w.last(10 * time.Millisecond)
 	}
 	w.last(window / 2)
 	w.waited(10)

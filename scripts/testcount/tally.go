@@ -123,16 +123,31 @@ func (t *tally) settle(pkg string, seconds float64) {
 			r.action = "fail"
 		}
 		if isParent(tests, name) && (r.action != "fail" || childFailed(tests, name)) {
+			t.crash(r)
 			continue
 		}
 		t.countTest(pkg+"."+name, r)
 	}
-	if self.action == "fail" && t.failed == before.failed {
+	switch {
+	case self.action == "fail" && t.failed == before.failed:
 		fmt.Fprint(t.out, self.output.String())
 		_ = t.count("fail", pkg, "")
+	case self.action == "fail":
+		t.crash(self)
 	}
 	if passed, failed, skipped := t.passed-before.passed, t.failed-before.failed, t.skipped-before.skipped; passed+failed+skipped > 0 {
 		fmt.Fprintf(t.out, "%-4s %-60s %6.1fs  %d passed, %d failed, %d skipped\n", self.action, pkg, seconds, passed, failed, skipped)
+	}
+}
+
+// crash shows what a program said when it died: that stands with the test around the one that ran, or with the package.
+func (t *tally) crash(r *result) {
+	said := r.output.String()
+	for _, word := range []string{"panic: ", "fatal error: ", "signal: "} {
+		if strings.Contains(said, word) {
+			fmt.Fprint(t.out, said)
+			return
+		}
 	}
 }
 

@@ -77,6 +77,28 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// TestCrashIsShown: what a dying program said is not said by the test that failed.
+func TestCrashIsShown(t *testing.T) {
+	for _, where := range []string{`"Test":"T",`, ""} {
+		in := `{"Action":"run","Package":"p","Test":"T"}
+{"Action":"run","Package":"p","Test":"T/a"}
+{"Action":"output","Package":"p","Test":"T/a","Output":"--- FAIL: T/a (0.81s)\n"}
+{"Action":"fail","Package":"p","Test":"T/a"}
+{"Action":"output","Package":"p",` + where + `"Output":"panic: index out of range\n"}
+{"Action":"fail","Package":"p","Test":"T"}
+{"Action":"fail","Package":"p"}
+`
+		var out strings.Builder
+		tally := newTally(&out, "")
+		if err := tally.read(strings.NewReader(in)); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "panic: index out of range") {
+			t.Errorf("it shows %q", out.String())
+		}
+	}
+}
+
 func TestSkipReasonIsShown(t *testing.T) {
 	var out strings.Builder
 	if err := run([]string{"printf", "%s", stream}, &out); err != nil {
