@@ -83,7 +83,7 @@ func ungated(q *session) string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("no window opens where a thread that launches its first CUDA graph cannot be held while CUPTI is taken out of the process: %v", err)
+	return fmt.Sprintf("no window opens where a thread that launches its first CUDA graph cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help", err)
 }
 
 // guarded says whether the gate for launches of graphs is up in q's process, or cannot be. The caller holds the lock.
