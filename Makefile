@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt web check-web test-browser clean
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -38,23 +38,29 @@ test-go: ## the Go tests of PKG alone
 bench: ## what watching costs on this machine, as one table (asks for root)
 	@scripts/bench.sh
 
+bench-cost: ## what each source adds to programs that switch threads, launch, allocate: a table for docs/accuracy.md (root, 6 minutes; COST=PATTERN for some rows)
+	@scripts/bench.sh cost
+
 bench-go: ## the Go benchmarks of PKG that match BENCH
 	@scripts/bench.sh go
 
 bench-recordings: ## recordings written and read, bytes an event, exports of a million events, imports (a minute)
 	@scripts/bench.sh recordings
 
-bench-diagnosis: ## programs with planted causes against what is found in them: docs/diagnosis-accuracy.md (root, 15 minutes)
+bench-diagnosis: ## programs with planted causes against what is found in them: tables in docs/accuracy.md (root, 15 minutes)
 	@scripts/bench-diagnosis.sh
 
-bench-whatif: ## programs and their fixed twins: what was foretold against what is measured (root, 30 minutes)
+bench-whatif: ## programs and their fixed twins: predicted against measured speed-ups, tables in docs/accuracy.md (root, 30 minutes)
 	@scripts/bench-whatif.sh
 
-fuzz: ## each fuzz test for FUZZTIME (default 10s)
+fuzz: ## each fuzz test for FUZZTIME (default 10s), guided and in a flood; prints how often each ran
 	@scripts/fuzz.sh
 
 test-cycles: build cudasim ## 1,000 attachments of the daemon to one process and 200 kills of it, on the simulated GPU (root; CYCLES, KILLS; up to 20 minutes)
 	@scripts/test-cycles.sh
+
+test-starved: build cudasim ## attachments to twelve programs that hardly get a CPU, on the simulated GPU (root; SECONDS_LIMIT=5400 LEAST=5000 for 5,000)
+	@scripts/test-starved.sh
 
 test-gpu: build ## the same against a real GPU with PyTorch and transformers (root)
 	@scripts/test-gpu.sh
@@ -75,6 +81,9 @@ lint: ## gofumpt, go vet, golangci-lint, shellcheck
 fmt: ## formats the Go code
 	@scripts/tools.sh gofumpt
 	@bin/tools/gofumpt -w .
+
+count: ## how the code is written: lines, packages, statements a line, exported names that nobody else uses, words in docs
+	@. scripts/env.sh && use_go && go run ./scripts/housecount
 
 generate: ## BPF objects with their Go side, and the agent, with clang 19
 	@scripts/install-deps.sh generate

@@ -12,7 +12,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
-	github.com/therootcompany/xz v1.0.1
+	github.com/ulikunitz/xz v0.5.17
 	go.opentelemetry.io/ebpf-profiler v0.0.202633
 	go.uber.org/zap v1.28.0
 	golang.org/x/arch v0.32.0

@@ -2,7 +2,7 @@
 /*
  * What the agent, which lives in the target, and the daemon say to each other: one
  * shared-memory ring per process and what is patched into the agent's image before it
- * is loaded. Both sides are built from this file's numbers: internal/gpu has the Go
+ * is loaded. Both sides are built from this file's numbers: internal/capture/gpu has the Go
  * side, and a test compares the two through the agent's DWARF or a generated table.
  *
  * The daemon trusts nothing in here: everything may be written by the target at any time.
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define AGENT_MAGIC 0x41534e49u /* "INSA" */
-#define AGENT_ABI 2u            /* of this file: another number is another agent */
+#define AGENT_ABI 3u            /* of this file: another number is another agent */
 
 /*
  * One slot. Layout of struct event (bpf/event.h), except that pid is seq: the daemon
@@ -46,7 +46,7 @@ enum agent_kind {
 	                    * tid: operations that had not ended when it did, and so have no slot */
 	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48; tid: id of its AGENT_NAME;
 	                    * ts, dur: its UUID, 16 bytes as cuDeviceGetUuid_v2 gives them; flags: DEVICE_PART */
-	AGENT_STREAM = 68, /* not written so far (docs/gpu-activity.md says why); tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
+	AGENT_STREAM = 68, /* not written so far (docs/gpu-agent.md says why); tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
 	AGENT_OPENED = 69, /* a window began at ts; args as far as known */
 	AGENT_STEPS = 70,  /* what the steps of a window took, ns, written just before its AGENT_WINDOW: in args enum agent_step as 8 uint32_t,
 	                    * 4294967295 where it was more; ts: when the first began; dur: the longest flush while it was open, ret: us from its
@@ -126,6 +126,14 @@ enum agent_error {
 
 #define AGENT_PATH 240
 #define AGENT_HOLDER 64
+#define AGENT_HOLDS 5
+#define AGENT_OUTS 16
+
+/* A thread, as the target counts, and a time, CLOCK_MONOTONIC ns. */
+struct agent_out {
+	uint32_t tid, pad;
+	uint64_t at;
+};
 
 /*
  * The ring's first page. Each group is written by one side only. Followed at
@@ -161,7 +169,7 @@ struct agent_ring {
 	uint32_t flushed;   /* low word of flush when the agent has last handed over everything that CUPTI gives out; also set when no window is open */
 	uint64_t opening;   /* CLOCK_MONOTONIC ns since when the agent waits in cuptiSubscribe; 0: it does not */
 	uint64_t leaving;   /* since when its own thread waits in cuptiFinalize; 0: it does not */
-	uint64_t finalizing; /* since when a window is ended by a finalize, in whichever thread; 0: none is. bpf/gate.bpf.c reads these three */
+	uint64_t finalizing; /* since when a window is ended by a finalize, in whichever thread; 0: none is */
 	char path[AGENT_PATH]; /* of the libcupti in use */
 	uint64_t lost;      /* records that CUPTI dropped in the open window, so far */
 	/* by the daemon */
@@ -170,6 +178,28 @@ struct agent_ring {
 	uint32_t graph_thread;  /* the one that they saw launch graphs, as the target counts: no other may finalize while that lives; 0: none was seen to */
 	/* by the agent */
 	char holder[AGENT_HOLDER]; /* who holds CUPTI (ERROR_BUSY), as that calls itself; "" where CUPTI does not tell */
+	/* by the daemon: the gates (bpf/gate.bpf.c) */
+	uint32_t gate;      /* the signals by which they hold threads: of launches of graphs, and << 16 of other calls (0: none). 0: there are no gates;
+	                     * otherwise nobody finalizes before armed says so */
+	uint32_t armed;     /* ask, once the gates are armed for it */
+	/* by the agent */
+	uint32_t ask;       /* a number that the agent raises when it wants the gates armed */
+	uint32_t asked;     /* enum agent_ask: what for; ASK_NOTHING: they are not needed any more */
+	uint32_t inside_count; /* threads that may be inside of a callback of CUPTI's still: no subscription begins */
+	uint64_t hold_ns, hold_longest;     /* for which threads were held, in sum, and one of them */
+	uint32_t holds[AGENT_HOLDS];        /* threads held, by time: up to 1, 2, 5, 10 ms, and longer */
+	uint32_t pad1;
+	struct agent_out inside[AGENT_OUTS]; /* of these threads the first ones, and when their last callbacks began */
+	/* by the daemon */
+	struct agent_out seen[AGENT_OUTS];   /* of these the ones that probes saw outside of the driver, and when */
+};
+
+/* What the gates are wanted for. */
+enum agent_ask {
+	ASK_NOTHING = 0,
+	ASK_IN = 1,  /* a subscription */
+	ASK_OUT = 2, /* a finalize */
+	ASK_TAKEN = 3, /* a signal of the gates is handled by the target: another one is needed */
 };
 
 /*

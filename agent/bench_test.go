@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // BenchmarkLaunch measures what a launch on the simulated CUDA takes: bare, with the agent between windows, and with

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/nvlibs"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // version is one CUPTI with the newest structures that it fills.
@@ -112,7 +112,7 @@ func TestOffsets(t *testing.T) {
 		"offsetof(struct agent_ring, error)": ringError, "offsetof(struct agent_ring, cupti_version)": ringVersion, "offsetof(struct agent_ring, windows)": ringWindows,
 		"offsetof(struct agent_ring, graphs)": ringGraphs, "offsetof(struct agent_ring, flushed)": ringFlushed, "offsetof(struct agent_ring, opening)": ringOpening,
 		"offsetof(struct agent_ring, path)": ringPath, "offsetof(struct agent_ring, lost)": ringLost, "offsetof(struct agent_ring, graph_threads)": ringThreads,
-		"offsetof(struct agent_ring, graph_thread)": ringGrapher, "offsetof(struct agent_ring, holder)": ringHolder,
+		"offsetof(struct agent_ring, graph_thread)": ringGrapher, "offsetof(struct agent_ring, holder)": ringHolder, "offsetof(struct agent_ring, gate)": ringGate,
 		"offsetof(struct agent_params, fd)": paramsFD, "offsetof(struct agent_params, hello_at)": paramsHello, "offsetof(struct agent_params, slots)": paramsSlots,
 		"offsetof(struct agent_params, cupti)": paramsCUPTI,
 	} {

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// slow is a CUPTI that takes 600 ms to let the agent in, which is more than KEEP_AFTER of window.c: so it is where threads
-// are nearly always inside the driver.
+// slow is a CUPTI that takes 600 ms to let the agent in, which is more than KEEP_AFTER of window.c: so it is where
+// threads are nearly always inside the driver.
 var slow = cudasim.Options{Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=600000000"}}
 
 // keeping are windows of 40 ms every 100 ms.
@@ -61,8 +61,8 @@ func (p *player) proven() {
 	}
 }
 
-// TestKeptWindows: one slow subscription serves all windows, which come at their period and miss nothing; at the end CUPTI is
-// finalized in the good way.
+// TestKeptWindows: one slow subscription serves all windows, which come at their period and miss nothing; at the end
+// CUPTI is finalized in the good way.
 func TestKeptWindows(t *testing.T) {
 	p := play(t, keeping, plain, more)
 	p.proceed()
@@ -93,8 +93,9 @@ func TestKeptWindows(t *testing.T) {
 	outside(t, p)
 }
 
-// outside checks that what was called between windows was not recorded: the kinds and the callbacks were off. A call that
-// was under way when they went on or off may have a record, although what it launched may be over before they went on.
+// outside checks that what was called between windows was not recorded: the kinds and the callbacks were off. A call
+// that was under way when they went on or off may have a record, although what it launched may be over before they went
+// on.
 func outside(t *testing.T, p *player) {
 	t.Helper()
 	calls := callsByID(p.victim.Truth())
@@ -178,8 +179,8 @@ func TestKeptOff(t *testing.T) {
 	alive(t, p.victim)
 }
 
-// TestKeptThenThreads: where it turns out between windows that several threads launch graphs, no window opens that could give the
-// subscription up in the good way: it is given up at once, and the next agent can subscribe.
+// TestKeptThenThreads: where it turns out between windows that several threads launch graphs, no window opens that
+// could give the subscription up in the good way: it is given up at once, and the next agent can subscribe.
 func TestKeptThenThreads(t *testing.T) {
 	for what, next := range map[string]uint32{"windows": modeWindows, "off": modeOff, "quit": modeQuit} {
 		t.Run(what, func(t *testing.T) {
@@ -275,8 +276,8 @@ func TestFastSubscriptionIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestQuitWhileItWaits: told to go while CUPTI does not let it in, the agent goes when it has been in for a moment: what a subscription
-// makes, only a window that ends well takes back.
+// TestQuitWhileItWaits: told to go while CUPTI does not let it in, the agent goes when it has been in for a moment:
+// what a subscription makes, only a window that ends well takes back.
 func TestQuitWhileItWaits(t *testing.T) {
 	for _, m := range []uint32{modeQuit, modeOff} {
 		set := keeping

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/nvlibs"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // holdings is what an agent could leave behind in a process; private is resident memory that is not shared, in pages.
@@ -68,7 +68,8 @@ func gone(t *testing.T, pid int) error {
 	return nil
 }
 
-// TestDaemonGone stops the heartbeat in the middle of a window: within 2 s nothing of the agent is left, and the victim goes on.
+// TestDaemonGone stops the heartbeat in the middle of a window: within 2 s nothing of the agent is left, and the victim
+// goes on.
 func TestDaemonGone(t *testing.T) {
 	p := play(t, settings{}, busy, replay)
 	p.proceed()
@@ -90,7 +91,8 @@ func TestDaemonGone(t *testing.T) {
 	alive(t, p.victim)
 }
 
-// TestStartAgain starts and ends an agent that is mapped 1,000 times in four victims, with a window each, and counts what stays.
+// TestStartAgain starts and ends an agent that is mapped 1,000 times in four victims, with a window each, and counts
+// what stays.
 func TestStartAgain(t *testing.T) {
 	const victims, cycles = 4, 250
 	for i := range victims {

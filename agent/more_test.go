@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/agent"
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // TestQuitLeavesNothingSlower: where the last window ran into its deadline, one more on the way out puts graphs right.
@@ -74,7 +74,8 @@ func TestRingIsSealed(t *testing.T) {
 }
 
 // TestInjectionAtTheStart loads the image as CUDA does where CUDA_INJECTION64_PATH names it: no parameters are patched,
-// and the daemon finds the ring by its name: from the moment on at which CUDA goes on, whenever the agent's thread has its turn.
+// and the daemon finds the ring by its name: from the moment on at which CUDA goes on, whenever the agent's thread has
+// its turn.
 func TestInjectionAtTheStart(t *testing.T) {
 	image, err := agent.Image(runtime.GOARCH)
 	if err != nil {
@@ -114,7 +115,8 @@ func ringOf(pid int) int {
 }
 
 // TestKillersAreNotInTheSources: of the five ways to kill a target, each takes a call that stands nowhere, or at one
-// place only: GRAPH_TRACE; buffers before the subscription; finalize outside a callback; finalize with the kinds off; finalize while another thread launches graphs.
+// place only: GRAPH_TRACE; buffers before the subscription; finalize outside a callback; finalize with the kinds off;
+// finalize while another thread launches graphs.
 func TestKillersAreNotInTheSources(t *testing.T) {
 	files, err := filepath.Glob("src/*.c")
 	if err != nil || len(files) < 10 {
@@ -154,7 +156,7 @@ func TestKillersAreNotInTheSources(t *testing.T) {
 	if n := strings.Count(all, "window_open()"); n != 1 {
 		t.Errorf("window_open is called at %d places, want 1", n)
 	}
-	if !regexp.MustCompile(`(?s)void window_finish\(uint32_t tid, uint32_t before\)\s*\{\s*uint64_t t;\s*if \(!graphs_out\(tid\)\) \{[^}]*return;\s*\}[^}]*kinds_off\(\);[^}]*flush\([^}]*window_leave\([^}]*given_up = !graphs_allow\(tid\);\s*if \(!the\.window\.given_up\)\s*the\.cupti\.finalize\(\);\s*store\(&the\.ring->finalizing, 0\);`).MatchString(all) {
+	if !regexp.MustCompile(`(?s)void window_finish\(uint32_t tid, uint32_t before\)\s*\{\s*uint64_t t;\s*if \(!graphs_out\(tid\)\) \{[^}]*return;\s*\}[^}]*kinds_off\(\);[^}]*flush\([^}]*window_leave\([^}]*given_up = !graphs_allow\(tid\) \|\| gate_late\([^}]*if \(!the\.window\.given_up\)\s*the\.cupti\.finalize\(\);\s*gate_open\(\);`).MatchString(all) {
 		t.Error("window_finish is not: graphs held, kinds off, flush, unsubscribe, finalize unless other threads launch graphs, in one go")
 	}
 }

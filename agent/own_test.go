@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // The numbers of enum agent_window.
@@ -56,8 +56,8 @@ func (p *player) callers() (all []uint32) {
 	return all
 }
 
-// TestOwnWayOut: where several threads make calls, none of them finalizes CUPTI, which it would wait for while the others are inside the
-// driver. The agent's own thread does, in the good way: at the exit of a synchronizing call.
+// TestOwnWayOut: where several threads make calls, none of them finalizes CUPTI, which it would wait for while the
+// others are inside the driver. The agent's own thread does, in the good way: at the exit of a synchronizing call.
 func TestOwnWayOut(t *testing.T) {
 	p := play(t, settings{options: locked}, plain, four)
 	p.proceed()
@@ -110,31 +110,37 @@ func theirWayOut(t *testing.T, p *player) {
 	alive(t, p.victim)
 }
 
-// TestOthersWayOut: one thread, or graphs, and it is a thread of the target that finalizes: of several the one that launches graphs. The
-// simulated target dies where another one does.
+// TestOthersWayOut: with graphs it is the thread of the target that launches them that finalizes. The simulated target
+// dies where another one does.
 func TestOthersWayOut(t *testing.T) {
-	for what, script := range map[string]string{
-		"one thread": "repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait",
-		"graphs":     three + "repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait",
-	} {
-		t.Run(what, func(t *testing.T) {
-			p := play(t, settings{options: locked}, graphed, script)
-			p.proceed()
-			p.state(stateOpen)
-			p.until("calls", func() bool { p.flush(); return len(p.callers()) > 0 })
-			if what == "graphs" {
-				p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
-			}
-			theirWayOut(t, p)
-			if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[uint32(p.victim.PID)] == nil {
-				t.Errorf("CUPTI was finalized by %v; the thread that launches graphs, if one does, is %d", all, p.victim.PID)
-			}
-		})
+	p := play(t, settings{options: locked}, graphed, three+"repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait")
+	p.proceed()
+	p.state(stateOpen)
+	p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
+	theirWayOut(t, p)
+	if all := finalizers(t, p.victim.Truth()); len(all) != 1 || all[uint32(p.victim.PID)] == nil {
+		t.Errorf("CUPTI was finalized by %v; the thread that launches graphs is %d", all, p.victim.PID)
 	}
 }
 
-// TestToldWhoLaunchesGraphs: the daemon's probes see graphs that are launched between windows. While the thread that it tells of lives no
-// other finalizes, though none was launched in a window.
+// TestOwnWayOutOfOneThread: without graphs no thread of the target finalizes, also where there is one only.
+func TestOwnWayOutOfOneThread(t *testing.T) {
+	p := play(t, settings{options: locked}, graphed, "repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait")
+	p.proceed()
+	p.state(stateOpen)
+	p.until("calls", func() bool { p.flush(); return len(p.callers()) > 0 })
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.read()
+	if w := p.lastWindow(); w.ret != endFinalized || w.fn != windowCalls|windowOwn {
+		t.Errorf("window %+v, want one that the agent's own thread finalized", w)
+	}
+	p.leave()
+	alive(t, p.victim)
+}
+
+// TestToldWhoLaunchesGraphs: the daemon's probes see graphs that are launched between windows. While the thread that it
+// tells of lives no other finalizes, though none was launched in a window.
 func TestToldWhoLaunchesGraphs(t *testing.T) {
 	for _, lives := range []bool{true, false} {
 		t.Run(fmt.Sprint(lives), func(t *testing.T) {
@@ -162,8 +168,8 @@ func TestToldWhoLaunchesGraphs(t *testing.T) {
 	}
 }
 
-// TestSeveralThreadsLaunchGraphs: where several threads launch graphs nobody finalizes, since each would while another one launches: the
-// window ends at once, and no other is opened. The simulated target dies otherwise.
+// TestSeveralThreadsLaunchGraphs: where several threads launch graphs nobody finalizes, since each would while another
+// one launches: the window ends at once, and no other is opened. The simulated target dies otherwise.
 func TestSeveralThreadsLaunchGraphs(t *testing.T) {
 	p := play(t, settings{}, graphed, "thread 4 { repeat 20000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait")
 	p.proceed()

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // TestPending looks at when a call counts as one of which no record has come.
@@ -99,7 +99,8 @@ func TestLossesOfAnOpenWindow(t *testing.T) {
 	p.leave()
 }
 
-// TestEveryRecordLost: where CUPTI drops all records no buffer ever comes back, and the window says all the same how many it has lost.
+// TestEveryRecordLost: where CUPTI drops all records no buffer ever comes back, and the window says all the same how
+// many it has lost.
 func TestEveryRecordLost(t *testing.T) {
 	p := play(t, settings{options: cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=1"}}}, "launch 1; sync; wait", "launch 200 kernel=k_us1; sync; wait", "sync; wait")
 	p.state(stateOpen)

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/agent"
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // The tests play the daemon: they load the agent into a victim on the simulated CUDA,
 // map its ring, beat, and read. Offsets are those of abi.h; TestOffsets compares them.
 const (
-	abi           = 2 // AGENT_ABI of abi.h
+	abi           = 3 // AGENT_ABI of abi.h
 	ringHeartbeat = 64
 	ringTail      = 72
 	ringOn        = 80
@@ -35,6 +35,7 @@ const (
 	ringWake      = 108
 	ringFlush     = 112
 	ringHead      = 120
+	ringGate      = 516
 	ringDropped   = 128
 	ringBegan     = 136
 	ringState     = 144
@@ -96,6 +97,7 @@ type player struct {
 	stop     chan struct{}
 	names    map[uint32]string
 	all      []slot // all but names and texts
+	loads    int
 	describe agent.Layout
 }
 
@@ -218,7 +220,8 @@ func (p *player) load() {
 	if p.describe, err = agent.Describe(image); err != nil {
 		p.t.Fatal(err)
 	}
-	path := filepath.Join(p.dir, "image")
+	path := filepath.Join(p.dir, fmt.Sprintf("image%d", p.loads)) // another file each time: another image for the loader
+	p.loads++
 	write(p.t, path, image)
 	p.say("load " + path)
 	fd, err := strconv.Atoi(p.hear())

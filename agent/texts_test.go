@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestTextsEndAnywhere: names are read by words, and nothing outside of their page is touched, wherever in it they begin and end.
+// TestTextsEndAnywhere: names are read by words, and nothing outside of their page is touched, wherever in it they
+// begin and end.
 func TestTextsEndAnywhere(t *testing.T) {
 	clang, err := exec.LookPath("clang-19")
 	if err != nil {

@@ -1,10 +1,11 @@
 package agent_test
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 const busy = "stream-new nonblocking; graph 3 stream=1 kernel=n_us1; graph-launch 5 stream=1; ssync stream=1; wait"
@@ -136,20 +137,16 @@ func TestNoExitToEndAt(t *testing.T) {
 	alive(t, p.victim)
 }
 
-// TestIdleTarget: a target that makes no calls has nothing to lose by a window that stays open, and its first
-// synchronizing call ends it well; being told to stop, it ends at its deadline.
+// TestIdleTarget: windows of a target that makes no calls end well, by the agent's own call.
 func TestIdleTarget(t *testing.T) {
 	p := play(t, settings{mode: modeWindows, on: 20 * time.Millisecond, period: 40 * time.Millisecond, deadline: 50 * time.Millisecond}, busy, "launch 1; ssync stream=1; wait")
-	p.state(stateClosing)
-	time.Sleep(300 * time.Millisecond)
-	if p.get32(ringState) != stateClosing || p.get32(ringWindows) != 0 {
-		t.Errorf("after 300 ms of an idle target: %s, want the window open", p.status())
+	p.until("three windows", func() bool { p.read(); return p.get32(ringWindows) >= 3 })
+	for _, w := range p.of(kindWindow) {
+		if w.ret != endFinalized {
+			t.Errorf("window %+v, want a finalized one", w)
+		}
 	}
 	p.proceed()
-	p.until("a window", func() bool { p.read(); return len(p.of(kindWindow)) > 0 })
-	if w := p.of(kindWindow)[0]; w.ret != endFinalized {
-		t.Errorf("window %+v, want a finalized one", w)
-	}
 	p.mode(modeOff)
 	p.state(stateIdle)
 	p.quit()
@@ -182,12 +179,16 @@ func TestAnotherProfilerWithoutAName(t *testing.T) {
 	p.victim.Finish()
 }
 
-// TestEndThatIsWantedNoMore: a window that waited for its end and then is to go on says that it is open.
+// TestEndThatIsWantedNoMore: a window that waits for its end, here for gates that nobody arms, and then is to go on
+// says that it is open.
 func TestEndThatIsWantedNoMore(t *testing.T) {
-	p := play(t, settings{mode: modeWindows, on: 20 * time.Millisecond, period: 40 * time.Millisecond}, busy, "launch 1; ssync stream=1; wait")
+	p := play(t, settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond}, busy, "launch 1; ssync stream=1; wait")
+	p.put32(ringGate, uint32(syscall.SIGURG)|uint32(syscall.SIGWINCH)<<16)
+	p.mode(modeWindows)
 	p.state(stateClosing)
 	p.mode(modeContinuous)
 	p.state(stateOpen)
+	p.put32(ringGate, 0)
 	p.proceed()
 	p.quit()
 }

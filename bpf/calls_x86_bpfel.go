@@ -26,10 +26,11 @@ const (
 )
 
 type CallsCalls struct {
-	_      structs.HostLayout
-	Depth  uint32
-	Over   uint32
-	Frames [4]struct {
+	_       structs.HostLayout
+	Skipped uint64
+	Depth   uint32
+	Over    uint32
+	Frames  [4]struct {
 		_      structs.HostLayout
 		Ts     uint64
 		Cookie uint64
@@ -80,6 +81,7 @@ const (
 	CallsEventKindEVENT_SYNC     CallsEventKind = 10
 	CallsEventKindEVENT_OVERHEAD CallsEventKind = 11
 	CallsEventKindEVENT_RANGE    CallsEventKind = 12
+	CallsEventKindEVENT_SKIPPED  CallsEventKind = 13
 )
 
 type CallsLossReason uint32
@@ -89,28 +91,44 @@ const (
 	CallsLossReasonLOSS_DEPTH      CallsLossReason = 1
 	CallsLossReasonLOSS_NO_STORAGE CallsLossReason = 2
 	CallsLossReasonLOSS_NO_ENTRY   CallsLossReason = 3
-	CallsLossReasonLOSS_REASONS    CallsLossReason = 4
+	CallsLossReasonLOSS_SKIPPED    CallsLossReason = 4
+	CallsLossReasonLOSS_REASONS    CallsLossReason = 5
 )
+
+type CallsSkips struct {
+	_      structs.HostLayout
+	Window uint64
+	From   uint64
+	Seen   uint32
+	Every  uint32
+	Left   uint32
+	Outer  uint32
+	Inner  uint32
+	Pid    uint32
+}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CallsMapCalls        = "calls"
-	CallsMapLosses       = "losses"
-	CallsMapRings        = "rings"
-	CallsProgCallEnter   = "call_enter"
-	CallsProgCallEntry   = "call_entry"
-	CallsProgCallReturn  = "call_return"
-	CallsProgCallSession = "call_session"
-	CallsProgPerfEnter   = "perf_enter"
-	CallsProgPerfEntry   = "perf_entry"
-	CallsProgPerfReturn  = "perf_return"
-	CallsVarExportEvent  = "export_event"
-	CallsVarExportFlags  = "export_flags"
-	CallsVarExportKind   = "export_kind"
-	CallsVarExportLoss   = "export_loss"
-	CallsVarExportShape  = "export_shape"
+	CallsMapCalls         = "calls"
+	CallsMapLosses        = "losses"
+	CallsMapRings         = "rings"
+	CallsMapSkippedCalls  = "skipped_calls"
+	CallsProgCallEnter    = "call_enter"
+	CallsProgCallEntry    = "call_entry"
+	CallsProgCallReturn   = "call_return"
+	CallsProgCallSession  = "call_session"
+	CallsProgPerfEnter    = "perf_enter"
+	CallsProgPerfEntry    = "perf_entry"
+	CallsProgPerfReturn   = "perf_return"
+	CallsVarCallsInWindow = "calls_in_window"
+	CallsVarExportEvent   = "export_event"
+	CallsVarExportFlags   = "export_flags"
+	CallsVarExportKind    = "export_kind"
+	CallsVarExportLoss    = "export_loss"
+	CallsVarExportShape   = "export_shape"
+	CallsVarExportSkips   = "export_skips"
 )
 
 // LoadCalls returns the embedded CollectionSpec for Calls.
@@ -168,20 +186,23 @@ type CallsProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CallsMapSpecs struct {
-	Calls  *ebpf.MapSpec `ebpf:"calls"`
-	Losses *ebpf.MapSpec `ebpf:"losses"`
-	Rings  *ebpf.MapSpec `ebpf:"rings"`
+	Calls        *ebpf.MapSpec `ebpf:"calls"`
+	Losses       *ebpf.MapSpec `ebpf:"losses"`
+	Rings        *ebpf.MapSpec `ebpf:"rings"`
+	SkippedCalls *ebpf.MapSpec `ebpf:"skipped_calls"`
 }
 
 // CallsVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CallsVariableSpecs struct {
-	ExportEvent *ebpf.VariableSpec `ebpf:"export_event"`
-	ExportFlags *ebpf.VariableSpec `ebpf:"export_flags"`
-	ExportKind  *ebpf.VariableSpec `ebpf:"export_kind"`
-	ExportLoss  *ebpf.VariableSpec `ebpf:"export_loss"`
-	ExportShape *ebpf.VariableSpec `ebpf:"export_shape"`
+	CallsInWindow *ebpf.VariableSpec `ebpf:"calls_in_window"`
+	ExportEvent   *ebpf.VariableSpec `ebpf:"export_event"`
+	ExportFlags   *ebpf.VariableSpec `ebpf:"export_flags"`
+	ExportKind    *ebpf.VariableSpec `ebpf:"export_kind"`
+	ExportLoss    *ebpf.VariableSpec `ebpf:"export_loss"`
+	ExportShape   *ebpf.VariableSpec `ebpf:"export_shape"`
+	ExportSkips   *ebpf.VariableSpec `ebpf:"export_skips"`
 }
 
 // CallsObjects contains all objects after they have been loaded into the kernel.
@@ -204,9 +225,10 @@ func (o *CallsObjects) Close() error {
 //
 // It can be passed to LoadCallsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CallsMaps struct {
-	Calls  *ebpf.Map `ebpf:"calls"`
-	Losses *ebpf.Map `ebpf:"losses"`
-	Rings  *ebpf.Map `ebpf:"rings"`
+	Calls        *ebpf.Map `ebpf:"calls"`
+	Losses       *ebpf.Map `ebpf:"losses"`
+	Rings        *ebpf.Map `ebpf:"rings"`
+	SkippedCalls *ebpf.Map `ebpf:"skipped_calls"`
 }
 
 func (m *CallsMaps) Close() error {
@@ -214,6 +236,7 @@ func (m *CallsMaps) Close() error {
 		m.Calls,
 		m.Losses,
 		m.Rings,
+		m.SkippedCalls,
 	)
 }
 
@@ -221,11 +244,13 @@ func (m *CallsMaps) Close() error {
 //
 // It can be passed to LoadCallsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CallsVariables struct {
-	ExportEvent *ebpf.Variable `ebpf:"export_event"`
-	ExportFlags *ebpf.Variable `ebpf:"export_flags"`
-	ExportKind  *ebpf.Variable `ebpf:"export_kind"`
-	ExportLoss  *ebpf.Variable `ebpf:"export_loss"`
-	ExportShape *ebpf.Variable `ebpf:"export_shape"`
+	CallsInWindow *ebpf.Variable `ebpf:"calls_in_window"`
+	ExportEvent   *ebpf.Variable `ebpf:"export_event"`
+	ExportFlags   *ebpf.Variable `ebpf:"export_flags"`
+	ExportKind    *ebpf.Variable `ebpf:"export_kind"`
+	ExportLoss    *ebpf.Variable `ebpf:"export_loss"`
+	ExportShape   *ebpf.Variable `ebpf:"export_shape"`
+	ExportSkips   *ebpf.Variable `ebpf:"export_skips"`
 }
 
 // CallsPrograms contains all programs after they have been loaded into the kernel.

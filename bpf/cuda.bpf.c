@@ -32,6 +32,7 @@ struct frame {
 
 /* The timed calls of one thread that have not returned, the innermost last. */
 struct calls {
+	__u64 skipped; /* stack pointer of the last call without an event: what a deeper one calls is inside of it */
 	__u32 depth;
 	__u32 over; /* calls that found no room: their returns are expected to match nothing */
 	struct frame frames[FRAMES];
@@ -44,7 +45,34 @@ struct {
 	__type(value, struct calls);
 } calls SEC(".maps");
 
+#define SKIP_WINDOW 100000000ULL /* ns after which the rate of calls is looked at */
+#define SKIP_PLACES 8192
+
+/* One function in one thread, where that is called often. */
+struct skips {
+	__u64 window; /* ns, when the present one began */
+	__u64 from;   /* ns, of the first call that is counted and in no event yet */
+	__u32 seen;   /* calls in the window */
+	__u32 every;  /* one of so many has an event; 0, 1: each */
+	__u32 left;   /* calls until the next that has one */
+	__u32 outer;  /* calls that are counted: by the program itself, */
+	__u32 inner;  /* and inside of such */
+	__u32 pid;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SKIP_PLACES);
+	__type(key, __u64); /* tid | func << 32 */
+	__type(value, struct skips);
+} skipped_calls SEC(".maps");
+
+/* How many calls of a function a thread may make in a window that each have an event. It changes while programs run. */
+volatile __u64 calls_in_window = 500;
+
 #include "rings.h"
+
+const struct skips *export_skips __attribute__((unused));
 
 /* BTF keeps only types that a variable or a function has, and bpf2go exports BTF to
  * Go. No program refers to these variables, so that no map is made for them. */
@@ -138,8 +166,103 @@ static __always_inline void drop_stale(struct calls *c, __u64 cookie, __u64 sp)
 		c->over = 0;
 }
 
-/* A frame for a new call, or NULL (counted) where there is no room. */
-static __always_inline struct frame *push(__u64 cookie, __u64 sp)
+/* An event for the calls that have none, up to now. */
+static __noinline int put_skipped(struct skips *s, __u64 cookie, __u64 now)
+{
+	struct event *e;
+
+	if (!s)
+		return 0;
+	e = reserve();
+	if (!e)
+		return 0; /* the next one counts them as well */
+	head(e, s->from, now - s->from, cookie);
+	e->kind = EVENT_SKIPPED;
+	e->flags = EVENT_TIMED;
+	e->ret = s->every;
+	e->args[0] = s->outer;
+	e->args[1] = s->inner;
+	e->args[2] = 0;
+	e->args[3] = 0;
+	s->outer = 0;
+	s->inner = 0;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+static const struct skips none;
+
+/* What is known of the function in this thread; NULL: nothing, and nothing can be. */
+static __noinline struct skips *skips_of(__u64 key, __u64 now)
+{
+	struct skips *s = bpf_map_lookup_elem(&skipped_calls, &key);
+
+	if (s)
+		return s;
+	bpf_map_update_elem(&skipped_calls, &key, &none, BPF_ANY);
+	s = bpf_map_lookup_elem(&skipped_calls, &key);
+	if (s) {
+		s->window = now;
+		s->pid = bpf_get_current_pid_tgid() >> 32;
+	}
+	return s;
+}
+
+/* Begins a window where the last one is over. */
+static __always_inline void look_at_rate(struct skips *s, __u64 cookie, __u64 now)
+{
+	if (now - s->window <= SKIP_WINDOW)
+		return;
+	if (s->outer || s->inner)
+		put_skipped(s, cookie, now);
+	/* A window that began long ago says how often it was called then. */
+	s->every = now - s->window < 2 * SKIP_WINDOW ? s->seen / (calls_in_window | 1) : 0;
+	s->window = now;
+	s->seen = 0;
+}
+
+/*
+ * Whether a call is to have no event. Inside of a call that has one, and of one that has none, the
+ * same goes for what that calls.
+ */
+static __always_inline int skip(struct calls *c, __u64 cookie, __u64 sp, __u64 now)
+{
+	__u64 key = (__u32)bpf_get_current_pid_tgid() | (cookie & 0xffff) << 32;
+	struct skips *s = skips_of(key, now);
+	bool inside = c->skipped > sp;
+
+	if (!s)
+		return 0;
+	look_at_rate(s, cookie, now);
+	s->seen++;
+	if (c->depth && !inside)
+		return 0; /* its outer call has an event */
+	if (!inside) {
+		if (s->every < 2) {
+			if (s->seen <= 2 * calls_in_window)
+				return 0;
+			s->every = 2;
+		}
+		if (!s->left) {
+			s->left = bpf_get_prandom_u32() % (2 * s->every - 1);
+			c->skipped = 0;
+			return 0;
+		}
+		s->left--;
+		c->skipped = sp;
+	}
+	if (!s->outer && !s->inner)
+		s->from = now;
+	if (inside)
+		s->inner++;
+	else
+		s->outer++;
+	lose(LOSS_SKIPPED);
+	return 1;
+}
+
+/* The timed calls of this thread, without those that cannot return any more; NULL (counted) where there is no room. */
+static __always_inline struct calls *calls_of(__u64 cookie, __u64 sp)
 {
 	struct calls *c = bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0,
 					       BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -149,6 +272,14 @@ static __always_inline struct frame *push(__u64 cookie, __u64 sp)
 		return NULL;
 	}
 	drop_stale(c, cookie, sp);
+	if (c->skipped <= sp)
+		c->skipped = 0;
+	return c;
+}
+
+/* A frame for a new call, or NULL (counted) where there is no room. */
+static __always_inline struct frame *push(struct calls *c)
+{
 	if (c->depth >= FRAMES) {
 		c->over++;
 		lose(LOSS_DEPTH);
@@ -166,12 +297,16 @@ static __always_inline int enter(struct pt_regs *ctx)
 	__u64 ts = bpf_ktime_get_ns();
 	__u64 cookie = bpf_get_attach_cookie(ctx);
 	__u64 sp = SP(ctx);
+	struct calls *c;
 	struct frame *f;
 	__u32 aux;
 
 	if (is_agent())
 		return 1;
-	f = push(cookie, sp);
+	c = calls_of(cookie, sp);
+	if (c && cookie & COOKIE_FREQUENT && skip(c, cookie, sp, ts))
+		return 1;
+	f = c ? push(c) : NULL;
 	if (!f) {
 		put_entry(ctx, ts, cookie);
 		return 1;
@@ -204,7 +339,7 @@ static __always_inline struct frame *pop(__u64 cookie, __u64 sp)
 	}
 	if (c->over)
 		c->over--;
-	else
+	else if (!(cookie & COOKIE_FREQUENT)) /* whose entry may have been skipped, where the kernel has no sessions */
 		lose(LOSS_NO_ENTRY);
 	return NULL;
 }

@@ -10,6 +10,7 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
+#include "event.h"
 
 /* DWARF's numbers of registers, the address of the instruction last. */
 #if defined(__TARGET_ARCH_x86)
@@ -44,6 +45,9 @@ struct task_struct___dump {
 	unsigned long nvcsw;
 	unsigned long nivcsw;
 	char comm[16];
+	struct {
+		__u32 status; /* x86 */
+	} thread_info;
 	struct thread_struct___dump thread;
 } __attribute__((preserve_access_index));
 
@@ -141,6 +145,12 @@ int dump_threads(__u64 *ctx)
 	regs = (void *)bpf_task_pt_regs((void *)task);
 	if (regs)
 		read_registers(&t, regs);
+#if defined(__TARGET_ARCH_x86)
+	if (task->thread_info.status & 2 && t.syscall >= 0 && t.syscall < OFFCPU_COMPAT) { /* TS_COMPAT, as in sched_task.h */
+		t.syscall |= OFFCPU_COMPAT;
+		t.arguments[0] = t.arguments[1] = 0;
+	}
+#endif
 	bpf_seq_write(meta->seq, &t, sizeof(t));
 	return 0;
 }

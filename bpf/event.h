@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * The only structures that BPF programs and Go share. bpf2go makes the Go types
- * out of this file's BTF; internal/event tests their sizes and offsets.
+ * out of this file's BTF; internal/recording/event tests their sizes and offsets.
  */
 #ifndef INFERSCOPE_EVENT_H
 #define INFERSCOPE_EVENT_H
@@ -21,6 +21,7 @@ enum event_kind {
 	EVENT_SYNC = 10,     /* a thread or a stream waited for the GPU */
 	EVENT_OVERHEAD = 11, /* CUPTI itself or the driver took time: instrumentation, buffers, lazy loading */
 	EVENT_RANGE = 12,    /* a named range of a thread: NVTX, or a scope of the Python package */
+	EVENT_SKIPPED = 13,  /* calls that have no event of their own; see "Frequent calls" below */
 };
 
 enum event_flags {
@@ -82,6 +83,7 @@ enum stack_origin {
  *   args[3]  for a file descriptor: inode number in the low 48 bits, S_IFMT >> 12 of its mode in
  *            bits 48-51; for another call: its second argument
  */
+#define OFFCPU_COMPAT 0x4000 /* in the number of a call of the 32-bit table; its arguments are not known */
 #define OFFCPU_NO_SYSCALL 0xffff
 #define OFFCPU_STOPPED 0xfffe /* stopped by a signal or a tracer, wherever it was */
 enum offcpu_flags {
@@ -103,8 +105,15 @@ enum offcpu_mark {
 	OFFCPU_WAITED = 2, /* it waited for a CPU when it was first looked at, at ts, and for dur from then on */
 	OFFCPU_RUNS = 3,   /* it was on a CPU at ts, where it is first looked at, or (OFFCPU_OPEN) at the end of the window */
 	OFFCPU_SHORT = 4,  /* too many to send one by one: in [ts, ts + dur] it was blocked for args[0] ns, waited
-	                      for a CPU for args[1] ns, and ran for the rest; args[2] intervals */
+	                      for a CPU for args[1] ns, and ran for the rest; args[2] intervals. There is one such
+	                      event for each reason, with the same ts and dur: ret says which, and args[3] is as in an
+	                      interval, for a call on a descriptor */
 };
+
+/* ret of OFFCPU_SHORT: func of the intervals, and what they have in common. 0: they are of several reasons. */
+#define SHORT_FLAGS(ret) ((__u8)((ret) >> 16)) /* their OFFCPU_PREEMPTED, _UNINTERRUPTIBLE, _FAULT, _IRQ */
+#define SHORT_OTHERS (1 << 24)		       /* threads of other processes ended them */
+#define SHORT_KNOWN (1 << 30)		       /* always, where ret is not 0 */
 
 /*
  * GPU activity. The agent (agent/abi.h) writes it; no BPF program does. Where a
@@ -131,7 +140,7 @@ enum offcpu_mark {
  *   ret      CUpti_ActivityOverheadKind >> 16, 0 for the driver compiler; tid is a thread where one is known, else 0
  * RANGE
  *   ret      index + 1 into the recording's ranges' names; tid is the thread; args[0] id; args[1] parent's id
- *   func     0: NVTX; 1: a scope of the Python package (internal/scopes), which no agent writes. Of a scope:
+ *   func     0: NVTX; 1: a scope of the Python package (internal/capture/annotate), which no agent writes. Of a scope:
  *   args[2]  asyncio task, a number from 1; 0: none
  *   args[3]  index + 1 into the recording's attributes (JSON objects); 0: none
  */
@@ -146,12 +155,24 @@ enum offcpu_mark {
  *               timed calls carry it in bits 56-63 of args[3] (copy kinds fit a byte)
  *   bits 36-39  enum call_shape
  *   bit  40     at the return of a timed call, args[0] becomes the u64 that it points to
+ *   bit  41     where a thread calls the function very often, only one of so many calls has an event
  */
 #define COOKIE_FUNC(c) ((__u16)(c))
 #define COOKIE_SEL(c, i) (((c) >> (16 + 4 * (i))) & 15)
 #define COOKIE_AUX(c) (((c) >> 32) & 15)
 #define COOKIE_SHAPE(c) (((c) >> 36) & 15)
 #define COOKIE_DEREF (1ULL << 40)
+#define COOKIE_FREQUENT (1ULL << 41)
+
+/*
+ * Frequent calls. Of a function that a thread calls very often (allocations, frees) one of so many calls,
+ * chosen by chance, has an event. The others are counted. EVENT_SKIPPED:
+ *   ts, dur  from the first of them, to where their count ends; EVENT_TIMED
+ *   func     index into the recording's function table
+ *   ret      one of so many had an event, about
+ *   args[0]  calls that the program made itself
+ *   args[1]  calls that were made inside of such ones
+ */
 
 /*
  * Launches pack what a person asks about into args:
@@ -177,7 +198,8 @@ enum loss_reason {
 	LOSS_DEPTH = 1,       /* timed calls nested deeper than the per-thread stack */
 	LOSS_NO_STORAGE = 2,  /* the kernel had no memory for the per-thread stack */
 	LOSS_NO_ENTRY = 3,    /* a return without its entry (the probe was attached inside the call) */
-	LOSS_REASONS = 4,
+	LOSS_SKIPPED = 4,     /* a call that is in an EVENT_SKIPPED */
+	LOSS_REASONS = 5,
 };
 
 #endif

@@ -13,25 +13,35 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type GateGateCount struct {
-	_       structs.HostLayout
-	Held    uint64
-	Ns      uint64
-	Longest uint64
+type GateGateControl struct {
+	_        structs.HostLayout
+	Armed    uint32
+	Signal   uint32
+	Launcher uint32
+	Pad      uint32
+}
+
+type GateGateState struct {
+	_          structs.HostLayout
+	LaunchedAt uint64
+	Signals    uint64
+	Blocked    uint64
+	Overflow   uint64
+	Passes     uint64
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	GateMapCounts       = "counts"
-	GateMapHeld         = "held"
-	GateMapSteps        = "steps"
-	GateProgGate        = "gate"
-	GateProgGateByWalks = "gate_by_walks"
-	GateVarExportCount  = "export_count"
-	GateVarLaunches     = "launches"
-	GateVarWordsAt      = "words_at"
+	GateMapControl       = "control"
+	GateMapLaunchers     = "launchers"
+	GateMapState         = "state"
+	GateMapTold          = "told"
+	GateProgCall         = "call"
+	GateProgLaunch       = "launch"
+	GateVarExportControl = "export_control"
+	GateVarExportState   = "export_state"
 )
 
 // LoadGate returns the embedded CollectionSpec for Gate.
@@ -76,26 +86,26 @@ type GateSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GateProgramSpecs struct {
-	Gate        *ebpf.ProgramSpec `ebpf:"gate"`
-	GateByWalks *ebpf.ProgramSpec `ebpf:"gate_by_walks"`
+	Call   *ebpf.ProgramSpec `ebpf:"call"`
+	Launch *ebpf.ProgramSpec `ebpf:"launch"`
 }
 
 // GateMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GateMapSpecs struct {
-	Counts *ebpf.MapSpec `ebpf:"counts"`
-	Held   *ebpf.MapSpec `ebpf:"held"`
-	Steps  *ebpf.MapSpec `ebpf:"steps"`
+	Control   *ebpf.MapSpec `ebpf:"control"`
+	Launchers *ebpf.MapSpec `ebpf:"launchers"`
+	State     *ebpf.MapSpec `ebpf:"state"`
+	Told      *ebpf.MapSpec `ebpf:"told"`
 }
 
 // GateVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GateVariableSpecs struct {
-	ExportCount *ebpf.VariableSpec `ebpf:"export_count"`
-	Launches    *ebpf.VariableSpec `ebpf:"launches"`
-	WordsAt     *ebpf.VariableSpec `ebpf:"words_at"`
+	ExportControl *ebpf.VariableSpec `ebpf:"export_control"`
+	ExportState   *ebpf.VariableSpec `ebpf:"export_state"`
 }
 
 // GateObjects contains all objects after they have been loaded into the kernel.
@@ -118,16 +128,18 @@ func (o *GateObjects) Close() error {
 //
 // It can be passed to LoadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GateMaps struct {
-	Counts *ebpf.Map `ebpf:"counts"`
-	Held   *ebpf.Map `ebpf:"held"`
-	Steps  *ebpf.Map `ebpf:"steps"`
+	Control   *ebpf.Map `ebpf:"control"`
+	Launchers *ebpf.Map `ebpf:"launchers"`
+	State     *ebpf.Map `ebpf:"state"`
+	Told      *ebpf.Map `ebpf:"told"`
 }
 
 func (m *GateMaps) Close() error {
 	return _GateClose(
-		m.Counts,
-		m.Held,
-		m.Steps,
+		m.Control,
+		m.Launchers,
+		m.State,
+		m.Told,
 	)
 }
 
@@ -135,23 +147,22 @@ func (m *GateMaps) Close() error {
 //
 // It can be passed to LoadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GateVariables struct {
-	ExportCount *ebpf.Variable `ebpf:"export_count"`
-	Launches    *ebpf.Variable `ebpf:"launches"`
-	WordsAt     *ebpf.Variable `ebpf:"words_at"`
+	ExportControl *ebpf.Variable `ebpf:"export_control"`
+	ExportState   *ebpf.Variable `ebpf:"export_state"`
 }
 
 // GatePrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GatePrograms struct {
-	Gate        *ebpf.Program `ebpf:"gate"`
-	GateByWalks *ebpf.Program `ebpf:"gate_by_walks"`
+	Call   *ebpf.Program `ebpf:"call"`
+	Launch *ebpf.Program `ebpf:"launch"`
 }
 
 func (p *GatePrograms) Close() error {
 	return _GateClose(
-		p.Gate,
-		p.GateByWalks,
+		p.Call,
+		p.Launch,
 	)
 }
 

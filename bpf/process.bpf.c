@@ -21,10 +21,26 @@ struct signal_struct___process {
 	int group_exit_code;
 } __attribute__((preserve_access_index));
 
+struct id___process {
+	__u32 val;
+};
+
+struct user_namespace___process {
+	int level; /* 0: the initial one */
+	struct id___process owner;
+} __attribute__((preserve_access_index));
+
 struct cred___process {
+	struct id___process uid;
+	struct id___process gid;
+	struct id___process suid;
+	struct id___process sgid;
+	struct id___process euid;
+	struct id___process egid;
 	struct {
-		__u32 val;
-	} uid;
+		__u64 val;
+	} cap_permitted;
+	struct user_namespace___process *user_ns;
 } __attribute__((preserve_access_index));
 
 struct task_struct___process {
@@ -108,10 +124,26 @@ static __always_inline struct event *reserve(__u8 kind, struct task_struct___pro
 }
 
 /*
+ * Whether a process has ids of several users or groups, or capabilities that its user does not have by itself: then
+ * what it does is nobody's business but root's. As __ptrace_may_access of kernel/ptrace.c and cap_ptrace_access_check
+ * see it, but for whether it hides its memory. Whoever made a user namespace has all capabilities in it.
+ */
+static __always_inline int is_mixed(const struct cred___process *cred)
+{
+	__u32 uid = cred->uid.val, gid = cred->gid.val;
+	__u64 caps = 0;
+
+	if (cred->euid.val != uid || cred->suid.val != uid || cred->egid.val != gid || cred->sgid.val != gid)
+		return 1;
+	bpf_probe_read_kernel(&caps, sizeof(caps), &cred->cap_permitted);
+	return caps && (!cred->user_ns->level || cred->user_ns->owner.val != uid);
+}
+
+/*
  * Runs in the parent, after the child can be found in /proc and before it can run.
  * Beyond what event.h says of EVENT_FORK, for a child that is gone before it can
  * be looked at: args[1] its start_boottime in ns, args[2..3] its comm, ret its
- * real uid.
+ * real uid, dur whether it is mixed. An EVENT_EXEC has these two as well.
  */
 SEC("tp_btf/sched_process_fork")
 int process_fork(__u64 *ctx)
@@ -134,6 +166,7 @@ int process_fork(__u64 *ctx)
 	e->args[1] = child->start_boottime;
 	bpf_get_current_comm(&e->args[2], 16); /* the child inherits it */
 	e->ret = child->cred->uid.val;
+	e->dur = is_mixed(child->cred);
 	bpf_ringbuf_submit(e, 0);
 	return 0;
 }
@@ -150,6 +183,8 @@ int process_exec(__u64 *ctx)
 	if (!e)
 		return 0;
 	bpf_get_current_comm(&e->args[1], 16);
+	e->ret = task->cred->uid.val;
+	e->dur = is_mixed(task->cred);
 	bpf_ringbuf_submit(e, 0);
 	return 0;
 }

@@ -2,7 +2,8 @@
 //go:build ignore
 
 /*
- * Samples of threads. A perf event takes one BPF program, so this one runs first:
+ * Samples of threads. The events are of CPUs, or of threads where that is refused, so that
+ * those of other processes come here as well, and leave first. A perf event takes one BPF program, so this one runs first:
  * it notes who was sampled where, the kernel stack, and the CPython frames
  * (sample_python.h), and then tail-calls the native unwinder, if one is there. So a
  * sample keeps its Python stack where native code cannot be unwound.
@@ -69,6 +70,9 @@ struct sampled_process {
 	__u64 window;   /* ns, when the present tenth of a second of the switch budget began */
 	__u64 switches; /* samples of switches in it */
 	__u64 jiffy;    /* of the last look at the clock */
+	__u64 taken;    /* samples so far */
+	__u64 took;     /* ns that these took until they were handed on to the native unwinder */
+	__u64 passed;   /* switches of which no sample was taken */
 	struct switch_slot slots[SWITCH_SLOTS];
 	struct python_layout python;
 };
@@ -77,7 +81,8 @@ enum sample_count {
 	SAMPLE_COUNT_LOST = 0,   /* the ring had no room */
 	SAMPLE_COUNT_SHED = 1,   /* switch samples beyond the budget */
 	SAMPLE_COUNT_DOUBLE = 2, /* samples of a thread's second event */
-	SAMPLE_COUNTS = 3,
+	SAMPLE_COUNT_SWITCHES = 3, /* switches, of whomever, that came to the program */
+	SAMPLE_COUNTS = 4,
 };
 
 struct {
@@ -96,7 +101,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 262144); /* internal/sampler sets it */
+	__uint(max_entries, 262144); /* internal/capture/profile sets it */
 } samples SEC(".maps");
 
 struct {
@@ -117,8 +122,9 @@ struct {
 /* Makes the type known to bpf2go. */
 const enum python_walk *export_walk __attribute__((unused));
 
-/* Set before loading. */
-const volatile __u64 switch_budget = 20; /* switch samples of a process in NS_PER_WINDOW */
+/* These change while the programs run. */
+volatile __u64 switch_budget = 20; /* switch samples of a process in NS_PER_WINDOW */
+volatile __u64 thread_events;	   /* not 0: events are of threads, of which one may have two; else of CPUs */
 
 static __always_inline void count(enum sample_count which)
 {
@@ -221,6 +227,34 @@ static __always_inline __u64 user_ip(void)
 	return ip;
 }
 
+/*
+ * Puts the addresses that calls return to whose return is probed, by whomever, behind what is in frames up to at, and
+ * returns how many. On the stack the kernel's trampoline stands in their place, where the native unwinder ends.
+ */
+static __always_inline __u32 returns(struct sample_scratch *s, __u32 at)
+{
+	struct task_struct___sample *task = (void *)bpf_get_current_task();
+	struct return_instance___sample *r;
+	__u64 address, before = 0;
+	__u32 n = 0;
+
+	if (!bpf_core_field_exists(task->utask) || !bpf_core_field_exists(((struct uprobe_task___sample *)0)->return_instances))
+		return 0;
+	r = BPF_CORE_READ(task, utask, return_instances);
+	for (int i = 0; i < 2 * RETURN_FRAMES && r && n < RETURN_FRAMES; i++) {
+		address = BPF_CORE_READ(r, orig_ret_vaddr);
+		/* Two probes of one call, or of one that ends in a jump to another, have the same. */
+		if (address != before && at <= (PYTHON_FRAMES * sizeof(struct python_frame) + KERNEL_FRAMES * 8)) {
+			*(__u64 *)(s->frames + at) = address;
+			at += 8;
+			n++;
+		}
+		before = address;
+		r = BPF_CORE_READ(r, next);
+	}
+	return n;
+}
+
 static __always_inline void send(struct bpf_perf_event_data *ctx, struct sample_scratch *s, __u64 ip)
 {
 	__u32 bytes = s->sample.python_frames * sizeof(struct python_frame);
@@ -235,6 +269,9 @@ static __always_inline void send(struct bpf_perf_event_data *ctx, struct sample_
 		s->sample.kernel_frames = (__u64)kernel / 8;
 	}
 	bytes += kernel;
+	kernel = returns(s, bytes);
+	s->sample.cause |= kernel << 4;
+	bytes += kernel * 8;
 	if (bytes > sizeof(s->frames))
 		return;
 	if (bpf_ringbuf_output(&samples, s, sizeof(s->sample) + bytes, BPF_RB_NO_WAKEUP))
@@ -245,22 +282,29 @@ static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 {
 	__u64 id = bpf_get_current_pid_tgid(), now, ip;
 	__u32 pid = id >> 32, tid = id, zero = 0;
-	struct sampled_process *p = bpf_map_lookup_elem(&sampled_processes, &pid);
+	struct sampled_process *p;
 	struct switch_slot *slot;
 	struct sample_scratch *s;
 
+	if (cause == SAMPLE_SWITCH)
+		count(SAMPLE_COUNT_SWITCHES);
+	if (!pid) /* the idle task, which events of CPUs meet most often */
+		return 0;
+	p = bpf_map_lookup_elem(&sampled_processes, &pid);
 	if (!p)
 		return 0;
 	slot = &p->slots[tid % SWITCH_SLOTS];
 	if (cause == SAMPLE_SWITCH && !chosen(p, slot)) {
+		p->passed++;
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}
-	if (!is_first(ctx)) {
+	if (thread_events && !is_first(ctx)) {
 		count(SAMPLE_COUNT_DOUBLE);
 		return 0;
 	}
 	if (cause == SAMPLE_SWITCH && !allowed(p, slot)) {
+		p->passed++;
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}
@@ -279,6 +323,8 @@ static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 	if (p->python.present)
 		walk(s, &p->python);
 	send(ctx, s, ip);
+	__sync_fetch_and_add(&p->taken, 1);
+	__sync_fetch_and_add(&p->took, bpf_ktime_get_ns() - now);
 	bpf_tail_call(ctx, &sample_next, 0);
 	return 0;
 }

@@ -82,17 +82,18 @@ type SampleSample struct {
 type SampleSampleCount uint32
 
 const (
-	SampleSampleCountSAMPLE_COUNT_LOST   SampleSampleCount = 0
-	SampleSampleCountSAMPLE_COUNT_SHED   SampleSampleCount = 1
-	SampleSampleCountSAMPLE_COUNT_DOUBLE SampleSampleCount = 2
-	SampleSampleCountSAMPLE_COUNTS       SampleSampleCount = 3
+	SampleSampleCountSAMPLE_COUNT_LOST     SampleSampleCount = 0
+	SampleSampleCountSAMPLE_COUNT_SHED     SampleSampleCount = 1
+	SampleSampleCountSAMPLE_COUNT_DOUBLE   SampleSampleCount = 2
+	SampleSampleCountSAMPLE_COUNT_SWITCHES SampleSampleCount = 3
+	SampleSampleCountSAMPLE_COUNTS         SampleSampleCount = 4
 )
 
 type SampleSampleScratch struct {
 	_      structs.HostLayout
 	Sample SampleSample
 	Python [128]SamplePythonFrame
-	_      [256]byte
+	_      [288]byte
 	Frame  [136]uint8
 	Code   [160]uint8
 	Room   [100]uint8
@@ -104,6 +105,9 @@ type SampleSampledProcess struct {
 	Window   uint64
 	Switches uint64
 	Jiffy    uint64
+	Taken    uint64
+	Took     uint64
+	Passed   uint64
 	Slots    [32]struct {
 		_        structs.HostLayout
 		Switches uint32
@@ -127,6 +131,7 @@ const (
 	SampleVarExportWalk       = "export_walk"
 	SampleVarHaveLoop         = "have_loop"
 	SampleVarSwitchBudget     = "switch_budget"
+	SampleVarThreadEvents     = "thread_events"
 )
 
 // LoadSample returns the embedded CollectionSpec for Sample.
@@ -193,6 +198,7 @@ type SampleVariableSpecs struct {
 	ExportWalk   *ebpf.VariableSpec `ebpf:"export_walk"`
 	HaveLoop     *ebpf.VariableSpec `ebpf:"have_loop"`
 	SwitchBudget *ebpf.VariableSpec `ebpf:"switch_budget"`
+	ThreadEvents *ebpf.VariableSpec `ebpf:"thread_events"`
 }
 
 // SampleObjects contains all objects after they have been loaded into the kernel.
@@ -239,6 +245,7 @@ type SampleVariables struct {
 	ExportWalk   *ebpf.Variable `ebpf:"export_walk"`
 	HaveLoop     *ebpf.Variable `ebpf:"have_loop"`
 	SwitchBudget *ebpf.Variable `ebpf:"switch_budget"`
+	ThreadEvents *ebpf.Variable `ebpf:"thread_events"`
 }
 
 // SamplePrograms contains all programs after they have been loaded into the kernel.

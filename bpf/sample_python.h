@@ -4,7 +4,7 @@
 
 /*
  * The walk along the CPython frames of the thread that is sampled, from the thread's
- * own state, by offsets that internal/sampler finds in the interpreter's file.
+ * own state, by offsets that internal/capture/profile finds in the interpreter's file.
  *
  * It is a bpf_loop where the kernel has it (5.17). Before, it is a bounded loop that
  * does the same, which the verifier goes through 160 times: the programs then take two
@@ -17,6 +17,7 @@
 #define PYTHON_FRAMES 128
 #define PYTHON_STEPS (PYTHON_FRAMES + 32) /* some frames are skipped */
 #define KERNEL_FRAMES 32
+#define RETURN_FRAMES 4 /* calls whose return is probed */
 
 /* What is read at once of a frame and of a code object: all that CPython 3.6 to 3.14 keep there of interest. */
 #define FRAME_BYTES 128
@@ -35,11 +36,22 @@ struct thread_struct___sample {
 } __attribute__((preserve_access_index));
 #endif
 
-struct task_struct___sample {
-	struct thread_struct___sample thread;
+/* A call whose return is probed: the kernel keeps the address that stood where its trampoline stands now. */
+struct return_instance___sample {
+	unsigned long orig_ret_vaddr;
+	struct return_instance___sample *next; /* of the call around it */
 } __attribute__((preserve_access_index));
 
-/* Where CPython keeps what, by internal/sampler out of the interpreter's own file. */
+struct uprobe_task___sample {
+	struct return_instance___sample *return_instances; /* the innermost */
+} __attribute__((preserve_access_index));
+
+struct task_struct___sample {
+	struct thread_struct___sample thread;
+	struct uprobe_task___sample *utask;
+} __attribute__((preserve_access_index));
+
+/* Where CPython keeps what, by internal/capture/profile out of the interpreter's own file. */
 struct python_layout {
 	__u64 key_addr;        /* address of the pthread key of the thread state */
 	__u64 none_addr;       /* Py_None, which 3.13 has for code in frames entered from C; 0: no such frames */
@@ -101,14 +113,14 @@ enum python_walk {
 	PYTHON_DEEP = 4,     /* more than PYTHON_FRAMES */
 };
 
-/* A record of the ring: this, then python frames, then kernel addresses, leaf first. */
+/* A record of the ring: this, then python frames, then kernel addresses, then addresses that calls whose return is probed return to, leaf first. */
 struct sample {
 	__u64 ts;
 	__u64 ip; /* of the leaf in user mode */
 	__u32 pid;
 	__u32 tid;
 	__u32 cpu;
-	__u8 cause;  /* enum sample_cause */
+	__u8 cause;  /* enum sample_cause, and in the high half how many calls' returns are probed */
 	__u8 python; /* enum python_walk, and PYTHON_COLLECTING */
 	__u8 python_frames;
 	__u8 kernel_frames;
@@ -118,7 +130,7 @@ struct sample_scratch {
 	struct sample sample;
 	union {
 		struct python_frame python[PYTHON_FRAMES];
-		__u8 frames[PYTHON_FRAMES * sizeof(struct python_frame) + KERNEL_FRAMES * 8];
+		__u8 frames[PYTHON_FRAMES * sizeof(struct python_frame) + (KERNEL_FRAMES + RETURN_FRAMES) * 8];
 	};
 	__u8 frame[FRAME_BYTES + 8];
 	__u8 code[CODE_BYTES];
@@ -182,7 +194,7 @@ static __always_inline int holds_gil(struct sample_scratch *s, const struct pyth
 /*
  * Whether the thread collects garbage, by the collector's own word for it. The thread
  * that does holds the GIL, but while a finaliser has let go of it: then another thread
- * may be taken for it, and internal/sampler looks at what that one runs.
+ * may be taken for it, and internal/capture/profile looks at what that one runs.
  */
 static __always_inline int collects(struct sample_scratch *s, const struct python_layout *py, __u64 state)
 {

@@ -24,7 +24,7 @@
 static __always_inline void describe(struct task_struct___sched *task, struct thread_state *t, __u32 state)
 {
 	REGISTERS *regs = regs_of(task);
-	__s64 nr = CALL_NUMBER(regs);
+	__s64 nr = call_of(task, regs);
 
 	if (state & TASK_UNINTERRUPTIBLE)
 		t->flags |= OFFCPU_UNINTERRUPTIBLE;
@@ -37,13 +37,29 @@ static __always_inline void describe(struct task_struct___sched *task, struct th
 			t->flags |= OFFCPU_FAULT;
 	} else {
 		t->func = nr;
-		t->args[0] = CALL_ARG0(regs);
-		t->args[1] = CALL_ARG1(regs);
+		t->args[0] = nr & OFFCPU_COMPAT ? 0 : CALL_ARG0(regs);
+		t->args[1] = nr & OFFCPU_COMPAT ? 0 : CALL_ARG1(regs);
 		if (nr < 512 && (fd_calls[(nr >> 6) & 7] >> (nr & 63) & 1))
 			t->args[1] = file_of(task, (__u32)t->args[0]);
 	}
 	if (state & TASK_STOPPED_TRACED)
 		t->func = OFFCPU_STOPPED;
+}
+
+/* Counts a switch, and decides once in a slice whether the thread's short waits are summed. */
+static __always_inline void note_rate(struct thread_state *t, __u64 now)
+{
+	__u32 slice = now >> SLICE_SHIFT;
+
+	t->switches++;
+	count(&sched_counts, SWITCH_LEFT);
+	if (t->slice != slice) {
+		t->busy = t->slice + 1 == slice && t->in_slice >= detail.busy_from;
+		t->slice = slice;
+		t->in_slice = 0;
+	}
+	if (++t->in_slice > detail.busy_from)
+		t->busy = 1;
 }
 
 /* A thread leaves its CPU to next, of which no more than its number is kept. state 0: it was preempted. */
@@ -55,11 +71,12 @@ static __always_inline void leave(struct task_struct___sched *task, struct threa
 	else
 		learn_clock(task, t);
 	note_account(task, t);
+	note_rate(t, now);
 	t->flags = 0;
 	t->cpu = bpf_get_smp_processor_id();
 	if (!state) {
 		REGISTERS *regs = regs_of(task);
-		__s64 nr = CALL_NUMBER(regs);
+		__s64 nr = call_of(task, regs);
 
 		t->flags = OFFCPU_PREEMPTED;
 		t->func = nr < 0 || nr >= OFFCPU_STOPPED ? OFFCPU_NO_SYSCALL : nr;
@@ -77,9 +94,13 @@ static __noinline void die(struct task_struct___sched *task, struct thread_state
 	__u32 tgid = task->tgid;
 
 	if (t) {
+		struct followed_process *p = bpf_map_lookup_elem(&followed, &tgid);
+
 		if (t->out)
 			unseen(task, t, now);
 		flush(task, t, now);
+		if (p)
+			__sync_fetch_and_add(&p->switches, t->switches);
 		put_mark(task, true, OFFCPU_DIED, now);
 		release(task->pid);
 	}
@@ -196,9 +217,9 @@ int sched_new(__u64 *ctx)
 	if (!passes(parent->tgid) || !is_followed(parent))
 		return 0;
 	if (tgid != parent->tgid) {
-		__u64 ticks = task->start_boottime / NS_PER_TICK;
+		struct followed_process child = {.ticks = task->start_boottime / NS_PER_TICK};
 
-		if (bpf_map_update_elem(&followed, &tgid, &ticks, BPF_ANY)) {
+		if (bpf_map_update_elem(&followed, &tgid, &child, BPF_ANY)) {
 			count(&sched_counts, SWITCH_NO_ROOM);
 			return 0;
 		}

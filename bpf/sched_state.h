@@ -18,6 +18,17 @@
 #define MAX_THREADS 16384
 #define MAX_OVERFLOW 4096
 
+#define SHORT_REASONS 4
+
+/* What is not sent one by one of the waits for one reason. */
+struct short_sum {
+	__u32 what;  /* ret of its event; 0 in the last one: all for which there was no room */
+	__u32 count; /* 0: not in use */
+	__u64 file;  /* args[3] of its event */
+	__u64 blocked;
+	__u64 runnable;
+};
+
 /* A thread of a followed process. What every switch touches comes first, in one cache line. */
 struct thread_state {
 	__u64 out;	/* ns when it left its CPU; 0: it is on one */
@@ -34,13 +45,15 @@ struct thread_state {
 	__u8 passed;	/* the thread was switched before publish */
 	__u8 pad;
 	__u64 short_from; /* ns; the sum of intervals that were not sent begins here */
-	__u64 short_blocked;
-	__u64 short_runnable;
-	__u32 short_count;
-	__u32 pad2;
+	__u64 switches;	  /* times that it left its CPU so far */
+	__u32 short_count; /* intervals in the sum */
+	__u32 busy;	   /* the thread left its CPU so often in the last slice that its short waits are summed */
+	__u32 slice;	   /* the low part of the number of the present slice, */
+	__u32 in_slice;	   /* in which it left its CPU so often */
 	__u64 arrivals; /* sched_info.pcount when it left; on a CPU, from before it took that */
 	__u64 waited;	/* sched_info.run_delay when it left */
 	__u64 pad3[2]; /* neighbours run on other CPUs: none shares a cache line */
+	struct short_sum sums[SHORT_REASONS];
 };
 
 /* Index of sched_counts. */
@@ -48,7 +61,8 @@ enum switch_count {
 	SWITCH_SUMMED = 0,  /* intervals that went into sums */
 	SWITCH_NO_ROOM = 1, /* times that a thread found no room in threads */
 	SWITCH_MISSED = 2, /* times that a thread was woken, or took a CPU, unseen */
-	SWITCH_COUNTS = 3,
+	SWITCH_LEFT = 3,   /* times that a followed thread left its CPU */
+	SWITCH_COUNTS = 4,
 };
 
 /*
@@ -79,12 +93,17 @@ struct {
 	__type(value, struct thread_state);
 } overflow SEC(".maps");
 
-/* tgid -> start time in ticks, so that a pid that is used again is not followed. */
+/* A process whose threads are followed. */
+struct followed_process {
+	__u64 ticks;	/* its start time, so that a pid that is used again is not followed */
+	__u64 switches; /* of its threads that have ended */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_FOLLOWED);
-	__type(key, __u32);
-	__type(value, __u64);
+	__type(key, __u32); /* tgid */
+	__type(value, struct followed_process);
 } followed SEC(".maps");
 
 /* Not 0 where some followed process has a tgid with these low bits: the first look,
@@ -114,9 +133,17 @@ const volatile __u64 fd_calls[8];	/* by system call number: the first argument i
 /* What every CPU reads at each switch, and hardly any ever writes, is in a cache line of its own. */
 #define OWN_LINE __attribute__((aligned(128)))
 
+/* The level of detail. It changes while the programs run, and then all states may be of another one. */
+struct {
+	__u64 short_ns;	 /* waits shorter than that are summed, */
+	__u64 busy_from; /* of threads that leave their CPU more often than that in a slice */
+	__u64 no_wakers; /* not 0: nobody looks who wakes threads */
+} detail OWN_LINE;
+
 __u64 overflowed OWN_LINE; /* not 0 from the first thread in overflow on */
 
 const struct event *export_event __attribute__((unused));
+const struct followed_process *export_followed __attribute__((unused));
 const struct thread_state *export_thread __attribute__((unused));
 const enum switch_count *export_count __attribute__((unused));
 const enum offcpu_flags *export_flags __attribute__((unused));
@@ -134,9 +161,9 @@ static __always_inline bool passes(__u32 tgid)
 static __noinline bool is_followed(struct task_struct___sched *task)
 {
 	__u32 tgid = task->tgid;
-	__u64 *ticks = bpf_map_lookup_elem(&followed, &tgid);
+	struct followed_process *p = bpf_map_lookup_elem(&followed, &tgid);
 
-	return ticks && *ticks == task->group_leader->start_boottime / NS_PER_TICK;
+	return p && p->ticks == task->group_leader->start_boottime / NS_PER_TICK;
 }
 
 static __always_inline __u64 identity(struct task_struct___sched *task)
@@ -173,8 +200,10 @@ static __always_inline void clear(struct thread_state *t)
 	t->args[0] = t->args[1] = 0;
 	t->func = t->cpu = 0;
 	t->flags = t->woken_flags = t->passed = 0;
-	t->short_count = 0;
-	t->short_from = t->short_blocked = t->short_runnable = 0;
+	t->short_from = t->switches = 0;
+	t->short_count = t->busy = t->slice = t->in_slice = 0;
+	for (int i = 0; i < SHORT_REASONS; i++)
+		t->sums[i].count = 0;
 	t->arrivals = t->waited = 0;
 }
 
@@ -271,30 +300,66 @@ static __always_inline void put_mark(struct task_struct___sched *task, bool alon
 		submit(room, 0, 0, 0, 0, 0);
 }
 
-/* Sends the sum of what was not sent one by one, up to the time given. */
-static __always_inline void flush(struct task_struct___sched *task, struct thread_state *t, __u64 until)
+/* Sends the sums of what was not sent one by one, up to the time given. */
+static __noinline void flush_sums(struct task_struct___sched *task, struct thread_state *t, __u64 until)
 {
 	struct room room;
 
-	if (!t->short_count)
-		return;
-	room = event_of(task, true, OFFCPU_SHORT, OFFCPU_MARK | EVENT_TIMED, 0, t->short_from);
-	if (room.event)
-		submit(room, until - t->short_from, t->short_blocked, t->short_runnable, t->short_count, 0);
+	for (int i = 0; i < SHORT_REASONS; i++) {
+		struct short_sum *s = &t->sums[i];
+
+		if (!s->count)
+			continue;
+		room = event_of(task, true, OFFCPU_SHORT, OFFCPU_MARK | EVENT_TIMED, s->what, t->short_from);
+		if (room.event)
+			submit(room, until - t->short_from, s->blocked, s->runnable, s->count, s->file);
+		s->count = 0;
+	}
 	t->short_count = 0;
-	t->short_blocked = 0;
-	t->short_runnable = 0;
+}
+
+static __always_inline void flush(struct task_struct___sched *task, struct thread_state *t, __u64 until)
+{
+	if (t->short_count)
+		flush_sums(task, t, until);
 }
 
 #include "sched_budget.h"
 
-static __always_inline void sum(struct task_struct___sched *task, struct thread_state *t, __u64 now, __u64 blocked)
+/* Adds a wait to the sum of its reason. */
+static __always_inline void add(struct thread_state *t, __u32 what, __u64 file, __u64 blocked, __u64 runnable)
 {
+	for (int i = 0; i < SHORT_REASONS; i++) {
+		struct short_sum *s = &t->sums[i];
+
+		if (!s->count) {
+			s->count = 1;
+			s->what = i < SHORT_REASONS - 1 ? what : 0;
+			s->file = i < SHORT_REASONS - 1 ? file : 0;
+			s->blocked = blocked;
+			s->runnable = runnable;
+			return;
+		}
+		if (i == SHORT_REASONS - 1 || (s->what == what && s->file == file)) {
+			s->count++;
+			s->blocked += blocked;
+			s->runnable += runnable;
+			return;
+		}
+	}
+}
+
+static __noinline void sum(struct task_struct___sched *task, struct thread_state *t, __u64 now, __u64 blocked)
+{
+	__u32 what = t->func | (__u32)(t->flags | t->woken_flags) << 16 | SHORT_KNOWN;
+	bool on_file = t->func < 512 && (fd_calls[(t->func >> 6) & 7] >> (t->func & 63) & 1);
+
+	if (t->who >> 32 && t->who >> 32 != t->tgid && !(t->woken_flags & OFFCPU_IRQ))
+		what |= SHORT_OTHERS;
 	if (!t->short_count)
 		t->short_from = t->out;
 	t->short_count++;
-	t->short_blocked += blocked;
-	t->short_runnable += now - t->out - blocked;
+	add(t, what, on_file ? t->args[1] : 0, blocked, now - t->out - blocked);
 	count(&sched_counts, SWITCH_SUMMED);
 	/* With thousands of threads the sums are many as well: then they grow longer. */
 	if (now - t->short_from > FLUSH_NS && slice.sums < slice_budget) {
@@ -312,7 +377,7 @@ static __always_inline void enter(struct task_struct___sched *task, struct threa
 
 	if (t->woken) /* the wake-up may be a little earlier than the switch that it undoes */
 		blocked = t->woken > t->out ? t->woken - t->out : 1;
-	if (!(t->flags & OFFCPU_MARK) && !affordable(now, dur)) {
+	if (!(t->flags & OFFCPU_MARK) && ((dur < detail.short_ns && t->busy) || !affordable(now, dur))) {
 		sum(task, t, now, t->flags & OFFCPU_PREEMPTED ? 0 : t->woken ? blocked : dur);
 	} else {
 		flush(task, t, t->out);

@@ -72,6 +72,7 @@ struct task_struct___sched {
 		struct {
 			__u32 count;
 		} preempt; /* arm64 */
+		__u32 status; /* x86 */
 		__u32 cpu; /* 5.16 on */
 	} thread_info;
 	unsigned int cpu; /* before */
@@ -147,6 +148,7 @@ static __always_inline __u64 file_of(struct task_struct___sched *task, __u64 fd)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___sched {
 	__u64 regs[31];
+	__u64 pstate;
 	__u64 orig_x0;
 	int syscallno;
 } __attribute__((preserve_access_index));
@@ -156,6 +158,23 @@ struct pt_regs___sched {
 /* No typedef: the kernel has no type of such a name to find fields in. */
 #define REGISTERS struct pt_regs___sched
 #endif
+
+/*
+ * The call that a task is in, as Event.Func has it; -1: none. A call of a 32-bit program, or one that a 64-bit program
+ * makes as they do (int $0x80), has a number of another table: TS_COMPAT of arch/x86/include/asm/thread_info.h,
+ * PSR_MODE32_BIT of arch/arm64/include/uapi/asm/ptrace.h.
+ */
+static __always_inline __s64 call_of(struct task_struct___sched *task, REGISTERS *regs)
+{
+	__s64 nr = CALL_NUMBER(regs);
+#if defined(__TARGET_ARCH_x86)
+	bool compat = task->thread_info.status & 2;
+#else
+	bool compat = regs->pstate & 0x10;
+#endif
+
+	return compat && nr >= 0 && nr < OFFCPU_COMPAT ? nr | OFFCPU_COMPAT : nr;
+}
 
 /* The CPU that a task is on, or was on last. */
 static __always_inline __u16 cpu_of(struct task_struct___sched *task)

@@ -91,7 +91,8 @@ static __always_inline bool awaits_waker(struct thread_state *t)
 /* A thread takes a CPU, and was not seen to be woken. */
 static __noinline void woken_unseen(struct task_struct___sched *task, struct thread_state *t, __u64 now)
 {
-	count(&sched_counts, SWITCH_MISSED);
+	if (!detail.no_wakers)
+		count(&sched_counts, SWITCH_MISSED);
 	if (has_account() && clock_known && task->sched_info.last_queued)
 		t->woken = between(t->out + 1, monotonic(task->sched_info.last_queued), now);
 }

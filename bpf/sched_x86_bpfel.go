@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SchedFollowedProcess struct {
+	_        structs.HostLayout
+	Ticks    uint64
+	Switches uint64
+}
+
 type SchedLane struct {
 	_      structs.HostLayout
 	Head   uint64
@@ -66,7 +72,8 @@ const (
 	SchedSwitchCountSWITCH_SUMMED  SchedSwitchCount = 0
 	SchedSwitchCountSWITCH_NO_ROOM SchedSwitchCount = 1
 	SchedSwitchCountSWITCH_MISSED  SchedSwitchCount = 2
-	SchedSwitchCountSWITCH_COUNTS  SchedSwitchCount = 3
+	SchedSwitchCountSWITCH_LEFT    SchedSwitchCount = 3
+	SchedSwitchCountSWITCH_COUNTS  SchedSwitchCount = 4
 )
 
 type SchedTaken struct {
@@ -77,28 +84,37 @@ type SchedTaken struct {
 }
 
 type SchedThreadState struct {
-	_             structs.HostLayout
-	Out           uint64
-	In            uint64
-	Woken         uint64
-	Who           uint64
-	Args          [2]uint64
-	Tid           uint32
-	Tgid          uint32
-	Func          uint16
-	Cpu           uint16
-	Flags         uint8
-	WokenFlags    uint8
-	Passed        uint8
-	Pad           uint8
-	ShortFrom     uint64
-	ShortBlocked  uint64
-	ShortRunnable uint64
-	ShortCount    uint32
-	Pad2          uint32
-	Arrivals      uint64
-	Waited        uint64
-	Pad3          [2]uint64
+	_          structs.HostLayout
+	Out        uint64
+	In         uint64
+	Woken      uint64
+	Who        uint64
+	Args       [2]uint64
+	Tid        uint32
+	Tgid       uint32
+	Func       uint16
+	Cpu        uint16
+	Flags      uint8
+	WokenFlags uint8
+	Passed     uint8
+	Pad        uint8
+	ShortFrom  uint64
+	Switches   uint64
+	ShortCount uint32
+	Busy       uint32
+	Slice      uint32
+	InSlice    uint32
+	Arrivals   uint64
+	Waited     uint64
+	Pad3       [2]uint64
+	Sums       [4]struct {
+		_        structs.HostLayout
+		What     uint32
+		Count    uint32
+		File     uint64
+		Blocked  uint64
+		Runnable uint64
+	}
 }
 
 type SchedUnseenThread struct {
@@ -133,9 +149,11 @@ const (
 	SchedProgSchedWaking     = "sched_waking"
 	SchedVarClockKnown       = "clock_known"
 	SchedVarClockOffset      = "clock_offset"
+	SchedVarDetail           = "detail"
 	SchedVarExportCount      = "export_count"
 	SchedVarExportEvent      = "export_event"
 	SchedVarExportFlags      = "export_flags"
+	SchedVarExportFollowed   = "export_followed"
 	SchedVarExportMark       = "export_mark"
 	SchedVarExportThread     = "export_thread"
 	SchedVarExportUnseen     = "export_unseen"
@@ -222,9 +240,11 @@ type SchedMapSpecs struct {
 type SchedVariableSpecs struct {
 	ClockKnown       *ebpf.VariableSpec `ebpf:"clock_known"`
 	ClockOffset      *ebpf.VariableSpec `ebpf:"clock_offset"`
+	Detail           *ebpf.VariableSpec `ebpf:"detail"`
 	ExportCount      *ebpf.VariableSpec `ebpf:"export_count"`
 	ExportEvent      *ebpf.VariableSpec `ebpf:"export_event"`
 	ExportFlags      *ebpf.VariableSpec `ebpf:"export_flags"`
+	ExportFollowed   *ebpf.VariableSpec `ebpf:"export_followed"`
 	ExportMark       *ebpf.VariableSpec `ebpf:"export_mark"`
 	ExportThread     *ebpf.VariableSpec `ebpf:"export_thread"`
 	ExportUnseen     *ebpf.VariableSpec `ebpf:"export_unseen"`
@@ -293,9 +313,11 @@ func (m *SchedMaps) Close() error {
 type SchedVariables struct {
 	ClockKnown       *ebpf.Variable `ebpf:"clock_known"`
 	ClockOffset      *ebpf.Variable `ebpf:"clock_offset"`
+	Detail           *ebpf.Variable `ebpf:"detail"`
 	ExportCount      *ebpf.Variable `ebpf:"export_count"`
 	ExportEvent      *ebpf.Variable `ebpf:"export_event"`
 	ExportFlags      *ebpf.Variable `ebpf:"export_flags"`
+	ExportFollowed   *ebpf.Variable `ebpf:"export_followed"`
 	ExportMark       *ebpf.Variable `ebpf:"export_mark"`
 	ExportThread     *ebpf.Variable `ebpf:"export_thread"`
 	ExportUnseen     *ebpf.Variable `ebpf:"export_unseen"`

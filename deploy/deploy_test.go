@@ -94,7 +94,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// The helper that stops a thread of the target must not wait for a CPU (package inject), and needs no capability for that.
+// The helper that stops a thread of the target must not wait for a CPU (package inject), and needs no capability for
+// that.
 func TestUnitAllowsTheHelperItsPriority(t *testing.T) {
 	text := read(t, "systemd/"+unit)
 	for _, line := range []string{"RestrictRealtime=no", "LimitRTPRIO=1", "LimitRTTIME=1s"} {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# How right predictions are: programs of test/diagnosis and their fixed twins under the real daemon (root, 30 minutes), as a table on
-# standard output. Fails below the goals. Arguments go to the test: -only 3,17; -keep FOLDER; -replay FOLDER; -doc FILE;
-# -lanes N: N pairs at once, each on CPUs of its own.
+# Measures the accuracy of predictions: runs programs of test/diagnosis and their fixed twins under the real daemon (root,
+# 30 minutes). Prints a row for each pair and replaces the section "bench-whatif" of docs/accuracy.md with a summary. Fails
+# below the goals. Arguments replace the defaults (-all -doc docs/accuracy.md): -only 3,17; -keep FOLDER; -replay FOLDER;
+# -doc FILE; -lanes N: N pairs at once, each on its own CPUs.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go
@@ -14,6 +15,6 @@ make -s -C "$ROOT/testdata/scenarios"
 # Everything is built before root comes in, so that no file of root's is left in a person's caches.
 cd "$ROOT/test/diagnosis"
 go test -c -o "$ROOT/build/whatif.test" .
-what=(-all)
+what=(-all -doc "$ROOT/docs/accuracy.md")
 [ $# = 0 ] || what=("$@")
 as_root "$ROOT/build/whatif.test" -test.run 'TestWhatIf$' -test.v -test.timeout 120m -daemon "$BIN/inferscoped" "${what[@]}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what probes cost and holds it against the goals: one table, in under 3 minutes (test/bench; root).
 # With "go" as argument, or with BENCH=PATTERN: the Go benchmarks of PKG that match BENCH instead. With "recordings":
-# recordings written and read, exports of a million events and imports, a line each.
+# recordings written and read, exports of a million events and imports, a line each. With "cost": what each source adds.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go
@@ -15,7 +15,7 @@ if [ "${1:-}" = go ] || [ "${BENCH:-.}" != . ]; then
 fi
 
 if [ "${1:-}" = recordings ]; then
-	go test -run '^$' -bench 'BytesPerEvent|Write$|Read$|Export|Import' -benchtime 3x -p 1 -timeout 30m ./internal/isc ./internal/export ./internal/importer |
+	go test -run '^$' -bench 'BytesPerEvent|Write$|Read$|Export|Import' -benchtime 3x -p 1 -timeout 30m ./internal/recording/archive ./internal/report/export ./internal/recording/importer |
 		awk '/^Benchmark/ {
 			sub(/^Benchmark/, "", $1); sub(/-[0-9]+$/, "", $1)
 			printf "%-20s", $1
@@ -30,4 +30,8 @@ scripts/cudasim.sh
 scripts/build.sh
 # Everything is built before root comes in, so that no file of root's is left in a person's caches.
 go build -o "$BIN/bench" ./test/bench
+if [ "${1:-}" = cost ]; then
+	as_root "$BIN/bench" -cost "${COST:-.}" -rounds "${ROUNDS:-25}"
+	exit
+fi
 as_root "$BIN/bench" -daemon "$BIN/inferscoped"

@@ -12,6 +12,6 @@ export CGO_ENABLED=0
 trim=-trimpath
 [ "${TRIMPATH:-1}" != 0 ] || trim=
 go build ${trim:+"$trim"} -buildvcs=false \
-	-ldflags "-s -w -X github.com/inferscope/inferscope/internal/version.version=$version" \
+	-ldflags "-s -w -X github.com/inferscope/inferscope/internal/format/version.version=$version" \
 	-o "$BIN/" ./cmd/inferscoped ./cmd/inferscope
 say "built bin/inferscoped and bin/inferscope, version $version"

@@ -18,7 +18,7 @@ tests "${beside[@]}"
 tests -p 1 "${last[@]}"
 if [ "${RACE:-1}" != 0 ]; then
 	# -short: what is slow would only measure the detector, which needs cgo.
-	CGO_ENABLED=1 tests -race -short ./internal/api ./internal/daemon ./internal/metrics ./internal/record ./internal/target
+	CGO_ENABLED=1 tests -race -short ./internal/daemon/api ./internal/daemon ./internal/daemon/metrics ./internal/recording ./internal/capture/proc
 	CGO_ENABLED=1 tests -race -run TestRecordingIsTheCallersAgain ./internal/report # all of it takes a minute
 fi
 exit "$code"

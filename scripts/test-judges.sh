@@ -21,5 +21,5 @@ if [ "$(cat "$venv/complete" 2>/dev/null)" != "$wanted" ]; then
 	echo "$wanted" >"$venv/complete"
 fi
 export INFERSCOPE_JUDGES_PYTHON=$venv/bin/python INFERSCOPE_TEST_PYTHON=$venv/bin/python CGO_ENABLED=0
-go test -count=1 -v -timeout 15m -run 'TestOthers' ./internal/isc
+go test -count=1 -v -timeout 15m -run 'TestOthers' ./internal/recording/archive
 exec go test -count=1 -v -timeout 15m ./test/judges

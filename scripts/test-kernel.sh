@@ -3,7 +3,7 @@
 #   scripts/test-kernel.sh KERNEL [ARCH [PACKAGES [TESTS]]]
 #     KERNEL    5.10, 5.15, 6.1, 6.8, 6.12 (of Debian's and Ubuntu's releases) or kernel packages, comma-separated .deb files
 #     ARCH      amd64 or arm64 (default: this machine's); Ubuntu's kernels for amd64 only
-#     PACKAGES  folders, as "internal/probe internal/inject" (default: all that touch the kernel or another process)
+#     PACKAGES  folders, as "internal/capture/uprobe internal/capture/gpu/inject" (default: all that touch the kernel or another process)
 #     TESTS     a pattern as of go test -run (default: all)
 # The machine has the kernel, Debian 12's userland with a compiler and Python, this tree with its tests compiled here,
 # 2 processors and 4 GB. Without KVM for ARCH it is emulated: slow (a test takes 5 to 20 times as long), and without hardware counters.
@@ -17,7 +17,7 @@ export LC_ALL=C
 
 KERNEL=${1:?which kernel? see the head of this script}
 ARCH=${2:-$(go env GOARCH)}
-touching=(agent cmd/inferscoped internal/{clock,cudasim,daemon,feature,gpu,inject,pressure,probe,ring,sampler,sched,symbol,target,threads} test/e2e)
+touching=(agent cmd/inferscoped internal/{analysis/threads,capture/{annotate,clock,cudaapi,feature,gpu,gpu/inject,proc,profile,ring,sched,sched/pressure,symbol,uprobe},daemon,testkit/cudasim} test/e2e)
 read -r -a packages <<<"${3:-${touching[*]}}" # folders
 TESTS=${4:-.}
 CACHE=${INFERSCOPE_KERNELS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscope/kernels}

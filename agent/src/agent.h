@@ -43,7 +43,7 @@ struct window {
 	uint32_t calls;       /* wanted calls that were seen in it */
 	uint32_t caller;      /* thread that made the first of them; 0: none was seen yet */
 	uint32_t several;     /* 1: another one made calls, too */
-	uint32_t given_up;    /* 1: a thread began to launch graphs in the last moment, and CUPTI was not finalized */
+	uint32_t given_up;    /* 1: a thread began to launch graphs in the last moment, or was held for too long, and CUPTI was not finalized */
 	uint32_t own;         /* the agent's own thread: 1 tried to end it, 2 has ended it */
 	void *subscriber;
 	uint32_t kinds;       /* bit i: the i-th kind of window.c is on */
@@ -51,6 +51,7 @@ struct window {
 	uint64_t began;       /* before it was subscribed, ns CLOCK_MONOTONIC */
 	uint64_t opened;      /* when everything was on */
 	uint64_t entered;     /* ns that subscribe + enable took */
+	uint64_t quiet;       /* when its callbacks went off before that; 0: they did not */
 	uint64_t off, left;   /* when the first kind went off, and when all was done */
 	uint64_t records, dropped;
 	uint32_t unfinished; /* operations that were running when a flush was forced */
@@ -82,6 +83,7 @@ struct agent {
 	int slow;    /* the last subscription was long in coming: do not give it up for each window */
 	int kept;    /* between windows it was not given up */
 	uint32_t turns; /* of the ring, when we last looked what is wanted */
+	uint64_t finalize_took; /* the last time, ns */
 	struct window window;
 };
 extern struct agent the;
@@ -163,6 +165,8 @@ int window_subscribe(void); /* 0, or why not: CUptiResult or enum agent_error; m
 void window_unsubscribe(void); /* instead of window_open */
 void window_leave(void);  /* unsubscribes, everything being off, and puts back what a subscription changed */
 int window_open(void);    /* 0, or why not; then nothing stays */
+void window_quieten(void); /* its callbacks go off, its kinds stay on */
+void window_go_on(void);   /* and on again */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
 int window_unwant(void);  /* 0 where that has begun */
@@ -171,6 +175,24 @@ int window_end(void);     /* ends it in a call of this thread's own; 0 where CUP
 int window_drop(void);    /* disable and unsubscribe here and now; 0 where another is ending it */
 void window_flush(void);
 void window_said(int how); /* the window's last word: AGENT_WINDOW */
+
+/* gate.c: threads of the target's that are to stay outside of the driver for a moment are held by a handler of signals that bpf/gate.bpf.c sends them there. */
+void gate_ask(enum agent_ask what); /* wants them armed, or not any more */
+int gate_ready(void);     /* a finalize may begin */
+int gate_shut(void);      /* launches of graphs are held from here on; 0: one has come by since it was armed */
+void gate_open(void);
+int gate_late(uint64_t more); /* threads have been held for so long that they cannot be for so many ns more */
+void gate_renew(void);    /* asks anew where a launch has come by */
+void gate_wait(int on);   /* the agent's thread waits for the driver's lock from here on */
+
+/* left.c: threads that may be inside of CUPTI still, behind a callback of ours: nobody subscribes meanwhile. */
+void left_note(uint32_t tid, uint64_t t, const void *frame, const void *data); /* a callback begins: where its caller's stack was, and what it was given */
+void left_off(void);    /* callbacks go off now */
+int left_alone(void);   /* all are proven to have left it. While no callback can begin */
+void left_tidy(void);   /* forgets those that have ended */
+void left_stay(void);   /* leaves word of them to the next agent, whose image may be another */
+void left_inherit(void);
+void left_forget(void); /* in a forked child: it has no other thread */
 
 /* exit.c */
 void exit_watch(void); /* once per agent: be told of the target's exit */
@@ -182,6 +204,7 @@ void exit_done(void);  /* the agent's thread has nothing open any more */
 void name_thread(const char *name);
 
 /* loop.c: the agent's own thread. */
+int daemon_gone(void);
 void loop_serve(void); /* returns when the agent is to go: all is closed then */
 
 #endif

@@ -150,7 +150,7 @@ static void note_caller(uint32_t tid)
 static int may_end(uint32_t phase, const struct callback_data *d)
 {
 	switch (phase) {
-	case PHASE_WANTED: return d->result && !*d->result && graphs_allow(caller());
+	case PHASE_WANTED: return d->result && !*d->result && gate_ready() && graphs_allow(caller());
 	case PHASE_OWN: return caller() == the.tid;
 	}
 	return 0;
@@ -164,9 +164,9 @@ static void end_window(const struct callback_data *d)
 		window_finish(caller(), phase);
 }
 
-static void write_call(uint32_t id, int shape, const struct callback_data *d)
+static void write_call(uint32_t id, int shape, const struct callback_data *d, uint64_t end)
 {
-	uint64_t end = now(), began = *d->kept;
+	uint64_t began = *d->kept;
 	struct agent_slot s = { .ts = end, .tid = caller(), .func = (uint16_t)id, .kind = EVENT_CALL, .flags = EVENT_CORRELATED,
 				.ret = (int32_t)d->correlation };
 
@@ -189,18 +189,23 @@ static void write_call(uint32_t id, int shape, const struct callback_data *d)
 void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_data *d)
 {
 	int what = id < IDS ? wanted[id] : NOT_WANTED, shape = what & ~ENDS;
+	uint64_t t;
 
 	(void)user;
-	if (!what || domain != DOMAIN_DRIVER || !load(&the.alive->awake))
+	if (!what || domain != DOMAIN_DRIVER)
+		return;
+	t = now();
+	left_note(caller(), t, __builtin_dwarf_cfa(), d);
+	if (!load(&the.alive->awake))
 		return;
 	if (shape == GRAPH)
 		note_graph(d);
 	if (d->site == SITE_ENTER) {
-		*d->kept = now();
+		*d->kept = t;
 		return;
 	}
 	if (shape != WAIT && load(&the.window.phase) != PHASE_CLOSED)
-		write_call(id, shape, d);
+		write_call(id, shape, d, t);
 	if (what & ENDS)
 		end_window(d);
 }

@@ -7,7 +7,10 @@
 #define FLUSH (100 * MS)
 #define BACKOFF (10 * SECOND) /* after CUPTI was refused */
 #define HURRY (300 * MS)      /* deadline where nobody waits for what we do */
+#define LINGER (100 * MS)     /* for which threads may take to be seen outside of CUPTI, before word of them is left */
 #define BRIEF (20 * MS)       /* a window that nobody wants any more */
+#define QUIET (20 * MS)       /* for which callbacks are off before the agent's own thread ends a window, so that threads are seen to have left them */
+#define AHEAD (100 * MS)      /* of what the gates are wanted for, they are asked for */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
 struct loop {
@@ -28,7 +31,7 @@ static int daemon_died(void)
 	return wake & FUTEX_OWNER_DIED && !(wake & FUTEX_TID_MASK);
 }
 
-static int daemon_gone(void)
+int daemon_gone(void)
 {
 	uint64_t beat = load(&the.ring->heartbeat), t = now();
 
@@ -149,16 +152,31 @@ static void acknowledge_flush(uint64_t asked)
 
 static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 {
+	uint64_t t = now();
+	int heard = load(&the.ring->wake) != 0; /* before a daemon has come nobody holds launches while a window ends */
+	int due = t >= l->next || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF;
+
 	acknowledge_flush(load(&the.ring->flush));
-	if (mode == MODE_OFF && !the.kept) {
-		set_state(STATE_IDLE, 0);
+	if (!heard || (mode == MODE_OFF && !the.kept)) {
+		gate_ask(ASK_NOTHING);
+		if (!l->refused) /* that stays true until it is looked at again */
+			set_state(STATE_IDLE, 0);
 		sleep_until(~0ull, seen);
 		return;
 	}
-	if (now() >= l->next || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF)
+	if (due && (the.kept || left_alone())) {
+		gate_ask(ASK_IN); /* as a rule it has been */
 		open_one(l);
+		return;
+	}
+	if (due || l->next - t <= AHEAD)
+		gate_ask(ASK_IN);
 	else
-		sleep_until(l->next, seen);
+		gate_ask(ASK_NOTHING);
+	if (due)
+		futex_wait(&the.ring->wake, seen, POLL / 4);
+	else
+		sleep_until(l->next - t > AHEAD ? l->next - AHEAD : l->next, seen);
 }
 
 /* Hands over what CUPTI has; only while no other thread may be finalizing it. */
@@ -235,6 +253,8 @@ static void ended(struct loop *l, int how)
 {
 	uint64_t opened = the.window.opened, period = within(load(&the.ring->period_ns), 10 * MS, 3600 * SECOND);
 
+	gate_ask(ASK_NOTHING);
+	left_alone(); /* who is to be seen outside */
 	the.dormant = how != END_FINALIZED;
 	the.kept = how == END_KEPT;
 	if (!the.dormant)
@@ -259,13 +279,13 @@ static int keeps(uint32_t mode)
 }
 
 /*
- * Whether the agent's own thread ends the window. CUPTI is finalized when every other thread is outside of the driver for a moment, which
- * where several are mostly inside takes seconds: no thread of the target's is to wait for it. Not with graphs, which another
- * thread may be launching then.
+ * Whether the agent's own thread ends the window, at once: always, but with graphs, which another thread may be launching then. It needs no
+ * call of the target's, and when the next subscription begins it has returned from CUPTI (left.c). CUPTI is finalized when every other thread is outside
+ * of the driver for a moment, which where several are mostly inside takes seconds: no thread of the target's waits for that.
  */
 static int ends_itself(void)
 {
-	return !the.window.own && (the.slow || load(&the.window.several)) && peek(&the.window.calls) && graphs_allow(0);
+	return !the.window.own && graphs_allow(0);
 }
 
 static int end_itself(void)
@@ -285,9 +305,15 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		drop(l);
 		return;
 	}
+	left_tidy();
+	if (mode != MODE_WINDOWS || now() + AHEAD >= end)
+		gate_ask(mode == MODE_CONTINUOUS ? ASK_NOTHING : ASK_OUT);
+	gate_renew();
 	if (!end_due(mode)) {
-		if (l->wanted) /* it was to end, and is to go on */
+		if (l->wanted) { /* it was to end, and is to go on */
+			window_go_on();
 			set_state(STATE_OPEN, 0);
+		}
 		l->wanted = l->pressed = 0;
 		if (mode == MODE_QUIT || mode == MODE_OFF) {
 			futex_wait(&the.ring->wake, seen, MS); /* not bound to the heartbeat: it may be long past */
@@ -296,6 +322,8 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		if (flush_due(l))
 			flush(l);
 		until = look_time(l);
+		if (mode == MODE_WINDOWS && now() + AHEAD < end)
+			end -= AHEAD;
 		sleep_until(mode == MODE_WINDOWS && end < until ? end : until, seen);
 		return;
 	}
@@ -309,14 +337,27 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		l->calls = peek(&the.window.calls);
 		set_state(STATE_CLOSING, 0);
 	}
+	if (!may_finalize() || exiting() || !gate_ready()) {
+		if (overdue(l, mode))
+			drop(l);
+		else if (flush_due(l))
+			flush(l);
+		else
+			futex_wait(&the.ring->wake, seen, POLL / 4); /* not bound to the heartbeat: it may be long past */
+		return;
+	}
+	/* So that nobody is behind a callback when CUPTI goes. Where that cannot be shown soon, the next subscription waits for it. */
+	if (ends_itself()) {
+		window_quieten();
+		if (!left_alone() && now() - the.window.quiet < QUIET) {
+			futex_wait(&the.ring->wake, seen, POLL / 20);
+			return;
+		}
+	}
 	flush(l); /* so that little is left for the thread that finalizes */
-	if (may_finalize() && !exiting()) {
-		if (!ends_itself() || !end_itself())
-			window_want();
-	} else if (overdue(l, mode))
-		drop(l);
-	else
-		futex_wait(&the.ring->wake, seen, POLL); /* not bound to the heartbeat: it may be long past */
+	if (ends_itself() && (end_itself() || !the.window.own))
+		return;
+	window_want();
 }
 
 static void close(struct loop *l, uint32_t mode)
@@ -326,6 +367,7 @@ static void close(struct loop *l, uint32_t mode)
 	futex_wait(&the.window.phase, PHASE_WANTED, waited < SECOND ? POLL : 10 * POLL);
 	if (load(&the.window.phase) != PHASE_WANTED)
 		return;
+	gate_renew();
 	if (overdue(l, mode) || graphs_several())
 		drop(l);
 	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {
@@ -341,6 +383,8 @@ static int amend(struct loop *l)
 {
 	if (!the.dormant || exiting() || (!the.kept && (l->amended || graphs_several() || daemon_gone())))
 		return 0;
+	if (!the.kept && !left_alone())
+		return 0; /* nobody knows for how long */
 	l->amended = 1;
 	open_one(l);
 	return 1;
@@ -379,7 +423,13 @@ void loop_serve(void)
 			first = 0;
 		}
 	}
+	gate_ask(ASK_NOTHING);
 	store(&the.alive->awake, 0);
+	if (!exiting()) {
+		for (uint64_t t = now(); !left_alone() && now() - t < LINGER;)
+			futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
+		left_stay();
+	}
 	set_state(STATE_GONE, 0);
 	ring_close();
 	ring_leave();

@@ -36,6 +36,7 @@ static void forget_parent(void)
 	the.ring_bytes = 0;
 	memset(&the.window, 0, sizeof(the.window));
 	the.dormant = the.kept = the.slow = 0;
+	left_forget();
 	graphs_forget();
 	pool_reset();
 }
@@ -122,6 +123,7 @@ static int prepare(void)
 		unprepare();
 		return bad;
 	}
+	left_inherit();
 	names_forget();
 	the.devices_said = 0;
 	the.ranges = find_nvtx();
@@ -279,8 +281,32 @@ EXPORT int InitializeInjection(void)
 	return 1;
 }
 
+/*
+ * libc lists this image under the name of a descriptor, which is closed soon, and whose number another file of the program's
+ * has then: a pipe, perhaps, at which who opens libraries by their names (symbolizers, debuggers) would wait. No such file
+ * exists as the name that it is given here, in place; the list is locked meanwhile (dl_iterate_phdr).
+ */
+static int give_name(struct dl_info *image, size_t size, void *start)
+{
+	static const char name[] = "/memfd:inferscope";
+	size_t room = 0;
+
+	(void)size;
+	if (image->base != (uintptr_t)start)
+		return 0;
+	while (image->name[room])
+		room++;
+	if (room >= sizeof(name) - 1)
+		memcpy((char *)(uintptr_t)image->name, name, sizeof(name));
+	return 1;
+}
+
+extern const char __ehdr_start[] __attribute__((visibility("hidden"))); /* of the linker: the image begins there */
+
 __attribute__((constructor)) static void loaded(void)
 {
-	if (!by_itself(patched()))
-		checked_start(patched());
+	if (by_itself(patched()))
+		return;
+	dl_iterate_phdr(give_name, (void *)(uintptr_t)__ehdr_start);
+	checked_start(patched());
 }

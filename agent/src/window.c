@@ -4,7 +4,8 @@
  * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable and
  * unsubscribe, which leaves graphs that ran slower, but kills nobody. No other order of these calls is safe.
  * Nor is any where several threads launch CUDA graphs (graphs.c).
- * That call is the next one of the target's, or one that the agent's own thread makes (window_end).
+ * That call is one that the agent's own thread makes (window_end): the target need make none. Only where the
+ * target launches graphs is it the next one of the thread that does.
  *
  * cuptiSubscribe takes a lock of the driver's for writing, which every call into the driver holds for reading, and
  * readers go first: where several threads are nearly always inside, it waits for seconds to minutes (measured:
@@ -17,6 +18,7 @@
 /* What is recorded. Markers only where NVTX reaches CUPTI: they are the last. */
 static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY_PEER, KIND_MEMSET, KIND_OVERHEAD, KIND_MARKER };
 
+#define OWN_CALL 17 /* cuCtxSynchronize */
 #define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
 #define ARRIVAL 20000 /* ns from before the driver to CUPTI's callback: a microsecond, as a rule */
 #define KEEP_AFTER (300 * MS) /* what a subscription may take that is made anew for each window */
@@ -88,7 +90,7 @@ static void reset(void)
 	struct window *w = &the.window;
 
 	w->calls = w->kinds = w->unfinished = 0;
-	w->records = w->dropped = w->off = w->left = 0;
+	w->records = w->dropped = w->quiet = w->off = w->left = 0;
 	memset(w->took, 0, sizeof(w->took));
 	w->want_took = w->caller = w->several = w->own = w->given_up = 0;
 	w->flush_took = w->flush_at = 0;
@@ -139,11 +141,13 @@ int window_subscribe(void)
 	if (the.kept)
 		return 0;
 	store(&the.ring->opening, w->began);
+	gate_wait(1);
 	bad = the.cupti.subscribe(&w->subscriber, on_call, NULL);
 	if (bad == ERROR_BUSY)
 		ask_holder();
 	else
 		the.ring->holder[0] = 0;
+	gate_wait(0);
 	store(&the.ring->opening, 0);
 	the.slow = !bad && took(STEP_SUBSCRIBE, w->began) - w->began > KEEP_AFTER;
 	return bad; /* where it failed, not a thing was changed */
@@ -188,6 +192,7 @@ void window_leave(void)
 	thread_ids_back();
 	clock_back();
 	window_unsubscribe();
+	left_off();
 }
 
 int window_open(void)
@@ -226,17 +231,17 @@ int window_unwant(void)
 }
 
 /*
- * From here on threads that are about to launch a graph are held before the driver (bpf/gate.bpf.c), for a launch in the midst of a
- * finalize kills (graphs.c). One that had passed there just before has come to its callback after a moment: then it is known who launches.
+ * From here on threads that are about to launch a graph are held before the driver (gate.c), for a launch in the midst of a finalize kills
+ * (graphs.c). Where there is no gate, one that is about to launch has come to its callback after a moment: then it is known who launches.
  */
 static int graphs_out(uint32_t tid)
 {
+	int alone = gate_shut();
 	uint64_t t = now();
 
-	store(&the.ring->finalizing, t);
 	while (now() - t < ARRIVAL)
 		;
-	return graphs_allow(tid);
+	return alone && graphs_allow(tid);
 }
 
 void window_finish(uint32_t tid, uint32_t before)
@@ -244,7 +249,8 @@ void window_finish(uint32_t tid, uint32_t before)
 	uint64_t t;
 
 	if (!graphs_out(tid)) {
-		store(&the.ring->finalizing, 0);
+		gate_open();
+		the.window.own = 0; /* to be tried again */
 		store(&the.window.phase, before);
 		return;
 	}
@@ -257,11 +263,13 @@ void window_finish(uint32_t tid, uint32_t before)
 	window_leave();
 	t = took(STEP_LEAVE, t);
 	/* Where nothing holds such threads, a graph that one launched while kinds were on was noted by its callback. */
-	the.window.given_up = !graphs_allow(tid);
+	the.window.given_up = !graphs_allow(tid) || gate_late(the.finalize_took);
 	if (!the.window.given_up)
 		the.cupti.finalize();
-	store(&the.ring->finalizing, 0);
+	gate_open();
 	the.window.left = took(STEP_FINALIZE, t);
+	if (!the.window.given_up)
+		the.finalize_took = the.window.left - t;
 	store(&the.window.phase, PHASE_DONE);
 	futex_wake(&the.window.phase);
 }
@@ -279,11 +287,13 @@ int window_end(void)
 	uint64_t t = now();
 
 	the.window.own = 1;
-	calls_enable(1, 1);
+	the.cupti.callback(1, the.window.subscriber, DOMAIN_DRIVER, OWN_CALL);
 	the.window.want_took = (uint32_t)(now() - t);
 	store(&the.window.phase, PHASE_OWN);
 	store(&the.ring->leaving, t);
+	gate_wait(1);
 	own_call();
+	gate_wait(0);
 	store(&the.ring->leaving, 0);
 	if (swapped(&the.window.phase, PHASE_OWN, PHASE_OPEN))
 		return 0;
@@ -307,6 +317,23 @@ int window_drop(void)
 	the.window.left = took(STEP_LEAVE, t);
 	store(&the.window.phase, PHASE_DONE);
 	return 0;
+}
+
+void window_quieten(void)
+{
+	if (the.window.quiet)
+		return;
+	calls_enable(0, 0);
+	left_off();
+	the.window.quiet = now();
+}
+
+void window_go_on(void)
+{
+	if (!the.window.quiet)
+		return;
+	calls_enable(1, 0);
+	the.window.quiet = 0;
 }
 
 void window_keep(void)
@@ -352,9 +379,9 @@ void window_said(int how)
 {
 	struct window *w = &the.window;
 	struct agent_slot s = {
-		.ts = w->opened, .dur = w->off - w->opened, .tid = w->unfinished, .kind = AGENT_WINDOW, .flags = EVENT_TIMED,
+		.ts = w->opened, .dur = (w->quiet ? w->quiet : w->off) - w->opened, .tid = w->unfinished, .kind = AGENT_WINDOW, .flags = EVENT_TIMED,
 		.func = WINDOW_CALLS | (w->own == 2 ? WINDOW_OWN : 0), .ret = how,
-		.args = { w->records, w->dropped, w->entered, w->left - w->off },
+		.args = { w->records, w->dropped, w->entered, w->left - (w->quiet ? w->quiet : w->off) },
 	};
 
 	steps_said(w);

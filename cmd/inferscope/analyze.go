@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 )
 
 const analyzeHelp = `analyze makes the report of a recording that was made earlier, by inferscope record, run or
@@ -43,7 +43,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)))
+	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)))
 }
 
 func (g *global) analyze(ctx context.Context, f *reportFlags, path string) error {
@@ -74,13 +74,13 @@ func (g *global) analyze(ctx context.Context, f *reportFlags, path string) error
 }
 
 // load reads the recording at path, whatever its form.
-func (g *global) load(ctx context.Context, path string) (*record.Recording, error) {
+func (g *global) load(ctx context.Context, path string) (*recording.Recording, error) {
 	rec, err := g.open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	// A recording without its end says so, where standard output stays data.
-	if in, err := isc.Inspect(path, false); err == nil && in.Manifest.State != isc.Complete {
+	if in, err := archive.Inspect(path, false); err == nil && in.Manifest.State != archive.Complete {
 		fmt.Fprintf(g.stderr, "inferscope: warning: this recording was not finished: it ends with its last whole stretch of time; %d files of the next one are lost\n", len(in.Unfinished))
 	}
 	return rec, nil
@@ -90,11 +90,11 @@ func (g *global) load(ctx context.Context, path string) (*record.Recording, erro
 func recordingFault(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fault.New(fault.Usage, "name a recording: a folder NAME.isc, or NAME.isc.zip", err)
-	case errors.Is(err, isc.ErrEmpty):
-		return fault.New(fault.General, "record again", err)
+		return clierror.New(clierror.Usage, "name a recording: a folder NAME.isc, or NAME.isc.zip", err)
+	case errors.Is(err, archive.ErrEmpty):
+		return clierror.New(clierror.General, "record again", err)
 	case errors.Is(err, zip.ErrFormat):
-		return fault.New(fault.General, "name a recording that is whole: a folder NAME.isc, or NAME.isc.zip", err)
+		return clierror.New(clierror.General, "name a recording that is whole: a folder NAME.isc, or NAME.isc.zip", err)
 	}
-	return fault.New(fault.General, "inferscope info --verify says which files are damaged", err)
+	return clierror.New(clierror.General, "inferscope info --verify says which files are damaged", err)
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 )
 
 // TestAnalyzeSaysWhatReportSays: a recording on the disk gives the report of the daemon's data, byte for byte, in every
@@ -19,14 +19,14 @@ func TestAnalyzeSaysWhatReportSays(t *testing.T) {
 	socket := serve(t, d)
 	dir := t.TempDir()
 	folder, zip := filepath.Join(dir, "t.isc"), filepath.Join(dir, "t.isc.zip")
-	want(t, at(t, socket, "record", "--for", "10ms", "-o", folder), fault.OK, "wrote "+folder)
-	want(t, inferscope(t.Context(), nil, "pack", folder), fault.OK, "wrote "+zip)
+	want(t, at(t, socket, "record", "--for", "10ms", "-o", folder), clierror.OK, "wrote "+folder)
+	want(t, inferscope(t.Context(), nil, "pack", folder), clierror.OK, "wrote "+zip)
 	for _, format := range formats() {
 		live := at(t, socket, "report", "--format", format)
-		want(t, live, fault.OK)
+		want(t, live, clierror.OK)
 		for _, place := range []string{folder, zip} {
 			later := inferscope(t.Context(), nil, "analyze", place, "--format", format)
-			want(t, later, fault.OK)
+			want(t, later, clierror.OK)
 			if later.stdout != live.stdout {
 				t.Errorf("%s of %s differs:\n%s\ninstead of\n%s", format, filepath.Base(place), later.stdout, live.stdout)
 			}
@@ -36,7 +36,7 @@ func TestAnalyzeSaysWhatReportSays(t *testing.T) {
 		}
 	}
 	out := filepath.Join(dir, "report.json")
-	want(t, inferscope(t.Context(), nil, "analyze", zip, "-o", out), fault.OK, "wrote "+out)
+	want(t, inferscope(t.Context(), nil, "analyze", zip, "-o", out), clierror.OK, "wrote "+out)
 	if text, err := os.ReadFile(out); err != nil || kind(string(text)) != formatJSON {
 		t.Errorf("%s: %v", out, err)
 	}
@@ -45,11 +45,11 @@ func TestAnalyzeSaysWhatReportSays(t *testing.T) {
 func TestRecordRefusesToOverwrite(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	folder := filepath.Join(t.TempDir(), "t.isc")
-	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), fault.OK)
-	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), fault.Usage, "is there", "--force")
-	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder, "--force"), fault.OK)
-	want(t, at(t, socket, "record", "--for", "0s", "-o", folder), fault.Usage, "--for")
-	want(t, at(t, socket, "record", "--pid", "99", "-o", folder+"2"), fault.NoProcess, "99")
+	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), clierror.OK)
+	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), clierror.Usage, "is there", "--force")
+	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder, "--force"), clierror.OK)
+	want(t, at(t, socket, "record", "--for", "0s", "-o", folder), clierror.Usage, "--for")
+	want(t, at(t, socket, "record", "--pid", "99", "-o", folder+"2"), clierror.NoProcess, "99")
 	if _, err := os.Stat(folder + "2"); err == nil {
 		t.Error("a folder was made for a process that is not watched")
 	}
@@ -62,9 +62,9 @@ func TestCtrlCEndsARecordingWell(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "t.isc")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(300*time.Millisecond, cancel)
-	want(t, inferscope(ctx, []string{"INFERSCOPE_SOCKET=" + socket}, "record", "-o", folder), fault.OK, "wrote")
-	in, err := isc.Inspect(folder, true)
-	if err != nil || in.Manifest.State != isc.Complete || in.Manifest.Events() != len(d.rec.Events) {
+	want(t, inferscope(ctx, []string{"INFERSCOPE_SOCKET=" + socket}, "record", "-o", folder), clierror.OK, "wrote")
+	in, err := archive.Inspect(folder, true)
+	if err != nil || in.Manifest.State != archive.Complete || in.Manifest.Events() != len(d.rec.Events) {
 		t.Errorf("%+v, %v", in, err)
 	}
 }
@@ -72,16 +72,16 @@ func TestCtrlCEndsARecordingWell(t *testing.T) {
 func TestInfoAndLs(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	folder := filepath.Join(t.TempDir(), "t.isc")
-	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), fault.OK)
+	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), clierror.OK)
 	info := inferscope(t.Context(), nil, "info", "--verify", folder)
-	want(t, info, fault.OK)
+	want(t, info, clierror.OK)
 	for _, text := range []string{"pid 1234", "complete", "0 missing, 0 damaged"} {
 		if !strings.Contains(info.stdout, text) {
 			t.Errorf("info lacks %q:\n%s", text, info.stdout)
 		}
 	}
 	ls := inferscope(t.Context(), nil, "ls", folder)
-	want(t, ls, fault.OK)
+	want(t, ls, clierror.OK)
 	for _, text := range []string{"launches", "calls", "processes", "Bytes/row"} {
 		if !strings.Contains(ls.stdout, text) {
 			t.Errorf("ls lacks %q:\n%s", text, ls.stdout)
@@ -95,13 +95,13 @@ func TestInfoAndLs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := inferscope(t.Context(), nil, "info", folder)
-	if r.code != fault.General || !strings.Contains(r.stderr, "calls/000001.parquet") {
+	if r.code != clierror.General || !strings.Contains(r.stderr, "calls/000001.parquet") {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 	for _, command := range []string{"analyze", "info", "ls", "pack", "unpack"} {
-		if r := inferscope(t.Context(), nil, command, folder+".nowhere"); r.code == fault.OK || !strings.Contains(r.stderr, "nowhere") {
+		if r := inferscope(t.Context(), nil, command, folder+".nowhere"); r.code == clierror.OK || !strings.Contains(r.stderr, "nowhere") {
 			t.Errorf("%s: code %d: %s", command, r.code, r.stderr)
 		}
-		want(t, inferscope(t.Context(), nil, command), fault.Usage, "takes one file")
+		want(t, inferscope(t.Context(), nil, command), clierror.Usage, "takes one file")
 	}
 }

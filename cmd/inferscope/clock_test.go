@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
 // TestRecordingsCarryTheClock: a recording that is written says how far the clocks may be apart, as causality shows it.
@@ -13,11 +13,11 @@ func TestRecordingsCarryTheClock(t *testing.T) {
 	for _, skew := range []int64{0, -behind} {
 		s := timelinetest.New(timelinetest.Config{Agent: true, Skew: skew})
 		s.Spawn(2000).Decode(s.Stream(0x5500, 13), 60, timelinetest.Layers(6), 5*timelinetest.Microsecond, 300*timelinetest.Microsecond)
-		path, err := keepRecording(t.TempDir(), s.Run())
+		path, err := keepRecording(t.TempDir(), s.Run(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, err := isc.Inspect(path, false)
+		in, err := archive.Inspect(path, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,11 +30,11 @@ func TestRecordingsCarryTheClock(t *testing.T) {
 
 // TestWorseClock: of several stretches the widest error and bound count; where one bounds nothing, nothing does.
 func TestWorseClock(t *testing.T) {
-	a, b := &isc.Clock{Error: 0, Bound: 4000, Pairs: 10}, &isc.Clock{Error: 3000, Bound: 3500, Pairs: 5}
-	if got, want := *worse(a, b), (isc.Clock{Error: 3000, Bound: 4000, Pairs: 15}); got != want {
+	a, b := &archive.Clock{Error: 0, Bound: 4000, Pairs: 10}, &archive.Clock{Error: 3000, Bound: 3500, Pairs: 5}
+	if got, want := *worse(a, b), (archive.Clock{Error: 3000, Bound: 4000, Pairs: 15}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := worse(a, &isc.Clock{Pairs: 1}); got.Bound != 0 {
+	if got := worse(a, &archive.Clock{Pairs: 1}); got.Bound != 0 {
 		t.Errorf("a bound of %d ns for all, and a part has none", got.Bound)
 	}
 	if worse(nil, nil) != nil || worse(a, nil) != a || worse(nil, b) != b {

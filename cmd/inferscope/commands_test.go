@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // want checks how a command ended; each text must stand in what it said to people.
-func want(t *testing.T, r result, code fault.Code, texts ...string) {
+func want(t *testing.T, r result, code clierror.Code, texts ...string) {
 	t.Helper()
 	if r.code != code {
 		t.Errorf("exit code %d, want %d; it said: %s", r.code, code, r.stderr)
@@ -21,10 +21,10 @@ func want(t *testing.T, r result, code fault.Code, texts ...string) {
 			t.Errorf("stderr lacks %q:\n%s", text, r.stderr)
 		}
 	}
-	if code != fault.OK && r.stdout != "" {
+	if code != clierror.OK && r.stdout != "" {
 		t.Errorf("a failed command wrote data: %q", r.stdout)
 	}
-	if code != fault.OK && !strings.HasPrefix(r.stderr, "inferscope: ") {
+	if code != clierror.OK && !strings.HasPrefix(r.stderr, "inferscope: ") {
 		t.Errorf("stderr does not say who speaks: %q", r.stderr)
 	}
 }
@@ -33,10 +33,10 @@ func TestNoDaemon(t *testing.T) {
 	socket := socketPath(t)
 	for _, command := range []string{"report", "status", "targets"} {
 		r := at(t, socket, command)
-		want(t, r, fault.NoDaemon, "inferscope: no daemon answers on "+socket, "\nstart it with: sudo inferscoped --pid N\n")
+		want(t, r, clierror.NoDaemon, "inferscope: no daemon answers on "+socket, "\nstart it with: sudo inferscoped --pid N\n")
 	}
 	r := at(t, socket, "version")
-	want(t, r, fault.OK, "no daemon answers")
+	want(t, r, clierror.OK, "no daemon answers")
 	if !strings.HasPrefix(r.stdout, "inferscope  ") || strings.Contains(r.stdout, "inferscoped") {
 		t.Errorf("version without a daemon says %q", r.stdout)
 	}
@@ -45,12 +45,12 @@ func TestNoDaemon(t *testing.T) {
 func TestPermissionDenied(t *testing.T) {
 	socket := refuse(t)
 	for _, args := range [][]string{{"report"}, {"report", "--pid", "5"}, {"status"}, {"targets", "--json"}} {
-		want(t, at(t, socket, args...), fault.Permission, "user 7 owns none", "ask as root (sudo)")
+		want(t, at(t, socket, args...), clierror.Permission, "user 7 owns none", "ask as root (sudo)")
 	}
 }
 
 func TestUnknownTarget(t *testing.T) {
-	want(t, at(t, serve(t, newFakeDaemon()), "report", "--pid", "4321"), fault.NoProcess, "4321", "sudo inferscoped --pid 4321")
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "--pid", "4321"), clierror.NoProcess, "4321", "sudo inferscoped --pid 4321")
 }
 
 func TestBadFlags(t *testing.T) {
@@ -78,7 +78,7 @@ func TestBadFlags(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
-			want(t, at(t, socket, strings.Fields(tt.args)...), fault.Usage, tt.text)
+			want(t, at(t, socket, strings.Fields(tt.args)...), clierror.Usage, tt.text)
 		})
 	}
 }
@@ -88,7 +88,7 @@ func TestTargets(t *testing.T) {
 	d.targets[0].Comm = "py\x1b[31mthon"
 	socket := serve(t, d)
 	r := at(t, socket, "targets")
-	want(t, r, fault.OK)
+	want(t, r, clierror.OK)
 	for _, text := range []string{"1234", "py?[31mthon", "watching", "12.5 s", "python infer.py"} {
 		if !strings.Contains(r.stdout, text) {
 			t.Errorf("no %q in:\n%s", text, r.stdout)
@@ -105,20 +105,20 @@ func TestNoTargets(t *testing.T) {
 	d.targets = nil
 	socket := serve(t, d)
 	r := at(t, socket, "targets")
-	want(t, r, fault.OK, "watches no process")
+	want(t, r, clierror.OK, "watches no process")
 	if r.stdout != "" {
 		t.Errorf("stdout = %q, want nothing: there is no data", r.stdout)
 	}
 	if got := at(t, socket, "targets", "--json").stdout; strings.TrimSpace(got) != "[]" {
 		t.Errorf("--json gives %q, want []", got)
 	}
-	want(t, at(t, socket, "report"), fault.NoProcess, "watches no process", "sudo inferscoped --pid N")
+	want(t, at(t, socket, "report"), clierror.NoProcess, "watches no process", "sudo inferscoped --pid N")
 }
 
 func TestStatus(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	r := at(t, socket, "status")
-	want(t, r, fault.OK)
+	want(t, r, clierror.OK)
 	for _, text := range []string{
 		"inferscoped 1.2.3", "pid 77 for 100 s", "500 ms of CPU time (0.5% of a core)", "45.0 MB of memory", "67.1 MB of kernel memory",
 		"780,000 events in 50.0 MB of 100 MB, reaching back 42.0 s", "Events were dropped because a CPU's ring buffer was full (7; cpu 1)",
@@ -137,7 +137,7 @@ func TestStatus(t *testing.T) {
 func TestVersion(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	r := at(t, socket, "version")
-	want(t, r, fault.OK)
+	want(t, r, clierror.OK)
 	if lines := strings.Split(strings.TrimSpace(r.stdout), "\n"); len(lines) != 2 || !strings.HasPrefix(lines[1], "inferscoped ") {
 		t.Errorf("version says %q, want a line for each program", r.stdout)
 	}
@@ -150,17 +150,17 @@ func TestVersion(t *testing.T) {
 func TestSocketFlagGoesOverTheEnvironment(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	r := inferscope(t.Context(), []string{"INFERSCOPE_SOCKET=/nowhere"}, "targets", "--socket", socket)
-	want(t, r, fault.OK)
+	want(t, r, clierror.OK)
 }
 
 func TestUnknownVariablesAreNamed(t *testing.T) {
 	r := inferscope(t.Context(), []string{"INFERSCOPE_SOKET=/x"}, "version")
-	want(t, r, fault.OK, "INFERSCOPE_SOKET is not known", "INFERSCOPE_SOCKET")
+	want(t, r, clierror.OK, "INFERSCOPE_SOKET is not known", "INFERSCOPE_SOCKET")
 }
 
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if r := at(t, "/nowhere", "completion", shell); r.code != fault.OK || !strings.Contains(r.stdout, "inferscope") {
+		if r := at(t, "/nowhere", "completion", shell); r.code != clierror.OK || !strings.Contains(r.stdout, "inferscope") {
 			t.Errorf("completion %s: code %d, %d bytes", shell, r.code, len(r.stdout))
 		}
 	}
@@ -171,6 +171,6 @@ func TestCompletion(t *testing.T) {
 
 func TestNotADaemon(t *testing.T) {
 	socket := answer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) })
-	want(t, at(t, socket, "report", "--pid", "1"), fault.General, "instead of a recording")
-	want(t, at(t, socket, "status"), fault.General)
+	want(t, at(t, socket, "report", "--pid", "1"), clierror.General, "instead of a recording")
+	want(t, at(t, socket, "status"), clierror.General)
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format"
 )
 
 const configHelp = `config prints every setting as it is in force here, and where its value comes from.
@@ -22,7 +22,7 @@ directory, that over the default:
 
 A daemon that runs has its own environment, and the file of the directory in which it
 was started. The file is heeded where it belongs to you or to root, and nobody else may
-write to it.`
+write to it. Root takes no path (report_path) from a file that others than root can have written.`
 
 // configRow is a setting in the JSON form.
 type configRow struct {
@@ -53,7 +53,7 @@ func (g *global) config(asJSON bool) error {
 	}
 	rows := make([]configRow, 0, len(origins))
 	for _, o := range origins {
-		row := configRow{Key: o.Key, Value: human.Clean(o.Value), Source: o.Where, Env: o.Env, Means: o.Means}
+		row := configRow{Key: o.Key, Value: format.Clean(o.Value), Source: o.Where, Env: o.Env, Means: o.Means}
 		if row.Source == "" {
 			row.Source = "default"
 		}
@@ -110,8 +110,15 @@ func (g *global) origins(typed map[string]string) (config.Settings, []config.Ori
 	if err != nil {
 		return config.Settings{}, nil, err
 	}
-	for _, w := range file.Warnings {
-		fmt.Fprintf(g.stderr, "inferscope: warning: %s\n", w)
+	warnings := file.Warnings
+	if os.Geteuid() == 0 {
+		warnings = append(warnings, file.DropPaths()...)
+	}
+	for _, w := range warnings {
+		if !g.warned[w] {
+			g.warned[w] = true
+			fmt.Fprintf(g.stderr, "inferscope: warning: %s\n", format.CleanText(w))
+		}
 	}
 	all := func(config.Setting) bool { return true }
 	return config.Explain(all, config.Values{Where: config.Flag, ByKey: typed}, g.environ, file)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/diff"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/report/diff"
 )
 
 const diffHelp = `diff compares two recordings of the same program: latency, where the time goes, why the GPU
@@ -47,9 +47,9 @@ func diffCommand(g *global) *cobra.Command {
 func (g *global) diff(ctx context.Context, f *diffFlags, a, b string) error {
 	limit, err := fraction(f.failOver)
 	if err != nil {
-		return fault.New(fault.Usage, "write it like 5% or 0.05", err)
+		return clierror.New(clierror.Usage, "write it like 5% or 0.05", err)
 	}
-	var both [2]*record.Recording
+	var both [2]*recording.Recording
 	for i, path := range []string{a, b} {
 		if both[i], err = g.open(ctx, path); err != nil {
 			return err
@@ -74,9 +74,9 @@ func judge(c *diff.Comparison, limit float64) error {
 	worse, ok := c.Worse(limit)
 	switch {
 	case !ok:
-		return fault.New(fault.General, "record at least 8 iterations in both, and name them with a scope", fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"))
+		return clierror.New(clierror.General, "record at least 8 iterations in both, and name them with a scope", fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"))
 	case worse:
-		return fault.New(fault.Regression, "the tables above say what changed", fmt.Errorf("an iteration takes %.1f%% longer, over the limit of %.1f%%", 100*c.Latency.Relative, 100*limit))
+		return clierror.New(clierror.Regression, "the tables above say what changed", fmt.Errorf("an iteration takes %.1f%% longer, over the limit of %.1f%%", 100*c.Latency.Relative, 100*limit))
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/dump"
+	"github.com/inferscope/inferscope/internal/recording/dump"
 )
 
 const dumpHelp = `dump prints one stack of every thread of a process as it is now: Python and native

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/dump"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 // Dump makes the fake daemon one that makes dumps.
@@ -39,7 +39,7 @@ func (d *fakeDaemon) Dump(_ context.Context, r api.DumpRequest) (*dump.Dump, err
 func TestDump(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	r := at(t, socket, "dump")
-	want(t, r, fault.OK)
+	want(t, r, clierror.OK)
 	wantText := `Process 1234: python infer.py
 Python 3.12 (/usr/bin/python3.12)
 
@@ -65,9 +65,9 @@ Thread 1234 (idle: read of pipe:[123]): "python"
 
 func TestDumpFaults(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
-	want(t, at(t, socket, "dump", "--pid", "4321"), fault.NoProcess, "4321")
-	want(t, at(t, socket, "dump", "--pid", "0"), fault.Usage, "not a process id")
-	want(t, at(t, socket, "dump", "1234"), fault.Usage, "does not understand")
-	want(t, at(t, refuse(t), "dump", "--pid", "5"), fault.Permission, "ask as root")
-	want(t, at(t, socketPath(t), "dump"), fault.NoDaemon, "no daemon answers")
+	want(t, at(t, socket, "dump", "--pid", "4321"), clierror.NoProcess, "4321")
+	want(t, at(t, socket, "dump", "--pid", "0"), clierror.Usage, "not a process id")
+	want(t, at(t, socket, "dump", "1234"), clierror.Usage, "does not understand")
+	want(t, at(t, refuse(t), "dump", "--pid", "5"), clierror.Permission, "ask as root")
+	want(t, at(t, socketPath(t), "dump"), clierror.NoDaemon, "no daemon answers")
 }

@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 const explainHelp = `explain says what a cause in a report means, what proves it, what refutes it, and what to
@@ -36,7 +36,7 @@ func explainCommand(g *global) *cobra.Command {
 
 func oneCause(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fault.New(fault.Usage, "name one cause: inferscope explain host-sync", fmt.Errorf("explain takes one cause, not %d", len(args)))
+		return clierror.New(clierror.Usage, "name one cause: inferscope explain host-sync", fmt.Errorf("explain takes one cause, not %d", len(args)))
 	}
 	return nil
 }
@@ -56,14 +56,14 @@ func (g *global) explain(key string) error {
 		if nearest != "" {
 			hint = fmt.Sprintf("did you mean inferscope explain %s? inferscope explain lists all causes", nearest)
 		}
-		return fault.New(fault.Usage, hint, fmt.Errorf("no cause is called %q", human.Clean(key)))
+		return clierror.New(clierror.Usage, hint, fmt.Errorf("no cause is called %q", format.Clean(key)))
 	}
 	return g.show(report.Explain(&row))
 }
 
 // show writes a document to standard output.
-func (g *global) show(d *page.Document) error {
-	if err := page.Text(g.stdout, d, styleOf(g.stdout, g.environ)); err != nil {
+func (g *global) show(d *document.Document) error {
+	if err := document.Text(g.stdout, d, styleOf(g.stdout, g.environ)); err != nil {
 		return fmt.Errorf("writing to standard output: %w", err)
 	}
 	return nil

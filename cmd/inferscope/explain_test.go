@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // explain runs the command where no daemon is.
@@ -16,7 +16,7 @@ func explain(t *testing.T, args ...string) result {
 
 func TestExplainListsEveryCause(t *testing.T) {
 	r := explain(t)
-	want(t, r, fault.OK)
+	want(t, r, clierror.OK)
 	for _, c := range cause.All() {
 		if n := strings.Count(r.stdout, "\n  "+c.Key+" "); n != 1 {
 			t.Errorf("%s stands there %d times:\n%s", c.Key, n, r.stdout)
@@ -28,7 +28,7 @@ func TestExplainListsEveryCause(t *testing.T) {
 func TestExplainSaysAllOfACause(t *testing.T) {
 	for _, c := range cause.All() {
 		r := explain(t, c.Key)
-		want(t, r, fault.OK)
+		want(t, r, clierror.OK)
 		flat := strings.Join(strings.Fields(r.stdout), " ")
 		texts := []string{c.Title, c.Means, c.Proves, c.Refutes}
 		for _, ch := range c.Changes {
@@ -48,10 +48,10 @@ func TestExplainSaysAllOfACause(t *testing.T) {
 }
 
 func TestExplainNamesTheNearestCause(t *testing.T) {
-	want(t, explain(t, "host-sink"), fault.Usage, `no cause is called "host-sink"`, "did you mean inferscope explain host-sync?")
-	want(t, explain(t, "\x1b[31m"), fault.Usage, `"?[31m"`, "inferscope explain lists all causes")
-	want(t, explain(t, "host-sync", "gil"), fault.Usage, "takes one cause, not 2", "inferscope explain host-sync")
-	if r := explain(t, "Host_Sync"); r.code != fault.OK || !strings.HasPrefix(r.stdout, "host-sync: ") {
+	want(t, explain(t, "host-sink"), clierror.Usage, `no cause is called "host-sink"`, "did you mean inferscope explain host-sync?")
+	want(t, explain(t, "\x1b[31m"), clierror.Usage, `"?[31m"`, "inferscope explain lists all causes")
+	want(t, explain(t, "host-sync", "gil"), clierror.Usage, "takes one cause, not 2", "inferscope explain host-sync")
+	if r := explain(t, "Host_Sync"); r.code != clierror.OK || !strings.HasPrefix(r.stdout, "host-sync: ") {
 		t.Errorf("code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 }

@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/export"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/report/export"
 )
 
 const exportHelp = `export writes a recording for another tool. SOURCE is a recording (.isc, .isc.zip), a trace
@@ -68,7 +68,7 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	format, err := f.choose()
+	chosen, err := f.choose()
 	if err != nil {
 		return err
 	}
@@ -82,15 +82,15 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 	}
 	defer out.discard()
 	done := g.progress(cmd.Context(), patience, doing("writing", f.output))
-	if err = format.Write(out, rec); err == nil {
+	if err = chosen.Write(out, rec); err == nil {
 		err = out.keep()
 	}
 	done()
 	if err != nil {
-		return fault.New(fault.General, "check that the place exists, can be written and has room", err)
+		return clierror.New(clierror.General, "check that the place exists, can be written and has room", err)
 	}
 	if out.path != "" {
-		fmt.Fprintf(g.stderr, "inferscope: wrote %s (%s)\n", human.Clean(out.path), format.Name)
+		fmt.Fprintf(g.stderr, "inferscope: wrote %s (%s)\n", format.Clean(out.path), chosen.Name)
 	}
 	return nil
 }
@@ -98,38 +98,38 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 // choose finds the format: --to goes over the file's name.
 func (f *exportFlags) choose() (export.Format, error) {
 	if f.output == "" {
-		return export.Format{}, fault.New(fault.Usage, "name a file with -o FILE; -o - is standard output", fmt.Errorf("export needs a place to write to"))
+		return export.Format{}, clierror.New(clierror.Usage, "name a file with -o FILE; -o - is standard output", fmt.Errorf("export needs a place to write to"))
 	}
 	if f.to != "" {
 		format, ok := export.Find(strings.ToLower(f.to))
 		if !ok {
-			return format, fault.New(fault.Usage, "choose "+strings.Join(exportFormats(), ", "), fmt.Errorf("--to: this version does not write %q", f.to))
+			return format, clierror.New(clierror.Usage, "choose "+strings.Join(exportFormats(), ", "), fmt.Errorf("--to: this version does not write %q", f.to))
 		}
 		return format, nil
 	}
 	format, ok := export.ForPath(f.output)
 	if !ok {
-		return format, fault.New(fault.Usage, "choose it with --to: "+strings.Join(exportFormats(), ", "), fmt.Errorf("the name %q promises no format", f.output))
+		return format, clierror.New(clierror.Usage, "choose it with --to: "+strings.Join(exportFormats(), ", "), fmt.Errorf("the name %q promises no format", f.output))
 	}
 	return format, nil
 }
 
 // exported gets the recording that is to be exported.
-func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*record.Recording, error) {
+func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*recording.Recording, error) {
 	daemon := f.pid != 0 || f.last != 0 || f.window != 0
 	switch {
 	case len(args) == 1 && daemon:
-		return nil, fault.New(fault.Usage, "leave out SOURCE, or --pid, --last and --for", fmt.Errorf("a recording comes from a file or from the daemon, not from both"))
+		return nil, clierror.New(clierror.Usage, "leave out SOURCE, or --pid, --last and --for", fmt.Errorf("a recording comes from a file or from the daemon, not from both"))
 	case len(args) == 1:
 		return g.open(cmd.Context(), args[0])
 	case !daemon:
-		return nil, fault.New(fault.Usage, "name a recording, or a process with --pid", fmt.Errorf("there is nothing to export"))
+		return nil, clierror.New(clierror.Usage, "name a recording, or a process with --pid", fmt.Errorf("there is nothing to export"))
 	}
 	client, pid, err := g.watched(cmd.Context(), &f.reportFlags)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	defer g.progress(cmd.Context(), untilShown(f.window), recording(pid, f.window))()
+	defer g.progress(cmd.Context(), untilShown(f.window), recordingOf(pid, f.window))()
 	return client.Recording(cmd.Context(), pid, api.Window{Last: f.last, For: f.window})
 }

@@ -14,19 +14,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 // fakeDaemon is a daemon that watches process recordtest.PID.
 type fakeDaemon struct {
 	targets []api.Target
-	rec     *record.Recording
+	rec     *recording.Recording
 	began   chan struct{} // closed when a recording is asked for, if not nil
 	stuck   bool          // recordings wait until whoever asked for them is gone
 
@@ -51,16 +51,16 @@ func newFakeDaemon() *fakeDaemon {
 func (d *fakeDaemon) Status() api.Status {
 	return api.Status{
 		Version: "1.2.3", PID: 77, Uptime: 100, Targets: d.targets,
-		Sources: []record.Source{{Name: "cuda", State: "running"}},
-		Agents: []api.Agent{{
-			Agent:   record.Agent{PID: recordtest.PID, State: "refused", Detail: "another profiler\x1b[31m holds CUPTI", Stopped: 400_000},
+		Sources: []recording.Source{{Name: "cuda", State: "running"}},
+		Agents: []recording.AgentStatus{{
+			Agent:   recording.Agent{PID: recordtest.PID, State: "refused", Detail: "another profiler\x1b[31m holds CUPTI", Stopped: 400_000},
 			Kernels: 1234, Windows: 5,
 		}},
-		Libraries: []record.Library{{PID: recordtest.PID, Path: "/lib/libcuda.so.1", Kind: "driver", Found: 10, Points: 9, Cheap: 8, Mode: "multi"}},
+		Libraries: []recording.Library{{PID: recordtest.PID, Path: "/lib/libcuda.so.1", Kind: "driver", Found: 10, Points: 9, Cheap: 8, Mode: "multi"}},
 		Rings:     api.Rings{Bytes: 64 << 20, Events: 5000},
 		Recorder:  api.Recorder{Budget: 100_000_000, Used: 50_000_000, Keep: 60, Events: 780_000, Reach: 42},
 		Self:      api.Self{CPU: 0.5, RSS: 45_000_000},
-		Losses:    []loss.Loss{{Reason: loss.RingFull, Count: 7, Where: "cpu 1"}},
+		Losses:    []loss.Loss{{Reason: loss.RingFull, Count: 7, CPU: loss.CPUOf(1), Where: "cpu 1"}},
 	}
 }
 
@@ -77,7 +77,7 @@ func (d *fakeDaemon) Owns(uint32) bool    { return true }
 func (d *fakeDaemon) Keep() time.Duration { return time.Minute }
 func (d *fakeDaemon) Now() uint64         { return calltest.Start }
 
-func (d *fakeDaemon) Record(ctx context.Context, _ uint32, last time.Duration, from uint64) (api.Recording, error) {
+func (d *fakeDaemon) Record(ctx context.Context, _ api.Asker, _ uint32, last time.Duration, from uint64) (api.Recording, error) {
 	d.mu.Lock()
 	d.asked++
 	d.last, d.window = last, from > 0
@@ -98,10 +98,10 @@ func (d *fakeDaemon) Continuous(context.Context, uint32) (func(), error) {
 	return func() {}, nil
 }
 
-type fakeRecording struct{ rec *record.Recording }
+type fakeRecording struct{ rec *recording.Recording }
 
-func (r fakeRecording) Meta() record.Meta { return r.rec.Meta }
-func (r fakeRecording) Release()          {}
+func (r fakeRecording) Meta() recording.Meta { return r.rec.Meta }
+func (r fakeRecording) Release()             {}
 func (r fakeRecording) Events() iter.Seq[[]event.Event] {
 	return func(yield func([]event.Event) bool) { yield(r.rec.Events) }
 }
@@ -165,7 +165,7 @@ func answer(t *testing.T, h http.HandlerFunc) (socket string) {
 
 // result is how a command ended.
 type result struct {
-	code           fault.Code
+	code           clierror.Code
 	stdout, stderr string
 }
 
@@ -173,7 +173,7 @@ type result struct {
 func inferscope(ctx context.Context, env []string, args ...string) result {
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, process{args: args, environ: env, stdout: &stdout, stderr: &stderr})
-	return result{fault.Code(code), stdout.String(), stderr.String()}
+	return result{clierror.Code(code), stdout.String(), stderr.String()}
 }
 
 // at runs it against a socket.

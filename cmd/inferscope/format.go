@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // The formats of a report.
@@ -54,7 +54,7 @@ func known(where, format string) (string, error) {
 		return format, nil
 	}
 	err := fmt.Errorf("%s: this version does not write %q", where, format)
-	return "", fault.New(fault.Usage, "choose "+strings.Join(formats(), ", "), err)
+	return "", clierror.New(clierror.Usage, "choose "+strings.Join(formats(), ", "), err)
 }
 
 // byExtension returns the format that a file's name promises, "" for none.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/importer"
-	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/recording/importer"
 )
 
 const importHelp = `import makes a recording of what another profiler recorded: a trace of torch.profiler (Kineto,
@@ -40,26 +40,26 @@ func importCommand(g *global) *cobra.Command {
 
 func (g *global) importFile(ctx context.Context, path, output string) error {
 	done := g.progress(ctx, patience, doing("reading", path))
-	rec, err := importer.Open(path)
+	rec, err := importer.OpenContext(ctx, path, importer.LimitsFor(g.maxMemory))
 	done()
 	if errors.Is(err, os.ErrNotExist) {
-		return fault.New(fault.Usage, "check the name", err)
+		return clierror.New(clierror.Usage, "check the name", err)
 	}
 	if err != nil {
-		return fault.New(fault.General, "give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole", err)
+		return clierror.New(clierror.General, "give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole", err)
 	}
 	if output == "" {
 		output = importedName(path)
 	}
 	done = g.progress(ctx, patience, doing("writing", output))
-	err = isc.Write(output, rec, clockOf(rec))
+	err = archive.Write(output, rec, clockOf(rec))
 	done()
 	if err != nil {
-		return fault.New(fault.General, "choose another place with -o", err)
+		return clierror.New(clierror.General, "choose another place with -o", err)
 	}
-	fmt.Fprintf(g.stderr, "inferscope: wrote %s: %s\n", human.Clean(output), human.Plural(len(rec.Events), "event", "events"))
+	fmt.Fprintf(g.stderr, "inferscope: wrote %s: %s\n", format.Clean(output), format.Plural(len(rec.Events), "event", "events"))
 	for _, s := range rec.Meta.Sources {
-		fmt.Fprintf(g.stderr, "  %s, %s: %s\n", human.Clean(s.Name), s.State, human.CleanText(s.Detail))
+		fmt.Fprintf(g.stderr, "  %s, %s: %s\n", format.Clean(s.Name), s.State, format.CleanText(s.Detail))
 	}
 	return nil
 }

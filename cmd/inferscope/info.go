@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 func infoCommand(g *global) *cobra.Command {
@@ -28,31 +28,31 @@ func infoCommand(g *global) *cobra.Command {
 }
 
 func (g *global) info(path string, asJSON, verify bool) error {
-	in, err := isc.Inspect(path, verify)
+	in, err := archive.Inspect(path, verify)
 	if err != nil {
 		return recordingFault(err)
 	}
 	if asJSON {
 		err = writeJSON(g.stdout, in.Manifest)
 	} else {
-		err = page.Text(g.stdout, infoPage(in, verify), styleOf(g.stdout, g.environ))
+		err = document.Text(g.stdout, infoPage(in, verify), styleOf(g.stdout, g.environ))
 	}
 	if err != nil {
 		return err
 	}
 	if bad := len(in.Missing) + len(in.Damaged); bad > 0 {
-		return fault.New(fault.General, "record again, or copy it again from where it came", fmt.Errorf("%d files of this recording are missing or damaged: %s",
-			bad, human.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))))
+		return clierror.New(clierror.General, "record again, or copy it again from where it came", fmt.Errorf("%d files of this recording are missing or damaged: %s",
+			bad, format.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))))
 	}
 	return nil
 }
 
-func infoPage(in *isc.Inspection, verified bool) *page.Document {
+func infoPage(in *archive.Inspection, verified bool) *document.Document {
 	m := in.Manifest
-	d := &page.Document{Title: "InferScope recording"}
+	d := &document.Document{Title: "InferScope recording"}
 	d.Add(infoFacts(in, verified))
 	if doubts := report.FromLosses(m.Losses); len(doubts) > 0 {
-		d.Add(page.Heading("Losses and doubts"))
+		d.Add(document.Heading("Losses and doubts"))
 		for i := range doubts {
 			d.Add(doubts[i].Notice())
 		}
@@ -60,13 +60,13 @@ func infoPage(in *isc.Inspection, verified bool) *page.Document {
 	return d
 }
 
-func infoFacts(in *isc.Inspection, verified bool) page.Facts {
+func infoFacts(in *archive.Inspection, verified bool) document.Facts {
 	m := in.Manifest
-	var f page.Facts
+	var f document.Facts
 	f.Add("Target", fmt.Sprintf("pid %d", m.Target))
-	f.Add("Host", human.Clean(fmt.Sprintf("Linux %s, %s, %d CPUs", m.Host.Kernel, m.Host.Arch, m.Host.CPUs)))
+	f.Add("Host", format.Clean(fmt.Sprintf("Linux %s, %s, %d CPUs", m.Host.Kernel, m.Host.Arch, m.Host.CPUs)))
 	f.Add("Began", time.Unix(0, m.WallFrom).UTC().Format(time.RFC3339))
-	f.Add("Length", fmt.Sprintf("%.3f s in %s", float64(m.To-m.From)/1e9, human.Plural(len(m.Stretches), "stretch", "stretches")))
+	f.Add("Length", fmt.Sprintf("%.3f s in %s", float64(m.To-m.From)/1e9, format.Plural(len(m.Stretches), "stretch", "stretches")))
 	f.Add("Events", fmt.Sprintf("%d", m.Events()))
 	f.Add("Size", memory(in.Bytes))
 	f.Add("State", infoState(in, verified))
@@ -74,30 +74,30 @@ func infoFacts(in *isc.Inspection, verified bool) page.Facts {
 		f.Add("Clock error", clockFact(m.Clock))
 	}
 	if m.GPU != nil {
-		f.Add("GPU activity", human.Clean(*m.GPU))
+		f.Add("GPU activity", format.Clean(*m.GPU))
 	}
-	f.Add("Recorded by", human.Clean(fmt.Sprintf("inferscoped %s; written by %s, schema %d", m.Recorder, m.Writer, m.Schema)))
+	f.Add("Recorded by", format.Clean(fmt.Sprintf("inferscoped %s; written by %s, schema %d", m.Recorder, m.Writer, m.Schema)))
 	if len(in.Unknown) > 0 {
 		f.Add("Not understood", fmt.Sprintf("%d files, which are kept", len(in.Unknown)))
 	}
 	return f
 }
 
-func clockFact(c *isc.Clock) string {
+func clockFact(c *archive.Clock) string {
 	text := fmt.Sprintf("at least %.1f µs", float64(c.Error)/1e3)
 	if c.Bound > 0 {
 		text += fmt.Sprintf(", at most %.1f µs", float64(c.Bound)/1e3)
 	}
-	return fmt.Sprintf("%s, from %s of times", text, human.Plural(c.Pairs, "pair", "pairs"))
+	return fmt.Sprintf("%s, from %s of times", text, format.Plural(c.Pairs, "pair", "pairs"))
 }
 
-func infoState(in *isc.Inspection, verified bool) string {
+func infoState(in *archive.Inspection, verified bool) string {
 	state := "complete"
-	if in.Manifest.State != isc.Complete {
+	if in.Manifest.State != archive.Complete {
 		state = "not finished: valid up to its last whole stretch"
 	}
 	if n := len(in.Unfinished); n > 0 {
-		state += fmt.Sprintf("; lost: %s", human.Clean(strings.Join(in.Unfinished[:min(n, 5)], ", ")))
+		state += fmt.Sprintf("; lost: %s", format.Clean(strings.Join(in.Unfinished[:min(n, 5)], ", ")))
 		if n > 5 {
 			state += fmt.Sprintf(" and %d more", n-5)
 		}

@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 func lsCommand(g *global) *cobra.Command {
@@ -23,26 +23,26 @@ func lsCommand(g *global) *cobra.Command {
 }
 
 func (g *global) ls(path string, asJSON bool) error {
-	in, err := isc.Inspect(path, false)
+	in, err := archive.Inspect(path, false)
 	if err != nil {
 		return recordingFault(err)
 	}
 	if asJSON {
 		return writeJSON(g.stdout, in.Tables)
 	}
-	d := &page.Document{Title: "Tables of " + human.Clean(path)}
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Table", 0), page.Right("Rows", 0), page.Right("Bytes", 0), page.Right("Bytes/row", 0), page.Right("Files", 1), page.Left("What", 2),
+	d := &document.Document{Title: "Tables of " + format.Clean(path)}
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Table", 0), document.Right("Rows", 0), document.Right("Bytes", 0), document.Right("Bytes/row", 0), document.Right("Files", 1), document.Left("What", 2),
 	}}
 	for _, table := range in.Tables {
 		t.Rows = append(t.Rows, lsRow(&table))
 	}
 	d.AddTable("", t)
-	return page.Text(g.stdout, d, styleOf(g.stdout, g.environ))
+	return document.Text(g.stdout, d, styleOf(g.stdout, g.environ))
 }
 
-func lsRow(t *isc.TableInfo) []string {
-	each, what := "", human.Clean(t.Doc)
+func lsRow(t *archive.TableInfo) []string {
+	each, what := "", format.Clean(t.Doc)
 	if t.Rows > 0 {
 		each = fmt.Sprintf("%.1f", float64(t.Bytes)/float64(t.Rows))
 	}

@@ -9,10 +9,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/outfile"
 )
 
 func main() {
@@ -40,13 +44,9 @@ func run(ctx context.Context, p process) int {
 	for _, w := range p.environ.Warnings() {
 		fmt.Fprintf(p.stderr, "inferscope: warning: %s\n", w)
 	}
-	cmd := rootCommand(p)
-	cmd.SetArgs(p.args)
-	cmd.SetOut(p.stdout)
-	cmd.SetErr(p.stderr)
-	err := cmd.ExecuteContext(ctx)
+	err := execute(ctx, p)
 	if err == nil {
-		return int(fault.OK)
+		return int(clierror.OK)
 	}
 	if code := exitCode(0); errors.As(err, &code) {
 		return int(code)
@@ -54,11 +54,60 @@ func run(ctx context.Context, p process) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errInterrupted
 	}
-	fmt.Fprintf(p.stderr, "inferscope: %v\n", err)
-	if hint := fault.HintOf(err); hint != "" {
-		fmt.Fprintln(p.stderr, hint)
-	}
-	return int(fault.CodeOf(err))
+	complain(p.stderr, err)
+	return int(clierror.CodeOf(err))
 }
 
-var errInterrupted = errors.New("interrupted: nothing was written")
+// Time that a command has to end by itself when it is to.
+const (
+	interruptGrace = 100 * time.Millisecond
+	memoryGrace    = 30 * time.Millisecond // it goes on taking memory meanwhile
+)
+
+// execute runs the command. One that works on a recording ends with the context or at the limit of memory, wherever it
+// is: what it was doing is abandoned together with its unfinished files, because the process ends.
+func execute(ctx context.Context, p process) error {
+	g := newGlobal(p)
+	cmd := rootCommand(g)
+	cmd.SetArgs(p.args)
+	cmd.SetOut(p.stdout)
+	cmd.SetErr(p.stderr)
+	ended, begun := make(chan error, 1), make(chan context.Context, 1)
+	g.begun = func(ctx context.Context) { begun <- ctx }
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	var bounded context.Context
+	select {
+	case err := <-ended:
+		return err
+	case bounded = <-begun:
+	}
+	select {
+	case err := <-ended:
+		return g.explained(bounded, err)
+	case <-bounded.Done():
+	}
+	grace := interruptGrace
+	if ctx.Err() == nil {
+		grace = memoryGrace
+	}
+	select {
+	case err := <-ended:
+		return g.explained(bounded, err)
+	case <-time.After(grace):
+	}
+	outfile.DiscardAll()
+	return g.explained(bounded, context.Cause(bounded))
+}
+
+// complain says what failed and what to do; files and daemons chose some of these words.
+func complain(w io.Writer, err error) {
+	lines := strings.Split("inferscope: "+err.Error(), "\n")
+	if hint := clierror.HintOf(err); hint != "" {
+		lines = append(lines, strings.Split(hint, "\n")...)
+	}
+	for _, l := range lines {
+		fmt.Fprintln(w, format.Printable(l))
+	}
+}
+
+var errInterrupted = errors.New("interrupted")

@@ -6,8 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // openedReport is where report --open writes where no -o says so.
@@ -17,18 +17,18 @@ const openedReport = "report.html"
 func (f *reportFlags) page(format string, stdout io.Writer) error {
 	if !f.open {
 		if _, ok := terminal(stdout); ok && format == formatHTML && (f.output == "" || f.output == "-") {
-			return fault.New(fault.Usage, "write it to a file with -o report.html, or show it with --open", fmt.Errorf("an HTML report is for a browser, not for a terminal"))
+			return clierror.New(clierror.Usage, "write it to a file with -o report.html, or show it with --open", fmt.Errorf("an HTML report is for a browser, not for a terminal"))
 		}
 		return nil
 	}
 	if format != formatHTML {
-		return fault.New(fault.Usage, "leave out --open, or choose --format html", fmt.Errorf("--open shows HTML reports, not %s", format))
+		return clierror.New(clierror.Usage, "leave out --open, or choose --format html", fmt.Errorf("--open shows HTML reports, not %s", format))
 	}
 	switch f.output {
 	case "":
 		f.output = openedReport
 	case "-":
-		return fault.New(fault.Usage, "name a file with -o", fmt.Errorf("--open cannot show standard output"))
+		return clierror.New(clierror.Usage, "name a file with -o", fmt.Errorf("--open cannot show standard output"))
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (g *global) browse(path string) error {
 		err = exec.Command(opener, whole).Start() //nolint:noctx // see above
 	}
 	if err != nil {
-		fmt.Fprintf(g.stderr, "inferscope: no browser could be started (%v): open %s by hand\n", err, human.Clean(whole))
+		fmt.Fprintf(g.stderr, "inferscope: no browser could be started (%v): open %s by hand\n", err, format.Clean(whole))
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // TestOpen: the desktop's opener is given the file that was written.
@@ -19,7 +19,7 @@ func TestOpen(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Chdir(dir)
-	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open"), fault.OK, "wrote report.html")
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open"), clierror.OK, "wrote report.html")
 	path := filepath.Join(dir, "report.html")
 	if got, err := os.ReadFile(path); err != nil || kind(string(got)) != formatHTML {
 		t.Errorf("the report is %s, %v", kind(string(got)), err)
@@ -40,12 +40,12 @@ func TestOpen(t *testing.T) {
 func TestOpenWithoutADesktop(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	path := filepath.Join(t.TempDir(), "r.html")
-	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open", "-o", path), fault.OK, "no browser could be started", path)
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open", "-o", path), clierror.OK, "no browser could be started", path)
 }
 
 func TestOpenOfWhatIsNoPage(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	for _, args := range [][]string{{"--open", "--format", "json"}, {"--open", "-o", "r.md"}, {"--open", "--format", "html", "-o", "-"}} {
-		want(t, at(t, socket, append([]string{"report"}, args...)...), fault.Usage, "--open")
+		want(t, at(t, socket, append([]string{"report"}, args...)...), clierror.Usage, "--open")
 	}
 }

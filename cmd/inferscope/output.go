@@ -4,60 +4,79 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"syscall"
 
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/outfile"
 )
 
-// output is where a report goes: standard output, or a file that is there whole or not at all.
-type output struct {
-	io.Writer
-	path string   // as it was asked for; "" for standard output
-	goal string   // path with its symbolic links followed; "" where there is nothing to rename to
-	file *os.File // nil for standard output
+// goal is where a report is to go, found before it is made: standard output, or a place in a directory that is held
+// from then on.
+type goal struct {
+	path  string         // as it was asked for; "" for standard output
+	place *outfile.Place // nil for standard output
 }
 
-// openOutput makes sure that there is a place for a report before it exists. The
-// file appears at path when keep is called. What is there and is not a regular
-// file (a pipe, /dev/stderr) is written as it is: renaming over it would replace it.
-func openOutput(path string, stdout io.Writer) (*output, error) {
+// openGoal makes sure that there is a place for a report before it exists. It is opened and written with the rights of
+// a user; nil are those of this process.
+func openGoal(path string, as *syscall.Credential) (*goal, error) {
 	if path == "" || path == "-" {
+		return &goal{}, nil
+	}
+	place, err := outfile.Open(path, as)
+	if err != nil {
+		return nil, outputFault(err)
+	}
+	return &goal{path: path, place: place}, nil
+}
+
+// begin creates the file, under a temporary name.
+func (t *goal) begin(stdout io.Writer) (*output, error) {
+	if t.place == nil {
 		return &output{Writer: stdout}, nil
 	}
-	goal, err := resolve(path)
+	file, err := t.place.Create()
 	if err != nil {
 		return nil, outputFault(err)
 	}
-	if info, err := os.Stat(goal); err == nil && !info.Mode().IsRegular() {
-		file, err := os.OpenFile(goal, os.O_WRONLY, 0)
-		if err != nil {
-			return nil, outputFault(err)
-		}
-		return &output{Writer: file, path: path, file: file}, nil
-	}
-	// The umask of the user decides who may read it, as with any new file.
-	temp := fmt.Sprintf("%s.%d.tmp", goal, os.Getpid())
-	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return nil, outputFault(err)
-	}
-	return &output{Writer: file, path: path, goal: goal, file: file}, nil
+	return &output{Writer: file, path: t.path, file: file}, nil
 }
 
-// resolve follows symbolic links, so that a link to a report stays one. A file
-// that does not exist yet is where its directory is.
-func resolve(path string) (string, error) {
-	goal, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, os.ErrNotExist) {
-		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-		return filepath.Join(dir, filepath.Base(path)), err
+func (t *goal) close() {
+	if t != nil && t.place != nil {
+		_ = t.place.Close()
 	}
-	return goal, err
+}
+
+// output is what a report is written to: standard output, or a file that is there whole or not at all.
+type output struct {
+	io.Writer
+	path string        // as it was asked for; "" for standard output
+	file *outfile.File // nil for standard output
+	goal *goal         // to be closed with it; nil: somebody else does
+}
+
+// openOutput is openGoal for a report that is made at once. The file appears at path when keep is called.
+func openOutput(path string, stdout io.Writer) (*output, error) {
+	to, err := openGoal(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	out, err := to.begin(stdout)
+	if err != nil {
+		to.close()
+		return nil, err
+	}
+	out.goal = to
+	return out, nil
 }
 
 func outputFault(err error) error {
-	return fault.New(fault.General, "choose a file in a directory that exists and that you may write", fmt.Errorf("writing the output: %w", err))
+	hint := "choose a file in a directory that exists and that you may write"
+	if errors.Is(err, outfile.ErrLink) {
+		hint = "name the directory that the link leads to, if you trust whoever made it"
+	}
+	return clierror.New(clierror.General, hint, fmt.Errorf("writing the output: %w", err))
 }
 
 // keep puts the file into its place.
@@ -65,29 +84,16 @@ func (o *output) keep() error {
 	if o.file == nil {
 		return nil
 	}
-	// Errors of the disk show up here at the latest, while the old report is still there.
-	var err error
-	if o.goal != "" {
-		err = o.file.Sync()
-	}
-	if err := errors.Join(err, o.file.Close()); err != nil {
+	if err := o.file.Commit(); err != nil {
 		return fmt.Errorf("writing the output: %w", err)
 	}
-	if o.goal == "" {
-		return nil
-	}
-	if err := os.Rename(o.file.Name(), o.goal); err != nil {
-		return fmt.Errorf("writing the output: %w", err)
-	}
-	o.goal = ""
 	return nil
 }
 
-// discard removes what was not kept. It does nothing after keep.
+// discard removes what was not kept. After keep it lets go of the place only.
 func (o *output) discard() {
-	if o.file == nil || o.goal == "" {
-		return
+	if o.file != nil {
+		o.file.Discard()
 	}
-	_ = o.file.Close()
-	_ = os.Remove(o.file.Name())
+	o.goal.close()
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 )
 
 func packCommand(g *global) *cobra.Command {
@@ -23,10 +23,10 @@ func packCommand(g *global) *cobra.Command {
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {
-				output = strings.TrimSuffix(filepath.Clean(args[0]), isc.Extension) + isc.Packed
+				output = strings.TrimSuffix(filepath.Clean(args[0]), archive.Extension) + archive.Packed
 			}
 			done := g.progress(cmd.Context(), patience, doing("packing", args[0]))
-			err := isc.Pack(args[0], output, force)
+			err := archive.Pack(args[0], output, force)
 			done()
 			return g.wrote(output, err)
 		},
@@ -44,10 +44,10 @@ func unpackCommand(g *global) *cobra.Command {
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {
-				output = strings.TrimSuffix(strings.TrimSuffix(args[0], ".zip"), isc.Extension) + isc.Extension
+				output = strings.TrimSuffix(strings.TrimSuffix(args[0], ".zip"), archive.Extension) + archive.Extension
 			}
 			done := g.progress(cmd.Context(), patience, doing("unpacking", args[0]))
-			err := isc.Unpack(args[0], output)
+			err := archive.Unpack(args[0], output)
 			done()
 			return g.wrote(output, err)
 		},
@@ -60,10 +60,10 @@ func unpackCommand(g *global) *cobra.Command {
 func (g *global) wrote(path string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrExist):
-		return fault.New(fault.Usage, "choose another name with -o", err)
+		return clierror.New(clierror.Usage, "choose another name with -o", err)
 	case err != nil:
 		return recordingFault(err)
 	}
-	fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", human.Clean(path))
+	fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", format.Clean(path))
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // patience is how long something may take before a person wants to know that it goes on.
@@ -59,7 +59,7 @@ func (g *global) tick(ctx context.Context, after time.Duration, s step) {
 }
 
 // recording says how far a window from now on has passed (0: there is none), and that what was recorded comes then.
-func recording(pid uint32, window time.Duration) step {
+func recordingOf(pid uint32, window time.Duration) step {
 	return func(passed time.Duration) string {
 		if passed < window {
 			return fmt.Sprintf("recording pid %d: %.0f of %.0f s", pid, passed.Seconds(), window.Seconds())
@@ -79,14 +79,14 @@ func untilShown(window time.Duration) time.Duration {
 // doing says what is done with a file.
 func doing(what, path string) step {
 	return func(passed time.Duration) string {
-		return fmt.Sprintf("%s %s: %.0f s", what, human.Clean(filepath.Base(path)), passed.Seconds())
+		return fmt.Sprintf("%s %s: %.0f s", what, format.Clean(filepath.Base(path)), passed.Seconds())
 	}
 }
 
 // open is openSource with a line of progress.
-func (g *global) open(ctx context.Context, path string) (*record.Recording, error) {
+func (g *global) open(ctx context.Context, path string) (*recording.Recording, error) {
 	defer g.progress(ctx, patience, doing("reading", path))()
-	return openSource(path)
+	return g.openSource(ctx, path)
 }
 
 // thinking says that a report is being made.

@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 )
 
 const recordHelp = `record writes what the daemon sees of a process and its children from now on into a folder, ten
@@ -77,9 +77,9 @@ func (g *global) record(cmd *cobra.Command, f *recordFlags) error {
 		return err
 	}
 	if f.output == "" {
-		f.output = fmt.Sprintf("inferscope-%d%s", pid, isc.Extension)
+		f.output = fmt.Sprintf("inferscope-%d%s", pid, archive.Extension)
 	}
-	w, err := isc.Create(f.output, f.force)
+	w, err := archive.Create(f.output, f.force)
 	if err != nil {
 		return createFault(err)
 	}
@@ -94,28 +94,28 @@ func createFault(err error) error {
 	hint := "choose a folder in a directory that exists and that you may write"
 	if errors.Is(err, os.ErrExist) {
 		hint = "choose another name with -o, or replace it with --force"
-		return fault.New(fault.Usage, hint, err)
+		return clierror.New(clierror.Usage, hint, err)
 	}
-	return fault.New(fault.General, hint, fmt.Errorf("writing the recording: %w", err))
+	return clierror.New(clierror.General, hint, fmt.Errorf("writing the recording: %w", err))
 }
 
 // recorded says what there is now.
-func (g *global) recorded(path string, w *isc.Writer, err error) error {
+func (g *global) recorded(path string, w *archive.Writer, err error) error {
 	m := w.Manifest()
-	kept := fmt.Sprintf("%s: %s in %.1f s", human.Clean(path), human.Plural(m.Events(), "event", "events"), float64(m.To-m.From)/1e9)
+	kept := fmt.Sprintf("%s: %s in %.1f s", format.Clean(path), format.Plural(m.Events(), "event", "events"), float64(m.To-m.From)/1e9)
 	if err == nil {
 		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", kept)
 		return nil
 	}
 	if len(m.Stretches) == 0 {
-		return fault.New(fault.CodeOf(err), hintOr(err, "nothing was recorded"), err)
+		return clierror.New(clierror.CodeOf(err), hintOr(err, "nothing was recorded"), err)
 	}
-	hint := fmt.Sprintf("%skept, and valid without its end: %s", sentence(fault.HintOf(err)), kept)
-	return fault.New(fault.CodeOf(err), hint, err)
+	hint := fmt.Sprintf("%skept, and valid without its end: %s", sentence(clierror.HintOf(err)), kept)
+	return clierror.New(clierror.CodeOf(err), hint, err)
 }
 
 func hintOr(err error, other string) string {
-	if hint := fault.HintOf(err); hint != "" {
+	if hint := clierror.HintOf(err); hint != "" {
 		return hint
 	}
 	return other
@@ -142,7 +142,7 @@ const pollPeriod = time.Second
 // recorder fetches a recording stretch by stretch.
 type recorder struct {
 	client *api.Client
-	writer *isc.Writer
+	writer *archive.Writer
 	pid    uint32
 	window time.Duration
 	gpu    string
@@ -150,7 +150,7 @@ type recorder struct {
 
 	began time.Time
 	asked time.Time // when the stretch before was asked for
-	clock *isc.Clock
+	clock *archive.Clock
 }
 
 // run records until the time is over, the target has ended, or ctx ends, which is no error.
@@ -178,7 +178,7 @@ func (r *recorder) run(ctx context.Context) error {
 
 // wait returns when it is time for the next stretch; over says that it is the last one.
 func (r *recorder) wait(ctx context.Context, failed <-chan error) (over bool, err error) {
-	next := r.asked.Add(isc.StretchLength)
+	next := r.asked.Add(archive.StretchLength)
 	end := r.began.Add(r.window)
 	if r.window > 0 && !end.After(next) {
 		next, over = end, true
@@ -237,22 +237,23 @@ func (r *recorder) stretch(ctx context.Context, reach time.Duration) error {
 }
 
 // worse is what holds for two stretches together; nil is one of which nothing is known.
-func worse(a, b *isc.Clock) *isc.Clock {
+func worse(a, b *archive.Clock) *archive.Clock {
 	switch {
 	case a == nil:
 		return b
 	case b == nil:
 		return a
 	}
-	c := &isc.Clock{Error: max(a.Error, b.Error), Pairs: a.Pairs + b.Pairs}
+	c := &archive.Clock{Error: max(a.Error, b.Error), Pairs: a.Pairs + b.Pairs}
 	if a.Bound > 0 && b.Bound > 0 {
 		c.Bound = max(a.Bound, b.Bound)
 	}
 	return c
 }
 
-// clockOf returns what causality says of the clocks in a recording; nil where it says nothing, or the GPU was not recorded.
-func clockOf(rec *record.Recording) *isc.Clock {
+// clockOf returns what causality says of the clocks in a recording; nil where it says nothing, or the GPU was not
+// recorded.
+func clockOf(rec *recording.Recording) *archive.Clock {
 	if rec.Meta.GPU == nil || len(rec.Meta.GPU.Windows) == 0 {
 		return nil
 	}
@@ -260,9 +261,9 @@ func clockOf(rec *record.Recording) *isc.Clock {
 	if c.Pairs == 0 {
 		return nil
 	}
-	return &isc.Clock{Error: c.Error, Bound: c.Bound, Pairs: c.Pairs}
+	return &archive.Clock{Error: c.Error, Bound: c.Bound, Pairs: c.Pairs}
 }
 
 func diskFault(err error) error {
-	return fault.New(fault.General, "make room on the disk, or choose another place with -o", fmt.Errorf("writing the recording: %w", err))
+	return clierror.New(clierror.General, "make room on the disk, or choose another place with -o", fmt.Errorf("writing the recording: %w", err))
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // continuous has GPU activity recorded all of the time, where that is asked for, until stop is called. The daemon
@@ -33,7 +33,7 @@ func (r *recorder) hold(ctx context.Context, errs chan<- error) {
 	}
 	each := time.Duration(status.Recorder.Keep * float64(time.Second))
 	if each <= 2*overlapOfHolds {
-		errs <- fault.New(fault.Usage, "start the daemon with a longer --keep", fmt.Errorf("the daemon keeps %s, too little to record GPU activity all the time", each))
+		errs <- clierror.New(clierror.Usage, "start the daemon with a longer --keep", fmt.Errorf("the daemon keeps %s, too little to record GPU activity all the time", each))
 		return
 	}
 	for ctx.Err() == nil {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
 )
 
@@ -68,7 +68,7 @@ func reportCommand(g *global) *cobra.Command {
 func noRecording(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		if _, err := os.Stat(args[0]); err == nil {
-			return fault.New(fault.Usage, "inferscope analyze "+human.Clean(args[0])+" makes the report of a recording", fmt.Errorf("%s is about a process that runs", cmd.CommandPath()))
+			return clierror.New(clierror.Usage, "inferscope analyze "+format.Clean(args[0])+" makes the report of a recording", fmt.Errorf("%s is about a process that runs", cmd.CommandPath()))
 		}
 	}
 	return noArguments(cmd, args)
@@ -101,7 +101,7 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	defer out.discard()
-	done := g.progress(ctx, untilShown(f.window), recording(pid, f.window))
+	done := g.progress(ctx, untilShown(f.window), recordingOf(pid, f.window))
 	rec, err := client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
 	done()
 	if err != nil {
@@ -114,28 +114,28 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 }
 
 // think makes the report of a recording.
-func (g *global) think(ctx context.Context, rec *record.Recording) *report.Model {
+func (g *global) think(ctx context.Context, rec *recording.Recording) *report.Model {
 	defer g.progress(ctx, patience, thinking)()
 	return report.NewWith(rec, report.Options{ClockMargin: g.margin})
 }
 
 // write renders the model where it is wanted.
-func (g *global) write(ctx context.Context, out *output, format string, m *report.Model) error {
+func (g *global) write(ctx context.Context, out *output, form string, m *report.Model) error {
 	done := func() {}
 	if out.path != "" { // else the report itself shows that it goes on
 		done = g.progress(ctx, patience, doing("writing", out.path))
 	}
-	err := g.render(out, format, m)
+	err := g.render(out, form, m)
 	if err == nil {
 		err = out.keep()
 	}
 	done()
 	if err != nil {
-		return fault.New(fault.General,
+		return clierror.New(clierror.General,
 			"check that the place exists, can be written and has room; the daemon still has the recording: run the command again", err)
 	}
 	if out.path != "" {
-		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", human.Clean(out.path))
+		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", format.Clean(out.path))
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (g *global) render(w io.Writer, format string, m *report.Model) error {
 func (f *reportFlags) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	bad := func(hint, format string, args ...any) error {
-		return fault.New(fault.Usage, hint, fmt.Errorf(format, args...))
+		return clierror.New(clierror.Usage, hint, fmt.Errorf(format, args...))
 	}
 	switch {
 	case changed("pid") && (f.pid < 1 || f.pid > maxPID):
@@ -202,13 +202,13 @@ func (f *reportFlags) target(ctx context.Context, c *api.Client) (uint32, error)
 	}
 	switch len(targets) {
 	case 0:
-		return 0, fault.New(fault.NoProcess, "watch one with: sudo inferscoped --pid N", fmt.Errorf("the daemon watches no process"))
+		return 0, clierror.New(clierror.NoProcess, "watch one with: sudo inferscoped --pid N", fmt.Errorf("the daemon watches no process"))
 	case 1:
 		return targets[0].PID, nil
 	}
 	var names []string
 	for _, t := range targets {
-		names = append(names, fmt.Sprintf("%d (%s)", t.PID, human.Clean(t.Comm)))
+		names = append(names, fmt.Sprintf("%d (%s)", t.PID, format.Clean(t.Comm)))
 	}
-	return 0, fault.New(fault.Usage, "say which one with --pid", fmt.Errorf("the daemon watches %d processes: %s", len(targets), strings.Join(names, ", ")))
+	return 0, clierror.New(clierror.Usage, "say which one with --pid", fmt.Errorf("the daemon watches %d processes: %s", len(targets), strings.Join(names, ", ")))
 }

@@ -10,16 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
 )
 
 func TestReportOfTheOnlyTarget(t *testing.T) {
 	d := newFakeDaemon()
 	r := at(t, serve(t, d), "report")
-	want(t, r, fault.OK)
+	want(t, r, clierror.OK)
 	if r.stderr != "" {
 		t.Errorf("stderr = %q, want nothing", r.stderr)
 	}
@@ -37,18 +37,18 @@ func TestReportNeedsAPIDWhereThereAreSeveral(t *testing.T) {
 	d := newFakeDaemon()
 	d.targets = append(d.targets, api.Target{PID: 99, Comm: "vllm", State: api.Waiting})
 	socket := serve(t, d)
-	want(t, at(t, socket, "report"), fault.Usage, "watches 2 processes: 1234 (python), 99 (vllm)", "--pid")
-	want(t, at(t, socket, "report", "--pid", "1234"), fault.OK)
+	want(t, at(t, socket, "report"), clierror.Usage, "watches 2 processes: 1234 (python), 99 (vllm)", "--pid")
+	want(t, at(t, socket, "report", "--pid", "1234"), clierror.OK)
 }
 
 func TestReportWindow(t *testing.T) {
 	d := newFakeDaemon()
 	socket := serve(t, d)
-	want(t, at(t, socket, "report", "--last", "1m30s"), fault.OK)
+	want(t, at(t, socket, "report", "--last", "1m30s"), clierror.OK)
 	if d.last != 90*time.Second || d.window {
 		t.Errorf("the daemon was asked for the last %s", d.last)
 	}
-	want(t, at(t, socket, "report", "--for", "20ms"), fault.OK)
+	want(t, at(t, socket, "report", "--for", "20ms"), clierror.OK)
 	if !d.window {
 		t.Error("--for did not ask for a window from now on")
 	}
@@ -59,11 +59,11 @@ func TestReportWindow(t *testing.T) {
 func TestReportOfAllGPUActivity(t *testing.T) {
 	d := newFakeDaemon()
 	socket := serve(t, d)
-	if r := at(t, socket, "report", "--for", "10ms", "--gpu", "continuous"); r.code != fault.OK || d.continuous.Load() != 1 {
+	if r := at(t, socket, "report", "--for", "10ms", "--gpu", "continuous"); r.code != clierror.OK || d.continuous.Load() != 1 {
 		t.Errorf("code %d, asked for %d times: %s", r.code, d.continuous.Load(), r.stderr)
 	}
 	for _, args := range [][]string{{"--gpu", "continuous"}, {"--for", "10ms", "--gpu", "windows"}, {"--last", "1s", "--gpu", "continuous"}} {
-		if r := at(t, socket, append([]string{"report"}, args...)...); r.code != fault.Usage {
+		if r := at(t, socket, append([]string{"report"}, args...)...); r.code != clierror.Usage {
 			t.Errorf("%v: code %d: %s", args, r.code, r.stderr)
 		}
 	}
@@ -105,13 +105,13 @@ func TestFormatOfStandardOutput(t *testing.T) {
 	for _, tt := range tests {
 		env := []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + tt.env}
 		r := inferscope(t.Context(), env, append([]string{"report"}, strings.Fields(tt.args)...)...)
-		want(t, r, fault.OK)
+		want(t, r, clierror.OK)
 		if got := kind(r.stdout); got != tt.want {
 			t.Errorf("%+v: got %s", tt, got)
 		}
 	}
 	r := inferscope(t.Context(), []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=nonsense"}, "report")
-	want(t, r, fault.Usage, "INFERSCOPE_REPORT_FORMAT")
+	want(t, r, clierror.Usage, "INFERSCOPE_REPORT_FORMAT")
 }
 
 func TestFormatOfFiles(t *testing.T) {
@@ -130,7 +130,7 @@ func TestFormatOfFiles(t *testing.T) {
 		path := filepath.Join(dir, tt.name)
 		env := []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + tt.env}
 		r := inferscope(t.Context(), env, append([]string{"report", "-o", path}, strings.Fields(tt.args)...)...)
-		want(t, r, fault.OK, "wrote "+path)
+		want(t, r, clierror.OK, "wrote "+path)
 		if r.stdout != "" {
 			t.Errorf("%+v: it wrote to standard output too", tt)
 		}
@@ -163,7 +163,7 @@ func TestNowhereToWrite(t *testing.T) {
 	socket := serve(t, d)
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "missing", "report.md"), dir} {
-		want(t, at(t, socket, "report", "-o", path), fault.General, "writing the output", "choose a file")
+		want(t, at(t, socket, "report", "-o", path), clierror.General, "writing the output", "choose a file")
 	}
 	if d.asked != 0 {
 		t.Errorf("%d recordings were fetched for a report that could not be written", d.asked)
@@ -175,7 +175,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("needs /dev/full:", err)
 	}
 	r := at(t, serve(t, newFakeDaemon()), "report", "-o", "/dev/full")
-	want(t, r, fault.General, "no space left on device", "the daemon still has the recording")
+	want(t, r, clierror.General, "no space left on device", "the daemon still has the recording")
 	if info, err := os.Stat("/dev/full"); err != nil || info.Mode().IsRegular() {
 		t.Errorf("the device was replaced: %v, %v", info, err)
 	}
@@ -191,7 +191,7 @@ func TestAFailureLeavesTheOldReport(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want(t, at(t, socket, "report", "--pid", "1", "-o", path), fault.General, "pid 1")
+	want(t, at(t, socket, "report", "--pid", "1", "-o", path), clierror.General, "pid 1")
 	if got, _ := os.ReadFile(path); string(got) != "old" {
 		t.Errorf("the old report became %q", got)
 	}
@@ -207,7 +207,7 @@ func TestALinkStaysALink(t *testing.T) {
 	if err := os.Symlink("goal.md", link); err != nil {
 		t.Fatal(err)
 	}
-	want(t, at(t, serve(t, newFakeDaemon()), "report", "-o", link), fault.OK)
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "-o", link), clierror.OK)
 	if to, err := os.Readlink(link); err != nil || to != "goal.md" {
 		t.Errorf("the link became %q, %v", to, err)
 	}
@@ -226,7 +226,7 @@ func TestInterrupt(t *testing.T) {
 	}()
 	dir := t.TempDir()
 	r := inferscope(ctx, []string{"INFERSCOPE_SOCKET=" + serve(t, d)}, "report", "-o", filepath.Join(dir, "report.md"))
-	want(t, r, fault.General, "interrupted: nothing was written")
+	want(t, r, clierror.General, "interrupted")
 	onlyThese(t, dir)
 }
 
@@ -237,7 +237,7 @@ func TestClockMargin(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newFakeDaemon()
-	d.rec.Meta.GPU = &record.GPU{Mode: "windows"}
+	d.rec.Meta.GPU = &recording.GPU{Mode: "windows"}
 	socket := serve(t, d)
 	for _, c := range []struct {
 		environ []string
@@ -249,11 +249,11 @@ func TestClockMargin(t *testing.T) {
 		{[]string{"INFERSCOPE_SYNC_ERROR_MARGIN_US=5"}, []string{"--sync-error-margin-us", "3"}, 3_000},
 	} {
 		r := inferscope(t.Context(), append(c.environ, "INFERSCOPE_SOCKET="+socket), append([]string{"report", "--json"}, c.args...)...)
-		want(t, r, fault.OK)
+		want(t, r, clierror.OK)
 		var m report.Model
 		if err := json.Unmarshal([]byte(r.stdout), &m); err != nil || m.Margin != c.margin {
 			t.Errorf("%v %v: a margin of %d ns (%v), want %d", c.environ, c.args, m.Margin, err, c.margin)
 		}
 	}
-	want(t, inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"), fault.Usage, "--sync-error-margin-us", "not a whole number")
+	want(t, inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"), clierror.Usage, "--sync-error-margin-us", "not a whole number")
 }

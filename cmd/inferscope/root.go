@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,8 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
 const rootHelp = `inferscope says where the time of a running CUDA process goes, why its GPU is idle and
@@ -32,10 +34,20 @@ type global struct {
 	socket string
 	margin uint64 // ns: clock error above which a report warns; 0: the default
 	single bool   // more than one GPU is an error
+	warned map[string]bool
+
+	memory    string                // --max-memory
+	maxMemory int64                 // bytes that a command about a recording may take
+	inputs    []string              // files that the command is about, with their sizes
+	begun     func(context.Context) // called when such a command begins, with the context that bounds it
 }
 
-func rootCommand(p process) *cobra.Command {
-	g := &global{process: p}
+func newGlobal(p process) *global {
+	return &global{process: p, warned: map[string]bool{}, maxMemory: memlimit.Default(), begun: func(context.Context) {}}
+}
+
+func rootCommand(g *global) *cobra.Command {
+	p := g.process
 	cmd := &cobra.Command{
 		Use:           "inferscope",
 		Short:         "Say where the time of a running CUDA process goes, and why its GPU is idle",
@@ -51,11 +63,15 @@ func rootCommand(p process) *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&g.socket, "socket", socket, "unix socket of the daemon, also "+api.SocketEnv)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", err)
+		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", err)
 	})
 	cmd.AddCommand(runCommand(g), configCommand(g), reportCommand(g), recordCommand(g), analyzeCommand(g), packCommand(g), unpackCommand(g), lsCommand(g), infoCommand(g), exportCommand(g), importCommand(g), diffCommand(g), whatifCommand(g), explainCommand(g), dumpCommand(g), statusCommand(g), targetsCommand(g), detachCommand(g), versionCommand(g))
 	for _, c := range cmd.Commands() {
 		c.Args = asUsage(c.Args)
+		switch c.Name() {
+		case "report", "analyze", "pack", "unpack", "ls", "info", "export", "import", "diff", "whatif":
+			g.bounded(c)
+		}
 	}
 	return cmd
 }
@@ -67,11 +83,11 @@ func asUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 	return func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
-		var coded *fault.Fault
+		var coded *clierror.Fault
 		if err == nil || errors.As(err, &coded) {
 			return err
 		}
-		return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s: %w", cmd.CommandPath(), err))
+		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s: %w", cmd.CommandPath(), err))
 	}
 }
 
@@ -80,7 +96,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fault.New(fault.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s does not understand %q", cmd.CommandPath(), args[0]))
+	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s does not understand %q", cmd.CommandPath(), args[0]))
 }
 
 // dial connects to the daemon.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 const runHelp = `run starts a program, watches it from its first instruction to its end, and writes a
@@ -25,7 +25,8 @@ report of it, ./report.md unless told otherwise:
 What follows the program's name is the program's; only "--report FILE" as the very last
 arguments, where no -- stands before the program, is taken as inferscope's own.
 
-With a daemon (sudo inferscoped --on-request) any user may run programs of their own;
+With a daemon (sudo inferscoped --on-request) users whom it admits (--allow-users; the
+group inferscope unless told otherwise) may run programs of their own;
 without one, root gets a daemon of its own for the time. Ctrl-C reaches the program as
 it does without inferscope, and a program that crashes, is killed or interrupted has its
 report, too. Its exit code is passed on, 128 + signal where a signal ended it. Where the
@@ -150,21 +151,21 @@ func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []stri
 // program finds what is to be run.
 func program(args []string) (path string, err error) {
 	if len(args) == 0 {
-		return "", fault.New(fault.Usage, "inferscope run python infer.py", errors.New("run: name a program"))
+		return "", clierror.New(clierror.Usage, "inferscope run python infer.py", errors.New("run: name a program"))
 	}
 	path, err = exec.LookPath(args[0])
 	switch {
 	case err == nil || errors.Is(err, exec.ErrDot): // as execvp(3) does
 		return path, nil
 	case errors.Is(err, os.ErrPermission):
-		return "", fault.New(notRunnable, "make it executable, or name its interpreter", fmt.Errorf("running %s: %w", args[0], err))
+		return "", clierror.New(notRunnable, "make it executable, or name its interpreter", fmt.Errorf("running %s: %w", args[0], err))
 	}
-	return "", fault.New(notFound, "check its name and the PATH", fmt.Errorf("running %s: %w", args[0], err))
+	return "", clierror.New(notFound, "check its name and the PATH", fmt.Errorf("running %s: %w", args[0], err))
 }
 
 // untouched becomes the program.
 func (g *global) untouched(path string, args []string) error {
 	fmt.Fprintf(g.stderr, "inferscope: switched off by INFERSCOPE_ENABLED=0 (or enabled: false in %s): %s runs untouched, nothing is recorded, and there will be no report\n", config.FileName, args[0])
 	err := unix.Exec(path, args, g.environ)
-	return fault.New(notRunnable, "check that it is a program of this machine", fmt.Errorf("running %s: %w", path, err))
+	return clierror.New(notRunnable, "check that it is a program of this machine", fmt.Errorf("running %s: %w", path, err))
 }

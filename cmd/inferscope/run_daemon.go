@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // watcher is the daemon that watches the program: one that runs, or one of our own.
@@ -36,12 +36,12 @@ func (g *global) attach(j *job) (*watcher, error) {
 		}
 		return &watcher{Client: client}, nil
 	}
-	if fault.CodeOf(err) != fault.NoDaemon {
+	if clierror.CodeOf(err) != clierror.NoDaemon {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
-		return nil, fault.New(fault.NoDaemon,
-			"start one for all users with: sudo inferscoped --on-request; or run this as root: sudo inferscope run ...", err)
+		return nil, clierror.New(clierror.NoDaemon,
+			"start one for all users with: sudo inferscoped --on-request --allow-users all; or run this as root: sudo inferscope run ...", err)
 	}
 	return g.startDaemon(j)
 }
@@ -51,7 +51,8 @@ const settleTime = time.Minute
 
 var errInjects = errors.New("run: --no-inject: the daemon that runs brings agents into programs")
 
-// agents says whether agents are used: by the daemon that watches, which has settings of its own, and as far as the user wants.
+// agents says whether agents are used: by the daemon that watches, which has settings of its own, and as far as the
+// user wants.
 func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 	if j.flags.gpu == "off" && w.own != nil {
 		return false, nil
@@ -61,7 +62,7 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 		return false, err
 	}
 	if v.Agents && j.flags.noInject {
-		return false, fault.New(fault.Usage, "start that daemon with --no-inject, or end it and run this as root", errInjects)
+		return false, clierror.New(clierror.Usage, "start that daemon with --no-inject, or end it and run this as root", errInjects)
 	}
 	return v.Agents && j.flags.gpu != "off", nil
 }
@@ -136,11 +137,11 @@ func (w *watcher) await() error {
 		select {
 		case <-w.ended:
 			code := w.own.ProcessState.ExitCode()
-			return fault.New(fault.Code(max(code, 1)), "it is started by `inferscope run`, as root, where no daemon is there", fmt.Errorf("the daemon ended at once: %s", w.lastWords()))
+			return clierror.New(clierror.Code(max(code, 1)), "it is started by `inferscope run`, as root, where no daemon is there", fmt.Errorf("the daemon ended at once: %s", w.lastWords()))
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return fault.New(fault.NoDaemon, "look at the machine's load", fmt.Errorf("the daemon does not answer after %s: %s", settleTime, w.lastWords()))
+			return clierror.New(clierror.NoDaemon, "look at the machine's load", fmt.Errorf("the daemon does not answer after %s: %s", settleTime, w.lastWords()))
 		}
 	}
 }
@@ -215,7 +216,7 @@ func beside(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fault.New(fault.NoDaemon, "install it beside inferscope, or start it yourself", fmt.Errorf("no daemon runs, and none can be started: %w", err))
+		return "", clierror.New(clierror.NoDaemon, "install it beside inferscope, or start it yourself", fmt.Errorf("no daemon runs, and none can be started: %w", err))
 	}
 	return path, nil
 }

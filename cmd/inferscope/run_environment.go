@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/agent"
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Variables by which CUDA and NVTX load a library at their start: CUDA driver, CUDA_INJECTION64_PATH;
@@ -115,12 +115,12 @@ func oneGPU(s config.Settings, environ config.Environment) error {
 }
 
 func tooManyGPUs(n int) error {
-	return fault.New(fault.Usage, "set CUDA_VISIBLE_DEVICES=0 for the program, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
+	return clierror.New(clierror.Usage, "set CUDA_VISIBLE_DEVICES=0 for the program, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
 		fmt.Errorf("single_gpu: %w: %d", errManyGPUs, n))
 }
 
 // oneDevice heeds single_gpu where a recording says what was used.
-func (g *global) oneDevice(rec *record.Recording) error {
+func (g *global) oneDevice(rec *recording.Recording) error {
 	if !g.single || rec.Meta.GPU == nil {
 		return nil
 	}

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// oomKills returns how many processes the kernel has killed for want of memory in our cgroup, where the program is, too: of
-// version 2, else of version 1; of the whole machine where we are in the uppermost one. 0 where that is not known.
+// oomKills returns how many processes the kernel has killed for want of memory in our cgroup, where the program is,
+// too: of version 2, else of version 1; of the whole machine where we are in the uppermost one. 0 where that is not
+// known.
 func oomKills() uint64 {
 	for _, path := range oomCounters("/proc/self/cgroup", "/sys/fs/cgroup") {
 		if n, ok := oomKillsOf(path); ok {
@@ -18,8 +19,8 @@ func oomKills() uint64 {
 	return 0
 }
 
-// oomCounters returns the files that may have the count, the narrowest first: cgroups(7), and of the kernel's documentation
-// admin-guide/cgroup-v2 (memory.events) and cgroup-v1/memory (memory.oom_control); proc_vmstat(5).
+// oomCounters returns the files that may have the count, the narrowest first: cgroups(7), and of the kernel's
+// documentation admin-guide/cgroup-v2 (memory.events) and cgroup-v1/memory (memory.oom_control); proc_vmstat(5).
 func oomCounters(self, root string) []string {
 	text, err := os.ReadFile(self)
 	if err != nil {

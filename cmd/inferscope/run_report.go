@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // job is one program under watch.
@@ -24,6 +24,7 @@ type job struct {
 	path     string
 	args     []string
 	out      place
+	goal     *goal // of out, held since before the program began; nil: it could not be opened
 	flags    *runFlags
 	settings config.Settings
 	as       *account // nil: as we do
@@ -87,7 +88,8 @@ func (g *global) supervise(ctx context.Context, j *job) (err error) {
 			fmt.Fprintf(g.stderr, "inferscope: warning: %v\n", closing)
 		}
 	}()
-	g.probePlace(j.out)
+	g.probePlace(j)
+	defer func() { j.goal.close() }()
 	agents, err := w.agents(ctx, j)
 	if err != nil {
 		return err
@@ -114,23 +116,26 @@ func (g *global) supervise(ctx context.Context, j *job) (err error) {
 	j.starved = status.Signaled() && status.Signal() == unix.SIGKILL && oomKills() > oom
 	g.ended(j, status)
 	if err := g.conclude(ctx, w, p.pid, j); err != nil {
-		fmt.Fprintf(g.stderr, "inferscope: %v\n", err)
-		if hint := fault.HintOf(err); hint != "" {
-			fmt.Fprintln(g.stderr, hint)
-		}
+		complain(g.stderr, err)
 		return exitCode(max(codeOf(status), 1))
 	}
 	return exitCode(codeOf(status))
 }
 
-// probePlace warns of a place that cannot be written to, before a long program has run for it.
-func (g *global) probePlace(p place) {
-	out, err := openOutput(p.path, g.stdout)
+// probePlace holds the place of the report, so that the program cannot lead it elsewhere, and warns of one that cannot
+// be written to before a long program has run for it.
+func (g *global) probePlace(j *job) {
+	to, err := openGoal(j.out.path, j.as.rights())
+	if err == nil {
+		j.goal = to
+		var out *output
+		if out, err = to.begin(g.stdout); err == nil {
+			out.discard()
+		}
+	}
 	if err != nil {
 		fmt.Fprintf(g.stderr, "inferscope: warning: %v: the recording will be kept instead, unless that changes\n", err)
-		return
 	}
-	out.discard()
 }
 
 // codeOf makes an exit code of how a program ended, as shells do.
@@ -143,7 +148,7 @@ func codeOf(s unix.WaitStatus) int {
 
 // ended says how the program ended, where that was not well.
 func (g *global) ended(j *job, s unix.WaitStatus) {
-	name := human.Clean(filepath.Base(j.args[0]))
+	name := format.Clean(filepath.Base(j.args[0]))
 	switch {
 	case j.starved:
 		fmt.Fprintf(g.stderr, "inferscope: %s was killed by SIGKILL, and the kernel killed for want of memory meanwhile: it ran out of memory\n", name)
@@ -159,7 +164,7 @@ func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) e
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	awaitEnd(ctx, w.Client, pid)
-	done := g.progress(ctx, patience, recording(pid, 0))
+	done := g.progress(ctx, patience, recordingOf(pid, 0))
 	rec, err := w.Recording(ctx, pid, api.Window{})
 	done()
 	if ctx.Err() != nil {
@@ -174,7 +179,7 @@ func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) e
 	}
 	g.warn(w, rec)
 	if err := g.file(ctx, j, rec); err != nil {
-		return g.save(j.out, rec, err)
+		return g.save(j, rec, err)
 	}
 	return nil
 }
@@ -200,9 +205,9 @@ func awaitEnd(ctx context.Context, c *api.Client, pid uint32) {
 }
 
 // warn says what of the recording is not as expected.
-func (g *global) warn(w *watcher, rec *record.Recording) {
+func (g *global) warn(w *watcher, rec *recording.Recording) {
 	for _, line := range w.warnings() {
-		fmt.Fprintf(g.stderr, "inferscope: warning: %s\n", human.Clean(line))
+		fmt.Fprintf(g.stderr, "inferscope: warning: %s\n", format.Clean(line))
 	}
 	if len(rec.Meta.Libraries) == 0 {
 		fmt.Fprintln(g.stderr, "inferscope: warning: the program loaded no CUDA library: the report is about the CPU only. Where it should have used a GPU, check that CUDA and its driver are installed.")
@@ -210,35 +215,39 @@ func (g *global) warn(w *watcher, rec *record.Recording) {
 }
 
 // file makes the report and writes it.
-func (g *global) file(ctx context.Context, j *job, rec *record.Recording) error {
+func (g *global) file(ctx context.Context, j *job, rec *recording.Recording) error {
 	if err := g.oneDevice(rec); err != nil {
 		return err
 	}
-	out, err := openOutput(j.out.path, g.stdout)
+	if j.goal == nil {
+		to, err := openGoal(j.out.path, j.as.rights())
+		if err != nil {
+			return err
+		}
+		j.goal = to
+	}
+	out, err := j.goal.begin(g.stdout)
 	if err != nil {
 		return err
 	}
 	defer out.discard()
-	if err := j.as.give(out); err != nil {
-		return err
-	}
 	return g.write(ctx, out, j.out.format, g.think(ctx, rec))
 }
 
 // save keeps a recording whose report could not be written, and says where.
-func (g *global) save(to place, rec *record.Recording, why error) error {
+func (g *global) save(j *job, rec *recording.Recording, why error) error {
 	var tried []error
-	for _, dir := range []string{filepath.Dir(to.path), ".", os.TempDir()} {
-		path, err := keepRecording(dir, rec)
+	for _, dir := range []string{filepath.Dir(j.out.path), ".", os.TempDir()} {
+		path, err := keepRecording(dir, rec, j.as.rights())
 		if err == nil {
 			do := "check that there is room on the disk and that the path can be written"
-			if hint := fault.HintOf(why); hint != "" {
+			if hint := clierror.HintOf(why); hint != "" {
 				do += "; " + hint
 			}
-			return fault.New(fault.General, fmt.Sprintf("%s; then: inferscope analyze %s -o FILE", do, path),
+			return clierror.New(clierror.General, fmt.Sprintf("%s; then: inferscope analyze %s -o FILE", do, path),
 				fmt.Errorf("the report was not written: %w; the recording is kept in %s", why, path))
 		}
 		tried = append(tried, err)
 	}
-	return fault.New(fault.General, "make room, and run it again", fmt.Errorf("the report was not written: %w; nor could the recording be kept: %w", why, errors.Join(tried...)))
+	return clierror.New(clierror.General, "make room, and run it again", fmt.Errorf("the report was not written: %w; nor could the recording be kept: %w", why, errors.Join(tried...)))
 }

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // account is a user whom a program runs as instead of root.
@@ -25,16 +25,16 @@ var errNotRoot = errors.New("--user is for root")
 func (g *global) account(name string) (*account, error) {
 	if name == "" {
 		if who, _ := g.environ.Get("SUDO_USER"); who != "" && who != "root" && os.Geteuid() == 0 {
-			fmt.Fprintf(g.stderr, "inferscope: the program runs as root; --user %s runs it as %s\n", human.Clean(who), human.Clean(who))
+			fmt.Fprintf(g.stderr, "inferscope: the program runs as root; --user %s runs it as %s\n", format.Clean(who), format.Clean(who))
 		}
 		return nil, nil
 	}
 	if os.Geteuid() != 0 {
-		return nil, fault.New(fault.Usage, "leave it out: the program runs as you do", errNotRoot)
+		return nil, clierror.New(clierror.Usage, "leave it out: the program runs as you do", errNotRoot)
 	}
 	a, err := findAccount(name)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "name a user of this machine, or a number that id(1) knows", fmt.Errorf("--user: %w", err))
+		return nil, clierror.New(clierror.Usage, "name a user of this machine, or a number that id(1) knows", fmt.Errorf("--user: %w", err))
 	}
 	return a, nil
 }
@@ -73,13 +73,10 @@ func (a *account) environ(environ config.Environment) config.Environment {
 	return append(environ, "HOME="+a.home, "USER="+a.name, "LOGNAME="+a.name) // of several the last one counts
 }
 
-// give makes a file that is being written the user's.
-func (a *account) give(out *output) error {
-	if a == nil || out.file == nil || out.goal == "" {
+// rights are those by which files are written for the program's user; nil are those of this process.
+func (a *account) rights() *syscall.Credential {
+	if a == nil {
 		return nil
 	}
-	if err := out.file.Chown(int(a.credential.Uid), int(a.credential.Gid)); err != nil {
-		return outputFault(err)
-	}
-	return nil
+	return &a.credential
 }

@@ -8,17 +8,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // styleOf says how to write text to w: as wide as a terminal is, and in colour
 // unless NO_COLOR (no-color.org) or a terminal without colours is set; plain into
 // anything else.
-func styleOf(w io.Writer, env config.Environment) page.Style {
+func styleOf(w io.Writer, env config.Environment) document.Style {
 	width, ok := terminal(w)
 	if !ok {
-		return page.Style{}
+		return document.Style{}
 	}
 	if v, ok := env.Get("COLUMNS"); ok {
 		if n, err := strconv.Atoi(v); err == nil && n > 0 {
@@ -27,7 +27,7 @@ func styleOf(w io.Writer, env config.Environment) page.Style {
 	}
 	noColor, _ := env.Get("NO_COLOR")
 	term, _ := env.Get("TERM")
-	return page.Style{Width: width, Color: noColor == "" && term != "dumb"}
+	return document.Style{Width: width, Color: noColor == "" && term != "dumb"}
 }
 
 // terminal returns how many columns w has, and whether it is a terminal at all.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/config"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // openTerminal returns the two sides of a new pseudo-terminal of 97 columns: the
@@ -46,14 +46,14 @@ func TestStyleOfATerminal(t *testing.T) {
 	_, tty := openTerminal(t)
 	tests := []struct {
 		env  config.Environment
-		want page.Style
+		want document.Style
 	}{
-		{nil, page.Style{Width: 97, Color: true}},
-		{config.Environment{"NO_COLOR=1"}, page.Style{Width: 97}},
-		{config.Environment{"NO_COLOR="}, page.Style{Width: 97, Color: true}},
-		{config.Environment{"TERM=dumb"}, page.Style{Width: 97}},
-		{config.Environment{"COLUMNS=60"}, page.Style{Width: 60, Color: true}},
-		{config.Environment{"COLUMNS=wide"}, page.Style{Width: 97, Color: true}},
+		{nil, document.Style{Width: 97, Color: true}},
+		{config.Environment{"NO_COLOR=1"}, document.Style{Width: 97}},
+		{config.Environment{"NO_COLOR="}, document.Style{Width: 97, Color: true}},
+		{config.Environment{"TERM=dumb"}, document.Style{Width: 97}},
+		{config.Environment{"COLUMNS=60"}, document.Style{Width: 60, Color: true}},
+		{config.Environment{"COLUMNS=wide"}, document.Style{Width: 97, Color: true}},
 	}
 	for _, tt := range tests {
 		if got := styleOf(tty, tt.env); got != tt.want {
@@ -71,17 +71,17 @@ func TestStyleOfAnythingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if got := styleOf(file, nil); got != (page.Style{}) {
+	if got := styleOf(file, nil); got != (document.Style{}) {
 		t.Errorf("a file has %+v", got)
 	}
-	if got := styleOf(&bytes.Buffer{}, config.Environment{"COLUMNS=60"}); got != (page.Style{}) {
+	if got := styleOf(&bytes.Buffer{}, config.Environment{"COLUMNS=60"}); got != (document.Style{}) {
 		t.Errorf("a pipe has %+v", got)
 	}
 }
 
 // TestProgress holds that a person sees how far a window has passed, and that the line is gone afterwards.
 func TestProgress(t *testing.T) {
-	got := shown(t, 0, recording(1234, 10*time.Second))
+	got := shown(t, 0, recordingOf(1234, 10*time.Second))
 	if !strings.Contains(got, "recording pid 1234: 0 of 10 s") || !strings.HasSuffix(got, "\r\x1b[K") {
 		t.Errorf("the terminal got %q", got)
 	}
@@ -120,7 +120,7 @@ func TestWhatProgressSays(t *testing.T) {
 	for passed, want := range map[time.Duration]string{
 		3 * time.Second: "recording pid 7: 3 of 10 s", 12 * time.Second: "fetching what was recorded of pid 7: 2 s",
 	} {
-		if got := recording(7, 10*time.Second)(passed); got != want {
+		if got := recordingOf(7, 10*time.Second)(passed); got != want {
 			t.Errorf("after %s: %q, want %q", passed, got, want)
 		}
 	}

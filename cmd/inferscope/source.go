@@ -2,15 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/importer"
-	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/recording/importer"
 )
 
 // The first bytes of files that can be a recording.
@@ -21,28 +22,28 @@ const (
 
 // openSource reads a recording from wherever one can lie: a .isc folder or .isc.zip, a stream as the daemon sends it,
 // a Kineto trace or a SQLite file of Nsight Systems.
-func openSource(path string) (*record.Recording, error) {
-	rec, err := readSource(path)
+func (g *global) openSource(ctx context.Context, path string) (*recording.Recording, error) {
+	rec, err := g.readSource(ctx, path)
 	if err == nil {
 		return rec, nil
 	}
-	code, hint := fault.General, "record it again, or ask whoever sent it to"
+	code, hint := clierror.General, "record it again, or ask whoever sent it to"
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		code, hint = fault.Usage, "check the name; inferscope record --pid N -o NAME.isc makes one"
+		code, hint = clierror.Usage, "check the name; inferscope record --pid N -o NAME.isc makes one"
 	case errors.Is(err, importer.ErrUnknown):
 		hint = "give a .isc folder or .isc.zip, a trace of torch.profiler, or the SQLite export of Nsight Systems"
 	}
-	return nil, fault.New(code, hint, err)
+	return nil, clierror.New(code, hint, err)
 }
 
-func readSource(path string) (*record.Recording, error) {
+func (g *global) readSource(ctx context.Context, path string) (*recording.Recording, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.IsDir() {
-		return isc.Read(path, isc.DefaultLimits())
+		return archive.ReadContext(ctx, path, archive.LimitsFor(g.maxMemory))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -56,16 +57,16 @@ func readSource(path string) (*record.Recording, error) {
 	}
 	switch head = head[:n]; {
 	case bytes.HasPrefix(head, []byte(zipMagic)):
-		return isc.Read(path, isc.DefaultLimits())
+		return archive.ReadContext(ctx, path, archive.LimitsFor(g.maxMemory))
 	case string(head) == streamMagic:
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
-		rec, err := record.ReadStream(f, record.DefaultLimits())
+		rec, err := recording.ReadStream(f, recording.DefaultLimits())
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		return rec, nil
 	}
-	return importer.Open(path)
+	return importer.OpenContext(ctx, path, importer.LimitsFor(g.maxMemory))
 }

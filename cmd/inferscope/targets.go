@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 func targetsCommand(g *global) *cobra.Command {
@@ -43,26 +43,26 @@ func (g *global) targets(cmd *cobra.Command, asJSON bool) error {
 		fmt.Fprintln(g.stderr, "inferscope: the daemon watches no process; watch one with: sudo inferscoped --pid N")
 		return nil
 	}
-	d := &page.Document{}
+	d := &document.Document{}
 	d.Add(targetTable(targets))
-	return page.Text(g.stdout, d, styleOf(g.stdout, g.environ))
+	return document.Text(g.stdout, d, styleOf(g.stdout, g.environ))
 }
 
-func targetTable(targets []api.Target) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Right("pid", 0), page.Left("Process", 0), page.Left("State", 0), page.Right("Watched", 4), page.Right("Processes", 3),
-		page.Right("uid", 1), page.Left("Command", 2),
+func targetTable(targets []api.Target) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Right("pid", 0), document.Left("Process", 0), document.Left("State", 0), document.Right("Watched", 4), document.Right("Processes", 3),
+		document.Right("uid", 1), document.Left("Command", 2),
 	}}
 	for _, target := range targets {
-		state := human.Clean(string(target.State))
+		state := format.Clean(string(target.State))
 		if target.Detail != "" {
-			state += ": " + human.Clean(target.Detail)
+			state += ": " + format.Clean(target.Detail)
 		}
-		t.Row(strconv.FormatUint(uint64(target.PID), 10), human.Clean(target.Comm), state, seconds(target.Watched),
-			human.Count(len(target.Processes)), strconv.FormatUint(uint64(target.UID), 10), human.Shorten(human.Clean(target.Cmdline), 48))
+		t.Row(strconv.FormatUint(uint64(target.PID), 10), format.Clean(target.Comm), state, seconds(target.Watched),
+			format.Count(len(target.Processes)), strconv.FormatUint(uint64(target.UID), 10), format.Shorten(format.Clean(target.Cmdline), 48))
 	}
 	return t
 }
 
 // seconds writes a number of seconds from the API.
-func seconds(s float64) string { return human.Span(uint64(max(0, s) * 1e9)) }
+func seconds(s float64) string { return format.Span(uint64(max(0, s) * 1e9)) }

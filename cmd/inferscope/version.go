@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/version"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/version"
 )
 
 // versions is the JSON form of version.
@@ -65,5 +65,5 @@ func versionLine(v version.Info) string {
 	if v.Revision != "" {
 		line += " (" + v.Revision + ")"
 	}
-	return human.Clean(line + " " + v.Go + " " + v.Platform)
+	return format.Clean(line + " " + v.Go + " " + v.Platform)
 }

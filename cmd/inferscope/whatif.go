@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/whatif"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 const whatifHelp = `whatif says how much faster a process would be with something changed. It replays what was
@@ -63,7 +63,7 @@ func whatifCommand(g *global) *cobra.Command {
 func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error {
 	edits, err := f.edits()
 	if err != nil {
-		return fault.New(fault.Usage, "see inferscope whatif --help", err)
+		return clierror.New(clierror.Usage, "see inferscope whatif --help", err)
 	}
 	if err := f.check(cmd); err != nil {
 		return err
@@ -76,12 +76,12 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	answer := report.WhatIf(rec, edits)
 	done()
 	if answer.Asked != nil && answer.Asked.Touched == 0 {
-		fmt.Fprintf(g.stderr, "inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n", human.Clean(named(edits)))
+		fmt.Fprintf(g.stderr, "inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n", format.Clean(named(edits)))
 	}
 	if f.asJSON {
 		return writeJSON(g.stdout, answer)
 	}
-	if err := page.Text(g.stdout, answer.Document(whatifRows), styleOf(g.stdout, g.environ)); err != nil {
+	if err := document.Text(g.stdout, report.WhatIfDocument(answer, whatifRows), styleOf(g.stdout, g.environ)); err != nil {
 		return fmt.Errorf("writing to standard output: %w", err)
 	}
 	return nil
@@ -121,10 +121,10 @@ func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 }
 
 // recordingFor reads the file that is named, or asks the daemon.
-func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string) (*record.Recording, error) {
+func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string) (*recording.Recording, error) {
 	if len(args) == 1 {
 		if f.pid != 0 {
-			return nil, fault.New(fault.Usage, "leave one of them out", fmt.Errorf("--pid and a file cannot be used together"))
+			return nil, clierror.New(clierror.Usage, "leave one of them out", fmt.Errorf("--pid and a file cannot be used together"))
 		}
 		return g.open(ctx, args[0])
 	}
@@ -133,6 +133,6 @@ func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string
 		return nil, err
 	}
 	defer client.Close()
-	defer g.progress(ctx, untilShown(f.window), recording(pid, f.window))()
+	defer g.progress(ctx, untilShown(f.window), recordingOf(pid, f.window))()
 	return client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
 }

@@ -5,17 +5,18 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/inferscope/inferscope/internal/calls"
-	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/capture/annotate"
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
+	"github.com/inferscope/inferscope/internal/capture/feature"
+	"github.com/inferscope/inferscope/internal/capture/profile"
+	"github.com/inferscope/inferscope/internal/capture/profile/threaddump"
+	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/capture/sched"
+	"github.com/inferscope/inferscope/internal/capture/sched/pressure"
+	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/daemon"
-	"github.com/inferscope/inferscope/internal/dump/live"
-	"github.com/inferscope/inferscope/internal/feature"
-	"github.com/inferscope/inferscope/internal/pressure"
-	"github.com/inferscope/inferscope/internal/ring"
-	"github.com/inferscope/inferscope/internal/sampler"
-	"github.com/inferscope/inferscope/internal/sched"
-	"github.com/inferscope/inferscope/internal/scopes"
-	"github.com/inferscope/inferscope/internal/symbol"
+	"github.com/inferscope/inferscope/internal/daemon/config"
 )
 
 // self is this program, even where its file was replaced or deleted.
@@ -23,25 +24,25 @@ const self = "/proc/self/exe"
 
 // connect tells cfg how to reach the kernel.
 func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
-	options := calls.Options{
+	options := cudaapi.Options{
 		Mode: f.mode(), AllCalls: f.allCalls, Launches: f.gpu.launchMode(), LaunchesFor: f.gpu.window, LaunchesEvery: f.gpu.period,
 		Complain: func(err error) { logger.Warn("launches of a process are not seen as they should be", zap.Error(err)) },
 	}
 	cfg.Check = feature.Check
 	table := symbol.New(symbol.Options{Full: f.wholeNames}) // one for both, so that a library is indexed once
-	cfg.Dumper = live.New(table)
+	cfg.Dumper = threaddump.New(table, threads.Describe)
 	cfg.Sources = func(rings *ring.Rings) ([]daemon.Source, error) {
-		keeper, err := keeper(logger, self)
+		linkHolder, err := linkHolder(logger, self)
 		if err != nil {
 			return nil, err
 		}
-		options.Keeper = keeper
-		source, err := calls.New(rings, options)
+		options.LinkHolder = linkHolder
+		source, err := cudaapi.New(rings, options)
 		if err != nil {
 			return nil, err
 		}
-		sources := []daemon.Source{source, scopes.New(logger)}
-		activity, err := f.gpu.source(source, keeper, logger)
+		sources := []daemon.Source{source, annotate.New(logger)}
+		activity, err := f.gpu.source(source, linkHolder, logger)
 		if err != nil {
 			return nil, errors.Join(err, source.Close())
 		}
@@ -49,8 +50,8 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 			sources = append(sources, activity)
 		}
 		if settings.CPUSamplingHz > 0 {
-			sources = append(sources, samples(sampler.Options{
-				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{self}, Switches: sampler.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
+			sources = append(sources, samples(profile.Options{
+				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{self}, Switches: profile.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
 			}))
 		}
 		if f.scheduling {
@@ -72,11 +73,11 @@ func waits(rings *ring.Rings, logger *zap.Logger) []daemon.Source {
 }
 
 // samples makes the source of CPU samples; without it the daemon goes on.
-func samples(opts sampler.Options) daemon.Source {
-	source, err := sampler.New(opts)
+func samples(opts profile.Options) daemon.Source {
+	source, err := profile.New(opts)
 	if err != nil {
 		opts.Log.Warn("no CPU samples are taken", zap.Error(err))
-		return sampler.Unavailable(err)
+		return profile.Unavailable(err)
 	}
 	return source
 }

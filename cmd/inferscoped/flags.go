@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/daemon"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/metrics"
-	"github.com/inferscope/inferscope/internal/probe"
-	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/daemon/metrics"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // Bounds of what can be asked for.
@@ -37,6 +37,7 @@ type flags struct {
 	keep           time.Duration
 	ringMB         int
 	metricsAddr    string
+	metricsHosts   []string
 	logLevel       string
 	logFormat      string
 	probeMode      string
@@ -47,6 +48,8 @@ type flags struct {
 	scheduling     bool
 	exitWithTarget bool
 	onRequest      bool
+	allowUsers     string
+	pinLevel       string
 	gpu            gpuFlags
 }
 
@@ -62,6 +65,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.DurationVar(&f.keep, "keep", time.Minute, "how long events are kept, within that memory")
 	set.IntVar(&f.ringMB, "ring-mb", defaultRingMB, "memory for all ring buffers together in MiB, part of --trace-size-mb unless it is more than half of that")
 	set.StringVar(&f.metricsAddr, "metrics-addr", "", "serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default")
+	set.StringSliceVar(&f.metricsHosts, "metrics-host", nil, "name under which metrics may be asked for, beside localhost and IP addresses; can be repeated; * is any")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	set.StringVar(&f.logFormat, "log-format", "console", "console or json, to standard error")
 	set.StringVar(&f.probeMode, "probe-mode", "auto", "how probes are attached: auto, session, multi or perf")
@@ -71,7 +75,10 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.wholeNames, "whole-names", false, "leave C++ and Rust names as long as they are: template arguments, parameters")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
 	f.gpu.register(set)
+	set.StringVar(&f.pinLevel, "pin-level", "", "fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")
+	_ = set.MarkHidden("pin-level") // it is registered a line above
 	set.BoolVar(&f.onRequest, "on-request", false, "do without --pid: wait for what inferscope run asks for")
+	set.StringVar(&f.allowUsers, "allow-users", api.DefaultAllow, "who may have processes of their own watched, beside root: none, all, or users and @groups with commas in between")
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
@@ -118,10 +125,14 @@ func (f *flags) config(s config.Settings) (daemon.Config, error) {
 		if err != nil {
 			return cfg, err
 		}
-		cfg.MetricsAddr = addr
+		cfg.MetricsAddr, cfg.MetricsHosts = addr, f.metricsHosts
+	}
+	var err error
+	if cfg.Allow, err = api.ParseAllow(f.allowUsers); err != nil {
+		return cfg, err
 	}
 	slices.Sort(f.pids)
-	cfg.Options = daemon.Options{PIDs: slices.Compact(f.pids), Keep: f.keep, ExitWithTarget: f.exitWithTarget}
+	cfg.Options = daemon.Options{PIDs: slices.Compact(f.pids), Keep: f.keep, ExitWithTarget: f.exitWithTarget, Overhead: daemon.Overhead{Budget: f.gpu.budget / 100, Pin: f.pinLevel}}
 	cfg.Socket = f.socket
 	cfg.TraceBytes = int64(s.TraceSizeMB) * 1_000_000
 	cfg.RingBytes = int64(f.ringMB) << 20
@@ -131,10 +142,10 @@ func (f *flags) config(s config.Settings) (daemon.Config, error) {
 
 func (f *flags) check() error {
 	bad := func(hint, format string, args ...any) error {
-		return fault.New(fault.Usage, hint, fmt.Errorf(format, args...))
+		return clierror.New(clierror.Usage, hint, fmt.Errorf(format, args...))
 	}
 	if len(f.pids) == 0 && !f.onRequest {
-		return fault.New(fault.Usage, "name one with --pid, or start it with --on-request for `inferscope run`; `nvidia-smi` or `inferscope targets` lists candidates", errNoTarget)
+		return clierror.New(clierror.Usage, "name one with --pid, or start it with --on-request for `inferscope run`; `nvidia-smi` or `inferscope targets` lists candidates", errNoTarget)
 	}
 	if len(f.pids) > maxTargets {
 		return bad("start another daemon with another --socket", "--pid: at most %d, not %d", maxTargets, len(f.pids))
@@ -153,16 +164,16 @@ func (f *flags) check() error {
 	if !slices.Contains([]string{"console", "json"}, f.logFormat) {
 		return bad("choose console or json", "--log-format: %q is not known", f.logFormat)
 	}
-	if f.probeMode != "auto" && !slices.Contains([]probe.Mode{probe.Session, probe.Multi, probe.Perf}, probe.Mode(f.probeMode)) {
+	if f.probeMode != "auto" && !slices.Contains([]uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf}, uprobe.Mode(f.probeMode)) {
 		return bad("choose auto, session, multi or perf", "--probe-mode: %q is not known", f.probeMode)
 	}
 	return f.gpu.check()
 }
 
 // mode returns how probes are to be attached; "" means the best that works.
-func (f *flags) mode() probe.Mode {
+func (f *flags) mode() uprobe.Mode {
 	if f.probeMode == "auto" {
 		return ""
 	}
-	return probe.Mode(f.probeMode)
+	return uprobe.Mode(f.probeMode)
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
-	"github.com/inferscope/inferscope/internal/calls"
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
+	"github.com/inferscope/inferscope/internal/capture/gpu"
+	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
+	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/daemon"
-	"github.com/inferscope/inferscope/internal/gate"
-	"github.com/inferscope/inferscope/internal/gpu"
-	"github.com/inferscope/inferscope/internal/inject"
-	"github.com/inferscope/inferscope/internal/probe"
-	"github.com/inferscope/inferscope/internal/target"
 )
 
 // gpuFlags are the flags about GPU activity as they were typed.
@@ -30,7 +30,7 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.mode, "gpu", string(gpu.Windows), "when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 30%")
 	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
-	set.Float64Var(&f.budget, "overhead-budget", 100*gpu.DefaultBudget, "percent of a program's time that watching it may take: windows become rarer where they are measured to take more than three quarters of it; 0 leaves them as they are")
+	set.Float64Var(&f.budget, "overhead-budget", 100*gpu.DefaultBudget, "percent of a program's time that watching it may take, all sources together: it is measured on the program itself, and what costs most is reduced first; 0 measures nothing and leaves every source at its first level")
 	set.BoolVar(&f.noInject, "no-inject", false, "bring no agent into any process: no GPU activity, launches by probes")
 	set.StringVar(&f.cupti, "cupti", "", "path of libcupti as the program sees it, for one that neither maps one nor has one beside its CUDA")
 }
@@ -53,16 +53,16 @@ func (f *gpuFlags) check() error { return f.options().Check() }
 
 // source makes the source of GPU activity; nil where none is wanted. What keeps agents from
 // being brought in at all is said, and the daemon goes on without them.
-func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *zap.Logger) (daemon.Source, error) {
+func (f *gpuFlags) source(source *cudaapi.Source, linkHolder *uprobe.LinkHolder, logger *zap.Logger) (daemon.Source, error) {
 	if gpu.Mode(f.mode) == gpu.Off {
 		return nil, nil
 	}
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
-	options.Blind = func(p *target.Process) error { return blind(p, source, keeper) }
-	options.Gate = gate.Options{Keeper: keeper, Mode: source.Mode(), Walks: gate.Detect()}.Open
+	options.Unobservable = func(p *proc.Process) error { return blind(p, source, linkHolder) }
+	options.Gate = quiesce.Options{LinkHolder: linkHolder, Mode: source.Mode()}.Open
 	if !f.noInject {
-		in, err := injector(keeper)
+		in, err := injector(linkHolder)
 		if err != nil {
 			logger.Warn("no agent can be brought into processes: launches are seen by probes, nothing of the GPU", zap.Error(err))
 		} else {
@@ -73,16 +73,16 @@ func (f *gpuFlags) source(source *calls.Source, keeper *probe.Keeper, logger *za
 }
 
 // blind says why the calls of p are not seen; nil where they are.
-func blind(p *target.Process, source *calls.Source, keeper *probe.Keeper) error {
-	if err := keeper.Err(); err != nil {
+func blind(p *proc.Process, source *cudaapi.Source, linkHolder *uprobe.LinkHolder) error {
+	if err := linkHolder.Err(); err != nil {
 		return fmt.Errorf("no CUDA call is seen any more: %w; restart the daemon", err)
 	}
 	return source.Unseen(p)
 }
 
 // injector makes what brings agents into processes.
-func injector(keeper *probe.Keeper) (*gpu.AgentInjector, error) {
-	loader, err := inject.NewApart([]string{self}, inject.Options{Keeper: keeper})
+func injector(linkHolder *uprobe.LinkHolder) (*gpu.AgentInjector, error) {
+	loader, err := inject.NewApart([]string{self}, inject.Options{LinkHolder: linkHolder})
 	if err != nil {
 		return nil, err
 	}
@@ -90,23 +90,23 @@ func injector(keeper *probe.Keeper) (*gpu.AgentInjector, error) {
 }
 
 // launchMode says when launches are probed until the source of GPU activity knows better.
-func (f *gpuFlags) launchMode() calls.LaunchMode {
+func (f *gpuFlags) launchMode() cudaapi.LaunchMode {
 	switch gpu.Mode(f.mode) {
 	case gpu.Off:
-		return calls.LaunchesOff
+		return cudaapi.LaunchesOff
 	case gpu.Continuous:
-		return calls.LaunchesOn
+		return cudaapi.LaunchesOn
 	}
-	return calls.LaunchesWindows
+	return cudaapi.LaunchesWindows
 }
 
 // launches turns probes on launches on and off for the source of GPU activity.
-type launches struct{ *calls.Source }
+type launches struct{ *cudaapi.Source }
 
 // SetLaunches changes when launches of a process are probed.
-func (l launches) SetLaunches(p target.ID, mode gpu.LaunchMode) {
-	modes := map[gpu.LaunchMode]calls.LaunchMode{
-		gpu.LaunchesOff: calls.LaunchesOff, gpu.LaunchesWindows: calls.LaunchesWindows, gpu.LaunchesOn: calls.LaunchesOn,
+func (l launches) SetLaunches(p proc.ID, mode gpu.LaunchMode) {
+	modes := map[gpu.LaunchMode]cudaapi.LaunchMode{
+		gpu.LaunchesOff: cudaapi.LaunchesOff, gpu.LaunchesWindows: cudaapi.LaunchesWindows, gpu.LaunchesOn: cudaapi.LaunchesOn,
 	}
 	l.Source.SetLaunches(p, modes[mode])
 }

@@ -6,16 +6,16 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// keeper starts the process that holds the probes. It ends when this one has. Without it there is no daemon: one that is
-// killed would leave probes in its targets.
-func keeper(logger *zap.Logger, command string) (*probe.Keeper, error) {
-	k, err := probe.StartKeeper([]string{command})
+// linkHolder starts the process that holds the probes. It ends when this one has. Without it there is no daemon: one
+// that is killed would leave probes in its targets.
+func linkHolder(logger *zap.Logger, command string) (*uprobe.LinkHolder, error) {
+	k, err := uprobe.StartLinkHolder([]string{command})
 	if err != nil {
-		return nil, keeperFault(err)
+		return nil, linkHolderFault(err)
 	}
 	go func() {
 		<-k.Gone()
@@ -24,20 +24,20 @@ func keeper(logger *zap.Logger, command string) (*probe.Keeper, error) {
 	return k, nil
 }
 
-// keeperFault says what to do about err, why this program could not be started once more.
-func keeperFault(err error) error {
-	advice := func(code fault.Code, hint string) error { return fault.New(code, hint, err) }
+// linkHolderFault says what to do about err, why this program could not be started once more.
+func linkHolderFault(err error) error {
+	advice := func(code clierror.Code, hint string) error { return clierror.New(code, hint, err) }
 	switch {
 	case errors.Is(err, unix.EAGAIN):
-		return advice(fault.General, "the daemon may have no more processes: raise the limit of its control group (pids.max, TasksMax of the systemd unit, the container's pids limit) or user (ulimit -u)")
+		return advice(clierror.General, "the daemon may have no more processes: raise the limit of its control group (pids.max, TasksMax of the systemd unit, the container's pids limit) or user (ulimit -u)")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return advice(fault.Permission, "let the daemon start its own program: put inferscoped on a file system that is not mounted noexec, and see whether a seccomp, AppArmor or SELinux policy forbids it")
+		return advice(clierror.Permission, "let the daemon start its own program: put inferscoped on a file system that is not mounted noexec, and see whether a seccomp, AppArmor or SELinux policy forbids it")
 	case errors.Is(err, unix.ENOENT):
-		return advice(fault.General, "mount /proc where the daemon runs: it starts its own program as /proc/self/exe")
+		return advice(clierror.General, "mount /proc where the daemon runs: it starts its own program as /proc/self/exe")
 	case errors.Is(err, unix.ENOMEM):
-		return advice(fault.General, "give the daemon more memory: its machine or control group has none left for another process of it")
+		return advice(clierror.General, "give the daemon more memory: its machine or control group has none left for another process of it")
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		return advice(fault.General, "let the daemon open more files (ulimit -n, LimitNOFILE of the systemd unit)")
+		return advice(clierror.General, "let the daemon open more files (ulimit -n, LimitNOFILE of the systemd unit)")
 	}
-	return advice(fault.General, "the daemon cannot start its own program once more: see the machine's log (journalctl -k), and report it")
+	return advice(clierror.General, "the daemon cannot start its own program once more: see the machine's log (journalctl -k), and report it")
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/inject"
-	"github.com/inferscope/inferscope/internal/probe"
-	"github.com/inferscope/inferscope/internal/sampler"
-	"github.com/inferscope/inferscope/internal/version"
+	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
+	"github.com/inferscope/inferscope/internal/capture/profile"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/format/version"
 )
 
 func main() {
 	if len(os.Args) > 1 && helpers()[os.Args[1]] != nil {
 		if err := helpers()[os.Args[1]](os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "inferscoped:", err)
-			os.Exit(int(fault.General))
+			os.Exit(int(clierror.General))
 		}
 		return
 	}
@@ -49,7 +49,7 @@ func main() {
 // helpers are what this program starts itself as, by the first argument.
 func helpers() map[string]func([]string) error {
 	return map[string]func([]string) error{
-		sampler.HelperArgument: sampler.RunHelper, inject.HelperArgument: inject.RunHelper, probe.KeeperArgument: probe.RunKeeper,
+		profile.HelperArgument: profile.RunHelper, inject.HelperArgument: inject.RunHelper, uprobe.LinkHolderArgument: uprobe.RunLinkHolder,
 	}
 }
 
@@ -87,13 +87,13 @@ func run(ctx context.Context, p process) int {
 	cmd.SetErr(p.stderr)
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
-		return int(fault.OK)
+		return int(clierror.OK)
 	}
 	fmt.Fprintf(p.stderr, "inferscoped: %v\n", err)
-	if hint := fault.HintOf(err); hint != "" {
+	if hint := clierror.HintOf(err); hint != "" {
 		fmt.Fprintln(p.stderr, hint)
 	}
-	return int(fault.CodeOf(err))
+	return int(clierror.CodeOf(err))
 }
 
 const longHelp = `inferscoped watches running CUDA processes from outside with eBPF, keeps what they
@@ -132,7 +132,7 @@ func command(p process) *cobra.Command {
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.New(fault.Usage, "name processes with --pid; see --help", fmt.Errorf("%q is not understood", args[0]))
+				return clierror.New(clierror.Usage, "name processes with --pid; see --help", fmt.Errorf("%q is not understood", args[0]))
 			}
 			return nil
 		},
@@ -140,7 +140,7 @@ func command(p process) *cobra.Command {
 	}
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return fault.New(fault.Usage, "see inferscoped --help", err)
+		return clierror.New(clierror.Usage, "see inferscoped --help", err)
 	})
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	f.register(cmd.Flags(), p.environ)

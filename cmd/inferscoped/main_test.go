@@ -20,10 +20,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // result is what a person sees of a run.
@@ -72,7 +72,7 @@ func TestBadFlags(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.args[:min(4, len(c.args))], " "), func(t *testing.T) {
 			r := runWith(nil, c.args...)
-			if r.code != int(fault.Usage) || r.stdout != "" {
+			if r.code != int(clierror.Usage) || r.stdout != "" {
 				t.Errorf("code %d, stdout %q, want a usage error", r.code, r.stdout)
 			}
 			lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
@@ -88,7 +88,7 @@ func TestBadFlags(t *testing.T) {
 
 func TestBadEnvironment(t *testing.T) {
 	r := runWith([]string{"INFERSCOPE_TRACE_SIZE_MB=lots"}, "--pid", "1")
-	if r.code != int(fault.Usage) || !strings.Contains(r.stderr, `INFERSCOPE_TRACE_SIZE_MB: "lots" is not a whole number`) {
+	if r.code != int(clierror.Usage) || !strings.Contains(r.stderr, `INFERSCOPE_TRACE_SIZE_MB: "lots" is not a whole number`) {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }
@@ -99,12 +99,12 @@ func TestBadSettingsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := runWith(nil, "--pid", "1")
-	if r.code != int(fault.Usage) || !strings.Contains(r.stderr, ".inferscope.yaml: cpu_sampling_frequency_hz: 5000 is not between 0 and 2000") {
+	if r.code != int(clierror.Usage) || !strings.Contains(r.stderr, ".inferscope.yaml: cpu_sampling_frequency_hz: 5000 is not between 0 and 2000") {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 	// The environment goes over it; then the missing process is what is wrong.
 	r = runWith([]string{"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=0"})
-	if r.code != int(fault.Usage) || !strings.Contains(r.stderr, "no process to watch") {
+	if r.code != int(clierror.Usage) || !strings.Contains(r.stderr, "no process to watch") {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }
@@ -165,7 +165,7 @@ func TestProcessesThatCannotBeWatched(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s.sock")
 			r := runWith(nil, "--pid", strconv.Itoa(c.pid), "--socket", socket)
 			first, _, _ := strings.Cut(r.stderr, "\n")
-			if r.code != int(fault.NoProcess) || !strings.Contains(first, c.says) {
+			if r.code != int(clierror.NoProcess) || !strings.Contains(first, c.says) {
 				t.Errorf("code %d: %s", r.code, r.stderr)
 			}
 			if _, err := os.Stat(socket); err == nil {
@@ -184,7 +184,7 @@ func TestSecondDaemon(t *testing.T) {
 	}
 	defer l.Close()
 	r := runWith(nil, "--pid", strconv.Itoa(os.Getpid()), "--socket", socket)
-	if r.code != int(fault.Busy) || !strings.Contains(r.stderr, fmt.Sprintf("pid %d already serves %s", os.Getpid(), socket)) {
+	if r.code != int(clierror.Busy) || !strings.Contains(r.stderr, fmt.Sprintf("pid %d already serves %s", os.Getpid(), socket)) {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }
@@ -252,7 +252,7 @@ func TestDaemonOnARealProcess(t *testing.T) {
 		t.Errorf("events = %+v", rec.Events)
 	}
 	for _, name := range []string{"cuda calls", "cpu samples", "scheduling", "host pressure"} {
-		if !slices.ContainsFunc(rec.Meta.Sources, func(s record.Source) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(rec.Meta.Sources, func(s recording.Source) bool { return s.Name == name }) {
 			t.Errorf("there is no source %q: %+v", name, rec.Meta.Sources)
 		}
 	}
@@ -289,7 +289,8 @@ func scrape(t *testing.T, log string) {
 	}
 }
 
-// TestMain lets the test binary be the daemon itself, for a test that runs it as another user, and what the daemon starts itself as.
+// TestMain lets the test binary be the daemon itself, for a test that runs it as another user, and what the daemon
+// starts itself as.
 func TestMain(m *testing.M) {
 	if os.Getenv("INFERSCOPED_BE_THE_DAEMON") != "" || len(os.Args) > 1 && helpers()[os.Args[1]] != nil {
 		main()
@@ -321,8 +322,8 @@ func TestWithoutPrivilegesItNamesTheMissingCapability(t *testing.T) {
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 40001, Gid: 40001}}
 	out, _ := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != int(fault.Permission) {
-		t.Errorf("exit code %d, want %d: %s", code, fault.Permission, out)
+	if code := cmd.ProcessState.ExitCode(); code != int(clierror.Permission) {
+		t.Errorf("exit code %d, want %d: %s", code, clierror.Permission, out)
 	}
 	for _, name := range []string{"CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"} {
 		if first, _, _ := strings.Cut(string(out), "\n"); !strings.Contains(first, name) {

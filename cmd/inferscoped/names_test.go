@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/dump"
-	"github.com/inferscope/inferscope/internal/symbol"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/symname"
+	"github.com/inferscope/inferscope/internal/recording/dump"
 )
 
 // forward is a function as g++ names it: void model::forward<float>(float, int).
@@ -37,7 +37,7 @@ func TestWholeNames(t *testing.T) {
 		if whole {
 			args = append(args, "--whole-names")
 		}
-		want, other := symbol.Demangle(forward, whole), symbol.Demangle(forward, !whole)
+		want, other := symname.Demangle(forward, whole), symname.Demangle(forward, !whole)
 		if want == other || want == forward {
 			t.Fatalf("%q and %q", want, other)
 		}

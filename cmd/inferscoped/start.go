@@ -3,16 +3,15 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/inferscope/inferscope/internal/config"
+	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // start runs the daemon that the flags ask for.
@@ -47,26 +46,36 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	return daemon.Run(cmd.Context(), cfg, logger)
 }
 
-// oneGPU heeds single_gpu: a process that could see several GPUs is not watched.
+// oneGPU refuses a process that could see several GPUs where single_gpu is set. It reads of the process's environment
+// only as much as it needs: that memory is the process's own.
 func oneGPU(s config.Settings, pids []int) error {
+	if !s.SingleGPU {
+		return nil
+	}
 	for _, pid := range pids {
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if err != nil || !s.SingleGPU {
+		value, set, err := proc.Variable(uint32(pid), visibleDevices)
+		if err != nil {
 			continue // following it says what is wrong
 		}
-		if n := config.Environment(strings.Split(string(raw), "\x00")).VisibleGPUs(config.DevicesDir); n > 1 {
-			return fault.New(fault.Usage, "start it with CUDA_VISIBLE_DEVICES=0, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
+		var environ config.Environment
+		if set {
+			environ = config.Environment{visibleDevices + "=" + value}
+		}
+		if n := environ.VisibleGPUs(config.DevicesDir); n > 1 {
+			return clierror.New(clierror.Usage, "start it with CUDA_VISIBLE_DEVICES=0, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
 				fmt.Errorf("single_gpu: pid %d sees %d GPUs", pid, n))
 		}
 	}
 	return nil
 }
 
+const visibleDevices = "CUDA_VISIBLE_DEVICES"
+
 // newLogger writes to w, a line an entry.
 func newLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	lv, err := zapcore.ParseLevel(level)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "choose debug, info, warn or error", err)
+		return nil, clierror.New(clierror.Usage, "choose debug, info, warn or error", err)
 	}
 	ec := zap.NewProductionEncoderConfig()
 	ec.EncodeTime = zapcore.ISO8601TimeEncoder

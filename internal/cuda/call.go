@@ -3,7 +3,7 @@ package cuda
 import (
 	"math/bits"
 
-	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // Decode says what e, an event of kind event.Call, did. It allocates nothing.
@@ -13,7 +13,8 @@ func (d *Decoder) Decode(e *event.Event) Call {
 	return c
 }
 
-// DecodeTo is Decode for who decodes millions of events: a Call is twice the size of an event, and takes longer to copy than to make.
+// DecodeTo is Decode for who decodes millions of events: a Call is twice the size of an event, and takes longer to copy
+// than to make.
 func (d *Decoder) DecodeTo(e *event.Event, c *Call) {
 	l := &d.unknown
 	if int(e.Func) < len(d.funcs) {

@@ -3,7 +3,7 @@ package cuda
 import (
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Handles of the streams that need no creating, as Call.Stream shows them
@@ -69,7 +69,7 @@ type layout struct {
 // NewDecoder prepares to decode events that index functions, as a recording's Meta
 // has them. A function whose row this version does not know (a newer daemon's)
 // decodes to a call without arguments.
-func NewDecoder(functions []record.Function) *Decoder {
+func NewDecoder(functions []recording.Function) *Decoder {
 	d := &Decoder{funcs: make([]layout, len(functions))}
 	rows := make(map[string]*Row)
 	for i := range theIndex().rows {
@@ -78,11 +78,11 @@ func NewDecoder(functions []record.Function) *Decoder {
 	for i, f := range functions {
 		d.funcs[i] = newLayout(f, rows[f.Base])
 	}
-	d.unknown = newLayout(record.Function{Name: "unknown", Base: "unknown"}, nil)
+	d.unknown = newLayout(recording.Function{Name: "unknown", Base: "unknown"}, nil)
 	return d
 }
 
-func newLayout(f record.Function, row *Row) layout {
+func newLayout(f recording.Function, row *Row) layout {
 	l := layout{
 		fn:        Func{Name: f.Name, Base: f.Base, Library: Library(f.Library), Group: Group(f.Group)},
 		perThread: perThread(f.Name),

@@ -6,12 +6,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 )
 
 // function is the entry of a recording's function table for an exported name.
-func function(t testing.TB, name string, major int) record.Function {
+func function(t testing.TB, name string, major int) recording.Function {
 	t.Helper()
 	row, ok := match(name, major)
 	if !ok {
@@ -136,7 +137,7 @@ func TestDecode(t *testing.T) {
 		fn := function(t, c.name, c.major)
 		c.event.Kind = event.Call
 		c.want.Func = &Func{Name: c.name, Base: fn.Base, Library: Library(fn.Library), Group: Group(fn.Group)}
-		got := NewDecoder([]record.Function{fn}).Decode(&c.event)
+		got := NewDecoder([]recording.Function{fn}).Decode(&c.event)
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
@@ -146,7 +147,7 @@ func TestDecode(t *testing.T) {
 // TestDecodeUnknown: recordings of other versions and damaged ones decode to calls
 // without arguments.
 func TestDecodeUnknown(t *testing.T) {
-	d := NewDecoder([]record.Function{
+	d := NewDecoder([]recording.Function{
 		{Name: "cuFromTheFuture_v7", Base: "cuFromTheFuture", Library: "driver", Group: "future", Timed: true},
 		{Name: "cuMemcpyHtoD_v2", Base: "cuMemcpyHtoD", Library: "driver", Group: "copy", Timed: false}, // the row is timed: another layout
 		{Name: "cuMemcpyHtoD_v2", Base: "cuMemcpyHtoD", Library: "runtime", Group: "copy", Timed: true},
@@ -182,7 +183,7 @@ func TestCookie(t *testing.T) {
 		"cudaLaunchKernelExC":    7 | 4<<36,
 		"cuMemcpyHtoDAsync_v2":   7 | 1<<16 | 2<<20 | 3<<24 | 4<<28,
 		"cudaMemcpyAsync":        7 | 1<<16 | 2<<20 | 3<<24 | 5<<28 | 4<<32,
-		"cuMemAlloc_v2":          7 | 1<<16 | 2<<20 | 1<<40,
+		"cuMemAlloc_v2":          7 | 1<<16 | 2<<20 | 1<<40 | 1<<41,
 		"cuMemcpy2DAsync_v2":     7 | 2<<28 | 5<<36,
 		"cuMemcpy3D_v2":          7 | 6<<36,
 		"cuCtxSynchronize":       7,
@@ -203,7 +204,7 @@ func TestCookie(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	var fns []record.Function
+	var fns []recording.Function
 	for _, r := range Rows() {
 		p := Point{Row: r, Name: r.Name + "_ptsz"}
 		fns = append(fns, p.Function())
@@ -211,7 +212,7 @@ func FuzzDecode(f *testing.F) {
 	d := NewDecoder(fns)
 	f.Add(uint16(3), uint8(7), int32(-1), uint64(1), ^uint64(0), uint64(1)<<63, uint64(0xff)<<56)
 	f.Add(uint16(65535), uint8(0), int32(0), uint64(0), uint64(0), uint64(0), uint64(0))
-	f.Fuzz(func(t *testing.T, fn uint16, flags uint8, ret int32, a, b, c, e uint64) {
+	fuzzing.Run(f, func(t *testing.T, fn uint16, flags uint8, ret int32, a, b, c, e uint64) {
 		call := d.Decode(&event.Event{Func: fn, Kind: event.Call, Flags: event.Flags(flags), Ret: ret, Args: [4]uint64{a, b, c, e}})
 		if call.Func == nil || call.Stream == legacyHandle && call.HasStream {
 			t.Errorf("function %d decodes to %+v", fn, call)
@@ -231,7 +232,7 @@ var sink uint64
 func BenchmarkDecode(b *testing.B) {
 	for _, name := range []string{"cuLaunchKernel", "cudaMemcpyAsync", "cuMemcpy2DAsync_v2", "cuMemsetD2D32Async", "cuCtxSynchronize"} {
 		b.Run(name, func(b *testing.B) {
-			d := NewDecoder([]record.Function{function(b, name, 12)})
+			d := NewDecoder([]recording.Function{function(b, name, 12)})
 			e := event.Event{Kind: event.Call, Flags: event.Timed, Args: [4]uint64{1, 2, 3, 4}}
 			b.ReportAllocs()
 			for b.Loop() {

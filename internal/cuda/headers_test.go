@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/nvlibs"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // header is one version of the public headers.

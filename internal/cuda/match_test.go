@@ -3,6 +3,8 @@ package cuda
 import (
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 )
 
 // TestPromised: every function and family that users were promised resolves, into
@@ -130,7 +132,7 @@ func FuzzMatch(f *testing.F) {
 	for _, seed := range []string{"cuInit", "cuMemcpyHtoD_v2_ptds", "cuda_v", "cu_v2_v3_ptsz", "_ptsz", "cuMem*", "cudaMemPrefetchAsync@13", "=cuMemAlloc", "cu\x00"} {
 		f.Add(seed, 13)
 	}
-	f.Fuzz(func(t *testing.T, name string, major int) {
+	fuzzing.Run(f, func(t *testing.T, name string, major int) {
 		row, ok := match(name, major)
 		if !ok {
 			return

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Export is one function that a library exports.
@@ -103,8 +103,8 @@ type Point struct {
 }
 
 // Function describes the point in a recording's function table.
-func (p *Point) Function() record.Function {
-	return record.Function{
+func (p *Point) Function() recording.Function {
+	return recording.Function{
 		Name:    p.Name,
 		Base:    p.Row.Name,
 		Library: string(p.Row.Library),

@@ -7,10 +7,9 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // Activity is kept by a source whose events tell what GPUs did. At most one source is
@@ -19,17 +18,17 @@ type Activity interface {
 	// Flush returns when everything that ended before in these processes can be
 	// fed, or after a bounded time.
 	Flush(ctx context.Context, pids []uint32)
-	// Departed returns when every agent that was told to leave one of these processes has, and what it recorded last was
-	// fed; false: one has not when ctx is done.
+	// Departed returns when every agent that was told to leave one of these processes has, and what it recorded last
+	// was fed; false: one has not when ctx is done.
 	Departed(ctx context.Context, pids []uint32) bool
 	// GPU returns what is known of these processes of target root in [from, to] (ns), with the
 	// kernels and ranges of these numbers, and for each number its index + 1 there.
-	GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (g *record.GPU, kernelAt, rangeAt map[int32]int32)
+	GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (g *recording.GPU, kernelAt, rangeAt map[int32]int32)
 	// Continuous records all of the time of target root until end is called, once. It
 	// returns when that has begun, or after a bounded time.
 	Continuous(ctx context.Context, root uint32) (end func(), err error)
 	// Agents returns the agents of all processes, ordered by pid.
-	Agents() []api.Agent
+	Agents() []recording.AgentStatus
 }
 
 // Filler is a Feeder that can say how full its own buffers were at the last Feed, from 0 to 1.
@@ -40,7 +39,7 @@ type Filler interface {
 // Continuous records GPU activity of target pid all of the time until end is called.
 func (d *Daemon) Continuous(ctx context.Context, pid uint32) (end func(), err error) {
 	if d.activity == nil {
-		return nil, fault.New(fault.Usage, "start the daemon without --gpu off", errors.New("GPU activity is switched off in this daemon"))
+		return nil, clierror.New(clierror.Usage, "start the daemon without --gpu off", errors.New("GPU activity is switched off in this daemon"))
 	}
 	return d.activity.Continuous(ctx, pid)
 }
@@ -55,13 +54,14 @@ func (d *Daemon) flush(ctx context.Context, pid uint32) {
 	}
 }
 
-// departed returns when the agents of a target that was let go of have left, or says what to do where they have not before ctx is done.
+// departed returns when the agents of a target that was let go of have left, or says what to do where they have not
+// before ctx is done.
 func (d *Daemon) departed(ctx context.Context, pid uint32) error {
 	v, ok := d.follower.view(pid)
 	if d.activity == nil || !ok || d.activity.Departed(ctx, v.pids()) {
 		return nil
 	}
-	return fault.New(fault.General, "it leaves by itself, and does not slow the process; other profilers may be refused until then (CUPTI error 39)",
+	return clierror.New(clierror.General, "it leaves by itself, and does not slow the process; other profilers may be refused until then (CUPTI error 39)",
 		fmt.Errorf("pid %d is not watched any more, but its agent is still on its way out", pid))
 }
 
@@ -76,22 +76,12 @@ func (v *view) pids() []uint32 {
 }
 
 // nameGPU fills the tables of GPU activity with what the recording's events refer to.
-func (r *recording) nameGPU(a Activity, v *view) {
+func (r *held) nameGPU(a Activity, v *view) {
 	if a == nil {
 		return
 	}
-	kernels, ranges := map[int32]bool{}, map[int32]bool{}
-	for batch := range r.snapshot.Events(r.want) {
-		for i := range batch {
-			switch e := &batch[i]; {
-			case e.Kind == event.Kernel:
-				kernels[e.Ret] = true
-			case e.Kind == event.Range && e.Func == event.NVTXRange:
-				ranges[e.Ret] = true
-			}
-		}
-	}
-	r.meta.GPU, r.kernelAt, r.rangeAt = a.GPU(v.pid, v.pids(), r.meta.From, r.meta.To, sorted(kernels), sorted(ranges))
+	refs := r.references()
+	r.meta.GPU, r.kernelAt, r.rangeAt = a.GPU(v.pid, v.pids(), r.meta.From, r.meta.To, sorted(refs.kernels), sorted(refs.ranges))
 }
 
 func sorted(set map[int32]bool) []int32 {
@@ -104,7 +94,7 @@ func sorted(set map[int32]bool) []int32 {
 }
 
 // renumber gives an event the recording's own numbers of what it refers to.
-func (r *recording) renumber(e *event.Event) {
+func (r *held) renumber(e *event.Event) {
 	switch e.Kind {
 	case event.Sample:
 		if r.stackAt != nil {

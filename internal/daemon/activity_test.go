@@ -6,9 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // fakeActivity feeds events and names what they refer to.
@@ -47,21 +46,21 @@ func (a *fakeActivity) Departed(_ context.Context, pids []uint32) bool {
 	return !a.stays
 }
 
-func (a *fakeActivity) GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (*record.GPU, map[int32]int32, map[int32]int32) {
+func (a *fakeActivity) GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (*recording.GPU, map[int32]int32, map[int32]int32) {
 	a.amu.Lock()
 	defer a.amu.Unlock()
 	a.asked = [2][]int32{kernels, ranges}
-	g := &record.GPU{Mode: "windows", Kernels: []record.Kernel{{Name: "gemm"}}, Ranges: []string{"step"}}
+	g := &recording.GPU{Mode: "windows", Kernels: []recording.Kernel{{Name: "gemm"}}, Ranges: []string{"step"}}
 	for _, pid := range pids {
-		g.Agents = append(g.Agents, record.Agent{PID: pid, State: "running"})
-		g.Windows = append(g.Windows, record.GPUWindow{PID: root, From: from, To: to, Activity: true})
+		g.Agents = append(g.Agents, recording.Agent{PID: pid, State: "running"})
+		g.Windows = append(g.Windows, recording.GPUWindow{PID: root, From: from, To: to, Activity: true})
 	}
 	return g, map[int32]int32{40: 1}, map[int32]int32{50: 1}
 }
 
 func (a *fakeActivity) Continuous(context.Context, uint32) (func(), error) { return func() {}, nil }
-func (a *fakeActivity) Agents() []api.Agent {
-	return []api.Agent{{Agent: record.Agent{PID: 10, State: "running"}, Kernels: 7}}
+func (a *fakeActivity) Agents() []recording.AgentStatus {
+	return []recording.AgentStatus{{Agent: recording.Agent{PID: 10, State: "running"}, Kernels: 7}}
 }
 
 // TestRecordingHoldsGPUActivity: what agents hold is asked for before a recording is cut, comes

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/pressure"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/capture/sched/pressure"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Options are the settings of a Daemon.
@@ -20,6 +20,7 @@ type Options struct {
 	PIDs           []int         // the targets; none: those that are asked for later (Watch)
 	Keep           time.Duration // how far back recordings reach
 	ExitWithTarget bool          // Run ends when all targets and their children are gone
+	Overhead       Overhead      // what watching may cost
 }
 
 // Parts are what a Daemon is made of. It owns them: Run closes those that have a Close.
@@ -28,7 +29,7 @@ type Parts struct {
 	Clock    Clock
 	Watcher  Watcher
 	Rings    Rings
-	Recorder *record.Recorder
+	Recorder *recording.Recorder
 	Sources  []Source
 	Counter  Counter // may be nil
 	Dumper   Dumper  // may be nil: then no dumps are made
@@ -66,20 +67,22 @@ type Daemon struct {
 	clock    Clock
 	watcher  Watcher
 	rings    Rings
-	recorder *record.Recorder
+	recorder *recording.Recorder
 	sources  []Source
 	tables   Tables
 	stacker  Stacker  // nil where no source is one
 	activity Activity // likewise
 	ranger   Ranger   // likewise
 	evidence evidence
-	host     record.Host
+	host     recording.Host
 	started  uint64
 
 	history  *lossHistory
 	drainer  *drainer
 	follower *follower
-	left     bool // something was not in order when Run returned
+
+	governing *governing
+	left      bool // something was not in order when Run returned
 }
 
 // New puts a daemon together; it does nothing before Run. It is an error if two
@@ -99,7 +102,7 @@ func New(opts Options, p Parts) (*Daemon, error) {
 			return nil, err
 		}
 		if f, ok := s.(Feeder); ok {
-			feeds = append(feeds, newFeed(f, p.Recorder.Since))
+			feeds = append(feeds, newFeed(f, p.Recorder.Needed))
 		}
 		if f, ok := s.(Settler); ok {
 			settlers = append(settlers, f)
@@ -115,6 +118,11 @@ func New(opts Options, p Parts) (*Daemon, error) {
 	d.evidence = gather(p.Sources)
 	d.drainer.observe = d.evidence.observe
 	d.follower = newFollower(p.Log, p.Watcher, p.Sources, d.tables, p.Counter, p.Clock)
+	d.follower.recorder = p.Recorder
+	if d.governing, err = newGoverning(opts.Overhead, d); err != nil {
+		return nil, err
+	}
+	d.evidence.observers = append(d.evidence.observers, d.governing)
 	return d, nil
 }
 
@@ -155,8 +163,8 @@ type Hooks struct {
 
 // Run follows the targets until ctx is done, or, with ExitWithTarget, until they
 // are gone. When it returns, all probes are off and every part is closed, or a stop has taken
-// longer than it may. An error means that a target could not be followed at all (fault.NoProcess,
-// fault.Permission), or that something could not be closed.
+// longer than it may. An error means that a target could not be followed at all (clierror.NoProcess,
+// clierror.Permission), or that something could not be closed.
 func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -164,6 +172,7 @@ func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	defer stopFollowing()
 	go d.drainer.run(background)
 	go d.follower.run(following)
+	go d.governing.run(following)
 	err := d.follower.add(d.opts.PIDs)
 	if err == nil {
 		d.wait(ctx, hooks.Ready)
@@ -249,8 +258,8 @@ func (d *Daemon) Now() uint64 { return d.clock() }
 // Events returns how many events were taken out of the rings.
 func (d *Daemon) Events() uint64 { return d.drainer.events.Load() }
 
-func host() record.Host {
-	h := record.Host{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), NodeOf: pressure.NodeOf()}
+func host() recording.Host {
+	h := recording.Host{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), NodeOf: pressure.NodeOf()}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err == nil {
 		h.Kernel = unix.ByteSliceToString(u.Release[:])

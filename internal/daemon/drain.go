@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // The drain timer's bounds and goal. A timer costs 0.3% of a core at 100,000
@@ -26,7 +26,7 @@ type drainer struct {
 	feeds    []*feed
 	settlers []Settler
 	observe  func(batch []event.Event)
-	recorder *record.Recorder
+	recorder *recording.Recorder
 	counter  Counter
 	history  *lossHistory
 	clock    Clock
@@ -39,7 +39,7 @@ type drainer struct {
 	faults   atomic.Uint64 // events with an argument that could not be read
 }
 
-func newDrainer(rings Rings, recorder *record.Recorder, counter Counter, history *lossHistory, clock Clock) *drainer {
+func newDrainer(rings Rings, recorder *recording.Recorder, counter Counter, history *lossHistory, clock Clock) *drainer {
 	return &drainer{
 		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock, observe: func([]event.Event) {},
 		requests: make(chan chan struct{}), done: make(chan struct{}),
@@ -143,6 +143,7 @@ func (d *drainer) settled(to uint64) bool {
 }
 
 func (d *drainer) pass() {
+	d.recorder.Pass(d.clock())
 	n := d.rings.Drain(d.takeFresh)
 	if n > 0 {
 		d.events.Add(uint64(n))

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/clock"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 func TestNextInterval(t *testing.T) {
@@ -92,7 +92,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := &settler{after: c.after}
-			rec, err := record.NewRecorder(record.MinBudget, time.Minute)
+			rec, err := recording.NewRecorder(recording.MinBudget, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestArgumentFaultsAreCounted(t *testing.T) {
 
 // BenchmarkTake is what an event costs between the ring and the recorder.
 func BenchmarkTake(b *testing.B) {
-	rec, err := record.NewRecorder(100_000_000, time.Minute)
+	rec, err := recording.NewRecorder(100_000_000, time.Minute)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,37 +4,71 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/dump"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/dump"
 )
 
-// Dumper makes dumps of processes: live.Taker.
+// Dumper makes dumps of processes: threaddump.Taker.
 type Dumper interface {
-	Take(ctx context.Context, pid uint32, processes []*target.Process) (*dump.Dump, error)
+	Take(ctx context.Context, pid uint32, processes []*proc.Process) (*dump.Dump, error)
 }
+
+// guard proves that a process is a user's alone from one moment to another: proc.Guard.
+type guard interface {
+	Check() error
+	Close() error
+}
+
+// guardFunc makes one, where the process is the user's now.
+type guardFunc func(p *proc.Process, uid uint32) (guard, error)
+
+func guardOf(p *proc.Process, uid uint32) (guard, error) { return p.Guard(uid) }
 
 // Dump returns one stack of every thread of a target. It implements api.Dumper.
 func (d *Daemon) Dump(ctx context.Context, r api.DumpRequest) (*dump.Dump, error) {
 	if d.parts.Dumper == nil {
-		return nil, fault.New(fault.Unsupported, "use `inferscope report`", errors.New("this daemon makes no dumps"))
+		return nil, clierror.New(clierror.Unsupported, "use `inferscope report`", errors.New("this daemon makes no dumps"))
 	}
 	v, ok := d.follower.view(r.PID)
 	if !ok {
-		return nil, fault.New(fault.NoProcess, "`inferscope targets` lists what is watched", fmt.Errorf("pid %d is not a target of this daemon", r.PID))
+		return nil, clierror.New(clierror.NoProcess, "`inferscope targets` lists what is watched", fmt.Errorf("pid %d is not a target of this daemon", r.PID))
 	}
-	var processes []*target.Process
+	var processes []*proc.Process
+	guards := map[uint32]guard{}
+	withheld := 0
 	for _, e := range v.entries {
 		p := e.process
-		wanted := p.PID == r.PID || r.Children
-		if p.Died == 0 && wanted && (r.AnyOwner || p.UID == r.Owner) {
-			processes = append(processes, p)
+		if p.Died != 0 || p.PID != r.PID && !r.Children {
+			continue
 		}
+		if !r.Any {
+			g, err := d.follower.guard(p, r.UID)
+			if err != nil {
+				withheld++
+				continue
+			}
+			defer func() { _ = g.Close() }()
+			guards[p.PID] = g
+		}
+		processes = append(processes, p)
 	}
 	if len(processes) == 0 {
-		return nil, fault.New(fault.NoProcess, "`inferscope report` shows what was recorded of it", fmt.Errorf("pid %d has exited", r.PID))
+		return nil, clierror.New(clierror.NoProcess, "`inferscope report` shows what was recorded of it", fmt.Errorf("pid %d has exited, or is another user's", r.PID))
 	}
-	return d.parts.Dumper.Take(ctx, r.PID, processes)
+	out, err := d.parts.Dumper.Take(ctx, r.PID, processes)
+	if err != nil || r.Any {
+		return out, err
+	}
+	// What was read is shown only where the process was the user's all the while.
+	kept := slices.DeleteFunc(out.Processes, func(p dump.Process) bool {
+		g := guards[p.PID]
+		return g == nil || g.Check() != nil
+	})
+	out.Withheld = withheld + len(out.Processes) - len(kept)
+	out.Processes = kept
+	return out, nil
 }

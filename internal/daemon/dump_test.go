@@ -5,16 +5,16 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/dump"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/dump"
 )
 
 // fakeDumper notes which processes it was asked for.
 type fakeDumper struct{ pids []uint32 }
 
-func (f *fakeDumper) Take(_ context.Context, pid uint32, processes []*target.Process) (*dump.Dump, error) {
+func (f *fakeDumper) Take(_ context.Context, pid uint32, processes []*proc.Process) (*dump.Dump, error) {
 	f.pids = nil
 	for _, p := range processes {
 		f.pids = append(f.pids, p.PID)
@@ -27,10 +27,11 @@ func TestDumpsShowNobodyElsesProcesses(t *testing.T) {
 	child, other, dead := process(11, 10, second), process(12, 10, second), process(13, 10, second)
 	d, _ := w.start(Options{}, process(10, 0, second))
 	main := d.follower.roots[0].main()
-	child.UID, other.UID, dead.UID, dead.Died = main.UID, main.UID+1, main.UID, 2*second
-	for _, p := range []target.Process{child, other, dead} {
+	other.Owner, dead.Died = main.Owner+1, 2*second // its real user is the same: a setuid program
+	for _, p := range []proc.Process{child, other, dead} {
 		d.follower.note(&p)
 	}
+	owner := api.Asker{UID: main.Owner}
 	dumper := &fakeDumper{}
 	d.parts.Dumper = dumper
 	for _, tt := range []struct {
@@ -38,9 +39,9 @@ func TestDumpsShowNobodyElsesProcesses(t *testing.T) {
 		request api.DumpRequest
 		want    []uint32
 	}{
-		{"the process alone", api.DumpRequest{PID: 10, Owner: main.UID}, []uint32{10}},
-		{"the owner's children", api.DumpRequest{PID: 10, Children: true, Owner: main.UID}, []uint32{10, 11}},
-		{"root's view", api.DumpRequest{PID: 10, Children: true, AnyOwner: true}, []uint32{10, 11, 12}},
+		{"the process alone", api.DumpRequest{PID: 10, Asker: owner}, []uint32{10}},
+		{"the owner's children", api.DumpRequest{PID: 10, Children: true, Asker: owner}, []uint32{10, 11}},
+		{"root's view", api.DumpRequest{PID: 10, Children: true, Asker: api.Asker{Any: true}}, []uint32{10, 11, 12}},
 	} {
 		if _, err := d.Dump(context.Background(), tt.request); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -50,17 +51,17 @@ func TestDumpsShowNobodyElsesProcesses(t *testing.T) {
 		}
 	}
 	dumper.pids = nil
-	_, err := d.Dump(context.Background(), api.DumpRequest{PID: 10, Owner: main.UID + 7})
-	if fault.CodeOf(err) != fault.NoProcess || dumper.pids != nil {
+	_, err := d.Dump(context.Background(), api.DumpRequest{PID: 10, Asker: api.Asker{UID: main.Owner + 7}})
+	if clierror.CodeOf(err) != clierror.NoProcess || dumper.pids != nil {
 		t.Errorf("a stranger's dump: %v of %v", err, dumper.pids)
 	}
-	_, err = d.Dump(context.Background(), api.DumpRequest{PID: 99, AnyOwner: true})
-	if fault.CodeOf(err) != fault.NoProcess {
+	_, err = d.Dump(context.Background(), api.DumpRequest{PID: 99, Asker: api.Asker{Any: true}})
+	if clierror.CodeOf(err) != clierror.NoProcess {
 		t.Errorf("not a target: %v", err)
 	}
 	d.parts.Dumper = nil
-	_, err = d.Dump(context.Background(), api.DumpRequest{PID: 10, AnyOwner: true})
-	if fault.CodeOf(err) != fault.Unsupported {
+	_, err = d.Dump(context.Background(), api.DumpRequest{PID: 10, Asker: api.Asker{Any: true}})
+	if clierror.CodeOf(err) != clierror.Unsupported {
 		t.Errorf("without a dumper: %v", err)
 	}
 }

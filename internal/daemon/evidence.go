@@ -3,10 +3,11 @@ package daemon
 import (
 	"cmp"
 	"iter"
+	"os"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // Observer is a source that looks at events while they are fresh, to find names
@@ -27,14 +28,14 @@ type Completer interface {
 
 // Namer is a source that names what its events refer to by number, for all targets.
 type Namer interface {
-	Objects() []record.Object
-	Strangers() []record.Thread
+	Objects() []recording.Object
+	OtherThreads() []recording.Thread
 }
 
 // Gauge is a source that samples the state of the host and of targets' cgroups.
 type Gauge interface {
 	// Pressure returns the samples of a target within [from, to] (ns), ordered by TS.
-	Pressure(root uint32, from, to uint64) []record.Pressure
+	Pressure(root uint32, from, to uint64) []recording.Pressure
 }
 
 // evidence is what sources add to recordings beside their events.
@@ -43,6 +44,7 @@ type evidence struct {
 	completers []Completer
 	namers     []Namer
 	gauges     []Gauge
+	helped     []Helped
 }
 
 func gather(sources []Source) evidence {
@@ -56,6 +58,9 @@ func gather(sources []Source) evidence {
 		}
 		if n, ok := s.(Namer); ok {
 			e.namers = append(e.namers, n)
+		}
+		if h, ok := s.(Helped); ok {
+			e.helped = append(e.helped, h)
 		}
 		if g, ok := s.(Gauge); ok {
 			e.gauges = append(e.gauges, g)
@@ -80,20 +85,37 @@ func (e *evidence) complete(to uint64) []event.Event {
 
 // name puts the names of a target's files and of strangers into m, and its samples
 // of pressure. Only what belongs to the target is told: strangers are the exception.
-func (e *evidence) name(m *record.Meta, v *view) {
+func (e *evidence) name(m *recording.Meta, v *view) {
 	for _, n := range e.namers {
-		m.Objects = append(m.Objects, slices.DeleteFunc(n.Objects(), func(o record.Object) bool { return !v.has(o.PID) })...)
-		m.Strangers = append(m.Strangers, slices.DeleteFunc(n.Strangers(), func(t record.Thread) bool { return v.has(t.PID) })...)
+		m.Objects = append(m.Objects, slices.DeleteFunc(n.Objects(), func(o recording.Object) bool { return !v.has(o.PID) })...)
+		m.OtherThreads = append(m.OtherThreads, slices.DeleteFunc(n.OtherThreads(), func(t recording.Thread) bool { return v.has(t.PID) })...)
+	}
+	own := e.own()
+	for i := range m.OtherThreads {
+		if s := &m.OtherThreads[i]; own[s.PID] {
+			s.Name += recording.OwnMark
+		}
 	}
 	for _, g := range e.gauges {
 		m.Pressure = append(m.Pressure, g.Pressure(v.pid, m.From, m.To)...)
 	}
-	slices.SortFunc(m.Objects, func(a, b record.Object) int {
+	slices.SortFunc(m.Objects, func(a, b recording.Object) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Inode, b.Inode))
 	})
-	slices.SortFunc(m.Strangers, func(a, b record.Thread) int {
+	slices.SortFunc(m.OtherThreads, func(a, b recording.Thread) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
 	})
+}
+
+// own returns the processes that do this watching.
+func (e *evidence) own() map[uint32]bool {
+	out := map[uint32]bool{uint32(os.Getpid()): true}
+	for _, h := range e.helped {
+		for _, pid := range h.Helpers() {
+			out[uint32(pid)] = true
+		}
+	}
+	return out
 }
 
 // with yields the events, and then the rows that want accepts.

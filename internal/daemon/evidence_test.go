@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // witness is a source that knows more than its events say.
@@ -21,16 +21,16 @@ type witness struct {
 func (w *witness) Observe(batch []event.Event)      { w.observed.Add(int64(len(batch))) }
 func (w *witness) Complete(to uint64) []event.Event { w.asked.Store(to); return w.rows }
 
-func (w *witness) Objects() []record.Object {
-	return []record.Object{{PID: 20, Inode: 2, Name: "b"}, {PID: 10, Inode: 1, Name: "a"}}
+func (w *witness) Objects() []recording.Object {
+	return []recording.Object{{PID: 20, Inode: 2, Name: "b"}, {PID: 10, Inode: 1, Name: "a"}}
 }
 
-func (w *witness) Strangers() []record.Thread {
-	return []record.Thread{{PID: 99, TID: 99, Name: "other"}, {PID: 10, TID: 11, Name: "own"}}
+func (w *witness) OtherThreads() []recording.Thread {
+	return []recording.Thread{{PID: 99, TID: 99, Name: "other"}, {PID: 10, TID: 11, Name: "own"}}
 }
 
-func (w *witness) Pressure(root uint32, from, to uint64) []record.Pressure {
-	return []record.Pressure{{TS: from, MajorFaults: uint64(root)}}
+func (w *witness) Pressure(root uint32, from, to uint64) []recording.Pressure {
+	return []recording.Pressure{{TS: from, MajorFaults: uint64(root)}}
 }
 
 func TestEvidenceOfEachTargetAlone(t *testing.T) {
@@ -53,7 +53,7 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 	if o := rec.Meta.Objects; len(o) != 1 || o[0].Name != "a" {
 		t.Errorf("objects %+v", o)
 	}
-	if s := rec.Meta.Strangers; len(s) != 1 || s[0].Name != "other" {
+	if s := rec.Meta.OtherThreads; len(s) != 1 || s[0].Name != "other" {
 		t.Errorf("strangers %+v: a thread of the target is none", s)
 	}
 	if p := rec.Meta.Pressure; len(p) != 1 || p[0].MajorFaults != 10 || p[0].TS != rec.Meta.From {

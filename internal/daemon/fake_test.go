@@ -12,34 +12,34 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // fakeWatcher follows processes that a test makes up.
 type fakeWatcher struct {
-	changes chan target.Change
+	changes chan proc.Change
 	addErr  error
 	added   func() // called before Add returns, when its changes are out
 
 	mu      sync.Mutex
-	procs   map[target.ID]target.Process
-	onAdd   map[int][]target.Process // what Add finds: the root first
-	threads map[uint32][]record.Thread
+	procs   map[proc.ID]proc.Process
+	onAdd   map[int][]proc.Process // what Add finds: the root first
+	threads map[uint32][]recording.Thread
 	losses  []loss.Loss
 	closed  bool
 }
 
 func newFakeWatcher() *fakeWatcher {
 	return &fakeWatcher{
-		changes: make(chan target.Change, 100), procs: map[target.ID]target.Process{},
-		onAdd: map[int][]target.Process{}, threads: map[uint32][]record.Thread{},
+		changes: make(chan proc.Change, 100), procs: map[proc.ID]proc.Process{},
+		onAdd: map[int][]proc.Process{}, threads: map[uint32][]recording.Thread{},
 	}
 }
 
-func (w *fakeWatcher) Add(pid int) (*target.Process, error) {
+func (w *fakeWatcher) Add(pid int) (*proc.Process, error) {
 	if w.addErr != nil {
 		return nil, w.addErr
 	}
@@ -47,7 +47,7 @@ func (w *fakeWatcher) Add(pid int) (*target.Process, error) {
 	found := w.onAdd[pid]
 	w.mu.Unlock()
 	for _, p := range found {
-		w.emit(target.Appeared, p, p.Born)
+		w.emit(proc.Appeared, p, p.Born)
 	}
 	if w.added != nil {
 		w.added()
@@ -56,39 +56,41 @@ func (w *fakeWatcher) Add(pid int) (*target.Process, error) {
 }
 
 // emit makes a change happen.
-func (w *fakeWatcher) emit(kind target.ChangeKind, p target.Process, at uint64) {
+func (w *fakeWatcher) emit(kind proc.ChangeKind, p proc.Process, at uint64) {
 	w.mu.Lock()
 	w.procs[p.ID()] = p
 	w.mu.Unlock()
-	w.changes <- target.Change{Kind: kind, Process: &p, At: at}
+	w.changes <- proc.Change{Kind: kind, Process: &p, At: at}
 }
 
-func (w *fakeWatcher) Changes() <-chan target.Change { return w.changes }
+func (w *fakeWatcher) Changes() <-chan proc.Change { return w.changes }
 
-func (w *fakeWatcher) Processes() []target.Process {
+func (w *fakeWatcher) Processes() []proc.Process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var out []target.Process
+	var out []proc.Process
 	for _, p := range w.procs {
 		out = append(out, p)
 	}
 	return out
 }
 
-func (w *fakeWatcher) Threads(pid uint32) []record.Thread {
+func (w *fakeWatcher) Threads(pid uint32) []recording.Thread {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.threads[pid])
 }
 
-func (w *fakeWatcher) setThreads(pid uint32, threads ...record.Thread) {
+func (w *fakeWatcher) setThreads(pid uint32, threads ...recording.Thread) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.threads[pid] = threads
 }
 
-func (w *fakeWatcher) State() record.Source {
-	return record.Source{Name: "processes", State: "running"}
+func (w *fakeWatcher) Spent(uint32, time.Duration) {}
+
+func (w *fakeWatcher) State() recording.Source {
+	return recording.Source{Name: "processes", State: "running"}
 }
 
 func (w *fakeWatcher) Losses() []loss.Loss {
@@ -151,7 +153,7 @@ func (r *fakeRings) Close() error {
 // fakeSource notes what it is told; follow may be replaced.
 type fakeSource struct {
 	name    string
-	follow  func(*target.Process) error
+	follow  func(*proc.Process) error
 	onClose func()
 
 	mu        sync.Mutex
@@ -163,7 +165,7 @@ type fakeSource struct {
 
 func (s *fakeSource) Name() string { return s.name }
 
-func (s *fakeSource) Follow(p *target.Process) error {
+func (s *fakeSource) Follow(p *proc.Process) error {
 	s.mu.Lock()
 	s.followed = append(s.followed, p.PID)
 	s.mu.Unlock()
@@ -173,13 +175,15 @@ func (s *fakeSource) Follow(p *target.Process) error {
 	return nil
 }
 
-func (s *fakeSource) Forget(p *target.Process) {
+func (s *fakeSource) Forget(p *proc.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgotten = append(s.forgotten, p.PID)
 }
 
-func (s *fakeSource) State() record.Source { return record.Source{Name: s.name, State: "running"} }
+func (s *fakeSource) State() recording.Source {
+	return recording.Source{Name: s.name, State: "running"}
+}
 
 func (s *fakeSource) Losses() []loss.Loss {
 	s.mu.Lock()
@@ -201,35 +205,35 @@ func (s *fakeSource) Close() error {
 type tableSource struct {
 	fakeSource
 	tmu       sync.Mutex
-	functions []record.Function
-	libraries []record.Library
+	functions []recording.Function
+	libraries []recording.Library
 }
 
-func (s *tableSource) Functions() []record.Function {
+func (s *tableSource) Functions() []recording.Function {
 	s.tmu.Lock()
 	defer s.tmu.Unlock()
 	return slices.Clone(s.functions)
 }
 
-func (s *tableSource) Libraries() []record.Library {
+func (s *tableSource) Libraries() []recording.Library {
 	s.tmu.Lock()
 	defer s.tmu.Unlock()
 	return slices.Clone(s.libraries)
 }
 
 // Forget forgets the libraries too, so that the daemon must have kept them.
-func (s *tableSource) Forget(p *target.Process) {
+func (s *tableSource) Forget(p *proc.Process) {
 	s.fakeSource.Forget(p)
 	s.tmu.Lock()
 	defer s.tmu.Unlock()
-	s.libraries = slices.DeleteFunc(s.libraries, func(l record.Library) bool { return l.PID == p.PID })
+	s.libraries = slices.DeleteFunc(s.libraries, func(l recording.Library) bool { return l.PID == p.PID })
 }
 
 // maps makes a library be probed at the present time.
 func (s *tableSource) maps(pid uint32, path string, probed uint64) {
 	s.tmu.Lock()
 	defer s.tmu.Unlock()
-	s.libraries = append(s.libraries, record.Library{PID: pid, Path: path, Inode: uint64(len(path)), Kind: "driver", Points: 2, Cheap: 1, Mapped: probed, Probed: probed})
+	s.libraries = append(s.libraries, recording.Library{PID: pid, Path: path, Inode: uint64(len(path)), Kind: "driver", Points: 2, Cheap: 1, Mapped: probed, Probed: probed})
 }
 
 // world is a daemon made of fakes, with a clock that a test sets.
@@ -250,7 +254,7 @@ const second = 1_000_000_000
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
-	rec, err := record.NewRecorder(10_000_000, time.Minute)
+	rec, err := recording.NewRecorder(10_000_000, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +263,7 @@ func newWorld(t *testing.T) *world {
 		source: &tableSource{fakeSource: fakeSource{name: "calls"}}, other: &fakeSource{name: "other"},
 	}
 	w.now.Store(1000 * second)
-	w.source.functions = []record.Function{{Name: "cuInit", Base: "cuInit", Library: "driver", Group: "init"}}
+	w.source.functions = []recording.Function{{Name: "cuInit", Base: "cuInit", Library: "driver", Group: "init"}}
 	w.parts = Parts{
 		Log: zap.New(core), Clock: w.now.Load, Watcher: w.watcher, Rings: w.rings, Recorder: rec,
 		Sources: []Source{w.source, w.other},
@@ -268,8 +272,8 @@ func newWorld(t *testing.T) *world {
 }
 
 // process makes up a process; root 0 means that it is one.
-func process(pid, root uint32, born uint64) target.Process {
-	p := target.Process{PID: pid, NSPID: pid, Root: root, Parent: root, StartTime: born / 1e7, Born: born, UID: 7, Comm: "p"}
+func process(pid, root uint32, born uint64) proc.Process {
+	p := proc.Process{PID: pid, NSPID: pid, Root: root, Parent: root, StartTime: born / 1e7, Born: born, UID: 7, Owner: 7, Comm: "p"}
 	if root == 0 {
 		p.Root = pid
 	}
@@ -277,7 +281,7 @@ func process(pid, root uint32, born uint64) target.Process {
 }
 
 // start runs a daemon over the targets, and returns once it is ready. stop ends it and returns Run's error.
-func (w *world) start(opts Options, targets ...target.Process) (d *Daemon, stop func() error) {
+func (w *world) start(opts Options, targets ...proc.Process) (d *Daemon, stop func() error) {
 	w.t.Helper()
 	for _, p := range targets {
 		w.watcher.onAdd[int(p.Root)] = append(w.watcher.onAdd[int(p.Root)], p)
@@ -292,6 +296,7 @@ func (w *world) start(opts Options, targets ...target.Process) (d *Daemon, stop 
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	d.follower.guard = fakeGuardOf
 	ctx, cancel := newContext()
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- d.Run(ctx, Hooks{Ready: func() { close(ready) }, Stopping: func() {}}) }()
@@ -308,6 +313,19 @@ func (w *world) start(opts Options, targets ...target.Process) (d *Daemon, stop 
 	}
 	w.t.Cleanup(func() { _ = stop() })
 	return d, stop
+}
+
+// fakeGuard guards a process that a test makes up.
+type fakeGuard struct{ err error }
+
+func (g *fakeGuard) Check() error { return g.err }
+func (g *fakeGuard) Close() error { return nil }
+
+func fakeGuardOf(p *proc.Process, uid uint32) (guard, error) {
+	if p.Owner != uid {
+		return nil, errors.New("it is another's")
+	}
+	return &fakeGuard{}, nil
 }
 
 // until waits for a condition that another goroutine brings about; a hang is the failure.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // feed calls one Feeder in a goroutine of its own: naming Python code and reading

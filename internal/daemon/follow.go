@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // follower turns what happens to processes into work for the sources, and
@@ -25,6 +25,9 @@ type follower struct {
 	tables  Tables // nil where no source has them
 	counter Counter
 	clock   Clock
+
+	recorder *recording.Recorder // nil in tests that record nothing
+	guard    guardFunc
 
 	turns chan func()   // done by its goroutine
 	ready chan struct{} // closed when every process that was there at the start is followed
@@ -40,7 +43,7 @@ type follower struct {
 
 func newFollower(log *zap.Logger, w Watcher, sources []Source, tables Tables, counter Counter, clock Clock) *follower {
 	return &follower{
-		log: log, watcher: w, sources: sources, tables: tables, counter: counter, clock: clock,
+		log: log, watcher: w, sources: sources, tables: tables, counter: counter, clock: clock, guard: guardOf,
 		turns: make(chan func()), ready: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -53,7 +56,7 @@ func (f *follower) add(pids []int) error {
 			return fmt.Errorf("watching pid %d: %w", pid, err)
 		}
 		f.mu.Lock()
-		f.await(f.root(p.Root))
+		f.await(f.makeRoot(p.Root))
 		f.mu.Unlock()
 	}
 	f.mu.Lock()
@@ -72,12 +75,20 @@ func (f *follower) await(r *root) {
 	}
 }
 
-// root returns the target with this pid. The caller holds the lock.
+// root returns the target with this pid; nil where there is none, as once it was withdrawn. The caller holds the lock.
 func (f *follower) root(pid uint32) *root {
 	for _, r := range f.roots {
 		if r.pid == pid {
 			return r
 		}
+	}
+	return nil
+}
+
+// makeRoot returns the target with this pid, and makes it where there is none. The caller holds the lock.
+func (f *follower) makeRoot(pid uint32) *root {
+	if r := f.root(pid); r != nil {
+		return r
 	}
 	r := newRoot(pid)
 	f.roots = append(f.roots, r)
@@ -97,49 +108,94 @@ func (f *follower) run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			f.handle(c)
+			f.watcher.Spent(c.Process.Root, proc.CPUTime(func() { f.handle(c) }))
 		}
 	}
 }
 
-func (f *follower) handle(c target.Change) {
+func (f *follower) handle(c proc.Change) {
 	p := c.Process
 	f.log.Debug("process "+c.Kind.String(), zap.Uint32("pid", p.PID), zap.String("comm", p.Comm), zap.Uint32("target", p.Root))
+	f.mu.Lock()
+	known := f.root(p.Root) != nil
+	if !known && c.Kind == proc.Appeared && p.PID == p.Root { // it may come before Add returns
+		f.makeRoot(p.Root)
+		known = true
+	}
+	f.mu.Unlock()
+	if !known { // its target was withdrawn meanwhile
+		for _, s := range f.sources {
+			s.Forget(p)
+		}
+		return
+	}
 	switch c.Kind {
-	case target.Appeared:
+	case proc.Appeared:
 		f.counter.Target(p.PID, p.Root)
 		f.note(p)
+		f.assign(p)
 		f.follow(p, c.At)
-	case target.Execed:
+	case proc.Execed:
 		f.keepLibraries(p)
 		f.note(p)
 		f.follow(p, c.At)
-	case target.Mapped:
+	case proc.Mapped:
 		f.follow(p, c.At)
-	case target.Exited:
+	case proc.Renewed:
+		if f.note(p) {
+			f.follow(p, c.At)
+		}
+	case proc.Exited:
 		f.keepLibraries(p)
 		f.note(p)
 		f.keepThreads(p)
+		f.unassign(p)
 		for _, s := range f.sources {
 			s.Forget(p)
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.root(p.Root).pending, p.ID())
+	if r := f.root(p.Root); r != nil {
+		delete(r.pending, p.ID())
+	}
 	f.settle()
 }
 
-// note remembers how p is now.
-func (f *follower) note(p *target.Process) {
+// assign has the events of p recorded as its target's.
+func (f *follower) assign(p *proc.Process) {
+	if f.recorder == nil {
+		return
+	}
+	f.mu.Lock()
+	r := f.root(p.Root)
+	var o recording.Owner
+	if r != nil {
+		o = r.user(p)
+	}
+	f.mu.Unlock()
+	if r != nil {
+		f.recorder.Assign(p.PID, p.Born, o)
+	}
+}
+
+func (f *follower) unassign(p *proc.Process) {
+	if f.recorder != nil {
+		f.recorder.Unassign(p.PID)
+	}
+}
+
+// note remembers how p is now, and reports whether it has another owner than before.
+func (f *follower) note(p *proc.Process) (another bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.root(p.Root).note(p)
+	r := f.root(p.Root)
+	return r != nil && r.note(p)
 }
 
 // follow lets every source look at p, which changed at the given time (ns).
-func (f *follower) follow(p *target.Process, at uint64) {
-	if f.barred(p) {
+func (f *follower) follow(p *proc.Process, at uint64) {
+	if f.forbidden(p) {
 		for _, s := range f.sources {
 			s.Forget(p)
 		}
@@ -156,69 +212,70 @@ func (f *follower) follow(p *target.Process, at uint64) {
 				zap.Uint32("pid", p.PID), zap.String("comm", p.Comm), zap.Error(err))
 		}
 	}
-	f.noteLate(p, at, before)
+	f.noteUnprobed(p, at, before)
 }
 
 // ended says whether err only means that p has ended: programs that start many short ones are usual.
-func ended(p *target.Process, err error) bool {
-	gone := fault.CodeOf(err) == fault.NoProcess || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
+func ended(p *proc.Process, err error) bool {
+	gone := clierror.CodeOf(err) == clierror.NoProcess || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
 	return gone && !p.Alive()
 }
 
 // newComplaint says whether err is worth a line: Follow fails again at each change for the same reason.
-func (f *follower) newComplaint(p *target.Process, source string, err error) bool {
+func (f *follower) newComplaint(p *proc.Process, source string, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.root(p.Root).procs[p.ID()]
-	if e == nil {
-		return err != nil
+	if r := f.root(p.Root); r != nil && r.procs[p.ID()] != nil {
+		return r.procs[p.ID()].complain(source, err)
 	}
-	return e.complain(source, err)
+	return err != nil
 }
 
-// noteLate remembers which libraries of p got their probes only now although they
+// noteUnprobed remembers which libraries of p got their probes only now although they
 // were there since at: calls in between are missing.
-func (f *follower) noteLate(p *target.Process, at, before uint64) {
+func (f *follower) noteUnprobed(p *proc.Process, at, before uint64) {
 	libraries := f.librariesOf(p.PID)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.root(p.Root)
-	if r.since == 0 {
+	if r == nil || r.since == 0 {
 		return // the recording begins when the first processes are covered
 	}
 	for _, l := range libraries {
 		if l.Probed >= before && l.Probed > at {
-			r.noteLate(late{pid: p.PID, from: at, until: l.Probed})
+			r.noteUnprobed(unprobedInterval{pid: p.PID, from: at, until: l.Probed})
 		}
 	}
 }
 
-func (f *follower) libraries() []record.Library {
+func (f *follower) libraries() []recording.Library {
 	if f.tables == nil {
 		return nil
 	}
 	return f.tables.Libraries()
 }
 
-func (f *follower) librariesOf(pid uint32) []record.Library {
-	return slices.DeleteFunc(slices.Clone(f.libraries()), func(l record.Library) bool { return l.PID != pid })
+func (f *follower) librariesOf(pid uint32) []recording.Library {
+	return slices.DeleteFunc(slices.Clone(f.libraries()), func(l recording.Library) bool { return l.PID != pid })
 }
 
 // keepLibraries remembers what p has mapped before its sources forget it.
-func (f *follower) keepLibraries(p *target.Process) {
+func (f *follower) keepLibraries(p *proc.Process) {
 	libraries := f.librariesOf(p.PID)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.root(p.Root).keepLibraries(libraries)
+	if r := f.root(p.Root); r != nil {
+		r.keepLibraries(libraries)
+	}
 }
 
 // keepThreads remembers the names of p's threads: the watcher forgets the dead.
-func (f *follower) keepThreads(p *target.Process) {
+func (f *follower) keepThreads(p *proc.Process) {
 	threads := f.watcher.Threads(p.PID)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e := f.root(p.Root).procs[p.ID()]; e != nil {
-		e.threads = threads
+	if r := f.root(p.Root); r != nil && r.procs[p.ID()] != nil {
+		r.procs[p.ID()].threads = threads
 	}
 }
 

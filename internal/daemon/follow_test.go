@@ -11,10 +11,10 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 func newContext() (context.Context, context.CancelFunc) {
@@ -55,7 +55,7 @@ func TestReadyWaitsForASlowSource(t *testing.T) {
 	w := newWorld(t)
 	began := make(chan struct{})
 	var through atomic.Bool
-	w.source.follow = func(*target.Process) error {
+	w.source.follow = func(*proc.Process) error {
 		close(began)
 		time.Sleep(20 * time.Millisecond)
 		through.Store(true)
@@ -68,16 +68,38 @@ func TestReadyWaitsForASlowSource(t *testing.T) {
 	}
 }
 
+// TestChangesOfATargetThatWasWithdrawn: what comes late of it makes no target of it again.
+func TestChangesOfATargetThatWasWithdrawn(t *testing.T) {
+	w := newWorld(t)
+	d, _ := w.start(Options{}, process(10, 0, second))
+	late := process(99, 0, 500*second)
+	born := process(98, 99, 600*second)
+	w.watcher.emit(proc.Appeared, born, born.Born)
+	for _, kind := range []proc.ChangeKind{proc.Mapped, proc.Execed, proc.Renewed, proc.Exited} {
+		w.watcher.emit(kind, late, 1001*second)
+	}
+	until(func() bool { return w.source.sawForget(99) && w.other.sawForget(99) })
+	child := process(11, 10, 1001*second)
+	w.watcher.emit(proc.Appeared, child, child.Born)
+	until(func() bool { return w.source.sawFollow(11) == 1 })
+	if targets := d.Status().Targets; len(targets) != 1 || targets[0].PID != 10 {
+		t.Errorf("targets are %+v", targets)
+	}
+	if w.source.sawFollow(99) != 0 {
+		t.Error("a process of a target that was withdrawn is followed")
+	}
+}
+
 func TestChangesReachEverySource(t *testing.T) {
 	w := newWorld(t)
 	w.start(Options{}, process(10, 0, second))
 	child := process(11, 10, 1001*second)
-	w.watcher.emit(target.Appeared, child, child.Born)
-	w.watcher.emit(target.Mapped, child, child.Born+1)
-	w.watcher.emit(target.Execed, child, child.Born+2)
+	w.watcher.emit(proc.Appeared, child, child.Born)
+	w.watcher.emit(proc.Mapped, child, child.Born+1)
+	w.watcher.emit(proc.Execed, child, child.Born+2)
 	until(func() bool { return w.source.sawFollow(11) == 3 && w.other.sawFollow(11) == 3 })
 	child.Died = child.Born + 3
-	w.watcher.emit(target.Exited, child, child.Died)
+	w.watcher.emit(proc.Exited, child, child.Died)
 	until(func() bool { return w.source.sawForget(11) && w.other.sawForget(11) })
 	if w.source.sawForget(10) {
 		t.Error("the parent was forgotten with its child")
@@ -86,10 +108,10 @@ func TestChangesReachEverySource(t *testing.T) {
 
 func TestSourceThatFailsIsSaidOnceAndStopsNothing(t *testing.T) {
 	w := newWorld(t)
-	w.source.follow = func(*target.Process) error { return errors.New("no such symbol") }
+	w.source.follow = func(*proc.Process) error { return errors.New("no such symbol") }
 	w.start(Options{}, process(10, 0, second))
 	for i := range uint64(3) {
-		w.watcher.emit(target.Mapped, process(10, 0, second), 1000*second+i)
+		w.watcher.emit(proc.Mapped, process(10, 0, second), 1000*second+i)
 	}
 	until(func() bool { return w.other.sawFollow(10) == 4 })
 	warnings := w.logs.FilterLevelExact(zapcore.WarnLevel).All()
@@ -100,14 +122,14 @@ func TestSourceThatFailsIsSaidOnceAndStopsNothing(t *testing.T) {
 
 func TestTargetThatCannotBeWatchedEndsTheDaemonCleanly(t *testing.T) {
 	w := newWorld(t)
-	w.watcher.addErr = fault.New(fault.NoProcess, "look at ps", errors.New("pid 5 does not exist"))
+	w.watcher.addErr = clierror.New(clierror.NoProcess, "look at ps", errors.New("pid 5 does not exist"))
 	d, err := New(Options{PIDs: []int{5}}, w.parts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stopping := false
 	err = d.Run(context.Background(), Hooks{Ready: func() { t.Error("ready") }, Stopping: func() { stopping = true }})
-	if fault.CodeOf(err) != fault.NoProcess || fault.HintOf(err) != "look at ps" {
+	if clierror.CodeOf(err) != clierror.NoProcess || clierror.HintOf(err) != "look at ps" {
 		t.Errorf("error = %v, want the watcher's", err)
 	}
 	if !stopping || !w.source.closed || !w.other.closed || !w.watcher.closed || !w.rings.closed {
@@ -128,7 +150,7 @@ func TestDaemonStaysUpWhenItsTargetIsGone(t *testing.T) {
 	p := process(10, 0, second)
 	d, stop := w.start(Options{}, p)
 	p.Died, p.ExitCode = 1005*second, 9
-	w.watcher.emit(target.Exited, p, p.Died)
+	w.watcher.emit(proc.Exited, p, p.Died)
 	until(func() bool { return w.logs.FilterMessageSnippet("still served").Len() == 1 })
 	w.now.Store(1007 * second)
 	st := d.Status().Targets[0]
@@ -147,12 +169,12 @@ func TestDaemonEndsWithItsTargetsIfAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.watcher.onAdd[10] = []target.Process{p, child}
+	w.watcher.onAdd[10] = []proc.Process{p, child}
 	ended := make(chan error)
 	go func() { ended <- d.Run(context.Background(), Hooks{Ready: func() {}, Stopping: func() {}}) }()
 	until(func() bool { return w.source.sawFollow(11) == 1 })
 	p.Died = 1001 * second
-	w.watcher.emit(target.Exited, p, p.Died)
+	w.watcher.emit(proc.Exited, p, p.Died)
 	until(func() bool { return w.source.sawForget(10) })
 	select {
 	case err := <-ended:
@@ -160,7 +182,7 @@ func TestDaemonEndsWithItsTargetsIfAsked(t *testing.T) {
 	default:
 	}
 	child.Died = 1002 * second
-	w.watcher.emit(target.Exited, child, child.Died)
+	w.watcher.emit(proc.Exited, child, child.Died)
 	if err := <-ended; err != nil { // a hang here is the failure
 		t.Error(err)
 	}
@@ -174,7 +196,7 @@ func TestStateOfATarget(t *testing.T) {
 		t.Errorf("without a library: %s %q", s, detail)
 	}
 	w.source.tmu.Lock()
-	w.source.libraries = []record.Library{{PID: 10, Path: "/libcuda.so.1", Error: "truncated"}}
+	w.source.libraries = []recording.Library{{PID: 10, Path: "/libcuda.so.1", Error: "truncated"}}
 	w.source.tmu.Unlock()
 	if s, detail := state(); s != api.Waiting || detail != "/libcuda.so.1: truncated" {
 		t.Errorf("with a refused library: %s %q", s, detail)
@@ -193,19 +215,19 @@ func TestForkBombIsBounded(t *testing.T) {
 		p := process(i+2, 1, uint64(i+2)*second)
 		p.Died = p.Born + 1
 		r.note(&p)
-		r.noteLate(late{pid: p.PID, from: p.Born, until: p.Died})
-		r.keepLibraries([]record.Library{{PID: p.PID, Path: "/l"}})
+		r.noteUnprobed(unprobedInterval{pid: p.PID, from: p.Born, until: p.Died})
+		r.keepLibraries([]recording.Library{{PID: p.PID, Path: "/l"}})
 	}
-	if len(r.procs) > maxProcesses || len(r.procs) < maxProcesses/2 || len(r.late) > maxLate || len(r.libraries) > maxLibraries {
-		t.Errorf("%d processes, %d late, %d libraries are remembered", len(r.procs), len(r.late), len(r.libraries))
+	if len(r.procs) > maxProcesses || len(r.procs) < maxProcesses/2 || len(r.unprobed) > maxLate || len(r.libraries) > maxLibraries {
+		t.Errorf("%d processes, %d late, %d libraries are remembered", len(r.procs), len(r.unprobed), len(r.libraries))
 	}
 	if r.main() == nil || r.living != 1 {
 		t.Errorf("the root itself was forgotten, or %d are taken to live", r.living)
 	}
-	if _, ok := r.procs[target.ID{PID: maxProcesses + 2001, StartTime: (maxProcesses + 2001) * 100}]; !ok {
+	if _, ok := r.procs[proc.ID{PID: maxProcesses + 2001, StartTime: (maxProcesses + 2001) * 100}]; !ok {
 		t.Error("the newest was forgotten")
 	}
-	if losses := r.lateLosses(0, 1<<62); len(losses) != 1 || losses[0].Where != "" {
+	if losses := r.unprobedLosses(0, 1<<62); len(losses) != 1 || losses[0].Where != "" {
 		t.Errorf("losses of many processes = %+v, want one row", losses)
 	}
 }

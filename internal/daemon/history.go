@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // samplePeriod is how often the loss counters are read, in ns. Four map lookups
@@ -47,16 +47,22 @@ type lossHistory struct {
 	mu      sync.Mutex
 	last    uint64 // when the counters were last read
 	failed  error  // of the last reading
-	counted map[lossKey]loss.Loss
+	counted map[lossKey]counted
 	changes []lossChange // ascending
 	states  map[lossKey]lossState
 	ended   []lossState
-	gone    map[loss.Reason]uint64 // counts of all states that ended
+	gone    map[loss.Reason]uint64 // counts of all states and counters that ended
+}
+
+// counted is a counter that was found in the last reading.
+type counted struct {
+	read uint64    // its count
+	sum  loss.Loss // with that of earlier counters of the same name, as of a process that had the same pid
 }
 
 func newLossHistory(read func() ([]loss.Loss, error)) *lossHistory {
 	return &lossHistory{
-		read: read, counted: map[lossKey]loss.Loss{}, states: map[lossKey]lossState{}, gone: map[loss.Reason]uint64{},
+		read: read, counted: map[lossKey]counted{}, states: map[lossKey]lossState{}, gone: map[loss.Reason]uint64{},
 	}
 }
 
@@ -96,16 +102,29 @@ func (h *lossHistory) sample(now uint64) {
 			h.end(k, st)
 		}
 	}
+	for k, c := range h.counted {
+		if _, still := present[k]; !still && err == nil { // with an error it may only not have been read
+			delete(h.counted, k)
+			h.gone[k.reason] += c.sum.Count
+		}
+	}
 	h.last = now
 }
 
 func (h *lossHistory) count(k lossKey, l loss.Loss, now uint64) {
-	before := h.counted[k].Count
-	if l.Count <= before {
+	c := h.counted[k]
+	grew := l.Count - c.read
+	if l.Count < c.read {
+		grew = l.Count // it began anew
+	}
+	before := c.sum.Count
+	c.read, c.sum = l.Count, l
+	c.sum.Count = before + grew
+	h.counted[k] = c
+	if grew == 0 {
 		return
 	}
-	h.counted[k] = l
-	l.Count -= before
+	l.Count = grew
 	if len(h.changes) >= maxLossChanges {
 		h.changes = slices.Delete(h.changes, 0, maxLossChanges/4)
 	}
@@ -159,8 +178,10 @@ func (h *lossHistory) total(now uint64) []loss.Loss {
 	defer h.mu.Unlock()
 	h.sample(now)
 	sums := map[lossKey]loss.Loss{}
-	for k, l := range h.counted {
-		sums[k] = l
+	for k, c := range h.counted {
+		if c.sum.Count > 0 {
+			sums[k] = c.sum
+		}
 	}
 	for k, st := range h.states {
 		sums[k] = st.loss

@@ -7,14 +7,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 func TestLossesBelongToTheirWindow(t *testing.T) {
 	var now []loss.Loss
 	h := newLossHistory(func() ([]loss.Loss, error) { return now, nil })
-	refused := loss.Loss{Reason: loss.LibraryRefused, Count: 1, Where: "pid 1"}
-	full := func(n uint64) loss.Loss { return loss.Loss{Reason: loss.RingFull, Count: n, Where: "cpu 0"} }
+	refused := loss.Loss{Reason: loss.LibraryRefused, Count: 1, PID: 1, Where: "pid 1"}
+	full := func(n uint64) loss.Loss {
+		return loss.Loss{Reason: loss.RingFull, Count: n, CPU: loss.CPUOf(0), Where: "cpu 0"}
+	}
 	h.tick(10 * second)
 	now = []loss.Loss{full(5)}
 	h.tick(20 * second)
@@ -95,6 +97,50 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// TestCountersOfEndedProcesses: a pid that is used again loses anew, and counters of processes that are gone do not
+// pile up.
+func TestCountersOfEndedProcesses(t *testing.T) {
+	var losses []loss.Loss
+	var failed error
+	h := newLossHistory(func() ([]loss.Loss, error) { return losses, failed })
+	at := func(s uint64, n uint64) {
+		losses = []loss.Loss{{Reason: loss.SamplesPaused, Count: n, PID: 7, Where: "pid 7"}}
+		h.tick(s * second)
+	}
+	at(10, 100)
+	at(11, 30) // another process
+	if got := h.within(11*second, 10*second, 11*second); len(got) != 1 || got[0].Count != 30 {
+		t.Errorf("of a pid that is used again: %+v, want 30", got)
+	}
+	losses = nil
+	h.tick(12 * second)
+	at(13, 5) // and one more, after a while
+	if got := h.within(13*second, 12*second, 13*second); len(got) != 1 || got[0].Count != 5 {
+		t.Errorf("of a pid that is used again later: %+v, want 5", got)
+	}
+	failed, losses = errors.New("bad file descriptor"), nil
+	h.tick(14 * second)
+	failed = nil
+	at(15, 5)
+	if got := h.within(15*second, 14*second, 15*second); len(got) != 0 {
+		t.Errorf("what could not be read once is counted again: %+v", got)
+	}
+	sum := uint64(0)
+	for _, l := range h.total(15 * second) {
+		sum += l.Count
+	}
+	if sum != 135 {
+		t.Errorf("in all %d, want 135", sum)
+	}
+	for pid := range uint64(10_000) {
+		losses = []loss.Loss{{Reason: loss.SamplesPaused, Count: 1, Where: fmt.Sprintf("pid %d", 100+pid)}}
+		h.tick((100 + pid) * second)
+	}
+	if len(h.counted) != 1 {
+		t.Errorf("%d counters are kept of processes that are gone, want 1", len(h.counted))
+	}
+}
+
 func TestLossesThatCannotBeReadAreALoss(t *testing.T) {
 	w := newWorld(t)
 	d, _ := w.start(Options{}, process(10, 0, second))
@@ -111,14 +157,14 @@ func TestOrderOfLosses(t *testing.T) {
 	got := ordered([]loss.Loss{
 		{Reason: "from the future"},
 		{Reason: loss.Overwritten},
-		{Reason: loss.RingFull, Where: "cpu 10"},
-		{Reason: loss.RingFull, Where: "cpu 9"},
+		{Reason: loss.RingFull, CPU: loss.CPUOf(10), Where: "cpu 10"},
+		{Reason: loss.RingFull, CPU: loss.CPUOf(9), Where: "cpu 9"},
 		{Reason: loss.RingFull},
 	})
 	want := []loss.Loss{
 		{Reason: loss.RingFull},
-		{Reason: loss.RingFull, Where: "cpu 9"},
-		{Reason: loss.RingFull, Where: "cpu 10"},
+		{Reason: loss.RingFull, CPU: loss.CPUOf(9), Where: "cpu 9"},
+		{Reason: loss.RingFull, CPU: loss.CPUOf(10), Where: "cpu 10"},
 		{Reason: loss.Overwritten},
 		{Reason: "from the future"},
 	}

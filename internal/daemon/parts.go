@@ -7,10 +7,10 @@ package daemon
 import (
 	"time"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // Source is something that yields events about targets. Follow and Forget are
@@ -24,11 +24,11 @@ type Source interface {
 	// Follow is called when p appeared, may have mapped another file, or replaced
 	// its program. It is idempotent. Its error says why p is not covered, or not
 	// wholly; the daemon goes on, and calls Follow again at the next change.
-	Follow(p *target.Process) error
+	Follow(p *proc.Process) error
 	// Forget is called when p is gone.
-	Forget(p *target.Process)
+	Forget(p *proc.Process)
 	// State is shown to everybody who owns a target: its Detail names no process.
-	State() record.Source
+	State() recording.Source
 	Losses() []loss.Loss
 	// Close takes every probe off. Targets go on unprobed.
 	Close() error
@@ -38,9 +38,9 @@ type Source interface {
 // has them, because event.Func can index only one table.
 type Tables interface {
 	// Functions returns the table that event.Func indexes; it only ever grows.
-	Functions() []record.Function
+	Functions() []recording.Function
 	// Libraries returns the mapped libraries that the source knows of.
-	Libraries() []record.Library
+	Libraries() []recording.Library
 }
 
 // Feeder is a source whose events do not come out of Rings.
@@ -71,16 +71,17 @@ type Stacker interface {
 	// Stacks returns the stacks with these numbers as one tree (Meta.Frames and
 	// Meta.Stacks), and for each number its index + 1 in it. A number that is missing
 	// there has no stack any more. It may be called from any goroutine.
-	Stacks(numbers []uint64) (frames []record.Frame, stacks []record.Node, at map[uint64]uint64)
+	Stacks(numbers []uint64) (frames []recording.Frame, stacks []recording.Node, at map[uint64]uint64)
 }
 
-// Watcher follows processes: target.Watcher.
+// Watcher follows processes: proc.Watcher.
 type Watcher interface {
-	Add(pid int) (*target.Process, error)
-	Changes() <-chan target.Change
-	Processes() []target.Process
-	Threads(pid uint32) []record.Thread
-	State() record.Source
+	Add(pid int) (*proc.Process, error)
+	Changes() <-chan proc.Change
+	Processes() []proc.Process
+	Threads(pid uint32) []recording.Thread
+	Spent(root uint32, cost time.Duration)
+	State() recording.Source
 	Losses() []loss.Loss
 	Close() error
 }

@@ -3,8 +3,7 @@ package daemon
 import (
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Ranger is kept by a source whose events are Ranges of event.ScopeRange: stretches that programs
@@ -18,24 +17,16 @@ type Ranger interface {
 
 // nameScopes fills the tables of ranges with what the recording's scopes refer to, behind those
 // of GPU activity; where there are none, there are no such tables yet.
-func (r *recording) nameScopes(source Ranger) {
+func (r *held) nameScopes(source Ranger) {
 	if source == nil {
 		return
 	}
-	names, attributes := map[int32]bool{}, map[int32]bool{}
-	for batch := range r.snapshot.Events(r.want) {
-		for i := range batch {
-			if e := &batch[i]; e.Kind == event.Range && e.Func == event.ScopeRange {
-				names[e.Ret] = true
-				attributes[int32(e.Args[3])] = true
-			}
-		}
-	}
+	names, attributes := r.references().names, r.references().attributes
 	if len(names) == 0 {
 		return
 	}
 	if r.meta.GPU == nil {
-		r.meta.GPU = &record.GPU{Mode: "off", Agents: []record.Agent{}, Windows: []record.GPUWindow{}}
+		r.meta.GPU = &recording.GPU{Mode: "off", Agents: []recording.Agent{}, Windows: []recording.GPUWindow{}}
 	}
 	texts, at := source.Ranges(sorted(names))
 	r.meta.GPU.Ranges, r.scopeAt = merged(r.meta.GPU.Ranges, texts, at)

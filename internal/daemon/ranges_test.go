@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // fakeScopes is a source of scopes.

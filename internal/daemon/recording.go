@@ -9,18 +9,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/version"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/format/version"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // recording is one target's part of a snapshot.
-type recording struct {
-	meta     record.Meta
-	snapshot *record.Snapshot
+type held struct {
+	meta     recording.Meta
+	snapshot *recording.Snapshot
 	want     func(*event.Event) bool // nil: all events are the target's
 	rows     []event.Event           // of what had no event yet
 	stackAt  map[uint64]uint64       // number of a stack -> Args[0] in the recording; nil: no samples
@@ -28,13 +29,62 @@ type recording struct {
 	rangeAt  map[int32]int32         // likewise of a named range
 
 	scopeAt, attributeAt map[int32]int32 // likewise of a scope and of its attributes (Args[3])
+
+	refs *references // nil: not looked for yet
+}
+
+// references are the numbers that the events of a recording refer to.
+type references struct {
+	samples           map[uint64]uint64 // of each stack
+	stacks            []uint64          // in the order in which they come up
+	kernels, ranges   map[int32]bool
+	names, attributes map[int32]bool // of scopes
+}
+
+// references looks through all events once: a minute of a busy target is millions, which are unpacked for it.
+func (r *held) references() *references {
+	if r.refs != nil {
+		return r.refs
+	}
+	r.refs = &references{
+		samples: map[uint64]uint64{}, kernels: map[int32]bool{}, ranges: map[int32]bool{}, names: map[int32]bool{}, attributes: map[int32]bool{},
+	}
+	for batch := range r.snapshot.Events(r.want) {
+		for i := range batch {
+			r.refs.add(&batch[i])
+		}
+	}
+	return r.refs
+}
+
+func (r *references) add(e *event.Event) {
+	switch e.Kind {
+	case event.Sample:
+		n := e.Args[0]
+		if n == 0 {
+			return
+		}
+		if r.samples[n]++; r.samples[n] == 1 {
+			r.stacks = append(r.stacks, n)
+		}
+	case event.Kernel:
+		r.kernels[e.Ret] = true
+	case event.Range:
+		switch e.Func {
+		case event.NVTXRange:
+			r.ranges[e.Ret] = true
+		case event.ScopeRange:
+			r.names[e.Ret] = true
+			r.attributes[int32(e.Args[3])] = true
+		}
+	}
 }
 
 // Meta returns everything but the events.
-func (r *recording) Meta() record.Meta { return r.meta }
+func (r *held) Meta() recording.Meta { return r.meta }
 
 // Events yields the events in the order of their arrival.
-func (r *recording) Events() iter.Seq[[]event.Event] {
+func (r *held) Events() iter.Seq[[]event.Event] {
 	events := with(r.snapshot.Events(r.want), r.rows, r.want)
 	if r.stackAt == nil && r.meta.GPU == nil {
 		return events
@@ -43,33 +93,34 @@ func (r *recording) Events() iter.Seq[[]event.Event] {
 }
 
 // Release gives the memory back to the recorder.
-func (r *recording) Release() { r.snapshot.Release() }
+func (r *held) Release() { r.snapshot.Release() }
 
 // Record returns what is kept of target pid, up to now: from the time from on
 // (ns) if that is not 0, else of the last so long, else of as long as is kept. The
 // window never begins before the target was followed. For a target that is gone
 // "the last so long" counts from its end, so that what it did last is still served.
 // It must be released.
-func (d *Daemon) Record(ctx context.Context, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
+func (d *Daemon) Record(ctx context.Context, a api.Asker, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
 	now := d.clock() // before the rings are emptied, so that nothing up to it is still in them
 	rows := d.evidence.complete(now)
 	d.flush(ctx, pid)
 	if err := d.drainer.upTo(ctx, now); err != nil {
 		return nil, fmt.Errorf("waiting for the rings to be emptied: %w", err)
 	}
-	v, ok := d.follower.view(pid)
-	if !ok {
-		return nil, fault.New(fault.NoProcess, "`inferscope targets` lists what is watched", fmt.Errorf("pid %d is not a target of this daemon", pid))
+	v, err := d.follower.viewFor(a, pid)
+	if err != nil {
+		return nil, err
 	}
 	from = min(d.begin(v, now, last, from), now)
-	snap := d.recorder.Snapshot(from, now)
-	rec := &recording{snapshot: snap, want: v.owns, rows: rows}
+	snap := d.recorder.Snapshot(from, now, v.users...)
+	rec := &held{snapshot: snap, want: v.owns, rows: rows}
 	rec.meta = d.meta(v, max(from, min(snap.Since(), now)), now)
 	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
 	d.evidence.name(&rec.meta, &v)
 	rec.nameStacks(d.stacker)
 	rec.nameGPU(d.activity, &v)
 	rec.nameScopes(d.ranger)
+	rec.meta.Overhead = d.overheadOf(v.pid, rec.meta.From, rec.meta.To)
 	return rec, nil
 }
 
@@ -88,9 +139,9 @@ func (d *Daemon) begin(v view, now uint64, last time.Duration, from uint64) uint
 	return max(from, v.since)
 }
 
-func (d *Daemon) meta(v view, from, now uint64) record.Meta {
-	m := record.Meta{
-		Schema: record.SchemaVersion, Version: version.String(), Host: d.host, Target: v.pid,
+func (d *Daemon) meta(v view, from, now uint64) recording.Meta {
+	m := recording.Meta{
+		Schema: recording.SchemaVersion, Version: version.String(), Host: d.host, Target: v.pid,
 		From: from, To: now, WallFrom: time.Now().UnixNano() - int64(now-from),
 		Processes: v.processes(now), Threads: v.threads(d.watcher.Threads), Libraries: v.libraries,
 		Sources: d.sourceStates(),
@@ -103,25 +154,71 @@ func (d *Daemon) meta(v view, from, now uint64) record.Meta {
 			m.Losses = append(m.Losses, l)
 		}
 	}
-	m.Losses = append(m.Losses, v.late(from, now)...)
+	m.Losses = append(m.Losses, v.unprobedLosses(from, now)...)
+	if v.withheld > 0 {
+		m.Losses = append(m.Losses, loss.Loss{Reason: loss.OthersWithheld, Count: uint64(v.withheld)})
+	}
 	return m
 }
 
 // view is what the follower knows of one target at a moment: a copy.
 type view struct {
-	pid       uint32
-	since     uint64
-	ended     uint64 // ns; 0: some process runs
-	released  bool
-	entries   []entry
-	libraries []record.Library
-	late      func(from, to uint64) []loss.Loss
-	owns      func(*event.Event) bool // nil: there is no other target
+	pid            uint32
+	since          uint64
+	ended          uint64 // ns; 0: some process runs
+	released       bool
+	entries        []entry
+	withheld       int // processes that the asker may not see, or not all of the time
+	libraries      []recording.Library
+	unprobedLosses func(from, to uint64) []loss.Loss
+	owns           func(*event.Event) bool // nil: there is no other target
+	users          []recording.Owner       // whose events the recorder holds for it; none where owns is nil: everybody's
 }
 
-// view copies what is known of target pid.
+// view copies what is known of target pid, for whoever may see all of it.
 func (f *follower) view(pid uint32) (view, bool) {
+	return f.viewOf(api.Asker{Any: true}, pid, nil)
+}
+
+// viewFor copies what the asker may see of target pid.
+func (f *follower) viewFor(a api.Asker, pid uint32) (view, error) {
+	var latest []proc.Process
+	if !a.Any {
+		latest = f.watcher.Processes() // knows a moment earlier than this follower that a process runs as somebody else now
+	}
+	v, ok := f.viewOf(a, pid, latest)
+	switch {
+	case !ok:
+		return v, clierror.New(clierror.NoProcess, "`inferscope targets` lists what is watched", fmt.Errorf("pid %d is not a target of this daemon", pid))
+	case !a.Any && !f.mayAsk(a, v):
+		return v, clierror.New(clierror.Permission, "ask as root (sudo)", fmt.Errorf("pid %d does not belong to user %d alone", pid, a.UID))
+	}
+	return v, nil
+}
+
+// mayAsk says whether a target is the asker's at this moment: a living one is asked itself.
+func (f *follower) mayAsk(a api.Asker, v view) bool {
+	i := slices.IndexFunc(v.entries, func(e entry) bool { return e.process.PID == v.pid && e.process.Parent == 0 })
+	if i < 0 {
+		return false
+	}
+	p := v.entries[i].process
+	if p.Owner != a.UID || p.Died != 0 {
+		return p.Owner == a.UID
+	}
+	guard, err := f.guard(p, a.UID)
+	if err != nil {
+		return clierror.CodeOf(err) == clierror.NoProcess // it has just ended, and was the asker's
+	}
+	return guard.Close() == nil
+}
+
+func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view, bool) {
 	libraries := f.libraries()
+	now := map[proc.ID]*proc.Process{}
+	for i := range latest {
+		now[latest[i].ID()] = &latest[i]
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.IndexFunc(f.roots, func(r *root) bool { return r.pid == pid })
@@ -131,16 +228,35 @@ func (f *follower) view(pid uint32) (view, bool) {
 	r := f.roots[i]
 	v := view{pid: pid, since: r.since, ended: r.ended(), released: r.released}
 	for _, e := range r.procs {
-		v.entries = append(v.entries, *e)
+		e := *e
+		if p := now[e.process.ID()]; p != nil {
+			e.process = p
+		}
+		if !a.Any {
+			mine := e.process.Spans(a.UID)
+			if len(mine) == 0 || len(mine) < len(e.process.Owned) {
+				v.withheld++
+			}
+			if len(mine) == 0 {
+				continue
+			}
+			if e.process.Owner != a.UID {
+				hidden := *e.process
+				hidden.Cmdline = ""
+				e.process = &hidden
+			}
+		}
+		v.entries = append(v.entries, e)
 	}
 	slices.SortFunc(v.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.process.Born, b.process.Born), cmp.Compare(a.process.PID, b.process.PID))
 	})
-	v.libraries = mergeLibraries(slices.Clone(r.libraries), slices.DeleteFunc(slices.Clone(libraries), func(l record.Library) bool { return !v.has(l.PID) }))
-	copied := root{late: slices.Clone(r.late)}
-	v.late = copied.lateLosses
-	if len(f.roots) > 1 || f.forgot {
-		v.owns = v.filter()
+	own := slices.DeleteFunc(slices.Clone(r.libraries), func(l recording.Library) bool { return !a.Any && !v.has(l.PID) })
+	v.libraries = mergeLibraries(own, slices.DeleteFunc(slices.Clone(libraries), func(l recording.Library) bool { return !v.has(l.PID) }))
+	copied := root{unprobed: slices.DeleteFunc(slices.Clone(r.unprobed), func(l unprobedInterval) bool { return !v.has(l.pid) })}
+	v.unprobedLosses = copied.unprobedLosses
+	if len(f.roots) > 1 || f.forgot || !a.Any {
+		v.owns, v.users = v.filter(a), slices.Clone(r.users)
 	}
 	return v, true
 }
@@ -150,8 +266,8 @@ func (v *view) has(pid uint32) bool {
 }
 
 // threads returns the names of the target's threads; living asks for those of a process that runs.
-func (v *view) threads(living func(pid uint32) []record.Thread) []record.Thread {
-	var out []record.Thread
+func (v *view) threads(living func(pid uint32) []recording.Thread) []recording.Thread {
+	var out []recording.Thread
 	for _, e := range v.entries {
 		threads := e.threads
 		if e.process.Died == 0 {
@@ -159,24 +275,20 @@ func (v *view) threads(living func(pid uint32) []record.Thread) []record.Thread 
 		}
 		out = append(out, threads[:min(len(threads), maxThreads-len(out))]...)
 	}
-	slices.SortStableFunc(out, func(a, b record.Thread) int {
+	slices.SortStableFunc(out, func(a, b recording.Thread) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
 	})
-	return slices.CompactFunc(out, func(a, b record.Thread) bool { return a.PID == b.PID && a.TID == b.TID })
+	return slices.CompactFunc(out, func(a, b recording.Thread) bool { return a.PID == b.PID && a.TID == b.TID })
 }
 
 // concerns says whether a loss may stand in this target's recording: one that
 // names a process must name one of the target's.
 func (v *view) concerns(l loss.Loss) bool {
-	var pid uint32
-	if n, _ := fmt.Sscanf(l.Where, "pid %d", &pid); n != 1 {
-		return true
-	}
-	return v.has(pid)
+	return l.PID == 0 || v.has(l.PID)
 }
 
-func (v *view) processes(to uint64) []record.Process {
-	out := make([]record.Process, 0, len(v.entries))
+func (v *view) processes(to uint64) []recording.Process {
+	out := make([]recording.Process, 0, len(v.entries))
 	for _, e := range v.entries {
 		if p := e.process; p.Born <= to {
 			out = append(out, describe(&e, v.libraries))
@@ -185,9 +297,9 @@ func (v *view) processes(to uint64) []record.Process {
 	return out
 }
 
-func describe(e *entry, libraries []record.Library) record.Process {
+func describe(e *entry, libraries []recording.Library) recording.Process {
 	p := e.process
-	out := record.Process{
+	out := recording.Process{
 		PID: p.PID, Parent: p.Parent, UID: p.UID, Comm: p.Comm, Cmdline: p.Cmdline,
 		Born: p.Born, Died: p.Died, ExitCode: p.ExitCode,
 	}
@@ -204,15 +316,22 @@ func describe(e *entry, libraries []record.Library) record.Process {
 
 // filter returns whether an event is the target's. A pid alone does not say: it
 // may have been another target's process before.
-func (v *view) filter() func(*event.Event) bool {
+func (v *view) filter(a api.Asker) func(*event.Event) bool {
 	type life struct{ born, died uint64 }
 	lives := map[uint32][]life{}
 	for _, e := range v.entries {
-		died := e.process.Died
+		p := e.process
+		died := p.Died
 		if died == 0 {
 			died = math.MaxUint64
 		}
-		lives[e.process.PID] = append(lives[e.process.PID], life{e.process.Born, died})
+		spans := [][2]uint64{{0, math.MaxUint64}}
+		if !a.Any {
+			spans = p.Spans(a.UID)
+		}
+		for _, s := range spans {
+			lives[p.PID] = append(lives[p.PID], life{max(p.Born, s[0]), min(died, s[1])})
+		}
 	}
 	var pid uint32 // events of one process come in runs: look its lives up once
 	var own []life

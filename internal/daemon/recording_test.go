@@ -10,11 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 func call(pid uint32, ts uint64) event.Event {
@@ -22,25 +23,25 @@ func call(pid uint32, ts uint64) event.Event {
 }
 
 // fetch returns a recording as a client would get it.
-func fetch(t *testing.T, d *Daemon, pid uint32, last time.Duration, from uint64) *record.Recording {
+func fetch(t *testing.T, d *Daemon, pid uint32, last time.Duration, from uint64) *recording.Recording {
 	t.Helper()
-	r, err := d.Record(context.Background(), pid, last, from)
+	r, err := d.Record(context.Background(), api.Asker{Any: true}, pid, last, from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Release()
 	var buf bytes.Buffer
-	if err := record.WriteStream(&buf, r.Meta(), r.Events()); err != nil {
+	if err := recording.WriteStream(&buf, r.Meta(), r.Events()); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := record.ReadStream(&buf, record.DefaultLimits())
+	rec, err := recording.ReadStream(&buf, recording.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rec
 }
 
-func times(rec *record.Recording) []uint64 {
+func times(rec *recording.Recording) []uint64 {
 	var out []uint64
 	for _, e := range rec.Events {
 		out = append(out, e.TS/second)
@@ -103,10 +104,10 @@ func TestRecordingOfATargetThatExited(t *testing.T) {
 	p := process(10, 0, second)
 	d, _ := w.start(Options{}, p)
 	w.source.maps(10, "/libcuda.so.1", 1000*second)
-	w.watcher.setThreads(10, record.Thread{PID: 10, TID: 10, Name: "main"})
+	w.watcher.setThreads(10, recording.Thread{PID: 10, TID: 10, Name: "main"})
 	w.rings.put(call(10, 1002*second), call(10, 1004*second))
 	p.Died, p.ExitCode = 1005*second, 3<<8
-	w.watcher.emit(target.Exited, p, p.Died)
+	w.watcher.emit(proc.Exited, p, p.Died)
 	until(func() bool { return w.source.sawForget(10) })
 	w.watcher.setThreads(10) // the watcher forgets its dead
 	w.now.Store(1050 * second)
@@ -117,9 +118,9 @@ func TestRecordingOfATargetThatExited(t *testing.T) {
 	if got := times(rec); !slices.Equal(got, []uint64{1004}) {
 		t.Errorf("events at %v", got)
 	}
-	proc := rec.Meta.Processes[0]
-	if proc.Died != 1005*second || proc.ExitCode != 3<<8 || proc.Probed != 1000*second {
-		t.Errorf("process = %+v", proc)
+	first := rec.Meta.Processes[0]
+	if first.Died != 1005*second || first.ExitCode != 3<<8 || first.Probed != 1000*second {
+		t.Errorf("process = %+v", first)
 	}
 	if len(rec.Meta.Libraries) != 1 || len(rec.Meta.Threads) != 1 || rec.Meta.Threads[0].Name != "main" {
 		t.Errorf("what is known of it was forgotten: %+v", rec.Meta)
@@ -131,17 +132,17 @@ func TestRecordingsOfSeveralTargetsDoNotMix(t *testing.T) {
 	d, _ := w.start(Options{}, process(10, 0, second), process(20, 0, second))
 	// Process 11 is first a child of 10; when it is gone, its number is used again by a child of 20.
 	first, again := process(11, 10, 1001*second), process(11, 20, 1005*second)
-	w.watcher.emit(target.Appeared, first, first.Born)
+	w.watcher.emit(proc.Appeared, first, first.Born)
 	until(func() bool { return w.source.sawFollow(11) == 1 })
 	first.Died = 1003 * second
-	w.watcher.emit(target.Exited, first, first.Died)
-	w.watcher.emit(target.Appeared, again, again.Born)
+	w.watcher.emit(proc.Exited, first, first.Died)
+	w.watcher.emit(proc.Appeared, again, again.Born)
 	until(func() bool { return w.source.sawFollow(11) == 2 })
 	w.source.tmu.Lock()
-	w.source.libraries = []record.Library{{PID: 10, Path: "/a"}, {PID: 20, Path: "/b"}}
+	w.source.libraries = []recording.Library{{PID: 10, Path: "/a"}, {PID: 20, Path: "/b"}}
 	w.source.tmu.Unlock()
 	w.source.mu.Lock()
-	w.source.losses = []loss.Loss{{Reason: loss.LibraryRefused, Count: 1, Where: "pid 20 /b"}, {Reason: loss.ProbeFailed, Count: 1, Where: "pid 10"}}
+	w.source.losses = []loss.Loss{{Reason: loss.LibraryRefused, Count: 1, PID: 20, Where: "pid 20 /b"}, {Reason: loss.ProbeFailed, Count: 1, PID: 10, Where: "pid 10"}}
 	w.source.mu.Unlock()
 	w.rings.put(call(10, 1002*second), call(11, 1002*second), call(20, 1002*second), call(11, 1006*second), call(10, 1007*second))
 	w.now.Store(1010 * second)
@@ -166,7 +167,7 @@ func TestRecordingOfWhatIsNotWatched(t *testing.T) {
 	w := newWorld(t)
 	d, _ := w.start(Options{}, process(10, 0, second), process(11, 10, second))
 	for _, pid := range []uint32{11, 99} {
-		if _, err := d.Record(context.Background(), pid, 0, 0); fault.CodeOf(err) != fault.NoProcess {
+		if _, err := d.Record(context.Background(), api.Asker{Any: true}, pid, 0, 0); clierror.CodeOf(err) != clierror.NoProcess {
 			t.Errorf("pid %d: %v, want no process", pid, err)
 		}
 	}
@@ -189,7 +190,7 @@ func TestRecordGivesUpWithItsCaller(t *testing.T) {
 	}
 	ctx, cancel := newContext()
 	cancel()
-	if _, err := d.Record(ctx, 10, 0, 0); !errors.Is(err, context.Canceled) {
+	if _, err := d.Record(ctx, api.Asker{Any: true}, 10, 0, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -198,7 +199,7 @@ func TestLibraryProbedLateIsALossOfThatTime(t *testing.T) {
 	w := newWorld(t)
 	p := process(10, 0, second)
 	var probe bool
-	w.source.follow = func(q *target.Process) error {
+	w.source.follow = func(q *proc.Process) error {
 		if probe {
 			w.now.Add(30_000_000)
 			w.source.maps(q.PID, "/libcuda.so.1", w.now.Load())
@@ -208,11 +209,11 @@ func TestLibraryProbedLateIsALossOfThatTime(t *testing.T) {
 	d, _ := w.start(Options{}, p)
 	probe = true
 	w.now.Store(1010*second + 10_000_000)
-	w.watcher.emit(target.Mapped, p, 1010*second)
+	w.watcher.emit(proc.Mapped, p, 1010*second)
 	until(func() bool { return w.source.sawFollow(10) == 2 && d.Status().Targets[0].State == "watching" })
 	until(func() bool { return len(d.Status().Losses) == 1 })
 	w.now.Store(1020 * second)
-	want := []loss.Loss{{Reason: loss.LateProbe, Count: 1, Where: "pid 10", Detail: "unprobed for 40ms"}}
+	want := []loss.Loss{{Reason: loss.LateProbe, Count: 1, PID: 10, Where: "pid 10", Detail: "unprobed for 40ms"}}
 	if diff := cmp.Diff(want, fetch(t, d, 10, 0, 0).Meta.Losses); diff != "" {
 		t.Errorf("losses (-want +got):\n%s", diff)
 	}
@@ -223,13 +224,13 @@ func TestLibraryProbedLateIsALossOfThatTime(t *testing.T) {
 
 func TestOverwrittenEventsAreALossOfWindowsThatReachThem(t *testing.T) {
 	w := newWorld(t)
-	rec, err := record.NewRecorder(record.MinBudget, time.Hour)
+	rec, err := recording.NewRecorder(recording.MinBudget, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.parts.Recorder = rec
 	d, _ := w.start(Options{Keep: time.Hour}, process(10, 0, second))
-	const n = 40_000 // of 64 bytes: more than the budget
+	const n = 1_000_000 // more than the budget
 	for i := range uint64(n) {
 		w.rings.put(call(10, 1000*second+i*second/1000))
 	}

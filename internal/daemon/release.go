@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Release takes everything of ours out of a target that runs on: probes come off, and its agents leave, which is awaited. What was recorded
-// is still served, and Watch has it watched again. It implements api.Releaser.
+// Release takes everything of ours out of a target that runs on: probes come off, and its agents leave, which is
+// awaited. What was recorded is still served, and Watch has it watched again. It implements api.Releaser.
 func (d *Daemon) Release(ctx context.Context, r api.WatchRequest) error {
 	if err := d.follower.turn(ctx, func() error { return d.follower.release(r) }); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (f *follower) turn(ctx context.Context, work func() error) error {
 	case <-f.done:
 		return errors.New("the daemon is stopping")
 	case <-ctx.Done():
-		return fault.New(fault.General, "look into the daemon's log", fmt.Errorf("the daemon is busy: %w", ctx.Err()))
+		return clierror.New(clierror.General, "look into the daemon's log", fmt.Errorf("the daemon is busy: %w", ctx.Err()))
 	}
 }
 
@@ -47,27 +47,27 @@ func (f *follower) release(r api.WatchRequest) error {
 }
 
 // free notes that a target is released, and returns what of it runs.
-func (f *follower) free(r api.WatchRequest) ([]*target.Process, error) {
+func (f *follower) free(r api.WatchRequest) ([]*proc.Process, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range f.roots {
 		switch {
 		case k.pid != r.PID || k.living == 0:
 		case !r.AnyOwner && (!k.limited || k.owner != r.Owner):
-			return nil, fault.New(fault.Permission, "ask as root (sudo), or as the user who had it watched",
+			return nil, clierror.New(clierror.Permission, "ask as root (sudo), or as the user who had it watched",
 				fmt.Errorf("user %d has not asked for pid %d to be watched", r.Owner, r.PID))
 		default:
 			k.released = true
 			return k.alive(), nil
 		}
 	}
-	return nil, fault.New(fault.NoProcess, "inferscope targets lists those that are", fmt.Errorf("no target with pid %d runs", r.PID))
+	return nil, clierror.New(clierror.NoProcess, "inferscope targets lists those that are", fmt.Errorf("no target with pid %d runs", r.PID))
 }
 
 // resume follows a target again that was released; it does nothing for any other.
 func (f *follower) resume(pid uint32) error {
 	f.mu.Lock()
-	var living []*target.Process
+	var living []*proc.Process
 	for _, k := range f.roots {
 		if k.pid == pid && k.released {
 			k.released = false
@@ -82,8 +82,8 @@ func (f *follower) resume(pid uint32) error {
 }
 
 // alive returns the processes of a target that run. The caller holds the lock.
-func (r *root) alive() []*target.Process {
-	var out []*target.Process
+func (r *root) alive() []*proc.Process {
+	var out []*proc.Process
 	for _, e := range r.procs {
 		if e.process.Died == 0 {
 			out = append(out, e.process)

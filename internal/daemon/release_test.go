@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// TestRelease: a target that is let go of is forgotten by all sources with its children, and what it does then is not followed; another target is, and
-// it again when it is asked for again.
+// TestRelease: a target that is let go of is forgotten by all sources with its children, and what it does then is not
+// followed; another target is, and it again when it is asked for again.
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	p, child, other := process(30, 0, second), process(31, 30, 2*second), process(40, 0, second)
@@ -39,8 +39,8 @@ func TestRelease(t *testing.T) {
 	if !slices.Equal(forgotten, []uint32{30, 31}) || state() != api.Released {
 		t.Errorf("%v are forgotten, and the target is %s; want 30 and 31, released", forgotten, state())
 	}
-	w.watcher.emit(target.Mapped, p, 3*second)
-	w.watcher.emit(target.Mapped, other, 3*second)
+	w.watcher.emit(proc.Mapped, p, 3*second)
+	w.watcher.emit(proc.Mapped, other, 3*second)
 	for now, _ := seen(); len(now) == len(before); now, _ = seen() {
 		time.Sleep(time.Millisecond) // the test's own time limit ends it
 	}
@@ -62,15 +62,16 @@ func TestRelease(t *testing.T) {
 func TestReleaseIsRefused(t *testing.T) {
 	w := newWorld(t)
 	d, _ := w.start(Options{}, process(30, 0, second))
-	if err := d.Release(t.Context(), api.WatchRequest{PID: 31, AnyOwner: true}); fault.CodeOf(err) != fault.NoProcess {
+	if err := d.Release(t.Context(), api.WatchRequest{PID: 31, AnyOwner: true}); clierror.CodeOf(err) != clierror.NoProcess {
 		t.Errorf("what is no target: %v", err)
 	}
-	if err := d.Release(t.Context(), api.WatchRequest{PID: 30, Owner: 7}); fault.CodeOf(err) != fault.Permission {
+	if err := d.Release(t.Context(), api.WatchRequest{PID: 30, Owner: 7}); clierror.CodeOf(err) != clierror.Permission {
 		t.Errorf("a user who has not asked for it: %v", err)
 	}
 }
 
-// TestReleaseAwaitsAgents: it is over when the agents of the target and its children have left, and says so where they have not.
+// TestReleaseAwaitsAgents: it is over when the agents of the target and its children have left, and says so where they
+// have not.
 func TestReleaseAwaitsAgents(t *testing.T) {
 	w := newWorld(t)
 	a := &fakeActivity{fakeSource: fakeSource{name: "gpu"}}
@@ -87,7 +88,7 @@ func TestReleaseAwaitsAgents(t *testing.T) {
 	if !slices.Equal(awaited, []uint32{30, 31}) {
 		t.Errorf("the agents of %v are awaited, want 30 and 31", awaited)
 	}
-	if err := d.Release(t.Context(), ask); fault.CodeOf(err) != fault.General || !strings.Contains(fault.HintOf(err), "leaves by itself") {
-		t.Errorf("of an agent that stays it is said %v, with advice %q", err, fault.HintOf(err))
+	if err := d.Release(t.Context(), ask); clierror.CodeOf(err) != clierror.General || !strings.Contains(clierror.HintOf(err), "leaves by itself") {
+		t.Errorf("of an agent that stays it is said %v, with advice %q", err, clierror.HintOf(err))
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // Bounds of what is remembered of one target. A target that forks without end
@@ -25,39 +25,58 @@ const (
 type root struct {
 	pid       uint32
 	since     uint64 // ns: when all that was there at the start was followed; 0 before
-	procs     map[target.ID]*entry
+	procs     map[proc.ID]*entry
 	living    int
-	pending   map[target.ID]bool // known to the watcher, not yet followed
-	libraries []record.Library   // of programs that are gone
-	late      []late
-	dropped   uint64 // late ones that made room
+	pending   map[proc.ID]bool    // known to the watcher, not yet followed
+	libraries []recording.Library // of programs that are gone
+	unprobed  []unprobedInterval
+	dropped   uint64 // of these, to make room
 	asked     bool   // by Watch: its first change is still to come while it has no processes
 	limited   bool   // only processes that run as owner are watched: a user asked for it
 	owner     uint32
-	released  bool // on request: nothing of it is followed
+	released  bool              // on request: nothing of it is followed
+	users     []recording.Owner // whose the events of its processes are: one, but where its pid was used again
+}
+
+// maxUsers bounds root.users: the oldest are forgotten.
+const maxUsers = 8
+
+// user returns whose the events of p are: those of the target's first process, which is p where that one is not known.
+// What a program is later, after setuid or exec, changes nothing.
+func (r *root) user(p *proc.Process) recording.Owner {
+	o := recording.Owner{UID: p.UID, Target: r.pid}
+	if p.PID != r.pid && len(r.users) > 0 {
+		return r.users[len(r.users)-1]
+	}
+	if !slices.Contains(r.users, o) {
+		r.users = append(r.users, o)
+		r.users = r.users[max(0, len(r.users)-maxUsers):]
+	}
+	return o
 }
 
 // entry is one process of a root.
 type entry struct {
-	process    *target.Process
-	threads    []record.Thread   // of a process that is gone
-	complaints map[string]string // last error of each source
-	buried     bool              // no longer counted as living
+	process    *proc.Process
+	threads    []recording.Thread // of a process that is gone
+	complaints map[string]string  // last error of each source
+	exited     bool               // no longer counted as living
 }
 
-// late is a stretch of time in which a library ran unprobed.
-type late struct {
+// unprobedInterval is a time in which a library ran unprobed.
+type unprobedInterval struct {
 	pid         uint32
 	from, until uint64 // ns
 }
 
 func newRoot(pid uint32) *root {
-	return &root{pid: pid, procs: map[target.ID]*entry{}, pending: map[target.ID]bool{}}
+	return &root{pid: pid, procs: map[proc.ID]*entry{}, pending: map[proc.ID]bool{}}
 }
 
-// note remembers how p is now.
-func (r *root) note(p *target.Process) {
+// note remembers how p is now, and reports whether it has another owner than before.
+func (r *root) note(p *proc.Process) (another bool) {
 	e := r.procs[p.ID()]
+	another = e != nil && e.process.Owner != p.Owner
 	if e == nil {
 		if len(r.procs) >= maxProcesses {
 			r.forgetOldest()
@@ -67,22 +86,23 @@ func (r *root) note(p *target.Process) {
 		r.pending[p.ID()] = true // until every source has seen it
 		r.living++
 	}
-	if e.process = p; p.Died != 0 && !e.buried {
-		e.buried = true
+	if e.process = p; p.Died != 0 && !e.exited {
+		e.exited = true
 		r.living--
 	}
+	return another
 }
 
 // forgetOldest drops a quarter of the processes, those that died first, the root
 // itself excepted. A quarter at a time keeps a target that forks all the time cheap.
 func (r *root) forgetOldest() {
-	var dead []*target.Process
+	var dead []*proc.Process
 	for _, e := range r.procs {
 		if p := e.process; p.Died != 0 && p.PID != r.pid {
 			dead = append(dead, p)
 		}
 	}
-	slices.SortFunc(dead, func(a, b *target.Process) int { return cmp.Compare(a.Died, b.Died) })
+	slices.SortFunc(dead, func(a, b *proc.Process) int { return cmp.Compare(a.Died, b.Died) })
 	for _, p := range dead[:min(len(dead), maxProcesses/4)] {
 		delete(r.procs, p.ID())
 	}
@@ -99,15 +119,15 @@ func (e *entry) complain(source string, err error) bool {
 	return news
 }
 
-func (r *root) noteLate(l late) {
-	if len(r.late) >= maxLate {
-		r.late = slices.Delete(r.late, 0, maxLate/4)
+func (r *root) noteUnprobed(l unprobedInterval) {
+	if len(r.unprobed) >= maxLate {
+		r.unprobed = slices.Delete(r.unprobed, 0, maxLate/4)
 		r.dropped += maxLate / 4
 	}
-	r.late = append(r.late, l)
+	r.unprobed = append(r.unprobed, l)
 }
 
-func (r *root) keepLibraries(libraries []record.Library) {
+func (r *root) keepLibraries(libraries []recording.Library) {
 	r.libraries = mergeLibraries(r.libraries, libraries)
 	if extra := len(r.libraries) - maxLibraries; extra > 0 {
 		r.libraries = slices.Delete(r.libraries, 0, extra)
@@ -115,9 +135,9 @@ func (r *root) keepLibraries(libraries []record.Library) {
 }
 
 // mergeLibraries appends to known what it lacks of more; a row of more replaces its older self.
-func mergeLibraries(known, more []record.Library) []record.Library {
+func mergeLibraries(known, more []recording.Library) []recording.Library {
 	for _, l := range more {
-		i := slices.IndexFunc(known, func(k record.Library) bool {
+		i := slices.IndexFunc(known, func(k recording.Library) bool {
 			return k.PID == l.PID && k.Inode == l.Inode && k.Path == l.Path && k.Mapped == l.Mapped
 		})
 		if i >= 0 {
@@ -142,7 +162,7 @@ func (r *root) ended() uint64 {
 }
 
 // main returns the process that was asked for; nil before it appeared.
-func (r *root) main() *target.Process {
+func (r *root) main() *proc.Process {
 	for _, e := range r.procs {
 		if e.process.PID == r.pid && e.process.Parent == 0 {
 			return e.process
@@ -151,19 +171,19 @@ func (r *root) main() *target.Process {
 	return nil
 }
 
-// lateLosses returns what was late within [from, to].
-func (r *root) lateLosses(from, to uint64) []loss.Loss {
+// unprobedLosses returns what was late within [from, to].
+func (r *root) unprobedLosses(from, to uint64) []loss.Loss {
 	byPID := map[uint32]loss.Loss{}
 	longest := map[uint32]uint64{}
 	total, worst := uint64(0), uint64(0)
-	for _, l := range r.late {
+	for _, l := range r.unprobed {
 		if l.until < from || l.from > to {
 			continue
 		}
 		d := l.until - l.from
 		total, worst, longest[l.pid] = total+1, max(worst, d), max(longest[l.pid], d)
 		byPID[l.pid] = loss.Loss{
-			Reason: loss.LateProbe, Count: byPID[l.pid].Count + 1, Where: fmt.Sprintf("pid %d", l.pid),
+			Reason: loss.LateProbe, Count: byPID[l.pid].Count + 1, PID: l.pid, Where: fmt.Sprintf("pid %d", l.pid),
 			Detail: "unprobed for " + shown(longest[l.pid]),
 		}
 	}

@@ -1,29 +1,14 @@
 package daemon
 
-import (
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-)
+import "github.com/inferscope/inferscope/internal/recording/loss"
 
 // nameStacks fills the tables of stacks with those of the recording's samples, and counts the samples
 // whose stack has made room for others since.
-func (r *recording) nameStacks(s Stacker) {
+func (r *held) nameStacks(s Stacker) {
 	if s == nil {
 		return
 	}
-	samples := map[uint64]uint64{} // of each stack
-	var numbers []uint64
-	for batch := range r.snapshot.Events(r.want) {
-		for i := range batch {
-			n := batch[i].Args[0]
-			if batch[i].Kind != event.Sample || n == 0 {
-				continue
-			}
-			if samples[n]++; samples[n] == 1 {
-				numbers = append(numbers, n)
-			}
-		}
-	}
+	samples, numbers := r.references().samples, r.references().stacks
 	if len(numbers) == 0 {
 		return
 	}

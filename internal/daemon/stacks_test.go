@@ -4,15 +4,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // fakeStacker knows every stack but number 9, and remembers what it was asked for.
 type fakeStacker struct{ asked []uint64 }
 
-func (f *fakeStacker) Stacks(numbers []uint64) ([]record.Frame, []record.Node, map[uint64]uint64) {
+func (f *fakeStacker) Stacks(numbers []uint64) ([]recording.Frame, []recording.Node, map[uint64]uint64) {
 	f.asked = numbers
 	at := map[uint64]uint64{}
 	for i, n := range numbers {
@@ -20,19 +20,19 @@ func (f *fakeStacker) Stacks(numbers []uint64) ([]record.Frame, []record.Node, m
 			at[n] = uint64(i) + 1
 		}
 	}
-	return []record.Frame{{Name: "f"}}, make([]record.Node, len(numbers)), at
+	return []recording.Frame{{Name: "f"}}, make([]recording.Node, len(numbers)), at
 }
 
-func samplesIn(t *testing.T, events []event.Event, want func(*event.Event) bool) *recording {
+func samplesIn(t *testing.T, events []event.Event, want func(*event.Event) bool) *held {
 	t.Helper()
-	recorder, err := record.NewRecorder(record.MinBudget, 0)
+	recorder, err := recording.NewRecorder(recording.MinBudget, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	recorder.Append(events...)
 	snap := recorder.Snapshot(0, 100)
 	t.Cleanup(snap.Release)
-	return &recording{snapshot: snap, want: want}
+	return &held{snapshot: snap, want: want}
 }
 
 // A recording carries the stacks of its own samples only, under numbers of its own;

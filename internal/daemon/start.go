@@ -10,35 +10,37 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/clock"
-	"github.com/inferscope/inferscope/internal/metrics"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/ring"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/daemon/metrics"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // What the Go heap may take, in bytes, beside the events, which are outside of it: some 20 MB are in
 // use with sampling on, 30 of a large program at 499 Hz. Garbage is collected when a quarter as much has come
 // again: once all is known that a target runs, hardly any comes. The limit is soft: the
 // garbage collector works harder near it, nothing fails. What all of the daemon and its helper take is
-// in docs/benchmarks.md.
+// in docs/accuracy.md.
 const (
 	heapLimit   = 60_000_000
 	heapPercent = 25
 )
 
-// farewell is how long requests that are being answered have when the daemon stops.
-const farewell = 2 * time.Second
+// shutdownTimeout is how long requests that are being answered have when the daemon stops.
+const shutdownTimeout = 2 * time.Second
 
 // Config says what a daemon is to do, and how it reaches the kernel.
 type Config struct {
 	Options
-	Socket       string // path of the unix socket
-	TraceBytes   int64  // for recorded events: the rings, the recorder, and the stacks of samples
-	RingBytes    int64  // of all ring buffers together; 0: ring.DefaultBytes
-	MetricsAddr  string // as metrics.Address returns it; "": no metrics
+	Socket       string   // path of the unix socket
+	TraceBytes   int64    // for recorded events: the rings, the recorder, and the stacks of samples
+	RingBytes    int64    // of all ring buffers together; 0: ring.DefaultBytes
+	MetricsAddr  string   // as metrics.Address returns it; "": no metrics
+	MetricsHosts []string // names under which they may be asked for, beside localhost and addresses
 	Limits       api.Limits
+	Allow        api.Allow                           // who may have processes of their own watched
 	NotifySocket string                              // $NOTIFY_SOCKET
 	Check        func() error                        // says what the kernel or this process lacks
 	Sources      func(*ring.Rings) ([]Source, error) // makes what yields events into the rings
@@ -105,10 +107,11 @@ func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 		return fail(fmt.Errorf("making the ring buffers: %w", err))
 	}
 	p.Rings = rings
-	if p.Recorder, err = record.NewRecorder(recorderBytes(cfg.TraceBytes, rings.Bytes()), cfg.Keep); err != nil {
+	if p.Recorder, err = recording.NewRecorder(recorderBytes(cfg.TraceBytes, rings.Bytes()), cfg.Keep); err != nil {
 		return fail(err)
 	}
-	watcher, err := target.New(target.Options{})
+	p.Recorder.Limit(maxEvents)
+	watcher, err := proc.New(proc.Options{})
 	if err != nil {
 		return fail(err)
 	}
@@ -125,21 +128,25 @@ func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 }
 
 // stackBytes is what the stacks of samples take at most, which go when the recorder has no sample any
-// more that has them (internal/sampler: BenchmarkTable).
+// more that has them (internal/capture/profile: BenchmarkTable).
 const stackBytes = 10_000_000
+
+// maxEvents is how many events a second of one target are recorded: ten times what two NCCL ranks make. It bounds what
+// a target can make the daemon do.
+const maxEvents = 2_000_000
 
 // recorderBytes is what rings and stacks leave to the recorder of the memory for events: half of it at least.
 func recorderBytes(all, rings int64) int64 {
-	return max(all-rings-stackBytes, all/2, record.MinBudget)
+	return max(all-rings-stackBytes, all/2, recording.MinBudget)
 }
 
-func functionsOf(sources []Source) func() []record.Function {
+func functionsOf(sources []Source) func() []recording.Function {
 	for _, s := range sources {
 		if t, ok := s.(Tables); ok {
 			return t.Functions
 		}
 	}
-	return func() []record.Function { return nil }
+	return func() []recording.Function { return nil }
 }
 
 // serve runs the daemon and its servers until one of them ends.
@@ -181,6 +188,8 @@ func (cfg *Config) servers(ctx context.Context, d *Daemon, tally *metrics.Tally,
 		return nil, fmt.Errorf("making a log for the servers: %w", err)
 	}
 	a := api.NewServer(d, cfg.Limits, complain)
+	a.SetAllow(cfg.Allow)
+	a.OnChange(func(c api.Change) { logChange(logger, c) })
 	out := []server{{serve: func() error { return a.Serve(l) }, close: a.Shutdown}}
 	if tally == nil {
 		return out, nil
@@ -189,12 +198,22 @@ func (cfg *Config) servers(ctx context.Context, d *Daemon, tally *metrics.Tally,
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics: %w", err)
 	}
-	m, err := metrics.Listen(ctx, cfg.MetricsAddr, registry, complain)
+	m, err := metrics.Listen(ctx, cfg.MetricsAddr, cfg.MetricsHosts, registry, complain)
 	if err != nil {
 		return nil, err
 	}
 	logger.Info("metrics are served", zap.String("address", "http://"+m.Addr()+"/metrics"))
 	return append(out, server{serve: m.Serve, close: func(context.Context) error { return m.Close() }}), nil
+}
+
+// logChange says who changed what, and what became of it: whoever keeps the machine reads it in the journal.
+func logChange(logger *zap.Logger, c api.Change) {
+	result := "done"
+	if c.Err != nil {
+		result = c.Err.Error()
+	}
+	logger.Info("asked to "+c.What, zap.Uint32("target", c.Target), zap.Uint32("uid", c.UID), zap.Int32("pid", c.PID),
+		zap.String("comm", c.Comm), zap.String("result", result), zap.Duration("took", c.Took))
 }
 
 // announce says that every process that is there is probed, in the one line that
@@ -217,7 +236,7 @@ func (cfg *Config) announce(d *Daemon, logger *zap.Logger) {
 // goodbye lets requests that are being answered finish, while everything still runs.
 func (cfg *Config) goodbye(servers []server, logger *zap.Logger) {
 	cfg.notify("STOPPING=1", logger)
-	bye, cancel := context.WithTimeout(context.Background(), farewell)
+	bye, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	for _, s := range servers {
 		if err := s.close(bye); err != nil {

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/metrics"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/daemon/metrics"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // served is a whole daemon, with fakes instead of a kernel.
@@ -30,7 +30,7 @@ func serve(t *testing.T, ctx context.Context, opts Options) *served { //nolint:r
 	t.Helper()
 	w := newWorld(t)
 	p := process(10, 0, second)
-	w.watcher.onAdd[10] = []target.Process{p}
+	w.watcher.onAdd[10] = []proc.Process{p}
 	opts.PIDs, opts.Keep = []int{10}, time.Minute
 	s := &served{world: w, ended: make(chan error, 1), cfg: Config{
 		Options: opts, Socket: filepath.Join(t.TempDir(), "s.sock"), Limits: api.DefaultLimits(), MetricsAddr: "127.0.0.1:0",
@@ -88,7 +88,7 @@ func TestWholeDaemonOverItsSocket(t *testing.T) {
 	if n := s.logs.FilterMessageSnippet("stopped: all probes are off").Len(); n != 1 {
 		t.Errorf("the end is said %d times, want once", n)
 	}
-	if _, err := api.Dial(s.cfg.Socket); fault.CodeOf(err) != fault.NoDaemon {
+	if _, err := api.Dial(s.cfg.Socket); clierror.CodeOf(err) != clierror.NoDaemon {
 		t.Errorf("afterwards: %v, want no daemon", err)
 	}
 }
@@ -166,13 +166,13 @@ func TestDaemonWhoseMetricsPortIsTakenEndsCleanly(t *testing.T) {
 
 func TestRunChecksTheKernelFirst(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
-	refused := fault.New(fault.Permission, "run as root", errors.New("CAP_BPF is missing"))
+	refused := clierror.New(clierror.Permission, "run as root", errors.New("CAP_BPF is missing"))
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	err := Run(context.Background(), Config{Socket: socket, Check: func() error { return refused }}, newWorld(t).parts.Log)
 	if !errors.Is(err, refused) {
 		t.Errorf("error = %v", err)
 	}
-	if _, err := api.Dial(socket); fault.CodeOf(err) != fault.NoDaemon {
+	if _, err := api.Dial(socket); clierror.CodeOf(err) != clierror.NoDaemon {
 		t.Errorf("a socket was made: %v", err)
 	}
 	if after := debug.SetMemoryLimit(-1); after != before {
@@ -188,7 +188,7 @@ func TestRunFindsAnotherDaemonBeforeItCosts(t *testing.T) {
 	}
 	defer l.Close()
 	err = Run(context.Background(), Config{Socket: socket, Check: func() error { return nil }}, newWorld(t).parts.Log)
-	if fault.CodeOf(err) != fault.Busy {
+	if clierror.CodeOf(err) != clierror.Busy {
 		t.Errorf("error = %v, want busy", err)
 	}
 }
@@ -238,7 +238,7 @@ func TestRecorderBytes(t *testing.T) {
 		{100_000_000, 18_000_000, 72_000_000},
 		{100_000_000, 300_000_000, 50_000_000},
 		{20_000_000, 8_000_000, 10_000_000},
-		{1_000_000, 8_000_000, record.MinBudget},
+		{1_000_000, 8_000_000, recording.MinBudget},
 	} {
 		if got := recorderBytes(c.all, c.rings); got != c.want {
 			t.Errorf("of %d bytes with rings of %d the recorder gets %d, want %d", c.all, c.rings, got, c.want)

@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/version"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/version"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // Status returns everything about the daemon and its targets.
@@ -25,16 +25,33 @@ func (d *Daemon) Status() api.Status {
 		Recorder: d.recorderState(now),
 		Self:     d.self(),
 	}
+	s.Overhead = d.overheads(now)
 	if d.activity != nil {
 		s.Agents = d.activity.Agents()
 	}
-	s.Losses = nonNil(ordered(append(d.history.total(now), d.follower.lateLosses(now)...)))
+	s.Losses = nonNil(ordered(append(d.history.total(now), d.follower.unprobedLosses(now)...)))
 	for _, l := range s.Losses {
-		if strings.HasPrefix(l.Where, "cpu ") {
+		if l.CPU != 0 {
 			s.Rings.Losses = append(s.Rings.Losses, l)
 		}
 	}
+	attribute(s.Losses, s.Targets)
 	return s
+}
+
+// attribute gives each target the losses that concern its processes alone.
+func attribute(losses []loss.Loss, targets []api.Target) {
+	of := map[uint32]int{}
+	for i, t := range targets {
+		for _, p := range t.Processes {
+			of[p.PID] = i
+		}
+	}
+	for _, l := range losses {
+		if i, known := of[l.PID]; known && l.PID != 0 {
+			targets[i].Losses = append(targets[i].Losses, l)
+		}
+	}
 }
 
 // nonNil makes an empty list of no list, as JSON should show it.
@@ -80,6 +97,7 @@ func describeTarget(v view, now uint64) (api.Target, bool) {
 			t.State, t.Detail = stateOf(v, p, now)
 		}
 	}
+	t.Owner, t.Others = v.owner()
 	if v.since > 0 {
 		end := now
 		if v.ended > 0 {
@@ -90,7 +108,23 @@ func describeTarget(v view, now uint64) (api.Target, bool) {
 	return t, t.State != ""
 }
 
-func stateOf(v view, main record.Process, now uint64) (api.TargetState, string) {
+// owner returns whose a target is, and which of its processes are not.
+func (v *view) owner() (uid uint32, others map[uint32]bool) {
+	others = map[uint32]bool{}
+	for _, e := range v.entries {
+		if e.process.PID == v.pid && e.process.Parent == 0 {
+			uid = e.process.Owner
+		}
+	}
+	for _, e := range v.entries {
+		if e.process.Owner != uid {
+			others[e.process.PID] = true
+		}
+	}
+	return uid, others
+}
+
+func stateOf(v view, main recording.Process, now uint64) (api.TargetState, string) {
 	if v.ended > 0 {
 		return api.Exited, fmt.Sprintf("%s %s ago", howEnded(main.ExitCode), since(now, v.ended).Round(100*time.Millisecond))
 	}
@@ -122,8 +156,8 @@ func howEnded(code int32) string {
 }
 
 // sourceStates returns the state of every source, the watcher last.
-func (d *Daemon) sourceStates() []record.Source {
-	out := make([]record.Source, 0, len(d.sources)+1)
+func (d *Daemon) sourceStates() []recording.Source {
+	out := make([]recording.Source, 0, len(d.sources)+1)
 	for _, s := range d.sources {
 		out = append(out, s.State())
 	}
@@ -136,6 +170,11 @@ func (d *Daemon) readLosses() ([]loss.Loss, error) {
 	out = append(out, d.watcher.Losses()...)
 	for _, s := range d.sources {
 		out = append(out, s.Losses()...)
+	}
+	for _, l := range d.recorder.Losses() {
+		if l.Reason != loss.Overwritten { // Snapshot.Losses says what is missing in a window
+			out = append(out, l)
+		}
 	}
 	if n := d.drainer.faults.Load(); n > 0 {
 		out = append(out, loss.Loss{Reason: loss.ArgumentFault, Count: n})
@@ -167,12 +206,12 @@ func (f *follower) first() uint64 {
 	return first
 }
 
-func (f *follower) lateLosses(now uint64) []loss.Loss {
+func (f *follower) unprobedLosses(now uint64) []loss.Loss {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []loss.Loss
 	for _, r := range f.roots {
-		out = append(out, r.lateLosses(0, now)...)
+		out = append(out, r.unprobedLosses(0, now)...)
 		if r.dropped > 0 {
 			out = append(out, loss.Loss{Reason: loss.LateProbe, Count: r.dropped, Where: "earlier"})
 		}
@@ -186,7 +225,7 @@ func (f *follower) lookup(pid uint32) (api.Owned, bool) {
 	defer f.mu.Unlock()
 	for _, r := range f.roots {
 		if p := r.main(); r.pid == pid && p != nil {
-			return api.Owned{UID: p.UID, Exited: r.ended() > 0}, true
+			return api.Owned{UID: p.Owner, Exited: r.ended() > 0}, true
 		}
 	}
 	return api.Owned{}, false
@@ -197,7 +236,7 @@ func (f *follower) owns(uid uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.roots {
-		if p := r.main(); p != nil && p.UID == uid {
+		if p := r.main(); p != nil && p.Owner == uid {
 			return true
 		}
 	}

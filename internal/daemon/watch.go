@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // Bounds of targets that are asked for while the daemon runs.
@@ -22,9 +20,10 @@ const (
 
 // Watch makes a process a target. It implements api.Adder.
 func (d *Daemon) Watch(ctx context.Context, r api.WatchRequest) error {
-	if !r.AnyOwner && !ownedBy(r.PID, r.Owner) {
-		return fault.New(fault.Permission, "ask as root (sudo), or for a process of yours that runs as nobody else",
-			fmt.Errorf("pid %d does not belong to user %d alone", r.PID, r.Owner))
+	if !r.AnyOwner {
+		if err := belongs(r.PID, r.Owner); err != nil {
+			return err
+		}
 	}
 	if err := d.follower.include(r); err != nil {
 		return err
@@ -35,7 +34,7 @@ func (d *Daemon) Watch(ctx context.Context, r api.WatchRequest) error {
 	for !d.follower.follows(r.PID) {
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.General, "look into the daemon's log", fmt.Errorf("pid %d is not followed yet: %w", r.PID, ctx.Err()))
+			return clierror.New(clierror.General, "look into the daemon's log", fmt.Errorf("pid %d is not followed yet: %w", r.PID, ctx.Err()))
 		case <-d.follower.done:
 			return errors.New("the daemon is stopping")
 		case <-time.After(followEvery):
@@ -44,12 +43,21 @@ func (d *Daemon) Watch(ctx context.Context, r api.WatchRequest) error {
 	return nil
 }
 
-// ownedBy says whether a process runs as uid and as nobody else: the kernel gives /proc/PID to
-// root where a process has other ids, or capabilities, than the user who started it (proc(5),
-// PR_SET_DUMPABLE).
-func ownedBy(pid, uid uint32) bool {
-	var st unix.Stat_t
-	return unix.Stat(fmt.Sprintf("/proc/%d", pid), &st) == nil && st.Uid == uid
+// belongs says why a process does not run as uid alone.
+func belongs(pid, uid uint32) error {
+	p, err := proc.Describe(int(pid))
+	if err == nil {
+		defer func() { _ = p.Close() }()
+		if p.Owner == uid {
+			return nil
+		}
+		_, err = p.CurrentOwner()
+	}
+	why := fmt.Errorf("pid %d does not belong to user %d alone", pid, uid)
+	if err != nil && clierror.CodeOf(err) != clierror.NoProcess { // whether there is such a process is no business of a user who may not see it
+		why = fmt.Errorf("%w: %w", why, err)
+	}
+	return clierror.New(clierror.Permission, "ask as root (sudo), or for a process of yours that runs as nobody else", why)
 }
 
 // include asks the watcher for a process. run must be running.
@@ -60,14 +68,17 @@ func (f *follower) include(r api.WatchRequest) error {
 	p, err := f.watcher.Add(int(r.PID))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	root := f.root(r.PID)
+	root := f.makeRoot(r.PID)
 	if err == nil && p.Root != r.PID {
-		err = fault.New(fault.Usage, fmt.Sprintf("`inferscope report --pid %d` has it, too", p.Root),
+		err = clierror.New(clierror.Usage, fmt.Sprintf("`inferscope report --pid %d` has it, too", p.Root),
 			fmt.Errorf("pid %d is watched as a child of target %d", r.PID, p.Root))
 	}
 	if err != nil {
 		f.withdraw(root)
 		return fmt.Errorf("watching pid %d: %w", r.PID, err)
+	}
+	if !r.AnyOwner && p.Owner != r.Owner { // it is another's since it was looked at: barred leaves it alone
+		return clierror.New(clierror.Permission, "ask as root (sudo)", fmt.Errorf("pid %d does not belong to user %d alone", r.PID, r.Owner))
 	}
 	f.await(root)
 	f.settle()
@@ -96,10 +107,10 @@ func (f *follower) reserve(r api.WatchRequest) error {
 		f.withdraw(ended)
 	}
 	if len(f.roots) >= maxRoots || !r.AnyOwner && owned >= maxOfOwner {
-		return fault.New(fault.General, "wait for one of them to end, or start a daemon of your own",
+		return clierror.New(clierror.General, "wait for one of them to end, or start a daemon of your own",
 			fmt.Errorf("%w: it watches as many programs as it may", api.ErrBusy))
 	}
-	root := f.root(r.PID)
+	root := f.makeRoot(r.PID)
 	root.asked, root.limited, root.owner = true, !r.AnyOwner, r.Owner
 	return nil
 }
@@ -131,12 +142,24 @@ func (f *follower) follows(pid uint32) bool {
 	return false
 }
 
-// barred says whether a process is not to be watched: its target was released, or is a user's, and it has come to run
-// as somebody else.
-func (f *follower) barred(p *target.Process) bool {
+// forbidden says whether a process is not to be watched: its target was released, or is a user's, and it has come to
+// run as somebody else.
+func (f *follower) forbidden(p *proc.Process) bool {
 	f.mu.Lock()
 	r := f.root(p.Root)
+	if r == nil { // withdrawn meanwhile
+		f.mu.Unlock()
+		return true
+	}
 	limited, owner, released := r.limited, r.owner, r.released
 	f.mu.Unlock()
-	return released || limited && p.Died == 0 && !ownedBy(p.PID, owner)
+	if released || !limited || p.Died != 0 {
+		return released
+	}
+	guard, err := f.guard(p, owner)
+	if err != nil {
+		return true
+	}
+	_ = guard.Close()
+	return p.Owner != owner
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // TestWatchAddsATarget: while the daemon runs, without any target at first, and again under the same
@@ -19,7 +19,7 @@ func TestWatchAddsATarget(t *testing.T) {
 		t.Fatal("it is a target already")
 	}
 	p := process(30, 0, second)
-	w.watcher.onAdd[30] = []target.Process{p}
+	w.watcher.onAdd[30] = []proc.Process{p}
 	if err := d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -30,14 +30,14 @@ func TestWatchAddsATarget(t *testing.T) {
 		t.Errorf("watching it again: %v", err)
 	}
 	p.Died = 1001 * second
-	w.watcher.emit(target.Exited, p, p.Died)
+	w.watcher.emit(proc.Exited, p, p.Died)
 	for o, _ := d.Lookup(30); !o.Exited; o, _ = d.Lookup(30) {
 		time.Sleep(time.Millisecond) // the test's own time limit ends it
 	}
 	later := process(30, 0, 1002*second)
-	later.UID = 8
+	later.UID, later.Owner = 8, 8
 	w.watcher.mu.Lock()
-	w.watcher.onAdd[30] = []target.Process{later}
+	w.watcher.onAdd[30] = []proc.Process{later}
 	w.watcher.mu.Unlock()
 	if err := d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
 		t.Fatal(err)
@@ -52,11 +52,11 @@ func TestWatchForAUser(t *testing.T) {
 	w := newWorld(t)
 	d, _ := w.start(Options{})
 	err := d.Watch(t.Context(), api.WatchRequest{PID: uint32(os.Getpid()), Owner: uint32(os.Geteuid()) + 1})
-	if fault.CodeOf(err) != fault.Permission {
+	if clierror.CodeOf(err) != clierror.Permission {
 		t.Errorf("another user's: %v", err)
 	}
 	err = d.Watch(t.Context(), api.WatchRequest{PID: 1 << 22, Owner: uint32(os.Geteuid())})
-	if fault.CodeOf(err) != fault.Permission {
+	if clierror.CodeOf(err) != clierror.Permission {
 		t.Errorf("one that is not there: %v", err)
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // firstFindings is how many findings the first screen of a terminal has room for.
@@ -17,17 +17,17 @@ const firstFindings = 3
 
 // addAnswer puts what a person asked for in front of everything else, so that the first screen of a
 // terminal holds it: what is wrong, what it costs, where the time went, and what to change.
-func addAnswer(d *page.Document, m *Model, ascii bool) {
+func addAnswer(d *document.Document, m *Model, ascii bool) {
 	d.Add(verdict(&m.Diagnosis))
 	if m.Diagnosis.Headline != "" {
-		d.Add(page.Paragraph(human.CleanText(m.Diagnosis.Headline)))
+		d.Add(document.Paragraph(format.CleanText(m.Diagnosis.Headline)))
 	}
 	if list := reasons(&m.Diagnosis); len(list) > 0 {
 		d.Add(list)
 	}
 	for _, why := range []string{empty(m), blindText(m)} {
 		if why != "" {
-			d.Add(page.Paragraph(why))
+			d.Add(document.Paragraph(why))
 		}
 	}
 	d.Add(answerFacts(m))
@@ -36,11 +36,11 @@ func addAnswer(d *page.Document, m *Model, ascii bool) {
 }
 
 // verdict says in a few words what limits the program.
-func verdict(g *diagnose.Diagnosis) page.Banner {
-	b := page.Banner{Mood: page.Bad}
+func verdict(g *diagnose.Diagnosis) document.Banner {
+	b := document.Banner{Mood: document.Bad}
 	switch g.Verdict {
 	case diagnose.Healthy:
-		b.Mood, b.Text = page.Good, "Healthy: the GPU is kept busy."
+		b.Mood, b.Text = document.Good, "Healthy: the GPU is kept busy."
 	case diagnose.CPUBound:
 		b.Text = "CPU-bound: the GPU waits for the CPU."
 	case diagnose.GPUBound:
@@ -50,13 +50,13 @@ func verdict(g *diagnose.Diagnosis) page.Banner {
 	case diagnose.Balanced:
 		b.Text = "Balanced: the GPU works for most of the time that it is needed, and waits for the rest."
 	case diagnose.Idle:
-		b.Mood, b.Text = page.Plain, "Idle: the program has nothing to do."
+		b.Mood, b.Text = document.Plain, "Idle: the program has nothing to do."
 	case diagnose.CPUOnly:
-		b.Mood, b.Text = page.Plain, "CPU only: this is about the program's main thread, not about a GPU."
+		b.Mood, b.Text = document.Plain, "CPU only: this is about the program's main thread, not about a GPU."
 	case diagnose.NotEnough:
 		b.Text = "Not enough evidence."
 	default: // of a newer version, or none was made
-		b.Mood, b.Text = page.Plain, "Verdict: "+human.Clean(orNone(string(g.Verdict)))+"."
+		b.Mood, b.Text = document.Plain, "Verdict: "+format.Clean(orNone(string(g.Verdict)))+"."
 	}
 	return b
 }
@@ -71,10 +71,10 @@ func orNone(s string) string {
 // maxReasons bounds the reasons why there is not enough evidence; JSON has all.
 const maxReasons = 4
 
-func reasons(g *diagnose.Diagnosis) page.Bullets {
-	var out page.Bullets
+func reasons(g *diagnose.Diagnosis) document.Bullets {
+	var out document.Bullets
 	for _, r := range g.Reasons[:min(len(g.Reasons), maxReasons)] {
-		out = append(out, human.CleanText(r))
+		out = append(out, format.CleanText(r))
 	}
 	return out
 }
@@ -111,8 +111,8 @@ func blindText(m *Model) string {
 func ofMainThread(m *Model) bool { return len(m.Diagnosis.Devices) == 0 }
 
 // answerFacts are whom this is about, how long an iteration takes, and what the answer rests on.
-func answerFacts(m *Model) page.Facts {
-	var f page.Facts
+func answerFacts(m *Model) document.Facts {
+	var f document.Facts
 	f.Add("Program", programText(m))
 	f.Add("Latency", latencyText(m))
 	if text := onceText(&m.Diagnosis); text != "" && isFound(&m.Diagnosis, cause.StartEnd) {
@@ -132,12 +132,12 @@ func programText(m *Model) string {
 		s += fmt.Sprintf(", exited %s", m.Target.Ending.words())
 	}
 	if tool, ok := importedFrom(m.Version); ok {
-		s += ", imported from " + human.Clean(tool)
+		s += ", imported from " + format.Clean(tool)
 	}
 	w := &m.Summary.Window
-	s += "; " + human.Span(w.Length)
+	s += "; " + format.Span(w.Length)
 	if w.WallFrom != 0 {
-		s += " from " + human.Moment(w.WallFrom)
+		s += " from " + format.Moment(w.WallFrom)
 	}
 	return s
 }
@@ -153,21 +153,22 @@ func latencyText(m *Model) string {
 	if it == nil || it.Count == 0 {
 		return "nothing that repeats was found, so this is about the time as a whole; named ranges (NVTX) would show iterations"
 	}
-	s := fmt.Sprintf("%s end to end (p50; p99 %s, longest %s); %s, %s: %s", human.Span(it.P50), human.Span(it.P99), human.Span(it.Max),
-		human.Plural(it.Count, "iteration", "iterations"), human.Rate(it.PerSec), human.CleanText(it.Source))
+	s := fmt.Sprintf("%s end to end (p50; p99 %s, longest %s); %s, %s: %s", format.Span(it.P50), format.Span(it.P99), format.Span(it.Max),
+		format.Plural(it.Count, "iteration", "iterations"), format.Rate(it.PerSec), format.CleanText(it.Source))
 	if t := it.Turn; t != nil {
-		s += fmt.Sprintf("; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)", t.Of, human.Span(t.P50))
+		s += fmt.Sprintf("; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)", t.Of, format.Span(t.P50))
 	}
 	if n := unasked(&m.Diagnosis); n >= noted && !it.Named {
-		s += fmt.Sprintf("; the time in which it waited for something to do is part of it (%s)", human.Percent(n))
+		s += fmt.Sprintf("; the time in which it waited for something to do is part of it (%s)", format.Percent(n))
 		if each, ok := perIteration(m); ok {
-			s += fmt.Sprintf(", without which it is %s on average", human.Span(uint64((1-n)*each)))
+			s += fmt.Sprintf(", without which it is %s on average", format.Span(uint64((1-n)*each)))
 		}
 	}
 	return s
 }
 
-// noted is the share of an iteration from which on it is said that nobody asked for anything: less does not change what a latency means.
+// noted is the share of an iteration from which on it is said that nobody asked for anything: less does not change what
+// a latency means.
 const noted = 0.1
 
 // unasked returns the share of the time in which nobody asked for anything.
@@ -184,10 +185,10 @@ func unasked(g *diagnose.Diagnosis) float64 {
 func onceText(g *diagnose.Diagnosis) string {
 	var parts []string
 	if p := g.Start; p != nil {
-		parts = append(parts, human.Span(p.To-p.From)+" before the first iteration")
+		parts = append(parts, format.Span(p.To-p.From)+" before the first iteration")
 	}
 	if p := g.End; p != nil {
-		parts = append(parts, human.Span(p.To-p.From)+" after the last")
+		parts = append(parts, format.Span(p.To-p.From)+" after the last")
 	}
 	if len(parts) == 0 {
 		return ""
@@ -211,11 +212,11 @@ func restsText(m *Model) string {
 	}
 	switch n := len(m.Diagnosis.Devices); {
 	case ofMainThread(m):
-		return fmt.Sprintf("%s in which the main thread was seen, %s of %s", human.Span(b.Time), human.Percent(b.Share), whole)
+		return fmt.Sprintf("%s in which the main thread was seen, %s of %s", format.Span(b.Time), format.Percent(b.Share), whole)
 	case n > 1:
-		return fmt.Sprintf("%s of the time of %d GPUs, %s of it; nothing is scaled up", human.Span(b.Time), n, human.Percent(b.Share))
+		return fmt.Sprintf("%s of the time of %d GPUs, %s of it; nothing is scaled up", format.Span(b.Time), n, format.Percent(b.Share))
 	}
-	return fmt.Sprintf("%s in which GPU activity was seen, %s of %s; nothing is scaled up", human.Span(b.Time), human.Percent(b.Share), whole)
+	return fmt.Sprintf("%s in which GPU activity was seen, %s of %s; nothing is scaled up", format.Span(b.Time), format.Percent(b.Share), whole)
 }
 
 // lossText counts what was lost or is in doubt, the worst first; the section of that name has each.
@@ -235,12 +236,12 @@ func lossText(list []Doubt) string {
 			}
 		}
 		if n > 0 {
-			parts = append(parts, human.Plural(n, k.one, k.many))
+			parts = append(parts, format.Plural(n, k.one, k.many))
 		}
 	}
 	s := strings.Join(parts, ", ") + " (see Losses and doubts)"
 	if gravity(list[0].Severity) > gravity(loss.Info) {
-		s += ": " + human.Clean(list[0].Means)
+		s += ": " + format.Clean(list[0].Means)
 		if len(list[0].Where) > 0 {
 			s += " (" + some(list[0].Where[:1]) + ")"
 		}

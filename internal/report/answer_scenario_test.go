@@ -1,11 +1,11 @@
 package report
 
 import (
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
-	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
 // System calls of the recordings' machine (amd64).
@@ -36,13 +36,13 @@ type sampled struct {
 func sampledProgram(c timelinetest.Config) *sampled {
 	c.Agent, c.Both = true, true
 	s := &sampled{Sim: programOf(c)}
-	s.Meta.Sources = append(s.Meta.Sources, record.Source{Name: "cpu samples", State: "running"}, record.Source{Name: "scheduling", State: "running"})
+	s.Meta.Sources = append(s.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"}, recording.Source{Name: "scheduling", State: "running"})
 	for i := range uint32(4) {
 		s.Thread(recordtest.PID, pool+i, "pt_pool")
 		s.Off(recordtest.Off{TID: pool + i, TS: calltest.Start - 900*ms, Dur: s.Config.Length + 900*ms, Call: sysFutex, Arg: 0x7f00_1000 + uint64(i), Flags: event.Open})
 	}
 	for i := range uint64(2) {
-		s.Meta.Pressure = append(s.Meta.Pressure, record.Pressure{TS: calltest.Start + i*s.Config.Length, GPUNode: -1})
+		s.Meta.Pressure = append(s.Meta.Pressure, recording.Pressure{TS: calltest.Start + i*s.Config.Length, GPUNode: -1})
 	}
 	s.Runs(leader, calltest.Start)
 	s.launch = s.Stack(native("cuLaunchKernel", "libcuda.so.1"), native("cudaLaunchKernel", "libcudart.so.13"), native("at::native::add_kernel", "libtorch_cuda.so"),
@@ -89,7 +89,7 @@ func (p *sampled) item() uint64 {
 }
 
 // pythonWork is a decode whose next token is chosen in Python, while the GPU has nothing to do.
-func pythonWork() *record.Recording {
+func pythonWork() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
 	item := p.item()
 	choose := p.Stack(native("_PyEval_EvalFrameDefault", "python3.12"), python("top_p", "/app/sampling.py", 48), infer(36), python("<module>", "/app/infer.py", 60))
@@ -104,7 +104,7 @@ func pythonWork() *record.Recording {
 }
 
 // hostSync asks after every kernel for its result.
-func hostSync() *record.Recording {
+func hostSync() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 150 * ms})
 	item := p.item()
 	k := timelinetest.Kernel{Name: "void at::native::reduce_kernel<512, 1>(int)", Handle: 0x20, Grid: [3]uint32{132, 1, 1}, Block: [3]uint32{512, 1, 1}, Dur: 14 * us}
@@ -119,10 +119,10 @@ func hostSync() *record.Recording {
 }
 
 // workerWait takes batches out of a pipe that a worker fills too slowly.
-func workerWait() *record.Recording {
+func workerWait() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
 	p.Thread(recordtest.PID, worker, "loader")
-	p.Meta.Objects = []record.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
+	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	get := p.Stack(recordtest.Kernel("pipe_read"), native("read", "libc.so.6"), python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
 		python("Queue.get", "/usr/lib/python3.12/multiprocessing/queues.py", 103), python("next_batch", "/app/loader.py", 41), infer(12))
 	tokenize := p.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"), python("tokenize", "/app/tok.py", 12), python("run", "/app/loader.py", 80))
@@ -141,9 +141,9 @@ func workerWait() *record.Recording {
 }
 
 // idleServer answers a request now and then, and waits for the next one.
-func idleServer() *record.Recording {
+func idleServer() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 2 * s})
-	p.Meta.Objects = []record.Object{{PID: recordtest.PID, Inode: 55, Name: "socket:[55]", Role: record.Accepted}}
+	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 55, Name: "socket:[55]", Role: recording.Accepted}}
 	wait := p.Stack(recordtest.Kernel("ep_poll"), native("epoll_wait", "libc.so.6"), python("select", "/usr/lib/python3.12/selectors.py", 468), python("serve", "/app/server.py", 20))
 	item := p.item()
 	for range 8 {
@@ -160,7 +160,7 @@ func idleServer() *record.Recording {
 }
 
 // healthy launches each step before the one before has ended.
-func healthy() *record.Recording {
+func healthy() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
 	k := timelinetest.Kernel{Name: "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas", Handle: 0x30, Grid: [3]uint32{528, 1, 1}, Block: [3]uint32{384, 1, 1}, Dur: 400 * us}
 	poll := p.Stack(native("cuEventSynchronize", "libcuda.so.1"), native("cudaEventSynchronize", "libcudart.so.13"), infer(40), python("<module>", "/app/infer.py", 60))
@@ -180,7 +180,7 @@ func healthy() *record.Recording {
 }
 
 // leftToGain asks for the result after each step of a millisecond.
-func leftToGain() *record.Recording {
+func leftToGain() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
 	item := p.item()
 	k := timelinetest.Kernel{Name: "void at::native::reduce_kernel<512, 1>(int)", Handle: 0x20, Grid: [3]uint32{528, 1, 1}, Block: [3]uint32{512, 1, 1}, Dur: 500 * us}
@@ -196,7 +196,7 @@ func leftToGain() *record.Recording {
 }
 
 // notEnough lost most of the GPU's records.
-func notEnough() *record.Recording {
+func notEnough() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 150 * ms, LoseRecords: 0.4, Burst: 200})
 	item := p.item()
 	for range 300 {
@@ -209,7 +209,7 @@ func notEnough() *record.Recording {
 }
 
 // cpuOnly is a program without a GPU that tokenizes.
-func cpuOnly() *record.Recording {
+func cpuOnly() *recording.Recording {
 	b := watched()
 	b.Meta.Libraries = nil
 	b.Meta.Processes[0].Probed = 0
@@ -217,7 +217,7 @@ func cpuOnly() *record.Recording {
 	tokenize := b.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"), python("encode", "/app/embed.py", 18), python("<module>", "/app/embed.py", 60))
 	matmul := b.Stack(native("mkl_blas_avx512_sgemm_kernel", "libmkl_avx512.so.2"), python("forward", torch+"nn/modules/linear.py", 114), python("embed", "/app/embed.py", 31), python("<module>", "/app/embed.py", 60))
 	load := b.Stack(recordtest.Kernel("filemap_read"), native("read", "libc.so.6"), python("next_text", "/app/embed.py", 9), python("<module>", "/app/embed.py", 58))
-	b.Meta.Objects = []record.Object{{PID: recordtest.PID, Inode: 777, Name: "/data/texts.jsonl"}}
+	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 777, Name: "/data/texts.jsonl"}}
 	for i := range uint64(10) {
 		at := calltest.Start + i*100*ms
 		b.Samples(leader, at, at+60*ms, 6, tokenize, event.Whole)
@@ -228,9 +228,9 @@ func cpuOnly() *record.Recording {
 }
 
 // twoGPUs does half of the layers on one GPU and half on another, one after the other.
-func twoGPUs() *record.Recording {
+func twoGPUs() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 500 * ms})
-	p.Meta.GPU.Devices = append(p.Meta.GPU.Devices, record.Device{PID: recordtest.PID, ID: 1, Name: "NVIDIA H200", UUID: "GPU-0a1c", SMs: 132, Memory: 150_754_820_096, PeakRate: 4_814_000_000_000, Major: 9})
+	p.Meta.GPU.Devices = append(p.Meta.GPU.Devices, recording.Device{PID: recordtest.PID, ID: 1, Name: "NVIDIA H200", UUID: "GPU-0a1c", SMs: 132, Memory: 150_754_820_096, PeakRate: 4_814_000_000_000, Major: 9})
 	second := p.Stream(0x66e0, 9)
 	second.Device, second.Context = 1, 2
 	item := p.item()

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // announced is the diagnosis of the report that the first users were shown: an iteration of 87.4 ms, of which
@@ -65,7 +65,7 @@ func announcedModel() *Model {
 
 func TestAnswerGolden(t *testing.T) {
 	m := announcedModel()
-	golden(t, "answer.80.txt", text(t, m, TextOptions{Style: page.Style{Width: 80}}))
+	golden(t, "answer.80.txt", text(t, m, TextOptions{Style: document.Style{Width: 80}}))
 	golden(t, "answer.120.txt", text(t, m, TextOptions{}))
 	var md bytes.Buffer
 	if err := Markdown(&md, m); err != nil {
@@ -80,11 +80,12 @@ func screen(text []byte, lines int) string {
 	return strings.Join(all[:min(lines, len(all))], "")
 }
 
-// TestTheFirstScreenHoldsTheAnswer: what is wrong, what it costs, where the time went, and the first change of each of the dearest findings.
+// TestTheFirstScreenHoldsTheAnswer: what is wrong, what it costs, where the time went, and the first change of each of
+// the dearest findings.
 func TestTheFirstScreenHoldsTheAnswer(t *testing.T) {
 	m := announcedModel()
 	for width, lines := range map[int]int{80: 36, 120: 32} {
-		got := screen(text(t, m, TextOptions{Style: page.Style{Width: width}}), lines)
+		got := screen(text(t, m, TextOptions{Style: document.Style{Width: width}}), lines)
 		flat := strings.Join(strings.Fields(got), " ")
 		want := []string{"CPU-bound", "87.2 ms end to end (p50; p99 91.0 ms", "generate", "CPU preprocessing", "343 ms", "31.2 ms", "35.7%", "nothing was lost", "H2D copy", "GPU compute", "Framework overhead"}
 		for _, f := range m.Diagnosis.Findings {
@@ -114,14 +115,15 @@ func TestEveryAnswerFitsAScreen(t *testing.T) {
 	for _, sc := range scenarios() {
 		m := New(sc.rec)
 		for width, lines := range map[int]int{80: 42, 120: 36} {
-			if n := answerLines(text(t, m, TextOptions{Style: page.Style{Width: width}})); n < 0 || n > lines {
+			if n := answerLines(text(t, m, TextOptions{Style: document.Style{Width: width}})); n < 0 || n > lines {
 				t.Errorf("%s: the answer takes %d lines at %d columns, want %d at most", sc.name, n, width, lines)
 			}
 		}
 	}
 }
 
-// TestWithoutGPURecordsNothingIsClaimedOfIt: whoever could not look at the GPU says so, first, and names no GPU in a finding.
+// TestWithoutGPURecordsNothingIsClaimedOfIt: whoever could not look at the GPU says so, first, and names no GPU in a
+// finding.
 func TestWithoutGPURecordsNothingIsClaimedOfIt(t *testing.T) {
 	for _, sc := range scenarios() {
 		m := New(sc.rec)

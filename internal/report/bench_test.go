@@ -4,15 +4,15 @@ import (
 	"io"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
 )
 
 // full is as much as the default budget of a recorder holds: 1.5 million events
 // (96 MB) of a decode on four threads.
-func full() *record.Recording {
+func full() *recording.Recording {
 	const threads, tokens = 4, 9000
 	b := libraries(calltest.New(), 1234)
 	b.Window(calltest.Start, calltest.Start+60*s)
@@ -48,7 +48,7 @@ func BenchmarkFullRecording(b *testing.B) {
 	t := timeline.Build(rec)
 	b.Run("summary", func(b *testing.B) {
 		for range b.N {
-			analyze.Summarize(t)
+			summary.Summarize(t)
 		}
 		perEvent(b)
 	})

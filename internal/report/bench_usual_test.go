@@ -7,18 +7,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/gap"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
-	"github.com/inferscope/inferscope/internal/timeline"
-	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
 // thirtySeconds is what a daemon with its default settings keeps of 30 seconds of an eager decode: windows of 200 ms
 // every 2 s with all launches and kernels, copies and waits all the time, 99 samples a second of the thread that
 // launches and of a loader, and the loader's waits.
-func thirtySeconds() *record.Recording {
+func thirtySeconds() *recording.Recording {
 	const windows = 15
 	var spans []timelinetest.Span
 	for i := range uint64(windows) {
@@ -43,8 +43,8 @@ func thirtySeconds() *record.Recording {
 	return p.Run()
 }
 
-// BenchmarkUsualReport is the time from a recording of 30 seconds to the text of its report, and of its parts; gains are the diagnosis with
-// what each remedy would bring.
+// BenchmarkUsualReport is the time from a recording of 30 seconds to the text of its report, and of its parts; gains
+// are the diagnosis with what each remedy would bring.
 func BenchmarkUsualReport(b *testing.B) {
 	rec := thirtySeconds()
 	t := timeline.Build(rec)
@@ -67,7 +67,7 @@ func BenchmarkUsualReport(b *testing.B) {
 	b.Run("gains", func(b *testing.B) {
 		for range b.N {
 			e.study = sync.OnceValue(e.gains)
-			e.diagnosis(e.foretell)
+			e.diagnosis(e.predict)
 		}
 	})
 	m := New(rec)

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // shareBar is the length of the bar that stands for all of the time, in characters.
@@ -37,10 +37,10 @@ func breakdownTitle(m *Model) string {
 }
 
 // peopleTable is the breakdown in the words that people know, with bars.
-func peopleTable(m *Model, ascii bool) *page.Table {
+func peopleTable(m *Model, ascii bool) *document.Table {
 	b := &m.Diagnosis.Breakdown
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Part", 0), page.Right("Time", 0), page.Right("Per iteration", 0), page.Right("Share", 0), page.Left("", 1),
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Part", 0), document.Right("Time", 0), document.Right("Per iteration", 0), document.Right("Share", 0), document.Left("", 1),
 	}}
 	each, ok := perIteration(m)
 	draw := newPen(ascii)
@@ -51,13 +51,13 @@ func peopleTable(m *Model, ascii bool) *page.Table {
 			continue
 		}
 		busy = busy || p.Busy
-		t.Row(partName(p), human.Span(p.Time), spanOfEach(p.Share*each), human.Percent(p.Share), draw.bar(p.Share, p.Busy))
+		t.Row(partName(p), format.Span(p.Time), spanOfEach(p.Share*each), format.Percent(p.Share), draw.bar(p.Share, p.Busy))
 	}
 	if !ok {
 		t.Drop("Per iteration")
 	}
 	if busy {
-		t.Note = fmt.Sprintf("%s the GPU works, %s it does not. The parts add up to %s.", draw.running, draw.blocked, human.Span(b.Time))
+		t.Note = fmt.Sprintf("%s the GPU works, %s it does not. The parts add up to %s.", draw.running, draw.blocked, format.Span(b.Time))
 	}
 	return t
 }
@@ -67,14 +67,14 @@ func spanOfEach(ns float64) string {
 	if ns > 0 && ns < 1 {
 		return "<1 ns"
 	}
-	return human.Span(uint64(ns))
+	return format.Span(uint64(ns))
 }
 
 func partName(p *diagnose.Part) string {
 	if p.Name == "" {
-		return human.Clean(p.Key)
+		return format.Clean(p.Key)
 	}
-	return upper(human.Clean(p.Name))
+	return upper(format.Clean(p.Name))
 }
 
 // follow is by how much the iterations' time may differ from the time that passed, so that they count as
@@ -94,24 +94,24 @@ func perIteration(m *Model) (mean float64, ok bool) {
 }
 
 // partTable is the same time, idle time by its cause, and each GPU beside the whole.
-func partTable(m *Model) *page.Table {
+func partTable(m *Model) *document.Table {
 	g := &m.Diagnosis
-	t := &page.Table{Columns: []page.Column{page.Left("Part", 0), page.Right("Time", 0), page.Right("Share", 0)}}
+	t := &document.Table{Columns: []document.Column{document.Left("Part", 0), document.Right("Time", 0), document.Right("Share", 0)}}
 	var devices []diagnose.Device
 	if len(g.Devices) > 1 {
 		devices = g.Devices[:min(len(g.Devices), maxDevices)]
 	}
 	for i := range devices {
-		t.Columns = append(t.Columns, page.Right(breakdownDevice(devices, i), len(devices)-i+1))
+		t.Columns = append(t.Columns, document.Right(breakdownDevice(devices, i), len(devices)-i+1))
 	}
-	t.Columns = append(t.Columns, page.Left("Because", 1))
+	t.Columns = append(t.Columns, document.Left("Because", 1))
 	for i := range g.Breakdown.Parts {
 		p := &g.Breakdown.Parts[i]
 		if p.Time == 0 {
 			continue
 		}
 		name, because := causeOrPart(m, p)
-		row := []string{name, human.Span(p.Time), human.Percent(p.Share)}
+		row := []string{name, format.Span(p.Time), format.Percent(p.Share)}
 		for j := range devices {
 			row = append(row, shareOf(&devices[j].Breakdown, p.Key))
 		}
@@ -129,18 +129,18 @@ func causeOrPart(m *Model, p *diagnose.Part) (name, because string) {
 		return partName(p), ""
 	}
 	if ofMainThread(m) {
-		return human.Clean(p.Key), human.Clean(p.Name)
+		return format.Clean(p.Key), format.Clean(p.Name)
 	}
-	return "Idle: " + human.Clean(p.Key), human.Clean(p.Name)
+	return "Idle: " + format.Clean(p.Key), format.Clean(p.Name)
 }
 
 func shareOf(b *diagnose.Breakdown, key string) string {
 	for i := range b.Parts {
 		if b.Parts[i].Key == key {
-			return human.Percent(b.Parts[i].Share)
+			return format.Percent(b.Parts[i].Share)
 		}
 	}
-	return human.Nothing
+	return format.Nothing
 }
 
 // breakdownDevice names a GPU among others: two processes can each call theirs number 0.
@@ -154,7 +154,7 @@ func breakdownDevice(list []diagnose.Device, i int) string {
 }
 
 // addBreakdown puts the causes of idle time behind the answer.
-func addBreakdown(d *page.Document, m *Model) {
+func addBreakdown(d *document.Document, m *Model) {
 	title := "The same time by cause"
 	if len(m.Diagnosis.Devices) > 1 {
 		title = "The same time by cause and GPU"

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // How much of the CPU's side a text shows; JSON has all.
@@ -19,26 +19,26 @@ const (
 )
 
 // addCPU puts what threads did and waited for in front of the tables of calls.
-func addCPU(d *page.Document, m *Model, rows int, ascii bool) {
+func addCPU(d *document.Document, m *Model, rows int, ascii bool) {
 	rows = min(rows, max(cpuRows, rows/4))
 	if t := stateTable(m, rows, ascii); len(t.Rows) > 0 {
 		d.AddTable("Threads", t)
 	}
 	if list := whyWaited(m); len(list) > 0 {
-		d.Add(page.Heading("Why threads waited"), list)
+		d.Add(document.Heading("Why threads waited"), list)
 	}
 	addHottest(d, m, rows)
 	if list := knownStates(&m.CPU); len(list) > 0 {
-		d.Add(page.Heading("What the stacks show"), list)
+		d.Add(document.Heading("What the stacks show"), list)
 	}
 	if f := pressureFacts(&m.CPU); len(f) > 0 {
-		d.Add(page.Heading("Host pressure"), f)
+		d.Add(document.Heading("Host pressure"), f)
 	}
 }
 
-func stateTable(m *Model, rows int, ascii bool) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Thread", 0), page.Right("tid", 1), page.Right("pid", 2), page.Left("State", 0), page.Right("Running", 5), page.Right("Ready", 3), page.Right("Blocked", 4), page.Left("Mostly", 0),
+func stateTable(m *Model, rows int, ascii bool) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Thread", 0), document.Right("tid", 1), document.Right("pid", 2), document.Left("State", 0), document.Right("Running", 5), document.Right("Ready", 3), document.Right("Blocked", 4), document.Left("Mostly", 0),
 	}}
 	if !m.CPU.Scheduled {
 		return t
@@ -84,7 +84,7 @@ func works(m *Model, th *cpu.Thread) bool {
 func idleNote(idle []cpu.Thread, more int) string {
 	var notes []string
 	if more > 0 {
-		notes = append(notes, human.Plural(more, "thread", "threads")+" more ran; --format json has all.")
+		notes = append(notes, format.Plural(more, "thread", "threads")+" more ran; --format json has all.")
 	}
 	if len(idle) == 0 {
 		return joinNotes(notes...)
@@ -103,7 +103,7 @@ func idleNote(idle []cpu.Thread, more int) string {
 			parts = append(parts, fmt.Sprintf("%s %d", r, count[r]))
 		}
 	}
-	s := human.Plural(len(idle), "other thread", "other threads") + " did nothing but wait"
+	s := format.Plural(len(idle), "other thread", "other threads") + " did nothing but wait"
 	if len(parts) > 0 {
 		s += " (" + strings.Join(parts, ", ") + ")"
 	}
@@ -114,21 +114,21 @@ func summedNote(c *cpu.Summary) string {
 	if c.Summed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Of the waits, %s are only known in sum, because they were too many to list.", human.Span(c.Summed))
+	return fmt.Sprintf("Of the waits, %s are only known in sum, because they were too many to list.", format.Span(c.Summed))
 }
 
 func threadName(name string, tid uint32) string {
 	if name == "" {
 		return fmt.Sprintf("thread %d", tid)
 	}
-	return human.Clean(name)
+	return format.Clean(name)
 }
 
 func ofWindow(m *Model, ns uint64) string {
 	if m.CPU.Length == 0 {
-		return human.Nothing
+		return format.Nothing
 	}
-	return human.Percent(float64(ns) / float64(m.CPU.Length))
+	return format.Percent(float64(ns) / float64(m.CPU.Length))
 }
 
 // maxPlace bounds a place in a table, in characters.
@@ -144,14 +144,14 @@ func mostly(th *cpu.Thread) string {
 	case th.Runnable > th.Running:
 		return "ready, but without a CPU"
 	case th.Hottest != "":
-		return human.Shorten(human.Clean(th.Hottest), maxPlace)
+		return format.Shorten(format.Clean(th.Hottest), maxPlace)
 	}
-	return human.Nothing
+	return format.Nothing
 }
 
 // whyWaited says of the waits that matter what they were for, and who ended them.
-func whyWaited(m *Model) page.Bullets {
-	var out page.Bullets
+func whyWaited(m *Model) document.Bullets {
+	var out document.Bullets
 	left := uint64(0)
 	for _, row := range alike(relevantWaits(m)) {
 		if len(out) == waitRows {
@@ -160,12 +160,12 @@ func whyWaited(m *Model) page.Bullets {
 		}
 		s := waitSentence(m, row.first)
 		if n := len(row.others); n > 0 {
-			s += fmt.Sprintf(" %s of that name waited likewise, %s in all.", human.Plural(n, "other thread", "other threads"), human.Span(row.time-row.first.Time))
+			s += fmt.Sprintf(" %s of that name waited likewise, %s in all.", format.Plural(n, "other thread", "other threads"), format.Span(row.time-row.first.Time))
 		}
 		out = append(out, s)
 	}
 	if left > 0 {
-		out = append(out, fmt.Sprintf("Other waits of these threads: %s; --format json has all.", human.Span(left)))
+		out = append(out, fmt.Sprintf("Other waits of these threads: %s; --format json has all.", format.Span(left)))
 	}
 	return out
 }
@@ -226,14 +226,14 @@ func workers(m *Model) map[uint32]bool {
 }
 
 func waitSentence(m *Model, w *cpu.Wait) string {
-	s := fmt.Sprintf("%s waited %s (%s; %s, longest %s) for %s", who(w.Thread, w.TID), human.Span(w.Time), human.Percent(w.Share),
-		human.Plural(w.Count, "time", "times"), human.Span(w.Longest), object(w))
+	s := fmt.Sprintf("%s waited %s (%s; %s, longest %s) for %s", who(w.Thread, w.TID), format.Span(w.Time), format.Percent(w.Share),
+		format.Plural(w.Count, "time", "times"), format.Span(w.Longest), object(w))
 	if w.Place != "" {
 		at := ", at "
 		if w.Activity == gil {
 			at = ", mostly at "
 		}
-		s += at + human.Clean(w.Place)
+		s += at + format.Clean(w.Place)
 	}
 	return s + "." + endedBy(m, w)
 }
@@ -243,7 +243,7 @@ func object(w *cpu.Wait) string {
 	if w.Activity == gil {
 		return "the GIL"
 	}
-	text := human.Clean(w.Text)
+	text := format.Clean(w.Text)
 	switch {
 	case strings.HasPrefix(text, "a lock or condition"):
 		return "a lock or condition"
@@ -271,7 +271,7 @@ func endedBy(m *Model, w *cpu.Wait) string {
 		}
 		by = &w.By[i]
 	case w.Enders > 1 && 2*by.Time < w.Time:
-		part = fmt.Sprintf(" by %s, the longest ones", human.Plural(w.Enders, "thread or timer", "threads and timers"))
+		part = fmt.Sprintf(" by %s, the longest ones", format.Plural(w.Enders, "thread or timer", "threads and timers"))
 	case w.Enders > 1 || by.Count < w.Count:
 		part = " mostly"
 	}
@@ -291,25 +291,25 @@ func endedByThread(w *cpu.Wait, by *cpu.Waker, part string) string {
 		verb = "Let go of"
 	}
 	name := who(by.Name, by.TID)
-	if by.Stranger {
+	if by.OtherThread {
 		name += fmt.Sprintf(" of another process (%d)", by.PID)
 	}
 	s := fmt.Sprintf(" %s%s by %s", verb, part, name)
 	switch {
-	case by.Stranger:
+	case by.OtherThread:
 		return s + "."
 	case by.AtDoing > 0:
-		return s + fmt.Sprintf(", which ran %s of that time: %s of its samples in %s.", human.Percent(by.Running),
-			human.Percent(float64(by.AtDoing)/float64(by.Samples)), human.Clean(by.Doing))
+		return s + fmt.Sprintf(", which ran %s of that time: %s of its samples in %s.", format.Percent(by.Running),
+			format.Percent(float64(by.AtDoing)/float64(by.Samples)), format.Clean(by.Doing))
 	case by.Doing != "":
-		return s + ", which was " + human.Clean(by.Doing) + "."
+		return s + ", which was " + format.Clean(by.Doing) + "."
 	}
-	return s + fmt.Sprintf(", which ran %s of that time.", human.Percent(by.Running))
+	return s + fmt.Sprintf(", which ran %s of that time.", format.Percent(by.Running))
 }
 
 func who(name string, tid uint32) string {
 	if name == "" {
 		return fmt.Sprintf("thread %d", tid)
 	}
-	return fmt.Sprintf("%s (%d)", human.Clean(name), tid)
+	return fmt.Sprintf("%s (%d)", format.Clean(name), tid)
 }

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // maxName bounds a function's name in a table: C++ names have no bound of their own.
 const maxName = 64
 
-func addHottest(d *page.Document, m *Model, rows int) {
+func addHottest(d *document.Document, m *Model, rows int) {
 	c := &m.CPU
 	if !c.Sampled {
 		return
@@ -27,25 +27,25 @@ func addHottest(d *page.Document, m *Model, rows int) {
 	d.AddTable("Hottest native code", native)
 }
 
-func pythonTable(c *cpu.Summary, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{page.Right("Self", 0), page.Right("Total", 0), page.Left("Python function", 0)}}
+func pythonTable(c *cpu.Summary, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{document.Right("Self", 0), document.Right("Total", 0), document.Left("Python function", 0)}}
 	for _, f := range c.Python {
 		if len(t.Rows) < rows && f.Self > 0 {
-			t.Row(human.Percent(f.SelfShare), human.Percent(f.TotalShare), human.Clean(cpu.PythonPlace(f.Name, f.File, f.Line)))
+			t.Row(format.Percent(f.SelfShare), format.Percent(f.TotalShare), format.Clean(cpu.PythonPlace(f.Name, f.File, f.Line)))
 		}
 	}
 	return t
 }
 
-func nativeTable(c *cpu.Summary, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{page.Right("Self", 0), page.Right("Total", 0), page.Left("Native function", 0), page.Left("In", 1)}}
+func nativeTable(c *cpu.Summary, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{document.Right("Self", 0), document.Right("Total", 0), document.Left("Native function", 0), document.Left("In", 1)}}
 	for _, f := range c.Functions {
 		if len(t.Rows) < rows && f.Self > 0 {
-			in := human.Clean(f.File)
+			in := format.Clean(f.File)
 			if f.Kind == "kernel" {
 				in = "kernel"
 			}
-			t.Row(human.Percent(f.SelfShare), human.Percent(f.TotalShare), human.Shorten(human.Clean(f.Name), maxName), human.Shorten(in, 32))
+			t.Row(format.Percent(f.SelfShare), format.Percent(f.TotalShare), format.Shorten(format.Clean(f.Name), maxName), format.Shorten(in, 32))
 		}
 	}
 	return t
@@ -53,7 +53,7 @@ func nativeTable(c *cpu.Summary, rows int) *page.Table {
 
 // originNote says how sure the tables are: which share of the stacks came which way.
 func originNote(o *cpu.Origins) string {
-	of := func(n uint64) string { return human.Percent(float64(n) / float64(o.Samples)) }
+	of := func(n uint64) string { return format.Percent(float64(n) / float64(o.Samples)) }
 	var parts []string
 	for _, p := range []struct {
 		n    uint64
@@ -69,7 +69,7 @@ func originNote(o *cpu.Origins) string {
 		}
 	}
 	s := fmt.Sprintf("Shares of %s of running threads. Self is the time in a function itself, for Python with the native code that it called; total is with everything that it called. Of the stacks, %s.",
-		human.Plural(o.Samples, "sample", "samples"), strings.Join(parts, ", "))
+		format.Plural(o.Samples, "sample", "samples"), strings.Join(parts, ", "))
 	if o.Samples < fewSamples {
 		s += " So few samples say little: ask for a longer window."
 	}
@@ -80,8 +80,8 @@ func originNote(o *cpu.Origins) string {
 const fewSamples = 50
 
 // knownStates says what frames prove.
-func knownStates(c *cpu.Summary) page.Bullets {
-	var out page.Bullets
+func knownStates(c *cpu.Summary) document.Bullets {
+	var out document.Bullets
 	for i := range c.States {
 		a := &c.States[i]
 		if a.Share < worthALine && float64(a.Blocked) < worthALine*float64(c.Length) {
@@ -95,23 +95,23 @@ func knownStates(c *cpu.Summary) page.Bullets {
 func stateText(a *cpu.Activity) string {
 	var parts []string
 	if a.Samples > 0 && (a.Share >= worthALine || a.Blocked == 0) {
-		parts = append(parts, human.Percent(a.Share)+" of the samples of running threads")
+		parts = append(parts, format.Percent(a.Share)+" of the samples of running threads")
 	}
 	if a.Blocked > 0 {
-		parts = append(parts, fmt.Sprintf("%s blocked in %s", human.Span(a.Blocked), human.Plural(a.Waits, "wait", "waits")))
+		parts = append(parts, fmt.Sprintf("%s blocked in %s", format.Span(a.Blocked), format.Plural(a.Waits, "wait", "waits")))
 	}
 	s := upper(a.Name) + ": " + strings.Join(parts, ", ")
 	if a.TID != 0 {
 		s += fmt.Sprintf("; most of it by %s", who(a.Thread, a.TID))
 	}
 	if a.Place != "" {
-		s += ", at " + human.Clean(a.Place)
+		s += ", at " + format.Clean(a.Place)
 	}
 	s += "."
 	if a.HolderTID != 0 {
 		s += fmt.Sprintf(" Meanwhile %s ran Python most of the time", who(a.Holder, a.HolderTID))
 		if a.HolderAt != "" {
-			s += ", at " + human.Clean(a.HolderAt)
+			s += ", at " + format.Clean(a.HolderAt)
 		}
 		s += "."
 	}

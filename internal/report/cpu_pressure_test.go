@@ -3,7 +3,7 @@ package report
 import (
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 )
 
 func TestMoves(t *testing.T) {

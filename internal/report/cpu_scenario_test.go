@@ -1,10 +1,10 @@
 package report
 
 import (
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 // System calls of the recordings' machine (amd64).
@@ -36,23 +36,25 @@ func cpuScenarios() []scenario {
 // as every PyTorch process has.
 func watched() *calltest.Builder {
 	b := libraries(calltest.New(), recordtest.PID)
-	b.Meta.Sources = append(b.Meta.Sources, record.Source{Name: "cpu samples", State: "running"}, record.Source{Name: "scheduling", State: "running"})
+	b.Meta.Sources = append(b.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"}, recording.Source{Name: "scheduling", State: "running"})
 	for i := range uint32(6) {
 		b.Thread(recordtest.PID, pool+i, "pt_pool")
 		b.Off(recordtest.Off{TID: pool + i, TS: calltest.Start - 900*ms, Dur: s + 900*ms, Call: sysFutex, Arg: 0x7f00_1000 + uint64(i), Flags: event.Open})
 	}
 	for i := range uint64(2) {
-		b.Meta.Pressure = append(b.Meta.Pressure, record.Pressure{TS: calltest.Start + i*s, GPUNode: -1})
+		b.Meta.Pressure = append(b.Meta.Pressure, recording.Pressure{TS: calltest.Start + i*s, GPUNode: -1})
 	}
 	return b
 }
 
-func python(name, file string, line uint32) record.Frame { return recordtest.Python(name, file, line) }
-func native(name, file string) record.Frame              { return recordtest.Native(name, file) }
+func python(name, file string, line uint32) recording.Frame {
+	return recordtest.Python(name, file, line)
+}
+func native(name, file string) recording.Frame { return recordtest.Native(name, file) }
 
 const torch = "/usr/lib/python3/dist-packages/torch/"
 
-func infer(line uint32) record.Frame { return python("generate", "/app/infer.py", line) }
+func infer(line uint32) recording.Frame { return python("generate", "/app/infer.py", line) }
 
 // gpuWait is a decode loop that waits for the GPU by polling, and computes little.
 func gpuWait() *calltest.Builder {
@@ -79,7 +81,7 @@ func gpuWait() *calltest.Builder {
 func starvedLoader() *calltest.Builder {
 	b := watched()
 	b.Thread(recordtest.PID, worker, "loader")
-	b.Meta.Objects = []record.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
+	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	get := b.Stack(recordtest.Kernel("pipe_read"), native("read", "libc.so.6"), python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
 		python("Queue.get", "/usr/lib/python3.12/multiprocessing/queues.py", 103), python("next_batch", "/app/loader.py", 41), infer(12))
 	tokenize := b.Stack(native("PyUnicode_Join", "python3.12"), python("tokenize", "/app/tok.py", 12), python("run", "/app/loader.py", 80))
@@ -107,8 +109,8 @@ func gilFight() *calltest.Builder {
 	b.Thread(recordtest.PID, worker, "metrics")
 	encode := b.Stack(native("_PyEval_EvalFrameDefault", "python3.12"), python("encode", "/app/metrics.py", 77), python("Thread.run", "/usr/lib/python3.12/threading.py", 1010))
 	step := b.Stack(native("_PyEval_EvalFrameDefault", "python3.12"), python("sample_token", "/app/infer.py", 48), infer(36))
-	take := func(f ...record.Frame) uint64 {
-		return b.Stack(append([]record.Frame{
+	take := func(f ...recording.Frame) uint64 {
+		return b.Stack(append([]recording.Frame{
 			recordtest.Kernel("futex_wait"), native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), native("_PyEval_EvalFrameDefault", "python3.12"),
 		}, f...)...)
 	}
@@ -127,7 +129,7 @@ func gilFight() *calltest.Builder {
 // throttled is a thread whose cgroup may use half a CPU, and that shares it with a hog.
 func throttled() *calltest.Builder {
 	b := watched()
-	b.Meta.Strangers = []record.Thread{{PID: 99, TID: 99, Name: "stress"}}
+	b.Meta.OtherThreads = []recording.Thread{{PID: 99, TID: 99, Name: "stress"}}
 	b.Meta.Pressure[1].Throttled, b.Meta.Pressure[1].Periods, b.Meta.Pressure[1].MajorFaults = 400*ms, 10, 3
 	b.Meta.Pressure[1].GPUNode = 1
 	b.Meta.Host.NodeOf = []int{0, 1}
@@ -147,7 +149,7 @@ func throttled() *calltest.Builder {
 // diskRead is a thread that reads its weights from a cold file.
 func diskRead() *calltest.Builder {
 	b := watched()
-	b.Meta.Objects = []record.Object{{PID: recordtest.PID, Inode: 777, Name: "/models/weights.safetensors"}}
+	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 777, Name: "/models/weights.safetensors"}}
 	load := b.Stack(recordtest.Kernel("filemap_read"), native("pread64", "libc.so.6"), python("load_shard", "/usr/lib/python3/dist-packages/safetensors/torch.py", 315), python("load", "/app/infer.py", 8))
 	for i := range uint64(40) {
 		start := calltest.Start + i*25*ms

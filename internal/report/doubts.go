@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // Doubt is something that was lost, or that makes a number less than certain.
@@ -42,7 +42,7 @@ func FromLosses(losses []loss.Loss) []Doubt {
 }
 
 // doubts gathers what the recording carries and what its reading brought up, the worst first.
-func doubts(rec *record.Recording, m *Model) []Doubt {
+func doubts(rec *recording.Recording, m *Model) []Doubt {
 	out := FromLosses(rec.Meta.Losses)
 	carried := slices.Clone(out)
 	for _, own := range append(ownDoubts(rec, &m.Summary), gpuDoubts(rec, m)...) {
@@ -91,7 +91,7 @@ type ownDoubt struct {
 	Loss loss.Loss
 }
 
-func ownDoubts(rec *record.Recording, s *analyze.Summary) []ownDoubt {
+func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 	own := func(r loss.Reason, sev loss.Severity, means, do string, count uint64) ownDoubt {
 		return ownDoubt{loss.Kind{Reason: r, Severity: sev, Means: means, Do: do}, loss.Loss{Reason: r, Count: count}}
 	}
@@ -119,7 +119,7 @@ func ownDoubts(rec *record.Recording, s *analyze.Summary) []ownDoubt {
 	return out
 }
 
-func untimedCalls(s *analyze.Summary) uint64 {
+func untimedCalls(s *summary.Summary) uint64 {
 	n := uint64(0)
 	for _, f := range s.Functions {
 		n += f.Untimed
@@ -127,7 +127,7 @@ func untimedCalls(s *analyze.Summary) uint64 {
 	return n
 }
 
-func libraryDoubts(l analyze.Library) []ownDoubt {
+func libraryDoubts(l summary.Library) []ownDoubt {
 	var out []ownDoubt
 	if dear := l.Points - l.Cheap; dear > 0 {
 		out = append(out, ownDoubt{

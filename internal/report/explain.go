@@ -3,14 +3,14 @@ package report
 import (
 	"fmt"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // Explain says of one cause what it means, how it is proven, what refutes it, and what to change.
-func Explain(c *cause.Cause) *page.Document {
-	d := &page.Document{Title: c.Key + ": " + c.Title}
-	var f page.Facts
+func Explain(c *cause.Cause) *document.Document {
+	d := &document.Document{Title: c.Key + ": " + c.Title}
+	var f document.Facts
 	f.Add("What it is", c.Means)
 	f.Add("What proves it", c.Proves)
 	f.Add("What refutes it", c.Refutes)
@@ -19,13 +19,13 @@ func Explain(c *cause.Cause) *page.Document {
 	if len(c.Changes) == 0 {
 		return d
 	}
-	d.Add(page.Heading("What to change"))
+	d.Add(document.Heading("What to change"))
 	for _, ch := range c.Changes {
 		where := ""
 		if ch.Where != "" {
 			where = ch.Where + ": "
 		}
-		d.Add(page.Bullets{where + ch.Text})
+		d.Add(document.Bullets{where + ch.Text})
 		if ch.Example != "" {
 			d.Add(example(ch.Example))
 		}
@@ -34,10 +34,10 @@ func Explain(c *cause.Cause) *page.Document {
 }
 
 // Causes lists causes under where they stand in a breakdown.
-func Causes(list []cause.Cause) *page.Document {
-	d := &page.Document{Title: "Causes that a report can name"}
+func Causes(list []cause.Cause) *document.Document {
+	d := &document.Document{Title: "Causes that a report can name"}
 	for _, g := range groups() {
-		t := &page.Table{Columns: []page.Column{page.Left("Cause", 0), page.Left("What it is", 0)}}
+		t := &document.Table{Columns: []document.Column{document.Left("Cause", 0), document.Left("What it is", 0)}}
 		for i := range list {
 			if c := &list[i]; groupName(c) == g {
 				t.Row(c.Key, c.Title)
@@ -45,7 +45,7 @@ func Causes(list []cause.Cause) *page.Document {
 		}
 		d.AddTable(g, t)
 	}
-	d.Add(page.Paragraph(fmt.Sprintf("inferscope explain %s says more of one.", anyKey(list))))
+	d.Add(document.Paragraph(fmt.Sprintf("inferscope explain %s says more of one.", anyKey(list))))
 	return d
 }
 

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
-	"github.com/inferscope/inferscope/internal/whatif"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // How much of each finding a terminal shows; Markdown shows more, JSON all.
@@ -26,12 +26,12 @@ const (
 )
 
 // addFirstFindings lists the findings that pay most, in three lines each: what, how much, what to change.
-func addFirstFindings(d *page.Document, m *Model) {
+func addFirstFindings(d *document.Document, m *Model) {
 	list := m.Diagnosis.Findings
 	if len(list) == 0 {
 		return
 	}
-	d.Add(page.Heading(findingsTitle(m)))
+	d.Add(document.Heading(findingsTitle(m)))
 	for i := range list[:min(len(list), firstFindings)] {
 		d.Add(firstFinding(m, i))
 	}
@@ -48,15 +48,15 @@ func findingsTitle(m *Model) string {
 	return "What to change, what pays most first"
 }
 
-func firstFinding(m *Model, i int) page.Item {
+func firstFinding(m *Model, i int) document.Item {
 	f := &m.Diagnosis.Findings[i]
-	it := page.Item{Number: i + 1, Title: human.CleanText(f.Title)}
+	it := document.Item{Number: i + 1, Title: format.CleanText(f.Title)}
 	it.Lines = append(it.Lines, verb(f)+costText(m, f)+", "+confidence(f.Confidence)+whereText(f))
 	if len(f.Changes) > 0 {
-		it.Lines = append(it.Lines, "Change: "+human.CleanText(f.Changes[0].Text)+gainText(f, " (", ")"))
+		it.Lines = append(it.Lines, "Change: "+format.CleanText(f.Changes[0].Text)+gainText(f, " (", ")"))
 	}
 	if len(f.Changes) > 1 && len(m.Diagnosis.Findings) == 1 { // there is room, and nothing else to choose from
-		it.Lines = append(it.Lines, "Or: "+human.CleanText(f.Changes[1].Text))
+		it.Lines = append(it.Lines, "Or: "+format.CleanText(f.Changes[1].Text))
 	}
 	return it
 }
@@ -67,11 +67,11 @@ func gainText(f *diagnose.Finding, before, after string) string {
 		return ""
 	}
 	p := whatif.Prediction{Speedup: f.Gain.Speedup, Low: f.Gain.Low, High: f.Gain.High}
-	foretold := "foretold"
-	if c, _, ok := cause.ByKey(f.Cause); ok && whatif.Remedy(c.ID) != "" {
-		foretold += ", " + whatif.Remedy(c.ID)
+	predicted := "foretold"
+	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
+		predicted += ", " + remedyText(c.ID)
 	}
-	return before + foretold + ": " + p.Text() + after
+	return before + predicted + ": " + speedupText(&p) + after
 }
 
 // wideText says why an interval is wide, where it is.
@@ -79,7 +79,7 @@ func wideText(f *diagnose.Finding) string {
 	if f.Gain.Because == "" {
 		return ""
 	}
-	return "; the interval is wide, because " + human.CleanText(f.Gain.Because)
+	return "; the interval is wide, because " + format.CleanText(f.Gain.Because)
 }
 
 // verb does not say that time is lost where the GPU works, or where there is nothing to do: that time does not go away.
@@ -93,9 +93,9 @@ func verb(f *diagnose.Finding) string {
 // costText says how much time a finding is about.
 func costText(m *Model, f *diagnose.Finding) string {
 	if f.Cause == cause.StartEnd.String() {
-		return fmt.Sprintf("%s of the recording (%s), once", human.Percent(f.Share), human.Span(f.Cost))
+		return fmt.Sprintf("%s of the recording (%s), once", format.Percent(f.Share), format.Span(f.Cost))
 	}
-	s := fmt.Sprintf("%s of the time (%s", human.Percent(f.Share), human.Span(f.Cost))
+	s := fmt.Sprintf("%s of the time (%s", format.Percent(f.Share), format.Span(f.Cost))
 	if each, ok := perIteration(m); ok {
 		s += fmt.Sprintf(", %s per iteration", spanOfEach(f.Share*each))
 	}
@@ -117,7 +117,7 @@ func confidence(c float64) string {
 func whereText(f *diagnose.Finding) string {
 	s := ""
 	if f.Place != "" && !strings.Contains(f.Title, f.Place) {
-		s += "; at " + human.Clean(f.Place)
+		s += "; at " + format.Clean(f.Place)
 	}
 	if f.TID != 0 {
 		s += "; " + who(f.Thread, f.TID)
@@ -129,28 +129,28 @@ func whereText(f *diagnose.Finding) string {
 type detail struct{ findings, evidence, frames int }
 
 // addFindings writes the findings with their evidence.
-func addFindings(d *page.Document, m *Model, much detail) {
+func addFindings(d *document.Document, m *Model, much detail) {
 	list := m.Diagnosis.Findings
 	if len(list) == 0 {
 		return
 	}
-	d.Add(page.Heading("Evidence"))
+	d.Add(document.Heading("Evidence"))
 	for i := range list[:min(len(list), much.findings)] {
 		addFinding(d, m, i, much)
 	}
 	if n := len(list) - much.findings; n > 0 {
-		d.Add(page.Paragraph(fmt.Sprintf("%d more: --format markdown has all findings.", n)))
+		d.Add(document.Paragraph(fmt.Sprintf("%d more: --format markdown has all findings.", n)))
 	}
 }
 
-func addFinding(d *page.Document, m *Model, i int, much detail) {
+func addFinding(d *document.Document, m *Model, i int, much detail) {
 	f := &m.Diagnosis.Findings[i]
-	d.Add(page.Subheading(fmt.Sprintf("%d. %s", i+1, human.CleanText(f.Title))), findingFacts(m, f))
+	d.Add(document.Subheading(fmt.Sprintf("%d. %s", i+1, format.CleanText(f.Title))), findingFacts(m, f))
 	for _, e := range chosenEvidence(f.Evidence, much.evidence) {
 		addEvidence(d, m, e, much.frames)
 	}
 	if n := len(f.Evidence) - much.evidence; n > 0 {
-		d.Add(page.Bullets{fmt.Sprintf("%d more; --format markdown or json has them.", n)})
+		d.Add(document.Bullets{fmt.Sprintf("%d more; --format markdown or json has them.", n)})
 	}
 	for j := range f.Changes {
 		addChange(d, &f.Changes[j])
@@ -173,11 +173,11 @@ func chosenEvidence(list []diagnose.Evidence, most int) []*diagnose.Evidence {
 	return out
 }
 
-func findingFacts(m *Model, f *diagnose.Finding) page.Facts {
-	var facts page.Facts
+func findingFacts(m *Model, f *diagnose.Finding) document.Facts {
+	var facts document.Facts
 	facts.Add("How much", costText(m, f))
 	if f.Place != "" {
-		facts.Add("Place", human.Clean(f.Place))
+		facts.Add("Place", format.Clean(f.Place))
 	}
 	if f.TID != 0 {
 		thread := who(f.Thread, f.TID)
@@ -191,7 +191,7 @@ func findingFacts(m *Model, f *diagnose.Finding) page.Facts {
 		facts.Add("Gain", gainText(f, "", "")+wideText(f)+"; inferscope whatif says more")
 	}
 	if f.Cause != "" {
-		facts.Add("Cause", fmt.Sprintf("%s; inferscope explain %s says how it is proven", human.Clean(f.Cause), human.Clean(f.Cause)))
+		facts.Add("Cause", fmt.Sprintf("%s; inferscope explain %s says how it is proven", format.Clean(f.Cause), format.Clean(f.Cause)))
 	}
 	return facts
 }
@@ -201,7 +201,7 @@ func confidenceText(f *diagnose.Finding) string {
 	s := fmt.Sprintf("%s (%.2f of 1)", confidence(f.Confidence), f.Confidence)
 	var because []string
 	for _, b := range f.Because {
-		because = append(because, human.CleanText(b))
+		because = append(because, format.CleanText(b))
 	}
 	if len(because) > 0 {
 		s += ": " + strings.Join(because, "; ")
@@ -209,8 +209,8 @@ func confidenceText(f *diagnose.Finding) string {
 	return s
 }
 
-func addEvidence(d *page.Document, m *Model, e *diagnose.Evidence, frames int) {
-	d.Add(page.Bullets{evidenceText(m, e)})
+func addEvidence(d *document.Document, m *Model, e *diagnose.Evidence, frames int) {
+	d.Add(document.Bullets{evidenceText(m, e)})
 	if len(e.Call) > 0 {
 		d.Add(stack(e.Call, frames))
 	}
@@ -218,21 +218,22 @@ func addEvidence(d *page.Document, m *Model, e *diagnose.Evidence, frames int) {
 
 // evidenceText says where in the timeline to look, unless the text says for how long already.
 func evidenceText(m *Model, e *diagnose.Evidence) string {
-	s := strings.TrimSuffix(human.CleanText(e.Text), ".")
+	s := strings.TrimSuffix(format.CleanText(e.Text), ".")
 	if e.From < m.Summary.Window.From || e.To <= e.From {
 		return s + "."
 	}
-	at, long := human.Span(e.From-m.Summary.Window.From)+" into the window", human.Span(e.To-e.From)
+	at, long := format.Span(e.From-m.Summary.Window.From)+" into the window", format.Span(e.To-e.From)
 	if !strings.Contains(s, long) {
 		at += ", for " + long
 	}
 	return s + " (" + at + ")."
 }
 
-// stack writes frames, the innermost first, with the callers below. Where there is no room for all, code that nobody can change is
-// left out: that of libraries between the innermost frame and the first of Python, thirty of them for a launch, and the interpreter's.
-func stack(frames []string, most int) page.Stack {
-	var out page.Stack
+// stack writes frames, the innermost first, with the callers below. Where there is no room for all, code that nobody
+// can change is left out: that of libraries between the innermost frame and the first of Python, thirty of them for a
+// launch, and the interpreter's.
+func stack(frames []string, most int) document.Stack {
+	var out document.Stack
 	skip := 0
 	if i := slices.IndexFunc(frames, isPython); len(frames) > most && i > 1 {
 		skip = i - 1
@@ -245,9 +246,9 @@ func stack(frames []string, most int) page.Stack {
 		case i == 0:
 			caller = ""
 		case i == 1 && skip > 0:
-			caller = fmt.Sprintf("called, through %s, by ", human.Plural(uint64(skip), "native function", "native functions"))
+			caller = fmt.Sprintf("called, through %s, by ", format.Plural(uint64(skip), "native function", "native functions"))
 		}
-		out = append(out, caller+human.Clean(f))
+		out = append(out, caller+format.Clean(f))
 	}
 	if n := len(frames) - most; n > 0 {
 		out = append(out, fmt.Sprintf("and %d more", n))
@@ -263,25 +264,25 @@ func isInterpreter(frame string) bool {
 // isPython says whether a frame is of Python, by its file and line.
 func isPython(frame string) bool { return strings.Contains(frame, ".py:") }
 
-func addChange(d *page.Document, c *diagnose.Change) {
+func addChange(d *document.Document, c *diagnose.Change) {
 	where := ""
 	if c.Where != "" {
-		where = " (" + human.Clean(c.Where) + ")"
+		where = " (" + format.Clean(c.Where) + ")"
 	}
-	d.Add(page.Bullets{"Change" + where + ": " + human.CleanText(c.Text)})
+	d.Add(document.Bullets{"Change" + where + ": " + format.CleanText(c.Text)})
 	if c.Example != "" {
 		d.Add(example(c.Example))
 	}
 }
 
 // example splits code into lines.
-func example(s string) page.Code {
-	var out page.Code
+func example(s string) document.Code {
+	var out document.Code
 	for l := range strings.Lines(s) {
 		if len(out) == maxCodeLines {
 			break
 		}
-		out = append(out, human.Clean(strings.TrimRight(strings.ReplaceAll(l, "\t", "    "), "\r\n ")))
+		out = append(out, format.Clean(strings.TrimRight(strings.ReplaceAll(l, "\t", "    "), "\r\n ")))
 	}
 	return out
 }

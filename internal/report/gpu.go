@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/analyze/gpu"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/page"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // How much of the GPU's side a text shows; JSON has more.
@@ -31,12 +31,12 @@ func gpuScope(m *Model) string {
 		return "GPU activity was recorded all the time."
 	}
 	return fmt.Sprintf("GPU activity was recorded in windows: %s of the %s. What is said of the GPU is about these windows, and nothing is scaled up; calls that can wait (synchronisation, copies, allocation, graph launches) were recorded all the time.",
-		human.Span(m.GPU.Activity.Time), human.Span(m.Summary.Window.Length))
+		format.Span(m.GPU.Activity.Time), format.Span(m.Summary.Window.Length))
 }
 
 // gpuShort is what a person wants to know first of the GPU.
-func gpuShort(m *Model) page.Facts {
-	var f page.Facts
+func gpuShort(m *Model) document.Facts {
+	var f document.Facts
 	g := m.GPU
 	if g == nil {
 		return f
@@ -69,19 +69,19 @@ func busyText(m *Model, b *gpu.Busy) string {
 	if b.Coverage.Time == 0 {
 		return "not known: its processes were never recorded at the same time"
 	}
-	s := human.Percent(b.Share)
+	s := format.Percent(b.Share)
 	switch {
 	case b.Coverage.Dropped > 0:
 		s = "at least " + s
 	case b.MaxShare > b.Share+closeEnough:
-		s += " to " + human.Percent(b.MaxShare)
+		s += " to " + format.Percent(b.MaxShare)
 	}
-	s += " of the " + human.Span(b.Coverage.Time) + " recorded"
+	s += " of the " + format.Span(b.Coverage.Time) + " recorded"
 	if b.Coverage.Share < always {
-		s += fmt.Sprintf(" (%s, %s of the report's %s)", human.Plural(b.Coverage.Windows, "window", "windows"), human.Percent(b.Coverage.Share), human.Span(m.Summary.Window.Length))
+		s += fmt.Sprintf(" (%s, %s of the report's %s)", format.Plural(b.Coverage.Windows, "window", "windows"), format.Percent(b.Coverage.Share), format.Span(m.Summary.Window.Length))
 	}
 	if b.Coverage.Dropped > 0 {
-		s += fmt.Sprintf("; %s lost, so the rest is not known to be idle", human.Plural(b.Coverage.Dropped, "record was", "records were"))
+		s += fmt.Sprintf("; %s lost, so the rest is not known to be idle", format.Plural(b.Coverage.Dropped, "record was", "records were"))
 	}
 	return s
 }
@@ -90,7 +90,7 @@ func busyText(m *Model, b *gpu.Busy) string {
 func notRecorded(m *Model) string {
 	g := m.GPU
 	if tool, ok := importedFrom(m.Version); ok {
-		return "the file of " + human.Clean(tool) + " has nothing of it"
+		return "the file of " + format.Clean(tool) + " has nothing of it"
 	}
 	if g.Mode == "off" {
 		return "GPU records are off (--gpu off)"
@@ -107,8 +107,8 @@ func notRecorded(m *Model) string {
 }
 
 // agentText says what the agent of a process does, and what to do about it.
-func agentText(a *record.Agent) string {
-	s := human.Clean(a.State)
+func agentText(a *recording.Agent) string {
+	s := format.Clean(a.State)
 	switch a.State {
 	case "running":
 		s = "running"
@@ -122,19 +122,19 @@ func agentText(a *record.Agent) string {
 		s = "gone with its process"
 	}
 	if a.Detail != "" {
-		s += ": " + human.Clean(a.Detail)
+		s += ": " + format.Clean(a.Detail)
 	}
 	if a.Stopped > 0 {
-		s += fmt.Sprintf("; one thread was stopped for %s to bring it in", human.Span(a.Stopped))
+		s += fmt.Sprintf("; one thread was stopped for %s to bring it in", format.Span(a.Stopped))
 	}
 	if a.CUPTI != "" && a.Version > 0 {
-		s += fmt.Sprintf("; CUPTI %s at %s", version(a.Version), human.ShortPath(human.Clean(a.CUPTI), 48))
+		s += fmt.Sprintf("; CUPTI %s at %s", version(a.Version), format.ShortPath(format.Clean(a.CUPTI), 48))
 	}
 	if a.Slower != "" {
-		s += "; " + human.Clean(a.Slower)
+		s += "; " + format.Clean(a.Slower)
 	}
 	if a.Dropped > 0 {
-		s += "; " + human.Plural(a.Dropped, "record", "records") + " dropped"
+		s += "; " + format.Plural(a.Dropped, "record", "records") + " dropped"
 	}
 	return s
 }
@@ -148,13 +148,13 @@ func version(v uint32) string {
 }
 
 // addGPU puts what the GPUs did in front of the CPU's side.
-func addGPU(d *page.Document, m *Model, rows int) {
+func addGPU(d *document.Document, m *Model, rows int) {
 	g := m.GPU
 	if g == nil {
 		return
 	}
 	if facts := gpuFacts(m); len(facts) > 0 {
-		d.Add(page.Heading("GPU"), facts)
+		d.Add(document.Heading("GPU"), facts)
 	}
 	few := min(rows, max(gpuRows, rows/4))
 	if !g.Recorded {
@@ -170,9 +170,9 @@ func addGPU(d *page.Document, m *Model, rows int) {
 }
 
 // gpuFacts says what can be said in a line each.
-func gpuFacts(m *Model) page.Facts {
+func gpuFacts(m *Model) document.Facts {
 	g := m.GPU
-	var f page.Facts
+	var f document.Facts
 	for i := range g.Agents[:min(len(g.Agents), maxDevices)] {
 		f.Add(agentLabel(g, i), agentText(&g.Agents[i]))
 	}
@@ -184,23 +184,23 @@ func gpuFacts(m *Model) page.Facts {
 	}
 	f.Add("Launches", gpuLaunchText(g))
 	if g.Latency.Count > 0 {
-		f.Add("Launch to start", fmt.Sprintf("p50 %s, p99 %s (%s)", human.Span(g.Latency.P50), human.Span(g.Latency.P99), human.Plural(g.Latency.Count, "launch", "launches")))
+		f.Add("Launch to start", fmt.Sprintf("p50 %s, p99 %s (%s)", format.Span(g.Latency.P50), format.Span(g.Latency.P99), format.Plural(g.Latency.Count, "launch", "launches")))
 	}
 	if g.Latency.Count > 0 && g.Queue.Coverage.Whole() {
-		f.Add("Queue", fmt.Sprintf("%.1f launches under way on average, %s at most; empty %s of the time", g.Queue.Mean, human.Count(g.Queue.Max), human.Percent(g.Queue.Empty)))
+		f.Add("Queue", fmt.Sprintf("%.1f launches under way on average, %s at most; empty %s of the time", g.Queue.Mean, format.Count(g.Queue.Max), format.Percent(g.Queue.Empty)))
 	}
 	if g.Graphs.Kernels > 0 {
 		f.Add("CUDA graphs", graphText(g))
 	}
 	if g.Kernels.Tiny > 0 {
 		f.Add("Tiny kernels", fmt.Sprintf("%s of the kernels are shorter than %s; they are %s of the kernels' time",
-			human.Percent(part(g.Kernels.Tiny, g.Kernels.Count)), human.Span(gpu.TinyBelow), human.Percent(part(g.Kernels.TinyTime, g.Kernels.Time))))
+			format.Percent(part(g.Kernels.Tiny, g.Kernels.Count)), format.Span(gpu.TinyBelow), format.Percent(part(g.Kernels.TinyTime, g.Kernels.Time))))
 	}
 	if text := copyShare(g); text != "" && g.Activity.Whole() {
 		f.Add("Copies alone", text)
 	}
 	if g.Sets.Count > 0 {
-		f.Add("Memsets", fmt.Sprintf("%s of %s in %s", human.Count(g.Sets.Count), human.Size(g.Sets.Bytes), human.Span(g.Sets.Time)))
+		f.Add("Memsets", fmt.Sprintf("%s of %s in %s", format.Count(g.Sets.Count), format.Size(g.Sets.Bytes), format.Span(g.Sets.Time)))
 	}
 	f.Add("Calls behind them", linkText(&g.Links))
 	f.Add("Clock error", clockText(m))
@@ -229,9 +229,9 @@ func gpuLaunchText(g *gpu.Summary) string {
 	if l.Coverage.Time == 0 {
 		return "not recorded"
 	}
-	s := fmt.Sprintf("%s in %s (%s)", launchedText(l.Kernels, l.Graphs), human.Span(l.Coverage.Time), human.Rate(l.PerSecond))
+	s := fmt.Sprintf("%s in %s (%s)", launchedText(l.Kernels, l.Graphs), format.Span(l.Coverage.Time), format.Rate(l.PerSecond))
 	if l.Timed > 0 {
-		s += fmt.Sprintf("; the calls took p50 %s, p99 %s", human.Span(l.P50), human.Span(l.P99))
+		s += fmt.Sprintf("; the calls took p50 %s, p99 %s", format.Span(l.P50), format.Span(l.P99))
 	}
 	return s
 }
@@ -239,18 +239,18 @@ func gpuLaunchText(g *gpu.Summary) string {
 func launchedText(kernels, graphs uint64) string {
 	var parts []string
 	if kernels > 0 || graphs == 0 {
-		parts = append(parts, human.Plural(kernels, "kernel launch", "kernel launches"))
+		parts = append(parts, format.Plural(kernels, "kernel launch", "kernel launches"))
 	}
 	if graphs > 0 {
-		parts = append(parts, human.Plural(graphs, "graph launch", "graph launches"))
+		parts = append(parts, format.Plural(graphs, "graph launch", "graph launches"))
 	}
 	return strings.Join(parts, " and ")
 }
 
 func graphText(g *gpu.Summary) string {
-	s := fmt.Sprintf("%s of the kernels (%s of their time) came out of graphs", human.Percent(g.Graphs.Share), human.Percent(g.Graphs.TimeShare))
+	s := fmt.Sprintf("%s of the kernels (%s of their time) came out of graphs", format.Percent(g.Graphs.Share), format.Percent(g.Graphs.TimeShare))
 	if g.Graphs.Launches > 0 {
-		s += fmt.Sprintf("; %s, %.0f activities each", human.Plural(g.Graphs.Launches, "graph launch", "graph launches"), g.Graphs.Nodes)
+		s += fmt.Sprintf("; %s, %.0f activities each", format.Plural(g.Graphs.Launches, "graph launch", "graph launches"), g.Graphs.Nodes)
 	}
 	return s
 }
@@ -265,16 +265,16 @@ func copyShare(g *gpu.Summary) string {
 	if time == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s: for so long copies ran and no kernel did", human.Span(exposed), human.Span(time))
+	return fmt.Sprintf("%s of %s: for so long copies ran and no kernel did", format.Span(exposed), format.Span(time))
 }
 
 func linkText(l *gpu.Links) string {
 	if l.Activities == 0 {
 		return "nothing ran"
 	}
-	s := fmt.Sprintf("known for %s of %s", human.Percent(l.Share), human.Plural(l.Activities, "activity", "activities"))
+	s := fmt.Sprintf("known for %s of %s", format.Percent(l.Share), format.Plural(l.Activities, "activity", "activities"))
 	if l.ByOrder > 0 {
-		s += fmt.Sprintf("; of %s by order only, with a confidence of %s on average", human.Count(l.ByOrder), human.Percent(l.Confidence))
+		s += fmt.Sprintf("; of %s by order only, with a confidence of %s on average", format.Count(l.ByOrder), format.Percent(l.Confidence))
 	}
 	return s
 }
@@ -282,23 +282,23 @@ func linkText(l *gpu.Links) string {
 // clockText gives the bounds of the clock's error.
 func clockText(m *Model) string {
 	c := &m.GPU.Clock
-	of := "by " + human.Plural(c.Pairs, "pair", "pairs") + " of times of calls and GPU"
+	of := "by " + format.Plural(c.Pairs, "pair", "pairs") + " of times of calls and GPU"
 	switch {
 	case c.Pairs == 0:
 		return "not known: there were no times to compare"
 	case c.Error > 0:
-		return fmt.Sprintf("%s or more, %s (margin %s)", human.Span(c.Error), of, human.Span(m.Margin))
+		return fmt.Sprintf("%s or more, %s (margin %s)", format.Span(c.Error), of, format.Span(m.Margin))
 	case c.Bound == 0:
 		return "none seen, " + of
 	}
-	return fmt.Sprintf("%s at most, %s", human.Span(c.Bound), of)
+	return fmt.Sprintf("%s at most, %s", format.Span(c.Bound), of)
 }
 
 func overheadText(list []gpu.Overhead) string {
 	var parts []string
 	for i := range list[:min(len(list), maxNamed)] {
 		o := &list[i]
-		parts = append(parts, fmt.Sprintf("%s %s (%s)", o.Kind, human.Span(o.Time), human.Plural(o.Count, "time", "times")))
+		parts = append(parts, fmt.Sprintf("%s %s (%s)", o.Kind, format.Span(o.Time), format.Plural(o.Count, "time", "times")))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -309,7 +309,7 @@ const (
 	outsideWindows loss.Reason = "gpu_outside_windows"
 )
 
-func gpuDoubts(rec *record.Recording, m *Model) []ownDoubt {
+func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 	if m.GPU == nil {
 		return nil
 	}
@@ -317,7 +317,7 @@ func gpuDoubts(rec *record.Recording, m *Model) []ownDoubt {
 	if c := m.GPU.Clock; c.Error > m.Margin {
 		out = append(out, ownDoubt{
 			loss.Kind{Reason: clockError, Severity: loss.Warning, Means: "the times of the GPU and of calls do not fit together: what happened on one side is later or earlier than it looks from the other", Do: "check the GPU's clock and driver; --gpu off leaves it out"},
-			loss.Loss{Count: 1, Detail: fmt.Sprintf("the error is %s or more, and the margin %s: take %s as the uncertainty of every launch latency and gap", human.Span(c.Error), human.Span(m.Margin), human.Span(c.Error))},
+			loss.Loss{Count: 1, Detail: fmt.Sprintf("the error is %s or more, and the margin %s: take %s as the uncertainty of every launch latency and gap", format.Span(c.Error), format.Span(m.Margin), format.Span(c.Error))},
 		})
 	}
 	if n := m.GPU.Activity.Dropped; n > 0 && !carried(rec, loss.GPURingFull, loss.GPURecordsDropped) {
@@ -333,16 +333,16 @@ func gpuDoubts(rec *record.Recording, m *Model) []ownDoubt {
 }
 
 // carried says whether the recording itself names one of the reasons.
-func carried(rec *record.Recording, reasons ...loss.Reason) bool {
+func carried(rec *recording.Recording, reasons ...loss.Reason) bool {
 	return slices.ContainsFunc(rec.Meta.Losses, func(l loss.Loss) bool { return l.Count > 0 && slices.Contains(reasons, l.Reason) })
 }
 
 // gpuReading explains what a reader could get wrong.
-func gpuReading(m *Model) page.Bullets {
+func gpuReading(m *Model) document.Bullets {
 	if m.GPU == nil || !m.GPU.Recorded {
 		return nil
 	}
-	b := page.Bullets{
+	b := document.Bullets{
 		"GPU busy is the time in which at least one kernel, copy or memset of the target ran: a union, so that what runs at once counts once. Work of other programs on the same GPU is not seen.",
 		"Kernel times are sums, and kernels that run at once can exceed the busy time together.",
 	}

@@ -1,11 +1,11 @@
 package report
 
 import (
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
-	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
 func gpuScenarios() []scenario {
@@ -61,7 +61,7 @@ func gpuGraphs(c timelinetest.Config) *timelinetest.Sim {
 }
 
 // gpuDropped lost records.
-func gpuDropped() *record.Recording {
+func gpuDropped() *recording.Recording {
 	s := gpuGraphs(timelinetest.Config{Agent: true, LoseRecords: 0.1, Burst: 300, Seed: 3})
 	rec := s.Run()
 	rec.Meta.GPU.Agents[0].Dropped = uint64(s.RecordsLost)
@@ -76,39 +76,39 @@ func gpuOrder() *timelinetest.Sim {
 	return s
 }
 
-func gpuRefused() *record.Recording {
+func gpuRefused() *recording.Recording {
 	rec := decode().Recording()
-	rec.Meta.GPU = &record.GPU{
+	rec.Meta.GPU = &recording.GPU{
 		Mode: "windows",
-		Agents: []record.Agent{{
+		Agents: []recording.Agent{{
 			PID: recordtest.PID, State: "refused",
 			Detail: "another profiler holds CUPTI (error 39): end it, or run the daemon with --no-inject",
 		}},
-		Windows: []record.GPUWindow{{PID: recordtest.PID, From: calltest.Start + 100*ms, To: calltest.Start + 300*ms, Calls: true, End: "detached"}},
+		Windows: []recording.GPUWindow{{PID: recordtest.PID, From: calltest.Start + 100*ms, To: calltest.Start + 300*ms, Calls: true, End: "detached"}},
 	}
 	return rec
 }
 
-func gpuWaiting() *record.Recording {
+func gpuWaiting() *recording.Recording {
 	rec := noCalls().Recording()
-	rec.Meta.GPU = &record.GPU{
+	rec.Meta.GPU = &recording.GPU{
 		Mode:   "windows",
-		Agents: []record.Agent{{PID: recordtest.PID, State: "waiting", Detail: "the process made no CUDA call for 12 s; it is let in at the next one"}},
+		Agents: []recording.Agent{{PID: recordtest.PID, State: "waiting", Detail: "the process made no CUDA call for 12 s; it is let in at the next one"}},
 	}
 	return rec
 }
 
 // gpuTwoProcesses share a GPU, are recorded at times that overlap in part, and one of them uses a second GPU.
-func gpuTwoProcesses() *record.Recording {
+func gpuTwoProcesses() *recording.Recording {
 	const other = 2001
 	s := gpuGraphs(timelinetest.Config{Agent: true})
 	libraries(s.Builder, other)
-	s.Process(record.Process{PID: other, Parent: recordtest.PID, Comm: "worker", Cmdline: "worker 1", Born: 50_000_000, Probed: 90_000_000})
+	s.Process(recording.Process{PID: other, Parent: recordtest.PID, Comm: "worker", Cmdline: "worker 1", Born: 50_000_000, Probed: 90_000_000})
 	g := s.Meta.GPU
-	g.Agents = append(g.Agents, record.Agent{PID: other, State: "running", Stopped: 180_000, Slower: "graphs that ran while recorded stay 6% slower until they are instantiated anew"})
+	g.Agents = append(g.Agents, recording.Agent{PID: other, State: "running", Stopped: 180_000, Slower: "graphs that ran while recorded stay 6% slower until they are instantiated anew"})
 	g.Devices = append(g.Devices,
-		record.Device{PID: other, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0a1b"},
-		record.Device{PID: other, ID: 1, Name: "NVIDIA H200", UUID: "GPU-0a1c"})
+		recording.Device{PID: other, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0a1b"},
+		recording.Device{PID: other, ID: 1, Name: "NVIDIA H200", UUID: "GPU-0a1c"})
 	g.Ranges = []string{"prefill", "decode"}
 	for i := range uint64(40) {
 		at := calltest.Start + 50*ms + i*2*ms
@@ -117,6 +117,6 @@ func gpuTwoProcesses() *record.Recording {
 	}
 	s.Event(event.Event{TS: calltest.Start + 60*ms, Dur: 2 * ms, PID: other, Kind: event.Overhead, Flags: event.Timed, Ret: 1})
 	rec := s.Run()
-	rec.Meta.GPU.Windows = append(rec.Meta.GPU.Windows, record.GPUWindow{PID: other, From: calltest.Start + 50*ms, To: calltest.Start + 130*ms, Activity: true, Calls: true, End: "open"})
+	rec.Meta.GPU.Windows = append(rec.Meta.GPU.Windows, recording.GPUWindow{PID: other, From: calltest.Start + 50*ms, To: calltest.Start + 130*ms, Activity: true, Calls: true, End: "open"})
 	return rec
 }

@@ -5,27 +5,27 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/analyze/gpu"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-func deviceTable(m *Model) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("GPU", 0), page.Right("pid", 2), page.Right("Busy", 0), page.Right("Kernels", 0), page.Right("Copies", 0), page.Right("Memsets", 1),
-		page.Right("At once", 3), page.Right("Streams", 2), page.Right("Gaps", 4), page.Right("Longest gap", 4), page.Right("Recorded", 0),
+func deviceTable(m *Model) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("GPU", 0), document.Right("pid", 2), document.Right("Busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 1),
+		document.Right("At once", 3), document.Right("Streams", 2), document.Right("Gaps", 4), document.Right("Longest gap", 4), document.Right("Recorded", 0),
 	}}
 	split, lost := false, false
 	for i := range m.GPU.Devices {
 		d := &m.GPU.Devices[i]
 		lost = lost || d.Busy.Coverage.Dropped > 0
 		t.Row(deviceName(d), id(d.PID), busyShare(&d.Busy), ofBusy(&d.Busy, d.Busy.Kernels), ofBusy(&d.Busy, d.Busy.Copies), ofBusy(&d.Busy, d.Busy.Sets),
-			fmt.Sprintf("%.2f", d.Concurrency), human.Count(d.Streams), human.Count(d.Gaps.Count), human.Span(d.Gaps.Longest), human.Span(d.Busy.Coverage.Time))
+			fmt.Sprintf("%.2f", d.Concurrency), format.Count(d.Streams), format.Count(d.Gaps.Count), format.Span(d.Gaps.Longest), format.Span(d.Busy.Coverage.Time))
 		for j := range d.Parts {
 			p := &d.Parts[j]
 			split = true
 			t.Row("  by process", id(p.PID), busyShare(&p.Busy), ofBusy(&p.Busy, p.Busy.Kernels), ofBusy(&p.Busy, p.Busy.Copies), ofBusy(&p.Busy, p.Busy.Sets),
-				human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Span(p.Busy.Coverage.Time))
+				format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Span(p.Busy.Coverage.Time))
 		}
 	}
 	if !severalProcesses(m) && !split {
@@ -49,36 +49,36 @@ func deviceName(d *gpu.Device) string {
 	if d.Name == "" {
 		return fmt.Sprintf("%d", d.ID)
 	}
-	return fmt.Sprintf("%d: %s", d.ID, human.Clean(d.Name))
+	return fmt.Sprintf("%d: %s", d.ID, format.Clean(d.Name))
 }
 
 func busyShare(b *gpu.Busy) string {
 	if b.Coverage.Time == 0 {
-		return human.Nothing
+		return format.Nothing
 	}
 	if b.Coverage.Dropped > 0 {
-		return "≥ " + human.Percent(b.Share)
+		return "≥ " + format.Percent(b.Share)
 	}
-	return human.Percent(b.Share)
+	return format.Percent(b.Share)
 }
 
 func ofBusy(b *gpu.Busy, n uint64) string {
 	if b.Coverage.Time == 0 {
-		return human.Nothing
+		return format.Nothing
 	}
-	return human.Percent(part(n, b.Coverage.Time))
+	return format.Percent(part(n, b.Coverage.Time))
 }
 
-func kernelTable(m *Model, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Kernel", 0), page.Right("Runs", 0), page.Right("Total", 0), page.Right("Of busy", 0), page.Right("Mean", 0), page.Right("Min", 3), page.Right("Max", 2),
-		page.Left("Grid", 4), page.Left("Block", 4), page.Right("Registers", 5), page.Left("Launched by", 1),
+func kernelTable(m *Model, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Kernel", 0), document.Right("Runs", 0), document.Right("Total", 0), document.Right("Of busy", 0), document.Right("Mean", 0), document.Right("Min", 3), document.Right("Max", 2),
+		document.Left("Grid", 4), document.Left("Block", 4), document.Right("Registers", 5), document.Left("Launched by", 1),
 	}}
 	k := &m.GPU.Kernels
 	for i := range k.Rows[:min(len(k.Rows), rows)] {
 		r := &k.Rows[i]
-		t.Row(kernelName(r), human.Count(r.Count), human.Span(r.Time), human.Percent(r.Share), human.Span(r.Mean), human.Span(r.Min), human.Span(r.Max),
-			usual(r, r.Grid), usual(r, r.Block), human.Count(r.Registers), launcher(r))
+		t.Row(kernelName(r), format.Count(r.Count), format.Span(r.Time), format.Percent(r.Share), format.Span(r.Mean), format.Span(r.Min), format.Span(r.Max),
+			usual(r, r.Grid), usual(r, r.Block), format.Count(r.Registers), launcher(r))
 	}
 	t.Note = joinNotes(leftKernels(k, min(len(k.Rows), rows)), rests(&k.Coverage))
 	return t
@@ -88,7 +88,7 @@ func kernelName(r *gpu.Kernel) string {
 	if r.Name == "" {
 		return "(name lost)"
 	}
-	return human.Shorten(human.Clean(r.Name), maxName)
+	return format.Shorten(format.Clean(r.Name), maxName)
 }
 
 // usual gives the grid or block of most runs, with a mark where others differ.
@@ -111,13 +111,13 @@ const nearlyAll = 0.95
 
 func launcher(r *gpu.Kernel) string {
 	if r.Call == "" {
-		return human.Nothing
+		return format.Nothing
 	}
 	name := who(r.Thread, r.TID)
 	if r.ThreadShare < nearlyAll {
 		name += " and others"
 	}
-	return human.Shorten(name+" by "+human.Clean(r.Call), 48)
+	return format.Shorten(name+" by "+format.Clean(r.Call), 48)
 }
 
 func leftKernels(k *gpu.Kernels, shown int) string {
@@ -129,25 +129,25 @@ func leftKernels(k *gpu.Kernels, shown int) string {
 		count -= k.Rows[i].Count
 		time -= k.Rows[i].Time
 	}
-	return fmt.Sprintf("%s more, with %s of %s in all, are left out here.", human.Plural(k.Names-shown, "kernel", "kernels"), human.Plural(count, "run", "runs"), human.Span(time))
+	return fmt.Sprintf("%s more, with %s of %s in all, are left out here.", format.Plural(k.Names-shown, "kernel", "kernels"), format.Plural(count, "run", "runs"), format.Span(time))
 }
 
 // rests says which time a table is about, where that is not all of it.
 func rests(c *gpu.Coverage) string {
 	s := ""
 	if c.Share < always {
-		s = fmt.Sprintf("In the %s recorded, %s of the time.", human.Span(c.Time), human.Percent(c.Share))
+		s = fmt.Sprintf("In the %s recorded, %s of the time.", format.Span(c.Time), format.Percent(c.Share))
 	}
 	if c.Dropped > 0 {
-		s = joinNotes(s, fmt.Sprintf("%s lost: counts and times are lower bounds.", human.Plural(c.Dropped, "record was", "records were")))
+		s = joinNotes(s, fmt.Sprintf("%s lost: counts and times are lower bounds.", format.Plural(c.Dropped, "record was", "records were")))
 	}
 	return s
 }
 
-func gpuCopyTable(m *Model) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Direction", 0), page.Left("From", 0), page.Left("To", 0), page.Left("Call", 3), page.Right("Copies", 0), page.Right("Bytes", 0), page.Right("Time", 0),
-		page.Right("Longest", 4), page.Right("Bandwidth", 0), page.Right("Each", 5), page.Right("No kernel", 1),
+func gpuCopyTable(m *Model) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Direction", 0), document.Left("From", 0), document.Left("To", 0), document.Left("Call", 3), document.Right("Copies", 0), document.Right("Bytes", 0), document.Right("Time", 0),
+		document.Right("Longest", 4), document.Right("Bandwidth", 0), document.Right("Each", 5), document.Right("No kernel", 1),
 	}}
 	for i := range m.GPU.Copies {
 		c := &m.GPU.Copies[i]
@@ -155,8 +155,8 @@ func gpuCopyTable(m *Model) *page.Table {
 		if c.Async {
 			call = "async"
 		}
-		t.Row(c.Direction, c.Source, c.Destination, call, human.Count(c.Count), human.Size(c.Bytes), human.Span(c.Time), human.Span(c.Longest),
-			speed(c.Bandwidth), speed(c.Each), human.Percent(part(c.Exposed, c.Time)))
+		t.Row(c.Direction, c.Source, c.Destination, call, format.Count(c.Count), format.Size(c.Bytes), format.Span(c.Time), format.Span(c.Longest),
+			speed(c.Bandwidth), speed(c.Each), format.Percent(part(c.Exposed, c.Time)))
 	}
 	if m.GPU.Activity.Dropped > 0 {
 		t.Drop("No kernel")
@@ -170,19 +170,19 @@ func gpuCopyTable(m *Model) *page.Table {
 
 func speed(bytesPerSecond float64) string {
 	if bytesPerSecond <= 0 {
-		return human.Nothing
+		return format.Nothing
 	}
-	return human.Size(uint64(bytesPerSecond)) + "/s"
+	return format.Size(uint64(bytesPerSecond)) + "/s"
 }
 
-func gpuStreamTable(m *Model, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Right("Stream", 0), page.Right("pid", 1), page.Right("GPU", 2), page.Right("Busy", 0), page.Right("Of busy", 0), page.Right("Kernels", 0), page.Right("Copies", 0), page.Right("Memsets", 3),
+func gpuStreamTable(m *Model, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Right("Stream", 0), document.Right("pid", 1), document.Right("GPU", 2), document.Right("Busy", 0), document.Right("Of busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 3),
 	}}
 	list := m.GPU.Streams
 	for i := range list[:min(len(list), rows)] {
 		s := &list[i]
-		t.Row(id(s.ID), id(s.PID), fmt.Sprint(s.Device), human.Percent(s.Share), human.Percent(s.OfBusy), human.Count(s.Kernels), human.Count(s.Copies), human.Count(s.Sets))
+		t.Row(id(s.ID), id(s.PID), fmt.Sprint(s.Device), format.Percent(s.Share), format.Percent(s.OfBusy), format.Count(s.Kernels), format.Count(s.Copies), format.Count(s.Sets))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -197,21 +197,21 @@ func gpuStreamTable(m *Model, rows int) *page.Table {
 // maxAwaited bounds what a thread waited for, in characters.
 const maxAwaited = 44
 
-func syncTable(m *Model, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Thread", 0), page.Left("Call", 4), page.Left("For", 2), page.Right("Times", 0), page.Right("Waited", 0), page.Right("Longest", 1), page.Right("At once", 3), page.Left("Mostly for", 0),
+func syncTable(m *Model, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Thread", 0), document.Left("Call", 4), document.Left("For", 2), document.Right("Times", 0), document.Right("Waited", 0), document.Right("Longest", 1), document.Right("At once", 3), document.Left("Mostly for", 0),
 	}}
 	list := m.GPU.Syncs
 	for i := range list[:min(len(list), rows)] {
 		s := &list[i]
-		name, call, what := human.Nothing, human.Nothing, human.Nothing
+		name, call, what := format.Nothing, format.Nothing, format.Nothing
 		if s.Call != "" {
-			name, call = who(s.Thread, s.TID), human.Clean(s.Call)
+			name, call = who(s.Thread, s.TID), format.Clean(s.Call)
 		}
 		if s.For != "" {
-			what = human.Shorten(human.Clean(s.For), maxAwaited)
+			what = format.Shorten(format.Clean(s.For), maxAwaited)
 		}
-		t.Row(name, call, s.Type, human.Count(s.Count), human.Span(s.Time), human.Span(s.Longest), human.Count(s.Idle), what)
+		t.Row(name, call, s.Type, format.Count(s.Count), format.Span(s.Time), format.Span(s.Longest), format.Count(s.Idle), what)
 	}
 	note := "At once: there was nothing left to wait for."
 	if m.GPU.Activity.Dropped > 0 {
@@ -222,16 +222,16 @@ func syncTable(m *Model, rows int) *page.Table {
 	return t
 }
 
-func rangeTable(m *Model, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{page.Left("Range", 0), page.Right("Times", 0), page.Right("Total", 0), page.Right("Longest", 1)}}
+func rangeTable(m *Model, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{document.Left("Range", 0), document.Right("Times", 0), document.Right("Total", 0), document.Right("Longest", 1)}}
 	list := m.GPU.Ranges
 	told := slices.ContainsFunc(list[:min(len(list), rows)], func(r gpu.Range) bool { return len(r.Attributes) > 0 })
 	if told {
-		t.Columns = append(t.Columns, page.Left("With", 2))
+		t.Columns = append(t.Columns, document.Left("With", 2))
 	}
 	for i := range list[:min(len(list), rows)] {
 		r := &list[i]
-		cells := []string{human.Shorten(human.Clean(r.Name), maxName), human.Count(r.Count), human.Span(r.Time), human.Span(r.Longest)}
+		cells := []string{format.Shorten(format.Clean(r.Name), maxName), format.Count(r.Count), format.Span(r.Time), format.Span(r.Longest)}
 		if told {
 			cells = append(cells, attributesText(r))
 		}
@@ -247,7 +247,7 @@ func attributesText(r *gpu.Range) string {
 	var parts []string
 	for i := range r.Attributes[:min(len(r.Attributes), few)] {
 		x := &r.Attributes[i]
-		parts = append(parts, fmt.Sprintf("%s: %s times, %s each", human.Shorten(human.Clean(x.Values), maxName), human.Count(x.Count), human.Span(x.Time/max(1, x.Count))))
+		parts = append(parts, fmt.Sprintf("%s: %s times, %s each", format.Shorten(format.Clean(x.Values), maxName), format.Count(x.Count), format.Span(x.Time/max(1, x.Count))))
 	}
 	if len(r.Attributes) > few {
 		parts = append(parts, "and others")

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 	"github.com/inferscope/inferscope/internal/report/html"
 )
 
@@ -24,8 +24,8 @@ func HTML(w io.Writer, m *Model) error {
 func htmlInput(m *Model) html.Input {
 	v := verdict(&m.Diagnosis)
 	in := html.Input{
-		Title: "InferScope: " + m.Target.name(), Version: human.Clean(m.Version), Verdict: v.Text, Mood: mood(v.Mood),
-		Headline: human.CleanText(m.Diagnosis.Headline), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
+		Title: "InferScope: " + m.Target.name(), Version: format.Clean(m.Version), Verdict: v.Text, Mood: mood(v.Mood),
+		Headline: format.CleanText(m.Diagnosis.Headline), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
 		Heading: findingsTitle(m), Went: breakdownTitle(m),
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
 		WhatIf:   htmlWhatIf(m),
@@ -33,7 +33,7 @@ func htmlInput(m *Model) html.Input {
 		Findings: []html.Finding{}, Doubts: []html.Doubt{},
 	}
 	if tool, ok := importedFrom(m.Version); ok {
-		in.Version = "report on a file of " + human.Clean(tool)
+		in.Version = "report on a file of " + format.Clean(tool)
 	}
 	if each, ok := perIteration(m); ok {
 		in.Iteration = uint64(each)
@@ -53,17 +53,17 @@ func htmlInput(m *Model) html.Input {
 	return in
 }
 
-func mood(m page.Mood) string {
+func mood(m document.Mood) string {
 	switch m {
-	case page.Good:
+	case document.Good:
 		return "good"
-	case page.Bad:
+	case document.Bad:
 		return "bad"
 	}
 	return "plain"
 }
 
-func htmlFacts(facts page.Facts) []html.Fact {
+func htmlFacts(facts document.Facts) []html.Fact {
 	out := []html.Fact{}
 	for _, f := range facts {
 		out = append(out, html.Fact{Label: f.Label, Value: f.Value})
@@ -74,7 +74,7 @@ func htmlFacts(facts page.Facts) []html.Fact {
 func htmlFinding(m *Model, i int) html.Finding {
 	f := &m.Diagnosis.Findings[i]
 	out := html.Finding{
-		Title: human.CleanText(f.Title), Cause: human.Clean(f.Cause), Cost: verb(f) + costText(m, f), Share: f.Share,
+		Title: format.CleanText(f.Title), Cause: format.Clean(f.Cause), Cost: verb(f) + costText(m, f), Share: f.Share,
 		Confidence: f.Confidence, Sure: confidence(f.Confidence), Facts: htmlFacts(findingFacts(m, f)),
 		Gain: gainText(f, "", ""), Changes: []html.Change{}, PID: f.PID, TID: f.TID,
 	}
@@ -82,7 +82,7 @@ func htmlFinding(m *Model, i int) html.Finding {
 		e := &f.Evidence[j]
 		one := html.Evidence{Text: evidenceText(m, e), From: e.From, To: e.To}
 		for _, fr := range e.Call[:min(len(e.Call), moreFrames)] {
-			one.Stack = append(one.Stack, human.Clean(fr))
+			one.Stack = append(one.Stack, format.Clean(fr))
 		}
 		out.Evidence = append(out.Evidence, one)
 	}
@@ -91,15 +91,15 @@ func htmlFinding(m *Model, i int) html.Finding {
 		for _, line := range example(c.Example) {
 			code += line + "\n"
 		}
-		out.Changes = append(out.Changes, html.Change{Where: human.Clean(c.Where), Text: human.CleanText(c.Text), Example: code})
+		out.Changes = append(out.Changes, html.Change{Where: format.Clean(c.Where), Text: format.CleanText(c.Text), Example: code})
 	}
 	return out
 }
 
 func htmlDoubt(d *Doubt) html.Doubt {
-	out := html.Doubt{Severity: string(d.Severity), Count: d.Count, Means: human.CleanText(d.Means), Do: human.CleanText(d.Do)}
+	out := html.Doubt{Severity: string(d.Severity), Count: d.Count, Means: format.CleanText(d.Means), Do: format.CleanText(d.Do)}
 	for _, w := range d.Where[:min(len(d.Where), 8)] {
-		out.Where = append(out.Where, human.Clean(w))
+		out.Where = append(out.Where, format.Clean(w))
 	}
 	return out
 }

@@ -2,7 +2,8 @@ package report
 
 import "testing"
 
-// TestPageHeadings: a page promises no more than the terminal: without a verdict nothing is to be changed, and what is broken down is the main thread's time.
+// TestPageHeadings: a page promises no more than the terminal: without a verdict nothing is to be changed, and what is
+// broken down is the main thread's time.
 func TestPageHeadings(t *testing.T) {
 	for _, c := range []struct{ in, heading, went string }{
 		{"answer_not_enough", "What was seen all the same, without a verdict", "Where the main thread's time went"},

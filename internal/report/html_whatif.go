@@ -3,11 +3,11 @@ package report
 import (
 	"fmt"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/report/html"
-	"github.com/inferscope/inferscope/internal/whatif"
 )
 
 // htmlWhatIf works out what the page's sliders show: for each cause that has a remedy, what comes of it where a part of
@@ -22,19 +22,19 @@ func htmlWhatIf(m *Model) *html.WhatIf {
 			continue
 		}
 		seen[f.Cause] = true
-		p := html.Prediction{Title: upper(human.Clean(row.Title)), Finding: i, Points: strengths(m.made.study(), row.ID, f.Gain)}
+		p := html.Prediction{Title: upper(format.Clean(row.Title)), Finding: i, Points: strengths(m.made.study(), row.ID, f.Gain)}
 		out.Rows = append(out.Rows, p)
 	}
 	if len(out.Rows) == 0 {
 		return nil
 	}
 	out.Note = fmt.Sprintf("At 100%% it is the remedy that inferscope explain describes; below, that part of the time is gone. Where only the remedy can be replayed there is no slider. A replay of the recording says what the whole program gains, "+
-		"and the replay without changes is off by %s.", human.Percent(m.made.study().Error()))
+		"and the replay without changes is off by %s.", format.Percent(m.made.study().Error()))
 	return out
 }
 
-// strengths predicts a cause at a quarter, a half and three quarters, and has what was predicted of its remedy at the end.
-// Of causes whose time a replay cannot shorten in part, as a wait for somebody else, there is the remedy alone.
+// strengths predicts a cause at a quarter, a half and three quarters, and has what was predicted of its remedy at the
+// end. Of causes whose time a replay cannot shorten in part, as a wait for somebody else, there is the remedy alone.
 func strengths(study *whatif.Study, id cause.ID, gain *diagnose.Gain) []html.Point {
 	var out []html.Point
 	for _, part := range []float64{0.25, 0.5, 0.75} {

@@ -2,8 +2,8 @@ package report
 
 import "testing"
 
-// TestRecordingIsTheCallersAgain: when a report is made nothing reads the recording any more, also where what was begun for it was not
-// needed, as gains are where there is no finding. It is the race detector that says so.
+// TestRecordingIsTheCallersAgain: when a report is made nothing reads the recording any more, also where what was begun
+// for it was not needed, as gains are where there is no finding. It is the race detector that says so.
 func TestRecordingIsTheCallersAgain(t *testing.T) {
 	for range 5 {
 		rec := healthy()

@@ -6,11 +6,11 @@ package report
 import (
 	"cmp"
 
-	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/analyze/gpu"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Schema is the version of the JSON form. Within one, fields are only ever added.
@@ -21,17 +21,19 @@ const Kind = "inferscope.report"
 
 // Model is everything that a report says. Times are ns, sizes are bytes, shares are fractions.
 type Model struct {
-	Kind    string          `json:"kind"`
-	Schema  int             `json:"schema"`
-	Version string          `json:"version"` // of the daemon that made the recording
-	Host    record.Host     `json:"host"`
-	Target  Target          `json:"target"`
-	State   State           `json:"state"`
-	Doubts  []Doubt         `json:"doubts"` // the worst first
-	Sources []record.Source `json:"sources"`
-	Summary analyze.Summary `json:"summary"`
-	CPU     cpu.Summary     `json:"cpu"`
-	GPU     *gpu.Summary    `json:"gpu,omitempty"` // absent where no GPU activity was asked for
+	Kind    string             `json:"kind"`
+	Schema  int                `json:"schema"`
+	Version string             `json:"version"` // of the daemon that made the recording
+	Host    recording.Host     `json:"host"`
+	Target  Target             `json:"target"`
+	State   State              `json:"state"`
+	Doubts  []Doubt            `json:"doubts"` // the worst first
+	Sources []recording.Source `json:"sources"`
+	// Overhead is what watching cost the target; absent where nothing governed it.
+	Overhead *recording.Overhead `json:"overhead,omitempty"`
+	Summary  summary.Summary     `json:"summary"`
+	CPU      cpu.Summary         `json:"cpu"`
+	GPU      *gpu.Summary        `json:"gpu,omitempty"` // absent where no GPU activity was asked for
 	// Diagnosis is the answer; everything else is what it was made of.
 	Diagnosis diagnose.Diagnosis `json:"diagnosis"`
 	Margin    uint64             `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
@@ -82,25 +84,25 @@ const (
 )
 
 // New makes the model of rec with the default options. It is a pure function of it.
-func New(rec *record.Recording) *Model { return NewWith(rec, Options{}) }
+func New(rec *recording.Recording) *Model { return NewWith(rec, Options{}) }
 
 // NewWith makes the model of rec. It is a pure function of its arguments.
-func NewWith(rec *record.Recording, o Options) *Model {
+func NewWith(rec *recording.Recording, o Options) *Model {
 	e := read(rec)
 	calls := begin(e.calls) // it needs no other part, and what comes first of these keeps one CPU busy only
 	e.begin()
 	begin(e.study) // nearly every diagnosis has a finding whose gain is asked for
-	diagnosis := e.diagnosis(e.foretell)
+	diagnosis := e.diagnosis(e.predict)
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
-		Target: target(rec), Sources: rec.Meta.Sources,
+		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
 		Summary: *calls(), CPU: *e.cpu(), GPU: e.gpu(), Diagnosis: *diagnosis, made: e,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)
 	}
 	if m.Sources == nil {
-		m.Sources = []record.Source{}
+		m.Sources = []recording.Source{}
 	}
 	m.State = state(&m.Summary)
 	m.Doubts = doubts(rec, m)
@@ -110,7 +112,7 @@ func NewWith(rec *record.Recording, o Options) *Model {
 
 // target finds the process that was asked for: of several with its pid, the last
 // that was born before the window ended.
-func target(rec *record.Recording) Target {
+func target(rec *recording.Recording) Target {
 	t := Target{PID: rec.Meta.Target}
 	for _, p := range rec.Meta.Processes {
 		if p.PID != rec.Meta.Target {
@@ -127,7 +129,7 @@ func target(rec *record.Recording) Target {
 }
 
 // ending says how p ended, nil where it runs.
-func ending(p record.Process, to uint64) *Ending {
+func ending(p recording.Process, to uint64) *Ending {
 	if p.Died == 0 {
 		return nil
 	}
@@ -148,7 +150,7 @@ func endingOf(died uint64, status int32, to uint64) Ending {
 	return e
 }
 
-func state(s *analyze.Summary) State {
+func state(s *summary.Summary) State {
 	if s.Operations > 0 || s.CallTime > 0 {
 		return Calls
 	}

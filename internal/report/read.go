@@ -3,15 +3,15 @@ package report
 import (
 	"sync"
 
-	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/analyze/gpu"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/gap"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/threads"
-	"github.com/inferscope/inferscope/internal/timeline"
-	"github.com/inferscope/inferscope/internal/whatif"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // evidence is what a model is made of.
@@ -22,20 +22,21 @@ type evidence struct {
 	gpu      func() *gpu.Summary
 	did      *diagnose.Work // it has measured all when gpu is there
 	walk     func() *gap.Walk
-	calls    func() *analyze.Summary // it begins when it is first asked for
+	calls    func() *summary.Summary // it begins when it is first asked for
 	study    func() *whatif.Study    // likewise: what foretells the gains of findings
 }
 
 // read makes what all parts of the evidence rest on.
-func read(rec *record.Recording) *evidence {
+func read(rec *recording.Recording) *evidence {
 	t := timeline.Build(rec) // it uses all CPUs, as the threads do
 	e := &evidence{timeline: t, threads: t.Index.Threads()}
-	e.calls = sync.OnceValue(func() *analyze.Summary { return analyze.Summarize(t) })
+	e.calls = sync.OnceValue(func() *summary.Summary { return summary.Summarize(t) })
 	e.study = sync.OnceValue(e.gains)
 	return e
 }
 
-// begin begins to make sense of the recording. Most parts do not depend on each other, so they run at the same time; who asks for one waits for it.
+// begin begins to make sense of the recording. Most parts do not depend on each other, so they run at the same time;
+// who asks for one waits for it.
 func (e *evidence) begin() *evidence {
 	t, scheduled := e.timeline, e.threads
 	e.cpu = begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, scheduled) })
@@ -57,8 +58,8 @@ func begin[T any](make func() T) func() T {
 	return result
 }
 
-func (e *evidence) diagnosis(foretell diagnose.Foretell) *diagnose.Diagnosis {
+func (e *evidence) diagnosis(predict diagnose.Predict) *diagnose.Diagnosis {
 	g := e.gpu()
 	e.walk()
-	return e.did.Diagnose(g, e.cpu(), foretell)
+	return e.did.Diagnose(g, e.cpu(), predict)
 }

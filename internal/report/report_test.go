@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -56,7 +56,7 @@ func TestGolden(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			m := New(sc.rec)
-			golden(t, sc.name+".80.txt", text(t, m, TextOptions{Style: page.Style{Width: 80}, Rows: sc.rows}))
+			golden(t, sc.name+".80.txt", text(t, m, TextOptions{Style: document.Style{Width: 80}, Rows: sc.rows}))
 			golden(t, sc.name+".120.txt", text(t, m, TextOptions{Rows: sc.rows}))
 			var md, js bytes.Buffer
 			if err := Markdown(&md, m); err != nil {
@@ -85,7 +85,7 @@ func TestReportIsAPureFunction(t *testing.T) {
 func TestTextFitsItsWidth(t *testing.T) {
 	for _, sc := range scenarios() {
 		for _, width := range []int{80, 120, 200} {
-			for line := range strings.Lines(string(text(t, New(sc.rec), TextOptions{Style: page.Style{Width: width}}))) {
+			for line := range strings.Lines(string(text(t, New(sc.rec), TextOptions{Style: document.Style{Width: width}}))) {
 				line = strings.TrimSuffix(line, "\n")
 				if n := utf8.RuneCountInString(line); n > width && !isExample(line) {
 					t.Errorf("%s at %d: %d characters: %q", sc.name, width, n, line)
@@ -111,7 +111,7 @@ func isExample(line string) bool {
 }
 
 func TestNarrowTerminalStillShowsTheFunctions(t *testing.T) {
-	got := string(text(t, New(decode().Recording()), TextOptions{Style: page.Style{Width: 10}}))
+	got := string(text(t, New(decode().Recording()), TextOptions{Style: document.Style{Width: 10}}))
 	if !strings.Contains(got, "cudaStreamSync") {
 		t.Errorf("no function in:\n%s", got)
 	}
@@ -119,7 +119,7 @@ func TestNarrowTerminalStillShowsTheFunctions(t *testing.T) {
 
 func TestColorChangesNoWord(t *testing.T) {
 	m := New(losses().Recording())
-	colored := string(text(t, m, TextOptions{Style: page.Style{Color: true}}))
+	colored := string(text(t, m, TextOptions{Style: document.Style{Color: true}}))
 	if !strings.Contains(colored, "\x1b[") {
 		t.Error("no colour")
 	}
@@ -155,14 +155,16 @@ func TestJSONComesBack(t *testing.T) {
 		if err := d.Decode(&got); err != nil {
 			t.Fatalf("%s: %v", sc.name, err)
 		}
-		// The numbers of causes have a meaning in this program only: JSON has their keys. How long each iteration took is for diff.
+		// The numbers of causes have a meaning in this program only: JSON has their keys. How long each iteration took
+		// is for diff.
 		if diff := cmp.Diff(m, &got, cmpopts.IgnoreFields(diagnose.Part{}, "Cause"), cmpopts.IgnoreFields(diagnose.Iteration{}, "Durations"), cmpopts.IgnoreUnexported(Model{})); diff != "" {
 			t.Errorf("%s: %s", sc.name, diff)
 		}
 	}
 }
 
-// TestJSONHasNoNull holds that whoever reads the JSON can go through every list; null is for iterations that were not found.
+// TestJSONHasNoNull holds that whoever reads the JSON can go through every list; null is for iterations that were not
+// found.
 func TestJSONHasNoNull(t *testing.T) {
 	for _, sc := range scenarios() {
 		var out bytes.Buffer

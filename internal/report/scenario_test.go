@@ -5,11 +5,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // scenario is a recording with a name and what its report must say.
 type scenario struct {
 	name string
-	rec  *record.Recording
+	rec  *recording.Recording
 	rows int
 }
 
@@ -46,11 +46,11 @@ var made = sync.OnceValue(func() []scenario {
 
 // libraries adds what a PyTorch process maps, all of it at cheap points.
 func libraries(b *calltest.Builder, pid uint32) *calltest.Builder {
-	b.Library(record.Library{
+	b.Library(recording.Library{
 		PID: pid, Path: "/usr/lib/x86_64-linux-gnu/libcuda.so.580.159", Inode: 11, BuildID: "aabb", Kind: "driver",
 		Found: 688, Points: 407, Cheap: 407, Mode: "session", Mapped: 15_000_000, Probed: 20_000_000,
 	})
-	b.Library(record.Library{
+	b.Library(recording.Library{
 		PID: pid, Path: "/usr/local/lib/python3.12/site-packages/nvidia/cu13/lib/libcudart.so.13", Inode: 12, Kind: "runtime",
 		Found: 310, Points: 96, Cheap: 96, Mode: "session", Mapped: 15_000_000, Probed: 20_000_000,
 	})
@@ -94,7 +94,7 @@ func decode() *calltest.Builder {
 func noLibrary() *calltest.Builder {
 	b := calltest.New()
 	b.Meta.Processes[0].Probed = 0
-	b.Meta.Sources = []record.Source{{Name: "cuda", State: "waiting", Detail: "no CUDA library is mapped yet"}}
+	b.Meta.Sources = []recording.Source{{Name: "cuda", State: "waiting", Detail: "no CUDA library is mapped yet"}}
 	return b
 }
 
@@ -102,7 +102,7 @@ func noCalls() *calltest.Builder { return libraries(calltest.New(), recordtest.P
 
 func unprobed() *calltest.Builder {
 	b := calltest.New()
-	b.Library(record.Library{PID: recordtest.PID, Path: "/opt/app/libcuda.so.1", Inode: 3, Kind: "driver", Error: "section header table ends at 9,000,000 of 4,096 bytes"})
+	b.Library(recording.Library{PID: recordtest.PID, Path: "/opt/app/libcuda.so.1", Inode: 3, Kind: "driver", Error: "section header table ends at 9,000,000 of 4,096 bytes"})
 	b.Loss(loss.Loss{Reason: loss.LibraryRefused, Count: 1, Where: "/opt/app/libcuda.so.1", Detail: "section header table ends at 9,000,000 of 4,096 bytes"})
 	return b
 }
@@ -110,14 +110,14 @@ func unprobed() *calltest.Builder {
 // losses has one of every severity, and probe points that are dear.
 func losses() *calltest.Builder {
 	b := decode()
-	b.Library(record.Library{
+	b.Library(recording.Library{
 		PID: recordtest.PID, Path: "/opt/other/libcudart.so.12", Inode: 13, Kind: "runtime", Found: 300, Points: 90, Cheap: 61, Mode: "multi",
 	})
 	for cpu := range 6 {
 		b.Loss(loss.Loss{Reason: loss.RingFull, Count: uint64(1000 + cpu), Where: fmt.Sprintf("cpu %d", cpu)})
 	}
 	b.Loss(loss.Loss{Reason: loss.Overwritten, Count: 250_000})
-	b.Loss(loss.Loss{Reason: loss.LateProbe, Count: 1, Where: "pid 1234", Detail: "probed 2.5 s after the library was mapped"})
+	b.Loss(loss.Loss{Reason: loss.LateProbe, Count: 1, PID: 1234, Where: "pid 1234", Detail: "probed 2.5 s after the library was mapped"})
 	b.Loss(loss.Loss{Reason: loss.CallDepth, Count: 0})
 	b.Event(event.Event{TS: 1_900_000_000, PID: 4321, TID: 4321, Func: b.Fn("cuLaunchKernelEx"), Kind: event.Call, Flags: event.Fault})
 	return b
@@ -140,9 +140,9 @@ func exitedBefore() *calltest.Builder {
 func processes() *calltest.Builder {
 	b := libraries(libraries(calltest.New(), 2001), 2002)
 	b.Meta.Processes[0].Comm, b.Meta.Processes[0].Cmdline = "server", "server --workers 2 --model /models/an/awfully/long/path/to/the/weights.safetensors"
-	b.Process(record.Process{PID: 2001, NSPID: 14, Parent: recordtest.PID, Comm: "worker", Cmdline: "server: worker 0", Born: 50_000_000, Probed: 90_000_000})
-	b.Process(record.Process{PID: 2002, Parent: recordtest.PID, Comm: "worker", Cmdline: "server: worker 1", Born: 60_000_000, Probed: 90_000_000, Died: 1_500_000_000, ExitCode: 139})
-	b.Process(record.Process{PID: 2003, Parent: recordtest.PID, Comm: "tokenizer", Cmdline: "server: tokenizer", Born: 70_000_000})
+	b.Process(recording.Process{PID: 2001, NSPID: 14, Parent: recordtest.PID, Comm: "worker", Cmdline: "server: worker 0", Born: 50_000_000, Probed: 90_000_000})
+	b.Process(recording.Process{PID: 2002, Parent: recordtest.PID, Comm: "worker", Cmdline: "server: worker 1", Born: 60_000_000, Probed: 90_000_000, Died: 1_500_000_000, ExitCode: 139})
+	b.Process(recording.Process{PID: 2003, Parent: recordtest.PID, Comm: "tokenizer", Cmdline: "server: tokenizer", Born: 70_000_000})
 	b.Meta.Processes[0].Probed = 0
 	for i, pid := range []uint32{2001, 2002} {
 		b.Thread(pid, pid, "worker")
@@ -198,6 +198,6 @@ func hostile() *calltest.Builder {
 	b.Meta.Processes[0].Comm = "\x1b[2J\x1b]0;owned\a"
 	b.Meta.Processes[0].Cmdline = "python\n# Heading\n<script>alert(1)</script> | *bold* [x](javascript:y)"
 	b.Meta.Threads[0].Name = "a|b\r\n\u202eevil"
-	b.Library(record.Library{PID: recordtest.PID, Path: "/tmp/\x1b[31mlibcuda.so.1|<b>", Inode: 99, Kind: "driver", Error: "bad\n- **error**: fake"})
+	b.Library(recording.Library{PID: recordtest.PID, Path: "/tmp/\x1b[31mlibcuda.so.1|<b>", Inode: 99, Kind: "driver", Error: "bad\n- **error**: fake"})
 	return b
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 )
 
 // The published schema is made from the types of the model and the comments that stand beside their

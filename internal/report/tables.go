@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-func addTables(d *page.Document, m *Model, rows int) {
+func addTables(d *document.Document, m *Model, rows int) {
 	s := &m.Summary
 	d.AddTable("Functions", functionTable(s, rows))
 	d.AddTable("Errors returned by CUDA", errorTable(s.Errors, rows))
@@ -21,10 +21,10 @@ func addTables(d *page.Document, m *Model, rows int) {
 	d.AddTable("Launch sizes", shapeTable(&s.Launches))
 }
 
-func functionTable(s *analyze.Summary, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Function", 0), page.Right("Calls", 0), page.Right("Total", 0), page.Right("p50", 0), page.Right("p99", 5),
-		page.Right("Max", 2), page.Right("Bytes", 3), page.Right("Errors", 1), page.Right("Of wall", 0),
+func functionTable(s *summary.Summary, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Function", 0), document.Right("Calls", 0), document.Right("Total", 0), document.Right("p50", 0), document.Right("p99", 5),
+		document.Right("Max", 2), document.Right("Bytes", 3), document.Right("Errors", 1), document.Right("Of wall", 0),
 	}}
 	errors := false
 	for _, f := range s.Functions {
@@ -41,23 +41,23 @@ func functionTable(s *analyze.Summary, rows int) *page.Table {
 	return t
 }
 
-func functionRow(f *analyze.Function) []string {
-	cells := []string{human.Clean(f.Name), human.Count(f.Count), human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Nothing, human.Nothing}
+func functionRow(f *summary.Function) []string {
+	cells := []string{format.Clean(f.Name), format.Count(f.Count), format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Nothing}
 	if f.Timed {
-		cells[2], cells[7], cells[8] = human.Span(f.Time), human.Count(f.Errors), human.Percent(f.Share)
+		cells[2], cells[7], cells[8] = format.Span(f.Time), format.Count(f.Errors), format.Percent(f.Share)
 	}
 	if f.Timed && f.Count > f.Untimed {
-		cells[3], cells[4], cells[5] = human.Span(f.P50), human.Span(f.P99), human.Span(f.Max)
+		cells[3], cells[4], cells[5] = format.Span(f.P50), format.Span(f.P99), format.Span(f.Max)
 	}
 	if f.Bytes > 0 {
-		cells[6] = human.Size(f.Bytes)
+		cells[6] = format.Size(f.Bytes)
 	}
 	return cells
 }
 
 // chosenFunctions picks the rows that fit: those of the most time, but also the
 // most frequent of those that have no times, launches above all.
-func chosenFunctions(list []analyze.Function, rows int) (shown, left []analyze.Function) {
+func chosenFunctions(list []summary.Function, rows int) (shown, left []summary.Function) {
 	if len(list) <= rows {
 		return list, nil
 	}
@@ -86,7 +86,7 @@ func chosenFunctions(list []analyze.Function, rows int) (shown, left []analyze.F
 	return shown, left
 }
 
-func leftOut(list []analyze.Function) string {
+func leftOut(list []summary.Function) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -96,20 +96,20 @@ func leftOut(list []analyze.Function) string {
 		time += f.Time
 	}
 	return fmt.Sprintf("%s more, with %s and %s in them, are left out here; --format json has all.",
-		human.Plural(len(list), "function", "functions"), human.Plural(calls, "call", "calls"), human.Span(time))
+		format.Plural(len(list), "function", "functions"), format.Plural(calls, "call", "calls"), format.Span(time))
 }
 
 // insideNote says which calls are part of others, so that nobody misses them in the table.
-func insideNote(s *analyze.Summary, named int) string {
+func insideNote(s *summary.Summary, named int) string {
 	if len(s.Inside) == 0 {
 		return ""
 	}
 	var parts []string
 	for _, in := range s.Inside[:min(len(s.Inside), named)] {
-		parts = append(parts, fmt.Sprintf("%s %s in %s", human.Count(in.Count), human.Clean(in.Name), human.Clean(in.In)))
+		parts = append(parts, fmt.Sprintf("%s %s in %s", format.Count(in.Count), format.Clean(in.Name), format.Clean(in.In)))
 	}
 	if len(s.Inside) > named {
-		parts = append(parts, "and calls of "+human.Plural(len(s.Inside)-named, "other function", "other functions"))
+		parts = append(parts, "and calls of "+format.Plural(len(s.Inside)-named, "other function", "other functions"))
 	}
 	return "Not counted again, because they are part of calls above: " + strings.Join(parts, ", ") + "."
 }
@@ -124,10 +124,10 @@ func joinNotes(notes ...string) string {
 	return strings.Join(kept, " ")
 }
 
-func errorTable(list []analyze.ErrorCode, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{page.Left("Function", 0), page.Left("Error", 0), page.Right("Code", 1), page.Right("Calls", 0)}}
+func errorTable(list []summary.ErrorCode, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{document.Left("Function", 0), document.Left("Error", 0), document.Right("Code", 1), document.Right("Calls", 0)}}
 	for _, e := range list[:min(len(list), rows)] {
-		t.Row(human.Clean(e.Function), e.Name, fmt.Sprint(e.Code), human.Count(e.Count))
+		t.Row(format.Clean(e.Function), e.Name, fmt.Sprint(e.Code), format.Count(e.Count))
 	}
 	t.Note = more(len(list), rows, "kind of error", "kinds of error")
 	return t
@@ -137,26 +137,26 @@ func more(n, rows int, one, many string) string {
 	if n <= rows {
 		return ""
 	}
-	return human.Plural(n-rows, one, many) + " more; --format json has all."
+	return format.Plural(n-rows, one, many) + " more; --format json has all."
 }
 
-func copyTable(list []analyze.Copy) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Direction", 0), page.Left("Call", 0), page.Right("Copies", 0), page.Right("Bytes", 0),
-		page.Right("Average", 1), page.Right("Time in calls", 0), page.Right("Longest", 2), page.Right("Bandwidth", 0),
+func copyTable(list []summary.Copy) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Direction", 0), document.Left("Call", 0), document.Right("Copies", 0), document.Right("Bytes", 0),
+		document.Right("Average", 1), document.Right("Time in calls", 0), document.Right("Longest", 2), document.Right("Bandwidth", 0),
 	}}
 	for _, c := range list {
-		call, bandwidth, average := "sync", human.Nothing, human.Nothing
+		call, bandwidth, average := "sync", format.Nothing, format.Nothing
 		if c.Async {
 			call = "async"
 		}
 		if c.Bandwidth > 0 {
-			bandwidth = human.Size(uint64(c.Bandwidth)) + "/s"
+			bandwidth = format.Size(uint64(c.Bandwidth)) + "/s"
 		}
 		if sized := c.Count - c.Failed - c.Unsized; sized > 0 {
-			average = human.Size(c.Bytes / sized)
+			average = format.Size(c.Bytes / sized)
 		}
-		t.Row(directionName(c.Direction), call, human.Count(c.Count), human.Size(c.Bytes), average, human.Span(c.Time), human.Span(c.Longest), bandwidth)
+		t.Row(directionName(c.Direction), call, format.Count(c.Count), format.Size(c.Bytes), average, format.Span(c.Time), format.Span(c.Longest), bandwidth)
 		if c.Unsized > 0 {
 			t.Note = "The size of some copies (batches, or arguments that could not be read) is not known: bytes are a lower bound."
 		}
@@ -169,38 +169,42 @@ func directionName(d cuda.Direction) string {
 	case cuda.Unknown, cuda.NoDirection:
 		return "by pointer"
 	}
-	return human.Clean(string(d))
+	return format.Clean(string(d))
 }
 
-func memoryTable(m *analyze.Memory) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Memory", 0), page.Right("Allocations", 0), page.Right("Failed", 1), page.Right("Bytes", 0), page.Right("Not freed", 0), page.Right("Time", 0),
+func memoryTable(m *summary.Memory) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Memory", 0), document.Right("Allocations", 0), document.Right("Failed", 1), document.Right("Bytes", 0), document.Right("Not freed", 0), document.Right("Time", 0),
 	}}
 	for _, k := range m.Kinds {
-		t.Row(k.Kind, human.Count(k.Count), human.Count(k.Failed), human.Size(k.Bytes), human.Size(k.Kept), human.Span(k.Time))
+		t.Row(k.Kind, format.Count(k.Count), format.Count(k.Failed), format.Size(k.Bytes), format.Size(k.Kept), format.Span(k.Time))
 	}
 	if len(t.Rows) == 0 {
 		return t
 	}
-	t.Note = fmt.Sprintf("Nothing was freed; net %s in the window.", human.SignedSize(m.Net))
+	t.Note = fmt.Sprintf("Nothing was freed; net %s in the window.", format.SignedSize(m.Net))
 	if m.Frees > 0 {
-		t.Note = fmt.Sprintf("%s took %s and gave back %s of this; net %s in the window.", human.Plural(m.Frees, "free", "frees"), human.Span(m.FreeTime), human.Size(m.Freed), human.SignedSize(m.Net))
+		t.Note = fmt.Sprintf("%s took %s and gave back %s of this; net %s in the window.", format.Plural(m.Frees, "free", "frees"), format.Span(m.FreeTime), format.Size(m.Freed), format.SignedSize(m.Net))
+	}
+	if m.Skipped > 0 {
+		t.Note = fmt.Sprintf("%s took %s. %s were so frequent that they were only counted: bytes and times are scaled by those that were recorded, and what stays allocated is not known.",
+			format.Plural(m.Frees, "free", "frees"), format.Span(m.FreeTime), format.Count(m.Skipped))
 	}
 	if m.Unmatched > 0 {
-		t.Note += fmt.Sprintf(" %s of memory whose allocation was not seen, so that the net is an upper bound.", human.Plural(m.Unmatched, "free was", "frees were"))
+		t.Note += fmt.Sprintf(" %s of memory whose allocation was not seen, so that the net is an upper bound.", format.Plural(m.Unmatched, "free was", "frees were"))
 	}
 	return t
 }
 
-func shapeTable(l *analyze.Launches) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Grid", 0), page.Left("Block", 0), page.Right("Dynamic shared", 1), page.Right("Kernels", 0), page.Right("Launches", 0), page.Right("Of launches", 0),
+func shapeTable(l *summary.Launches) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Grid", 0), document.Left("Block", 0), document.Right("Dynamic shared", 1), document.Right("Kernels", 0), document.Right("Launches", 0), document.Right("Of launches", 0),
 	}}
 	for _, s := range l.Shapes {
-		t.Row(dimensions(s.Grid), dimensions(s.Block), human.Size(uint64(s.Shared)), human.Count(s.Handles), human.Count(s.Count), human.Percent(s.Share))
+		t.Row(dimensions(s.Grid), dimensions(s.Block), format.Size(uint64(s.Shared)), format.Count(s.Handles), format.Count(s.Count), format.Percent(s.Share))
 	}
 	if l.AllShapes > len(l.Shapes) {
-		t.Note = fmt.Sprintf("The %d most frequent of %s sizes.", len(l.Shapes), human.Count(l.AllShapes))
+		t.Note = fmt.Sprintf("The %d most frequent of %s sizes.", len(l.Shapes), format.Count(l.AllShapes))
 	}
 	return t
 }

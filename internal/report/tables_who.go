@@ -6,26 +6,26 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // severalProcesses says whether rows must name their process.
 func severalProcesses(m *Model) bool { return len(m.Summary.Processes) > 1 }
 
-func threadTable(m *Model, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Thread", 0), page.Right("tid", 1), page.Right("pid", 0), page.Right("Operations", 0), page.Right("Launches", 2),
-		page.Right("Time in calls", 0), page.Right("Of wall", 3), page.Right("In sync", 0), page.Right("Sync of wall", 4),
+func threadTable(m *Model, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Thread", 0), document.Right("tid", 1), document.Right("pid", 0), document.Right("Operations", 0), document.Right("Launches", 2),
+		document.Right("Time in calls", 0), document.Right("Of wall", 3), document.Right("In sync", 0), document.Right("Sync of wall", 4),
 	}}
 	list := m.Summary.Threads
 	for _, th := range list[:min(len(list), rows)] {
-		name := human.Clean(th.Name)
+		name := format.Clean(th.Name)
 		if name == "" {
 			name = fmt.Sprintf("thread %d", th.TID)
 		}
-		t.Row(name, id(th.TID), id(th.PID), human.Count(th.Count), human.Count(th.Launches), human.Span(th.Time), human.Percent(th.Share), human.Span(th.Sync), human.Percent(th.SyncPart))
+		t.Row(name, id(th.TID), id(th.PID), format.Count(th.Count), format.Count(th.Launches), format.Span(th.Time), format.Percent(th.Share), format.Span(th.Sync), format.Percent(th.SyncPart))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -34,14 +34,14 @@ func threadTable(m *Model, rows int) *page.Table {
 	return t
 }
 
-func streamTable(m *Model, rows int) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Stream", 0), page.Right("pid", 0), page.Right("Operations", 1), page.Right("Kernels", 0), page.Right("Graphs", 2),
-		page.Right("Copies", 0), page.Right("Copied", 0), page.Right("Syncs", 3), page.Right("In sync", 4),
+func streamTable(m *Model, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Stream", 0), document.Right("pid", 0), document.Right("Operations", 1), document.Right("Kernels", 0), document.Right("Graphs", 2),
+		document.Right("Copies", 0), document.Right("Copied", 0), document.Right("Syncs", 3), document.Right("In sync", 4),
 	}}
 	list := m.Summary.Streams
 	for _, s := range list[:min(len(list), rows)] {
-		t.Row(streamName(&s), id(s.PID), human.Count(s.Count), human.Count(s.Kernels), human.Count(s.Graphs), human.Count(s.Copies), human.Size(s.Bytes), human.Count(s.Syncs), human.Span(s.Sync))
+		t.Row(streamName(&s), id(s.PID), format.Count(s.Count), format.Count(s.Kernels), format.Count(s.Graphs), format.Count(s.Copies), format.Size(s.Bytes), format.Count(s.Syncs), format.Span(s.Sync))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -50,7 +50,7 @@ func streamTable(m *Model, rows int) *page.Table {
 	return t
 }
 
-func streamName(s *analyze.Stream) string {
+func streamName(s *summary.Stream) string {
 	if s.Name != "" {
 		return s.Name
 	}
@@ -58,9 +58,9 @@ func streamName(s *analyze.Stream) string {
 }
 
 // processTable is left out where there is one process only: the head describes it.
-func processTable(m *Model) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Process", 0), page.Right("pid", 0), page.Right("Parent", 2), page.Right("Operations", 0), page.Left("State", 0), page.Left("Command", 1),
+func processTable(m *Model) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Process", 0), document.Right("pid", 0), document.Right("Parent", 2), document.Right("Operations", 0), document.Left("State", 0), document.Left("Command", 1),
 	}}
 	if !severalProcesses(m) {
 		return t
@@ -72,14 +72,14 @@ func processTable(m *Model) *page.Table {
 			continue
 		}
 		if p.Comm == "" && p.Cmdline == "" {
-			t.Row("not described", id(p.PID), human.Nothing, human.Count(p.Count), human.Nothing, "")
+			t.Row("not described", id(p.PID), format.Nothing, format.Count(p.Count), format.Nothing, "")
 			continue
 		}
-		parent := human.Nothing
+		parent := format.Nothing
 		if p.Parent != 0 {
 			parent = id(p.Parent)
 		}
-		t.Row(human.Clean(p.Comm), id(p.PID), parent, human.Count(p.Count), processState(&p, m.Summary.Window.To), human.Shorten(human.Clean(p.Cmdline), 40))
+		t.Row(format.Clean(p.Comm), id(p.PID), parent, format.Count(p.Count), processState(&p, m.Summary.Window.To), format.Shorten(format.Clean(p.Cmdline), 40))
 	}
 	return t
 }
@@ -90,7 +90,7 @@ const maxEnded = 10
 
 // endedBeyond says by index which processes the text leaves out: of those that ended all but
 // the maxEnded with the most operations. The target itself is always shown.
-func endedBeyond(all []analyze.Process, target uint32) map[int]bool {
+func endedBeyond(all []summary.Process, target uint32) map[int]bool {
 	var ended []int
 	for i := range all {
 		if all[i].Died != 0 && all[i].PID != target {
@@ -105,7 +105,7 @@ func endedBeyond(all []analyze.Process, target uint32) map[int]bool {
 	return left
 }
 
-func endedNote(all []analyze.Process, left map[int]bool) string {
+func endedNote(all []summary.Process, left map[int]bool) string {
 	if len(left) == 0 {
 		return ""
 	}
@@ -114,32 +114,32 @@ func endedNote(all []analyze.Process, left map[int]bool) string {
 		operations += all[i].Count
 	}
 	return fmt.Sprintf("And %s more that ended, with %s; --format json has all.",
-		human.Count(uint64(len(left))), human.Plural(int(operations), "operation", "operations"))
+		format.Count(uint64(len(left))), format.Plural(int(operations), "operation", "operations"))
 }
 
-func processState(p *analyze.Process, to uint64) string {
+func processState(p *summary.Process, to uint64) string {
 	if p.Died == 0 {
 		if p.Probed == 0 {
 			return "running, no CUDA library"
 		}
 		return "running"
 	}
-	return fmt.Sprintf("exited %s ago %s", human.Span(endingOf(p.Died, p.ExitCode, to).Ago), human.Ending(p.ExitCode))
+	return fmt.Sprintf("exited %s ago %s", format.Span(endingOf(p.Died, p.ExitCode, to).Ago), format.Ending(p.ExitCode))
 }
 
 // Probes says which libraries are probed, and at what kind of points.
-func Probes(list []analyze.Library) *page.Table {
-	t := &page.Table{Columns: []page.Column{
-		page.Left("Library", 0), page.Left("Kind", 2), page.Right("Processes", 1), page.Right("Known", 3), page.Right("Probed", 0), page.Right("Cheap", 0), page.Left("Mode", 0),
+func Probes(list []summary.Library) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Library", 0), document.Left("Kind", 2), document.Right("Processes", 1), document.Right("Known", 3), document.Right("Probed", 0), document.Right("Cheap", 0), document.Left("Mode", 0),
 	}}
 	for _, l := range list {
-		t.Row(human.ShortPath(human.Clean(l.Path), 48), human.Clean(l.Kind), human.Count(len(l.PIDs)), human.Count(l.Found), human.Count(l.Points), human.Count(l.Cheap), probeMode(&l))
+		t.Row(format.ShortPath(format.Clean(l.Path), 48), format.Clean(l.Kind), format.Count(len(l.PIDs)), format.Count(l.Found), format.Count(l.Points), format.Count(l.Cheap), probeMode(&l))
 	}
 	t.Note = probeNote(list)
 	return t
 }
 
-func probeNote(list []analyze.Library) string {
+func probeNote(list []summary.Library) string {
 	points, cheap := 0, 0
 	for _, l := range list {
 		points, cheap = points+l.Points, cheap+l.Cheap
@@ -154,14 +154,14 @@ func probeNote(list []analyze.Library) string {
 }
 
 // probeMode says how the probes of a library are attached.
-func probeMode(l *analyze.Library) string {
+func probeMode(l *summary.Library) string {
 	switch {
 	case l.Points == 0:
 		return "not probed"
 	case l.Error != "":
-		return human.Clean(l.Mode) + ", failed in part"
+		return format.Clean(l.Mode) + ", failed in part"
 	}
-	return human.Clean(l.Mode)
+	return format.Clean(l.Mode)
 }
 
 func id(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

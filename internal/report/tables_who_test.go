@@ -4,17 +4,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/analyze"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
 )
 
 // A server that starts a process for each request must not fill the report with those.
 func TestProcessesThatEnded(t *testing.T) {
 	m := &Model{Target: Target{PID: 1}}
-	m.Summary.Processes = []analyze.Process{{PID: 1, Comm: "server", Died: 5}, {PID: 2, Parent: 1, Comm: "worker"}}
+	m.Summary.Processes = []summary.Process{{PID: 1, Comm: "server", Died: 5}, {PID: 2, Parent: 1, Comm: "worker"}}
 	for i := range uint32(30) {
-		m.Summary.Processes = append(m.Summary.Processes, analyze.Process{PID: 100 + i, Parent: 1, Comm: "child", Died: 7, Count: uint64(i)})
+		m.Summary.Processes = append(m.Summary.Processes, summary.Process{PID: 100 + i, Parent: 1, Comm: "child", Died: 7, Count: uint64(i)})
 	}
-	m.Summary.Window = analyze.Window{To: 10}
+	m.Summary.Window = summary.Window{To: 10}
 	table := processTable(m)
 	if len(table.Rows) != 2+maxEnded {
 		t.Fatalf("%d rows, want the server, the worker and %d children", len(table.Rows), maxEnded)

@@ -3,10 +3,10 @@ package report
 import (
 	"math"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/whatif"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // gainEvents is from how much of a recording the gains of findings are foretold, in calls, activities and waits: some
@@ -18,15 +18,16 @@ func (e *evidence) gains() *whatif.Study {
 	return whatif.Some(e.timeline, e.threads, e.walk(), e.did.Within(), gainEvents)
 }
 
-// foretell says what the remedy of a cause would bring. A synchronization that nobody waits for any more may have taken no time of its own.
-func (e *evidence) foretell(id cause.ID) (diagnose.Gain, bool) {
+// predict says what the remedy of a cause would bring. A synchronization that nobody waits for any more may have taken
+// no time of its own.
+func (e *evidence) predict(id cause.ID) (diagnose.Gain, bool) {
 	p, ok := e.study().Of(id)
 	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because}, ok && (p.Touched > 0 || p.Speedup != 1)
 }
 
-// WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would: in what the program does
-// again and again, without its start and its end.
-func WhatIf(rec *record.Recording, edits []whatif.Edit) *whatif.Answer {
+// WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would: in what
+// the program does again and again, without its start and its end.
+func WhatIf(rec *recording.Recording, edits []whatif.Edit) *whatif.Answer {
 	e := read(rec).begin()
 	d := e.diagnosis(nil)
 	a := whatif.Some(e.timeline, e.threads, nil, d.Between(e.timeline), math.MaxInt).Answer(paceOf(d), edits)

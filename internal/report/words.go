@@ -4,54 +4,60 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
-	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/page"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // newDocument puts the model into words: the answer first, then what it was made of. rows bounds the rows
 // of each table; ascii draws bars with characters that every terminal has.
-func newDocument(m *Model, rows int, much detail, ascii bool) *page.Document {
-	d := &page.Document{Title: "InferScope report"}
+func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document {
+	d := &document.Document{Title: "InferScope report"}
 	addAnswer(d, m, ascii)
 	addDoubts(d, m)
 	addFindings(d, m, much)
 	addBreakdown(d, m)
-	d.Add(page.Heading("What was watched"), head(m))
+	d.Add(document.Heading("What was watched"), head(m))
 	if m.GPU != nil && m.GPU.Recorded {
-		d.Add(page.Paragraph(gpuScope(m)))
+		d.Add(document.Paragraph(gpuScope(m)))
 	}
 	if m.State == Calls {
-		d.Add(page.Heading("In short"), inShort(m))
+		d.Add(document.Heading("In short"), inShort(m))
 	} else if f := gpuShort(m); len(f) > 0 {
-		d.Add(page.Heading("In short"), f)
+		d.Add(document.Heading("In short"), f)
 	}
 	addGPU(d, m, rows)
 	addCPU(d, m, rows, ascii)
 	if m.State == Calls {
 		addTables(d, m, rows)
 	}
+	addOverhead(d, m)
 	d.AddTable("Processes", processTable(m))
 	d.AddTable("Probes", Probes(m.Summary.Libraries))
 	if m.State == Calls {
-		d.Add(page.Heading("How to read this"), reading(m))
+		d.Add(document.Heading("How to read this"), reading(m))
 	}
 	return d
 }
 
 // head is the target, the window and what was seen in it.
-func head(m *Model) page.Facts {
-	var f page.Facts
+func head(m *Model) document.Facts {
+	var f document.Facts
 	f.Add("Target", m.Target.name())
 	if m.Target.Cmdline != "" {
-		f.Add("Command", human.Clean(m.Target.Cmdline))
+		f.Add("Command", format.Clean(m.Target.Cmdline))
 	}
 	f.Add("State", targetState(&m.Target, m.Summary.Window.From))
 	f.Add("Window", windowText(&m.Summary.Window))
 	f.Add("Seen", seen(m))
+	if m.Overhead != nil {
+		f.Add("Watching cost", OverheadFact(m.Overhead))
+	}
 	return f
 }
 
@@ -63,19 +69,19 @@ func (t *Target) name() string {
 	if t.NSPID != 0 && t.NSPID != t.PID {
 		own = fmt.Sprintf(", %d in its own namespace", t.NSPID)
 	}
-	return fmt.Sprintf("%s (pid %d%s)", human.Clean(t.Comm), t.PID, own)
+	return fmt.Sprintf("%s (pid %d%s)", format.Clean(t.Comm), t.PID, own)
 }
 
-func windowText(w *analyze.Window) string {
-	s := human.Span(w.Length)
+func windowText(w *summary.Window) string {
+	s := format.Span(w.Length)
 	if w.WallFrom != 0 {
-		s += " from " + human.Moment(w.WallFrom)
+		s += " from " + format.Moment(w.WallFrom)
 	}
 	switch gap := w.Length - w.Observed; {
 	case w.Observed == 0:
 		s += "; no call could be seen in it"
 	case gap > w.Length/1000:
-		s += fmt.Sprintf("; calls could be seen in %s of it", human.Span(w.Observed))
+		s += fmt.Sprintf("; calls could be seen in %s of it", format.Span(w.Observed))
 	}
 	return s
 }
@@ -90,14 +96,14 @@ func targetState(t *Target, from uint64) string {
 	case t.Comm == "" && t.Cmdline == "" && !t.Exited:
 		s = "not known"
 	case t.Exited:
-		s = fmt.Sprintf("exited %s ago %s; %s", human.Span(t.Ending.Ago), t.Ending.words(), until)
+		s = fmt.Sprintf("exited %s ago %s; %s", format.Span(t.Ending.Ago), t.Ending.words(), until)
 	}
 	switch {
 	case t.Children == 0:
 	case t.Living == 0:
-		s += fmt.Sprintf("; %s exited", human.Plural(t.Children, "child process", "child processes"))
+		s += fmt.Sprintf("; %s exited", format.Plural(t.Children, "child process", "child processes"))
 	default:
-		s += fmt.Sprintf("; %d of %s running", t.Living, human.Plural(t.Children, "child process", "child processes"))
+		s += fmt.Sprintf("; %d of %s running", t.Living, format.Plural(t.Children, "child process", "child processes"))
 	}
 	return s
 }
@@ -105,9 +111,9 @@ func targetState(t *Target, from uint64) string {
 // words says how it ended, as in "exited with code 1".
 func (e *Ending) words() string {
 	if e.OutOfMemory {
-		return human.Ending(e.Status) + ", while the kernel killed for want of memory"
+		return format.Ending(e.Status) + ", while the kernel killed for want of memory"
 	}
-	return human.Ending(e.Status)
+	return format.Ending(e.Status)
 }
 
 // goneBefore says whether the target had exited at that time.
@@ -127,32 +133,32 @@ func seen(m *Model) string {
 			active++
 		}
 	}
-	text := human.Plural(s.Operations, "CUDA operation", "CUDA operations")
+	text := format.Plural(s.Operations, "CUDA operation", "CUDA operations")
 	_, imported := importedFrom(m.Version)
 	if s.Operations > 0 {
-		text += fmt.Sprintf(" by %s of %s", human.Plural(len(s.Threads), "thread", "threads"), human.Plural(active, "process", "processes"))
+		text += fmt.Sprintf(" by %s of %s", format.Plural(len(s.Threads), "thread", "threads"), format.Plural(active, "process", "processes"))
 	}
 	if imported { // by a tool that probes nothing
 		return text
 	}
-	return text + "; " + human.Plural(probed, "CUDA library", "CUDA libraries") + " probed"
+	return text + "; " + format.Plural(probed, "CUDA library", "CUDA libraries") + " probed"
 }
 
 // addDoubts puts losses and doubts in front of everything that they touch.
-func addDoubts(d *page.Document, m *Model) {
+func addDoubts(d *document.Document, m *Model) {
 	if len(m.Doubts) == 0 {
 		return // the answer says so
 	}
-	d.Add(page.Heading("Losses and doubts"))
+	d.Add(document.Heading("Losses and doubts"))
 	for i := range m.Doubts {
 		d.Add(m.Doubts[i].Notice())
 	}
 	switch worst := gravity(m.Doubts[0].Severity); {
 	case m.State != Calls:
 	case worst == gravity(loss.Error):
-		d.Add(page.Paragraph("Because of the errors above, counts and times below can be too low by an unknown amount."))
+		d.Add(document.Paragraph("Because of the errors above, counts and times below can be too low by an unknown amount."))
 	case worst == gravity(loss.Warning):
-		d.Add(page.Paragraph("Because of the warnings above, counts and times below are lower bounds."))
+		d.Add(document.Paragraph("Because of the warnings above, counts and times below are lower bounds."))
 	}
 }
 
@@ -160,8 +166,8 @@ func addDoubts(d *page.Document, m *Model) {
 const maxNamed = 3
 
 // Notice says what happened, how often, where, and what to do.
-func (d *Doubt) Notice() page.Notice {
-	s := upper(human.Clean(d.Means)) + " (" + human.Count(d.Count)
+func (d *Doubt) Notice() document.Notice {
+	s := upper(format.Clean(d.Means)) + " (" + format.Count(d.Count)
 	if len(d.Where) > 0 {
 		s += "; " + some(d.Where)
 	}
@@ -170,15 +176,15 @@ func (d *Doubt) Notice() page.Notice {
 		s += " " + upper(some(d.Details)) + "."
 	}
 	if d.Do != "" {
-		s += " What to do: " + human.Clean(d.Do) + "."
+		s += " What to do: " + format.Clean(d.Do) + "."
 	}
-	return page.Notice{Mark: human.Clean(string(d.Severity)), Text: s}
+	return document.Notice{Mark: format.Clean(string(d.Severity)), Text: s}
 }
 
 func some(list []string) string {
 	var out []string
 	for _, s := range list[:min(len(list), maxNamed)] {
-		out = append(out, human.Clean(s))
+		out = append(out, format.Clean(s))
 	}
 	text := strings.Join(out, ", ")
 	if more := len(list) - maxNamed; more > 0 {
@@ -192,7 +198,8 @@ func upper(s string) string {
 	if s == "" {
 		return s
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	first, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(first)) + s[n:]
 }
 
 // empty says why there is nothing to report, "" where there is.
@@ -202,7 +209,7 @@ func empty(m *Model) string {
 		return ""
 	case m.Target.goneBefore(m.Summary.Window.From):
 		return "The target had exited before this window began. Ask for a longer one (--last) to see what it did."
-	case m.State == NoLibrary && slices.ContainsFunc(m.Sources, func(s record.Source) bool { return s.Name == "cuda" && s.State == "unavailable" }):
+	case m.State == NoLibrary && slices.ContainsFunc(m.Sources, func(s recording.Source) bool { return s.Name == "cuda" && s.State == "unavailable" }):
 		return "CUDA calls were not recorded: see Losses and doubts."
 	case m.State == NoLibrary && m.Target.Exited:
 		return "The target never mapped a CUDA library (libcuda or libcudart) while it was watched."
@@ -224,11 +231,11 @@ func untimedText(m *Model) string {
 }
 
 // reading explains what a reader could get wrong.
-func reading(m *Model) page.Bullets {
-	b := page.Bullets{
+func reading(m *Model) document.Bullets {
+	b := document.Bullets{
 		"An operation is a call that the program made. A driver call that a runtime call made is part of that operation and is not counted again. A runtime launch is seen as the driver launch that it makes.",
 		"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.",
-		fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", human.Span(m.Summary.Window.Observed)),
+		fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", format.Span(m.Summary.Window.Observed)),
 		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.",
 		untimedText(m),
 		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.",

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/inferscope/inferscope/internal/page"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // TextOptions says what a text report is written on, and how long it may be.
 type TextOptions struct {
-	page.Style
+	document.Style
 	Rows  int  // at most so many rows in a table; 0 means 20
 	ASCII bool // draw with characters that every terminal has
 }
@@ -26,12 +26,12 @@ func Text(w io.Writer, m *Model, o TextOptions) error {
 	if o.Rows == 0 {
 		o.Rows = textRows
 	}
-	return page.Text(w, newDocument(m, o.Rows, detail{textFindings, textEvidence, textFrames}, o.ASCII), o.Style)
+	return document.Text(w, newDocument(m, o.Rows, detail{textFindings, textEvidence, textFrames}, o.ASCII), o.Style)
 }
 
 // Markdown writes the model as GitHub-flavoured Markdown.
 func Markdown(w io.Writer, m *Model) error {
-	return page.Markdown(w, newDocument(m, markdownRows, detail{markdownFindings, moreEvidence, moreFrames}, false))
+	return document.Markdown(w, newDocument(m, markdownRows, detail{markdownFindings, moreEvidence, moreFrames}, false))
 }
 
 // JSON writes the model as JSON: an object that begins with Kind and Schema.

@@ -23,7 +23,9 @@ A sealed memfd named "inferscope-scopes", mapped shared, which the daemon finds 
 
 import mmap
 import os
+import platform
 import struct
+import threading
 
 MAGIC = b"ISSCOPE1"
 HEADER, RECORD, SLOTS, NAMES = 4096, 64, 4096, 256 * 1024
@@ -36,6 +38,10 @@ _LEASE, _BEGUN, _NAMED = 4, 5, 6  # as 64-bit words of the header
 
 # fcntl.h and linux/memfd.h; older Pythons lack some of the names.
 _F_ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
+
+
+# x86-64 keeps stores in their order.
+_STORES_KEEP_ORDER = platform.machine() in ("x86_64", "AMD64")
 
 
 class Ring:
@@ -59,6 +65,7 @@ class Ring:
         self.words = memoryview(self._map).cast("Q")
         self._names = {}
         self._n = 0
+        self._order = threading.Lock()  # a child after a fork makes a ring, and with it a lock, of its own
 
     def write(self, start, end, thread, name, number, parent, task, attributes):
         """Writes a record; times are ns of CLOCK_MONOTONIC, attributes is JSON or None."""
@@ -68,9 +75,23 @@ class Ring:
         word = at // 8
         self.words[word] = 0
         self.words[_BEGUN] = n + 1
+        self._fence()
         _BODY.pack_into(self._map, at + 8, start, end, thread, self._intern(name), number, parent, task,
                         NO_NAME if attributes is None else self._intern(attributes, 2), 0)
+        self._fence()
         self.words[word] = n + 1
+
+    def _fence(self):
+        """Keeps stores before it before those after it, where the processor does not do that by itself.
+
+        What was stored before a lock is released is seen before the release, and what is stored after it is acquired
+        again after that; arm64 keeps a release and an acquisition (STLR, LDAR) in their order.
+        """
+        if not _STORES_KEEP_ORDER:
+            with self._order:
+                pass
+            with self._order:
+                pass
 
     def _intern(self, name, share=1):
         """Returns where name begins in the names' area; NO_NAME where its share of that, a whole or a half, is full.

@@ -3,10 +3,9 @@
 //
 //	testcount [-steps FILE] [-forbid-skips "needs root,..."] go test -json ./...
 //
-// A test with subtests counts as its subtests. A package that fails without a
-// failing test (it does not compile, it panics, it times out) counts as one
-// failure, and so does a command that fails without one. FILE adds checks that are no Go tests, one a line: "pass NAME",
-// "fail NAME" or "skip NAME: why". Skips whose reason contains a forbidden phrase
+// A test with subtests counts as its subtests. A package that fails without a failing test (it does not compile, it
+// panics, it times out) counts as one failure, and so does a command that fails without one. FILE adds checks that are
+// no Go tests, one a line: "pass NAME", "fail NAME" or "skip NAME: why". Skips whose reason contains a forbidden phrase
 // are failures: where everything is there to run a test, not running it is one.
 package main
 

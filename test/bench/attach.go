@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 // attaching is one way to attach many functions, measured in rounds.
 type attaching struct {
 	name         string
-	mode         probe.Mode
-	sites        []probe.Site
+	mode         uprobe.Mode
+	sites        []uprobe.Site
 	goal         bool
 	ours         *ours
 	on, off, sum []float64 // ms
@@ -49,12 +49,12 @@ func attachCosts(ctx context.Context, l *lab, t *table) error {
 	}
 	defer file.Close()
 	all := []*attaching{
-		{name: "session", mode: probe.Session, sites: sites, goal: true},
-		{name: "session, entries only", mode: probe.Session, sites: withTimed(sites, false)},
-		{name: "session, all timed", mode: probe.Session, sites: withTimed(sites, true)},
-		{name: "multi", mode: probe.Multi, sites: sites, goal: true},
+		{name: "session", mode: uprobe.Session, sites: sites, goal: true},
+		{name: "session, entries only", mode: uprobe.Session, sites: withTimed(sites, false)},
+		{name: "session, all timed", mode: uprobe.Session, sites: withTimed(sites, true)},
+		{name: "multi", mode: uprobe.Multi, sites: sites, goal: true},
 	}
-	perf := &attaching{name: "perf", mode: probe.Perf, sites: sites[:perfSites]}
+	perf := &attaching{name: "perf", mode: uprobe.Perf, sites: sites[:perfSites]}
 	err = attachRoundsOf(ctx, append(all, perf), file, target.pid)
 	t.title("Attach and detach of %d functions of cudasim r580, %d of them timed (wall clock)", len(sites), timed)
 	for _, a := range all {
@@ -65,7 +65,7 @@ func attachCosts(ctx context.Context, l *lab, t *table) error {
 }
 
 // manySites are the probes of the first functions that a library exports.
-func manySites(path string) (sites []probe.Site, timed int, err error) {
+func manySites(path string) (sites []uprobe.Site, timed int, err error) {
 	all, err := exports(path)
 	if err != nil {
 		return nil, 0, err
@@ -77,7 +77,7 @@ func manySites(path string) (sites []probe.Site, timed int, err error) {
 		}
 		last = f.Offset
 		row, _ := cuda.Match(f.Name) // what the table does not know is probed at the entry only
-		sites = append(sites, probe.Site{Offset: f.Offset + f.point.Offset, Cookie: row.Cookie(uint16(len(sites))), Timed: row.Timed})
+		sites = append(sites, uprobe.Site{Offset: f.Offset + f.point.Offset, Cookie: row.Cookie(uint16(len(sites))), Timed: row.Timed})
 		if row.Timed {
 			timed++
 		}
@@ -88,10 +88,10 @@ func manySites(path string) (sites []probe.Site, timed int, err error) {
 	return sites, timed, nil
 }
 
-func withTimed(sites []probe.Site, timed bool) []probe.Site {
-	out := make([]probe.Site, len(sites))
+func withTimed(sites []uprobe.Site, timed bool) []uprobe.Site {
+	out := make([]uprobe.Site, len(sites))
 	for i, s := range sites {
-		out[i] = probe.Site{Offset: s.Offset, Cookie: s.Cookie, Timed: timed}
+		out[i] = uprobe.Site{Offset: s.Offset, Cookie: s.Cookie, Timed: timed}
 	}
 	return out
 }
@@ -109,7 +109,7 @@ func attachRoundsOf(ctx context.Context, all []*attaching, file *os.File, pid ui
 	}
 	for i := range attachRounds {
 		for _, a := range all {
-			if i > 0 && a.mode == probe.Perf {
+			if i > 0 && a.mode == uprobe.Perf {
 				continue
 			}
 			if err := a.round(file, pid); err != nil {

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/clock"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 const (
@@ -128,7 +128,7 @@ func (o *ours) probeLaunches(path string, pid uint32) (off func(), err error) {
 		return nil, err
 	}
 	defer file.Close()
-	at, err := o.attacher.Attach(file, pid, []probe.Site{site})
+	at, err := o.attacher.Attach(file, pid, []uprobe.Site{site})
 	if err != nil {
 		return nil, err
 	}

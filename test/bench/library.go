@@ -6,11 +6,11 @@ import (
 	"os"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/elffile"
-	"github.com/inferscope/inferscope/internal/nvlibs"
-	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // library is a libcuda that calls are made of.
@@ -38,17 +38,17 @@ func (l *lab) libraries() []library {
 // function is an exported function with the place of its probe.
 type function struct {
 	elffile.Function
-	point probe.Point
+	point uprobe.Point
 }
 
 // site is where the daemon would probe f, and what for: f is number index of its
 // function table.
-func (f *function) site(index uint16) (probe.Site, error) {
+func (f *function) site(index uint16) (uprobe.Site, error) {
 	row, ok := cuda.Match(f.Name)
 	if !ok {
-		return probe.Site{}, fmt.Errorf("%s is not in the table of CUDA functions", f.Name)
+		return uprobe.Site{}, fmt.Errorf("%s is not in the table of CUDA functions", f.Name)
 	}
-	return probe.Site{Offset: f.Offset + f.point.Offset, Cookie: row.Cookie(index), Timed: row.Timed}, nil
+	return uprobe.Site{Offset: f.Offset + f.point.Offset, Cookie: row.Cookie(index), Timed: row.Timed}, nil
 }
 
 // exports reads a library's functions, one for each address.
@@ -73,7 +73,7 @@ func exports(path string) ([]function, error) {
 	out := make([]function, 0, len(all))
 	for _, f := range all {
 		if !f.Indirect {
-			out = append(out, function{f, probe.Choose(f.Code, f.Addr, lib.Machine)})
+			out = append(out, function{f, uprobe.Choose(f.Code, f.Addr, lib.Machine)})
 		}
 	}
 	return out, nil

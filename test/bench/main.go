@@ -16,18 +16,19 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/sampler"
+	"github.com/inferscope/inferscope/internal/capture/profile"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == sampler.HelperArgument {
-		if err := sampler.RunHelper(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == profile.HelperArgument {
+		if err := profile.RunHelper(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -36,14 +37,30 @@ func main() {
 	testing.Init() // nvlibs asks for -short
 	rounds := flag.Int("rounds", 9, "rounds of each measurement of calls")
 	daemon := flag.String("daemon", "", "the inferscoped to measure; it is built where none is named")
+	cost := flag.String("cost", "", "print instead what each source adds to programs that make steps, of those whose name matches (. for all)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, os.Stderr, *rounds, *daemon)
+	err := start(ctx, *rounds, *daemon, *cost)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// start runs the measurement that was asked for.
+func start(ctx context.Context, rounds int, daemon, cost string) error {
+	if rounds < 1 || rounds > 1000 {
+		return fmt.Errorf("-rounds %d: choose 1 to 1000", rounds)
+	}
+	if cost == "" {
+		return run(ctx, os.Stdout, os.Stderr, rounds, daemon)
+	}
+	only, err := regexp.Compile(cost)
+	if err != nil {
+		return fmt.Errorf("-cost: %w", err)
+	}
+	return costTable(ctx, os.Stdout, os.Stderr, rounds, only)
 }
 
 // lab is what all measurements share.
@@ -62,9 +79,6 @@ func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.said, format+"\n",
 func run(ctx context.Context, out, said io.Writer, rounds int, daemon string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("attaching probes needs root: run it with sudo")
-	}
-	if rounds < 1 || rounds > 1000 {
-		return fmt.Errorf("-rounds %d: choose 1 to 1000", rounds)
 	}
 	l, err := prepare(ctx, said, rounds)
 	if err != nil {

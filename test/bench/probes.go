@@ -12,10 +12,10 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/probe"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // detach takes a probe off again. seen is the number of calls that it saw, or none
@@ -53,8 +53,8 @@ func attachEmpty(prog *ebpf.Program, path string, offset uint64, pid uint32) (de
 // ours is the product's way from the probe to the recorder.
 type ours struct {
 	rings    *ring.Rings
-	attacher *probe.Attacher
-	recorder *record.Recorder
+	attacher *uprobe.Attacher
+	recorder *recording.Recorder
 	sum      uint64 // of what discard read, so that no compiler leaves the reading out
 }
 
@@ -66,16 +66,16 @@ const drainEvery = 50 * time.Millisecond
 const recorderBytes = 100_000_000
 
 // newOurs loads our programs. mode "" is the best that works here.
-func newOurs(mode probe.Mode) (*ours, error) {
+func newOurs(mode uprobe.Mode) (*ours, error) {
 	o := &ours{}
 	var err error
 	if o.rings, err = ring.New(ring.Options{}); err != nil {
 		return nil, fmt.Errorf("make rings: %w", err)
 	}
-	if o.attacher, err = probe.NewAttacher(probe.Options{Mode: mode, Maps: o.rings.Maps()}); err != nil {
+	if o.attacher, err = uprobe.NewAttacher(uprobe.Options{Mode: mode, Maps: o.rings.Maps()}); err != nil {
 		return nil, errors.Join(err, o.rings.Close())
 	}
-	if o.recorder, err = record.NewRecorder(recorderBytes, time.Minute); err != nil {
+	if o.recorder, err = recording.NewRecorder(recorderBytes, time.Minute); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	return o, nil
@@ -85,13 +85,13 @@ func (o *ours) close() error { return errors.Join(o.attacher.Close(), o.rings.Cl
 
 // attach puts our program on one site and drains what it writes on a timer, until it
 // is detached.
-func (o *ours) attach(path string, site probe.Site, pid uint32) (detach, error) {
+func (o *ours) attach(path string, site uprobe.Site, pid uint32) (detach, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	at, err := o.attacher.Attach(file, pid, []probe.Site{site})
+	at, err := o.attacher.Attach(file, pid, []uprobe.Site{site})
 	if err != nil {
 		return nil, err
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/sampler"
-	"github.com/inferscope/inferscope/internal/symbol"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/profile"
+	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 	sampleFor    = 5 * time.Second
 	sampleDrain  = 100 * time.Millisecond // the daemon's
 	sampleWait   = 60 * time.Second
-	defaultHz    = sampler.DefaultHz
+	defaultHz    = profile.DefaultHz
 	busyThreads  = 100
 	cpuScheduled = 2 // CPUCLOCK_SCHED of include/linux/posix-timers.h
 )
@@ -59,13 +59,13 @@ func sampleCosts(ctx context.Context, l *lab, t *table) error {
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		return fmt.Errorf("the Python to sample said %q: %w", line, err)
 	}
-	p, err := target.Describe(cmd.Process.Pid)
+	p, err := proc.Describe(cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = p.Close() }()
 	symbols := symbol.New(symbol.Options{})
-	source, err := sampler.New(sampler.Options{Hz: sampleHz, Helper: []string{"/proc/self/exe"}, Symbols: symbols})
+	source, err := profile.New(profile.Options{Hz: sampleHz, Helper: []string{"/proc/self/exe"}, Symbols: symbols})
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ type sampleCost struct {
 	memory         int64         // bytes, of the helper
 }
 
-func measureSamples(ctx context.Context, s *sampler.Source, p *target.Process) (*sampleCost, error) {
+func measureSamples(ctx context.Context, s *profile.Source, p *proc.Process) (*sampleCost, error) {
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func measureSamples(ctx context.Context, s *sampler.Source, p *target.Process) (
 }
 
 // drain takes samples as the daemon does.
-func (c *sampleCost) drain(ctx context.Context, s *sampler.Source, d time.Duration) error {
+func (c *sampleCost) drain(ctx context.Context, s *profile.Source, d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if err := rest(ctx, sampleDrain); err != nil {
 			return err

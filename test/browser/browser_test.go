@@ -10,25 +10,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
 // hang is how long the browser may take for everything before it is taken for hanging.
 const hang = 8 * time.Minute
 
-// TestPages makes pages of recordings of 1 thousand and of 1 million events and of a minute, and lets drive.mjs check them; the large
-// ones, which take a minute, only where INFERSCOPE_BROWSER is all, as make test-browser sets it: the others do with a tenth. It needs node,
-// Chromium and playwright-core (npm ci in this folder), and is skipped where one is missing. INFERSCOPE_PAGES keeps
-// the pages and the screenshots in a folder.
+// TestPages makes pages of recordings of 1 thousand and of 1 million events and of a minute, and lets drive.mjs check
+// them; the large ones, which take a minute, only where INFERSCOPE_BROWSER is all, as make test-browser sets it: the
+// others do with a tenth. It needs node, Chromium and playwright-core (npm ci in this folder), and is skipped where one
+// is missing. INFERSCOPE_PAGES keeps the pages and the screenshots in a folder.
 func TestPages(t *testing.T) {
 	node, chromium := browser(t)
 	dir := os.Getenv("INFERSCOPE_PAGES")
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	pages := map[string]*record.Recording{"pipeline": pipeline(500*ms, nil), "small": timelinetest.Eager.Make(1000)}
+	pages := map[string]*recording.Recording{"pipeline": pipeline(500*ms, nil), "small": timelinetest.Eager.Make(1000)}
 	if os.Getenv("INFERSCOPE_BROWSER") == "all" {
 		pages["million"], pages["crowd"], pages["minute"] = timelinetest.Eager.Make(1_000_000), timelinetest.Crowd.Make(60_000), minute()
 	} else {
@@ -49,7 +49,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func write(t *testing.T, path string, rec *record.Recording) {
+func write(t *testing.T, path string, rec *recording.Recording) {
 	t.Helper()
 	var out bytes.Buffer
 	began := time.Now()

@@ -3,11 +3,11 @@ package browser_test
 import (
 	"fmt"
 
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
-	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
 // Units of time, ns.
@@ -42,9 +42,9 @@ type program struct {
 func newProgram(c timelinetest.Config) *program {
 	c.Agent, c.Both = true, true
 	p := &program{Sim: timelinetest.New(c)}
-	p.Meta.Sources = append(p.Meta.Sources, record.Source{Name: "cpu samples", State: "running"}, record.Source{Name: "scheduling", State: "running"})
+	p.Meta.Sources = append(p.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"}, recording.Source{Name: "scheduling", State: "running"})
 	p.Meta.Processes[0].Cmdline = "python infer.py " + nasty
-	p.Meta.Objects = []record.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
+	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	p.Thread(recordtest.PID, worker, "loader")
 	p.Runs(leader, calltest.Start)
 	p.Runs(worker, calltest.Start)
@@ -73,8 +73,9 @@ func layers(n int) []timelinetest.Kernel {
 	return append(list, timelinetest.Kernel{Name: nasty, Handle: 0x99, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}, Dur: 4 * us})
 }
 
-// pipeline takes batches from a loader that is too slow, computes, and chooses the next token in Python: some causes at once.
-func pipeline(length uint64, spans []timelinetest.Span) *record.Recording {
+// pipeline takes batches from a loader that is too slow, computes, and chooses the next token in Python: some causes at
+// once.
+func pipeline(length uint64, spans []timelinetest.Span) *recording.Recording {
 	p := newProgram(timelinetest.Config{Length: length, Windows: spans})
 	top := recordtest.Python("<module>", "/app/infer.py", 60)
 	get := p.Stack(recordtest.Kernel("pipe_read"), recordtest.Native("read", "libc.so.6"), recordtest.Python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395), recordtest.Python("next_batch", "/app/loader.py", 41), top)
@@ -108,7 +109,7 @@ func pipeline(length uint64, spans []timelinetest.Span) *record.Recording {
 }
 
 // minute is what a daemon with its default settings keeps of a minute: GPU activity in windows of 200 ms every 2 s.
-func minute() *record.Recording {
+func minute() *recording.Recording {
 	var spans []timelinetest.Span
 	for i := range uint64(30) {
 		spans = append(spans, timelinetest.Between(i*2*s+s, i*2*s+s+200*ms))

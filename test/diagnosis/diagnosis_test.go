@@ -26,6 +26,7 @@ type flags struct {
 	doc          string
 	daemon       string
 	lanes        string
+	pin          string
 }
 
 // TestMain names the flags, so that `go test` knows them.
@@ -34,9 +35,10 @@ func TestMain(m *testing.M) {
 	flag.String("only", "", "the scenarios with these numbers, such as 3,17")
 	flag.String("keep", "", "keep recordings and truths in this folder")
 	flag.String("replay", "", "judge what is kept in this folder, and run nothing")
-	flag.String("doc", "", "write the tables into this file")
+	flag.String("doc", "", "replace the tables between the markers of this file")
 	flag.String("daemon", "", "the daemon; built where none is named")
 	flag.Int("lanes", 1, "how many scenarios run at once, each on CPUs of its own")
+	flag.String("pin", "", "fix sources at these levels, as samples=19,scheduling=off: what is lost at a level")
 	os.Exit(m.Run())
 }
 
@@ -44,7 +46,7 @@ func givenFlags() *flags {
 	value := func(name string) string { return flag.Lookup(name).Value.String() }
 	return &flags{
 		all: value("all") == "true", only: value("only"), keep: value("keep"), replay: value("replay"), doc: value("doc"), daemon: value("daemon"),
-		lanes: value("lanes"),
+		lanes: value("lanes"), pin: value("pin"),
 	}
 }
 
@@ -55,13 +57,15 @@ func TestDiagnosis(t *testing.T) {
 	if f.replay == "" {
 		watch.NeedRoot(t)
 		lanes = f.divide(t)
-		observe = newBench(t, f.daemon).observe
+		b := newBench(t, f.daemon)
+		b.pin = f.pin
+		observe = b.observe
 	}
 	jobs := f.jobs(nil)
 	all := sweep(t, lanes, jobs, func(t *testing.T, l *lane, j *job) *verdict {
 		t.Helper()
 		return f.one(t, j, func(t *testing.T, s *scenario) observation { t.Helper(); return observe(t, l, s) })
-	}, func(all []*verdict) { f.document(t, page(tables(all, len(jobs)))) })
+	}, func(all []*verdict) { f.document(t, diagnosisSection, diagnosisDocument(all, len(jobs))) })
 	finish(t, all, len(jobs))
 }
 
@@ -94,13 +98,13 @@ func (f *flags) jobs(ok func(*scenario) bool) (jobs []job) {
 	return jobs
 }
 
-// document writes what is known so far where it is asked for.
-func (f *flags) document(t *testing.T, text string) {
+// document writes what is known so far into a section of the file that was asked for.
+func (f *flags) document(t *testing.T, section, tables string) {
 	t.Helper()
 	if f.doc == "" {
 		return
 	}
-	if err := os.WriteFile(f.doc, []byte(text), 0o644); err != nil {
+	if err := writeSection(f.doc, section, machine(f.replay != "", f.lanes)+"\n\n"+tables); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -5,14 +5,14 @@ import (
 	"math"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/whatif"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
 )
 
-// foretoldError is how far a prediction may lie from what is measured.
-const foretoldError = 0.10
+// predictedError is how far a prediction may lie from what is measured.
+const predictedError = 0.10
 
-// foretold is a prediction and what came of it.
-type foretold struct {
+// predicted is a prediction and what came of it.
+type predicted struct {
 	number            int
 	scenario          *scenario
 	whatif.Prediction         // of the fix
@@ -26,17 +26,17 @@ type foretold struct {
 	Unexplained       float64 // see whatif.Study
 }
 
-func (v *foretold) off() float64 {
+func (v *predicted) off() float64 {
 	if v.Measured == 0 {
 		return math.Inf(1)
 	}
 	return v.Speedup/v.Measured - 1
 }
 
-func (v *foretold) near() bool   { return math.Abs(v.off()) <= foretoldError }
-func (v *foretold) inside() bool { return v.Low <= v.Measured && v.Measured <= v.High }
+func (v *predicted) near() bool   { return math.Abs(v.off()) <= predictedError }
+func (v *predicted) inside() bool { return v.Low <= v.Measured && v.Measured <= v.High }
 
-func (v *foretold) mark() string {
+func (v *predicted) mark() string {
 	var marks []string
 	if !v.near() {
 		marks = append(marks, "far")
@@ -47,24 +47,24 @@ func (v *foretold) mark() string {
 	return strings.Join(marks, ", ")
 }
 
-// foretoldTable prints a row for each of so many as were asked for, and what they amount to.
-func foretoldTable(all []*foretold, asked int) string {
+// predictedTable prints a row for each of so many as were asked for, and what they amount to.
+func predictedTable(all []*predicted, asked int) string {
 	var b strings.Builder
-	b.WriteString("| # | scenario | change | foretold | interval | measured | of the turns | error | replay | from the other half | unexplained | while recorded | tries | cost | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n")
+	b.WriteString("| # | program | change | predicted | interval | measured | of the pairs | error | replay | cross-check | not explained | pace while recorded | tries | recording | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n")
 	for _, v := range all {
 		fmt.Fprintf(&b, "| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% | %+.2f%% | %+.1f%% | %.1f%% | %.0f%% | %d | %.1f%% | %s |\n", v.number, v.scenario.name, v.Plan, v.Speedup, v.Low, v.High, v.Measured,
 			v.Least, v.Most, 100*v.off(), 100*v.Replay, 100*v.Learned, 100*v.Unexplained, 100*v.Watched, v.Tries, 100*v.Cost, v.mark())
 	}
-	s := foretoldScore(all)
+	s := predictedScore(all)
 	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.1f%% of the speed-ups are foretold to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
-		len(all), 100*s.near, 100*foretoldError, 100*s.inside, 100*s.off, 100*s.replay, 100*s.learned)
+		len(all), 100*s.near, 100*predictedError, 100*s.inside, 100*s.off, 100*s.replay, 100*s.learned)
 	return b.String() + missing(len(all), asked)
 }
 
-type foretoldSum struct{ near, inside, off, replay, learned float64 }
+type predictedSum struct{ near, inside, off, replay, learned float64 }
 
-func foretoldScore(all []*foretold) foretoldSum {
-	var s foretoldSum
+func predictedScore(all []*predicted) predictedSum {
+	var s predictedSum
 	var learned, off []float64
 	for _, v := range all {
 		if v.near() {

@@ -18,7 +18,8 @@ type group struct {
 
 const (
 	period = 100 * time.Millisecond // of the quota: the kernel's default (Documentation/scheduler/sched-bwc.rst)
-	// weight is a hundred times the usual share of the CPU (1,024 in version 1, 100 in version 2, where it is the most there is).
+	// weight is a hundred times the usual share of the CPU (1,024 in version 1, 100 in version 2, where it is the most
+	// there is).
 	weight = 100
 )
 
@@ -90,7 +91,8 @@ func (g group) remove() {
 }
 
 // forward puts this process, and with it all that it starts, before what else runs on the machine: that is not what is
-// measured. Where that cannot be done, the truth says for how long the programs had no CPU. It returns the group of the others.
+// measured. Where that cannot be done, the truth says for how long the programs had no CPU. It returns the group of the
+// others.
 func forward(tb testing.TB) group {
 	tb.Helper()
 	g, err := newGroup(tb)

@@ -7,20 +7,21 @@ import (
 	"math"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/gap"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/timeline"
 )
 
 const (
 	// costError is how far the cost of the top finding may lie from the truth.
 	costError = 0.05
-	// dearer is how much more the dearest planted cause has to cost than the next, for a miss to be the analysis's: what is
-	// planted in pairs is planted 2 to 1 at least, but the machine has a say in what it costs.
+	// dearer is how much more the dearest planted cause has to cost than the next, for a miss to be the analysis's:
+	// what is planted in pairs is planted 2 to 1 at least, but the machine has a say in what it costs.
 	dearer = 1.25
-	// idleShare is how much of the time the GPU of a healthy program may be idle for it to be one: below it nothing is a finding.
+	// idleShare is how much of the time the GPU of a healthy program may be idle for it to be one: below it nothing is
+	// a finding.
 	idleShare = 0.03
 )
 
@@ -100,7 +101,8 @@ func (v *verdict) plant(costs map[string]float64) {
 	}
 }
 
-// disturbed says whether the machine made something else of the program than what was meant, or let nothing be recorded.
+// disturbed says whether the machine made something else of the program than what was meant, or let nothing be
+// recorded.
 func (v *verdict) disturbed() bool {
 	if v.Covered == 0 {
 		return true

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// laneCPUs is how many CPUs a lane has at least, and what is left over for the test itself: a program and its daemon disturb each other on one.
+// laneCPUs is how many CPUs a lane has at least, and what is left over for the test itself: a program and its daemon
+// disturb each other on one.
 const laneCPUs = 2
 
 // lane is where one scenario after the other runs, with its daemon, while others run in other lanes.
@@ -32,8 +33,8 @@ func (l *lane) first() int {
 	return l.cpus[0]
 }
 
-// enter makes this goroutine and all processes that it starts stay on the lane's CPUs; a process has the CPUs of the thread that started it. The thread
-// ends with the goroutine.
+// enter makes this goroutine and all processes that it starts stay on the lane's CPUs; a process has the CPUs of the
+// thread that started it. The thread ends with the goroutine.
 func (l *lane) enter(t *testing.T) {
 	t.Helper()
 	if l.cpus == nil {
@@ -57,7 +58,8 @@ func stay(tid int, cpus []int) error {
 	return nil
 }
 
-// newLanes divides the CPUs that this process may use among n lanes, and leaves this process the rest: it answers requests and analyses.
+// newLanes divides the CPUs that this process may use among n lanes, and leaves this process the rest: it answers
+// requests and analyses.
 func newLanes(n int) ([]lane, error) {
 	if n <= 1 {
 		return []lane{{}}, nil
@@ -101,7 +103,8 @@ func stayAll(cpus []int) error {
 	return nil
 }
 
-// siblings returns the CPUs that share a core with one: it alone where the kernel does not say (Documentation/admin-guide/cputopology.rst).
+// siblings returns the CPUs that share a core with one: it alone where the kernel does not say
+// (Documentation/admin-guide/cputopology.rst).
 func siblings(cpu int) []int {
 	text, _ := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 	return append(parseList(string(text)), cpu)
@@ -192,8 +195,8 @@ func (q *queue) next(lane int) (job, bool) {
 	return j, true
 }
 
-// sweep does all jobs, as many at once as there are lanes, and returns what came of them in their order. Each time one more is done, sofar is
-// told all of them, so that a call that is cut short leaves something.
+// sweep does all jobs, as many at once as there are lanes, and returns what came of them in their order. Each time one
+// more is done, sofar is told all of them, so that a call that is cut short leaves something.
 func sweep[V any](t *testing.T, lanes []lane, jobs []job, do func(*testing.T, *lane, *job) *V, sofar func([]*V)) []*V {
 	t.Helper()
 	q := queue{left: slices.Clone(jobs)}

@@ -50,7 +50,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestSweep: each job is done once, what waits for the disk by the first lane alone, and the results are in the jobs' order however they end.
+// TestSweep: each job is done once, what waits for the disk by the first lane alone, and the results are in the jobs'
+// order however they end.
 func TestSweep(t *testing.T) {
 	var jobs []job
 	for n := range 40 {

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // phase is a stretch of time in which the thread that the GPU waits for did one thing.
@@ -119,8 +119,8 @@ func (t *truth) idle(covered timeline.Spans) map[uint32]timeline.Spans {
 	return out
 }
 
-// costs returns what each planted cause cost, in ns: for how long the GPU was idle within the covered time while the thread
-// that would launch next did what the cause says. What of it that thread had no CPU is no-cpu's, or throttled's.
+// costs returns what each planted cause cost, in ns: for how long the GPU was idle within the covered time while the
+// thread that would launch next did what the cause says. What of it that thread had no CPU is no-cpu's, or throttled's.
 func (t *truth) costs(covered timeline.Spans, s *scenario) map[string]float64 {
 	idle, out, delays := t.idle(covered), map[string]float64{}, uint64(0)
 	for _, p := range t.Phases {
@@ -149,12 +149,13 @@ func (t *truth) costs(covered timeline.Spans, s *scenario) map[string]float64 {
 	return out
 }
 
-// waking is what it takes at most until a thread that is woken runs, where it waits for nobody: less than the shortest slice
-// of the kernel's scheduler, 0.7 ms (sysctl_sched_base_slice, kernel/sched/fair.c), by far. It belongs to the waiting.
+// waking is what it takes at most until a thread that is woken runs, where it waits for nobody: less than the shortest
+// slice of the kernel's scheduler, 0.7 ms (sysctl_sched_base_slice, kernel/sched/fair.c), by far. It belongs to the
+// waiting.
 const waking = 200_000 // ns
 
-// withoutCPU returns for how much of its cost the phase's thread had no CPU. After waiting for something that lies at the
-// phase's end, where it costs. In other phases it can lie anywhere.
+// withoutCPU returns for how much of its cost the phase's thread had no CPU. After waiting for something that lies at
+// the phase's end, where it costs. In other phases it can lie anywhere.
 func (p *phase) withoutCPU(cost uint64) uint64 {
 	switch p.Cause {
 	case "host-sync", "sleep", "worker", "lock", "gil", "network", "no-work", "disk":

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // The GPU runs from 0 to 100 and from 300 to 400, each begun by thread 7, and from 450 to 500, begun by thread 8.

@@ -13,19 +13,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
 const (
 	// window is what is recorded of a scenario: hundreds of steps of most.
 	window = 3 * time.Second
-	// windowsWindow is the same where the daemon records the GPU for 200 ms every 2 s (config's defaults): three of these.
+	// windowsWindow is the same where the daemon records the GPU for 200 ms every 2 s (config's defaults): three of
+	// these.
 	windowsWindow = 7 * time.Second
-	// warming is how long a daemon that is ready gets for the tables of its unwinder: 1 to 3 s after its start (docs/ARCHITECTURE.md, "CPU evidence").
+	// warming is how long a daemon that is ready gets for the tables of its unwinder: 1 to 3 s after its start
+	// (docs/architecture.md, "CPU samples and scheduling").
 	warming = 2 * time.Second
 	// ahead is the priority of the programs: what a daemon costs them is another test's.
 	ahead = "-5"
@@ -33,7 +35,7 @@ const (
 
 // observation is what was recorded of a scenario, and what truly happened.
 type observation struct {
-	recording *record.Recording
+	recording *recording.Recording
 	truth     *truth
 }
 
@@ -46,6 +48,7 @@ type bench struct {
 	answer, http string // ports
 	usual        group  // where processes are that nobody prefers
 	truth        string // how much the simulator writes down: cudasim.Options.Level; where that is not all, programs write down nothing that they can do without
+	pin          string // levels at which sources are fixed (--pin-level), with nothing governed; "": the daemon governs
 	longer       int    // how many times as long as usual it records; 0: once
 }
 
@@ -116,8 +119,9 @@ func (b *bench) observe(t *testing.T, l *lane, s *scenario) observation {
 	return o
 }
 
-// record records the middle of a program's run under a daemon of its own; quota is for how many ns of it its quota was used up.
-func (b *bench) record(t *testing.T, p *party) (rec *record.Recording, quota uint64) {
+// record records the middle of a program's run under a daemon of its own; quota is for how many ns of it its quota was
+// used up.
+func (b *bench) record(t *testing.T, p *party) (rec *recording.Recording, quota uint64) {
 	t.Helper()
 	w := b.watch(t, p)
 	defer w.daemon.Stop()
@@ -142,6 +146,9 @@ func (b *bench) watch(t *testing.T, p *party) *watching {
 	if p.s.windows {
 		flags, w.asked = nil, api.Window{For: windowsWindow}
 	}
+	if b.pin != "" {
+		flags = append(flags, "--overhead-budget", "0", "--pin-level", b.pin)
+	}
 	w.asked.For *= time.Duration(max(1, b.longer))
 	w.daemon = watch.StartBuilt(t, b.daemon, p.v.PID, flags...)
 	if !p.s.cpuOnly {
@@ -152,7 +159,7 @@ func (b *bench) watch(t *testing.T, p *party) *watching {
 }
 
 // take records; quota is for how many ns of it the program's quota was used up.
-func (w *watching) take() (rec *record.Recording, quota uint64) {
+func (w *watching) take() (rec *recording.Recording, quota uint64) {
 	before, began := w.p.quota.throttled(), time.Now()
 	rec = w.daemon.Recording(w.p.v.PID, w.asked)
 	quota = uint64(float64(w.p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)))
@@ -187,8 +194,8 @@ func (b *bench) start(t *testing.T, l *lane, s *scenario, plans string) *cudasim
 	return v
 }
 
-// disturb takes CPUs away from the program, where that is what is planted. It returns the group with its quota, the zero
-// group where there is none, and the processes that compute.
+// disturb takes CPUs away from the program, where that is what is planted. It returns the group with its quota, the
+// zero group where there is none, and the processes that compute.
 func (b *bench) disturb(t *testing.T, l *lane, s *scenario, v *cudasim.Victim) (quota group, hogs []*cudasim.Victim) {
 	t.Helper()
 	for range s.hogs {
@@ -219,8 +226,8 @@ func (b *bench) disturb(t *testing.T, l *lane, s *scenario, v *cudasim.Victim) (
 }
 
 // joined says whether the agent records in pid.
-func joined(rec *record.Recording, pid int) bool {
-	return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Agents, func(a record.Agent) bool { return int(a.PID) == pid && a.State == "running" })
+func joined(rec *recording.Recording, pid int) bool {
+	return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Agents, func(a recording.Agent) bool { return int(a.PID) == pid && a.State == "running" })
 }
 
 // save keeps an observation in a folder, so that it can be judged again.
@@ -228,12 +235,12 @@ func (o *observation) save(folder string) (err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("keep an observation: %w", err)
 	}
-	recording, err := os.Create(filepath.Join(folder, "recording"))
+	file, err := os.Create(filepath.Join(folder, "recording"))
 	if err != nil {
 		return fmt.Errorf("keep a recording: %w", err)
 	}
-	defer func() { err = errors.Join(err, recording.Close()) }()
-	if err := record.WriteStream(recording, o.recording.Meta, slices.Values([][]event.Event{o.recording.Events})); err != nil {
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := recording.WriteStream(file, o.recording.Meta, slices.Values([][]event.Event{o.recording.Events})); err != nil {
 		return fmt.Errorf("keep a recording: %w", err)
 	}
 	planted, err := os.Create(filepath.Join(folder, "truth"))
@@ -247,12 +254,12 @@ func (o *observation) save(folder string) (err error) {
 // load reads what save kept.
 func load(folder string) (observation, error) {
 	var o observation
-	recording, err := os.Open(filepath.Join(folder, "recording"))
+	file, err := os.Open(filepath.Join(folder, "recording"))
 	if err != nil {
 		return o, fmt.Errorf("open a kept recording: %w", err)
 	}
-	defer recording.Close()
-	if o.recording, err = record.ReadStream(recording, record.DefaultLimits()); err != nil {
+	defer file.Close()
+	if o.recording, err = recording.ReadStream(file, recording.DefaultLimits()); err != nil {
 		return o, fmt.Errorf("read a kept recording: %w", err)
 	}
 	planted, err := os.Open(filepath.Join(folder, "truth"))

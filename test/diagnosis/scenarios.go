@@ -1,6 +1,6 @@
 // Package diagnosis holds what InferScope says of programs against what they really did: programs with causes planted
-// in them run on the simulated CUDA under the real daemon, with its probes and agent, and write down when they did what.
-// The analysis sees no names of scenarios: they reach the programs by their standard input.
+// in them run on the simulated CUDA under the real daemon, with its probes and agent, and write down when they did
+// what. The analysis sees no names of scenarios: they reach the programs by their standard input.
 package diagnosis
 
 import (
@@ -34,8 +34,8 @@ type scenario struct {
 // step is work of 1 ms that keeps the GPU busy and its queue short.
 const step = "kernels 20 gemm_us50; wait; "
 
-// sharing makes a scenario take how much work a microsecond is from a file, or write it there: a program and its twin that share
-// one do the same work.
+// sharing makes a scenario take how much work a microsecond is from a file, or write it there: a program and its twin
+// that share one do the same work.
 func (s *scenario) sharing(rates string) *scenario {
 	same := *s
 	same.env = append(slices.Clone(s.env), "RATES="+rates)
@@ -45,7 +45,8 @@ func (s *scenario) sharing(rates string) *scenario {
 // knob sets one of the simulator's knobs.
 func knob(name, value string) []string { return []string{name + "=" + value} }
 
-// asOnGPU lets the nodes of graphs follow each other as closely as those of the twin of `launches` in test/gpu do on an H200: in 0.97 µs for kernels of
+// asOnGPU lets the nodes of graphs follow each other as closely as those of the twin of `launches` in test/gpu do on an
+// H200: in 0.97 µs for kernels of
 // 0.87 µs.
 func asOnGPU() []string { return knob("CUDASIM_GRAPH_NODE_NS", "100") }
 

@@ -24,7 +24,7 @@ func missing(done, asked int) string {
 // table prints a row for each scenario, and what it amounts to.
 func table(all []*verdict) string {
 	var b strings.Builder
-	b.WriteString("| # | scenario | GPU idle | dearest cause | truly | found | says | error | |\n|--:|---|--:|---|--:|---|--:|--:|---|\n")
+	b.WriteString("| # | program | GPU idle | planted | truth | found | reported | error | |\n|--:|---|--:|---|--:|---|--:|--:|---|\n")
 	for _, v := range all {
 		truly, says, off := "", "", ""
 		if v.Planted != "" {
@@ -120,6 +120,7 @@ func scoreOf(all []*verdict) score {
 }
 
 func (s score) String() string {
-	return fmt.Sprintf("The cause is right in %d of %d scenarios (%.1f%%); %d of %d healthy ones are accused of something; the cost is within %.0f%% in %d of the %d with the right cause (median error %.1f%%, worst %.1f%%).",
+	return fmt.Sprintf("The cause is right in %d of %d programs (%.1f%%); %d of %d healthy programs have a false finding; "+
+		"the cost is within %.0f%% in %d of the %d with the right cause (median error %.1f%%, worst %.1f%%).",
 		s.right, s.all, 100*float64(s.right)/float64(max(1, s.all)), s.accused, s.healthy, 100*costError, s.near, s.right, 100*s.median, 100*s.worst)
 }

@@ -15,14 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/gap"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
-// A program and its fixed twin take turns, for a CPU that others use too is slower in one second than in the next: neighbours in time are
-// compared with each other, ABBA, so that what drifts cancels. The one whose turn it is not is stopped.
+// A program and its fixed twin take turns, for a CPU that others use too is slower in one second than in the next:
+// neighbours in time are compared with each other, ABBA, so that what drifts cancels. The one whose turn it is not is
+// stopped.
 const (
 	rounds   = 3                      // of ABBA in a block of turns; the program is recorded between two blocks
 	settling = 70 * time.Millisecond  // until a program that goes on is in step: what it queued before it was stopped is done
@@ -32,8 +33,9 @@ const (
 // pair is what both got done in a second, one after the other.
 type pair struct{ Program, Twin float64 }
 
-// turns are the blocks of pairs of a program, and what it got done in a second in each recording that was made of it: the first between the first
-// two blocks, the second between the next two. A recording is compared with the two blocks beside it alone, which it shares the CPU's mood with.
+// turns are the blocks of pairs of a program, and what it got done in a second in each recording that was made of it:
+// the first between the first two blocks, the second between the next two. A recording is compared with the two blocks
+// beside it alone, which it shares the CPU's mood with.
 type turns struct {
 	Blocks   [][]pair
 	Recorded []float64
@@ -61,9 +63,10 @@ func (m *turns) spread() (least, most float64) {
 	return r[0], r[len(r)-1]
 }
 
-// A recording at another pace than the program has just before and after it is no recording of that program: the CPU was slower, or others used it. It is
-// made again, and of several that one is taken whose pace is nearest to that of the turns beside it. Paces alone decide: nobody looks at what a recording
-// foretells before, nor at how fast the twin is.
+// A recording at another pace than the program has just before and after it is no recording of that program: the CPU
+// was slower, or others used it. It is made again, and of several that one is taken whose pace is nearest to that of
+// the turns beside it. Paces alone decide: nobody looks at what a recording predicts before, nor at how fast the twin
+// is.
 const (
 	mostTries = 3    // recordings of a program
 	spareAll  = 24   // recordings beyond the first of all programs together, so that a call's time is bounded
@@ -231,7 +234,8 @@ func keptTurns(folder string) (*turns, error) {
 	return m, nil
 }
 
-// rate is how much a program got done in a second while it was recorded: kernels while the GPU was watched; 0 where it uses none.
+// rate is how much a program got done in a second while it was recorded: kernels while the GPU was watched; 0 where it
+// uses none.
 func rate(t *timeline.Timeline) float64 {
 	n, ns := 0, uint64(0)
 	for i, c := range gap.Covered(t) {

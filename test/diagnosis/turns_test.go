@@ -43,8 +43,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTaken: a CPU that is slower for a while is so for the recording and for the turns beside it, so that a recording is held against these alone; that one
-// is taken whose pace is nearest to theirs, and how fast the twin was has no say in it.
+// TestTaken: a CPU that is slower for a while is so for the recording and for the turns beside it, so that a recording
+// is held against these alone; that one is taken whose pace is nearest to theirs, and how fast the twin was has no say
+// in it.
 func TestTaken(t *testing.T) {
 	for _, twin := range []float64{1, 1000} {
 		m := turns{
@@ -84,7 +85,8 @@ func TestCountPhases(t *testing.T) {
 	}
 }
 
-// TestRoundsFit: all pairs are to take no longer than half an hour, of which programs and daemons need 4 s each to start and to end.
+// TestRoundsFit: all pairs are to take no longer than half an hour, of which programs and daemons need 4 s each to
+// start and to end.
 func TestRoundsFit(t *testing.T) {
 	block, recording := 4*rounds*(settling+turn), 2*window+4*time.Second
 	each := 2*block + recording

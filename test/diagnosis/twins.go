@@ -4,7 +4,7 @@ import (
 	"errors"
 	"maps"
 
-	"github.com/inferscope/inferscope/internal/whatif"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
 )
 
 // twin is a scenario with its cause fixed, and the change that was foretold.
@@ -47,8 +47,8 @@ func (t *twin) fixed(s *scenario) scenario {
 	return f
 }
 
-// twins are the fixed programs of all scenarios that have a fix, by name. What nobody offers (an idle server), what is healthy,
-// and what waits for the GPU's own work (dependencies) has none.
+// twins are the fixed programs of all scenarios that have a fix, by name. What nobody offers (an idle server), what is
+// healthy, and what waits for the GPU's own work (dependencies) has none.
 func twins() map[string]twin {
 	all := map[string]twin{}
 	for _, group := range []map[string]twin{cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins()} {
@@ -111,8 +111,8 @@ func waitingTwins() map[string]twin {
 	}
 }
 
-// pythonTwins: who parses a quarter of the documents also frees and collects a quarter of the objects; the programs call that Python work and
-// garbage collection (working in prog.py).
+// pythonTwins: who parses a quarter of the documents also frees and collects a quarter of the objects; the programs
+// call that Python work and garbage collection (working in prog.py).
 func pythonTwins() map[string]twin {
 	return map[string]twin{
 		"Python sampling":          fix(step+"python 1000", "faster", "sample_token=4"),

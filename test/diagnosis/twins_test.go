@@ -10,15 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/timeline"
-	"github.com/inferscope/inferscope/internal/whatif"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
-// TestWhatIf runs programs with planted causes and their fixed twins, and holds what the recording of the first foretells
-// against what the second one does.
+// TestWhatIf runs programs with planted causes and their fixed twins, and holds what the recording of the first
+// foretells against what the second one does.
 func TestWhatIf(t *testing.T) {
 	f := givenFlags()
 	if !f.all && f.replay == "" && f.only == "" {
@@ -34,13 +34,13 @@ func TestWhatIf(t *testing.T) {
 		r.bench.longer = 2       // 3 s of a CPU that is slower for some tenths of a second at a time are off by 4%
 	}
 	jobs := f.jobs(func(s *scenario) bool { _, ok := twinOf(s); return ok })
-	all := sweep(t, lanes, jobs, r.foretell, func(all []*foretold) { f.document(t, foretoldTable(all, len(jobs))) })
+	all := sweep(t, lanes, jobs, r.predict, func(all []*predicted) { f.document(t, whatIfSection, whatIfDocument(all, len(jobs))) })
 	if len(all) == 0 {
 		return
 	}
-	fmt.Print(foretoldTable(all, len(jobs)))
-	if s := foretoldScore(all); s.near < 0.9 || s.inside < 0.9 {
-		t.Errorf("%.0f%% of the predictions are within %.0f%%, %.0f%% of the intervals hold: want 90%% of both", 100*s.near, 100*foretoldError, 100*s.inside)
+	fmt.Print(predictedTable(all, len(jobs)))
+	if s := predictedScore(all); s.near < 0.9 || s.inside < 0.9 {
+		t.Errorf("%.0f%% of the predictions are within %.0f%%, %.0f%% of the intervals hold: want 90%% of both", 100*s.near, 100*predictedError, 100*s.inside)
 	}
 }
 
@@ -70,8 +70,8 @@ type runner struct {
 	spare  atomic.Int64 // recordings that may still be made again
 }
 
-// foretell records a program and measures it and its twin in turns, and compares.
-func (r *runner) foretell(t *testing.T, l *lane, j *job) *foretold {
+// predict records a program and measures it and its twin in turns, and compares.
+func (r *runner) predict(t *testing.T, l *lane, j *job) *predicted {
 	t.Helper()
 	name, s := filepath.Base(t.Name()), &j.s
 	tw, _ := twinOf(s)
@@ -87,7 +87,7 @@ func (r *runner) foretell(t *testing.T, l *lane, j *job) *foretold {
 	}
 	tl := timeline.Build(o.recording)
 	study := whatif.New(tl, tl.Index.Threads())
-	v := &foretold{
+	v := &predicted{
 		number: j.number, scenario: s, Prediction: study.Predict(tw.edits...), Measured: m.speedup(), Watched: m.watched(), Tries: len(m.Recorded), Cost: study.Recording(),
 		Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained(),
 	}
@@ -114,8 +114,8 @@ func (r *runner) kept(t *testing.T, name string) (observation, *turns) {
 	return o, m
 }
 
-// measure runs a program and its twin in turns, without a daemon, and between two blocks of these records the program, again where its pace was not
-// that of its turns.
+// measure runs a program and its twin in turns, without a daemon, and between two blocks of these records the program,
+// again where its pace was not that of its turns.
 func (r *runner) measure(t *testing.T, l *lane, s *scenario, tw *twin) (observation, *turns) {
 	t.Helper()
 	s = s.sharing(filepath.Join(t.TempDir(), "rates"))
@@ -127,7 +127,7 @@ func (r *runner) measure(t *testing.T, l *lane, s *scenario, tw *twin) (observat
 	defer fixed.end()
 	fixed.signal(t, syscall.SIGSTOP)
 	m := &turns{Blocks: [][]pair{alternate(t, program, fixed)}}
-	var list []*record.Recording
+	var list []*recording.Recording
 	for {
 		program.signal(t, syscall.SIGCONT)
 		rec, pace := r.recording(t, program)
@@ -142,7 +142,7 @@ func (r *runner) measure(t *testing.T, l *lane, s *scenario, tw *twin) (observat
 }
 
 // recording records a program, and returns how much it got done in a second meanwhile.
-func (r *runner) recording(t *testing.T, p *party) (*record.Recording, float64) {
+func (r *runner) recording(t *testing.T, p *party) (*recording.Recording, float64) {
 	t.Helper()
 	w := r.bench.watch(t, p)
 	defer w.daemon.Stop()

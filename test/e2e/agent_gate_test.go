@@ -4,11 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// TestThreadsThatAreAlwaysInside: where threads wait for the GPU inside the driver nearly all of the time, CUPTI would let the agent in
-// and out once in minutes. They are kept out for a moment: it has its windows, and is gone before its daemon.
+// TestThreadsThatAreAlwaysInside: where threads wait for the GPU inside the driver nearly all of the time, CUPTI would
+// let the agent in and out once in minutes. They are kept out for a moment: it has its windows, and is gone before its
+// daemon.
 func TestThreadsThatAreAlwaysInside(t *testing.T) {
 	v := alwaysInside(t)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "50ms", "--gpu-period", "200ms")
@@ -30,7 +31,8 @@ func alwaysInside(t *testing.T) *cudasim.Victim {
 		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }")
 }
 
-// TestDetachOfThreadsThatAreAlwaysInside: they are kept out for a moment, too, when the process is let go of: its agent is not left to linger.
+// TestDetachOfThreadsThatAreAlwaysInside: they are kept out for a moment, too, when the process is let go of: its agent
+// is not left to linger.
 func TestDetachOfThreadsThatAreAlwaysInside(t *testing.T) {
 	v := alwaysInside(t)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")

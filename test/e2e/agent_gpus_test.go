@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // severalGPUs starts testdata/gpus.c on n simulated GPUs.
@@ -33,8 +33,8 @@ func severalGPUs(t *testing.T, n int) *cudasim.Victim {
 // deviceOf is the device of an activity: the low byte of Func.
 func deviceOf(e *event.Event) uint32 { return uint32(e.Func & 0xff) }
 
-// TestEachGPUHasItsOwn: a process with two GPUs, a thread for each. Every kernel is seen on the device that it ran on, in its
-// context, and each device's busy time is that of the truth.
+// TestEachGPUHasItsOwn: a process with two GPUs, a thread for each. Every kernel is seen on the device that it ran on,
+// in its context, and each device's busy time is that of the truth.
 func TestEachGPUHasItsOwn(t *testing.T) {
 	const gpus = 2
 	v := severalGPUs(t, gpus)
@@ -43,7 +43,7 @@ func TestEachGPUHasItsOwn(t *testing.T) {
 	rec := d.waitKernels(v.PID, "counted", 500)
 	truth := v.Truth()
 	whole(t, rec)
-	windows := slices.DeleteFunc(slices.Clone(rec.Meta.GPU.Windows), func(w record.GPUWindow) bool { return !w.Activity })
+	windows := slices.DeleteFunc(slices.Clone(rec.Meta.GPU.Windows), func(w recording.GPUWindow) bool { return !w.Activity })
 	if len(windows) != 1 || len(rec.Meta.GPU.Devices) != gpus {
 		t.Fatalf("%d windows and %d devices, want one open window and %d devices", len(windows), len(rec.Meta.GPU.Devices), gpus)
 	}
@@ -67,7 +67,7 @@ func TestEachGPUHasItsOwn(t *testing.T) {
 }
 
 // onDevice returns the kernels of a device that were queued and over in a window.
-func onDevice(truth *cudasim.Truth, device uint32, w record.GPUWindow) []ran {
+func onDevice(truth *cudasim.Truth, device uint32, w recording.GPUWindow) []ran {
 	name := fmt.Sprintf("counted_gpu%d_", device)
 	out := kernelsOf(truth, name, w.From, w.To)
 	for _, o := range truth.Ops {
@@ -79,7 +79,7 @@ func onDevice(truth *cudasim.Truth, device uint32, w record.GPUWindow) []ran {
 }
 
 // kernelsOn returns the kernels that are seen on a device, and notes their context.
-func kernelsOn(rec *record.Recording, device uint32, contexts map[uint32]uint16) []ran {
+func kernelsOn(rec *recording.Recording, device uint32, contexts map[uint32]uint16) []ran {
 	only := *rec
 	only.Events = slices.DeleteFunc(slices.Clone(rec.Events), func(e event.Event) bool { return e.Kind == event.Kernel && deviceOf(&e) != device })
 	for i := range only.Events {
@@ -90,8 +90,9 @@ func kernelsOn(rec *record.Recording, device uint32, contexts map[uint32]uint16)
 	return kernelsIn(&only, int(rec.Meta.Target), "counted")
 }
 
-// compareBusy compares what a report says of a device with the truth: kernels of one stream never overlap, so busy is their sum.
-func compareBusy(t *testing.T, m *report.Model, device uint32, want []ran, w record.GPUWindow) {
+// compareBusy compares what a report says of a device with the truth: kernels of one stream never overlap, so busy is
+// their sum.
+func compareBusy(t *testing.T, m *report.Model, device uint32, want []ran, w recording.GPUWindow) {
 	t.Helper()
 	var busy uint64
 	for _, k := range want {
@@ -111,7 +112,8 @@ func compareBusy(t *testing.T, m *report.Model, device uint32, want []ran, w rec
 	t.Errorf("the report says nothing of GPU %d: %+v", device, m.GPU.Devices)
 }
 
-// children starts a shell with two victims, each with its own words of environment before it, and returns their process ids.
+// children starts a shell with two victims, each with its own words of environment before it, and returns their process
+// ids.
 func children(t *testing.T, first, second string) (*cudasim.Victim, []int) {
 	t.Helper()
 	line := fmt.Sprintf(`exec 3<&0; %s "$0" "$@" <&3 & %s "$0" "$@" <&3 & wait`, first, second) // a shell gives those behind no standard input of its own
@@ -126,8 +128,8 @@ func children(t *testing.T, first, second string) (*cudasim.Victim, []int) {
 	return v, pids
 }
 
-// TestPartsOfAGPU: two programs that each have a part of one GPU (MIG) have a device each, since the parts run beside each other;
-// two programs on a whole one share it.
+// TestPartsOfAGPU: two programs that each have a part of one GPU (MIG) have a device each, since the parts run beside
+// each other; two programs on a whole one share it.
 func TestPartsOfAGPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second, uuid string

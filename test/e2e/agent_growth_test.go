@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// TestWindowsThatLeaveMemoryEnd: where each window leaves memory in the target, no more are opened when that is too much; the
-// agent, status and report say so, the target goes on, and so does what needs no agent.
+// TestWindowsThatLeaveMemoryEnd: where each window leaves memory in the target, no more are opened when that is too
+// much; the agent, status and report say so, the target goes on, and so does what needs no agent.
 func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_LEAK_BYTES=16000000"}}, "until { launch 20 kernel=k_us5; sync; sleep 1ms }")
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "1s", "--overhead-budget", "0")

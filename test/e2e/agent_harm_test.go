@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 func sleep(ms int) { time.Sleep(time.Duration(ms) * time.Millisecond) }
@@ -166,7 +166,8 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, too
 	return there, took
 }
 
-// waitingFiles counts the open files in a process that were made for an agent, which has not come. The agent closes its own.
+// waitingFiles counts the open files in a process that were made for an agent, which has not come. The agent closes its
+// own.
 func waitingFiles(pid int) int {
 	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	n := 0
@@ -209,8 +210,8 @@ func TestExitWhileTheAgentComes(t *testing.T) {
 	}
 }
 
-// TestThreadsThatLaunchGraphs: where several threads launch CUDA graphs CUPTI could not be taken out again, so no window is opened: that is
-// seen beforehand, and said. The simulated target dies of a finalize, as the real one does.
+// TestThreadsThatLaunchGraphs: where several threads launch CUDA graphs CUPTI could not be taken out again, so no
+// window is opened: that is seen beforehand, and said. The simulated target dies of a finalize, as the real one does.
 func TestThreadsThatLaunchGraphs(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"thread 3 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 1ms } }", "until { launch 5 kernel=k_us1; sync; sleep 1ms }")
@@ -223,8 +224,9 @@ func TestThreadsThatLaunchGraphs(t *testing.T) {
 	unharmed(t, v)
 }
 
-// TestThreadThatRarelyLaunchesGraphs: a thread launches a CUDA graph now and then, as a server does with each request, and others make calls
-// all the time. Few windows have a graph, yet no other thread may ever finalize. The simulated target dies of it.
+// TestThreadThatRarelyLaunchesGraphs: a thread launches a CUDA graph now and then, as a server does with each request,
+// and others make calls all the time. Few windows have a graph, yet no other thread may ever finalize. The simulated
+// target dies of it.
 func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=30000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"thread 1 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 150ms } }",
@@ -242,8 +244,8 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 	unharmed(t, v)
 }
 
-// TestThreadsThatLaunchOneGraph: graphs are launched by threads that are made for it and end with it, as where a server makes one for each
-// request: nobody knows who launches the next one. Nothing is recorded, and the target goes on.
+// TestThreadsThatLaunchOneGraph: graphs are launched by threads that are made for it and end with it, as where a server
+// makes one for each request: nobody knows who launches the next one. Nothing is recorded, and the target goes on.
 func TestThreadsThatLaunchOneGraph(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }", "until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }")
@@ -255,8 +257,8 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 	unharmed(t, v)
 }
 
-// TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be unsafe, windows come and go,
-// and the graph is not spoilt: the simulated target ends badly where it is.
+// TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be
+// unsafe, windows come and go, and the graph is not spoilt: the simulated target ends badly where it is.
 func TestWindowsBesideCaptures(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
 		"graph stream=1 { launch 3 kernel=n_us1 stream=1; until { sleep 20ms } }; graph-launch stream=1; ssync stream=1")

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // launchesSeen counts the launches of pid in a recording that began in [from, to].
-func launchesSeen(rec *record.Recording, pid int, from, to uint64) int {
+func launchesSeen(rec *recording.Recording, pid int, from, to uint64) int {
 	n := 0
 	for _, e := range rec.Events {
 		if e.Kind == event.Call && int(e.PID) == pid && e.TS >= from && e.TS <= to && rec.Meta.Functions[e.Func].Group == string(cuda.Launch) {
@@ -34,11 +34,11 @@ func launchesMade(truth *cudasim.Truth, from, to uint64) int {
 }
 
 // probesSee fails the test unless the launches come from probes, all of them, and nothing of ours is in the target.
-func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *record.Recording {
+func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *recording.Recording {
 	t.Helper()
 	waitFor(t, "the launches to be probed", func() bool {
 		rec := d.fetch(v.PID) // not as they were until the agent came
-		return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Windows, func(w record.GPUWindow) bool { return w.End == "open" })
+		return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Windows, func(w recording.GPUWindow) bool { return w.End == "open" })
 	})
 	began := now()
 	v.Go()
@@ -132,7 +132,8 @@ func TestAProfilerOfTheTargetsOwn(t *testing.T) {
 	})
 }
 
-// profilesItself lets a target profile itself between two windows, where it must see all of its kernels and our agent none; false where CUPTI was taken.
+// profilesItself lets a target profile itself between two windows, where it must see all of its kernels and our agent
+// none; false where CUPTI was taken.
 func profilesItself(t *testing.T) bool {
 	t.Helper()
 	v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "wait", "cupti buffers; cupti clock; cupti enable 10", "until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }",

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // readProc reads a file of a process's folder in /proc.
@@ -31,7 +31,7 @@ func atoi(t *testing.T, text string) int {
 }
 
 // fetch is recording over a connection of its own, for tests that ask again and again.
-func (d *daemon) fetch(pid int) *record.Recording {
+func (d *daemon) fetch(pid int) *recording.Recording {
 	d.t.Helper()
 	c, err := api.Dial(d.socket)
 	if err != nil {

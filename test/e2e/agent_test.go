@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // busy is what a victim does while an agent is brought in: an idle process gives no chance to.
@@ -25,7 +25,7 @@ type ran struct {
 }
 
 // kernelsIn returns the kernels of pid in a recording whose name contains part.
-func kernelsIn(rec *record.Recording, pid int, part string) []ran {
+func kernelsIn(rec *recording.Recording, pid int, part string) []ran {
 	var out []ran
 	for i := range rec.Events {
 		e := &rec.Events[i]
@@ -72,10 +72,10 @@ func equalKernels(t *testing.T, got, want []ran) {
 	for _, k := range want {
 		left[k]++
 	}
-	strangers, missing := 0, 0
+	otherThreads, missing := 0, 0
 	for _, k := range got {
 		if left[k]--; left[k] < 0 {
-			if strangers++; strangers <= 3 {
+			if otherThreads++; otherThreads <= 3 {
 				t.Errorf("seen, and it never ran: %+v", k)
 			}
 		}
@@ -87,13 +87,13 @@ func equalKernels(t *testing.T, got, want []ran) {
 			}
 		}
 	}
-	if strangers+missing > 0 {
-		t.Errorf("%d kernels seen, %d ran; %d of them differ, %d are missing", len(got), len(want), strangers, missing)
+	if otherThreads+missing > 0 {
+		t.Errorf("%d kernels seen, %d ran; %d of them differ, %d are missing", len(got), len(want), otherThreads, missing)
 	}
 }
 
 // launchesOf fails the test unless each kernel's launch is in the recording, by the thread that made it.
-func launchesOf(t *testing.T, rec *record.Recording, truth *cudasim.Truth, kernels []ran) {
+func launchesOf(t *testing.T, rec *recording.Recording, truth *cudasim.Truth, kernels []ran) {
 	t.Helper()
 	calls := map[uint64]*event.Event{}
 	for i := range rec.Events {
@@ -123,7 +123,7 @@ func launchesOf(t *testing.T, rec *record.Recording, truth *cudasim.Truth, kerne
 }
 
 // agentIn is what a recording says of the agent in pid.
-func agentIn(rec *record.Recording, pid int) record.Agent {
+func agentIn(rec *recording.Recording, pid int) recording.Agent {
 	if rec.Meta.GPU != nil {
 		for _, a := range rec.Meta.GPU.Agents {
 			if int(a.PID) == pid {
@@ -131,13 +131,13 @@ func agentIn(rec *record.Recording, pid int) record.Agent {
 			}
 		}
 	}
-	return record.Agent{}
+	return recording.Agent{}
 }
 
 // waitAgent waits until the agent in pid is in a state.
-func (d *daemon) waitAgent(pid int, state string) record.Agent {
+func (d *daemon) waitAgent(pid int, state string) recording.Agent {
 	d.t.Helper()
-	var a record.Agent
+	var a recording.Agent
 	for end := time.Now().Add(patience); ; sleep(20) {
 		if a = agentIn(d.fetch(pid), pid); a.State == state {
 			return a
@@ -148,10 +148,11 @@ func (d *daemon) waitAgent(pid int, state string) record.Agent {
 	}
 }
 
-// waitKernels waits until the recording holds n kernels whose name contains part, and returns it; the test goes on with fewer.
-func (d *daemon) waitKernels(pid int, part string, n int) *record.Recording {
+// waitKernels waits until the recording holds n kernels whose name contains part, and returns it; the test goes on with
+// fewer.
+func (d *daemon) waitKernels(pid int, part string, n int) *recording.Recording {
 	d.t.Helper()
-	var rec *record.Recording
+	var rec *recording.Recording
 	for range 40 { // a flush every 100 ms at least; the comparison says what is missing after that
 		if rec = d.fetch(pid); len(kernelsIn(rec, pid, part)) >= n {
 			break
@@ -162,7 +163,7 @@ func (d *daemon) waitKernels(pid int, part string, n int) *record.Recording {
 }
 
 // whole fails the test if the agents lost records.
-func whole(t *testing.T, rec *record.Recording) {
+func whole(t *testing.T, rec *recording.Recording) {
 	t.Helper()
 	for _, a := range rec.Meta.GPU.Agents {
 		if a.Dropped != 0 {
@@ -249,8 +250,9 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 	}
 }
 
-// equalWindows fails the test unless the windows of rec that have ended hold the kernels that ran in them. It returns how many those are.
-func equalWindows(t *testing.T, rec *record.Recording, v *cudasim.Victim) (compared int) {
+// equalWindows fails the test unless the windows of rec that have ended hold the kernels that ran in them. It returns
+// how many those are.
+func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim) (compared int) {
 	t.Helper()
 	seen, truth := kernelsIn(rec, v.PID, ""), v.Truth()
 	all := kernelsOf(truth, "", 0, now())
@@ -267,7 +269,7 @@ func equalWindows(t *testing.T, rec *record.Recording, v *cudasim.Victim) (compa
 }
 
 // waitWindows waits until n windows of pid have ended. After a moment it asks rarely: recordings are large.
-func (d *daemon) waitWindows(pid, n int) *record.Recording {
+func (d *daemon) waitWindows(pid, n int) *recording.Recording {
 	d.t.Helper()
 	for end, wait := time.Now().Add(patience), 20; ; wait = min(2*wait, 150) {
 		sleep(wait)
@@ -281,8 +283,8 @@ func (d *daemon) waitWindows(pid, n int) *record.Recording {
 }
 
 // closedWindows are the windows of pid with GPU activity that have ended.
-func closedWindows(rec *record.Recording, pid int) []record.GPUWindow {
-	var out []record.GPUWindow
+func closedWindows(rec *recording.Recording, pid int) []recording.GPUWindow {
+	var out []recording.GPUWindow
 	for _, w := range rec.Meta.GPU.Windows {
 		if int(w.PID) == pid && w.Activity && w.End != "open" && w.From > rec.Meta.From {
 			out = append(out, w)
@@ -291,8 +293,8 @@ func closedWindows(rec *record.Recording, pid int) []record.GPUWindow {
 	return out
 }
 
-// inside returns those of seen that began and ended within a window, without those at its edges: kernels that did run, and were
-// queued before it began, or by a launch that had not returned when it ended.
+// inside returns those of seen that began and ended within a window, without those at its edges: kernels that did run,
+// and were queued before it began, or by a launch that had not returned when it ended.
 func inside(seen, want, everything []ran, from, to uint64) []ran {
 	wanted, made := map[ran]bool{}, map[ran]bool{}
 	for _, k := range want {

@@ -3,9 +3,9 @@ package e2e
 import (
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // TestWayOutWithoutASynchronize watches a process that never waits for the GPU: a window cannot be ended by a finalize
@@ -29,8 +29,8 @@ func TestWayOutWithoutASynchronize(t *testing.T) {
 	left(t, v, 1) // CUPTI's own thread, which the agent's began: only a finalize ends it
 }
 
-// TestASynchronizeComesBackLater ends a window badly first, and others well after it: finalizing is harmless only where a
-// graph was launched under records since.
+// TestASynchronizeComesBackLater ends a window badly first, and others well after it: finalizing is harmless only where
+// a graph was launched under records since.
 func TestASynchronizeComesBackLater(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
 		"until { graph-launch stream=1; query stream=1; sleep 1ms }", "print quiet", "until 3s { ssync stream=1; sync; sleep 1ms }", "print again",
@@ -54,14 +54,15 @@ func TestASynchronizeComesBackLater(t *testing.T) {
 	unharmed(t, v)
 }
 
-// TestManyThreadsAreNotHeldUp: where CUPTI comes and goes only when all other threads are outside of the driver for a moment, and several are mostly
-// inside, no thread of the target waits for that: it is the agent's that finalizes, and all kernels are seen.
+// TestManyThreadsAreNotHeldUp: where CUPTI comes and goes only when all other threads are outside of the driver for a
+// moment, and several are mostly inside, no thread of the target waits for that: it is the agent's that finalizes, and
+// all kernels are seen.
 func TestManyThreadsAreNotHeldUp(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}}, "stream-new nonblocking",
 		"thread 4 { repeat 1000000 { launch 3 kernel=counted_us5 stream=1; ssync stream=1; sleep 300us } }")
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--trace-size-mb", "400")
 	d.waitAgent(v.PID, "running")
-	var rec *record.Recording
+	var rec *recording.Recording
 	waitFor(t, "launches of several threads, and kernels", func() bool {
 		sleep(50)
 		rec = d.fetch(v.PID)
@@ -99,7 +100,7 @@ func TestManyThreadsAreNotHeldUp(t *testing.T) {
 }
 
 // launchers returns the threads whose launches are in a recording.
-func launchers(rec *record.Recording) map[uint32]bool {
+func launchers(rec *recording.Recording) map[uint32]bool {
 	out := map[uint32]bool{}
 	for i := range rec.Events {
 		if e := &rec.Events[i]; e.Kind == event.Call && e.Flags&event.Correlated != 0 {

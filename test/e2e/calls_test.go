@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // script calls something of every group.
@@ -76,7 +76,7 @@ type observed struct {
 
 // compareArguments compares, call by call in order of time for each thread and
 // row, what was seen of the arguments and the time with the truth.
-func compareArguments(t *testing.T, rec *record.Recording, truth *cudasim.Truth, since uint64) {
+func compareArguments(t *testing.T, rec *recording.Recording, truth *cudasim.Truth, since uint64) {
 	t.Helper()
 	decoder := cuda.NewDecoder(rec.Meta.Functions)
 	got := map[key][]observed{}

@@ -16,12 +16,12 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/diff"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/isc"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/report/diff"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // shell runs inferscope in a folder, where no daemon is to be reached.
@@ -85,24 +85,24 @@ func TestEveryCommandOnARecording(t *testing.T) {
 	truth := v.Truth()
 	d.stop()
 	unharmed(t, v)
-	rec, err := isc.Read(s.path("t.isc"), isc.DefaultLimits())
+	rec, err := archive.Read(s.path("t.isc"), archive.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	recordedAll(t, rec, v.PID, truth)
 	kernels := shown(rec, kernelsIn(rec, v.PID, ""))
 
-	t.Run("info, ls", func(t *testing.T) { looks(shell{t, s.dir}, rec, kernels) })
+	t.Run("info, ls", func(t *testing.T) { looks(shell{t, s.dir}, rec, len(kernelsIn(rec, v.PID, ""))) })
 	t.Run("pack, unpack, analyze", func(t *testing.T) { packs(shell{t, s.dir}) })
 	t.Run("export", func(t *testing.T) { exports(shell{t, s.dir}, rec, kernels) })
 	t.Run("import", func(t *testing.T) { imports(shell{t, s.dir}, kernels) })
-	t.Run("whatif", func(t *testing.T) { foretells(shell{t, s.dir}) })
+	t.Run("whatif", func(t *testing.T) { predicts(shell{t, s.dir}) })
 	t.Run("bad input", func(t *testing.T) { refuses(shell{t, s.dir}) })
 }
 
-// shown counts the kernels of which a part lies in the recording and in a window of GPU activity: the timeline leaves others out, and so does
-// what is made from it.
-func shown(rec *record.Recording, kernels []ran) (n int) {
+// shown counts the kernels of which a part lies in the recording and in a window of GPU activity: the timeline leaves
+// others out, and so does what is made from it.
+func shown(rec *recording.Recording, kernels []ran) (n int) {
 	for _, k := range kernels {
 		for _, w := range rec.Meta.GPU.Windows {
 			if w.Activity && k.start <= min(w.To, rec.Meta.To) && k.end >= max(w.From, rec.Meta.From) {
@@ -116,7 +116,7 @@ func shown(rec *record.Recording, kernels []ran) (n int) {
 
 // recordedAll holds the kernels of a recording against what ran, and that GPU activity was recorded for as long as was
 // asked: a recording may begin before that.
-func recordedAll(t *testing.T, rec *record.Recording, pid int, truth *cudasim.Truth) {
+func recordedAll(t *testing.T, rec *recording.Recording, pid int, truth *cudasim.Truth) {
 	t.Helper()
 	const margin = 100_000_000 // ns: what runs when the recording is cut is recorded later
 	seen, all := kernelsIn(rec, pid, ""), kernelsOf(truth, "", 0, now())
@@ -138,7 +138,9 @@ func recordedAll(t *testing.T, rec *record.Recording, pid int, truth *cudasim.Tr
 	t.Logf("%d kernels in %.2f s of GPU activity; the recording has %.2f s", compared, float64(covered)/1e9, float64(rec.Meta.To-rec.Meta.From)/1e9)
 }
 
-func looks(s shell, rec *record.Recording, kernels int) {
+// looks holds what the recording says of itself against it. kernels are all that it has a record of: a window ends when
+// its callbacks go off, and until its kinds go off, 20 ms later, kernels still have records.
+func looks(s shell, rec *recording.Recording, kernels int) {
 	s.t.Helper()
 	out := s.does("info", "--verify", "t.isc")
 	for _, text := range []string{fmt.Sprintf("pid %d", rec.Meta.Target), "complete", "0 missing, 0 damaged", "continuous", fmt.Sprint(len(rec.Events))} {
@@ -146,7 +148,7 @@ func looks(s shell, rec *record.Recording, kernels int) {
 			s.t.Errorf("info lacks %q:\n%s", text, out)
 		}
 	}
-	var manifest isc.Manifest
+	var manifest archive.Manifest
 	if err := json.Unmarshal([]byte(s.does("info", "--json", "t.isc")), &manifest); err != nil || manifest.Target != rec.Meta.Target || manifest.Events() != len(rec.Events) {
 		s.t.Errorf("info --json: %v %+v", err, manifest)
 	}
@@ -184,7 +186,7 @@ func packs(s shell) {
 }
 
 // exports looks into each format.
-func exports(s shell, rec *record.Recording, kernels int) {
+func exports(s shell, rec *recording.Recording, kernels int) {
 	s.t.Helper()
 	for _, name := range []string{"t.perfetto-trace", "t.pt.trace.json", "t.pb.gz", "t.jsonl", "t.folded", "t.csv"} {
 		s.does("export", "t.isc", "-o", name)
@@ -251,7 +253,7 @@ func imports(s shell, kernels int) {
 	s.t.Helper()
 	s.does("export", "t.isc", "-o", "again.pt.trace.json")
 	s.does("import", "again.pt.trace.json", "-o", "again.isc")
-	rec, err := isc.Read(s.path("again.isc"), isc.DefaultLimits())
+	rec, err := archive.Read(s.path("again.isc"), archive.DefaultLimits())
 	if err != nil || len(kernelsIn(rec, int(rec.Meta.Target), "")) != kernels {
 		s.t.Errorf("%d kernels became others: %v", kernels, err)
 	}
@@ -269,7 +271,7 @@ func imports(s shell, kernels int) {
 	}
 }
 
-func foretells(s shell) {
+func predicts(s shell) {
 	s.t.Helper()
 	var answer struct {
 		Kind   string
@@ -283,7 +285,7 @@ func foretells(s shell) {
 	if err := json.Unmarshal([]byte(s.does("whatif", "t.isc", "--json", "--kernel", "gemm*=2")), &answer); err != nil || answer.After == nil {
 		s.t.Errorf("whatif --kernel: %v %+v", err, answer)
 	}
-	if _, complaint, code := s.run("whatif", "t.isc", "--without", "nonsense"); code != int(fault.OK) || !strings.Contains(complaint, `nothing in this recording is called "nonsense"`) {
+	if _, complaint, code := s.run("whatif", "t.isc", "--without", "nonsense"); code != int(clierror.OK) || !strings.Contains(complaint, `nothing in this recording is called "nonsense"`) {
 		s.t.Errorf("whatif --without nonsense: %d %s", code, complaint)
 	}
 }
@@ -315,16 +317,16 @@ func refuses(s shell) {
 	for _, reader := range []string{"analyze FILE", "export FILE --to csv -o -", "diff t.isc FILE", "diff FILE t.isc", "whatif FILE --json", "info FILE", "ls FILE", "info --verify FILE", "pack FILE -o x.zip", "unpack FILE -o x.isc", "import FILE -o x.isc"} {
 		for _, file := range []struct {
 			name string
-			code fault.Code
+			code clierror.Code
 			says string
 			by   string // the commands that look so far; "": all
 		}{
-			{"missing.isc", fault.Usage, "no such file", ""},
-			{"text", fault.General, "text", ""},
-			{"cut.isc.zip", fault.General, "cut off or damaged", "analyze export diff whatif info ls unpack"},
-			{"empty.isc", fault.Usage, "it has no manifest.json", "analyze export diff whatif info ls pack"},
-			{"bad.isc", fault.General, "kernels/", "analyze export diff whatif info"},
-			{"cut.json", fault.General, "cut off", "analyze export diff whatif import"},
+			{"missing.isc", clierror.Usage, "no such file", ""},
+			{"text", clierror.General, "text", ""},
+			{"cut.isc.zip", clierror.General, "cut off or damaged", "analyze export diff whatif info ls unpack"},
+			{"empty.isc", clierror.Usage, "it has no manifest.json", "analyze export diff whatif info ls pack"},
+			{"bad.isc", clierror.General, "kernels/", "analyze export diff whatif info"},
+			{"cut.json", clierror.General, "cut off", "analyze export diff whatif import"},
 		} {
 			name, _, _ := strings.Cut(reader, " ")
 			if file.by != "" && !slices.Contains(strings.Fields(file.by), name) || file.name == "bad.isc" && reader == "info FILE" {
@@ -349,12 +351,12 @@ func refuses(s shell) {
 		"unpack t.isc.zip -o u.isc":                "is there",
 		"import again.pt.trace.json nonsense.json": "see inferscope import --help",
 	} {
-		s.refuse(typed, fault.Usage, says)
+		s.refuse(typed, clierror.Usage, says)
 	}
-	s.refuse("export t.isc --to csv -o no/such/folder.csv", fault.General, "choose a file in a directory")
+	s.refuse("export t.isc --to csv -o no/such/folder.csv", clierror.General, "choose a file in a directory")
 }
 
-func (s shell) refuse(typed string, code fault.Code, says string) {
+func (s shell) refuse(typed string, code clierror.Code, says string) {
 	s.t.Helper()
 	out, complaint, got := s.run(strings.Fields(typed)...)
 	if got != int(code) || out != "" && !strings.HasPrefix(typed, "info --verify") || !strings.Contains(complaint, says) || !strings.HasPrefix(complaint, "inferscope: ") || strings.Count(complaint, "\n") < 2 {
@@ -389,7 +391,7 @@ func TestDiffFailsOver(t *testing.T) {
 	s.does("diff", "before.isc", "same.isc", "--fail-over", "20%")
 	s.does("diff", "slow.isc", "before.isc", "--fail-over", "5%") // faster
 	out, complaint, code := s.run("diff", "before.isc", "slow.isc", "--fail-over", "20%")
-	if code != int(fault.Regression) || !strings.Contains(complaint, "over the limit of 20.0%") || !strings.Contains(out, "ranges named \"step\"") {
+	if code != int(clierror.Regression) || !strings.Contains(complaint, "over the limit of 20.0%") || !strings.Contains(out, "ranges named \"step\"") {
 		t.Errorf("%d %s\n%s", code, complaint, out)
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // soon is how late a library may be probed that was loaded after the attach.
 const soon = 100 * time.Millisecond
 
 // probedSoon fails the test unless each library of pid was probed soon after it was noticed.
-func probedSoon(t *testing.T, rec *record.Recording, pid int) {
+func probedSoon(t *testing.T, rec *recording.Recording, pid int) {
 	t.Helper()
 	found := false
 	for _, l := range rec.Meta.Libraries {
@@ -57,7 +57,7 @@ func TestLibraryLoadedLater(t *testing.T) {
 }
 
 // since counts like seen, from a time on.
-func since(rec *record.Recording, pid int, from uint64) map[row]int {
+func since(rec *recording.Recording, pid int, from uint64) map[row]int {
 	later := *rec
 	later.Events = nil
 	for _, e := range rec.Events {

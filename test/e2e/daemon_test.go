@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // patience is how long anything may take on a slow machine before a test gives up.
@@ -183,7 +183,7 @@ func (d *daemon) client() *api.Client {
 }
 
 // recording fetches everything that the daemon holds about pid.
-func (d *daemon) recording(pid int) *record.Recording {
+func (d *daemon) recording(pid int) *recording.Recording {
 	d.t.Helper()
 	rec, err := d.client().Recording(context.Background(), uint32(pid), api.Window{})
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/cudasim"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // detach lets go of a process, as a user does.

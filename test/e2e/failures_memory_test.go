@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/fault"
-	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // memoryGroup is a cgroup whose memory can be limited.
@@ -91,14 +91,14 @@ func TestFailureProgramOutOfMemory(t *testing.T) {
 	f.report(t, "report.md", "exited by SIGKILL, while the kernel killed for want of memory", "llm\\_inference")
 }
 
-// TestFailureDaemonOutOfMemory: the kernel kills the daemon. The target goes on, unharmed and without probes, what `record`
-// wrote is a valid recording, and clients say that there is no daemon.
+// TestFailureDaemonOutOfMemory: the kernel kills the daemon. The target goes on, unharmed and without probes, what
+// `record` wrote is a valid recording, and clients say that there is no daemon.
 func TestFailureDaemonOutOfMemory(t *testing.T) {
 	g := newMemoryGroup(t)
-	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "counts"}, "until { repeat 100 { launch 20; sync; sleep 200us } }")
+	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "off"}, "until { repeat 100 { launch 20; sync } }")
 	dir := t.TempDir()
 	d := &daemon{t: t, socket: filepath.Join(dir, "s"), log: &output{}, done: make(chan error, 1)}
-	d.cmd = exec.Command(program(t, "inferscoped"), "--socket", d.socket, "--pid", fmt.Sprint(v.PID), "--trace-size-mb", "2000", "--gpu", "continuous", "--no-inject")
+	d.cmd = exec.Command(program(t, "inferscoped"), "--socket", d.socket, "--pid", fmt.Sprint(v.PID), "--trace-size-mb", "2000", "--gpu", "continuous", "--no-inject", "--overhead-budget", "0")
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	g.join(d.cmd)
 	if err := d.cmd.Start(); err != nil {
@@ -117,22 +117,22 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = record.Process.Kill() })
 	waitFor(t, "the first stretch", func() bool {
-		in, err := isc.Inspect(folder, false)
+		in, err := archive.Inspect(folder, false)
 		return err == nil && len(in.Manifest.Stretches) > 0
 	})
-	g.allow(t, g.usage(t)+30_000_000)
+	g.allow(t, g.usage(t)+1_000_000)
 	if code := d.exitCode(); code != -1 || d.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("the daemon ended with %v", d.cmd.ProcessState)
 	}
 	_ = record.Wait()
-	if code := record.ProcessState.ExitCode(); code != int(fault.NoDaemon) && code != int(fault.General) || !strings.Contains(said.String(), "kept, and valid without its end") {
+	if code := record.ProcessState.ExitCode(); code != int(clierror.NoDaemon) && code != int(clierror.General) || !strings.Contains(said.String(), "kept, and valid without its end") {
 		t.Errorf("record: %d %s", code, said)
 	}
-	rec, err := isc.Read(folder, isc.DefaultLimits())
+	rec, err := archive.Read(folder, archive.DefaultLimits())
 	if err != nil || len(rec.Events) == 0 {
 		t.Errorf("what was written: %v", err)
 	}
-	if _, complaint, code := d.inferscope("report"); code != int(fault.NoDaemon) {
+	if _, complaint, code := d.inferscope("report"); code != int(clierror.NoDaemon) {
 		t.Errorf("report: %d %s", code, complaint)
 	}
 	v.Go()
@@ -150,11 +150,11 @@ func TestFailureFullDisk(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "off"}, "until { repeat 100 { launch 20; sync; sleep 100us } }")
 	d := startDaemon(t, v.PID, probesOnly...)
 	_, complaint, code := d.inferscope("record", "--pid", fmt.Sprint(v.PID), "--for", "4s", "-o", filepath.Join(dir, "t.isc"))
-	if code != int(fault.General) || !strings.Contains(complaint, "no space left on device") {
+	if code != int(clierror.General) || !strings.Contains(complaint, "no space left on device") {
 		t.Errorf("record: %d %s", code, complaint)
 	}
 	_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600) // as far as it goes
-	if out, complaint, code := d.inferscope("report", "--pid", fmt.Sprint(v.PID), "-o", filepath.Join(dir, "r.json"), "--format", "json"); code != int(fault.General) || !strings.Contains(complaint, "no space left on device") {
+	if out, complaint, code := d.inferscope("report", "--pid", fmt.Sprint(v.PID), "-o", filepath.Join(dir, "r.json"), "--format", "json"); code != int(clierror.General) || !strings.Contains(complaint, "no space left on device") {
 		t.Errorf("report: %d %s %.200s", code, complaint, out)
 	}
 	entries, err := os.ReadDir(dir)

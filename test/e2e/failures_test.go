@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/loss"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// These provoke what docs/settings.md lists under "Failures"; those for want of memory are in failures_memory_test.go,
+// These provoke what docs/operating.md lists under "Failures"; those for want of memory are in failures_memory_test.go,
 // crashes and Ctrl-C in run_test.go.
 
 // simulated makes a runner whose programs use the simulated CUDA.
@@ -81,7 +81,7 @@ func TestFailureCUPTIMissing(t *testing.T) {
 
 func TestFailureTraceBufferFull(t *testing.T) {
 	r, p := simulated(t)
-	f := r.run("--trace-size-mb", "1", "--report", "r.json", "--", p.Victim, "repeat 20000 { launch 2 kernel=gemm_us5; sync }")
+	f := r.run("--trace-size-mb", "1", "--report", "r.json", "--", p.Victim, "repeat 200000 { launch 2 kernel=gemm_us5; sync }")
 	f.says(t, 0)
 	m := f.model(t, "r.json")
 	if d := doubt(t, &m, loss.Overwritten); d.Count == 0 || !strings.Contains(d.Do, "INFERSCOPE_TRACE_SIZE_MB") {
@@ -89,7 +89,8 @@ func TestFailureTraceBufferFull(t *testing.T) {
 	}
 }
 
-// TestFailureClockError: records of the GPU begin 3 ms before the calls that asked for them. Where the margin is wider, nothing is said.
+// TestFailureClockError: records of the GPU begin 3 ms before the calls that asked for them. Where the margin is wider,
+// nothing is said.
 func TestFailureClockError(t *testing.T) {
 	r, p := simulated(t, "CUDASIM_CUPTI_SKEW_NS=-3000000")
 	script := "repeat 300 { launch 10 kernel=gemm_us50; sync; sleep 2ms }"

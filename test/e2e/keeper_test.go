@@ -10,22 +10,22 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/calls"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/probe"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// keeper finds the process that holds the daemon's probes.
-func (d *daemon) keeper() int {
+// linkHolder finds the process that holds the daemon's probes.
+func (d *daemon) linkHolder() int {
 	d.t.Helper()
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.cmd.Process.Pid))
 	for _, task := range tasks {
 		children, _ := os.ReadFile(task)
 		for _, child := range strings.Fields(string(children)) {
 			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
-			if pid, err := strconv.Atoi(child); err == nil && strings.Contains(string(line), probe.KeeperArgument) {
+			if pid, err := strconv.Atoi(child); err == nil && strings.Contains(string(line), uprobe.LinkHolderArgument) {
 				return pid
 			}
 		}
@@ -35,29 +35,29 @@ func (d *daemon) keeper() int {
 }
 
 // Where the process that holds the probes is killed, nothing stays in the target, and the daemon says what is missing.
-func TestKeeperKilled(t *testing.T) {
+func TestLinkHolderKilled(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "until { launch 10; sync; sleep 1ms }")
 	d := startDaemon(t, v.PID, probesOnly...)
-	keeper := d.keeper()
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", keeper))
+	linkHolder := d.linkHolder()
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", linkHolder))
 	for line := range strings.Lines(string(status)) {
 		if strings.HasPrefix(line, "Rss") {
 			t.Log("the keeper's ", strings.Join(strings.Fields(line), " "))
 		}
 	}
-	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(linkHolder, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	d.waitLog("no CUDA call is seen any more")
 	waitFor(t, "libcuda's text to be that of its file", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
 	rec := d.recording(v.PID)
 	if !slices.ContainsFunc(rec.Meta.Losses, func(l loss.Loss) bool {
-		return l.Reason == loss.ProbeFailed && l.Count > 0 && strings.Contains(l.Detail, probe.ErrKeeperGone.Error())
+		return l.Reason == loss.ProbeFailed && l.Count > 0 && strings.Contains(l.Detail, uprobe.ErrLinkHolderGone.Error())
 	}) {
 		t.Errorf("the losses do not say that the probes are gone: %+v", rec.Meta.Losses)
 	}
-	if !slices.ContainsFunc(d.status().Sources, func(s record.Source) bool {
-		return s.Name == calls.Name && s.State == "unavailable" && strings.Contains(s.Detail, "restart the daemon")
+	if !slices.ContainsFunc(d.status().Sources, func(s recording.Source) bool {
+		return s.Name == cudaapi.Name && s.State == "unavailable" && strings.Contains(s.Detail, "restart the daemon")
 	}) {
 		t.Errorf("status does not say it: %+v", d.status().Sources)
 	}
@@ -69,11 +69,11 @@ func TestKeeperKilled(t *testing.T) {
 }
 
 // Where it is killed while windows are recorded no other opens: nobody sees any more which threads launch CUDA graphs.
-func TestKeeperKilledBesideAnAgent(t *testing.T) {
+func TestLinkHolderKilledBesideAnAgent(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
 	d.waitWindows(v.PID, 2)
-	if err := syscall.Kill(d.keeper(), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(d.linkHolder(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if a := d.waitAgent(v.PID, "refused"); !strings.Contains(a.Detail, "restart the daemon") {

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/nvlibs"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // nvtxLibrary makes a library with NVTX's functions of NVTX's own headers, which is what programs have in them.
@@ -38,7 +38,7 @@ var nvtxLoop = []string{
 }
 
 // ranges counts a recording's NVTX ranges by name, and checks that each lies within a step of its thread.
-func ranges(t *testing.T, rec *record.Recording, pid int) map[string]int {
+func ranges(t *testing.T, rec *recording.Recording, pid int) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	type span struct{ from, to uint64 }
@@ -76,8 +76,8 @@ func ranges(t *testing.T, rec *record.Recording, pid int) map[string]int {
 	return counts
 }
 
-// TestNVTX has a program with NVTX's own code in it. Where NVTX_INJECTION64_PATH named CUPTI at its start, its ranges are
-// recorded, in each window anew, by an agent that comes late too. Where not, NVTX has switched itself off for good.
+// TestNVTX has a program with NVTX's own code in it. Where NVTX_INJECTION64_PATH named CUPTI at its start, its ranges
+// are recorded, in each window anew, by an agent that comes late too. Where not, NVTX has switched itself off for good.
 func TestNVTX(t *testing.T) {
 	library := nvtxLibrary(t)
 	paths := cudasim.Build(t)

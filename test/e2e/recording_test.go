@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/isc"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // TestRecordingLongerThanMemory: inferscope record writes more than the daemon keeps. Every call is in it once, and
@@ -44,7 +44,7 @@ func TestRecordingLongerThanMemory(t *testing.T) {
 		}
 		// The next burst is in a later stretch, so that the first is forgotten by the daemon before the end.
 		waitFor(t, "the next stretch", func() bool {
-			in, err := isc.Inspect(folder, false)
+			in, err := archive.Inspect(folder, false)
 			return err == nil && len(in.Manifest.Stretches) > n
 		})
 	}
@@ -54,7 +54,7 @@ func TestRecordingLongerThanMemory(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("record ended with %v: %s", err, &said)
 	}
-	rec, err := isc.Read(folder, isc.DefaultLimits())
+	rec, err := archive.Read(folder, archive.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestRecordingOfATargetThatEnds(t *testing.T) {
 		_ = cmd.Process.Kill()
 		t.Fatal("record goes on although the target has ended")
 	}
-	rec, err := isc.Read(folder, isc.DefaultLimits())
+	rec, err := archive.Read(folder, archive.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/fault"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // refused starts inferscoped, which must end with code and say all of words.
-func refused(t *testing.T, cmd *exec.Cmd, code fault.Code, words ...string) {
+func refused(t *testing.T, cmd *exec.Cmd, code clierror.Code, words ...string) {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
@@ -53,20 +53,20 @@ func sleeper(t *testing.T) *exec.Cmd {
 
 func TestNoSuchProcess(t *testing.T) {
 	needRoot(t)
-	refused(t, inferscoped(t, "--pid", "4194000"), fault.NoProcess, "4194000", "no such process")
+	refused(t, inferscoped(t, "--pid", "4194000"), clierror.NoProcess, "4194000", "no such process")
 }
 
 func TestKernelThread(t *testing.T) {
 	needRoot(t)
-	refused(t, inferscoped(t, "--pid", "2"), fault.NoProcess, "2", "kernel thread")
+	refused(t, inferscoped(t, "--pid", "2"), clierror.NoProcess, "2", "kernel thread")
 }
 
 func TestNoPid(t *testing.T) {
-	refused(t, inferscoped(t), fault.Usage, "--pid")
+	refused(t, inferscoped(t), clierror.Usage, "--pid")
 }
 
 func TestUnknownFlag(t *testing.T) {
-	refused(t, inferscoped(t, "--pdi", "1"), fault.Usage, "--pdi")
+	refused(t, inferscoped(t, "--pdi", "1"), clierror.Usage, "--pdi")
 }
 
 func TestNoPermission(t *testing.T) {
@@ -83,7 +83,7 @@ func TestNoPermission(t *testing.T) {
 	}
 	cmd.Path = copied
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	refused(t, cmd, fault.Permission, "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE")
+	refused(t, cmd, clierror.Permission, "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE")
 }
 
 func TestNoBTF(t *testing.T) {
@@ -91,7 +91,7 @@ func TestNoBTF(t *testing.T) {
 	cmd := inferscoped(t, "--pid", fmt.Sprint(sleeper(t).Process.Pid))
 	script := `mount -t tmpfs none /sys/kernel/btf && exec "$0" "$@"`
 	hidden := exec.Command("unshare", append([]string{"--mount", "sh", "-c", script}, cmd.Args...)...)
-	refused(t, hidden, fault.Unsupported, "BTF", "CONFIG_DEBUG_INFO_BTF")
+	refused(t, hidden, clierror.Unsupported, "BTF", "CONFIG_DEBUG_INFO_BTF")
 }
 
 func TestSecondDaemonOnTheSocket(t *testing.T) {
@@ -99,7 +99,7 @@ func TestSecondDaemonOnTheSocket(t *testing.T) {
 	d := launchDaemon(t, "--pid", fmt.Sprint(pid))
 	d.waitLog("ready")
 	second := exec.Command(program(t, "inferscoped"), "--socket", d.socket, "--pid", fmt.Sprint(pid))
-	refused(t, second, fault.Busy, fmt.Sprint(d.cmd.Process.Pid), d.socket)
+	refused(t, second, clierror.Busy, fmt.Sprint(d.cmd.Process.Pid), d.socket)
 	if len(d.status().Targets) != 1 {
 		t.Error("the first daemon does not serve any more")
 	}

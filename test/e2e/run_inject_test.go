@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRunNoInject: nothing is put into a program's environment that would bring an agent into it where it, or the daemon that watches it, shall have none.
+// TestRunNoInject: nothing is put into a program's environment that would bring an agent into it where it, or the
+// daemon that watches it, shall have none.
 func TestRunNoInject(t *testing.T) {
 	show := []string{"--", "/bin/sh", "-c", `echo "agent=$CUDA_INJECTION64_PATH"`}
 	injected := func(r *runner, args ...string) bool {

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/cudasim"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // finished is what is left of `inferscope run`.
@@ -227,9 +227,9 @@ func TestRunProgramsThatCannotBeRun(t *testing.T) {
 	f.says(t, 126, "exec format error")
 }
 
-// TestRunWithARunningDaemon: any user may have programs of their own watched, and only these.
+// TestRunWithARunningDaemon: a user whom the daemon admits may have programs of their own watched, and only these.
 func TestRunWithARunningDaemon(t *testing.T) {
-	d := launchDaemon(t, "--on-request")
+	d := launchDaemon(t, "--on-request", "--allow-users", "65534")
 	d.waitLog("ready")
 	const user = 65534
 	r := newRunner(t, "INFERSCOPE_SOCKET="+d.socket)
@@ -291,8 +291,9 @@ func TestRunSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestRunInjectsAtTheStart: the start and the end of the program are in the recording. CUDA loads the agent when it is initialised, and no thread is stopped. How
-// soon the daemon tells it to record all the time hangs on the machine's load.
+// TestRunInjectsAtTheStart: the start and the end of the program are in the recording. CUDA loads the agent when it is
+// initialised, and no thread is stopped. How soon the daemon tells it to record all the time hangs on the machine's
+// load.
 func TestRunInjectsAtTheStart(t *testing.T) {
 	r := newRunner(t)
 	p := cudasim.Build(t)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/event"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // TestScopesOfARunningProgram: a daemon that is attached later has the scopes from then on, of forked

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/cudasim"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // now returns CLOCK_MONOTONIC in ns, the clock of events and of the truth.
@@ -27,7 +27,7 @@ type row struct {
 }
 
 // seen counts the calls of pid in a recording by row.
-func seen(rec *record.Recording, pid int) map[row]int {
+func seen(rec *recording.Recording, pid int) map[row]int {
 	counts := map[row]int{}
 	for _, e := range rec.Events {
 		if e.Kind == event.Call && int(e.PID) == pid {
@@ -82,7 +82,7 @@ func compareCounts(t testing.TB, got, want map[row]int) {
 }
 
 // noLosses fails the test if anything was lost that would make counts wrong.
-func noLosses(t testing.TB, rec *record.Recording) {
+func noLosses(t testing.TB, rec *recording.Recording) {
 	t.Helper()
 	for _, l := range rec.Meta.Losses {
 		if loss.Describe(l.Reason).Severity != loss.Info {

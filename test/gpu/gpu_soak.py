@@ -74,7 +74,7 @@ def _attachment(i, d, w, stops):
 
 def growth(start, prints):
     """What the target grew by in the first ten attachments, once, and in each one after them: a leak is in the latter. CUPTI and the driver leave memory
-    with each window (docs/gpu-activity.md), so the size of it is a figure, and a failure only what is the agent's: _cycles."""
+    with each window (docs/gpu-agent.md), so the size of it is a figure, and a failure only what is the agent's: _cycles."""
     tenth = prints[min(9, len(prints) - 1)]
     figures = {"MB in 10 attachments": f"{tenth['rss_mb'] - start['rss_mb']:.1f}"}
     later = prints[9:]

@@ -4,7 +4,7 @@ accuracy    kernels seen = made; durations; share correlated to a launch; stop t
 multi       several GPUs, a thread for each: kernels and busy time of each GPU
 profilers   torch.profiler or nsys holds CUPTI: left alone, named, still right
 soak: gpu_soak.py; together: gpu_together.py; mps: gpu_mps.py; cost, budget, continuous: gpu_cost.py; turns: gpu_turns.py;
-start: gpu_start.py; floor: gpu_floor.py; threads: gpu_threads.py; detach: gpu_detach.py
+start: gpu_start.py; floor: gpu_floor.py; inside: gpu_inside.py; threads: gpu_threads.py; detach: gpu_detach.py; starved: gpu_starved.py
 """
 
 import time
@@ -14,10 +14,12 @@ import numpy
 import gpu_cost
 import gpu_detach
 import gpu_floor
+import gpu_inside
 import gpu_mps
 import gpu_nsys
 import gpu_soak
 import gpu_start
+import gpu_starved
 import gpu_threads
 import gpu_together
 import gpu_turns
@@ -276,5 +278,5 @@ STAGES = {
     "accuracy": accuracy, "multi": multi, "soak": gpu_soak.soak, "mps": gpu_mps.mps, "profilers": profilers,
     "cost": gpu_cost.cost, "budget": gpu_cost.budget, "continuous": gpu_cost.continuous, "turns": gpu_turns.turns,
     "together": gpu_together.together, "start": gpu_start.start, "floor": gpu_floor.floor, "threads": gpu_threads.threads,
-    "detach": gpu_detach.detach,
+    "detach": gpu_detach.detach, "inside": gpu_inside.inside, "starved": gpu_starved.starved,
 }

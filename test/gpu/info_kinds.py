@@ -3,7 +3,7 @@
 
 A process makes a context and two streams, works, and only then subscribes and turns the kinds 8 (device), 9 (context) and
 37 (stream) on; then it makes a third stream. Printed: which records came, of which objects, and what a call costs with the
-kinds on and off. The agent records none of the three (docs/gpu-activity.md): this is the check of the reason.
+kinds on and off. The agent records none of the three (docs/gpu-agent.md): this is the check of the reason.
 
     python3 test/gpu/info_kinds.py --cupti .../nvidia/cu13/lib/libcupti.so.13
 """

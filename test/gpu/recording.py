@@ -1,4 +1,4 @@
-"""Reads a recording from the daemon: the stream of internal/record/stream.go.
+"""Reads a recording from the daemon: the stream of internal/recording/stream.go.
 
 Only the standard library is used, so that it runs on any machine with a GPU.
 """
@@ -46,7 +46,7 @@ def _get(path, what):
 
 
 def recorder(path):
-    """Returns the state of the recorder of the daemon at socket path: internal/api, Recorder."""
+    """Returns the state of the recorder of the daemon at socket path: internal/daemon/api, Recorder."""
     return json.loads(_get(path, "/v1/status"))["recorder"]
 
 

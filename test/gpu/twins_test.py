@@ -103,7 +103,7 @@ class Fixes(unittest.TestCase):
                     programs = {k.value: [c.value for c in v.elts[1].elts] for k, v in zip(node.value.keys, node.value.values)}
         self.assertEqual(set(twins.FIXES), {name for name, causes in programs.items() if causes and causes != ["no-work"]})
         known = set()
-        for path in glob.glob(f"{HERE}/../../internal/cause/table*.go"):
+        for path in glob.glob(f"{HERE}/../../internal/analysis/cause/table*.go"):
             with open(path) as f:
                 known.update(re.findall(r'Key: "([a-z-]+)"', f.read()))
         for name, words in twins.FIXES.items():

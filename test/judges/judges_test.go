@@ -1,5 +1,5 @@
-// Package judges has other people's tools judge what is exported and imported: HolisticTraceAnalysis, Perfetto's published
-// schema, pprof, and files that real profilers wrote. A tool that is not there is skipped, with the reason.
+// Package judges has other people's tools judge what is exported and imported: HolisticTraceAnalysis, Perfetto's
+// published schema, pprof, and files that real profilers wrote. A tool that is not there is skipped, with the reason.
 //
 // The Python ones need an interpreter with HolisticTraceAnalysis 0.5.0 and perfetto 0.59.1, named by
 // INFERSCOPE_JUDGES_PYTHON:
@@ -17,12 +17,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/export"
-	"github.com/inferscope/inferscope/internal/export/exporttest"
-	"github.com/inferscope/inferscope/internal/importer"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/report/export"
+	"github.com/inferscope/inferscope/internal/testkit/exporttest"
 )
 
 const pythonEnv = "INFERSCOPE_JUDGES_PYTHON"
@@ -55,7 +55,7 @@ func lastLine(b []byte) string {
 }
 
 // exported writes a recording to a file.
-func exported(t *testing.T, rec *record.Recording, format string) string {
+func exported(t *testing.T, rec *recording.Recording, format string) string {
 	t.Helper()
 	f, ok := export.Find(format)
 	if !ok {
@@ -74,9 +74,9 @@ func exported(t *testing.T, rec *record.Recording, format string) string {
 }
 
 // recordings are what the judges look at: made ones, and real ones of torch.profiler.
-func recordings(t *testing.T) map[string]*record.Recording {
+func recordings(t *testing.T) map[string]*recording.Recording {
 	t.Helper()
-	out := map[string]*record.Recording{"made": exporttest.Decode(200)}
+	out := map[string]*recording.Recording{"made": exporttest.Decode(200)}
 	files, err := filepath.Glob("testdata/*.json.gz")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no traces in testdata", err)
@@ -96,7 +96,7 @@ func recordings(t *testing.T) map[string]*record.Recording {
 }
 
 // idle is how long the GPU ran nothing between its first activity and its last, and how long that is, in µs.
-func idle(rec *record.Recording) (idle, whole float64) {
+func idle(rec *recording.Recording) (idle, whole float64) {
 	t := timeline.Build(rec)
 	var spans []timeline.Span
 	for i := range t.Activities {
@@ -107,7 +107,8 @@ func idle(rec *record.Recording) (idle, whole float64) {
 	return float64(length-busy.Total()) / 1e3, float64(length) / 1e3
 }
 
-// TestHolisticTraceAnalysis holds that its breakdowns run on our Kineto export and that its idle time is ours within 1%.
+// TestHolisticTraceAnalysis holds that its breakdowns run on our Kineto export and that its idle time is ours within
+// 1%.
 func TestHolisticTraceAnalysis(t *testing.T) {
 	for name, rec := range recordings(t) {
 		t.Run(name, func(t *testing.T) {
@@ -185,8 +186,8 @@ func TestPprofTool(t *testing.T) {
 	}
 }
 
-// TestNsys reads a SQLite file that a real Nsight Systems wrote, named by INFERSCOPE_NSYS_SQLITE, and holds its kernels,
-// samples and switches against SQLite's own counts.
+// TestNsys reads a SQLite file that a real Nsight Systems wrote, named by INFERSCOPE_NSYS_SQLITE, and holds its
+// kernels, samples and switches against SQLite's own counts.
 func TestNsys(t *testing.T) {
 	path := os.Getenv("INFERSCOPE_NSYS_SQLITE")
 	if path == "" {

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/importer"
-	"github.com/inferscope/inferscope/internal/nvlibs"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // nsys is Nsight Systems out of Debian's packages, unpacked and not installed.
@@ -57,9 +57,9 @@ func (n nsys) run(program string, args ...string) []byte {
 	return out
 }
 
-// profile records a program for two seconds and returns the SQLite file that nsys makes of it. The importer is not where
-// these packages' nsys looks for it, so it is run here. On a busy machine nsys may not find its own agent's semaphore:
-// it is asked three times.
+// profile records a program for two seconds and returns the SQLite file that nsys makes of it. The importer is not
+// where these packages' nsys looks for it, so it is run here. On a busy machine nsys may not find its own agent's
+// semaphore: it is asked three times.
 func (n nsys) profile(program string, flags ...string) string {
 	n.t.Helper()
 	raw, said := filepath.Join(n.dir, "x.qdstrm"), ""
@@ -185,7 +185,7 @@ func TestNsightSystems(t *testing.T) {
 }
 
 // rangesOf counts the named ranges of a recording.
-func rangesOf(rec *record.Recording) map[string]total {
+func rangesOf(rec *recording.Recording) map[string]total {
 	out := map[string]total{}
 	for i := range rec.Events {
 		if e := &rec.Events[i]; e.Kind == event.Range {
@@ -197,7 +197,7 @@ func rangesOf(rec *record.Recording) map[string]total {
 }
 
 // compareCPU compares samples and switches with the tables, counted by SQL in another way than the importer's.
-func compareCPU(t *testing.T, rec *record.Recording, sqlite string, recorded bool) {
+func compareCPU(t *testing.T, rec *recording.Recording, sqlite string, recorded bool) {
 	t.Helper()
 	samples, switches, ends, off, unexplained := 0, 0, 0, uint64(0), 0
 	stacks := map[uint64]bool{}

@@ -11,12 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/nvlibs"
-	"github.com/inferscope/inferscope/internal/probe"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // caller is a running testdata/caller.c.
@@ -100,17 +100,17 @@ func observe(t *testing.T, l library, pid uint32, f func()) []cuda.Call {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { rings.Close() })
-	attacher, err := probe.NewAttacher(probe.Options{Maps: rings.Maps()})
+	attacher, err := uprobe.NewAttacher(uprobe.Options{Maps: rings.Maps()})
 	if err != nil {
 		t.Skipf("this kernel cannot be used: %v", err)
 	}
 	t.Cleanup(func() { attacher.Close() })
 	selection, points := l.plan(t, cuda.Options{})
-	var functions []record.Function
-	var sites []probe.Site
+	var functions []recording.Function
+	var sites []uprobe.Site
 	for i := range selection.Points {
 		p := &selection.Points[i]
-		sites = append(sites, probe.Site{
+		sites = append(sites, uprobe.Site{
 			Offset: l.code[p.Addr].Offset + points[p.Addr].Offset,
 			Cookie: p.Row.Cookie(uint16(i)),
 			Timed:  p.Row.Timed,

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/elffile"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/probe"
-	"github.com/inferscope/inferscope/internal/ring"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // TestFrequency prints how often a running process calls every function that its
@@ -35,7 +35,7 @@ func TestFrequency(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rings.Close()
-	attacher, err := probe.NewAttacher(probe.Options{Maps: rings.Maps()})
+	attacher, err := uprobe.NewAttacher(uprobe.Options{Maps: rings.Maps()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func mappedCUDA(t *testing.T, pid uint32) []string {
 
 // attachAll probes the entry of every function that the file exports. names gets
 // one entry for each, by which events are told apart.
-func attachAll(t *testing.T, attacher *probe.Attacher, path string, pid uint32, names *[]string) *probe.Attachment {
+func attachAll(t *testing.T, attacher *uprobe.Attacher, path string, pid uint32, names *[]string) *uprobe.Attachment {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -101,18 +101,18 @@ func attachAll(t *testing.T, attacher *probe.Attacher, path string, pid uint32, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sites []probe.Site
+	var sites []uprobe.Site
 	cheap := 0
 	for i, fn := range functions {
 		if i > 0 && functions[i-1].Addr == fn.Addr {
 			(*names)[len(*names)-1] += "=" + fn.Name
 			continue
 		}
-		point := probe.Choose(fn.Code, fn.Addr, elf.Machine(file.Machine))
+		point := uprobe.Choose(fn.Code, fn.Addr, elf.Machine(file.Machine))
 		if point.Cheap {
 			cheap++
 		}
-		sites = append(sites, probe.Site{Offset: fn.Offset + point.Offset, Cookie: new(cuda.Row).Cookie(uint16(len(*names)))})
+		sites = append(sites, uprobe.Site{Offset: fn.Offset + point.Offset, Cookie: new(cuda.Row).Cookie(uint16(len(*names)))})
 		*names = append(*names, fn.Name)
 	}
 	t.Logf("%s: %d functions, %d addresses, %d cheap", file.SONAME, len(functions), len(sites), cheap)

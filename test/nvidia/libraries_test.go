@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/cuda"
-	"github.com/inferscope/inferscope/internal/elffile"
-	"github.com/inferscope/inferscope/internal/nvlibs"
-	"github.com/inferscope/inferscope/internal/probe"
+	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // library is a parsed library.
@@ -55,15 +55,15 @@ func open(t testing.TB, part nvlibs.Part) library {
 }
 
 // plan is what would be probed with all options on, and each address's probe point.
-func (l *library) plan(t testing.TB, o cuda.Options) (cuda.Selection, map[uint64]probe.Point) {
+func (l *library) plan(t testing.TB, o cuda.Options) (cuda.Selection, map[uint64]uprobe.Point) {
 	t.Helper()
 	s, err := cuda.Plan(l.identity, l.exports, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	points := make(map[uint64]probe.Point)
+	points := make(map[uint64]uprobe.Point)
 	for _, p := range s.Points {
-		points[p.Addr] = probe.Choose(l.code[p.Addr].Code, p.Addr, l.file.Machine)
+		points[p.Addr] = uprobe.Choose(l.code[p.Addr].Code, p.Addr, l.file.Machine)
 	}
 	return s, points
 }

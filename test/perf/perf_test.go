@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -145,7 +145,7 @@ func nativeStacks(samples []watch.Sample) []stack {
 	out := make([]stack, len(samples))
 	for i := range samples {
 		for _, f := range samples[i].Frames {
-			if f.Kind == record.NativeFrame || f.Kind == record.KernelFrame {
+			if f.Kind == recording.NativeFrame || f.Kind == recording.KernelFrame {
 				out[i] = append(out[i], symbolName(f.Name, f.File))
 			}
 		}
@@ -195,7 +195,7 @@ func turns(samples []watch.Sample, known shares) shares {
 	s := shares{count: map[string]float64{}}
 	for i := range samples {
 		for _, f := range samples[i].Frames {
-			if _, ok := known.count[f.Name]; ok && f.Kind == record.PythonFrame {
+			if _, ok := known.count[f.Name]; ok && f.Kind == recording.PythonFrame {
 				s.add(f.Name)
 			}
 		}

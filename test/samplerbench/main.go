@@ -21,12 +21,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/sampler"
+	"github.com/inferscope/inferscope/internal/capture/profile"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == sampler.HelperArgument {
-		if err := sampler.RunHelper(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == profile.HelperArgument {
+		if err := profile.RunHelper(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "samplerbench:", err)
 			os.Exit(1)
 		}
@@ -142,8 +142,8 @@ func inFront(pid, nice int) error {
 }
 
 // newSource makes the source as the daemon does, with the unwinder in a process of its own.
-func newSource(o *options) (*sampler.Source, error) {
-	return sampler.New(sampler.Options{Hz: o.hz, OwnOnly: o.own, Helper: []string{"/proc/self/exe"}})
+func newSource(o *options) (*profile.Source, error) {
+	return profile.New(profile.Options{Hz: o.hz, OwnOnly: o.own, Helper: []string{"/proc/self/exe"}})
 }
 
 func ago(t, since time.Time) string {

@@ -16,10 +16,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/sampler"
-	"github.com/inferscope/inferscope/internal/target"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/profile"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -91,7 +91,7 @@ func measure(ctx context.Context, python, name string, o *options) (*row, error)
 		return nil, err
 	}
 	defer stats.Close()
-	process, err := target.Describe(cmd.Process.Pid)
+	process, err := proc.Describe(cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func begin(ctx context.Context, python, name string) (*exec.Cmd, error) {
 // understood the program and the warm-up is over, they count for the times only. What the stacks
 // are is looked up afterwards, as a daemon does it when it is asked: naming them reads the kernel's
 // symbols each time, beside the unwinder that is being waited for.
-func (r *row) collect(ctx context.Context, source *sampler.Source, tid uint32, o *options) {
+func (r *row) collect(ctx context.Context, source *profile.Source, tid uint32, o *options) {
 	var warm, end time.Time
 	var taken []sample
 	for ctx.Err() == nil && (end.IsZero() || time.Now().Before(end)) {
@@ -188,14 +188,14 @@ func (r *row) warm(o *options, taken []sample) bool {
 }
 
 // settled says whether the native unwinder runs, or will not.
-func settled(source *sampler.Source) bool {
+func settled(source *profile.Source) bool {
 	return !strings.HasSuffix(source.State().Detail, "starting")
 }
 
 type stackInfo struct{ depth, python int }
 
 // look finds out about the stacks.
-func look(source *sampler.Source, taken []sample) map[uint64]stackInfo {
+func look(source *profile.Source, taken []sample) map[uint64]stackInfo {
 	known := map[uint64]stackInfo{}
 	for i := range taken {
 		known[taken[i].stack] = stackInfo{}
@@ -205,7 +205,7 @@ func look(source *sampler.Source, taken []sample) map[uint64]stackInfo {
 		var s stackInfo
 		for n := int32(at[number]) - 1; n >= 0; n = nodes[n].Parent {
 			s.depth++
-			if frames[nodes[n].Frame].Kind == record.PythonFrame {
+			if frames[nodes[n].Frame].Kind == recording.PythonFrame {
 				s.python++
 			}
 		}
@@ -235,7 +235,7 @@ func (r *row) count(c *sample, s stackInfo) {
 }
 
 // show prints some stacks.
-func show(source *sampler.Source, known map[uint64]stackInfo) {
+func show(source *profile.Source, known map[uint64]stackInfo) {
 	shown := 0
 	for number, s := range known {
 		if shown++; shown > 3 {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/test/watch"
 )

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -154,14 +154,14 @@ func checkSamples(t *testing.T, l *loop, samples []watch.Sample, wanted []expect
 // of returns the samples of a phase: those that have its function in their Python stack.
 func of(samples []watch.Sample, phase string) []watch.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s watch.Sample) bool {
-		return !slices.ContainsFunc(s.Frames, func(f record.Frame) bool {
-			return f.Kind == record.PythonFrame && strings.HasSuffix("."+f.Name, "."+phase)
+		return !slices.ContainsFunc(s.Frames, func(f recording.Frame) bool {
+			return f.Kind == recording.PythonFrame && strings.HasSuffix("."+f.Name, "."+phase)
 		})
 	})
 }
 
 func natively(part string) func(*watch.Sample) bool {
-	return func(s *watch.Sample) bool { return s.In(record.NativeFrame, part) }
+	return func(s *watch.Sample) bool { return s.In(recording.NativeFrame, part) }
 }
 
 func row(t *testing.T, name string, samples []watch.Sample) {
@@ -187,7 +187,7 @@ func topLeaves(samples []watch.Sample) []string {
 
 // checkStates asserts that the states of each thread add up to the window, and that the
 // first thread has the samples that its running time makes one expect.
-func checkStates(t *testing.T, rec *record.Recording, samples int) {
+func checkStates(t *testing.T, rec *recording.Recording, samples int) {
 	t.Helper()
 	s := cpu.Summarize(rec)
 	found := false
@@ -212,7 +212,7 @@ func checkStates(t *testing.T, rec *record.Recording, samples int) {
 }
 
 // checkLosses asserts that nothing worse than an info was lost.
-func checkLosses(t *testing.T, rec *record.Recording) {
+func checkLosses(t *testing.T, rec *recording.Recording) {
 	t.Helper()
 	for _, lost := range watch.Doubts(rec) {
 		t.Errorf("lost: %+v", lost)

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inferscope/inferscope/internal/api"
-	"github.com/inferscope/inferscope/internal/record"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Patience is how long anything may take on a slow and busy machine before a test
-// gives up. The verifier alone takes the unwinder's programs seconds there, and reading the tables of a PyTorch as many more.
+// Patience is how long anything may take on a slow and busy machine before a test gives up. The verifier alone takes
+// the unwinder's programs seconds there, and reading the tables of a PyTorch as many more.
 const Patience = 120 * time.Second
 
 // NeedRoot skips a test that cannot run without root.
@@ -116,7 +116,7 @@ func (d *Daemon) Until(what string, ok func() bool) {
 }
 
 // Recording fetches what the daemon holds about pid within win.
-func (d *Daemon) Recording(pid int, win api.Window) *record.Recording {
+func (d *Daemon) Recording(pid int, win api.Window) *recording.Recording {
 	d.t.Helper()
 	client := d.client()
 	defer client.Close()

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/event"
-	"github.com/inferscope/inferscope/internal/loss"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/threads"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // Sample is one sample of a running thread.
@@ -15,14 +15,14 @@ type Sample struct {
 	TS     uint64 // ns, CLOCK_MONOTONIC
 	TID    uint32
 	Origin event.StackOrigin
-	Frames []record.Frame // leaf first
+	Frames []recording.Frame // leaf first
 }
 
 // Samples returns the samples of running threads in rec, by time; of thread tid
 // alone where that is not 0. Samples of one stack share its frames.
-func Samples(rec *record.Recording, tid int) []Sample {
+func Samples(rec *recording.Recording, tid int) []Sample {
 	var out []Sample
-	known := map[uint64][]record.Frame{}
+	known := map[uint64][]recording.Frame{}
 	for i := range rec.Events {
 		e := &rec.Events[i]
 		if e.Kind != event.Sample || e.Func != uint16(event.Clock) || tid != 0 && e.TID != uint32(tid) {
@@ -39,10 +39,10 @@ func Samples(rec *record.Recording, tid int) []Sample {
 }
 
 // HasPython says whether a Python frame is in the stack.
-func (s *Sample) HasPython() bool { return s.In(record.PythonFrame, "") }
+func (s *Sample) HasPython() bool { return s.In(recording.PythonFrame, "") }
 
 // In says whether a frame of kind is in the stack whose name contains part.
-func (s *Sample) In(kind record.FrameKind, part string) bool {
+func (s *Sample) In(kind recording.FrameKind, part string) bool {
 	for i := range s.Frames {
 		if s.Frames[i].Kind == kind && strings.Contains(s.Frames[i].Name, part) {
 			return true
@@ -52,9 +52,9 @@ func (s *Sample) In(kind record.FrameKind, part string) bool {
 }
 
 // Leaf is the function on top; no frame at all is a frame without a name.
-func (s *Sample) Leaf() record.Frame {
+func (s *Sample) Leaf() recording.Frame {
 	if len(s.Frames) == 0 {
-		return record.Frame{Kind: record.ErrorFrame}
+		return recording.Frame{Kind: recording.ErrorFrame}
 	}
 	return s.Frames[0]
 }
@@ -62,7 +62,7 @@ func (s *Sample) Leaf() record.Frame {
 // PythonLeaf names the innermost Python function, "" where there is none.
 func (s *Sample) PythonLeaf() string {
 	for i := range s.Frames {
-		if s.Frames[i].Kind == record.PythonFrame {
+		if s.Frames[i].Kind == recording.PythonFrame {
 			return s.Frames[i].Name
 		}
 	}
@@ -81,7 +81,7 @@ func Share(samples []Sample, ok func(*Sample) bool) float64 {
 }
 
 // Doubts returns the losses of rec that make a number doubtful: those that are more than an info.
-func Doubts(rec *record.Recording) []loss.Loss {
+func Doubts(rec *recording.Recording) []loss.Loss {
 	return slices.DeleteFunc(slices.Clone(rec.Meta.Losses), func(l loss.Loss) bool {
 		return loss.Describe(l.Reason).Severity == loss.Info
 	})

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the test image and the test say to each other: internal/inject's image_test.go has the Go side. */
+/* What the test image and the test say to each other: internal/capture/gpu/inject's image_test.go has the Go side. */
 #ifndef IMAGE_H
 #define IMAGE_H
 #include <stdint.h>

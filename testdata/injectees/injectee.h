@@ -32,11 +32,13 @@ struct options {
 	const char *handle;  /* signals to handle, comma separated numbers */
 	const char *seccomp; /* kill, errno, trap, allow, log, docker */
 	const char *chroot;
+	const char *attack; /* attack.c */
 	int vfork;         /* have a child of vfork that has not run exec yet */
 	int end_ms;        /* exit then */
 	int exec_ms;       /* exec then */
 	char **argv;
 };
+void attack(const char *how);
 void trouble_before(const struct options *o); /* in the first thread, before the others */
 void trouble_after(const struct options *o);  /* when all threads run */
 void trouble_filter(const struct options *o); /* of the seccomp filter */

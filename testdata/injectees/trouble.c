@@ -147,6 +147,8 @@ void trouble_before(const struct options *o)
 		handle("27");
 		setitimer(ITIMER_PROF, &every, NULL);
 	}
+	if (o->attack)
+		attack(o->attack);
 	if (o->chroot && (chroot(o->chroot) || chdir("/"))) {
 		perror("chroot");
 		exit(4);

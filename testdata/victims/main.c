@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "victim.h"
+#include "../../test/gpu/fault.h"
 
 const char *self_path, *lib_mode;
 int per_thread;
@@ -122,6 +123,7 @@ static void start(int late, const char *path, const struct node *script) {
 }
 
 int main(int argc, char **argv) {
+  if (getenv("VICTIM_FAULTS")) fault_show(); // what it dies of
   const char *path = NULL;
   int late = 0, i;
   find_self();

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -72,6 +73,30 @@ void start(const char *name, void *(*f)(void *), void *arg)
 		sched_yield();
 }
 
+/* Sleeps as 32-bit programs do: nanosleep is call 162 there, which is sync for 64-bit ones. */
+static void compat(void)
+{
+#if defined(__x86_64__)
+	struct {
+		int seconds, nanos;
+	} *t = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+
+	if (t == MAP_FAILED)
+		die("mmap");
+	t->nanos = 20000000;
+	ready();
+	for (;;) {
+		int result;
+
+		__asm__ volatile("int $0x80" : "=a"(result) : "a"(162), "b"(t), "c"(0) : "memory", "r8", "r9", "r10", "r11");
+		if (result)
+			die("nanosleep of the 32-bit table");
+	}
+#else
+	die("no such calls here");
+#endif
+}
+
 static void busy(void)
 {
 	ready();
@@ -119,7 +144,9 @@ int main(int argc, char **argv)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	introduce("main");
-	if (!strcmp(how, "busy"))
+	if (!strcmp(how, "compat"))
+		compat();
+	else if (!strcmp(how, "busy"))
 		busy();
 	else if (!strcmp(how, "sleep"))
 		sleeper();

@@ -1,4 +1,4 @@
-// Numbers for people; the same words as internal/human.
+// Numbers for people; the same words as internal/format.
 
 const three = (v) => (v >= 99.95 ? v.toFixed(0) : v >= 9.995 ? v.toFixed(1) : v.toFixed(2));
 

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/gap"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/threads"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // addDevices makes the tracks of the GPUs, or that of the main thread where none was seen.
@@ -33,7 +33,7 @@ func (s *scene) device(i int32) {
 	d := &t.Devices[i]
 	name := fmt.Sprintf("GPU %d", d.ID)
 	if d.Info != nil && d.Info.Name != "" {
-		name += ": " + human.Clean(d.Info.Name)
+		name += ": " + format.Clean(d.Info.Name)
 	}
 	seen := -1
 	if int(i) < len(s.in.Walk.Covered) {
@@ -50,7 +50,8 @@ func (s *scene) device(i int32) {
 	s.streams(d, name, seen)
 }
 
-// streams makes a track for each stream of a device, and for copies and sets in it another one: they run on other engines.
+// streams makes a track for each stream of a device, and for copies and sets in it another one: they run on other
+// engines.
 func (s *scene) streams(d *timeline.Device, group string, seen int) {
 	t := s.in.Timeline
 	compute, moves := map[int32]*track{}, map[int32]*track{}
@@ -117,7 +118,7 @@ func kernelText(t *timeline.Timeline, a *timeline.Activity) string {
 	if k == nil || k.Name == "" {
 		return "kernel (name lost)"
 	}
-	return human.Shorten(human.Clean(k.Name), maxKernel)
+	return format.Shorten(format.Clean(k.Name), maxKernel)
 }
 
 // copyText names a copy by Ret of its event: see bpf/event.h. The numbers are CUpti_ActivityMemcpyKind and
@@ -175,13 +176,13 @@ func (s *scene) title(c *cause.Cause) string {
 }
 
 // place names the Python function nearest to the leaf of a stack, else the native one; "" where there is neither.
-func place(rec *record.Recording, stack uint64) string {
+func place(rec *recording.Recording, stack uint64) string {
 	native := ""
 	for f := range threads.Walk(rec, stack) {
 		switch fr := &rec.Meta.Frames[f]; fr.Kind {
-		case record.PythonFrame:
+		case recording.PythonFrame:
 			return frameText(fr)
-		case record.NativeFrame:
+		case recording.NativeFrame:
 			if native == "" {
 				native = frameText(fr)
 			}

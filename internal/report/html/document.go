@@ -1,10 +1,10 @@
 package html
 
 import (
-	"github.com/inferscope/inferscope/internal/cause"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
 )
 
 // document is what the page is told beside its columns. Times are ns after the beginning of the window.
@@ -94,7 +94,7 @@ func newDocument(in Input) *document {
 	}
 	for i := range in.Diagnosis.Devices {
 		v := &in.Diagnosis.Devices[i]
-		d.Devices = append(d.Devices, device{Name: human.Clean(v.Name), Parts: parts(v.Breakdown.Parts)})
+		d.Devices = append(d.Devices, device{Name: format.Clean(v.Name), Parts: parts(v.Breakdown.Parts)})
 	}
 	return d
 }
@@ -103,7 +103,7 @@ func parts(list []diagnose.Part) []part {
 	out := []part{}
 	for i := range list {
 		if p := &list[i]; p.Time > 0 {
-			out = append(out, part{p.Key, human.Clean(p.Name), p.Time, p.Share, p.Busy})
+			out = append(out, part{p.Key, format.Clean(p.Name), p.Time, p.Share, p.Busy})
 		}
 	}
 	return out

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+
+	"github.com/inferscope/inferscope/internal/format"
 )
 
 // columns writes numbers as LEB128 varints, one kind after the other: so they compress best.
@@ -112,6 +114,7 @@ func pack(doc *document, c *columns) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode the data of the page: %w", err)
 	}
+	text = []byte(format.Printable(string(text))) // what is to be seen of JSON is printable
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.DefaultCompression)
 	if err != nil {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/threads"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // flame is a flame graph: a tree of frames, the callers at the root.
@@ -32,7 +32,7 @@ type flameKey struct {
 
 // frames numbers the frames of all flame graphs: a function of a file once, whatever its lines.
 type frames struct {
-	rec   *record.Recording
+	rec   *recording.Recording
 	list  []flameFrame
 	index map[flameFrame]uint32
 	known []uint32 // by index into Meta.Frames: number + 1
@@ -42,7 +42,7 @@ type frames struct {
 // flameFrame is a frame's text, and what it is: python, native, kernel, thread or wait.
 type flameFrame struct{ text, kind string }
 
-func newFrames(rec *record.Recording) *frames {
+func newFrames(rec *recording.Recording) *frames {
 	return &frames{rec: rec, index: map[flameFrame]uint32{}, known: make([]uint32, len(rec.Meta.Frames))}
 }
 
@@ -61,16 +61,16 @@ func (f *frames) of(i uint32) uint32 {
 		fr := &f.rec.Meta.Frames[i]
 		kind := "native"
 		switch fr.Kind {
-		case record.PythonFrame:
+		case recording.PythonFrame:
 			kind = "python"
-		case record.KernelFrame:
+		case recording.KernelFrame:
 			kind = "kernel"
 		}
-		text := human.Clean(fr.Name)
+		text := format.Clean(fr.Name)
 		if file := fileOf(fr); file != "" {
-			text += " (" + human.Clean(file) + ")"
+			text += " (" + format.Clean(file) + ")"
 		}
-		f.known[i] = f.number(flameFrame{human.Shorten(text, maxFrame), kind}) + 1
+		f.known[i] = f.number(flameFrame{format.Shorten(text, maxFrame), kind}) + 1
 	}
 	return f.known[i] - 1
 }
@@ -79,7 +79,7 @@ func (f *frames) of(i uint32) uint32 {
 func (f *frames) stack(stack uint64) []uint32 {
 	f.path = f.path[:0]
 	for i := range threads.Walk(f.rec, stack) {
-		if f.rec.Meta.Frames[i].Kind != record.ErrorFrame {
+		if f.rec.Meta.Frames[i].Kind != recording.ErrorFrame {
 			f.path = append(f.path, f.of(i))
 		}
 	}
@@ -215,21 +215,21 @@ func offCPU(off *flame, fr *frames, in Input, names func(thread) string) {
 func threadNames(in Input) func(thread) string {
 	names := map[thread]string{}
 	for _, th := range in.Timeline.Rec.Meta.Threads {
-		names[thread{th.PID, th.TID}] = human.Clean(th.Name)
+		names[thread{th.PID, th.TID}] = format.Clean(th.Name)
 	}
 	return func(k thread) string { return cmp.Or(names[k], "thread") }
 }
 
 // frameName writes a frame with its place.
-func frameName(f *record.Frame) string {
-	if f.Kind == record.PythonFrame {
+func frameName(f *recording.Frame) string {
+	if f.Kind == recording.PythonFrame {
 		return cpu.PythonPlace(f.Name, f.File, f.Line)
 	}
 	return f.Name
 }
 
-func fileOf(f *record.Frame) string {
-	if f.Kind == record.PythonFrame {
+func fileOf(f *recording.Frame) string {
+	if f.Kind == recording.PythonFrame {
 		return cpu.ShortFile(f.File)
 	}
 	return f.File

@@ -12,17 +12,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/analyze/calltest"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/record/recordtest"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/timeline/timelinetest"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
 const nasty = `</title></script><script>window.owned=1</script><!--`
 
 // pageOf returns the page of a recording.
-func pageOf(t *testing.T, rec *record.Recording) string {
+func pageOf(t *testing.T, rec *recording.Recording) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := report.HTML(&out, report.New(rec)); err != nil {
@@ -168,7 +168,7 @@ func TestPure(t *testing.T) {
 
 // TestEmpty: there is a page of a recording of nothing, and none of a model that lost its timeline.
 func TestEmpty(t *testing.T) {
-	for name, rec := range map[string]*record.Recording{"nothing": recordtest.New().Recording(), "calls": calltest.New().Do("cuCtxSynchronize", 5000, 1_000_000).Recording()} {
+	for name, rec := range map[string]*recording.Recording{"nothing": recordtest.New().Recording(), "calls": calltest.New().Do("cuCtxSynchronize", 5000, 1_000_000).Recording()} {
 		if page := pageOf(t, rec); !strings.HasSuffix(page, "</html>\n") {
 			t.Errorf("%s: the page ends with %q", name, page[max(0, len(page)-20):])
 		}

@@ -6,13 +6,13 @@
 package html
 
 import (
-	"github.com/inferscope/inferscope/internal/analyze"
-	"github.com/inferscope/inferscope/internal/analyze/cpu"
-	"github.com/inferscope/inferscope/internal/analyze/gpu"
-	"github.com/inferscope/inferscope/internal/diagnose"
-	"github.com/inferscope/inferscope/internal/gap"
-	"github.com/inferscope/inferscope/internal/threads"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
 // Input is everything that a page shows. Texts are for people, in the words of the other forms of the report.
@@ -32,7 +32,7 @@ type Input struct {
 	Doubts    []Doubt // the worst first
 
 	Diagnosis *diagnose.Diagnosis
-	Calls     *analyze.Summary
+	Calls     *summary.Summary
 	CPU       *cpu.Summary
 	GPU       *gpu.Summary // nil where no GPU activity was asked for
 	WhatIf    *WhatIf      // nil where nothing was predicted

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/human"
-	"github.com/inferscope/inferscope/internal/record"
-	"github.com/inferscope/inferscope/internal/threads"
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // maxThreads is how many threads a timeline shows: a person cannot read more, and the tables have all.
@@ -104,7 +104,7 @@ func (s *scene) threadName(k thread, st *threads.Thread, calls []*timeline.Threa
 	if name == "" {
 		name = "thread"
 	}
-	text := fmt.Sprintf("%s %d", human.Clean(name), k.tid)
+	text := fmt.Sprintf("%s %d", format.Clean(name), k.tid)
 	if len(s.in.Timeline.Processes) > 1 && k.pid != k.tid {
 		text += fmt.Sprintf(" of %d", k.pid)
 	}
@@ -141,7 +141,7 @@ func (s *scene) stateLabel(iv threads.Interval, waits *threads.Waits) (text uint
 	if waits != nil {
 		if w, ok := waits.Of(iv); ok {
 			if w.Text != "" {
-				words = "blocked: " + human.Clean(w.Text)
+				words = "blocked: " + format.Clean(w.Text)
 			}
 			if r, ok := s.rank[thread{w.By.PID, w.By.TID}]; ok && !w.By.Interrupt {
 				waker = r
@@ -166,7 +166,7 @@ func (s *scene) addCalls(head trackHead, list []*timeline.Thread) {
 				continue
 			}
 			f := &t.Rec.Meta.Functions[o.Func]
-			tr.items = append(tr.items, item{start: from, end: to, label: s.labels.of(human.Clean(f.Name), "call "+f.Group, "CUDA call"), ref: none, src: i})
+			tr.items = append(tr.items, item{start: from, end: to, label: s.labels.of(format.Clean(f.Name), "call "+f.Group, "CUDA call"), ref: none, src: i})
 		}
 	}
 	if len(list) > 1 { // a pid that was used again
@@ -191,7 +191,7 @@ func (s *scene) ranges() map[thread][]item {
 		}
 		name := "(name lost)"
 		if e.Ret > 0 && int(e.Ret) <= len(names) {
-			name = human.Clean(names[e.Ret-1])
+			name = format.Clean(names[e.Ret-1])
 		}
 		k := thread{e.PID, e.TID}
 		out[k] = append(out[k], item{start: from, end: to, label: s.labels.of(name, "range", "range"), ref: none, src: none})
@@ -206,8 +206,8 @@ func (s *scene) addRanges(head trackHead, items []item) {
 }
 
 // frameText writes a frame as people look for it.
-func frameText(f *record.Frame) string {
-	return human.Shorten(human.Clean(frameName(f)), maxFrame)
+func frameText(f *recording.Frame) string {
+	return format.Shorten(format.Clean(frameName(f)), maxFrame)
 }
 
 // maxFrame bounds a frame's text, in characters.

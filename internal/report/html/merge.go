@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
 // drawn is an item as the page draws it: one of the recording, or several short ones that are drawn as one.
@@ -21,7 +21,8 @@ type detail struct {
 	focus timeline.Spans
 }
 
-// context is how much is shown as it was recorded before and after what a finding points at, ns: some steps of a decode.
+// context is how much is shown as it was recorded before and after what a finding points at, ns: some steps of a
+// decode.
 const context = 5_000_000
 
 // maxFocus bounds one place that is shown as it was recorded, ns: evidence can be as long as the recording.

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
 // random makes items of one track that do not overlap.
@@ -23,7 +23,8 @@ func random(rng *rand.Rand, n int) []item {
 	return out
 }
 
-// TestMerge: nothing is lost or counted twice, what is long or in the focus stays as it is, and blocks say how full they are.
+// TestMerge: nothing is lost or counted twice, what is long or in the focus stays as it is, and blocks say how full
+// they are.
 func TestMerge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {

@@ -3,7 +3,7 @@ package html
 import (
 	"fmt"
 
-	"github.com/inferscope/inferscope/internal/human"
+	"github.com/inferscope/inferscope/internal/format"
 )
 
 // table is a table of the page. Cells are texts or numbers; the page writes numbers by the unit of their column.
@@ -55,13 +55,13 @@ func kernelTable(in Input) table {
 	}
 	for i := range in.GPU.Kernels.Rows {
 		k := &in.GPU.Kernels.Rows[i]
-		name := human.CleanText(k.Full)
+		name := format.CleanText(k.Full)
 		if name == "" {
 			name = "(name lost)"
 		}
 		by := ""
 		if k.Call != "" {
-			by = human.Clean(k.Thread) + " by " + human.Clean(k.Call)
+			by = format.Clean(k.Thread) + " by " + format.Clean(k.Call)
 		}
 		t.Rows = append(t.Rows, []any{name, k.Count, k.Time, k.Share, k.Mean, k.Min, k.Max, shape(k.Grid), shape(k.Block), k.Registers, by})
 	}
@@ -105,7 +105,7 @@ func rangeTable(in Input) table {
 	}}
 	for i := range in.GPU.Ranges {
 		r := &in.GPU.Ranges[i]
-		t.Rows = append(t.Rows, []any{human.Clean(r.Name), r.Count, r.Time, r.Time / max(1, r.Count), r.Longest})
+		t.Rows = append(t.Rows, []any{format.Clean(r.Name), r.Count, r.Time, r.Time / max(1, r.Count), r.Longest})
 	}
 	return t
 }
@@ -116,7 +116,7 @@ func functionTable(in Input) table {
 	}, Note: "Outermost calls only: a driver call that a runtime call made is part of it. Calls that are counted only have no times."}
 	for i := range in.Calls.Functions {
 		f := &in.Calls.Functions[i]
-		row := []any{human.Clean(f.Name), f.Library, f.Group, f.Count, nil, nil, nil, nil, nil, f.Errors, f.Bytes}
+		row := []any{format.Clean(f.Name), f.Library, f.Group, f.Count, nil, nil, nil, nil, nil, f.Errors, f.Bytes}
 		if f.Timed {
 			copy(row[4:], []any{f.Time, f.Share, f.P50, f.P99, f.Max})
 		}
@@ -131,7 +131,7 @@ func threadTable(in Input) table {
 	}}
 	for i := range in.CPU.Threads {
 		h := &in.CPU.Threads[i]
-		t.Rows = append(t.Rows, []any{human.Clean(h.Name), h.TID, h.PID, h.Running, h.Runnable, h.Blocked, h.Reason, h.Samples, human.Clean(h.Hottest), h.Voluntary + h.Involuntary})
+		t.Rows = append(t.Rows, []any{format.Clean(h.Name), h.TID, h.PID, h.Running, h.Runnable, h.Blocked, h.Reason, h.Samples, format.Clean(h.Hottest), h.Voluntary + h.Involuntary})
 	}
 	return t
 }
@@ -142,7 +142,7 @@ func pythonTable(in Input) table {
 	}, Note: "Of samples of running threads. A Python function has the native code that it calls."}
 	for i := range in.CPU.Python {
 		f := &in.CPU.Python[i]
-		t.Rows = append(t.Rows, []any{human.Clean(f.Name), human.Clean(f.File), f.Line, f.Self, f.SelfShare, f.Total, f.TotalShare})
+		t.Rows = append(t.Rows, []any{format.Clean(f.Name), format.Clean(f.File), f.Line, f.Self, f.SelfShare, f.Total, f.TotalShare})
 	}
 	return t
 }
@@ -153,7 +153,7 @@ func nativeTable(in Input) table {
 	}, Note: "Of samples of running threads; functions of the kernel are among them."}
 	for i := range in.CPU.Functions {
 		f := &in.CPU.Functions[i]
-		t.Rows = append(t.Rows, []any{human.Clean(f.Name), human.Clean(f.File), f.Self, f.SelfShare, f.Total, f.TotalShare})
+		t.Rows = append(t.Rows, []any{format.Clean(f.Name), format.Clean(f.File), f.Self, f.SelfShare, f.Total, f.TotalShare})
 	}
 	return t
 }
@@ -166,9 +166,9 @@ func waitTable(in Input) table {
 		w := &in.CPU.Waits[i]
 		by := ""
 		if len(w.By) > 0 && !w.By[0].Nobody {
-			by = human.Clean(w.By[0].Name)
+			by = format.Clean(w.By[0].Name)
 		}
-		t.Rows = append(t.Rows, []any{human.Clean(w.Thread), w.TID, w.Reason, human.Clean(w.Text), human.Clean(w.Place), w.Count, w.Time, w.Longest, by})
+		t.Rows = append(t.Rows, []any{format.Clean(w.Thread), w.TID, w.Reason, format.Clean(w.Text), format.Clean(w.Place), w.Count, w.Time, w.Longest, by})
 	}
 	return t
 }

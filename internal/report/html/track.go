@@ -1,6 +1,6 @@
 package html
 
-import "github.com/inferscope/inferscope/internal/timeline"
+import "github.com/inferscope/inferscope/internal/analysis/timeline"
 
 // none stands where an index is missing.
 const none int32 = -1

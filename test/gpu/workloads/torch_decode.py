@@ -10,6 +10,7 @@ It ends with 3 where a CUDA call failed.
 
 import argparse
 import collections
+import ctypes
 import json
 import mmap
 import os
@@ -18,6 +19,9 @@ import signal
 import struct
 import sys
 import time
+
+if os.environ.get("FAULT_LIBRARY"):
+    ctypes.CDLL(os.environ["FAULT_LIBRARY"])  # shows what it dies of
 
 import torch
 import torch.nn.functional as F

@@ -31,6 +31,8 @@
 #include <thread>
 #include <vector>
 
+#include "../fault.h"
+
 #define CHECK(call)                                                                                              \
   do {                                                                                                           \
     cudaError_t e_ = (call);                                                                                     \
@@ -39,6 +41,9 @@
       _exit(3);                                                                                                  \
     }                                                                                                            \
   } while (0)
+
+// What it dies of is shown.
+static const bool faults_are_shown = (fault_show(), true);
 
 // now is CLOCK_MONOTONIC in ns.
 inline uint64_t now() {

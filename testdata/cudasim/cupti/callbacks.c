@@ -1,5 +1,6 @@
 // Subscription, API callbacks, and the end of it all: cuptiFinalize.
 #include <dlfcn.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
@@ -8,6 +9,34 @@
 struct cupti_state cupti = {.lock = PTHREAD_MUTEX_INITIALIZER};
 __thread uint64_t callback_id;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+// One subscriber. A node that was taken out of the list is freed: whoever follows it faults, as in the real library. Its memory is never
+// used again, and what a thread that was about to call back reads of it is as it was.
+struct node {
+  struct node *next;
+  callback_fn callback;
+  void *user;
+};
+
+static struct subscribers {
+  struct node *first;
+  volatile uint32_t size;
+} subscribers;
+
+static void list_add(callback_fn f, void *user) {
+  struct node *n = malloc(sizeof *n);
+  if (!n) abort();
+  *n = (struct node){.callback = f, .user = user};
+  subscribers.first = n;
+  __atomic_store_n(&subscribers.size, 1, __ATOMIC_RELEASE);
+}
+
+static void list_clear(void) {
+  struct node *n = subscribers.first;
+  __atomic_store_n(&subscribers.size, 0, __ATOMIC_RELEASE);
+  subscribers.first = NULL;
+  if (n) n->next = (struct node *)0xa5a5a5a5a5a5a5a5;
+}
 
 static uint64_t env(const char *name) {
   const char *v = getenv(name);
@@ -18,10 +47,10 @@ static uint64_t env(const char *name) {
 static void after_fork(void) {
   pthread_mutex_init(&cupti.lock, NULL);
   cupti.subscribed = 0;
-  cupti.callback = NULL;
   cupti.timestamp = NULL;
   memset((void *)cupti.kind, 0, sizeof cupti.kind);
   memset((void *)cupti.hooks->want, 0, sizeof cupti.hooks->want);
+  subscribers = (struct subscribers){0};
   lethal_forget();
   activity_after_fork();
 }
@@ -38,6 +67,7 @@ static void find_driver(void) {
   cupti.mute = env("CUDASIM_CUPTI_MUTE") != 0;
   cupti.enable_ns = env("CUDASIM_CUPTI_ENABLE_NS");
   cupti.finalize_ns = env("CUDASIM_CUPTI_FINALIZE_NS");
+  cupti.stall_ns = env("CUDASIM_CUPTI_STALL_NS");
   cupti.subscribe_ns = env("CUDASIM_CUPTI_SUBSCRIBE_NS");
   cupti.leak_bytes = env("CUDASIM_CUPTI_LEAK_BYTES");
   layout_choose(getenv("CUDASIM_CUPTI_VERSION"));
@@ -68,15 +98,20 @@ struct callback_data { // CUpti_CallbackData
 _Static_assert(offsetof(struct callback_data, correlation_id) == 64, "CUpti_CallbackData ABI");
 
 static void on_api(int site, struct sim_call *c, const char *name) {
-  callback_fn f = cupti.callback;
-  if (!f || (cupti.mute && c->result)) return;
+  if (cupti.mute && c->result) return;
   struct callback_data d = {.site = site, .function = name, .params = c->params, .result = &c->result, .symbol = cupti.hooks->string(c->name),
                             .correlation_data = &c->user, .correlation_id = (uint32_t)c->id};
   d.context_uid = cupti.hooks->current_context(&d.context);
   static uint64_t callbacks;
   uint64_t outer = callback_id;
   callback_id = __atomic_add_fetch(&callbacks, 1, __ATOMIC_RELAXED);
-  f(cupti.user, DOMAIN_DRIVER, cupti.hooks->driver_cbids[c->fn], &d);
+  for (struct node *n = subscribers.size ? subscribers.first : NULL; n;) {
+    n->callback(n->user, DOMAIN_DRIVER, cupti.hooks->driver_cbids[c->fn], &d);
+    // As the real one (13.0), which waits for no thread that is here: where the list is not empty it goes on from the node that it came from, whatever that is by now.
+    if (cupti.stall_ns && subscribers.first != n) cupti.hooks->wait_until(cupti.hooks->now() + cupti.stall_ns, 0); // it loses its CPU here
+    if (!__atomic_load_n(&subscribers.size, __ATOMIC_ACQUIRE)) break;
+    n = n->next;
+  }
   callback_id = outer;
 }
 
@@ -108,8 +143,7 @@ EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
   e = cupti.subscribed || cupti.busy ? C_MULTIPLE_SUBSCRIBERS : C_OK;
   if (!e) {
     cupti.subscribed = 1;
-    cupti.callback = f;
-    cupti.user = user;
+    list_add(f, user);
     cupti.execs_at_subscribe = cupti.hooks->graph_execs;
     cupti.subscription++;
     activity_worker(); // as the real one: a subscription makes its threads, only a finalize ends them
@@ -147,7 +181,7 @@ static void want_none(void) {
 EXPORT CUptiResult cuptiUnsubscribe(void *handle) {
   if (handle != &cupti || !cupti.subscribed) return C_INVALID_PARAMETER;
   want_none();
-  cupti.callback = NULL;
+  list_clear();
   cupti.subscribed = 0;
   return C_OK;
 }
@@ -200,7 +234,7 @@ EXPORT CUptiResult cuptiFinalize(void) {
   lethal_forget();
   want_none();
   activity_stop();
-  cupti.callback = NULL;
+  list_clear();
   cupti.subscribed = 0;
   cupti.timestamp = NULL;
   if (lethal) activate(ACTIVE_POISONED, 1);

@@ -25,13 +25,12 @@ struct cupti_state {
   struct sim_hooks *hooks;
   pthread_mutex_t lock;      // guards what is below, never held while user code runs
   int subscribed, busy, mute, exit_bomb;
-  callback_fn callback;
-  void *user;
   volatile uint8_t kind[KIND_COUNT];
   int64_t execs_at_subscribe;
   uint64_t subscription;     // number of the present or last one
   int layout;                // index into the layouts
   uint64_t finalize_ns, subscribe_ns;
+  uint64_t stall_ns;         // for which a thread lies still after a callback in which its subscriber went
   uint64_t leak_bytes;       // that turning the first kind on takes for ever
   uint64_t (*timestamp)(void);
   int64_t clock_offset;      // added to CLOCK_MONOTONIC ns

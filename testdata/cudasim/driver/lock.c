@@ -1,4 +1,4 @@
-// The driver's lock that calls hold for reading and cuptiSubscribe and cuptiFinalize take for writing (CUDASIM_CUPTI_LOCK=1). Readers go
+// The driver's lock that calls, but for their callbacks, hold for reading and cuptiSubscribe and cuptiFinalize take for writing (CUDASIM_CUPTI_LOCK=1). Readers go
 // first, as measured with the real driver: a writer gets it when no thread is inside a call for a moment, however long that takes.
 #include <sched.h>
 #include "sim.h"
@@ -16,8 +16,8 @@ void lock_enter(void) {
 
 void lock_leave(void) { __atomic_fetch_sub(&state, 1, __ATOMIC_RELEASE); }
 
-// mine: a thread that is inside a call, in a callback of its exit, does not wait for itself.
-static uint32_t mine(void) { return tls.depth > 0; }
+// mine: a thread that is inside a call does not wait for itself; in a callback it holds nothing.
+static uint32_t mine(void) { return tls.depth > 0 && !tls.in_hook; }
 
 void lock_all(void) {
   if (!sim.cfg.lock) return;

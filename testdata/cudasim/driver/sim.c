@@ -151,9 +151,12 @@ static void tell(int site, struct sim_call *c) {
   struct sim_thread *t = &tls;
   void (*hook)(int, struct sim_call *, const char *) = __atomic_load_n(&cudasim_hooks.on_api, __ATOMIC_ACQUIRE);
   if (!hook || c->fn >= HOOK_FNS || c->fn >= FN_COUNT || !cudasim_hooks.want[c->fn] || t->in_hook) return;
+  int locked = sim.cfg.lock && c->depth == 0; // it is held while a call runs, not while a callback does (measured: test/gpu/inside.c)
+  if (locked) lock_leave();
   t->in_hook = 1; // a callback's own CUDA calls are not reported
   hook(site, c, fn_names[c->fn]);
   t->in_hook = 0;
+  if (locked) lock_enter();
 }
 
 int call_enter_slow(struct sim_call *c) {

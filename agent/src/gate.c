@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target's side of the gates (bpf/gate.bpf.c). Armed by the daemon, a gate sends a thread that comes by a signal whose default is to be
+ * ignored. It is delivered before the thread is inside of the driver; its handler, here, lets the thread sleep until what it must not meet is over. The
+ * handler is there only while the gates are wanted, and what was there before comes back.
+ *
+ * Launches of graphs: the gate signals each thread but the one that is known to launch them. Whoever comes by is counted first, and then looks whether
+ * a finalize is under way; who finalizes says so first, and then looks whether somebody has come by since the gate was armed. So one of the two
+ * sees the other: a launch waits, or there is no finalize. Those that came by before it was armed the daemon knows.
+ */
+#include "agent.h"
+
+#define FIRST (5 * MS)      /* of waiting for the driver's lock, before the first try at which other calls are held; the next ones come after twice, four times as long */
+#define TRIES 3u            /* and then */
+#define RARELY (500 * MS)   /* so far apart */
+#define HOLD (1 * MS)       /* a thread's time in the first try; twice and four times as long in the next, and so long in all others */
+#define MOST (10 * MS)      /* for which a launch may be held where that can be chosen */
+#define HANGS (10 * SECOND) /* a finalize that has taken so long hangs, and no thread with it any more */
+#define THREADS 256u        /* that are told apart at other calls; of more, some are held twice in a try */
+
+#if defined(__x86_64__)
+#define SA_RESTORER 0x04000000ul
+/* What the kernel has a handler return to, where libc does not say. */
+__attribute__((naked)) static void restorer(void) { __asm__("movl $15, %eax\n\tsyscall"); /* rt_sigreturn */ }
+#else
+#define SA_RESTORER 0ul /* the vDSO has it */
+static void restorer(void) {}
+#endif
+enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTART = 0x10000000, SI_KERNEL = 0x80 };
+
+struct action { /* the kernel's struct sigaction */
+	void (*handler)(int, const int32_t *info, void *context);
+	unsigned long flags;
+	void (*restorer)(void);
+	uint64_t mask;
+};
+
+static struct {
+	uint64_t asked;    /* the ask, and << 32 passed when it was made */
+	uint32_t passed;   /* launches that came by an armed gate, so far */
+	uint32_t held;     /* of these, that wait */
+	uint32_t shut;     /* futex: 1 while a finalize is under way */
+	uint32_t waiting;  /* futex: not 0 while the agent's thread waits for the driver's lock: the number of that wait */
+	uint32_t waits;    /* so far */
+	uint64_t since;    /* when the last of these began */
+	uint64_t shut_at;
+	uint32_t signals;  /* that are handled, as in the ring */
+	struct action before[2], ours[2];
+	struct {
+		uint32_t tid, wait, tries;
+	} threads[THREADS];
+} gate;
+
+static void count(uint64_t began)
+{
+	static const uint64_t up_to[AGENT_HOLDS - 1] = { MS, 2 * MS, 5 * MS, 10 * MS };
+	struct agent_ring *r = the.ring;
+	uint64_t ns = now() - began, longest = peek(&r->hold_longest);
+	uint32_t i = 0;
+
+	while (i < AGENT_HOLDS - 1 && ns > up_to[i])
+		i++;
+	add(&r->holds[i], 1);
+	add(&r->hold_ns, ns);
+	while (ns > longest && !swapped(&r->hold_longest, longest, ns))
+		longest = peek(&r->hold_longest);
+}
+
+static void hold_launch(void)
+{
+	uint64_t began;
+
+	__atomic_fetch_add(&gate.passed, 1, __ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&gate.shut, __ATOMIC_SEQ_CST))
+		return;
+	add(&gate.held, 1);
+	began = now();
+	while (load(&gate.shut) && now() - began < HANGS)
+		futex_wait(&gate.shut, 1, MS * 100);
+	add(&gate.held, -1u);
+	count(began);
+}
+
+static void hold_call(void)
+{
+	uint32_t wait = load(&gate.waiting), tid = gettid(), try = 0;
+	uint64_t began = now(), waited = began - load(&gate.since), ns;
+	__typeof__(&gate.threads[0]) thread = &gate.threads[tid % THREADS];
+
+	if (!wait || waited < FIRST)
+		return;
+	while (try + 1 < TRIES && waited >= FIRST << (try + 1))
+		try++;
+	ns = HOLD << try;
+	try += (uint32_t)(waited / RARELY);
+	if (thread->tid == tid && thread->wait == wait && thread->tries > try)
+		return;
+	thread->tid = tid;
+	thread->wait = wait;
+	thread->tries = try + 1;
+	while (load(&gate.waiting) == wait && now() - began < ns)
+		futex_wait(&gate.waiting, wait, ns - (now() - began));
+	count(began);
+}
+
+/* Signals of others are handed on, where there is somebody to take them. */
+static void hand_on(const struct action *a, int signal, const int32_t *info, void *context)
+{
+	if ((uintptr_t)a->handler > 1)
+		a->handler(signal, info, context);
+}
+
+static void on_launch(int signal, const int32_t *info, void *context)
+{
+	if (info[2] == SI_KERNEL && load(&the.alive->awake)) /* not in a forked child */
+		hold_launch();
+	hand_on(&gate.before[0], signal, info, context);
+}
+
+static void on_other(int signal, const int32_t *info, void *context)
+{
+	if (info[2] == SI_KERNEL && load(&the.alive->awake))
+		hold_call();
+	hand_on(&gate.before[1], signal, info, context);
+}
+
+static int action(uint32_t signal, const struct action *set, struct action *was)
+{
+	return (int)sys6(SYS_rt_sigaction, (long)signal, (long)set, (long)was, 8, 0, 0);
+}
+
+static uint32_t signal_of(uint32_t signals, int i)
+{
+	return i ? signals >> 16 : signals & 0xffff;
+}
+
+/* Ours go in the place of the target's, which are none as a rule. A target that handles the signal in a way that cannot be followed keeps it. */
+static int take(uint32_t signals, int i)
+{
+	struct action *a = &gate.ours[i], *was = &gate.before[i];
+	uint32_t signal = signal_of(signals, i);
+
+	if (!signal)
+		return 1;
+	a->handler = i ? on_other : on_launch;
+	a->flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_RESTORER;
+	a->restorer = restorer;
+	a->mask = 0;
+	if (action(signal, NULL, was) || was->handler == a->handler)
+		return 0;
+	if ((uintptr_t)was->handler > 1 && !(was->flags & SA_SIGINFO))
+		return 0;
+	a->flags |= was->flags & SA_ONSTACK;
+	a->mask = was->mask;
+	return !action(signal, a, NULL);
+}
+
+/* Whether it is ours still. */
+static int holds(uint32_t signals, int i)
+{
+	struct action is;
+
+	return !action(signal_of(signals, i), NULL, &is) && is.handler == gate.ours[i].handler;
+}
+
+static void give_back(void)
+{
+	for (int i = 0; i < 2; i++)
+		if (signal_of(gate.signals, i) && holds(gate.signals, i))
+			action(signal_of(gate.signals, i), &gate.before[i], NULL);
+	gate.signals = 0;
+}
+
+static int handle(uint32_t signals)
+{
+	if (gate.signals == signals)
+		return 1;
+	give_back();
+	if (!take(signals, 0))
+		return 0;
+	gate.signals = signals & 0xffff;
+	if (take(signals, 1))
+		gate.signals = signals;
+	return 1;
+}
+
+void gate_ask(enum agent_ask what)
+{
+	struct agent_ring *r = the.ring;
+	uint32_t signals = load(&r->gate), ask = peek(&r->ask);
+
+	if (peek(&r->asked) == what)
+		return;
+	if (what == ASK_NOTHING || !(signals & 0xffff)) {
+		store(&r->asked, ASK_NOTHING);
+		give_back();
+		return;
+	}
+	if (!handle(signals)) {
+		store(&r->asked, ASK_TAKEN);
+		return;
+	}
+	ask = ask + 1 ? ask + 1 : 1;
+	__atomic_store_n(&gate.asked, ask | (uint64_t)__atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) << 32, __ATOMIC_SEQ_CST);
+	store(&r->asked, what);
+	store(&r->ask, ask);
+}
+
+void gate_renew(void)
+{
+	if (peek(&the.ring->asked) != ASK_OUT || load(&gate.passed) == (uint32_t)(load(&gate.asked) >> 32))
+		return;
+	store(&the.ring->asked, ASK_NOTHING);
+	gate_ask(ASK_OUT);
+}
+
+int gate_ready(void)
+{
+	struct agent_ring *r = the.ring;
+
+	return !load(&r->gate) || (load(&r->asked) == ASK_OUT && load(&r->armed) == load(&r->ask)) || daemon_gone();
+}
+
+int gate_shut(void)
+{
+	uint64_t asked = __atomic_load_n(&gate.asked, __ATOMIC_SEQ_CST);
+
+	store(&the.ring->finalizing, now());
+	gate.shut_at = now();
+	__atomic_store_n(&gate.shut, 1, __ATOMIC_SEQ_CST);
+	if (!load(&the.ring->gate) || daemon_gone())
+		return 1;
+	return __atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) == (uint32_t)(asked >> 32) && load(&the.ring->armed) == (uint32_t)asked &&
+	       load(&the.ring->asked) == ASK_OUT && holds(gate.signals, 0);
+}
+
+void gate_open(void)
+{
+	store(&gate.shut, 0);
+	store(&the.ring->finalizing, 0);
+	futex_wake(&gate.shut);
+}
+
+int gate_late(uint64_t more)
+{
+	return load(&gate.held) && now() - gate.shut_at + more > MOST;
+}
+
+void gate_wait(int on)
+{
+	if (on) {
+		gate.waits += gate.waits + 1 ? 1 : 2;
+		store(&gate.since, now());
+		store(&gate.waiting, gate.waits);
+		return;
+	}
+	store(&gate.waiting, 0);
+	futex_wake(&gate.waiting);
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which threads may be inside of CUPTI still. After our callback has returned, libcupti looks at its list of subscribers and, where that is
+ * not empty, goes on from the node that it came from (13.0). Unsubscribing and finalizing free that node, and wait for no thread that is in a callback,
+ * nor does subscribing (measured: test/gpu/inside.c). So a thread that loses its CPU between our return and that look, while CUPTI is left and
+ * somebody subscribes again, follows freed memory: three programs on busy hosts died of that. Hence nobody subscribes in this process before
+ * every thread that was in a callback of ours since the last subscription has provably returned from it. A time is no proof; these are:
+ *
+ *   - it has ended, as the kernel tells;
+ *   - it sleeps in a system call (/proc/self/task/TID/syscall), and its stack pointer is above the frame that called us: what CUPTI does after our
+ *     return makes no system call, and that frame is gone. Looked at twice, in case that a handler of signals sleeps on a stack of its own;
+ *   - the daemon's probes saw it return from a call of the driver, or begin another one, later.
+ *
+ * The agent's own thread has returned when it gets here.
+ */
+#include "agent.h"
+
+#define PLACES 1024u
+#define PROBES 8u          /* places that a thread may have */
+#define FRAME (64u << 10)  /* what lies so close above our frame is the caller's */
+
+struct place {
+	uint32_t tid;    /* 0: free; set by that thread, cleared by the agent's */
+	uint32_t looks;  /* at which it was found asleep and out; the agent's thread only */
+	uint64_t at;     /* when its last callback began, ns */
+	uintptr_t frame; /* above everything that CUPTI's function that called us has on the stack */
+};
+
+static struct callers {
+	struct place place[PLACES];
+	uint32_t overflow; /* threads that have no place: for them nothing can be proven */
+} callers;
+static uint64_t off; /* since when no callback begins, ns: a thread may have been on its way to one before */
+
+void left_off(void)
+{
+	store(&off, now());
+}
+
+static struct place *place_of(uint32_t tid)
+{
+	struct place *free = NULL;
+
+	for (uint32_t i = 0; i < PROBES; i++) {
+		struct place *p = &callers.place[(tid + i) % PLACES];
+		uint32_t is = load(&p->tid);
+
+		if (is == tid)
+			return p;
+		if (!is && !free)
+			free = p;
+	}
+	return free;
+}
+
+void left_note(uint32_t tid, uint64_t t, const void *frame, const void *data)
+{
+	uintptr_t above = (uintptr_t)frame, d = (uintptr_t)data;
+	struct place *p = place_of(tid);
+
+	if (!p) {
+		store(&callers.overflow, 1);
+		return;
+	}
+	if (d > above && d - above < FRAME)
+		above = d;
+	store(&p->at, t);
+	store(&p->frame, above);
+	if (peek(&p->tid) != tid && !swapped(&p->tid, 0, tid))
+		store(&callers.overflow, 1); /* another one was faster */
+}
+
+/* Digits into a path; returns what follows them. */
+static char *number(char *to, uint32_t n)
+{
+	char digits[10];
+	int i = 0;
+
+	do
+		digits[i++] = (char)('0' + n % 10);
+	while (n /= 10);
+	while (i)
+		*to++ = digits[--i];
+	return to;
+}
+
+/* The last but one of the words of a line is the stack pointer; 0 where the thread is in no system call. */
+static uintptr_t sleeping_at(const char *line, long n)
+{
+	uintptr_t value = 0, before = 0;
+	int word = 0;
+
+	if (n <= 0 || line[0] < '0' || line[0] > '9') /* "running", or -1: in none */
+		return 0;
+	for (long i = 0; i < n && line[i] != '\n'; i++) {
+		char c = line[i];
+
+		if (c == ' ') {
+			word++;
+			before = value;
+			value = 0;
+		} else if (c >= '0' && c <= '9')
+			value = value << 4 | (uintptr_t)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			value = value << 4 | (uintptr_t)(c - 'a' + 10);
+		else if (c == 'x')
+			value = 0;
+	}
+	return word == 8 ? before : 0; /* number, six arguments, stack pointer, program counter */
+}
+
+static uintptr_t stack_of(uint32_t tid)
+{
+	char path[48] = "/proc/self/task/", line[256];
+	long fd, n;
+
+	memcpy(number(path + 16, tid), "/syscall", 9);
+	fd = sys6(SYS_openat, AT_FDCWD, (long)path, O_CLOEXEC, 0, 0, 0);
+	if (fd < 0)
+		return 0;
+	n = sys(SYS_read, fd, line, sizeof(line));
+	sys(SYS_close, fd, 0, 0);
+	return sleeping_at(line, n);
+}
+
+/* Whether the daemon's probes saw that thread outside after t. */
+static int seen_outside(uint32_t tid, uint64_t t)
+{
+	for (uint32_t i = 0; i < AGENT_OUTS; i++) {
+		const struct agent_out *o = &the.ring->seen[i];
+
+		if (load(&o->tid) == tid && load(&o->at) > t && load(&o->tid) == tid)
+			return 1;
+	}
+	return 0;
+}
+
+/* From when on a thread that is seen outside of the driver has left its last callback, and none that was about to begin. */
+static uint64_t from(const struct place *p)
+{
+	uint64_t at = load(&p->at), o = load(&off);
+
+	return at > o ? at : o;
+}
+
+static int is_out(struct place *p, uint32_t tid)
+{
+	if (tid == the.tid || !thread_lives(tid) || seen_outside(tid, from(p)))
+		return 1;
+	p->looks = stack_of(tid) > load(&p->frame) ? p->looks + 1 : 0;
+	return p->looks >= 2;
+}
+
+int left_alone(void)
+{
+	uint32_t inside = 0;
+
+	for (uint32_t i = 0; i < PLACES; i++) {
+		struct place *p = &callers.place[i];
+		uint32_t tid = load(&p->tid);
+		uint64_t at = load(&p->at);
+
+		if (!tid)
+			continue;
+		if (is_out(p, tid) && load(&p->at) == at) {
+			p->looks = 0;
+			store(&p->tid, 0);
+			continue;
+		}
+		if (inside < AGENT_OUTS) {
+			store(&the.ring->inside[inside].at, from(p));
+			store(&the.ring->inside[inside].tid, tid);
+		}
+		inside++;
+	}
+	inside += load(&callers.overflow);
+	store(&the.ring->inside_count, inside);
+	return !inside;
+}
+
+void left_tidy(void)
+{
+	for (uint32_t i = 0; i < PLACES; i++) {
+		uint32_t tid = load(&callers.place[i].tid);
+
+		if (tid && !thread_lives(tid))
+			store(&callers.place[i].tid, 0);
+	}
+}
+
+void left_forget(void)
+{
+	for (uint32_t i = 0; i < PLACES; i++)
+		store(&callers.place[i].tid, 0);
+	store(&callers.overflow, 0);
+}
+
+#define MARK "inferscope-inside"
+
+/*
+ * An agent that goes while a thread may be inside still leaves word of it: the next one may be of another image, whose memory knows nothing. A
+ * mapping tells, by its name, which no other tool's has.
+ */
+void left_stay(void)
+{
+	long fd, at;
+
+	if (left_alone())
+		return;
+	fd = sys(SYS_memfd_create, MARK, MFD_CLOEXEC, 0);
+	if (fd < 0)
+		return; /* the next one of this image knows all the same */
+	if (!sys(SYS_ftruncate, fd, sizeof(callers), 0)) {
+		at = sys6(SYS_mmap, 0, sizeof(callers), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (at > 0 || at < -4095) {
+			sys(SYS_madvise, at, sizeof(callers), MADV_DONTDUMP);
+			memcpy((void *)at, &callers, sizeof(callers));
+		}
+	}
+	sys(SYS_close, fd, 0, 0);
+}
+
+static void inherit(uintptr_t at)
+{
+	const struct place *theirs = (const struct place *)at;
+
+	for (uint32_t i = 0; i < PLACES; i++) {
+		struct place *p = theirs[i].tid ? place_of(theirs[i].tid) : NULL;
+
+		if (!theirs[i].tid)
+			continue;
+		if (!p) {
+			store(&callers.overflow, 1);
+			continue;
+		}
+		p->at = theirs[i].at;
+		p->frame = theirs[i].frame;
+		p->looks = 0;
+		store(&p->tid, theirs[i].tid);
+	}
+	sys(SYS_munmap, at, sizeof(callers), 0);
+}
+
+/* Where the mapping of a line of /proc/self/maps begins, if it is as long as a mark; 0: it is none. */
+static uintptr_t mark_in(const char *line)
+{
+	uintptr_t ends[2] = { 0, 0 };
+	int which = 0;
+
+	if (!found(line, "/memfd:" MARK))
+		return 0;
+	for (; *line && *line != ' '; line++) {
+		if (*line == '-')
+			which = 1;
+		else
+			ends[which] = ends[which] << 4 | (uintptr_t)(*line <= '9' ? *line - '0' : *line - 'a' + 10);
+	}
+	return ends[1] - ends[0] >= sizeof(callers) ? ends[0] : 0;
+}
+
+/* Takes over what an earlier agent has left. */
+void left_inherit(void)
+{
+	static char line[512];
+	uintptr_t marks[8];
+	char part[1024];
+	size_t used = 0, n = 0;
+	long fd = sys6(SYS_openat, AT_FDCWD, (long)"/proc/self/maps", O_CLOEXEC, 0, 0, 0), got;
+
+	if (fd < 0)
+		return;
+	while ((got = sys(SYS_read, fd, part, sizeof(part))) > 0) {
+		for (long i = 0; i < got; i++) {
+			if (part[i] != '\n') {
+				if (used < sizeof(line) - 1)
+					line[used++] = part[i];
+				continue;
+			}
+			line[used] = 0;
+			used = 0;
+			marks[n] = mark_in(line);
+			if (marks[n] && n < COUNT(marks) - 1)
+				n++;
+		}
+	}
+	sys(SYS_close, fd, 0, 0);
+	for (size_t i = 0; i < n; i++)
+		inherit(marks[i]);
+}

@@ -1,0 +1,185 @@
+package diagnose
+
+import (
+	"math"
+	"regexp"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// kinds tells what the activities of one device are.
+type kinds struct {
+	t        *timeline.Timeline
+	memory   []bool // by kernel: its name says that it waits for memory
+	sms      uint64 // multiprocessors; 0: not known
+	kernels  uint64 // how many
+	time     uint64 // ns, summed over kernels
+	smallest uint64 // blocks of the kernels that are small, summed over time: for the evidence
+	small    uint64 // ns
+	poor     [poorKinds]runs
+	heldBy   copiers
+	freeBy   copiers
+}
+
+// runs counts kernels.
+type runs struct{ runs, time uint64 }
+
+// poorKinds is how many kinds of kernels could do better: memoryKernel, smallKernel and tinyKernel.
+const poorKinds = tinyKernel - memoryKernel + 1
+
+// poorIndex is the index of the kind that a finding is about.
+func poorIndex(id cause.ID) doing {
+	switch id {
+	case cause.BandwidthBound:
+		return 0
+	case cause.SmallBatch:
+		return smallKernel - memoryKernel
+	}
+	return tinyKernel - memoryKernel
+}
+
+// copiers is for how long copies ran by the thread that asked for them, and by the function.
+type copiers struct{ threads, calls tally }
+
+// flush makes them ready to be copied.
+func (c *copiers) flush() {
+	c.threads.flush()
+	c.calls.flush()
+}
+
+func (c *copiers) merge(o *copiers) {
+	c.threads.merge(&o.threads)
+	c.calls.merge(&o.calls)
+}
+
+func newKinds(t *timeline.Timeline, memory []bool, dev *timeline.Device) *kinds {
+	k := &kinds{t: t, memory: memory}
+	if dev.Info != nil {
+		k.sms = uint64(dev.Info.SMs)
+	}
+	return k
+}
+
+// of returns what an activity is.
+func (k *kinds) of(act *timeline.Activity) doing {
+	e := &k.t.Rec.Events[act.Event]
+	switch act.Kind {
+	case timeline.Kernel:
+		what := k.kernel(act, e)
+		if what != fullKernel {
+			p := &k.poor[what-memoryKernel]
+			p.runs++
+			p.time += act.End - act.Start
+		}
+		return what
+	case timeline.Copy:
+		what := copyKind(e)
+		k.asked(act, what)
+		return what
+	}
+	return setting
+}
+
+// asked notes who asked for a copy.
+func (k *kinds) asked(act *timeline.Activity, what doing) {
+	by := &k.freeBy
+	switch what {
+	case heldToDevice, heldToHost:
+		by = &k.heldBy
+	case freeToDevice, freeToHost, peerCopy:
+	default:
+		return
+	}
+	if act.Op == timeline.None {
+		return
+	}
+	op := k.t.Outermost(act.Op)
+	th := &k.t.Threads[k.t.ThreadOf(op)]
+	by.threads.add(threadKey(k.t.Processes[th.Process].PID, th.TID), act.End-act.Start)
+	by.calls.add(uint64(k.t.Ops[op].Func), act.End-act.Start)
+}
+
+func (k *kinds) kernel(act *timeline.Activity, e *event.Event) doing {
+	k.kernels++
+	k.time += act.End - act.Start
+	if i := k.t.KernelIndex(act); i != timeline.None && k.memory[i] {
+		return memoryKernel
+	}
+	if e.Dur < gpu.TinyBelow {
+		return tinyKernel
+	}
+	// With fewer blocks than half the multiprocessors, most of the device does nothing, whatever the
+	// kernel does: a block runs on one multiprocessor (CUDA C++ Programming Guide, "Hardware Implementation").
+	if n := blocks(e); n > 0 && 2*n < k.sms {
+		k.small += act.End - act.Start
+		k.smallest += n * (act.End - act.Start)
+		return smallKernel
+	}
+	return fullKernel
+}
+
+// blocks returns how many blocks a kernel had, 0 where that is not known; grid as bpf/event.h packs it.
+func blocks(e *event.Event) uint64 {
+	x, y, z := e.Args[2]&math.MaxUint32, e.Args[2]>>32&math.MaxUint16, e.Args[2]>>48
+	return x * min(y, 1<<15) * min(z, 1<<15) // without the bounds a damaged event could overflow
+}
+
+// The directions and kinds of memory of copies, as bpf/event.h and the CUPTI reference number them:
+// CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind.
+const (
+	toDevice, toHost, toArray, fromArray, hostToHost, betweenPeers = 1, 2, 3, 4, 9, 10
+
+	pageable = 1
+
+	// resultBytes is up to how many bytes a copy to the host is a way to wait for a result: what the driver stages
+	// without waiting (CUDA driver API, "API synchronization behavior"), and nothing that bandwidth matters for.
+	resultBytes = 64 << 10
+)
+
+// copyKind says what a copy is.
+func copyKind(e *event.Event) doing {
+	source, destination, async := uint8(e.Ret>>8), uint8(e.Ret>>16), e.Ret>>24&1 != 0
+	held := !async || source == pageable || destination == pageable
+	switch uint8(e.Ret) {
+	case toDevice, toArray:
+		if held {
+			return heldToDevice
+		}
+		return freeToDevice
+	case toHost, fromArray, hostToHost:
+		switch {
+		case held && e.Args[2] <= resultBytes:
+			return resultCopy
+		case held:
+			return heldToHost
+		}
+		return freeToHost
+	case betweenPeers:
+		return peerCopy
+	}
+	return ownCopy
+}
+
+// memoryBound are names of kernels that read each weight once and compute next to nothing with it, so that they
+// wait for memory: products of a matrix with a vector or a few columns (cuBLAS gemv and gemvx, dot kernels, nvjet and
+// CUTLASS tiles of 8 or 16 columns, ggml's mul_mat_vec), and attention of one new token to all that came before.
+var memoryBound = regexp.MustCompile(`(?i)gemv|mul_mat_vec|mmvq|dot_kernel|nvjet_\w+?_(\d+x(8|16)|(8|16)x\d+)_|` +
+	`(^|\D)\d+x(8|16)_(\d+x)?\d+_|splitkv|paged_attention|batch_?decode|decode_attention|masked_multihead`)
+
+// memoryKernels says of each kernel of the recording whether its name is such a one.
+func memoryKernels(t *timeline.Timeline) []bool {
+	if t.Rec.Meta.GPU == nil {
+		return nil
+	}
+	out := make([]bool, len(t.Rec.Meta.GPU.Kernels))
+	for i, k := range t.Rec.Meta.GPU.Kernels {
+		out[i] = memoryBound.MatchString(k.Name[:min(len(k.Name), maxKernelName)])
+	}
+	return out
+}
+
+// maxKernelName bounds what is read of a kernel's name: templates make some of them 10 kB long.
+const maxKernelName = 512

@@ -1,0 +1,72 @@
+package diagnose
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// callers finds from where the program made CUDA calls: by the samples of threads inside of them, running
+// or going to sleep. What is known of a call says when it was made, and not from where.
+type callers struct {
+	byCall map[string]*tally // by function: samples by stack
+}
+
+// newCallers looks at all samples once, and at each of their stacks once.
+func newCallers(x *threads.Index) *callers {
+	rec := x.Rec
+	counts := make([]uint64, len(rec.Meta.Stacks)+1)
+	x.Stacks(func(s *threads.Sample) {
+		if uint64(s.Stack) < uint64(len(counts)) {
+			counts[s.Stack]++
+		}
+	})
+	c := &callers{byCall: map[string]*tally{}}
+	for stack, n := range counts {
+		if n == 0 {
+			continue
+		}
+		for i := range threads.Walk(rec, uint64(stack)) {
+			f := &rec.Meta.Frames[i]
+			if f.Kind != recording.NativeFrame || !isCUDA(f.Name) {
+				continue
+			}
+			name := plainCall(f.Name)
+			if c.byCall[name] == nil {
+				c.byCall[name] = &tally{}
+			}
+			c.byCall[name].add(uint64(stack), n)
+		}
+	}
+	return c
+}
+
+// isCUDA says whether a native function is one of CUDA's: cuLaunchKernel, cudaMemcpy.
+func isCUDA(name string) bool {
+	rest := strings.TrimPrefix(strings.TrimPrefix(name, "cu"), "da")
+	return len(rest) < len(name) && rest != "" && rest[0] >= 'A' && rest[0] <= 'Z'
+}
+
+// plainCall cuts versions and variants off a function's name: cuMemcpyHtoD_v2, cudaMemcpyAsync_ptsz.
+func plainCall(name string) string {
+	name, _, _ = strings.Cut(name, "_")
+	name, _, _ = strings.Cut(name, "(")
+	return name
+}
+
+// callersOf returns the functions from which a call was made, those of most samples first; time is a number of samples.
+func (a *analysis) callersOf(call string) []dominant {
+	if a.callers == nil {
+		a.callers = newCallers(a.t.Index)
+	}
+	t := a.callers.byCall[plainCall(call)]
+	if t == nil {
+		return nil
+	}
+	g := group{stacks: *t}
+	return slices.DeleteFunc(g.functions(a.places), func(d dominant) bool {
+		return !d.isCode() || d.kind != recording.PythonFrame && isCUDA(d.name) // it ends in the kernel, or at the call itself: nobody knows who made it
+	})
+}

@@ -1,0 +1,149 @@
+package diagnose
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// leastChanges is how many changes a finding has at least, as far as the table goes.
+const leastChanges = 2
+
+// changes are what the table says to do, in the user's terms: what does not fit the program is there only where else
+// there were too few, and the first names the place in the code.
+func (a *analysis) changes(row cause.Cause, w facts) []Change {
+	p := programOf(a.t.Rec)
+	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
+	hosted := row.ID == cause.Dependency && a.putsFunctions()
+	rank := func(c *cause.Change) int {
+		switch {
+		case !a.suits(p, row.ID, &w, c):
+			return 2
+		case row.ID == cause.Allocation && pins(c.Text) != strings.Contains(w.call, "Host"): // cuMemHostAlloc, cudaFreeHost
+			return 1
+		case row.ID == cause.Dependency && strings.Contains(c.Text, "functions on the host") != hosted:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(x, y cause.Change) int { return cmp.Compare(rank(&x), rank(&y)) })
+	list = slices.CompactFunc(list, func(x, y cause.Change) bool { return x.Text == y.Text }) // in two languages
+	n := 0
+	for n < len(list) && (n < leastChanges || rank(&list[n]) < 2) {
+		n++
+	}
+	out := make([]Change, n)
+	for i := range out {
+		out[i] = Change{list[i].Where, list[i].Text, p.example(&list[i])}
+	}
+	if w.place != "" && n > 0 && changedThere(row.ID) {
+		out[0].Text = "In " + w.place + ": " + out[0].Text
+	}
+	return out
+}
+
+// suits says whether a change is one for this program, and this cause in it.
+func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool {
+	switch {
+	case a.subject == aboutCPU:
+		return c.Where != "CUDA" && !strings.Contains(c.Text+c.Example, "GPU") && !strings.Contains(c.Example, "cuda")
+	case id == cause.Worker && strings.Contains(c.Text, "loader"):
+		return a.isLoader(w)
+	case c.Where == "PyTorch":
+		return p.torch || p.python
+	case c.Where == "Python":
+		return p.python
+	}
+	return true
+}
+
+// putsFunctions says whether the program puts functions of the host into streams.
+func (a *analysis) putsFunctions() bool {
+	puts := make([]bool, len(a.t.Rec.Meta.Functions))
+	for i := range puts {
+		base := a.t.Rec.Meta.Functions[i].Base
+		puts[i] = strings.Contains(base, "LaunchHostFunc") || strings.Contains(base, "StreamAddCallback")
+	}
+	return slices.ContainsFunc(a.t.Ops, func(op timeline.Op) bool { return puts[op.Func] })
+}
+
+// pins says whether a change is about pinned memory.
+func pins(text string) bool { return strings.HasPrefix(text, "Pin ") }
+
+// program is what a program is written in.
+type program struct {
+	python, torch bool
+	name          string // of its main process
+}
+
+// programOf looks for Python code in the stacks of a recording, and for an interpreter.
+func programOf(rec *recording.Recording) program {
+	var p program
+	for i := range rec.Meta.Frames {
+		f := &rec.Meta.Frames[i]
+		p.python = p.python || f.Kind == recording.PythonFrame
+		p.torch = p.torch || strings.Contains(f.File, "/torch/") || strings.HasPrefix(f.File, "libtorch") || strings.HasPrefix(f.File, "libc10")
+	}
+	for i := range rec.Meta.Processes {
+		p.python = p.python || strings.HasPrefix(rec.Meta.Processes[i].Comm, "python")
+	}
+	if len(rec.Meta.Processes) > 0 {
+		p.name = format.Clean(rec.Meta.Processes[0].Comm)
+	}
+	return p
+}
+
+// example is the example of a change for a program: no Python for one that has none.
+func (p program) example(c *cause.Change) string {
+	switch {
+	case p.python || p.torch:
+		return c.Example
+	case c.Where == cause.Code:
+		return ""
+	case p.name != "":
+		return strings.ReplaceAll(c.Example, "python infer.py", "./"+p.name)
+	}
+	return c.Example
+}
+
+// ahead is what to do first where a thread is waited for that is no worker of a loader: what it does can be done
+// sooner. A tokenizer's thread has no queue that could be deeper.
+func (a *analysis) ahead(p program, id cause.ID, w *facts) []cause.Change {
+	if id != cause.Worker || a.isLoader(w) {
+		return nil
+	}
+	switch w.innerID {
+	case cause.Preprocessing, cause.Serialization, cause.Disk:
+		list := a.table[w.innerID].Changes
+		if i := slices.IndexFunc(list, func(c cause.Change) bool { return a.suits(p, w.innerID, w, &c) }); i >= 0 {
+			return list[i : i+1 : i+1]
+		}
+	}
+	return nil
+}
+
+// isLoader says whether the thread that is waited for is a worker of PyTorch's DataLoader: by its name (it calls
+// itself pt_data_worker) or by its code.
+func (a *analysis) isLoader(w *facts) bool {
+	if strings.Contains(w.doer, "pt_data_worker") {
+		return true
+	}
+	return len(w.functions) > 0 && slices.ContainsFunc(a.places.frames(w.functions[0].stack, false), func(f string) bool {
+		return strings.Contains(f, "torch/utils/data/")
+	})
+}
+
+// changedThere says whether what is to be changed is at the place where a cause is seen: a worker that is waited for
+// is busy there, but more workers, or more CPUs, are asked for elsewhere.
+func changedThere(id cause.ID) bool {
+	switch id {
+	case cause.StartEnd, cause.Worker, cause.GIL, cause.NoCPU, cause.Throttled, cause.NoWork, cause.Network:
+		return false
+	}
+	return true
+}

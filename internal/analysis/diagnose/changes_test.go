@@ -1,0 +1,102 @@
+package diagnose_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+)
+
+// TestChangesForAProgramWithoutPython: nobody who wrote a server in C++ is told of DataLoaders, as long as there is
+// anything else to say.
+func TestChangesForAProgramWithoutPython(t *testing.T) {
+	ofPython := regexp.MustCompile(`(?i)python|torch|import |loader`)
+	for id := cause.PythonWork; id < cause.StartEnd; id++ {
+		switch id {
+		case cause.PythonWork, cause.GIL, cause.GC, cause.Serialization, cause.RemoteMemory: // Python's alone, and what is never dearest
+			continue
+		}
+		s := newScene(t)
+		s.Meta.Processes[0].Comm = "server"
+		loop(s, 20, id)
+		d := s.diagnose()
+		if len(d.Findings) == 0 || len(d.Findings[0].Changes) < 2 {
+			t.Errorf("%s: %q", id, causes(d))
+			continue
+		}
+		for i, c := range d.Findings[0].Changes[:2] {
+			if ofPython.MatchString(c.Text + c.Example) {
+				t.Errorf("%s, change %d: %s\n%s", id, i+1, c.Text, c.Example)
+			}
+		}
+	}
+}
+
+// TestChangesForAHost: no example asks for more threads than the machine has CPUs.
+func TestChangesForAHost(t *testing.T) {
+	numbers := regexp.MustCompile(`(?:NUM_THREADS=|num_workers=|set_num_threads\()(\d+)`)
+	found := 0
+	for id := cause.PythonWork; id < cause.StartEnd; id++ {
+		s := newScene(t)
+		s.Meta.Host.CPUs = 2
+		loop(s, 20, id)
+		for _, f := range s.diagnose().Findings {
+			for _, c := range f.Changes {
+				for _, m := range numbers.FindAllStringSubmatch(c.Example, -1) {
+					if n, _ := strconv.Atoi(m[1]); n < 1 || n > 2 {
+						t.Errorf("%s: %s", id, c.Example)
+					}
+					found++
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no example names a number of threads")
+	}
+}
+
+// TestChangesByCall: the calls that the time is spent in decide what is said first.
+func TestChangesByCall(t *testing.T) {
+	for _, c := range []struct {
+		call        string
+		cause       cause.ID
+		first, says string
+	}{
+		{"cuMemHostAlloc", cause.Allocation, "Pin host memory once", "cuMemHostAlloc holds up the GPU"},
+		{"cuMemAlloc_v2", cause.Allocation, "Allocate from a pool", "cuMemAlloc holds up the GPU"},
+		{"cuModuleLoadData", cause.Compilation, "Load modules and make graphs once", "cuModuleLoadData holds up the GPU"},
+		{"cuLaunchHostFunc", cause.Dependency, "Keep functions on the host out", "Queued work waits"},
+		{"cuStreamWaitEvent", cause.Dependency, "Find the event", "Queued work waits"},
+	} {
+		s := newScene(t)
+		s.Meta.Processes[0].Comm = "server"
+		s.Do(c.call, 0, 10*us, 1, 2)
+		loop(s, 20, c.cause, func(x *gap.Step) { x.Op, x.PID, x.TID = 0, recordtest.PID, recordtest.PID })
+		d := s.diagnose()
+		if len(d.Findings) == 0 || !strings.HasPrefix(d.Findings[0].Changes[0].Text, c.first) || !strings.HasPrefix(d.Headline, c.says) {
+			t.Errorf("%s: %q", c.call, d.Headline)
+			continue
+		}
+		if f := &d.Findings[0]; f.Confidence < 0.9 { // each was recorded: no sample could say more
+			t.Errorf("%s: sure to %.2f, for %q", c.call, f.Confidence, f.Because)
+		}
+	}
+}
+
+// TestChangesAreSaidOnce: what holds in two languages is one piece of advice.
+func TestChangesAreSaidOnce(t *testing.T) {
+	s := newScene(t)
+	loop(s, 20, cause.Lock)
+	said := map[string]bool{}
+	for _, c := range s.diagnose().Findings[0].Changes {
+		if said[c.Text] {
+			t.Errorf("%q twice", c.Text)
+		}
+		said[c.Text] = true
+	}
+}

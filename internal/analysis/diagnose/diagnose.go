@@ -1,0 +1,145 @@
+// Package diagnose says what a recording means: where the time went, as a partition; why the
+// GPU was idle; what to change. It is a pure function of a timeline and the gaps found in it.
+package diagnose
+
+import "github.com/inferscope/inferscope/internal/analysis/cause"
+
+// Diagnosis is the answer. Times are ns, shares are fractions.
+type Diagnosis struct {
+	Verdict    Verdict    `json:"verdict"`
+	Headline   string     `json:"headline"` // one sentence: what is wrong, and how much it costs
+	Reasons    []string   `json:"reasons"`  // why there is not enough evidence, where that is the verdict
+	Breakdown  Breakdown  `json:"breakdown"`
+	Devices    []Device   `json:"devices"`    // the same for each GPU
+	Iterations *Iteration `json:"iterations"` // nil where none could be found
+	// Start and End are what the program did before its first iteration and after its last, where the recording
+	// holds its start or its exit. Neither is part of the breakdown.
+	Start    *Phase    `json:"start,omitempty"`
+	End      *Phase    `json:"end,omitempty"`
+	Findings []Finding `json:"findings"` // what pays most first: by foretold gain, where none is known by cost
+}
+
+// Phase is a stretch of time that a program goes through once.
+type Phase struct {
+	From uint64 `json:"from_ns"` // CLOCK_MONOTONIC
+	To   uint64 `json:"to_ns"`
+}
+
+// length is how long a phase takes, ns; 0 where there is none.
+func (p *Phase) length() uint64 {
+	if p == nil {
+		return 0
+	}
+	return p.To - p.From
+}
+
+// Verdict is the class of the bottleneck.
+type Verdict string
+
+// The verdicts.
+const (
+	Healthy   Verdict = "healthy"    // the GPU works nearly all of the time, and nothing stands out
+	CPUBound  Verdict = "cpu-bound"  // the GPU waits for the CPU
+	GPUBound  Verdict = "gpu-bound"  // the GPU works nearly all of the time, and could work better
+	CopyBound Verdict = "copy-bound" // copies take more than computing
+	Balanced  Verdict = "balanced"   // the GPU works for most of the time, and waits for some
+	Idle      Verdict = "idle"       // nobody asks for anything
+	CPUOnly   Verdict = "cpu-only"   // the target uses no GPU: the answer is about its main thread
+	NotEnough Verdict = "not-enough-evidence"
+)
+
+// Breakdown is a partition of a stretch of time: its parts sum to Time exactly.
+type Breakdown struct {
+	Time   uint64  `json:"ns"`     // that was seen, summed over devices in the whole's breakdown
+	Window uint64  `json:"window"` // of the recording without Diagnosis.Start and End, ns, summed likewise: Time is what of it the numbers rest on
+	Share  float64 `json:"share"`  // Time of Window
+	Parts  []Part  `json:"parts"`  // compute first, then copies and sets, then idle by cause, the most first
+	People []Part  `json:"view"`   // the same time in the words that people know: CPU preprocessing, H2D, GPU compute, ...
+}
+
+// Part is one category of a breakdown.
+type Part struct {
+	Key   string   `json:"key"`   // compute, h2d, d2h, d2d, set, or the key of a cause
+	Name  string   `json:"name"`  // for people
+	Cause cause.ID `json:"-"`     // cause.Unknown and Busy for what is none
+	Busy  bool     `json:"busy"`  // the GPU ran something
+	Time  uint64   `json:"ns"`    //
+	Share float64  `json:"share"` // of Breakdown.Time
+}
+
+// Device is the breakdown of one GPU.
+type Device struct {
+	PID       uint32    `json:"pid"` // the first process that uses it
+	ID        uint8     `json:"id"`  // as that process counts
+	Name      string    `json:"name"`
+	Breakdown Breakdown `json:"breakdown"`
+}
+
+// Iteration is the end-to-end latency of what the program does again and again.
+type Iteration struct {
+	Source string  `json:"source"` // how they were found: "ranges named decode", "period of cuStreamSynchronize in python (4711)"
+	Named  bool    `json:"named"`  // by the program itself: NVTX or a scope
+	Count  uint64  `json:"count"`
+	Mean   uint64  `json:"mean_ns"`
+	P50    uint64  `json:"p50_ns"`
+	P99    uint64  `json:"p99_ns"`
+	Max    uint64  `json:"max_ns"`
+	PerSec float64 `json:"per_second"`
+	Turn   *Turn   `json:"turn,omitempty"` // what iterations make together, where a pause parts some from the next; nil where none is seen
+	// Durations are all of them, ns, in the order of time: what a comparison with another recording rests on.
+	Durations []uint64 `json:"-"`
+	From      uint64   `json:"from_ns"` // CLOCK_MONOTONIC: the beginning of the first,
+	To        uint64   `json:"to_ns"`   // and the end of the last
+	Always    bool     `json:"always"`  // they rest on events that are recorded all the time, not in windows only
+}
+
+// Turn is a number of iterations that a longer pause parts from the next: perhaps they are parts of what is an
+// iteration to the user.
+type Turn struct {
+	Of  uint64 `json:"iterations"` // how many
+	P50 uint64 `json:"p50_ns"`     // how long they take together, with the pause
+}
+
+// Finding is a claim with its evidence.
+type Finding struct {
+	Cause      string     `json:"cause"` // its key in the table of causes
+	Title      string     `json:"title"` // with names: "Tokenization in encode (infer.py:12) holds up the GPU"
+	Cost       uint64     `json:"cost_ns"`
+	Share      float64    `json:"share"`      // Cost of Breakdown.Time; of start-end, which is no part of that, of the recording
+	Confidence float64    `json:"confidence"` // 0 to 1
+	Because    []string   `json:"because"`    // what the confidence rests on
+	Evidence   []Evidence `json:"evidence"`
+	Changes    []Change   `json:"changes"` // what to do, the best first
+	Place      string     `json:"place,omitempty"`
+	PID        uint32     `json:"pid,omitempty"` // the thread that it is about; 0: several
+	TID        uint32     `json:"tid,omitempty"`
+	Thread     string     `json:"thread,omitempty"`
+	Gain       *Gain      `json:"gain,omitempty"` // what the remedy would bring; nil where a replay cannot say
+	// Minor says that it is what is left to gain of a GPU that works nearly all of the time.
+	Minor bool `json:"minor,omitempty"`
+}
+
+// Gain is how much faster the program would be without the cause of a finding: predicted by a replay, not by how much
+// time it took.
+type Gain struct {
+	Plan    string  `json:"plan"` // as whatif takes it: "without host-sync"
+	Speedup float64 `json:"speedup"`
+	Low     float64 `json:"low"`
+	High    float64 `json:"high"`
+	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
+}
+
+// Evidence is one fact behind a finding.
+type Evidence struct {
+	Text string   `json:"text"`
+	From uint64   `json:"from_ns,omitempty"` // a time to look at in the timeline, CLOCK_MONOTONIC; 0: none
+	To   uint64   `json:"to_ns,omitempty"`
+	Call []string `json:"stack,omitempty"` // frames, the leaf first
+}
+
+// Change is something to do, in the user's terms.
+type Change struct {
+	Where   string `json:"where"`
+	Text    string `json:"text"`
+	Example string `json:"example,omitempty"`
+}

@@ -1,0 +1,145 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// facts are what a group says of itself, in words.
+type facts struct {
+	id        cause.ID
+	functions []dominant // the dearest first
+	called    bool       // functions are those that made the call, weighed by samples
+	place     string     // "encode (infer.py:12)"; "" where no stack tells
+	doer      string     // the thread whose doing it was, where it is one: "loader (4712)"
+	waiter    string     // who waited, where that is another
+	innerID   cause.ID   // what the doer did, where somebody waited for it,
+	inner     string     // in words: "reading from the disk"
+	call      string     // CUDA function; ""
+	inCalls   bool       // most of the time is spent in calls
+	object    string     // what the longest wait was for: "read of /data/x"; ""
+	by        string     // who ended the longest wait, or took the CPU
+}
+
+// facts gathers what is known of a group.
+func (a *analysis) facts(g *group) facts {
+	w := facts{id: g.id, functions: g.functions(a.places)}
+	if top := g.calls.most(); top.time > 0 {
+		w.call = format.Clean(a.t.Rec.Meta.Functions[top.key].Base)
+		w.inCalls = 2*g.calls.all > g.cost
+	}
+	if w.call != "" && 2*g.stacks.all < g.cost { // it is known by its calls, and what stacks it has stand for little of it
+		if list := a.callersOf(w.call); len(list) > 0 || len(w.functions) == 0 {
+			w.functions, w.called = list, true
+		}
+	}
+	w.place = placeOf(w.functions)
+	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 {
+		w.doer = a.who(top.key)
+	}
+	if top := g.waiters.most(); top.time*2 > g.waiters.all && uint32(top.key) != 0 {
+		w.waiter = a.who(top.key)
+	}
+	w.innerID = most(&g.inner)
+	w.inner = doingWords(w.innerID)
+	a.wait(g, &w)
+	return w
+}
+
+// placeOf names where time was spent: the function of most of it, or, where that is one of many of a library, the
+// library.
+func placeOf(list []dominant) string {
+	if len(list) == 0 || !list[0].isCode() {
+		return ""
+	}
+	all, file := uint64(0), uint64(0)
+	for i := range list {
+		all += list[i].time
+		if list[i].kind == recording.NativeFrame && list[i].file == list[0].file {
+			file += list[i].time
+		}
+	}
+	if top := &list[0]; top.kind == recording.NativeFrame && top.file != "" && 3*top.time < all && 2*file > all {
+		return format.Clean(cpu.ShortFile(top.file))
+	}
+	return list[0].text()
+}
+
+// most returns the cause of most time; Unknown where there is none.
+func most(list *[cause.Count]uint64) cause.ID {
+	best := cause.Unknown
+	for id := cause.Unknown + 1; id < cause.Count; id++ {
+		if list[id] > list[best] || best == cause.Unknown && list[id] > 0 {
+			best = id
+		}
+	}
+	return best
+}
+
+// wait says what the longest of the waits was for, and who ended it.
+func (a *analysis) wait(g *group, w *facts) {
+	if g.id == cause.NoCPU || g.id == cause.Throttled {
+		if top := g.takers.most(); 2*top.time > g.cost {
+			w.by = a.who(top.key)
+		}
+		return
+	}
+	for _, s := range g.longest {
+		if s.wait < 0 || int(s.wait) >= len(a.t.Rec.Events) {
+			continue
+		}
+		if a.waits == nil {
+			a.waits = threads.NewWaits(a.t.Rec)
+		}
+		one, ok := a.waits.Of(threads.Interval{Wait: s.wait})
+		if !ok {
+			continue
+		}
+		w.object = format.Clean(one.Text)
+		if !one.By.Unknown && !one.By.Interrupt && one.By.TID != 0 {
+			w.by = a.who(threadKey(one.By.PID, one.By.TID))
+		}
+		return
+	}
+}
+
+// doingWords says in a few words what somebody does, to go after "is".
+func doingWords(id cause.ID) string {
+	return map[cause.ID]string{
+		cause.PythonWork: "running Python code", cause.NativeWork: "running native code", cause.Preprocessing: "preprocessing",
+		cause.LaunchOverhead: "launching work", cause.HostSync: "waiting for the GPU", cause.SyncCopy: "copying",
+		cause.Allocation: "allocating memory", cause.Worker: "waiting for yet another one", cause.Lock: "waiting for a lock",
+		cause.GIL: "waiting for Python's lock", cause.GC: "collecting garbage", cause.Serialization: "serializing objects",
+		cause.Compilation: "compiling or loading code", cause.Disk: "reading or writing files", cause.Network: "waiting for the network",
+		cause.PageFaults: "waiting for pages of memory", cause.NoCPU: "waiting for a CPU", cause.Throttled: "held back by the CPU quota of its cgroup",
+		cause.Sleep: "sleeping", cause.NoWork: "waiting for work", cause.Dependency: "waiting for other work of the GPU",
+	}[id]
+}
+
+// symbolName shortens what a native function is called.
+func symbolName(name string) string {
+	if i := strings.IndexByte(name, '('); i > 0 && !strings.HasPrefix(name, "(") {
+		name = name[:i]
+	}
+	return name
+}
+
+// remoteText says how far away threads and memory are.
+func (a *analysis) remoteText() string {
+	p := &a.cpu.Pressure
+	s := fmt.Sprintf("The GPU is on NUMA node %d; threads ran on other nodes for %s of their time", p.GPUNode, format.Percent(p.RemoteRunning))
+	if len(p.Pages) > 0 {
+		s += fmt.Sprintf(", and %s of the memory lies there", format.Percent(p.RemoteShare))
+	}
+	return s + "."
+}
+
+// rounded rounds a confidence, so that a report does not look more exact than it is.
+func rounded(f float64) float64 { return math.Round(min(1, max(0, f))*100) / 100 }

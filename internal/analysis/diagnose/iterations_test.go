@@ -1,0 +1,294 @@
+package diagnose_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
+)
+
+// iterate calls step for each iteration with the time at which it begins, in µs.
+func iterate(n, period uint64, step func(i, at uint64)) {
+	for i := range n {
+		step(i, i*period)
+	}
+}
+
+// do makes a call of 10 µs at a time in µs.
+func do(s *scene, name string, at uint64, args ...uint64) {
+	s.Do(name, int64(at*us), 10*us, args...)
+}
+
+// iterations is a program, and what of it is found to come back, and how long that takes.
+type iterations struct {
+	name   string
+	make   func(s *scene)
+	source string // "": none
+	count  uint64
+	p50    uint64 // µs
+}
+
+// evenIterations come back at equal times.
+func evenIterations() []iterations {
+	return []iterations{
+		{"one sync in each", func(s *scene) {
+			iterate(20, 5000, func(_, at uint64) {
+				do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+4000, 4)
+			})
+		}, "period of cuStreamSynchronize in python (1234)", 19, 5000},
+		{"a token and a request", func(s *scene) {
+			iterate(8, 50_000, func(_, at uint64) {
+				do(s, "cuMemcpyHtoD_v2", at, 1, 2, 3)
+				for k := range uint64(10) {
+					do(s, "cuMemcpyDtoH_v2", at+k*4000+3000, 1, 2, 3)
+				}
+			})
+		}, "period of cuMemcpyHtoD in python (1234)", 7, 50_000},
+		{"three waits in each", func(s *scene) {
+			iterate(20, 10_000, func(_, at uint64) {
+				do(s, "cuStreamSynchronize", at, 4)
+				do(s, "cuStreamSynchronize", at+500, 4)
+				do(s, "cuStreamSynchronize", at+1000, 4)
+			})
+		}, "period of 3 calls of cuStreamSynchronize in python (1234)", 19, 10_000},
+		{"a wait for each copy", func(s *scene) {
+			iterate(20, 10_000, func(_, at uint64) {
+				for k := range uint64(3) {
+					do(s, "cuMemcpyHtoDAsync_v2", at+k*100, 1, 2, 3, 4)
+					do(s, "cuStreamSynchronize", at+k*100+50, 4)
+				}
+				do(s, "cuLaunchKernel", at+1000, 7)
+				do(s, "cuMemcpyHtoDAsync_v2", at+8000, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+9000, 4)
+			})
+		}, "period of 4 calls of cuStreamSynchronize in python (1234)", 19, 10_000},
+		{"many in each", func(s *scene) {
+			iterate(8, 50_000, func(_, at uint64) {
+				for k := range uint64(12) {
+					do(s, "cuStreamSynchronize", at+k*100, 4)
+				}
+			})
+		}, "period of 12 calls of cuStreamSynchronize in python (1234)", 6, 50_000},
+	}
+}
+
+// otherIterations are told by something else than waits.
+func otherIterations() []iterations {
+	return []iterations{
+		{"graphs", func(s *scene) {
+			iterate(50, 2000, func(_, at uint64) { do(s, "cuGraphLaunch", at, 0x77, 4) })
+		}, "period of cuGraphLaunch in python (1234)", 49, 2000},
+		{"named", func(s *scene) {
+			s.Meta.GPU.Ranges = []string{"layer", "decode", "once"}
+			iterate(20, 5000, func(_, at uint64) {
+				for k := range uint64(4) {
+					named(s, 1, at+k*1000, 900)
+				}
+				named(s, 2, at, 4500)
+			})
+			named(s, 3, 0, 900_000)
+		}, `ranges named "decode"`, 20, 4500},
+	}
+}
+
+// unevenIterations come back, and not at equal times.
+func unevenIterations() []iterations {
+	return []iterations{
+		{"uneven, with two waits in each", func(s *scene) {
+			at := uint64(0)
+			for i := range uint64(30) {
+				do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+50, 4)
+				do(s, "cuLaunchKernel", at+100, 7)
+				do(s, "cuMemcpyHtoDAsync_v2", at+1000, 1, 2, 3, 4)
+				do(s, "cuStreamSynchronize", at+2000, 4)
+				at += 8000 + i*7919%9000
+			}
+		}, "period of 2 calls of cuStreamSynchronize in python (1234)", 29, 13_028},
+		{"two workers, of which one is late", func(s *scene) {
+			for i := range uint64(40) {
+				at := i/2*10_000 + i%2*1500
+				do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+				do(s, "cuLaunchKernel", at+100, 7)
+				do(s, "cuStreamSynchronize", at+1000, 4)
+			}
+		}, "period of cuStreamSynchronize in python (1234)", 39, 1500},
+		{"no CPU after each sixth", func(s *scene) {
+			at := uint64(0)
+			for i := range uint64(80) {
+				for k := range uint64(4) {
+					do(s, "cuLaunchKernel", at+k*20, 7)
+				}
+				do(s, "cuStreamSynchronize", at+1000, 4)
+				if at += 3000; i%6 == 5 {
+					preempted(s, at, 60_000)
+					at += 60_000
+				}
+			}
+		}, "period of cuStreamSynchronize in python (1234)", 77, 3000},
+	}
+}
+
+// noIterations are programs in which nothing is found to come back.
+func noIterations() []iterations {
+	return []iterations{
+		{"nothing", func(*scene) {}, "", 0, 0},
+		{"now and then", func(s *scene) {
+			at := uint64(0)
+			for i := range uint64(30) {
+				at += 1000 + (i*i*7919)%40_000
+				do(s, "cuStreamSynchronize", at, 4)
+			}
+		}, "", 0, 0},
+		{"without order", func(s *scene) {
+			at, names := uint64(0), []string{"cuMemcpyHtoD_v2", "cuStreamSynchronize", "cuMemcpyDtoH_v2"}
+			for i := range uint64(60) {
+				at += 1000 + (i*i*7919)%10_000
+				do(s, names[(i*i*31+i/7)%3], at, 4)
+			}
+		}, "", 0, 0},
+		{"too few", func(s *scene) {
+			iterate(4, 5000, func(_, at uint64) { do(s, "cuStreamSynchronize", at, 4) })
+		}, "", 0, 0},
+	}
+}
+
+// TestIterations holds what is found to come back, and how long it takes.
+func TestIterations(t *testing.T) {
+	for _, c := range slices.Concat(evenIterations(), otherIterations(), unevenIterations(), noIterations()) {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t)
+			s.kernel(900, 950)
+			c.make(s)
+			it := s.diagnose().Iterations
+			if it == nil {
+				it = &diagnose.Iteration{}
+			}
+			if it.Source != c.source || it.Count != c.count || it.P50 != c.p50*us {
+				t.Errorf("%+v, want %d of %q with a median of %d µs", it, c.count, c.source, c.p50)
+			}
+			if it.Named != strings.HasPrefix(c.source, "ranges") || it.Max < it.P99 || it.P99 < it.P50 {
+				t.Errorf("%+v", it)
+			}
+		})
+	}
+}
+
+// TestTurns: where one wait is like the other and each so many of them are parted by a pause, the report says how many,
+// and how long they take together.
+func TestTurns(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		turns uint64
+		waits func(turn uint64) uint64             // in a turn
+		gap   func(turn, wait, last uint64) uint64 // µs from one to the next; last says which of the turn's is followed by the pause
+		p50   uint64                               // of an iteration, µs; 0: none is found
+		of    uint64                               // iterations in a turn; 0: none
+		whole uint64                               // a turn's time, µs
+	}{
+		{"all alike", 20, same(20), func(_, _, _ uint64) uint64 { return 400 }, 400, 0, 0},
+		{"a pause after each twentieth", 20, same(20), func(_, k, last uint64) uint64 { return 400 + 1600*(k/last) }, 400, 20, 9600},
+		{"waits that differ a little", 20, same(20), func(n, k, last uint64) uint64 { return 350 + (n*31+k*17)%101 + 1600*(k/last) }, 400, 20, 9600},
+		{"a long pause", 20, same(20), func(_, k, last uint64) uint64 { return 400 + 30_000*(k/last) }, 38_000, 0, 0},
+		{"as many as it takes", 40, func(n uint64) uint64 { return 10 + n*n*7%23 }, func(_, k, last uint64) uint64 { return 400 + 1600*(k/last) }, 400, 0, 0},
+		{"pauses at random", 40, same(10), func(n, k, _ uint64) uint64 { return 400 + 1600*((n*10+k)*(n*10+k)%97/94) }, 400, 0, 0},
+		{"no hole between times", 20, same(20), func(n, k, _ uint64) uint64 { return 400 + (n*20+k)*7919%250 }, 525, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t)
+			s.kernel(900, 950)
+			at := uint64(0)
+			for n := range c.turns {
+				last := c.waits(n) - 1
+				for k := range last + 1 {
+					do(s, "cuStreamSynchronize", at, 4)
+					at += c.gap(n, k, last)
+				}
+			}
+			it := s.diagnose().Iterations
+			if it == nil {
+				t.Fatal("no iterations")
+			}
+			if it.P50 < c.p50*us*9/10 || it.P50 > c.p50*us*11/10 {
+				t.Errorf("an iteration takes %d µs, want %d", it.P50/us, c.p50)
+			}
+			switch {
+			case c.of == 0 && it.Turn != nil:
+				t.Errorf("a turn of %+v", *it.Turn)
+			case c.of > 0 && (it.Turn == nil || it.Turn.Of != c.of || it.Turn.P50 < c.whole*us*9/10 || it.Turn.P50 > c.whole*us*11/10):
+				t.Errorf("turns of %+v, want %d in %d µs", it.Turn, c.of, c.whole)
+			}
+		})
+	}
+}
+
+// TestPausesOfOthers: a program that others stop after each twentieth iteration has no turns of twenty.
+func TestPausesOfOthers(t *testing.T) {
+	for stopped, want := range map[bool]uint64{true: 0, false: 20} {
+		s := newScene(t)
+		s.kernel(900, 950)
+		iterate(20, 40_000, func(_, at uint64) {
+			for k := range uint64(20) {
+				do(s, "cuStreamSynchronize", at+k*1900, 4)
+			}
+			if stopped {
+				preempted(s, at+19*1900+20, 3000)
+			}
+		})
+		it, got := s.diagnose().Iterations, uint64(0)
+		if it != nil && it.Turn != nil {
+			got = it.Turn.Of
+		}
+		if it == nil || got != want {
+			t.Errorf("stopped %v: turns of %d iterations, want %d (%+v)", stopped, got, want, it)
+		}
+	}
+}
+
+// preempted takes the CPU from the main thread, µs.
+func preempted(s *scene, at, dur uint64) {
+	s.Off(recordtest.Off{TID: recordtest.PID, TS: start + at*us, Dur: dur * us, Call: event.NoSyscall, Flags: event.Preempted})
+}
+
+func same(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
+
+// named adds a range of the main thread, µs.
+func named(s *scene, name int32, at, dur uint64) {
+	s.Event(event.Event{TS: start + at*us, Dur: dur * us, PID: recordtest.PID, TID: recordtest.PID, Kind: event.Range, Flags: event.Timed, Ret: name})
+}
+
+// TestIterationsOfKernels holds that kernels show the period where no call does, and that times across windows do not
+// count.
+func TestIterationsOfKernels(t *testing.T) {
+	s := timelinetest.New(timelinetest.Config{Agent: true, Windows: []timelinetest.Span{timelinetest.Between(0, 200*ms), timelinetest.Between(600*ms, 800*ms)}})
+	st := s.Stream(0x10, 13)
+	th := s.Spawn(recordtest.PID)
+	layers := timelinetest.Layers(4)
+	for range 700 {
+		th.Then(func(t *timelinetest.Thread) {
+			t.Launch(st, timelinetest.Kernel{Name: "embedding", Handle: 9, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{64, 1, 1}, Dur: 3000}, 10*us)
+		})
+		for _, k := range layers {
+			th.Then(func(t *timelinetest.Thread) { t.Launch(st, k, 30*us) })
+		}
+	}
+	rec := s.Run()
+	tl := timeline.Build(rec)
+	it := diagnose.New(tl, gap.Build(tl), gpu.Summarize(tl), cpu.Summarize(rec), nil).Iterations
+	period := uint64(len(layers))*30*us + 10*us
+	if it == nil || it.Source != "period of the kernel embedding" || it.P50 < period*95/100 || it.P50 > period*105/100 || it.Max > 2*period {
+		t.Errorf("%+v, want a period of %d µs", it, period/us)
+	}
+	if it != nil && (it.Count < 200 || it.Count > 260) { // 400 ms of 1.57 ms each
+		t.Errorf("%d iterations", it.Count)
+	}
+}

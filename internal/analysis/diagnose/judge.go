@@ -1,0 +1,217 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// Bounds of the verdict.
+const (
+	// third of the time idle: without it, the program would be half as fast again. From there on
+	// the GPU is said to wait for the CPU; between a tenth and a third, neither side dominates.
+	third = 1.0 / 3
+	// leastTime is the least time, ns, in which all that a GPU did must have been seen: with five samples of a thread
+	// at 99 Hz nothing can be told from anything.
+	leastTime = 50_000_000
+	// margin is the clock error, ns, above which a report warns: sync_error_margin_us, by default.
+	margin = 1_000_000
+)
+
+// judge finds the verdict: first whether there can be one.
+func (a *analysis) judge(d *Diagnosis) {
+	if a.subject == aboutCPU && a.total.Time > 0 {
+		d.Verdict = CPUOnly
+		return
+	}
+	d.Reasons = append(d.Reasons, a.doubts(d)...)
+	if len(d.Reasons) > 0 {
+		d.Verdict = NotEnough
+		return
+	}
+	d.Verdict = a.class(d)
+}
+
+// class is the verdict where there is enough evidence.
+func (a *analysis) class(d *Diagnosis) Verdict {
+	m := &a.total
+	asked := m.Time - m.Idle[cause.NoWork]
+	if 2*asked < m.Time {
+		return Idle
+	}
+	copies := m.copies() + m.Idle[cause.SyncCopy]
+	waits := m.idle() - m.Idle[cause.NoWork] - m.Idle[cause.SyncCopy]
+	switch {
+	case copies > m.compute() && copies >= waits:
+		return CopyBound
+	case a.nearlyBusy():
+		if a.couldWorkBetter(d) {
+			return GPUBound
+		}
+		return Healthy
+	case share(waits+m.Idle[cause.SyncCopy], asked) >= third:
+		return CPUBound
+	}
+	return Balanced
+}
+
+// couldWorkBetter says whether something is found about the time in which the GPU is busy.
+func (a *analysis) couldWorkBetter(d *Diagnosis) bool {
+	for i := range d.Findings {
+		for id := cause.CopyNotOverlapped; id < cause.Count; id++ {
+			if d.Findings[i].Cause == a.table[id].Key && d.Findings[i].Cost > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// doubts are the losses and gaps in what was recorded that could make any verdict wrong, with what is missing; none
+// of those that could not.
+func (a *analysis) doubts(d *Diagnosis) []string {
+	var out []string
+	switch {
+	case a.subject == aboutUnseen:
+		return append(out, a.unseen())
+	case a.total.Time == 0 && a.subject == aboutCPU:
+		return append(out, "nothing shows what the program's main thread did: it is neither sampled nor are its waits recorded in this time")
+	}
+	if n := a.total.Time; n < leastTime {
+		out = append(out, fmt.Sprintf("the GPU was watched whole for %s only: record for longer, or all the time (--gpu continuous)", format.Span(n)))
+	}
+	if it := d.Iterations; it != nil && a.total.Time < it.P50 {
+		out = append(out, fmt.Sprintf("the GPU was watched for %s, and one iteration takes %s: record for longer", format.Span(a.total.Time), format.Span(it.P50)))
+	}
+	if other := a.otherUser(); other != "" {
+		out = append(out, other)
+	}
+	if a.matters() {
+		out = append(out, a.unknown(d)...)
+	}
+	return out
+}
+
+// matters says whether there is so much idle time that its cause decides.
+func (a *analysis) matters() bool {
+	return share(a.total.idle(), a.total.Time) > 1-nearly
+}
+
+// unseen says why nobody watched the GPU.
+func (a *analysis) unseen() string {
+	s := "the program uses a GPU, and what that did was not recorded"
+	if gpu := a.t.Rec.Meta.GPU; gpu != nil {
+		for i := range gpu.Agents {
+			if x := &gpu.Agents[i]; x.State != "running" && x.Detail != "" {
+				return s + ": " + format.Clean(x.Detail)
+			}
+		}
+		for i := range gpu.Windows {
+			if gpu.Windows[i].Dropped > 0 {
+				return s + ": records were dropped in each window"
+			}
+		}
+		return s + " in this time: ask for a longer one"
+	}
+	return s + ": the daemon runs with --gpu off, or has no agent in it"
+}
+
+// otherUser names a process that launches work which nobody recorded: what looks idle may be busy.
+func (a *analysis) otherUser() string {
+	starts := a.inGroups("launch")
+	for i := range a.t.Threads {
+		th := &a.t.Threads[i]
+		if int(th.Process) < len(a.t.Seen) && len(a.t.Seen[th.Process].Activity) > 0 {
+			continue
+		}
+		for op := th.First; op < th.Last; op++ {
+			if starts[a.t.Ops[op].Func] {
+				p := &a.t.Processes[th.Process]
+				return fmt.Sprintf("process %d (%s) uses the GPU too, and what it did there was not recorded", p.PID, format.Clean(p.Comm))
+			}
+		}
+	}
+	return ""
+}
+
+// unknown says what is missing where more of the idle time has no proven cause than the dearest cause has.
+func (a *analysis) unknown(d *Diagnosis) []string {
+	open := a.total.Idle[cause.Unknown]
+	for id, g := range a.groups {
+		if g != nil && cause.ID(id) != cause.Unknown {
+			open += g.sure[2]
+		}
+	}
+	proven := uint64(0)
+	for id, g := range a.groups {
+		if g != nil && cause.ID(id) != cause.Unknown {
+			proven = max(proven, g.cost-g.sure[2])
+		}
+	}
+	lost := uint64(float64(a.total.Time) * a.lostShare())
+	if open+lost <= proven || share(open+lost, a.total.Time) < leastShare {
+		return a.clockDoubt()
+	}
+	var out []string
+	if s := share(open, a.total.Time); s >= leastShare {
+		out = append(out, fmt.Sprintf("for %s of the time nothing shows why the GPU was idle", format.Percent(s)))
+	}
+	return append(append(out, a.missing()...), a.clockDoubt()...)
+}
+
+// missing says what would have shown it.
+func (a *analysis) missing() []string {
+	var out []string
+	if a.gpu != nil && a.gpu.Links.Activities > 0 && a.gpu.Links.Share < 1-leastShare {
+		out = append(out, fmt.Sprintf("the launches of %s of what the GPU did are not known", format.Percent(1-a.gpu.Links.Share)))
+	}
+	if !a.cpu.Scheduled {
+		out = append(out, "when threads ran and waited was not recorded (--scheduling)")
+	}
+	if !a.cpu.Sampled {
+		out = append(out, "what threads ran was not sampled (--cpu-sampling-frequency-hz)")
+	}
+	if slices.ContainsFunc(a.t.Rec.Meta.Objects, func(o recording.Object) bool { return o.Role == recording.Unclear }) {
+		out = append(out, "who opened some of its connections is not known, so that waiting for a request cannot be told from waiting for an answer: "+
+			"nobody listens on either end any more, or /proc/PID/net could not be read")
+	}
+	if s := a.lostShare(); s >= leastShare {
+		out = append(out, fmt.Sprintf("%s of the events were lost", format.Percent(s)))
+	}
+	return out
+}
+
+// clockDoubt says where the clocks are further apart than the times that the dearest cause is about.
+func (a *analysis) clockDoubt() []string {
+	var dearest *group
+	for _, g := range a.groups {
+		if g != nil && g.id != cause.Unknown && (dearest == nil || g.cost > dearest.cost) {
+			dearest = g
+		}
+	}
+	if dearest == nil {
+		return nil
+	}
+	each, c := dearest.cost/max(1, dearest.steps), &a.t.Clock
+	if c.Error > each || c.Bound > max(each, margin) {
+		return []string{fmt.Sprintf("the clocks of the GPU and the CPU are up to %s apart, and the times in question are %s long on average",
+			format.Span(max(c.Error, c.Bound)), format.Span(each))}
+	}
+	return nil
+}
+
+// lostShare is the share of the events that were dropped where they would have shown what threads did.
+func (a *analysis) lostShare() float64 {
+	n := uint64(0)
+	for _, l := range a.t.Rec.Meta.Losses {
+		switch l.Reason {
+		case loss.RingFull, loss.Malformed:
+			n += l.Count
+		}
+	}
+	return share(n, n+uint64(len(a.t.Rec.Events)))
+}

@@ -1,0 +1,192 @@
+package diagnose
+
+import (
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// places finds where in the code stacks are. It looks at each stack once.
+type places struct {
+	rec    *recording.Recording
+	known  []int32 // by stack: index + 1 into list
+	byCode map[code]int32
+	list   []place
+}
+
+// code tells places apart.
+type code struct {
+	name, file string
+	line       uint32
+	inner      string
+}
+
+// place is where a stack is, in the user's words.
+type place struct {
+	code
+	kind recording.FrameKind
+	own  bool // Python code of the program itself, not of an installed package
+}
+
+func newPlaces(rec *recording.Recording) *places {
+	return &places{rec: rec, known: make([]int32, len(rec.Meta.Stacks)), byCode: map[code]int32{}, list: []place{{}}}
+}
+
+// of returns the number of the place of a stack (index + 1 into Meta.Stacks), 0 for none.
+func (p *places) of(stack uint64) int32 {
+	if stack == 0 || stack > uint64(len(p.known)) {
+		return 0
+	}
+	n := p.known[stack-1]
+	if n == 0 {
+		n = p.find(stack) + 1
+		p.known[stack-1] = n
+	}
+	return n - 1
+}
+
+func (p *places) find(stack uint64) int32 {
+	found := p.read(stack)
+	if found.kind == "" {
+		return 0
+	}
+	n, ok := p.byCode[found.code]
+	if !ok {
+		n = int32(len(p.list))
+		p.list = append(p.list, found)
+		p.byCode[found.code] = n
+	}
+	return n
+}
+
+// read finds the place of a stack: the innermost Python function of the program itself, else the
+// innermost Python function, else the innermost native one that tells something. Inner is what was called from there.
+func (p *places) read(stack uint64) place {
+	var python, native, leaf *recording.Frame
+	for i := range threads.Walk(p.rec, stack) {
+		f := &p.rec.Meta.Frames[i]
+		switch {
+		case f.Kind == recording.PythonFrame && isOwn(f.File):
+			return place{code: codeOf(f, cmpFrame(python, native)), kind: f.Kind, own: true}
+		case f.Kind == recording.PythonFrame && python == nil:
+			python = f
+		case f.Kind == recording.NativeFrame && native == nil && tells(f):
+			native = f
+		}
+		if leaf == nil && f.Kind != recording.ErrorFrame {
+			leaf = f
+		}
+	}
+	switch {
+	case python != nil:
+		return place{code: codeOf(python, native), kind: recording.PythonFrame}
+	case native != nil:
+		return place{code: codeOf(native, nil), kind: native.Kind}
+	case leaf != nil:
+		return place{code: codeOf(leaf, nil), kind: leaf.Kind}
+	}
+	return place{}
+}
+
+// cmpFrame returns the first of two that there is.
+func cmpFrame(x, y *recording.Frame) *recording.Frame {
+	if x != nil {
+		return x
+	}
+	return y
+}
+
+func codeOf(f, inner *recording.Frame) code {
+	c := code{name: f.Name, file: f.File, line: f.Line}
+	if inner != nil {
+		c.inner = inner.Name
+	}
+	return c
+}
+
+// isOwn says whether a Python file belongs to the program itself: it is no installed package, no part
+// of the standard library, and not frozen into the interpreter.
+func isOwn(file string) bool {
+	if file == "" || file[0] == '<' || isFrozen(file) {
+		return false
+	}
+	for _, root := range []string{"/site-packages/", "/dist-packages/", "/lib/python2", "/lib/python3", "/lib64/python3"} {
+		if strings.Contains(file, root) {
+			return false
+		}
+	}
+	return true
+}
+
+// isFrozen says whether a file is a module that CPython 3.11 and later have frozen into the interpreter
+// (Python/frozen.c): their code knows the file's name only, without a path. A script of the same name has one, but for
+// Python before 3.9.
+func isFrozen(file string) bool {
+	switch file {
+	case "_bootstrap.py", "_bootstrap_external.py", "zipimport.py", "abc.py", "codecs.py", "io.py", "_collections_abc.py",
+		"_sitebuiltins.py", "genericpath.py", "ntpath.py", "posixpath.py", "os.py", "site.py", "stat.py", "runpy.py":
+		return true
+	}
+	return false
+}
+
+// tells says whether a native function says more than that the C library, the interpreter, CUDA or a system call was
+// at work: whoever called these is who something can be asked of.
+func tells(f *recording.Frame) bool {
+	for _, lib := range []string{
+		"libc.so", "libc-", "libpthread", "ld-linux", "linux-vdso", "libm.so", "libpython", "python3",
+		"libcuda.so", "libcudart", "libcupti", "libnvidia",
+	} {
+		if strings.HasPrefix(f.File, lib) {
+			return false
+		}
+	}
+	return !strings.Contains(f.Name, "+0x") && !isCUDA(f.Name)
+}
+
+// text writes a place: "encode (infer.py:12)".
+func (p *place) text() string {
+	switch p.kind {
+	case recording.PythonFrame:
+		return format.Clean(cpu.PythonPlace(p.name, p.file, p.line))
+	case "":
+		return ""
+	}
+	if p.file == "" {
+		return format.Clean(p.name)
+	}
+	return format.Clean(p.name + " (" + cpu.ShortFile(p.file) + ")")
+}
+
+// isCode says whether a place is one where somebody could change something: in the kernel, and where nothing is known
+// to be mapped, nobody can.
+func (p *place) isCode() bool {
+	return p.kind == recording.PythonFrame || p.kind == recording.NativeFrame && !strings.HasPrefix(p.name, "[")
+}
+
+// function is a place without its line.
+func (p *place) function() code { return code{name: p.name, file: p.file} }
+
+// frames writes a stack, the leaf first; of who called something without what the kernel did meanwhile, which may be no
+// more than recording the call.
+func (p *places) frames(stack uint64, callers bool) []string {
+	var out []string
+	for i := range threads.Walk(p.rec, stack) {
+		f := &p.rec.Meta.Frames[i]
+		if len(out) == maxFrames {
+			break
+		}
+		if f.Kind == recording.ErrorFrame || callers && f.Kind == recording.KernelFrame {
+			continue
+		}
+		one := place{code: codeOf(f, nil), kind: f.Kind}
+		out = append(out, one.text())
+	}
+	return out
+}
+
+// maxFrames bounds a stack in a diagnosis, which is printed and sent around.
+const maxFrames = 64

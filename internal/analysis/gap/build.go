@@ -1,0 +1,253 @@
+package gap
+
+import (
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// walker makes the steps of gaps, one gap after the other.
+type walker struct {
+	t            *timeline.Timeline
+	out          *Walk
+	classes      []class // by index into Meta.Functions
+	copies       []uint8 // by index into Ops; nil: there are none
+	threads      []*thread
+	owners       []*thread // by index into Timeline.Threads
+	byKey        map[key]int32
+	waits        *threads.Waits
+	stacks       *stacks
+	sockets      sockets
+	futexes      futexes
+	deal         attributor
+	sums         sums
+	chain        []link
+	floor        Sureness // of all steps of this gap
+	launchThread []*thread
+	edgeAt       int             // into Timeline.Edges: where the last search ended
+	near         int32           // the thread of the last call that was asked about, index into Timeline.Threads
+	first        int             // its first step
+	unlimited    bool            // the cgroup's quota held nobody back: its counter stood still
+	blind        bool            // what GPUs do was not seen, so that a wait for one says nothing
+	throttled    map[int32]bool  // waits for a CPU that the quota explains, by event
+	compiler     map[uint32]bool // processes that compile, whatever their frames say
+}
+
+// link is one thread that waits for the next one of the chain.
+type link struct {
+	th    *thread
+	cause cause.ID // Worker, Lock or GIL
+}
+
+// Build finds the gaps of t and their steps.
+func Build(t *timeline.Timeline) *Walk { return New(t, t.Index.Threads()) }
+
+// New is Build where the threads of the recording are known already. It takes O(n) for n events that
+// are in order, and never fails: what contradicts itself makes steps of cause Unknown.
+func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
+	w := Start(t, scheduled)
+	w.Find(timeline.Span{From: t.From, To: t.To})
+	return w
+}
+
+// Start prepares a walk: it knows what is covered, and what a thread did, and has found no gaps yet.
+func Start(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
+	w := newWalker(t, scheduled)
+	w.out.Covered, w.out.by = Covered(t), w
+	w.blind = !slices.ContainsFunc(w.out.Covered, func(s timeline.Spans) bool { return len(s) > 0 })
+	return w.out
+}
+
+// Find finds the gaps and their steps; of plain gaps Plain has what lies in a stretch of time. A walk that was made by
+// hand has all already.
+func (w *Walk) Find(in timeline.Span) {
+	if w.by == nil || w.found && w.in == in {
+		return
+	}
+	w.Gaps, w.Steps, w.Main, w.in, w.found = nil, nil, nil, in, true
+	x := w.by
+	x.deal, x.sums = newAttributor(), newSums(len(x.threads))
+	find(w.t, w.Covered, func(g *Gap) bool {
+		th, op := x.gap(g)
+		x.keep(g, th, op)
+		return true
+	})
+	x.main()
+	x.deal.resolve(x)
+	w.merge()
+	w.Plain, x.deal, x.sums = x.sums.list, attributor{}, sums{}
+}
+
+func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
+	w := &walker{
+		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
+		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newAttributor(), compiler: compilers(t.Rec),
+	}
+	for i := range w.classes {
+		w.classes[i] = classify(&t.Rec.Meta.Functions[i])
+	}
+	w.gather(scheduled)
+	w.quota()
+	w.poll()
+	return w
+}
+
+// gap makes the steps of one gap, and returns the call that ended it with its thread, as far as they are known.
+func (w *walker) gap(g *Gap) (th *thread, op int32) {
+	w.floor, w.chain, w.first = Seen, w.chain[:0], len(w.out.Steps)
+	th, op, n := w.launcher(g)
+	if th == nil {
+		w.emit(g.From, g.To, cause.Unknown, detail{sure: Guessed})
+		return nil, None
+	}
+	if op == None {
+		w.explain(th, g.From, g.To)
+		return th, None
+	}
+	if !w.plain(g, th, op, n) { // else there is no more to find out
+		w.launched(g, th, op, n)
+	}
+	return th, op
+}
+
+// launched makes the steps of a gap that a call ended.
+func (w *walker) launched(g *Gap, th *thread, op, n int32) {
+	l := &w.t.Ops[op]
+	start := min(max(l.Start, g.From), g.To)
+	end := min(max(l.End(), start), g.To)
+	w.explain(th, g.From, start)
+	w.inCall(th, op, start, end)
+	w.starting(th, op, n, end, g.To)
+}
+
+// launcher returns the thread that ended a gap, the call that did it, and the activity; op None: the thread that
+// would have; nil: nobody is known.
+func (w *walker) launcher(g *Gap) (th *thread, op, activity int32) {
+	if g.Next != None {
+		a := &w.t.Activities[g.Next]
+		if a.Op != None {
+			if w.t.Confidence(g.Next) < 0.5 {
+				w.floor = Guessed
+			}
+			op = w.t.Outermost(a.Op)
+			return w.owner(op), op, g.Next
+		}
+		w.floor = Guessed
+		return w.launchThreadOf(w.t.Streams[a.Stream].Process), None, None
+	}
+	if g.Prev != None {
+		a := &w.t.Activities[g.Prev]
+		if a.Op != None {
+			return w.owner(w.t.Outermost(a.Op)), None, None
+		}
+		w.floor = Guessed
+		return w.launchThreadOf(w.t.Streams[a.Stream].Process), None, None
+	}
+	w.floor = Inferred
+	return w.launchThreadOf(w.t.Devices[g.Device].Process), None, None
+}
+
+// owner returns the thread that made a call.
+func (w *walker) owner(op int32) *thread {
+	if th := &w.t.Threads[w.near]; op < th.First || op >= th.Last {
+		w.near = w.t.ThreadOf(op)
+	}
+	return w.owners[w.near]
+}
+
+// launchThreadOf returns the thread of a process that launches most, else its main thread; nil where
+// neither is known.
+func (w *walker) launchThreadOf(process int32) *thread {
+	if w.launchThread == nil {
+		w.launchThread = w.launchThreads()
+	}
+	if th := w.launchThread[process]; th != nil {
+		return th
+	}
+	pid := w.t.Processes[process].PID
+	return w.known(key{pid, pid})
+}
+
+func (w *walker) launchThreads() []*thread {
+	out, most := make([]*thread, len(w.t.Processes)), make([]int, len(w.t.Processes))
+	for i := range w.t.Threads {
+		th, launches := &w.t.Threads[i], 0
+		for op := th.First; op < th.Last; op++ {
+			if o := &w.t.Ops[op]; o.Outer() && w.classes[o.Func].kind == launchCall {
+				launches++
+			}
+		}
+		if launches > most[th.Process] {
+			most[th.Process] = launches
+			out[th.Process] = w.thread(key{w.t.Processes[th.Process].PID, th.TID})
+		}
+	}
+	return out
+}
+
+// starting explains the time from the return of a launch to the beginning of what it launched: the GPU's own.
+func (w *walker) starting(th *thread, op, activity int32, from, to uint64) {
+	if from >= to {
+		return
+	}
+	d := detail{th: th, op: op + 1}
+	if until := min(to, w.heldUntil(activity, to)); until > from {
+		w.emit(from, until, cause.Dependency, d)
+		from = until
+	}
+	c := cause.LaunchOverhead
+	if w.classes[w.t.Ops[op].Func].kind == copyCall {
+		c = w.copyCause(op)
+	}
+	if to-from > slowStart {
+		c, d.sure = cause.Dependency, Inferred
+	}
+	w.emit(from, to, c, d)
+}
+
+// heldUntil returns until when an activity that began at start had to wait for what is known to have come before it:
+// another stream's work, or the host. 0: for nothing that is known.
+func (w *walker) heldUntil(activity int32, start uint64) uint64 {
+	until := uint64(0)
+	for _, e := range w.edgesTo(activity) {
+		switch {
+		case e.From != None && e.Kind == timeline.EventEdge:
+			until = max(until, w.t.Activities[e.From].End)
+		case e.Kind == timeline.HostEdge:
+			until = start
+		}
+	}
+	return until
+}
+
+// edgesTo is Timeline.EdgesTo for one activity after the other.
+func (w *walker) edgesTo(activity int32) []timeline.Edge {
+	edges := w.t.Edges
+	if len(edges) == 0 {
+		return nil
+	}
+	w.edgeAt = threads.Gallop(len(edges), w.edgeAt, func(i int) bool { return edges[i].To < activity })
+	last := w.edgeAt
+	for last < len(edges) && edges[last].To == activity {
+		last++
+	}
+	return edges[w.edgeAt:last]
+}
+
+// slowStart is from when on a kernel must have waited for something else than being started, ns: with an empty
+// queue it begins 7 to 13 µs after its launch (H200).
+const slowStart = 100_000
+
+// compilers returns the processes that are compilers by their names.
+func compilers(rec *recording.Recording) map[uint32]bool {
+	out := map[uint32]bool{}
+	for i := range rec.Meta.Processes {
+		if p := &rec.Meta.Processes[i]; slices.Contains(threads.Compilers(), p.Comm) {
+			out[p.PID] = true
+		}
+	}
+	return out
+}

@@ -1,0 +1,232 @@
+package gap
+
+import (
+	"math/bits"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+)
+
+// A sample is taken 99 times a second, and many stretches in which a thread runs are shorter than the time
+// between two of them. So stretches that are alike share their samples: each sample of a stratum stands for an
+// equal part of the stratum's time, and a stretch without a sample of its own is given to the sample that has
+// least. Sums are then in the proportion of the samples, and the steps still tile their gaps.
+
+// sampleClass is what stretches that are alike have in common: the thread, the calls before and after
+// (index into Meta.Functions + 1), and the length within a factor of two.
+type sampleClass struct {
+	thread        int32
+	before, after uint16
+	length        uint8
+}
+
+// attributor keeps the stretches that wait for a cause.
+type attributor struct {
+	pools   []pool
+	strata  map[sampleClass]int32
+	last    sampleClass
+	lastAt  int32
+	pending []pending
+}
+
+// pending is a step that waits for its cause.
+type pending struct {
+	step, pool int32
+	sample     int32 // entry of its own in the pool; None
+}
+
+// pool is the samples of a stratum.
+type pool struct {
+	thread  int32
+	entries []entry
+	heap    []int32 // entries, the one with the least time on top; made when the first is dealt
+}
+
+// entry is one sample, and the time that it stands for already.
+type entry struct {
+	stack uint64
+	time  uint64
+}
+
+func newAttributor() attributor { return attributor{strata: map[sampleClass]int32{}, lastAt: None} }
+
+// pool returns the place of the pool of a stratum.
+func (d *attributor) pool(s sampleClass) int32 {
+	if d.lastAt != None && d.last == s {
+		return d.lastAt
+	}
+	at, ok := d.strata[s]
+	if !ok {
+		at = int32(len(d.pools))
+		d.pools = append(d.pools, pool{thread: s.thread})
+		d.strata[s] = at
+	}
+	d.last, d.lastAt = s, at
+	return at
+}
+
+// ran explains [from, to), in which a thread ran and was in no call.
+func (w *walker) ran(th *thread, s sampleClass, from, to uint64) {
+	if from >= to {
+		return
+	}
+	samples := th.sampled(from, to)
+	if len(samples) < 2 {
+		w.later(th, s, from, to, samples)
+		return
+	}
+	for i, s := range samples {
+		end := to
+		if i+1 < len(samples) {
+			end = s.at + (samples[i+1].at-s.at)/2
+		}
+		stack := uint64(s.stack)
+		w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
+		from = max(from, end)
+	}
+}
+
+// later leaves [from, to), which has one sample at most, to be dealt.
+func (w *walker) later(th *thread, s sampleClass, from, to uint64, samples []sample) {
+	s.length = uint8(bits.Len64(to - from))
+	at := w.deal.pool(s)
+	p := pending{step: int32(len(w.out.Steps)), pool: at, sample: None}
+	w.emit(from, to, cause.Count, detail{th: th})
+	if len(samples) == 1 {
+		pool := &w.deal.pools[at]
+		p.sample = int32(len(pool.entries))
+		pool.entries = append(pool.entries, entry{stack: uint64(samples[0].stack), time: to - from})
+	}
+	w.deal.pending = append(w.deal.pending, p)
+}
+
+// resolve gives each step that waits for one its cause.
+func (d *attributor) resolve(w *walker) {
+	whole := d.byThread(w)
+	for i := range d.pending {
+		p := &d.pending[i]
+		s := &w.out.Steps[p.step]
+		pool, sure := &d.pools[p.pool], Inferred
+		th := w.threads[pool.thread]
+		var stack uint64
+		switch {
+		case p.sample != None:
+			stack, sure = pool.entries[p.sample].stack, Seen
+		case len(pool.entries) > 0:
+			stack = pool.take(s.To - s.From)
+		default:
+			var ok bool
+			if stack, ok = whole[pool.thread].take(w, th, s.To-s.From); ok {
+				break
+			}
+			if th.intervals == nil { // not even that it ran is known
+				s.settle(cause.Unknown, 0, Guessed)
+				continue
+			}
+			sure = Guessed
+		}
+		s.settle(w.workCause(th, stack), stack, sure)
+	}
+}
+
+// whole is a pool of all samples that strata of a thread have; where they have none, of all that were taken of it
+// outside of calls. Of many samples few are needed: as long as one stands for no time yet it is the next, so that no
+// more are looked for than steps ask for one.
+type whole struct {
+	pool
+	dealt  bool // strata have samples
+	sample int  // into thread.samples: those before are looked at
+	op     int  // into thread.ops: where the last of them was
+}
+
+func (d *attributor) byThread(w *walker) []whole {
+	out := make([]whole, len(w.threads))
+	for i := range d.pools {
+		p := &d.pools[i]
+		for _, e := range p.entries {
+			x := &out[p.thread]
+			x.entries, x.dealt = append(x.entries, entry{stack: e.stack}), true
+		}
+	}
+	return out
+}
+
+// take is pool.take; false where there is no sample at all.
+func (x *whole) take(w *walker, th *thread, ns uint64) (stack uint64, ok bool) {
+	if !x.dealt {
+		if stack, ok = x.next(w, th); ok {
+			x.entries = append(x.entries, entry{stack: stack, time: ns})
+			return stack, true
+		}
+	}
+	if len(x.entries) == 0 {
+		return 0, false
+	}
+	return x.pool.take(ns), true
+}
+
+// next returns the stack of the next sample of a thread that was taken while it was in no call.
+func (x *whole) next(w *walker, th *thread) (stack uint64, ok bool) {
+	for x.sample < len(th.samples) {
+		s := th.samples[x.sample]
+		x.sample++
+		for x.op < th.ops.count && w.op(th, x.op).End() <= s.at {
+			x.op++
+		}
+		if x.op == th.ops.count || w.op(th, x.op).Start > s.at {
+			return uint64(s.stack), true
+		}
+	}
+	return 0, false
+}
+
+// settle gives a step its cause.
+func (s *Step) settle(c cause.ID, stack uint64, sure Sureness) {
+	s.Stack, s.Sure = stack, max(s.Sure, sure)
+	if s.Cause == cause.Count {
+		s.Cause = c
+		return
+	}
+	s.Inner = c
+}
+
+// take gives more time to the sample that has least, and returns its stack.
+func (p *pool) take(ns uint64) uint64 {
+	if p.heap == nil {
+		p.heap = make([]int32, len(p.entries))
+		for i := range p.heap {
+			p.heap[i] = int32(i)
+		}
+		for i := len(p.heap)/2 - 1; i >= 0; i-- {
+			p.sink(i)
+		}
+	}
+	top := &p.entries[p.heap[0]]
+	top.time += ns
+	stack := top.stack
+	p.sink(0)
+	return stack
+}
+
+// sink restores the heap below i.
+func (p *pool) sink(i int) {
+	for {
+		least := i
+		for _, child := range [2]int{2*i + 1, 2*i + 2} {
+			if child < len(p.heap) && p.less(p.heap[child], p.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		p.heap[i], p.heap[least] = p.heap[least], p.heap[i]
+		i = least
+	}
+}
+
+func (p *pool) less(x, y int32) bool {
+	if p.entries[x].time != p.entries[y].time {
+		return p.entries[x].time < p.entries[y].time
+	}
+	return x < y
+}

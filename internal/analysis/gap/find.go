@@ -1,0 +1,85 @@
+package gap
+
+import "github.com/inferscope/inferscope/internal/analysis/timeline"
+
+// Covered returns for each device the time in which all that it did for the target was seen.
+func Covered(t *timeline.Timeline) []timeline.Spans {
+	out := make([]timeline.Spans, len(t.Devices))
+	for d := range t.Devices {
+		out[d] = coveredOf(t, &t.Devices[d])
+	}
+	return out
+}
+
+// coveredOf returns when all that a device did was seen: by all of its users at once.
+func coveredOf(t *timeline.Timeline, d *timeline.Device) timeline.Spans {
+	all := timeline.Join([]timeline.Span{{From: t.From, To: t.To}})
+	for _, u := range d.Users {
+		if int(u) >= len(t.Seen) {
+			return nil
+		}
+		s := &t.Seen[u]
+		all = all.Both(s.Activity).Without(s.Unsure).Without(s.Lossy)
+	}
+	return all
+}
+
+// find visits the gaps of all devices, by device, then From, without steps, until visit says that it is enough. It
+// takes O(n) for n activities, and no memory.
+func find(t *timeline.Timeline, covered []timeline.Spans, visit func(g *Gap) bool) {
+	for d := range min(len(t.Devices), len(covered)) {
+		f := finder{t: t, covered: covered[d], prev: None, visit: visit, gap: Gap{Device: int32(d)}}
+		if !f.sweep(t.Devices[d].First, t.Devices[d].Last) {
+			return
+		}
+	}
+}
+
+// finder sweeps over the activities of one device.
+type finder struct {
+	t       *timeline.Timeline
+	covered timeline.Spans
+	at      int // the span of covered that the last gap touched
+	prev    int32
+	gap     Gap // the last one
+	visit   func(g *Gap) bool
+}
+
+func (f *finder) sweep(first, last int32) bool {
+	end, ahead := uint64(0), f.t.Ahead(false)
+	for i := first; i < last; i++ {
+		ahead.Look(i, last)
+		a := &f.t.Activities[i]
+		if a.Start > end && !f.idle(end, a.Start, i) {
+			return false
+		}
+		if a.End >= end {
+			end, f.prev = a.End, i
+		}
+	}
+	return f.idle(end, ^uint64(0), None)
+}
+
+// idle visits what of [from, to) was covered.
+func (f *finder) idle(from, to uint64, next int32) bool {
+	for f.at < len(f.covered) && f.covered[f.at].To <= from {
+		f.at++
+	}
+	for i := f.at; i < len(f.covered) && f.covered[i].From < to; i++ {
+		g := &f.gap
+		g.From, g.To, g.Prev, g.Next = max(from, f.covered[i].From), min(to, f.covered[i].To), None, None
+		if g.From >= g.To {
+			continue
+		}
+		if g.From == from {
+			g.Prev = f.prev
+		}
+		if g.To == to {
+			g.Next = next
+		}
+		if !f.visit(g) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,50 @@
+package gap
+
+import "github.com/inferscope/inferscope/internal/recording"
+
+// allRules is the one table of what frames say of the work that a thread is at, and of what it waits
+// for. Names are those of CPython 3.8 to 3.14, glibc 2.17 to 2.41, PyTorch 1.13 to 2.11, transformers 4,
+// tokenizers, sentencepiece, Pillow and OpenCV; the kernel's are those of Linux 5.15 to 6.18.
+func allRules() []rules {
+	return []rules{
+		{trait: framework, kind: recording.PythonFrame, files: []string{
+			"/torch/", "/transformers/models/", "/transformers/generation/", "/transformers/modeling_", "/transformers/cache_utils.py",
+			"/timm/models/", "/timm/layers/", "/torchvision/models/", "/torchvision/ops/", "/diffusers/models/", "/diffusers/schedulers/",
+			"/vllm/model_executor/", "/vllm/attention/", "/accelerate/hooks.py", "/peft/tuners/", "/flash_attn/", "/xformers/", "/cupy/", "/jax/", "/triton/runtime/",
+		}},
+		{trait: framework, kind: recording.NativeFrame, files: []string{
+			"libtorch", "libc10", "libcuda.so", "libcudart", "libcublas", "libcudnn", "libnccl", "libcufft", "libcusparse", "libcusolver", "libcurand", "libnvrtc", "libnvinfer", "libonnxruntime", "libshm",
+		}},
+		{trait: computes, kind: recording.NativeFrame, prefixes: []string{
+			"at::native::DEFAULT::", "at::native::AVX2::", "at::native::AVX512::", "at::parallel_for", "at::internal::invoke_parallel",
+			"mkl_", "dnnl", "cblas_", "sgemm", "dgemm", "mkldnn", "ideep::", "fbgemm", "xnn_", "pthreadpool",
+		}, within: []string{"dnnl::impl", "at::native::(anonymous namespace)::cpu", "::avx2::", "::avx512::"}, files: []string{"libmkl", "libopenblas", "libgomp", "libiomp", "libdnnl"}},
+		{trait: importing, kind: recording.PythonFrame, prefixes: []string{"_find_and_load"}},
+		{trait: importing, kind: recording.NativeFrame, prefixes: []string{"PyImport_ImportModuleLevelObject"}},
+		{trait: prepares, kind: recording.PythonFrame, files: []string{
+			"/tokenizers/", "/transformers/tokenization_", "/transformers/image_", "/transformers/feature_extraction_", "/transformers/processing_",
+			"/sentencepiece/", "/tiktoken/", "/PIL/", "/cv2/", "/torchvision/transforms/", "/torchvision/io/", "/albumentations/", "/librosa/", "/soundfile.py", "/torchaudio/",
+			"/json/", "/csv.py", "/regex/", "/re/__init__.py", "/re.py", "/sre_", "/html/", "/xml/", "/ujson", "/orjson", "/pandas/",
+		}, prefixes: []string{"parse_", "tokeniz"}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "load_image"}},
+		{trait: prepares, kind: recording.NativeFrame, prefixes: []string{
+			"jpeg_", "jsimd_", "png_", "ImagingResample", "ImagingJpeg", "cv::resize", "cv::imdecode", "cv::hal::", "tokenizers::", "sentencepiece::", "simdjson::", "rapidjson::", "sre_", "_sre_", "re_Pattern_", "_csv_", "pattern_sub", "pattern_search", "pattern_match", "pattern_find", "pattern_split", "parse_", "av_", "avcodec_", "sws_",
+		}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "resize_bilinear", "parse_json", "json_parse"}, files: []string{
+			"tokenizers.abi3", "tokenizers.cpython", "_sentencepiece", "_tiktoken", "_imaging", "libjpeg", "libturbojpeg", "libpng", "libwebp", "cv2.abi3", "cv2.cpython", "libopencv", "_json.cpython", "_csv.cpython", "_regex.cpython", "libavcodec", "libswscale", "orjson", "ujson",
+		}},
+		{trait: faults, kind: recording.KernelFrame, prefixes: []string{"asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault", "do_mem_abort", "do_anonymous_page", "clear_page", "clear_huge_page", "el0_da", "unmap_", "zap_", "do_vmi_munmap", "__vm_munmap", "do_madvise", "vm_mmap_pgoff", "__do_sys_brk"}},
+		{trait: files, kind: recording.KernelFrame, prefixes: []string{
+			"filemap_", "generic_file_", "ext4_", "xfs_", "btrfs_", "ovl_read", "ovl_write", "nfs_", "fuse_", "page_cache_", "do_sync_mmap_readahead", "folio_wait_bit", "iomap_", "blkdev_", "submit_bio", "vfs_fsync",
+		}},
+		{trait: device, kind: recording.NativeFrame, prefixes: []string{"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree", "cuMemHost", "cuMemCreate", "cuMemMap"}},
+		{trait: waitsIn, kind: recording.KernelFrame, prefixes: []string{"futex_wait", "__futex_wait", "futex_do_wait"}},
+		{trait: locks, kind: recording.NativeFrame, prefixes: []string{
+			"pthread_mutex_", "__pthread_mutex_", "___pthread_mutex_", "__GI___pthread_mutex_", "__lll_lock_wait", "lll_lock_wait", "__lll_mutex_lock", "pthread_rwlock_", "__pthread_rwlock_", "pthread_spin_lock",
+			"PyThread_acquire_lock", "lock_PyThread_acquire_lock", "_PyMutex_Lock", "PyMutex_Lock", "acquire_timed", "rlock_acquire", "_multiprocessing_SemLock_acquire", "semlock_acquire", "std::mutex::lock", "std::unique_lock",
+		}},
+		{trait: awaits, kind: recording.NativeFrame, prefixes: []string{
+			"pthread_cond_", "__pthread_cond_", "___pthread_cond_", "pthread_join", "__pthread_clockjoin", "__pthread_timedjoin", "pthread_barrier_", "__pthread_barrier", "gomp_", "__kmp", "std::condition_variable", "std::thread::join",
+		}},
+		{trait: awaits, kind: recording.PythonFrame, files: []string{"/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connection.py", "/concurrent/futures/", "/multiprocessing/pool.py", "/asyncio/", "/threading.py"}, prefixes: []string{"wait"}},
+		{trait: awaits, kind: recording.PythonFrame, within: []string{"condition.wait", "event.wait", "barrier.wait"}},
+	}
+}

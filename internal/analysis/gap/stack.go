@@ -1,0 +1,278 @@
+package gap
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// stacks says of each stack what its thread worked at, and, where it is that of a wait, what it waited
+// for. It reads each stack once.
+type stacks struct {
+	rec      *recording.Recording
+	index    *threads.Index
+	activity *threads.Classifier
+	work     []cause.ID // by stack; cause.Count: not read yet
+	futex    []cause.ID // likewise
+	frames   []traits   // by index into Meta.Frames
+	sleeps   []uint8    // by stack; see inFutex. 0: not read yet
+	python   map[uint32]bool
+	found    *threads.Holders
+}
+
+func newStacks(x *threads.Index) *stacks {
+	rec := x.Rec
+	s := &stacks{
+		rec: rec, index: x, activity: threads.NewClassifier(rec), python: map[uint32]bool{}, frames: make([]traits, len(rec.Meta.Frames)),
+		work: make([]cause.ID, len(rec.Meta.Stacks)+1), futex: make([]cause.ID, len(rec.Meta.Stacks)+1), sleeps: make([]uint8, len(rec.Meta.Stacks)+1),
+	}
+	for i := range s.work {
+		s.work[i], s.futex[i] = cause.Count, cause.Count
+	}
+	for i := range rec.Meta.Frames {
+		s.frames[i] = traitsOf(&rec.Meta.Frames[i])
+	}
+	for i := range rec.Meta.Processes {
+		p := &rec.Meta.Processes[i]
+		s.python[p.PID] = s.python[p.PID] || strings.HasPrefix(p.Comm, "python")
+	}
+	return s
+}
+
+func (s *stacks) holders() *threads.Holders {
+	if s.found == nil {
+		s.found = s.index.Holders(s.activity)
+	}
+	return s.found
+}
+
+// workCause is what a thread that ran works at, by a stack of it; 0: there is none.
+func (w *walker) workCause(th *thread, stack uint64) cause.ID {
+	if w.compiler[th.pid] {
+		return cause.Compilation
+	}
+	return w.stacks.workCause(th.pid, stack)
+}
+
+func (s *stacks) workCause(pid uint32, stack uint64) cause.ID {
+	if stack == 0 || stack >= uint64(len(s.work)) {
+		if s.python[pid] {
+			return cause.PythonWork
+		}
+		return cause.NativeWork
+	}
+	if s.work[stack] == cause.Count {
+		s.work[stack] = s.readWork(stack)
+	}
+	return s.work[stack]
+}
+
+// readWork decides by the first of these that the frames prove: what threads.Classifier knows, page faults and files
+// (the kernel's frames), preprocessing (any frame: what a tokenizer calls is tokenization), then the frames from the
+// leaf on.
+func (s *stacks) readWork(stack uint64) cause.ID {
+	switch s.activity.For(stack) {
+	case threads.GIL:
+		return cause.GIL
+	case threads.GC:
+		if s.imports(stack) {
+			return cause.Compilation // what is collected while modules are imported belongs to the import
+		}
+		return cause.GC
+	case threads.Serialization:
+		return cause.Serialization
+	case threads.Compilation, threads.Import:
+		return cause.Compilation
+	}
+	all, first := traits(0), traits(0) // of all frames; of the first from the leaf that says whose code it is
+	python := false
+	native := traits(0) // of the frames nearer to the leaf than any of Python
+	for f := range threads.Walk(s.rec, stack) {
+		t := s.frames[f]
+		all |= t
+		if !python {
+			native |= t &^ isPython
+		}
+		if t&isPython != 0 && !python {
+			python, first = true, t
+		}
+	}
+	switch {
+	case all&device != 0:
+		return cause.Allocation
+	case all&faults != 0:
+		return cause.PageFaults
+	case all&files != 0:
+		return cause.Disk
+	case all&prepares != 0:
+		return cause.Preprocessing
+	case native&computes != 0:
+		return cause.NativeWork
+	case native&framework != 0, first&framework != 0:
+		return cause.LaunchOverhead
+	case native&library != 0 || !python:
+		return cause.NativeWork
+	}
+	return cause.PythonWork
+}
+
+// imports says whether a stack has frames of Python's import system.
+func (s *stacks) imports(stack uint64) bool {
+	for f := range threads.Walk(s.rec, stack) {
+		if s.frames[f]&importing != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// futexCause is what a thread waits for in a futex, by the stack with which it went to sleep.
+func (s *stacks) futexCause(stack uint64) cause.ID {
+	if stack == 0 || stack >= uint64(len(s.futex)) {
+		return cause.Worker
+	}
+	if s.futex[stack] == cause.Count {
+		s.futex[stack] = s.readFutex(stack)
+	}
+	return s.futex[stack]
+}
+
+func (s *stacks) readFutex(stack uint64) cause.ID {
+	if s.activity.Of(stack) == threads.GIL {
+		return cause.GIL
+	}
+	all := traits(0)
+	for f := range threads.Walk(s.rec, stack) {
+		t := s.frames[f]
+		all |= t
+		if t&isPython != 0 {
+			break // who called the Python code that waits does not matter
+		}
+	}
+	if all&awaits == 0 && all&locks != 0 {
+		return cause.Lock
+	}
+	return cause.Worker
+}
+
+// inFutex says whether a stack shows a thread waiting in a futex, and who called that.
+func (s *stacks) inFutex(stack uint64) bool {
+	if stack == 0 || stack >= uint64(len(s.futex)) {
+		return false
+	}
+	if s.sleeps[stack] == 0 {
+		s.sleeps[stack] = 1
+		if s.readSleep(stack) {
+			s.sleeps[stack] = 2
+		}
+	}
+	return s.sleeps[stack] == 2
+}
+
+func (s *stacks) readSleep(stack uint64) bool {
+	waits := false
+	for f := range threads.Walk(s.rec, stack) {
+		t := s.frames[f]
+		waits = waits || t&waitsIn != 0
+		if waits && t&(isNative|isPython) != 0 {
+			return s.hasCallers(stack)
+		}
+	}
+	return false
+}
+
+// hasCallers says whether a stack shows more than the system call: some code of user space beneath the first of its
+// frames.
+func (s *stacks) hasCallers(stack uint64) bool {
+	n := 0
+	for f := range threads.Walk(s.rec, stack) {
+		if s.frames[f]&(isNative|isPython) != 0 {
+			if n++; n == 2 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// faultCause is where a page that a thread waits for comes from.
+func (s *stacks) faultCause(stack uint64) cause.ID {
+	for f := range threads.Walk(s.rec, stack) {
+		if s.frames[f]&files != 0 {
+			return cause.Disk
+		}
+	}
+	return cause.PageFaults
+}
+
+// traits are what a frame says by itself.
+type traits uint16
+
+const (
+	isPython  traits = 1 << iota
+	framework        // PyTorch's and the models' own code, and CUDA's libraries: what it takes to launch
+	computes         // a kernel of PyTorch or a library that runs on the CPU
+	library          // native code that is not the interpreter's nor libc's
+	prepares         // tokenization, images, parsing
+	faults           // the kernel brings in a page
+	files            // the kernel reads or writes a file
+	device           // memory of a GPU, or pinned
+	locks            // takes a lock
+	awaits           // waits for a condition, a queue, an end
+	waitsIn          // the kernel lets a thread sleep in a futex
+	isNative         // native code
+	importing        // Python's import system
+)
+
+// rules are the words that give a frame a trait.
+type rules struct {
+	trait    traits
+	kind     recording.FrameKind
+	prefixes []string // of the name
+	within   []string // somewhere in the name, in lower case
+	files    []string // somewhere in the file
+}
+
+func traitsOf(f *recording.Frame) traits {
+	var out traits
+	switch f.Kind {
+	case recording.PythonFrame:
+		out = isPython
+	case recording.NativeFrame:
+		out = isNative
+		if !ofInterpreter(f.File) {
+			out |= library
+		}
+	}
+	name := ""
+	for _, r := range allRules() {
+		if f.Kind != r.kind {
+			continue
+		}
+		if name == "" && len(r.within) > 0 {
+			name = strings.ToLower(f.Name)
+		}
+		has := func(where string) func(string) bool {
+			return func(what string) bool { return strings.Contains(where, what) }
+		}
+		if slices.ContainsFunc(r.prefixes, func(p string) bool { return strings.HasPrefix(f.Name, p) }) ||
+			slices.ContainsFunc(r.within, has(name)) || slices.ContainsFunc(r.files, has(f.File)) {
+			out |= r.trait
+		}
+	}
+	return out
+}
+
+// ofInterpreter says whether native code is CPython's own, libc's or the loader's: what it does it does for who called
+// it.
+func ofInterpreter(file string) bool {
+	for _, p := range []string{"python", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {
+		if strings.HasPrefix(file, p) {
+			return true
+		}
+	}
+	return false
+}

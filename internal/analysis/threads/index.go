@@ -1,0 +1,101 @@
+package threads
+
+import (
+	"math"
+
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// Index says where the events of a recording are that the analysis of its threads needs: they are few among
+// many, and reading all events again for each of their kinds takes longer than what is done with them.
+type Index struct {
+	Rec      *recording.Recording
+	OffCPU   []int32  // events of kind OffCPU, indexes into Rec.Events, in order
+	Samples  []Sample // samples of running threads, in the order of their events
+	Switches []int32  // samples of threads that left their CPUs, as OffCPU
+}
+
+// Sample is what a sample's event says of where a thread was. Many ask for it, and samples lie far apart: each would be
+// fetched from memory again every time.
+type Sample struct {
+	TS       uint64 // ns, CLOCK_MONOTONIC
+	PID, TID uint32
+	Stack    uint32 // index + 1 into Meta.Stacks; 0: none
+	Origin   event.StackOrigin
+}
+
+// SampleOf reads the event of a sample. No recording has a stack of the largest number.
+func SampleOf(e *event.Event) Sample {
+	return Sample{TS: e.TS, PID: e.PID, TID: e.TID, Stack: uint32(min(e.Args[0], math.MaxUint32)), Origin: event.StackOrigin(e.Args[1])}
+}
+
+// Stacks calls yield with the samples of threads that left their CPUs, then with those of running threads.
+func (x *Index) Stacks(yield func(s *Sample)) {
+	for _, i := range x.Switches {
+		s := SampleOf(&x.Rec.Events[i])
+		yield(&s)
+	}
+	for i := range x.Samples {
+		yield(&x.Samples[i])
+	}
+}
+
+// Counts are how many events of each list of an Index there are in a stretch of a recording.
+type Counts struct{ OffCPU, Samples, Switches int }
+
+// Add counts an event.
+func (c *Counts) Add(e *event.Event) {
+	switch {
+	case e.Kind == event.OffCPU:
+		c.OffCPU++
+	case e.Kind != event.Sample:
+	case e.Func == uint16(event.Clock):
+		c.Samples++
+	case e.Func == uint16(event.Switch):
+		c.Switches++
+	}
+}
+
+// Take adds the event at index i. Events come in order.
+func (x *Index) Take(i int32, e *event.Event) {
+	switch {
+	case e.Kind == event.OffCPU:
+		x.OffCPU = append(x.OffCPU, i)
+	case e.Kind != event.Sample:
+	case e.Func == uint16(event.Clock):
+		x.Samples = append(x.Samples, SampleOf(e))
+	case e.Func == uint16(event.Switch):
+		x.Switches = append(x.Switches, i)
+	}
+}
+
+// Room returns an index of rec, and what takes the events of each of the stretches that were counted: both share
+// their memory, so that the index is whole when each stretch has taken all of its own.
+func Room(rec *recording.Recording, stretches []Counts) (whole *Index, parts []Index) {
+	var all, at Counts
+	for _, c := range stretches {
+		all.OffCPU, all.Samples, all.Switches = all.OffCPU+c.OffCPU, all.Samples+c.Samples, all.Switches+c.Switches
+	}
+	whole = &Index{Rec: rec, OffCPU: make([]int32, all.OffCPU), Samples: make([]Sample, all.Samples), Switches: make([]int32, all.Switches)}
+	for _, c := range stretches {
+		parts = append(parts, Index{
+			Rec: rec, OffCPU: whole.OffCPU[at.OffCPU:][:0], Samples: whole.Samples[at.Samples:][:0], Switches: whole.Switches[at.Switches:][:0],
+		})
+		at.OffCPU, at.Samples, at.Switches = at.OffCPU+c.OffCPU, at.Samples+c.Samples, at.Switches+c.Switches
+	}
+	return whole, parts
+}
+
+// NewIndex reads all events of rec. Package timeline makes one on the way.
+func NewIndex(rec *recording.Recording) *Index {
+	var c Counts
+	for i := range rec.Events {
+		c.Add(&rec.Events[i])
+	}
+	x, parts := Room(rec, []Counts{c})
+	for i := range rec.Events {
+		parts[0].Take(int32(i), &rec.Events[i])
+	}
+	return x
+}

@@ -1,0 +1,292 @@
+package whatif
+
+import (
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+)
+
+// apply changes a plan by an edit.
+func (s *Study) apply(e Edit, h how, g *replay.Graph, p *replay.Plan) {
+	remedy, of := s.remedyOf(e, g), mostly(g, e.Cause, h.maxMisattributed)
+	for i := range g.Whats {
+		c := &p.Changes[i]
+		before, w := *c, g.Whats[i]
+		if of[function{w.PID, w.TID, w.Name}] && w.Kind == replay.Run {
+			w.Cause = e.Cause
+		}
+		remedy(&w, c)
+		if *c == before {
+			continue
+		}
+		if by := h.strength(&g.Whats[i]); by < 1 && c.Apart == 0 {
+			c.Scale = before.Scale + by*(c.Scale-before.Scale)
+		}
+	}
+}
+
+// function is one of a thread.
+type function struct {
+	pid, tid uint32
+	name     string
+}
+
+// mostly returns the functions whose computing is of a cause but for strays: page faults and samples of its callees
+// that are named otherwise go with it, up to a share of strays. An unnamed function is none.
+func mostly(g *replay.Graph, id cause.ID, maxMisattributed float64) map[function]bool {
+	if id == cause.Count {
+		return nil
+	}
+	mine, all, out := map[function]uint64{}, map[function]uint64{}, map[function]bool{}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		if w.Kind != replay.Run || w.Name == "" || w.Name == unknownFunction {
+			continue
+		}
+		f := function{w.PID, w.TID, w.Name}
+		all[f] += g.Times[i].Own
+		if w.Cause == id {
+			mine[f] += g.Times[i].Own
+		}
+	}
+	for f, ns := range mine {
+		out[f] = float64(ns) >= (1-maxMisattributed)*float64(all[f])
+	}
+	return out
+}
+
+// remedy changes what is done with a What.
+type remedy func(w *replay.What, c *replay.Change)
+
+// remedyOf returns what an edit means for a graph.
+func (s *Study) remedyOf(e Edit, g *replay.Graph) remedy {
+	switch e.Verb {
+	case Faster, Kernels:
+		return func(w *replay.What, c *replay.Change) {
+			if e.about(w) {
+				c.Scale /= e.Factor
+			}
+		}
+	case Overlap:
+		if e.Cause == cause.Count {
+			return s.beside(e.about)
+		}
+		return s.beside(func(w *replay.What) bool { return e.about(w) || copies(e.Cause, w) })
+	}
+	if e.Cause != cause.Count {
+		return s.without(e, g)
+	}
+	return func(w *replay.What, c *replay.Change) {
+		if e.about(w) {
+			c.Scale, c.Detach = 0, true
+		}
+	}
+}
+
+// without is the remedy of a cause.
+func (s *Study) without(e Edit, g *replay.Graph) remedy {
+	is := func(w *replay.What) bool { return w.Kind < replay.Kernel && w.Cause == e.Cause }
+	switch e.Cause {
+	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:
+		return s.beside(is)
+	case cause.LaunchOverhead:
+		return s.asGraph(g)
+	case cause.Lock, cause.GIL:
+		return allOf(e.Cause, g)
+	case cause.HostSync, cause.Sleep, cause.Allocation, cause.Compilation, cause.GC, cause.PageFaults, cause.NoCPU, cause.Throttled, cause.NoWork:
+		return gone(e.Cause)
+	case cause.SyncCopy:
+		return s.pinned(g)
+	case cause.CopyNotOverlapped, cause.CopyBound:
+		return s.beside(func(w *replay.What) bool { return copies(e.Cause, w) })
+	case cause.Worker:
+		return s.prefetched(e.Workers)
+	}
+	return func(*replay.What, *replay.Change) {}
+}
+
+// HasRemedy says whether something is known to do about a cause that a replay can show.
+func HasRemedy(id cause.ID) bool {
+	switch id {
+	case cause.Unknown, cause.StartEnd, cause.Dependency, cause.RemoteMemory, cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound, cause.NoWork, cause.Count:
+		return false
+	}
+	return true
+}
+
+// gone: what waited does not wait, what took time takes none. Of a thread that runs after a synchronization what is the
+// synchronization's price for an idle GPU is launching: that stays.
+func gone(id cause.ID) remedy {
+	return func(w *replay.What, c *replay.Change) {
+		if w.Kind >= replay.Kernel || w.Cause != id || id == cause.HostSync && w.Kind == replay.Run {
+			return
+		}
+		c.Scale = 0
+		c.Detach = c.Detach || w.Kind == replay.Wait || w.Kind == replay.Sync
+	}
+}
+
+// maxMisattributed is the share of a thread's waits for others, and of a function's time, up to which it is taken for
+// the same as the most of it: what a futex is for is known from samples of its stacks, and one wait that is left ties a
+// thread to another one for good.
+const maxMisattributed = 0.1
+
+// mostStrays is up to which share of a function's time may still be: the timer that takes samples waits while the
+// kernel enters and leaves the handler of a page fault, and shows the instruction that faulted.
+const mostStrays = 0.25
+
+// allOf is gone for waits that other threads end, with those that are named otherwise and few.
+func allOf(id cause.ID, g *replay.Graph) remedy {
+	others := func(c cause.ID) bool { return c == cause.Lock || c == cause.GIL || c == cause.Worker }
+	waits := func(w *replay.What) bool {
+		return (w.Kind == replay.Wait || w.Kind == replay.External) && others(w.Cause)
+	}
+	mine, all := map[thread]float64{}, map[thread]float64{}
+	for i := range g.Whats {
+		if w := &g.Whats[i]; waits(w) {
+			th := thread{w.PID, w.TID}
+			all[th] += float64(g.Times[i].Own)
+			if w.Cause == id {
+				mine[th] += float64(g.Times[i].Own)
+			}
+		}
+	}
+	remove := gone(id)
+	return func(w *replay.What, c *replay.Change) {
+		if th := (thread{w.PID, w.TID}); waits(w) && mine[th] >= (1-maxMisattributed)*all[th] && mine[th] > 0 {
+			c.Scale, c.Detach = 0, true
+			return
+		}
+		remove(w, c)
+	}
+}
+
+// Numbers of the sequences of what has left its thread or stream.
+const (
+	uploads = 1 + iota
+	downloads
+	otherCopies
+	firstThread
+)
+
+// beside lets work leave the thread that launches, or its stream: it is done beside, one after the other. Work of other
+// threads is beside already.
+func (s *Study) beside(is func(*replay.What) bool) remedy {
+	numbers := map[thread]int{}
+	return func(w *replay.What, c *replay.Change) {
+		if !is(w) {
+			return
+		}
+		if w.Kind == replay.Copy {
+			c.Apart = engineOf(w.Name)
+			return
+		}
+		th := thread{w.PID, w.TID}
+		if w.Kind == replay.Sync || w.Kind == replay.Kernel || !s.launches[th] {
+			return
+		}
+		if numbers[th] == 0 {
+			numbers[th] = firstThread + len(numbers)
+		}
+		c.Apart = numbers[th]
+	}
+}
+
+func engineOf(name string) int {
+	switch {
+	case strings.HasPrefix(name, "h2d"):
+		return uploads
+	case strings.HasPrefix(name, "d2h"):
+		return downloads
+	}
+	return otherCopies
+}
+
+// copies says whether a What is a copy between host and device that the cause is about.
+func copies(id cause.ID, w *replay.What) bool {
+	if w.Kind != replay.Copy || engineOf(w.Name) == otherCopies {
+		return false
+	}
+	switch id {
+	case cause.SyncCopy:
+		return strings.HasSuffix(w.Name, "pageable")
+	case cause.CopyNotOverlapped, cause.CopyBound:
+		return true
+	}
+	return false
+}
+
+// pinnedGain is how many times faster copies are from pinned memory, where the recording has none to compare
+// with: 25 GB/s against 6 on PCIe 4 x16 (CUDA C++ Best Practices Guide, "Pinned Memory": 12 against 3 on PCIe 3).
+const pinnedGain = 4
+
+// pinned makes copies that hold their caller asynchronous copies of pinned memory, beside the kernels. Copies that
+// are not known to be pageable are only taken off the path.
+func (s *Study) pinned(g *replay.Graph) remedy {
+	pageable := false
+	for i := range g.Whats {
+		pageable = pageable || copies(cause.SyncCopy, &g.Whats[i])
+	}
+	return func(w *replay.What, c *replay.Change) {
+		switch {
+		case copies(cause.SyncCopy, w):
+			c.Scale /= pinnedGain
+			c.Apart = engineOf(w.Name)
+		case !pageable && copies(cause.CopyNotOverlapped, w):
+			c.Apart = engineOf(w.Name)
+		default:
+			gone(cause.SyncCopy)(w, c)
+		}
+	}
+}
+
+// gapInGraph is what is left of the delay between kernels in a graph: 600 kernels of 0.87 µs that began 1.2 µs after
+// each other's end in a stream took
+// 0.97 µs each in a graph (H200, the twin of `launches` in test/gpu).
+const gapInGraph = 0.1
+
+// asGraph makes one launch of all that a thread launches between two synchronizations. That one costs what a launch
+// did, with what a thread does on its way to the next.
+func (s *Study) asGraph(g *replay.Graph) remedy {
+	launches, syncs := map[thread]float64{}, map[thread]float64{}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		th := thread{w.PID, w.TID}
+		switch {
+		case w.Kind == replay.Call && w.Cause == cause.LaunchOverhead && isLaunch(w.Name):
+			launches[th] += float64(g.Times[i].Count)
+		case w.Kind == replay.Sync:
+			syncs[th] += float64(g.Times[i].Count)
+		}
+	}
+	return func(w *replay.What, c *replay.Change) {
+		if w.Kind == replay.Kernel && len(launches) > 0 {
+			c.Gap *= gapInGraph
+		}
+		if w.Kind >= replay.Sync || w.Kind == replay.Wait || w.Cause != cause.LaunchOverhead && !w.Burst {
+			return
+		}
+		if th := (thread{w.PID, w.TID}); launches[th] > 0 {
+			c.Scale *= min(1, (1+syncs[th])/launches[th])
+		}
+	}
+}
+
+func isLaunch(name string) bool { return strings.Contains(name, "Launch") }
+
+// prefetched lets helpers work ahead: they wait no more to be asked, and n of them share the work; with n = 0 there are
+// so many that nobody waits for them.
+func (s *Study) prefetched(n int) remedy {
+	return func(w *replay.What, c *replay.Change) {
+		first := s.launches[thread{w.PID, w.TID}]
+		switch {
+		case w.Kind == replay.Wait && w.Cause == cause.Worker && (n == 0 || !first):
+			c.Detach, c.Scale = true, 0
+		case w.Kind == replay.External && w.Cause == cause.Worker && first:
+			c.Scale = 0
+		case w.Kind == replay.Run && !first && n > 1:
+			c.Scale /= float64(n)
+		}
+	}
+}

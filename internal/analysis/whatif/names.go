@@ -1,0 +1,127 @@
+package whatif
+
+import (
+	"path"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// namer gives package replay the names that package gap knows.
+type namer struct {
+	t     *timeline.Timeline
+	names *gap.Names
+	where []string // by stack (index + 1): the function that is at work; "": not read yet
+	keys  [cause.Count]string
+	ours  map[thread]bool
+	// theirs is by stack (index + 1) whether it goes through the recorder's code: 0 not looked at yet, 1 no, 2 yes
+	theirs []uint8
+}
+
+func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span) *namer {
+	n := &namer{t: t, where: make([]string, len(t.Rec.Meta.Stacks)+1), theirs: make([]uint8, len(t.Rec.Meta.Stacks)+1), ours: recorders(scheduled)}
+	if walk != nil {
+		n.names = walk.Names(in)
+	} else {
+		n.names = gap.NewNames(t, scheduled, in)
+	}
+	for i, row := range cause.All() {
+		n.keys[i] = row.Key
+	}
+	return n
+}
+
+// recorders returns the threads that are in the program because it is watched: the agent's (agent/src/agent.h names it)
+// and CUPTI's. They live by timers, and what wakes by them now and then does not wait for what they did before.
+func recorders(scheduled []threads.Thread) map[thread]bool {
+	out := map[thread]bool{}
+	for i := range scheduled {
+		if th := &scheduled[i]; th.Name == "inferscope" || th.Name == "cupti" {
+			out[thread{th.PID, th.TID}] = true
+		}
+	}
+	return out
+}
+
+// Running names a stretch in which a thread ran, from one time to another (ns), in parts that end at to.
+func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
+	recorder := n.ours[thread{pid, tid}]
+	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
+		yield(to, replay.What{Cause: c, Name: n.function(stack), Recorder: recorder || n.ofRecorder(stack)}, replay.Doubt(sure))
+	})
+}
+
+// Blocked names a wait of a thread.
+func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
+	c, _, sure := n.names.Blocked(iv)
+	return replay.What{Cause: c, Name: n.keys[c]}, replay.Doubt(sure)
+}
+
+// Waker returns the thread that ended a wait, if one did.
+func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
+	pid, tid, ok = n.names.Waker(iv)
+	return pid, tid, ok && !n.ours[thread{pid, tid}]
+}
+
+// WakingUp says whether the time that a thread was ready is what waking up takes.
+func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv) }
+
+// Ready names a stretch in which a thread could have run and had no CPU.
+func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
+	c, sure := n.names.Runnable(iv)
+	pid, tid, ousted := n.names.Ousted(iv)
+	return replay.What{Cause: c, Name: n.keys[c], Ousted: ousted, Recorder: n.ours[thread{pid, tid}]}, replay.Doubt(sure)
+}
+
+// Call names a call by its function, and says how sure its cause is.
+func (n *namer) Call(op int32) (replay.What, replay.Doubt) {
+	c, sure := n.names.Call(op)
+	return replay.What{Cause: c, Name: n.t.Rec.Meta.Functions[n.t.Ops[op].Func].Base}, replay.Doubt(sure)
+}
+
+// function names the function that a stack is at work in: the innermost of Python, else the innermost of native code
+// that is not the interpreter's or libc's, with its file; "" for none.
+func (n *namer) function(stack uint64) string {
+	if stack == 0 || stack >= uint64(len(n.where)) {
+		return ""
+	}
+	if n.where[stack] == "" {
+		n.where[stack] = n.read(stack)
+	}
+	return n.where[stack]
+}
+
+func (n *namer) read(stack uint64) string {
+	var native *recording.Frame
+	for i := range threads.Walk(n.t.Rec, stack) {
+		f := &n.t.Rec.Meta.Frames[i]
+		switch {
+		case f.Kind == recording.PythonFrame && !strings.HasPrefix(f.File, "<"):
+			return f.Name + " (" + path.Base(f.File) + ")"
+		case f.Kind == recording.NativeFrame && native == nil && f.Name != "" && !ofRuntime(f.File):
+			native = f
+		}
+	}
+	if native != nil {
+		return native.Name + " (" + path.Base(native.File) + ")"
+	}
+	return unknownFunction
+}
+
+const unknownFunction = "?"
+
+// ofRuntime says whether native code is CPython's, libc's or the loader's: what it does it does for its caller.
+func ofRuntime(file string) bool {
+	base := path.Base(file)
+	for _, p := range []string{"python3", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {
+		if strings.HasPrefix(base, p) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,101 @@
+package whatif
+
+import (
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+)
+
+// Prediction is how much faster the program would be. Low and High are to hold the true speed-up 9 times in 10: see
+// interval.
+type Prediction struct {
+	Plan    string  `json:"plan"`
+	Speedup float64 `json:"speedup"` // throughput after, of what it was
+	Low     float64 `json:"low"`
+	High    float64 `json:"high"`
+	Before  uint64  `json:"before_ns"` // how long the work takes that was replayed, without what recording it cost
+	After   uint64  `json:"after_ns"`
+	Touched uint64  `json:"touched_ns"`        // time that the plan changes, in all threads and streams: not what it gains
+	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
+	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
+}
+
+// Predict replays with all edits at once.
+func (s *Study) Predict(edits ...Edit) Prediction {
+	p := Prediction{Before: s.alone, Speedup: 1, Low: 1, High: 1}
+	for i, e := range edits {
+		if i > 0 {
+			p.Plan += ", "
+		}
+		p.Plan += e.String()
+	}
+	if !s.Any() {
+		return p
+	}
+	h := usual()
+	h.kernels, _ = s.lengthening(s.with(edits, h))
+	p.After = s.with(edits, h)
+	p.Speedup = s.speedup(p.After)
+	s.interval(&p, edits, h)
+	return p
+}
+
+// how says how edits are made.
+type how struct {
+	strength         func(*replay.What) float64 // how much of an edit is done: 1 all, less where it is not sure that all of the time belongs to it
+	maxMisattributed float64                    // see mostly
+	kernels          float64                    // by how much kernels take longer
+	refill           float64                    // see warmed
+}
+
+// usual is how they are expected to be.
+func usual() how {
+	return how{strength: func(*replay.What) float64 { return 1 }, maxMisattributed: maxMisattributed, kernels: 1}
+}
+
+func (s *Study) with(edits []Edit, h how) uint64 {
+	return s.length(func(g *replay.Graph, plan *replay.Plan) { s.change(edits, h, g, plan) })
+}
+
+// change makes a plan of edits.
+func (s *Study) change(edits []Edit, h how, g *replay.Graph, plan *replay.Plan) {
+	for _, e := range edits {
+		s.apply(e, h, g, plan)
+	}
+	warmed(g, plan, h.refill)
+	if h.kernels != 1 {
+		longer(g, plan, h.kernels)
+	}
+}
+
+// speedup is how many times the work fits into the time that it took. Where nothing is left it is bounded, so that it
+// can be written down.
+func (s *Study) speedup(after uint64) float64 {
+	return float64(s.alone) / float64(max(after, s.alone/MaxSpeedup, 1))
+}
+
+// MaxSpeedup is the largest speed-up that is claimed.
+const MaxSpeedup = 1000
+
+// Of predicts the remedy of a cause, and says whether there is one.
+func (s *Study) Of(id cause.ID) (Prediction, bool) {
+	if !HasRemedy(id) || !s.Any() {
+		return Prediction{}, false
+	}
+	if id == cause.Worker {
+		return s.enough(), true
+	}
+	return s.Predict(Edit{Verb: Without, Pattern: id.String(), Cause: id}), true
+}
+
+// enough predicts as many workers as make a difference.
+func (s *Study) enough() Prediction {
+	worker := Edit{Verb: Without, Pattern: cause.Worker.String(), Cause: cause.Worker}
+	best := s.Predict(worker)
+	const most, nearly = 8, 0.97
+	for worker.Workers = 1; worker.Workers <= most; worker.Workers++ {
+		if p := s.Predict(worker); p.Speedup >= nearly*best.Speedup {
+			return p
+		}
+	}
+	return best
+}

@@ -1,0 +1,186 @@
+package whatif
+
+import (
+	"path"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// recorder is what recording cost the program, as the recording itself shows it: samples of the program's threads in
+// the recorder's code, the computing of the recorder's own threads, and times without a CPU that such a thread took
+// away. A fix is for the program alone, so that this time is left out before the change and after it. It was 19.5%,
+// 4.3% and 0.1% of the time in recordings of an H200 where the program ran at 81%, 87% and 99% of its pace (launches,
+// empty-cache, network; docs/accuracy.md).
+type recorder struct {
+	// share is the share of samples in the recorder's code of those in calls of a name, and with no name of those of
+	// the thread in no call.
+	share   map[function]float64
+	unnamed map[thread]float64 // the share of the computing that no sample names: between launches, and after synchronizations
+	cost    float64            // of the time that was replayed
+}
+
+// sooner is the share of a time without a CPU that goes where a recorder's thread had taken it away. The thread would
+// have run on, and been ousted by another later: a scheduler that is fair gives back what was taken, and one that is
+// not does not. What it does is between none and all.
+const sooner = 0.5
+
+// ofRecorder says whether a frame is the recorder's: the agent's, CUPTI's, of which it is the one user, or that of a
+// probe in the kernel.
+func ofRecorder(f *recording.Frame) bool {
+	if f.Kind == recording.KernelFrame {
+		return strings.Contains(f.Name, "uprobe") || strings.Contains(f.Name, "exc_int3")
+	}
+	base := path.Base(f.File)
+	return f.Kind == recording.NativeFrame && (strings.HasPrefix(base, "memfd:inferscope-agent") || strings.HasPrefix(base, "libcupti.so"))
+}
+
+// recorderOf counts the samples of the threads that make calls.
+func recorderOf(t *timeline.Timeline, n *namer) recorder {
+	r := recorder{share: map[function]float64{}, unnamed: map[thread]float64{}}
+	if !slices.ContainsFunc(t.Index.Samples, func(s threads.Sample) bool { return n.ofRecorder(uint64(s.Stack)) }) {
+		return r // as of a program without an agent: which calls the others are in need not be looked for
+	}
+	byThread := map[thread]*timeline.Thread{}
+	for i := range t.Threads {
+		byThread[thread{t.Processes[t.Threads[i].Process].PID, t.Threads[i].TID}] = &t.Threads[i]
+	}
+	all := map[function]float64{}
+	for i := range t.Index.Samples {
+		s := &t.Index.Samples[i]
+		th := byThread[thread{s.PID, s.TID}]
+		if th == nil {
+			continue
+		}
+		f := function{pid: s.PID, tid: s.TID}
+		if op, ok := callAt(t, th, s.TS); ok {
+			f.name = t.Rec.Meta.Functions[t.Ops[op].Func].Base
+		}
+		all[f]++
+		if n.ofRecorder(uint64(s.Stack)) {
+			r.share[f]++
+		}
+	}
+	for f := range r.share {
+		r.share[f] /= all[f]
+	}
+	return r
+}
+
+// spread gives what samples in no call show, and no stretch is named by, to the computing that has no name.
+func (r *recorder) spread(parts []part) {
+	type sums struct{ all, named, unnamed float64 }
+	by := map[thread]*sums{}
+	for _, p := range parts {
+		for i := range p.graph.Whats {
+			w, own := &p.graph.Whats[i], float64(p.graph.Times[i].Own)
+			if w.Kind != replay.Run {
+				continue
+			}
+			th := thread{w.PID, w.TID}
+			if by[th] == nil {
+				by[th] = &sums{}
+			}
+			by[th].all += own
+			switch {
+			case w.Recorder:
+				by[th].named += own
+			case w.Name == "":
+				by[th].unnamed += own
+			}
+		}
+	}
+	for th, b := range by {
+		if rest := r.share[function{pid: th.pid, tid: th.tid}]*b.all - b.named; rest > 0 && b.unnamed > 0 {
+			r.unnamed[th] = min(1, rest/b.unnamed)
+		}
+	}
+}
+
+// callAt returns the outermost call that a thread was in at a time.
+func callAt(t *timeline.Timeline, th *timeline.Thread, at uint64) (op int32, ok bool) {
+	n := int32(sort.Search(int(th.Last-th.First), func(i int) bool { return t.Ops[th.First+int32(i)].Start > at }))
+	if n == 0 {
+		return timeline.None, false
+	}
+	op = t.Outermost(th.First + n - 1)
+	return op, t.Ops[op].End() > at
+}
+
+// leaveOut lets threads compute without what the recorder did.
+func (r *recorder) leaveOut(g *replay.Graph, plan *replay.Plan) {
+	for i := range g.Whats {
+		w, c := &g.Whats[i], &plan.Changes[i]
+		switch {
+		case w.Kind == replay.Run && w.Recorder:
+			c.Scale = 0
+		case w.Kind == replay.Run && w.Name == "":
+			c.Scale *= 1 - r.unnamed[thread{w.PID, w.TID}]
+		case w.Kind == replay.Call:
+			c.Scale *= 1 - r.share[function{w.PID, w.TID, w.Name}]
+		}
+	}
+}
+
+// yield shortens the times without a CPU that the recorder's threads took away.
+func (r *recorder) yield(g *replay.Graph, plan *replay.Plan) {
+	for i := range g.Whats {
+		if w := &g.Whats[i]; w.Kind == replay.Ready && w.Recorder {
+			plan.Changes[i].Scale *= 1 - sooner
+		}
+	}
+}
+
+// ofRecorder says whether a stack goes through the recorder's code.
+func (n *namer) ofRecorder(stack uint64) bool {
+	if stack == 0 || stack >= uint64(len(n.theirs)) {
+		return false
+	}
+	if n.theirs[stack] == 0 {
+		n.theirs[stack] = 1
+		for i := range threads.Walk(n.t.Rec, stack) {
+			if ofRecorder(&n.t.Rec.Meta.Frames[i]) {
+				n.theirs[stack] = 2
+				break
+			}
+		}
+	}
+	return n.theirs[stack] == 2
+}
+
+// lessCrowded lets threads have no CPU for less of the time where less is computed: others take it away while it is
+// used, and a quota is used up by using it, by all threads of the target. Who has to wait for one after something else
+// waits for those that compute, and as far as these are the target's, they are known. Where a plan says itself what
+// becomes of that time it is left alone.
+func lessCrowded(g *replay.Graph, plan *replay.Plan) {
+	was, is := map[thread]float64{}, map[thread]float64{}
+	var allWas, allIs float64
+	for i := range g.Whats {
+		if w, c := &g.Whats[i], &plan.Changes[i]; w.Kind == replay.Run || w.Kind == replay.Call {
+			th, own := thread{w.PID, w.TID}, float64(g.Times[i].Own)
+			was[th], allWas, allIs = was[th]+own, allWas+own, allIs+own*c.Scale
+			if c.Apart == 0 {
+				is[th] += own * c.Scale
+			}
+		}
+	}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		if w.Kind != replay.Ready || plan.Changes[i] != replay.Keep() {
+			continue
+		}
+		th, ousted := thread{w.PID, w.TID}, w.Ousted && w.Cause != cause.Throttled
+		switch {
+		case ousted && is[th] < was[th]:
+			plan.Changes[i].Scale = is[th] / was[th]
+		case !ousted && allIs < allWas:
+			plan.Changes[i].Scale = allIs / allWas
+		}
+	}
+}

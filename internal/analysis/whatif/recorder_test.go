@@ -1,0 +1,136 @@
+package whatif
+
+import (
+	"math"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+)
+
+func TestOfRecorder(t *testing.T) {
+	for _, c := range []struct {
+		frame recording.Frame
+		want  bool
+	}{
+		{recordtest.Native("ring_write", "memfd:inferscope-agent-12-345"), true},
+		{recordtest.Native("on_api", "/usr/local/cuda/lib64/libcupti.so.13"), true},
+		{recordtest.Kernel("uprobe_notify_resume"), true},
+		{recordtest.Kernel("asm_exc_int3"), true},
+		{recordtest.Kernel("asm_exc_page_fault"), false},
+		{recordtest.Native("launch", "libcuda.so.1"), false},
+		{recordtest.Native("serve", "inferscope-agent"), false},
+		{recordtest.Python("uprobe", "/app/libcupti.so.py", 1), false},
+	} {
+		if got := ofRecorder(&c.frame); got != c.want {
+			t.Errorf("%s (%s): %v", c.frame.Name, c.frame.File, got)
+		}
+	}
+}
+
+// recorded is stepwise with an allocation of 1 ms in each step, of whose six samples two are in CUPTI, and with the
+// agent's code in the last 800 µs of the step.
+func recorded() *scene {
+	s := stepwise()
+	own := s.Stack(recordtest.Native("cuMemAlloc_v2", "libcuda.so.1"), recordtest.Python("encode", "/app/infer.py", 7))
+	agent := s.Stack(recordtest.Native("on_call", "memfd:inferscope-agent-1-2"), recordtest.Python("encode", "/app/infer.py", 7))
+	within := s.Stack(recordtest.Native("on_api", "libcupti.so.13"), recordtest.Native("cuMemAlloc_v2", "libcuda.so.1"), recordtest.Python("encode", "/app/infer.py", 7))
+	for i := range uint64(steps) {
+		at := i * period
+		s.call("cuMemAlloc_v2", at+1400*us, ms)
+		for k := range 4 {
+			stack := own
+			if k < 2 {
+				stack = within
+			}
+			s.Sample(leader, start+at+1500*us+uint64(k)*200*us, stack, event.Whole)
+		}
+		for k := range uint64(6) {
+			s.Sample(leader, start+at+3300*us+k*100*us, agent, event.Whole)
+		}
+	}
+	return s
+}
+
+// TestWithoutRecorder: a third of an allocation of 1 ms of a step of 4 ms is CUPTI's, and 800 µs are the agent's:
+// without the daemon a step takes 2,867 µs, of which 667 are the allocation's. The replay without changes is of what
+// was recorded all the same.
+func TestWithoutRecorder(t *testing.T) {
+	s := recorded().study(t)
+	if got := s.Recording(); math.Abs(got-1133.0/4000) > 0.02 {
+		t.Errorf("recording cost %.3f of the time", got)
+	}
+	p := s.Predict(edit(t, Without, "allocation"))
+	if want := 2867.0 / 2200; math.Abs(p.Speedup/want-1) > 0.015 {
+		t.Errorf("%.3f times as fast, want %.3f", p.Speedup, want)
+	}
+	if with := s.Predict(edit(t, Faster, "encode=1")); with.Speedup != 1 {
+		t.Errorf("no change makes it %.3f times as fast", with.Speedup)
+	}
+	for _, m := range s.Marginals() {
+		if m.Name == "on_call (memfd:inferscope-agent-1-2)" {
+			t.Errorf("the recorder's code is offered to be made faster: %+v", m)
+		}
+	}
+}
+
+// TestOustedByRecorder: a thread computes for 2 ms and loses its CPU to the agent's thread for 2 ms; half of that is
+// recording's. Where it loses it to another process nothing is.
+func TestOustedByRecorder(t *testing.T) {
+	for tid, want := range map[uint32]float64{helper: 0.25, 999: 0} {
+		s := newScene()
+		for i := range s.Meta.Threads {
+			if th := &s.Meta.Threads[i]; th.TID == helper {
+				th.Name = "inferscope"
+			}
+		}
+		stack := s.Stack(recordtest.Python("encode", "/app/infer.py", 7))
+		for i := range uint64(steps) {
+			at := start + i*period
+			s.run(event.Kernel, "cuLaunchKernel", 7, i*period, i*period+10*us, i*period+110*us, 0)
+			s.Sample(leader, at+ms, stack, event.Whole)
+			s.Off(recordtest.Off{TID: leader, TS: at + 2*ms, Dur: 2 * ms, Flags: event.Preempted, By: [2]uint32{leader, tid}})
+		}
+		if got := s.study(t).Recording(); math.Abs(got-want) > 0.02 {
+			t.Errorf("ousted by %d: recording cost %.3f of the time, want %.3f", tid, got, want)
+		}
+	}
+}
+
+// TestQuota: what a quota takes away goes with the computing of all threads, and what others take away with the
+// thread's own.
+func TestQuota(t *testing.T) {
+	g := &replay.Graph{
+		Whats: []replay.What{{Kind: replay.Run, TID: 1}, {Kind: replay.Run, TID: 2}, {Kind: replay.Ready, TID: 1, Ousted: true, Cause: cause.Throttled}, {Kind: replay.Ready, TID: 1, Ousted: true, Cause: cause.NoCPU}},
+		Times: []replay.Time{{Own: 3 * ms}, {Own: ms}, {Own: ms}, {Own: ms}},
+	}
+	p := g.Unchanged()
+	p.Changes[1].Scale = 0
+	lessCrowded(g, p)
+	if got := p.Changes[2].Scale; got != 0.75 {
+		t.Errorf("throttled: %v", got)
+	}
+	if got := p.Changes[3].Scale; got != 1 {
+		t.Errorf("ousted: %v", got)
+	}
+}
+
+// TestInterruptedLaunch: of a step of 5 ms the thread has no CPU for 4, in the middle of its launch. With a CPU the
+// step takes 1 ms.
+func TestInterruptedLaunch(t *testing.T) {
+	s := newScene()
+	const long = 5 * ms
+	for i := range uint64(steps - 50) {
+		at := i * long
+		s.id++
+		id := s.id
+		s.Event(event.Event{TS: start + at, Dur: 4*ms + 100*us, PID: s.PID, TID: s.TID, Func: s.Fn("cuLaunchKernel"), Kind: event.Call, Flags: event.Timed | event.Correlated, Ret: int32(id)})
+		s.Off(recordtest.Off{TID: leader, TS: start + at + 50*us, Dur: 4 * ms, Flags: event.Preempted, By: [2]uint32{4242, 4242}})
+		s.Event(event.Event{TS: start + at + 4060*us, Dur: 800 * us, PID: s.PID, TID: 7, Func: 1 << 8, Kind: event.Kernel, Flags: event.Timed, Args: [4]uint64{uint64(id), 0, 1 << 20}})
+		s.wait(at+4150*us, at+4900*us)
+	}
+	predicts(t, s.study(t).Predict(edit(t, Without, "no-cpu")), 5)
+}

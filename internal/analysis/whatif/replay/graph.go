@@ -1,0 +1,141 @@
+// Package replay runs a recording again, as a graph of what waited for what, with some of its
+// times changed: how long would the same work have taken? It is a pure function of a timeline.
+//
+// A node is the end of a stretch of a thread or of an activity of a GPU. It comes at the latest of
+// what it waited for, plus its own time. Every wait was for something that ended before it did, so
+// that the order of the recording is an order of the graph, and a replay is one pass over it.
+package replay
+
+import "github.com/inferscope/inferscope/internal/analysis/cause"
+
+// None stands where an index is missing.
+const None int32 = -1
+
+// Kind is what a node stands for.
+type Kind uint8
+
+// The kinds.
+const (
+	Run      Kind = iota // a thread computed
+	Ready                // a thread could run, and had no CPU
+	Wait                 // a thread waited for another thread of the target
+	External             // a thread waited for something outside: a sleep, a disk, the network
+	Call                 // a call of CUDA that waits for nothing: allocation, launches, queries
+	Sync                 // a call that waited for a GPU, or would have
+	Kernel               // a GPU computed
+	Copy                 // a GPU copied, or set memory
+	Kinds
+)
+
+// Doubt is how the name of a time is known: gap.Sureness.
+type Doubt uint8
+
+// The ways, the best first.
+const (
+	Certain Doubt = iota
+	Inferred
+	Guess
+	Doubts
+)
+
+// What is what the time of nodes went to; changes are made to all nodes of a What.
+type What struct {
+	Kind     Kind
+	Cause    cause.ID // of threads: as the walk along the critical path names it
+	Name     string   // function with its file, call, kernel, direction of a copy
+	PID, TID uint32   // the thread; 0 of what a GPU does
+	Device   int32    // index into Timeline.Devices of what a GPU does
+	Burst    bool     // of threads: on the way from one launch to the next (see bursts)
+	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
+	Recorder bool     // of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
+}
+
+// Time is how much time went to a What.
+type Time struct {
+	Own   uint64         // ns; of a Wait: for how long it waited; of a Sync: 0
+	By    [Doubts]uint64 // Own, by how it is known
+	Count int            // nodes
+}
+
+// Graph is a stretch of a recording as nodes in the order of their ends.
+type Graph struct {
+	From, To          uint64 // ns, CLOCK_MONOTONIC
+	Whats             []What
+	Times             []Time // of Whats
+	nodes             []node
+	more              []edge // what nodes with more than two dependencies wait for: by node
+	criticalResources []criticalResource
+	engines           []engineOf
+	gpu               bool         // it has activities
+	target            uint32       // pid of the process that was asked for
+	waits             bool         // its main thread waits often
+	usual             [Kinds]delay // what delays of nodes of a kind are at most where nothing unknown delays them
+}
+
+// delay is a node's lagPrev and lagDep, ns.
+type delay struct{ prev, dep uint64 }
+
+// node ends at max(end(prev)+lagPrev, end(dep)+lagDep, From+start) + own.
+type node struct {
+	at      uint64 // ns, when it ended in the recording
+	own     uint64 // ns of its own
+	lagPrev uint64 // ns from the end of prev to the beginning of own
+	lagDep  uint64 // the same of dep
+	prev    int32  // the node before it in its thread or stream; None: it is the first
+	dep     int32  // what else it waited for: a launch, an activity, a waker; None
+	what    int32  // index into Graph.Whats
+	more    bool   // Graph.more has more
+}
+
+// edge is one more dependency of a node.
+type edge struct {
+	to, from int32
+	lag      uint64
+}
+
+// criticalResource is the end of the work of a thread that uses the GPU.
+type criticalResource struct {
+	nodes  []int32
+	at     uint64  // ns since From, when it was reached in the recording
+	weight float64 // how much it launched
+}
+
+// engineOf is a part of a device that did one thing at a time: its kernels, or its copies of one name.
+type engineOf struct {
+	device int32
+	name   uint8 // kernels, or what names() says
+}
+
+// Nodes returns how many nodes the graph has.
+func (g *Graph) Nodes() int { return len(g.nodes) }
+
+// Change is what a plan does with a What.
+type Change struct {
+	Scale  float64 // of its own time: 1 leaves it, 0.5 is twice as fast, 0 removes it
+	Detach bool    // it waits no more for what it waited for (a sync, a waker); what came before it in its thread counts still
+	Lag    float64 // of the delay after what else it waited for: launch latency, returns of calls
+	Gap    float64 // of the delay after the one before it in its thread or stream
+	// Apart is the number of a sequence of its own, from 1 on: the node leaves its thread or stream, where nothing
+	// waits for it any more, and comes after the one before it in that sequence. 0: it stays.
+	Apart int
+}
+
+// Keep is the change that changes nothing.
+func Keep() Change { return Change{Scale: 1, Lag: 1, Gap: 1} }
+
+// Plan says what is changed, by index into Graph.Whats.
+type Plan struct {
+	Changes []Change
+	// Usual cuts delays to what is usual for their kind (see usualTimes): what a replay then lacks is time that nothing
+	// in the recording explains.
+	Usual bool
+}
+
+// Unchanged is the plan that changes nothing.
+func (g *Graph) Unchanged() *Plan {
+	p := &Plan{Changes: make([]Change, len(g.Whats))}
+	for i := range p.Changes {
+		p.Changes[i] = Keep()
+	}
+	return p
+}

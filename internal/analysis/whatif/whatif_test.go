@@ -1,0 +1,204 @@
+package whatif
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
+)
+
+// TestSteps: 1,020 µs of GPU with its waiting and 2,980 µs of Python in turns, of which the first 50 are launching.
+func TestSteps(t *testing.T) {
+	s := stepwise().study(t)
+	const work, whole = 2930.0, 4000.0
+	for _, c := range []struct {
+		verb Verb
+		text string
+		want float64
+	}{
+		{Faster, "encode=2", whole / (whole - work/2)},
+		{Faster, "python=4", whole / (whole - work*3/4)},
+		{Without, "encode", whole / (whole - work)},
+		{Kernels, "*=2", whole / (whole - 500)},
+		{Faster, "nothing=2", 1},
+		{Without, "sleep", 1},
+		// Beside the rest it is what takes longest.
+		{Overlap, "encode", whole / work},
+		{Without, "python-work", whole / work},
+		// The kernel runs beside the computing of the next step.
+		{Without, "sync", whole / (whole - 1010)},
+	} {
+		t.Run(fmt.Sprintf("%s %s", c.verb, c.text), func(t *testing.T) { predicts(t, s.Predict(edit(t, c.verb, c.text)), c.want) })
+	}
+	both := s.Predict(edit(t, Without, "sync"), edit(t, Faster, "encode=1000000"))
+	predicts(t, both, whole/1000) // the GPU is what is left
+}
+
+// TestMarginals: what is beside the critical path brings nothing, whatever it takes.
+func TestMarginals(t *testing.T) {
+	sc := stepwise()
+	busy := sc.Stack(recordtest.Python("log", "/app/log.py", 7))
+	sc.Samples(helper, start, start+steps*period, 100, busy, event.Whole)
+	gains := map[string]Marginal{}
+	for _, m := range sc.study(t).Marginals() {
+		gains[m.Name] = m
+	}
+	if m := gains["log (log.py)"]; m.Time < steps*period*9/10 || m.Gone != 1 {
+		t.Errorf("log: %+v", m)
+	}
+	if m := gains["encode (infer.py)"]; m.Gone < 3.7 || m.Twice < 1.5 || m.Twice > 1.6 {
+		t.Errorf("encode: %+v", m)
+	}
+}
+
+// TestSleep: a sleep of 2 ms of the 2,980 µs.
+func TestSleep(t *testing.T) {
+	sc := stepwise()
+	for i := range uint64(steps) {
+		sc.Off(recordtest.Off{TID: leader, TS: start + i*period + 1500*us, Dur: 2 * ms, Blocked: 2 * ms, Call: sysSleep, Flags: event.FromIRQ})
+	}
+	s := sc.study(t)
+	predicts(t, s.Predict(edit(t, Without, "sleep")), 2)
+	predicts(t, s.Predict(edit(t, Faster, "sleep=2")), 4.0/3)
+}
+
+// workers is stepwise with a helper that works for 2 ms in each step while the leader waits for it.
+func workers() *scene {
+	sc := stepwise()
+	sc.Samples(helper, start, start+steps*period, 400, sc.Stack(recordtest.Native("load", "server")), event.Whole)
+	for i := range uint64(steps) {
+		at := start + i*period
+		sc.Off(recordtest.Off{TID: leader, TS: at + 1500*us, Dur: 2 * ms, Blocked: 2 * ms, Call: sysFutex, By: [2]uint32{leader, helper}})
+		sc.Off(recordtest.Off{TID: helper, TS: at + 3500*us, Dur: 2 * ms, Blocked: 2 * ms, Call: sysFutex, By: [2]uint32{leader, leader}})
+	}
+	return sc
+}
+
+func TestWorkers(t *testing.T) {
+	s := workers().study(t)
+	predicts(t, s.Predict(edit(t, Faster, "load=2")), 4.0/3)
+	one := edit(t, Without, "worker")
+	one.Workers = 1
+	predicts(t, s.Predict(one), 2) // the helper's 2 ms beside the leader's
+	two := one
+	two.Workers = 2
+	predicts(t, s.Predict(two), 2) // the leader's own 2 ms
+}
+
+// TestOverlappedCopies: an upload of 500 µs before each kernel of 1 ms, all queued ahead.
+func TestOverlappedCopies(t *testing.T) {
+	const h2d = 1 | 3<<8 // CUPTI_ACTIVITY_MEMCPY_KIND_HTOD from CUPTI_ACTIVITY_MEMORY_KIND_DEVICE's neighbour, pinned
+	sc := newScene()
+	for i := range uint64(steps) {
+		at := i * 1500 * us
+		sc.run(event.Copy, "cuMemcpyHtoDAsync_v2", 7, i*10*us, 20*us+at, at+520*us, h2d)
+		sc.run(event.Kernel, "cuLaunchKernel", 7, i*10*us+5*us, at+520*us, at+1520*us, 0)
+	}
+	s := sc.study(t)
+	predicts(t, s.Predict(edit(t, Without, "copy-not-overlapped")), 1.5)
+	predicts(t, s.Predict(edit(t, Kernels, "*=2")), 1.5)
+}
+
+// TestRandomRecordings: the replay without changes takes as long as the recording did, and what takes no longer
+// makes nothing take longer.
+func TestRandomRecordings(t *testing.T) {
+	for seed := range uint64(25) {
+		c := timelinetest.Config{Seed: seed, Agent: seed%3 != 0, Length: 20 * timelinetest.Millisecond}
+		if seed%5 == 2 {
+			c.Windows = []timelinetest.Span{timelinetest.Between(2_000_000, 7_000_000), timelinetest.Between(11_000_000, 16_000_000)}
+		}
+		tl := timeline.Build(timelinetest.Random(c).Run())
+		s := New(tl, tl.Index.Threads())
+		if !s.Any() {
+			continue
+		}
+		if e := s.Error(); e > 0.02 || e < -0.02 {
+			t.Errorf("seed %d: the replay is off by %.3f", seed, e)
+		}
+		rng, before := rand.New(rand.NewPCG(seed, 1)), s.replayed
+		for range 20 {
+			by := map[replay.What]float64{}
+			after := s.length(func(g *replay.Graph, p *replay.Plan) {
+				for i, w := range g.Whats {
+					if _, ok := by[w]; !ok {
+						by[w] = rng.Float64()
+					}
+					p.Changes[i].Scale, p.Changes[i].Detach = by[w], rng.IntN(4) == 0
+				}
+			})
+			if after > before {
+				t.Fatalf("seed %d: %d ns became %d ns by taking time away", seed, before, after)
+			}
+		}
+	}
+}
+
+// TestEveryRemedy: no remedy makes anything slower, and each says so in words.
+func TestEveryRemedy(t *testing.T) {
+	s := workers().study(t)
+	for id := range cause.Count {
+		if p, ok := s.Of(id); ok && (p.Speedup < 0.999 || p.Plan == "") {
+			t.Errorf("%s: %+v", id, p)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, bad := range []struct {
+		verb Verb
+		text string
+	}{{Faster, "f"}, {Faster, "f=0"}, {Faster, "f=-1"}, {Faster, "f=x"}, {Faster, "=2"}, {Kernels, "k"}, {Without, ""}, {Without, "[a"}} {
+		if e, err := Parse(bad.verb, bad.text); err == nil {
+			t.Errorf("%s %q: %+v", bad.verb, bad.text, e)
+		}
+	}
+	if e := edit(t, Without, "sync"); e.Cause != cause.HostSync || e.String() != "without host-sync" {
+		t.Errorf("sync is %+v", e)
+	}
+	for pattern, want := range map[string]bool{"tokenize*": true, "Tokenize_Batch": true, "*batch*": true, "batch": false, "tokenize_batch (prog)": true} {
+		if got := edit(t, Without, pattern).matches("tokenize_batch (prog)"); got != want {
+			t.Errorf("%s matches: %v", pattern, got)
+		}
+	}
+}
+
+// TestWithoutGPU: 600 µs of encode, 300 µs of embed and 100 µs of sleep in turns. What leaves the thread leaves the
+// rest there, also where it was the last that the thread ran.
+func TestWithoutGPU(t *testing.T) {
+	sc := newScene()
+	sc.Meta.GPU = nil
+	encode, embed := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7)), sc.Stack(recordtest.Native("embed", "server"))
+	for i := range uint64(999) {
+		at := start + i*ms
+		for k := range uint64(6) {
+			sc.Sample(leader, at+50*us+k*100*us, encode, event.Whole)
+		}
+		for k := range uint64(3) {
+			sc.Sample(leader, at+650*us+k*100*us, embed, event.Whole)
+		}
+		sc.Off(recordtest.Off{TID: leader, TS: at + 900*us, Dur: 100 * us, Blocked: 100 * us, Call: sysSleep, Flags: event.FromIRQ})
+	}
+	s := sc.study(t)
+	predicts(t, s.Predict(edit(t, Without, "python-work")), 1/0.6)
+	predicts(t, s.Predict(edit(t, Without, "native-work")), 1/0.7)
+	predicts(t, s.Predict(edit(t, Without, "sleep")), 1/0.9)
+}
+
+// TestWaitInStream: of each step of 4 ms the kernel's 1 ms begins 2.9 ms after its launch, because its stream waits for
+// something that nobody recorded. That stays in the stream, one step after the other, who ever waits for it: without
+// the synchronization 0.1 ms of a step are saved, and not 3 ms.
+func TestWaitInStream(t *testing.T) {
+	s := newScene()
+	for i := range uint64(steps) {
+		at := i * period
+		s.run(event.Kernel, "cuLaunchKernel", 7, at, at+2900*us, at+3900*us, 0)
+		s.wait(at+5*us, at+3990*us)
+	}
+	predicts(t, s.study(t).Predict(edit(t, Without, "sync")), 4/3.9)
+}

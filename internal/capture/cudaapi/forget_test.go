@@ -1,0 +1,35 @@
+package cudaapi
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+)
+
+// TestWindowsOfAnEndedProcess: they can be asked for while its probes come off, which takes the kernel a while.
+func TestWindowsOfAnEndedProcess(t *testing.T) {
+	p := &proc.Process{PID: 7}
+	l := &launches{pid: 7, from: clock.Monotonic() - 1000, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Source{procs: map[proc.ID]*process{p.ID(): {pid: 7, launches: l}}, wanted: map[proc.ID]LaunchMode{}}
+	forgotten := make(chan struct{})
+	go func() { defer close(forgotten); s.Forget(p) }()
+	for !quits(l) {
+		time.Sleep(time.Millisecond)
+	}
+	if w := s.LaunchWindows(7, 0, math.MaxUint64); len(w) != 1 || w[0].End != "detached" {
+		t.Errorf("while the probes come off the windows are %+v", w)
+	}
+	close(l.done) // they are off
+	<-forgotten
+	if w := s.LaunchWindows(7, 0, math.MaxUint64); len(w) != 1 {
+		t.Errorf("afterwards the windows are %+v", w)
+	}
+}
+
+func quits(l *launches) bool {
+	_, quit := l.want()
+	return quit
+}

@@ -1,0 +1,174 @@
+package cudaapi
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// Levels of detail. Launches have modes of their own (LaunchMode).
+const (
+	levelEach = iota
+	levelSampled
+	levelNoFrequent
+	levelOff
+)
+
+var levels = []overhead.Level{
+	levelEach:       {Name: "each call"},
+	levelSampled:    {Name: "allocations sampled", Loses: "allocations and frees one by one, of threads that make more than 500 a second: what stays allocated"},
+	levelNoFrequent: {Name: "no allocations", Loses: "allocations and frees"},
+	levelOff:        {Name: "off", Loses: "synchronizations, copies and all calls but launches"},
+}
+
+// frequentCalls is how many allocations, or frees, of a thread each have an event in a second, by level.
+var frequentCalls = []uint64{levelEach: 5000, levelSampled: 500, levelNoFrequent: 500, levelOff: 500}
+
+// What one call costs its thread, in ns, by what is seen of it: the probe, and the program
+// (docs/accuracy.md, Probes; on the machine with a GPU a launch took 700).
+const (
+	timedNS   = 1300
+	entryNS   = 700
+	skippedNS = 700
+)
+
+// Levels implements overhead.Source.
+func (s *Source) Levels() []overhead.Level { return append([]overhead.Level(nil), levels...) }
+
+// Level implements overhead.Source.
+func (s *Source) Level() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.level
+}
+
+// SetLevel implements overhead.Source. Probes go on or off where the level is beyond sampling, which takes
+// tens of milliseconds, in which the targets run on.
+func (s *Source) SetLevel(level int) error {
+	if level < 0 || level >= len(levels) {
+		return fmt.Errorf("CUDA calls have no level %d", level)
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.mu.Lock()
+	s.level = level
+	var all []*library
+	for _, p := range s.procs {
+		all = append(all, p.libraries...)
+	}
+	s.mu.Unlock()
+	return errors.Join(s.attacher.SetFrequent(frequentCalls[level]), atOnce(all, func(l *library) error { return s.put(l, l.row.PID) }))
+}
+
+// put puts the probes on a library that the level wants there, and takes off the others. The caller
+// holds changing.
+func (s *Source) put(l *library, pid uint32) error {
+	level := s.Level()
+	return errors.Join(
+		s.putSome(l, pid, &l.attachment, l.sites.plain, level < levelOff),
+		s.putSome(l, pid, &l.frequent, l.sites.frequent, level < levelNoFrequent),
+	)
+}
+
+func (s *Source) putSome(l *library, pid uint32, at **uprobe.Attachment, sites []uprobe.Site, on bool) error {
+	if !on {
+		return l.off(at)
+	}
+	if *at != nil || len(sites) == 0 || l.file == nil {
+		return nil
+	}
+	made, err := s.attacher.Attach(l.file, pid, sites)
+	if err == nil {
+		*at = made
+	}
+	return err
+}
+
+// failed returns the sites that could not be probed.
+func (l *library) failed() []uprobe.Failure {
+	var out []uprobe.Failure
+	for _, at := range []*uprobe.Attachment{l.attachment, l.frequent} {
+		if at != nil {
+			out = append(out, at.Failed()...)
+		}
+	}
+	return out
+}
+
+// Complete returns what was counted of frequent calls and is in no event yet. It implements daemon.Completer.
+func (s *Source) Complete(to uint64) []event.Event { return s.attacher.Skipped(to) }
+
+// counted counts the calls of processes.
+type counted struct {
+	mu    sync.Mutex
+	byPID map[uint32]*overhead.Runs
+	all   overhead.Runs
+}
+
+// maxCounted bounds the processes whose calls are counted apart.
+const maxCounted = 4096
+
+// Observe counts what the programs said. It implements daemon.Observer.
+func (s *Source) Observe(batch []event.Event) {
+	c := &s.counted
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var last *overhead.Runs
+	pid := uint32(0)
+	for i := range batch {
+		n, ns := costOf(&batch[i])
+		if n == 0 {
+			continue
+		}
+		if last == nil || pid != batch[i].PID {
+			pid = batch[i].PID
+			last = c.of(pid)
+		}
+		last.Count, last.NS = last.Count+n, last.NS+ns
+		c.all.Count, c.all.NS = c.all.Count+n, c.all.NS+ns
+	}
+}
+
+func (c *counted) of(pid uint32) *overhead.Runs {
+	if c.byPID == nil || len(c.byPID) >= maxCounted {
+		c.byPID = map[uint32]*overhead.Runs{}
+	}
+	r := c.byPID[pid]
+	if r == nil {
+		r = &overhead.Runs{}
+		c.byPID[pid] = r
+	}
+	return r
+}
+
+// costOf returns how many calls an event tells of, and what seeing them cost; none where no probe did.
+func costOf(e *event.Event) (calls, ns uint64) {
+	switch {
+	case e.Kind == event.Skipped:
+		n := e.Args[0] + e.Args[1]
+		return n, n * skippedNS
+	case e.Kind != event.Call || e.Flags&event.Correlated != 0:
+		return 0, 0
+	case e.Flags&event.Timed != 0:
+		return 1, timedNS
+	}
+	return 1, entryNS
+}
+
+// Runs implements overhead.Source. The agent's launches are none of it.
+func (s *Source) Runs(pid uint32) overhead.Runs {
+	c := &s.counted
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if pid == 0 {
+		return c.all
+	}
+	if r := c.byPID[pid]; r != nil {
+		return *r
+	}
+	return overhead.Runs{}
+}

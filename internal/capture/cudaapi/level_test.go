@@ -1,0 +1,121 @@
+package cudaapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// Of allocations in a loop that never rests few have events, and none is lost: with those that were only
+// counted they are as many as were made, whatever the level, and whenever it is looked.
+func TestFrequentCallsAreCounted(t *testing.T) {
+	b, v := watch(t, cudaapi.Options{Launches: cudaapi.LaunchesOff}, "until { malloc 64 ; free ; sync }")
+	v.Go()
+	b.await("skipped calls", func() bool { return len(b.seen["cuMemAlloc"]) > 2000 && counted(b.seen["cuMemAlloc"]) > 20_000 })
+	if err := b.source.SetLevel(1); err != nil {
+		t.Fatal(err)
+	}
+	seen := len(b.seen["cuMemAlloc"])
+	many := counted(b.seen["cuMemAlloc"])
+	b.await("more of them", func() bool { return counted(b.seen["cuMemAlloc"]) > many+20_000 })
+	if n := len(b.seen["cuMemAlloc"]) - seen; n > 10_000 {
+		t.Errorf("%d of 20,000 allocations have events at the level that samples most", n)
+	}
+	v.Send("end")
+	v.Finish()
+	b.drain()
+	names := b.source.Functions()
+	for _, e := range b.source.Complete(now()) {
+		b.seen[names[e.Func].Base] = append(b.seen[names[e.Func].Base], e)
+	}
+	truth := v.Truth()
+	for base, made := range map[string]uint64{"cuMemAlloc": truth.Count("cuMemAlloc_v2"), "cuMemFree": truth.Count("cuMemFree_v2"), "cuCtxSynchronize": truth.Count("cuCtxSynchronize")} {
+		if got := counted(b.seen[base]); got != made {
+			t.Errorf("%s: %d with those that were only counted, %d were made", base, got, made)
+		}
+	}
+	for _, e := range b.seen["cuCtxSynchronize"] {
+		if e.Kind != event.Call {
+			t.Fatalf("a synchronization was only counted: %+v", e)
+		}
+	}
+	b.analyzed(names, truth.Count("cuMemAlloc_v2"))
+	if r := b.source.Runs(b.process.PID); r.Count != 0 {
+		t.Errorf("%+v before anybody was shown an event", r)
+	}
+}
+
+// analyzed checks what an analysis makes of all that was seen.
+func (b *bench) analyzed(names []recording.Function, allocations uint64) {
+	b.tb.Helper()
+	rec := &recording.Recording{Meta: recording.Meta{To: now(), Functions: names}}
+	for _, all := range b.seen {
+		rec.Events = append(rec.Events, all...)
+	}
+	b.source.Observe(nil)
+	s := summary.Summarize(timeline.Build(rec))
+	for _, f := range s.Functions {
+		if f.Name != "cuMemAlloc" {
+			continue
+		}
+		if f.Count != allocations || f.Skipped == 0 || f.Skipped >= f.Count || f.Time < f.Count*f.P50/4 {
+			b.tb.Errorf("the analysis has %+v of %d allocations", f, allocations)
+		}
+		if s.Memory.Skipped == 0 || s.Memory.Net != 0 || len(s.Memory.Kinds) != 1 || s.Memory.Kinds[0].Count != allocations || s.Memory.Kinds[0].Bytes != 64*allocations {
+			b.tb.Errorf("memory: %+v", s.Memory)
+		}
+		return
+	}
+	b.tb.Error("the analysis has no allocations")
+}
+
+// counted returns how many calls events tell of.
+func counted(events []event.Event) uint64 {
+	n := uint64(0)
+	for i := range events {
+		if events[i].Kind == event.Skipped {
+			n += events[i].Args[0] + events[i].Args[1]
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+// Levels beyond sampling take probes off, and put them on again.
+func TestLevelsTakeProbesOff(t *testing.T) {
+	b, v := watch(t, cudaapi.Options{Launches: cudaapi.LaunchesOff}, "until { malloc 64 ; free ; sync ; sleep 1ms }")
+	v.Go()
+	for _, c := range []struct {
+		level        int
+		allocs, sync bool
+	}{{0, true, true}, {2, false, true}, {3, false, false}, {0, true, true}} {
+		if err := b.source.SetLevel(c.level); err != nil || b.source.Level() != c.level {
+			t.Fatalf("level %d: %v", c.level, err)
+		}
+		b.drain()
+		clear(b.seen)
+		if c.sync {
+			b.await("synchronizations", func() bool { return len(b.seen["cuCtxSynchronize"]) > 20 })
+		} else {
+			time.Sleep(50 * time.Millisecond)
+			b.drain()
+		}
+		if got := len(b.seen["cuMemAlloc"]) > 0; got != c.allocs {
+			t.Errorf("level %d: allocations are seen: %v", c.level, got)
+		}
+		if got := len(b.seen["cuCtxSynchronize"]) > 0; got != c.sync {
+			t.Errorf("level %d: synchronizations are seen: %v", c.level, got)
+		}
+	}
+	if err := b.source.SetLevel(4); err == nil {
+		t.Error("there is no level 4")
+	}
+	v.Send("end")
+	v.Finish()
+}

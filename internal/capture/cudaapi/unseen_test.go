@@ -1,0 +1,53 @@
+package cudaapi_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+)
+
+// TestUnseen: the calls of a process are seen where its driver is probed, and where it is not it is said.
+func TestUnseen(t *testing.T) {
+	b, _ := watch(t, cudaapi.Options{}, "sync")
+	if err := b.source.Unseen(b.process); err != nil {
+		t.Errorf("the simulated driver is probed, yet: %v", err)
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 to map a file with")
+	}
+	garbage := filepath.Join(t.TempDir(), "libcuda.so.1")
+	if err := os.WriteFile(garbage, []byte(strings.Repeat("garbage ", 1000)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-c", "import mmap, sys; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC); print(1, flush=True); input()", garbage)
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	p, err := proc.Describe(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	if err := b.source.Unseen(p); err != nil {
+		t.Errorf("before it is looked at: %v", err)
+	}
+	if err := b.source.Follow(p); err == nil {
+		t.Error("a file of garbage is probed")
+	}
+	if err := b.source.Unseen(p); err == nil || !strings.Contains(err.Error(), "restart the program") {
+		t.Errorf("its driver is not probed, and it is said: %v", err)
+	}
+}

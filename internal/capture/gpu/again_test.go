@@ -1,0 +1,85 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+)
+
+// tracedFirst refuses for a tracer a few times, and lets the agent in when it has gone.
+type tracedFirst struct {
+	Injector
+	mu    sync.Mutex
+	times int
+}
+
+func (f *tracedFirst) Inject(ctx context.Context, p *proc.Process, s Start) (Entered, error) {
+	f.mu.Lock()
+	traced := f.times > 0
+	f.times--
+	f.mu.Unlock()
+	if traced {
+		return Entered{}, fmt.Errorf("%w: %w", ErrRefused, inject.ErrTraced)
+	}
+	return f.Injector.Inject(ctx, p, s)
+}
+
+// TestTracerThatLeaves: an agent comes in when the debugger has gone.
+func TestTracerThatLeaves(t *testing.T) {
+	pr := startProducer(t)
+	s := newTestSource(t, Options{Inject: &tracedFirst{Injector: pr, times: 5}, Slots: 1024})
+	s.rests.refusal = time.Millisecond
+	image, _ := proc.Image(pr.p)
+	s.begin(pr.p, image)
+	eventually(t, "the agent comes in", func() bool { return stateOf(s, pr.p.PID) == string(running) })
+}
+
+// TestAgentThatEndsOften: one that does not hear of the daemon, as often as that is, is brought in again, and later
+// each time, but not never.
+func TestAgentThatEndsOften(t *testing.T) {
+	pr := startProducer(t)
+	none := &failing{err: ErrIdle}
+	s := newTestSource(t, Options{Inject: none, Slots: 1024})
+	s.rests.end = time.Millisecond
+	image, _ := proc.Image(pr.p)
+	s.begin(pr.p, image)
+	session := func() *session {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.sessions[pr.p.ID()]
+	}
+	var rests []time.Duration
+	for range attempts + 3 {
+		q := session()
+		q.cancel()
+		s.mu.Lock()
+		q.came = uint64(1) << 62 // just now
+		s.ended(q)
+		s.retired = nil // it never had a ring
+		again := s.sessions[pr.p.ID()]
+		rests = append(rests, again.rest)
+		if again == q || !again.entering {
+			t.Errorf("after %d ends no agent is brought in any more: %s", q.restarts, again.detail)
+		}
+		s.mu.Unlock()
+	}
+	want := fmt.Sprint([]time.Duration{0, 0, 0, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond})
+	if got := fmt.Sprint(rests); got != want {
+		t.Errorf("rests %s, want %s", got, want)
+	}
+	q := session()
+	q.cancel()
+	s.mu.Lock()
+	q.came = 1 // long ago
+	s.ended(q)
+	s.retired = nil
+	if again := s.sessions[pr.p.ID()]; again.restarts != 1 || again.rest != 0 {
+		t.Errorf("one that was there for long counts as the %dth, and rests %s", again.restarts, again.rest)
+	}
+	s.mu.Unlock()
+}

@@ -1,0 +1,237 @@
+package gpu
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// Bounds of what is remembered of one process.
+const (
+	maxWindows = 1 << 14 // 9 hours of a window every 2 s
+	maxStreams = 1 << 12
+	maxDevices = 64
+	maxSpans   = 64
+)
+
+// facts are what the agents of one process said beside their events. They outlive the
+// process: what was recorded of it is still served.
+type facts struct {
+	pid uint32
+
+	mu         sync.Mutex
+	windows    []recording.GPUWindow   // ended ones, in the order of their ends
+	opened     uint64                  // ns: when the window that is open began; 0: none is
+	openLost   uint64                  // records lost in the window that is open, so far
+	began      uint64                  // ns: when the last window began to be felt; 0: not known
+	last       span                    // of the last window that ended; next is not known yet
+	spans      []span                  // of windows before it, until they are judged
+	newest     uint64                  // ns: the latest end of what the GPU did that was seen
+	subscribed bool                    // the last window was kept
+	steps      []recording.WindowSteps // of the last windows
+	devices    []recording.Device
+	streams    map[streamKey]recording.Stream
+	counts     counts
+}
+
+type streamKey struct{ context, id uint32 }
+
+// counts only ever grow.
+type counts struct {
+	events, kernels uint64 // taken out of rings
+	windows         uint64 // that ended
+	disabled        uint64 // of these, in the second best way
+	kept            uint64 // of these, without giving the subscription up
+	refused         uint64 // that never began
+	dropped         uint64 // records that CUPTI had no room for
+	full            uint64 // slots that the ring had no room for
+	throttled       uint64 // slots that were not read, or had no room, because there were too many
+	malformed       uint64 // slots that no agent writes, and unfinished ones
+	unnamed         uint64 // names for which there was no room
+}
+
+// sight notes that the GPU was seen to end something at t (ns).
+func (f *facts) sight(t uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.newest = max(f.newest, t)
+}
+
+func newFacts(pid uint32) *facts {
+	return &facts{pid: pid, streams: map[streamKey]recording.Stream{}}
+}
+
+// open notes a window that began at at (ns), and took entered (ns) to.
+func (f *facts) open(at, entered uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened, f.openLost = at, 0
+	f.began = at - min(at, entered)
+	if f.last.to != 0 && len(f.spans) < maxSpans {
+		f.last.next = f.began
+		f.spans = append(f.spans, f.last)
+	}
+	f.last = span{before: f.last.to}
+}
+
+// over notes that the window that ended at to (ns) was left ns after that, held of them in a
+// thread of the process itself. The target's word: what is no span is not judged.
+func (f *facts) over(to, left, held uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.began == 0 || left > longestOn || held > left {
+		f.last = span{}
+		return
+	}
+	f.last.from, f.last.to, f.last.held = f.began, to+left, held
+	f.began = 0
+}
+
+// takeSpans returns the windows whose cost can be judged, each once.
+func (f *facts) takeSpans() []span {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	spans := f.spans
+	f.spans = nil
+	return spans
+}
+
+// losing notes how many records the window that is open has lost so far.
+func (f *facts) losing(n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.openLost = n
+}
+
+// ended notes a window that has ended; dropped is how many of its losses are CUPTI's.
+func (f *facts) ended(w recording.GPUWindow, dropped uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = 0
+	f.counts.windows++
+	f.counts.dropped = saturating(f.counts.dropped, dropped)
+	f.subscribed = w.End == kept
+	switch w.End {
+	case disabled:
+		f.counts.disabled++
+	case kept:
+		f.counts.kept++
+	}
+	if len(f.windows) >= maxWindows {
+		f.windows = slices.Delete(f.windows, 0, maxWindows/4)
+	}
+	f.windows = append(f.windows, w)
+}
+
+// refused notes a window that never began.
+func (f *facts) refusedOne() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = 0
+	f.counts.refused++
+}
+
+// most bounds counters that the target controls, so that sums cannot wrap.
+const most = 1 << 48
+
+func saturating(a, b uint64) uint64 { return min(most, a+min(b, most)) }
+
+// add adds up what one pass over a ring found.
+func (f *facts) add(c counts) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.events += c.events
+	f.counts.kernels += c.kernels
+	f.counts.full = saturating(f.counts.full, c.full)
+	f.counts.throttled = saturating(f.counts.throttled, c.throttled)
+	f.counts.malformed += c.malformed
+	f.counts.unnamed += c.unnamed
+}
+
+// stays says whether the agent stays subscribed to CUPTI between windows.
+func (f *facts) stays() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.subscribed
+}
+
+func (f *facts) total() counts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts
+}
+
+// device keeps the last description of a device.
+func (f *facts) device(d recording.Device) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.devices, func(o recording.Device) bool { return o.ID == d.ID })
+	switch {
+	case i >= 0:
+		f.devices[i] = d
+	case len(f.devices) < maxDevices:
+		f.devices = append(f.devices, d)
+	}
+}
+
+func (f *facts) stream(s recording.Stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := streamKey{s.Context, s.ID}
+	if _, known := f.streams[key]; known || len(f.streams) < maxStreams {
+		f.streams[key] = s
+	}
+}
+
+// forgetBefore lets go of windows that ended before t (ns): nothing is recorded of them any more.
+func (f *facts) forgetBefore(t uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for n < len(f.windows) && f.windows[n].To < t {
+		n++
+	}
+	if n > maxWindows/16 { // not one by one
+		f.windows = slices.Delete(f.windows, 0, n)
+	}
+}
+
+// put adds what is known to g: windows within [from, to], clipped. Of an open window what
+// came until known (ns) is whole, but no later than the last activity that was seen: CUPTI
+// keeps a buffer back in which anything is unfinished (CUPTI guide, cuptiActivityFlushAll).
+func (f *facts) put(g *recording.GPU, from, to, known uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	windows := slices.Clone(f.windows)
+	if f.opened != 0 {
+		windows = append(windows, recording.GPUWindow{
+			PID: f.pid, From: f.opened, To: max(min(known, f.newest), f.opened), Activity: true, Calls: true, End: "open", Dropped: f.openLost,
+		})
+	}
+	for _, w := range windows {
+		if w.From = max(w.From, from); w.From < min(w.To, to) {
+			w.To = min(w.To, to)
+			g.Windows = append(g.Windows, w)
+		}
+	}
+	g.Devices = append(g.Devices, f.devices...)
+	for _, s := range f.streams {
+		g.Streams = append(g.Streams, s)
+	}
+}
+
+// droppedWithin returns how many records were lost in windows that touch [from, to].
+func (f *facts) droppedWithin(from, to uint64) (n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.windows {
+		if w.To >= from && w.From <= to {
+			n = saturating(n, w.Dropped)
+		}
+	}
+	if f.opened != 0 && f.opened <= to {
+		n = saturating(n, f.openLost)
+	}
+	return n
+}

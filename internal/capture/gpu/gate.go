@@ -1,0 +1,127 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
+)
+
+// post is the place of one gate of a session.
+type post struct {
+	asked bool          // for a gate
+	done  bool          // it is there, or cannot be had
+	err   error         // why it cannot be had
+	gate  *quiesce.Gate // nil: there is none
+}
+
+// quiesceThreads has gates put before the driver in q's process: the one for launches of graphs everywhere, for any
+// thread may launch its first one at any time; the other one where several threads call the driver, as a rule before
+// the first window, for a wait in cuptiSubscribe may hold threads up for as long as it lasts. They stay as long as the
+// agent's ring. The caller holds the lock.
+func (s *Source) quiesceThreads(q *session) {
+	s.putUp(q, quiesce.Launches)
+	several := false
+	s.paces.of(q.process.PID, func(p *pace) { several = p.callers.several })
+	if several {
+		s.putUp(q, quiesce.Calls)
+	}
+}
+
+func (s *Source) putUp(q *session, kind quiesce.Kind) {
+	if s.opts.Gate == nil || q.gates[kind].asked || s.shut {
+		return
+	}
+	q.gates[kind].asked = true
+	r := q.ring
+	s.gates.Go(func() { s.openGate(q, kind, r) })
+}
+
+func (s *Source) openGate(q *session, kind quiesce.Kind, r *ring) {
+	g, err := s.opts.Gate(q.process, kind)
+	s.mu.Lock()
+	q.gates[kind].done, q.gates[kind].err = true, err
+	kept := err == nil && q.ring == r && !s.shut
+	if kept {
+		q.gates[kind].gate = g
+	}
+	s.mu.Unlock()
+	switch {
+	case err != nil && !q.process.Alive():
+	case err != nil:
+		s.opts.Log.Warn(withoutGate(kind), zap.Uint32("pid", q.process.PID), zap.Error(err))
+	case !kept:
+		s.closeGate(q.process.PID, kind, g)
+	}
+}
+
+// withoutGate says what it means that there is none.
+func withoutGate(kind quiesce.Kind) string {
+	if kind == quiesce.Launches {
+		return "launches of CUDA graphs cannot be held while CUPTI is taken out of a process, which one that comes just then would kill: no window opens there"
+	}
+	return "no gate before the driver of a process: where its threads are always inside, CUPTI lets the agent in late"
+}
+
+// ungated says why no window may open in q's process; "" where launches of graphs are held, or will be. The caller
+// holds the lock.
+func ungated(q *session) string {
+	switch err := q.gates[quiesce.Launches].err; {
+	case err != nil:
+		return fmt.Sprintf("no window opens where a thread that launches its first CUDA graph cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help", err)
+	case q.arming.blocked:
+		return "no window opens: a thread of this process that launches CUDA graphs blocks the signal by which it is held while CUPTI is taken out (SIGURG or SIGWINCH); let the program's threads not block both"
+	case q.arming.taken:
+		return "no window opens: this program handles SIGURG and SIGWINCH itself, without SA_SIGINFO, so that its threads cannot be held while CUPTI is taken out; handle one of them with SA_SIGINFO, or not at all"
+	}
+	return ""
+}
+
+// guarded says whether the gate for launches of graphs is up in q's process, or cannot be. The caller holds the lock.
+func (s *Source) guarded(q *session) bool {
+	return s.opts.Gate == nil || q.gates[quiesce.Launches].done
+}
+
+// dropGates takes q's gates away, those that it has. The caller holds the lock.
+func (s *Source) dropGates(q *session) {
+	for kind := range q.gates {
+		g := q.gates[kind].gate
+		q.gates[kind].gate = nil
+		if g != nil {
+			s.gates.Go(func() { s.closeGate(q.process.PID, quiesce.Kind(kind), g) })
+		}
+	}
+}
+
+// shutGates takes all gates away, and lets no other be put up.
+func (s *Source) shutGates() {
+	s.mu.Lock()
+	for _, q := range s.sessions {
+		s.dropGates(q)
+	}
+	for _, q := range s.retired {
+		s.dropGates(q)
+	}
+	s.shut = true
+	s.mu.Unlock()
+	s.gates.Wait()
+}
+
+func (s *Source) closeGate(pid uint32, kind quiesce.Kind, g *quiesce.Gate) {
+	c, err := g.State()
+	if err = errors.Join(err, g.Close()); err != nil {
+		s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", pid), zap.Error(err))
+	}
+	if c.Signals > 0 {
+		s.opts.Log.Info(whyHeld(kind), zap.Uint32("pid", pid), zap.Uint64("signals", c.Signals), zap.Uint64("blocked", c.Blocked))
+	}
+}
+
+func whyHeld(kind quiesce.Kind) string {
+	if kind == quiesce.Launches {
+		return "launches of CUDA graphs were held while CUPTI was taken out of a process"
+	}
+	return "threads were kept out of the driver for moments, so that CUPTI let the agent in and out"
+}

@@ -1,0 +1,49 @@
+package gpu
+
+import (
+	"slices"
+	"time"
+)
+
+// WindowPeriod returns from one window's beginning to the next one's, as was asked for; 0: there are none.
+func (s *Source) WindowPeriod() time.Duration {
+	if s.opts.Mode != Windows || s.opts.Inject == nil {
+		return 0
+	}
+	return s.opts.Period
+}
+
+// SetWindowPeriod makes the windows of all processes at least as rare. From the first call on nothing else makes
+// them rarer because of what they cost.
+func (s *Source) SetWindowPeriod(least time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.least == least {
+		return
+	}
+	s.least = least
+	for _, q := range s.sessions {
+		if q.ring != nil && q.mode == modeWindows {
+			q.period = 0
+			q.ring.command(q.mode, s.times(q))
+		}
+	}
+}
+
+// WindowCost returns what windows take of the time of the one of these processes that pays most, and half of its 95%
+// interval. Where a process gets on too unevenly to tell, it is at least what a thread of it worked on the way out.
+func (s *Source) WindowCost(pids []uint32) (share, half float64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.sessions {
+		if !slices.Contains(pids, q.process.PID) || q.mode != modeWindows || q.cost.windows < minSamples {
+			continue
+		}
+		period := float64(s.times(q).period)
+		_, doubt := middle(q.meter.lost)
+		if cost := float64(q.cost.window) / period; !known || cost > share {
+			share, half, known = cost, 2*doubt/period, true
+		}
+	}
+	return share, half, known
+}

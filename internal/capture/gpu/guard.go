@@ -1,0 +1,78 @@
+package gpu
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/capture/proc"
+)
+
+// guard looks at what the windows of a session leave in its process's memory, and opens no
+// more when that is too much. The caller holds the lock.
+func (s *Source) guard(q *session, now uint64) {
+	if q.mode != modeWindows {
+		q.leak.forget()
+		return
+	}
+	busy := q.agent.state == stateOpening || q.agent.state == stateOpen || q.agent.state == stateClosing || q.agent.state == stateLeaving
+	q.leak.note(now, q.ring.load32(ringWindows), busy, func() (int64, bool) { return ownMemory(q.process) })
+	if q.leak.left() > maxLeft {
+		s.giveUp(q)
+		return
+	}
+	rest, leakPeriod := q.leak.rest(), q.leak.leakPeriod()
+	if slower := leakPeriod - q.leakPeriod; rest == q.rests && float64(max(slower, -slower)) <= worthwhile*float64(q.leakPeriod) {
+		return
+	}
+	q.rests, q.leakPeriod = rest, leakPeriod
+	q.ring.command(q.mode, s.times(q))
+}
+
+// giveUp ends the agent of a process that windows make grow, for good. The caller holds the lock.
+func (s *Source) giveUp(q *session) {
+	q.harmful = true
+	q.mode = modeQuit
+	q.ring.command(modeQuit, s.opts.times())
+	q.setState(dormant, fmt.Sprintf("recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are opened in it. "+
+		"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another libcupti with --cupti, and report the version of CUPTI",
+		megabytes(q.leak.left()), megabytes(maxLeft)))
+	s.opts.Log.Warn("windows make a process grow: its GPU activity is not recorded any more, the rest goes on", zap.Uint32("pid", q.process.PID), zap.Int64("bytes", q.leak.left()))
+}
+
+// leaving says what windows have left so far, where that is worth a word.
+func (q *session) leaving() string {
+	if left := q.leak.left(); left >= sayLeft {
+		said := fmt.Sprintf("windows have left %d MB in this process's memory so far; at %d MB no more are opened", megabytes(left), megabytes(maxLeft))
+		if q.leakPeriod > 0 {
+			said += fmt.Sprintf("; so that it does not come to that, they are at least %s apart", rounded(q.leakPeriod))
+		}
+		return said
+	}
+	return ""
+}
+
+func megabytes(n int64) int64 { return (n + 500_000) / 1_000_000 }
+
+// ownMemory returns the resident bytes that are a process's own: anonymous memory, without
+// what is mapped of files, which the kernel can take back, and what is shared (proc(5), statm).
+// False where they cannot be known.
+func ownMemory(p *proc.Process) (int64, bool) {
+	text, err := os.ReadFile(procPath(p, "statm"))
+	if err != nil || !p.Alive() {
+		return 0, false
+	}
+	fields := bytes.Fields(text)
+	if len(fields) < 3 {
+		return 0, false
+	}
+	resident, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	shared, err2 := strconv.ParseInt(string(fields[2]), 10, 64)
+	if err != nil || err2 != nil {
+		return 0, false
+	}
+	return (resident - shared) * int64(os.Getpagesize()), true
+}

@@ -1,0 +1,180 @@
+package inject
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/helper"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+)
+
+// HelperArgument is the first argument of a program that is to be the helper of an Apart.
+const HelperArgument = "injection-helper"
+
+const (
+	// helperSocket is the descriptor on which the helper finds its parent (os/exec.Cmd.ExtraFiles).
+	helperSocket = 3
+	// helperLinkHolder is the descriptor on which it finds its parent's link holder, where that has one.
+	helperLinkHolder = 4
+	// helperThreads run Go code: one that works, one that hears whether the parent is there, the watchdog's, and one
+	// to spare: on a busy machine the first two may have lost their processors, and the watchdog's waits for nobody.
+	helperThreads = 4
+	// helperMemory is how much garbage a helper makes before it collects any, bytes: what it
+	// reads of a libcuda and a libc is far less.
+	helperMemory = 64 << 20
+)
+
+// request is what a helper is asked to do, once.
+type request struct {
+	PID       int
+	StartTime uint64
+	Mode      uprobe.Mode
+	Kept      bool          // helperLinkHolder is open
+	Patience  time.Duration // 0: until the parent gives up
+	Image     Image
+}
+
+// answer is what it says of it.
+type answer struct {
+	Result Result
+	Error  string // "": it went well
+	Reason int    // of a Refusal, an index into reasons, from 1 on; 0: another error
+	Hint   string // of a Refusal
+}
+
+// reasons are what a Refusal may say, in an order that both processes know: they are one program.
+func reasons() []error {
+	return []error{
+		ErrIdle, ErrGone, ErrStopped, ErrTraced, ErrDenied, ErrSeccomp, ErrShadow, ErrClass, ErrLibc, ErrShared,
+		ErrProc, ErrSignal, ErrStack, ErrMemory, ErrNoCUDA, ErrNoAnswer, ErrMoved, ErrPreceded,
+	}
+}
+
+// RunHelper is the whole of a helper process. It brings one image into one process, and
+// ends; if its parent ends before, however that ends, it gives up.
+func RunHelper(args []string) error {
+	if len(args) != 0 {
+		return errors.New("inferscoped starts this itself; there is nothing to be had from it")
+	}
+	conn, err := socket(helperSocket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	helper.Inject.Take()
+	runtime.GOMAXPROCS(helperThreads)
+	debug.SetGCPercent(-1) // a collection, too, is somebody to wait for
+	debug.SetMemoryLimit(helperMemory)
+	var ask request
+	decoder := json.NewDecoder(conn)
+	if err := decoder.Decode(&ask); err != nil {
+		return fmt.Errorf("read what to do: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		defer cancel() // the parent says nothing more, so this returns when it has given up or is gone
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	in, err := ask.injector()
+	if err == nil {
+		err = startWatchdog()
+	}
+	if err != nil {
+		return reply(conn, Result{}, err)
+	}
+	result, err := ask.serve(ctx, in)
+	return errors.Join(reply(conn, result, err), in.Wait())
+}
+
+func (ask *request) injector() (*Injector, error) {
+	opts := Options{Mode: ask.Mode}
+	if ask.Kept {
+		var err error
+		if opts.LinkHolder, err = uprobe.JoinLinkHolder(helperLinkHolder); err != nil {
+			return nil, err
+		}
+	}
+	return New(opts)
+}
+
+// serve does what is asked.
+func (ask *request) serve(ctx context.Context, in *Injector) (Result, error) {
+	if ask.Patience != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ask.Patience)
+		defer cancel()
+	}
+	p, err := proc.Describe(ask.PID)
+	if err != nil || p.StartTime != ask.StartTime {
+		return Result{}, &Refusal{Reason: ErrGone, Cause: err}
+	}
+	defer func() { _ = p.Close() }() // the process ends soon
+	return in.Load(ctx, p, ask.Image)
+}
+
+// reply says how it went, and hands over the file.
+func reply(conn *net.UnixConn, result Result, err error) error {
+	said, rights := answer{Result: result}, []byte(nil)
+	if err != nil {
+		said.fail(err)
+	}
+	if result.FD != nil {
+		defer result.FD.Close()
+		rights = unix.UnixRights(int(result.FD.Fd()))
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte{0}, rights, nil); err != nil {
+		return fmt.Errorf("hand over the file: %w", err)
+	}
+	if err := json.NewEncoder(conn).Encode(&said); err != nil {
+		return fmt.Errorf("say how it went: %w", err)
+	}
+	return nil
+}
+
+// fail writes an error down.
+func (a *answer) fail(err error) {
+	a.Error, a.Hint = err.Error(), HintOf(err)
+	var r *Refusal
+	if !errors.As(err, &r) {
+		return
+	}
+	for i, reason := range reasons() {
+		if errors.Is(r.Reason, reason) {
+			a.Reason = i + 1
+		}
+	}
+}
+
+// err is the error that was written down.
+func (a *answer) err() error {
+	switch {
+	case a.Error == "":
+		return nil
+	case a.Reason < 1 || a.Reason > len(reasons()):
+		return errors.New(a.Error)
+	}
+	return &retold{text: a.Error, refusal: &Refusal{Reason: reasons()[a.Reason-1], Hint: a.Hint}}
+}
+
+// retold is an error of another process, in its words.
+type retold struct {
+	text    string
+	refusal *Refusal
+}
+
+// Error returns the words of the process that failed.
+func (r *retold) Error() string { return r.text }
+
+// Unwrap returns why the way in was refused.
+func (r *retold) Unwrap() error { return r.refusal }

@@ -1,0 +1,157 @@
+package gpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// program makes calls: one each `each` ns, inside windows later by a factor, with a pause of `held` at each window's
+// end.
+type program struct {
+	each, slower float64 // ns, factor
+	held         float64 // ns
+	noise        float64 // relative, of each call's time
+	dice         *rand.Rand
+}
+
+// run lets it make calls for n windows of 200 ms every 2 s, and returns what a meter makes of them.
+func (g program) run(n int) *meter {
+	const start, on, period = 1000e9, 200e6, 2e9
+	m, p := &meter{}, &pace{}
+	var spans []span
+	t := float64(start)
+	for i := range n {
+		opened := start + float64(i)*period + 1e9
+		for ; t < opened; t += g.step(1) {
+			p.note(uint64(t))
+		}
+		for ; t < opened+on; t += g.step(1 + g.slower) {
+			p.note(uint64(t))
+		}
+		t += g.held
+		s := span{from: uint64(opened) - 5e6, to: uint64(opened + on + g.held), held: uint64(g.held)}
+		if i > 0 {
+			s.before, spans[i-1].next = spans[i-1].to, s.from
+		}
+		spans = append(spans, s)
+		if i > 0 {
+			m.add(spans[i-1], p)
+		}
+	}
+	return m
+}
+
+func (g program) step(factor float64) float64 {
+	return g.each * factor * (1 + g.noise*g.dice.NormFloat64())
+}
+
+func dice() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// TestMeterFindsWhatWindowsCost in programs of which it is known.
+func TestMeterFindsWhatWindowsCost(t *testing.T) {
+	for name, c := range map[string]struct {
+		g    program
+		want time.Duration // of each window
+	}{
+		"nothing":                 {program{each: 1.2e6}, 0},
+		"graphs, a fifth slower":  {program{each: 1.2e6, slower: 0.2}, 33 * time.Millisecond}, // 200 ms less 200/1.2
+		"a pause at the end":      {program{each: 1.2e6, held: 12e6}, 12 * time.Millisecond},
+		"both":                    {program{each: 0.4e6, slower: 0.1, held: 12e6}, 30 * time.Millisecond},
+		"uneven, a tenth slower":  {program{each: 1.2e6, slower: 0.1, noise: 0.3}, 18 * time.Millisecond},
+		"five milliseconds a one": {program{each: 5e6, slower: 0.1, noise: 0.1}, 18 * time.Millisecond},
+	} {
+		c.g.dice = dice()
+		got := c.g.run(30).cost(10 * time.Millisecond)
+		if off := got.window - c.want; !got.known || off.Abs() > 4*time.Millisecond || got.windows != maxSamples {
+			t.Errorf("%s: %+v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestMeterSaysWhatItDoesNotKnow: programs that do not get on evenly, too few windows, hardly any calls.
+func TestMeterSaysWhatItDoesNotKnow(t *testing.T) {
+	wild := program{each: 60e6, slower: 0.1, held: 7e6, noise: 0.6, dice: dice()}
+	if got := wild.run(30).cost(10 * time.Millisecond); got.known || got.window != 7*time.Millisecond {
+		t.Errorf("a program of requests now and then: %+v, want the pause of 7 ms as a lower bound", got)
+	}
+	even := program{each: 1e6, slower: 0.2, held: 3e6, dice: dice()}
+	if got := even.run(minSamples).cost(10 * time.Millisecond); got.known || got.window != 0 {
+		t.Errorf("%d windows: %+v, want nothing", minSamples-1, got)
+	}
+	idle := program{each: 3e9, dice: dice()}
+	if got := idle.run(30).cost(10 * time.Millisecond); got.known || got.window != 0 {
+		t.Errorf("an idle program: %+v, want nothing", got)
+	}
+}
+
+// TestMeterIsNotFooled by spans that no window has: the target's word is behind them.
+func TestMeterIsNotFooled(t *testing.T) {
+	p := &pace{}
+	for ts := uint64(1000e9); ts < 1010e9; ts += 1e6 {
+		p.note(ts)
+	}
+	m := &meter{}
+	for _, s := range []span{
+		{},
+		{from: math.MaxUint64, to: 1, before: 1, next: 3},
+		{before: 5, from: 1, to: 2, next: 9},
+		{before: 1, from: 2, to: 1, next: 9},
+		{before: 1, from: 2, to: math.MaxUint64, next: math.MaxUint64},
+		{before: 1, from: 2, to: 3, next: 2},
+		{before: 1, from: 10, to: 1e9, next: math.MaxUint64},
+		{before: 1, from: math.MaxUint64 - 10, to: math.MaxUint64 - 5, next: math.MaxUint64},
+	} {
+		m.add(s, p)
+	}
+	if len(m.lost) != 0 {
+		t.Errorf("%d spans were judged, want none", len(m.lost))
+	}
+}
+
+// TestPace forgets what is long ago, and counts only what can wait.
+func TestPace(t *testing.T) {
+	s := newTestSource(t, Options{})
+	s.paces.begin(7, "")
+	call := func(pid uint32, ms uint64, flags event.Flags, kind event.Kind) event.Event {
+		return event.Event{PID: pid, TS: ms * 1e6, Kind: kind, Flags: flags}
+	}
+	s.Observe([]event.Event{
+		call(7, 100_000, event.Timed, event.Call), call(7, 100_000, 0, event.Call), call(7, 100_000, event.Timed, event.OffCPU),
+		call(8, 100_000, event.Timed, event.Call), call(7, 100_011, event.Timed, event.Call), call(7, 99_995, event.Timed, event.Call),
+		call(7, 100_012, event.Timed, event.Call), call(7, 1, event.Timed, event.Call), // far too late
+	})
+	s.paces.of(7, func(p *pace) {
+		for _, c := range []struct{ from, to, n, length uint64 }{
+			{99_990, 100_020, 4, 30}, {100_000, 100_010, 1, 10}, {99_000, 99_990, 0, 990}, {100_000, 100_030, 0, 0}, {0, 100_000, 0, 0}, {5, 5, 0, 0},
+		} {
+			if n, length := p.count(c.from*1e6, c.to*1e6); n != c.n || length != c.length*1e6 {
+				t.Errorf("in %d to %d ms: %d calls in %d ns, want %d in %d ms", c.from, c.to, n, length, c.n, c.length)
+			}
+		}
+	})
+	s.Observe([]event.Event{call(7, 300_000, event.Timed, event.Call)})
+	s.paces.of(7, func(p *pace) {
+		if n, length := p.count(300_000e6-80_000e6, 300_010e6); n != 1 || length == 0 {
+			t.Errorf("%d calls are left of those before a pause of 200 s", n-1)
+		}
+	})
+	s.paces.end(7)
+	s.paces.of(7, func(*pace) { t.Error("a process that is gone has a pace") })
+}
+
+// TestAffordable: what follows from a cost, within bounds.
+func TestAffordable(t *testing.T) {
+	o := Options{Period: 2 * time.Second, Budget: 0.02}
+	for window, want := range map[time.Duration]time.Duration{
+		0: 2 * time.Second, -5 * time.Millisecond: 2 * time.Second, 29 * time.Millisecond: 2 * time.Second,
+		60 * time.Millisecond: 4 * time.Second, 10 * time.Second: 30 * time.Second,
+	} {
+		if got := o.affordable(window); got.Round(time.Millisecond) != want {
+			t.Errorf("windows that take %v come every %v, want %v", window, got, want)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
+	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
+)
+
+// state is what recording.Agent.State says.
+type state string
+
+// The states of a session.
+const (
+	absent  state = ""        // no agent is wanted
+	waiting state = "waiting" // for a CUDA call to come in at
+	running state = "running" // the agent is there and answers
+	dormant state = "dormant" // its code is mapped, its thread has ended
+	refused state = "refused" // it cannot come in, or cannot use CUPTI
+	gone    state = "gone"    // with its process, or its program
+)
+
+// session is the agent of one program of one process. Its fields are guarded by
+// Source.mu, but for the reader's, which belong to Source.feed.
+type session struct {
+	process *proc.Process
+	image   string // tells programs of one process apart
+	facts   *facts
+	cancel  context.CancelFunc // ends the goroutine that attaches
+
+	state      state
+	detail     string
+	ring       *ring   // nil: no agent is there
+	reader     *reader // nil where ring is
+	agent      agentView
+	stopped    time.Duration
+	joined     uint64        // ns
+	came       uint64        // ns: when this agent came, where one is there
+	restarts   int           // agents that ended by themselves, each soon after it came
+	rest       time.Duration // before an agent is brought in again; 0: at once
+	launches   LaunchMode
+	told       bool          // launches has been told to the probes
+	mode       uint32        // enum agent_mode, as last told
+	begun      bool          // that was another than off: it may record
+	flushed    uint64        // ns: everything that ended before was handed over
+	meter      meter         // of its windows
+	cost       cost          // that the meter says
+	period     time.Duration // of windows, where they are rarer than was asked for; 0: they are not
+	leak       leak          // that its windows leave in the process
+	rests      bool          // windows are held back to measure it, as last told
+	leakPeriod time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
+	harmful    bool          // it was too much: the agent is told to go, and stays away
+	gates      [quiesce.Kinds]post
+	arming     arming
+	inside     uint32 // threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have left
+	insideFrom uint64 // ns: since when there are any
+	grapher    uint32 // the thread that the agent has been told to launch graphs; 0: none
+	entering   bool   // an agent is being brought in, or would be
+	shutdownBy uint64 // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
+	over       bool   // its program has ended: nobody writes its ring any more
+	outside    bool   // CUPTI has not let the agent in, or out, for long: it sees no launches
+}
+
+// agentView is what an agent last said of itself: the target's word.
+type agentView struct {
+	state, graphs, version uint32
+	err                    int32
+	path                   string
+	opening                uint64 // ns: since when it waits in cuptiSubscribe; 0: it does not
+	leaving                uint64 // ns: since when it waits in cuptiFinalize; 0: it does not
+}
+
+func newSession(p *proc.Process, image string, f *facts) *session {
+	return &session{process: p, image: image, facts: f, cancel: func() {}}
+}
+
+func (q *session) setState(s state, detail string) { q.state, q.detail = s, detail }
+
+// How often an agent is brought in, and how long each time is waited for a thread to come by.
+const (
+	attempts  = 3
+	patience  = 30 * time.Second
+	firstWait = time.Second // after a failure; five times as long after the next
+)
+
+// enter brings an agent into q's process, or finds one there, and hands it over to the
+// reader and the heart. It returns when that is done, or cannot be.
+func (s *Source) enter(ctx context.Context, q *session) {
+	wait, refusal := firstWait, s.rests.refusal
+	s.awaitShutdown(ctx, q)
+	sleep(ctx, q.rest)
+	for failures := 0; ctx.Err() == nil; {
+		if why := s.whyUnobservable(q.process); why != "" {
+			s.notify(ctx, q, refused, why)
+			return
+		}
+		r, entered, err := s.injectAgent(ctx, q.process)
+		switch {
+		case err == nil:
+			s.adopt(q, r, entered)
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrIdle):
+			s.notify(ctx, q, waiting, "the agent is brought in at the next CUDA call: none has been made so far")
+			sleep(ctx, 100*time.Millisecond)
+			continue
+		case mayEnd(err):
+			s.notify(ctx, q, refused, fmt.Sprintf("%v; looked at again in %s", err, refusal))
+			if refusal == s.rests.refusal {
+				s.opts.Log.Warn("no agent records the GPU activity of a process for now; the rest goes on", zap.Uint32("pid", q.process.PID), zap.Error(err))
+			}
+			sleep(ctx, refusal)
+			refusal = min(2*refusal, lastRefusal)
+			continue
+		}
+		failures++
+		if errors.Is(err, ErrRefused) || failures == attempts {
+			s.notify(ctx, q, refused, err.Error())
+			s.opts.Log.Warn("no agent records the GPU activity of a process; the rest goes on", zap.Uint32("pid", q.process.PID), zap.Error(err))
+			return
+		}
+		s.notify(ctx, q, waiting, fmt.Sprintf("tried again in %s: %v", wait, err))
+		sleep(ctx, wait)
+		wait *= 5
+	}
+}
+
+// rests are how long it is waited before an agent is brought in again. Tests have shorter ones.
+type rests struct {
+	refusal time.Duration // after the first refusal that may end, doubled each time
+	end     time.Duration // after the first end of an agent by itself that was one too many, likewise
+}
+
+func defaultRests() rests { return rests{refusal: 5 * time.Second, end: 10 * time.Second} }
+
+const lastRefusal = time.Minute
+
+// errTaken is what is said where another daemon uses the agent of a process.
+var errTaken = errors.New("another daemon uses the agent")
+
+// mayEnd says whether a refusal is about somebody who may leave the process alone again: a tracer, another daemon.
+func mayEnd(err error) bool { return errors.Is(err, inject.ErrTraced) || errors.Is(err, errTaken) }
+
+// notify changes what is said of a session, unless it is over.
+func (s *Source) notify(ctx context.Context, q *session, st state, detail string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() == nil {
+		q.setState(st, detail)
+		s.balance(q)
+	}
+}
+
+// injectAgent returns the ring of an agent in p.
+func (s *Source) injectAgent(ctx context.Context, p *proc.Process) (*ring, Entered, error) {
+	known := ringFiles(p) // before it is looked whether one of them can be used
+	r, err := s.takeOver(ctx, p)
+	if errors.Is(err, errNoRing) && comesByItself(p) {
+		r, err = s.awaitStart(ctx, p)
+	}
+	if err == nil || !errors.Is(err, errNoRing) {
+		return r, Entered{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	entered, err := s.opts.Inject.Inject(ctx, p, s.start(p, known))
+	if err != nil {
+		return nil, entered, err
+	}
+	m, err := procfile.Descriptor(p.PID, entered.RingFD)
+	if err != nil {
+		return nil, entered, err
+	}
+	r, err = openRing(p, m, uint64(s.opts.Slots))
+	return r, entered, err
+}
+
+func (s *Source) start(p *proc.Process, known []uint64) Start {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Start{
+		Slots: s.opts.Slots, Continuous: s.wanted(p) == modeContinuous, Off: s.opts.Watch > 0 || s.opts.Gate != nil,
+		Times: [3]time.Duration{s.opts.On, s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI, Known: known,
+	}
+}
+
+// takeOver returns the ring of an agent that is in p already: one that was loaded at start,
+// or that the last daemon left a moment ago. One that another daemon uses is refused, one
+// of another version asked to end. It returns errNoRing where there is none.
+func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
+	r, err := existing(p)
+	if err != nil {
+		return nil, err
+	}
+	if s.heard(ctx, r) {
+		return nil, errors.Join(fmt.Errorf("%w: %w in pid %d; stop that one first", ErrRefused, errTaken, p.PID), r.close())
+	}
+	if s.opts.Build == [20]byte{} || r.build() == s.opts.Build {
+		return r, nil
+	}
+	r.command(modeQuit, s.opts.times())
+	for range 100 {
+		if r.load32(ringState) == stateGone {
+			return nil, errors.Join(errNoRing, r.close())
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+	return nil, errors.Join(fmt.Errorf("an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of that version", p.PID), r.close())
+}
+
+// heard says whether another daemon beats for the agent of r: they beat four times a second,
+// and an agent whose daemon is gone must hear of us within 1.5 s.
+func (s *Source) heard(ctx context.Context, r *ring) bool {
+	last := r.load64(ringHeartbeat)
+	if since(clock.Monotonic(), last) > heartbeatTimeout {
+		return false
+	}
+	for range 6 {
+		sleep(ctx, 100*time.Millisecond)
+		if r.load64(ringHeartbeat) != last {
+			return true
+		}
+	}
+	return false
+}
+
+// heartbeatTimeout is after how long without a heartbeat an agent takes its daemon for gone.
+const heartbeatTimeout = 1500 * time.Millisecond
+
+// adopt hands a ring over to the reader and the heart; an agent that has come when the session was over is told to
+// leave again.
+func (s *Source) adopt(q *session, r *ring, entered Entered) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock.Monotonic()
+	q.ring, q.stopped, q.flushed, q.came = r, entered.Stopped, now, now
+	if q.joined == 0 {
+		q.joined = now
+	}
+	q.reader = newReader(r, decoder{
+		tables: &s.tables, facts: q.facts, tids: proc.NewTIDs(q.process), pid: q.process.PID, payer: q.process.Payer, from: q.process.Born,
+	})
+	r.store64(ringHeartbeat, now)
+	// CUDA has loaded it at the start, or another daemon left it. Where launches are to be held, no window opens before
+	// that.
+	q.begun = s.opts.Gate == nil && (q.begun || s.opts.Watch == 0 || r.load32(ringMode) != modeOff)
+	if !q.begun {
+		r.store32(ringMode, modeOff) // an agent that CUDA has loaded begins with windows, and from the next line on it hears of us
+	}
+	s.life.hold(r)
+	switch {
+	case s.sessions[q.process.ID()] != q: // it was retired meanwhile
+		s.startShutdown(q)
+		return
+	case s.closing:
+		r.command(modeQuit, s.opts.times())
+		return
+	}
+	q.mode = modeQuit // differs from what is wanted, so that it is told
+	q.setState(running, "")
+	s.look(q, now)
+	s.opts.Log.Info("an agent is in the process", zap.Uint32("pid", q.process.PID), zap.String("records", s.recordsOf(q)), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))
+	if entered.Stopped > stopGoal {
+		s.opts.Log.Warn("a thread was stopped for longer than it should be", zap.Uint32("pid", q.process.PID), zap.Duration("goal", stopGoal), zap.String("steps", inject.Between(entered.Steps)))
+	} else {
+		s.opts.Log.Debug("a thread was stopped", zap.Uint32("pid", q.process.PID), zap.String("steps", inject.Between(entered.Steps)))
+	}
+}
+
+// recordsOf says what q's agent has been told to record, for the log. The caller holds the lock.
+func (s *Source) recordsOf(q *session) string {
+	switch {
+	case q.state == refused:
+		return "nothing: " + q.detail
+	case !q.begun:
+		return "nothing yet: " + q.detail
+	case q.mode == modeContinuous:
+		return "all the time"
+	}
+	t := s.times(q)
+	return fmt.Sprintf("windows of %s every %s", time.Duration(t.on), time.Duration(t.period))
+}
+
+// stopGoal is how long a thread of a target may be stopped.
+const stopGoal = 2 * time.Millisecond
+
+// sleep returns after d, or when ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,57 @@
+package gpu
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+)
+
+// TestSignalsThatAreTaken: this process handles all signals, as Go programs do. Where its agent cannot hand SIGURG on,
+// no window opens, with the reason.
+func TestSignalsThatAreTaken(t *testing.T) {
+	q := &session{process: &proc.Process{PID: uint32(os.Getpid())}, ring: &ring{mem: make([]byte, ringData)}}
+	q.gates[quiesce.Launches].gate = &quiesce.Gate{}
+	s := &Source{}
+	s.announce(q)
+	if got := ungated(q); q.ring.load32(ringGate) == 0 || got != "" {
+		t.Fatalf("signals %#x, %q", q.ring.load32(ringGate), got)
+	}
+	q.ring.store32(ringAsked, askTaken)
+	s.announce(q)
+	if got := ungated(q); got != "" {
+		t.Errorf("what may have been said of other signals is taken for a refusal of these: %q", got)
+	}
+	q.ring.store32(ringAsked, askIn)
+	s.announce(q)
+	q.ring.store32(ringAsked, askTaken)
+	s.announce(q)
+	for range 2 { // it stays so when the agent asks no more
+		if got := ungated(q); !strings.Contains(got, "handles SIGURG and SIGWINCH itself") {
+			t.Errorf("the reason is %q", got)
+		}
+		q.ring.store32(ringAsked, 0)
+		s.announce(q)
+	}
+}
+
+// TestSignalThatIsTakenLater: where the target comes to handle one of the signals, the other one is chosen, and windows
+// open.
+func TestSignalThatIsTakenLater(t *testing.T) {
+	q := &session{process: &proc.Process{PID: uint32(os.Getpid())}, ring: &ring{mem: make([]byte, ringData)}}
+	q.gates[quiesce.Launches].gate = &quiesce.Gate{}
+	q.arming.launches, q.arming.calls = unix.SIGWINCH, 0 // as chosen when SIGURG alone was handled
+	s := &Source{}
+	s.announce(q)
+	q.ring.store32(ringAsked, askTaken)
+	for range 3 { // looks before the agent asks again
+		s.announce(q)
+		if got := ungated(q); got != "" || q.arming.launches != unix.SIGURG {
+			t.Fatalf("signal %v, %q", q.arming.launches, got)
+		}
+	}
+}

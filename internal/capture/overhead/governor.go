@@ -1,0 +1,360 @@
+package overhead
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// DefaultBudget is the share of a target's time that watching it may take.
+const DefaultBudget = 0.02
+
+// Metered is a Source that comes and goes by itself and measures what that costs: windows of GPU records.
+// It is not switched in slices.
+type Metered interface {
+	Source
+	// Cost returns what it takes of a target's time, and how well that is known (half of a 95% interval).
+	// known is false where it cannot be told.
+	Cost(pid uint32) (share, half float64, known bool)
+}
+
+// Change is a level that was changed to stay.
+type Change struct {
+	Source, From, To, Reason string
+}
+
+// Options are the settings of New.
+type Options struct {
+	Budget  float64 // share of a target's time that watching it may take
+	Sources []Source
+	// Pinned names sources whose level is not the governor's to change, nor to switch in slices.
+	Pinned []string
+	// Carrier is the source whose events are the progress of targets: in slices it goes down to the last
+	// level before off.
+	Carrier string
+	// Even names the sources that all of a target's CPU time pays alike.
+	Even  []string
+	Clock func() uint64 // ns
+	Seed  uint64
+	Log   func(Change) // may be nil
+	// Name names a function for people; may be nil.
+	Name func(fn uint16) string
+}
+
+// governed is a source under the governor.
+type governed struct {
+	Source
+	levels  []Level
+	metered Metered
+	level   int // that was chosen; in a slice it may be at floor
+	floor   int // its level in slices in which it is reduced
+	fixed   bool
+	pinned  bool
+	even    bool
+	reason  string
+	changed uint64
+	held    uint64        // ns: it is not raised before
+	backoff time.Duration // how long it is held the next time
+	costs   []float64     // by level: what it took when it was reduced from there, -1: it never was
+	from    int           // the level at which it began to be reduced,
+	took    float64       // and what it was predicted to take there
+	stuck   uint64        // ns: until when it is not reduced, because that did not help
+	usual   float64       // what it was predicted to take at its level when it came there, -1: not known yet
+}
+
+// phase is what the governor is doing.
+type phase int
+
+const (
+	watching phase = iota
+	settlingA
+	sliceA
+	settlingB
+	sliceB
+)
+
+// Governor holds what watching takes of every target within the budget. Step is called by one
+// goroutine; the others may be called from any.
+type Governor struct {
+	opts    Options
+	random  *rand.Rand
+	mu      sync.Mutex
+	sources []*governed
+	targets []*watched
+
+	phase   phase
+	on      []bool // in the slice under way
+	length  uint64 // ns, of a slice
+	effects []effect
+	block   []int      // the pairs to come: which source goes the other way round
+	begin   []counters // by target
+	first   []slice    // by target
+	tick    uint64     // ns: the next look
+	off     float64    // ns that may still be spent with sources reduced
+	filled  uint64     // ns: when off was last added to
+	asked   int        // recordings that want everything from now on
+	history history
+}
+
+// Times of the governor.
+const (
+	tickEvery  = 1_000_000_000
+	guard      = 20_000_000 // ns after a change of levels that belong to no slice
+	minSlice   = 100_000_000
+	maxSlice   = 1_000_000_000
+	between    = 30_000_000 // ns between pairs
+	offFirst   = 8e9        // ns for which sources may be reduced to be measured at once,
+	offMost    = 8e9        // at any later time,
+	offShare   = 0.03       // and of all the time
+	recheck    = 5 * 60 * 1_000_000_000
+	hold       = 30 * time.Second
+	longestFor = time.Hour
+	forgiven   = 10 * 60 * 1_000_000_000 // ns at a level after which its next failure counts as a first one
+)
+
+// New returns a governor; it changes nothing before the first Step.
+func New(opts Options) *Governor {
+	g := &Governor{opts: opts, random: rand.New(rand.NewPCG(opts.Seed, 1)), off: offFirst}
+	for _, s := range opts.Sources {
+		q := &governed{Source: s, levels: s.Levels(), level: s.Level(), backoff: hold, usual: -1, pinned: slices.Contains(opts.Pinned, s.Name()), even: slices.Contains(opts.Even, s.Name())}
+		q.metered, _ = s.(Metered)
+		q.floor = len(q.levels) - 1
+		if s.Name() == opts.Carrier {
+			q.floor = max(0, len(q.levels)-2)
+		}
+		q.fixed = q.pinned || q.metered != nil
+		q.costs = slices.Repeat([]float64{-1}, len(q.levels))
+		g.sources = append(g.sources, q)
+		g.on = append(g.on, true)
+	}
+	g.history.begin(opts.Clock(), g.sources)
+	return g
+}
+
+// Step does what is due, and returns when it is to be called again (ns).
+func (g *Governor) Step(targets []Target) uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.opts.Clock()
+	switch g.phase {
+	case settlingA, settlingB:
+		g.begin = g.readAll(now)
+		g.phase++
+		return now + g.length
+	case sliceA:
+		g.first = g.slices(now)
+		for i := range g.on {
+			if !g.alike(i) {
+				g.on[i] = !g.on[i]
+			}
+		}
+		g.set()
+		g.phase = settlingB
+		return g.opts.Clock() + guard
+	case sliceB:
+		g.finish(now)
+		g.phase = watching
+		return now + between
+	}
+	g.refill(now)
+	if now >= g.tick {
+		g.look(now, targets)
+		g.tick = now + tickEvery
+	}
+	if g.plan() {
+		g.set()
+		g.phase = settlingA
+		return g.opts.Clock() + guard
+	}
+	return g.tick
+}
+
+// alike reports whether a source is at the same level in both slices.
+func (g *Governor) alike(i int) bool {
+	return !slices.ContainsFunc(g.effects, func(e effect) bool { return e.source == i })
+}
+
+func (g *Governor) readAll(now uint64) []counters {
+	out := make([]counters, len(g.targets))
+	for i, w := range g.targets {
+		out[i] = w.read(now, g.sources)
+	}
+	return out
+}
+
+// slices ends those under way, one by target.
+func (g *Governor) slices(now uint64) []slice {
+	ends := g.readAll(now)
+	out := make([]slice, len(ends))
+	for i := range ends {
+		out[i] = slice{g.begin[i], ends[i], slices.Clone(g.on)}
+		g.noteFloor(g.targets[i], &out[i])
+	}
+	return out
+}
+
+// noteFloor notes what the sources that are reduced in a slice still take.
+func (g *Governor) noteFloor(w *watched, s *slice) {
+	took, cpu := float64(s.to.at-s.from.at), float64(s.to.cpu-min(s.to.cpu, s.from.cpu))
+	for i, on := range s.on {
+		if !on && took > 0 {
+			share := float64(s.to.ns[i]-min(s.to.ns[i], s.from.ns[i])) / took / w.payers(g.sources[i], cpu/took, 1)
+			w.floor[i] += 0.2 * (share - w.floor[i])
+		}
+	}
+}
+
+func (g *Governor) finish(now uint64) {
+	second := g.slices(now)
+	for i, w := range g.targets {
+		if w.yard.by != "" {
+			w.notePair(pair{g.first[i], second[i], slices.Clone(g.effects)})
+		}
+	}
+	for i := range g.on {
+		g.on[i] = true
+	}
+	g.set()
+}
+
+// set brings every source to the level that is wanted now.
+func (g *Governor) set() {
+	for i, s := range g.sources {
+		want := s.level
+		if !g.on[i] {
+			want = s.floor
+		}
+		if s.Level() == want {
+			continue
+		}
+		if err := s.SetLevel(want); err != nil {
+			s.fixed, s.reason = true, fmt.Sprintf("its level cannot be changed: %v", err)
+		}
+		g.history.note(g.opts.Clock(), i, want, !g.on[i])
+	}
+}
+
+// refill adds to the time for which sources may be reduced.
+func (g *Governor) refill(now uint64) {
+	if g.filled != 0 {
+		g.off = min(offMost, g.off+offShare*float64(now-g.filled))
+	}
+	g.filled = now
+}
+
+// plan chooses what the next pair of slices compares; false: none is wanted now.
+//
+// Every source that can be switched is, in each pair: on in one slice and reduced in the other, in random order. In
+// half of the pairs all of them together, which tells the sum; in each of the others one the other way round, which
+// tells it apart. Pairs come in shuffled blocks that hold each of these, so that a fit to a few blocks knows each
+// source nearly as well as if only it had been switched.
+func (g *Governor) plan() bool {
+	if g.asked > 0 || !slices.ContainsFunc(g.targets, func(w *watched) bool { return w.undecided }) {
+		return false
+	}
+	g.length = minSlice
+	for _, w := range g.targets {
+		if w.undecided {
+			g.length = max(g.length, min(w.yard.each*3/4, maxSlice))
+		}
+	}
+	if g.off < float64(g.length+guard) {
+		return false
+	}
+	g.effects = nil
+	for i, s := range g.sources {
+		if g.on[i] = true; !s.fixed && s.level < s.floor {
+			g.effects = append(g.effects, effect{i, s.level, 1})
+		}
+	}
+	if len(g.effects) == 0 {
+		return false
+	}
+	apart, sign := g.turn(len(g.effects)), g.sign()
+	for i := range g.effects {
+		e := &g.effects[i]
+		e.sign = sign
+		if i == apart {
+			e.sign = -sign
+		}
+		g.on[e.source] = e.sign > 0
+	}
+	g.off -= float64(g.length + guard)
+	return true
+}
+
+// turn returns which of so many sources goes the other way round in the next pair; -1: none.
+func (g *Governor) turn(sources int) int {
+	if len(g.block) == 0 || slices.Max(g.block) >= sources {
+		g.block = g.block[:0]
+		for i := range sources {
+			g.block = append(g.block, -1)
+			if sources > 1 {
+				g.block = append(g.block, i)
+			}
+		}
+		g.random.Shuffle(len(g.block), func(i, j int) { g.block[i], g.block[j] = g.block[j], g.block[i] })
+	}
+	next := g.block[0]
+	g.block = g.block[1:]
+	return next
+}
+
+func (g *Governor) sign() float64 { return float64(2*g.random.IntN(2) - 1) }
+
+// Busy says that somebody records from now on for a time that was asked for: nothing is reduced to be measured until
+// end is called.
+func (g *Governor) Busy() (end func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked++
+	return sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.asked--
+	})
+}
+
+// follow brings the list of targets up to date.
+func (g *Governor) follow(targets []Target) {
+	for _, w := range g.targets {
+		w.seen = false
+	}
+	for _, t := range targets {
+		i := slices.IndexFunc(g.targets, func(w *watched) bool { return w.target.PID() == t.PID() })
+		if i < 0 {
+			g.targets = append(g.targets, &watched{target: t, predicted: make([]float64, len(g.sources)), floor: make([]float64, len(g.sources))})
+			i = len(g.targets) - 1
+		}
+		g.targets[i].target, g.targets[i].seen = t, true
+	}
+	g.targets = slices.DeleteFunc(g.targets, func(w *watched) bool { return !w.seen })
+	slices.SortFunc(g.targets, func(a, b *watched) int { return cmp.Compare(a.target.PID(), b.target.PID()) })
+}
+
+// look judges every target, and changes at most one level.
+func (g *Governor) look(now uint64, targets []Target) {
+	g.follow(targets)
+	for _, w := range g.targets {
+		before, at := w.threads, w.last.at
+		c := w.read(now, g.sources)
+		makers := w.makers(w.target.Threads())
+		w.predict(c, g.sources, makers)
+		if at != 0 && now > at {
+			w.choose(now, float64(now-at), before)
+		}
+		w.settle(now)
+		w.verdict = g.judge(w, now)
+		w.undecided = w.verdict.open
+	}
+	for i, s := range g.sources {
+		if s.usual < 0 && now-s.changed > settled {
+			s.usual = g.most(i)
+			g.giveUp(s, now)
+		}
+	}
+	g.act(now)
+}

@@ -1,0 +1,317 @@
+package overhead
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// simulated runs so many seeds on all CPUs.
+func simulated(runs int, f func(seed uint64)) {
+	var next atomic.Uint64
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for seed := next.Add(1); seed <= uint64(runs); seed = next.Add(1) {
+				f(seed)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestFreeSourcesStay: where sources cost nothing, noise sheds nothing: at most the error rate of 1,000 runs.
+func TestFreeSourcesStay(t *testing.T) {
+	runs := 1000
+	if testing.Short() {
+		runs = 100
+	}
+	var shed, decided, open atomic.Uint64
+	simulated(runs, func(seed uint64) {
+		w := newWorld(seed, newSource("cuda calls", 0, 0), newSource("scheduling", 0, 0), newSource("cpu samples", 0, 0))
+		target := w.target(150, 0.1)
+		target.drift, target.burst = 0.5, 0.001
+		g := w.governor(seed)
+		w.pass(g, 120)
+		if len(w.changes) > 0 {
+			shed.Add(1)
+		}
+		switch v := g.targets[0].verdict; {
+		case v.under:
+			decided.Add(1)
+		case v.open:
+			open.Add(1)
+		}
+	})
+	t.Logf("of %d runs with free sources %d shed one; after 120 s %d are decided, %d still measured", runs, shed.Load(), decided.Load(), open.Load())
+	if float64(shed.Load()) > decideError*float64(runs) {
+		t.Errorf("%d of %d runs shed a source that costs nothing", shed.Load(), runs)
+	}
+	if decided.Load() < uint64(runs)/2 {
+		t.Errorf("only %d of %d runs came to an end", decided.Load(), runs)
+	}
+}
+
+// TestIntervalsHold: the 95% interval of the sum holds the truth, and that of each source.
+func TestIntervalsHold(t *testing.T) {
+	const runs = 600
+	var inside, total [4]atomic.Uint64
+	truth := []float64{0.003, 0.006, 0.002}
+	var widths sync.Map
+	simulated(runs, func(seed uint64) {
+		w := newWorld(seed, newSource("cuda calls", truth[0]), newSource("scheduling", truth[1]), newSource("cpu samples", truth[2]))
+		target := w.target(400, 0.2)
+		target.drift, target.burst = 0.5, 0.001
+		g := w.governor(seed)
+		w.pass(g, 40+float64(seed%40))
+		s := g.State(target.pid, 0, w.now)
+		if s.Total.Basis != recording.CostMeasured || len(w.changes) > 0 {
+			return
+		}
+		check := func(i int, c recording.Cost, v float64) {
+			total[i].Add(1)
+			if c.Low <= v && v <= c.High {
+				inside[i].Add(1)
+			}
+		}
+		check(3, s.Total, truth[0]+truth[1]+truth[2])
+		widths.Store(seed, s.Total.High-s.Total.Low)
+		for i := range truth {
+			check(i, s.Sources[i].Cost, truth[i])
+		}
+	})
+	sum, n := 0.0, 0.0
+	widths.Range(func(_, v any) bool { sum, n = sum+v.(float64), n+1; return true })
+	for i, name := range []string{"cuda calls", "scheduling", "cpu samples", "the sum"} {
+		share := float64(inside[i].Load()) / float64(total[i].Load())
+		t.Logf("%s: %.1f%% of %d intervals hold the truth", name, 100*share, total[i].Load())
+		if share < 0.9 || total[i].Load() < runs*2/3 {
+			t.Errorf("%s: %.1f%% of %d intervals hold the truth, want 90%%", name, 100*share, total[i].Load())
+		}
+	}
+	t.Logf("the sum's interval is %.2f%% of the time wide", 100*sum/n)
+}
+
+// TestLoadEnds: what was reduced under load comes back when the load ends, and does not flap while it lasts.
+func TestLoadEnds(t *testing.T) {
+	dear := newSource("scheduling", 0.06, 0.005)
+	w := newWorld(1, newSource("cuda calls", 0.002, 0.001), dear, newSource("cpu samples", 0.003, 0.001))
+	target := w.target(500, 0.1)
+	g := w.governor(1)
+	w.pass(g, 300)
+	if dear.level != 1 {
+		t.Errorf("under load the dear source is at level %d, want 1", dear.level)
+	}
+	if len(w.changes) > 5 {
+		t.Errorf("%d changes in 300 s of one load: it flaps", len(w.changes))
+	}
+	target.load = 0.1
+	w.pass(g, 600)
+	if dear.level != 0 {
+		t.Errorf("10 minutes after the load has ended the source is still at level %d", dear.level)
+	}
+	target.load = 1
+	lost := w.pass(g, 60)
+	if dear.level == 0 {
+		t.Error("the load is back, and the source is not reduced again within 60 s")
+	}
+	t.Logf("in the minute after the load was back it lost %.1f%%", 100*lost)
+	if t.Failed() {
+		logChanges(t, w)
+	}
+}
+
+// TestNothingToMeasureBy: a target without an even signal, or without any, is held to what is predicted.
+func TestNothingToMeasureBy(t *testing.T) {
+	for name, spoil := range map[string]func(*fakeTarget){
+		"irregular": func(f *fakeTarget) { f.irregular, f.rate = true, 40 },
+		"silent":    func(f *fakeTarget) { f.silent = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dear := newSource("scheduling", 0.05, 0.004)
+			w := newWorld(3, newSource("cuda calls", 0.002, 0.001), dear)
+			target := w.target(500, 0.1)
+			spoil(target)
+			g := w.governor(3)
+			w.pass(g, 8)
+			s := g.State(target.pid, 0, w.now)
+			if dear.level != 1 || s.Total.Basis != recording.CostPredicted {
+				t.Errorf("after 8 s the source is at level %d and the cost is %s, want 1 and predicted: %+v", dear.level, s.Total.Basis, s)
+			}
+			if lost := w.pass(g, 30); lost > 0.02 {
+				t.Errorf("it still pays %.1f%%", 100*lost)
+			}
+			if dear.sets > 3 || w.sources[0].sets > 0 {
+				t.Errorf("levels were set %d and %d times though there is nothing to measure by", dear.sets, w.sources[0].sets)
+			}
+		})
+	}
+}
+
+// TestByTheClock: a target that works when the clock says so is as fast as ever whatever it pays. Its CPU time tells.
+func TestByTheClock(t *testing.T) {
+	dear := newSource("scheduling", 0.10, 0.004)
+	dear.claims = []float64{0.001, 0.001, 0}
+	w := newWorld(5, newSource("cuda calls", 0.002, 0.001), dear)
+	target := w.target(500, 0.1)
+	target.clocked = true
+	g := w.governor(5)
+	w.pass(g, 40)
+	s := g.State(target.pid, 0, w.now)
+	if dear.level == 0 {
+		t.Errorf("a source that takes 10%% of its CPU time is as it was: %+v", s)
+	}
+}
+
+// TestNothingIsSwitchedForARecording: while somebody records from now on, no source is reduced to be measured,
+// and what time that took before is told.
+func TestNothingIsSwitchedForARecording(t *testing.T) {
+	dear := newSource("scheduling", 0.001)
+	w := newWorld(6, dear)
+	target := w.target(100, 0.3)
+	target.drift = 2
+	g := w.governor(6)
+	w.pass(g, 12)
+	if dear.sets == 0 {
+		t.Fatal("nothing was measured in 12 s")
+	}
+	end := g.Busy()
+	w.pass(g, 2) // the pair under way
+	before := dear.sets
+	from := w.now
+	w.pass(g, 30)
+	if dear.sets != before {
+		t.Errorf("the level was set %d times during a recording", dear.sets-before)
+	}
+	if s := g.State(target.pid, from, w.now); len(s.Sources[0].Shares) != 1 || s.Sources[0].Shares[0].Share != 1 {
+		t.Errorf("shares of the recording's time are %+v, want all of it at one level", s.Sources[0].Shares)
+	}
+	if s := g.State(target.pid, 1e12, from); len(s.Sources[0].Shares) != 2 || s.Sources[0].Shares[1].Level != recording.LevelMeasuring {
+		t.Errorf("shares of the time before are %+v, want some for measuring", s.Sources[0].Shares)
+	}
+	end()
+	w.pass(g, 30)
+	if dear.sets == before {
+		t.Error("nothing is measured after the recording")
+	}
+}
+
+// TestMeasuringIsBounded: a target that cannot be decided about is not measured for more than its share of the time.
+func TestMeasuringIsBounded(t *testing.T) {
+	s := newSource("scheduling", 0.02)
+	w := newWorld(8, s)
+	target := w.target(100, 0.5)
+	target.drift = 3
+	g := w.governor(8)
+	w.pass(g, 600)
+	for _, l := range g.State(target.pid, 1e12, w.now).Sources[0].Shares {
+		if l.Level == recording.LevelMeasuring && l.Share > 0.05 {
+			t.Errorf("%.1f%% of the time went into measuring", 100*l.Share)
+		}
+	}
+}
+
+// TestWhatDoesNotHelpIsUndone: a source whose cost no level changes gets its first level back, and those that cost next
+// to nothing are not reduced in its place.
+func TestWhatDoesNotHelpIsUndone(t *testing.T) {
+	dear, cheap := newSource("cuda calls", 0.05, 0.05), newSource("cpu samples", 0.0005, 0.0002)
+	dear.cost[2], dear.claims[2] = 0.05, 0.05
+	w := newWorld(10, dear, cheap)
+	target := w.target(500, 0.1)
+	target.silent = true
+	g := w.governor(10)
+	w.pass(g, 60)
+	if dear.level != 0 || cheap.level != 0 {
+		t.Errorf("levels are %d and %d, want both at the first", dear.level, cheap.level)
+		logChanges(t, w)
+	}
+	if s := g.State(target.pid, 0, w.now); s.Sources[0].Reason == "" || s.Total.Share < 0.04 {
+		t.Errorf("what it costs, and that nothing helps, is not said: %+v", s)
+	}
+}
+
+// TestPinnedStays: a level that is pinned is not changed, whatever it costs.
+func TestPinnedStays(t *testing.T) {
+	dear := newSource("scheduling", 0.2, 0.01)
+	w := newWorld(9, dear, newSource("cuda calls", 0.002, 0.001))
+	w.target(500, 0.1)
+	g := New(Options{Budget: 0.02, Sources: []Source{dear, w.sources[1]}, Pinned: []string{"scheduling"}, Clock: func() uint64 { return w.now }})
+	w.pass(g, 60)
+	if dear.sets != 0 {
+		t.Errorf("a pinned level was set %d times", dear.sets)
+	}
+}
+
+// TestTimeUniform: looked at after every pair, the interval of decisions is left by the truth in less than 5% of the
+// runs, where an ordinary one is left far more often.
+func TestTimeUniform(t *testing.T) {
+	const runs, most = 400, 200
+	left, leftOrdinary := 0, 0
+	for seed := range uint64(runs) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var rows []contrast
+		out, outOrdinary := false, false
+		for n := 1; n <= most; n++ {
+			sign := float64(2*r.IntN(2) - 1)
+			rows = append(rows, contrast{[]effect{{0, 0, sign}}, sign*0.01 + 0.03*r.NormFloat64()})
+			if n < enoughPairs || n%4 != 0 {
+				continue
+			}
+			f := fit(rows)
+			v := f.of([]column{{0, 0}})
+			out = out || math.Abs(v.mean-0.01) > v.sure
+			outOrdinary = outOrdinary || math.Abs(v.mean-0.01) > v.half
+		}
+		if out {
+			left++
+		}
+		if outOrdinary {
+			leftOrdinary++
+		}
+	}
+	t.Logf("of %d runs of %d pairs %d left the interval of decisions, %d the ordinary one", runs, most, left, leftOrdinary)
+	if left > runs*7/100 {
+		t.Errorf("%d of %d runs left the interval", left, runs)
+	}
+	if leftOrdinary < left*2 {
+		t.Error("the test says nothing: an ordinary interval does as well")
+	}
+}
+
+// TestProgressRate: a regular loop has no error of counting, and what was not drained yet is not taken for a stop.
+func TestProgressRate(t *testing.T) {
+	p := NewProgress()
+	key := Key{TID: 1, Func: 2}
+	const period = 7_300_000
+	for i := range uint64(1000) {
+		p.Note(key, 1e9+i*period, 0)
+	}
+	for from := uint64(2e9); from < 6e9; from += 170e6 {
+		if r, ok := p.rateOf(key, from, from+150e6); !ok || math.Abs(r-1e9/period) > 0.01 {
+			t.Fatalf("in [%d, +150 ms) it is %.2f a second (%v), want %.2f", from, r, ok, 1e9/period)
+		}
+	}
+	last := uint64(1e9 + 999*period)
+	if _, ok := p.rateOf(key, last-50e6, last+100e6); ok {
+		t.Error("a rate is told for a time whose events have not come")
+	}
+	if _, ok := p.rateOf(key, last-50e6, last+uint64(time.Hour)); ok {
+		t.Error("a rate is told for a time that is still to come")
+	}
+}
+
+// TestSignalsAreBounded: a target that calls everything from ever new threads takes no more memory.
+func TestSignalsAreBounded(t *testing.T) {
+	p := NewProgress()
+	for i := range uint64(100_000) {
+		p.Note(Key{TID: uint32(i), Func: uint16(i)}, 1e9+i*1e6, 1)
+	}
+	if n := len(p.signals); n > maxSignals {
+		t.Errorf("%d signals are remembered, at most %d", n, maxSignals)
+	}
+}

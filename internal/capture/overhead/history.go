@@ -1,0 +1,133 @@
+package overhead
+
+import (
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// maxChanges bounds what is remembered of levels: an hour of measuring all that may be measured.
+const maxChanges = 1 << 13
+
+// history remembers which source was at which level when.
+type history struct {
+	since   uint64
+	sources [][]levelFrom // by source, in order of time
+}
+
+// levelFrom is a level from a time on.
+type levelFrom struct {
+	at      uint64
+	level   int
+	reduced bool // for a slice only
+}
+
+func (h *history) begin(now uint64, sources []*governed) {
+	h.since = now
+	for _, s := range sources {
+		h.sources = append(h.sources, []levelFrom{{at: now, level: s.level}})
+	}
+}
+
+func (h *history) note(at uint64, source, level int, reduced bool) {
+	list := h.sources[source]
+	if len(list) >= maxChanges {
+		list = slices.Delete(list, 0, maxChanges/4)
+	}
+	h.sources[source] = append(list, levelFrom{at, level, reduced})
+}
+
+// shares returns for what share of [from, to] a source was at which level, the levels in their order. What was
+// reduced for a slice of measuring is told apart.
+func (h *history) shares(source int, levels []Level, from, to uint64) []recording.LevelShare {
+	if to <= from {
+		return nil
+	}
+	spent := make([]uint64, len(levels))
+	paused := uint64(0)
+	list := h.sources[source]
+	for i, l := range list {
+		begin, end := max(l.at, from), to
+		if i == 0 {
+			begin = from
+		}
+		if i+1 < len(list) {
+			end = min(end, list[i+1].at)
+		}
+		if end <= begin {
+			continue
+		}
+		if l.reduced {
+			paused += end - begin
+		} else {
+			spent[l.level] += end - begin
+		}
+	}
+	var out []recording.LevelShare
+	for i, ns := range spent {
+		if ns > 0 {
+			out = append(out, recording.LevelShare{Level: levels[i].Name, Share: float64(ns) / float64(to-from)})
+		}
+	}
+	if paused > 0 {
+		out = append(out, recording.LevelShare{Level: recording.LevelMeasuring, Share: float64(paused) / float64(to-from)})
+	}
+	return out
+}
+
+// State returns what watching cost a target in [from, to] (ns), and what was done about it; nil for one that is not
+// known.
+func (g *Governor) State(pid uint32, from, to uint64) *recording.Overhead {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.IndexFunc(g.targets, func(w *watched) bool { return w.target.PID() == pid })
+	if i < 0 {
+		return nil
+	}
+	w := g.targets[i]
+	o := &recording.Overhead{Target: pid, Budget: g.opts.Budget, Total: w.verdict.total, State: w.verdict.words()}
+	if w.verdict.measured {
+		o.Progress, o.Pairs = g.progressOf(&w.yard), w.verdict.pairs
+	}
+	for j, s := range g.sources {
+		row := recording.OverheadSource{
+			Name: s.Name(), Level: s.levels[s.level].Name, Index: s.level, Loses: s.levels[s.level].Loses, Reason: s.reason, Pinned: s.pinned,
+			Shares: g.history.shares(j, s.levels, from, to),
+		}
+		if j < len(w.verdict.costs) {
+			row.Cost = w.verdict.costs[j]
+		}
+		o.Sources = append(o.Sources, row)
+	}
+	return o
+}
+
+func (g *Governor) progressOf(y *yardstick) string {
+	name := bySwitches
+	if y.by == bySignal {
+		name = bySignal
+		if g.opts.Name != nil {
+			name += " of " + g.opts.Name(y.key.Func)
+		}
+	}
+	if !y.pace {
+		return "CPU time for its " + name
+	}
+	return name
+}
+
+func (v *verdict) words() string {
+	switch {
+	case v.why != "" && v.open:
+		return v.why
+	case v.over && v.why != "":
+		return "above the budget; " + v.why
+	case v.over:
+		return "above the budget"
+	case v.under && v.why != "":
+		return "within the budget; " + v.why
+	case v.under:
+		return "within the budget"
+	}
+	return v.why
+}

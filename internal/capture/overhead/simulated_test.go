@@ -1,0 +1,195 @@
+package overhead
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// world is a simulated machine: a clock, sources with costs, and a target that pays them.
+type world struct {
+	now     uint64
+	random  *rand.Rand
+	sources []*fakeSource
+	targets []*fakeTarget
+	changes []Change
+}
+
+type fakeSource struct {
+	name   string
+	levels []Level
+	level  int
+	cost   []float64 // true cost by level, share of the target's time at load 1
+	claims []float64 // what its counters predict
+	sets   int
+}
+
+func (s *fakeSource) Name() string             { return s.name }
+func (s *fakeSource) Levels() []Level          { return s.levels }
+func (s *fakeSource) Level() int               { return s.level }
+func (s *fakeSource) SetLevel(level int) error { s.level = level; s.sets++; return nil }
+func (s *fakeSource) Runs(uint32) Runs         { return Runs{} }
+
+// newSource makes one whose cost falls by level as given; "off" costs nothing.
+func newSource(name string, cost ...float64) *fakeSource {
+	s := &fakeSource{name: name, cost: append(cost, 0), claims: append(append([]float64{}, cost...), 0)}
+	for i := range cost {
+		s.levels = append(s.levels, Level{Name: fmt.Sprintf("level %d", i), Loses: "something"})
+	}
+	s.levels[0].Loses = ""
+	s.levels = append(s.levels, Level{Name: "off", Loses: "everything"})
+	return s
+}
+
+// fakeTarget makes a step, then another.
+type fakeTarget struct {
+	world     *world
+	pid       uint32
+	progress  *Progress
+	rate      float64 // steps a second, unwatched
+	noise     float64 // of one step, as a share
+	drift     float64 // slow noise of its speed
+	burst     float64 // probability that a step is a pause of 20
+	load      float64 // events a step against usual; what it pays is in proportion
+	irregular bool
+	silent    bool    // makes no call
+	clocked   bool    // sleeps until the next step is due
+	next      float64 // ns: end of the step under way
+	speed     float64
+	cpu       float64
+	ns        []float64
+	switches  float64
+	paid      float64 // ns
+}
+
+func (t *fakeTarget) PID() uint32                   { return t.pid }
+func (t *fakeTarget) Progress() *Progress           { return t.progress }
+func (t *fakeTarget) CPU() uint64                   { return uint64(t.cpu) }
+func (t *fakeTarget) Disturbed(uint64, uint64) bool { return false }
+func (t *fakeTarget) Threads() []Thread {
+	return []Thread{{TID: t.pid, CPU: uint64(t.cpu), Switches: uint64(t.switches)}}
+}
+
+func (t *fakeTarget) Runs(s Source) Runs {
+	for i, k := range t.world.sources {
+		if s == Source(k) {
+			return Runs{NS: uint64(t.ns[i])}
+		}
+	}
+	return Runs{}
+}
+
+// pays is the share of its time that the sources take now.
+func (t *fakeTarget) pays() float64 {
+	sum := 0.0
+	for _, s := range t.world.sources {
+		sum += s.cost[s.level] * t.load
+	}
+	return sum
+}
+
+// run goes on until the time to.
+func (t *fakeTarget) run(from, to uint64) {
+	r := t.world.random
+	for t.next < float64(to) {
+		begin := max(t.next, float64(from))
+		t.speed += 0.001*t.drift*r.NormFloat64() - 0.0005*t.speed
+		work := 1e9 / t.rate * math.Exp(t.speed)
+		if t.noise > 0 {
+			work *= math.Exp(t.noise*r.NormFloat64() - t.noise*t.noise/2)
+		}
+		if t.irregular {
+			work = 1e9 / t.rate * math.Exp(2.5*r.NormFloat64())
+		}
+		if t.burst > 0 && r.Float64() < t.burst {
+			work *= 20
+		}
+		took := work * math.Exp(t.pays())
+		if !t.silent {
+			t.progress.Note(Key{TID: t.pid, Func: 7}, uint64(begin), 0)
+		}
+		t.paid += took - work
+		t.cpu += took
+		t.switches++
+		if t.clocked {
+			took = max(took, 2*work)
+		}
+		for i, s := range t.world.sources {
+			t.ns[i] += took * s.claims[s.level] * t.load
+		}
+		t.next = begin + took
+	}
+}
+
+func newWorld(seed uint64, sources ...*fakeSource) *world {
+	return &world{now: 1e12, random: rand.New(rand.NewPCG(seed, 7)), sources: sources}
+}
+
+func (w *world) target(rate, noise float64) *fakeTarget {
+	t := &fakeTarget{world: w, pid: uint32(100 + len(w.targets)), progress: NewProgress(), rate: rate, noise: noise, load: 1, ns: make([]float64, len(w.sources))}
+	w.targets = append(w.targets, t)
+	return t
+}
+
+func (w *world) governor(seed uint64) *Governor {
+	var sources []Source
+	for _, s := range w.sources {
+		sources = append(sources, s)
+	}
+	return New(Options{Budget: 0.02, Sources: sources, Clock: func() uint64 { return w.now }, Seed: seed, Log: func(c Change) { w.changes = append(w.changes, c) }})
+}
+
+// pass lets so many seconds go by, and returns the share of time that a target lost meanwhile.
+func (w *world) pass(g *Governor, seconds float64) float64 {
+	var list []Target
+	for _, t := range w.targets {
+		list = append(list, t)
+	}
+	paid := w.targets[0].paid
+	end := w.now + uint64(seconds*1e9)
+	for w.now < end {
+		next := min(max(g.Step(list), w.now+1e6), end)
+		for _, t := range w.targets {
+			t.run(w.now, next)
+		}
+		w.now = next
+	}
+	return (w.targets[0].paid - paid) / (seconds * 1e9)
+}
+
+func logChanges(t *testing.T, w *world) {
+	for _, c := range w.changes {
+		t.Logf("%s: %s -> %s: %s", c.Source, c.From, c.To, c.Reason)
+	}
+}
+
+// TestShedsTheDearSource: a source costs far more than its counters tell, as thread switches did of a real
+// server; it is found and reduced, the others stay as they are.
+func TestShedsTheDearSource(t *testing.T) {
+	for seed := range uint64(20) {
+		cheap, dear, other := newSource("cuda calls", 0.003, 0.001), newSource("scheduling", 0.12, 0.006), newSource("cpu samples", 0.004, 0.002, 0.001)
+		dear.claims = []float64{0.007, 0.0005, 0}
+		w := newWorld(seed, cheap, dear, other)
+		target := w.target(770, 0.1)
+		target.drift, target.burst = 0.5, 0.001
+		g := w.governor(seed)
+		w.pass(g, 20)
+		if dear.level == 0 {
+			t.Errorf("seed %d: after 20 s the source that costs 12%% is as it was", seed)
+		}
+		w.pass(g, 60)
+		lost := w.pass(g, 60)
+		if lost > 0.02 {
+			t.Errorf("seed %d: it still pays %.1f%%", seed, 100*lost)
+		}
+		if cheap.level != 0 || other.level > 1 {
+			t.Errorf("seed %d: sources that cost little were reduced: %d, %d", seed, cheap.level, other.level)
+			logChanges(t, w)
+		}
+		if s := g.State(target.pid, w.now-60e9, w.now); seed == 0 {
+			t.Logf("%+v", s)
+			logChanges(t, w)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package overhead
+
+import "math"
+
+// Target is what the governor sees of a target: a process with its children.
+type Target interface {
+	PID() uint32
+	// Runs returns what a source did in all its processes so far.
+	Runs(Source) Runs
+	// CPU returns the CPU time of its processes so far, ns.
+	CPU() uint64
+	// Threads returns those that do most, at a moment.
+	Threads() []Thread
+	// Progress counts what it does again and again.
+	Progress() *Progress
+	// Disturbed reports whether something that comes and goes by itself slowed it down within [from, to] (ns): a window
+	// of GPU records.
+	Disturbed(from, to uint64) bool
+}
+
+// Thread is what the kernel accounts of one thread, so far.
+type Thread struct {
+	TID      uint32
+	CPU      uint64 // ns
+	Switches uint64 // times that it left its CPU because it waited for something
+}
+
+// How a target's progress is seen.
+const (
+	bySignal   = "calls"
+	bySwitches = "thread switches"
+)
+
+// yardstick is by what a target's progress is measured.
+type yardstick struct {
+	by   string // "": it cannot be
+	key  Key
+	each uint64 // ns: of stretches in which it is even enough
+	pace bool   // progress by time tells; else CPU time by progress, because the target waits for others
+	seen uint64 // ns: when it was last good enough
+}
+
+// counters are what is read of a target at the borders of slices.
+type counters struct {
+	at, cpu, switches uint64
+	ns                []uint64 // Runs by source
+}
+
+// slice is a stretch of time at certain levels.
+type slice struct {
+	from, to counters
+	on       []bool // by source: not reduced
+}
+
+// pair is two neighbouring slices that wait for their events to be drained.
+type pair struct {
+	a, b    slice
+	effects []effect
+}
+
+// Bounds of what is remembered.
+const (
+	maxRows    = 240
+	maxPending = 16
+	rowsLast   = 15 * 60 * 1_000_000_000 // ns: a cost that was measured longer ago may have changed
+)
+
+// dated is a contrast with its time.
+type dated struct {
+	contrast
+	at uint64
+}
+
+// watched is what the governor knows of one target.
+type watched struct {
+	target    Target
+	yard      yardstick
+	rows      []dated
+	pending   []pair
+	fit       fitted
+	last      counters
+	threads   map[uint32]Thread
+	calls     map[uint32]uint64 // by thread: ns in calls so far
+	predicted []float64         // by source: share of its time, at the level in force
+	floor     []float64         // likewise in slices in which the source is reduced
+	known     int               // looks at predicted
+	undecided bool
+	verdict   verdict
+	checked   uint64 // ns: when measuring last came to an end
+	load      float64
+	idle      bool
+	seen      bool // in the present look
+}
+
+func (w *watched) read(now uint64, sources []*governed) counters {
+	c := counters{at: now, cpu: w.target.CPU(), ns: make([]uint64, len(sources))}
+	for i, s := range sources {
+		c.ns[i] = w.target.Runs(s.Source).NS
+	}
+	if w.yard.by == bySwitches {
+		for _, t := range w.target.Threads() {
+			c.switches += t.Switches
+		}
+	}
+	return c
+}
+
+// leastCPU is the share of a CPU that a target is taken to use at least: what is paid by one that is idle is no share
+// of anything.
+const leastCPU = 0.05
+
+// predict notes what sources took of the target's time since the last look, from what their programs counted.
+func (w *watched) predict(now counters, sources []*governed, others float64) {
+	defer func() { w.last = now }()
+	took := float64(now.at - w.last.at)
+	if w.last.at == 0 || took < 1e8 || now.cpu < w.last.cpu {
+		return
+	}
+	cpu := float64(now.cpu-w.last.cpu) / took
+	w.idle = cpu < leastCPU/5
+	for i := range sources {
+		ns := float64(now.ns[i] - min(now.ns[i], w.last.ns[i]))
+		share := ns / took / w.payers(sources[i], cpu, others)
+		if w.known == 0 || share > 2*w.predicted[i] || share < w.predicted[i]/2 {
+			w.predicted[i] = share // it has changed: no mean of both
+		} else {
+			w.predicted[i] += 0.3 * (share - w.predicted[i])
+		}
+	}
+	w.load = cpu
+	w.known++
+}
+
+// payers is how many CPUs' time pays for a source: that of all threads where they pay alike (samples come
+// by CPU time), that of as many as make the calls or the switches where few make most.
+func (w *watched) payers(s *governed, cpu, makers float64) float64 {
+	if !s.even {
+		cpu = min(cpu, max(1, makers))
+	}
+	return max(cpu, leastCPU)
+}
+
+// makers is among how many threads their switches since the last look are spread (the inverse of Simpson's index).
+func (w *watched) makers(threads []Thread) float64 {
+	sum, square := 0.0, 0.0
+	next := make(map[uint32]Thread, len(threads))
+	for _, t := range threads {
+		next[t.TID] = t
+		before, ok := w.threads[t.TID]
+		if !ok {
+			continue
+		}
+		n := float64(t.Switches - min(t.Switches, before.Switches))
+		sum, square = sum+n, square+n*n
+	}
+	w.threads = next
+	if square == 0 {
+		return 1
+	}
+	return sum * sum / square
+}
+
+// notePair keeps two slices until their events have come.
+func (w *watched) notePair(p pair) {
+	if len(w.pending) < maxPending {
+		w.pending = append(w.pending, p)
+	}
+}
+
+// settle compares the pairs whose events have come.
+func (w *watched) settle(now uint64) {
+	fresh := false
+	for len(w.pending) > 0 && w.pending[0].b.to.at+undrained <= now {
+		p := w.pending[0]
+		w.pending = w.pending[1:]
+		if d, ok := w.compare(&p); ok {
+			w.rows = append(w.rows, dated{contrast{p.effects, d}, p.b.to.at})
+			fresh = true
+		}
+	}
+	old := 0
+	for old < len(w.rows) && (len(w.rows)-old > maxRows || now-w.rows[old].at > rowsLast) {
+		old++
+	}
+	if w.rows = w.rows[old:]; fresh || old > 0 {
+		w.refit()
+	}
+}
+
+func (w *watched) refit() {
+	rows := make([]contrast, len(w.rows))
+	for i := range w.rows {
+		rows[i] = w.rows[i].contrast
+	}
+	w.fit = fit(rows)
+}
+
+// compare returns how much slower the target was in the first slice of a pair: the log of the ratio.
+func (w *watched) compare(p *pair) (slower float64, ok bool) {
+	if w.target.Disturbed(p.a.from.at, p.b.to.at) {
+		return 0, false
+	}
+	a, aOK := w.rate(&p.a)
+	b, bOK := w.rate(&p.b)
+	if !aOK || !bOK {
+		return 0, false
+	}
+	return math.Log(b / a), true
+}
+
+// rate returns progress by time, or by CPU time.
+func (w *watched) rate(s *slice) (float64, bool) {
+	rate, ok := 0.0, false
+	took := float64(s.to.at - s.from.at)
+	switch w.yard.by {
+	case bySignal:
+		rate, ok = w.target.Progress().rateOf(w.yard.key, s.from.at, s.to.at)
+	case bySwitches:
+		n := s.to.switches - min(s.to.switches, s.from.switches)
+		rate, ok = float64(n)/took, n >= 20*fewest
+	}
+	if !ok || w.yard.pace {
+		return rate, ok
+	}
+	cpu := float64(s.to.cpu-min(s.to.cpu, s.from.cpu)) / took
+	if cpu < leastCPU/5 {
+		return 0, false
+	}
+	return rate / cpu, true
+}
+
+// busyShare is for how much of its time a thread must run or be in calls to be one that gets on as fast as it can: only
+// then is it slower by what it pays.
+const busyShare = 0.7
+
+// choose looks by what the target's progress can be measured now. What was measured by another yardstick stays: all
+// tell by which share the target was slower. One that is still good enough is kept.
+func (w *watched) choose(now uint64, took float64, before map[uint32]Thread) {
+	next := w.find(now, took, before)
+	if next.by == "" && w.yard.by != "" && now-w.yard.seen < longestPause {
+		return
+	}
+	next.seen = now
+	w.yard = next
+}
+
+// longestPause is for how long a yardstick that is gone is waited for, ns.
+const longestPause = 5_000_000_000
+
+func (w *watched) find(now uint64, took float64, before map[uint32]Thread) yardstick {
+	calls := w.target.Progress().inCalls()
+	busy := func(tid uint32) bool {
+		t, ran := w.threads[tid]
+		b, known := before[tid]
+		waited := calls[tid] - min(calls[tid], w.calls[tid])
+		return ran && known && float64(t.CPU-min(t.CPU, b.CPU)+waited) >= busyShare*took
+	}
+	defer func() { w.calls = calls }()
+	if best, ok := w.target.Progress().steadiest(now, func(k Key) bool { return k.TID != 0 && busy(k.TID) }); ok {
+		return yardstick{by: bySignal, key: best.key, each: best.each, pace: true}
+	}
+	if best, ok := w.target.Progress().steadiest(now, func(k Key) bool { return k.TID == 0 }); ok {
+		return yardstick{by: bySignal, key: best.key, each: best.each}
+	}
+	return w.bySwitches(took, before)
+}
+
+// enoughSwitches is how many a second are progress that can be compared.
+const enoughSwitches = 2000
+
+// bySwitches takes the thread switches of a target for its progress where the threads that make nearly all of them
+// use nearly all of its CPU time: else they may come by the clock, whatever the others pay.
+func (w *watched) bySwitches(took float64, before map[uint32]Thread) yardstick {
+	var all, cpu, of uint64
+	for tid, t := range w.threads {
+		b, ok := before[tid]
+		if !ok {
+			continue
+		}
+		n := t.Switches - min(t.Switches, b.Switches)
+		all += n
+		cpu += t.CPU - min(t.CPU, b.CPU)
+		if float64(n) > enoughSwitches/10*took/1e9 {
+			of += t.CPU - min(t.CPU, b.CPU)
+		}
+	}
+	if float64(all) < enoughSwitches*took/1e9 || float64(of) < 0.9*float64(cpu) || cpu == 0 {
+		return yardstick{}
+	}
+	return yardstick{by: bySwitches, each: 200_000_000, pace: float64(cpu) >= busyShare*took}
+}

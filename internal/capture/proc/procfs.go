@@ -1,0 +1,134 @@
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// procfs reads /proc, with a bound on bytes and, where the target can make a
+// read block, on time.
+type procfs struct {
+	root string
+	// slots holds a place for each read that may block. One that never ends
+	// keeps its place, so that a hostile target costs at most so many threads.
+	slots chan struct{}
+}
+
+const (
+	maxCmdline = 4096
+	// slowReads is how many cmdlines may hang at once before no more are read.
+	slowReads = 4
+	// cmdlineTimeout is long against a read (10 µs) and short against a person.
+	cmdlineTimeout = 200 * time.Millisecond
+)
+
+func newProcfs(root string) *procfs {
+	return &procfs{root: root, slots: make(chan struct{}, slowReads)}
+}
+
+func (fs *procfs) path(pid uint32, name string) string {
+	return fs.root + "/" + strconv.FormatUint(uint64(pid), 10) + "/" + name
+}
+
+// head returns at most limit bytes of a file of a process.
+func (fs *procfs) head(pid uint32, name string, limit int64) ([]byte, error) {
+	f, err := os.Open(fs.path(pid, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+func (fs *procfs) stat(pid uint32) (stat, error) {
+	line, err := fs.head(pid, "stat", maxStat)
+	if err != nil {
+		return stat{}, err
+	}
+	s, err := parseStat(line)
+	if err != nil {
+		return stat{}, fmt.Errorf("reading %s: %w", fs.path(pid, "stat"), err)
+	}
+	return s, nil
+}
+
+func (fs *procfs) status(pid uint32) (status, error) {
+	f, err := os.Open(fs.path(pid, "status"))
+	if err != nil {
+		return status{}, err
+	}
+	defer f.Close()
+	return parseStatus(f)
+}
+
+// cmdline returns the arguments joined with spaces, or "" where they cannot be
+// had. The arguments live in the target's own memory, which it may have mapped
+// from a file system that never answers, so the read has a deadline.
+func (fs *procfs) cmdline(pid uint32) string {
+	select {
+	case fs.slots <- struct{}{}:
+	default:
+		return ""
+	}
+	text := make(chan string, 1)
+	go func() {
+		defer func() { <-fs.slots }()
+		raw, err := fs.head(pid, "cmdline", maxCmdline)
+		if err != nil {
+			raw = nil
+		}
+		text <- joinArguments(raw)
+	}()
+	deadline := time.NewTimer(cmdlineTimeout)
+	defer deadline.Stop()
+	select {
+	case s := <-text:
+		return s
+	case <-deadline.C:
+		return ""
+	}
+}
+
+func joinArguments(raw []byte) string {
+	raw = bytes.TrimRight(raw, "\x00")
+	return strings.ToValidUTF8(string(bytes.ReplaceAll(raw, []byte{0}, []byte{' '})), "?")
+}
+
+// pids calls visit with every process that /proc lists now.
+func (fs *procfs) pids(visit func(pid uint32)) error {
+	dir, err := os.Open(fs.root)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(512)
+		for _, name := range names {
+			if pid, err := strconv.ParseUint(name, 10, 32); err == nil && pid > 0 {
+				visit(uint32(pid))
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", fs.root, err)
+		}
+	}
+}
+
+// children returns the processes that /proc lists now, by their parent's pid.
+func (fs *procfs) children() (map[uint32][]uint32, error) {
+	children := make(map[uint32][]uint32)
+	err := fs.pids(func(pid uint32) {
+		if s, err := fs.stat(pid); err == nil {
+			children[s.parent] = append(children[s.parent], pid)
+		}
+	})
+	return children, err
+}

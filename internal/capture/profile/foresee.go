@@ -1,0 +1,64 @@
+package profile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sort"
+	"strconv"
+
+	"go.opentelemetry.io/ebpf-profiler/process"
+)
+
+// maxForeseen is how much of a stack is looked through, in bytes. The frames of a PyTorch
+// from main to a kernel of libtorch_cpu take 30 kB; what lies beyond is of its start.
+const maxForeseen = 64 << 10
+
+// foresee wants the files that the first thread of a process has return addresses into, before
+// any stack ends in one of them: else they are found one after the other, each by a
+// stack that ends there, and a big library is begun last. What a stack holds besides, of calls that
+// have returned, only costs the time to read a file more; it is an order, nothing is
+// believed of it.
+func (l *loader) foresee(p process.Process, c *change) {
+	end, err := stackStart(int(p.PID()))
+	if err != nil {
+		return
+	}
+	b := make([]byte, min(maxForeseen, end))
+	if _, err := p.GetRemoteMemory().ReadAt(b, int64(end)-int64(len(b))); err != nil {
+		return // it has a smaller stack, or is gone
+	}
+	order := make([]int, len(c.come))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(i, j int) bool { return c.come[order[i]].Vaddr < c.come[order[j]].Vaddr })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ; len(b) >= 8; b = b[8:] {
+		addr := binary.NativeEndian.Uint64(b)
+		k := sort.Search(len(order), func(i int) bool { return c.come[order[i]].Vaddr > addr }) - 1
+		if k < 0 {
+			continue
+		}
+		if m := &c.come[order[k]]; addr-m.Vaddr < m.Length && c.files[order[k]] != nil {
+			c.files[order[k]].wanted = max(1, c.files[order[k]].wanted)
+		}
+	}
+}
+
+// stackStart returns where the stack of a process's first thread began when the program was
+// started: startstack of /proc/PID/stat, proc_pid_stat(5).
+func stackStart(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	const startstack = 28 - 3 // counted from the state, which follows the name in brackets
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) <= startstack {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	return strconv.ParseUint(string(fields[startstack]), 10, 63)
+}

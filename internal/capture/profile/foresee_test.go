@@ -1,0 +1,96 @@
+package profile
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+)
+
+// The start of the stack lies in the mapping that the kernel calls by that name.
+func TestStackStart(t *testing.T) {
+	at, err := stackStart(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer maps.Close()
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		var from, to uint64
+		if strings.HasSuffix(lines.Text(), "[stack]") {
+			if _, err := fmt.Sscanf(lines.Text(), "%x-%x", &from, &to); err != nil {
+				t.Fatal(err)
+			}
+			if at <= from || at > to {
+				t.Errorf("it starts at %#x, the stack is %s", at, lines.Text())
+			}
+			return
+		}
+	}
+	t.Fatal("no mapping is called [stack]")
+}
+
+// What a stack leads to is wanted, and nothing else: libc has called main of each program.
+func TestForesee(t *testing.T) {
+	cat := exec.Command("/bin/cat")
+	in, err := cat.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cat.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cat.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cat.Wait() }()
+	defer in.Close()
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // so it is in main
+		t.Fatal(err)
+	}
+	p := process.New(libpf.PID(cat.Process.Pid), libpf.PID(cat.Process.Pid))
+	c := mapped(t, p)
+	nowhere := process.RawMapping{Vaddr: 1 << 20, Length: 4096, Path: "nowhere"}
+	c.come, c.files = append(c.come, nowhere, nowhere), append(c.files, &image{}, nil)
+	(&loader{}).foresee(p, &c)
+	for i, m := range c.come {
+		if strings.Contains(m.Path, "/libc.so") && c.files[i].wanted != 1 {
+			t.Errorf("%s is wanted %d times", m.Path, c.files[i].wanted)
+		}
+		if m.Path == nowhere.Path && c.files[i] != nil && c.files[i].wanted != 0 {
+			t.Error("a file is wanted that nothing leads to")
+		}
+	}
+}
+
+// mapped lists the code of a process.
+func mapped(t *testing.T, p process.Process) (c change) {
+	t.Helper()
+	libc := false
+	if _, err := p.IterateMappings(func(m process.RawMapping) bool {
+		if m.IsExecutable() && !m.IsAnonymous() {
+			m.Path = strings.Clone(m.Path)
+			libc = libc || strings.Contains(m.Path, "/libc.so")
+			c.come, c.files = append(c.come, m), append(c.files, &image{})
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !libc {
+		t.Skip("this cat has no libc.so")
+	}
+	return c
+}

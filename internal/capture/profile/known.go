@@ -1,0 +1,93 @@
+package profile
+
+import (
+	"hash/maphash"
+	"unsafe"
+
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// maxStacks bounds the stacks of the unwinder that are remembered, on either side of
+// the wire: 600 bytes each with 60 frames.
+const maxStacks = 4096
+
+// stackCache knows stacks by the frames as the library's programs wrote them: the
+// number of a file's content and an address in it, so that the process does not matter.
+// Keys are 64-bit sums with a secret seed: among 4,096 of them a target can neither
+// make two alike nor hope for it.
+type stackCache struct {
+	seed  maphash.Seed
+	known map[uint64]*unwound
+}
+
+func newStackCache() stackCache {
+	return stackCache{seed: maphash.MakeSeed(), known: map[uint64]*unwound{}}
+}
+
+func (c *stackCache) key(frames []uint64) uint64 {
+	if len(frames) == 0 {
+		return 0
+	}
+	return maphash.Bytes(c.seed, unsafe.Slice((*byte)(unsafe.Pointer(&frames[0])), len(frames)*8))
+}
+
+func (c *stackCache) keep(key uint64, stack *unwound) {
+	if len(c.known) >= maxStacks {
+		clear(c.known)
+	}
+	c.known[key] = stack
+}
+
+// maxMerged bounds the merged stacks that are remembered: 64 bytes each.
+const maxMerged = 1 << 13
+
+// mergedKey is what a merged stack was made of.
+type mergedKey struct {
+	stack *unwound
+	hash  uint64 // of the process, its Python frames and the kernel's
+}
+
+// merged is a stack in the table.
+type merged struct {
+	number uint64
+	origin event.StackOrigin
+}
+
+// mergedCache knows merged stacks, as long as nothing is learnt that changes what they mean.
+type mergedCache struct {
+	seed  maphash.Seed
+	epoch uint64
+	known map[mergedKey]merged
+}
+
+func newMergedCache() mergedCache {
+	return mergedCache{seed: maphash.MakeSeed(), known: map[mergedKey]merged{}}
+}
+
+// hash sums up what is not the unwinder's of a sample; never 0.
+func (c *mergedCache) hash(r *raw) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	var collects uint32
+	if r.collects {
+		collects = 1
+	}
+	maphash.WriteComparable(&h, [4]uint32{r.pid, uint32(r.walk), uint32(len(r.kernel)), collects})
+	_, _ = h.Write(r.stack) // it cannot fail
+	return max(1, h.Sum64())
+}
+
+// at forgets all that was made before epoch.
+func (c *mergedCache) at(epoch uint64) {
+	if c.epoch != epoch {
+		clear(c.known)
+		c.epoch = epoch
+	}
+}
+
+func (c *mergedCache) keep(k mergedKey, m merged) {
+	if len(c.known) >= maxMerged {
+		clear(c.known)
+	}
+	c.known[k] = m
+}

@@ -1,0 +1,106 @@
+package profile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/remotememory"
+)
+
+// Of CPython 3.11 and later the pinned library finds wrong lines as well: it forgets
+// the line after an entry without one, which every `with` and `try` makes.
+
+// locations finds the lines of code of CPython 3.11 and later in one process.
+type locations struct {
+	memory remotememory.RemoteMemory
+	table  uint64 // offset of co_linetable in a code object
+}
+
+var errLineTable = errors.New("a table of lines of a size that makes no sense")
+
+// newLocations takes the offset out of the library's data, which keeps it to itself:
+// lines_test.go holds that the pinned version still has it.
+func newLocations(data interpreter.Data, memory remotememory.RemoteMemory) (l locations, err error) {
+	l.memory = memory
+	err = guard(func() error { // reflection panics where a field is missing
+		l.table = reflect.ValueOf(data).Elem().FieldByName("vmStructs").FieldByName("PyCodeObject").FieldByName("Linetable").Uint()
+		return nil
+	})
+	if err != nil {
+		return l, fmt.Errorf("find out where CPython keeps lines: %w", err)
+	}
+	return l, nil
+}
+
+// line returns the line of an instruction of a code object that begins at line first;
+// 0 where it has none.
+func (l *locations) line(code uint64, instruction, first uint32) (uint32, error) {
+	var word [8]byte
+	if err := l.memory.Read(libpf.Address(code+l.table), word[:]); err != nil {
+		return 0, err
+	}
+	at := libpf.Address(binary.LittleEndian.Uint64(word[:]))
+	if err := l.memory.Read(at+bytesSize, word[:]); err != nil {
+		return 0, err
+	}
+	size := binary.LittleEndian.Uint64(word[:])
+	if size == 0 || size > maxLineTable {
+		return 0, errLineTable
+	}
+	table := make([]byte, size)
+	if err := l.memory.Read(at+bytesData, table); err != nil {
+		return 0, err
+	}
+	delta, ok := lineOf(table, instruction)
+	if !ok {
+		return 0, nil
+	}
+	return uint32(int64(first) + int64(delta)), nil
+}
+
+// lineOf reads co_linetable of 3.11 and later (Objects/locations.md of CPython): the
+// line of an instruction, counted from the function's first.
+func lineOf(table []byte, instruction uint32) (line int32, ok bool) {
+	end := uint64(0)
+	for len(table) > 0 {
+		head := table[0]
+		size := 1
+		for size < len(table) && table[size]&0x80 == 0 { // the first byte of an entry has the high bit
+			size++
+		}
+		end += uint64(head&7) + 1
+		kind := head >> 3 & 15
+		switch kind {
+		case 10, 11, 12: // on the same line, or one or two further
+			line += int32(kind - 10)
+		case 13, 14: // without columns, and long
+			line += signedVarint(table[1:size])
+		}
+		if uint64(instruction) < end {
+			return line, kind != 15 && head&0x80 != 0
+		}
+		table = table[size:]
+	}
+	return 0, false
+}
+
+// signedVarint reads a number of 6 bits a byte; the lowest bit is its sign.
+func signedVarint(b []byte) int32 {
+	v := uint32(0)
+	for i, x := range b {
+		if i < 6 {
+			v |= uint32(x&0x3f) << (6 * i)
+		}
+		if x&0x40 == 0 {
+			break
+		}
+	}
+	if v&1 != 0 {
+		return -int32(v >> 1)
+	}
+	return int32(v >> 1)
+}

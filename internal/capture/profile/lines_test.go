@@ -1,0 +1,104 @@
+package profile
+
+import (
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+)
+
+// linesProgram prints for code with every kind of statement its table of lines, and
+// the line of each instruction as CPython itself reads it.
+const linesProgram = `
+import sys, threading, queue, contextlib, asyncio.base_events, json.decoder, argparse
+def codes(c):
+    yield c
+    for k in c.co_consts:
+        if hasattr(k, "co_linetable"):
+            yield from codes(k)
+for m in (threading, queue, contextlib, asyncio.base_events, json.decoder, argparse):
+    c = compile(open(m.__file__).read(), m.__file__, "exec")
+    for code in codes(c):
+        lines = [str(-1 if line is None else line - code.co_firstlineno) for begin, end, line in code.co_lines() for _ in range(begin, end, 2)]
+        print(code.co_linetable.hex() or "-", *lines)
+`
+
+// TestLinesAreCPythons reads tables as CPython 3.11 and later do, whatever versions there are.
+func TestLinesAreCPythons(t *testing.T) {
+	tried := 0
+	for _, python := range pythonsOfTables() {
+		tried++
+		out, err := exec.CommandContext(t.Context(), python, "-c", linesProgram).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", python, err)
+		}
+		codes := 0
+		for line := range strings.Lines(string(out)) {
+			fields := strings.Fields(line)
+			if len(fields) == 0 || fields[0] == "-" {
+				continue
+			}
+			codes++
+			checkTable(t, python, fields[0], fields[1:])
+		}
+		if codes < 500 {
+			t.Errorf("%s: %d tables, want hundreds", python, codes)
+		}
+	}
+	if tried == 0 {
+		t.Skip("needs a CPython of 3.11 or later")
+	}
+}
+
+func checkTable(t *testing.T, python, table string, lines []string) {
+	t.Helper()
+	b, err := hex.DecodeString(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range lines {
+		got, ok := lineOf(b, uint32(i))
+		text := strconv.Itoa(int(got))
+		if !ok {
+			text = "-1"
+		}
+		if text != want {
+			t.Fatalf("%s: instruction %d of %s is in line %s, want %s", python, i, table, text, want)
+		}
+	}
+	if _, ok := lineOf(b, uint32(len(lines))); ok {
+		t.Fatalf("%s: %s has a line for an instruction behind the last", python, table)
+	}
+}
+
+// pythonsOfTables returns the interpreters that are found in $PATH and where pyenv keeps its own.
+func pythonsOfTables() []string {
+	places := filepath.SplitList(os.Getenv("PATH"))
+	if root, err := exec.Command("pyenv", "root").Output(); err == nil { //nolint:noctx // short
+		more, _ := filepath.Glob(filepath.Join(strings.TrimSpace(string(root)), "versions", "*", "bin"))
+		places = append(places, more...)
+	}
+	seen := map[string]bool{}
+	var out []string
+	for minor := 11; minor <= 14; minor++ {
+		name := "python3." + strconv.Itoa(minor)
+		for _, place := range places {
+			path := filepath.Join(place, name)
+			if !seen[name] && exec.Command(path, "-c", "pass").Run() == nil { //nolint:noctx // short; a shim without a version fails
+				seen[name] = true
+				out = append(out, path)
+			}
+		}
+	}
+	return out
+}
+
+func FuzzLineOf(f *testing.F) {
+	f.Add([]byte{0xd9, 0x04, 0x05, 0xf8, 0xf2, 0x03, 0x01, 0x02, 0x03}, uint32(3))
+	fuzzing.Run(f, func(_ *testing.T, table []byte, instruction uint32) { lineOf(table, instruction) })
+}

@@ -1,0 +1,122 @@
+package profile
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// A thread that inherited an event and has one of its own, and one that inherited both, are
+// sampled as those that have one.
+func TestTwoEvents(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("sampling other processes needs root")
+	}
+	s, err := New(PerThread(Options{Hz: 499, OwnOnly: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	g := newGenerations(t)
+	q, err := s.proc(g.process)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.programs.follow(g.process.PID, nil); err != nil {
+		t.Fatal(err)
+	}
+	tids := [3]uint32{g.born("first")}
+	q.threads.openThread(tids[0])
+	g.tell()
+	tids[1] = g.born("second") // has inherited
+	if left, err := q.threads.open(); err != nil || left.threads > 0 || len(q.threads.events) != 2 {
+		t.Fatalf("%d threads have events: %v, %v", len(q.threads.events), left, err)
+	}
+	g.tell()
+	tids[2] = g.born("third")
+	counts := map[uint32]int{}
+	for counts[tids[0]] < 200 || counts[tids[1]] < 200 || counts[tids[2]] < 200 {
+		s.Feed(0, func(batch []event.Event) {
+			for _, e := range batch {
+				counts[e.TID]++
+			}
+		})
+		if time.Since(g.since) > time.Minute {
+			t.Fatalf("samples: %v", counts)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	double, both := int(s.programs.counts(bpf.SampleSampleCountSAMPLE_COUNT_DOUBLE)), counts[tids[1]]+counts[tids[2]]
+	if double < both*3/4 || double > both*4/3 {
+		t.Errorf("%d samples of second events were dropped; the first ones gave %d", double, both)
+	}
+}
+
+// generations is busy.c, whose threads start one another when they are told to.
+type generations struct {
+	t       *testing.T
+	process *proc.Process
+	in      *os.File
+	out     *bufio.Scanner
+	since   time.Time
+}
+
+func newGenerations(t *testing.T) *generations {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "busy")
+	if out, err := exec.Command("cc", "-O2", "-pthread", "-o", name, "testdata/busy.c", "testdata/libbusy.c").CombinedOutput(); err != nil {
+		t.Skipf("cc: %v\n%s", err, out)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	cmd := exec.Command(name, "generations")
+	cmd.Stdin = read
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = write.Close()
+	})
+	p, err := proc.Describe(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return &generations{t: t, process: p, in: write, out: bufio.NewScanner(out), since: time.Now()}
+}
+
+func (g *generations) tell() {
+	g.t.Helper()
+	if _, err := g.in.WriteString("\n"); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// born reads which thread the next one is.
+func (g *generations) born(name string) (tid uint32) {
+	g.t.Helper()
+	if !g.out.Scan() {
+		g.t.Fatalf("the victim said nothing: %v", g.out.Err())
+	}
+	if _, err := fmt.Sscanf(g.out.Text(), name+" %d", &tid); err != nil {
+		g.t.Fatalf("%q does not name %s: %v", g.out.Text(), name, err)
+	}
+	return tid
+}

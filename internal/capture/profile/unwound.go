@@ -1,0 +1,56 @@
+package profile
+
+import "go.opentelemetry.io/ebpf-profiler/libpf"
+
+// unwound makes a stack of the frames that the library's programs wrote, and says whether
+// it would make the same one of them at any time. A file that the stack ends in for want
+// of its unwind tables is read next.
+func (l *loader) unwound(frames []uint64, pid uint32) (out *unwound, lasting bool) {
+	out, lasting = &unwound{frames: make([]*frame, 0, len(frames)/2)}, true
+	last := uint64(0)
+	for f := libpf.EbpfFrame(frames); len(f) > 0; {
+		n := int(f.Length())
+		if n == 0 || n > len(f) {
+			break // the programs write no such frame
+		}
+		switch {
+		case f.Flags().Error():
+			out.cut = whyCut(f.Data())
+			lasting = lasting && !l.better(f.Data(), last)
+		case n > 1 && f.Type() == libpf.NativeFrame:
+			last = f.Variable(0)
+			addr := f.Data()
+			if f.Flags().ReturnAddress() {
+				addr-- // into the call, which can be the last instruction of its function
+			}
+			frame := l.frame(last, addr, pid)
+			out.frames = append(out.frames, frame)
+			lasting = lasting && frame.module != nil
+		}
+		f = f[n:]
+	}
+	return out, lasting
+}
+
+// frame is the frame of native code in the file of a number.
+func (l *loader) frame(number, addr uint64, pid uint32) *frame {
+	l.mu.Lock()
+	x := l.images[number]
+	l.mu.Unlock()
+	if x == nil || x.module == nil {
+		return &frame{kind: nativeFrame, addr: addr, pid: pid}
+	}
+	return l.convert.native(x.module, addr)
+}
+
+// better says whether the stack that ended with an error in the file of a number may be
+// a longer one a little later.
+func (l *loader) better(code, number uint64) bool {
+	switch code {
+	case noMapping:
+		return true
+	case noTables:
+		return l.want(number)
+	}
+	return false
+}

@@ -1,0 +1,208 @@
+package profile_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/profile"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("sampling other processes needs root")
+	}
+}
+
+// buildBusy compiles the victim and its library without frame pointers.
+func buildBusy(t testing.TB) string {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler: ", err)
+	}
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"-shared", "-fPIC", "-O2", "-fomit-frame-pointer", "-o", filepath.Join(dir, "libbusy.so"), "testdata/libbusy.c"},
+		{"-O2", "-fomit-frame-pointer", "-pthread", "-o", filepath.Join(dir, "busy"), "testdata/busy.c", "-L" + dir, "-lbusy", "-Wl,-rpath," + dir},
+	} {
+		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+			t.Fatalf("cc %v: %v\n%s", args, err, out)
+		}
+	}
+	return filepath.Join(dir, "busy")
+}
+
+// victim is a process with a line-wise protocol.
+type victim struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// tell sends it a line.
+func (v *victim) tell(t testing.TB) {
+	t.Helper()
+	if _, err := v.in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t testing.TB, name string, args ...string) *victim {
+	t.Helper()
+	v := &victim{cmd: exec.Command(name, args...)}
+	v.cmd.Stderr = os.Stderr
+	var err error
+	if v.in, err = v.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := v.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.out = bufio.NewScanner(out)
+	if err := v.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = v.cmd.Process.Kill()
+		_ = v.cmd.Wait()
+	})
+	return v
+}
+
+func (v *victim) pid() uint32 { return uint32(v.cmd.Process.Pid) }
+
+// line reads what the victim says next.
+func (v *victim) line(t testing.TB) string {
+	t.Helper()
+	if !v.out.Scan() {
+		t.Fatalf("the victim said nothing: %v", v.out.Err())
+	}
+	return v.out.Text()
+}
+
+// tid reads "NAME TID".
+func (v *victim) tid(t testing.TB, name string) uint32 {
+	t.Helper()
+	line := v.line(t)
+	var tid uint32
+	if _, err := fmt.Sscanf(line, name+" %d", &tid); err != nil {
+		t.Fatalf("%q does not name %s: %v", line, name, err)
+	}
+	return tid
+}
+
+// following is a source at work, as the daemon drives it.
+type following struct {
+	*profile.Source
+	t      testing.TB
+	events []event.Event
+	named  map[uint64]bool // stacks
+}
+
+func newSource(t testing.TB, opts profile.Options) *following {
+	t.Helper()
+	needRoot(t)
+	s, err := profile.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &following{Source: s, t: t}
+}
+
+func (f *following) follow(pid uint32) *proc.Process {
+	f.t.Helper()
+	p, err := proc.Describe(int(pid))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = p.Close() })
+	if err := f.Follow(p); err != nil {
+		f.t.Fatal(err)
+	}
+	return p
+}
+
+// until drains until enough says so, or fails.
+func (f *following) until(what string, enough func([]event.Event) bool) {
+	f.t.Helper()
+	const patience = 60 * time.Second // a loaded machine takes its time
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		f.Feed(0, func(batch []event.Event) { f.events = append(f.events, batch...) })
+		if enough(f.events) {
+			return
+		}
+	}
+	f.t.Fatalf("waited for %s; %d events; %s", what, len(f.events), f.State().Detail)
+}
+
+// untilUnwinder waits until the native unwinder runs.
+func (f *following) untilUnwinder() {
+	f.t.Helper()
+	f.until("the unwinder", func([]event.Event) bool {
+		if strings.Contains(f.State().Detail, "none: ") {
+			f.t.Fatal(f.State().Detail)
+		}
+		return running(f.Source)
+	})
+}
+
+// clockOf returns the clock samples of a thread.
+func clockOf(events []event.Event, tid uint32) []event.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool {
+		return e.TID != tid || e.Func != uint16(event.Clock)
+	})
+}
+
+func (f *following) untilThread(tid uint32, n int) []event.Event {
+	f.t.Helper()
+	f.until(fmt.Sprintf("%d samples of thread %d", n, tid), func(e []event.Event) bool { return len(clockOf(e, tid)) >= n })
+	return clockOf(f.events, tid)
+}
+
+// stack returns the frames of a sample, leaf first.
+func (f *following) stack(e event.Event) []recording.Frame {
+	if !f.named[e.Args[0]] { // all that there are: each time the kernel's symbols are read for addresses that are new
+		f.named = map[uint64]bool{e.Args[0]: true}
+		for i := range f.events {
+			f.named[f.events[i].Args[0]] = true
+		}
+		f.Stacks(slices.Collect(maps.Keys(f.named)))
+	}
+	frames, nodes, at := f.Stacks([]uint64{e.Args[0]})
+	var out []recording.Frame
+	for n := int32(at[e.Args[0]]) - 1; n >= 0; n = nodes[n].Parent {
+		out = append(out, frames[nodes[n].Frame])
+	}
+	return out
+}
+
+func names(frames []recording.Frame, kind recording.FrameKind) []string {
+	var out []string
+	for _, f := range frames {
+		if f.Kind == kind {
+			out = append(out, f.Name)
+		}
+	}
+	return out
+}
+
+func running(s *profile.Source) bool { return strings.HasSuffix(s.State().Detail, "unwinder: running") }

@@ -1,0 +1,218 @@
+package pressure
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+)
+
+// tree makes files below a folder.
+func tree(t *testing.T, content map[string]string) files {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range content {
+		if err := os.MkdirAll(filepath.Dir(root+name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(root+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files{root: root}
+}
+
+const mountinfo = `30 25 0:26 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+31 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+32 25 0:28 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+`
+
+func TestCgroupsOfBothVersions(t *testing.T) {
+	f := tree(t, map[string]string{
+		"/proc/self/mountinfo":                           mountinfo,
+		"/proc/7/cgroup":                                 "3:cpuset:/x\n2:cpu,cpuacct:/jobs/a\n0::/slice/b\n",
+		"/sys/fs/cgroup/cpu,cpuacct/jobs/a/cpu.stat":     "nr_periods 9\nnr_throttled 3\nthrottled_time 1000\n",
+		"/sys/fs/cgroup/cpu,cpuacct/jobs/cpu.stat":       "nr_throttled 2\nthrottled_time 500\n",
+		"/sys/fs/cgroup/unified/slice/b/cpu.stat":        "usage_usec 5\nnr_throttled 1\nthrottled_usec 7\n",
+		"/sys/fs/cgroup/unified/slice/b/memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=42\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
+		"/proc/pressure/memory":                          "some avg10=0.00 avg60=0.00 avg300=0.00 total=99\n",
+	})
+	g := f.cgroups(7)
+	if want := []string{"/sys/fs/cgroup/unified/slice/b", "/sys/fs/cgroup/unified/slice", "/sys/fs/cgroup/unified"}; !slices.Equal(g.unified, want) {
+		t.Errorf("unified %q", g.unified)
+	}
+	if ns, periods := f.throttled(g); ns != 1000+500+7000 || periods != 6 {
+		t.Errorf("throttled %d ns in %d periods", ns, periods)
+	}
+	if ns, whose := f.memoryStall(g); ns != 42_000 || whose != "of the cgroup" {
+		t.Errorf("memory stall %d %s", ns, whose)
+	}
+	if ns, whose := f.memoryStall(groups{}); ns != 99_000 || whose != "of the host" {
+		t.Errorf("memory stall %d %s", ns, whose)
+	}
+}
+
+func TestCgroupsOutsideAreNotRead(t *testing.T) {
+	m := mount{point: "/cg", root: "/docker/1"}
+	for group, want := range map[string][]string{
+		"/docker/1":     {"/cg"},
+		"/docker/1/a":   {"/cg/a", "/cg"},
+		"/docker/12":    nil,
+		"/":             nil,
+		"/../../etc":    nil,
+		"/docker/1/../": nil,
+	} {
+		if got := upwards(m, group); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", group, got, want)
+		}
+	}
+	deep := upwards(mount{"/cg", "/"}, strings.Repeat("/a", 1000))
+	if len(deep) != maxDepth {
+		t.Errorf("%d folders of a cgroup that is 1,000 deep", len(deep))
+	}
+}
+
+func TestGPUNode(t *testing.T) {
+	gpu := func(at, class, node string) map[string]string {
+		d := "/sys/bus/pci/devices/" + at
+		return map[string]string{d + "/vendor": "0x10de\n", d + "/class": class + "\n", d + "/numa_node": node + "\n"}
+	}
+	for name, c := range map[string]struct {
+		devices []map[string]string
+		want    int
+	}{
+		"one":           {[]map[string]string{gpu("1", "0x030200", "1")}, 1},
+		"two alike":     {[]map[string]string{gpu("1", "0x030200", "1"), gpu("2", "0x030000", "1")}, 1},
+		"two nodes":     {[]map[string]string{gpu("1", "0x030200", "1"), gpu("2", "0x030200", "0")}, -1},
+		"not told":      {[]map[string]string{gpu("1", "0x030200", "-1")}, -1},
+		"another class": {[]map[string]string{gpu("1", "0x040300", "1")}, -1},
+		"none":          {nil, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := map[string]string{"/proc/x": ""}
+			for _, d := range c.devices {
+				maps.Copy(all, d)
+			}
+			if got := tree(t, all).gpuNode(); got != c.want {
+				t.Errorf("node %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestNodeOfCPUs(t *testing.T) {
+	const at = "/sys/devices/system/node/node"
+	two := tree(t, map[string]string{at + "0/cpulist": "0-1,4\n", at + "1/cpulist": "2-3,6\n", at + "2/cpulist": "\n"})
+	if got, want := two.nodeOf(), []int{0, 0, 1, 1, 0, -1, 1}; !slices.Equal(got, want) {
+		t.Errorf("nodes %v, want %v", got, want)
+	}
+	if got := tree(t, map[string]string{at + "0/cpulist": "0-7\n"}).nodeOf(); got != nil {
+		t.Errorf("nodes %v on a host with one", got)
+	}
+	if got := parseList("3-1,x,-5,0-99999999,7,2-"); !slices.Equal(got, []int{7}) {
+		t.Errorf("%v out of a list that is wrong but for the 7", got)
+	}
+}
+
+func TestPagesByNode(t *testing.T) {
+	total := map[string]uint64{}
+	sumPages(strings.NewReader("7f00 default file=/N9=9 mapped=3 N0=12 N1=3 kernelpagesize_kB=4\n7f10 default anon=1 N1=2 kernelpagesize_kB=2048\nN=4 Nx=5 N99999=1\n"), 4, total)
+	if want := map[string]uint64{"0": 12, "1": 3 + 2*512}; !maps.Equal(total, want) {
+		t.Errorf("pages %v, want %v", total, want)
+	}
+}
+
+func TestStatOfAHostileName(t *testing.T) {
+	faults, start, err := parseStat("7 (a) R 1 2 (x)) S 1 7 7 0 -1 4194560 100 0 55 0 1 2 3 4 20 0 1 0 4711 1000 200")
+	if err != nil || faults != 55 || start != 4711 {
+		t.Errorf("%d, %d, %v", faults, start, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("7 (a) S 1 7 7 0 -1 4194560 100 0 55 0 1 2 3 4 20 0 1 0 4711 1000 200")
+	f.Add(mountinfo)
+	f.Add("some avg10=0.00 total=42\n")
+	fuzzing.Run(f, func(t *testing.T, text string) {
+		_, _, _ = parseStat(text)
+		_ = parsePressure(text)
+		for _, m := range parseMounts(text) {
+			for _, dir := range upwards(m, text) {
+				if strings.Contains(dir, "..") && !strings.Contains(m.point, "..") {
+					t.Errorf("%q leads out", dir)
+				}
+			}
+		}
+		sumPages(strings.NewReader(text), 4, map[string]uint64{})
+		if n := len(parseList(text)); n > (len(text)+1)*maxCPUs {
+			t.Errorf("%d CPUs", n)
+		}
+	})
+}
+
+// With the real files: samples come, and their counters do not go back.
+func TestRealProcess(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Skip("needs sleep: ", err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	p, err := proc.Describe(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Root = p.PID
+	s := New(Options{Interval: 10 * time.Millisecond})
+	defer s.Close()
+	if err := s.Follow(p); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for len(s.Pressure(p.PID, 0, 1<<63)) < 5 && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	samples := s.Pressure(p.PID, 0, 1<<63)
+	if len(samples) < 5 || s.State().State != "running" {
+		t.Fatalf("%d samples, %+v", len(samples), s.State())
+	}
+	for i, one := range samples[1:] {
+		if before := samples[i]; one.TS <= before.TS || one.Throttled < before.Throttled || one.MajorFaults < before.MajorFaults || one.MemoryStall < before.MemoryStall {
+			t.Errorf("sample %d %+v goes back behind %+v", i+1, one, before)
+		}
+	}
+	middle := s.Pressure(p.PID, samples[2].TS, samples[2].TS+1)
+	if len(middle) == 0 || middle[0].TS > samples[2].TS || middle[len(middle)-1].TS <= samples[2].TS {
+		t.Errorf("around sample 2 (%d): %+v", samples[2].TS, middle)
+	}
+	s.Forget(p)
+	time.Sleep(30 * time.Millisecond)
+	n := len(s.Pressure(p.PID, 0, 1<<63))
+	time.Sleep(50 * time.Millisecond)
+	if more := len(s.Pressure(p.PID, 0, 1<<63)); more != n {
+		t.Errorf("%d samples after the end", more-n)
+	}
+}
+
+func TestSamplesAreForgotten(t *testing.T) {
+	s := New(Options{Interval: time.Hour, Keep: time.Millisecond})
+	defer s.Close()
+	r := &root{procs: map[proc.ID]uint64{{PID: 1 << 30}: 5}, gone: 2}
+	for range 50 {
+		s.take(1<<30, r, time.Now())
+		time.Sleep(100 * time.Microsecond)
+	}
+	if len(r.samples) > 40 {
+		t.Errorf("%d samples within 1 ms", len(r.samples))
+	}
+	if last := r.samples[len(r.samples)-1]; last.MajorFaults != 7 {
+		t.Errorf("%d major faults, want those of the dead and the last figure of who cannot be read", last.MajorFaults)
+	}
+}

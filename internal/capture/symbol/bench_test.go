@@ -1,0 +1,223 @@
+package symbol_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/capture/symbol"
+)
+
+// libraries returns the files to measure with: those in the colon-separated
+// INFERSCOPE_BENCH_LIBS, such as PyTorch's, else the C library's.
+func libraries(tb testing.TB) []string {
+	tb.Helper()
+	if list := os.Getenv("INFERSCOPE_BENCH_LIBS"); list != "" {
+		return strings.Split(list, ":")
+	}
+	found, err := filepath.Glob("/lib*/*/libc.so.6")
+	if err != nil || len(found) == 0 {
+		tb.Skip("no library to measure with; name some in INFERSCOPE_BENCH_LIBS")
+	}
+	return found[:1]
+}
+
+// code returns the range of addresses in which a file's code lies.
+func code(tb testing.TB, m symbol.Module) (from, to uint64) {
+	tb.Helper()
+	f, err := m.Open()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	segments, err := symbol.ReadSegments(f)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, s := range segments {
+		if s.Executable && s.Size > to-from {
+			from, to = s.Addr, s.Addr+s.Size
+		}
+	}
+	return from, to
+}
+
+func BenchmarkBuild(b *testing.B) {
+	for _, path := range libraries(b) {
+		b.Run(filepath.Base(path), func(b *testing.B) {
+			m := module(path)
+			from, _ := code(b, m)
+			var s symbol.Stats
+			for b.Loop() {
+				t := symbol.New(symbol.Options{})
+				t.Resolve(m, from)
+				s = t.Stats()
+			}
+			b.ReportMetric(float64(s.Bytes), "kept-B")
+			b.ReportMetric(float64(s.Failures), "failures")
+			b.ReportAllocs()
+		})
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	for _, path := range libraries(b) {
+		m := module(path)
+		from, to := code(b, m)
+		f, err := m.Open()
+		if err != nil {
+			b.Fatal(err)
+		}
+		key, err := symbol.Identify(f)
+		f.Close()
+		if err != nil {
+			b.Fatal(err)
+		}
+		keyed := m
+		keyed.Key = key
+		b.Run("miss/"+filepath.Base(path), func(b *testing.B) {
+			t := symbol.New(symbol.Options{})
+			t.Resolve(m, from)
+			r := rand.New(rand.NewPCG(1, 2))
+			for b.Loop() {
+				t.Resolve(keyed, from+r.Uint64N(to-from))
+			}
+			s := t.Stats()
+			b.ReportMetric(100*float64(s.Hits)/float64(s.Hits+s.Misses), "hit-%")
+			b.ReportMetric(float64(s.Bytes), "kept-B")
+		})
+		for name, m := range map[string]symbol.Module{"hit-keyed/": keyed, "hit/": m} {
+			b.Run(name+filepath.Base(path), func(b *testing.B) {
+				t := symbol.New(symbol.Options{})
+				var addrs [256]uint64
+				for i := range addrs {
+					addrs[i] = from + uint64(i)*(to-from)/256
+					t.Resolve(m, addrs[i])
+				}
+				i := 0
+				for b.Loop() {
+					t.Resolve(m, addrs[i%256])
+					i++
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkRecorded replays addresses that a program was sampled at, in their order:
+// lines "PATH OFFSET" (hex, in the file) of the file INFERSCOPE_BENCH_STREAM. One
+// operation is the whole stream into an empty table.
+func BenchmarkRecorded(b *testing.B) {
+	name := os.Getenv("INFERSCOPE_BENCH_STREAM")
+	if name == "" {
+		b.Skip("needs a recorded stream in INFERSCOPE_BENCH_STREAM")
+	}
+	asks, files := recorded(b, name)
+	var s symbol.Stats
+	named := 0
+	for b.Loop() {
+		table := symbol.New(symbol.Options{})
+		named = 0
+		for _, a := range asks {
+			if table.Resolve(a.module, a.addr).Name != "" {
+				named++
+			}
+		}
+		s = table.Stats()
+	}
+	b.ReportMetric(float64(len(asks)), "asked")
+	b.ReportMetric(float64(files), "files")
+	b.ReportMetric(100*float64(named)/float64(len(asks)), "named-%")
+	b.ReportMetric(100*float64(s.Hits)/float64(s.Hits+s.Misses), "hit-%")
+	b.ReportMetric(float64(s.Bytes), "kept-B")
+	b.ReportMetric(float64(peak(b)), "peak-RSS-B")
+}
+
+type ask struct {
+	module symbol.Module
+	addr   uint64
+}
+
+// recorded reads a stream of addresses; files is how many it is of.
+func recorded(b *testing.B, name string) (asks []ask, files int) {
+	b.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	segments := map[string]symbol.Segments{}
+	for line := range strings.Lines(string(text)) {
+		var path string
+		var offset uint64
+		if _, err := fmt.Sscanf(line, "%s %x", &path, &offset); err != nil {
+			b.Fatalf("%q: %v", line, err)
+		}
+		m := module(path)
+		if segments[path] == nil {
+			f, err := m.Open()
+			if err != nil {
+				b.Fatal(err)
+			}
+			segments[path], err = symbol.ReadSegments(f)
+			f.Close()
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		if addr, ok := segments[path].Address(offset); ok {
+			asks = append(asks, ask{m, addr})
+		}
+	}
+	return asks, len(segments)
+}
+
+// BenchmarkStream is an invented load on every file at once, far wider than what is
+// sampled: 64 addresses an operation, every twentieth of them anywhere. Its hit rate
+// says nothing but that; what is kept and resident is what it is for.
+func BenchmarkStream(b *testing.B) {
+	var modules []symbol.Module
+	var from, to []uint64
+	for _, path := range libraries(b) {
+		m := module(path)
+		f, t := code(b, m)
+		modules, from, to = append(modules, m), append(from, f), append(to, t)
+	}
+	table := symbol.New(symbol.Options{})
+	r := rand.New(rand.NewPCG(1, 2))
+	hot := rand.NewZipf(r, 1.2, 1, 2000)
+	for b.Loop() {
+		for range 64 {
+			i := r.IntN(len(modules))
+			at := r.Uint64N(to[i] - from[i])
+			if r.IntN(20) != 0 {
+				at = hot.Uint64() * 7919 * 64 % (to[i] - from[i])
+			}
+			table.Resolve(modules[i], from[i]+at)
+		}
+	}
+	s := table.Stats()
+	b.ReportMetric(100*float64(s.Hits)/float64(s.Hits+s.Misses), "hit-%")
+	b.ReportMetric(float64(s.Bytes), "kept-B")
+	b.ReportMetric(float64(s.Evictions), "evictions")
+	var ms runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&ms)
+	b.ReportMetric(float64(ms.HeapAlloc), "heap-B")
+	b.ReportMetric(float64(peak(b)), "peak-RSS-B") // of the whole test program
+	runtime.KeepAlive(table)
+}
+
+// peak returns the most memory that this program was resident with.
+func peak(b *testing.B) uint64 {
+	b.Helper()
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		b.Fatal(err)
+	}
+	return uint64(use.Maxrss) << 10
+}

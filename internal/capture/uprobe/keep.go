@@ -1,0 +1,113 @@
+package uprobe
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/helper"
+)
+
+const (
+	// linkHolderSocket is the descriptor on which a link holder finds who started it (os/exec.Cmd.ExtraFiles).
+	linkHolderSocket = 3
+	// linkHolderThreads run Go code: nothing of it takes long, the kernel's work does.
+	linkHolderThreads = 2
+	// linkHolderGC is the share of garbage, percent, at which it is collected.
+	linkHolderGC = 20
+)
+
+// RunLinkHolder is the whole of a link holder process. It ends when everybody who asked it for
+// links has gone, and all of them are closed; signals that ask it to end before do nothing.
+func RunLinkHolder(args []string) error {
+	if len(args) != 0 {
+		return errors.New("inferscoped starts this itself; there is nothing to be had from it")
+	}
+	helper.Probes.Take()
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
+	runtime.GOMAXPROCS(min(linkHolderThreads, runtime.GOMAXPROCS(0)))
+	debug.SetGCPercent(linkHolderGC)
+	first, err := connect(linkHolderSocket)
+	if err != nil {
+		return err
+	}
+	var k keep
+	k.serving.Add(1)
+	k.serve(first)
+	hush() // whoever reads what this program's starter says waits for the end of it
+	k.serving.Wait()
+	return nil
+}
+
+// hush closes standard error.
+func hush() {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	_ = unix.Dup3(int(null.Fd()), unix.Stderr, 0)
+	_ = null.Close()
+}
+
+// keep is the state of a link holder process.
+type keep struct{ serving sync.WaitGroup }
+
+// serve does what is asked for on conn until its end, and takes it back then.
+func (k *keep) serve(conn *net.UnixConn) {
+	defer k.serving.Done()
+	defer conn.Close()
+	var held own
+	for {
+		packet, files, err := receive(conn)
+		if errors.Is(err, errEnd) {
+			break
+		}
+		if err == nil {
+			err = k.one(conn, &held, packet, files)
+		}
+		for _, f := range files {
+			_ = f.Close()
+		}
+		switch {
+		case err == nil:
+		case packet[0] == askLink:
+			_ = send(conn, encodeAnswer(0, err)) // who has gone does not hear it: so, too, below
+		default:
+			fmt.Fprintln(os.Stderr, "inferscoped:", LinkHolderArgument+":", err)
+		}
+	}
+	_ = send(conn, encodeAnswer(0, held.close()))
+}
+
+// one does one thing. An error says that what was asked is nonsense, or cannot be done.
+func (k *keep) one(conn *net.UnixConn, held *own, packet []byte, files []*os.File) error {
+	switch {
+	case packet[0] == askServe && len(packet) == 1 && len(files) == 1:
+		more, err := packets(files[0])
+		if err != nil {
+			return err
+		}
+		k.serving.Add(1)
+		go k.serve(more)
+		return nil
+	case packet[0] == askLink && len(files) == 2:
+		b, at, err := decodeLink(packet[1:])
+		if err != nil {
+			return err
+		}
+		b.prog, at.file = int(files[0].Fd()), files[1]
+		id, err := held.link(b, at)
+		if err != nil {
+			return err
+		}
+		return send(conn, encodeAnswer(id, nil))
+	}
+	return fmt.Errorf("%w: %d bytes and %d files that begin with %d", errPacket, len(packet), len(files), packet[0])
+}

@@ -1,0 +1,185 @@
+package uprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/helper"
+)
+
+// LinkHolderArgument is the first argument of a program that is to be a link holder.
+const LinkHolderArgument = "probe-keeper"
+
+// ErrLinkHolderGone says that the process that held the probes has ended, and they with it;
+// of one Attachment also that it has no descriptor left for it.
+var ErrLinkHolderGone = errors.New("the process that holds the probes has gone, or takes no more")
+
+// LinkHolder is a process that makes, holds and closes links for this one, and for others
+// that this one lets (Share). It takes them off when whoever asked for them has gone, however that
+// went: a process that gets SIGKILL while it does that itself leaves breakpoints in the
+// target, because the kernel gives up writing to memory for a process that is to die.
+// It is safe for concurrent use.
+type LinkHolder struct {
+	conn *net.UnixConn // each message on it hands over a connection
+	cmd  *exec.Cmd     // nil: another process started it
+	gone chan struct{} // closed when it has ended; never where cmd is nil
+}
+
+// StartLinkHolder starts a link holder. command starts a program that calls RunLinkHolder with what
+// stands behind LinkHolderArgument. It does not wait for the link holder to be there: that takes
+// some milliseconds, and what it is asked for meanwhile waits for it.
+func StartLinkHolder(command []string) (*LinkHolder, error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	conn, err := packets(ours)
+	if err != nil {
+		return nil, err
+	}
+	// Nothing ends it but the end of those whom it serves.
+	cmd := exec.CommandContext(context.Background(), command[0], append(slices.Clone(command[1:]), LinkHolderArgument)...)
+	helper.Probes.Give(cmd)
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stderr = os.Stderr
+	// Nobody who means this process's terminal or group means the link holder.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the process that holds the probes: %w", errors.Join(err, conn.Close()))
+	}
+	k := &LinkHolder{conn: conn, cmd: cmd, gone: make(chan struct{})}
+	go k.watch()
+	return k, nil
+}
+
+// JoinLinkHolder uses the link holder of another process, which made the socket fd with Share.
+func JoinLinkHolder(fd int) (*LinkHolder, error) {
+	conn, err := connect(fd)
+	if err != nil {
+		return nil, err
+	}
+	return &LinkHolder{conn: conn}, nil
+}
+
+// watch waits for the end of the link holder, which says nothing on its first connection but that.
+func (k *LinkHolder) watch() {
+	_, _ = k.conn.Read(make([]byte, 1))
+	_ = k.conn.Close()
+	_ = k.cmd.Wait()
+	close(k.gone)
+}
+
+// Gone is closed when the link holder has ended. It never is for one that was joined.
+func (k *LinkHolder) Gone() <-chan struct{} { return k.gone }
+
+// Err is ErrLinkHolderGone, with how it ended, once Gone is closed, and nil before.
+func (k *LinkHolder) Err() error {
+	select {
+	case <-k.gone:
+		return fmt.Errorf("%w (%v)", ErrLinkHolderGone, k.cmd.ProcessState)
+	default:
+		return nil
+	}
+}
+
+// PID is the link holder's process id; 0 for one that was joined.
+func (k *LinkHolder) PID() int {
+	if k.cmd == nil {
+		return 0
+	}
+	return k.cmd.Process.Pid
+}
+
+// Close lets the link holder go, which ends when all Attachments are closed too.
+func (k *LinkHolder) Close() error {
+	if err := k.conn.CloseWrite(); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ENOTCONN) {
+		return fmt.Errorf("let the process go that holds the probes: %w", err)
+	}
+	return nil
+}
+
+// Share returns a socket for another process, which hands it to JoinLinkHolder. What that
+// one attaches is taken off when it closes it, or ends.
+func (k *LinkHolder) Share() (*os.File, error) {
+	theirs, ours, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if err := send(k.conn, []byte{askServe}, theirs); err != nil {
+		return nil, errors.Join(k.lost(err), ours.Close())
+	}
+	return ours, nil
+}
+
+// hold begins what one Attachment holds: a connection of its own.
+func (k *LinkHolder) hold() (holder, error) {
+	ours, err := k.Share()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := packets(ours)
+	if err != nil {
+		return nil, err
+	}
+	return &kept{conn: conn, linkHolder: k}, nil
+}
+
+// lost is err, or that the link holder is gone where that is what it means.
+func (k *LinkHolder) lost(err error) error {
+	for _, sign := range []error{errEnd, net.ErrClosed, unix.EPIPE, unix.ECONNRESET} {
+		if errors.Is(err, sign) {
+			return ErrLinkHolderGone
+		}
+	}
+	return err
+}
+
+// kept is what the link holder holds of one Attachment.
+type kept struct {
+	conn       *net.UnixConn
+	linkHolder *LinkHolder
+}
+
+func (h *kept) link(b batch, at place) (uint32, error) {
+	packet, err := encodeLink(b, at)
+	if err != nil {
+		return 0, err
+	}
+	err = sendFDs(h.conn, packet, b.prog, int(at.file.Fd()))
+	runtime.KeepAlive(at.file)
+	if err != nil {
+		return 0, h.linkHolder.lost(err)
+	}
+	return h.answer()
+}
+
+// answer waits for what the link holder says.
+func (h *kept) answer() (uint32, error) {
+	packet := make([]byte, maxAnswer)
+	n, err := h.conn.Read(packet)
+	if err != nil || n == 0 {
+		return 0, h.linkHolder.lost(errors.Join(errEnd, err))
+	}
+	return decodeAnswer(packet[:n])
+}
+
+// close returns when the link holder has closed all links.
+func (h *kept) close() error {
+	defer h.conn.Close()
+	if err := h.conn.CloseWrite(); err != nil {
+		return h.linkHolder.lost(err)
+	}
+	_, err := h.answer()
+	return err
+}

@@ -1,0 +1,226 @@
+package uprobe
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a link holder is asked, by the first byte of a packet. Both processes are one
+// program, so that the rest has the byte order and the layout of this machine.
+const (
+	askServe = iota + 1 // another connection, which comes along
+	askLink             // links; a program and a file come along
+)
+
+const (
+	// maxSites is how many sites one link has at most, so that a packet fits into a socket.
+	maxSites = 2048
+	// maxPacket bounds what a link holder is asked, maxAnswer what it says, bytes.
+	maxPacket = 1 + 16 + 16*maxSites
+	maxAnswer = 4096
+	// maxRights is how many descriptors come with one packet.
+	maxRights = 2
+)
+
+var (
+	errEnd    = errors.New("the connection has ended")
+	errPacket = errors.New("a packet of probes makes no sense")
+)
+
+// wireLink is the head of askLink; wireSites follow.
+type wireLink struct{ Attach, Return, PID, PMU uint32 }
+
+type wireSite struct{ Offset, Cookie uint64 }
+
+func encodeLink(b batch, at place) ([]byte, error) {
+	head := wireLink{Attach: b.attach, PID: at.pid, PMU: at.pmu}
+	if b.ret {
+		head.Return = 1
+	}
+	sites := make([]wireSite, len(b.sites))
+	for i, s := range b.sites {
+		sites[i] = wireSite{s.Offset, s.Cookie}
+	}
+	packet, err := binary.Append([]byte{askLink}, binary.NativeEndian, head)
+	if err != nil {
+		return nil, fmt.Errorf("encode a link: %w", err)
+	}
+	return binary.Append(packet, binary.NativeEndian, sites)
+}
+
+// decodeLink reads what encodeLink wrote behind the first byte.
+func decodeLink(packet []byte) (batch, place, error) {
+	var head wireLink
+	n, err := binary.Decode(packet, binary.NativeEndian, &head)
+	if err != nil {
+		return batch{}, place{}, fmt.Errorf("%w: %w", errPacket, err)
+	}
+	packet = packet[n:]
+	sites := make([]wireSite, len(packet)/binary.Size(wireSite{}))
+	if len(sites) == 0 || len(sites) > maxSites || len(packet) != binary.Size(sites) ||
+		head.Attach == attachPerfEvent && len(sites) != 1 || head.PID == 0 || head.Return > 1 ||
+		!slices.Contains([]uint32{attachPerfEvent, attachUprobeMulti, attachUprobeSession}, head.Attach) {
+		return batch{}, place{}, fmt.Errorf("%w: %+v with %d bytes", errPacket, head, len(packet))
+	}
+	if _, err := binary.Decode(packet, binary.NativeEndian, sites); err != nil {
+		return batch{}, place{}, fmt.Errorf("%w: %w", errPacket, err)
+	}
+	b := batch{attach: head.Attach, ret: head.Return == 1}
+	for _, s := range sites {
+		b.sites = append(b.sites, Site{Offset: s.Offset, Cookie: s.Cookie})
+	}
+	return b, place{pid: head.PID, pmu: head.PMU}, nil
+}
+
+// wireAnswer is the head of an answer; the words of the error follow, none where it went well.
+type wireAnswer struct{ ID, Errno uint32 }
+
+func encodeAnswer(id uint32, err error) []byte {
+	head, text := wireAnswer{ID: id}, ""
+	if err != nil {
+		var errno unix.Errno
+		_ = errors.As(err, &errno)
+		head, text = wireAnswer{Errno: uint32(errno)}, err.Error()
+	}
+	packet, err := binary.Append(nil, binary.NativeEndian, head)
+	if err != nil {
+		return nil
+	}
+	packet = append(packet, text...)
+	return packet[:min(len(packet), maxAnswer)]
+}
+
+func decodeAnswer(packet []byte) (id uint32, err error) {
+	var head wireAnswer
+	n, err := binary.Decode(packet, binary.NativeEndian, &head)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", errPacket, err)
+	case len(packet) > n:
+		return 0, &retold{text: string(packet[n:]), errno: unix.Errno(head.Errno)}
+	}
+	return head.ID, nil
+}
+
+// retold is an error of a link holder, in its words.
+type retold struct {
+	text  string
+	errno unix.Errno // 0: it was none of the kernel's
+}
+
+// Error returns the link holder's words.
+func (r *retold) Error() string { return r.text }
+
+// Unwrap returns what the kernel said.
+func (r *retold) Unwrap() error {
+	if r.errno == 0 {
+		return nil
+	}
+	return r.errno
+}
+
+// pair makes two sockets that are connected.
+func pair() (*os.File, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "keeper"), nil
+}
+
+// connect uses fd, which is the connection's from now on.
+func connect(fd int) (*net.UnixConn, error) { return packets(os.NewFile(uintptr(fd), "keeper")) }
+
+// packets makes a connection of a socket, and closes file.
+func packets(file *os.File) (*net.UnixConn, error) {
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("use a socket: %w", err)
+	}
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("use a socket: it is no unix socket"), conn.Close())
+	}
+	return c, nil
+}
+
+// send sends a packet, and files along with it.
+func send(conn *net.UnixConn, packet []byte, files ...*os.File) error {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	return sendFDs(conn, packet, fds...)
+}
+
+func sendFDs(conn *net.UnixConn, packet []byte, fds ...int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := conn.WriteMsgUnix(packet, rights, nil); err != nil {
+		return fmt.Errorf("send a packet: %w", err)
+	}
+	return nil
+}
+
+// receive waits for a packet, and returns it, of one byte at least, and the files that
+// came along, which the caller closes, with an error too. errEnd: there will be none any more.
+func receive(conn *net.UnixConn) (packet []byte, files []*os.File, err error) {
+	size, err := await(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	packet, rights := make([]byte, min(size, maxPacket)), make([]byte, unix.CmsgSpace(4*maxRights))
+	n, rn, flags, _, err := conn.ReadMsgUnix(packet, rights)
+	if err != nil || n == 0 {
+		return nil, nil, errEnd
+	}
+	if files, err = received(rights[:rn]); err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = fmt.Errorf("%w: it is too long, or what comes along finds no descriptor", errPacket)
+	}
+	return packet[:n], files, err
+}
+
+// await waits for a packet, and returns its length, so that a connection on which
+// nothing is asked any more, as on most, needs no memory to receive it.
+func await(conn *net.UnixConn) (size int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, errEnd
+	}
+	var peeked error
+	err = raw.Read(func(fd uintptr) bool {
+		size, _, peeked = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_TRUNC|unix.MSG_DONTWAIT)
+		return !errors.Is(peeked, unix.EAGAIN)
+	})
+	if err != nil || peeked != nil || size == 0 {
+		return 0, errEnd
+	}
+	return size, nil
+}
+
+// received are the files that came along with a packet, close on exec, as net receives them.
+func received(rights []byte) (files []*os.File, err error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errPacket, err)
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return files, fmt.Errorf("%w: %w", errPacket, err)
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}

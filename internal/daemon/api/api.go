@@ -1,0 +1,143 @@
+// Package api is the way between the privileged daemon and whoever asks it:
+// HTTP/1.1 with JSON over a unix socket, credentials checked by the kernel.
+//
+//	GET /v1/version                  Version; anybody may ask
+//	GET /v1/status                   Status, cut down to what the caller may see
+//	GET /v1/targets                  []Target, likewise
+//	PUT /v1/targets?pid=N            process N, with its children, becomes a target
+//	DELETE /v1/targets?pid=N         target N is let go of, and runs on; nothing of ours runs in it
+//	GET /v1/recording?pid=N          everything that is kept of target N, as recording.WriteStream writes it
+//	GET /v1/recording?pid=N&last=30s the last 30 s of it
+//	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
+//	GET /v1/recording?pid=N&for=10s&gpu=continuous  likewise, with GPU activity recorded all of that time
+//	GET /v1/dump?pid=N               dump.Dump: one stack of every thread of N now; &children=true: of its children too
+//
+// Durations are written as Go writes them ("30s", "1m30s", "250ms"). An error is an ErrorBody with a fitting HTTP
+// status. Root and the daemon's own user see every target; the owner of a target (the user who alone it runs as) sees
+// that target, but for children that run as somebody else or with more rights; anybody else is refused. A user whom
+// Allow admits may have a process watched that runs as that user and as nobody else. A version of the interface is the
+// first element of the path: within one, fields are only ever added.
+package api
+
+import (
+	"time"
+
+	"github.com/inferscope/inferscope/internal/format/version"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// DefaultSocket is where daemon and client meet unless they are told otherwise.
+const DefaultSocket = "/run/inferscope/inferscoped.sock"
+
+// SocketEnv is the environment variable that names another socket.
+const SocketEnv = "INFERSCOPE_SOCKET"
+
+// RecordingType is the content type of a recording.
+const RecordingType = "application/vnd.inferscope.recording"
+
+// Level is the version of this interface: the 1 of /v1.
+const Level = 1
+
+// The paths of the interface.
+const (
+	PathVersion   = "/v1/version"
+	PathStatus    = "/v1/status"
+	PathTargets   = "/v1/targets"
+	PathRecording = "/v1/recording"
+)
+
+// Version is the answer to PathVersion.
+type Version struct {
+	API    int `json:"api"`    // Level
+	Schema int `json:"schema"` // recording.SchemaVersion
+	// Agents says whether the daemon brings agents into programs. Everybody may know it: `inferscope run` asks before
+	// there is a program.
+	Agents bool `json:"agents"`
+	version.Info
+}
+
+// Status is the answer to PathStatus.
+type Status struct {
+	Version   string                  `json:"version"`
+	PID       int                     `json:"pid"`            // of the daemon
+	Uptime    float64                 `json:"uptime_seconds"` //
+	Targets   []Target                `json:"targets"`
+	Sources   []recording.Source      `json:"sources"`
+	Libraries []recording.Library     `json:"libraries"`
+	Rings     Rings                   `json:"rings"`
+	Recorder  Recorder                `json:"recorder"`
+	Self      Self                    `json:"self"`
+	Agents    []recording.AgentStatus `json:"agents,omitempty"` // that record GPU activity, ordered by PID
+	// Overhead is what watching costs each target, and the levels of the sources in the last minute; empty where nobody
+	// governs it.
+	Overhead []recording.Overhead `json:"overhead,omitempty"`
+	Losses   []loss.Loss          `json:"losses"` // since the start of the daemon, from everywhere
+}
+
+// TargetState says what the daemon does about a target.
+type TargetState string
+
+// The states of a target.
+const (
+	Watching TargetState = "watching" // its CUDA calls are recorded
+	Waiting  TargetState = "waiting"  // it runs, but no CUDA library of it is probed: Target.Detail says why
+	Exited   TargetState = "exited"   // it and all its children are gone; what was recorded is still served
+	Released TargetState = "released" // somebody asked to let go of it; likewise
+)
+
+// Target is a process that was asked for, with its children.
+type Target struct {
+	PID       uint32              `json:"pid"`
+	NSPID     uint32              `json:"ns_pid,omitempty"` // in its own pid namespace, where that differs
+	UID       uint32              `json:"uid"`              // real user id of its owner
+	Comm      string              `json:"comm"`
+	Cmdline   string              `json:"cmdline"`
+	State     TargetState         `json:"state"`
+	Detail    string              `json:"detail,omitempty"`
+	Watched   float64             `json:"watched_seconds"` // since it is followed; until its end, where it ended
+	Processes []recording.Process `json:"processes"`       // itself and its children, the living and the dead
+	// Withheld counts processes that run as somebody else than the target's owner, or with more rights: the owner is
+	// not told of them.
+	Withheld int         `json:"withheld_processes,omitempty"`
+	Losses   []loss.Loss `json:"losses,omitempty"` // what was lost of this target alone, or because of it
+
+	Owner  uint32          `json:"-"` // user who alone it runs as, who may see it
+	Others map[uint32]bool `json:"-"` // pids of Processes that Owner may not see
+}
+
+// Rings is the state of the kernel's ring buffers.
+type Rings struct {
+	Bytes  int64       `json:"bytes"`  // of kernel memory
+	Events uint64      `json:"events"` // taken out of them so far, and samples
+	Calls  uint64      `json:"calls"`  // of these, calls of probed functions
+	Losses []loss.Loss `json:"losses"`
+}
+
+// Recorder is the state of the daemon's memory of the last seconds.
+type Recorder struct {
+	Budget      int64   `json:"budget_bytes"`
+	Used        int64   `json:"used_bytes"`
+	Keep        float64 `json:"keep_seconds"`
+	Events      uint64  `json:"events"`      // kept now
+	Overwritten uint64  `json:"overwritten"` // events that made room for newer ones
+	Since       uint64  `json:"since_ns"`    // CLOCK_MONOTONIC from which on it is complete
+	Reach       float64 `json:"reach_seconds"`
+}
+
+// Self is what the daemon costs.
+type Self struct {
+	CPU float64 `json:"cpu_seconds"` // user and system
+	RSS int64   `json:"rss_bytes"`
+}
+
+// Window says which stretch of time a recording is about: For > 0 means from now
+// on for so long, else Last > 0 means so far back from now, else everything kept.
+type Window struct {
+	Last time.Duration
+	For  time.Duration
+	GPU  string // GPUContinuous: record GPU activity all of For, at a price (docs/gpu-agent.md); "": as the daemon does
+}
+
+// GPUContinuous asks for GPU records of all the time.
+const GPUContinuous = "continuous"

@@ -1,0 +1,198 @@
+// Package config finds out what the user set, and where: a flag goes over the
+// environment, that over the file, that over the default. It reads nothing by
+// itself: its layers do, so that every order is tested without a process.
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/format/clierror"
+)
+
+// Settings are the values in force.
+type Settings struct {
+	Enabled           bool
+	LogLevel          string // debug, info, warn, error
+	TraceSizeMB       int    // the recorder's memory budget, 10^6 bytes
+	SyncErrorMarginUS int    // clock error in µs above which a report warns
+	ReportFormat      string // markdown, html, json
+	ReportPath        string //
+	CUDAVersion       string // which CUDA to look for, e.g. 12.4; "": the one that is found
+	CPUSamplingHz     int    // samples per second and thread; 0: none
+	SingleGPU         bool   // more than one visible GPU is an error
+}
+
+// Setting describes one of them.
+type Setting struct {
+	Key     string // in .inferscope.yaml; a flag spells it with dashes
+	Env     string
+	Default string
+	Means   string // for people: what it does, and its values
+	Daemon  bool   // inferscoped heeds it
+	set     func(*Settings, string) error
+}
+
+// isPath reports whether the setting is a path of a file that is read or written.
+func (s Setting) isPath() bool { return strings.HasSuffix(s.Key, "_path") }
+
+// All returns every setting, in the order in which documentation lists them.
+func All() []Setting {
+	return []Setting{
+		{
+			"enabled", "INFERSCOPE_ENABLED", "true", "0 makes run, scope and the daemon do nothing, loudly", true,
+			func(s *Settings, v string) error { return boolean(v, &s.Enabled) },
+		},
+		{
+			"log_level", "INFERSCOPE_LOG_LEVEL", "info", "debug, info, warn or error", true,
+			func(s *Settings, v string) error { return oneOf(v, &s.LogLevel, "debug", "info", "warn", "error") },
+		},
+		{
+			"trace_size_mb", "INFERSCOPE_TRACE_SIZE_MB", "100", "memory budget of the recorder in MB, 1 to 65536", true,
+			func(s *Settings, v string) error { return number(v, &s.TraceSizeMB, 1, 65536) },
+		},
+		{
+			"sync_error_margin_us", "INFERSCOPE_SYNC_ERROR_MARGIN_US", "1000", "clock error in microseconds above which a report warns", false,
+			func(s *Settings, v string) error { return number(v, &s.SyncErrorMarginUS, 1, 1_000_000_000) },
+		},
+		{
+			"report_format", "INFERSCOPE_REPORT_FORMAT", "markdown", "markdown, html or json", false,
+			func(s *Settings, v string) error { return oneOf(v, &s.ReportFormat, "markdown", "html", "json") },
+		},
+		{
+			"report_path", "INFERSCOPE_REPORT_PATH", "./report.md", "where `run` writes its report", false,
+			func(s *Settings, v string) error { return text(v, &s.ReportPath) },
+		},
+		{
+			"cuda_version", "INFERSCOPE_CUDA_VERSION", "", "which CUDA to look for where several are installed, like 12 or 12.4; empty: the one that is found", true,
+			func(s *Settings, v string) error { return cudaVersion(v, &s.CUDAVersion) },
+		},
+		{
+			"cpu_sampling_frequency_hz", "INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ", "99", "CPU samples per second and thread, up to 2000; 0 takes none", true,
+			func(s *Settings, v string) error { return number(v, &s.CPUSamplingHz, 0, 2000) },
+		},
+		{
+			"single_gpu", "INFERSCOPE_SINGLE_GPU", "false", "true: more than one visible GPU is an error", true,
+			func(s *Settings, v string) error { return boolean(v, &s.SingleGPU) },
+		},
+	}
+}
+
+// Layer is one place where a setting can be told.
+type Layer interface {
+	// Lookup returns the value of a setting as it was written, and where that is, for messages.
+	Lookup(s Setting) (value, where string, ok bool)
+}
+
+// Origin is the value of a setting, and where it comes from.
+type Origin struct {
+	Setting
+	Value string // as it was written
+	Where string // e.g. INFERSCOPE_LOG_LEVEL; "" for the default
+}
+
+// Load takes each wanted setting from the first layer that has it, else its
+// default. A value that cannot be used gives clierror.Usage and names its place.
+func Load(want func(Setting) bool, layers ...Layer) (Settings, error) {
+	out, _, err := Explain(want, layers...)
+	return out, err
+}
+
+// Explain is Load that also says where each wanted setting comes from, in the order of All.
+func Explain(want func(Setting) bool, layers ...Layer) (Settings, []Origin, error) {
+	var out Settings
+	var origins []Origin
+	for _, s := range All() {
+		if err := s.set(&out, s.Default); err != nil {
+			return out, nil, fmt.Errorf("default of %s: %w", s.Key, err)
+		}
+		if !want(s) {
+			continue
+		}
+		o := Origin{Setting: s, Value: s.Default}
+		for _, l := range layers {
+			v, where, ok := l.Lookup(s)
+			if !ok {
+				continue
+			}
+			if err := s.set(&out, v); err != nil {
+				return out, nil, clierror.New(clierror.Usage, s.Key+": "+s.Means, fmt.Errorf("%s: %w", where, err))
+			}
+			o.Value, o.Where = v, where
+			break
+		}
+		origins = append(origins, o)
+	}
+	return out, origins, nil
+}
+
+// ForDaemon wants the settings that inferscoped heeds.
+func ForDaemon(s Setting) bool { return s.Daemon }
+
+// Only returns a want for Load: the settings with these keys.
+func Only(keys ...string) func(Setting) bool {
+	return func(s Setting) bool { return slices.Contains(keys, s.Key) }
+}
+
+func boolean(v string, to *bool) error {
+	switch strings.ToLower(strings.TrimSpace(v)) {
+	case "1", "true", "yes", "on":
+		*to = true
+	case "0", "false", "no", "off":
+		*to = false
+	default:
+		return fmt.Errorf("%q is neither true nor false", v)
+	}
+	return nil
+}
+
+func number(v string, to *int, low, high int) error {
+	n, err := strconv.Atoi(strings.TrimSpace(v))
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", v)
+	}
+	if n < low || n > high {
+		return fmt.Errorf("%d is not between %d and %d", n, low, high)
+	}
+	*to = n
+	return nil
+}
+
+func oneOf(v string, to *string, allowed ...string) error {
+	v = strings.ToLower(strings.TrimSpace(v))
+	if !slices.Contains(allowed, v) {
+		return fmt.Errorf("%q is none of %s", v, strings.Join(allowed, ", "))
+	}
+	*to = v
+	return nil
+}
+
+func text(v string, to *string) error {
+	if v == "" || strings.ContainsRune(v, 0) {
+		return fmt.Errorf("%q is not a path", v)
+	}
+	*to = v
+	return nil
+}
+
+// cudaVersion takes "", "12" or "12.4"; a third number, as toolkits have it, is dropped.
+func cudaVersion(v string, to *string) error {
+	v = strings.TrimSpace(v)
+	if v == "" {
+		*to = ""
+		return nil
+	}
+	parts := strings.Split(v, ".")
+	if len(parts) > 3 {
+		return fmt.Errorf("%q is not a version like 12.4", v)
+	}
+	for _, p := range parts {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || strconv.FormatUint(n, 10) != p {
+			return fmt.Errorf("%q is not a version like 12.4", v)
+		}
+	}
+	*to = strings.Join(parts[:min(2, len(parts))], ".")
+	return nil
+}

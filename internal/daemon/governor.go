@@ -1,0 +1,257 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// Overhead says what watching may cost, and what of it is fixed.
+type Overhead struct {
+	Budget float64 // share of a target's time; 0: nothing is measured, and every source stays at its first level
+	// Pin fixes sources at levels, as "samples=49 Hz,scheduling=off": names and levels can be shortened. "": none.
+	Pin string
+}
+
+// carrier is the source whose calls are what targets are seen to get on by.
+const carrier = "cuda calls"
+
+// governing keeps what watching costs within the budget. It is an Observer: what targets call again and
+// again says how fast they get on.
+type governing struct {
+	log      *zap.Logger
+	clock    Clock
+	follower *follower
+	activity Activity // may be nil
+	sources  []overhead.Source
+	budget   float64
+	pinned   []string
+	governor *overhead.Governor // nil: there is no budget
+
+	mu      sync.Mutex
+	targets map[uint32]*governed          // by pid of the root
+	of      map[uint32]*overhead.Progress // by pid of a process
+	lastPID uint32
+	last    *overhead.Progress // of lastPID
+}
+
+// newGoverning returns nil where no source has levels. Its error is a clierror.Usage.
+func newGoverning(opts Overhead, d *Daemon) (*governing, error) {
+	g := &governing{
+		log: d.log, clock: d.clock, follower: d.follower, activity: d.activity, budget: opts.Budget,
+		targets: map[uint32]*governed{}, of: map[uint32]*overhead.Progress{},
+	}
+	for _, s := range d.sources {
+		if o, ok := s.(overhead.Source); ok {
+			g.sources = append(g.sources, o)
+		}
+		if w, ok := s.(GPUWindows); ok && w.WindowPeriod() > 0 {
+			g.sources = append(g.sources, newWindowSource(w, g.processes))
+		}
+	}
+	if err := g.pin(opts.Pin); err != nil {
+		return nil, err
+	}
+	if len(g.sources) == 0 || opts.Budget <= 0 {
+		return g, nil
+	}
+	g.governor = overhead.New(overhead.Options{
+		Budget: opts.Budget, Sources: g.sources, Pinned: g.pinned, Carrier: carrier, Even: []string{"cpu samples"},
+		Clock: d.clock, Seed: d.clock(), Log: g.tell, Name: d.functionName,
+	})
+	return g, nil
+}
+
+// pin fixes sources at levels.
+func (g *governing) pin(text string) error {
+	if text == "" {
+		return nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		name, level, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok {
+			return g.badPin(part)
+		}
+		i := slices.IndexFunc(g.sources, func(s overhead.Source) bool { return strings.Contains(s.Name(), name) })
+		if name == "" || i < 0 {
+			return g.badPin(part)
+		}
+		at := levelOf(g.sources[i].Levels(), level)
+		if at < 0 {
+			return g.badPin(part)
+		}
+		if err := g.sources[i].SetLevel(at); err != nil {
+			return fmt.Errorf("set %s to %q: %w", g.sources[i].Name(), level, err)
+		}
+		g.pinned = append(g.pinned, g.sources[i].Name())
+	}
+	return nil
+}
+
+// levelOf returns the level of that name, else the first that begins with it; -1: there is none.
+func levelOf(levels []overhead.Level, name string) int {
+	if i := slices.IndexFunc(levels, func(l overhead.Level) bool { return l.Name == name }); i >= 0 || name == "" {
+		return i
+	}
+	return slices.IndexFunc(levels, func(l overhead.Level) bool { return strings.HasPrefix(l.Name, name) })
+}
+
+func (g *governing) badPin(part string) error {
+	var known []string
+	for _, s := range g.sources {
+		var levels []string
+		for _, l := range s.Levels() {
+			levels = append(levels, l.Name)
+		}
+		known = append(known, s.Name()+": "+strings.Join(levels, ", "))
+	}
+	return clierror.New(clierror.Usage, "write SOURCE=LEVEL with one of "+strings.Join(known, "; "), fmt.Errorf("--pin-level: %q is not understood", part))
+}
+
+// tell logs a change of level.
+func (g *governing) tell(c overhead.Change) {
+	g.log.Info("a source has another level", zap.String("source", c.Source), zap.String("from", c.From), zap.String("to", c.To), zap.String("reason", c.Reason))
+}
+
+// run governs until ctx is done.
+func (g *governing) run(ctx context.Context) {
+	if g.governor == nil {
+		return
+	}
+	for {
+		next := g.governor.Step(g.present())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(next - min(next, g.clock()))):
+		}
+	}
+}
+
+// present returns the targets that run.
+func (g *governing) present() []overhead.Target {
+	pids := g.follower.living()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := make(map[uint32]*governed, len(pids))
+	clear(g.of)
+	g.last, g.lastPID = nil, 0
+	var out []overhead.Target
+	for root, processes := range pids {
+		t := g.targets[root]
+		if t == nil {
+			t = newGoverned(root, g.activity)
+		}
+		t.setProcesses(processes)
+		next[root] = t
+		for _, pid := range processes {
+			g.of[pid] = t.progress
+		}
+		out = append(out, t)
+	}
+	g.targets = next
+	return out
+}
+
+// living returns the processes that run of each target that is watched.
+func (f *follower) living() map[uint32][]uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[uint32][]uint32{}
+	for _, r := range f.roots {
+		if r.released || r.living == 0 || r.since == 0 {
+			continue
+		}
+		for _, p := range r.alive() {
+			out[r.pid] = append(out[r.pid], p.PID)
+		}
+		slices.Sort(out[r.pid])
+	}
+	return out
+}
+
+// processes returns those of a target that run.
+func (g *governing) processes(root uint32) []uint32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t := g.targets[root]; t != nil {
+		return t.processes()
+	}
+	return nil
+}
+
+// Observe notes calls that can wait: they are seen all the time, whether a window is open or not.
+func (g *governing) Observe(batch []event.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.of) == 0 {
+		return
+	}
+	for i := range batch {
+		e := &batch[i]
+		if e.Kind != event.Call || e.Flags&event.Timed == 0 {
+			continue
+		}
+		if e.PID != g.lastPID {
+			g.lastPID, g.last = e.PID, g.of[e.PID]
+		}
+		if g.last != nil {
+			g.last.Note(overhead.Key{TID: e.TID, Func: e.Func}, e.TS, e.Dur)
+		}
+	}
+}
+
+// functionName names a function for people.
+func (d *Daemon) functionName(fn uint16) string {
+	if d.tables != nil {
+		if f := d.tables.Functions(); int(fn) < len(f) {
+			return f[fn].Name
+		}
+	}
+	return "a function"
+}
+
+// Steady keeps every source at its level until end is called: somebody records from now on. It implements api.Steadier.
+func (d *Daemon) Steady() (end func()) {
+	if d.governing == nil || d.governing.governor == nil {
+		return func() {}
+	}
+	return d.governing.governor.Busy()
+}
+
+// statusTime is the time that status tells levels of.
+const statusTime = uint64(time.Minute)
+
+// overheads returns what watching costs each target.
+func (d *Daemon) overheads(now uint64) []recording.Overhead {
+	out := []recording.Overhead{}
+	for _, pid := range d.follower.pids() {
+		if o := d.overheadOf(pid, now-min(now, statusTime), now); o != nil {
+			out = append(out, *o)
+		}
+	}
+	slices.SortFunc(out, func(a, b recording.Overhead) int { return cmp.Compare(a.Target, b.Target) })
+	return out
+}
+
+// overheadOf returns what watching cost a target in [from, to] (ns); nil: nobody governs it.
+func (d *Daemon) overheadOf(pid uint32, from, to uint64) *recording.Overhead {
+	if d.governing == nil || d.governing.governor == nil {
+		return nil
+	}
+	return d.governing.governor.State(pid, from, to)
+}
+
+var _ api.Steadier = (*Daemon)(nil)

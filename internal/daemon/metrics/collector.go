@@ -1,0 +1,216 @@
+package metrics
+
+import (
+	"runtime"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/version"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// collector reads everything at the moment of a scrape: between scrapes metrics
+// cost what Tally.Add costs.
+type collector struct {
+	tally  *Tally
+	status func() api.Status
+	desc   descriptions
+}
+
+// descriptions are the metrics, in the order in which they are documented.
+type descriptions struct {
+	calls, callSeconds, copyBytes, syncSeconds *prometheus.Desc
+	losses, targetLosses                       *prometheus.Desc
+	recorderBytes, recorderEvents, reach       *prometheus.Desc
+	ringBytes, ringEvents                      *prometheus.Desc
+	targetUp, buildInfo                        *prometheus.Desc
+	selfCPU, selfMemory                        *prometheus.Desc
+	gpuKernels, gpuWindows, gpuDropped, agent  *prometheus.Desc
+	overhead, overheadBound, budget, level     *prometheus.Desc
+}
+
+func describe() descriptions {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("inferscope_"+name, help, labels, nil)
+	}
+	return descriptions{
+		calls: d("cuda_calls_total", "CUDA API calls seen. A runtime call and the driver call inside it are two.",
+			"function", "library", "group", "pid"),
+		callSeconds: d("cuda_call_seconds_total", "Time that threads spent in CUDA API calls, of the functions whose duration is recorded.",
+			"function", "library", "group", "pid"),
+		copyBytes: d("cuda_copy_bytes_total", "Bytes that copy calls asked to move. A runtime copy and the driver copy inside it are one.",
+			"direction", "pid"),
+		syncSeconds: d("cuda_sync_seconds_total", "Time that threads spent in CUDA calls that wait for the device; threads that wait at once add up.",
+			"pid"),
+		losses:         d("losses_total", "What was lost or is in doubt, by reason; see the reports for what each means.", "reason"),
+		targetLosses:   d("target_losses_total", "What was lost or is in doubt of one target's processes, or because of them, by reason.", "reason", "pid"),
+		recorderBytes:  d("recorder_bytes", "Memory that the recorder holds."),
+		recorderEvents: d("recorder_events", "Events that the recorder holds."),
+		reach:          d("recorder_reach_seconds", "How far back the recorder is complete."),
+		ringBytes:      d("ring_bytes", "Kernel memory of the ring buffers."),
+		ringEvents:     d("ring_events_total", "Events taken out of the ring buffers."),
+		targetUp:       d("target_up", "1 while the target or one of its children runs, 0 afterwards.", "pid", "comm"),
+		gpuKernels:     d("gpu_kernels_total", "Kernels that agents saw: in windows, unless GPU activity is recorded all the time.", "pid"),
+		gpuWindows:     d("gpu_windows_total", "Windows of GPU records that ended, by how: finalized; disabled, which leaves CUDA graphs slower; kept, which stays subscribed to CUPTI.", "end", "pid"),
+		gpuDropped:     d("gpu_records_dropped_total", "GPU records that were lost, by CUPTI or in the agent's ring.", "pid"),
+		agent:          d("gpu_agent", "1 for the state in which the agent of a process is: waiting, running, dormant, refused, gone.", "state", "pid"),
+		overhead:       d("target_overhead_ratio", "Share of the target's time that a source takes, measured or predicted; source total: all together.", "source", "basis", "pid"),
+		overheadBound:  d("target_overhead_bound_ratio", "Bounds of the 95% interval of inferscope_target_overhead_ratio.", "source", "bound", "pid"),
+		budget:         d("target_overhead_budget_ratio", "Share of the target's time that watching it may take (--overhead-budget).", "pid"),
+		level:          d("source_level", "Index of the level at which a source records; 0 is everything, the label says what it is called.", "source", "level"),
+		selfCPU:        d("self_cpu_seconds_total", "CPU time of the daemon and of the processes that work for it; process_cpu_seconds_total leaves those out."),
+		selfMemory:     d("self_resident_bytes", "Resident memory of the daemon and of the processes that work for it, added up: pages that they share count in each."),
+		buildInfo:      d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
+	}
+}
+
+// NewRegistry returns a registry of its own with the daemon's metrics: what tally
+// counted, what status says, and the daemon's own CPU time and memory.
+func NewRegistry(tally *Tally, status func() api.Status) (*prometheus.Registry, error) {
+	r := prometheus.NewRegistry()
+	if err := r.Register(&collector{tally: tally, status: status, desc: describe()}); err != nil {
+		return nil, err
+	}
+	if err := r.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Describe sends the descriptions of all metrics.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	d := c.desc
+	for _, desc := range []*prometheus.Desc{
+		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
+		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
+		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.overhead, d.overheadBound, d.budget, d.level,
+	} {
+		ch <- desc
+	}
+}
+
+// Collect sends the present values.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	for _, t := range c.tally.totals() {
+		c.collectTarget(ch, t)
+	}
+	s := c.status()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(c.desc.recorderBytes, float64(s.Recorder.Used))
+	gauge(c.desc.recorderEvents, float64(s.Recorder.Events))
+	gauge(c.desc.reach, s.Recorder.Reach)
+	gauge(c.desc.ringBytes, float64(s.Rings.Bytes))
+	counter(ch, c.desc.ringEvents, float64(s.Rings.Events))
+	counter(ch, c.desc.selfCPU, s.Self.CPU)
+	gauge(c.desc.selfMemory, float64(s.Self.RSS))
+	for _, t := range s.Targets {
+		up := 1.0
+		if t.State == api.Exited {
+			up = 0
+		}
+		gauge(c.desc.targetUp, up, pidLabel(t.PID), clean(t.Comm))
+		c.collectTargetLosses(ch, &t)
+	}
+	for i := range s.Agents {
+		c.collectAgent(ch, &s.Agents[i])
+	}
+	c.collectOverhead(ch, s.Overhead)
+	c.collectLosses(ch, s.Losses)
+	v := version.Get()
+	gauge(c.desc.buildInfo, 1, v.Version, v.Revision, runtime.Version())
+}
+
+func (c *collector) collectTarget(ch chan<- prometheus.Metric, t targetTotals) {
+	pid := pidLabel(t.pid)
+	for _, f := range t.functions {
+		counter(ch, c.desc.calls, float64(f.Calls), f.name, f.library, f.group, pid)
+		if f.Timed > 0 {
+			counter(ch, c.desc.callSeconds, seconds(f.Nanos), f.name, f.library, f.group, pid)
+		}
+	}
+	for direction, n := range t.bytes {
+		counter(ch, c.desc.copyBytes, float64(n), string(direction), pid)
+	}
+	counter(ch, c.desc.syncSeconds, seconds(t.syncNanos), pid)
+}
+
+func (c *collector) collectAgent(ch chan<- prometheus.Metric, a *recording.AgentStatus) {
+	pid := pidLabel(a.PID)
+	counter(ch, c.desc.gpuKernels, float64(a.Kernels), pid)
+	counter(ch, c.desc.gpuWindows, float64(a.Windows-min(a.Windows, a.Disabled+a.Kept)), "finalized", pid)
+	counter(ch, c.desc.gpuWindows, float64(a.Disabled), "disabled", pid)
+	counter(ch, c.desc.gpuWindows, float64(a.Kept), "kept", pid)
+	counter(ch, c.desc.gpuDropped, float64(a.Dropped), pid)
+	ch <- prometheus.MustNewConstMetric(c.desc.agent, prometheus.GaugeValue, 1, clean(a.State), pid)
+}
+
+// collectOverhead sends what watching costs each target. Levels hold for all of them.
+func (c *collector) collectOverhead(ch chan<- prometheus.Metric, targets []recording.Overhead) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for i := range targets {
+		o := &targets[i]
+		pid := pidLabel(o.Target)
+		gauge(c.desc.budget, o.Budget, pid)
+		cost := func(source string, k recording.Cost) {
+			if k.Basis != "" {
+				gauge(c.desc.overhead, k.Share, source, k.Basis, pid)
+				gauge(c.desc.overheadBound, k.Low, source, "low", pid)
+				gauge(c.desc.overheadBound, k.High, source, "high", pid)
+			}
+		}
+		cost("total", o.Total)
+		for j := range o.Sources {
+			cost(o.Sources[j].Name, o.Sources[j].Cost)
+			if i == 0 {
+				gauge(c.desc.level, float64(o.Sources[j].Index), o.Sources[j].Name, o.Sources[j].Level)
+			}
+		}
+	}
+}
+
+// collectLosses names every known reason, so that an alert on one has a series before the first loss.
+func (c *collector) collectLosses(ch chan<- prometheus.Metric, losses []loss.Loss) {
+	sums := map[loss.Reason]uint64{}
+	for _, k := range loss.Kinds() {
+		sums[k.Reason] = 0
+	}
+	for _, l := range losses {
+		sums[l.Reason] += l.Count
+	}
+	for reason, n := range sums {
+		counter(ch, c.desc.losses, float64(n), string(reason))
+	}
+}
+
+// collectTargetLosses has as many series as there are known reasons, at most.
+func (c *collector) collectTargetLosses(ch chan<- prometheus.Metric, t *api.Target) {
+	sums := map[loss.Reason]uint64{}
+	for _, l := range t.Losses {
+		sums[l.Reason] += l.Count
+	}
+	for reason, n := range sums {
+		counter(ch, c.desc.targetLosses, float64(n), string(reason), pidLabel(t.PID))
+	}
+}
+
+func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+// pidLabel writes a target's pid; events of a process that nobody knows have none.
+func pidLabel(pid uint32) string {
+	if pid == 0 {
+		return "unknown"
+	}
+	return strconv.FormatUint(uint64(pid), 10)
+}
+
+func seconds(ns uint64) float64 { return float64(ns) / 1e9 }

@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+func TestAgentsHaveTheirMetrics(t *testing.T) {
+	r := registry(t, filled(), func() api.Status {
+		s := status()
+		s.Agents = []recording.AgentStatus{
+			{Agent: recording.Agent{PID: 10, State: "running", Dropped: 4}, Kernels: 1000, Windows: 10, Disabled: 2, Kept: 3},
+			{Agent: recording.Agent{PID: 20, State: "refused"}},
+		}
+		return s
+	})
+	want := `
+# HELP inferscope_gpu_agent 1 for the state in which the agent of a process is: waiting, running, dormant, refused, gone.
+# TYPE inferscope_gpu_agent gauge
+inferscope_gpu_agent{pid="10",state="running"} 1
+inferscope_gpu_agent{pid="20",state="refused"} 1
+# HELP inferscope_gpu_kernels_total Kernels that agents saw: in windows, unless GPU activity is recorded all the time.
+# TYPE inferscope_gpu_kernels_total counter
+inferscope_gpu_kernels_total{pid="10"} 1000
+inferscope_gpu_kernels_total{pid="20"} 0
+# HELP inferscope_gpu_records_dropped_total GPU records that were lost, by CUPTI or in the agent's ring.
+# TYPE inferscope_gpu_records_dropped_total counter
+inferscope_gpu_records_dropped_total{pid="10"} 4
+inferscope_gpu_records_dropped_total{pid="20"} 0
+# HELP inferscope_gpu_windows_total Windows of GPU records that ended, by how: finalized; disabled, which leaves CUDA graphs slower; kept, which stays subscribed to CUPTI.
+# TYPE inferscope_gpu_windows_total counter
+inferscope_gpu_windows_total{end="disabled",pid="10"} 2
+inferscope_gpu_windows_total{end="disabled",pid="20"} 0
+inferscope_gpu_windows_total{end="finalized",pid="10"} 5
+inferscope_gpu_windows_total{end="finalized",pid="20"} 0
+inferscope_gpu_windows_total{end="kept",pid="10"} 3
+inferscope_gpu_windows_total{end="kept",pid="20"} 0
+`
+	err := testutil.GatherAndCompare(r, strings.NewReader(want),
+		"inferscope_gpu_agent", "inferscope_gpu_kernels_total", "inferscope_gpu_records_dropped_total", "inferscope_gpu_windows_total")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCallsOfAgentsCountOnce: a call whose duration is recorded is seen by a probe as well;
+// a launch is not, while an agent tells of it.
+func TestCallsOfAgentsCountOnce(t *testing.T) {
+	tally := NewTally(table, testDecoder)
+	tally.Target(10, 10)
+	tally.Add(calls(10, driverCopy, 1, 1e9, 1000))
+	fromAgent := append(calls(10, driverCopy, 1, 1e9, 1000), calls(10, launch, 1, 1e3, 0)...)
+	for i := range fromAgent {
+		fromAgent[i].Flags |= event.Correlated
+		fromAgent[i].Ret = 77
+	}
+	tally.Add(fromAgent)
+	totals := tally.totals()
+	if len(totals) != 1 || totals[0].bytes["H2D"] != 1000 || len(totals[0].functions) != 2 {
+		t.Fatalf("totals are %+v", totals)
+	}
+	for _, f := range totals[0].functions {
+		if f.Calls != 1 || f.Failed != 0 {
+			t.Errorf("%s: %d calls, %d failed, want 1 and 0", f.name, f.Calls, f.Failed)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+// Package metrics shows Prometheus what a daemon sees and what it costs.
+package metrics
+
+import (
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// maxPIDs bounds the processes whose target is remembered. Beyond it the map
+// starts anew, and events of processes born before count for Other.
+const maxPIDs = 1 << 16
+
+// CopyDecoder returns the direction and the bytes of a call that copies.
+type CopyDecoder func(*event.Event) (cuda.Direction, uint64)
+
+// Tally adds up calls per target and function. One goroutine adds batches, and
+// any number read meanwhile: the lock is taken once per batch.
+type Tally struct {
+	functions func() []recording.Function
+	decoder   func([]recording.Function) CopyDecoder
+
+	mu      sync.Mutex
+	copies  []copyKind // by function index
+	timed   []bool     // likewise: its duration is recorded
+	decode  CopyDecoder
+	targets map[uint32]*counts // by the target's pid; 0 is Other
+	roots   map[uint32]*counts // by process
+}
+
+// copyKind says whether a function copies, and in which library it is.
+type copyKind uint8
+
+const (
+	noCopy copyKind = iota
+	driverCopies
+	runtimeCopies
+	copyKinds
+)
+
+// counts are the running totals of one target. The bytes of the two libraries are
+// told apart: a copy by way of the runtime is seen in both, and must not count twice.
+type counts struct {
+	calls recording.Tally
+	bytes [copyKinds][len(directions{})]uint64
+}
+
+// directions are those that have a series; their place is the index of the bytes.
+type directions [6]cuda.Direction
+
+func allDirections() directions {
+	return directions{cuda.Unknown, cuda.H2D, cuda.D2H, cuda.D2D, cuda.H2H, cuda.Peer}
+}
+
+// indexOf is a switch and no map: it is on the way of every copy.
+func indexOf(d cuda.Direction) int {
+	switch d {
+	case cuda.H2D:
+		return 1
+	case cuda.D2H:
+		return 2
+	case cuda.D2D:
+		return 3
+	case cuda.H2H:
+		return 4
+	case cuda.Peer:
+		return 5
+	}
+	return 0
+}
+
+// NewTally returns an empty tally. functions returns the table that event.Func
+// indexes, as far as it goes now; decoder makes a decoder for a table.
+func NewTally(functions func() []recording.Function, decoder func([]recording.Function) CopyDecoder) *Tally {
+	return &Tally{
+		functions: functions, decoder: decoder,
+		targets: map[uint32]*counts{}, roots: map[uint32]*counts{},
+	}
+}
+
+// Target says that process pid belongs to target root, from now on.
+func (t *Tally) Target(pid, root uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.roots) >= maxPIDs {
+		clear(t.roots)
+	}
+	t.roots[pid] = t.counts(root)
+}
+
+func (t *Tally) counts(root uint32) *counts {
+	c := t.targets[root]
+	if c == nil {
+		c = &counts{}
+		t.targets[root] = c
+	}
+	return c
+}
+
+// Add counts a batch of events.
+func (t *Tally) Add(batch []event.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var pid uint32 // events of one process come in runs: look its target up once
+	var c *counts
+	for i := range batch {
+		e := &batch[i]
+		if c == nil || e.PID != pid {
+			pid, c = e.PID, t.of(e.PID)
+		}
+		if t.repeats(e) {
+			continue
+		}
+		c.calls.Add(e)
+		if kind := t.kindOf(e); kind != noCopy {
+			direction, bytes := t.decode(e)
+			c.bytes[kind][indexOf(direction)] += bytes
+		}
+	}
+}
+
+func (t *Tally) of(pid uint32) *counts {
+	if c := t.roots[pid]; c != nil {
+		return c
+	}
+	return t.counts(0)
+}
+
+// repeats says whether e is the agent's word of a call that a probe tells of, too: probes on
+// functions whose duration is recorded are on all the time.
+func (t *Tally) repeats(e *event.Event) bool {
+	if e.Kind != event.Call || e.Flags&event.Correlated == 0 {
+		return false
+	}
+	if int(e.Func) >= len(t.copies) {
+		t.learn(int(e.Func) + 1)
+	}
+	return t.timed[e.Func]
+}
+
+// kindOf also takes in a table that grew: an index beyond it is the sign.
+func (t *Tally) kindOf(e *event.Event) copyKind {
+	if e.Kind != event.Call {
+		return noCopy
+	}
+	if int(e.Func) >= len(t.copies) {
+		t.learn(int(e.Func) + 1)
+	}
+	return t.copies[e.Func]
+}
+
+// learn reads the table anew. Where it still lacks an index, that one is no copy
+// for good: a source names a function before its first event.
+func (t *Tally) learn(atLeast int) {
+	table := t.functions()
+	t.decode = t.decoder(table)
+	t.copies = make([]copyKind, max(atLeast, len(table)))
+	t.timed = make([]bool, len(t.copies))
+	for i, f := range table {
+		t.timed[i] = f.Timed
+		switch {
+		case f.Group != string(cuda.Copy):
+		case f.Library == string(cuda.Runtime):
+			t.copies[i] = runtimeCopies
+		default:
+			t.copies[i] = driverCopies
+		}
+	}
+}

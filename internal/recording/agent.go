@@ -1,0 +1,51 @@
+package recording
+
+// GPUSource is the name of the source that injects agents into programs. No agent is used where a daemon has no
+// source of this name, or where its state is SourceOff.
+const (
+	GPUSource = "gpu activity"
+	SourceOff = "off"
+)
+
+// AgentStatus describes the agent of one process and counts what it has recorded so far.
+type AgentStatus struct {
+	Agent           // Dropped counts from the start
+	Kernels  uint64 `json:"kernels"`  // seen
+	Events   uint64 `json:"events"`   // kernels, copies, launches and so on
+	Windows  uint64 `json:"windows"`  // that ended
+	Disabled uint64 `json:"disabled"` // of these, without leaving CUPTI
+	Kept     uint64 `json:"kept"`     // of these, without giving CUPTI's subscription up: in between nothing is on
+
+	Steps []WindowSteps `json:"window_steps,omitempty"` // of the last windows, 64 at most, the latest last
+	Held  *Held         `json:"held,omitempty"`         // threads that were kept out of the driver for moments; null: none was
+}
+
+// Held says for how long an agent kept threads of its process out of the driver, as the process itself says.
+type Held struct {
+	Threads [5]uint32 `json:"threads"`    // each time counted, by time: up to 1, 2, 5, 10 ms, and longer
+	Sum     uint64    `json:"sum_ns"`     // all together
+	Longest uint64    `json:"longest_ns"` // one of them
+}
+
+// WindowSteps says when a window began and what each step of it took, as the agent measured them: all in ns. What runs
+// in the agent's own thread can still hold up calls into the driver. From Disable on it ran in a thread of the process
+// itself where the window ended as finalized and not Own: what that thread had to do lay still meanwhile.
+type WindowSteps struct {
+	Began  uint64 `json:"began_ns"`  // of the first step, CLOCK_MONOTONIC
+	Opened uint64 `json:"opened_ns"` // when everything was on, CLOCK_MONOTONIC
+	Off    uint64 `json:"off_ns"`    // when it began to go off, CLOCK_MONOTONIC
+
+	Subscribe uint64 `json:"subscribe"` // cuptiSubscribe
+	SetUp     uint64 `json:"set_up"`    // buffers, clock, ids of threads
+	Callbacks uint64 `json:"callbacks"` // enabling those of launches, copies and graphs
+	Kinds     uint64 `json:"kinds"`     // enabling kinds of records
+	Ending    uint64 `json:"ending"`    // enabling the callbacks that end it, before Off
+	Disable   uint64 `json:"disable"`   // of the kinds
+	Flush     uint64 `json:"flush"`     // the last one
+	Leave     uint64 `json:"leave"`     // clock back, unsubscribe
+	Finalize  uint64 `json:"finalize"`  // cuptiFinalize
+	Own       bool   `json:"own"`       // the agent's own thread finalized CUPTI
+
+	LongestFlush   uint64 `json:"longest_flush"`      // of those while it was open
+	LongestFlushAt uint64 `json:"longest_flush_from"` // since Opened
+}

@@ -1,0 +1,103 @@
+package archive
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// TestFieldsHoldEveryBit: each bit of an event but its kind is in exactly one column of each table.
+func TestFieldsHoldEveryBit(t *testing.T) {
+	for _, table := range eventTables() {
+		var seen [8]uint64
+		names := map[string]bool{}
+		for _, f := range table.fields {
+			bits := f.mask() << f.shift
+			if seen[f.word]&bits != 0 {
+				t.Errorf("%s.%s holds bits that another column holds", table.name, f.name)
+			}
+			if names[f.name] || f.doc == "" {
+				t.Errorf("%s.%s: twice, or without a word of what it is", table.name, f.name)
+			}
+			seen[f.word] |= bits
+			names[f.name] = true
+			if f.bits == 64 != (f.kind == int64Kind || f.kind == uint64Kind) && f.kind != int64Kind {
+				t.Errorf("%s.%s of %d bits does not fit its type", table.name, f.name, f.bits)
+			}
+		}
+		for w, bits := range seen {
+			want := uint64(math.MaxUint64)
+			if w == wordHead && table.kind != event.None {
+				want &^= 0xff << kindShift
+			}
+			if bits != want {
+				t.Errorf("%s: word %d has bits %x in columns, want %x", table.name, w, bits, want)
+			}
+		}
+	}
+}
+
+func TestFieldsGiveBackWhatTheyTook(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		for _, table := range eventTables() {
+			e := event.Event{TS: r.Uint64(), Dur: r.Uint64(), PID: r.Uint32(), TID: r.Uint32(), Func: uint16(r.Uint32()), Kind: table.kind, Flags: event.Flags(r.Uint32()), Ret: int32(r.Uint32()), Args: [4]uint64{r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64()}}
+			if table.kind == event.None {
+				e.Kind = event.Kind(r.Uint32())
+			}
+			got := event.Event{Kind: table.kind}
+			for i := range table.fields {
+				table.fields[i].set(&got, table.fields[i].get(&e))
+			}
+			if got != e {
+				t.Fatalf("%s: %+v became %+v", table.name, e, got)
+			}
+		}
+	}
+}
+
+// TestEveryTableOfMetaIsWritten: whoever adds a table to a recording has to add it here too.
+func TestEveryTableOfMetaIsWritten(t *testing.T) {
+	gpu := reflect.TypeFor[recording.GPU]()
+	meta := reflect.TypeFor[recording.Meta]()
+	slices := 0
+	for _, typ := range []reflect.Type{gpu, meta} {
+		for i := range typ.NumField() {
+			if typ.Field(i).Type.Kind() == reflect.Slice {
+				slices++
+			}
+		}
+	}
+	if got := len(nameTables()) - 1; got != slices { // numa_pages is a part of Pressure
+		t.Errorf("%d tables of names for %d tables of a recording", got, slices)
+	}
+	if meta.NumField()-11 != 9 || reflect.TypeFor[recording.Pressure]().NumField() != 7 || reflect.TypeFor[recording.Function]().NumField() != 5 || reflect.TypeFor[recording.Frame]().NumField() != 4 || reflect.TypeFor[recording.Kernel]().NumField() != 4 || reflect.TypeFor[recording.Host]().NumField() != 4 {
+		t.Errorf("a type of package record has other fields (Meta %d): write them as well, then change this test", meta.NumField())
+	}
+}
+
+// TestDocumentationNamesEveryColumn holds docs/recordings.md against the code.
+func TestDocumentationNamesEveryColumn(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/recordings.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := Document(); !strings.Contains(string(text), want) {
+		if os.Getenv("UPDATE") == "" {
+			t.Fatal("docs/recordings.md does not have the tables as they are: run UPDATE=1 go test ./internal/recording/archive -run Documentation")
+		}
+		before, _, found := strings.Cut(string(text), documentBegin)
+		if !found {
+			t.Fatal("docs/recordings.md has no place for the tables")
+		}
+		if err := os.WriteFile("../../../docs/recordings.md", []byte(before+want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package importer_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/report/export"
+	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+)
+
+// BenchmarkImport reads half a million events: what export makes of a decode for torch.profiler's readers, and a
+// database with the tables of Nsight Systems. The rate is of events of the recording that comes out.
+func BenchmarkImport(b *testing.B) {
+	const events = 500_000
+	kineto := filepath.Join(b.TempDir(), "trace.json")
+	out, err := os.Create(kineto)
+	if err != nil {
+		b.Fatal(err)
+	}
+	format, _ := export.Find("kineto")
+	if err := format.Write(out, exporttest.Decode(events/exporttest.PerIteration)); err != nil {
+		b.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		b.Fatal(err)
+	}
+	const launches = events / 2
+	nsys := nsysFile(b, append(tables(),
+		fmt.Sprintf("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d) INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT i*20000,i*20000+4000,42<<24|43,100+i,1,0 FROM n", launches),
+		fmt.Sprintf("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d) INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT i*20000+8000,i*20000+14000,0,1,7,100+i,42<<24,2,8,4,2,128,1,1,512 FROM n", launches))...)
+	for name, path := range map[string]string{"kineto": kineto, "nsys": nsys} {
+		info, err := os.Stat(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			read := 0
+			for b.Loop() {
+				rec, err := importer.Open(path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				read = len(rec.Events)
+			}
+			b.ReportMetric(float64(read)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+			b.ReportMetric(float64(info.Size())*float64(b.N)/1e6/b.Elapsed().Seconds(), "MB/s")
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package recording
+
+// Overhead is what watching cost a target, and what was done about it (internal/capture/overhead).
+type Overhead struct {
+	Target uint32  `json:"target"` // pid of the process that was asked for
+	Budget float64 `json:"budget"` // share of the target's time that watching may take
+	// Total is the cost of everything together, at the levels of the end of the window.
+	Total    Cost             `json:"total"`
+	Progress string           `json:"progress,omitempty"` // by what it was measured: a function's calls, thread switches; "": it was predicted
+	Pairs    int              `json:"pairs,omitempty"`    // of slices that were compared
+	State    string           `json:"state"`              // what the governor is doing, in words
+	Sources  []OverheadSource `json:"sources"`
+}
+
+// The ways to know a cost.
+const (
+	CostMeasured  = "measured"  // the target's progress, with the source on and off
+	CostPredicted = "predicted" // what programs did, times what each was measured to take
+)
+
+// Cost is a share of a target's time, with its 95% interval.
+type Cost struct {
+	Share float64 `json:"share"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	Basis string  `json:"basis"` // measured or predicted
+}
+
+// OverheadSource is what one source costs, and at which level it is.
+type OverheadSource struct {
+	Name   string       `json:"name"`
+	Level  string       `json:"level"`            // at the end of the window
+	Index  int          `json:"index"`            // of Level: 0 is everything
+	Loses  string       `json:"loses,omitempty"`  // what is not recorded at this level
+	Reason string       `json:"reason,omitempty"` // why it is at this level, where that is not its first
+	Pinned bool         `json:"pinned,omitempty"` // the level is fixed by a setting
+	Cost   Cost         `json:"cost"`
+	Shares []LevelShare `json:"levels,omitempty"` // of the recording's window
+}
+
+// LevelShare is for what share of the time a source was at a level.
+type LevelShare struct {
+	Level string  `json:"level"`
+	Share float64 `json:"share"`
+}
+
+// LevelMeasuring is what LevelShare calls the time for which a source was reduced only to measure what it costs.
+const LevelMeasuring = "measuring"

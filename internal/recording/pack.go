@@ -1,0 +1,286 @@
+package recording
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// Events are packed one by one (BenchmarkPack), each as its difference from an earlier one that is like it:
+//
+//	control  u8, which fields differ (diff...), and whether the slot was not predicted (otherSlot)
+//	slot     u16, with otherSlot
+//	fields   of those that differ: the signed difference as a varint, zigzag; the head as it is
+//
+// Like events share a slot, which holds the last of them: those of one thread, function and shape.
+// Programs repeat themselves, so the slot of an event is predicted from those of the two events before it. Its
+// time is written as the gap since the end of the event before, as its difference from the slot's
+// last gap. Packer and unpacker keep the same state, and start anew with each segment.
+const (
+	slotBits = 11
+	nextBits = 12
+
+	// maxPacked is the most bytes that an event can take.
+	maxPacked = 1 + 2 + headBytes + 7*binary.MaxVarintLen64
+	headBytes = 12
+)
+
+// The bits of an event's control byte.
+const (
+	diffHead = 1 << iota
+	diffRet
+	diffDur
+	diffArg0
+	diffArg1
+	diffArg2
+	diffArg3
+	otherSlot
+)
+
+// state is what packer and unpacker know of the events so far.
+type state struct {
+	slots [1 << slotBits]event.Event // residues, see reduce
+	next  [1 << nextBits]uint16      // the slot that followed the last two
+	last  uint32                     // slot of the last event
+	older uint32                     // and of the one before
+	end   uint64                     // end of the last event
+	calls uint64                     // correlation id of the last call that has one
+	work  uint64                     // likewise of what the GPU did
+}
+
+func (s *state) reset() { *s = state{} }
+
+// context returns the place in next for the event to come.
+func (s *state) context() uint32 { return (s.last*0x9e3b + s.older) & (1<<nextBits - 1) }
+
+func (s *state) follow(context, slot uint32) {
+	s.next[context] = uint16(slot)
+	s.older, s.last = s.last, slot
+}
+
+// slotOf returns the slot of events like e.
+func slotOf(e *event.Event) uint32 {
+	const a, b, c = 0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9
+	h := (uint64(e.PID)<<32 | uint64(e.TID)) * a
+	kind := uint64(e.Func)<<16 | uint64(e.Kind)<<8 | uint64(e.Flags)
+	switch e.Kind {
+	case event.Call:
+		if e.Flags&event.Correlated == 0 {
+			kind |= uint64(uint32(e.Ret)) << 32
+		}
+		h ^= (e.Args[2] ^ e.Args[3]<<21 ^ e.Args[3]>>43) * c
+	case event.Kernel, event.Copy, event.Set:
+		kind |= uint64(uint32(e.Ret)) << 32
+		h ^= (e.Args[2] ^ e.Args[3]<<21 ^ e.Args[3]>>43) * c
+	case event.OffCPU, event.Sample:
+	default:
+		kind |= uint64(uint32(e.Ret)) << 32
+	}
+	h = (h ^ kind) * b
+	return uint32(h >> (64 - slotBits))
+}
+
+// reduce replaces the fields of e that grow with time by what they grew by. restore undoes it.
+func (s *state) reduce(e *event.Event) {
+	end := e.TS + e.Dur
+	e.TS -= s.end
+	s.end = end
+	switch e.Kind {
+	case event.Call:
+		if e.Flags&event.Correlated != 0 {
+			id := uint64(uint32(e.Ret))
+			e.Ret = int32(uint32(id - s.calls))
+			s.calls = id
+		}
+	case event.Kernel, event.Copy, event.Set, event.Sync:
+		id := e.Args[0]
+		e.Args[0] = id - s.work
+		s.work = id
+	case event.OffCPU:
+		if e.Flags&event.Preempted == 0 {
+			e.Args[0] = e.Dur - e.Args[0] // how long it waited for a CPU
+		}
+		// Most wakers are the first thread of their process, and most threads take the CPU that they left.
+		e.Args[1] -= e.Args[1] << 32
+		e.Ret -= e.Ret << 16
+	}
+}
+
+func (s *state) restore(e *event.Event) {
+	e.TS += s.end
+	s.end = e.TS + e.Dur
+	switch e.Kind {
+	case event.Call:
+		if e.Flags&event.Correlated != 0 {
+			s.calls = uint64(uint32(e.Ret) + uint32(s.calls))
+			e.Ret = int32(uint32(s.calls))
+		}
+	case event.Kernel, event.Copy, event.Set, event.Sync:
+		s.work += e.Args[0]
+		e.Args[0] = s.work
+	case event.OffCPU:
+		if e.Flags&event.Preempted == 0 {
+			e.Args[0] = e.Dur - e.Args[0]
+		}
+		e.Args[1] += e.Args[1] << 32
+		e.Ret += e.Ret << 16
+	}
+}
+
+// pack writes e to b, which has room for maxPacked bytes, and returns how many it took.
+func (s *state) pack(b []byte, e *event.Event) int {
+	_ = b[maxPacked-1]
+	slot, context := slotOf(e), s.context()
+	control, n := byte(0), 1
+	if uint32(s.next[context]) != slot {
+		control = otherSlot
+		binary.LittleEndian.PutUint16(b[1:], uint16(slot))
+		n = 3
+	}
+	s.follow(context, slot)
+	r := *e
+	s.reduce(&r)
+	old := &s.slots[slot]
+	n = putSigned(b, n, r.TS-old.TS)
+	if r.PID != old.PID || r.TID != old.TID || r.Func != old.Func || r.Kind != old.Kind || r.Flags != old.Flags {
+		control |= diffHead
+		putHead(b[n:], &r)
+		n += headBytes
+	}
+	if r.Ret != old.Ret {
+		control |= diffRet
+		n = putSigned(b, n, uint64(int64(r.Ret)-int64(old.Ret)))
+	}
+	if r.Dur != old.Dur {
+		control |= diffDur
+		n = putSigned(b, n, r.Dur-old.Dur)
+	}
+	for i := range r.Args {
+		if r.Args[i] != old.Args[i] {
+			control |= diffArg0 << i
+			n = putSigned(b, n, r.Args[i]-old.Args[i])
+		}
+	}
+	b[0] = control
+	*old = r
+	return n
+}
+
+// unpack reads an event out of b, which has maxPacked bytes, and returns how many it took.
+func (s *state) unpack(b []byte, e *event.Event) int {
+	_ = b[maxPacked-1]
+	control, n, context := b[0], 1, s.context()
+	slot := uint32(s.next[context])
+	if control&otherSlot != 0 {
+		slot = uint32(binary.LittleEndian.Uint16(b[1:])) & (1<<slotBits - 1)
+		n = 3
+	}
+	s.follow(context, slot)
+	old := &s.slots[slot]
+	n = addSigned(b, n, &old.TS)
+	if control&diffHead != 0 {
+		getHead(b[n:], old)
+		n += headBytes
+	}
+	if control&diffRet != 0 {
+		ret := uint64(int64(old.Ret))
+		n = addSigned(b, n, &ret)
+		old.Ret = int32(uint32(ret))
+	}
+	if control&diffDur != 0 {
+		n = addSigned(b, n, &old.Dur)
+	}
+	if control&(diffArg0|diffArg1|diffArg2|diffArg3) != 0 {
+		for i := range old.Args {
+			if control&(diffArg0<<i) != 0 {
+				n = addSigned(b, n, &old.Args[i])
+			}
+		}
+	}
+	*e = *old
+	s.restore(e)
+	return n
+}
+
+func putHead(b []byte, e *event.Event) {
+	le := binary.LittleEndian
+	le.PutUint32(b, e.PID)
+	le.PutUint32(b[4:], e.TID)
+	le.PutUint16(b[8:], e.Func)
+	b[10], b[11] = byte(e.Kind), byte(e.Flags)
+}
+
+func getHead(b []byte, e *event.Event) {
+	le := binary.LittleEndian
+	e.PID, e.TID, e.Func = le.Uint32(b), le.Uint32(b[4:]), le.Uint16(b[8:])
+	e.Kind, e.Flags = event.Kind(b[10]), event.Flags(b[11])
+}
+
+// putSigned writes a difference at b[n:], and returns where it ends.
+func putSigned(b []byte, n int, diff uint64) int {
+	v := diff<<1 ^ uint64(int64(diff)>>63)
+	for v >= 0x80 {
+		b[n] = byte(v) | 0x80
+		v >>= 7
+		n++
+	}
+	b[n] = byte(v)
+	return n + 1
+}
+
+// addSigned reads a difference at b[n:], adds it to v, and returns where it ends: after ten bytes at most.
+func addSigned(b []byte, n int, v *uint64) int {
+	u := uint64(b[n])
+	if n++; u >= 0x80 {
+		u &= 0x7f
+		for shift := 7; ; shift += 7 {
+			c := uint64(b[n])
+			n++
+			u |= c & 0x7f << shift
+			if c < 0x80 || shift == 63 {
+				break
+			}
+		}
+	}
+	*v += u>>1 ^ -(u & 1)
+	return n
+}
+
+var errDamaged = errors.New("events in memory are damaged")
+
+//nolint:gochecknoglobals // a table that is never written to
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// unpackAll hands the count events of a segment's bytes to yield, in batches that lie in room, until it
+// returns false. What does not match its checksum yields nothing.
+func (s *state) unpackAll(packed []byte, count int, sum uint32, room []event.Event, yield func([]event.Event) bool) error {
+	if crc32.Checksum(packed, castagnoli) != sum {
+		return errDamaged
+	}
+	s.reset()
+	at := 0
+	var tail [2 * maxPacked]byte // the last events, with room behind them
+	for count > 0 {
+		n := 0
+		for ; n < len(room) && n < count && at+maxPacked <= len(packed); n++ {
+			at += s.unpack(packed[at:], &room[n])
+		}
+		for ; n < len(room) && n < count; n++ {
+			if at >= len(packed) {
+				return errDamaged
+			}
+			copy(tail[:], packed[at:])
+			at += s.unpack(tail[:], &room[n])
+		}
+		count -= n
+		if !yield(room[:n]) {
+			return nil
+		}
+	}
+	if at != len(packed) {
+		return errDamaged
+	}
+	return nil
+}

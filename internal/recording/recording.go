@@ -1,0 +1,173 @@
+// Package recording holds what was seen of a target: the Recorder keeps the last
+// seconds within a byte budget, a Recording is an immutable stretch of it, and
+// a Stream carries a Recording from the daemon to whoever thinks about it.
+package recording
+
+import (
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// SchemaVersion is the version of Meta and of the stream's framing. A reader
+// refuses a newer major schema and ignores fields that it does not know.
+const SchemaVersion = 1
+
+// Recording is a bounded, immutable stretch of events plus the tables that name
+// things. Everything downstream of it is a pure function of it.
+//
+// It holds the events that overlap the window [Meta.From, Meta.To]: also calls
+// that began before the window and ended inside it, because their rest took time
+// there. Whoever counts calls counts those that began in the window.
+type Recording struct {
+	Meta   Meta
+	Events []event.Event // ordered by TS; events of equal TS keep the order in which they ended
+}
+
+// Meta is everything about a recording but its events.
+type Meta struct {
+	Schema       int         `json:"schema"`
+	Version      string      `json:"version"`             // of the daemon that made it
+	Host         Host        `json:"host"`                //
+	Target       uint32      `json:"target"`              // pid of the process that was asked for
+	From         uint64      `json:"from_ns"`             // CLOCK_MONOTONIC, start of the window
+	To           uint64      `json:"to_ns"`               // CLOCK_MONOTONIC, end of the window
+	WallFrom     int64       `json:"wall_from_ns"`        // From on the wall clock, ns since 1970, for people
+	Processes    []Process   `json:"processes"`           // ordered by Born, then PID
+	Threads      []Thread    `json:"threads"`             // ordered by PID, then TID
+	Functions    []Function  `json:"functions"`           // event.Func indexes it
+	Libraries    []Library   `json:"libraries"`           //
+	Sources      []Source    `json:"sources"`             //
+	Losses       []loss.Loss `json:"losses"`              // within the window where that is known, else since the attach
+	Frames       []Frame     `json:"frames,omitempty"`    // Node.Frame indexes it
+	Stacks       []Node      `json:"stacks,omitempty"`    // a tree; Args[0] of a Sample is an index + 1 into it
+	Objects      []Object    `json:"objects,omitempty"`   // files that threads waited for
+	OtherThreads []Thread    `json:"strangers,omitempty"` // threads of other processes that woke or displaced the target's
+	Pressure     []Pressure  `json:"pressure,omitempty"`  // of the host and the cgroup, ordered by TS
+	GPU          *GPU        `json:"gpu,omitempty"`       // nil: no agent was asked for
+	Overhead     *Overhead   `json:"overhead,omitempty"`  // nil: nothing governs what watching costs
+}
+
+// FrameKind is the kind of code that a frame is of.
+type FrameKind string
+
+// The kinds of frames.
+const (
+	KernelFrame FrameKind = "kernel"
+	NativeFrame FrameKind = "native"
+	PythonFrame FrameKind = "python"
+	ErrorFrame  FrameKind = "error" // the stack is cut off here; Name says why
+)
+
+// Frame is one place in code, named.
+type Frame struct {
+	Kind FrameKind `json:"kind"`
+	Name string    `json:"name"`           // function, demangled; module+0x123 where there is no symbol
+	File string    `json:"file,omitempty"` // Python: source file; native: the mapped file's base name
+	Line uint32    `json:"line,omitempty"` // Python: line being executed
+}
+
+// Node is one frame of a stack and its caller: a stack is a path from a leaf to a root.
+type Node struct {
+	Parent int32  `json:"p"` // index of the caller's node, -1 at the thread's start
+	Frame  uint32 `json:"f"` // index into Frames
+}
+
+// Object is a file that a thread waited for, or a socket that it can have waited for.
+type Object struct {
+	PID   uint32 `json:"pid"`
+	Inode uint64 `json:"inode"`
+	Name  string `json:"name"`           // as /proc/PID/fd shows it: a path, pipe:[123], socket:[123], anon_inode:[eventpoll]
+	Role  Role   `json:"role,omitempty"` // of a socket, when the recording was made; "": not known, or none
+}
+
+// Role is on which side of a connection a process is.
+type Role string
+
+// The roles of sockets.
+const (
+	Listening Role = "listening" // others connect to it
+	Accepted  Role = "accepted"  // another process opened the connection
+	Connected Role = "connected" // this process opened it
+	Unclear   Role = "unclear"   // a connection of which the kernel does not say any more who opened it, or not to the daemon
+)
+
+// Pressure is the state of the host and of the target's cgroup at one time.
+type Pressure struct {
+	TS          uint64            `json:"ts_ns"`                       // CLOCK_MONOTONIC
+	Throttled   uint64            `json:"throttled_ns,omitempty"`      // cpu.stat throttled_usec so far, in ns
+	Periods     uint64            `json:"throttled_periods,omitempty"` // nr_throttled so far
+	MemoryStall uint64            `json:"memory_stall_ns,omitempty"`   // memory.pressure some total so far, in ns
+	MajorFaults uint64            `json:"major_faults,omitempty"`      // of the target's processes so far
+	RemotePages map[string]uint64 `json:"numa_pages,omitempty"`        // pages by NUMA node, as numa_maps counts them
+	GPUNode     int               `json:"gpu_node"`                    // NUMA node of the GPU; -1: not known
+}
+
+// Host is the machine that a recording was made on.
+type Host struct {
+	Kernel string `json:"kernel"` // uname -r
+	Arch   string `json:"arch"`   // GOARCH
+	CPUs   int    `json:"cpus"`   // online
+	// NodeOf is the NUMA node of each CPU, by the CPU's number; -1: it has none. Empty where
+	// the host has one node, or none.
+	NodeOf []int `json:"node_of,omitempty"`
+}
+
+// Process is one process of the target. A pid that is used again is another Process.
+type Process struct {
+	PID      uint32 `json:"pid"`
+	NSPID    uint32 `json:"ns_pid,omitempty"` // in its own pid namespace, where that differs
+	Parent   uint32 `json:"parent,omitempty"` // 0 for the root of the target
+	UID      uint32 `json:"uid"`
+	Comm     string `json:"comm"`
+	Cmdline  string `json:"cmdline"`
+	Born     uint64 `json:"born_ns"`             // CLOCK_MONOTONIC, from its start time, 10 ms resolution
+	Probed   uint64 `json:"probed_ns,omitempty"` // when the first probe was on; 0: no CUDA library seen yet
+	Died     uint64 `json:"died_ns,omitempty"`   // 0: still running at the end of the window
+	ExitCode int32  `json:"exit_code,omitempty"` // as wait(2) gives it, where Died is set
+	// OutOfMemory says that it was killed while the kernel killed for want of memory; only `inferscope run` knows.
+	OutOfMemory bool `json:"out_of_memory,omitempty"`
+}
+
+// OwnMark stands behind the names of threads of the daemon and its helpers among Meta.Strangers. It is longer
+// than the kernel lets the name of a thread be, so that no program can name itself so.
+const OwnMark = " of InferScope itself"
+
+// Thread names a thread of a process.
+type Thread struct {
+	PID  uint32 `json:"pid"`
+	TID  uint32 `json:"tid"`
+	Name string `json:"name"`
+}
+
+// Function is one probed function. Rows that describe the same row of the CUDA
+// table differ in Name only (version suffixes, per-thread default stream).
+type Function struct {
+	Name    string `json:"name"`    // as exported, e.g. cuMemcpyHtoDAsync_v2
+	Base    string `json:"base"`    // its row in the table, e.g. cuMemcpyHtoDAsync
+	Library string `json:"library"` // driver or runtime
+	Group   string `json:"group"`   // launch, copy, set, alloc, free, sync, stream, event, module, graph, context, device, init
+	Timed   bool   `json:"timed"`   // calls carry a duration
+}
+
+// Library is one mapped copy of libcuda or libcudart.
+type Library struct {
+	PID     uint32 `json:"pid"`
+	Path    string `json:"path"` // as the target sees it
+	Inode   uint64 `json:"inode"`
+	BuildID string `json:"build_id,omitempty"`
+	Kind    string `json:"kind"`                // driver or runtime
+	Found   int    `json:"found"`               // functions of the table that it exports
+	Points  int    `json:"points"`              // distinct addresses probed
+	Cheap   int    `json:"cheap"`               // of these, at an instruction that the kernel emulates
+	Mode    string `json:"mode"`                // session, multi or perf: how the probes are attached
+	Mapped  uint64 `json:"mapped_ns,omitempty"` // when the mapping was noticed
+	Probed  uint64 `json:"probed_ns,omitempty"` // when all probes were on
+	Error   string `json:"error,omitempty"`     // why it is not probed
+}
+
+// Source is the state of one source of events.
+type Source struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`            // running, waiting, unavailable, off
+	Detail string `json:"detail,omitempty"` // why it is not running, or what it waits for
+}

@@ -1,0 +1,230 @@
+// Package diff compares two recordings of the same program: what takes longer or shorter, where the time went, why
+// the GPU was idle, which kernels and functions changed, and which of the differences are more than noise.
+// It is a pure function of the two recordings.
+package diff
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/report"
+)
+
+// Kind says what the JSON form is.
+const Kind = "inferscope.diff"
+
+// Surely is the probability below which a difference counts as more than noise. With some hundred rows one in a hundred
+// would show by chance, so it is less.
+const Surely = 0.001
+
+// Small is the relative difference below which a change is none, however sure it is: thousands of iterations make
+// any difference sure.
+const Small = 0.01
+
+// Comparison is what changed from A to B.
+type Comparison struct {
+	Kind    string   `json:"kind"`
+	A       Side     `json:"a"`
+	B       Side     `json:"b"`
+	Latency *Change  `json:"latency"` // of an iteration; absent where one of the two has none
+	Scale   string   `json:"scale"`   // of Parts, Causes and Kernels: "ns per iteration", or "share of the time" where there are none
+	Parts   []Change `json:"breakdown"`
+	Causes  []Change `json:"causes"`  // why the GPU was idle
+	Kernels []Change `json:"kernels"` // the ones of most change, the most first
+	Stacks  []Change `json:"stacks"`  // CPU: share of samples by function, likewise
+	Notes   []string `json:"notes"`   // what the numbers cannot say
+}
+
+// Side is one of the two recordings.
+type Side struct {
+	Name       string  `json:"name"`
+	Target     string  `json:"target"`
+	Verdict    string  `json:"verdict"`
+	Headline   string  `json:"headline"`
+	Window     uint64  `json:"window_ns"`
+	GPUTime    uint64  `json:"seen_ns"` // of GPUs: what the breakdown rests on
+	Iterations uint64  `json:"iterations"`
+	Source     string  `json:"iterations_are,omitempty"` // how they were found
+	P50        uint64  `json:"p50_ns,omitempty"`
+	P99        uint64  `json:"p99_ns,omitempty"`
+	Mean       float64 `json:"mean_ns,omitempty"`
+}
+
+// Change is one number in both.
+type Change struct {
+	Name     string  `json:"name"`
+	A        float64 `json:"a"`
+	B        float64 `json:"b"`
+	Relative float64 `json:"relative"` // (B - A) / A; 0 where A is 0
+	// P is how likely such a difference is where nothing changed; -1: not known.
+	P    float64 `json:"p"`
+	Sure bool    `json:"significant"` // P is below Surely, and the difference is not Small
+}
+
+// change makes a row.
+func change(name string, a, b, p float64) Change {
+	c := Change{Name: name, A: a, B: b, P: p}
+	if a != 0 {
+		c.Relative = (b - a) / a
+	}
+	c.Sure = p >= 0 && p < Surely && (math.Abs(c.Relative) >= Small || a == 0)
+	return c
+}
+
+// Worse says whether the latency grew by more than a fraction, and more than by noise; ok is false where there is no
+// latency in both to judge by.
+func (c *Comparison) Worse(by float64) (worse, ok bool) {
+	if c.Latency == nil || c.Latency.P < 0 {
+		return false, false
+	}
+	return c.Latency.Relative > by && c.Latency.P < Surely, true
+}
+
+// side is one recording with what is compared.
+type side struct {
+	Side
+	model  *report.Model
+	time   *timeline.Timeline
+	blocks blocks
+	perIt  float64 // ns of a mean iteration; 0: there are none
+}
+
+// New compares two recordings, which it does not change.
+func New(nameA, nameB string, a, b *recording.Recording) *Comparison {
+	x, y := newSide(nameA, a), newSide(nameB, b)
+	c := &Comparison{Kind: Kind, Notes: []string{}, Parts: []Change{}, Causes: []Change{}, Kernels: []Change{}, Stacks: []Change{}}
+	c.latency(x, y)
+	if c.Latency == nil {
+		x.perIt, y.perIt = 1, 1
+		c.Scale = "share of the time"
+	} else {
+		c.Scale = "ns per iteration"
+	}
+	c.parts(x, y)
+	c.kernels(x, y)
+	c.stacks(x, y)
+	c.A, c.B = x.Side, y.Side
+	return c
+}
+
+func newSide(name string, rec *recording.Recording) *side {
+	m := report.New(rec)
+	s := &side{model: m, time: timeline.Build(rec)}
+	s.blocks = newBlocks(s.time)
+	s.Side = Side{
+		Name: name, Target: cmp.Or(m.Target.Cmdline, m.Target.Comm), Verdict: string(m.Diagnosis.Verdict), Headline: m.Diagnosis.Headline,
+		Window: rec.Meta.To - rec.Meta.From, GPUTime: m.Diagnosis.Breakdown.Time,
+	}
+	if it := m.Diagnosis.Iterations; it != nil {
+		s.Iterations, s.Source, s.P50, s.P99 = it.Count, it.Source, it.P50, it.P99
+		s.Mean = mean(floats(it.Durations))
+	}
+	return s
+}
+
+func floats(list []uint64) []float64 {
+	out := make([]float64, len(list))
+	for i, n := range list {
+		out[i] = float64(n)
+	}
+	return out
+}
+
+// latency compares the iterations: their medians, by the ranks of all of them.
+func (c *Comparison) latency(x, y *side) {
+	i, j := x.model.Diagnosis.Iterations, y.model.Diagnosis.Iterations
+	if i == nil || j == nil {
+		c.Notes = append(c.Notes, "one of the two has no iterations, so latencies cannot be compared; name them: with scope(\"request\"): ...")
+		return
+	}
+	a, b := floats(i.Durations), floats(j.Durations)
+	l := change("iteration, median", median(a), median(b), rankSum(a, b))
+	c.Latency = &l
+	x.perIt, y.perIt = x.Mean, y.Mean
+	if i.Source != j.Source {
+		c.Notes = append(c.Notes, "iterations were found differently: "+i.Source+"; "+j.Source)
+	}
+	if len(a) < least || len(b) < least {
+		c.Notes = append(c.Notes, "too few iterations to tell a difference from noise: record for longer")
+	}
+}
+
+// parts compares the breakdowns, and the causes of idle time by the spread over blocks of time.
+func (c *Comparison) parts(x, y *side) {
+	type pair struct {
+		name string
+		busy bool
+		a, b float64
+	}
+	pairs := map[string]*pair{}
+	var order []string
+	take := func(s *side, into func(p *pair, share float64)) {
+		for _, part := range s.model.Diagnosis.Breakdown.Parts {
+			if pairs[part.Key] == nil {
+				pairs[part.Key] = &pair{name: part.Name, busy: part.Busy}
+				order = append(order, part.Key)
+			}
+			into(pairs[part.Key], part.Share*s.perIt)
+		}
+	}
+	take(x, func(p *pair, v float64) { p.a = v })
+	take(y, func(p *pair, v float64) { p.b = v })
+	for _, key := range order {
+		p := pairs[key]
+		if p.busy {
+			c.Parts = append(c.Parts, change(p.name, p.a, p.b, unknown))
+			continue
+		}
+		c.Causes = append(c.Causes, change(p.name, p.a, p.b, rankSum(x.blocks.of(key), y.blocks.of(key))))
+	}
+	busy := change("GPU busy", x.perIt*mean(x.blocks.busy), y.perIt*mean(y.blocks.busy), rankSum(x.blocks.busy, y.blocks.busy))
+	if len(x.blocks.busy)+len(y.blocks.busy) > 0 {
+		c.Parts = append([]Change{busy}, c.Parts...)
+	}
+}
+
+// maxRows is how many kernels and functions are named.
+const maxRows = 20
+
+// byChange sorts rows by how much they changed, and keeps the first ones.
+func byChange(list []Change) []Change {
+	slices.SortStableFunc(list, func(x, y Change) int {
+		return cmp.Or(cmp.Compare(math.Abs(y.B-y.A), math.Abs(x.B-x.A)), cmp.Compare(x.Name, y.Name))
+	})
+	return list[:min(len(list), maxRows)]
+}
+
+// functionKey is a function of samples.
+type functionKey struct{ kind, name, file string }
+
+// stacks compares in which functions threads were sampled: Python's, and native ones.
+func (c *Comparison) stacks(x, y *side) {
+	n, m := x.model.CPU.Origins.Samples, y.model.CPU.Origins.Samples
+	if n == 0 || m == 0 {
+		c.Notes = append(c.Notes, "one of the two has no CPU samples, so functions cannot be compared")
+		return
+	}
+	counts := map[functionKey][2]uint64{}
+	for side, s := range []*side{x, y} {
+		for _, list := range [][]cpu.Function{s.model.CPU.Python, s.model.CPU.Functions} {
+			for _, f := range list {
+				k := functionKey{string(f.Kind), f.Name, f.File}
+				v := counts[k]
+				v[side] += f.Self
+				counts[k] = v
+			}
+		}
+	}
+	for k, v := range counts {
+		name := k.name
+		if k.file != "" {
+			name += " (" + k.file + ")"
+		}
+		c.Stacks = append(c.Stacks, change(name, float64(v[0])/float64(n), float64(v[1])/float64(m), proportions(v[0], n, v[1], m)))
+	}
+	c.Stacks = byChange(c.Stacks)
+}

@@ -1,0 +1,79 @@
+package diff_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/report/diff"
+	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+)
+
+// spread makes the named ranges of a recording longer: by a share, and by noise of a tenth.
+func spread(rec *recording.Recording, by float64, seed uint64) *recording.Recording {
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range rec.Events {
+		if e := &rec.Events[i]; e.Kind == event.Range {
+			e.Dur = uint64(float64(e.Dur) * (1 + by) * (0.9 + 0.1*r.Float64()))
+		}
+	}
+	return rec
+}
+
+// TestSame holds that two recordings that differ by noise do not differ.
+func TestSame(t *testing.T) {
+	c := diff.New("a", "b", spread(exporttest.Decode(100), 0, 1), spread(exporttest.Decode(100), 0, 2))
+	if c.Latency == nil {
+		t.Fatal("no latency")
+	}
+	if c.Latency.Sure {
+		t.Errorf("noise is taken for a change: %+v", *c.Latency)
+	}
+	if worse, ok := c.Worse(0.05); worse || !ok {
+		t.Errorf("worse %v, judged %v", worse, ok)
+	}
+	for _, list := range [][]diff.Change{c.Parts, c.Causes, c.Kernels, c.Stacks} {
+		for _, r := range list {
+			if r.Sure {
+				t.Errorf("noise is taken for a change: %+v", r)
+			}
+		}
+	}
+}
+
+// TestSlower holds that a tenth more is found and that the limit decides.
+func TestSlower(t *testing.T) {
+	slower := spread(exporttest.Decode(100), 0.04, 2)
+	for i := range slower.Events {
+		if e := &slower.Events[i]; e.Kind == event.Kernel && e.Ret == 1 {
+			e.Dur += 2000
+		}
+	}
+	c := diff.New("a", "b", spread(exporttest.Decode(100), 0, 1), slower)
+	if c.Latency == nil || !c.Latency.Sure || c.Latency.Relative < 0.02 || c.Latency.Relative > 0.06 {
+		t.Fatalf("latency %+v", c.Latency)
+	}
+	for limit, want := range map[float64]bool{0.01: true, 0.10: false} {
+		if worse, ok := c.Worse(limit); worse != want || !ok {
+			t.Errorf("limit %f: worse %v, judged %v", limit, worse, ok)
+		}
+	}
+	if len(c.Kernels) != 2 || !strings.Contains(c.Kernels[0].Name, "gemm") || !c.Kernels[0].Sure || c.Kernels[1].Sure {
+		t.Errorf("kernels %+v", c.Kernels)
+	}
+	var b bytes.Buffer
+	if err := c.Text(&b); err != nil || !strings.Contains(b.String(), "B is slower") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
+// TestNoLatency holds that what cannot be judged is not judged well.
+func TestNoLatency(t *testing.T) {
+	c := diff.New("a", "b", exporttest.Decode(100), exporttest.Decode(0))
+	if _, ok := c.Worse(0.05); ok {
+		t.Error("a latency of a recording without iterations was judged")
+	}
+}

@@ -1,0 +1,137 @@
+// Package export writes a recording in the formats of other tools: Kineto's Chrome JSON,
+// Perfetto's protobuf, pprof, JSON lines, folded stacks and CSV. Each export is a pure
+// function of the recording.
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// Format is one way to write a recording.
+type Format struct {
+	Name      string // as --to takes it
+	Extension string // of its files, with the dot
+	About     string // for people: what reads it
+	write     func(v *View, w *bufio.Writer) error
+}
+
+// Formats returns all formats in the order in which help lists them.
+func Formats() []Format {
+	return []Format{
+		{"perfetto", ".perfetto-trace", "ui.perfetto.dev: threads with their states and calls, GPU streams, counters, why the GPU was idle", writePerfetto},
+		{"kineto", ".pt.trace.json", "what reads torch.profiler's files: chrome://tracing, HolisticTraceAnalysis, TensorBoard", writeKineto},
+		{"pprof", ".pb.gz", "go tool pprof: CPU, CPU while the GPU was idle, off-CPU and GPU time by stack (-sample_index)", writePprof},
+		{"jsonl", ".jsonl", "jq: one event a line", writeJSONL},
+		{"folded", ".folded", "flamegraph.pl, speedscope: CPU samples, a stack a line", writeFolded},
+		{"csv", ".csv", "spreadsheets, pandas: one kernel a line", writeCSV},
+	}
+}
+
+// Find returns the format with a name, and whether there is one.
+func Find(name string) (Format, bool) {
+	all := Formats()
+	i := slices.IndexFunc(all, func(f Format) bool { return f.Name == name })
+	if i < 0 {
+		return Format{}, false
+	}
+	return all[i], true
+}
+
+// ForPath returns the format that a file's name promises by its ending, and whether it promises one.
+func ForPath(path string) (Format, bool) {
+	for _, f := range Formats() {
+		if strings.HasSuffix(strings.ToLower(path), f.Extension) {
+			return f, true
+		}
+	}
+	return Format{}, false
+}
+
+// Write writes a recording to w. The error is that of w, with the format in front.
+func (f Format) Write(w io.Writer, rec *recording.Recording) error {
+	out := bufio.NewWriterSize(w, 1<<18)
+	err := f.write(NewView(rec), out)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("export to %s: %w", f.Name, err)
+	}
+	return nil
+}
+
+// View is a recording with what exports need of it; the dear parts are made when they are first asked for.
+type View struct {
+	T       *timeline.Timeline
+	rec     *recording.Recording
+	decoder *cuda.Decoder
+	names   map[uint64]string // of threads, by pid << 32 | tid
+
+	threads func() []threads.Thread
+	waits   func() *threads.Waits
+	walk    func() *gap.Walk
+	causes  []cause.Cause
+}
+
+// NewView prepares a recording for export. It does not change it.
+func NewView(rec *recording.Recording) *View {
+	v := &View{T: timeline.Build(rec), rec: rec, decoder: cuda.NewDecoder(rec.Meta.Functions), names: map[uint64]string{}, causes: cause.All()}
+	v.threads = sync.OnceValue(v.T.Index.Threads)
+	v.waits = sync.OnceValue(v.T.Index.Waits)
+	v.walk = sync.OnceValue(func() *gap.Walk { return gap.New(v.T, v.threads()) })
+	for _, p := range rec.Meta.Processes {
+		v.names[threadKey(p.PID, p.PID)] = p.Comm
+	}
+	for _, t := range rec.Meta.Threads {
+		if t.Name != "" {
+			v.names[threadKey(t.PID, t.TID)] = t.Name
+		}
+	}
+	return v
+}
+
+func threadKey(pid, tid uint32) uint64 { return uint64(pid)<<32 | uint64(tid) }
+
+// threadName returns a thread's name, "thread 12" where it has none.
+func (v *View) threadName(pid, tid uint32) string {
+	if name := v.names[threadKey(pid, tid)]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("thread %d", tid)
+}
+
+// kernelName returns the whole name of a kernel.
+func (v *View) kernelName(a *timeline.Activity) string {
+	if k := v.T.Kernel(a); k != nil && k.Name != "" {
+		return k.Name
+	}
+	return "kernel (name lost)"
+}
+
+// deviceName returns what a device is called.
+func deviceName(d *timeline.Device) string {
+	if d.Info != nil && d.Info.Name != "" {
+		return fmt.Sprintf("GPU %d (%s)", d.ID, d.Info.Name)
+	}
+	return fmt.Sprintf("GPU %d", d.ID)
+}
+
+// rangeName returns the name of a range's event by its Ret; "" where it was lost.
+func (v *View) rangeName(ret int32) string {
+	if g := v.rec.Meta.GPU; g != nil && ret > 0 && int(ret) <= len(g.Ranges) {
+		return g.Ranges[ret-1]
+	}
+	return ""
+}

@@ -1,0 +1,327 @@
+package export_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/report/export"
+	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+)
+
+func write(t testing.TB, rec *recording.Recording, format string) []byte {
+	t.Helper()
+	f, ok := export.Find(format)
+	if !ok {
+		t.Fatalf("no format %s", format)
+	}
+	var b bytes.Buffer
+	if err := f.Write(&b, rec); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestEveryFormatIsPure writes each format twice: the bytes are the same, and the recording is untouched.
+func TestEveryFormatIsPure(t *testing.T) {
+	rec := exporttest.Decode(20)
+	before := slices.Clone(rec.Events)
+	for _, f := range export.Formats() {
+		first, second := write(t, rec, f.Name), write(t, rec, f.Name)
+		if len(first) == 0 || !bytes.Equal(first, second) {
+			t.Errorf("%s: %d bytes, then %d others", f.Name, len(first), len(second))
+		}
+		if found, ok := export.ForPath("x" + f.Extension); !ok || found.Name != f.Name {
+			t.Errorf("%s is not found by its extension %s", f.Name, f.Extension)
+		}
+	}
+	if !slices.Equal(before, rec.Events) {
+		t.Error("an export changed the recording")
+	}
+	for _, f := range export.Formats() {
+		write(t, &recording.Recording{Meta: recording.Meta{Schema: recording.SchemaVersion}}, f.Name)
+	}
+}
+
+// relation is what must survive a round trip: what ran, where, when, and which call asked for it.
+type relation struct {
+	name        string
+	start, dur  uint64
+	pid, stream uint32
+	args        [2]uint64
+	call        string
+	callStart   uint64
+	callTID     uint32
+}
+
+func relations(t testing.TB, rec *recording.Recording) (acts []relation, calls []relation) {
+	t.Helper()
+	tl := timeline.Build(rec)
+	if err := tl.Check(); err != nil {
+		t.Fatal(err)
+	}
+	callOf := func(r *relation, op int32) {
+		if tl.Ops[op].Via == timeline.Twin {
+			op = tl.Ops[op].Parent
+		}
+		e := tl.RawEvent(&tl.Ops[op])
+		r.call, r.callStart, r.callTID = rec.Meta.Functions[e.Func].Name, e.TS, e.TID
+	}
+	for i := range tl.Activities {
+		a := &tl.Activities[i]
+		e := &rec.Events[a.Event]
+		r := relation{start: e.TS, dur: e.Dur, pid: e.PID, stream: e.TID, args: [2]uint64{e.Args[2], e.Args[3]}}
+		if k := tl.Kernel(a); k != nil {
+			r.name = k.Name
+		}
+		if a.Op != timeline.None {
+			callOf(&r, a.Op)
+		}
+		acts = append(acts, r)
+	}
+	for i := range tl.Ops {
+		if tl.Ops[i].Via == timeline.Twin {
+			continue
+		}
+		r := relation{dur: tl.Ops[i].Dur}
+		callOf(&r, int32(i))
+		calls = append(calls, r)
+	}
+	return acts, calls
+}
+
+// TestKinetoRoundTrip holds that every kernel, copy, call and correlation comes back.
+func TestKinetoRoundTrip(t *testing.T) {
+	for name, rec := range map[string]*recording.Recording{
+		"one process": exporttest.Decode(50), "ids that repeat": exporttest.Repeating(), "two processes": exporttest.TwoProcesses(),
+	} {
+		back, err := importer.ReadKineto(bytes.NewReader(write(t, rec, "kineto")), importer.DefaultLimits())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		acts, calls := relations(t, rec)
+		acts2, calls2 := relations(t, back)
+		sortAll(acts, acts2, calls, calls2)
+		if len(acts) == 0 || len(calls) == 0 {
+			t.Fatalf("%s: the test has nothing to lose", name)
+		}
+		if !slices.Equal(acts, acts2) {
+			t.Errorf("%s: activities differ: %d and %d, %+v", name, len(acts), len(acts2), apart(acts, acts2))
+		}
+		if !slices.Equal(calls, calls2) {
+			t.Errorf("%s: calls differ: %d and %d, %+v", name, len(calls), len(calls2), apart(calls, calls2))
+		}
+		if n := len(timeline.Build(rec).Ranges); n != len(timeline.Build(back).Ranges) {
+			t.Errorf("%s: %d ranges became %d", name, n, len(timeline.Build(back).Ranges))
+		}
+	}
+}
+
+// apart returns the first rows that differ.
+func apart(x, y []relation) [2]relation {
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			return [2]relation{x[i], y[i]}
+		}
+	}
+	return [2]relation{}
+}
+
+func sortAll(lists ...[]relation) {
+	for _, l := range lists {
+		slices.SortFunc(l, func(a, b relation) int {
+			switch {
+			case a.callStart != b.callStart:
+				return int(int64(a.callStart) - int64(b.callStart))
+			case a.start != b.start:
+				return int(int64(a.start) - int64(b.start))
+			}
+			return strings.Compare(a.call+a.name, b.call+b.name)
+		})
+	}
+}
+
+// TestKinetoShape holds what HolisticTraceAnalysis and chrome://tracing need of the JSON.
+func TestKinetoShape(t *testing.T) {
+	var doc struct {
+		SchemaVersion int
+		TraceEvents   []map[string]any
+	}
+	if err := json.Unmarshal(write(t, exporttest.Decode(5), "kineto"), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if doc.SchemaVersion != 1 {
+		t.Errorf("schema %d", doc.SchemaVersion)
+	}
+	begins, ends := map[any]int{}, map[any]int{}
+	for _, e := range doc.TraceEvents {
+		switch e["ph"] {
+		case "X":
+			if e["cat"] == nil || e["dur"] == nil || e["ts"] == nil || e["args"] == nil {
+				t.Fatalf("a row lacks cat, dur, ts or args: %v", e)
+			}
+		case "s":
+			begins[e["id"]]++
+		case "f":
+			ends[e["id"]]++
+			if e["bp"] != "e" {
+				t.Fatalf("an arrow ends without bp: %v", e)
+			}
+		}
+	}
+	if len(begins) == 0 || len(ends) == 0 {
+		t.Error("no arrows")
+	}
+	for id := range ends {
+		if begins[id] != 1 {
+			t.Errorf("arrow %v begins %d times", id, begins[id])
+		}
+	}
+}
+
+// TestJSONL holds the shape that users were shown: ts in seconds with a fraction, func, pid, tid, in the order of time.
+func TestJSONL(t *testing.T) {
+	rec := exporttest.Decode(5)
+	lines := bytes.Split(bytes.TrimSpace(write(t, rec, "jsonl")), []byte("\n"))
+	last, kinds := 0.0, map[string]int{}
+	for _, l := range lines {
+		var e struct {
+			TS   *float64 `json:"ts"`
+			Func *string  `json:"func"`
+			PID  *uint32  `json:"pid"`
+			TID  *uint32  `json:"tid"`
+			Kind string   `json:"kind"`
+		}
+		if err := json.Unmarshal(l, &e); err != nil {
+			t.Fatalf("%v: %s", err, l)
+		}
+		if e.TS == nil || e.Func == nil || e.PID == nil || e.TID == nil {
+			t.Fatalf("a line lacks ts, func, pid or tid: %s", l)
+		}
+		if *e.TS < last || *e.TS < 1_700_000_000 {
+			t.Fatalf("ts %f after %f", *e.TS, last)
+		}
+		last = *e.TS
+		kinds[e.Kind]++
+	}
+	want := map[event.Kind]string{event.Call: "call", event.Kernel: "kernel", event.Copy: "copy", event.Sample: "sample", event.OffCPU: "off_cpu", event.Range: "range"}
+	for k, name := range want {
+		n := 0
+		for i := range rec.Events {
+			if rec.Events[i].Kind == k {
+				n++
+			}
+		}
+		if n == 0 || kinds[name] != n {
+			t.Errorf("%d lines of kind %s for %d events", kinds[name], name, n)
+		}
+	}
+}
+
+// TestPprof reads the profile with pprof's own package.
+func TestPprof(t *testing.T) {
+	rec := exporttest.Decode(10)
+	p, err := profile.Parse(bytes.NewReader(write(t, rec, "pprof")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	var sums [7]int64
+	for _, s := range p.Sample {
+		for i, v := range s.Value {
+			sums[i] += v
+		}
+	}
+	kernels, time, samples := int64(0), int64(0), int64(0)
+	for i := range rec.Events {
+		switch e := &rec.Events[i]; e.Kind {
+		case event.Kernel:
+			kernels, time = kernels+1, time+int64(e.Dur)
+		case event.Sample:
+			samples++
+		}
+	}
+	if sums[0] != samples || sums[5] != kernels || sums[6] != time {
+		t.Errorf("samples %d of %d, kernels %d of %d, time %d of %d", sums[0], samples, sums[5], kernels, sums[6], time)
+	}
+	if sums[2] == 0 || sums[2] >= sums[1] || sums[4] == 0 {
+		t.Errorf("CPU time %d, of it while the GPU was idle %d; off-CPU %d", sums[1], sums[2], sums[4])
+	}
+}
+
+// TestFolded holds that no sample is lost and that a name cannot break a line.
+func TestFolded(t *testing.T) {
+	rec := exporttest.Decode(10)
+	rec.Meta.Frames[0].Name = "evil;name\nwith 7"
+	n := 0
+	for line := range strings.Lines(string(write(t, rec, "folded"))) {
+		i := strings.LastIndexByte(line, ' ')
+		for range strings.TrimSpace(line[i:]) {
+			n++
+			break
+		}
+		if !strings.HasPrefix(line, "python;python;") {
+			t.Errorf("line %q", line)
+		}
+	}
+	if n == 0 {
+		t.Error("no lines")
+	}
+}
+
+// TestCSV holds that there is a row of each kernel, with the delay from its launch.
+func TestCSV(t *testing.T) {
+	rec := exporttest.Decode(10)
+	rows, err := csv.NewReader(bytes.NewReader(write(t, rec, "csv"))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels := 0
+	for i := range rec.Events {
+		if rec.Events[i].Kind == event.Kernel {
+			kernels++
+		}
+	}
+	if len(rows)-1 != kernels {
+		t.Errorf("%d rows for %d kernels", len(rows)-1, kernels)
+	}
+	delay := slices.Index(rows[0], "launch_to_start_ns")
+	for _, r := range rows[1:] {
+		if r[delay] == "" || strings.HasPrefix(r[delay], "-") {
+			t.Fatalf("delay %q in %v", r[delay], r)
+		}
+	}
+}
+
+// BenchmarkExport writes a million events in each format.
+func BenchmarkExport(b *testing.B) {
+	rec := exporttest.Decode(1_000_000 / exporttest.PerIteration)
+	for _, f := range export.Formats() {
+		b.Run(f.Name, func(b *testing.B) {
+			var n counter
+			for b.Loop() {
+				n = 0
+				if err := f.Write(&n, rec); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(rec.Events))*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+			b.ReportMetric(float64(n)/float64(len(rec.Events)), "bytes/event")
+		})
+	}
+}
+
+type counter int
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }

@@ -1,0 +1,128 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
+)
+
+// worthShowing is the speed-up from which on a line is shown to people: below it, it cannot be told from what the
+// product costs.
+const worthShowing = 1.01
+
+// WhatIfDocument is an answer in words; rows bounds its tables.
+func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
+	d := &document.Document{Title: fmt.Sprintf("What if: process %d", a.PID)}
+	if a.Basis.Observed == 0 {
+		d.Add(document.Paragraph("There is nothing to replay: no stretch of time in which what the GPU did was recorded whole."))
+		return d
+	}
+	d.Add(document.Banner{Text: whatIfHeadline(a)}, whatIfFacts(a))
+	d.AddTable("Causes, each with its remedy", remedyTable(a, rows))
+	d.AddTable("Functions, calls, copies and kernels, each by itself", marginalTable(a, rows))
+	d.Add(document.Paragraph("Gains do not add up: what is the critical path after a change decides. A remedy that takes work off the path raises the throughput; a single request still takes that work's time."))
+	return d
+}
+
+func whatIfHeadline(a *whatif.Answer) string {
+	if a.Asked == nil {
+		if len(a.Remedies) == 0 || a.Remedies[0].Speedup < worthShowing {
+			return "Nothing that is known here would make it faster."
+		}
+		return "Most would come of: " + predictionText(&a.Remedies[0])
+	}
+	return predictionText(a.Asked)
+}
+
+func predictionText(p *whatif.Prediction) string {
+	return fmt.Sprintf("%s: %s", format.Clean(p.Plan), speedupText(p))
+}
+
+// speedupText is how much faster: "1.8 times as fast (1.6 to 2.0)".
+func speedupText(p *whatif.Prediction) string {
+	switch {
+	case p.Speedup < worthShowing && p.High < 1+2*(worthShowing-1):
+		return "no faster"
+	case p.Low < 1 && p.High >= whatif.MaxSpeedup: // it may do anything
+		return "nothing certain, for the program's pace varied too much"
+	}
+	return fmt.Sprintf("%s times as fast (%s to %s)", timesText(p.Speedup), timesText(p.Low), timesText(p.High))
+}
+
+// remedyText is what is predicted for a cause, where it is not that its time is gone: advice may be about something
+// else.
+func remedyText(id cause.ID) string {
+	switch id {
+	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:
+		return "done beside the rest"
+	case cause.LaunchOverhead:
+		return "launched as a CUDA graph"
+	case cause.SyncCopy:
+		return "pinned and asynchronous"
+	case cause.CopyNotOverlapped, cause.CopyBound:
+		return "behind kernels"
+	case cause.Worker:
+		return "ready when it is needed"
+	}
+	return ""
+}
+
+// timesText writes a speed-up with as many digits as it deserves.
+func timesText(f float64) string {
+	switch {
+	case f >= whatif.MaxSpeedup:
+		return fmt.Sprintf("over %d", whatif.MaxSpeedup)
+	case f >= 20:
+		return fmt.Sprintf("%.0f", f)
+	case f >= 5:
+		return fmt.Sprintf("%.1f", f)
+	}
+	return fmt.Sprintf("%.2f", f)
+}
+
+func whatIfFacts(a *whatif.Answer) document.Facts {
+	var f document.Facts
+	if a.Pace != nil {
+		f.Add("Now", paceText(a.Pace))
+	}
+	if a.After != nil {
+		f.Add("Then", paceText(a.After)+fmt.Sprintf(", %s to %s", format.Span(a.After.Low), format.Span(a.After.High)))
+	}
+	f.Add("Replay", fmt.Sprintf("%s of work in %d steps; without changes it is off by %s", format.Span(a.Basis.Observed), a.Basis.Nodes, format.Percent(max(a.Basis.Error, -a.Basis.Error))))
+	f.Add("Cross-check", fmt.Sprintf("with times learned from the other half of the recording it is off by %s", format.Percent(max(a.Basis.Learned, -a.Basis.Learned))))
+	f.Add("Not explained", fmt.Sprintf("%s of the time are delays that nothing recorded explains", format.Percent(a.Basis.Unexplained)))
+	f.Add("Recording", fmt.Sprintf("cost the program %s of that time, as far as it shows; that is left out before a change and after it", format.Percent(a.Basis.Recording)))
+	f.Add("Pace", fmt.Sprintf("varied by %s within the recording", format.Percent(a.Basis.Varies)))
+	return f
+}
+
+func paceText(p *whatif.Pace) string {
+	return fmt.Sprintf("%s each, %.4g a second (%s)", format.Span(p.Latency), p.PerSec, format.Clean(p.Of))
+}
+
+func remedyTable(a *whatif.Answer, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{document.Left("change", 0), document.Right("faster", 0), document.Right("interval", 2), document.Right("time it touches", 1)}}
+	for i := range a.Remedies {
+		p := &a.Remedies[i]
+		if len(t.Rows) == rows || p.Speedup < worthShowing {
+			break
+		}
+		t.Row(format.Clean(p.Plan), timesText(p.Speedup), timesText(p.Low)+" to "+timesText(p.High), format.Span(p.Touched))
+	}
+	return t
+}
+
+func marginalTable(a *whatif.Answer, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{document.Left("name", 0), document.Left("what", 3), document.Right("twice as fast", 0), document.Right("for nothing", 1), document.Right("its time", 2)}}
+	for i := range a.Marginals {
+		m := &a.Marginals[i]
+		if len(t.Rows) == rows || m.Gone < worthShowing {
+			break
+		}
+		t.Row(format.Clean(m.Name), m.Kind, timesText(m.Twice), timesText(m.Gone), format.Span(m.Time))
+	}
+	return t
+}
