@@ -37,7 +37,10 @@ else
 	link=(-cudart static "-L$home/lib" -ldl -lrt -lpthread)
 fi
 mkdir -p "$out"
+pids=()
 for source in test/gpu/workloads/*.cu; do
-	"$nvcc" "${flags[@]}" -o "$out/$(basename "$source" .cu)" "$source" "${link[@]}"
+	"$nvcc" "${flags[@]}" -o "$out/$(basename "$source" .cu)" "$source" "${link[@]}" &
+	pids+=($!)
 done
+for pid in "${pids[@]}"; do wait "$pid"; done
 echo "built into $out with $nvcc"

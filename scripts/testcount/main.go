@@ -1,12 +1,14 @@
 // Command testcount runs a command that writes what `go test -json` writes, shows
 // what a person wants of it, and ends with one line: N passed, N failed, N skipped.
 //
-//	testcount [-steps FILE] [-forbid-skips "needs root,..."] go test -json ./...
+//	testcount [-steps FILE] [-forbid-skips "needs root,..."] [-rerun N] go test -json ./...
 //
 // A test with subtests counts as its subtests. A package that fails without a failing test (it does not compile, it
 // panics, it times out) counts as one failure, and so does a command that fails without one. FILE adds checks that are
 // no Go tests, one a line: "pass NAME", "fail NAME" or "skip NAME: why". Skips whose reason contains a forbidden phrase
-// are failures: where everything is there to run a test, not running it is one.
+// are failures: where everything is there to run a test, not running it is one. With -rerun, a few tests that failed are
+// run again, alone; one that passes N times counts as passed and is listed as unsteady. A crash, a data race or harm to a
+// watched process stays a failure.
 package main
 
 import (
@@ -37,6 +39,7 @@ func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("testcount", flag.ContinueOnError)
 	steps := flags.String("steps", "", "file with the results of other checks")
 	forbid := flags.String("forbid-skips", "", "comma-separated phrases: a skip for such a reason is a failure")
+	again := flags.Int("rerun", 0, "how often a failed test must pass when it is run again; 0: it stays failed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -47,6 +50,7 @@ func run(args []string, out io.Writer) error {
 	if err := follow(t, flags.Args()); err != nil {
 		return err
 	}
+	t.rerun(*again, out)
 	t.summary()
 	if t.failed > 0 {
 		return errFailed

@@ -35,6 +35,8 @@ type tally struct {
 	packages                map[string]map[string]*result
 	passed, failed, skipped int
 	failures, skips         []string
+	failedTests             []failure // of failures those that are Go tests
+	unsteady                []string  // failed, and passed when they were run again
 }
 
 func newTally(out io.Writer, forbid string) *tally {
@@ -126,7 +128,7 @@ func (t *tally) settle(pkg string, seconds float64) {
 			t.crash(r)
 			continue
 		}
-		t.countTest(pkg+"."+name, r)
+		t.countTest(pkg, name, r)
 	}
 	switch {
 	case self.action == "fail" && t.failed == before.failed:
@@ -151,8 +153,11 @@ func (t *tally) crash(r *result) {
 	}
 }
 
-func (t *tally) countTest(name string, r *result) {
-	reason := ""
+func (t *tally) countTest(pkg, test string, r *result) {
+	name, reason := pkg+"."+test, ""
+	if r.action == "fail" {
+		t.failedTests = append(t.failedTests, failure{pkg, test, r.output.String()})
+	}
 	if r.action == "skip" {
 		reason = skipReason(r.output.String())
 	}
@@ -199,6 +204,7 @@ func (t *tally) summary() {
 		}
 	}
 	list("skipped", t.skips)
+	list("unsteady: failed, and passed when they were run again", t.unsteady)
 	list("FAILED", t.failures)
 	fmt.Fprintf(t.out, "\n%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 }

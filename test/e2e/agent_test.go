@@ -191,7 +191,7 @@ var workloads = []struct {
 	{"CUPTI 11.8", cudasim.Options{Env: []string{"CUDASIM_CUPTI_VERSION=11.8"}}, "", []string{"launch 700 kernel=counted_us3 grid=9", "h2d 4096 x20 pinned async", "sync"}, 700, nil},
 	{"CUPTI 13.5", cudasim.Options{Env: []string{"CUDASIM_CUPTI_VERSION=13.5"}}, "", []string{"launch 700 kernel=counted_us3 grid=9", "h2d 4096 x20 pinned async", "sync"}, 700, nil},
 	{"8 threads, a stream each", cudasim.Options{Lib: "runtime", Args: []string{"--ptds"}, Env: []string{"CUDASIM_KERNEL_SLOTS=16"}}, "", []string{"thread 8 { launch 400 kernel=counted_us2 grid=5; ssync }"}, 3200, []string{"thread 8 { until 8s { launch 40 kernel=counted_us2 grid=5; ssync; sleep 30ms } }"}},
-	{"64 threads, a stream each", cudasim.Options{Lib: "runtime", Args: []string{"--ptds"}, Env: []string{"CUDASIM_KERNEL_SLOTS=64"}}, "", []string{"thread 64 { launch 50 kernel=counted_us2; ssync }"}, 3200, []string{"thread 64 { until 8s { launch 40 kernel=counted_us2; ssync; sleep 200ms } }"}},
+	{"64 threads, a stream each", cudasim.Options{Lib: "runtime", Args: []string{"--ptds"}, Env: []string{"CUDASIM_KERNEL_SLOTS=64"}}, "", []string{"thread 64 { launch 50 kernel=counted_us2; ssync }"}, 3200, []string{"thread 64 { until 8s { launch 40 kernel=counted_us2; ssync; sleep 130ms } }"}},
 	{"streams with copies between", cudasim.Options{Env: []string{"CUDASIM_KERNEL_SLOTS=8"}}, "stream-new; stream-new nonblocking; stream-new nonblocking", []string{
 		"repeat 100 { h2d 4096 async pinned stream=1; launch 3 kernel=counted_us5 stream=1; launch 2 kernel=counted_us7 stream=2; event-record 1 stream=2; event-wait 1 stream=3; launch 1 kernel=counted_us1 stream=3; d2h 512 async stream=3 }", "sync",
 	}, 600, nil},
