@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define AGENT_MAGIC 0x41534e49u /* "INSA" */
-#define AGENT_ABI 3u            /* of this file: another number is another agent */
+#define AGENT_ABI 4u            /* of this file: another number is another agent */
 
 /*
  * One slot. Layout of struct event (bpf/event.h), except that pid is seq: the daemon
@@ -188,7 +188,7 @@ struct agent_ring {
 	uint32_t inside_count; /* threads that may be inside of a callback of CUPTI's still: no subscription begins */
 	uint64_t hold_ns, hold_longest;     /* for which threads were held, in sum, and one of them */
 	uint32_t holds[AGENT_HOLDS];        /* threads held, by time: up to 1, 2, 5, 10 ms, and longer */
-	uint32_t pad1;
+	uint32_t gated;     /* by the daemon: 1: armed for ASK_OUT the gates hold all calls that CUPTI has a part in, launches of kernels, too */
 	struct agent_out inside[AGENT_OUTS]; /* of these threads the first ones, and when their last callbacks began */
 	/* by the daemon */
 	struct agent_out seen[AGENT_OUTS];   /* of these the ones that probes saw outside of the driver, and when */

@@ -25,7 +25,7 @@ import (
 // The tests play the daemon: they load the agent into a victim on the simulated CUDA,
 // map its ring, beat, and read. Offsets are those of abi.h; TestOffsets compares them.
 const (
-	abi           = 3 // AGENT_ABI of abi.h
+	abi           = 4 // AGENT_ABI of abi.h
 	ringHeartbeat = 64
 	ringTail      = 72
 	ringOn        = 80
@@ -36,6 +36,7 @@ const (
 	ringFlush     = 112
 	ringHead      = 120
 	ringGate      = 516
+	ringGated     = 572
 	ringDropped   = 128
 	ringBegan     = 136
 	ringState     = 144

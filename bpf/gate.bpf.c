@@ -2,8 +2,8 @@
 //go:build ignore
 
 /*
- * Keeps threads of a process out of the CUDA driver for moments (package gate): those that launch graphs while CUPTI is finalized, which
- * kills (agent/src/graphs.c), and others while the agent waits for the driver's lock, which it gets when no thread is inside.
+ * Keeps threads of a process out of the CUDA driver for moments (package quiesce): all of them while CUPTI is taken out of it, for one that is inside
+ * then, or launches a graph, dies (agent/src/outside.c, graphs.c), and some while the agent waits for the driver's lock, which it gets when no thread is inside.
  *
  * The programs hold nobody. While the daemon has armed them they send the thread that comes by a signal whose default is to be ignored. The
  * signal is delivered on the way back to the program, before the driver's first instruction but the one that the kernel emulates for the probe, and the
@@ -29,6 +29,8 @@ struct gate_control {
 	__u32 armed;
 	__u32 signal;
 	__u32 launcher; /* the thread that launches graphs: it is the one that finalizes; 0: none is known to */
+	__u32 each;     /* a thread is sent a signal each time that it comes by, not once in a while */
+	__u32 agent;    /* the agent's own thread, which is never held; 0: not known */
 	__u32 pad;
 };
 
@@ -36,7 +38,7 @@ struct gate_control {
 struct gate_state {
 	__u64 launched_at; /* CLOCK_MONOTONIC ns: when the launcher last came by */
 	__u64 signals;
-	__u64 blocked;     /* threads that were to be sent one, and block it */
+	__u64 blocked;     /* threads that were to be sent one, and block it, or could not be */
 	__u64 overflow;    /* launchers that there was no room for */
 	__u64 passes;      /* launches by others than the launcher */
 };
@@ -79,9 +81,9 @@ static __always_inline void tell(const struct gate_control *c, struct gate_state
 	const struct task_struct___gate *task = (void *)bpf_get_current_task();
 	__u64 blocked = BPF_CORE_READ(task, blocked.sig[0]);
 
-	if (blocked >> ((c->signal - 1) & 63) & 1)
+	if (blocked >> ((c->signal - 1) & 63) & 1 || bpf_send_signal_thread(c->signal))
 		__sync_fetch_and_add(&s->blocked, 1);
-	else if (!bpf_send_signal_thread(c->signal))
+	else
 		__sync_fetch_and_add(&s->signals, 1);
 }
 
@@ -114,7 +116,7 @@ int launch(struct pt_regs *ctx)
 	return 0;
 }
 
-/* On other calls, which can wait for the GPU. */
+/* On other calls: those that can wait for the GPU, and while CUPTI is taken out all in which it has a part. */
 SEC("uprobe.multi")
 int call(struct pt_regs *ctx)
 {
@@ -126,6 +128,12 @@ int call(struct pt_regs *ctx)
 	if (!c || !s || !*(volatile __u32 *)&c->armed)
 		return 0;
 	tid = bpf_get_current_pid_tgid();
+	if (tid == c->launcher || tid == c->agent)
+		return 0;
+	if (c->each) {
+		tell(c, s);
+		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	last = bpf_map_lookup_elem(&told, &tid);
 	if (last && now - *last < APART)

@@ -18,6 +18,8 @@ type GateGateControl struct {
 	Armed    uint32
 	Signal   uint32
 	Launcher uint32
+	Each     uint32
+	Agent    uint32
 	Pad      uint32
 }
 

@@ -43,7 +43,9 @@ struct window {
 	uint32_t calls;       /* wanted calls that were seen in it */
 	uint32_t caller;      /* thread that made the first of them; 0: none was seen yet */
 	uint32_t several;     /* 1: another one made calls, too */
-	uint32_t given_up;    /* 1: a thread began to launch graphs in the last moment, or was held for too long, and CUPTI was not finalized */
+	uint32_t given_up;    /* 1: a thread began to launch graphs in the last moment, and CUPTI was not finalized */
+	uint64_t tried;       /* when a thread of the target last tried to end it, ns */
+	uint32_t tries;       /* so far */
 	uint32_t own;         /* the agent's own thread: 1 tried to end it, 2 has ended it */
 	void *subscriber;
 	uint32_t kinds;       /* bit i: the i-th kind of window.c is on */
@@ -51,7 +53,6 @@ struct window {
 	uint64_t began;       /* before it was subscribed, ns CLOCK_MONOTONIC */
 	uint64_t opened;      /* when everything was on */
 	uint64_t entered;     /* ns that subscribe + enable took */
-	uint64_t quiet;       /* when its callbacks went off before that; 0: they did not */
 	uint64_t off, left;   /* when the first kind went off, and when all was done */
 	uint64_t records, dropped;
 	uint32_t unfinished; /* operations that were running when a flush was forced */
@@ -83,7 +84,6 @@ struct agent {
 	int slow;    /* the last subscription was long in coming: do not give it up for each window */
 	int kept;    /* between windows it was not given up */
 	uint32_t turns; /* of the ring, when we last looked what is wanted */
-	uint64_t finalize_took; /* the last time, ns */
 	struct window window;
 };
 extern struct agent the;
@@ -165,14 +165,13 @@ int window_subscribe(void); /* 0, or why not: CUptiResult or enum agent_error; m
 void window_unsubscribe(void); /* instead of window_open */
 void window_leave(void);  /* unsubscribes, everything being off, and puts back what a subscription changed */
 int window_open(void);    /* 0, or why not; then nothing stays */
-void window_quieten(void); /* its callbacks go off, its kinds stay on */
-void window_go_on(void);   /* and on again */
+int window_release(void); /* unsubscribes, kinds and callbacks being off, where all threads are outside; 0: they are not */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
 int window_unwant(void);  /* 0 where that has begun */
 void window_finish(uint32_t tid, uint32_t before); /* in a callback, by the thread that took it, which is tid, out of that phase: as it was where a graph is in the way */
 int window_end(void);     /* ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
-int window_drop(void);    /* disable and unsubscribe here and now; 0 where another is ending it */
+int window_drop(void);    /* kinds and callbacks off here and now, and where that is safe unsubscribe: an enum agent_end; 0 where another is ending it */
 void window_flush(void);
 void window_said(int how); /* the window's last word: AGENT_WINDOW */
 
@@ -181,13 +180,30 @@ void gate_ask(enum agent_ask what); /* wants them armed, or not any more */
 int gate_ready(void);     /* a finalize may begin */
 int gate_shut(void);      /* launches of graphs are held from here on; 0: one has come by since it was armed */
 void gate_open(void);
-int gate_late(uint64_t more); /* threads have been held for so long that they cannot be for so many ns more */
+int gate_closes(void);    /* whoever comes to the driver while it is shut is held; or there are no gates in this process */
+uint32_t gate_signal(void); /* by which threads are held at calls; 0: none is free */
 void gate_renew(void);    /* asks anew where a launch has come by */
 void gate_wait(int on);   /* the agent's thread waits for the driver's lock from here on */
 
+/* outside.c: whether all other threads are outside of the driver and CUPTI, and held before they go in again. */
+struct sleeper {
+	long call; /* its number, and first argument */
+	uintptr_t argument, stack, code;
+};
+int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long until all but this thread and the agent's are outside; 0: they are not, and the gates are open */
+void outside_end(void);   /* opens them */
+int outside_arrived(const void *context); /* in a handler of signals: the thread has come to the driver from outside, and is to be held */
+void outside_look(const void *context);   /* in one: looks where the thread was */
+void outside_learn(void); /* where the libraries are */
+void outside_remember(uint32_t tid, uintptr_t frame); /* of a thread's last callback */
+int sleeps(uint32_t tid, struct sleeper *); /* in a system call, and there */
+
 /* left.c: threads that may be inside of CUPTI still, behind a callback of ours: nobody subscribes meanwhile. */
-void left_note(uint32_t tid, uint64_t t, const void *frame, const void *data); /* a callback begins: where its caller's stack was, and what it was given */
+void left_note(uint32_t tid, uint64_t t, const void *frame, const struct callback_data *data); /* a callback begins: where its caller's stack was, and what it was given */
 void left_off(void);    /* callbacks go off now */
+int left_above(uint32_t tid, uintptr_t stack, uintptr_t before); /* its stack ends above the frame of its last callback, at the exit of a call; before: of an earlier subscription, 0: unknown */
+int left_none(uint32_t but); /* no thread but this one has been in a callback since the last subscription */
+void left_all(uint32_t but); /* all but this one are proven to have left it */
 int left_alone(void);   /* all are proven to have left it. While no callback can begin */
 void left_tidy(void);   /* forgets those that have ended */
 void left_stay(void);   /* leaves word of them to the next agent, whose image may be another */
@@ -196,6 +212,7 @@ void left_forget(void); /* in a forked child: it has no other thread */
 
 /* exit.c */
 void exit_watch(void); /* once per agent: be told of the target's exit */
+void exit_watch_first(void); /* once a subscription is there: before CUPTI hears of it */
 int exiting(void);
 void exit_done(void);  /* the agent's thread has nothing open any more */
 

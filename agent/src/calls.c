@@ -20,6 +20,7 @@ enum shape {
 };
 #define ENDS 0x80 /* its exit may end a window */
 #define IDS 1024
+#define AGAIN (5 * MS) /* between two tries of the target's threads to end a window */
 
 /*
  * CUpti_driver_api_trace_cbid; headers_test.go checks every one. The ids that end windows are those of
@@ -150,7 +151,7 @@ static void note_caller(uint32_t tid)
 static int may_end(uint32_t phase, const struct callback_data *d)
 {
 	switch (phase) {
-	case PHASE_WANTED: return d->result && !*d->result && gate_ready() && graphs_allow(caller());
+	case PHASE_WANTED: return d->result && !*d->result && gate_ready() && graphs_allow(caller()) && now() - peek(&the.window.tried) > AGAIN;
 	case PHASE_OWN: return caller() == the.tid;
 	}
 	return 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The target's own exit: what is recorded is handed over, and no thread of ours is inside CUPTI while the
- * libraries are torn down. Handlers run in reverse order, so the agent's, registered last, runs first.
+ * libraries are torn down. Handlers run in reverse order, so the agent's is registered once more when CUPTI has registered its own: it runs first.
  */
 #include "agent.h"
 
-#define PATIENCE (250 * MS) /* for which an exit is held up at most */
+#define PATIENCE SECOND /* for which an exit is held up at most, on a host that has no CPU for our thread: CUPTI goes while it may still call it */
 
 static uint32_t leaving; /* 1: the process is in exit() */
 static uint32_t left;    /* futex: 1 when the agent's thread is done */
@@ -36,11 +36,23 @@ static void at_exit(void *unused)
 	}
 }
 
+static void watch(int *watched)
+{
+	if (!*watched && __cxa_atexit)
+		*watched = !__cxa_atexit(at_exit, NULL, NULL);
+}
+
 void exit_watch(void)
 {
 	static int watched;
 
 	left = 0;
-	if (!watched && __cxa_atexit)
-		watched = !__cxa_atexit(at_exit, NULL, NULL);
+	watch(&watched);
+}
+
+void exit_watch_first(void)
+{
+	static int watched;
+
+	watch(&watched);
 }

@@ -14,7 +14,6 @@
 #define TRIES 3u            /* and then */
 #define RARELY (500 * MS)   /* so far apart */
 #define HOLD (1 * MS)       /* a thread's time in the first try; twice and four times as long in the next, and so long in all others */
-#define MOST (10 * MS)      /* for which a launch may be held where that can be chosen */
 #define HANGS (10 * SECOND) /* a finalize that has taken so long hangs, and no thread with it any more */
 #define THREADS 256u        /* that are told apart at other calls; of more, some are held twice in a try */
 
@@ -26,7 +25,7 @@ __attribute__((naked)) static void restorer(void) { __asm__("movl $15, %eax\n\ts
 #define SA_RESTORER 0ul /* the vDSO has it */
 static void restorer(void) {}
 #endif
-enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTART = 0x10000000, SI_KERNEL = 0x80 };
+enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTART = 0x10000000, SI_KERNEL = 0x80, SI_TKILL = -6 };
 
 struct action { /* the kernel's struct sigaction */
 	void (*handler)(int, const int32_t *info, void *context);
@@ -38,12 +37,10 @@ struct action { /* the kernel's struct sigaction */
 static struct {
 	uint64_t asked;    /* the ask, and << 32 passed when it was made */
 	uint32_t passed;   /* launches that came by an armed gate, so far */
-	uint32_t held;     /* of these, that wait */
 	uint32_t shut;     /* futex: 1 while a finalize is under way */
 	uint32_t waiting;  /* futex: not 0 while the agent's thread waits for the driver's lock: the number of that wait */
 	uint32_t waits;    /* so far */
 	uint64_t since;    /* when the last of these began */
-	uint64_t shut_at;
 	uint32_t signals;  /* that are handled, as in the ring */
 	struct action before[2], ours[2];
 	struct {
@@ -66,19 +63,23 @@ static void count(uint64_t began)
 		longest = peek(&r->hold_longest);
 }
 
-static void hold_launch(void)
+/* While CUPTI is taken out. */
+static void hold_shut(void)
 {
-	uint64_t began;
+	uint64_t began = now();
 
+	while (load(&gate.shut) && now() - began < HANGS)
+		futex_wait(&gate.shut, 1, MS * 100);
+	count(began);
+}
+
+static void hold_launch(const void *context)
+{
 	__atomic_fetch_add(&gate.passed, 1, __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&gate.shut, __ATOMIC_SEQ_CST))
 		return;
-	add(&gate.held, 1);
-	began = now();
-	while (load(&gate.shut) && now() - began < HANGS)
-		futex_wait(&gate.shut, 1, MS * 100);
-	add(&gate.held, -1u);
-	count(began);
+	outside_arrived(context);
+	hold_shut();
 }
 
 static void hold_call(void)
@@ -113,13 +114,19 @@ static void hand_on(const struct action *a, int signal, const int32_t *info, voi
 static void on_launch(int signal, const int32_t *info, void *context)
 {
 	if (info[2] == SI_KERNEL && load(&the.alive->awake)) /* not in a forked child */
-		hold_launch();
+		hold_launch(context);
 	hand_on(&gate.before[0], signal, info, context);
 }
 
 static void on_other(int signal, const int32_t *info, void *context)
 {
-	if (info[2] == SI_KERNEL && load(&the.alive->awake))
+	if (gettid() == the.tid || !load(&the.alive->awake))
+		return;
+	if (info[2] == SI_TKILL && info[4] == sys(SYS_getpid, 0, 0, 0))
+		outside_look(context);
+	else if (info[2] == SI_KERNEL && load(&gate.shut) && outside_arrived(context))
+		hold_shut();
+	else if (info[2] == SI_KERNEL)
 		hold_call();
 	hand_on(&gate.before[1], signal, info, context);
 }
@@ -179,8 +186,11 @@ static int handle(uint32_t signals)
 	if (!take(signals, 0))
 		return 0;
 	gate.signals = signals & 0xffff;
-	if (take(signals, 1))
-		gate.signals = signals;
+	if (!take(signals, 1)) {
+		give_back();
+		return 0;
+	}
+	gate.signals = signals;
 	return 1;
 }
 
@@ -226,7 +236,6 @@ int gate_shut(void)
 	uint64_t asked = __atomic_load_n(&gate.asked, __ATOMIC_SEQ_CST);
 
 	store(&the.ring->finalizing, now());
-	gate.shut_at = now();
 	__atomic_store_n(&gate.shut, 1, __ATOMIC_SEQ_CST);
 	if (!load(&the.ring->gate) || daemon_gone())
 		return 1;
@@ -241,9 +250,14 @@ void gate_open(void)
 	futex_wake(&gate.shut);
 }
 
-int gate_late(uint64_t more)
+int gate_closes(void)
 {
-	return load(&gate.held) && now() - gate.shut_at + more > MOST;
+	return !load(&the.ring->gate) || (!daemon_gone() && load(&the.ring->gated) && signal_of(gate.signals, 1) && holds(gate.signals, 1));
+}
+
+uint32_t gate_signal(void)
+{
+	return signal_of(gate.signals, 1);
 }
 
 void gate_wait(int on)

@@ -22,6 +22,7 @@
 struct place {
 	uint32_t tid;    /* 0: free; set by that thread, cleared by the agent's */
 	uint32_t looks;  /* at which it was found asleep and out; the agent's thread only */
+	uint32_t exit;   /* that was at the exit of a call */
 	uint64_t at;     /* when its last callback began, ns */
 	uintptr_t frame; /* above everything that CUPTI's function that called us has on the stack */
 };
@@ -53,7 +54,7 @@ static struct place *place_of(uint32_t tid)
 	return free;
 }
 
-void left_note(uint32_t tid, uint64_t t, const void *frame, const void *data)
+void left_note(uint32_t tid, uint64_t t, const void *frame, const struct callback_data *data)
 {
 	uintptr_t above = (uintptr_t)frame, d = (uintptr_t)data;
 	struct place *p = place_of(tid);
@@ -65,62 +66,10 @@ void left_note(uint32_t tid, uint64_t t, const void *frame, const void *data)
 	if (d > above && d - above < FRAME)
 		above = d;
 	store(&p->at, t);
+	store(&p->exit, data->site != SITE_ENTER);
 	store(&p->frame, above);
 	if (peek(&p->tid) != tid && !swapped(&p->tid, 0, tid))
 		store(&callers.overflow, 1); /* another one was faster */
-}
-
-/* Digits into a path; returns what follows them. */
-static char *number(char *to, uint32_t n)
-{
-	char digits[10];
-	int i = 0;
-
-	do
-		digits[i++] = (char)('0' + n % 10);
-	while (n /= 10);
-	while (i)
-		*to++ = digits[--i];
-	return to;
-}
-
-/* The last but one of the words of a line is the stack pointer; 0 where the thread is in no system call. */
-static uintptr_t sleeping_at(const char *line, long n)
-{
-	uintptr_t value = 0, before = 0;
-	int word = 0;
-
-	if (n <= 0 || line[0] < '0' || line[0] > '9') /* "running", or -1: in none */
-		return 0;
-	for (long i = 0; i < n && line[i] != '\n'; i++) {
-		char c = line[i];
-
-		if (c == ' ') {
-			word++;
-			before = value;
-			value = 0;
-		} else if (c >= '0' && c <= '9')
-			value = value << 4 | (uintptr_t)(c - '0');
-		else if (c >= 'a' && c <= 'f')
-			value = value << 4 | (uintptr_t)(c - 'a' + 10);
-		else if (c == 'x')
-			value = 0;
-	}
-	return word == 8 ? before : 0; /* number, six arguments, stack pointer, program counter */
-}
-
-static uintptr_t stack_of(uint32_t tid)
-{
-	char path[48] = "/proc/self/task/", line[256];
-	long fd, n;
-
-	memcpy(number(path + 16, tid), "/syscall", 9);
-	fd = sys6(SYS_openat, AT_FDCWD, (long)path, O_CLOEXEC, 0, 0, 0);
-	if (fd < 0)
-		return 0;
-	n = sys(SYS_read, fd, line, sizeof(line));
-	sys(SYS_close, fd, 0, 0);
-	return sleeping_at(line, n);
 }
 
 /* Whether the daemon's probes saw that thread outside after t. */
@@ -145,10 +94,44 @@ static uint64_t from(const struct place *p)
 
 static int is_out(struct place *p, uint32_t tid)
 {
+	struct sleeper s;
+
 	if (tid == the.tid || !thread_lives(tid) || seen_outside(tid, from(p)))
 		return 1;
-	p->looks = stack_of(tid) > load(&p->frame) ? p->looks + 1 : 0;
+	p->looks = sleeps(tid, &s) && s.stack > load(&p->frame) ? p->looks + 1 : 0;
 	return p->looks >= 2;
+}
+
+int left_above(uint32_t tid, uintptr_t stack, uintptr_t before)
+{
+	struct place *p = place_of(tid);
+
+	if (p && load(&p->tid) == tid)
+		return load(&p->exit) && stack > load(&p->frame);
+	return before && stack > before;
+}
+
+int left_none(uint32_t but)
+{
+	for (uint32_t i = 0; i < PLACES; i++) {
+		uint32_t tid = load(&callers.place[i].tid);
+
+		if (tid && tid != but && tid != the.tid && thread_lives(tid))
+			return 0;
+	}
+	return !load(&callers.overflow);
+}
+
+void left_all(uint32_t but)
+{
+	for (uint32_t i = 0; i < PLACES; i++) {
+		uint32_t tid = load(&callers.place[i].tid);
+
+		if (!tid || tid == but)
+			continue;
+		outside_remember(tid, load(&callers.place[i].frame));
+		store(&callers.place[i].tid, 0);
+	}
 }
 
 int left_alone(void)
@@ -234,6 +217,7 @@ static void inherit(uintptr_t at)
 			continue;
 		}
 		p->at = theirs[i].at;
+		p->exit = theirs[i].exit;
 		p->frame = theirs[i].frame;
 		p->looks = 0;
 		store(&p->tid, theirs[i].tid);

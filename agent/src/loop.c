@@ -9,8 +9,11 @@
 #define HURRY (300 * MS)      /* deadline where nobody waits for what we do */
 #define LINGER (100 * MS)     /* for which threads may take to be seen outside of CUPTI, before word of them is left */
 #define BRIEF (20 * MS)       /* a window that nobody wants any more */
-#define QUIET (20 * MS)       /* for which callbacks are off before the agent's own thread ends a window, so that threads are seen to have left them */
-#define AHEAD (100 * MS)      /* of what the gates are wanted for, they are asked for */
+#define AHEAD (100 * MS)      /* of a subscription, the gates are asked for */
+#define AHEAD_OUT (20 * MS)   /* of a window's end: from then on every call of the target's comes by them */
+#define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice the time */
+#define LAST_RETRY (640 * MS)
+#define AMENDS 3              /* windows that are tried to leave nothing behind */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
 struct loop {
@@ -19,7 +22,9 @@ struct loop {
 	uint64_t pressed; /* since when the deadline runs; 0: it does not yet */
 	uint64_t flushed;
 	uint32_t calls;   /* of the window when the end was wanted */
-	int amended;      /* a last window was tried to leave nothing behind */
+	uint64_t retry;   /* no try to end the window before this, ns */
+	uint64_t backoff; /* after the next one that fails, ns */
+	int amended;      /* windows that were tried to leave nothing behind */
 	int refused;      /* the last window could not be opened: wait, in every mode */
 };
 
@@ -90,8 +95,8 @@ static void said_refused(int error)
 /* Several threads launch graphs: no window, and a subscription that was kept is given up, which no window will do any more. */
 static int turned_away(void)
 {
-	if (the.kept)
-		window_leave();
+	if (the.kept && window_release())
+		the.kept = 0;
 	return ERROR_GRAPH_THREADS;
 }
 
@@ -125,7 +130,8 @@ static void open_one(struct loop *l)
 	name_thread("cupti"); /* what CUPTI starts in here is its own, and says so */
 	error = enter();
 	name_thread(NAME);
-	l->wanted = l->pressed = 0;
+	l->wanted = l->pressed = l->retry = 0;
+	l->backoff = FIRST_RETRY;
 	l->flushed = now();
 	l->refused = error != 0;
 	if (!error) {
@@ -165,12 +171,12 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		return;
 	}
 	if (due && (the.kept || left_alone())) {
-		gate_ask(ASK_IN); /* as a rule it has been */
+		gate_ask(the.kept && graphs_several() ? ASK_OUT : ASK_IN); /* as a rule it has been */
 		open_one(l);
 		return;
 	}
 	if (due || l->next - t <= AHEAD)
-		gate_ask(ASK_IN);
+		gate_ask(the.kept && graphs_several() ? ASK_OUT : ASK_IN);
 	else
 		gate_ask(ASK_NOTHING);
 	if (due)
@@ -268,8 +274,10 @@ static void ended(struct loop *l, int how)
 
 static void drop(struct loop *l)
 {
-	if (!window_drop())
-		ended(l, END_DISABLED);
+	int how = window_drop();
+
+	if (how)
+		ended(l, how);
 }
 
 /* Whether the subscription outlives the window. Not where a graph ran in it: that one would stay slower until CUPTI is finalized. */
@@ -280,20 +288,23 @@ static int keeps(uint32_t mode)
 
 /*
  * Whether the agent's own thread ends the window, at once: always, but with graphs, which another thread may be launching then. It needs no
- * call of the target's, and when the next subscription begins it has returned from CUPTI (left.c). CUPTI is finalized when every other thread is outside
- * of the driver for a moment, which where several are mostly inside takes seconds: no thread of the target's waits for that.
+ * call of the target's, only that all its threads are outside of the driver for a moment (outside.c).
  */
 static int ends_itself(void)
 {
-	return !the.window.own && graphs_allow(0);
+	return graphs_allow(0);
 }
 
-static int end_itself(void)
+/* 0: not all threads were outside. The gates are opened meanwhile, and asked for again with the next try. */
+static int end_itself(struct loop *l)
 {
 	set_state(STATE_LEAVING, 0);
 	if (window_end())
 		return 1;
 	set_state(STATE_CLOSING, 0);
+	l->retry = now() + l->backoff;
+	if (l->backoff < LAST_RETRY)
+		l->backoff *= 2;
 	return 0;
 }
 
@@ -306,14 +317,12 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		return;
 	}
 	left_tidy();
-	if (mode != MODE_WINDOWS || now() + AHEAD >= end)
+	if (mode != MODE_WINDOWS || now() + AHEAD_OUT >= end)
 		gate_ask(mode == MODE_CONTINUOUS ? ASK_NOTHING : ASK_OUT);
 	gate_renew();
 	if (!end_due(mode)) {
-		if (l->wanted) { /* it was to end, and is to go on */
-			window_go_on();
+		if (l->wanted) /* it was to end, and is to go on */
 			set_state(STATE_OPEN, 0);
-		}
 		l->wanted = l->pressed = 0;
 		if (mode == MODE_QUIT || mode == MODE_OFF) {
 			futex_wait(&the.ring->wake, seen, MS); /* not bound to the heartbeat: it may be long past */
@@ -322,8 +331,8 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		if (flush_due(l))
 			flush(l);
 		until = look_time(l);
-		if (mode == MODE_WINDOWS && now() + AHEAD < end)
-			end -= AHEAD;
+		if (mode == MODE_WINDOWS && now() + AHEAD_OUT < end)
+			end -= AHEAD_OUT;
 		sleep_until(mode == MODE_WINDOWS && end < until ? end : until, seen);
 		return;
 	}
@@ -346,16 +355,8 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 			futex_wait(&the.ring->wake, seen, POLL / 4); /* not bound to the heartbeat: it may be long past */
 		return;
 	}
-	/* So that nobody is behind a callback when CUPTI goes. Where that cannot be shown soon, the next subscription waits for it. */
-	if (ends_itself()) {
-		window_quieten();
-		if (!left_alone() && now() - the.window.quiet < QUIET) {
-			futex_wait(&the.ring->wake, seen, POLL / 20);
-			return;
-		}
-	}
 	flush(l); /* so that little is left for the thread that finalizes */
-	if (ends_itself() && (end_itself() || !the.window.own))
+	if (ends_itself() && now() >= l->retry && end_itself(l))
 		return;
 	window_want();
 }
@@ -364,12 +365,14 @@ static void close(struct loop *l, uint32_t mode)
 {
 	uint64_t waited = now() - l->wanted;
 
-	futex_wait(&the.window.phase, PHASE_WANTED, waited < SECOND ? POLL : 10 * POLL);
+	futex_wait(&the.window.phase, PHASE_WANTED, waited < SECOND ? POLL / 4 : 10 * POLL);
 	if (load(&the.window.phase) != PHASE_WANTED)
 		return;
 	gate_renew();
 	if (overdue(l, mode) || graphs_several())
 		drop(l);
+	else if (ends_itself() && now() >= l->retry)
+		window_unwant(); /* to be tried by this thread once more */
 	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {
 		flush(l);
 		window_want();
@@ -381,11 +384,11 @@ static void close(struct loop *l, uint32_t mode)
  * that exits is left as it is; whether it was worth it: 0 means go. */
 static int amend(struct loop *l)
 {
-	if (!the.dormant || exiting() || (!the.kept && (l->amended || graphs_several() || daemon_gone())))
+	if (!the.dormant || exiting() || l->amended >= (the.kept && !daemon_gone() ? AMENDS : 1) || (!the.kept && (graphs_several() || daemon_gone())))
 		return 0;
 	if (!the.kept && !left_alone())
 		return 0; /* nobody knows for how long */
-	l->amended = 1;
+	l->amended++;
 	open_one(l);
 	return 1;
 }

@@ -18,6 +18,10 @@ enum {
 	SYS_mmap = 9, SYS_rt_sigaction = 13, SYS_rt_sigprocmask = 14, SYS_pread64 = 17, SYS_pwrite64 = 18, SYS_madvise = 28, SYS_read = 0, SYS_close = 3,
 	SYS_fcntl = 72, SYS_ftruncate = 77, SYS_prctl = 157, SYS_gettid = 186, SYS_tgkill = 234, SYS_getpid = 39, SYS_futex = 202, SYS_openat = 257,
 	SYS_memfd_create = 319, SYS_statx = 332, SYS_munmap = 11, SYS_sched_setscheduler = 144, SYS_sched_setaffinity = 203, SYS_sched_getaffinity = 204,
+	SYS_getdents64 = 217, SYS_process_vm_readv = 310,
+};
+enum { /* that others make */
+	SYS_accept = 43, SYS_wait4 = 61, SYS_epoll_wait = 232, SYS_waitid = 247, SYS_epoll_pwait = 281, SYS_accept4 = 288,
 };
 
 static inline long sys6(long n, long a, long b, long c, long d, long e, long f)
@@ -35,6 +39,10 @@ enum {
 	SYS_fcntl = 25, SYS_ftruncate = 46, SYS_openat = 56, SYS_close = 57, SYS_read = 63, SYS_pread64 = 67, SYS_pwrite64 = 68,
 	SYS_futex = 98, SYS_sched_setscheduler = 119, SYS_sched_setaffinity = 122, SYS_sched_getaffinity = 123, SYS_rt_sigaction = 134, SYS_rt_sigprocmask = 135, SYS_prctl = 167, SYS_getpid = 172, SYS_gettid = 178, SYS_tgkill = 131,
 	SYS_munmap = 215, SYS_mmap = 222, SYS_madvise = 233, SYS_memfd_create = 279, SYS_statx = 291,
+	SYS_getdents64 = 61, SYS_process_vm_readv = 270,
+};
+enum { /* that others make */
+	SYS_epoll_pwait = 22, SYS_waitid = 95, SYS_accept = 202, SYS_accept4 = 242, SYS_wait4 = 260, SYS_epoll_wait = -1,
 };
 
 static inline long sys6(long n, long a, long b, long c, long d, long e, long f)

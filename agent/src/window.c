@@ -20,6 +20,9 @@ static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCP
 
 #define OWN_CALL 17 /* cuCtxSynchronize */
 #define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
+#define OWN (6 * MS)    /* for which threads are held until all are outside, where the agent's thread ends a window */
+#define THEIRS (2 * MS) /* the same where one of the target's does, which waits meanwhile; at later tries for longer */
+#define TRIES 3         /* after which that is doubled, twice */
 #define ARRIVAL 20000 /* ns from before the driver to CUPTI's callback: a microsecond, as a rule */
 #define KEEP_AFTER (300 * MS) /* what a subscription may take that is made anew for each window */
 
@@ -90,9 +93,10 @@ static void reset(void)
 	struct window *w = &the.window;
 
 	w->calls = w->kinds = w->unfinished = 0;
-	w->records = w->dropped = w->quiet = w->off = w->left = 0;
+	w->records = w->dropped = w->off = w->left = 0;
 	memset(w->took, 0, sizeof(w->took));
 	w->want_took = w->caller = w->several = w->own = w->given_up = 0;
+	w->tried = w->tries = 0;
 	w->flush_took = w->flush_at = 0;
 	w->began = now();
 	if (!the.dormant)
@@ -138,6 +142,7 @@ int window_subscribe(void)
 		return bad;
 	reset();
 	relax();
+	outside_learn();
 	if (the.kept)
 		return 0;
 	store(&the.ring->opening, w->began);
@@ -209,6 +214,7 @@ int window_open(void)
 		window_leave();
 		return bad;
 	}
+	exit_watch_first();
 	w->opened = now();
 	w->entered = w->opened - w->began;
 	store(&w->phase, PHASE_OPEN);
@@ -230,27 +236,37 @@ int window_unwant(void)
 	return swapped(&the.window.phase, PHASE_WANTED, PHASE_OPEN) ? 0 : -1;
 }
 
-/*
- * From here on threads that are about to launch a graph are held before the driver (gate.c), for a launch in the midst of a finalize kills
- * (graphs.c). Where there is no gate, one that is about to launch has come to its callback after a moment: then it is known who launches.
- */
+/* Where there is no gate, one that is about to launch a graph has come to its callback after a moment: then it is known who launches. */
 static int graphs_out(uint32_t tid)
 {
-	int alone = gate_shut();
 	uint64_t t = now();
 
-	while (now() - t < ARRIVAL)
+	while (!the.ring->gate && now() - t < ARRIVAL)
 		;
-	return alone && graphs_allow(tid);
+	return graphs_allow(tid);
+}
+
+/* In a call of the agent's own the others are outside already. */
+static int others_out(uint32_t tid)
+{
+	uint32_t n;
+	int out;
+
+	if (the.window.own == 1)
+		return 1;
+	n = the.window.tries++ / TRIES;
+	out = outside_wait(tid, THEIRS << (n < 2 ? n : 2));
+
+	the.window.tried = now();
+	return out;
 }
 
 void window_finish(uint32_t tid, uint32_t before)
 {
 	uint64_t t;
 
-	if (!graphs_out(tid)) {
-		gate_open();
-		the.window.own = 0; /* to be tried again */
+	if (!others_out(tid) || !graphs_out(tid)) {
+		outside_end();
 		store(&the.window.phase, before);
 		return;
 	}
@@ -263,13 +279,12 @@ void window_finish(uint32_t tid, uint32_t before)
 	window_leave();
 	t = took(STEP_LEAVE, t);
 	/* Where nothing holds such threads, a graph that one launched while kinds were on was noted by its callback. */
-	the.window.given_up = !graphs_allow(tid) || gate_late(the.finalize_took);
+	the.window.given_up = !graphs_allow(tid);
 	if (!the.window.given_up)
 		the.cupti.finalize();
-	gate_open();
+	left_all(tid);
+	outside_end();
 	the.window.left = took(STEP_FINALIZE, t);
-	if (!the.window.given_up)
-		the.finalize_took = the.window.left - t;
 	store(&the.window.phase, PHASE_DONE);
 	futex_wake(&the.window.phase);
 }
@@ -286,54 +301,61 @@ int window_end(void)
 {
 	uint64_t t = now();
 
+	if (!outside_wait(0, OWN))
+		return 0;
 	the.window.own = 1;
 	the.cupti.callback(1, the.window.subscriber, DOMAIN_DRIVER, OWN_CALL);
 	the.window.want_took = (uint32_t)(now() - t);
 	store(&the.window.phase, PHASE_OWN);
 	store(&the.ring->leaving, t);
-	gate_wait(1);
 	own_call();
-	gate_wait(0);
 	store(&the.ring->leaving, 0);
-	if (swapped(&the.window.phase, PHASE_OWN, PHASE_OPEN))
+	if (swapped(&the.window.phase, PHASE_OWN, PHASE_OPEN)) {
+		outside_end();
+		the.window.own = 0;
 		return 0;
+	}
 	the.window.own = 2;
 	return 1;
+}
+
+static void callbacks_off(void)
+{
+	calls_enable(0, 0);
+	calls_enable(0, 1); /* of an end that was wanted */
+	left_off();
 }
 
 int window_drop(void)
 {
 	uint64_t t;
+	int how = END_KEPT;
 
 	if (!swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN) && !swapped(&the.window.phase, PHASE_OPEN, PHASE_TAKEN))
-		return -1;
+		return 0;
 	the.window.off = now();
 	kinds_off();
+	if (!exiting())
+		callbacks_off();
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
 	records_lost();
 	t = took(STEP_FLUSH, t);
-	window_leave();
+	if (exiting() || window_release()) /* a process that exits takes the subscription with it, soon and beside us */
+		how = END_DISABLED;
 	the.window.left = took(STEP_LEAVE, t);
 	store(&the.window.phase, PHASE_DONE);
-	return 0;
+	return how;
 }
 
-void window_quieten(void)
+int window_release(void)
 {
-	if (the.window.quiet)
-		return;
-	calls_enable(0, 0);
-	left_off();
-	the.window.quiet = now();
-}
-
-void window_go_on(void)
-{
-	if (!the.window.quiet)
-		return;
-	calls_enable(1, 0);
-	the.window.quiet = 0;
+	if (!outside_wait(0, OWN))
+		return 0;
+	window_leave();
+	left_all(0);
+	outside_end();
+	return 1;
 }
 
 void window_keep(void)
@@ -342,8 +364,7 @@ void window_keep(void)
 
 	the.window.off = now();
 	kinds_off();
-	calls_enable(0, 0);
-	calls_enable(0, 1); /* of an end that was wanted, and then was not */
+	callbacks_off();
 	t = took(STEP_DISABLE, the.window.off);
 	the.cupti.flush(FLUSH_FORCED);
 	records_lost();
@@ -379,9 +400,9 @@ void window_said(int how)
 {
 	struct window *w = &the.window;
 	struct agent_slot s = {
-		.ts = w->opened, .dur = (w->quiet ? w->quiet : w->off) - w->opened, .tid = w->unfinished, .kind = AGENT_WINDOW, .flags = EVENT_TIMED,
+		.ts = w->opened, .dur = w->off - w->opened, .tid = w->unfinished, .kind = AGENT_WINDOW, .flags = EVENT_TIMED,
 		.func = WINDOW_CALLS | (w->own == 2 ? WINDOW_OWN : 0), .ret = how,
-		.args = { w->records, w->dropped, w->entered, w->left - (w->quiet ? w->quiet : w->off) },
+		.args = { w->records, w->dropped, w->entered, w->left - w->off },
 	};
 
 	steps_said(w);

@@ -163,7 +163,7 @@ class Campaign:
 
     def simulated(self, build):
         build = os.path.abspath(build)
-        env = {"LD_LIBRARY_PATH": f"{build}/cudasim/r580:{build}/cudasim", "CUDASIM_CUPTI_LOCK": "1", "CUDASIM_CUPTI_FINALIZE_NS": "2000000", "CUDASIM_CUPTI_STALL_NS": "40000000", "VICTIM_FAULTS": "1"}
+        env = {"LD_LIBRARY_PATH": f"{build}/cudasim/r580:{build}/cudasim", "CUDASIM_CUPTI_LOCK": "1", "CUDASIM_CUPTI_FINALIZE_NS": "2000000", "CUDASIM_CUPTI_STALL_NS": "40000000", "CUDASIM_CUPTI_WORK_NS": "3000000", "VICTIM_FAULTS": "1"}
         kinds = [(name, [f"{build}/victims/victim", script], env) for name, script in SIMULATED.items()]
         return kinds + [("server", [sys.executable, f"{HERE}/../../testdata/victims/victim.py", "--requests", "0", "--seconds", "100000"], env)]
 

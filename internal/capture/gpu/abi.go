@@ -4,7 +4,7 @@ package gpu
 // every number here with it.
 const (
 	abiMagic = 0x41534e49 // AGENT_MAGIC
-	abiLevel = 3          // AGENT_ABI
+	abiLevel = 4          // AGENT_ABI
 
 	ringData  = 4096 // AGENT_DATA: offset of the first slot
 	slotBytes = 64   // sizeof(struct agent_slot)
@@ -53,6 +53,7 @@ const (
 	ringHoldNS       = 536
 	ringHoldLongest  = 544
 	ringHolds        = 552
+	ringGated        = 572
 	ringInside       = 576
 	ringSeen         = 832
 )

@@ -50,7 +50,7 @@ func TestABI(t *testing.T) {
 			"flush": ringFlush, "head": ringHead, "dropped": ringDropped, "began": ringBegan, "state": ringState, "error": ringError,
 			"cupti_version": ringCUPTI, "windows": ringWindows, "graphs": ringGraphs, "flushed": ringFlushed, "opening": ringOpening, "leaving": ringLeaving, "finalizing": ringFinalizing, "path": ringPath, "lost": ringLost, "turns": ringTurns, "graph_threads": ringGraphThreads, "graph_thread": ringGraphThread, "holder": ringHolder,
 			"gate": ringGate, "armed": ringArmed, "ask": ringAsk, "asked": ringAsked, "inside_count": ringInsideCount, "hold_ns": ringHoldNS, "hold_longest": ringHoldLongest,
-			"holds": ringHolds, "inside": ringInside, "seen": ringSeen,
+			"holds": ringHolds, "gated": ringGated, "inside": ringInside, "seen": ringSeen,
 		},
 		"slot": {"ts": slotTS, "dur": slotDur, "seq": slotSeq, "tid": slotTID, "func": slotFunc, "kind": slotKind, "flags": slotFlag, "ret": slotRet, "args": slotArgs},
 		"text": {"text_a": textA, "text_b": textB, "text_c": textC, "seq": slotSeq, "kind": slotKind},

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,19 +11,27 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
+
+// agentThreadName is what the agent calls its thread (agent/src/agent.h, NAME).
+const agentThreadName = "inferscope"
 
 // arming is what a session's gates are told, for the end of one window at a time. Whatever the target writes into its
 // ring, a gate sends signals to the target's own threads, and nothing else.
 type arming struct {
 	launches, calls unix.Signal // by which threads are held; 0: not chosen yet, or none is free
 	armed           bool
+	wide            bool   // the gate for calls holds launches of kernels, too
+	widening        bool   // that is on its way
+	narrowed        bool   // and not wanted any more
 	launcher        uint32 // the thread that the gate takes for the one that launches graphs
 	blocked         bool   // a launch could not be held: no window opens any more
 	taken           bool   // the target handles both signals, in a way that the agent cannot hand on: no window opens
 	untaken         bool   // since the signals were chosen the agent did not say that they are taken
+	agent           uint32 // the agent's thread; 0: not known
 	tids            *proc.TIDs
 }
 
@@ -50,7 +59,7 @@ func (s *Source) serveAll(now uint64) {
 // announce tells q's agent by which signals its gates hold threads: before that it opens no window. The caller holds
 // the lock.
 func (s *Source) announce(q *session) {
-	if q.gates[quiesce.Launches].gate == nil {
+	if q.gates[quiesce.Launches].gate == nil || q.gates[quiesce.Calls].gate == nil {
 		return
 	}
 	refused := q.ring.load32(ringAsked) == askTaken
@@ -71,23 +80,18 @@ func (s *Source) announce(q *session) {
 	q.ring.store32(ringGate, uint32(launches)|uint32(calls)<<16)
 }
 
-// signalsFor chooses signals whose default is to be ignored: those that the process does not handle. Where it handles
-// all, SIGURG for launches, which every program that handles it must be prepared to get for no reason; its handler is
-// called, too.
+// signalsFor chooses signals whose default is to be ignored: SIGWINCH for calls, which the process must not handle, and
+// SIGURG for launches of graphs, which every program that handles it must be prepared to get for no reason; its handler
+// is called, too. Where it handles SIGWINCH alone, the two change their places.
 func signalsFor(caught uint64) (launches, calls unix.Signal) {
-	var free []unix.Signal
-	for _, sig := range []unix.Signal{unix.SIGURG, unix.SIGWINCH} {
-		if caught>>(sig-1)&1 == 0 {
-			free = append(free, sig)
-		}
+	handles := func(sig unix.Signal) bool { return caught>>(sig-1)&1 != 0 }
+	switch {
+	case !handles(unix.SIGWINCH):
+		return unix.SIGURG, unix.SIGWINCH
+	case !handles(unix.SIGURG):
+		return unix.SIGWINCH, unix.SIGURG
 	}
-	switch len(free) {
-	case 0:
-		return unix.SIGURG, 0
-	case 1:
-		return free[0], 0
-	}
-	return free[0], free[1]
+	return unix.SIGURG, unix.SIGWINCH
 }
 
 // caughtBy returns the signals that a process handles, as a mask; 0 where that cannot be read.
@@ -116,30 +120,82 @@ func (s *Source) arm(q *session) error {
 	case asked != askIn && asked != askOut:
 		return s.disarm(q)
 	case ask == q.ring.load32(ringArmed):
-		return s.inspect(q, g)
+		return s.inspect(q)
 	}
-	if c := q.gates[quiesce.Calls].gate; c != nil && q.arming.calls != 0 {
-		q.arming.armed = true
-		if err := c.Arm(q.arming.calls, 0); err != nil {
-			return err
-		}
+	c := q.gates[quiesce.Calls].gate
+	if c == nil {
+		return nil
 	}
+	if asked == askOut && !s.widened(q, c) {
+		return nil
+	}
+	q.arming.armed = true
 	if asked == askOut {
-		q.arming.armed = true
 		if ready, err := s.armLaunches(q, g); err != nil || !ready {
 			return err
 		}
 	}
+	several := false
+	s.paces.of(q.process.PID, func(p *pace) { several = p.callers.several })
+	if !several && asked == askIn { // one thread leaves the driver between its calls
+		q.ring.store32(ringArmed, ask)
+		q.ring.wake()
+		return nil
+	}
+	if err := c.Arm(q.arming.calls, quiesce.Who{Launcher: q.arming.launcher, Agent: q.agentThread()}, asked == askOut); err != nil {
+		return err
+	}
+	q.ring.store32(ringGated, flag(asked == askOut))
 	q.ring.store32(ringArmed, ask)
 	q.ring.wake()
 	return nil
+}
+
+// widened has q's gate for calls hold launches of kernels, too, and returns whether it does by now. The caller holds the
+// lock.
+func (s *Source) widened(q *session, c *quiesce.Gate) bool {
+	if q.arming.wide || q.arming.widening {
+		return q.arming.wide
+	}
+	c.Want(true)
+	q.arming.widening = true
+	s.gates.Go(func() {
+		wide, err := c.Settle()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q.arming.widening = false
+		q.arming.wide = wide && !q.arming.narrowed
+		q.arming.narrowed = false
+		if err != nil && q.process.Alive() {
+			s.opts.Log.Warn("launches of kernels cannot be held: the window is not ended by a finalize", zap.Uint32("pid", q.process.PID), zap.Error(err))
+		}
+		if q.ring != nil && !q.over && q.gates[quiesce.Calls].gate == c {
+			s.serve(q, clock.Monotonic())
+		}
+	})
+	return false
+}
+
+// narrow takes back what widened did. The caller holds the lock.
+func (s *Source) narrow(q *session) {
+	c := q.gates[quiesce.Calls].gate
+	if c == nil || !q.arming.wide && !q.arming.widening {
+		return
+	}
+	q.arming.wide, q.arming.narrowed = false, q.arming.widening
+	c.Want(false)
+	s.gates.Go(func() {
+		if _, err := c.Settle(); err != nil {
+			s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", q.process.PID), zap.Error(err))
+		}
+	})
 }
 
 // armLaunches arms the gate for launches, and then looks who has launched a graph before: whoever is not seen there is
 // held. It returns false where the agent must not finalize. The caller holds the lock.
 func (s *Source) armLaunches(q *session, g *quiesce.Gate) (bool, error) {
 	for range 3 {
-		if err := g.Arm(q.arming.launches, q.arming.launcher); err != nil {
+		if err := g.Arm(q.arming.launches, quiesce.Who{Launcher: q.arming.launcher}, true); err != nil {
 			return false, err
 		}
 		l, err := s.launchersOf(q, g)
@@ -183,16 +239,24 @@ func (s *Source) launchersOf(q *session, g *quiesce.Gate) (l launchers, err erro
 	return l, nil
 }
 
-// inspect looks whether a launch could not be held. The caller holds the lock.
-func (s *Source) inspect(q *session, g *quiesce.Gate) error {
-	state, err := g.State()
-	if state.Blocked > 0 || state.Overflow > 0 {
-		q.arming.blocked = true
+// inspect looks whether a thread could not be held. The caller holds the lock.
+func (s *Source) inspect(q *session) error {
+	var errs []error
+	for _, post := range q.gates {
+		if post.gate == nil {
+			continue
+		}
+		state, err := post.gate.State()
+		if state.Blocked > 0 || state.Overflow > 0 {
+			q.arming.blocked = true
+		}
+		errs = append(errs, err)
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 func (s *Source) disarm(q *session) error {
+	s.narrow(q)
 	if !q.arming.armed {
 		return nil
 	}
@@ -205,7 +269,7 @@ func (s *Source) disarm(q *session) error {
 			return fmt.Errorf("disarm it: %w", err)
 		}
 	}
-	return s.inspect(q, q.gates[quiesce.Launches].gate)
+	return s.inspect(q)
 }
 
 // witness says which of the threads that q's agent waits for were seen outside of the driver since: a call of theirs
@@ -256,4 +320,34 @@ func (s *Source) witness(q *session, now uint64) {
 	if news {
 		q.ring.wake()
 	}
+}
+
+// agentThread returns the agent's thread, which is known by its name; 0: there is none. A thread of the target's that has
+// that name is not held, and harms nobody but its own process. The caller holds the lock.
+func (q *session) agentThread() uint32 {
+	if q.arming.agent != 0 && threadLives(q.process.PID, q.arming.agent) {
+		return q.arming.agent
+	}
+	q.arming.agent = 0
+	tasks, err := os.ReadDir(procPath(q.process, "task"))
+	if err != nil {
+		return 0
+	}
+	for _, task := range tasks {
+		name, err := os.ReadFile(procPath(q.process, "task/"+task.Name()+"/comm"))
+		tid, bad := strconv.ParseUint(task.Name(), 10, 32)
+		if err == nil && bad == nil && string(bytes.TrimSpace(name)) == agentThreadName {
+			q.arming.agent = uint32(tid)
+			break
+		}
+	}
+	return q.arming.agent
+}
+
+// flag is 1 where is.
+func flag(is bool) uint32 {
+	if is {
+		return 1
+	}
+	return 0
 }

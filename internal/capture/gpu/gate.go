@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -17,17 +18,11 @@ type post struct {
 	gate  *quiesce.Gate // nil: there is none
 }
 
-// quiesceThreads has gates put before the driver in q's process: the one for launches of graphs everywhere, for any
-// thread may launch its first one at any time; the other one where several threads call the driver, as a rule before
-// the first window, for a wait in cuptiSubscribe may hold threads up for as long as it lasts. They stay as long as the
+// quiesceThreads has gates put before the driver in q's process, before its first window. They stay as long as the
 // agent's ring. The caller holds the lock.
 func (s *Source) quiesceThreads(q *session) {
 	s.putUp(q, quiesce.Launches)
-	several := false
-	s.paces.of(q.process.PID, func(p *pace) { several = p.callers.several })
-	if several {
-		s.putUp(q, quiesce.Calls)
-	}
+	s.putUp(q, quiesce.Calls)
 }
 
 func (s *Source) putUp(q *session, kind quiesce.Kind) {
@@ -62,26 +57,27 @@ func withoutGate(kind quiesce.Kind) string {
 	if kind == quiesce.Launches {
 		return "launches of CUDA graphs cannot be held while CUPTI is taken out of a process, which one that comes just then would kill: no window opens there"
 	}
-	return "no gate before the driver of a process: where its threads are always inside, CUPTI lets the agent in late"
+	return "calls of a process cannot be held while CUPTI is taken out of it, which a thread that is inside then would not survive: no window opens there"
 }
 
 // ungated says why no window may open in q's process; "" where launches of graphs are held, or will be. The caller
 // holds the lock.
 func ungated(q *session) string {
-	switch err := q.gates[quiesce.Launches].err; {
+	err := cmp.Or(q.gates[quiesce.Launches].err, q.gates[quiesce.Calls].err)
+	switch {
 	case err != nil:
-		return fmt.Sprintf("no window opens where a thread that launches its first CUDA graph cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help", err)
+		return fmt.Sprintf("no window opens where threads cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help", err)
 	case q.arming.blocked:
-		return "no window opens: a thread of this process that launches CUDA graphs blocks the signal by which it is held while CUPTI is taken out (SIGURG or SIGWINCH); let the program's threads not block both"
+		return "no window opens: a thread of this process that calls CUDA blocks the signal by which it is held while CUPTI is taken out (SIGURG or SIGWINCH); let the program's threads not block both"
 	case q.arming.taken:
-		return "no window opens: this program handles SIGURG and SIGWINCH itself, without SA_SIGINFO, so that its threads cannot be held while CUPTI is taken out; handle one of them with SA_SIGINFO, or not at all"
+		return "no window opens: this program handles SIGURG or SIGWINCH itself, without SA_SIGINFO, so that its threads cannot be held while CUPTI is taken out; let it handle them with SA_SIGINFO, or not at all"
 	}
 	return ""
 }
 
-// guarded says whether the gate for launches of graphs is up in q's process, or cannot be. The caller holds the lock.
+// guarded says whether the gates are up in q's process, or cannot be. The caller holds the lock.
 func (s *Source) guarded(q *session) bool {
-	return s.opts.Gate == nil || q.gates[quiesce.Launches].done
+	return s.opts.Gate == nil || q.gates[quiesce.Launches].done && q.gates[quiesce.Calls].done
 }
 
 // dropGates takes q's gates away, those that it has. The caller holds the lock.

@@ -84,24 +84,20 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestNoGateForOneThread: one thread leaves the driver between its calls, so nothing is put in its way, however long
-// CUPTI takes.
-func TestNoGateForOneThread(t *testing.T) {
+// TestOneThreadIsNotHeldOnTheWayIn: one thread leaves the driver between its calls, so nothing is put in its way,
+// however long CUPTI takes to let the agent in.
+func TestOneThreadIsNotHeldOnTheWayIn(t *testing.T) {
 	opts := simOptions(t, Windows)
-	opts.On, opts.Period = 50*time.Millisecond, 150*time.Millisecond
-	put := gates(t)
-	opts.Gate = func(p *proc.Process, kind quiesce.Kind) (*quiesce.Gate, error) {
-		if kind == quiesce.Calls {
-			t.Error("a gate for all calls is asked for")
-		}
-		return put(p, kind)
-	}
+	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=1500000000"}}, "until { launch 3 kernel=k_us5; sync; sleep 1ms }")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	s.Observe([]event.Event{waitingCall(p.PID, p.PID)})
 	var got collector
 	drain(t, s, &got, "two windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 2 })
+	if h := heldIn(s, p); h.sum > 500*time.Millisecond {
+		t.Errorf("held for %v of more than 3 s in which CUPTI was waited for", h.sum)
+	}
 }
 
 // TestNoWindowWithoutAGate: where launches of graphs cannot be held, CUPTI is not let in.

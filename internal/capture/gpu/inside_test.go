@@ -45,6 +45,40 @@ func TestNobodySubscribesTooEarly(t *testing.T) {
 	}
 }
 
+// TestNobodyIsInsideWhenItGoes: threads lose their CPU in CUPTI's own work at a call, asleep or running, of which no
+// callback tells. The simulated process, as the real one, dies where CUPTI is finalized meanwhile. So it is finalized
+// when every thread was seen outside, and is held before it goes in again.
+func TestNobodyIsInsideWhenItGoes(t *testing.T) {
+	for what, script := range map[string][]string{
+		"eager":   {"until { launch 20 kernel=k_us5; sync }"},
+		"threads": {"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }"},
+		"no wait": {"stream-new nonblocking", "until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; sleep 1ms; query stream=1 }"},
+		"graphs":  {"stream-new nonblocking; graph 8 stream=1 kernel=n_us1", "thread 2 nowait { repeat 10000000 { launch 3 kernel=k_us5; sleep 300us } }; until { graph-launch stream=1; ssync stream=1; launch 3 kernel=k_us5; sleep 1ms }"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			opts := simOptions(t, Windows)
+			opts.On, opts.Period, opts.Gate = 10*time.Millisecond, 20*time.Millisecond, gates(t)
+			v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_WORK_NS=2000000", "CUDASIM_CUPTI_FINALIZE_NS=2000000", "CUDASIM_KERNEL_SLOTS=8"}}, script...)
+			s := newTestSource(t, opts)
+			p := watch(t, s, v)
+			var got collector
+			drain(t, s, &got, "twenty windows", func() bool {
+				if !p.Alive() {
+					t.Fatal("the target died")
+				}
+				a := s.Agents()
+				return len(a) > 0 && a[0].Windows >= 20
+			})
+			if a := s.Agents()[0]; a.Windows < 2*(a.Disabled+a.Kept) {
+				t.Errorf("of %d windows %d were disabled and %d kept", a.Windows, a.Disabled, a.Kept)
+			}
+			if n := v.Truth().FailedCount("cuLaunchKernel") + v.Truth().FailedCount("cuGraphLaunch"); n > 0 {
+				t.Errorf("%d launches failed", n)
+			}
+		})
+	}
+}
+
 // TestNeverWaits: a program that launches, and asks whether the GPU is done instead of waiting for it, as JAX does, is
 // left well after each window.
 func TestNeverWaits(t *testing.T) {

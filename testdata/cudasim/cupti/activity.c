@@ -277,6 +277,7 @@ EXPORT CUptiResult cuptiActivityEnable(uint32_t kind) {
   int first = !any_kind();
   cupti.kind[kind] = 1;
   if (first && any_kind()) first_enable();
+  work_on(any_kind());
   info_all(kind);
   activity_start();
   return C_OK;
@@ -289,6 +290,7 @@ EXPORT CUptiResult cuptiActivityDisable(uint32_t kind) {
   int was = any_kind();
   cupti.kind[kind] = 0;
   if (was && !any_kind()) lethal_off();
+  work_on(any_kind());
   if (!any_kind() && !cupti.kind[KIND_SYNC]) unhook();
   return C_OK;
 }

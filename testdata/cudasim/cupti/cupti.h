@@ -31,6 +31,7 @@ struct cupti_state {
   int layout;                // index into the layouts
   uint64_t finalize_ns, subscribe_ns;
   uint64_t stall_ns;         // for which a thread lies still after a callback in which its subscriber went
+  uint64_t work_ns;          // for which a thread loses its CPU, now and then, in CUPTI's own work at a call
   uint64_t leak_bytes;       // that turning the first kind on takes for ever
   uint64_t (*timestamp)(void);
   int64_t clock_offset;      // added to CLOCK_MONOTONIC ns
@@ -49,6 +50,8 @@ struct record { // one that is written at once
 
 int cupti_ready(void);       // finds the driver; 0 or an error
 int any_kind(void);          // is a kind that records device work on?
+void work_on(int on);        // while a kind is on calls do work of CUPTI's
+void work_gone(void);        // what that work needs is freed
 void activity_worker(void);
 void activity_start(void);
 void activity_stop(void);

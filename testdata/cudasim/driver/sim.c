@@ -170,8 +170,17 @@ int call_enter_slow(struct sim_call *c) {
   return sim.cfg.call_fault ? fault_enter(c) : 0;
 }
 
+static void work(struct sim_call *c) {
+  void (*hook)(void) = __atomic_load_n(&cudasim_hooks.on_work, __ATOMIC_ACQUIRE);
+  if (!hook || c->depth || c->fn >= FN_COUNT || tls.in_hook) return;
+  if (sim.cfg.lock) lock_leave();
+  hook();
+  if (sim.cfg.lock) lock_enter();
+}
+
 void call_exit_slow(struct sim_call *c) {
   tell(SITE_EXIT, c);
+  if (cudasim_hooks.active & ACTIVE_WORK) work(c);
   if (sim.cfg.lock && c->depth == 0) lock_leave();
 }
 

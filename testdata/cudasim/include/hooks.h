@@ -41,8 +41,8 @@ struct sim_sync { // one synchronizing call, for CUPTI's synchronization records
 
 // Bits of active: injected faults and call costs, callbacks wanted, and a device lost to a mishandled profiler, after
 // which every call returns 719.
-enum { ACTIVE_CONFIG = 1, ACTIVE_CALLBACKS = 2, ACTIVE_POISONED = 4 };
-enum { HOOKS_VERSION = 4, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
+enum { ACTIVE_CONFIG = 1, ACTIVE_CALLBACKS = 2, ACTIVE_POISONED = 4, ACTIVE_WORK = 8 };
+enum { HOOKS_VERSION = 5, SITE_ENTER = 0, SITE_EXIT = 1, HOOK_FNS = 1024 };
 
 struct sim_hooks {
   uint32_t version, size;
@@ -59,6 +59,7 @@ struct sim_hooks {
   // Filled by libcupti while it is subscribed; null otherwise. Read with acquire, written with release.
   void (*on_api)(int site, struct sim_call *, const char *name);
   void (*on_op)(const struct sim_op *);
+  void (*on_work)(void);                               // CUPTI's own work at the end of a call, of which no callback tells
   void (*on_sync)(const struct sim_sync *);
   const char *(*string)(uint32_t id);                  // kernel name by id
   volatile uint8_t want[HOOK_FNS];                     // function ids that want on_api

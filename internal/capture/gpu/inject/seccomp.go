@@ -326,7 +326,9 @@ func agentCalls() []call {
 		{name: "statx", number: unix.SYS_STATX},
 		{name: "getpid", number: unix.SYS_GETPID},
 		{name: "gettid", number: unix.SYS_GETTID},
-		{name: "tgkill without a signal", number: unix.SYS_TGKILL},
+		{name: "tgkill", number: unix.SYS_TGKILL},
+		{name: "getdents64", number: unix.SYS_GETDENTS64},
+		{name: "process_vm_readv", number: unix.SYS_PROCESS_VM_READV},
 		{name: "clock_gettime", number: unix.SYS_CLOCK_GETTIME, args: [6]uint64{0: unix.CLOCK_MONOTONIC}}, // where the vDSO cannot tell
 		{name: "prctl(PR_SET_NAME)", number: unix.SYS_PRCTL, args: [6]uint64{0: unix.PR_SET_NAME}, spared: true},
 		{name: "sched_getaffinity", number: unix.SYS_SCHED_GETAFFINITY, spared: true},

@@ -143,7 +143,7 @@ func TestAgent(t *testing.T) {
 // AGENT_MAGIC and AGENT_ABI of agent/abi.h.
 const (
 	agentMagic = 0x41534e49
-	agentABI   = 3
+	agentABI   = 4
 )
 
 func agentHelloAt(im Image) int64 { return int64(len(im.Bytes)+4095) &^ 4095 }

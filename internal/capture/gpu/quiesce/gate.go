@@ -1,11 +1,13 @@
-// Package quiesce keeps threads of a process out of the CUDA driver for moments: those that launch graphs while CUPTI
-// is finalized, and others while the agent waits for the driver's lock (bpf/gate.bpf.c). It sends them a signal; the
-// agent's handler holds them.
+// Package quiesce keeps threads of a process out of the CUDA driver for moments: all of them while CUPTI is taken out of
+// it, and some while the agent waits for the driver's lock (bpf/gate.bpf.c). It sends them a signal; the agent's handler
+// holds them.
 package quiesce
 
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -22,7 +24,7 @@ type Kind int
 // What there are.
 const (
 	Launches Kind = iota // holds launches of graphs while CUPTI is finalized
-	Calls                // holds calls while the agent waits to be let in or out
+	Calls                // holds calls while the agent waits to be let in, or CUPTI is taken out
 	Kinds                // how many there are
 )
 
@@ -38,6 +40,21 @@ func (k Kind) functions() []string {
 	}
 }
 
+// more are the calls in which CUPTI has a part, and which are probed rarely or not at all: they are held only while CUPTI
+// is taken out. What launches kernels would pay a microsecond a launch for it. A probe of a perf event takes 0.1 s to
+// remove: there only launches are held.
+func more(mode uprobe.Mode) []string {
+	launches := []string{"cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"}
+	if mode == uprobe.Perf {
+		return launches
+	}
+	return append(launches,
+		"cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD8Async", "cuMemsetD16Async",
+		"cuMemsetD32Async", "cuMemcpyPeerAsync", "cuMemcpyPeer", "cuMemcpy2DAsync", "cuMemcpy3DAsync", "cuModuleLoadData", "cuModuleLoadDataEx",
+		"cuModuleUnload", "cuLibraryLoadData", "cuLibraryUnload", "cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy",
+	)
+}
+
 func (k Kind) program() string {
 	if k == Launches {
 		return bpf.GateProgLaunch
@@ -49,6 +66,18 @@ func (k Kind) program() string {
 type Gate struct {
 	coll        *ebpf.Collection
 	attachments []*uprobe.Attachment
+	mode        uprobe.Mode
+	attach      func(functions []string) ([]*uprobe.Attachment, error)
+
+	wanted atomic.Bool // that it is wide
+	mu     sync.Mutex
+	wide   []*uprobe.Attachment // on the functions of more; nil: it is narrow
+}
+
+// Who is never held.
+type Who struct {
+	Launcher uint32 // the thread that launches graphs; 0: none is known to
+	Agent    uint32 // the agent's own; 0: not known
 }
 
 // State is what a gate has seen and done so far.
@@ -76,25 +105,54 @@ func (o Options) Open(p *proc.Process, kind Kind) (*Gate, error) {
 	if o.Mode == uprobe.Perf {
 		spec.Programs[name].AttachType = ebpf.AttachNone
 	}
-	g := &Gate{}
+	g := &Gate{mode: o.Mode}
 	if g.coll, err = ebpf.NewCollection(spec); err != nil {
 		return nil, fmt.Errorf("load the program that holds threads: %w", err)
 	}
-	g.attachments, err = libcuda.Attach(p, o.LinkHolder, o.Mode, g.coll.Programs[name], kind.functions())
-	if err != nil {
+	g.attach = func(functions []string) ([]*uprobe.Attachment, error) {
+		return libcuda.Attach(p, o.LinkHolder, o.Mode, g.coll.Programs[name], functions)
+	}
+	if g.attachments, err = g.attach(kind.functions()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
 
-// Arm has threads sent a signal when they come by, but for the launcher, the thread that launches graphs (0: none is
-// known to).
-func (g *Gate) Arm(signal unix.Signal, launcher uint32) error {
-	return g.set(bpf.GateGateControl{Armed: 1, Signal: uint32(signal), Launcher: launcher})
+// Arm has threads sent a signal when they come by, but for those that are never held: each time, or now and then.
+func (g *Gate) Arm(signal unix.Signal, but Who, each bool) error {
+	c := bpf.GateGateControl{Armed: 1, Signal: uint32(signal), Launcher: but.Launcher, Agent: but.Agent}
+	if each {
+		c.Each = 1
+	}
+	return g.set(c)
 }
 
 // Disarm lets threads come by as they like.
 func (g *Gate) Disarm(launcher uint32) error { return g.set(bpf.GateGateControl{Launcher: launcher}) }
+
+// Want says whether the gate is to stand before all calls in which CUPTI has a part. Settle makes it so.
+func (g *Gate) Want(wide bool) { g.wanted.Store(wide) }
+
+// Settle makes the gate as wide as was wanted last, and returns whether it is wide. It takes a moment, to make it narrow
+// a grace period of the kernel. It may run several times at once: whichever comes last sees what is wanted last.
+func (g *Gate) Settle() (bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var errs []error
+	switch wanted := g.wanted.Load(); {
+	case wanted && g.wide == nil:
+		var err error
+		if g.wide, err = g.attach(more(g.mode)); err != nil {
+			errs = append(errs, fmt.Errorf("hold launches of kernels: %w", err))
+		}
+	case !wanted:
+		for _, a := range g.wide {
+			errs = append(errs, a.Close())
+		}
+		g.wide = nil
+	}
+	return g.wide != nil && g.wanted.Load(), errors.Join(errs...)
+}
 
 func (g *Gate) set(c bpf.GateGateControl) error {
 	if err := g.coll.Maps[bpf.GateMapControl].Put(uint32(0), c); err != nil {
@@ -132,7 +190,9 @@ func (g *Gate) Forget(tid uint32) { _ = g.coll.Maps[bpf.GateMapLaunchers].Delete
 
 // Close takes the gate away. It takes a grace period of the kernel.
 func (g *Gate) Close() error {
-	var errs []error
+	g.Want(false)
+	_, err := g.Settle()
+	errs := []error{err}
 	for _, a := range g.attachments {
 		errs = append(errs, a.Close())
 	}
