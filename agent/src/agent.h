@@ -82,6 +82,7 @@ struct agent {
 	int devices_said;
 	int dormant; /* kinds went off without a finalize: finalizing has conditions now, see graphs.c */
 	int slow;    /* the last subscription was long in coming: do not give it up for each window */
+	int slow_out; /* the last way out was long, and threads were held meanwhile */
 	int kept;    /* between windows it was not given up */
 	uint32_t turns; /* of the ring, when we last looked what is wanted */
 	struct window window;

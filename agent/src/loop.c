@@ -260,9 +260,12 @@ static void ended(struct loop *l, int how)
 	uint64_t opened = the.window.opened, period = within(load(&the.ring->period_ns), 10 * MS, 3600 * SECOND);
 
 	gate_ask(ASK_NOTHING);
-	left_alone(); /* who is to be seen outside */
 	the.dormant = how != END_FINALIZED;
 	the.kept = how == END_KEPT;
+	if (the.kept)
+		store(&the.ring->inside_count, 0); /* the next window needs no subscription */
+	else
+		left_alone(); /* who is to be seen outside */
 	if (!the.dormant)
 		pool_reset();
 	store(&the.ring->graphs, the.dormant ? (graphs_any() ? 1 : 2) : 0);
@@ -283,7 +286,7 @@ static void drop(struct loop *l)
 /* Whether the subscription outlives the window. Not where a graph ran in it: that one would stay slower until CUPTI is finalized. */
 static int keeps(uint32_t mode)
 {
-	return mode == MODE_WINDOWS && the.slow && !graphs_any() && !exiting();
+	return mode == MODE_WINDOWS && (the.slow || the.slow_out) && !graphs_any() && !exiting();
 }
 
 /*

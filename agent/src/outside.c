@@ -22,7 +22,8 @@
 #define MARKS 4096u
 #define PROBES 8u
 #define STACK (32u << 10) /* bytes of a stack that are looked at; CUPTI's frames, and those of what it calls, take less */
-#define NEAR (4u << 10)   /* between a system call and the frame of the library's that makes it, by way of libc */
+#define NEAR (1u << 10)   /* between a system call and the driver's frame that makes it, by way of libc */
+#define FAR (4u << 10)    /* the same of CUPTI's, generously */
 #define ENTRY 4           /* words at a function's entry among which its return address is: a probe may lie behind its first instructions */
 #define LOOK (MS / 10)    /* between two looks at all of them */
 #define PATIENT (1 * MS)  /* a thread that has run for so long without coming by is sent a signal */
@@ -44,44 +45,45 @@ static struct {
 
 static struct mark *mark_of(uint32_t tid)
 {
-	struct mark *oldest = NULL;
-
-	for (uint32_t i = 0; i < PROBES; i++) {
-		struct mark *m = &out.marks[(tid + i) % MARKS];
-
-		if (load(&m->tid) == tid)
-			return m;
-		if (!oldest || load(&m->at) < load(&oldest->at))
-			oldest = m;
-	}
-	return load(&oldest->at) < load(&out.since) ? oldest : NULL;
+	for (uint32_t i = 0; i < PROBES; i++)
+		if (load(&out.marks[(tid + i) % MARKS].tid) == tid)
+			return &out.marks[(tid + i) % MARKS];
+	return NULL;
 }
 
-static void take_mark(struct mark *m, uint32_t tid)
+/* A place for it where it has none: one that is free, or of a thread that has ended. Nobody else writes there then. */
+static struct mark *make_mark(uint32_t tid)
 {
-	if (load(&m->tid) == tid)
-		return;
-	store(&m->at, 0);
-	store(&m->told, 0);
-	store(&m->frame, 0);
-	store(&m->tid, tid);
+	struct mark *known = mark_of(tid);
+
+	for (uint32_t i = 0; !known && i < PROBES; i++) {
+		struct mark *m = &out.marks[(tid + i) % MARKS];
+		uint32_t is = load(&m->tid);
+
+		if (is && thread_lives(is))
+			continue;
+		store(&m->at, 0);
+		store(&m->told, 0);
+		store(&m->frame, 0);
+		if (swapped(&m->tid, is, tid))
+			known = m;
+	}
+	return known;
 }
 
 static void mark(uint32_t tid)
 {
-	struct mark *m = mark_of(tid);
+	struct mark *m = make_mark(tid);
 
-	if (!m)
-		return; /* it is looked at each time */
-	take_mark(m, tid);
-	store(&m->at, now());
+	if (m) /* otherwise it is looked at each time */
+		store(&m->at, now());
 }
 
 void outside_remember(uint32_t tid, uintptr_t frame)
 {
-	struct mark *m = mark_of(tid);
+	struct mark *m = make_mark(tid);
 
-	if (m && load(&m->tid) == tid)
+	if (m)
 		store(&m->frame, frame);
 }
 
@@ -89,7 +91,7 @@ static int marked(uint32_t tid)
 {
 	struct mark *m = mark_of(tid);
 
-	return m && load(&m->tid) == tid && load(&m->at) >= load(&out.since);
+	return m && load(&m->at) >= load(&out.since);
 }
 
 static int in(struct range r, uintptr_t a)
@@ -231,12 +233,12 @@ static int is_named(uint32_t tid, const char *name)
 static int where_is(uint32_t tid, uintptr_t stack, uintptr_t code)
 {
 	struct mark *m = mark_of(tid);
-	uintptr_t frame = m && load(&m->tid) == tid ? load(&m->frame) : 0;
+	uintptr_t frame = m ? load(&m->frame) : 0;
 	int at = of_address(code), near = of_stack(stack, NEAR);
 
 	if (near < 0)
 		return -1;
-	if (near == FREE && !left_above(tid, stack, frame) && of_stack(stack, STACK) == IN_CUPTI)
+	if (near < IN_CUPTI && of_stack(stack, left_above(tid, stack, frame) ? FAR : STACK) == IN_CUPTI)
 		near = IN_CUPTI;
 	return near > at ? near : at;
 }
@@ -273,12 +275,11 @@ static int asleep_where(uint32_t tid)
 /* A thread that runs looks at itself, in a handler of signals (outside_look). */
 static void tell(uint32_t tid)
 {
-	struct mark *m = mark_of(tid);
+	struct mark *m = make_mark(tid);
 	uint32_t signal = gate_signal();
 
 	if (!m || !signal || now() - load(&out.since) < PATIENT)
 		return;
-	take_mark(m, tid);
 	if (load(&m->told) == (uint32_t)load(&out.since))
 		return;
 	store(&m->told, (uint32_t)load(&out.since));

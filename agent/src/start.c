@@ -35,7 +35,7 @@ static void forget_parent(void)
 	the.ring = NULL; /* its pages are gone (MADV_DONTFORK) */
 	the.ring_bytes = 0;
 	memset(&the.window, 0, sizeof(the.window));
-	the.dormant = the.kept = the.slow = 0;
+	the.dormant = the.kept = the.slow = the.slow_out = 0;
 	left_forget();
 	graphs_forget();
 	pool_reset();

@@ -22,6 +22,7 @@ static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCP
 #define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
 #define OWN (6 * MS)    /* for which threads are held until all are outside, where the agent's thread ends a window */
 #define THEIRS (2 * MS) /* the same where one of the target's does, which waits meanwhile; at later tries for longer */
+#define MOST (100 * MS) /* a way out that is longer is not taken in window after window: threads are held meanwhile */
 #define TRIES 3         /* after which that is doubled, twice */
 #define ARRIVAL 20000 /* ns from before the driver to CUPTI's callback: a microsecond, as a rule */
 #define KEEP_AFTER (300 * MS) /* what a subscription may take that is made anew for each window */
@@ -285,6 +286,7 @@ void window_finish(uint32_t tid, uint32_t before)
 	left_all(tid);
 	outside_end();
 	the.window.left = took(STEP_FINALIZE, t);
+	the.slow_out = the.window.left - the.window.off > MOST;
 	store(&the.window.phase, PHASE_DONE);
 	futex_wake(&the.window.phase);
 }

@@ -202,7 +202,7 @@ func (r *recorder) wait(ctx context.Context, failed <-chan error) (over bool, er
 	}
 }
 
-// gone says whether the target has ended.
+// gone reports whether the target has ended.
 func (r *recorder) gone(ctx context.Context) bool {
 	targets, err := r.client.Targets(ctx)
 	if err != nil {

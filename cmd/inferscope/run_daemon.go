@@ -51,7 +51,7 @@ const settleTime = time.Minute
 
 var errInjects = errors.New("run: --no-inject: the daemon that runs brings agents into programs")
 
-// agents says whether agents are used: by the daemon that watches, which has settings of its own, and as far as the
+// agents reports whether agents are used: by the daemon that watches, which has settings of its own, and as far as the
 // user wants.
 func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 	if j.flags.gpu == "off" && w.own != nil {

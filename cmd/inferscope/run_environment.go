@@ -73,7 +73,7 @@ func placeAgent() (path string, remove func(), err error) {
 	return path, remove, nil
 }
 
-// mayExecute says whether code can be loaded from a file: the folder for temporary files may be
+// mayExecute reports whether code can be loaded from a file: the folder for temporary files may be
 // mounted noexec, and what CUDA does with a library that it cannot load is not known.
 func mayExecute(path string) error {
 	f, err := os.Open(path)

@@ -108,7 +108,7 @@ func (p *gated) wait() unix.WaitStatus {
 	}
 }
 
-// inForeground says whether this process and its children get the signals of a terminal's keys.
+// inForeground reports whether this process and its children get the signals of a terminal's keys.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

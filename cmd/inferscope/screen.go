@@ -46,7 +46,7 @@ func terminal(w io.Writer) (columns int, ok bool) {
 	return int(size.Col), true
 }
 
-// asciiOnly says whether w is a terminal that shows no more than ASCII, as far as the
+// asciiOnly reports whether w is a terminal that shows no more than ASCII, as far as the
 // locale tells (locale(7)); what is no terminal takes everything.
 func asciiOnly(w io.Writer, env config.Environment) bool {
 	if _, ok := terminal(w); !ok {

@@ -40,7 +40,7 @@ type Call struct {
 	HasStream bool      // Stream is known: the call names one, or works on the default stream
 }
 
-// Failed says whether the call is known to have returned an error.
+// Failed reports whether the call is known to have returned an error.
 func (c *Call) Failed() bool { return c.Timed && c.Result != 0 }
 
 // Decoder turns a recording's events into calls. It may be used by several
@@ -113,7 +113,7 @@ func newLayout(f recording.Function, row *Row) layout {
 	return l
 }
 
-// onDefaultStream says whether the function works on the default stream without
+// onDefaultStream reports whether the function works on the default stream without
 // naming it: all copies and sets do that are not called Async.
 func (r *Row) onDefaultStream() bool {
 	return (r.Group == Copy || r.Group == Set) && !strings.Contains(r.Name, "Async")

@@ -48,7 +48,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// glob says whether name is described by a row with a * only.
+// glob reports whether name is described by a row with a * only.
 func glob(name string, major int) bool {
 	i, _ := find(name, major)
 	return i >= 0 && theIndex().rows[i].Glob()
@@ -98,7 +98,7 @@ func missing(row Row, params []string) []string {
 	return problems
 }
 
-// countsOther says whether a parameter that is named like a size counts something
+// countsOther reports whether a parameter that is named like a size counts something
 // else: the entries of an array, or elements of a size that another parameter says.
 func countsOther(name, param string) bool {
 	entries := regexp.MustCompile(`Batch|MapArrayAsync|MemSetAccess`)

@@ -49,7 +49,7 @@ func find(name string, major int) (row int, base string) {
 	return -1, ""
 }
 
-// identifier says whether name could be the name of a CUDA function: names reach
+// identifier reports whether name could be the name of a CUDA function: names reach
 // terminals and metrics, and a hostile library can export anything.
 func identifier(name string) bool {
 	for _, c := range []byte(name) {
@@ -86,7 +86,7 @@ func trimThread(name string) string {
 	return name
 }
 
-// perThread says whether the variant's default stream is the calling thread's own.
+// perThread reports whether the variant's default stream is the calling thread's own.
 func perThread(name string) bool {
 	return strings.HasSuffix(name, "_ptsz") || strings.HasSuffix(name, "_ptds")
 }

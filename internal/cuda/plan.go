@@ -58,7 +58,7 @@ func exported(exports []Export) map[string]bool {
 	return has
 }
 
-// namedLike says whether soname is lib.so..., or lib with a wheel's hash before .so.
+// namedLike reports whether soname is lib.so..., or lib with a wheel's hash before .so.
 func namedLike(soname, lib string) bool {
 	rest, ok := strings.CutPrefix(soname, lib)
 	return ok && strings.Contains(rest, ".so") && (rest[0] == '.' || rest[0] == '-')
@@ -183,14 +183,14 @@ func (c *candidate) add(row int, name string) {
 	}
 }
 
-// better says whether name a stands for an address rather than b does.
+// better reports whether name a stands for an address rather than b does.
 func better(a, b string) bool {
 	_, va := splitVersion(trimThread(a))
 	_, vb := splitVersion(trimThread(b))
 	return cmp.Or(cmp.Compare(vb, va), cmp.Compare(len(a), len(b)), strings.Compare(a, b)) < 0
 }
 
-// core says whether a function moves data, starts work, or waits for it.
+// core reports whether a function moves data, starts work, or waits for it.
 func (r *Row) core() bool {
 	switch r.Group {
 	case Launch, Copy, Set, Alloc, Free, Sync:

@@ -117,5 +117,5 @@ type Row struct {
 	Only []string
 }
 
-// Glob says whether the row stands for all functions whose names begin with its name.
+// Glob reports whether the row stands for all functions whose names begin with its name.
 func (r *Row) Glob() bool { return len(r.Name) > 0 && r.Name[len(r.Name)-1] == '*' }

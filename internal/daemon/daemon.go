@@ -246,7 +246,7 @@ func (d *Daemon) detach() error {
 // Lookup returns who owns target pid, and whether it is gone.
 func (d *Daemon) Lookup(pid uint32) (api.Owned, bool) { return d.follower.lookup(pid) }
 
-// Owns says whether uid owns any target.
+// Owns reports whether uid owns any target.
 func (d *Daemon) Owns(uid uint32) bool { return d.follower.owns(uid) }
 
 // Keep returns how far back recordings reach at most.

@@ -215,13 +215,13 @@ func (f *follower) follow(p *proc.Process, at uint64) {
 	f.noteUnprobed(p, at, before)
 }
 
-// ended says whether err only means that p has ended: programs that start many short ones are usual.
+// ended reports whether err only means that p has ended: programs that start many short ones are usual.
 func ended(p *proc.Process, err error) bool {
 	gone := clierror.CodeOf(err) == clierror.NoProcess || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
 	return gone && !p.Alive()
 }
 
-// newComplaint says whether err is worth a line: Follow fails again at each change for the same reason.
+// newComplaint reports whether err is worth a line: Follow fails again at each change for the same reason.
 func (f *follower) newComplaint(p *proc.Process, source string, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -208,7 +208,7 @@ func (h *lossHistory) listed(sums map[lossKey]loss.Loss) []loss.Loss {
 	return ordered(out)
 }
 
-// isEvent says whether a reason counts things that happen at a time. The others
+// isEvent reports whether a reason counts things that happen at a time. The others
 // describe how the target is probed.
 func isEvent(r loss.Reason) bool {
 	switch r {

@@ -54,7 +54,7 @@ type Feeder interface {
 // Settler is a Feeder that holds events back for a while, until they are complete.
 type Settler interface {
 	Feeder
-	// Settled says whether every event of before to (ns) that will ever be handed over
+	// Settled reports whether every event of before to (ns) that will ever be handed over
 	// has been. It may be called from any goroutine.
 	Settled(to uint64) bool
 }

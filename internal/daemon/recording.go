@@ -196,7 +196,7 @@ func (f *follower) viewFor(a api.Asker, pid uint32) (view, error) {
 	return v, nil
 }
 
-// mayAsk says whether a target is the asker's at this moment: a living one is asked itself.
+// mayAsk reports whether a target is the asker's at this moment: a living one is asked itself.
 func (f *follower) mayAsk(a api.Asker, v view) bool {
 	i := slices.IndexFunc(v.entries, func(e entry) bool { return e.process.PID == v.pid && e.process.Parent == 0 })
 	if i < 0 {
@@ -281,7 +281,7 @@ func (v *view) threads(living func(pid uint32) []recording.Thread) []recording.T
 	return slices.CompactFunc(out, func(a, b recording.Thread) bool { return a.PID == b.PID && a.TID == b.TID })
 }
 
-// concerns says whether a loss may stand in this target's recording: one that
+// concerns reports whether a loss may stand in this target's recording: one that
 // names a process must name one of the target's.
 func (v *view) concerns(l loss.Loss) bool {
 	return l.PID == 0 || v.has(l.PID)

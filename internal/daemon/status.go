@@ -231,7 +231,7 @@ func (f *follower) lookup(pid uint32) (api.Owned, bool) {
 	return api.Owned{}, false
 }
 
-// owns says whether uid owns a target.
+// owns reports whether uid owns a target.
 func (f *follower) owns(uid uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

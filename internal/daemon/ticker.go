@@ -58,7 +58,7 @@ func (t *ticker) run() {
 	}
 }
 
-// expired reads a timer, and says whether it has run out since it was last read. As a raw system
+// expired reads a timer, and reports whether it has run out since it was last read. As a raw system
 // call, for the same reason: it never waits.
 func expired(fd uintptr) bool {
 	var times [8]byte

@@ -130,7 +130,7 @@ func (f *follower) withdraw(r *root) {
 	}
 }
 
-// follows says whether everything that target pid had at its beginning is followed.
+// follows reports whether everything that target pid had at its beginning is followed.
 func (f *follower) follows(pid uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,7 +142,7 @@ func (f *follower) follows(pid uint32) bool {
 	return false
 }
 
-// forbidden says whether a process is not to be watched: its target was released, or is a user's, and it has come to
+// forbidden reports whether a process is not to be watched: its target was released, or is a user's, and it has come to
 // run as somebody else.
 func (f *follower) forbidden(p *proc.Process) bool {
 	f.mu.Lock()

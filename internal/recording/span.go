@@ -29,12 +29,12 @@ func (s *span) addAll(events []event.Event) {
 	*s = all
 }
 
-// touches says whether some event of the span may overlap [from, to].
+// touches reports whether some event of the span may overlap [from, to].
 func (s *span) touches(from, to uint64) bool { return s.first <= to && s.end >= from }
 
-// within says whether every event of the span overlaps [from, to].
+// within reports whether every event of the span overlaps [from, to].
 func (s *span) within(from, to uint64) bool { return s.first >= from && s.last <= to }
 
-// overlaps says whether a moment of e lies in [from, to], both included. A call
+// overlaps reports whether a moment of e lies in [from, to], both included. A call
 // that was running when the window opened is part of it: its rest took time there.
 func overlaps(e *event.Event, from, to uint64) bool { return e.TS <= to && e.End() >= from }

@@ -107,7 +107,7 @@ func blindText(m *Model) string {
 	return "What the GPU did was not recorded: " + why + ". Nobody can say whether it was idle, or why: what follows is about the main thread."
 }
 
-// ofMainThread says whether the breakdown is of the main thread, because no GPU's time was seen.
+// ofMainThread reports whether the breakdown is of the main thread, because no GPU's time was seen.
 func ofMainThread(m *Model) bool { return len(m.Diagnosis.Devices) == 0 }
 
 // answerFacts are whom this is about, how long an iteration takes, and what the answer rests on.
@@ -119,7 +119,7 @@ func answerFacts(m *Model) document.Facts {
 		f.Add("Start and end", text)
 	}
 	if text := restsText(m); text != "" {
-		f.Add("Rests on", text)
+		f.Add("Based on", text)
 	}
 	f.Add("Losses", lossText(m.Doubts))
 	return f

@@ -76,7 +76,7 @@ func chosenThreads(m *Model, rows int) (shown, idle []cpu.Thread, more int) {
 	return shown, idle, more
 }
 
-// works says whether a thread did more than wait.
+// works reports whether a thread did more than wait.
 func works(m *Model, th *cpu.Thread) bool {
 	return float64(th.Running+th.Runnable) >= idleBelow*float64(m.CPU.Length)
 }

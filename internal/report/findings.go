@@ -43,9 +43,9 @@ func findingsTitle(m *Model) string {
 		return "What was seen all the same, without a verdict"
 	}
 	if m.Diagnosis.Verdict == diagnose.Healthy && slices.ContainsFunc(m.Diagnosis.Findings, func(f diagnose.Finding) bool { return f.Minor }) {
-		return "What is left to gain, what pays most first"
+		return "What is left to gain, largest gain first"
 	}
-	return "What to change, what pays most first"
+	return "What to change, largest gain first"
 }
 
 func firstFinding(m *Model, i int) document.Item {
@@ -67,11 +67,11 @@ func gainText(f *diagnose.Finding, before, after string) string {
 		return ""
 	}
 	p := whatif.Prediction{Speedup: f.Gain.Speedup, Low: f.Gain.Low, High: f.Gain.High}
-	predicted := "foretold"
+	text := speedupText(&p)
 	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
-		predicted += ", " + remedyText(c.ID)
+		text += " " + remedyText(c.ID)
 	}
-	return before + predicted + ": " + speedupText(&p) + after
+	return before + text + after
 }
 
 // wideText says why an interval is wide, where it is.
@@ -175,7 +175,7 @@ func chosenEvidence(list []diagnose.Evidence, most int) []*diagnose.Evidence {
 
 func findingFacts(m *Model, f *diagnose.Finding) document.Facts {
 	var facts document.Facts
-	facts.Add("How much", costText(m, f))
+	facts.Add("Cost", costText(m, f))
 	if f.Place != "" {
 		facts.Add("Place", format.Clean(f.Place))
 	}
@@ -186,12 +186,12 @@ func findingFacts(m *Model, f *diagnose.Finding) document.Facts {
 		}
 		facts.Add("Thread", thread)
 	}
-	facts.Add("How sure", confidenceText(f))
+	facts.Add("Confidence", confidenceText(f))
 	if f.Gain != nil {
-		facts.Add("Gain", gainText(f, "", "")+wideText(f)+"; inferscope whatif says more")
+		facts.Add("Gain", gainText(f, "", "")+wideText(f)+"; details: inferscope whatif")
 	}
 	if f.Cause != "" {
-		facts.Add("Cause", fmt.Sprintf("%s; inferscope explain %s says how it is proven", format.Clean(f.Cause), format.Clean(f.Cause)))
+		facts.Add("Cause", fmt.Sprintf("%s; how it is proven: inferscope explain %s", format.Clean(f.Cause), format.Clean(f.Cause)))
 	}
 	return facts
 }
@@ -256,12 +256,12 @@ func stack(frames []string, most int) document.Stack {
 	return out
 }
 
-// isInterpreter says whether a frame is of CPython's own code.
+// isInterpreter reports whether a frame is of CPython's own code.
 func isInterpreter(frame string) bool {
 	return strings.Contains(frame, " (python3") || strings.Contains(frame, " (libpython")
 }
 
-// isPython says whether a frame is of Python, by its file and line.
+// isPython reports whether a frame is of Python, by its file and line.
 func isPython(frame string) bool { return strings.Contains(frame, ".py:") }
 
 func addChange(d *document.Document, c *diagnose.Change) {

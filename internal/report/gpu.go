@@ -332,7 +332,7 @@ func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 	return out
 }
 
-// carried says whether the recording itself names one of the reasons.
+// carried reports whether the recording itself names one of the reasons.
 func carried(rec *recording.Recording, reasons ...loss.Reason) bool {
 	return slices.ContainsFunc(rec.Meta.Losses, func(l loss.Loss) bool { return l.Count > 0 && slices.Contains(reasons, l.Reason) })
 }

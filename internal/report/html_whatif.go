@@ -11,7 +11,7 @@ import (
 )
 
 // htmlWhatIf works out what the page's sliders show: for each cause that has a remedy, what comes of it where a part of
-// its time goes, and of the remedy itself. nil where nothing can be foretold.
+// its time goes, and of the remedy itself. nil where nothing can be predicted.
 func htmlWhatIf(m *Model) *html.WhatIf {
 	out := &html.WhatIf{Rows: []html.Prediction{}}
 	seen := map[string]bool{}

@@ -23,7 +23,7 @@ type evidence struct {
 	did      *diagnose.Work // it has measured all when gpu is there
 	walk     func() *gap.Walk
 	calls    func() *summary.Summary // it begins when it is first asked for
-	study    func() *whatif.Study    // likewise: what foretells the gains of findings
+	study    func() *whatif.Study    // likewise: what predicts the gains of findings
 }
 
 // read makes what all parts of the evidence rest on.

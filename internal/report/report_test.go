@@ -98,7 +98,7 @@ func TestTextFitsItsWidth(t *testing.T) {
 	}
 }
 
-// isExample says whether a line is one of the examples of the table of causes, which are kept as they are.
+// isExample reports whether a line is one of the examples of the table of causes, which are kept as they are.
 func isExample(line string) bool {
 	for _, c := range slices.Concat(cause.All(), cause.On(2)) { // the recordings are of a host with 2 CPUs
 		for _, ch := range c.Changes {

@@ -50,7 +50,7 @@ func operationText(s *summary.Summary) string {
 // always is the share of time from which on launches count as recorded all the time.
 const always = 0.999
 
-// inWindows says whether launches were recorded for a part of the time only.
+// inWindows reports whether launches were recorded for a part of the time only.
 func inWindows(w *summary.Windows) bool { return w != nil && w.Share < always }
 
 // windowedText says what launches rest on.

@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// severalProcesses says whether rows must name their process.
+// severalProcesses reports whether rows must name their process.
 func severalProcesses(m *Model) bool { return len(m.Summary.Processes) > 1 }
 
 func threadTable(m *Model, rows int) *document.Table {

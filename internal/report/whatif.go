@@ -9,11 +9,11 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// gainEvents is from how much of a recording the gains of findings are foretold, in calls, activities and waits: some
+// gainEvents is from how much of a recording the gains of findings are predicted, in calls, activities and waits: some
 // hundred iterations say what thousands do, and a report is there at once.
 const gainEvents = 60_000
 
-// gains is what foretells the gains of findings: of what the program does again and again, as these are.
+// gains is what predicts the gains of findings: of what the program does again and again, as these are.
 func (e *evidence) gains() *whatif.Study {
 	return whatif.Some(e.timeline, e.threads, e.walk(), e.did.Within(), gainEvents)
 }
@@ -25,7 +25,7 @@ func (e *evidence) predict(id cause.ID) (diagnose.Gain, bool) {
 	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because}, ok && (p.Touched > 0 || p.Speedup != 1)
 }
 
-// WhatIf foretells from a recording what edits would bring, and what each remedy, function and kernel would: in what
+// WhatIf predicts from a recording what edits would bring, and what each remedy, function and kernel would: in what
 // the program does again and again, without its start and its end.
 func WhatIf(rec *recording.Recording, edits []whatif.Edit) *whatif.Answer {
 	e := read(rec).begin()

@@ -30,9 +30,9 @@ func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 func whatIfHeadline(a *whatif.Answer) string {
 	if a.Asked == nil {
 		if len(a.Remedies) == 0 || a.Remedies[0].Speedup < worthShowing {
-			return "Nothing that is known here would make it faster."
+			return "None of the known changes would make it faster."
 		}
-		return "Most would come of: " + predictionText(&a.Remedies[0])
+		return "Largest gain: " + predictionText(&a.Remedies[0])
 	}
 	return predictionText(a.Asked)
 }
@@ -41,31 +41,31 @@ func predictionText(p *whatif.Prediction) string {
 	return fmt.Sprintf("%s: %s", format.Clean(p.Plan), speedupText(p))
 }
 
-// speedupText is how much faster: "1.8 times as fast (1.6 to 2.0)".
+// speedupText is how much faster: "predicted speed-up 1.80x (1.60x to 2.00x)".
 func speedupText(p *whatif.Prediction) string {
 	switch {
 	case p.Speedup < worthShowing && p.High < 1+2*(worthShowing-1):
-		return "no faster"
+		return "predicted: no faster"
 	case p.Low < 1 && p.High >= whatif.MaxSpeedup: // it may do anything
-		return "nothing certain, for the program's pace varied too much"
+		return "no prediction: the program's pace varied too much"
 	}
-	return fmt.Sprintf("%s times as fast (%s to %s)", timesText(p.Speedup), timesText(p.Low), timesText(p.High))
+	return fmt.Sprintf("predicted speed-up %sx (%sx to %sx)", timesText(p.Speedup), timesText(p.Low), timesText(p.High))
 }
 
-// remedyText is what is predicted for a cause, where it is not that its time is gone: advice may be about something
-// else.
+// remedyText is the condition of a prediction for a cause, where it is not that its time is gone: advice may be about
+// something else.
 func remedyText(id cause.ID) string {
 	switch id {
 	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:
-		return "done beside the rest"
+		return "if it runs in parallel with the rest"
 	case cause.LaunchOverhead:
-		return "launched as a CUDA graph"
+		return "if launched as a CUDA graph"
 	case cause.SyncCopy:
-		return "pinned and asynchronous"
+		return "if the copies are pinned and asynchronous"
 	case cause.CopyNotOverlapped, cause.CopyBound:
-		return "behind kernels"
+		return "if the copies run beside kernels"
 	case cause.Worker:
-		return "ready when it is needed"
+		return "if the next batch is ready when the GPU needs it"
 	}
 	return ""
 }

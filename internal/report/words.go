@@ -86,7 +86,7 @@ func windowText(w *summary.Window) string {
 	return s
 }
 
-// targetState says whether the target runs, and how it ended.
+// targetState reports whether the target runs, and how it ended.
 func targetState(t *Target, from uint64) string {
 	s, until := "running at the end of the window", "this is what was recorded until then"
 	if t.goneBefore(from) {
@@ -116,7 +116,7 @@ func (e *Ending) words() string {
 	return format.Ending(e.Status)
 }
 
-// goneBefore says whether the target had exited at that time.
+// goneBefore reports whether the target had exited at that time.
 func (t *Target) goneBefore(at uint64) bool { return t.Exited && t.Ending.At <= at }
 
 func seen(m *Model) string {

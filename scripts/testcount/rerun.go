@@ -43,7 +43,7 @@ func (t *tally) rerun(times int, log io.Writer) {
 	}
 }
 
-// passes says whether `go ARGS` ends well each of the times.
+// passes reports whether `go ARGS` ends well each of the times.
 func passes(args []string, times int, log io.Writer) bool {
 	for i := range times {
 		cmd := exec.Command("go", args...)

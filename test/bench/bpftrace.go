@@ -39,7 +39,7 @@ func attachBpftrace(ctx context.Context, d *driver, verb, path, function string)
 		return nil, fmt.Errorf("start bpftrace: %w", err)
 	}
 	go func() {
-		_ = b.cmd.Wait() // it ends with 0 or by the signal; its count says whether it worked
+		_ = b.cmd.Wait() // it ends with 0 or by the signal; its count reports whether it worked
 		close(b.ended)
 	}()
 	if err := b.untilOn(base); err != nil {

@@ -101,7 +101,7 @@ func (v *verdict) plant(costs map[string]float64) {
 	}
 }
 
-// disturbed says whether the machine made something else of the program than what was meant, or let nothing be
+// disturbed reports whether the machine made something else of the program than what was meant, or let nothing be
 // recorded.
 func (v *verdict) disturbed() bool {
 	if v.Covered == 0 {

@@ -170,7 +170,7 @@ type job struct {
 	s      scenario
 }
 
-// disk says whether it waits for the disk, which all lanes share.
+// disk reports whether it waits for the disk, which all lanes share.
 func (j *job) disk() bool { return j.s.want == "disk" }
 
 // queue holds the jobs that nobody has begun.

@@ -225,7 +225,7 @@ func (b *bench) disturb(t *testing.T, l *lane, s *scenario, v *cudasim.Victim) (
 	return quota, hogs
 }
 
-// joined says whether the agent records in pid.
+// joined reports whether the agent records in pid.
 func joined(rec *recording.Recording, pid int) bool {
 	return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Agents, func(a recording.Agent) bool { return int(a.PID) == pid && a.State == "running" })
 }

@@ -82,7 +82,7 @@ func askPages(ctx context.Context, url string, rest time.Duration) {
 	}
 }
 
-// askOn sends a byte so long after each that comes back, on one connection, and says whether it was answered at all.
+// askOn sends a byte so long after each that comes back, on one connection, and reports whether it was answered at all.
 func askOn(ctx context.Context, address string, rest time.Duration) bool {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {

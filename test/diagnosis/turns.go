@@ -93,7 +93,7 @@ func (m *turns) taken() int {
 	return best
 }
 
-// usual says whether it is one that need not be made again.
+// usual reports whether it is one that need not be made again.
 func (m *turns) usual() bool { return off(m.pace(m.taken())) <= allowed }
 
 // off is how far a pace is from another, of which it is so much: twice as fast is as far as half as fast.

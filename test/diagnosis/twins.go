@@ -7,7 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 )
 
-// twin is a scenario with its cause fixed, and the change that was foretold.
+// twin is a scenario with its cause fixed, and the change that was predicted.
 type twin struct {
 	script string // of the fixed program
 	calm   bool   // nobody takes its CPUs

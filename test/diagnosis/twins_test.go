@@ -18,7 +18,7 @@ import (
 )
 
 // TestWhatIf runs programs with planted causes and their fixed twins, and holds what the recording of the first
-// foretells against what the second one does.
+// predicts against what the second one does.
 func TestWhatIf(t *testing.T) {
 	f := givenFlags()
 	if !f.all && f.replay == "" && f.only == "" {
@@ -92,7 +92,7 @@ func (r *runner) predict(t *testing.T, l *lane, j *job) *predicted {
 		Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained(),
 	}
 	v.Least, v.Most = m.spread()
-	t.Logf("%s: %s: foretold %.2f (%.2f to %.2f), measured %.2f (%.2f to %.2f), off by %+.1f%%, while recorded %.0f%% %s", s.name, v.Plan, v.Speedup, v.Low, v.High,
+	t.Logf("%s: %s: predicted %.2f (%.2f to %.2f), measured %.2f (%.2f to %.2f), off by %+.1f%%, while recorded %.0f%% %s", s.name, v.Plan, v.Speedup, v.Low, v.High,
 		v.Measured, v.Least, v.Most, 100*v.off(), 100*v.Watched, v.mark())
 	return v
 }

@@ -102,7 +102,7 @@ func TestGPUOffDoesNothing(t *testing.T) {
 	unharmed(t, v)
 }
 
-// mapped says whether a mapping of pid has a part in its name.
+// mapped reports whether a mapping of pid has a part in its name.
 func mapped(t *testing.T, pid int, part string) bool {
 	t.Helper()
 	return strings.Contains(readProc(t, pid, "maps"), part)

@@ -291,7 +291,7 @@ func predicts(s shell) {
 }
 
 // refuses gives each command what it cannot read: what is wrong is said on standard error with what to do, nothing is
-// written to standard output, and the exit code says whether what was typed is wrong or what was found.
+// written to standard output, and the exit code reports whether what was typed is wrong or what was found.
 func refuses(s shell) {
 	s.t.Helper()
 	zip := s.read("t.isc.zip")

@@ -5,7 +5,7 @@ Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes] [--gpu win
 Each program of programs/causes.py runs under the daemon, and the first finding of its report is compared with what was planted; healthy
 ones must not be accused. Those of programs/workloads.py must state a latency, a breakdown that sums to it, a class and two suggestions.
 With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is recorded and half after: how much faster it is stands beside what the recording
-foretells of the finding and of the very change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
+predicts of the finding and of the very change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
 that have a twin. Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU, torch and transformers; --gpu none tries it out without a GPU, on
 programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails; predictions that miss do not count.
 """
@@ -212,7 +212,7 @@ def measure(o, pair, meanwhile):
     row |= {"verdict": d["verdict"], "covered": d["breakdown"]["share"], "cost": f.get("share", 0.0), "title": f.get("title", ""), "headline": d["headline"]}
     row["ok"], row["said"] = judge_cause(name, d) if name in PROGRAMS else judge_workload(model)
     if pairs:
-        row |= twins.foretold(d, answer, PROGRAMS[name][1])
+        row |= twins.predicted(d, answer, PROGRAMS[name][1])
         row |= {"measured": twins.measured(pairs), "turns": pairs, "watched": watched / statistics.median(a for a, _ in pairs)}
     if fixed:
         after = json.loads(client(o, "analyze", fixed[0], "-f", "json"))
@@ -227,7 +227,7 @@ def kernels(model):
 
 def show(row):
     cells = f"{'ok  ' if row['ok'] and row['code'] == 0 else 'MISS'} {row['name']:18} {row['verdict']:20} {row['said']:20} {row['cost'] * 100:5.1f}%"
-    fixed = f" fixed: {row['measured']['speedup']:.2f} x, foretold {twins.figure(row['fix'])}" if "measured" in row else ""
+    fixed = f" fixed: {row['measured']['speedup']:.2f} x, predicted {twins.figure(row['fix'])}" if "measured" in row else ""
     harmed = "" if row["code"] == 0 else f" ENDED WITH {row['code']}"
     print(f"{cells}{fixed}{harmed}  {row['title'] or row['headline']}", flush=True)
 
@@ -268,13 +268,13 @@ def run_all(o, names):
 
 
 def again(o):
-    """Foretells anew from the recordings of an earlier call; what was measured stays."""
+    """Predicts anew from the recordings of an earlier call; what was measured stays."""
     with open(f"{o.out}/twins.json") as f:
         rows = json.load(f)
     for row in rows:
         if "measured" in row:
             model, answer = analysed(o, row["name"], f"{o.out}/{row['name']}.isc.zip")
-            row |= twins.foretold(model["diagnosis"], answer, PROGRAMS[row["name"]][1])
+            row |= twins.predicted(model["diagnosis"], answer, PROGRAMS[row["name"]][1])
     print(twins.keep(o.out, rows, list(twins.FIXES)))
 
 
@@ -287,7 +287,7 @@ def main():
     p.add_argument("--seconds", type=int, default=4)
     p.add_argument("--twins", action="store_true")
     p.add_argument("--record-twins", action="store_true", help="record the twins too, to see how much longer their kernels take")
-    p.add_argument("--again", action="store_true", help="foretell anew from the recordings in DIR, and run nothing")
+    p.add_argument("--again", action="store_true", help="predict anew from the recordings in DIR, and run nothing")
     p.add_argument("--limit", type=float, default=3600)
     o = p.parse_args()
     o.bin = os.path.abspath(o.bin)

@@ -1,4 +1,4 @@
-"""What a recording foretells of a fix against what the fixed program brings: measurements, and a table of them.
+"""What a recording predicts of a fix against what the fixed program brings: measurements, and a table of them.
 
 Only what diagnosis_check.py hands over is used, so that twins_test.py needs no GPU.
 """
@@ -11,7 +11,7 @@ NEAR = 0.10  # how far a prediction may lie from what is measured
 ROUNDS, WARM, MEASURED = 2, 0.4, 0.8  # of ABBA before the recording, and as many after; seconds. What was made ahead while it waited is used up in WARM
 
 # What the fixed twin of each program changes, as `inferscope whatif` takes it. Where that is the remedy which the planted cause's finding
-# foretells by itself, both figures are the same.
+# predicts by itself, both figures are the same.
 FIXES = {
     "item": ("--without", "host-sync"),
     "pageable": ("--without", "sync-copy"),
@@ -63,7 +63,7 @@ def measured(pairs):
     return {"speedup": statistics.median(ratios), "low": ratios[0], "high": ratios[-1]}
 
 
-def foretold(diagnosis, answer, wanted):
+def predicted(diagnosis, answer, wanted):
     """What the recording says: of the finding with a wanted cause, and of the very change that the twin makes."""
     findings = diagnosis["findings"] or []
     place, finding = next(((i + 1, f) for i, f in enumerate(findings) if f["cause"] in wanted), (0, {}))
@@ -90,7 +90,7 @@ def figure(p):
     return f"{p['speedup']:.2f} ({p['low']:.2f} to {p['high']:.2f})" if p else "-"
 
 
-HEADER = """| program | planted | found | gain of the finding | change that the twin makes | foretold | measured | off | within 10% | inside | while recorded | of the twin | its kernels |
+HEADER = """| program | planted | found | gain of the finding | change that the twin makes | predicted | measured | off | within 10% | inside | while recorded | of the twin | its kernels |
 |---|---|---|--:|---|--:|--:|--:|---|---|--:|--:|--:|
 """
 
@@ -123,7 +123,7 @@ def table(rows):
 
     unchanged = max((abs(r["basis"]["error"]) for r in done), default=0)
     return (HEADER + "".join(map(line, rows)) +
-            f"\n{len(rows)} programs and their fixed twins: of the change that the twin makes, {count(near, 'fix')} are foretold to within 10%, {count(inside, 'fix')} of the measured lie inside the interval; "
+            f"\n{len(rows)} programs and their fixed twins: of the change that the twin makes, {count(near, 'fix')} are predicted to within 10%, {count(inside, 'fix')} of the measured lie inside the interval; "
             f"of the finding's own figure, {count(near, 'gain')} and {count(inside, 'gain')}; the replay without changes is off by {100 * unchanged:.2f}% at most. Measured: the median of {max((len(r.get('turns', ())) for r in done), default=0)} turns, "
             "and the least and the most of them, without the daemon. While recorded: the program's pace under the daemon, of its pace without; the same of the twin, and how long its kernels take, of what "
             "they take in the program.\n")

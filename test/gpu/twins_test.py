@@ -47,19 +47,19 @@ class Measured(unittest.TestCase):
         self.assertIsNone(twins.lengthened(None, None))
 
 
-class Foretold(unittest.TestCase):
+class Predicted(unittest.TestCase):
     ANSWER = {"asked": {"plan": "without gc", "speedup": 3.0, "low": 2.5, "high": 3.5, "touched_ns": 4}, "replay": {"error": 0.01, "varies": 0.1, "nodes": 5}}
 
     def test_the_finding_with_the_planted_cause_counts(self):
         gain = {"plan": "without gc", "speedup": 3.0, "low": 2.5, "high": 3.5}
         d = {"findings": [{"cause": "sleep", "share": 0.6}, {"cause": "gc", "share": 0.3, "gain": gain}]}
-        f = twins.foretold(d, self.ANSWER, ("gc",))
+        f = twins.predicted(d, self.ANSWER, ("gc",))
         self.assertEqual((f["found"], f["place"], f["gain"], f["share"]), ("sleep", 2, gain, 0.3))
         self.assertEqual(f["fix"], {"plan": "without gc", "speedup": 3.0, "low": 2.5, "high": 3.5})
         self.assertEqual(f["basis"], {"error": 0.01, "varies": 0.1})
 
     def test_nothing_found(self):
-        f = twins.foretold({"findings": None}, self.ANSWER, ("gc",))
+        f = twins.predicted({"findings": None}, self.ANSWER, ("gc",))
         self.assertEqual((f["found"], f["place"], f["gain"]), ("-", 0, None))
         self.assertIn("not found", twins.line(row() | f))
 
@@ -78,7 +78,7 @@ class Table(unittest.TestCase):
         self.assertIn("| gc | gc | gc | 2.00 (1.80 to 2.20) | without gc | 2.00 (1.80 to 2.20) | 2.10 (2.00 to 2.20) | -4.8% | yes | yes | 97% |  |  |", text)
         self.assertIn("| -50.0% | **no** | **no** |", text)
         self.assertIn("| lock | lock | failed: Harm('x') |", text)
-        self.assertIn("1 of 3 (33%) are foretold to within 10%, 1 of 3 (33%) of the measured lie inside", text)
+        self.assertIn("1 of 3 (33%) are predicted to within 10%, 1 of 3 (33%) of the measured lie inside", text)
         self.assertNotIn("healthy", text)
         widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
         self.assertEqual(widths, {twins.HEADER.splitlines()[0].count("|")})
@@ -88,7 +88,7 @@ class Table(unittest.TestCase):
             order = list(twins.FIXES)
             twins.keep(folder, [row("sleep"), row("gc", measured=9.0)], order)
             text = twins.keep(folder, [row("gc"), {"name": "healthy-graph"}], order)
-            self.assertIn("2 of 2 (100%) are foretold", text)
+            self.assertIn("2 of 2 (100%) are predicted", text)
             self.assertLess(text.index("| gc "), text.index("| sleep "))
             with open(f"{folder}/twins.md") as f:
                 self.assertEqual(f.read(), text)

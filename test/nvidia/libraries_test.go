@@ -164,7 +164,7 @@ func TestNothingMissing(t *testing.T) {
 	}
 }
 
-// ownRow says whether the table has a row for name and not only for its family.
+// ownRow reports whether the table has a row for name and not only for its family.
 func ownRow(name string) bool {
 	row, ok := cuda.Match(name)
 	return ok && slices.ContainsFunc(cuda.Rows(), func(r cuda.Row) bool { return r.Name == row.Name })

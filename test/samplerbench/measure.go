@@ -181,13 +181,13 @@ type sample struct {
 // patience is how long the unwinder may take to understand a program.
 const patience = 90 * time.Second
 
-// warm says whether the unwinder understands the program, or never will.
+// warm reports whether the unwinder understands the program, or never will.
 func (r *row) warm(o *options, taken []sample) bool {
 	native := slices.ContainsFunc(taken, func(s sample) bool { return s.origin <= event.Spliced })
 	return native || o.own && len(taken) > 0 || time.Since(r.attached) > patience
 }
 
-// settled says whether the native unwinder runs, or will not.
+// settled reports whether the native unwinder runs, or will not.
 func settled(source *profile.Source) bool {
 	return !strings.HasSuffix(source.State().Detail, "starting")
 }

@@ -38,10 +38,10 @@ func Samples(rec *recording.Recording, tid int) []Sample {
 	return out
 }
 
-// HasPython says whether a Python frame is in the stack.
+// HasPython reports whether a Python frame is in the stack.
 func (s *Sample) HasPython() bool { return s.In(recording.PythonFrame, "") }
 
-// In says whether a frame of kind is in the stack whose name contains part.
+// In reports whether a frame of kind is in the stack whose name contains part.
 func (s *Sample) In(kind recording.FrameKind, part string) bool {
 	for i := range s.Frames {
 		if s.Frames[i].Kind == kind && strings.Contains(s.Frames[i].Name, part) {

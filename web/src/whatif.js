@@ -22,7 +22,7 @@ function fixed(row) {
   return h('div.card.whatif', null, h('p.name', null, row.title), h('p', null, h('strong.gain', null, gain(p)), ' ', h('span.dim', null, range(p))));
 }
 
-/** Beyond this nothing is foretold: see most in internal/analysis/whatif. */
+/** Beyond this nothing is predicted: see most in internal/analysis/whatif. */
 const most = 1000;
 
 const times = (x) => (x >= most ? `over ${most}` : x >= 20 ? x.toFixed(0) : x >= 5 ? x.toFixed(1) : x.toFixed(2));

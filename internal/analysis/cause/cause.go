@@ -41,7 +41,7 @@ const (
 	Count                       // how many there are
 )
 
-// Busy says whether the cause is about time in which the GPU runs.
+// Busy reports whether the cause is about time in which the GPU runs.
 func (id ID) Busy() bool { return id >= CopyNotOverlapped && id < Count }
 
 // Cause is one row of the table.

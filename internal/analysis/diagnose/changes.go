@@ -47,7 +47,7 @@ func (a *analysis) changes(row cause.Cause, w facts) []Change {
 	return out
 }
 
-// suits says whether a change is one for this program, and this cause in it.
+// suits reports whether a change is one for this program, and this cause in it.
 func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool {
 	switch {
 	case a.subject == aboutCPU:
@@ -62,7 +62,7 @@ func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool
 	return true
 }
 
-// putsFunctions says whether the program puts functions of the host into streams.
+// putsFunctions reports whether the program puts functions of the host into streams.
 func (a *analysis) putsFunctions() bool {
 	puts := make([]bool, len(a.t.Rec.Meta.Functions))
 	for i := range puts {
@@ -72,7 +72,7 @@ func (a *analysis) putsFunctions() bool {
 	return slices.ContainsFunc(a.t.Ops, func(op timeline.Op) bool { return puts[op.Func] })
 }
 
-// pins says whether a change is about pinned memory.
+// pins reports whether a change is about pinned memory.
 func pins(text string) bool { return strings.HasPrefix(text, "Pin ") }
 
 // program is what a program is written in.
@@ -127,7 +127,7 @@ func (a *analysis) ahead(p program, id cause.ID, w *facts) []cause.Change {
 	return nil
 }
 
-// isLoader says whether the thread that is waited for is a worker of PyTorch's DataLoader: by its name (it calls
+// isLoader reports whether the thread that is waited for is a worker of PyTorch's DataLoader: by its name (it calls
 // itself pt_data_worker) or by its code.
 func (a *analysis) isLoader(w *facts) bool {
 	if strings.Contains(w.doer, "pt_data_worker") {
@@ -138,7 +138,7 @@ func (a *analysis) isLoader(w *facts) bool {
 	})
 }
 
-// changedThere says whether what is to be changed is at the place where a cause is seen: a worker that is waited for
+// changedThere reports whether what is to be changed is at the place where a cause is seen: a worker that is waited for
 // is busy there, but more workers, or more CPUs, are asked for elsewhere.
 func changedThere(id cause.ID) bool {
 	switch id {

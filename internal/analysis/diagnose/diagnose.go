@@ -16,7 +16,7 @@ type Diagnosis struct {
 	// holds its start or its exit. Neither is part of the breakdown.
 	Start    *Phase    `json:"start,omitempty"`
 	End      *Phase    `json:"end,omitempty"`
-	Findings []Finding `json:"findings"` // what pays most first: by foretold gain, where none is known by cost
+	Findings []Finding `json:"findings"` // largest gain first: by predicted gain, by cost where none is known
 }
 
 // Phase is a stretch of time that a program goes through once.

@@ -92,7 +92,7 @@ func (a *analysis) users() []int32 {
 	return slices.Compact(out)
 }
 
-// lives says whether all of some processes were born in the recording, when the last of them ended, and whether all
+// lives reports whether all of some processes were born in the recording, when the last of them ended, and whether all
 // did.
 func (a *analysis) lives(users []int32) (born bool, died uint64, ended bool) {
 	born, ended = true, true

@@ -85,7 +85,7 @@ func TestStartAndEnd(t *testing.T) {
 			d := s.diagnose()
 			in := s.within
 			if from, to := start+s.later+c.start[1]*ms, start+s.later+c.end[0]*ms; d.Verdict != diagnose.NotEnough && (in.From != from || c.end[0] > 0 && in.To != to) {
-				t.Errorf("gains are foretold of %d to %d µs, want them of what is neither start nor end", (in.From-start)/us, (in.To-start)/us)
+				t.Errorf("gains are predicted of %d to %d µs, want them of what is neither start nor end", (in.From-start)/us, (in.To-start)/us)
 			}
 			for name, x := range map[string]struct {
 				got  *diagnose.Phase

@@ -288,7 +288,7 @@ func (a *analysis) confidenceInSteps(g *group, f *Finding) (float64, []string) {
 	return c, because
 }
 
-// sampled says whether a cause is known by samples alone.
+// sampled reports whether a cause is known by samples alone.
 func (a *analysis) sampled(id cause.ID) bool {
 	return a.table[id].Group == cause.CPUWork || id == cause.Compilation
 }

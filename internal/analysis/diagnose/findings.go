@@ -75,7 +75,7 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 // likely is the confidence from which on a finding is no longer called unlikely: medium, in reports.
 const likely = 0.5
 
-// doubtful says whether a finding is left out because it may be wrong and is of little use if it is not.
+// doubtful reports whether a finding is left out because it may be wrong and is of little use if it is not.
 func doubtful(f ranked) bool { return f.rank == leftOver && f.Confidence < likely }
 
 // plain are the findings themselves.
@@ -123,7 +123,7 @@ func (a *analysis) cost(id cause.ID) uint64 {
 	return a.groups[id].cost
 }
 
-// nearlyBusy says whether the GPU works nearly all of the time for which anybody asked it for something.
+// nearlyBusy reports whether the GPU works nearly all of the time for which anybody asked it for something.
 func (a *analysis) nearlyBusy() bool {
 	return share(a.total.busy(), a.total.Time-a.total.Idle[cause.NoWork]) >= nearly
 }

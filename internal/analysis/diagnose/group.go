@@ -37,7 +37,7 @@ type stretch struct {
 	wait     int32  // the event of the wait that it was spent in, gap.None where there is none
 }
 
-// before says whether s is more worth looking at than o: it is longer, or the first of two that are as long.
+// before reports whether s is more worth looking at than o: it is longer, or the first of two that are as long.
 func (s stretch) before(o stretch) bool {
 	return cmp.Or(cmp.Compare(o.length(), s.length()), cmp.Compare(s.device, o.device), cmp.Compare(s.from, o.from)) < 0
 }

@@ -31,7 +31,7 @@ type scene struct {
 	alone   bool
 	id      uint32
 	predict diagnose.Predict
-	within  timeline.Span // what gains are foretold of; diagnose sets it
+	within  timeline.Span // what gains are predicted of; diagnose sets it
 	later   uint64        // ns: by how much the whole scene is moved
 }
 

@@ -26,7 +26,7 @@ func (a *analysis) iterations() *Iteration {
 	return a.byKernels()
 }
 
-// tiles says whether iterations follow each other without gaps, so that a share of the time is one of each iteration:
+// tiles reports whether iterations follow each other without gaps, so that a share of the time is one of each iteration:
 // ranges can be of a part of the work, or of several threads at once.
 func (it *Iteration) tiles() bool {
 	if it == nil {

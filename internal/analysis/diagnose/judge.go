@@ -59,7 +59,7 @@ func (a *analysis) class(d *Diagnosis) Verdict {
 	return Balanced
 }
 
-// couldWorkBetter says whether something is found about the time in which the GPU is busy.
+// couldWorkBetter reports whether something is found about the time in which the GPU is busy.
 func (a *analysis) couldWorkBetter(d *Diagnosis) bool {
 	for i := range d.Findings {
 		for id := cause.CopyNotOverlapped; id < cause.Count; id++ {
@@ -96,7 +96,7 @@ func (a *analysis) doubts(d *Diagnosis) []string {
 	return out
 }
 
-// matters says whether there is so much idle time that its cause decides.
+// matters reports whether there is so much idle time that its cause decides.
 func (a *analysis) matters() bool {
 	return share(a.total.idle(), a.total.Time) > 1-nearly
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TestWhatIsLeftToGain: a GPU that works for more than nine tenths of the time is called healthy, and what the rest is
-// for is said where it is worth a change: from 3% on, not guessed, and not where the remedy is foretold to bring less
+// for is said where it is worth a change: from 3% on, not guessed, and not where the remedy is predicted to bring less
 // than that.
 func TestWhatIsLeftToGain(t *testing.T) {
 	guessed := func(x *gap.Step) { x.Sure = gap.Guessed }

@@ -96,7 +96,7 @@ func (a *analysis) about() subject {
 	return aboutCPU
 }
 
-// usesGPU says whether some call asked a GPU for something: cuInit and its kin alone do not, for
+// usesGPU reports whether some call asked a GPU for something: cuInit and its kin alone do not, for
 // frameworks look for a GPU even where they are told to use none.
 func (a *analysis) usesGPU() bool {
 	uses := a.inGroups("launch", "copy", "set", "graph", "alloc", "sync")

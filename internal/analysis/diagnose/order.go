@@ -10,7 +10,7 @@ import (
 // said. It depends on the same recording alone, so that a diagnosis stays a pure function of it.
 type Predict func(id cause.ID) (Gain, bool)
 
-// apart is the share of the time by which two foretold gains must differ to be told apart: what predictions of package
+// apart is the share of the time by which two predicted gains must differ to be told apart: what predictions of package
 // whatif are off by even where every name is right (docs/accuracy.md).
 const apart = 0.05
 
@@ -61,7 +61,7 @@ func payMost(list []ranked) []ranked {
 	return out
 }
 
-// like says whether a finding cannot be told from the one that brings most: by less than what predictions are off, or
+// like reports whether a finding cannot be told from the one that brings most: by less than what predictions are off, or
 // because the intervals of both meet.
 func (f *ranked) like(best *ranked) bool {
 	return f.saves() >= best.saves()-apart || f.Gain != nil && best.Gain != nil && f.Gain.High >= best.Gain.Low

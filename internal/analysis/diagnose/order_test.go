@@ -54,8 +54,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNothingIsForetoldWithoutAVerdict: where there is not enough evidence, no gain is promised.
-func TestNothingIsForetoldWithoutAVerdict(t *testing.T) {
+// TestNoPredictionWithoutAVerdict: where there is not enough evidence, no gain is promised.
+func TestNoPredictionWithoutAVerdict(t *testing.T) {
 	s := newScene(t)
 	loop(s, 50, cause.PythonWork, func(x *gap.Step) { x.Sure = gap.Guessed })
 	s.predict = func(id cause.ID) (diagnose.Gain, bool) {

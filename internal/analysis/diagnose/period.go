@@ -119,7 +119,7 @@ func period(list []token, starved bool) (found, bool) {
 	return inTurns(list, sums, places, keys)
 }
 
-// about says whether two counts differ by no more than a beginning and an end.
+// about reports whether two counts differ by no more than a beginning and an end.
 func about(x, y int) bool { return x-y <= 1 && y-x <= 1 }
 
 // prefix returns sums of the tokens' hashes, so that what lies between two places can be compared at once, whatever its
@@ -275,7 +275,7 @@ func mode(list []uint64) (value uint64, n int) {
 	return value, n
 }
 
-// regular says whether times hardly differ: see even and tail.
+// regular reports whether times hardly differ: see even and tail.
 func regular(gaps []uint64, spread float64) bool {
 	sorted, sum := slices.Clone(gaps), 0.0
 	slices.Sort(sorted)

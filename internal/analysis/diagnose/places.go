@@ -107,7 +107,7 @@ func codeOf(f, inner *recording.Frame) code {
 	return c
 }
 
-// isOwn says whether a Python file belongs to the program itself: it is no installed package, no part
+// isOwn reports whether a Python file belongs to the program itself: it is no installed package, no part
 // of the standard library, and not frozen into the interpreter.
 func isOwn(file string) bool {
 	if file == "" || file[0] == '<' || isFrozen(file) {
@@ -121,7 +121,7 @@ func isOwn(file string) bool {
 	return true
 }
 
-// isFrozen says whether a file is a module that CPython 3.11 and later have frozen into the interpreter
+// isFrozen reports whether a file is a module that CPython 3.11 and later have frozen into the interpreter
 // (Python/frozen.c): their code knows the file's name only, without a path. A script of the same name has one, but for
 // Python before 3.9.
 func isFrozen(file string) bool {
@@ -133,7 +133,7 @@ func isFrozen(file string) bool {
 	return false
 }
 
-// tells says whether a native function says more than that the C library, the interpreter, CUDA or a system call was
+// tells reports whether a native function says more than that the C library, the interpreter, CUDA or a system call was
 // at work: whoever called these is who something can be asked of.
 func tells(f *recording.Frame) bool {
 	for _, lib := range []string{
@@ -161,7 +161,7 @@ func (p *place) text() string {
 	return format.Clean(p.name + " (" + cpu.ShortFile(p.file) + ")")
 }
 
-// isCode says whether a place is one where somebody could change something: in the kernel, and where nothing is known
+// isCode reports whether a place is one where somebody could change something: in the kernel, and where nothing is known
 // to be mapped, nobody can.
 func (p *place) isCode() bool {
 	return p.kind == recording.PythonFrame || p.kind == recording.NativeFrame && !strings.HasPrefix(p.name, "[")

@@ -47,7 +47,7 @@ func (a *analysis) title(d *Diagnosis, w facts) string {
 	return a.otherTitle(&w, at)
 }
 
-// seen says whether it is known what the GPU did.
+// seen reports whether it is known what the GPU did.
 func (a *analysis) seen() bool { return a.subject == aboutGPUs || a.subject == aboutSilent }
 
 // costs says whom something on the CPU costs time: nothing is said of a GPU that nobody watched.

@@ -76,7 +76,7 @@ func inTurns(list []token, sums []uint64, places map[uint64][]int32, keys []uint
 	return best, best.gaps != nil
 }
 
-// starved says whether a thread had no CPU for some of the time. Then its pauses may be none of its own, and come as
+// starved reports whether a thread had no CPU for some of the time. Then its pauses may be none of its own, and come as
 // regularly: others have the CPU in turns, and a quota is used up every 100 ms.
 func (a *analysis) starved(pid, tid uint32) bool {
 	without := uint64(0)

@@ -100,7 +100,7 @@ func copiesOf(t *timeline.Timeline) []uint8 {
 	return out
 }
 
-// holds says whether a copy holds its caller until it is done.
+// holds reports whether a copy holds its caller until it is done.
 func (w *walker) holds(op int32) bool {
 	c := w.classes[w.t.Ops[op].Func]
 	if known := w.copied(op); known != 0 {
@@ -116,7 +116,7 @@ func (w *walker) copied(op int32) uint8 {
 	return w.copies[op]
 }
 
-// waits says whether a call returns when the GPU has done what it was called for.
+// waits reports whether a call returns when the GPU has done what it was called for.
 func (w *walker) waitsForGPU(op int32) bool {
 	switch w.classes[w.t.Ops[op].Func].kind {
 	case syncCall:
@@ -173,7 +173,7 @@ func (w *walker) callCause(op int32) (cause.ID, Sureness) {
 // hundreds.
 const maxBack = 2048
 
-// launchedBefore says whether the thread had launched the same kernel before: then its code is loaded, and what makes
+// launchedBefore reports whether the thread had launched the same kernel before: then its code is loaded, and what makes
 // the launch slow is something else.
 func (w *walker) launchedBefore(op int32) bool {
 	th := &w.t.Threads[w.t.ThreadOf(op)]

@@ -129,7 +129,7 @@ func (n *Names) Runnable(iv *threads.Interval) (cause.ID, Sureness) {
 	return c, d.sure
 }
 
-// Ousted says whether a thread had no CPU because another took it away while it computed, and which: 0 for the idle
+// Ousted reports whether a thread had no CPU because another took it away while it computed, and which: 0 for the idle
 // task, which means that a quota was used up.
 func (n *Names) Ousted(iv *threads.Interval) (pid, tid uint32, ok bool) {
 	if iv.Wait < 0 {
@@ -142,7 +142,7 @@ func (n *Names) Ousted(iv *threads.Interval) (pid, tid uint32, ok bool) {
 	return uint32(e.Args[1] >> 32), uint32(e.Args[1]), true
 }
 
-// WakingUp says whether a time in which a thread could run is so short that it belongs to the wait before it.
+// WakingUp reports whether a time in which a thread could run is so short that it belongs to the wait before it.
 func (n *Names) WakingUp(iv *threads.Interval) bool { return n.w.waking(iv) }
 
 // Call names the time that a thread spends in a call, by index of its outermost op.

@@ -85,7 +85,7 @@ func (w *walker) plain(g *Gap, th *thread, op, activity int32) bool {
 	return kind == launchCall && l.Dur <= slowLaunch && w.ranAlways(th, g.From, min(l.End(), g.To)) && (l.Start <= g.From || w.launchedOn(g, th, op))
 }
 
-// ranAlways says whether nothing else is known of [from, to) than that a thread ran.
+// ranAlways reports whether nothing else is known of [from, to) than that a thread ran.
 func (w *walker) ranAlways(th *thread, from, to uint64) bool {
 	i := th.intervalFrom(from)
 	if i == len(th.intervals) {
@@ -95,7 +95,7 @@ func (w *walker) ranAlways(th *thread, from, to uint64) bool {
 	return iv.From >= to || iv.State == threads.Running && iv.To >= to
 }
 
-// launchedOn says whether a thread made one launch after the other: when a gap began it was in no call, the next one
+// launchedOn reports whether a thread made one launch after the other: when a gap began it was in no call, the next one
 // ended the gap, and what it did since the one before is taken for launching.
 func (w *walker) launchedOn(g *Gap, th *thread, op int32) bool {
 	i := w.opFrom(th, g.From)

@@ -119,7 +119,7 @@ func (s *stacks) readWork(stack uint64) cause.ID {
 	return cause.PythonWork
 }
 
-// imports says whether a stack has frames of Python's import system.
+// imports reports whether a stack has frames of Python's import system.
 func (s *stacks) imports(stack uint64) bool {
 	for f := range threads.Walk(s.rec, stack) {
 		if s.frames[f]&importing != 0 {
@@ -158,7 +158,7 @@ func (s *stacks) readFutex(stack uint64) cause.ID {
 	return cause.Worker
 }
 
-// inFutex says whether a stack shows a thread waiting in a futex, and who called that.
+// inFutex reports whether a stack shows a thread waiting in a futex, and who called that.
 func (s *stacks) inFutex(stack uint64) bool {
 	if stack == 0 || stack >= uint64(len(s.futex)) {
 		return false
@@ -184,7 +184,7 @@ func (s *stacks) readSleep(stack uint64) bool {
 	return false
 }
 
-// hasCallers says whether a stack shows more than the system call: some code of user space beneath the first of its
+// hasCallers reports whether a stack shows more than the system call: some code of user space beneath the first of its
 // frames.
 func (s *stacks) hasCallers(stack uint64) bool {
 	n := 0
@@ -266,7 +266,7 @@ func traitsOf(f *recording.Frame) traits {
 	return out
 }
 
-// ofInterpreter says whether native code is CPython's own, libc's or the loader's: what it does it does for who called
+// ofInterpreter reports whether native code is CPython's own, libc's or the loader's: what it does it does for who called
 // it.
 func ofInterpreter(file string) bool {
 	for _, p := range []string{"python", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {

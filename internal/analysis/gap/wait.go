@@ -17,7 +17,7 @@ const maxChain = 8
 // 0.7 ms at the least (sysctl_sched_base_slice, kernel/sched/fair.c).
 const wakingUp = 200_000
 
-// waking says whether a thread that could run was just waking up: that belongs to what it waited for.
+// waking reports whether a thread that could run was just waking up: that belongs to what it waited for.
 func (w *walker) waking(iv *threads.Interval) bool {
 	if iv.Wait < 0 || iv.Dur() > wakingUp {
 		return false

@@ -120,7 +120,7 @@ func (w *walker) granted(th *thread, next int) (until uint64, c cause.ID, op int
 	return 0, cause.Unknown, None
 }
 
-// launches says whether a call puts something into a queue of the GPU.
+// launches reports whether a call puts something into a queue of the GPU.
 func (w *walker) launches(op int32) bool {
 	k := w.classes[w.t.Ops[op].Func].kind
 	return k == launchCall || k == quickCall || k == copyCall

@@ -102,7 +102,7 @@ type op struct {
 	windowed bool // such calls are recorded in windows only
 }
 
-// failed says whether the call returned an error. cudaErrorNotReady (600) is an
+// failed reports whether the call returned an error. cudaErrorNotReady (600) is an
 // answer, not an error.
 func (o *op) failed() bool { return o.call.Failed() && o.call.Result != notReady }
 

@@ -44,5 +44,5 @@ func kindOf(f *recording.Function, name string) kind {
 	return otherKind
 }
 
-// launches says whether calls of the kind start a kernel or a graph.
+// launches reports whether calls of the kind start a kernel or a graph.
 func (k kind) launches() bool { return k == launchKind || k == graphLaunchKind }

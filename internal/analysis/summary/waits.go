@@ -64,5 +64,5 @@ func (b *blocks) result(win Window) Blocked {
 	return r
 }
 
-// isAsync says whether a function's name says that it does not wait.
+// isAsync reports whether a function's name says that it does not wait.
 func isAsync(name string) bool { return strings.Contains(name, "Async") }

@@ -182,7 +182,7 @@ func (b *builder) thread(l *list) Thread {
 	return t
 }
 
-// bornLater says whether the process was made in the window: then its threads are
+// bornLater reports whether the process was made in the window: then its threads are
 // there from their first event on.
 func (b *builder) bornLater(pid uint32) bool {
 	lives := b.lives[pid]

@@ -192,7 +192,7 @@ func (c *classifier) text(e *event.Event, why Reason) string {
 	return name
 }
 
-// onFile says whether the first argument of a call that a thread was blocked in is a descriptor.
+// onFile reports whether the first argument of a call that a thread was blocked in is a descriptor.
 func (c *classifier) onFile(nr uint16, why Reason) bool {
 	return c.kind(nr).onFile || why == Socket || why == FileLock
 }

@@ -71,7 +71,7 @@ func (b *builder) settled(p int32, w Span, first, held uint64) uint64 {
 	return end
 }
 
-// whole says whether a synchronizing call waits for all the work of a context.
+// whole reports whether a synchronizing call waits for all the work of a context.
 func (c *class) whole() bool {
 	return c.group == "sync" && (c.stem == "CtxSynchronize" || c.stem == "CtxSynchronize_v2" || c.stem == "DeviceSynchronize" || c.stem == "ThreadSynchronize")
 }
@@ -121,7 +121,7 @@ func (b *builder) addWaits(process int32, marks []int32) {
 	}
 }
 
-// waitable says whether a call can wait for the GPU.
+// waitable reports whether a call can wait for the GPU.
 func (b *builder) waitable(o *Op) bool {
 	g := b.classes[o.Func].group
 	return g == "sync" || g == "copy"

@@ -125,13 +125,13 @@ func (n *nester) twin(op *Op) {
 	}
 }
 
-// same says whether two ops are of one function under whichever names.
+// same reports whether two ops are of one function under whichever names.
 func (n *nester) same(x, y *Op) bool {
 	a, b := &n.classes[x.Func], &n.classes[y.Func]
 	return x.Func == y.Func || a.runtime == b.runtime && a.stem == b.stem
 }
 
-// owns says whether the entry-only call made op, the next call of its thread: a runtime
+// owns reports whether the entry-only call made op, the next call of its thread: a runtime
 // call the driver call that carries it out, a probed driver call what the agent saw of it.
 func (n *nester) owns(pending int32, op *Op) bool {
 	outer := &n.t.Ops[pending]

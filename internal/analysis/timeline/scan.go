@@ -86,7 +86,7 @@ func (s *scan) count() {
 	}
 }
 
-// inside says whether an event touches the window of the recording.
+// inside reports whether an event touches the window of the recording.
 func (s *scan) inside(e *event.Event) bool { return e.TS <= s.to && clampedEnd(e) >= s.from }
 
 func (s *scan) countCall(e *event.Event) {

@@ -48,7 +48,7 @@ func (s Spans) At(ts uint64) int {
 	return i
 }
 
-// Holds says whether ts lies in one of the spans.
+// Holds reports whether ts lies in one of the spans.
 func (s Spans) Holds(ts uint64) bool {
 	i := s.At(ts)
 	return i < len(s) && s[i].From <= ts

@@ -82,7 +82,7 @@ const (
 // End returns when the call returned, in ns, or when it began where that is not known.
 func (o *Op) End() uint64 { return o.Start + o.Dur }
 
-// Outer says whether the program itself made the call.
+// Outer reports whether the program itself made the call.
 func (o *Op) Outer() bool { return o.Parent == None }
 
 // Doubts counts what in a recording did not fit together. All are 0 for a sound recording.
@@ -121,7 +121,7 @@ func buildIn(rec *recording.Recording, parts func(n int) [][2]int) *Timeline {
 	return t
 }
 
-// read makes the ops and the activities, and says whether there is anything about a GPU.
+// read makes the ops and the activities, and reports whether there is anything about a GPU.
 func (b *builder) read() (gpu bool) {
 	events := min(len(b.t.Rec.Events), maxEvents)
 	var counts, writes []func()
@@ -184,7 +184,7 @@ func (b *builder) connect(linkers []*linker) {
 	}
 }
 
-// Early says whether o began before the window: its time counts there, the op itself does not.
+// Early reports whether o began before the window: its time counts there, the op itself does not.
 func (t *Timeline) Early(o *Op) bool { return o.Start < t.From }
 
 // Clip returns the part of o that lies in the window, in ns; start == end where none does.

@@ -165,7 +165,7 @@ func (w *waiting) all(s *Sync) {
 	}
 }
 
-// copySync says whether a copy held its caller until it was done: its name says so, or the call outlasted it.
+// copySync reports whether a copy held its caller until it was done: its name says so, or the call outlasted it.
 // What its activity is comes from the link, else from the stream.
 func (w *waiting) copySync(s *Sync, m moment, o *Op, c *class) bool {
 	s.Type = CopySync

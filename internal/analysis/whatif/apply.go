@@ -106,7 +106,7 @@ func (s *Study) without(e Edit, g *replay.Graph) remedy {
 	return func(*replay.What, *replay.Change) {}
 }
 
-// HasRemedy says whether something is known to do about a cause that a replay can show.
+// HasRemedy reports whether something is known to do about a cause that a replay can show.
 func HasRemedy(id cause.ID) bool {
 	switch id {
 	case cause.Unknown, cause.StartEnd, cause.Dependency, cause.RemoteMemory, cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound, cause.NoWork, cause.Count:
@@ -203,7 +203,7 @@ func engineOf(name string) int {
 	return otherCopies
 }
 
-// copies says whether a What is a copy between host and device that the cause is about.
+// copies reports whether a What is a copy between host and device that the cause is about.
 func copies(id cause.ID, w *replay.What) bool {
 	if w.Kind != replay.Copy || engineOf(w.Name) == otherCopies {
 		return false

@@ -10,11 +10,11 @@ type term struct {
 
 // What intervals come from, to go after "because".
 const (
-	ofNames     = "samples tell only about how much of the time is this cause's"
-	ofPace      = "the program's pace varied within the recording, as it does where others use the same CPUs"
-	ofHalves    = "one half of the recording foretells the other badly, as where others use the same CPUs"
-	ofRecording = "being recorded cost the program some of this time"
-	ofOthers    = "what else would change is not known: the clock of a GPU with more to do, caches after waits that are gone"
+	ofNames     = "samples give only a rough share for this cause"
+	ofPace      = "the program's pace varied during the recording, as it does when other programs use the same CPUs"
+	ofHalves    = "one half of the recording predicts the other badly, as it does when other programs use the same CPUs"
+	ofRecording = "recording itself cost the program some of this time"
+	ofOthers    = "side effects are unknown: the clock of a busier GPU, caches after waits that are gone"
 )
 
 // wide is how many times as large as its lower end the upper one of an interval is for it to be explained: twice what

@@ -83,7 +83,7 @@ func Parse(v Verb, text string) (Edit, error) {
 	return e, nil
 }
 
-// matches says whether an edit is about a What by its name. Case does not matter, and a pattern without * is that of
+// matches reports whether an edit is about a What by its name. Case does not matter, and a pattern without * is that of
 // the name without its file.
 func (e Edit) matches(name string) bool {
 	name, pattern := strings.ToLower(name), strings.ToLower(e.Pattern)
@@ -96,7 +96,7 @@ func (e Edit) matches(name string) bool {
 	return false
 }
 
-// about says whether an edit is about a What at all.
+// about reports whether an edit is about a What at all.
 func (e Edit) about(w *replay.What) bool {
 	switch {
 	case e.Cause != cause.Count:

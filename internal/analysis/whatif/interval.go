@@ -19,7 +19,7 @@ const modelError = 0.07
 const sigmas = 1.64
 
 // interval widens a prediction by what it rests on: the replay's own error, the model's, how much the program's pace
-// varied by itself, how well one half of the recording foretells the other, and for the time that is changed how sure
+// varied by itself, how well one half of the recording predicts the other, and for the time that is changed how sure
 // its names are: two standard deviations of the share that samples give, and all that is guessed. A GPU that has more
 // to do may be slower, and a thread that waits no more faster; and what recording cost the program is in it.
 func (s *Study) interval(p *Prediction, edits []Edit, h how) {
@@ -65,7 +65,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	p.Because = because(p, append(terms, term{max(slower, faster), ofOthers}))
 }
 
-// watching is up to how much a call that is recorded costs the program, ns. It is part of what is foretold, before the
+// watching is up to how much a call that is recorded costs the program, ns. It is part of what is predicted, before the
 // change, after it, or both. 600 launches in 5.3 ms took 2.1 µs longer each while an H200 and its host recorded them
 // (the twin of `launches`, test/gpu/twins.py).
 const watching = 2_100

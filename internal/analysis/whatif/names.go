@@ -68,7 +68,7 @@ func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
 	return pid, tid, ok && !n.ours[thread{pid, tid}]
 }
 
-// WakingUp says whether the time that a thread was ready is what waking up takes.
+// WakingUp reports whether the time that a thread was ready is what waking up takes.
 func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv) }
 
 // Ready names a stretch in which a thread could have run and had no CPU.
@@ -115,7 +115,7 @@ func (n *namer) read(stack uint64) string {
 
 const unknownFunction = "?"
 
-// ofRuntime says whether native code is CPython's, libc's or the loader's: what it does it does for its caller.
+// ofRuntime reports whether native code is CPython's, libc's or the loader's: what it does it does for its caller.
 func ofRuntime(file string) bool {
 	base := path.Base(file)
 	for _, p := range []string{"python3", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {

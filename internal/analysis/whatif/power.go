@@ -20,7 +20,7 @@ const (
 	clocks = 0.22
 )
 
-// limited says whether a device is of a kind whose clocks are known to fall at its limit: the 700 W Hopper. Of others,
+// limited reports whether a device is of a kind whose clocks are known to fall at its limit: the 700 W Hopper. Of others,
 // that they may is part of the interval alone.
 func limited(name string) bool {
 	return strings.Contains(name, "H100") || strings.Contains(name, "H200")
@@ -90,7 +90,7 @@ func longer(g *replay.Graph, plan *replay.Plan, by float64) {
 	}
 }
 
-// powered returns by how much longer or shorter it may take than what is foretold because of the GPU's clocks, ns.
+// powered returns by how much longer or shorter it may take than what is predicted because of the GPU's clocks, ns.
 func (s *Study) powered(after uint64, edits []Edit, h how) (slower, faster float64) {
 	_, most := s.lengthening(after)
 	if h.kernels > 1 {

@@ -76,7 +76,7 @@ func (s *Study) speedup(after uint64) float64 {
 // MaxSpeedup is the largest speed-up that is claimed.
 const MaxSpeedup = 1000
 
-// Of predicts the remedy of a cause, and says whether there is one.
+// Of predicts the remedy of a cause, and reports whether there is one.
 func (s *Study) Of(id cause.ID) (Prediction, bool) {
 	if !HasRemedy(id) || !s.Any() {
 		return Prediction{}, false

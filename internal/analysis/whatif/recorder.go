@@ -31,7 +31,7 @@ type recorder struct {
 // not does not. What it does is between none and all.
 const sooner = 0.5
 
-// ofRecorder says whether a frame is the recorder's: the agent's, CUPTI's, of which it is the one user, or that of a
+// ofRecorder reports whether a frame is the recorder's: the agent's, CUPTI's, of which it is the one user, or that of a
 // probe in the kernel.
 func ofRecorder(f *recording.Frame) bool {
 	if f.Kind == recording.KernelFrame {
@@ -137,7 +137,7 @@ func (r *recorder) yield(g *replay.Graph, plan *replay.Plan) {
 	}
 }
 
-// ofRecorder says whether a stack goes through the recorder's code.
+// ofRecorder reports whether a stack goes through the recorder's code.
 func (n *namer) ofRecorder(stack uint64) bool {
 	if stack == 0 || stack >= uint64(len(n.theirs)) {
 		return false

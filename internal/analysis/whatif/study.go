@@ -189,7 +189,7 @@ func (s *Study) findLaunchers(t *timeline.Timeline) {
 	}
 }
 
-// Any says whether there is anything to replay.
+// Any reports whether there is anything to replay.
 func (s *Study) Any() bool { return s.observed > 0 }
 
 // Error is by how much the replay without changes is off, as a share of the observed time: what every answer rests on.

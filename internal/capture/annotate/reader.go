@@ -81,7 +81,7 @@ func (r *reader) read(now uint64, last bool, emit func([]event.Event)) {
 	r.deliver(n, emit)
 }
 
-// wait says whether the next record may still become whole.
+// wait reports whether the next record may still become whole.
 func (r *reader) wait(now uint64, last bool) bool {
 	if r.waits == 0 {
 		r.waits = now

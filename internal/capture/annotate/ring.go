@@ -43,7 +43,7 @@ func open(p *proc.Process) (*ring, error) {
 	return nil, last
 }
 
-// passes says whether a ring is none of p's: a fork inherits the mapping of its parent's, which goes when the child
+// passes reports whether a ring is none of p's: a fork inherits the mapping of its parent's, which goes when the child
 // makes its own.
 func passes(err error) bool {
 	return errors.Is(err, errNotOurs) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, procfile.ErrReplaced)

@@ -126,7 +126,7 @@ func (s *Source) isPython(q *program) bool {
 	return q.python
 }
 
-// python says whether a file of this name may be an interpreter of Python.
+// python reports whether a file of this name may be an interpreter of Python.
 func python(base string) bool {
 	return strings.HasPrefix(base, "python") || strings.HasPrefix(base, "libpython") || strings.HasPrefix(base, "pypy") || strings.HasPrefix(base, "libpypy")
 }

@@ -75,7 +75,7 @@ func newLaunches(pid uint32, attacher *uprobe.Attacher, o Options, mode LaunchMo
 	return l
 }
 
-// isLaunch says whether a point is one of those that come and go.
+// isLaunch reports whether a point is one of those that come and go.
 func isLaunch(p *cuda.Point) bool { return p.Row.Group == cuda.Launch }
 
 // add takes a library over, whose file stays open. Where launches are probed all the
@@ -168,7 +168,7 @@ func (l *launches) window() {
 // rarely is for how much longer than it took to remove them the probes stay off.
 const rarely = 9
 
-// pause says whether something was changed meanwhile.
+// pause reports whether something was changed meanwhile.
 func (l *launches) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

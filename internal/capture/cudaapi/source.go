@@ -100,7 +100,7 @@ func (s *Source) Follow(p *proc.Process) error {
 	return errors.Join(errs...)
 }
 
-// candidate says whether a file of this name may be a CUDA library. What it is
+// candidate reports whether a file of this name may be a CUDA library. What it is
 // decides its content (cuda.Identify); libcudnn and libcublas do not get so far.
 func candidate(base string) bool {
 	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart")
@@ -257,7 +257,7 @@ func (s *Source) Unseen(p *proc.Process) error {
 	return errors.New("the driver's library of this process could not be probed (library_refused among the losses says why): mend that, and restart the program")
 }
 
-// driverRefused says whether p has a driver library that could not be probed, so
+// driverRefused reports whether p has a driver library that could not be probed, so
 // that launches must be seen at the runtime.
 func (s *Source) driverRefused(p *proc.Process) bool {
 	s.mu.Lock()
@@ -390,7 +390,7 @@ func (s *Source) Functions() []recording.Function {
 	return s.names.table()
 }
 
-// State says whether any library is probed, and what keeps better ways from working.
+// State reports whether any library is probed, and what keeps better ways from working.
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Check says whether the daemon can work here: nil, or a clierror.Permission that names
+// Check reports whether the daemon can work here: nil, or a clierror.Permission that names
 // the missing capabilities, or a clierror.Unsupported that names what the kernel lacks.
 // What could not be told is let pass: loading the programs will tell.
 func Check() error { return Prober{}.Detect().Check() }

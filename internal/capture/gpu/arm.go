@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -15,6 +16,10 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
+
+// widenPeriod is the least time between two widenings of a gate: a target that asks again and again costs the daemon no
+// more than that.
+const widenPeriod = 100 * time.Millisecond
 
 // agentThreadName is what the agent calls its thread (agent/src/agent.h, NAME).
 const agentThreadName = "inferscope"
@@ -27,6 +32,7 @@ type arming struct {
 	wide            bool   // the gate for calls holds launches of kernels, too
 	widening        bool   // that is on its way
 	narrowed        bool   // and not wanted any more
+	widenAt         uint64 // ns: not before this again
 	launcher        uint32 // the thread that the gate takes for the one that launches graphs
 	blocked         bool   // a launch could not be held: no window opens any more
 	taken           bool   // the target handles both signals, in a way that the agent cannot hand on: no window opens
@@ -157,8 +163,12 @@ func (s *Source) widened(q *session, c *quiesce.Gate) bool {
 	if q.arming.wide || q.arming.widening {
 		return q.arming.wide
 	}
+	now := clock.Monotonic()
+	if now < q.arming.widenAt {
+		return false
+	}
 	c.Want(true)
-	q.arming.widening = true
+	q.arming.widening, q.arming.widenAt = true, now+uint64(widenPeriod)
 	s.gates.Go(func() {
 		wide, err := c.Settle()
 		s.mu.Lock()

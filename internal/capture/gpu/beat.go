@@ -205,7 +205,7 @@ func (s *Source) Continuous(ctx context.Context, root uint32) (end func(), err e
 	return func() { s.demand(root, -1) }, nil
 }
 
-// recording says whether every agent of a target that can record does.
+// recording reports whether every agent of a target that can record does.
 func (s *Source) recording(root uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -118,7 +118,7 @@ func TestWindowsOnCudasim(t *testing.T) {
 	}
 }
 
-// hasThread says whether a process has a thread of that name.
+// hasThread reports whether a process has a thread of that name.
 func hasThread(t *testing.T, pid int, name string) bool {
 	t.Helper()
 	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
@@ -183,7 +183,7 @@ func compareKernels(t *testing.T, s *Source, p *proc.Process, v *cudasim.Victim,
 	t.Logf("%d of %d kernels in %d windows, all as they were", found, len(truth), len(g.Windows))
 }
 
-// within says whether [from, to] lies in a window wholly.
+// within reports whether [from, to] lies in a window wholly.
 func within(windows []recording.GPUWindow, from, to uint64) bool {
 	return slices.ContainsFunc(windows, func(w recording.GPUWindow) bool { return w.Activity && w.From <= from && to <= w.To })
 }

@@ -75,7 +75,7 @@ func (d *decoder) decode(e *event.Event) bool {
 	return false
 }
 
-// timely says whether e lies within the time in which it can have happened.
+// timely reports whether e lies within the time in which it can have happened.
 func (d *decoder) timely(e *event.Event) bool {
 	limit := d.now + future
 	return e.TS >= d.from && e.TS <= limit && e.Dur <= limit-e.TS

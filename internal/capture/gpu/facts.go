@@ -149,7 +149,7 @@ func (f *facts) add(c counts) {
 	f.counts.unnamed += c.unnamed
 }
 
-// stays says whether the agent stays subscribed to CUPTI between windows.
+// stays reports whether the agent stays subscribed to CUPTI between windows.
 func (f *facts) stays() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

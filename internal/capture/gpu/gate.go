@@ -75,7 +75,7 @@ func ungated(q *session) string {
 	return ""
 }
 
-// guarded says whether the gates are up in q's process, or cannot be. The caller holds the lock.
+// guarded reports whether the gates are up in q's process, or cannot be. The caller holds the lock.
 func (s *Source) guarded(q *session) bool {
 	return s.opts.Gate == nil || q.gates[quiesce.Launches].done && q.gates[quiesce.Calls].done
 }

@@ -106,7 +106,7 @@ func (g *leak) leave(now, bytes int64) {
 	}
 }
 
-// rest says whether windows are to be held back until there has been a gap: where they follow
+// rest reports whether windows are to be held back until there has been a gap: where they follow
 // each other closely, there is nothing to compare them with.
 func (g *leak) rest() bool {
 	if g.open.windows >= crowded {

@@ -25,7 +25,7 @@ type grower struct {
 	left        float64 // truly, without the first window
 }
 
-// run looks at it at every beat, until that many windows have ended or windows would be given up, and says whether they
+// run looks at it at every beat, until that many windows have ended or windows would be given up, and reports whether they
 // would.
 func (p *grower) run(windows int) bool {
 	const on = 200

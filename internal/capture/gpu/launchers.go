@@ -89,7 +89,7 @@ func (s *Source) warn(q *session) {
 	}
 }
 
-// watched says whether probes have seen q's process for long enough to open its first window: for Options.Watch since
+// watched reports whether probes have seen q's process for long enough to open its first window: for Options.Watch since
 // they saw a first call, or for twice as long without one; and whether launches of graphs are held by then while CUPTI
 // is taken out.
 func (s *Source) watched(q *session, now uint64) bool {

@@ -146,7 +146,7 @@ func (v *agentView) waited(now uint64) time.Duration {
 	return 0
 }
 
-// outside says whether CUPTI has not let the agent in, or out, for long.
+// outside reports whether CUPTI has not let the agent in, or out, for long.
 func (v *agentView) outside(now uint64) bool { return v.waited(now) > long }
 
 // hindrance says what keeps an agent that runs from recording, or others from what it holds;
@@ -163,7 +163,7 @@ func (q *session) hindrance(now uint64) string {
 		return fmt.Sprintf("no window opens before %d threads of this process are seen to have returned from CUPTI's callbacks, in which they were when the last one ended: where one of them has only lost its CPU there, another window would kill the process; %d s so far",
 			q.inside, since(now, q.insideFrom)/time.Second)
 	case q.facts.stays():
-		return "stays subscribed to CUPTI between windows, because subscribing took too long to do it for each: other profilers in this process are refused (CUPTI error 39) until the daemon stops"
+		return "stays subscribed to CUPTI between windows, because it took too long to get in or out to do it for each, or a thread could not be proven to be outside of it: other profilers in this process are refused (CUPTI error 39) until the daemon stops"
 	}
 	return ""
 }

@@ -74,12 +74,12 @@ func (s *Source) keepAlive(q *session, now uint64) {
 	s.serve(q, now)
 }
 
-// stays says whether q's agent is in its process still. The caller holds the lock.
+// stays reports whether q's agent is in its process still. The caller holds the lock.
 func (q *session) stays() bool {
 	return !q.over && q.ring.load32(ringState) != stateGone && q.process.Alive()
 }
 
-// shuttingDown says whether q's agent is on its way out, and awaited. The caller holds the lock.
+// shuttingDown reports whether q's agent is on its way out, and awaited. The caller holds the lock.
 func (q *session) shuttingDown(now uint64) bool { return now < q.shutdownBy && q.stays() }
 
 // withRings returns the sessions that have a ring. The caller holds the lock.

@@ -79,7 +79,7 @@ func (r *ring) command(mode uint32, t times) {
 	r.wake()
 }
 
-// flush asks the agent to hand over what CUPTI holds; answered says whether it has.
+// flush asks the agent to hand over what CUPTI holds; answered reports whether it has.
 func (r *ring) flush() (number uint32) {
 	n := r.load64(ringFlush) + 1
 	r.store64(ringFlush, n)

@@ -147,7 +147,7 @@ const lastRefusal = time.Minute
 // errTaken is what is said where another daemon uses the agent of a process.
 var errTaken = errors.New("another daemon uses the agent")
 
-// mayEnd says whether a refusal is about somebody who may leave the process alone again: a tracer, another daemon.
+// mayEnd reports whether a refusal is about somebody who may leave the process alone again: a tracer, another daemon.
 func mayEnd(err error) bool { return errors.Is(err, inject.ErrTraced) || errors.Is(err, errTaken) }
 
 // notify changes what is said of a session, unless it is over.
@@ -217,7 +217,7 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 	return nil, errors.Join(fmt.Errorf("an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of that version", p.PID), r.close())
 }
 
-// heard says whether another daemon beats for the agent of r: they beat four times a second,
+// heard reports whether another daemon beats for the agent of r: they beat four times a second,
 // and an agent whose daemon is gone must hear of us within 1.5 s.
 func (s *Source) heard(ctx context.Context, r *ring) bool {
 	last := r.load64(ringHeartbeat)

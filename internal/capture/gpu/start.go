@@ -21,7 +21,7 @@ const (
 	maxFiles   = 1 << 16                // descriptors that are looked at
 )
 
-// comesByItself says whether p was started so that CUDA loads an agent, as `inferscope run` does it:
+// comesByItself reports whether p was started so that CUDA loads an agent, as `inferscope run` does it:
 // a second one is not to be brought in.
 func comesByItself(p *proc.Process) bool {
 	f, err := os.Open(procPath(p, "environ"))
@@ -65,7 +65,7 @@ func (s *Source) awaitStart(ctx context.Context, p *proc.Process) (*ring, error)
 // uvm is the device that cuInit opens; NVML, which frameworks ask before, opens others only.
 const uvm = "/dev/nvidia-uvm"
 
-// driverOpen says whether p has opened the NVIDIA driver, as cuInit does.
+// driverOpen reports whether p has opened the NVIDIA driver, as cuInit does.
 func driverOpen(p *proc.Process) bool {
 	dir, err := os.Open(procPath(p, "fd"))
 	if err != nil {

@@ -111,7 +111,7 @@ const (
 	stormPause  = 5 * time.Millisecond
 )
 
-// stormMeter says whether there is one.
+// stormMeter reports whether there is one.
 type stormMeter struct {
 	events int
 	mark   uint64 // ns

@@ -12,7 +12,7 @@ import (
 type mapSource interface {
 	// signal is received from when drain should be called.
 	signal() <-chan struct{}
-	// watch says whether there is anything to notice; off at first. Off costs nothing.
+	// watch reports whether there is anything to notice; off at first. Off costs nothing.
 	watch(on bool) error
 	// drain calls changed for each process of live that may have mapped a file
 	// executable since the last call, with the time in CLOCK_MONOTONIC ns. It

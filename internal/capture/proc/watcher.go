@@ -164,7 +164,7 @@ func (w *Watcher) Threads(pid uint32) []recording.Thread {
 	return threads
 }
 
-// State says whether processes are followed, and how. A detail with state
+// State reports whether processes are followed, and how. A detail with state
 // "running" says what is done in a lesser way, such as polled mappings.
 func (w *Watcher) State() recording.Source {
 	s := recording.Source{Name: "processes", State: "off"}

@@ -69,14 +69,14 @@ func (c *converter) mark(t *unwound) {
 	}
 }
 
-// runs says whether a frame is of an interpreter's loop.
+// runs reports whether a frame is of an interpreter's loop.
 func (c *converter) runs(f *frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.inLoop(f)
 }
 
-// inLoop says whether a frame is of an interpreter's loop. The caller holds the lock.
+// inLoop reports whether a frame is of an interpreter's loop. The caller holds the lock.
 func (c *converter) inLoop(f *frame) bool {
 	if f.module == nil {
 		return false

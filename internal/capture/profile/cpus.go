@@ -165,7 +165,7 @@ func (e *cpuEvents) closeAll() {
 	e.cpus, e.left = nil, nil
 }
 
-// set changes the frequency; 0 switches the events off. open says whether somebody is sampled.
+// set changes the frequency; 0 switches the events off. open reports whether somebody is sampled.
 func (e *cpuEvents) set(hz int, open bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

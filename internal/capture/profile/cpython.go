@@ -43,7 +43,7 @@ type cpython struct {
 	failed   uint64            // code objects that could not be read
 }
 
-// is says whether p is still the program that c was found in. Names of code are good
+// is reports whether p is still the program that c was found in. Names of code are good
 // for one program only.
 func (c *cpython) is(p *proc.Process) bool {
 	return c.process.Comm == p.Comm && c.process.Cmdline == p.Cmdline
@@ -64,7 +64,7 @@ func (c *cpython) complete(info libc.LibcInfo) error {
 // maxCallStacks bounds the stacks of one process that are remembered: 90 bytes a frame.
 const maxCallStacks = 2048
 
-// stack names a stack, leaf first; hash is the sum of its record. It says whether a
+// stack names a stack, leaf first; hash is the sum of its record. It reports whether a
 // record like it has the same names whenever it comes. Nobody may change what it returns.
 func (c *cpython) stack(r *raw, hash uint64) (calls []call, lasting bool) {
 	if known, ok := c.stacks[hash]; ok {

@@ -57,7 +57,7 @@ func setPeriod(fd int, period uint64) error {
 	return nil
 }
 
-// probeCycles says whether this CPU counts cycles for us.
+// probeCycles reports whether this CPU counts cycles for us.
 func probeCycles() bool {
 	a := (&ticker{cycles: true}).attr(event.Clock, DefaultHz, true)
 	a.Bits |= unix.PerfBitDisabled

@@ -58,7 +58,7 @@ func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
 	s.clean(now)
 }
 
-// Settled says whether no sample of before to (ns) waits for the unwinder any more. It
+// Settled reports whether no sample of before to (ns) waits for the unwinder any more. It
 // implements daemon.Settler.
 func (s *Source) Settled(to uint64) bool {
 	s.feed.Lock()

@@ -48,7 +48,7 @@ func (i *Interpreters) Open(p *proc.Process) (*Interpreter, error) {
 	return &Interpreter{Name: fmt.Sprint(f.data), Module: py.mapping, python: py, eval: py.eval}, nil
 }
 
-// Runs says whether an address, as the program headers of Module number it, is in the
+// Runs reports whether an address, as the program headers of Module number it, is in the
 // interpreter's loop: native code that stands for Python frames.
 func (i *Interpreter) Runs(addr uint64) bool {
 	for _, r := range i.eval {
@@ -76,7 +76,7 @@ type Raw struct {
 	entry  []bool
 }
 
-// Same says whether two walks saw the same.
+// Same reports whether two walks saw the same.
 func (r Raw) Same(o Raw) bool {
 	if len(r.frames) != len(o.frames) {
 		return false

@@ -72,7 +72,7 @@ func (j *joiner) free(p *pending) {
 	}
 }
 
-// holds says whether a sample of before to (ns) waits.
+// holds reports whether a sample of before to (ns) waits.
 func (j *joiner) holds(to uint64) bool {
 	for _, list := range j.byTID { // each in the order of time
 		if list[0].ts < to {

@@ -178,7 +178,7 @@ func (l *loader) next() *image {
 	return best
 }
 
-// want notes that a stack ended in a file for want of its tables, and says whether they may come.
+// want notes that a stack ended in a file for want of its tables, and reports whether they may come.
 func (l *loader) want(number uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -72,7 +72,7 @@ func (p *programs) setSwitches(n int) error {
 	return nil
 }
 
-// setThreadEvents says whether events are of threads.
+// setThreadEvents reports whether events are of threads.
 func (p *programs) setThreadEvents() error {
 	if err := p.objects.ThreadEvents.Set(uint64(1)); err != nil {
 		return fmt.Errorf("tell the programs for samples about events of threads: %w", err)
@@ -80,7 +80,7 @@ func (p *programs) setThreadEvents() error {
 	return nil
 }
 
-// haveLoop says whether the kernel has bpf_loop (5.17). Where it does not say, the
+// haveLoop reports whether the kernel has bpf_loop (5.17). Where it does not say, the
 // programs do without.
 func haveLoop() uint8 {
 	if features.HaveProgramHelper(ebpf.PerfEvent, asm.FnLoop) == nil {

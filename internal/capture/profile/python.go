@@ -66,7 +66,7 @@ func newPythons() *pythons {
 	return &pythons{known: map[fileVersion]*pythonFile{}, libcs: map[fileVersion]libc.LibcInfo{}}
 }
 
-// interesting says whether a file of this name may be needed to understand CPython.
+// interesting reports whether a file of this name may be needed to understand CPython.
 func interesting(base string) bool {
 	return isPython(base) || libc.IsPotentialLibcDSO("/"+base)
 }

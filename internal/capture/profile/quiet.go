@@ -15,7 +15,7 @@ func silence(log *zap.Logger) { otlog.SetLogger(*slog.New(quiet{log.Named("unwin
 // it thinks of them. It implements slog.Handler.
 type quiet struct{ log *zap.Logger }
 
-// Enabled says whether anybody wants to know.
+// Enabled reports whether anybody wants to know.
 func (q quiet) Enabled(context.Context, slog.Level) bool { return q.log.Core().Enabled(zap.DebugLevel) }
 
 // Handle logs the message; the library puts everything there.

@@ -78,5 +78,5 @@ func (w *ruleWriter) unmap() error {
 	return err
 }
 
-// close ends the writing, and says whether all went well.
+// close ends the writing, and reports whether all went well.
 func (w *ruleWriter) close() error { return errors.Join(w.err, w.unmap()) }

@@ -158,7 +158,7 @@ func savedRegisters(spec *ebpf.CollectionSpec, stack uint32) (uint32, error) {
 	return uint32(got.Address - binary.NativeEndian.Uint64(got.Code[:])), nil
 }
 
-// canFindVMA says whether programs may ask which mapping an address is of (5.17).
+// canFindVMA reports whether programs may ask which mapping an address is of (5.17).
 func canFindVMA() bool {
 	return features.HaveProgramHelper(ebpf.PerfEvent, asm.FnGetCurrentTaskBtf) == nil && features.HaveProgramHelper(ebpf.PerfEvent, asm.FnFindVma) == nil
 }
@@ -222,7 +222,7 @@ func withoutFunction(all asm.Instructions, prefix string) asm.Instructions {
 // kernelVersion is KERNEL_VERSION of linux/version.h.
 func kernelVersion(major, minor, patch uint32) uint32 { return major<<16 | minor<<8 | min(patch, 255) }
 
-// readsFreeze says whether a kernel of that version may stop for ever when a program reads a user's
+// readsFreeze reports whether a kernel of that version may stop for ever when a program reads a user's
 // memory (copy_from_user_nofault without nmi_uaccess_okay), as the library has it: some
 // distributions have mended theirs.
 func readsFreeze(version uint32) bool {

@@ -2,7 +2,7 @@ package profile
 
 import "go.opentelemetry.io/ebpf-profiler/libpf"
 
-// unwound makes a stack of the frames that the library's programs wrote, and says whether
+// unwound makes a stack of the frames that the library's programs wrote, and reports whether
 // it would make the same one of them at any time. A file that the stack ends in for want
 // of its unwind tables is read next.
 func (l *loader) unwound(frames []uint64, pid uint32) (out *unwound, lasting bool) {
@@ -43,7 +43,7 @@ func (l *loader) frame(number, addr uint64, pid uint32) *frame {
 	return l.convert.native(x.module, addr)
 }
 
-// better says whether the stack that ended with an error in the file of a number may be
+// better reports whether the stack that ended with an error in the file of a number may be
 // a longer one a little later.
 func (l *loader) better(code, number uint64) bool {
 	switch code {

@@ -134,7 +134,7 @@ func summary(t *testing.T, d *daemon.Daemon, pid uint32, last time.Duration) (*c
 	return cpu.Summarize(rec), text.String()
 }
 
-// within says whether two figures differ by at most so much of the second, or by so much at all.
+// within reports whether two figures differ by at most so much of the second, or by so much at all.
 func within(got, want uint64, part float64, slack uint64) bool {
 	return max(got, want)-min(got, want) <= max(uint64(part*float64(want)), slack)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// passesState says whether sched_switch passes the state that a thread left with: Linux
+// passesState reports whether sched_switch passes the state that a thread left with: Linux
 // 5.18 on. Before, it is read from the thread, and may have changed by then.
 func passesState(spec *btf.Spec) (bool, error) {
 	var hook *btf.Typedef
@@ -23,7 +23,7 @@ func passesState(spec *btf.Spec) (bool, error) {
 	return false, nil
 }
 
-// casts says whether programs can read through any pointer without a helper's call: Linux 6.2 on.
+// casts reports whether programs can read through any pointer without a helper's call: Linux 6.2 on.
 func casts(spec *btf.Spec) bool {
 	var f *btf.Func
 	return spec.TypeByName("bpf_rdonly_cast", &f) == nil

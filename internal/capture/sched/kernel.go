@@ -119,7 +119,7 @@ func (k *kernel) detach() error {
 
 func (k *kernel) close() error { return errors.Join(k.detach(), k.objects.Close()) }
 
-// follow makes the kernel follow the process, and says whether it did already: a
+// follow makes the kernel follow the process, and reports whether it did already: a
 // child of a followed process is followed from its birth.
 func (k *kernel) follow(id proc.ID) (already bool, err error) {
 	if k.follows(id) {

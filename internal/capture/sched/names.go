@@ -46,7 +46,7 @@ type names struct {
 // did, and each of the maps costs more than all else that is done with an event.
 type recent[K comparable] [256]K
 
-// has says whether key is there, in the place that belongs to hash; it is from now on.
+// has reports whether key is there, in the place that belongs to hash; it is from now on.
 func (r *recent[K]) has(hash uint64, key K) bool {
 	at := &r[hash*0x9e3779b97f4a7c15>>56]
 	if *at == key {
@@ -116,7 +116,7 @@ func (n *names) observe(batch []event.Event) {
 	}
 }
 
-// meet finds the name of a thread of another process, and says whether it had to look.
+// meet finds the name of a thread of another process, and reports whether it had to look.
 func (n *names) meet(who uint64) bool {
 	pid, tid := uint32(who>>32), uint32(who)
 	if n.met.has(who, who) || n.watched[pid] || pid == 0 {
@@ -137,7 +137,7 @@ func (n *names) meet(who uint64) bool {
 	return true
 }
 
-// open finds the name of the file that the event waited for, and says whether it had to look.
+// open finds the name of the file that the event waited for, and reports whether it had to look.
 func (n *names) open(e *event.Event) bool {
 	inode := e.Args[3] & (1<<48 - 1)
 	if e.Args[3] == 0 || e.Flags&event.Preempted != 0 || !n.isDescriptor(e.Func) {

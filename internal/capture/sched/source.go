@@ -172,7 +172,7 @@ func (s *Source) turn(on bool) error {
 	return errors.Join(errs...)
 }
 
-// State says whether threads are followed, and since when not every switch by itself.
+// State reports whether threads are followed, and since when not every switch by itself.
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,7 +98,7 @@ func (a Allow) admits(p peer) bool {
 // before Serve.
 func (s *Server) SetAllow(a Allow) { s.allow = a }
 
-// mayAdd says whether p may have a process of its own watched.
+// mayAdd reports whether p may have a process of its own watched.
 func (s *Server) mayAdd(p peer) error {
 	if p.privileged(s.own) || s.allow.admits(p) {
 		return nil

@@ -51,7 +51,7 @@ const (
 type Version struct {
 	API    int `json:"api"`    // Level
 	Schema int `json:"schema"` // recording.SchemaVersion
-	// Agents says whether the daemon brings agents into programs. Everybody may know it: `inferscope run` asks before
+	// Agents reports whether the daemon brings agents into programs. Everybody may know it: `inferscope run` asks before
 	// there is a program.
 	Agents bool `json:"agents"`
 	version.Info

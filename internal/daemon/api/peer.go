@@ -23,7 +23,7 @@ type peer struct {
 	groups []uint32 // the primary one and the others; of an unprivileged peer
 }
 
-// privileged says whether the peer may see everything: root, and the daemon's own user.
+// privileged reports whether the peer may see everything: root, and the daemon's own user.
 func (p peer) privileged(own uint32) bool { return p.uid == 0 || p.uid == own }
 
 func (p peer) String() string { return fmt.Sprintf("user %d", p.uid) }

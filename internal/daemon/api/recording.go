@@ -56,7 +56,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, rec Recording) {
 	}
 }
 
-// mayRecord says whether p may see target pid. Users who own nothing here learn nothing of what is watched.
+// mayRecord reports whether p may see target pid. Users who own nothing here learn nothing of what is watched.
 func (s *Server) mayRecord(p peer, pid uint32) error {
 	if err := s.knows(p); err != nil {
 		return err

@@ -26,7 +26,7 @@ type Backend interface {
 	Status() Status
 	// Lookup returns what decides about requests for target pid; false if it is not watched.
 	Lookup(pid uint32) (Owned, bool)
-	// Owns says whether uid owns any target.
+	// Owns reports whether uid owns any target.
 	Owns(uid uint32) bool
 	// Keep is how far back recordings reach at most.
 	Keep() time.Duration
@@ -48,7 +48,7 @@ type Asker struct {
 	Any bool // root and the daemon's own user see the processes of all users
 }
 
-// Sees says whether the asker may see what a process of this owner does.
+// Sees reports whether the asker may see what a process of this owner does.
 func (a Asker) Sees(owner uint32) bool { return a.Any || a.UID == owner }
 
 func (s *Server) asker(p peer) Asker { return Asker{UID: p.uid, Any: p.privileged(s.own)} }

@@ -30,7 +30,7 @@ type Tally struct {
 	roots   map[uint32]*counts // by process
 }
 
-// copyKind says whether a function copies, and in which library it is.
+// copyKind reports whether a function copies, and in which library it is.
 type copyKind uint8
 
 const (
@@ -128,7 +128,7 @@ func (t *Tally) of(pid uint32) *counts {
 	return t.counts(0)
 }
 
-// repeats says whether e is the agent's word of a call that a probe tells of, too: probes on
+// repeats reports whether e is the agent's word of a call that a probe tells of, too: probes on
 // functions whose duration is recorded are on all the time.
 func (t *Tally) repeats(e *event.Event) bool {
 	if e.Kind != event.Call || e.Flags&event.Correlated == 0 {

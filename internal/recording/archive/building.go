@@ -142,7 +142,7 @@ func (b *building) nameOne(t *nameTable, rows reflect.Value) error {
 	return nil
 }
 
-// unchanged says whether a table is on the disk as it would be written now.
+// unchanged reports whether a table is on the disk as it would be written now.
 func (b *building) unchanged(table string, text []byte) bool {
 	files := b.manifest.Tables[table].Files
 	return len(files) == 1 && files[0].SHA256 == sumOf(text)

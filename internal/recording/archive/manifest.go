@@ -29,7 +29,7 @@ const manifestName = "manifest.json"
 // format tells our manifest from others.
 const format = "inferscope-recording"
 
-// State says whether a recording was finished.
+// State reports whether a recording was finished.
 type State string
 
 // The states.

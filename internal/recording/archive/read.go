@@ -172,7 +172,7 @@ type run struct {
 
 func (r *run) tie(i int) uint32 { return tieAt(r.ties, i) }
 
-// before says whether event i of r comes before event j of o.
+// before reports whether event i of r comes before event j of o.
 func (r *run) before(i int, o *run, j int) bool {
 	a, b := r.events[i].TS, o.events[j].TS
 	return a < b || a == b && r.tie(i) < o.tie(j)

@@ -249,7 +249,7 @@ func prefixOf(z *zip.Reader) string {
 	return ""
 }
 
-// safe says whether a name stays in its folder, on every system.
+// safe reports whether a name stays in its folder, on every system.
 func safe(name string) bool {
 	return name != "" && len(name) <= 512 && filepath.IsLocal(name) && path.Clean(name) == name && !strings.ContainsAny(name, "\\:\x00") && strings.Count(name, "/") <= 4
 }

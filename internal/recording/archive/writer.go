@@ -150,7 +150,7 @@ func (w *Writer) all(rec *recording.Recording) error {
 	return w.stretch(&rec.Meta, Stretch{From: from, To: rec.Meta.To}, append(part, open...))
 }
 
-// isOpen says whether an event tells how things stood at the end of a recording, and not what happened.
+// isOpen reports whether an event tells how things stood at the end of a recording, and not what happened.
 func isOpen(e *event.Event) bool { return e.Kind == event.OffCPU && e.Flags&event.Open != 0 }
 
 // Append adds a stretch that follows on the one before, or overlaps it: what both hold is written once. The

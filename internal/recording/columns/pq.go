@@ -93,7 +93,7 @@ func Open(data []byte, limits Limits) (*File, error) {
 	return f, nil
 }
 
-// Has says whether the file has a column of that name.
+// Has reports whether the file has a column of that name.
 func (f *File) Has(name string) bool { return f.find(name) >= 0 }
 
 // Columns returns the names of all columns.

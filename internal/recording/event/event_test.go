@@ -79,7 +79,7 @@ func compare(t *testing.T, g reflect.Type, c *btf.Struct) {
 	}
 }
 
-// signed says whether typ is a signed integer; of arrays, the size must do.
+// signed reports whether typ is a signed integer; of arrays, the size must do.
 func signed(typ btf.Type) bool {
 	i, ok := btf.UnderlyingType(typ).(*btf.Int)
 	return ok && i.Encoding == btf.Signed

@@ -109,7 +109,7 @@ func (n *nsys) read() error {
 	return nil
 }
 
-// has says whether there is a table of a name: a view of it could compute for ever.
+// has reports whether there is a table of a name: a view of it could compute for ever.
 func (n *nsys) has(table string) (bool, error) {
 	var kind string
 	err := n.db.QueryRowContext(n.ctx, "SELECT type FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%GENERATED%' AND sql NOT LIKE 'CREATE VIRTUAL%'", table).Scan(&kind)

@@ -75,7 +75,7 @@ func change(name string, a, b, p float64) Change {
 	return c
 }
 
-// Worse says whether the latency grew by more than a fraction, and more than by noise; ok is false where there is no
+// Worse reports whether the latency grew by more than a fraction, and more than by noise; ok is false where there is no
 // latency in both to judge by.
 func (c *Comparison) Worse(by float64) (worse, ok bool) {
 	if c.Latency == nil || c.Latency.P < 0 {

@@ -44,7 +44,7 @@ func Text(w io.Writer, d *Document, s Style) error {
 	return nil
 }
 
-// apart says whether a line stays free before block i of a text.
+// apart reports whether a line stays free before block i of a text.
 func (d *Document) apart(i int) bool {
 	if i == 0 {
 		return true
@@ -61,7 +61,7 @@ func (d *Document) apart(i int) bool {
 	return !d.sameList(i)
 }
 
-// sameList says whether block i goes on with a list that the block before began.
+// sameList reports whether block i goes on with a list that the block before began.
 func (d *Document) sameList(i int) bool {
 	if i == 0 {
 		return false

@@ -110,7 +110,7 @@ func newIDs(t *timeline.Timeline) *ids {
 	return x
 }
 
-// keep takes the numbers that were recorded, and says whether each means one call.
+// keep takes the numbers that were recorded, and reports whether each means one call.
 func (x *ids) keep(t *timeline.Timeline) bool {
 	owner := make(map[uint32]int32, len(t.Activities))
 	for i := range t.Activities {

@@ -87,7 +87,7 @@ func checkExports(t *testing.T, rec *recording.Recording) {
 	}
 }
 
-// packets says whether a trace is TracePackets (field 1), each of whole fields.
+// packets reports whether a trace is TracePackets (field 1), each of whole fields.
 func packets(trace []byte) bool {
 	for len(trace) > 0 {
 		number, kind, n := protowire.ConsumeTag(trace)

@@ -115,7 +115,7 @@ func (w *writer) quote(s string) {
 	w.text(q)
 }
 
-// plain says whether a string stands in JSON as it is.
+// plain reports whether a string stands in JSON as it is.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf || c == 0x7f {

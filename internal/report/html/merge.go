@@ -87,7 +87,7 @@ func (m *merger) take(it *item) {
 	m.wait = append(m.wait, *it)
 }
 
-// focused says whether an item lies in the focus. Items come by their start.
+// focused reports whether an item lies in the focus. Items come by their start.
 func (m *merger) focused(it *item) bool {
 	for m.next < len(m.d.focus) && m.d.focus[m.next].To <= it.start {
 		m.next++

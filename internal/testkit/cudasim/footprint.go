@@ -36,7 +36,7 @@ func (v *Victim) proc(name string) string {
 	return string(text)
 }
 
-// Grew says whether there is more of something than there was n attachments ago, by more than chance has it: new
+// Grew reports whether there is more of something than there was n attachments ago, by more than chance has it: new
 // threads now and then get an arena of malloc's of their own, two mappings, of which there are at most 8 for each CPU.
 func (f Footprint) Grew(from Footprint, n int) bool {
 	return f.FDs > from.FDs || f.Threads > from.Threads || f.Maps > from.Maps+8+n/50 || f.RSS > from.RSS+4096

@@ -56,7 +56,7 @@ func placeOf(frames []recording.Frame) string {
 	return ""
 }
 
-// isScheduler says whether a function of the kernel is how every thread leaves its CPU or comes back.
+// isScheduler reports whether a function of the kernel is how every thread leaves its CPU or comes back.
 func isScheduler(name string) bool {
 	name, _, _ = strings.Cut(name, ".") // finish_task_switch.isra.0
 	switch name {
@@ -94,7 +94,7 @@ func ShortFile(file string) string {
 	return path.Base(file)
 }
 
-// isPlumbing says whether a file only passes on what others want: whoever waits in it
+// isPlumbing reports whether a file only passes on what others want: whoever waits in it
 // is better named by who called it.
 func isPlumbing(file string) bool {
 	switch ShortFile(file) {
@@ -106,7 +106,7 @@ func isPlumbing(file string) bool {
 	return false
 }
 
-// isCUDA says whether a native function is CUDA's: cuLaunchKernel, cudaMemcpy.
+// isCUDA reports whether a native function is CUDA's: cuLaunchKernel, cudaMemcpy.
 func isCUDA(name string) bool {
 	rest, ok := strings.CutPrefix(name, "cuda")
 	if !ok {
@@ -115,7 +115,7 @@ func isCUDA(name string) bool {
 	return ok && rest != "" && rest[0] >= 'A' && rest[0] <= 'Z'
 }
 
-// telling says whether a native function says more than that a system call was made.
+// telling reports whether a native function says more than that a system call was made.
 func telling(f *recording.Frame) bool {
 	for _, lib := range []string{"libc.so", "libc-", "libpthread", "ld-linux", "linux-vdso", "libm.so"} {
 		if strings.HasPrefix(f.File, lib) {

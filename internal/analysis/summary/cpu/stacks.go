@@ -57,7 +57,7 @@ func (s *stacks) read(n stack) []recording.Frame {
 	return s.frames
 }
 
-// hasCallers says whether a stack has native frames beside the one on top.
+// hasCallers reports whether a stack has native frames beside the one on top.
 func hasCallers(frames []recording.Frame) bool {
 	n := 0
 	for i := range frames {

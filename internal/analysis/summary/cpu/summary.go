@@ -131,7 +131,7 @@ type Pressure struct {
 	Involuntary int     `json:"involuntary_switches"`
 	Migrations  int     `json:"migrations"`
 	Takers      []Taker `json:"takers"` // who took CPUs, by time, the most first
-	// The rest comes from counters; Known says whether there were two readings at least.
+	// The rest comes from counters; Known reports whether there were two readings at least.
 	Known       bool              `json:"counters_known"`
 	Throttled   uint64            `json:"throttled_ns"`
 	Periods     uint64            `json:"throttled_periods"`

@@ -166,7 +166,7 @@ func (a *analysis) launches(c Coverage) Launches {
 	return out
 }
 
-// holds says whether a time lies in the spans. Times come in order.
+// holds reports whether a time lies in the spans. Times come in order.
 func (c *clipper) holds(ts uint64) bool {
 	for c.at < len(c.spans) && c.spans[c.at].To <= ts {
 		c.at++

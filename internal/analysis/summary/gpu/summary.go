@@ -45,7 +45,7 @@ type Coverage struct {
 	Dropped uint64 `json:"dropped_records"` // known to be lost: counts and busy times are lower bounds
 }
 
-// Whole says whether nothing is known to be missing, so that what was not recorded did not happen.
+// Whole reports whether nothing is known to be missing, so that what was not recorded did not happen.
 func (c *Coverage) Whole() bool { return c.Time > 0 && c.Dropped == 0 }
 
 // Busy is for how long something ran: a union of intervals, never a sum.

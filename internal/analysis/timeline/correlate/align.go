@@ -7,7 +7,7 @@ const (
 	margin   = 12      // more than the difference in length
 )
 
-// fits says whether a work can be a call's.
+// fits reports whether a work can be a call's.
 func (p *Problem) fits(call, work int32) bool {
 	c, w := &p.Calls[call], &p.Works[work]
 	return c.Shape == w.Shape && w.Start+slack >= c.Time
@@ -35,7 +35,7 @@ func (p *Problem) align(b block, l loss, links []Link) {
 	}
 }
 
-// same says whether works[d:] fit the first n calls one by one.
+// same reports whether works[d:] fit the first n calls one by one.
 func (p *Problem) same(b block, d, n int) bool {
 	return p.sameUntil(b, d, 0, n) == n
 }
@@ -153,7 +153,7 @@ func (p *Problem) forced(b block, l loss, links []Link) {
 	}
 }
 
-// telling says whether a run of pairs is long enough, and changes its shape often enough, not to fit by chance.
+// telling reports whether a run of pairs is long enough, and changes its shape often enough, not to fit by chance.
 func (p *Problem) telling(b block, run []cell) bool {
 	changes := 0
 	for k := 1; k < len(run); k++ {

@@ -17,11 +17,11 @@ type Namer interface {
 	Blocked(iv *threads.Interval) (What, Doubt)
 	// Waker returns the thread of the target that ended a wait, and whether there is one.
 	Waker(iv *threads.Interval) (pid, tid uint32, ok bool)
-	// WakingUp says whether a time in which a thread could run belongs to the wait before it.
+	// WakingUp reports whether a time in which a thread could run belongs to the wait before it.
 	WakingUp(iv *threads.Interval) bool
 	// Ready names a time in which a thread could run and had no CPU.
 	Ready(iv *threads.Interval) (What, Doubt)
-	// Call names the time in a call, by index of its outermost op, and says whether it launches.
+	// Call names the time in a call, by index of its outermost op, and reports whether it launches.
 	Call(op int32) (What, Doubt)
 }
 
@@ -168,7 +168,7 @@ func (b *builder) index() {
 	}
 }
 
-// touches says whether a call touches the span.
+// touches reports whether a call touches the span.
 func (b *builder) touches(o *timeline.Op) bool { return o.End() > b.span.From && o.Start < b.span.To }
 
 // clipped returns the intervals of a thread that touch the span.

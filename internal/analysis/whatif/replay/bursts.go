@@ -39,7 +39,7 @@ func usualOnes(all []timeline.Span) []timeline.Span {
 	return slices.DeleteFunc(all, func(s timeline.Span) bool { return s.To-s.From > longest })
 }
 
-// inBurst says whether the thread is between two launches of a burst where it is written.
+// inBurst reports whether the thread is between two launches of a burst where it is written.
 func (w *writer) inBurst() bool {
 	for len(w.burst) > 0 && w.burst[0].To <= w.pos {
 		w.burst = w.burst[1:]

@@ -6,8 +6,8 @@ import "math"
 // the recording each thing takes as much time as in the other half, for as much work, and delays are what is usual
 // there. It is relative to the half, once for the second and once for the first; graphs are stretches of one recording.
 func CrossValidate(graphs []*Graph) (second, first float64) {
-	return foretell(graphs, func(g *Graph, at uint64) bool { return at > g.middle() }),
-		foretell(graphs, func(g *Graph, at uint64) bool { return at <= g.middle() })
+	return predict(graphs, func(g *Graph, at uint64) bool { return at > g.middle() }),
+		predict(graphs, func(g *Graph, at uint64) bool { return at <= g.middle() })
 }
 
 // middle is when half of the work was done, ns.
@@ -25,7 +25,7 @@ type tally struct {
 	work float64
 }
 
-func foretell(graphs []*Graph, asked func(g *Graph, at uint64) bool) float64 {
+func predict(graphs []*Graph, asked func(g *Graph, at uint64) bool) float64 {
 	l := learn(graphs, asked)
 	var off, of float64
 	for _, g := range graphs {

@@ -25,7 +25,7 @@ func (g *Graph) Pace(n int) []float64 {
 	return out
 }
 
-// counts says whether a node is a unit of work: an activity, or where there are none a wait of the main thread. Where
+// counts reports whether a node is a unit of work: an activity, or where there are none a wait of the main thread. Where
 // that seldom waits it is a time that a thread stopped computing, although there are more of these where others take
 // its CPU.
 func (g *Graph) counts(n *node) bool {
@@ -39,7 +39,7 @@ func (g *Graph) counts(n *node) bool {
 	return w.Kind == Run
 }
 
-// paces says whether something is a wait of the main thread.
+// paces reports whether something is a wait of the main thread.
 func (g *Graph) paces(w *What) bool {
 	return (w.Kind == Wait || w.Kind == External) && w.PID == g.target && w.TID == g.target
 }

@@ -112,7 +112,7 @@ func (a *Apart) await(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// killed says whether a helper had no processor for too long (startWatchdog), or was killed by somebody.
+// killed reports whether a helper had no processor for too long (startWatchdog), or was killed by somebody.
 func killed(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL

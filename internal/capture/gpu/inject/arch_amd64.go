@@ -53,10 +53,10 @@ func (t *thread) setRegisters(r registers) error {
 func (r *registers) pc() uint64 { return r.Rip }
 func (r *registers) sp() uint64 { return r.Rsp }
 
-// native says whether the thread runs 64-bit code; __USER_CS is 0x33.
+// native reports whether the thread runs 64-bit code; __USER_CS is 0x33.
 func (r *registers) native() bool { return r.Cs == 0x33 }
 
-// inSyscall says whether the stop interrupted a system call.
+// inSyscall reports whether the stop interrupted a system call.
 func (t *thread) inSyscall(r *registers) (bool, error) { return int64(r.OrigRax) >= 0, nil }
 
 // shadowed: on x86-64 noShadow has asked.

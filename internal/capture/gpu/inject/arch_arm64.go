@@ -52,7 +52,7 @@ func (t *thread) setRegisters(r registers) error {
 func (r *registers) pc() uint64 { return r.PC }
 func (r *registers) sp() uint64 { return r.SP }
 
-// native says whether the thread runs 64-bit code: PSR_MODE32_BIT is clear.
+// native reports whether the thread runs 64-bit code: PSR_MODE32_BIT is clear.
 func (r *registers) native() bool { return r.PState&0x10 == 0 }
 
 func (t *thread) syscallNumber() (int32, error) {
@@ -63,14 +63,14 @@ func (t *thread) syscallNumber() (int32, error) {
 	return int32(binary.LittleEndian.Uint32(b[:])), nil
 }
 
-// inSyscall says whether the stop interrupted a system call. A stop for a signal never says so: the kernel has
+// inSyscall reports whether the stop interrupted a system call. A stop for a signal never says so: the kernel has
 // gone back to before the call by then (do_signal), and returning through a frame makes it anew, which is as well.
 func (t *thread) inSyscall(*registers) (bool, error) {
 	n, err := t.syscallNumber()
 	return n >= 0, err
 }
 
-// shadowed says whether the thread has a guarded control stack. The kernel would look for a signal's mark
+// shadowed reports whether the thread has a guarded control stack. The kernel would look for a signal's mark
 // on it when the thread returns through our frame, and kill the process for want of one.
 func (t *thread) shadowed() bool {
 	var features [24]byte

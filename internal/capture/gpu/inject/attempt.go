@@ -246,7 +246,7 @@ func (k *tracee) runToStopPoint(ctx context.Context) error {
 	}
 }
 
-// inVain says whether it is no use to wait any longer, because another thread has called since the armed one
+// inVain reports whether it is no use to wait any longer, because another thread has called since the armed one
 // was armed, or no good. It looks when a turn is over; in the turns after the first there is no hurry.
 func (k *tracee) inVain(since uint64, turn *time.Time, pause *time.Duration) bool {
 	if time.Now().Before(*turn) {

@@ -101,7 +101,7 @@ func nameOf(proc int) string {
 	return fmt.Sprintf("%s-%d-%d", fileName, pid, startTime(proc, pid))
 }
 
-// abandoned says whether nobody will use a file any more: the process that made it is gone, waits
+// abandoned reports whether nobody will use a file any more: the process that made it is gone, waits
 // for its parent to hear of its end, or is this one. A name that we would not have given says nothing.
 func abandoned(proc int, name string) bool {
 	var pid uint32

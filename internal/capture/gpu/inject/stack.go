@@ -24,7 +24,7 @@ type area struct {
 	grows     bool // the first thread's, which the kernel makes longer on demand
 }
 
-// room says whether a call can be made below sp.
+// room reports whether a call can be made below sp.
 func (a area) room(sp uint64) bool {
 	return sp > a.low && sp < a.high && sp-a.low >= roomNeeded
 }

@@ -49,10 +49,10 @@ func more(mode uprobe.Mode) []string {
 		return launches
 	}
 	return append(launches,
-		"cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD8Async", "cuMemsetD16Async",
-		"cuMemsetD32Async", "cuMemcpyPeerAsync", "cuMemcpyPeer", "cuMemcpy2DAsync", "cuMemcpy3DAsync", "cuModuleLoadData", "cuModuleLoadDataEx",
-		"cuModuleUnload", "cuLibraryLoadData", "cuLibraryUnload", "cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy",
-	)
+		"cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async",
+		"cuMemcpyPeer", "cuMemcpyPeerAsync", "cuMemcpy2D", "cuMemcpy2DAsync", "cuMemcpy3D", "cuMemcpy3DAsync", "cuMemcpyBatchAsync",
+		"cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleUnload", "cuLibraryLoadData", "cuLibraryUnload",
+		"cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy")
 }
 
 func (k Kind) program() string {
@@ -130,7 +130,7 @@ func (g *Gate) Arm(signal unix.Signal, but Who, each bool) error {
 // Disarm lets threads come by as they like.
 func (g *Gate) Disarm(launcher uint32) error { return g.set(bpf.GateGateControl{Launcher: launcher}) }
 
-// Want says whether the gate is to stand before all calls in which CUPTI has a part. Settle makes it so.
+// Want reports whether the gate is to stand before all calls in which CUPTI has a part. Settle makes it so.
 func (g *Gate) Want(wide bool) { g.wanted.Store(wide) }
 
 // Settle makes the gate as wide as was wanted last, and returns whether it is wide. It takes a moment, to make it narrow

@@ -33,7 +33,7 @@ type Cursor struct {
 	Bad  bool
 }
 
-// More says whether there is something left to read.
+// More reports whether there is something left to read.
 func (c *Cursor) More() bool { return c.Pos < len(c.B) && !c.Bad }
 
 // U8 reads a byte.

@@ -56,7 +56,7 @@ func (c *camera) all() ([]shot, error) {
 	return shots, nil
 }
 
-// still says whether a thread has not run since.
+// still reports whether a thread has not run since.
 func still(t *raw, now []raw) bool {
 	n := find(t.Tid, now)
 	return n != nil && t.OnCpu == 0 && n.OnCpu == 0 && n.Switches == t.Switches
@@ -100,7 +100,7 @@ func (c *camera) again(s *shot) {
 	}
 }
 
-// steady says whether a second look at the Python frames finds the same.
+// steady reports whether a second look at the Python frames finds the same.
 func (c *camera) steady(s *shot) bool {
 	if c.interp == nil {
 		return true // there is nothing to be torn

@@ -3,7 +3,7 @@
 // threads and the process's memory; no thread is ever stopped, nothing is attached.
 //
 // A stack is copied first and unwound afterwards, and the kernel's count of a
-// thread's switches says whether it ran meanwhile; then it is copied again. Of a
+// thread's switches reports whether it ran meanwhile; then it is copied again. Of a
 // thread that is on a CPU only the Python frames are read, until two looks agree.
 package threaddump
 

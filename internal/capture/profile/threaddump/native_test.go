@@ -90,7 +90,7 @@ func TestNativeStacks(t *testing.T) {
 	}
 }
 
-// contains says whether the names occur in the stack in that order.
+// contains reports whether the names occur in the stack in that order.
 func contains(stack, names []string) bool {
 	for _, s := range stack {
 		if len(names) > 0 && s == names[0] {

@@ -55,7 +55,7 @@ func (s *space) unwind(r callers.Registers, m *memory) native {
 	return out
 }
 
-// forward says whether the caller's frame lies above; a leaf may have none of its own
+// forward reports whether the caller's frame lies above; a leaf may have none of its own
 // where the return address is in a register.
 func forward(r, next *callers.Registers) bool {
 	now, then := stackPointer(r), stackPointer(next)

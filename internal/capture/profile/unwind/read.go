@@ -75,7 +75,7 @@ func (t *Table) fast(in io.ReaderAt, file *pfelf.File) error {
 	return nil
 }
 
-// genericRegisters says whether a library has code by hand whose frames lie at any
+// genericRegisters reports whether a library has code by hand whose frames lie at any
 // register (isLibGenericRegsAllowed of the library's stackdeltaextraction.go).
 func genericRegisters(file *pfelf.File) bool {
 	names, err := file.DynString(elf.DT_SONAME)
@@ -86,7 +86,7 @@ func genericRegisters(file *pfelf.File) bool {
 	return strings.HasPrefix(n, "libcrypto.so.") || strings.HasPrefix(n, "libc.so.") || strings.HasPrefix(n, "ld-linux-")
 }
 
-// muslEntry says whether a program begins as musl's do, whose first function the
+// muslEntry reports whether a program begins as musl's do, whose first function the
 // library gives a rule of its own.
 func muslEntry(file *pfelf.File) bool {
 	if file.Entry == 0 {

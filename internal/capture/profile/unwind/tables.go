@@ -156,7 +156,7 @@ func (t *Table) finish(start, end uint64) error {
 	return nil
 }
 
-// prolongs says whether a block only prolongs the one before it: both have one rule, the same.
+// prolongs reports whether a block only prolongs the one before it: both have one rule, the same.
 func (t *Table) prolongs(b block) bool {
 	if len(t.deltas) != 1 || len(t.blocks) == 0 {
 		return false

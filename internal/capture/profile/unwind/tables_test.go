@@ -82,7 +82,7 @@ func TestTheSameAsTheLibrary(t *testing.T) {
 	}
 }
 
-// compare says whether the fast reader could read the file.
+// compare reports whether the fast reader could read the file.
 func compare(t *testing.T, f *os.File, name string) bool {
 	t.Helper()
 	file, err := pfelf.NewFile(plain{f}, 0, false)

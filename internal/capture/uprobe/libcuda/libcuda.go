@@ -16,16 +16,18 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 )
 
-// maxPlaces bounds the probes: those of perf events take 0.1 s each to remove. maxFiles bounds the libraries.
+// maxPlaces and maxPerfPlaces bound the probes: those of perf events take 0.1 s each to remove. maxFiles bounds the
+// libraries.
 const (
-	maxPlaces = 40
-	maxFiles  = 4
+	maxPlaces     = 400
+	maxPerfPlaces = 40
+	maxFiles      = 4
 )
 
 // ErrNone says that a process maps no library of the driver's that can be probed.
 var ErrNone = errors.New("it maps no CUDA driver that can be probed")
 
-// Is says whether a file of this name may be the driver's library.
+// Is reports whether a file of this name may be the driver's library.
 func Is(base string) bool {
 	return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
 }
@@ -70,7 +72,11 @@ func attachTo(p *proc.Process, m proc.Mapping, linkHolder *uprobe.LinkHolder, mo
 		return nil, err
 	}
 	defer file.Close()
-	sites, err := sitesIn(file, functions)
+	most := maxPlaces
+	if mode == uprobe.Perf {
+		most = maxPerfPlaces
+	}
+	sites, err := sitesIn(file, functions, most)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +86,7 @@ func attachTo(p *proc.Process, m proc.Mapping, linkHolder *uprobe.LinkHolder, mo
 	return uprobe.AttachProgram(linkHolder, mode, prog, file, p.PID, sites)
 }
 
-func sitesIn(file *os.File, functions []string) ([]uprobe.Site, error) {
+func sitesIn(file *os.File, functions []string, most int) ([]uprobe.Site, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("stat: %w", err)
@@ -95,7 +101,7 @@ func sitesIn(file *os.File, functions []string) ([]uprobe.Site, error) {
 	}
 	var sites []uprobe.Site
 	for _, fn := range all {
-		if !Named(fn.Name, functions) || fn.Indirect || len(sites) == maxPlaces {
+		if !Named(fn.Name, functions) || fn.Indirect || len(sites) == most {
 			continue
 		}
 		at := uprobe.Choose(fn.Code, fn.Addr, lib.Machine)

@@ -56,7 +56,7 @@ func predictedTable(all []*predicted, asked int) string {
 			v.Least, v.Most, 100*v.off(), 100*v.Replay, 100*v.Learned, 100*v.Unexplained, 100*v.Watched, v.Tries, 100*v.Cost, v.mark())
 	}
 	s := predictedScore(all)
-	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.1f%% of the speed-ups are foretold to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
+	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.1f%% of the speed-ups are predicted to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
 		len(all), 100*s.near, 100*predictedError, 100*s.inside, 100*s.off, 100*s.replay, 100*s.learned)
 	return b.String() + missing(len(all), asked)
 }
