@@ -166,13 +166,13 @@ int window_subscribe(void); /* 0, or why not: CUptiResult or enum agent_error; m
 void window_unsubscribe(void); /* instead of window_open */
 void window_leave(void);  /* unsubscribes, everything being off, and puts back what a subscription changed */
 int window_open(void);    /* 0, or why not; then nothing stays */
-int window_release(void); /* unsubscribes, kinds and callbacks being off, where all threads are outside; 0: they are not */
+int window_release(int last); /* unsubscribes, kinds and callbacks being off, where all threads are outside; 0: they are not */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
 int window_unwant(void);  /* 0 where that has begun */
 void window_finish(uint32_t tid, uint32_t before); /* in a callback, by the thread that took it, which is tid, out of that phase: as it was where a graph is in the way */
-int window_end(void);     /* ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
-int window_drop(void);    /* kinds and callbacks off here and now, and where that is safe unsubscribe: an enum agent_end; 0 where another is ending it */
+int window_end(int last); /* last: threads may be held for longer, so that nothing stays; ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
+int window_drop(int last); /* kinds and callbacks off here and now, and where that is safe unsubscribe: an enum agent_end; 0 where another is ending it */
 void window_flush(void);
 void window_said(int how); /* the window's last word: AGENT_WINDOW */
 

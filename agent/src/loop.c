@@ -13,6 +13,7 @@
 #define AHEAD_OUT (20 * MS)   /* of a window's end: from then on every call of the target's comes by them */
 #define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice the time */
 #define LAST_RETRY (640 * MS)
+#define KEEPS (2 * FIRST_RETRY) /* after tries of so long a time the subscription outlives the window */
 #define AMENDS 3              /* windows that are tried to leave nothing behind */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
@@ -95,7 +96,7 @@ static void said_refused(int error)
 /* Several threads launch graphs: no window, and a subscription that was kept is given up, which no window will do any more. */
 static int turned_away(void)
 {
-	if (the.kept && window_release())
+	if (the.kept && window_release(0))
 		the.kept = 0;
 	return ERROR_GRAPH_THREADS;
 }
@@ -275,9 +276,9 @@ static void ended(struct loop *l, int how)
 	l->next = opened + period;
 }
 
-static void drop(struct loop *l)
+static void drop(struct loop *l, uint32_t mode)
 {
-	int how = window_drop();
+	int how = window_drop(mode == MODE_QUIT);
 
 	if (how)
 		ended(l, how);
@@ -299,10 +300,10 @@ static int ends_itself(void)
 }
 
 /* 0: not all threads were outside. The gates are opened meanwhile, and asked for again with the next try. */
-static int end_itself(struct loop *l)
+static int end_itself(struct loop *l, uint32_t mode)
 {
 	set_state(STATE_LEAVING, 0);
-	if (window_end())
+	if (window_end(mode == MODE_QUIT))
 		return 1;
 	set_state(STATE_CLOSING, 0);
 	l->retry = now() + l->backoff;
@@ -316,7 +317,7 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	uint64_t until, end = the.window.opened + on_ns();
 
 	if (graphs_several()) { /* never to end well: the sooner, the fewer graphs are left slower */
-		drop(l);
+		drop(l, mode);
 		return;
 	}
 	left_tidy();
@@ -351,7 +352,7 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	}
 	if (!may_finalize() || exiting() || !gate_ready()) {
 		if (overdue(l, mode))
-			drop(l);
+			drop(l, mode);
 		else if (flush_due(l))
 			flush(l);
 		else
@@ -359,8 +360,13 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		return;
 	}
 	flush(l); /* so that little is left for the thread that finalizes */
-	if (ends_itself() && now() >= l->retry && end_itself(l))
+	if (ends_itself() && now() >= l->retry && end_itself(l, mode))
 		return;
+	if (mode == MODE_WINDOWS && l->backoff > KEEPS && !graphs_any()) { /* so many threads are not out together soon: CUPTI stays, at rest */
+		window_keep();
+		ended(l, END_KEPT);
+		return;
+	}
 	window_want();
 }
 
@@ -373,7 +379,7 @@ static void close(struct loop *l, uint32_t mode)
 		return;
 	gate_renew();
 	if (overdue(l, mode) || graphs_several())
-		drop(l);
+		drop(l, mode);
 	else if (ends_itself() && now() >= l->retry)
 		window_unwant(); /* to be tried by this thread once more */
 	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {

@@ -21,6 +21,7 @@ static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCP
 #define OWN_CALL 17 /* cuCtxSynchronize */
 #define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
 #define OWN (6 * MS)    /* for which threads are held until all are outside, where the agent's thread ends a window */
+#define LAST (50 * MS)  /* the same when nothing is to stay */
 #define THEIRS (2 * MS) /* the same where one of the target's does, which waits meanwhile; at later tries for longer */
 #define MOST (100 * MS) /* a way out that is longer is not taken in window after window: threads are held meanwhile */
 #define TRIES 3         /* after which that is doubled, twice */
@@ -299,11 +300,11 @@ static void own_call(void)
 		the.cuda.synchronize();
 }
 
-int window_end(void)
+int window_end(int last)
 {
 	uint64_t t = now();
 
-	if (!outside_wait(0, OWN))
+	if (!outside_wait(0, last ? LAST : OWN))
 		return 0;
 	the.window.own = 1;
 	the.cupti.callback(1, the.window.subscriber, DOMAIN_DRIVER, OWN_CALL);
@@ -328,7 +329,7 @@ static void callbacks_off(void)
 	left_off();
 }
 
-int window_drop(void)
+int window_drop(int last)
 {
 	uint64_t t;
 	int how = END_KEPT;
@@ -343,16 +344,16 @@ int window_drop(void)
 	the.cupti.flush(FLUSH_FORCED);
 	records_lost();
 	t = took(STEP_FLUSH, t);
-	if (exiting() || window_release()) /* a process that exits takes the subscription with it, soon and beside us */
+	if (exiting() || window_release(last)) /* a process that exits takes the subscription with it, soon and beside us */
 		how = END_DISABLED;
 	the.window.left = took(STEP_LEAVE, t);
 	store(&the.window.phase, PHASE_DONE);
 	return how;
 }
 
-int window_release(void)
+int window_release(int last)
 {
-	if (!outside_wait(0, OWN))
+	if (!outside_wait(0, last ? LAST : OWN))
 		return 0;
 	window_leave();
 	left_all(0);

@@ -258,7 +258,7 @@ func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim) (co
 	all := kernelsOf(truth, "", 0, now())
 	whole(t, rec)
 	for _, w := range closedWindows(rec, v.PID) {
-		if w.End != "finalized" {
+		if w.End != "finalized" && w.End != "kept" { // kept where 64 threads are not outside together
 			t.Errorf("a window ended %q: %+v", w.End, w)
 		}
 		want := kernelsOf(truth, "", w.From, w.To)
