@@ -245,7 +245,11 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 				t.Errorf("only %d kernels were compared", compared)
 			}
 			d.stop()
-			unharmed(t, v)
+			stays := 0
+			if strings.HasPrefix(c.name, "64 ") { // they may not all be outside together in time: then CUPTI, with its thread, stays at rest
+				stays = 1
+			}
+			left(t, v, stays)
 		})
 	}
 }
