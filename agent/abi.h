@@ -89,7 +89,7 @@ enum agent_end {
 	END_FINALIZED = 1, /* inside a callback at the exit of a synchronizing call, the target's or the agent's own: nothing stays */
 	END_DISABLED = 2,  /* no such exit came in time, or several threads launch graphs: kinds off, unsubscribed; graphs that ran stay slower */
 	END_REFUSED = 3,   /* it never began: CUPTI is taken (error in args[0]) */
-	END_KEPT = 4,      /* kinds off, still subscribed: subscribing took too long to do it for each window; no other profiler gets in meanwhile */
+	END_KEPT = 4,      /* kinds and callbacks off, still subscribed: getting in or out took too long to do it for each window, or a thread could not be proven to be outside; no other profiler gets in meanwhile */
 };
 
 /* What the daemon wants. */

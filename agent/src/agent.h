@@ -183,6 +183,7 @@ int gate_shut(void);      /* launches of graphs are held from here on; 0: one ha
 void gate_open(void);
 int gate_closes(void);    /* whoever comes to the driver while it is shut is held; or there are no gates in this process */
 uint32_t gate_signal(void); /* by which threads are held at calls; 0: none is free */
+void gate_forget(void);    /* in a forked child: nobody is held there */
 void gate_renew(void);    /* asks anew where a launch has come by */
 void gate_wait(int on);   /* the agent's thread waits for the driver's lock from here on */
 
@@ -193,6 +194,7 @@ struct sleeper {
 };
 int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long until all but this thread and the agent's are outside; 0: they are not, and the gates are open */
 void outside_end(void);   /* opens them */
+void outside_forget(void); /* in a forked child */
 int outside_arrived(const void *context); /* in a handler of signals: the thread has come to the driver from outside, and is to be held */
 void outside_look(const void *context);   /* in one: looks where the thread was */
 void outside_learn(void); /* where the libraries are */

@@ -271,3 +271,9 @@ void gate_wait(int on)
 	store(&gate.waiting, 0);
 	futex_wake(&gate.waiting);
 }
+
+void gate_forget(void)
+{
+	store(&gate.shut, 0);
+	store(&gate.waiting, 0);
+}

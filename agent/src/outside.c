@@ -360,6 +360,13 @@ void outside_end(void)
 	gate_open();
 }
 
+void outside_forget(void)
+{
+	store(&out.since, 0);
+	memset(out.marks, 0, sizeof(out.marks));
+	gate_forget();
+}
+
 /* Where a thread was when the signal came. */
 static uintptr_t interrupted(const void *context, uintptr_t *stack, uintptr_t *link)
 {
@@ -409,9 +416,14 @@ struct header { /* Elf64_Phdr */
 
 static int note_code(struct dl_info *i, size_t size, void *unused)
 {
+	const char *name = i->name ? i->name : "";
 	const struct header *h = i->headers;
-	struct range *r = found(i->name ? i->name : "", "/libcupti") ? &out.cupti : found(i->name ? i->name : "", "/libcuda.") || found(i->name ? i->name : "", "/libcuda-") ? &out.cuda : NULL;
+	struct range *r = NULL;
 
+	if (found(name, "/libcupti"))
+		r = &out.cupti;
+	else if (found(name, "/libcuda.") || found(name, "/libcuda-"))
+		r = &out.cuda;
 	(void)size;
 	(void)unused;
 	for (uint16_t n = 0; r && n < i->count; n++) {

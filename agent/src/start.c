@@ -37,6 +37,7 @@ static void forget_parent(void)
 	memset(&the.window, 0, sizeof(the.window));
 	the.dormant = the.kept = the.slow = the.slow_out = 0;
 	left_forget();
+	outside_forget();
 	graphs_forget();
 	pool_reset();
 }

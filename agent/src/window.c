@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One window: subscribe (the lock: nothing before it), enable, record, and out. The way out is a finalize inside
- * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable and
- * unsubscribe, which leaves graphs that ran slower, but kills nobody. No other order of these calls is safe.
+ * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable, which leaves graphs that
+ * ran slower. Unsubscribing and finalizing free what a thread inside of CUPTI still uses: neither is done before all threads are
+ * proven to be outside (outside.c). No other order of these calls is safe.
  * Nor is any where several threads launch CUDA graphs (graphs.c).
  * That call is one that the agent's own thread makes (window_end): the target need make none. Only where the
  * target launches graphs is it the next one of the thread that does.
@@ -202,6 +203,13 @@ void window_leave(void)
 	left_off();
 }
 
+static void callbacks_off(void)
+{
+	calls_enable(0, 0);
+	calls_enable(0, 1); /* of an end that was wanted */
+	left_off();
+}
+
 int window_open(void)
 {
 	struct window *w = &the.window;
@@ -209,11 +217,16 @@ int window_open(void)
 	int bad = the.kept ? 0 : set_up();
 
 	took(STEP_SET_UP, t);
-	if (!bad)
-		bad = turn_on();
+	if (bad) { /* no callback was on */
+		window_leave();
+		return bad;
+	}
+	bad = turn_on();
 	if (bad) {
 		kinds_off();
-		window_leave();
+		callbacks_off();
+		the.kept = !window_release(0);
+		the.dormant |= the.kept;
 		return bad;
 	}
 	exit_watch_first();
@@ -320,13 +333,6 @@ int window_end(int last)
 	}
 	the.window.own = 2;
 	return 1;
-}
-
-static void callbacks_off(void)
-{
-	calls_enable(0, 0);
-	calls_enable(0, 1); /* of an end that was wanted */
-	left_off();
 }
 
 int window_drop(int last)
