@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -95,7 +96,7 @@ func (v *told) spin(t *testing.T) (from, to, ran uint64) {
 // waitUntil blocks until the thread is in the state of /proc/PID/stat.
 func (v *told) waitUntil(t *testing.T, state string) {
 	t.Helper()
-	for range 10_000 {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.pid))
 		if err != nil {
 			t.Fatal(err)
