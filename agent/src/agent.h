@@ -216,7 +216,7 @@ void left_forget(void); /* in a forked child: it has no other thread */
 /* exit.c */
 void exit_watch(void); /* once per agent: be told of the target's exit */
 void exit_watch_first(void); /* once a subscription is there: before CUPTI hears of it */
-int exiting(void);
+uint32_t exiting(void); /* the thread of the target that is in exit(); 0: none */
 void exit_done(void);  /* the agent's thread has nothing open any more */
 
 /* start.c */

@@ -7,12 +7,12 @@
 
 #define PATIENCE SECOND /* for which an exit is held up at most, on a host that has no CPU for our thread: CUPTI goes while it may still call it */
 
-static uint32_t leaving; /* 1: the process is in exit() */
+static uint32_t leaving; /* the thread that is in exit(); 0: none */
 static uint32_t left;    /* futex: 1 when the agent's thread is done */
 
-int exiting(void)
+uint32_t exiting(void)
 {
-	return load(&leaving) != 0;
+	return load(&leaving);
 }
 
 void exit_done(void)
@@ -28,7 +28,7 @@ static void at_exit(void *unused)
 	(void)unused;
 	if (!load(&the.alive->running)) /* no agent, or a forked child */
 		return;
-	store(&leaving, 1);
+	store(&leaving, gettid());
 	while (!load(&left) && (t = now()) < until) {
 		futex_wake(&the.ring->wake); /* each time: it may just be about to sleep */
 		futex_wake(&the.window.phase);

@@ -1,6 +1,6 @@
 """Programs that hardly get a CPU, attached to again and again: none may be harmed.
 
-Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12] [--limit 300] [--seed N] [--out DIR]
+Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12] [--only NAME,...] [--limit 300] [--seed N] [--out DIR]
 Root. Each program is pinned to one CPU, with two others on it that want all of it, and has daemons of its own one after the other: windows, windows and
 continuous recordings in turns, ended by SIGTERM or SIGKILL, after a random time. Prints the seed, each death at once - fault address, module and code
 where the program could still say so - and one table at the end; ends with 1 where a program died. gpu_check.py --stage starved runs it on a GPU,
@@ -12,6 +12,7 @@ import collections
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ HOG = "while True: pass"
 SIMULATED = {
     "eager": "until { launch 20 kernel=k_us5; sync; spin 100us }",
     "graphs": "stream-new nonblocking; graph 8 stream=1 kernel=n_us1; until { graph-launch stream=1; launch 3 kernel=k_us1 stream=1; ssync stream=1; spin 50us }",
+    "graphs and launches": "thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }; stream-new nonblocking; graph 8 stream=1 kernel=n_us1; until { graph-launch stream=1; ssync stream=1; spin 50us }",
     "streams": "thread 3 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }; until { launch 2; sync; sleep 1ms }",
     "allocations": "until { malloc 4096 x20; launch 2 kernel=k_us2; free 20; sync }",
     "copies": "stream-new nonblocking; until { h2d 65536 x3 async pinned stream=1; launch 2 stream=1; d2h 4096 x2 stream=1; ssync stream=1 }",
@@ -63,6 +65,8 @@ class Program:
             return False
         said = [line for line in open(self.log, errors="replace").read().splitlines() if "ready" not in line][-6:]
         self.counts["deaths"] += 1
+        if os.path.exists(f"{self.log}.daemon"):
+            shutil.copy(f"{self.log}.daemon", f"{self.log}.death-{self.counts['deaths']}")
         print(f"DEAD  {self.name} ({self.number}) ended with {self.process.returncode} after attachment {self.counts['attachments']}: {after}\n        " + "\n        ".join(said), flush=True)
         self.start()
         return True
@@ -154,6 +158,8 @@ class Campaign:
         self.bin, self.out, self.deadline = os.path.abspath(args.bin), args.out, time.monotonic() + args.limit
         os.makedirs(self.out, exist_ok=True)
         kinds = self.simulated(args.simulated) if args.simulated else self.real(args.workloads_dir)
+        if args.only:
+            kinds = [k for k in kinds if k[0] in args.only.split(",")]
         if not kinds:
             raise SystemExit("there is no program to starve: scripts/gpu-workloads.sh, or --simulated build")
         self.programs = [Program(self, i, *kinds[i % len(kinds)]) for i in range(args.programs)]
@@ -204,6 +210,7 @@ def main():
     p.add_argument("--workloads-dir", default="build/gpu-workloads")
     p.add_argument("--simulated", default="", help="the build folder of the simulated CUDA and its victims")
     p.add_argument("--programs", type=int, default=12)
+    p.add_argument("--only", default="", help="names of programs, with commas between them")
     p.add_argument("--limit", type=float, default=300, help="seconds")
     p.add_argument("--seed", type=int, default=int(time.time()))
     p.add_argument("--least", type=int, default=0, help="attachments that there must be")

@@ -51,7 +51,8 @@ struct record { // one that is written at once
 int cupti_ready(void);       // finds the driver; 0 or an error
 int any_kind(void);          // is a kind that records device work on?
 void work_on(int on);        // while a kind is on calls do work of CUPTI's
-void work_gone(void);        // what that work needs is freed
+void work_freed(void);       // what that work needs is freed
+void work_gone(void);        // the same, and no more of it is done
 void activity_worker(void);
 void activity_start(void);
 void activity_stop(void);
