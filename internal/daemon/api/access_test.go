@@ -145,26 +145,6 @@ func TestOneUserCannotUseUpTheRequestsOfOthers(t *testing.T) {
 	}
 }
 
-func TestPaceFillsUpAgain(t *testing.T) {
-	p := newPace(2, 2)
-	now := time.Unix(1000, 0)
-	for i, want := range []bool{true, true, false} {
-		if got := p.take(now); got != want {
-			t.Errorf("request %d at once: %v, want %v", i, got, want)
-		}
-	}
-	if !p.take(now.Add(500 * time.Millisecond)) {
-		t.Error("half a second later there is no token of two a second")
-	}
-	if p.take(now.Add(-time.Hour)) {
-		t.Error("a clock that went back made tokens")
-	}
-	later := now.Add(time.Hour)
-	if !p.take(later) || !p.take(later) || p.take(later) {
-		t.Error("an idle hour must fill the bucket and not more")
-	}
-}
-
 // TestPacesAreBounded: a user with 65,536 ids neither grows the daemon nor asks without end.
 func TestPacesAreBounded(t *testing.T) {
 	p := newPaces(2, 2, 1e9)

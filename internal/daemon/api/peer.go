@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
@@ -168,47 +169,22 @@ func (c *guestConn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// pace lets somebody ask only so often: each answer costs CPU time of a daemon that promised to be cheap. It is a
-// token bucket.
-type pace struct {
-	rate   float64 // tokens per second
-	burst  float64 // the size of the bucket
-	tokens float64
-	last   time.Time
-}
-
-func newPace(rate, burst float64) *pace { return &pace{rate: rate, burst: burst, tokens: burst} }
-
-func (p *pace) fill(now time.Time) {
-	if !p.last.IsZero() {
-		p.tokens = min(p.burst, p.tokens+max(0, now.Sub(p.last).Seconds())*p.rate)
-	}
-	p.last = now
-}
-
-func (p *pace) take(now time.Time) bool {
-	p.fill(now)
-	if p.tokens < 1 {
-		return false
-	}
-	p.tokens--
-	return true
-}
-
 // maxPaced bounds the users who are remembered. Whoever may map user ids (subuid(5)) has 65,536 of them.
 const maxPaced = 1024
 
-// paces let each unprivileged user ask only so often, and all of them together.
+// paces let each unprivileged user ask only so often, and all of them together: each answer costs CPU time of a daemon that
+// promised to be cheap.
 type paces struct {
-	rate, burst float64 // of one user
+	rate  rate.Limit // of one user, per second
+	burst int
 
 	mu    sync.Mutex
-	all   *pace
-	byUID map[uint32]*pace
+	all   *rate.Limiter
+	byUID map[uint32]*rate.Limiter
 }
 
-func newPaces(rate, burst, all float64) *paces {
-	return &paces{rate: rate, burst: burst, all: newPace(all, all), byUID: map[uint32]*pace{}}
+func newPaces(each, burst, all float64) *paces {
+	return &paces{rate: rate.Limit(each), burst: int(burst), all: rate.NewLimiter(rate.Limit(all), int(all)), byUID: map[uint32]*rate.Limiter{}}
 }
 
 // take reports whether a user may ask now. A request that is refused costs the others nothing.
@@ -220,10 +196,10 @@ func (p *paces) take(uid uint32, now time.Time) bool {
 		if !p.makeRoom(now) {
 			return false
 		}
-		own = newPace(p.rate, p.burst)
+		own = rate.NewLimiter(p.rate, p.burst)
 		p.byUID[uid] = own
 	}
-	return own.take(now) && p.all.take(now)
+	return own.AllowN(now, 1) && p.all.AllowN(now, 1)
 }
 
 // makeRoom forgets users whose bucket is full again: that is what a new user has.
@@ -232,7 +208,7 @@ func (p *paces) makeRoom(now time.Time) bool {
 		return true
 	}
 	for uid, own := range p.byUID {
-		if own.fill(now); own.tokens >= own.burst {
+		if own.TokensAt(now) >= float64(p.burst) {
 			delete(p.byUID, uid)
 		}
 	}

@@ -296,7 +296,7 @@ func TestRefusedUnreadableFilter(t *testing.T) {
 		if name != "seized" {
 			return
 		}
-		allow := program{{Code: opReturnK, K: verdictAllow}}
+		allow := program{{Op: opReturnK, K: verdictAllow}}
 		if err := installFilter(allow); err != nil {
 			t.Error(err)
 		}

@@ -5,18 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
-// instruction is struct sock_filter, of classic BPF.
-type instruction struct {
-	Code   uint16
-	JT, JF uint8
-	K      uint32
-}
-
-// program is one seccomp filter.
-type program []instruction
+// program is one seccomp filter, of classic BPF; an instruction is laid out as struct sock_filter.
+type program []bpf.RawInstruction
 
 const maxFilters = 256
 
@@ -31,186 +25,37 @@ type call struct {
 	spared bool // who makes it does without where it fails
 }
 
+// data is struct seccomp_data as package bpf reads it: a packet, with each word in network byte order. Filters load no
+// other unit than aligned words (seccomp_check_filter, kernel/seccomp.c).
 func (c *call) data() []byte {
-	b := make([]byte, 64)
-	binary.LittleEndian.PutUint32(b, c.number)
-	binary.LittleEndian.PutUint32(b[4:], auditArch)
-	binary.LittleEndian.PutUint64(b[8:], c.ip)
-	for i, a := range c.args {
-		binary.LittleEndian.PutUint64(b[16+8*i:], a)
+	b := make([]byte, 0, seccompBytes)
+	b = binary.BigEndian.AppendUint32(b, c.number)
+	b = binary.BigEndian.AppendUint32(b, auditArch)
+	for _, v := range append([]uint64{c.ip}, c.args[:]...) {
+		b = binary.BigEndian.AppendUint32(b, uint32(v))
+		b = binary.BigEndian.AppendUint32(b, uint32(v>>32))
 	}
 	return b
 }
 
-// Classes and modes of instructions (include/uapi/linux/bpf_common.h), as far as
-// seccomp_check_filter lets them through.
-const (
-	opLoad       = 0x20 // BPF_LD | BPF_W | BPF_ABS
-	opLoadLen    = 0x80 // BPF_LD | BPF_W | BPF_LEN
-	opLoadXLen   = 0x81
-	opLoadImm    = 0x00
-	opLoadXImm   = 0x01
-	opLoadMem    = 0x60
-	opLoadXMem   = 0x61
-	opStore      = 0x02
-	opStoreX     = 0x03
-	opReturnK    = 0x06
-	opReturnA    = 0x16
-	opTax        = 0x07
-	opTxa        = 0x87
-	opJump       = 0x05
-	classALU     = 0x04
-	classJump    = 0x05
-	sourceX      = 0x08
-	seccompBytes = 64
-)
+// seccompBytes is the size of struct seccomp_data.
+const seccompBytes = 64
 
-// run evaluates p on data as the kernel does, and returns its verdict. Jumps go
-// forward only, so it ends.
+// run evaluates p on data as the kernel does, and returns its verdict. Jumps go forward only, so it ends.
 func (p program) run(data []byte) (uint32, error) {
-	var m filterMachine
-	for pc := 0; pc >= 0 && pc < len(p); pc++ {
-		in := p[pc]
-		switch in.Code {
-		case opReturnK:
-			return in.K, nil
-		case opReturnA:
-			return m.a, nil
-		case opJump:
-			if in.K > uint32(len(p)) {
-				return 0, errFilter
-			}
-			pc += int(in.K)
-			continue
-		}
-		if in.Code&7 == classJump {
-			skip, ok := m.jump(in)
-			if !ok {
-				return 0, errFilter
-			}
-			pc += skip
-			continue
-		}
-		if !m.step(in, data) {
-			return 0, errFilter
-		}
+	instructions, ok := bpf.Disassemble(p)
+	if !ok {
+		return 0, errFilter
 	}
-	return 0, errFilter
-}
-
-// filterMachine is the state of a run.
-type filterMachine struct {
-	a, x uint32
-	mem  [16]uint32
-}
-
-func (m *filterMachine) operand(in instruction) uint32 {
-	if in.Code&sourceX != 0 {
-		return m.x
+	vm, err := bpf.NewVM(instructions)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errFilter, err)
 	}
-	return in.K
-}
-
-func (m *filterMachine) jump(in instruction) (skip int, ok bool) {
-	v := m.operand(in)
-	var yes bool
-	switch in.Code &^ sourceX {
-	case classJump | 0x10:
-		yes = m.a == v
-	case classJump | 0x20:
-		yes = m.a > v
-	case classJump | 0x30:
-		yes = m.a >= v
-	case classJump | 0x40:
-		yes = m.a&v != 0
-	default:
-		return 0, false
+	verdict, err := vm.Run(data)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errFilter, err)
 	}
-	if yes {
-		return int(in.JT), true
-	}
-	return int(in.JF), true
-}
-
-func (m *filterMachine) step(in instruction, data []byte) bool {
-	if in.Code&7 == classALU {
-		return m.compute(in)
-	}
-	switch in.Code {
-	case opLoad:
-		if in.K%4 != 0 || in.K > seccompBytes-4 {
-			return false
-		}
-		m.a = binary.LittleEndian.Uint32(data[in.K:])
-	case opLoadLen:
-		m.a = seccompBytes
-	case opLoadXLen:
-		m.x = seccompBytes
-	case opLoadImm:
-		m.a = in.K
-	case opLoadXImm:
-		m.x = in.K
-	case opTax:
-		m.x = m.a
-	case opTxa:
-		m.a = m.x
-	default:
-		return m.scratch(in)
-	}
-	return true
-}
-
-func (m *filterMachine) scratch(in instruction) bool {
-	if in.K >= uint32(len(m.mem)) {
-		return false
-	}
-	switch in.Code {
-	case opLoadMem:
-		m.a = m.mem[in.K]
-	case opLoadXMem:
-		m.x = m.mem[in.K]
-	case opStore:
-		m.mem[in.K] = m.a
-	case opStoreX:
-		m.mem[in.K] = m.x
-	default:
-		return false
-	}
-	return true
-}
-
-// compute does arithmetic. A division by zero ends a filter with 0, which kills: so
-// does an error here, in effect.
-func (m *filterMachine) compute(in instruction) bool {
-	v := m.operand(in)
-	switch in.Code &^ sourceX &^ 7 {
-	case 0x00:
-		m.a += v
-	case 0x10:
-		m.a -= v
-	case 0x20:
-		m.a *= v
-	case 0x30:
-		if v == 0 {
-			return false
-		}
-		m.a /= v
-	case 0x40:
-		m.a |= v
-	case 0x50:
-		m.a &= v
-	case 0x60:
-		m.a <<= v & 31
-	case 0x70:
-		m.a >>= v & 31
-	case 0x80:
-		m.a = -m.a
-	case 0xa0:
-		m.a ^= v
-	default:
-		return false
-	}
-	return true
+	return uint32(verdict), nil
 }
 
 // What a filter can decide (include/uapi/linux/seccomp.h); of several filters the

@@ -15,9 +15,29 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+)
+
+// Codes of instructions (include/uapi/linux/bpf_common.h), as far as seccomp_check_filter lets them through. BPF_LDX | BPF_LEN and
+// BPF_NEG are left out: package bpf does not run them, so such a filter is one that is not understood, and its process gets no agent.
+const (
+	opLoad     = 0x20 // BPF_LD | BPF_W | BPF_ABS
+	opLoadLen  = 0x80 // BPF_LD | BPF_W | BPF_LEN
+	opLoadImm  = 0x00
+	opLoadXImm = 0x01
+	opLoadMem  = 0x60
+	opLoadXMem = 0x61
+	opStore    = 0x02
+	opStoreX   = 0x03
+	opReturnK  = 0x06
+	opReturnA  = 0x16
+	opTax      = 0x07
+	opTxa      = 0x87
+	classALU   = 0x04
+	classJump  = 0x05
 )
 
 // firstTried is a system call that does not exist: filters of the test decide about such
@@ -27,45 +47,45 @@ const firstTried = 4000
 // randomFilter ends with an error number that depends on the way through it.
 func randomFilter(r *rand.Rand) program {
 	p := program{
-		{Code: opLoad, K: 0},
-		{Code: classJump | 0x30, K: firstTried, JT: 1},
-		{Code: opReturnK, K: verdictAllow},
-		{Code: opStore},
-		{Code: opTax},
-		{Code: opStoreX, K: 1},
+		{Op: opLoad, K: 0},
+		{Op: classJump | 0x30, K: firstTried, Jt: 1},
+		{Op: opReturnK, K: verdictAllow},
+		{Op: opStore},
+		{Op: opTax},
+		{Op: opStoreX, K: 1},
 	}
 	n := 4 + r.IntN(24)
 	for i := range n {
 		p = append(p, randomInstruction(r, n-i-1))
 	}
-	return append(p, instruction{Code: classALU | 0x50, K: 0x7ff}, instruction{Code: classALU | 0x40, K: verdictErrno}, instruction{Code: opReturnA})
+	return append(p, bpf.RawInstruction{Op: classALU | 0x50, K: 0x7ff}, bpf.RawInstruction{Op: classALU | 0x40, K: verdictErrno}, bpf.RawInstruction{Op: opReturnA})
 }
 
-func randomInstruction(r *rand.Rand, left int) instruction {
+func randomInstruction(r *rand.Rand, left int) bpf.RawInstruction {
 	k := []uint32{0, 1, 2, 31, 0xff, 0x8000, 0x80000000, 0xffffffff, firstTried, r.Uint32()}[r.IntN(10)]
 	skip := func() uint8 { return uint8(r.IntN(min(left, 6) + 1)) }
 	switch r.IntN(8) {
 	case 0:
-		return instruction{Code: opLoad, K: uint32(r.IntN(16)) * 4}
+		return bpf.RawInstruction{Op: opLoad, K: uint32(r.IntN(16)) * 4}
 	case 1, 2:
-		return instruction{Code: classJump | uint16(1+r.IntN(4))<<4 | uint16(r.IntN(2))<<3, K: k, JT: skip(), JF: skip()}
+		return bpf.RawInstruction{Op: classJump | uint16(1+r.IntN(4))<<4 | uint16(r.IntN(2))<<3, K: k, Jt: skip(), Jf: skip()}
 	case 3:
-		return instruction{Code: classJump, K: uint32(skip())}
+		return bpf.RawInstruction{Op: classJump, K: uint32(skip())}
 	case 4:
-		return instruction{Code: []uint16{opLoadMem, opLoadXMem, opStore, opStoreX}[r.IntN(4)], K: uint32(r.IntN(2))}
+		return bpf.RawInstruction{Op: []uint16{opLoadMem, opLoadXMem, opStore, opStoreX}[r.IntN(4)], K: uint32(r.IntN(2))}
 	case 5:
-		return instruction{Code: []uint16{opTax, opTxa, opLoadLen, opLoadXLen, opLoadImm, opLoadXImm}[r.IntN(6)], K: k}
+		return bpf.RawInstruction{Op: []uint16{opTax, opTxa, opLoadLen, opLoadImm, opLoadXImm}[r.IntN(5)], K: k}
 	case 6:
-		return instruction{Code: opReturnK, K: verdictErrno | k&0x7ff}
+		return bpf.RawInstruction{Op: opReturnK, K: verdictErrno | k&0x7ff}
 	}
-	op := []uint16{0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0xa0}[r.IntN(10)]
+	op := []uint16{0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0}[r.IntN(9)]
 	switch op {
 	case 0x30: // a division by X could be by zero, which kills
-		return instruction{Code: classALU | op, K: max(k, 1)}
+		return bpf.RawInstruction{Op: classALU | op, K: max(k, 1)}
 	case 0x60, 0x70:
-		return instruction{Code: classALU | op, K: k & 31}
+		return bpf.RawInstruction{Op: classALU | op, K: k & 31}
 	}
-	return instruction{Code: classALU | op | uint16(r.IntN(2))<<3, K: k}
+	return bpf.RawInstruction{Op: classALU | op | uint16(r.IntN(2))<<3, K: k}
 }
 
 // installFilter puts the calling thread under a filter, for ever.
@@ -75,7 +95,7 @@ func installFilter(p program) error {
 	}
 	prog := struct {
 		n    uint16
-		code *instruction
+		code *bpf.RawInstruction
 	}{uint16(len(p)), &p[0]}
 	if _, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, 1, 0, uintptr(unsafe.Pointer(&prog))); errno != 0 {
 		return errno
@@ -156,7 +176,7 @@ func TestFilterAsKernel(t *testing.T) {
 
 func readsAddress(p program) bool {
 	for _, in := range p {
-		if in.Code == opLoad && (in.K == 8 || in.K == 12) {
+		if in.Op == opLoad && (in.K == 8 || in.K == 12) {
 			return true
 		}
 	}
@@ -166,7 +186,7 @@ func readsAddress(p program) bool {
 // The strictest of several filters counts, and clone3 may be answered with ENOSYS.
 func TestAllowed(t *testing.T) {
 	one := func(number, verdict uint32) program {
-		return program{{Code: opLoad}, {Code: classJump | 0x10, K: number, JF: 1}, {Code: opReturnK, K: verdict}, {Code: opReturnK, K: verdictAllow}}
+		return program{{Op: opLoad}, {Op: classJump | 0x10, K: number, Jf: 1}, {Op: opReturnK, K: verdict}, {Op: opReturnK, K: verdictAllow}}
 	}
 	enosys, eperm := uint32(verdictErrno|unix.ENOSYS), uint32(verdictErrno|unix.EPERM)
 	for name, tt := range map[string]struct {
@@ -186,8 +206,8 @@ func TestAllowed(t *testing.T) {
 		"no other CPU":               {[]program{one(unix.SYS_SCHED_SETAFFINITY, eperm)}, true},
 		"killed for a priority":      {[]program{one(unix.SYS_SCHED_SETSCHEDULER, verdictKillProcess)}, false},
 		"killed for a name":          {[]program{one(unix.SYS_PRCTL, verdictKillProcess)}, false},
-		"nothing that is understood": {[]program{{{Code: 0xffff}}}, false},
-		"no end":                     {[]program{{{Code: opLoad}}}, false},
+		"nothing that is understood": {[]program{{{Op: 0xffff}}}, false},
+		"no end":                     {[]program{{{Op: opLoad}}}, false},
 	} {
 		if err := allowed(tt.filters, calls()); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
@@ -252,7 +272,7 @@ func FuzzFilter(f *testing.F) {
 	fuzzing.Run(f, func(t *testing.T, code, data []byte) {
 		var p program
 		for ; len(code) >= 8; code = code[8:] {
-			p = append(p, instruction{uint16(code[0]) | uint16(code[1])<<8, code[2], code[3], get32(code, 4)})
+			p = append(p, bpf.RawInstruction{Op: uint16(code[0]) | uint16(code[1])<<8, Jt: code[2], Jf: code[3], K: get32(code, 4)})
 		}
 		d := make([]byte, seccompBytes)
 		copy(d, data)
