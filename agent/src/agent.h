@@ -173,7 +173,7 @@ int window_unwant(void);  /* 0 where that has begun */
 void window_finish(uint32_t tid, uint32_t before); /* in a callback, by the thread that took it, which is tid, out of that phase: as it was where a graph is in the way */
 int window_end(int last); /* last: threads may be held for longer, so that nothing stays; ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
 int window_drop(int last); /* kinds and callbacks off here and now, and where that is safe unsubscribe: an enum agent_end; 0 where another is ending it */
-void window_flush(void);
+int window_flush(void); /* hands over what CUPTI holds, where all threads are outside; 0: they are not */
 void window_said(int how); /* the window's last word: AGENT_WINDOW */
 
 /* gate.c: threads of the target's that are to stay outside of the driver for a moment are held by a handler of signals that bpf/gate.bpf.c sends them there. */

@@ -4,7 +4,8 @@
 
 #define BEAT (3 * SECOND / 2) /* a heartbeat older than this: the daemon is gone */
 #define WILD (60 * SECOND)    /* a heartbeat that far ahead is no clock's */
-#define FLUSH (100 * MS)
+#define FLUSH (500 * MS)
+#define SHORT (2 * SECOND)    /* a window that is no longer hands all over at its end */
 #define BACKOFF (10 * SECOND) /* after CUPTI was refused */
 #define HURRY (300 * MS)      /* deadline where nobody waits for what we do */
 #define LINGER (100 * MS)     /* for which threads may take to be seen outside of CUPTI, before word of them is left */
@@ -14,6 +15,7 @@
 #define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice the time */
 #define LAST_RETRY (640 * MS)
 #define KEEPS (2 * FIRST_RETRY) /* after tries of so long a time the subscription outlives the window */
+#define RETRY_FLUSH (100 * MS)
 #define AMENDS 3              /* windows that are tried to leave nothing behind */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
@@ -22,6 +24,8 @@ struct loop {
 	uint64_t wanted;  /* since when the end is wanted; 0: it is not */
 	uint64_t pressed; /* since when the deadline runs; 0: it does not yet */
 	uint64_t flushed;
+	uint64_t retry_flush; /* no flush before this, ns */
+	uint64_t flush_asked; /* since when the gates are asked for to flush, ns; 0: they are not */
 	uint32_t calls;   /* of the window when the end was wanted */
 	uint64_t retry;   /* no try to end the window before this, ns */
 	uint64_t backoff; /* after the next one that fails, ns */
@@ -131,7 +135,7 @@ static void open_one(struct loop *l)
 	name_thread("cupti"); /* what CUPTI starts in here is its own, and says so */
 	error = enter();
 	name_thread(NAME);
-	l->wanted = l->pressed = l->retry = 0;
+	l->wanted = l->pressed = l->retry = l->retry_flush = l->flush_asked = 0;
 	l->backoff = FIRST_RETRY;
 	l->flushed = now();
 	l->refused = error != 0;
@@ -186,15 +190,39 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		sleep_until(l->next - t > AHEAD ? l->next - AHEAD : l->next, seen);
 }
 
-/* Hands over what CUPTI has; only while no other thread may be finalizing it. */
-static void flush(struct loop *l)
+/* Hands over what CUPTI has; only while no other thread may be finalizing it. Where threads are inside it is tried again later. */
+static int flush(struct loop *l)
 {
 	uint64_t asked = load(&the.ring->flush), began = now();
+	int flushed = window_flush();
 
-	window_flush();
+	l->retry_flush = now() + (flushed ? 0 : RETRY_FLUSH);
+	if (!flushed)
+		return 0;
 	pending_flushed(began);
 	l->flushed = now();
 	acknowledge_flush(asked);
+	return 1;
+}
+
+/* In the midst of a window the gates are asked for with the flush, and close when the daemon has put them up. */
+static void flush_gated(struct loop *l, uint32_t seen)
+{
+	uint64_t t = now();
+
+	if (gate_ready() && gate_closes()) {
+		l->flush_asked = 0;
+		flush(l);
+		return;
+	}
+	if (!l->flush_asked)
+		l->flush_asked = t;
+	if (t - l->flush_asked < FLUSH) {
+		futex_wait(&the.ring->wake, seen, POLL / 4);
+		return;
+	}
+	l->flush_asked = 0;
+	l->retry_flush = t + 2 * FLUSH;
 }
 
 /* When the next flush is due by itself: FLUSH after the oldest call of which no record has come, and every second; never within FLUSH of the last one. */
@@ -208,7 +236,7 @@ static uint64_t flush_time(const struct loop *l)
 
 static int flush_due(const struct loop *l)
 {
-	return (uint32_t)load(&the.ring->flush) != the.ring->flushed || now() >= flush_time(l);
+	return now() >= l->retry_flush && ((uint32_t)load(&the.ring->flush) != the.ring->flushed || now() >= flush_time(l));
 }
 
 /* A call made from now on is due FLUSH from now at the earliest: so long nobody need look. */
@@ -216,6 +244,8 @@ static uint64_t look_time(const struct loop *l)
 {
 	uint64_t due = flush_time(l), t = now() + FLUSH;
 
+	if (due < l->retry_flush)
+		due = l->retry_flush;
 	return due < t ? due : t;
 }
 
@@ -315,6 +345,7 @@ static int end_itself(struct loop *l, uint32_t mode)
 static void record(struct loop *l, uint32_t mode, uint32_t seen)
 {
 	uint64_t until, end = the.window.opened + on_ns();
+	int flushes = !end_due(mode) && flush_due(l) && (mode == MODE_CONTINUOUS || on_ns() > SHORT);
 
 	if (graphs_several()) { /* never to end well: the sooner, the fewer graphs are left slower */
 		drop(l, mode);
@@ -322,7 +353,9 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	}
 	left_tidy();
 	if (mode != MODE_WINDOWS || now() + AHEAD_OUT >= end)
-		gate_ask(mode == MODE_CONTINUOUS ? ASK_NOTHING : ASK_OUT);
+		gate_ask(mode == MODE_CONTINUOUS && !flushes ? ASK_NOTHING : ASK_OUT);
+	else if (flushes)
+		gate_ask(ASK_OUT);
 	gate_renew();
 	if (!end_due(mode)) {
 		if (l->wanted) /* it was to end, and is to go on */
@@ -332,9 +365,11 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 			futex_wait(&the.ring->wake, seen, MS); /* not bound to the heartbeat: it may be long past */
 			return;
 		}
-		if (flush_due(l))
-			flush(l);
-		until = look_time(l);
+		if (flushes) {
+			flush_gated(l, seen);
+			return;
+		}
+		until = mode == MODE_CONTINUOUS || on_ns() > SHORT ? look_time(l) : end;
 		if (mode == MODE_WINDOWS && now() + AHEAD_OUT < end)
 			end -= AHEAD_OUT;
 		sleep_until(mode == MODE_WINDOWS && end < until ? end : until, seen);
@@ -353,13 +388,10 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	if (!may_finalize() || exiting() || !gate_ready()) {
 		if (overdue(l, mode))
 			drop(l, mode);
-		else if (flush_due(l))
-			flush(l);
-		else
+		else if (!gate_ready() || !flush_due(l) || !flush(l))
 			futex_wait(&the.ring->wake, seen, POLL / 4); /* not bound to the heartbeat: it may be long past */
 		return;
 	}
-	flush(l); /* so that little is left for the thread that finalizes */
 	if (ends_itself() && now() >= l->retry && end_itself(l, mode))
 		return;
 	if (mode == MODE_WINDOWS && l->backoff > KEEPS && !graphs_any()) { /* so many threads are not out together soon: CUPTI stays, at rest */

@@ -26,8 +26,6 @@ static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCP
 #define THEIRS (2 * MS) /* the same where one of the target's does, which waits meanwhile; at later tries for longer */
 #define MOST (100 * MS) /* a way out that is longer is not taken in window after window: threads are held meanwhile */
 #define TRIES 3         /* after which that is doubled, twice */
-#define FLUSHES 5       /* that are not forced, SETTLE apart, for calls whose records are not complete */
-#define SETTLE (2 * MS)
 #define ARRIVAL 20000 /* ns from before the driver to CUPTI's callback: a microsecond, as a rule */
 #define KEEP_AFTER (300 * MS) /* what a subscription may take that is made anew for each window */
 
@@ -337,26 +335,14 @@ int window_end(int last)
 	return 1;
 }
 
-/* What is complete: kernels that run when the kinds go off end soon after. */
-static void flush_complete(void)
-{
-	the.cupti.flush(0);
-	for (int i = 1; i < FLUSHES && pending_oldest() && !exiting(); i++) {
-		futex_wait(&the.window.phase, peek(&the.window.phase), SETTLE);
-		the.cupti.flush(0);
-	}
-}
-
 /*
- * Turns all off, and hands over what was recorded. A forced flush takes buffers away in which a thread may be making a record: it has
- * no CPU for a while, and goes on in freed memory (measured on an H100 with CUPTI 13.0: one of 2,036 attachments to programs that hardly get a CPU). So it is
- * forced only where all threads are outside. Elsewhere CUPTI keeps the buffers that lack a record, and hands them over in a later window.
- * Returns whether the threads are outside, and held until outside_end. In a process that exits none is held, and the one that exits is in our handler.
+ * Turns all off, and hands over what was recorded, where all threads are outside (window_flush). Elsewhere CUPTI keeps the buffers that are not full, and hands
+ * them over in a later window. Returns whether the threads are outside, and held until outside_end; none is held in a process that exits.
  */
 static int hand_over(uint64_t patience)
 {
 	uint32_t exits = exiting();
-	int out = exits ? left_none(exits) : outside_wait(0, patience);
+	int out = outside_wait(exits, patience);
 	uint64_t t;
 
 	the.window.off = now();
@@ -366,10 +352,10 @@ static int hand_over(uint64_t patience)
 	t = took(STEP_DISABLE, the.window.off);
 	if (out)
 		the.cupti.flush(FLUSH_FORCED);
-	else
-		flush_complete();
 	records_lost();
 	the.window.left = took(STEP_FLUSH, t);
+	if (out && exits)
+		outside_end();
 	return out && !exits;
 }
 
@@ -412,18 +398,28 @@ void window_keep(void)
 		outside_end();
 }
 
-void window_flush(void)
+/*
+ * A flush, forced or not, takes a buffer away from its thread and frees what leads to it, and takes no lock that the thread takes to make a record: one that loses
+ * its CPU there goes on in freed memory (an H100, CUPTI 13.0: 3 of 2,380 attachments to programs that hardly get a CPU, all at libcupti+0x838b0). Buffers that are full
+ * CUPTI hands over by itself; their threads are done with them.
+ */
+int window_flush(void)
 {
 	struct window *w = &the.window;
-	uint64_t t = now(), ns;
+	uint64_t t, ns;
 
+	if (!outside_wait(0, OWN))
+		return 0;
+	t = now();
 	the.cupti.flush(0);
 	ns = now() - t;
 	records_lost();
-	if (ns <= w->flush_took)
-		return;
-	w->flush_took = ns;
-	w->flush_at = t;
+	outside_end();
+	if (ns > w->flush_took) {
+		w->flush_took = ns;
+		w->flush_at = t;
+	}
+	return 1;
 }
 
 _Static_assert(sizeof(((struct agent_slot *)0)->args) == sizeof(the.window.took), "a slot has room for the steps");

@@ -304,7 +304,7 @@ EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   if (e) return e;
   uint64_t start = cupti.hooks->now();
   deliver(1, (flag & 1) != 0);
-  if (flag & 1) work_freed();
+  work_freed();
   info_overhead(OVERHEAD_FLUSH, start, cupti.hooks->now());
   return C_OK;
 }

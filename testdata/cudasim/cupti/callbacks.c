@@ -121,7 +121,7 @@ static void activate(uint32_t bit, int on) {
   else __atomic_fetch_and(&cupti.hooks->active, ~bit, __ATOMIC_SEQ_CST);
 }
 
-// While kinds are on, a call does work of CUPTI's own, in memory that a finalize and a forced flush free: they wait for no thread that is in there
+// While kinds are on, a call does work of CUPTI's own, in memory that a finalize and a flush free: they wait for no thread that is in there
 // (measured on an H100: test/gpu/starved.py). One in 32 calls loses its CPU in the midst of it, asleep or running.
 static uint32_t work_epoch;
 
