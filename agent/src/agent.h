@@ -134,6 +134,7 @@ void pending_call(uint32_t tid, uint32_t correlation, uint64_t t);
 void pending_came(uint32_t correlation);
 /* pending_oldest returns when the longest pending call ended, ns; 0 where none is. */
 uint64_t pending_oldest(void);
+uint32_t pending_count(void); /* threads that have a call of which no record has come */
 /* pending_flushed notes a flush that began at t: what outlasts three of them makes no record, and is forgotten. */
 void pending_flushed(uint64_t t);
 void pending_forget(void);

@@ -54,6 +54,15 @@ uint64_t pending_oldest(void)
 	return oldest;
 }
 
+uint32_t pending_count(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < THREADS; i++)
+		n += load(&pending.since[i]) != 0;
+	return n;
+}
+
 void pending_flushed(uint64_t t)
 {
 	for (uint32_t i = 0; i < THREADS; i++) {

@@ -336,8 +336,8 @@ int window_end(int last)
 }
 
 /*
- * Turns all off, and hands over what was recorded, where all threads are outside (window_flush). Elsewhere CUPTI keeps the buffers that are not full, and hands
- * them over in a later window. Returns whether the threads are outside, and held until outside_end; none is held in a process that exits.
+ * Turns all off, and hands over what was recorded, where all threads are outside (window_flush). Elsewhere CUPTI keeps the buffers that are not full: they
+ * come in a later window, or never. Returns whether the threads are outside, and held until outside_end; none is held in a process that exits.
  */
 static int hand_over(uint64_t patience)
 {
@@ -352,6 +352,8 @@ static int hand_over(uint64_t patience)
 	t = took(STEP_DISABLE, the.window.off);
 	if (out)
 		the.cupti.flush(FLUSH_FORCED);
+	else
+		add(&the.window.dropped, pending_count()); /* at least: whoever reads the window is to know that it is not whole */
 	records_lost();
 	the.window.left = took(STEP_FLUSH, t);
 	if (out && exits)
