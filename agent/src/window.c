@@ -352,8 +352,8 @@ static int hand_over(uint64_t patience)
 	t = took(STEP_DISABLE, the.window.off);
 	if (out)
 		the.cupti.flush(FLUSH_FORCED);
-	else
-		add(&the.window.dropped, pending_count()); /* at least: whoever reads the window is to know that it is not whole */
+	else if (the.window.calls) /* at least so many: whoever reads the window is to know that it may not be whole */
+		add(&the.window.dropped, pending_count() + 1);
 	records_lost();
 	the.window.left = took(STEP_FLUSH, t);
 	if (out && exits)

