@@ -194,6 +194,8 @@ struct sleeper {
 	uintptr_t argument, stack, code;
 };
 int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long until all but this thread and the agent's are outside; 0: they are not, and the gates are open */
+/* outside_flush, the same for a flush: a thread that sleeps inside of the driver, as in a synchronization, is in the midst of no record. */
+int outside_flush(uint64_t ns);
 void outside_end(void);   /* opens them */
 void outside_forget(void); /* in a forked child */
 int outside_arrived(const void *context); /* in a handler of signals: the thread has come to the driver from outside, and is to be held */

@@ -354,8 +354,8 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	left_tidy();
 	if (mode != MODE_WINDOWS || now() + AHEAD_OUT >= end)
 		gate_ask(mode == MODE_CONTINUOUS && !flushes ? ASK_NOTHING : ASK_OUT);
-	else if (flushes)
-		gate_ask(ASK_OUT);
+	else if (on_ns() > SHORT)
+		gate_ask(flushes ? ASK_OUT : ASK_NOTHING);
 	gate_renew();
 	if (!end_due(mode)) {
 		if (l->wanted) /* it was to end, and is to go on */

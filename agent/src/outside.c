@@ -34,6 +34,7 @@ struct range {
 
 static struct {
 	struct range cupti, cuda; /* code */
+	uint32_t to_flush;        /* it is about a flush alone: whoever sleeps inside of the driver makes no record */
 	uint64_t since;           /* when the gates closed, ns; 0: they are open */
 	struct mark {
 		uint32_t tid;
@@ -293,7 +294,7 @@ static int is_outside(uint32_t tid, uint32_t but)
 	if (tid == the.tid || tid == but || marked(tid) || is_named(tid, "cupti"))
 		return 1;
 	where = asleep_where(tid);
-	if (where == FREE || (where == IN_CUDA && is_named(tid, "cuda"))) {
+	if (where == FREE || (where == IN_CUDA && (out.to_flush || is_named(tid, "cuda")))) {
 		mark(tid);
 		return 1;
 	}
@@ -353,6 +354,16 @@ int outside_wait(uint32_t but, uint64_t ns)
 		} while (now() - began < ns && exiting() == exits);
 	outside_end();
 	return 0;
+}
+
+int outside_flush(uint64_t ns)
+{
+	int all;
+
+	out.to_flush = 1;
+	all = outside_wait(0, ns);
+	out.to_flush = 0;
+	return all;
 }
 
 void outside_end(void)

@@ -410,7 +410,7 @@ int window_flush(void)
 	struct window *w = &the.window;
 	uint64_t t, ns;
 
-	if (!outside_wait(0, OWN))
+	if (!outside_flush(OWN))
 		return 0;
 	t = now();
 	the.cupti.flush(0);
