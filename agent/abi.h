@@ -188,7 +188,7 @@ struct agent_ring {
 	uint32_t inside_count; /* threads that may be inside of a callback of CUPTI's still: no subscription begins */
 	uint64_t hold_ns, hold_longest;     /* for which threads were held, in sum, and one of them */
 	uint32_t holds[AGENT_HOLDS];        /* threads held, by time: up to 1, 2, 5, 10 ms, and longer */
-	uint32_t gated;     /* by the daemon: 1: armed for ASK_OUT the gates hold all calls that CUPTI has a part in, launches of kernels, too */
+	uint32_t gated;     /* by the daemon: 1: armed for ASK_OUT or ASK_ALL the gates hold all calls that CUPTI has a part in, launches of kernels, too */
 	struct agent_out inside[AGENT_OUTS]; /* of these threads the first ones, and when their last callbacks began */
 	/* by the daemon */
 	struct agent_out seen[AGENT_OUTS];   /* of these the ones that probes saw outside of the driver, and when */
@@ -200,6 +200,7 @@ enum agent_ask {
 	ASK_IN = 1,  /* a subscription */
 	ASK_OUT = 2, /* a finalize */
 	ASK_TAKEN = 3, /* a signal of the gates is handled by the target: another one is needed */
+	ASK_ALL = 4, /* a flush or an unsubscribe by the agent's own thread: the thread that launches graphs is held, too */
 };
 
 /*

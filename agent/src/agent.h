@@ -182,6 +182,7 @@ void gate_ask(enum agent_ask what); /* wants them armed, or not any more */
 int gate_ready(void);     /* a finalize may begin */
 int gate_shut(void);      /* launches of graphs are held from here on; 0: one has come by since it was armed */
 void gate_open(void);
+int gate_all(void);       /* the gates hold the thread that launches graphs, too; or there are none in this process */
 int gate_closes(void);    /* whoever comes to the driver while it is shut is held; or there are no gates in this process */
 uint32_t gate_signal(void); /* by which threads are held at calls; 0: none is free */
 void gate_forget(void);    /* in a forked child: nobody is held there */
@@ -194,8 +195,11 @@ struct sleeper {
 	uintptr_t argument, stack, code;
 };
 int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long until all but this thread and the agent's are outside; 0: they are not, and the gates are open */
-/* outside_flush, the same for a flush: a thread that sleeps inside of the driver, as in a synchronization, is in the midst of no record. */
-int outside_flush(uint64_t ns);
+/* outside_at_leisure, the same; so long where no thread is held meanwhile, and no longer than held after the first one is. */
+int outside_at_leisure(uint64_t ns, uint64_t held);
+void outside_held(void); /* a thread is held by a gate from now on */
+/* outside_at_exit, whether all threads but the one that exits are outside. None is held, so it is good for a flush alone. */
+int outside_at_exit(uint64_t ns);
 void outside_end(void);   /* opens them */
 void outside_forget(void); /* in a forked child */
 int outside_arrived(const void *context); /* in a handler of signals: the thread has come to the driver from outside, and is to be held */

@@ -68,6 +68,7 @@ static void hold_shut(void)
 {
 	uint64_t began = now();
 
+	outside_held();
 	while (load(&gate.shut) && now() - began < HANGS)
 		futex_wait(&gate.shut, 1, MS * 100);
 	count(began);
@@ -141,6 +142,16 @@ static uint32_t signal_of(uint32_t signals, int i)
 	return i ? signals >> 16 : signals & 0xffff;
 }
 
+static uint64_t mask_of(uint32_t signals)
+{
+	uint64_t mask = 0;
+
+	for (int i = 0; i < 2; i++)
+		if (signal_of(signals, i))
+			mask |= 1ull << (signal_of(signals, i) - 1);
+	return mask;
+}
+
 /* Ours go in the place of the target's, which are none as a rule. A target that handles the signal in a way that cannot be followed keeps it. */
 static int take(uint32_t signals, int i)
 {
@@ -152,13 +163,13 @@ static int take(uint32_t signals, int i)
 	a->handler = i ? on_other : on_launch;
 	a->flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_RESTORER;
 	a->restorer = restorer;
-	a->mask = 0;
+	a->mask = mask_of(signals); /* the other one comes after ours has returned, and finds the thread at the driver's first instruction */
 	if (action(signal, NULL, was) || was->handler == a->handler)
 		return 0;
 	if ((uintptr_t)was->handler > 1 && !(was->flags & SA_SIGINFO))
 		return 0;
 	a->flags |= was->flags & SA_ONSTACK;
-	a->mask = was->mask;
+	a->mask |= was->mask;
 	return !action(signal, a, NULL);
 }
 
@@ -224,11 +235,19 @@ void gate_renew(void)
 	gate_ask(ASK_OUT);
 }
 
+/* Whether the gates are asked for to hold whoever comes by. */
+static int holding(void)
+{
+	uint32_t asked = load(&the.ring->asked);
+
+	return asked == ASK_OUT || asked == ASK_ALL;
+}
+
 int gate_ready(void)
 {
 	struct agent_ring *r = the.ring;
 
-	return !load(&r->gate) || (load(&r->asked) == ASK_OUT && load(&r->armed) == load(&r->ask)) || daemon_gone();
+	return !load(&r->gate) || (holding() && load(&r->armed) == load(&r->ask)) || daemon_gone();
 }
 
 int gate_shut(void)
@@ -239,8 +258,9 @@ int gate_shut(void)
 	__atomic_store_n(&gate.shut, 1, __ATOMIC_SEQ_CST);
 	if (!load(&the.ring->gate) || daemon_gone())
 		return 1;
-	return __atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) == (uint32_t)(asked >> 32) && load(&the.ring->armed) == (uint32_t)asked &&
-	       load(&the.ring->asked) == ASK_OUT && holds(gate.signals, 0);
+	if (load(&the.ring->asked) == ASK_OUT && __atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) != (uint32_t)(asked >> 32))
+		return 0;
+	return load(&the.ring->armed) == (uint32_t)asked && holding() && holds(gate.signals, 0);
 }
 
 void gate_open(void)
@@ -248,6 +268,11 @@ void gate_open(void)
 	store(&gate.shut, 0);
 	store(&the.ring->finalizing, 0);
 	futex_wake(&gate.shut);
+}
+
+int gate_all(void)
+{
+	return !load(&the.ring->gate) || load(&the.ring->asked) == ASK_ALL;
 }
 
 int gate_closes(void)

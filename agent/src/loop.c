@@ -15,6 +15,7 @@
 #define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice the time */
 #define LAST_RETRY (640 * MS)
 #define KEEPS (2 * FIRST_RETRY) /* after tries of so long a time the subscription outlives the window */
+#define ARMED (50 * MS)       /* for which the daemon may take to arm the gates */
 #define RETRY_FLUSH (100 * MS)
 #define AMENDS 3              /* windows that are tried to leave nothing behind */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
@@ -176,12 +177,12 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		return;
 	}
 	if (due && (the.kept || left_alone())) {
-		gate_ask(the.kept && graphs_several() ? ASK_OUT : ASK_IN); /* as a rule it has been */
+		gate_ask(the.kept && graphs_several() ? ASK_ALL : ASK_IN); /* as a rule it has been */
 		open_one(l);
 		return;
 	}
 	if (due || l->next - t <= AHEAD)
-		gate_ask(the.kept && graphs_several() ? ASK_OUT : ASK_IN);
+		gate_ask(the.kept && graphs_several() ? ASK_ALL : ASK_IN);
 	else
 		gate_ask(ASK_NOTHING);
 	if (due)
@@ -306,9 +307,24 @@ static void ended(struct loop *l, int how)
 	l->next = opened + period;
 }
 
+/* Has the gates hold the thread that launches graphs, too, which they do not while it may finalize. */
+static void hold_all(void)
+{
+	uint64_t t = now();
+
+	if (exiting() || daemon_gone() || graphs_allow(0))
+		return;
+	gate_ask(ASK_ALL);
+	while (!(gate_ready() && gate_closes()) && now() - t < ARMED && !exiting() && !daemon_gone())
+		futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
+}
+
 static void drop(struct loop *l, uint32_t mode)
 {
-	int how = window_drop(mode == MODE_QUIT);
+	int how;
+
+	hold_all();
+	how = window_drop(mode == MODE_QUIT);
 
 	if (how)
 		ended(l, how);
@@ -352,10 +368,14 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		return;
 	}
 	left_tidy();
-	if (mode != MODE_WINDOWS || now() + AHEAD_OUT >= end)
-		gate_ask(mode == MODE_CONTINUOUS && !flushes ? ASK_NOTHING : ASK_OUT);
+	if (flushes)
+		gate_ask(ASK_ALL);
+	else if (mode == MODE_CONTINUOUS)
+		gate_ask(ASK_NOTHING);
+	else if (mode != MODE_WINDOWS || now() + AHEAD_OUT >= end)
+		gate_ask(ASK_OUT);
 	else if (on_ns() > SHORT)
-		gate_ask(flushes ? ASK_OUT : ASK_NOTHING);
+		gate_ask(ASK_NOTHING);
 	gate_renew();
 	if (!end_due(mode)) {
 		if (l->wanted) /* it was to end, and is to go on */

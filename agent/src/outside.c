@@ -26,6 +26,7 @@
 #define FAR (4u << 10)    /* the same of CUPTI's, generously */
 #define ENTRY 4           /* words at a function's entry among which its return address is: a probe may lie behind its first instructions */
 #define LOOK (MS / 10)    /* between two looks at all of them */
+#define LOOK_ALONE (MS / 2) /* the same while none is held: nobody waits */
 #define PATIENT (1 * MS)  /* a thread that has run for so long without coming by is sent a signal */
 
 struct range {
@@ -34,8 +35,9 @@ struct range {
 
 static struct {
 	struct range cupti, cuda; /* code */
-	uint32_t to_flush;        /* it is about a flush alone: whoever sleeps inside of the driver makes no record */
 	uint64_t since;           /* when the gates closed, ns; 0: they are open */
+	uint64_t held;            /* when the first thread came to them since, ns; 0: none has */
+	uint32_t arrivals;        /* futex: threads that have come to them */
 	struct mark {
 		uint32_t tid;
 		uint32_t told; /* it was sent a signal */
@@ -294,7 +296,7 @@ static int is_outside(uint32_t tid, uint32_t but)
 	if (tid == the.tid || tid == but || marked(tid) || is_named(tid, "cupti"))
 		return 1;
 	where = asleep_where(tid);
-	if (where == FREE || (where == IN_CUDA && (out.to_flush || is_named(tid, "cuda")))) {
+	if (where == FREE || (where == IN_CUDA && is_named(tid, "cuda"))) {
 		mark(tid);
 		return 1;
 	}
@@ -340,29 +342,71 @@ static int all_outside(uint32_t but)
 	return !inside && !n;
 }
 
-int outside_wait(uint32_t but, uint64_t ns)
+void outside_held(void)
 {
-	uint64_t began = now();
-	uint32_t exits = exiting(); /* then nothing is held: what is outside seldom comes back */
+	swapped(&out.held, 0, now());
+	add(&out.arrivals, 1);
+	futex_wake(&out.arrivals);
+}
 
-	store(&out.since, began);
-	if (exits || (gate_shut() && (gate_closes() || left_none(but))))
-		do {
-			if (all_outside(but))
-				return 1;
-			futex_wait(&the.ring->inside_count, peek(&the.ring->inside_count), LOOK);
-		} while (now() - began < ns && exiting() == exits);
+/* What a wait for all threads may take: ns in all, and since the first one was held. */
+struct patience {
+	uint64_t all, held;
+};
+
+/* Looks at all of them until they are outside, or until the process begins to exit. */
+static int look(uint32_t but, struct patience p, uint32_t exits)
+{
+	uint64_t began = now(), held, t;
+	uint32_t seen;
+
+	do {
+		seen = load(&out.arrivals);
+		if (all_outside(but))
+			return 1;
+		held = load(&out.held);
+		futex_wait(&out.arrivals, seen, held || p.held == p.all ? LOOK : LOOK_ALONE);
+		t = now();
+	} while (t - began < p.all && (!held || t - held < p.held) && exiting() == exits);
+	return 0;
+}
+
+/* Whether no thread gets in: not where the daemon has died, and its gates with it, unless none other ever called. */
+static int closed(uint32_t but)
+{
+	return gate_closes() || left_none(but);
+}
+
+static int wait_for(uint32_t but, struct patience p)
+{
+	if (!but && !gate_all() && !graphs_allow(0))
+		return 0; /* whoever launches graphs is not held */
+	store(&out.held, 0);
+	store(&out.since, now());
+	if (gate_shut() && closed(but) && look(but, p, 0) && closed(but))
+		return 1;
 	outside_end();
 	return 0;
 }
 
-int outside_flush(uint64_t ns)
+int outside_wait(uint32_t but, uint64_t ns)
 {
+	return wait_for(but, (struct patience){ ns, ns });
+}
+
+int outside_at_leisure(uint64_t ns, uint64_t held)
+{
+	return wait_for(0, (struct patience){ ns, held });
+}
+
+int outside_at_exit(uint64_t ns)
+{
+	uint32_t exits = exiting();
 	int all;
 
-	out.to_flush = 1;
-	all = outside_wait(0, ns);
-	out.to_flush = 0;
+	store(&out.since, now());
+	all = look(exits, (struct patience){ ns, ns }, exits);
+	store(&out.since, 0);
 	return all;
 }
 

@@ -237,7 +237,8 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 			v := cudasim.Start(t, c.o, append([]string{c.before}, loop...)...)
 			d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--trace-size-mb", "400")
 			d.waitAgent(v.PID, "running")
-			crowd := strings.Contains(c.name, "threads") // they may not all be outside together in time: then CUPTI, with its thread, stays at rest
+			// They may not all be outside together in time: then CUPTI, with its thread, stays at rest.
+			crowd := strings.Contains(c.name, "threads")
 			compared := 0
 			for windows := 5; compared < 100 && windows <= 20; windows += 5 { // a loaded machine makes few kernels in a window
 				compared = equalWindows(t, d.waitWindows(v.PID, windows), v, crowd)
@@ -266,7 +267,7 @@ func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim, cro
 		whole(t, rec)
 	}
 	for _, w := range closedWindows(rec, v.PID) {
-		if w.End != "finalized" && w.End != "kept" { // kept where 64 threads are not outside together
+		if w.End != "finalized" && w.End != "kept" { // kept where a crowd is not outside together
 			t.Errorf("a window ended %q: %+v", w.End, w)
 		}
 		want := kernelsOf(truth, "", w.From, w.To)

@@ -183,7 +183,8 @@ func paths(samples []stack) shares {
 // symbolName makes one name of what has none, which perf and we write differently, and of
 // what has two: in glibc, memcpy is memmove.
 func symbolName(name, file string) string {
-	if name == "" || name == "[unknown]" || strings.Contains(name, "+0x") || strings.HasSuffix(name, "@plt") { // we give those no name
+	stub := strings.HasSuffix(name, "@plt") // we give those no name
+	if stub || name == "" || name == "[unknown]" || strings.Contains(name, "+0x") {
 		return "unnamed code of " + strings.Trim(filepath.Base(file), "()")
 	}
 	name, _, _ = strings.Cut(name, "@")

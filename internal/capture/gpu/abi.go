@@ -72,6 +72,7 @@ const (
 	askIn      = 1
 	askOut     = 2
 	askTaken   = 3
+	askAll     = 4
 )
 
 // Offsets in struct agent_slot, bytes.

@@ -123,7 +123,7 @@ func (s *Source) arm(q *session) error {
 	}
 	asked, ask := q.ring.load32(ringAsked), q.ring.load32(ringAsk)
 	switch {
-	case asked != askIn && asked != askOut:
+	case asked != askIn && asked != askOut && asked != askAll:
 		return s.disarm(q)
 	case ask == q.ring.load32(ringArmed):
 		return s.inspect(q)
@@ -132,12 +132,20 @@ func (s *Source) arm(q *session) error {
 	if c == nil {
 		return nil
 	}
-	if asked == askOut && !s.widened(q, c) {
+	if asked != askIn && !s.widened(q, c) {
 		return nil
 	}
 	q.arming.armed = true
-	if asked == askOut {
+	but := quiesce.Who{Launcher: q.arming.launcher, Agent: q.agentThread()}
+	switch asked {
+	case askOut:
 		if ready, err := s.armLaunches(q, g); err != nil || !ready {
+			return err
+		}
+		but.Launcher = q.arming.launcher
+	case askAll:
+		but.Launcher = 0
+		if err := g.Arm(q.arming.launches, but, true); err != nil {
 			return err
 		}
 	}
@@ -148,10 +156,10 @@ func (s *Source) arm(q *session) error {
 		q.ring.wake()
 		return nil
 	}
-	if err := c.Arm(q.arming.calls, quiesce.Who{Launcher: q.arming.launcher, Agent: q.agentThread()}, asked == askOut); err != nil {
+	if err := c.Arm(q.arming.calls, but, asked != askIn); err != nil {
 		return err
 	}
-	q.ring.store32(ringGated, flag(asked == askOut))
+	q.ring.store32(ringGated, flag(asked != askIn))
 	q.ring.store32(ringArmed, ask)
 	q.ring.wake()
 	return nil

@@ -27,6 +27,7 @@ type peer struct {
 // privileged reports whether the peer may see everything: root, and the daemon's own user.
 func (p peer) privileged(own uint32) bool { return p.uid == 0 || p.uid == own }
 
+// String names the user, for messages and the log.
 func (p peer) String() string { return fmt.Sprintf("user %d", p.uid) }
 
 func peerOf(c *net.UnixConn) (peer, error) {
@@ -172,8 +173,8 @@ func (c *guestConn) Close() error {
 // maxPaced bounds the users who are remembered. Whoever may map user ids (subuid(5)) has 65,536 of them.
 const maxPaced = 1024
 
-// paces let each unprivileged user ask only so often, and all of them together: each answer costs CPU time of a daemon that
-// promised to be cheap.
+// paces let each unprivileged user ask only so often, and all of them together: each answer costs CPU time of a daemon
+// that promised to be cheap.
 type paces struct {
 	rate  rate.Limit // of one user, per second
 	burst int
@@ -184,7 +185,10 @@ type paces struct {
 }
 
 func newPaces(each, burst, all float64) *paces {
-	return &paces{rate: rate.Limit(each), burst: int(burst), all: rate.NewLimiter(rate.Limit(all), int(all)), byUID: map[uint32]*rate.Limiter{}}
+	return &paces{
+		rate: rate.Limit(each), burst: int(burst),
+		all: rate.NewLimiter(rate.Limit(all), int(all)), byUID: map[uint32]*rate.Limiter{},
+	}
 }
 
 // take reports whether a user may ask now. A request that is refused costs the others nothing.

@@ -21,8 +21,8 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 )
 
-// Codes of instructions (include/uapi/linux/bpf_common.h), as far as seccomp_check_filter lets them through. BPF_LDX | BPF_LEN and
-// BPF_NEG are left out: package bpf does not run them, so such a filter is one that is not understood, and its process gets no agent.
+// Codes of instructions (include/uapi/linux/bpf_common.h), as far as seccomp_check_filter lets them through.
+// BPF_LDX | BPF_LEN and BPF_NEG are left out: package bpf does not run them, so a process with such a filter gets no agent.
 const (
 	opLoad     = 0x20 // BPF_LD | BPF_W | BPF_ABS
 	opLoadLen  = 0x80 // BPF_LD | BPF_W | BPF_LEN
@@ -58,7 +58,7 @@ func randomFilter(r *rand.Rand) program {
 	for i := range n {
 		p = append(p, randomInstruction(r, n-i-1))
 	}
-	return append(p, bpf.RawInstruction{Op: classALU | 0x50, K: 0x7ff}, bpf.RawInstruction{Op: classALU | 0x40, K: verdictErrno}, bpf.RawInstruction{Op: opReturnA})
+	return append(p, program{{Op: classALU | 0x50, K: 0x7ff}, {Op: classALU | 0x40, K: verdictErrno}, {Op: opReturnA}}...)
 }
 
 func randomInstruction(r *rand.Rand, left int) bpf.RawInstruction {
@@ -272,7 +272,8 @@ func FuzzFilter(f *testing.F) {
 	fuzzing.Run(f, func(t *testing.T, code, data []byte) {
 		var p program
 		for ; len(code) >= 8; code = code[8:] {
-			p = append(p, bpf.RawInstruction{Op: uint16(code[0]) | uint16(code[1])<<8, Jt: code[2], Jf: code[3], K: get32(code, 4)})
+			op := uint16(code[0]) | uint16(code[1])<<8
+			p = append(p, bpf.RawInstruction{Op: op, Jt: code[2], Jf: code[3], K: get32(code, 4)})
 		}
 		d := make([]byte, seccompBytes)
 		copy(d, data)
