@@ -141,6 +141,30 @@ func TestLaunchesAreHeld(t *testing.T) {
 	}
 }
 
+// TestFlushHoldsWhoLaunchesGraphs: a flush in the midst of a recording holds the thread that launches graphs, which nothing
+// holds where it is to finalize itself. The simulated CUPTI kills a thread that is in the midst of its work then, as the
+// real one does, and each call has 3 ms of it in one of 32.
+func TestFlushHoldsWhoLaunchesGraphs(t *testing.T) {
+	opts := simOptions(t, Continuous)
+	opts.Gate = gates(t)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_WORK_NS=3000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }", "until { graph-launch stream=1; ssync stream=1; spin 50us }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	drain(t, s, &got, "a window", func() bool { r := ringOf(s, p); return r != nil && r.load32(ringState) == stateOpen })
+	r := ringOf(s, p)
+	for range 20 {
+		number := r.flush()
+		drain(t, s, &got, "a flush, or a death", func() bool { return !p.Alive() || r.answered(number) })
+	}
+	before := v.Truth().Count("cuGraphLaunch")
+	drain(t, s, &got, "graphs after it, or a death", func() bool { return !p.Alive() || v.Truth().Count("cuGraphLaunch") > before+100 })
+	if !p.Alive() {
+		t.Errorf("the target died after %+v", heldIn(s, p))
+	}
+}
+
 // naps lets a thread sleep for 500 us at a time on a CPU until stop is closed, and returns by how much later than that
 // it woke up, on average and at most.
 func naps(t *testing.T, cpu int, stop chan struct{}) func() (mean, most time.Duration) {

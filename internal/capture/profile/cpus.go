@@ -3,6 +3,7 @@ package profile
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -218,15 +219,19 @@ func (e *cpuEvents) look(now time.Time) {
 	}
 }
 
-// oneOf returns of how many switches one is to come to the program, at so many a second. It is
-// another number each time, at random: with threads that take turns one and the same number would
-// always meet the same thread.
+// oneOf returns of how many switches one is to come to the program, at so many a second. It is a prime: threads that take
+// turns switch in a cycle, and a number that shares a factor with its length would always meet the same ones. It is
+// another one each time, at random, for cycles that are longer.
 func oneOf(rate float64) uint64 {
 	least := uint64(rate / mostSwitches)
 	if least == 0 {
 		return 1
 	}
-	return least + 1 + rand.Uint64N(least+1)
+	n := max(5, least+1+rand.Uint64N(least+1))        // cycles of two, three and four are common: a thread or two, and the idle task
+	for !new(big.Int).SetUint64(n).ProbablyPrime(0) { // exact below 2^64
+		n++
+	}
+	return n
 }
 
 // skipped returns how many switches of targets did not come to the program.
