@@ -17,7 +17,7 @@ func TestWayOutWithoutASynchronize(t *testing.T) {
 	d.waitAgent(v.PID, "running")
 	rec := d.waitWindows(v.PID, 1)
 	for _, w := range closedWindows(rec, v.PID) {
-		if w.End != "disabled" {
+		if w.End != "disabled" && w.End != "kept" { // kept, where its threads were not all outside in time
 			t.Errorf("a window ended %q", w.End)
 		}
 	}

@@ -93,7 +93,7 @@ func TestFailureTraceBufferFull(t *testing.T) {
 // nothing is said.
 func TestFailureClockError(t *testing.T) {
 	r, p := simulated(t, "CUDASIM_CUPTI_SKEW_NS=-3000000")
-	script := "repeat 300 { launch 10 kernel=gemm_us50; sync; sleep 2ms }"
+	script := "repeat 900 { launch 10 kernel=gemm_us50; sync; sleep 2ms }"
 	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim, script)
 	f.says(t, 0)
 	m := f.model(t, "r.json")

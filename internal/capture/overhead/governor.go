@@ -102,7 +102,8 @@ type Governor struct {
 // Times of the governor.
 const (
 	tickEvery  = 1_000_000_000
-	guard      = 20_000_000 // ns after a change of levels that belong to no slice
+	tickSoon   = 400_000_000 // where what a target pays is not known yet
+	guard      = 20_000_000  // ns after a change of levels that belong to no slice
 	minSlice   = 100_000_000
 	maxSlice   = 1_000_000_000
 	between    = 30_000_000 // ns between pairs
@@ -163,6 +164,9 @@ func (g *Governor) Step(targets []Target) uint64 {
 	if now >= g.tick {
 		g.look(now, targets)
 		g.tick = now + tickEvery
+		if slices.ContainsFunc(g.targets, func(w *watched) bool { return w.known == 0 }) {
+			g.tick = now + tickSoon
+		}
 	}
 	if g.plan() {
 		g.set()

@@ -126,6 +126,21 @@ func TestLoadEnds(t *testing.T) {
 	}
 }
 
+// TestFarBeyondTheBudget: what is predicted far beyond the budget is reduced at once, level after level.
+func TestFarBeyondTheBudget(t *testing.T) {
+	dear := newSource("cuda calls", 0.2, 0.15, 0.1)
+	w := newWorld(5, dear)
+	w.target(500, 0.1)
+	g := w.governor(5)
+	w.pass(g, 3)
+	if dear.level != 3 {
+		t.Errorf("after 3 s the source is at level %d, want 3", dear.level)
+	}
+	if t.Failed() {
+		logChanges(t, w)
+	}
+}
+
 // TestNothingToMeasureBy: a target without an even signal, or without any, is held to what is predicted.
 func TestNothingToMeasureBy(t *testing.T) {
 	for name, spoil := range map[string]func(*fakeTarget){

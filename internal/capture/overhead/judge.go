@@ -35,7 +35,7 @@ const (
 // judge says what w pays for watching, and whether that is known well enough.
 func (g *Governor) judge(w *watched, now uint64) verdict {
 	v := g.forecast(w)
-	if w.known < 2 {
+	if w.known < 2 && !g.far(w) {
 		v.why = "it has just begun"
 		return v
 	}
@@ -79,6 +79,18 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 		g.sealed(w, &v, now)
 	}
 	return v
+}
+
+// far reports whether what is predicted is beyond the budget even if it is wrong by as much as it may be: then a level is
+// changed at once. What windows of GPU records take is measured by themselves, and comes later.
+func (g *Governor) far(w *watched) bool {
+	sum := 0.0
+	for i, s := range g.sources {
+		if s.metered == nil {
+			sum += w.predicted[i]
+		}
+	}
+	return w.known > 0 && sum/unsure > g.opts.Budget
 }
 
 // sealed notes that a target is decided about; some time later, or when it does something else, it is measured again.
@@ -178,7 +190,8 @@ func (g *Governor) act(now uint64) {
 	g.raise(now)
 }
 
-// settled is how long a new level is left alone, so that what it costs shows in the predictions.
+// settled is how long a new level is left alone, so that what it costs shows in the predictions; where these are far
+// beyond the budget, one look is enough.
 const settled = 3_000_000_000
 
 // shed reduces the source that costs a target most.
@@ -188,7 +201,7 @@ func (g *Governor) shed(w *watched, now uint64) {
 		if s.pinned || s.fixed && s.metered == nil || s.level >= len(s.levels)-1 || now < s.stuck || w.verdict.costs[i].Share < worthwhile*g.opts.Budget {
 			continue
 		}
-		if now-s.changed < settled && s.changed != 0 {
+		if now-s.changed < settled && s.changed != 0 && !g.far(w) {
 			return // the last step first
 		}
 		if dearest < 0 || w.verdict.costs[i].Share > w.verdict.costs[dearest].Share {

@@ -188,6 +188,19 @@ func TestLatencyAndQueue(t *testing.T) {
 	same(t, "thread", s.Kernels.Rows[0].TID, recordtest.PID)
 }
 
+// TestQueueOfAnotherClock: where the clocks differ, kernels seem to end before they are launched. They wait in no queue.
+func TestQueueOfAnotherClock(t *testing.T) {
+	h := newHand(timelinetest.Between(0, 100*ms))
+	for i := range uint64(8) {
+		h.launch((i+1)*10*ms, uint32(i+1))
+		h.kernel(1, 1, (i+1)*10*ms-3*ms, 1*ms, uint32(i+1))
+	}
+	q := h.summary(t).Queue
+	if q.Max > 1 || q.Mean != 0 || q.Empty != 1 {
+		t.Errorf("%+v, want an empty queue", q)
+	}
+}
+
 // TestGraphs: a simulated program that replays a graph.
 func TestGraphs(t *testing.T) {
 	s := timelinetest.New(timelinetest.Config{Agent: true, Length: 50 * ms})

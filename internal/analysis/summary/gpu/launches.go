@@ -39,7 +39,7 @@ func (q *asked) add(i int32, act *timeline.Activity) {
 	if act.Link == timeline.ByGraph {
 		q.nodes++
 	}
-	q.order.endsApart = q.order.endsApart || act.End < q.order.end
+	q.order.endsApart = q.order.endsApart || act.End < q.order.end || act.End < q.t.Ops[act.Op].Start
 	q.order.end = act.End
 	if last := &q.last[act.Op]; *last != 0 {
 		if act.End > q.t.Activities[*last-1].End {
