@@ -1,6 +1,8 @@
 // Host functions in streams: one thread, born with the first of them, runs each when the stream has come to it.
 #include "sim.h"
 
+#include <sys/prctl.h>
+
 struct item {
   void (*fn)(void *);
   void *data;
@@ -25,6 +27,7 @@ static struct item *take(void) {
 }
 
 static void *worker(void *unused) {
+  prctl(PR_SET_NAME, "cuda00001400006"); // the driver's threads have names that begin with cuda
   for (;;) {
     struct item *i = take();
     wait_until(i->when, 0);
