@@ -62,6 +62,9 @@ func TestDiagnosis(t *testing.T) {
 		observe = b.observe
 	}
 	jobs := f.jobs(nil)
+	if len(jobs) == 0 {
+		t.Fatalf("-only %q chooses no scenario: name them by their numbers, as 3,21", f.only)
+	}
 	all := sweep(t, lanes, jobs, func(t *testing.T, l *lane, j *job) *verdict {
 		t.Helper()
 		return f.one(t, j, func(t *testing.T, s *scenario) observation { t.Helper(); return observe(t, l, s) })
