@@ -194,9 +194,7 @@ struct sleeper {
 	long call; /* its number, and first argument */
 	uintptr_t argument, stack, code;
 };
-int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long until all but this thread and the agent's are outside; 0: they are not, and the gates are open */
-/* outside_at_leisure, the same; so long where no thread is held meanwhile, and no longer than held after the first one is. */
-int outside_at_leisure(uint64_t ns, uint64_t held);
+int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long, or 6 ms once a thread is held, until all but this thread and the agent's are outside; 0: they are not, and the gates are open */
 void outside_held(void); /* a thread is held by a gate from now on */
 /* outside_at_exit, whether all threads but the one that exits are outside. None is held, so it is good for a flush alone. */
 int outside_at_exit(uint64_t ns);

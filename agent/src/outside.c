@@ -11,7 +11,8 @@
  *   - it is held by a gate, and was called by neither library;
  *   - it sleeps in a system call, and there is no return address into libcuda near the top of its stack, and none into libcupti anywhere;
  *   - it runs: a signal has it look at its own stack in the same way;
- *   - it is one of the driver's own, which sleep inside of it, and has no return address into libcupti on its stack.
+ *   - it is one of the driver's own, which sleep inside of it, and has no return address into libcupti on its stack. CUDA names most of them; one that calls
+ *     host functions has the name of the thread that made it (an H100, libcuda 580, a JAX program). All of them begin in the same function of the driver's.
  *
  * A word on a stack may be left from an earlier call. Of a thread that was at the exit of a call in its last callback, and whose stack ends above the frame
  * of that (left.c), all that matters is what is near the top; of one that sleeps where the driver never does, nothing. Any other is taken to be inside, and
@@ -27,6 +28,7 @@
 #define ENTRY 4           /* words at a function's entry among which its return address is: a probe may lie behind its first instructions */
 #define LOOK (MS / 10)    /* between two looks at all of them */
 #define LOOK_ALONE (MS / 2) /* the same while none is held: nobody waits */
+#define HELD (6 * MS)     /* for which a gate holds a thread while others are still inside: CUPTI's own steps come on top, some 3 ms */
 #define PATIENT (1 * MS)  /* a thread that has run for so long without coming by is sent a signal */
 
 struct range {
@@ -35,6 +37,7 @@ struct range {
 
 static struct {
 	struct range cupti, cuda; /* code */
+	uintptr_t start;          /* the return address that a thread of the driver's own has outermost in it; 0: none has been seen */
 	uint64_t since;           /* when the gates closed, ns; 0: they are open */
 	uint64_t held;            /* when the first thread came to them since, ns; 0: none has */
 	uint32_t arrivals;        /* futex: threads that have come to them */
@@ -152,6 +155,15 @@ struct iov {
 	size_t bytes;
 };
 
+/* How many words of the target's memory could be read. */
+static size_t read_words(uintptr_t at, uintptr_t *words, size_t n)
+{
+	struct iov to = { words, n * sizeof(*words) }, from = { (void *)at, n * sizeof(*words) };
+	long got = sys6(SYS_process_vm_readv, sys(SYS_getpid, 0, 0, 0), (long)&to, 1, (long)&from, 1, 0);
+
+	return got > 0 ? (size_t)got / sizeof(*words) : 0;
+}
+
 /* Of a stack that its thread may be about to leave, and its memory with it: the kernel reads it, up to its end. Less than 0: it cannot be read. */
 static int of_stack(uintptr_t at, size_t bytes)
 {
@@ -160,16 +172,27 @@ static int of_stack(uintptr_t at, size_t bytes)
 
 	at &= ~(uintptr_t)7;
 	for (size_t done = 0; done < bytes && worst < IN_CUPTI; done += sizeof(words)) {
-		struct iov to = { words, sizeof(words) }, from = { (void *)(at + done), sizeof(words) };
-		long got = sys6(SYS_process_vm_readv, sys(SYS_getpid, 0, 0, 0), (long)&to, 1, (long)&from, 1, 0);
-		int is = got > 0 ? of_words(words, (size_t)got / sizeof(*words)) : worst;
+		size_t got = read_words(at + done, words, COUNT(words));
+		int is = got ? of_words(words, got) : worst;
 
 		if (is > worst)
 			worst = is;
-		if (got < (long)sizeof(words))
+		if (got < COUNT(words))
 			break;
 	}
 	return worst;
+}
+
+/* The return address into the driver that is outermost near the top of a stack; 0: there is none. */
+static uintptr_t outermost(uintptr_t stack)
+{
+	uintptr_t words[NEAR / sizeof(uintptr_t)];
+	size_t n = read_words(stack & ~(uintptr_t)7, words, COUNT(words));
+
+	while (n--)
+		if (of_address(words[n]) == IN_CUDA && returns_to(words[n]))
+			return words[n];
+	return 0;
 }
 
 static char *digits(char *to, uint32_t n)
@@ -243,7 +266,11 @@ static int where_is(uint32_t tid, uintptr_t stack, uintptr_t code)
 		return -1;
 	if (near < IN_CUPTI && of_stack(stack, left_above(tid, stack, frame) ? FAR : STACK) == IN_CUPTI)
 		near = IN_CUPTI;
-	return near > at ? near : at;
+	if (at > near)
+		near = at;
+	if (near == IN_CUDA && load(&out.start) && outermost(stack) == load(&out.start))
+		return FREE; /* of the driver's own */
+	return near;
 }
 
 /* Whether it waits for what neither the driver nor CUPTI waits for: input of the program's, connections, events, children. */
@@ -289,6 +316,15 @@ static void tell(uint32_t tid)
 	sys(SYS_tgkill, sys(SYS_getpid, 0, 0, 0), tid, signal);
 }
 
+/* From one of the driver's own threads, which is known by its name. */
+static void learn_start(uint32_t tid)
+{
+	struct sleeper s;
+
+	if (!load(&out.start) && sleeps(tid, &s))
+		store(&out.start, outermost(s.stack));
+}
+
 static int is_outside(uint32_t tid, uint32_t but)
 {
 	int where;
@@ -296,7 +332,11 @@ static int is_outside(uint32_t tid, uint32_t but)
 	if (tid == the.tid || tid == but || marked(tid) || is_named(tid, "cupti"))
 		return 1;
 	where = asleep_where(tid);
-	if (where == FREE || (where == IN_CUDA && is_named(tid, "cuda"))) {
+	if (where == IN_CUDA && is_named(tid, "cuda")) {
+		where = FREE;
+		learn_start(tid);
+	}
+	if (where == FREE) {
 		mark(tid);
 		return 1;
 	}
@@ -349,13 +389,11 @@ void outside_held(void)
 	futex_wake(&out.arrivals);
 }
 
-/* What a wait for all threads may take: ns in all, and since the first one was held. */
-struct patience {
-	uint64_t all, held;
-};
-
-/* Looks at all of them until they are outside, or until the process begins to exit. */
-static int look(uint32_t but, struct patience p, uint32_t exits)
+/*
+ * Looks at all of them until they are outside, until the process begins to exit, for no longer than ns, and for no longer than HELD once a thread is held by
+ * a gate. A thread of the target's that waits for the answer (but) is no gate's: it waits for all of ns.
+ */
+static int look(uint32_t but, uint64_t ns, uint32_t exits)
 {
 	uint64_t began = now(), held, t;
 	uint32_t seen;
@@ -365,9 +403,9 @@ static int look(uint32_t but, struct patience p, uint32_t exits)
 		if (all_outside(but))
 			return 1;
 		held = load(&out.held);
-		futex_wait(&out.arrivals, seen, held || p.held == p.all ? LOOK : LOOK_ALONE);
+		futex_wait(&out.arrivals, seen, held || but ? LOOK : LOOK_ALONE);
 		t = now();
-	} while (t - began < p.all && (!held || t - held < p.held) && exiting() == exits);
+	} while (t - began < ns && (!held || t - held < HELD) && exiting() == exits);
 	return 0;
 }
 
@@ -377,26 +415,16 @@ static int closed(uint32_t but)
 	return gate_closes() || left_none(but);
 }
 
-static int wait_for(uint32_t but, struct patience p)
+int outside_wait(uint32_t but, uint64_t ns)
 {
 	if (!but && !gate_all() && !graphs_allow(0))
 		return 0; /* whoever launches graphs is not held */
 	store(&out.held, 0);
 	store(&out.since, now());
-	if (gate_shut() && closed(but) && look(but, p, 0) && closed(but))
+	if (gate_shut() && closed(but) && look(but, ns, 0) && closed(but))
 		return 1;
 	outside_end();
 	return 0;
-}
-
-int outside_wait(uint32_t but, uint64_t ns)
-{
-	return wait_for(but, (struct patience){ ns, ns });
-}
-
-int outside_at_leisure(uint64_t ns, uint64_t held)
-{
-	return wait_for(0, (struct patience){ ns, held });
 }
 
 int outside_at_exit(uint64_t ns)
@@ -405,7 +433,7 @@ int outside_at_exit(uint64_t ns)
 	int all;
 
 	store(&out.since, now());
-	all = look(exits, (struct patience){ ns, ns }, exits);
+	all = look(exits, ns, exits);
 	store(&out.since, 0);
 	return all;
 }
@@ -419,6 +447,7 @@ void outside_end(void)
 void outside_forget(void)
 {
 	store(&out.since, 0);
+	out.start = 0;
 	memset(out.marks, 0, sizeof(out.marks));
 	gate_forget();
 }

@@ -21,8 +21,8 @@ static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCP
 
 #define OWN_CALL 17 /* cuCtxSynchronize */
 #define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
-#define OWN (6 * MS)    /* for which threads are held until all are outside, where the agent's thread ends a window */
-#define LEISURE (200 * MS) /* for which a flush waits for threads that are inside, as in a long synchronization, while it holds none */
+#define OWN (6 * MS)    /* for which all threads are waited for to be outside, where the agent's thread ends a window */
+#define LEISURE (200 * MS) /* the same for a flush, in the midst of a window */
 #define LAST (50 * MS)  /* the same when nothing is to stay */
 #define THEIRS (2 * MS) /* the same where one of the target's does, which waits meanwhile; at later tries for longer */
 #define MOST (100 * MS) /* a way out that is longer is not taken in window after window: threads are held meanwhile */
@@ -409,7 +409,7 @@ int window_flush(void)
 	struct window *w = &the.window;
 	uint64_t t, ns;
 
-	if (!outside_at_leisure(LEISURE, OWN))
+	if (!outside_wait(0, LEISURE))
 		return 0;
 	t = now();
 	the.cupti.flush(0);

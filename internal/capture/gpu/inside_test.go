@@ -94,6 +94,21 @@ func TestNeverWaits(t *testing.T) {
 	}
 }
 
+// TestHostFunctions: the driver's thread that calls host functions has the name of the program, and sleeps inside of
+// libcuda. It does not keep a window from being finalized.
+func TestHostFunctions(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period, opts.Gate = 30*time.Millisecond, 100*time.Millisecond, gates(t)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "until { launch 30 kernel=k_us5 stream=1; hostfunc stream=1; sleep 2ms; query stream=1 }")
+	s := newTestSource(t, opts)
+	watch(t, s, v)
+	var got collector
+	drain(t, s, &got, "eight windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 8 })
+	if a := s.Agents()[0]; a.Disabled+a.Kept > 0 {
+		t.Errorf("of %d windows %d were disabled and %d kept", a.Windows, a.Disabled, a.Kept)
+	}
+}
+
 // TestGraphsWithoutAWait: where the thread that launches graphs makes no call in which CUPTI could be left, no window
 // opens, until it does.
 func TestGraphsWithoutAWait(t *testing.T) {
