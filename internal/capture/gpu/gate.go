@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
+	"github.com/inferscope/inferscope/internal/capture/proc"
 )
 
 // post is the place of one gate of a session.
@@ -80,14 +83,44 @@ func (s *Source) guarded(q *session) bool {
 	return s.opts.Gate == nil || q.gates[quiesce.Launches].done && q.gates[quiesce.Calls].done
 }
 
-// dropGates takes q's gates away, those that it has. The caller holds the lock.
+// dropGates takes q's gates away, those that it has: first it tells the agent that they do not hold any more, and then it
+// waits for the flush or the finalize that relies on them (gate_shut in agent/src/gate.c does the same in the other
+// order, so one of the two sees the other). The caller holds the lock.
 func (s *Source) dropGates(q *session) {
+	going := map[quiesce.Kind]*quiesce.Gate{}
 	for kind := range q.gates {
-		g := q.gates[kind].gate
-		q.gates[kind].gate = nil
-		if g != nil {
-			s.gates.Go(func() { s.closeGate(q.process.PID, quiesce.Kind(kind), g) })
+		if g := q.gates[kind].gate; g != nil {
+			going[quiesce.Kind(kind)] = g
 		}
+		q.gates[kind].gate = nil
+	}
+	if len(going) == 0 {
+		return
+	}
+	r := q.ring
+	r.store32(ringArmed, 0) // no ask has this number
+	r.store32(ringGated, 0)
+	q.dropping++
+	s.gates.Go(func() {
+		awaitUse(q.process, r)
+		for kind, g := range going {
+			s.closeGate(q.process.PID, kind, g)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if q.dropping--; q.dropping == 0 && q.released != nil {
+			s.unmap(q)
+		}
+	})
+}
+
+// longestUse is for how long an agent holds threads at a gate (HANGS in agent/src/gate.c).
+const longestUse = 10 * time.Second
+
+// awaitUse returns when the agent of r does nothing for which threads must be held.
+func awaitUse(p *proc.Process, r *ring) {
+	for began := clock.Monotonic(); r.load64(ringFinalizing) != 0 && r.load32(ringState) != stateGone && p.Alive() && since(clock.Monotonic(), began) < longestUse; {
+		time.Sleep(time.Millisecond)
 	}
 }
 

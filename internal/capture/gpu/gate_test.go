@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,4 +252,41 @@ func ringOf(s *Source, p *proc.Process) *ring {
 		return q.ring
 	}
 	return nil
+}
+
+// TestGatesStayForAFinalize: gates that are to go stay while an agent relies on them, and it hears that they go.
+func TestGatesStayForAFinalize(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.Gate, opts.Watch = gates(t), time.Hour
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "until { launch 5 kernel=k_us5; sync; sleep 1ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	drain(t, s, &got, "gates", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q := s.sessions[p.ID()]
+		return q != nil && q.ring != nil && q.gates[quiesce.Launches].gate != nil && q.gates[quiesce.Calls].gate != nil
+	})
+	s.mu.Lock()
+	q := s.sessions[p.ID()]
+	q.ring.store64(ringFinalizing, clock.Monotonic()) // no window is open: the agent itself writes nothing there
+	q.ring.store32(ringArmed, 7)
+	s.dropGates(q)
+	if armed := q.ring.load32(ringArmed); armed != 0 {
+		t.Errorf("the agent is told that ask %d is armed", armed)
+	}
+	s.mu.Unlock()
+	var over atomic.Bool
+	go func() {
+		time.Sleep(100 * time.Millisecond) // in which they could go
+		over.Store(true)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q.ring.store64(ringFinalizing, 0)
+	}()
+	s.gates.Wait()
+	if !over.Load() {
+		t.Error("the gates have gone while the agent relied on them")
+	}
 }

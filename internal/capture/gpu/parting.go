@@ -129,12 +129,20 @@ func (s *Source) release(q *session) {
 	}
 	s.opts.Log.Info("an agent is done with", said...)
 	s.parted(q)
-	if err := q.ring.close(); err != nil {
+	s.dropGates(q)
+	q.released, q.ring, q.reader = q.ring, nil, nil
+	if q.dropping == 0 {
+		s.unmap(q)
+	}
+	s.retired = slices.DeleteFunc(s.retired, func(o *session) bool { return o == q })
+}
+
+// unmap unmaps the ring that q was released of. The caller holds the lock.
+func (s *Source) unmap(q *session) {
+	if err := q.released.close(); err != nil {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
 	}
-	q.ring, q.reader = nil, nil
-	s.retired = slices.DeleteFunc(s.retired, func(o *session) bool { return o == q })
-	s.dropGates(q)
+	q.released = nil
 }
 
 // parted says what came of it that q's agent was told to leave. The caller holds the lock.

@@ -36,9 +36,13 @@ type session struct {
 	facts   *facts
 	cancel  context.CancelFunc // ends the goroutine that attaches
 
-	state      state
-	detail     string
-	ring       *ring   // nil: no agent is there
+	state  state
+	detail string
+	ring   *ring // nil: no agent is there
+
+	released *ring // that is still mapped, because gates are on their way down
+	dropping int   // goroutines that take gates down, and read the ring
+
 	reader     *reader // nil where ring is
 	agent      agentView
 	stopped    time.Duration
