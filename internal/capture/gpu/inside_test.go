@@ -118,14 +118,19 @@ func TestGraphsWithoutAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	numbers := map[string]uint16{"cuGraphLaunch": 7, "cuStreamSynchronize": 8}
-	s := newTestSource(t, Options{Inject: pr, Slots: 1024, Mode: Continuous, Index: func(name string) (uint16, bool) { n, ok := numbers[name]; return n, ok }})
+	s := newTestSource(t, Options{Inject: pr, Slots: 1024, Mode: Continuous, Watch: 100 * time.Millisecond, Index: func(name string) (uint16, bool) { n, ok := numbers[name]; return n, ok }})
 	call := func(what string, at uint64) event.Event {
 		return event.Event{TS: at, Kind: event.Call, Flags: event.Timed, PID: pr.p.PID, TID: pr.p.PID, Func: numbers[what]}
 	}
 	s.begin(pr.p, image)
-	s.Observe([]event.Event{call("cuGraphLaunch", clock.Monotonic()-uint64(2*strandedAfter))})
+	s.Observe([]event.Event{call("cuGraphLaunch", clock.Monotonic())})
 	eventually(t, "word of it", func() bool { return strings.Contains(detailOf(s, pr.p.PID), "makes no call that waits for the GPU") })
 	eventually(t, "no window", func() bool { mode, _ := modeIn(pr); return mode == modeOff })
+	s.mu.Lock()
+	if s.sessions[pr.p.ID()].begun {
+		t.Error("a window was opened before the thread was seen to wait")
+	}
+	s.mu.Unlock()
 	s.Observe([]event.Event{call("cuStreamSynchronize", clock.Monotonic())})
 	eventually(t, "a window", func() bool { mode, _ := modeIn(pr); return mode == modeContinuous })
 }

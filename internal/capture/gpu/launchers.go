@@ -91,12 +91,13 @@ func (s *Source) warn(q *session) {
 
 // watched reports whether probes have seen q's process for long enough to open its first window: for Options.Watch since
 // they saw a first call, or for twice as long without one; and whether launches of graphs are held by then while CUPTI
-// is taken out.
+// is taken out, and the thread that launches graphs, if there is one, is known to make a call in which it can be.
 func (s *Source) watched(q *session, now uint64) bool {
+	_, unwaited := s.unwaited(q)
 	switch {
 	case q.begun:
 		return true
-	case !s.guarded(q):
+	case !s.guarded(q) || unwaited:
 		return false
 	case since(now, q.joined) >= 2*s.opts.Watch:
 		return true
@@ -127,14 +128,21 @@ const strandedAfter = time.Second
 // and this one makes no call in which it could. A window would end by turning the kinds off, which leaves its graphs
 // slower. The caller holds the lock.
 func (s *Source) stranded(q *session, now uint64) string {
-	stranded := false
-	s.paces.of(q.process.PID, func(p *pace) {
-		l := &p.launchers
-		stranded = l.first != 0 && p.launches != 0 && p.waiter != l.first && since(now, p.launches) > strandedAfter && threadLives(q.process.PID, l.first)
-	})
-	if !stranded {
+	launched, unwaited := s.unwaited(q)
+	if !unwaited || since(now, launched) <= strandedAfter {
 		return ""
 	}
 	return "no window opens: the thread of this process that launches CUDA graphs makes no call that waits for the GPU (a synchronization, or a copy to the host), at whose end alone CUPTI could be taken out again; " +
 		"calls, launches and the CPU side are recorded, and windows open once it makes one"
+}
+
+// unwaited reports whether one thread of q's process launches graphs and was not seen to make a call in which the agent
+// could leave CUPTI, and when it was first seen to launch one (ns). The caller holds the lock.
+func (s *Source) unwaited(q *session) (launched uint64, unwaited bool) {
+	s.paces.of(q.process.PID, func(p *pace) {
+		l := &p.launchers
+		launched = p.launches
+		unwaited = l.first != 0 && p.launches != 0 && p.waiter != l.first && threadLives(q.process.PID, l.first)
+	})
+	return launched, unwaited
 }

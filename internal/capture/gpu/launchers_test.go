@@ -229,7 +229,9 @@ func TestFirstWindowWaits(t *testing.T) {
 		want     bool
 	}{{at: 2e9}, {at: 29e8}, {at: 3e9, want: true}, {at: 2e9, call: 15e8}, {at: 24e8}, {at: 25e8, want: true}} {
 		if c.call != 0 {
-			s.Observe([]event.Event{graphCall(7, 7, c.call)})
+			e := graphCall(7, 7, c.call)
+			e.Func++ // any other call
+			s.Observe([]event.Event{e})
 		}
 		if got := s.watched(p, c.at); got != c.want {
 			t.Errorf("at %d ms it is %v, want %v", c.at/1e6, got, c.want)
