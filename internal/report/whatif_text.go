@@ -48,8 +48,24 @@ func speedupText(p *whatif.Prediction) string {
 		return "predicted: no faster"
 	case p.Low < 1 && p.High >= whatif.MaxSpeedup: // it may do anything
 		return "no prediction: the program's pace varied too much"
+	case p.Low >= whatif.MaxSpeedup:
+		return "no prediction: nothing of what was recorded would be left"
+	case p.Speedup >= whatif.MaxSpeedup:
+		return "predicted speed-up: " + timesIntervalText(p.Low, p.High, "x")
 	}
-	return fmt.Sprintf("predicted speed-up %sx (%sx to %sx)", timesText(p.Speedup), timesText(p.Low), timesText(p.High))
+	return fmt.Sprintf("predicted speed-up %sx (%s)", timesText(p.Speedup), timesIntervalText(p.Low, p.High, "x"))
+}
+
+// timesIntervalText is an interval of speed-ups, each with a unit: "1.60x to 2.00x". Where almost nothing is left of the
+// work at its upper end there is no upper bound to print: "at least 44x".
+func timesIntervalText(low, high float64, unit string) string {
+	if low >= whatif.MaxSpeedup {
+		return "no bound"
+	}
+	if high >= whatif.MaxSpeedup {
+		return "at least " + timesText(low) + unit
+	}
+	return timesText(low) + unit + " to " + timesText(high) + unit
 }
 
 // remedyText is the condition of a prediction for a cause, where it is not that its time is gone: advice may be about
@@ -70,11 +86,12 @@ func remedyText(id cause.ID) string {
 	return ""
 }
 
-// timesText writes a speed-up with as many digits as it deserves.
+// timesText writes a speed-up with as many digits as it deserves. Beyond whatif.MaxSpeedup hardly anything of the work
+// is left to replay, and no number is known.
 func timesText(f float64) string {
 	switch {
 	case f >= whatif.MaxSpeedup:
-		return fmt.Sprintf("over %d", whatif.MaxSpeedup)
+		return "no bound"
 	case f >= 20:
 		return fmt.Sprintf("%.0f", f)
 	case f >= 5:
@@ -110,7 +127,7 @@ func remedyTable(a *whatif.Answer, rows int) *document.Table {
 		if len(t.Rows) == rows || p.Speedup < worthShowing {
 			break
 		}
-		t.Row(format.Clean(p.Plan), timesText(p.Speedup), timesText(p.Low)+" to "+timesText(p.High), format.Span(p.Touched))
+		t.Row(format.Clean(p.Plan), timesText(p.Speedup), timesIntervalText(p.Low, p.High, ""), format.Span(p.Touched))
 	}
 	return t
 }
