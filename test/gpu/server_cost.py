@@ -1,11 +1,14 @@
 """What watching costs servers and loops as people run them: time per step with the daemon on and off in the same process, ABBA.
 
 Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--rounds N] [--seconds S] [--settle S]
-                      [--limit SECONDS] [--out DIR] [--flags "..."]
+                      [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere]
 Root. Programs: servers/programs.py and, where --llama-server names one, llama.cpp's server with and without CUDA graphs under 1 and 8
 streams. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the daemon says that it is ready.
 The table gives the added time per step with its 95% interval over pairs, what stays after the last detach against the first "off",
 the longest step off and on, and the daemon's own figure. A program that dies is printed with its signal and last output, and counted.
+
+A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The program runs
+on one half of the CPUs and what drives it on the other, unless --anywhere is given; the daemon may run on all of them.
 """
 
 import argparse
@@ -25,7 +28,7 @@ import numpy
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "servers"))
-from progress import Reader, Writer  # noqa: E402
+from progress import Reader  # noqa: E402
 
 # Two-sided 95% quantiles of Student's t by degrees of freedom.
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 15: 2.13, 20: 2.09}
@@ -49,6 +52,7 @@ class Program:
     def __init__(self, name, args, port):
         self.name, self.port = name, port
         self.dir = tempfile.mkdtemp(prefix="server-cost-")
+        self.answers = []  # of servers: the times (ns) of each answer's tokens
         self.steps_path, self.log_path = f"{self.dir}/steps", f"{self.dir}/log"
         self.stopped = threading.Event()
         env, command, load = dict(os.environ), None, None
@@ -61,16 +65,20 @@ class Program:
         else:
             command = [sys.executable, f"{HERE}/servers/programs.py", name, self.steps_path, str(port)]
             load = [self._aio] * 4 if name == "aio" else []
+        if args.cpus:
+            command = ["taskset", "-c", args.cpus, *command]
         self.process = subprocess.Popen(command, stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT, env=env, start_new_session=True)
         if name.startswith("llama"):
-            self.writer, self.lock = Writer(self.steps_path), threading.Lock()
             self._wait(self._llama_ready, "the server to load its model")
         else:
             self._wait(lambda: "ready" in open(self.log_path).read(), "the program to be warm")
         for i, f in enumerate(load):
             threading.Thread(target=self._drive, args=(f, i), daemon=True).start()
-        self.steps = Reader(self.steps_path)
-        self._wait(lambda: self.steps.count() > 20, "the first steps")
+        self.steps = None if name.startswith("llama") else Reader(self.steps_path)
+        self._wait(lambda: self._count() > 20, "the first steps")
+
+    def _count(self):
+        return self.steps.count() if self.steps else sum(len(a) for a in self.answers)
 
     def _wait(self, condition, what, patience=180):
         until = time.monotonic() + patience
@@ -114,13 +122,18 @@ class Program:
                 each()
         c.close()
 
-    def _token(self):
-        with self.lock:
-            self.writer.step()
-
     def _llama(self, i):
+        times = []
+        self.answers.append(times)
         body = json.dumps({"prompt": f"stream {i} ", "n_predict": 1500, "stream": True, "ignore_eos": True, "cache_prompt": False, "temperature": 1.0})
-        self._stream("POST", "/completion", body, self._token)
+        self._stream("POST", "/completion", body, lambda: times.append(time.monotonic_ns()))
+
+    def _gaps(self, begin, end):
+        """Times between steps that began and ended in [begin, end), ns; of servers between the tokens of one answer."""
+        if self.steps:
+            return numpy.diff(self.steps.between(begin, end))
+        gaps = [numpy.diff([t for t in a if begin <= t < end]) for a in list(self.answers) if a and a[-1] >= begin]
+        return numpy.concatenate(gaps) if gaps else numpy.array([])
 
     def _aio(self, _):
         self._stream("GET", "/generate?n=256", None, lambda: None)
@@ -130,11 +143,10 @@ class Program:
         begin = time.monotonic_ns()
         time.sleep(seconds)
         self.alive()
-        times = self.steps.between(begin, time.monotonic_ns())
-        if len(times) < 10:
-            raise Died(f"{self.name}: {len(times)} steps in {seconds} s")
-        gaps = numpy.diff(times)
-        return float((times[-1] - times[0]) / (len(times) - 1)), float(gaps.max())
+        gaps = self._gaps(begin, time.monotonic_ns())
+        if len(gaps) < 10:
+            raise Died(f"{self.name}: {len(gaps)} steps in {seconds} s")
+        return float(gaps.mean()), float(gaps.max())
 
     def stop(self):
         self.stopped.set()
@@ -150,7 +162,7 @@ class Watch:
         self.socket = f"/tmp/server-cost-{os.getpid()}.sock"
         self.log_path, self.args = log, args
         with open(log, "a") as out:
-            self.process = subprocess.Popen([f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *args.flags.split()], stdout=out, stderr=out)
+            self.process = subprocess.Popen([*args.free, f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *args.flags.split()], stdout=out, stderr=out)
         mark, until = os.path.getsize(log), time.monotonic() + 60
         while "ready" not in open(log).read()[mark:]:
             if self.process.poll() is not None or time.monotonic() > until:
@@ -158,7 +170,7 @@ class Watch:
             time.sleep(0.02)
 
     def status(self):
-        out = subprocess.run([f"{self.args.bin}/inferscope", "status", "--socket", self.socket, "--format", "json"], capture_output=True, text=True, timeout=30)
+        out = subprocess.run([f"{self.args.bin}/inferscope", "status", "--socket", self.socket, "--json"], capture_output=True, text=True, timeout=30)
         try:
             return json.loads(out.stdout)
         except ValueError:
@@ -178,9 +190,12 @@ class Watch:
 
 
 def own_figure(status):
-    """What the daemon says that watching costs, as text."""
-    found = [t["overhead"] for t in status.get("targets") or [] if t.get("overhead")]
-    return json.dumps(found[0])[:120] if found else "-"
+    """What the daemon says that watching costs, and the levels that it chose, as text."""
+    for o in status.get("overhead") or []:
+        total = o["total"]
+        levels = [f"{q['name']}={q['level']}" for q in o["sources"] if q.get("index")]
+        return f"{total['share'] * 100:.2f}% ({total['low'] * 100:.2f} to {total['high'] * 100:.2f}, {total['basis']}, {o.get('pairs', 0)} pairs) {', '.join(levels)}"
+    return "-"
 
 
 def measure(name, args, port):
@@ -233,7 +248,14 @@ def main():
     p.add_argument("--limit", type=float, default=520)
     p.add_argument("--out", default="build/gpu")
     p.add_argument("--flags", default="")
+    p.add_argument("--anywhere", action="store_true")
     args = p.parse_args()
+    cpus = sorted(os.sched_getaffinity(0))
+    args.cpus, args.free = "", []  # the daemon may run anywhere
+    if len(cpus) >= 8 and not args.anywhere:
+        args.cpus = ",".join(map(str, cpus[: len(cpus) // 2]))
+        args.free = ["taskset", "-c", ",".join(map(str, cpus))]
+        os.sched_setaffinity(0, cpus[len(cpus) // 2 :])
     os.makedirs(args.out, exist_ok=True)
     names = args.only.split(",")
     if args.llama_server:
