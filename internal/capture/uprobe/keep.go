@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,7 +64,7 @@ type keep struct{ serving sync.WaitGroup }
 func (k *keep) serve(conn *net.UnixConn) {
 	defer k.serving.Done()
 	defer conn.Close()
-	var held own
+	var held lingering
 	for {
 		packet, files, err := receive(conn)
 		if errors.Is(err, errEnd) {
@@ -83,11 +84,21 @@ func (k *keep) serve(conn *net.UnixConn) {
 			fmt.Fprintln(os.Stderr, "inferscoped:", LinkHolderArgument+":", err)
 		}
 	}
+	if !held.released {
+		time.Sleep(held.linger)
+	}
 	_ = send(conn, encodeAnswer(0, held.close()))
 }
 
+// lingering is what one connection holds.
+type lingering struct {
+	own
+	linger   time.Duration // for how long links stay where the asking process has died
+	released bool          // the asking process wants them off now
+}
+
 // one does one thing. An error says that what was asked is nonsense, or cannot be done.
-func (k *keep) one(conn *net.UnixConn, held *own, packet []byte, files []*os.File) error {
+func (k *keep) one(conn *net.UnixConn, held *lingering, packet []byte, files []*os.File) error {
 	switch {
 	case packet[0] == askServe && len(packet) == 1 && len(files) == 1:
 		more, err := packets(files[0])
@@ -108,6 +119,13 @@ func (k *keep) one(conn *net.UnixConn, held *own, packet []byte, files []*os.Fil
 			return err
 		}
 		return send(conn, encodeAnswer(id, nil))
+	case packet[0] == askLinger && len(files) == 0:
+		var err error
+		held.linger, err = decodeLinger(packet[1:])
+		return err
+	case packet[0] == askRelease && len(packet) == 1 && len(files) == 0:
+		held.released = true
+		return nil
 	}
 	return fmt.Errorf("%w: %d bytes and %d files that begin with %d", errPacket, len(packet), len(files), packet[0])
 }

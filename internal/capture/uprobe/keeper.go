@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,9 +30,16 @@ var ErrLinkHolderGone = errors.New("the process that holds the probes has gone, 
 // target, because the kernel gives up writing to memory for a process that is to die.
 // It is safe for concurrent use.
 type LinkHolder struct {
-	conn *net.UnixConn // each message on it hands over a connection
-	cmd  *exec.Cmd     // nil: another process started it
-	gone chan struct{} // closed when it has ended; never where cmd is nil
+	conn   *net.UnixConn // each message on it hands over a connection
+	cmd    *exec.Cmd     // nil: another process started it
+	gone   chan struct{} // closed when it has ended; never where cmd is nil
+	linger time.Duration // for how long probes stay where this process dies
+}
+
+// Outliving returns the same link holder, whose probes stay for another while (10 s at most) where this process is
+// killed: for probes on which somebody else relies just then. Closed in order, they go at once.
+func (k *LinkHolder) Outliving(linger time.Duration) *LinkHolder {
+	return &LinkHolder{conn: k.conn, cmd: k.cmd, gone: k.gone, linger: min(linger, maxLinger)}
 }
 
 // StartLinkHolder starts a link holder. command starts a program that calls RunLinkHolder with what
@@ -132,7 +140,13 @@ func (k *LinkHolder) hold() (holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kept{conn: conn, linkHolder: k}, nil
+	h := &kept{conn: conn, linkHolder: k}
+	if k.linger > 0 {
+		if err := send(conn, encodeLinger(k.linger)); err != nil {
+			return nil, errors.Join(k.lost(err), conn.Close())
+		}
+	}
+	return h, nil
 }
 
 // lost is err, or that the link holder is gone where that is what it means.
@@ -177,6 +191,9 @@ func (h *kept) answer() (uint32, error) {
 // close returns when the link holder has closed all links.
 func (h *kept) close() error {
 	defer h.conn.Close()
+	if err := send(h.conn, []byte{askRelease}); err != nil {
+		return h.linkHolder.lost(err)
+	}
 	if err := h.conn.CloseWrite(); err != nil {
 		return h.linkHolder.lost(err)
 	}

@@ -2,6 +2,7 @@ package uprobe_test
 
 import (
 	"bufio"
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"math/rand/v2"
@@ -17,6 +18,9 @@ import (
 // attachArgument makes the test binary attach to a victim and detach for ever, and say so: "attach-for-ever PID LIBRARY
 // OFFSET", the last where b_many begins.
 const attachArgument = "attach-for-ever"
+
+// lingerVariable is how long the probes of such a process outlive it (time.ParseDuration); it then attaches once.
+const lingerVariable = "TEST_LINGER"
 
 // fewSites and fewKills are for kernels that take long.
 const (
@@ -41,7 +45,11 @@ func attachForEver(args []string) error {
 	if err != nil {
 		return err
 	}
-	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: linkHolder})
+	linger, err := time.ParseDuration(cmp.Or(os.Getenv(lingerVariable), "0s"))
+	if err != nil {
+		return err
+	}
+	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: linkHolder.Outliving(linger)})
 	if err != nil {
 		return err
 	}
@@ -56,6 +64,9 @@ func attachForEver(args []string) error {
 			return err
 		}
 		fmt.Println("close")
+		if linger > 0 {
+			select {}
+		}
 		if err := at.Close(); err != nil {
 			return err
 		}
@@ -139,6 +150,42 @@ func TestKilledWhileItAttaches(t *testing.T) {
 		if n := v.changed(); n > 0 {
 			t.Fatalf("%d bytes of the text are changed", n)
 		}
+	}
+	v.do("tick 10")
+}
+
+// Probes on which somebody relies stay for a while where their process is killed, and go then.
+func TestProbesThatOutliveTheirProcess(t *testing.T) {
+	needRoot(t)
+	v := startVictim(t, buildVictim(t))
+	const linger = 3 * time.Second
+	cmd := exec.Command("/proc/self/exe", attachArgument, fmt.Sprint(v.pid()), v.lib, fmt.Sprint(v.function("b_many").Offset))
+	cmd.Env = append(os.Environ(), lingerVariable+"="+linger.String())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Text() != "close"; {
+		if !lines.Scan() {
+			t.Fatal("it ended by itself: ", cmd.Wait())
+		}
+	}
+	killed := time.Now()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	switch n := v.changed(); {
+	case time.Since(killed) > linger/2:
+		t.Skip("this machine is too slow to look in time")
+	case n == 0:
+		t.Error("the probes went with their process")
+	}
+	eventually(t, "the probes to go", func() bool { return v.changed() == 0 })
+	if stayed := time.Since(killed); stayed < linger {
+		t.Errorf("they stayed for %v, want %v", stayed, linger)
 	}
 	v.do("tick 10")
 }

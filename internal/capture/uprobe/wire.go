@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,8 @@ import (
 const (
 	askServe = iota + 1 // another connection, which comes along
 	askLink             // links; a program and a file come along
+	askLinger           // links that stay for a while where the asking process dies; milliseconds follow
+	askRelease          // to take the links off now: the asking process lives
 )
 
 const (
@@ -76,6 +79,25 @@ func decodeLink(packet []byte) (batch, place, error) {
 		b.sites = append(b.sites, Site{Offset: s.Offset, Cookie: s.Cookie})
 	}
 	return b, place{pid: head.PID, pmu: head.PMU}, nil
+}
+
+// maxLinger bounds for how long links stay after the process that asked for them has died.
+const maxLinger = 10 * time.Second
+
+func encodeLinger(linger time.Duration) []byte {
+	return binary.NativeEndian.AppendUint32([]byte{askLinger}, uint32(linger.Milliseconds()))
+}
+
+// decodeLinger reads what encodeLinger wrote behind the first byte.
+func decodeLinger(packet []byte) (time.Duration, error) {
+	if len(packet) != 4 {
+		return 0, fmt.Errorf("%w: a time of %d bytes", errPacket, len(packet))
+	}
+	linger := time.Duration(binary.NativeEndian.Uint32(packet)) * time.Millisecond
+	if linger > maxLinger {
+		return 0, fmt.Errorf("%w: links that stay for %v", errPacket, linger)
+	}
+	return linger, nil
 }
 
 // wireAnswer is the head of an answer; the words of the error follow, none where it went well.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -94,6 +95,10 @@ type Options struct {
 	Mode       uprobe.Mode
 }
 
+// outlives is for how long a gate stays where the daemon is killed: an agent that has begun to flush or to finalize
+// relies on it, and needs some milliseconds. Later ones see that the daemon has gone.
+const outlives = time.Second
+
 // Open puts a gate before the driver of p. It does nothing before it is armed, but to note which threads launch graphs.
 func (o Options) Open(p *proc.Process, kind Kind) (*Gate, error) {
 	spec, err := bpf.LoadGate()
@@ -104,6 +109,9 @@ func (o Options) Open(p *proc.Process, kind Kind) (*Gate, error) {
 	spec.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
 	if o.Mode == uprobe.Perf {
 		spec.Programs[name].AttachType = ebpf.AttachNone
+	}
+	if o.LinkHolder != nil {
+		o.LinkHolder = o.LinkHolder.Outliving(outlives)
 	}
 	g := &Gate{mode: o.Mode}
 	if g.coll, err = ebpf.NewCollection(spec); err != nil {
