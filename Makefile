@@ -5,8 +5,8 @@
 #   GOARCH      of the binaries: amd64 or arm64 (default: this machine's)
 #   PKG         packages for test-go and bench-go (default: ./...)
 #   BENCH       benchmarks for bench-go (default: all)
-#   RACE=0      `make test` without the second pass under the race detector
-#   LINT=0      `make test` without golangci-lint, whose first build takes minutes
+#   RACE=0      `make test-all` without the second pass under the race detector
+#   LINT=0      `make test-all` without golangci-lint, whose first build takes minutes
 #   TORCH_PYTHON interpreter with PyTorch for test-torch (default: one is made in build/torch)
 #   OUT         where test-gpu leaves its reports (default: build/gpu)
 
@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved
+.PHONY: help build generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved test-all
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -29,8 +29,11 @@ build: ## bin/inferscoped and bin/inferscope, static
 demo: ## watch a program on a simulated GPU and print the report: no GPU needed, under 2 minutes
 	@scripts/demo.sh
 
-test: ## everything that can be checked here; root tests too where run as root
+test: ## unit and end-to-end tests, with those that attach probes where run as root
 	@scripts/test.sh
+
+test-all: ## everything that can be checked here: also linters, the race detector, other tools as judges (installs 1 GB)
+	@scripts/test.sh all
 
 test-go: ## the Go tests of PKG alone
 	@. scripts/env.sh && use_go && go test $(PKG)

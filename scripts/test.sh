@@ -1,10 +1,18 @@
 #!/usr/bin/env bash
-# Everything that can be checked on this machine, and a count at the end.
-# Tests that need root run where this runs as root. With CI set, a test that is
-# skipped for want of root or of a tool that this script installs is a failure.
+# The tests, and a count at the end. Tests that need root run where this runs as root.
+#   test.sh      what needs a compiler, Python and clang: builds, checks of generated files, unit and end-to-end tests
+#   test.sh all  also golangci-lint, the race detector, benchmarks' own tests, and other tools as judges, with PyTorch,
+#                perf and a browser: it installs some 200 packages (1 GB) and takes twice as long
+# With CI set, a test that is skipped for want of root or of a tool that this script installs is a failure.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"
+all=
+case ${1:-} in
+"") ;;
+all) all=1 ;;
+*) die "usage: test.sh [all]" ;;
+esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -33,7 +41,10 @@ export CGO_ENABLED=0 TRIMPATH=0
 
 use_go
 scripts/install-deps.sh demo generate test
-[ "$(id -u)" != 0 ] || scripts/install-deps.sh judges # for tests that need root
+if [ -n "$all" ]; then
+	say "test-all uses PyTorch, perf, a browser and a dozen Python packages: it installs what is missing of them"
+	[ "$(id -u)" != 0 ] || scripts/install-deps.sh judges # for tests that need root
+fi
 scripts/tools.sh gofumpt kubeconform pytools
 
 step build scripts/build.sh
@@ -41,24 +52,26 @@ step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
 # These wait for a package index most of the time: beside what follows, up to the Go tests.
 step python-install python3 python/tests/test_install.py &
-[ -z "${CI:-}" ] || step judges scripts/test-judges.sh &
-[ -z "${CI:-}" ] || step browser-driver scripts/browser-driver.sh &
+[ -z "$all" ] || step judges scripts/test-judges.sh &
+[ -z "$all" ] || step browser-driver scripts/browser-driver.sh &
 step check-generate scripts/generate.sh --check
 step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py
 step python-gpu-checks python3 test/gpu/twins_test.py
 step python-gpu-steps python3 test/gpu/steps_test.py
-if [ "$(id -u)" = 0 ]; then step starved scripts/test-starved.sh; fi
+if [ -n "$all" ] && [ "$(id -u)" = 0 ]; then step starved scripts/test-starved.sh; fi
 step gofumpt scripts/lint.sh gofumpt
 step vet scripts/lint.sh vet
 step shellcheck scripts/lint.sh shellcheck
-[ "${LINT:-1}" = 0 ] || step golangci-lint scripts/lint.sh golangci-lint
+[ -z "$all" ] || [ "${LINT:-1}" = 0 ] || step golangci-lint scripts/lint.sh golangci-lint
 wait
 
-forbid="needs tool"
-[ "$(id -u)" != 0 ] || forbid="$forbid,needs root"
-[ -n "${CI:-}" ] || forbid=
+forbid=
+if [ -n "${CI:-}" ]; then
+	[ -z "$all" ] || forbid="needs tool"
+	[ "$(id -u)" != 0 ] || forbid="$forbid,needs root"
+fi
 
 go build -o "$work/testcount" ./scripts/testcount
 # A test that fails on a busy machine and passes twice by itself is listed as unsteady.
-"$work/testcount" -steps "$steps" -forbid-skips "$forbid" -rerun 2 scripts/gotest.sh
+"$work/testcount" -steps "$steps" -forbid-skips "$forbid" -rerun 2 scripts/gotest.sh ${all:+all}

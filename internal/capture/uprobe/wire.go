@@ -15,10 +15,10 @@ import (
 // What a link holder is asked, by the first byte of a packet. Both processes are one
 // program, so that the rest has the byte order and the layout of this machine.
 const (
-	askServe = iota + 1 // another connection, which comes along
-	askLink             // links; a program and a file come along
-	askLinger           // links that stay for a while where the asking process dies; milliseconds follow
-	askRelease          // to take the links off now: the asking process lives
+	askServe   = iota + 1 // another connection, which comes along
+	askLink               // links; a program and a file come along
+	askLinger             // links that stay for a while where the asking process dies; milliseconds follow
+	askRelease            // to take the links off now: the asking process lives
 )
 
 const (
