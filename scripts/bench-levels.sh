@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# What the diagnosis loses at each level that the overhead governor can choose: runs programs of test/diagnosis with one
+# source fixed at that level, and prints a row for each (root; a quarter of an hour on 16 CPUs, LANES=7).
+#   LANES  programs that run at once, each on two CPUs of its own (default: 1)
+#   ALL=1  all programs of test/diagnosis; otherwise the usual 16
+#   BUILT=1  builds nothing: bin/inferscoped, build/diagnosis.test, build/cudasim and build/scenarios are there
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$ROOT"
+[ "$(id -u)" = 0 ] || die "needs root, as the daemon does"
+if [ -z "${BUILT:-}" ]; then
+	use_go
+	scripts/install-deps.sh demo
+	scripts/cudasim.sh
+	make -s -C testdata/scenarios
+	scripts/build.sh
+	(cd test/diagnosis && go test -c -o "$ROOT/build/diagnosis.test" .)
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+levels=(
+	""
+	"cuda calls=allocations sampled"
+	"cuda calls=no allocations"
+	"cuda calls=off"
+	"cpu samples=49 Hz"
+	"cpu samples=19 Hz"
+	"cpu samples=off"
+	"scheduling=short waits summed"
+	"scheduling=waits summed, no wakers"
+	"scheduling=off"
+	"gpu windows=every 4s"
+	"gpu windows=off"
+)
+echo "| level | cause named right | healthy programs accused | wrong |"
+echo "|---|--:|--:|---|"
+for level in "${levels[@]}"; do
+	pin=${level//, no wakers/} # a comma separates two sources
+	pin=${pin//waits summed/waits}
+	[ "$pin" != "scheduling=short waits" ] || pin="scheduling=short"
+	build/diagnosis.test -test.run 'TestDiagnosis$' -test.timeout 60m -daemon "$BIN/inferscoped" -lanes "${LANES:-1}" \
+		${ALL:+-all} ${level:+-pin "$pin"} >"$work/log" 2>&1 || true # its goal is that of full detail
+	right=$(sed -n 's/^The cause is right in \([0-9]* of [0-9]*\) programs.*/\1/p' "$work/log")
+	accused=$(sed -n 's/^The cause.*; \([0-9]* of [0-9]*\) healthy programs.*/\1/p' "$work/log")
+	wrong=$(sed -n 's/^| [0-9]* | \([^|]*\) |.*| wrong |$/\1/p' "$work/log" | paste -sd, | sed 's/,/, /g')
+	if [ -z "$right" ]; then
+		cat "$work/log" >&2
+		die "no result at level '${level:-everything}'"
+	fi
+	echo "| ${level:-everything} | $right | $accused | ${wrong:-} |"
+done
