@@ -5,11 +5,13 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/inferscope/inferscope/internal/capture/discover"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/daemon"
@@ -48,6 +50,8 @@ type flags struct {
 	scheduling     bool
 	exitWithTarget bool
 	onRequest      bool
+	discover       bool
+	allow, deny    []string
 	allowUsers     string
 	pinLevel       string
 	gpu            gpuFlags
@@ -77,7 +81,10 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	f.gpu.register(set)
 	set.StringVar(&f.pinLevel, "pin-level", "", "fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")
 	_ = set.MarkHidden("pin-level") // it is registered a line above
-	set.BoolVar(&f.onRequest, "on-request", false, "do without --pid: wait for what inferscope run asks for")
+	set.BoolVar(&f.discover, "discover", false, "watch every process that uses a GPU; the default without --pid and --on-request")
+	set.StringArrayVar(&f.allow, "allow", nil, "with discovery, watch only what such a rule fits: name=python*,user=alice; can be repeated")
+	set.StringArrayVar(&f.deny, "deny", nil, "with discovery, leave alone what such a rule fits, e.g. cmdline=*train.py*; can be repeated")
+	set.BoolVar(&f.onRequest, "on-request", false, "look for no process: wait for what inferscope run asks for")
 	set.StringVar(&f.allowUsers, "allow-users", api.DefaultAllow, "who may have processes of their own watched, beside root: none, all, or users and @groups with commas in between")
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
@@ -94,6 +101,12 @@ func (f *flags) settings(cmd *cobra.Command, environ config.Environment) (config
 	}
 	if cmd.Flags().Changed("cpu-sampling-frequency-hz") {
 		typed["cpu_sampling_frequency_hz"] = f.sampleHz
+	}
+	if cmd.Flags().Changed("allow") {
+		typed["allow"] = strings.Join(f.allow, ";")
+	}
+	if cmd.Flags().Changed("deny") {
+		typed["deny"] = strings.Join(f.deny, ";")
 	}
 	file, err := config.ReadFile(config.FileName, users(environ)...)
 	if err != nil {
@@ -133,6 +146,13 @@ func (f *flags) config(s config.Settings) (daemon.Config, error) {
 	}
 	slices.Sort(f.pids)
 	cfg.Options = daemon.Options{PIDs: slices.Compact(f.pids), Keep: f.keep, ExitWithTarget: f.exitWithTarget, Overhead: daemon.Overhead{Budget: f.gpu.budget / 100, Pin: f.pinLevel}}
+	if f.discovers() {
+		rules, err := discover.ParseRules(s.Allow, s.Deny)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Discover = &daemon.Discover{Rules: rules, Admit: func(pid uint32) error { return oneGPU(s, []int{int(pid)}) }}
+	}
 	cfg.Socket = f.socket
 	cfg.TraceBytes = int64(s.TraceSizeMB) * 1_000_000
 	cfg.RingBytes = int64(f.ringMB) << 20
@@ -144,8 +164,11 @@ func (f *flags) check() error {
 	bad := func(hint, format string, args ...any) error {
 		return clierror.New(clierror.Usage, hint, fmt.Errorf(format, args...))
 	}
-	if len(f.pids) == 0 && !f.onRequest {
-		return clierror.New(clierror.Usage, "name one with --pid, or start it with --on-request for `inferscope run`; `nvidia-smi` or `inferscope targets` lists candidates", errNoTarget)
+	if f.discover && f.exitWithTarget {
+		return bad("leave one of them out: with discovery there may always be another process", "--exit-with-target does not go with --discover")
+	}
+	if len(f.pids) == 0 && f.exitWithTarget && !f.onRequest {
+		return clierror.New(clierror.Usage, "name one with --pid", errNoTarget)
 	}
 	if len(f.pids) > maxTargets {
 		return bad("start another daemon with another --socket", "--pid: at most %d, not %d", maxTargets, len(f.pids))
@@ -169,6 +192,9 @@ func (f *flags) check() error {
 	}
 	return f.gpu.check()
 }
+
+// discovers reports whether the daemon finds its targets itself.
+func (f *flags) discovers() bool { return f.discover || len(f.pids) == 0 && !f.onRequest }
 
 // mode returns how probes are to be attached; "" means the best that works.
 func (f *flags) mode() uprobe.Mode {

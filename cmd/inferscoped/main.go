@@ -99,7 +99,8 @@ func run(ctx context.Context, p process) int {
 const longHelp = `inferscoped watches running CUDA processes from outside with eBPF, keeps what they
 did in the last seconds in memory, and hands it out over a unix socket:
 
-    sudo inferscoped --pid 1234
+    sudo inferscoped                    every process that uses a GPU, as it comes
+    sudo inferscoped --pid 1234         one process, with its children
     inferscope report --pid 1234
 
 It needs Linux 5.15 or newer with BTF, and root or the capabilities CAP_BPF,
@@ -113,7 +114,8 @@ come off: a process of its own, probe-keeper, holds them and ends after it.
 
 Settings are taken from flags, then from the environment (INFERSCOPE_ENABLED,
 INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB, INFERSCOPE_CUDA_VERSION,
-INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ, INFERSCOPE_SINGLE_GPU), then from
+INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ, INFERSCOPE_SINGLE_GPU, INFERSCOPE_ALLOW,
+INFERSCOPE_DENY), then from
 .inferscope.yaml in the working directory (trace_size_mb: 200), then from
 defaults. INFERSCOPE_SOCKET is the socket.
 
@@ -124,7 +126,7 @@ daemon serves the socket.`
 func command(p process) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
-		Use:           "inferscoped --pid PID [--pid PID ...]",
+		Use:           "inferscoped [--pid PID ...]",
 		Short:         "Watch running CUDA processes from outside",
 		Long:          longHelp,
 		Version:       versionLine(),
@@ -144,6 +146,7 @@ func command(p process) *cobra.Command {
 	})
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	f.register(cmd.Flags(), p.environ)
+	cmd.AddCommand(candidates(p))
 	return cmd
 }
 

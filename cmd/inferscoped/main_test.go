@@ -47,7 +47,9 @@ func TestBadFlags(t *testing.T) {
 		args []string
 		says string
 	}{
-		{nil, "no process to watch"},
+		{[]string{"--exit-with-target"}, "no process to watch"},
+		{[]string{"--allow", "python"}, `"python" is no KEY=PATTERN`},
+		{[]string{"--discover", "--exit-with-target"}, "does not go with --discover"},
 		{many, "at most 64, not 65"},
 		{[]string{"--pid", "abc"}, `invalid argument "abc"`},
 		{[]string{"--pid", "0"}, "0 is not a process id"},
@@ -103,7 +105,7 @@ func TestBadSettingsFile(t *testing.T) {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 	// The environment goes over it; then the missing process is what is wrong.
-	r = runWith([]string{"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=0"})
+	r = runWith([]string{"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=0"}, "--exit-with-target")
 	if r.code != int(clierror.Usage) || !strings.Contains(r.stderr, "no process to watch") {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}

@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/inferscope/inferscope/internal/capture/discover"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/config"
@@ -41,6 +43,9 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 		return err
 	}
 	f.gpu.prefer(settings.CUDAVersion)
+	if cfg.Pods, err = discover.NewPods(os.Getenv, discover.ServiceAccount, logger); err != nil {
+		logger.Warn("nothing is known of pods but what the node tells", zap.Error(err))
+	}
 	cfg.NotifySocket = notify
 	connect(&cfg, f, settings, logger)
 	return daemon.Run(cmd.Context(), cfg, logger)

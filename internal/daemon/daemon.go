@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/discover"
 	"github.com/inferscope/inferscope/internal/capture/sched/pressure"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -21,6 +22,7 @@ type Options struct {
 	Keep           time.Duration // how far back recordings reach
 	ExitWithTarget bool          // Run ends when all targets and their children are gone
 	Overhead       Overhead      // what watching may cost
+	Discover       *Discover     // nil: only processes that are asked for are watched
 }
 
 // Parts are what a Daemon is made of. It owns them: Run closes those that have a Close.
@@ -31,8 +33,9 @@ type Parts struct {
 	Rings    Rings
 	Recorder *recording.Recorder
 	Sources  []Source
-	Counter  Counter // may be nil
-	Dumper   Dumper  // may be nil: then no dumps are made
+	Counter  Counter        // may be nil
+	Dumper   Dumper         // may be nil: then no dumps are made
+	Pods     *discover.Pods // may be nil: then nothing is known of pods but what the node tells
 }
 
 // Close closes every part that is there, for a daemon that never ran.
@@ -82,6 +85,7 @@ type Daemon struct {
 	follower *follower
 
 	governing *governing
+	discovery *discovery
 	left      bool // something was not in order when Run returned
 }
 
@@ -123,6 +127,7 @@ func New(opts Options, p Parts) (*Daemon, error) {
 		return nil, err
 	}
 	d.evidence.observers = append(d.evidence.observers, d.governing)
+	d.discovery = newDiscovery(opts.Discover, d)
 	return d, nil
 }
 
@@ -175,6 +180,7 @@ func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	go d.governing.run(following)
 	err := d.follower.add(d.opts.PIDs)
 	if err == nil {
+		go d.discovery.run(following)
 		d.wait(ctx, hooks.Ready)
 	}
 	hooks.Stopping()
@@ -216,6 +222,10 @@ func (d *Daemon) wait(ctx context.Context, ready func()) {
 		return
 	case <-d.follower.ready:
 		ready()
+	}
+	if d.opts.Discover != nil { // there will be others
+		<-ctx.Done()
+		return
 	}
 	select {
 	case <-ctx.Done():

@@ -126,6 +126,8 @@ type countingCounter struct {
 
 func (c *countingCounter) Target(pid, _ uint32) { c.known[pid] = true }
 
+func (c *countingCounter) Forget(uint32) {}
+
 func (c *countingCounter) Add(batch []event.Event) {
 	for _, e := range batch {
 		c.events++

@@ -98,6 +98,8 @@ type Rings interface {
 // Counter adds events up for metrics. Target is called before the first event of a process.
 type Counter interface {
 	Target(pid, root uint32)
+	// Forget is called when a target is withdrawn.
+	Forget(root uint32)
 	Add(batch []event.Event)
 }
 
@@ -106,6 +108,9 @@ type noCounter struct{}
 
 // Target does nothing.
 func (noCounter) Target(_, _ uint32) {}
+
+// Forget does nothing.
+func (noCounter) Forget(uint32) {}
 
 // Add does nothing.
 func (noCounter) Add(_ []event.Event) {}

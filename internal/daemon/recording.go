@@ -167,6 +167,8 @@ type view struct {
 	since          uint64
 	ended          uint64 // ns; 0: some process runs
 	released       bool
+	found          bool
+	place          *api.Place
 	entries        []entry
 	withheld       int // processes that the asker may not see, or not all of the time
 	libraries      []recording.Library
@@ -226,7 +228,7 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 		return view{}, false
 	}
 	r := f.roots[i]
-	v := view{pid: pid, since: r.since, ended: r.ended(), released: r.released}
+	v := view{pid: pid, since: r.since, ended: r.ended(), released: r.released, found: r.found, place: r.place}
 	for _, e := range r.procs {
 		e := *e
 		if p := now[e.process.ID()]; p != nil {

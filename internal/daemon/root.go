@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
@@ -35,6 +36,8 @@ type root struct {
 	limited   bool   // only processes that run as owner are watched: a user asked for it
 	owner     uint32
 	released  bool              // on request: nothing of it is followed
+	place     *api.Place        // where it runs; nil: not looked at yet
+	found     bool              // by discovery: it is withdrawn when its recording has expired
 	users     []recording.Owner // whose the events of its processes are: one, but where its pid was used again
 }
 

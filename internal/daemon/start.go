@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/discover"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/daemon/api"
@@ -45,6 +46,7 @@ type Config struct {
 	Check        func() error                        // says what the kernel or this process lacks
 	Sources      func(*ring.Rings) ([]Source, error) // makes what yields events into the rings
 	Dumper       Dumper                              // makes dumps; nil: none are made
+	Pods         *discover.Pods                      // what Kubernetes tells of pods; may be nil
 }
 
 // Run is the daemon from its start to its end: it checks the kernel, takes the
@@ -99,7 +101,7 @@ func unless(ctx context.Context, f func() error) (done bool, err error) {
 
 // parts makes everything that touches the kernel.
 func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
-	p := Parts{Log: logger, Clock: clock.Monotonic, Dumper: cfg.Dumper}
+	p := Parts{Log: logger, Clock: clock.Monotonic, Dumper: cfg.Dumper, Pods: cfg.Pods}
 	fail := func(err error) (Parts, *metrics.Tally, error) { return p, nil, errors.Join(err, p.Close()) }
 	var err error
 	rings, err := ring.New(ring.Options{Bytes: cfg.RingBytes})
@@ -111,7 +113,7 @@ func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 		return fail(err)
 	}
 	p.Recorder.Limit(maxEvents)
-	watcher, err := proc.New(proc.Options{})
+	watcher, err := proc.New(proc.Options{Discover: cfg.Discover != nil})
 	if err != nil {
 		return fail(err)
 	}

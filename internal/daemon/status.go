@@ -36,6 +36,7 @@ func (d *Daemon) Status() api.Status {
 		}
 	}
 	attribute(s.Losses, s.Targets)
+	s.Discovery = d.discovery.state()
 	return s
 }
 
@@ -80,6 +81,7 @@ func (d *Daemon) targets(now uint64) []api.Target {
 	for _, pid := range d.follower.pids() {
 		if v, ok := d.follower.view(pid); ok {
 			if t, ok := describeTarget(v, now); ok {
+				d.discovery.describe(&t, &v)
 				out = append(out, t)
 			}
 		}
@@ -130,6 +132,9 @@ func stateOf(v view, main recording.Process, now uint64) (api.TargetState, strin
 	}
 	if v.released {
 		return api.Released, "nothing of it is recorded any more: `inferscoped` was asked to let go of it"
+	}
+	if v.since == 0 {
+		return api.Attaching, "what it has mapped is being probed"
 	}
 	refused := ""
 	for _, l := range v.libraries {

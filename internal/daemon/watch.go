@@ -13,8 +13,9 @@ import (
 
 // Bounds of targets that are asked for while the daemon runs.
 const (
-	maxRoots    = 64 // as many as the command line may name
-	maxOfOwner  = 8  // of one unprivileged user, living
+	maxRoots    = 64  // as many as the command line may name, running
+	maxEnded    = 256 // that have ended, whose recordings are still served
+	maxOfOwner  = 8   // of one unprivileged user, living
 	followEvery = 2 * time.Millisecond
 )
 
@@ -89,29 +90,37 @@ func (f *follower) include(r api.WatchRequest) error {
 func (f *follower) reserve(r api.WatchRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	owned := 0
-	var ended *root
+	owned, running, over := 0, 0, 0
+	var same, oldest *root
 	for _, k := range f.roots {
 		switch {
 		case k.pid == r.PID && (k.living > 0 || len(k.procs) == 0): // it is watched, or about to be
 			return nil
 		case k.pid == r.PID:
-			ended = k
-		case k.living == 0 && len(k.procs) > 0 && len(f.roots) >= maxRoots && ended == nil:
-			ended = k
-		case k.limited && k.owner == r.Owner && k.living > 0:
-			owned++
+			same = k
+		case k.living == 0 && len(k.procs) > 0:
+			if over++; oldest == nil {
+				oldest = k
+			}
+		default:
+			running++
+			if k.limited && k.owner == r.Owner && k.living > 0 {
+				owned++
+			}
 		}
 	}
-	if ended != nil {
-		f.withdraw(ended)
+	if same != nil {
+		f.withdraw(same)
 	}
-	if len(f.roots) >= maxRoots || !r.AnyOwner && owned >= maxOfOwner {
+	if over >= maxEnded {
+		f.withdraw(oldest)
+	}
+	if running >= maxRoots || !r.AnyOwner && owned >= maxOfOwner {
 		return clierror.New(clierror.General, "wait for one of them to end, or start a daemon of your own",
 			fmt.Errorf("%w: it watches as many programs as it may", api.ErrBusy))
 	}
 	root := f.makeRoot(r.PID)
-	root.asked, root.limited, root.owner = true, !r.AnyOwner, r.Owner
+	root.asked, root.limited, root.owner, root.found = true, !r.AnyOwner, r.Owner, r.Found
 	return nil
 }
 
@@ -125,6 +134,7 @@ func (f *follower) withdraw(r *root) {
 		if k == r {
 			f.roots = append(f.roots[:i], f.roots[i+1:]...)
 			f.forgot = true
+			f.counter.Forget(r.pid)
 			return
 		}
 	}

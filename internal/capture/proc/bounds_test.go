@@ -45,7 +45,7 @@ func mmap2(pid uint32, name string, at uint64) []byte {
 }
 
 func (r *fakeRing) take() (got []string, lost bool) {
-	lost = r.drain(func(pid uint32, at uint64) { got = append(got, fmt.Sprint(pid, "@", at)) })
+	lost = r.drain(func(pid uint32, at uint64, _ []byte) { got = append(got, fmt.Sprint(pid, "@", at)) })
 	return got, lost
 }
 

@@ -41,7 +41,9 @@ func (w *Watcher) rest() {
 	}
 	w.watching = false
 	w.sweeps.Stop()
-	_ = w.maps.watch(false) // noticing too much is no harm
+	if w.found == nil {
+		_ = w.maps.watch(false) // noticing too much is no harm
+	}
 }
 
 // wake looks again, before the first target is told of.
@@ -115,11 +117,12 @@ func (w *Watcher) drainMaps() {
 		if known, ok := first[e]; !ok || at < known {
 			first[e] = at
 		}
-	})
+	}, w.tellFound)
 	for e, at := range first {
 		w.noteMapped(e, at)
 	}
 	if lost {
+		w.tellFound(0)
 		w.allDue = true // at the next sweep: whoever maps files in a loop, of a target or not, fills the rings all the time
 	}
 }

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -136,12 +137,14 @@ func (m *mapRecords) watch(on bool) error {
 	return errors.Join(errs...)
 }
 
-func (m *mapRecords) drain(live map[uint32]*entry, changed func(*entry, uint64)) bool {
+func (m *mapRecords) drain(live map[uint32]*entry, changed func(*entry, uint64), found func(uint32)) bool {
 	lost := false
 	for _, ring := range m.rings {
-		lost = ring.drain(func(pid uint32, at uint64) {
+		lost = ring.drain(func(pid uint32, at uint64, path []byte) {
 			if e := live[pid]; e != nil {
 				changed(e, at)
+			} else if isDriver(string(path[bytes.LastIndexByte(path, '/')+1:])) {
+				found(pid)
 			}
 		}) || lost
 	}

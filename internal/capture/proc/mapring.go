@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func (r *mapRing) close() error {
 // drain calls changed for each record of a file, and reports whether any may be
 // missing. A ring that is nearly full counts as that: the kernel says that it
 // dropped something only when it next has something to say.
-func (r *mapRing) drain(changed func(pid uint32, at uint64)) (lost bool) {
+func (r *mapRing) drain(changed func(pid uint32, at uint64, path []byte)) (lost bool) {
 	head := atomic.LoadUint64(&r.page.Data_head)
 	tail := r.page.Data_tail // ours alone
 	if head == tail {
@@ -121,8 +122,9 @@ func (r *mapRing) record(tail, head uint64) []byte {
 const mmap2Name = 72
 
 // readRecord takes an mmap2 record, whose last 8 bytes are its time because of
-// sample_id_all. It reports whether the record says that others were lost.
-func readRecord(record []byte, changed func(pid uint32, at uint64)) (lost bool) {
+// sample_id_all. It reports whether the record says that others were lost. path is
+// valid during the call.
+func readRecord(record []byte, changed func(pid uint32, at uint64, path []byte)) (lost bool) {
 	order := binary.NativeEndian
 	switch order.Uint32(record) {
 	case unix.PERF_RECORD_LOST:
@@ -131,7 +133,8 @@ func readRecord(record []byte, changed func(pid uint32, at uint64)) (lost bool) 
 		if len(record) < mmap2Name+16 || !isFileName(record[mmap2Name:]) {
 			return false
 		}
-		changed(order.Uint32(record[8:]), order.Uint64(record[len(record)-8:]))
+		path, _, _ := bytes.Cut(record[mmap2Name:len(record)-8], []byte{0})
+		changed(order.Uint32(record[8:]), order.Uint64(record[len(record)-8:]), path)
 	}
 	return false
 }

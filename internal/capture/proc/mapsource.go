@@ -16,8 +16,10 @@ type mapSource interface {
 	watch(on bool) error
 	// drain calls changed for each process of live that may have mapped a file
 	// executable since the last call, with the time in CLOCK_MONOTONIC ns. It
-	// reports true if any other process of live may have done so too.
-	drain(live map[uint32]*entry, changed func(e *entry, at uint64)) (lost bool)
+	// reports true if any other process of live may have done so too. found is called
+	// for each process that is not in live and has mapped the library of a GPU's
+	// driver, as far as the source can see such processes.
+	drain(live map[uint32]*entry, changed func(e *entry, at uint64), found func(pid uint32)) (lost bool)
 	// refresh is called each second; it reports as drain does.
 	refresh() (lost bool)
 	// detail says what a person should know about this source; empty if all is well.
@@ -96,7 +98,7 @@ func (m *mapPoller) watch(on bool) error {
 	return nil
 }
 
-func (m *mapPoller) drain(live map[uint32]*entry, changed func(*entry, uint64)) bool {
+func (m *mapPoller) drain(live map[uint32]*entry, changed func(*entry, uint64), _ func(uint32)) bool {
 	for pid, e := range live {
 		s, err := m.fs.status(pid)
 		// The pid may be another's by now: a needless look at e's mappings then.

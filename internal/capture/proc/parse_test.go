@@ -208,7 +208,7 @@ func FuzzReadRecord(f *testing.F) {
 	f.Add([]byte("\x0a\x00\x00\x00\x02\x00\x60\x00" + strings.Repeat("/lib.so\x00", 11)))
 	fuzzing.Run(f, func(t *testing.T, record []byte) {
 		if len(record) >= 8 { // mapRing.record gives no less
-			readRecord(record, func(uint32, uint64) {})
+			readRecord(record, func(uint32, uint64, []byte) {})
 		}
 	})
 }

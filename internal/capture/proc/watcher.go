@@ -18,6 +18,8 @@ type Options struct {
 	Keep time.Duration
 	// PollMappings does without perf events, as where perf_event_open is refused.
 	PollMappings bool
+	// Discover has processes told of that are not watched and map the library of a GPU's driver: Found.
+	Discover bool
 
 	ringBytes uint32 // tests: size of the kernel's ring
 	buffered  int    // tests: events between the ring and the loop
@@ -63,6 +65,9 @@ type Watcher struct {
 	lostDue uint64            // ns: when it may be looked again for what the ring had no room for
 	allDue  bool              // every process is to be looked at
 
+	found     chan uint32 // pids of processes that began to use a GPU; nil: nobody wants to know
+	foundLost bool        // some had no room there
+
 	changes  chan Change
 	requests chan func()
 	quit     chan struct{} // closed to end the loop
@@ -99,6 +104,12 @@ func New(o Options) (*Watcher, error) {
 	}
 	w.sweeps.Stop()
 	w.later.Stop()
+	if o.Discover {
+		w.found = make(chan uint32, maxFound)
+		if err := w.maps.watch(true); err != nil {
+			return nil, errors.Join(fmt.Errorf("watching for processes that use a GPU: %w", err), k.close(), w.maps.close())
+		}
+	}
 	go w.loop()
 	return w, nil
 }
@@ -120,6 +131,11 @@ func inInitialNamespaces() error {
 // Mapped of one process only once; more are dropped and counted in Losses. The
 // channel is closed by Close.
 func (w *Watcher) Changes() <-chan Change { return w.changes }
+
+// Found returns the pids of processes that are not watched and have mapped a library of a GPU's driver, as it happens,
+// and 0 where it may have happened unseen, so that all processes are to be looked at. It is nil without
+// Options.Discover, and silent where mappings are polled.
+func (w *Watcher) Found() <-chan uint32 { return w.found }
 
 // Add makes the process with the pid, and all its present and future
 // descendants, a target. It returns once Appeared of each present one is queued.

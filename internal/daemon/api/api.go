@@ -4,6 +4,7 @@
 //	GET /v1/version                  Version; anybody may ask
 //	GET /v1/status                   Status, cut down to what the caller may see
 //	GET /v1/targets                  []Target, likewise
+//	GET /v1/candidates               []Candidate: processes that use a GPU, of the caller, or, for root, of everybody
 //	PUT /v1/targets?pid=N            process N, with its children, becomes a target
 //	DELETE /v1/targets?pid=N         target N is let go of, and runs on; nothing of ours runs in it
 //	GET /v1/recording?pid=N          everything that is kept of target N, as recording.WriteStream writes it
@@ -41,10 +42,11 @@ const Level = 1
 
 // The paths of the interface.
 const (
-	PathVersion   = "/v1/version"
-	PathStatus    = "/v1/status"
-	PathTargets   = "/v1/targets"
-	PathRecording = "/v1/recording"
+	PathVersion    = "/v1/version"
+	PathStatus     = "/v1/status"
+	PathTargets    = "/v1/targets"
+	PathCandidates = "/v1/candidates"
+	PathRecording  = "/v1/recording"
 )
 
 // Version is the answer to PathVersion.
@@ -72,7 +74,9 @@ type Status struct {
 	// Overhead is what watching costs each target, and the levels of the sources in the last minute; empty where nobody
 	// governs it.
 	Overhead []recording.Overhead `json:"overhead,omitempty"`
-	Losses   []loss.Loss          `json:"losses"` // since the start of the daemon, from everywhere
+	// Discovery is what became of the processes that use a GPU; nil where only those are watched that were asked for.
+	Discovery *Discovery  `json:"discovery,omitempty"`
+	Losses    []loss.Loss `json:"losses"` // since the start of the daemon, from everywhere
 }
 
 // TargetState says what the daemon does about a target.
@@ -81,9 +85,12 @@ type TargetState string
 // The states of a target.
 const (
 	Watching TargetState = "watching" // its CUDA calls are recorded
-	Waiting  TargetState = "waiting"  // it runs, but no CUDA library of it is probed: Target.Detail says why
-	Exited   TargetState = "exited"   // it and all its children are gone; what was recorded is still served
-	Released TargetState = "released" // somebody asked to let go of it; likewise
+	// Attaching: it has just been asked for or found, and what it had at its beginning is not yet followed. A recording
+	// of it begins later.
+	Attaching TargetState = "attaching"
+	Waiting   TargetState = "waiting"  // it runs, but no CUDA library of it is probed: Target.Detail says why
+	Exited    TargetState = "exited"   // it and all its children are gone; what was recorded is still served
+	Released  TargetState = "released" // somebody asked to let go of it; likewise
 )
 
 // Target is a process that was asked for, with its children.
@@ -101,6 +108,11 @@ type Target struct {
 	// not told of them.
 	Withheld int         `json:"withheld_processes,omitempty"`
 	Losses   []loss.Loss `json:"losses,omitempty"` // what was lost of this target alone, or because of it
+
+	Found bool `json:"found,omitempty"` // by discovery: forgotten when it has ended and its recording has expired
+	Place
+	GPUs  []string          `json:"gpus,omitempty"`  // device files that its processes have open: nvidia0
+	Roles map[uint32]string `json:"roles,omitempty"` // of its living processes, by pid, where known: API server, engine, worker
 
 	Owner  uint32          `json:"-"` // user who alone it runs as, who may see it
 	Others map[uint32]bool `json:"-"` // pids of Processes that Owner may not see

@@ -168,6 +168,7 @@ func (s *Server) routes() http.Handler {
 	}))
 	mux.Handle(PathStatus, s.guard(s.known(s.status)))
 	mux.Handle(PathTargets, s.guard(s.known(s.targets)))
+	mux.Handle(PathCandidates, s.guard(s.candidates))
 	mux.Handle(http.MethodPut+" "+PathTargets, s.guard(s.watch))
 	mux.Handle(http.MethodDelete+" "+PathTargets, s.guard(s.release))
 	mux.Handle(PathRecording, s.guard(s.recording))

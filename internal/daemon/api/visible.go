@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -18,6 +19,8 @@ func visible(st Status, uid uint32) Status {
 		}
 		t.Processes = slices.DeleteFunc(slices.Clone(t.Processes), func(p recording.Process) bool { return t.Others[p.PID] })
 		t.Withheld = len(t.Others)
+		t.Roles = maps.Clone(t.Roles)
+		maps.DeleteFunc(t.Roles, func(pid uint32, _ string) bool { return t.Others[pid] })
 		for _, p := range t.Processes {
 			pids[p.PID] = true
 		}
@@ -30,7 +33,7 @@ func visible(st Status, uid uint32) Status {
 			libraries = append(libraries, l)
 		}
 	}
-	st.Targets, st.Libraries = targets, libraries
+	st.Targets, st.Libraries, st.Discovery = targets, libraries, nil
 	st.Agents = slices.DeleteFunc(slices.Clone(st.Agents), func(a recording.AgentStatus) bool { return !pids[a.PID] })
 	st.Overhead = slices.DeleteFunc(slices.Clone(st.Overhead), func(o recording.Overhead) bool { return !pids[o.Target] })
 	st.Losses, st.Rings.Losses = anonymous(st.Losses, pids), anonymous(st.Rings.Losses, pids)

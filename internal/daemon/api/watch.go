@@ -17,6 +17,7 @@ type WatchRequest struct {
 	// run as somebody else are not watched.
 	Owner    uint32
 	AnyOwner bool // root and the daemon's own user may have any process watched
+	Found    bool // discovery asks: the target is forgotten when it has ended and its recording has expired
 }
 
 // Adder is a Backend that takes new targets while it runs.

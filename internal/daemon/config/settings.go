@@ -22,6 +22,8 @@ type Settings struct {
 	ReportPath        string //
 	CUDAVersion       string // which CUDA to look for, e.g. 12.4; "": the one that is found
 	CPUSamplingHz     int    // samples per second and thread; 0: none
+	Allow             string // rules of discovery, as discover.ParseRules reads them
+	Deny              string // likewise
 	SingleGPU         bool   // more than one visible GPU is an error
 }
 
@@ -76,6 +78,14 @@ func All() []Setting {
 		{
 			"single_gpu", "INFERSCOPE_SINGLE_GPU", "false", "true: more than one visible GPU is an error", true,
 			func(s *Settings, v string) error { return boolean(v, &s.SingleGPU) },
+		},
+		{
+			"allow", "INFERSCOPE_ALLOW", "", "with discovery, watch only processes that one of these rules fits: name=python*,user=alice; cmdline=*vllm serve*", true,
+			func(s *Settings, v string) error { s.Allow = v; return nil },
+		},
+		{
+			"deny", "INFERSCOPE_DENY", "", "with discovery, leave alone processes that one of these rules fits", true,
+			func(s *Settings, v string) error { s.Deny = v; return nil },
 		},
 	}
 }

@@ -90,6 +90,19 @@ func (t *Tally) Target(pid, root uint32) {
 	t.roots[pid] = t.counts(root)
 }
 
+// Forget ends the series of a target.
+func (t *Tally) Forget(root uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.targets[root]
+	delete(t.targets, root)
+	for pid, of := range t.roots {
+		if of == c {
+			delete(t.roots, pid)
+		}
+	}
+}
+
 func (t *Tally) counts(root uint32) *counts {
 	c := t.targets[root]
 	if c == nil {

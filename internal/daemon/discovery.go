@@ -1,0 +1,237 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/capture/discover"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/daemon/api"
+)
+
+// Discover is what a daemon that finds its targets itself is told.
+type Discover struct {
+	Rules discover.Rules
+	Admit func(pid uint32) error // says why a process is not to be watched; nil: all are
+}
+
+// Finder is a Watcher that tells of processes that have begun to use a GPU: proc.Watcher with Options.Discover.
+type Finder interface {
+	Found() <-chan uint32
+}
+
+// expireEvery is how often it is looked for targets whose recordings have expired.
+const expireEvery = time.Second
+
+// devicesFor is how long it is remembered which device files a process has open.
+const devicesFor = 10 * time.Second
+
+// discovery finds targets, forgets those that ended long ago, and knows where targets run.
+type discovery struct {
+	opts   *Discover // nil: nothing is looked for
+	daemon *Daemon
+	finder *discover.Discoverer
+
+	mu      sync.Mutex
+	devices map[proc.ID]devices
+}
+
+type devices struct {
+	files []string
+	until time.Time
+}
+
+func newDiscovery(opts *Discover, d *Daemon) *discovery {
+	s := &discovery{opts: opts, daemon: d, devices: map[proc.ID]devices{}}
+	o := discover.Options{Log: d.log, Known: d.follower.knows, Watch: s.watch, Pods: d.parts.Pods}
+	if opts != nil {
+		o.Rules = opts.Rules
+	}
+	o.Polled = s.found() == nil
+	s.finder = discover.New(o)
+	return s
+}
+
+func (s *discovery) found() <-chan uint32 {
+	if f, ok := s.daemon.watcher.(Finder); ok {
+		return f.Found()
+	}
+	return nil
+}
+
+// run finds targets until ctx is done.
+func (s *discovery) run(ctx context.Context) {
+	if s.opts == nil {
+		return
+	}
+	go s.finder.Run(ctx, s.found())
+	ticker := time.NewTicker(expireEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.daemon.follower.expire(s.daemon.clock(), s.daemon.opts.Keep)
+		}
+	}
+}
+
+func (s *discovery) watch(pid uint32) error {
+	if s.opts.Admit != nil {
+		if err := s.opts.Admit(pid); err != nil {
+			return err
+		}
+	}
+	if err := s.daemon.follower.include(api.WatchRequest{PID: pid, AnyOwner: true, Found: true}); err != nil {
+		return err
+	}
+	if p, err := proc.Describe(int(pid)); err == nil {
+		_ = p.Close()
+		s.daemon.follower.keepPlace(pid, placeOf(s.finder.PlaceOf(p.ID())))
+	}
+	return nil
+}
+
+// state returns what became of processes; nil where nothing is looked for.
+func (s *discovery) state() *api.Discovery {
+	if s.opts == nil {
+		return nil
+	}
+	c := api.Discovery(s.finder.Counts())
+	return &c
+}
+
+// describe adds where a target runs, and what its processes are for.
+func (s *discovery) describe(t *api.Target, v *view) {
+	t.Found = v.found
+	t.Roles = map[uint32]string{}
+	for i := range v.entries {
+		p := v.entries[i].process
+		if p.PID == v.pid && p.Parent == 0 && p.Died == 0 {
+			t.Place = placeOf(s.finder.PlaceOf(p.ID()))
+		}
+		if p.Died != 0 {
+			continue
+		}
+		if role := discover.Role(p.Comm, p.Cmdline); role != "" {
+			t.Roles[p.PID] = role
+		}
+		t.GPUs = append(t.GPUs, s.devicesOf(p.ID())...)
+	}
+	slices.Sort(t.GPUs)
+	t.GPUs = slices.Compact(t.GPUs)
+	if v.place != nil && t.Place == (api.Place{}) { // it has ended
+		t.Place = *v.place
+	}
+	s.daemon.follower.keepPlace(v.pid, t.Place)
+}
+
+func placeOf(p discover.Place) api.Place {
+	return api.Place{
+		Cgroup: p.Cgroup, Container: p.Container, ContainerName: p.Name, Image: p.Image,
+		Namespace: p.Namespace, Pod: p.Pod, PodUID: p.PodUID,
+	}
+}
+
+// maxDeviceLists bounds what is remembered.
+const maxDeviceLists = 4096
+
+func (s *discovery) devicesOf(id proc.ID) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	known, ok := s.devices[id]
+	if !ok || now.After(known.until) {
+		if len(s.devices) >= maxDeviceLists {
+			clear(s.devices)
+		}
+		known = devices{proc.Devices(id.PID), now.Add(devicesFor)}
+		s.devices[id] = known
+	}
+	return known.files
+}
+
+// Candidates returns the processes that use a GPU. It implements api.Finder.
+func (d *Daemon) Candidates(ctx context.Context) ([]api.Candidate, error) {
+	found, hidden, err := d.discovery.finder.Candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if hidden > 0 {
+		d.log.Debug("processes could not be looked into", zap.Int("processes", hidden))
+	}
+	out := Candidates(found)
+	for i := range out {
+		out[i].Target = d.follower.targetOf(out[i].PID)
+	}
+	return out, nil
+}
+
+// Candidates turns what discovery found into what the API tells of it.
+func Candidates(found []discover.Candidate) []api.Candidate {
+	out := make([]api.Candidate, 0, len(found))
+	for i := range found {
+		c := &found[i]
+		out = append(out, api.Candidate{
+			PID: c.PID, Top: c.Top, UID: c.UID, Comm: c.Comm, Cmdline: c.Cmdline, Library: c.Library, GPUs: c.GPUs, Role: c.Role,
+			Refused: c.Refused, Place: placeOf(c.Place),
+		})
+	}
+	return out
+}
+
+// targetOf returns the target that a living process belongs to; 0 where it is watched by none.
+func (f *follower) targetOf(pid uint32) uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.roots {
+		for id, e := range r.procs {
+			if id.PID == pid && e.process.Died == 0 && !r.released {
+				return r.pid
+			}
+		}
+	}
+	return 0
+}
+
+// knows reports whether a living process belongs to a target, be it one that was let go of.
+func (f *follower) knows(pid uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.roots {
+		if r.pid == pid && len(r.procs) == 0 {
+			return true // asked for, and about to appear
+		}
+		for id, e := range r.procs {
+			if id.PID == pid && e.process.Died == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// expire withdraws the targets that discovery found and of whom no recording is kept any more.
+func (f *follower) expire(now uint64, keep time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range slices.Clone(f.roots) {
+		if ended := r.ended(); r.found && len(r.procs) > 0 && ended > 0 && since(now, ended) > keep {
+			f.withdraw(r)
+		}
+	}
+}
+
+// keepPlace remembers where a target runs, for when it has ended.
+func (f *follower) keepPlace(pid uint32, at api.Place) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.root(pid); r != nil && at != (api.Place{}) {
+		r.place = &at
+	}
+}
