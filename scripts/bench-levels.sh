@@ -3,6 +3,7 @@
 # source fixed at that level, and prints a row for each (root; a quarter of an hour on 16 CPUs, LANES=7).
 #   LANES  programs that run at once, each on two CPUs of its own (default: 1)
 #   ALL=1  all programs of test/diagnosis; otherwise the usual 16
+#   LEVELS  an extended regular expression: only levels that match
 #   BUILT=1  builds nothing: bin/inferscoped, build/diagnosis.test, build/cudasim and build/scenarios are there
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -36,6 +37,7 @@ levels=(
 echo "| level | cause named right | healthy programs accused | wrong |"
 echo "|---|--:|--:|---|"
 for level in "${levels[@]}"; do
+	[[ ${level:-everything} =~ ${LEVELS:-.} ]] || continue
 	pin=${level//, no wakers/} # a comma separates two sources
 	pin=${pin//waits summed/waits}
 	[ "$pin" != "scheduling=short waits" ] || pin="scheduling=short"
