@@ -52,6 +52,7 @@ type flags struct {
 	onRequest      bool
 	discover       bool
 	allow, deny    []string
+	record         recordFlags
 	allowUsers     string
 	pinLevel       string
 	gpu            gpuFlags
@@ -79,6 +80,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.wholeNames, "whole-names", false, "leave C++ and Rust names as long as they are: template arguments, parameters")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
 	f.gpu.register(set)
+	f.record.register(set)
 	set.StringVar(&f.pinLevel, "pin-level", "", "fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")
 	_ = set.MarkHidden("pin-level") // it is registered a line above
 	set.BoolVar(&f.discover, "discover", false, "watch every process that uses a GPU; the default without --pid and --on-request")
@@ -189,6 +191,9 @@ func (f *flags) check() error {
 	}
 	if f.probeMode != "auto" && !slices.Contains([]uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf}, uprobe.Mode(f.probeMode)) {
 		return bad("choose auto, session, multi or perf", "--probe-mode: %q is not known", f.probeMode)
+	}
+	if err := f.record.check(); err != nil {
+		return err
 	}
 	return f.gpu.check()
 }

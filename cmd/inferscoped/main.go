@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/format/version"
 )
@@ -50,6 +51,7 @@ func main() {
 func helpers() map[string]func([]string) error {
 	return map[string]func([]string) error{
 		profile.HelperArgument: profile.RunHelper, inject.HelperArgument: inject.RunHelper, uprobe.LinkHolderArgument: uprobe.RunLinkHolder,
+		fleet.HelperArgument: recorderHelper,
 	}
 }
 

@@ -48,6 +48,7 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	}
 	cfg.NotifySocket = notify
 	connect(&cfg, f, settings, logger)
+	f.record.connect(&cfg, logger)
 	return daemon.Run(cmd.Context(), cfg, logger)
 }
 

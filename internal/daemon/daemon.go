@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -86,7 +87,8 @@ type Daemon struct {
 
 	governing *governing
 	discovery *discovery
-	left      bool // something was not in order when Run returned
+	keeper    atomic.Pointer[Keeper] // nil: no recordings are kept on the disk
+	left      bool                   // something was not in order when Run returned
 }
 
 // New puts a daemon together; it does nothing before Run. It is an error if two

@@ -47,6 +47,8 @@ type Config struct {
 	Sources      func(*ring.Rings) ([]Source, error) // makes what yields events into the rings
 	Dumper       Dumper                              // makes dumps; nil: none are made
 	Pods         *discover.Pods                      // what Kubernetes tells of pods; may be nil
+	// Record starts what keeps recordings on the disk, once the socket is served; nil: none are kept.
+	Record func() (Keeper, error)
 }
 
 // Run is the daemon from its start to its end: it checks the kernel, takes the
@@ -166,9 +168,23 @@ func (cfg *Config) serve(ctx context.Context, d *Daemon, tally *metrics.Tally, l
 			return s.serve()
 		})
 	}
+	if cfg.Record != nil {
+		keeper, err := cfg.Record()
+		if err != nil {
+			cfg.goodbye(servers, logger)
+			return errors.Join(err, running.Wait(), d.parts.Close())
+		}
+		d.keeper.Store(&keeper)
+		go d.saveOnSignal(ctx)
+	}
 	err = d.Run(ctx, Hooks{
-		Ready:    func() { cfg.announce(d, logger) },
-		Stopping: func() { cfg.goodbye(servers, logger) },
+		Ready: func() { cfg.announce(d, logger) },
+		Stopping: func() {
+			if k := d.keeper.Load(); k != nil {
+				(*k).Close() // while it is still answered
+			}
+			cfg.goodbye(servers, logger)
+		},
 	})
 	err = errors.Join(err, running.Wait())
 	if err == nil && !d.left {

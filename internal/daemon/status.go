@@ -36,7 +36,7 @@ func (d *Daemon) Status() api.Status {
 		}
 	}
 	attribute(s.Losses, s.Targets)
-	s.Discovery = d.discovery.state()
+	s.Discovery, s.Kept = d.discovery.state(), d.kept()
 	return s
 }
 

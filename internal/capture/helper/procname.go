@@ -13,6 +13,7 @@ var (
 	Probes = Name{"inferscope-probes", "iscope-probes"}
 	Inject = Name{"inferscope-inject", "iscope-inject"}
 	Unwind = Name{"inferscope-unwind", "iscope-unwind"}
+	Record = Name{"inferscope-record", "iscope-record"}
 )
 
 // Name is what a process is called.

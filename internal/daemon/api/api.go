@@ -11,6 +11,7 @@
 //	GET /v1/recording?pid=N&last=30s the last 30 s of it
 //	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
 //	GET /v1/recording?pid=N&for=10s&gpu=continuous  likewise, with GPU activity recorded all of that time
+//	PUT /v1/flight[?pid=N]           Flight: what is remembered of target N, or of all, is written to the daemon's disk; root
 //	GET /v1/dump?pid=N               dump.Dump: one stack of every thread of N now; &children=true: of its children too
 //
 // Durations are written as Go writes them ("30s", "1m30s", "250ms"). An error is an ErrorBody with a fitting HTTP
@@ -47,6 +48,7 @@ const (
 	PathTargets    = "/v1/targets"
 	PathCandidates = "/v1/candidates"
 	PathRecording  = "/v1/recording"
+	PathFlight     = "/v1/flight"
 )
 
 // Version is the answer to PathVersion.
@@ -75,8 +77,20 @@ type Status struct {
 	// governs it.
 	Overhead []recording.Overhead `json:"overhead,omitempty"`
 	// Discovery is what became of the processes that use a GPU; nil where only those are watched that were asked for.
-	Discovery *Discovery  `json:"discovery,omitempty"`
-	Losses    []loss.Loss `json:"losses"` // since the start of the daemon, from everywhere
+	Discovery *Discovery `json:"discovery,omitempty"`
+	// Kept is what became of recordings on the disk; nil where none are kept.
+	Kept   *Kept       `json:"kept,omitempty"`
+	Losses []loss.Loss `json:"losses"` // since the start of the daemon, from everywhere
+}
+
+// Kept is what became of recordings on the disk, since the start of the daemon.
+type Kept struct {
+	Recordings uint64 `json:"recordings"` // that were finished
+	Bytes      int64  `json:"bytes"`      // that recordings take on the disk now
+	Kept       int    `json:"kept"`       // recordings on the disk now
+	Deleted    uint64 `json:"deleted"`    // to make room, or because of their age, that were not in an object store
+	Failed     uint64 `json:"failed"`     // stretches that could not be fetched or written
+	Error      string `json:"error,omitempty"`
 }
 
 // TargetState says what the daemon does about a target.

@@ -171,6 +171,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle(PathCandidates, s.guard(s.candidates))
 	mux.Handle(http.MethodPut+" "+PathTargets, s.guard(s.watch))
 	mux.Handle(http.MethodDelete+" "+PathTargets, s.guard(s.release))
+	mux.Handle(http.MethodPut+" "+PathFlight, s.guard(s.flight))
 	mux.Handle(PathRecording, s.guard(s.recording))
 	mux.Handle(PathDump, s.guard(s.dump))
 	mux.Handle("/", s.guard(func(_ http.ResponseWriter, r *http.Request, _ peer) error {
@@ -217,7 +218,8 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, p peer) error {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.limits.Request))
 		return usage("put parameters into the query", "a request has no body")
 	}
-	changes := r.URL.Path == PathTargets && (r.Method == http.MethodPut || r.Method == http.MethodDelete)
+	changes := r.URL.Path == PathTargets && (r.Method == http.MethodPut || r.Method == http.MethodDelete) ||
+		r.URL.Path == PathFlight && r.Method == http.MethodPut
 	if r.Method != http.MethodGet && !changes {
 		return usage("use GET", "%s is not understood", clip(r.Method))
 	}

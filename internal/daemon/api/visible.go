@@ -34,6 +34,7 @@ func visible(st Status, uid uint32) Status {
 		}
 	}
 	st.Targets, st.Libraries, st.Discovery = targets, libraries, nil
+	st.Kept = nil
 	st.Agents = slices.DeleteFunc(slices.Clone(st.Agents), func(a recording.AgentStatus) bool { return !pids[a.PID] })
 	st.Overhead = slices.DeleteFunc(slices.Clone(st.Overhead), func(o recording.Overhead) bool { return !pids[o.Target] })
 	st.Losses, st.Rings.Losses = anonymous(st.Losses, pids), anonymous(st.Rings.Losses, pids)

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/format"
+)
+
+const flightHelp = `flight has the daemon write what it remembers to its disk, as recordings that analyze and report read. The
+daemon must have been started with --record-dir, and only root may ask. kill -USR1 of the daemon does the same.
+
+    sudo inferscope flight --pid 1234
+    sudo inferscope flight               of all targets`
+
+func flightCommand(g *global) *cobra.Command {
+	var pid int
+	cmd := &cobra.Command{
+		Use:   "flight [--pid PID]",
+		Short: "Write what the daemon remembers to its disk",
+		Long:  flightHelp,
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.dial()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			saved, err := client.Save(cmd.Context(), uint32(max(0, pid)))
+			if err != nil {
+				return err
+			}
+			for _, path := range saved.Paths {
+				fmt.Fprintln(g.stdout, format.Clean(path))
+			}
+			if len(saved.Paths) == 0 {
+				fmt.Fprintln(g.stderr, "inferscope: nothing is remembered of any target")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&pid, "pid", 0, "target to save; all if it is left out")
+	return cmd
+}

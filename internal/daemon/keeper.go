@@ -1,0 +1,62 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+)
+
+// Keeper keeps recordings on the disk: fleet.Process.
+type Keeper interface {
+	State() api.Kept
+	// Save writes what is remembered of a target, or of all where pid is 0, and returns where.
+	Save(ctx context.Context, pid uint32, reason string) ([]string, error)
+	// Close finishes what was begun.
+	Close()
+}
+
+// Save has what is remembered of a target written to the disk. It implements api.Saver.
+func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string, error) {
+	k := d.keeper.Load()
+	if k == nil {
+		return nil, clierror.New(clierror.Unsupported, "start it with --record-dir DIR, or use `inferscope record`", errors.New("this daemon keeps no recordings on the disk"))
+	}
+	return (*k).Save(ctx, pid, reason)
+}
+
+// saveOnSignal saves what is remembered of all targets at each SIGUSR1.
+func (d *Daemon) saveOnSignal(ctx context.Context) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		paths, err := d.Save(ctx, 0, "signal")
+		if err != nil {
+			d.log.Warn("what is remembered was not saved", zap.Error(err))
+			continue
+		}
+		d.log.Info("saved what is remembered", zap.Strings("paths", paths))
+	}
+}
+
+// kept returns what became of recordings on the disk; nil where none are kept.
+func (d *Daemon) kept() *api.Kept {
+	k := d.keeper.Load()
+	if k == nil {
+		return nil
+	}
+	s := (*k).State()
+	return &s
+}

@@ -1,0 +1,326 @@
+// Package fleet keeps what a daemon sees for longer than it remembers: recordings of a minute each in a directory, within
+// a quota, and from there in an object store. It runs in a process of its own (inferscoped recorder-helper), a client of
+// the daemon like any other, so that writing files costs the daemon neither memory nor time.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// Config says what a Worker does. It travels to its process as JSON.
+type Config struct {
+	Socket  string        `json:"socket"`  // of the daemon
+	Dir     string        `json:"dir"`     // where recordings lie
+	Quota   int64         `json:"quota"`   // bytes that they may take together
+	Reserve int64         `json:"reserve"` // bytes that stay free on the file system, whatever the quota
+	MaxAge  time.Duration `json:"max_age"` // older ones are deleted
+	Length  time.Duration `json:"length"`  // of a recording; 0: none are made, but on command
+	Stretch time.Duration `json:"stretch"` // how often a target's events are fetched: what a crash may lose
+}
+
+// Defaults of a Config.
+const (
+	DefaultQuota  = 2_000_000_000
+	DefaultMaxAge = 7 * 24 * time.Hour
+	DefaultLength = time.Minute
+	// DefaultReserve is what is left to others on the disk.
+	DefaultReserve = 500_000_000
+
+	defaultStretch = 10 * time.Second
+	lookEvery      = time.Second
+	// margin is by how much a stretch reaches back into the one before it: what came late is in it then.
+	margin = 2 * time.Second
+	// fetchTime bounds how long a stretch may take to arrive, and finishTime how long the end of all may.
+	fetchTime  = time.Minute
+	finishTime = 8 * time.Second
+)
+
+// State is what a Worker did since its start.
+type State = api.Kept
+
+// Worker records all targets of a daemon.
+type Worker struct {
+	cfg    Config
+	log    *zap.Logger
+	client *api.Client
+	shelf  *shelf
+	open   map[uint32]*session
+	state  State
+	report func(State) // called when state has changed
+	after  []func(context.Context, *finished)
+	last   State
+}
+
+// finished is a recording that is whole.
+type finished struct {
+	path   string
+	target api.Target
+}
+
+// New makes a Worker. report is called after each look.
+func New(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
+	if cfg.Stretch == 0 {
+		cfg.Stretch = min(defaultStretch, max(cfg.Length, time.Second))
+	}
+	s, err := openShelf(cfg.Dir, cfg.Quota, cfg.Reserve, cfg.MaxAge)
+	if err != nil {
+		return nil, err
+	}
+	client, err := api.Dial(cfg.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{cfg: cfg, log: log, client: client, shelf: s, open: map[uint32]*session{}, report: report}, nil
+}
+
+// Run records until ctx is done, and then finishes what it has begun.
+func (w *Worker) Run(ctx context.Context) error {
+	defer w.client.Close()
+	if n := w.shelf.recover(); n > 0 {
+		w.log.Info("recordings that were cut off are kept as far as they go", zap.Int("recordings", n))
+	}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		w.look(ctx)
+		select {
+		case <-ctx.Done():
+			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+			defer cancel()
+			return w.finishAll(bye)
+		case <-ticker.C:
+		}
+	}
+}
+
+// look does what is due.
+func (w *Worker) look(ctx context.Context) {
+	w.state.Deleted += uint64(w.shelf.tidy(time.Now()))
+	if w.cfg.Length > 0 {
+		w.record(ctx)
+	}
+	w.tell()
+}
+
+func (w *Worker) tell() {
+	w.state.Bytes, w.state.Kept = w.shelf.size()
+	if w.report != nil && w.state != w.last {
+		w.report(w.state)
+		w.last = w.state
+	}
+}
+
+// record fetches what is due of each target.
+func (w *Worker) record(ctx context.Context) {
+	targets, err := w.client.Targets(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.fail("asking for targets", err)
+		}
+		return
+	}
+	there := map[uint32]bool{}
+	for i := range targets {
+		t := &targets[i]
+		there[t.PID] = true
+		s := w.open[t.PID]
+		running := t.State == api.Watching || t.State == api.Waiting && t.Watched > 0
+		switch {
+		case s == nil && running:
+			s = &session{worker: w, target: *t, began: time.Now(), asked: time.Now()}
+			w.open[t.PID] = s
+		case s == nil:
+		case !running:
+			s.target = *t
+			s.end(ctx)
+			delete(w.open, t.PID)
+		default:
+			s.target = *t
+			s.due(ctx)
+		}
+	}
+	for pid, s := range w.open {
+		if !there[pid] { // it has ended and was forgotten between two looks
+			s.finish()
+			delete(w.open, pid)
+		}
+	}
+}
+
+func (w *Worker) finishAll(ctx context.Context) error {
+	for pid, s := range w.open {
+		s.end(ctx)
+		delete(w.open, pid)
+	}
+	w.tell()
+	return nil
+}
+
+// fail counts what could not be done, and says so where it is news.
+func (w *Worker) fail(what string, err error) {
+	w.state.Failed++
+	if text := what + ": " + err.Error(); text != w.state.Error {
+		w.state.Error = text
+		w.log.Warn("recordings on the disk have a hole", zap.String("what", what), zap.Error(err))
+	}
+}
+
+// session is the recording of one target that is being made.
+type session struct {
+	worker *Worker
+	target api.Target
+	began  time.Time // of the recording at hand
+	asked  time.Time // when the stretch before was asked for
+	writer *writer   // nil: nothing was written yet
+	until  uint64    // ns, CLOCK_MONOTONIC: where the recording before ended
+}
+
+// due fetches a stretch if it is time, and ends the recording if it is long enough.
+func (s *session) due(ctx context.Context) {
+	now := time.Now()
+	if now.Sub(s.asked) < s.worker.cfg.Stretch {
+		return
+	}
+	rec := s.fetch(ctx, now)
+	if rec == nil {
+		return
+	}
+	if now.Sub(s.began) < s.worker.cfg.Length {
+		s.append(rec)
+		return
+	}
+	// What comes late is still to come for the last moments: they begin the next recording, so that each event is in
+	// one of them.
+	cut := rec.Meta.To - min(rec.Meta.To-rec.Meta.From, uint64(margin))
+	s.append(clip(rec, 0, cut))
+	s.finish()
+	s.until, s.began = cut, now
+	s.append(clip(rec, cut, rec.Meta.To))
+}
+
+// end fetches what is left, and finishes.
+func (s *session) end(ctx context.Context) {
+	if rec := s.fetch(ctx, time.Now()); rec != nil {
+		s.append(rec)
+	}
+	s.finish()
+}
+
+// fetch returns what came since the stretch before, and as much of that as margin says; nil where it cannot be had.
+func (s *session) fetch(ctx context.Context, now time.Time) *recording.Recording {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	rec, err := s.worker.client.Recording(ctx, s.target.PID, api.Window{Last: now.Sub(s.asked) + margin})
+	if err != nil {
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			s.worker.fail(fmt.Sprintf("fetching what pid %d did", s.target.PID), err)
+		}
+		return nil
+	}
+	s.asked = now
+	if s.until > rec.Meta.From {
+		rec = clip(rec, s.until, rec.Meta.To)
+	}
+	return rec
+}
+
+func (s *session) append(rec *recording.Recording) {
+	if rec.Meta.To <= rec.Meta.From {
+		return
+	}
+	err := s.worker.shelf.room()
+	if err == nil && s.writer == nil {
+		s.writer, err = s.worker.shelf.create(name(&s.target, rec))
+	}
+	if err == nil {
+		err = s.writer.append(rec)
+	}
+	if err != nil {
+		s.worker.fail("writing a recording", err)
+	}
+}
+
+// finish puts the recording into its place.
+func (s *session) finish() {
+	if s.writer == nil {
+		return
+	}
+	w := s.writer
+	s.writer = nil
+	path, err := w.finish()
+	if err != nil {
+		s.worker.fail("finishing a recording", err)
+		return
+	}
+	if path == "" {
+		return // nothing happened in it
+	}
+	s.worker.state.Recordings++
+	s.worker.state.Error = ""
+	for _, f := range s.worker.after {
+		f(context.Background(), &finished{path: path, target: s.target})
+	}
+}
+
+// name returns what a recording is called: when it began, and of what.
+func name(t *api.Target, rec *recording.Recording) string {
+	at := time.Unix(0, rec.Meta.WallFrom).UTC()
+	safe := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' {
+			return r
+		}
+		return '_'
+	}, t.Comm)
+	return fmt.Sprintf("%s-%d-%s", at.Format("20060102T150405.000Z"), t.PID, strings.Trim(safe, "."))
+}
+
+// clip returns the part of a recording within [from, to) ns. What tells how things stood at its end stays.
+func clip(rec *recording.Recording, from, to uint64) *recording.Recording {
+	out := *rec
+	if from > out.Meta.From {
+		out.Meta.WallFrom += int64(from - out.Meta.From)
+		out.Meta.From = from
+	}
+	out.Meta.To = min(out.Meta.To, to)
+	out.Events = nil
+	for i := range rec.Events {
+		if e := &rec.Events[i]; e.TS >= from && e.TS < to || e.TS < from && isOpen(e) {
+			out.Events = append(out.Events, *e)
+		}
+	}
+	if rec.Meta.GPU != nil {
+		g := *rec.Meta.GPU
+		g.Windows = nil
+		for _, window := range rec.Meta.GPU.Windows {
+			if window.From = max(window.From, from); window.From < min(window.To, to) {
+				window.To = min(window.To, to)
+				g.Windows = append(g.Windows, window)
+			}
+		}
+		out.Meta.GPU = &g
+	}
+	return &out
+}
+
+// Recordings returns the folders of finished recordings below a directory, the oldest first.
+func Recordings(dir string) ([]string, error) {
+	found, err := list(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(found))
+	for _, f := range found {
+		out = append(out, filepath.Join(dir, f.name))
+	}
+	return out, nil
+}

@@ -1,0 +1,316 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// partial begins the names of recordings that are being made: whoever reads the directory passes over them.
+const partial = ".partial-"
+
+// shelf is the directory of recordings. Its methods may be called from several goroutines.
+type shelf struct {
+	dir     string
+	quota   int64
+	reserve int64
+	maxAge  time.Duration
+
+	mu     sync.Mutex
+	pinned map[string]bool // names that are not deleted now: somebody reads them
+	writes map[string]bool // names of partial ones that this process makes
+
+	sizes map[string]int64 // of finished recordings, which do not change
+
+	deletions int // of recordings, since tidy was last called
+}
+
+// stored is a recording on the disk.
+type stored struct {
+	name    string
+	bytes   int64
+	changed time.Time
+}
+
+func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, clierror.New(clierror.General, "choose a directory that the daemon may write with --record-dir", fmt.Errorf("keeping recordings: %w", err))
+	}
+	probe := filepath.Join(dir, partial+"probe")
+	if err := errors.Join(os.RemoveAll(probe), os.Mkdir(probe, 0o700), os.Remove(probe)); err != nil {
+		return nil, clierror.New(clierror.General, "choose a directory that the daemon may write with --record-dir", fmt.Errorf("keeping recordings: %w", err))
+	}
+	return &shelf{dir: dir, quota: quota, reserve: reserve, maxAge: maxAge, pinned: map[string]bool{}, writes: map[string]bool{}, sizes: map[string]int64{}}, nil
+}
+
+// list returns the finished recordings, the oldest first: their names begin with the time.
+func list(dir string) ([]stored, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing recordings: %w", err)
+	}
+	var out []stored
+	for _, e := range entries {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), archive.Extension) {
+			continue
+		}
+		if info, err := e.Info(); err == nil {
+			out = append(out, stored{e.Name(), sizeOf(filepath.Join(dir, e.Name())), info.ModTime()})
+		}
+	}
+	return out, nil
+}
+
+// sizeOf returns what the files of a folder take on the disk, in bytes.
+func sizeOf(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // what cannot be read takes no room that could be had
+		}
+		if info, err := d.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				n += st.Blocks * 512
+			} else {
+				n += info.Size()
+			}
+		}
+		return nil
+	})
+	return n
+}
+
+// size returns what all recordings take, the unfinished ones too, and how many are finished.
+func (s *shelf) size() (bytes int64, kept int) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return 0, 0
+	}
+	for _, e := range entries {
+		if e.IsDir() && strings.HasSuffix(e.Name(), archive.Extension) {
+			bytes += s.bytes(e.Name())
+			if !strings.HasPrefix(e.Name(), ".") {
+				kept++
+			}
+		}
+	}
+	return bytes, kept
+}
+
+// bytes returns what a recording takes.
+func (s *shelf) bytes(name string) int64 {
+	s.mu.Lock()
+	n, known := s.sizes[name]
+	s.mu.Unlock()
+	if known {
+		return n
+	}
+	n = sizeOf(filepath.Join(s.dir, name))
+	if !strings.HasPrefix(name, partial) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sizes[name] = n
+	}
+	return n
+}
+
+// recover finishes what a process that was killed has left, as far as it was written. It returns how many there were.
+func (s *shelf) recover() int {
+	n := 0
+	entries, _ := os.ReadDir(s.dir)
+	for _, e := range entries {
+		name, isPartial := strings.CutPrefix(e.Name(), partial)
+		if !isPartial || !strings.HasSuffix(name, archive.Extension) || s.writing(name) {
+			continue
+		}
+		path := filepath.Join(s.dir, e.Name())
+		if in, err := archive.Inspect(path, false); err != nil || in.Manifest.Events() == 0 {
+			_ = os.RemoveAll(path) // nothing of it counts yet
+			continue
+		}
+		if os.Rename(path, filepath.Join(s.dir, name)) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *shelf) writing(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes[name]
+}
+
+// errFull says that a stretch was not written, so that the disk does not run full.
+var errFull = errors.New("there is no room on the disk for another recording, and none that may be deleted")
+
+// room makes room for a stretch before it is written: the oldest recordings go, until quota and file system allow for it.
+func (s *shelf) room() error {
+	for {
+		free, err := s.free()
+		if err != nil {
+			return err
+		}
+		bytes, _ := s.size()
+		if bytes+stretchBytes <= s.quota && free >= s.reserve+stretchBytes {
+			return nil
+		}
+		if !s.deleteOldest() {
+			return errFull
+		}
+	}
+}
+
+// stretchBytes is what a stretch takes on the disk at most, about: 10 s of 150,000 events/s are 20 MB.
+const stretchBytes = 32 << 20
+
+// free returns how many bytes the file system has for us.
+func (s *shelf) free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return 0, fmt.Errorf("asking for room on the disk: %w", err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// deleteOldest deletes the oldest recording that nobody reads.
+func (s *shelf) deleteOldest() bool {
+	found, err := list(s.dir)
+	if err != nil {
+		return false
+	}
+	for _, f := range found {
+		if !s.isPinned(f.name) && s.delete(f.name) == nil {
+			s.mu.Lock()
+			s.deletions++
+			s.mu.Unlock()
+			return true
+		}
+	}
+	return false
+}
+
+// delete removes a recording: first out of sight, so that no reader meets half of it.
+func (s *shelf) delete(name string) error {
+	hidden := filepath.Join(s.dir, ".deleted-"+name)
+	if err := os.Rename(filepath.Join(s.dir, name), hidden); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.sizes, name)
+	s.mu.Unlock()
+	return os.RemoveAll(hidden)
+}
+
+// tidy deletes what is too old, and returns how many recordings were deleted since the last call.
+func (s *shelf) tidy(now time.Time) int {
+	if found, err := list(s.dir); err == nil {
+		for _, f := range found {
+			if s.maxAge > 0 && now.Sub(f.changed) > s.maxAge && !s.isPinned(f.name) && s.delete(f.name) == nil {
+				s.mu.Lock()
+				s.deletions++
+				s.mu.Unlock()
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.deletions
+	s.deletions = 0
+	return n
+}
+
+func (s *shelf) isPinned(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pinned[name]
+}
+
+// pin keeps a recording until the function that it returns is called.
+func (s *shelf) pin(name string) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pinned[name] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.pinned, name)
+	}
+}
+
+// writer writes one recording under a name that nobody reads, until it is whole.
+type writer struct {
+	shelf   *shelf
+	name    string
+	archive *archive.Writer
+	events  int
+}
+
+func (s *shelf) create(base string) (*writer, error) {
+	name := base + archive.Extension
+	for i := 2; ; i++ { // two of one millisecond
+		if _, err := os.Lstat(filepath.Join(s.dir, name)); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		name = fmt.Sprintf("%s-%d%s", base, i, archive.Extension)
+	}
+	a, err := archive.Create(filepath.Join(s.dir, partial+name), false)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes[name] = true
+	return &writer{shelf: s, name: name, archive: a}, nil
+}
+
+func (w *writer) append(rec *recording.Recording) error {
+	if err := w.archive.Append(rec); err != nil {
+		return err
+	}
+	w.events += len(rec.Events)
+	return nil
+}
+
+// finish renames the recording into its place and returns its path; "" where it holds nothing, and is gone.
+func (w *writer) finish() (string, error) {
+	defer func() {
+		w.shelf.mu.Lock()
+		defer w.shelf.mu.Unlock()
+		delete(w.shelf.writes, w.name)
+	}()
+	at, to := filepath.Join(w.shelf.dir, partial+w.name), filepath.Join(w.shelf.dir, w.name)
+	if w.events == 0 {
+		return "", os.RemoveAll(at)
+	}
+	if err := w.archive.Finish(nil); err != nil {
+		return "", err
+	}
+	if err := os.Rename(at, to); err != nil {
+		return "", fmt.Errorf("putting a recording into its place: %w", err)
+	}
+	return to, syncDir(w.shelf.dir)
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// isOpen reports whether an event tells how things stood at the end of a recording, and not what happened.
+func isOpen(e *event.Event) bool { return e.Kind == event.OffCPU && e.Flags&event.Open != 0 }

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// put makes a folder that takes so many bytes on the disk.
+func put(t *testing.T, dir, name string, bytes int, age time.Duration) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "f"), make([]byte, bytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(-age)
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+func open(t *testing.T, quota, reserve int64, maxAge time.Duration) *shelf {
+	t.Helper()
+	s, err := openShelf(filepath.Join(t.TempDir(), "deep", "dir"), quota, reserve, maxAge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Room for a stretch is made before it is written: the oldest go, but one that is being read, and nothing that is no
+// recording.
+func TestQuota(t *testing.T) {
+	s := open(t, stretchBytes+5<<19, 0, 0)
+	for _, n := range []string{"1.isc", "2.isc", "3.isc", "4.isc", partial + "5.isc", "notes"} {
+		put(t, s.dir, n, 1<<20, 0)
+	}
+	release := s.pin("1.isc")
+	if err := s.room(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(t, s.dir), []string{partial + "5.isc", "1.isc", "notes"}; !slices.Equal(got, want) {
+		t.Errorf("left: %v, want %v", got, want)
+	}
+	if n := s.tidy(time.Now()); n != 3 {
+		t.Errorf("%d deletions are told of, want 3", n)
+	}
+	release()
+	s.quota = stretchBytes - 1
+	if err := s.room(); !errors.Is(err, errFull) || len(names(t, s.dir)) != 2 {
+		t.Errorf("%v, left %v: want no room, and all but the partial one deleted", err, names(t, s.dir))
+	}
+}
+
+// What others need of the disk stays free.
+func TestReserve(t *testing.T) {
+	var st unix.Statfs_t
+	s := open(t, 1<<60, 0, 0)
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	s.reserve = int64(st.Bavail)*st.Bsize + 1<<40
+	put(t, s.dir, "1.isc", 1, 0)
+	if err := s.room(); !errors.Is(err, errFull) || len(names(t, s.dir)) != 0 {
+		t.Errorf("%v, left %v", err, names(t, s.dir))
+	}
+}
+
+func TestAge(t *testing.T) {
+	s := open(t, 1<<60, 0, time.Hour)
+	put(t, s.dir, "old.isc", 1, 2*time.Hour)
+	put(t, s.dir, "new.isc", 1, time.Minute)
+	if n := s.tidy(time.Now()); n != 1 || !slices.Equal(names(t, s.dir), []string{"new.isc"}) {
+		t.Errorf("%d deleted, left %v", n, names(t, s.dir))
+	}
+}
+
+// TestWriter: a recording is not seen before it is whole, and one without events never.
+func TestWriter(t *testing.T) {
+	s := open(t, 1<<40, 0, 0)
+	rec := &recording.Recording{Meta: recording.Meta{Schema: recording.SchemaVersion, From: 1000, To: 2000, Functions: []recording.Function{{Name: "cuInit"}}}}
+	w, err := s.create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := s.create("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.append(rec); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := other.finish(); path != "" || err != nil {
+		t.Errorf("a recording of nothing: %q %v", path, err)
+	}
+	rec.Events = []event.Event{{Kind: event.Call, TS: 1500, PID: 1, TID: 1}}
+	if err := w.append(rec); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Recordings(s.dir); len(found) != 0 || err != nil {
+		t.Errorf("before the end: %v %v", found, err)
+	}
+	if n := s.recover(); n != 0 {
+		t.Error("what is being written is taken for what was left behind")
+	}
+	path, err := w.finish()
+	if found, _ := Recordings(s.dir); err != nil || !slices.Equal(found, []string{path}) {
+		t.Errorf("%v %v, want %s", found, err, path)
+	}
+}
+
+// TestRecover: what a killed process has left is kept as far as it counts.
+func TestRecover(t *testing.T) {
+	s := open(t, 1<<40, 0, 0)
+	rec := &recording.Recording{
+		Meta:   recording.Meta{Schema: recording.SchemaVersion, From: 1000, To: 2000, Functions: []recording.Function{{Name: "cuInit"}}},
+		Events: []event.Event{{Kind: event.Call, TS: 1500, PID: 1, TID: 1}},
+	}
+	w, err := s.create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.append(rec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.create("b"); err != nil {
+		t.Fatal(err)
+	}
+	next, err := openShelf(s.dir, 1<<40, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := next.recover(); n != 1 || !slices.Equal(names(t, s.dir), []string{"a.isc"}) {
+		t.Errorf("%d recovered, left %v", n, names(t, s.dir))
+	}
+}
+
+func TestClip(t *testing.T) {
+	rec := &recording.Recording{
+		Meta: recording.Meta{From: 100, To: 200, WallFrom: 5000, GPU: &recording.GPU{Windows: []recording.GPUWindow{{From: 110, To: 130}, {From: 140, To: 160}, {From: 170, To: 180}}}},
+		Events: []event.Event{
+			{Kind: event.Call, TS: 120}, {Kind: event.Call, TS: 149}, {Kind: event.Call, TS: 150}, {Kind: event.Call, TS: 199},
+			{Kind: event.OffCPU, Flags: event.Open, TS: 105},
+		},
+	}
+	old, next := clip(rec, 0, 150), clip(rec, 150, 200)
+	if old.Meta.From != 100 || old.Meta.To != 150 || old.Meta.WallFrom != 5000 || len(old.Events) != 3 || len(old.Meta.GPU.Windows) != 2 || old.Meta.GPU.Windows[1].To != 150 {
+		t.Errorf("the first part is %+v with %d events", old.Meta, len(old.Events))
+	}
+	if next.Meta.From != 150 || next.Meta.WallFrom != 5050 || len(next.Events) != 3 || len(next.Meta.GPU.Windows) != 2 || next.Meta.GPU.Windows[0].From != 150 {
+		t.Errorf("the second part is %+v with %d events", next.Meta, len(next.Events))
+	}
+}
