@@ -66,11 +66,12 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	if f.Gain == nil {
 		return ""
 	}
-	p := whatif.Prediction{Speedup: f.Gain.Speedup, Low: f.Gain.Low, High: f.Gain.High}
+	p := whatif.Prediction{Speedup: f.Gain.Speedup, Low: f.Gain.Low, High: f.Gain.High, Limit: f.Gain.Limit}
 	text := speedupText(&p)
 	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
 		text += " " + remedyText(c.ID)
 	}
+	text += limitText(&p)
 	return before + text + after
 }
 

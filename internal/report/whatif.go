@@ -22,7 +22,7 @@ func (e *evidence) gains() *whatif.Study {
 // no time of its own.
 func (e *evidence) predict(id cause.ID) (diagnose.Gain, bool) {
 	p, ok := e.study().Of(id)
-	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because}, ok && (p.Touched > 0 || p.Speedup != 1)
+	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because, Limit: p.Limit}, ok && (p.Touched > 0 || p.Speedup != 1)
 }
 
 // WhatIf predicts from a recording what edits would bring, and what each remedy, function and kernel would: in what

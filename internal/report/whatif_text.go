@@ -38,7 +38,15 @@ func whatIfHeadline(a *whatif.Answer) string {
 }
 
 func predictionText(p *whatif.Prediction) string {
-	return fmt.Sprintf("%s: %s", format.Clean(p.Plan), speedupText(p))
+	return fmt.Sprintf("%s: %s%s", format.Clean(p.Plan), speedupText(p), limitText(p))
+}
+
+// limitText says what bounds a prediction; "" where nothing that is known does, or where nothing is promised.
+func limitText(p *whatif.Prediction) string {
+	if p.Limit == "" || p.Speedup < worthShowing {
+		return ""
+	}
+	return ", limited by " + format.CleanText(p.Limit)
 }
 
 // speedupText is how much faster: "predicted speed-up 1.80x (1.60x to 2.00x)".

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -23,6 +24,15 @@ type measured struct {
 	small, smallBlocks  uint64 // ns; ns times blocks
 	sms                 uint64 // the most of a device
 	poor                [poorKinds]runs
+	computing           float64 // the share of its time that the busiest device computes
+}
+
+// most is how many times as fast the work can be done with the kernels as they are.
+func (m *measured) most() float64 {
+	if m.computing == 0 {
+		return math.Inf(1)
+	}
+	return 1 / m.computing
 }
 
 func (m *measured) sum(from, to doing) uint64 {
@@ -69,6 +79,7 @@ func (a *analysis) measure(d *Diagnosis, did []deviceWork) {
 	a.steps(devices)
 	for i := range devices {
 		devices[i].close()
+		a.total.computing = max(a.total.computing, share(devices[i].compute(), devices[i].Time))
 		d.Devices = append(d.Devices, a.device(&a.t.Devices[i], &devices[i]))
 		a.total.add(&devices[i])
 	}

@@ -127,6 +127,7 @@ type Gain struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
+	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
 }
 
 // Evidence is one fact behind a finding.

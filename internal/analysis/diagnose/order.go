@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -19,10 +20,26 @@ const apart = 0.05
 func (a *analysis) predicted(list []ranked, predict Predict) []ranked {
 	for i := range list {
 		if g, ok := predict(list[i].id); ok {
+			a.bounded(&g)
 			list[i].Gain = &g
 		}
 	}
 	return slices.DeleteFunc(list, func(f ranked) bool { return f.rank == leftOver && f.saves() < leastShare })
+}
+
+// bounded keeps a gain within what the kernels allow over the whole of what was recorded, which may be more than what a
+// prediction was made from: no remedy that is predicted changes them.
+func (a *analysis) bounded(g *Gain) {
+	most := a.total.most()
+	if g.High <= most {
+		return
+	}
+	g.High = most
+	g.Low = min(g.Low, most)
+	if g.Speedup >= most {
+		g.Speedup = most
+		g.Limit = fmt.Sprintf("the kernels, which take %.0f%% of the time as they are", 100/most)
+	}
 }
 
 // byGain orders findings of one rank by what their remedies bring, the most first, and of those that bring alike the

@@ -9,7 +9,7 @@ import (
 
 // apply changes a plan by an edit.
 func (s *Study) apply(e Edit, h how, g *replay.Graph, p *replay.Plan) {
-	remedy, of := s.remedyOf(e, g), mostly(g, e.Cause, h.maxMisattributed)
+	remedy, of := s.remedyOf(e, h, g), mostly(g, e.Cause, h.maxMisattributed)
 	for i := range g.Whats {
 		c := &p.Changes[i]
 		before, w := *c, g.Whats[i]
@@ -60,7 +60,7 @@ func mostly(g *replay.Graph, id cause.ID, maxMisattributed float64) map[function
 type remedy func(w *replay.What, c *replay.Change)
 
 // remedyOf returns what an edit means for a graph.
-func (s *Study) remedyOf(e Edit, g *replay.Graph) remedy {
+func (s *Study) remedyOf(e Edit, h how, g *replay.Graph) remedy {
 	switch e.Verb {
 	case Faster, Kernels:
 		return func(w *replay.What, c *replay.Change) {
@@ -75,7 +75,7 @@ func (s *Study) remedyOf(e Edit, g *replay.Graph) remedy {
 		return s.beside(func(w *replay.What) bool { return e.about(w) || copies(e.Cause, w) })
 	}
 	if e.Cause != cause.Count {
-		return s.without(e, g)
+		return s.without(e, h, g)
 	}
 	return func(w *replay.What, c *replay.Change) {
 		if e.about(w) {
@@ -85,7 +85,7 @@ func (s *Study) remedyOf(e Edit, g *replay.Graph) remedy {
 }
 
 // without is the remedy of a cause.
-func (s *Study) without(e Edit, g *replay.Graph) remedy {
+func (s *Study) without(e Edit, h how, g *replay.Graph) remedy {
 	is := func(w *replay.What) bool { return w.Kind < replay.Kernel && w.Cause == e.Cause }
 	switch e.Cause {
 	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:
@@ -97,7 +97,7 @@ func (s *Study) without(e Edit, g *replay.Graph) remedy {
 	case cause.HostSync, cause.Sleep, cause.Allocation, cause.Compilation, cause.GC, cause.PageFaults, cause.NoCPU, cause.Throttled, cause.NoWork:
 		return gone(e.Cause)
 	case cause.SyncCopy:
-		return s.pinned(g)
+		return s.pinned(g, h)
 	case cause.CopyNotOverlapped, cause.CopyBound:
 		return s.beside(func(w *replay.What) bool { return copies(e.Cause, w) })
 	case cause.Worker:
@@ -217,13 +217,9 @@ func copies(id cause.ID, w *replay.What) bool {
 	return false
 }
 
-// pinnedGain is how many times faster copies are from pinned memory, where the recording has none to compare
-// with: 25 GB/s against 6 on PCIe 4 x16 (CUDA C++ Best Practices Guide, "Pinned Memory": 12 against 3 on PCIe 3).
-const pinnedGain = 4
-
 // pinned makes copies that hold their caller asynchronous copies of pinned memory, beside the kernels. Copies that
 // are not known to be pageable are only taken off the path.
-func (s *Study) pinned(g *replay.Graph) remedy {
+func (s *Study) pinned(g *replay.Graph, h how) remedy {
 	pageable := false
 	for i := range g.Whats {
 		pageable = pageable || copies(cause.SyncCopy, &g.Whats[i])
@@ -231,7 +227,7 @@ func (s *Study) pinned(g *replay.Graph) remedy {
 	return func(w *replay.What, c *replay.Change) {
 		switch {
 		case copies(cause.SyncCopy, w):
-			c.Scale /= pinnedGain
+			c.Scale /= s.pinning(w).of(h.link)
 			c.Apart = engineOf(w.Name)
 		case !pageable && copies(cause.CopyNotOverlapped, w):
 			c.Apart = engineOf(w.Name)

@@ -55,6 +55,10 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	warm := h
 	warm.refill = refill
 	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
+	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.SyncCopy }) {
+		slower = math.Hypot(slower, s.linked(edits, h, slowest)-after)
+		faster = math.Hypot(faster, after-s.linked(edits, h, fastest))
+	}
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause != cause.Count }) {
 		more, none := h, h
 		more.maxMisattributed, none.maxMisattributed = mostStrays, 0

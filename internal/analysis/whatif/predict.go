@@ -17,6 +17,7 @@ type Prediction struct {
 	Touched uint64  `json:"touched_ns"`        // time that the plan changes, in all threads and streams: not what it gains
 	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
+	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
 }
 
 // Predict replays with all edits at once.
@@ -36,6 +37,7 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	p.After = s.with(edits, h)
 	p.Speedup = s.speedup(p.After)
 	s.interval(&p, edits, h)
+	s.bounded(&p, edits, h)
 	return p
 }
 
@@ -45,6 +47,7 @@ type how struct {
 	maxMisattributed float64                    // see mostly
 	kernels          float64                    // by how much kernels take longer
 	refill           float64                    // see warmed
+	link             linkSpeed                  // how fast pinned copies are
 }
 
 // usual is how they are expected to be.

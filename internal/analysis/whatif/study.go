@@ -24,7 +24,8 @@ type Study struct {
 	varies   float64 // see variation
 	learned  float64 // see Learned
 	power    power
-	watched  float64 // see watchedShare
+	pins     [replay.Engines]gain // what pinned memory brings to copies, by direction
+	watched  float64              // see watchedShare
 	recorder recorder
 }
 
@@ -75,6 +76,7 @@ func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in t
 	s.countSamples(t)
 	s.findLaunchers(t)
 	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans)
+	s.pins = pinnedGains(t, spans)
 	s.varies = s.variation()
 	s.learned = s.crossValidate()
 	return s

@@ -84,26 +84,37 @@ func (b *builder) aimAtMain() {
 	}
 }
 
-// bound finds which devices ran one kernel at a time, and which engines one copy: what they did cannot be
-// faster than all of it one after the other.
+// bound finds for how long each engine of a device was busy, and which of them did one thing at a time: what those did
+// cannot be faster than all of it one after the other.
 func (b *builder) bound() {
 	for d, list := range b.devices {
-		type engine struct {
-			sum, union, end uint64
-		}
-		var engines [copyNames]engine
+		var names [copyNames]busy
+		var parts [Engines + 1]busy
 		for _, i := range list { // by their ends
 			a := &b.t.Activities[i]
-			e := &engines[b.engine(i)]
-			e.sum += a.End - a.Start
-			e.union += a.End - min(a.End, max(a.Start, e.end))
-			e.end = max(e.end, a.End)
+			name := b.engine(i)
+			names[name].add(a.Start, a.End)
+			parts[partOf(name)].add(a.Start, a.End)
 		}
-		for k, e := range engines {
+		for k, e := range names {
 			// A thousandth: the clocks of neighbours overlap by some ns.
 			if e.sum > 0 && cmp.Compare(e.sum-e.union, e.sum/1000) <= 0 {
 				b.g.engines = append(b.g.engines, engineOf{device: int32(d), name: uint8(k)})
 			}
 		}
+		for k, e := range parts[:Engines] {
+			if e.sum > 0 {
+				b.g.busy = append(b.g.busy, Busy{Device: int32(d), Engine: Engine(k), Time: e.union, sum: e.sum})
+			}
+		}
 	}
+}
+
+// busy sums up intervals that come in the order of their ends, ns.
+type busy struct{ sum, union, end uint64 }
+
+func (e *busy) add(from, to uint64) {
+	e.sum += to - from
+	e.union += to - min(to, max(from, e.end))
+	e.end = max(e.end, to)
 }

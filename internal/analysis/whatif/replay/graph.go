@@ -66,6 +66,7 @@ type Graph struct {
 	more              []edge // what nodes with more than two dependencies wait for: by node
 	criticalResources []criticalResource
 	engines           []engineOf
+	busy              []Busy
 	gpu               bool         // it has activities
 	target            uint32       // pid of the process that was asked for
 	waits             bool         // its main thread waits often

@@ -1,0 +1,89 @@
+package whatif
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// TestKernelsBound: kernels that take 89% of the time, in two streams that overlap a little, as a split product and its
+// reduction do. Nothing that leaves them as they are makes the program more than 1/0.89 times as fast.
+func TestKernelsBound(t *testing.T) {
+	sc := newScene()
+	for i := range uint64(steps) {
+		at := i * ms
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+20*us, at+500*us, 0)
+		sc.run(event.Kernel, "cuLaunchKernel", 8, at+5*us, at+450*us, at+910*us, 0)
+		sc.wait(at+10*us, at+920*us)
+	}
+	s := sc.study(t)
+	const most = 1000.0 / 890
+	for _, e := range []Edit{edit(t, Without, "launch-overhead"), edit(t, Without, "sync"), edit(t, Without, "no-cpu")} {
+		p := s.Predict(e, edit(t, Without, "sync"))
+		if p.Speedup > most*1.01 || p.High > most*1.01 || p.Low > p.Speedup {
+			t.Errorf("%s: %.3f (%.3f to %.3f), more than the kernels allow (%.3f)", p.Plan, p.Speedup, p.Low, p.High, most)
+		}
+		if !strings.HasPrefix(p.Limit, "the kernels") {
+			t.Errorf("%s: limited by %q", p.Plan, p.Limit)
+		}
+	}
+	if p := s.Predict(edit(t, Kernels, "*=2"), edit(t, Without, "sync")); p.Speedup < 1.5 {
+		t.Errorf("kernels that are twice as fast are no bound: %.3f (%s)", p.Speedup, p.Limit)
+	}
+	if p := s.Predict(edit(t, Without, "sleep")); p.Limit != "" || p.Speedup != 1 {
+		t.Errorf("nothing sleeps: %+v", p)
+	}
+}
+
+// pageableSteps copies 20 MB from pageable memory in 2 ms (10 GB/s), and computes for 1 ms.
+func pageableSteps() *scene {
+	sc := newScene()
+	for i := range uint64(steps) {
+		at := i * period
+		sc.copy(at, at+10*us, at+2010*us, 1|1<<8, 20<<20)
+		sc.wait(at+5*us, at+2020*us)
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at+2025*us, at+2035*us, at+3035*us, 0)
+		sc.wait(at+2030*us, at+3040*us)
+	}
+	return sc
+}
+
+func (s *scene) copy(at, from, to uint64, ret int32, bytes uint64) {
+	id := s.call("cudaMemcpyAsync", at, 3*us)
+	s.Event(event.Event{
+		TS: start + from, Dur: to - from, PID: s.PID, TID: 7, Func: 1 << 8, Kind: event.Copy, Flags: event.Timed, Ret: ret,
+		Args: [4]uint64{uint64(id), 0, bytes},
+	})
+}
+
+// TestPinnedRate: pinned copies are as fast as the recording's own are, and where it has none no faster than the link.
+func TestPinnedRate(t *testing.T) {
+	sc := pageableSteps()
+	s := sc.study(t)
+	if g := s.pins[replay.ToDevice]; g.usual != pinnedGain || g.least != leastPinned || g.most != mostPinned || g.measured {
+		t.Errorf("of an unknown link %+v", g)
+	}
+
+	sc = pageableSteps()
+	sc.Meta.GPU.Devices[0].Major = 8
+	if g := sc.study(t).pins[replay.ToDevice]; math.Abs(g.usual-28/10.48576) > 0.01 || g.most > g.usual+0.01 {
+		t.Errorf("of PCIe 4 %+v", g)
+	}
+
+	sc = pageableSteps()
+	for i := range uint64(20) { // 20 MB in 1 ms, pinned; and a small one that is slower
+		at := i*period + 3100*us
+		sc.copy(at, at+10*us, at+910*us, 1|2<<8, 20<<20)
+		sc.copy(at+20*us, at+910*us, at+915*us, 1|2<<8, 100)
+	}
+	s = sc.study(t)
+	if g := s.pins[replay.ToDevice]; math.Abs(g.usual-2000.0/900) > 0.001 || !g.measured {
+		t.Errorf("of measured copies %+v", g)
+	}
+	if g := s.pins[replay.ToHost]; g.usual != 1 {
+		t.Errorf("nothing is copied back: %+v", g)
+	}
+}
