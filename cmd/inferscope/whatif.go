@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format"
@@ -73,7 +74,7 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 		return err
 	}
 	done := g.progress(cmd.Context(), patience, thinking)
-	answer := report.WhatIf(rec, edits)
+	answer := analysis.Run(rec).WhatIf(edits)
 	done()
 	if answer.Asked != nil && answer.Asked.Touched == 0 {
 		fmt.Fprintf(g.stderr, "inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n", format.Clean(named(edits)))

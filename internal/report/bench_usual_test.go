@@ -2,11 +2,11 @@ package report
 
 import (
 	"io"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -58,16 +58,9 @@ func BenchmarkUsualReport(b *testing.B) {
 			gap.Build(t)
 		}
 	})
-	e := read(rec).begin()
-	b.Run("diagnosis", func(b *testing.B) {
+	b.Run("analysis", func(b *testing.B) {
 		for range b.N {
-			e.diagnosis(nil)
-		}
-	})
-	b.Run("gains", func(b *testing.B) {
-		for range b.N {
-			e.study = sync.OnceValue(e.gains)
-			e.diagnosis(e.predict)
+			analysis.Run(rec)
 		}
 	})
 	m := New(rec)

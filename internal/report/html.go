@@ -12,7 +12,7 @@ import (
 // HTML writes the model as one page that needs nothing else: what the other forms say, and a timeline, flame
 // graphs and tables to look at. A model that was read from JSON has not what the timeline is made of, and is refused.
 func HTML(w io.Writer, m *Model) error {
-	if m.made == nil {
+	if m.result == nil {
 		return fmt.Errorf("write HTML: the model comes from JSON, which has no timeline: make it from a recording")
 	}
 	if err := html.Write(w, htmlInput(m)); err != nil {
@@ -29,7 +29,7 @@ func htmlInput(m *Model) html.Input {
 		Heading: findingsTitle(m), Went: breakdownTitle(m),
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
 		WhatIf:   htmlWhatIf(m),
-		Timeline: m.made.timeline, Threads: m.made.threads, Walk: m.made.walk(),
+		Timeline: m.result.Timeline, Threads: m.result.Threads, Walk: m.result.Walk,
 		Findings: []html.Finding{}, Doubts: []html.Doubt{},
 	}
 	if tool, ok := importedFrom(m.Version); ok {

@@ -22,14 +22,14 @@ func htmlWhatIf(m *Model) *html.WhatIf {
 			continue
 		}
 		seen[f.Cause] = true
-		p := html.Prediction{Title: upper(format.Clean(row.Title)), Finding: i, Points: strengths(m.made.study(), row.ID, f.Gain)}
+		p := html.Prediction{Title: upper(format.Clean(row.Title)), Finding: i, Points: strengths(m.result.Study, row.ID, f.Gain)}
 		out.Rows = append(out.Rows, p)
 	}
 	if len(out.Rows) == 0 {
 		return nil
 	}
 	out.Note = fmt.Sprintf("At 100%% it is the remedy that inferscope explain describes; below, that part of the time is gone. Where only the remedy can be replayed there is no slider. A replay of the recording says what the whole program gains, "+
-		"and the replay without changes is off by %s.", format.Percent(m.made.study().Error()))
+		"and the replay without changes is off by %s.", format.Percent(m.result.Study.Error()))
 	return out
 }
 

@@ -6,6 +6,7 @@ package report
 import (
 	"cmp"
 
+	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
@@ -38,7 +39,7 @@ type Model struct {
 	Diagnosis diagnose.Diagnosis `json:"diagnosis"`
 	Margin    uint64             `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
 
-	made *evidence // what it was made of, for the form that shows it; nil in a model that was read from JSON
+	result *analysis.Result // what it was made of, for the form that shows it; nil in a model that was read from JSON
 }
 
 // Options say how a report is made; the zero value has the defaults.
@@ -88,15 +89,11 @@ func New(rec *recording.Recording) *Model { return NewWith(rec, Options{}) }
 
 // NewWith makes the model of rec. It is a pure function of its arguments.
 func NewWith(rec *recording.Recording, o Options) *Model {
-	e := read(rec)
-	calls := begin(e.calls) // it needs no other part, and what comes first of these keeps one CPU busy only
-	e.begin()
-	begin(e.study) // nearly every diagnosis has a finding whose gain is asked for
-	diagnosis := e.diagnosis(e.predict)
+	r := analysis.Run(rec)
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
-		Summary: *calls(), CPU: *e.cpu(), GPU: e.gpu(), Diagnosis: *diagnosis, made: e,
+		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Diagnosis: *r.Diagnosis, result: r,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)
@@ -106,7 +103,6 @@ func NewWith(rec *recording.Recording, o Options) *Model {
 	}
 	m.State = state(&m.Summary)
 	m.Doubts = doubts(rec, m)
-	e.study() // where nobody asked for it, it still reads the recording, which is the caller's again
 	return m
 }
 

@@ -8,10 +8,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
-	"github.com/inferscope/inferscope/internal/report"
 )
 
 // Kind says what the JSON form is.
@@ -87,7 +87,7 @@ func (c *Comparison) Worse(by float64) (worse, ok bool) {
 // side is one recording with what is compared.
 type side struct {
 	Side
-	model  *report.Model
+	result *analysis.Result
 	time   *timeline.Timeline
 	blocks blocks
 	perIt  float64 // ns of a mean iteration; 0: there are none
@@ -112,11 +112,11 @@ func New(nameA, nameB string, a, b *recording.Recording) *Comparison {
 }
 
 func newSide(name string, rec *recording.Recording) *side {
-	m := report.New(rec)
-	s := &side{model: m, time: timeline.Build(rec)}
+	m := analysis.Run(rec)
+	s := &side{result: m, time: m.Timeline}
 	s.blocks = newBlocks(s.time)
 	s.Side = Side{
-		Name: name, Target: cmp.Or(m.Target.Cmdline, m.Target.Comm), Verdict: string(m.Diagnosis.Verdict), Headline: m.Diagnosis.Headline,
+		Name: name, Target: target(rec), Verdict: string(m.Diagnosis.Verdict), Headline: m.Diagnosis.Headline,
 		Window: rec.Meta.To - rec.Meta.From, GPUTime: m.Diagnosis.Breakdown.Time,
 	}
 	if it := m.Diagnosis.Iterations; it != nil {
@@ -124,6 +124,17 @@ func newSide(name string, rec *recording.Recording) *side {
 		s.Mean = mean(floats(it.Durations))
 	}
 	return s
+}
+
+// target returns how the process that was asked for was started: of several with its pid, the last.
+func target(rec *recording.Recording) string {
+	name := ""
+	for _, p := range rec.Meta.Processes {
+		if p.PID == rec.Meta.Target {
+			name = cmp.Or(p.Cmdline, p.Comm)
+		}
+	}
+	return name
 }
 
 func floats(list []uint64) []float64 {
@@ -136,7 +147,7 @@ func floats(list []uint64) []float64 {
 
 // latency compares the iterations: their medians, by the ranks of all of them.
 func (c *Comparison) latency(x, y *side) {
-	i, j := x.model.Diagnosis.Iterations, y.model.Diagnosis.Iterations
+	i, j := x.result.Diagnosis.Iterations, y.result.Diagnosis.Iterations
 	if i == nil || j == nil {
 		c.Notes = append(c.Notes, "one of the two has no iterations, so latencies cannot be compared; name them: with scope(\"request\"): ...")
 		return
@@ -163,7 +174,7 @@ func (c *Comparison) parts(x, y *side) {
 	pairs := map[string]*pair{}
 	var order []string
 	take := func(s *side, into func(p *pair, share float64)) {
-		for _, part := range s.model.Diagnosis.Breakdown.Parts {
+		for _, part := range s.result.Diagnosis.Breakdown.Parts {
 			if pairs[part.Key] == nil {
 				pairs[part.Key] = &pair{name: part.Name, busy: part.Busy}
 				order = append(order, part.Key)
@@ -203,14 +214,14 @@ type functionKey struct{ kind, name, file string }
 
 // stacks compares in which functions threads were sampled: Python's, and native ones.
 func (c *Comparison) stacks(x, y *side) {
-	n, m := x.model.CPU.Origins.Samples, y.model.CPU.Origins.Samples
+	n, m := x.result.CPU.Origins.Samples, y.result.CPU.Origins.Samples
 	if n == 0 || m == 0 {
 		c.Notes = append(c.Notes, "one of the two has no CPU samples, so functions cannot be compared")
 		return
 	}
 	counts := map[functionKey][2]uint64{}
 	for side, s := range []*side{x, y} {
-		for _, list := range [][]cpu.Function{s.model.CPU.Python, s.model.CPU.Functions} {
+		for _, list := range [][]cpu.Function{s.result.CPU.Python, s.result.CPU.Functions} {
 			for _, f := range list {
 				k := functionKey{string(f.Kind), f.Name, f.File}
 				v := counts[k]

@@ -1,0 +1,101 @@
+// Package analysis makes sense of a recording in one go. Run is a pure function of the recording, and its Result holds
+// facts: package report makes all prose of it.
+package analysis
+
+import (
+	"math"
+	"sync"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// gainEvents is from how much of a recording the gains of findings are predicted, in calls, activities and waits: some
+// hundred iterations say what thousands do, and a report is there at once.
+const gainEvents = 60_000
+
+// Result is what a recording shows. Nothing of it changes after Run; Timeline, Walk and Study still refer to the
+// recording's events.
+type Result struct {
+	Recording *recording.Recording
+	Timeline  *timeline.Timeline
+	Threads   []threads.Thread // nil where scheduling was not recorded
+	Walk      *gap.Walk        // the gaps of all GPUs within what is broken down
+	Calls     *summary.Summary
+	CPU       *cpu.Summary
+	GPU       *gpu.Summary // nil where no GPU activity was asked for
+	Diagnosis *diagnose.Diagnosis
+	Study     *whatif.Study // what the gains of findings are predicted with
+}
+
+// Run analyzes a recording:
+//
+//	recording > timeline > threads > walk along the critical path > diagnosis with predicted gains
+//	                  > summaries of calls, CPU and GPU ............^
+//
+// Stages that do not need each other run at the same time. When Run returns, nothing of it does.
+func Run(rec *recording.Recording) *Result {
+	t := timeline.Build(rec) // it uses all CPUs, as the threads do
+	r := &Result{Recording: rec, Timeline: t, Threads: t.Index.Threads()}
+
+	calls := begin(func() *summary.Summary { return summary.Summarize(t) })
+	cpus := begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, r.Threads) })
+	started := gap.Start(t, r.Threads)
+	diagnosis := diagnose.Begin(t, started)
+	walk := begin(func() *gap.Walk { started.Find(diagnosis.Within()); return started })
+	gpus := begin(func() *gpu.Summary {
+		take, wait := diagnosis.Beside() // it measures activities while they are in a cache of the CPU
+		defer wait()
+		return gpu.SummarizeBeside(t, take)
+	})
+	// Nearly every diagnosis has a finding whose gain is asked for.
+	study := begin(func() *whatif.Study {
+		return whatif.Some(t, r.Threads, walk(), diagnosis.Within(), gainEvents)
+	})
+
+	r.GPU, r.Walk, r.CPU = gpus(), walk(), cpus()
+	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, func(id cause.ID) (diagnose.Gain, bool) { return gain(study(), id) })
+	r.Calls, r.Study = calls(), study()
+	return r
+}
+
+// begin runs make beside what follows, and returns what waits for its result.
+func begin[T any](make func() T) func() T {
+	result := sync.OnceValue(make)
+	go result()
+	return result
+}
+
+// gain returns what the remedy of a cause would bring. A synchronization that nobody waits for any more may have taken
+// no time of its own.
+func gain(study *whatif.Study, id cause.ID) (diagnose.Gain, bool) {
+	p, ok := study.Of(id)
+	g := diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because, Limit: p.Limit}
+	return g, ok && (p.Touched > 0 || p.Speedup != 1)
+}
+
+// WhatIf predicts what edits would bring, and what each remedy, function and kernel would: in what the program does
+// again and again, without its start and its end.
+func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
+	study := whatif.Some(r.Timeline, r.Threads, nil, r.Diagnosis.Between(r.Timeline), math.MaxInt)
+	a := study.Answer(r.pace(), edits)
+	a.Version, a.PID = r.Recording.Meta.Version, r.Recording.Meta.Target
+	return a
+}
+
+// pace returns how fast the program is as it is; nil where nothing repeats.
+func (r *Result) pace() *whatif.Pace {
+	it := r.Diagnosis.Iterations
+	if it == nil {
+		return nil
+	}
+	return &whatif.Pace{Of: it.Source, Latency: it.P50, PerSec: it.PerSec}
+}
