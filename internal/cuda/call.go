@@ -95,6 +95,9 @@ func (l *layout) launch(e *event.Event, c *Call) {
 // doubt takes back what a fault may have left at zero: zero is then no answer.
 func (l *layout) doubt(c *Call) {
 	c.HasBytes = c.HasBytes && c.Bytes != 0
+	if l.copyKind && c.Direction == H2H {
+		c.Direction = Unknown
+	}
 	if l.at[StreamID] != 0 || l.shape >= LaunchArgs && l.shape <= RTLaunchEx {
 		c.HasStream = c.HasStream && c.Stream != 0
 	}

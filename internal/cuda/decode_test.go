@@ -242,3 +242,16 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
+
+// TestUnreadCopyHasNoDirection holds that a copy whose arguments were not read is none from host to host, which is kind 0.
+func TestUnreadCopyHasNoDirection(t *testing.T) {
+	d := NewDecoder([]recording.Function{{Name: "cudaMemcpyAsync", Base: "cudaMemcpyAsync", Library: "runtime", Group: "copy", Timed: true}})
+	read := event.Event{Kind: event.Call, Flags: event.Timed, Args: [4]uint64{1, 2, 3}}
+	if c := d.Decode(&read); c.Direction != H2H {
+		t.Errorf("kind 0 is %s", c.Direction)
+	}
+	unread := event.Event{Kind: event.Call, Flags: event.Timed | event.Fault}
+	if c := d.Decode(&unread); c.Direction != Unknown || c.HasBytes {
+		t.Errorf("a copy that was not read goes %s and has bytes: %v", c.Direction, c.HasBytes)
+	}
+}

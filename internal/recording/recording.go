@@ -4,6 +4,8 @@
 package recording
 
 import (
+	"strings"
+
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
@@ -45,6 +47,21 @@ type Meta struct {
 	Pressure     []Pressure  `json:"pressure,omitempty"`  // of the host and the cgroup, ordered by TS
 	GPU          *GPU        `json:"gpu,omitempty"`       // nil: no agent was asked for
 	Overhead     *Overhead   `json:"overhead,omitempty"`  // nil: nothing governs what watching costs
+}
+
+// importMark begins the Version of a recording that was made from another tool's file.
+const importMark = "import of "
+
+// ImportVersion is the Version of a recording that is made from a tool's file.
+func ImportVersion(tool string) string { return importMark + tool }
+
+// ImportedFrom names what a recording was made from, where another tool recorded it: such a recording is of all that
+// the tool was asked for, and no daemon can be asked for more.
+func (m *Meta) ImportedFrom() (tool string, ok bool) {
+	if tool, ok = strings.CutPrefix(m.Version, importMark); !ok {
+		return "", false
+	}
+	return tool, true
 }
 
 // FrameKind is the kind of code that a frame is of.

@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
@@ -144,7 +145,8 @@ func programText(m *Model) string {
 
 // importedFrom names what a recording was made from, where another tool recorded it: see package importer.
 func importedFrom(version string) (what string, ok bool) {
-	return strings.CutPrefix(version, "import of ")
+	meta := recording.Meta{Version: version}
+	return meta.ImportedFrom()
 }
 
 // latencyText says how long the program takes for what it does again and again.

@@ -134,11 +134,10 @@ func seen(m *Model) string {
 		}
 	}
 	text := format.Plural(s.Operations, "CUDA operation", "CUDA operations")
-	_, imported := importedFrom(m.Version)
 	if s.Operations > 0 {
 		text += fmt.Sprintf(" by %s of %s", format.Plural(len(s.Threads), "thread", "threads"), format.Plural(active, "process", "processes"))
 	}
-	if imported { // by a tool that probes nothing
+	if imported(m) != "" { // by a tool that probes nothing
 		return text
 	}
 	return text + "; " + format.Plural(probed, "CUDA library", "CUDA libraries") + " probed"
@@ -202,6 +201,12 @@ func upper(s string) string {
 	return string(unicode.ToUpper(first)) + s[n:]
 }
 
+// imported names the tool whose file a report is about; "" where it is none.
+func imported(m *Model) string {
+	tool, _ := importedFrom(m.Version)
+	return format.Clean(tool)
+}
+
 // empty says why there is nothing to report, "" where there is.
 func empty(m *Model) string {
 	switch {
@@ -213,6 +218,8 @@ func empty(m *Model) string {
 		return "CUDA calls were not recorded: see Losses and doubts."
 	case m.State == NoLibrary && m.Target.Exited:
 		return "The target never mapped a CUDA library (libcuda or libcudart) while it was watched."
+	case imported(m) != "" && m.State == NoLibrary:
+		return "The file of " + imported(m) + " has no CUDA call and nothing of what a GPU did."
 	case m.State == NoLibrary:
 		return "The target has not mapped a CUDA library (libcuda or libcudart) yet. The daemon keeps watching, and probes one as soon as it is loaded."
 	case m.State == Unprobed:
@@ -234,12 +241,17 @@ func untimedText(m *Model) string {
 func reading(m *Model) document.Bullets {
 	b := document.Bullets{
 		"An operation is a call that the program made. A driver call that a runtime call made is part of that operation and is not counted again. A runtime launch is seen as the driver launch that it makes.",
-		"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.",
-		fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", format.Span(m.Summary.Window.Observed)),
-		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.",
-		untimedText(m),
-		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.",
 	}
+	probed := imported(m) == "" // other tools see each call, and probe none
+	if probed {
+		b = append(b, "Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.")
+	}
+	b = append(b, fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", format.Span(m.Summary.Window.Observed)),
+		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.")
+	if probed {
+		b = append(b, untimedText(m))
+	}
+	b = append(b, "p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.")
 	b = append(b, gpuReading(m)...)
 	if len(m.Summary.Copies) > 0 {
 		b = append(b, "The time of an async copy's call is not the time of its transfer, so bandwidth is given only for copies from or to host memory that return when they are done. Sizes are in powers of 1,000.")

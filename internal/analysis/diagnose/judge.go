@@ -81,10 +81,10 @@ func (a *analysis) doubts(d *Diagnosis) []string {
 	case a.total.Time == 0 && a.subject == aboutCPU:
 		return append(out, "nothing shows what the program's main thread did: it is neither sampled nor are its waits recorded in this time")
 	}
-	if n := a.total.Time; n < leastTime {
-		out = append(out, fmt.Sprintf("the GPU was watched whole for %s only: record for longer, or all the time (--gpu continuous)", format.Span(n)))
+	if short := a.tooShort(); short != "" {
+		out = append(out, short)
 	}
-	if it := d.Iterations; it != nil && a.total.Time < it.P50 {
+	if it := d.Iterations; it != nil && a.total.Time < it.P50 && !a.imported() {
 		out = append(out, fmt.Sprintf("the GPU was watched for %s, and one iteration takes %s: record for longer", format.Span(a.total.Time), format.Span(it.P50)))
 	}
 	if other := a.otherUser(); other != "" {
@@ -103,6 +103,9 @@ func (a *analysis) matters() bool {
 
 // unseen says why nobody watched the GPU.
 func (a *analysis) unseen() string {
+	if a.imported() {
+		return noGPUImported
+	}
 	s := "the program uses a GPU, and what that did was not recorded"
 	if gpu := a.t.Rec.Meta.GPU; gpu != nil {
 		for i := range gpu.Agents {
@@ -170,10 +173,10 @@ func (a *analysis) missing() []string {
 		out = append(out, fmt.Sprintf("the launches of %s of what the GPU did are not known", format.Percent(1-a.gpu.Links.Share)))
 	}
 	if !a.cpu.Scheduled {
-		out = append(out, "when threads ran and waited was not recorded (--scheduling)")
+		out = append(out, a.either(noWaits, noWaitsImported))
 	}
 	if !a.cpu.Sampled {
-		out = append(out, "what threads ran was not sampled (--cpu-sampling-frequency-hz)")
+		out = append(out, a.either(noCode, noCodeImported))
 	}
 	if slices.ContainsFunc(a.t.Rec.Meta.Objects, func(o recording.Object) bool { return o.Role == recording.Unclear }) {
 		out = append(out, "who opened some of its connections is not known, so that waiting for a request cannot be told from waiting for an answer: "+
@@ -197,7 +200,7 @@ func (a *analysis) clockDoubt() []string {
 		return nil
 	}
 	each, c := dearest.cost/max(1, dearest.steps), &a.t.Clock
-	if c.Error > each || c.Bound > max(each, margin) {
+	if c.Error > each || c.Bound > max(each, margin) && !a.imported() { // the bound rests on waits, and a trace can have none
 		return []string{fmt.Sprintf("the clocks of the GPU and the CPU are up to %s apart, and the times in question are %s long on average",
 			format.Span(max(c.Error, c.Bound)), format.Span(each))}
 	}

@@ -32,6 +32,7 @@ type walker struct {
 	first        int             // its first step
 	unlimited    bool            // the cgroup's quota held nobody back: its counter stood still
 	blind        bool            // what GPUs do was not seen, so that a wait for one says nothing
+	capturing    bool            // some function begins the capture of a graph
 	throttled    map[int32]bool  // waits for a CPU that the quota explains, by event
 	compiler     map[uint32]bool // processes that compile, whatever their frames say
 }
@@ -88,6 +89,7 @@ func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	}
 	for i := range w.classes {
 		w.classes[i] = classify(&t.Rec.Meta.Functions[i])
+		w.capturing = w.capturing || w.classes[i].begins
 	}
 	w.gather(scheduled)
 	w.quota()

@@ -25,6 +25,8 @@ type class struct {
 	kind  callKind
 	async bool // a copy whose name says that it only enqueues
 	back  bool // a copy whose name says that it goes to the host
+
+	begins, ends bool // a capture of a graph
 }
 
 func classify(f *recording.Function) class {
@@ -40,14 +42,15 @@ func classify(f *recording.Function) class {
 	case "module", "init", "context":
 		return class{kind: compileCall}
 	case "graph":
-		return class{kind: graphKind(f.Base)}
+		begins, ends := marksCapture(f.Base)
+		return class{kind: graphKind(f.Base), begins: begins, ends: ends}
 	}
 	return class{kind: quickCall}
 }
 
 // graphKind tells launching a graph from making one.
 func graphKind(base string) callKind {
-	for _, made := range []string{"Instantiate", "EndCapture", "Clone", "Destroy"} {
+	for _, made := range []string{"Instantiate", "Capture", "Clone", "Destroy"} {
 		if strings.Contains(base, made) {
 			return compileCall
 		}
@@ -161,7 +164,7 @@ func (w *walker) callCause(op int32) (cause.ID, Sureness) {
 		return cause.Allocation, Seen
 	case compileCall:
 		return cause.Compilation, Seen
-	case launchCall:
+	case launchCall, quickCall: // the first call of a program makes the context
 		if o.Dur > slowLaunch && !w.launchedBefore(op) {
 			return cause.Compilation, Inferred
 		}

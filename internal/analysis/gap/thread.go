@@ -19,6 +19,7 @@ type thread struct {
 	samples   []sample           // when the thread ran, by time
 	stacks    *threads.Stacks    // of its waits
 	pace      uint64             // ns: see paceOf
+	captures  []capture          // by time; nil: none
 
 	// Where the last search ended: neighbouring gaps are neighbours here too.
 	opAt, intervalAt, sampleAt int
@@ -50,6 +51,7 @@ func (w *walker) gather(scheduled []threads.Thread) {
 		th.ops.sort(byStart)
 		th.stacks = w.waits.Stacks(th.pid, th.tid)
 		th.pace = w.paceOf(&th.ops)
+		th.captures = w.capturesOf(&th.ops)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 )
 
-// explain makes the steps of what a thread did in [from, to).
-func (w *walker) explain(th *thread, from, to uint64) {
+// explainPart is explain for a time in which no graph was captured.
+func (w *walker) explainPart(th *thread, from, to uint64) {
 	if from >= to {
 		return
 	}

@@ -28,7 +28,7 @@ func (b *builder) doubtEdges() {
 
 // head returns until when a window could have had work that was launched before it.
 func (b *builder) head(p int32, w Span) uint64 {
-	first, held := w.To, w.From
+	first, held, earliest := w.To, w.From, None
 	for s := range b.t.Streams {
 		if b.t.Streams[s].Process != p {
 			continue
@@ -39,12 +39,24 @@ func (b *builder) head(p int32, w Span) uint64 {
 			continue
 		}
 		act := &b.t.Activities[list.at(i)]
-		first = min(first, act.Start)
+		if act.Start < first {
+			first, earliest = act.Start, list.at(i)
+		}
 		if act.Op != None && act.Start > b.t.Ops[act.Op].Start+longWait {
 			held = max(held, act.Start)
 		}
 	}
+	if _, imported := b.t.Rec.Meta.ImportedFrom(); imported && earliest != None && b.prompt(&b.t.Activities[earliest]) {
+		return w.From
+	}
 	return b.settled(p, w, first, held)
+}
+
+// prompt reports whether an activity began right after its launch: nothing was before it in its stream, and a tool that
+// records from its start to its end has nothing that it launched before. A stream that starts later than the first one
+// waits for that one's work, as communication does, and not for what nobody recorded.
+func (b *builder) prompt(act *Activity) bool {
+	return act.Op != None && act.Start <= b.t.Ops[act.Op].End()+longWait
 }
 
 // settled cuts the doubt at the first return of a call that waited for everything. A window without any

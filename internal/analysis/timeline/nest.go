@@ -20,7 +20,7 @@ type class struct {
 	role    role
 	useful  bool // it can wait for the GPU, or make a stream wait
 	group   string
-	stem    string // the name without cu or cuda
+	stem    string // the name without cu, cuda or hip
 }
 
 // nester finds the parent of each op of one thread, and marks those that others look at later.
@@ -46,7 +46,7 @@ func classify(functions []recording.Function) []class {
 func classOf(f *recording.Function) class {
 	c := class{runtime: f.Library == "runtime", group: f.Group}
 	if c.runtime {
-		c.stem = strings.TrimPrefix(f.Base, "cuda")
+		c.stem = strings.TrimPrefix(strings.TrimPrefix(f.Base, "cuda"), "hip")
 	} else {
 		c.stem = strings.TrimPrefix(f.Base, "cu")
 		c.prepare = f.Group == "module" || f.Group == "context" || f.Group == "device" || f.Group == "init"

@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -32,16 +33,17 @@ type builder struct {
 	skipped   map[string]uint64 // rows that were left out, by why
 	from, to  uint64            // ns: of GPU rows and calls, where hasWork
 	hasWork   bool
-	shapes    map[uint64][2]uint64 // by process and correlation id: grid and block, for the launch
+	active    bool              // there are rows of GPUs
+	launched  map[uint64]launch // by process and correlation id: what a launch started
 }
 
 func newBuilder(limits Limits, tool string) *builder {
 	return &builder{
 		limits: limits, functions: map[string]uint16{}, kernels: map[recording.Kernel]int32{}, ranges: map[string]int32{},
 		processes: map[uint32]int{}, threads: map[uint64]string{}, streams: map[recording.Stream]bool{},
-		devices: map[[2]uint32]recording.Device{}, skipped: map[string]uint64{}, shapes: map[uint64][2]uint64{},
+		devices: map[[2]uint32]recording.Device{}, skipped: map[string]uint64{}, launched: map[uint64]launch{},
 		meta: recording.Meta{
-			Schema: recording.SchemaVersion, Version: tool, Host: recording.Host{Arch: runtime.GOARCH},
+			Schema: recording.SchemaVersion, Version: recording.ImportVersion(tool), Host: recording.Host{Arch: runtime.GOARCH},
 			Processes: []recording.Process{}, Threads: []recording.Thread{}, Functions: []recording.Function{}, Libraries: []recording.Library{},
 		},
 	}
@@ -64,7 +66,8 @@ func (b *builder) add(e event.Event) error {
 		return fmt.Errorf("it has more than %d events, the limit: %w", b.limits.Events, memlimit.ErrExceeded)
 	}
 	if e.Dur > math.MaxInt64 || e.TS > math.MaxInt64-e.Dur {
-		return fmt.Errorf("a row begins at %d ns and takes %d ns, which no clock can show", e.TS, e.Dur)
+		b.skip("rows with a time that no clock can show")
+		return nil
 	}
 	b.events = append(b.events, e)
 	return nil
@@ -72,10 +75,14 @@ func (b *builder) add(e event.Event) error {
 
 // worked adds an event about CUDA: from the first to the last of them the tool was recording.
 func (b *builder) worked(e event.Event) error {
+	if e.Dur > math.MaxInt64 || e.TS > math.MaxInt64-e.Dur {
+		return b.add(e) // which counts it
+	}
 	if !b.hasWork {
 		b.from, b.hasWork = e.TS, true
 	}
 	b.from, b.to = min(b.from, e.TS), max(b.to, e.End())
+	b.active = b.active || e.Kind == event.Kernel || e.Kind == event.Copy || e.Kind == event.Set
 	return b.add(e)
 }
 
@@ -89,7 +96,11 @@ func (b *builder) function(name, library string) (uint16, bool, error) {
 		return 0, false, nil
 	}
 	f := recording.Function{Name: name, Base: name, Library: library, Group: "other", Timed: true}
-	if row, ok := cuda.Match(name); ok {
+	row, ok := cuda.Match(name)
+	if !ok {
+		row, ok = cuda.MatchHIP(name)
+	}
+	if ok {
 		f.Base, f.Library, f.Group, f.Timed = row.Name, string(row.Library), string(row.Group), row.Timed
 	}
 	i := uint16(len(b.meta.Functions))
@@ -165,7 +176,7 @@ func (b *builder) finish(wallOf func(ns uint64) int64, about []recording.Source)
 	if len(b.events) == 0 {
 		return nil, fmt.Errorf("it has no row about CUDA calls, GPUs, threads or ranges%s: was the profiler on?", b.left())
 	}
-	b.launchShapes()
+	b.completeCalls()
 	b.order()
 	b.window()
 	b.halves()
@@ -212,7 +223,7 @@ func (b *builder) window() {
 	}
 	b.gpu.Mode = "continuous"
 	for _, p := range m.Processes {
-		b.gpu.Windows = append(b.gpu.Windows, recording.GPUWindow{PID: p.PID, From: b.from, To: b.to, Activity: true, Calls: true, End: "kept"})
+		b.gpu.Windows = append(b.gpu.Windows, recording.GPUWindow{PID: p.PID, From: b.from, To: b.to, Activity: b.active, Calls: true, End: "kept"})
 	}
 }
 
@@ -256,22 +267,45 @@ func (b *builder) target() uint32 {
 	return best
 }
 
-// launchShapes gives launches the shape of their kernels: tools note it there only.
-func (b *builder) launchShapes() {
-	launch := make([]bool, len(b.meta.Functions))
+// launch is what a launch started, as its kernel tells.
+type launch struct {
+	grid, block uint64 // as bpf/event.h packs them
+	kernel      int32  // index + 1 into GPU.Kernels
+}
+
+// completeCalls gives launches the shape of their kernels, and copies whether they only enqueue: tools note the one with
+// the kernel, the other in the name of the call. Tools do not know the function that a launch names; its kernel stands
+// for it, so that the first launch of a kernel can be told from the next.
+func (b *builder) completeCalls() {
+	groups := make([]cuda.Group, len(b.meta.Functions))
+	async := make([]bool, len(b.meta.Functions))
 	for i, f := range b.meta.Functions {
-		launch[i] = f.Group == string(cuda.Launch)
+		groups[i], async[i] = cuda.Group(f.Group), strings.Contains(f.Base, "Async")
 	}
+	copies := map[uint64]bool{} // by process and correlation id
 	for i := range b.events {
 		e := &b.events[i]
-		if e.Kind != event.Call || !launch[e.Func] {
+		if e.Kind != event.Call || e.Flags&event.Correlated == 0 {
 			continue
 		}
-		if s, ok := b.shapes[key(e.PID, uint32(e.Ret))]; ok {
-			e.Args[2], e.Args[3] = s[0], s[1]
+		switch groups[e.Func] {
+		case cuda.Launch:
+			if l, ok := b.launched[key(e.PID, uint32(e.Ret))]; ok {
+				e.Args[0], e.Args[2], e.Args[3] = uint64(l.kernel), l.grid, l.block
+			}
+		case cuda.Copy:
+			copies[key(e.PID, uint32(e.Ret))] = async[e.Func]
+		}
+	}
+	for i := range b.events {
+		if e := &b.events[i]; e.Kind == event.Copy && copies[key(e.PID, uint32(e.Args[0]))] {
+			e.Ret |= asyncCopy
 		}
 	}
 }
+
+// asyncCopy is the bit of a copy's Ret that says that its call only enqueued it: bpf/event.h.
+const asyncCopy = 1 << 24
 
 func (b *builder) skippedSource() []recording.Source {
 	if len(b.skipped) == 0 {

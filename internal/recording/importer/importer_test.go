@@ -61,10 +61,11 @@ func TestRefused(t *testing.T) {
 		`{"schemaVersion":1}`: "no traceEvents",
 		`{"traceEvents":[]}`:  "no row",
 		`{"traceEvents":{}}`:  "no list",
-		`{"traceEvents":[{"ph":"X","cat":"kernel","ts":-5}]}`:                      "time",
-		`{"traceEvents":[{"ph":"X","cat":"kernel","ts":99999999999999999999999}]}`: "clock",
+		`{"traceEvents":[{"ph":"X","cat":"kernel","ts":-5}]}`:                      "1 rows that cannot be read",
+		`{"traceEvents":[{"ph":"X","cat":"kernel","ts":99999999999999999999999}]}`: "1 rows that cannot be read",
 		`{"traceEvents":[{"ph":"X","cat":"kernel"`:                                 "cut off",
-		`{"traceEvents":[7]}`: "row 0",
+		`{"traceEvents":[7]}`:  "1 rows that cannot be read",
+		`{"traceEvents":[7,}]`: "row 1",
 	} {
 		_, err := importer.ReadKineto(strings.NewReader(text), importer.DefaultLimits())
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -104,6 +105,55 @@ func TestBombs(t *testing.T) {
 	limits.Bytes = 1000
 	if _, err := importer.ReadKineto(strings.NewReader(`{"traceEvents":[`+row), limits); err == nil || !strings.Contains(err.Error(), "limit of bytes") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// oddTrace has rows of AMD's and of Triton's tools, a row that cannot be read, and a copy whose call only enqueues it.
+const oddTrace = `{"traceEvents":[
+{"ph":"X","cat":"cuda_runtime","name":"hipLaunchKernel","pid":9,"tid":9,"ts":1,"dur":500,"args":{"correlation":1}},
+{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":0,"ts":600,"dur":5,"args":{"device":0,"stream":0,"correlation":1,"grid":"grid(100,)","block":[64,1,1]}},
+{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":0,"ts":"never","dur":5},
+{"ph":"X","cat":"cuda_runtime","name":"hipMemcpyAsync","pid":9,"tid":9,"ts":700,"dur":5,"args":{"correlation":2}},
+{"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD (Pinned -> Device)","pid":0,"tid":0,"ts":710,"dur":5,"args":{"device":0,"stream":0,"correlation":2,"bytes":4096}},
+{"ph":"X","cat":"cuda_runtime","name":"hipMemcpyWithStream","pid":9,"tid":9,"ts":800,"dur":50,"args":{"correlation":3}},
+{"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD (Host -> Device)","pid":0,"tid":0,"ts":810,"dur":5,"args":{"device":0,"stream":0,"correlation":3,"bytes":4096}}]}`
+
+// TestOddRows holds that AMD's names mean what CUDA's do, that one bad row costs only itself and is counted, and that a
+// copy is asynchronous where its call is.
+func TestOddRows(t *testing.T) {
+	rec, err := importer.ReadKineto(strings.NewReader(oddTrace), importer.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(rec.Meta.Sources, func(s recording.Source) bool {
+		return strings.Contains(s.Detail, "1 rows that cannot be read")
+	}) {
+		t.Errorf("the row that cannot be read is not counted: %+v", rec.Meta.Sources)
+	}
+	groups := map[string]string{}
+	for _, f := range rec.Meta.Functions {
+		groups[f.Base] = f.Group
+	}
+	if groups["hipLaunchKernel"] != "launch" || groups["hipMemcpyAsync"] != "copy" {
+		t.Errorf("groups %v", groups)
+	}
+	var async []bool
+	for i := range rec.Events {
+		switch e := &rec.Events[i]; e.Kind {
+		case event.Kernel:
+			if e.Args[2] != 100|1<<32|1<<48 {
+				t.Errorf("grid %#x, want 100 x 1 x 1", e.Args[2])
+			}
+		case event.Copy:
+			async = append(async, e.Ret>>24&1 != 0)
+		case event.Call:
+			if e.Dur == 500_000 && (e.Args[0] == 0 || e.Args[2] != 100|1<<32|1<<48) {
+				t.Errorf("the launch does not know its kernel: %+v", *e)
+			}
+		}
+	}
+	if !slices.Equal(async, []bool{true, false}) {
+		t.Errorf("asynchronous copies %v, want the first alone", async)
 	}
 }
 
@@ -182,6 +232,28 @@ func TestNsys(t *testing.T) {
 	want := []recording.Frame{{Kind: recording.NativeFrame, Name: "step", File: "libx.so"}, {Kind: recording.NativeFrame, Name: "main", File: "libx.so"}}
 	if len(rec.Meta.Frames) != 2 || len(rec.Meta.Stacks) != 2 || rec.Meta.Frames[rec.Meta.Stacks[0].Frame] != want[0] || rec.Meta.Frames[rec.Meta.Stacks[1].Frame] != want[1] {
 		t.Errorf("frames %+v, stacks %+v", rec.Meta.Frames, rec.Meta.Stacks)
+	}
+}
+
+// TestNsysMemory holds that kinds of memory are CUPTI's: nsys counts from 0, pageable.
+func TestNsysMemory(t *testing.T) {
+	rec, err := importer.Open(nsysFile(t, append(tables(),
+		"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, bytes INT, copyKind INT, srcKind INT, dstKind INT)",
+		"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),(5400,5500,0,1,7,13,42<<24,4096,11,4,4)",
+		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020')",
+		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),(5150,5160,42<<24|43,12,20,0)")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int32
+	for i := range rec.Events {
+		if e := &rec.Events[i]; e.Kind == event.Copy {
+			got = append(got, e.Ret)
+		}
+	}
+	want := []int32{1 | 1<<8 | 3<<16, 2 | 3<<8 | 2<<16 | 1<<24, 1 | 5<<8 | 5<<16} // CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 5 managed
+	if !slices.Equal(got, want) {
+		t.Errorf("copies %#x, want %#x", got, want)
 	}
 }
 

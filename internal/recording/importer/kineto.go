@@ -40,27 +40,27 @@ type row struct {
 
 // rowArgs are the args that are read.
 type rowArgs struct {
-	Name        string    `json:"name"`
-	Labels      string    `json:"labels"`
-	Function    string    `json:"function"`
-	Correlation number    `json:"correlation"`
-	Device      number    `json:"device"`
-	Context     number    `json:"context"`
-	Stream      number    `json:"stream"`
-	Bytes       number    `json:"bytes"`
-	Value       number    `json:"value"`
-	Process     number    `json:"process"`
-	Async       number    `json:"async"`
-	Grid        [3]number `json:"grid"`
-	Block       [3]number `json:"block"`
-	Registers   number    `json:"registers per thread"`
-	Shared      number    `json:"shared memory"`
-	Dynamic     number    `json:"dynamic shared memory"`
-	Local       number    `json:"local memory per thread"`
-	Graph       number    `json:"graph id"`
-	Node        number    `json:"graph node id"`
-	Sync        string    `json:"cuda_sync_kind"`
-	Timed       *bool     `json:"timed"`
+	Name        string     `json:"name"`
+	Labels      string     `json:"labels"`
+	Function    string     `json:"function"`
+	Correlation number     `json:"correlation"`
+	Device      number     `json:"device"`
+	Context     number     `json:"context"`
+	Stream      number     `json:"stream"`
+	Bytes       number     `json:"bytes"`
+	Value       number     `json:"value"`
+	Process     number     `json:"process"`
+	Async       number     `json:"async"`
+	Grid        dimensions `json:"grid"`
+	Block       dimensions `json:"block"`
+	Registers   number     `json:"registers per thread"`
+	Shared      number     `json:"shared memory"`
+	Dynamic     number     `json:"dynamic shared memory"`
+	Local       number     `json:"local memory per thread"`
+	Graph       number     `json:"graph id"`
+	Node        number     `json:"graph node id"`
+	Sync        string     `json:"cuda_sync_kind"`
+	Timed       *bool      `json:"timed"`
 }
 
 // deviceRow is one element of deviceProperties.
@@ -76,7 +76,7 @@ type deviceRow struct {
 
 func readKineto(r *limited, limits Limits) (*recording.Recording, error) {
 	k := &kineto{
-		builder: newBuilder(limits, "import of Kineto JSON"),
+		builder: newBuilder(limits, "Kineto JSON"),
 		owners:  map[uint32]uint32{}, labels: map[uint32]string{}, comms: map[uint32]string{},
 	}
 	d := json.NewDecoder(r)
@@ -194,10 +194,11 @@ func (k *kineto) list(d *json.Decoder) error {
 	for n := 0; d.More(); n++ {
 		var r row
 		if err := d.Decode(&r); err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return err
+			if !isRow(err) {
+				return fmt.Errorf("row %d, at byte %d: %w", n, d.InputOffset(), err)
 			}
-			return fmt.Errorf("row %d, at byte %d: %w", n, d.InputOffset(), err)
+			k.skip("rows that cannot be read")
+			continue
 		}
 		if err := k.take(&r); err != nil {
 			return fmt.Errorf("row %d, at byte %d: %w", n, d.InputOffset(), err)
@@ -205,6 +206,12 @@ func (k *kineto) list(d *json.Decoder) error {
 	}
 	_, err := d.Token()
 	return err
+}
+
+// isRow reports whether an error is about what one row says: the JSON is whole, and the next row can be read.
+func isRow(err error) bool {
+	var wrong *json.UnmarshalTypeError
+	return errors.As(err, &wrong) || errors.Is(err, errTime)
 }
 
 func (k *kineto) take(r *row) error {

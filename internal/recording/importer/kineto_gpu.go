@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
 // activity makes the event of a row of a GPU, for settle: whose it is may not be known yet.
@@ -24,7 +25,7 @@ func (k *kineto) activity(r *row) error {
 		return nil
 	}
 	if len(k.rows)+len(k.events) >= k.limits.Events {
-		return fmt.Errorf("it has more than %d events, the limit", k.limits.Events)
+		return fmt.Errorf("it has more than %d events, the limit: %w", k.limits.Events, memlimit.ErrExceeded)
 	}
 	id := uint64(0)
 	if a.Correlation.n <= math.MaxUint32 {
@@ -71,7 +72,7 @@ func (k *kineto) settle(e *event.Event) error {
 		k.describe(e.PID, uint32(e.Func&0xff))
 	}
 	if e.Kind == event.Kernel && e.Args[0]>>32 == 0 {
-		k.shapes[key(e.PID, uint32(e.Args[0]))] = [2]uint64{e.Args[2], e.Args[3]}
+		k.launched[key(e.PID, uint32(e.Args[0]))] = launch{grid: e.Args[2], block: e.Args[3], kernel: e.Ret}
 	}
 	return k.worked(*e)
 }
@@ -94,8 +95,8 @@ func (k *kineto) kernelRow(r *row, e *event.Event) error {
 	static := a.Shared.n - min(a.Shared.n, dynamic)
 	i, err := k.kernel(recording.Kernel{Name: r.Name, Registers: clip(a.Registers), StaticShared: uint32(min(static, math.MaxUint32)), Local: clip(a.Local)})
 	e.Kind, e.Ret = event.Kernel, i
-	e.Args[2] = packGrid([3]uint64{a.Grid[0].n, a.Grid[1].n, a.Grid[2].n})
-	e.Args[3] = packBlock([3]uint64{a.Block[0].n, a.Block[1].n, a.Block[2].n}, dynamic)
+	e.Args[2] = packGrid(a.Grid.dims)
+	e.Args[3] = packBlock(a.Block.dims, dynamic)
 	return err
 }
 
@@ -128,7 +129,7 @@ func copyOf(r *row) int32 {
 	from, to, _ := strings.Cut(between(r.Name, "(", ")"), "->")
 	ret := kind | memoryOf(from)<<8 | memoryOf(to)<<16
 	if r.Args.Async.n != 0 {
-		ret |= 1 << 24
+		ret |= asyncCopy
 	}
 	return int32(ret)
 }

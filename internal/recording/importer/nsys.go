@@ -55,7 +55,7 @@ func readNsys(ctx context.Context, path string, limits Limits) (*recording.Recor
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	n := &nsys{
-		builder: newBuilder(limits, "import of Nsight Systems SQLite"), db: db, ctx: ctx,
+		builder: newBuilder(limits, "Nsight Systems SQLite"), db: db, ctx: ctx,
 		strings: map[int64]string{}, broken: map[int64]bool{}, comms: map[uint32]string{},
 	}
 	if err := n.read(); err != nil {

@@ -70,13 +70,17 @@ func (n *nsys) readKernels() error {
 		e.Args[2] = packGrid([3]uint64{u64(k[3]), u64(k[4]), u64(k[5])})
 		e.Args[3] = packBlock([3]uint64{u64(k[6]), u64(k[7]), u64(k[8])}, u64(k[10]))
 		if e.Args[1] == 0 {
-			n.shapes[key(e.PID, uint32(e.Args[0]))] = [2]uint64{e.Args[2], e.Args[3]}
+			n.launched[key(e.PID, uint32(e.Args[0]))] = launch{grid: e.Args[2], block: e.Args[3], kernel: e.Ret}
 		}
 		return n.worked(e)
 	})
 }
 
 func (n *nsys) readCopies() error {
+	kind, err := n.memoryKinds("CUPTI_ACTIVITY_KIND_MEMCPY", "srcKind")
+	if err != nil {
+		return err
+	}
 	columns := gpuColumns("bytes", "copyKind", "srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 	return n.each("CUPTI_ACTIVITY_KIND_MEMCPY", columns, func(v []int64) error {
 		e, ok := n.gpuEvent(v)
@@ -85,10 +89,10 @@ func (n *nsys) readCopies() error {
 		}
 		c := v[len(gpuColumns()):]
 		e.Kind = event.Copy
-		e.Ret = int32(uint8(c[1])) | int32(uint8(c[2]))<<8 | int32(uint8(c[3]))<<16
+		e.Ret = copyWay(c[1]) | kind(c[2])<<8 | kind(c[3])<<16
 		e.Args[2] = u64(c[0])
 		from, to := u32(c[4]), u32(c[5])
-		if uint8(c[1]) != peerCopy {
+		if c[1] != peerCopy {
 			from, to = u32(v[2]), u32(v[2])
 		}
 		e.Args[3] = uint64(from) | uint64(to)<<32
@@ -96,17 +100,57 @@ func (n *nsys) readCopies() error {
 	})
 }
 
+// memoryKinds returns what makes CUPTI's kind of memory (0 unknown, 1 pageable, 2 pinned, 3 device, ...) of the one in a
+// column: nsys counts from 0, pageable (ENUM_CUDA_MEM_KIND of its exports). Where the table lacks the column, no kind is
+// known.
+func (n *nsys) memoryKinds(table, column string) (func(kind int64) int32, error) {
+	has, err := n.columns(table)
+	if err != nil || !has[column] {
+		return func(int64) int32 { return 0 }, err
+	}
+	return func(kind int64) int32 {
+		if kind < 0 || kind >= memoryKinds {
+			return 0
+		}
+		return int32(kind) + 1
+	}, nil
+}
+
+// memoryKinds is how many kinds of memory nsys knows that CUPTI has too: pageable to managed static.
+const memoryKinds = 7
+
+// copyWay returns CUPTI's kind of copy: nsys has the same numbers, and some of unified memory's migrations above them
+// (ENUM_CUDA_MEMCPY_OPER).
+func copyWay(kind int64) int32 {
+	switch {
+	case kind >= 0 && kind <= peerCopy:
+		return int32(kind)
+	case kind == unifiedToDevice:
+		return 1
+	case kind == unifiedToHost:
+		return 2
+	}
+	return 0
+}
+
+// unifiedToDevice and unifiedToHost are migrations of unified memory.
+const unifiedToDevice, unifiedToHost = 11, 12
+
 // peerCopy is CUPTI_ACTIVITY_MEMCPY_KIND_PTOP.
 const peerCopy = 10
 
 func (n *nsys) readSets() error {
+	kind, err := n.memoryKinds("CUPTI_ACTIVITY_KIND_MEMSET", "memKind")
+	if err != nil {
+		return err
+	}
 	return n.each("CUPTI_ACTIVITY_KIND_MEMSET", gpuColumns("bytes", "value", "memKind"), func(v []int64) error {
 		e, ok := n.gpuEvent(v)
 		if !ok {
 			return nil
 		}
 		s := v[len(gpuColumns()):]
-		e.Kind, e.Ret, e.Args[2], e.Args[3] = event.Set, int32(uint8(s[2])), u64(s[0]), u64(s[1])
+		e.Kind, e.Ret, e.Args[2], e.Args[3] = event.Set, kind(s[2]), u64(s[0]), u64(s[1])
 		return n.worked(e)
 	})
 }

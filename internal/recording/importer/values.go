@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -36,6 +37,27 @@ func (n *number) UnmarshalJSON(text []byte) error {
 		n.n, n.ok = v, true
 	} else if f, err := strconv.ParseFloat(s, 64); err == nil && f >= 0 && f < 1<<63 {
 		n.n, n.ok = uint64(f), true
+	}
+	return nil
+}
+
+// dimensions are a grid or a block: a list of three numbers, or a text that has them, as in "grid(100,)". A dimension that
+// is not there is 1; where none is there, the shape is not known, and all are 0.
+type dimensions struct{ dims [3]uint64 }
+
+// UnmarshalJSON never fails.
+func (d *dimensions) UnmarshalJSON(text []byte) error {
+	n := 0
+	for digits := range bytes.FieldsFuncSeq(text, func(r rune) bool { return r < '0' || r > '9' }) {
+		v, err := strconv.ParseUint(string(digits), 10, 32)
+		if err != nil || n == len(d.dims) {
+			break
+		}
+		d.dims[n] = v
+		n++
+	}
+	for ; n > 0 && n < len(d.dims); n++ {
+		d.dims[n] = 1
 	}
 	return nil
 }
