@@ -65,8 +65,7 @@ func announcedModel() *Model {
 
 func TestAnswerGolden(t *testing.T) {
 	m := announcedModel()
-	golden(t, "answer.80.txt", text(t, m, TextOptions{Style: document.Style{Width: 80}}))
-	golden(t, "answer.120.txt", text(t, m, TextOptions{}))
+	golden(t, "answer.txt", text(t, m, TextOptions{Style: document.Style{Width: 80}}))
 	var md bytes.Buffer
 	if err := Markdown(&md, m); err != nil {
 		t.Fatal(err)

@@ -52,21 +52,27 @@ func text(t *testing.T, m *Model, o TextOptions) []byte {
 	return out.Bytes()
 }
 
+// worded are the scenarios whose words are kept, too: one of each kind of report. A change of wording then touches few
+// files, and what is true of all words has tests of its own.
+var worded = []string{"answer_host_sync", "answer_python_work", "cpu_gil_fight", "decode", "gpu_windows", "losses"}
+
 func TestGolden(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			m := New(sc.rec)
-			golden(t, sc.name+".80.txt", text(t, m, TextOptions{Style: document.Style{Width: 80}, Rows: sc.rows}))
-			golden(t, sc.name+".120.txt", text(t, m, TextOptions{Rows: sc.rows}))
 			var md, js bytes.Buffer
-			if err := Markdown(&md, m); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, sc.name+".md", md.Bytes())
 			if err := JSON(&js, m); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, sc.name+".json", js.Bytes())
+			if !slices.Contains(worded, sc.name) {
+				return
+			}
+			golden(t, sc.name+".txt", text(t, m, TextOptions{Rows: sc.rows}))
+			if err := Markdown(&md, m); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, sc.name+".md", md.Bytes())
 		})
 	}
 }
