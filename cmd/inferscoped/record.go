@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/helper"
 	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/daemon/config"
 	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
@@ -22,6 +23,13 @@ type recordFlags struct {
 	quotaMB int
 	maxAge  time.Duration
 	freeMB  int
+
+	upload   string // s3://BUCKET/PREFIX
+	endpoint string
+	region   string
+	raw      string
+	after    time.Duration
+	node     string
 }
 
 // minQuotaMB is room for a stretch that is being written, and some that are kept.
@@ -32,6 +40,12 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 	set.DurationVar(&f.length, "record-length", fleet.DefaultLength, "length of each of these recordings; 0 makes none but on command and on triggers")
 	set.IntVar(&f.quotaMB, "record-quota-mb", fleet.DefaultQuota/1_000_000, "what they may take on the disk together, in MB; the oldest make room")
 	set.IntVar(&f.freeMB, "record-free-mb", fleet.DefaultReserve/1_000_000, "what stays free on the disk, in MB, whatever the quota")
+	set.StringVar(&f.upload, "upload", "", "upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and its kin, ~/.aws/credentials, or the machine")
+	set.StringVar(&f.endpoint, "upload-endpoint", "", "address of the store, https://HOST[:PORT]; also AWS_ENDPOINT_URL; AWS if it is left out")
+	set.StringVar(&f.region, "upload-region", "", "region of the bucket; also AWS_REGION; asked for if it is left out")
+	set.StringVar(&f.raw, "upload-raw", fleet.RawAlways, "whose events are uploaded: always (of all recordings), or triggered (of those that a trigger or a command made; of others the small tables, and they stay here)")
+	set.DurationVar(&f.after, "upload-after", fleet.DefaultMinAge, "how old a recording is when it is uploaded")
+	set.StringVar(&f.node, "node", "", "name of this machine in the store; also NODE_NAME; the host's name if it is left out")
 	set.DurationVar(&f.maxAge, "record-max-age", fleet.DefaultMaxAge, "how long they are kept; 0: until there is no room")
 }
 
@@ -48,11 +62,50 @@ func (f *recordFlags) check() error {
 	if f.freeMB < 0 || f.maxAge < 0 {
 		return bad("choose 0 or more", "--record-free-mb and --record-max-age: less than nothing")
 	}
-	return nil
+	if f.raw != fleet.RawAlways && f.raw != fleet.RawTriggered {
+		return bad("choose always or triggered", "--upload-raw: %q is not known", f.raw)
+	}
+	if f.upload == "" {
+		return nil
+	}
+	if f.dir == "" {
+		return bad("name a directory for them with --record-dir", "--upload: recordings have to lie on the disk first")
+	}
+	_, _, err := fleet.ParseDestination(f.upload)
+	return err
+}
+
+// destination returns where recordings are uploaded to; nil where they are not.
+func (f *recordFlags) destination(environ config.Environment) (*fleet.UploadConfig, error) {
+	if f.upload == "" {
+		return nil, nil
+	}
+	bucket, prefix, err := fleet.ParseDestination(f.upload)
+	if err != nil {
+		return nil, err
+	}
+	u := &fleet.UploadConfig{Bucket: bucket, Prefix: prefix, Endpoint: f.endpoint, Region: f.region, Raw: f.raw, MinAge: f.after, Node: f.node}
+	first := func(to *string, names ...string) {
+		for _, name := range names {
+			if v, ok := environ.Get(name); ok && *to == "" {
+				*to = v
+			}
+		}
+	}
+	first(&u.Endpoint, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+	first(&u.Region, "AWS_REGION", "AWS_DEFAULT_REGION")
+	first(&u.Node, "NODE_NAME")
+	if u.Node == "" {
+		if u.Node, err = os.Hostname(); err != nil {
+			return nil, clierror.New(clierror.General, "name this machine with --node", err)
+		}
+	}
+	u.Node = fleet.Safe(u.Node)
+	return u, nil
 }
 
 // connect has the daemon keep recordings, where that is asked for.
-func (f *recordFlags) connect(cfg *daemon.Config, logger *zap.Logger) {
+func (f *recordFlags) connect(cfg *daemon.Config, environ config.Environment, logger *zap.Logger) {
 	if f.dir == "" {
 		return
 	}
@@ -68,6 +121,9 @@ func (f *recordFlags) connect(cfg *daemon.Config, logger *zap.Logger) {
 		c := fleet.Config{
 			Socket: socket, Dir: dir, Length: f.length, MaxAge: f.maxAge,
 			Quota: int64(f.quotaMB) * 1_000_000, Reserve: int64(f.freeMB) * 1_000_000,
+		}
+		if c.Upload, err = f.destination(environ); err != nil {
+			return nil, err
 		}
 		return fleet.Start([]string{self}, helper.Record.Give, c, logger)
 	}

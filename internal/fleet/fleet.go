@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,6 +26,7 @@ type Config struct {
 	Reserve int64         `json:"reserve"` // bytes that stay free on the file system, whatever the quota
 	MaxAge  time.Duration `json:"max_age"` // older ones are deleted
 	Length  time.Duration `json:"length"`  // of a recording; 0: none are made, but on command
+	Upload  *UploadConfig `json:"upload"`  // nil: nothing is uploaded
 	Stretch time.Duration `json:"stretch"` // how often a target's events are fetched: what a crash may lose
 }
 
@@ -55,16 +57,12 @@ type Worker struct {
 	client *api.Client
 	shelf  *shelf
 	open   map[uint32]*session
-	state  State
 	report func(State) // called when state has changed
-	after  []func(context.Context, *finished)
-	last   State
-}
+	upload *uploader   // nil: nothing is uploaded
 
-// finished is a recording that is whole.
-type finished struct {
-	path   string
-	target api.Target
+	mu    sync.Mutex
+	state State
+	last  State
 }
 
 // New makes a Worker. report is called after each look.
@@ -80,7 +78,13 @@ func New(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{cfg: cfg, log: log, client: client, shelf: s, open: map[uint32]*session{}, report: report}, nil
+	w := &Worker{cfg: cfg, log: log, client: client, shelf: s, open: map[uint32]*session{}, report: report}
+	if cfg.Upload != nil {
+		if w.upload, err = newUploader(*cfg.Upload, s, log, w.count); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
 }
 
 // Run records until ctx is done, and then finishes what it has begun.
@@ -88,6 +92,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.client.Close()
 	if n := w.shelf.recover(); n > 0 {
 		w.log.Info("recordings that were cut off are kept as far as they go", zap.Int("recordings", n))
+	}
+	if w.upload != nil {
+		uploads := make(chan struct{})
+		uploading, stop := context.WithCancel(ctx)
+		defer func() { stop(); <-uploads }()
+		go func() {
+			defer close(uploads)
+			w.upload.run(uploading)
+		}()
 	}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -105,18 +118,30 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // look does what is due.
 func (w *Worker) look(ctx context.Context) {
-	w.state.Deleted += uint64(w.shelf.tidy(time.Now()))
+	deleted := uint64(w.shelf.tidy(time.Now()))
+	w.count(func(k *State) { k.Deleted += deleted })
 	if w.cfg.Length > 0 {
 		w.record(ctx)
 	}
 	w.tell()
 }
 
+// count changes the state, which the uploader does, too.
+func (w *Worker) count(f func(*State)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(&w.state)
+}
+
 func (w *Worker) tell() {
-	w.state.Bytes, w.state.Kept = w.shelf.size()
-	if w.report != nil && w.state != w.last {
-		w.report(w.state)
-		w.last = w.state
+	bytes, kept := w.shelf.size()
+	w.mu.Lock()
+	w.state.Bytes, w.state.Kept = bytes, kept
+	now := w.state
+	w.mu.Unlock()
+	if w.report != nil && now != w.last {
+		w.report(now)
+		w.last = now
 	}
 }
 
@@ -168,9 +193,13 @@ func (w *Worker) finishAll(ctx context.Context) error {
 
 // fail counts what could not be done, and says so where it is news.
 func (w *Worker) fail(what string, err error) {
-	w.state.Failed++
-	if text := what + ": " + err.Error(); text != w.state.Error {
-		w.state.Error = text
+	text, news := what+": "+err.Error(), false
+	w.count(func(k *State) {
+		k.Failed++
+		news = k.Error != text
+		k.Error = text
+	})
+	if news {
 		w.log.Warn("recordings on the disk have a hole", zap.String("what", what), zap.Error(err))
 	}
 }
@@ -265,23 +294,24 @@ func (s *session) finish() {
 	if path == "" {
 		return // nothing happened in it
 	}
-	s.worker.state.Recordings++
-	s.worker.state.Error = ""
-	for _, f := range s.worker.after {
-		f(context.Background(), &finished{path: path, target: s.target})
-	}
+	s.worker.count(func(k *State) { k.Recordings++; k.Error = "" })
 }
 
 // name returns what a recording is called: when it began, and of what.
 func name(t *api.Target, rec *recording.Recording) string {
 	at := time.Unix(0, rec.Meta.WallFrom).UTC()
+	return fmt.Sprintf("%s-%d-%s", at.Format("20060102T150405.000Z"), t.PID, Safe(t.Comm))
+}
+
+// Safe returns a name with nothing in it that means something to file systems, stores or shells.
+func Safe(name string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' {
 			return r
 		}
 		return '_'
-	}, t.Comm)
-	return fmt.Sprintf("%s-%d-%s", at.Format("20060102T150405.000Z"), t.PID, strings.Trim(safe, "."))
+	}, name)
+	return strings.Trim(safe, ".")
 }
 
 // clip returns the part of a recording within [from, to) ns. What tells how things stood at its end stays.

@@ -51,7 +51,7 @@ func (w *Worker) saveOne(ctx context.Context, t *api.Target, reason string) (str
 	if err := w.shelf.room(); err != nil {
 		return "", err
 	}
-	out, err := w.shelf.create(name(t, rec) + "-" + reason)
+	out, err := w.shelf.create(name(t, rec) + triggeredMark + reason)
 	if err != nil {
 		return "", err
 	}

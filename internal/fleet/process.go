@@ -111,7 +111,11 @@ const restartAfter = 5 * time.Second
 // Start starts argv as the helper. name may change how the process is called.
 func Start(argv []string, name func(*exec.Cmd), cfg Config, log *zap.Logger) (*Process, error) {
 	// What is wrong with the directory is said at the start, and by the daemon.
-	if _, err := openShelf(cfg.Dir, cfg.Quota, cfg.Reserve, cfg.MaxAge); err != nil {
+	s, err := openShelf(cfg.Dir, cfg.Quota, cfg.Reserve, cfg.MaxAge)
+	if err == nil && cfg.Upload != nil {
+		_, err = newUploader(*cfg.Upload, s, log, nil)
+	}
+	if err != nil {
 		return nil, err
 	}
 	p := &Process{argv: argv, name: name, log: log, cfg: cfg, waiting: map[uint64]chan *saved{}, ended: make(chan struct{})}
@@ -202,6 +206,8 @@ func plus(s, before State) State {
 	s.Recordings += before.Recordings
 	s.Deleted += before.Deleted
 	s.Failed += before.Failed
+	s.Uploaded += before.Uploaded
+	s.UploadFailed += before.UploadFailed
 	return s
 }
 

@@ -91,6 +91,11 @@ type Kept struct {
 	Deleted    uint64 `json:"deleted"`    // to make room, or because of their age, that were not in an object store
 	Failed     uint64 `json:"failed"`     // stretches that could not be fetched or written
 	Error      string `json:"error,omitempty"`
+	// With an object store:
+	Uploaded     uint64 `json:"uploaded,omitempty"`      // recordings that the store has
+	Pending      int    `json:"pending,omitempty"`       // that it does not have yet
+	UploadFailed uint64 `json:"upload_failed,omitempty"` // attempts
+	UploadError  string `json:"upload_error,omitempty"`
 }
 
 // TargetState says what the daemon does about a target.

@@ -1,0 +1,64 @@
+package fleet
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/inferscope/inferscope/internal/recording/archive"
+)
+
+// Row is the row of a recording in the table recordings. Times are ns; those of tables of events are CLOCK_MONOTONIC,
+// and wall_offset_ns makes wall time of them.
+type Row struct {
+	Recording string `parquet:"recording,zstd"`
+	Node      string `parquet:"node_name,zstd"`
+	PID       int64  `parquet:"pid"`
+	Comm      string `parquet:"comm,zstd"`
+	From      int64  `parquet:"from_ns"` // since 1970
+	To        int64  `parquet:"to_ns"`
+	Offset    int64  `parquet:"wall_offset_ns"`
+	Events    int64  `parquet:"events"`
+	Lost      int64  `parquet:"lost"` // sum of all losses
+	Triggered bool   `parquet:"triggered"`
+	Kernel    string `parquet:"kernel,zstd"`
+	CPUs      int64  `parquet:"cpus"`
+	Version   string `parquet:"recorded_by,zstd"`
+}
+
+func rowOf(base, node string, m *archive.Manifest) Row {
+	r := Row{
+		Recording: base, Node: node, PID: int64(m.Target), From: m.WallFrom, To: m.WallFrom + int64(m.To-m.From),
+		Offset: m.WallFrom - int64(m.From), Events: int64(m.Events()), Triggered: isTriggered(base),
+		Kernel: m.Host.Kernel, CPUs: int64(m.Host.CPUs), Version: m.Recorder,
+	}
+	if parts := strings.SplitN(base, "-", 3); len(parts) == 3 {
+		r.Comm = parts[2]
+	}
+	for _, l := range m.Losses {
+		r.Lost += int64(l.Count)
+	}
+	return r
+}
+
+func recordingsTable(r Row) (SmallTable, error) { return Table("recordings", []Row{r}) }
+
+// Table writes rows as a Parquet file.
+func Table[T any](name string, rows []T) (SmallTable, error) {
+	var out bytes.Buffer
+	w := parquet.NewGenericWriter[T](&out)
+	if _, err := w.Write(rows); err != nil {
+		return SmallTable{}, fmt.Errorf("writing table %s: %w", name, err)
+	}
+	if err := w.Close(); err != nil {
+		return SmallTable{}, fmt.Errorf("writing table %s: %w", name, err)
+	}
+	return SmallTable{name, out.Bytes()}, nil
+}
+
+// triggeredMark is in the names of recordings that a trigger or a command made.
+const triggeredMark = "-flight-"
+
+func isTriggered(base string) bool { return strings.Contains(base, triggeredMark) }
