@@ -43,14 +43,14 @@ func findingsTitle(m *Model) string {
 		return "What was seen all the same, without a verdict"
 	}
 	if m.Diagnosis.Verdict == diagnose.Healthy && slices.ContainsFunc(m.Diagnosis.Findings, func(f diagnose.Finding) bool { return f.Minor }) {
-		return "What is left to gain, largest gain first"
+		return "What is left to gain"
 	}
-	return "What to change, largest gain first"
+	return "What to change, most time won back first"
 }
 
 func firstFinding(m *Model, i int) document.Item {
 	f := &m.Diagnosis.Findings[i]
-	it := document.Item{Number: i + 1, Title: format.CleanText(f.Title)}
+	it := document.Item{Number: i + 1, Title: format.CleanText(f.Title) + minorText(m, f)}
 	it.Lines = append(it.Lines, verb(f)+costText(m, f)+", "+confidence(f.Confidence)+whereText(f))
 	if len(f.Changes) > 0 {
 		it.Lines = append(it.Lines, "Change: "+format.CleanText(f.Changes[0].Text)+gainText(f, " (", ")"))
@@ -59,6 +59,14 @@ func firstFinding(m *Model, i int) document.Item {
 		it.Lines = append(it.Lines, "Or: "+format.CleanText(f.Changes[1].Text))
 	}
 	return it
+}
+
+// minorText marks what is no finding where others are.
+func minorText(m *Model, f *diagnose.Finding) string {
+	if !f.Minor || m.Diagnosis.Verdict == diagnose.Healthy {
+		return ""
+	}
+	return " (minor)"
 }
 
 // gainText says what the remedy would bring; "" where that is not known.

@@ -77,7 +77,7 @@ const checks = {
   },
   async 'the answer stands first'({ pipeline: { page } }) {
     assert.match(await page.locator('h1').textContent(), /CPU-bound/);
-    assert.equal(await page.locator('#findings h2').textContent(), 'What to change, largest gain first');
+    assert.equal(await page.locator('#findings h2').textContent(), 'What to change, most time won back first');
     assert.equal(await page.locator('.bar figcaption').first().textContent(), 'Where the time went');
     const tops = await page.evaluate(() => ['#summary', '#findings', '#timeline', '#tables'].map((s) => document.querySelector(s).getBoundingClientRect().top));
     assert.deepEqual(tops, [...tops].sort((a, b) => a - b));

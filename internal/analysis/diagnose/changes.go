@@ -19,6 +19,9 @@ const leastChanges = 2
 func (a *analysis) changes(row cause.Cause, w facts) []Change {
 	p := programOf(a.t.Rec)
 	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
+	if row.ID == cause.LaunchOverhead {
+		list = a.launching(list, w.graphs)
+	}
 	hosted := row.ID == cause.Dependency && a.putsFunctions()
 	rank := func(c *cause.Change) int {
 		switch {

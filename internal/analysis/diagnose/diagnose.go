@@ -16,7 +16,7 @@ type Diagnosis struct {
 	// holds its start or its exit. Neither is part of the breakdown.
 	Start    *Phase    `json:"start,omitempty"`
 	End      *Phase    `json:"end,omitempty"`
-	Findings []Finding `json:"findings"` // largest gain first: by predicted gain, by cost where none is known
+	Findings []Finding `json:"findings"` // first what wins back most of the time that it costs: see ordered
 }
 
 // Phase is a stretch of time that a program goes through once.
@@ -115,7 +115,8 @@ type Finding struct {
 	TID        uint32     `json:"tid,omitempty"`
 	Thread     string     `json:"thread,omitempty"`
 	Gain       *Gain      `json:"gain,omitempty"` // what the remedy would bring; nil where a replay cannot say
-	// Minor says that it is what is left to gain of a GPU that works nearly all of the time.
+	// Minor says that it is too little to be accused: what is left to gain of a GPU that works nearly all of the time, or
+	// a cause of which neither its cost nor what is predicted proves that it matters.
 	Minor bool `json:"minor,omitempty"`
 }
 

@@ -25,6 +25,7 @@ type facts struct {
 	call      string     // CUDA function; ""
 	inCalls   bool       // most of the time is spent in calls
 	object    string     // what the longest wait was for: "read of /data/x"; ""
+	graphs    bool       // it is about launching graphs
 	by        string     // who ended the longest wait, or took the CPU
 }
 
@@ -40,7 +41,7 @@ func (a *analysis) facts(g *group) facts {
 			w.functions, w.called = list, true
 		}
 	}
-	w.place = placeOf(w.functions)
+	w.place, w.graphs = placeOf(w.functions), a.byGraphs(g)
 	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 {
 		w.doer = a.who(top.key)
 	}

@@ -59,6 +59,17 @@ func (a *analysis) class(d *Diagnosis) Verdict {
 	return Balanced
 }
 
+// mostlyBusy is the share of the time from which on a GPU in which no cause stands out is called healthy.
+const mostlyBusy = 0.8
+
+// acquit calls a program healthy whose GPU works most of the time and of which nothing is accused.
+func (a *analysis) acquit(d *Diagnosis) {
+	accused := slices.ContainsFunc(d.Findings, func(f Finding) bool { return !f.Minor && f.Cost > 0 && f.Cause != cause.StartEnd.String() })
+	if d.Verdict == Balanced && !accused && share(a.total.busy(), a.total.Time-a.total.Idle[cause.NoWork]) >= mostlyBusy {
+		d.Verdict = Healthy
+	}
+}
+
 // couldWorkBetter reports whether something is found about the time in which the GPU is busy.
 func (a *analysis) couldWorkBetter(d *Diagnosis) bool {
 	for i := range d.Findings {

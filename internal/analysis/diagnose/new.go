@@ -34,11 +34,16 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagno
 	a, d := w.a, w.d
 	a.gpu, a.cpu = g, c
 	a.measure(d, w.devices)
+	a.inStep = a.inSteps(d.Iterations)
 	list := a.findings(d)
 	d.Findings = plain(list)
 	a.judge(d)
-	if predict != nil && d.Verdict != NotEnough {
-		d.Findings = plain(byGain(a.predicted(list, predict)))
+	if d.Verdict != NotEnough {
+		if predict != nil {
+			list = a.predicted(list, predict)
+		}
+		d.Findings = plain(a.ordered(a.demoted(list)))
+		a.acquit(d)
 	}
 	d.Headline = a.headline(d)
 	return d
@@ -59,6 +64,7 @@ type analysis struct {
 	waits   *threads.Waits      // nil until somebody asks
 	callers *callers            // likewise
 	within  timeline.Span       // what is broken down: the window without the program's start and end
+	inStep  stepCalls           // what is called in each iteration
 	once    *group              // what was done outside of it; nil: nothing
 }
 

@@ -15,8 +15,16 @@ type Predict func(id cause.ID) (Gain, bool)
 // whatif are off by even where every name is right (docs/accuracy.md).
 const apart = 0.05
 
-// predicted adds what the remedy of each finding would bring. What is left to gain and would bring less than could be
-// measured goes.
+// Bounds of what is a finding and not minor.
+const (
+	// leastFinding is the share of the time from which on a cause is a finding whatever its remedy would bring.
+	leastFinding = 0.05
+	// leastUnproven is the same for one whose remedy may bring nothing: its interval holds 1. A GPU that is busy for nine
+	// tenths of the time has no such cause.
+	leastUnproven = 1 - nearly
+)
+
+// predicted adds what the remedy of each finding would bring.
 func (a *analysis) predicted(list []ranked, predict Predict) []ranked {
 	for i := range list {
 		if g, ok := predict(list[i].id); ok {
@@ -24,7 +32,7 @@ func (a *analysis) predicted(list []ranked, predict Predict) []ranked {
 			list[i].Gain = &g
 		}
 	}
-	return slices.DeleteFunc(list, func(f ranked) bool { return f.rank == leftOver && f.saves() < leastShare })
+	return list
 }
 
 // bounded keeps a gain within what the kernels allow over the whole of what was recorded, which may be more than what a
@@ -42,46 +50,111 @@ func (a *analysis) bounded(g *Gain) {
 	}
 }
 
-// byGain orders findings of one rank by what their remedies bring, the most first, and of those that bring alike the
-// dearest first: a cause may cost much and hide another that would cost the same were it gone. list is in the order of
-// cost.
-func byGain(list []ranked) []ranked {
+// demoted makes minor what is too little to be accused. What is minor and would bring less than could be measured goes.
+func (a *analysis) demoted(list []ranked) []ranked {
+	for i := range list {
+		if f := &list[i]; f.rank == timeLost && a.subject == aboutGPUs && !f.id.Busy() && f.id != cause.NoWork && f.isSmall() {
+			f.rank = leftOver
+		}
+	}
+	return slices.DeleteFunc(list, func(f ranked) bool {
+		return f.rank == leftOver && (doubtful(f) || f.Gain != nil && f.saves() < leastShare)
+	})
+}
+
+// isSmall reports whether neither the cost of a finding nor what is predicted proves that it matters.
+func (f *ranked) isSmall() bool {
+	if f.Gain != nil {
+		return f.Gain.Low <= 1 && f.Share < leastUnproven
+	}
+	return f.Share < leastFinding
+}
+
+// ordered orders findings: by rank, and within one by the time that their remedies win back. A cause may cost much and
+// hide another that would cost the same were it gone; and a remedy may win more than its cause costs, because it makes
+// something else unnecessary, which is a finding of its own.
+func (a *analysis) ordered(list []ranked) []ranked {
+	slices.SortStableFunc(list, func(x, y ranked) int { return int(x.rank) - int(y.rank) })
 	out := make([]ranked, 0, len(list))
 	for len(list) > 0 {
 		n := 1
 		for n < len(list) && list[n].rank == list[0].rank {
 			n++
 		}
-		out = append(out, payMost(slices.Clone(list[:n]))...)
+		out = append(out, firstThings(payMost(slices.Clone(list[:n])), a.preventsGraph)...)
 		list = list[n:]
 	}
 	return out
 }
 
-// payMost takes again and again the dearest finding of those that bring as much as the best, or nearly.
+// payMost takes again and again the first of those findings that win back as much as the best, or nearly.
 func payMost(list []ranked) []ranked {
 	var out []ranked
 	for len(list) > 0 {
-		best := &list[0]
+		most := 0.0
 		for i := range list {
-			if list[i].saves() > best.saves() {
-				best = &list[i]
+			most = max(most, list[i].wins())
+		}
+		first := -1
+		for i := range list {
+			if list[i].wins() >= most-apart && (first < 0 || list[i].before(&list[first])) {
+				first = i
 			}
 		}
-		i := 0
-		for !list[i].like(best) {
-			i++
-		}
-		out = append(out, list[i])
-		list = slices.Delete(list, i, i+1)
+		out = append(out, list[first])
+		list = slices.Delete(list, first, first+1)
 	}
 	return out
 }
 
-// like reports whether a finding cannot be told from the one that brings most: by less than what predictions are off, or
-// because the intervals of both meet.
-func (f *ranked) like(best *ranked) bool {
-	return f.saves() >= best.saves()-apart || f.Gain != nil && best.Gain != nil && f.Gain.High >= best.Gain.Low
+// surer is by how much a confidence must be higher to count.
+const surer = 0.1
+
+// before reports whether of two findings that win back as much f comes first: it costs more, else is surer, else takes
+// less to change.
+func (f *ranked) before(o *ranked) bool {
+	switch {
+	case f.Share > o.Share+apart || o.Share > f.Share+apart:
+		return f.Share > o.Share
+	case f.Confidence >= o.Confidence+surer || o.Confidence >= f.Confidence+surer:
+		return f.Confidence > o.Confidence
+	case effort(f.id) != effort(o.id):
+		return effort(f.id) < effort(o.id)
+	}
+	return f.Share > o.Share
+}
+
+// effort is how much a remedy takes: a setting of the host or of the program, a change at one place, a change to how the
+// program works.
+func effort(id cause.ID) int {
+	switch id {
+	case cause.NoCPU, cause.Throttled, cause.Disk, cause.Network, cause.Worker, cause.Allocation, cause.PageFaults:
+		return 0
+	case cause.HostSync, cause.SyncCopy, cause.CopyNotOverlapped, cause.Sleep, cause.GC, cause.Lock, cause.Serialization:
+		return 1
+	}
+	return 2
+}
+
+// isExternal reports whether a cause lies outside of the program's code: the code is not what to look at first.
+func isExternal(id cause.ID) bool {
+	switch id {
+	case cause.NoCPU, cause.Throttled, cause.PageFaults, cause.Disk, cause.Network:
+		return true
+	}
+	return false
+}
+
+// leastGain is the speed-up from which on a remedy is worth anything: below it, an external cause is hidden by another.
+const leastGain = 1.02
+
+// wins is the share of the time that counts for the order of a finding: what its remedy saves, but no more than it
+// costs, and of an external cause whose remedy saves anything all of its cost.
+func (f *ranked) wins() float64 {
+	if isExternal(f.id) && (f.Gain == nil || f.Gain.Speedup >= leastGain) {
+		return f.Share
+	}
+	return min(f.Share, f.saves())
 }
 
 // saves is the share of the time that the remedy of a finding saves; where nobody can say, what it costs: it saves no
@@ -91,4 +164,20 @@ func (f *ranked) saves() float64 {
 		return f.Share
 	}
 	return max(0, 1-1/f.Gain.Speedup)
+}
+
+// firstThings moves what prevents the remedy of launch-overhead in front of it.
+func firstThings(list []ranked, prevents func(cause.ID) bool) []ranked {
+	at := slices.IndexFunc(list, func(f ranked) bool { return f.id == cause.LaunchOverhead })
+	if at < 0 {
+		return list
+	}
+	for i := at + 1; i < len(list); i++ {
+		if prevents(list[i].id) {
+			f := list[i]
+			list = slices.Insert(slices.Delete(list, i, i+1), at, f)
+			at++
+		}
+	}
+	return list
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 )
 
-// TestOrder: what pays most comes first, whatever it costs; of what pays alike, and where nobody can say, the dearest.
+// TestOrder: what wins back most of the time that it costs comes first; of what wins alike, and where nobody can say, the
+// dearest.
 func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -21,7 +22,7 @@ func TestOrder(t *testing.T) {
 		{"the dearer one brings little", map[cause.ID]float64{cause.LaunchOverhead: 1.04, cause.HostSync: 1.18, cause.Sleep: 1.06}, 0.02, "host-sync launch-overhead sleep"},
 		{"all alike", map[cause.ID]float64{cause.LaunchOverhead: 1.20, cause.HostSync: 1.22, cause.Sleep: 1.24}, 0.02, "launch-overhead host-sync sleep"},
 		{"not all are known", map[cause.ID]float64{cause.LaunchOverhead: 1.02}, 0.02, "host-sync sleep launch-overhead"},
-		{"more than it costs", map[cause.ID]float64{cause.Sleep: 2}, 0.02, "sleep launch-overhead host-sync"},
+		{"more than it costs", map[cause.ID]float64{cause.Sleep: 2}, 0.02, "launch-overhead host-sync sleep"},
 		{"intervals that meet", map[cause.ID]float64{cause.LaunchOverhead: 3.3, cause.HostSync: 4.1, cause.Sleep: 3.4}, 0.15, "launch-overhead host-sync sleep"},
 		{"slower", map[cause.ID]float64{cause.LaunchOverhead: 0.9}, 0.02, "host-sync sleep launch-overhead"},
 	} {
@@ -64,5 +65,92 @@ func TestNoPredictionWithoutAVerdict(t *testing.T) {
 	}
 	if d := s.diagnose(); d.Verdict != diagnose.NotEnough {
 		t.Errorf("verdict %s", d.Verdict)
+	}
+}
+
+// TestExternalFirst: a thread that has no CPU for more of the time than it launches is told so first, although a graph
+// would need no CPU and therefore brings more.
+func TestExternalFirst(t *testing.T) {
+	s := newScene(t)
+	for i := range uint64(10) {
+		s.kernel(i*100, i*100+5)
+		s.step(i*100+5, i*100+71, cause.NoCPU)
+		s.step(i*100+71, i*100+100, cause.LaunchOverhead)
+	}
+	gains := map[cause.ID]diagnose.Gain{
+		cause.NoCPU:          {Speedup: 2.6, Low: 2.1, High: 3},
+		cause.LaunchOverhead: {Speedup: 14, Low: 9, High: 19},
+	}
+	s.predict = func(id cause.ID) (diagnose.Gain, bool) { g, ok := gains[id]; return g, ok }
+	if got := causes(s.diagnose()); got != "no-cpu launch-overhead" {
+		t.Errorf("findings %q", got)
+	}
+	gains[cause.NoCPU] = diagnose.Gain{Speedup: 1, Low: 1, High: 1} // something else decides
+	if got := causes(s.diagnose()); got != "launch-overhead no-cpu" {
+		t.Errorf("findings %q", got)
+	}
+}
+
+// TestTies: of what costs and wins back as much, what is surer comes first, else what takes less to change.
+func TestTies(t *testing.T) {
+	for _, c := range []struct {
+		sure gap.Sureness
+		want string
+	}{{gap.Seen, "sleep python-work"}, {gap.Inferred, "python-work sleep"}} {
+		s := newScene(t)
+		for i := range uint64(10) {
+			s.kernel(i*100, i*100+40)
+			s.step(i*100+40, i*100+71, cause.PythonWork, func(x *gap.Step) { x.Op = 0 }) // in a call, so that no samples are needed
+			s.step(i*100+71, i*100+100, cause.Sleep, func(x *gap.Step) { x.Sure = c.sure })
+		}
+		if got := causes(s.diagnose()); got != c.want {
+			t.Errorf("sleep is known by %d: findings %q, want %q", c.sure, got, c.want)
+		}
+	}
+}
+
+// TestTooLittle: what cannot be told from nothing is no finding but what is left to gain, and a program of which nothing
+// is accused may be healthy.
+func TestTooLittle(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		busy    uint64 // % of the time
+		gain    diagnose.Gain
+		verdict diagnose.Verdict
+		minor   bool
+	}{
+		{"a graph decode that is busy", 94, diagnose.Gain{Speedup: 1.09, Low: 0.89, High: 1.42}, diagnose.Healthy, true},
+		{"its interval holds 1", 91, diagnose.Gain{Speedup: 1.09, Low: 0.89, High: 1.42}, diagnose.Healthy, true},
+		{"proven to matter", 80, diagnose.Gain{Speedup: 1.09, Low: 1.03, High: 1.2}, diagnose.Balanced, false},
+		{"much, and not proven", 80, diagnose.Gain{Speedup: 1.09, Low: 0.89, High: 1.2}, diagnose.Balanced, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t)
+			for i := range uint64(10) {
+				s.kernel(i*100, i*100+c.busy)
+				s.step(i*100+c.busy, i*100+100, cause.LaunchOverhead)
+			}
+			s.predict = func(cause.ID) (diagnose.Gain, bool) { return c.gain, true }
+			d := s.diagnose()
+			if d.Verdict != c.verdict || len(d.Findings) != 1 || d.Findings[0].Minor != c.minor {
+				t.Fatalf("%s, %+v", d.Verdict, d.Findings)
+			}
+			if g := d.Findings[0].Gain; g.High > 100/float64(c.busy)+0.001 {
+				t.Errorf("%d%% busy, and a gain of up to %.3f", c.busy, g.High)
+			}
+		})
+	}
+
+	// Three causes of 6% each, none of which is proven to matter.
+	s := newScene(t)
+	for i := range uint64(10) {
+		s.kernel(i*100, i*100+82)
+		s.step(i*100+82, i*100+88, cause.LaunchOverhead)
+		s.step(i*100+88, i*100+94, cause.HostSync)
+		s.step(i*100+94, i*100+100, cause.Sleep)
+	}
+	s.predict = func(cause.ID) (diagnose.Gain, bool) { return diagnose.Gain{Speedup: 1.06, Low: 0.95, High: 1.2}, true }
+	if d := s.diagnose(); d.Verdict != diagnose.Healthy || !d.Findings[0].Minor {
+		t.Errorf("%s, %+v", d.Verdict, d.Findings)
 	}
 }

@@ -269,7 +269,10 @@ func (s *Study) asGraph(g *replay.Graph) remedy {
 	}
 }
 
-func isLaunch(name string) bool { return strings.Contains(name, "Launch") }
+// isLaunch reports whether a call launches something that a graph can hold; a graph is one already.
+func isLaunch(name string) bool {
+	return strings.Contains(name, "Launch") && !strings.Contains(name, "GraphLaunch")
+}
 
 // prefetched lets helpers work ahead: they wait no more to be asked, and n of them share the work; with n = 0 there are
 // so many that nobody waits for them.

@@ -24,7 +24,7 @@ type Input struct {
 	Headline string
 	Notes    []string // what to know before the rest is read
 	Facts    []Fact
-	Findings []Finding // largest gain first
+	Findings []Finding // in the order of the diagnosis
 	Heading  string    // of the findings
 	Went     string    // of the breakdown
 	// Iteration is what an iteration takes on average, ns; 0 where they do not fill the time, or there are none.

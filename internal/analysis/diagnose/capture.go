@@ -1,0 +1,142 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
+)
+
+// stepCalls is what the thread that launches calls in each iteration that cannot be recorded in a CUDA graph: CUDA C++
+// Programming Guide, "Prohibited and Unhandled Operations" of stream capture.
+type stepCalls struct {
+	known                          bool
+	allocations, syncs, copies     float64 // for each iteration
+	allocates, synchronizes, sends string  // the function most often called of each kind
+}
+
+// How many calls of a kind in each iteration are in the way of a graph. One synchronization can be at the end of a
+// step, and one copy each at its beginning and its end.
+const (
+	leastAllocations = 0.5
+	leastSyncs       = 1.5
+	leastCopies      = 2.5
+)
+
+// inSteps counts these calls. Without iterations nothing is said.
+func (a *analysis) inSteps(it *Iteration) stepCalls {
+	th := a.launcher()
+	if it == nil || it.Count == 0 || th < 0 {
+		return stepCalls{}
+	}
+	functions := a.t.Rec.Meta.Functions
+	counts := make([]uint64, len(functions))
+	pageable := a.pageable()
+	for i := a.t.Threads[th].First; i < a.t.Threads[th].Last; i++ {
+		op := &a.t.Ops[i]
+		if !op.Outer() || op.Start < it.From || op.End() > it.To {
+			continue
+		}
+		if f := &functions[op.Func]; f.Group != "copy" || pageable[i] || !strings.Contains(f.Base, "Async") {
+			counts[op.Func]++
+		}
+	}
+	s := stepCalls{known: true}
+	most := map[string]uint64{}
+	for i, n := range counts {
+		each := float64(n) / float64(it.Count)
+		kind, name := functions[i].Group, functions[i].Base
+		take := func(sum *float64, top *string) {
+			if *sum += each; n > most[kind] {
+				*top, most[kind] = format.Clean(name), n
+			}
+		}
+		switch kind {
+		case "alloc", "free":
+			kind = "alloc"
+			if !strings.Contains(name, "Async") && !strings.Contains(name, "FromPool") {
+				take(&s.allocations, &s.allocates)
+			}
+		case "sync":
+			take(&s.syncs, &s.synchronizes)
+		case "copy":
+			take(&s.copies, &s.sends)
+		}
+	}
+	return s
+}
+
+// pageable returns the calls that copied from or to pageable memory, by outermost op.
+func (a *analysis) pageable() map[int32]bool {
+	out := map[int32]bool{}
+	for _, i := range a.t.Copies {
+		act := &a.t.Activities[i]
+		if e := &a.t.Rec.Events[act.Event]; act.Op != timeline.None && (uint8(e.Ret>>8) == 1 || uint8(e.Ret>>16) == 1) { // CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE
+			out[a.t.Outermost(act.Op)] = true
+		}
+	}
+	return out
+}
+
+// preventsGraph reports whether what a finding is about is called within a step, so that the step cannot be recorded as a
+// graph before it is gone.
+func (a *analysis) preventsGraph(id cause.ID) bool {
+	switch s := &a.inStep; id {
+	case cause.Allocation:
+		return s.allocations >= leastAllocations
+	case cause.HostSync:
+		return s.syncs >= leastSyncs
+	case cause.SyncCopy:
+		return s.copies >= leastCopies
+	}
+	return false
+}
+
+// text says what of a step a graph cannot hold; "" where nothing is known to be in the way.
+func (s *stepCalls) text() string {
+	var parts []string
+	add := func(n, least float64, name string) {
+		if n >= least && name != "" {
+			parts = append(parts, fmt.Sprintf("%s (%s in each iteration)", name, strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0")))
+		}
+	}
+	add(s.allocations, leastAllocations, s.allocates)
+	add(s.syncs, leastSyncs, s.synchronizes)
+	add(s.copies, leastCopies, s.sends)
+	return strings.Join(parts, ", ")
+}
+
+// byGraphs reports whether what a group is about is launching graphs: there is no step to record as one.
+func (a *analysis) byGraphs(g *group) bool {
+	graphs := uint64(0)
+	for _, e := range g.calls.sorted() {
+		if a.t.Rec.Meta.Functions[e.key].Group == "graph" {
+			graphs += e.time
+		}
+	}
+	return g.calls.all > 0 && 2*graphs > g.calls.all
+}
+
+// launching are what to change about launches, with what must be known about graphs: nothing is said of recording one
+// where the step is one, and what is in the way comes first.
+func (a *analysis) launching(list []cause.Change, graphs bool) []cause.Change {
+	if graphs {
+		out := []cause.Change{{
+			Where: cause.Code,
+			Text:  "The step is a CUDA graph already: launch the next graph before the last one has ended, and put what is done between two of them (choosing tokens, copying inputs and results) into the graph, or into another thread",
+		}}
+		for _, c := range list {
+			if !strings.Contains(strings.ToLower(c.Text), "graph") {
+				out = append(out, c)
+			}
+		}
+		return out
+	}
+	if way := a.inStep.text(); way != "" {
+		first := cause.Change{Where: cause.Code, Text: "First take out of the step what a CUDA graph cannot hold: " + way + "; then record it"}
+		return append([]cause.Change{first}, list...)
+	}
+	return list
+}

@@ -1,0 +1,84 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+)
+
+// allocating is a step of 20 ms that launches for most of it, and allocates and frees in it.
+func allocating(t *testing.T, with bool) *scene {
+	s := newScene(t)
+	for i := range uint64(50) {
+		at := i * 20
+		s.kernel(at, at+2)
+		s.step(at+2, at+14, cause.LaunchOverhead)
+		s.step(at+14, at+20, cause.Allocation)
+		if with {
+			for k, name := range []string{"cuMemAlloc_v2", "cuMemFree_v2"} {
+				s.Event(event.Event{
+					TS: start + (at+15+uint64(k))*ms, Dur: ms / 2, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn(name), Kind: event.Call, Flags: event.Timed,
+				})
+			}
+		}
+		s.Event(event.Event{
+			TS: start + (at+1)*ms, Dur: ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed,
+			Args: [4]uint64{7},
+		})
+	}
+	gains := map[cause.ID]diagnose.Gain{cause.LaunchOverhead: {Speedup: 2.2, Low: 2, High: 2.4}, cause.Allocation: {Speedup: 1.4, Low: 1.3, High: 1.5}}
+	s.predict = func(id cause.ID) (diagnose.Gain, bool) { g, ok := gains[id]; return g, ok }
+	return s
+}
+
+// TestGraphPreconditions: what prevents that a step is recorded as a graph comes before the advice to record it.
+func TestGraphPreconditions(t *testing.T) {
+	d := allocating(t, true).diagnose()
+	if causes(d) != "allocation launch-overhead" {
+		t.Fatalf("findings %q", causes(d))
+	}
+	if got := d.Findings[1].Changes[0].Text; !strings.Contains(got, "cuMem") || !strings.Contains(got, "2 in each iteration") {
+		t.Errorf("to change first: %s", got)
+	}
+	if d = allocating(t, false).diagnose(); causes(d) != "launch-overhead allocation" {
+		t.Errorf("nothing is known to be in the way, and the findings are %q", causes(d))
+	}
+	if got := d.Findings[0].Changes[0].Text; strings.Contains(got, "First") {
+		t.Errorf("to change first: %s", got)
+	}
+}
+
+// TestStepThatIsAGraph: nobody is told to use what is used already.
+func TestStepThatIsAGraph(t *testing.T) {
+	s := newScene(t)
+	for i := range uint64(50) {
+		at := i * 20
+		s.id++
+		s.Event(event.Event{
+			TS: start + at*ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuGraphLaunch"), Kind: event.Call,
+			Flags: event.Correlated | event.Timed, Dur: 5 * us, Ret: int32(s.id), Args: [4]uint64{7},
+		})
+		s.Event(event.Event{
+			TS: start + at*ms + 10*us, Dur: 5 * ms, PID: recordtest.PID, TID: 7, Func: 1 << 8, Kind: event.Kernel, Flags: event.Timed, Ret: 1,
+			Args: [4]uint64{uint64(s.id), 0, grid(400), 256},
+		})
+		s.step(at+5, at+20, cause.LaunchOverhead, func(x *gap.Step) { x.Op = int32(i) })
+	}
+	d := s.diagnose()
+	if causes(d) != "launch-overhead" {
+		t.Fatalf("findings %q", causes(d))
+	}
+	for _, c := range d.Findings[0].Changes {
+		if strings.Contains(c.Text, "ecord") || strings.Contains(c.Example, "Capture") {
+			t.Errorf("to change: %s", c.Text)
+		}
+	}
+	if !strings.Contains(d.Findings[0].Changes[0].Text, "a CUDA graph already") {
+		t.Errorf("to change first: %s", d.Findings[0].Changes[0].Text)
+	}
+}
