@@ -68,20 +68,24 @@ const (
 type CallsEventKind uint32
 
 const (
-	CallsEventKindEVENT_NONE     CallsEventKind = 0
-	CallsEventKindEVENT_CALL     CallsEventKind = 1
-	CallsEventKindEVENT_FORK     CallsEventKind = 2
-	CallsEventKindEVENT_EXEC     CallsEventKind = 3
-	CallsEventKindEVENT_EXIT     CallsEventKind = 4
-	CallsEventKindEVENT_SAMPLE   CallsEventKind = 5
-	CallsEventKindEVENT_OFFCPU   CallsEventKind = 6
-	CallsEventKindEVENT_KERNEL   CallsEventKind = 7
-	CallsEventKindEVENT_COPY     CallsEventKind = 8
-	CallsEventKindEVENT_SET      CallsEventKind = 9
-	CallsEventKindEVENT_SYNC     CallsEventKind = 10
-	CallsEventKindEVENT_OVERHEAD CallsEventKind = 11
-	CallsEventKindEVENT_RANGE    CallsEventKind = 12
-	CallsEventKindEVENT_SKIPPED  CallsEventKind = 13
+	CallsEventKindEVENT_NONE          CallsEventKind = 0
+	CallsEventKindEVENT_CALL          CallsEventKind = 1
+	CallsEventKindEVENT_FORK          CallsEventKind = 2
+	CallsEventKindEVENT_EXEC          CallsEventKind = 3
+	CallsEventKindEVENT_EXIT          CallsEventKind = 4
+	CallsEventKindEVENT_SAMPLE        CallsEventKind = 5
+	CallsEventKindEVENT_OFFCPU        CallsEventKind = 6
+	CallsEventKindEVENT_KERNEL        CallsEventKind = 7
+	CallsEventKindEVENT_COPY          CallsEventKind = 8
+	CallsEventKindEVENT_SET           CallsEventKind = 9
+	CallsEventKindEVENT_SYNC          CallsEventKind = 10
+	CallsEventKindEVENT_OVERHEAD      CallsEventKind = 11
+	CallsEventKindEVENT_RANGE         CallsEventKind = 12
+	CallsEventKindEVENT_SKIPPED       CallsEventKind = 13
+	CallsEventKindEVENT_MEMORY        CallsEventKind = 80
+	CallsEventKindEVENT_MEMORY_FLOW   CallsEventKind = 81
+	CallsEventKindEVENT_ALLOCATION    CallsEventKind = 82
+	CallsEventKindEVENT_OUT_OF_MEMORY CallsEventKind = 83
 )
 
 type CallsLossReason uint32

@@ -22,6 +22,10 @@ enum event_kind {
 	EVENT_OVERHEAD = 11, /* CUPTI itself or the driver took time: instrumentation, buffers, lazy loading */
 	EVENT_RANGE = 12,    /* a named range of a thread: NVTX, or a scope of the Python package */
 	EVENT_SKIPPED = 13,  /* calls that have no event of their own; see "Frequent calls" below */
+	EVENT_MEMORY = 80,   /* how much memory of a device a framework holds; see "Memory" below, also for the rest */
+	EVENT_MEMORY_FLOW = 81,
+	EVENT_ALLOCATION = 82,
+	EVENT_OUT_OF_MEMORY = 83,
 };
 
 enum event_flags {
@@ -144,6 +148,30 @@ enum offcpu_mark {
  *   args[2]  asyncio task, a number from 1; 0: none
  *   args[3]  index + 1 into the recording's attributes (JSON objects); 0: none
  */
+
+/*
+ * Memory that PyTorch's allocators hand out (memory.bpf.c). In all of them func is the device: c10::DeviceType in the
+ * low byte (0 CPU, 1 CUDA), its index in the high one (255: none).
+ * MEMORY, MEMORY_FLOW
+ *   ts, dur  from the device's last such event (at first: from its first call that was seen) to this one; EVENT_TIMED
+ *   MEMORY at the end: args[0] bytes in blocks, args[1] bytes in segments; args[2] the most in blocks in between;
+ *            args[3] in blocks before the first call that was seen
+ *   MEMORY_FLOW since the first call that was seen: args[0] allocations, args[1] frees, args[2] bytes of the one,
+ *            args[3] of the other. Exact.
+ * ALLOCATION, one chosen by chance: each byte is as likely as any other
+ *   ts, dur  from the allocation to the free; EVENT_TIMED. With ALLOCATION_LIVE to the end of the window: not freed.
+ *   args[0]  index + 1 into the recording's stack tree; 0: no stack
+ *   args[1]  address
+ *   args[2]  bytes
+ *   args[3]  mean distance of samples, in bytes: it was chosen with probability 1 - exp(-args[2] / args[3])
+ *   ret      enum stack_origin
+ * OUT_OF_MEMORY, an allocation that failed
+ *   ts       when
+ *   args[0]  index + 1 into the recording's stack tree; 0: no stack
+ *   args[1]  bytes that were asked for, args[2] in blocks, args[3] in segments
+ *   ret      enum stack_origin
+ */
+#define ALLOCATION_LIVE 128 /* in flags: not freed at the end of the window; made when a recording is taken */
 
 /*
  * The attach cookie of a probe says what to read; it comes from the function

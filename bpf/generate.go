@@ -9,3 +9,4 @@ package bpf
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type dumped_thread -cflags "-O2 -g -Wall -Werror -Iheaders" Dump dump.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type arm_caller -type arm_order -type arm_stop -cflags "-O2 -g -Wall -Werror -Iheaders" Arm arm.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type gate_control -type gate_state -cflags "-O2 -g -Wall -Werror -Iheaders" Gate gate.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -go-package bpf -target amd64,arm64 -type memory_kind -type memory_device -type memory_block -type memory_record -type memory_stack -type memory_count -cflags "-O2 -g -Wall -Werror -Iheaders" Memory memory.bpf.c

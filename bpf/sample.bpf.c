@@ -13,10 +13,10 @@
 #include <bpf/bpf_core_read.h>
 #include "event.h"
 #include "sample_python.h"
+#include "sample_process.h"
 
 #define BPF_MAP_TYPE_PROG_ARRAY 3
 
-#define SWITCH_SLOTS 32
 #define NS_PER_WINDOW 100000000ULL /* the budget of switch samples is dealt out in tenths of a second */
 #define MAX_EVENTS 64 /* of a thread that are looked through, other tools' included */
 
@@ -58,25 +58,6 @@ struct bpf_perf_event_data_kern___sample {
 	struct perf_event___sample *event;
 } __attribute__((preserve_access_index));
 
-/* Threads of one process, by tid % SWITCH_SLOTS. */
-struct switch_slot {
-	__u32 switches; /* of theirs in the window */
-	__u32 taken;    /* samples of these */
-	__u32 one_of;   /* so many is taken in it, at random; 0: each */
-};
-
-/* A process that is sampled. */
-struct sampled_process {
-	__u64 window;   /* ns, when the present tenth of a second of the switch budget began */
-	__u64 switches; /* samples of switches in it */
-	__u64 jiffy;    /* of the last look at the clock */
-	__u64 taken;    /* samples so far */
-	__u64 took;     /* ns that these took until they were handed on to the native unwinder */
-	__u64 passed;   /* switches of which no sample was taken */
-	struct switch_slot slots[SWITCH_SLOTS];
-	struct python_layout python;
-};
-
 enum sample_count {
 	SAMPLE_COUNT_LOST = 0,   /* the ring had no room */
 	SAMPLE_COUNT_SHED = 1,   /* switch samples beyond the budget */
@@ -84,13 +65,6 @@ enum sample_count {
 	SAMPLE_COUNT_SWITCHES = 3, /* switches, of whomever, that came to the program */
 	SAMPLE_COUNTS = 4,
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32); /* tgid */
-	__type(value, struct sampled_process);
-} sampled_processes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

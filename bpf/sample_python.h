@@ -141,8 +141,16 @@ struct sample_scratch {
 /* Set before loading. */
 const volatile __u8 have_loop = 0;             /* the kernel has bpf_loop */
 
+/*
+ * Programs at probes have little stack (shapes.h): there each function has its own. In a perf event's program, which
+ * nothing of its kind interrupts, they are one.
+ */
+#ifndef WALK_FUNCTION
+#define WALK_FUNCTION __always_inline
+#endif
+
 /* Where the thread-local storage of this thread begins. */
-static __always_inline __u64 thread_pointer(void)
+static WALK_FUNCTION __u64 thread_pointer(void)
 {
 	struct task_struct___sample *task = (void *)bpf_get_current_task();
 
@@ -153,38 +161,34 @@ static __always_inline __u64 thread_pointer(void)
 #endif
 }
 
-/*
- * The thread state by its pthread key first: it stays there while the thread has
- * released the GIL, where CPython's own thread-local pointer (3.12 on) is null.
- */
-static __always_inline __u64 thread_state(const struct python_layout *py)
-{
-	__u64 base = thread_pointer(), at, state = 0;
-	__u32 key;
-
-	if (py->tsd_multiplier && !bpf_probe_read_user(&key, sizeof(key), (void *)py->key_addr)) {
-		at = base + py->tsd_offset;
-		if (py->tsd_indirect && bpf_probe_read_user(&at, sizeof(at), (void *)at))
-			return 0;
-		at += (__u64)key * py->tsd_multiplier;
-		if (!bpf_probe_read_user(&state, sizeof(state), (void *)at) && state)
-			return state;
-	}
-	state = 0;
-	if (py->tls_offset)
-		bpf_probe_read_user(&state, sizeof(state), (void *)(base + py->tls_offset));
-	return state;
-}
-
 /* A word of the target's, read into the scratch room, as the stack has none; 0 where it cannot be read. */
-static __always_inline __u64 word(struct sample_scratch *s, __u64 addr)
+static WALK_FUNCTION __u64 word(struct sample_scratch *s, __u64 addr)
 {
 	__u64 *to = (void *)s->frame;
 
 	return bpf_probe_read_user(to, sizeof(*to), (void *)addr) ? 0 : *to;
 }
 
-static __always_inline int holds_gil(struct sample_scratch *s, const struct python_layout *py, __u64 state)
+/*
+ * The thread state by its pthread key first: it stays there while the thread has
+ * released the GIL, where CPython's own thread-local pointer (3.12 on) is null.
+ */
+static WALK_FUNCTION __u64 thread_state(struct sample_scratch *s, const struct python_layout *py)
+{
+	__u64 base = thread_pointer(), at, state;
+
+	if (py->tsd_multiplier) {
+		at = base + py->tsd_offset;
+		if (py->tsd_indirect)
+			at = word(s, at);
+		state = at ? word(s, at + (__u64)(__u32)word(s, py->key_addr) * py->tsd_multiplier) : 0;
+		if (state)
+			return state;
+	}
+	return py->tls_offset ? word(s, base + py->tls_offset) : 0;
+}
+
+static WALK_FUNCTION int holds_gil(struct sample_scratch *s, const struct python_layout *py, __u64 state)
 {
 	if (py->current_addr)
 		return word(s, py->current_addr) == state;
@@ -196,7 +200,7 @@ static __always_inline int holds_gil(struct sample_scratch *s, const struct pyth
  * that does holds the GIL, but while a finaliser has let go of it: then another thread
  * may be taken for it, and internal/capture/profile looks at what that one runs.
  */
-static __always_inline int collects(struct sample_scratch *s, const struct python_layout *py, __u64 state)
+static WALK_FUNCTION int collects(struct sample_scratch *s, const struct python_layout *py, __u64 state)
 {
 	__u64 gc = py->gc_addr;
 
@@ -210,7 +214,7 @@ static __always_inline int collects(struct sample_scratch *s, const struct pytho
 }
 
 /* The same sum as the library's unwinder makes, which symbolises by it. */
-static __always_inline __u32 checksum(struct sample_scratch *s, const struct python_layout *py, __u64 code)
+static WALK_FUNCTION __u32 checksum(struct sample_scratch *s, const struct python_layout *py, __u64 code)
 {
 	__u32 args = py->code_argcount, kw = py->code_kwonly, flags = py->code_flags, line = py->code_firstlineno;
 
@@ -223,7 +227,7 @@ static __always_inline __u32 checksum(struct sample_scratch *s, const struct pyt
 }
 
 /* The index of the instruction that the frame in s->frame is at. */
-static __always_inline __u32 last_instruction(struct sample_scratch *s, const struct python_layout *py, __u64 code)
+static WALK_FUNCTION __u32 last_instruction(struct sample_scratch *s, const struct python_layout *py, __u64 code)
 {
 	__u32 at = py->frame_lasti;
 	__s64 bytes;
@@ -248,7 +252,7 @@ static __always_inline struct python_frame *before(struct sample_scratch *s, __u
 }
 
 /* Notes one frame and returns the next one's address; 0 at the end. */
-static __always_inline __u64 step(struct sample_scratch *s, const struct python_layout *py, __u64 frame)
+static WALK_FUNCTION __u64 step(struct sample_scratch *s, const struct python_layout *py, __u64 frame)
 {
 	__u32 code_at = py->frame_code, back_at = py->frame_back, owner_at = py->frame_owner;
 	__u32 n = s->sample.python_frames;
@@ -298,7 +302,7 @@ static long walk_step(__u32 i, struct walk *w)
 static __always_inline void walk(struct sample_scratch *s, const struct python_layout *py)
 {
 	struct walk w = { .s = s, .py = py };
-	__u64 state = thread_state(py), frame = 0;
+	__u64 state = thread_state(s, py), frame = 0;
 	int i;
 
 	s->sample.python = PYTHON_NO_STATE;

@@ -9,12 +9,14 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/annotate"
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/feature"
+	"github.com/inferscope/inferscope/internal/capture/memory"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/capture/profile/threaddump"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/capture/sched/pressure"
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/config"
 )
@@ -49,10 +51,15 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		if activity != nil {
 			sources = append(sources, activity)
 		}
+		var stacks daemon.Source
 		if settings.CPUSamplingHz > 0 {
-			sources = append(sources, samples(profile.Options{
+			stacks = samples(profile.Options{
 				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{self}, Switches: profile.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
-			}))
+			})
+			sources = append(sources, stacks)
+		}
+		if f.memory {
+			sources = append(sources, allocations(rings, linkHolder, source.Mode(), stacks, logger)...)
 		}
 		if f.scheduling {
 			sources = append(sources, waits(rings, logger)...)
@@ -80,4 +87,18 @@ func samples(opts profile.Options) daemon.Source {
 		return profile.Unavailable(err)
 	}
 	return source
+}
+
+// allocations makes the source of what frameworks allocate; without it the daemon goes on.
+func allocations(rings *ring.Rings, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, stacks daemon.Source, logger *zap.Logger) []daemon.Source {
+	opts := memory.Options{LinkHolder: linkHolder, Mode: mode}
+	if s, ok := stacks.(memory.Stacks); ok {
+		opts.Stacks = s
+	}
+	source, err := memory.New(rings, opts)
+	if err != nil {
+		logger.Warn("the memory of frameworks is not watched", zap.Error(err))
+		return nil
+	}
+	return []daemon.Source{source}
 }

@@ -48,6 +48,7 @@ type flags struct {
 	cycles         bool
 	wholeNames     bool
 	scheduling     bool
+	memory         bool
 	exitWithTarget bool
 	onRequest      bool
 	discover       bool
@@ -79,6 +80,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.cycles, "cpu-cycles", false, "take these stacks by hardware cycles in place of the CPU clock, where the CPU counts them for us")
 	set.BoolVar(&f.wholeNames, "whole-names", false, "leave C++ and Rust names as long as they are: template arguments, parameters")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
+	set.BoolVar(&f.memory, "memory", true, "watch what PyTorch's allocators hand out and take back")
 	f.gpu.register(set)
 	f.record.register(set)
 	set.StringVar(&f.pinLevel, "pin-level", "", "fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")

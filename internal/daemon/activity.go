@@ -96,7 +96,7 @@ func sorted(set map[int32]bool) []int32 {
 // renumber gives an event the recording's own numbers of what it refers to.
 func (r *held) renumber(e *event.Event) {
 	switch e.Kind {
-	case event.Sample:
+	case event.Sample, event.Allocation, event.OutOfMemory:
 		if r.stackAt != nil {
 			e.Args[0] = r.stackAt[e.Args[0]]
 		}

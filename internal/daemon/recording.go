@@ -54,12 +54,17 @@ func (r *held) references() *references {
 			r.refs.add(&batch[i])
 		}
 	}
+	for i := range r.rows {
+		if r.want == nil || r.want(&r.rows[i]) {
+			r.refs.add(&r.rows[i])
+		}
+	}
 	return r.refs
 }
 
 func (r *references) add(e *event.Event) {
 	switch e.Kind {
-	case event.Sample:
+	case event.Sample, event.Allocation, event.OutOfMemory:
 		n := e.Args[0]
 		if n == 0 {
 			return

@@ -56,6 +56,7 @@ type Source struct {
 	raw    raw           // room for a record,
 	frames []frame       // the frames of a stack,
 	batch  []event.Event // and events
+	probes probes
 }
 
 // libraryState is what has become of the native unwinder.
@@ -326,6 +327,7 @@ func (s *Source) Close() error {
 	s.work.Wait()
 	s.feed.Lock()
 	s.pass(0, true, func(batch []event.Event) { s.late = append(s.late, batch...) })
+	s.probes.close()
 	s.feed.Unlock()
 	err := s.programs.close() // no sample goes on to the unwinder, and none can begin to
 	if u := s.library.Swap(&libraryState{err: errClosed}).unwinder; u != nil {

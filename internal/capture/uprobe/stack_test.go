@@ -52,14 +52,14 @@ func TestStackAsVerified(t *testing.T) {
 // The same without root and for both architectures: no instruction addresses the
 // stack below maxStack.
 func TestStackAsCompiled(t *testing.T) {
-	for _, arch := range []string{"x86", "arm64"} {
-		spec, err := ebpf.LoadCollectionSpec("../../../bpf/calls_" + arch + "_bpfel.o")
+	for _, object := range []string{"calls_x86", "calls_arm64", "memory_x86", "memory_arm64"} {
+		spec, err := ebpf.LoadCollectionSpec("../../../bpf/" + object + "_bpfel.o")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, prog := range spec.Programs {
 			if n := deepest(prog.Instructions); n > maxStack || n == 0 {
-				t.Errorf("%s, %s: uses %d bytes of stack, at most %d", arch, name, n, maxStack)
+				t.Errorf("%s, %s: uses %d bytes of stack, at most %d", object, name, n, maxStack)
 			}
 		}
 	}

@@ -70,7 +70,7 @@ const maxOverlap = 3_000_000_000
 // identity is an event without what a later look may know better: a stack that has been named meanwhile.
 func identity(e *event.Event) event.Event {
 	out := *e
-	if out.Kind == event.Sample {
+	if out.Kind.HasStack() {
 		out.Args[0] = 0
 	}
 	return out

@@ -78,7 +78,7 @@ func (r *renumbering) event(e *event.Event) {
 		if int(e.Func) < len(r.functions) {
 			e.Func = r.functions[e.Func]
 		}
-	case event.Sample:
+	case event.Sample, event.Allocation, event.OutOfMemory:
 		if at := e.Args[0]; at > 0 && at <= uint64(len(r.from.Stacks)) {
 			e.Args[0] = uint64(r.stack(int32(at-1))) + 1
 		}

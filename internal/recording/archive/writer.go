@@ -151,7 +151,9 @@ func (w *Writer) all(rec *recording.Recording) error {
 }
 
 // isOpen reports whether an event tells how things stood at the end of a recording, and not what happened.
-func isOpen(e *event.Event) bool { return e.Kind == event.OffCPU && e.Flags&event.Open != 0 }
+func isOpen(e *event.Event) bool {
+	return (e.Kind == event.OffCPU || e.Kind == event.Allocation) && e.Flags&event.Open != 0
+}
 
 // Append adds a stretch that follows on the one before, or overlaps it: what both hold is written once. The
 // stretch has tables of its own; they become one with those before.

@@ -44,6 +44,38 @@ const (
 	Skipped // calls of Func that have no event: Args[0] that the program made itself, Args[1] inside of such, in [TS, TS+Dur]; about one of Ret calls has one
 )
 
+// Memory that a framework's allocators hand out: bpf/event.h, "Memory". Func is a MemoryDevice.
+const (
+	Memory      Kind = 80 + iota // at the end of [TS, TS+Dur]: Args[0] bytes in blocks, Args[1] in segments; Args[2] the most in between, Args[3] before the attach
+	MemoryFlow                   // since the attach: Args[0] allocations, Args[1] frees, Args[2] and Args[3] their bytes
+	Allocation                   // one chosen by chance, from TS to its free: Args[0] stack, Args[1] address, Args[2] bytes, Args[3] mean distance of samples in bytes; Open: not freed
+	OutOfMemory                  // one that failed: Args[0] stack, Args[1] bytes asked for, Args[2] in blocks, Args[3] in segments
+)
+
+// MemoryDevice is Func of what is about memory: c10::DeviceType in the low byte, the device's index in the high one.
+type MemoryDevice uint16
+
+// Types of devices; c10/core/DeviceType.h.
+const (
+	CPUMemory  = 0
+	CUDAMemory = 1
+	HIPMemory  = 6
+)
+
+// Type returns the c10::DeviceType.
+func (d MemoryDevice) Type() uint8 { return uint8(d) }
+
+// Index returns the number of the device among those of its type; 0 where it has none.
+func (d MemoryDevice) Index() int {
+	if d>>8 == 255 {
+		return 0
+	}
+	return int(d >> 8)
+}
+
+// HasStack reports whether Args[0] of events of a kind is an index + 1 into the recording's stacks.
+func (k Kind) HasStack() bool { return k == Sample || k == Allocation || k == OutOfMemory }
+
 // Flags qualify an event. The values are enum event_flags of bpf/event.h.
 type Flags uint8
 

@@ -93,6 +93,8 @@ func TestConstantsEqualBTF(t *testing.T) {
 			"EVENT_OFFCPU": uint64(event.OffCPU), "EVENT_KERNEL": uint64(event.Kernel), "EVENT_COPY": uint64(event.Copy),
 			"EVENT_SET": uint64(event.Set), "EVENT_SYNC": uint64(event.Sync), "EVENT_OVERHEAD": uint64(event.Overhead),
 			"EVENT_RANGE": uint64(event.Range), "EVENT_SKIPPED": uint64(event.Skipped),
+			"EVENT_MEMORY": uint64(event.Memory), "EVENT_MEMORY_FLOW": uint64(event.MemoryFlow),
+			"EVENT_ALLOCATION": uint64(event.Allocation), "EVENT_OUT_OF_MEMORY": uint64(event.OutOfMemory),
 		},
 		"event_flags": {
 			"EVENT_TIMED": uint64(event.Timed), "EVENT_FAULT": uint64(event.Fault), "EVENT_DEREF": uint64(event.Deref),

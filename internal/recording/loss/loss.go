@@ -61,6 +61,9 @@ const (
 	ScopesLost    Reason = "scopes_lost"
 	ScopesUnnamed Reason = "scopes_unnamed"
 	ScopesRefused Reason = "scopes_refused"
+
+	MemoryUnseen      Reason = "memory_unseen"
+	MemorySamplesLost Reason = "memory_samples_lost"
 )
 
 // Kind describes a reason to people.
@@ -119,6 +122,8 @@ func Kinds() []Kind {
 		{GPUNamesLost, Info, "kernels or ranges have no name, because there were too many different ones", ""},
 		{ScopesLost, Warning, "scopes of the Python package were overwritten before they were read", "name longer stretches, or give the daemon more CPU time"},
 		{ScopesRefused, Warning, "the memory in which a process names its scopes cannot be used, so its scopes are missing", ""},
+		{MemoryUnseen, Warning, "the allocator of a framework could not be probed, so that its memory is not known", ""},
+		{MemorySamplesLost, Warning, "some of a framework's allocations were not followed: totals are exact, live bytes by stack are lower bounds", ""},
 		{ScopesUnnamed, Info, "scopes have no name, because there were too many different ones", "put what changes from one to the next into an attribute"},
 		{StackLeaf, Info, "samples have no stack but the function that ran", ""},
 		{StackPython, Info, "samples have the Python stack and the native function that ran, but no native callers", ""},

@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//go:build ignore
+
+/*
+ * What PyTorch's allocators allocate and free: probes on c10::reportMemoryUsageToProfiler and
+ * c10::reportOutOfMemoryToProfiler, which they call for every block, with a profiler or without.
+ *
+ * Totals are exact and cost a few additions. A stack is taken of allocations that chance chooses by their bytes,
+ * as pprof's heap profile does: each byte is as likely as any other, so that an allocation of s bytes is chosen
+ * with probability 1 - exp(-s / mean). The mean follows the rate of allocations of about that size, so that about
+ * memory_budget of them are chosen in MEMORY_WINDOW, and stands in each record.
+ *
+ * A thread may be preempted in these programs by another that runs them on the same CPU. So nothing here is per CPU but
+ * counters, records are filled where they lie in the ring, and the stack stays below 64 bytes (shapes.h says why).
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include "event.h"
+#include "params.h"
+#include "rings.h"
+#define WALK_FUNCTION __noinline
+#include "sample_process.h"
+
+#define MEMORY_DEVICES 4096
+#define MEMORY_LIVE 65536
+#define MEMORY_EVERY 10000000ULL   /* ns between events of a device whose segments stay as they are */
+#define MEMORY_WINDOW 100000000ULL /* ns after which the mean is chosen anew */
+#define MEMORY_CLASSES 32
+#define MEMORY_STACK 16384	   /* bytes of the thread's stack that are copied at most */
+
+/*
+ * Allocations of sizes between two powers of two, from 512 bytes on. Each class has a budget of its own, so that what is
+ * allocated now and then is followed whole beside what is allocated all the time: it is what stays.
+ */
+struct memory_class {
+	__u64 mean;   /* bytes for each sample */
+	__s64 left;   /* bytes until the next sample */
+	__u64 window; /* ns, when the present one began */
+	__u64 seen;   /* allocated in it, in bytes */
+	__u64 taken;  /* samples in it */
+};
+
+/* What is known of one device (or of the CPU) in one process. Counters only grow. */
+struct memory_device {
+	__u64 allocated; /* bytes in blocks, as the allocator says itself */
+	__u64 reserved;	 /* bytes in segments */
+	__u64 high;	 /* the most that was allocated since the last event */
+	__u64 before;	 /* allocated before the first call that was seen */
+	__u64 allocations, frees;
+	__u64 allocated_bytes, freed_bytes; /* by these */
+	__u64 since;	 /* ns, when the first call was seen */
+	__u64 sent;	 /* ns, when the last event was sent */
+	__s64 live;	 /* samples that are not freed */
+	__u64 samples;	 /* so far */
+	struct memory_class classes[MEMORY_CLASSES];
+};
+
+/* A sampled allocation that was not freed. */
+struct memory_block {
+	__u64 pid; /* in the upper half; device in the lower one */
+	__u64 pointer;
+};
+
+enum memory_kind {
+	MEMORY_ALLOCATION = 1, /* a sample; a struct memory_stack follows */
+	MEMORY_FREE = 2,       /* of a sample */
+	MEMORY_EXHAUSTED = 3,  /* out of memory; a struct memory_stack follows */
+};
+
+struct memory_record {
+	__u64 ts;
+	__u64 pointer;
+	__u64 bytes;
+	__u64 mean;
+	__u64 allocated;
+	__u64 reserved;
+	__u32 pid;
+	__u32 tid;
+	__u32 device; /* c10::DeviceType in the low byte, index in the next */
+	__u32 kind;   /* enum memory_kind */
+};
+
+/* The stack of the thread: its Python frames, its registers, and what lies on its stack. */
+struct memory_stack {
+	struct memory_record record;
+	struct sample_scratch python;
+	struct pt_regs regs;
+	__u64 stack_bytes;
+	__u8 stack[MEMORY_STACK];
+};
+
+enum memory_count {
+	MEMORY_COUNT_LOST = 0,	  /* samples: the ring had no room */
+	MEMORY_COUNT_FORGOTTEN = 1, /* samples whose frees are not noticed: too many live */
+	MEMORY_COUNT_DEVICES = 2, /* calls: too many devices */
+	MEMORY_COUNT_UNFREED = 3, /* frees of samples: the ring had no room */
+	MEMORY_COUNT_EVENTS = 4,  /* levels: a CPU's ring had no room; the next one tells of it */
+	MEMORY_COUNTS = 5,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MEMORY_DEVICES);
+	__type(key, __u64); /* device | pid << 32 */
+	__type(value, struct memory_device);
+} memory_devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MEMORY_LIVE);
+	__type(key, struct memory_block);
+	__type(value, __u64); /* ns, when it was allocated */
+} memory_live SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4194304);
+} memory_records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MEMORY_COUNTS);
+	__type(key, enum memory_count);
+	__type(value, __u64);
+} memory_counts SEC(".maps");
+
+const enum memory_kind *export_memory_kind __attribute__((unused));
+const struct memory_device *export_memory_device __attribute__((unused));
+const struct memory_block *export_memory_block __attribute__((unused));
+const struct memory_record *export_memory_record __attribute__((unused));
+const struct memory_stack *export_memory_stack __attribute__((unused));
+
+/* These change while the programs run. */
+volatile __u64 memory_least = 4096; /* bytes: the mean is never less */
+volatile __u64 memory_budget = 4;   /* samples of a class in MEMORY_WINDOW; 0: none */
+
+static __always_inline void count(enum memory_count which)
+{
+	__u64 *n = bpf_map_lookup_elem(&memory_counts, &which);
+
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+/* The number of the highest bit that is set. */
+static __always_inline __u32 highest(__u64 x)
+{
+	__u32 e = 0;
+
+	if (x >> 32) {
+		x >>= 32;
+		e += 32;
+	}
+	if (x >> 16) {
+		x >>= 16;
+		e += 16;
+	}
+	if (x >> 8) {
+		x >>= 8;
+		e += 8;
+	}
+	if (x >> 4) {
+		x >>= 4;
+		e += 4;
+	}
+	if (x >> 2) {
+		x >>= 2;
+		e += 2;
+	}
+	return e + (x >> 1 != 0);
+}
+
+/*
+ * An exponentially distributed number with this mean: -ln(u) of a u in (0, 1]. The logarithm is that of the
+ * highest bit, and between powers of two the parabola that is right at both ends: off by 0.008 at most.
+ */
+static __always_inline __s64 distance(__u64 mean)
+{
+	__u64 u = bpf_get_prandom_u32() | 1, f, log;
+	__u32 e = highest(u);
+
+	f = (u << (32 - e) & 0xffffffff) >> 16; /* of 1 << 16, between powers of two */
+	log = ((__u64)e << 16) + f + ((22527 * f >> 16) * (65536 - f) >> 16);
+	log = ((32ULL << 16) - log) * 45426 >> 16; /* ln 2 */
+	return (__s64)(mean * log >> 16) + 1;
+}
+
+/* The class of a size. The mask is in assembly because the compiler, which knows the range, would leave it out. */
+static __always_inline struct memory_class *class_of(struct memory_device *d, __u64 bytes)
+{
+	__u64 i = highest(bytes >> 9 | 1);
+
+	if (i >= MEMORY_CLASSES)
+		i = MEMORY_CLASSES - 1;
+	asm volatile("%0 &= %1" : "+r"(i) : "i"(MEMORY_CLASSES - 1));
+	return &d->classes[i];
+}
+
+/* The mean of the window that begins. */
+static __noinline int begin_window(struct memory_class *c, __u64 now)
+{
+	__u64 budget = memory_budget ? memory_budget : 1, mean;
+
+	if (!c)
+		return 0;
+	/* What was allocated in a window that ended long ago says nothing of the next. */
+	mean = now - c->window < 2 * MEMORY_WINDOW ? c->seen / budget : 0;
+	if (mean < memory_least)
+		mean = memory_least;
+	if (mean > 1ULL << 40)
+		mean = 1ULL << 40;
+	c->mean = mean;
+	c->left = distance(mean);
+	c->window = now;
+	c->seen = 0;
+	c->taken = 0;
+	return 0;
+}
+
+static const struct memory_device nothing;
+
+/* What is known of a device from its first call on; NULL: there are too many. */
+static __noinline struct memory_device *first_call(__u64 key, __u64 before)
+{
+	struct memory_device *d;
+
+	bpf_map_update_elem(&memory_devices, &key, &nothing, BPF_ANY);
+	d = bpf_map_lookup_elem(&memory_devices, &key);
+	if (!d) {
+		count(MEMORY_COUNT_DEVICES);
+		return NULL;
+	}
+	d->before = before;
+	d->since = bpf_ktime_get_ns();
+	d->sent = d->since;
+	return d;
+}
+
+static __always_inline struct event *reserve(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	void *ring = bpf_map_lookup_elem(&rings, &cpu);
+
+	return ring ? bpf_ringbuf_reserve(ring, sizeof(struct event), 0) : NULL;
+}
+
+static __always_inline void head(struct event *e, const struct memory_device *d, __u64 now, __u16 device)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+
+	e->ts = d->sent;
+	e->dur = now - d->sent;
+	e->pid = id >> 32;
+	e->tid = id;
+	e->func = device;
+	e->flags = EVENT_TIMED;
+	e->ret = 0;
+}
+
+/* Two events that say how the device stands. */
+static __noinline int send(struct memory_device *d, __u64 now, __u64 device)
+{
+	struct event *e;
+
+	if (!d)
+		return 0;
+	e = reserve();
+	if (!e) {
+		count(MEMORY_COUNT_EVENTS);
+		return 0;
+	}
+	head(e, d, now, device);
+	e->kind = EVENT_MEMORY;
+	e->args[0] = d->allocated;
+	e->args[1] = d->reserved;
+	e->args[2] = d->high;
+	e->args[3] = d->before;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	e = reserve();
+	if (!e) {
+		count(MEMORY_COUNT_EVENTS);
+		return 0;
+	}
+	head(e, d, now, device);
+	e->kind = EVENT_MEMORY_FLOW;
+	e->args[0] = d->allocations;
+	e->args[1] = d->frees;
+	e->args[2] = d->allocated_bytes;
+	e->args[3] = d->freed_bytes;
+	d->sent = now;
+	d->high = d->allocated;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* A record in the ring, with all but what was asked of the allocator. */
+static __always_inline void fill(struct memory_record *r, __u32 kind, __u32 device)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+
+	r->ts = bpf_ktime_get_ns();
+	r->pid = id >> 32;
+	r->tid = id;
+	r->device = device;
+	r->kind = kind;
+}
+
+/* Takes the stack of the thread. Not inlined: its own variables would add to the hot path's. */
+static __noinline int take_stack(struct pt_regs *ctx, struct memory_stack *s)
+{
+	struct sampled_process *p;
+	__u32 pid;
+
+	if (!s)
+		return 0;
+	pid = s->record.pid;
+	__builtin_memset(&s->python.sample, 0, sizeof(s->python.sample));
+	s->python.sample.ts = s->record.ts;
+	s->python.sample.ip = IP(ctx);
+	s->python.sample.pid = pid;
+	s->python.sample.tid = s->record.tid;
+	p = bpf_map_lookup_elem(&sampled_processes, &pid);
+	if (p && p->python.present)
+		walk(&s->python, &p->python);
+	return 0;
+}
+
+/* Copies registers and stack; of a shallow stack as much as can be read. */
+static __noinline int copy_stack(struct pt_regs *ctx, struct memory_stack *s)
+{
+	if (!s)
+		return 0;
+	bpf_probe_read_kernel(&s->regs, sizeof(s->regs), ctx);
+	s->stack_bytes = MEMORY_STACK;
+	if (!bpf_probe_read_user(s->stack, MEMORY_STACK, (void *)SP(ctx)))
+		return 0;
+	s->stack_bytes = MEMORY_STACK / 2;
+	if (!bpf_probe_read_user(s->stack, MEMORY_STACK / 2, (void *)SP(ctx)))
+		return 0;
+	s->stack_bytes = MEMORY_STACK / 4;
+	if (!bpf_probe_read_user(s->stack, MEMORY_STACK / 4, (void *)SP(ctx)))
+		return 0;
+	s->stack_bytes = MEMORY_STACK / 16;
+	if (!bpf_probe_read_user(s->stack, MEMORY_STACK / 16, (void *)SP(ctx)))
+		return 0;
+	s->stack_bytes = MEMORY_STACK / 64;
+	if (bpf_probe_read_user(s->stack, MEMORY_STACK / 64, (void *)SP(ctx)))
+		s->stack_bytes = 0;
+	return 0;
+}
+
+/* Notes that a sample is live. */
+static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
+{
+	struct memory_block block;
+
+	if (!d || !s)
+		return 0;
+	block.pid = (__u64)s->record.pid << 32 | s->record.device;
+	block.pointer = s->record.pointer;
+	if (bpf_map_update_elem(&memory_live, &block, &s->record.ts, BPF_ANY))
+		count(MEMORY_COUNT_FORGOTTEN);
+	else
+		__sync_fetch_and_add(&d->live, 1);
+	d->samples++;
+	return 0;
+}
+
+/* A sample. */
+static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struct memory_class *c)
+{
+	struct memory_stack *s;
+	__u64 mean;
+
+	if (!d || !c)
+		return 0;
+	mean = c->mean; /* by which this one was chosen */
+	/* More than planned in one window: a burst after a quiet time. */
+	if (memory_budget && ++c->taken % (2 * memory_budget) == 0 && mean < 1ULL << 40)
+		c->mean = 2 * mean;
+	c->left = distance(c->mean);
+	if (!memory_budget)
+		return 0;
+	s = bpf_ringbuf_reserve(&memory_records, sizeof(*s), 0);
+	if (!s) {
+		count(MEMORY_COUNT_LOST);
+		return 0;
+	}
+	fill(&s->record, MEMORY_ALLOCATION, (__u16)PARAM5(ctx));
+	s->record.pointer = PARAM1(ctx);
+	s->record.bytes = PARAM2(ctx);
+	s->record.mean = mean;
+	s->record.allocated = PARAM3(ctx);
+	s->record.reserved = PARAM4(ctx);
+	take_stack(ctx, s);
+	copy_stack(ctx, s);
+	note_live(d, s);
+	bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* A free, which may be of a sample. */
+static __noinline int free_block(struct memory_device *d, __u64 key, __u64 pointer)
+{
+	struct memory_block block = { .pid = key, .pointer = pointer };
+	struct memory_record *r;
+
+	/* A look is cheaper than a deletion that finds nothing, which takes a lock. */
+	if (!d || !bpf_map_lookup_elem(&memory_live, &block) || bpf_map_delete_elem(&memory_live, &block))
+		return 0;
+	__sync_fetch_and_add(&d->live, -1);
+	r = bpf_ringbuf_reserve(&memory_records, sizeof(*r), 0);
+	if (!r) {
+		count(MEMORY_COUNT_UNFREED);
+		return 0;
+	}
+	fill(r, MEMORY_FREE, (__u32)key);
+	r->pointer = pointer;
+	r->bytes = 0;
+	r->mean = 0;
+	r->allocated = 0;
+	r->reserved = 0;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* reportMemoryUsageToProfiler(pointer, bytes, allocated, reserved, device): bytes are negative where a block is freed. */
+static __always_inline int report(struct pt_regs *ctx)
+{
+	__u64 key = (bpf_get_current_pid_tgid() >> 32 << 32) | (__u16)PARAM5(ctx);
+	struct memory_device *d = bpf_map_lookup_elem(&memory_devices, &key);
+	__s64 bytes = PARAM2(ctx);
+	__u64 now = bpf_ktime_get_ns();
+	struct memory_class *c;
+	bool moved;
+
+	if (!d) {
+		d = first_call(key, PARAM3(ctx) - bytes);
+		if (!d)
+			return 0;
+	}
+	moved = d->reserved != PARAM4(ctx);
+	d->reserved = PARAM4(ctx);
+	d->allocated = PARAM3(ctx);
+	if (bytes < 0) {
+		__sync_fetch_and_add(&d->frees, 1);
+		__sync_fetch_and_add(&d->freed_bytes, -bytes);
+		if (d->live > 0)
+			free_block(d, key, PARAM1(ctx));
+	} else {
+		__sync_fetch_and_add(&d->allocations, 1);
+		__sync_fetch_and_add(&d->allocated_bytes, bytes);
+		if (d->allocated > d->high)
+			d->high = d->allocated;
+		c = class_of(d, bytes);
+		if (now - c->window > MEMORY_WINDOW)
+			begin_window(c, now);
+		c->seen += bytes;
+		c->left -= bytes;
+		if (c->left < 0)
+			sample(ctx, d, c);
+	}
+	if (moved || now - d->sent > MEMORY_EVERY)
+		send(d, now, (__u16)key);
+	return 0;
+}
+
+/* reportOutOfMemoryToProfiler(bytes, allocated, reserved, device) */
+static __always_inline int exhausted(struct pt_regs *ctx)
+{
+	struct memory_stack *s = bpf_ringbuf_reserve(&memory_records, sizeof(*s), 0);
+
+	if (!s) {
+		count(MEMORY_COUNT_LOST);
+		return 0;
+	}
+	fill(&s->record, MEMORY_EXHAUSTED, (__u16)PARAM4(ctx));
+	s->record.pointer = 0;
+	s->record.bytes = PARAM1(ctx);
+	s->record.mean = 0;
+	s->record.allocated = PARAM2(ctx);
+	s->record.reserved = PARAM3(ctx);
+	take_stack(ctx, s);
+	copy_stack(ctx, s);
+	bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int memory_report(struct pt_regs *ctx)
+{
+	return report(ctx);
+}
+
+SEC("uprobe.multi")
+int memory_exhausted(struct pt_regs *ctx)
+{
+	return exhausted(ctx);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
