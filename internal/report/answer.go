@@ -48,6 +48,8 @@ func verdict(g *diagnose.Diagnosis) document.Banner {
 		b.Text = "GPU-bound: the GPU works nearly all of the time, and that is where time can be won."
 	case diagnose.CopyBound:
 		b.Text = "Copy-bound: moving data takes longer than computing with it."
+	case diagnose.CommunicationBound:
+		b.Text = "Communication-bound: the GPUs exchange data or wait for each other, and compute nothing meanwhile."
 	case diagnose.Balanced:
 		b.Text = "Balanced: the GPU works for most of the time that it is needed, and waits for the rest."
 	case diagnose.Idle:

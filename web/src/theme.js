@@ -69,6 +69,8 @@ const view = {
   'tiny-kernels': ['#3a8f9e', '#52a9b8'],
   'copy-not-overlapped': ['#d4a017', '#e3b941'],
   'copy-bound': ['#d4a017', '#e3b941'],
+  communication: ['#b0508f', '#c96fab'],
+  'exposed-communication': ['#b0508f', '#c96fab'],
 };
 
 export class Theme {

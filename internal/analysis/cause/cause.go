@@ -9,36 +9,37 @@ type ID uint8
 // The causes. Those before CopyNotOverlapped explain time in which a GPU runs nothing, the
 // others time in which it runs and could do better.
 const (
-	Unknown           ID = iota // no evidence says why
-	PythonWork                  // Python code of the program
-	NativeWork                  // the same in native code
-	Preprocessing               // tokenization, decoding and resizing of images, parsing: recognised as such
-	LaunchOverhead              // the CPU cannot launch as fast as the GPU runs
-	HostSync                    // a thread waits for the GPU at each step, so that its queue runs empty
-	SyncCopy                    // copies that hold their caller, or that go through pageable memory
-	Allocation                  // cudaMalloc, cudaFree, pinning
-	Worker                      // the launching thread waits for another thread or process of the target, which computes
-	Lock                        // a lock that another thread holds
-	GIL                         // CPython's global interpreter lock
-	GC                          // CPython's garbage collection
-	Serialization               // pickle and its kin
-	Compilation                 // nvrtc, Triton, inductor, loading of modules, imports: warm-up
-	Disk                        // reading or writing files
-	Network                     // an answer from another machine or service
-	PageFaults                  // pages that come from the disk or from the kernel
-	NoCPU                       // threads could run and have no CPU
-	Throttled                   // the cgroup's CPU quota is used up
-	RemoteMemory                // threads or pages are on another NUMA node than the GPU
-	Sleep                       // the program sleeps
-	NoWork                      // nobody asks the server for anything
-	Dependency                  // work is queued and waits for another stream, GPU or host function
-	StartEnd                    // what a program does before its first iteration, and after its last
-	CopyNotOverlapped           // copies while no kernel runs, though they need not hold anybody
-	SmallBatch                  // kernels too small to fill the GPU
-	TinyKernels                 // kernels so short that starting them takes as long
-	BandwidthBound              // kernels that wait for memory: decoding with a small batch
-	CopyBound                   // more time in copies than in kernels
-	Count                       // how many there are
+	Unknown              ID = iota // no evidence says why
+	PythonWork                     // Python code of the program
+	NativeWork                     // the same in native code
+	Preprocessing                  // tokenization, decoding and resizing of images, parsing: recognised as such
+	LaunchOverhead                 // the CPU cannot launch as fast as the GPU runs
+	HostSync                       // a thread waits for the GPU at each step, so that its queue runs empty
+	SyncCopy                       // copies that hold their caller, or that go through pageable memory
+	Allocation                     // cudaMalloc, cudaFree, pinning
+	Worker                         // the launching thread waits for another thread or process of the target, which computes
+	Lock                           // a lock that another thread holds
+	GIL                            // CPython's global interpreter lock
+	GC                             // CPython's garbage collection
+	Serialization                  // pickle and its kin
+	Compilation                    // nvrtc, Triton, inductor, loading of modules, imports: warm-up
+	Disk                           // reading or writing files
+	Network                        // an answer from another machine or service
+	PageFaults                     // pages that come from the disk or from the kernel
+	NoCPU                          // threads could run and have no CPU
+	Throttled                      // the cgroup's CPU quota is used up
+	RemoteMemory                   // threads or pages are on another NUMA node than the GPU
+	Sleep                          // the program sleeps
+	NoWork                         // nobody asks the server for anything
+	Dependency                     // work is queued and waits for another stream, GPU or host function
+	StartEnd                       // what a program does before its first iteration, and after its last
+	CopyNotOverlapped              // copies while no kernel runs, though they need not hold anybody
+	SmallBatch                     // kernels too small to fill the GPU
+	TinyKernels                    // kernels so short that starting them takes as long
+	BandwidthBound                 // kernels that wait for memory: decoding with a small batch
+	CopyBound                      // more time in copies than in kernels
+	ExposedCommunication           // GPUs exchange data, or wait for each other, and compute nothing meanwhile
+	Count                          // how many there are
 )
 
 // Busy reports whether the cause is about time in which the GPU runs.

@@ -17,6 +17,24 @@ func deviceRows() []Cause {
 	}
 }
 
+// communicationRows are the causes that lie between GPUs.
+func communicationRows() []Cause {
+	return []Cause{
+		{
+			ID: ExposedCommunication, Key: "exposed-communication", Title: "GPUs exchange data and compute nothing meanwhile", Group: OnGPU,
+			Means:   "Collective operations (all-reduce, all-gather, all-to-all, send and receive) run while no kernel computes. A collective ends when the slowest GPU has taken part, so that its time is also that of waiting for a GPU that is late.",
+			Proves:  "Kernels of NCCL, RCCL, NVSHMEM or a custom all-reduce, known by their names, in times in which no other kernel ran on the GPU. Communication that a kernel covers costs nothing and is not counted.",
+			Refutes: "Kernels that compute and communicate in one, which no name tells from computing.",
+			Changes: []Change{
+				{inPyTorch, "Let communication run beside computing: larger buckets that start earlier, prefetching of the next layer's weights, asynchronous collectives that are waited for late", "model = DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n# FSDP: backward_prefetch=BackwardPrefetch.BACKWARD_PRE, forward_prefetch=True\nwork = dist.all_reduce(x, async_op=True)\ny = other(z)  # what does not need x\nwork.wait()"},
+				{inServing, "Communicate less: fewer GPUs per replica where the model fits, more replicas; pipeline or expert parallelism across slow links and tensor parallelism on NVLink only", "vllm serve MODEL --tensor-parallel-size 2 --data-parallel-size 4"},
+				{inServing, "Use the fast path for small messages: a custom or fused all-reduce, symmetric memory", "vllm serve MODEL --compilation-config '{\"pass_config\": {\"fuse_allreduce_rms\": true}}'"},
+				{onHost, "Look for a GPU that is late: with the traces of all ranks in one analysis, the rank that waits least in collectives is the one that the others wait for", "inferscope analyze traces/"},
+			},
+		},
+	}
+}
+
 // kernelRows are the causes that lie in the kernels that run.
 func kernelRows() []Cause {
 	return []Cause{

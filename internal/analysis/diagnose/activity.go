@@ -14,6 +14,7 @@ import (
 type kinds struct {
 	t        *timeline.Timeline
 	memory   []bool // by kernel: its name says that it waits for memory
+	talks    []bool // by kernel: it communicates with other GPUs; nil: none does
 	sms      uint64 // multiprocessors; 0: not known
 	kernels  uint64 // how many
 	time     uint64 // ns, summed over kernels
@@ -55,8 +56,8 @@ func (c *copiers) merge(o *copiers) {
 	c.calls.merge(&o.calls)
 }
 
-func newKinds(t *timeline.Timeline, memory []bool, dev *timeline.Device) *kinds {
-	k := &kinds{t: t, memory: memory}
+func newKinds(t *timeline.Timeline, memory, talks []bool, dev *timeline.Device) *kinds {
+	k := &kinds{t: t, memory: memory, talks: talks}
 	if dev.Info != nil {
 		k.sms = uint64(dev.Info.SMs)
 	}
@@ -69,7 +70,7 @@ func (k *kinds) of(act *timeline.Activity) doing {
 	switch act.Kind {
 	case timeline.Kernel:
 		what := k.kernel(act, e)
-		if what != fullKernel {
+		if what >= memoryKernel && what <= tinyKernel {
 			p := &k.poor[what-memoryKernel]
 			p.runs++
 			p.time += act.End - act.Start
@@ -103,6 +104,11 @@ func (k *kinds) asked(act *timeline.Activity, what doing) {
 }
 
 func (k *kinds) kernel(act *timeline.Activity, e *event.Event) doing {
+	if k.talks != nil {
+		if i := k.t.KernelIndex(act); i != timeline.None && k.talks[i] {
+			return communicating
+		}
+	}
 	k.kernels++
 	k.time += act.End - act.Start
 	if i := k.t.KernelIndex(act); i != timeline.None && k.memory[i] {

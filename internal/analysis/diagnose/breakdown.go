@@ -17,6 +17,7 @@ type measured struct {
 	Did    [doings]uint64
 	Idle   [cause.Count]uint64
 	copied uint64 // ns: copies to and from somewhere else, whether a kernel hid them or not
+	talked uint64 // ns: communication with other GPUs, likewise
 	// who copies, by thread, and with which call, by function: those that hold their caller, and the others
 	heldBy, freeBy copiers
 	// kernels, their time summed and the shapes of the small ones, for the words about them
@@ -51,6 +52,9 @@ func (m *measured) copies() uint64 { return m.sum(heldToDevice, resultCopy) }
 func (m *measured) toHost() uint64 {
 	return m.Did[heldToHost] + m.Did[freeToHost] + m.Did[resultCopy]
 }
+
+// exposed is the time in which a device communicated and no kernel computed.
+func (m *measured) exposed() uint64 { return m.Did[communicating] }
 
 func (m *measured) busy() uint64 { return m.sum(fullKernel, setting) }
 
@@ -166,6 +170,7 @@ func (m *measured) add(o *measured) {
 	m.Time += o.Time
 	m.Window += o.Window
 	m.copied += o.copied
+	m.talked += o.talked
 	m.heldBy.merge(&o.heldBy)
 	m.freeBy.merge(&o.freeBy)
 	for i := range m.Did {
@@ -203,6 +208,9 @@ func (m *measured) breakdown(a *analysis) Breakdown {
 		} {
 			p.Busy, p.Share = true, share(p.Time, m.Time)
 			b.Parts = append(b.Parts, p)
+			if n := m.exposed(); p.Key == "compute" && n > 0 {
+				b.Parts = append(b.Parts, Part{Key: "communication", Name: "communication between GPUs", Busy: true, Time: n, Share: share(n, m.Time)})
+			}
 		}
 	}
 	b.Parts = append(b.Parts, m.causes(a)...)
@@ -252,6 +260,9 @@ func (m *measured) threadParts(a *analysis) []Part {
 			{Key: "compute", Name: "GPU compute", Busy: true, Time: m.compute()},
 			{Key: "d2h", Name: "D2H copy", Busy: true, Time: m.toHost()},
 			{Key: "device-memory", Name: "GPU memory", Busy: true, Time: m.Did[peerCopy] + m.Did[ownCopy] + m.Did[setting]},
+		}
+		if n := m.exposed(); n > 0 {
+			parts = slices.Insert(parts, 3, Part{Key: "communication", Name: "communication between GPUs", Busy: true, Time: n})
 		}
 	} else { // the main thread's time: while it waits for a GPU that nobody watched, that one may be busy
 		by[a.table[cause.HostSync].Group] -= m.Idle[cause.HostSync]

@@ -42,10 +42,12 @@ const (
 	CPUBound  Verdict = "cpu-bound"  // the GPU waits for the CPU
 	GPUBound  Verdict = "gpu-bound"  // the GPU works nearly all of the time, and could work better
 	CopyBound Verdict = "copy-bound" // copies take more than computing
-	Balanced  Verdict = "balanced"   // the GPU works for most of the time, and waits for some
-	Idle      Verdict = "idle"       // nobody asks for anything
-	CPUOnly   Verdict = "cpu-only"   // the target uses no GPU: the answer is about its main thread
-	NotEnough Verdict = "not-enough-evidence"
+	// CommunicationBound is that GPUs exchange data, or wait for each other, for a third of the time or more.
+	CommunicationBound Verdict = "communication-bound"
+	Balanced           Verdict = "balanced" // the GPU works for most of the time, and waits for some
+	Idle               Verdict = "idle"     // nobody asks for anything
+	CPUOnly            Verdict = "cpu-only" // the target uses no GPU: the answer is about its main thread
+	NotEnough          Verdict = "not-enough-evidence"
 )
 
 // Breakdown is a partition of a stretch of time: its parts sum to Time exactly.
@@ -53,7 +55,7 @@ type Breakdown struct {
 	Time   uint64  `json:"ns"`     // that was seen, summed over devices in the whole's breakdown
 	Window uint64  `json:"window"` // of the recording without Diagnosis.Start and End, ns, summed likewise: Time is what of it the numbers rest on
 	Share  float64 `json:"share"`  // Time of Window
-	Parts  []Part  `json:"parts"`  // compute first, then copies and sets, then idle by cause, the most first
+	Parts  []Part  `json:"parts"`  // compute first, then communication where there is some, copies and sets, then idle by cause, the most first
 	People []Part  `json:"view"`   // the same time in the words that people know: CPU preprocessing, H2D, GPU compute, ...
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/format"
 )
 
@@ -38,6 +39,8 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 		a.pressure(f, g)
 	case cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound:
 		a.kernels(f, g.id)
+	case cause.ExposedCommunication:
+		a.communication(f)
 	}
 }
 
@@ -208,6 +211,9 @@ func (a *analysis) kernels(f *Finding, id cause.ID) {
 }
 
 func (a *analysis) fits(k *gpu.Kernel, id cause.ID) bool {
+	if timeline.IsCommunication(k.Full) {
+		return false
+	}
 	memory := memoryBound.MatchString(k.Full[:min(len(k.Full), maxKernelName)])
 	switch id {
 	case cause.BandwidthBound:
@@ -234,7 +240,7 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 		return 0.6, append(because, "it rests on the grids of kernels, not on counters of the multiprocessors")
 	case cause.StartEnd:
 		return sureSeen, append(because, "when the process started or ended, and when its first or last iteration was, is in the recording")
-	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound:
+	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication:
 		c = 0.95
 		because = append(because, "each of them was recorded with its times")
 	default:

@@ -51,6 +51,7 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	}
 	if a.subject == aboutGPUs {
 		add(a.freeCopies(), a.cost(a.freeCopies()), timeLost)
+		add(cause.ExposedCommunication, a.total.exposed(), timeLost)
 		poor := workPoor
 		if a.nearlyBusy() {
 			poor = timeLost // there is no other time

@@ -46,6 +46,8 @@ func (a *analysis) class(d *Diagnosis) Verdict {
 	copies := m.copies() + m.Idle[cause.SyncCopy]
 	waits := m.idle() - m.Idle[cause.NoWork] - m.Idle[cause.SyncCopy]
 	switch {
+	case share(m.exposed(), asked) >= third && m.exposed() >= waits && m.exposed() > copies:
+		return CommunicationBound
 	case copies > m.compute() && copies >= waits:
 		return CopyBound
 	case a.nearlyBusy():

@@ -12,12 +12,13 @@ import (
 type doing uint8
 
 const (
-	fullKernel   doing = iota // a kernel of which nothing bad is known
-	memoryKernel              // one that waits for memory, by its name
-	smallKernel               // one with fewer blocks than half the multiprocessors
-	tinyKernel                // one that is over sooner than it was launched
-	heldToDevice              // a copy that is pageable or synchronous: it holds its caller
-	freeToDevice              // one that need not
+	fullKernel    doing = iota // a kernel of which nothing bad is known
+	memoryKernel               // one that waits for memory, by its name
+	smallKernel                // one with fewer blocks than half the multiprocessors
+	tinyKernel                 // one that is over sooner than it was launched
+	communicating              // one that exchanges data with other GPUs: what no kernel above hides is exposed
+	heldToDevice               // a copy that is pageable or synchronous: it holds its caller
+	freeToDevice               // one that need not
 	heldToHost
 	freeToHost
 	peerCopy   // between GPUs
@@ -32,7 +33,10 @@ const (
 type sweep struct {
 	inside cutter
 	both   cutter
-	copied uint64         // ns: copies from and to somewhere else, hidden or not
+	copied uint64 // ns: copies from and to somewhere else, hidden or not
+	talked uint64 // ns: communication, hidden or not
+	talks  uint64 // up to where communication is counted
+	third  cutter
 	until  uint64         // up to where copies are counted
 	now    uint64         // up to where all is counted
 	open   uint16         // doings that have not ended, a bit for each
@@ -45,6 +49,10 @@ func (s *sweep) add(what doing, from, to uint64) {
 	if what >= heldToDevice && what <= resultCopy && to > s.until {
 		s.copied += s.both.cut(max(from, s.until), to)
 		s.until = to
+	}
+	if what == communicating && to > s.talks {
+		s.talked += s.third.cut(max(from, s.talks), to)
+		s.talks = to
 	}
 	s.advance(from)
 	if to > s.now {

@@ -26,14 +26,14 @@ type deviceWork struct {
 
 // newDevices has measured nothing yet.
 func (a *analysis) newDevices() []deviceWork {
-	out, memory := make([]deviceWork, len(a.t.Devices)), memoryKernels(a.t)
+	out, memory, talks := make([]deviceWork, len(a.t.Devices)), memoryKernels(a.t), a.t.Communicates()
 	for i := range out {
 		d := &out[i]
 		if i < len(a.w.Covered) {
 			d.covered = a.w.Covered[i].Both(timeline.Spans{a.within})
 		}
-		d.kinds = newKinds(a.t, memory, &a.t.Devices[i])
-		d.sweep = sweep{inside: cutter{spans: d.covered}, both: cutter{spans: d.covered}}
+		d.kinds = newKinds(a.t, memory, talks, &a.t.Devices[i])
+		d.sweep = sweep{inside: cutter{spans: d.covered}, both: cutter{spans: d.covered}, third: cutter{spans: d.covered}}
 	}
 	return out
 }
@@ -83,7 +83,7 @@ func (d *deviceWork) measured(window uint64) measured {
 	k.heldBy.flush()
 	k.freeBy.flush()
 	return measured{
-		Window: window, Time: d.covered.Total(), Did: s.Time, copied: s.copied, heldBy: k.heldBy, freeBy: k.freeBy,
+		Window: window, Time: d.covered.Total(), Did: s.Time, copied: s.copied, talked: s.talked, heldBy: k.heldBy, freeBy: k.freeBy,
 		kernels: k.kernels, kernelTime: k.time, small: k.small, smallBlocks: k.smallest, sms: k.sms, poor: k.poor,
 	}
 }

@@ -152,6 +152,9 @@ func (w *walker) copyCause(op int32) cause.ID {
 // watches it (H200), and the first one of a kernel loads its code, which takes milliseconds.
 const slowLaunch = 100_000
 
+// slowQuery is from when on a call that only asks or enqueues must do more, ns: making a context takes 100 ms and more.
+const slowQuery = 1_000_000
+
 // callCause is why the GPU runs nothing while a thread is in a call, and how that is known.
 func (w *walker) callCause(op int32) (cause.ID, Sureness) {
 	o := &w.t.Ops[op]
@@ -164,8 +167,12 @@ func (w *walker) callCause(op int32) (cause.ID, Sureness) {
 		return cause.Allocation, Seen
 	case compileCall:
 		return cause.Compilation, Seen
-	case launchCall, quickCall: // the first call of a program makes the context
+	case launchCall:
 		if o.Dur > slowLaunch && !w.launchedBefore(op) {
+			return cause.Compilation, Inferred
+		}
+	case quickCall: // the first call of a program makes the context
+		if o.Dur > slowQuery && !w.launchedBefore(op) {
 			return cause.Compilation, Inferred
 		}
 	}

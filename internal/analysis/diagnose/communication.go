@@ -1,0 +1,83 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
+)
+
+// collective is all kernels of one collective operation.
+type collective struct {
+	name        string
+	count, time uint64 // time is summed over kernels, ns
+	longest     *gpu.Kernel
+}
+
+// collectives returns the collective operations of the table of kernels, the one of most time first.
+func (a *analysis) collectives() []collective {
+	if a.gpu == nil {
+		return nil
+	}
+	by := map[string]*collective{}
+	for i := range a.gpu.Kernels.Rows {
+		k := &a.gpu.Kernels.Rows[i]
+		if !timeline.IsCommunication(k.Full) {
+			continue
+		}
+		name := timeline.Collective(k.Full)
+		c := by[name]
+		if c == nil {
+			c = &collective{name: name, longest: k} // rows come in the order of their time
+			by[name] = c
+		}
+		c.count += k.Count
+		c.time += k.Time
+	}
+	var out []collective
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, *by[name])
+	}
+	slices.SortStableFunc(out, func(x, y collective) int { return cmp.Compare(y.time, x.time) })
+	return out
+}
+
+// communicationTitle names the operations of most time.
+func (a *analysis) communicationTitle() string {
+	var names []string
+	for _, c := range a.collectives() {
+		if len(names) < 2 && c.name != "communication" {
+			names = append(names, c.name)
+		}
+	}
+	what := "Communication between GPUs"
+	if len(names) > 0 {
+		what += " (" + strings.Join(names, ", ") + ")"
+	}
+	return what + " is not covered by computing"
+}
+
+// communication says how much of the communication is covered, what it is, and what could be won at most.
+func (a *analysis) communication(f *Finding) {
+	add := func(format string, args ...any) {
+		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
+	}
+	m := &a.total
+	add("GPUs communicated for %s, of which no kernel computed for %s: %s is covered.",
+		format.Span(m.talked), format.Span(m.exposed()), format.Percent(share(m.talked-min(m.talked, m.exposed()), m.talked)))
+	for i, c := range a.collectives() {
+		if i == maxRows {
+			break
+		}
+		add("%s: %s, %s in all, %s on average, %s at most (%s).", c.name, format.Plural(c.count, "kernel", "kernels"), format.Span(c.time),
+			format.Span(c.time/max(1, c.count)), format.Span(c.longest.Max), format.Clean(orElse(c.longest.Name, "a kernel")))
+	}
+	if left := m.Time - min(m.Time, m.exposed()); left > 0 {
+		add("Were all of it covered, the same work would take %s instead of %s: at most %.2fx.", format.Span(left), format.Span(m.Time), float64(m.Time)/float64(left))
+	}
+}
