@@ -91,6 +91,9 @@ func run(ctx context.Context, p process) int {
 	if err == nil {
 		return int(clierror.OK)
 	}
+	if c := code(0); errors.As(err, &c) {
+		return int(c)
+	}
 	fmt.Fprintf(p.stderr, "inferscoped: %v\n", err)
 	if hint := clierror.HintOf(err); hint != "" {
 		fmt.Fprintln(p.stderr, hint)
@@ -148,7 +151,7 @@ func command(p process) *cobra.Command {
 	})
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	f.register(cmd.Flags(), p.environ)
-	cmd.AddCommand(candidates(p))
+	cmd.AddCommand(candidates(p), examine(p, &f))
 	return cmd
 }
 

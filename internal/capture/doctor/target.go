@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
+)
+
+// maxStatus bounds what is read of /proc/PID/status, in bytes.
+const maxStatus = 1 << 20
+
+// target looks at one process.
+func (m *machine) target(o Options) (Section, error) {
+	p, err := proc.Describe(o.PID)
+	if err != nil {
+		return Section{}, err
+	}
+	defer p.Close()
+	s := Section{Title: fmt.Sprintf("Process %d (%s)", p.PID, p.Comm)}
+	text, err := procfile.Head(fmt.Sprintf("/proc/%d/status", p.PID), maxStatus)
+	if err != nil {
+		return s, err
+	}
+	s.Checks = append(s.Checks, m.namespaces(p.PID)...)
+	s.Checks = append(s.Checks, stateChecks(string(text))...)
+	s.Checks = append(s.Checks, m.cupti(p, o.Agents)...)
+	return s, nil
+}
+
+// kinds are the namespaces of a process that matter here, as /proc/PID/ns calls them.
+var kinds = []string{"pid", "mnt", "net", "user"}
+
+// namespaces says which of a target's are not this process's: none of them is an obstacle.
+func (m *machine) namespaces(pid uint32) []Check {
+	var own, other []string
+	for _, kind := range kinds {
+		ours, err := os.Readlink("/proc/self/ns/" + kind)
+		theirs, failed := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		if err != nil || failed != nil {
+			return []Check{{Name: "namespaces", State: Unknown, Found: "cannot be read", Fix: "run it as root, or with CAP_SYS_PTRACE"}}
+		}
+		if ours == theirs {
+			own = append(own, kind)
+		} else {
+			other = append(other, kind)
+		}
+	}
+	if len(other) == 0 {
+		return []Check{{Name: "namespaces", State: OK, Found: "the same as here"}}
+	}
+	return []Check{{Name: "namespaces", State: OK, Found: fmt.Sprintf("its own: %s; shared: %s", list(other), list(own))}}
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// stateChecks reads from /proc/PID/status what keeps an agent out.
+func stateChecks(status string) []Check {
+	const noAgent = "GPU activity: no agent can be brought in; launches are recorded by probes"
+	seccomp := Check{Name: "seccomp", State: OK, Found: "none"}
+	switch field(status, "Seccomp") {
+	case "1":
+		seccomp.State, seccomp.Found, seccomp.Lost, seccomp.Fix = Limited, "strict", noAgent, "start the program with `inferscope run`"
+	case "2":
+		seccomp.Found = "filtered; whether the agent's system calls pass is asked of the filter before it is brought in"
+	}
+	tracer := Check{Name: "tracer", State: OK, Found: "none"}
+	if pid := field(status, "TracerPid"); pid != "" && pid != "0" {
+		tracer.State, tracer.Found, tracer.Lost = Limited, "pid "+pid, noAgent
+		tracer.Fix = "end the debugger or tracer, or start the program with `inferscope run`"
+	}
+	out := []Check{seccomp, tracer}
+	if strings.Contains(field(status, "x86_Thread_features"), "shstk") {
+		out = append(out, Check{
+			Name: "shadow stack", State: Limited, Found: "in use", Lost: noAgent,
+			Fix: "start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off, or with `inferscope run`",
+		})
+	}
+	return out
+}
