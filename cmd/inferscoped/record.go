@@ -4,16 +4,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/capture/helper"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/config"
 	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // recordFlags are the flags about recordings on the disk as they were typed.
@@ -105,7 +108,7 @@ func (f *recordFlags) destination(environ config.Environment) (*fleet.UploadConf
 }
 
 // connect has the daemon keep recordings, where that is asked for.
-func (f *recordFlags) connect(cfg *daemon.Config, environ config.Environment, logger *zap.Logger) {
+func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ config.Environment, logger *zap.Logger) {
 	if f.dir == "" {
 		return
 	}
@@ -125,17 +128,67 @@ func (f *recordFlags) connect(cfg *daemon.Config, environ config.Environment, lo
 		if c.Upload, err = f.destination(environ); err != nil {
 			return nil, err
 		}
-		return fleet.Start([]string{self}, helper.Record.Give, c, logger)
+		if c.Triggers, err = triggers(s); err != nil {
+			return nil, err
+		}
+		return fleet.Start([]string{self}, helper.Record.Give, c, nil, logger)
 	}
+}
+
+// triggers reads the settings of the flight recorder.
+func triggers(s config.Settings) (t fleet.Triggers, err error) {
+	t = fleet.Triggers{Exit: s.TriggerExit, PerDay: s.TriggerPerDay}
+	for _, one := range []struct {
+		to      *fleet.Threshold
+		text    string
+		percent bool
+	}{{&t.Iteration, s.TriggerIteration, false}, {&t.GPUBusy, s.TriggerGPUBusy, true}, {&t.Errors, s.TriggerErrors, true}} {
+		if *one.to, err = fleet.ParseThreshold(one.text, one.percent); err != nil {
+			return t, err
+		}
+	}
+	if t.Cooldown, err = time.ParseDuration(s.TriggerCooldown); err != nil || t.Cooldown < 0 {
+		return t, clierror.New(clierror.Usage, "write it like 5m", fmt.Errorf("trigger_cooldown: %.128q is no time", s.TriggerCooldown))
+	}
+	return t, nil
+}
+
+// think finds out what a stretch says, by the analysis that reports rest on.
+func think(rec *recording.Recording) fleet.Facts {
+	r := analysis.Run(rec)
+	f := fleet.Facts{Idle: map[string]uint64{}}
+	if it := r.Diagnosis.Iterations; it != nil {
+		f.Iterations, f.P50 = it.Count, it.P50
+		if it.Always {
+			f.Durations = it.Durations
+		}
+	}
+	if r.GPU != nil && r.GPU.Recorded {
+		f.Watched = r.Diagnosis.Breakdown.Time
+		for i := range r.Diagnosis.Breakdown.Parts {
+			if p := &r.Diagnosis.Breakdown.Parts[i]; p.Busy {
+				f.Busy += p.Time
+			} else {
+				f.Idle[p.Key] += p.Time
+			}
+		}
+	}
+	for i := range r.Calls.Functions {
+		if fn := &r.Calls.Functions[i]; fn.Timed {
+			f.Calls, f.Errors = f.Calls+fn.Count-fn.Untimed, f.Errors+fn.Errors
+		}
+	}
+	return f
 }
 
 // recorderHelper is the process that keeps recordings.
 func recorderHelper([]string) error {
+	runtime.GOMAXPROCS(1) // it has time
 	helper.Record.Take()
 	logger, err := newLogger(os.Stderr, "info", "console")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = logger.Sync() }()
-	return fleet.RunHelper(os.Stdin, os.Stdout, logger, nil)
+	return fleet.RunHelper(os.Stdin, os.Stdout, logger, func(w *fleet.Worker) { w.SetThink(think) })
 }

@@ -48,7 +48,7 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	}
 	cfg.NotifySocket = notify
 	connect(&cfg, f, settings, logger)
-	f.record.connect(&cfg, p.environ, logger)
+	f.record.connect(&cfg, settings, p.environ, logger)
 	return daemon.Run(cmd.Context(), cfg, logger)
 }
 

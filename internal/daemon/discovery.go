@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -47,7 +48,7 @@ type devices struct {
 
 func newDiscovery(opts *Discover, d *Daemon) *discovery {
 	s := &discovery{opts: opts, daemon: d, devices: map[proc.ID]devices{}}
-	o := discover.Options{Log: d.log, Known: d.follower.knows, Watch: s.watch, Pods: d.parts.Pods}
+	o := discover.Options{Log: d.log, Known: d.follower.knows, Watch: s.watch, Pods: d.parts.Pods, OwnPod: os.Getenv("POD_UID")}
 	if opts != nil {
 		o.Rules = opts.Rules
 	}

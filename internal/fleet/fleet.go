@@ -20,14 +20,16 @@ import (
 
 // Config says what a Worker does. It travels to its process as JSON.
 type Config struct {
-	Socket  string        `json:"socket"`  // of the daemon
-	Dir     string        `json:"dir"`     // where recordings lie
-	Quota   int64         `json:"quota"`   // bytes that they may take together
-	Reserve int64         `json:"reserve"` // bytes that stay free on the file system, whatever the quota
-	MaxAge  time.Duration `json:"max_age"` // older ones are deleted
-	Length  time.Duration `json:"length"`  // of a recording; 0: none are made, but on command
-	Upload  *UploadConfig `json:"upload"`  // nil: nothing is uploaded
-	Stretch time.Duration `json:"stretch"` // how often a target's events are fetched: what a crash may lose
+	Socket   string        `json:"socket"`  // of the daemon
+	Dir      string        `json:"dir"`     // where recordings lie
+	Quota    int64         `json:"quota"`   // bytes that they may take together
+	Reserve  int64         `json:"reserve"` // bytes that stay free on the file system, whatever the quota
+	MaxAge   time.Duration `json:"max_age"` // older ones are deleted
+	Length   time.Duration `json:"length"`  // of a recording; 0: none are made, but on command
+	Upload   *UploadConfig `json:"upload"`  // nil: nothing is uploaded
+	Triggers Triggers      `json:"triggers"`
+	Think    bool          `json:"think"`   // facts of each stretch are told to the daemon
+	Stretch  time.Duration `json:"stretch"` // how often a target's events are fetched: what a crash may lose
 }
 
 // Defaults of a Config.
@@ -57,8 +59,15 @@ type Worker struct {
 	client *api.Client
 	shelf  *shelf
 	open   map[uint32]*session
-	report func(State) // called when state has changed
-	upload *uploader   // nil: nothing is uploaded
+	ended  map[uint32]bool                  // targets that had ended at the last look
+	looked bool                             // there was one
+	report func(State)                      // called when state has changed
+	upload *uploader                        // nil: nothing is uploaded
+	think  func(*recording.Recording) Facts // nil: nothing is thought about stretches
+	facts  func(Facts)                      // called with what was thought
+
+	day   string // today,
+	fired int    // and how many triggers have fired
 
 	mu    sync.Mutex
 	state State
@@ -68,7 +77,10 @@ type Worker struct {
 // New makes a Worker. report is called after each look.
 func New(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
 	if cfg.Stretch == 0 {
-		cfg.Stretch = min(defaultStretch, max(cfg.Length, time.Second))
+		cfg.Stretch = defaultStretch
+		if cfg.Length > 0 {
+			cfg.Stretch = min(defaultStretch, cfg.Length)
+		}
 	}
 	s, err := openShelf(cfg.Dir, cfg.Quota, cfg.Reserve, cfg.MaxAge)
 	if err != nil {
@@ -78,7 +90,7 @@ func New(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, log: log, client: client, shelf: s, open: map[uint32]*session{}, report: report}
+	w := &Worker{cfg: cfg, log: log, client: client, shelf: s, open: map[uint32]*session{}, ended: map[uint32]bool{}, report: report}
 	if cfg.Upload != nil {
 		if w.upload, err = newUploader(*cfg.Upload, s, log, w.count); err != nil {
 			return nil, err
@@ -120,10 +132,17 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) look(ctx context.Context) {
 	deleted := uint64(w.shelf.tidy(time.Now()))
 	w.count(func(k *State) { k.Deleted += deleted })
-	if w.cfg.Length > 0 {
+	if w.cfg.Length > 0 || w.think != nil || w.cfg.Triggers.Exit {
 		w.record(ctx)
 	}
 	w.tell()
+}
+
+// SetThink gives the worker what finds out what a stretch says.
+func (w *Worker) SetThink(think func(*recording.Recording) Facts) {
+	if w.cfg.Think || w.cfg.Triggers.think() {
+		w.think = think
+	}
 }
 
 // count changes the state, which the uploader does, too.
@@ -163,22 +182,44 @@ func (w *Worker) record(ctx context.Context) {
 		switch {
 		case s == nil && running:
 			s = &session{worker: w, target: *t, began: time.Now(), asked: time.Now()}
+			s.triggers.oomKills = oomKills(t.Cgroup)
 			w.open[t.PID] = s
 		case s == nil:
+			if t.State == api.Exited && !w.ended[t.PID] && w.looked { // it came and went between two looks
+				w.died(ctx, &session{worker: w, target: *t, triggers: triggerState{oomKills: -1}})
+			}
 		case !running:
 			s.target = *t
 			s.end(ctx)
 			delete(w.open, t.PID)
+			if t.State == api.Exited {
+				w.died(ctx, s)
+			}
 		default:
 			s.target = *t
 			s.due(ctx)
 		}
 	}
+	clear(w.ended)
+	for i := range targets {
+		if targets[i].State == api.Exited {
+			w.ended[targets[i].PID] = true
+		}
+	}
+	w.looked = true
 	for pid, s := range w.open {
 		if !there[pid] { // it has ended and was forgotten between two looks
 			s.finish()
 			delete(w.open, pid)
 		}
+	}
+}
+
+// died saves what is remembered of a target that has ended, where it did not end well.
+func (w *Worker) died(ctx context.Context, s *session) {
+	why := ending(&s.target, s.triggers.oomKills, oomKills(s.target.Cgroup))
+	if why != "" && w.cfg.Triggers.Exit {
+		w.fire(ctx, s, why)
 	}
 }
 
@@ -212,6 +253,9 @@ type session struct {
 	asked  time.Time // when the stretch before was asked for
 	writer *writer   // nil: nothing was written yet
 	until  uint64    // ns, CLOCK_MONOTONIC: where the recording before ended
+
+	thought  uint64 // ns: until when was thought about
+	triggers triggerState
 }
 
 // due fetches a stretch if it is time, and ends the recording if it is long enough.
@@ -220,10 +264,14 @@ func (s *session) due(ctx context.Context) {
 	if now.Sub(s.asked) < s.worker.cfg.Stretch {
 		return
 	}
+	if s.worker.cfg.Length == 0 && s.worker.think == nil {
+		return // it is only awaited how it ends
+	}
 	rec := s.fetch(ctx, now)
 	if rec == nil {
 		return
 	}
+	s.consider(ctx, rec)
 	if now.Sub(s.began) < s.worker.cfg.Length {
 		s.append(rec)
 		return
@@ -237,10 +285,37 @@ func (s *session) due(ctx context.Context) {
 	s.append(clip(rec, cut, rec.Meta.To))
 }
 
+// consider finds out what a stretch says, and saves what is remembered where that is a trigger.
+func (s *session) consider(ctx context.Context, rec *recording.Recording) {
+	w := s.worker
+	if w.think == nil {
+		return
+	}
+	part := rec
+	if s.thought > rec.Meta.From {
+		part = clip(rec, s.thought, rec.Meta.To)
+	}
+	s.thought = rec.Meta.To
+	if part.Meta.To <= part.Meta.From {
+		return
+	}
+	f := w.think(part)
+	f.PID = s.target.PID
+	if w.facts != nil {
+		w.facts(f)
+	}
+	if why := s.triggers.weigh(&w.cfg.Triggers, &f, time.Duration(part.Meta.To-part.Meta.From)); why != "" {
+		w.fire(ctx, s, why)
+	}
+}
+
 // end fetches what is left, and finishes.
 func (s *session) end(ctx context.Context) {
-	if rec := s.fetch(ctx, time.Now()); rec != nil {
-		s.append(rec)
+	if s.worker.cfg.Length > 0 || s.worker.think != nil {
+		if rec := s.fetch(ctx, time.Now()); rec != nil {
+			s.consider(ctx, rec)
+			s.append(rec)
+		}
 	}
 	s.finish()
 }
@@ -264,7 +339,7 @@ func (s *session) fetch(ctx context.Context, now time.Time) *recording.Recording
 }
 
 func (s *session) append(rec *recording.Recording) {
-	if rec.Meta.To <= rec.Meta.From {
+	if rec.Meta.To <= rec.Meta.From || s.worker.cfg.Length == 0 {
 		return
 	}
 	err := s.worker.shelf.room()

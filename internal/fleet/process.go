@@ -41,6 +41,7 @@ type (
 	word struct {
 		State *State `json:"state,omitempty"`
 		Saved *saved `json:"saved,omitempty"`
+		Facts *Facts `json:"facts,omitempty"`
 	}
 )
 
@@ -70,6 +71,7 @@ func RunHelper(in io.Reader, out io.Writer, log *zap.Logger, complete func(*Work
 	if err != nil {
 		return err
 	}
+	w.facts = func(f Facts) { tell(word{Facts: &f}) }
 	if complete != nil {
 		complete(w)
 	}
@@ -94,6 +96,8 @@ type Process struct {
 	log  *zap.Logger
 	cfg  Config
 
+	facts func(Facts) // called with what each stretch says; may be nil
+
 	mu      sync.Mutex
 	state   State
 	before  State // sums of the processes before the present one
@@ -108,8 +112,9 @@ type Process struct {
 // restartAfter is how long the daemon waits before it starts its helper again.
 const restartAfter = 5 * time.Second
 
-// Start starts argv as the helper. name may change how the process is called.
-func Start(argv []string, name func(*exec.Cmd), cfg Config, log *zap.Logger) (*Process, error) {
+// Start starts argv as the helper. name may change how the process is called; facts, which may be nil, is called with
+// what each stretch says.
+func Start(argv []string, name func(*exec.Cmd), cfg Config, facts func(Facts), log *zap.Logger) (*Process, error) {
 	// What is wrong with the directory is said at the start, and by the daemon.
 	s, err := openShelf(cfg.Dir, cfg.Quota, cfg.Reserve, cfg.MaxAge)
 	if err == nil && cfg.Upload != nil {
@@ -118,7 +123,7 @@ func Start(argv []string, name func(*exec.Cmd), cfg Config, log *zap.Logger) (*P
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{argv: argv, name: name, log: log, cfg: cfg, waiting: map[uint64]chan *saved{}, ended: make(chan struct{})}
+	p := &Process{argv: argv, name: name, log: log, cfg: cfg, facts: facts, waiting: map[uint64]chan *saved{}, ended: make(chan struct{})}
 	go p.keep()
 	return p, nil
 }
@@ -193,6 +198,9 @@ func (p *Process) hear(w *word) {
 	if w.State != nil {
 		p.state = plus(*w.State, p.before)
 	}
+	if w.Facts != nil && p.facts != nil {
+		p.facts(*w.Facts)
+	}
 	if w.Saved != nil {
 		if c := p.waiting[w.Saved.ID]; c != nil {
 			c <- w.Saved
@@ -208,6 +216,8 @@ func plus(s, before State) State {
 	s.Failed += before.Failed
 	s.Uploaded += before.Uploaded
 	s.UploadFailed += before.UploadFailed
+	s.Flights += before.Flights
+	s.FlightsOmitted += before.FlightsOmitted
 	return s
 }
 

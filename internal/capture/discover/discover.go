@@ -46,6 +46,8 @@ type Options struct {
 	Watch func(pid uint32) error
 	// Pods completes places; nil: nothing is known of pods but what the node tells.
 	Pods *Pods
+	// OwnPod is the uid of the pod that this process runs in; "" outside of Kubernetes.
+	OwnPod string
 	// LogDir is where the kubelet links logs of containers; "" is ContainerLogs.
 	LogDir string
 }
@@ -279,7 +281,7 @@ func (d *Discoverer) refuse(u *proc.User, top uint32) string {
 func (d *Discoverer) subject(pid, uid uint32, comm, cmdline string) Subject {
 	s := Subject{Name: comm, Cmdline: cmdline, User: d.user(uid)}
 	place := d.place(pid)
-	s.Cgroup, s.Labels = place.Cgroup, place.Labels
+	s.Cgroup, s.Labels, s.PodUID = place.Cgroup, place.Labels, place.PodUID
 	if place.Pod != "" {
 		s.Pod = place.Namespace + "/" + place.Pod
 	}
@@ -305,7 +307,8 @@ func (d *Discoverer) user(uid uint32) string {
 
 func (d *Discoverer) place(pid uint32) Place {
 	p := placeOf(proc.Cgroup(pid))
-	if p.PodUID != "" && d.opts.Pods != nil {
+	p.beside(d.opts.OwnPod)
+	if p.Container != "" && d.opts.Pods != nil {
 		d.opts.Pods.complete(&p)
 	}
 	p.fromLogs(d.opts.LogDir)
@@ -326,7 +329,7 @@ func (d *Discoverer) PlaceOf(id proc.ID) Place {
 	if len(d.places) >= maxRefused {
 		clear(d.places)
 	}
-	if p.PodUID == "" || p.Pod != "" { // the name of a pod may be known a little later
+	if p.Container == "" || p.Pod != "" { // the name of a pod may be known a little later
 		d.places[id] = p
 	}
 	return p

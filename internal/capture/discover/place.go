@@ -37,6 +37,15 @@ func placeOf(cgroup string) Place {
 	return p
 }
 
+// beside takes a container for one of our own pod if its control group lies beside ours: a container with a cgroup
+// namespace of its own, as is usual, sees others as /../NAME, without the pod's uid.
+func (p *Place) beside(own string) {
+	rest, above := strings.CutPrefix(p.Cgroup, "/../")
+	if above && own != "" && p.PodUID == "" && p.Container != "" && !strings.HasPrefix(rest, "../") {
+		p.PodUID = own
+	}
+}
+
 // ContainerLogs is where the kubelet links the log of each container, on every node.
 const ContainerLogs = "/var/log/containers"
 

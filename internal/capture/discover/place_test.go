@@ -39,6 +39,23 @@ func TestPlaceOf(t *testing.T) {
 	}
 }
 
+// A container beside ours is of our pod, one of another pod is not.
+func TestPlaceBeside(t *testing.T) {
+	for cgroup, want := range map[string]string{
+		"/../cri-containerd-" + id + ".scope": "own",
+		"/../" + id:                           "own",
+		"/../../kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-containerd-" + id + ".scope": uid,
+		"/../../podother/" + id:                 "",
+		"/../../../system.slice/ssh.service":    "",
+		"/system.slice/docker-" + id + ".scope": "",
+	} {
+		p := placeOf(cgroup)
+		if p.beside("own"); p.PodUID != want {
+			t.Errorf("%s is of pod %q, want %q", cgroup, p.PodUID, want)
+		}
+	}
+}
+
 func TestPlaceFromLogs(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "chat-7d9-x_prod_server-"+id+".log"), "")
@@ -110,7 +127,12 @@ func TestPods(t *testing.T) {
 	}
 	again := Place{PodUID: uid, Container: id}
 	pods.complete(&again)
-	unknown := Place{PodUID: "other", Container: id}
+	relative := Place{Container: id} // as a container with its own cgroup namespace sees it
+	pods.complete(&relative)
+	if relative.PodUID != uid || relative.Pod != "chat-0" {
+		t.Errorf("by its container alone: %+v", relative)
+	}
+	unknown := Place{PodUID: "other", Container: strings.Repeat("e", 64)}
 	pods.complete(&unknown)
 	if asked != 1 || unknown.Pod != "" {
 		t.Errorf("asked %d times, want once within %v; an unknown pod is %+v", asked, podsEvery, unknown)

@@ -36,6 +36,7 @@ type Pods struct {
 }
 
 type pod struct {
+	uid             string
 	namespace, name string
 	labels          map[string]string
 	containers      map[string]container // by id
@@ -77,7 +78,7 @@ func NewPods(getenv func(string) string, account string, log *zap.Logger) (*Pods
 func (p *Pods) complete(at *Place) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	found, known := p.known[at.PodUID]
+	found, known := p.find(at)
 	if _, ours := found.containers[at.Container]; (!known || !ours) && time.Since(p.asked) >= podsEvery {
 		p.asked = time.Now()
 		pods, err := p.list()
@@ -87,15 +88,29 @@ func (p *Pods) complete(at *Place) {
 			p.failed = err.Error()
 			p.log.Warn("Kubernetes does not tell about the pods of this node", zap.Error(err))
 		}
-		found, known = p.known[at.PodUID]
+		found, known = p.find(at)
 	}
 	if !known {
 		return
 	}
+	at.PodUID = found.uid
 	at.Namespace, at.Pod, at.Labels = found.namespace, found.name, found.labels
 	if c, ok := found.containers[at.Container]; ok {
 		at.Name, at.Image = c.name, c.image
 	}
+}
+
+// find returns the pod of a place, by its uid or by its container. The caller holds the lock.
+func (p *Pods) find(at *Place) (pod, bool) {
+	if one, known := p.known[at.PodUID]; known {
+		return one, true
+	}
+	for _, one := range p.known {
+		if _, has := one.containers[at.Container]; has {
+			return one, true
+		}
+	}
+	return pod{}, false
 }
 
 // list asks for the pods of the node.
@@ -153,7 +168,7 @@ func decodePods(r io.Reader) (map[string]pod, error) {
 	for i := range list.Items {
 		item := &list.Items[i]
 		one := pod{
-			namespace: item.Metadata.Namespace, name: item.Metadata.Name, labels: item.Metadata.Labels, containers: map[string]container{},
+			uid: item.Metadata.UID, namespace: item.Metadata.Namespace, name: item.Metadata.Name, labels: item.Metadata.Labels, containers: map[string]container{},
 		}
 		for _, c := range item.Status.Containers {
 			_, id, _ := strings.Cut(c.ID, "://")

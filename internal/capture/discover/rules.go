@@ -32,10 +32,11 @@ type Subject struct {
 	User    string // name, or number where it has none here
 	Cgroup  string
 	Pod     string // NAMESPACE/NAME; "" outside of Kubernetes
+	PodUID  string
 	Labels  map[string]string
 }
 
-const hintRules = "write rules like name=python*; user=alice, cmdline=*vllm serve*; label=app=chat; keys are name, cmdline, user, cgroup, pod (NAMESPACE/NAME) and label; , joins conditions, ; separates rules"
+const hintRules = "write rules like name=python*; user=alice, cmdline=*vllm serve*; label=app=chat; keys are name, cmdline, user, cgroup, pod (NAMESPACE/NAME), pod-uid and label; , joins conditions, ; separates rules"
 
 // maxRules bounds the rules of one kind, and the conditions of one rule.
 const maxRules = 256
@@ -77,7 +78,7 @@ func parseRule(text string) (rule, error) {
 	for c := range strings.SplitSeq(strings.ReplaceAll(text, `\,`, comma), ",") {
 		key, pattern, ok := strings.Cut(strings.TrimSpace(strings.ReplaceAll(c, comma, ",")), "=")
 		k := condition{key: key, pattern: pattern}
-		if !ok || !slices.Contains([]string{"name", "cmdline", "user", "cgroup", "pod", "label"}, key) {
+		if !ok || !slices.Contains([]string{"name", "cmdline", "user", "cgroup", "pod", "pod-uid", "label"}, key) {
 			return nil, fmt.Errorf("%q is no KEY=PATTERN with a known key", clip(c))
 		}
 		if key == "label" {
@@ -119,6 +120,8 @@ func (c *condition) holds(s *Subject) bool {
 		text = s.Cgroup
 	case "pod":
 		text = s.Pod
+	case "pod-uid":
+		text = s.PodUID
 	case "label":
 		value, there := s.Labels[c.label]
 		if !there {
@@ -168,11 +171,4 @@ func (r *Rules) Refuse(subjects ...Subject) string {
 		return "no allow rule fits"
 	}
 	return ""
-}
-
-// NeedPods reports whether a rule asks about pods or their labels.
-func (r *Rules) NeedPods() bool {
-	return slices.ContainsFunc(slices.Concat(r.allow, r.deny), func(r rule) bool {
-		return slices.ContainsFunc(r, func(c condition) bool { return c.key == "pod" || c.key == "label" })
-	})
 }

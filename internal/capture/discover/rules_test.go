@@ -11,7 +11,7 @@ import (
 func TestRules(t *testing.T) {
 	server := Subject{
 		Name: "python3", Cmdline: "python3 -m vllm serve /models/a,b --port 8000", User: "alice", Cgroup: "/kubepods.slice/x",
-		Pod: "prod/chat-0", Labels: map[string]string{"app": "chat", "tier": ""},
+		Pod: "prod/chat-0", PodUID: uid, Labels: map[string]string{"app": "chat", "tier": ""},
 	}
 	trainer := Subject{Name: "python3", Cmdline: "python3 /home/bob/train.py", User: "bob"}
 	for _, c := range []struct {
@@ -30,6 +30,8 @@ func TestRules(t *testing.T) {
 		{`cmdline=*/a\,b*`, "", server, ""},
 		{"pod=prod/*", "", server, ""},
 		{"pod=prod/*", "", trainer, "no allow rule fits"},
+		{"pod-uid=6c1b*", "", server, ""},
+		{"pod-uid=7*", "", server, "no allow rule fits"},
 		{"label=app=chat", "", server, ""},
 		{"label=app=search", "", server, "no allow rule fits"},
 		{"label=tier=*", "", server, ""},

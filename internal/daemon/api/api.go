@@ -91,6 +91,9 @@ type Kept struct {
 	Deleted    uint64 `json:"deleted"`    // to make room, or because of their age, that were not in an object store
 	Failed     uint64 `json:"failed"`     // stretches that could not be fetched or written
 	Error      string `json:"error,omitempty"`
+	// Of a flight recorder: what triggers have saved, and what they have not because of the limit for a day.
+	Flights        uint64 `json:"flights,omitempty"`
+	FlightsOmitted uint64 `json:"flights_omitted,omitempty"`
 	// With an object store:
 	Uploaded     uint64 `json:"uploaded,omitempty"`      // recordings that the store has
 	Pending      int    `json:"pending,omitempty"`       // that it does not have yet

@@ -24,7 +24,14 @@ type Settings struct {
 	CPUSamplingHz     int    // samples per second and thread; 0: none
 	Allow             string // rules of discovery, as discover.ParseRules reads them
 	Deny              string // likewise
-	SingleGPU         bool   // more than one visible GPU is an error
+	// Triggers of the flight recorder, as package fleet reads them.
+	TriggerIteration string
+	TriggerGPUBusy   string
+	TriggerErrors    string
+	TriggerExit      bool
+	TriggerCooldown  string
+	TriggerPerDay    int
+	SingleGPU        bool // more than one visible GPU is an error
 }
 
 // Setting describes one of them.
@@ -86,6 +93,30 @@ func All() []Setting {
 		{
 			"deny", "INFERSCOPE_DENY", "", "with discovery, leave alone processes that one of these rules fits", true,
 			func(s *Settings, v string) error { s.Deny = v; return nil },
+		},
+		{
+			"trigger_iteration", "INFERSCOPE_TRIGGER_ITERATION", "", "with --record-dir: save the last minute where the median iteration takes longer than this for so long: 200ms for 30s", true,
+			func(s *Settings, v string) error { s.TriggerIteration = v; return nil },
+		},
+		{
+			"trigger_gpu_busy", "INFERSCOPE_TRIGGER_GPU_BUSY", "", "likewise where GPUs work for less of the observed time: 20% for 1m", true,
+			func(s *Settings, v string) error { s.TriggerGPUBusy = v; return nil },
+		},
+		{
+			"trigger_errors", "INFERSCOPE_TRIGGER_ERRORS", "", "likewise where more CUDA calls fail: 1% for 10s", true,
+			func(s *Settings, v string) error { s.TriggerErrors = v; return nil },
+		},
+		{
+			"trigger_exit", "INFERSCOPE_TRIGGER_EXIT", "true", "likewise where a target crashes, is killed, or ends with an error", true,
+			func(s *Settings, v string) error { return boolean(v, &s.TriggerExit) },
+		},
+		{
+			"trigger_cooldown", "INFERSCOPE_TRIGGER_COOLDOWN", "5m", "no second time within this, of one target", true,
+			func(s *Settings, v string) error { s.TriggerCooldown = v; return nil },
+		},
+		{
+			"trigger_per_day", "INFERSCOPE_TRIGGER_PER_DAY", "24", "no more often than this in a day, of all targets together", true,
+			func(s *Settings, v string) error { return number(v, &s.TriggerPerDay, 0, 10000) },
 		},
 	}
 }
