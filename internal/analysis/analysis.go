@@ -6,7 +6,6 @@ import (
 	"math"
 	"sync"
 
-	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
@@ -62,7 +61,9 @@ func Run(rec *recording.Recording) *Result {
 	})
 
 	r.GPU, r.Walk, r.CPU = gpus(), walk(), cpus()
-	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, func(id cause.ID) (diagnose.Gain, bool) { return gain(study(), id) })
+	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+		return gain(study(), remedies)
+	})
 	r.Calls, r.Study = calls(), study()
 	return r
 }
@@ -74,12 +75,14 @@ func begin[T any](make func() T) func() T {
 	return result
 }
 
-// gain returns what the remedy of a cause would bring. A synchronization that nobody waits for any more may have taken
-// no time of its own.
-func gain(study *whatif.Study, id cause.ID) (diagnose.Gain, bool) {
-	p, ok := study.Of(id)
-	g := diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because, Limit: p.Limit}
-	return g, ok && (p.Touched > 0 || p.Speedup != 1)
+// gain returns what remedies would bring together.
+func gain(study *whatif.Study, remedies []diagnose.Remedy) (diagnose.Gain, bool) {
+	list := make([]whatif.Remedy, len(remedies))
+	for i, r := range remedies {
+		list[i] = whatif.Remedy(r)
+	}
+	p, ok := study.Together(list...)
+	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because, Limit: p.Limit, Workers: p.Workers}, ok
 }
 
 // WhatIf predicts what edits would bring, and what each remedy, function and kernel would: in what the program does

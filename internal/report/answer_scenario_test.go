@@ -121,6 +121,7 @@ func hostSync() *recording.Recording {
 // workerWait takes batches out of a pipe that a worker fills too slowly.
 func workerWait() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
+	p.Meta.Host.CPUs = 16 // more loaders need CPUs
 	p.Thread(recordtest.PID, worker, "loader")
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	get := p.Stack(recordtest.Kernel("pipe_read"), native("read", "libc.so.6"), python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),

@@ -28,6 +28,7 @@ func announced() diagnose.Diagnosis {
 		Reasons: []string{}, Breakdown: b, Devices: []diagnose.Device{{PID: 1234, Name: "NVIDIA H200", Breakdown: b}},
 		Iterations: &diagnose.Iteration{Source: "ranges named generate", Named: true, Count: 11, Mean: 87_400_000, P50: 87_200_000, P99: 91_000_000, Max: 93_300_000, PerSec: 11.4},
 		Findings:   announcedFindings(),
+		Together:   []diagnose.Together{},
 	}
 }
 

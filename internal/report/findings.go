@@ -35,6 +35,36 @@ func addFirstFindings(d *document.Document, m *Model) {
 	for i := range list[:min(len(list), firstFindings)] {
 		d.Add(firstFinding(m, i))
 	}
+	for i := range m.Diagnosis.Together {
+		if text := togetherText(m, &m.Diagnosis.Together[i]); text != "" {
+			d.Add(document.Paragraph(text))
+		}
+	}
+}
+
+// togetherText says what several findings bring at once, by their numbers; "" where that is nothing.
+func togetherText(m *Model, t *diagnose.Together) string {
+	var numbers []string
+	for i := range m.Diagnosis.Findings {
+		if slices.Contains(t.Causes, m.Diagnosis.Findings[i].Cause) {
+			numbers = append(numbers, fmt.Sprint(i+1))
+		}
+	}
+	p := predictionOf(&t.Gain)
+	if len(numbers) < 2 || p.Speedup < worthShowing {
+		return ""
+	}
+	last := len(numbers) - 1
+	what := "Findings " + strings.Join(numbers[:last], ", ") + " and " + numbers[last]
+	if t.One {
+		return what + " are one change (do that work on the GPU, and copy only its result): " + speedupText(&p) + limitText(&p) + "."
+	}
+	return what + " together: " + speedupText(&p) + limitText(&p) + "."
+}
+
+// predictionOf is a gain as what predicted it.
+func predictionOf(g *diagnose.Gain) whatif.Prediction {
+	return whatif.Prediction{Speedup: g.Speedup, Low: g.Low, High: g.High, Limit: g.Limit, Workers: g.Workers}
 }
 
 // findingsTitle does not promise more than the evidence carries.
@@ -74,12 +104,15 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	if f.Gain == nil {
 		return ""
 	}
-	p := whatif.Prediction{Speedup: f.Gain.Speedup, Low: f.Gain.Low, High: f.Gain.High, Limit: f.Gain.Limit}
+	p := predictionOf(f.Gain)
 	text := speedupText(&p)
 	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
 		text += " " + remedyText(c.ID)
 	}
-	text += limitText(&p)
+	text += workersText(&p) + limitText(&p)
+	if f.Less != nil && f.Less.Speedup >= worthShowing {
+		text += ", up to " + timesText(f.Less.Speedup) + "x if it is done once or not at all"
+	}
 	return before + text + after
 }
 

@@ -41,6 +41,14 @@ func predictionText(p *whatif.Prediction) string {
 	return fmt.Sprintf("%s: %s%s", format.Clean(p.Plan), speedupText(p), limitText(p))
 }
 
+// workersText says what a remedy takes of the host.
+func workersText(p *whatif.Prediction) string {
+	if p.Workers == 0 || p.Speedup < worthShowing {
+		return ""
+	}
+	return fmt.Sprintf(", with %s, each on a CPU of its own", format.Plural(p.Workers, "worker", "workers"))
+}
+
 // limitText says what bounds a prediction; "" where nothing that is known does, or where nothing is promised.
 func limitText(p *whatif.Prediction) string {
 	if p.Limit == "" || p.Speedup < worthShowing {

@@ -17,6 +17,8 @@ type Diagnosis struct {
 	Start    *Phase    `json:"start,omitempty"`
 	End      *Phase    `json:"end,omitempty"`
 	Findings []Finding `json:"findings"` // first what wins back most of the time that it costs: see ordered
+	// Together are findings that are fixed at once: those of one change, and all of the first ones.
+	Together []Together `json:"together"`
 }
 
 // Phase is a stretch of time that a program goes through once.
@@ -117,6 +119,7 @@ type Finding struct {
 	TID        uint32     `json:"tid,omitempty"`
 	Thread     string     `json:"thread,omitempty"`
 	Gain       *Gain      `json:"gain,omitempty"` // what the remedy would bring; nil where a replay cannot say
+	Less       *Gain      `json:"less,omitempty"` // what doing it once or not at all would bring at most, where Gain is that of doing it beside the rest
 	// Minor says that it is too little to be accused: what is left to gain of a GPU that works nearly all of the time, or
 	// a cause of which neither its cost nor what is predicted proves that it matters.
 	Minor bool `json:"minor,omitempty"`
@@ -131,6 +134,7 @@ type Gain struct {
 	High    float64 `json:"high"`
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
+	Workers int     `json:"workers,omitempty"` // how many it takes, each with a CPU of its own
 }
 
 // Evidence is one fact behind a finding.

@@ -30,9 +30,10 @@ type scene struct {
 	steps   []gap.Step
 	alone   bool
 	id      uint32
-	predict diagnose.Predict
-	within  timeline.Span // what gains are predicted of; diagnose sets it
-	later   uint64        // ns: by how much the whole scene is moved
+	predict func(id cause.ID) (diagnose.Gain, bool)                 // of each remedy by itself
+	also    func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) // of the others; nil: none is known
+	within  timeline.Span                                           // what gains are predicted of; diagnose sets it
+	later   uint64                                                  // ns: by how much the whole scene is moved
 }
 
 // newScene is one second of a process on one GPU of 100 multiprocessors, recorded whole.
@@ -115,9 +116,25 @@ func (s *scene) diagnose() *diagnose.Diagnosis {
 		w.Main.Last = int32(len(w.Steps))
 	}
 	s.within = diagnose.Begin(tl, w).Within()
-	d := diagnose.New(tl, w, gpu.Summarize(tl), cpu.Summarize(rec), s.predict)
+	d := diagnose.New(tl, w, gpu.Summarize(tl), cpu.Summarize(rec), s.predictor())
 	check(s.t, d)
 	return d
+}
+
+// predictor is what predicts for the diagnosis.
+func (s *scene) predictor() diagnose.Predict {
+	if s.predict == nil {
+		return nil
+	}
+	return func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+		switch {
+		case len(remedies) == 1 && !remedies[0].Less:
+			return s.predict(remedies[0].Cause)
+		case s.also != nil:
+			return s.also(remedies...)
+		}
+		return diagnose.Gain{}, false
+	}
 }
 
 // move makes all of a scene happen later.

@@ -19,7 +19,7 @@ import (
 // and its end that is broken down. The walk need not have found its gaps yet.
 func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
 	a := &analysis{t: t, w: walk, table: cause.On(t.Rec.Meta.Host.CPUs), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
-	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}}
+	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}, Together: []Together{}}
 	a.subject = a.about()
 	d.Iterations = a.iterations()
 	a.ends(d)
@@ -42,7 +42,11 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagno
 		if predict != nil {
 			list = a.predicted(list, predict)
 		}
-		d.Findings = plain(a.ordered(a.demoted(list)))
+		list = a.ordered(a.demoted(list))
+		if predict != nil {
+			d.Together = a.together(list, predict)
+		}
+		d.Findings = plain(list)
 		a.acquit(d)
 	}
 	d.Headline = a.headline(d)

@@ -7,9 +7,16 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 )
 
-// Predict says what the remedy of a cause would bring to what is broken down (Work.Within); false where nothing can be
-// said. It depends on the same recording alone, so that a diagnosis stays a pure function of it.
-type Predict func(id cause.ID) (Gain, bool)
+// Predict says what remedies would bring together to what is broken down (Work.Within); false where nothing can be said.
+// It depends on the same recording alone, so that a diagnosis stays a pure function of it.
+type Predict func(remedies ...Remedy) (Gain, bool)
+
+// Remedy is one way to change what a cause is about: Less is to do it once or not at all, where there is another way as
+// well (to do it beside the rest, for instance).
+type Remedy struct {
+	Cause cause.ID
+	Less  bool
+}
 
 // apart is the share of the time by which two predicted gains must differ to be told apart: what predictions of package
 // whatif are off by even where every name is right (docs/accuracy.md).
@@ -27,12 +34,20 @@ const (
 // predicted adds what the remedy of each finding would bring.
 func (a *analysis) predicted(list []ranked, predict Predict) []ranked {
 	for i := range list {
-		if g, ok := predict(list[i].id); ok {
-			a.bounded(&g)
-			list[i].Gain = &g
-		}
+		list[i].Gain = a.gainOf(predict, Remedy{Cause: list[i].id})
+		list[i].Less = a.gainOf(predict, Remedy{Cause: list[i].id, Less: true})
 	}
 	return list
+}
+
+// gainOf returns what a remedy brings, nil where that is not known.
+func (a *analysis) gainOf(predict Predict, r Remedy) *Gain {
+	g, ok := predict(r)
+	if !ok {
+		return nil
+	}
+	a.bounded(&g)
+	return &g
 }
 
 // bounded keeps a gain within what the kernels allow over the whole of what was recorded, which may be more than what a
@@ -65,7 +80,7 @@ func (a *analysis) demoted(list []ranked) []ranked {
 // isSmall reports whether neither the cost of a finding nor what is predicted proves that it matters.
 func (f *ranked) isSmall() bool {
 	if f.Gain != nil {
-		return f.Gain.Low <= 1 && f.Share < leastUnproven
+		return f.Gain.Low <= 1 && (f.Less == nil || f.Less.Low <= 1) && f.Share < leastUnproven
 	}
 	return f.Share < leastFinding
 }
@@ -157,13 +172,17 @@ func (f *ranked) wins() float64 {
 	return min(f.Share, f.saves())
 }
 
-// saves is the share of the time that the remedy of a finding saves; where nobody can say, what it costs: it saves no
-// more.
+// saves is the share of the time that the better remedy of a finding saves; where nobody can say, what it costs: it saves
+// no more.
 func (f *ranked) saves() float64 {
 	if f.Gain == nil || f.Gain.Speedup <= 0 {
 		return f.Share
 	}
-	return max(0, 1-1/f.Gain.Speedup)
+	best := f.Gain.Speedup
+	if f.Less != nil {
+		best = max(best, f.Less.Speedup)
+	}
+	return max(0, 1-1/best)
 }
 
 // firstThings moves what prevents the remedy of launch-overhead in front of it.

@@ -282,8 +282,10 @@ func (s *Study) prefetched(n int) remedy {
 		switch {
 		case w.Kind == replay.Wait && w.Cause == cause.Worker && (n == 0 || !first):
 			c.Detach, c.Scale = true, 0
-		case w.Kind == replay.External && w.Cause == cause.Worker && first:
+		case w.Kind == replay.External && w.Cause == cause.Worker && first && n == 0:
 			c.Scale = 0
+		case w.Kind == replay.External && w.Cause == cause.Worker && first: // who ended it is not known: they share that too
+			c.Scale /= float64(n)
 		case w.Kind == replay.Run && !first && n > 1:
 			c.Scale /= float64(n)
 		}

@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 )
@@ -11,10 +12,14 @@ type floor struct {
 	ns     uint64
 	engine replay.Engine
 	scaled bool // the plan makes it take less than it took
+	cpus   int  // the CPUs of the host take so long, and no engine; 0: an engine does
 }
 
 // text says what bounds a prediction, to go after "limited by".
 func (f *floor) text(before uint64) string {
+	if f.cpus > 0 {
+		return fmt.Sprintf("the %d CPUs of the host, which the program's computing would fill", f.cpus)
+	}
 	what := map[replay.Engine]string{
 		replay.Compute: "the kernels", replay.ToDevice: "the copies to the GPU", replay.ToHost: "the copies from the GPU",
 	}[f.engine]
@@ -48,8 +53,53 @@ func (s *Study) floor(edits []Edit, h how) floor {
 			best = floor{ns: ns, engine: e.engine, scaled: ns < was[e]}
 		}
 	}
+	if ns := s.crowd(edits, h); ns > best.ns {
+		best = floor{ns: ns, cpus: s.cpus}
+	}
 	best.ns = min(best.ns, s.alone)
 	return best
+}
+
+// crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they wait
+// for; 0 where that is not known, and where no plan shares work among more threads. What other threads of the target compute is no part of the work, and takes as much of
+// the CPUs as it did. Those of other programs are not known.
+func (s *Study) crowd(edits []Edit, h how) uint64 {
+	if s.cpus == 0 || !slices.ContainsFunc(edits, sharesWork) {
+		return 0
+	}
+	work, beside := 0.0, 0.0
+	for _, p := range s.parts {
+		plan := p.graph.Unchanged()
+		_, others := s.computing(p.graph, plan)
+		beside += others
+		s.change(unshared(edits), h, p.graph, plan)
+		mine, _ := s.computing(p.graph, plan)
+		work += mine
+	}
+	return uint64(work / max(1, float64(s.cpus)-beside/float64(max(1, s.observed))))
+}
+
+// isAwaited reports whether a thread is waited for in more than a chance share of a part.
+func isAwaited(g *replay.Graph, th thread) bool {
+	const chance = 0.02
+	return float64(g.Awaited(th.pid, th.tid)) >= chance*float64(g.Observed())
+}
+
+// computing is how long threads compute under a plan, ns: those whose work it is, and the others.
+func (s *Study) computing(g *replay.Graph, plan *replay.Plan) (mine, others float64) {
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		if w.Kind != replay.Run && w.Kind != replay.Call || w.Recorder {
+			continue
+		}
+		ns := float64(g.Times[i].Own) * plan.Changes[i].Scale
+		if th := (thread{w.PID, w.TID}); s.launches[th] || isAwaited(g, th) {
+			mine += ns
+		} else {
+			others += ns
+		}
+	}
+	return mine, others
 }
 
 // decides is how near a prediction is to its bound, relative to it, for that to be what decides.
@@ -60,7 +110,10 @@ func (s *Study) bounded(p *Prediction, edits []Edit, h how) {
 	least := s.floor(edits, h)
 	best := h
 	best.kernels, best.link = 1, fastest
-	p.After = max(p.After, least.ns)
+	if least.ns > p.After {
+		p.After = least.ns
+		p.Low = min(p.Low, s.speedup(uint64((1+modelError)*float64(least.ns))))
+	}
 	p.Speedup = s.speedup(p.After)
 	p.High = max(p.Speedup, min(p.High, s.speedup(s.floor(edits, best).ns)))
 	p.Low = min(p.Low, p.Speedup)

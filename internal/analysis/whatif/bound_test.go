@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 // TestKernelsBound: kernels that take 89% of the time, in two streams that overlap a little, as a split product and its
@@ -85,5 +87,65 @@ func TestPinnedRate(t *testing.T) {
 	}
 	if g := s.pins[replay.ToHost]; g.usual != 1 {
 		t.Errorf("nothing is copied back: %+v", g)
+	}
+}
+
+// batches is a loader that prepares a batch for 30 ms while the leader waits for it, and then for 2.5 ms of GPU work.
+func batches(cpus int) *scene {
+	sc := newScene()
+	sc.Meta.Host.CPUs = cpus
+	load := sc.Stack(recordtest.Native("load", "server"))
+	const each = 33 * ms
+	for i := range uint64(30) {
+		at := i * each
+		sc.Off(recordtest.Off{TID: leader, TS: start + at, Dur: 30 * ms, Blocked: 30 * ms, Call: sysFutex, By: [2]uint32{leader, helper}})
+		sc.Samples(helper, start+at, start+at+30*ms, 3, load, event.Whole)
+		sc.Off(recordtest.Off{TID: helper, TS: start + at + 30*ms, Dur: 3 * ms, Blocked: 3 * ms, Call: sysFutex, By: [2]uint32{leader, leader}})
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at+30*ms+20*us, at+30*ms+30*us, at+32500*us, 0)
+		sc.wait(at+30*ms+30*us, at+32900*us)
+	}
+	return sc
+}
+
+// TestWorkersNeedCPUs: a loader that takes 12 times as long as the GPU is made up for by 12 loaders on 12 CPUs, and not
+// by any number on fewer.
+func TestWorkersNeedCPUs(t *testing.T) {
+	free, ok := batches(32).study(t).Together(Remedy{Cause: cause.Worker})
+	if !ok || free.Workers < 9 || free.Workers > 13 || free.Speedup < 9 || free.Speedup > 13.3 {
+		t.Errorf("with 32 CPUs %+v", free)
+	}
+	few, _ := batches(4).study(t).Together(Remedy{Cause: cause.Worker})
+	if few.Speedup > 4.4 || few.High > 4.4 || few.Low > few.Speedup/1.05 || few.Workers < 3 || few.Workers > 5 || !strings.Contains(few.Limit, "4 CPUs") {
+		t.Errorf("with 4 CPUs %+v", few)
+	}
+	unknown, _ := batches(0).study(t).Together(Remedy{Cause: cause.Worker})
+	if unknown.Limit != "" && strings.Contains(unknown.Limit, "CPUs") || unknown.Speedup < 9 {
+		t.Errorf("with unknown CPUs %+v", unknown)
+	}
+}
+
+// TestTwoRemedies: computing beside the GPU's work brings at most what the longer of the two allows, and not computing
+// brings more; both together with what else is on the path bring most.
+func TestTwoRemedies(t *testing.T) {
+	s := stepwise().study(t)
+	beside, _ := s.Together(Remedy{Cause: cause.PythonWork})
+	less, ok := s.Together(Remedy{Cause: cause.PythonWork, Less: true})
+	predicts(t, beside, 4000.0/2930)
+	predicts(t, less, 4000.0/(4000-2930))
+	if !ok || less.Plan != "faster python-work=1e+06" {
+		t.Errorf("%v %q", ok, less.Plan)
+	}
+	if e, err := Parse(Faster, "python-work=1e+06"); err != nil || e != (Remedy{Cause: cause.PythonWork, Less: true}).edit() {
+		t.Errorf("whatif does not take its own plan: %+v, %v", e, err)
+	}
+	all, _ := s.Together(Remedy{Cause: cause.PythonWork, Less: true}, Remedy{Cause: cause.HostSync})
+	if all.Speedup < less.Speedup || !strings.HasPrefix(all.Limit, "the kernels") {
+		t.Errorf("both: %+v", all)
+	}
+	if _, ok := s.Together(Remedy{Cause: cause.HostSync, Less: true}); ok {
+		t.Error("a synchronization has one remedy")
+	}
+	if _, ok := s.Together(); ok {
+		t.Error("nothing is no remedy")
 	}
 }

@@ -1,7 +1,6 @@
 package whatif
 
 import (
-	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 )
 
@@ -18,6 +17,7 @@ type Prediction struct {
 	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
+	Workers int     `json:"workers,omitempty"` // how many it takes, each with a CPU of its own; 0: it takes none, or more than were tried
 }
 
 // Predict replays with all edits at once.
@@ -78,27 +78,3 @@ func (s *Study) speedup(after uint64) float64 {
 
 // MaxSpeedup is the largest speed-up that is claimed.
 const MaxSpeedup = 1000
-
-// Of predicts the remedy of a cause, and reports whether there is one.
-func (s *Study) Of(id cause.ID) (Prediction, bool) {
-	if !HasRemedy(id) || !s.Any() {
-		return Prediction{}, false
-	}
-	if id == cause.Worker {
-		return s.enough(), true
-	}
-	return s.Predict(Edit{Verb: Without, Pattern: id.String(), Cause: id}), true
-}
-
-// enough predicts as many workers as make a difference.
-func (s *Study) enough() Prediction {
-	worker := Edit{Verb: Without, Pattern: cause.Worker.String(), Cause: cause.Worker}
-	best := s.Predict(worker)
-	const most, nearly = 8, 0.97
-	for worker.Workers = 1; worker.Workers <= most; worker.Workers++ {
-		if p := s.Predict(worker); p.Speedup >= nearly*best.Speedup {
-			return p
-		}
-	}
-	return best
-}

@@ -27,6 +27,7 @@ type Study struct {
 	pins     [replay.Engines]gain // what pinned memory brings to copies, by direction
 	watched  float64              // see watchedShare
 	recorder recorder
+	cpus     int // of the host; 0: not known, or it is not known when threads ran
 }
 
 // part is a stretch of time in which all was seen.
@@ -77,6 +78,9 @@ func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in t
 	s.findLaunchers(t)
 	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans)
 	s.pins = pinnedGains(t, spans)
+	if len(scheduled) > 0 {
+		s.cpus = t.Rec.Meta.Host.CPUs
+	}
 	s.varies = s.variation()
 	s.learned = s.crossValidate()
 	return s

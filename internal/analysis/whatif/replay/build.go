@@ -30,7 +30,7 @@ type Namer interface {
 func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name Namer) *Graph {
 	b := &builder{
 		t: t, ths: ths, span: span, name: name,
-		g: &Graph{From: span.From, To: span.To, target: t.Rec.Meta.Target}, whats: map[What]int32{}, launched: map[int32]place{},
+		g: &Graph{From: span.From, To: span.To, target: t.Rec.Meta.Target, awaited: map[tid]uint64{}}, whats: map[What]int32{}, launched: map[int32]place{},
 	}
 	b.index()
 	b.streams()

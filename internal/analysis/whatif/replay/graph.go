@@ -67,10 +67,11 @@ type Graph struct {
 	criticalResources []criticalResource
 	engines           []engineOf
 	busy              []Busy
-	gpu               bool         // it has activities
-	target            uint32       // pid of the process that was asked for
-	waits             bool         // its main thread waits often
-	usual             [Kinds]delay // what delays of nodes of a kind are at most where nothing unknown delays them
+	awaited           map[tid]uint64 // ns that threads waited for a thread of the target, by that thread
+	gpu               bool           // it has activities
+	target            uint32         // pid of the process that was asked for
+	waits             bool           // its main thread waits often
+	usual             [Kinds]delay   // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 
 // delay is a node's lagPrev and lagDep, ns.
@@ -106,6 +107,9 @@ type engineOf struct {
 	device int32
 	name   uint8 // kernels, or what names() says
 }
+
+// Awaited returns for how long others waited for a thread of the target to go on, ns.
+func (g *Graph) Awaited(pid, id uint32) uint64 { return g.awaited[tid{pid, id}] }
 
 // Nodes returns how many nodes the graph has.
 func (g *Graph) Nodes() int { return len(g.nodes) }

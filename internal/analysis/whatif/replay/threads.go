@@ -202,6 +202,7 @@ func (w *writer) blocked(iv *threads.Interval, to uint64) {
 	what.Kind = Wait
 	r := noRef()
 	r.lane, r.at, r.slept = l, at, to-w.pos
+	w.b.g.awaited[w.b.lanes[l].id] += r.slept
 	w.add(node{at: to}, what, d, r)
 	w.skip(to)
 }

@@ -1,0 +1,80 @@
+package diagnose
+
+import (
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+)
+
+// Together is what several findings bring that are fixed at once.
+type Together struct {
+	Causes []string `json:"causes"` // their keys, in the order of the findings
+	One    bool     `json:"one"`    // one change fixes all of them: their calls and their computing are in one function
+	Gain   Gain     `json:"gain"`
+}
+
+// mostTogether is how many findings are put together.
+const mostTogether = 5
+
+// together predicts what the findings bring that one change fixes, and what all of the first ones do.
+func (a *analysis) together(list []ranked, predict Predict) []Together {
+	out := []Together{}
+	add := func(one bool, keys []string, remedies []Remedy) {
+		if len(remedies) < 2 {
+			return
+		}
+		if g, ok := predict(remedies...); ok {
+			a.bounded(&g)
+			out = append(out, Together{Causes: keys, One: one, Gain: g})
+		}
+	}
+	var all []Remedy
+	var keys []string
+	for i := range list {
+		if f := &list[i]; len(all) < mostTogether && f.rank == timeLost && f.Gain != nil {
+			all, keys = append(all, Remedy{Cause: f.id}), append(keys, f.Cause)
+		}
+	}
+	one, of := oneChange(list)
+	add(true, of, one)
+	add(false, keys, all)
+	return out
+}
+
+// oneChange returns the findings about a result that is fetched from the GPU and worked on in the same function: who does
+// that work on the GPU fetches less, and waits less.
+func oneChange(list []ranked) (remedies []Remedy, keys []string) {
+	function := ""
+	fetches := func(f *ranked) bool { return f.id == cause.HostSync || f.id == cause.SyncCopy }
+	works := func(f *ranked) bool {
+		return f.id == cause.PythonWork || f.id == cause.NativeWork || f.id == cause.Preprocessing
+	}
+	for i := range list {
+		if name := functionOf(list[i].Place); fetches(&list[i]) && name != "" {
+			for k := range list {
+				if works(&list[k]) && functionOf(list[k].Place) == name {
+					function = name
+				}
+			}
+		}
+	}
+	if function == "" {
+		return nil, nil
+	}
+	for i := range list {
+		if f := &list[i]; f.Gain != nil && functionOf(f.Place) == function && (fetches(f) || works(f)) {
+			remedies, keys = append(remedies, Remedy{Cause: f.id, Less: works(f)}), append(keys, f.Cause)
+		}
+	}
+	return remedies, keys
+}
+
+// functionOf returns the function of a place in Python, with its file: "encode (infer.py" of "encode (infer.py:12)"; ""
+// where it is none.
+func functionOf(place string) string {
+	name, _, ok := strings.Cut(place, ".py:")
+	if !ok {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,98 @@
+package whatif
+
+import (
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+)
+
+// Remedy is one way to change what a cause is about.
+type Remedy struct {
+	Cause cause.ID
+	Less  bool // it is not done any more: done once, kept, vectorized, done on the GPU; else the remedy of Of
+}
+
+// forNothing is how many times as fast is as good as not at all.
+const forNothing = 1e6
+
+// HasLess reports whether a cause is work of the CPU, or a wait for somebody outside, that can be moved off the path and
+// done less as well: these are two remedies.
+func HasLess(id cause.ID) bool {
+	switch id {
+	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:
+		return true
+	}
+	return false
+}
+
+func (r Remedy) edit() Edit {
+	if r.Less {
+		return Edit{Verb: Faster, Pattern: r.Cause.String(), Cause: r.Cause, Factor: forNothing}
+	}
+	return Edit{Verb: Without, Pattern: r.Cause.String(), Cause: r.Cause}
+}
+
+// Together predicts remedies that are all made, and reports whether each is known and changes anything.
+func (s *Study) Together(remedies ...Remedy) (Prediction, bool) {
+	var edits []Edit
+	for _, r := range remedies {
+		if !HasRemedy(r.Cause) || r.Less && !HasLess(r.Cause) {
+			return Prediction{}, false
+		}
+		edits = append(edits, r.edit())
+	}
+	if !s.Any() || len(edits) == 0 {
+		return Prediction{}, false
+	}
+	var p Prediction
+	if len(remedies) == 1 && remedies[0].Cause == cause.Worker {
+		p = s.enough()
+	} else {
+		p = s.Predict(edits...)
+	}
+	// A synchronization that nobody waits for any more may have taken no time of its own.
+	return p, p.Touched > 0 || p.Speedup != 1
+}
+
+// Of predicts the remedy of a cause, and reports whether there is one.
+func (s *Study) Of(id cause.ID) (Prediction, bool) {
+	if !HasRemedy(id) || !s.Any() {
+		return Prediction{}, false
+	}
+	if id == cause.Worker {
+		return s.enough(), true
+	}
+	return s.Predict(Remedy{Cause: id}.edit()), true
+}
+
+// mostWorkers bounds how many workers are tried.
+const mostWorkers = 64
+
+// sufficient is the share of what any number of workers brings from which on there are enough.
+const sufficient = 0.97
+
+// enough predicts as many workers as make a difference, and says how many these are.
+func (s *Study) enough() Prediction {
+	worker := Remedy{Cause: cause.Worker}.edit()
+	best := s.Predict(worker)
+	for worker.Workers = 1; worker.Workers <= mostWorkers; worker.Workers++ {
+		if s.expected(worker) >= sufficient*best.Speedup {
+			p := s.Predict(worker)
+			p.Workers = worker.Workers
+			return p
+		}
+	}
+	return best
+}
+
+// expected is the speed-up of a prediction without its interval.
+func (s *Study) expected(edits ...Edit) float64 {
+	h := usual()
+	return s.speedup(max(s.with(edits, h), s.floor(edits, h).ns))
+}
+
+// sharesWork reports whether an edit lets several threads share what one did.
+func sharesWork(e Edit) bool { return e.Verb == Without && e.Cause == cause.Worker }
+
+// unshared are edits without those that share work: it is no less for that.
+func unshared(edits []Edit) []Edit { return slices.DeleteFunc(slices.Clone(edits), sharesWork) }
