@@ -45,7 +45,7 @@ func secured(t *testing.T, text string) {
 // render runs helm on the chart.
 func render(t *testing.T, set ...string) string {
 	t.Helper()
-	args := []string{"template", "inferscope", "helm/inferscope", "--namespace", "inferscope"}
+	args := []string{"template", "inferscope", "helm/inferscope", "--namespace", "inferscope", "--kube-version", "1.34.0"}
 	for _, s := range set {
 		args = append(args, "--set", s)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/capture/helper"
 	"github.com/inferscope/inferscope/internal/daemon"
+	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/daemon/config"
 	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/format/clierror"
@@ -112,7 +113,7 @@ func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ con
 	if f.dir == "" {
 		return
 	}
-	cfg.Record = func() (daemon.Keeper, error) {
+	cfg.Record = func(facts func(api.Facts)) (daemon.Keeper, error) {
 		dir, err := filepath.Abs(f.dir)
 		if err != nil {
 			return nil, err
@@ -123,7 +124,7 @@ func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ con
 		}
 		c := fleet.Config{
 			Socket: socket, Dir: dir, Length: f.length, MaxAge: f.maxAge,
-			Quota: int64(f.quotaMB) * 1_000_000, Reserve: int64(f.freeMB) * 1_000_000,
+			Quota: int64(f.quotaMB) * 1_000_000, Reserve: int64(f.freeMB) * 1_000_000, Think: facts != nil,
 		}
 		if c.Upload, err = f.destination(environ); err != nil {
 			return nil, err
@@ -131,7 +132,7 @@ func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ con
 		if c.Triggers, err = triggers(s); err != nil {
 			return nil, err
 		}
-		return fleet.Start([]string{self}, helper.Record.Give, c, nil, logger)
+		return fleet.Start([]string{self}, helper.Record.Give, c, facts, logger)
 	}
 }
 

@@ -48,7 +48,8 @@ type Config struct {
 	Dumper       Dumper                              // makes dumps; nil: none are made
 	Pods         *discover.Pods                      // what Kubernetes tells of pods; may be nil
 	// Record starts what keeps recordings on the disk, once the socket is served; nil: none are kept.
-	Record func() (Keeper, error)
+	// facts is to be called with what each stretch of a target says; nil: nobody wants to know.
+	Record func(facts func(api.Facts)) (Keeper, error)
 }
 
 // Run is the daemon from its start to its end: it checks the kernel, takes the
@@ -169,7 +170,11 @@ func (cfg *Config) serve(ctx context.Context, d *Daemon, tally *metrics.Tally, l
 		})
 	}
 	if cfg.Record != nil {
-		keeper, err := cfg.Record()
+		var facts func(api.Facts)
+		if tally != nil {
+			facts = tally.Facts
+		}
+		keeper, err := cfg.Record(facts)
 		if err != nil {
 			cfg.goodbye(servers, logger)
 			return errors.Join(err, running.Wait(), d.parts.Close())

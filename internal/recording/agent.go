@@ -10,11 +10,12 @@ const (
 // AgentStatus describes the agent of one process and counts what it has recorded so far.
 type AgentStatus struct {
 	Agent           // Dropped counts from the start
-	Kernels  uint64 `json:"kernels"`  // seen
-	Events   uint64 `json:"events"`   // kernels, copies, launches and so on
-	Windows  uint64 `json:"windows"`  // that ended
-	Disabled uint64 `json:"disabled"` // of these, without leaving CUPTI
-	Kept     uint64 `json:"kept"`     // of these, without giving CUPTI's subscription up: in between nothing is on
+	Kernels  uint64 `json:"kernels"`     // seen
+	Events   uint64 `json:"events"`      // kernels, copies, launches and so on
+	Windows  uint64 `json:"windows"`     // that ended
+	Observed uint64 `json:"observed_ns"` // their length together: for so long launches and GPU activity were recorded
+	Disabled uint64 `json:"disabled"`    // of these, without leaving CUPTI
+	Kept     uint64 `json:"kept"`        // of these, without giving CUPTI's subscription up: in between nothing is on
 
 	Steps []WindowSteps `json:"window_steps,omitempty"` // of the last windows, 64 at most, the latest last
 	Held  *Held         `json:"held,omitempty"`         // threads that were kept out of the driver for moments; null: none was

@@ -19,8 +19,8 @@ var oldest = [2]int{5, 15}
 // use is what a feature of the kernel is for.
 type use struct {
 	state State // of a kernel without it
-	lost string
-	fix  string
+	lost  string
+	fix   string
 }
 
 var uses = map[feature.Name]use{

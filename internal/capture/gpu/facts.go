@@ -41,6 +41,7 @@ type streamKey struct{ context, id uint32 }
 type counts struct {
 	events, kernels uint64 // taken out of rings
 	windows         uint64 // that ended
+	observed        uint64 // ns: their length together
 	disabled        uint64 // of these, in the second best way
 	kept            uint64 // of these, without giving the subscription up
 	refused         uint64 // that never began
@@ -110,6 +111,7 @@ func (f *facts) ended(w recording.GPUWindow, dropped uint64) {
 	defer f.mu.Unlock()
 	f.opened = 0
 	f.counts.windows++
+	f.counts.observed = saturating(f.counts.observed, w.To-min(w.To, w.From))
 	f.counts.dropped = saturating(f.counts.dropped, dropped)
 	f.subscribed = w.End == kept
 	switch w.End {

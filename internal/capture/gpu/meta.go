@@ -213,7 +213,7 @@ func (s *Source) Agents() []recording.AgentStatus {
 			continue
 		}
 		c := q.facts.total()
-		a := recording.AgentStatus{Agent: q.describe(), Kernels: c.kernels, Events: c.events, Windows: c.windows, Disabled: c.disabled, Kept: c.kept, Steps: q.facts.lastSteps()}
+		a := recording.AgentStatus{Agent: q.describe(), Kernels: c.kernels, Events: c.events, Windows: c.windows, Observed: c.observed, Disabled: c.disabled, Kept: c.kept, Steps: q.facts.lastSteps()}
 		a.Dropped, a.Held = saturating(c.dropped, c.full), q.heldSoFar()
 		out = append(out, a)
 	}

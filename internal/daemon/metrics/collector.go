@@ -24,6 +24,11 @@ type collector struct {
 // descriptions are the metrics, in the order in which they are documented.
 type descriptions struct {
 	calls, callSeconds, copyBytes, syncSeconds *prometheus.Desc
+	launches, observed                         *prometheus.Desc
+	gpuSeconds, idleSeconds                    *prometheus.Desc
+	discovered                                 *prometheus.Desc
+	recordings, recordingBytes, uploads        *prometheus.Desc
+	pending                                    *prometheus.Desc
 	losses, targetLosses                       *prometheus.Desc
 	recorderBytes, recorderEvents, reach       *prometheus.Desc
 	ringBytes, ringEvents                      *prometheus.Desc
@@ -38,10 +43,19 @@ func describe() descriptions {
 		return prometheus.NewDesc("inferscope_"+name, help, labels, nil)
 	}
 	return descriptions{
-		calls: d("cuda_calls_total", "CUDA API calls seen. A runtime call and the driver call inside it are two.",
+		calls: d("cuda_calls_total", "CUDA API calls seen. A runtime call and the driver call inside it are two. Launches are seen in windows only, unless GPU activity is recorded all the time: see inferscope_cuda_launches_total.",
 			"function", "library", "group", "pid"),
 		callSeconds: d("cuda_call_seconds_total", "Time that threads spent in CUDA API calls, of the functions whose duration is recorded.",
 			"function", "library", "group", "pid"),
+		launches:       d("cuda_launches_total", "Launches of kernels and graphs that were seen, each once. Those of graphs are seen all the time. Those of kernels are seen in windows only, unless GPU activity is recorded all the time (--gpu continuous): launches a second are rate(inferscope_cuda_launches_total) / rate(inferscope_gpu_observed_seconds_total) then.", "kind", "pid"),
+		observed:       d("gpu_observed_seconds_total", "For how long launches and GPU activity of a process were recorded by an agent: the length of all windows that have ended.", "pid"),
+		gpuSeconds:     d("gpu_seconds_total", "Time of GPUs that was analyzed, where recordings are kept: state busy, a GPU ran something, and idle. It is time in windows only, unless GPU activity is recorded all the time: use ratios.", "state", "pid"),
+		idleSeconds:    d("gpu_idle_seconds_total", "Time of inferscope_gpu_seconds_total{state=\"idle\"}, by cause; inferscope explain CAUSE says what one means.", "cause", "pid"),
+		discovered:     d("discovered_total", "Programs that use a GPU, by what became of them: watched, refused by a rule, skipped because they had ended, failed.", "result"),
+		recordings:     d("recordings_total", "Recordings on the disk, by what became of them: written, deleted (to make room or for their age, before they were in an object store), failed (stretches that could not be fetched or written), flight (saved by a trigger), flight_omitted (over the limit for a day).", "result"),
+		recordingBytes: d("recordings_bytes", "What recordings take on the disk."),
+		uploads:        d("uploads_total", "Uploads of recordings, by result: uploaded, failed (attempts; what failed is tried again).", "result"),
+		pending:        d("uploads_pending", "Recordings that the object store does not have yet."),
 		copyBytes: d("cuda_copy_bytes_total", "Bytes that copy calls asked to move. A runtime copy and the driver copy inside it are one.",
 			"direction", "pid"),
 		syncSeconds: d("cuda_sync_seconds_total", "Time that threads spent in CUDA calls that wait for the device; threads that wait at once add up.",
@@ -75,6 +89,9 @@ func NewRegistry(tally *Tally, status func() api.Status) (*prometheus.Registry, 
 	if err := r.Register(&collector{tally: tally, status: status, desc: describe()}); err != nil {
 		return nil, err
 	}
+	if err := r.Register(tally.iterations); err != nil {
+		return nil, err
+	}
 	if err := r.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
 		return nil, err
 	}
@@ -85,6 +102,7 @@ func NewRegistry(tally *Tally, status func() api.Status) (*prometheus.Registry, 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.desc
 	for _, desc := range []*prometheus.Desc{
+		d.launches, d.observed, d.gpuSeconds, d.idleSeconds, d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
 		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.overhead, d.overheadBound, d.budget, d.level,
@@ -120,6 +138,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Agents {
 		c.collectAgent(ch, &s.Agents[i])
 	}
+	c.collectKept(ch, s.Discovery, s.Kept)
 	c.collectOverhead(ch, s.Overhead)
 	c.collectLosses(ch, s.Losses)
 	v := version.Get()
@@ -138,10 +157,41 @@ func (c *collector) collectTarget(ch chan<- prometheus.Metric, t targetTotals) {
 		counter(ch, c.desc.copyBytes, float64(n), string(direction), pid)
 	}
 	counter(ch, c.desc.syncSeconds, seconds(t.syncNanos), pid)
+	counter(ch, c.desc.launches, float64(t.kernels), "kernel", pid)
+	counter(ch, c.desc.launches, float64(t.graphs), "graph", pid)
+	if t.rolling.watched > 0 {
+		counter(ch, c.desc.gpuSeconds, seconds(t.rolling.busy), "busy", pid)
+		counter(ch, c.desc.gpuSeconds, seconds(t.rolling.watched-t.rolling.busy), "idle", pid)
+		for cause, ns := range t.rolling.idle {
+			counter(ch, c.desc.idleSeconds, seconds(ns), clean(cause), pid)
+		}
+	}
+}
+
+// collectKept sends what became of processes that use a GPU, and of recordings.
+func (c *collector) collectKept(ch chan<- prometheus.Metric, d *api.Discovery, k *api.Kept) {
+	if d != nil {
+		for result, n := range map[string]uint64{"watched": d.Watched, "refused": d.Refused, "skipped": d.Skipped, "failed": d.Failed} {
+			counter(ch, c.desc.discovered, float64(n), result)
+		}
+	}
+	if k == nil {
+		return
+	}
+	for result, n := range map[string]uint64{
+		"written": k.Recordings, "deleted": k.Deleted, "failed": k.Failed, "flight": k.Flights, "flight_omitted": k.FlightsOmitted,
+	} {
+		counter(ch, c.desc.recordings, float64(n), result)
+	}
+	ch <- prometheus.MustNewConstMetric(c.desc.recordingBytes, prometheus.GaugeValue, float64(k.Bytes))
+	counter(ch, c.desc.uploads, float64(k.Uploaded), "uploaded")
+	counter(ch, c.desc.uploads, float64(k.UploadFailed), "failed")
+	ch <- prometheus.MustNewConstMetric(c.desc.pending, prometheus.GaugeValue, float64(k.Pending))
 }
 
 func (c *collector) collectAgent(ch chan<- prometheus.Metric, a *recording.AgentStatus) {
 	pid := pidLabel(a.PID)
+	counter(ch, c.desc.observed, seconds(a.Observed), pid)
 	counter(ch, c.desc.gpuKernels, float64(a.Kernels), pid)
 	counter(ch, c.desc.gpuWindows, float64(a.Windows-min(a.Windows, a.Disabled+a.Kept)), "finalized", pid)
 	counter(ch, c.desc.gpuWindows, float64(a.Disabled), "disabled", pid)

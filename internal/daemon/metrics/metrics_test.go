@@ -124,7 +124,7 @@ inferscope_cuda_call_seconds_total{function="cuStreamSynchronize",group="sync",l
 inferscope_cuda_call_seconds_total{function="cudaMemcpyAsync",group="copy",library="runtime",pid="10"} 6
 inferscope_cuda_call_seconds_total{function="cudaMemcpyAsync",group="copy",library="runtime",pid="20"} 1
 inferscope_cuda_call_seconds_total{function="cudaStreamSynchronize",group="sync",library="runtime",pid="10"} 4
-# HELP inferscope_cuda_calls_total CUDA API calls seen. A runtime call and the driver call inside it are two.
+# HELP inferscope_cuda_calls_total CUDA API calls seen. A runtime call and the driver call inside it are two. Launches are seen in windows only, unless GPU activity is recorded all the time: see inferscope_cuda_launches_total.
 # TYPE inferscope_cuda_calls_total counter
 inferscope_cuda_calls_total{function="cuLaunchKernel",group="launch",library="driver",pid="10"} 7
 inferscope_cuda_calls_total{function="cuMemFoo�",group="memory",library="driver",pid="20"} 1
@@ -137,6 +137,12 @@ inferscope_cuda_calls_total{function="cudaStreamSynchronize",group="sync",librar
 # TYPE inferscope_cuda_copy_bytes_total counter
 inferscope_cuda_copy_bytes_total{direction="H2D",pid="10"} 2500
 inferscope_cuda_copy_bytes_total{direction="unknown",pid="20"} 64
+# HELP inferscope_cuda_launches_total Launches of kernels and graphs that were seen, each once. Those of graphs are seen all the time. Those of kernels are seen in windows only, unless GPU activity is recorded all the time (--gpu continuous): launches a second are rate(inferscope_cuda_launches_total) / rate(inferscope_gpu_observed_seconds_total) then.
+# TYPE inferscope_cuda_launches_total counter
+inferscope_cuda_launches_total{kind="graph",pid="10"} 0
+inferscope_cuda_launches_total{kind="graph",pid="20"} 0
+inferscope_cuda_launches_total{kind="kernel",pid="10"} 7
+inferscope_cuda_launches_total{kind="kernel",pid="20"} 0
 # HELP inferscope_cuda_sync_seconds_total Time that threads spent in CUDA calls that wait for the device; threads that wait at once add up.
 # TYPE inferscope_cuda_sync_seconds_total counter
 inferscope_cuda_sync_seconds_total{pid="10"} 4

@@ -4,7 +4,10 @@ package metrics
 import (
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -22,12 +25,13 @@ type Tally struct {
 	functions func() []recording.Function
 	decoder   func([]recording.Function) CopyDecoder
 
-	mu      sync.Mutex
-	copies  []copyKind // by function index
-	timed   []bool     // likewise: its duration is recorded
-	decode  CopyDecoder
-	targets map[uint32]*counts // by the target's pid; 0 is Other
-	roots   map[uint32]*counts // by process
+	mu         sync.Mutex
+	copies     []copyKind // by function index
+	timed      []bool     // likewise: its duration is recorded
+	decode     CopyDecoder
+	iterations *prometheus.HistogramVec // by the target's pid
+	targets    map[uint32]*counts       // by the target's pid; 0 is Other
+	roots      map[uint32]*counts       // by process
 }
 
 // copyKind reports whether a function copies, and in which library it is.
@@ -45,6 +49,40 @@ const (
 type counts struct {
 	calls recording.Tally
 	bytes [copyKinds][len(directions{})]uint64
+
+	rolling rolling
+}
+
+// rolling sums what stretches of a target said, ns.
+type rolling struct {
+	watched, busy uint64
+	idle          map[string]uint64 // by cause
+}
+
+// maxCauses bounds the series of one target: there are some thirty causes.
+const maxCauses = 64
+
+// Facts adds what a stretch of a target says.
+func (t *Tally) Facts(f api.Facts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.targets[f.PID]
+	if c == nil {
+		return // it was withdrawn
+	}
+	c.rolling.watched += f.Watched
+	c.rolling.busy += min(f.Busy, f.Watched)
+	if c.rolling.idle == nil {
+		c.rolling.idle = map[string]uint64{}
+	}
+	for cause, ns := range f.Idle {
+		if _, known := c.rolling.idle[cause]; known || len(c.rolling.idle) < maxCauses {
+			c.rolling.idle[cause] += ns
+		}
+	}
+	for _, ns := range f.Durations {
+		t.iterations.WithLabelValues(pidLabel(f.PID)).Observe(seconds(ns))
+	}
 }
 
 // directions are those that have a series; their place is the index of the bytes.
@@ -77,6 +115,11 @@ func NewTally(functions func() []recording.Function, decoder func([]recording.Fu
 	return &Tally{
 		functions: functions, decoder: decoder,
 		targets: map[uint32]*counts{}, roots: map[uint32]*counts{},
+		iterations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "inferscope_iteration_seconds",
+			Help:    "Latency of iterations, where recordings are kept: of what the program names itself, or does again and again. Only iterations that are seen all the time count, not those in windows.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+		}, []string{"pid"}),
 	}
 }
 
@@ -96,6 +139,7 @@ func (t *Tally) Forget(root uint32) {
 	defer t.mu.Unlock()
 	c := t.targets[root]
 	delete(t.targets, root)
+	t.iterations.DeleteLabelValues(pidLabel(root))
 	for pid, of := range t.roots {
 		if of == c {
 			delete(t.roots, pid)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -34,6 +35,9 @@ type targetTotals struct {
 	functions []functionTotal // ordered by name
 	bytes     map[cuda.Direction]uint64
 	syncNanos uint64
+	kernels   uint64 // launches of kernels that were seen
+	graphs    uint64 // and of graphs
+	rolling   rolling
 }
 
 // totals copies what was counted so far, ordered by pid.
@@ -44,8 +48,10 @@ func (t *Tally) totals() []targetTotals {
 	out := make([]targetTotals, 0, len(t.targets))
 	for pid, c := range t.targets {
 		functions := byFunction(c.calls.Counts(), table)
+		kernels, graphs := launched(functions)
 		out = append(out, targetTotals{
-			pid: pid, functions: functions, bytes: c.copied(), syncNanos: synchronised(functions),
+			pid: pid, functions: functions, bytes: c.copied(), syncNanos: synchronised(functions), kernels: kernels, graphs: graphs,
+			rolling: rolling{c.rolling.watched, c.rolling.busy, maps.Clone(c.rolling.idle)},
 		})
 	}
 	slices.SortFunc(out, func(a, b targetTotals) int { return cmp.Compare(a.pid, b.pid) })
@@ -113,6 +119,21 @@ func (c *counts) copied() map[cuda.Direction]uint64 {
 		}
 	}
 	return out
+}
+
+// launched counts launches of kernels and of graphs, those of the runtime, which reach the driver, once.
+func launched(functions []functionTotal) (kernels, graphs uint64) {
+	var k, g = map[string]uint64{}, map[string]uint64{}
+	for _, f := range functions {
+		switch {
+		case f.group == string(cuda.Launch):
+			k[f.library] += f.Calls
+		case f.group == string(cuda.Graph) && strings.Contains(f.name, "GraphLaunch"):
+			g[f.library] += f.Calls
+		}
+	}
+	driver, runtime := string(cuda.Driver), string(cuda.Runtime)
+	return max(k[driver], k[runtime]), max(g[driver], g[runtime])
 }
 
 // synchronised adds up the time that threads spent in calls that wait for the
