@@ -45,7 +45,7 @@ func newCallers(x *threads.Index) *callers {
 
 // isCUDA reports whether a native function is one of CUDA's: cuLaunchKernel, cudaMemcpy.
 func isCUDA(name string) bool {
-	rest := strings.TrimPrefix(strings.TrimPrefix(name, "cu"), "da")
+	rest := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(name, "hip"), "cu"), "da")
 	return len(rest) < len(name) && rest != "" && rest[0] >= 'A' && rest[0] <= 'Z'
 }
 

@@ -137,7 +137,7 @@ func (a *analysis) isLoader(w *facts) bool {
 		return true
 	}
 	return len(w.functions) > 0 && slices.ContainsFunc(a.places.frames(w.functions[0].stack, false), func(f string) bool {
-		return strings.Contains(f, "torch/utils/data/")
+		return strings.Contains(f, "torch/utils/data/") || strings.HasPrefix(f, "enumerate(DataLoader)")
 	})
 }
 

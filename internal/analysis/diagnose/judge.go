@@ -188,7 +188,7 @@ func (a *analysis) missing() []string {
 	if !a.cpu.Scheduled {
 		out = append(out, a.either(noWaits, noWaitsImported))
 	}
-	if !a.cpu.Sampled {
+	if !a.cpu.Sampled && len(a.t.Index.Traced) == 0 {
 		out = append(out, a.either(noCode, noCodeImported))
 	}
 	if slices.ContainsFunc(a.t.Rec.Meta.Objects, func(o recording.Object) bool { return o.Role == recording.Unclear }) {

@@ -1,7 +1,9 @@
 package gap
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 )
@@ -69,6 +71,10 @@ func (w *walker) ran(th *thread, s sampleClass, from, to uint64) {
 	if from >= to {
 		return
 	}
+	if th.traced != nil && th.samples == nil {
+		w.wasIn(th, from, to)
+		return
+	}
 	samples := th.sampled(from, to)
 	if len(samples) < 2 {
 		w.later(th, s, from, to, samples)
@@ -82,6 +88,29 @@ func (w *walker) ran(th *thread, s sampleClass, from, to uint64) {
 		stack := uint64(s.stack)
 		w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
 		from = max(from, end)
+	}
+}
+
+// wasIn explains [from, to) by the ranges that another tool recorded: they say what a thread was in all of the time.
+func (w *walker) wasIn(th *thread, from, to uint64) {
+	i, found := slices.BinarySearchFunc(th.traced, from, func(s sample, at uint64) int { return cmp.Compare(s.at, at) })
+	if !found {
+		i--
+	}
+	for from < to {
+		stack, end := uint64(0), to
+		if i >= 0 {
+			stack = uint64(th.traced[i].stack)
+		}
+		if i+1 < len(th.traced) {
+			end = min(to, th.traced[i+1].at)
+		}
+		if stack == 0 {
+			w.emit(from, end, cause.Unknown, detail{th: th, sure: Guessed})
+		} else {
+			w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
+		}
+		from, i = end, i+1
 	}
 }
 

@@ -36,6 +36,10 @@ func allRules() []rules {
 			"filemap_", "generic_file_", "ext4_", "xfs_", "btrfs_", "ovl_read", "ovl_write", "nfs_", "fuse_", "page_cache_", "do_sync_mmap_readahead", "folio_wait_bit", "iomap_", "blkdev_", "submit_bio", "vfs_fsync",
 		}},
 		{trait: device, kind: recording.NativeFrame, prefixes: []string{"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree", "cuMemHost", "cuMemCreate", "cuMemMap"}},
+		// Of other tools' traces: what PyTorch names itself, and rows of its Python tracer.
+		{trait: prepares, kind: recording.PythonFrame, prefixes: []string{"enumerate(DataLoader)#_SingleProcessDataLoaderIter"}},
+		{trait: tracedWait, kind: recording.PythonFrame, prefixes: []string{"enumerate(DataLoader)#_MultiProcessingDataLoaderIter", "gloo:"}},
+		{trait: tracedWait, kind: recording.NativeFrame, prefixes: []string{"<built-in method ", "<method '"}},
 		{trait: waitsIn, kind: recording.KernelFrame, prefixes: []string{"futex_wait", "__futex_wait", "futex_do_wait"}},
 		{trait: locks, kind: recording.NativeFrame, prefixes: []string{
 			"pthread_mutex_", "__pthread_mutex_", "___pthread_mutex_", "__GI___pthread_mutex_", "__lll_lock_wait", "lll_lock_wait", "__lll_mutex_lock", "pthread_rwlock_", "__pthread_rwlock_", "pthread_spin_lock",

@@ -87,6 +87,9 @@ func (s *stacks) readWork(stack uint64) cause.ID {
 	case threads.Compilation, threads.Import:
 		return cause.Compilation
 	}
+	if c := s.tracedWait(stack); c != cause.Count {
+		return c
+	}
 	all, first := traits(0), traits(0) // of all frames; of the first from the leaf that says whose code it is
 	python := false
 	native := traits(0) // of the frames nearer to the leaf than any of Python
@@ -212,19 +215,20 @@ func (s *stacks) faultCause(stack uint64) cause.ID {
 type traits uint16
 
 const (
-	isPython  traits = 1 << iota
-	framework        // PyTorch's and the models' own code, and CUDA's libraries: what it takes to launch
-	computes         // a kernel of PyTorch or a library that runs on the CPU
-	library          // native code that is not the interpreter's nor libc's
-	prepares         // tokenization, images, parsing
-	faults           // the kernel brings in a page
-	files            // the kernel reads or writes a file
-	device           // memory of a GPU, or pinned
-	locks            // takes a lock
-	awaits           // waits for a condition, a queue, an end
-	waitsIn          // the kernel lets a thread sleep in a futex
-	isNative         // native code
-	importing        // Python's import system
+	isPython   traits = 1 << iota
+	framework         // PyTorch's and the models' own code, and CUDA's libraries: what it takes to launch
+	computes          // a kernel of PyTorch or a library that runs on the CPU
+	library           // native code that is not the interpreter's nor libc's
+	prepares          // tokenization, images, parsing
+	faults            // the kernel brings in a page
+	files             // the kernel reads or writes a file
+	device            // memory of a GPU, or pinned
+	locks             // takes a lock
+	awaits            // waits for a condition, a queue, an end
+	waitsIn           // the kernel lets a thread sleep in a futex
+	isNative          // native code
+	importing         // Python's import system
+	tracedWait        // a range or function of another tool's trace that can be a wait; see tracedWait
 )
 
 // rules are the words that give a frame a trait.

@@ -17,6 +17,7 @@ type thread struct {
 	ops       calls
 	intervals []threads.Interval // nil: scheduling was not recorded, or not of this thread
 	samples   []sample           // when the thread ran, by time
+	traced    []sample           // where it was from then on, by time: of imported recordings
 	stacks    *threads.Stacks    // of its waits
 	pace      uint64             // ns: see paceOf
 	captures  []capture          // by time; nil: none
@@ -77,12 +78,17 @@ func (w *walker) known(k key) *thread {
 // gatherSamples gives each thread the samples that were taken while it ran. They are counted first: lists that grow
 // take several times their memory.
 func (w *walker) gatherSamples() {
-	all := w.t.Index.Samples
+	w.give(w.t.Index.Samples, func(th *thread) *[]sample { return &th.samples })
+	w.give(w.t.Index.Traced, func(th *thread) *[]sample { return &th.traced })
+}
+
+// give gives each thread its own of some samples.
+func (w *walker) give(all []threads.Sample, list func(th *thread) *[]sample) {
 	owners := make([]int32, len(all))
 	var last *thread
 	for i := range all {
 		s := &all[i]
-		if owners[i] = None; s.TS < w.t.From || s.TS > w.t.To {
+		if owners[i] = None; s.TS > w.t.To || s.TS < w.t.From {
 			continue
 		}
 		if k := (key{s.PID, s.TID}); last == nil || last.key != k {
@@ -97,12 +103,14 @@ func (w *walker) gatherSamples() {
 		}
 	}
 	for i, n := range counts {
-		w.threads[i].samples = make([]sample, 0, n)
+		if n > 0 {
+			*list(w.threads[i]) = make([]sample, 0, n)
+		}
 	}
 	for i, owner := range owners {
 		if owner != None {
-			th := w.threads[owner]
-			th.samples = append(th.samples, sample{at: all[i].TS, stack: all[i].Stack})
+			mine := list(w.threads[owner])
+			*mine = append(*mine, sample{at: all[i].TS, stack: all[i].Stack})
 		}
 	}
 }

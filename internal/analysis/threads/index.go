@@ -14,6 +14,7 @@ type Index struct {
 	OffCPU   []int32  // events of kind OffCPU, indexes into Rec.Events, in order
 	Samples  []Sample // samples of running threads, in the order of their events
 	Switches []int32  // samples of threads that left their CPUs, as OffCPU
+	Traced   []Sample // where threads were from then on, as other tools' traces say
 }
 
 // Sample is what a sample's event says of where a thread was. Many ask for it, and samples lie far apart: each would be
@@ -30,7 +31,8 @@ func SampleOf(e *event.Event) Sample {
 	return Sample{TS: e.TS, PID: e.PID, TID: e.TID, Stack: uint32(min(e.Args[0], math.MaxUint32)), Origin: event.StackOrigin(e.Args[1])}
 }
 
-// Stacks calls yield with the samples of threads that left their CPUs, then with those of running threads.
+// Stacks calls yield with the samples of threads that left their CPUs, then with those of running threads, then with what
+// other tools traced.
 func (x *Index) Stacks(yield func(s *Sample)) {
 	for _, i := range x.Switches {
 		s := SampleOf(&x.Rec.Events[i])
@@ -39,10 +41,13 @@ func (x *Index) Stacks(yield func(s *Sample)) {
 	for i := range x.Samples {
 		yield(&x.Samples[i])
 	}
+	for i := range x.Traced {
+		yield(&x.Traced[i])
+	}
 }
 
 // Counts are how many events of each list of an Index there are in a stretch of a recording.
-type Counts struct{ OffCPU, Samples, Switches int }
+type Counts struct{ OffCPU, Samples, Switches, Traced int }
 
 // Add counts an event.
 func (c *Counts) Add(e *event.Event) {
@@ -54,6 +59,8 @@ func (c *Counts) Add(e *event.Event) {
 		c.Samples++
 	case e.Func == uint16(event.Switch):
 		c.Switches++
+	case e.Func == uint16(event.Traced):
+		c.Traced++
 	}
 }
 
@@ -67,6 +74,8 @@ func (x *Index) Take(i int32, e *event.Event) {
 		x.Samples = append(x.Samples, SampleOf(e))
 	case e.Func == uint16(event.Switch):
 		x.Switches = append(x.Switches, i)
+	case e.Func == uint16(event.Traced):
+		x.Traced = append(x.Traced, SampleOf(e))
 	}
 }
 
@@ -75,16 +84,24 @@ func (x *Index) Take(i int32, e *event.Event) {
 func Room(rec *recording.Recording, stretches []Counts) (whole *Index, parts []Index) {
 	var all, at Counts
 	for _, c := range stretches {
-		all.OffCPU, all.Samples, all.Switches = all.OffCPU+c.OffCPU, all.Samples+c.Samples, all.Switches+c.Switches
+		all = all.plus(c)
 	}
-	whole = &Index{Rec: rec, OffCPU: make([]int32, all.OffCPU), Samples: make([]Sample, all.Samples), Switches: make([]int32, all.Switches)}
+	whole = &Index{
+		Rec: rec, OffCPU: make([]int32, all.OffCPU), Samples: make([]Sample, all.Samples), Switches: make([]int32, all.Switches),
+		Traced: make([]Sample, all.Traced),
+	}
 	for _, c := range stretches {
 		parts = append(parts, Index{
 			Rec: rec, OffCPU: whole.OffCPU[at.OffCPU:][:0], Samples: whole.Samples[at.Samples:][:0], Switches: whole.Switches[at.Switches:][:0],
+			Traced: whole.Traced[at.Traced:][:0],
 		})
-		at.OffCPU, at.Samples, at.Switches = at.OffCPU+c.OffCPU, at.Samples+c.Samples, at.Switches+c.Switches
+		at = at.plus(c)
 	}
 	return whole, parts
+}
+
+func (c Counts) plus(o Counts) Counts {
+	return Counts{c.OffCPU + o.OffCPU, c.Samples + o.Samples, c.Switches + o.Switches, c.Traced + o.Traced}
 }
 
 // NewIndex reads all events of rec. Package timeline makes one on the way.

@@ -140,6 +140,10 @@ type SampleCause uint16
 const (
 	Clock  SampleCause = iota // the sampling clock: the thread was running
 	Switch                    // the thread left its CPU: the OffCPU interval that begins here has this stack
+
+	// Traced is of imported recordings only, never of a BPF program: from here to the next one of the thread, the ranges
+	// and calls that another tool recorded are this stack, whether the thread ran or waited. Stack 0: it was in none.
+	Traced SampleCause = 0x100
 )
 
 // StackOrigin says how a sample's stack was had; enum stack_origin of bpf/event.h.

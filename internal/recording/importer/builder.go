@@ -33,7 +33,8 @@ type builder struct {
 	skipped   map[string]uint64 // rows that were left out, by why
 	from, to  uint64            // ns: of GPU rows and calls, where hasWork
 	hasWork   bool
-	active    bool              // there are rows of GPUs
+	active    bool // there are rows of GPUs
+	spans     spans
 	launched  map[uint64]launch // by process and correlation id: what a launch started
 }
 
@@ -42,6 +43,7 @@ func newBuilder(limits Limits, tool string) *builder {
 		limits: limits, functions: map[string]uint16{}, kernels: map[recording.Kernel]int32{}, ranges: map[string]int32{},
 		processes: map[uint32]int{}, threads: map[uint64]string{}, streams: map[recording.Stream]bool{},
 		devices: map[[2]uint32]recording.Device{}, skipped: map[string]uint64{}, launched: map[uint64]launch{},
+		spans: spans{byThread: map[uint64][]span{}, frames: map[recording.Frame]uint32{}},
 		meta: recording.Meta{
 			Schema: recording.SchemaVersion, Version: recording.ImportVersion(tool), Host: recording.Host{Arch: runtime.GOARCH},
 			Processes: []recording.Process{}, Threads: []recording.Thread{}, Functions: []recording.Function{}, Libraries: []recording.Library{},
@@ -173,10 +175,13 @@ func (b *builder) skip(why string) {
 
 // finish makes the recording. about is what the tool records and what it lacks.
 func (b *builder) finish(wallOf func(ns uint64) int64, about []recording.Source) (*recording.Recording, error) {
-	if len(b.events) == 0 {
-		return nil, fmt.Errorf("it has no row about CUDA calls, GPUs, threads or ranges%s: was the profiler on?", b.left())
+	if len(b.events) == 0 && b.spans.count == 0 {
+		return nil, fmt.Errorf("it has no row about CUDA calls, GPUs, threads, operators or ranges%s: was the profiler on?", b.left())
 	}
 	b.completeCalls()
+	if err := b.trace(); err != nil {
+		return nil, err
+	}
 	b.order()
 	b.window()
 	b.halves()

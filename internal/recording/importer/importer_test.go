@@ -211,7 +211,9 @@ func TestNsys(t *testing.T) {
 	}
 	kinds := map[event.Kind]int{}
 	for i := range rec.Events {
-		kinds[rec.Events[i].Kind]++
+		if e := &rec.Events[i]; e.Kind != event.Sample || e.Func != uint16(event.Traced) {
+			kinds[e.Kind]++
+		}
 	}
 	if kinds[event.Range] != 2 || kinds[event.OffCPU] != 1 || kinds[event.Sample] != 1 || kinds[event.Call] != 2 {
 		t.Errorf("events %v", kinds)
@@ -225,12 +227,12 @@ func TestNsys(t *testing.T) {
 		}
 	}
 	for i := range rec.Events {
-		if e := &rec.Events[i]; e.Kind == event.Sample && e.Args[1] != uint64(event.Spliced) {
+		if e := &rec.Events[i]; e.Kind == event.Sample && e.Func == uint16(event.Clock) && e.Args[1] != uint64(event.Spliced) {
 			t.Errorf("a stack that nsys could not follow to its end is of origin %d", e.Args[1])
 		}
 	}
 	want := []recording.Frame{{Kind: recording.NativeFrame, Name: "step", File: "libx.so"}, {Kind: recording.NativeFrame, Name: "main", File: "libx.so"}}
-	if len(rec.Meta.Frames) != 2 || len(rec.Meta.Stacks) != 2 || rec.Meta.Frames[rec.Meta.Stacks[0].Frame] != want[0] || rec.Meta.Frames[rec.Meta.Stacks[1].Frame] != want[1] {
+	if len(rec.Meta.Stacks) < 2 || rec.Meta.Frames[rec.Meta.Stacks[0].Frame] != want[0] || rec.Meta.Frames[rec.Meta.Stacks[1].Frame] != want[1] {
 		t.Errorf("frames %+v, stacks %+v", rec.Meta.Frames, rec.Meta.Stacks)
 	}
 }

@@ -23,7 +23,7 @@ type kineto struct {
 	labels   map[uint32]string
 	comms    map[uint32]string
 	device   []deviceRow
-	operated uint64 // rows of operators and Python functions
+	operated uint64 // rows that say what a thread was in
 }
 
 // row is one element of traceEvents. Fields that do not fit their type are errors; the rest is not read.
@@ -228,9 +228,13 @@ func (k *kineto) take(r *row) error {
 		return k.activity(r)
 	case "user_annotation":
 		return k.annotation(r)
-	case "cpu_op", "python_function", "Operator":
-		k.operated++
-		return nil
+	case "cpu_op", "Operator":
+		if strings.HasPrefix(r.Name, "ProfilerStep#") {
+			return k.annotation(r)
+		}
+		return k.inside(r, operatorFrame(r.Name))
+	case "python_function":
+		return k.inside(r, functionFrame(r.Name))
 	}
 	k.skip("rows of category " + shortened(r.Cat))
 	return nil
@@ -311,22 +315,32 @@ func (k *kineto) owner(id, pid uint32) {
 	}
 }
 
-// annotation reads a range. torch.profiler numbers its steps: as one name they are the iterations.
+// annotation reads a range.
 func (k *kineto) annotation(r *row) error {
 	pid, tid, ok := k.where(r)
 	if !ok {
 		return nil
 	}
-	name := r.Name
-	if strings.HasPrefix(name, "ProfilerStep#") {
-		name = "ProfilerStep"
-	}
+	name := stepName(r.Name)
 	i, err := k.rangeName(name)
+	if err == nil {
+		err = k.inside(r, annotationFrame(name))
+	}
 	if err != nil {
 		return err
 	}
 	k.process(pid, "")
 	return k.add(event.Event{TS: r.TS.ns, Dur: r.Dur.ns, PID: pid, TID: tid, Kind: event.Range, Flags: event.Timed, Ret: i})
+}
+
+// inside reads a row that says what a thread was in.
+func (k *kineto) inside(r *row, f recording.Frame) error {
+	pid, tid, ok := k.where(r)
+	if !ok {
+		return nil
+	}
+	k.operated++
+	return k.addSpan(pid, tid, r.TS.ns, r.Dur.ns, f)
 }
 
 func (k *kineto) done() (*recording.Recording, error) {
@@ -354,14 +368,13 @@ func (k *kineto) dropForeignThreads() {
 
 func (k *kineto) sources() []recording.Source {
 	lack := "a Kineto trace has no arguments of calls; a call that failed is not marked"
-	cpu := "a Kineto trace says nothing of what threads ran on a CPU or waited for"
-	if k.operated > 0 {
-		cpu += fmt.Sprintf("; its %d rows of operators and Python functions are not read", k.operated)
+	inside := recording.Source{Name: "ranges", State: "running", Detail: fmt.Sprintf("%d rows of operators, Python functions and annotations say what threads were in, not whether they ran or waited", k.operated)}
+	if k.operated == 0 {
+		inside = recording.Source{Name: "ranges", State: "unavailable", Detail: "the trace has no rows of operators or Python functions: record with ProfilerActivity.CPU"}
 	}
 	return []recording.Source{
+		inside,
 		{Name: "cuda", State: "running", Detail: lack},
 		{Name: "gpu", State: "running", Detail: "as the profiler recorded it, from its first to its last row; what it lost is not known"},
-		{Name: "samples", State: "unavailable", Detail: cpu},
-		{Name: "scheduling", State: "unavailable", Detail: "a Kineto trace has none, so that waits cannot be told from work"},
 	}
 }

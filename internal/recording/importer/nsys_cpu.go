@@ -35,6 +35,9 @@ func (n *nsys) readRanges() error {
 			name = n.strings[v[4]]
 		}
 		i, err := n.rangeName(name)
+		if err == nil {
+			err = n.addSpan(process(v[5]), thread(v[5]), ts, dur, recording.Frame{Kind: recording.NativeFrame, Name: name})
+		}
 		if err != nil {
 			return err
 		}
