@@ -24,6 +24,8 @@ levels=(
 	""
 	"cuda calls=allocations sampled"
 	"cuda calls=no allocations"
+	"cuda calls=driver calls"
+	"cuda calls=waits"
 	"cuda calls=off"
 	"cpu samples=49 Hz"
 	"cpu samples=19 Hz"

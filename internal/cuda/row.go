@@ -1,5 +1,7 @@
 package cuda
 
+import "strings"
+
 // The rows of the table are written with these few words, so that a line of the
 // table reads like the prototype it describes.
 
@@ -79,6 +81,13 @@ const (
 // Frequent reports whether calls are only counted, but for some, where a thread makes them very
 // often: some programs allocate and free 100,000 times a second.
 func (r *Row) Frequent() bool { return r.Timed && (r.Group == Alloc || r.Group == Free) }
+
+// Waits reports whether a call returns when the device has done something, or launches a graph: what shows how far the
+// program gets, and when it waits for the GPU.
+func (r *Row) Waits() bool {
+	return r.Timed && (r.Group == Sync || r.Group == Copy && !strings.Contains(r.Name, "Async") ||
+		r.Group == Graph && strings.Contains(r.Name, "GraphLaunch"))
+}
 
 // Cookie returns the attach cookie of a probe on r, in the layout of bpf/event.h.
 // index is the function's place in the recording's function table.

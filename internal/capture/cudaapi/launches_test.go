@@ -28,12 +28,18 @@ type bench struct {
 
 func watch(tb testing.TB, opts cudaapi.Options, script ...string) (*bench, *cudasim.Victim) {
 	tb.Helper()
+	return watchLibrary(tb, "driver", opts, script...)
+}
+
+// watchLibrary is watch for a program that calls the driver, or the runtime.
+func watchLibrary(tb testing.TB, library string, opts cudaapi.Options, script ...string) (*bench, *cudasim.Victim) {
+	tb.Helper()
 	for _, n := range (feature.Prober{}).Detect().Capabilities.Missing() {
 		if !n.Optional {
 			tb.Skip("needs root, or ", n.Needs, " for ", n.For)
 		}
 	}
-	v := cudasim.Start(tb, cudasim.Options{Lib: "driver"}, append([]string{"wait"}, script...)...)
+	v := cudasim.Start(tb, cudasim.Options{Lib: library}, append([]string{"wait"}, script...)...)
 	b := &bench{tb: tb, seen: map[string][]event.Event{}}
 	var err error
 	if b.rings, err = ring.New(ring.Options{Bytes: 32 << 20}); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -15,6 +16,8 @@ const (
 	levelEach = iota
 	levelSampled
 	levelNoFrequent
+	levelDriver
+	levelWaits
 	levelOff
 )
 
@@ -22,11 +25,21 @@ var levels = []overhead.Level{
 	levelEach:       {Name: "each call"},
 	levelSampled:    {Name: "allocations sampled", Loses: "allocations and frees one by one, of threads that make more than 500 a second: what stays allocated"},
 	levelNoFrequent: {Name: "no allocations", Loses: "allocations and frees"},
-	levelOff:        {Name: "off", Loses: "synchronizations, copies and all calls but launches"},
+	levelDriver: {
+		Name:  "driver calls",
+		Loses: "allocations and frees; calls of the runtime by their own names: each is seen as the call of the driver that it makes",
+	},
+	levelWaits: {
+		Name:  "waits",
+		Loses: "all calls but launches, synchronizations and copies that block",
+	},
+	levelOff: {Name: "off", Loses: "synchronizations, copies and all calls but launches"},
 }
 
 // frequentCalls is how many allocations, or frees, of a thread each have an event in a second, by level.
-var frequentCalls = []uint64{levelEach: 5000, levelSampled: 500, levelNoFrequent: 500, levelOff: 500}
+var frequentCalls = []uint64{
+	levelEach: 5000, levelSampled: 500, levelNoFrequent: 500, levelDriver: 500, levelWaits: 500, levelOff: 500,
+}
 
 // What one call costs its thread, in ns, by what is seen of it: the probe, and the program
 // (docs/accuracy.md, Probes; on the machine with a GPU a launch took 700).
@@ -68,8 +81,10 @@ func (s *Source) SetLevel(level int) error {
 // holds changing.
 func (s *Source) put(l *library, pid uint32) error {
 	level := s.Level()
+	seen := l.identity.Kind != cuda.Runtime || level < levelDriver || l.shadowed
 	return errors.Join(
-		s.putSome(l, pid, &l.attachment, l.sites.plain, level < levelOff),
+		s.putSome(l, pid, &l.waits, l.sites.waits, seen && level < levelOff),
+		s.putSome(l, pid, &l.attachment, l.sites.plain, seen && level < levelWaits),
 		s.putSome(l, pid, &l.frequent, l.sites.frequent, level < levelNoFrequent),
 	)
 }
@@ -91,7 +106,7 @@ func (s *Source) putSome(l *library, pid uint32, at **uprobe.Attachment, sites [
 // failed returns the sites that could not be probed.
 func (l *library) failed() []uprobe.Failure {
 	var out []uprobe.Failure
-	for _, at := range []*uprobe.Attachment{l.attachment, l.frequent} {
+	for _, at := range []*uprobe.Attachment{l.waits, l.attachment, l.frequent} {
 		if at != nil {
 			out = append(out, at.Failed()...)
 		}

@@ -1,6 +1,7 @@
 package cudaapi_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -89,32 +90,41 @@ func counted(events []event.Event) uint64 {
 
 // Levels beyond sampling take probes off, and put them on again.
 func TestLevelsTakeProbesOff(t *testing.T) {
-	b, v := watch(t, cudaapi.Options{Launches: cudaapi.LaunchesOff}, "until { malloc 64 ; free ; sync ; sleep 1ms }")
+	b, v := watchLibrary(t, "runtime", cudaapi.Options{Launches: cudaapi.LaunchesOff}, "stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }")
 	v.Go()
+	const alloc, runtimeCopy, driverCopy, wait = "cuMemAlloc", "cudaMemcpyAsync", "cuMemcpyHtoDAsync", "cuStreamSynchronize"
+	all := []string{alloc, runtimeCopy, driverCopy, wait}
 	for _, c := range []struct {
-		level        int
-		allocs, sync bool
-	}{{0, true, true}, {2, false, true}, {3, false, false}, {0, true, true}} {
+		level int
+		seen  []string
+	}{
+		{0, all},
+		{2, []string{runtimeCopy, driverCopy, wait}},
+		{3, []string{driverCopy, wait}},
+		{4, []string{wait}},
+		{5, nil},
+		{0, all},
+	} {
 		if err := b.source.SetLevel(c.level); err != nil || b.source.Level() != c.level {
 			t.Fatalf("level %d: %v", c.level, err)
 		}
 		b.drain()
 		clear(b.seen)
-		if c.sync {
-			b.await("synchronizations", func() bool { return len(b.seen["cuCtxSynchronize"]) > 20 })
-		} else {
+		for _, name := range c.seen {
+			b.await(name, func() bool { return len(b.seen[name]) > 20 })
+		}
+		if c.seen == nil { // there is nothing to wait for
 			time.Sleep(50 * time.Millisecond)
 			b.drain()
 		}
-		if got := len(b.seen["cuMemAlloc"]) > 0; got != c.allocs {
-			t.Errorf("level %d: allocations are seen: %v", c.level, got)
-		}
-		if got := len(b.seen["cuCtxSynchronize"]) > 0; got != c.sync {
-			t.Errorf("level %d: synchronizations are seen: %v", c.level, got)
+		for _, name := range all {
+			if got, want := len(b.seen[name]) > 0, slices.Contains(c.seen, name); got != want {
+				t.Errorf("level %d: %s is seen: %v", c.level, name, got)
+			}
 		}
 	}
-	if err := b.source.SetLevel(4); err == nil {
-		t.Error("there is no level 4")
+	if err := b.source.SetLevel(6); err == nil {
+		t.Error("there is no level 6")
 	}
 	v.Send("end")
 	v.Finish()

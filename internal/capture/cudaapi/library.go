@@ -72,8 +72,10 @@ type library struct {
 	row        recording.Library
 	file       *os.File           // open until it is probed; as long as the process lives where its launches come and go
 	sites      points             // of all but launches
-	attachment *uprobe.Attachment // of these; those that are not frequent where there are such
-	frequent   *uprobe.Attachment // of frequent ones; nil: there are none, or their probes are off
+	waits      *uprobe.Attachment // of sites.waits; nil: there are none, or their probes are off
+	attachment *uprobe.Attachment // of sites.plain, likewise
+	frequent   *uprobe.Attachment // of sites.frequent, likewise
+	shadowed   bool               // a runtime whose driver cannot be probed: its calls are seen here or not at all
 	kept       bool               // file stays open
 	err        error              // why it could not be read
 }
@@ -100,7 +102,12 @@ func (l *library) close() {
 
 func (l *library) detach() error {
 	defer l.close()
-	return errors.Join(l.off(&l.frequent), l.off(&l.attachment))
+	return l.unprobe()
+}
+
+// unprobe takes all probes off but those of launches.
+func (l *library) unprobe() error {
+	return errors.Join(l.off(&l.frequent), l.off(&l.attachment), l.off(&l.waits))
 }
 
 // off takes some probes off.

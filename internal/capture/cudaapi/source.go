@@ -219,19 +219,20 @@ func (s *Source) probe(p *proc.Process, l *library) error {
 	if err != nil {
 		return err
 	}
-	if len(sites.plain)+len(sites.frequent)+len(launching) == 0 {
+	known := len(sites.plain) + len(sites.waits) + len(sites.frequent) + len(launching)
+	if known == 0 {
 		return errors.New("it exports no function that is known")
 	}
-	l.sites = sites
+	l.sites, l.shadowed = sites, options.Shadowed
 	if err := s.put(l, p.PID); err != nil {
 		return err
 	}
 	l.kept = true
 	if err := s.probeLaunches(p, l, launching); err != nil { // all or nothing: reports call the library not probed
-		return errors.Join(err, l.off(&l.frequent), l.off(&l.attachment))
+		return errors.Join(err, l.unprobe())
 	}
 	l.row.Mode = string(s.attacher.Mode())
-	l.row.Points = len(sites.plain) + len(sites.frequent) + len(launching) - len(l.failed())
+	l.row.Points = known - len(l.failed())
 	l.row.Probed = clock.Monotonic()
 	return nil
 }
@@ -282,6 +283,7 @@ func (s *Source) driverRefused(p *proc.Process) bool {
 // points are where the probes of a library go.
 type points struct {
 	plain    []uprobe.Site
+	waits    []uprobe.Site // functions that wait for the device, and launches of graphs
 	frequent []uprobe.Site // functions that some programs call very often
 }
 
@@ -308,6 +310,8 @@ func (s *Source) choose(l *library, selection cuda.Selection) (sites points, lau
 			launching = append(launching, site)
 		case point.Row.Frequent():
 			sites.frequent = append(sites.frequent, site)
+		case point.Row.Waits():
+			sites.waits = append(sites.waits, site)
 		default:
 			sites.plain = append(sites.plain, site)
 		}
