@@ -73,7 +73,8 @@ func TestChart(t *testing.T) {
 		"old kernel": {[]string{"oldKernel=true"}, []string{"SYS_ADMIN"}, nil, true},
 		"rules and upload": {
 			[]string{`allow={cmdline=*vllm serve*}`, "deny={user=alice}", "recordings.upload=s3://b/p", "recordings.credentialsSecret=s3", "recordings.region=eu-west-1"},
-			[]string{`"--allow=cmdline=*vllm serve*"`, `"--deny=user=alice"`, `"--upload=s3://b/p"`, "name: s3", "--upload-region=eu-west-1"}, nil, false,
+			[]string{`"--allow=cmdline=*vllm serve*"`, `"--deny=user=alice"`, `"--upload=s3://b/p"`, "name: s3", "--upload-region=eu-west-1"},
+			nil, false,
 		},
 		"nothing kept": {[]string{"recordings.enabled=false", "metrics.enabled=false", "podMetadata=false"}, []string{"automountServiceAccountToken: false"}, []string{"--record-dir", "--metrics-addr", "ClusterRole", "containerPort"}, false},
 	} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 )
 
 // recordFlags are the flags about recordings on the disk as they were typed.
@@ -159,10 +161,7 @@ func think(rec *recording.Recording) fleet.Facts {
 	r := analysis.Run(rec)
 	f := fleet.Facts{Idle: map[string]uint64{}}
 	if it := r.Diagnosis.Iterations; it != nil {
-		f.Iterations, f.P50 = it.Count, it.P50
-		if it.Always {
-			f.Durations = it.Durations
-		}
+		f.Iterations, f.P50, f.Durations = it.Count, it.P50, it.Durations
 	}
 	if r.GPU != nil && r.GPU.Recorded {
 		f.Watched = r.Diagnosis.Breakdown.Time
@@ -182,6 +181,32 @@ func think(rec *recording.Recording) fleet.Facts {
 	return f
 }
 
+// maxRead bounds the memory that a recording takes when it is read for its small tables, in bytes.
+const maxRead = 512 << 20
+
+// tables makes the small table of a recording that says what a report of it finds. One that is too large to be read has
+// none.
+func tables(ctx context.Context, folder string, r fleet.Row) ([]fleet.SmallTable, error) {
+	rec, err := archive.ReadContext(ctx, folder, archive.LimitsFor(maxRead))
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	d := analysis.Run(rec).Diagnosis
+	findings := []fleet.FindingRow{}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		findings = append(findings, fleet.FindingRow{
+			Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict), Cause: f.Cause, Title: f.Title,
+			Cost: int64(f.Cost), Share: f.Share, Confidence: f.Confidence, Place: f.Place,
+		})
+	}
+	if len(findings) == 0 { // the verdict alone
+		findings = append(findings, fleet.FindingRow{Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict)})
+	}
+	table, err := fleet.Table("findings", findings)
+	return []fleet.SmallTable{table}, err
+}
+
 // recorderHelper is the process that keeps recordings.
 func recorderHelper([]string) error {
 	runtime.GOMAXPROCS(1) // it has time
@@ -191,5 +216,5 @@ func recorderHelper([]string) error {
 		return err
 	}
 	defer func() { _ = logger.Sync() }()
-	return fleet.RunHelper(os.Stdin, os.Stdout, logger, func(w *fleet.Worker) { w.SetThink(think) })
+	return fleet.RunHelper(os.Stdin, os.Stdout, logger, func(w *fleet.Worker) { w.SetThink(think); w.SetTables(tables) })
 }

@@ -37,6 +37,10 @@ type discovery struct {
 	daemon *Daemon
 	finder *discover.Discoverer
 
+	listing sync.Mutex // one look at a time: any user may ask for one
+	listed  []api.Candidate
+	until   time.Time
+
 	mu      sync.Mutex
 	devices map[proc.ID]devices
 }
@@ -157,16 +161,25 @@ func (s *discovery) devicesOf(id proc.ID) []string {
 	return known.files
 }
 
+// candidatesFor is how long a list of candidates is good: to make one, all of /proc is read.
+const candidatesFor = 2 * time.Second
+
 // Candidates returns the processes that use a GPU. It implements api.Finder.
 func (d *Daemon) Candidates(ctx context.Context) ([]api.Candidate, error) {
-	found, hidden, err := d.discovery.finder.Candidates(ctx)
-	if err != nil {
-		return nil, err
+	s := d.discovery
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	if time.Now().After(s.until) {
+		found, hidden, err := s.finder.Candidates(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if hidden > 0 {
+			d.log.Debug("processes could not be looked into", zap.Int("processes", hidden))
+		}
+		s.listed, s.until = Candidates(found), time.Now().Add(candidatesFor)
 	}
-	if hidden > 0 {
-		d.log.Debug("processes could not be looked into", zap.Int("processes", hidden))
-	}
-	out := Candidates(found)
+	out := slices.Clone(s.listed)
 	for i := range out {
 		out[i].Target = d.follower.targetOf(out[i].PID)
 	}

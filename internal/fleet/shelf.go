@@ -49,6 +49,10 @@ func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, clierror.New(clierror.General, "choose a directory that the daemon may write with --record-dir", fmt.Errorf("keeping recordings: %w", err))
 	}
+	// Recordings tell what all users do, and are deleted by name: nobody else may have a hand in it.
+	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o022 != 0 {
+		return nil, clierror.New(clierror.General, "chmod go-w "+dir+", or choose another directory with --record-dir", fmt.Errorf("keeping recordings: others may write to %s", dir))
+	}
 	probe := filepath.Join(dir, partial+"probe")
 	if err := errors.Join(os.RemoveAll(probe), os.Mkdir(probe, 0o700), os.Remove(probe)); err != nil {
 		return nil, clierror.New(clierror.General, "choose a directory that the daemon may write with --record-dir", fmt.Errorf("keeping recordings: %w", err))
@@ -268,6 +272,9 @@ func (s *shelf) create(base string) (*writer, error) {
 	}
 	a, err := archive.Create(filepath.Join(s.dir, partial+name), false)
 	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(filepath.Join(s.dir, partial+name), 0o700); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -73,6 +74,25 @@ func TestQuota(t *testing.T) {
 	s.quota = stretchBytes - 1
 	if err := s.room(); !errors.Is(err, errFull) || len(names(t, s.dir)) != 2 {
 		t.Errorf("%v, left %v: want no room, and all but the partial one deleted", err, names(t, s.dir))
+	}
+}
+
+// Recordings of all users are read by nobody else, and a directory that others may write to is refused.
+func TestAccess(t *testing.T) {
+	s := open(t, 1<<40, 0, 0)
+	if _, err := s.create("a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{s.dir, filepath.Join(s.dir, partial+"a.isc")} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v %v, want only its owner to read it", path, info.Mode(), err)
+		}
+	}
+	if err := os.Chmod(s.dir, 0o770); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openShelf(s.dir, 1<<40, 0, 0); err == nil || clierror.HintOf(err) == "" {
+		t.Errorf("a directory that others may write to: %v", err)
 	}
 }
 
@@ -163,7 +183,10 @@ func TestClip(t *testing.T) {
 	rec := &recording.Recording{
 		Meta: recording.Meta{From: 100, To: 200, WallFrom: 5000, GPU: &recording.GPU{Windows: []recording.GPUWindow{{From: 110, To: 130}, {From: 140, To: 160}, {From: 170, To: 180}}}},
 		Events: []event.Event{
-			{Kind: event.Call, TS: 120}, {Kind: event.Call, TS: 149}, {Kind: event.Call, TS: 150}, {Kind: event.Call, TS: 199},
+			{Kind: event.Call, TS: 120},
+			{Kind: event.Call, TS: 149},
+			{Kind: event.Call, TS: 150},
+			{Kind: event.Call, TS: 199},
 			{Kind: event.OffCPU, Flags: event.Open, TS: 105},
 		},
 	}

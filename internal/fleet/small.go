@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 
@@ -41,6 +42,27 @@ func rowOf(base, node string, m *archive.Manifest) Row {
 		r.Lost += int64(l.Count)
 	}
 	return r
+}
+
+// FindingRow is a row of table findings: what a report of the recording says first.
+type FindingRow struct {
+	Recording  string  `parquet:"recording,zstd"`
+	PID        int64   `parquet:"pid"`
+	From       int64   `parquet:"from_ns"` // since 1970
+	Verdict    string  `parquet:"verdict,zstd"`
+	Cause      string  `parquet:"cause,zstd"`
+	Title      string  `parquet:"title,zstd"`
+	Cost       int64   `parquet:"cost_ns"`
+	Share      float64 `parquet:"share"`
+	Confidence float64 `parquet:"confidence"`
+	Place      string  `parquet:"place,zstd"`
+}
+
+// SetTables gives the worker what makes more small tables of a recording.
+func (w *Worker) SetTables(tables func(ctx context.Context, folder string, r Row) ([]SmallTable, error)) {
+	if w.upload != nil {
+		w.upload.tables = tables
+	}
 }
 
 func recordingsTable(r Row) (SmallTable, error) { return Table("recordings", []Row{r}) }

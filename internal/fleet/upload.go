@@ -79,7 +79,7 @@ type uploader struct {
 	shelf  *shelf
 	store  *minio.Client
 	log    *zap.Logger
-	tables func(ctx context.Context, folder string, m *archive.Manifest, r Row) ([]SmallTable, error) // beside those of the archive
+	tables func(ctx context.Context, folder string, r Row) ([]SmallTable, error) // beside table recordings; nil: there are none
 	retry  map[string]*attempt
 	update func(func(*api.Kept))
 	look   time.Duration
@@ -237,10 +237,8 @@ func (u *uploader) one(ctx context.Context, name string) error {
 		Recording: base, Node: u.cfg.Node, From: row.From, To: row.To, Target: in.Manifest.Target, Manifest: in.Manifest,
 		Raw: u.cfg.Raw != RawTriggered || isTriggered(base), Objects: []Object{},
 	}
-	if m.Raw {
-		if err := u.raw(ctx, folder, &m); err != nil {
-			return err
-		}
+	if err := u.raw(ctx, folder, &m); err != nil {
+		return err
 	}
 	if err := u.small(ctx, folder, &m, row); err != nil {
 		return err
@@ -259,9 +257,15 @@ func (u *uploader) one(ctx context.Context, name string) error {
 	return u.shelf.delete(name)
 }
 
+// facts are the tables of a recording that are uploaded of all of them: they are small, and say what the others are about.
+var facts = []string{"processes", "losses", "sources", "libraries"}
+
 // raw uploads the files of the tables.
 func (u *uploader) raw(ctx context.Context, folder string, m *Uploaded) error {
 	for _, table := range tablesOf(m.Manifest) {
+		if !m.Raw && !slices.Contains(facts, table) {
+			continue
+		}
 		for i, f := range m.Manifest.Tables[table].Files {
 			key := u.key(table, m, fmt.Sprintf("-%d.parquet", i+1))
 			o, err := u.put(ctx, key, diskFile(filepath.Join(folder, filepath.FromSlash(f.Name))))
@@ -295,7 +299,7 @@ func (u *uploader) small(ctx context.Context, folder string, m *Uploaded, row Ro
 	}
 	tables := []SmallTable{recordings}
 	if u.tables != nil {
-		more, err := u.tables(ctx, folder, m.Manifest, row)
+		more, err := u.tables(ctx, folder, row)
 		if err != nil {
 			return err
 		}

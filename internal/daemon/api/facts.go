@@ -5,7 +5,7 @@ type Facts struct {
 	PID        uint32            `json:"pid"`
 	Iterations uint64            `json:"iterations"`
 	P50        uint64            `json:"p50_ns"`              // of iterations
-	Durations  []uint64          `json:"durations,omitempty"` // of iterations, where they were seen all the time
+	Durations  []uint64          `json:"durations,omitempty"` // of iterations that were seen
 	Watched    uint64            `json:"watched_ns"`          // in which GPU activity was seen, summed over GPUs
 	Busy       uint64            `json:"busy_ns"`             // of Watched: a GPU ran something
 	Idle       map[string]uint64 `json:"idle_ns,omitempty"`   // of Watched, by cause

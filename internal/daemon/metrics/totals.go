@@ -123,7 +123,7 @@ func (c *counts) copied() map[cuda.Direction]uint64 {
 
 // launched counts launches of kernels and of graphs, those of the runtime, which reach the driver, once.
 func launched(functions []functionTotal) (kernels, graphs uint64) {
-	var k, g = map[string]uint64{}, map[string]uint64{}
+	k, g := map[string]uint64{}, map[string]uint64{}
 	for _, f := range functions {
 		switch {
 		case f.group == string(cuda.Launch):
