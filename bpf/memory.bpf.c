@@ -26,7 +26,7 @@
 #define MEMORY_EVERY 10000000ULL   /* ns between events of a device whose segments stay as they are */
 #define MEMORY_WINDOW 100000000ULL /* ns after which the mean is chosen anew */
 #define MEMORY_CLASSES 32
-#define MEMORY_STACK 16384	   /* bytes of the thread's stack that are copied at most */
+#define MEMORY_STACK 8192	   /* bytes of the thread's stack that are copied at most */
 
 /*
  * Allocations of sizes between two powers of two, from 512 bytes on. Each class has a budget of its own, so that what is
@@ -116,7 +116,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4194304);
+	__uint(max_entries, 8388608);
 } memory_records SEC(".maps");
 
 struct {
@@ -201,12 +201,15 @@ static __always_inline struct memory_class *class_of(struct memory_device *d, __
 /* The mean of the window that begins. */
 static __noinline int begin_window(struct memory_class *c, __u64 now)
 {
-	__u64 budget = memory_budget ? memory_budget : 1, mean;
+	__u64 budget = memory_budget ? memory_budget : 1, mean, half;
 
 	if (!c)
 		return 0;
-	/* What was allocated in a window that ended long ago says nothing of the next. */
-	mean = now - c->window < 2 * MEMORY_WINDOW ? c->seen / budget : 0;
+	/* By the rate since the last window began; no less than half of what it was, so that the next burst is met prepared. */
+	mean = c->seen / (budget * ((now - c->window) / MEMORY_WINDOW | 1));
+	half = c->mean / 2;
+	if (mean < half)
+		mean = half;
 	if (mean < memory_least)
 		mean = memory_least;
 	if (mean > 1ULL << 40)
@@ -222,7 +225,7 @@ static __noinline int begin_window(struct memory_class *c, __u64 now)
 static const struct memory_device nothing;
 
 /* What is known of a device from its first call on; NULL: there are too many. */
-static __noinline struct memory_device *first_call(__u64 key, __u64 before)
+static __noinline struct memory_device *first_call(__u64 key, __u64 before, __u64 now)
 {
 	struct memory_device *d;
 
@@ -233,8 +236,8 @@ static __noinline struct memory_device *first_call(__u64 key, __u64 before)
 		return NULL;
 	}
 	d->before = before;
-	d->since = bpf_ktime_get_ns();
-	d->sent = d->since;
+	d->since = now;
+	d->sent = now;
 	return d;
 }
 
@@ -251,7 +254,7 @@ static __always_inline void head(struct event *e, const struct memory_device *d,
 	__u64 id = bpf_get_current_pid_tgid();
 
 	e->ts = d->sent;
-	e->dur = now - d->sent;
+	e->dur = now > d->sent ? now - d->sent : 0; /* another thread may have sent one meanwhile */
 	e->pid = id >> 32;
 	e->tid = id;
 	e->func = device;
@@ -342,11 +345,11 @@ static __noinline int copy_stack(struct pt_regs *ctx, struct memory_stack *s)
 	s->stack_bytes = MEMORY_STACK / 4;
 	if (!bpf_probe_read_user(s->stack, MEMORY_STACK / 4, (void *)SP(ctx)))
 		return 0;
-	s->stack_bytes = MEMORY_STACK / 16;
-	if (!bpf_probe_read_user(s->stack, MEMORY_STACK / 16, (void *)SP(ctx)))
+	s->stack_bytes = MEMORY_STACK / 8;
+	if (!bpf_probe_read_user(s->stack, MEMORY_STACK / 8, (void *)SP(ctx)))
 		return 0;
-	s->stack_bytes = MEMORY_STACK / 64;
-	if (bpf_probe_read_user(s->stack, MEMORY_STACK / 64, (void *)SP(ctx)))
+	s->stack_bytes = MEMORY_STACK / 32;
+	if (bpf_probe_read_user(s->stack, MEMORY_STACK / 32, (void *)SP(ctx)))
 		s->stack_bytes = 0;
 	return 0;
 }
@@ -378,7 +381,7 @@ static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struc
 		return 0;
 	mean = c->mean; /* by which this one was chosen */
 	/* More than planned in one window: a burst after a quiet time. */
-	if (memory_budget && ++c->taken % (2 * memory_budget) == 0 && mean < 1ULL << 40)
+	if (memory_budget && ++c->taken % memory_budget == 0 && mean < 1ULL << 40)
 		c->mean = 2 * mean;
 	c->left = distance(c->mean);
 	if (!memory_budget)
@@ -437,7 +440,7 @@ static __always_inline int report(struct pt_regs *ctx)
 	bool moved;
 
 	if (!d) {
-		d = first_call(key, PARAM3(ctx) - bytes);
+		d = first_call(key, PARAM3(ctx) - bytes, now);
 		if (!d)
 			return 0;
 	}

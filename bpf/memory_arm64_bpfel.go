@@ -116,7 +116,7 @@ type MemoryMemoryStack struct {
 		}
 	}
 	StackBytes uint64
-	Stack      [16384]uint8
+	Stack      [8192]uint8
 }
 
 type MemorySampledProcess struct {

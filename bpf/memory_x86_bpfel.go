@@ -130,7 +130,7 @@ type MemoryMemoryStack struct {
 		Ss     uint64
 	}
 	StackBytes uint64
-	Stack      [16384]uint8
+	Stack      [8192]uint8
 }
 
 type MemorySampledProcess struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/memory"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
@@ -30,7 +31,8 @@ type Result struct {
 	Walk      *gap.Walk        // the gaps of all GPUs within what is broken down
 	Calls     *summary.Summary
 	CPU       *cpu.Summary
-	GPU       *gpu.Summary // nil where no GPU activity was asked for
+	GPU       *gpu.Summary    // nil where no GPU activity was asked for
+	Memory    *memory.Summary // nil where no framework's allocator was seen
 	Diagnosis *diagnose.Diagnosis
 	Study     *whatif.Study // what the gains of findings are predicted with
 }
@@ -47,6 +49,7 @@ func Run(rec *recording.Recording) *Result {
 
 	calls := begin(func() *summary.Summary { return summary.Summarize(t) })
 	cpus := begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, r.Threads) })
+	held := begin(func() *memory.Summary { return memory.Summarize(rec) })
 	started := gap.Start(t, r.Threads)
 	diagnosis := diagnose.Begin(t, started)
 	walk := begin(func() *gap.Walk { started.Find(diagnosis.Within()); return started })
@@ -64,7 +67,7 @@ func Run(rec *recording.Recording) *Result {
 	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 		return gain(study(), remedies)
 	})
-	r.Calls, r.Study = calls(), study()
+	r.Calls, r.Study, r.Memory = calls(), study(), held()
 	return r
 }
 

@@ -36,6 +36,7 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 	if m.State == Calls {
 		addTables(d, m, rows)
 	}
+	addFrameworkMemory(d, m, rows)
 	addOverhead(d, m)
 	d.AddTable("Processes", processTable(m))
 	d.AddTable("Probes", Probes(m.Summary.Libraries))

@@ -162,6 +162,12 @@ func (w *watch) drain() {
 	w.rings.Drain(func(batch []event.Event) { w.events = append(w.events, batch...) })
 	w.source.Feed(0, func(batch []event.Event) { w.events = append(w.events, batch...) })
 	w.events = append(w.events, rows...)
+	now := clock.Monotonic()
+	for _, e := range w.events {
+		if e.TS > now || e.Dur > now || e.End() > now {
+			w.t.Fatalf("an event ends in the future: %+v", e)
+		}
+	}
 }
 
 func (w *watch) of(kind event.Kind) (out []event.Event) {

@@ -1,0 +1,202 @@
+package memory_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+)
+
+const (
+	second = 1_000_000_000
+	mib    = 1 << 20
+	from   = 10 * second
+	to     = 20 * second
+)
+
+// build is a recording of ten seconds of one GPU.
+type build struct {
+	*recordtest.Builder
+	pointer uint64
+}
+
+func newBuild() *build {
+	b := &build{Builder: recordtest.New(), pointer: 0x1000}
+	b.Window(from, to)
+	return b
+}
+
+func (b *build) event(kind event.Kind, ts, dur uint64, flags event.Flags, args ...uint64) {
+	e := event.Event{TS: ts, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: event.CUDAMemory, Kind: kind, Flags: flags | event.Timed}
+	copy(e.Args[:], args)
+	b.Event(e)
+}
+
+// block is a sampled allocation; no end: it stays.
+func (b *build) block(stack, ts, end, bytes, mean uint64) {
+	b.pointer += 4096
+	if end == 0 {
+		b.event(event.Allocation, ts, to-ts, event.Open, stack, b.pointer, bytes, mean)
+		return
+	}
+	b.event(event.Allocation, ts, end-ts, 0, stack, b.pointer, bytes, mean)
+}
+
+func (b *build) levels(at ...[2]uint64) {
+	last := uint64(from)
+	for _, l := range at {
+		b.event(event.Memory, last, l[0]-last, 0, l[1], l[1]+20*mib, l[1]+mib, 100*mib)
+		last = l[0]
+	}
+}
+
+func (b *build) only(t *testing.T) memory.Device {
+	t.Helper()
+	s := memory.Summarize(b.Recording())
+	if s == nil || len(s.Devices) != 1 {
+		t.Fatalf("not one device: %+v", s)
+	}
+	return s.Devices[0]
+}
+
+func TestNothingWithoutEvents(t *testing.T) {
+	if s := memory.Summarize(newBuild().Recording()); s != nil {
+		t.Errorf("a summary of nothing: %+v", s)
+	}
+}
+
+func TestTotals(t *testing.T) {
+	b := newBuild()
+	b.levels([2]uint64{12 * second, 150 * mib}, [2]uint64{15 * second, 300 * mib}, [2]uint64{to, 200 * mib})
+	b.event(event.MemoryFlow, from, 2*second, 0, 10, 4, 60*mib, 10*mib)
+	b.event(event.MemoryFlow, 12*second, 8*second, 0, 100, 50, 600*mib, 500*mib)
+	d := b.only(t)
+	if d.Allocated != 200*mib || d.Reserved != 220*mib || d.Before != 100*mib || d.Start != 100*mib {
+		t.Errorf("%+v", d)
+	}
+	if d.Peak != 301*mib || d.PeakAt != 15*second || d.PeakHeld != 320*mib {
+		t.Errorf("peak %d at %d, held %d", d.Peak, d.PeakAt, d.PeakHeld)
+	}
+	if d.Allocations != 100 || d.Frees != 50 || d.AllocatedBytes != 600*mib || d.FreedBytes != 500*mib {
+		t.Errorf("%+v", d)
+	}
+	if d.Type != "cuda" || d.Index != 0 || len(d.Levels) != 3 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestCountsOfTheWindow: an attach long before the window counts nothing of what came before it.
+func TestCountsOfTheWindow(t *testing.T) {
+	b := newBuild()
+	b.event(event.MemoryFlow, from-second, second+1, 0, 1000, 900, 1000*mib, 900*mib)
+	b.event(event.MemoryFlow, from+1, 9*second, 0, 1010, 905, 1010*mib, 905*mib)
+	b.event(event.Memory, from-second, second+1, 0, 100*mib, 120*mib, 101*mib, 7*mib)
+	b.event(event.Memory, from+1, 9*second, 0, 105*mib, 120*mib, 106*mib, 7*mib)
+	d := b.only(t)
+	if d.Allocations != 10 || d.Frees != 5 || d.AllocatedBytes != 10*mib || d.Start != 100*mib {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestLeak: what stays in every part of the time is a leak with its slope; a cache that fills, blocks that are held for a
+// while, and what is freed at once are none.
+func TestLeak(t *testing.T) {
+	b := newBuild()
+	b.levels([2]uint64{to, 400 * mib})
+	stack := func(name string, line uint32) uint64 {
+		return b.Stack(recordtest.Native("c10::reportMemoryUsageToProfiler", "libc10.so"), recordtest.Native("at::empty", "libtorch.so"),
+			recordtest.Python(name, "serve.py", line), recordtest.Python("main", "serve.py", 1))
+	}
+	leak, cache, queue, activation := stack("remember", 12), stack("fill", 20), stack("enqueue", 30), stack("forward", 40)
+	for i := range uint64(100) {
+		at := from + i*second/10
+		b.block(leak, at, 0, mib, mib/1000)
+		if i < 20 {
+			b.block(cache, at, 0, 5*mib, mib/1000)
+		}
+		end := at + 3*second // a queue of three seconds
+		if end > to {
+			end = 0
+		}
+		b.block(queue, at, end, mib, mib/1000)
+		b.block(activation, at, at+1000, mib, mib/1000)
+	}
+	d := b.only(t)
+	if len(d.Leaks) != 1 {
+		t.Fatalf("%d leaks: %+v", len(d.Leaks), d.Leaks)
+	}
+	l := d.Leaks[0]
+	if name := d.Sites[l.Site].Name; name != "remember (serve.py:12)" {
+		t.Errorf("the leak is at %s", name)
+	}
+	if math.Abs(l.PerSec-10*mib) > mib/100 || l.Bytes != 100*mib {
+		t.Errorf("%.0f bytes a second, %d bytes", l.PerSec, l.Bytes)
+	}
+	for _, s := range d.Sites {
+		want := map[string]memory.KindName{
+			"remember (serve.py:12)": memory.KindKept, "fill (serve.py:20)": memory.KindKept, "enqueue (serve.py:30)": memory.KindTransient,
+			"forward (serve.py:40)": memory.KindTransient,
+		}[s.Name]
+		if s.Kind != want {
+			t.Errorf("%s is %q, want %q", s.Name, s.Kind, want)
+		}
+	}
+}
+
+// TestWeights: an allocation stands for more bytes the less likely it was to be chosen, and one of two stretches that tell
+// of it counts once.
+func TestWeights(t *testing.T) {
+	b := newBuild()
+	b.levels([2]uint64{to, 400 * mib})
+	stack := b.Stack(recordtest.Native("work", "prog"))
+	b.block(stack, from+1, 0, mib, mib) // chosen with probability 1 - 1/e
+	b.event(event.Allocation, from+1, 5*second, event.Open, stack, b.pointer, mib, mib)
+	d := b.only(t)
+	probability := 1 - 1/math.E
+	want := mib / probability
+	if len(d.Sites) != 1 || math.Abs(float64(d.Sites[0].Live)-want) > 1 || d.Samples != 1 {
+		t.Errorf("%+v, want %f live", d.Sites, want)
+	}
+	if d.Sites[0].Error == 0 {
+		t.Error("an estimate of one sample has no error")
+	}
+}
+
+func TestOutOfMemory(t *testing.T) {
+	b := newBuild()
+	b.levels([2]uint64{to, 400 * mib})
+	hog, other := b.Stack(recordtest.Python("hog", "a.py", 3)), b.Stack(recordtest.Python("asks", "a.py", 9))
+	b.block(hog, from+second, 0, 250*mib, mib)
+	b.block(other, from+second, from+2*second, 900*mib, mib) // freed before
+	b.event(event.OutOfMemory, from+3*second, 0, 0, other, 512*mib, 350*mib, 380*mib)
+	d := b.only(t)
+	if len(d.Exhausted) != 1 {
+		t.Fatalf("%+v", d.Exhausted)
+	}
+	e := d.Exhausted[0]
+	if e.Asked != 512*mib || e.Name != "asks (a.py:9)" || len(e.Live) != 2 {
+		t.Fatalf("%+v", e)
+	}
+	if d.Sites[e.Live[0].Site].Name != "hog (a.py:3)" || e.Live[0].Bytes != 250*mib || e.Live[1] != (memory.Holding{Site: -1, Bytes: 100 * mib}) {
+		t.Errorf("%+v", e.Live)
+	}
+}
+
+// FuzzSummarize: whatever the events and tables say, it ends.
+func FuzzSummarize(f *testing.F) {
+	f.Add(uint64(1), uint64(2), uint64(3), uint64(4), uint16(1), uint8(82), int32(0))
+	f.Fuzz(func(t *testing.T, a, b, c, d uint64, device uint16, kind uint8, parent int32) {
+		r := newBuild().Recording()
+		r.Meta.Frames = []recording.Frame{{Kind: recording.PythonFrame, Name: "f", File: "f.py"}}
+		r.Meta.Stacks = []recording.Node{{Parent: parent, Frame: uint32(a)}, {Parent: 1, Frame: 0}}
+		for _, k := range []event.Kind{event.Kind(kind), event.Memory, event.MemoryFlow, event.Allocation, event.OutOfMemory} {
+			r.Events = append(r.Events, event.Event{TS: a, Dur: b, PID: 1, Func: device, Kind: k, Args: [4]uint64{c, d, a, b}, Flags: event.Flags(d)})
+		}
+		slices.SortFunc(r.Events, func(x, y event.Event) int { return int(x.Kind) - int(y.Kind) })
+		memory.Summarize(r)
+	})
+}

@@ -1,0 +1,222 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/report/document"
+)
+
+// Rows of a memory report.
+const (
+	memorySites  = 20
+	memoryFrames = 12
+	shortSites   = 8
+	exhaustedMax = 4
+	leaksMax     = 5
+)
+
+// addFrameworkMemory says what frameworks' allocators held.
+func addFrameworkMemory(d *document.Document, m *Model, rows int) {
+	if m.Memory == nil {
+		return
+	}
+	d.Add(document.Heading("Framework memory"))
+	for i := range m.Memory.Devices {
+		if i == 0 || !idle(&m.Memory.Devices[i]) {
+			addDevice(d, &m.Memory.Devices[i], min(rows, shortSites), len(m.Memory.Devices) > 1, m.Summary.Window.From)
+		}
+	}
+}
+
+// idle reports whether nothing is to be said of an allocator.
+func idle(d *memory.Device) bool { return d.Allocations == 0 && d.Reserved == 0 && d.Allocated == 0 }
+
+// MemoryDocument is what `inferscope memory` prints.
+func MemoryDocument(m *Model) *document.Document {
+	d := &document.Document{Title: "InferScope memory report"}
+	var f document.Facts
+	f.Add("Target", m.Target.name())
+	f.Add("Window", windowText(&m.Summary.Window))
+	d.Add(f)
+	if m.Memory == nil {
+		d.Add(document.Paragraph("Nothing is known of a framework's allocator in this recording: no process maps PyTorch's libc10, or it was not " +
+			"called while it was watched. What the driver allocated is below, if anything."))
+	} else {
+		for i := range m.Memory.Devices {
+			addDevice(d, &m.Memory.Devices[i], memorySites, true, m.Summary.Window.From)
+			addSiteStacks(d, &m.Memory.Devices[i])
+		}
+	}
+	d.AddTable("Memory of the driver's own calls", memoryTable(&m.Summary.Memory))
+	for _, doubt := range m.Doubts {
+		if strings.HasPrefix(string(doubt.Reason), "memory_") {
+			d.Add(document.Notice{Mark: string(doubt.Severity), Text: format.CleanText(doubt.Means + ". " + strings.Join(doubt.Details, "; "))})
+		}
+	}
+	return d
+}
+
+// MemoryReport is the JSON form of `inferscope memory`.
+type MemoryReport struct {
+	Kind    string          `json:"kind"`
+	Schema  int             `json:"schema"`
+	Version string          `json:"version"`
+	Target  Target          `json:"target"`
+	Memory  *memory.Summary `json:"memory"` // null: nothing is known of a framework's allocator
+}
+
+// MemoryJSON writes what is said of memory as JSON.
+func MemoryJSON(w io.Writer, m *Model) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(MemoryReport{"inferscope.memory", Schema, m.Version, m.Target, m.Memory}); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func memoryDeviceName(d *memory.Device) string {
+	switch d.Type {
+	case "cuda", "hip":
+		return fmt.Sprintf("GPU %d", d.Index)
+	case "cpu":
+		return "CPU"
+	}
+	return fmt.Sprintf("device %d of another type", d.Index)
+}
+
+func addDevice(d *document.Document, dev *memory.Device, rows int, named bool, from uint64) {
+	if named {
+		d.Add(document.Subheading(fmt.Sprintf("%s, process %d", memoryDeviceName(dev), dev.PID)))
+	}
+	d.Add(memoryFacts(dev, from))
+	if lines := leakLines(dev); len(lines) > 0 {
+		d.Add(document.Bullets(lines))
+	}
+	for i := range dev.Exhausted[:min(len(dev.Exhausted), exhaustedMax)] {
+		d.Add(document.Bullets{exhaustedText(dev, &dev.Exhausted[i], from)})
+	}
+	if t := siteTable(dev, rows); len(t.Rows) > 0 {
+		d.Add(t)
+	}
+}
+
+func memoryFacts(dev *memory.Device, from uint64) document.Facts {
+	var f document.Facts
+	held := fmt.Sprintf("%s in blocks, %s in segments of the driver", format.Size(dev.Allocated), format.Size(dev.Reserved))
+	if unused := dev.Reserved - min(dev.Reserved, dev.Allocated); dev.Reserved > 0 {
+		held += fmt.Sprintf("; %s (%s) is cached or fragmented", format.Size(unused), format.Percent(float64(unused)/float64(dev.Reserved)))
+	}
+	f.Add("Held at the end", held)
+	f.Add("Peak", fmt.Sprintf("%s in blocks, %s into the window; segments up to %s", format.Size(dev.Peak), format.Span(dev.PeakAt-min(dev.PeakAt, from)), format.Size(dev.PeakHeld)))
+	if dev.Allocations+dev.Frees > 0 {
+		f.Add("In the window", fmt.Sprintf("%s of %s, %s of %s; net %s",
+			format.Plural(dev.Allocations, "allocation", "allocations"), format.Size(dev.AllocatedBytes), format.Plural(dev.Frees, "free", "frees"),
+			format.Size(dev.FreedBytes), format.SignedSize(int64(dev.AllocatedBytes)-int64(dev.FreedBytes))))
+	}
+	var parts []string
+	for _, k := range dev.Kinds {
+		parts = append(parts, fmt.Sprintf("%s %s", format.Size(k.Bytes), k.Kind))
+	}
+	if len(parts) > 0 {
+		f.Add("What for", strings.Join(parts, ", ")+" (estimated)")
+	}
+	return f
+}
+
+func leakLines(dev *memory.Device) []string {
+	var lines []string
+	for _, l := range dev.Leaks[:min(len(dev.Leaks), leaksMax)] {
+		s := &dev.Sites[l.Site]
+		text := fmt.Sprintf("Grows without end: %s keeps %s/s (%s in %s, %s of what it allocates stays)", format.Clean(s.Name),
+			format.Size(uint64(l.PerSec)), format.Size(l.Bytes), format.Span(l.Observed), format.Percent(l.Survival))
+		if l.FullIn > 0 {
+			text += fmt.Sprintf("; the device is full in %s if all goes on so", format.Span(l.FullIn))
+		}
+		if caller := firstPython(s.Stack[min(1, len(s.Stack)):]); caller != "" {
+			text += "; called from " + caller
+		}
+		lines = append(lines, text+".")
+	}
+	return lines
+}
+
+func firstPython(stack []recording.Frame) string {
+	for _, f := range stack {
+		if f.Kind == recording.PythonFrame {
+			return frameText(&f)
+		}
+	}
+	return ""
+}
+
+func frameText(f *recording.Frame) string {
+	switch {
+	case f.Line > 0:
+		return format.Clean(fmt.Sprintf("%s (%s:%d)", f.Name, f.File, f.Line))
+	case f.File != "":
+		return format.Clean(fmt.Sprintf("%s (%s)", f.Name, f.File))
+	}
+	return format.Clean(f.Name)
+}
+
+func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string {
+	text := fmt.Sprintf("Out of memory %s into the window: %s asked for %s with %s in blocks and %s in segments.", format.Span(e.At-min(e.At, from)),
+		format.Clean(e.Name), format.Size(e.Asked), format.Size(e.Allocated), format.Size(e.Reserved))
+	var held []string
+	for _, h := range e.Live[:min(len(e.Live), 5)] {
+		name := "blocks of before the attach"
+		if h.Site >= 0 {
+			name = format.Clean(dev.Sites[h.Site].Name)
+		}
+		held = append(held, fmt.Sprintf("%s by %s", format.Size(h.Bytes), name))
+	}
+	if len(held) > 0 {
+		text += " Held then: " + strings.Join(held, ", ") + "."
+	}
+	return text
+}
+
+func siteTable(dev *memory.Device, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Allocated by", 0), document.Right("Live", 0), document.Right("±", 2), document.Right("Blocks", 1), document.Right("At the peak", 3),
+		document.Right("Allocated", 0), document.Right("Allocations", 1), document.Right("Lifetime", 2), document.Left("Kind", 3),
+	}}
+	for i := range dev.Sites[:min(len(dev.Sites), rows)] {
+		s := &dev.Sites[i]
+		life := format.Nothing
+		if s.Life > 0 {
+			life = format.Span(s.Life)
+		}
+		t.Row(format.Clean(s.Name), format.Size(s.Live), format.Size(s.Error), format.Count(s.Blocks), format.Size(s.AtPeak), format.Size(s.Bytes),
+			format.Count(s.Count), life, string(s.Kind))
+	}
+	if len(t.Rows) > 0 {
+		t.Note = joinNotes(fmt.Sprintf("Estimated from %s that chance chose by their bytes; ± is one standard error of what is live. Totals above are exact.",
+			format.Plural(dev.Samples, "allocation", "allocations")), more(len(dev.Sites), rows, "place", "places"))
+	}
+	return t
+}
+
+// addSiteStacks shows the whole stacks of what holds most.
+func addSiteStacks(d *document.Document, dev *memory.Device) {
+	for i := range dev.Sites[:min(len(dev.Sites), 5)] {
+		s := &dev.Sites[i]
+		if s.Live == 0 || len(s.Stack) == 0 {
+			continue
+		}
+		d.Add(document.Bullets{fmt.Sprintf("%s live of %s, allocated at:", format.Size(s.Live), format.Clean(s.Name))})
+		var lines document.Stack
+		for k := range s.Stack[:min(len(s.Stack), memoryFrames)] {
+			lines = append(lines, frameText(&s.Stack[k]))
+		}
+		d.Add(lines)
+	}
+}
