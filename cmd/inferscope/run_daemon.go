@@ -197,7 +197,7 @@ func (w *watcher) close() error {
 	select {
 	case <-w.ended:
 	case <-time.After(settleTime):
-		_ = w.own.Process.Kill() // does no harm: its keeper takes its probes off
+		_ = w.own.Process.Kill() // does no harm: its link holder takes its probes off
 		<-w.ended
 	}
 	if err := os.RemoveAll(w.dir); err != nil {

@@ -115,7 +115,7 @@ brought into each process that uses CUDA: one thread of it is stopped for less
 than 2 ms, once, at a CUDA call. The agent records in windows (200 ms every 2 s)
 and ends by itself within 2 s when the daemon is gone; --no-inject brings in none,
 --gpu says when it records. When the daemon ends, however it ends, all probes
-come off: a process of its own, probe-keeper, holds them and ends after it.
+come off: a process of its own, link-holder, holds them and ends after it.
 
 Settings are taken from flags, then from the environment (INFERSCOPE_ENABLED,
 INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB, INFERSCOPE_CUDA_VERSION,

@@ -87,7 +87,7 @@ type Daemon struct {
 
 	governing *governing
 	discovery *discovery
-	keeper    atomic.Pointer[Keeper] // nil: no recordings are kept on the disk
+	archiver    atomic.Pointer[Archiver] // nil: no recordings are kept on the disk
 	left      bool                   // something was not in order when Run returned
 }
 

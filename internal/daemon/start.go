@@ -49,7 +49,7 @@ type Config struct {
 	Pods         *discover.Pods                      // what Kubernetes tells of pods; may be nil
 	// Record starts what keeps recordings on the disk, once the socket is served; nil: none are kept.
 	// facts is to be called with what each stretch of a target says; nil: nobody wants to know.
-	Record func(facts func(api.Facts)) (Keeper, error)
+	Record func(facts func(api.Facts)) (Archiver, error)
 }
 
 // Run is the daemon from its start to its end: it checks the kernel, takes the
@@ -174,18 +174,18 @@ func (cfg *Config) serve(ctx context.Context, d *Daemon, tally *metrics.Tally, l
 		if tally != nil {
 			facts = tally.Facts
 		}
-		keeper, err := cfg.Record(facts)
+		archiver, err := cfg.Record(facts)
 		if err != nil {
 			cfg.goodbye(servers, logger)
 			return errors.Join(err, running.Wait(), d.parts.Close())
 		}
-		d.keeper.Store(&keeper)
+		d.archiver.Store(&archiver)
 		go d.saveOnSignal(ctx)
 	}
 	err = d.Run(ctx, Hooks{
 		Ready: func() { cfg.announce(d, logger) },
 		Stopping: func() {
-			if k := d.keeper.Load(); k != nil {
+			if k := d.archiver.Load(); k != nil {
 				(*k).Close() // while it is still answered
 			}
 			cfg.goodbye(servers, logger)

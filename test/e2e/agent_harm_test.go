@@ -158,7 +158,7 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, too
 	if n := waitingFiles(v.PID); n > 1 { // between the two stops of an attach; the next one uses it
 		t.Errorf("%d files of agents that never came are open", n)
 	}
-	// The keeper takes them off when the daemon has gone, and the process that brings the agent in a moment after it.
+	// The link holder takes them off when the daemon has gone, and the process that brings the agent in a moment after it.
 	waitFor(t, "the probes to be off", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
 	took = time.Since(killed)
 	before := v.Truth().Count("cuGraphLaunch")

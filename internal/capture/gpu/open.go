@@ -54,7 +54,7 @@ func openRing(p *proc.Process, m procfile.Memfd, want uint64) (*ring, error) {
 	return r, nil
 }
 
-// mapRing maps a ring of so many slots behind a page of our own, for a lifeline.
+// mapRing maps a ring of so many slots behind a page of our own, for a liveness.
 func mapRing(fd int, slots uint64) (*ring, error) {
 	page, size := uintptr(os.Getpagesize()), uintptr(ringData+slots*slotBytes)
 	base, err := unix.MmapPtr(-1, 0, nil, page+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)

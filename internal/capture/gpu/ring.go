@@ -20,7 +20,7 @@ type ring struct {
 	inode uint64 // of its memory; 0: it is not known
 	close func() error
 	node  *robustNode // in a page of this process's own before it; nil: there is none
-	life  uint32      // what the wake word is made of, see lifeline; 0: it is a counter
+	life  uint32      // what the wake word is made of, see liveness; 0: it is a counter
 }
 
 // newRing takes memory that holds a header and that many slots.

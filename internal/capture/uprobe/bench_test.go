@@ -144,7 +144,7 @@ func BenchmarkAttach600(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer file.Close()
-	for _, mode := range append(modes(), "session without a keeper") {
+	for _, mode := range append(modes(), "session without a link holder") {
 		b.Run(string(mode), func(b *testing.B) {
 			options := uprobe.Options{Mode: mode, Maps: newRings(b, 1<<16).maps}
 			if slices.Contains(modes(), mode) {

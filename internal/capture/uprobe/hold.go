@@ -17,7 +17,7 @@ import (
 // 6.18, whether 1 or 256 at a time).
 const closers = 8
 
-// holder makes links and holds them: this process itself, or its Keeper.
+// holder makes links and holds them: this process itself, or its link holder.
 type holder interface {
 	// link attaches all of b's sites, or none, and returns the kernel's id of the link.
 	link(b batch, at place) (id uint32, err error)

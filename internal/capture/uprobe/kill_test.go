@@ -143,7 +143,7 @@ func TestKilledWhileItAttaches(t *testing.T) {
 	}
 	for range kills {
 		linkHolder := v.kill(t, dice)
-		eventually(t, "the keeper to end", func() bool {
+		eventually(t, "the link holder to end", func() bool {
 			name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", linkHolder)) // empty of one that nobody waits for
 			return err != nil || len(name) == 0
 		})

@@ -153,11 +153,11 @@ func pair() (*os.File, *os.File, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
-	return os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "keeper"), nil
+	return os.NewFile(uintptr(fds[0]), "link-holder"), os.NewFile(uintptr(fds[1]), "link-holder"), nil
 }
 
 // connect uses fd, which is the connection's from now on.
-func connect(fd int) (*net.UnixConn, error) { return packets(os.NewFile(uintptr(fd), "keeper")) }
+func connect(fd int) (*net.UnixConn, error) { return packets(os.NewFile(uintptr(fd), "link-holder")) }
 
 // packets makes a connection of a socket, and closes file.
 func packets(file *os.File) (*net.UnixConn, error) {

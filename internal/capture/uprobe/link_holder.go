@@ -18,7 +18,7 @@ import (
 )
 
 // LinkHolderArgument is the first argument of a program that is to be a link holder.
-const LinkHolderArgument = "probe-keeper"
+const LinkHolderArgument = "link-holder"
 
 // ErrLinkHolderGone says that the process that held the probes has ended, and they with it;
 // of one Attachment also that it has no descriptor left for it.

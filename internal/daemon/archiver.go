@@ -13,8 +13,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Keeper keeps recordings on the disk: fleet.Process.
-type Keeper interface {
+// Archiver keeps recordings on the disk: fleet.Process.
+type Archiver interface {
 	State() api.Kept
 	// Save writes what is remembered of a target, or of all where pid is 0, and returns where.
 	Save(ctx context.Context, pid uint32, reason string) ([]string, error)
@@ -24,7 +24,7 @@ type Keeper interface {
 
 // Save has what is remembered of a target written to the disk. It implements api.Saver.
 func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string, error) {
-	k := d.keeper.Load()
+	k := d.archiver.Load()
 	if k == nil {
 		return nil, clierror.New(clierror.Unsupported, "start it with --record-dir DIR, or use `inferscope record`", errors.New("this daemon keeps no recordings on the disk"))
 	}
@@ -53,7 +53,7 @@ func (d *Daemon) saveOnSignal(ctx context.Context) {
 
 // kept returns what became of recordings on the disk; nil where none are kept.
 func (d *Daemon) kept() *api.Kept {
-	k := d.keeper.Load()
+	k := d.archiver.Load()
 	if k == nil {
 		return nil
 	}

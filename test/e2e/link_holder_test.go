@@ -30,7 +30,7 @@ func (d *daemon) linkHolder() int {
 			}
 		}
 	}
-	d.t.Fatal("the daemon has no keeper")
+	d.t.Fatal("the daemon has no link holder")
 	return 0
 }
 
@@ -42,7 +42,7 @@ func TestLinkHolderKilled(t *testing.T) {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", linkHolder))
 	for line := range strings.Lines(string(status)) {
 		if strings.HasPrefix(line, "Rss") {
-			t.Log("the keeper's ", strings.Join(strings.Fields(line), " "))
+			t.Log("the link holder's ", strings.Join(strings.Fields(line), " "))
 		}
 	}
 	if err := syscall.Kill(linkHolder, syscall.SIGKILL); err != nil {

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lifeline lets the kernel tell agents that this process has ended, however it ended: the wake word
+// A liveness lets the kernel tell agents that this process has ended, however it ended: the wake word
 // of each ring is a robust futex (set_robust_list(2), Documentation/locking/robust-futex-ABI in Linux)
-// of one thread that lives as long as the lifeline. When it ends the kernel takes its id out of those
+// of one thread that lives as long as the liveness. When it ends the kernel takes its id out of those
 // words, sets futexOwnerDied, and wakes who waits: the agents. A heartbeat tells them of a daemon that
-// hangs, and of one that could make no lifeline.
+// hangs, and of one that could make no liveness.
 //
 // The kernel walks a list that begins in the thread and goes through one node for each futex, all of them
 // at the same distance from theirs. The list must not go through memory that a target can write, so
@@ -84,7 +84,7 @@ func (l *liveness) live(begun chan<- error) {
 	<-l.over
 }
 
-// hold makes a ring's wake word one of the lifeline's.
+// hold makes a ring's wake word one of the liveness's.
 func (l *liveness) hold(r *ring) {
 	if l == nil || r.node == nil {
 		return
