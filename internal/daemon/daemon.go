@@ -87,8 +87,8 @@ type Daemon struct {
 
 	governing *governing
 	discovery *discovery
-	archiver    atomic.Pointer[Archiver] // nil: no recordings are kept on the disk
-	left      bool                   // something was not in order when Run returned
+	archiver  atomic.Pointer[Archiver] // nil: no recordings are kept on the disk
+	left      bool                     // something was not in order when Run returned
 }
 
 // New puts a daemon together; it does nothing before Run. It is an error if two
