@@ -16,26 +16,37 @@ import (
 
 const analyzeHelp = `analyze makes the report of a recording that was made earlier, by inferscope record, run or
 pack: the very report that the daemon's data gave. It needs no daemon, no root and no GPU. It reads
-traces of torch.profiler and SQLite files of Nsight Systems as well, and says what they lack.
+traces of torch.profiler and SQLite files of Nsight Systems as well, and says what they lack. Several of
+them, or a folder, are the ranks of one program: one report is about all, and says who waits for whom.
 
     inferscope analyze t.isc
     inferscope analyze t.isc.zip --output report.html
+    inferscope analyze rank0.json.gz rank1.json.gz
+    inferscope analyze traces/
 
 The format is chosen as report does.`
 
 func analyzeCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
-		Use:   "analyze FILE",
+		Use:   "analyze FILE...",
 		Short: "Make the report of a recording made earlier",
 		Long:  analyzeHelp,
-		Args:  oneFile,
-		RunE:  func(cmd *cobra.Command, args []string) error { return g.analyze(cmd.Context(), &f, args[0]) },
+		Args:  someFiles,
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.analyze(cmd.Context(), &f, args) },
 	}
 	cmd.Flags().SortFlags = false
 	f.renderFlags(cmd)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return f.check(cmd) }
 	return cmd
+}
+
+// someFiles is for commands that take one file or more.
+func someFiles(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file or more", cmd.CommandPath()))
 }
 
 // oneFile is for commands that take one file.
@@ -46,7 +57,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)))
 }
 
-func (g *global) analyze(ctx context.Context, f *reportFlags, path string) error {
+func (g *global) analyze(ctx context.Context, f *reportFlags, paths []string) error {
 	configured, err := g.configured(f.typed())
 	if err != nil {
 		return err
@@ -58,7 +69,7 @@ func (g *global) analyze(ctx context.Context, f *reportFlags, path string) error
 	if err := f.page(format, g.stdout); err != nil {
 		return err
 	}
-	rec, err := g.load(ctx, path)
+	rec, err := g.load(ctx, paths)
 	if err != nil {
 		return err
 	}
@@ -73,14 +84,14 @@ func (g *global) analyze(ctx context.Context, f *reportFlags, path string) error
 	return g.browse(out.path)
 }
 
-// load reads the recording at path, whatever its form.
-func (g *global) load(ctx context.Context, path string) (*recording.Recording, error) {
-	rec, err := g.open(ctx, path)
+// load reads the recording at a path, whatever its form, or several that are one.
+func (g *global) load(ctx context.Context, paths []string) (*recording.Recording, error) {
+	rec, err := g.openAll(ctx, paths)
 	if err != nil {
 		return nil, err
 	}
 	// A recording without its end says so, where standard output stays data.
-	if in, err := archive.Inspect(path, false); err == nil && in.Manifest.State != archive.Complete {
+	if in, err := archive.Inspect(paths[0], false); err == nil && in.Manifest.State != archive.Complete {
 		fmt.Fprintf(g.stderr, "inferscope: warning: this recording was not finished: it ends with its last whole stretch of time; %d files of the next one are lost\n", len(in.Unfinished))
 	}
 	return rec, nil

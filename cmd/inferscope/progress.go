@@ -85,8 +85,13 @@ func doing(what, path string) step {
 
 // open is openSource with a line of progress.
 func (g *global) open(ctx context.Context, path string) (*recording.Recording, error) {
-	defer g.progress(ctx, patience, doing("reading", path))()
-	return g.openSource(ctx, path)
+	return g.openAll(ctx, []string{path})
+}
+
+// openAll is openSources with a line of progress.
+func (g *global) openAll(ctx context.Context, paths []string) (*recording.Recording, error) {
+	defer g.progress(ctx, patience, doing("reading", paths[0]))()
+	return g.openSources(ctx, paths)
 }
 
 // thinking says that a report is being made.

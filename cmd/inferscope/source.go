@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -31,16 +33,47 @@ func (g *global) openSource(ctx context.Context, path string) (*recording.Record
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		code, hint = clierror.Usage, "check the name; inferscope record --pid N -o NAME.isc makes one"
-	case errors.Is(err, importer.ErrUnknown):
-		hint = "give a .isc folder or .isc.zip, a trace of torch.profiler, or the SQLite export of Nsight Systems"
+	case errors.Is(err, importer.ErrUnknown), errors.Is(err, importer.ErrNoTraces):
+		hint = "give a .isc folder or .isc.zip, traces of torch.profiler or a folder of them, or the SQLite export of Nsight Systems"
 	}
 	return nil, clierror.New(code, hint, err)
+}
+
+// isArchive reports whether a folder is a recording, whole or not: any other can hold the traces of a program's ranks.
+func isArchive(dir string) bool {
+	if strings.HasSuffix(strings.TrimRight(dir, "/"), ".isc") {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(dir, manifestName))
+	return err == nil
+}
+
+// manifestName is the file that a folder is a recording by.
+const manifestName = "manifest.json"
+
+// openSources reads several files of other tools as one recording of a program's ranks.
+func (g *global) openSources(ctx context.Context, paths []string) (*recording.Recording, error) {
+	if len(paths) == 1 {
+		return g.openSource(ctx, paths[0])
+	}
+	rec, err := importer.OpenAll(ctx, paths, importer.LimitsFor(g.maxMemory), false)
+	if err != nil {
+		return nil, clierror.New(clierror.General, "give several traces of torch.profiler or Nsight Systems, or one recording", err)
+	}
+	return rec, nil
 }
 
 func (g *global) readSource(ctx context.Context, path string) (*recording.Recording, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
+	}
+	if info.IsDir() && !isArchive(path) {
+		files, err := importer.Traces(path)
+		if err != nil {
+			return nil, err
+		}
+		return importer.OpenAll(ctx, files, importer.LimitsFor(g.maxMemory), true)
 	}
 	if info.IsDir() {
 		return archive.ReadContext(ctx, path, archive.LimitsFor(g.maxMemory))

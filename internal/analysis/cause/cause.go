@@ -38,6 +38,7 @@ const (
 	TinyKernels                    // kernels so short that starting them takes as long
 	BandwidthBound                 // kernels that wait for memory: decoding with a small batch
 	CopyBound                      // more time in copies than in kernels
+	Straggler                      // GPUs wait in a collective operation for one that is always late
 	ExposedCommunication           // GPUs exchange data, or wait for each other, and compute nothing meanwhile
 	Count                          // how many there are
 )

@@ -35,6 +35,23 @@ func communicationRows() []Cause {
 	}
 }
 
+// stragglerRows are the causes that lie in one of several GPUs.
+func stragglerRows() []Cause {
+	return []Cause{
+		{
+			ID: Straggler, Key: "straggler", Title: "GPUs wait for one that is late", Group: OnGPU,
+			Means:   "One process comes last to most collective operations, and the GPUs of all others wait inside of them until it does.",
+			Proves:  "Collective operations that ran on all processes and ended together, begun last by the same process in most cases. Their times must be on one clock: one host, or hosts whose clocks agree.",
+			Refutes: "Processes that come last in turn: that is jitter, and the time is that of communication.",
+			Changes: []Change{
+				{onHost, "Look at the late process alone, and compare it with another one: its own report says what it does before each collective", "inferscope diff rank0.json.gz rank3.json.gz"},
+				{Code, "Give each process the same work: batches of equal tokens instead of equal counts, experts and embedding tables placed by load", ""},
+				{onHost, "Give the late process CPUs of its own, near its GPU, and check that its GPU's clock is not lowered", "numactl --cpunodebind=0 --membind=0 python train.py\nnvidia-smi -q -d CLOCK,PERFORMANCE"},
+			},
+		},
+	}
+}
+
 // kernelRows are the causes that lie in the kernels that run.
 func kernelRows() []Cause {
 	return []Cause{

@@ -41,6 +41,8 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 		a.kernels(f, g.id)
 	case cause.ExposedCommunication:
 		a.communication(f)
+	case cause.Straggler:
+		a.late(d, f)
 	}
 }
 
@@ -240,7 +242,7 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 		return 0.6, append(because, "it rests on the grids of kernels, not on counters of the multiprocessors")
 	case cause.StartEnd:
 		return sureSeen, append(because, "when the process started or ended, and when its first or last iteration was, is in the recording")
-	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication:
+	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication, cause.Straggler:
 		c = 0.95
 		because = append(because, "each of them was recorded with its times")
 	default:

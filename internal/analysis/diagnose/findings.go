@@ -51,7 +51,10 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	}
 	if a.subject == aboutGPUs {
 		add(a.freeCopies(), a.cost(a.freeCopies()), timeLost)
-		add(cause.ExposedCommunication, a.total.exposed(), timeLost)
+		a.ranks = a.arrived()
+		wait := a.exposedWait()
+		add(cause.Straggler, wait, timeLost)
+		add(cause.ExposedCommunication, a.total.exposed()-wait, timeLost)
 		poor := workPoor
 		if a.nearlyBusy() {
 			poor = timeLost // there is no other time

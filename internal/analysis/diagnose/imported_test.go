@@ -2,6 +2,8 @@ package diagnose_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -72,6 +74,77 @@ func TestImportedAdvice(t *testing.T) {
 	for _, r := range d.Reasons {
 		if strings.Contains(r, "--gpu") || strings.Contains(r, "daemon") {
 			t.Errorf("advice about the daemon: %s", r)
+		}
+	}
+}
+
+// rank is a trace of a rank of a program: in each of twenty steps a kernel computes for some time, and all ranks exchange
+// data until the last one has come.
+func rank(n int, compute func(step int) int, slowest func(step int) int) string {
+	var b strings.Builder
+	for i := range 20 {
+		at := 1000 + i*6500
+		for k, name := range []string{"gemm", "ncclDevKernel_AllReduce_Sum_f16_RING_LL"} {
+			start, end := at+20, at+20+compute(i)
+			if k == 1 {
+				start, end = end, at+20+slowest(i)+200
+			}
+			id := 2*i + k + 1
+			fmt.Fprintf(&b, `{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":%d,"dur":5,"args":{"correlation":%d}},`, at+5*k, id)
+			fmt.Fprintf(&b, `{"ph":"X","cat":"kernel","name":%q,"pid":0,"tid":7,"ts":%d,"dur":%d,"args":{"device":%d,"stream":7,"correlation":%d}},`, name, start, end-start, n, id)
+		}
+	}
+	return fmt.Sprintf(`{"distributedInfo":{"rank":%d,"world_size":3},"baseTimeNanoseconds":1700000000000000000,"traceEvents":[%s]}`, n, strings.TrimSuffix(b.String(), ","))
+}
+
+// TestRanks holds that the traces of ranks, which have one pid on three hosts, are one recording of three processes, and
+// that the one whom the others wait for is named where it is the same, and only there.
+func TestRanks(t *testing.T) {
+	for name, late := range map[string]func(step int) int{ // which rank computes for 6 ms, the others for 1 ms
+		"rank 2 is always late":  func(int) int { return 2 },
+		"ranks are late in turn": func(step int) int { return step % 3 },
+	} {
+		dir := t.TempDir()
+		for n := range 3 {
+			compute := func(step int) int {
+				if late(step) == n {
+					return 6000
+				}
+				return 1000
+			}
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("r%d.json", n)), []byte(rank(n, compute, func(int) int { return 6000 })), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"name":"no trace"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files, err := importer.Traces(dir)
+		if err != nil || len(files) != 4 {
+			t.Fatalf("%v, %v", files, err)
+		}
+		rec, err := importer.OpenAll(t.Context(), files, importer.DefaultLimits(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl := timeline.Build(rec)
+		if err := tl.Check(); err != nil || len(tl.Devices) != 3 || len(tl.Processes) != 3 {
+			t.Fatalf("%v, %d devices, %d processes", err, len(tl.Devices), len(tl.Processes))
+		}
+		d := diagnose.New(tl, gap.Build(tl), gpu.Summarize(tl), cpu.SummarizeThreads(tl, tl.Index.Threads()), nil)
+		want := "exposed-communication"
+		if late(0) == late(1) {
+			want = "straggler"
+		}
+		if len(d.Findings) == 0 {
+			t.Fatalf("%s: no finding", name)
+		}
+		f := &d.Findings[0]
+		if f.Cause != want || want == "straggler" && !strings.Contains(f.Title, "rank 2") {
+			t.Errorf("%s: %s, %q, want %s", name, f.Cause, f.Title, want)
+		}
+		if d.Verdict != diagnose.CommunicationBound { // 5 of 6.5 ms on two of three GPUs
+			t.Errorf("%s: verdict %s", name, d.Verdict)
 		}
 	}
 }

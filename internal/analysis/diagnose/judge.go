@@ -169,6 +169,7 @@ func (a *analysis) unknown(d *Diagnosis) []string {
 		}
 	}
 	lost := uint64(float64(a.total.Time) * a.lostShare())
+	proven = max(proven, a.total.exposed()) // each kernel of which was recorded
 	if open+lost <= proven || share(open+lost, a.total.Time) < leastShare {
 		return a.clockDoubt()
 	}

@@ -67,6 +67,7 @@ type analysis struct {
 	names   map[uint64]string   // of threads, by threadKey
 	waits   *threads.Waits      // nil until somebody asks
 	callers *callers            // likewise
+	ranks   *arrivals           // who came last to collectives; nil: no two processes communicate
 	within  timeline.Span       // what is broken down: the window without the program's start and end
 	inStep  stepCalls           // what is called in each iteration
 	once    *group              // what was done outside of it; nil: nothing

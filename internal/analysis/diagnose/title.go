@@ -100,6 +100,8 @@ func (a *analysis) otherTitle(w *facts, at string) string {
 		return fmt.Sprintf("Kernels are too small for the GPU (%s on average for %d multiprocessors)", format.Plural(a.total.meanBlocks(), "block", "blocks"), a.total.sms)
 	case cause.TinyKernels:
 		return "Most kernels are over sooner than they are launched"
+	case cause.Straggler:
+		return a.stragglerTitle()
 	case cause.ExposedCommunication:
 		return a.communicationTitle()
 	case cause.BandwidthBound:

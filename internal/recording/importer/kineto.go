@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -23,6 +24,7 @@ type kineto struct {
 	labels   map[uint32]string
 	comms    map[uint32]string
 	device   []deviceRow
+	rank     int    // -1: the trace does not say
 	operated uint64 // rows that say what a thread was in
 }
 
@@ -77,6 +79,7 @@ type deviceRow struct {
 func readKineto(r *limited, limits Limits) (*recording.Recording, error) {
 	k := &kineto{
 		builder: newBuilder(limits, "Kineto JSON"),
+		rank:    -1,
 		owners:  map[uint32]uint32{}, labels: map[uint32]string{}, comms: map[uint32]string{},
 	}
 	d := json.NewDecoder(r)
@@ -136,10 +139,26 @@ func (k *kineto) member(d *json.Decoder, name json.Token) error {
 		return k.list(d)
 	case "baseTimeNanoseconds":
 		return d.Decode(&k.base)
+	case "distributedInfo":
+		return k.distributed(d)
 	case "deviceProperties":
 		return k.deviceRows(d)
 	}
 	return skipValue(d)
+}
+
+// distributed reads which rank of a program the trace is of.
+func (k *kineto) distributed(d *json.Decoder) error {
+	var info struct {
+		Rank number `json:"rank"`
+	}
+	if err := d.Decode(&info); err != nil && !isRow(err) {
+		return err
+	}
+	if info.Rank.ok && info.Rank.n < 1<<20 {
+		k.rank = int(info.Rank.n)
+	}
+	return nil
 }
 
 // maxDevices bounds the GPUs of a trace.
@@ -372,9 +391,12 @@ func (k *kineto) sources() []recording.Source {
 	if k.operated == 0 {
 		inside = recording.Source{Name: "ranges", State: "unavailable", Detail: "the trace has no rows of operators or Python functions: record with ProfilerActivity.CPU"}
 	}
-	return []recording.Source{
-		inside,
+	out := []recording.Source{inside}
+	if k.rank >= 0 {
+		out = append(out, recording.Source{Name: rankSource, State: "running", Detail: rankDetail + strconv.Itoa(k.rank)})
+	}
+	return append(out, []recording.Source{
 		{Name: "cuda", State: "running", Detail: lack},
 		{Name: "gpu", State: "running", Detail: "as the profiler recorded it, from its first to its last row; what it lost is not known"},
-	}
+	}...)
 }
