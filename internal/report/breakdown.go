@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -90,7 +91,7 @@ func perIteration(m *Model) (mean float64, ok bool) {
 		return 0, false
 	}
 	covered := it.PerSec * float64(it.Mean) / 1e9
-	return float64(it.Mean), covered > 1-follow && covered < 1+follow
+	return float64(cmp.Or(it.Inside, it.Mean)), covered > 1-follow && covered < 1+follow
 }
 
 // partTable is the same time, idle time by its cause, and each GPU beside the whole.

@@ -19,6 +19,9 @@ const leastChanges = 2
 func (a *analysis) changes(row cause.Cause, w facts) []Change {
 	p := programOf(a.t.Rec)
 	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
+	if w.others { // the program's own threads did not take the CPU
+		list = slices.DeleteFunc(list, func(c cause.Change) bool { return strings.HasPrefix(c.Text, "Run fewer threads") })
+	}
 	if row.ID == cause.LaunchOverhead {
 		list = a.launching(list, w.graphs)
 	}

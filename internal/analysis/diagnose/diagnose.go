@@ -81,10 +81,12 @@ type Device struct {
 
 // Iteration is the end-to-end latency of what the program does again and again.
 type Iteration struct {
-	Source string  `json:"source"` // how they were found: "ranges named decode", "period of cuStreamSynchronize in python (4711)"
-	Named  bool    `json:"named"`  // by the program itself: NVTX or a scope
-	Count  uint64  `json:"count"`
-	Mean   uint64  `json:"mean_ns"`
+	Source string `json:"source"` // how they were found: "ranges named decode", "period of cuStreamSynchronize in python (4711)"
+	Named  bool   `json:"named"`  // by the program itself: NVTX or a scope
+	Count  uint64 `json:"count"`
+	Mean   uint64 `json:"mean_ns"`
+	// Inside is Mean of the iterations, and parts of them, in the time that is broken down: shares of that are of these.
+	Inside uint64  `json:"inside_mean_ns,omitempty"`
 	P50    uint64  `json:"p50_ns"`
 	P99    uint64  `json:"p99_ns"`
 	Max    uint64  `json:"max_ns"`

@@ -21,7 +21,7 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 	}
 	if d.Iterations.tiles() && f.Share > 0 && !g.id.Busy() && g.id != cause.StartEnd {
 		add("About %s of each iteration, which takes %s on average (%s).",
-			format.Span(uint64(f.Share*float64(d.Iterations.Mean))), format.Span(d.Iterations.Mean), d.Iterations.Source)
+			format.Span(uint64(f.Share*float64(d.Iterations.Inside))), format.Span(d.Iterations.Mean), d.Iterations.Source)
 	}
 	if g.id == cause.StartEnd {
 		phases(f, d)
@@ -254,7 +254,12 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 	if n := a.total.Time; n > 0 && share(n, a.total.Window) < 0.99 {
 		because = append(because, fmt.Sprintf("it rests on %s of the time, in which all that the GPU did was recorded", format.Percent(share(n, a.total.Window))))
 	}
-	return rounded(c * a.clock(g, &because)), because
+	c *= a.clock(g, &because)
+	if g.id != cause.StartEnd {
+		s := a.sampleOf(g)
+		c *= s.believed(&because)
+	}
+	return rounded(c), because
 }
 
 // The confidence in what is known in each way, before anything else is weighed.

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -26,13 +27,18 @@ type facts struct {
 	inCalls   bool       // most of the time is spent in calls
 	object    string     // what the longest wait was for: "read of /data/x"; ""
 	graphs    bool       // it is about launching graphs
+	others    bool       // most of the CPU time that its thread lacked was taken by other programs
 	by        string     // who ended the longest wait, or took the CPU
 }
 
 // facts gathers what is known of a group.
 func (a *analysis) facts(g *group) facts {
 	w := facts{id: g.id, functions: g.functions(a.places)}
-	if top := g.calls.most(); top.time > 0 {
+	calls := &g.calls
+	if g.id == cause.LaunchOverhead { // a synchronization is no place where anything is launched
+		calls = a.withoutSyncs(calls)
+	}
+	if top := calls.most(); top.time > 0 {
 		w.call = format.Clean(a.t.Rec.Meta.Functions[top.key].Base)
 		w.inCalls = 2*g.calls.all > g.cost
 	}
@@ -40,6 +46,9 @@ func (a *analysis) facts(g *group) facts {
 		if list := a.callersOf(w.call); len(list) > 0 || len(w.functions) == 0 {
 			w.functions, w.called = list, true
 		}
+	}
+	if g.id == cause.LaunchOverhead {
+		w.functions = slices.DeleteFunc(w.functions, a.synchronizes)
 	}
 	w.place, w.graphs = placeOf(w.functions), a.byGraphs(g)
 	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 {
@@ -52,6 +61,39 @@ func (a *analysis) facts(g *group) facts {
 	w.inner = doingWords(w.innerID)
 	a.wait(g, &w)
 	return w
+}
+
+// takenByOthers is how much of the time without a CPU was taken by programs that are not the target, ns.
+func (a *analysis) takenByOthers(g *group) uint64 {
+	sum := uint64(0)
+	for _, e := range g.takers.sorted() {
+		if !slices.ContainsFunc(a.t.Rec.Meta.Processes, func(p recording.Process) bool { return uint64(p.PID) == e.key>>32 }) {
+			sum += e.time
+		}
+	}
+	return sum
+}
+
+// withoutSyncs returns the calls that do not wait for the GPU.
+func (a *analysis) withoutSyncs(calls *tally) *tally {
+	out := &tally{}
+	for _, e := range calls.sorted() {
+		if a.t.Rec.Meta.Functions[e.key].Group != "sync" {
+			out.add(e.key, e.time)
+		}
+	}
+	return out
+}
+
+// synchronizes reports whether a stack goes through a call that waits for the GPU.
+func (a *analysis) synchronizes(d dominant) bool {
+	for i := range threads.Walk(a.t.Rec, d.stack) {
+		f := &a.t.Rec.Meta.Frames[i]
+		if f.Kind == recording.NativeFrame && isCUDA(f.Name) && strings.Contains(f.Name, "Synchronize") {
+			return true
+		}
+	}
+	return false
 }
 
 // placeOf names where time was spent: the function of most of it, or, where that is one of many of a library, the
@@ -90,6 +132,7 @@ func (a *analysis) wait(g *group, w *facts) {
 		if top := g.takers.most(); 2*top.time > g.cost {
 			w.by = a.who(top.key)
 		}
+		w.others = 2*a.takenByOthers(g) > g.takers.all
 		return
 	}
 	for _, s := range g.longest {

@@ -184,6 +184,7 @@ func (a *analysis) write(d *Diagnosis, g *group, f Finding) Finding {
 	f.Title = a.title(d, w)
 	a.evidence(d, &f, g, w)
 	f.Confidence, f.Because = a.confidence(g, &f)
+	a.throughout(&f, g.id)
 	f.Changes = a.changes(row, w)
 	return f
 }

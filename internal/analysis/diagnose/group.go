@@ -26,8 +26,9 @@ type group struct {
 	guessed uint64 // ns of gaps whose call was found, but not for certain
 	lost    uint64 // ns of gaps whose call was not found
 	longest []stretch
-	least   uint64 // ns: what is shorter is not among the longest
-	samples uint64 // steps with a stack of their own
+	least   uint64   // ns: what is shorter is not among the longest
+	samples uint64   // steps with a stack of their own
+	windows []uint64 // ns by window, of the first mostWindows; nil where there is one
 }
 
 // stretch is a time to look at.
@@ -78,6 +79,7 @@ func (g *group) add(a *analysis, s *gap.Step, in *gap.Gap) {
 		}
 	}
 	g.link(a, in, n)
+	g.inWindow(a, s, in, n)
 	if n >= g.least {
 		x := stretch{from: s.From, to: s.To, wait: s.Wait}
 		if in != nil {

@@ -35,6 +35,9 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagno
 	a.gpu, a.cpu = g, c
 	a.measure(d, w.devices)
 	a.inStep = a.inSteps(d.Iterations)
+	if d.Iterations != nil {
+		d.Iterations.Inside = a.insideMean(d.Iterations)
+	}
 	list := a.findings(d)
 	d.Findings = plain(list)
 	a.judge(d)

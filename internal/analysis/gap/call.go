@@ -140,6 +140,11 @@ func (w *walker) goesBack(op int32) bool {
 // copyCause is why the GPU runs nothing while a thread is in a copy.
 func (w *walker) copyCause(op int32) cause.ID {
 	switch known := w.copied(op); {
+	case w.blind && known == 0 && !w.holds(op) && w.t.Ops[op].Dur > slowLaunch: // it held its caller: its memory is pageable, or its queue is full
+		if w.goesBack(op) {
+			return cause.HostSync // until all that was launched before is done
+		}
+		return cause.SyncCopy
 	case !w.holds(op):
 		return cause.LaunchOverhead
 	case w.goesBack(op) && known&small != 0:
