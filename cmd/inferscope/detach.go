@@ -15,13 +15,13 @@ targets, and reports of what was recorded can still be had.
 func detachCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
-		Use:   "detach [--pid PID]",
+		Use:   "detach [PID | NAME]",
 		Short: "Let go of a process that the daemon watches",
 		Long:  detachHelp,
-		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return g.detach(cmd, &f) },
+		Args:  cobra.MaximumNArgs(1),
+		RunE:  f.about(func(cmd *cobra.Command) error { return g.detach(cmd, &f) }),
 	}
-	pidFlag(cmd.Flags(), &f.pid, "let go of")
+	g.pidFlag(cmd, &f.pid, "let go of")
 	return cmd
 }
 

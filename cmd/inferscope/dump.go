@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/recording/dump"
@@ -25,15 +28,15 @@ type dumpFlags struct {
 func dumpCommand(g *global) *cobra.Command {
 	var f dumpFlags
 	cmd := &cobra.Command{
-		Use:   "dump [--pid PID]",
+		Use:   "dump [PID | NAME]",
 		Short: "Print what every thread of a process is doing now",
 		Long:  dumpHelp,
-		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return g.dump(cmd, &f) },
+		Args:  cobra.MaximumNArgs(1),
+		RunE:  f.about(func(cmd *cobra.Command) error { return g.dump(cmd, &f) }),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	pidFlag(flags, &f.pid, "look at")
+	g.pidFlag(cmd, &f.pid, "look at")
 	flags.BoolVar(&f.children, "children", false, "its child processes too")
 	flags.BoolVar(&f.all, "all", false, "also the interpreter's own functions between Python frames")
 	jsonFlag(cmd, &f.asJSON)
@@ -44,12 +47,16 @@ func (g *global) dump(cmd *cobra.Command, f *dumpFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	client, pid, err := g.watched(cmd.Context(), &f.reportFlags)
+	c, err := g.reach(cmd.Context(), &f.reportFlags)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	d, err := client.Dump(cmd.Context(), pid, f.children)
+	defer c.leave()
+	done := g.progress(cmd.Context(), patience, func(passed time.Duration) string {
+		return fmt.Sprintf("looking at the threads of pid %d: %.0f s", c.pid, passed.Seconds())
+	})
+	d, err := c.Dump(cmd.Context(), c.pid, f.children)
+	done()
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestDumpFaults(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	want(t, at(t, socket, "dump", "--pid", "4321"), clierror.NoProcess, "4321")
 	want(t, at(t, socket, "dump", "--pid", "0"), clierror.Usage, "not a process id")
-	want(t, at(t, socket, "dump", "1234"), clierror.Usage, "does not understand")
+	want(t, at(t, socket, "dump", "1234", "5"), clierror.Usage, "at most 1 arg")
 	want(t, at(t, refuse(t), "dump", "--pid", "5"), clierror.Permission, "ask as root")
 	want(t, at(t, socketPath(t), "dump"), clierror.NoDaemon, "no daemon answers")
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,8 @@ type fakeDaemon struct {
 
 	continuous atomic.Int64 // stretches of GPU activity that were asked for
 
+	attaching int // how often it says that it is attaching to its targets
+
 	mu     sync.Mutex
 	asked  int // recordings so far
 	last   time.Duration
@@ -49,8 +52,17 @@ func newFakeDaemon() *fakeDaemon {
 }
 
 func (d *fakeDaemon) Status() api.Status {
+	d.mu.Lock()
+	targets := slices.Clone(d.targets)
+	if d.attaching > 0 {
+		d.attaching--
+		for i := range targets {
+			targets[i].State = api.Attaching
+		}
+	}
+	d.mu.Unlock()
 	return api.Status{
-		Version: "1.2.3", PID: 77, Uptime: 100, Targets: d.targets,
+		Version: "1.2.3", PID: 77, Uptime: 100, Targets: targets,
 		Sources: []recording.Source{{Name: "cuda", State: "running"}},
 		Agents: []recording.AgentStatus{{
 			Agent:   recording.Agent{PID: recordtest.PID, State: "refused", Detail: "another profiler\x1b[31m holds CUPTI", Stopped: 400_000},

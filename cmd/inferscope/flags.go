@@ -6,16 +6,24 @@ import (
 )
 
 // pidFlag gives a command --pid; to says what it does with the process.
-func pidFlag(flags *pflag.FlagSet, pid *int, to string) {
-	flags.IntVar(pid, "pid", 0, "process to "+to+"; needed unless the daemon watches exactly one")
+func (g *global) pidFlag(cmd *cobra.Command, pid *int, to string) {
+	cmd.Flags().IntVar(pid, "pid", 0, "process to "+to+"; needed unless there is exactly one")
+	g.completeTargets(cmd)
 }
 
 // stretchFlags say which process and which stretch of its time a command is about.
-func (f *reportFlags) stretchFlags(flags *pflag.FlagSet, to string) {
-	pidFlag(flags, &f.pid, to)
+func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
+	g.pidFlag(cmd, &f.pid, to)
+	flags := cmd.Flags()
 	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
+	cuptiFlag(flags, &f.cupti)
 	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile")
+}
+
+// cuptiFlag is for a daemon that is started for one command.
+func cuptiFlag(flags *pflag.FlagSet, to *string) {
+	flags.StringVar(to, "cupti", "", "libcupti as the process sees it, where it has none mapped and a daemon is started for this command")
 }
 
 // renderFlags say what becomes of a report.

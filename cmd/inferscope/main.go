@@ -68,6 +68,7 @@ const (
 // is: what it was doing is abandoned together with its unfinished files, because the process ends.
 func execute(ctx context.Context, p process) error {
 	g := newGlobal(p)
+	defer g.leaveAll()
 	cmd := rootCommand(g)
 	cmd.SetArgs(p.args)
 	cmd.SetOut(p.stdout)

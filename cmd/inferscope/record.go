@@ -27,34 +27,32 @@ ends, or with Ctrl-C; what was written before a crash stays a valid recording.
 
 // recordFlags are the flags of record as they were typed.
 type recordFlags struct {
-	pid    int
-	window time.Duration // --for; 0: until it is stopped
-	gpu    string
-	output string
-	force  bool
+	reportFlags // --pid or a name, --for (0: until it is stopped), --gpu, -o
+	force       bool
 }
 
 func recordCommand(g *global) *cobra.Command {
 	var f recordFlags
 	cmd := &cobra.Command{
-		Use:   "record [--pid PID] [--for 30s] [-o NAME.isc]",
+		Use:   "record [PID | NAME] [--for 30s] [-o NAME.isc]",
 		Short: "Write what is seen of a process from now on to the disk",
 		Long:  recordHelp,
-		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return g.record(cmd, &f) },
+		Args:  cobra.MaximumNArgs(1),
+		RunE:  f.about(func(cmd *cobra.Command) error { return g.record(cmd, &f) }),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	pidFlag(flags, &f.pid, "record")
+	g.pidFlag(cmd, &f.pid, "record")
 	flags.DurationVar(&f.window, "for", 0, "for so long, e.g. 30s; until Ctrl-C if it is left out")
 	flags.StringVarP(&f.output, "output", "o", "", "folder to write; inferscope-PID.isc if it is left out")
 	flags.BoolVar(&f.force, "force", false, "replace a recording that is there")
+	cuptiFlag(flags, &f.cupti)
 	flags.StringVar(&f.gpu, "gpu", "", "continuous: record GPU activity all of that time; costs the program up to 30% meanwhile")
 	return cmd
 }
 
 func (f *recordFlags) check(cmd *cobra.Command) error {
-	r := reportFlags{pid: f.pid, window: f.window, gpu: f.gpu}
+	r := f.reportFlags
 	if f.gpu == api.GPUContinuous {
 		r.gpu = "" // report needs --for with it; a recording is always about the time from now on
 	}
@@ -66,11 +64,12 @@ func (g *global) record(cmd *cobra.Command, f *recordFlags) error {
 		return err
 	}
 	ctx := cmd.Context()
-	client, pid, err := g.watched(ctx, &reportFlags{pid: f.pid})
+	c, err := g.reach(ctx, &f.reportFlags)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer c.leave()
+	client, pid := c.Client, c.pid
 	began := time.Now() // before anybody can see that it has begun
 	// A target that is gone, or not this user's, is refused before anything is written.
 	if _, err := client.Recording(ctx, pid, api.Window{Last: time.Millisecond}); err != nil {

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,13 +18,13 @@ import (
 	"github.com/inferscope/inferscope/internal/report"
 )
 
-const reportHelp = `report asks the daemon for what it recorded of a process and its children, and
-says what limits it: where the time went, why the GPU was idle, what that costs and what to change,
-then what threads, CUDA calls and the GPU did. It is about everything that is kept, the last stretch
-of it (--last), or a stretch from now on (--for). The first lines hold the answer; what follows is what
-it was made of. inferscope explain says more of each cause.
+const reportHelp = `report says what limits a process and its children: where the time went, why the GPU was
+idle, what that costs and what to change. It is about everything that the daemon keeps, the last stretch
+of it (--last), or a stretch from now on (--for). inferscope explain says more of each cause.
 
-    inferscope report --pid 1234
+    sudo inferscope report --pid 1234      without a daemon: one is started for the next 10 s
+    inferscope report                      the only target of the daemon
+    inferscope report infer.py             by the name of a program, script or pod
     inferscope report --pid 1234 --last 30s
     inferscope report --pid 1234 --for 10s -o report.md
     inferscope report --pid 1234 --for 10s --gpu continuous
@@ -38,9 +39,11 @@ const maxPID = 1 << 22
 // reportFlags are the flags of report as they were typed.
 type reportFlags struct {
 	pid    int
+	name   string // as an argument: of a program, a script, a pod
 	last   time.Duration
 	window time.Duration // --for
 	gpu    string
+	cupti  string // for a daemon that is started for the command
 	format string
 	asJSON bool
 	output string
@@ -51,27 +54,29 @@ type reportFlags struct {
 func reportCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
-		Use:   "report [--pid PID]",
+		Use:   "report [PID | NAME]",
 		Short: "Say what limits a process, why its GPU is idle, and what to change",
 		Long:  reportHelp,
-		Args:  noRecording,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return g.report(cmd, &f) },
+		Args:  oneTarget,
+		RunE:  f.about(func(cmd *cobra.Command) error { return g.report(cmd, &f) }),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	f.stretchFlags(flags, "report on")
+	g.stretchFlags(cmd, &f, "report on")
 	f.renderFlags(cmd)
 	return cmd
 }
 
-// noRecording is noArguments that knows what somebody wants who names a recording.
-func noRecording(cmd *cobra.Command, args []string) error {
+// oneTarget takes a pid or a name, and knows what somebody wants who names a recording.
+func oneTarget(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
-		if _, err := os.Stat(args[0]); err == nil {
+		info, err := os.Stat(args[0])
+		_, number := strconv.Atoi(args[0])
+		if err == nil && number != nil && (info.IsDir() || filepath.Ext(args[0]) != "") {
 			return clierror.New(clierror.Usage, "inferscope analyze "+format.Clean(args[0])+" makes the report of a recording", fmt.Errorf("%s is about a process that runs", cmd.CommandPath()))
 		}
 	}
-	return noArguments(cmd, args)
+	return cobra.MaximumNArgs(1)(cmd, args)
 }
 
 func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
@@ -90,24 +95,24 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	ctx := cmd.Context()
-	client, pid, err := g.watched(ctx, f)
+	c, err := g.reach(ctx, f)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer c.leave()
 	// Before the wait, so that nobody waits for a report that has nowhere to go.
 	out, err := openOutput(f.output, g.stdout)
 	if err != nil {
 		return err
 	}
 	defer out.discard()
-	done := g.progress(ctx, untilShown(f.window), recordingOf(pid, f.window))
-	rec, err := client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
-	done()
+	rec, err := c.fetch(ctx, f)
 	if err != nil {
 		return err
 	}
-	if err := g.write(ctx, out, format, g.think(ctx, rec)); err != nil || !f.open {
+	m := g.think(ctx, rec)
+	c.leave() // before a pager or a reader that goes away
+	if err := g.write(ctx, out, format, m); err != nil || !f.open {
 		return err
 	}
 	return g.browse(out.path)
@@ -175,40 +180,4 @@ func (f *reportFlags) check(cmd *cobra.Command) error {
 		return bad("leave one of them out", "--json and --format %s cannot be used together", f.format)
 	}
 	return nil
-}
-
-// watched reaches the daemon, and says which process a command is about. The caller closes the client.
-func (g *global) watched(ctx context.Context, f *reportFlags) (*api.Client, uint32, error) {
-	client, err := g.dial()
-	if err != nil {
-		return nil, 0, err
-	}
-	pid, err := f.target(ctx, client)
-	if err != nil {
-		client.Close()
-		return nil, 0, err
-	}
-	return client, pid, nil
-}
-
-// target returns the process to report on: the one named, or the only one there is.
-func (f *reportFlags) target(ctx context.Context, c *api.Client) (uint32, error) {
-	if f.pid != 0 {
-		return uint32(f.pid), nil
-	}
-	targets, err := c.Targets(ctx)
-	if err != nil {
-		return 0, err
-	}
-	switch len(targets) {
-	case 0:
-		return 0, clierror.New(clierror.NoProcess, "watch one with: sudo inferscoped --pid N", fmt.Errorf("the daemon watches no process"))
-	case 1:
-		return targets[0].PID, nil
-	}
-	var names []string
-	for _, t := range targets {
-		names = append(names, fmt.Sprintf("%d (%s)", t.PID, format.Clean(t.Comm)))
-	}
-	return 0, clierror.New(clierror.Usage, "say which one with --pid", fmt.Errorf("the daemon watches %d processes: %s", len(targets), strings.Join(names, ", ")))
 }

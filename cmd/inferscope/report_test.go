@@ -182,7 +182,11 @@ func TestFullDisk(t *testing.T) {
 }
 
 func TestAFailureLeavesTheOldReport(t *testing.T) {
-	socket := answer(t, func(w http.ResponseWriter, _ *http.Request) {
+	socket := answer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != api.PathRecording {
+			_, _ = w.Write([]byte(`[{"pid": 1, "state": "watching"}]`))
+			return
+		}
 		w.Header().Set("Content-Type", api.RecordingType)
 		_, _ = w.Write([]byte("ISC"))
 	})

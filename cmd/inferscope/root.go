@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +36,9 @@ type global struct {
 	margin uint64 // ns: clock error above which a report warns; 0: the default
 	single bool   // more than one GPU is an error
 	warned map[string]bool
+
+	mu          sync.Mutex
+	connections []*connection // that commands opened, to be left at the end
 
 	memory    string                // --max-memory
 	maxMemory int64                 // bytes that a command about a recording may take

@@ -59,6 +59,7 @@ type runFlags struct {
 	format   string
 	gpu      string
 	noInject bool
+	cupti    string
 	traceMB  string
 	sampleHz string
 	user     string
@@ -79,6 +80,7 @@ func runCommand(g *global) *cobra.Command {
 	flags.StringVarP(&f.format, "format", "f", "", "its format, also INFERSCOPE_REPORT_FORMAT (default: what its name says, else markdown)")
 	flags.StringVar(&f.user, "user", "", "with sudo: the user whom the program runs as, instead of root")
 	flags.StringVar(&f.gpu, "gpu", "", "when GPU activity is recorded, where run starts the daemon: windows, continuous or off")
+	cuptiFlag(flags, &f.cupti)
 	flags.BoolVar(&f.noInject, "no-inject", false, "bring no agent into the program: no GPU activity, launches by probes; a daemon that runs must have been started so")
 	flags.StringVar(&f.traceMB, "trace-size-mb", "", "memory for recorded events in MB, likewise")
 	flags.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "", "stacks a second of each running thread, likewise")

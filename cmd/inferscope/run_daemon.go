@@ -31,8 +31,8 @@ type watcher struct {
 func (g *global) attach(j *job) (*watcher, error) {
 	client, err := g.dial()
 	if err == nil {
-		if j.flags.gpu != "" || j.flags.traceMB != "" || j.flags.sampleHz != "" {
-			fmt.Fprintf(g.stderr, "inferscope: warning: the daemon on %s has settings of its own: --gpu, --trace-size-mb and --cpu-sampling-frequency-hz are not heeded\n", g.socket)
+		if j.flags.gpu != "" || j.flags.cupti != "" || j.flags.traceMB != "" || j.flags.sampleHz != "" {
+			fmt.Fprintf(g.stderr, "inferscope: warning: the daemon on %s has settings of its own: --gpu, --cupti, --trace-size-mb and --cpu-sampling-frequency-hz are not heeded\n", g.socket)
 		}
 		return &watcher{Client: client}, nil
 	}
@@ -43,7 +43,7 @@ func (g *global) attach(j *job) (*watcher, error) {
 		return nil, clierror.New(clierror.NoDaemon,
 			"start one for all users with: sudo inferscoped --on-request --allow-users all; or run this as root: sudo inferscope run ...", err)
 	}
-	return g.startDaemon(j)
+	return g.startDaemon(j.daemonFlags(), j.as)
 }
 
 // settleTime is how long a daemon may take to load its programs into the kernel, on a slow machine.
@@ -67,8 +67,9 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 	return v.Agents && j.flags.gpu != "off", nil
 }
 
-// startDaemon starts a daemon for one program. It ends with this process, however that ends.
-func (g *global) startDaemon(j *job) (*watcher, error) {
+// startDaemon starts a daemon for one command, which as may reach too where it is not nil. It ends with the thread that
+// calls this, however that ends.
+func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
 	path, err := beside("inferscoped")
 	if err != nil {
 		return nil, err
@@ -77,9 +78,9 @@ func (g *global) startDaemon(j *job) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for a daemon: %w", err)
 	}
-	if j.as != nil { // whose program may ask for its own report
+	if as != nil { // whose program may ask for its own report
 		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
-			return nil, errors.Join(fmt.Errorf("letting %s reach the daemon: %w", j.as.name, err), os.RemoveAll(dir))
+			return nil, errors.Join(fmt.Errorf("letting %s reach the daemon: %w", as.name, err), os.RemoveAll(dir))
 		}
 	}
 	w := &watcher{dir: dir, ended: make(chan struct{})}
@@ -88,7 +89,7 @@ func (g *global) startDaemon(j *job) (*watcher, error) {
 		return nil, errors.Join(fmt.Errorf("making the daemon's log: %w", err), os.RemoveAll(dir))
 	}
 	defer log.Close()
-	w.own = exec.Command(path, append([]string{"--on-request", "--keep", "24h", "--socket", w.socket()}, j.daemonFlags()...)...) //nolint:noctx // it ends by close
+	w.own = exec.Command(path, append([]string{"--on-request", "--keep", "24h", "--socket", w.socket()}, flags...)...) //nolint:noctx // it ends by close
 	w.own.Stdout, w.own.Stderr, w.own.Env = log, log, g.environ
 	// A group of its own: Ctrl-C is the program's, and the daemon is needed after it.
 	w.own.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
@@ -137,7 +138,7 @@ func (w *watcher) await() error {
 		select {
 		case <-w.ended:
 			code := w.own.ProcessState.ExitCode()
-			return clierror.New(clierror.Code(max(code, 1)), "it is started by `inferscope run`, as root, where no daemon is there", fmt.Errorf("the daemon ended at once: %s", w.lastWords()))
+			return clierror.New(clierror.Code(max(code, 1)), "sudo inferscope doctor says what this machine lacks", fmt.Errorf("the daemon ended at once: %s", w.lastWords()))
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(end) {

@@ -3,13 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
-	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -43,7 +45,7 @@ type whatifFlags struct {
 func whatifCommand(g *global) *cobra.Command {
 	var f whatifFlags
 	cmd := &cobra.Command{
-		Use:   "whatif [--pid PID | FILE]",
+		Use:   "whatif [PID | NAME | FILE]",
 		Short: "Say how much faster a process would be with something changed",
 		Long:  whatifHelp,
 		Args:  cobra.MaximumNArgs(1),
@@ -51,7 +53,7 @@ func whatifCommand(g *global) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	f.stretchFlags(flags, "ask about")
+	g.stretchFlags(cmd, &f.reportFlags, "ask about")
 	flags.StringArrayVar(&f.without, "without", nil, "a cause, with its remedy, or a function")
 	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function that takes so many times less: 'tokenize*=2'")
 	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel that takes so many times less: 'gemm*=1.5'")
@@ -86,6 +88,14 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 		return fmt.Errorf("writing to standard output: %w", err)
 	}
 	return nil
+}
+
+// isFile reports whether an argument is about a recording: there is such a file, or it looks like the name of one.
+func isFile(name string) bool {
+	if _, err := os.Stat(name); err == nil {
+		return true
+	}
+	return strings.ContainsRune(name, os.PathSeparator) || slices.Contains([]string{".isc", ".zip", ".json", ".gz", ".sqlite"}, filepath.Ext(name))
 }
 
 // named quotes the names that changes are about.
@@ -123,17 +133,19 @@ func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 
 // recordingFor reads the file that is named, or asks the daemon.
 func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string) (*recording.Recording, error) {
-	if len(args) == 1 {
+	if len(args) == 1 && isFile(args[0]) {
 		if f.pid != 0 {
 			return nil, clierror.New(clierror.Usage, "leave one of them out", fmt.Errorf("--pid and a file cannot be used together"))
 		}
 		return g.open(ctx, args[0])
 	}
-	client, pid, err := g.watched(ctx, &f.reportFlags)
+	if err := f.takeName(args); err != nil {
+		return nil, err
+	}
+	c, err := g.reach(ctx, &f.reportFlags)
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
-	defer g.progress(ctx, untilShown(f.window), recordingOf(pid, f.window))()
-	return client.Recording(ctx, pid, api.Window{Last: f.last, For: f.window, GPU: f.gpu})
+	defer c.leave()
+	return c.fetch(ctx, &f.reportFlags)
 }

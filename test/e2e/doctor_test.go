@@ -30,7 +30,9 @@ func doctor(t *testing.T, uid uint32, args ...string) (found map[string]string, 
 	}
 	var d struct {
 		Works    bool
-		Sections []struct{ Checks []struct{ Name, State string } }
+		Sections []struct {
+			Checks []struct{ Name, State string }
+		}
 	}
 	if err := json.Unmarshal(out, &d); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -80,7 +80,7 @@ func (c *Client) noDaemon(err error) error {
 	if errors.As(err, &sys) {
 		why = sys // the wrapping repeats the socket's name
 	}
-	return clierror.New(clierror.NoDaemon, "start it with: sudo inferscoped --pid N", fmt.Errorf("no daemon answers on %s: %w", c.socket, why))
+	return clierror.New(clierror.NoDaemon, "start it with: sudo inferscoped", fmt.Errorf("no daemon answers on %s: %w", c.socket, why))
 }
 
 // Version returns which daemon answers.

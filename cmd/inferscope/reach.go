@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// defaultWindow is how long a report looks at a process that has not been watched so far.
+const defaultWindow = 10 * time.Second
+
+// attachTime bounds the wait for a daemon that attaches to a process.
+const attachTime = time.Minute
+
+// connection is a daemon and the target that a command is about.
+type connection struct {
+	*api.Client
+	g     *global
+	pid   uint32
+	own   *watcher // a daemon that was started for this command; nil: it was there
+	added bool     // the process became a target for this command
+	fresh bool     // it was not watched before: there is no past
+	once  sync.Once
+	over  chan struct{} // closed when everything is undone
+}
+
+// reach finds the daemon and the process that a command is about: by --pid, by a name, or the only one that is watched.
+// Without a daemon root gets one of its own for the time. It returns when the process is followed.
+func (g *global) reach(ctx context.Context, f *reportFlags) (*connection, error) {
+	client, err := g.dial()
+	if err != nil {
+		return g.reachOwn(ctx, f, err)
+	}
+	c := &connection{Client: client, g: g, over: make(chan struct{})}
+	g.leaveAtEnd(c)
+	if err := c.find(ctx, f); err != nil {
+		c.leave()
+		return nil, err
+	}
+	if err := c.followed(ctx, f); err != nil {
+		c.leave()
+		return nil, err
+	}
+	return c, nil
+}
+
+// find chooses among what the daemon watches.
+func (c *connection) find(ctx context.Context, f *reportFlags) error {
+	targets, err := c.Targets(ctx)
+	if err != nil {
+		return err
+	}
+	pid, err := choose(targets, f)
+	if err == nil {
+		c.pid = pid
+		if f.pid != 0 && uint32(f.pid) != pid {
+			fmt.Fprintf(c.g.stderr, "inferscope: pid %d belongs to target %d: this is about all of it\n", f.pid, pid)
+		}
+		return nil
+	}
+	wanted, found := uint32(f.pid), error(nil)
+	if f.name != "" {
+		if wanted, found = c.candidate(ctx, f); found != nil {
+			return err
+		}
+	}
+	if wanted == 0 {
+		return err
+	}
+	// Nobody asked for it so far.
+	if adding := c.Watch(ctx, wanted); clierror.CodeOf(adding) == clierror.Unsupported { // a daemon of named pids
+		return err
+	} else if adding != nil {
+		return adding
+	}
+	c.pid, c.added, c.fresh = wanted, true, true
+	fmt.Fprintf(c.g.stderr, "inferscope: the daemon did not watch pid %d: it does for this command\n", wanted)
+	return nil
+}
+
+// candidate finds a process by name that uses a GPU and is not watched.
+func (c *connection) candidate(ctx context.Context, f *reportFlags) (uint32, error) {
+	found, err := c.Candidates(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return chooseCandidate(found, f)
+}
+
+// followed waits until the daemon follows the target: before that there is nothing to ask for.
+func (c *connection) followed(ctx context.Context, f *reportFlags) error {
+	ctx, cancel := context.WithTimeout(ctx, attachTime)
+	defer cancel()
+	done := c.g.progress(ctx, patience, func(passed time.Duration) string {
+		return fmt.Sprintf("waiting for the daemon to attach to pid %d: %.0f s", c.pid, passed.Seconds())
+	})
+	defer done()
+	for {
+		targets, err := c.Targets(ctx)
+		if err != nil {
+			return err
+		}
+		if !attaching(targets, c.pid) {
+			break
+		}
+		c.fresh = true
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return clierror.New(clierror.General, "inferscope status says what it does", fmt.Errorf("the daemon has not attached to pid %d within %s", c.pid, attachTime))
+			}
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if c.fresh && f.last > 0 {
+		return clierror.New(clierror.Usage, "use --for: it looks at the time from now on", fmt.Errorf("pid %d was not watched so far: there is no past of it", c.pid))
+	}
+	return nil
+}
+
+func attaching(targets []api.Target, pid uint32) bool {
+	for i := range targets {
+		if targets[i].PID == pid {
+			return targets[i].State == api.Attaching
+		}
+	}
+	return false
+}
+
+// reachOwn starts a daemon for one command, where none answers. why is what the client said.
+func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*connection, error) {
+	if clierror.CodeOf(why) != clierror.NoDaemon || ctx.Err() != nil {
+		return nil, why
+	}
+	if os.Geteuid() != 0 {
+		return nil, clierror.New(clierror.NoDaemon, "start one with: sudo inferscoped; or run this command with sudo, which starts one for the time", why)
+	}
+	if _, err := beside("inferscoped"); err != nil {
+		return nil, why
+	}
+	if f.last > 0 {
+		return nil, clierror.New(clierror.NoDaemon, "use --for: without a daemon only the time from now on can be looked at", why)
+	}
+	pid := uint32(f.pid)
+	if pid == 0 {
+		found, err := g.candidates(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if pid, err = chooseCandidate(found, f); err != nil {
+			return nil, err
+		}
+	}
+	// The daemon ends with the thread that starts it (prctl(2), PR_SET_PDEATHSIG): this goroutine keeps it.
+	runtime.LockOSThread()
+	done := g.progress(ctx, patience, func(passed time.Duration) string {
+		return fmt.Sprintf("starting a daemon for pid %d: %.0f s", pid, passed.Seconds())
+	})
+	var flags []string
+	if f.cupti != "" {
+		flags = []string{"--cupti", f.cupti}
+	}
+	own, err := g.startDaemon(flags, nil)
+	done()
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{Client: own.Client, g: g, pid: pid, own: own, fresh: true, over: make(chan struct{})}
+	g.leaveAtEnd(c)
+	if err := own.Watch(ctx, pid); err != nil {
+		c.leave()
+		return nil, err
+	}
+	if err := c.followed(ctx, f); err != nil {
+		c.leave()
+		return nil, err
+	}
+	return c, nil
+}
+
+// window says which stretch a report is about: of a process that was not watched so far, the next seconds.
+func (c *connection) window(f *reportFlags) api.Window {
+	if c.fresh && f.window == 0 {
+		f.window = defaultWindow
+		fmt.Fprintf(c.g.stderr, "inferscope: pid %d was not watched so far: looking at its next %s (--for says how long)\n", c.pid, f.window)
+	}
+	return api.Window{Last: f.last, For: f.window, GPU: f.gpu}
+}
+
+// fetch gets the recording that a report is about, and undoes what was done for it.
+func (c *connection) fetch(ctx context.Context, f *reportFlags) (*recording.Recording, error) {
+	win := c.window(f)
+	done := c.g.progress(ctx, untilShown(win.For), recordingOf(c.pid, win.For))
+	rec, err := c.Recording(ctx, c.pid, win)
+	done()
+	if err != nil {
+		return nil, err
+	}
+	if c.own != nil {
+		c.g.warn(c.own, rec)
+	}
+	go c.leave()
+	return rec, nil
+}
+
+// leave undoes what was done for this command: a target that it added is let go of, a daemon of its own ends.
+func (c *connection) leave() {
+	c.once.Do(func() {
+		defer close(c.over)
+		var err error
+		if c.own != nil {
+			err = c.own.close()
+		} else if c.added {
+			err = c.Release(context.Background(), c.pid)
+		}
+		c.Close()
+		if err != nil {
+			fmt.Fprintf(c.g.stderr, "inferscope: warning: %s\n", format.Clean(err.Error()))
+		}
+	})
+	<-c.over
+}
+
+// leaveAtEnd has a connection left when the program ends, however that is.
+func (g *global) leaveAtEnd(c *connection) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.connections = append(g.connections, c)
+}
+
+// leaveAll returns when everything is undone that commands did for a time.
+func (g *global) leaveAll() {
+	g.mu.Lock()
+	all := g.connections
+	g.mu.Unlock()
+	for _, c := range all {
+		c.leave()
+	}
+}
