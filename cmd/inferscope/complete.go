@@ -25,7 +25,7 @@ func (g *global) completeTargets(cmd *cobra.Command) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		directive := cobra.ShellCompDirectiveNoFileComp
-		if cmd.Name() == "whatif" { // which also takes a file
+		if cmd.Name() == "whatif" || cmd.Name() == "memory" { // which also takes a file
 			directive = cobra.ShellCompDirectiveDefault
 		}
 		return g.pids(cmd.Context()), directive

@@ -22,14 +22,14 @@ made earlier; it needs no daemon then.
 func memoryCommand(g *global) *cobra.Command {
 	var f whatifFlags
 	cmd := &cobra.Command{
-		Use:   "memory [--pid PID | FILE]",
+		Use:   "memory [PID | NAME | FILE]",
 		Short: "Say what holds GPU memory, and what leaks",
 		Long:  memoryHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.memoryReport(cmd, &f, args) },
 	}
 	cmd.Flags().SortFlags = false
-	f.stretchFlags(cmd.Flags(), "look at")
+	g.stretchFlags(cmd, &f.reportFlags, "look at")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }
