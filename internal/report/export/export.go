@@ -32,7 +32,9 @@ func Formats() []Format {
 	return []Format{
 		{"perfetto", ".perfetto-trace", "ui.perfetto.dev: threads with their states and calls, GPU streams, counters, why the GPU was idle", writePerfetto},
 		{"kineto", ".pt.trace.json", "what reads torch.profiler's files: chrome://tracing, HolisticTraceAnalysis, TensorBoard", writeKineto},
+		{"heap", ".heap.pb.gz", "go tool pprof: what PyTorch's allocators handed out and what is live, by stack", writeHeap},
 		{"pprof", ".pb.gz", "go tool pprof: CPU, CPU while the GPU was idle, off-CPU and GPU time by stack (-sample_index)", writePprof},
+		{"memory_viz", ".pickle", "pytorch.org/memory_viz and torch.cuda._memory_viz: GPU memory over time, by stack", writeMemoryViz},
 		{"jsonl", ".jsonl", "jq: one event a line", writeJSONL},
 		{"folded", ".folded", "flamegraph.pl, speedscope: CPU samples, a stack a line", writeFolded},
 		{"csv", ".csv", "spreadsheets, pandas: one kernel a line", writeCSV},

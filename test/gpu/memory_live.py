@@ -1,0 +1,170 @@
+"""A PyTorch program whose allocations are known, for memory_live_check.py.
+
+It answers one line of JSON to each command on its standard input:
+  state            what torch says of the device now
+  steps N          N steps of small products: activations that come and go
+  leak N           N steps, each of which leaks in three places (first_leak, second_leak, third_leak)
+  keep             twelve functions keep blocks of sizes of their own; answers torch's own history by place
+  oom              asks for more than there is
+  calibrate RATE   finds how much work between allocations gives RATE of them a second
+  churn N          N allocations with that work between them; answers the seconds
+  quit
+"""
+
+import json
+import sys
+import time
+
+import torch
+
+DEVICE = "cuda:0"
+MIB = 1 << 20
+leaked, kept = [], []
+
+
+def block(size):
+    return torch.empty(size, dtype=torch.uint8, device=DEVICE)
+
+
+def first_leak():
+    leaked.append(block(256 * 1024))
+
+
+def second_leak():
+    leaked.append(block(1 * MIB))
+
+
+def third_leak():
+    leaked.append(torch.zeros(64 * 1024, dtype=torch.float16, device=DEVICE))
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(1024, 1024, bias=True) for _ in range(8))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x)) + x
+        return x
+
+
+# Each keeps blocks at a line of its own.
+KEEPERS = []
+for i in range(12):
+    source = "\n" * i + f"def keeper_{i}():\n    kept.append(block({(i + 1) * 640 * 1024}))\n"
+    scope = {"kept": kept, "block": block}
+    exec(compile(source, f"keepers.py", "exec"), scope)
+    KEEPERS.append(scope[f"keeper_{i}"])
+
+
+def state():
+    torch.cuda.synchronize()
+    return {
+        "allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved(),
+        "peak": torch.cuda.max_memory_allocated(), "at": time.monotonic_ns(),
+        "allocations": torch.cuda.memory_stats()["allocation.all.allocated"], "frees": torch.cuda.memory_stats()["allocation.all.freed"],
+    }
+
+
+def by_place():
+    """Live bytes by the innermost Python line of the snapshot, of what was allocated since the history began."""
+    out = {}
+    for segment in torch.cuda.memory._snapshot()["segments"]:
+        for b in segment["blocks"]:
+            if b["state"] != "active_allocated" or not b.get("frames"):
+                continue
+            f = b["frames"][0]
+            place = f"{f['name']} ({f['filename'].rsplit('/', 1)[-1]}:{f['line']})"
+            out[place] = out.get(place, 0) + b["size"]
+    return out
+
+
+def keep(model, x):
+    torch.cuda.memory._record_memory_history(max_entries=100_000, stacks="python")
+    for round_ in range(12):
+        for i, keeper in enumerate(KEEPERS):
+            if round_ <= i:
+                keeper()
+        for _ in range(20):
+            model(x)
+        torch.cuda.synchronize()
+        time.sleep(0.05)
+    places = by_place()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    return {"places": places, **state()}
+
+
+def oom():
+    total = torch.cuda.get_device_properties(0).total_memory
+    try:
+        block(total)
+    except torch.OutOfMemoryError as e:
+        return {"caught": str(e)[:200], "asked": total, **state()}
+    return {"caught": None}
+
+
+work = 0
+
+
+def churn(n):
+    begin = time.perf_counter()
+    for _ in range(n):
+        for _ in range(work):
+            pass
+        torch.empty(4096, dtype=torch.uint8, device=DEVICE)
+    return time.perf_counter() - begin
+
+
+def calibrate(rate):
+    global work
+    low, high = 0, 1 << 14
+    while low < high:
+        work = (low + high) // 2
+        n = 20_000
+        if n / churn(n) > rate:
+            low = work + 1
+        else:
+            high = work
+    n = 50_000
+    return {"work": work, "rate": n / churn(n)}
+
+
+def leak(model, x, n):
+    for _ in range(n):
+        first_leak()
+        second_leak()
+        third_leak()
+        model(x)
+        time.sleep(0.005)
+
+
+def main():
+    with torch.inference_mode():
+        model = Model().half().to(DEVICE)
+        weights = [torch.zeros(16 * MIB, dtype=torch.uint8, device=DEVICE) for _ in range(32)]
+        x = torch.randn(16, 1024, dtype=torch.float16, device=DEVICE)
+        model(x)
+        print(json.dumps({"ready": len(weights), **state()}), flush=True)
+        for line in sys.stdin:
+            command, _, argument = line.strip().partition(" ")
+            answer = {}
+            if command == "steps":
+                for _ in range(int(argument)):
+                    model(x)
+            elif command == "leak":
+                leak(model, x, int(argument))
+            elif command == "keep":
+                answer = keep(model, x)
+            elif command == "oom":
+                answer = oom()
+            elif command == "calibrate":
+                answer = calibrate(float(argument))
+            elif command == "churn":
+                answer = {"seconds": churn(int(argument))}
+            elif command == "quit":
+                break
+            print(json.dumps({**state(), **answer}), flush=True)
+
+
+main()
