@@ -12,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/memory"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/capture/profile/threaddump"
+	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/capture/sched/pressure"
@@ -61,6 +62,9 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		if f.memory {
 			sources = append(sources, allocations(rings, linkHolder, source.Mode(), stacks, logger)...)
 		}
+		if f.requests {
+			sources = append(sources, requests(logger)...)
+		}
 		if f.scheduling {
 			sources = append(sources, waits(rings, logger)...)
 		}
@@ -98,6 +102,16 @@ func allocations(rings *ring.Rings, linkHolder *uprobe.LinkHolder, mode uprobe.M
 	source, err := memory.New(rings, opts)
 	if err != nil {
 		logger.Warn("the memory of frameworks is not watched", zap.Error(err))
+		return nil
+	}
+	return []daemon.Source{source}
+}
+
+// requests makes the source of the requests that targets serve; without it the daemon goes on.
+func requests(logger *zap.Logger) []daemon.Source {
+	source, err := request.New()
+	if err != nil {
+		logger.Warn("requests are not watched", zap.Error(err))
 		return nil
 	}
 	return []daemon.Source{source}

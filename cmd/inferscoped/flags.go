@@ -49,6 +49,7 @@ type flags struct {
 	wholeNames     bool
 	scheduling     bool
 	memory         bool
+	requests       bool
 	exitWithTarget bool
 	onRequest      bool
 	discover       bool
@@ -81,6 +82,8 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.wholeNames, "whole-names", false, "leave C++ and Rust names as long as they are: template arguments, parameters")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
 	set.BoolVar(&f.memory, "memory", true, "watch what PyTorch's allocators hand out and take back")
+	f.requests = true
+	set.Var((*onOff)(&f.requests), "requests", "watch the HTTP requests that targets serve: times and numbers of tokens, no content (on or off)")
 	f.gpu.register(set)
 	f.record.register(set)
 	set.StringVar(&f.pinLevel, "pin-level", "", "fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")
@@ -210,3 +213,30 @@ func (f *flags) mode() uprobe.Mode {
 	}
 	return uprobe.Mode(f.probeMode)
 }
+
+// onOff is a flag that is on or off.
+type onOff bool
+
+// String returns on or off.
+func (v *onOff) String() string {
+	if *v {
+		return "on"
+	}
+	return "off"
+}
+
+// Set takes on, off and what a bool may be.
+func (v *onOff) Set(text string) error {
+	switch text {
+	case "on", "true", "1":
+		*v = true
+	case "off", "false", "0":
+		*v = false
+	default:
+		return fmt.Errorf("%q is neither on nor off", text)
+	}
+	return nil
+}
+
+// Type returns what the value is called in help.
+func (v *onOff) Type() string { return "on|off" }

@@ -38,6 +38,12 @@ type Gauge interface {
 	Pressure(root uint32, from, to uint64) []recording.Pressure
 }
 
+// Requester is a source of the requests that targets served.
+type Requester interface {
+	// Requests returns those that overlap [from, to] (ns), ordered by when they were read.
+	Requests(from, to uint64) []recording.Request
+}
+
 // evidence is what sources add to recordings beside their events.
 type evidence struct {
 	observers  []Observer
@@ -45,6 +51,7 @@ type evidence struct {
 	namers     []Namer
 	gauges     []Gauge
 	helped     []Helped
+	requesters []Requester
 }
 
 func gather(sources []Source) evidence {
@@ -61,6 +68,9 @@ func gather(sources []Source) evidence {
 		}
 		if h, ok := s.(Helped); ok {
 			e.helped = append(e.helped, h)
+		}
+		if r, ok := s.(Requester); ok {
+			e.requesters = append(e.requesters, r)
 		}
 		if g, ok := s.(Gauge); ok {
 			e.gauges = append(e.gauges, g)
@@ -98,6 +108,11 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	}
 	for _, g := range e.gauges {
 		m.Pressure = append(m.Pressure, g.Pressure(v.pid, m.From, m.To)...)
+	}
+	for _, r := range e.requesters {
+		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {
+			return !v.has(r.PID) || v.owns != nil && !v.owns(&event.Event{TS: r.Received, PID: r.PID})
+		})...)
 	}
 	slices.SortFunc(m.Objects, func(a, b recording.Object) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Inode, b.Inode))

@@ -47,6 +47,7 @@ type Meta struct {
 	Pressure     []Pressure  `json:"pressure,omitempty"`  // of the host and the cgroup, ordered by TS
 	GPU          *GPU        `json:"gpu,omitempty"`       // nil: no agent was asked for
 	Overhead     *Overhead   `json:"overhead,omitempty"`  // nil: nothing governs what watching costs
+	Requests     []Request   `json:"requests,omitempty"`  // that overlap the window, ordered by Received
 }
 
 // importMark begins the Version of a recording that was made from another tool's file.

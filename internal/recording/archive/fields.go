@@ -186,6 +186,16 @@ func stateFields() []field {
 }
 
 // lifecycleFields describe fork, exec and exit (bpf/process.bpf.c).
+func requestChunkFields() []field {
+	return slices.Concat(times(), []field{
+		process(), thread(), function("func", "unused, 0"), flags(), ret("ret", "unused, 0"),
+		whole("request", uint64Kind, packDict, wordArg0, "requests.request"),
+		whole("parts", int64Kind, packDict, wordArg1, "parts with content in this write"),
+		whole("arg2", uint64Kind, packDict, wordArg2, "unused, 0"),
+		whole("arg3", uint64Kind, packDict, wordArg3, "unused, 0"),
+	})
+}
+
 func lifecycleFields() []field {
 	return rawFields(rawDocs{
 		function: "unused, 0", kind: "enum event_kind (bpf/event.h): 2 fork, 3 exec, 4 exit", ret: "exit: status as wait(2) returns it",

@@ -98,6 +98,9 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 		Objects: several(r, func() recording.Object {
 			return recording.Object{PID: r.Uint32(), Inode: r.Uint64(), Name: word(r), Role: recording.Accepted}
 		}),
+		Requests: several(r, func() recording.Request {
+			return recording.Request{Number: r.Uint64(), PID: r.Uint32(), FirstToken: r.Uint64(), Route: word(r), Model: word(r), Streamed: r.IntN(2) == 0, OutputTokens: r.Uint32(), TokenSource: word(r)}
+		}),
 		Pressure: several(r, func() recording.Pressure {
 			p := recording.Pressure{TS: r.Uint64(), Throttled: r.Uint64(), GPUNode: -1}
 			if r.IntN(2) == 0 {

@@ -59,6 +59,33 @@ type sourceRow struct {
 	Detail string `isc:"detail" doc:"why it is not running"`
 }
 
+type requestRow struct {
+	Number       uint64 `isc:"request" doc:"request_chunks.request"`
+	PID          uint32 `isc:"pid" doc:"process that served it"`
+	Port         uint32 `isc:"port" doc:"local port; 0: unix socket"`
+	Received     uint64 `isc:"received_ns" doc:"first bytes of the request read, CLOCK_MONOTONIC ns"`
+	Asked        uint64 `isc:"asked_ns" doc:"last bytes of the request read, ns; 0: unknown"`
+	FirstByte    uint64 `isc:"first_byte_ns" doc:"header of the response written, ns; 0: none"`
+	FirstToken   uint64 `isc:"first_token_ns" doc:"first part with content written, ns; 0: none, or not streamed"`
+	LastToken    uint64 `isc:"last_token_ns" doc:"last part with content written, ns"`
+	End          uint64 `isc:"end_ns" doc:"last bytes of the response written, or connection closed, ns; 0: in progress"`
+	Method       string `isc:"method" doc:"HTTP method"`
+	Route        string `isc:"route" doc:"path without query; segments that may identify somebody are *"`
+	Model        string `isc:"model" doc:"model as the request or the response names it"`
+	ID           string `isc:"id" doc:"id that the server gave to the response"`
+	Trace        string `isc:"traceparent" doc:"traceparent header of the request"`
+	Status       uint32 `isc:"status" doc:"HTTP status; 0: no response"`
+	Outcome      string `isc:"outcome" doc:"open, complete, aborted, unbounded"`
+	Streamed     bool   `isc:"streamed" doc:"SSE or NDJSON"`
+	Unreadable   bool   `isc:"unreadable" doc:"compressed or partly unseen: token numbers are lower bounds"`
+	InputTokens  uint32 `isc:"input_tokens" doc:"0: unknown"`
+	OutputTokens uint32 `isc:"output_tokens" doc:"0: unknown"`
+	CachedTokens uint32 `isc:"cached_tokens" doc:"input tokens from the prefix cache"`
+	TokenSource  string `isc:"token_source" doc:"source of output_tokens: usage, timings, chunks; empty: unknown"`
+	Parts        uint32 `isc:"parts" doc:"parts of the streamed response with content"`
+	Writes       uint32 `isc:"writes" doc:"writes with such parts"`
+}
+
 type lossRow struct {
 	Reason loss.Reason `isc:"reason" doc:"loss reason"`
 	Count  uint64      `isc:"count" doc:"number of events, calls or libraries, depending on the reason"`

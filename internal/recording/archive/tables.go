@@ -46,6 +46,7 @@ func eventTables() []eventTable {
 		{name: "samples", kind: event.Sample, doc: "stack samples of threads", fields: sampleFields()},
 		{name: "thread_states", kind: event.OffCPU, doc: "off-CPU intervals of threads, and scheduling marks", fields: stateFields()},
 		{name: tableOpen, kind: event.OffCPU, doc: "thread_states still open at the end of the recording", fields: stateFields(), latest: true},
+		{name: "request_chunks", kind: event.RequestChunk, doc: "writes of parts of streamed responses that carry content", fields: requestChunkFields()},
 		{name: tableLifecycle, doc: "fork, exec and exit events; the current daemon writes none, see processes", fields: lifecycleFields()},
 		{name: tableOther, doc: "skipped CUDA calls (kind 13), and events of kinds that the writer does not know", fields: otherFields()},
 	}

@@ -44,6 +44,11 @@ const (
 	Skipped // calls of Func that have no event: Args[0] that the program made itself, Args[1] inside of such, in [TS, TS+Dur]; about one of Ret calls has one
 )
 
+// RequestChunk is a write of part of a streamed answer that carries content: Args[0] is the Number of a request, Args[1]
+// how many such parts it has. Dur is the time since the one before it, at the first one since the request was read; it
+// began at TS and was written at the end. User space alone makes it, so that bpf/event.h lacks it.
+const RequestChunk Kind = 64
+
 // Memory that a framework's allocators hand out: bpf/event.h, "Memory". Func is a MemoryDevice.
 const (
 	Memory      Kind = 80 + iota // at the end of [TS, TS+Dur]: Args[0] bytes in blocks, Args[1] in segments; Args[2] the most in between, Args[3] before the attach

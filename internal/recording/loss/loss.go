@@ -64,6 +64,9 @@ const (
 
 	MemoryUnseen      Reason = "memory_unseen"
 	MemorySamplesLost Reason = "memory_samples_lost"
+
+	RequestsUnseen Reason = "requests_unseen"
+	RequestsLost   Reason = "requests_lost"
 )
 
 // Kind describes a reason to people.
@@ -124,6 +127,8 @@ func Kinds() []Kind {
 		{ScopesRefused, Warning, "the memory in which a process names its scopes cannot be used, so its scopes are missing", ""},
 		{MemoryUnseen, Warning, "the allocator of a framework could not be probed, so that its memory is not known", ""},
 		{MemorySamplesLost, Warning, "some of a framework's allocations were not followed: totals are exact, live bytes by stack are lower bounds", ""},
+		{RequestsUnseen, Warning, "transfers on sockets with HTTP requests were made in a way in which their bytes are not seen (io_uring, sendfile): requests may be incomplete", ""},
+		{RequestsLost, Warning, "HTTP requests or parts of them are missing, because there were too many", ""},
 		{ScopesUnnamed, Info, "scopes have no name, because there were too many different ones", "put what changes from one to the next into an attribute"},
 		{StackLeaf, Info, "samples have no stack but the function that ran", ""},
 		{StackPython, Info, "samples have the Python stack and the native function that ran, but no native callers", ""},

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//go:build ignore
+
+/*
+ * What targets read from and write to sockets on which somebody sends them HTTP requests.
+ *
+ * The kernel calls sock_recv_length and sock_send_length (6.3) after each transfer of any socket, with the socket and
+ * the number of bytes; where the bytes lie in user memory is told by the registers of the system call that is under
+ * way. So no system call pays for this but those on sockets, and those of processes that are not targets pay for one
+ * look into a map. io_uring transfers outside of such a system call: it is counted, its bytes are not seen.
+ *
+ * A socket is followed from the first read on that begins with an HTTP method. What is copied here is looked at in
+ * user space and forgotten: package request.
+ */
+#include "kernel.h"
+struct sock;
+#include <bpf/bpf_helpers.h>
+
+#define REQUEST_SMALL 512  /* bytes of a transfer that fit into a small record */
+#define REQUEST_HEAD 4096  /* bytes that are copied from the beginning of a transfer at most */
+#define REQUEST_TAIL 1024  /* bytes from the end of a longer one: usage stands at the end of an answer */
+#define REQUEST_VECTORS 16 /* buffers of one transfer */
+#define REQUEST_SOCKETS 65536
+#define REQUEST_PROCESSES 16384
+
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define MSG_PEEK 2
+#define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
+
+#if defined(__TARGET_ARCH_x86)
+#define SYS_READ 0
+#define SYS_WRITE 1
+#define SYS_READV 19
+#define SYS_WRITEV 20
+#define SYS_SENDTO 44
+#define SYS_RECVFROM 45
+#define SYS_SENDMSG 46
+#define SYS_RECVMSG 47
+#define SYSCALL(r) ((r)->orig_ax)
+#define ARG2(r) ((r)->si)
+#define ARG3(r) ((r)->dx)
+#elif defined(__TARGET_ARCH_arm64)
+#define SYS_READ 63
+#define SYS_WRITE 64
+#define SYS_READV 65
+#define SYS_WRITEV 66
+#define SYS_SENDTO 206
+#define SYS_RECVFROM 207
+#define SYS_SENDMSG 211
+#define SYS_RECVMSG 212
+#define SYSCALL(r) ((r)->user_regs.regs[8])
+#define ARG2(r) ((r)->user_regs.regs[1])
+#define ARG3(r) ((r)->user_regs.regs[2])
+#endif
+
+struct sock_common___request {
+	unsigned short skc_family;
+	__u16 skc_num;
+} __attribute__((preserve_access_index));
+
+struct sock___request {
+	struct sock_common___request __sk_common;
+} __attribute__((preserve_access_index));
+
+enum request_kind {
+	REQUEST_RECEIVED = 1,
+	REQUEST_SENT = 2,
+	REQUEST_PEER_CLOSED = 3, /* the other side will not send any more */
+	REQUEST_CLOSED = 4,
+};
+
+/* One transfer; head bytes of its beginning follow, and then tail bytes of its end. */
+struct request_record {
+	__u64 ts;
+	__u64 socket; /* cookie */
+	__u32 pid;
+	__u32 tid;
+	__u32 kind;  /* enum request_kind */
+	__u32 bytes; /* that were transferred */
+	__u16 head;
+	__u16 tail;
+	__u16 port; /* local */
+	__u16 fresh; /* the first record of this socket */
+};
+
+struct request_small {
+	struct request_record record;
+	__u8 data[2 * REQUEST_SMALL];
+};
+
+struct request_large {
+	struct request_record record;
+	__u8 data[2 * REQUEST_HEAD + REQUEST_TAIL];
+};
+
+enum request_count {
+	REQUEST_COUNT_TRANSFERS = 0, /* that were recorded */
+	REQUEST_COUNT_LOST = 1,	     /* the ring had no room */
+	REQUEST_COUNT_UNSEEN = 2,    /* by a system call whose buffers are not known: io_uring, sendfile, splice */
+	REQUEST_COUNT_LOOKS = 3,     /* transfers of targets on sockets that are not followed */
+	REQUEST_COUNTS = 4,
+};
+
+/* tgid -> counts of its own, by enum request_count. */
+struct request_process {
+	__u64 transfers;
+	__u64 looks;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REQUEST_PROCESSES);
+	__type(key, __u32);
+	__type(value, struct request_process);
+} request_processes SEC(".maps");
+
+/* cookie -> the process that reads from it */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, REQUEST_SOCKETS);
+	__type(key, __u64);
+	__type(value, __u64);
+} request_sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8388608);
+} request_records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REQUEST_COUNTS);
+	__type(key, enum request_count);
+	__type(value, __u64);
+} request_counts SEC(".maps");
+
+const enum request_kind *export_request_kind __attribute__((unused));
+const enum request_count *export_request_count __attribute__((unused));
+const struct request_process *export_request_process __attribute__((unused));
+const struct request_record *export_request_record __attribute__((unused));
+
+volatile __u32 request_off; /* not 0: nothing is recorded */
+
+static __always_inline void count(enum request_count which)
+{
+	__u64 *n = bpf_map_lookup_elem(&request_counts, &which);
+
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+/* The buffers of a transfer: either one, or a list of them. */
+struct buffers {
+	__u64 base;    /* of the one, or of the list */
+	__u64 vectors; /* 0: there is one */
+};
+
+struct vector {
+	__u64 base, bytes;
+};
+
+struct message {
+	__u64 name, name_bytes, vectors, count;
+};
+
+/* Finds the buffers of the system call that the thread is in. Returns 0 where they are not known. */
+static __always_inline int find_buffers(struct buffers *b)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct message m;
+	__u64 second, third;
+
+	if (!regs)
+		return 0;
+	second = ARG2(regs);
+	third = ARG3(regs);
+	asm volatile("" : "+r"(second), "+r"(third)); /* read here: the verifier wants one kind of pointer for each load */
+	b->base = second;
+	b->vectors = 0;
+	switch ((int)SYSCALL(regs)) {
+	case SYS_READ:
+	case SYS_WRITE:
+	case SYS_SENDTO:
+	case SYS_RECVFROM:
+		return 1;
+	case SYS_READV:
+	case SYS_WRITEV:
+		b->vectors = third;
+		return third > 0;
+	case SYS_SENDMSG:
+	case SYS_RECVMSG:
+		if (bpf_probe_read_user(&m, sizeof(m), (void *)second))
+			return 0;
+		b->base = m.vectors;
+		b->vectors = m.count;
+		return m.count > 0;
+	}
+	return 0;
+}
+
+/* Reads the first 8 bytes. */
+static __always_inline __u64 first_bytes(const struct buffers *b)
+{
+	struct vector v = {};
+	__u64 word = 0, at = b->base;
+
+	if (b->vectors) {
+		if (bpf_probe_read_user(&v, sizeof(v), (void *)at) || v.bytes < 8)
+			return 0;
+		at = v.base;
+	}
+	bpf_probe_read_user(&word, sizeof(word), (void *)at);
+	return word;
+}
+
+#define WORD(a, b, c, d) ((__u32)(a) | (__u32)(b) << 8 | (__u32)(c) << 16 | (__u32)(d) << 24)
+
+/* Whether these are the first bytes of a request. */
+static __always_inline int is_request(__u64 word)
+{
+	switch ((__u32)word) {
+	case WORD('P', 'O', 'S', 'T'):
+	case WORD('G', 'E', 'T', ' '):
+	case WORD('P', 'U', 'T', ' '):
+	case WORD('H', 'E', 'A', 'D'):
+	case WORD('D', 'E', 'L', 'E'):
+	case WORD('O', 'P', 'T', 'I'):
+	case WORD('P', 'A', 'T', 'C'):
+		return 1;
+	}
+	return 0;
+}
+
+/* Copies the beginning of the buffers to data, which has 2 * limit bytes; limit is a power of two. */
+static __always_inline __u32 copy_head(const struct buffers *b, __u8 *data, __u64 bytes, const __u64 limit)
+{
+	__u64 n = bytes < limit ? bytes : limit, at = 0;
+	__u32 i;
+	struct vector v;
+
+	if (!b->vectors) {
+		asm volatile("" : "+r"(n));
+		if (n > limit)
+			return 0;
+		return bpf_probe_read_user(data, n, (void *)b->base) ? 0 : n;
+	}
+	for (i = 0; i < REQUEST_VECTORS; i++) {
+		__u64 part, to;
+
+		if (i >= b->vectors || at >= n)
+			break;
+		if (bpf_probe_read_user(&v, sizeof(v), (void *)(b->base + i * sizeof(v))))
+			break;
+		part = v.bytes < n - at ? v.bytes : n - at;
+		to = at;
+		asm volatile("" : "+r"(part), "+r"(to));
+		if (part > limit || to >= limit)
+			break;
+		if (bpf_probe_read_user(data + to, part, (void *)v.base))
+			break;
+		at += part;
+	}
+	return at;
+}
+
+/* Copies the end of the buffers: at most REQUEST_TAIL bytes, of the last buffer that has any. */
+static __always_inline __u32 copy_tail(const struct buffers *b, __u8 *data, __u32 bytes)
+{
+	__u64 base = b->base, length = bytes;
+	__u64 n;
+	__u32 i;
+	struct vector v;
+
+	if (b->vectors) {
+		__u64 left = bytes;
+
+		length = 0;
+		for (i = 0; i < REQUEST_VECTORS; i++) {
+			if (i >= b->vectors || !left)
+				break;
+			if (bpf_probe_read_user(&v, sizeof(v), (void *)(b->base + i * sizeof(v))))
+				return 0;
+			if (!v.bytes)
+				continue;
+			base = v.base;
+			length = v.bytes < left ? v.bytes : left;
+			left -= length;
+		}
+		if (left)
+			return 0;
+	}
+	n = length < REQUEST_TAIL ? length : REQUEST_TAIL;
+	asm volatile("" : "+r"(n));
+	if (n > REQUEST_TAIL)
+		return 0;
+	return bpf_probe_read_user(data, n, (void *)(base + length - n)) ? 0 : n;
+}
+
+static __always_inline void fill(struct request_record *r, struct sock *sk, __u64 cookie, __u32 kind, __u32 bytes, __u64 now)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+
+	r->ts = now;
+	r->socket = cookie;
+	r->pid = id >> 32;
+	r->tid = id;
+	r->kind = kind;
+	r->bytes = bytes;
+	r->head = 0;
+	r->tail = 0;
+	r->port = ((struct sock___request *)sk)->__sk_common.skc_num;
+	r->fresh = 0;
+}
+
+static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
+{
+	__u64 now = bpf_ktime_get_ns(), cookie, *known, owner;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
+	struct buffers b;
+	int fresh = 0;
+	__u16 family;
+
+	if (!p || request_off)
+		return 0;
+	family = ((struct sock___request *)sk)->__sk_common.skc_family;
+	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
+		return 0;
+	cookie = bpf_get_socket_cookie(sk);
+	known = bpf_map_lookup_elem(&request_sockets, &cookie);
+	if (!known) {
+		__sync_fetch_and_add(&p->looks, 1);
+		if (kind != REQUEST_RECEIVED || bytes < 8 || !find_buffers(&b) || !is_request(first_bytes(&b)))
+			return 0;
+		owner = tgid;
+		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
+		fresh = 1;
+	} else if (!find_buffers(&b)) {
+		count(REQUEST_COUNT_UNSEEN);
+		return 0;
+	}
+	__sync_fetch_and_add(&p->transfers, 1);
+	count(REQUEST_COUNT_TRANSFERS);
+	if (bytes <= REQUEST_SMALL) {
+		struct request_small *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+
+		if (!r) {
+			count(REQUEST_COUNT_LOST);
+			return 0;
+		}
+		fill(&r->record, sk, cookie, kind, bytes, now);
+		r->record.fresh = fresh;
+		r->record.head = copy_head(&b, r->data, bytes, REQUEST_SMALL);
+		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	} else {
+		struct request_large *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+
+		if (!r) {
+			count(REQUEST_COUNT_LOST);
+			return 0;
+		}
+		fill(&r->record, sk, cookie, kind, bytes, now);
+		r->record.fresh = fresh;
+		r->record.head = copy_head(&b, r->data, bytes, REQUEST_HEAD);
+		if (bytes > REQUEST_HEAD)
+			r->record.tail = copy_tail(&b, r->data + 2 * REQUEST_HEAD, bytes);
+		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int request_received(__u64 *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	int bytes = ctx[1];
+
+	if (bytes <= 0 || (int)ctx[2] & MSG_PEEK)
+		return 0;
+	return transferred(sk, bytes, REQUEST_RECEIVED);
+}
+
+SEC("tp_btf/sock_send_length")
+int request_sent(__u64 *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	int bytes = ctx[1];
+
+	if (bytes <= 0)
+		return 0;
+	return transferred(sk, bytes, REQUEST_SENT);
+}
+
+/* Runs in whatever process the packet came to. */
+SEC("tp_btf/inet_sock_set_state")
+int request_state(__u64 *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	int state = ctx[2];
+	struct request_record *r;
+	__u64 cookie, *owner;
+
+	if (state != TCP_CLOSE && state != TCP_CLOSE_WAIT)
+		return 0;
+	cookie = bpf_get_socket_cookie(sk);
+	owner = bpf_map_lookup_elem(&request_sockets, &cookie);
+	if (!owner)
+		return 0;
+	r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+	if (!r) {
+		count(REQUEST_COUNT_LOST);
+	} else {
+		fill(r, sk, cookie, state == TCP_CLOSE ? REQUEST_CLOSED : REQUEST_PEER_CLOSED, 0, bpf_ktime_get_ns());
+		r->pid = *owner;
+		r->tid = 0;
+		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	}
+	if (state == TCP_CLOSE)
+		bpf_map_delete_elem(&request_sockets, &cookie);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

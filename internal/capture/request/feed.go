@@ -1,0 +1,196 @@
+package request
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/request/http1"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// feeding is what Feed works with.
+type feeding struct {
+	mu      sync.Mutex
+	conns   map[uint64]*conn // by socket
+	open    map[uint64]*live // by number
+	ended   []recording.Request
+	ready   []event.Event
+	number  uint64 // of the last request
+	left    uint64 // requests that were let go of too early
+	dropped uint64 // connections that were not followed
+}
+
+func newFeeding() feeding {
+	return feeding{conns: map[uint64]*conn{}, open: map[uint64]*live{}}
+}
+
+// conn is one connection. It implements http1.Sink.
+type conn struct {
+	feed *feeding
+	http *http1.Conn
+	pid  uint32
+	port uint16
+}
+
+// live is a request that is not over.
+type live struct {
+	*http1.Exchange
+	pid      uint32
+	port     uint16
+	number   uint64
+	received uint64
+	last     uint64 // ns, when the last chunk was written
+}
+
+// Begin is called when a request's header has been read. Only POST asks for work; health checks and metrics are left out.
+func (c *conn) Begin(x *http1.Exchange) {
+	if x.Method != "POST" {
+		return
+	}
+	c.feed.number++
+	x.Mark = c.feed.number
+	c.feed.open[x.Mark] = &live{Exchange: x, pid: c.pid, port: c.port, number: x.Mark, received: x.Received, last: x.Received}
+}
+
+// Wrote makes the event of a transfer with content.
+func (c *conn) Wrote(x *http1.Exchange, ts uint64, tid uint32, frames uint32) {
+	l := c.feed.open[x.Mark]
+	if l == nil {
+		return
+	}
+	c.feed.ready = append(c.feed.ready, event.Event{
+		TS: l.last, Dur: ts - min(ts, l.last), PID: c.pid, TID: tid, Kind: event.RequestChunk, Flags: event.Timed, Args: [4]uint64{l.number, uint64(frames)},
+	})
+	l.last = ts
+}
+
+// End keeps what is known of a request.
+func (c *conn) End(x *http1.Exchange) {
+	l := c.feed.open[x.Mark]
+	if l == nil {
+		return
+	}
+	delete(c.feed.open, x.Mark)
+	if len(c.feed.ended) >= maxRequests {
+		c.feed.left += maxRequests / 8
+		c.feed.ended = append(c.feed.ended[:0], c.feed.ended[maxRequests/8:]...)
+	}
+	c.feed.ended = append(c.feed.ended, l.describe())
+}
+
+func (l *live) describe() recording.Request {
+	x := l.Exchange
+	r := recording.Request{
+		Number: l.number, PID: l.pid, Port: uint32(l.port), Received: x.Received, Asked: x.Asked, FirstByte: x.FirstByte,
+		FirstToken: x.FirstToken, LastToken: x.LastToken, End: x.End, Method: x.Method, Route: x.Route, Model: x.Model, ID: x.ID,
+		Trace: x.Trace, Status: uint32(x.Status), Outcome: string(x.Outcome), Streamed: x.Streamed, Unreadable: x.Unreadable,
+		InputTokens: x.InputTokens, OutputTokens: x.OutputTokens, CachedTokens: x.CachedTokens, TokenSource: string(x.TokenSource),
+		Parts: x.Frames, Writes: x.Writes,
+	}
+	if r.TokenSource == "" && r.Parts > 0 { // it goes on
+		r.OutputTokens, r.TokenSource = r.Parts, string(http1.Chunks)
+	}
+	return r
+}
+
+// expire lets go of requests that ended before the recorder's oldest event.
+func (f *feeding) expire(held uint64) {
+	n := 0
+	for n < len(f.ended) && f.ended[n].End < held {
+		n++
+	}
+	if n > len(f.ended)/4 {
+		f.ended = append(f.ended[:0], f.ended[n:]...)
+	}
+}
+
+// take reads the ring. The caller holds the lock.
+func (s *Source) take() {
+	if s.programs.reader != nil {
+		s.programs.reader.Read(s.feed.record)
+	}
+}
+
+const (
+	headBytes = int(unsafe.Sizeof(bpf.RequestRequestRecord{}))
+	dataLarge = 2*4096 + 1024 // bytes of data in a large record: REQUEST_HEAD, REQUEST_TAIL
+	tailAt    = 2 * 4096
+)
+
+// record takes one transfer.
+func (f *feeding) record(b []byte) {
+	if len(b) < headBytes {
+		return
+	}
+	r := (*bpf.RequestRequestRecord)(unsafe.Pointer(&b[0])) // records lie at multiples of 8 bytes
+	data := b[headBytes:]
+	c := f.conns[r.Socket]
+	kind := bpf.RequestRequestKind(r.Kind)
+	switch kind {
+	case bpf.RequestRequestKindREQUEST_PEER_CLOSED, bpf.RequestRequestKindREQUEST_CLOSED:
+		if c == nil {
+			return
+		}
+		if kind == bpf.RequestRequestKindREQUEST_PEER_CLOSED {
+			c.http.PeerClosed(r.Ts)
+			return
+		}
+		c.http.Closed(r.Ts)
+		delete(f.conns, r.Socket)
+		return
+	}
+	if c == nil {
+		if c = f.connect(r); c == nil {
+			return
+		}
+	}
+	t := http1.Transfer{TS: r.Ts, TID: r.Tid, Bytes: int(r.Bytes), Head: data[:min(int(r.Head), len(data))]}
+	if r.Tail > 0 && len(data) >= dataLarge {
+		t.Tail = data[tailAt : tailAt+min(int(r.Tail), dataLarge-tailAt)]
+		t.Tail = t.Tail[max(0, len(t.Tail)-max(0, t.Bytes-len(t.Head))):] // without what the head has already
+	}
+	if kind == bpf.RequestRequestKindREQUEST_RECEIVED {
+		c.http.Received(t)
+	} else {
+		c.http.Sent(t)
+	}
+}
+
+// connect makes a connection; nil: there are too many in use.
+func (f *feeding) connect(r *bpf.RequestRequestRecord) *conn {
+	if len(f.conns) >= maxConns {
+		f.clear()
+	}
+	if len(f.conns) >= maxConns {
+		f.dropped++
+		return nil
+	}
+	c := &conn{feed: f, pid: r.Pid, port: r.Port}
+	c.http = http1.New(c)
+	f.conns[r.Socket] = c
+	return c
+}
+
+// clear forgets connections on which nothing goes on: unix sockets have no end that is seen.
+func (f *feeding) clear() {
+	for socket, c := range f.conns {
+		if c.http.Idle() {
+			delete(f.conns, socket)
+		}
+	}
+}
+
+// end ends the requests of a process that is gone.
+func (s *Source) end(pid uint32, at uint64) {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	s.take()
+	for socket, c := range s.feed.conns {
+		if c.pid == pid {
+			c.http.Closed(at)
+			delete(s.feed.conns, socket)
+		}
+	}
+}

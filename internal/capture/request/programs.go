@@ -1,0 +1,100 @@
+package request
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/ring"
+)
+
+// programs are the BPF programs, attached.
+type programs struct {
+	coll   *ebpf.Collection
+	links  []link.Link
+	reader *ring.Records // nil: closed
+}
+
+func load() (*programs, error) {
+	spec, err := bpf.LoadRequest()
+	if err != nil {
+		return nil, fmt.Errorf("read the programs for requests: %w", err)
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the programs for requests, which need the tracepoints sock_send_length and sock_recv_length of kernel 6.3: %w", err)
+	}
+	p := &programs{coll: coll}
+	if p.reader, err = ring.OpenRecords(coll.Maps[bpf.RequestMapRequestRecords]); err != nil {
+		coll.Close()
+		return nil, fmt.Errorf("map the ring of requests: %w", err)
+	}
+	for _, program := range coll.Programs {
+		l, err := link.AttachTracing(link.TracingOptions{Program: program})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("attach the programs for requests: %w", err), p.close())
+		}
+		p.links = append(p.links, l)
+	}
+	return p, nil
+}
+
+func (p *programs) close() error {
+	var errs []error
+	for _, l := range p.links {
+		errs = append(errs, l.Close())
+	}
+	if p.reader != nil {
+		errs = append(errs, p.reader.Close())
+		p.reader = nil
+	}
+	p.coll.Close()
+	return errors.Join(errs...)
+}
+
+func (p *programs) follow(pid uint32) error {
+	var known bpf.RequestRequestProcess
+	processes := p.coll.Maps[bpf.RequestMapRequestProcesses]
+	if processes.Lookup(pid, &known) == nil {
+		return nil
+	}
+	if err := processes.Put(pid, known); err != nil {
+		return fmt.Errorf("note that requests of pid %d are followed: %w", pid, err)
+	}
+	return nil
+}
+
+// forget returns what was counted of a process.
+func (p *programs) forget(pid uint32) (counted bpf.RequestRequestProcess) {
+	_ = p.coll.Maps[bpf.RequestMapRequestProcesses].LookupAndDelete(pid, &counted) // it may not be there
+	return counted
+}
+
+func (p *programs) counted(pid uint32) (counted bpf.RequestRequestProcess) {
+	_ = p.coll.Maps[bpf.RequestMapRequestProcesses].Lookup(pid, &counted) // it may not be there
+	return counted
+}
+
+func (p *programs) count(which bpf.RequestRequestCount) (n uint64) {
+	var perCPU []uint64
+	if p.coll.Maps[bpf.RequestMapRequestCounts].Lookup(which, &perCPU) == nil {
+		for _, c := range perCPU {
+			n += c
+		}
+	}
+	return n
+}
+
+func (p *programs) setOff(off bool) error {
+	v := uint32(0)
+	if off {
+		v = 1
+	}
+	if err := p.coll.Variables[bpf.RequestVarRequestOff].Set(v); err != nil {
+		return fmt.Errorf("switch the recording of requests: %w", err)
+	}
+	return nil
+}

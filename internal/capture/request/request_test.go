@@ -1,0 +1,303 @@
+package request_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/request"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// server is testdata/sseserver/server.py, watched.
+type server struct {
+	t      testing.TB
+	url    string
+	source *request.Source
+	p      *proc.Process
+	events []event.Event
+}
+
+func start(t testing.TB) *server {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it loads BPF programs")
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs tool python3: ", err)
+	}
+	cmd := exec.CommandContext(t.Context(), "python3", "../../../testdata/sseserver/server.py")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	port, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, url: "http://127.0.0.1:" + strings.TrimSpace(port), p: &proc.Process{PID: uint32(cmd.Process.Pid)}}
+	if s.source, err = request.New(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.source.Close() })
+	if err := s.source.Follow(s.p); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *server) drain() {
+	s.source.Feed(0, func(batch []event.Event) { s.events = append(s.events, batch...) })
+}
+
+// requests returns what was recorded once n requests are over.
+func (s *server) requests(n int) []recording.Request {
+	s.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		s.drain()
+		all := s.source.Requests(0, 1<<62)
+		over := 0
+		for _, r := range all {
+			if r.Outcome != "open" {
+				over++
+			}
+		}
+		if over >= n {
+			return all
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%d of %d requests are over: %+v; %v", over, n, all, s.source.Losses())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// seen is what a client saw of a request.
+type seen struct {
+	sent, end uint64
+	tokens    []uint64 // when each was read
+}
+
+func ask(c *http.Client, url string, question map[string]any) (out seen, err error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return out, err
+	}
+	out.sent = clock.Monotonic()
+	resp, err := c.Post(url+"/v1/chat/completions", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), `"content": "secret"`) {
+			out.tokens = append(out.tokens, clock.Monotonic())
+		}
+	}
+	out.end = clock.Monotonic()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return out, err
+}
+
+// near reports whether a server's time is that of a client: not later, and not much earlier. The bound is for a machine
+// on which others work; BenchmarkClocks says what it is on an idle one.
+func near(server, client uint64) bool {
+	return server <= client+uint64(time.Millisecond) && client <= server+uint64(100*time.Millisecond)
+}
+
+// TestTimes: every way to write, on a connection that is kept alive, against a client's clock.
+func TestTimes(t *testing.T) {
+	s := start(t)
+	c := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	ways := []string{"write", "writev", "send", "sendmsg"}
+	var clients []seen
+	for _, way := range ways {
+		got, err := ask(c, s.url, map[string]any{"model": "m", "stream": true, "max_tokens": 5, "gap_ms": 4, "prefill_ms": 30, "write": way, "prompt": strings.Repeat("secret ", 2000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, got)
+	}
+	all := s.requests(len(ways))
+	if len(all) != len(ways) {
+		t.Fatalf("%d requests", len(all))
+	}
+	for i, r := range all {
+		want := clients[i]
+		if r.Outcome != "complete" || r.Status != 200 || r.Model != "m" || !r.Streamed || r.InputTokens != 5 || r.OutputTokens != 5 || r.TokenSource != "usage" || r.Parts != 5 {
+			t.Errorf("%s: %+v", ways[i], r)
+		}
+		if !near(r.FirstToken, want.tokens[0]) || !near(r.LastToken, want.tokens[4]) || !near(r.End, want.end) || !near(want.sent, r.Received) {
+			t.Errorf("%s: times %+v of a client who saw %+v", ways[i], r, want)
+		}
+		if r.FirstToken-r.FirstByte < uint64(25*time.Millisecond) {
+			t.Errorf("%s: the first token came %d ns after the header, with 30 ms in between", ways[i], r.FirstToken-r.FirstByte)
+		}
+		checkChunks(t, s.events, &r)
+	}
+	text, err := json.Marshal(all)
+	if err != nil || bytes.Contains(text, []byte("secret")) {
+		t.Errorf("content was kept: %s, %v", text, err)
+	}
+}
+
+func checkChunks(t *testing.T, events []event.Event, r *recording.Request) {
+	t.Helper()
+	var ends []uint64
+	parts := uint64(0)
+	for i := range events {
+		if e := &events[i]; e.Kind == event.RequestChunk && e.Args[0] == r.Number {
+			ends, parts = append(ends, e.End()), parts+e.Args[1]
+		}
+	}
+	if len(ends) != int(r.Writes) || parts != uint64(r.Parts) || !slices.IsSorted(ends) || ends[0] != r.FirstToken || ends[len(ends)-1] != r.LastToken {
+		t.Errorf("request %d: chunks at %v with %d parts, of %+v", r.Number, ends, parts, *r)
+	}
+}
+
+// TestStreams: numbers are exact with many streams at a time.
+func TestStreams(t *testing.T) {
+	s := start(t)
+	total := 0
+	for _, streams := range []int{1, 16, 256} {
+		var wait sync.WaitGroup
+		errs := make(chan error, streams)
+		for i := range streams {
+			wait.Go(func() {
+				c := &http.Client{Transport: &http.Transport{DisableKeepAlives: i%2 == 0}}
+				for range 2 {
+					got, err := ask(c, s.url, map[string]any{"model": fmt.Sprint(streams), "stream": true, "max_tokens": 20, "gap_ms": 2})
+					if err == nil && len(got.tokens) != 20 {
+						err = fmt.Errorf("the client saw %d tokens", len(got.tokens))
+					}
+					errs <- err
+				}
+				c.CloseIdleConnections()
+			})
+			if i%16 == 15 {
+				s.drain()
+			}
+		}
+		go func() { wait.Wait(); close(errs) }()
+		for err := range errs {
+			if err != nil {
+				t.Error(err)
+			}
+			s.drain()
+		}
+		total += 2 * streams
+		n := 0
+		for _, r := range s.requests(total) {
+			if r.Model != fmt.Sprint(streams) {
+				continue
+			}
+			n++
+			if r.Outcome != "complete" || r.OutputTokens != 20 || r.Parts != 20 || r.TokenSource != "usage" {
+				t.Errorf("%d streams: %+v", streams, r)
+			}
+		}
+		if n != 2*streams {
+			t.Errorf("%d requests instead of %d; %v", n, 2*streams, s.source.Losses())
+		}
+	}
+}
+
+// TestClientLeaves: a client that goes away in mid-stream, and a server that dies.
+func TestClientLeaves(t *testing.T) {
+	s := start(t)
+	body := `{"model":"m","stream":true,"max_tokens":100000,"gap_ms":2}`
+	resp, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(resp.Body, make([]byte, 500)); err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	r := s.requests(1)[0]
+	if r.Outcome != "aborted" || r.Parts == 0 || r.TokenSource != "chunks" || r.FirstToken == 0 {
+		t.Errorf("%+v", r)
+	}
+	if resp, err = http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(body)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	s.drain()
+	s.source.Forget(s.p)
+	if all := s.requests(2); all[1].Outcome != "aborted" {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestOff: nothing is recorded at the lowest level, nor of processes that are not followed.
+func TestOff(t *testing.T) {
+	s := start(t)
+	if err := s.source.SetLevel(1); err != nil {
+		t.Fatal(err)
+	}
+	question := map[string]any{"model": "off", "stream": true}
+	if _, err := ask(http.DefaultClient, s.url, question); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.source.SetLevel(0); err != nil {
+		t.Fatal(err)
+	}
+	question["model"] = "on"
+	if _, err := ask(http.DefaultClient, s.url, question); err != nil {
+		t.Fatal(err)
+	}
+	if all := s.requests(1); len(all) != 1 || all[0].Model != "on" {
+		t.Errorf("%+v", all)
+	}
+}
+
+// BenchmarkClocks says how far the times are from a client's on an idle machine.
+func BenchmarkClocks(b *testing.B) {
+	s := start(b)
+	c := &http.Client{}
+	var first, gaps []float64
+	for b.Loop() {
+		got, err := ask(c, s.url, map[string]any{"model": "m", "stream": true, "max_tokens": 50, "gap_ms": 2, "prefill_ms": 5})
+		if err != nil {
+			b.Fatal(err)
+		}
+		n := len(first) + 1
+		r := s.requests(n)[n-1]
+		first = append(first, float64(got.tokens[0]-got.sent)-float64(r.FirstToken-r.Received))
+		at := 1
+		for i := range s.events {
+			if e := &s.events[i]; e.Args[0] == r.Number && e.End() > r.FirstToken && at < len(got.tokens) {
+				gap := float64(got.tokens[at]-got.tokens[at-1]) - float64(e.Dur)
+				gaps = append(gaps, max(gap, -gap))
+				at++
+			}
+		}
+	}
+	for name, v := range map[string][]float64{"ttft": first, "gap": gaps} {
+		slices.Sort(v)
+		b.ReportMetric(v[len(v)/2]/1000, name+"-p50-us")
+		b.ReportMetric(v[len(v)*99/100]/1000, name+"-p99-us")
+	}
+}

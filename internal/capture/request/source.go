@@ -1,0 +1,168 @@
+// Package request is the source of the HTTP requests that targets serve: when each was read, when the first and the
+// last token of its answer were written, and how many tokens there were. The kernel shows it the bytes that targets
+// read and write on such sockets (bpf/request.bpf.c); package http1 makes exchanges of them, and forgets the bytes.
+package request
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// Name is what the source is called in status and reports.
+const Name = "requests"
+
+// Bounds of what is kept.
+const (
+	maxConns    = 16_384 // connections whose requests are followed
+	maxRequests = 32_768 // requests that are kept
+)
+
+// Source follows requests. It implements daemon.Source, daemon.Feeder, daemon.Requester and overhead.Source.
+type Source struct {
+	programs *programs
+
+	mu     sync.Mutex
+	level  int
+	procs  map[proc.ID]uint32
+	spent  bpf.RequestRequestProcess // of processes that are gone
+	closed bool
+
+	feed feeding
+}
+
+// New loads and attaches the programs.
+func New() (*Source, error) {
+	programs, err := load()
+	if err != nil {
+		return nil, err
+	}
+	return &Source{programs: programs, procs: map[proc.ID]uint32{}, feed: newFeeding()}, nil
+}
+
+// Name returns what the source is called in status and reports.
+func (s *Source) Name() string { return Name }
+
+// Follow records the requests that p serves from now on.
+func (s *Source) Follow(p *proc.Process) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.procs[p.ID()] = p.PID
+	return s.programs.follow(p.PID)
+}
+
+// Forget is called when p is gone.
+func (s *Source) Forget(p *proc.Process) {
+	s.mu.Lock()
+	delete(s.procs, p.ID())
+	again := false
+	for _, pid := range s.procs {
+		again = again || pid == p.PID
+	}
+	if !again && !s.closed {
+		gone := s.programs.forget(p.PID)
+		s.spent.Transfers, s.spent.Looks = s.spent.Transfers+gone.Transfers, s.spent.Looks+gone.Looks
+	}
+	s.mu.Unlock()
+	if !again {
+		s.end(p.PID, clock.Monotonic())
+	}
+}
+
+// Close takes the programs off. What is in the ring comes out at the next Feed.
+func (s *Source) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	s.take()
+	return s.programs.close()
+}
+
+// Losses returns what keeps requests from being seen.
+func (s *Source) Losses() []loss.Loss {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.feed.mu.Lock()
+	left, dropped := s.feed.left, s.feed.dropped
+	s.feed.mu.Unlock()
+	var out []loss.Loss
+	for _, l := range []loss.Loss{
+		{Reason: loss.RequestsLost, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST), Where: "transfers", Detail: "reads and writes, for want of room in their ring"},
+		{Reason: loss.RequestsLost, Count: left, Where: "requests", Detail: fmt.Sprintf("requests, because no more than %d are kept", maxRequests)},
+		{Reason: loss.RequestsLost, Count: dropped, Where: "connections", Detail: fmt.Sprintf("connections, because no more than %d are followed", maxConns)},
+		{Reason: loss.RequestsUnseen, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_UNSEEN), Detail: "transfers by other system calls than read, write, send and recv"},
+	} {
+		if l.Count > 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// State reports whether any request was seen.
+func (s *Source) State() recording.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	state := recording.Source{Name: Name, State: "waiting", Detail: "no HTTP request was read yet"}
+	if s.feed.number > 0 {
+		state.State, state.Detail = "running", ""
+	}
+	if s.level > 0 {
+		state.State, state.Detail = "off", levels[s.level].Name
+	}
+	return state
+}
+
+// Requests returns those that overlap [from, to] (ns). It implements daemon.Requester.
+func (s *Source) Requests(from, to uint64) []recording.Request {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	var out []recording.Request
+	for i := range s.feed.ended {
+		if r := &s.feed.ended[i]; r.End >= from && r.Received <= to {
+			out = append(out, *r)
+		}
+	}
+	for _, r := range s.feed.open {
+		if r.received <= to {
+			out = append(out, r.describe())
+		}
+	}
+	slices.SortFunc(out, func(a, b recording.Request) int {
+		return cmp.Or(cmp.Compare(a.Received, b.Received), cmp.Compare(a.Number, b.Number))
+	})
+	return out
+}
+
+// Feed hands over what has come since the last call. It implements daemon.Feeder.
+func (s *Source) Feed(held uint64, emit func(batch []event.Event)) {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	s.take()
+	s.feed.expire(held)
+	if len(s.feed.ready) > 0 {
+		emit(s.feed.ready)
+		s.feed.ready = s.feed.ready[:0]
+	}
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""An HTTP/1.1 server that streams tokens as language model servers do, with every way to write to a socket.
+
+POST /v1/chat/completions with {"stream": true, "max_tokens": N, "gap_ms": G, "prefill_ms": P, "write": W, "usage": true};
+W is one of write, writev, send, sendmsg. Prints its port.
+"""
+import json
+import os
+import socket
+import sys
+import threading
+import time
+
+WRITERS = {
+    "write": lambda s, b: os.write(s.fileno(), b),
+    "writev": lambda s, b: os.writev(s.fileno(), [b[:7], b[7:]]),
+    "send": lambda s, b: s.sendall(b),
+    "sendmsg": lambda s, b: s.sendmsg([b[:1], b[1:]]),
+}
+
+
+def chunk(text):
+    data = text.encode()
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def answer(sock, question):
+    put = WRITERS[question.get("write", "send")]
+    n, gap = question.get("max_tokens", 4), question.get("gap_ms", 1) / 1000
+    usage = {"prompt_tokens": question.get("prompt_tokens", 5), "completion_tokens": n}
+    if not question.get("stream"):
+        time.sleep(question.get("prefill_ms", 0) / 1000)
+        body = json.dumps({"id": "cmpl-1", "choices": [{"text": "secret " * n}], "usage": usage}).encode()
+        put(sock, b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        return
+    put(sock, b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+    head = {"id": "chatcmpl-1", "model": question.get("model", "m")}
+    put(sock, chunk("data: %s\n\n" % json.dumps({**head, "choices": [{"delta": {"role": "assistant", "content": ""}}]})))
+    time.sleep(question.get("prefill_ms", 0) / 1000)
+    for i in range(n):
+        if i:
+            time.sleep(gap)
+        put(sock, chunk("data: %s\n\n" % json.dumps({**head, "choices": [{"delta": {"content": "secret"}}]})))
+    if question.get("usage", True):
+        put(sock, chunk("data: %s\n\n" % json.dumps({**head, "choices": [], "usage": usage})))
+    put(sock, chunk("data: [DONE]\n\n") + b"0\r\n\r\n")
+
+
+def serve(sock):
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    data = b""
+    try:
+        while True:
+            while b"\r\n\r\n" not in data:
+                more = sock.recv(65536)
+                if not more:
+                    return
+                data += more
+            head, data = data.split(b"\r\n\r\n", 1)
+            length = 0
+            for line in head.split(b"\r\n")[1:]:
+                name, value = line.split(b":", 1)
+                if name.lower() == b"content-length":
+                    length = int(value)
+            while len(data) < length:
+                data += sock.recv(65536)
+            body, data = data[:length], data[length:]
+            answer(sock, json.loads(body))
+    except (ConnectionError, BrokenPipeError):
+        pass
+    finally:
+        sock.close()
+
+
+def main():
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    print(listener.getsockname()[1], flush=True)
+    threading.stack_size(256 * 1024)
+    while True:
+        sock, _ = listener.accept()
+        threading.Thread(target=serve, args=(sock,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
