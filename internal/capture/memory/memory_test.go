@@ -59,9 +59,9 @@ func build(t testing.TB) string {
 	return filepath.Join(out, "c10victim")
 }
 
-func startVictim(t testing.TB, program string) *victim {
+func startVictim(t testing.TB, program string, args ...string) *victim {
 	t.Helper()
-	v := &victim{t: t, cmd: exec.CommandContext(t.Context(), program)}
+	v := &victim{t: t, cmd: exec.CommandContext(t.Context(), program, args...)}
 	in, err := v.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -446,4 +446,87 @@ func BenchmarkPair(b *testing.B) {
 		w.events = nil
 	}
 	b.ReportMetric((sum/float64(b.N)-plain)/2, "ns/call")
+}
+
+// TestPythonStacks: the stack of an allocation has the Python lines, between native frames.
+func TestPythonStacks(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs tool python3: ", err)
+	}
+	library := filepath.Join(filepath.Dir(build(t)), "libc10.so")
+	if real := os.Getenv("LIBC10"); real != "" { // PyTorch's own
+		library = real
+	}
+	w := newWatch(t)
+	v := startVictim(t, python, "testdata/allocate.py", library)
+	w.follow(v)
+	v.ask("keep 50")
+	w.drain()
+	all := w.of(event.Allocation)
+	if len(all) == 0 {
+		t.Fatal("no samples")
+	}
+	for _, e := range all {
+		if e.Func != 0x0101 {
+			t.Errorf("device %#x, want CUDA 1", e.Func)
+		}
+		frames, nodes, at := w.profile.Stacks([]uint64{e.Args[0]})
+		var names []string
+		for n := int32(at[e.Args[0]]) - 1; n >= 0; n = nodes[n].Parent {
+			names = append(names, frames[nodes[n].Frame].Name)
+		}
+		text := strings.Join(names, " < ")
+		order := []string{"c10::reportMemoryUsageToProfiler", "keep_cache", "serve", "<module>"}
+		from := 0
+		for _, want := range order {
+			i := strings.Index(text[from:], want)
+			if i < 0 {
+				t.Fatalf("%s is not in %s", want, text)
+			}
+			from += i
+		}
+		if o := event.StackOrigin(e.Ret); o != event.Whole && o != event.Spliced {
+			t.Errorf("the stack is %d, neither whole nor spliced: %s", o, text)
+		}
+	}
+	t.Logf("origin %d of %d samples", all[0].Ret, len(all))
+}
+
+// TestWindows: totals are exact in a window also where probes are off most of the time, and nothing is said to be live whose
+// free could have been missed.
+func TestWindows(t *testing.T) {
+	program := build(t)
+	w := newWatch(t)
+	v := startVictim(t, program)
+	w.follow(v)
+	windows := len(w.source.Levels()) - 2
+	if err := w.source.SetLevel(windows); err != nil {
+		t.Fatal(err)
+	}
+	exact := 0
+	before := w.source.Runs(0).Count
+	calls := 0
+	for range 60 {
+		v.ask("keep 1")
+		calls++
+		at := v.truth().Allocated
+		w.drain()
+		if all := w.of(event.Memory); len(all) > 0 && all[len(all)-1].Args[0] == at {
+			exact++
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	seen := int(w.source.Runs(0).Count - before)
+	if exact == 0 || seen == 0 || seen == calls {
+		t.Errorf("%d of %d calls were seen, %d times the total was exact", seen, calls, exact)
+	}
+	if err := w.source.SetLevel(len(w.source.Levels()) - 1); err != nil {
+		t.Fatal(err)
+	}
+	w.events = nil
+	w.drain()
+	if n := len(w.of(event.Allocation)); n != 0 {
+		t.Errorf("%d blocks are told of after the probes went off", n)
+	}
 }

@@ -62,9 +62,12 @@ type Source struct {
 
 	mu     sync.Mutex
 	level  int
+	open   bool // probes are to be on
 	procs  map[proc.ID]*process
 	closed bool
-	failed uint64 // probes that could not be taken off
+	failed uint64 // probes that could not be taken off, or put on again
+
+	stopWindows chan struct{} // of levelWindows; nil: there are none
 
 	feed feeding
 }
@@ -92,7 +95,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{opts: opts, programs: programs, procs: map[proc.ID]*process{}, feed: newFeeding()}, nil
+	return &Source{opts: opts, programs: programs, open: true, procs: map[proc.ID]*process{}, feed: newFeeding()}, nil
 }
 
 // Name returns what the source is called in status and reports.
@@ -129,7 +132,7 @@ func (s *Source) Follow(p *proc.Process) error {
 		}
 		l := &library{dev: m.Dev, inode: m.Inode, path: m.Path}
 		known.libraries = append(known.libraries, l)
-		l.err = s.open(p, m, l)
+		l.err = s.resolve(p, m, l)
 		if l.err == nil {
 			l.err = s.put(p.PID, l)
 		}
@@ -145,8 +148,8 @@ func (s *Source) Follow(p *proc.Process) error {
 
 var errNoSymbol = errors.New("it does not export c10::reportMemoryUsageToProfiler: a PyTorch older than 1.6, or built in another way")
 
-// open finds the functions in the file.
-func (s *Source) open(p *proc.Process, m proc.Mapping, l *library) error {
+// resolve finds the functions in the file.
+func (s *Source) resolve(p *proc.Process, m proc.Mapping, l *library) error {
 	file, err := proc.Open(p, m)
 	if err != nil {
 		return err
@@ -186,7 +189,7 @@ func site(fn elffile.Function, machine elf.Machine) uprobe.Site {
 
 // put puts the probes on that the level wants, and takes off the others. The caller holds the lock.
 func (s *Source) put(pid uint32, l *library) error {
-	if s.level == levelOff {
+	if !s.open {
 		return l.off()
 	}
 	if len(l.attachments) > 0 || l.file == nil {
@@ -238,7 +241,7 @@ func (s *Source) Forget(p *proc.Process) {
 		return
 	}
 	for _, l := range known.libraries {
-		if err := l.close(); err != nil {
+		if err := l.close(); err != nil && !errors.Is(err, uprobe.ErrNoProcess) {
 			s.mu.Lock()
 			s.failed++
 			s.mu.Unlock()
@@ -257,6 +260,10 @@ func (s *Source) Close() error {
 		return nil
 	}
 	s.closed = true
+	if s.stopWindows != nil {
+		close(s.stopWindows)
+		s.stopWindows = nil
+	}
 	var errs []error
 	for _, q := range s.procs {
 		for _, l := range q.libraries {
@@ -284,6 +291,9 @@ func (s *Source) Losses() []loss.Loss {
 			}
 		}
 	}
+	if s.failed > 0 {
+		out = append(out, loss.Loss{Reason: loss.ProbeFailed, Count: s.failed, Detail: "probes of PyTorch's allocator could not be put on or taken off"})
+	}
 	counts := s.programs.counts()
 	for _, c := range []struct {
 		n      uint64
@@ -308,7 +318,7 @@ func (s *Source) State() recording.Source {
 	state := recording.Source{Name: Name, State: "waiting", Detail: "no process maps PyTorch's libc10"}
 	for _, q := range s.procs {
 		for _, l := range q.libraries {
-			if len(l.attachments) > 0 {
+			if len(l.attachments) > 0 || l.file != nil {
 				state.State, state.Detail = "running", fmt.Sprintf("probes attached by %s", s.opts.Mode)
 				if s.opts.Stacks == nil {
 					state.Detail += "; without stacks, because no CPU samples are taken"
