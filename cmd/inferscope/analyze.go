@@ -78,7 +78,9 @@ func (g *global) analyze(ctx context.Context, f *reportFlags, paths []string) er
 		return err
 	}
 	defer out.discard()
-	if err := g.write(ctx, out, format, g.think(ctx, rec)); err != nil || !f.open {
+	g.short = f.short(format)
+	m := g.think(ctx, rec)
+	if err := g.paged(f, format, out, func() error { return g.write(ctx, out, format, m) }); err != nil || !f.open {
 		return err
 	}
 	return g.browse(out.path)

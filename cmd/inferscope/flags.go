@@ -31,6 +31,8 @@ func (f *reportFlags) renderFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
 	flags.StringVarP(&f.format, "format", "f", "", "text, markdown, json or html")
+	flags.BoolVar(&f.full, "full", false, "as text, everything: evidence, stacks, losses, threads, calls, kernels; through a pager on a terminal")
+	flags.BoolVar(&f.plain, "no-pager", false, "with --full, write to the terminal itself")
 	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
 	flags.StringVar(&f.margin, "sync-error-margin-us", "", "clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)")
 	jsonFlag(cmd, &f.asJSON)

@@ -49,6 +49,8 @@ type reportFlags struct {
 	output string
 	open   bool
 	margin string // µs
+	full   bool
+	plain  bool // --no-pager
 }
 
 func reportCommand(g *global) *cobra.Command {
@@ -110,9 +112,10 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 	if err != nil {
 		return err
 	}
+	g.short = f.short(format)
 	m := g.think(ctx, rec)
 	c.leave() // before a pager or a reader that goes away
-	if err := g.write(ctx, out, format, m); err != nil || !f.open {
+	if err := g.paged(f, format, out, func() error { return g.write(ctx, out, format, m) }); err != nil || !f.open {
 		return err
 	}
 	return g.browse(out.path)
@@ -154,7 +157,11 @@ func (g *global) render(w io.Writer, format string, m *report.Model) error {
 	case formatHTML:
 		return report.HTML(w, m)
 	}
-	return report.Text(w, m, report.TextOptions{Style: styleOf(w, g.environ), ASCII: asciiOnly(w, g.environ)})
+	screen := w
+	if g.paging != nil {
+		screen = g.paging
+	}
+	return report.Text(w, m, report.TextOptions{Style: styleOf(screen, g.environ), ASCII: asciiOnly(screen, g.environ), Short: g.short})
 }
 
 // check finds what is wrong with the flags by themselves.

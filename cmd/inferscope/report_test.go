@@ -18,7 +18,7 @@ import (
 
 func TestReportOfTheOnlyTarget(t *testing.T) {
 	d := newFakeDaemon()
-	r := at(t, serve(t, d), "report")
+	r := at(t, serve(t, d), "report", "--full")
 	want(t, r, clierror.OK)
 	if r.stderr != "" {
 		t.Errorf("stderr = %q, want nothing", r.stderr)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -33,8 +34,10 @@ process among the watched ones; 4 the daemon refuses this user; 5 not supported;
 type global struct {
 	process
 	socket string
-	margin uint64 // ns: clock error above which a report warns; 0: the default
-	single bool   // more than one GPU is an error
+	margin uint64   // ns: clock error above which a report warns; 0: the default
+	short  bool     // a text report is the answer alone
+	paging *os.File // the terminal behind a pager; nil: there is none
+	single bool     // more than one GPU is an error
 	warned map[string]bool
 
 	mu          sync.Mutex

@@ -123,6 +123,26 @@ func TestNarrowTerminalStillShowsTheFunctions(t *testing.T) {
 	}
 }
 
+// screenLines is how many lines a short report may have at 100 columns.
+const screenLines = 40
+
+// TestShortReportFitsAScreen: it is the beginning of the full one, and says where the rest is.
+func TestShortReportFitsAScreen(t *testing.T) {
+	for _, sc := range scenarios() {
+		m := New(sc.rec)
+		style := document.Style{Width: 100}
+		short, full := text(t, m, TextOptions{Short: true, Style: style}), text(t, m, TextOptions{Style: style})
+		lines := strings.Split(strings.TrimRight(string(short), "\n"), "\n")
+		if len(lines) > screenLines {
+			t.Errorf("%s has %d lines:\n%s", sc.name, len(lines), short)
+		}
+		end := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "--full has the rest") })
+		if end < 0 || !strings.HasPrefix(string(full), strings.Join(lines[:end-1], "\n")) {
+			t.Errorf("%s: the short report is not the beginning of the full one, or says not where that is:\n%s", sc.name, short)
+		}
+	}
+}
+
 func TestColorChangesNoWord(t *testing.T) {
 	m := New(losses().Recording())
 	colored := string(text(t, m, TextOptions{Style: document.Style{Color: true}}))

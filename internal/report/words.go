@@ -46,6 +46,14 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 	return d
 }
 
+// shortDocument is the answer, and where the rest is.
+func shortDocument(m *Model, ascii bool) *document.Document {
+	d := &document.Document{Title: "InferScope report"}
+	addAnswer(d, m, ascii)
+	d.Add(document.Paragraph("--full has the rest: evidence and stacks, losses, threads, calls, kernels. --open shows it in a browser."))
+	return d
+}
+
 // head is the target, the window and what was seen in it.
 func head(m *Model) document.Facts {
 	var f document.Facts

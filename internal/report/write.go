@@ -13,6 +13,7 @@ type TextOptions struct {
 	document.Style
 	Rows  int  // at most so many rows in a table; 0 means 20
 	ASCII bool // draw with characters that every terminal has
+	Short bool // the answer alone, which fits a screen
 }
 
 // Rows of tables: a Markdown report is kept and searched, so it says more than a terminal.
@@ -25,6 +26,9 @@ const (
 func Text(w io.Writer, m *Model, o TextOptions) error {
 	if o.Rows == 0 {
 		o.Rows = textRows
+	}
+	if o.Short {
+		return document.Text(w, shortDocument(m, o.ASCII), o.Style)
 	}
 	return document.Text(w, newDocument(m, o.Rows, detail{textFindings, textEvidence, textFrames}, o.ASCII), o.Style)
 }

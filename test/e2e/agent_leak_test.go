@@ -27,7 +27,7 @@ func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
 	if !strings.Contains(a.Detail, "more than the 64 MB") {
 		t.Errorf("the agent says %q, and nothing of memory", a.Detail)
 	}
-	for _, ask := range [][]string{{"status"}, {"report"}} {
+	for _, ask := range [][]string{{"status"}, {"report", "--full"}} {
 		if text, _, _ := d.inferscope(ask...); !strings.Contains(strings.Join(strings.Fields(text), " "), "more than the 64 MB") {
 			t.Errorf("%s says nothing of the memory:\n%s", ask[0], text)
 		}
