@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +43,7 @@ func (g *global) targets(cmd *cobra.Command, asJSON bool) error {
 		return writeJSON(g.stdout, targets)
 	}
 	if len(targets) == 0 {
-		fmt.Fprintln(g.stderr, "inferscope: the daemon watches no process; watch one with: sudo inferscoped --pid N")
+		fmt.Fprintln(g.stderr, "inferscope: the daemon watches no process; inferscope ps lists those that use a GPU, inferscope attach PID has it watch one")
 		return nil
 	}
 	d := &document.Document{}
@@ -50,18 +53,45 @@ func (g *global) targets(cmd *cobra.Command, asJSON bool) error {
 
 func targetTable(targets []api.Target) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("pid", 0), document.Left("Process", 0), document.Left("State", 0), document.Right("Watched", 4), document.Right("Processes", 3),
-		document.Right("uid", 1), document.Left("Command", 2),
+		document.Right("pid", 0), document.Left("Process", 0), document.Left("State", 0), document.Left("GPUs", 2), document.Left("Pod", 2), document.Left("Image", 5),
+		document.Right("Watched", 4), document.Right("Processes", 3), document.Left("Roles", 3), document.Right("uid", 6), document.Left("Command", 1),
 	}}
-	for _, target := range targets {
+	gpus, pods, images, roles := false, false, false, false
+	for i := range targets {
+		target := &targets[i]
 		state := format.Clean(string(target.State))
 		if target.Detail != "" {
 			state += ": " + format.Clean(target.Detail)
 		}
-		t.Row(strconv.FormatUint(uint64(target.PID), 10), format.Clean(target.Comm), state, seconds(target.Watched),
-			format.Count(len(target.Processes)), strconv.FormatUint(uint64(target.UID), 10), format.Shorten(format.Clean(target.Cmdline), 48))
+		gpus, pods = gpus || len(target.GPUs) > 0, pods || target.Pod != "" || target.Container != ""
+		images, roles = images || target.Image != "", roles || len(target.Roles) > 0
+		t.Row(strconv.FormatUint(uint64(target.PID), 10), format.Clean(target.Comm), state, gpuNames(target.GPUs), placeName(&target.Place), format.Shorten(format.Clean(target.Image), 32),
+			seconds(target.Watched), format.Count(len(target.Processes)), roleNames(target.Roles), strconv.FormatUint(uint64(target.UID), 10),
+			format.Shorten(format.Clean(target.Cmdline), 48))
+	}
+	for title, used := range map[string]bool{"GPUs": gpus, "Pod": pods, "Image": images, "Roles": roles} {
+		if !used {
+			t.Drop(title)
+		}
 	}
 	return t
+}
+
+// roleNames counts the roles of a target's processes: API server, engine, 2 workers.
+func roleNames(roles map[uint32]string) string {
+	count := map[string]uint64{}
+	for _, r := range roles {
+		count[r]++
+	}
+	out := make([]string, 0, len(count))
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		text := format.Clean(name)
+		if n := count[name]; n > 1 {
+			text = fmt.Sprintf("%d %ss", n, text)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
 }
 
 // seconds writes a number of seconds from the API.
