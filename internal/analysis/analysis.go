@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
@@ -34,7 +35,8 @@ type Result struct {
 	GPU       *gpu.Summary    // nil where no GPU activity was asked for
 	Memory    *memory.Summary // nil where no framework's allocator was seen
 	Diagnosis *diagnose.Diagnosis
-	Study     *whatif.Study // what the gains of findings are predicted with
+	Effect    *observer.Effect // what windows of GPU records add
+	Study     *whatif.Study    // what the gains of findings are predicted with
 }
 
 // Run analyzes a recording:
@@ -60,14 +62,14 @@ func Run(rec *recording.Recording) *Result {
 	})
 	// Nearly every diagnosis has a finding whose gain is asked for.
 	study := begin(func() *whatif.Study {
-		return whatif.Some(t, r.Threads, walk(), diagnosis.Within(), gainEvents)
+		return whatif.Some(t, r.Threads, walk(), diagnosis.Within(), gainEvents, diagnosis.Effect())
 	})
 
 	r.GPU, r.Walk, r.CPU = gpus(), walk(), cpus()
 	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 		return gain(study(), remedies)
 	})
-	r.Calls, r.Study, r.Memory = calls(), study(), held()
+	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
 	return r
 }
 
@@ -91,7 +93,7 @@ func gain(study *whatif.Study, remedies []diagnose.Remedy) (diagnose.Gain, bool)
 // WhatIf predicts what edits would bring, and what each remedy, function and kernel would: in what the program does
 // again and again, without its start and its end.
 func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
-	study := whatif.Some(r.Timeline, r.Threads, nil, r.Diagnosis.Between(r.Timeline), math.MaxInt)
+	study := whatif.Some(r.Timeline, r.Threads, nil, r.Diagnosis.Between(r.Timeline), math.MaxInt, r.Effect)
 	a := study.Answer(r.pace(), edits)
 	a.Version, a.PID = r.Recording.Meta.Version, r.Recording.Meta.Target
 	return a

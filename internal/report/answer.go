@@ -124,6 +124,10 @@ func answerFacts(m *Model) document.Facts {
 	if text := restsText(m); text != "" {
 		f.Add("Based on", text)
 	}
+	if o := m.Diagnosis.Observed; o != nil {
+		f.Add("Recording", fmt.Sprintf("added %s of the time in windows (%s to %s), which is left out of what follows and of predictions",
+			format.Percent(o.Share), format.Percent(o.Low), format.Percent(o.High)))
+	}
 	f.Add("Losses", lossText(m.Doubts))
 	return f
 }

@@ -81,6 +81,7 @@ func (a *analysis) measure(d *Diagnosis, did []deviceWork) {
 		devices[i] = did[i].measured(window)
 	}
 	a.steps(devices)
+	a.leaveOut(d, devices)
 	for i := range devices {
 		devices[i].close()
 		a.total.computing = max(a.total.computing, share(devices[i].compute(), devices[i].Time))

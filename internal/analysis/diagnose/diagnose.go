@@ -14,8 +14,10 @@ type Diagnosis struct {
 	Iterations *Iteration `json:"iterations"` // nil where none could be found
 	// Start and End are what the program did before its first iteration and after its last, where the recording
 	// holds its start or its exit. Neither is part of the breakdown.
-	Start    *Phase    `json:"start,omitempty"`
-	End      *Phase    `json:"end,omitempty"`
+	Start *Phase `json:"start,omitempty"`
+	End   *Phase `json:"end,omitempty"`
+	// Observed is what windows of GPU records added, and what everything here leaves out; nil where nothing is known of it.
+	Observed *Observed `json:"observed,omitempty"`
 	Findings []Finding `json:"findings"` // first what wins back most of the time that it costs: see ordered
 	// Together are findings that are fixed at once: those of one change, and all of the first ones.
 	Together []Together `json:"together"`

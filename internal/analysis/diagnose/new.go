@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
@@ -22,6 +23,7 @@ func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}, Together: []Together{}}
 	a.subject = a.about()
 	d.Iterations = a.iterations()
+	a.effect = a.observers(d.Iterations)
 	a.ends(d)
 	return &Work{a: a, d: d, devices: a.newDevices()}
 }
@@ -37,6 +39,9 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagno
 	a.inStep = a.inSteps(d.Iterations)
 	if d.Iterations != nil {
 		d.Iterations.Inside = a.insideMean(d.Iterations)
+		if o := d.Observed; o != nil {
+			d.Iterations.Inside = uint64((1 - o.Share) * float64(d.Iterations.Inside))
+		}
 	}
 	list := a.findings(d)
 	d.Findings = plain(list)
@@ -73,6 +78,7 @@ type analysis struct {
 	ranks   *arrivals           // who came last to collectives; nil: no two processes communicate
 	within  timeline.Span       // what is broken down: the window without the program's start and end
 	inStep  stepCalls           // what is called in each iteration
+	effect  *observer.Effect    // what windows add
 	once    *group              // what was done outside of it; nil: nothing
 }
 

@@ -98,12 +98,7 @@ func (s *sampleOf) believed(because *[]string) float64 {
 // insideMean is how long an iteration takes on average in the time that is broken down, ns: what is recorded in windows
 // divides by the iterations in them. It is Mean where iterations were not recorded all the time.
 func (a *analysis) insideMean(it *Iteration) uint64 {
-	sum := uint64(0)
-	for _, d := range it.Durations {
-		sum += d
-	}
-	const apart = 0.02
-	if off := float64(sum) - float64(it.To-min(it.From, it.To)); !it.Always || sum == 0 || math.Abs(off) > apart*float64(sum) {
+	if !it.Always || !it.tiled() {
 		return it.Mean
 	}
 	var time uint64

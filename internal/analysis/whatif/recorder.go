@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
@@ -24,6 +25,50 @@ type recorder struct {
 	share   map[function]float64
 	unnamed map[thread]float64 // the share of the computing that no sample names: between launches, and after synchronizations
 	cost    float64            // of the time that was replayed
+	// added is by name the share of calls' time that windows add, and launching that of launches of kernels, which are
+	// not timed outside of windows: what steps take longer beyond those.
+	added     map[string]float64
+	launching float64
+}
+
+// mostLearned bounds which share of what is launching is taken for the recorder's.
+const mostLearned = 0.95
+
+// learned takes what comparing calls and steps inside and outside of windows says.
+func (r *recorder) learned(t *timeline.Timeline, parts []part, e *observer.Effect) {
+	if e == nil {
+		return
+	}
+	r.added = map[string]float64{}
+	for f, s := range e.Calls {
+		r.added[t.Rec.Meta.Functions[f].Base] = s.Mean
+	}
+	calls, launches, all := 0.0, 0.0, 0.0
+	for _, p := range parts {
+		all += float64(p.graph.Observed())
+		for i := range p.graph.Whats {
+			w, own := &p.graph.Whats[i], float64(p.graph.Times[i].Own)
+			switch {
+			case w.Kind != replay.Call:
+			case r.added[w.Name] > 0:
+				calls += r.added[w.Name] * own
+			case isLaunch(w.Name):
+				launches += own
+			}
+		}
+	}
+	if rest := e.Steps.Mean*all - calls; rest > 0 && launches > 0 {
+		r.launching = min(mostLearned, rest/launches)
+	}
+}
+
+// ofCall is the share of the time in a call that is the recorder's.
+func (r *recorder) ofCall(w *replay.What) float64 {
+	by := max(r.share[function{w.PID, w.TID, w.Name}], r.added[w.Name])
+	if isLaunch(w.Name) {
+		by = max(by, r.launching)
+	}
+	return by
 }
 
 // sooner is the share of a time without a CPU that goes where a recorder's thread had taken it away. The thread would
@@ -123,7 +168,7 @@ func (r *recorder) leaveOut(g *replay.Graph, plan *replay.Plan) {
 		case w.Kind == replay.Run && w.Name == "":
 			c.Scale *= 1 - r.unnamed[thread{w.PID, w.TID}]
 		case w.Kind == replay.Call:
-			c.Scale *= 1 - r.share[function{w.PID, w.TID, w.Name}]
+			c.Scale *= 1 - r.ofCall(w)
 		}
 	}
 }

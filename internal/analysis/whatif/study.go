@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
@@ -50,12 +51,13 @@ const (
 
 // New prepares a recording. It takes O(n) for n events that are in order.
 func New(t *timeline.Timeline, scheduled []threads.Thread) *Study {
-	return Some(t, scheduled, nil, timeline.Span{From: t.From, To: t.To}, math.MaxInt)
+	return Some(t, scheduled, nil, timeline.Span{From: t.From, To: t.To}, math.MaxInt, nil)
 }
 
 // Some prepares the beginning of a stretch of a recording: about as much of it as has so many calls and activities.
-// Where the walk over its gaps is made, that takes no longer than as much deserves; nil where it is not.
-func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span, much int) *Study {
+// Where the walk over its gaps is made, that takes no longer than as much deserves; nil where it is not. What windows of
+// GPU records add is left out as far as it is known; nil where it is not.
+func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span, much int, windows *observer.Effect) *Study {
 	s := &Study{sampled: map[thread]*sampled{}, launches: map[thread]bool{}}
 	spans := cut(spansOf(t, in), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
 	if len(spans) == 0 {
@@ -72,6 +74,7 @@ func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in t
 	}
 	s.recorder = recorderOf(t, names)
 	s.recorder.spread(s.parts)
+	s.recorder.learned(t, s.parts, windows)
 	s.replayed, s.alone = s.replay(unchanged), s.length(unchanged)
 	s.recorder.cost = 1 - float64(s.alone)/float64(max(s.replayed, 1))
 	s.countSamples(t)
