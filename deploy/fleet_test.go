@@ -108,3 +108,29 @@ func TestChart(t *testing.T) {
 		t.Error("there is no PodMonitor")
 	}
 }
+
+// TestDiscoveryUnit: the unit without a pid is that of one process, but for what it watches and where recordings lie.
+func TestDiscoveryUnit(t *testing.T) {
+	text, one := read(t, "systemd/inferscoped.service"), read(t, "systemd/"+unit)
+	for _, key := range []string{
+		"CapabilityBoundingSet=", "AmbientCapabilities=", "SystemCallFilter=", "DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict",
+		"RestrictRealtime=no", "LimitRTPRIO=1", "LimitRTTIME=1s",
+	} {
+		lines := matches(one, `(?m)^(`+key+`.*)$`)
+		if len(lines) != 1 || !strings.Contains(text, "\n"+lines[0]+"\n") {
+			t.Errorf("%s is not as in %s: %v", key, unit, lines)
+		}
+	}
+	for _, must := range []string{"ExecStart=/usr/local/bin/inferscoped $INFERSCOPE_ARGS", "StateDirectory=inferscope", "StateDirectoryMode=0700", "WantedBy=multi-user.target"} {
+		if !strings.Contains(text, "\n"+must+"\n") {
+			t.Errorf("it lacks %s", must)
+		}
+	}
+	// The same checks as of the other, under its name.
+	if complaint := verify(t, text, false, "verify"); complaint != "" {
+		t.Errorf("systemd-analyze verify: %s", complaint)
+	}
+	if complaint := verify(t, text, false, "security", "--offline=true", "--threshold=30"); complaint != "" {
+		t.Errorf("systemd-analyze security: %s", complaint)
+	}
+}

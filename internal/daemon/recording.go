@@ -106,6 +106,7 @@ func (r *held) Release() { r.snapshot.Release() }
 // "the last so long" counts from its end, so that what it did last is still served.
 // It must be released.
 func (d *Daemon) Record(ctx context.Context, a api.Asker, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
+	d.follower.awaitFollowed(ctx, pid)
 	now := d.clock() // before the rings are emptied, so that nothing up to it is still in them
 	rows := d.evidence.complete(now)
 	d.flush(ctx, pid)

@@ -152,6 +152,29 @@ func (f *follower) follows(pid uint32) bool {
 	return false
 }
 
+// attachTime bounds how long a request waits for its target to be followed.
+const attachTime = 5 * time.Second
+
+// awaitFollowed returns when a target that was just found or asked for is followed, or after a bounded time.
+func (f *follower) awaitFollowed(ctx context.Context, pid uint32) {
+	ctx, cancel := context.WithTimeout(ctx, attachTime)
+	defer cancel()
+	for {
+		f.mu.Lock()
+		r := f.root(pid)
+		waits := r != nil && r.since == 0
+		f.mu.Unlock()
+		if !waits {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(followEvery):
+		}
+	}
+}
+
 // forbidden reports whether a process is not to be watched: its target was released, or is a user's, and it has come to
 // run as somebody else.
 func (f *follower) forbidden(p *proc.Process) bool {

@@ -66,6 +66,8 @@ type Worker struct {
 	think  func(*recording.Recording) Facts // nil: nothing is thought about stretches
 	facts  func(Facts)                      // called with what was thought
 
+	budget budget // of thinking
+
 	day   string // today,
 	fired int    // and how many triggers have fired
 
@@ -288,7 +290,7 @@ func (s *session) due(ctx context.Context) {
 // consider finds out what a stretch says, and saves what is remembered where that is a trigger.
 func (s *session) consider(ctx context.Context, rec *recording.Recording) {
 	w := s.worker
-	if w.think == nil {
+	if w.think == nil || !w.budget.may(time.Now()) {
 		return
 	}
 	part := rec
@@ -299,7 +301,9 @@ func (s *session) consider(ctx context.Context, rec *recording.Recording) {
 	if part.Meta.To <= part.Meta.From {
 		return
 	}
+	began := spent()
 	f := w.think(part)
+	w.budget.spend(spent() - began)
 	f.PID = s.target.PID
 	if w.facts != nil {
 		w.facts(f)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,6 +32,17 @@ func discover(t *testing.T, word string, flags ...string) *daemon {
 // target returns the target with a pid; nil where there is none.
 func (d *daemon) target(pid int) *api.Target {
 	d.t.Helper()
+	for _, t := range d.targets() {
+		if int(t.PID) == pid {
+			return &t
+		}
+	}
+	return nil
+}
+
+// targets asks by a connection that ends: a test that waits asks often.
+func (d *daemon) targets() []api.Target {
+	d.t.Helper()
 	client, err := api.Dial(d.socket)
 	if err != nil {
 		d.t.Fatal(err)
@@ -40,12 +52,7 @@ func (d *daemon) target(pid int) *api.Target {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	for _, t := range targets {
-		if int(t.PID) == pid {
-			return &t
-		}
-	}
-	return nil
+	return targets
 }
 
 func (d *daemon) waitState(pid int, state api.TargetState) *api.Target {
@@ -134,4 +141,29 @@ func TestDiscoveryForgets(t *testing.T) {
 		t.Errorf("the recording of an ended target names %d processes", len(rec.Meta.Processes))
 	}
 	waitFor(t, "the target to be forgotten", func() bool { return d.target(v.PID) == nil })
+}
+
+// TestDiscoveryAcrossNamespaces: a process in pid and mount namespaces of its own, as in a container, is found, and its
+// parent outside of them is no part of it.
+func TestDiscoveryAcrossNamespaces(t *testing.T) {
+	needRoot(t)
+	if _, err := exec.LookPath("unshare"); err != nil {
+		t.Skip("needs unshare")
+	}
+	word := nonce()
+	d := discover(t, word)
+	v := cudasim.Start(t, cudasim.Options{Program: []string{"unshare", "--fork", "--kill-child", "--pid", "--mount-proc", cudasim.Build(t).Victim}, Lib: "driver", NoReady: true}, "print "+word, "print up", "until { launch 5; sync; sleep 5ms }", "wait")
+	v.WaitLine("up")
+	var found *api.Target
+	waitFor(t, "the process to be watched", func() bool {
+		for _, target := range d.targets() {
+			if target.State == api.Watching && strings.Contains(target.Cmdline, word) {
+				found = &target
+			}
+		}
+		return found != nil
+	})
+	if found.NSPID == 0 || int(found.PID) == v.PID || found.Comm != "victim" {
+		t.Errorf("target %d (%d inside) called %s: want the program, not unshare (%d)", found.PID, found.NSPID, found.Comm, v.PID)
+	}
 }

@@ -30,6 +30,9 @@ const (
 	perSecond = 0.5
 	// maxPending bounds the processes that wait for their turn.
 	maxPending = 4096
+	// againAfter is how long it takes until a process that was refused, or could not be watched, is looked at again: it
+	// may run another program, and there may be room.
+	againAfter = 30 * time.Second
 	// maxRefused bounds what is remembered of processes that were refused.
 	maxRefused = 4096
 )
@@ -67,7 +70,7 @@ type Discoverer struct {
 	opts    Options
 	log     *zap.Logger
 	pending map[uint32]time.Time // since when; in the loop's hands
-	refused map[proc.ID]string   // why
+	refused map[proc.ID]refusal
 	tokens  float64
 	filled  time.Time
 
@@ -77,13 +80,19 @@ type Discoverer struct {
 	users  map[uint32]string // names by uid
 }
 
+// refusal says why a process is not watched, and until when that holds.
+type refusal struct {
+	why   string
+	until time.Time
+}
+
 // New makes a Discoverer, which does nothing before Run.
 func New(o Options) *Discoverer {
 	if o.LogDir == "" {
 		o.LogDir = ContainerLogs
 	}
 	return &Discoverer{
-		opts: o, log: o.Log, pending: map[uint32]time.Time{}, refused: map[proc.ID]string{}, tokens: maxBurst, filled: time.Now(),
+		opts: o, log: o.Log, pending: map[uint32]time.Time{}, refused: map[proc.ID]refusal{}, tokens: maxBurst, filled: time.Now(),
 		places: map[proc.ID]Place{}, users: map[uint32]string{},
 	}
 }
@@ -155,7 +164,7 @@ func (d *Discoverer) scan(ctx context.Context) time.Duration {
 	d.count(func(c *Counts) { c.Hidden = uint64(hidden) })
 	now := time.Now()
 	for _, u := range users {
-		if !d.opts.Known(u.PID) && d.refused[u.ID()] == "" {
+		if !d.opts.Known(u.PID) && now.After(d.refused[u.ID()].until) {
 			d.wait(u.PID, now.Add(-settleTime))
 		}
 	}
@@ -231,30 +240,32 @@ func (d *Discoverer) consider(pid uint32) {
 	}
 	top := proc.Top(pid)
 	if why := d.refuse(&u, top); why != "" {
-		d.note(&u, why)
+		if d.note(&u, why) {
+			d.log.Debug("a process that uses a GPU is left alone", zap.Uint32("pid", u.PID), zap.String("comm", u.Comm), zap.String("why", why))
+			d.count(func(c *Counts) { c.Refused++ })
+		}
 		return
 	}
 	d.tokens--
 	if err := d.opts.Watch(top); err != nil {
-		d.count(func(c *Counts) { c.Failed++ })
-		d.note(&u, err.Error())
-		d.log.Warn("a process that uses a GPU is not watched", zap.Uint32("pid", top), zap.String("comm", u.Comm), zap.Error(err))
+		if d.note(&u, err.Error()) {
+			d.count(func(c *Counts) { c.Failed++ })
+			d.log.Warn("a process that uses a GPU is not watched; it is tried again", zap.Uint32("pid", top), zap.String("comm", u.Comm), zap.Error(err))
+		}
 		return
 	}
 	d.count(func(c *Counts) { c.Watched++ })
 	d.log.Info("found a process that uses a GPU", zap.Uint32("pid", top), zap.Uint32("using", pid), zap.String("comm", u.Comm))
 }
 
-// note remembers that a process is not watched, and says so once.
-func (d *Discoverer) note(u *proc.User, why string) {
+// note remembers that a process is not watched, and reports whether that is news.
+func (d *Discoverer) note(u *proc.User, why string) bool {
 	if len(d.refused) >= maxRefused {
 		clear(d.refused)
 	}
-	if d.refused[u.ID()] == "" {
-		d.log.Debug("a process that uses a GPU is left alone", zap.Uint32("pid", u.PID), zap.String("comm", u.Comm), zap.String("why", why))
-		d.count(func(c *Counts) { c.Refused++ })
-	}
-	d.refused[u.ID()] = why
+	news := d.refused[u.ID()].why != why
+	d.refused[u.ID()] = refusal{why, time.Now().Add(againAfter)}
+	return news
 }
 
 // monitors are programs that open GPUs to look at them, or to draw: there is no inference in them.
