@@ -122,7 +122,7 @@ func TestNoDaemon(t *testing.T) {
 	dir := publicDir(t)
 	_, err := Dial(dir + "/nobody.sock")
 	wantFault(t, err, clierror.NoDaemon)
-	if hint := clierror.HintOf(err); hint != "start it with: sudo inferscoped --pid N" {
+	if hint := clierror.HintOf(err); hint != "start it with: sudo inferscoped" {
 		t.Errorf("hint = %q", hint)
 	}
 	if strings.Count(err.Error(), dir) != 1 {

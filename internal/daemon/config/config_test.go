@@ -23,6 +23,7 @@ func TestDefaultsAreAsPromised(t *testing.T) {
 	want := Settings{
 		Enabled: true, LogLevel: "info", TraceSizeMB: 100, SyncErrorMarginUS: 1000,
 		ReportFormat: "markdown", ReportPath: "./report.md", CPUSamplingHz: 99,
+		TriggerExit: true, TriggerCooldown: "5m", TriggerPerDay: 24,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("defaults (-want +got):\n%s", d)
