@@ -201,7 +201,7 @@ func (t *textWriter) facts(list Facts) {
 		label = max(label, utf8.RuneCountInString(f.Label))
 	}
 	for _, f := range list {
-		t.wrapped("  "+pad(f.Label, label, true)+"  ", strings.Repeat(" ", label+4), f.Value)
+		t.wrapped("  "+Pad(f.Label, label, true)+"  ", strings.Repeat(" ", label+4), f.Value)
 	}
 }
 
@@ -253,8 +253,8 @@ func words(s string, width int) []string {
 	return out
 }
 
-// pad fills s up to width characters.
-func pad(s string, width int, left bool) string {
+// Pad fills s up to width characters.
+func Pad(s string, width int, left bool) string {
 	space := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
 	if left {
 		return s + space

@@ -54,7 +54,7 @@ func (t *textWriter) row(b *Table, widths []int, cells []string, code string) {
 		if i > 0 {
 			line.WriteString(strings.Repeat(" ", separator))
 		}
-		line.WriteString(pad(format.Shorten(c, widths[i]), widths[i], b.Columns[i].Left))
+		line.WriteString(Pad(format.Shorten(c, widths[i]), widths[i], b.Columns[i].Left))
 	}
 	t.line(strings.Repeat(" ", indent) + t.paint(code, strings.TrimRight(line.String(), " ")))
 }
