@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/feature"
 	"github.com/inferscope/inferscope/internal/capture/memory"
+	"github.com/inferscope/inferscope/internal/capture/nvml"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/capture/profile/threaddump"
 	"github.com/inferscope/inferscope/internal/capture/request"
@@ -64,6 +65,9 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		}
 		if f.requests {
 			sources = append(sources, requests(logger)...)
+		}
+		if f.sensors {
+			sources = append(sources, nvml.New(nvml.Options{}))
 		}
 		if f.scheduling {
 			sources = append(sources, waits(rings, logger)...)

@@ -49,6 +49,7 @@ type flags struct {
 	wholeNames     bool
 	scheduling     bool
 	memory         bool
+	sensors        bool
 	requests       bool
 	exitWithTarget bool
 	onRequest      bool
@@ -84,6 +85,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.memory, "memory", true, "watch what PyTorch's allocators hand out and take back")
 	f.requests = true
 	set.Var((*onOff)(&f.requests), "requests", "watch the HTTP requests that targets serve: times and numbers of tokens, no content (on or off)")
+	set.BoolVar(&f.sensors, "sensors", true, "read power, clocks and temperature of GPUs ten times a second, by nvidia-smi")
 	f.gpu.register(set)
 	f.record.register(set)
 	set.StringVar(&f.pinLevel, "pin-level", "", "fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/memory"
 	"github.com/inferscope/inferscope/internal/analysis/observer"
+	"github.com/inferscope/inferscope/internal/analysis/sensors"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
@@ -32,8 +33,9 @@ type Result struct {
 	Walk      *gap.Walk        // the gaps of all GPUs within what is broken down
 	Calls     *summary.Summary
 	CPU       *cpu.Summary
-	GPU       *gpu.Summary    // nil where no GPU activity was asked for
-	Memory    *memory.Summary // nil where no framework's allocator was seen
+	GPU       *gpu.Summary     // nil where no GPU activity was asked for
+	Memory    *memory.Summary  // nil where no framework's allocator was seen
+	Sensors   *sensors.Summary // nil where no sensors were read
 	Diagnosis *diagnose.Diagnosis
 	Effect    *observer.Effect // what windows of GPU records add
 	Study     *whatif.Study    // what the gains of findings are predicted with
@@ -70,6 +72,7 @@ func Run(rec *recording.Recording) *Result {
 		return gain(study(), remedies)
 	})
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
+	r.Sensors = sensors.Summarize(rec, r.perSec())
 	return r
 }
 
@@ -97,6 +100,14 @@ func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
 	a := study.Answer(r.pace(), edits)
 	a.Version, a.PID = r.Recording.Meta.Version, r.Recording.Meta.Target
 	return a
+}
+
+// perSec is how many iterations a second the program does; 0 where nothing repeats.
+func (r *Result) perSec() float64 {
+	if p := r.pace(); p != nil {
+		return p.PerSec
+	}
+	return 0
 }
 
 // pace returns how fast the program is as it is; nil where nothing repeats.

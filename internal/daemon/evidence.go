@@ -44,12 +44,19 @@ type Requester interface {
 	Requests(from, to uint64) []recording.Request
 }
 
+// Sensing is a source that samples the sensors of the machine's GPUs.
+type Sensing interface {
+	// Sensors returns the samples within [from, to] (ns), ordered by TS, then GPU.
+	Sensors(from, to uint64) []recording.Sensor
+}
+
 // evidence is what sources add to recordings beside their events.
 type evidence struct {
 	observers  []Observer
 	completers []Completer
 	namers     []Namer
 	gauges     []Gauge
+	sensing    []Sensing
 	helped     []Helped
 	requesters []Requester
 }
@@ -71,6 +78,9 @@ func gather(sources []Source) evidence {
 		}
 		if r, ok := s.(Requester); ok {
 			e.requesters = append(e.requesters, r)
+		}
+		if g, ok := s.(Sensing); ok {
+			e.sensing = append(e.sensing, g)
 		}
 		if g, ok := s.(Gauge); ok {
 			e.gauges = append(e.gauges, g)
@@ -108,6 +118,9 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	}
 	for _, g := range e.gauges {
 		m.Pressure = append(m.Pressure, g.Pressure(v.pid, m.From, m.To)...)
+	}
+	for _, g := range e.sensing {
+		m.Sensors = append(m.Sensors, g.Sensors(m.From, m.To)...)
 	}
 	for _, r := range e.requesters {
 		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {

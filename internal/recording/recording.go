@@ -45,6 +45,7 @@ type Meta struct {
 	Objects      []Object    `json:"objects,omitempty"`   // files that threads waited for
 	OtherThreads []Thread    `json:"strangers,omitempty"` // threads of other processes that woke or displaced the target's
 	Pressure     []Pressure  `json:"pressure,omitempty"`  // of the host and the cgroup, ordered by TS
+	Sensors      []Sensor    `json:"sensors,omitempty"`   // of the machine's GPUs, ordered by TS, then GPU
 	GPU          *GPU        `json:"gpu,omitempty"`       // nil: no agent was asked for
 	Overhead     *Overhead   `json:"overhead,omitempty"`  // nil: nothing governs what watching costs
 	Requests     []Request   `json:"requests,omitempty"`  // that overlap the window, ordered by Received
@@ -118,6 +119,26 @@ type Pressure struct {
 	MajorFaults uint64            `json:"major_faults,omitempty"`      // of the target's processes so far
 	RemotePages map[string]uint64 `json:"numa_pages,omitempty"`        // pages by NUMA node, as numa_maps counts them
 	GPUNode     int               `json:"gpu_node"`                    // NUMA node of the GPU; -1: not known
+}
+
+// Sensor is what one GPU's sensors said at one time. Values that the driver does not give are 0.
+type Sensor struct {
+	TS                uint64 `json:"ts_ns"` // CLOCK_MONOTONIC
+	GPU               int    `json:"gpu"`   // index, as nvidia-smi counts
+	UUID              string `json:"uuid"`
+	Name              string `json:"name"`
+	Power             uint64 `json:"power_mw"`
+	PowerLimit        uint64 `json:"power_limit_mw"`
+	Temperature       int    `json:"temperature_c"`
+	SMClock           uint64 `json:"sm_clock_mhz"`
+	SMClockMax        uint64 `json:"sm_clock_max_mhz"`
+	MemoryClock       uint64 `json:"memory_clock_mhz"`
+	Reasons           uint64 `json:"clock_reasons"`          // nvmlClocksEventReasons: bits
+	Utilization       int    `json:"utilization_pct"`        // of the time in which a kernel ran
+	MemoryUtilization int    `json:"memory_utilization_pct"` // of the time in which memory was read or written
+	MemoryUsed        uint64 `json:"memory_used_bytes"`      // by all processes
+	MemoryTotal       uint64 `json:"memory_total_bytes"`     //
+	Uncorrected       uint64 `json:"ecc_uncorrected_errors"` // since the driver was loaded
 }
 
 // Host is the machine that a recording was made on.

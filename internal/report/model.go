@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/analysis/sensors"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
@@ -38,6 +39,8 @@ type Model struct {
 	GPU      *gpu.Summary        `json:"gpu,omitempty"` // absent where no GPU activity was asked for
 	// Memory is what frameworks' own allocators held; absent where none was seen.
 	Memory *memory.Summary `json:"memory,omitempty"`
+	// Sensors are power, clocks and temperatures of the machine's GPUs; absent where none were read.
+	Sensors *sensors.Summary `json:"sensors,omitempty"`
 	// Diagnosis is the answer; everything else is what it was made of.
 	Diagnosis diagnose.Diagnosis `json:"diagnosis"`
 	Margin    uint64             `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
@@ -96,7 +99,7 @@ func NewWith(rec *recording.Recording, o Options) *Model {
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
-		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Diagnosis: *r.Diagnosis, result: r,
+		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Diagnosis: *r.Diagnosis, result: r,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)

@@ -37,6 +37,7 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 		addTables(d, m, rows)
 	}
 	addFrameworkMemory(d, m, rows)
+	addSensors(d, m)
 	addOverhead(d, m)
 	d.AddTable("Processes", processTable(m))
 	d.AddTable("Probes", Probes(m.Summary.Libraries))

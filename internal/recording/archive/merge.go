@@ -117,6 +117,10 @@ func (m *merger) mergeMeta(next *recording.Meta) {
 	to.Objects = union(to.Objects, next.Objects, func(o recording.Object) any { return [2]uint64{uint64(o.PID), o.Inode} }, nil)
 	to.Pressure = union(to.Pressure, next.Pressure, func(p recording.Pressure) any { return p.TS }, nil)
 	slices.SortStableFunc(to.Pressure, func(a, b recording.Pressure) int { return cmp.Compare(a.TS, b.TS) })
+	to.Sensors = union(to.Sensors, next.Sensors, func(s recording.Sensor) any { return [2]uint64{s.TS, uint64(s.GPU)} }, nil)
+	slices.SortStableFunc(to.Sensors, func(a, b recording.Sensor) int {
+		return cmp.Or(cmp.Compare(a.TS, b.TS), cmp.Compare(a.GPU, b.GPU))
+	})
 	to.Requests = union(to.Requests, next.Requests, func(r recording.Request) any { return r.Number }, nil)
 	slices.SortStableFunc(to.Requests, func(a, b recording.Request) int { return cmp.Compare(a.Received, b.Received) })
 	to.Losses = union(to.Losses, next.Losses, func(l loss.Loss) any { return [2]string{string(l.Reason), l.Where} }, addLoss)

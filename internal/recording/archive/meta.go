@@ -95,6 +95,9 @@ func targetTables() []nameTable {
 		tableOf("pressure", "throttling, memory stalls and page faults, sampled once a second", false,
 			func(m *recording.Meta) *[]recording.Pressure { return &m.Pressure }, pressureTo, pressureFrom),
 		pagesTable(),
+		tableOf("sensors", "power, clocks, temperature and memory of the machine's GPUs, sampled ten times a second", false,
+			func(m *recording.Meta) *[]recording.Sensor { return &m.Sensors },
+			func(_ int, v recording.Sensor) sensorRow { return sensorRow(v) }, func(r sensorRow) recording.Sensor { return recording.Sensor(r) }),
 	}
 }
 

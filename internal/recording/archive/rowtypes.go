@@ -125,6 +125,25 @@ type pressureRow struct {
 	GPUNode     int    `isc:"gpu_node" doc:"NUMA node of the GPU; -1: unknown"`
 }
 
+type sensorRow struct {
+	TS                uint64 `isc:"time_ns" doc:"CLOCK_MONOTONIC ns"`
+	GPU               int    `isc:"gpu" doc:"index, as nvidia-smi counts"`
+	UUID              string `isc:"uuid" doc:"UUID of the GPU"`
+	Name              string `isc:"name" doc:"model"`
+	Power             uint64 `isc:"power_mw" doc:"mW drawn"`
+	PowerLimit        uint64 `isc:"power_limit_mw" doc:"mW allowed"`
+	Temperature       int    `isc:"temperature_c" doc:"of the GPU, degrees Celsius"`
+	SMClock           uint64 `isc:"sm_clock_mhz" doc:"MHz"`
+	SMClockMax        uint64 `isc:"sm_clock_max_mhz" doc:"MHz, the most that the GPU can"`
+	MemoryClock       uint64 `isc:"memory_clock_mhz" doc:"MHz"`
+	Reasons           uint64 `isc:"clock_reasons" doc:"nvmlClocksEventReasons: why clocks are lower, as bits"`
+	Utilization       int    `isc:"utilization_pct" doc:"percent of time in which a kernel ran"`
+	MemoryUtilization int    `isc:"memory_utilization_pct" doc:"percent of time in which memory was read or written"`
+	MemoryUsed        uint64 `isc:"memory_used_bytes" doc:"by all processes"`
+	MemoryTotal       uint64 `isc:"memory_total_bytes" doc:"of the GPU"`
+	Uncorrected       uint64 `isc:"ecc_uncorrected_errors" doc:"since the driver was loaded"`
+}
+
 type pagesRow struct {
 	Pressure uint32 `isc:"pressure" doc:"row number in pressure, from 0"`
 	Node     string `isc:"node" doc:"NUMA node, as numa_maps names it"`

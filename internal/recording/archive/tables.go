@@ -48,7 +48,7 @@ func eventTables() []eventTable {
 		{name: tableOpen, kind: event.OffCPU, doc: "thread_states still open at the end of the recording", fields: stateFields(), latest: true},
 		{name: "request_chunks", kind: event.RequestChunk, doc: "writes of parts of streamed responses that carry content", fields: requestChunkFields()},
 		{name: tableLifecycle, doc: "fork, exec and exit events; the current daemon writes none, see processes", fields: lifecycleFields()},
-		{name: tableOther, doc: "skipped CUDA calls (kind 13), and events of kinds that the writer does not know", fields: otherFields()},
+		{name: tableOther, doc: "skipped CUDA calls (kind 13), memory of frameworks (kinds 80 to 83, bpf/event.h), and events of kinds that the writer does not know", fields: otherFields()},
 	}
 }
 

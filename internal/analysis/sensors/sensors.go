@@ -1,0 +1,161 @@
+// Package sensors adds up what the GPUs' sensors said: energy, clocks and why they were low.
+package sensors
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// Summary is what the sensors of the machine's GPUs said.
+type Summary struct {
+	GPUs []GPU `json:"gpus"` // by index
+}
+
+// GPU is one GPU over the window.
+type GPU struct {
+	Index   int    `json:"index"` // as nvidia-smi counts
+	UUID    string `json:"uuid"`
+	Name    string `json:"name"`
+	Used    bool   `json:"used"` // by the target, as far as is known
+	Samples int    `json:"samples"`
+	Covered uint64 `json:"covered_ns"` // from the first sample to the last
+
+	Power      uint64  `json:"power_mw"` // average over time
+	PowerPeak  uint64  `json:"power_peak_mw"`
+	PowerLimit uint64  `json:"power_limit_mw"`
+	Energy     float64 `json:"energy_j"` // in the time covered
+
+	Temperature int    `json:"temperature_max_c"`
+	SMClock     uint64 `json:"sm_clock_mhz"`      // average while kernels ran half of the time at least
+	SMClockLow  uint64 `json:"sm_clock_low_mhz"`  // lowest then
+	SMClockMax  uint64 `json:"sm_clock_max_mhz"`  // what the GPU can
+	Utilization int    `json:"utilization_pct"`   // average
+	MemoryUsed  uint64 `json:"memory_used_bytes"` // the most, by all processes
+	MemoryTotal uint64 `json:"memory_total_bytes"`
+	ECC         uint64 `json:"ecc_errors"` // uncorrected ones in the window
+
+	Busy     float64  `json:"busy_share"` // of the samples: kernels ran half of the time at least
+	Throttle []Reason `json:"throttle"`   // why clocks were low while busy, the longest first
+	// Throttled says that clocks were lower than the GPU can for one of these reasons, for a tenth of the busy time at least.
+	Throttled bool `json:"throttled"`
+
+	PerIteration float64 `json:"energy_per_iteration_j"` // 0: not known
+}
+
+// Reason is why clocks were low.
+type Reason struct {
+	Reason string  `json:"reason"`
+	Share  float64 `json:"share"`        // of busy samples
+	Clock  uint64  `json:"sm_clock_mhz"` // average in them
+}
+
+// nvmlClocksEventReasons of nvml.h that take performance; idle, application settings and sync boost do not count.
+var reasons = []struct {
+	bit  uint64
+	name string
+}{
+	{0x4, "power limit"},
+	{0x8, "hardware slowdown"},
+	{0x20, "too hot (software)"},
+	{0x40, "too hot (hardware)"},
+	{0x80, "power brake"},
+}
+
+// What counts as busy, in percent of utilization, and as throttled: of the busy samples, and by how much clocks are lower.
+const (
+	busy          = 50
+	leastBusy     = 10 // samples
+	throttleShare = 0.1
+	throttleDepth = 0.97 // of the GPU's highest clock
+)
+
+// Summarize adds up the sensors of a recording; nil where there are none. perSec is how many iterations a second the target
+// does, 0 where nothing repeats.
+func Summarize(rec *recording.Recording, perSec float64) *Summary {
+	byGPU := map[int][]recording.Sensor{}
+	for _, s := range rec.Meta.Sensors {
+		byGPU[s.GPU] = append(byGPU[s.GPU], s)
+	}
+	if len(byGPU) == 0 {
+		return nil
+	}
+	used := map[string]bool{}
+	if rec.Meta.GPU != nil {
+		for _, d := range rec.Meta.GPU.Devices {
+			used[d.UUID] = d.UUID != ""
+		}
+	}
+	out := &Summary{GPUs: make([]GPU, 0, len(byGPU))}
+	for _, list := range byGPU {
+		g := summarize(list)
+		g.Used = used[g.UUID]
+		if perSec > 0 && g.Used {
+			g.PerIteration = float64(g.Power) / 1000 / perSec
+		}
+		out.GPUs = append(out.GPUs, g)
+	}
+	slices.SortFunc(out.GPUs, func(a, b GPU) int { return cmp.Compare(a.Index, b.Index) })
+	return out
+}
+
+func summarize(list []recording.Sensor) GPU {
+	slices.SortStableFunc(list, func(a, b recording.Sensor) int { return cmp.Compare(a.TS, b.TS) })
+	first, last := &list[0], &list[len(list)-1]
+	g := GPU{
+		Index: last.GPU, UUID: last.UUID, Name: last.Name, Samples: len(list), Covered: last.TS - first.TS,
+		PowerLimit: last.PowerLimit, SMClockMax: last.SMClockMax, MemoryTotal: last.MemoryTotal, Throttle: []Reason{},
+	}
+	if last.Uncorrected > first.Uncorrected {
+		g.ECC = last.Uncorrected - first.Uncorrected
+	}
+	var utilization, clocks, power float64
+	n := 0
+	counts, sums := make([]int, len(reasons)), make([]float64, len(reasons))
+	deep := 0
+	for i := range list {
+		s := &list[i]
+		power += float64(s.Power)
+		g.PowerPeak, g.Temperature, g.MemoryUsed = max(g.PowerPeak, s.Power), max(g.Temperature, s.Temperature), max(g.MemoryUsed, s.MemoryUsed)
+		utilization += float64(s.Utilization)
+		if i > 0 { // the trapezoid between two samples
+			g.Energy += float64(s.Power+list[i-1].Power) / 2 / 1000 * float64(s.TS-list[i-1].TS) / 1e9
+		}
+		if s.Utilization < busy || s.SMClock == 0 {
+			continue
+		}
+		n++
+		clocks += float64(s.SMClock)
+		if g.SMClockLow == 0 || s.SMClock < g.SMClockLow {
+			g.SMClockLow = s.SMClock
+		}
+		low := false
+		for k, r := range reasons {
+			if s.Reasons&r.bit != 0 {
+				counts[k]++
+				sums[k] += float64(s.SMClock)
+				low = true
+			}
+		}
+		if low && float64(s.SMClock) < throttleDepth*float64(s.SMClockMax) {
+			deep++
+		}
+	}
+	g.Utilization, g.Busy = int(utilization/float64(len(list))+0.5), float64(n)/float64(len(list))
+	if g.Power = uint64(power/float64(len(list)) + 0.5); g.Covered > 0 {
+		g.Power = uint64(g.Energy/(float64(g.Covered)/1e9)*1000 + 0.5)
+	}
+	if n == 0 {
+		return g
+	}
+	g.SMClock = uint64(clocks/float64(n) + 0.5)
+	for k, count := range counts {
+		if count > 0 {
+			g.Throttle = append(g.Throttle, Reason{reasons[k].name, float64(count) / float64(n), uint64(sums[k]/float64(count) + 0.5)})
+		}
+	}
+	slices.SortStableFunc(g.Throttle, func(a, b Reason) int { return cmp.Compare(b.Share, a.Share) })
+	g.Throttled = n >= leastBusy && float64(deep) >= throttleShare*float64(n)
+	return g
+}

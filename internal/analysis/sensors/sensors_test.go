@@ -1,0 +1,74 @@
+package sensors_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/sensors"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+)
+
+const tenth = 100_000_000
+
+// record is three seconds of one GPU: clock and reasons as f says of each sample.
+func record(f func(i int, s *recording.Sensor)) *recording.Recording {
+	b := recordtest.New()
+	for i := range 31 {
+		s := recording.Sensor{
+			TS: b.Meta.From + uint64(i)*tenth, GPU: 2, UUID: "GPU-2", Name: "NVIDIA H200", Power: 400_000, PowerLimit: 700_000, Temperature: 50,
+			SMClock: 1980, SMClockMax: 1980, Utilization: 100, MemoryTotal: 100, MemoryUsed: uint64(i),
+		}
+		f(i, &s)
+		b.Meta.Sensors = append(b.Meta.Sensors, s)
+	}
+	b.Meta.GPU = &recording.GPU{Devices: []recording.Device{{UUID: "GPU-2"}}}
+	return b.Recording()
+}
+
+func one(t *testing.T, rec *recording.Recording, perSec float64) sensors.GPU {
+	t.Helper()
+	s := sensors.Summarize(rec, perSec)
+	if s == nil || len(s.GPUs) != 1 {
+		t.Fatalf("%+v", s)
+	}
+	return s.GPUs[0]
+}
+
+func TestNone(t *testing.T) {
+	if s := sensors.Summarize(recordtest.New().Recording(), 1); s != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestEnergy: a ramp from 0 to 300 W over three seconds is 450 J; at 10 iterations a second 15 J each.
+func TestEnergy(t *testing.T) {
+	g := one(t, record(func(i int, s *recording.Sensor) { s.Power = uint64(i) * 10_000 }), 10)
+	if math.Abs(g.Energy-450) > 1e-6 || g.Power != 150_000 || g.PowerPeak != 300_000 || math.Abs(g.PerIteration-15) > 1e-9 {
+		t.Errorf("%+v", g)
+	}
+	if !g.Used || g.Index != 2 || g.MemoryUsed != 30 || g.Throttled || len(g.Throttle) != 0 || g.SMClock != 1980 {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestThrottled: clocks that the power limit lowers are throttled; the bit alone, at full clocks, is not, and neither are
+// idle ones.
+func TestThrottled(t *testing.T) {
+	g := one(t, record(func(i int, s *recording.Sensor) {
+		if i%2 == 0 {
+			s.SMClock, s.Reasons = 1400, 0x4
+		}
+	}), 0)
+	if !g.Throttled || len(g.Throttle) != 1 || g.Throttle[0].Reason != "power limit" || g.Throttle[0].Clock != 1400 || g.SMClockLow != 1400 || g.PerIteration != 0 {
+		t.Errorf("%+v", g)
+	}
+	g = one(t, record(func(_ int, s *recording.Sensor) { s.Reasons = 0x4 }), 0)
+	if g.Throttled || g.Throttle[0].Share != 1 {
+		t.Errorf("at full clocks: %+v", g)
+	}
+	g = one(t, record(func(_ int, s *recording.Sensor) { s.SMClock, s.Reasons, s.Utilization = 345, 0x1, 0 }), 0)
+	if g.Throttled || g.SMClock != 0 || g.Busy != 0 {
+		t.Errorf("idle: %+v", g)
+	}
+}

@@ -1,0 +1,97 @@
+package nvml
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// field is one column of nvidia-smi --query-gpu.
+type field struct {
+	name string
+	put  func(s *recording.Sensor, text string) error
+}
+
+// newFields are those of driver 535 and later.
+func newFields() []field { return fields("clocks_event_reasons.active", "power.draw.instant") }
+
+// olderFields are those before.
+func olderFields() []field { return fields("clocks_throttle_reasons.active", "power.draw") }
+
+func fields(reasons, power string) []field {
+	return []field{
+		{"index", func(s *recording.Sensor, text string) error {
+			n, err := strconv.ParseUint(text, 10, 8)
+			if err == nil && n >= maxGPUs {
+				err = fmt.Errorf("GPU %d of at most %d", n, maxGPUs)
+			}
+			s.GPU = int(n)
+			return err
+		}},
+		{"uuid", func(s *recording.Sensor, text string) error { s.UUID = clip(text); return nil }},
+		{"name", func(s *recording.Sensor, text string) error { s.Name = clip(text); return nil }},
+		{power, scaled(1000, func(s *recording.Sensor, n uint64) { s.Power = n })},
+		{"power.limit", scaled(1000, func(s *recording.Sensor, n uint64) { s.PowerLimit = n })},
+		{"temperature.gpu", scaled(1, func(s *recording.Sensor, n uint64) { s.Temperature = int(min(n, 1000)) })},
+		{"clocks.sm", scaled(1, func(s *recording.Sensor, n uint64) { s.SMClock = n })},
+		{"clocks.max.sm", scaled(1, func(s *recording.Sensor, n uint64) { s.SMClockMax = n })},
+		{"clocks.mem", scaled(1, func(s *recording.Sensor, n uint64) { s.MemoryClock = n })},
+		{reasons, func(s *recording.Sensor, text string) error {
+			n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
+			s.Reasons = n
+			return err
+		}},
+		{"utilization.gpu", scaled(1, func(s *recording.Sensor, n uint64) { s.Utilization = int(min(n, 100)) })},
+		{"utilization.memory", scaled(1, func(s *recording.Sensor, n uint64) { s.MemoryUtilization = int(min(n, 100)) })},
+		{"memory.used", scaled(1<<20, func(s *recording.Sensor, n uint64) { s.MemoryUsed = n })},
+		{"memory.total", scaled(1<<20, func(s *recording.Sensor, n uint64) { s.MemoryTotal = n })},
+		{"ecc.errors.uncorrected.volatile.total", scaled(1, func(s *recording.Sensor, n uint64) { s.Uncorrected = n })},
+	}
+}
+
+// scaled reads a number in units of scale.
+func scaled(scale float64, put func(*recording.Sensor, uint64)) func(*recording.Sensor, string) error {
+	return func(s *recording.Sensor, text string) error {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return err //nolint:wrapcheck // parse names the field
+		}
+		if math.IsNaN(f) || f < 0 || f*scale > 1<<62 {
+			return fmt.Errorf("%s is out of range", text)
+		}
+		put(s, uint64(math.Round(f*scale)))
+		return nil
+	}
+}
+
+func clip(s string) string { return s[:min(len(s), 64)] }
+
+func names(fields []field) string {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = f.name
+	}
+	return strings.Join(all, ",")
+}
+
+// parse reads one line. What the driver does not give stands in brackets: [N/A], [Not Supported].
+func parse(line string, fields []field) (recording.Sensor, error) {
+	var s recording.Sensor
+	cells := strings.Split(line, ",")
+	if len(cells) != len(fields) {
+		return s, fmt.Errorf("nvidia-smi says %.200q instead of %d values", line, len(fields))
+	}
+	for i, cell := range cells {
+		text := strings.TrimSpace(cell)
+		if strings.HasPrefix(text, "[") || text == "N/A" {
+			continue
+		}
+		if err := fields[i].put(&s, text); err != nil {
+			return s, fmt.Errorf("nvidia-smi says %.64q for %s: %w", text, fields[i].name, err)
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,277 @@
+// Package nvml is the source of what GPUs' sensors say: power, temperature, clocks and why they are low, utilization,
+// memory, ECC errors. NVML is a C library, and the daemon is a static program without cgo: so the driver's own
+// nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU.
+package nvml
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// Name is what the source is called in status and reports.
+const Name = "gpu sensors"
+
+// Bounds.
+const (
+	interval   = 100 * time.Millisecond
+	maxSamples = 10 * 60 * 10 * 8 // ten minutes of eight GPUs
+	maxGPUs    = 64
+	maxLine    = 4096
+	restart    = 10 * time.Second // after it has ended by itself
+	firstLine  = 5 * time.Second  // in which the first answer must come
+)
+
+// places are where the driver's packages put nvidia-smi. PATH is not asked: the daemon is privileged.
+func places() []string {
+	return []string{"/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/run/nvidia/driver/usr/bin/nvidia-smi"}
+}
+
+// Options are the settings of New. The zero value is right for a daemon.
+type Options struct {
+	Program string // tests: stands in for nvidia-smi
+}
+
+// Source samples the sensors of all GPUs of the machine. It implements daemon.Source and daemon.Sensing.
+type Source struct {
+	program string
+
+	mu      sync.Mutex
+	users   map[proc.ID]bool // processes that map the driver
+	samples []recording.Sensor
+	err     error // why there are no samples; nil: there are, or nobody wants any
+	cmd     *exec.Cmd
+	stop    chan struct{} // closed to end the sampling; nil: it does not run
+	done    chan struct{}
+	closed  bool
+}
+
+// New makes a source; nothing is started before a target uses a GPU.
+func New(opts Options) *Source {
+	s := &Source{program: opts.Program, users: map[proc.ID]bool{}}
+	if s.program == "" {
+		for _, path := range places() {
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				s.program = path
+				break
+			}
+		}
+	}
+	return s
+}
+
+// Name returns what the source is called in status and reports.
+func (s *Source) Name() string { return Name }
+
+// Follow begins to sample where p maps the driver.
+func (s *Source) Follow(p *proc.Process) error {
+	s.mu.Lock()
+	known := s.users[p.ID()] || s.closed || s.program == ""
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	found, err := proc.Libraries(p, libcuda.Is)
+	if err != nil || len(found) == 0 {
+		return nil // cudaapi says why its libraries cannot be listed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.users[p.ID()] = true
+	if s.stop == nil {
+		s.stop, s.done = make(chan struct{}), make(chan struct{})
+		go s.run(s.stop, s.done)
+	}
+	return nil
+}
+
+// Forget ends the sampling with the last process that used a GPU.
+func (s *Source) Forget(p *proc.Process) {
+	s.mu.Lock()
+	delete(s.users, p.ID())
+	idle := len(s.users) == 0
+	s.mu.Unlock()
+	if idle {
+		s.end()
+	}
+}
+
+// Close ends the sampling.
+func (s *Source) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.end()
+	return nil
+}
+
+func (s *Source) end() {
+	s.mu.Lock()
+	stop, done, cmd := s.stop, s.done, s.cmd
+	s.stop = nil
+	s.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	close(stop)
+	if cmd != nil && cmd.Process != nil {
+		_ = cmd.Process.Kill() // it may have ended
+	}
+	<-done
+}
+
+// run lets nvidia-smi sample until stop is closed, again and again where it ends by itself.
+func (s *Source) run(stop, done chan struct{}) {
+	defer close(done)
+	fields := newFields()
+	for {
+		err := s.sample(fields, stop)
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		var rest time.Duration = restart
+		if errors.Is(err, errField) {
+			fields, rest = olderFields(), 0
+		}
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+		select {
+		case <-stop:
+			return
+		case <-time.After(rest):
+		}
+	}
+}
+
+// errField says that this driver's nvidia-smi does not know a field.
+var errField = errors.New("nvidia-smi does not know a field")
+
+// sample reads one run of nvidia-smi.
+func (s *Source) sample(fields []field, stop chan struct{}) error {
+	cmd := exec.Command(s.program, "--query-gpu="+names(fields), "--format=csv,noheader,nounits", fmt.Sprintf("-lms=%d", interval.Milliseconds())) //nolint:noctx // end kills it
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.program, err)
+	}
+	s.mu.Lock()
+	select {
+	case <-stop:
+		s.mu.Unlock()
+		return nil
+	default:
+	}
+	err = cmd.Start()
+	s.cmd = cmd
+	s.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.program, err)
+	}
+	late := time.AfterFunc(firstLine, func() { _ = cmd.Process.Kill() }) // it hangs where a GPU has fallen off the bus
+	first := s.read(out, fields, func() { late.Stop() })
+	late.Stop()
+	_ = cmd.Process.Kill() // where its answers made no sense
+	err = cmd.Wait()
+	if first != nil {
+		return first
+	}
+	return fmt.Errorf("%s ended: %w", filepath.Base(s.program), err)
+}
+
+// read takes lines until there are no more; began is called with the first that makes sense.
+func (s *Source) read(r io.Reader, fields []field, began func()) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, maxLine), maxLine)
+	for lines.Scan() {
+		line := lines.Text()
+		if strings.Contains(line, "is not a valid field") {
+			return errField
+		}
+		sensor, err := parse(line, fields)
+		if err != nil {
+			return err
+		}
+		began()
+		sensor.TS = clock.Monotonic()
+		s.keep(sensor)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read what nvidia-smi says: %w", err)
+	}
+	return nil
+}
+
+func (s *Source) keep(sensor recording.Sensor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = nil
+	if len(s.samples) >= maxSamples {
+		s.samples = slices.Clone(s.samples[maxSamples/4:])
+	}
+	s.samples = append(s.samples, sensor)
+}
+
+// Sensors returns the samples within [from, to] (ns).
+func (s *Source) Sensors(from, to uint64) []recording.Sensor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []recording.Sensor
+	for _, sensor := range s.samples {
+		if sensor.TS >= from && sensor.TS <= to {
+			out = append(out, sensor)
+		}
+	}
+	return out
+}
+
+// State reports whether sensors are read.
+func (s *Source) State() recording.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := recording.Source{Name: Name, State: "waiting", Detail: "no target uses a GPU"}
+	switch {
+	case s.program == "":
+		state.State, state.Detail = "unavailable", "nvidia-smi is not installed here"
+	case s.stop == nil:
+	case s.err != nil:
+		state.State, state.Detail = "unavailable", s.err.Error()
+	default:
+		state.State, state.Detail = "running", "nvidia-smi reads them ten times a second"
+	}
+	return state
+}
+
+// Losses returns nothing: State says what is not there.
+func (s *Source) Losses() []loss.Loss { return nil }
+
+// Helpers returns the process that reads the sensors. It implements daemon.Helped.
+func (s *Source) Helpers() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop == nil || s.cmd == nil || s.cmd.Process == nil {
+		return nil
+	}
+	return []int{s.cmd.Process.Pid}
+}

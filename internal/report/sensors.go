@@ -1,0 +1,80 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/sensors"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/report/document"
+)
+
+// addSensors says what the GPUs drew, and whether their clocks were held down.
+func addSensors(d *document.Document, m *Model) {
+	if m.Sensors == nil {
+		return
+	}
+	t := &document.Table{Columns: []document.Column{
+		document.Left("GPU", 0), document.Right("Power", 0), document.Right("Peak", 3), document.Right("Limit", 2), document.Right("Energy", 1), document.Right("Per iteration", 1),
+		document.Right("Max °C", 3), document.Right("SM clock busy", 0), document.Right("Can", 2), document.Right("Utilization", 1), document.Right("Memory used", 2),
+	}}
+	var lines document.Bullets
+	iterations := false
+	for i := range m.Sensors.GPUs {
+		g := &m.Sensors.GPUs[i]
+		clock, can, each := format.Nothing, format.Nothing, format.Nothing
+		if g.SMClock > 0 {
+			clock, can = fmt.Sprintf("%d MHz", g.SMClock), fmt.Sprintf("%d MHz", g.SMClockMax)
+		}
+		if g.PerIteration > 0 {
+			each, iterations = joules(g.PerIteration), true
+		}
+		t.Row(fmt.Sprintf("%d %s", g.Index, format.Clean(g.Name)), watts(g.Power), watts(g.PowerPeak), watts(g.PowerLimit), joules(g.Energy), each,
+			fmt.Sprint(g.Temperature), clock, can, fmt.Sprintf("%d%%", g.Utilization), format.Size(g.MemoryUsed))
+		lines = append(lines, clockLines(g)...)
+	}
+	if !iterations {
+		t.Drop("Per iteration")
+	}
+	t.Note = "Read by nvidia-smi ten times a second, of the whole machine: other programs on these GPUs count as well."
+	d.AddTable("GPU power and clocks", t)
+	if len(lines) > 0 {
+		d.Add(lines)
+	}
+}
+
+func clockLines(g *sensors.GPU) (lines []string) {
+	if g.Throttled {
+		var why []string
+		for _, r := range g.Throttle {
+			why = append(why, fmt.Sprintf("%s in %s of the busy time (%d MHz)", r.Reason, format.Percent(r.Share), r.Clock))
+		}
+		lines = append(lines, fmt.Sprintf("GPU %d ran slower than it can: %d of %d MHz while busy, down to %d MHz. The driver's reasons: %s.",
+			g.Index, g.SMClock, g.SMClockMax, g.SMClockLow, strings.Join(why, ", ")))
+	}
+	if g.ECC > 0 {
+		lines = append(lines, fmt.Sprintf("GPU %d had %s that could not be corrected.", g.Index, format.Plural(g.ECC, "memory error", "memory errors")))
+	}
+	return lines
+}
+
+func watts(mw uint64) string {
+	if mw == 0 {
+		return format.Nothing
+	}
+	return fmt.Sprintf("%.0f W", float64(mw)/1000)
+}
+
+func joules(j float64) string {
+	switch {
+	case j == 0:
+		return format.Nothing
+	case j >= 10_000:
+		return fmt.Sprintf("%.1f kJ", j/1000)
+	case j >= 10:
+		return fmt.Sprintf("%.0f J", j)
+	case j >= 0.01:
+		return fmt.Sprintf("%.3g J", j)
+	}
+	return fmt.Sprintf("%.3g mJ", j*1000)
+}
