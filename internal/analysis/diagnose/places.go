@@ -71,7 +71,7 @@ func (p *places) read(stack uint64) place {
 		switch {
 		case f.Kind == recording.PythonFrame && isOwn(f.File):
 			return place{code: codeOf(f, cmpFrame(python, native)), kind: f.Kind, own: true}
-		case f.Kind == recording.PythonFrame && python == nil && f.Name != wholeStep:
+		case f.Kind == recording.PythonFrame && python == nil && f.Name != profilerStep:
 			python = f
 		case f.Kind == recording.NativeFrame && native == nil && tells(f):
 			native = f
@@ -99,8 +99,8 @@ func cmpFrame(x, y *recording.Frame) *recording.Frame {
 	return y
 }
 
-// wholeStep is what torch.profiler calls a step of the program: all of it, and no place in it.
-const wholeStep = "ProfilerStep"
+// profilerStep is what torch.profiler calls a step of the program: all of it, and no place in it.
+const profilerStep = "ProfilerStep"
 
 func codeOf(f, inner *recording.Frame) code {
 	c := code{name: f.Name, file: f.File, line: f.Line}

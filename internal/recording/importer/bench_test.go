@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/importer"
@@ -49,4 +50,22 @@ func BenchmarkImport(b *testing.B) {
 			b.ReportMetric(float64(info.Size())*float64(b.N)/1e6/b.Elapsed().Seconds(), "MB/s")
 		})
 	}
+}
+
+// BenchmarkHuge reads a trace of so many bytes as INFERSCOPE_HUGE says, 5 GB for one, within 1 GB of memory.
+func BenchmarkHuge(b *testing.B) {
+	size, err := strconv.Atoi(os.Getenv("INFERSCOPE_HUGE"))
+	if err != nil {
+		b.Skip("INFERSCOPE_HUGE says how many bytes, e.g. 5000000000")
+	}
+	for b.Loop() {
+		limits := importer.LimitsFor(1_000_000_000)
+		rec, err := importer.ReadKineto(&endless{left: size}, limits)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(len(rec.Events)), "events")
+	}
+	b.ReportMetric(float64(size)*float64(b.N)/1e6/b.Elapsed().Seconds(), "MB/s")
+	b.ReportMetric(float64(peak(b))/1e3, "peak-MB")
 }

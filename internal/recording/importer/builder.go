@@ -19,6 +19,10 @@ type builder struct {
 	meta      recording.Meta
 	gpu       recording.GPU
 	events    []event.Event
+	rows      []event.Event // of GPUs, which become events when all calls are known: see kineto.settle
+	until     uint64        // ns: what begins later is given up
+	late      uint64        // how many rows that is
+	ends      uint64        // ns: when the last row of the file begins
 	before    []event.Event // threads that came on a CPU at TS and were on none before, as far as the file says
 	after     []event.Event // threads that left their CPU and did not come back
 	limits    Limits
@@ -40,7 +44,7 @@ type builder struct {
 
 func newBuilder(limits Limits, tool string) *builder {
 	return &builder{
-		limits: limits, functions: map[string]uint16{}, kernels: map[recording.Kernel]int32{}, ranges: map[string]int32{},
+		until: math.MaxUint64, limits: limits, functions: map[string]uint16{}, kernels: map[recording.Kernel]int32{}, ranges: map[string]int32{},
 		processes: map[uint32]int{}, threads: map[uint64]string{}, streams: map[recording.Stream]bool{},
 		devices: map[[2]uint32]recording.Device{}, skipped: map[string]uint64{}, launched: map[uint64]launch{},
 		spans: spans{byThread: map[uint64][]span{}, frames: map[recording.Frame]uint32{}},
@@ -64,12 +68,12 @@ func (b *builder) name(s string) error {
 
 // add adds an event.
 func (b *builder) add(e event.Event) error {
-	if len(b.events) >= b.limits.Events {
-		return fmt.Errorf("it has more than %d events, the limit: %w", b.limits.Events, memlimit.ErrExceeded)
-	}
 	if e.Dur > math.MaxInt64 || e.TS > math.MaxInt64-e.Dur {
 		b.skip("rows with a time that no clock can show")
 		return nil
+	}
+	if ok, err := b.room(e.TS); !ok {
+		return err
 	}
 	b.events = append(b.events, e)
 	return nil
@@ -189,6 +193,9 @@ func (b *builder) finish(wallOf func(ns uint64) int64, about []recording.Source)
 	m := &b.meta
 	m.WallFrom = wallOf(m.From)
 	m.Sources = slices.Concat(about, b.skippedSource())
+	if text := b.cutText(); text != "" {
+		m.Sources = append(m.Sources, recording.Source{Name: "import", State: "running", Detail: text})
+	}
 	b.tables()
 	m.GPU = &b.gpu
 	return &recording.Recording{Meta: *m, Events: b.events}, nil
@@ -222,6 +229,7 @@ func (b *builder) window() {
 	for i := range b.events {
 		m.To = max(m.To, b.events[i].End())
 	}
+	m.To, b.to = min(m.To, b.until), min(b.to, b.until)
 	if !b.hasWork {
 		b.gpu.Mode = "off"
 		return

@@ -28,11 +28,11 @@ type Limits struct {
 // DefaultLimits returns 16 GiB of JSON, 64 million events and 256 MiB of names.
 func DefaultLimits() Limits { return Limits{Bytes: 16 << 30, Events: 64 << 20, Names: 256 << 20} }
 
-// LimitsFor returns limits that keep reading a file within some bytes of memory, as far as that can be said before it
-// is read: an event takes up to 300 bytes while it is read.
+// LimitsFor returns limits that keep reading a file, and the report of it, within some bytes of memory, as far as that
+// can be said before it is read: an event takes up to 600 bytes.
 func LimitsFor(memory int64) Limits {
 	l := DefaultLimits()
-	l.Events = int(min(int64(l.Events), memory/300))
+	l.Events = int(min(int64(l.Events), memory/600))
 	l.Names = min(l.Names, memory/8)
 	return l
 }

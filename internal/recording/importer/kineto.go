@@ -16,8 +16,7 @@ import (
 // are in µs, whole ones before PyTorch 2.3, from the epoch or from baseTimeNanoseconds.
 type kineto struct {
 	*builder
-	base     int64         // ns since 1970 that are to be added to times
-	rows     []event.Event // of GPUs: PID is 0 until done, where the row does not name its process
+	base     int64 // ns since 1970 that are to be added to times
 	owners   map[uint32]uint32
 	only     uint32 // the process that has calls
 	several  bool   // there are more
@@ -320,7 +319,9 @@ func (k *kineto) call(r *row) error {
 	if id := r.Args.Correlation; id.ok {
 		e.Flags |= event.Correlated
 		e.Ret = int32(uint32(id.n))
-		k.owner(uint32(id.n), pid)
+		if e.TS < k.until {
+			k.owner(uint32(id.n), pid)
+		}
 	}
 	return k.worked(e)
 }
@@ -363,8 +364,10 @@ func (k *kineto) inside(r *row, f recording.Frame) error {
 }
 
 func (k *kineto) done() (*recording.Recording, error) {
-	for i := range k.rows {
-		if err := k.settle(&k.rows[i]); err != nil {
+	rows := k.rows // of GPUs: PID is 0, where the row does not name its process
+	k.rows = nil
+	for i := range rows {
+		if err := k.settle(&rows[i]); err != nil {
 			return nil, err
 		}
 	}

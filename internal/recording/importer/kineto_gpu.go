@@ -1,13 +1,11 @@
 package importer
 
 import (
-	"fmt"
 	"math"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
-	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
 // activity makes the event of a row of a GPU, for settle: whose it is may not be known yet.
@@ -24,8 +22,8 @@ func (k *kineto) activity(r *row) error {
 		k.skip("rows of GPUs without a device or a time")
 		return nil
 	}
-	if len(k.rows)+len(k.events) >= k.limits.Events {
-		return fmt.Errorf("it has more than %d events, the limit: %w", k.limits.Events, memlimit.ErrExceeded)
+	if ok, err := k.room(r.TS.ns); !ok {
+		return err
 	}
 	id := uint64(0)
 	if a.Correlation.n <= math.MaxUint32 {

@@ -69,7 +69,7 @@ func (n *nsys) readKernels() error {
 		e.Kind, e.Ret = event.Kernel, i
 		e.Args[2] = packGrid([3]uint64{u64(k[3]), u64(k[4]), u64(k[5])})
 		e.Args[3] = packBlock([3]uint64{u64(k[6]), u64(k[7]), u64(k[8])}, u64(k[10]))
-		if e.Args[1] == 0 {
+		if e.Args[1] == 0 && e.TS < n.until {
 			n.launched[key(e.PID, uint32(e.Args[0]))] = launch{grid: e.Args[2], block: e.Args[3], kernel: e.Ret}
 		}
 		return n.worked(e)

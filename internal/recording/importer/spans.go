@@ -41,9 +41,12 @@ func (b *builder) addSpan(pid, tid uint32, ts, dur uint64, f recording.Frame) er
 		b.skip(tooShort)
 		return nil
 	}
-	for s.count+len(b.events) >= b.limits.Events && s.count > 0 {
-		s.least = max(shortest, 2*s.least)
-		b.shorten()
+	if ok, err := b.room(ts); !ok {
+		return err
+	}
+	if dur < s.least { // since there is no room for so many
+		b.skip(tooShort)
+		return nil
 	}
 	i, err := b.frame(f)
 	if err != nil {
@@ -212,9 +215,11 @@ func (t *tracer) note(ts uint64) {
 		t.last = stack
 		return
 	}
-	if len(*events) >= t.b.limits.Events {
-		t.full = true
+	if t.full {
 		return
+	}
+	if len(*events) >= 2*t.b.limits.Events { // a span has two ends
+		t.full, stack = true, 0
 	}
 	*events = append(*events, event.Event{
 		TS: ts, PID: t.pid, TID: t.tid, Func: uint16(event.Traced), Kind: event.Sample, Args: [4]uint64{stack, uint64(event.Whole)},
