@@ -21,7 +21,8 @@ is idle, kernels and CPU functions; and says which differences are more than noi
     inferscope diff before.isc after.isc --fail-over 5%
 
 With --fail-over it ends with code 8 where an iteration takes so much longer in the second one, and surely so
-(p < 0.001), and with code 1 where there is no latency in both to judge by. A and B are recordings, traces of
+(p < 0.001), with code 1 where there is no latency in both to judge by, and with code 2 where an iteration is not the
+same in both: waits for the GPU in one and kernels in the other, or eight waits and one. A and B are recordings, traces of
 torch.profiler or SQLite exports of Nsight Systems.`
 
 // diffFlags are the flags of diff as they were typed.
@@ -73,6 +74,9 @@ func (g *global) diff(ctx context.Context, f *diffFlags, a, b string) error {
 func judge(c *diff.Comparison, limit float64) error {
 	worse, ok := c.Worse(limit)
 	switch {
+	case c.Differ != "":
+		return clierror.New(clierror.Usage, "name what you mean in both programs, with scope(\"request\"): ... or NVTX, and record both again",
+			fmt.Errorf("--fail-over: an iteration is not the same in both recordings: %s", c.Differ))
 	case !ok:
 		return clierror.New(clierror.General, "record at least 8 iterations in both, and name them with a scope", fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"))
 	case worse:

@@ -158,11 +158,17 @@ func importedFrom(version string) (what string, ok bool) {
 // latencyText says how long the program takes for what it does again and again.
 func latencyText(m *Model) string {
 	it := m.Diagnosis.Iterations
+	if (it == nil || it.Count == 0) && m.Diagnosis.Few != "" {
+		return "none: " + format.CleanText(m.Diagnosis.Few)
+	}
 	if it == nil || it.Count == 0 {
 		return "nothing that repeats was found, so this is about the time as a whole; named ranges (NVTX) would show iterations"
 	}
 	s := fmt.Sprintf("%s end to end (p50; p99 %s, longest %s); %s, %s: %s", format.Span(it.P50), format.Span(it.P99), format.Span(it.Max),
 		format.Plural(it.Count, "iteration", "iterations"), format.Rate(it.PerSec), format.CleanText(it.Source))
+	if it.Missed > 1-always {
+		s += fmt.Sprintf("; calls were recorded for %s of the time (see Overhead), and these are the iterations of it", format.Percent(1-it.Missed))
+	}
 	if t := it.Turn; t != nil {
 		s += fmt.Sprintf("; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)", t.Of, format.Span(t.P50))
 	}

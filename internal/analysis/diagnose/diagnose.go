@@ -10,8 +10,9 @@ type Diagnosis struct {
 	Headline   string     `json:"headline"` // one sentence: what is wrong, and how much it costs
 	Reasons    []string   `json:"reasons"`  // why there is not enough evidence, where that is the verdict
 	Breakdown  Breakdown  `json:"breakdown"`
-	Devices    []Device   `json:"devices"`    // the same for each GPU
-	Iterations *Iteration `json:"iterations"` // nil where none could be found
+	Devices    []Device   `json:"devices"`       // the same for each GPU
+	Iterations *Iteration `json:"iterations"`    // nil where none could be found
+	Few        string     `json:"few,omitempty"` // what came back too seldom for a latency, where there are no Iterations
 	// Start and End are what the program did before its first iteration and after its last, where the recording
 	// holds its start or its exit. Neither is part of the breakdown.
 	Start *Phase `json:"start,omitempty"`
@@ -96,9 +97,13 @@ type Iteration struct {
 	Turn   *Turn   `json:"turn,omitempty"` // what iterations make together, where a pause parts some from the next; nil where none is seen
 	// Durations are all of them, ns, in the order of time: what a comparison with another recording rests on.
 	Durations []uint64 `json:"-"`
+	Starts    []uint64 `json:"-"`       // when each of Durations begins, CLOCK_MONOTONIC
 	From      uint64   `json:"from_ns"` // CLOCK_MONOTONIC: the beginning of the first,
 	To        uint64   `json:"to_ns"`   // and the end of the last
 	Always    bool     `json:"always"`  // they rest on events that are recorded all the time, not in windows only
+	// Missed is for what share of the recording that was not the case: the overhead budget may end the recording of calls.
+	Missed float64 `json:"missed,omitempty"`
+	PID    uint32  `json:"-"` // whose they are
 }
 
 // Turn is a number of iterations that a longer pause parts from the next: perhaps they are parts of what is an

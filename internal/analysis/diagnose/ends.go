@@ -27,6 +27,9 @@ func (a *analysis) ends(d *Diagnosis) {
 		return
 	}
 	born, died, ended := a.lives(users)
+	if it := d.Iterations; it != nil && it.Missed > follow {
+		ended = false // nobody saw what was done after the last call that was recorded
+	}
 	if !born && !ended {
 		return // and nothing was looked for
 	}

@@ -1,8 +1,10 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/format"
@@ -10,21 +12,32 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// minIterations is the least number of iterations that make a pattern: three can be alike by chance,
+// minIterations is the least number of iterations that make a pattern of equal times: three can be alike by chance,
 // and below five a median says little.
 const minIterations = 5
 
+// leastRepetitions is the least number of iterations where more than their times is alike: the program named them, or
+// they launch work and make the same calls. Fewer say nothing about a latency.
+const leastRepetitions = 3
+
 // iterations finds what the program does again and again, and how long that takes: what it names itself, else
-// a call that comes back with the same calls in between, else a kernel that does.
-func (a *analysis) iterations() *Iteration {
-	if it := a.byRanges(); it != nil {
-		return it
+// a call that comes back with the same calls in between, else a kernel that does. Few says what came too seldom.
+func (a *analysis) iterations() (it *Iteration, few string) {
+	if it, few = a.byRanges(); it != nil {
+		return it, ""
 	}
-	if it := a.byCalls(); it != nil {
-		return it
+	if it = a.byCalls(); it == nil {
+		it = a.byKernels()
 	}
-	return a.byKernels()
+	if it != nil {
+		few = ""
+	}
+	return it, few
 }
+
+// follow is by how much the iterations' time may differ from the time that passed, so that they count as following each
+// other without a break.
+const follow = 0.1
 
 // tiles reports whether iterations follow each other without gaps, so that a share of the time is one of each iteration:
 // ranges can be of a part of the work, or of several threads at once.
@@ -33,48 +46,136 @@ func (it *Iteration) tiles() bool {
 		return false
 	}
 	of := it.PerSec * float64(it.Mean) / 1e9
-	return of > 0.9 && of < 1.1
+	return of > 1-follow && of < 1+follow
 }
 
-// byRanges looks for names that the program gave (NVTX, scopes) to at least minIterations ranges: of several the one
-// of most time, which is the outermost, for what is inside takes less.
-func (a *analysis) byRanges() *Iteration {
+// namedRanges are the ranges of one name.
+type namedRanges struct {
+	name              string
+	starts, durations []uint64
+	sum               uint64
+	seen              uint64 // ns in which ranges of the process that uses the name were recorded
+	from, to          uint64
+	pid               uint32
+	always            bool
+}
+
+// byRanges looks for names that the program gave (NVTX, scopes) to at least leastRepetitions ranges that hold the work of
+// a step: of several the one of most time, which is the outermost, for what is inside takes less.
+func (a *analysis) byRanges() (*Iteration, string) {
 	if a.t.Rec.Meta.GPU == nil {
-		return nil
+		return nil, ""
 	}
+	list := a.ranges()
+	slices.SortStableFunc(list, func(x, y *namedRanges) int { return cmp.Compare(y.sum, x.sum) })
+	few := ""
+	for _, r := range list {
+		if isPart(r.name) || !a.holdsStep(r) {
+			continue
+		}
+		if len(r.durations) < leastRepetitions {
+			if few == "" && len(r.durations) > 1 {
+				few = fmt.Sprintf("%s named %q, and %d are needed for a latency",
+					format.Plural(uint64(len(r.durations)), "range was", "ranges were"), format.Clean(r.name), leastRepetitions)
+			}
+			continue
+		}
+		it := iteration(r.durations, fmt.Sprintf("ranges named %q", format.Clean(r.name)))
+		it.Named, it.From, it.To, it.Always, it.Starts, it.PID = true, r.from, r.to, r.always, r.starts, r.pid
+		if r.seen > 0 {
+			it.PerSec = float64(it.Count) / float64(r.seen) * 1e9
+		}
+		return it, ""
+	}
+	return nil, few
+}
+
+// ranges gathers the ranges that lie in the window, by name.
+func (a *analysis) ranges() []*namedRanges {
 	names := a.t.Rec.Meta.GPU.Ranges
-	durations, sums := make([][]uint64, len(names)), make([]uint64, len(names))
-	seen := make([]uint64, len(names)) // ns in which ranges of the process that uses the name were recorded
-	from, to, always := make([]uint64, len(names)), make([]uint64, len(names)), make([]bool, len(names))
+	all := make([]namedRanges, len(names))
+	var used []*namedRanges
 	for _, i := range a.t.Ranges {
 		e := &a.t.Rec.Events[i]
 		n := int(e.Ret) - 1
 		if n < 0 || n >= len(names) || e.TS < a.t.From || e.Dur > a.t.To-min(a.t.To, e.TS) {
 			continue
 		}
-		durations[n] = append(durations[n], e.Dur)
-		sums[n] += e.Dur
-		if from[n], to[n] = minTime(from[n], e.TS), max(to[n], e.End()); e.Func == event.ScopeRange {
-			seen[n], always[n] = to[n]-from[n], true // scopes are recorded all the time
+		r := &all[n]
+		if len(r.durations) == 0 {
+			r.name, r.pid = names[n], e.PID
+			used = append(used, r)
+		}
+		r.durations, r.starts = append(r.durations, e.Dur), append(r.starts, e.TS)
+		r.sum += e.Dur
+		if r.from, r.to = minTime(r.from, e.TS), max(r.to, e.End()); e.Func == event.ScopeRange {
+			r.seen, r.always = r.to-r.from, true // scopes are recorded all the time
 			continue
 		}
-		seen[n] = max(seen[n], a.watched(e.PID))
+		r.seen = max(r.seen, a.watched(e.PID))
 	}
-	best := -1
-	for n := range names {
-		if len(durations[n]) >= minIterations && (best < 0 || sums[n] > sums[best]) {
-			best = n
+	return used
+}
+
+// isPart reports whether frameworks give a name to what is a part of a step, however much work it holds: communication,
+// the loader of data, the parts of an optimizer.
+func isPart(name string) bool {
+	for _, p := range []string{"nccl:", "ncclGroup", "nccl", "rccl", "c10d::", "Optimizer.zero_grad", "Optimizer.step", "enumerate(DataLoader)", "DataLoader"} {
+		if strings.HasPrefix(name, p) {
+			return true
 		}
 	}
-	if best < 0 {
-		return nil
+	return strings.Contains(name, "DataLoader") && strings.Contains(name, "__next__")
+}
+
+// mostLaunches is the share of the launches, from the first range of a name to the last, that lie in the ranges where these
+// are the steps: a range within a step holds less.
+const mostLaunches = 2.0 / 3
+
+// holdsStep reports whether ranges hold most of what their process launches from the first to the last of them, as far
+// as launches were recorded.
+func (a *analysis) holdsStep(r *namedRanges) bool {
+	spans := make(timeline.Spans, len(r.starts))
+	for i := range r.starts {
+		spans[i] = timeline.Span{From: r.starts[i], To: r.starts[i] + r.durations[i]}
 	}
-	it := iteration(durations[best], fmt.Sprintf("ranges named %q", format.Clean(names[best])))
-	it.Named, it.From, it.To, it.Always = true, from[best], to[best], always[best]
-	if seen[best] > 0 {
-		it.PerSec = float64(it.Count) / float64(seen[best]) * 1e9
+	spans = merged(spans)
+	starts := a.inGroups("launch", "graph")
+	inside, all := 0, 0
+	for i := range a.t.Threads {
+		th := &a.t.Threads[i]
+		if a.t.Processes[th.Process].PID != r.pid {
+			continue
+		}
+		for k, at := th.First, 0; k < th.Last; k++ {
+			op := &a.t.Ops[k]
+			if !op.Outer() || !starts[op.Func] || op.Start < r.from || op.Start >= r.to {
+				continue
+			}
+			all++
+			for at < len(spans) && spans[at].To <= op.Start {
+				at++
+			}
+			if at < len(spans) && spans[at].From <= op.Start {
+				inside++
+			}
+		}
 	}
-	return it
+	return float64(inside) >= mostLaunches*float64(all)
+}
+
+// merged returns spans in the order of time, those that overlap as one.
+func merged(spans timeline.Spans) timeline.Spans {
+	slices.SortFunc(spans, func(x, y timeline.Span) int { return cmp.Compare(x.From, y.From) })
+	out := spans[:0]
+	for _, s := range spans {
+		if n := len(out); n > 0 && s.From <= out[n-1].To {
+			out[n-1].To = max(out[n-1].To, s.To)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // minTime returns the earlier of two times, of which the first may not be set yet.
@@ -122,42 +223,160 @@ func (a *analysis) byCalls() *Iteration {
 	if th < 0 {
 		return nil
 	}
-	var list []token
-	functions := a.t.Rec.Meta.Functions
-	kinds := make([]anchor, len(functions))
-	for i := range functions {
-		kinds[i] = anchorOf(&functions[i])
-	}
-	thread, starts := &a.t.Threads[th], a.inGroups("launch")
-	launches, seen := int32(0), a.launchesSeen(thread)
-	for i := thread.First; i < thread.Last && len(list) < maxTokens; i++ {
-		op := &a.t.Ops[i]
-		if !op.Outer() || a.t.Early(op) {
-			continue
+	thread := &a.t.Threads[th]
+	list := a.tokens(thread)
+	p, ok := a.inCalls(thread, list)
+	if !ok { // steps with a graph and steps without make different calls, and copies may be recorded for some of the time
+		for _, below := range []anchor{graphAnchor, copyAnchor} {
+			if p, ok = a.inCalls(thread, upTo(list, below)); ok {
+				list = upTo(list, below)
+				break
+			}
 		}
-		if starts[op.Func] {
-			launches++
-		}
-		if kind := kinds[op.Func]; kind != noAnchor {
-			list = append(list, token{key: uint64(op.Func) | handleOf(a, op, kind)<<16, at: op.End(), kind: kind, launches: launches, seen: seen(op.Start)})
-		}
-	}
-	pid := a.t.Processes[thread.Process].PID
-	p, ok := period(list, false)
-	if (!ok || p.each > 1 || p.turn != nil) && a.starved(pid, thread.TID) { // which takes a look at all waits
-		p, ok = period(list, true)
 	}
 	if !ok {
 		return nil
 	}
-	fn := functions[uint16(p.key)]
-	what := format.Clean(fn.Base)
+	pid := a.t.Processes[thread.Process].PID
+	what := format.Clean(a.t.Rec.Meta.Functions[nameOf(list, p.key)].Base)
 	if p.each > 1 {
 		what = fmt.Sprintf("%d calls of %s", p.each, what)
 	}
 	it := p.iteration(fmt.Sprintf("period of %s in %s", what, a.who(threadKey(pid, thread.TID))))
-	it.Always = true
+	it.Always, it.PID, it.Missed = true, pid, a.callsMissed()
 	return it
+}
+
+// callsMissed is for what share of the recording calls were not recorded that it knows all the time otherwise.
+func (a *analysis) callsMissed() float64 {
+	o := a.t.Rec.Meta.Overhead
+	if o == nil {
+		return 0
+	}
+	out := 0.0
+	for i := range o.Sources {
+		if o.Sources[i].Name != "cuda calls" {
+			continue
+		}
+		for _, l := range o.Sources[i].Shares {
+			if l.Level == "off" {
+				out += l.Share
+			}
+		}
+	}
+	return min(1, out)
+}
+
+// inCalls finds a period in a thread's calls. Of a starved thread the waits are looked at, which takes longer.
+func (a *analysis) inCalls(thread *timeline.Thread, list []token) (found, bool) {
+	p, ok := repeats(list, false)
+	if (!ok || p.each > 1 || p.turn != nil) && a.starved(a.t.Processes[thread.Process].PID, thread.TID) {
+		return repeats(list, true)
+	}
+	return p, ok
+}
+
+// tokens returns what a thread called of what is recorded all the time. A call of the runtime is known by the one of
+// the driver that it makes: either may be probed later, or for a shorter time, than the other.
+func (a *analysis) tokens(thread *timeline.Thread) []token {
+	var list []token
+	functions := a.t.Rec.Meta.Functions
+	kinds, ids := make([]anchor, len(functions)), make([]uint64, len(functions))
+	byName := map[string]uint64{}
+	for i := range functions {
+		kinds[i] = anchorOf(&functions[i])
+		if _, ok := byName[functions[i].Base]; !ok {
+			byName[functions[i].Base] = uint64(i)
+		}
+		ids[i] = byName[functions[i].Base]
+	}
+	probed := make([]bool, len(functions)) // by id
+	for i := thread.First; i < thread.Last; i++ {
+		if op := &a.t.Ops[i]; op.Via == timeline.Probe {
+			probed[ids[op.Func]] = true
+		}
+	}
+	starts := a.inGroups("launch")
+	launches, seen := int32(0), a.launchesSeen(thread)
+	last, part := int32(-1), stretches{}
+	for i := thread.First; i < thread.Last; i++ {
+		op := &a.t.Ops[i]
+		if op.Via == timeline.Twin || a.t.Early(op) {
+			continue
+		}
+		if op.Outer() && starts[op.Func] {
+			launches++
+		}
+		kind := kinds[op.Func]
+		if kind == noAnchor {
+			continue
+		}
+		key := ids[op.Func] | handleOf(a, op, kind)<<16
+		outer := a.t.Outermost(i)
+		if outer == last {
+			if x := &list[len(list)-1]; x.kind == kind {
+				x.key, x.what = key, ids[op.Func]
+			}
+			continue
+		}
+		in, out := seen(op.Start), &a.t.Ops[outer]
+		list = append(list, token{
+			key: key, what: ids[op.Func], at: out.End(), kind: kind, name: out.Func, launches: launches, seen: in,
+			window: part.of(probed[ids[op.Func]], op.Via == timeline.Agent, in),
+		})
+		last = outer
+	}
+	return list
+}
+
+// stretches numbers the stretches of time in which calls were seen in the same way: before and after those that only
+// the agent saw, in a window, though probes see such calls at other times, nobody knows what was called.
+type stretches struct {
+	n, in int32
+	agent bool
+}
+
+func (s *stretches) of(probed, agent bool, in int32) int32 {
+	if !probed {
+		return s.n
+	}
+	if agent != s.agent || agent && in != s.in {
+		s.n++
+	}
+	s.agent, s.in = agent, in
+	return s.n
+}
+
+// upTo leaves the waits of a sequence, and the copies unless these are below what is asked for; nil where that is all.
+func upTo(list []token, below anchor) []token {
+	var out []token
+	others := false
+	for i := range list {
+		switch kind := list[i].kind; {
+		case kind < below:
+			out = append(out, list[i])
+		case kind <= graphAnchor:
+			others = true
+		}
+	}
+	if !others {
+		return nil
+	}
+	return out
+}
+
+// nameOf returns the function that was called most for a key: an index into Meta.Functions.
+func nameOf(list []token, key uint64) uint16 {
+	count := map[uint16]int{}
+	best := uint16(0)
+	for i := range list {
+		if x := &list[i]; x.key == key {
+			if count[x.name]++; count[x.name] > count[best] {
+				best = x.name
+			}
+		}
+	}
+	return best
 }
 
 // launchesSeen returns what says in which stretch of time, counted from 1, all launches of a thread were recorded; 0:
@@ -221,20 +440,22 @@ func (a *analysis) byKernels() *Iteration {
 	dev := &a.t.Devices[s.Device]
 	windows := a.t.Seen[s.Process].Activity
 	var list []token
-	for i := dev.First; i < dev.Last && len(list) < maxTokens; i++ {
+	for i := dev.First; i < dev.Last; i++ {
 		act := &a.t.Activities[i]
 		if act.Stream != int32(stream) || act.Kind != timeline.Kernel {
 			continue
 		}
 		if k := a.t.KernelIndex(act); k != timeline.None {
-			list = append(list, token{key: uint64(k), at: act.Start, window: int32(windows.At(act.Start)), kind: kernelAnchor})
+			list = append(list, token{key: uint64(k), what: uint64(k), at: act.Start, window: int32(windows.At(act.Start)), kind: kernelAnchor})
 		}
 	}
-	p, ok := period(list, false)
+	p, ok := repeats(list, false)
 	if !ok {
 		return nil
 	}
-	return p.iteration(fmt.Sprintf("period of the kernel %s", format.Clean(a.kernelName(int32(p.key)))))
+	it := p.iteration(fmt.Sprintf("period of the kernel %s", format.Clean(a.kernelName(int32(p.key)))))
+	it.PID = a.t.Processes[s.Process].PID
+	return it
 }
 
 func (a *analysis) busiestStream() int {

@@ -22,7 +22,7 @@ func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
 	a := &analysis{t: t, w: walk, table: cause.On(t.Rec.Meta.Host.CPUs), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}, Together: []Together{}}
 	a.subject = a.about()
-	d.Iterations = a.iterations()
+	d.Iterations, d.Few = a.iterations()
 	a.effect = a.observers(d.Iterations)
 	a.ends(d)
 	return &Work{a: a, d: d, devices: a.newDevices()}

@@ -37,32 +37,109 @@ func anchorOf(f *recording.Function) anchor {
 // token is one thing in a sequence.
 type token struct {
 	key    uint64
+	what   uint64 // the key without what tells graphs apart: batches of different sizes launch different ones
 	at     uint64 // ns
 	window int32  // those of different windows have a gap between them
+	name   uint16 // index into Meta.Functions of what the program called
 	kind   anchor
 	// launches is how many kernels the thread had launched before; seen is one more than the number of the stretch of
 	// time in which all launches were recorded, 0 where they were not.
 	launches, seen int32
 }
 
-// maxTokens bounds the sequence that a period is looked for in: sorting it some hundred times must not be felt.
+// maxTokens bounds the sequence that a period is looked for in: sorting it some hundred times must not be felt. Of
+// more, sampled takes pieces from all over, and recount counts all.
 const maxTokens = 1 << 16
+
+// pieces is how many stretches of a long sequence a period is looked for in.
+const pieces = 4
+
+// sampled returns a sequence of at most maxTokens out of all, in pieces that no period reaches over.
+func sampled(list []token) []token {
+	if len(list) <= maxTokens {
+		return list
+	}
+	out := make([]token, 0, maxTokens)
+	const each = maxTokens / pieces
+	for i := range pieces {
+		from := (len(list) - each) / (pieces - 1) * i
+		for _, x := range list[from : from+each] {
+			x.window = x.window*pieces + int32(i)
+			if x.seen != 0 {
+				x.seen = x.seen*pieces + int32(i)
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// recount finds in a whole sequence what was found in pieces of it.
+func (f *found) recount(list []token) {
+	sums := prefix(list)
+	var at []int32
+	for i := range list {
+		if list[i].key == f.key {
+			at = append(at, int32(i))
+		}
+	}
+	each := f.each
+	if f.turned {
+		at, each = pauses(list, sums, at), 1
+	}
+	gaps, hashes := between(list, sums, at, each)
+	if len(gaps) < len(f.gaps) {
+		return
+	}
+	most, _ := mode(hashes)
+	f.gaps, f.at = gaps, every(at, each)
+	f.from, f.to = extent(list, sums, at, each, most)
+}
+
+// begins sets when each of the times between anchors begins.
+func (f *found) begins(list []token) {
+	f.starts = make([]uint64, 0, len(f.gaps))
+	for i := 1; i < len(f.at); i++ {
+		if from, to := &list[f.at[i-1]], &list[f.at[i]]; from.window == to.window && to.at >= from.at {
+			f.starts = append(f.starts, from.at)
+		}
+	}
+}
+
+// repeats finds a period in a sequence of any length.
+func repeats(list []token, starved bool) (found, bool) {
+	part := sampled(list)
+	f, ok := period(part, starved)
+	if !ok {
+		return f, false
+	}
+	if len(part) < len(list) {
+		f.recount(list)
+	}
+	if len(f.at) > 0 && int(f.at[len(f.at)-1]) < len(list) {
+		f.begins(list)
+	}
+	return f, true
+}
 
 // found is a period: what comes back, and the times from one to the next.
 type found struct {
-	key  uint64
-	gaps []uint64 // ns
-	kind anchor
-	each int     // it is each so many of what comes back
-	at   []int32 // where: places in the sequence
+	key    uint64
+	gaps   []uint64 // ns
+	starts []uint64 // ns: when each of gaps begins
+	cover  uint64   // ns of gaps that hold the same as most do
+	kind   anchor
+	each   int     // it is each so many of what comes back
+	at     []int32 // where: places in the sequence
 	// from and to are the beginning of the first and the end of the last stretch that holds the same as most do, ns.
 	from, to uint64
 	turn     *Turn
+	turned   bool // it is the turns of what comes back
 }
 
 func (f *found) iteration(source string) *Iteration {
 	it := iteration(f.gaps, source)
-	it.From, it.To, it.Turn = f.from, f.to, f.turn
+	it.From, it.To, it.Turn, it.Starts = f.from, f.to, f.turn, f.starts
 	return it
 }
 
@@ -79,8 +156,17 @@ const (
 	tail  = 1.5
 )
 
-// period finds the token that comes back with the same tokens in between. Of several the one with the longest
-// period: it is the whole of which the others are parts. Of a thread that is starved times say less than what it does.
+// leastCover is the share of the time of the period that covers most of a sequence which another one must cover to be
+// taken instead of it: a start or an end full of the same calls covers less.
+const leastCover = 0.8
+
+// longestGap is how many medians of a period's times count of one of them: while a program waits for something to do,
+// it does not repeat anything.
+const longestGap = 10
+
+// period finds the token that comes back with the same tokens in between. Of several that cover about as much of the
+// time, it is the one with the longest period: it is the whole of which the others are parts. Of a thread that is
+// starved times say less than what it does.
 func period(list []token, starved bool) (found, bool) {
 	sums := prefix(list)
 	places := map[uint64][]int32{}
@@ -98,10 +184,19 @@ func period(list []token, starved bool) (found, bool) {
 		}
 		places[k] = append(places[k], int32(i))
 	}
-	var best found
+	graphs := graphsBefore(list)
+	var all []found
+	most := uint64(0)
 	for _, k := range keys {
 		f, ok := try(list, sums, places[k], starved)
-		if !ok {
+		if !ok || !works(list, graphs, &f) {
+			continue
+		}
+		all, most = append(all, f), max(most, f.cover)
+	}
+	var best found
+	for _, f := range all {
+		if float64(f.cover) < leastCover*float64(most) {
 			continue
 		}
 		if best.gaps == nil || len(f.gaps) < len(best.gaps) && !about(len(f.gaps), len(best.gaps)) ||
@@ -119,6 +214,45 @@ func period(list []token, starved bool) (found, bool) {
 	return inTurns(list, sums, places, keys)
 }
 
+// graphsBefore returns how many graphs were launched before each place of a sequence.
+func graphsBefore(list []token) []int32 {
+	out := make([]int32, len(list)+1)
+	for i := range list {
+		out[i+1] = out[i]
+		if list[i].kind == graphAnchor {
+			out[i+1]++
+		}
+	}
+	return out
+}
+
+// works reports whether a period may hold the work of a whole step: something is launched in it, as far as launches were
+// recorded. What comes back fewer than minIterations times must be proven to.
+func works(list []token, graphs []int32, f *found) bool {
+	if f.kind == kernelAnchor {
+		return len(f.gaps) >= minIterations
+	}
+	seen, working := 0, 0
+	for i := 1; i < len(f.at); i++ {
+		from, to := f.at[i-1], f.at[i]
+		x, y := &list[from], &list[to]
+		switch {
+		case x.window != y.window:
+		case graphs[to+1]-graphs[from+1] > 0:
+			seen, working = seen+1, working+1
+		case x.seen != 0 && x.seen == y.seen:
+			if seen++; y.launches > x.launches {
+				working++
+			}
+		}
+	}
+	if len(f.gaps) < minIterations {
+		return working > 0 && 2*working >= seen
+	}
+	launches := len(list) > 0 && list[len(list)-1].launches > list[0].launches
+	return seen < minIterations || 2*working >= seen || !launches && graphs[len(list)] == 0
+}
+
 // about reports whether two counts differ by no more than a beginning and an end.
 func about(x, y int) bool { return x-y <= 1 && y-x <= 1 }
 
@@ -127,7 +261,7 @@ func about(x, y int) bool { return x-y <= 1 && y-x <= 1 }
 func prefix(list []token) []uint64 {
 	sums := make([]uint64, len(list)+1)
 	for i := range list {
-		h := (list[i].key + 1) * 0x9e3779b97f4a7c15
+		h := (list[i].what + 1) * 0x9e3779b97f4a7c15
 		h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
 		sums[i+1] = sums[i] + (h ^ h>>32)
 	}
@@ -145,10 +279,13 @@ func try(list []token, sums []uint64, at []int32, starved bool) (found, bool) {
 	steady := starved && launched(list, at, 2) == alone // as many kernels come back, which is a pattern as well
 	for stride := 1; stride <= maxStride; stride++ {
 		gaps, hashes := between(list, sums, at, stride)
-		if len(gaps) < minIterations {
+		if len(gaps) < leastRepetitions {
 			break
 		}
 		most, n := mode(hashes)
+		if len(gaps) < minIterations && (stride > 1 || n < len(gaps) || most == own*uint64(stride)) {
+			break // what comes so seldom must show a pattern
+		}
 		if float64(n) < alike*float64(len(hashes)) {
 			continue
 		}
@@ -159,6 +296,7 @@ func try(list []token, sums []uint64, at []int32, starved bool) (found, bool) {
 		}
 		f := found{key: list[at[0]].key, gaps: gaps, kind: list[at[0]].kind, each: stride, at: every(at, stride)}
 		f.from, f.to = extent(list, sums, at, stride, most)
+		f.cover = covered(gaps, hashes, most)
 		if regular(gaps, even) || turn == unlike && regular(gaps, rough) {
 			return f, true
 		}
@@ -172,6 +310,19 @@ func try(list []token, sums []uint64, at []int32, starved bool) (found, bool) {
 		}
 	}
 	return best, best.gaps != nil
+}
+
+// covered returns for how long stretches hold what most do, ns.
+func covered(gaps, hashes []uint64, most uint64) uint64 {
+	sorted := slices.Clone(gaps)
+	slices.Sort(sorted)
+	longest, sum := longestGap*sorted[len(sorted)/2], uint64(0)
+	for i, g := range gaps {
+		if hashes[i] == most {
+			sum += min(g, longest)
+		}
+	}
+	return sum
 }
 
 // every returns each so many of a list.

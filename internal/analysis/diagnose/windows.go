@@ -98,19 +98,23 @@ func (s *sampleOf) believed(because *[]string) float64 {
 // insideMean is how long an iteration takes on average in the time that is broken down, ns: what is recorded in windows
 // divides by the iterations in them. It is Mean where iterations were not recorded all the time.
 func (a *analysis) insideMean(it *Iteration) uint64 {
-	if !it.Always || !it.tiled() {
+	known := len(it.Starts) == len(it.Durations)
+	if len(it.Durations) == 0 || !known && (!it.Always || !it.tiled()) {
 		return it.Mean
 	}
 	var time uint64
 	count := 0.0
 	for _, spans := range a.w.Covered {
 		at, k := it.From, 0
-		for _, d := range it.Durations {
+		for i, d := range it.Durations {
+			if known {
+				at = it.Starts[i]
+			}
 			end := at + d
 			for ; k < len(spans) && spans[k].To <= at; k++ {
 			}
 			for j := k; j < len(spans) && spans[j].From < end; j++ {
-				inside := min(end, spans[j].To) - max(at, spans[j].From)
+				inside := min(end, spans[j].To) - min(end, max(at, spans[j].From))
 				time += inside
 				count += float64(inside) / float64(max(1, d))
 			}

@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -27,11 +29,13 @@ const Small = 0.01
 
 // Comparison is what changed from A to B.
 type Comparison struct {
-	Kind    string   `json:"kind"`
-	A       Side     `json:"a"`
-	B       Side     `json:"b"`
-	Latency *Change  `json:"latency"` // of an iteration; absent where one of the two has none
-	Scale   string   `json:"scale"`   // of Parts, Causes and Kernels: "ns per iteration", or "share of the time" where there are none
+	Kind    string  `json:"kind"`
+	A       Side    `json:"a"`
+	B       Side    `json:"b"`
+	Latency *Change `json:"latency"` // of an iteration; absent where one of the two has none, or has others
+	// Differ says how iterations of the two differ, so that their latencies are not compared; "" where they are alike.
+	Differ  string   `json:"iterations_differ,omitempty"`
+	Scale   string   `json:"scale"` // of Parts, Causes and Kernels: "ns per iteration", or "share of the time" where there are none
 	Parts   []Change `json:"breakdown"`
 	Causes  []Change `json:"causes"`  // why the GPU was idle
 	Kernels []Change `json:"kernels"` // the ones of most change, the most first
@@ -152,16 +156,36 @@ func (c *Comparison) latency(x, y *side) {
 		c.Notes = append(c.Notes, "one of the two has no iterations, so latencies cannot be compared; name them: with scope(\"request\"): ...")
 		return
 	}
+	if c.Differ = differ(i, j); c.Differ != "" {
+		c.Notes = append(c.Notes, "latencies are not compared, for an iteration is not the same in both: "+c.Differ+
+			"; name what you mean in both programs: with scope(\"request\"): ...")
+		return
+	}
 	a, b := floats(i.Durations), floats(j.Durations)
 	l := change("iteration, median", median(a), median(b), rankSum(a, b))
 	c.Latency = &l
 	x.perIt, y.perIt = x.Mean, y.Mean
-	if i.Source != j.Source {
-		c.Notes = append(c.Notes, "iterations were found differently: "+i.Source+"; "+j.Source)
-	}
 	if len(a) < least || len(b) < least {
 		c.Notes = append(c.Notes, "too few iterations to tell a difference from noise: record for longer")
 	}
+}
+
+// differ says how what is an iteration in one recording is another thing in the other; "" where it is the same. Threads
+// have other numbers in each run.
+func differ(i, j *diagnose.Iteration) string {
+	x, y := definition(i.Source), definition(j.Source)
+	if x == y {
+		return ""
+	}
+	return x + " in A, " + y + " in B"
+}
+
+// definition is what iterations are, without the thread that was found to make them: "period of 2 calls of cuCtxSynchronize".
+func definition(source string) string {
+	if what, _, ok := strings.Cut(source, " in "); ok && strings.HasPrefix(source, "period of ") {
+		return what
+	}
+	return source
 }
 
 // parts compares the breakdowns, and the causes of idle time by the spread over blocks of time.

@@ -70,6 +70,25 @@ func TestSlower(t *testing.T) {
 	}
 }
 
+// TestOtherIterations holds that iterations of different kinds are not compared, and that the text says why.
+func TestOtherIterations(t *testing.T) {
+	other := exporttest.Decode(100)
+	for i, name := range other.Meta.GPU.Ranges {
+		other.Meta.GPU.Ranges[i] = "other " + name
+	}
+	c := diff.New("a", "b", exporttest.Decode(100), other)
+	if c.Latency != nil || !strings.Contains(c.Differ, "in A, ") || c.Scale != "share of the time" {
+		t.Errorf("latency %+v, %q, scale %q", c.Latency, c.Differ, c.Scale)
+	}
+	if _, ok := c.Worse(0.05); ok {
+		t.Error("different iterations were judged")
+	}
+	var b bytes.Buffer
+	if err := c.Text(&b); err != nil || !strings.Contains(b.String(), "cannot be compared") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
 // TestNoLatency holds that what cannot be judged is not judged well.
 func TestNoLatency(t *testing.T) {
 	c := diff.New("a", "b", exporttest.Decode(100), exporttest.Decode(0))

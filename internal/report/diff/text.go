@@ -47,6 +47,8 @@ func (c *Comparison) Text(w io.Writer) error {
 func (c *Comparison) sentence() string {
 	l := c.Latency
 	switch {
+	case c.Differ != "":
+		return "Latencies cannot be compared: an iteration is not the same in both; the tables show shares of the time."
 	case l == nil:
 		return "There is no latency in both to compare; the tables show shares of the time."
 	case l.P < 0:
