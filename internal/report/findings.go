@@ -101,6 +101,9 @@ func minorText(m *Model, f *diagnose.Finding) string {
 
 // gainText says what the remedy would bring; "" where that is not known.
 func gainText(f *diagnose.Finding, before, after string) string {
+	if f.Gain == nil && f.Batch != nil {
+		return fmt.Sprintf("%sthroughput %sx to %sx with twice the batch%s", before, timesText(f.Batch.Low), timesText(f.Batch.High), after)
+	}
 	if f.Gain == nil {
 		return ""
 	}

@@ -46,7 +46,7 @@ func workersText(p *whatif.Prediction) string {
 	if p.Workers == 0 || p.Speedup < worthShowing {
 		return ""
 	}
-	return fmt.Sprintf(", with %s, each on a CPU of its own", format.Plural(p.Workers, "worker", "workers"))
+	return fmt.Sprintf(", with %s on as many CPUs", format.Plural(p.Workers, "worker", "workers"))
 }
 
 // limitText says what bounds a prediction; "" where nothing that is known does, or where nothing is promised.
@@ -97,7 +97,7 @@ func remedyText(id cause.ID) string {
 	case cause.CopyNotOverlapped, cause.CopyBound:
 		return "if the copies run beside kernels"
 	case cause.Worker:
-		return "if the next batch is ready when the GPU needs it"
+		return "if the next batch is always ready"
 	}
 	return ""
 }

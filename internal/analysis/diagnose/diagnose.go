@@ -127,11 +127,18 @@ type Finding struct {
 	PID        uint32     `json:"pid,omitempty"` // the thread that it is about; 0: several
 	TID        uint32     `json:"tid,omitempty"`
 	Thread     string     `json:"thread,omitempty"`
-	Gain       *Gain      `json:"gain,omitempty"` // what the remedy would bring; nil where a replay cannot say
-	Less       *Gain      `json:"less,omitempty"` // what doing it once or not at all would bring at most, where Gain is that of doing it beside the rest
+	Gain       *Gain      `json:"gain,omitempty"`            // what the remedy would bring; nil where a replay cannot say
+	Batch      *Range     `json:"twice_the_batch,omitempty"` // throughput with a batch twice as large, where kernels have room for it
+	Less       *Gain      `json:"less,omitempty"`            // what doing it once or not at all would bring at most, where Gain is that of doing it beside the rest
 	// Minor says that it is too little to be accused: what is left to gain of a GPU that works nearly all of the time, or
 	// a cause of which neither its cost nor what is predicted proves that it matters.
 	Minor bool `json:"minor,omitempty"`
+}
+
+// Range is between what a figure lies.
+type Range struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
 }
 
 // Gain is how much faster the program would be without the cause of a finding: predicted by a replay, not by how much

@@ -185,6 +185,7 @@ func (a *analysis) write(d *Diagnosis, g *group, f Finding) Finding {
 	a.evidence(d, &f, g, w)
 	f.Confidence, f.Because = a.confidence(g, &f)
 	a.throughout(&f, g.id)
+	f.Batch = twiceTheBatch(g.id, f.Share)
 	f.Changes = a.changes(row, w)
 	return f
 }

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -112,7 +113,7 @@ func payMost(list []ranked) []ranked {
 		}
 		first := -1
 		for i := range list {
-			if list[i].wins() >= most-apart && (first < 0 || list[i].before(&list[first])) {
+			if isAlike(list[i].wins(), most) && (first < 0 || list[i].before(&list[first])) {
 				first = i
 			}
 		}
@@ -122,6 +123,15 @@ func payMost(list []ranked) []ranked {
 	return out
 }
 
+// relative is how much of the larger of two shares the smaller one is where they cannot be told apart: small ones differ
+// by less than apart whatever they are.
+const relative = 0.75
+
+// isAlike reports whether two shares of the time cannot be told apart.
+func isAlike(x, y float64) bool {
+	return math.Abs(x-y) <= apart && min(x, y) >= relative*max(x, y)
+}
+
 // surer is by how much a confidence must be higher to count.
 const surer = 0.1
 
@@ -129,7 +139,7 @@ const surer = 0.1
 // less to change.
 func (f *ranked) before(o *ranked) bool {
 	switch {
-	case f.Share > o.Share+apart || o.Share > f.Share+apart:
+	case !isAlike(f.Share, o.Share):
 		return f.Share > o.Share
 	case f.Confidence >= o.Confidence+surer || o.Confidence >= f.Confidence+surer:
 		return f.Confidence > o.Confidence
