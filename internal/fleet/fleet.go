@@ -88,6 +88,9 @@ func New(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.lock(lockTime); err != nil {
+		return nil, err
+	}
 	client, err := api.Dial(cfg.Socket)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,8 @@ type shelf struct {
 
 	sizes map[string]int64 // of finished recordings, which do not change
 
+	held *os.File // locked
+
 	deletions int // of recordings, since tidy was last called
 }
 
@@ -58,6 +60,27 @@ func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, 
 		return nil, clierror.New(clierror.General, "choose a directory that the daemon may write with --record-dir", fmt.Errorf("keeping recordings: %w", err))
 	}
 	return &shelf{dir: dir, quota: quota, reserve: reserve, maxAge: maxAge, pinned: map[string]bool{}, writes: map[string]bool{}, sizes: map[string]int64{}}, nil
+}
+
+// lockTime is how long the directory is waited for: a process whose daemon was killed finishes what it has begun.
+const lockTime = finishTime + 4*time.Second
+
+// lock makes sure that this process alone writes recordings here, until it ends.
+func (s *shelf) lock(patience time.Duration) error {
+	f, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("keeping recordings: %w", err)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			s.held = f
+			return nil
+		}
+		if time.Now().After(end) {
+			_ = f.Close()
+			return clierror.New(clierror.General, "give each daemon a --record-dir of its own", fmt.Errorf("another daemon keeps recordings in %s", s.dir))
+		}
+	}
 }
 
 // list returns the finished recordings, the oldest first: their names begin with the time.

@@ -96,6 +96,27 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// One process writes recordings here at a time: another waits for it.
+func TestLock(t *testing.T) {
+	s := open(t, 1<<40, 0, 0)
+	if err := s.lock(0); err != nil {
+		t.Fatal(err)
+	}
+	other, err := openShelf(s.dir, 1<<40, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.lock(100 * time.Millisecond); err == nil || clierror.HintOf(err) == "" {
+		t.Errorf("a second one: %v", err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- other.lock(time.Minute) }()
+	_ = s.held.Close()
+	if err := <-waited; err != nil {
+		t.Errorf("after the first: %v", err)
+	}
+}
+
 // What others need of the disk stays free.
 func TestReserve(t *testing.T) {
 	var st unix.Statfs_t
