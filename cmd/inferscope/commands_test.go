@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
@@ -174,4 +176,15 @@ func TestNotADaemon(t *testing.T) {
 	socket := answer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) })
 	want(t, at(t, socket, "report", "--pid", "1"), clierror.General, "reading the daemon's answer")
 	want(t, at(t, socket, "status"), clierror.General)
+}
+
+func TestStatusAgainAndAgain(t *testing.T) {
+	socket := serve(t, newFakeDaemon())
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	r := inferscope(ctx, []string{"INFERSCOPE_SOCKET=" + socket}, "status", "--watch=100ms")
+	if n := strings.Count(r.stdout, "inferscoped 1.2.3"); r.code != clierror.OK || n < 2 {
+		t.Errorf("it ended with %d after %d pages", r.code, n)
+	}
+	want(t, at(t, socket, "status", "--watch=1ms"), clierror.Usage, "--watch")
 }

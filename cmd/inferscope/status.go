@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/report/document"
@@ -18,12 +20,20 @@ import (
 
 func statusCommand(g *global) *cobra.Command {
 	var asJSON bool
+	var watch time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the daemon does, and what it costs",
 		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return g.status(cmd, asJSON) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("watch") {
+				return g.watchStatus(cmd, asJSON, watch)
+			}
+			return g.status(cmd, asJSON)
+		},
 	}
+	cmd.Flags().DurationVar(&watch, "watch", 2*time.Second, "show it again and again, this far apart, until Ctrl-C")
+	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -42,6 +52,29 @@ func (g *global) status(cmd *cobra.Command, asJSON bool) error {
 		return writeJSON(g.stdout, s)
 	}
 	return document.Text(g.stdout, statusPage(&s), styleOf(g.stdout, g.environ))
+}
+
+// watchStatus shows the status until it is interrupted: on a terminal in the same place, else one after the other.
+func (g *global) watchStatus(cmd *cobra.Command, asJSON bool, every time.Duration) error {
+	const home = "\x1b[H\x1b[J" // ECMA-48: CUP and ED
+	if every < 100*time.Millisecond || every > time.Hour {
+		return clierror.New(clierror.Usage, "write it like --watch=2s", fmt.Errorf("--watch: %s is not 100ms to 1h", every))
+	}
+	next := time.NewTicker(every)
+	defer next.Stop()
+	for {
+		if _, ok := terminal(g.stdout); ok && !asJSON {
+			fmt.Fprint(g.stdout, home)
+		}
+		if err := g.status(cmd, asJSON); err != nil && cmd.Context().Err() == nil {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-next.C:
+		}
+	}
 }
 
 func statusPage(s *api.Status) *document.Document {

@@ -81,7 +81,12 @@ func (s *Source) look(q *session, now uint64) {
 		return
 	case stateRefused:
 		q.setState(refused, explain(v.err, r.holder()))
+		if v.err != q.logged {
+			q.logged = v.err
+			s.opts.Log.Warn("the agent of a process cannot record what its GPU does; the rest goes on", zap.Uint32("pid", q.process.PID), zap.String("because", q.detail))
+		}
 	default:
+		q.logged = 0
 		q.setState(running, "")
 		q.detail = or(q.hindrance(now), or(q.leaving(), s.spending(q)))
 		if !q.begun {

@@ -45,6 +45,7 @@ type session struct {
 
 	reader     *reader // nil where ring is
 	agent      agentView
+	logged     int32 // error of the agent that the log has; 0: none
 	stopped    time.Duration
 	joined     uint64        // ns
 	came       uint64        // ns: when this agent came, where one is there

@@ -2,9 +2,11 @@ package dump
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -75,18 +77,76 @@ func (t *writer) process(p *Process) {
 	for _, note := range p.Notes {
 		t.line("Note: " + format.Clean(note))
 	}
-	for i := range p.Threads {
+	for _, g := range t.groups(p.Threads) {
 		t.line("")
-		t.thread(&p.Threads[i])
+		t.group(g)
 	}
 }
 
-func (t *writer) thread(th *Thread) {
+// group writes threads that do the same in the same place, once.
+func (t *writer) group(same []*Thread) {
+	th := same[0]
 	state := th.label()
 	if th.State == Active {
 		state = t.paint(green, state)
 	}
-	t.line(fmt.Sprintf("Thread %d (%s): %s", th.TID, state, strconv.Quote(format.Clean(th.Name))))
+	if len(same) == 1 {
+		t.line(fmt.Sprintf("Thread %d (%s): %s", th.TID, state, strconv.Quote(format.Clean(th.Name))))
+	} else {
+		t.line(fmt.Sprintf("%d threads (%s): %s", len(same), state, members(same)))
+	}
+	t.stack(th)
+}
+
+// maxMembers bounds how many threads of a group are named.
+const maxMembers = 8
+
+// members names threads with their ids: "worker" 12, 13; "loader" 14.
+func members(same []*Thread) string {
+	ids := map[string][]string{}
+	var names []string
+	for _, th := range same[:min(len(same), maxMembers)] {
+		name := strconv.Quote(format.Clean(th.Name))
+		if ids[name] == nil {
+			names = append(names, name)
+		}
+		ids[name] = append(ids[name], strconv.FormatUint(uint64(th.TID), 10))
+	}
+	for i, name := range names {
+		names[i] = name + " " + strings.Join(ids[name], ", ")
+	}
+	text := strings.Join(names, "; ")
+	if more := len(same) - maxMembers; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// groups puts threads together that a text shows alike, in the order of the first of each.
+func (t *writer) groups(threads []Thread) [][]*Thread {
+	at := map[string]int{}
+	var out [][]*Thread
+	for i := range threads {
+		th := &threads[i]
+		key := th.label()
+		var b bytes.Buffer
+		whole := &writer{w: bufio.NewWriter(&b), options: TextOptions{All: true}}
+		whole.stack(th)
+		_ = whole.w.Flush() // into memory
+		key += "\n" + b.String()
+		n, ok := at[key]
+		if !ok {
+			n = len(out)
+			at[key] = n
+			out = append(out, nil)
+		}
+		out[n] = append(out[n], th)
+	}
+	return out
+}
+
+// stack writes the frames of a thread, and why some may be missing.
+func (t *writer) stack(th *Thread) {
 	shown := 0
 	for i := range th.Frames {
 		f := &th.Frames[i]

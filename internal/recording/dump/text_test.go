@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -104,5 +105,40 @@ var errBroken = errors.New("no space left on device")
 func TestWriteErrorsAreReturned(t *testing.T) {
 	if err := Text(brokenWriter{}, example(), TextOptions{}); !errors.Is(err, errBroken) {
 		t.Errorf("%v, want the writer's error", err)
+	}
+}
+
+// TestEqualStacksAreShownOnce: threads of a pool that do the same are one group; a frame, a state or an internal frame that
+// differs makes another.
+func TestEqualStacksAreShownOnce(t *testing.T) {
+	frame := func(name string, internal bool) Frame {
+		return Frame{Frame: recording.Frame{Kind: recording.PythonFrame, Name: name, File: "pool.py", Line: 7}, Internal: internal}
+	}
+	p := Process{PID: 1, Comm: "python"}
+	for i := range 12 {
+		th := Thread{TID: uint32(10 + i), Name: "worker", State: Idle, Doing: "futex", Frames: []Frame{frame("wait", false), frame("eval", true)}}
+		switch i {
+		case 3:
+			th.Name = "loader"
+		case 5:
+			th.Frames = []Frame{frame("work", false)}
+		case 6:
+			th.State = Active
+		case 7:
+			th.Frames = []Frame{frame("wait", false), frame("other", true)}
+		}
+		p.Threads = append(p.Threads, th)
+	}
+	var out strings.Builder
+	if err := Text(&out, &Dump{Processes: []Process{p}}, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"9 threads (idle: futex): \"worker\" 10, 11, 12, 14, 18, 19, 20; \"loader\" 13 and 1 more\n    wait (pool.py:7)\n",
+		"Thread 15 (idle: futex): \"worker\"\n    work (pool.py:7)\n", "Thread 16 (active)", "Thread 17 (idle: futex): \"worker\"\n    wait (pool.py:7)\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
 	}
 }
