@@ -26,6 +26,7 @@
 #define MEMORY_EVERY 10000000ULL   /* ns between events of a device whose segments stay as they are */
 #define MEMORY_WINDOW 100000000ULL /* ns after which the mean is chosen anew */
 #define MEMORY_CLASSES 32
+#define MEMORY_ALL 4 /* up to so many times the budget, each is sampled: what comes seldom is followed whole */
 #define MEMORY_STACK 8192	   /* bytes of the thread's stack that are copied at most */
 
 /*
@@ -37,6 +38,7 @@ struct memory_class {
 	__s64 left;   /* bytes until the next sample */
 	__u64 window; /* ns, when the present one began */
 	__u64 seen;   /* allocated in it, in bytes */
+	__u64 calls;  /* allocations in it */
 	__u64 taken;  /* samples in it */
 };
 
@@ -206,7 +208,7 @@ static __noinline int begin_window(struct memory_class *c, __u64 now)
 	if (!c)
 		return 0;
 	/* By the rate since the last window began; no less than half of what it was, so that the next burst is met prepared. */
-	mean = c->seen / (budget * ((now - c->window) / MEMORY_WINDOW | 1));
+	mean = c->calls > MEMORY_ALL * budget ? c->seen / (budget * ((now - c->window) / MEMORY_WINDOW | 1)) : 0;
 	half = c->mean / 2;
 	if (mean < half)
 		mean = half;
@@ -218,6 +220,7 @@ static __noinline int begin_window(struct memory_class *c, __u64 now)
 	c->left = distance(mean);
 	c->window = now;
 	c->seen = 0;
+	c->calls = 0;
 	c->taken = 0;
 	return 0;
 }
@@ -381,7 +384,7 @@ static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struc
 		return 0;
 	mean = c->mean; /* by which this one was chosen */
 	/* More than planned in one window: a burst after a quiet time. */
-	if (memory_budget && ++c->taken % memory_budget == 0 && mean < 1ULL << 40)
+	if (memory_budget && ++c->taken > MEMORY_ALL * memory_budget && c->taken % memory_budget == 0 && mean < 1ULL << 40)
 		c->mean = 2 * mean;
 	c->left = distance(c->mean);
 	if (!memory_budget)
@@ -461,6 +464,7 @@ static __always_inline int report(struct pt_regs *ctx)
 		if (now - c->window > MEMORY_WINDOW)
 			begin_window(c, now);
 		c->seen += bytes;
+		c->calls++;
 		c->left -= bytes;
 		if (c->left < 0)
 			sample(ctx, d, c);

@@ -50,6 +50,7 @@ type MemoryMemoryDevice struct {
 		Left   int64
 		Window uint64
 		Seen   uint64
+		Calls  uint64
 		Taken  uint64
 	}
 }
