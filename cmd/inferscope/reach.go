@@ -67,11 +67,13 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 		}
 		return nil
 	}
-	wanted, found := uint32(f.pid), error(nil)
+	wanted := uint32(f.pid)
 	if f.name != "" {
-		if wanted, found = c.candidate(ctx, f); found != nil {
+		candidate, missing := c.candidate(ctx, f)
+		if missing != nil {
 			return err
 		}
+		wanted = candidate
 	}
 	if wanted == 0 {
 		return err

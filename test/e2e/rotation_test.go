@@ -97,7 +97,7 @@ func TestRotationAfterKill9(t *testing.T) {
 	if err := d.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	<-d.done
+	_ = <-d.done // it was killed
 	again := startDaemon(t, v.PID, flags...)
 	waitFor(t, "what was cut off to be kept", func() bool { finished, _ := kept(dir); return len(finished) > 0 })
 	again.stop()

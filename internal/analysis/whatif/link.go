@@ -61,12 +61,11 @@ const similar = 0.25
 func pinnedGains(t *timeline.Timeline, spans []timeline.Span) [replay.Engines]gain {
 	var pageable, pinned [replay.Engines]rate
 	each := func(f func(engine replay.Engine, ofPageable bool, bytes, ns float64)) {
-		at := 0
 		for _, i := range t.Copies {
 			a := &t.Activities[i]
 			e := &t.Rec.Events[a.Event]
 			engine, ofPageable, ok := directionOf(e)
-			if at = spanAt(spans, a.Start); ok && at >= 0 {
+			if ok && spanAt(spans, a.Start) >= 0 {
 				f(engine, ofPageable, float64(e.Args[2]), float64(a.End-a.Start))
 			}
 		}

@@ -57,7 +57,8 @@ const (
 func NewPods(getenv func(string) string, account string, log *zap.Logger) (*Pods, error) {
 	host, port, node := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT"), getenv("NODE_NAME")
 	token := filepath.Join(account, "token")
-	if _, err := os.Stat(token); host == "" || node == "" || err != nil {
+	_, noAccount := os.Stat(token)
+	if host == "" || node == "" || noAccount != nil {
 		return nil, nil
 	}
 	ca, err := os.ReadFile(filepath.Join(account, "ca.crt"))

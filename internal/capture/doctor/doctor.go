@@ -114,7 +114,7 @@ func (m *machine) read(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	buf := make([]byte, 64<<10)
 	n, err := f.Read(buf)
 	if n == 0 && err != nil {

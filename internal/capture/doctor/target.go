@@ -18,7 +18,7 @@ func (m *machine) target(o Options) (Section, error) {
 	if err != nil {
 		return Section{}, err
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }() // it was only looked at
 	s := Section{Title: fmt.Sprintf("Process %d (%s)", p.PID, p.Comm)}
 	text, err := procfile.Head(fmt.Sprintf("/proc/%d/status", p.PID), maxStatus)
 	if err != nil {

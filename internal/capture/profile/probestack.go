@@ -37,9 +37,8 @@ func HaveLoop() uint8 { return haveLoop() }
 
 // probes unwinds native stacks that were copied.
 type probes struct {
-	raw    raw
-	files  map[*module]*probeFile
-	frames []*frame
+	raw   raw
+	files map[*module]*probeFile
 }
 
 // probeFile is the call frame information of a file.
