@@ -290,7 +290,7 @@ func (d *Discoverer) refuse(u *proc.User, top uint32) string {
 }
 
 func (d *Discoverer) subject(pid, uid uint32, comm, cmdline string) Subject {
-	s := Subject{Name: comm, Cmdline: cmdline, User: d.user(uid)}
+	s := Subject{Name: comm, Cmdline: cmdline, User: d.user(uid), UID: strconv.FormatUint(uint64(uid), 10)}
 	place := d.place(pid)
 	s.Cgroup, s.Labels, s.PodUID = place.Cgroup, place.Labels, place.PodUID
 	if place.Pod != "" {

@@ -30,6 +30,7 @@ type Subject struct {
 	Name    string // comm
 	Cmdline string
 	User    string // name, or number where it has none here
+	UID     string // number: in a container names of the host are not known
 	Cgroup  string
 	Pod     string // NAMESPACE/NAME; "" outside of Kubernetes
 	PodUID  string
@@ -115,6 +116,9 @@ func (c *condition) holds(s *Subject) bool {
 	case "cmdline":
 		text = s.Cmdline
 	case "user":
+		if c.pattern == s.UID {
+			return true
+		}
 		text = s.User
 	case "cgroup":
 		text = s.Cgroup

@@ -13,7 +13,7 @@ func TestRules(t *testing.T) {
 		Name: "python3", Cmdline: "python3 -m vllm serve /models/a,b --port 8000", User: "alice", Cgroup: "/kubepods.slice/x",
 		Pod: "prod/chat-0", PodUID: uid, Labels: map[string]string{"app": "chat", "tier": ""},
 	}
-	trainer := Subject{Name: "python3", Cmdline: "python3 /home/bob/train.py", User: "bob"}
+	trainer := Subject{Name: "python3", Cmdline: "python3 /home/bob/train.py", User: "bob", UID: "1001"}
 	for _, c := range []struct {
 		allow, deny string
 		s           Subject
@@ -38,6 +38,8 @@ func TestRules(t *testing.T) {
 		{"label=gone=*", "", server, "no allow rule fits"},
 		{"cgroup=/kubepods*", "", server, ""},
 		{"", "user=bob", trainer, "denied by user=bob"},
+		{"", "user=1001", trainer, "denied by user=1001"},
+		{"user=100", "", trainer, "no allow rule fits"},
 		{"user=bob", "cmdline=*train.py", trainer, "denied by cmdline=*train.py"},
 	} {
 		r, err := ParseRules(c.allow, c.deny)
