@@ -58,6 +58,9 @@ func oneFile(cmd *cobra.Command, args []string) error {
 }
 
 func (g *global) analyze(ctx context.Context, f *reportFlags, paths []string) error {
+	if err := g.aim(f.slo); err != nil {
+		return err
+	}
 	configured, err := g.configured(f.typed())
 	if err != nil {
 		return err

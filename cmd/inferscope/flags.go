@@ -35,6 +35,7 @@ func (f *reportFlags) renderFlags(cmd *cobra.Command) {
 	flags.BoolVar(&f.plain, "no-pager", false, "with --full, write to the terminal itself")
 	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
 	flags.StringVar(&f.margin, "sync-error-margin-us", "", "clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)")
+	flags.StringVar(&f.slo, "slo", "", "what requests should keep to, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did")
 	jsonFlag(cmd, &f.asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 }

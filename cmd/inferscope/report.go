@@ -51,6 +51,7 @@ type reportFlags struct {
 	margin string // µs
 	full   bool
 	plain  bool // --no-pager
+	slo    string
 }
 
 func reportCommand(g *global) *cobra.Command {
@@ -83,6 +84,9 @@ func oneTarget(cmd *cobra.Command, args []string) error {
 
 func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
+		return err
+	}
+	if err := g.aim(f.slo); err != nil {
 		return err
 	}
 	configured, err := g.configured(f.typed())
@@ -124,7 +128,7 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 // think makes the report of a recording.
 func (g *global) think(ctx context.Context, rec *recording.Recording) *report.Model {
 	defer g.progress(ctx, patience, thinking)()
-	return report.NewWith(rec, report.Options{ClockMargin: g.margin})
+	return report.NewWith(rec, report.Options{ClockMargin: g.margin, Objective: g.objective})
 }
 
 // write renders the model where it is wanted.

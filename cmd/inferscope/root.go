@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/memlimit"
@@ -33,12 +34,13 @@ process among the watched ones; 4 the daemon refuses this user; 5 not supported;
 // global are the flags that every command has.
 type global struct {
 	process
-	socket string
-	margin uint64   // ns: clock error above which a report warns; 0: the default
-	short  bool     // a text report is the answer alone
-	paging *os.File // the terminal behind a pager; nil: there is none
-	single bool     // more than one GPU is an error
-	warned map[string]bool
+	socket    string
+	margin    uint64   // ns: clock error above which a report warns; 0: the default
+	short     bool     // a text report is the answer alone
+	paging    *os.File // the terminal behind a pager; nil: there is none
+	single    bool     // more than one GPU is an error
+	warned    map[string]bool
+	objective *requests.Objective // --slo; nil: none
 
 	mu          sync.Mutex
 	connections []*connection // that commands opened, to be left at the end

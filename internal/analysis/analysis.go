@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/memory"
 	"github.com/inferscope/inferscope/internal/analysis/observer"
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/analysis/sensors"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
@@ -33,9 +34,10 @@ type Result struct {
 	Walk      *gap.Walk        // the gaps of all GPUs within what is broken down
 	Calls     *summary.Summary
 	CPU       *cpu.Summary
-	GPU       *gpu.Summary     // nil where no GPU activity was asked for
-	Memory    *memory.Summary  // nil where no framework's allocator was seen
-	Sensors   *sensors.Summary // nil where no sensors were read
+	GPU       *gpu.Summary      // nil where no GPU activity was asked for
+	Memory    *memory.Summary   // nil where no framework's allocator was seen
+	Sensors   *sensors.Summary  // nil where no sensors were read
+	Requests  *requests.Summary // nil where none was seen
 	Diagnosis *diagnose.Diagnosis
 	Effect    *observer.Effect // what windows of GPU records add
 	Study     *whatif.Study    // what the gains of findings are predicted with
@@ -54,6 +56,7 @@ func Run(rec *recording.Recording) *Result {
 	calls := begin(func() *summary.Summary { return summary.Summarize(t) })
 	cpus := begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, r.Threads) })
 	held := begin(func() *memory.Summary { return memory.Summarize(rec) })
+	served := begin(func() *requests.Summary { return requests.Summarize(rec) })
 	started := gap.Start(t, r.Threads)
 	diagnosis := diagnose.Begin(t, started)
 	walk := begin(func() *gap.Walk { started.Find(diagnosis.Within()); return started })
@@ -73,6 +76,7 @@ func Run(rec *recording.Recording) *Result {
 	})
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
 	r.Sensors = sensors.Summarize(rec, r.perSec())
+	r.Requests = served()
 	return r
 }
 

@@ -117,7 +117,12 @@ func ofMainThread(m *Model) bool { return len(m.Diagnosis.Devices) == 0 }
 func answerFacts(m *Model) document.Facts {
 	var f document.Facts
 	f.Add("Program", programText(m))
-	f.Add("Latency", latencyText(m))
+	if text := requestText(m.Requests); text != "" {
+		f.Add("Latency", text)
+		f.Add("Iterations", latencyText(m))
+	} else {
+		f.Add("Latency", latencyText(m))
+	}
 	if text := onceText(&m.Diagnosis); text != "" && isFound(&m.Diagnosis, cause.StartEnd) {
 		f.Add("Start and end", text)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/analysis/sensors"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
@@ -41,6 +42,8 @@ type Model struct {
 	Memory *memory.Summary `json:"memory,omitempty"`
 	// Sensors are power, clocks and temperatures of the machine's GPUs; absent where none were read.
 	Sensors *sensors.Summary `json:"sensors,omitempty"`
+	// Requests are the HTTP requests that the target served; absent where none was seen.
+	Requests *requests.Summary `json:"requests,omitempty"`
 	// Diagnosis is the answer; everything else is what it was made of.
 	Diagnosis diagnose.Diagnosis `json:"diagnosis"`
 	Margin    uint64             `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
@@ -50,7 +53,8 @@ type Model struct {
 
 // Options say how a report is made; the zero value has the defaults.
 type Options struct {
-	ClockMargin uint64 // ns; 0: 1 ms, the default of sync_error_margin_us
+	ClockMargin uint64              // ns; 0: 1 ms, the default of sync_error_margin_us
+	Objective   *requests.Objective // that requests should keep to; nil: none
 }
 
 const defaultClockMargin = 1_000_000
@@ -99,13 +103,16 @@ func NewWith(rec *recording.Recording, o Options) *Model {
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
-		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Diagnosis: *r.Diagnosis, result: r,
+		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)
 	}
 	if m.Sources == nil {
 		m.Sources = []recording.Source{}
+	}
+	if m.Requests != nil && o.Objective != nil {
+		m.Requests.Judge(*o.Objective)
 	}
 	m.State = state(&m.Summary)
 	m.Doubts = doubts(rec, m)

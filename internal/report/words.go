@@ -22,6 +22,7 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 	addDoubts(d, m)
 	addFindings(d, m, much)
 	addBreakdown(d, m)
+	addRequests(d, m, rows)
 	d.Add(document.Heading("What was watched"), head(m))
 	if m.GPU != nil && m.GPU.Recorded {
 		d.Add(document.Paragraph(gpuScope(m)))
