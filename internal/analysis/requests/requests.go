@@ -69,8 +69,8 @@ type Objective struct {
 	Latency uint64 `json:"latency_ns,omitempty"`
 }
 
-// Goodput is how many requests kept to an objective. One that failed, was aborted, or lacks a time that the objective
-// names did not.
+// Goodput is how many requests kept to an objective. One that failed or was aborted did not. One that lacks a time that
+// the objective names, because its answer is not streamed, is left out.
 type Goodput struct {
 	Objective Objective `json:"objective"`
 	Met       int       `json:"met"`
@@ -269,12 +269,15 @@ func (s *Summary) rates(meta *recording.Meta, ended []*recording.Request) {
 
 // Judge says how many requests kept to an objective.
 func (s *Summary) Judge(o Objective) {
-	g := &Goodput{Objective: o, Of: len(s.all)}
-	keeps := func(v, limit uint64) bool { return limit == 0 || v > 0 && v <= limit }
+	g := &Goodput{Objective: o}
+	keeps := func(v, limit uint64) bool { return limit == 0 || v <= limit }
 	for i := range s.all {
 		r := &s.all[i]
-		perToken := keeps(r.TPOT, o.TPOT) || r.OutputTokens == 1
-		if answered(r) && keeps(r.TTFT, o.TTFT) && perToken && keeps(r.Latency, o.Latency) {
+		if answered(r) && (o.TTFT > 0 && r.TTFT == 0 || o.TPOT > 0 && r.TPOT == 0 && r.OutputTokens != 1) {
+			continue
+		}
+		g.Of++
+		if answered(r) && keeps(r.TTFT, o.TTFT) && keeps(r.TPOT, o.TPOT) && keeps(r.Latency, o.Latency) {
 			g.Met++
 		}
 	}

@@ -273,6 +273,26 @@ func TestOff(t *testing.T) {
 	}
 }
 
+// TestOthersAreNotSeen: a server that is no target is not looked at.
+func TestOthersAreNotSeen(t *testing.T) {
+	s := start(t)
+	other := start(t)
+	s.source.Forget(s.p)
+	if _, err := ask(http.DefaultClient, s.url, map[string]any{"stream": true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(http.DefaultClient, other.url, map[string]any{"model": "watched", "stream": true}); err != nil {
+		t.Fatal(err)
+	}
+	if all := other.requests(1); len(all) != 1 || all[0].Model != "watched" {
+		t.Errorf("%+v", all)
+	}
+	s.drain()
+	if all := s.source.Requests(0, 1<<62); len(all) > 0 || len(s.events) > 0 {
+		t.Errorf("%+v, %+v", all, s.events)
+	}
+}
+
 // BenchmarkClocks says how far the times are from a client's on an idle machine.
 func BenchmarkClocks(b *testing.B) {
 	s := start(b)

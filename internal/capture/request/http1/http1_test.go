@@ -297,6 +297,26 @@ func TestGapInStream(t *testing.T) {
 	d.check(t, l.ended[1], 1000)
 }
 
+// TestRoutes: what may be somebody's is not kept.
+func TestRoutes(t *testing.T) {
+	for target, want := range map[string]string{
+		"/v1/chat/completions":                        "/v1/chat/completions",
+		"/v1/completions?api_key=s3cr3t#x":            "/v1/completions",
+		"http://host/v1/completions":                  "/v1/completions",
+		"/users/1234567/ask":                          "/users/*/ask",
+		"/t/abcdefghijklmnopqrstuvwxyzabcdefghijklm/": "/t/*/",
+		"/v2/models/llama-70b-20240101/infer":         "/v2/models/llama-70b-20240101/infer",
+		"/\x1b[2J":                                    "/?[2J",
+		"/1/2/3/4/5/6/7/8/9/10":                       "/1/2/3/4/5/6/7/*",
+	} {
+		l := &log{}
+		http1.New(l).Received(whole(1, ask(target, "{}")))
+		if len(l.begun) != 1 || l.begun[0].Route != want {
+			t.Errorf("%q became %+v", target, l.begun)
+		}
+	}
+}
+
 // FuzzConn feeds arbitrary transfers: nothing panics, an exchange ends once, and its times are in order.
 func FuzzConn(f *testing.F) {
 	for i := range dialects {
