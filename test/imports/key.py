@@ -9,7 +9,7 @@ FOLDER holds traces (.json, .json.gz), at any depth, as of HolisticTraceAnalysis
   exposed  communication (NCCL, RCCL and the like by the kernel's name) that no other kernel covers
   host     what the thread that ends each idle gap was in: a range of DataLoader, a call of CUDA by its kind, an operator;
            "queued" is what passes from the call to the beginning of its work, beyond 100 us
-  step     median length of ProfilerStep#N
+  step     median length of ProfilerStep#N, else median distance of the optimizer's steps
 """
 
 import argparse
@@ -101,7 +101,9 @@ class Key:
         self.rows = len(self.gpu)
         steps = sorted(r["to"] - r["from"] for r in rows if str(r.get("name", "")).startswith("ProfilerStep#") and r.get("cat") in RANGES)
         self.step = statistics.median_low(steps) / 1e6 if len(steps) >= 3 else None
-        self.steps = len(steps)
+        self.near = 0.05  # how near a latency must come
+        if not self.step:
+            self.step, self.near = self.period(rows), 0.1
         if not self.gpu:
             return
         self.start = min(r["from"] for r in self.gpu + calls)
@@ -119,6 +121,16 @@ class Key:
         self.copies = total(minus(minus(copies, compute), talking)) / 1e6
         self.idle = minus([[self.start, self.end]], busy)
         self.host = self.host_in_idle(rows, calls)
+
+    def period(self, rows):
+        """Median distance of the optimizer's steps, where the trace has no ProfilerStep."""
+        begins = {}
+        for r in rows:
+            if r.get("cat") in RANGES and str(r.get("name", "")).startswith("Optimizer.step#"):
+                begins.setdefault((r.get("pid"), r.get("tid"), r["name"]), []).append(r["from"])
+        most = sorted(max(begins.values(), key=len, default=[]))
+        apart = sorted(b - a for a, b in zip(most, most[1:]))
+        return statistics.median_low(apart) / 1e6 if len(apart) >= 3 else None
 
     def host_in_idle(self, rows, calls):
         """Time of each kind of doing in idle time, by the thread that made the call behind the row that ends a gap."""
@@ -240,7 +252,7 @@ def compare(binary, path):
     row["source"] = it["source"] if it else ""
     row["step"] = key.step
     if it:
-        if key.step and abs(row["latency"] / key.step - 1) > 0.05:
+        if key.step and abs(row["latency"] / key.step - 1) > key.near:
             row["wrong"].append(f"latency {row['latency'] * 1e3:.3f} ms")
         if re.search(r'"(nccl|gloo):|zero_grad|DataLoader|ncclGroup|Optimizer\.step', row["source"]):
             row["wrong"].append("latency of " + row["source"])
