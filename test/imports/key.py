@@ -130,7 +130,9 @@ class Key:
                 begins.setdefault((r.get("pid"), r.get("tid"), r["name"]), []).append(r["from"])
         most = sorted(max(begins.values(), key=len, default=[]))
         apart = sorted(b - a for a, b in zip(most, most[1:]))
-        return statistics.median_low(apart) / 1e6 if len(apart) >= 3 else None
+        if len(apart) < 3 or apart[-1] > 10 * apart[0]:  # one optimizer of several, or several steps in a row
+            return None
+        return statistics.median_low(apart) / 1e6
 
     def host_in_idle(self, rows, calls):
         """Time of each kind of doing in idle time, by the thread that made the call behind the row that ends a gap."""

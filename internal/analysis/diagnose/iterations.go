@@ -120,7 +120,7 @@ func (a *analysis) ranges() []*namedRanges {
 // isPart reports whether frameworks give a name to what is a part of a step, however much work it holds: communication,
 // the loader of data, the parts of an optimizer.
 func isPart(name string) bool {
-	for _, p := range []string{"nccl:", "ncclGroup", "nccl", "rccl", "c10d::", "Optimizer.zero_grad", "Optimizer.step", "enumerate(DataLoader)", "DataLoader"} {
+	for _, p := range []string{"gloo:", "mpi:", "nccl:", "ncclGroup", "nccl", "rccl", "c10d::", "Optimizer.zero_grad", "Optimizer.step", "enumerate(DataLoader)", "DataLoader"} {
 		if strings.HasPrefix(name, p) {
 			return true
 		}
