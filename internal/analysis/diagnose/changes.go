@@ -19,6 +19,12 @@ const leastChanges = 2
 func (a *analysis) changes(row cause.Cause, w facts) []Change {
 	p := programOf(a.t.Rec)
 	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
+	if a.subject == aboutCPU {
+		list = slices.DeleteFunc(list, func(c cause.Change) bool { return ofGPU(&c) || !a.suits(p, row.ID, &w, &c) })
+		if list = slices.Concat(withoutGPU(row.ID, &w), list); len(list) < leastChanges {
+			list = append(list, general()...)
+		}
+	}
 	if w.others { // the program's own threads did not take the CPU
 		list = slices.DeleteFunc(list, func(c cause.Change) bool { return strings.HasPrefix(c.Text, "Run fewer threads") })
 	}
@@ -53,11 +59,48 @@ func (a *analysis) changes(row cause.Cause, w facts) []Change {
 	return out
 }
 
+// withoutGPU are the changes for a program that uses no GPU, whose main thread waits for others or for time to pass: those
+// of the table are for threads that launch. There are leastChanges at least, so that none of the table's is added.
+func withoutGPU(id cause.ID, w *facts) []cause.Change {
+	switch {
+	case id == cause.Worker && w.innerID == cause.Sleep, id == cause.Sleep:
+		return []cause.Change{
+			{Where: "Code", Text: "Wait for what the sleep is for, an event, a file or a process, instead of for a time"},
+			{Where: "Code", Text: "Sleep for less, if nothing but time is waited for"},
+		}
+	case id == cause.Worker:
+		return []cause.Change{
+			{Where: "Code", Text: "Make what is waited for faster: the report names what it spends its time on"},
+			{Where: "Code", Text: "Start it earlier, or do other work in the meantime"},
+		}
+	}
+	return nil
+}
+
+// waitsIdle reports whether the main thread of a program without a GPU waits for others or for time to pass: what it would
+// gain is no more than that the wait is gone.
+func (a *analysis) waitsIdle(id cause.ID) bool {
+	return a.subject == aboutCPU && (id == cause.Worker || id == cause.Sleep || id == cause.NoWork || id == cause.Network)
+}
+
+// general are the changes for any program without a GPU.
+func general() []cause.Change {
+	return []cause.Change{
+		{Where: "Code", Text: "Take work out of what the report names: do it once, or for less"},
+		{Where: "Host", Text: "Give the program more CPUs, or faster ones"},
+	}
+}
+
+// ofGPU reports whether a change is one of what runs on a GPU, or launches it.
+func ofGPU(c *cause.Change) bool {
+	return c.Where == "CUDA" || strings.Contains(c.Text+c.Example, "GPU") || strings.Contains(c.Example, "cuda") || strings.Contains(c.Text, "launch")
+}
+
 // suits reports whether a change is one for this program, and this cause in it.
 func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool {
 	switch {
 	case a.subject == aboutCPU:
-		return c.Where != "CUDA" && !strings.Contains(c.Text+c.Example, "GPU") && !strings.Contains(c.Example, "cuda")
+		return (c.Where != "PyTorch" || p.torch) && (c.Where != "Python" || p.python) && (!strings.Contains(c.Text, "loader") || a.isLoader(w))
 	case id == cause.Worker && strings.Contains(c.Text, "loader"):
 		return a.isLoader(w)
 	case c.Where == "PyTorch":

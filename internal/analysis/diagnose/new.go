@@ -51,7 +51,7 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagno
 			list = a.predicted(list, predict)
 		}
 		list = a.ordered(a.demoted(list))
-		if predict != nil {
+		if predict != nil && !slices.ContainsFunc(list, func(f ranked) bool { return a.waitsIdle(f.id) }) {
 			d.Together = a.together(list, predict)
 		}
 		d.Findings = plain(list)

@@ -35,6 +35,9 @@ const (
 // predicted adds what the remedy of each finding would bring.
 func (a *analysis) predicted(list []ranked, predict Predict) []ranked {
 	for i := range list {
+		if a.waitsIdle(list[i].id) {
+			continue
+		}
 		list[i].Gain = a.gainOf(predict, Remedy{Cause: list[i].id})
 		list[i].Less = a.gainOf(predict, Remedy{Cause: list[i].id, Less: true})
 	}

@@ -40,6 +40,9 @@ func classify(f *recording.Function) class {
 	case "alloc", "free", "memory":
 		return class{kind: memoryCall}
 	case "module", "init", "context":
+		if strings.HasSuffix(f.Base, "GetFunction") || strings.HasSuffix(f.Base, "GetKernel") {
+			return class{kind: launchCall} // a look-up, which frameworks make before each launch
+		}
 		return class{kind: compileCall}
 	case "graph":
 		begins, ends := marksCapture(f.Base)

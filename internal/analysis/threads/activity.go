@@ -116,7 +116,15 @@ func workProofs() []proof {
 		},
 		{
 			activity: Compilation, kind: recording.PythonFrame,
-			files: []string{"/triton/compiler/", "/triton/backends/", "/triton/runtime/build.py", "/torch/_inductor/", "/torch/_dynamo/", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py", "/numba/core/"},
+			files: []string{"/triton/compiler/", "/triton/backends/", "/triton/runtime/build.py", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py", "/numba/core/",
+				// Those that compile: compiled code runs through others, such as eval_frame.py, output_code.py, runtime/ and cudagraph_trees.py.
+				"/torch/_dynamo/convert_frame.py", "/torch/_dynamo/symbolic_convert.py", "/torch/_dynamo/output_graph.py", "/torch/_dynamo/variables/", "/torch/_dynamo/bytecode_",
+				"/torch/_inductor/graph.py", "/torch/_inductor/scheduler.py", "/torch/_inductor/lowering.py", "/torch/_inductor/ir.py", "/torch/_inductor/codegen/",
+				"/torch/_inductor/fx_passes/", "/torch/_inductor/compile_worker/"},
+		},
+		{
+			activity: Compilation, kind: recording.PythonFrame, in: []string{"/torch/_inductor/compile_fx.py"},
+			names: []string{"compile_fx", "_compile_fx", "compile_fx_inner", "_compile_fx_inner", "fx_codegen_and_compile", "codegen_and_compile", "fw_compiler_base"},
 		},
 		{activity: Compilation, kind: recording.NativeFrame, prefixes: []string{"nvrtc", "nvPTXCompiler", "nvJitLink", "llvm::", "mlir::", "cuLinkAddData", "cuLinkComplete"}},
 		{

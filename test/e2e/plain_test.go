@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/report"
+)
+
+// plain is a program that uses no GPU.
+type plain struct {
+	name    string
+	command []string
+}
+
+func plainPrograms(t *testing.T) []plain {
+	t.Helper()
+	py := python(t)
+	list := []plain{
+		{"shell loop with sleep", []string{"sh", "-c", "for i in 1 2 3 4 5; do sleep 0.2; done"}},
+		{"bash loop", []string{"bash", "-c", "for ((i = 0; i < 200000; i++)); do :; done"}},
+		{"Python computing", []string{py, "-c", "import time\nt = time.time()\nwhile time.time() - t < 1: sum(range(1000))"}},
+		{"Python HTTP server", []string{py, "-c", `import http.server, threading, urllib.request
+s = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=s.serve_forever, daemon=True).start()
+for _ in range(50): urllib.request.urlopen("http://127.0.0.1:%d/" % s.server_port).read()`}},
+		{"two threads and a lock", []string{py, "-c", `import threading, time
+lock = threading.Lock()
+def work():
+    for _ in range(20):
+        with lock: time.sleep(0.02)
+a = threading.Thread(target=work); a.start(); work(); a.join()`}},
+		{"disk writer", []string{"sh", "-c", "dd if=/dev/zero of=big bs=1M count=64 conv=fsync 2>/dev/null; rm big"}},
+		{"a pipe", []string{"sh", "-c", "yes | head -n 5000000 | wc -l >/dev/null"}},
+		{"idle", []string{"sleep", "1"}},
+		{"gzip", []string{"sh", "-c", "head -c 30000000 /dev/urandom | gzip >/dev/null"}},
+		{"sort", []string{"sh", "-c", "seq 1 400000 | sort -R | sort -n >/dev/null"}},
+	}
+	if exec.Command(py, "-c", "import numpy").Run() == nil {
+		list = append(list, plain{"NumPy", []string{py, "-c", "import numpy\na = numpy.random.rand(600, 600)\nfor _ in range(40): a = a @ a % 1"}})
+	}
+	return list
+}
+
+// TestPrograms without a GPU get no advice about one, and none that is made for training loops. The table of what each
+// is told is in docs/accuracy.md (go test -run TestProgramsWithoutGPU -v ./test/e2e).
+func TestProgramsWithoutGPU(t *testing.T) {
+	list := plainPrograms(t)
+	for _, p := range list {
+		r := newRunner(t)
+		f := r.run(append([]string{"--report", "r.json", "--"}, p.command...)...)
+		f.says(t, 0)
+		var m report.Model
+		if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
+			t.Fatal(err)
+		}
+		d := &m.Diagnosis
+		if d.Verdict != "cpu-only" && d.Verdict != "not-enough-evidence" {
+			t.Errorf("%s: %s", p.name, d.Verdict)
+		}
+		if d.Iterations != nil {
+			t.Errorf("%s: iterations %+v", p.name, d.Iterations)
+		}
+		texts := []string{strings.Replace(d.Headline, "No GPU is used", "", 1)}
+		for i := range d.Findings {
+			x := &d.Findings[i]
+			texts = append(texts, x.Title)
+			for _, c := range x.Changes {
+				texts = append(texts, c.Text)
+			}
+			if x.Gain != nil && x.Gain.High > 100 && (x.Cause == "worker" || x.Cause == "sleep") {
+				t.Errorf("%s: %s promises %+v", p.name, x.Cause, *x.Gain)
+			}
+		}
+		for _, text := range texts {
+			for _, word := range []string{"GPU", "CUDA", "loader", "next batch", "CUDA graph"} {
+				if strings.Contains(text, word) {
+					t.Errorf("%s: %q speaks of a %s", p.name, text, word)
+				}
+			}
+		}
+		t.Logf("| %s | %s | %s |", p.name, d.Verdict, d.Headline)
+	}
+}
