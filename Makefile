@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved test-all
+.PHONY: help build package generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved test-all
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,9 @@ help: ## this list
 
 build: ## bin/inferscoped and bin/inferscope, static
 	@scripts/build.sh
+
+package: ## dist/: deb and rpm of GOARCH with units, man pages and completions, and SHA256SUMS (DIST, VERSION)
+	@scripts/package.sh
 
 demo: ## watch a program on a simulated GPU and print the report: no GPU needed, under 2 minutes
 	@scripts/demo.sh

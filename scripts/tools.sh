@@ -47,6 +47,7 @@ for tool in "$@"; do
 	gofumpt) install_go_tool gofumpt mvdan.cc/gofumpt v0.12.0 ;;
 	golangci-lint) install_go_tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0 ;;
 	versitygw) install_go_tool versitygw github.com/versity/versitygw/cmd/versitygw v1.8.0 ;;
+	nfpm) install_go_tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm v2.45.2 ;;
 	helm) install_go_tool helm helm.sh/helm/v3/cmd/helm v3.22.0 ;;
 	kubeconform) install_go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform v0.8.0 ;;
 	pytools) install_pytools ;;

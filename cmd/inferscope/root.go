@@ -75,6 +75,7 @@ func rootCommand(g *global) *cobra.Command {
 		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", err)
 	})
 	cmd.AddCommand(runCommand(g), configCommand(g), reportCommand(g), recordCommand(g), analyzeCommand(g), packCommand(g), unpackCommand(g), lsCommand(g), infoCommand(g), exportCommand(g), importCommand(g), diffCommand(g), whatifCommand(g), memoryCommand(g), explainCommand(g), dumpCommand(g), flightCommand(g), doctorCommand(g), statusCommand(g), targetsCommand(g), psCommand(g), attachCommand(g), detachCommand(g), topCommand(g), versionCommand(g))
+	addMan(cmd)
 	for _, c := range cmd.Commands() {
 		c.Args = asUsage(c.Args)
 		switch c.Name() {

@@ -152,6 +152,7 @@ func command(p process) *cobra.Command {
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	f.register(cmd.Flags(), p.environ)
 	cmd.AddCommand(candidates(p), examine(p, &f))
+	addMan(cmd)
 	return cmd
 }
 

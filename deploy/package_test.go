@@ -1,0 +1,59 @@
+package deploy
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPackages makes the packages twice: they hold what a user needs, and are the same byte for byte.
+func TestPackages(t *testing.T) {
+	tool(t, "nfpm")
+	deb, err := exec.LookPath("dpkg-deb")
+	if err != nil {
+		t.Skip("needs tool dpkg-deb")
+	}
+	var sums [2][]byte
+	var dir string
+	for i := range sums {
+		dir = t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "../scripts/package.sh")
+		cmd.Env = append(os.Environ(), "DIST="+dir, "VERSION=v1.2.3", "GOARCH=amd64", "SOURCE_DATE_EPOCH=1700000000")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if sums[i], err = os.ReadFile(filepath.Join(dir, "SHA256SUMS")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(sums[0], sums[1]) || bytes.Count(sums[0], []byte("\n")) != 2 {
+		t.Errorf("made twice they are not the same:\n%s%s", sums[0], sums[1])
+	}
+	path := filepath.Join(dir, "inferscope_1.2.3_amd64.deb")
+	list, err := exec.CommandContext(t.Context(), deb, "-c", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{
+		"./usr/bin/inferscope\n", "./usr/bin/inferscoped\n", "./usr/lib/systemd/system/inferscoped.service\n", "./usr/share/man/man1/inferscope-report.1.gz\n",
+		"./usr/share/man/man1/inferscoped.1.gz\n", "./usr/share/bash-completion/completions/inferscope\n", "./usr/share/zsh/vendor-completions/_inferscope\n", "./usr/share/doc/inferscope/copyright\n",
+	} {
+		if !strings.Contains(string(list), file) {
+			t.Errorf("no %q in\n%s", file, list)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), deb, "-x", path, dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if text := read(t, filepath.Join(dir, "usr/lib/systemd/system/inferscoped.service")); !strings.Contains(text, "ExecStart=/usr/bin/inferscoped ") {
+		t.Errorf("the unit starts another program:\n%s", text)
+	}
+	// A daemon may not answer; what is said of the program itself is what counts.
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr/bin/inferscope"), "--socket", "/nowhere", "version", "--json").Output()
+	if err != nil || !strings.Contains(string(out), `"version": "v1.2.3"`) {
+		t.Errorf("the packaged program says %s, %v", out, err)
+	}
+}
