@@ -150,12 +150,12 @@ class Daemon:
 def check(args, port, pid):
     failed = False
     for streams, rounds in ((1, 8), (16, 3)):
-        daemon = Daemon(args, pid)
+        daemon = Daemon(args, pid, "--pin-level", "requests=all")
         seen, _ = load(port, streams, rounds, args.tokens)
         time.sleep(1)
         text = daemon.report(pid)
         daemon.stop()
-        r = json.loads(text).get("requests") or {"ended": 0, "ttft": {"p50_ns": 0}, "tpot": {"p50_ns": 0}, "output_tokens": 0}
+        r = {"ttft": {"p50_ns": 0}, "tpot": {"p50_ns": 0}, **(json.loads(text).get("requests") or {"ended": 0, "output_tokens": 0})}
         ttft = sorted(x["times"][0] - x["sent"] for x in seen)
         tpot = sorted((x["times"][-1] - x["times"][0]) / max(1, (x["usage"] or len(x["times"])) - 1) for x in seen)
         # Rows carry the slowest 20: match each with the client's request that was sent last before it was read.
@@ -183,7 +183,7 @@ def cost(args, port, pid):
     for i in range(args.pairs):
         rate = {}
         for way in ("on", "off") if i % 2 == 0 else ("off", "on"):
-            daemon = Daemon(args, pid, f"--requests={way}")
+            daemon = Daemon(args, pid, f"--requests={way}", *(["--pin-level", "requests=all"] if way == "on" else []))
             load(port, 16, 1, args.tokens)
             rate[way] = load(port, 16, 2, args.tokens)[1]
             daemon.stop()
