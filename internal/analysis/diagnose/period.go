@@ -96,6 +96,52 @@ func (f *found) recount(list []token) {
 	f.from, f.to = extent(list, sums, at, each, most)
 }
 
+// byWaits counts by the wait that is in each of the periods, once, where that is recorded more often than what the period
+// was found by: the overhead budget ends the recording of copies first.
+func (f *found) byWaits(list []token) {
+	if f.kind != copyAnchor || f.each != 1 || f.turned {
+		return
+	}
+	once := map[uint64]int{}
+	for i := 1; i < len(f.at); i++ {
+		in := map[uint64]int{}
+		for k := f.at[i-1]; k < f.at[i]; k++ {
+			if list[k].kind == syncAnchor {
+				in[list[k].key]++
+			}
+		}
+		for key, n := range in {
+			if n == 1 {
+				once[key]++
+			}
+		}
+	}
+	best := f.key
+	for key, n := range once {
+		if float64(n) >= alike*float64(len(f.at)-1) && (best == f.key || key < best) {
+			best = key
+		}
+	}
+	var at []int32
+	for i := range list {
+		if list[i].key == best {
+			at = append(at, int32(i))
+		}
+	}
+	if len(at) <= len(f.at) {
+		return
+	}
+	sums := prefix(list)
+	gaps, hashes := between(list, sums, at, 1)
+	if len(gaps) <= len(f.gaps) {
+		return
+	}
+	most, _ := mode(hashes)
+	f.key, f.kind, f.at, f.gaps = best, syncAnchor, at, gaps
+	from, to := extent(list, sums, at, 1, most)
+	f.from, f.to = min(f.from, from), max(f.to, to)
+}
+
 // begins sets when each of the times between anchors begins.
 func (f *found) begins(list []token) {
 	f.starts = make([]uint64, 0, len(f.gaps))
@@ -117,6 +163,7 @@ func repeats(list []token, starved bool) (found, bool) {
 		f.recount(list)
 	}
 	if len(f.at) > 0 && int(f.at[len(f.at)-1]) < len(list) {
+		f.byWaits(list)
 		f.begins(list)
 	}
 	return f, true

@@ -34,6 +34,25 @@ func TestProbedLater(t *testing.T) {
 	}
 }
 
+// TestCopiesNotRecorded: for a third of the time only waits are recorded, and these count.
+func TestCopiesNotRecorded(t *testing.T) {
+	s := newScene(t)
+	s.kernel(990, 995)
+	for i := range uint64(300) {
+		at := i * 3000
+		if i < 200 {
+			do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+			do(s, "cuMemcpyDtoHAsync_v2", at+1000, 1, 2, 3, 4)
+		}
+		do(s, "cuLaunchKernel", at+1100, 7)
+		do(s, "cuStreamSynchronize", at+1500, 4)
+	}
+	it := s.diagnose().Iterations
+	if it == nil || it.Count != 299 || it.P50 != 3000*us {
+		t.Errorf("not 299 of 3 ms")
+	}
+}
+
 // TestStartOfTheSameCalls: loading weights is a hundred copies alike, and no iteration.
 func TestStartOfTheSameCalls(t *testing.T) {
 	s := newScene(t)
