@@ -36,7 +36,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--log-level", "debug")
+	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--log-level", "debug", "--pin-level", "requests=all")
 	const clients, each = 8, 3
 	var wait sync.WaitGroup
 	errs := make(chan error, clients*each)
