@@ -145,7 +145,7 @@ def recorded(o, program, name, meanwhile):
 
 def analysed(o, name, path):
     """The report of a recording as JSON, kept in other forms too, and what the fix would bring."""
-    words = {"md": ("analyze", path, "-f", "markdown"), "txt": ("analyze", path, "-f", "text"), "json": ("analyze", path, "-f", "json"),
+    words = {"md": ("analyze", path, "-f", "markdown"), "txt": ("analyze", path, "-f", "text", "--full"), "json": ("analyze", path, "-f", "json"),
              "whatif.json": ("whatif", path, "--json", *twins.FIXES.get(name, ()))}
     out = {}
     for ending, w in words.items():
