@@ -7,7 +7,33 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
+
+// TestRunCountsIterations: nobody's first milliseconds choose what an iteration is, though the driver is probed before
+// the runtime: each token of victim.py waits for the GPU once, and all waits that were recorded are iterations, within
+// 1%. How many of the 6,400 these are hangs on the machine's load, for the overhead budget may end their recording.
+func TestRunCountsIterations(t *testing.T) {
+	r := newRunner(t)
+	p := cudasim.Build(t)
+	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580))
+	f := r.run("--report", "r.json", "--", python(t), p.VictimPython, "--requests", "400", "--tokens", "16")
+	f.says(t, 0)
+	var m report.Model
+	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
+		t.Fatal(err)
+	}
+	it := m.Diagnosis.Iterations
+	waits := uint64(0)
+	for _, x := range m.Summary.Functions {
+		if strings.HasSuffix(x.Name, "StreamSynchronize") {
+			waits += x.Count
+		}
+	}
+	if it == nil || waits < 1000 || waits > 6401 || it.Count < waits*99/100 || it.Count > waits {
+		t.Errorf("%d waits were recorded, and the iterations are %+v", waits, it)
+	}
+}
 
 // plain is a program that uses no GPU.
 type plain struct {
