@@ -77,7 +77,9 @@ func TestRequestsOfARunningServer(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"report", "--full", "-o", filepath.Join(dir, "r.md")}, {"report", "-f", "html", "-o", filepath.Join(dir, "r.html")}, {"report", "--json", "-o", filepath.Join(dir, "r.json")},
+		{"report", "--full", "-o", filepath.Join(dir, "r.md")},
+		{"report", "-f", "html", "-o", filepath.Join(dir, "r.html")},
+		{"report", "--json", "-o", filepath.Join(dir, "r.json")},
 		{"record", strconv.Itoa(cmd.Process.Pid), "--for", "1s", "-o", filepath.Join(dir, "r.isc")},
 	} {
 		if _, stderr, code := d.inferscope(args...); code != 0 {

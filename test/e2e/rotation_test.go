@@ -97,7 +97,9 @@ func TestRotationAfterKill9(t *testing.T) {
 	if err := d.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	_ = <-d.done // it was killed
+	if err := <-d.done; err == nil {
+		t.Fatal("a daemon that was killed ended as if it had been asked to")
+	}
 	again := startDaemon(t, v.PID, flags...)
 	waitFor(t, "what was cut off to be kept", func() bool { finished, _ := kept(dir); return len(finished) > 0 })
 	again.stop()

@@ -52,13 +52,17 @@ const (
 	maxPodsBytes   = 64 << 20
 )
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // NewPods makes a Pods from what Kubernetes puts into a container: KUBERNETES_SERVICE_HOST and _PORT, and a service
 // account. NODE_NAME names the node (fieldRef spec.nodeName). It returns nil outside of Kubernetes, or without these.
 func NewPods(getenv func(string) string, account string, log *zap.Logger) (*Pods, error) {
 	host, port, node := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT"), getenv("NODE_NAME")
 	token := filepath.Join(account, "token")
-	_, noAccount := os.Stat(token)
-	if host == "" || node == "" || noAccount != nil {
+	if host == "" || node == "" || !exists(token) {
 		return nil, nil
 	}
 	ca, err := os.ReadFile(filepath.Join(account, "ca.crt"))

@@ -149,7 +149,7 @@ func (s *Source) run(stop, done chan struct{}) {
 			return
 		default:
 		}
-		var rest time.Duration = restart
+		rest := restart
 		if errors.Is(err, errField) {
 			fields, rest = olderFields(), 0
 		}
