@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
@@ -195,6 +196,7 @@ func (b *builder) finish(wallOf func(ns uint64) int64, about []recording.Source)
 	m.Sources = slices.Concat(about, b.skippedSource())
 	if text := b.cutText(); text != "" {
 		m.Sources = append(m.Sources, recording.Source{Name: "import", State: "running", Detail: text})
+		m.Losses = append(m.Losses, loss.Loss{Reason: loss.RowsCut, Count: b.late, Detail: text})
 	}
 	b.tables()
 	m.GPU = &b.gpu

@@ -67,6 +67,8 @@ const (
 
 	RequestsUnseen Reason = "requests_unseen"
 	RequestsLost   Reason = "requests_lost"
+
+	RowsCut Reason = "rows_cut"
 )
 
 // Kind describes a reason to people.
@@ -129,6 +131,7 @@ func Kinds() []Kind {
 		{MemorySamplesLost, Warning, "some of a framework's allocations were not followed: totals are exact, live bytes by stack are lower bounds", ""},
 		{RequestsUnseen, Warning, "transfers on sockets with HTTP requests were made in a way in which their bytes are not seen (io_uring, sendfile): requests may be incomplete", ""},
 		{RequestsLost, Warning, "HTTP requests or parts of them are missing, because there were too many", ""},
+		{RowsCut, Warning, "rows of the trace did not fit into memory: this is about its beginning", "allow more memory (--max-memory)"},
 		{ScopesUnnamed, Info, "scopes have no name, because there were too many different ones", "put what changes from one to the next into an attribute"},
 		{StackLeaf, Info, "samples have no stack but the function that ran", ""},
 		{StackPython, Info, "samples have the Python stack and the native function that ran, but no native callers", ""},

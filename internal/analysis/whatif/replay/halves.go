@@ -6,12 +6,16 @@ import "math"
 // the recording each thing takes as much time as in the other half, for as much work, and delays are what is usual
 // there. It is relative to the half, once for the second and once for the first; graphs are stretches of one recording.
 func CrossValidate(graphs []*Graph) (second, first float64) {
-	return predict(graphs, func(g *Graph, at uint64) bool { return at > g.middle() }),
-		predict(graphs, func(g *Graph, at uint64) bool { return at <= g.middle() })
+	return predict(graphs, true), predict(graphs, false)
 }
 
-// middle is when half of the work was done, ns.
-func (g *Graph) middle() uint64 { return g.From + g.Observed()/2 }
+// half reports whether a node that ended at a time (ns) is in the half of the work that is asked about. It is made once
+// for a graph: what was observed is looked for among all threads.
+func (g *Graph) half(second bool) (asked func(at uint64) bool, observed uint64) {
+	observed = g.Observed()
+	middle := g.From + observed/2
+	return func(at uint64) bool { return (at > middle) == second }, observed
+}
 
 // folds is what is learned from a half.
 type folds struct {
@@ -25,21 +29,22 @@ type tally struct {
 	work float64
 }
 
-func predict(graphs []*Graph, asked func(g *Graph, at uint64) bool) float64 {
-	l := learn(graphs, asked)
+func predict(graphs []*Graph, second bool) float64 {
+	l := learn(graphs, second)
 	var off, of float64
 	for _, g := range graphs {
+		asked, observed := g.half(second)
 		guess := *g
 		guess.nodes = make([]node, len(g.nodes))
 		for i := range g.nodes {
 			guess.nodes[i] = g.nodes[i]
-			if asked(g, g.nodes[i].at) {
+			if asked(g.nodes[i].at) {
 				l.apply(g, &guess.nodes[i])
 			}
 		}
 		length, _ := guess.Replay(g.Unchanged(), nil)
-		off += float64(length) - float64(g.Observed())
-		of += float64(g.Observed()) / 2
+		off += float64(length) - float64(observed)
+		of += float64(observed) / 2
 	}
 	if of == 0 {
 		return 0
@@ -48,16 +53,17 @@ func predict(graphs []*Graph, asked func(g *Graph, at uint64) bool) float64 {
 }
 
 // learn reads the half that nobody asks about, and of the other one how its time is divided.
-func learn(graphs []*Graph, asked func(g *Graph, at uint64) bool) *folds {
+func learn(graphs []*Graph, second bool) *folds {
 	known, other := tally{own: map[What]float64{}}, tally{own: map[What]float64{}}
 	var lags [Kinds][2][]uint64
 	for _, g := range graphs {
+		asked, observed := g.half(second)
 		for i := range g.nodes {
 			n := &g.nodes[i]
-			if n.at-g.From > g.Observed() {
+			if n.at-g.From > observed {
 				continue
 			}
-			if asked(g, n.at) {
+			if asked(n.at) {
 				other.add(g, n)
 				continue
 			}
