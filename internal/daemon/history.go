@@ -21,7 +21,9 @@ const (
 // lossKey tells losses apart that are counted one by one.
 type lossKey struct {
 	reason loss.Reason
-	where  string
+	pid    uint32
+	cpu    loss.CPU
+	where  string // the file, of those that have one
 }
 
 // lossChange is what one counter grew by between two readings.
@@ -81,7 +83,7 @@ func (h *lossHistory) sample(now uint64) {
 	h.failed = err
 	present := map[lossKey]loss.Loss{}
 	for _, l := range losses {
-		k := lossKey{l.Reason, l.Where}
+		k := lossKey{l.Reason, l.PID, l.CPU, l.Where}
 		l.Count += present[k].Count
 		present[k] = l
 	}
@@ -149,7 +151,7 @@ func (h *lossHistory) within(now, from, to uint64) []loss.Loss {
 	h.sample(now)
 	sums := map[lossKey]loss.Loss{}
 	add := func(l loss.Loss) {
-		k := lossKey{l.Reason, l.Where}
+		k := lossKey{l.Reason, l.PID, l.CPU, l.Where}
 		l.Count += sums[k].Count
 		sums[k] = l
 	}
