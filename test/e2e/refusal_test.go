@@ -61,10 +61,6 @@ func TestKernelThread(t *testing.T) {
 	refused(t, inferscoped(t, "--pid", "2"), clierror.NoProcess, "2", "kernel thread")
 }
 
-func TestNoPid(t *testing.T) {
-	refused(t, inferscoped(t), clierror.Usage, "--pid")
-}
-
 func TestUnknownFlag(t *testing.T) {
 	refused(t, inferscoped(t, "--pdi", "1"), clierror.Usage, "--pdi")
 }
