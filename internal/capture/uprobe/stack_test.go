@@ -27,7 +27,9 @@ func TestStackAsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Maps["rings"].MaxEntries = r.maps["rings"].MaxEntries()
+	for name, m := range r.maps {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: r.maps,
 		Programs:        ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats},
