@@ -111,13 +111,20 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 	}
 	for _, src := range rec.Meta.Sources {
 		if src.State == "unavailable" {
-			d := own(sourceDown, loss.Error, "a source of events could not run", "", 1)
+			severity := loss.Error
+			if slices.Contains(besides, src.Name) {
+				severity = loss.Info
+			}
+			d := own(sourceDown, severity, "a source of events could not run", "", 1)
 			d.Loss.Where, d.Loss.Detail = src.Name, cmp.Or(src.Detail, unknownSource)
 			out = append(out, d)
 		}
 	}
 	return out
 }
+
+// besides are sources on which no verdict rests: without them their own sections are missing, and no more.
+var besides = []string{"gpu sensors", "framework memory", "requests"}
 
 func untimedCalls(s *summary.Summary) uint64 {
 	n := uint64(0)
