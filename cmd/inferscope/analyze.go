@@ -46,7 +46,11 @@ func someFiles(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return nil
 	}
-	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file or more", cmd.CommandPath()))
+	return clierror.New(
+		clierror.Usage,
+		"see "+cmd.CommandPath()+" --help",
+		fmt.Errorf("%s takes one file or more", cmd.CommandPath()),
+	)
 }
 
 // oneFile is for commands that take one file.
@@ -54,7 +58,11 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)))
+	return clierror.New(
+		clierror.Usage,
+		"see "+cmd.CommandPath()+" --help",
+		fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)),
+	)
 }
 
 func (g *global) analyze(ctx context.Context, f *reportFlags, paths []string) error {
@@ -97,7 +105,11 @@ func (g *global) load(ctx context.Context, paths []string) (*recording.Recording
 	}
 	// A recording without its end says so, where standard output stays data.
 	if in, err := archive.Inspect(paths[0], false); err == nil && in.Manifest.State != archive.Complete {
-		fmt.Fprintf(g.stderr, "inferscope: warning: this recording was not finished: it ends with its last whole stretch of time; %d files of the next one are lost\n", len(in.Unfinished))
+		fmt.Fprintf(
+			g.stderr,
+			"inferscope: warning: this recording was not finished: it ends with its last whole stretch of time; %d files of the next one are lost\n",
+			len(in.Unfinished),
+		)
 	}
 	return rec, nil
 }

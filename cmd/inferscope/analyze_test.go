@@ -28,7 +28,13 @@ func TestAnalyzeSaysWhatReportSays(t *testing.T) {
 			later := inferscope(t.Context(), nil, "analyze", place, "--format", format)
 			want(t, later, clierror.OK)
 			if later.stdout != live.stdout {
-				t.Errorf("%s of %s differs:\n%s\ninstead of\n%s", format, filepath.Base(place), later.stdout, live.stdout)
+				t.Errorf(
+					"%s of %s differs:\n%s\ninstead of\n%s",
+					format,
+					filepath.Base(place),
+					later.stdout,
+					live.stdout,
+				)
 			}
 			if later.stderr != "" {
 				t.Errorf("stderr = %q", later.stderr)
@@ -99,7 +105,8 @@ func TestInfoAndLs(t *testing.T) {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 	for _, command := range []string{"analyze", "info", "ls", "pack", "unpack"} {
-		if r := inferscope(t.Context(), nil, command, folder+".nowhere"); r.code == clierror.OK || !strings.Contains(r.stderr, "nowhere") {
+		if r := inferscope(t.Context(), nil, command, folder+".nowhere"); r.code == clierror.OK ||
+			!strings.Contains(r.stderr, "nowhere") {
 			t.Errorf("%s: code %d: %s", command, r.code, r.stderr)
 		}
 		want(t, inferscope(t.Context(), nil, command), clierror.Usage, "takes one file")

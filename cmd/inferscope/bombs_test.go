@@ -95,7 +95,13 @@ func rows(t *testing.T, n int) string {
 	return packed(t, "rows.json.gz", func(w io.Writer) {
 		_, _ = io.WriteString(w, `{"traceEvents":[`)
 		for i := range n {
-			fmt.Fprintf(w, `{"ph":"X","cat":"cuda_runtime","name":"f","pid":%d,"tid":1,"ts":%d,"dur":1,"args":{"correlation":%d}},`, i%50_000, i, i)
+			fmt.Fprintf(
+				w,
+				`{"ph":"X","cat":"cuda_runtime","name":"f","pid":%d,"tid":1,"ts":%d,"dur":1,"args":{"correlation":%d}},`,
+				i%50_000,
+				i,
+				i,
+			)
 		}
 		_, _ = io.WriteString(w, `{}]}`)
 	})
@@ -103,10 +109,29 @@ func rows(t *testing.T, n int) string {
 
 // crowd makes a packed recording of many events that take nearly no room in it.
 func crowd(t *testing.T, n int) string {
-	rec := &recording.Recording{Meta: recording.Meta{Schema: recording.SchemaVersion, Target: 1, To: 9_000_000_000, Functions: []recording.Function{{Name: "cuLaunchKernel", Base: "cuLaunchKernel", Library: "driver", Group: "launch", Timed: true}}}}
+	rec := &recording.Recording{
+		Meta: recording.Meta{
+			Schema: recording.SchemaVersion,
+			Target: 1,
+			To:     9_000_000_000,
+			Functions: []recording.Function{
+				{Name: "cuLaunchKernel", Base: "cuLaunchKernel", Library: "driver", Group: "launch", Timed: true},
+			},
+		},
+	}
 	rec.Meta.Processes = []recording.Process{{PID: 1, Comm: "bomb"}}
 	for i := range n {
-		rec.Events = append(rec.Events, event.Event{TS: uint64(i) * 1000, Dur: 500, PID: 1, TID: uint32(i % 1000), Kind: event.Call, Flags: event.Timed})
+		rec.Events = append(
+			rec.Events,
+			event.Event{
+				TS:    uint64(i) * 1000,
+				Dur:   500,
+				PID:   1,
+				TID:   uint32(i % 1000),
+				Kind:  event.Call,
+				Flags: event.Timed,
+			},
+		)
 	}
 	dir := filepath.Join(t.TempDir(), "crowd.isc")
 	if err := errors.Join(archive.Write(dir, rec, nil), archive.Pack(dir, dir+".zip", false)); err != nil {
@@ -141,7 +166,10 @@ func TestTraceLargerThanMemory(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
-	if want := "rows of the trace did not fit into memory: this is about its beginning"; !strings.Contains(strings.ToLower(strings.Join(strings.Fields(string(out)), " ")), want) {
+	if want := "rows of the trace did not fit into memory: this is about its beginning"; !strings.Contains(
+		strings.ToLower(strings.Join(strings.Fields(string(out)), " ")),
+		want,
+	) {
 		t.Errorf("it does not say %q:\n%.3000s", want, out)
 	}
 }
@@ -194,11 +222,19 @@ func TestBombs(t *testing.T) {
 			if missing != nil || peak == 0 {
 				t.Fatalf("nothing was measured: %v, %v", err, missing)
 			}
-			t.Logf("%d kB, %s, peak %d MiB: %s", info.Size()>>10, time.Since(began).Round(time.Millisecond), peak>>20, stderr)
-			if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), c.says) || strings.Contains(stderr.String(), "goroutine ") {
+			t.Logf(
+				"%d kB, %s, peak %d MiB: %s",
+				info.Size()>>10,
+				time.Since(began).Round(time.Millisecond),
+				peak>>20,
+				stderr,
+			)
+			if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), c.says) ||
+				strings.Contains(stderr.String(), "goroutine ") {
 				t.Errorf("it ends with %v and says:\n%.2000s", err, stderr)
 			}
-			if c.hint && (!strings.Contains(stderr.String(), "--max-memory 5") || !strings.Contains(stderr.String(), filepath.Base(path)+" (")) {
+			if c.hint &&
+				(!strings.Contains(stderr.String(), "--max-memory 5") || !strings.Contains(stderr.String(), filepath.Base(path)+" (")) {
 				t.Errorf("it does not say what to do, or not of what: %s", stderr)
 			}
 			if peak > limit+slack {
@@ -257,7 +293,8 @@ func TestInterruptAtOnce(t *testing.T) {
 				}
 				err := cmd.Wait()
 				took := time.Since(sent)
-				if took > time.Second || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "interrupted") {
+				if took > time.Second || cmd.ProcessState.ExitCode() != 1 ||
+					!strings.Contains(stderr.String(), "interrupted") {
 					t.Errorf("it took %s, ended with %v and said %s", took, err, stderr)
 				}
 				if left, err := filepath.Glob(filepath.Join(cmd.Dir, "*.tmp")); err != nil || len(left) > 0 {

@@ -16,13 +16,18 @@ import (
 
 // bounded gives a command that works on a recording --max-memory, and holds it to that: the file may come from anybody.
 func (g *global) bounded(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&g.memory, "max-memory", "", "memory that it may take, e.g. 8GB; a quarter of the machine's or of the cgroup's if it is left out")
+	cmd.Flags().
+		StringVar(&g.memory, "max-memory", "", "memory that it may take, e.g. 8GB; a quarter of the machine's or of the cgroup's if it is left out")
 	work := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if g.memory != "" {
 			limit, err := memlimit.Parse(g.memory)
 			if err != nil {
-				return clierror.New(clierror.Usage, "write it like --max-memory 8GB", fmt.Errorf("--max-memory: %w", err))
+				return clierror.New(
+					clierror.Usage,
+					"write it like --max-memory 8GB",
+					fmt.Errorf("--max-memory: %w", err),
+				)
 			}
 			g.maxMemory = limit
 		}
@@ -59,5 +64,13 @@ func (g *global) explained(ctx context.Context, err error) error {
 	for i := len(g.inputs) - 1; i >= 0; i-- {
 		err = fmt.Errorf("%s: %w", g.inputs[i], err)
 	}
-	return clierror.New(clierror.General, fmt.Sprintf("if you trust the file, allow more than %s with --max-memory, e.g. --max-memory %dMB; else leave it", format.Size(uint64(g.maxMemory)), g.maxMemory*2/1e6), err)
+	return clierror.New(
+		clierror.General,
+		fmt.Sprintf(
+			"if you trust the file, allow more than %s with --max-memory, e.g. --max-memory %dMB; else leave it",
+			format.Size(uint64(g.maxMemory)),
+			g.maxMemory*2/1e6,
+		),
+		err,
+	)
 }

@@ -39,7 +39,11 @@ func choose(targets []api.Target, f *reportFlags) (uint32, error) {
 	case len(living) == 0 && len(targets) == 1:
 		return targets[0].PID, nil
 	case len(targets) == 0:
-		return 0, clierror.New(clierror.NoProcess, "name one with --pid N; inferscope ps lists those that use a GPU; sudo inferscoped watches all of them", errors.New("the daemon watches no process"))
+		return 0, clierror.New(
+			clierror.NoProcess,
+			"name one with --pid N; inferscope ps lists those that use a GPU; sudo inferscoped watches all of them",
+			errors.New("the daemon watches no process"),
+		)
 	case len(living) == 0:
 		living = targets
 	}
@@ -67,7 +71,11 @@ func byPID(targets []api.Target, pid uint32) (uint32, error) {
 			return pid, nil
 		}
 	}
-	return 0, clierror.New(clierror.NoProcess, fmt.Sprintf("inferscope targets lists what is watched; sudo inferscoped --pid %d watches it", pid), fmt.Errorf("pid %d is not a target of this daemon", pid))
+	return 0, clierror.New(
+		clierror.NoProcess,
+		fmt.Sprintf("inferscope targets lists what is watched; sudo inferscoped --pid %d watches it", pid),
+		fmt.Errorf("pid %d is not a target of this daemon", pid),
+	)
 }
 
 // byName finds a target by the name of its program, script or pod: a living one, else one that ended.
@@ -86,7 +94,11 @@ func byName(targets []api.Target, name string) (uint32, error) {
 			return 0, several(fmt.Sprintf("%q fits", format.Clean(name)), found)
 		}
 	}
-	return 0, clierror.New(clierror.NoProcess, "inferscope ps lists the processes that use a GPU", fmt.Errorf("the daemon watches nothing that is called %q", format.Clean(name)))
+	return 0, clierror.New(
+		clierror.NoProcess,
+		"inferscope ps lists the processes that use a GPU",
+		fmt.Errorf("the daemon watches nothing that is called %q", format.Clean(name)),
+	)
 }
 
 // fits reports whether a process is called so: by its comm, the base name of one of its first arguments with or without
@@ -125,7 +137,11 @@ func several(what string, targets []api.Target) error {
 		}
 		names = append(names, fmt.Sprintf("%d (%s)", t.PID, format.Clean(t.Comm)))
 	}
-	return clierror.New(clierror.Usage, "say which one with --pid", fmt.Errorf("%s %d processes: %s", what, len(targets), strings.Join(names, ", ")))
+	return clierror.New(
+		clierror.Usage,
+		"say which one with --pid",
+		fmt.Errorf("%s %d processes: %s", what, len(targets), strings.Join(names, ", ")),
+	)
 }
 
 // chooseCandidate returns the process that a command is about, among those that use a GPU and are not watched.
@@ -148,9 +164,17 @@ func chooseCandidate(found []api.Candidate, f *reportFlags) (uint32, error) {
 	case len(tops) > 1:
 		return 0, several("a GPU is used by", tops)
 	case f.name != "":
-		return 0, clierror.New(clierror.NoProcess, "inferscope ps lists those that do; --pid names any process", fmt.Errorf("no process that is called %q uses a GPU", format.Clean(f.name)))
+		return 0, clierror.New(
+			clierror.NoProcess,
+			"inferscope ps lists those that do; --pid names any process",
+			fmt.Errorf("no process that is called %q uses a GPU", format.Clean(f.name)),
+		)
 	}
-	return 0, clierror.New(clierror.NoProcess, "name one with --pid N, or start a program with: inferscope run PROGRAM", errors.New("no process uses a GPU"))
+	return 0, clierror.New(
+		clierror.NoProcess,
+		"name one with --pid N, or start a program with: inferscope run PROGRAM",
+		errors.New("no process uses a GPU"),
+	)
 }
 
 // candidates lists the processes that use a GPU where no daemon can be asked: inferscoped looks, with the rights of
@@ -167,7 +191,11 @@ func (g *global) candidates(ctx context.Context) ([]api.Candidate, error) {
 		return nil, fmt.Errorf("%s candidates: %w: %s", program, err, strings.TrimSpace(said.String()))
 	}
 	if said.Len() > 0 && os.Geteuid() != 0 { // what root cannot look into is no program of anybody's
-		fmt.Fprintf(g.stderr, "inferscope: %s\n", format.Clean(strings.TrimSpace(strings.TrimPrefix(said.String(), "inferscoped:"))))
+		fmt.Fprintf(
+			g.stderr,
+			"inferscope: %s\n",
+			format.Clean(strings.TrimSpace(strings.TrimPrefix(said.String(), "inferscoped:"))),
+		)
 	}
 	var found []api.Candidate
 	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
@@ -210,7 +238,11 @@ func (f *reportFlags) takeName(args []string) error {
 		return nil
 	}
 	if f.pid != 0 {
-		return clierror.New(clierror.Usage, "leave one of them out", fmt.Errorf("--pid and %q both name a process", format.Clean(args[0])))
+		return clierror.New(
+			clierror.Usage,
+			"leave one of them out",
+			fmt.Errorf("--pid and %q both name a process", format.Clean(args[0])),
+		)
 	}
 	if n, err := strconv.Atoi(args[0]); err == nil {
 		if n < 1 || n > maxPID {
@@ -220,7 +252,11 @@ func (f *reportFlags) takeName(args []string) error {
 		return nil
 	}
 	if args[0] == "" || strings.HasPrefix(args[0], "-") {
-		return clierror.New(clierror.Usage, "name a pid, a program, a script or a pod; inferscope ps lists them", fmt.Errorf("%q names no process", format.Clean(args[0])))
+		return clierror.New(
+			clierror.Usage,
+			"name a pid, a program, a script or a pod; inferscope ps lists them",
+			fmt.Errorf("%q names no process", format.Clean(args[0])),
+		)
 	}
 	f.name = args[0]
 	return nil

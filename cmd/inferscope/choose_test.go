@@ -17,7 +17,13 @@ func TestChoose(t *testing.T) {
 		Processes: []recording.Process{{PID: 10}, {PID: 11, Parent: 10}},
 	}
 	train := api.Target{PID: 20, Comm: "train", State: api.Attaching, Processes: []recording.Process{{PID: 20}}}
-	old := api.Target{PID: 30, Comm: "python3", Cmdline: "python3 old.py", State: api.Exited, Processes: []recording.Process{{PID: 30, Died: 5}, {PID: 31, Died: 5}}}
+	old := api.Target{
+		PID:       30,
+		Comm:      "python3",
+		Cmdline:   "python3 old.py",
+		State:     api.Exited,
+		Processes: []recording.Process{{PID: 30, Died: 5}, {PID: 31, Died: 5}},
+	}
 	released := api.Target{PID: 40, Comm: "train", State: api.Released}
 	all := []api.Target{old, vllm, released, train}
 	for name, c := range map[string]struct {
@@ -65,7 +71,9 @@ func TestChooseCandidate(t *testing.T) {
 	if pid, err := chooseCandidate(tree, &reportFlags{name: "VLLM::EngineCor"}); pid != 10 || err != nil {
 		t.Errorf("by a child's name: %d, %v", pid, err)
 	}
-	if _, err := chooseCandidate(append(tree, api.Candidate{PID: 20, Top: 20, Comm: "train"}), &reportFlags{}); clierror.CodeOf(err) != clierror.Usage {
+	if _, err := chooseCandidate(append(tree, api.Candidate{PID: 20, Top: 20, Comm: "train"}), &reportFlags{}); clierror.CodeOf(
+		err,
+	) != clierror.Usage {
 		t.Errorf("of two: %v", err)
 	}
 	if _, err := chooseCandidate(nil, &reportFlags{}); clierror.CodeOf(err) != clierror.NoProcess {
@@ -77,7 +85,13 @@ func TestReportByName(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	want(t, at(t, socket, "report", "infer.py"), clierror.OK)
 	want(t, at(t, socket, "report", "1234"), clierror.OK)
-	want(t, at(t, socket, "report", "other.py"), clierror.NoProcess, "nothing that is called \"other.py\"", "inferscope ps")
+	want(
+		t,
+		at(t, socket, "report", "other.py"),
+		clierror.NoProcess,
+		"nothing that is called \"other.py\"",
+		"inferscope ps",
+	)
 	want(t, at(t, socket, "report", "--pid", "1234", "infer.py"), clierror.Usage, "both name a process")
 	want(t, at(t, socket, "report", "5000000"), clierror.Usage, "is not a process id")
 }

@@ -12,7 +12,8 @@ func TestRecordingsCarryTheClock(t *testing.T) {
 	const behind = 20_000 // ns
 	for _, skew := range []int64{0, -behind} {
 		s := timelinetest.New(timelinetest.Config{Agent: true, Skew: skew})
-		s.Spawn(2000).Decode(s.Stream(0x5500, 13), 60, timelinetest.Layers(6), 5*timelinetest.Microsecond, 300*timelinetest.Microsecond)
+		s.Spawn(2000).
+			Decode(s.Stream(0x5500, 13), 60, timelinetest.Layers(6), 5*timelinetest.Microsecond, 300*timelinetest.Microsecond)
 		path, err := keepRecording(t.TempDir(), s.Run(), nil)
 		if err != nil {
 			t.Fatal(err)

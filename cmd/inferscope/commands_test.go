@@ -52,7 +52,13 @@ func TestPermissionDenied(t *testing.T) {
 }
 
 func TestUnknownTarget(t *testing.T) {
-	want(t, at(t, serve(t, newFakeDaemon()), "report", "--pid", "4321"), clierror.NoProcess, "4321", "sudo inferscoped --pid 4321")
+	want(
+		t,
+		at(t, serve(t, newFakeDaemon()), "report", "--pid", "4321"),
+		clierror.NoProcess,
+		"4321",
+		"sudo inferscoped --pid 4321",
+	)
 }
 
 func TestBadFlags(t *testing.T) {
@@ -98,7 +104,8 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	var got []api.Target
-	if err := json.Unmarshal([]byte(at(t, socket, "targets", "--json").stdout), &got); err != nil || len(got) != 1 || got[0].PID != 1234 {
+	if err := json.Unmarshal([]byte(at(t, socket, "targets", "--json").stdout), &got); err != nil || len(got) != 1 ||
+		got[0].PID != 1234 {
 		t.Errorf("--json gives %+v, %v", got, err)
 	}
 }
@@ -132,7 +139,8 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	var got api.Status
-	if err := json.Unmarshal([]byte(at(t, socket, "status", "--json").stdout), &got); err != nil || got.PID != 77 || len(got.Libraries) != 1 {
+	if err := json.Unmarshal([]byte(at(t, socket, "status", "--json").stdout), &got); err != nil || got.PID != 77 ||
+		len(got.Libraries) != 1 {
 		t.Errorf("--json gives %+v, %v", got, err)
 	}
 }
@@ -141,11 +149,14 @@ func TestVersion(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	r := at(t, socket, "version")
 	want(t, r, clierror.OK)
-	if lines := strings.Split(strings.TrimSpace(r.stdout), "\n"); len(lines) != 2 || !strings.HasPrefix(lines[1], "inferscoped ") {
+	if lines := strings.Split(strings.TrimSpace(r.stdout), "\n"); len(lines) != 2 ||
+		!strings.HasPrefix(lines[1], "inferscoped ") {
 		t.Errorf("version says %q, want a line for each program", r.stdout)
 	}
 	var got versions
-	if err := json.Unmarshal([]byte(at(t, socket, "version", "--json").stdout), &got); err != nil || got.Daemon == nil || got.Client.Go == "" {
+	if err := json.Unmarshal([]byte(at(t, socket, "version", "--json").stdout), &got); err != nil ||
+		got.Daemon == nil ||
+		got.Client.Go == "" {
 		t.Errorf("--json gives %+v, %v", got, err)
 	}
 }
@@ -163,7 +174,8 @@ func TestUnknownVariablesAreNamed(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if r := at(t, "/nowhere", "completion", shell); r.code != clierror.OK || !strings.Contains(r.stdout, "inferscope") {
+		if r := at(t, "/nowhere", "completion", shell); r.code != clierror.OK ||
+			!strings.Contains(r.stdout, "inferscope") {
 			t.Errorf("completion %s: code %d, %d bytes", shell, r.code, len(r.stdout))
 		}
 	}

@@ -68,5 +68,12 @@ func described(pid uint32, comm, cmdline, state string) string {
 	if what == "" {
 		what = comm
 	}
-	return strconv.FormatUint(uint64(pid), 10) + "\t" + fmt.Sprintf("%s (%s)", format.Shorten(format.Clean(what), 50), state)
+	return strconv.FormatUint(
+		uint64(pid),
+		10,
+	) + "\t" + fmt.Sprintf(
+		"%s (%s)",
+		format.Shorten(format.Clean(what), 50),
+		state,
+	)
 }

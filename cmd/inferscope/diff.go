@@ -40,7 +40,8 @@ func diffCommand(g *global) *cobra.Command {
 		Args:  cobra.ExactArgs(2),
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.diff(cmd.Context(), &f, args[0], args[1]) },
 	}
-	cmd.Flags().StringVar(&f.failOver, "fail-over", "", "exit with code 8 where an iteration became slower by more than this, e.g. 5%")
+	cmd.Flags().
+		StringVar(&f.failOver, "fail-over", "", "exit with code 8 where an iteration became slower by more than this, e.g. 5%")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }
@@ -75,12 +76,23 @@ func judge(c *diff.Comparison, limit float64) error {
 	worse, ok := c.Worse(limit)
 	switch {
 	case c.Differ != "":
-		return clierror.New(clierror.Usage, "name what you mean in both programs, with scope(\"request\"): ... or NVTX, and record both again",
-			fmt.Errorf("--fail-over: an iteration is not the same in both recordings: %s", c.Differ))
+		return clierror.New(
+			clierror.Usage,
+			"name what you mean in both programs, with scope(\"request\"): ... or NVTX, and record both again",
+			fmt.Errorf("--fail-over: an iteration is not the same in both recordings: %s", c.Differ),
+		)
 	case !ok:
-		return clierror.New(clierror.General, "record at least 8 iterations in both, and name them with a scope", fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"))
+		return clierror.New(
+			clierror.General,
+			"record at least 8 iterations in both, and name them with a scope",
+			fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"),
+		)
 	case worse:
-		return clierror.New(clierror.Regression, "the tables above say what changed", fmt.Errorf("an iteration takes %.1f%% longer, over the limit of %.1f%%", 100*c.Latency.Relative, 100*limit))
+		return clierror.New(
+			clierror.Regression,
+			"the tables above say what changed",
+			fmt.Errorf("an iteration takes %.1f%% longer, over the limit of %.1f%%", 100*c.Latency.Relative, 100*limit),
+		)
 	}
 	return nil
 }

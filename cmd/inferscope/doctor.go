@@ -51,7 +51,10 @@ func (g *global) doctor(cmd *cobra.Command, f *reportFlags) error {
 		args = append(args, "--json")
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(g.stderr, "inferscope: this is what you may do yourself; sudo inferscope doctor says what the daemon may")
+		fmt.Fprintln(
+			g.stderr,
+			"inferscope: this is what you may do yourself; sudo inferscope doctor says what the daemon may",
+		)
 	}
 	look := exec.CommandContext(cmd.Context(), path, args...)
 	look.Stdin, look.Stdout, look.Stderr, look.Env = os.Stdin, g.stdout, g.stderr, g.environ

@@ -51,14 +51,19 @@ Thread 1234 (idle: read of pipe:[123]): "python"
 	if r.stdout != wantText {
 		t.Errorf("dump says\n%s\nwant\n%s", r.stdout, wantText)
 	}
-	if got := at(t, socket, "dump", "--pid", "1234", "--all").stdout; !strings.Contains(got, "    _PyEval_Vector (python3.12)\n") {
+	if got := at(t, socket, "dump", "--pid", "1234", "--all").stdout; !strings.Contains(
+		got,
+		"    _PyEval_Vector (python3.12)\n",
+	) {
 		t.Errorf("--all hides the interpreter's frames:\n%s", got)
 	}
 	if got := at(t, socket, "dump", "--children").stdout; !strings.Contains(got, "\n\nProcess 1235: ") {
 		t.Errorf("--children shows no child:\n%s", got)
 	}
 	var d dump.Dump
-	if err := json.Unmarshal([]byte(at(t, socket, "dump", "--json").stdout), &d); err != nil || d.Kind != dump.Kind || len(d.Processes) != 1 || !d.Processes[0].Threads[0].Frames[2].Internal {
+	if err := json.Unmarshal([]byte(at(t, socket, "dump", "--json").stdout), &d); err != nil || d.Kind != dump.Kind ||
+		len(d.Processes) != 1 ||
+		!d.Processes[0].Threads[0].Frames[2].Internal {
 		t.Errorf("--json gives %+v, %v", d, err)
 	}
 }

@@ -44,7 +44,10 @@ func exportCommand(g *global) *cobra.Command {
 	flags.IntVar(&f.pid, "pid", 0, "process whose recording the daemon has, instead of SOURCE")
 	flags.DurationVar(&f.last, "last", 0, "with --pid: only the last so long, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "with --pid: from now on for so long, e.g. 10s")
-	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(exportFormats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"to",
+		cobra.FixedCompletions(exportFormats(), cobra.ShellCompDirectiveNoFileComp),
+	)
 	return cmd
 }
 
@@ -98,18 +101,30 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 // choose finds the format: --to goes over the file's name.
 func (f *exportFlags) choose() (export.Format, error) {
 	if f.output == "" {
-		return export.Format{}, clierror.New(clierror.Usage, "name a file with -o FILE; -o - is standard output", fmt.Errorf("export needs a place to write to"))
+		return export.Format{}, clierror.New(
+			clierror.Usage,
+			"name a file with -o FILE; -o - is standard output",
+			fmt.Errorf("export needs a place to write to"),
+		)
 	}
 	if f.to != "" {
 		format, ok := export.Find(strings.ToLower(f.to))
 		if !ok {
-			return format, clierror.New(clierror.Usage, "choose "+strings.Join(exportFormats(), ", "), fmt.Errorf("--to: this version does not write %q", f.to))
+			return format, clierror.New(
+				clierror.Usage,
+				"choose "+strings.Join(exportFormats(), ", "),
+				fmt.Errorf("--to: this version does not write %q", f.to),
+			)
 		}
 		return format, nil
 	}
 	format, ok := export.ForPath(f.output)
 	if !ok {
-		return format, clierror.New(clierror.Usage, "choose it with --to: "+strings.Join(exportFormats(), ", "), fmt.Errorf("the name %q promises no format", f.output))
+		return format, clierror.New(
+			clierror.Usage,
+			"choose it with --to: "+strings.Join(exportFormats(), ", "),
+			fmt.Errorf("the name %q promises no format", f.output),
+		)
 	}
 	return format, nil
 }
@@ -119,11 +134,19 @@ func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*r
 	daemon := f.pid != 0 || f.last != 0 || f.window != 0
 	switch {
 	case len(args) == 1 && daemon:
-		return nil, clierror.New(clierror.Usage, "leave out SOURCE, or --pid, --last and --for", fmt.Errorf("a recording comes from a file or from the daemon, not from both"))
+		return nil, clierror.New(
+			clierror.Usage,
+			"leave out SOURCE, or --pid, --last and --for",
+			fmt.Errorf("a recording comes from a file or from the daemon, not from both"),
+		)
 	case len(args) == 1:
 		return g.open(cmd.Context(), args[0])
 	case !daemon:
-		return nil, clierror.New(clierror.Usage, "name a recording, or a process with --pid", fmt.Errorf("there is nothing to export"))
+		return nil, clierror.New(
+			clierror.Usage,
+			"name a recording, or a process with --pid",
+			fmt.Errorf("there is nothing to export"),
+		)
 	}
 	client, pid, err := g.watched(cmd.Context(), &f.reportFlags)
 	if err != nil {

@@ -65,14 +65,29 @@ func (d *fakeDaemon) Status() api.Status {
 		Version: "1.2.3", PID: 77, Uptime: 100, Targets: targets,
 		Sources: []recording.Source{{Name: "cuda", State: "running"}},
 		Agents: []recording.AgentStatus{{
-			Agent:   recording.Agent{PID: recordtest.PID, State: "refused", Detail: "another profiler\x1b[31m holds CUPTI", Stopped: 400_000},
+			Agent: recording.Agent{
+				PID:     recordtest.PID,
+				State:   "refused",
+				Detail:  "another profiler\x1b[31m holds CUPTI",
+				Stopped: 400_000,
+			},
 			Kernels: 1234, Windows: 5,
 		}},
-		Libraries: []recording.Library{{PID: recordtest.PID, Path: "/lib/libcuda.so.1", Kind: "driver", Found: 10, Points: 9, Cheap: 8, Mode: "multi"}},
-		Rings:     api.Rings{Bytes: 64 << 20, Events: 5000},
-		Recorder:  api.Recorder{Budget: 100_000_000, Used: 50_000_000, Keep: 60, Events: 780_000, Reach: 42},
-		Self:      api.Self{CPU: 0.5, RSS: 45_000_000},
-		Losses:    []loss.Loss{{Reason: loss.RingFull, Count: 7, CPU: loss.CPUOf(1), Where: "cpu 1"}},
+		Libraries: []recording.Library{
+			{
+				PID:    recordtest.PID,
+				Path:   "/lib/libcuda.so.1",
+				Kind:   "driver",
+				Found:  10,
+				Points: 9,
+				Cheap:  8,
+				Mode:   "multi",
+			},
+		},
+		Rings:    api.Rings{Bytes: 64 << 20, Events: 5000},
+		Recorder: api.Recorder{Budget: 100_000_000, Used: 50_000_000, Keep: 60, Events: 780_000, Reach: 42},
+		Self:     api.Self{CPU: 0.5, RSS: 45_000_000},
+		Losses:   []loss.Loss{{Reason: loss.RingFull, Count: 7, CPU: loss.CPUOf(1), Where: "cpu 1"}},
 	}
 }
 
@@ -89,7 +104,13 @@ func (d *fakeDaemon) Owns(uint32) bool    { return true }
 func (d *fakeDaemon) Keep() time.Duration { return time.Minute }
 func (d *fakeDaemon) Now() uint64         { return calltest.Start }
 
-func (d *fakeDaemon) Record(ctx context.Context, _ api.Asker, _ uint32, last time.Duration, from uint64) (api.Recording, error) {
+func (d *fakeDaemon) Record(
+	ctx context.Context,
+	_ api.Asker,
+	_ uint32,
+	last time.Duration,
+	from uint64,
+) (api.Recording, error) {
 	d.mu.Lock()
 	d.asked++
 	d.last, d.window = last, from > 0
@@ -157,7 +178,8 @@ func refuse(t *testing.T) (socket string) {
 	t.Helper()
 	return answer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		_ = json.NewEncoder(w).Encode(api.ErrorBody{Message: "user 7 owns none of the processes", Hint: "ask as root (sudo)", Code: "permission"})
+		_ = json.NewEncoder(w).
+			Encode(api.ErrorBody{Message: "user 7 owns none of the processes", Hint: "ask as root (sudo)", Code: "permission"})
 	})
 }
 

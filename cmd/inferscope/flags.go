@@ -18,12 +18,22 @@ func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
 	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
 	cuptiFlag(flags, &f.cupti)
-	flags.StringVar(&f.gpu, "gpu", "", "continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile")
+	flags.StringVar(
+		&f.gpu,
+		"gpu",
+		"",
+		"continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile",
+	)
 }
 
 // cuptiFlag is for a daemon that is started for one command.
 func cuptiFlag(flags *pflag.FlagSet, to *string) {
-	flags.StringVar(to, "cupti", "", "libcupti as the process sees it, where it has none mapped and a daemon is started for this command")
+	flags.StringVar(
+		to,
+		"cupti",
+		"",
+		"libcupti as the process sees it, where it has none mapped and a daemon is started for this command",
+	)
 }
 
 // renderFlags say what becomes of a report.
@@ -31,11 +41,26 @@ func (f *reportFlags) renderFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
 	flags.StringVarP(&f.format, "format", "f", "", "text, markdown, json or html")
-	flags.BoolVar(&f.full, "full", false, "as text, everything: evidence, stacks, losses, threads, calls, kernels; through a pager on a terminal")
+	flags.BoolVar(
+		&f.full,
+		"full",
+		false,
+		"as text, everything: evidence, stacks, losses, threads, calls, kernels; through a pager on a terminal",
+	)
 	flags.BoolVar(&f.plain, "no-pager", false, "with --full, write to the terminal itself")
 	flags.BoolVar(&f.open, "open", false, "show the HTML report in the browser; without -o it is ./"+openedReport)
-	flags.StringVar(&f.margin, "sync-error-margin-us", "", "clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)")
-	flags.StringVar(&f.slo, "slo", "", "what requests should keep to, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did")
+	flags.StringVar(
+		&f.margin,
+		"sync-error-margin-us",
+		"",
+		"clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)",
+	)
+	flags.StringVar(
+		&f.slo,
+		"slo",
+		"",
+		"what requests should keep to, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did",
+	)
 	jsonFlag(cmd, &f.asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 }

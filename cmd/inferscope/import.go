@@ -34,7 +34,8 @@ func importCommand(g *global) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.importFile(cmd.Context(), args[0], output) },
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "folder to write; the file's name with .isc where it is left out")
+	cmd.Flags().
+		StringVarP(&output, "output", "o", "", "folder to write; the file's name with .isc where it is left out")
 	return cmd
 }
 
@@ -46,7 +47,11 @@ func (g *global) importFile(ctx context.Context, path, output string) error {
 		return clierror.New(clierror.Usage, "check the name", err)
 	}
 	if err != nil {
-		return clierror.New(clierror.General, "give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole", err)
+		return clierror.New(
+			clierror.General,
+			"give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole",
+			err,
+		)
 	}
 	if output == "" {
 		output = importedName(path)
@@ -57,7 +62,12 @@ func (g *global) importFile(ctx context.Context, path, output string) error {
 	if err != nil {
 		return clierror.New(clierror.General, "choose another place with -o", err)
 	}
-	fmt.Fprintf(g.stderr, "inferscope: wrote %s: %s\n", format.Clean(output), format.Plural(len(rec.Events), "event", "events"))
+	fmt.Fprintf(
+		g.stderr,
+		"inferscope: wrote %s: %s\n",
+		format.Clean(output),
+		format.Plural(len(rec.Events), "event", "events"),
+	)
 	for _, s := range rec.Meta.Sources {
 		fmt.Fprintf(g.stderr, "  %s, %s: %s\n", format.Clean(s.Name), s.State, format.CleanText(s.Detail))
 	}

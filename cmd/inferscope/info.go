@@ -41,8 +41,12 @@ func (g *global) info(path string, asJSON, verify bool) error {
 		return err
 	}
 	if bad := len(in.Missing) + len(in.Damaged); bad > 0 {
-		return clierror.New(clierror.General, "record again, or copy it again from where it came", fmt.Errorf("%d files of this recording are missing or damaged: %s",
-			bad, format.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))))
+		return clierror.New(
+			clierror.General,
+			"record again, or copy it again from where it came",
+			fmt.Errorf("%d files of this recording are missing or damaged: %s",
+				bad, format.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))),
+		)
 	}
 	return nil
 }
@@ -66,7 +70,10 @@ func infoFacts(in *archive.Inspection, verified bool) document.Facts {
 	f.Add("Target", fmt.Sprintf("pid %d", m.Target))
 	f.Add("Host", format.Clean(fmt.Sprintf("Linux %s, %s, %d CPUs", m.Host.Kernel, m.Host.Arch, m.Host.CPUs)))
 	f.Add("Began", time.Unix(0, m.WallFrom).UTC().Format(time.RFC3339))
-	f.Add("Length", fmt.Sprintf("%.3f s in %s", float64(m.To-m.From)/1e9, format.Plural(len(m.Stretches), "stretch", "stretches")))
+	f.Add(
+		"Length",
+		fmt.Sprintf("%.3f s in %s", float64(m.To-m.From)/1e9, format.Plural(len(m.Stretches), "stretch", "stretches")),
+	)
 	f.Add("Events", fmt.Sprintf("%d", m.Events()))
 	f.Add("Size", memory(in.Bytes))
 	f.Add("State", infoState(in, verified))
@@ -76,7 +83,10 @@ func infoFacts(in *archive.Inspection, verified bool) document.Facts {
 	if m.GPU != nil {
 		f.Add("GPU activity", format.Clean(*m.GPU))
 	}
-	f.Add("Recorded by", format.Clean(fmt.Sprintf("inferscoped %s; written by %s, schema %d", m.Recorder, m.Writer, m.Schema)))
+	f.Add(
+		"Recorded by",
+		format.Clean(fmt.Sprintf("inferscoped %s; written by %s, schema %d", m.Recorder, m.Writer, m.Schema)),
+	)
 	if len(in.Unknown) > 0 {
 		f.Add("Not understood", fmt.Sprintf("%d files, which are kept", len(in.Unknown)))
 	}

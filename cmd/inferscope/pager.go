@@ -40,7 +40,8 @@ func (g *global) paged(f *reportFlags, format string, out *output, write func() 
 	g.paging, out.Writer = nil, tty
 	_ = in.Close() // the reader may have left
 	ended := show.Wait()
-	if code := show.ProcessState.ExitCode(); ended != nil && (code == notRunnable || code == notFound) { // sh has said so
+	if code := show.ProcessState.ExitCode(); ended != nil &&
+		(code == notRunnable || code == notFound) { // sh has said so
 		return write()
 	}
 	if errors.Is(err, unix.EPIPE) {

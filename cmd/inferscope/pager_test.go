@@ -64,7 +64,9 @@ func TestPager(t *testing.T) {
 	pager := "PAGER=cat > " + paged
 	shown, code := onTerminal(t, append(env, pager), "report", "--full")
 	text, err := os.ReadFile(paged)
-	if code != 0 || err != nil || !strings.Contains(string(text), "How to read this") || !strings.Contains(string(text), "\x1b[") || strings.Contains(shown, "Threads") {
+	if code != 0 || err != nil || !strings.Contains(string(text), "How to read this") ||
+		!strings.Contains(string(text), "\x1b[") ||
+		strings.Contains(shown, "Threads") {
 		t.Errorf("the pager got %v, %.300q; the terminal %.300q", err, text, shown)
 	}
 	for name, c := range map[string]struct {

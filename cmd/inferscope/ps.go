@@ -50,7 +50,10 @@ func (g *global) ps(ctx context.Context, asJSON bool) error {
 		return writeJSON(g.stdout, found)
 	}
 	if len(found) == 0 {
-		fmt.Fprintln(g.stderr, "inferscope: no process uses a GPU now; --pid names any other one, and inferscope run starts one")
+		fmt.Fprintln(
+			g.stderr,
+			"inferscope: no process uses a GPU now; --pid names any other one, and inferscope run starts one",
+		)
 		return nil
 	}
 	d := &document.Document{}
@@ -73,7 +76,10 @@ func (g *global) gpuUsers(ctx context.Context) ([]api.Candidate, error) {
 
 func candidateTable(found []api.Candidate) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("pid", 0), document.Left("Process", 0), document.Left("Role", 3), document.Left("GPUs", 2), document.Left("Watched", 0),
+		document.Right(
+			"pid",
+			0,
+		), document.Left("Process", 0), document.Left("Role", 3), document.Left("GPUs", 2), document.Left("Watched", 0),
 		document.Left("Pod", 2), document.Right("uid", 4), document.Left("Command", 1),
 	}}
 	pods, roles := false, false
@@ -89,8 +95,16 @@ func candidateTable(found []api.Candidate) *document.Table {
 			watched = "no: " + format.Clean(c.Refused)
 		}
 		pods, roles = pods || c.Pod != "" || c.Container != "", roles || c.Role != ""
-		t.Row(strconv.FormatUint(uint64(c.PID), 10), format.Clean(c.Comm), format.Clean(c.Role), gpuNames(c.GPUs), watched, placeName(&c.Place),
-			strconv.FormatUint(uint64(c.UID), 10), format.Shorten(format.Clean(c.Cmdline), 48))
+		t.Row(
+			strconv.FormatUint(uint64(c.PID), 10),
+			format.Clean(c.Comm),
+			format.Clean(c.Role),
+			gpuNames(c.GPUs),
+			watched,
+			placeName(&c.Place),
+			strconv.FormatUint(uint64(c.UID), 10),
+			format.Shorten(format.Clean(c.Cmdline), 48),
+		)
 	}
 	if !pods {
 		t.Drop("Pod")

@@ -15,8 +15,21 @@ import (
 // Candidates implements api.Finder.
 func (d *fakeDaemon) Candidates(context.Context) ([]api.Candidate, error) {
 	return []api.Candidate{
-		{PID: 1234, Top: 1234, Comm: "python", Cmdline: "python infer.py", Target: 1234, GPUs: []string{"nvidia0", "nvidia3"}},
-		{PID: 77, Top: 77, Comm: "train\x1b[31m", Cmdline: "python train.py", Place: api.Place{Namespace: "prod", Pod: "train-0"}},
+		{
+			PID:     1234,
+			Top:     1234,
+			Comm:    "python",
+			Cmdline: "python infer.py",
+			Target:  1234,
+			GPUs:    []string{"nvidia0", "nvidia3"},
+		},
+		{
+			PID:     77,
+			Top:     77,
+			Comm:    "train\x1b[31m",
+			Cmdline: "python train.py",
+			Place:   api.Place{Namespace: "prod", Pod: "train-0"},
+		},
 		{PID: 78, Top: 77, Comm: "worker", Cmdline: "python train.py", Refused: "rule user=bob"},
 	}, nil
 }
@@ -63,8 +76,19 @@ func TestAttach(t *testing.T) {
 
 func TestTargetsSayWhereTheyRun(t *testing.T) {
 	d := newFakeDaemon()
-	d.targets[0].GPUs, d.targets[0].Roles = []string{"nvidia1"}, map[uint32]string{1234: "engine", 5: "worker", 6: "worker"}
-	d.targets[0].Place = api.Place{Namespace: "prod", Pod: "llm-0", Image: "vllm:1", Container: strings.Repeat("ab", 32)}
+	d.targets[0].GPUs, d.targets[0].Roles = []string{
+		"nvidia1",
+	}, map[uint32]string{
+		1234: "engine",
+		5:    "worker",
+		6:    "worker",
+	}
+	d.targets[0].Place = api.Place{
+		Namespace: "prod",
+		Pod:       "llm-0",
+		Image:     "vllm:1",
+		Container: strings.Repeat("ab", 32),
+	}
 	d.targets[0].Processes = append(d.targets[0].Processes, recording.Process{PID: 5}, recording.Process{PID: 6})
 	r := at(t, serve(t, d), "targets")
 	for _, text := range []string{"prod/llm-0", "vllm:1", "engine, 2 workers", "watching"} {

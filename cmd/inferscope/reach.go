@@ -118,14 +118,22 @@ func (c *connection) followed(ctx context.Context, f *reportFlags) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return clierror.New(clierror.General, "inferscope status says what it does", fmt.Errorf("the daemon has not attached to pid %d within %s", c.pid, attachTime))
+				return clierror.New(
+					clierror.General,
+					"inferscope status says what it does",
+					fmt.Errorf("the daemon has not attached to pid %d within %s", c.pid, attachTime),
+				)
 			}
 			return ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	if c.fresh && f.last > 0 {
-		return clierror.New(clierror.Usage, "use --for: it looks at the time from now on", fmt.Errorf("pid %d was not watched so far: there is no past of it", c.pid))
+		return clierror.New(
+			clierror.Usage,
+			"use --for: it looks at the time from now on",
+			fmt.Errorf("pid %d was not watched so far: there is no past of it", c.pid),
+		)
 	}
 	return nil
 }
@@ -145,13 +153,21 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 		return nil, why
 	}
 	if os.Geteuid() != 0 {
-		return nil, clierror.New(clierror.NoDaemon, "start one with: sudo inferscoped; or run this command with sudo, which starts one for the time", why)
+		return nil, clierror.New(
+			clierror.NoDaemon,
+			"start one with: sudo inferscoped; or run this command with sudo, which starts one for the time",
+			why,
+		)
 	}
 	if _, err := beside("inferscoped"); err != nil {
 		return nil, why
 	}
 	if f.last > 0 {
-		return nil, clierror.New(clierror.NoDaemon, "use --for: without a daemon only the time from now on can be looked at", why)
+		return nil, clierror.New(
+			clierror.NoDaemon,
+			"use --for: without a daemon only the time from now on can be looked at",
+			why,
+		)
 	}
 	pid := uint32(f.pid)
 	if pid == 0 {
@@ -194,7 +210,12 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 func (c *connection) window(f *reportFlags) api.Window {
 	if c.fresh && f.window == 0 {
 		f.window = defaultWindow
-		fmt.Fprintf(c.g.stderr, "inferscope: pid %d was not watched so far: looking at its next %s (--for says how long)\n", c.pid, f.window)
+		fmt.Fprintf(
+			c.g.stderr,
+			"inferscope: pid %d was not watched so far: looking at its next %s (--for says how long)\n",
+			c.pid,
+			f.window,
+		)
 	}
 	return api.Window{Last: f.last, For: f.window, GPU: f.gpu}
 }

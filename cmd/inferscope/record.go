@@ -47,7 +47,12 @@ func recordCommand(g *global) *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "", "folder to write; inferscope-PID.isc if it is left out")
 	flags.BoolVar(&f.force, "force", false, "replace a recording that is there")
 	cuptiFlag(flags, &f.cupti)
-	flags.StringVar(&f.gpu, "gpu", "", "continuous: record GPU activity all of that time; costs the program up to 30% meanwhile")
+	flags.StringVar(
+		&f.gpu,
+		"gpu",
+		"",
+		"continuous: record GPU activity all of that time; costs the program up to 30% meanwhile",
+	)
 	return cmd
 }
 
@@ -82,7 +87,16 @@ func (g *global) record(cmd *cobra.Command, f *recordFlags) error {
 	if err != nil {
 		return createFault(err)
 	}
-	r := &recorder{client: client, writer: w, pid: pid, window: f.window, gpu: f.gpu, poll: pollPeriod, began: began, asked: began}
+	r := &recorder{
+		client: client,
+		writer: w,
+		pid:    pid,
+		window: f.window,
+		gpu:    f.gpu,
+		poll:   pollPeriod,
+		began:  began,
+		asked:  began,
+	}
 	done := g.progress(ctx, 0, r.progress())
 	err = r.run(ctx)
 	done()
@@ -101,7 +115,12 @@ func createFault(err error) error {
 // recorded says what there is now.
 func (g *global) recorded(path string, w *archive.Writer, err error) error {
 	m := w.Manifest()
-	kept := fmt.Sprintf("%s: %s in %.1f s", format.Clean(path), format.Plural(m.Events(), "event", "events"), float64(m.To-m.From)/1e9)
+	kept := fmt.Sprintf(
+		"%s: %s in %.1f s",
+		format.Clean(path),
+		format.Plural(m.Events(), "event", "events"),
+		float64(m.To-m.From)/1e9,
+	)
 	if err == nil {
 		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", kept)
 		return nil
@@ -264,5 +283,9 @@ func clockOf(rec *recording.Recording) *archive.Clock {
 }
 
 func diskFault(err error) error {
-	return clierror.New(clierror.General, "make room on the disk, or choose another place with -o", fmt.Errorf("writing the recording: %w", err))
+	return clierror.New(
+		clierror.General,
+		"make room on the disk, or choose another place with -o",
+		fmt.Errorf("writing the recording: %w", err),
+	)
 }

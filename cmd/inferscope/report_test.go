@@ -59,7 +59,8 @@ func TestReportWindow(t *testing.T) {
 func TestReportOfAllGPUActivity(t *testing.T) {
 	d := newFakeDaemon()
 	socket := serve(t, d)
-	if r := at(t, socket, "report", "--for", "10ms", "--gpu", "continuous"); r.code != clierror.OK || d.continuous.Load() != 1 {
+	if r := at(t, socket, "report", "--for", "10ms", "--gpu", "continuous"); r.code != clierror.OK ||
+		d.continuous.Load() != 1 {
 		t.Errorf("code %d, asked for %d times: %s", r.code, d.continuous.Load(), r.stderr)
 	}
 	for _, args := range [][]string{{"--gpu", "continuous"}, {"--for", "10ms", "--gpu", "windows"}, {"--last", "1s", "--gpu", "continuous"}} {
@@ -252,12 +253,21 @@ func TestClockMargin(t *testing.T) {
 		{[]string{"INFERSCOPE_SYNC_ERROR_MARGIN_US=5"}, nil, 5_000},
 		{[]string{"INFERSCOPE_SYNC_ERROR_MARGIN_US=5"}, []string{"--sync-error-margin-us", "3"}, 3_000},
 	} {
-		r := inferscope(t.Context(), append(c.environ, "INFERSCOPE_SOCKET="+socket), append([]string{"report", "--json"}, c.args...)...)
+		r := inferscope(
+			t.Context(),
+			append(c.environ, "INFERSCOPE_SOCKET="+socket),
+			append([]string{"report", "--json"}, c.args...)...)
 		want(t, r, clierror.OK)
 		var m report.Model
 		if err := json.Unmarshal([]byte(r.stdout), &m); err != nil || m.Margin != c.margin {
 			t.Errorf("%v %v: a margin of %d ns (%v), want %d", c.environ, c.args, m.Margin, err, c.margin)
 		}
 	}
-	want(t, inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"), clierror.Usage, "--sync-error-margin-us", "not a whole number")
+	want(
+		t,
+		inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"),
+		clierror.Usage,
+		"--sync-error-margin-us",
+		"not a whole number",
+	)
 }

@@ -52,7 +52,12 @@ type global struct {
 }
 
 func newGlobal(p process) *global {
-	return &global{process: p, warned: map[string]bool{}, maxMemory: memlimit.Default(), begun: func(context.Context) {}}
+	return &global{
+		process:   p,
+		warned:    map[string]bool{},
+		maxMemory: memlimit.Default(),
+		begun:     func(context.Context) {},
+	}
 }
 
 func rootCommand(g *global) *cobra.Command {
@@ -74,7 +79,33 @@ func rootCommand(g *global) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", err)
 	})
-	cmd.AddCommand(runCommand(g), configCommand(g), reportCommand(g), recordCommand(g), analyzeCommand(g), packCommand(g), unpackCommand(g), lsCommand(g), infoCommand(g), exportCommand(g), importCommand(g), diffCommand(g), whatifCommand(g), memoryCommand(g), explainCommand(g), dumpCommand(g), flightCommand(g), doctorCommand(g), statusCommand(g), targetsCommand(g), psCommand(g), attachCommand(g), detachCommand(g), topCommand(g), versionCommand(g))
+	cmd.AddCommand(
+		runCommand(g),
+		configCommand(g),
+		reportCommand(g),
+		recordCommand(g),
+		analyzeCommand(g),
+		packCommand(g),
+		unpackCommand(g),
+		lsCommand(g),
+		infoCommand(g),
+		exportCommand(g),
+		importCommand(g),
+		diffCommand(g),
+		whatifCommand(g),
+		memoryCommand(g),
+		explainCommand(g),
+		dumpCommand(g),
+		flightCommand(g),
+		doctorCommand(g),
+		statusCommand(g),
+		targetsCommand(g),
+		psCommand(g),
+		attachCommand(g),
+		detachCommand(g),
+		topCommand(g),
+		versionCommand(g),
+	)
 	addMan(cmd)
 	for _, c := range cmd.Commands() {
 		c.Args = asUsage(c.Args)
@@ -97,7 +128,11 @@ func asUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if err == nil || errors.As(err, &coded) {
 			return err
 		}
-		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s: %w", cmd.CommandPath(), err))
+		return clierror.New(
+			clierror.Usage,
+			"see "+cmd.CommandPath()+" --help",
+			fmt.Errorf("%s: %w", cmd.CommandPath(), err),
+		)
 	}
 }
 
@@ -106,7 +141,11 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", fmt.Errorf("%s does not understand %q", cmd.CommandPath(), args[0]))
+	return clierror.New(
+		clierror.Usage,
+		"see "+cmd.CommandPath()+" --help",
+		fmt.Errorf("%s does not understand %q", cmd.CommandPath(), args[0]),
+	)
 }
 
 // dial connects to the daemon.

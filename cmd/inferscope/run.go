@@ -77,11 +77,27 @@ func runCommand(g *global) *cobra.Command {
 	flags.SortFlags = false
 	flags.SetInterspersed(false) // what follows the program is the program's
 	flags.StringVarP(&f.report, "report", "o", "", "file to write, also INFERSCOPE_REPORT_PATH (default ./report.md)")
-	flags.StringVarP(&f.format, "format", "f", "", "its format, also INFERSCOPE_REPORT_FORMAT (default: what its name says, else markdown)")
+	flags.StringVarP(
+		&f.format,
+		"format",
+		"f",
+		"",
+		"its format, also INFERSCOPE_REPORT_FORMAT (default: what its name says, else markdown)",
+	)
 	flags.StringVar(&f.user, "user", "", "with sudo: the user whom the program runs as, instead of root")
-	flags.StringVar(&f.gpu, "gpu", "", "when GPU activity is recorded, where run starts the daemon: windows, continuous or off")
+	flags.StringVar(
+		&f.gpu,
+		"gpu",
+		"",
+		"when GPU activity is recorded, where run starts the daemon: windows, continuous or off",
+	)
 	cuptiFlag(flags, &f.cupti)
-	flags.BoolVar(&f.noInject, "no-inject", false, "bring no agent into the program: no GPU activity, launches by probes; a daemon that runs must have been started so")
+	flags.BoolVar(
+		&f.noInject,
+		"no-inject",
+		false,
+		"bring no agent into the program: no GPU activity, launches by probes; a daemon that runs must have been started so",
+	)
 	flags.StringVar(&f.traceMB, "trace-size-mb", "", "memory for recorded events in MB, likewise")
 	flags.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "", "stacks a second of each running thread, likewise")
 	return cmd
@@ -116,7 +132,10 @@ func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	// The daemon that is started for the time ends with this thread (prctl(2), PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return g.supervise(context.WithoutCancel(cmd.Context()), &job{path: path, args: args, out: out, flags: f, settings: settings, as: as})
+	return g.supervise(
+		context.WithoutCancel(cmd.Context()),
+		&job{path: path, args: args, out: out, flags: f, settings: settings, as: as},
+	)
 }
 
 // typed returns the settings that were given as flags.
@@ -146,7 +165,11 @@ func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []stri
 	} else {
 		return args
 	}
-	fmt.Fprintf(g.stderr, "inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` where it is the program's\n", args[0])
+	fmt.Fprintf(
+		g.stderr,
+		"inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` where it is the program's\n",
+		args[0],
+	)
 	return args
 }
 
@@ -160,14 +183,27 @@ func program(args []string) (path string, err error) {
 	case err == nil || errors.Is(err, exec.ErrDot): // as execvp(3) does
 		return path, nil
 	case errors.Is(err, os.ErrPermission):
-		return "", clierror.New(notRunnable, "make it executable, or name its interpreter", fmt.Errorf("running %s: %w", args[0], err))
+		return "", clierror.New(
+			notRunnable,
+			"make it executable, or name its interpreter",
+			fmt.Errorf("running %s: %w", args[0], err),
+		)
 	}
 	return "", clierror.New(notFound, "check its name and the PATH", fmt.Errorf("running %s: %w", args[0], err))
 }
 
 // untouched becomes the program.
 func (g *global) untouched(path string, args []string) error {
-	fmt.Fprintf(g.stderr, "inferscope: switched off by INFERSCOPE_ENABLED=0 (or enabled: false in %s): %s runs untouched, nothing is recorded, and there will be no report\n", config.FileName, args[0])
+	fmt.Fprintf(
+		g.stderr,
+		"inferscope: switched off by INFERSCOPE_ENABLED=0 (or enabled: false in %s): %s runs untouched, nothing is recorded, and there will be no report\n",
+		config.FileName,
+		args[0],
+	)
 	err := unix.Exec(path, args, g.environ)
-	return clierror.New(notRunnable, "check that it is a program of this machine", fmt.Errorf("running %s: %w", path, err))
+	return clierror.New(
+		notRunnable,
+		"check that it is a program of this machine",
+		fmt.Errorf("running %s: %w", path, err),
+	)
 }

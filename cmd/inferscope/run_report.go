@@ -71,7 +71,8 @@ func (g *global) place(f *runFlags, s config.Settings) (place, error) {
 	if p.format, err = known("--format", p.format); err != nil {
 		return p, err
 	}
-	if endings := map[string]string{"html": ".html", formatJSON: ".json", formatText: ".txt"}; !chosen["report_path"] && endings[p.format] != "" {
+	if endings := map[string]string{"html": ".html", formatJSON: ".json", formatText: ".txt"}; !chosen["report_path"] &&
+		endings[p.format] != "" {
 		p.path = strings.TrimSuffix(p.path, filepath.Ext(p.path)) + endings[p.format]
 	}
 	return p, nil
@@ -151,7 +152,11 @@ func (g *global) ended(j *job, s unix.WaitStatus) {
 	name := format.Clean(filepath.Base(j.args[0]))
 	switch {
 	case j.starved:
-		fmt.Fprintf(g.stderr, "inferscope: %s was killed by SIGKILL, and the kernel killed for want of memory meanwhile: it ran out of memory\n", name)
+		fmt.Fprintf(
+			g.stderr,
+			"inferscope: %s was killed by SIGKILL, and the kernel killed for want of memory meanwhile: it ran out of memory\n",
+			name,
+		)
 	case s.Signaled():
 		fmt.Fprintf(g.stderr, "inferscope: %s was killed by %s\n", name, unix.SignalName(s.Signal()))
 	case s.ExitStatus() != 0:
@@ -210,7 +215,10 @@ func (g *global) warn(w *watcher, rec *recording.Recording) {
 		fmt.Fprintf(g.stderr, "inferscope: warning: %s\n", format.Clean(line))
 	}
 	if len(rec.Meta.Libraries) == 0 {
-		fmt.Fprintln(g.stderr, "inferscope: warning: the program loaded no CUDA library: the report is about the CPU only. Where it should have used a GPU, check that CUDA and its driver are installed.")
+		fmt.Fprintln(
+			g.stderr,
+			"inferscope: warning: the program loaded no CUDA library: the report is about the CPU only. Where it should have used a GPU, check that CUDA and its driver are installed.",
+		)
 	}
 }
 
@@ -249,5 +257,9 @@ func (g *global) save(j *job, rec *recording.Recording, why error) error {
 		}
 		tried = append(tried, err)
 	}
-	return clierror.New(clierror.General, "make room, and run it again", fmt.Errorf("the report was not written: %w; nor could the recording be kept: %w", why, errors.Join(tried...)))
+	return clierror.New(
+		clierror.General,
+		"make room, and run it again",
+		fmt.Errorf("the report was not written: %w; nor could the recording be kept: %w", why, errors.Join(tried...)),
+	)
 }

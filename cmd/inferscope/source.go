@@ -58,7 +58,11 @@ func (g *global) openSources(ctx context.Context, paths []string) (*recording.Re
 	}
 	rec, err := importer.OpenAll(ctx, paths, importer.LimitsFor(g.maxMemory), false)
 	if err != nil {
-		return nil, clierror.New(clierror.General, "give several traces of torch.profiler or Nsight Systems, or one recording", err)
+		return nil, clierror.New(
+			clierror.General,
+			"give several traces of torch.profiler or Nsight Systems, or one recording",
+			err,
+		)
 	}
 	return rec, nil
 }

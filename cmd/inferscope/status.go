@@ -58,7 +58,11 @@ func (g *global) status(cmd *cobra.Command, asJSON bool) error {
 func (g *global) watchStatus(cmd *cobra.Command, asJSON bool, every time.Duration) error {
 	const home = "\x1b[H\x1b[J" // ECMA-48: CUP and ED
 	if every < 100*time.Millisecond || every > time.Hour {
-		return clierror.New(clierror.Usage, "write it like --watch=2s", fmt.Errorf("--watch: %s is not 100ms to 1h", every))
+		return clierror.New(
+			clierror.Usage,
+			"write it like --watch=2s",
+			fmt.Errorf("--watch: %s is not 100ms to 1h", every),
+		)
 	}
 	next := time.NewTicker(every)
 	defer next.Stop()
@@ -111,7 +115,10 @@ func addOverhead(d *document.Document, targets []recording.Overhead) {
 	}
 	d.Add(document.Heading("What watching costs"), f)
 	for i := range targets {
-		d.AddTable(fmt.Sprintf("Levels of the last minute, costs of pid %d", targets[i].Target), report.OverheadTable(&targets[i]))
+		d.AddTable(
+			fmt.Sprintf("Levels of the last minute, costs of pid %d", targets[i].Target),
+			report.OverheadTable(&targets[i]),
+		)
 	}
 }
 
@@ -122,7 +129,15 @@ func statusFacts(s *api.Status) document.Facts {
 	if s.Uptime > 0 {
 		cost += fmt.Sprintf(" (%s of a core)", format.Percent(s.Self.CPU/s.Uptime))
 	}
-	f.Add("Cost", fmt.Sprintf("%s, %s of memory, and %s of kernel memory for ring buffers", cost, memory(s.Self.RSS), memory(s.Rings.Bytes)))
+	f.Add(
+		"Cost",
+		fmt.Sprintf(
+			"%s, %s of memory, and %s of kernel memory for ring buffers",
+			cost,
+			memory(s.Self.RSS),
+			memory(s.Rings.Bytes),
+		),
+	)
 	r := &s.Recorder
 	kept := fmt.Sprintf("%s in %s of %s", format.Plural(r.Events, "event", "events"), memory(r.Used), memory(r.Budget))
 	if r.Events > 0 {
@@ -137,7 +152,9 @@ func statusFacts(s *api.Status) document.Facts {
 }
 
 func sourceTable(s *api.Status) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Left("Source", 0), document.Left("State", 0), document.Left("Detail", 1)}}
+	t := &document.Table{
+		Columns: []document.Column{document.Left("Source", 0), document.Left("State", 0), document.Left("Detail", 1)},
+	}
 	for _, src := range s.Sources {
 		t.Row(format.Clean(src.Name), format.Clean(src.State), format.Clean(src.Detail))
 	}
@@ -147,13 +164,23 @@ func sourceTable(s *api.Status) *document.Table {
 // agentTable shows what records the GPU activity of each process.
 func agentTable(agents []recording.AgentStatus) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("pid", 0), document.Left("State", 0), document.Right("Kernels", 0), document.Right("Windows", 0), document.Right("Dropped", 0),
+		document.Right(
+			"pid",
+			0,
+		), document.Left("State", 0), document.Right("Kernels", 0), document.Right("Windows", 0), document.Right("Dropped", 0),
 		document.Right("Stopped", 0), document.Left("CUPTI", 1),
 	}}
 	for i := range agents {
 		a := &agents[i]
-		t.Row(strconv.FormatUint(uint64(a.PID), 10), a.State, format.Count(a.Kernels), format.Count(a.Windows), format.Count(a.Dropped),
-			format.Span(a.Stopped), format.Clean(a.CUPTI))
+		t.Row(
+			strconv.FormatUint(uint64(a.PID), 10),
+			a.State,
+			format.Count(a.Kernels),
+			format.Count(a.Windows),
+			format.Count(a.Dropped),
+			format.Span(a.Stopped),
+			format.Clean(a.CUPTI),
+		)
 	}
 	return t
 }

@@ -43,7 +43,10 @@ func (g *global) targets(cmd *cobra.Command, asJSON bool) error {
 		return writeJSON(g.stdout, targets)
 	}
 	if len(targets) == 0 {
-		fmt.Fprintln(g.stderr, "inferscope: the daemon watches no process; inferscope ps lists those that use a GPU, inferscope attach PID has it watch one")
+		fmt.Fprintln(
+			g.stderr,
+			"inferscope: the daemon watches no process; inferscope ps lists those that use a GPU, inferscope attach PID has it watch one",
+		)
 		return nil
 	}
 	d := &document.Document{}
@@ -53,8 +56,14 @@ func (g *global) targets(cmd *cobra.Command, asJSON bool) error {
 
 func targetTable(targets []api.Target) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("pid", 0), document.Left("Process", 0), document.Left("State", 0), document.Left("GPUs", 2), document.Left("Pod", 2), document.Left("Image", 5),
-		document.Right("Watched", 4), document.Right("Processes", 3), document.Left("Roles", 3), document.Right("uid", 6), document.Left("Command", 1),
+		document.Right(
+			"pid",
+			0,
+		), document.Left("Process", 0), document.Left("State", 0), document.Left("GPUs", 2), document.Left("Pod", 2), document.Left("Image", 5),
+		document.Right(
+			"Watched",
+			4,
+		), document.Right("Processes", 3), document.Left("Roles", 3), document.Right("uid", 6), document.Left("Command", 1),
 	}}
 	gpus, pods, images, roles := false, false, false, false
 	for i := range targets {
@@ -65,9 +74,21 @@ func targetTable(targets []api.Target) *document.Table {
 		}
 		gpus, pods = gpus || len(target.GPUs) > 0, pods || target.Pod != "" || target.Container != ""
 		images, roles = images || target.Image != "", roles || len(target.Roles) > 0
-		t.Row(strconv.FormatUint(uint64(target.PID), 10), format.Clean(target.Comm), state, gpuNames(target.GPUs), placeName(&target.Place), format.Shorten(format.Clean(target.Image), 32),
-			seconds(target.Watched), format.Count(len(target.Processes)), roleNames(target.Roles), strconv.FormatUint(uint64(target.UID), 10),
-			format.Shorten(format.Clean(target.Cmdline), 48))
+		t.Row(
+			strconv.FormatUint(uint64(target.PID), 10),
+			format.Clean(target.Comm),
+			state,
+			gpuNames(target.GPUs),
+			placeName(&target.Place),
+			format.Shorten(format.Clean(target.Image), 32),
+			seconds(
+				target.Watched,
+			),
+			format.Count(len(target.Processes)),
+			roleNames(target.Roles),
+			strconv.FormatUint(uint64(target.UID), 10),
+			format.Shorten(format.Clean(target.Cmdline), 48),
+		)
 	}
 	for title, used := range map[string]bool{"GPUs": gpus, "Pod": pods, "Image": images, "Roles": roles} {
 		if !used {

@@ -54,7 +54,8 @@ func topCommand(g *global) *cobra.Command {
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return g.top(cmd.Context(), &f) },
 	}
-	cmd.Flags().DurationVar(&f.every, "every", 2*time.Second, "time between two looks; more where looking takes more than a tenth of a CPU")
+	cmd.Flags().
+		DurationVar(&f.every, "every", 2*time.Second, "time between two looks; more where looking takes more than a tenth of a CPU")
 	cmd.Flags().BoolVar(&f.once, "once", false, "print one table and end")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
@@ -62,7 +63,11 @@ func topCommand(g *global) *cobra.Command {
 
 func (g *global) top(ctx context.Context, f *topFlags) error {
 	if f.every < 100*time.Millisecond || f.every > time.Hour {
-		return clierror.New(clierror.Usage, "write it like --every 2s", fmt.Errorf("--every: %s is not 100ms to 1h", f.every))
+		return clierror.New(
+			clierror.Usage,
+			"write it like --every 2s",
+			fmt.Errorf("--every: %s is not 100ms to 1h", f.every),
+		)
 	}
 	if f.asJSON && !f.once {
 		return clierror.New(clierror.Usage, "add --once", errors.New("--json is for one look"))
@@ -184,7 +189,14 @@ func (w *looker) targets(ctx context.Context) *snapshot {
 		if ended(t) {
 			continue
 		}
-		line := topTarget{PID: t.PID, Comm: format.Clean(t.Comm), Cmdline: format.Clean(t.Cmdline), State: t.State, GPUs: t.GPUs, Pod: placeName(&t.Place)}
+		line := topTarget{
+			PID:     t.PID,
+			Comm:    format.Clean(t.Comm),
+			Cmdline: format.Clean(t.Cmdline),
+			State:   t.State,
+			GPUs:    t.GPUs,
+			Pod:     placeName(&t.Place),
+		}
 		if share, ok := cost[t.PID]; ok {
 			line.Cost = &share
 		}
@@ -290,8 +302,14 @@ func (s *snapshot) show(m *report.Model, err error) {
 // topTable is the table of --once.
 func topTable(targets []topTarget) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("pid", 0), document.Left("Process", 0), document.Right("GPU busy", 0), document.Left("Most time", 0), document.Right("Share", 0),
-		document.Right("Iterations/s", 1), document.Right("Cost", 1), document.Left("Pod", 3), document.Left("Change first", 2),
+		document.Right(
+			"pid",
+			0,
+		), document.Left("Process", 0), document.Right("GPU busy", 0), document.Left("Most time", 0), document.Right("Share", 0),
+		document.Right(
+			"Iterations/s",
+			1,
+		), document.Right("Cost", 1), document.Left("Pod", 3), document.Left("Change first", 2),
 	}}
 	for i := range targets {
 		c := targets[i].cells()

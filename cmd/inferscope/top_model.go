@@ -343,7 +343,12 @@ func (m *topModel) title() string {
 	if m.last.Uptime > 0 {
 		cpu = m.last.Daemon.CPU / m.last.Uptime
 	}
-	s := fmt.Sprintf("inferscope top: %s, daemon %s of a core, %s", format.Plural(len(m.last.Targets), "target", "targets"), format.Percent(cpu), memory(m.last.Daemon.RSS))
+	s := fmt.Sprintf(
+		"inferscope top: %s, daemon %s of a core, %s",
+		format.Plural(len(m.last.Targets), "target", "targets"),
+		format.Percent(cpu),
+		memory(m.last.Daemon.RSS),
+	)
 	if m.filter != "" || m.mode == filterMode {
 		s += "; filter: " + m.filter
 	}
@@ -354,7 +359,17 @@ func (m *topModel) title() string {
 }
 
 func (m *topModel) list() []string {
-	head := m.row(cells{pid: "PID", name: "PROCESS", busy: "GPU%", part: "MOST OF THE REST", rate: "ITER/S", cost: "COST", finding: "CHANGE FIRST"})
+	head := m.row(
+		cells{
+			pid:     "PID",
+			name:    "PROCESS",
+			busy:    "GPU%",
+			part:    "MOST OF THE REST",
+			rate:    "ITER/S",
+			cost:    "COST",
+			finding: "CHANGE FIRST",
+		},
+	)
 	out := []string{m.paint("7", head)}
 	rows := m.rows()
 	if len(rows) == 0 {
@@ -391,7 +406,15 @@ func (m *topModel) row(c cells) string {
 	if c.share != "" && c.share != "-" {
 		part = document.Pad(format.Shorten(part, 20), 20, true) + document.Pad(c.share, 7, false)
 	}
-	line := fmt.Sprintf("%7s  %s %6s  %s %7s %6s", c.pid, document.Pad(format.Shorten(c.name, 16), 16, true), c.busy, document.Pad(part, 27, true), c.rate, c.cost)
+	line := fmt.Sprintf(
+		"%7s  %s %6s  %s %7s %6s",
+		c.pid,
+		document.Pad(format.Shorten(c.name, 16), 16, true),
+		c.busy,
+		document.Pad(part, 27, true),
+		c.rate,
+		c.cost,
+	)
 	if m.width >= wide {
 		line += "  " + c.finding
 	}
@@ -449,13 +472,24 @@ func (m *topModel) scroll(lines []string) []string {
 func (m *topModel) foot() string {
 	switch m.mode {
 	case detailMode:
-		return m.paint("7", m.cut(fmt.Sprintf("pid %d, the last minute   Esc back  PgUp PgDn scroll  Z pause  F10 quit", m.open)))
+		return m.paint(
+			"7",
+			m.cut(fmt.Sprintf("pid %d, the last minute   Esc back  PgUp PgDn scroll  Z pause  F10 quit", m.open)),
+		)
 	case filterMode:
 		return m.paint("7", m.cut("type a filter: pid, name, command or pod   Enter done  Esc clear"))
 	case helpMode:
 		return m.paint("7", m.cut("any key goes back"))
 	}
-	return m.paint("7", m.cut(fmt.Sprintf("Enter open  F4 filter  F6 order: %s  I invert  Z pause  F1 help  F10 quit", orderNames[m.order])))
+	return m.paint(
+		"7",
+		m.cut(
+			fmt.Sprintf(
+				"Enter open  F4 filter  F6 order: %s  I invert  Z pause  F1 help  F10 quit",
+				orderNames[m.order],
+			),
+		),
+	)
 }
 
 func (m *topModel) cut(s string) string {

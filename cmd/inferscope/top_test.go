@@ -33,8 +33,17 @@ func some(m *topModel, targets int) *snapshot {
 	for i := range targets {
 		cost := float64(i) / 100
 		s.Targets = append(s.Targets, topTarget{
-			PID: uint32(100 + i), Comm: fmt.Sprintf("a-program-with-a-long-name-%d", i), Cmdline: "python infer.py", State: api.Watching, Cost: &cost,
-			Now: &report.Glance{Recorded: true, Busy: float64(i) / float64(targets), Part: "CPU preprocessing of requests", PartShare: 0.5, Rate: 12345.678, Finding: strings.Repeat("a long finding ", 20)},
+			PID: uint32(
+				100 + i,
+			), Comm: fmt.Sprintf("a-program-with-a-long-name-%d", i), Cmdline: "python infer.py", State: api.Watching, Cost: &cost,
+			Now: &report.Glance{
+				Recorded:  true,
+				Busy:      float64(i) / float64(targets),
+				Part:      "CPU preprocessing of requests",
+				PartShare: 0.5,
+				Rate:      12345.678,
+				Finding:   strings.Repeat("a long finding ", 20),
+			},
 		})
 	}
 	return s
@@ -101,7 +110,8 @@ func TestTopMoves(t *testing.T) {
 func TestTopFilters(t *testing.T) {
 	m, _ := driven(t, 12)
 	press(m, "f4", "name-11x", "backspace", "enter")
-	if text := screenOf(t, m); !strings.Contains(text, "111  a-program") || strings.Contains(text, "110  a-program") || !strings.Contains(text, "filter: name-11") {
+	if text := screenOf(t, m); !strings.Contains(text, "111  a-program") || strings.Contains(text, "110  a-program") ||
+		!strings.Contains(text, "filter: name-11") {
 		t.Errorf("filtered it shows\n%s", text)
 	}
 	press(m, "f4", "zzz", "enter")
@@ -120,7 +130,8 @@ func TestTopOpensATarget(t *testing.T) {
 	m, looks := driven(t, 3)
 	before, late := *looks, some(m, 1)
 	press(m, "down", "enter")
-	if m.open != 101 || *looks != before+1 || !m.hurry || !strings.Contains(screenOf(t, m), "the last minute of pid 101") {
+	if m.open != 101 || *looks != before+1 || !m.hurry ||
+		!strings.Contains(screenOf(t, m), "the last minute of pid 101") {
 		t.Fatalf("%d is open after %d looks:\n%s", m.open, *looks-before, screenOf(t, m))
 	}
 	m.Update(late)
@@ -197,7 +208,10 @@ func TestTopOnce(t *testing.T) {
 			Now *struct{ Verdict string }
 		}
 	}
-	if err := json.Unmarshal([]byte(at(t, socket, "top", "--once", "--json").stdout), &s); err != nil || s.Kind != "inferscope.top" || len(s.Targets) != 1 || s.Targets[0].Now.Verdict != "not-enough-evidence" {
+	if err := json.Unmarshal([]byte(at(t, socket, "top", "--once", "--json").stdout), &s); err != nil ||
+		s.Kind != "inferscope.top" ||
+		len(s.Targets) != 1 ||
+		s.Targets[0].Now.Verdict != "not-enough-evidence" {
 		t.Errorf("--json gives %+v, %v", s, err)
 	}
 	want(t, at(t, socket, "top"), clierror.Usage, "--once")

@@ -79,7 +79,11 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	answer := analysis.Run(rec).WhatIf(edits)
 	done()
 	if answer.Asked != nil && answer.Asked.Touched == 0 {
-		fmt.Fprintf(g.stderr, "inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n", format.Clean(named(edits)))
+		fmt.Fprintf(
+			g.stderr,
+			"inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n",
+			format.Clean(named(edits)),
+		)
 	}
 	if f.asJSON {
 		return writeJSON(g.stdout, answer)
@@ -95,7 +99,8 @@ func isFile(name string) bool {
 	if _, err := os.Stat(name); err == nil {
 		return true
 	}
-	return strings.ContainsRune(name, os.PathSeparator) || slices.Contains([]string{".isc", ".zip", ".json", ".gz", ".sqlite"}, filepath.Ext(name))
+	return strings.ContainsRune(name, os.PathSeparator) ||
+		slices.Contains([]string{".isc", ".zip", ".json", ".gz", ".sqlite"}, filepath.Ext(name))
 }
 
 // named quotes the names that changes are about.
@@ -135,7 +140,11 @@ func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string) (*recording.Recording, error) {
 	if len(args) == 1 && isFile(args[0]) {
 		if f.pid != 0 {
-			return nil, clierror.New(clierror.Usage, "leave one of them out", fmt.Errorf("--pid and a file cannot be used together"))
+			return nil, clierror.New(
+				clierror.Usage,
+				"leave one of them out",
+				fmt.Errorf("--pid and a file cannot be used together"),
+			)
 		}
 		return g.open(ctx, args[0])
 	}

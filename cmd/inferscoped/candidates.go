@@ -38,7 +38,8 @@ func candidates(p process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, hidden, err := discover.New(discover.Options{Rules: rules, Log: zap.NewNop(), Pods: pods}).Candidates(cmd.Context())
+			found, hidden, err := discover.New(discover.Options{Rules: rules, Log: zap.NewNop(), Pods: pods}).
+				Candidates(cmd.Context())
 			if err != nil {
 				return err
 			}

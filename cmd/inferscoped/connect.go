@@ -98,7 +98,13 @@ func samples(opts profile.Options) daemon.Source {
 }
 
 // allocations makes the source of what frameworks allocate; without it the daemon goes on.
-func allocations(rings *ring.Rings, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, stacks daemon.Source, logger *zap.Logger) []daemon.Source {
+func allocations(
+	rings *ring.Rings,
+	linkHolder *uprobe.LinkHolder,
+	mode uprobe.Mode,
+	stacks daemon.Source,
+	logger *zap.Logger,
+) []daemon.Source {
 	opts := memory.Options{LinkHolder: linkHolder, Mode: mode}
 	if s, ok := stacks.(memory.Stacks); ok {
 		opts.Stacks = s

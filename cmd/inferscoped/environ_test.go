@@ -26,7 +26,15 @@ func TestHugeEnvironProgram(t *testing.T) {
 		t.Skip("is started by TestEnvironWithoutEnd")
 	}
 	size := uintptr(hugeEnviron)
-	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
+	at, _, errno := unix.Syscall6(
+		unix.SYS_MMAP,
+		0,
+		size,
+		unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE,
+		^uintptr(0),
+		0,
+	)
 	if errno != 0 {
 		t.Fatal(errno)
 	}
@@ -59,7 +67,10 @@ func TestEnvironWithoutEnd(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestHugeEnvironProgram$")
 	cmd.Env = []string{hugeVariable + "=1"}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: 65534, Gid: 65534},
+		Pdeathsig:  syscall.SIGKILL,
+	}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +93,12 @@ func TestEnvironWithoutEnd(t *testing.T) {
 		_ = oneGPU(config.Settings{SingleGPU: single}, []int{cmd.Process.Pid})
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
-			t.Errorf("single_gpu %v: %d MB were allocated for an environment of %d MB", single, took/1e6, hugeEnviron/1_000_000)
+			t.Errorf(
+				"single_gpu %v: %d MB were allocated for an environment of %d MB",
+				single,
+				took/1e6,
+				hugeEnviron/1_000_000,
+			)
 		}
 	}
 }

@@ -27,17 +27,39 @@ type gpuFlags struct {
 }
 
 func (f *gpuFlags) register(set *pflag.FlagSet) {
-	set.StringVar(&f.mode, "gpu", string(gpu.Windows), "when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 30%")
+	set.StringVar(
+		&f.mode,
+		"gpu",
+		string(gpu.Windows),
+		"when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 30%",
+	)
 	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
-	set.Float64Var(&f.budget, "overhead-budget", 100*gpu.DefaultBudget, "percent of a program's time that watching it may take, all sources together: it is measured on the program itself, and what costs most is reduced first; 0 measures nothing and leaves every source at its first level")
+	set.Float64Var(
+		&f.budget,
+		"overhead-budget",
+		100*gpu.DefaultBudget,
+		"percent of a program's time that watching it may take, all sources together: it is measured on the program itself, and what costs most is reduced first; 0 measures nothing and leaves every source at its first level",
+	)
 	set.BoolVar(&f.noInject, "no-inject", false, "bring no agent into any process: no GPU activity, launches by probes")
-	set.StringVar(&f.cupti, "cupti", "", "path of libcupti as the program sees it, for one that neither maps one nor has one beside its CUDA")
+	set.StringVar(
+		&f.cupti,
+		"cupti",
+		"",
+		"path of libcupti as the program sees it, for one that neither maps one nor has one beside its CUDA",
+	)
 }
 
 // options are f's settings.
 func (f *gpuFlags) options() gpu.Options {
-	return gpu.Options{Mode: gpu.Mode(f.mode), On: f.window, Period: f.period, Budget: f.budget / 100, Watch: gpu.DefaultWatch, CUPTI: f.cupti}
+	return gpu.Options{
+		Mode:   gpu.Mode(f.mode),
+		On:     f.window,
+		Period: f.period,
+		Budget: f.budget / 100,
+		Watch:  gpu.DefaultWatch,
+		CUPTI:  f.cupti,
+	}
 }
 
 // prefer heeds cuda_version: the CUPTI of that toolkit is tried first where the program maps none
@@ -53,7 +75,11 @@ func (f *gpuFlags) check() error { return f.options().Check() }
 
 // source makes the source of GPU activity; nil where none is wanted. What keeps agents from
 // being brought in at all is said, and the daemon goes on without them.
-func (f *gpuFlags) source(source *cudaapi.Source, linkHolder *uprobe.LinkHolder, logger *zap.Logger) (daemon.Source, error) {
+func (f *gpuFlags) source(
+	source *cudaapi.Source,
+	linkHolder *uprobe.LinkHolder,
+	logger *zap.Logger,
+) (daemon.Source, error) {
 	if gpu.Mode(f.mode) == gpu.Off {
 		return nil, nil
 	}
@@ -64,7 +90,10 @@ func (f *gpuFlags) source(source *cudaapi.Source, linkHolder *uprobe.LinkHolder,
 	if !f.noInject {
 		in, err := injector(linkHolder)
 		if err != nil {
-			logger.Warn("no agent can be brought into processes: launches are seen by probes, nothing of the GPU", zap.Error(err))
+			logger.Warn(
+				"no agent can be brought into processes: launches are seen by probes, nothing of the GPU",
+				zap.Error(err),
+			)
 		} else {
 			options.Inject, options.Build = in, in.Build()
 		}

@@ -90,7 +90,8 @@ func TestBadFlags(t *testing.T) {
 
 func TestBadEnvironment(t *testing.T) {
 	r := runWith([]string{"INFERSCOPE_TRACE_SIZE_MB=lots"}, "--pid", "1")
-	if r.code != int(clierror.Usage) || !strings.Contains(r.stderr, `INFERSCOPE_TRACE_SIZE_MB: "lots" is not a whole number`) {
+	if r.code != int(clierror.Usage) ||
+		!strings.Contains(r.stderr, `INFERSCOPE_TRACE_SIZE_MB: "lots" is not a whole number`) {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }
@@ -101,7 +102,8 @@ func TestBadSettingsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := runWith(nil, "--pid", "1")
-	if r.code != int(clierror.Usage) || !strings.Contains(r.stderr, ".inferscope.yaml: cpu_sampling_frequency_hz: 5000 is not between 0 and 2000") {
+	if r.code != int(clierror.Usage) ||
+		!strings.Contains(r.stderr, ".inferscope.yaml: cpu_sampling_frequency_hz: 5000 is not between 0 and 2000") {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 	// The environment goes over it; then the missing process is what is wrong.
@@ -117,7 +119,8 @@ func TestVersionAndHelpAreData(t *testing.T) {
 		t.Errorf("--version: %+v", r)
 	}
 	r = runWith([]string{"INFERSCOPE_SOCKET=/x/y.sock"}, "--help")
-	if r.code != 0 || !strings.Contains(r.stdout, "--exit-with-target") || !strings.Contains(r.stdout, "/x/y.sock") || r.stderr != "" {
+	if r.code != 0 || !strings.Contains(r.stdout, "--exit-with-target") || !strings.Contains(r.stdout, "/x/y.sock") ||
+		r.stderr != "" {
 		t.Errorf("--help: %+v", r)
 	}
 }
@@ -186,7 +189,8 @@ func TestSecondDaemon(t *testing.T) {
 	}
 	defer l.Close()
 	r := runWith(nil, "--pid", strconv.Itoa(os.Getpid()), "--socket", socket)
-	if r.code != int(clierror.Busy) || !strings.Contains(r.stderr, fmt.Sprintf("pid %d already serves %s", os.Getpid(), socket)) {
+	if r.code != int(clierror.Busy) ||
+		!strings.Contains(r.stderr, fmt.Sprintf("pid %d already serves %s", os.Getpid(), socket)) {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }
@@ -250,7 +254,8 @@ func TestDaemonOnARealProcess(t *testing.T) {
 		t.Errorf("recording = %+v, %v", rec, err)
 	}
 	// By default it says of a process that sleeps that it sleeps, and on what.
-	if n := len(rec.Events); n == 0 || rec.Events[n-1].Kind != event.OffCPU || rec.Events[n-1].Func != unix.SYS_CLOCK_NANOSLEEP {
+	if n := len(rec.Events); n == 0 || rec.Events[n-1].Kind != event.OffCPU ||
+		rec.Events[n-1].Func != unix.SYS_CLOCK_NANOSLEEP {
 		t.Errorf("events = %+v", rec.Events)
 	}
 	for _, name := range []string{"cuda calls", "cpu samples", "scheduling", "host pressure"} {

@@ -33,7 +33,14 @@ func TestWholeNames(t *testing.T) {
 	needRoot(t)
 	pid := startWaiting(t)
 	for _, whole := range []bool{false, true} {
-		args := []string{"--pid", strconv.Itoa(pid), "--socket", filepath.Join(t.TempDir(), "s.sock"), "--log-format", "json"}
+		args := []string{
+			"--pid",
+			strconv.Itoa(pid),
+			"--socket",
+			filepath.Join(t.TempDir(), "s.sock"),
+			"--log-format",
+			"json",
+		}
 		if whole {
 			args = append(args, "--whole-names")
 		}

@@ -43,16 +43,56 @@ const minQuotaMB = 100
 
 func (f *recordFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.dir, "record-dir", "", "keep recordings of all targets in this directory")
-	set.DurationVar(&f.length, "record-length", fleet.DefaultLength, "length of each of these recordings; 0 makes none but on command and on triggers")
-	set.IntVar(&f.quotaMB, "record-quota-mb", fleet.DefaultQuota/1_000_000, "what they may take on the disk together, in MB; the oldest make room")
-	set.IntVar(&f.freeMB, "record-free-mb", fleet.DefaultReserve/1_000_000, "what stays free on the disk, in MB, whatever the quota")
-	set.StringVar(&f.upload, "upload", "", "upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and its kin, ~/.aws/credentials, or the machine")
-	set.StringVar(&f.endpoint, "upload-endpoint", "", "address of the store, https://HOST[:PORT]; also AWS_ENDPOINT_URL; AWS if it is left out")
+	set.DurationVar(
+		&f.length,
+		"record-length",
+		fleet.DefaultLength,
+		"length of each of these recordings; 0 makes none but on command and on triggers",
+	)
+	set.IntVar(
+		&f.quotaMB,
+		"record-quota-mb",
+		fleet.DefaultQuota/1_000_000,
+		"what they may take on the disk together, in MB; the oldest make room",
+	)
+	set.IntVar(
+		&f.freeMB,
+		"record-free-mb",
+		fleet.DefaultReserve/1_000_000,
+		"what stays free on the disk, in MB, whatever the quota",
+	)
+	set.StringVar(
+		&f.upload,
+		"upload",
+		"",
+		"upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and its kin, ~/.aws/credentials, or the machine",
+	)
+	set.StringVar(
+		&f.endpoint,
+		"upload-endpoint",
+		"",
+		"address of the store, https://HOST[:PORT]; also AWS_ENDPOINT_URL; AWS if it is left out",
+	)
 	set.StringVar(&f.region, "upload-region", "", "region of the bucket; also AWS_REGION; asked for if it is left out")
-	set.StringVar(&f.raw, "upload-raw", fleet.RawAlways, "whose events are uploaded: always (of all recordings), or triggered (of those that a trigger or a command made; of others the small tables, and they stay here)")
+	set.StringVar(
+		&f.raw,
+		"upload-raw",
+		fleet.RawAlways,
+		"whose events are uploaded: always (of all recordings), or triggered (of those that a trigger or a command made; of others the small tables, and they stay here)",
+	)
 	set.DurationVar(&f.after, "upload-after", fleet.DefaultMinAge, "how old a recording is when it is uploaded")
-	set.StringVar(&f.node, "node", "", "name of this machine in the store; also NODE_NAME; the host's name if it is left out")
-	set.DurationVar(&f.maxAge, "record-max-age", fleet.DefaultMaxAge, "how long they are kept; 0: until there is no room")
+	set.StringVar(
+		&f.node,
+		"node",
+		"",
+		"name of this machine in the store; also NODE_NAME; the host's name if it is left out",
+	)
+	set.DurationVar(
+		&f.maxAge,
+		"record-max-age",
+		fleet.DefaultMaxAge,
+		"how long they are kept; 0: until there is no room",
+	)
 }
 
 func (f *recordFlags) check() error {
@@ -90,7 +130,15 @@ func (f *recordFlags) destination(environ config.Environment) (*fleet.UploadConf
 	if err != nil {
 		return nil, err
 	}
-	u := &fleet.UploadConfig{Bucket: bucket, Prefix: prefix, Endpoint: f.endpoint, Region: f.region, Raw: f.raw, MinAge: f.after, Node: f.node}
+	u := &fleet.UploadConfig{
+		Bucket:   bucket,
+		Prefix:   prefix,
+		Endpoint: f.endpoint,
+		Region:   f.region,
+		Raw:      f.raw,
+		MinAge:   f.after,
+		Node:     f.node,
+	}
 	first := func(to *string, names ...string) {
 		for _, name := range names {
 			if v, ok := environ.Get(name); ok && *to == "" {
@@ -151,7 +199,11 @@ func triggers(s config.Settings) (t fleet.Triggers, err error) {
 		}
 	}
 	if t.Cooldown, err = time.ParseDuration(s.TriggerCooldown); err != nil || t.Cooldown < 0 {
-		return t, clierror.New(clierror.Usage, "write it like 5m", fmt.Errorf("trigger_cooldown: %.128q is no time", s.TriggerCooldown))
+		return t, clierror.New(
+			clierror.Usage,
+			"write it like 5m",
+			fmt.Errorf("trigger_cooldown: %.128q is no time", s.TriggerCooldown),
+		)
 	}
 	return t, nil
 }
@@ -201,7 +253,10 @@ func tables(ctx context.Context, folder string, r fleet.Row) ([]fleet.SmallTable
 		})
 	}
 	if len(findings) == 0 { // the verdict alone
-		findings = append(findings, fleet.FindingRow{Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict)})
+		findings = append(
+			findings,
+			fleet.FindingRow{Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict)},
+		)
 	}
 	table, err := fleet.Table("findings", findings)
 	return []fleet.SmallTable{table}, err
@@ -216,5 +271,10 @@ func recorderHelper([]string) error {
 		return err
 	}
 	defer func() { _ = logger.Sync() }()
-	return fleet.RunHelper(os.Stdin, os.Stdout, logger, func(w *fleet.Worker) { w.SetThink(think); w.SetTables(tables) })
+	return fleet.RunHelper(
+		os.Stdin,
+		os.Stdout,
+		logger,
+		func(w *fleet.Worker) { w.SetThink(think); w.SetTables(tables) },
+	)
 }

@@ -24,7 +24,10 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	}
 	notify, _ := config.Environment(p.environ).Get("NOTIFY_SOCKET")
 	if !settings.Enabled {
-		fmt.Fprintln(p.stderr, "inferscoped: switched off by INFERSCOPE_ENABLED=0: nothing is watched. Unset it to watch.")
+		fmt.Fprintln(
+			p.stderr,
+			"inferscoped: switched off by INFERSCOPE_ENABLED=0: nothing is watched. Unset it to watch.",
+		)
 		return daemon.Notify(notify, "READY=1\nSTATUS=switched off by INFERSCOPE_ENABLED=0")
 	}
 	cfg, err := f.config(settings)
@@ -68,8 +71,11 @@ func oneGPU(s config.Settings, pids []int) error {
 			environ = config.Environment{visibleDevices + "=" + value}
 		}
 		if n := environ.VisibleGPUs(config.DevicesDir); n > 1 {
-			return clierror.New(clierror.Usage, "start it with CUDA_VISIBLE_DEVICES=0, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
-				fmt.Errorf("single_gpu: pid %d sees %d GPUs", pid, n))
+			return clierror.New(
+				clierror.Usage,
+				"start it with CUDA_VISIBLE_DEVICES=0, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
+				fmt.Errorf("single_gpu: pid %d sees %d GPUs", pid, n),
+			)
 		}
 	}
 	return nil

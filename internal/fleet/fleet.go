@@ -95,7 +95,15 @@ func New(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, log: log, client: client, shelf: s, open: map[uint32]*session{}, ended: map[uint32]bool{}, report: report}
+	w := &Worker{
+		cfg:    cfg,
+		log:    log,
+		client: client,
+		shelf:  s,
+		open:   map[uint32]*session{},
+		ended:  map[uint32]bool{},
+		report: report,
+	}
 	if cfg.Upload != nil {
 		if w.upload, err = newUploader(*cfg.Upload, s, log, w.count); err != nil {
 			return nil, err

@@ -123,7 +123,15 @@ func Start(argv []string, name func(*exec.Cmd), cfg Config, facts func(Facts), l
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{argv: argv, name: name, log: log, cfg: cfg, facts: facts, waiting: map[uint64]chan *saved{}, ended: make(chan struct{})}
+	p := &Process{
+		argv:    argv,
+		name:    name,
+		log:     log,
+		cfg:     cfg,
+		facts:   facts,
+		waiting: map[uint64]chan *saved{},
+		ended:   make(chan struct{}),
+	}
 	go p.keep()
 	return p, nil
 }
@@ -144,7 +152,11 @@ func (p *Process) keep() {
 		if closing {
 			return
 		}
-		p.log.Warn("the process that keeps recordings has ended, and is started again", zap.Error(err), zap.Duration("after", restartAfter))
+		p.log.Warn(
+			"the process that keeps recordings has ended, and is started again",
+			zap.Error(err),
+			zap.Duration("after", restartAfter),
+		)
 		time.Sleep(restartAfter)
 	}
 }
@@ -233,7 +245,11 @@ func (p *Process) Save(ctx context.Context, pid uint32, reason string) ([]string
 	p.mu.Lock()
 	if p.orders == nil {
 		p.mu.Unlock()
-		return nil, clierror.New(clierror.General, "try again in a few seconds", errors.New("the process that keeps recordings is not there"))
+		return nil, clierror.New(
+			clierror.General,
+			"try again in a few seconds",
+			errors.New("the process that keeps recordings is not there"),
+		)
 	}
 	p.next++
 	id, answer := p.next, make(chan *saved, 1)

@@ -49,17 +49,37 @@ type stored struct {
 
 func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, clierror.New(clierror.General, "choose a directory that the daemon may write with --record-dir", fmt.Errorf("keeping recordings: %w", err))
+		return nil, clierror.New(
+			clierror.General,
+			"choose a directory that the daemon may write with --record-dir",
+			fmt.Errorf("keeping recordings: %w", err),
+		)
 	}
 	// Recordings tell what all users do, and are deleted by name: nobody else may have a hand in it.
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o022 != 0 {
-		return nil, clierror.New(clierror.General, "chmod go-w "+dir+", or choose another directory with --record-dir", fmt.Errorf("keeping recordings: others may write to %s", dir))
+		return nil, clierror.New(
+			clierror.General,
+			"chmod go-w "+dir+", or choose another directory with --record-dir",
+			fmt.Errorf("keeping recordings: others may write to %s", dir),
+		)
 	}
 	probe := filepath.Join(dir, partial+"probe")
 	if err := errors.Join(os.RemoveAll(probe), os.Mkdir(probe, 0o700), os.Remove(probe)); err != nil {
-		return nil, clierror.New(clierror.General, "choose a directory that the daemon may write with --record-dir", fmt.Errorf("keeping recordings: %w", err))
+		return nil, clierror.New(
+			clierror.General,
+			"choose a directory that the daemon may write with --record-dir",
+			fmt.Errorf("keeping recordings: %w", err),
+		)
 	}
-	return &shelf{dir: dir, quota: quota, reserve: reserve, maxAge: maxAge, pinned: map[string]bool{}, writes: map[string]bool{}, sizes: map[string]int64{}}, nil
+	return &shelf{
+		dir:     dir,
+		quota:   quota,
+		reserve: reserve,
+		maxAge:  maxAge,
+		pinned:  map[string]bool{},
+		writes:  map[string]bool{},
+		sizes:   map[string]int64{},
+	}, nil
 }
 
 // lockTime is how long the directory is waited for: a process whose daemon was killed finishes what it has begun.
@@ -78,7 +98,11 @@ func (s *shelf) lock(patience time.Duration) error {
 		}
 		if time.Now().After(end) {
 			_ = f.Close()
-			return clierror.New(clierror.General, "give each daemon a --record-dir of its own", fmt.Errorf("another daemon keeps recordings in %s", s.dir))
+			return clierror.New(
+				clierror.General,
+				"give each daemon a --record-dir of its own",
+				fmt.Errorf("another daemon keeps recordings in %s", s.dir),
+			)
 		}
 	}
 }

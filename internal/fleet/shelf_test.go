@@ -143,7 +143,14 @@ func TestAge(t *testing.T) {
 // TestWriter: a recording is not seen before it is whole, and one without events never.
 func TestWriter(t *testing.T) {
 	s := open(t, 1<<40, 0, 0)
-	rec := &recording.Recording{Meta: recording.Meta{Schema: recording.SchemaVersion, From: 1000, To: 2000, Functions: []recording.Function{{Name: "cuInit"}}}}
+	rec := &recording.Recording{
+		Meta: recording.Meta{
+			Schema:    recording.SchemaVersion,
+			From:      1000,
+			To:        2000,
+			Functions: []recording.Function{{Name: "cuInit"}},
+		},
+	}
 	w, err := s.create("a")
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +185,12 @@ func TestWriter(t *testing.T) {
 func TestRecover(t *testing.T) {
 	s := open(t, 1<<40, 0, 0)
 	rec := &recording.Recording{
-		Meta:   recording.Meta{Schema: recording.SchemaVersion, From: 1000, To: 2000, Functions: []recording.Function{{Name: "cuInit"}}},
+		Meta: recording.Meta{
+			Schema:    recording.SchemaVersion,
+			From:      1000,
+			To:        2000,
+			Functions: []recording.Function{{Name: "cuInit"}},
+		},
 		Events: []event.Event{{Kind: event.Call, TS: 1500, PID: 1, TID: 1}},
 	}
 	w, err := s.create("a")
@@ -202,7 +214,14 @@ func TestRecover(t *testing.T) {
 
 func TestClip(t *testing.T) {
 	rec := &recording.Recording{
-		Meta: recording.Meta{From: 100, To: 200, WallFrom: 5000, GPU: &recording.GPU{Windows: []recording.GPUWindow{{From: 110, To: 130}, {From: 140, To: 160}, {From: 170, To: 180}}}},
+		Meta: recording.Meta{
+			From:     100,
+			To:       200,
+			WallFrom: 5000,
+			GPU: &recording.GPU{
+				Windows: []recording.GPUWindow{{From: 110, To: 130}, {From: 140, To: 160}, {From: 170, To: 180}},
+			},
+		},
 		Events: []event.Event{
 			{Kind: event.Call, TS: 120},
 			{Kind: event.Call, TS: 149},
@@ -212,10 +231,14 @@ func TestClip(t *testing.T) {
 		},
 	}
 	old, next := clip(rec, 0, 150), clip(rec, 150, 200)
-	if old.Meta.From != 100 || old.Meta.To != 150 || old.Meta.WallFrom != 5000 || len(old.Events) != 3 || len(old.Meta.GPU.Windows) != 2 || old.Meta.GPU.Windows[1].To != 150 {
+	if old.Meta.From != 100 || old.Meta.To != 150 || old.Meta.WallFrom != 5000 || len(old.Events) != 3 ||
+		len(old.Meta.GPU.Windows) != 2 ||
+		old.Meta.GPU.Windows[1].To != 150 {
 		t.Errorf("the first part is %+v with %d events", old.Meta, len(old.Events))
 	}
-	if next.Meta.From != 150 || next.Meta.WallFrom != 5050 || len(next.Events) != 3 || len(next.Meta.GPU.Windows) != 2 || next.Meta.GPU.Windows[0].From != 150 {
+	if next.Meta.From != 150 || next.Meta.WallFrom != 5050 || len(next.Events) != 3 ||
+		len(next.Meta.GPU.Windows) != 2 ||
+		next.Meta.GPU.Windows[0].From != 150 {
 		t.Errorf("the second part is %+v with %d events", next.Meta, len(next.Events))
 	}
 }

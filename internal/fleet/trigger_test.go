@@ -33,8 +33,22 @@ func TestThreshold(t *testing.T) {
 
 // A threshold must hold for its time, without an exception; what is not known changes nothing.
 func TestWeigh(t *testing.T) {
-	triggers := Triggers{Iteration: Threshold{1e8, 20 * time.Second}, GPUBusy: Threshold{0.2, 30 * time.Second}, Errors: Threshold{0.01, 0}}
-	slow, fast := Facts{Iterations: 10, P50: 2e8, Watched: 100, Busy: 50}, Facts{Iterations: 10, P50: 5e7, Watched: 100, Busy: 50}
+	triggers := Triggers{
+		Iteration: Threshold{1e8, 20 * time.Second},
+		GPUBusy:   Threshold{0.2, 30 * time.Second},
+		Errors:    Threshold{0.01, 0},
+	}
+	slow, fast := Facts{
+		Iterations: 10,
+		P50:        2e8,
+		Watched:    100,
+		Busy:       50,
+	}, Facts{
+		Iterations: 10,
+		P50:        5e7,
+		Watched:    100,
+		Busy:       50,
+	}
 	idle, unknown := Facts{Iterations: 10, P50: 5e7, Watched: 100, Busy: 10}, Facts{}
 	failing := Facts{Iterations: 10, P50: 5e7, Watched: 100, Busy: 90, Calls: 50, Errors: 1}
 	for name, c := range map[string]struct {
@@ -84,7 +98,13 @@ func TestEnding(t *testing.T) {
 		{int32(unix.SIGKILL), 2, 2, "killed"},
 		{int32(unix.SIGKILL), 2, 3, "oom"},
 	} {
-		target := api.Target{PID: 7, Processes: []recording.Process{{PID: 8, Parent: 7, Died: 1, ExitCode: int32(unix.SIGSEGV)}, {PID: 7, Died: 1, ExitCode: c.code}}}
+		target := api.Target{
+			PID: 7,
+			Processes: []recording.Process{
+				{PID: 8, Parent: 7, Died: 1, ExitCode: int32(unix.SIGSEGV)},
+				{PID: 7, Died: 1, ExitCode: c.code},
+			},
+		}
 		if got := ending(&target, c.before, c.now); got != c.want {
 			t.Errorf("exit code %#x: %q, want %q", c.code, got, c.want)
 		}

@@ -68,7 +68,11 @@ const hintUpload = "write it as s3://BUCKET/PREFIX; name another store with --up
 func ParseDestination(text string) (bucket, prefix string, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", "", clierror.New(clierror.Usage, hintUpload, fmt.Errorf("--upload: %q is no place in an object store", text))
+		return "", "", clierror.New(
+			clierror.Usage,
+			hintUpload,
+			fmt.Errorf("--upload: %q is no place in an object store", text),
+		)
 	}
 	return u.Host, strings.Trim(path.Clean("/"+u.Path), "/"), nil
 }
@@ -102,8 +106,13 @@ func newUploader(cfg UploadConfig, s *shelf, log *zap.Logger, update func(func(*
 	host, secure := "s3.amazonaws.com", true
 	if cfg.Endpoint != "" {
 		u, err := url.Parse(cfg.Endpoint)
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.User != nil {
-			return nil, clierror.New(clierror.Usage, "write it as https://HOST[:PORT]", errors.New("--upload-endpoint is no address of a store"))
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" ||
+			u.User != nil {
+			return nil, clierror.New(
+				clierror.Usage,
+				"write it as https://HOST[:PORT]",
+				errors.New("--upload-endpoint is no address of a store"),
+			)
 		}
 		host, secure = u.Host, u.Scheme == "https"
 	}
@@ -186,7 +195,11 @@ func (u *uploader) failed(name string, err error, now time.Time) {
 	longest := min(backoffHigh, u.low<<min(a.failed, 20))
 	a.next = now.Add(longest/2 + time.Duration(rand.Int64N(int64(longest/2)+1)))
 	if a.failed == 1 {
-		u.log.Warn("a recording was not uploaded; it stays on the disk and is tried again", zap.String("recording", name), zap.Error(err))
+		u.log.Warn(
+			"a recording was not uploaded; it stays on the disk and is tried again",
+			zap.String("recording", name),
+			zap.Error(err),
+		)
 	}
 	u.update(func(k *api.Kept) { k.UploadFailed++; k.UploadError = err.Error() })
 }
@@ -319,11 +332,26 @@ func (u *uploader) small(ctx context.Context, folder string, m *Uploaded, row Ro
 // key returns where a file of a table lies: in Hive partitions by date, hour and node.
 func (u *uploader) key(table string, m *Uploaded, end string) string {
 	at := time.Unix(0, m.From).UTC()
-	return path.Join(u.cfg.Prefix, layout, "table="+table, "date="+at.Format(time.DateOnly), "hour="+at.Format("15"), "node="+m.Node, m.Recording+end)
+	return path.Join(
+		u.cfg.Prefix,
+		layout,
+		"table="+table,
+		"date="+at.Format(time.DateOnly),
+		"hour="+at.Format("15"),
+		"node="+m.Node,
+		m.Recording+end,
+	)
 }
 
 func (u *uploader) manifestKey(m *Uploaded) string {
-	return path.Join(u.cfg.Prefix, layout, "_manifest", "date="+time.Unix(0, m.From).UTC().Format(time.DateOnly), "node="+m.Node, m.Recording+".json")
+	return path.Join(
+		u.cfg.Prefix,
+		layout,
+		"_manifest",
+		"date="+time.Unix(0, m.From).UTC().Format(time.DateOnly),
+		"node="+m.Node,
+		m.Recording+".json",
+	)
 }
 
 // source is what is uploaded: it is read twice.

@@ -84,7 +84,20 @@ func newStore(t *testing.T) *store {
 	}
 	address := l.Addr().String()
 	_ = l.Close()
-	cmd := exec.Command(program, "--access", accessKey, "--secret", secretKey, "--port", address, "--quiet", "posix", "--sidecar", t.TempDir(), t.TempDir())
+	cmd := exec.Command(
+		program,
+		"--access",
+		accessKey,
+		"--secret",
+		secretKey,
+		"--port",
+		address,
+		"--quiet",
+		"posix",
+		"--sidecar",
+		t.TempDir(),
+		t.TempDir(),
+	)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -98,7 +111,10 @@ func newStore(t *testing.T) *store {
 		}
 	})
 	s := &store{t: t}
-	s.direct, err = minio.New(address, &minio.Options{Creds: credentials.NewStaticV4(accessKey, secretKey, ""), Region: "us-east-1"})
+	s.direct, err = minio.New(
+		address,
+		&minio.Options{Creds: credentials.NewStaticV4(accessKey, secretKey, ""), Region: "us-east-1"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +164,14 @@ func newStore(t *testing.T) *store {
 
 // config is that of an uploader into the store, by the link.
 func (s *store) config() UploadConfig {
-	return UploadConfig{Endpoint: s.link.URL, Region: "us-east-1", Bucket: bucket, Prefix: "fleet/a", Node: "node-1", Raw: RawAlways}
+	return UploadConfig{
+		Endpoint: s.link.URL,
+		Region:   "us-east-1",
+		Bucket:   bucket,
+		Prefix:   "fleet/a",
+		Node:     "node-1",
+		Raw:      RawAlways,
+	}
 }
 
 func (s *store) uploader(dir string, log *zap.Logger) (*uploader, *api.Kept) {
@@ -199,10 +222,23 @@ func made(t *testing.T, s *shelf, i, calls int) string {
 	from := uint64(i) * 100_000_000_000
 	rec := &recording.Recording{Meta: recording.Meta{
 		Schema: recording.SchemaVersion, Target: uint32(100 + i), From: from, To: from + 60_000_000_000, WallFrom: 1_764_028_800_000_000_000 + int64(i)*60_000_000_000,
-		Functions: []recording.Function{{Name: "cuLaunchKernel", Base: "cuLaunchKernel", Group: "launch", Library: "driver"}, {Name: "cuMemAlloc"}},
+		Functions: []recording.Function{
+			{Name: "cuLaunchKernel", Base: "cuLaunchKernel", Group: "launch", Library: "driver"},
+			{Name: "cuMemAlloc"},
+		},
 	}}
 	for k := range calls {
-		rec.Events = append(rec.Events, event.Event{Kind: event.Call, TS: from + uint64(k), PID: uint32(100 + i), TID: 1, Func: uint16(k % 2), Args: [4]uint64{rand.Uint64()}})
+		rec.Events = append(
+			rec.Events,
+			event.Event{
+				Kind: event.Call,
+				TS:   from + uint64(k),
+				PID:  uint32(100 + i),
+				TID:  1,
+				Func: uint16(k % 2),
+				Args: [4]uint64{rand.Uint64()},
+			},
+		)
 	}
 	w, err := s.create(fmt.Sprintf("2025112%dT000000.000Z-%d-python", i, 100+i))
 	if err != nil {
@@ -278,7 +314,13 @@ func TestUploadThroughFaults(t *testing.T) {
 	s := newStore(t)
 	dir := t.TempDir()
 	var said bytes.Buffer
-	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&said), zap.DebugLevel))
+	log := zap.New(
+		zapcore.NewCore(
+			zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),
+			zapcore.AddSync(&said),
+			zap.DebugLevel,
+		),
+	)
 	u, kept := s.uploader(dir, log)
 	calls := map[string]int{}
 	for i := range 4 {
@@ -286,7 +328,8 @@ func TestUploadThroughFaults(t *testing.T) {
 	}
 	s.down.Store(true)
 	u.pass(t.Context(), time.Now())
-	if found, _ := list(dir); len(found) != 4 || kept.Uploaded != 0 || kept.UploadFailed != 4 || kept.Pending != 4 || kept.UploadError == "" {
+	if found, _ := list(dir); len(found) != 4 || kept.Uploaded != 0 || kept.UploadFailed != 4 || kept.Pending != 4 ||
+		kept.UploadError == "" {
 		t.Fatalf("in an outage: %d are on the disk, %+v", len(found), kept)
 	}
 	s.down.Store(false)
@@ -306,7 +349,8 @@ func TestUploadThroughFaults(t *testing.T) {
 	}
 	s.whole(calls)
 	for _, key := range s.keys() {
-		if !strings.HasPrefix(key, "fleet/a/v=1/") || !strings.Contains(key, "date=2025-11-25/") || !strings.Contains(key, "node=node-1/") {
+		if !strings.HasPrefix(key, "fleet/a/v=1/") || !strings.Contains(key, "date=2025-11-25/") ||
+			!strings.Contains(key, "node=node-1/") {
 			t.Errorf("key %s", key)
 		}
 	}

@@ -150,7 +150,13 @@ func Summarize(rec *recording.Recording) *Summary {
 		s.Devices = append(s.Devices, d.result(rec, key))
 	}
 	slices.SortFunc(s.Devices, func(a, b Device) int {
-		return cmp.Or(cmp.Compare(b.Reserved, a.Reserved), cmp.Compare(b.Allocated, a.Allocated), cmp.Compare(a.PID, b.PID), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Index, b.Index))
+		return cmp.Or(
+			cmp.Compare(b.Reserved, a.Reserved),
+			cmp.Compare(b.Allocated, a.Allocated),
+			cmp.Compare(a.PID, b.PID),
+			cmp.Compare(a.Type, b.Type),
+			cmp.Compare(a.Index, b.Index),
+		)
 	})
 	return s
 }
@@ -242,7 +248,10 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 	for _, s := range d.samples {
 		samples = append(samples, s)
 	}
-	slices.SortFunc(samples, func(a, b sample) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.pointer, b.pointer)) })
+	slices.SortFunc(
+		samples,
+		func(a, b sample) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.pointer, b.pointer)) },
+	)
 	w := window{rec: rec, from: rec.Meta.From, to: rec.Meta.To}
 	if len(d.levels) > 0 {
 		w.from = max(w.from, d.levels[0].TS)

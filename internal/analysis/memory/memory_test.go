@@ -31,7 +31,15 @@ func newBuild() *build {
 }
 
 func (b *build) event(kind event.Kind, ts, dur uint64, flags event.Flags, args ...uint64) {
-	e := event.Event{TS: ts, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: event.CUDAMemory, Kind: kind, Flags: flags | event.Timed}
+	e := event.Event{
+		TS:    ts,
+		Dur:   dur,
+		PID:   recordtest.PID,
+		TID:   recordtest.PID,
+		Func:  event.CUDAMemory,
+		Kind:  kind,
+		Flags: flags | event.Timed,
+	}
 	copy(e.Args[:], args)
 	b.Event(e)
 }
@@ -108,10 +116,26 @@ func TestLeak(t *testing.T) {
 	b := newBuild()
 	b.levels([2]uint64{to, 400 * mib})
 	stack := func(name string, line uint32) uint64 {
-		return b.Stack(recordtest.Native("c10::reportMemoryUsageToProfiler", "libc10.so"), recordtest.Native("at::empty", "libtorch.so"),
-			recordtest.Python(name, "serve.py", line), recordtest.Python("main", "serve.py", 1))
+		return b.Stack(
+			recordtest.Native("c10::reportMemoryUsageToProfiler", "libc10.so"),
+			recordtest.Native("at::empty", "libtorch.so"),
+			recordtest.Python(name, "serve.py", line),
+			recordtest.Python("main", "serve.py", 1),
+		)
 	}
-	leak, cache, queue, activation := stack("remember", 12), stack("fill", 20), stack("enqueue", 30), stack("forward", 40)
+	leak, cache, queue, activation := stack(
+		"remember",
+		12,
+	), stack(
+		"fill",
+		20,
+	), stack(
+		"enqueue",
+		30,
+	), stack(
+		"forward",
+		40,
+	)
 	for i := range uint64(100) {
 		at := from + i*second/10
 		b.block(leak, at, 0, mib, mib/1000)
@@ -181,7 +205,8 @@ func TestOutOfMemory(t *testing.T) {
 	if e.Asked != 512*mib || e.Name != "asks (a.py:9)" || len(e.Live) != 2 {
 		t.Fatalf("%+v", e)
 	}
-	if d.Sites[e.Live[0].Site].Name != "hog (a.py:3)" || e.Live[0].Bytes != 250*mib || e.Live[1] != (memory.Holding{Site: -1, Bytes: 100 * mib}) {
+	if d.Sites[e.Live[0].Site].Name != "hog (a.py:3)" || e.Live[0].Bytes != 250*mib ||
+		e.Live[1] != (memory.Holding{Site: -1, Bytes: 100 * mib}) {
 		t.Errorf("%+v", e.Live)
 	}
 }
@@ -194,7 +219,18 @@ func FuzzSummarize(f *testing.F) {
 		r.Meta.Frames = []recording.Frame{{Kind: recording.PythonFrame, Name: "f", File: "f.py"}}
 		r.Meta.Stacks = []recording.Node{{Parent: parent, Frame: uint32(a)}, {Parent: 1, Frame: 0}}
 		for _, k := range []event.Kind{event.Kind(kind), event.Memory, event.MemoryFlow, event.Allocation, event.OutOfMemory} {
-			r.Events = append(r.Events, event.Event{TS: a, Dur: b, PID: 1, Func: device, Kind: k, Args: [4]uint64{c, d, a, b}, Flags: event.Flags(d)})
+			r.Events = append(
+				r.Events,
+				event.Event{
+					TS:    a,
+					Dur:   b,
+					PID:   1,
+					Func:  device,
+					Kind:  k,
+					Args:  [4]uint64{c, d, a, b},
+					Flags: event.Flags(d),
+				},
+			)
 		}
 		slices.SortFunc(r.Events, func(x, y event.Event) int { return int(x.Kind) - int(y.Kind) })
 		memory.Summarize(r)

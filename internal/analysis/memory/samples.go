@@ -34,7 +34,12 @@ func Samples(rec *recording.Recording) []Sample {
 		}
 	}
 	slices.SortFunc(out, func(a, b Sample) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.PID, b.PID), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pointer, b.Pointer))
+		return cmp.Or(
+			cmp.Compare(a.From, b.From),
+			cmp.Compare(a.PID, b.PID),
+			cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.Pointer, b.Pointer),
+		)
 	})
 	return out
 }

@@ -96,7 +96,15 @@ func (s *Site) fill(w *window, samples []sample, peakAt uint64) {
 			peak += x.weight
 		}
 	}
-	s.Live, s.Blocks, s.Error, s.AtPeak = uint64(live), uint64(math.Round(blocks)), uint64(math.Sqrt(variance)), uint64(peak)
+	s.Live, s.Blocks, s.Error, s.AtPeak = uint64(
+		live,
+	), uint64(
+		math.Round(blocks),
+	), uint64(
+		math.Sqrt(variance),
+	), uint64(
+		peak,
+	)
 	s.Bytes, s.Count, s.Samples = uint64(bytes), uint64(math.Round(count)), len(samples)
 	if len(lives) > 0 {
 		slices.Sort(lives)
@@ -273,7 +281,15 @@ func (s *sites) fullIn(d *Device, memory uint64) {
 // exhausted says what was held when an allocation failed.
 func (s *sites) exhausted(w *window, e *event.Event, d *Device) Exhausted {
 	stack := stackOf(&w.rec.Meta, siteNode(&w.rec.Meta, e.Args[0]))
-	out := Exhausted{At: e.TS, Asked: e.Args[1], Allocated: e.Args[2], Reserved: e.Args[3], Stack: stack, Name: siteName(stack), Live: []Holding{}}
+	out := Exhausted{
+		At:        e.TS,
+		Asked:     e.Args[1],
+		Allocated: e.Args[2],
+		Reserved:  e.Args[3],
+		Stack:     stack,
+		Name:      siteName(stack),
+		Live:      []Holding{},
+	}
 	since := 0.0
 	for k := range s.list {
 		bytes := 0.0

@@ -99,7 +99,8 @@ func (e *Effect) calls(t *timeline.Timeline, in, around timeline.Spans) {
 	enqueues := make([]bool, len(functions))
 	for i := range functions {
 		f := &functions[i]
-		enqueues[i] = f.Group == "graph" && strings.Contains(f.Base, "GraphLaunch") || f.Group == "copy" && strings.Contains(f.Base, "Async")
+		enqueues[i] = f.Group == "graph" && strings.Contains(f.Base, "GraphLaunch") ||
+			f.Group == "copy" && strings.Contains(f.Base, "Async")
 	}
 	within, without := map[uint16][]float64{}, map[uint16][]float64{}
 	for i := range t.Ops {

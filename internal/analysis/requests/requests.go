@@ -204,7 +204,10 @@ func (s *Summary) count(meta *recording.Meta) (ended []*recording.Request) {
 func rowOf(r *recording.Request) Row {
 	row := Row{
 		Number: r.Number, ID: r.ID, Route: r.Route, Model: r.Model, PID: r.PID, Received: r.Received, Status: r.Status, Outcome: r.Outcome,
-		Latency: span(r.Received, r.End), InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
+		Latency: span(
+			r.Received,
+			r.End,
+		), InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
 	}
 	if r.FirstToken == 0 {
 		return row
@@ -214,7 +217,12 @@ func rowOf(r *recording.Request) Row {
 	if r.Asked >= r.Received && r.Asked <= r.FirstToken {
 		asked = r.Asked
 	}
-	row.Phases = &Phases{Read: asked - r.Received, First: span(asked, r.FirstToken), Decode: span(r.FirstToken, r.LastToken), Finish: span(r.LastToken, r.End)}
+	row.Phases = &Phases{
+		Read:   asked - r.Received,
+		First:  span(asked, r.FirstToken),
+		Decode: span(r.FirstToken, r.LastToken),
+		Finish: span(r.LastToken, r.End),
+	}
 	if r.OutputTokens > 1 && r.Outcome == "complete" {
 		row.TPOT = row.Phases.Decode / uint64(r.OutputTokens-1)
 	}
@@ -295,7 +303,10 @@ func (s *Summary) group() {
 		rows[k] = append(rows[k], r)
 	}
 	for k, list := range rows {
-		s.Groups = append(s.Groups, Group{k.route, k.model, len(list), quantiles(list, ttft), quantiles(list, tpot), quantiles(list, latency)})
+		s.Groups = append(
+			s.Groups,
+			Group{k.route, k.model, len(list), quantiles(list, ttft), quantiles(list, tpot), quantiles(list, latency)},
+		)
 	}
 	slices.SortFunc(s.Groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Route, b.Route), cmp.Compare(a.Model, b.Model))

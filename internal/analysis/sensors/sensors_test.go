@@ -16,7 +16,9 @@ func record(f func(i int, s *recording.Sensor)) *recording.Recording {
 	b := recordtest.New()
 	for i := range 31 {
 		s := recording.Sensor{
-			TS: b.Meta.From + uint64(i)*tenth, GPU: 2, UUID: "GPU-2", Name: "NVIDIA H200", Power: 400_000, PowerLimit: 700_000, Temperature: 50,
+			TS: b.Meta.From + uint64(
+				i,
+			)*tenth, GPU: 2, UUID: "GPU-2", Name: "NVIDIA H200", Power: 400_000, PowerLimit: 700_000, Temperature: 50,
 			SMClock: 1980, SMClockMax: 1980, Utilization: 100, MemoryTotal: 100, MemoryUsed: uint64(i),
 		}
 		f(i, &s)
@@ -44,7 +46,8 @@ func TestNone(t *testing.T) {
 // TestEnergy: a ramp from 0 to 300 W over three seconds is 450 J; at 10 iterations a second 15 J each.
 func TestEnergy(t *testing.T) {
 	g := one(t, record(func(i int, s *recording.Sensor) { s.Power = uint64(i) * 10_000 }), 10)
-	if math.Abs(g.Energy-450) > 1e-6 || g.Power != 150_000 || g.PowerPeak != 300_000 || math.Abs(g.PerIteration-15) > 1e-9 {
+	if math.Abs(g.Energy-450) > 1e-6 || g.Power != 150_000 || g.PowerPeak != 300_000 ||
+		math.Abs(g.PerIteration-15) > 1e-9 {
 		t.Errorf("%+v", g)
 	}
 	if !g.Used || g.Index != 2 || g.MemoryUsed != 30 || g.Throttled || len(g.Throttle) != 0 || g.SMClock != 1980 {
@@ -60,7 +63,9 @@ func TestThrottled(t *testing.T) {
 			s.SMClock, s.Reasons = 1400, 0x4
 		}
 	}), 0)
-	if !g.Throttled || len(g.Throttle) != 1 || g.Throttle[0].Reason != "power limit" || g.Throttle[0].Clock != 1400 || g.SMClockLow != 1400 || g.PerIteration != 0 {
+	if !g.Throttled || len(g.Throttle) != 1 || g.Throttle[0].Reason != "power limit" || g.Throttle[0].Clock != 1400 ||
+		g.SMClockLow != 1400 ||
+		g.PerIteration != 0 {
 		t.Errorf("%+v", g)
 	}
 	g = one(t, record(func(_ int, s *recording.Sensor) { s.Reasons = 0x4 }), 0)

@@ -241,7 +241,12 @@ func (d *Discoverer) consider(pid uint32) {
 	top := proc.Top(pid)
 	if why := d.refuse(&u, top); why != "" {
 		if d.note(&u, why) {
-			d.log.Debug("a process that uses a GPU is left alone", zap.Uint32("pid", u.PID), zap.String("comm", u.Comm), zap.String("why", why))
+			d.log.Debug(
+				"a process that uses a GPU is left alone",
+				zap.Uint32("pid", u.PID),
+				zap.String("comm", u.Comm),
+				zap.String("why", why),
+			)
 			d.count(func(c *Counts) { c.Refused++ })
 		}
 		return
@@ -250,12 +255,22 @@ func (d *Discoverer) consider(pid uint32) {
 	if err := d.opts.Watch(top); err != nil {
 		if d.note(&u, err.Error()) {
 			d.count(func(c *Counts) { c.Failed++ })
-			d.log.Warn("a process that uses a GPU is not watched; it is tried again", zap.Uint32("pid", top), zap.String("comm", u.Comm), zap.Error(err))
+			d.log.Warn(
+				"a process that uses a GPU is not watched; it is tried again",
+				zap.Uint32("pid", top),
+				zap.String("comm", u.Comm),
+				zap.Error(err),
+			)
 		}
 		return
 	}
 	d.count(func(c *Counts) { c.Watched++ })
-	d.log.Info("found a process that uses a GPU", zap.Uint32("pid", top), zap.Uint32("using", pid), zap.String("comm", u.Comm))
+	d.log.Info(
+		"found a process that uses a GPU",
+		zap.Uint32("pid", top),
+		zap.Uint32("using", pid),
+		zap.String("comm", u.Comm),
+	)
 }
 
 // note remembers that a process is not watched, and reports whether that is news.

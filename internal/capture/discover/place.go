@@ -70,9 +70,14 @@ func Role(comm, cmdline string) string {
 	title, _, _ := strings.Cut(cmdline, " ")
 	title = strings.ToLower(title)
 	switch {
-	case strings.HasPrefix(title, "vllm::enginecor"), strings.HasPrefix(title, "sglang::scheduler"), strings.HasPrefix(comm, "VLLM::EngineCor"):
+	case strings.HasPrefix(title, "vllm::enginecor"),
+		strings.HasPrefix(title, "sglang::scheduler"),
+		strings.HasPrefix(comm, "VLLM::EngineCor"):
 		return "engine"
-	case strings.HasPrefix(title, "vllm::"), strings.HasPrefix(title, "sglang::"), strings.HasPrefix(title, "ray::"), strings.HasPrefix(comm, "VLLM::"):
+	case strings.HasPrefix(title, "vllm::"),
+		strings.HasPrefix(title, "sglang::"),
+		strings.HasPrefix(title, "ray::"),
+		strings.HasPrefix(comm, "VLLM::"):
 		return "worker"
 	case strings.Contains(cmdline, "multiprocessing.spawn"), strings.Contains(cmdline, "multiprocessing.forkserver"),
 		strings.Contains(cmdline, "triton_python_backend_stub"):

@@ -102,17 +102,27 @@ func TestPods(t *testing.T) {
 	deny := false
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
-		if r.URL.Path != "/api/v1/pods" || r.URL.Query().Get("fieldSelector") != "spec.nodeName=node-1" || r.Header.Get("Authorization") != "Bearer secret" || deny {
+		if r.URL.Path != "/api/v1/pods" || r.URL.Query().Get("fieldSelector") != "spec.nodeName=node-1" ||
+			r.Header.Get("Authorization") != "Bearer secret" ||
+			deny {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		_, _ = w.Write([]byte(`{"items":[{"metadata":{"uid":"` + uid + `","name":"chat-0","namespace":"prod","labels":{"app":"chat"}},
-			"status":{"containerStatuses":[{"containerID":"containerd://` + id + `","name":"server","image":"vllm:1"}]}}]}`))
+		_, _ = w.Write(
+			[]byte(
+				`{"items":[{"metadata":{"uid":"` + uid + `","name":"chat-0","namespace":"prod","labels":{"app":"chat"}},
+			"status":{"containerStatuses":[{"containerID":"containerd://` + id + `","name":"server","image":"vllm:1"}]}}]}`,
+			),
+		)
 	}))
 	t.Cleanup(s.Close)
 	account := t.TempDir()
 	write(t, filepath.Join(account, "token"), "secret\n")
-	write(t, filepath.Join(account, "ca.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	write(
+		t,
+		filepath.Join(account, "ca.crt"),
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})),
+	)
 	host, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "https://"), ":")
 	env := map[string]string{"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "NODE_NAME": "node-1"}
 	get := func(k string) string { return env[k] }
@@ -122,7 +132,8 @@ func TestPods(t *testing.T) {
 	}
 	at := Place{PodUID: uid, Container: id}
 	pods.complete(&at)
-	if at.Pod != "chat-0" || at.Namespace != "prod" || at.Name != "server" || at.Image != "vllm:1" || at.Labels["app"] != "chat" {
+	if at.Pod != "chat-0" || at.Namespace != "prod" || at.Name != "server" || at.Image != "vllm:1" ||
+		at.Labels["app"] != "chat" {
 		t.Errorf("%+v", at)
 	}
 	again := Place{PodUID: uid, Container: id}

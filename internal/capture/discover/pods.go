@@ -75,7 +75,10 @@ func NewPods(getenv func(string) string, account string, log *zap.Logger) (*Pods
 	}
 	return &Pods{
 		url: "https://" + net.JoinHostPort(host, port), node: node, token: token, log: log, known: map[string]pod{},
-		client: &http.Client{Timeout: podsTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}},
+		client: &http.Client{
+			Timeout:   podsTimeout,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+		},
 	}, nil
 }
 
@@ -138,7 +141,11 @@ func (p *Pods) list() (map[string]pod, error) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("listing the pods of node %s: %s (the service account needs get and list on pods)", p.node, answer.Status)
+		return nil, fmt.Errorf(
+			"listing the pods of node %s: %s (the service account needs get and list on pods)",
+			p.node,
+			answer.Status,
+		)
 	}
 	return decodePods(io.LimitReader(answer.Body, maxPodsBytes))
 }

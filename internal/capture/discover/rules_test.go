@@ -54,7 +54,13 @@ func TestRules(t *testing.T) {
 
 // A program is refused where one of its processes is denied, and taken where one is allowed.
 func TestRulesOfATree(t *testing.T) {
-	worker, server := Subject{Name: "python3", Cmdline: "VLLM::Worker_TP0"}, Subject{Name: "python3", Cmdline: "vllm serve m"}
+	worker, server := Subject{
+		Name:    "python3",
+		Cmdline: "VLLM::Worker_TP0",
+	}, Subject{
+		Name:    "python3",
+		Cmdline: "vllm serve m",
+	}
 	r, err := ParseRules("cmdline=vllm serve*", "cmdline=VLLM::Worker_TP1")
 	if err != nil {
 		t.Fatal(err)

@@ -25,11 +25,13 @@ func whole() *machine {
 	}
 	return &machine{
 		root: fstest.MapFS{
-			"proc/sys/kernel/osrelease":          {Data: []byte("6.14.0-generic\n")},
-			"proc/sys/kernel/yama/ptrace_scope":  {Data: []byte("1\n")},
-			"proc/self/status":                   {Data: []byte("Name:\tx\nSeccomp:\t0\n")},
-			"proc/pressure/memory":               {Data: []byte("some avg10=0.00")},
-			"proc/driver/nvidia/version":         {Data: []byte("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun\nGCC version: 13")},
+			"proc/sys/kernel/osrelease":         {Data: []byte("6.14.0-generic\n")},
+			"proc/sys/kernel/yama/ptrace_scope": {Data: []byte("1\n")},
+			"proc/self/status":                  {Data: []byte("Name:\tx\nSeccomp:\t0\n")},
+			"proc/pressure/memory":              {Data: []byte("some avg10=0.00")},
+			"proc/driver/nvidia/version": {
+				Data: []byte("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun\nGCC version: 13"),
+			},
 			"dev/nvidia0":                        {},
 			"sys/kernel/tracing/events/sched/id": {},
 			"sys/fs/cgroup/cgroup.controllers":   {},
@@ -138,7 +140,14 @@ func TestStateOfATarget(t *testing.T) {
 
 func TestThisProcess(t *testing.T) {
 	pid := uint32(os.Getpid())
-	d, err := Examine(Options{PID: int(pid), Agents: []recording.AgentStatus{{Agent: recording.Agent{PID: pid, State: "refused", Detail: "another profiler holds CUPTI"}}}})
+	d, err := Examine(
+		Options{
+			PID: int(pid),
+			Agents: []recording.AgentStatus{
+				{Agent: recording.Agent{PID: pid, State: "refused", Detail: "another profiler holds CUPTI"}},
+			},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +164,9 @@ func TestThisProcess(t *testing.T) {
 
 func TestText(t *testing.T) {
 	m := whole()
-	m.root.(fstest.MapFS)["proc/driver/nvidia/version"].Data = []byte("NVRM version: \x1b[31m" + strings.Repeat("long words ", 20))
+	m.root.(fstest.MapFS)["proc/driver/nvidia/version"].Data = []byte(
+		"NVRM version: \x1b[31m" + strings.Repeat("long words ", 20),
+	)
 	d := m.diagnose()
 	d.Fail(errors.New("no such process"))
 	var b bytes.Buffer

@@ -87,14 +87,28 @@ func (m *machine) profilers() []Check {
 }
 
 // injected are libraries by which other tools sit in a process.
-var injected = []string{"libToolsInjection", "libcuda-injection", "libInterceptorInjectionTarget", "libcuinj", "libnvperf_host_injection"}
+var injected = []string{
+	"libToolsInjection",
+	"libcuda-injection",
+	"libInterceptorInjectionTarget",
+	"libcuinj",
+	"libnvperf_host_injection",
+}
 
 // cupti looks at what the target has mapped, and at what an agent that was there said.
 func (m *machine) cupti(p *proc.Process, agents []recording.AgentStatus) []Check {
 	var driver, cupti, tool string
 	all, err := proc.Mappings(p)
 	if err != nil {
-		return []Check{{Name: "libraries", State: Unknown, Found: err.Error(), Lost: "everything about this process", Fix: "run it as root, or with CAP_SYS_PTRACE"}}
+		return []Check{
+			{
+				Name:  "libraries",
+				State: Unknown,
+				Found: err.Error(),
+				Lost:  "everything about this process",
+				Fix:   "run it as root, or with CAP_SYS_PTRACE",
+			},
+		}
 	}
 	for i := range all {
 		base := path.Base(all[i].Path)
@@ -110,7 +124,14 @@ func (m *machine) cupti(p *proc.Process, agents []recording.AgentStatus) []Check
 			}
 		}
 	}
-	out := []Check{mapped("driver library", driver, "it has not used CUDA yet: a report is about its CPU work until then"), mapped("libcupti", cupti, "the agent looks for one beside the CUDA libraries; name another with inferscoped --cupti")}
+	out := []Check{
+		mapped("driver library", driver, "it has not used CUDA yet: a report is about its CPU work until then"),
+		mapped(
+			"libcupti",
+			cupti,
+			"the agent looks for one beside the CUDA libraries; name another with inferscoped --cupti",
+		),
+	}
 	out = append(out, m.holder(p, tool, agents))
 	return out
 }
@@ -124,7 +145,11 @@ func mapped(name, file, otherwise string) Check {
 
 // holder says who holds CUPTI in the target, as far as that shows.
 func (m *machine) holder(p *proc.Process, tool string, agents []recording.AgentStatus) Check {
-	c := Check{Name: "CUPTI", State: OK, Found: "nobody else is seen to hold it; the agent finds out when it subscribes"}
+	c := Check{
+		Name:  "CUPTI",
+		State: OK,
+		Found: "nobody else is seen to hold it; the agent finds out when it subscribes",
+	}
 	for i := range agents {
 		if a := &agents[i]; a.PID == p.PID {
 			c.Found = "the daemon's agent: " + a.State
@@ -138,7 +163,8 @@ func (m *machine) holder(p *proc.Process, tool string, agents []recording.AgentS
 		c.State, c.Found, c.Lost, c.Fix = Limited, "another tool is in the process: "+tool, "GPU activity: CUPTI has room for one", "start the program without that tool"
 		return c
 	}
-	if v, set, err := proc.Variable(p.PID, "CUDA_INJECTION64_PATH"); err == nil && set && v != "" && !strings.Contains(path.Base(v), agent.FileName) {
+	if v, set, err := proc.Variable(p.PID, "CUDA_INJECTION64_PATH"); err == nil && set && v != "" &&
+		!strings.Contains(path.Base(v), agent.FileName) {
 		c.State, c.Found, c.Lost, c.Fix = Limited, "CUDA_INJECTION64_PATH="+v, "GPU activity, where that library takes CUPTI", "start the program without it"
 	}
 	return c

@@ -24,13 +24,29 @@ type use struct {
 }
 
 var uses = map[feature.Name]use{
-	feature.BTF:           {Missing, "everything: BPF programs are fitted to the kernel by it", "use a kernel built with CONFIG_DEBUG_INFO_BTF=y"},
-	feature.RingBuffer:    {Missing, "everything: events come through them", "use Linux 5.15 or newer"},
-	feature.TaskStorage:   {Missing, "everything: calls are timed with it", "use Linux 5.15 or newer"},
-	feature.Tracepoint:    {Missing, "everything: processes and their switches are followed by them", "use Linux 5.15 or newer"},
-	feature.PerfCookie:    {Limited, "the only way to probe on kernels before 6.6", "use Linux 5.15 or newer"},
-	feature.UprobeMulti:   {Limited, "attaching takes seconds and CAP_SYS_ADMIN: each function is probed by a perf event of its own", "use Linux 6.6 or newer"},
-	feature.UprobeSession: {Limited, "a call that is timed costs a little more: entries and returns are probed apart", "use Linux 6.13 or newer"},
+	feature.BTF: {
+		Missing,
+		"everything: BPF programs are fitted to the kernel by it",
+		"use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+	},
+	feature.RingBuffer:  {Missing, "everything: events come through them", "use Linux 5.15 or newer"},
+	feature.TaskStorage: {Missing, "everything: calls are timed with it", "use Linux 5.15 or newer"},
+	feature.Tracepoint: {
+		Missing,
+		"everything: processes and their switches are followed by them",
+		"use Linux 5.15 or newer",
+	},
+	feature.PerfCookie: {Limited, "the only way to probe on kernels before 6.6", "use Linux 5.15 or newer"},
+	feature.UprobeMulti: {
+		Limited,
+		"attaching takes seconds and CAP_SYS_ADMIN: each function is probed by a perf event of its own",
+		"use Linux 6.6 or newer",
+	},
+	feature.UprobeSession: {
+		Limited,
+		"a call that is timed costs a little more: entries and returns are probed apart",
+		"use Linux 6.13 or newer",
+	},
 }
 
 // kernel looks at what the kernel has.
@@ -84,7 +100,13 @@ func (m *machine) release() Check {
 
 // uprobes looks at how calls would be probed.
 func (m *machine) uprobes() Check {
-	multi, session, perf := m.host.Of(feature.UprobeMulti), m.host.Of(feature.UprobeSession), m.host.Of(feature.PerfCookie)
+	multi, session, perf := m.host.Of(
+		feature.UprobeMulti,
+	), m.host.Of(
+		feature.UprobeSession,
+	), m.host.Of(
+		feature.PerfCookie,
+	)
 	switch {
 	case session.Answer == feature.Yes:
 		return Check{Name: "probes of CUDA calls", State: OK, Found: "session"}
@@ -202,7 +224,8 @@ func (m *machine) rights() []Check {
 			}
 			c.Fix = "run it with sudo, or grant " + capabilities(missing.Needs)
 		}
-		if strings.Contains(n.For, "before 6.6") && c.State == Limited && m.host.Of(feature.UprobeMulti).Answer == feature.Yes {
+		if strings.Contains(n.For, "before 6.6") && c.State == Limited &&
+			m.host.Of(feature.UprobeMulti).Answer == feature.Yes {
 			c.State, c.Found = Absent, "not needed on this kernel"
 		}
 		out = append(out, c)

@@ -40,7 +40,14 @@ func (m *machine) namespaces(pid uint32) []Check {
 		ours, err := os.Readlink("/proc/self/ns/" + kind)
 		theirs, failed := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 		if err != nil || failed != nil {
-			return []Check{{Name: "namespaces", State: Unknown, Found: "cannot be read", Fix: "run it as root, or with CAP_SYS_PTRACE"}}
+			return []Check{
+				{
+					Name:  "namespaces",
+					State: Unknown,
+					Found: "cannot be read",
+					Fix:   "run it as root, or with CAP_SYS_PTRACE",
+				},
+			}
 		}
 		if ours == theirs {
 			own = append(own, kind)
@@ -51,7 +58,9 @@ func (m *machine) namespaces(pid uint32) []Check {
 	if len(other) == 0 {
 		return []Check{{Name: "namespaces", State: OK, Found: "the same as here"}}
 	}
-	return []Check{{Name: "namespaces", State: OK, Found: fmt.Sprintf("its own: %s; shared: %s", list(other), list(own))}}
+	return []Check{
+		{Name: "namespaces", State: OK, Found: fmt.Sprintf("its own: %s; shared: %s", list(other), list(own))},
+	}
 }
 
 func list(names []string) string {

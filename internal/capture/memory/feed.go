@@ -159,7 +159,14 @@ func (s *Source) Complete(to uint64) []event.Event {
 
 // standing makes the events that a device would have if it were called just now.
 func standing(key deviceKey, d *bpf.MemoryMemoryDevice, to uint64) []event.Event {
-	e := event.Event{TS: d.Sent, Dur: to - min(to, d.Sent), PID: key.pid(), TID: key.pid(), Func: key.device(), Flags: event.Timed}
+	e := event.Event{
+		TS:    d.Sent,
+		Dur:   to - min(to, d.Sent),
+		PID:   key.pid(),
+		TID:   key.pid(),
+		Func:  key.device(),
+		Flags: event.Timed,
+	}
 	level, flow := e, e
 	level.Kind, level.Args = event.Memory, [4]uint64{d.Allocated, d.Reserved, max(d.High, d.Allocated), d.Before}
 	flow.Kind, flow.Args = event.MemoryFlow, [4]uint64{d.Allocations, d.Frees, d.AllocatedBytes, d.FreedBytes}

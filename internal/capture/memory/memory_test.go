@@ -100,7 +100,8 @@ func (v *victim) ask(format string, args ...any) string {
 
 func (v *victim) truth() (out truth) {
 	v.t.Helper()
-	text := strings.NewReplacer("allocated_bytes", "AllocatedBytes", "freed_bytes", "FreedBytes").Replace(v.ask("truth"))
+	text := strings.NewReplacer("allocated_bytes", "AllocatedBytes", "freed_bytes", "FreedBytes").
+		Replace(v.ask("truth"))
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		v.t.Fatalf("%s: %v", text, err)
 	}

@@ -52,7 +52,11 @@ func load(rings *ring.Rings, opts Options) (*programs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the programs for allocations: %w", err)
 	}
-	p := &programs{coll: coll, report: coll.Programs[bpf.MemoryProgMemoryReport], exhausted: coll.Programs[bpf.MemoryProgMemoryExhausted]}
+	p := &programs{
+		coll:      coll,
+		report:    coll.Programs[bpf.MemoryProgMemoryReport],
+		exhausted: coll.Programs[bpf.MemoryProgMemoryExhausted],
+	}
 	if p.reader, err = ring.OpenRecords(coll.Maps[bpf.MemoryMapMemoryRecords]); err != nil {
 		coll.Close()
 		return nil, fmt.Errorf("map the ring of allocations: %w", err)
@@ -84,8 +88,12 @@ func (p *programs) counts() counts {
 		return n
 	}
 	return counts{
-		lost: read(bpf.MemoryMemoryCountMEMORY_COUNT_LOST), forgotten: read(bpf.MemoryMemoryCountMEMORY_COUNT_FORGOTTEN),
-		devices: read(bpf.MemoryMemoryCountMEMORY_COUNT_DEVICES), unfreed: read(bpf.MemoryMemoryCountMEMORY_COUNT_UNFREED),
+		lost: read(
+			bpf.MemoryMemoryCountMEMORY_COUNT_LOST,
+		), forgotten: read(bpf.MemoryMemoryCountMEMORY_COUNT_FORGOTTEN),
+		devices: read(
+			bpf.MemoryMemoryCountMEMORY_COUNT_DEVICES,
+		), unfreed: read(bpf.MemoryMemoryCountMEMORY_COUNT_UNFREED),
 	}
 }
 
@@ -118,12 +126,17 @@ func (p *programs) forget(pid uint32) {
 // live reports whether a block is still known not to be freed.
 func (p *programs) live(b blockKey) bool {
 	var at uint64
-	err := p.coll.Maps[bpf.MemoryMapMemoryLive].Lookup(bpf.MemoryMemoryBlock{Pid: uint64(b.device), Pointer: b.pointer}, &at)
+	err := p.coll.Maps[bpf.MemoryMapMemoryLive].Lookup(
+		bpf.MemoryMemoryBlock{Pid: uint64(b.device), Pointer: b.pointer},
+		&at,
+	)
 	return !errors.Is(err, ebpf.ErrKeyNotExist)
 }
 
 func (p *programs) drop(b blockKey) {
-	_ = p.coll.Maps[bpf.MemoryMapMemoryLive].Delete(bpf.MemoryMemoryBlock{Pid: uint64(b.device), Pointer: b.pointer}) // it may be freed
+	_ = p.coll.Maps[bpf.MemoryMapMemoryLive].Delete(
+		bpf.MemoryMemoryBlock{Pid: uint64(b.device), Pointer: b.pointer},
+	) // it may be freed
 }
 
 // setBudget changes how many samples of a device are taken in a tenth of a second.

@@ -121,9 +121,10 @@ func (s *Source) Follow(p *proc.Process) error {
 	var errs []error
 	for _, m := range mappings {
 		known := s.procs[p.ID()]
-		if known != nil && (len(known.libraries) >= maxLibraries || slices.ContainsFunc(known.libraries, func(l *library) bool {
-			return l.dev == m.Dev && l.inode == m.Inode
-		})) {
+		if known != nil &&
+			(len(known.libraries) >= maxLibraries || slices.ContainsFunc(known.libraries, func(l *library) bool {
+				return l.dev == m.Dev && l.inode == m.Inode
+			})) {
 			continue
 		}
 		if known == nil {
@@ -146,7 +147,9 @@ func (s *Source) Follow(p *proc.Process) error {
 	return errors.Join(errs...)
 }
 
-var errNoSymbol = errors.New("it does not export c10::reportMemoryUsageToProfiler: a PyTorch older than 1.6, or built in another way")
+var errNoSymbol = errors.New(
+	"it does not export c10::reportMemoryUsageToProfiler: a PyTorch older than 1.6, or built in another way",
+)
 
 // resolve finds the functions in the file.
 func (s *Source) resolve(p *proc.Process, m proc.Mapping, l *library) error {
@@ -292,7 +295,14 @@ func (s *Source) Losses() []loss.Loss {
 		}
 	}
 	if s.failed > 0 {
-		out = append(out, loss.Loss{Reason: loss.ProbeFailed, Count: s.failed, Detail: "probes of PyTorch's allocator could not be put on or taken off"})
+		out = append(
+			out,
+			loss.Loss{
+				Reason: loss.ProbeFailed,
+				Count:  s.failed,
+				Detail: "probes of PyTorch's allocator could not be put on or taken off",
+			},
+		)
 	}
 	counts := s.programs.counts()
 	for _, c := range []struct {
@@ -307,7 +317,10 @@ func (s *Source) Losses() []loss.Loss {
 			out = append(out, loss.Loss{Reason: loss.MemorySamplesLost, Count: c.n, Detail: c.detail})
 		}
 	}
-	slices.SortFunc(out, func(a, b loss.Loss) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Where, b.Where)) })
+	slices.SortFunc(
+		out,
+		func(a, b loss.Loss) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Where, b.Where)) },
+	)
 	return out
 }
 

@@ -45,7 +45,10 @@ func fields(reasons, power string) []field {
 			return err
 		}},
 		{"utilization.gpu", scaled(1, func(s *recording.Sensor, n uint64) { s.Utilization = int(min(n, 100)) })},
-		{"utilization.memory", scaled(1, func(s *recording.Sensor, n uint64) { s.MemoryUtilization = int(min(n, 100)) })},
+		{
+			"utilization.memory",
+			scaled(1, func(s *recording.Sensor, n uint64) { s.MemoryUtilization = int(min(n, 100)) }),
+		},
 		{"memory.used", scaled(1<<20, func(s *recording.Sensor, n uint64) { s.MemoryUsed = n })},
 		{"memory.total", scaled(1<<20, func(s *recording.Sensor, n uint64) { s.MemoryTotal = n })},
 		{"ecc.errors.uncorrected.volatile.total", scaled(1, func(s *recording.Sensor, n uint64) { s.Uncorrected = n })},

@@ -76,7 +76,8 @@ func user(t *testing.T) *proc.Process {
 		_ = cmd.Wait()
 	})
 	for range 200 {
-		if text, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps"); err == nil && strings.Contains(string(text), library) {
+		if text, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps"); err == nil &&
+			strings.Contains(string(text), library) {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -102,7 +103,9 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // TestSamples: sensors are read while a process uses a GPU, and the reader ends with the last one.
 func TestSamples(t *testing.T) {
-	s := New(Options{Program: fake(t, "echo $$ > "+t.TempDir()+"/pid\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
+	s := New(
+		Options{Program: fake(t, "echo $$ > "+t.TempDir()+"/pid\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")},
+	)
 	defer s.Close()
 	if got := s.State(); got.State != "waiting" {
 		t.Errorf("%+v", got)
@@ -124,7 +127,11 @@ func TestSamples(t *testing.T) {
 		t.Fatalf("helpers %v", helpers)
 	}
 	s.Forget(p)
-	until(t, "end of the reader", func() bool { _, err := os.Stat("/proc/" + strconv.Itoa(helpers[0])); return err != nil })
+	until(
+		t,
+		"end of the reader",
+		func() bool { _, err := os.Stat("/proc/" + strconv.Itoa(helpers[0])); return err != nil },
+	)
 	if got := s.State(); got.State != "waiting" || s.Helpers() != nil {
 		t.Errorf("%+v %v", got, s.Helpers())
 	}
@@ -132,7 +139,14 @@ func TestSamples(t *testing.T) {
 
 // TestOlderDriver: a field that is not known is asked for under its older name.
 func TestOlderDriver(t *testing.T) {
-	s := New(Options{Program: fake(t, "case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is not a valid field to query.'; exit 2;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
+	s := New(
+		Options{
+			Program: fake(
+				t,
+				"case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is not a valid field to query.'; exit 2;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
+			),
+		},
+	)
 	defer s.Close()
 	if err := s.Follow(user(t)); err != nil {
 		t.Fatal(err)
@@ -142,7 +156,14 @@ func TestOlderDriver(t *testing.T) {
 
 // TestRefused: State says what nvidia-smi says.
 func TestRefused(t *testing.T) {
-	s := New(Options{Program: fake(t, "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9\n")})
+	s := New(
+		Options{
+			Program: fake(
+				t,
+				"echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9\n",
+			),
+		},
+	)
 	defer s.Close()
 	if err := s.Follow(user(t)); err != nil {
 		t.Fatal(err)

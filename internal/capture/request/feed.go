@@ -51,7 +51,14 @@ func (c *conn) Begin(x *http1.Exchange) {
 	}
 	c.feed.number++
 	x.Mark = c.feed.number
-	c.feed.open[x.Mark] = &live{Exchange: x, pid: c.pid, port: c.port, number: x.Mark, received: x.Received, last: x.Received}
+	c.feed.open[x.Mark] = &live{
+		Exchange: x,
+		pid:      c.pid,
+		port:     c.port,
+		number:   x.Mark,
+		received: x.Received,
+		last:     x.Received,
+	}
 }
 
 // Wrote makes the event of a transfer with content.

@@ -55,7 +55,11 @@ func start(t testing.TB) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, url: "http://127.0.0.1:" + strings.TrimSpace(port), p: &proc.Process{PID: uint32(cmd.Process.Pid)}}
+	s := &server{
+		t:   t,
+		url: "http://127.0.0.1:" + strings.TrimSpace(port),
+		p:   &proc.Process{PID: uint32(cmd.Process.Pid)},
+	}
 	if s.source, err = request.New(); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +138,19 @@ func TestTimes(t *testing.T) {
 	ways := []string{"write", "writev", "send", "sendmsg"}
 	var clients []seen
 	for _, way := range ways {
-		got, err := ask(c, s.url, map[string]any{"model": "m", "stream": true, "max_tokens": 5, "gap_ms": 4, "prefill_ms": 30, "write": way, "prompt": strings.Repeat("secret ", 2000)})
+		got, err := ask(
+			c,
+			s.url,
+			map[string]any{
+				"model":      "m",
+				"stream":     true,
+				"max_tokens": 5,
+				"gap_ms":     4,
+				"prefill_ms": 30,
+				"write":      way,
+				"prompt":     strings.Repeat("secret ", 2000),
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,14 +162,22 @@ func TestTimes(t *testing.T) {
 	}
 	for i, r := range all {
 		want := clients[i]
-		if r.Outcome != "complete" || r.Status != 200 || r.Model != "m" || !r.Streamed || r.InputTokens != 5 || r.OutputTokens != 5 || r.TokenSource != "usage" || r.Parts != 5 {
+		if r.Outcome != "complete" || r.Status != 200 || r.Model != "m" || !r.Streamed || r.InputTokens != 5 ||
+			r.OutputTokens != 5 ||
+			r.TokenSource != "usage" ||
+			r.Parts != 5 {
 			t.Errorf("%s: %+v", ways[i], r)
 		}
-		if !near(r.FirstToken, want.tokens[0]) || !near(r.LastToken, want.tokens[4]) || !near(r.End, want.end) || !near(want.sent, r.Received) {
+		if !near(r.FirstToken, want.tokens[0]) || !near(r.LastToken, want.tokens[4]) || !near(r.End, want.end) ||
+			!near(want.sent, r.Received) {
 			t.Errorf("%s: times %+v of a client who saw %+v", ways[i], r, want)
 		}
 		if r.FirstToken-r.FirstByte < uint64(25*time.Millisecond) {
-			t.Errorf("%s: the first token came %d ns after the header, with 30 ms in between", ways[i], r.FirstToken-r.FirstByte)
+			t.Errorf(
+				"%s: the first token came %d ns after the header, with 30 ms in between",
+				ways[i],
+				r.FirstToken-r.FirstByte,
+			)
 		}
 		checkChunks(t, s.events, &r)
 	}
@@ -172,7 +196,8 @@ func checkChunks(t *testing.T, events []event.Event, r *recording.Request) {
 			ends, parts = append(ends, e.End()), parts+e.Args[1]
 		}
 	}
-	if len(ends) != int(r.Writes) || parts != uint64(r.Parts) || !slices.IsSorted(ends) || ends[0] != r.FirstToken || ends[len(ends)-1] != r.LastToken {
+	if len(ends) != int(r.Writes) || parts != uint64(r.Parts) || !slices.IsSorted(ends) || ends[0] != r.FirstToken ||
+		ends[len(ends)-1] != r.LastToken {
 		t.Errorf("request %d: chunks at %v with %d parts, of %+v", r.Number, ends, parts, *r)
 	}
 }
@@ -188,7 +213,11 @@ func TestStreams(t *testing.T) {
 			wait.Go(func() {
 				c := &http.Client{Transport: &http.Transport{DisableKeepAlives: i%2 == 0}}
 				for range 2 {
-					got, err := ask(c, s.url, map[string]any{"model": fmt.Sprint(streams), "stream": true, "max_tokens": 20, "gap_ms": 2})
+					got, err := ask(
+						c,
+						s.url,
+						map[string]any{"model": fmt.Sprint(streams), "stream": true, "max_tokens": 20, "gap_ms": 2},
+					)
 					if err == nil && len(got.tokens) != 20 {
 						err = fmt.Errorf("the client saw %d tokens", len(got.tokens))
 					}
@@ -299,7 +328,11 @@ func BenchmarkClocks(b *testing.B) {
 	c := &http.Client{}
 	var first, gaps []float64
 	for b.Loop() {
-		got, err := ask(c, s.url, map[string]any{"model": "m", "stream": true, "max_tokens": 50, "gap_ms": 2, "prefill_ms": 5})
+		got, err := ask(
+			c,
+			s.url,
+			map[string]any{"model": "m", "stream": true, "max_tokens": 50, "gap_ms": 2, "prefill_ms": 5},
+		)
 		if err != nil {
 			b.Fatal(err)
 		}

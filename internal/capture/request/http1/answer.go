@@ -46,7 +46,8 @@ func isContent(path [][]byte, v value) bool {
 	last := string(path[len(path)-1])
 	switch len(path) {
 	case 1: // llama.cpp's own, Ollama, SGLang's own, Triton
-		return v.kind == '"' && (last == "content" || last == "response" || last == "thinking" || last == "text" || last == "text_output")
+		return v.kind == '"' &&
+			(last == "content" || last == "response" || last == "thinking" || last == "text" || last == "text_output")
 	case 2:
 		switch string(path[0]) {
 		case "choices":

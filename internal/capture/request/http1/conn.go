@@ -211,7 +211,13 @@ func beginsRequest(b []byte) bool {
 
 // requested begins an exchange at the end of a request's header.
 func (c *Conn) requested(h *header) {
-	x := &Exchange{Received: c.in.began, Outcome: Open, Method: printable(h.method), Route: route(h.target), Trace: printable(h.trace)}
+	x := &Exchange{
+		Received: c.in.began,
+		Outcome:  Open,
+		Method:   printable(h.method),
+		Route:    route(h.target),
+		Trace:    printable(h.trace),
+	}
 	if len(c.pending) >= maxPending {
 		c.finish(c.pending[0], Unbounded)
 	}
@@ -337,7 +343,8 @@ func (h *header) field(name, v []byte) {
 		h.chunked = bytes.HasSuffix(bytes.ToLower(v), []byte("chunked"))
 	case "content-type":
 		t := bytes.ToLower(v)
-		h.lines = bytes.HasPrefix(t, []byte("text/event-stream")) || bytes.HasPrefix(t, []byte("application/x-ndjson")) ||
+		h.lines = bytes.HasPrefix(t, []byte("text/event-stream")) ||
+			bytes.HasPrefix(t, []byte("application/x-ndjson")) ||
 			bytes.HasPrefix(t, []byte("application/jsonl"))
 	case "content-encoding":
 		h.encoded = !bytes.EqualFold(v, []byte("identity"))

@@ -39,7 +39,13 @@ func seen(ts uint64, text string) http1.Transfer {
 }
 
 func ask(path, body string, headers ...string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s", path, len(body), strings.Join(append(headers, ""), "\r\n"), body)
+	return fmt.Sprintf(
+		"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s",
+		path,
+		len(body),
+		strings.Join(append(headers, ""), "\r\n"),
+		body,
+	)
 }
 
 func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
@@ -64,46 +70,98 @@ var dialects = []dialect{
 	{
 		name: "vLLM chat with usage", path: "/v1/chat/completions", body: `{"model":"m","stream":true,"messages":[{"role":"user","content":"\"model\":\"x\""}]}`, header: sse,
 		writes: []string{
-			chunk(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n"),
+			chunk(
+				`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n",
+			),
 			chunk(`data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"a"}}],"usage":null}` + "\n\n"),
-			chunk(`data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"reasoning_content":"b"}}]}` + "\n\n" + `data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"c"}}]}` + "\n\n"),
-			chunk(`data: {"id":"chatcmpl-1","choices":[],"usage":{"prompt_tokens":12,"total_tokens":16,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":8}}}`+"\n\n") + chunk("data: [DONE]\n\n") + "0\r\n\r\n",
+			chunk(
+				`data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"reasoning_content":"b"}}]}` + "\n\n" + `data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"c"}}]}` + "\n\n",
+			),
+			chunk(
+				`data: {"id":"chatcmpl-1","choices":[],"usage":{"prompt_tokens":12,"total_tokens":16,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":8}}}`+"\n\n",
+			) + chunk(
+				"data: [DONE]\n\n",
+			) + "0\r\n\r\n",
 		},
-		content: []bool{false, true, true, false}, id: "chatcmpl-1", model: "m", in: 12, out: 4, cached: 8, source: http1.Usage,
+		content: []bool{
+			false,
+			true,
+			true,
+			false,
+		}, id: "chatcmpl-1", model: "m", in: 12, out: 4, cached: 8, source: http1.Usage,
 	},
 	{
 		name: "completions without usage", path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":"x"}`, header: sse,
-		writes:  []string{chunk(": ping\n\n"), chunk("data: {\"id\":\"cmpl-2\",\"choices\":[{\"text\":\" a\"}]}\n\n"), chunk("data: {\"id\":\"cmpl-2\",\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n"), "0\r\n\r\n"},
+		writes: []string{
+			chunk(": ping\n\n"),
+			chunk("data: {\"id\":\"cmpl-2\",\"choices\":[{\"text\":\" a\"}]}\n\n"),
+			chunk("data: {\"id\":\"cmpl-2\",\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n"),
+			"0\r\n\r\n",
+		},
 		content: []bool{false, true, false, false}, id: "cmpl-2", model: "m", out: 1, source: http1.Chunks,
 	},
 	{
 		name: "Anthropic", path: "/v1/messages", body: `{"stream":true,"model":"c"}`, header: sse,
 		writes: []string{
-			chunk("event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"c\",\"content\":[],\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n"),
-			chunk("event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n"),
-			chunk("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\n"),
-			chunk("event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\n") + "0\r\n\r\n",
+			chunk(
+				"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"c\",\"content\":[],\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n",
+			),
+			chunk(
+				"event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+			),
+			chunk(
+				"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\n",
+			),
+			chunk(
+				"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\n",
+			) + "0\r\n\r\n",
 		},
 		content: []bool{false, false, true, false}, id: "msg_1", model: "c", in: 9, out: 15, source: http1.Usage,
 	},
 	{
 		name: "llama.cpp with timings", path: "/completion", body: `{"stream":true,"prompt":"x"}`, header: sse,
-		writes:  []string{chunk("data: {\"index\":0,\"content\":\"a\",\"stop\":false}\n\n"), chunk("data: {\"index\":0,\"content\":\"\",\"stop\":true,\"timings\":{\"cache_n\":3,\"prompt_n\":5,\"prompt_ms\":1.5,\"predicted_n\":7,\"predicted_ms\":2.25}}\n\n") + "0\r\n\r\n"},
+		writes: []string{
+			chunk("data: {\"index\":0,\"content\":\"a\",\"stop\":false}\n\n"),
+			chunk(
+				"data: {\"index\":0,\"content\":\"\",\"stop\":true,\"timings\":{\"cache_n\":3,\"prompt_n\":5,\"prompt_ms\":1.5,\"predicted_n\":7,\"predicted_ms\":2.25}}\n\n",
+			) + "0\r\n\r\n",
+		},
 		content: []bool{true, false}, in: 5, out: 7, cached: 3, source: http1.Timings,
 	},
 	{
 		name: "Ollama", path: "/api/chat", body: `{"model":"l"}`, header: ndjson,
-		writes:  []string{chunk("{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"a\"},\"done\":false}\n"), chunk("{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"done\":true,\"prompt_eval_count\":26,\"eval_count\":90}\n") + "0\r\n\r\n"},
+		writes: []string{
+			chunk("{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"a\"},\"done\":false}\n"),
+			chunk(
+				"{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"done\":true,\"prompt_eval_count\":26,\"eval_count\":90}\n",
+			) + "0\r\n\r\n",
+		},
 		content: []bool{true, false}, model: "l", in: 26, out: 90, source: http1.Timings,
 	},
 	{
 		name: "TGI", path: "/generate_stream", body: `{"inputs":"x"}`, header: sse,
-		writes:  []string{chunk("data:{\"index\":1,\"token\":{\"id\":5,\"text\":\" a\",\"special\":false},\"generated_text\":null}\n\n"), chunk("data:{\"index\":2,\"token\":{\"id\":6,\"text\":\" b\"},\"generated_text\":\" a b\",\"details\":{\"finish_reason\":\"length\",\"generated_tokens\":2}}\n\n") + "0\r\n\r\n"},
+		writes: []string{
+			chunk(
+				"data:{\"index\":1,\"token\":{\"id\":5,\"text\":\" a\",\"special\":false},\"generated_text\":null}\n\n",
+			),
+			chunk(
+				"data:{\"index\":2,\"token\":{\"id\":6,\"text\":\" b\"},\"generated_text\":\" a b\",\"details\":{\"finish_reason\":\"length\",\"generated_tokens\":2}}\n\n",
+			) + "0\r\n\r\n",
+		},
 		content: []bool{true, true}, out: 2, source: http1.Usage,
 	},
 	{
 		name: "SGLang", path: "/generate", body: `{"text":"x","stream":true}`, header: sse,
-		writes:  []string{chunk("data: {\"text\":\" a\",\"meta_info\":{\"id\":\"r1\",\"prompt_tokens\":3,\"completion_tokens\":1,\"cached_tokens\":2}}\n\n"), chunk("data: {\"text\":\" a b\",\"meta_info\":{\"id\":\"r1\",\"prompt_tokens\":3,\"completion_tokens\":2,\"cached_tokens\":2}}\n\n") + chunk("data: [DONE]\n\n") + "0\r\n\r\n"},
+		writes: []string{
+			chunk(
+				"data: {\"text\":\" a\",\"meta_info\":{\"id\":\"r1\",\"prompt_tokens\":3,\"completion_tokens\":1,\"cached_tokens\":2}}\n\n",
+			),
+			chunk(
+				"data: {\"text\":\" a b\",\"meta_info\":{\"id\":\"r1\",\"prompt_tokens\":3,\"completion_tokens\":2,\"cached_tokens\":2}}\n\n",
+			) + chunk(
+				"data: [DONE]\n\n",
+			) + "0\r\n\r\n",
+		},
 		content: []bool{true, true}, id: "r1", in: 3, out: 2, cached: 2, source: http1.Usage,
 	},
 	{
@@ -133,13 +191,26 @@ func (d *dialect) check(t *testing.T, x *http1.Exchange, at uint64) {
 			last = at + 100 + uint64(i)
 		}
 	}
-	if x.Received != at || x.FirstByte != at+10 || x.FirstToken != first || x.LastToken != last || x.End != at+100+uint64(len(d.writes)-1) {
+	if x.Received != at || x.FirstByte != at+10 || x.FirstToken != first || x.LastToken != last ||
+		x.End != at+100+uint64(len(d.writes)-1) {
 		t.Errorf("%s: times %d %d %d %d %d", d.name, x.Received, x.FirstByte, x.FirstToken, x.LastToken, x.End)
 	}
-	if x.ID != d.id || x.Model != d.model || x.InputTokens != d.in || x.OutputTokens != d.out || x.CachedTokens != d.cached || x.TokenSource != d.source {
-		t.Errorf("%s: id %q model %q tokens %d %d %d by %q", d.name, x.ID, x.Model, x.InputTokens, x.OutputTokens, x.CachedTokens, x.TokenSource)
+	if x.ID != d.id || x.Model != d.model || x.InputTokens != d.in || x.OutputTokens != d.out ||
+		x.CachedTokens != d.cached ||
+		x.TokenSource != d.source {
+		t.Errorf(
+			"%s: id %q model %q tokens %d %d %d by %q",
+			d.name,
+			x.ID,
+			x.Model,
+			x.InputTokens,
+			x.OutputTokens,
+			x.CachedTokens,
+			x.TokenSource,
+		)
 	}
-	if x.Outcome != http1.Complete || x.Status != 200 || !x.Streamed || x.Unreadable || x.Method != "POST" || x.Route != d.path {
+	if x.Outcome != http1.Complete || x.Status != 200 || !x.Streamed || x.Unreadable || x.Method != "POST" ||
+		x.Route != d.path {
 		t.Errorf("%s: %+v", d.name, *x)
 	}
 }
@@ -178,7 +249,8 @@ func TestSplits(t *testing.T) {
 		}
 		for i, x := range l.ended {
 			d := &dialects[i]
-			if x.InputTokens != d.in || x.OutputTokens != d.out || x.TokenSource != d.source || x.ID != d.id || x.Outcome != http1.Complete {
+			if x.InputTokens != d.in || x.OutputTokens != d.out || x.TokenSource != d.source || x.ID != d.id ||
+				x.Outcome != http1.Complete {
 				t.Fatalf("%s: %+v", d.name, *x)
 			}
 		}
@@ -216,14 +288,18 @@ func TestLongDocument(t *testing.T) {
 	c := http1.New(l)
 	prompt := strings.Repeat("x", 9000)
 	c.Received(seen(1, ask("/v1/completions", `{"model":"m","prompt":"`+prompt+`"}`)))
-	body := `{"id":"cmpl-1","model":"m","choices":[{"text":"` + strings.Repeat("y", 20000) + ` \"completion_tokens\":9"}],"usage":{"prompt_tokens":900,"completion_tokens":2000}}`
+	body := `{"id":"cmpl-1","model":"m","choices":[{"text":"` + strings.Repeat(
+		"y",
+		20000,
+	) + ` \"completion_tokens\":9"}],"usage":{"prompt_tokens":900,"completion_tokens":2000}}`
 	c.Sent(seen(3, fmt.Sprintf(plain, len(body), body)))
 	c.Received(seen(4, ask("/v1/completions", `{"model":"n"}`)))
 	c.Sent(seen(5, fmt.Sprintf(plain, 2, "{}")))
 	if len(l.ended) != 2 {
 		t.Fatalf("%d ended", len(l.ended))
 	}
-	if x := l.ended[0]; x.InputTokens != 900 || x.OutputTokens != 2000 || x.TokenSource != http1.Usage || x.Streamed || x.FirstToken != 0 {
+	if x := l.ended[0]; x.InputTokens != 900 || x.OutputTokens != 2000 || x.TokenSource != http1.Usage || x.Streamed ||
+		x.FirstToken != 0 {
 		t.Errorf("%+v", *x)
 	}
 	if x := l.ended[1]; x.Model != "n" || x.Outcome != http1.Complete {
@@ -244,7 +320,12 @@ func TestEnds(t *testing.T) {
 	c.Closed(7)
 	d := http1.New(l)
 	d.Received(whole(1, ask("/v1/completions?key=secret", "{}")))
-	d.Sent(whole(2, "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"text\":\"a\"}]}\n\n"))
+	d.Sent(
+		whole(
+			2,
+			"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"text\":\"a\"}]}\n\n",
+		),
+	)
 	d.Closed(9)
 	if len(l.ended) != 3 {
 		t.Fatalf("%d ended", len(l.ended))
@@ -350,7 +431,8 @@ func FuzzConn(f *testing.F) {
 				t.Fatalf("ended twice or not: %+v", *x)
 			}
 			ended[x] = true
-			if x.FirstToken > x.LastToken || x.LastToken > x.End || x.Received > x.End || (x.FirstToken == 0) != (x.Frames == 0) {
+			if x.FirstToken > x.LastToken || x.LastToken > x.End || x.Received > x.End ||
+				(x.FirstToken == 0) != (x.Frames == 0) {
 				t.Fatalf("times out of order: %+v", *x)
 			}
 			if len(x.Model) > 200 || len(x.Route) > 400 || len(x.ID) > 200 || len(x.Trace) > 200 {

@@ -33,7 +33,14 @@ type message struct {
 }
 
 func (m *message) reset() {
-	*m = message{conn: m.conn, answer: m.answer, buffer: m.buffer[:0], line: m.line[:0], head: m.head[:0], tail: m.tail[:0]}
+	*m = message{
+		conn:   m.conn,
+		answer: m.answer,
+		buffer: m.buffer[:0],
+		line:   m.line[:0],
+		head:   m.head[:0],
+		tail:   m.tail[:0],
+	}
 	if m.answer {
 		m.line = nil
 	}
