@@ -3,7 +3,9 @@
 
     sudo python3 test/gpu/requests_check.py --bin bin [--llama-server PATH --model FILE] [--pairs 6]
 
-Without --llama-server it starts a small server of its own that decodes with PyTorch. Exit code 1: a check failed.
+Without --llama-server it starts a small server of its own that decodes with PyTorch. The counts are checked with requests
+pinned at full detail (--pin-level requests=all): by default the governor may turn them off. After each attachment it is
+asked whether the server lives; attachments and deaths are printed at the end. Exit code 1: a check failed, or the server died.
 """
 import argparse
 import asyncio
@@ -127,7 +129,10 @@ def p99(values):
 
 
 class Daemon:
+    attachments = 0
+
     def __init__(self, args, pid, *flags):
+        Daemon.attachments += 1
         self.dir = tempfile.mkdtemp()
         self.socket, self.bin = os.path.join(self.dir, "s"), args.bin
         self.log = open(os.path.join(self.dir, "log"), "w+")
@@ -145,6 +150,11 @@ class Daemon:
     def stop(self):
         self.p.send_signal(signal.SIGTERM)
         self.p.wait(60)
+        code = Daemon.target.poll()
+        if code is not None:
+            print(f"DEAD: the server ended with {code} in attachment {Daemon.attachments}: {open(self.log.name).read()[-800:]}")
+            print(f"attachments {Daemon.attachments}, deaths 1")
+            sys.exit(1)
 
 
 def check(args, port, pid):
@@ -210,7 +220,7 @@ def main():
         command = [args.llama_server, "-m", args.model, "--port", str(port), "-np", "16", "-ngl", "99", "-c", "32768"]
     else:
         command = [sys.executable, os.path.abspath(__file__), "--serve", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = Daemon.target = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.time() + 180
         while True:
@@ -224,6 +234,7 @@ def main():
         failed = check(args, port, server.pid)
         if args.pairs:
             cost(args, port, server.pid)
+        print(f"attachments {Daemon.attachments}, deaths 0")
     finally:
         server.kill()
         server.wait()
