@@ -4,7 +4,7 @@ Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --mod
                       [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere]
 Root. Programs: servers/programs.py and, where --llama-server names one, llama.cpp's server with and without CUDA graphs under 1 and 8
 streams. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the daemon says that it is ready.
-The table gives the added time per step with its 95% interval over pairs, what stays after the last detach against the first "off",
+The table gives the added time per step with its 95% interval over pairs - the mean, and "usual", which one disturbed slice does not move -, what stays after the last detach against the first "off",
 the longest step off and on, and the daemon's own figure. A program that dies is printed with its signal and last output, and counted.
 
 A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The program runs
@@ -40,6 +40,20 @@ def interval(values):
         return statistics.fmean(values), math.inf
     t = T95[max(k for k in T95 if k <= len(values) - 1)]
     return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def usual(values):
+    """Hodges-Lehmann estimate of the middle of values, and its 95% interval by Wilcoxon's signed ranks (normal approximation, six values or more).
+
+    A neighbour on the host that slows one slice by half moves the mean and hardly this.
+    """
+    n = len(values)
+    walsh = sorted((values[i] + values[j]) / 2 for i in range(n) for j in range(i, n))
+    if n < 6:
+        return statistics.median(walsh), -math.inf, math.inf
+    cut = int(n * (n + 1) / 4 - 1.96 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24))
+    cut = max(cut, 0)
+    return statistics.median(walsh), walsh[cut], walsh[-1 - cut]
 
 
 class Died(Exception):
@@ -161,10 +175,10 @@ class Watch:
     def __init__(self, args, pid, log):
         self.socket = f"/tmp/server-cost-{os.getpid()}.sock"
         self.log_path, self.args = log, args
+        mark, until = os.path.getsize(log) if os.path.exists(log) else 0, time.monotonic() + 60
         with open(log, "a") as out:
             self.process = subprocess.Popen([*args.free, f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *args.flags.split()], stdout=out, stderr=out)
-        mark, until = os.path.getsize(log), time.monotonic() + 60
-        while "ready" not in open(log).read()[mark:]:
+        while b"ready" not in open(log, "rb").read()[mark:]:
             if self.process.poll() is not None or time.monotonic() > until:
                 raise Died(f"the daemon did not come up: {open(log).read()[-800:]}")
             time.sleep(0.02)
@@ -227,7 +241,8 @@ def measure(name, args, port):
             added += [on / off - 1 for on, off in zip(turn["on"], turn["off"])]
             kept.append(turn["off"][1] / first - 1)
         mean, half = interval(added)
-        figures = {"step ms": f"{first / 1e6:.3f}", "added %": f"{mean * 100:+.2f} +- {half * 100:.2f}", "pairs": " ".join(f"{a * 100:+.1f}" for a in added),
+        middle, low, high = usual(added)
+        figures = {"step ms": f"{first / 1e6:.3f}", "added %": f"{mean * 100:+.2f} +- {half * 100:.2f}", "usual %": f"{middle * 100:+.2f} ({low * 100:+.2f} to {high * 100:+.2f})", "pairs": " ".join(f"{a * 100:+.1f}" for a in added),
                    "stays %": f"{statistics.fmean(kept) * 100:+.2f}", "longest off/on ms": f"{longest['off'] / 1e6:.1f}/{longest['on'] / 1e6:.1f}", "daemon says": own}
         return attached, 0, figures
     except Died as e:
