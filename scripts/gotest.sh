@@ -11,8 +11,8 @@ code=0
 tests() { go test -json -count=1 -timeout 25m "$@" || code=$?; }
 
 # What watches whole processes at full speed gets the machine for itself, after all the rest.
-alone='/test/(bench|diagnosis|e2e|perf|samplerbench|torch)$'
-heavy='/test/(bench|browser|diagnosis|judges|perf|samplerbench|torch)$'
+alone='/test/(bench|container|diagnosis|e2e|perf|samplerbench|torch)$'
+heavy='/test/(bench|browser|container|diagnosis|judges|perf|samplerbench|torch)$'
 [ "${1:-}" != all ] || heavy='^$'
 mapfile -t beside < <(go list ./... | grep -vE "$alone" | grep -vE "$heavy")
 mapfile -t last < <(go list ./... | grep -E "$alone" | grep -vE "$heavy")

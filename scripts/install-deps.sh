@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a purpose needs and is not there yet, on Debian and Ubuntu:
-#   scripts/install-deps.sh demo|generate|test|judges|bench|kernels-amd64|kernels-arm64...
+#   scripts/install-deps.sh demo|generate|test|containers|judges|bench|kernels-amd64|kernels-arm64...
 # Where nothing is missing it looks and leaves, in milliseconds. judges are what some
 # tests hold InferScope against, and are skipped without, for not every distribution has
 # them: perf, and PyTorch for the system's Python (150 MB to fetch, 650 MB on disk, a minute).
@@ -48,6 +48,10 @@ for purpose in "$@"; do
 		want unzip unzip
 		want_venv
 		;;
+	containers)
+		want containerd containerd
+		want runc runc
+		;;
 	judges)
 		want_optional linux-perf perf --version
 		# Looked for, not imported: that takes seconds.
@@ -72,7 +76,7 @@ for purpose in "$@"; do
 		fi
 		[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 		;;
-	*) die "install-deps.sh: unknown purpose '$purpose' (demo, generate, test, judges, bench, kernels-amd64, kernels-arm64)" ;;
+	*) die "install-deps.sh: unknown purpose '$purpose' (demo, generate, test, containers, judges, bench, kernels-amd64, kernels-arm64)" ;;
 	esac
 done
 

@@ -43,7 +43,7 @@ use_go
 scripts/install-deps.sh demo generate test
 if [ -n "$all" ]; then
 	say "test-all uses PyTorch, perf, a browser and a dozen Python packages: it installs what is missing of them"
-	[ "$(id -u)" != 0 ] || scripts/install-deps.sh judges # for tests that need root
+	[ "$(id -u)" != 0 ] || scripts/install-deps.sh containers judges # for tests that need root
 	scripts/tools.sh versitygw helm nfpm
 fi
 scripts/tools.sh gofumpt kubeconform pytools

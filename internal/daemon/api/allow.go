@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/user"
 	"slices"
 	"strconv"
@@ -57,7 +58,8 @@ func (a *Allow) add(name string) error {
 			return g.Gid, nil
 		})
 		var unknown user.UnknownGroupError
-		if errors.As(err, &unknown) && name == DefaultAllow {
+		// An image made of nothing but the programs has no /etc/group.
+		if name == DefaultAllow && (errors.As(err, &unknown) || errors.Is(err, fs.ErrNotExist)) {
 			return nil
 		}
 		a.gids = append(a.gids, gid)
