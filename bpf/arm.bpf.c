@@ -30,12 +30,35 @@ struct thread_struct___arm {
 } __attribute__((preserve_access_index));
 #endif
 
+/* A seccomp filter as it was installed, of classic BPF; the kernel keeps it with CONFIG_CHECKPOINT_RESTORE, as all larger distributions have it. */
+struct sock_fprog_kern___arm {
+	__u16 len; /* instructions */
+	void *filter;
+} __attribute__((preserve_access_index));
+
+struct bpf_prog___arm {
+	struct sock_fprog_kern___arm *orig_prog;
+} __attribute__((preserve_access_index));
+
+struct seccomp_filter___arm {
+	struct seccomp_filter___arm *prev; /* the one before it; all of them judge each call */
+	struct bpf_prog___arm *prog;
+} __attribute__((preserve_access_index));
+
 struct task_struct___arm {
 	struct thread_struct___arm thread;
 	struct {
 		unsigned long sig[1];
 	} blocked;
+	struct {
+		int mode;
+		struct seccomp_filter___arm *filter;
+	} seccomp;
 } __attribute__((preserve_access_index));
+
+#define FILTERS 8 /* of one thread: a container runtime's, a service manager's, the program's own */
+#define FILTER_INSTRUCTIONS 4096 /* BPF_MAXINSNS */
+#define SECCOMP_MODE_FILTER 2
 
 /* A thread that called a probed function. */
 struct arm_caller {
@@ -59,6 +82,7 @@ struct arm_stop {
 	__u64 ip;     /* address of the probed instruction */
 	__u64 sp;     /* before it */
 	__s64 error;  /* of bpf_send_signal_thread: 0, or -errno; -EBUSY: the thread blocks the signal */
+	__s64 filters; /* seccomp filters in the map, the newest first; -1: not all could be read */
 	__u64 tls;    /* its thread pointer; number 0 only */
 	__u64 tid;    /* number 0 only */
 };
@@ -82,9 +106,23 @@ struct {
 	__uint(max_entries, 4096);
 } stops SEC(".maps");
 
+/* One seccomp filter of the thread that was stopped. */
+struct arm_filter {
+	__u64 length;                    /* instructions */
+	__u64 code[FILTER_INSTRUCTIONS]; /* struct sock_filter */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FILTERS);
+	__type(key, __u32);
+	__type(value, struct arm_filter);
+} filters SEC(".maps");
+
 const struct arm_caller *export_caller __attribute__((unused));
 const struct arm_order *export_order __attribute__((unused));
 const struct arm_stop *export_stop __attribute__((unused));
+const struct arm_filter *export_filter __attribute__((unused));
 
 static __always_inline __u64 thread_pointer(void)
 {
@@ -139,7 +177,7 @@ static __always_inline void tell(const struct arm_caller *caller, __u32 tid)
 	first->at = caller->seen;
 	first->ip = 0;
 	first->sp = caller->sp;
-	first->error = 0;
+	first->error = first->filters = 0;
 	first->tls = caller->tls;
 	first->tid = tid;
 	bpf_ringbuf_submit(first, FORCE_WAKEUP);
@@ -169,6 +207,48 @@ static __always_inline void note(struct pt_regs *ctx, __u32 tid)
 		tell(known, tid);
 }
 
+/* Copies one filter into the map's entry i; 0 where it did. One variable for all that is read on the way: the stack is short (program_test.go). */
+static __always_inline int copy_filter(void *at, __u32 i)
+{
+	struct arm_filter *to = bpf_map_lookup_elem(&filters, &i);
+	__u16 instructions = 0;
+	__u32 length;
+
+	if (!to || bpf_core_read(&at, sizeof(at), &((struct seccomp_filter___arm *)at)->prog) ||
+	    bpf_core_read(&at, sizeof(at), &((struct bpf_prog___arm *)at)->orig_prog) ||
+	    bpf_core_read(&instructions, sizeof(instructions), &((struct sock_fprog_kern___arm *)at)->len) ||
+	    bpf_core_read(&at, sizeof(at), &((struct sock_fprog_kern___arm *)at)->filter))
+		return -1;
+	length = instructions;
+	if (length > FILTER_INSTRUCTIONS)
+		return -1;
+	asm volatile("" : "+r"(length)); /* else the compiler makes one comparison of two, of which the verifier learns no bound */
+	if (length == 0)
+		return -1;
+	to->length = length;
+	return bpf_probe_read_kernel(to->code, length * 8, at);
+}
+
+/*
+ * Copies the thread's filters, as PTRACE_SECCOMP_GET_FILTER would tell them: that takes CAP_SYS_ADMIN and a reader that
+ * is under no filter itself, which a container has not. Here the thread runs this program itself, so nothing can change.
+ */
+static __always_inline __s64 copy_filters(void)
+{
+	struct task_struct___arm *task = (void *)bpf_get_current_task();
+	void *filter;
+	__u32 i;
+
+	if (!bpf_core_field_exists(task->seccomp.filter) || BPF_CORE_READ(task, seccomp.mode) != SECCOMP_MODE_FILTER)
+		return 0;
+	filter = BPF_CORE_READ(task, seccomp.filter);
+	for (i = 0; i < FILTERS && filter; i++) {
+		if (copy_filter(filter, i) || bpf_core_read(&filter, sizeof(filter), &((struct seccomp_filter___arm *)filter)->prev))
+			return -1;
+	}
+	return filter ? -1 : i;
+}
+
 SEC("uprobe.multi")
 int arm(struct pt_regs *ctx)
 {
@@ -191,6 +271,7 @@ int arm(struct pt_regs *ctx)
 	stop->ip = instruction(ctx);
 	stop->sp = stack_pointer(ctx);
 	stop->tls = stop->tid = 0;
+	stop->filters = copy_filters();
 	stop->error = blocks(order->signal) ? -EBUSY : bpf_send_signal_thread(order->signal);
 	bpf_ringbuf_submit(stop, FORCE_WAKEUP);
 	return 0;

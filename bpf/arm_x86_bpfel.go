@@ -21,6 +21,12 @@ type ArmArmCaller struct {
 	Tls   uint64
 }
 
+type ArmArmFilter struct {
+	_      structs.HostLayout
+	Length uint64
+	Code   [4096]uint64
+}
+
 type ArmArmOrder struct {
 	_      structs.HostLayout
 	Tid    uint32
@@ -29,14 +35,15 @@ type ArmArmOrder struct {
 }
 
 type ArmArmStop struct {
-	_      structs.HostLayout
-	Number uint64
-	At     uint64
-	Ip     uint64
-	Sp     uint64
-	Error  int64
-	Tls    uint64
-	Tid    uint64
+	_       structs.HostLayout
+	Number  uint64
+	At      uint64
+	Ip      uint64
+	Sp      uint64
+	Error   int64
+	Filters int64
+	Tls     uint64
+	Tid     uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -44,10 +51,12 @@ type ArmArmStop struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	ArmMapCallers      = "callers"
+	ArmMapFilters      = "filters"
 	ArmMapOrders       = "orders"
 	ArmMapStops        = "stops"
 	ArmProgArm         = "arm"
 	ArmVarExportCaller = "export_caller"
+	ArmVarExportFilter = "export_filter"
 	ArmVarExportOrder  = "export_order"
 	ArmVarExportStop   = "export_stop"
 )
@@ -102,6 +111,7 @@ type ArmProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ArmMapSpecs struct {
 	Callers *ebpf.MapSpec `ebpf:"callers"`
+	Filters *ebpf.MapSpec `ebpf:"filters"`
 	Orders  *ebpf.MapSpec `ebpf:"orders"`
 	Stops   *ebpf.MapSpec `ebpf:"stops"`
 }
@@ -111,6 +121,7 @@ type ArmMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ArmVariableSpecs struct {
 	ExportCaller *ebpf.VariableSpec `ebpf:"export_caller"`
+	ExportFilter *ebpf.VariableSpec `ebpf:"export_filter"`
 	ExportOrder  *ebpf.VariableSpec `ebpf:"export_order"`
 	ExportStop   *ebpf.VariableSpec `ebpf:"export_stop"`
 }
@@ -136,6 +147,7 @@ func (o *ArmObjects) Close() error {
 // It can be passed to LoadArmObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ArmMaps struct {
 	Callers *ebpf.Map `ebpf:"callers"`
+	Filters *ebpf.Map `ebpf:"filters"`
 	Orders  *ebpf.Map `ebpf:"orders"`
 	Stops   *ebpf.Map `ebpf:"stops"`
 }
@@ -143,6 +155,7 @@ type ArmMaps struct {
 func (m *ArmMaps) Close() error {
 	return _ArmClose(
 		m.Callers,
+		m.Filters,
 		m.Orders,
 		m.Stops,
 	)
@@ -153,6 +166,7 @@ func (m *ArmMaps) Close() error {
 // It can be passed to LoadArmObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ArmVariables struct {
 	ExportCaller *ebpf.Variable `ebpf:"export_caller"`
+	ExportFilter *ebpf.Variable `ebpf:"export_filter"`
 	ExportOrder  *ebpf.Variable `ebpf:"export_order"`
 	ExportStop   *ebpf.Variable `ebpf:"export_stop"`
 }

@@ -155,12 +155,26 @@ struct iov {
 	size_t bytes;
 };
 
+/* The same by a file, as the default seccomp profile of containerd lets it: bytes, or less than 0. */
+static long read_by_file(uintptr_t at, void *to, size_t bytes)
+{
+	long fd = sys6(SYS_openat, AT_FDCWD, (long)"/proc/self/mem", O_CLOEXEC, 0, 0, 0), got;
+
+	if (fd < 0)
+		return fd;
+	got = sys6(SYS_pread64, fd, (long)to, (long)bytes, (long)at, 0, 0);
+	sys(SYS_close, fd, 0, 0);
+	return got;
+}
+
 /* How many words of the target's memory could be read. */
 static size_t read_words(uintptr_t at, uintptr_t *words, size_t n)
 {
 	struct iov to = { words, n * sizeof(*words) }, from = { (void *)at, n * sizeof(*words) };
 	long got = sys6(SYS_process_vm_readv, sys(SYS_getpid, 0, 0, 0), (long)&to, 1, (long)&from, 1, 0);
 
+	if (got == -EPERM || got == -ENOSYS)
+		got = read_by_file(at, words, from.bytes);
 	return got > 0 ? (size_t)got / sizeof(*words) : 0;
 }
 

@@ -360,6 +360,9 @@ func TestNode(t *testing.T) {
 		if want := (target{PID: pid, NSPID: 1, UID: serverID, State: "watching", PodUID: pod, Container: containers[pod]}); last != want {
 			t.Errorf("the target is %+v, want %+v", last, want)
 		}
+		// The server is under containerd's default seccomp filter, and so is the daemon.
+		agent := regexp.MustCompile(`an agent is in the process\t\{"pid": ` + strconv.Itoa(pid) + `,`)
+		r.wait("an agent in the server of pod "+pod, func() bool { return agent.MatchString(r.log("inferscope")) })
 		r.wait("kernels of pod "+pod+" in its report", func() bool {
 			out, err := r.inferscope("report", "--pid", strconv.Itoa(pid), "--json")
 			return err == nil && strings.Contains(out, "k_us5")
@@ -369,8 +372,14 @@ func TestNode(t *testing.T) {
 		t.Fatalf("ctr task kill: %v\n%s", err, out)
 	}
 	r.wait("the daemon to end", func() bool { return r.pid("inferscope") == 0 })
-	if log := r.log("inferscope"); !strings.Contains(log, "the targets go on") {
+	log := r.log("inferscope")
+	if !strings.Contains(log, "the targets go on") {
 		t.Errorf("the daemon did not end well:\n%s", log)
+	}
+	// The agents could tell where the servers' threads are: CUPTI is gone.
+	if ends := regexp.MustCompile(`"end": "(\w+)"`).FindAllStringSubmatch(log, -1); len(ends) != len(pids) ||
+		slices.ContainsFunc(ends, func(m []string) bool { return m[1] != "finalized" }) {
+		t.Errorf("the agents ended so: %q:\n%s", ends, log)
 	}
 	for pod, id := range containers {
 		if r.pid(id) != pids[pod] {

@@ -162,6 +162,32 @@ func (t *stopPoint) await(deadline time.Time) (bpf.ArmArmStop, error) {
 	return s, nil
 }
 
+// filters returns the seccomp filters that the stopped thread ran the program under, the newest first.
+func (t *stopPoint) filters(s *bpf.ArmArmStop) ([]program, error) {
+	if s.Filters < 0 {
+		return nil, errFilter
+	}
+	all := make([]program, s.Filters)
+	for i := range all {
+		var f bpf.ArmArmFilter
+		if err := t.coll.Maps[bpf.ArmMapFilters].Lookup(uint32(i), &f); err != nil {
+			return nil, fmt.Errorf("read a copy of a seccomp filter: %w", err)
+		}
+		if f.Length == 0 || f.Length > uint64(len(f.Code)) {
+			return nil, errFilter
+		}
+		code := binary.NativeEndian.AppendUint64(nil, 0)[:0]
+		for _, c := range f.Code[:f.Length] {
+			code = binary.NativeEndian.AppendUint64(code, c)
+		}
+		all[i] = make(program, f.Length)
+		if _, err := binary.Decode(code, binary.NativeEndian, all[i]); err != nil {
+			return nil, fmt.Errorf("read a copy of a seccomp filter: %w", err)
+		}
+	}
+	return all, nil
+}
+
 // newcomer waits a moment for a thread that makes its first call, and returns the latest
 // of those that have: the one that will live longest.
 func (t *stopPoint) newcomer(patience time.Duration) (caller, error) {

@@ -97,7 +97,7 @@ type tracee struct {
 	thread *thread
 	stack  area
 	signal unix.Signal
-	filter bool         // under seccomp filters
+
 	ownTID uint32       // its id in the procfs at its /proc
 	given  atomic.Int32 // inUse, givenUp, or 0
 
@@ -189,7 +189,6 @@ func (k *tracee) capture(c caller) error {
 		return errThreadGone
 	}
 	k.ownTID = s.nstids[k.level]
-	k.filter = s.seccomp != 0
 	if s.seccomp == 1 {
 		return refuse(ErrSeccomp, "strict mode", hintStart)
 	}
@@ -363,12 +362,18 @@ func (k *tracee) release(err error) error {
 }
 
 // mayCall asks the thread's seccomp filters. Unless they can be read they are taken
-// to forbid: a call that they punish with death cannot be tried.
+// to forbid: a call that they punish with death cannot be tried. What may not ask ptrace for
+// them, such as a daemon in a container, takes the copy that the thread made as it was stopped.
 func (k *tracee) mayCall() error {
 	const hint = "allow what the default profile of Docker allows (memfd_create, mmap, clone), or start the program with `inferscope run`"
 	filters, err := k.thread.filters()
-	if err != nil && !k.filter {
-		return nil // it had none a moment ago
+	if errors.Is(err, unix.EACCES) {
+		var failed error
+		if filters, failed = k.stopPoint.filters(&k.call); failed == nil {
+			err = nil
+		} else {
+			err = errors.Join(err, failed)
+		}
 	}
 	if err != nil {
 		return &Refusal{Reason: ErrSeccomp, Detail: "it cannot be read, so what it does to a forbidden call is not known", Hint: "give the daemon CAP_SYS_ADMIN and no seccomp filter of its own", Cause: err}
