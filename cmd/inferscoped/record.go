@@ -275,6 +275,12 @@ func recorderHelper([]string) error {
 		os.Stdin,
 		os.Stdout,
 		logger,
-		func(w *fleet.Worker) { w.SetThink(think); w.SetTables(tables) },
+		func(w *fleet.Worker, dir string) {
+			w.SetThink(think)
+			w.SetTables(tables)
+			if err := recorderConfined(dir); err != nil {
+				logger.Warn("what keeps recordings has more rights than it needs; the rest goes on", zap.Error(err))
+			}
+		},
 	)
 }

@@ -52,8 +52,8 @@ const maxLine = 1 << 20
 const niceness = 10
 
 // RunHelper is the process: it reads its Config from in, does what comes after it, and ends when in does. complete adds
-// what a Config cannot hold.
-func RunHelper(in io.Reader, out io.Writer, log *zap.Logger, complete func(*Worker)) error {
+// what a Config cannot hold; it is told where recordings are kept.
+func RunHelper(in io.Reader, out io.Writer, log *zap.Logger, complete func(w *Worker, dir string)) error {
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 4096), maxLine)
@@ -73,7 +73,7 @@ func RunHelper(in io.Reader, out io.Writer, log *zap.Logger, complete func(*Work
 	}
 	w.facts = func(f Facts) { tell(word{Facts: &f}) }
 	if complete != nil {
-		complete(w)
+		complete(w, first.Config.Dir)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
