@@ -83,6 +83,7 @@ func rootCommand(g *global) *cobra.Command {
 		runCommand(g),
 		configCommand(g),
 		reportCommand(g),
+		serveCommand(g),
 		recordCommand(g),
 		analyzeCommand(g),
 		packCommand(g),

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/report"
+)
+
+const serveHelp = `serve shows reports of what the daemon of this host watches in a browser, each made as it
+is asked for. It listens on this host alone; from another one:
+
+    ssh -L 8345:localhost:8345 gpu-host sudo inferscope serve
+
+Then open the address that it prints: it has a secret in it, so that other users of either
+host cannot read reports. ?last=30s at its end is about the last 30 s. Ctrl-C ends it.`
+
+// defaultServe is where serve listens: a port that nothing is known to use.
+const defaultServe = "127.0.0.1:8345"
+
+func serveCommand(g *global) *cobra.Command {
+	listen := defaultServe
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Show HTML reports of this host in a browser",
+		Long:  serveHelp,
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return g.serve(cmd.Context(), listen) },
+	}
+	cmd.Flags().StringVar(&listen, "listen", listen, "address of this host to listen on")
+	return cmd
+}
+
+// pages answers a browser.
+type pages struct {
+	g      *global
+	secret string
+	mu     sync.Mutex // one report at a time: each takes memory and a CPU
+}
+
+func (g *global) serve(ctx context.Context, listen string) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err == nil && host != "localhost" {
+		var ip netip.Addr
+		if ip, err = netip.ParseAddr(host); err == nil && !ip.IsLoopback() {
+			err = errors.New("it is not an address of this host alone")
+		}
+	}
+	if err != nil {
+		return clierror.New(clierror.Usage, "listen on localhost:PORT and reach it through ssh -L", fmt.Errorf("--listen %q: %w", listen, err))
+	}
+	client, err := g.dial() // so that a daemon that is missing is said here
+	if err != nil {
+		return err
+	}
+	client.Close()
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", listen)
+	if err != nil {
+		return clierror.New(clierror.General, "choose another port with --listen", fmt.Errorf("serving reports: %w", err))
+	}
+	p := &pages{g: g, secret: rand.Text()}
+	server := &http.Server{Handler: p.handler(), ReadTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	fmt.Fprintf(g.stdout, "http://%s/%s/\n", l.Addr(), p.secret)
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving reports: %w", err)
+	}
+	return nil
+}
+
+// handler knows no path without the secret, and no name but this host's: a page of another site whose name was made to
+// point here (DNS rebinding) names its own.
+func (p *pages) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /"+p.secret+"/{$}", p.list)
+	mux.HandleFunc("GET /"+p.secret+"/{pid}", p.report)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Host
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		ip, err := netip.ParseAddr(strings.Trim(name, "[]"))
+		if name != "localhost" && (err != nil || !ip.IsLoopback()) {
+			http.Error(w, "open this page as localhost", http.StatusMisdirectedRequest)
+			return
+		}
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Cache-Control", "no-store")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+var listPage = template.Must(template.New("targets").Parse(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>InferScope</title>
+<style>body{font:16px sans-serif;margin:2em}td,th{padding:.2em 1em .2em 0;text-align:left}</style>
+<h1>Watched processes</h1>
+{{if .}}<table><tr><th>pid<th>process<th>state<th>pod<th>command</tr>
+{{range .}}<tr><td><a href="{{.PID}}">{{.PID}}</a><td>{{.Comm}}<td>{{.State}}<td>{{.Pod}}<td>{{.Cmdline}}</tr>
+{{end}}</table>
+<p>A report is about all that the daemon keeps; <code>?last=30s</code> behind its address is about the last 30 s.
+{{else}}<p>The daemon watches no process; <code>inferscope ps</code> lists those that use a GPU.{{end}}
+`))
+
+// list shows what is watched, and the report where that is one process.
+func (p *pages) list(w http.ResponseWriter, r *http.Request) {
+	client, err := p.g.dial()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer client.Close()
+	targets, err := client.Targets(r.Context())
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if len(targets) == 1 {
+		http.Redirect(w, r, strconv.Itoa(int(targets[0].PID)), http.StatusFound)
+		return
+	}
+	for i := range targets {
+		targets[i].Cmdline = format.Clean(targets[i].Cmdline)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_ = listPage.Execute(w, targets) // a browser that goes away needs nothing
+}
+
+// report makes the page of one process.
+func (p *pages) report(w http.ResponseWriter, r *http.Request) {
+	var stretch api.Window
+	if last := r.URL.Query().Get("last"); last != "" {
+		var err error
+		if stretch.Last, err = time.ParseDuration(last); err != nil || stretch.Last <= 0 {
+			http.Error(w, "last is a time such as 30s or 1m30s", http.StatusBadRequest)
+			return
+		}
+	}
+	pid, err := strconv.ParseUint(r.PathValue("pid"), 10, 32)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	client, err := p.g.dial()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer client.Close()
+	rec, err := client.Recording(r.Context(), uint32(pid), stretch)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	var page bytes.Buffer // whole, before a word of it is sent: what fails has a status of its own
+	if err := report.HTML(&page, p.g.think(r.Context(), rec)); err != nil {
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = page.WriteTo(w)
+}
+
+// fail says what went wrong, and what to do.
+func fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch clierror.CodeOf(err) {
+	case clierror.NoProcess:
+		status = http.StatusNotFound
+	case clierror.NoDaemon:
+		status = http.StatusServiceUnavailable
+	case clierror.Permission:
+		status = http.StatusForbidden
+	}
+	text := err.Error()
+	if hint := clierror.HintOf(err); hint != "" {
+		text += "\n" + hint
+	}
+	http.Error(w, format.Clean(text), status)
+}

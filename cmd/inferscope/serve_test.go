@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format/clierror"
+)
+
+// serving runs inferscope serve and returns the address that it prints.
+func serving(t *testing.T, d *fakeDaemon) *url.URL {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, process{
+			args: []string{"serve", "--listen", "127.0.0.1:0"}, environ: []string{"INFERSCOPE_SOCKET=" + serve(t, d)}, stdout: in, stderr: io.Discard,
+		})
+		in.Close()
+	}()
+	t.Cleanup(func() {
+		stop()
+		if got := <-code; got != int(clierror.OK) {
+			t.Errorf("serve ended with %d", got)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+func get(t *testing.T, address, host string) (status int, body, final string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = host
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text), answer.Request.URL.Path
+}
+
+// TestServe: the only target's report is a page; nobody has it without the secret, or under another name.
+func TestServe(t *testing.T) {
+	d := newFakeDaemon()
+	at := serving(t, d)
+	status, page, path := get(t, at.String(), at.Host)
+	if status != http.StatusOK || !strings.HasSuffix(path, "/1234") || !strings.HasPrefix(page, "<!doctype html>") || !strings.Contains(page, "<title>") || !strings.Contains(page, `id="data">`) {
+		t.Errorf("status %d of %s, %d bytes", status, path, len(page))
+	}
+	for _, tt := range []struct {
+		path, host string
+		status     int
+		says       string
+	}{
+		{"/", at.Host, http.StatusNotFound, ""},
+		{"/1234", at.Host, http.StatusNotFound, ""},
+		{at.Path + "1234", "attacker.example", http.StatusMisdirectedRequest, "localhost"},
+		{at.Path + "1234", "192.0.2.1:8345", http.StatusMisdirectedRequest, "localhost"},
+		{at.Path + "99", at.Host, http.StatusNotFound, "99"},
+		{at.Path + "x", at.Host, http.StatusNotFound, ""},
+		{at.Path + "1234?last=soon", at.Host, http.StatusBadRequest, "30s"},
+	} {
+		status, page, _ := get(t, "http://"+at.Host+tt.path, tt.host)
+		if status != tt.status || !strings.Contains(page, tt.says) {
+			t.Errorf("%s as %s: status %d, %.200q", tt.path, tt.host, status, page)
+		}
+	}
+	if _, _, _ = get(t, at.String()+"1234?last=1m30s", "localhost"); d.last.Seconds() != 90 {
+		t.Errorf("the daemon was asked for the last %s", d.last)
+	}
+}
+
+// TestServeList: several targets are a list, in which a name is no markup.
+func TestServeList(t *testing.T) {
+	d := newFakeDaemon()
+	d.targets = append(d.targets, api.Target{PID: 99, Comm: "<script>x", State: api.Waiting, Place: api.Place{Pod: "vllm-0"}})
+	at := serving(t, d)
+	status, page, _ := get(t, at.String(), at.Host)
+	if status != http.StatusOK || !strings.Contains(page, `<a href="99">`) || !strings.Contains(page, "vllm-0") || strings.Contains(page, "<script>x") {
+		t.Errorf("status %d:\n%s", status, page)
+	}
+}
+
+// TestServeRefuses an address that others reach, and says that a daemon is missing.
+func TestServeRefuses(t *testing.T) {
+	socket := serve(t, newFakeDaemon())
+	for _, address := range []string{"0.0.0.0:8345", ":8345", "192.0.2.1:80", "gpu-host:80", "8345"} {
+		want(t, at(t, socket, "serve", "--listen", address), clierror.Usage, "ssh -L")
+	}
+	want(t, at(t, "/nowhere/s", "serve"), clierror.NoDaemon)
+}
