@@ -1,13 +1,24 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes] [--gpu windows|continuous|none] [--seconds S] [--twins] [--record-twins] [--again] [--limit S]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted] [--gpu windows|continuous|none] [--seconds S]
+    [--twins] [--rounds N] [--record-twins] [--again] [--limit S]
 
-Each program of programs/causes.py runs under the daemon, and the first finding of its report is compared with what was planted; healthy
-ones must not be accused. Those of programs/workloads.py must state a latency, a breakdown that sums to it, a class and two suggestions.
-With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is recorded and half after: how much faster it is stands beside what the recording
-predicts of the finding and of the very change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
-that have a twin. Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU, torch and transformers; --gpu none tries it out without a GPU, on
-programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails; predictions that miss do not count.
+Each program of programs/causes.py and programs/planted.py runs under the daemon, and the first finding of its report is compared with what was
+planted; healthy ones must not be accused. Those of programs/workloads.py must state a latency, a breakdown that sums to it, a class and two
+suggestions.
+
+With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is recorded and half after:
+how much faster it is stands beside what the recording predicts of the finding and of the very change (twins.py), in DIR/twins.md, with the
+programs of earlier calls on the same DIR. --only fixes takes the programs that have a twin, --only planted those of planted.py. The last line
+holds all programs of the call against the goals. A program whose twin is hardly faster on this machine is void, and counts for nothing.
+
+Calls at the same time need CPUs and a GPU of their own each (taskset, CUDA_VISIBLE_DEVICES); they may share DIR if their programs differ.
+After --limit seconds no further program starts: with --rounds 1 each takes some 20 s. While one is measured, the next one imports torch, and
+the report of the one before is made, both at the lowest priority.
+
+Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU and torch; transformers where it is there; --gpu none tries it out
+without a GPU, on programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails; predictions that
+miss do not count.
 """
 
 import argparse
@@ -22,11 +33,16 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import gpu_daemon
 import twins
-from programs.causes import PROGRAMS
+from programs.causes import PROGRAMS as CAUSES
+from programs.planted import PLANTED
 from programs.workloads import WORKLOADS
+
+PROGRAMS = CAUSES | PLANTED
+CROWDS = {"one-cpu": (1, 2), "crowded-pair": (2, 4)}  # CPUs that a program shares with so many others
 
 PATIENT = 300  # seconds that a program goes on while it is watched, unless it is told to stop
 SETTLED = 30  # seconds for the agent to come in; it comes with a call, and a server that is idle makes few
@@ -72,18 +88,31 @@ def free_port():
         return s.getsockname()[1]
 
 
+class Skipped(Exception):
+    """A program says that it cannot run on this machine."""
+
+
+def background():
+    """Keeps a child process from disturbing what is measured."""
+    os.nice(19)
+
+
 class Program:
-    """A program of `programs`, driven over its stdin."""
+    """A program of `programs`, driven over its stdin. It imports torch at once, and uses the GPU from ready on."""
 
     def __init__(self, name, service, *words):
-        self.name, self.crowded, self.hogs = name, name == "one-cpu" and "fixed" not in words, []
-        port, cpu = free_port(), max(os.sched_getaffinity(0))
-        env = dict(os.environ, INFERSCOPE_SERVICE=service.address, INFERSCOPE_PORT=str(port), INFERSCOPE_CPU=str(cpu), PYTHONUNBUFFERED="1")
-        self.process = subprocess.Popen([sys.executable, "-m", "programs", name, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=env, cwd=os.path.dirname(os.path.abspath(__file__)))
-        self.pid, self.cpu = self.process.pid, cpu
-        if name == "server":
-            ask_now_and_then(port)
+        self.name, self.hogs = name, []
+        cpus, self.neighbours = CROWDS.get(name, (1, 0))
+        self.cpus, self.begun = sorted(os.sched_getaffinity(0))[-cpus:], False
+        if "fixed" in words:
+            self.neighbours = 0
+        port = free_port()
+        env = dict(os.environ, INFERSCOPE_SERVICE=service.address, INFERSCOPE_PORT=str(port), INFERSCOPE_CPUS=",".join(map(str, self.cpus)),
+                   PYTHONUNBUFFERED="1")
+        self.process = subprocess.Popen([sys.executable, "-m", "programs", name, *words, "later"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, env=env, cwd=os.path.dirname(os.path.abspath(__file__)), preexec_fn=background)
+        self.pid = self.process.pid
+        self.port = port
 
     def answer(self):
         line = self.process.stdout.readline()
@@ -91,11 +120,21 @@ class Program:
             raise gpu_daemon.Harm(f"{self.name} ended with {self.process.wait()}")
         return json.loads(line)
 
+    def begin(self):
+        if not self.begun:
+            self.begun = True
+            print("begin", file=self.process.stdin, flush=True)
+            if self.name == "server":
+                ask_now_and_then(self.port)
+
     def ready(self):
-        self.answer()
-        if self.crowded:
-            burn = f"import os; os.sched_setaffinity(0, {{{self.cpu}}})\nwhile True: pass"
-            self.hogs = [subprocess.Popen([sys.executable, "-c", burn]) for _ in range(2)]
+        self.begin()
+        said = self.answer()
+        if "skip" in said:
+            raise Skipped(said["skip"])
+        for i in range(self.neighbours):
+            burn = f"import os; os.sched_setaffinity(0, {{{self.cpus[i % len(self.cpus)]}}})\nwhile True: pass"
+            self.hogs.append(subprocess.Popen([sys.executable, "-c", burn]))
 
     def send(self, seconds, warm=0.0):
         print("run", seconds, warm, file=self.process.stdin, flush=True)
@@ -111,27 +150,32 @@ class Program:
         with contextlib.suppress(OSError):
             print("quit", file=self.process.stdin, flush=True)
         try:
+            if not self.begun:
+                self.process.kill()
             return self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return None
+        finally:
+            for level in ("", "cpu/"):
+                with contextlib.suppress(OSError):
+                    os.rmdir(f"/sys/fs/cgroup/{level}inferscope-quota-{self.pid}")
 
 
 def client(o, *words):
     """What the client prints."""
-    run = subprocess.run([f"{o.bin}/inferscope", *words], capture_output=True, text=True)
+    run = subprocess.run([f"{o.bin}/inferscope", *words], capture_output=True, text=True, preexec_fn=background if words[0] in ("analyze", "whatif") else None)
     if run.returncode:
         raise gpu_daemon.Harm(f"inferscope {' '.join(words)}: {run.stderr}")
     return run.stdout
 
 
-def recorded(o, program, name, meanwhile):
+def recorded(o, program, name):
     """Records a program that runs under the daemon. Returns the recording's path, and the program's pace meanwhile."""
     path = f"{o.out}/{name}.isc"
     program.send(PATIENT)
     gpu = () if o.gpu == "none" else ("--gpu", o.gpu)
     with gpu_daemon.Daemon(o.bin, program.pid, f"{o.out}/{name}.log", *gpu) as d:
-        meanwhile()  # starting other programs is over before anything is recorded
         if o.gpu != "none":
             d.settled(SETTLED)
         time.sleep(UNWINDING)
@@ -185,7 +229,10 @@ class Pair:
 
     def ready(self):
         if not self.is_ready:
-            for p in filter(None, (self.program, self.twin)):
+            both = list(filter(None, (self.program, self.twin)))
+            for p in both:
+                p.begin()
+            for p in both:
                 p.ready()
             self.is_ready = True
 
@@ -195,28 +242,40 @@ class Pair:
         return self.program.end()
 
 
-def measure(o, pair, meanwhile):
-    """One row of the table."""
+def measure(o, pair):
+    """Runs and records a program and its twin. Returns what is known without the recording, the recording, and the twin's."""
     name = pair.name
     pair.ready()
-    row = {"name": name, "planted": (PROGRAMS.get(name, (None, ()))[1] or ("-",))[0]}
-    pairs = twins.alternate(pair.program, pair.twin) if pair.twin else []
-    path, watched = recorded(o, pair.program, name, meanwhile)
+    row = new_row(name)
+    pairs = twins.alternate(pair.program, pair.twin, o.rounds) if pair.twin else []
+    path, watched = recorded(o, pair.program, name)
     if pair.twin:
-        pairs += twins.alternate(pair.program, pair.twin)
-    fixed = recorded(o, pair.twin, name + "-fixed", lambda: None) if pair.twin and o.record_twins else None
+        pairs += twins.alternate(pair.program, pair.twin, o.rounds)
+    fixed = recorded(o, pair.twin, name + "-fixed") if pair.twin and o.record_twins else None
     row["code"] = pair.end()
+    if pairs:
+        row |= {"measured": twins.measured(pairs), "turns": pairs, "watched": watched / statistics.median(a for a, _ in pairs)}
+    return row, path, fixed
+
+
+def new_row(name):
+    return {"name": name, "planted": (PROGRAMS.get(name, (None, ()))[1] or ("-",))[0], "ok": False, "code": 0}
+
+
+def judge(o, row, path, fixed):
+    """Adds to a row what the recording says."""
+    name = row["name"]
     model, answer = analysed(o, name, path)
     d = model["diagnosis"]
     f = (d["findings"] or [{}])[0]
-    row |= {"verdict": d["verdict"], "covered": d["breakdown"]["share"], "cost": f.get("share", 0.0), "title": f.get("title", ""), "headline": d["headline"]}
+    row |= {"verdict": d["verdict"], "covered": d["breakdown"]["share"], "cost": f.get("share", 0.0), "title": f.get("title", ""),
+            "headline": d["headline"]}
     row["ok"], row["said"] = judge_cause(name, d) if name in PROGRAMS else judge_workload(model)
-    if pairs:
+    if "measured" in row:
         row |= twins.predicted(d, answer, PROGRAMS[name][1])
-        row |= {"measured": twins.measured(pairs), "turns": pairs, "watched": watched / statistics.median(a for a, _ in pairs)}
     if fixed:
         after = json.loads(client(o, "analyze", fixed[0], "-f", "json"))
-        row |= {"watched_twin": fixed[1] / statistics.median(b for _, b in pairs), "lengthened": twins.lengthened(kernels(model), kernels(after))}
+        row |= {"watched_twin": fixed[1] / statistics.median(b for _, b in row["turns"]), "lengthened": twins.lengthened(kernels(model), kernels(after))}
     return row
 
 
@@ -226,8 +285,18 @@ def kernels(model):
 
 
 def show(row):
-    cells = f"{'ok  ' if row['ok'] and row['code'] == 0 else 'MISS'} {row['name']:18} {row['verdict']:20} {row['said']:20} {row['cost'] * 100:5.1f}%"
-    fixed = f" fixed: {row['measured']['speedup']:.2f} x, predicted {twins.figure(row['fix'])}" if "measured" in row else ""
+    """Prints a row: named first or not, what was measured of the twin, what was predicted of it, and whether the interval holds it."""
+    good = row["ok"] and row["code"] == 0
+    cells = f"{'ok  ' if good else 'MISS'} {row['name']:18} {row['verdict']:20} {row['said']:20} {row['cost'] * 100:5.1f}%"
+    fixed = ""
+    if "measured" in row:
+        fix, m = row["fix"], row["measured"]
+        fixed = f" fixed: {m['speedup']:.2f}x ({m['low']:.2f} to {m['high']:.2f}), predicted {twins.figure(fix)}"
+        if twins.void(row):
+            fixed += " void"
+        elif fix:
+            fixed += f" {'near' if twins.near(fix, row) else 'OFF'} {'inside' if twins.inside(fix, row) else 'OUTSIDE'} +-{twins.width(fix):.0%}"
+        fixed += f"; finding: place {row['place'] or '-'}, {twins.figure(row['gain'])}; pace while recorded {row['watched']:.0%};"
     harmed = "" if row["code"] == 0 else f" ENDED WITH {row['code']}"
     print(f"{cells}{fixed}{harmed}  {row['title'] or row['headline']}", flush=True)
 
@@ -235,36 +304,51 @@ def show(row):
 def chosen(only):
     if only == "fixes":
         return list(twins.FIXES)
+    if only == "planted":
+        return list(PLANTED)
     return only.split(",") if only else list(PROGRAMS) + list(WORKLOADS)
 
 
+PROBLEMS = (gpu_daemon.Harm, KeyError, BrokenPipeError, json.JSONDecodeError)
+
+
+def failed(row, problem):
+    print(f"FAIL {row['name']}: {problem!r}", flush=True)
+    return row | {"ok": False, "problem": repr(problem)}
+
+
+def judged(o, *what):
+    """Judges a recording and shows the row."""
+    try:
+        row = judge(o, *what)
+        show(row)
+        return row
+    except PROBLEMS as problem:
+        return failed(what[0], problem)
+
+
 def run_all(o, names):
-    """Measures one program after the other; the next one starts while the daemon comes to the one before."""
+    """Measures one program after the other. The next one imports torch meanwhile, and recordings are analysed while the next ones are made."""
     end, service, rows, pairs = time.monotonic() + o.limit, Service(), [], {}
-
-    def start(i):
-        if i < len(names) and names[i] not in pairs:
-            pairs[names[i]] = Pair(o, names[i], service)
-        if i < len(names):
-            pairs[names[i]].ready()
-
-    for i, name in enumerate(names):
-        if time.monotonic() > end:
-            print(f"out of time before {name}")
-            break
-        row = {"name": name, "planted": (PROGRAMS.get(name, (None, ()))[1] or ("-",))[0], "ok": False}
-        try:
-            start(i)
-            row = measure(o, pairs[name], lambda: start(i + 1))
-            show(row)
-        except (gpu_daemon.Harm, KeyError, BrokenPipeError, json.JSONDecodeError) as problem:
-            row |= {"code": pairs[name].end(), "problem": repr(problem)}
-            print(f"FAIL {name}: {problem!r}", flush=True)
-        rows.append(row)
-    for name in names[len(rows):]:
-        if name in pairs:
-            pairs[name].end()
-    return rows
+    with ThreadPoolExecutor(1) as analyst:
+        for i, name in enumerate(names):
+            if time.monotonic() > end:
+                print(f"out of time before {name}")
+                break
+            for n in names[i:i + 2]:
+                pairs[n] = pairs.get(n) or Pair(o, n, service)
+            try:
+                rows.append(analyst.submit(judged, o, *measure(o, pairs[name])))
+            except Skipped as why:
+                pairs[name].end()
+                print(f"skip {name}: {why}", flush=True)
+                rows.append(new_row(name) | {"skipped": str(why), "ok": True})
+            except PROBLEMS as problem:
+                rows.append(failed(new_row(name) | {"code": pairs[name].end()}, problem))
+        for name in names[len(rows):]:
+            if name in pairs:
+                pairs[name].end()
+        return [r if isinstance(r, dict) else r.result() for r in rows]
 
 
 def again(o):
@@ -288,6 +372,7 @@ def main():
     p.add_argument("--twins", action="store_true")
     p.add_argument("--record-twins", action="store_true", help="record the twins too, to see how much longer their kernels take")
     p.add_argument("--again", action="store_true", help="predict anew from the recordings in DIR, and run nothing")
+    p.add_argument("--rounds", type=int, default=twins.ROUNDS, help="turns of program, twin, twin, program before the recording, and after it")
     p.add_argument("--limit", type=float, default=3600)
     o = p.parse_args()
     o.bin = os.path.abspath(o.bin)
@@ -301,7 +386,8 @@ def main():
     with open(f"{o.out}/diagnosis.json", "w") as f:
         json.dump(rows, f, indent=1)
     if o.twins:
-        print("\n" + twins.keep(o.out, rows, list(twins.FIXES)))
+        print("\n" + twins.keep(o.out, [r for r in rows if "skipped" not in r], list(twins.FIXES)))
+        print("goals: " + twins.goals(rows)[0])
     sys.exit(any(not r["ok"] or r["code"] != 0 for r in rows))
 
 

@@ -3,6 +3,7 @@
 Only what diagnosis_check.py hands over is used, so that twins_test.py needs no GPU.
 """
 
+import fcntl
 import json
 import os
 import statistics
@@ -30,13 +31,40 @@ FIXES = {
     "network": ("--overlap", "network"),
     "one-cpu": ("--without", "no-cpu"),
     "compile": ("--without", "compilation"),
+    "graph-registers": ("--without", "allocation"),
+    "graph-allocates": ("--without", "allocation"),
+    "rescored": ("--without", "*.rescore"),
+    "sleep-pageable": ("--without", "sync-copy"),
+    "handlers": ("--without", "worker", "--workers", "4"),
+    "pickled": ("--without", "serialization"),
+    "fresh-pages": ("--without", "page-faults"),
+    "lock-threads": ("--without", "lock"),
+    "future": ("--without", "worker"),
+    "quota": ("--without", "throttled"),
+    "crowded-pair": ("--without", "no-cpu"),
+    "own-neighbour": ("--without", "no-cpu"),
+    "unpacked": ("--overlap", "*.unpack"),
+    "host-search": ("--without", "*.search", "--without", "sync-copy"),
+    "masked": ("--without", "host-sync"),
+    "output-pageable": ("--without", "sync-copy"),
+    "event-poll": ("--without", "sleep"),
+    "prefill-eager": ("--without", "launch-overhead"),
+    "gil-sort": ("--without", "gil"),
+    "asked-process": ("--without", "worker"),
+    "service-python": ("--overlap", "network"),
+    "storage-loader": ("--without", "worker", "--workers", "8"),
 }
 
 
-def alternate(program, twin):
+# What is asked of all programs together: the planted cause first, predictions near what is measured, intervals that hold it and are narrow.
+FIRST, CLOSE, HELD, WIDTH = 0.95, 0.75, 0.90, 0.15
+TAKES = 1.05  # times as fast as the program must a twin be at least, or else nothing was planted on this machine
+
+
+def alternate(program, twin, rounds=ROUNDS):
     """Steps a second of both, in turns, ABBA, so that what drifts cancels: [(program's, twin's), ...]."""
     pairs = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         a, b = pace(program), pace(twin)
         b2, a2 = pace(twin), pace(program)
         pairs += [(a, b), (a2, b2)]
@@ -129,8 +157,45 @@ def table(rows):
             "they take in the program.\n")
 
 
+def void(row):
+    """Whether a twin is hardly faster than its program: this machine does not show what was planted."""
+    return "measured" in row and row["measured"]["speedup"] < TAKES
+
+
+def width(prediction):
+    """Half the width of a prediction's interval, relative to the prediction."""
+    return (prediction["high"] - prediction["low"]) / 2 / prediction["speedup"]
+
+
+def goals(rows):
+    """What the rows of programs with a planted cause and a twin amount to, against the goals: a line of text, and whether all are met. Healthy
+    programs (without "planted") must not be accused. Programs that were skipped or are void count for nothing; those that failed are misses."""
+    acquitted = [r["ok"] for r in rows if r["planted"] == "-"]
+    rows = [r for r in rows if r["planted"] != "-" and r["name"] in FIXES and "skipped" not in r]
+    left_out = [r["name"] for r in rows if void(r)]
+    rows = [r for r in rows if not void(r)]
+    fixes = [(r["fix"], r) for r in rows if "measured" in r and r.get("fix")]
+    first, close, held = sum(r["ok"] for r in rows), sum(near(*f) for f in fixes), sum(inside(*f) for f in fixes)
+    middle = statistics.median([width(f) for f, _ in fixes]) if fixes else float("inf")
+    n = max(1, len(rows))
+    checks = [(first / n >= FIRST, f"{first} of {len(rows)} named first (goal {FIRST:.0%})"),
+              (close / n >= CLOSE, f"{close} within {NEAR:.0%} (goal {CLOSE:.0%})"),
+              (held / n >= HELD, f"{held} inside the interval (goal {HELD:.0%})"),
+              (middle <= WIDTH, f"median width +-{middle:.1%} (goal {WIDTH:.0%})"),
+              (all(acquitted), f"{sum(acquitted)} of {len(acquitted)} healthy acquitted")]
+    text = "; ".join(f"{'' if ok else 'MISSED '}{what}" for ok, what in checks)
+    return text + (f"; void: {', '.join(left_out)}" if left_out else ""), bool(rows) and all(ok for ok, _ in checks)
+
+
 def keep(folder, rows, order):
-    """Writes the rows beside those of earlier calls, which they replace, and the table of all. Returns the table."""
+    """Writes the rows beside those of earlier calls, which they replace, and the table of all. Returns the table. Calls at the same time wait for
+    each other."""
+    with open(f"{folder}/twins.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return keep_locked(folder, rows, order)
+
+
+def keep_locked(folder, rows, order):
     path = f"{folder}/twins.json"
     known = {}
     if os.path.exists(path):

@@ -94,13 +94,42 @@ class Table(unittest.TestCase):
                 self.assertEqual(f.read(), text)
 
 
+class Goals(unittest.TestCase):
+    @staticmethod
+    def rows(**of_one):
+        return [row("gc", ok=True, **of_one), row("sleep", ok=True), {"name": "healthy-graph", "planted": "-", "ok": True}]
+
+    def test_all_met(self):
+        text, met = twins.goals(self.rows())
+        self.assertTrue(met)
+        self.assertEqual(text, "2 of 2 named first (goal 95%); 2 within 10% (goal 75%); 2 inside the interval (goal 90%); "
+                               "median width +-10.0% (goal 15%); 1 of 1 healthy acquitted")
+
+    def test_each_miss_shows(self):
+        text, met = twins.goals(self.rows(measured=9.0) + [{"name": "gil", "planted": "gil", "ok": False, "problem": "died"},
+                                                            {"name": "healthy-products", "planted": "-", "ok": False}])
+        self.assertFalse(met)
+        for part in ("MISSED 2 of 3 named first", "MISSED 1 within", "MISSED 1 inside", "MISSED 1 of 2 healthy"):
+            self.assertIn(part, text)
+
+    def test_what_shows_nothing_does_not_count(self):
+        text, met = twins.goals(self.rows() + [row("lock", measured=1.01, ok=False), {"name": "gil", "planted": "gil", "ok": True, "skipped": "no GPU"}])
+        self.assertTrue(met)
+        self.assertTrue(text.endswith("void: lock"), text)
+
+    def test_nothing_is_no_success(self):
+        self.assertFalse(twins.goals([])[1])
+
+
 class Fixes(unittest.TestCase):
     def test_every_program_that_can_be_fixed_has_a_change(self):
         programs = {}
-        with open(f"{HERE}/programs/causes.py") as f:
-            for node in ast.walk(ast.parse(f.read())):
-                if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PROGRAMS":
-                    programs = {k.value: [c.value for c in v.elts[1].elts] for k, v in zip(node.value.keys, node.value.values)}
+        for name, variable in (("causes", "PROGRAMS"), ("planted", "PLANTED")):
+            with open(f"{HERE}/programs/{name}.py") as f:
+                for node in ast.walk(ast.parse(f.read())):
+                    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == variable:
+                        programs |= {k.value: [c.value for c in v.elts[1].elts] for k, v in zip(node.value.keys, node.value.values)}
+        self.assertGreaterEqual(len(programs), 40)
         self.assertEqual(set(twins.FIXES), {name for name, causes in programs.items() if causes and causes != ["no-work"]})
         known = set()
         for path in glob.glob(f"{HERE}/../../internal/analysis/cause/table*.go"):

@@ -1,17 +1,31 @@
-"""python3 -m programs NAME [fixed]: runs a program, driven over stdin (base.drive)."""
+"""python3 -m programs NAME [fixed] [later]: runs a program, driven over stdin (base.drive).
+
+With "later" it waits, imports done and before it uses the GPU, for the line "begin" on stdin: it is at the lowest priority until then, so that
+it does not disturb one that is measured. A program that cannot run here answers {"skip": why}.
+"""
 
 import os
 import sys
 
-from . import base, causes, workloads
+from . import base, causes, planted, workloads
+
+
+def step_of(name, fixed):
+    if name in workloads.WORKLOADS:
+        return workloads.WORKLOADS[name]()
+    return {**causes.PROGRAMS, **planted.PLANTED}[name][0](fixed)
 
 
 def main():
-    name = sys.argv[1]
-    if name in workloads.WORKLOADS:
-        step = workloads.WORKLOADS[name]()
-    else:
-        step = causes.PROGRAMS[name][0]("fixed" in sys.argv[2:])
+    name, words = sys.argv[1], sys.argv[2:]
+    if "later" in words:
+        sys.stdin.readline()
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    try:
+        step = step_of(name, "fixed" in words)
+    except base.Skip as why:
+        base.say({"skip": str(why)})
+        return
     if name != "server":
         for _ in range(3):  # warm
             step()

@@ -14,6 +14,10 @@ import torch
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
+class Skip(Exception):
+    """A program cannot run here, for the reason that it gives."""
+
+
 def say(answer):
     print(json.dumps(answer), flush=True)
 
@@ -60,6 +64,23 @@ def drive(pid, step):
 
 def tensor(*shape, dtype=torch.float16):
     return torch.randn(*shape, device=DEVICE, dtype=dtype if DEVICE == "cuda" else torch.float32) * 0.01
+
+
+def graph_of(body):
+    """Replays a CUDA graph of body(); without a GPU it is body itself."""
+    if DEVICE != "cuda":
+        return body
+    with torch.cuda.stream(torch.cuda.Stream()):
+        body()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = body()
+
+    def replay(_=kept):  # what the graph writes must stay allocated
+        graph.replay()
+
+    return replay
 
 
 class Work:

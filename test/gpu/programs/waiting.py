@@ -149,11 +149,16 @@ def serve(fixed):
     return step
 
 
-def one_cpu(fixed):
-    """Two programs compute on the only CPU that this one may use; INFERSCOPE_HOGS says that the check started them."""
-    work = Work(1, 1024)
+def join_crowd(fixed):
+    """Stays on the CPUs of INFERSCOPE_CPUS, where the check starts other programs; the twin, which has no such neighbours, does not."""
     if not fixed:
-        os.sched_setaffinity(0, {int(os.environ["INFERSCOPE_CPU"])})
+        os.sched_setaffinity(0, {int(c) for c in os.environ["INFERSCOPE_CPUS"].split(",")})
+
+
+def one_cpu(fixed):
+    """Two programs compute on the only CPU that this one may use."""
+    join_crowd(fixed)
+    work = Work(1, 1024)
 
     def step():
         for _ in range(20):
