@@ -63,7 +63,11 @@ func (g *global) serve(ctx context.Context, listen string) error {
 		}
 	}
 	if err != nil {
-		return clierror.New(clierror.Usage, "listen on localhost:PORT and reach it through ssh -L", fmt.Errorf("--listen %q: %w", listen, err))
+		return clierror.New(
+			clierror.Usage,
+			"listen on localhost:PORT and reach it through ssh -L",
+			fmt.Errorf("--listen %q: %w", listen, err),
+		)
 	}
 	client, err := g.dial() // so that a daemon that is missing is said here
 	if err != nil {
@@ -73,10 +77,19 @@ func (g *global) serve(ctx context.Context, listen string) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
-		return clierror.New(clierror.General, "choose another port with --listen", fmt.Errorf("serving reports: %w", err))
+		return clierror.New(
+			clierror.General,
+			"choose another port with --listen",
+			fmt.Errorf("serving reports: %w", err),
+		)
 	}
 	p := &pages{g: g, secret: rand.Text()}
-	server := &http.Server{Handler: p.handler(), ReadTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10}
+	server := &http.Server{
+		Handler:        p.handler(),
+		ReadTimeout:    5 * time.Second,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 8 << 10,
+	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	fmt.Fprintf(g.stdout, "http://%s/%s/\n", l.Addr(), p.secret)

@@ -45,8 +45,15 @@ func start(t *testing.T) *runtime {
 	}
 	r := &runtime{t: t, dir: t.TempDir()}
 	r.socket = filepath.Join(r.dir, "containerd.sock")
-	r.write("config.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
-		filepath.Join(r.dir, "root"), filepath.Join(r.dir, "state"), r.socket))
+	r.write(
+		"config.toml",
+		fmt.Sprintf(
+			"version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
+			filepath.Join(r.dir, "root"),
+			filepath.Join(r.dir, "state"),
+			r.socket,
+		),
+	)
 	log, err := os.Create(filepath.Join(r.dir, "containerd.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +168,17 @@ func (r *runtime) run(id, root string, s spec) int {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	cmd := exec.Command("ctr", "--address", r.socket, "run", "--rm", "--rootfs", "--config", r.write(id+".json", string(text)), id)
+	cmd := exec.Command(
+		"ctr",
+		"--address",
+		r.socket,
+		"run",
+		"--rm",
+		"--rootfs",
+		"--config",
+		r.write(id+".json", string(text)),
+		id,
+	)
 	log, err := os.Create(filepath.Join(r.dir, id+".log"))
 	if err != nil {
 		r.t.Fatal(err)
@@ -276,7 +293,10 @@ var execs int
 // inferscope runs the client in the daemon's container, as kubectl exec does.
 func (r *runtime) inferscope(args ...string) (string, error) {
 	execs++
-	return r.ctr(append([]string{"task", "exec", "--exec-id", "exec-" + strconv.Itoa(execs), "inferscope", "/bin/inferscope"}, args...)...)
+	return r.ctr(
+		append(
+			[]string{"task", "exec", "--exec-id", "exec-" + strconv.Itoa(execs), "inferscope", "/bin/inferscope"},
+			args...)...)
 }
 
 // targets are the states of what the daemon watches, by pid.
@@ -326,7 +346,8 @@ func (r *runtime) images() (server, inferscope string) {
 	for _, library := range []string{sim.Libcuda(cudasim.Shape580), sim.Libcudart(), sim.Libcupti()} {
 		r.copy(library, server, "cuda/"+filepath.Base(library))
 	}
-	out, err := exec.Command("ldd", sim.Victim, sim.Libcuda(cudasim.Shape580), sim.Libcudart(), sim.Libcupti()).CombinedOutput()
+	out, err := exec.Command("ldd", sim.Victim, sim.Libcuda(cudasim.Shape580), sim.Libcudart(), sim.Libcupti()).
+		CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("ldd: %v\n%s", err, out)
 	}

@@ -40,6 +40,7 @@ const (
 	CopyBound                      // more time in copies than in kernels
 	Straggler                      // GPUs wait in a collective operation for one that is always late
 	ExposedCommunication           // GPUs exchange data, or wait for each other, and compute nothing meanwhile
+	LowClocks                      // heat or the power supply holds the GPU's clocks down
 	Count                          // how many there are
 )
 

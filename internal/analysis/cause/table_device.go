@@ -52,6 +52,23 @@ func stragglerRows() []Cause {
 	}
 }
 
+// clockRows are the causes that lie in the GPU itself.
+func clockRows() []Cause {
+	return []Cause{
+		{
+			ID: LowClocks, Key: "low-clocks", Title: "heat or the power supply holds the GPU's clocks down", Group: OnGPU,
+			Means:   "The GPU lowers its clocks to protect itself: it is too hot, or its board or power supply asks for less. Kernels that compute take longer by as much; kernels that wait for memory lose less.",
+			Proves:  "The reasons for low clocks that the GPU tells (clocks_event_reasons of nvidia-smi), read ten times a second, in times in which kernels ran.",
+			Refutes: "A GPU at its own power limit, which much work brings about; clocks that somebody set; clocks that are low because nothing runs.",
+			Changes: []Change{
+				{onHost, "Look at the GPU's cooling: fans, air flow, dust, the temperature of the room and of the GPUs beside it", "nvidia-smi -q -d TEMPERATURE,PERFORMANCE"},
+				{onHost, "Look at the host's power supply and its limits where the reason is the power brake or the hardware", "nvidia-smi -q -d POWER,PERFORMANCE\nipmitool sdr type \"Power Supply\""},
+				{onHost, "Move the work to a GPU that is not held down, and have this one looked at", ""},
+			},
+		},
+	}
+}
+
 // kernelRows are the causes that lie in the kernels that run.
 func kernelRows() []Cause {
 	return []Cause{

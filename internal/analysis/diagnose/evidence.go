@@ -43,6 +43,8 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 		a.communication(f)
 	case cause.Straggler:
 		a.late(d, f)
+	case cause.LowClocks:
+		a.clocks(f)
 	}
 }
 
@@ -240,6 +242,8 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 		return 0.5, append(because, "it rests on the names of kernels, not on counters of the memory")
 	case cause.SmallBatch:
 		return 0.6, append(because, "it rests on the grids of kernels, not on counters of the multiprocessors")
+	case cause.LowClocks:
+		return 0.9, append(because, "the GPU tells why its clocks are low; how much of it kernels feel is not measured")
 	case cause.StartEnd:
 		return sureSeen, append(because, "when the process started or ended, and when its first or last iteration was, is in the recording")
 	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication, cause.Straggler:

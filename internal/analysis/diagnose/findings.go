@@ -55,6 +55,7 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 		wait := a.exposedWait()
 		add(cause.Straggler, wait, timeLost)
 		add(cause.ExposedCommunication, a.total.exposed()-wait, timeLost)
+		add(cause.LowClocks, a.lostToClocks(), timeLost)
 		poor := workPoor
 		if a.nearlyBusy() {
 			poor = timeLost // there is no other time

@@ -104,6 +104,8 @@ func (a *analysis) otherTitle(w *facts, at string) string {
 		return a.stragglerTitle()
 	case cause.ExposedCommunication:
 		return a.communicationTitle()
+	case cause.LowClocks:
+		return a.clocksTitle()
 	case cause.BandwidthBound:
 		return "Most of the GPU's time goes into kernels that wait for its memory"
 	}

@@ -49,14 +49,31 @@ type Reason struct {
 	Reason string  `json:"reason"`
 	Share  float64 `json:"share"`        // of busy samples
 	Clock  uint64  `json:"sm_clock_mhz"` // average in them
+	// Lost is the share of the cycles of all busy samples that the GPU would have had at its highest clock and had not while
+	// clocks were low for this reason.
+	Lost float64 `json:"lost_share"`
 }
+
+// HeldDown returns the reason outside of the work itself, heat or the power supply, for which clocks lost most; false
+// where none did. A GPU at its own power limit is not held down: much work makes it so.
+func (g *GPU) HeldDown() (Reason, bool) {
+	var most Reason
+	for _, r := range g.Throttle {
+		if r.Reason != powerLimit && r.Lost > most.Lost {
+			most = r
+		}
+	}
+	return most, g.Throttled && most.Lost > 0
+}
+
+const powerLimit = "power limit"
 
 // nvmlClocksEventReasons of nvml.h that take performance; idle, application settings and sync boost do not count.
 var reasons = []struct {
 	bit  uint64
 	name string
 }{
-	{0x4, "power limit"},
+	{0x4, powerLimit},
 	{0x8, "hardware slowdown"},
 	{0x20, "too hot (software)"},
 	{0x40, "too hot (hardware)"},
@@ -112,7 +129,7 @@ func summarize(list []recording.Sensor) GPU {
 	}
 	var utilization, clocks, power float64
 	n := 0
-	counts, sums := make([]int, len(reasons)), make([]float64, len(reasons))
+	counts, sums, lost := make([]int, len(reasons)), make([]float64, len(reasons)), make([]float64, len(reasons))
 	deep := 0
 	for i := range list {
 		s := &list[i]
@@ -144,6 +161,7 @@ func summarize(list []recording.Sensor) GPU {
 			if s.Reasons&r.bit != 0 {
 				counts[k]++
 				sums[k] += float64(s.SMClock)
+				lost[k] += max(0, 1-float64(s.SMClock)/float64(max(1, s.SMClockMax)))
 				low = true
 			}
 		}
@@ -163,7 +181,7 @@ func summarize(list []recording.Sensor) GPU {
 		if count > 0 {
 			g.Throttle = append(
 				g.Throttle,
-				Reason{reasons[k].name, float64(count) / float64(n), uint64(sums[k]/float64(count) + 0.5)},
+				Reason{reasons[k].name, float64(count) / float64(n), uint64(sums[k]/float64(count) + 0.5), lost[k] / float64(n)},
 			)
 		}
 	}

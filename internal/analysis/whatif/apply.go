@@ -109,7 +109,7 @@ func (s *Study) without(e Edit, h how, g *replay.Graph) remedy {
 // HasRemedy reports whether something is known to do about a cause that a replay can show.
 func HasRemedy(id cause.ID) bool {
 	switch id {
-	case cause.Unknown, cause.StartEnd, cause.Dependency, cause.RemoteMemory, cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound, cause.ExposedCommunication, cause.Straggler, cause.NoWork, cause.Count:
+	case cause.Unknown, cause.StartEnd, cause.Dependency, cause.RemoteMemory, cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound, cause.ExposedCommunication, cause.Straggler, cause.LowClocks, cause.NoWork, cause.Count:
 		return false
 	}
 	return true

@@ -94,7 +94,14 @@ func TestConfined(t *testing.T) {
 	}
 	beside := got.Beside
 	got.Beside = ""
-	want := outcome{Kept: true, Gone: true, BoundGone: true, Unshare: unix.EPERM, Mount: unix.EPERM, Child: "CapPrm:\t0000008000000000\n"}
+	want := outcome{
+		Kept:      true,
+		Gone:      true,
+		BoundGone: true,
+		Unshare:   unix.EPERM,
+		Mount:     unix.EPERM,
+		Child:     "CapPrm:\t0000008000000000\n",
+	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

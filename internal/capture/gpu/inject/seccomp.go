@@ -173,7 +173,7 @@ func agentCalls() []call {
 		{name: "gettid", number: unix.SYS_GETTID},
 		{name: "tgkill", number: unix.SYS_TGKILL},
 		{name: "getdents64", number: unix.SYS_GETDENTS64},
-		{name: "process_vm_readv", number: unix.SYS_PROCESS_VM_READV, spared: true}, // /proc/self/mem, in its place
+		{name: "process_vm_readv", number: unix.SYS_PROCESS_VM_READV, spared: true},                       // /proc/self/mem, in its place
 		{name: "clock_gettime", number: unix.SYS_CLOCK_GETTIME, args: [6]uint64{0: unix.CLOCK_MONOTONIC}}, // where the vDSO cannot tell
 		{name: "prctl(PR_SET_NAME)", number: unix.SYS_PRCTL, args: [6]uint64{0: unix.PR_SET_NAME}, spared: true},
 		{name: "sched_getaffinity", number: unix.SYS_SCHED_GETAFFINITY, spared: true},
