@@ -92,8 +92,8 @@ func Syscalls() error {
 	return err
 }
 
-// Files lets this process write in these folders alone, with Landlock (Linux 5.13; less of it on older kernels, nothing
-// where the kernel has none). It must not be used in a process that looks into others: Landlock keeps a confined process
+// Files lets this process write in these folders alone, with Landlock of Linux 5.19: before, it lets no file be moved
+// from one folder to another, so that nothing is confined there. It must not be used in a process that looks into others: Landlock keeps a confined process
 // from tracing processes outside (Documentation/userspace-api/landlock.rst, "Ptrace restrictions").
 func Files(writable ...string) error {
 	err := landlock.V5.BestEffort().RestrictPaths(
