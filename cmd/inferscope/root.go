@@ -95,6 +95,7 @@ func rootCommand(g *global) *cobra.Command {
 		diffCommand(g),
 		whatifCommand(g),
 		memoryCommand(g),
+		queryCommand(g),
 		explainCommand(g),
 		dumpCommand(g),
 		flightCommand(g),
@@ -111,7 +112,7 @@ func rootCommand(g *global) *cobra.Command {
 	for _, c := range cmd.Commands() {
 		c.Args = asUsage(c.Args)
 		switch c.Name() {
-		case "report", "analyze", "pack", "unpack", "ls", "info", "export", "import", "diff", "whatif":
+		case "report", "analyze", "pack", "unpack", "ls", "info", "export", "import", "diff", "whatif", "query":
 			g.bounded(c)
 		}
 	}

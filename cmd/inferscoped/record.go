@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/config"
 	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/query"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 )
@@ -236,30 +237,13 @@ func think(rec *recording.Recording) fleet.Facts {
 // maxRead bounds the memory that a recording takes when it is read for its small tables, in bytes.
 const maxRead = 512 << 20
 
-// tables makes the small table of a recording that says what a report of it finds. One that is too large to be read has
-// none.
+// tables makes the small tables of a recording that rest on its analysis. One that is too large to be read has none.
 func tables(ctx context.Context, folder string, r fleet.Row) ([]fleet.SmallTable, error) {
 	rec, err := archive.ReadContext(ctx, folder, archive.LimitsFor(maxRead))
 	if err != nil {
 		return nil, ctx.Err()
 	}
-	d := analysis.Run(rec).Diagnosis
-	findings := []fleet.FindingRow{}
-	for i := range d.Findings {
-		f := &d.Findings[i]
-		findings = append(findings, fleet.FindingRow{
-			Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict), Cause: f.Cause, Title: f.Title,
-			Cost: int64(f.Cost), Share: f.Share, Confidence: f.Confidence, Place: f.Place,
-		})
-	}
-	if len(findings) == 0 { // the verdict alone
-		findings = append(
-			findings,
-			fleet.FindingRow{Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict)},
-		)
-	}
-	table, err := fleet.Table("findings", findings)
-	return []fleet.SmallTable{table}, err
+	return query.Tables(rec, r)
 }
 
 // recorderHelper is the process that keeps recordings.

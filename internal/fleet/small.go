@@ -29,7 +29,8 @@ type Row struct {
 	Version   string `parquet:"recorded_by,zstd"`
 }
 
-func rowOf(base, node string, m *archive.Manifest) Row {
+// RowOf returns the row of the recording called base, without the extension, that a machine called node made.
+func RowOf(base, node string, m *archive.Manifest) Row {
 	r := Row{
 		Recording: base, Node: node, PID: int64(m.Target), From: m.WallFrom, To: m.WallFrom + int64(m.To-m.From),
 		Offset: m.WallFrom - int64(m.From), Events: int64(m.Events()), Triggered: isTriggered(base),
@@ -56,6 +57,35 @@ type FindingRow struct {
 	Share      float64 `parquet:"share"`
 	Confidence float64 `parquet:"confidence"`
 	Place      string  `parquet:"place,zstd"`
+}
+
+// PartRow is a row of table gpu_time: where the time of a GPU went. The parts of a recording and a device sum up to
+// watched_ns.
+type PartRow struct {
+	Recording string `parquet:"recording,zstd"`
+	PID       int64  `parquet:"pid"`
+	From      int64  `parquet:"from_ns"` // since 1970
+	Device    int64  `parquet:"device"`  // as the process counts; -1: the target used no GPU, and the time is its main thread's
+	Name      string `parquet:"device_name,zstd"`
+	Part      string `parquet:"part,zstd"` // compute, h2d, ..., or the key of a cause
+	Busy      bool   `parquet:"busy"`      // the GPU ran something
+	Time      int64  `parquet:"time_ns"`
+	Watched   int64  `parquet:"watched_ns"`
+}
+
+// ThreadRow is a row of table thread_times: what a thread of the target did, as far as scheduling was recorded.
+type ThreadRow struct {
+	Recording   string `parquet:"recording,zstd"`
+	PID         int64  `parquet:"pid"`
+	TID         int64  `parquet:"tid"`
+	From        int64  `parquet:"from_ns"` // since 1970
+	Thread      string `parquet:"thread,zstd"`
+	Running     int64  `parquet:"running_ns"`
+	Runnable    int64  `parquet:"runnable_ns"` // waited for a CPU
+	Blocked     int64  `parquet:"blocked_ns"`
+	Voluntary   int64  `parquet:"voluntary_switches"`
+	Involuntary int64  `parquet:"involuntary_switches"`
+	Migrations  int64  `parquet:"migrations"`
 }
 
 // SetTables gives the worker what makes more small tables of a recording.

@@ -102,7 +102,8 @@ type SmallTable struct {
 	Data []byte // a Parquet file
 }
 
-func newUploader(cfg UploadConfig, s *shelf, log *zap.Logger, update func(func(*api.Kept))) (*uploader, error) {
+// connect returns a client of the store. It asks the store nothing yet.
+func connect(cfg *UploadConfig) (*minio.Client, error) {
 	host, secure := "s3.amazonaws.com", true
 	if cfg.Endpoint != "" {
 		u, err := url.Parse(cfg.Endpoint)
@@ -111,7 +112,7 @@ func newUploader(cfg UploadConfig, s *shelf, log *zap.Logger, update func(func(*
 			return nil, clierror.New(
 				clierror.Usage,
 				"write it as https://HOST[:PORT]",
-				errors.New("--upload-endpoint is no address of a store"),
+				errors.New("the endpoint is no address of a store"),
 			)
 		}
 		host, secure = u.Host, u.Scheme == "https"
@@ -125,6 +126,14 @@ func newUploader(cfg UploadConfig, s *shelf, log *zap.Logger, update func(func(*
 	})
 	if err != nil {
 		return nil, clierror.New(clierror.Usage, hintUpload, fmt.Errorf("the object store: %w", err))
+	}
+	return store, nil
+}
+
+func newUploader(cfg UploadConfig, s *shelf, log *zap.Logger, update func(func(*api.Kept))) (*uploader, error) {
+	store, err := connect(&cfg)
+	if err != nil {
+		return nil, err
 	}
 	return &uploader{
 		cfg: cfg, shelf: s, store: store, log: log, retry: map[string]*attempt{}, update: update, look: uploadLook, low: backoffLow,
@@ -245,7 +254,7 @@ func (u *uploader) one(ctx context.Context, name string) error {
 		return fmt.Errorf("%d files are missing and %d damaged", len(in.Missing), len(in.Damaged))
 	}
 	base := strings.TrimSuffix(name, archive.Extension)
-	row := rowOf(base, u.cfg.Node, in.Manifest)
+	row := RowOf(base, u.cfg.Node, in.Manifest)
 	m := Uploaded{
 		Recording: base, Node: u.cfg.Node, From: row.From, To: row.To, Target: in.Manifest.Target, Manifest: in.Manifest,
 		Raw: u.cfg.Raw != RawTriggered || isTriggered(base), Objects: []Object{},

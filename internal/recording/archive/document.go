@@ -49,3 +49,32 @@ func (k kind) String() string {
 	}
 	return "STRING"
 }
+
+// Column describes a column of a table for readers of other programs.
+type Column struct {
+	Name string
+	Type string // INT32, INT64, UINT32, UINT64, BOOLEAN or STRING
+}
+
+// Columns returns the columns of a table in their order; nil where this program does not know the table.
+func Columns(table string) []Column {
+	var list []column
+	for _, t := range eventTables() {
+		if t.name == table {
+			for _, f := range t.fields {
+				list = append(list, f.column)
+			}
+			list = append(list, tieColumn())
+		}
+	}
+	for _, t := range nameTables() {
+		if t.name == table {
+			list = columnsOf(t.row)
+		}
+	}
+	var out []Column
+	for _, c := range list {
+		out = append(out, Column{c.name, c.kind.String()})
+	}
+	return out
+}
