@@ -123,6 +123,9 @@ func answerFacts(m *Model) document.Facts {
 	} else {
 		f.Add("Latency", latencyText(m))
 	}
+	if text := stepsText(m); text != "" {
+		f.Add("Steps", text)
+	}
 	if text := onceText(&m.Diagnosis); text != "" && isFound(&m.Diagnosis, cause.StartEnd) {
 		f.Add("Start and end", text)
 	}

@@ -161,4 +161,7 @@ func addBreakdown(d *document.Document, m *Model) {
 		title = "The same time by cause and GPU"
 	}
 	d.AddTable(title, partTable(m))
+	if it := m.Diagnosis.Iterations; it != nil && len(it.Kinds) > 0 {
+		d.AddTable("Kinds of steps", stepsTable(it.Kinds))
+	}
 }

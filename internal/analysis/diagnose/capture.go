@@ -121,7 +121,12 @@ func (a *analysis) byGraphs(g *group) bool {
 
 // launching are what to change about launches, with what must be known about graphs: nothing is said of recording one
 // where the step is one, and what is in the way comes first.
-func (a *analysis) launching(list []cause.Change, graphs bool) []cause.Change {
+func (a *analysis) launching(d *Diagnosis, list []cause.Change, graphs bool) []cause.Change {
+	if k, ok := a.fallsOut(d, a.groups[cause.LaunchOverhead]); ok && !graphs {
+		text := fmt.Sprintf("Let the steps of %s run as graphs, too: record graphs for their sizes, "+
+			"or pad them to a size that is recorded", k.Name)
+		return append([]cause.Change{{Where: "serving", Text: text, Example: captureSizes}}, list...)
+	}
 	if graphs {
 		out := []cause.Change{{
 			Where: cause.Code,
@@ -134,9 +139,22 @@ func (a *analysis) launching(list []cause.Change, graphs bool) []cause.Change {
 		}
 		return out
 	}
-	if way := a.inStep.text(); way != "" {
+	if way := a.inStep.text(); way != "" || a.shapes.change() {
+		if a.shapes.change() {
+			text := fmt.Sprintf("Make the shapes of the step alike before it is recorded: %d steps have %d different "+
+				"shapes; pad the input to a few sizes, each with a graph, and keep caches at their full size",
+				a.shapes.steps, a.shapes.different)
+			list = append([]cause.Change{{Where: cause.Code, Text: text}}, list...)
+		}
+		if way == "" {
+			return list
+		}
 		first := cause.Change{Where: cause.Code, Text: "First take out of the step what a CUDA graph cannot hold: " + way + "; then record it"}
 		return append([]cause.Change{first}, list...)
 	}
 	return list
 }
+
+// captureSizes is how vLLM (0.33) and SGLang (0.5.23) are told what to record.
+const captureSizes = "vllm serve MODEL --max-cudagraph-capture-size 2048\n" +
+	"python -m sglang.launch_server --model-path MODEL --cuda-graph-max-bs-prefill 2048"

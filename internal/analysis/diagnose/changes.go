@@ -16,7 +16,7 @@ const leastChanges = 2
 
 // changes are what the table says to do, in the user's terms: what does not fit the program is there only where else
 // there were too few, and the first names the place in the code.
-func (a *analysis) changes(row cause.Cause, w facts) []Change {
+func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 	p := programOf(a.t.Rec)
 	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
 	if a.subject == aboutCPU {
@@ -29,7 +29,7 @@ func (a *analysis) changes(row cause.Cause, w facts) []Change {
 		list = slices.DeleteFunc(list, func(c cause.Change) bool { return strings.HasPrefix(c.Text, "Run fewer threads") })
 	}
 	if row.ID == cause.LaunchOverhead {
-		list = a.launching(list, w.graphs)
+		list = a.launching(d, list, w.graphs)
 	}
 	hosted := row.ID == cause.Dependency && a.putsFunctions()
 	rank := func(c *cause.Change) int {

@@ -95,6 +95,9 @@ type Iteration struct {
 	Max    uint64  `json:"max_ns"`
 	PerSec float64 `json:"per_second"`
 	Turn   *Turn   `json:"turn,omitempty"` // what iterations make together, where a pause parts some from the next; nil where none is seen
+	// Kinds are the kinds of iterations, where these are clearly of several, that of most time first; absent where
+	// they are not.
+	Kinds []StepKind `json:"kinds,omitempty"`
 	// Durations are all of them, ns, in the order of time: what a comparison with another recording rests on.
 	Durations []uint64 `json:"-"`
 	Starts    []uint64 `json:"-"`       // when each of Durations begins, CLOCK_MONOTONIC

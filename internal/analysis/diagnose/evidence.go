@@ -28,6 +28,7 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 	} else {
 		a.stretches(f, g)
 	}
+	a.inKind(d, f, g)
 	a.stacks(f, g, w)
 	a.others(f, g, w)
 	switch g.id {

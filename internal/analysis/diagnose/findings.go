@@ -67,7 +67,7 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	if a.once != nil && share(d.Start.length()+d.End.length(), a.t.To-a.t.From) >= leastShare {
 		list = append(list, ranked{a.startEnd(d), cause.StartEnd, paidOnce})
 	}
-	if f, ok := a.remote(); ok {
+	if f, ok := a.remote(d); ok {
 		list = append(list, ranked{f, cause.RemoteMemory, justAHint})
 	}
 	list = slices.DeleteFunc(list, doubtful)
@@ -187,13 +187,13 @@ func (a *analysis) write(d *Diagnosis, g *group, f Finding) Finding {
 	f.Confidence, f.Because = a.confidence(g, &f)
 	a.throughout(&f, g.id)
 	f.Batch = twiceTheBatch(g.id, f.Share)
-	f.Changes = a.changes(row, w)
+	f.Changes = a.changes(d, row, w)
 	return f
 }
 
 // remote is what is said of memory on another NUMA node than the GPU. What that costs cannot be seen without
 // hardware counters, so that nothing is claimed.
-func (a *analysis) remote() (Finding, bool) {
+func (a *analysis) remote(d *Diagnosis) (Finding, bool) {
 	p := &a.cpu.Pressure
 	far := max(p.RemoteRunning, p.RemoteShare)
 	if p.GPUNode < 0 || len(p.Nodes) < 1 || far <= 0.5 || a.subject != aboutGPUs || a.nearlyBusy() { // most of it is far away
@@ -205,6 +205,6 @@ func (a *analysis) remote() (Finding, bool) {
 		Because:  []string{"where threads run and pages lie is known; what that costs is not measured"},
 		Evidence: []Evidence{{Text: a.remoteText()}},
 	}
-	f.Changes = a.changes(row, facts{})
+	f.Changes = a.changes(d, row, facts{})
 	return f, true
 }

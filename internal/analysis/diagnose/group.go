@@ -26,9 +26,10 @@ type group struct {
 	guessed uint64 // ns of gaps whose call was found, but not for certain
 	lost    uint64 // ns of gaps whose call was not found
 	longest []stretch
-	least   uint64   // ns: what is shorter is not among the longest
-	samples uint64   // steps with a stack of their own
-	windows []uint64 // ns by window, of the first mostWindows; nil where there is one
+	least   uint64               // ns: what is shorter is not among the longest
+	samples uint64               // steps with a stack of their own
+	windows []uint64             // ns by window, of the first mostWindows; nil where there is one
+	kinds   [maxStepKinds]uint64 // ns by kind of the iteration, as far as that is known
 }
 
 // stretch is a time to look at.
@@ -77,6 +78,9 @@ func (g *group) add(a *analysis, s *gap.Step, in *gap.Gap) {
 		if e := &a.t.Rec.Events[s.Wait]; e.Flags&event.Preempted != 0 && e.Args[1] != 0 {
 			g.takers.add(e.Args[1], n)
 		}
+	}
+	if k := a.kinds.at(s.From); k >= 0 {
+		g.kinds[k] += n
 	}
 	g.link(a, in, n)
 	g.inWindow(a, s, in, n)

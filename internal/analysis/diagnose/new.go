@@ -35,6 +35,7 @@ func (w *Work) Within() timeline.Span { return w.a.within }
 func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagnosis {
 	a, d := w.a, w.d
 	a.gpu, a.cpu = g, c
+	a.kinds = a.stepKinds(d.Iterations)
 	a.measure(d, w.devices)
 	a.inStep = a.inSteps(d.Iterations)
 	if d.Iterations != nil {
@@ -78,6 +79,8 @@ type analysis struct {
 	ranks   *arrivals           // who came last to collectives; nil: no two processes communicate
 	within  timeline.Span       // what is broken down: the window without the program's start and end
 	inStep  stepCalls           // what is called in each iteration
+	shapes  shapes              // of the steps that launch kernels one by one
+	kinds   *steps              // iterations by kind; nil where there is one kind
 	effect  *observer.Effect    // what windows add
 	once    *group              // what was done outside of it; nil: nothing
 }

@@ -182,6 +182,7 @@ type found struct {
 	from, to uint64
 	turn     *Turn
 	turned   bool // it is the turns of what comes back
+	mixed    bool // what comes back are steps of several kinds, in no order: see ofKinds
 }
 
 func (f *found) iteration(source string) *Iteration {
@@ -235,7 +236,7 @@ func period(list []token, starved bool) (found, bool) {
 	var all []found
 	most := uint64(0)
 	for _, k := range keys {
-		f, ok := try(list, sums, places[k], starved)
+		f, ok := try(list, sums, graphs, places[k], starved)
 		if !ok || !works(list, graphs, &f) {
 			continue
 		}
@@ -246,8 +247,7 @@ func period(list []token, starved bool) (found, bool) {
 		if float64(f.cover) < leastCover*float64(most) {
 			continue
 		}
-		if best.gaps == nil || len(f.gaps) < len(best.gaps) && !about(len(f.gaps), len(best.gaps)) ||
-			about(len(f.gaps), len(best.gaps)) && f.kind < best.kind {
+		if best.gaps == nil || f.holds(&best) {
 			best = f
 		}
 	}
@@ -259,6 +259,18 @@ func period(list []token, starved bool) (found, bool) {
 		return best, true
 	}
 	return inTurns(list, sums, places, keys)
+}
+
+// holds reports whether f is more of a step than o, which covers about as much of the time.
+func (f *found) holds(o *found) bool {
+	// A step that is no graph belongs to the wait at its end, not to the next graph.
+	if f.mixed && o.mixed && f.kind != o.kind {
+		return f.kind < o.kind
+	}
+	if about(len(f.gaps), len(o.gaps)) {
+		return f.kind < o.kind
+	}
+	return len(f.gaps) < len(o.gaps)
 }
 
 // graphsBefore returns how many graphs were launched before each place of a sequence.
@@ -320,10 +332,11 @@ const maxStride = 8
 
 // try takes a token as the anchor of a period: each one, or, where the times between them differ in turn, each
 // second, third, and so on.
-func try(list []token, sums []uint64, at []int32, starved bool) (found, bool) {
+func try(list []token, sums []uint64, graphs, at []int32, starved bool) (found, bool) {
 	own := sums[at[0]+1] - sums[at[0]]
 	var best found
 	steady := starved && launched(list, at, 2) == alone // as many kernels come back, which is a pattern as well
+	mixed := !starved && ofKinds(list, graphs, at)
 	for stride := 1; stride <= maxStride; stride++ {
 		gaps, hashes := between(list, sums, at, stride)
 		if len(gaps) < leastRepetitions {
@@ -337,6 +350,16 @@ func try(list []token, sums []uint64, at []int32, starved bool) (found, bool) {
 			continue
 		}
 		turn := launched(list, at, stride)
+		if mixed && turn == untold {
+			if stride > 1 {
+				continue // a sum of steps of several kinds that come in no order is none
+			}
+			f := found{key: list[at[0]].key, gaps: gaps, kind: list[at[0]].kind, each: 1, at: at, mixed: true}
+			f.from, f.to = extent(list, sums, at, 1, most)
+			f.cover = covered(gaps, hashes, most)
+			best = f
+			continue
+		}
 		bare := most == own*uint64(stride) && !steady // nothing but the anchor itself comes back
 		if stride > 1 && turn == alone && (!bare || best.gaps != nil) {
 			continue // a sum of several is always more even than each: of two workers of a loader, for example, of which one is slow

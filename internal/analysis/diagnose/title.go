@@ -44,7 +44,7 @@ func (a *analysis) title(d *Diagnosis, w facts) string {
 		call, _, _ := strings.Cut(w.object, " of socket:[") // whose number tells nobody anything
 		return a.waiting() + " for an answer from the network" + detail(call) + at
 	}
-	return a.otherTitle(&w, at)
+	return a.otherTitle(d, &w, at)
 }
 
 // seen reports whether it is known what the GPU did.
@@ -66,11 +66,15 @@ func (a *analysis) waiting() string {
 }
 
 // otherTitle is title for what the runtime, the host and the GPU itself do.
-func (a *analysis) otherTitle(w *facts, at string) string {
+func (a *analysis) otherTitle(d *Diagnosis, w *facts, at string) string {
 	switch w.id {
 	case cause.LaunchOverhead:
 		if !a.seen() {
 			return "Launching" + at + a.costs()
+		}
+		if k, ok := a.fallsOut(d, a.groups[w.id]); ok {
+			return fmt.Sprintf("Steps fall out of the CUDA graphs%s: %s, %s each, %s of the time",
+				at, format.Plural(k.Launches, "launch", "launches"), format.Span(k.P50), format.Percent(k.Share))
 		}
 		if a.nearlyBusy() { // whose launches are in time, mostly: a kernel starts some time after the one before all the same
 			return "The GPU pauses between kernels" + at
