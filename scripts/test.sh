@@ -44,7 +44,7 @@ scripts/install-deps.sh demo generate test
 if [ -n "$all" ]; then
 	say "test-all uses PyTorch, perf, a browser and a dozen Python packages: it installs what is missing of them"
 	[ "$(id -u)" != 0 ] || scripts/install-deps.sh containers judges # for tests that need root
-	scripts/tools.sh versitygw helm nfpm
+	scripts/tools.sh versitygw helm nfpm promtool prometheus
 fi
 scripts/tools.sh gofumpt kubeconform pytools
 
