@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestTheSecurityPageNamesTests: each claim of docs/security.md names tests that exist, in the package that it names.
+// TestTheSecurityPageNamesTests: each claim of docs/gpu-agent.md names tests that exist, in the package that it names.
 func TestTheSecurityPageNamesTests(t *testing.T) {
-	page, err := os.ReadFile("../docs/security.md")
+	page, err := os.ReadFile("../docs/gpu-agent.md")
 	if err != nil {
 		t.Fatal(err)
 	}

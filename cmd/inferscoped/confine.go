@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/confine"
 )
 
-// needed are the capabilities of all parts of the daemon; docs/security.md says which part needs which.
+// needed are the capabilities of all parts of the daemon; docs/gpu-agent.md says which part needs which.
 var needed = []cap.Value{
 	cap.BPF, cap.PERFMON, cap.SYS_PTRACE, cap.DAC_READ_SEARCH, cap.CHECKPOINT_RESTORE,
 	cap.SYS_NICE, // real-time priority while a thread of the target is stopped

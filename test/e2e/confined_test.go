@@ -12,7 +12,7 @@ import (
 )
 
 // TestTheDaemonKeepsWhatItNeeds: started by root, the daemon and all that it starts have the capabilities that are
-// named in docs/security.md and no other, and the process that keeps recordings has none.
+// named in docs/gpu-agent.md and no other, and the process that keeps recordings has none.
 func TestTheDaemonKeepsWhatItNeeds(t *testing.T) {
 	d := launchDaemon(t, "--on-request", "--record-dir", t.TempDir())
 	d.waitLog("ready")
