@@ -96,8 +96,12 @@ func (a *analysis) synchronizes(d dominant) bool {
 	return false
 }
 
+// leastAtPlace is how many times something must be seen in a function at least for that to be the place, unless most of
+// the time is spent there.
+const leastAtPlace = 5
+
 // placeOf names where time was spent: the function of most of it, or, where that is one of many of a library, the
-// library.
+// library. A few samples in one of many functions are no place.
 func placeOf(list []dominant) string {
 	if len(list) == 0 || !list[0].isCode() {
 		return ""
@@ -111,6 +115,9 @@ func placeOf(list []dominant) string {
 	}
 	if top := &list[0]; top.kind == recording.NativeFrame && top.file != "" && 3*top.time < all && 2*file > all {
 		return format.Clean(cpu.ShortFile(top.file))
+	}
+	if list[0].seen < leastAtPlace && 2*list[0].time <= all {
+		return ""
 	}
 	return list[0].text()
 }

@@ -20,6 +20,7 @@ type group struct {
 	threads tally               // whose doing it was
 	waiters tally               // who would have launched
 	stacks  tally
+	seen    tally  // steps by stack that were seen there, not guessed
 	calls   tally  // by function
 	takers  tally  // of NoCPU: who had the CPU, as far as somebody took it
 	linked  uint64 // ns of gaps whose call is certain
@@ -69,6 +70,10 @@ func (g *group) add(a *analysis, s *gap.Step, in *gap.Gap) {
 		g.stacks.add(s.Stack, n)
 		if s.Sure == gap.Seen {
 			g.samples++
+			g.seen.add(s.Stack, 1)
+		}
+		if s.Wait >= 0 { // an event of its own
+			g.seen.add(s.Stack, leastAtPlace)
 		}
 	}
 	if s.Op >= 0 && int(s.Op) < len(a.t.Ops) {
@@ -143,6 +148,7 @@ func (g *group) keep(s stretch) {
 // dominant is the function in which most of a group's time was spent, with the line and the stack of most of that.
 type dominant struct {
 	place
+	seen  uint64 // steps that were seen there
 	time  uint64 // ns
 	stack uint64
 }
@@ -152,6 +158,7 @@ func (g *group) functions(p *places) []dominant {
 	byFunction := map[code]int{}
 	var out []dominant
 	lines := map[code]uint64{}
+	g.seen.flush()
 	for _, e := range g.stacks.sorted() {
 		at := p.list[p.of(e.key)]
 		if at.kind == "" {
@@ -165,6 +172,7 @@ func (g *group) functions(p *places) []dominant {
 			out = append(out, dominant{place: at, stack: e.key})
 		}
 		out[i].time += e.time
+		out[i].seen += g.seen.times[e.key]
 		if lines[at.code] > lines[out[i].code] {
 			out[i].place, out[i].stack = at, e.key
 		}

@@ -1,6 +1,8 @@
 package diagnose
 
 import (
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
@@ -62,10 +64,11 @@ func (p *places) find(stack uint64) int32 {
 	return n
 }
 
-// read finds the place of a stack: the innermost Python function of the program itself, else the
-// innermost Python function, else the innermost native one that tells something. Inner is what was called from there.
+// read finds the place of a stack: the innermost Python function of the program itself, else the innermost one outside
+// of the framework's own code, else the innermost one, else the innermost native one that tells something. Inner is
+// what was called from there.
 func (p *places) read(stack uint64) place {
-	var python, native, leaf *recording.Frame
+	var python, library, native, unnamed, leaf *recording.Frame
 	for i := range threads.Walk(p.rec, stack) {
 		f := &p.rec.Meta.Frames[i]
 		switch {
@@ -73,18 +76,29 @@ func (p *places) read(stack uint64) place {
 			return place{code: codeOf(f, cmpFrame(python, native)), kind: f.Kind, own: true}
 		case f.Kind == recording.PythonFrame && python == nil && f.Name != profilerStep:
 			python = f
+			if !isPlumbing(f.File) {
+				library = f
+			}
+		case f.Kind == recording.PythonFrame && library == nil && !isPlumbing(f.File) && f.Name != profilerStep:
+			library = f
 		case f.Kind == recording.NativeFrame && native == nil && tells(f):
 			native = f
+		case f.Kind == recording.NativeFrame && native == nil && unnamed == nil && ofProgram(f):
+			unnamed = f
 		}
 		if leaf == nil && f.Kind != recording.ErrorFrame {
 			leaf = f
 		}
 	}
 	switch {
+	case library != nil:
+		return place{code: codeOf(library, cmpFrame(python, native)), kind: recording.PythonFrame}
 	case python != nil:
 		return place{code: codeOf(python, native), kind: recording.PythonFrame}
 	case native != nil:
 		return place{code: codeOf(native, nil), kind: native.Kind}
+	case unnamed != nil:
+		return place{code: codeOf(unnamed, nil), kind: unnamed.Kind}
 	case leaf != nil:
 		return place{code: codeOf(leaf, nil), kind: leaf.Kind}
 	}
@@ -121,7 +135,26 @@ func isOwn(file string) bool {
 			return false
 		}
 	}
-	return true
+	// What pip installs as a command, such as vllm, only calls a package.
+	dir, base := path.Split(file)
+	return !strings.HasSuffix(dir, "/bin/") || strings.Contains(base, ".")
+}
+
+// isPlumbing reports whether a Python file is one through which others are called: PyTorch, Triton, and the standard
+// library. What they are asked for is the business of who calls them.
+func isPlumbing(file string) bool {
+	if file == "" || file[0] == '<' || isFrozen(file) {
+		return true
+	}
+	for _, part := range []string{"/torch/", "/triton/", "/torchgen/", "/numpy/", "/cupy/"} {
+		if strings.Contains(file, part) {
+			return true
+		}
+	}
+	if strings.Contains(file, "/site-packages/") || strings.Contains(file, "/dist-packages/") {
+		return false
+	}
+	return strings.Contains(file, "/lib/python") || strings.Contains(file, "/lib64/python")
 }
 
 // isFrozen reports whether a file is a module that CPython 3.11 and later have frozen into the interpreter
@@ -139,15 +172,42 @@ func isFrozen(file string) bool {
 // tells reports whether a native function says more than that the C library, the interpreter, CUDA or a system call was
 // at work: whoever called these is who something can be asked of.
 func tells(f *recording.Frame) bool {
-	for _, lib := range []string{
-		"libc.so", "libc-", "libpthread", "ld-linux", "linux-vdso", "libm.so", "libpython", "python3",
-		"libcuda.so", "libcudart", "libcupti", "libnvidia",
+	return !inLibrary(f, systemLibraries) && !strings.Contains(f.Name, "+0x") && !isCUDA(f.Name) && !dispatches(f.Name)
+}
+
+// systemLibraries are those of the C library, the interpreter, CUDA and allocators.
+var systemLibraries = []string{
+	"libc.so", "libc-", "libpthread", "ld-linux", "linux-vdso", "[vdso]", "libm.so", "libstdc++", "libgcc_s", "libpython", "python3",
+	"libcuda.so", "libcudart", "libcupti", "libnvidia", "libjemalloc", "libtcmalloc", "libmimalloc",
+}
+
+// frameworkLibraries are those of PyTorch and CUDA whose functions without a name tell nothing.
+var frameworkLibraries = []string{"libtorch", "libc10", "libshm", "libcu", "libnv", "libnccl"}
+
+func inLibrary(f *recording.Frame, list []string) bool {
+	return slices.ContainsFunc(list, func(lib string) bool { return strings.HasPrefix(f.File, lib) })
+}
+
+// ofProgram reports whether a native function, though it has no name, is in code that somebody can do something about.
+func ofProgram(f *recording.Frame) bool {
+	return f.File != "" && f.File[0] != '[' && !inLibrary(f, systemLibraries) && !inLibrary(f, frameworkLibraries) &&
+		strings.Contains(f.Name, "+0x")
+}
+
+// dispatches reports whether a native function only hands a call on, or allocates for whoever called it: PyTorch's
+// dispatcher, its bindings, and allocators.
+func dispatches(name string) bool {
+	for _, p := range []string{
+		"c10::Dispatcher::", "c10::impl::", "c10::OperatorHandle", "c10::KernelFunction", "c10::BoxedKernel", "at::_ops::", "at::redispatch::",
+		"torch::autograd::", "torch::jit::invokeOperator", "torch::PythonArgParser", "THPVariable_", "pybind11::", "nanobind::", "nb_func_",
+		"c10::cuda::CUDACachingAllocator::", "c10::alloc_cpu", "operator new", "operator delete", "std::function", "malloc", "free", "calloc",
+		"realloc", "posix_memalign", "aligned_alloc", "je_", "tc_", "mi_",
 	} {
-		if strings.HasPrefix(f.File, lib) {
-			return false
+		if strings.HasPrefix(name, p) {
+			return true
 		}
 	}
-	return !strings.Contains(f.Name, "+0x") && !isCUDA(f.Name)
+	return false
 }
 
 // text writes a place: "encode (infer.py:12)".
@@ -158,7 +218,7 @@ func (p *place) text() string {
 	case "":
 		return ""
 	}
-	if p.file == "" {
+	if p.file == "" || strings.Contains(p.name, "+0x") { // whose name has the file
 		return format.Clean(p.name)
 	}
 	return format.Clean(p.name + " (" + cpu.ShortFile(p.file) + ")")

@@ -3,31 +3,42 @@ package gap
 import "github.com/inferscope/inferscope/internal/recording"
 
 // allRules is the one table of what frames say of the work that a thread is at, and of what it waits
-// for. Names are those of CPython 3.8 to 3.14, glibc 2.17 to 2.41, PyTorch 1.13 to 2.11, transformers 4,
-// tokenizers, sentencepiece, Pillow and OpenCV; the kernel's are those of Linux 5.15 to 6.18.
+// for. Names are those of CPython 3.8 to 3.14, glibc 2.17 to 2.41, PyTorch 1.13 to 2.11, transformers 4
+// and 5.24, diffusers 0.42, vLLM 0.33, SGLang 0.5.23, llama.cpp, tokenizers, sentencepiece, Pillow
+// and OpenCV; the kernel's are those of Linux 5.15 to 6.18.
 func allRules() []rules {
 	return []rules{
 		{trait: framework, kind: recording.PythonFrame, files: []string{
 			"/torch/", "/transformers/models/", "/transformers/generation/", "/transformers/modeling_", "/transformers/cache_utils.py",
 			"/timm/models/", "/timm/layers/", "/torchvision/models/", "/torchvision/ops/", "/diffusers/models/", "/diffusers/schedulers/",
+			"/transformers/integrations/", "/transformers/masking_utils.py", "/transformers/activations.py", "/diffusers/hooks/",
+			"/vllm/v1/attention/", "/vllm/v1/sample/", "/vllm/models/", "/vllm/compilation/", "/vllm/vllm_flash_attn/", "/vllm/_custom_ops.py",
+			"/vllm/lora/", "/vllm/forward_context.py", "/vllm/v1/cudagraph_dispatcher.py", "/vllm/v1/worker/gpu_ubatch_wrapper.py",
+			"/sglang/srt/layers/", "/sglang/srt/models/", "/sglang/srt/model_executor/", "/sglang/srt/compilation/", "/sgl_kernel/",
+			"/flashinfer/", "/triton/backends/nvidia/driver.py", "/triton/backends/amd/driver.py",
 			"/vllm/model_executor/", "/vllm/attention/", "/accelerate/hooks.py", "/peft/tuners/", "/flash_attn/", "/xformers/", "/cupy/", "/jax/", "/triton/runtime/",
 		}},
 		{trait: framework, kind: recording.NativeFrame, files: []string{
-			"libtorch", "libc10", "libcuda.so", "libcudart", "libcublas", "libcudnn", "libnccl", "libcufft", "libcusparse", "libcusolver", "libcurand", "libnvrtc", "libnvinfer", "libonnxruntime", "libshm",
-		}},
+			"libtorch", "libc10", "libcuda.so", "libcudart", "libcublas", "libcudnn", "libnccl", "libcufft", "libcusparse", "libcusolver", "libcurand", "libnvrtc", "libnvinfer", "libonnxruntime", "libshm", "libggml-cuda",
+		}, prefixes: []string{"ggml_cuda_", "ggml_backend_cuda_"}},
 		{trait: computes, kind: recording.NativeFrame, prefixes: []string{
 			"at::native::DEFAULT::", "at::native::AVX2::", "at::native::AVX512::", "at::parallel_for", "at::internal::invoke_parallel",
-			"mkl_", "dnnl", "cblas_", "sgemm", "dgemm", "mkldnn", "ideep::", "fbgemm", "xnn_", "pthreadpool",
-		}, within: []string{"dnnl::impl", "at::native::(anonymous namespace)::cpu", "::avx2::", "::avx512::"}, files: []string{"libmkl", "libopenblas", "libgomp", "libiomp", "libdnnl"}},
+			"mkl_", "dnnl", "cblas_", "sgemm", "dgemm", "mkldnn", "ideep::", "fbgemm", "xnn_", "pthreadpool", "ggml_compute_forward", "ggml_vec_dot",
+		}, within: []string{"dnnl::impl", "at::native::(anonymous namespace)::cpu", "::avx2::", "::avx512::"}, files: []string{"libggml-cpu", "libmkl", "libopenblas", "libgomp", "libiomp", "libdnnl"}},
 		{trait: importing, kind: recording.PythonFrame, prefixes: []string{"_find_and_load"}},
 		{trait: importing, kind: recording.NativeFrame, prefixes: []string{"PyImport_ImportModuleLevelObject"}},
 		{trait: prepares, kind: recording.PythonFrame, files: []string{
 			"/tokenizers/", "/transformers/tokenization_", "/transformers/image_", "/transformers/feature_extraction_", "/transformers/processing_",
 			"/sentencepiece/", "/tiktoken/", "/PIL/", "/cv2/", "/torchvision/transforms/", "/torchvision/io/", "/albumentations/", "/librosa/", "/soundfile.py", "/torchaudio/",
+			"/transformers/video_", "/transformers/audio_utils.py", "/tokenization_", "/image_processing_", "/feature_extraction_", "/video_processing_",
+			"/diffusers/image_processor.py", "/diffusers/video_processor.py", "/vllm/multimodal/", "/vllm/renderers/", "/vllm/inputs/",
+			"/vllm/v1/engine/input_processor.py", "/vllm/v1/engine/processor.py", "/vllm/v1/engine/detokenizer.py",
+			"/sglang/srt/managers/tokenizer_manager", "/sglang/srt/managers/detokenizer_manager.py", "/sglang/srt/multimodal/",
+			"/sglang/srt/managers/async_dynamic_batch_tokenizer.py", "/sglang/srt/managers/multimodal_processor.py",
 			"/json/", "/csv.py", "/regex/", "/re/__init__.py", "/re.py", "/sre_", "/html/", "/xml/", "/ujson", "/orjson", "/pandas/",
 		}, prefixes: []string{"parse_", "tokeniz"}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "load_image"}},
 		{trait: prepares, kind: recording.NativeFrame, prefixes: []string{
-			"jpeg_", "jsimd_", "png_", "ImagingResample", "ImagingJpeg", "cv::resize", "cv::imdecode", "cv::hal::", "tokenizers::", "sentencepiece::", "simdjson::", "rapidjson::", "sre_", "_sre_", "re_Pattern_", "_csv_", "pattern_sub", "pattern_search", "pattern_match", "pattern_find", "pattern_split", "parse_", "av_", "avcodec_", "sws_",
+			"jpeg_", "jsimd_", "png_", "ImagingResample", "ImagingJpeg", "cv::resize", "cv::imdecode", "cv::hal::", "tokenizers::", "sentencepiece::", "simdjson::", "rapidjson::", "nlohmann::", "minja::", "common_chat_", "llm_tokenizer", "sre_", "_sre_", "re_Pattern_", "_csv_", "pattern_sub", "pattern_search", "pattern_match", "pattern_find", "pattern_split", "parse_", "av_", "avcodec_", "sws_",
 		}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "resize_bilinear", "parse_json", "json_parse"}, files: []string{
 			"tokenizers.abi3", "tokenizers.cpython", "_sentencepiece", "_tiktoken", "_imaging", "libjpeg", "libturbojpeg", "libpng", "libwebp", "cv2.abi3", "cv2.cpython", "libopencv", "_json.cpython", "_csv.cpython", "_regex.cpython", "libavcodec", "libswscale", "orjson", "ujson",
 		}},

@@ -117,7 +117,7 @@ func workProofs() []proof {
 		{
 			activity: Compilation, kind: recording.PythonFrame,
 			files: []string{
-				"/triton/compiler/", "/triton/backends/", "/triton/runtime/build.py", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py", "/numba/core/",
+				"/triton/compiler/", "/triton/backends/nvidia/compiler.py", "/triton/backends/amd/compiler.py", "/triton/runtime/build.py", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py", "/numba/core/",
 				// Those that compile: compiled code runs through others, such as eval_frame.py, output_code.py, runtime/ and cudagraph_trees.py.
 				"/torch/_dynamo/convert_frame.py", "/torch/_dynamo/symbolic_convert.py", "/torch/_dynamo/output_graph.py", "/torch/_dynamo/variables/", "/torch/_dynamo/bytecode_",
 				"/torch/_inductor/graph.py", "/torch/_inductor/scheduler.py", "/torch/_inductor/lowering.py", "/torch/_inductor/ir.py", "/torch/_inductor/codegen/",

@@ -67,6 +67,8 @@ func TestActivities(t *testing.T) {
 		"compilation by inductor":    {[]recording.Frame{native("read"), python("compile_fx", "/x/torch/_inductor/compile_fx.py"), python("_find_and_load", "<frozen importlib._bootstrap>")}, Compilation},
 		"compiled code":              {[]recording.Frame{native("cuLaunchKernel"), python("run", "/x/torch/_inductor/runtime/triton_heuristics.py"), python("__call__", "/x/torch/_inductor/output_code.py"), python("_fn", "/x/torch/_dynamo/eval_frame.py")}, Other},
 		"compiled code of a graph":   {[]recording.Frame{native("cudaGraphLaunch"), python("run", "/x/torch/_inductor/compile_fx.py"), python("run", "/x/torch/_inductor/cudagraph_trees.py")}, Other},
+		"launch by triton":           {[]recording.Frame{native("cuLaunchKernelEx"), python("__call__", "/x/triton/backends/nvidia/driver.py"), python("run", "/x/triton/runtime/jit.py")}, Other},
+		"compilation by triton":      {[]recording.Frame{python("make_ptx", "/x/triton/backends/nvidia/compiler.py"), python("run", "/x/triton/runtime/jit.py")}, Compilation},
 		"compilation by dynamo":      {[]recording.Frame{python("step", "/x/torch/_dynamo/symbolic_convert.py"), python("_fn", "/x/torch/_dynamo/eval_frame.py")}, Compilation},
 		"compilation by nvrtc":       {[]recording.Frame{native("nvrtcCompileProgram")}, Compilation},
 		"import":                     {[]recording.Frame{native("stat64"), python("_path_stat", "<frozen importlib._bootstrap_external>")}, Import},
