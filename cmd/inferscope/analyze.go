@@ -15,9 +15,9 @@ import (
 )
 
 const analyzeHelp = `analyze makes the report of a recording that was made earlier, by inferscope record, run or
-pack: the very report that the daemon's data gave. It needs no daemon, no root and no GPU. It reads
-traces of torch.profiler and SQLite files of Nsight Systems as well, and says what they lack. Several of
-them, or a folder, are the ranks of one program: one report is about all, and says who waits for whom.
+pack: the same report as at that time. It needs no daemon, no root and no GPU. It reads
+traces of torch.profiler and SQLite files of Nsight Systems as well, and lists what they lack. Several of
+them, or a folder, are the ranks of one program: one report covers all, and shows who waits for whom.
 
     inferscope analyze t.isc
     inferscope analyze t.isc.zip --output report.html
@@ -30,7 +30,7 @@ func analyzeCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "analyze FILE...",
-		Short: "Make the report of a recording made earlier",
+		Short: "Report on a recording or another profiler's trace",
 		Long:  analyzeHelp,
 		Args:  someFiles,
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.analyze(cmd.Context(), &f, args) },

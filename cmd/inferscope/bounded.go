@@ -17,7 +17,7 @@ import (
 // bounded gives a command that works on a recording --max-memory, and holds it to that: the file may come from anybody.
 func (g *global) bounded(cmd *cobra.Command) {
 	cmd.Flags().
-		StringVar(&g.memory, "max-memory", "", "memory that it may take, e.g. 8GB; a quarter of the machine's or of the cgroup's if it is left out")
+		StringVar(&g.memory, "max-memory", "", "memory limit, e.g. 8GB; default: a quarter of the machine's or cgroup's memory")
 	work := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if g.memory != "" {

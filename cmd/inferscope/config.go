@@ -14,15 +14,15 @@ import (
 
 const configHelp = `config prints every setting as it is in force here, and where its value comes from.
 
-A flag goes over the environment, that over the file .inferscope.yaml in the working
-directory, that over the default:
+A flag overrides the environment, which overrides the file .inferscope.yaml in the
+working directory, which overrides the default:
 
     inferscope config
     INFERSCOPE_LOG_LEVEL=debug inferscope config --json
 
-A daemon that runs has its own environment, and the file of the directory in which it
-was started. The file is heeded where it belongs to you or to root, and nobody else may
-write to it. Root takes no path (report_path) from a file that others than root can have written.`
+A running daemon has its own environment, and the file of the directory in which it
+was started. The file is read only if it belongs to you or to root, and nobody else may
+write to it. Root ignores report_path in a file that others than root can write to.`
 
 // configRow is a setting in the JSON form.
 type configRow struct {

@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const detachHelp = `detach lets go of a process that the daemon watches: probes come off, and the agent that
+const detachHelp = `detach stops watching a process: probes are removed, and the agent that
 records GPU activity leaves, which is waited for. The process runs on, the daemon watches its other
-targets, and reports of what was recorded can still be had.
+targets, and the recording stays available until --keep is over.
 
     inferscope detach --pid 1234`
 
@@ -16,7 +16,7 @@ func detachCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "detach [PID | NAME]",
-		Short: "Let go of a process that the daemon watches",
+		Short: "Stop watching a process",
 		Long:  detachHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE:  f.about(func(cmd *cobra.Command) error { return g.detach(cmd, &f) }),

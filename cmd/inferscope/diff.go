@@ -15,15 +15,14 @@ import (
 )
 
 const diffHelp = `diff compares two recordings of the same program: latency, where the time goes, why the GPU
-is idle, kernels and CPU functions; and says which differences are more than noise.
+is idle, kernels and CPU functions, and marks significant differences.
 
     inferscope diff before.isc after.isc
     inferscope diff before.isc after.isc --fail-over 5%
 
-With --fail-over it ends with code 8 where an iteration takes so much longer in the second one, and surely so
-(p < 0.001), with code 1 where there is no latency in both to judge by, and with code 2 where an iteration is not the
-same in both: waits for the GPU in one and kernels in the other, or eight waits and one. A and B are recordings, traces of
-torch.profiler or SQLite exports of Nsight Systems.`
+With --fail-over the exit code is 8 if an iteration became slower by more than the limit and the change is significant
+(p < 0.001), 1 if a recording has too few iterations to compare, and 2 if an iteration is not the same in both: waits
+for the GPU in one and kernels in the other, or eight waits and one. A and B are recordings, traces of torch.profiler or SQLite exports of Nsight Systems.`
 
 // diffFlags are the flags of diff as they were typed.
 type diffFlags struct {
@@ -35,13 +34,13 @@ func diffCommand(g *global) *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use:   "diff A B",
-		Short: "Say what changed between two recordings, and what of it is more than noise",
+		Short: "Compare two recordings and mark significant changes",
 		Long:  diffHelp,
 		Args:  cobra.ExactArgs(2),
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.diff(cmd.Context(), &f, args[0], args[1]) },
 	}
 	cmd.Flags().
-		StringVar(&f.failOver, "fail-over", "", "exit with code 8 where an iteration became slower by more than this, e.g. 5%")
+		StringVar(&f.failOver, "fail-over", "", "exit with code 8 if an iteration became slower by more than this, e.g. 5%")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const doctorHelp = `doctor says what of this machine InferScope can use, and of one process with --pid: the
-kernel, rights, the GPU's driver and CUPTI. For each thing that is not there, it says what is lost without it and how
-to get it. It needs no daemon and changes nothing; inferscoped, which does the looking, must be installed.
+const doctorHelp = `doctor checks what this machine, and with --pid a process, allow InferScope to do: kernel, rights,
+the GPU's driver and CUPTI. For each thing that is missing, it prints what is lost without it and how to get it. It
+needs no daemon and changes nothing; inferscoped, which does the checks, must be installed.
 
     sudo inferscope doctor
     sudo inferscope doctor --pid 1234
@@ -24,12 +24,12 @@ func doctorCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "doctor [--pid PID]",
-		Short: "Say what works on this machine, what does not, and what to do about it",
+		Short: "Check what works on this machine and how to fix the rest",
 		Long:  doctorHelp,
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return g.doctor(cmd, &f) },
 	}
-	cmd.Flags().IntVar(&f.pid, "pid", 0, "process to look at too")
+	cmd.Flags().IntVar(&f.pid, "pid", 0, "also check this process")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }

@@ -16,7 +16,7 @@ frames in one, and what each thread waits for. No thread is stopped.
 
 Between Python frames the interpreter's own functions are left out (--all shows
 them). A thread that is running on a CPU at this moment shows its Python frames
-only: nobody else knows its registers.`
+only: its registers are not readable from outside.`
 
 // dumpFlags are the flags of dump as they were typed.
 type dumpFlags struct {
@@ -37,7 +37,7 @@ func dumpCommand(g *global) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	g.pidFlag(cmd, &f.pid, "look at")
-	flags.BoolVar(&f.children, "children", false, "its child processes too")
+	flags.BoolVar(&f.children, "children", false, "also its child processes")
 	flags.BoolVar(&f.all, "all", false, "also the interpreter's own functions between Python frames")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd

@@ -12,8 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-const explainHelp = `explain says what a cause in a report means, what proves it, what refutes it, and what to
-change, with examples; without a cause it lists all. It asks no daemon.
+const explainHelp = `explain describes a cause that reports name: what it means, what proves it, what refutes it, and
+what to change, with examples. Without a cause it lists all. It needs no daemon.
 
     inferscope explain
     inferscope explain host-sync`
@@ -21,7 +21,7 @@ change, with examples; without a cause it lists all. It asks no daemon.
 func explainCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain [CAUSE]",
-		Short:             "Say what a cause in a report means, and what to do about it",
+		Short:             "Explain a cause that reports name, and its remedies",
 		Long:              explainHelp,
 		Args:              oneCause,
 		ValidArgsFunction: cobra.FixedCompletions(causeKeys(), cobra.ShellCompDirectiveNoFileComp),

@@ -15,8 +15,8 @@ func (g *global) pidFlag(cmd *cobra.Command, pid *int, to string) {
 func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
 	g.pidFlag(cmd, &f.pid, to)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.last, "last", 0, "only the last so long, e.g. 30s")
-	flags.DurationVar(&f.window, "for", 0, "from now on for so long, e.g. 10s")
+	flags.DurationVar(&f.last, "last", 0, "only this much of the past, e.g. 30s")
+	flags.DurationVar(&f.window, "for", 0, "record from now on for this long, e.g. 10s")
 	cuptiFlag(flags, &f.cupti)
 	flags.StringVar(
 		&f.gpu,
@@ -32,7 +32,7 @@ func cuptiFlag(flags *pflag.FlagSet, to *string) {
 		to,
 		"cupti",
 		"",
-		"libcupti as the process sees it, where it has none mapped and a daemon is started for this command",
+		"path of libcupti as the process sees it, if it maps none and this command starts a daemon",
 	)
 }
 
@@ -59,7 +59,7 @@ func (f *reportFlags) renderFlags(cmd *cobra.Command) {
 		&f.slo,
 		"slo",
 		"",
-		"what requests should keep to, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did",
+		"latency goals of requests, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did",
 	)
 	jsonFlag(cmd, &f.asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))

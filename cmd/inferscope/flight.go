@@ -18,7 +18,7 @@ func flightCommand(g *global) *cobra.Command {
 	var pid int
 	cmd := &cobra.Command{
 		Use:   "flight [--pid PID]",
-		Short: "Write what the daemon remembers to its disk",
+		Short: "Save the last minute to the daemon's disk",
 		Long:  flightHelp,
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -23,13 +23,13 @@ take such files as they are too; importing once is faster, and the file is small
     inferscope import trace.json.gz -o trace.isc
     inferscope import report1.sqlite
 
-What the other tool does not record, reports say under "sources".`
+Reports list what the other tool does not record under "sources".`
 
 func importCommand(g *global) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "import FILE [-o NAME.isc]",
-		Short: "Make a recording of a trace of torch.profiler or Nsight Systems",
+		Short: "Convert a torch.profiler or Nsight Systems trace to a recording",
 		Long:  importHelp,
 		Args:  cobra.ExactArgs(1),
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.importFile(cmd.Context(), args[0], output) },

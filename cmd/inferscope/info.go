@@ -18,7 +18,7 @@ func infoCommand(g *global) *cobra.Command {
 	var asJSON, verify bool
 	cmd := &cobra.Command{
 		Use:   "info FILE",
-		Short: "Say what a recording is of, how long, and whether it is whole",
+		Short: "Show what a recording covers and whether it is complete",
 		Args:  oneFile,
 		RunE:  func(_ *cobra.Command, args []string) error { return g.info(args[0], asJSON, verify) },
 	}

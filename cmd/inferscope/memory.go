@@ -9,10 +9,9 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-const memoryHelp = `memory says what PyTorch's allocators hold of each GPU, who allocated it, what grows
-without end, and what was held where memory ran out. Totals are exact, also where the process ran for long
-before it was watched; what is said by line of code is estimated from sampled allocations. FILE is a recording that was
-made earlier; it needs no daemon then.
+const memoryHelp = `memory shows what PyTorch's allocators hold on each GPU, who allocated it, what grows without end,
+and what was held when memory ran out. Totals are exact, also if the process ran for long before it was watched; figures
+by line of code are estimated from sampled allocations. FILE is a recording; then no daemon is needed.
 
     inferscope memory --pid 1234
     inferscope memory --pid 1234 --for 30s
@@ -23,7 +22,7 @@ func memoryCommand(g *global) *cobra.Command {
 	var f whatifFlags
 	cmd := &cobra.Command{
 		Use:   "memory [PID | NAME | FILE]",
-		Short: "Say what holds GPU memory, and what leaks",
+		Short: "Show what holds GPU memory and what leaks",
 		Long:  memoryHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.memoryReport(cmd, &f, args) },

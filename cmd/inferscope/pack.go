@@ -19,7 +19,7 @@ func packCommand(g *global) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "pack NAME.isc",
-		Short: "Make one file of a recording, to send it",
+		Short: "Pack a recording into one file",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {
@@ -32,7 +32,7 @@ func packCommand(g *global) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; NAME.isc.zip if it is left out")
-	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&force, "force", false, "replace an existing file")
 	return cmd
 }
 
@@ -40,7 +40,7 @@ func unpackCommand(g *global) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "unpack NAME.isc.zip",
-		Short: "Make a folder of a packed recording, for DuckDB, pandas and their kin",
+		Short: "Unpack a recording into a folder, for DuckDB, pandas and others",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {

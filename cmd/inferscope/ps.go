@@ -149,7 +149,7 @@ func attachCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "attach [PID | NAME]",
-		Short: "Have the daemon watch a process",
+		Short: "Watch a process with the running daemon",
 		Long:  attachHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE:  f.about(func(cmd *cobra.Command) error { return g.addTarget(cmd, &f) }),

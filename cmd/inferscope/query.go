@@ -52,7 +52,7 @@ func queryCommand(g *global) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "query SQL [PATH | s3://BUCKET/PREFIX]",
-		Short: "Answer SQL about recordings, on the disk or uploaded",
+		Short: "Query recordings with SQL, on disk or uploaded",
 		Long:  help.String(),
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -73,7 +73,7 @@ func queryCommand(g *global) *cobra.Command {
 		StringVar(&f.since, "since", "", "uploaded recordings that began after this: 2h (ago), 2026-11-25, or 2026-11-25T05:00:00Z")
 	cmd.Flags().StringVar(&f.until, "until", "", "uploaded recordings that began before this")
 	cmd.Flags().StringVar(&f.node, "node", "", "uploaded recordings of this machine")
-	cmd.Flags().StringVar(&f.download, "max-download", "4GB", "most bytes that are brought from a store")
+	cmd.Flags().StringVar(&f.download, "max-download", "4GB", "most bytes to download from a store")
 	return cmd
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 const recordHelp = `record writes what the daemon sees of a process and its children from now on into a folder, ten
-seconds at a time, so that it may take longer than the daemon remembers. It ends after --for, when the process
-ends, or with Ctrl-C; what was written before a crash stays a valid recording.
+seconds at a time, so it may run for longer than the daemon remembers. It ends after --for, when the process
+ends, or with Ctrl-C; after a crash, what was written is a valid recording.
 
     inferscope record --pid 1234 --for 30s -o t.isc
     inferscope analyze t.isc
@@ -35,7 +35,7 @@ func recordCommand(g *global) *cobra.Command {
 	var f recordFlags
 	cmd := &cobra.Command{
 		Use:   "record [PID | NAME] [--for 30s] [-o NAME.isc]",
-		Short: "Write what is seen of a process from now on to the disk",
+		Short: "Record a process to disk from now on",
 		Long:  recordHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE:  f.about(func(cmd *cobra.Command) error { return g.record(cmd, &f) }),
@@ -43,7 +43,7 @@ func recordCommand(g *global) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	g.pidFlag(cmd, &f.pid, "record")
-	flags.DurationVar(&f.window, "for", 0, "for so long, e.g. 30s; until Ctrl-C if it is left out")
+	flags.DurationVar(&f.window, "for", 0, "how long, e.g. 30s; default: until Ctrl-C")
 	flags.StringVarP(&f.output, "output", "o", "", "folder to write; inferscope-PID.isc if it is left out")
 	flags.BoolVar(&f.force, "force", false, "replace a recording that is there")
 	cuptiFlag(flags, &f.cupti)

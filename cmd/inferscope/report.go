@@ -18,9 +18,9 @@ import (
 	"github.com/inferscope/inferscope/internal/report"
 )
 
-const reportHelp = `report says what limits a process and its children: where the time went, why the GPU was
-idle, what that costs and what to change. It is about everything that the daemon keeps, the last stretch
-of it (--last), or a stretch from now on (--for). inferscope explain says more of each cause.
+const reportHelp = `report shows what limits a process and its children: where the time went, why the GPU was idle,
+what that costs and what to change. It covers all that the daemon keeps, the last part of it (--last), or an interval
+from now on (--for). inferscope explain describes each cause.
 
     sudo inferscope report --pid 1234      without a daemon: one is started for the next 10 s
     inferscope report                      the only target of the daemon
@@ -58,7 +58,7 @@ func reportCommand(g *global) *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "report [PID | NAME]",
-		Short: "Say what limits a process, why its GPU is idle, and what to change",
+		Short: "Report what limits a process, why its GPU is idle, and what to change",
 		Long:  reportHelp,
 		Args:  oneTarget,
 		RunE:  f.about(func(cmd *cobra.Command) error { return g.report(cmd, &f) }),

@@ -17,19 +17,18 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
-const rootHelp = `inferscope says where the time of a running CUDA process goes, why its GPU is idle and
-what to change, from what the daemon inferscoped recorded:
+const rootHelp = `inferscope reports where the time of a running CUDA process goes, why its GPU is idle and
+what to change:
 
-    sudo inferscoped --pid 1234
-    inferscope report --pid 1234
-    inferscope record --pid 1234 --for 30s -o t.isc
+    sudo inferscope report --pid 1234                   needs no daemon; --full, --open: everything
+    sudo inferscope record --pid 1234 --for 30s -o t.isc
     inferscope analyze t.isc
     inferscope run python infer.py
     inferscope explain
 
-Exit codes: 0 done; 1 other errors; 2 flags or settings are off; 3 no such
+Exit codes: 0 done; 1 other errors; 2 wrong flags or settings; 3 no such
 process among the watched ones; 4 the daemon refuses this user; 5 not supported;
-6 no daemon answers; 8 diff --fail-over: it became slower. run passes its program's on.`
+6 no daemon answers; 8 diff --fail-over: it became slower. run returns its program's exit code.`
 
 // global are the flags that every command has.
 type global struct {

@@ -25,21 +25,20 @@ report of it, ./report.md unless told otherwise:
 What follows the program's name is the program's; only "--report FILE" as the very last
 arguments, where no -- stands before the program, is taken as inferscope's own.
 
-With a daemon (sudo inferscoped --on-request) users whom it admits (--allow-users; the
-group inferscope unless told otherwise) may run programs of their own;
-without one, root gets a daemon of its own for the time. Ctrl-C reaches the program as
-it does without inferscope, and a program that crashes, is killed or interrupted has its
-report, too. Its exit code is passed on, 128 + signal where a signal ended it. Where the
-report cannot be written, the recording is kept and its path named.
+With a daemon (sudo inferscoped --on-request) the users in its --allow-users (default: the
+group inferscope) may run their programs; without one, root gets a temporary daemon.
+Ctrl-C reaches the program as usual, and a program that crashes, is killed or interrupted
+is reported, too. Its exit code is returned, 128 + signal if a signal ended it. If the
+report cannot be written, the recording is kept and its path printed.
 
 sudo inferscope run runs the program as root, as sudo does with every program; with
 --user NAME it runs as NAME, with NAME's home and groups, and the report is NAME's.
 
 INFERSCOPE_ENABLED=0 runs the program untouched.
 
-Exit codes beside the program's: 1 the program did well and the report failed; 2 flags or
-settings are off; 4, 6 nobody can watch it, so that it was not started; 126 it cannot be
-run; 127 it was not found.`
+Other exit codes: 1 the program succeeded and the report failed; 2 wrong flags or
+settings; 4, 6 it cannot be watched and was not started; 126 it cannot be run; 127 it was
+not found.`
 
 // Exit codes of what starts a program for somebody, as shells and env(1) have them.
 const (
@@ -96,7 +95,7 @@ func runCommand(g *global) *cobra.Command {
 		&f.noInject,
 		"no-inject",
 		false,
-		"bring no agent into the program: no GPU activity, launches by probes; a daemon that runs must have been started so",
+		"load no agent: no GPU activity, launches by probes; a running daemon must have been started so",
 	)
 	flags.StringVar(&f.traceMB, "trace-size-mb", "", "memory for recorded events in MB, likewise")
 	flags.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "", "stacks a second of each running thread, likewise")

@@ -23,13 +23,13 @@ import (
 	"github.com/inferscope/inferscope/internal/report"
 )
 
-const serveHelp = `serve shows reports of what the daemon of this host watches in a browser, each made as it
-is asked for. It listens on this host alone; from another one:
+const serveHelp = `serve shows reports of what the daemon of this host watches in a browser, each made on
+request. It listens on this host alone; from another one:
 
     ssh -L 8345:localhost:8345 gpu-host sudo inferscope serve
 
-Then open the address that it prints: it has a secret in it, so that other users of either
-host cannot read reports. ?last=30s at its end is about the last 30 s. Ctrl-C ends it.`
+Then open the address that it prints: it contains a secret, so other users of either host
+cannot read reports. Append ?last=30s for the last 30 s. Ctrl-C ends it.`
 
 // defaultServe is where serve listens: a port that nothing is known to use.
 const defaultServe = "127.0.0.1:8345"

@@ -19,18 +19,18 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-const whatifHelp = `whatif says how much faster a process would be with something changed. It replays what was
-recorded with that time shortened, taken off the path or not waited for, and looks at when the work would
-have been done. Without a change it lists what each cause's remedy would bring, and each function, call, copy and
-kernel by itself. FILE is a recording that was made earlier, or another profiler's; it needs no daemon then.
+const whatifHelp = `whatif predicts how much faster a process would be after a change. It replays the recording with
+that time shortened, taken off the critical path or not waited for. Without a change it lists what each cause's remedy
+would bring, and each function, call, copy and kernel. FILE is a recording, or another profiler's trace; then no daemon
+is needed.
 
     inferscope whatif --pid 1234
-    inferscope whatif run.isc --without sync --faster 'tokenize*=2'
+    inferscope whatif run.isc --without host-sync --faster 'tokenize*=2'
     inferscope whatif --pid 1234 --kernel 'gemm*=1.5'
 
---without takes a cause (see inferscope explain) and applies the remedy that belongs to it, or a function, which
-is then not called any more. --workers says how many loaders share the work of --without worker.
-Names may hold * and ?. Flags can be given several times, and hold together.`
+--without takes a cause (see inferscope explain) and applies its remedy, or a function, which is then not called.
+--workers sets how many loaders share the work of --without worker. Names may hold * and ?. Flags can be repeated; all
+changes apply together.`
 
 // whatifRows is how many rows of a table a person is shown; JSON has all.
 const whatifRows = 20
@@ -46,7 +46,7 @@ func whatifCommand(g *global) *cobra.Command {
 	var f whatifFlags
 	cmd := &cobra.Command{
 		Use:   "whatif [PID | NAME | FILE]",
-		Short: "Say how much faster a process would be with something changed",
+		Short: "Predict the speed-up of a change",
 		Long:  whatifHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE:  func(cmd *cobra.Command, args []string) error { return g.whatif(cmd, &f, args) },

@@ -27,7 +27,7 @@ func examine(p process, f *flags) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [--pid PID]",
-		Short: "Say what works on this machine, what does not, and what to do about it",
+		Short: "Check what works on this machine and how to fix the rest",
 		Long:  doctorHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,7 +46,7 @@ func examine(p process, f *flags) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.socket, "socket", f.socket, "unix socket of the daemon, which is asked if it runs")
-	cmd.Flags().IntVar(&pid, "pid", 0, "process to look at too")
+	cmd.Flags().IntVar(&pid, "pid", 0, "also check this process")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON to standard output")
 	return cmd
 }

@@ -69,32 +69,91 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.SortFlags = false
 	set.IntSliceVar(&f.pids, "pid", nil, "process to watch, with its children; can be repeated")
 	set.StringVar(&f.socket, "socket", socket, "unix socket to serve, also "+api.SocketEnv)
-	set.StringVar(&f.traceSizeMB, "trace-size-mb", "100", "memory for recorded events in MB, ring buffers and stacks included; the oldest make room")
-	set.DurationVar(&f.keep, "keep", time.Minute, "how long events are kept, within that memory")
-	set.IntVar(&f.ringMB, "ring-mb", defaultRingMB, "memory for all ring buffers together in MiB, part of --trace-size-mb unless it is more than half of that")
-	set.StringVar(&f.metricsAddr, "metrics-addr", "", "serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default")
-	set.StringSliceVar(&f.metricsHosts, "metrics-host", nil, "name under which metrics may be asked for, beside localhost and IP addresses; can be repeated; * is any")
+	set.StringVar(
+		&f.traceSizeMB,
+		"trace-size-mb",
+		"100",
+		"memory for events in MB, ring buffers and stacks included; the oldest are overwritten",
+	)
+	set.DurationVar(&f.keep, "keep", time.Minute, "how long events are kept, as far as the memory allows")
+	set.IntVar(
+		&f.ringMB,
+		"ring-mb",
+		defaultRingMB,
+		"memory for all ring buffers together in MiB, part of --trace-size-mb unless it is more than half of that",
+	)
+	set.StringVar(
+		&f.metricsAddr,
+		"metrics-addr",
+		"",
+		"serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default",
+	)
+	set.StringSliceVar(
+		&f.metricsHosts,
+		"metrics-host",
+		nil,
+		"additional host name accepted in requests for metrics; can be repeated; * accepts any",
+	)
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	set.StringVar(&f.logFormat, "log-format", "console", "console or json, to standard error")
 	set.StringVar(&f.probeMode, "probe-mode", "auto", "how probes are attached: auto, session, multi or perf")
 	set.BoolVar(&f.allCalls, "all-calls", false, "probe also cheap calls that frameworks make very often")
-	set.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "99", "stacks a second of each running thread, up to 2000; 0 takes none")
-	set.BoolVar(&f.cycles, "cpu-cycles", false, "take these stacks by hardware cycles in place of the CPU clock, where the CPU counts them for us")
-	set.BoolVar(&f.wholeNames, "whole-names", false, "leave C++ and Rust names as long as they are: template arguments, parameters")
+	set.StringVar(
+		&f.sampleHz,
+		"cpu-sampling-frequency-hz",
+		"99",
+		"stacks a second of each running thread, up to 2000; 0 takes none",
+	)
+	set.BoolVar(&f.cycles, "cpu-cycles", false, "sample by hardware cycles instead of the CPU clock, where available")
+	set.BoolVar(&f.wholeNames, "whole-names", false, "keep template arguments and parameters in C++ and Rust names")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
-	set.BoolVar(&f.memory, "memory", true, "watch what PyTorch's allocators hand out and take back")
+	set.BoolVar(&f.memory, "memory", true, "watch PyTorch's allocators")
 	f.requests = true
-	set.Var((*onOff)(&f.requests), "requests", "watch the HTTP requests that targets serve: times and numbers of tokens, no content (on or off)")
-	set.BoolVar(&f.sensors, "sensors", true, "read power, clocks and temperature of GPUs ten times a second, by nvidia-smi")
+	set.Var(
+		(*onOff)(&f.requests),
+		"requests",
+		"watch the HTTP requests that targets serve: times and numbers of tokens, no content (on or off)",
+	)
+	set.BoolVar(
+		&f.sensors,
+		"sensors",
+		true,
+		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi",
+	)
 	f.gpu.register(set)
 	f.record.register(set)
-	set.StringVar(&f.pinLevel, "pin-level", "", "fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")
+	set.StringVar(
+		&f.pinLevel,
+		"pin-level",
+		"",
+		"fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)",
+	)
 	_ = set.MarkHidden("pin-level") // it is registered a line above
-	set.BoolVar(&f.discover, "discover", false, "watch every process that uses a GPU; the default without --pid and --on-request")
-	set.StringArrayVar(&f.allow, "allow", nil, "with discovery, watch only what such a rule fits: name=python*,user=alice; can be repeated")
-	set.StringArrayVar(&f.deny, "deny", nil, "with discovery, leave alone what such a rule fits, e.g. cmdline=*train.py*; can be repeated")
-	set.BoolVar(&f.onRequest, "on-request", false, "look for no process: wait for what inferscope run asks for")
-	set.StringVar(&f.allowUsers, "allow-users", api.DefaultAllow, "who may have processes of their own watched, beside root: none, all, or users and @groups with commas in between")
+	set.BoolVar(
+		&f.discover,
+		"discover",
+		false,
+		"watch every process that uses a GPU; the default without --pid and --on-request",
+	)
+	set.StringArrayVar(
+		&f.allow,
+		"allow",
+		nil,
+		"with discovery, watch only processes that match this rule: name=python*,user=alice; can be repeated",
+	)
+	set.StringArrayVar(
+		&f.deny,
+		"deny",
+		nil,
+		"with discovery, ignore processes that match this rule, e.g. cmdline=*train.py*; can be repeated",
+	)
+	set.BoolVar(&f.onRequest, "on-request", false, "no discovery: wait for requests of inferscope run and attach")
+	set.StringVar(
+		&f.allowUsers,
+		"allow-users",
+		api.DefaultAllow,
+		"who may watch their own processes, besides root: none, all, or users and @groups with commas in between",
+	)
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
@@ -154,13 +213,21 @@ func (f *flags) config(s config.Settings) (daemon.Config, error) {
 		return cfg, err
 	}
 	slices.Sort(f.pids)
-	cfg.Options = daemon.Options{PIDs: slices.Compact(f.pids), Keep: f.keep, ExitWithTarget: f.exitWithTarget, Overhead: daemon.Overhead{Budget: f.gpu.budget / 100, Pin: f.pinLevel}}
+	cfg.Options = daemon.Options{
+		PIDs:           slices.Compact(f.pids),
+		Keep:           f.keep,
+		ExitWithTarget: f.exitWithTarget,
+		Overhead:       daemon.Overhead{Budget: f.gpu.budget / 100, Pin: f.pinLevel},
+	}
 	if f.discovers() {
 		rules, err := discover.ParseRules(s.Allow, s.Deny)
 		if err != nil {
 			return cfg, err
 		}
-		cfg.Discover = &daemon.Discover{Rules: rules, Admit: func(pid uint32) error { return oneGPU(s, []int{int(pid)}) }}
+		cfg.Discover = &daemon.Discover{
+			Rules: rules,
+			Admit: func(pid uint32) error { return oneGPU(s, []int{int(pid)}) },
+		}
 	}
 	cfg.Socket = f.socket
 	cfg.TraceBytes = int64(s.TraceSizeMB) * 1_000_000
@@ -174,7 +241,10 @@ func (f *flags) check() error {
 		return clierror.New(clierror.Usage, hint, fmt.Errorf(format, args...))
 	}
 	if f.discover && f.exitWithTarget {
-		return bad("leave one of them out: with discovery there may always be another process", "--exit-with-target does not go with --discover")
+		return bad(
+			"leave one of them out: with discovery there may always be another process",
+			"--exit-with-target does not go with --discover",
+		)
 	}
 	if len(f.pids) == 0 && f.exitWithTarget && !f.onRequest {
 		return clierror.New(clierror.Usage, "name one with --pid", errNoTarget)
@@ -196,7 +266,8 @@ func (f *flags) check() error {
 	if !slices.Contains([]string{"console", "json"}, f.logFormat) {
 		return bad("choose console or json", "--log-format: %q is not known", f.logFormat)
 	}
-	if f.probeMode != "auto" && !slices.Contains([]uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf}, uprobe.Mode(f.probeMode)) {
+	if f.probeMode != "auto" &&
+		!slices.Contains([]uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf}, uprobe.Mode(f.probeMode)) {
 		return bad("choose auto, session, multi or perf", "--probe-mode: %q is not known", f.probeMode)
 	}
 	if err := f.record.check(); err != nil {

@@ -39,9 +39,9 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 		&f.budget,
 		"overhead-budget",
 		100*gpu.DefaultBudget,
-		"percent of a program's time that watching it may take, all sources together: it is measured on the program itself, and what costs most is reduced first; 0 measures nothing and leaves every source at its first level",
+		"most that watching may cost a program, in percent of its time: it is measured, and the costliest source is reduced first; 0 measures nothing and keeps every source at full detail",
 	)
-	set.BoolVar(&f.noInject, "no-inject", false, "bring no agent into any process: no GPU activity, launches by probes")
+	set.BoolVar(&f.noInject, "no-inject", false, "never load the agent: no GPU activity, launches by probes")
 	set.StringVar(
 		&f.cupti,
 		"cupti",

@@ -48,25 +48,25 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 		&f.length,
 		"record-length",
 		fleet.DefaultLength,
-		"length of each of these recordings; 0 makes none but on command and on triggers",
+		"length of each recording; 0: only on command and on triggers",
 	)
 	set.IntVar(
 		&f.quotaMB,
 		"record-quota-mb",
 		fleet.DefaultQuota/1_000_000,
-		"what they may take on the disk together, in MB; the oldest make room",
+		"their total size on disk in MB; the oldest are deleted",
 	)
 	set.IntVar(
 		&f.freeMB,
 		"record-free-mb",
 		fleet.DefaultReserve/1_000_000,
-		"what stays free on the disk, in MB, whatever the quota",
+		"disk space to keep free, in MB, whatever the quota",
 	)
 	set.StringVar(
 		&f.upload,
 		"upload",
 		"",
-		"upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and its kin, ~/.aws/credentials, or the machine",
+		"upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials, or the machine",
 	)
 	set.StringVar(
 		&f.endpoint,
@@ -92,7 +92,7 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 		&f.maxAge,
 		"record-max-age",
 		fleet.DefaultMaxAge,
-		"how long they are kept; 0: until there is no room",
+		"how long recordings are kept; 0: until there is no room",
 	)
 }
 
