@@ -29,9 +29,7 @@ const agentThreadName = "inferscope"
 type arming struct {
 	launches, calls unix.Signal // by which threads are held; 0: not chosen yet, or none is free
 	armed           bool
-	wide            bool   // the gate for calls holds launches of kernels, too
-	widening        bool   // that is on its way
-	narrowed        bool   // and not wanted any more
+	width           width  // whether the gate for calls holds launches of kernels, too
 	widenAt         uint64 // ns: not before this again
 	launcher        uint32 // the thread that the gate takes for the one that launches graphs
 	blocked         bool   // a launch could not be held: no window opens any more
@@ -39,6 +37,37 @@ type arming struct {
 	untaken         bool   // since the signals were chosen the agent did not say that they are taken
 	agent           uint32 // the agent's thread; 0: not known
 	tids            *proc.TIDs
+}
+
+// width is what the gate for calls holds. A narrow gate is asked to widen, which takes probes and so a while; one that
+// is not wanted wide any more by then ends narrow:
+//
+//	narrow --widened--> widening --settled--> wide --narrow--> narrow
+//	                    widening --narrow--> withdrawn --settled--> narrow
+type width uint8
+
+// The widths of a gate.
+const (
+	narrow    width = iota // calls that can wait, and launches of graphs
+	widening               // probes for the others are on their way
+	withdrawn              // they are, and are not wanted any more
+	wide                   // launches of kernels, copies and the like, too
+)
+
+// settled returns the width when the probes of a gate are as they were wanted; all says that all of them are there.
+func (w width) settled(all bool) width {
+	if w == widening && all {
+		return wide
+	}
+	return narrow
+}
+
+// narrowed returns the width when a gate is not wanted wide any more.
+func (w width) narrowed() width {
+	if w == widening || w == withdrawn {
+		return withdrawn
+	}
+	return narrow
 }
 
 // serve does for q's agent what only the daemon can: arms its gates, and says which threads were seen outside of the
@@ -168,22 +197,20 @@ func (s *Source) arm(q *session) error {
 // widened has q's gate for calls hold launches of kernels, too, and returns whether it does by now. The caller holds the
 // lock.
 func (s *Source) widened(q *session, c *quiesce.Gate) bool {
-	if q.arming.wide || q.arming.widening {
-		return q.arming.wide
+	if q.arming.width != narrow {
+		return q.arming.width == wide
 	}
 	now := clock.Monotonic()
 	if now < q.arming.widenAt {
 		return false
 	}
 	c.Want(true)
-	q.arming.widening, q.arming.widenAt = true, now+uint64(widenPeriod)
+	q.arming.width, q.arming.widenAt = widening, now+uint64(widenPeriod)
 	s.gates.Go(func() {
-		wide, err := c.Settle()
+		all, err := c.Settle()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		q.arming.widening = false
-		q.arming.wide = wide && !q.arming.narrowed
-		q.arming.narrowed = false
+		q.arming.width = q.arming.width.settled(all)
 		if err != nil && q.process.Alive() {
 			s.opts.Log.Warn("launches of kernels cannot be held: the window is not ended by a finalize", zap.Uint32("pid", q.process.PID), zap.Error(err))
 		}
@@ -197,10 +224,10 @@ func (s *Source) widened(q *session, c *quiesce.Gate) bool {
 // narrow takes back what widened did. The caller holds the lock.
 func (s *Source) narrow(q *session) {
 	c := q.gates[quiesce.Calls].gate
-	if c == nil || !q.arming.wide && !q.arming.widening {
+	if c == nil || q.arming.width == narrow {
 		return
 	}
-	q.arming.wide, q.arming.narrowed = false, q.arming.widening
+	q.arming.width = q.arming.width.narrowed()
 	c.Want(false)
 	s.gates.Go(func() {
 		if _, err := c.Settle(); err != nil {

@@ -72,35 +72,43 @@ func (s *Source) look(q *session, now uint64) {
 	s.quiesceThreads(q)
 	s.announce(q)
 	s.warn(q) // also while agents leave: that is when it counts
-	if s.closing || q.harmful {
+	if s.closing || q.phase == phaseHarmful {
 		return
 	}
-	switch v.state {
-	case stateGone:
+	if v.state == stateGone {
 		s.ended(q)
 		return
-	case stateRefused:
-		q.setState(refused, explain(v.err, r.holder()))
-		if v.err != q.logged {
-			q.logged = v.err
-			s.opts.Log.Warn("the agent of a process cannot record what its GPU does; the rest goes on", zap.Uint32("pid", q.process.PID), zap.String("because", q.detail))
-		}
-	default:
-		q.logged = 0
-		q.setState(running, "")
-		q.detail = or(q.hindrance(now), or(q.leaving(), s.spending(q)))
-		if !q.begun {
-			q.setState(waiting, "the first window opens when it is known which threads launch CUDA graphs, within a second")
-		}
 	}
+	refusal := s.refusal(q)
 	why := or(s.whyUnobservable(q.process), or(ungated(q), s.stranded(q, now)))
-	if why != "" {
-		q.setState(refused, why)
+	switch {
+	case why != "":
+		s.step(q, isHindered, why)
+	case refusal != "":
+		s.step(q, isHindered, refusal)
+	case !q.begun:
+		s.step(q, isWatched, "the first window opens when it is known which threads launch CUDA graphs, within a second")
+	default:
+		s.step(q, isFree, or(q.hindrance(now), or(q.leaving(), s.spending(q))))
 	}
 	s.instruct(q, now, why == "")
 	s.weigh(q)
 	s.guard(q, now)
 	s.balance(q)
+}
+
+// refusal says why CUPTI refuses q's agent, as that said last; "" where it does not. The caller holds the lock.
+func (s *Source) refusal(q *session) string {
+	if q.agent.state != stateRefused {
+		q.logged = 0
+		return ""
+	}
+	why := explain(q.agent.err, q.ring.holder())
+	if q.agent.err != q.logged {
+		q.logged = q.agent.err
+		s.opts.Log.Warn("the agent of a process cannot record what its GPU does; the rest goes on", zap.Uint32("pid", q.process.PID), zap.String("because", why))
+	}
+	return why
 }
 
 // instruct tells an agent what is wanted, where that is something new; nothing where no window may open. The caller
@@ -133,6 +141,7 @@ func (s *Source) ended(q *session) {
 		q.restarts = 0
 	}
 	q.restarts++
+	s.step(q, hasEnded, "")
 	again := newSession(q.process, q.image, q.facts)
 	again.restarts, again.joined, again.meter, again.period, again.leak, again.begun = q.restarts, q.joined, q.meter, q.period, q.leak, q.begun
 	again.leak.forget()
@@ -144,7 +153,7 @@ func (s *Source) ended(q *session) {
 	s.opts.Log.Warn("an agent ended by itself; it is brought in again", zap.Uint32("pid", q.process.PID), zap.Duration("in", again.rest))
 	s.attach(again)
 	if again.rest > 0 {
-		again.setState(dormant, fmt.Sprintf("the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought in again in %s", q.restarts, again.rest))
+		s.step(again, isTired, fmt.Sprintf("the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought in again in %s", q.restarts, again.rest))
 	}
 	s.balance(again)
 }
@@ -179,7 +188,7 @@ func explain(err int32, holder string) string {
 func (s *Source) balance(q *session) {
 	mode := LaunchesWindows
 	switch {
-	case !q.outside && (q.state == running || q.state == waiting && q.ring != nil), s.opts.Mode == Off:
+	case !q.outside && q.mayOpen(), s.opts.Mode == Off:
 		mode = LaunchesOff
 	case s.wanted(q.process) == modeContinuous:
 		mode = LaunchesOn
@@ -215,7 +224,7 @@ func (s *Source) recording(root uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.sessions {
-		if q.process.Root == root && q.ring != nil && (q.state == running || q.state == waiting) && q.ring.load32(ringState) != stateOpen {
+		if q.process.Root == root && q.mayOpen() && q.ring.load32(ringState) != stateOpen {
 			return false
 		}
 	}

@@ -34,10 +34,9 @@ func (s *Source) guard(q *session, now uint64) {
 
 // giveUp ends the agent of a process that windows make grow, for good. The caller holds the lock.
 func (s *Source) giveUp(q *session) {
-	q.harmful = true
 	q.mode = modeQuit
 	q.ring.command(modeQuit, s.opts.times())
-	q.setState(dormant, fmt.Sprintf("recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are opened in it. "+
+	s.step(q, isHarmful, fmt.Sprintf("recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are opened in it. "+
 		"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another libcupti with --cupti, and report the version of CUPTI",
 		megabytes(q.leak.left()), megabytes(maxLeft)))
 	s.opts.Log.Warn("windows make a process grow: its GPU activity is not recorded any more, the rest goes on", zap.Uint32("pid", q.process.PID), zap.Int64("bytes", q.leak.left()))

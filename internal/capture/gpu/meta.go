@@ -82,7 +82,7 @@ func (s *Source) GPU(root uint32, pids []uint32, from, to uint64, usedKernels, u
 	for _, q := range s.latest() {
 		if slices.Contains(pids, q.process.PID) && q.process.Born <= to {
 			q.facts.put(g, from, to, min(q.flushed, to))
-			if q.state != absent {
+			if q.phase != phaseIdle {
 				a := q.describe()
 				a.Dropped = q.facts.droppedWithin(from, to)
 				g.Agents = append(g.Agents, a)
@@ -186,7 +186,7 @@ func (q *session) heldSoFar() *recording.Held {
 // describe returns the agent's row. One that CUPTI does not let in waits, whatever it is ready for: reports then say
 // that, where they would else ask for a longer time. The caller holds the lock.
 func (q *session) describe() recording.Agent {
-	st := q.state
+	st := q.phase.state()
 	if st == running && q.outside {
 		st = waiting
 	}
@@ -209,7 +209,7 @@ func (s *Source) Agents() []recording.AgentStatus {
 	defer s.mu.Unlock()
 	out := []recording.AgentStatus{}
 	for _, q := range s.latest() {
-		if q.state == absent {
+		if q.phase == phaseIdle {
 			continue
 		}
 		c := q.facts.total()
@@ -232,7 +232,7 @@ func (s *Source) State() recording.Source {
 	defer s.mu.Unlock()
 	n := map[state]int{}
 	for _, q := range s.sessions {
-		n[q.state]++
+		n[q.phase.state()]++
 	}
 	if len(s.sessions) == 0 {
 		return st
@@ -274,7 +274,7 @@ func (s *Source) Losses() []loss.Loss {
 		add(loss.GPUWindowDisabled, c.disabled, "")
 		add(loss.GPUNamesLost, c.unnamed, "")
 		add(loss.Malformed, c.malformed, "in the agent's ring")
-		if q.state == refused || q.state == dormant {
+		if st := q.phase.state(); st == refused || st == dormant {
 			add(loss.AgentRefused, 1, q.detail)
 		}
 	}

@@ -58,7 +58,7 @@ func TestAgentThatEndsOften(t *testing.T) {
 		q := session()
 		q.cancel()
 		s.mu.Lock()
-		q.came = uint64(1) << 62 // just now
+		q.phase, q.came = phaseRecording, uint64(1)<<62 // just now
 		s.ended(q)
 		s.retired = nil // it never had a ring
 		again := s.sessions[pr.p.ID()]
@@ -75,7 +75,7 @@ func TestAgentThatEndsOften(t *testing.T) {
 	q := session()
 	q.cancel()
 	s.mu.Lock()
-	q.came = 1 // long ago
+	q.phase, q.came = phaseRecording, 1 // long ago
 	s.ended(q)
 	s.retired = nil
 	if again := s.sessions[pr.p.ID()]; again.restarts != 1 || again.rest != 0 {

@@ -36,7 +36,7 @@ type session struct {
 	facts   *facts
 	cancel  context.CancelFunc // ends the goroutine that attaches
 
-	state  state
+	phase  phase // changed by Source.step alone
 	detail string
 	ring   *ring // nil: no agent is there
 
@@ -62,7 +62,6 @@ type session struct {
 	leak       leak          // that its windows leave in the process
 	rests      bool          // windows are held back to measure it, as last told
 	leakPeriod time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
-	harmful    bool          // it was too much: the agent is told to go, and stays away
 	gates      [quiesce.Kinds]post
 	arming     arming
 	inside     uint32 // threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have left
@@ -87,8 +86,6 @@ func newSession(p *proc.Process, image string, f *facts) *session {
 	return &session{process: p, image: image, facts: f, cancel: func() {}}
 }
 
-func (q *session) setState(s state, detail string) { q.state, q.detail = s, detail }
-
 // How often an agent is brought in, and how long each time is waited for a thread to come by.
 const (
 	attempts  = 3
@@ -104,7 +101,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 	sleep(ctx, q.rest)
 	for failures := 0; ctx.Err() == nil; {
 		if why := s.whyUnobservable(q.process); why != "" {
-			s.notify(ctx, q, refused, why)
+			s.notify(ctx, q, isBarred, why)
 			return
 		}
 		r, entered, err := s.injectAgent(ctx, q.process)
@@ -115,11 +112,11 @@ func (s *Source) enter(ctx context.Context, q *session) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrIdle):
-			s.notify(ctx, q, waiting, "the agent is brought in at the next CUDA call: none has been made so far")
+			s.notify(ctx, q, isWanted, "the agent is brought in at the next CUDA call: none has been made so far")
 			sleep(ctx, 100*time.Millisecond)
 			continue
 		case mayEnd(err):
-			s.notify(ctx, q, refused, fmt.Sprintf("%v; looked at again in %s", err, refusal))
+			s.notify(ctx, q, isBarred, fmt.Sprintf("%v; looked at again in %s", err, refusal))
 			if refusal == s.rests.refusal {
 				s.opts.Log.Warn("no agent records the GPU activity of a process for now; the rest goes on", zap.Uint32("pid", q.process.PID), zap.Error(err))
 			}
@@ -129,11 +126,11 @@ func (s *Source) enter(ctx context.Context, q *session) {
 		}
 		failures++
 		if errors.Is(err, ErrRefused) || failures == attempts {
-			s.notify(ctx, q, refused, err.Error())
+			s.notify(ctx, q, isBarred, err.Error())
 			s.opts.Log.Warn("no agent records the GPU activity of a process; the rest goes on", zap.Uint32("pid", q.process.PID), zap.Error(err))
 			return
 		}
-		s.notify(ctx, q, waiting, fmt.Sprintf("tried again in %s: %v", wait, err))
+		s.notify(ctx, q, isWanted, fmt.Sprintf("tried again in %s: %v", wait, err))
 		sleep(ctx, wait)
 		wait *= 5
 	}
@@ -155,12 +152,12 @@ var errTaken = errors.New("another daemon uses the agent")
 // mayEnd reports whether a refusal is about somebody who may leave the process alone again: a tracer, another daemon.
 func mayEnd(err error) bool { return errors.Is(err, inject.ErrTraced) || errors.Is(err, errTaken) }
 
-// notify changes what is said of a session, unless it is over.
-func (s *Source) notify(ctx context.Context, q *session, st state, detail string) {
+// notify changes the phase of a session, unless it is over.
+func (s *Source) notify(ctx context.Context, q *session, h happening, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() == nil {
-		q.setState(st, detail)
+		s.step(q, h, detail)
 		s.balance(q)
 	}
 }
@@ -271,7 +268,7 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 		return
 	}
 	q.mode = modeQuit // differs from what is wanted, so that it is told
-	q.setState(running, "")
+	s.step(q, hasCome, "")
 	s.look(q, now)
 	s.opts.Log.Info("an agent is in the process", zap.Uint32("pid", q.process.PID), zap.String("records", s.recordsOf(q)), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))
 	if entered.Stopped > stopGoal {
@@ -284,7 +281,7 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 // recordsOf says what q's agent has been told to record, for the log. The caller holds the lock.
 func (s *Source) recordsOf(q *session) string {
 	switch {
-	case q.state == refused:
+	case q.phase == phaseHindered:
 		return "nothing: " + q.detail
 	case !q.begun:
 		return "nothing yet: " + q.detail

@@ -38,7 +38,7 @@ func (s *Source) Forget(p *proc.Process) {
 // the lock.
 func (s *Source) retire(q *session, lives bool) {
 	q.cancel()
-	q.setState(gone, "")
+	s.step(q, isRetired, "")
 	q.over = !lives
 	delete(s.sessions, q.process.ID())
 	if len(s.gone) >= maxGone {
@@ -57,7 +57,7 @@ func (s *Source) startShutdown(q *session) {
 	if q.over {
 		return
 	}
-	q.setState(gone, "the process was let go of; its agent is leaving")
+	s.step(q, isLeaving, "the process was let go of; its agent is leaving")
 	now := clock.Monotonic()
 	q.shutdownBy = now + uint64(s.opts.Deadline+slack+shutdownTimeout)
 	q.ring.command(modeQuit, s.opts.times())
@@ -150,10 +150,10 @@ func (s *Source) parted(q *session) {
 	switch {
 	case q.shutdownBy == 0 || s.closing:
 	case q.stays():
-		q.detail = "the process was let go of; its agent had not left when it was last looked at, and leaves by itself"
+		s.step(q, hasParted, "the process was let go of; its agent had not left when it was last looked at, and leaves by itself")
 		s.takeLeave([]*session{q})
 	default:
-		q.detail = ""
+		s.step(q, hasParted, "")
 	}
 }
 
@@ -161,7 +161,7 @@ func (s *Source) parted(q *session) {
 // this one: there can be one with an agent only.
 func (s *Source) awaitShutdown(ctx context.Context, q *session) {
 	for s.shuttingDownOf([]uint32{q.process.PID}) && ctx.Err() == nil {
-		s.notify(ctx, q, waiting, "the agent that was told to leave is on its way out; another one is brought in after it")
+		s.notify(ctx, q, isWanted, "the agent that was told to leave is on its way out; another one is brought in after it")
 		sleep(ctx, 10*time.Millisecond)
 	}
 }

@@ -123,9 +123,8 @@ func (s *Source) begin(p *proc.Process, image string) {
 	s.paces.begin(p.PID, image)
 	switch {
 	case s.opts.Inject == nil:
-		q.setState(absent, "")
 	case len(s.sessions) > maxSessions:
-		q.setState(refused, fmt.Sprintf("more than %d processes use CUDA: watch fewer with this daemon", maxSessions))
+		s.step(q, isBarred, fmt.Sprintf("more than %d processes use CUDA: watch fewer with this daemon", maxSessions))
 	default:
 		s.attach(q)
 	}
@@ -134,7 +133,7 @@ func (s *Source) begin(p *proc.Process, image string) {
 
 // attach lets an agent be brought in. The caller holds the lock.
 func (s *Source) attach(q *session) {
-	q.setState(waiting, "the agent is brought in at the next CUDA call")
+	s.step(q, isWanted, "the agent is brought in at the next CUDA call")
 	ctx, cancel := context.WithCancel(s.ctx)
 	q.cancel, q.entering = cancel, true
 	s.tasks.Go(func() {
