@@ -18,6 +18,7 @@ struct sock;
 
 #define REQUEST_SMALL 512  /* bytes of a transfer that fit into a small record */
 #define REQUEST_HEAD 4096  /* bytes that are copied from the beginning of a transfer at most */
+#define REQUEST_ENGINE 8192 /* of a transfer between a server and its engine: as much as libzmq sends at a time */
 #define REQUEST_TAIL 1024  /* bytes from the end of a longer one: usage stands at the end of an answer */
 #define REQUEST_VECTORS 16 /* buffers of one transfer */
 #define REQUEST_SOCKETS 65536
@@ -70,6 +71,7 @@ enum request_kind {
 	REQUEST_SENT = 2,
 	REQUEST_PEER_CLOSED = 3, /* the other side will not send any more */
 	REQUEST_CLOSED = 4,
+	REQUEST_ENGINE_SENT = 5, /* frames of ZMTP between an API server and its engine */
 };
 
 /* One transfer; head bytes of its beginning follow, and then tail bytes of its end. */
@@ -96,6 +98,11 @@ struct request_large {
 	__u8 data[2 * REQUEST_HEAD + REQUEST_TAIL];
 };
 
+struct request_engine {
+	struct request_record record;
+	__u8 data[2 * REQUEST_ENGINE];
+};
+
 enum request_count {
 	REQUEST_COUNT_TRANSFERS = 0, /* that were recorded */
 	REQUEST_COUNT_LOST = 1,	     /* the ring had no room */
@@ -118,7 +125,10 @@ struct {
 	__type(value, struct request_process);
 } request_processes SEC(".maps");
 
-/* cookie -> the process that reads from it */
+#define SOCKET_ENGINE (1ULL << 32)  /* ZMTP goes over it */
+#define SOCKET_IGNORED (1ULL << 33) /* it only looked like it */
+
+/* cookie -> the process that reads from it, or writes to it, and SOCKET_ flags */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, REQUEST_SOCKETS);
@@ -236,6 +246,32 @@ static __always_inline int is_request(__u64 word)
 	return 0;
 }
 
+/*
+ * Whether these bytes may be frames of ZMTP (rfc.zeromq.org/spec/23) as vLLM's processes send them: a frame of one byte
+ * that tells the type of a request, and another; or an array of msgpack with 8 to 15 elements.
+ */
+static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
+{
+	struct vector v = {};
+	__u64 at = b->base;
+	__u8 h[12] = {};
+
+	if (bytes < sizeof(h))
+		return 0;
+	if (b->vectors) {
+		if (bpf_probe_read_user(&v, sizeof(v), (void *)at) || v.bytes < sizeof(h))
+			return 0;
+		at = v.base;
+	}
+	if (bpf_probe_read_user(h, sizeof(h), (void *)at) || h[0] > 3)
+		return 0;
+	if (h[0] == 1 && h[1] == 1)
+		return h[2] <= 3 && h[3] <= 3;
+	if (h[0] & 2)
+		return !(h[1] | h[2] | h[3] | h[4]) && h[9] >= 0x98 && h[9] <= 0x9f;
+	return h[1] + 2U <= bytes && h[2] >= 0x98 && h[2] <= 0x9f;
+}
+
 /* Copies the beginning of the buffers to data, which has 2 * limit bytes; limit is a power of two. */
 static __always_inline __u32 copy_head(const struct buffers *b, __u8 *data, __u64 bytes, const __u64 limit)
 {
@@ -317,6 +353,35 @@ static __always_inline void fill(struct request_record *r, struct sock *sk, __u6
 	r->fresh = 0;
 }
 
+/* Records what a process sent to its engine, or the engine to it. */
+static __always_inline int record_engine(struct sock *sk, const struct buffers *b, __u64 cookie, __u32 bytes, __u64 now)
+{
+	struct request_engine *r;
+
+	count(REQUEST_COUNT_TRANSFERS);
+	if (bytes <= REQUEST_SMALL) {
+		struct request_small *s = bpf_ringbuf_reserve(&request_records, sizeof(*s), 0);
+
+		if (!s) {
+			count(REQUEST_COUNT_LOST);
+			return 0;
+		}
+		fill(&s->record, sk, cookie, REQUEST_ENGINE_SENT, bytes, now);
+		s->record.head = copy_head(b, s->data, bytes, REQUEST_SMALL);
+		bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+	if (!r) {
+		count(REQUEST_COUNT_LOST);
+		return 0;
+	}
+	fill(&r->record, sk, cookie, REQUEST_ENGINE_SENT, bytes, now);
+	r->record.head = copy_head(b, r->data, bytes, REQUEST_ENGINE);
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
 static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 {
 	__u64 now = bpf_ktime_get_ns(), cookie, *known, owner;
@@ -335,11 +400,30 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	known = bpf_map_lookup_elem(&request_sockets, &cookie);
 	if (!known) {
 		__sync_fetch_and_add(&p->looks, 1);
-		if (kind != REQUEST_RECEIVED || bytes < 8 || !find_buffers(&b) || !is_request(first_bytes(&b)))
+		if (bytes < 8 || (kind != REQUEST_RECEIVED && family != AF_UNIX) || !find_buffers(&b))
+			return 0;
+		if (kind == REQUEST_SENT) {
+			if (!is_engine(&b, bytes))
+				return 0;
+			owner = tgid | SOCKET_ENGINE;
+			bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
+			__sync_fetch_and_add(&p->transfers, 1);
+			return record_engine(sk, &b, cookie, bytes, now);
+		}
+		if (!is_request(first_bytes(&b)))
 			return 0;
 		owner = tgid;
 		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
 		fresh = 1;
+	} else if (*known & (SOCKET_ENGINE | SOCKET_IGNORED)) {
+		if (kind != REQUEST_SENT || *known & SOCKET_IGNORED)
+			return 0;
+		__sync_fetch_and_add(&p->transfers, 1);
+		if (!find_buffers(&b)) {
+			count(REQUEST_COUNT_UNSEEN);
+			return 0;
+		}
+		return record_engine(sk, &b, cookie, bytes, now);
 	} else if (!find_buffers(&b)) {
 		count(REQUEST_COUNT_UNSEEN);
 		return 0;

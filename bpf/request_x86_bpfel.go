@@ -30,6 +30,7 @@ const (
 	RequestRequestKindREQUEST_SENT        RequestRequestKind = 2
 	RequestRequestKindREQUEST_PEER_CLOSED RequestRequestKind = 3
 	RequestRequestKindREQUEST_CLOSED      RequestRequestKind = 4
+	RequestRequestKindREQUEST_ENGINE_SENT RequestRequestKind = 5
 )
 
 type RequestRequestProcess struct {

@@ -44,6 +44,12 @@ type Requester interface {
 	Requests(from, to uint64) []recording.Request
 }
 
+// Stepper is a source of the steps of inference engines.
+type Stepper interface {
+	// Steps returns those within [from, to] (ns), and the requests that they worked on.
+	Steps(from, to uint64) ([]recording.Step, []recording.EngineRequest)
+}
+
 // Sensing is a source that samples the sensors of the machine's GPUs.
 type Sensing interface {
 	// Sensors returns the samples within [from, to] (ns), ordered by TS, then GPU.
@@ -59,6 +65,7 @@ type evidence struct {
 	sensing    []Sensing
 	helped     []Helped
 	requesters []Requester
+	steppers   []Stepper
 }
 
 func gather(sources []Source) evidence {
@@ -78,6 +85,9 @@ func gather(sources []Source) evidence {
 		}
 		if r, ok := s.(Requester); ok {
 			e.requesters = append(e.requesters, r)
+		}
+		if r, ok := s.(Stepper); ok {
+			e.steppers = append(e.steppers, r)
 		}
 		if g, ok := s.(Sensing); ok {
 			e.sensing = append(e.sensing, g)
@@ -127,12 +137,28 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 			return !v.has(r.PID) || v.owns != nil && !v.owns(&event.Event{TS: r.Received, PID: r.PID})
 		})...)
 	}
+	for _, s := range e.steppers {
+		v.addSteps(m, s)
+	}
 	slices.SortFunc(m.Objects, func(a, b recording.Object) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Inode, b.Inode))
 	})
 	slices.SortFunc(m.OtherThreads, func(a, b recording.Thread) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
 	})
+}
+
+// addSteps adds the steps of the target's engines. A request to which no engine has
+// answered is left out: whose it is, is not known.
+func (v *view) addSteps(m *recording.Meta, s Stepper) {
+	own := func(pid uint32, ts uint64) bool {
+		return v.has(pid) && (v.owns == nil || v.owns(&event.Event{TS: ts, PID: pid}))
+	}
+	steps, requests := s.Steps(m.From, m.To)
+	m.Steps = append(m.Steps, slices.DeleteFunc(steps, func(s recording.Step) bool { return !own(s.PID, s.TS) })...)
+	m.EngineRequests = append(m.EngineRequests, slices.DeleteFunc(requests, func(q recording.EngineRequest) bool {
+		return !own(q.PID, q.Last)
+	})...)
 }
 
 // own returns the processes that do this watching.

@@ -27,28 +27,30 @@ type Recording struct {
 
 // Meta is everything about a recording but its events.
 type Meta struct {
-	Schema       int         `json:"schema"`
-	Version      string      `json:"version"`             // of the daemon that made it
-	Host         Host        `json:"host"`                //
-	Target       uint32      `json:"target"`              // pid of the process that was asked for
-	From         uint64      `json:"from_ns"`             // CLOCK_MONOTONIC, start of the window
-	To           uint64      `json:"to_ns"`               // CLOCK_MONOTONIC, end of the window
-	WallFrom     int64       `json:"wall_from_ns"`        // From on the wall clock, ns since 1970, for people
-	Processes    []Process   `json:"processes"`           // ordered by Born, then PID
-	Threads      []Thread    `json:"threads"`             // ordered by PID, then TID
-	Functions    []Function  `json:"functions"`           // event.Func indexes it
-	Libraries    []Library   `json:"libraries"`           //
-	Sources      []Source    `json:"sources"`             //
-	Losses       []loss.Loss `json:"losses"`              // within the window where that is known, else since the attach
-	Frames       []Frame     `json:"frames,omitempty"`    // Node.Frame indexes it
-	Stacks       []Node      `json:"stacks,omitempty"`    // a tree; Args[0] of a Sample is an index + 1 into it
-	Objects      []Object    `json:"objects,omitempty"`   // files that threads waited for
-	OtherThreads []Thread    `json:"strangers,omitempty"` // threads of other processes that woke or displaced the target's
-	Pressure     []Pressure  `json:"pressure,omitempty"`  // of the host and the cgroup, ordered by TS
-	Sensors      []Sensor    `json:"sensors,omitempty"`   // of the machine's GPUs, ordered by TS, then GPU
-	GPU          *GPU        `json:"gpu,omitempty"`       // nil: no agent was asked for
-	Overhead     *Overhead   `json:"overhead,omitempty"`  // nil: nothing governs what watching costs
-	Requests     []Request   `json:"requests,omitempty"`  // that overlap the window, ordered by Received
+	Schema         int             `json:"schema"`
+	Version        string          `json:"version"`                   // of the daemon that made it
+	Host           Host            `json:"host"`                      //
+	Target         uint32          `json:"target"`                    // pid of the process that was asked for
+	From           uint64          `json:"from_ns"`                   // CLOCK_MONOTONIC, start of the window
+	To             uint64          `json:"to_ns"`                     // CLOCK_MONOTONIC, end of the window
+	WallFrom       int64           `json:"wall_from_ns"`              // From on the wall clock, ns since 1970, for people
+	Processes      []Process       `json:"processes"`                 // ordered by Born, then PID
+	Threads        []Thread        `json:"threads"`                   // ordered by PID, then TID
+	Functions      []Function      `json:"functions"`                 // event.Func indexes it
+	Libraries      []Library       `json:"libraries"`                 //
+	Sources        []Source        `json:"sources"`                   //
+	Losses         []loss.Loss     `json:"losses"`                    // within the window where that is known, else since the attach
+	Frames         []Frame         `json:"frames,omitempty"`          // Node.Frame indexes it
+	Stacks         []Node          `json:"stacks,omitempty"`          // a tree; Args[0] of a Sample is an index + 1 into it
+	Objects        []Object        `json:"objects,omitempty"`         // files that threads waited for
+	OtherThreads   []Thread        `json:"strangers,omitempty"`       // threads of other processes that woke or displaced the target's
+	Pressure       []Pressure      `json:"pressure,omitempty"`        // of the host and the cgroup, ordered by TS
+	Sensors        []Sensor        `json:"sensors,omitempty"`         // of the machine's GPUs, ordered by TS, then GPU
+	GPU            *GPU            `json:"gpu,omitempty"`             // nil: no agent was asked for
+	Overhead       *Overhead       `json:"overhead,omitempty"`        // nil: nothing governs what watching costs
+	Requests       []Request       `json:"requests,omitempty"`        // that overlap the window, ordered by Received
+	Steps          []Step          `json:"steps,omitempty"`           // of inference engines, ordered by TS
+	EngineRequests []EngineRequest `json:"engine_requests,omitempty"` // that they worked on in the window
 }
 
 // importMark begins the Version of a recording that was made from another tool's file.

@@ -28,3 +28,38 @@ type Request struct {
 	Parts        uint32 `json:"parts,omitempty"`         // of a streamed answer, with content
 	Writes       uint32 `json:"writes,omitempty"`        // transfers with such parts: each has a RequestChunk
 }
+
+// Step is a step of an inference engine, as the engine told its API server. Times are CLOCK_MONOTONIC in ns.
+type Step struct {
+	TS         uint64 `json:"ts_ns"`                 // it was sent
+	Made       uint64 `json:"made_ns,omitempty"`     // the engine made the message; 0: not told
+	PID        uint32 `json:"pid"`                   // of the engine
+	Engine     uint32 `json:"engine"`                // its index among those of one server
+	Requests   uint32 `json:"requests"`              // that have output
+	Tokens     uint32 `json:"tokens"`                // of output
+	Firsts     uint32 `json:"firsts"`                // requests whose first token is among them
+	Finished   uint32 `json:"finished"`              // requests that ended
+	Preempts   uint32 `json:"preempted"`             // preemptions of requests
+	Stats      bool   `json:"stats,omitempty"`       // what follows was told
+	Running    uint32 `json:"running,omitempty"`     // requests in the batch
+	Waiting    uint32 `json:"waiting,omitempty"`     // requests in the queue
+	KVPermille uint32 `json:"kv_permille,omitempty"` // of the KV cache in use
+}
+
+// EngineRequest is a request as an inference engine sees it. Times are CLOCK_MONOTONIC in ns; 0: not seen.
+type EngineRequest struct {
+	ID           string `json:"id"`                     // that the API server gave it
+	PID          uint32 `json:"pid"`                    // of the engine; 0: it has sent nothing yet
+	Engine       uint32 `json:"engine"`                 // index of the engine
+	Asked        uint64 `json:"asked_ns,omitempty"`     // the API server sent it to the engine
+	Queued       uint64 `json:"queued_ns,omitempty"`    // the engine put it into its queue
+	Scheduled    uint64 `json:"scheduled_ns,omitempty"` // the engine first gave it a place in the batch
+	First        uint64 `json:"first_ns,omitempty"`     // the engine sent its first token
+	Last         uint64 `json:"last_ns,omitempty"`      // the engine sent its last one
+	Finish       string `json:"finish,omitempty"`       // stop, length, abort, error, repetition; "": it goes on
+	InputTokens  uint32 `json:"input_tokens,omitempty"`
+	CachedTokens uint32 `json:"cached_tokens,omitempty"` // of the input, from the prefix cache
+	OutputTokens uint32 `json:"output_tokens,omitempty"`
+	Steps        uint32 `json:"steps,omitempty"` // with output for it
+	Preemptions  uint32 `json:"preemptions,omitempty"`
+}

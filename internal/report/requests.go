@@ -76,6 +76,7 @@ func requestFacts(s *requests.Summary) document.Facts {
 	}
 	f.Add("Throughput", throughputText(s))
 	f.Add("At a time", fmt.Sprintf("%.1f on average, %d at most", s.MeanConcurrency, s.MaxConcurrency))
+	addEngineFacts(&f, s)
 	if g := s.Goodput; g != nil {
 		f.Add("Goodput", goodputText(g))
 	}
@@ -185,6 +186,7 @@ func tailTable(tail *requests.Tail) *document.Table {
 		}
 	}
 	gpuRow("  in which the GPU worked", usual.GPUFirst, slow.GPUFirst)
+	engineRows(row, usual.Engine, slow.Engine)
 	row("First to last token", usual.Phases.Decode, slow.Phases.Decode)
 	gpuRow("  in which the GPU worked", usual.GPUDecode, slow.GPUDecode)
 	row("  stalled", usual.Stalled, slow.Stalled)

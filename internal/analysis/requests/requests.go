@@ -58,6 +58,7 @@ type Summary struct {
 	Tail    *Tail    `json:"tail,omitempty"`    // absent where there are too few
 	Stalls  *Stalls  `json:"stalls,omitempty"`  // absent where there are no streams
 	Slow    []Row    `json:"slow"`              // the slowest first
+	Engine  *Engine  `json:"engine,omitempty"`  // absent where the messages of an engine were not read
 
 	all []Row
 }
@@ -98,27 +99,28 @@ type Phases struct {
 
 // Row is one request.
 type Row struct {
-	Number       uint64  `json:"number"`
-	ID           string  `json:"id,omitempty"`
-	Route        string  `json:"route"`
-	Model        string  `json:"model,omitempty"`
-	PID          uint32  `json:"pid"`
-	Received     uint64  `json:"received_ns"` // CLOCK_MONOTONIC
-	Status       uint32  `json:"status"`
-	Outcome      string  `json:"outcome"`
-	Latency      uint64  `json:"latency_ns"`
-	TTFT         uint64  `json:"ttft_ns,omitempty"` // 0: not known
-	TPOT         uint64  `json:"tpot_ns,omitempty"` // likewise
-	InputTokens  uint32  `json:"input_tokens,omitempty"`
-	OutputTokens uint32  `json:"output_tokens,omitempty"`
-	TokenSource  string  `json:"token_source,omitempty"`
-	LongestGap   uint64  `json:"longest_gap_ns,omitempty"`
-	Ahead        int     `json:"in_progress_at_arrival"`
-	Phases       *Phases `json:"phases,omitempty"`             // of a streamed request
-	GPUFirst     *uint64 `json:"gpu_first_ns,omitempty"`       // the GPUs worked so long before its first token; absent where not recorded throughout
-	GPUDecode    *uint64 `json:"gpu_decode_ns,omitempty"`      // likewise from the first to the last token
-	Stalled      uint64  `json:"stalled_ns,omitempty"`         // in gaps of at least three medians of all gaps, beyond a median each
-	ByPrefill    uint64  `json:"stalled_prefill_ns,omitempty"` // of this, in gaps at whose end another request had its first token
+	Number       uint64     `json:"number"`
+	ID           string     `json:"id,omitempty"`
+	Route        string     `json:"route"`
+	Model        string     `json:"model,omitempty"`
+	PID          uint32     `json:"pid"`
+	Received     uint64     `json:"received_ns"` // CLOCK_MONOTONIC
+	Status       uint32     `json:"status"`
+	Outcome      string     `json:"outcome"`
+	Latency      uint64     `json:"latency_ns"`
+	TTFT         uint64     `json:"ttft_ns,omitempty"` // 0: not known
+	TPOT         uint64     `json:"tpot_ns,omitempty"` // likewise
+	InputTokens  uint32     `json:"input_tokens,omitempty"`
+	OutputTokens uint32     `json:"output_tokens,omitempty"`
+	TokenSource  string     `json:"token_source,omitempty"`
+	LongestGap   uint64     `json:"longest_gap_ns,omitempty"`
+	Ahead        int        `json:"in_progress_at_arrival"`
+	Phases       *Phases    `json:"phases,omitempty"`             // of a streamed request
+	GPUFirst     *uint64    `json:"gpu_first_ns,omitempty"`       // the GPUs worked so long before its first token; absent where not recorded throughout
+	GPUDecode    *uint64    `json:"gpu_decode_ns,omitempty"`      // likewise from the first to the last token
+	Stalled      uint64     `json:"stalled_ns,omitempty"`         // in gaps of at least three medians of all gaps, beyond a median each
+	ByPrefill    uint64     `json:"stalled_prefill_ns,omitempty"` // of this, in gaps at whose end another request had its first token
+	Engine       *EngineRow `json:"engine,omitempty"`             // absent where the engine's request is not known
 }
 
 // Tail compares the request at the 99th percentile of latency with the one at the median, among streamed requests.
@@ -161,6 +163,7 @@ func Summarize(rec *recording.Recording) *Summary {
 		s.all = append(s.all, row)
 	}
 	s.stalls(gaps, ended)
+	s.engine(meta, &gpu, ended)
 	s.TTFT, s.TPOT, s.Latency = quantiles(s.all, ttft), quantiles(s.all, tpot), quantiles(s.all, latency)
 	s.rates(meta, ended)
 	s.MeanConcurrency, s.MaxConcurrency = arrivals.concurrency(meta.From, meta.To)

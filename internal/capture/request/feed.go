@@ -20,10 +20,11 @@ type feeding struct {
 	number  uint64 // of the last request
 	left    uint64 // requests that were let go of too early
 	dropped uint64 // connections that were not followed
+	taps    tapping
 }
 
 func newFeeding() feeding {
-	return feeding{conns: map[uint64]*conn{}, open: map[uint64]*live{}}
+	return feeding{conns: map[uint64]*conn{}, open: map[uint64]*live{}, taps: newTapping()}
 }
 
 // conn is one connection. It implements http1.Sink.
@@ -104,6 +105,7 @@ func (l *live) describe() recording.Request {
 
 // expire lets go of requests that ended before the recorder's oldest event.
 func (f *feeding) expire(held uint64) {
+	f.taps.expire(held)
 	n := 0
 	for n < len(f.ended) && f.ended[n].End < held {
 		n++
@@ -117,6 +119,10 @@ func (f *feeding) expire(held uint64) {
 func (s *Source) take() {
 	if s.programs.reader != nil {
 		s.programs.reader.Read(s.feed.record)
+		for _, socket := range s.feed.taps.strange {
+			s.programs.ignore(socket)
+		}
+		s.feed.taps.strange = s.feed.taps.strange[:0]
 	}
 }
 
@@ -136,6 +142,9 @@ func (f *feeding) record(b []byte) {
 	c := f.conns[r.Socket]
 	kind := bpf.RequestRequestKind(r.Kind)
 	switch kind {
+	case bpf.RequestRequestKindREQUEST_ENGINE_SENT:
+		f.taps.record(r, data)
+		return
 	case bpf.RequestRequestKindREQUEST_PEER_CLOSED, bpf.RequestRequestKindREQUEST_CLOSED:
 		if c == nil {
 			return
@@ -194,6 +203,7 @@ func (s *Source) end(pid uint32, at uint64) {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	s.take()
+	s.feed.taps.end(pid)
 	for socket, c := range s.feed.conns {
 		if c.pid == pid {
 			c.http.Closed(at)

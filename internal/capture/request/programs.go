@@ -91,6 +91,15 @@ func (p *programs) count(which bpf.RequestRequestCount) (n uint64) {
 	return n
 }
 
+// socketIgnored is SOCKET_IGNORED of bpf/request.bpf.c.
+const socketIgnored = uint64(1) << 33
+
+// ignore ends the recording of a socket that only looked like one to an engine.
+func (p *programs) ignore(socket uint64) {
+	// At worst more of it is recorded.
+	_ = p.coll.Maps[bpf.RequestMapRequestSockets].Put(socket, socketIgnored)
+}
+
 func (p *programs) setOff(off bool) error {
 	v := uint32(0)
 	if off {

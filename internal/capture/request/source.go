@@ -103,12 +103,15 @@ func (s *Source) Losses() []loss.Loss {
 	}
 	s.feed.mu.Lock()
 	left, dropped := s.feed.left, s.feed.dropped
+	cut, unkept := s.feed.taps.tooLong(), s.feed.taps.left
 	s.feed.mu.Unlock()
 	var out []loss.Loss
 	for _, l := range []loss.Loss{
 		{Reason: loss.RequestsLost, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST), Where: "transfers", Detail: "reads and writes, for want of room in their ring"},
 		{Reason: loss.RequestsLost, Count: left, Where: "requests", Detail: fmt.Sprintf("requests, because no more than %d are kept", maxRequests)},
 		{Reason: loss.RequestsLost, Count: dropped, Where: "connections", Detail: fmt.Sprintf("connections, because no more than %d are followed", maxConns)},
+		{Reason: loss.RequestsLost, Count: cut, Where: "engine messages", Detail: "messages of an engine's steps, which are too long to be read"},
+		{Reason: loss.RequestsLost, Count: unkept, Where: "engine", Detail: "steps or requests of engines, because there were too many"},
 		{Reason: loss.RequestsUnseen, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_UNSEEN), Detail: "transfers by other system calls than read, write, send and recv"},
 	} {
 		if l.Count > 0 {
@@ -126,7 +129,7 @@ func (s *Source) State() recording.Source {
 	defer s.feed.mu.Unlock()
 	state := recording.Source{Name: Name, State: "waiting", Detail: "no HTTP request was read yet"}
 	if s.feed.number > 0 {
-		state.State, state.Detail = "running", ""
+		state.State, state.Detail = "running", s.feed.taps.detail()
 	}
 	if s.level > 0 {
 		state.State, state.Detail = "off", levels[s.level].Name

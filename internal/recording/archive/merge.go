@@ -122,6 +122,8 @@ func (m *merger) mergeMeta(next *recording.Meta) {
 		return cmp.Or(cmp.Compare(a.TS, b.TS), cmp.Compare(a.GPU, b.GPU))
 	})
 	to.Requests = union(to.Requests, next.Requests, func(r recording.Request) any { return r.Number }, nil)
+	to.Steps = union(to.Steps, next.Steps, func(s recording.Step) any { return [4]uint64{s.TS, s.Made, uint64(s.PID), uint64(s.Engine)} }, nil)
+	to.EngineRequests = union(to.EngineRequests, next.EngineRequests, func(q recording.EngineRequest) any { return q.ID }, nil)
 	slices.SortStableFunc(to.Requests, func(a, b recording.Request) int { return cmp.Compare(a.Received, b.Received) })
 	to.Losses = union(to.Losses, next.Losses, func(l loss.Loss) any { return [2]string{string(l.Reason), l.Where} }, addLoss)
 	m.mergeGPU(next.GPU)

@@ -101,6 +101,12 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 		Requests: several(r, func() recording.Request {
 			return recording.Request{Number: r.Uint64(), PID: r.Uint32(), FirstToken: r.Uint64(), Route: word(r), Model: word(r), Streamed: r.IntN(2) == 0, OutputTokens: r.Uint32(), TokenSource: word(r)}
 		}),
+		Steps: several(r, func() recording.Step {
+			return recording.Step{TS: r.Uint64(), Made: r.Uint64(), PID: r.Uint32(), Requests: r.Uint32(), Stats: r.IntN(2) == 0, KVPermille: r.Uint32()}
+		}),
+		EngineRequests: several(r, func() recording.EngineRequest {
+			return recording.EngineRequest{ID: word(r), PID: r.Uint32(), Asked: r.Uint64(), First: r.Uint64(), Finish: word(r), Preemptions: r.Uint32()}
+		}),
 		Pressure: several(r, func() recording.Pressure {
 			p := recording.Pressure{TS: r.Uint64(), Throttled: r.Uint64(), GPUNode: -1}
 			if r.IntN(2) == 0 {

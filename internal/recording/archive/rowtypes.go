@@ -86,6 +86,39 @@ type requestRow struct {
 	Writes       uint32 `isc:"writes" doc:"writes with such parts"`
 }
 
+type stepRow struct {
+	TS         uint64 `isc:"ts_ns" doc:"message sent by the engine, CLOCK_MONOTONIC ns"`
+	Made       uint64 `isc:"made_ns" doc:"message made by the engine, ns; 0: not told"`
+	PID        uint32 `isc:"pid" doc:"process of the engine"`
+	Engine     uint32 `isc:"engine" doc:"index of the engine among those of one server"`
+	Requests   uint32 `isc:"requests" doc:"requests with output in this step"`
+	Tokens     uint32 `isc:"tokens" doc:"output tokens of this step"`
+	Firsts     uint32 `isc:"firsts" doc:"requests whose first token is of this step"`
+	Finished   uint32 `isc:"finished" doc:"requests that ended with this step"`
+	Preempts   uint32 `isc:"preempted" doc:"preemptions of requests"`
+	Stats      bool   `isc:"stats" doc:"the columns that follow were told"`
+	Running    uint32 `isc:"running" doc:"requests in the batch"`
+	Waiting    uint32 `isc:"waiting" doc:"requests in the queue of the engine"`
+	KVPermille uint32 `isc:"kv_permille" doc:"1/1000 of the KV cache in use"`
+}
+
+type engineRequestRow struct {
+	ID           string `isc:"id" doc:"id that the API server gave it; begins with requests.id"`
+	PID          uint32 `isc:"pid" doc:"process of the engine"`
+	Engine       uint32 `isc:"engine" doc:"steps.engine"`
+	Asked        uint64 `isc:"asked_ns" doc:"sent to the engine, CLOCK_MONOTONIC ns; 0: not seen"`
+	Queued       uint64 `isc:"queued_ns" doc:"put into the queue of the engine, ns; 0: not seen"`
+	Scheduled    uint64 `isc:"scheduled_ns" doc:"first scheduled, ns; 0: not seen"`
+	First        uint64 `isc:"first_ns" doc:"first token sent by the engine, ns; 0: not seen"`
+	Last         uint64 `isc:"last_ns" doc:"last token sent by the engine, ns; 0: none"`
+	Finish       string `isc:"finish" doc:"stop, length, abort, error, repetition; empty: in progress"`
+	InputTokens  uint32 `isc:"input_tokens" doc:"0: unknown"`
+	CachedTokens uint32 `isc:"cached_tokens" doc:"input tokens from the prefix cache"`
+	OutputTokens uint32 `isc:"output_tokens" doc:"since the attach"`
+	Steps        uint32 `isc:"steps" doc:"steps with output for it"`
+	Preemptions  uint32 `isc:"preemptions" doc:"how often it was preempted"`
+}
+
 type lossRow struct {
 	Reason loss.Reason `isc:"reason" doc:"loss reason"`
 	Count  uint64      `isc:"count" doc:"number of events, calls or libraries, depending on the reason"`

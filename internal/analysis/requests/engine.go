@@ -1,0 +1,286 @@
+package requests
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// Engine is what the inference engine behind the server told its API server: exact numbers of tokens, steps and batches,
+// and when each request waited. Times are from the messages between the two.
+type Engine struct {
+	Steps        int     `json:"steps"` // with output
+	OutputTokens uint64  `json:"output_tokens"`
+	MeanBatch    float64 `json:"mean_batch"` // requests with output in a step
+	MaxBatch     int     `json:"max_batch"`
+	MeanWaiting  float64 `json:"mean_waiting"` // requests in the engine's queue, over steps that told it
+	MaxWaiting   int     `json:"max_waiting"`
+	MaxKVUsage   float64 `json:"max_kv_usage"` // share of the KV cache
+
+	Requests    int `json:"requests"` // that ended in the window, whether or not their HTTP request was seen
+	Matched     int `json:"matched"`  // HTTP requests whose engine request is known
+	Aborted     int `json:"aborted"`
+	Preemptions int `json:"preemptions"` // in the window
+	Preempted   int `json:"preempted"`   // requests that were, of those that ended
+
+	Step    *Quantiles `json:"step,omitempty"`       // from one message to the next, while requests had output
+	Queue   *Quantiles `json:"queue,omitempty"`      // from the API server's message to the first place in a batch
+	Prefill *Quantiles `json:"prefill,omitempty"`    // from there to the first token
+	Decode  *Quantiles `json:"decode,omitempty"`     // from the first to the last token
+	Before  *Quantiles `json:"api_before,omitempty"` // from the read of the HTTP request to the message to the engine
+	After   *Quantiles `json:"api_after,omitempty"`  // from the engine's first token to its write to the client
+	// Slots is the share of the time in queues in which the engine made steps and said that requests waited.
+	Slots float64 `json:"queue_while_busy"`
+}
+
+// EngineRow is where the engine's time went for one HTTP request, in ns.
+type EngineRow struct {
+	Before      uint64  `json:"api_before_ns"` // in the API server, to the message to the engine
+	Queue       uint64  `json:"queue_ns"`      // to its first place in a batch
+	Prefill     uint64  `json:"prefill_ns"`    // to its first token
+	Decode      uint64  `json:"decode_ns"`     // to its last token
+	After       uint64  `json:"api_after_ns"`  // from the engine's first token to the client's
+	Tokens      uint32  `json:"tokens"`
+	Cached      uint32  `json:"cached_tokens,omitempty"`
+	Steps       int     `json:"steps"` // that the engine made from its first to its last token
+	MeanBatch   float64 `json:"mean_batch"`
+	MaxBatch    int     `json:"max_batch"`
+	Preemptions uint32  `json:"preemptions,omitempty"`
+	// GPUs worked so long in those steps, all of it and divided by the requests in each; absent where not recorded throughout.
+	GPUExposed *uint64 `json:"gpu_exposed_ns,omitempty"`
+	GPUShared  *uint64 `json:"gpu_shared_ns,omitempty"`
+}
+
+// stepRun is the steps of one engine with output.
+type stepRun struct {
+	from, to []uint64 // of each step: the message before, and its own
+	batch    []uint32
+}
+
+type engineKey struct{ pid, engine uint32 }
+
+// maxStep is from when on a pause between two messages is no step.
+const maxStep = uint64(1e9)
+
+func runsOf(steps []recording.Step) map[engineKey]*stepRun {
+	runs := map[engineKey]*stepRun{}
+	for i := range steps {
+		s := &steps[i]
+		if s.Requests == 0 {
+			continue
+		}
+		k := engineKey{s.PID, s.Engine}
+		r := runs[k]
+		if r == nil {
+			r = &stepRun{}
+			runs[k] = r
+		}
+		from := s.TS
+		if n := len(r.to); n > 0 && s.TS-r.to[n-1] < maxStep {
+			from = r.to[n-1]
+		}
+		r.from, r.to, r.batch = append(r.from, from), append(r.to, s.TS), append(r.batch, s.Requests)
+	}
+	return runs
+}
+
+// engine makes sense of what engines told; nil: nothing.
+func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Request) {
+	if len(meta.Steps) == 0 {
+		return
+	}
+	e := &Engine{}
+	s.Engine = e
+	e.count(meta)
+	runs := runsOf(meta.Steps)
+	byID := index(meta.EngineRequests)
+	var before, after []uint64
+	for i := range s.all {
+		row := &s.all[i]
+		q := byID[row.ID]
+		if q == nil || row.ID == "" {
+			continue
+		}
+		e.Matched++
+		r := engineRow(q, http[i])
+		if run := runs[engineKey{q.PID, q.Engine}]; run != nil {
+			run.describe(r, q, gpu)
+		}
+		row.Engine = r
+		if q.Asked > 0 {
+			before = append(before, r.Before)
+		}
+		if q.First > 0 && row.TTFT > 0 {
+			after = append(after, r.After)
+		}
+	}
+	e.Before, e.After = quantilesOf(before), quantilesOf(after)
+	e.phases(meta)
+}
+
+// index finds requests by the id that the client was told: the engine's own has a number of the choice and a random
+// suffix behind it.
+func index(all []recording.EngineRequest) map[string]*recording.EngineRequest {
+	out := make(map[string]*recording.EngineRequest, 2*len(all))
+	for i := range all {
+		id := all[i].ID
+		for range 3 {
+			if _, there := out[id]; !there {
+				out[id] = &all[i]
+			}
+			cut := strings.LastIndexByte(id, '-')
+			if cut <= 0 || len(all[i].ID)-cut > 16 {
+				break
+			}
+			id = id[:cut]
+		}
+	}
+	return out
+}
+
+func engineRow(q *recording.EngineRequest, r *recording.Request) *EngineRow {
+	row := &EngineRow{Tokens: q.OutputTokens, Cached: q.CachedTokens, Preemptions: q.Preemptions}
+	if q.Asked > 0 {
+		row.Before = span(r.Received, q.Asked)
+	}
+	begin := cmp.Or(q.Asked, q.Queued)
+	if begin > 0 && q.Scheduled > 0 {
+		row.Queue = span(begin, q.Scheduled)
+	}
+	if q.Scheduled > 0 && q.First > 0 {
+		row.Prefill = span(q.Scheduled, q.First)
+	}
+	if q.First > 0 {
+		row.Decode = span(q.First, q.Last)
+		row.After = span(q.First, r.FirstToken)
+	}
+	return row
+}
+
+// describe adds which batches a request met.
+func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *work) {
+	if q.First == 0 {
+		return
+	}
+	first, _ := slices.BinarySearch(run.to, q.First)
+	sum, exposed, shared, known := uint64(0), uint64(0), uint64(0), true
+	for i := first; i < len(run.to) && run.to[i] <= q.Last; i++ {
+		row.Steps++
+		sum += uint64(run.batch[i])
+		row.MaxBatch = max(row.MaxBatch, int(run.batch[i]))
+		from := run.from[i]
+		if i == first && q.Scheduled > 0 {
+			from = min(q.Scheduled, run.to[i])
+		}
+		if !known {
+			continue
+		}
+		if n := gpu.within(q.PID, from, run.to[i]); n != nil {
+			exposed += *n
+			shared += *n / uint64(run.batch[i])
+		} else {
+			known = false
+		}
+	}
+	if row.Steps == 0 {
+		return
+	}
+	row.MeanBatch = float64(sum) / float64(row.Steps)
+	if known {
+		row.GPUExposed, row.GPUShared = &exposed, &shared
+	}
+}
+
+// count adds up the steps.
+func (e *Engine) count(meta *recording.Meta) {
+	var lengths []uint64
+	requests, told, waiting := uint64(0), 0, uint64(0)
+	last := map[engineKey]*recording.Step{}
+	for i := range meta.Steps {
+		s := &meta.Steps[i]
+		e.Preemptions += int(s.Preempts)
+		if s.Stats {
+			told++
+			waiting += uint64(s.Waiting)
+			e.MaxWaiting, e.MaxKVUsage = max(e.MaxWaiting, int(s.Waiting)), max(e.MaxKVUsage, float64(s.KVPermille)/1000)
+		}
+		if s.Requests == 0 {
+			continue
+		}
+		e.Steps++
+		e.OutputTokens += uint64(s.Tokens)
+		requests += uint64(s.Requests)
+		e.MaxBatch = max(e.MaxBatch, int(s.Requests))
+		k := engineKey{s.PID, s.Engine}
+		if before := last[k]; before != nil && before.Finished < before.Requests && s.TS > before.TS {
+			lengths = append(lengths, s.TS-before.TS)
+		}
+		last[k] = s
+	}
+	if e.Steps > 0 {
+		e.MeanBatch = float64(requests) / float64(e.Steps)
+	}
+	if told > 0 {
+		e.MeanWaiting = float64(waiting) / float64(told)
+	}
+	e.Step = quantilesOf(lengths)
+}
+
+// phases takes the times of all requests that ended, whether or not their HTTP request was seen.
+func (e *Engine) phases(meta *recording.Meta) {
+	var queue, prefill, decode []uint64
+	waited, full := uint64(0), uint64(0)
+	busy := busyOf(meta.Steps)
+	for i := range meta.EngineRequests {
+		q := &meta.EngineRequests[i]
+		if q.Finish == "" || q.Last < meta.From || q.Last > meta.To {
+			continue
+		}
+		e.Requests++
+		if q.Finish == "abort" {
+			e.Aborted++
+		}
+		if q.Preemptions > 0 {
+			e.Preempted++
+		}
+		if begin := cmp.Or(q.Asked, q.Queued); begin > 0 && q.Scheduled > 0 {
+			queue = append(queue, span(begin, q.Scheduled))
+			waited += span(begin, q.Scheduled)
+			full += busy(begin, q.Scheduled)
+		}
+		if q.Scheduled > 0 && q.First > 0 {
+			prefill = append(prefill, span(q.Scheduled, q.First))
+		}
+		if q.First > 0 {
+			decode = append(decode, span(q.First, q.Last))
+		}
+	}
+	e.Queue, e.Prefill, e.Decode = quantilesOf(queue), quantilesOf(prefill), quantilesOf(decode)
+	if waited > 0 {
+		e.Slots = float64(full) / float64(waited)
+	}
+}
+
+// busyOf returns a function that says for how long requests were in the queue of an engine that made steps.
+func busyOf(steps []recording.Step) func(from, to uint64) uint64 {
+	var from, to, sum []uint64
+	total := uint64(0)
+	for i := 1; i < len(steps); i++ {
+		a, b := &steps[i-1], &steps[i]
+		if b.Requests == 0 || !a.Stats || a.Waiting == 0 || b.TS <= a.TS || b.TS-a.TS > maxStep {
+			continue
+		}
+		from, to, sum = append(from, a.TS), append(to, b.TS), append(sum, total)
+		total += b.TS - a.TS
+	}
+	until := func(at uint64) uint64 {
+		i, _ := slices.BinarySearch(from, at)
+		if i == 0 {
+			return 0
+		}
+		return sum[i-1] + min(at, to[i-1]) - from[i-1]
+	}
+	return func(a, b uint64) uint64 { return until(b) - until(a) }
+}

@@ -1,0 +1,239 @@
+package request
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/request/engine"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// Bounds of what is kept of engines.
+const (
+	maxTaps  = 1024
+	maxSteps = 131_072
+)
+
+// tapping is what is known of the engines behind the servers.
+type tapping struct {
+	conns   map[uint64]*tap // by socket
+	open    map[string]*recording.EngineRequest
+	ended   []recording.EngineRequest
+	steps   []recording.Step
+	strange []uint64 // sockets that are no connection to an engine that is known
+	gaveUp  uint64   // how many there were
+	cut     uint64   // messages that were too long, of sockets that are gone
+	left    uint64   // steps and requests that were let go of too early
+}
+
+func newTapping() tapping {
+	return tapping{conns: map[uint64]*tap{}, open: map[string]*recording.EngineRequest{}}
+}
+
+// tap is one direction of a connection between an API server and an engine. It implements engine.Sink.
+type tap struct {
+	*engine.Conn
+	all *tapping
+	pid uint32
+}
+
+// record takes what was sent to an engine, or by one.
+func (t *tapping) record(r *bpf.RequestRequestRecord, data []byte) {
+	c := t.conns[r.Socket]
+	if c == nil {
+		if len(t.conns) >= maxTaps {
+			t.forget(func(c *tap) bool { return c.Known() == 0 })
+		}
+		if len(t.conns) >= maxTaps {
+			return
+		}
+		c = &tap{all: t, pid: r.Pid}
+		c.Conn = engine.New(c)
+		t.conns[r.Socket] = c
+	}
+	c.Sent(r.Ts, data[:min(int(r.Head), len(data))], int(r.Bytes))
+	if c.Strange() {
+		t.gaveUp++
+		t.strange = append(t.strange, r.Socket)
+		delete(t.conns, r.Socket)
+	}
+}
+
+// forget lets go of connections.
+func (t *tapping) forget(which func(*tap) bool) {
+	for socket, c := range t.conns {
+		if which(c) {
+			t.cut += c.Cut()
+			delete(t.conns, socket)
+		}
+	}
+}
+
+// Request notes that a server has given a request to its engine.
+func (c *tap) Request(r *engine.Request) {
+	if q := c.all.request(r.ID); q != nil && q.Asked == 0 {
+		q.Asked, q.InputTokens = r.TS, r.Prompt
+	}
+}
+
+// request returns a request that goes on; nil: it has no name, or there are too many.
+func (t *tapping) request(id string) *recording.EngineRequest {
+	q := t.open[id]
+	if q == nil && id != "" {
+		if len(t.open) >= maxRequests {
+			t.left++
+			return nil
+		}
+		q = &recording.EngineRequest{ID: id}
+		t.open[id] = q
+	}
+	return q
+}
+
+// Step notes what an engine has done.
+func (c *tap) Step(s *engine.Step) {
+	step := recording.Step{
+		TS: s.TS, Made: s.Clock, PID: c.pid, Engine: s.Engine, Stats: s.Stats, Running: s.Running, Waiting: s.Waiting,
+		KVPermille: uint32(math.Round(1000 * min(1, max(0, s.Cache)))),
+	}
+	for i := range s.Outputs {
+		c.output(&step, &s.Outputs[i])
+	}
+	if len(s.Outputs) == 0 && !s.Stats {
+		return
+	}
+	t := c.all
+	if len(t.steps) >= maxSteps {
+		t.left += maxSteps / 8
+		t.steps = append(t.steps[:0], t.steps[maxSteps/8:]...)
+	}
+	t.steps = append(t.steps, step)
+}
+
+func (c *tap) output(step *recording.Step, o *engine.Output) {
+	t := c.all
+	if o.Tokens > 0 {
+		step.Requests++
+		step.Tokens += uint32(o.Tokens)
+	}
+	step.Preempts += o.Preempted
+	if o.Finish != "" {
+		step.Finished++
+	}
+	q := t.request(o.ID)
+	if q == nil {
+		return
+	}
+	q.PID, q.Engine = c.pid, step.Engine
+	q.Queued, q.Scheduled = cmp.Or(q.Queued, o.Queued), cmp.Or(q.Scheduled, o.Scheduled)
+	q.InputTokens, q.CachedTokens = cmp.Or(q.InputTokens, o.Prompt), cmp.Or(q.CachedTokens, o.Cached)
+	q.Preemptions += o.Preempted
+	if o.Tokens > 0 {
+		// Who was decoding when the tap began has had its first token before.
+		if q.OutputTokens == 0 && (q.Asked > 0 || q.Queued > 0) {
+			q.First = step.TS
+			step.Firsts++
+		}
+		q.OutputTokens += uint32(o.Tokens)
+		q.Steps++
+		q.Last = step.TS
+	}
+	if o.Finish == "" {
+		return
+	}
+	q.Finish, q.Last = string(o.Finish), step.TS
+	delete(t.open, o.ID)
+	if len(t.ended) >= maxRequests {
+		t.left += maxRequests / 8
+		t.ended = append(t.ended[:0], t.ended[maxRequests/8:]...)
+	}
+	t.ended = append(t.ended, *q)
+}
+
+// expire lets go of what is older than the recorder's oldest event.
+func (t *tapping) expire(held uint64) {
+	n, _ := slices.BinarySearchFunc(
+		t.steps,
+		held,
+		func(s recording.Step, at uint64) int { return cmp.Compare(s.TS, at) },
+	)
+	if n > len(t.steps)/4 {
+		t.steps = append(t.steps[:0], t.steps[n:]...)
+	}
+	n = 0
+	for n < len(t.ended) && t.ended[n].Last < held {
+		n++
+	}
+	if n > len(t.ended)/4 {
+		t.ended = append(t.ended[:0], t.ended[n:]...)
+	}
+	for id, q := range t.open {
+		if max(q.Asked, q.Last) < held { // aborted: the engine does not tell
+			delete(t.open, id)
+		}
+	}
+}
+
+// end lets go of a process that is gone.
+func (t *tapping) end(pid uint32) {
+	t.forget(func(c *tap) bool { return c.pid == pid })
+	for id, q := range t.open {
+		if q.PID == pid {
+			t.ended = append(t.ended, *q)
+			delete(t.open, id)
+		}
+	}
+}
+
+// tooLong returns how many messages were not read to their ends.
+func (t *tapping) tooLong() uint64 {
+	n := t.cut
+	for _, c := range t.conns {
+		n += c.Cut()
+	}
+	return n
+}
+
+// detail says what is read of engines.
+func (t *tapping) detail() string {
+	for _, c := range t.conns {
+		if c.Known() > 0 {
+			return ""
+		}
+	}
+	if t.gaveUp > 0 && len(t.steps) == 0 {
+		return "messages between server and engine have an unknown shape: times are those of HTTP alone"
+	}
+	return ""
+}
+
+// Steps returns the steps of engines within [from, to] (ns), and the requests that they worked on then. It implements
+// daemon.Stepper.
+func (s *Source) Steps(from, to uint64) (steps []recording.Step, requests []recording.EngineRequest) {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	t := &s.feed.taps
+	for i := range t.steps {
+		if at := t.steps[i].TS; at >= from && at <= to {
+			steps = append(steps, t.steps[i])
+		}
+	}
+	begins := func(q *recording.EngineRequest) uint64 { return cmp.Or(q.Asked, q.Queued, q.First, q.Last) }
+	for i := range t.ended {
+		if q := &t.ended[i]; q.Last >= from && begins(q) <= to {
+			requests = append(requests, *q)
+		}
+	}
+	for _, q := range t.open {
+		if begins(q) <= to {
+			requests = append(requests, *q)
+		}
+	}
+	slices.SortFunc(requests, func(a, b recording.EngineRequest) int {
+		return cmp.Or(cmp.Compare(begins(&a), begins(&b)), cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortStableFunc(steps, func(a, b recording.Step) int { return cmp.Compare(a.TS, b.TS) })
+	return steps, requests
+}

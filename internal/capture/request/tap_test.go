@@ -1,0 +1,131 @@
+package request_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/request"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// engineServer runs testdata/engineserver/server.py to its end, watched.
+func engineServer(t *testing.T, args ...string) *request.Source {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it loads BPF programs")
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs tool python3: ", err)
+	}
+	cmd := exec.CommandContext(
+		t.Context(),
+		"python3",
+		append([]string{"../../../testdata/engineserver/server.py"}, args...)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	out := bufio.NewReader(pipe)
+	if _, err := out.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	source, err := request.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = source.Close() })
+	if err := source.Follow(&proc.Process{PID: uint32(cmd.Process.Pid)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, "go\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := out.ReadString('\n'); err != nil || line != "done\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	source.Feed(0, func([]event.Event) {})
+	return source
+}
+
+// TestEngine: six requests of five tokens each on an engine with two slots, of which every other has a prompt of 12 KB.
+func TestEngine(t *testing.T) {
+	before := clock.Monotonic()
+	source := engineServer(t, "6", "5", "10")
+	steps, all := source.Steps(before, clock.Monotonic())
+	if len(all) != 6 {
+		t.Fatalf("%d requests: %+v; losses %v", len(all), all, source.Losses())
+	}
+	tokens, waiting := uint32(0), uint32(0)
+	for i, s := range steps {
+		tokens += s.Tokens
+		waiting = max(waiting, s.Waiting)
+		if s.Requests == 0 || s.Requests > 2 || s.Running != s.Requests || s.KVPermille != 500 || s.Made > s.TS ||
+			s.TS-s.Made > uint64(time.Second) {
+			t.Errorf("step %d: %+v", i, s)
+		}
+	}
+	if tokens != 30 || waiting < 3 {
+		t.Errorf("%d tokens in %d steps, up to %d requests waited", tokens, len(steps), waiting)
+	}
+	queued := 0
+	for i, q := range all {
+		checkEngineRequest(t, i, &q)
+		if q.Scheduled-q.Queued > uint64(45*time.Millisecond) {
+			queued++
+		}
+	}
+	if queued < 4 {
+		t.Errorf("%d requests waited for a slot: %+v", queued, all)
+	}
+	text, err := json.Marshal(all)
+	if err != nil || bytes.Contains(text, []byte("31337")) {
+		t.Errorf("%s, %v", text, err)
+	}
+	if l := source.Losses(); len(l) > 0 {
+		t.Error(l)
+	}
+}
+
+func checkEngineRequest(t *testing.T, i int, q *recording.EngineRequest) {
+	t.Helper()
+	want := uint32(7)
+	if i%2 == 1 {
+		want = 4000
+	}
+	if !strings.HasSuffix(q.ID, "-0-deadbeef") || q.InputTokens != want || q.CachedTokens != 4 || q.OutputTokens != 5 ||
+		q.Steps != 5 || q.Finish != "length" || q.Preemptions != 0 {
+		t.Errorf("%+v", q)
+	}
+	if q.Asked == 0 || q.Asked > q.Queued || q.Queued > q.Scheduled || q.Scheduled > q.First || q.First > q.Last {
+		t.Errorf("times are out of order: %+v", q)
+	}
+}
+
+// TestStrangeEngine: messages of another shape are left alone, and it says so.
+func TestStrangeEngine(t *testing.T) {
+	source := engineServer(t, "2", "20", "1", "strange")
+	if steps, _ := source.Steps(0, clock.Monotonic()); len(steps) > 0 {
+		t.Errorf("%+v", steps)
+	}
+}

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Compares what a recording says of vLLM's requests and steps with a client's own clock and with vLLM's /metrics.
+
+    sudo python3 test/gpu/vllm_check.py --bin bin [--archive FILE.tar.xz ...] [--eager] [--rounds 3]
+
+vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, or is the installed one. Its model is
+a small llama with random weights and a tokenizer of words, both made on the spot; nothing is downloaded. Requests are
+streamed by 1 and by 16 clients. After each attachment the server is asked whether it lives; attachments and deaths are
+printed at the end, with the address and the module of the fault. Exit code 1: a check failed, or the server died.
+"""
+import argparse
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import requests_check
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WORDS = 4096
+
+
+def make_model(folder, layers, size):
+    """A llama without weights, and a tokenizer in which each token is a word."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    for i in range(3, WORDS):
+        vocabulary[f"t{i:04d}"] = i
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
+    fast.chat_template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+    fast.save_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=WORDS, hidden_size=size, intermediate_size=4 * size, num_hidden_layers=layers,
+        num_attention_heads=size // 64, num_key_value_heads=size // 64, max_position_embeddings=4096,
+        bos_token_id=1, eos_token_id=2, pad_token_id=2,
+    )
+    config.architectures = ["LlamaForCausalLM"]
+    config.dtype = "bfloat16"
+    config.save_pretrained(folder)
+
+
+def unpack(archives):
+    folder = tempfile.mkdtemp(prefix="vllm-")
+    for a in archives:
+        subprocess.run(["tar", "xf", a, "-C", folder], check=True)
+    return folder
+
+
+def start(args, port, model, log):
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
+           "PYTHONFAULTHANDLER": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+    if args.archive:
+        env["PYTHONPATH"] = unpack(args.archive) + os.pathsep + env.get("PYTHONPATH", "")
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "m",
+               "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4", "--port", str(port),
+               "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs)]
+    if args.eager:
+        command.append("--enforce-eager")
+    else:
+        command += ["--compilation-config", '{"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY"}']
+    return subprocess.Popen(command, stdout=log, stderr=log, env=env)
+
+
+def metrics(port):
+    """Sums of vLLM's counters and histograms by name."""
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    c.request("GET", "/metrics")
+    out = {}
+    for line in c.getresponse().read().decode().splitlines():
+        m = re.match(r"(vllm:\w+)(?:\{.*\})? (\S+)$", line)
+        if m and not m[1].endswith("_bucket"):
+            out[m[1]] = out.get(m[1], 0) + float(m[2])
+    c.close()
+    return out
+
+
+def faults():
+    """What the kernel and Python say of faults: address and module."""
+    lines = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
+    return [x for x in lines if "segfault" in x or "trap" in x or "general protection" in x][-8:]
+
+
+class Server:
+    """vLLM, with what requests_check.Daemon asks of a target."""
+
+    def __init__(self, args, port, model):
+        self.port, self.log = port, open(os.path.join(tempfile.mkdtemp(), "vllm.log"), "w+")
+        self.process = start(args, port, model, self.log)
+        self.pid = self.process.pid
+
+    def await_ready(self, limit):
+        deadline = time.time() + limit
+        while True:
+            try:
+                requests_check.ask(self.port, 4, "m")
+                return
+            except (OSError, http.client.HTTPException):
+                if time.time() > deadline or self.process.poll() is not None:
+                    sys.exit("vLLM does not answer:\n" + self.tail(6000))
+                time.sleep(1)
+
+    def tail(self, n):
+        return open(self.log.name).read()[-n:]
+
+    def alive(self):
+        """Whether the server and its engine answer."""
+        try:
+            return self.process.poll() is None and bool(requests_check.ask(self.port, 2, "m")["times"])
+        except (OSError, http.client.HTTPException, ValueError):
+            return False
+
+
+def delta(after, before, name):
+    return after.get(name, 0) - before.get(name, 0)
+
+
+def compare(args, server, streams, rounds):
+    """One attachment: what the client, vLLM and the report say. Returns what failed."""
+    daemon = requests_check.Daemon(args, server.pid, "--pin-level", "requests=all")
+    before = metrics(server.port)
+    seen, rate = requests_check.load(server.port, streams, rounds, args.tokens)
+    time.sleep(1)
+    after = metrics(server.port)
+    r = json.loads(daemon.report(server.pid)).get("requests") or {}
+    daemon.p.send_signal(signal.SIGTERM)
+    daemon.p.wait(60)
+    wanted = sum(x["usage"] for x in seen)
+    ttft = statistics.median(x["times"][0] - x["sent"] for x in seen) / 1e6
+    first = [delta(after, before, f"vllm:time_to_first_token_seconds_{k}") for k in ("sum", "count")]
+    steps = delta(after, before, "vllm:iteration_tokens_total_count")
+    print(f"{streams} streams, {rate:.0f} tokens/s: HTTP {r.get('ended', 0)} of {len(seen)} requests, "
+          f"{r.get('output_tokens', 0)} of {wanted} tokens (vLLM {delta(after, before, 'vllm:generation_tokens_total'):.0f}); "
+          f"TTFT p50 {(r.get('ttft') or {}).get('p50_ns', 0) / 1e6:.2f} ms (client {ttft:.2f}, vLLM's mean "
+          f"{1e3 * first[0] / max(1, first[1]):.2f}); vLLM counts {steps:.0f} steps")
+    failed = []
+    if r.get("ended") != len(seen) or r.get("output_tokens") != wanted:
+        failed.append("requests and tokens are not exact")
+    engine = r.get("engine")
+    if not engine:
+        failed.append("the engine's messages were not read")
+    else:
+        queue = delta(after, before, "vllm:request_queue_time_seconds_sum")
+        print(f"  engine tap: {engine['steps']} steps, {engine['output_tokens']} tokens, {engine['requests']} requests, "
+              f"batch {engine['mean_batch']:.2f} on average, {engine['matched']} joined with HTTP; queue mean "
+              f"{(engine.get('queue') or {}).get('mean_ns', 0) / 1e6:.3f} ms (vLLM {1e3 * queue / len(seen):.3f}); preempted "
+              f"{engine['preemptions']} (vLLM {delta(after, before, 'vllm:num_preemptions_total'):.0f})")
+        if engine["output_tokens"] != wanted or engine["requests"] != len(seen):
+            failed.append("tokens or requests of the engine tap are not exact")
+    if "requests-check-canary" in json.dumps(r):
+        failed.append("the prompt is in the report")
+    return failed
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
+    a.add_argument("--archive", action="append", default=[], help="a .tar.xz with packages; may be repeated")
+    a.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    a.add_argument("--tokens", type=int, default=64)
+    a.add_argument("--rounds", type=int, default=3, help="attachments for each number of streams")
+    a.add_argument("--seqs", type=int, default=16, help="slots of vLLM's batch")
+    args = a.parse_args()
+    model = tempfile.mkdtemp(prefix="model-")
+    make_model(model, 8, 1024)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    server = Server(args, port, model)
+    attachments, deaths, failed = 0, 0, []
+    try:
+        server.await_ready(240)
+        for streams, rounds in ((1, 4), (16, 2)) * args.rounds:
+            attachments += 1
+            try:
+                failed += compare(args, server, streams, rounds)
+            except (OSError, http.client.HTTPException, subprocess.CalledProcessError, IndexError, TypeError) as e:
+                failed.append(f"attachment {attachments}: {e!r}")
+            if not server.alive():
+                deaths += 1
+                print(f"DEAD in attachment {attachments}, code {server.process.poll()}:\n{server.tail(4000)}")
+                print("\n".join(faults()))
+                break
+    finally:
+        server.process.terminate()
+        try:
+            server.process.wait(20)
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+    print(f"attachments {attachments}, deaths {deaths}")
+    for f in sorted(set(failed)):
+        print(f"FAILED ({failed.count(f)}): {f}")
+    return 1 if failed or deaths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
