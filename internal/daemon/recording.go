@@ -273,6 +273,15 @@ func (v *view) has(pid uint32) bool {
 	return slices.ContainsFunc(v.entries, func(e entry) bool { return e.process.PID == pid })
 }
 
+// members returns the processes of the view as a set, for more than a few look-ups.
+func (v *view) members() map[uint32]bool {
+	out := make(map[uint32]bool, len(v.entries))
+	for _, e := range v.entries {
+		out[e.process.PID] = true
+	}
+	return out
+}
+
 // threads returns the names of the target's threads; living asks for those of a process that runs.
 func (v *view) threads(living func(pid uint32) []recording.Thread) []recording.Thread {
 	var out []recording.Thread
