@@ -47,6 +47,18 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// TestFileNames: a file is the driver's only where the agent takes it for that, too (agent/src/library.c).
+func TestFileNames(t *testing.T) {
+	for base, want := range map[string]bool{
+		"libcuda.so": true, "libcuda.so.1": true, "libcuda.so.580.159": true,
+		"libcuda-xyz.so": false, "libcuda-xyz.so.1": false, "libcuda.txt": false, "libcudart.so.13": false, "libcuda.sock": false,
+	} {
+		if IsDriverFile(base) != want {
+			t.Errorf("%s: %v", base, !want)
+		}
+	}
+}
+
 // names lists what a selection probes, with all names of each address.
 func names(s Selection) []string {
 	var out []string

@@ -2,6 +2,7 @@ package cudaapi
 
 import (
 	"math"
+	"os"
 	"testing"
 	"time"
 
@@ -26,6 +27,23 @@ func TestWindowsOfAnEndedProcess(t *testing.T) {
 	<-forgotten
 	if w := s.LaunchWindows(7, 0, math.MaxUint64); len(w) != 1 {
 		t.Errorf("afterwards the windows are %+v", w)
+	}
+}
+
+// TestModesOfEndedProcesses: a mode that is set after Forget does not stay for ever.
+func TestModesOfEndedProcesses(t *testing.T) {
+	living, err := proc.Describe(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer living.Close()
+	s := &Source{procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}
+	s.SetLaunches(living.ID(), LaunchesOff)
+	for i := range uint64(100) {
+		s.SetLaunches(proc.ID{PID: living.PID, StartTime: living.StartTime + 1 + i}, LaunchesWindows)
+	}
+	if len(s.wanted) > 2 || s.wanted[living.ID()] != LaunchesOff {
+		t.Errorf("the modes of %d processes are remembered, of the living one %q", len(s.wanted), s.wanted[living.ID()])
 	}
 }
 

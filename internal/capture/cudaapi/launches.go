@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -85,14 +86,14 @@ func (l *launches) add(lib *library, sites []uprobe.Site) error {
 	defer l.work.Unlock()
 	defer l.notify()
 	s := &launchSites{library: lib, sites: sites}
+	mode, _ := l.want()
+	if mode == LaunchesOn {
+		if err := l.attach(s); err != nil {
+			return err // and never again: the library is said not to be probed
+		}
+		l.open()
+	}
 	l.libraries = append(l.libraries, s)
-	if mode, _ := l.want(); mode != LaunchesOn {
-		return nil
-	}
-	if err := l.attach(s); err != nil {
-		return err
-	}
-	l.open()
 	return nil
 }
 
@@ -293,6 +294,9 @@ func (l *launches) losses() []loss.Loss {
 func (s *Source) SetLaunches(p proc.ID, mode LaunchMode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, told := s.wanted[p]; !told { // it may be one that Forget was called for a moment ago: those do not pile up
+		maps.DeleteFunc(s.wanted, func(other proc.ID, _ LaunchMode) bool { return s.procs[other] == nil && !proc.Lives(other) })
+	}
 	s.wanted[p] = mode
 	if known := s.procs[p]; known != nil && known.launches != nil {
 		known.launches.set(mode)

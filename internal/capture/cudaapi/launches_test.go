@@ -1,6 +1,7 @@
 package cudaapi_test
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -184,6 +185,22 @@ func TestSetLaunches(t *testing.T) {
 	if !slices.IsSortedFunc(all, func(x, y recording.GPUWindow) int { return int(x.From) - int(y.From) }) {
 		t.Errorf("windows out of order: %+v", all)
 	}
+}
+
+// TestLaunchesThatCannotBeProbed: a library of which the first attempt fails is said not to be probed, and gets no
+// probes later either.
+func TestLaunchesThatCannotBeProbed(t *testing.T) {
+	b, v := watch(t, cudaapi.Options{})
+	file, err := os.Open(os.DevNull) // nothing can be probed in a device
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if n, err := b.source.AddLaunches(b.process.ID(), file, 4096); err == nil || n != 1 {
+		t.Errorf("%d libraries get probes, error %v", n, err)
+	}
+	v.Go()
+	v.Finish()
 }
 
 // What is set before a process is followed counts too.

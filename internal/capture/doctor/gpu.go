@@ -10,6 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/agent"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -113,7 +114,7 @@ func (m *machine) cupti(p *proc.Process, agents []recording.AgentStatus) []Check
 	for i := range all {
 		base := path.Base(all[i].Path)
 		switch {
-		case strings.HasPrefix(base, "libcuda.so"), strings.HasPrefix(base, "libamdhip64.so"):
+		case cuda.IsDriverFile(base), strings.HasPrefix(base, "libamdhip64.so"):
 			driver = all[i].Path
 		case strings.HasPrefix(base, "libcupti.so"):
 			cupti = all[i].Path

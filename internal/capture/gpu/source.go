@@ -10,7 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
-	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -100,7 +100,7 @@ func (s *Source) Follow(p *proc.Process) error {
 		s.retire(q, false)
 	}
 	s.mu.Unlock()
-	libraries, err := proc.Libraries(p, libcuda.Is)
+	libraries, err := proc.Libraries(p, cuda.IsDriverFile)
 	if err != nil {
 		return fmt.Errorf("list the libraries of pid %d: %w", p.PID, err)
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
-	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
@@ -86,7 +86,7 @@ func (s *Source) Follow(p *proc.Process) error {
 	if known {
 		return nil
 	}
-	found, err := proc.Libraries(p, libcuda.Is)
+	found, err := proc.Libraries(p, cuda.IsDriverFile)
 	if err != nil || len(found) == 0 {
 		return nil // cudaapi says why its libraries cannot be listed
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/cuda"
 )
 
 // maxFound bounds the processes that wait to be taken from Watcher.Found. Beyond it all processes are looked at.
@@ -16,7 +18,7 @@ const maxFound = 1024
 
 // isDriver knows the libraries by which programs reach a GPU's driver: libcuda.so.1 (NVIDIA) and libamdhip64.so.6 (AMD).
 func isDriver(base string) bool {
-	return strings.HasPrefix(base, "libcuda.so") || strings.HasPrefix(base, "libamdhip64.so")
+	return cuda.IsDriverFile(base) || strings.HasPrefix(base, "libamdhip64.so")
 }
 
 // tellFound passes a pid on. Where nobody takes them in time, a 0 follows when there is room again.

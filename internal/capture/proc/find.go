@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
@@ -95,14 +95,8 @@ func (fs *procfs) cudaLibraries(pid uint32) ([]string, error) {
 	return libraries, err
 }
 
-// isCUDA knows the driver (libcuda.so.1, libcuda.so.580.159) and the runtime,
-// which wheels rename to libcudart-d0da41ae.so.11.0.
-func isCUDA(base string) bool {
-	if strings.HasPrefix(base, "libcuda.so") {
-		return true
-	}
-	return strings.HasPrefix(base, "libcudart") && strings.Contains(base, ".so")
-}
+// isCUDA reports whether a file of this name is the driver's library or may be a runtime.
+func isCUDA(base string) bool { return cuda.IsDriverFile(base) || cuda.IsRuntimeFile(base) }
 
 func (fs *procfs) candidate(pid uint32, libraries []string) (Candidate, bool) {
 	s, err := fs.stat(pid)

@@ -49,6 +49,12 @@ type ID struct {
 // ID returns what tells p apart from every other process.
 func (p *Process) ID() ID { return ID{p.PID, p.StartTime} }
 
+// Lives reports whether the process with this ID is there still; a zombie is.
+func Lives(id ID) bool {
+	s, err := newProcfs(procRoot).stat(id.PID)
+	return err == nil && s.start == id.StartTime
+}
+
 // Stay is a stretch of time in which a process was somebody's, until the next one.
 type Stay struct {
 	From  uint64 // ns, CLOCK_MONOTONIC

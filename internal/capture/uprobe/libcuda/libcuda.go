@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
+	"github.com/inferscope/inferscope/internal/cuda"
 )
 
 // maxPlaces and maxPerfPlaces bound the probes: those of perf events take 0.1 s each to remove. maxFiles bounds the
@@ -27,10 +28,8 @@ const (
 // ErrNone says that a process maps no library of the driver's that can be probed.
 var ErrNone = errors.New("it maps no CUDA driver that can be probed")
 
-// Is reports whether a file of this name may be the driver's library.
-func Is(base string) bool {
-	return strings.HasPrefix(base, "libcuda.") || strings.HasPrefix(base, "libcuda-")
-}
+// Is reports whether a file of this name is the driver's library.
+func Is(base string) bool { return cuda.IsDriverFile(base) }
 
 // Named returns whether an exported name is one of functions, with or without a version and a per-thread suffix.
 func Named(name string, functions []string) bool {
@@ -46,7 +45,7 @@ func Named(name string, functions []string) bool {
 // uprobe.AttachProgram) of the driver's functions in p. The error wraps uprobe.ErrNoProcess where p has gone, and else,
 // unless its mappings cannot be read, ErrNone: it says for each library why.
 func Attach(p *proc.Process, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, prog *ebpf.Program, functions []string) ([]*uprobe.Attachment, error) {
-	libraries, err := proc.Libraries(p, Is)
+	libraries, err := proc.Libraries(p, cuda.IsDriverFile)
 	if err != nil {
 		return nil, fmt.Errorf("list its CUDA libraries: %w", err)
 	}
