@@ -69,41 +69,21 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.SortFlags = false
 	set.IntSliceVar(&f.pids, "pid", nil, "process to watch, with its children; can be repeated")
 	set.StringVar(&f.socket, "socket", socket, "unix socket to serve, also "+api.SocketEnv)
-	set.StringVar(
-		&f.traceSizeMB,
-		"trace-size-mb",
-		"100",
-		"memory for events in MB, ring buffers and stacks included; the oldest are overwritten",
-	)
+	set.StringVar(&f.traceSizeMB, "trace-size-mb", "100",
+		"memory for events in MB, ring buffers and stacks included; the oldest are overwritten")
 	set.DurationVar(&f.keep, "keep", time.Minute, "how long events are kept, as far as the memory allows")
-	set.IntVar(
-		&f.ringMB,
-		"ring-mb",
-		defaultRingMB,
-		"memory for all ring buffers together in MiB, part of --trace-size-mb unless it is more than half of that",
-	)
-	set.StringVar(
-		&f.metricsAddr,
-		"metrics-addr",
-		"",
-		"serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default",
-	)
-	set.StringSliceVar(
-		&f.metricsHosts,
-		"metrics-host",
-		nil,
-		"additional host name accepted in requests for metrics; can be repeated; * accepts any",
-	)
+	set.IntVar(&f.ringMB, "ring-mb", defaultRingMB,
+		"memory for all ring buffers together in MiB, part of --trace-size-mb unless it is more than half of that")
+	set.StringVar(&f.metricsAddr, "metrics-addr", "",
+		"serve Prometheus metrics, e.g. :9400 (this machine only) or 0.0.0.0:9400; off by default")
+	set.StringSliceVar(&f.metricsHosts, "metrics-host", nil,
+		"additional host name accepted in requests for metrics; can be repeated; * accepts any")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	set.StringVar(&f.logFormat, "log-format", "console", "console or json, to standard error")
 	set.StringVar(&f.probeMode, "probe-mode", "auto", "how probes are attached: auto, session, multi or perf")
 	set.BoolVar(&f.allCalls, "all-calls", false, "probe also cheap calls that frameworks make very often")
-	set.StringVar(
-		&f.sampleHz,
-		"cpu-sampling-frequency-hz",
-		"99",
-		"stacks a second of each running thread, up to 2000; 0 takes none",
-	)
+	set.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "99",
+		"stacks a second of each running thread, up to 2000; 0 takes none")
 	set.BoolVar(&f.cycles, "cpu-cycles", false, "sample by hardware cycles instead of the CPU clock, where available")
 	set.BoolVar(&f.wholeNames, "whole-names", false, "keep template arguments and parameters in C++ and Rust names")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
@@ -114,46 +94,22 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 		"requests",
 		"watch the HTTP requests that targets serve: times and numbers of tokens, no content (on or off)",
 	)
-	set.BoolVar(
-		&f.sensors,
-		"sensors",
-		true,
-		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi",
-	)
+	set.BoolVar(&f.sensors, "sensors", true,
+		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi")
 	f.gpu.register(set)
 	f.record.register(set)
-	set.StringVar(
-		&f.pinLevel,
-		"pin-level",
-		"",
-		"fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)",
-	)
+	set.StringVar(&f.pinLevel, "pin-level", "",
+		"fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")
 	_ = set.MarkHidden("pin-level") // it is registered a line above
-	set.BoolVar(
-		&f.discover,
-		"discover",
-		false,
-		"watch every process that uses a GPU; the default without --pid and --on-request",
-	)
-	set.StringArrayVar(
-		&f.allow,
-		"allow",
-		nil,
-		"with discovery, watch only processes that match this rule: name=python*,user=alice; can be repeated",
-	)
-	set.StringArrayVar(
-		&f.deny,
-		"deny",
-		nil,
-		"with discovery, ignore processes that match this rule, e.g. cmdline=*train.py*; can be repeated",
-	)
+	set.BoolVar(&f.discover, "discover", false,
+		"watch every process that uses a GPU; the default without --pid and --on-request")
+	set.StringArrayVar(&f.allow, "allow", nil,
+		"with discovery, watch only processes that match this rule: name=python*,user=alice; can be repeated")
+	set.StringArrayVar(&f.deny, "deny", nil,
+		"with discovery, ignore processes that match this rule, e.g. cmdline=*train.py*; can be repeated")
 	set.BoolVar(&f.onRequest, "on-request", false, "no discovery: wait for requests of inferscope run and attach")
-	set.StringVar(
-		&f.allowUsers,
-		"allow-users",
-		api.DefaultAllow,
-		"who may watch their own processes, besides root: none, all, or users and @groups with commas in between",
-	)
+	set.StringVar(&f.allowUsers, "allow-users", api.DefaultAllow,
+		"who may watch their own processes, besides root: none, all, or users and @groups with commas in between")
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
