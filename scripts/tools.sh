@@ -50,7 +50,7 @@ for tool in "$@"; do
 	versitygw) install_go_tool versitygw github.com/versity/versitygw/cmd/versitygw v1.8.0 ;;
 	nfpm) install_go_tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm v2.45.2 ;;
 	helm) install_go_tool helm helm.sh/helm/v3/cmd/helm v3.22.0 ;;
-	prometheus | promtool) install_go_tool $tool github.com/prometheus/prometheus/cmd/$tool v0.316.0 ;;
+	prometheus | promtool) install_go_tool "$tool" "github.com/prometheus/prometheus/cmd/$tool" v0.316.0 ;;
 	kubeconform) install_go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform v0.8.0 ;;
 	pytools) install_pytools ;;
 	*) die "tools.sh: unknown tool '$tool'" ;;

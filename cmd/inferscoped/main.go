@@ -43,7 +43,7 @@ func main() {
 	// The first signal asks to stop; from then on the second one kills, which does no harm either.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, process{
-		args: os.Args[1:], environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr,
+		args: os.Args[1:], environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr, confine: confined,
 	}))
 }
 
@@ -79,6 +79,8 @@ type process struct {
 	args           []string
 	environ        []string
 	stdout, stderr io.Writer
+	// confine gives up rights for good, for the whole process; nil in tests that run the daemon within their own process.
+	confine func(*flags) error
 }
 
 // run is the whole program; it returns the exit code.

@@ -328,9 +328,9 @@ func TestWithoutPrivilegesItNamesTheMissingCapability(t *testing.T) {
 	cmd.Env = []string{"INFERSCOPED_BE_THE_DAEMON=1"}
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 40001, Gid: 40001}}
-	out, _ := cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != int(clierror.Permission) {
-		t.Errorf("exit code %d, want %d: %s", code, clierror.Permission, out)
+		t.Errorf("exit code %d, want %d: %v: %s", code, clierror.Permission, err, out)
 	}
 	for _, name := range []string{"CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"} {
 		if first, _, _ := strings.Cut(string(out), "\n"); !strings.Contains(first, name) {

@@ -45,8 +45,10 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	if err := oneGPU(settings, f.pids); err != nil {
 		return err
 	}
-	if err := confined(f); err != nil {
-		logger.Warn("the daemon has more rights than it needs; the rest goes on", zap.Error(err))
+	if p.confine != nil {
+		if err := p.confine(f); err != nil {
+			logger.Warn("the daemon has more rights than it needs; the rest goes on", zap.Error(err))
+		}
 	}
 	f.gpu.prefer(settings.CUDAVersion)
 	if cfg.Pods, err = discover.NewPods(os.Getenv, discover.ServiceAccount, logger); err != nil {
