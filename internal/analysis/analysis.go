@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/memory"
@@ -34,10 +35,11 @@ type Result struct {
 	Walk      *gap.Walk        // the gaps of all GPUs within what is broken down
 	Calls     *summary.Summary
 	CPU       *cpu.Summary
-	GPU       *gpu.Summary      // nil where no GPU activity was asked for
-	Memory    *memory.Summary   // nil where no framework's allocator was seen
-	Sensors   *sensors.Summary  // nil where no sensors were read
-	Requests  *requests.Summary // nil where none was seen
+	GPU       *gpu.Summary         // nil where no GPU activity was asked for
+	Memory    *memory.Summary      // nil where no framework's allocator was seen
+	Sensors   *sensors.Summary     // nil where no sensors were read
+	Requests  *requests.Summary    // nil where none was seen
+	Exchanged *collectives.Summary // nil where no call of NCCL was seen
 	Diagnosis *diagnose.Diagnosis
 	Effect    *observer.Effect // what windows of GPU records add
 	Study     *whatif.Study    // what the gains of findings are predicted with
@@ -77,6 +79,7 @@ func Run(rec *recording.Recording) *Result {
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
 	r.Sensors = sensors.Summarize(rec, r.perSec())
 	r.Requests = served()
+	r.Exchanged = collectives.Summarize(t)
 	return r
 }
 

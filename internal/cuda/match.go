@@ -29,7 +29,7 @@ func match(name string, major int) (Row, bool) {
 
 // find returns the index of the row for name, or -1, and the name without suffixes.
 func find(name string, major int) (row int, base string) {
-	if !strings.HasPrefix(name, "cu") || !identifier(name) {
+	if !strings.HasPrefix(name, "cu") && !strings.HasPrefix(name, "nccl") || !identifier(name) {
 		return -1, ""
 	}
 	ix := theIndex()

@@ -32,6 +32,8 @@ func Identify(soname string, exports []Export) (Identity, bool) {
 	driver := has["cuInit"] && has["cuLaunchKernel"]
 	runtime := has["cudaMalloc"] && has["cudaLaunchKernel"]
 	switch {
+	case has["ncclAllReduce"] && has["ncclGroupEnd"] && (namedLike(soname, "libnccl") || namedLike(soname, "librccl")):
+		return Identity{Kind: NCCL}, true
 	case driver && namedLike(soname, "libcuda"):
 		return Identity{Kind: Driver}, true
 	case runtime && namedLike(soname, "libcudart"):
@@ -48,7 +50,7 @@ func Identify(soname string, exports []Export) (Identity, bool) {
 func exported(exports []Export) map[string]bool {
 	has := map[string]bool{
 		"cuInit": false, "cuLaunchKernel": false, "cudaMalloc": false, "cudaLaunchKernel": false,
-		"cudaMemPrefetchBatchAsync": false, "cudaMemPrefetchAsync_v2": false,
+		"ncclAllReduce": false, "ncclGroupEnd": false, "cudaMemPrefetchBatchAsync": false, "cudaMemPrefetchAsync_v2": false,
 	}
 	for _, e := range exports {
 		if _, asked := has[e.Name]; asked {
@@ -193,7 +195,7 @@ func better(a, b string) bool {
 // core reports whether a function moves data, starts work, or waits for it.
 func (r *Row) core() bool {
 	switch r.Group {
-	case Launch, Copy, Set, Alloc, Free, Sync:
+	case Launch, Copy, Set, Alloc, Free, Sync, Collective:
 		return !r.Narrow
 	case Graph:
 		return r.Timed && strings.HasSuffix(r.Name, "Launch")

@@ -82,10 +82,10 @@ const (
 // often: some programs allocate and free 100,000 times a second.
 func (r *Row) Frequent() bool { return r.Timed && (r.Group == Alloc || r.Group == Free) }
 
-// Waits reports whether a call returns when the device has done something, or launches a graph: what shows how far the
-// program gets, and when it waits for the GPU.
+// Waits reports whether a call returns when the device has done something, launches a graph or a collective operation:
+// what shows how far the program gets, and when it waits for the GPU.
 func (r *Row) Waits() bool {
-	return r.Timed && (r.Group == Sync || r.Group == Copy && !strings.Contains(r.Name, "Async") ||
+	return r.Timed && (r.Group == Sync || r.Group == Collective || r.Group == Copy && !strings.Contains(r.Name, "Async") ||
 		r.Group == Graph && strings.Contains(r.Name, "GraphLaunch"))
 }
 

@@ -23,7 +23,11 @@ func Rows() []Row {
 	for i := range runtime {
 		runtime[i].Library = Runtime
 	}
-	return append(driver, runtime...)
+	nccl := ncclRows()
+	for i := range nccl {
+		nccl[i].Library = NCCL
+	}
+	return slices.Concat(driver, runtime, nccl)
 }
 
 // index finds rows by name. It never changes once it is built.
@@ -134,7 +138,7 @@ func (r *Row) arguments() string {
 
 // String returns the word for a meaning that documentation uses.
 func (m Meaning) String() string {
-	words := [...]string{"nothing", "bytes", "destination", "source", "stream", "copy kind", "handle", "pointer", "elements", "height"}
+	words := [...]string{"nothing", "bytes", "destination", "source", "stream", "copy kind", "handle", "pointer", "elements", "height", "count", "data type", "communicator"}
 	if int(m) < len(words) {
 		return words[m]
 	}

@@ -53,7 +53,8 @@ func unsound(r Row) []string {
 	check(!r.Deref || r.Timed && r.Slots[0].Param != 0, "a result is read at the return, from the first slot")
 	check((means[Elements] == 1) == (r.Element > 0), "elements and their size go together")
 	check(means[Height] == 0 || means[Bytes]+means[Elements] == 1, "a height needs a width")
-	check(r.Aux == Slot{} || r.Aux.Meaning == CopyKind && r.Group == Copy && r.Direction == NoDirection, "the auxiliary parameter is a copy kind")
+	check(r.Aux == Slot{} || r.Aux.Meaning == CopyKind && r.Group == Copy && r.Direction == NoDirection || r.Aux.Meaning == DataType && r.Group == Collective,
+		"the auxiliary parameter is a copy kind, or NCCL's data type")
 	check(r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == CopyKind || described, "a copy without a direction")
 	check(r.Direction == NoDirection || r.Group == Copy, "only copies have directions")
 	check(!r.Shadowed || r.Library == Runtime && !r.Timed, "only entry-only runtime functions are shadowed")
@@ -61,7 +62,7 @@ func unsound(r Row) []string {
 	check(!r.Glob() || r.Slots == [4]Slot{} && r.Aux == Slot{} && r.Only == nil, "the functions of a glob have no parameters in common")
 	check(!strings.ContainsAny(strings.TrimSuffix(r.Name, "*"), "*?[ "), "odd name")
 	check(!perThread(r.Name) && (trimVersion(r.Name) == r.Name || r.Only != nil), "suffixes stand in Only")
-	check(strings.HasPrefix(r.Name, map[Library]string{Driver: "cu", Runtime: "cuda"}[r.Library]), "name of the other library")
+	check(strings.HasPrefix(r.Name, map[Library]string{Driver: "cu", Runtime: "cuda", NCCL: "nccl"}[r.Library]), "name of the other library")
 	check(r.Library != Driver || !strings.HasPrefix(r.Name, "cuda"), "name of the other library")
 	return p
 }

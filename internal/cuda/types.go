@@ -7,13 +7,14 @@
 // and 13.5; TestHeaders compares every row with them where they can be had.
 package cuda
 
-// Library is one of the two libraries whose exported functions are probed.
+// Library is one of the libraries whose exported functions are probed.
 type Library string
 
 // The libraries.
 const (
 	Driver  Library = "driver"  // libcuda.so.1
 	Runtime Library = "runtime" // libcudart.so
+	NCCL    Library = "nccl"    // libnccl.so.2, and AMD's librccl.so.1
 )
 
 // Group sorts functions by what a person would call them.
@@ -35,6 +36,8 @@ const (
 	Event   Group = "event"
 	Module  Group = "module"
 	Graph   Group = "graph"
+	// Collective is what moves data between GPUs, and what makes and ends the communicators for it.
+	Collective Group = "collective"
 )
 
 // Direction is the way a copy goes.
@@ -70,17 +73,20 @@ type Meaning uint8
 
 // The meanings of parameters.
 const (
-	Nothing  Meaning = iota
-	Bytes            // a size in bytes
-	Dst              // destination address
-	Src              // source address
-	StreamID         // CUstream / cudaStream_t
-	CopyKind         // enum cudaMemcpyKind
-	Handle           // any other object: event, module, graph, context, pool, array
-	Pointer          // an address that is allocated, freed, mapped or registered
-	Elements         // a number of elements; Row.Element says how many bytes each has
-	Height           // a number of rows: multiplies Bytes or Elements
-	meanings         // how many there are
+	Nothing      Meaning = iota
+	Bytes                // a size in bytes
+	Dst                  // destination address
+	Src                  // source address
+	StreamID             // CUstream / cudaStream_t
+	CopyKind             // enum cudaMemcpyKind
+	Handle               // any other object: event, module, graph, context, pool, array
+	Pointer              // an address that is allocated, freed, mapped or registered
+	Elements             // a number of elements; Row.Element says how many bytes each has
+	Height               // a number of rows: multiplies Bytes or Elements
+	Count                // a number of elements of DataType, or of ranks
+	DataType             // enum ncclDataType_t
+	Communicator         // ncclComm_t
+	meanings             // how many there are
 )
 
 // Slot takes one parameter of a call into one argument of its event.

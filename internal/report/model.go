@@ -7,6 +7,7 @@ import (
 	"cmp"
 
 	"github.com/inferscope/inferscope/internal/analysis"
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/memory"
 	"github.com/inferscope/inferscope/internal/analysis/requests"
@@ -42,6 +43,8 @@ type Model struct {
 	Memory *memory.Summary `json:"memory,omitempty"`
 	// Sensors are power, clocks and temperatures of the machine's GPUs; absent where none were read.
 	Sensors *sensors.Summary `json:"sensors,omitempty"`
+	// Collectives is what the program asked NCCL or RCCL for; absent where no call was seen.
+	Collectives *collectives.Summary `json:"collectives,omitempty"`
 	// Requests are the HTTP requests that the target served; absent where none was seen.
 	Requests *requests.Summary `json:"requests,omitempty"`
 	// Diagnosis is the answer; everything else is what it was made of.
@@ -103,7 +106,7 @@ func NewWith(rec *recording.Recording, o Options) *Model {
 	m := &Model{
 		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
-		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
+		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Collectives: r.Exchanged, Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)

@@ -39,6 +39,7 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 	}
 	addFrameworkMemory(d, m, rows)
 	addSensors(d, m)
+	addCollectives(d, m)
 	addOverhead(d, m)
 	d.AddTable("Processes", processTable(m))
 	d.AddTable("Probes", Probes(m.Summary.Libraries))

@@ -20,6 +20,7 @@ type class struct {
 	role    role
 	useful  bool // it can wait for the GPU, or make a stream wait
 	group   string
+	talks   bool   // it is NCCL's
 	stem    string // the name without cu, cuda or hip
 }
 
@@ -44,7 +45,7 @@ func classify(functions []recording.Function) []class {
 }
 
 func classOf(f *recording.Function) class {
-	c := class{runtime: f.Library == "runtime", group: f.Group}
+	c := class{runtime: f.Library == "runtime", group: f.Group, talks: f.Group == "collective"}
 	if c.runtime {
 		c.stem = strings.TrimPrefix(strings.TrimPrefix(f.Base, "cuda"), "hip")
 	} else {

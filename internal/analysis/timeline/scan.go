@@ -35,7 +35,9 @@ type scan struct {
 	over    []int32 // likewise
 	ranges  []int32
 	skipped []int32
-	next    []int32 // by device: where its next activity goes
+
+	collectives []int32 // likewise
+	next        []int32 // by device: where its next activity goes
 }
 
 // slotKey names a thread for as long as its pid means one process.
@@ -70,6 +72,10 @@ func (s *scan) count() {
 	events := s.b.t.Rec.Events[s.first:s.last]
 	for i := range events {
 		switch e := &events[i]; {
+		case e.Kind == event.Call && s.talks(e):
+			if s.inside(e) {
+				s.collectives = append(s.collectives, int32(s.first+i))
+			}
 		case e.Kind == event.Call:
 			s.countCall(e)
 		case e.Kind == event.Sample || e.Kind == event.OffCPU:
@@ -84,6 +90,11 @@ func (s *scan) count() {
 			s.other(int32(s.first+i), e)
 		}
 	}
+}
+
+// talks reports whether a call is one of NCCL's.
+func (s *scan) talks(e *event.Event) bool {
+	return int(e.Func) < len(s.b.classes) && s.b.classes[e.Func].talks
 }
 
 // inside reports whether an event touches the window of the recording.
@@ -164,7 +175,7 @@ func (s *scan) write() {
 	events := s.b.t.Rec.Events[s.first:s.last]
 	for i := range events {
 		switch e := &events[i]; {
-		case e.Kind == event.Call:
+		case e.Kind == event.Call && !s.talks(e):
 			s.writeCall(int32(s.first+i), e)
 		case e.Kind == event.Sample || e.Kind == event.OffCPU:
 			s.index.Take(int32(s.first+i), e)

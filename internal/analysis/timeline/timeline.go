@@ -37,8 +37,10 @@ type Timeline struct {
 	Overheads  []int32    // events of kind Overhead in the window
 	Ranges     []int32    // events of kind Range in the window
 	Skipped    []int32    // events of kind Skipped in the window: calls that are no Ops
-	Clock      Clock
-	guesses    []guess // of what was linked by order, by activity
+	// Collectives are events of calls of NCCL in the window. They are no Ops: what they launch counts as calls of the program's.
+	Collectives []int32
+	Clock       Clock
+	guesses     []guess // of what was linked by order, by activity
 }
 
 // Process is one process of the target. A pid that is used again is another Process.
@@ -144,6 +146,7 @@ func (b *builder) read() (gpu bool) {
 		b.t.Overheads = append(b.t.Overheads, s.over...)
 		b.t.Ranges = append(b.t.Ranges, s.ranges...)
 		b.t.Skipped = append(b.t.Skipped, s.skipped...)
+		b.t.Collectives = append(b.t.Collectives, s.collectives...)
 		gpu = gpu || s.gpu
 	}
 	b.t.Skipped = withoutRepeats(b.t.Rec.Events, b.t.Skipped)

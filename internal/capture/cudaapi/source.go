@@ -103,7 +103,7 @@ func (s *Source) Follow(p *proc.Process) error {
 // candidate reports whether a file of this name may be a CUDA library. What it is
 // decides its content (cuda.Identify); libcudnn and libcublas do not get so far.
 func candidate(base string) bool {
-	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart")
+	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart") || strings.HasPrefix(base, "libnccl") || strings.HasPrefix(base, "librccl")
 }
 
 // unknown returns the mappings of files that p has not had before, one of each file.

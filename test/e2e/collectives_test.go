@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/inferscope/inferscope/internal/analysis"
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+)
+
+// TestCollectives: of two ranks, each a process, every operation is counted, with its type, bytes, communicator and number
+// of ranks, also in groups and where one operation makes another; bandwidths come from the kernels that each launched.
+func TestCollectives(t *testing.T) {
+	needRoot(t)
+	const turns = 2000
+	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
+	for rank := range 2 {
+		v := cudasim.Start(t, cudasim.Options{Program: []string{program, fmt.Sprint(rank), "2", fmt.Sprint(turns)}})
+		d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
+		v.Go()
+		v.WaitLine("done")
+		r := analysis.Run(d.recording(v.PID))
+		want := []collectives.Operation{
+			{
+				Name:     "AllReduce",
+				Type:     "float32",
+				Calls:    2 * turns,
+				Bytes:    4 * (1024 + 4096) * turns,
+				Smallest: 4096,
+				Largest:  16384,
+			},
+			{
+				Name:     "AllGather",
+				Type:     "bfloat16",
+				Calls:    4 * turns,
+				Bytes:    2 * 4 * 256 * turns,
+				Smallest: 512,
+				Largest:  512,
+			},
+			{
+				Name:     "ReduceScatter",
+				Type:     "float32",
+				Calls:    turns,
+				Bytes:    4 * 512 * turns,
+				Smallest: 2048,
+				Largest:  2048,
+			},
+			{Name: "Recv", Type: "float32", Calls: turns, Bytes: 4 * 300 * turns, Smallest: 1200, Largest: 1200},
+			{Name: "Send", Type: "float32", Calls: turns, Bytes: 4 * 300 * turns, Smallest: 1200, Largest: 1200},
+			{Name: "AllReduce", Type: "bfloat16", Calls: turns, Bytes: 2 * 100 * turns, Smallest: 200, Largest: 200},
+			{Name: "Broadcast", Type: "int8", Calls: turns, Bytes: 77 * turns, Smallest: 77, Largest: 77},
+			{Name: "Reduce", Type: "float32", Calls: turns, Bytes: 4 * 10 * turns, Smallest: 40, Largest: 40},
+			{Name: "AllToAll", Type: "float32", Calls: turns, Bytes: 4 * 8 * turns, Smallest: 32, Largest: 32},
+		}
+		if r.Exchanged == nil || len(r.Exchanged.Communicators) != 1 {
+			t.Fatalf("rank %d: %+v", rank, r.Exchanged)
+		}
+		c := r.Exchanged.Communicators[0]
+		if c.PID != uint32(v.PID) || c.Ranks != 2 || c.Calls != 13*turns || r.Exchanged.Failed != 0 {
+			t.Errorf("rank %d: %+v", rank, c)
+		}
+		times := cmpopts.IgnoreFields(collectives.Operation{}, "Host", "Kernels", "Kernel", "Seen", "Algorithm", "Bus")
+		if diff := cmp.Diff(want, c.Operations, times); diff != "" {
+			t.Errorf("rank %d: (-want +got)\n%s", rank, diff)
+		}
+		// The agent comes at the first call of CUDA, so that the first kernels are not seen. Send and receive are a group of
+		// two operations, whose kernels belong to none of them.
+		for _, o := range c.Operations {
+			alone := o.Name != "Send" && o.Name != "Recv"
+			if alone != (o.Kernels > 0) || o.Kernels > o.Calls || o.Host == 0 {
+				t.Errorf("rank %d: %+v", rank, o)
+			}
+			if each := o.Bytes / o.Calls; o.Smallest == o.Largest && o.Seen != o.Kernels*each && o.Name != "AllGather" {
+				t.Errorf("rank %d: kernels of %d bytes were seen: %+v", rank, o.Seen, o)
+			}
+		}
+		// Kernels of 50 us on the simulated GPU: 5120 floats in 100 us, and of two ranks as much on the links.
+		if o := c.Operations[0]; o.Algorithm < 0.9*4*5120/100e-6 || o.Algorithm > 1.01*4*5120/100e-6 ||
+			o.Bus != o.Algorithm {
+			t.Errorf("rank %d: %v and %v bytes/s", rank, o.Algorithm, o.Bus)
+		}
+		v.Go()
+		v.Finish()
+		d.stop()
+	}
+}
