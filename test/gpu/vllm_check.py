@@ -65,7 +65,7 @@ def start(args, port, model, log):
            "PYTHONFAULTHANDLER": "1", "VLLM_LOGGING_LEVEL": "INFO"}
     if args.archive:
         env["PYTHONPATH"] = unpack(args.archive) + os.pathsep + env.get("PYTHONPATH", "")
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "m",
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "m", "s1", "s16",
                "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4", "--port", str(port),
                "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs)]
     if args.eager:

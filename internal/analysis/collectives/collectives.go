@@ -18,6 +18,8 @@ type Summary struct {
 	Calls         uint64         `json:"calls"`         // of operations; one that another one makes is not counted beside it
 	Bytes         uint64         `json:"bytes"`         // that ranks gave, or got of a reduce-scatter
 	Failed        uint64         `json:"failed"`        // calls of NCCL that returned an error
+	// Skew is how far apart ranks come to collectives; absent where the kernels of fewer than two were recorded.
+	Skew *Skew `json:"skew,omitempty"`
 }
 
 // Communicator is one communicator of one process: one rank.
@@ -86,13 +88,14 @@ type summing struct {
 	out   Summary
 }
 
-// Summarize adds up the calls of a recording; nil where there are none.
+// Summarize adds up the calls of a recording, and compares ranks; nil where there is neither.
 func Summarize(t *timeline.Timeline) *Summary {
-	if len(t.Collectives) == 0 {
+	skew := Arrive(t, timeline.Span{From: t.From, To: t.To}).skew(t)
+	if len(t.Collectives) == 0 && skew == nil {
 		return nil
 	}
 	s := &summing{t: t, ranks: map[key]uint64{}, ops: map[key]*Operation{}, calls: map[thread][]call{}}
-	s.out.Communicators = []Communicator{}
+	s.out.Communicators, s.out.Skew = []Communicator{}, skew
 	events := slices.Clone(t.Collectives)
 	slices.SortFunc(events, func(a, b int32) int { // of two that begin at once the longer one is the outer one
 		x, y := &t.Rec.Events[a], &t.Rec.Events[b]

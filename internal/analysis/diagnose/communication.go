@@ -77,9 +77,11 @@ func (a *analysis) communication(f *Finding) {
 		add("%s: %s, %s in all, %s on average, %s at most (%s).", c.name, format.Plural(c.count, "kernel", "kernels"), format.Span(c.time),
 			format.Span(c.time/max(1, c.count)), format.Span(c.longest.Max), format.Clean(orElse(c.longest.Name, "a kernel")))
 	}
-	if r := a.ranks; r != nil && r.sets >= leastSets {
-		add("In %s in which all %d processes took part, a process waited for the last one for %s on average, %s of the time that collectives took.",
-			format.Plural(r.sets, "collective", "collectives"), len(r.processes), format.Span(r.wait/uint64(r.sets*len(r.processes))), format.Percent(min(1, share(r.wait, m.talked))))
+	if r := a.ranks; r.Enough() {
+		add("In %s in which all %d ranks took part, a rank waited for the last one for %s on average, "+
+			"%s of the time that collectives took.",
+			format.Plural(r.Sets, "collective", "collectives"), len(r.Members),
+			format.Span(r.Wait/uint64(r.Sets*len(r.Members))), format.Percent(min(1, share(r.Wait, m.talked))))
 	}
 	if left := m.Time - min(m.Time, m.exposed()); left > 0 {
 		add("Were all of it covered, the same work would take %s instead of %s: at most %.2fx.", format.Span(left), format.Span(m.Time), float64(m.Time)/float64(left))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 )
 
@@ -51,7 +52,7 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	}
 	if a.subject == aboutGPUs {
 		add(a.freeCopies(), a.cost(a.freeCopies()), timeLost)
-		a.ranks = a.arrived()
+		a.ranks = collectives.Arrive(a.t, a.within)
 		wait := a.exposedWait()
 		add(cause.Straggler, wait, timeLost)
 		add(cause.ExposedCommunication, a.total.exposed()-wait, timeLost)

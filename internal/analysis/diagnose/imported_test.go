@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
@@ -135,6 +136,21 @@ func TestRanks(t *testing.T) {
 		want := "exposed-communication"
 		if late(0) == late(1) {
 			want = "straggler"
+		}
+		skew := collectives.Summarize(tl).Skew
+		if skew == nil || skew.Collectives != 20 || skew.Median != 5_000_000 || skew.P99 != 5_000_000 {
+			t.Fatalf("%s: %+v, want 20 collectives that begin 5 ms apart", name, skew)
+		}
+		for i, r := range skew.Ranks {
+			last := 0
+			for step := range 20 {
+				if late(step) == i {
+					last++
+				}
+			}
+			if r.Last != last || r.Waited != uint64(20-last)*5_000_000 {
+				t.Errorf("%s: rank %d: %+v, want %d times last", name, i, r, last)
+			}
 		}
 		if len(d.Findings) == 0 {
 			t.Fatalf("%s: no finding", name)

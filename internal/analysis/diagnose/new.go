@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
@@ -71,18 +72,18 @@ type analysis struct {
 	table   []cause.Cause // by ID
 	places  *places
 	subject subject
-	total   measured            // of all devices, or of the main thread
-	groups  [cause.Count]*group // steps by cause; nil where there are none
-	names   map[uint64]string   // of threads, by threadKey
-	waits   *threads.Waits      // nil until somebody asks
-	callers *callers            // likewise
-	ranks   *arrivals           // who came last to collectives; nil: no two processes communicate
-	within  timeline.Span       // what is broken down: the window without the program's start and end
-	inStep  stepCalls           // what is called in each iteration
-	shapes  shapes              // of the steps that launch kernels one by one
-	kinds   *steps              // iterations by kind; nil where there is one kind
-	effect  *observer.Effect    // what windows add
-	once    *group              // what was done outside of it; nil: nothing
+	total   measured              // of all devices, or of the main thread
+	groups  [cause.Count]*group   // steps by cause; nil where there are none
+	names   map[uint64]string     // of threads, by threadKey
+	waits   *threads.Waits        // nil until somebody asks
+	callers *callers              // likewise
+	ranks   *collectives.Arrivals // who came last to collectives; nil: no two ranks communicate
+	within  timeline.Span         // what is broken down: the window without the program's start and end
+	inStep  stepCalls             // what is called in each iteration
+	shapes  shapes                // of the steps that launch kernels one by one
+	kinds   *steps                // iterations by kind; nil where there is one kind
+	effect  *observer.Effect      // what windows add
+	once    *group                // what was done outside of it; nil: nothing
 }
 
 // subject is what a diagnosis is about.

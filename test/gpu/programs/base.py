@@ -77,7 +77,7 @@ def graph_of(body):
     with torch.cuda.graph(graph):
         kept = body()
 
-    def replay(_=kept):  # what the graph writes must stay allocated
+    def replay(_=(body, kept)):  # what the graph reads and writes must stay allocated
         graph.replay()
 
     return replay

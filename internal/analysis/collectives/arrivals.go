@@ -1,0 +1,207 @@
+package collectives
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+)
+
+// A collective operation ends when its last rank has taken part, at nearly one time on all of them; it begins on each
+// when that one is ready. So the rank that begins last is the one that the others wait for, and the others wait from
+// their own beginning until its (as in AMD's TraceLens: wait = the latest start - the own start).
+
+// Arrivals is when ranks came to the collectives in which all of them took part.
+type Arrivals struct {
+	Members []Member
+	Sets    int    // collectives that were found on all
+	Wait    uint64 // ns for which members waited for the last one, summed over members
+	Skews   []uint64
+}
+
+// Member is one rank: a process on one of its GPUs.
+type Member struct {
+	Process int32    // index into Timeline.Processes
+	Device  int32    // index into Timeline.Devices
+	Last    int      // how often it came last
+	Held    uint64   // ns for which the others waited for it, summed over them
+	Behind  []uint64 // by collective: ns from the first rank's beginning to its own
+}
+
+const (
+	// leastSets is in how many collectives a rank must have been compared with the others.
+	leastSets = 5
+	// endsWithin is by how much the ends of one collective differ on its ranks, ns, and endsPart the part of its length:
+	// what differs more is not the same one, or the clocks of the hosts do not fit.
+	endsWithin = 100_000
+	endsPart   = 4
+)
+
+// Arrive compares when ranks began each collective within a time; nil where there are not two that communicate.
+func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
+	talks := t.Communicates()
+	if talks == nil {
+		return nil
+	}
+	type rank struct{ process, device int32 }
+	lists := map[rank][]timeline.Activity{}
+	for i := range t.Activities {
+		act := &t.Activities[i]
+		if k := t.KernelIndex(act); k != timeline.None && talks[k] && act.Start >= within.From && act.End <= within.To {
+			s := &t.Streams[act.Stream]
+			lists[rank{s.Process, s.Device}] = append(lists[rank{s.Process, s.Device}], *act)
+		}
+	}
+	if len(lists) < 2 {
+		return nil
+	}
+	out := &Arrivals{}
+	for r := range lists {
+		out.Members = append(out.Members, Member{Process: r.process, Device: r.device})
+	}
+	slices.SortFunc(out.Members, func(x, y Member) int {
+		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Device, y.Device))
+	})
+	by := make([][]timeline.Activity, len(out.Members))
+	least := 0 // the member that communicates least, which the others are compared with
+	for i, m := range out.Members {
+		by[i] = lists[rank{m.Process, m.Device}]
+		slices.SortFunc(by[i], func(x, y timeline.Activity) int { return cmp.Compare(x.Start, y.Start) })
+		if len(by[i]) < len(by[least]) {
+			least = i
+		}
+	}
+	out.compare(t, least, by)
+	return out
+}
+
+// compare finds the collectives of one member on all others.
+func (r *Arrivals) compare(t *timeline.Timeline, least int, lists [][]timeline.Activity) {
+	at := make([]int, len(lists)) // where each has come to
+	set := make([]timeline.Activity, len(lists))
+	for _, own := range lists[least] {
+		whole := true
+		for m, list := range lists {
+			if set[m] = own; m == least {
+				continue
+			}
+			for at[m] < len(list) && list[at[m]].End <= own.Start {
+				at[m]++
+			}
+			found := same(t, &own, list[at[m]:])
+			if found < 0 {
+				whole = false
+				break
+			}
+			set[m] = list[at[m]+found]
+		}
+		if whole {
+			r.take(set)
+		}
+	}
+}
+
+// same returns which of some activities is the same collective as another rank's, -1 where none is: it has the same
+// kernel, runs at the same time and ends with it.
+func same(t *timeline.Timeline, own *timeline.Activity, list []timeline.Activity) int {
+	for i := range list {
+		x := &list[i]
+		if x.Start >= own.End {
+			return -1
+		}
+		apart := max(x.End, own.End) - min(x.End, own.End)
+		near := apart <= max(endsWithin, min(x.End-x.Start, own.End-own.Start)/endsPart)
+		if near && x.End > own.Start && t.KernelIndex(x) == t.KernelIndex(own) {
+			return i
+		}
+	}
+	return -1
+}
+
+// take counts one collective.
+func (r *Arrivals) take(set []timeline.Activity) {
+	first, last := 0, 0
+	for m := range set {
+		if set[m].Start > set[last].Start {
+			last = m
+		}
+		if set[m].Start < set[first].Start {
+			first = m
+		}
+	}
+	r.Sets++
+	r.Members[last].Last++
+	r.Skews = append(r.Skews, set[last].Start-set[first].Start)
+	for m := range set {
+		n := set[last].Start - set[m].Start
+		r.Members[last].Held += n
+		r.Wait += n
+		r.Members[m].Behind = append(r.Members[m].Behind, set[m].Start-set[first].Start)
+	}
+}
+
+// Enough reports whether so many collectives were compared that they say something.
+func (r *Arrivals) Enough() bool { return r != nil && r.Sets >= leastSets }
+
+// Straggler returns the index of the member that the others wait for: it comes last to most collectives, and most of the
+// waiting is for it. False where it is now the one and now the other.
+func (r *Arrivals) Straggler() (int, bool) {
+	if !r.Enough() {
+		return 0, false
+	}
+	best := 0
+	for m := range r.Members {
+		if r.Members[m].Held > r.Members[best].Held {
+			best = m
+		}
+	}
+	enough := r.Sets/2 + 1
+	if len(r.Members) == 2 { // one of two is last half of the time by chance
+		enough = (4*r.Sets + 4) / 5
+	}
+	return best, r.Members[best].Last >= enough && 2*r.Members[best].Held > r.Wait
+}
+
+// Rank is when one rank came to the collectives of all ranks.
+type Rank struct {
+	PID    uint32 `json:"pid"`
+	Device uint8  `json:"device"` // as the process counts
+	Last   int    `json:"came_last"`
+	Waited uint64 `json:"waited_ns"`     // in all, for the last rank of each
+	Median uint64 `json:"behind_p50_ns"` // from the first rank's beginning to its own
+	P99    uint64 `json:"behind_p99_ns"`
+}
+
+// Skew is how far apart ranks come to collectives.
+type Skew struct {
+	Collectives int    `json:"collectives"` // that were found on all ranks
+	Median      uint64 `json:"p50_ns"`      // from the first to the last rank's beginning
+	P99         uint64 `json:"p99_ns"`
+	Ranks       []Rank `json:"ranks"`
+}
+
+// skew sums arrivals up; nil where too little was seen.
+func (r *Arrivals) skew(t *timeline.Timeline) *Skew {
+	if !r.Enough() {
+		return nil
+	}
+	out := &Skew{Collectives: r.Sets, Median: quantile(r.Skews, 50), P99: quantile(r.Skews, 99)}
+	for i := range r.Members {
+		m := &r.Members[i]
+		rank := Rank{
+			PID: t.Processes[m.Process].PID, Device: t.Devices[m.Device].ID, Last: m.Last,
+			Median: quantile(m.Behind, 50), P99: quantile(m.Behind, 99),
+		}
+		for set, behind := range m.Behind {
+			rank.Waited += r.Skews[set] - behind
+		}
+		out.Ranks = append(out.Ranks, rank)
+	}
+	return out
+}
+
+// quantile returns the smallest value that so many percent do not exceed.
+func quantile(values []uint64, percent int) uint64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[(len(sorted)*percent+99)/100-1]
+}
