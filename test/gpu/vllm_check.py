@@ -128,6 +128,17 @@ def delta(after, before, name):
     return after.get(name, 0) - before.get(name, 0)
 
 
+def keep(args, daemon, pid, name, text):
+    """Leaves a report in --out, as JSON and as people read it."""
+    if not args.out:
+        return
+    os.makedirs(args.out, exist_ok=True)
+    with open(os.path.join(args.out, f"{name}.json"), "w") as f:
+        f.write(text)
+    for form in (["-o", os.path.join(args.out, f"{name}.html")], ["--full", "--no-pager", "-f", "text", "-o", os.path.join(args.out, f"{name}.txt")]):
+        subprocess.run([f"{args.bin}/inferscope", "--socket", daemon.socket, "report", str(pid), *form], check=True, stdout=subprocess.DEVNULL)
+
+
 def compare(args, server, streams, rounds):
     """One attachment: what the client, vLLM and the report say. Returns what failed."""
     daemon = requests_check.Daemon(args, server.pid, "--pin-level", "requests=all")
@@ -135,7 +146,9 @@ def compare(args, server, streams, rounds):
     seen, rate = requests_check.load(server.port, streams, rounds, args.tokens)
     time.sleep(1)
     after = metrics(server.port)
-    r = json.loads(daemon.report(server.pid)).get("requests") or {}
+    text = daemon.report(server.pid)
+    keep(args, daemon, server.pid, f"vllm-{streams}", text)
+    r = json.loads(text).get("requests") or {}
     daemon.p.send_signal(signal.SIGTERM)
     daemon.p.wait(60)
     wanted = sum(x["usage"] for x in seen)
@@ -169,6 +182,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
     a.add_argument("--archive", action="append", default=[], help="a .tar.xz with packages; may be repeated")
+    a.add_argument("--out", default="", help="folder for the report of each attachment")
     a.add_argument("--eager", action="store_true", help="without CUDA graphs")
     a.add_argument("--tokens", type=int, default=64)
     a.add_argument("--rounds", type=int, default=3, help="attachments for each number of streams")

@@ -1,0 +1,132 @@
+"""Programs of collectives_check.py: ranks of torch.distributed, and one process with all GPUs.
+
+Usage: ranks.py ranks, or ranks.py both. The first is the parent of one process for each GPU. Commands come on standard input, an
+answer of JSON to each, a list with what each process says:
+    run STEPS STRAGGLE_US COVERED   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with COVERED=1 products run beside
+    quit
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+ELEMENTS = 1 << 20
+
+
+class Rank:
+    """One process per GPU: each step has an all-reduce, an all-gather and a reduce-scatter of a type of their own."""
+
+    def __init__(self, rank, ranks, store):
+        import torch.distributed as dist
+
+        rank, ranks = int(rank), int(ranks)
+        self.dist, self.rank, self.ranks = dist, rank, ranks
+        torch.cuda.set_device(rank)
+        dist.init_process_group("nccl", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks, device_id=torch.device("cuda", rank))
+        self.x, self.w = (torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        self.reduced = torch.randn(ELEMENTS, device="cuda", dtype=torch.bfloat16)
+        self.part, self.whole = torch.randn(ELEMENTS // ranks, device="cuda"), torch.empty(ELEMENTS, device="cuda")
+        self.half, self.halves = torch.empty(ELEMENTS // ranks, device="cuda").half(), torch.randn(ELEMENTS, device="cuda").half()
+        for _ in range(8):
+            self.step(0, False)
+
+    def step(self, straggle_ns, covered):
+        """One step; returns when this rank called the first collective, CLOCK_MONOTONIC ns."""
+        until = time.monotonic_ns() + straggle_ns
+        while straggle_ns and time.monotonic_ns() < until:
+            pass
+        at = time.monotonic_ns()
+        work = self.dist.all_reduce(self.reduced, async_op=covered)
+        y = self.x @ self.w
+        if covered:
+            for _ in range(4):
+                y = y @ self.w
+            work.wait()
+        if not straggle_ns:  # a straggler's steps have one collective, which its skew is measured by
+            self.dist.all_gather_into_tensor(self.whole, self.part)
+            y = y @ self.w
+            self.dist.reduce_scatter_tensor(self.half, self.halves)
+        torch.cuda.synchronize()
+        return at
+
+    def run(self, steps, straggle, covered):
+        own = straggle * 1000 if self.rank == 1 else min(straggle, 1)
+        began = time.monotonic_ns()
+        times = [self.step(own, covered) for _ in range(steps)]
+        n = ELEMENTS
+        expect = {"AllReduce bfloat16": [steps, 2 * n * steps]}
+        if not straggle:
+            expect |= {"AllGather float32": [steps, 4 * n // self.ranks * steps], "ReduceScatter float16": [steps, 2 * n // self.ranks * steps]}
+        return {"expect": expect, "times": times, "step_ns": (time.monotonic_ns() - began) / steps}
+
+
+class Both:
+    """One process with all GPUs: a group of one all-reduce per GPU, through torch.cuda.nccl, whose communicators ncclCommInitAll makes."""
+
+    def __init__(self):
+        import torch.cuda.nccl as nccl
+
+        self.nccl, self.ranks = nccl, torch.cuda.device_count()
+        self.tensors = [torch.randn(ELEMENTS, device=f"cuda:{i}") for i in range(self.ranks)]
+        self.w = [torch.randn(2048, 2048, device=f"cuda:{i}") for i in range(self.ranks)]
+        for _ in range(8):
+            self.step()
+
+    def step(self):
+        for w in self.w:
+            w @ w
+        self.nccl.all_reduce(self.tensors)
+        for i in range(self.ranks):
+            torch.cuda.synchronize(i)
+
+    def run(self, steps, *_):
+        began = time.monotonic_ns()
+        for _ in range(steps):
+            self.step()
+        return {"expect": {"AllReduce float32": [self.ranks * steps, self.ranks * 4 * ELEMENTS * steps]}, "times": [], "step_ns": (time.monotonic_ns() - began) / steps}
+
+
+class Ranks:
+    """The parent of one process for each GPU."""
+
+    def __init__(self):
+        ranks, store = torch.cuda.device_count(), tempfile.mktemp(prefix="ranks-")
+        self.children = [
+            subprocess.Popen([sys.executable, __file__, "rank", str(i), str(ranks), store], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for i in range(ranks)
+        ]
+        self._answers()
+
+    def _answers(self):
+        return [answer for c in self.children for answer in self._answer(c)]
+
+    def _answer(self, child):
+        while line := child.stdout.readline():
+            if line.startswith("["):  # NCCL may print its version
+                return json.loads(line)
+        raise SystemExit(f"rank process {child.pid} ended with {child.wait()}")
+
+    def run(self, *numbers):
+        for c in self.children:
+            print("run", *numbers, file=c.stdin, flush=True)
+        return self._answers()
+
+
+def main():
+    kind, arguments = sys.argv[1], sys.argv[2:]
+    program = {"both": Both, "ranks": Ranks, "rank": Rank}[kind](*arguments)
+    print(json.dumps([{"ready": True}]), flush=True)
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "quit":
+            break
+        answer = program.run(*map(int, words[1:]))
+        print(json.dumps(answer if kind == "ranks" else [answer]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
