@@ -23,6 +23,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 STRAGGLE = 1000  # us
 SKEW_GOAL = 50_000  # ns
+WARM = 10  # steps in which agents come in
 EXACT = ("--gpu", "continuous", "--overhead-budget", "0")
 
 
@@ -86,13 +87,14 @@ class Daemon:
     def agents(self):
         return json.loads(self.client("status", "--json")).get("agents") or []
 
-    def await_agents(self, n):
-        """Waits until agents record in so many processes."""
-        until = time.monotonic() + 30
+    def await_agents(self, n, *run):
+        """Runs steps, at whose calls agents come in, until they record in so many processes. Returns what was said of them."""
+        until, said = time.monotonic() + 30, []
         while sum(a["state"] == "running" for a in self.agents()) < n:
             if time.monotonic() > until:
                 raise Harm(f"agents: {self.agents()}")
-            time.sleep(0.1)
+            said.append(self.program.run(WARM, *run))
+        return said
 
     def seen(self, name):
         """The report of all that is held, and the rows of the kernels of the same time as near as can be."""
@@ -126,6 +128,16 @@ def counted(report):
     return out
 
 
+def total(*expected):
+    """Adds up what was done, calls and bytes by operation."""
+    out = {}
+    for e in expected:
+        for name, (calls, size) in e.items():
+            before = out.get(name, (0, 0))
+            out[name] = [before[0] + calls, before[1] + size]
+    return out
+
+
 def union(spans):
     """Length of a union of (from, to)."""
     total, end = 0, 0
@@ -155,23 +167,22 @@ def causes(report):
 def exactly(args, checks, program, processes, name, *run):
     """Counts, bytes and exposed time of steps that run while everything is recorded. Returns the report and what the program said."""
     daemon = Daemon(args, program, *EXACT)
-    daemon.await_agents(processes)
-    said = program.run(args.steps, *run)
+    runs = [*daemon.await_agents(processes, *run), program.run(args.steps, *run)]
     time.sleep(0.5)
     report, rows = daemon.seen(name)
     daemon.stop()
     told = counted(report)
-    wanted = said[0]["expect"]
+    wanted = total(*(said[0]["expect"] for said in runs))
     checks.check(f"{name}: calls and bytes of {processes} processes", f"{told} of {wanted}", len(told) == processes and all(t == wanted for t in told.values()))
     own, theirs = told_exposed(report), exposed(rows)
     checks.check(f"{name}: exposed ms, by the kernels' union", f"{own / 1e6:.3f} {theirs / 1e6:.3f}", theirs > 0 and abs(own - theirs) <= 0.02 * theirs)
-    print(f"      {name}: step {said[0]['step_ns'] / 1e6:.3f} ms, verdict {report['diagnosis']['verdict']}, findings {causes(report)}", flush=True)
-    return report, said
+    print(f"      {name}: step {runs[-1][0]['step_ns'] / 1e6:.3f} ms, verdict {report['diagnosis']['verdict']}, findings {causes(report)}", flush=True)
+    return report, runs
 
 
 def skew(args, checks, program):
-    report, said = exactly(args, checks, program, 2, "straggler", STRAGGLE)
-    truth = [abs(a - b) for a, b in zip(*(s["times"] for s in said))]
+    report, runs = exactly(args, checks, program, 2, "straggler", STRAGGLE)
+    truth = [abs(a - b) for said in runs for a, b in zip(*(s["times"] for s in said))]
     told = (report["collectives"] or {}).get("skew") or {"p50_ns": 0, "collectives": 0, "ranks": []}
     off = told["p50_ns"] - statistics.median(truth)
     checks.check("straggler: skew p50 us, by the ranks' clocks", f"{told['p50_ns'] / 1e3:.1f} {statistics.median(truth) / 1e3:.1f} of {told['collectives']}", abs(off) <= SKEW_GOAL)
