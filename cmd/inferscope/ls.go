@@ -2,23 +2,42 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 func lsCommand(g *global) *cobra.Command {
-	var asJSON bool
+	var asJSON, columns bool
 	cmd := &cobra.Command{
-		Use:   "ls FILE",
+		Use:   "ls FILE | ls --columns",
 		Short: "List the tables of a recording: rows and bytes",
-		Args:  oneFile,
-		RunE:  func(_ *cobra.Command, args []string) error { return g.ls(args[0], asJSON) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if columns && len(args) == 0 {
+				return nil
+			}
+			if columns {
+				return clierror.New(clierror.Usage, "leave the file out: columns are those of the format",
+					fmt.Errorf("%s --columns takes no file", cmd.CommandPath()))
+			}
+			return oneFile(cmd, args)
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if columns {
+				_, err := io.WriteString(g.stdout, archive.Document())
+				return err
+			}
+			return g.ls(args[0], asJSON)
+		},
 	}
 	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&columns, "columns", false, "Describe every column of every table of the format, in Markdown")
+	cmd.MarkFlagsMutuallyExclusive("columns", "json")
 	return cmd
 }
 

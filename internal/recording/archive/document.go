@@ -6,14 +6,28 @@ import (
 	"strings"
 )
 
-// documentBegin is where the generated part of docs/recordings.md begins.
-const documentBegin = "## Tables of events\n"
+// overviewBegin is where the generated part of docs/recordings.md begins.
+const overviewBegin = "## Tables\n"
 
 // unused is the description of a column that holds nothing.
 const unused = "unused, 0"
 
-// Document returns the description of every table and column, as docs/recordings.md has it. Columns that several tables
-// of events share are described once.
+// overview returns the list of tables at the end of docs/recordings.md.
+func overview() string {
+	var b strings.Builder
+	b.WriteString(overviewBegin + "\n`inferscope ls --columns` describes every column.\n\n| table of events | rows |\n|---|---|\n")
+	for _, t := range eventTables() {
+		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)
+	}
+	b.WriteString("\n| table of names and states | rows |\n|---|---|\n")
+	for _, t := range nameTables() {
+		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)
+	}
+	return b.String()
+}
+
+// Document returns the description of every table and column in Markdown. Columns that several tables of events share
+// are described once.
 func Document() string {
 	tables := eventTables()
 	tables = slices.DeleteFunc(tables, func(t eventTable) bool { return t.name == "open_states" }) // as thread_states
@@ -30,7 +44,7 @@ func Document() string {
 	}
 	everywhere := func(c column) bool { return uses[c] == len(tables) }
 	var b strings.Builder
-	b.WriteString(documentBegin + "\nColumns of every table:\n\n")
+	b.WriteString("## Tables of events\n\nColumns of every table:\n\n")
 	documentColumns(&b, slices.DeleteFunc(slices.Clone(shared), func(c column) bool { return !everywhere(c) }))
 	b.WriteString("\nColumns of several tables, which name them under \"Also\":\n\n")
 	documentColumns(&b, slices.DeleteFunc(slices.Clone(shared), everywhere))
