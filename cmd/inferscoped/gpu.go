@@ -31,7 +31,7 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 		&f.mode,
 		"gpu",
 		string(gpu.Windows),
-		"when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 30%",
+		"when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 40%",
 	)
 	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")

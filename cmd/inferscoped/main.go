@@ -114,7 +114,8 @@ It needs Linux 5.15 or newer with BTF, and root or the capabilities CAP_BPF,
 CAP_PERFMON and CAP_SYS_PTRACE (kernels before 6.6 also CAP_SYS_ADMIN). The
 watched processes are never restarted. To record what the GPU does, an agent is
 loaded into each process that uses CUDA: one thread of it is stopped twice
-at a CUDA call, for less than 2 ms together as a rule. The agent records in windows (200 ms every 2 s)
+at a CUDA call, for less than 2 ms together as a rule. The agent records in
+windows (200 ms every 2 s)
 and ends by itself within 2 s when the daemon is gone; --no-inject loads none,
 --gpu sets when it records. However the daemon ends, all probes are removed:
 a separate process, link-holder, holds them and ends after it.
