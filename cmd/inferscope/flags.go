@@ -22,7 +22,7 @@ func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
 		&f.gpu,
 		"gpu",
 		"",
-		"continuous: with --for, record GPU activity all of that time; costs the program up to 30% meanwhile",
+		"continuous: with --for, record GPU activity all of that time; costs the program up to 40% meanwhile",
 	)
 }
 

@@ -51,7 +51,7 @@ func recordCommand(g *global) *cobra.Command {
 		&f.gpu,
 		"gpu",
 		"",
-		"continuous: record GPU activity all of that time; costs the program up to 30% meanwhile",
+		"continuous: record GPU activity all of that time; costs the program up to 40% meanwhile",
 	)
 	return cmd
 }
