@@ -53,7 +53,7 @@ func (f *follower) add(pids []int) error {
 	for _, pid := range pids {
 		p, err := f.watcher.Add(pid)
 		if err != nil {
-			return fmt.Errorf("watching pid %d: %w", pid, err)
+			return fmt.Errorf("cannot watch the process: %w", err)
 		}
 		f.mu.Lock()
 		f.await(f.makeRoot(p.Root))

@@ -76,7 +76,7 @@ func (f *follower) include(r api.WatchRequest) error {
 	}
 	if err != nil {
 		f.withdraw(root)
-		return fmt.Errorf("watching pid %d: %w", r.PID, err)
+		return fmt.Errorf("cannot watch the process: %w", err)
 	}
 	if !r.AnyOwner && p.Owner != r.Owner { // it is another's since it was looked at: barred leaves it alone
 		return clierror.New(clierror.Permission, "ask as root (sudo)", fmt.Errorf("pid %d does not belong to user %d alone", r.PID, r.Owner))

@@ -58,7 +58,7 @@ func clockRows() []Cause {
 		{
 			ID: LowClocks, Key: "low-clocks", Title: "heat or the power supply holds the GPU's clocks down", Group: OnGPU,
 			Means:   "The GPU lowers its clocks to protect itself: it is too hot, or its board or power supply asks for less. Kernels that compute take longer by as much; kernels that wait for memory lose less.",
-			Proves:  "The reasons for low clocks that the GPU tells (clocks_event_reasons of nvidia-smi), read ten times a second, in times in which kernels ran.",
+			Proves:  "The reasons for low clocks that the GPU reports (clocks_event_reasons of nvidia-smi), read ten times a second, in times in which kernels ran.",
 			Refutes: "A GPU at its own power limit, which much work brings about; clocks that somebody set; clocks that are low because nothing runs.",
 			Changes: []Change{
 				{onHost, "Look at the GPU's cooling: fans, air flow, dust, the temperature of the room and of the GPUs beside it", "nvidia-smi -q -d TEMPERATURE,PERFORMANCE"},

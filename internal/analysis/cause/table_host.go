@@ -22,7 +22,7 @@ func hostRows(cpus int) []Cause {
 		},
 		{
 			ID: PageFaults, Key: "page-faults", Title: "the kernel brings in pages of memory", Group: HostWaits,
-			Means:   "The program touches memory that it has not got yet, or that was swapped out. Each new page of 4 KiB costs 0.1 to 1 µs, so that a fresh buffer of 100 MB costs 10 ms and more.",
+			Means:   "The program touches memory that the kernel has not provided yet, or has swapped out. Each new page of 4 KiB costs 0.1 to 1 µs, so that a fresh buffer of 100 MB costs 10 ms and more.",
 			Proves:  "Samples show the kernel's page fault code, or the thread was blocked in a page fault.",
 			Refutes: "Faults of mapped files that wait for the disk (disk).",
 			Changes: []Change{
@@ -64,7 +64,7 @@ func cpuRows(cpus int) []Cause {
 		{
 			ID: RemoteMemory, Key: "remote-memory", Title: "threads or memory are on another NUMA node than the GPU", Group: HostWaits,
 			Means:   "The program's threads run, or its memory lies, on another processor socket than the one the GPU is attached to. Copies and launches cross the link between the sockets.",
-			Proves:  "The pages of the program, or the CPUs that its threads ran on, belong to another NUMA node than the GPU. It says that it can cost, not how much.",
+			Proves:  "The pages of the program, or the CPUs that its threads ran on, belong to another NUMA node than the GPU. This shows that it can cost time, not how much.",
 			Refutes: "A host with one NUMA node.",
 			Changes: []Change{
 				{onHost, "Bind the program to the node of its GPU; the topology says which that is", "nvidia-smi topo -m\nnumactl --cpunodebind=1 --membind=1 python infer.py"},

@@ -8,7 +8,7 @@ func waitRows(cpus int) []Cause {
 		{
 			ID: Worker, Key: "worker", Title: "the launching thread waits for another thread or process of the program", Group: HostWaits,
 			Means:   "The thread that launches the GPU's work waits for a result of another thread or process, such as a data loader or a scheduler, which computes meanwhile.",
-			Proves:  "The thread was blocked on a pipe, a queue or a condition, and a thread of the program woke it. The walk goes on in that thread: what it did meanwhile is said too.",
+			Proves:  "The thread was blocked on a pipe, a queue or a condition, and a thread of the program woke it. The report names what that thread did meanwhile.",
 			Refutes: "A wait that ended because something came from outside of the program (network, no-work) or because a lock was released (lock).",
 			Changes: []Change{
 				{inPyTorch, "Give the loader more workers, and let each be more than one batch ahead", fmt.Sprintf("loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    pin_memory=True, persistent_workers=True)", min(8, cpus))},
@@ -57,7 +57,7 @@ func outsideRows() []Cause {
 		},
 		{
 			ID: Sleep, Key: "sleep", Title: "the program sleeps", Group: HostWaits,
-			Means:   "The thread that launches the GPU's work, or one that it waits for, has told the kernel to let it sleep for some time: it polls, waits for a batch to fill, or holds to a rate.",
+			Means:   "The thread that launches the GPU's work, or one that it waits for, sleeps on purpose for a fixed time: it polls, waits for a batch to fill, or holds to a rate.",
 			Proves:  "The thread was blocked in nanosleep or clock_nanosleep.",
 			Refutes: "A wait with a time limit that something else ended.",
 			Changes: []Change{

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	hintPID      = "give the pid of the process that runs CUDA, as the host sees it; `inferscope targets` lists them"
+	hintPID      = "give the pid of the process that runs CUDA, as the host sees it; `inferscope ps` lists them"
 	hintPtrace   = "run as root, or with CAP_SYS_PTRACE"
 	hintHidepid  = "run as root, or mount /proc without hidepid"
 	procRoot     = "/proc"
