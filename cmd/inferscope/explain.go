@@ -27,7 +27,7 @@ func explainCommand(g *global) *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(causeKeys(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return g.show(report.Causes(cause.All()))
+				return g.show(report.Causes(cause.Explainable()))
 			}
 			return g.explain(args[0])
 		},
@@ -47,14 +47,14 @@ func oneCause(_ *cobra.Command, args []string) error {
 
 func causeKeys() []string {
 	var keys []string
-	for _, c := range cause.All() {
+	for _, c := range cause.Explainable() {
 		keys = append(keys, c.Key)
 	}
 	return keys
 }
 
 func (g *global) explain(key string) error {
-	row, nearest, ok := cause.ByKey(key)
+	row, nearest, ok := cause.Explained(key)
 	if !ok {
 		hint := "inferscope explain lists all causes"
 		if nearest != "" {

@@ -78,7 +78,12 @@ func Run(rec *recording.Recording) *Result {
 	})
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
 	r.Sensors = sensors.Summarize(rec, r.perSec())
-	r.Requests = served()
+	if r.Requests = served(); r.Requests != nil {
+		r.Requests.FindDelays(rec, func(pid uint32, within timeline.Spans) (thread string, running float64, place string) {
+			b := diagnosis.Busiest(r.Threads, pid, within)
+			return b.Thread, b.Running, b.Place
+		})
+	}
 	r.Exchanged = collectives.Summarize(t)
 	return r
 }

@@ -34,6 +34,7 @@ func addAnswer(d *document.Document, m *Model, ascii bool) {
 	d.Add(answerFacts(m))
 	d.AddTable(breakdownTitle(m), peopleTable(m, ascii))
 	addFirstFindings(d, m)
+	addDelays(d, m)
 }
 
 // verdict says in a few words what limits the program.

@@ -63,6 +63,9 @@ const busyGroup = "GPU working, though not at its best"
 
 // groupName says where a cause stands in the breakdown.
 func groupName(c *cause.Cause) string {
+	if c.Group == cause.Requests {
+		return "Requests: what holds them up"
+	}
 	if c.ID.Busy() {
 		return busyGroup
 	}
@@ -85,5 +88,5 @@ func groups() []string {
 	for _, g := range []cause.Group{cause.CPUWork, cause.Framework, cause.HostWaits, cause.Offered, cause.Other} {
 		out = append(out, groupName(&cause.Cause{Group: g}))
 	}
-	return append(out, busyGroup)
+	return append(out, busyGroup, groupName(&cause.Cause{Group: cause.Requests}))
 }

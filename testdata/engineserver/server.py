@@ -126,4 +126,5 @@ def main():
     sys.stdin.readline()
 
 
-main()
+if __name__ == "__main__":
+    main()

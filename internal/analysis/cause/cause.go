@@ -80,4 +80,5 @@ const (
 	HostWaits              // waiting for a lock, a worker, a CPU, a disk, the network
 	Offered                // nothing to do
 	OnGPU                  // no idle time
+	Requests               // no time of a GPU, but of the requests that a server answers
 )

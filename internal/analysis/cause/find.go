@@ -34,13 +34,23 @@ func Of(id ID) Cause {
 
 // ByKey returns the row with a key. Where there is none, nearest is the key that is most like it, "" where
 // none is like it at all.
-func ByKey(key string) (row Cause, nearest string, ok bool) {
+func ByKey(key string) (row Cause, nearest string, ok bool) { return find(All(), key) }
+
+// Explained is ByKey among all that a report can name, causes of requests too.
+func Explained(key string) (row Cause, nearest string, ok bool) {
+	return find(Explainable(), key)
+}
+
+// Explainable returns all that a report can name.
+func Explainable() []Cause { return append(All(), OfRequests()...) }
+
+func find(table []Cause, key string) (row Cause, nearest string, ok bool) {
 	key = strings.ToLower(strings.NewReplacer("_", "-", " ", "-").Replace(strings.TrimSpace(key)))
 	if key == "" {
 		return Cause{}, "", false
 	}
 	best := max(2, len(key)/2) + 1 // more letters wrong than half of them is no slip of the finger
-	for _, c := range All() {
+	for _, c := range table {
 		if c.Key == key {
 			return c, c.Key, true
 		}

@@ -20,9 +20,13 @@ const minIterations = 5
 // they launch work and make the same calls. Fewer say nothing about a latency.
 const leastRepetitions = 3
 
-// iterations finds what the program does again and again, and how long that takes: what it names itself, else
-// a call that comes back with the same calls in between, else a kernel that does. Few says what came too seldom.
+// iterations finds what the program does again and again, and how long that takes: the steps that an inference engine
+// tells, what the program names itself, else a call that comes back with the same calls in between, else a kernel that
+// does. Few says what came too seldom.
 func (a *analysis) iterations() (it *Iteration, few string) {
+	if it = a.bySteps(); it != nil {
+		return it, ""
+	}
 	if it, few = a.byRanges(); it != nil {
 		return it, ""
 	}

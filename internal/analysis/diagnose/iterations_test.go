@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
@@ -97,6 +98,24 @@ func otherIterations() []iterations {
 			})
 			named(s, 3, 0, 900_000)
 		}, `ranges named "decode"`, 20, 4500},
+		// Two bursts of requests: the step after the last request of the first has nothing to go on with. Another engine
+		// makes fewer steps, and messages without output are none.
+		{"steps of an engine", func(s *scene) {
+			iterate(12, 3000, func(i, at uint64) {
+				do(s, "cuStreamSynchronize", at, 4)
+				do(s, "cuStreamSynchronize", at+100, 4)
+				finished := uint32(0)
+				if i == 5 {
+					finished = 2
+				}
+				ts := start + at*us
+				s.Meta.Steps = append(s.Meta.Steps, recording.Step{TS: ts, PID: 1234, Requests: 2, Tokens: 2, Finished: finished})
+				s.Meta.Steps = append(s.Meta.Steps, recording.Step{TS: ts + 1000, PID: 1234, Stats: true})
+				if i%2 == 0 {
+					s.Meta.Steps = append(s.Meta.Steps, recording.Step{TS: ts + 2000, PID: 1234, Engine: 1, Requests: 1, Tokens: 1})
+				}
+			})
+		}, "steps of the engine in python (1234)", 10, 3000},
 	}
 }
 

@@ -58,6 +58,7 @@ type Summary struct {
 	Tail    *Tail    `json:"tail,omitempty"`    // absent where there are too few
 	Stalls  *Stalls  `json:"stalls,omitempty"`  // absent where there are no streams
 	Slow    []Row    `json:"slow"`              // the slowest first
+	Delays  []Delay  `json:"delays"`            // what holds requests up, that of most time first
 	Engine  *Engine  `json:"engine,omitempty"`  // absent where the messages of an engine were not read
 
 	all []Row

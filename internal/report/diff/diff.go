@@ -182,7 +182,8 @@ func differ(i, j *diagnose.Iteration) string {
 
 // definition is what iterations are, without the thread that was found to make them: "period of 2 calls of cuCtxSynchronize".
 func definition(source string) string {
-	if what, _, ok := strings.Cut(source, " in "); ok && strings.HasPrefix(source, "period of ") {
+	ofThread := strings.HasPrefix(source, "period of ") || strings.HasPrefix(source, "steps of ")
+	if what, _, ok := strings.Cut(source, " in "); ok && ofThread {
 		return what
 	}
 	return source

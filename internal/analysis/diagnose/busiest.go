@@ -1,0 +1,85 @@
+package diagnose
+
+import (
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+)
+
+// Busiest is the thread of a process that ran most in some stretches of time.
+type Busiest struct {
+	Thread  string  // "asyncio (4711)"; "": none ran
+	Running float64 // share of the stretches for which it was on a CPU
+	Place   string  // "encode (infer.py:12)": where most of its samples are; "": too few are in one place
+	Share   float64 // of its samples
+}
+
+const (
+	leastBusySamples = 5   // at a place that is named
+	leastBusyShare   = 0.3 // of the samples of the thread
+)
+
+// Busiest finds what a process did in some stretches of time, as far as scheduling and samples tell.
+func (w *Work) Busiest(list []threads.Thread, pid uint32, within timeline.Spans) Busiest {
+	var best *threads.Thread
+	most := uint64(0)
+	for i := range list {
+		th := &list[i]
+		if th.PID != pid {
+			continue
+		}
+		if n := ran(th, within); n > most {
+			best, most = th, n
+		}
+	}
+	total := within.Total()
+	if best == nil || total == 0 {
+		return Busiest{}
+	}
+	out := Busiest{Thread: w.a.who(threadKey(pid, best.TID)), Running: min(1, float64(most)/float64(total))}
+	functions, samples := map[code]int{}, 0
+	lines := map[code]int32{}
+	for i := range w.a.t.Index.Samples {
+		s := &w.a.t.Index.Samples[i]
+		if s.PID != pid || s.TID != best.TID {
+			continue
+		}
+		if at := within.At(s.TS); at == len(within) || within[at].From > s.TS {
+			continue
+		}
+		samples++
+		if n := w.a.places.of(uint64(s.Stack)); n != 0 {
+			of := w.a.places.list[n].function()
+			if functions[of]++; functions[of] == 1 {
+				lines[of] = n
+			}
+		}
+	}
+	var hot code
+	for of, n := range functions {
+		if n > functions[hot] || n == functions[hot] && of.name < hot.name {
+			hot = of
+		}
+	}
+	if n := functions[hot]; n >= leastBusySamples && float64(n) >= leastBusyShare*float64(samples) {
+		out.Place, out.Share = w.a.places.list[lines[hot]].text(), float64(n)/float64(samples)
+	}
+	return out
+}
+
+// ran returns for how many ns a thread was on a CPU in some stretches.
+func ran(th *threads.Thread, within timeline.Spans) uint64 {
+	n, at := uint64(0), 0
+	for i := range th.Intervals {
+		iv := &th.Intervals[i]
+		for at < len(within) && within[at].To <= iv.From {
+			at++
+		}
+		if iv.State != threads.Running {
+			continue
+		}
+		for k := at; k < len(within) && within[k].From < iv.To; k++ {
+			n += min(iv.To, within[k].To) - max(iv.From, within[k].From)
+		}
+	}
+	return n
+}

@@ -1,0 +1,375 @@
+package requests
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// Delay is one thing that holds requests up.
+type Delay struct {
+	Cause    string  `json:"cause"`                      // key in the table of causes of requests
+	Time     uint64  `json:"ns"`                         // summed over requests
+	Share    float64 `json:"share"`                      // of the time of all requests that it can be told of
+	First    float64 `json:"share_of_first_token"`       // of their time to the first token, as far as it is part of that
+	P50      uint64  `json:"p50_ns"`                     // of a request
+	P99      uint64  `json:"p99_ns"`                     // likewise
+	Requests int     `json:"requests"`                   // that it can be told of
+	Before   uint64  `json:"before_engine_ns,omitempty"` // of an API server: part of Time before the engine
+	Waiting  int     `json:"max_waiting,omitempty"`      // requests in the queue
+	Batch    int     `json:"max_batch,omitempty"`        // requests at a time that had tokens
+	KVUsage  float64 `json:"max_kv_usage,omitempty"`     // share of the KV cache
+	Preempts int     `json:"preemptions,omitempty"`
+	Steps    int     `json:"long_steps,omitempty"` // of the engine, in which others had their first token
+	Gaps     int     `json:"long_gaps,omitempty"`  // in streams, at whose end others had their first token
+	Thread   string  `json:"thread,omitempty"`     // of the API server that ran most meanwhile
+	Running  float64 `json:"running,omitempty"`    // share of the delays for which it ran
+	Place    string  `json:"place,omitempty"`      // in which code
+}
+
+// Ran is what a process did in some stretches of time: its thread that ran most, the share of them for which it ran, and the
+// function in which most of its samples are, "" where they are too few.
+type Ran func(pid uint32, within timeline.Spans) (thread string, running float64, place string)
+
+// Bounds of what counts as a delay.
+const (
+	leastDelay    = 0.1          // of the time of requests,
+	leastOfFirst  = 0.25         // or of the time to the first token,
+	leastOfEach   = uint64(5e6)  // which is then at least so much for each request, ns
+	fewestDelayed = 3            // requests
+	leastSlots    = 0.5          // of the time in queues in which the engine made steps and told of requests that wait
+	fullCache     = 800          // permille of the KV cache from which on the next request may not fit
+	slowTail      = 5            // how many times the tails of other requests that of a slow client is
+	idleAPI       = 0.5          // share of tails below which the API server is not what they wait for
+	leastTail     = uint64(20e6) // ns
+	full          = 0.7          // share of the waits for a first token in which as many streams as ever had tokens
+	fewestHeld    = 5            // requests that waited so for most of the time to their first token
+	byChance      = 2.0          // how many times more often a prefill must end a stall than any gap
+	mostlyPrefill = 0.5          // of the stalls
+)
+
+// told is a request with what the engine told of it.
+type told struct {
+	row  *Row
+	q    *recording.EngineRequest
+	tail uint64 // from the engine's last token to the last write, ns
+}
+
+// FindDelays says what holds requests up, that of most time first: once, after Summarize.
+func (s *Summary) FindDelays(rec *recording.Recording, ran Ran) {
+	s.Delays = []Delay{}
+	list := s.told(&rec.Meta)
+	if len(list) >= fewestDelayed {
+		s.add(s.queue(&rec.Meta, list), list)
+		s.add(s.prefills(&rec.Meta, list), list)
+		for _, d := range s.api(list, ran) {
+			s.add(&d, list)
+		}
+	} else if s.Engine == nil {
+		s.add(s.slots(), nil)
+		s.add(s.stalled(), nil)
+	}
+	slices.SortStableFunc(s.Delays, func(a, b Delay) int { return cmp.Compare(b.Time, a.Time) })
+}
+
+// told returns the requests that were answered and that the engine told all of.
+func (s *Summary) told(meta *recording.Meta) []told {
+	byID := index(meta.EngineRequests)
+	var out []told
+	for i := range s.all {
+		r := &s.all[i]
+		if q := byID[r.ID]; r.ID != "" && q != nil && r.Engine != nil && answered(r) && q.Asked > 0 && q.First > 0 &&
+			q.Finish != "" {
+			out = append(out, told{r, q, span(q.Last, r.Received+r.Latency)})
+		}
+	}
+	return out
+}
+
+// add keeps a delay that matters. Its shares are of all requests where the list is nil.
+func (s *Summary) add(d *Delay, list []told) {
+	if d == nil || d.Time == 0 || d.Requests == 0 {
+		return
+	}
+	all, first := uint64(0), uint64(0)
+	take := func(r *Row) { all, first = all+r.Latency, first+r.TTFT }
+	for i := range list {
+		take(list[i].row)
+	}
+	if list == nil {
+		for i := range s.all {
+			if answered(&s.all[i]) {
+				take(&s.all[i])
+			}
+		}
+	}
+	part := func(n, of uint64) float64 {
+		if of == 0 {
+			return 0
+		}
+		return min(1, float64(n)/float64(of))
+	}
+	d.Share = part(d.Time, all)
+	switch d.Cause {
+	case cause.APIServer:
+		d.First = part(d.Before, first)
+	case cause.Queueing, cause.KVCache:
+		d.First = part(d.Time, first)
+	}
+	if d.Share >= leastDelay || d.First >= leastOfFirst && d.Time/uint64(d.Requests) >= leastOfEach {
+		s.Delays = append(s.Delays, *d)
+	}
+}
+
+// sum sets a delay's time and quantiles.
+func (d *Delay) sum(values []uint64) *Delay {
+	d.Time = 0
+	for _, v := range values {
+		d.Time += v
+	}
+	if q := quantilesOf(values); q != nil {
+		d.P50, d.P99 = q.P50, q.P99
+	}
+	d.Requests = len(values)
+	return d
+}
+
+// queue is the time in the engine's queue: for a place in the batch, or for the KV cache.
+func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
+	e := s.Engine
+	if e.MaxWaiting == 0 || e.Slots < leastSlots {
+		return nil
+	}
+	values := make([]uint64, len(list))
+	for i := range list {
+		values[i] = list[i].row.Engine.Queue
+		// Who is taken out of the batch waits again, in the midst of an answer.
+		if list[i].q.Preemptions > 0 && s.Gaps != nil {
+			values[i] += list[i].row.LongestGap - min(list[i].row.LongestGap, s.Gaps.P50)
+		}
+	}
+	waiting, cramped := uint64(0), uint64(0)
+	for i := 1; i < len(meta.Steps); i++ {
+		a, b := &meta.Steps[i-1], &meta.Steps[i]
+		if !a.Stats || a.Waiting == 0 || b.TS <= a.TS || b.TS-a.TS > maxStep {
+			continue
+		}
+		waiting += b.TS - a.TS
+		if a.KVPermille >= fullCache {
+			cramped += b.TS - a.TS
+		}
+	}
+	d := &Delay{
+		Cause:    cause.Queueing,
+		Waiting:  e.MaxWaiting,
+		Batch:    e.MaxBatch,
+		KVUsage:  e.MaxKVUsage,
+		Preempts: e.Preemptions,
+	}
+	if e.Preemptions > 0 || 2*cramped > waiting {
+		d.Cause = cause.KVCache
+	}
+	return d.sum(values)
+}
+
+// prefills is for how long requests that decode waited for steps in which others had their first token, beyond a usual step.
+func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
+	type step struct {
+		key      engineKey
+		from, to uint64
+		others   uint32 // requests in it that decode
+		firsts   uint32
+	}
+	var steps []step
+	var usual []uint64
+	last := map[engineKey]*recording.Step{}
+	for i := range meta.Steps {
+		x := &meta.Steps[i]
+		if x.Requests == 0 {
+			continue
+		}
+		k := engineKey{x.PID, x.Engine}
+		before := last[k]
+		last[k] = x
+		if before == nil || before.Finished >= before.Requests || x.TS <= before.TS || x.TS-before.TS > maxStep {
+			continue
+		}
+		steps = append(steps, step{k, before.TS, x.TS, x.Requests - min(x.Requests, x.Firsts), x.Firsts})
+		if x.Firsts == 0 {
+			usual = append(usual, x.TS-before.TS)
+		}
+	}
+	q := quantilesOf(usual)
+	if q == nil || len(usual) < fewestGaps {
+		return nil
+	}
+	d := &Delay{Cause: cause.PrefillBlocksDecode}
+	values := make([]uint64, len(list))
+	for _, x := range steps {
+		if length := x.to - x.from; x.firsts > 0 && x.others > 0 && length >= stallFactor*q.P50 {
+			d.Steps++
+			for i := range list {
+				of := list[i].q
+				if (engineKey{of.PID, of.Engine}) == x.key && of.First <= x.from && of.Last >= x.to {
+					values[i] += length - q.P50
+				}
+			}
+		}
+	}
+	return d.sum(values)
+}
+
+// api is the time in the API server, before the engine and after it, and that of clients which read slowly.
+func (s *Summary) api(list []told, ran Ran) []Delay {
+	tails := make([]uint64, len(list))
+	for i := range list {
+		tails[i] = list[i].tail
+	}
+	usual := quantilesOf(slices.Clone(tails)).P50
+	var slow, rest []told
+	for _, x := range list {
+		if x.tail >= leastTail && x.tail >= slowTail*usual {
+			slow = append(slow, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	var out []Delay
+	if d := clients(slow, ran); d != nil {
+		out = append(out, *d)
+	} else {
+		rest = list
+	}
+	d := Delay{Cause: cause.APIServer}
+	values, spans := make([]uint64, 0, len(list)), map[uint32][]timeline.Span{}
+	for _, x := range list {
+		before := x.row.Engine.Before
+		d.Before += before
+		n := before
+		spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.row.Received, To: x.q.Asked})
+		if slices.Contains(rest, x) {
+			n += x.tail
+			spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.q.Last, To: x.q.Last + x.tail})
+		}
+		values = append(values, n)
+	}
+	d.sum(values)
+	d.ran(spans, ran)
+	return append(out, d)
+}
+
+// clients is the time in which an API server had all of an answer, and its thread hardly ran; nil where it ran.
+func clients(slow []told, ran Ran) *Delay {
+	if len(slow) == 0 {
+		return nil
+	}
+	d := &Delay{Cause: cause.SlowClient}
+	values, spans := make([]uint64, 0, len(slow)), map[uint32][]timeline.Span{}
+	for _, x := range slow {
+		values = append(values, x.tail)
+		spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.q.Last, To: x.q.Last + x.tail})
+	}
+	if d.ran(spans, ran); d.Running >= idleAPI {
+		return nil
+	}
+	d.Place = ""
+	return d.sum(values)
+}
+
+// ran says what the process of most of the stretches did in them.
+func (d *Delay) ran(spans map[uint32][]timeline.Span, ran Ran) {
+	pid, most := uint32(0), uint64(0)
+	var within timeline.Spans
+	for p, list := range spans {
+		joined := timeline.Join(list)
+		if n := joined.Total(); n > most || n == most && p < pid {
+			pid, most, within = p, n, joined
+		}
+	}
+	if most > 0 && ran != nil {
+		d.Thread, d.Running, d.Place = ran(pid, within)
+	}
+}
+
+// slots is the time for which requests waited for a first token while as many streams as there ever were had tokens,
+// though more requests were in progress. Only streams tell.
+func (s *Summary) slots() *Delay {
+	type change struct {
+		at uint64
+		by int
+	}
+	var changes []change
+	for i := range s.all {
+		if r := &s.all[i]; r.Phases != nil && r.Phases.Decode > 0 {
+			first := r.Received + r.TTFT
+			changes = append(changes, change{first, 1}, change{first + r.Phases.Decode, -1})
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	most, n := 0, 0
+	for _, c := range changes {
+		n += c.by
+		most = max(most, n)
+	}
+	var fullFrom []timeline.Span
+	n = 0
+	for i, c := range changes {
+		if n += c.by; n == most && i+1 < len(changes) {
+			fullFrom = append(fullFrom, timeline.Span{From: c.at, To: changes[i+1].at})
+		}
+	}
+	if most == 0 || s.MaxConcurrency <= most {
+		return nil
+	}
+	at := timeline.Join(fullFrom)
+	d := &Delay{Cause: cause.Queueing, Batch: most}
+	var values []uint64
+	waits, held := uint64(0), 0
+	for i := range s.all {
+		r := &s.all[i]
+		if r.TTFT == 0 || !answered(r) {
+			continue
+		}
+		n := overlap(at, r.Received, r.Received+r.TTFT)
+		if 2*n > r.TTFT {
+			held++
+		}
+		waits += r.TTFT
+		values = append(values, n)
+		if r.Ahead >= most {
+			d.Waiting = max(d.Waiting, r.Ahead-most+1)
+		}
+	}
+	if d.sum(values); held < fewestHeld || float64(d.Time) < full*float64(waits) {
+		return nil
+	}
+	return d
+}
+
+// overlap returns how much of [from, to) spans hold.
+func overlap(spans timeline.Spans, from, to uint64) uint64 {
+	n := uint64(0)
+	for i := spans.At(from); i < len(spans) && spans[i].From < to; i++ {
+		n += min(to, spans[i].To) - max(from, spans[i].From)
+	}
+	return n
+}
+
+// stalled is the time in long gaps of streams at whose end others had their first token.
+func (s *Summary) stalled() *Delay {
+	st := s.Stalls
+	if st == nil || st.ByPrefill < mostlyPrefill || st.ByPrefill <= byChance*st.Chance {
+		return nil
+	}
+	d := &Delay{Cause: cause.PrefillBlocksDecode, Gaps: st.Stalls}
+	var values []uint64
+	for i := range s.all {
+		if r := &s.all[i]; r.Phases != nil && answered(r) {
+			values = append(values, r.ByPrefill)
+		}
+	}
+	return d.sum(values)
+}

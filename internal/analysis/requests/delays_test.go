@@ -1,0 +1,112 @@
+package requests_test
+
+import (
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// delays returns what holds up the requests of a builder, where nobody knows what the server's threads did.
+func (b *builder) delays(t *testing.T) (keys []string) {
+	t.Helper()
+	s := b.summary()
+	s.FindDelays(&b.rec, func(uint32, timeline.Spans) (string, float64, string) { return "", 0, "" })
+	for _, d := range s.Delays {
+		keys = append(keys, d.Cause)
+	}
+	return keys
+}
+
+// TestDelaysWithoutEngine: what is told from the HTTP requests alone.
+func TestDelaysWithoutEngine(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		make func(b *builder)
+		want string
+	}{
+		{"two slots", func(b *builder) { // eight requests at once, of which two at a time have tokens
+			for i := range uint64(8) {
+				b.stream(0, steady((20+i/2*320)*ms, 10*ms, 31)...)
+			}
+		}, "queueing"},
+		{"all at once, and a long prefill", func(b *builder) {
+			for range 8 {
+				b.stream(0, steady(900*ms, 10*ms, 31)...)
+			}
+		}, ""},
+		{"one after the other", func(b *builder) {
+			for i := range uint64(8) {
+				b.stream(i*200*ms, steady((i*200+60)*ms, 10*ms, 10)...)
+			}
+		}, ""},
+		{"each while others decode, with places for all", func(b *builder) {
+			for i := range uint64(8) {
+				b.stream(i*50*ms, steady((i*50+40)*ms, 10*ms, 100)...)
+			}
+		}, ""},
+		{"a prefill every 200 ms", func(b *builder) {
+			var times []uint64
+			for i := range uint64(10) {
+				times = append(times, steady((i*200)*ms+100*ms, 5*ms, 20)...) // and 105 ms without a token
+			}
+			b.stream(50*ms, times...)
+			b.stream(50*ms, times...)
+			for i := range uint64(9) {
+				b.stream((i*200+200)*ms, (i*200+300)*ms)
+			}
+		}, "prefill-blocks-decode"},
+		{"the same gaps, and nobody begins", func(b *builder) {
+			var times []uint64
+			for i := range uint64(10) {
+				times = append(times, steady((i*200)*ms+100*ms, 5*ms, 20)...)
+			}
+			b.stream(50*ms, times...)
+			b.stream(50*ms, times...)
+		}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBuilder(4000 * ms)
+			test.make(b)
+			found := append(b.delays(t), "")
+			if found[0] != test.want || test.want == "" && len(found) > 1 {
+				t.Errorf("%q, want %q", found, test.want)
+			}
+		})
+	}
+}
+
+// TestDelayNeedsAnIdleServer: an answer that is written long after the engine made it is a client's fault only where the
+// thread of the server did not run meanwhile.
+func TestDelayNeedsAnIdleServer(t *testing.T) {
+	for _, test := range []struct {
+		running float64
+		want    string
+	}{{0.1, "slow-client"}, {0.9, "api-server"}} {
+		b := newBuilder(4000 * ms)
+		for i := range uint64(6) {
+			from := i * 300 * ms
+			end := from + 60*ms
+			if i == 2 {
+				end += 900 * ms
+			}
+			r := b.stream(from, from+10*ms, end)
+			r.ID = string(rune('a' + i))
+			b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+				ID: r.ID, PID: 2, Asked: from + ms, Scheduled: from + 2*ms, First: from + 9*ms, Last: from + 59*ms, Finish: "stop", OutputTokens: 2,
+			})
+			b.rec.Meta.Steps = append(
+				b.rec.Meta.Steps,
+				recording.Step{TS: from + 9*ms, PID: 2, Requests: 1, Tokens: 1, Firsts: 1},
+				recording.Step{TS: from + 59*ms, PID: 2, Requests: 1, Tokens: 1, Finished: 1},
+			)
+		}
+		s := b.summary()
+		s.FindDelays(&b.rec, func(pid uint32, within timeline.Spans) (string, float64, string) {
+			return "python", test.running, "encode"
+		})
+		if len(s.Delays) == 0 || s.Delays[0].Cause != test.want {
+			t.Errorf("running for %v: %+v, want %s first", test.running, s.Delays, test.want)
+		}
+	}
+}

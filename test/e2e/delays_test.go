@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/analysis"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// client asks a server of completions for something, again and again.
+type client struct {
+	requests, tokens, words int
+	pause                   time.Duration // between requests
+	slow                    time.Duration // between reads of 4 KiB; 0: as fast as it can
+}
+
+// plantedServer is a server with something wrong, told before anything looked for it.
+type plantedServer struct {
+	name     string
+	settings string // of testdata/engineserver/llm.py
+	clients  []client
+	want     string // key of the first cause; "": none
+	place    string // in which code; "": it does not matter
+}
+
+// plantedServers are 3 that are well and 10 that are not.
+func plantedServers() []plantedServer {
+	usual := client{requests: 8, tokens: 60, words: 100}
+	many := func(n int, c client) []client {
+		out := make([]client, n)
+		for i := range out {
+			out[i] = c
+		}
+		return out
+	}
+	return []plantedServer{
+		{"well", `{}`, many(4, usual), "", ""},
+		{"well, one client", `{}`, many(1, usual), "", ""},
+		{"well, as many clients as slots", `{"slots": 12}`, many(12, usual), "", ""},
+		{"few slots", `{"slots": 2}`, many(8, usual), "queueing", ""},
+		{
+			"one slot, long answers",
+			`{"slots": 1}`,
+			many(3, client{requests: 3, tokens: 150, words: 50}),
+			"queueing",
+			"",
+		},
+		{
+			"small KV cache",
+			`{"slots": 16, "blocks": 44}`,
+			many(8, client{requests: 6, tokens: 100, words: 100}),
+			"kv-cache",
+			"",
+		},
+		{"slow tokenizer", `{"tokenize_ms": 60}`, many(4, usual), "api-server", "tokenize"},
+		{
+			"slow tokenizer, long prompts",
+			`{"tokenize_ms": 8, "prefill_ms": 0.1}`,
+			many(3, client{requests: 6, tokens: 40, words: 1500}),
+			"api-server",
+			"tokenize",
+		},
+		{
+			"slow detokenizer",
+			`{"detokenize_ms": 3}`,
+			many(4, client{requests: 4, tokens: 60, words: 100}),
+			"api-server",
+			"detokenize",
+		},
+		{"blocked event loop", `{"audit_ms": 130}`, many(4, usual), "api-server", "audit"},
+		{
+			"long prefills", `{"prefill_ms": 3}`,
+			append(
+				many(4, client{requests: 4, tokens: 150, words: 50}),
+				client{requests: 12, tokens: 2, words: 4000, pause: 60 * time.Millisecond},
+			),
+			"prefill-blocks-decode", "",
+		},
+		{
+			"long prefills, many", `{"prefill_ms": 2, "slots": 16}`,
+			append(
+				many(6, client{requests: 3, tokens: 150, words: 50}),
+				many(2, client{requests: 10, tokens: 2, words: 3000, pause: 80 * time.Millisecond})...),
+			"prefill-blocks-decode", "",
+		},
+		{
+			"slow reader", `{"token_bytes": 60000}`, // more than the buffers of sockets hold
+			append(
+				many(2, client{requests: 6, tokens: 100, words: 50}),
+				client{requests: 3, tokens: 100, words: 50, slow: time.Millisecond},
+			),
+			"slow-client", "",
+		},
+	}
+}
+
+// ask does what a client does.
+func (c *client) ask(port string) error {
+	dialer := net.Dialer{Control: c.narrow}
+	transport := &http.Transport{DialContext: dialer.DialContext, ReadBufferSize: 4096}
+	defer transport.CloseIdleConnections()
+	asker := http.Client{Transport: transport}
+	body := fmt.Sprintf(`{"stream": true, "max_tokens": %d, "prompt": %q}`, c.tokens, strings.Repeat("w ", c.words))
+	for range c.requests {
+		resp, err := asker.Post("http://127.0.0.1:"+port+"/v1/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		for part := make([]byte, 4096); err == nil; {
+			_, err = io.ReadFull(resp.Body, part)
+			time.Sleep(c.slow)
+		}
+		_ = resp.Body.Close()
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		time.Sleep(c.pause)
+	}
+	return nil
+}
+
+// narrow keeps what a slow client has not read out of its own kernel, so that the server has to wait.
+func (c *client) narrow(_, _ string, conn syscall.RawConn) error {
+	if c.slow == 0 {
+		return nil
+	}
+	var err error
+	outer := conn.Control(
+		func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1<<16) },
+	)
+	return errors.Join(err, outer)
+}
+
+// record runs a server and its clients under a daemon.
+func (p *plantedServer) record(t *testing.T) *recording.Recording {
+	t.Helper()
+	cmd := exec.Command(python(t), absolute(t, "../../testdata/engineserver/llm.py"), p.settings)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--pin-level", "requests=all")
+	var wait sync.WaitGroup
+	errs := make(chan error, len(p.clients))
+	for i := range p.clients {
+		wait.Go(func() { errs <- p.clients[i].ask(strings.TrimSpace(line)) })
+	}
+	wait.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec := d.recording(cmd.Process.Pid)
+	d.stop()
+	return rec
+}
+
+// TestDelays: of each server what holds its requests up is named first, with its place, and nothing of one that is well.
+func TestDelays(t *testing.T) {
+	needRoot(t)
+	for _, p := range plantedServers() {
+		t.Run(p.name, func(t *testing.T) {
+			r := analysis.Run(p.record(t)).Requests
+			if r == nil || r.Engine == nil || r.Engine.Matched == 0 {
+				t.Fatalf("neither requests nor an engine: %+v", r)
+			}
+			first, place := "", ""
+			if len(r.Delays) > 0 {
+				first, place = r.Delays[0].Cause, r.Delays[0].Place
+			}
+			if first != p.want || !strings.Contains(place, p.place) {
+				text, _ := json.MarshalIndent(r.Delays, "", " ")
+				engine, _ := json.Marshal(r.Engine)
+				t.Errorf("%q in %q, want %q in %q\n%s\n%s", first, place, p.want, p.place, text, engine)
+			}
+		})
+	}
+}
