@@ -66,7 +66,9 @@ func Describe(image []byte) (Layout, error) {
 	}
 	l.BuildID = buildID(f)
 	if l.Params <= 0 || l.Params+l.ParamsSize > int64(len(image)) || l.Start == 0 || l.BuildID == "" {
-		return Layout{}, errors.New("the agent's image lacks its parameters, its entry or its build id: run 'make generate'")
+		return Layout{}, errors.New(
+			"the agent's image lacks its parameters, its entry or its build id: run 'make generate'",
+		)
 	}
 	return l, nil
 }

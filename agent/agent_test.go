@@ -17,7 +17,10 @@ import (
 
 // imports are all that the agent may want of its host: nothing else of libc, nothing with a version.
 func imports(arch string) []string {
-	all := []string{"__cxa_atexit", "__errno_location", "clock_gettime", "dl_iterate_phdr", "dlopen", "dlsym", "free", "pthread_create", "pthread_detach"}
+	all := []string{
+		"__cxa_atexit", "__errno_location", "clock_gettime", "dl_iterate_phdr", "dlopen", "dlsym", "free",
+		"pthread_create", "pthread_detach",
+	}
 	if arch == "amd64" { // asked for whether libc is glibc, whose thread structure is known
 		all = append(all, "gnu_get_libc_version")
 	}
@@ -48,7 +51,13 @@ func TestImagesDependOnNothing(t *testing.T) {
 	for arch, machine := range images(t) {
 		f, image := open(t, arch)
 		if f.Machine != machine || f.Type != elf.ET_DYN || len(image) >= 64<<10 {
-			t.Errorf("%s: machine %v, type %v, %d bytes; want a shared object under 64 KiB", arch, f.Machine, f.Type, len(image))
+			t.Errorf(
+				"%s: machine %v, type %v, %d bytes; want a shared object under 64 KiB",
+				arch,
+				f.Machine,
+				f.Type,
+				len(image),
+			)
 		}
 		for _, tag := range []elf.DynTag{elf.DT_NEEDED, elf.DT_VERNEED, elf.DT_TEXTREL, elf.DT_RPATH, elf.DT_RUNPATH, elf.DT_FINI, elf.DT_FINI_ARRAY} {
 			if v, err := f.DynValue(tag); err != nil || len(v) > 0 {
@@ -120,7 +129,8 @@ func TestDescribe(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := image[l.Params : l.Params+l.ParamsSize]
-		if binary.LittleEndian.Uint32(p) != 0x41534e49 || binary.LittleEndian.Uint32(p[4:]) != abi || int32(binary.LittleEndian.Uint32(p[8:])) != -1 {
+		if binary.LittleEndian.Uint32(p) != 0x41534e49 || binary.LittleEndian.Uint32(p[4:]) != abi ||
+			int32(binary.LittleEndian.Uint32(p[8:])) != -1 {
 			t.Errorf("%s: parameters begin with %x", arch, p[:12])
 		}
 		if l.ParamsSize != paramsLength {

@@ -17,8 +17,15 @@ func BenchmarkLaunch(b *testing.B) {
 	for name, mode := range map[string]uint32{"bare": 99, "between windows": modeOff, "recording": modeContinuous} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				script := fmt.Sprintf("launch 1; sync; wait; print begin; launch %d kernel=k_ns1; print end; sync; wait", launches)
-				p := prepare(b, settings{mode: modeContinuous, slots: 1 << 22, options: cudasim.Options{Level: "off"}}, script)
+				script := fmt.Sprintf(
+					"launch 1; sync; wait; print begin; launch %d kernel=k_ns1; print end; sync; wait",
+					launches,
+				)
+				p := prepare(
+					b,
+					settings{mode: modeContinuous, slots: 1 << 22, options: cudasim.Options{Level: "off"}},
+					script,
+				)
 				if mode != 99 {
 					p.load()
 					p.state(stateOpen)
@@ -51,7 +58,9 @@ func BenchmarkOwnCost(b *testing.B) {
 		b.Fatal(err)
 	}
 	program := filepath.Join(b.TempDir(), "cost")
-	args := append([]string{"-std=gnu11", "-O2", "-fno-builtin", "-mno-red-zone", "-o", program, "testdata/cost.c"}, sources...)
+	args := append(
+		[]string{"-std=gnu11", "-O2", "-fno-builtin", "-mno-red-zone", "-o", program, "testdata/cost.c"},
+		sources...)
 	if text, err := exec.Command(clang, args...).CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, text)
 	}

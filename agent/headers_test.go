@@ -36,7 +36,8 @@ func TestHeaders(t *testing.T) {
 		t.Run(string(v.cupti), func(t *testing.T) {
 			dir := filepath.Dir(nvlibs.Header(t, v.cupti, "cupti.h"))
 			args := []string{
-				"-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-format", "-x", "c",
+				"-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations",
+				"-Wno-format", "-x", "c",
 				"-I", dir, "-I", filepath.Dir(nvlibs.Header(t, v.runtime, "cuda.h")), "-I", hostDefines(t),
 				"-DCALLBACK_IDS=" + callbackIDs(t, dir),
 			}

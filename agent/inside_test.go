@@ -38,8 +38,12 @@ func TestOldOrderKills(t *testing.T) {
 // word of it, and the next one, of whatever image, opens no window before that thread has moved on.
 func TestWordOfThoseInside(t *testing.T) {
 	const still = 2 * time.Second
-	p := play(t, settings{options: cudasim.Options{Env: []string{fmt.Sprintf("CUDASIM_CUPTI_STALL_NS=%d", still)}}}, graphed,
-		"repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait")
+	p := play(
+		t,
+		settings{options: cudasim.Options{Env: []string{fmt.Sprintf("CUDASIM_CUPTI_STALL_NS=%d", still)}}},
+		graphed,
+		"repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait",
+	)
 	p.proceed()
 	p.state(stateOpen)
 	p.until("calls", func() bool { p.flush(); return len(p.callers()) > 0 })

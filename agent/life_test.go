@@ -40,7 +40,12 @@ func holds(t *testing.T, pid int) holdings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return holdings{threads: count("task"), fds: count("fd"), maps: strings.Count(string(maps), "\n"), private: resident - shared}
+	return holdings{
+		threads: count("task"),
+		fds:     count("fd"),
+		maps:    strings.Count(string(maps), "\n"),
+		private: resident - shared,
+	}
 }
 
 // gone checks that a process has neither the agent's thread nor its ring.
@@ -112,7 +117,10 @@ func startAgain(t *testing.T, cycles int) {
 		p.state(stateOpen)
 		p.until("a kernel", func() bool { p.flush(); return len(p.of(kindKernel)) > 0 })
 		p.mode(modeQuit)
-		p.until("the end", func() bool { p.read(); return p.get32(ringState) == stateGone && gone(t, p.victim.PID) == nil })
+		p.until(
+			"the end",
+			func() bool { p.read(); return p.get32(ringState) == stateGone && gone(t, p.victim.PID) == nil },
+		)
 		p.read()
 		if w := p.of(kindWindow); len(w) != 1 || w[0].ret != endFinalized {
 			t.Fatalf("round %d: windows %+v, want one, finalized", i, w)
@@ -154,7 +162,12 @@ func TestSecondStart(t *testing.T) {
 
 // TestForkedChildIsSilent: a child has no ring and writes nothing, though it calls through the same callbacks.
 func TestForkedChildIsSilent(t *testing.T) {
-	p := play(t, settings{}, "launch 1; sync; wait", "launch 10 kernel=parent_us1; sync; fork nowait { launch 500 kernel=child_us1; sync; sleep 1s }; launch 20 kernel=parent_us1; sync; wait")
+	p := play(
+		t,
+		settings{},
+		"launch 1; sync; wait",
+		"launch 10 kernel=parent_us1; sync; fork nowait { launch 500 kernel=child_us1; sync; sleep 1s }; launch 20 kernel=parent_us1; sync; wait",
+	)
 	p.state(stateOpen)
 	p.proceed()
 	child, err := cudasim.ParsePID(p.victim.WaitLine("child"))
@@ -178,7 +191,13 @@ func TestForkedChildIsSilent(t *testing.T) {
 
 // TestFullRing drops and counts, and what it wrote before is whole.
 func TestFullRing(t *testing.T) {
-	p := play(t, settings{slots: 256}, "launch 1 kernel=k_us1; sync; wait", "launch 1000 kernel=k_us1; sync; wait", "launch 50 kernel=k_us1; sync; wait")
+	p := play(
+		t,
+		settings{slots: 256},
+		"launch 1 kernel=k_us1; sync; wait",
+		"launch 1000 kernel=k_us1; sync; wait",
+		"launch 50 kernel=k_us1; sync; wait",
+	)
 	p.state(stateOpen)
 	p.proceed()
 	p.victim.WaitLine("waiting")
@@ -237,7 +256,11 @@ func TestExit(t *testing.T) {
 func TestThreads(t *testing.T) {
 	for _, n := range []int{1, 8, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			script := fmt.Sprintf("repeat 8 { stream-new nonblocking }; launch 1; h2d 256 async pinned stream=3; sync; wait; thread %d { repeat 100 { launch 2 kernel=k_us2 stream=1; launch 1 kernel=m_us1 stream=2 ex; ssync stream=1; h2d 256 async pinned stream=3 } }; sync; wait", n)
+			script := fmt.Sprintf(
+
+				"repeat 8 { stream-new nonblocking }; launch 1; h2d 256 async pinned stream=3; sync; wait; thread %d { repeat 100 { launch 2 kernel=k_us2 stream=1; launch 1 kernel=m_us1 stream=2 ex; ssync stream=1; h2d 256 async pinned stream=3 } }; sync; wait",
+				n,
+			)
 			p := play(t, settings{slots: 1 << 18}, script)
 			p.state(stateOpen)
 			p.proceed()
@@ -264,7 +287,8 @@ func calls(t *testing.T, p *player) {
 		}
 		n++
 		c := truth[uint64(uint32(s.ret))]
-		if c.TID != s.tid || s.ts < c.Enter || s.ts+s.dur > c.Exit || s.args[1] != c.Stream || s.args[2]&0xffffffff != uint64(c.Grid[0]) {
+		if c.TID != s.tid || s.ts < c.Enter || s.ts+s.dur > c.Exit || s.args[1] != c.Stream ||
+			s.args[2]&0xffffffff != uint64(c.Grid[0]) {
 			t.Fatalf("call %+v, truth %+v", s, c)
 		}
 	}
@@ -307,7 +331,12 @@ func TestRealCUPTI(t *testing.T) {
 			if !strings.HasPrefix(got, path+"\x00") || p.get32(ringError) >= 1000 {
 				t.Errorf("%q, error %d; want CUPTI's own word on %s", got, int32(p.get32(ringError)), path)
 			}
-			t.Logf("%s, version %d: error %d", got[:strings.IndexByte(got, 0)], p.get32(ringVersion), int32(p.get32(ringError)))
+			t.Logf(
+				"%s, version %d: error %d",
+				got[:strings.IndexByte(got, 0)],
+				p.get32(ringVersion),
+				int32(p.get32(ringError)),
+			)
 			p.proceed()
 			alive(t, p.victim)
 			p.quit()

@@ -19,7 +19,12 @@ import (
 
 // TestQuitLeavesNothingSlower: where the last window ran into its deadline, one more on the way out puts graphs right.
 func TestQuitLeavesNothingSlower(t *testing.T) {
-	set := settings{mode: modeWindows, on: 30 * time.Millisecond, period: 60 * time.Millisecond, deadline: 60 * time.Millisecond}
+	set := settings{
+		mode:     modeWindows,
+		on:       30 * time.Millisecond,
+		period:   60 * time.Millisecond,
+		deadline: 60 * time.Millisecond,
+	}
 	p := play(t, set, busy, "thread 1 { repeat 3000 { graph-launch 1 stream=1; sleep 300us } }; wait", replay)
 	p.proceed()
 	p.until("a graph that stays slower", func() bool { p.read(); return p.get32(ringGraphs) == 1 })
@@ -40,7 +45,18 @@ func TestQuitLeavesNothingSlower(t *testing.T) {
 
 // TestDevices are told with their names before anything that names them.
 func TestDevices(t *testing.T) {
-	p := play(t, settings{options: cudasim.Options{Env: []string{"CUDASIM_DEVICES=2", "CUDASIM_DEVICE_NAME=a GPU of which the name takes more than one slot of the ring: 0123456789"}}}, "launch 1; sync; wait")
+	p := play(
+		t,
+		settings{
+			options: cudasim.Options{
+				Env: []string{
+					"CUDASIM_DEVICES=2",
+					"CUDASIM_DEVICE_NAME=a GPU of which the name takes more than one slot of the ring: 0123456789",
+				},
+			},
+		},
+		"launch 1; sync; wait",
+	)
 	p.until("2 devices", func() bool { p.read(); return len(p.of(kindDevice)) == 2 })
 	for i, d := range p.of(kindDevice) {
 		if int(d.ret) != i || d.args[0] != 80<<30 || !strings.HasSuffix(p.names[d.tid], "ring: 0123456789") {
@@ -156,7 +172,11 @@ func TestKillersAreNotInTheSources(t *testing.T) {
 	if n := strings.Count(all, "window_open()"); n != 1 {
 		t.Errorf("window_open is called at %d places, want 1", n)
 	}
-	if !regexp.MustCompile(`(?s)void window_finish\(uint32_t tid, uint32_t before\)\s*\{\s*uint64_t t;\s*if \(!others_out\(tid\) \|\| !graphs_out\(tid\)\) \{[^}]*return;\s*\}[^}]*kinds_off\(\);[^}]*flush\([^}]*window_leave\([^}]*given_up = !graphs_allow\(tid\);\s*if \(!the\.window\.given_up\)\s*the\.cupti\.finalize\(\);\s*left_all\(tid\);\s*outside_end\(\);`).MatchString(all) {
-		t.Error("window_finish is not: others outside, graphs held, kinds off, flush, unsubscribe, finalize unless other threads launch graphs, in one go")
+	if !regexp.MustCompile(`(?s)void window_finish\(uint32_t tid, uint32_t before\)\s*\{\s*uint64_t t;\s*if \(!others_out\(tid\) \|\| !graphs_out\(tid\)\) \{[^}]*return;\s*\}[^}]*kinds_off\(\);[^}]*flush\([^}]*window_leave\([^}]*given_up = !graphs_allow\(tid\);\s*if \(!the\.window\.given_up\)\s*the\.cupti\.finalize\(\);\s*left_all\(tid\);\s*outside_end\(\);`).
+		MatchString(all) {
+		t.Error(
+
+			"window_finish is not: others outside, graphs held, kinds off, flush, unsubscribe, finalize unless other threads launch graphs, in one go",
+		)
 	}
 }

@@ -113,7 +113,12 @@ func theirWayOut(t *testing.T, p *player) {
 // TestOthersWayOut: with graphs it is the thread of the target that launches them that finalizes. The simulated target
 // dies where another one does.
 func TestOthersWayOut(t *testing.T) {
-	p := play(t, settings{options: locked}, graphed, three+"repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait")
+	p := play(
+		t,
+		settings{options: locked},
+		graphed,
+		three+"repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait",
+	)
 	p.proceed()
 	p.state(stateOpen)
 	p.until("calls of several threads", func() bool { p.flush(); return len(p.callers()) > 1 })
@@ -125,7 +130,12 @@ func TestOthersWayOut(t *testing.T) {
 
 // TestOwnWayOutOfOneThread: without graphs no thread of the target finalizes, also where there is one only.
 func TestOwnWayOutOfOneThread(t *testing.T) {
-	p := play(t, settings{options: locked}, graphed, "repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait")
+	p := play(
+		t,
+		settings{options: locked},
+		graphed,
+		"repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait",
+	)
 	p.proceed()
 	p.state(stateOpen)
 	p.until("calls", func() bool { p.flush(); return len(p.callers()) > 0 })
@@ -171,7 +181,13 @@ func TestToldWhoLaunchesGraphs(t *testing.T) {
 // TestSeveralThreadsLaunchGraphs: where several threads launch graphs nobody finalizes, since each would while another
 // one launches: the window ends at once, and no other is opened. The simulated target dies otherwise.
 func TestSeveralThreadsLaunchGraphs(t *testing.T) {
-	p := play(t, settings{}, graphed, "thread 4 { repeat 20000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait")
+	p := play(
+		t,
+		settings{},
+		graphed,
+
+		"thread 4 { repeat 20000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait",
+	)
 	p.proceed()
 	p.until("a refusal", func() bool { p.read(); return p.get32(ringError) == errorGraphThreads })
 	if w := p.lastWindow(); w.ret != endRefused {

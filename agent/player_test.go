@@ -153,7 +153,13 @@ func (p *player) proceed() {
 func starter(t testing.TB, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "starter.so")
-	cc := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", path, "testdata/starter.c", "-ldl", "-lpthread")
+	cc := exec.Command(
+		"gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o",
+		path,
+		"testdata/starter.c",
+		"-ldl",
+		"-lpthread",
+	)
 	if text, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("compile testdata/starter.c: %v\n%s", err, text)
 	}
@@ -221,7 +227,10 @@ func (p *player) load() {
 	if p.describe, err = agent.Describe(image); err != nil {
 		p.t.Fatal(err)
 	}
-	path := filepath.Join(p.dir, fmt.Sprintf("image%d", p.loads)) // another file each time: another image for the loader
+	path := filepath.Join(
+		p.dir,
+		fmt.Sprintf("image%d", p.loads),
+	) // another file each time: another image for the loader
 	p.loads++
 	write(p.t, path, image)
 	p.say("load " + path)
@@ -374,7 +383,14 @@ func (p *player) status() string {
 	if p.ring == nil {
 		return "no ring"
 	}
-	return fmt.Sprintf("state %d, error %d, windows %d, head %d, dropped %d", p.get32(ringState), int32(p.get32(ringError)), p.get32(ringWindows), p.get64(ringHead), p.get64(ringDropped))
+	return fmt.Sprintf(
+		"state %d, error %d, windows %d, head %d, dropped %d",
+		p.get32(ringState),
+		int32(p.get32(ringError)),
+		p.get32(ringWindows),
+		p.get64(ringHead),
+		p.get64(ringDropped),
+	)
 }
 
 func (p *player) state(want uint32) {

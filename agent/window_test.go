@@ -76,7 +76,8 @@ func inside(t *testing.T, p *player) {
 	for _, w := range p.of(kindWindow) {
 		for _, o := range truth.Ops {
 			c, ended := calls[o.Call]
-			if o.Kind == cudasim.Kernel && ended && o.Submit > w.ts && max(o.End, c.Exit) < w.ts+w.dur && got[o.Call] == 0 {
+			if o.Kind == cudasim.Kernel && ended && o.Submit > w.ts && max(o.End, c.Exit) < w.ts+w.dur &&
+				got[o.Call] == 0 {
 				missing++
 			}
 		}
@@ -110,7 +111,12 @@ func alive(t *testing.T, v *cudasim.Victim) {
 // TestNoExitToEndAt lets a window run into its deadline, twice as many times as it takes, and then recover: the
 // simulated target dies where kinds go off, graphs run on, and CUPTI is finalized.
 func TestNoExitToEndAt(t *testing.T) {
-	set := settings{mode: modeWindows, on: 30 * time.Millisecond, period: 60 * time.Millisecond, deadline: 60 * time.Millisecond}
+	set := settings{
+		mode:     modeWindows,
+		on:       30 * time.Millisecond,
+		period:   60 * time.Millisecond,
+		deadline: 60 * time.Millisecond,
+	}
 	p := play(t, set, busy, "thread 1 { repeat 3000 { graph-launch 1 stream=1; sleep 300us } }; wait", replay)
 	p.proceed()
 	p.until("3 windows", func() bool { p.read(); return len(p.of(kindWindow)) >= 3 })
@@ -123,7 +129,10 @@ func TestNoExitToEndAt(t *testing.T) {
 		t.Error("nothing says that graphs stay slower")
 	}
 	p.proceed()
-	p.until("a window that was finalized", func() bool { p.read(); return p.of(kindWindow)[len(p.of(kindWindow))-1].ret == endFinalized })
+	p.until(
+		"a window that was finalized",
+		func() bool { p.read(); return p.of(kindWindow)[len(p.of(kindWindow))-1].ret == endFinalized },
+	)
 	for _, w := range p.of(kindWindow) {
 		if w.ret == endFinalized && w.dur < uint64(300*time.Millisecond) {
 			t.Errorf("window %+v was finalized before the kinds had been on for 300 ms", w)
@@ -139,7 +148,17 @@ func TestNoExitToEndAt(t *testing.T) {
 
 // TestIdleTarget: windows of a target that makes no calls end well, by the agent's own call.
 func TestIdleTarget(t *testing.T) {
-	p := play(t, settings{mode: modeWindows, on: 20 * time.Millisecond, period: 40 * time.Millisecond, deadline: 50 * time.Millisecond}, busy, "launch 1; ssync stream=1; wait")
+	p := play(
+		t,
+		settings{
+			mode:     modeWindows,
+			on:       20 * time.Millisecond,
+			period:   40 * time.Millisecond,
+			deadline: 50 * time.Millisecond,
+		},
+		busy,
+		"launch 1; ssync stream=1; wait",
+	)
 	p.until("three windows", func() bool { p.read(); return p.get32(ringWindows) >= 3 })
 	for _, w := range p.of(kindWindow) {
 		if w.ret != endFinalized {
@@ -170,7 +189,12 @@ func TestAnotherProfiler(t *testing.T) {
 
 // TestAnotherProfilerWithoutAName: a CUPTI of before 13.3 does not say who holds it.
 func TestAnotherProfilerWithoutAName(t *testing.T) {
-	p := play(t, settings{options: cudasim.Options{Shape: cudasim.Shape535, Env: []string{"CUDASIM_CUPTI_BUSY=1"}}}, "wait", "launch 10; sync")
+	p := play(
+		t,
+		settings{options: cudasim.Options{Shape: cudasim.Shape535, Env: []string{"CUDASIM_CUPTI_BUSY=1"}}},
+		"wait",
+		"launch 10; sync",
+	)
 	p.state(stateRefused)
 	if p.ring[ringHolder] != 0 || p.get32(ringError) != 39 {
 		t.Errorf("%q holds CUPTI, error %d", p.ring[ringHolder:ringHolder+64], p.get32(ringError))
@@ -182,7 +206,12 @@ func TestAnotherProfilerWithoutAName(t *testing.T) {
 // TestEndThatIsWantedNoMore: a window that waits for its end, here for gates that nobody arms, and then is to go on
 // says that it is open.
 func TestEndThatIsWantedNoMore(t *testing.T) {
-	p := play(t, settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond}, busy, "launch 1; ssync stream=1; wait")
+	p := play(
+		t,
+		settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond},
+		busy,
+		"launch 1; ssync stream=1; wait",
+	)
 	p.put32(ringGate, uint32(syscall.SIGURG)|uint32(syscall.SIGWINCH)<<16)
 	p.mode(modeWindows)
 	p.state(stateClosing)

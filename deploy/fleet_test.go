@@ -45,7 +45,9 @@ func secured(t *testing.T, text string) {
 // render runs helm on the chart.
 func render(t *testing.T, set ...string) string {
 	t.Helper()
-	args := []string{"template", "inferscope", "helm/inferscope", "--namespace", "inferscope", "--kube-version", "1.34.0"}
+	args := []string{
+		"template", "inferscope", "helm/inferscope", "--namespace", "inferscope", "--kube-version", "1.34.0",
+	}
 	for _, s := range set {
 		args = append(args, "--set", s)
 	}
@@ -96,7 +98,10 @@ func TestChart(t *testing.T) {
 				want = append(want, "SYS_ADMIN")
 			}
 			slices.Sort(want)
-			if got := slices.Sorted(slices.Values(matches(text, `(?m)^ +- ([A-Z]+(?:_[A-Z]+)*)$`))); !slices.Equal(got, want) {
+			if got := slices.Sorted(slices.Values(matches(text, `(?m)^ +- ([A-Z]+(?:_[A-Z]+)*)$`))); !slices.Equal(
+				got,
+				want,
+			) {
 				t.Errorf("it grants %v, want %v", got, want)
 			}
 			if complaint := conform(t, text); complaint != "" {
@@ -104,7 +109,8 @@ func TestChart(t *testing.T) {
 			}
 		})
 	}
-	if text := render(t, "metrics.podMonitor=true"); !strings.Contains(text, "kind: PodMonitor") || !strings.Contains(text, "port: metrics") {
+	if text := render(t, "metrics.podMonitor=true"); !strings.Contains(text, "kind: PodMonitor") ||
+		!strings.Contains(text, "port: metrics") {
 		t.Error("there is no PodMonitor")
 	}
 }
@@ -113,8 +119,8 @@ func TestChart(t *testing.T) {
 func TestDiscoveryUnit(t *testing.T) {
 	text, one := read(t, "systemd/inferscoped.service"), read(t, "systemd/"+unit)
 	for _, key := range []string{
-		"CapabilityBoundingSet=", "AmbientCapabilities=", "SystemCallFilter=", "DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict",
-		"RestrictRealtime=no", "LimitRTPRIO=1", "LimitRTTIME=1s",
+		"CapabilityBoundingSet=", "AmbientCapabilities=", "SystemCallFilter=", "DynamicUser=yes",
+		"NoNewPrivileges=yes", "ProtectSystem=strict", "RestrictRealtime=no", "LimitRTPRIO=1", "LimitRTTIME=1s",
 	} {
 		lines := matches(one, `(?m)^(`+key+`.*)$`)
 		if len(lines) != 1 || !strings.Contains(text, "\n"+lines[0]+"\n") {

@@ -38,8 +38,10 @@ func TestPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range []string{
-		"./usr/bin/inferscope\n", "./usr/bin/inferscoped\n", "./usr/lib/systemd/system/inferscoped.service\n", "./usr/share/man/man1/inferscope-report.1.gz\n",
-		"./usr/share/man/man1/inferscoped.1.gz\n", "./usr/share/bash-completion/completions/inferscope\n", "./usr/share/zsh/vendor-completions/_inferscope\n", "./usr/share/doc/inferscope/copyright\n",
+		"./usr/bin/inferscope\n", "./usr/bin/inferscoped\n", "./usr/lib/systemd/system/inferscoped.service\n",
+		"./usr/share/man/man1/inferscope-report.1.gz\n", "./usr/share/man/man1/inferscoped.1.gz\n",
+		"./usr/share/bash-completion/completions/inferscope\n",
+		"./usr/share/zsh/vendor-completions/_inferscope\n", "./usr/share/doc/inferscope/copyright\n",
 	} {
 		if !strings.Contains(string(list), file) {
 			t.Errorf("no %q in\n%s", file, list)
@@ -48,11 +50,15 @@ func TestPackages(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), deb, "-x", path, dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if text := read(t, filepath.Join(dir, "usr/lib/systemd/system/inferscoped.service")); !strings.Contains(text, "ExecStart=/usr/bin/inferscoped ") {
+	if text := read(t, filepath.Join(dir, "usr/lib/systemd/system/inferscoped.service")); !strings.Contains(
+		text,
+		"ExecStart=/usr/bin/inferscoped ",
+	) {
 		t.Errorf("the unit starts another program:\n%s", text)
 	}
 	// A daemon may not answer; what is said of the program itself is what counts.
-	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr/bin/inferscope"), "--socket", "/nowhere", "version", "--json").Output()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr/bin/inferscope"), "--socket", "/nowhere", "version", "--json").
+		Output()
 	if err != nil || !strings.Contains(string(out), `"version": "v1.2.3"`) {
 		t.Errorf("the packaged program says %s, %v", out, err)
 	}

@@ -130,9 +130,10 @@ func TestStatus(t *testing.T) {
 	r := at(t, socket, "status")
 	want(t, r, clierror.OK)
 	for _, text := range []string{
-		"inferscoped 1.2.3", "pid 77 for 100 s", "500 ms of CPU time (0.5% of a core)", "45.0 MB of memory", "67.1 MB of kernel memory",
-		"780,000 events in 50.0 MB of 100 MB, reaching back 42.0 s", "Events were dropped because a CPU's ring buffer was full (7; cpu 1)",
-		"python", "cuda", "/lib/libcuda.so.1", "10 to 33 times more",
+		"inferscoped 1.2.3", "pid 77 for 100 s", "500 ms of CPU time (0.5% of a core)", "45.0 MB of memory",
+		"67.1 MB of kernel memory", "780,000 events in 50.0 MB of 100 MB, reaching back 42.0 s",
+		"Events were dropped because a CPU's ring buffer was full (7; cpu 1)", "python", "cuda",
+		"/lib/libcuda.so.1", "10 to 33 times more",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), text) {
 			t.Errorf("no %q in:\n%s", text, r.stdout)

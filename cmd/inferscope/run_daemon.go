@@ -32,7 +32,12 @@ func (g *global) attach(j *job) (*watcher, error) {
 	client, err := g.dial()
 	if err == nil {
 		if j.flags.gpu != "" || j.flags.cupti != "" || j.flags.traceMB != "" || j.flags.sampleHz != "" {
-			fmt.Fprintf(g.stderr, "inferscope: warning: the daemon on %s has settings of its own: --gpu, --cupti, --trace-size-mb and --cpu-sampling-frequency-hz are not heeded\n", g.socket)
+			fmt.Fprintf(
+				g.stderr,
+
+				"inferscope: warning: the daemon on %s has settings of its own: --gpu, --cupti, --trace-size-mb and --cpu-sampling-frequency-hz are not heeded\n",
+				g.socket,
+			)
 		}
 		return &watcher{Client: client}, nil
 	}
@@ -40,8 +45,12 @@ func (g *global) attach(j *job) (*watcher, error) {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
-		return nil, clierror.New(clierror.NoDaemon,
-			"start one for all users with: sudo inferscoped --on-request --allow-users all; or run this as root: sudo inferscope run ...", err)
+		return nil, clierror.New(
+			clierror.NoDaemon,
+
+			"start one for all users with: sudo inferscoped --on-request --allow-users all; or run this as root: sudo inferscope run ...",
+			err,
+		)
 	}
 	return g.startDaemon(j.daemonFlags(), j.as)
 }
@@ -62,7 +71,11 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 		return false, err
 	}
 	if v.Agents && j.flags.noInject {
-		return false, clierror.New(clierror.Usage, "start that daemon with --no-inject, or end it and run this as root", errInjects)
+		return false, clierror.New(
+			clierror.Usage,
+			"start that daemon with --no-inject, or end it and run this as root",
+			errInjects,
+		)
 	}
 	return v.Agents && j.flags.gpu != "off", nil
 }
@@ -89,7 +102,8 @@ func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
 		return nil, errors.Join(fmt.Errorf("making the daemon's log: %w", err), os.RemoveAll(dir))
 	}
 	defer log.Close()
-	w.own = exec.Command(path, append([]string{"--on-request", "--keep", "24h", "--socket", w.socket()}, flags...)...) //nolint:noctx // it ends by close
+	args := append([]string{"--on-request", "--keep", "24h", "--socket", w.socket()}, flags...)
+	w.own = exec.Command(path, args...) //nolint:noctx // it ends by close
 	w.own.Stdout, w.own.Stderr, w.own.Env = log, log, g.environ
 	// A group of its own: Ctrl-C is the program's, and the daemon is needed after it.
 	w.own.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
@@ -138,11 +152,19 @@ func (w *watcher) await() error {
 		select {
 		case <-w.ended:
 			code := w.own.ProcessState.ExitCode()
-			return clierror.New(clierror.Code(max(code, 1)), "sudo inferscope doctor says what this machine lacks", fmt.Errorf("the daemon ended at once: %s", w.lastWords()))
+			return clierror.New(
+				clierror.Code(max(code, 1)),
+				"sudo inferscope doctor says what this machine lacks",
+				fmt.Errorf("the daemon ended at once: %s", w.lastWords()),
+			)
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return clierror.New(clierror.NoDaemon, "look at the machine's load", fmt.Errorf("the daemon does not answer after %s: %s", settleTime, w.lastWords()))
+			return clierror.New(
+				clierror.NoDaemon,
+				"look at the machine's load",
+				fmt.Errorf("the daemon does not answer after %s: %s", settleTime, w.lastWords()),
+			)
 		}
 	}
 }
@@ -179,7 +201,10 @@ func (w *watcher) warnings() []string {
 	var out []string
 	for line := range strings.Lines(string(text)) {
 		// The console form of a line: time, level, message, fields, with tabs between.
-		if fields := strings.SplitN(strings.TrimSpace(line), "\t", 3); len(fields) == 3 && (fields[1] == "warn" || fields[1] == "error") && !strings.HasPrefix(fields[2], notCovered) && !strings.HasPrefix(fields[2], agentEnded) {
+		if fields := strings.SplitN(strings.TrimSpace(line), "\t", 3); len(fields) == 3 &&
+			(fields[1] == "warn" || fields[1] == "error") &&
+			!strings.HasPrefix(fields[2], notCovered) &&
+			!strings.HasPrefix(fields[2], agentEnded) {
 			out = append(out, strings.ReplaceAll(fields[2], "\t", " "))
 		}
 	}
@@ -217,7 +242,11 @@ func beside(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", clierror.New(clierror.NoDaemon, "install it beside inferscope, or start it yourself", fmt.Errorf("no daemon runs, and none can be started: %w", err))
+		return "", clierror.New(
+			clierror.NoDaemon,
+			"install it beside inferscope, or start it yourself",
+			fmt.Errorf("no daemon runs, and none can be started: %w", err),
+		)
 	}
 	return path, nil
 }

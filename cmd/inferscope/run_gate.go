@@ -56,7 +56,8 @@ func startGated(path string, args, environ []string, as *account) (*gated, error
 	if err != nil {
 		return nil, fmt.Errorf("making a pipe: %w", err)
 	}
-	cmd := exec.Command(self, append([]string{gateArgument, path}, args...)...) //nolint:noctx // it ends when it likes to
+	all := append([]string{gateArgument, path}, args...)
+	cmd := exec.Command(self, all...) //nolint:noctx // it ends when it likes to
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env, cmd.ExtraFiles = environ, []*os.File{in}
 	if as != nil {

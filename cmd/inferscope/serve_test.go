@@ -66,7 +66,9 @@ func TestServe(t *testing.T) {
 	d := newFakeDaemon()
 	at := serving(t, d)
 	status, page, path := get(t, at.String(), at.Host)
-	if status != http.StatusOK || !strings.HasSuffix(path, "/1234") || !strings.HasPrefix(page, "<!doctype html>") || !strings.Contains(page, "<title>") || !strings.Contains(page, `id="data">`) {
+	if status != http.StatusOK || !strings.HasSuffix(path, "/1234") || !strings.HasPrefix(page, "<!doctype html>") ||
+		!strings.Contains(page, "<title>") ||
+		!strings.Contains(page, `id="data">`) {
 		t.Errorf("status %d of %s, %d bytes", status, path, len(page))
 	}
 	for _, tt := range []struct {
@@ -95,10 +97,14 @@ func TestServe(t *testing.T) {
 // TestServeList: several targets are a list, in which a name is no markup.
 func TestServeList(t *testing.T) {
 	d := newFakeDaemon()
-	d.targets = append(d.targets, api.Target{PID: 99, Comm: "<script>x", State: api.Waiting, Place: api.Place{Pod: "vllm-0"}})
+	d.targets = append(
+		d.targets,
+		api.Target{PID: 99, Comm: "<script>x", State: api.Waiting, Place: api.Place{Pod: "vllm-0"}},
+	)
 	at := serving(t, d)
 	status, page, _ := get(t, at.String(), at.Host)
-	if status != http.StatusOK || !strings.Contains(page, `<a href="99">`) || !strings.Contains(page, "vllm-0") || strings.Contains(page, "<script>x") {
+	if status != http.StatusOK || !strings.Contains(page, `<a href="99">`) || !strings.Contains(page, "vllm-0") ||
+		strings.Contains(page, "<script>x") {
 		t.Errorf("status %d:\n%s", status, page)
 	}
 }

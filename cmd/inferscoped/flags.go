@@ -98,8 +98,11 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi")
 	f.gpu.register(set)
 	f.record.register(set)
-	set.StringVar(&f.pinLevel, "pin-level", "",
-		"fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)")
+	set.StringVar(
+		&f.pinLevel,
+		"pin-level", "",
+		"fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)",
+	)
 	_ = set.MarkHidden("pin-level") // it is registered a line above
 	set.BoolVar(&f.discover, "discover", false,
 		"watch every process that uses a GPU; the default without --pid and --on-request")

@@ -31,6 +31,7 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 		&f.mode,
 		"gpu",
 		string(gpu.Windows),
+
 		"when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 40%",
 	)
 	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
@@ -39,6 +40,7 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 		&f.budget,
 		"overhead-budget",
 		100*gpu.DefaultBudget,
+
 		"most that watching may cost a program, in percent of its time: it is measured, and the costliest source is reduced first; 0 measures nothing and keeps every source at full detail",
 	)
 	set.BoolVar(&f.noInject, "no-inject", false, "never load the agent: no GPU activity, launches by probes")

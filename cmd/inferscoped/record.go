@@ -64,8 +64,7 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 	)
 	set.StringVar(
 		&f.upload,
-		"upload",
-		"",
+		"upload", "",
 		"upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials, or the machine",
 	)
 	set.StringVar(
@@ -79,6 +78,7 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 		&f.raw,
 		"upload-raw",
 		fleet.RawAlways,
+
 		"whose events are uploaded: always (of all recordings), or triggered (of those that a trigger or a command made; of others the small tables, and they stay here)",
 	)
 	set.DurationVar(&f.after, "upload-after", fleet.DefaultMinAge, "how old a recording is when it is uploaded")

@@ -79,10 +79,13 @@ func Run(rec *recording.Recording) *Result {
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
 	r.Sensors = sensors.Summarize(rec, r.perSec())
 	if r.Requests = served(); r.Requests != nil {
-		r.Requests.FindDelays(rec, func(pid uint32, within timeline.Spans) (thread string, running float64, place string) {
-			b := diagnosis.Busiest(r.Threads, pid, within)
-			return b.Thread, b.Running, b.Place
-		})
+		r.Requests.FindDelays(
+			rec,
+			func(pid uint32, within timeline.Spans) (thread string, running float64, place string) {
+				b := diagnosis.Busiest(r.Threads, pid, within)
+				return b.Thread, b.Running, b.Place
+			},
+		)
 	}
 	r.Exchanged = collectives.Summarize(t)
 	return r
@@ -102,7 +105,15 @@ func gain(study *whatif.Study, remedies []diagnose.Remedy) (diagnose.Gain, bool)
 		list[i] = whatif.Remedy(r)
 	}
 	p, ok := study.Together(list...)
-	return diagnose.Gain{Plan: p.Plan, Speedup: p.Speedup, Low: p.Low, High: p.High, Because: p.Because, Limit: p.Limit, Workers: p.Workers}, ok
+	return diagnose.Gain{
+		Plan:    p.Plan,
+		Speedup: p.Speedup,
+		Low:     p.Low,
+		High:    p.High,
+		Because: p.Because,
+		Limit:   p.Limit,
+		Workers: p.Workers,
+	}, ok
 }
 
 // WhatIf predicts what edits would bring, and what each remedy, function and kernel would: in what the program does

@@ -149,7 +149,13 @@ func TestDecode(t *testing.T) {
 func TestDecodeUnknown(t *testing.T) {
 	d := NewDecoder([]recording.Function{
 		{Name: "cuFromTheFuture_v7", Base: "cuFromTheFuture", Library: "driver", Group: "future", Timed: true},
-		{Name: "cuMemcpyHtoD_v2", Base: "cuMemcpyHtoD", Library: "driver", Group: "copy", Timed: false}, // the row is timed: another layout
+		{
+			Name:    "cuMemcpyHtoD_v2",
+			Base:    "cuMemcpyHtoD",
+			Library: "driver",
+			Group:   "copy",
+			Timed:   false,
+		}, // the row is timed: another layout
 		{Name: "cuMemcpyHtoD_v2", Base: "cuMemcpyHtoD", Library: "runtime", Group: "copy", Timed: true},
 	})
 	e := event.Event{Kind: event.Call, Flags: event.Timed, Ret: 1, Args: [4]uint64{1, 2, 3, 4}}
@@ -213,7 +219,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint16(3), uint8(7), int32(-1), uint64(1), ^uint64(0), uint64(1)<<63, uint64(0xff)<<56)
 	f.Add(uint16(65535), uint8(0), int32(0), uint64(0), uint64(0), uint64(0), uint64(0))
 	fuzzing.Run(f, func(t *testing.T, fn uint16, flags uint8, ret int32, a, b, c, e uint64) {
-		call := d.Decode(&event.Event{Func: fn, Kind: event.Call, Flags: event.Flags(flags), Ret: ret, Args: [4]uint64{a, b, c, e}})
+		call := d.Decode(
+			&event.Event{Func: fn, Kind: event.Call, Flags: event.Flags(flags), Ret: ret, Args: [4]uint64{a, b, c, e}},
+		)
 		if call.Func == nil || call.Stream == legacyHandle && call.HasStream {
 			t.Errorf("function %d decodes to %+v", fn, call)
 		}
@@ -245,7 +253,11 @@ func BenchmarkDecode(b *testing.B) {
 
 // TestUnreadCopyHasNoDirection holds that a copy whose arguments were not read is none from host to host, which is kind 0.
 func TestUnreadCopyHasNoDirection(t *testing.T) {
-	d := NewDecoder([]recording.Function{{Name: "cudaMemcpyAsync", Base: "cudaMemcpyAsync", Library: "runtime", Group: "copy", Timed: true}})
+	d := NewDecoder(
+		[]recording.Function{
+			{Name: "cudaMemcpyAsync", Base: "cudaMemcpyAsync", Library: "runtime", Group: "copy", Timed: true},
+		},
+	)
 	read := event.Event{Kind: event.Call, Flags: event.Timed, Args: [4]uint64{1, 2, 3}}
 	if c := d.Decode(&read); c.Direction != H2H {
 		t.Errorf("kind 0 is %s", c.Direction)

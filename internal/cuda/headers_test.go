@@ -71,9 +71,13 @@ func compare(row Row, params []string) []string {
 			problems = append(problems, fmt.Sprintf("parameter %d, %q, is no %s", s.Param, p, s.Meaning))
 		}
 		if wide := slices.IndexFunc(params[:s.Param], byValue); wide >= 0 {
-			problems = append(problems, fmt.Sprintf("parameter %d follows %q, which takes more than one register", s.Param, params[wide]))
+			problems = append(
+				problems,
+				fmt.Sprintf("parameter %d follows %q, which takes more than one register", s.Param, params[wide]),
+			)
 		}
-		if narrow := strings.HasPrefix(p, "unsigned int "); narrow != row.Narrow && s.Meaning >= Bytes && (s.Meaning == Bytes || s.Meaning == Elements || s.Meaning == Height) {
+		if narrow := strings.HasPrefix(p, "unsigned int "); narrow != row.Narrow && s.Meaning >= Bytes &&
+			(s.Meaning == Bytes || s.Meaning == Elements || s.Meaning == Height) {
 			problems = append(problems, fmt.Sprintf("%q is narrow: %v, the row says %v", p, narrow, row.Narrow))
 		}
 	}
@@ -109,6 +113,7 @@ func countsOther(name, param string) bool {
 func missingDescriptor(row Row, params []string) []string {
 	want := map[Shape]string{
 		LaunchArgs: "CUfunction f|unsigned int gridDimX|unsigned int gridDimY|unsigned int gridDimZ|" +
+
 			"unsigned int blockDimX|unsigned int blockDimY|unsigned int blockDimZ|unsigned int sharedMemBytes|CUstream hStream|void **kernelParams",
 		LaunchEx:   "const CUlaunchConfig *config|CUfunction f|void **kernelParams|void **extra",
 		RTLaunch:   "const void *func|dim3 gridDim|dim3 blockDim|void **args|size_t sharedMem|cudaStream_t stream",
@@ -122,7 +127,8 @@ func missingDescriptor(row Row, params []string) []string {
 	if row.Slots[3].Meaning == StreamID {
 		want += "|CUstream hStream"
 	}
-	if got := strings.Join(params, "|"); !strings.HasPrefix(got, want) || row.Slots[3].Param == 0 && row.Group == Copy && got != want {
+	if got := strings.Join(params, "|"); !strings.HasPrefix(got, want) ||
+		row.Slots[3].Param == 0 && row.Group == Copy && got != want {
 		return []string{fmt.Sprintf("parameters %q, want %q", got, want)}
 	}
 	return nil
@@ -133,7 +139,9 @@ var (
 	isKind   = regexp.MustCompile(`^enum cudaMemcpyKind \w+$`)
 	sizeName = regexp.MustCompile(`\b(ByteCount|bytesize|WidthInBytes|Height|height|N|Width|width|length|size|count)$`)
 	// structures of more than eight bytes that the API passes by value
-	wideType = regexp.MustCompile(`^(dim3|struct cudaExtent|struct cudaPitchedPtr|cudaIpc\w+Handle_t|CUipc\w+Handle|struct cudaMemcpy\w+) \w+$`)
+	wideType = regexp.MustCompile(
+		`^(dim3|struct cudaExtent|struct cudaPitchedPtr|cudaIpc\w+Handle_t|CUipc\w+Handle|struct cudaMemcpy\w+) \w+$`,
+	)
 )
 
 func byValue(param string) bool { return wideType.MatchString(param) }

@@ -102,25 +102,28 @@ func TestMatchVersions(t *testing.T) {
 // TestHotAndTimed: the decisions that cost or save the target's time.
 func TestHotAndTimed(t *testing.T) {
 	for _, name := range []string{
-		"cuCtxGetCurrent", "cuDevicePrimaryCtxGetState", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuCtxGetDevice", "cuCtxGetDevice_v2", "cuDeviceGetAttribute", "cuFuncGetAttribute",
-		"cuStreamIsCapturing_ptsz", "cuPointerGetAttribute", "cudaGetDevice", "cudaGetLastError", "cudaStreamIsCapturing",
+		"cuCtxGetCurrent", "cuDevicePrimaryCtxGetState", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+		"cuCtxGetDevice", "cuCtxGetDevice_v2", "cuDeviceGetAttribute", "cuFuncGetAttribute",
+		"cuStreamIsCapturing_ptsz", "cuPointerGetAttribute", "cudaGetDevice", "cudaGetLastError",
+		"cudaStreamIsCapturing",
 	} {
 		if row, ok := Match(name); !ok || !row.Hot {
 			t.Errorf("%s must be in the table, and hot", name)
 		}
 	}
 	for _, name := range []string{
-		"cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cudaLaunchKernel", "cuEventRecord", "cuStreamQuery",
-		"cuEventQuery", "cuStreamWaitEvent", "cudaEventRecord",
+		"cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cudaLaunchKernel", "cuEventRecord",
+		"cuStreamQuery", "cuEventQuery", "cuStreamWaitEvent", "cudaEventRecord",
 	} {
 		if row, ok := Match(name); !ok || row.Timed || row.Hot {
 			t.Errorf("%s must be probed at its entry only", name)
 		}
 	}
 	for _, name := range []string{
-		"cuInit", "cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoHAsync_v2", "cuMemAlloc_v2",
-		"cuMemFree_v2", "cuMemHostAlloc", "cuMemHostRegister_v2", "cuModuleLoadData", "cuLibraryLoadData", "cuGraphInstantiateWithFlags",
-		"cuGraphLaunch", "cudaMemcpyAsync", "cudaMalloc", "cudaFree", "cudaDeviceSynchronize", "cudaGraphLaunch",
+		"cuInit", "cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize_v2", "cuMemcpyHtoD_v2",
+		"cuMemcpyDtoHAsync_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemHostRegister_v2",
+		"cuModuleLoadData", "cuLibraryLoadData", "cuGraphInstantiateWithFlags", "cuGraphLaunch",
+		"cudaMemcpyAsync", "cudaMalloc", "cudaFree", "cudaDeviceSynchronize", "cudaGraphLaunch",
 	} {
 		if row, ok := Match(name); !ok || !row.Timed {
 			t.Errorf("%s can block and must be timed", name)

@@ -146,7 +146,11 @@ func Plan(id Identity, exports []Export, o Options) (Selection, error) {
 		s.take(c, id.Major, o)
 	}
 	if len(s.Points) > MaxPoints {
-		return Selection{}, fmt.Errorf("library exports %d functions named like CUDA's, more than the %d that any version has: it is not probed", len(s.Points), MaxPoints)
+		return Selection{}, fmt.Errorf(
+			"library exports %d functions named like CUDA's, more than the %d that any version has: it is not probed",
+			len(s.Points),
+			MaxPoints,
+		)
 	}
 	slices.SortFunc(s.Points, func(a, b Point) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Name, b.Name))
@@ -166,7 +170,10 @@ func (s *Selection) take(c *candidate, major int, o Options) {
 		s.Minor += len(c.names)
 	default:
 		slices.Sort(c.names)
-		s.Points = append(s.Points, Point{Row: row, Name: c.name, Names: slices.Compact(c.names), Addr: c.addr, rank: c.row})
+		s.Points = append(
+			s.Points,
+			Point{Row: row, Name: c.name, Names: slices.Compact(c.names), Addr: c.addr, rank: c.row},
+		)
 	}
 }
 

@@ -110,7 +110,13 @@ func TestPlan(t *testing.T) {
 
 // TestPlanShadowed: a runtime's launches are probed only where no driver is.
 func TestPlanShadowed(t *testing.T) {
-	exports := []Export{{"cudaLaunchKernel", 1}, {"cudaMalloc", 2}, {"cudaMemPrefetchAsync", 3}, {"cudaGetDevice", 4}, {"cudaStreamIsCapturing", 5}}
+	exports := []Export{
+		{"cudaLaunchKernel", 1},
+		{"cudaMalloc", 2},
+		{"cudaMemPrefetchAsync", 3},
+		{"cudaGetDevice", 4},
+		{"cudaStreamIsCapturing", 5},
+	}
 	for _, c := range []struct {
 		options Options
 		want    []string
@@ -119,7 +125,8 @@ func TestPlanShadowed(t *testing.T) {
 		{Options{Shadowed: true}, []string{"cudaMalloc=[cudaMalloc]@2", "cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1"}},
 		{Options{Hot: true, Shadowed: true}, []string{
 			"cudaGetDevice=[cudaGetDevice]@4", "cudaMalloc=[cudaMalloc]@2",
-			"cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1", "cudaStreamIsCapturing=[cudaStreamIsCapturing]@5",
+			"cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1",
+			"cudaStreamIsCapturing=[cudaStreamIsCapturing]@5",
 		}},
 	} {
 		got, err := Plan(Identity{Runtime, 13}, exports, c.options)
@@ -137,7 +144,14 @@ func TestPlanShadowed(t *testing.T) {
 
 // TestPlanOrder: the plan does not depend on the order of the symbols.
 func TestPlanOrder(t *testing.T) {
-	exports := []Export{{"cuInit", 1}, {"cuMemAlloc", 2}, {"cuMemAlloc_v2", 3}, {"cuMemHostRegister_v2", 4}, {"cuMemHostRegister", 4}, {"cuCtxGetFlags", 5}}
+	exports := []Export{
+		{"cuInit", 1},
+		{"cuMemAlloc", 2},
+		{"cuMemAlloc_v2", 3},
+		{"cuMemHostRegister_v2", 4},
+		{"cuMemHostRegister", 4},
+		{"cuCtxGetFlags", 5},
+	}
 	first, err := Plan(Identity{Kind: Driver}, exports, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -85,8 +85,9 @@ func (r *Row) Frequent() bool { return r.Timed && (r.Group == Alloc || r.Group =
 // Waits reports whether a call returns when the device has done something, launches a graph or a collective operation:
 // what shows how far the program gets, and when it waits for the GPU.
 func (r *Row) Waits() bool {
-	return r.Timed && (r.Group == Sync || r.Group == Collective || r.Group == Copy && !strings.Contains(r.Name, "Async") ||
-		r.Group == Graph && strings.Contains(r.Name, "GraphLaunch"))
+	return r.Timed &&
+		(r.Group == Sync || r.Group == Collective || r.Group == Copy && !strings.Contains(r.Name, "Async") ||
+			r.Group == Graph && strings.Contains(r.Name, "GraphLaunch"))
 }
 
 // Cookie returns the attach cookie of a probe on r, in the layout of bpf/event.h.

@@ -46,7 +46,10 @@ func runtimeMemory() []Row {
 		timed(Memory, "cudaMemDiscardAndPrefetchBatchAsync", streamAt(8)),
 		timed(Memory, "cudaMemAdvise", pointerAt(1), bytesAt(2)),
 		timed(Memory, "cudaMemGetInfo"),
-		entry(Memory, "cudaPointerGetAttributes").hot(), // asked for each tensor by is_pinned and communication libraries
+		entry(
+			Memory,
+			"cudaPointerGetAttributes",
+		).hot(), // asked for each tensor by is_pinned and communication libraries
 		entry(Memory, "cudaMem*").shadowed(),
 		entry(Memory, "cudaHost*").shadowed(),
 		entry(Memory, "cudaIpc*").shadowed(),

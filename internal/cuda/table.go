@@ -68,7 +68,10 @@ func onlyKey(name string) string  { return "=" + name }
 // Table writes the table as Markdown, for the documentation.
 func Table(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n|---|---|---|---|---|---|\n")
+	b.WriteString(
+
+		"| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n|---|---|---|---|---|---|\n",
+	)
 	for _, r := range Rows() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
 			r.title(), r.Library, r.Group, r.duration(), r.arguments(), r.probed())
@@ -138,7 +141,10 @@ func (r *Row) arguments() string {
 
 // String returns the word for a meaning that documentation uses.
 func (m Meaning) String() string {
-	words := [...]string{"nothing", "bytes", "destination", "source", "stream", "copy kind", "handle", "pointer", "elements", "height", "count", "data type", "communicator"}
+	words := [...]string{
+		"nothing", "bytes", "destination", "source", "stream", "copy kind", "handle", "pointer", "elements",
+		"height", "count", "data type", "communicator",
+	}
 	if int(m) < len(words) {
 		return words[m]
 	}

@@ -48,21 +48,39 @@ func unsound(r Row) []string {
 	described := r.Shape == Copy2D || r.Shape == Copy3D
 	check(r.Group != "" && r.Library != "", "no group or no library")
 	check(!launch || r.Slots == [4]Slot{} && !r.Timed, "a launch's arguments fill its event")
-	check(!described || r.Timed && r.Slots[0] == r.Slots[1] && r.Slots[0] == r.Slots[2] && r.Slots[0] == Slot{}, "a described copy has a stream slot at most")
-	check(!described || r.Slots[3] == Slot{} || r.Slots[3] == Slot{2, StreamID}, "the probe reads a described copy's stream from parameter 2")
+	check(
+		!described || r.Timed && r.Slots[0] == r.Slots[1] && r.Slots[0] == r.Slots[2] && r.Slots[0] == Slot{},
+		"a described copy has a stream slot at most",
+	)
+	check(
+		!described || r.Slots[3] == Slot{} || r.Slots[3] == Slot{2, StreamID},
+		"the probe reads a described copy's stream from parameter 2",
+	)
 	check(!r.Deref || r.Timed && r.Slots[0].Param != 0, "a result is read at the return, from the first slot")
 	check((means[Elements] == 1) == (r.Element > 0), "elements and their size go together")
 	check(means[Height] == 0 || means[Bytes]+means[Elements] == 1, "a height needs a width")
-	check(r.Aux == Slot{} || r.Aux.Meaning == CopyKind && r.Group == Copy && r.Direction == NoDirection || r.Aux.Meaning == DataType && r.Group == Collective,
-		"the auxiliary parameter is a copy kind, or NCCL's data type")
-	check(r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == CopyKind || described, "a copy without a direction")
+	check(
+		r.Aux == Slot{} || r.Aux.Meaning == CopyKind && r.Group == Copy && r.Direction == NoDirection ||
+			r.Aux.Meaning == DataType && r.Group == Collective,
+		"the auxiliary parameter is a copy kind, or NCCL's data type",
+	)
+	check(
+		r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == CopyKind || described,
+		"a copy without a direction",
+	)
 	check(r.Direction == NoDirection || r.Group == Copy, "only copies have directions")
 	check(!r.Shadowed || r.Library == Runtime && !r.Timed, "only entry-only runtime functions are shadowed")
 	check(!r.Hot || !r.Timed, "hot functions are entry only")
-	check(!r.Glob() || r.Slots == [4]Slot{} && r.Aux == Slot{} && r.Only == nil, "the functions of a glob have no parameters in common")
+	check(
+		!r.Glob() || r.Slots == [4]Slot{} && r.Aux == Slot{} && r.Only == nil,
+		"the functions of a glob have no parameters in common",
+	)
 	check(!strings.ContainsAny(strings.TrimSuffix(r.Name, "*"), "*?[ "), "odd name")
 	check(!perThread(r.Name) && (trimVersion(r.Name) == r.Name || r.Only != nil), "suffixes stand in Only")
-	check(strings.HasPrefix(r.Name, map[Library]string{Driver: "cu", Runtime: "cuda", NCCL: "nccl"}[r.Library]), "name of the other library")
+	check(
+		strings.HasPrefix(r.Name, map[Library]string{Driver: "cu", Runtime: "cuda", NCCL: "nccl"}[r.Library]),
+		"name of the other library",
+	)
 	check(r.Library != Driver || !strings.HasPrefix(r.Name, "cuda"), "name of the other library")
 	return p
 }

@@ -23,7 +23,12 @@ type Activity interface {
 	Departed(ctx context.Context, pids []uint32) bool
 	// GPU returns what is known of these processes of target root in [from, to] (ns), with the
 	// kernels and ranges of these numbers, and for each number its index + 1 there.
-	GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (g *recording.GPU, kernelAt, rangeAt map[int32]int32)
+	GPU(
+		root uint32,
+		pids []uint32,
+		from, to uint64,
+		kernels, ranges []int32,
+	) (g *recording.GPU, kernelAt, rangeAt map[int32]int32)
 	// Continuous records all of the time of target root until end is called, once. It
 	// returns when that has begun, or after a bounded time.
 	Continuous(ctx context.Context, root uint32) (end func(), err error)
@@ -39,7 +44,11 @@ type Filler interface {
 // Continuous records GPU activity of target pid all of the time until end is called.
 func (d *Daemon) Continuous(ctx context.Context, pid uint32) (end func(), err error) {
 	if d.activity == nil {
-		return nil, clierror.New(clierror.Usage, "start the daemon without --gpu off", errors.New("GPU activity is switched off in this daemon"))
+		return nil, clierror.New(
+			clierror.Usage,
+			"start the daemon without --gpu off",
+			errors.New("GPU activity is switched off in this daemon"),
+		)
 	}
 	return d.activity.Continuous(ctx, pid)
 }
@@ -61,8 +70,12 @@ func (d *Daemon) departed(ctx context.Context, pid uint32) error {
 	if d.activity == nil || !ok || d.activity.Departed(ctx, v.pids()) {
 		return nil
 	}
-	return clierror.New(clierror.General, "it leaves by itself, and does not slow the process; other profilers may be refused until then (CUPTI error 39)",
-		fmt.Errorf("pid %d is not watched any more, but its agent is still on its way out", pid))
+	return clierror.New(
+		clierror.General,
+
+		"it leaves by itself, and does not slow the process; other profilers may be refused until then (CUPTI error 39)",
+		fmt.Errorf("pid %d is not watched any more, but its agent is still on its way out", pid),
+	)
 }
 
 // pids returns the target's processes, each once.
@@ -81,7 +94,14 @@ func (r *held) nameGPU(a Activity, v *view) {
 		return
 	}
 	refs := r.references()
-	r.meta.GPU, r.kernelAt, r.rangeAt = a.GPU(v.pid, v.pids(), r.meta.From, r.meta.To, sorted(refs.kernels), sorted(refs.ranges))
+	r.meta.GPU, r.kernelAt, r.rangeAt = a.GPU(
+		v.pid,
+		v.pids(),
+		r.meta.From,
+		r.meta.To,
+		sorted(refs.kernels),
+		sorted(refs.ranges),
+	)
 }
 
 func sorted(set map[int32]bool) []int32 {

@@ -46,7 +46,12 @@ func (a *fakeActivity) Departed(_ context.Context, pids []uint32) bool {
 	return !a.stays
 }
 
-func (a *fakeActivity) GPU(root uint32, pids []uint32, from, to uint64, kernels, ranges []int32) (*recording.GPU, map[int32]int32, map[int32]int32) {
+func (a *fakeActivity) GPU(
+	root uint32,
+	pids []uint32,
+	from, to uint64,
+	kernels, ranges []int32,
+) (*recording.GPU, map[int32]int32, map[int32]int32) {
 	a.amu.Lock()
 	defer a.amu.Unlock()
 	a.asked = [2][]int32{kernels, ranges}
@@ -119,7 +124,11 @@ func TestContinuousWithoutASource(t *testing.T) {
 
 func TestOnlyOneSourceTellsOfGPUs(t *testing.T) {
 	w := newWorld(t)
-	w.parts.Sources = append(w.parts.Sources, &fakeActivity{fakeSource: fakeSource{name: "a"}}, &fakeActivity{fakeSource: fakeSource{name: "b"}})
+	w.parts.Sources = append(
+		w.parts.Sources,
+		&fakeActivity{fakeSource: fakeSource{name: "a"}},
+		&fakeActivity{fakeSource: fakeSource{name: "b"}},
+	)
 	if _, err := New(Options{}, w.parts); err == nil {
 		t.Error("two sources that number kernels were taken")
 	}

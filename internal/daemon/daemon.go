@@ -212,7 +212,11 @@ func (d *Daemon) within(bound time.Duration, end func() error) error {
 		return err
 	case <-time.After(bound):
 		d.left = true
-		d.log.Warn("not everything is in order after the time that a stop may take: the kernel does the rest when this process is gone, and the targets go on", zap.Duration("after", bound))
+		d.log.Warn(
+
+			"not everything is in order after the time that a stop may take: the kernel does the rest when this process is gone, and the targets go on",
+			zap.Duration("after", bound),
+		)
 		return nil
 	}
 }
@@ -249,7 +253,10 @@ const patience = 2 * time.Second
 // perf events one by one, which must not look as if the daemon hung.
 func (d *Daemon) detach() error {
 	slow := time.AfterFunc(patience, func() {
-		d.log.Info("still taking the probes off: with perf events the kernel takes up to a minute; the targets go on meanwhile")
+		d.log.Info(
+
+			"still taking the probes off: with perf events the kernel takes up to a minute; the targets go on meanwhile",
+		)
 	})
 	defer slow.Stop()
 	return d.parts.closeSources()

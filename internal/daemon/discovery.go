@@ -52,7 +52,13 @@ type devices struct {
 
 func newDiscovery(opts *Discover, d *Daemon) *discovery {
 	s := &discovery{opts: opts, daemon: d, devices: map[proc.ID]devices{}}
-	o := discover.Options{Log: d.log, Known: d.follower.knows, Watch: s.watch, Pods: d.parts.Pods, OwnPod: os.Getenv("POD_UID")}
+	o := discover.Options{
+		Log:    d.log,
+		Known:  d.follower.knows,
+		Watch:  s.watch,
+		Pods:   d.parts.Pods,
+		OwnPod: os.Getenv("POD_UID"),
+	}
 	if opts != nil {
 		o.Rules = opts.Rules
 	}

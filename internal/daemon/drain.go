@@ -39,7 +39,13 @@ type drainer struct {
 	faults   atomic.Uint64 // events with an argument that could not be read
 }
 
-func newDrainer(rings Rings, recorder *recording.Recorder, counter Counter, history *lossHistory, clock Clock) *drainer {
+func newDrainer(
+	rings Rings,
+	recorder *recording.Recorder,
+	counter Counter,
+	history *lossHistory,
+	clock Clock,
+) *drainer {
 	return &drainer{
 		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock, observe: func([]event.Event) {},
 		requests: make(chan chan struct{}), done: make(chan struct{}),

@@ -44,11 +44,18 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 	w.now.Store(1200 * second)
 	w.rings.put(call(10, 1120*second))
 	rec := fetch(t, d, 10, 0, 0)
-	if i := slices.IndexFunc(rec.Events, func(e event.Event) bool { return e.Kind == event.OffCPU }); i < 0 || rec.Events[i].PID != 10 || len(rec.Events) != 2 {
+	if i := slices.IndexFunc(rec.Events, func(e event.Event) bool { return e.Kind == event.OffCPU }); i < 0 ||
+		rec.Events[i].PID != 10 ||
+		len(rec.Events) != 2 {
 		t.Errorf("events %+v, want the call and the row of process 10", rec.Events)
 	}
 	if source.observed.Load() != 1 || source.asked.Load() != rec.Meta.To {
-		t.Errorf("%d events observed, completed up to %d of %d", source.observed.Load(), source.asked.Load(), rec.Meta.To)
+		t.Errorf(
+			"%d events observed, completed up to %d of %d",
+			source.observed.Load(),
+			source.asked.Load(),
+			rec.Meta.To,
+		)
 	}
 	if o := rec.Meta.Objects; len(o) != 1 || o[0].Name != "a" {
 		t.Errorf("objects %+v", o)

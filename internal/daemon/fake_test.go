@@ -233,7 +233,19 @@ func (s *tableSource) Forget(p *proc.Process) {
 func (s *tableSource) maps(pid uint32, path string, probed uint64) {
 	s.tmu.Lock()
 	defer s.tmu.Unlock()
-	s.libraries = append(s.libraries, recording.Library{PID: pid, Path: path, Inode: uint64(len(path)), Kind: "driver", Points: 2, Cheap: 1, Mapped: probed, Probed: probed})
+	s.libraries = append(
+		s.libraries,
+		recording.Library{
+			PID:    pid,
+			Path:   path,
+			Inode:  uint64(len(path)),
+			Kind:   "driver",
+			Points: 2,
+			Cheap:  1,
+			Mapped: probed,
+			Probed: probed,
+		},
+	)
 }
 
 // world is a daemon made of fakes, with a clock that a test sets.
@@ -273,7 +285,17 @@ func newWorld(t *testing.T) *world {
 
 // process makes up a process; root 0 means that it is one.
 func process(pid, root uint32, born uint64) proc.Process {
-	p := proc.Process{PID: pid, NSPID: pid, Root: root, Parent: root, StartTime: born / 1e7, Born: born, UID: 7, Owner: 7, Comm: "p"}
+	p := proc.Process{
+		PID:       pid,
+		NSPID:     pid,
+		Root:      root,
+		Parent:    root,
+		StartTime: born / 1e7,
+		Born:      born,
+		UID:       7,
+		Owner:     7,
+		Comm:      "p",
+	}
 	if root == 0 {
 		p.Root = pid
 	}

@@ -25,7 +25,13 @@ type feed struct {
 }
 
 func newFeed(feeder Feeder, held func() uint64) *feed {
-	return &feed{feeder: feeder, held: held, asked: make(chan struct{}, 1), wait: make(chan chan struct{}), done: make(chan struct{})}
+	return &feed{
+		feeder: feeder,
+		held:   held,
+		asked:  make(chan struct{}, 1),
+		wait:   make(chan chan struct{}),
+		done:   make(chan struct{}),
+	}
 }
 
 // run makes passes until ctx is done, and then the last one: what Close found in rings of sources.

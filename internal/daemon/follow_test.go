@@ -218,7 +218,8 @@ func TestForkBombIsBounded(t *testing.T) {
 		r.noteUnprobed(unprobedInterval{pid: p.PID, from: p.Born, until: p.Died})
 		r.keepLibraries([]recording.Library{{PID: p.PID, Path: "/l"}})
 	}
-	if len(r.procs) > maxProcesses || len(r.procs) < maxProcesses/2 || len(r.unprobed) > maxLate || len(r.libraries) > maxLibraries {
+	if len(r.procs) > maxProcesses || len(r.procs) < maxProcesses/2 || len(r.unprobed) > maxLate ||
+		len(r.libraries) > maxLibraries {
 		t.Errorf("%d processes, %d late, %d libraries are remembered", len(r.procs), len(r.unprobed), len(r.libraries))
 	}
 	if r.main() == nil || r.living != 1 {

@@ -36,7 +36,13 @@ type scheduled struct {
 }
 
 func newGoverned(root uint32, activity Activity) *governed {
-	return &governed{root: root, progress: overhead.NewProgress(), activity: activity, cpu: map[uint32]uint64{}, threads: map[uint32]*scheduled{}}
+	return &governed{
+		root:     root,
+		progress: overhead.NewProgress(),
+		activity: activity,
+		cpu:      map[uint32]uint64{},
+		threads:  map[uint32]*scheduled{},
+	}
 }
 
 func (t *governed) setProcesses(pids []uint32) {

@@ -117,12 +117,22 @@ func (g *governing) badPin(part string) error {
 		}
 		known = append(known, s.Name()+": "+strings.Join(levels, ", "))
 	}
-	return clierror.New(clierror.Usage, "write SOURCE=LEVEL with one of "+strings.Join(known, "; "), fmt.Errorf("--pin-level: %q is not understood", part))
+	return clierror.New(
+		clierror.Usage,
+		"write SOURCE=LEVEL with one of "+strings.Join(known, "; "),
+		fmt.Errorf("--pin-level: %q is not understood", part),
+	)
 }
 
 // tell logs a change of level.
 func (g *governing) tell(c overhead.Change) {
-	g.log.Info("a source has another level", zap.String("source", c.Source), zap.String("from", c.From), zap.String("to", c.To), zap.String("reason", c.Reason))
+	g.log.Info(
+		"a source has another level",
+		zap.String("source", c.Source),
+		zap.String("from", c.From),
+		zap.String("to", c.To),
+		zap.String("reason", c.Reason),
+	)
 }
 
 // run governs until ctx is done.

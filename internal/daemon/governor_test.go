@@ -25,7 +25,11 @@ type levelSource struct {
 }
 
 func (s *levelSource) Levels() []overhead.Level {
-	return []overhead.Level{{Name: "individual"}, {Name: "aggregated", Loses: "short ones"}, {Name: "off", Loses: "everything"}}
+	return []overhead.Level{
+		{Name: "individual"},
+		{Name: "aggregated", Loses: "short ones"},
+		{Name: "off", Loses: "everything"},
+	}
 }
 
 func (s *levelSource) Level() int {
@@ -68,7 +72,9 @@ func TestGovernorShedsAndSaysSo(t *testing.T) {
 	d, _ := w.start(Options{Overhead: Overhead{Budget: 0.02}}, process(pid, 0, second))
 	until(func() bool { return dear.Level() > 0 })
 	o := d.Status().Overhead
-	if len(o) != 1 || o[0].Target != pid || o[0].Sources[0].Level != "aggregated" || o[0].Sources[0].Loses != "short ones" || !strings.Contains(o[0].Sources[0].Reason, "budget is 2.0%") {
+	if len(o) != 1 || o[0].Target != pid || o[0].Sources[0].Level != "aggregated" ||
+		o[0].Sources[0].Loses != "short ones" ||
+		!strings.Contains(o[0].Sources[0].Reason, "budget is 2.0%") {
 		t.Errorf("status says %+v", o)
 	}
 	if w.logs.FilterMessage("a source has another level").Len() == 0 {
@@ -86,7 +92,8 @@ func TestNoBudgetNoGovernor(t *testing.T) {
 	dear := &levelSource{fakeSource: fakeSource{name: "scheduling"}, ns: w.now.Load}
 	w.parts.Sources = append(w.parts.Sources, dear)
 	d, _ := w.start(Options{}, process(10, 0, second))
-	if d.governing.governor != nil || len(d.Status().Overhead) != 0 || fetch(t, d, 10, time.Minute, 0).Meta.Overhead != nil {
+	if d.governing.governor != nil || len(d.Status().Overhead) != 0 ||
+		fetch(t, d, 10, time.Minute, 0).Meta.Overhead != nil {
 		t.Error("something governs without a budget")
 	}
 	d.Steady()()
@@ -263,6 +270,13 @@ type windowActivity struct {
 	windows []recording.GPUWindow
 }
 
-func (a *windowActivity) GPU(uint32, []uint32, uint64, uint64, []int32, []int32) (*recording.GPU, map[int32]int32, map[int32]int32) {
+func (a *windowActivity) GPU(
+	uint32,
+	[]uint32,
+	uint64,
+	uint64,
+	[]int32,
+	[]int32,
+) (*recording.GPU, map[int32]int32, map[int32]int32) {
 	return &recording.GPU{Windows: a.windows}, nil, nil
 }

@@ -214,7 +214,12 @@ func (h *lossHistory) listed(sums map[lossKey]loss.Loss) []loss.Loss {
 // describe how the target is probed.
 func isEvent(r loss.Reason) bool {
 	switch r {
-	case loss.ProbeFailed, loss.ExpensivePoint, loss.LibraryRefused, loss.ThreadUnsampled, loss.PythonRefused, loss.AgentRefused:
+	case loss.ProbeFailed,
+		loss.ExpensivePoint,
+		loss.LibraryRefused,
+		loss.ThreadUnsampled,
+		loss.PythonRefused,
+		loss.AgentRefused:
 		return false
 	}
 	return true

@@ -21,7 +21,11 @@ import (
 func family() (main proc.Process, children []proc.Process) {
 	main = process(10, 0, second)
 	plain, visitor, foreign := process(11, 10, second), process(12, 10, second), process(13, 10, second)
-	visitor.Owned = []proc.Stay{{From: second, Owner: 7}, {From: 1010 * second, Owner: proc.Root}, {From: 1020 * second, Owner: 7}}
+	visitor.Owned = []proc.Stay{
+		{From: second, Owner: 7},
+		{From: 1010 * second, Owner: proc.Root},
+		{From: 1020 * second, Owner: 7},
+	}
 	foreign.Owner, foreign.Cmdline = proc.Root, "secret"
 	return main, []proc.Process{plain, visitor, foreign}
 }

@@ -33,7 +33,15 @@ func (s *fakeScopes) Ranges(used []int32) (texts []string, at map[int32]int32) {
 }
 
 func scopeEvent(at uint64, name int32, attributes uint64) event.Event {
-	return event.Event{TS: at * second, Dur: 10, PID: 10, Kind: event.Range, Func: event.ScopeRange, Ret: name, Args: [4]uint64{1, 0, 0, attributes}}
+	return event.Event{
+		TS:   at * second,
+		Dur:  10,
+		PID:  10,
+		Kind: event.Range,
+		Func: event.ScopeRange,
+		Ret:  name,
+		Args: [4]uint64{1, 0, 0, attributes},
+	}
 }
 
 // TestRecordingHoldsScopes: with an agent's ranges in one table, where a name stands once, and without any.
@@ -41,7 +49,9 @@ func TestRecordingHoldsScopes(t *testing.T) {
 	for _, withGPU := range []bool{true, false} {
 		w := newWorld(t)
 		w.parts.Sources = append(w.parts.Sources, &fakeScopes{
-			fakeSource: fakeSource{name: "scopes"}, events: []event.Event{scopeEvent(1005, 2, 3), scopeEvent(1006, 1, 0), scopeEvent(1007, 9, 9)},
+			fakeSource: fakeSource{
+				name: "scopes",
+			}, events: []event.Event{scopeEvent(1005, 2, 3), scopeEvent(1006, 1, 0), scopeEvent(1007, 9, 9)},
 		})
 		want, wantRets, mode := []string{"step", "decode"}, []int32{2, 1, 0}, "off"
 		if withGPU {
@@ -60,7 +70,8 @@ func TestRecordingHoldsScopes(t *testing.T) {
 			attributes = append(attributes, e.Args[3])
 		}
 		g := rec.Meta.GPU
-		if g == nil || !slices.Equal(g.Ranges, want) || g.Mode != mode || !slices.Equal(g.Attributes, []string{`{"batch": 1}`}) {
+		if g == nil || !slices.Equal(g.Ranges, want) || g.Mode != mode ||
+			!slices.Equal(g.Attributes, []string{`{"batch": 1}`}) {
 			t.Fatalf("with GPU %v: meta is %+v", withGPU, g)
 		}
 		if !slices.Equal(rets, wantRets) || attributes[len(attributes)-3] != 1 || attributes[len(attributes)-1] != 0 {

@@ -105,7 +105,13 @@ func (r *held) Release() { r.snapshot.Release() }
 // window never begins before the target was followed. For a target that is gone
 // "the last so long" counts from its end, so that what it did last is still served.
 // It must be released.
-func (d *Daemon) Record(ctx context.Context, a api.Asker, pid uint32, last time.Duration, from uint64) (api.Recording, error) {
+func (d *Daemon) Record(
+	ctx context.Context,
+	a api.Asker,
+	pid uint32,
+	last time.Duration,
+	from uint64,
+) (api.Recording, error) {
 	d.follower.awaitFollowed(ctx, pid)
 	now := d.clock() // before the rings are emptied, so that nothing up to it is still in them
 	rows := d.evidence.complete(now)
@@ -197,9 +203,17 @@ func (f *follower) viewFor(a api.Asker, pid uint32) (view, error) {
 	v, ok := f.viewOf(a, pid, latest)
 	switch {
 	case !ok:
-		return v, clierror.New(clierror.NoProcess, "`inferscope targets` lists what is watched", fmt.Errorf("pid %d is not a target of this daemon", pid))
+		return v, clierror.New(
+			clierror.NoProcess,
+			"`inferscope targets` lists what is watched",
+			fmt.Errorf("pid %d is not a target of this daemon", pid),
+		)
 	case !a.Any && !f.mayAsk(a, v):
-		return v, clierror.New(clierror.Permission, "ask as root (sudo)", fmt.Errorf("pid %d does not belong to user %d alone", pid, a.UID))
+		return v, clierror.New(
+			clierror.Permission,
+			"ask as root (sudo)",
+			fmt.Errorf("pid %d does not belong to user %d alone", pid, a.UID),
+		)
 	}
 	return v, nil
 }
@@ -259,9 +273,17 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 	slices.SortFunc(v.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.process.Born, b.process.Born), cmp.Compare(a.process.PID, b.process.PID))
 	})
-	own := slices.DeleteFunc(slices.Clone(r.libraries), func(l recording.Library) bool { return !a.Any && !v.has(l.PID) })
-	v.libraries = mergeLibraries(own, slices.DeleteFunc(slices.Clone(libraries), func(l recording.Library) bool { return !v.has(l.PID) }))
-	copied := root{unprobed: slices.DeleteFunc(slices.Clone(r.unprobed), func(l unprobedInterval) bool { return !v.has(l.pid) })}
+	own := slices.DeleteFunc(
+		slices.Clone(r.libraries),
+		func(l recording.Library) bool { return !a.Any && !v.has(l.PID) },
+	)
+	v.libraries = mergeLibraries(
+		own,
+		slices.DeleteFunc(slices.Clone(libraries), func(l recording.Library) bool { return !v.has(l.PID) }),
+	)
+	copied := root{
+		unprobed: slices.DeleteFunc(slices.Clone(r.unprobed), func(l unprobedInterval) bool { return !v.has(l.pid) }),
+	}
 	v.unprobedLosses = copied.unprobedLosses
 	if len(f.roots) > 1 || f.forgot || !a.Any {
 		v.owns, v.users = v.filter(a), slices.Clone(r.users)

@@ -62,7 +62,8 @@ func TestRecordingHoldsWhatHappenedUntilNow(t *testing.T) {
 	if m.Target != 10 || m.From != 1000*second || m.To != 1010*second {
 		t.Errorf("window [%d, %d] of %d", m.From, m.To, m.Target)
 	}
-	if len(m.Functions) != 1 || len(m.Sources) != 3 || m.Sources[2].Name != "processes" || m.Host.Kernel == "" || m.Host.CPUs == 0 {
+	if len(m.Functions) != 1 || len(m.Sources) != 3 || m.Sources[2].Name != "processes" || m.Host.Kernel == "" ||
+		m.Host.CPUs == 0 {
 		t.Errorf("tables: %+v", m)
 	}
 	if wall := time.Unix(0, m.WallFrom); time.Since(wall) < 9*time.Second || time.Since(wall) > time.Hour {
@@ -91,7 +92,14 @@ func TestWindows(t *testing.T) {
 	} {
 		rec := fetch(t, d, 10, c.last, c.from)
 		if rec.Meta.From != c.begin*second || rec.Meta.To != c.end*second {
-			t.Errorf("%s: window [%d, %d] s, want [%d, %d]", c.name, rec.Meta.From/second, rec.Meta.To/second, c.begin, c.end)
+			t.Errorf(
+				"%s: window [%d, %d] s, want [%d, %d]",
+				c.name,
+				rec.Meta.From/second,
+				rec.Meta.To/second,
+				c.begin,
+				c.end,
+			)
 		}
 		if got := times(rec); got[0] < c.begin || got[len(got)-1] != c.end {
 			t.Errorf("%s: events from %d to %d", c.name, got[0], got[len(got)-1])
@@ -113,7 +121,11 @@ func TestRecordingOfATargetThatExited(t *testing.T) {
 	w.now.Store(1050 * second)
 	rec := fetch(t, d, 10, 2*time.Second, 0)
 	if rec.Meta.From != 1003*second || rec.Meta.To != 1050*second {
-		t.Errorf("window [%d, %d] s, want it to begin two before the target's end", rec.Meta.From/second, rec.Meta.To/second)
+		t.Errorf(
+			"window [%d, %d] s, want it to begin two before the target's end",
+			rec.Meta.From/second,
+			rec.Meta.To/second,
+		)
 	}
 	if got := times(rec); !slices.Equal(got, []uint64{1004}) {
 		t.Errorf("events at %v", got)
@@ -142,9 +154,18 @@ func TestRecordingsOfSeveralTargetsDoNotMix(t *testing.T) {
 	w.source.libraries = []recording.Library{{PID: 10, Path: "/a"}, {PID: 20, Path: "/b"}}
 	w.source.tmu.Unlock()
 	w.source.mu.Lock()
-	w.source.losses = []loss.Loss{{Reason: loss.LibraryRefused, Count: 1, PID: 20, Where: "pid 20 /b"}, {Reason: loss.ProbeFailed, Count: 1, PID: 10, Where: "pid 10"}}
+	w.source.losses = []loss.Loss{
+		{Reason: loss.LibraryRefused, Count: 1, PID: 20, Where: "pid 20 /b"},
+		{Reason: loss.ProbeFailed, Count: 1, PID: 10, Where: "pid 10"},
+	}
 	w.source.mu.Unlock()
-	w.rings.put(call(10, 1002*second), call(11, 1002*second), call(20, 1002*second), call(11, 1006*second), call(10, 1007*second))
+	w.rings.put(
+		call(10, 1002*second),
+		call(11, 1002*second),
+		call(20, 1002*second),
+		call(11, 1006*second),
+		call(10, 1007*second),
+	)
 	w.now.Store(1010 * second)
 	for pid, want := range map[uint32][]event.Event{
 		10: {call(10, 1002*second), call(11, 1002*second), call(10, 1007*second)},
@@ -157,7 +178,8 @@ func TestRecordingsOfSeveralTargetsDoNotMix(t *testing.T) {
 		if len(rec.Meta.Processes) != 2 || len(rec.Meta.Libraries) != 1 || rec.Meta.Libraries[0].PID != pid {
 			t.Errorf("tables of %d: %+v %+v", pid, rec.Meta.Processes, rec.Meta.Libraries)
 		}
-		if len(rec.Meta.Losses) != 1 || rec.Meta.Losses[0].Where[:6] != "pid "+map[uint32]string{10: "10", 20: "20"}[pid] {
+		if len(rec.Meta.Losses) != 1 ||
+			rec.Meta.Losses[0].Where[:6] != "pid "+map[uint32]string{10: "10", 20: "20"}[pid] {
 			t.Errorf("losses of %d: %+v", pid, rec.Meta.Losses)
 		}
 	}
@@ -167,7 +189,9 @@ func TestRecordingOfWhatIsNotWatched(t *testing.T) {
 	w := newWorld(t)
 	d, _ := w.start(Options{}, process(10, 0, second), process(11, 10, second))
 	for _, pid := range []uint32{11, 99} {
-		if _, err := d.Record(context.Background(), api.Asker{Any: true}, pid, 0, 0); clierror.CodeOf(err) != clierror.NoProcess {
+		if _, err := d.Record(context.Background(), api.Asker{Any: true}, pid, 0, 0); clierror.CodeOf(
+			err,
+		) != clierror.NoProcess {
 			t.Errorf("pid %d: %v, want no process", pid, err)
 		}
 	}

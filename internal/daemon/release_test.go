@@ -53,7 +53,8 @@ func TestRelease(t *testing.T) {
 	now, _ := seen()
 	again := slices.Clone(now[len(before)+1:])
 	slices.Sort(again)
-	if !slices.Equal(slices.Compact(again), []uint32{30, 31}) || state() == api.Released { // the fake watcher tells of both anew
+	if !slices.Equal(slices.Compact(again), []uint32{30, 31}) ||
+		state() == api.Released { // the fake watcher tells of both anew
 		t.Errorf("%v are followed again, and the target is %s; want 30 and 31", again, state())
 	}
 }
@@ -62,7 +63,9 @@ func TestRelease(t *testing.T) {
 func TestReleaseIsRefused(t *testing.T) {
 	w := newWorld(t)
 	d, _ := w.start(Options{}, process(30, 0, second))
-	if err := d.Release(t.Context(), api.WatchRequest{PID: 31, AnyOwner: true}); clierror.CodeOf(err) != clierror.NoProcess {
+	if err := d.Release(t.Context(), api.WatchRequest{PID: 31, AnyOwner: true}); clierror.CodeOf(
+		err,
+	) != clierror.NoProcess {
 		t.Errorf("what is no target: %v", err)
 	}
 	if err := d.Release(t.Context(), api.WatchRequest{PID: 30, Owner: 7}); clierror.CodeOf(err) != clierror.Permission {
@@ -88,7 +91,8 @@ func TestReleaseAwaitsAgents(t *testing.T) {
 	if !slices.Equal(awaited, []uint32{30, 31}) {
 		t.Errorf("the agents of %v are awaited, want 30 and 31", awaited)
 	}
-	if err := d.Release(t.Context(), ask); clierror.CodeOf(err) != clierror.General || !strings.Contains(clierror.HintOf(err), "leaves by itself") {
+	if err := d.Release(t.Context(), ask); clierror.CodeOf(err) != clierror.General ||
+		!strings.Contains(clierror.HintOf(err), "leaves by itself") {
 		t.Errorf("of an agent that stays it is said %v, with advice %q", err, clierror.HintOf(err))
 	}
 }

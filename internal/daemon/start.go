@@ -155,7 +155,13 @@ func functionsOf(sources []Source) func() []recording.Function {
 }
 
 // serve runs the daemon and its servers until one of them ends.
-func (cfg *Config) serve(ctx context.Context, d *Daemon, tally *metrics.Tally, l *api.Listener, logger *zap.Logger) error {
+func (cfg *Config) serve(
+	ctx context.Context,
+	d *Daemon,
+	tally *metrics.Tally,
+	l *api.Listener,
+	logger *zap.Logger,
+) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	servers, err := cfg.servers(ctx, d, tally, l, logger)
@@ -205,7 +211,13 @@ type server struct {
 	close func(context.Context) error
 }
 
-func (cfg *Config) servers(ctx context.Context, d *Daemon, tally *metrics.Tally, l *api.Listener, logger *zap.Logger) ([]server, error) {
+func (cfg *Config) servers(
+	ctx context.Context,
+	d *Daemon,
+	tally *metrics.Tally,
+	l *api.Listener,
+	logger *zap.Logger,
+) ([]server, error) {
 	complain, err := zap.NewStdLogAt(logger, zap.DebugLevel)
 	if err != nil {
 		return nil, fmt.Errorf("making a log for the servers: %w", err)
@@ -250,7 +262,12 @@ func (cfg *Config) announce(d *Daemon, logger *zap.Logger) {
 	logger.Info("ready", append(fields, zap.Int("probe_points", points), zap.Int("cheap", cheap))...)
 	for _, t := range d.Status().Targets {
 		if t.State == api.Waiting {
-			logger.Warn("nothing to probe yet: still watching", zap.Uint32("pid", t.PID), zap.String("comm", t.Comm), zap.String("why", t.Detail))
+			logger.Warn(
+				"nothing to probe yet: still watching",
+				zap.Uint32("pid", t.PID),
+				zap.String("comm", t.Comm),
+				zap.String("why", t.Detail),
+			)
 		}
 	}
 	cfg.notify("READY=1", logger)

@@ -75,10 +75,15 @@ func TestWholeDaemonOverItsSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.Uptime != 3 || st.Rings.Events != 2 || st.Recorder.Events != 2 || st.Recorder.Reach != 3 || st.Self.RSS == 0 || st.Self.CPU == 0 {
+	if st.Uptime != 3 || st.Rings.Events != 2 || st.Recorder.Events != 2 || st.Recorder.Reach != 3 ||
+		st.Self.RSS == 0 ||
+		st.Self.CPU == 0 {
 		t.Errorf("status = %+v", st)
 	}
-	if got := s.scrape(t); !strings.Contains(got, `inferscope_cuda_calls_total{function="cuInit",group="init",library="driver",pid="10"} 2`) {
+	if got := s.scrape(t); !strings.Contains(
+		got,
+		`inferscope_cuda_calls_total{function="cuInit",group="init",library="driver",pid="10"} 2`,
+	) {
 		t.Errorf("metrics lack the calls:\n%s", got)
 	}
 	cancel()
@@ -145,7 +150,11 @@ func TestDaemonWhoseMetricsPortIsTakenEndsCleanly(t *testing.T) {
 	}
 	defer l.Close()
 	w := newWorld(t)
-	cfg := Config{Socket: filepath.Join(t.TempDir(), "s.sock"), Limits: api.DefaultLimits(), MetricsAddr: l.Addr().String()}
+	cfg := Config{
+		Socket:      filepath.Join(t.TempDir(), "s.sock"),
+		Limits:      api.DefaultLimits(),
+		MetricsAddr: l.Addr().String(),
+	}
 	d, err := New(Options{PIDs: []int{10}}, w.parts)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +164,13 @@ func TestDaemonWhoseMetricsPortIsTakenEndsCleanly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sock.Close()
-	err = cfg.serve(context.Background(), d, metrics.NewTally(w.source.Functions, metrics.DecodeCopies), sock, w.parts.Log)
+	err = cfg.serve(
+		context.Background(),
+		d,
+		metrics.NewTally(w.source.Functions, metrics.DecodeCopies),
+		sock,
+		w.parts.Log,
+	)
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("error = %v, want one that names the port", err)
 	}
@@ -168,7 +183,11 @@ func TestRunChecksTheKernelFirst(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	refused := clierror.New(clierror.Permission, "run as root", errors.New("CAP_BPF is missing"))
 	socket := filepath.Join(t.TempDir(), "s.sock")
-	err := Run(context.Background(), Config{Socket: socket, Check: func() error { return refused }}, newWorld(t).parts.Log)
+	err := Run(
+		context.Background(),
+		Config{Socket: socket, Check: func() error { return refused }},
+		newWorld(t).parts.Log,
+	)
 	if !errors.Is(err, refused) {
 		t.Errorf("error = %v", err)
 	}
@@ -206,7 +225,11 @@ func TestAStopWhileStarting(t *testing.T) {
 	if err != nil || done {
 		t.Errorf("%v, done: %v", err, done)
 	}
-	if done, err := unless(t.Context(), func() error { return errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) || !done {
+	if done, err := unless(t.Context(), func() error { return errors.ErrUnsupported }); !errors.Is(
+		err,
+		errors.ErrUnsupported,
+	) ||
+		!done {
 		t.Errorf("%v, done: %v", err, done)
 	}
 }
@@ -227,7 +250,10 @@ func TestAStopThatTakesTooLong(t *testing.T) {
 	if err != nil || !d.left || w.logs.FilterMessageSnippet("not everything is in order").Len() != 1 {
 		t.Errorf("%v; it said %v", err, w.logs.All())
 	}
-	if err := d.within(time.Hour, func() error { return errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) {
+	if err := d.within(time.Hour, func() error { return errors.ErrUnsupported }); !errors.Is(
+		err,
+		errors.ErrUnsupported,
+	) {
 		t.Errorf("what went wrong is lost: %v", err)
 	}
 }

@@ -21,7 +21,12 @@ func (d *Daemon) Status() api.Status {
 	s := api.Status{
 		Version: version.String(), PID: os.Getpid(), Uptime: since(now, d.started).Seconds(),
 		Targets: d.targets(now), Sources: d.sourceStates(), Libraries: nonNil(d.follower.libraries()),
-		Rings:    api.Rings{Bytes: d.rings.Bytes(), Events: d.drainer.events.Load(), Calls: d.drainer.calls.Load(), Losses: []loss.Loss{}},
+		Rings: api.Rings{
+			Bytes:  d.rings.Bytes(),
+			Events: d.drainer.events.Load(),
+			Calls:  d.drainer.calls.Load(),
+			Losses: []loss.Loss{},
+		},
 		Recorder: d.recorderState(now),
 		Self:     d.self(),
 	}
@@ -128,7 +133,11 @@ func (v *view) owner() (uid uint32, others map[uint32]bool) {
 
 func stateOf(v view, main recording.Process, now uint64) (api.TargetState, string) {
 	if v.ended > 0 {
-		return api.Exited, fmt.Sprintf("%s %s ago", howEnded(main.ExitCode), since(now, v.ended).Round(100*time.Millisecond))
+		return api.Exited, fmt.Sprintf(
+			"%s %s ago",
+			howEnded(main.ExitCode),
+			since(now, v.ended).Round(100*time.Millisecond),
+		)
 	}
 	if v.released {
 		return api.Released, "nothing of it is recorded any more: `inferscoped` was asked to let go of it"

@@ -238,7 +238,8 @@ func TestQueriesStayInside(t *testing.T) {
 	for _, sql := range []string{
 		"SELECT * FROM " + text(outside), "SELECT * FROM read_csv(" + text(outside) + ")", "SELECT * FROM read_text('/etc/hostname')",
 		"SELECT * FROM glob('/etc/*')", "COPY (SELECT 1) TO " + text(written), "EXPORT DATABASE " + text(written), "ATTACH " + text(written),
-		"INSTALL httpfs", "LOAD httpfs", "SET enable_external_access=true", "SET allowed_directories=['/']", "RESET lock_configuration",
+		"INSTALL httpfs", "LOAD httpfs", "SET enable_external_access=true", "SET allowed_directories=['/']",
+		"RESET lock_configuration",
 		".shell touch " + written, "  .shell touch " + written, "-- x\n.shell touch " + written, "/* x */ .shell touch " + written,
 		"SELECT 1; SELECT 2", "SELECT 1;;.shell touch " + written, "", "  ", "SELECT 1\x00", strings.Repeat(" ", maxSQL) + "SELECT 1", "SELECT", "SELECT nope FROM kernels",
 	} {

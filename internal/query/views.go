@@ -29,8 +29,8 @@ func Views() []View {
 		{
 			Name: recordingsView, Doc: "one row for each recording",
 			Columns: []string{
-				"recording", "node", "pid", "comm", "from_ns", "to_ns", "events", "lost", "triggered", "kernel", "cpus", "recorded_by",
-				"wall_offset_ns",
+				"recording", "node", "pid", "comm", "from_ns", "to_ns", "events", "lost", "triggered", "kernel",
+				"cpus", "recorded_by", "wall_offset_ns",
 			},
 			sql: `SELECT recording, node_name AS node, pid, comm, from_ns, to_ns, events, lost, triggered, kernel, cpus, recorded_by,
  wall_offset_ns FROM base.recordings`,
@@ -38,7 +38,8 @@ func Views() []View {
 		{
 			Name: "findings", Doc: "what reports say first; a recording without findings has one row with its verdict",
 			Columns: []string{
-				"recording", "node", "pid", "from_ns", "verdict", "cause", "title", "cost_ns", "share", "confidence", "place",
+				"recording", "node", "pid", "from_ns", "verdict", "cause", "title", "cost_ns", "share",
+				"confidence", "place",
 			},
 			needs: []string{findingsTable},
 			sql: `SELECT r.recording, r.node_name AS node, t.pid, t.from_ns, t.verdict, t.cause, t.title, t.cost_ns, t.share,
@@ -47,8 +48,8 @@ func Views() []View {
 		{
 			Name: "kernels", Doc: "executions of kernels on GPUs",
 			Columns: []string{
-				"recording", "node", "pid", "device", "stream", "start_ns", "duration_ns", "name", "grid_x", "grid_y", "grid_z",
-				"block_x", "block_y", "block_z", "shared_bytes", "registers", "graph",
+				"recording", "node", "pid", "device", "stream", "start_ns", "duration_ns", "name", "grid_x",
+				"grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes", "registers", "graph",
 			},
 			needs: []string{"kernels", "kernel_names"},
 			sql: `SELECT r.recording, r.node_name AS node, k.pid, k.device, k.stream, k.start_ns + r.wall_offset_ns AS start_ns,
@@ -68,8 +69,9 @@ func Views() []View {
 		{
 			Name: "requests", Doc: "HTTP requests served; what is not known is NULL",
 			Columns: []string{
-				"recording", "node", "pid", "port", "received_ns", "latency_ns", "ttft_ns", "tpot_ns", "method", "route", "model", "status",
-				"outcome", "streamed", "input_tokens", "output_tokens", "cached_tokens", "traceparent",
+				"recording", "node", "pid", "port", "received_ns", "latency_ns", "ttft_ns", "tpot_ns", "method",
+				"route", "model", "status", "outcome", "streamed", "input_tokens", "output_tokens",
+				"cached_tokens", "traceparent",
 			},
 			needs: []string{"requests"},
 			sql: `SELECT r.recording, r.node_name AS node, t.pid, t.port, try_cast(t.received_ns AS BIGINT) + r.wall_offset_ns AS received_ns,
@@ -84,8 +86,8 @@ func Views() []View {
 		{
 			Name: "threads", Doc: "what threads did with their time",
 			Columns: []string{
-				"recording", "node", "pid", "tid", "from_ns", "thread", "running_ns", "runnable_ns", "blocked_ns", "voluntary_switches",
-				"involuntary_switches", "migrations",
+				"recording", "node", "pid", "tid", "from_ns", "thread", "running_ns", "runnable_ns",
+				"blocked_ns", "voluntary_switches", "involuntary_switches", "migrations",
 			},
 			needs: []string{threadsTable},
 			sql: `SELECT r.recording, r.node_name AS node, t.pid, t.tid, t.from_ns, t.thread, t.running_ns, t.runnable_ns, t.blocked_ns,
@@ -144,6 +146,7 @@ func base(table, root string, files []string) string {
 			list = append(list, text(f))
 		}
 		from = fmt.Sprintf(
+
 			"SELECT CAST(split_part(substr(filename, %d), '/', 1) AS BIGINT) AS n, * EXCLUDE (filename) FROM read_parquet([%s], filename=true, union_by_name=true)",
 			len([]rune(root))+2,
 			strings.Join(list, ", "),
@@ -166,6 +169,7 @@ func (l *layout) prelude(memory int64) string {
 	b.WriteString("CREATE SCHEMA base;\nCREATE SCHEMA raw;\n")
 	fmt.Fprintf(
 		&b,
+
 		"CREATE VIEW base.recordings AS SELECT file_row_number + 1 AS n, * EXCLUDE (file_row_number) FROM read_parquet(%s, file_row_number=true);\n",
 		text(l.recordings),
 	)
@@ -186,6 +190,7 @@ func (l *layout) prelude(memory int64) string {
 		define(t)
 		fmt.Fprintf(
 			&b,
+
 			"CREATE VIEW raw.%s AS SELECT r.recording, t.* EXCLUDE (n) FROM base.%s t JOIN base.recordings r USING (n);\n",
 			t,
 			t,

@@ -33,7 +33,8 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		e.TS, e.Dur = second+i, 0
 		r.Append(e)
 	}
-	if used, n := r.Stats().Used, resident(t, r); used < budget/2 || n < used-int64(r.perSegment) || n > used+largePage {
+	if used, n := r.Stats().Used, resident(t, r); used < budget/2 || n < used-int64(r.perSegment) ||
+		n > used+largePage {
 		t.Errorf("%d bytes are taken of a full recorder that says %d", n, used)
 	}
 	for range r.perSegment { // what they expire they find when they begin a segment
@@ -41,7 +42,12 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	most := int64(spare+3) * int64(r.perSegment)
 	if used, n := r.Stats().Used, resident(t, r); used > most || n > used+largePage {
-		t.Errorf("%d bytes are taken after the end of a burst, of a recorder that says %d: want %d at most", n, used, most)
+		t.Errorf(
+			"%d bytes are taken after the end of a burst, of a recorder that says %d: want %d at most",
+			n,
+			used,
+			most,
+		)
 	}
 }
 
@@ -50,7 +56,12 @@ func resident(t *testing.T, r *Recorder) int64 {
 	t.Helper()
 	page := unix.Getpagesize()
 	pages := make([]byte, (len(r.memory.space)+page-1)/page)
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&r.memory.space[0])), uintptr(len(r.memory.space)), uintptr(unsafe.Pointer(&pages[0])))
+	_, _, errno := unix.Syscall(
+		unix.SYS_MINCORE,
+		uintptr(unsafe.Pointer(&r.memory.space[0])),
+		uintptr(len(r.memory.space)),
+		uintptr(unsafe.Pointer(&pages[0])),
+	)
 	if errno != 0 {
 		t.Fatal(errno)
 	}

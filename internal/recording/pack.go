@@ -255,7 +255,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // unpackAll hands the count events of a segment's bytes to yield, in batches that lie in room, until it
 // returns false. What does not match its checksum yields nothing.
-func (s *state) unpackAll(packed []byte, count int, sum uint32, room []event.Event, yield func([]event.Event) bool) error {
+func (s *state) unpackAll(
+	packed []byte,
+	count int,
+	sum uint32,
+	room []event.Event,
+	yield func([]event.Event) bool,
+) error {
 	if crc32.Checksum(packed, castagnoli) != sum {
 		return errDamaged
 	}

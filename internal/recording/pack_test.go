@@ -59,7 +59,13 @@ func TestPackedComesBack(t *testing.T) {
 			case 0:
 				fill(e, src)
 			case 1:
-				*e = event.Event{TS: math.MaxUint64, Dur: math.MaxUint64, Ret: math.MinInt32, Kind: event.Kind(r.IntN(14)), Flags: event.Flags(r.IntN(256))}
+				*e = event.Event{
+					TS:    math.MaxUint64,
+					Dur:   math.MaxUint64,
+					Ret:   math.MinInt32,
+					Kind:  event.Kind(r.IntN(14)),
+					Flags: event.Flags(r.IntN(256)),
+				}
 			default:
 				if i > 0 {
 					*e = events[r.IntN(i)]

@@ -111,7 +111,11 @@ func (s *streamReader) preamble() error {
 func checkSchema(v uint32) error {
 	switch {
 	case v > SchemaVersion:
-		return fmt.Errorf("it has schema %d and this program knows schemas up to %d: use a newer inferscope", v, SchemaVersion)
+		return fmt.Errorf(
+			"it has schema %d and this program knows schemas up to %d: use a newer inferscope",
+			v,
+			SchemaVersion,
+		)
 	case v == 0:
 		return errors.New("it has schema 0, which does not exist")
 	}
@@ -243,7 +247,11 @@ func (s *streamReader) end(length int64) error {
 		return fmt.Errorf("%d events arrived of %d that were sent: ask for it again", s.events.count, n)
 	}
 	if want := binary.LittleEndian.Uint32(b[8:]); sum != want {
-		return fmt.Errorf("its checksum is %08x instead of %08x, so it was damaged on the way: ask for it again", sum, want)
+		return fmt.Errorf(
+			"its checksum is %08x instead of %08x, so it was damaged on the way: ask for it again",
+			sum,
+			want,
+		)
 	}
 	return nil
 }

@@ -63,7 +63,13 @@ func (w *walk) append() {
 	for i := range batch {
 		w.now += w.rand.Uint64N(20)
 		dur := w.rand.Uint64N(200) >> w.rand.IntN(8)
-		batch[i] = event.Event{TS: w.now - min(w.now, dur), Dur: dur, Func: uint16(w.rand.IntN(4)), Kind: event.Call, PID: uint32(len(w.model.all) + i)}
+		batch[i] = event.Event{
+			TS:   w.now - min(w.now, dur),
+			Dur:  dur,
+			Func: uint16(w.rand.IntN(4)),
+			Kind: event.Call,
+			PID:  uint32(len(w.model.all) + i),
+		}
 	}
 	w.rec.Append(batch...)
 	w.model.all = append(w.model.all, batch...)
@@ -76,7 +82,10 @@ func (w *walk) snapshot() {
 	snap, stats := w.rec.Snapshot(from, to), w.rec.Stats()
 	got, want := collect(snap.Events(nil)), within(w.model.held(stats), from, to)
 	if w.rec.pinned == w.rec.maxPinned { // snapshots hold the memory: only what is newer counts
-		want = slices.DeleteFunc(want, func(e event.Event) bool { return !slices.Contains(got, e) && e.TS < snap.Since() })
+		want = slices.DeleteFunc(
+			want,
+			func(e event.Event) bool { return !slices.Contains(got, e) && e.TS < snap.Since() },
+		)
 	}
 	if !slices.Equal(got, want) {
 		w.t.Fatalf("snapshot of [%d, %d]: %d events, want %d", from, to, len(got), len(want))
@@ -140,7 +149,15 @@ func TestRecorderEqualsModel(t *testing.T) {
 func (w *walk) checkReleased() {
 	r := w.rec
 	if r.pinned != 0 || r.live+len(r.free) != r.allocated || r.allocated+len(r.cold) != r.maxSegments {
-		w.t.Errorf("%d pinned, %d live, %d free, %d cold of %d segments, %d with memory", r.pinned, r.live, len(r.free), len(r.cold), r.maxSegments, r.allocated)
+		w.t.Errorf(
+			"%d pinned, %d live, %d free, %d cold of %d segments, %d with memory",
+			r.pinned,
+			r.live,
+			len(r.free),
+			len(r.cold),
+			r.maxSegments,
+			r.allocated,
+		)
 	}
 	for _, h := range r.histories {
 		if h.retained != 0 || h.pinned != 0 {
@@ -194,7 +211,9 @@ func TestSnapshotWithoutRoomSaysSo(t *testing.T) {
 	}
 	fill(3) // the last two of them can still be pinned
 	second := r.Snapshot(0, 1<<62)
-	if got := collect(second.Events(nil)); len(got) == 0 || got[0].TS != second.Since() || got[len(got)-1].TS != next-1 || second.Since() <= first.Since() {
+	if got := collect(second.Events(nil)); len(got) == 0 || got[0].TS != second.Since() ||
+		got[len(got)-1].TS != next-1 ||
+		second.Since() <= first.Since() {
 		t.Errorf("the second shows %d events and is complete since %d", len(got), second.Since())
 	}
 	fill(2)
@@ -256,7 +275,8 @@ func TestCounts(t *testing.T) {
 		)
 	}
 	got := r.Counts(nil)
-	if len(got) != 701 || got[3] != (Count{Calls: 200}) || got[700] != (Count{Calls: 200, Timed: 200, Failed: 100, Nanos: 1000}) {
+	if len(got) != 701 || got[3] != (Count{Calls: 200}) ||
+		got[700] != (Count{Calls: 200, Timed: 200, Failed: 100, Nanos: 1000}) {
 		t.Errorf("%d counts: %+v, %+v", len(got), got[3], got[len(got)-1])
 	}
 	if got[0] != (Count{}) {

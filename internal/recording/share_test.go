@@ -46,7 +46,12 @@ func TestHostileTargetTakesNobodysHistory(t *testing.T) {
 	s := r.Snapshot(now-uint64(keep), now, honest)
 	defer s.Release()
 	reach := float64(now-max(s.Since(), now-uint64(keep))) / second * minute
-	t.Logf("the honest target's history reaches %.1f of 60 s; a hostile one made %d events beside its %d", reach, sent, n)
+	t.Logf(
+		"the honest target's history reaches %.1f of 60 s; a hostile one made %d events beside its %d",
+		reach,
+		sent,
+		n,
+	)
 	if reach < 50 {
 		t.Errorf("the honest target's history reaches %.1f of 60 s", reach)
 	}
@@ -85,7 +90,8 @@ func TestTargetsOfOneUserShare(t *testing.T) {
 	for i := range uint64(30_000) {
 		r.Append(event.Event{TS: i + 1, PID: 10 * (1 + uint32(i%3))})
 	}
-	if a, b, c := r.find(honest).segments(), r.find(hostile).segments(), r.find(second).segments(); a < b+c-2 || a > b+c+2 {
+	if a, b, c := r.find(honest).segments(), r.find(hostile).segments(), r.find(second).segments(); a < b+c-2 ||
+		a > b+c+2 {
 		t.Errorf("one user has %d segments, another one's two targets %d and %d", a, b, c)
 	}
 }
@@ -113,7 +119,8 @@ func TestLimitIsPerTarget(t *testing.T) {
 			}
 		}
 	}
-	if throttled < 1000 || throttled > 1200 || r.Stats().Throttled != throttled { // a second's worth at once, then 100 in each pass
+	if throttled < 1000 || throttled > 1200 ||
+		r.Stats().Throttled != throttled { // a second's worth at once, then 100 in each pass
 		t.Errorf("%d of 3,000 were dropped", throttled)
 	}
 }

@@ -42,7 +42,17 @@ func sample() *recording.Recording {
 	launch := b.Function(recording.Function{Name: "cuLaunchKernel", Library: "driver", Group: "launch"})
 	sync := b.Function(recording.Function{Name: "cuCtxSynchronize", Library: "driver", Group: "sync", Timed: true})
 	b.Thread(recordtest.PID, 1240, "worker, \"one\"")
-	b.Library(recording.Library{PID: recordtest.PID, Path: "/usr/lib/libcuda.so.1", Kind: "driver", Found: 2, Points: 2, Cheap: 2, Mode: "session"})
+	b.Library(
+		recording.Library{
+			PID:    recordtest.PID,
+			Path:   "/usr/lib/libcuda.so.1",
+			Kind:   "driver",
+			Found:  2,
+			Points: 2,
+			Cheap:  2,
+			Mode:   "session",
+		},
+	)
 	b.Loss(loss.Loss{Reason: loss.RingFull, Count: 3, CPU: loss.CPUOf(1), Where: "cpu 1"})
 	for i := range uint64(10) {
 		b.Call(recordtest.PID, launch, 1_000_000_000+i*1000, 1, 2, 3, 4)
@@ -79,7 +89,11 @@ func TestStreamManyRuns(t *testing.T) {
 	for range 60 {
 		run := make([]event.Event, 1+rnd.IntN(1<<(1+rnd.IntN(15))))
 		for i := range run {
-			run[i] = event.Event{TS: 1_000_000_000 + rnd.Uint64N(2000), PID: uint32(len(all) + i), Args: [4]uint64{rnd.Uint64()}}
+			run[i] = event.Event{
+				TS:   1_000_000_000 + rnd.Uint64N(2000),
+				PID:  uint32(len(all) + i),
+				Args: [4]uint64{rnd.Uint64()},
+			}
 		}
 		runs, all = append(runs, run), append(all, run...)
 	}

@@ -134,8 +134,15 @@ func answerFacts(m *Model) document.Facts {
 		f.Add("Based on", text)
 	}
 	if o := m.Diagnosis.Observed; o != nil {
-		f.Add("Recording", fmt.Sprintf("added %s of the time in windows (%s to %s), which is left out of what follows and of predictions",
-			format.Percent(o.Share), format.Percent(o.Low), format.Percent(o.High)))
+		f.Add(
+			"Recording",
+			fmt.Sprintf(
+				"added %s of the time in windows (%s to %s), which is left out of what follows and of predictions",
+				format.Percent(o.Share),
+				format.Percent(o.Low),
+				format.Percent(o.High),
+			),
+		)
 	}
 	f.Add("Losses", lossText(m.Doubts))
 	return f
@@ -173,13 +180,28 @@ func latencyText(m *Model) string {
 	if it == nil || it.Count == 0 {
 		return "nothing that repeats was found, so this is about the time as a whole; named ranges (NVTX) would show iterations"
 	}
-	s := fmt.Sprintf("%s end to end (p50; p99 %s, longest %s); %s, %s: %s", format.Span(it.P50), format.Span(it.P99), format.Span(it.Max),
-		format.Plural(it.Count, "iteration", "iterations"), format.Rate(it.PerSec), format.CleanText(it.Source))
+	s := fmt.Sprintf(
+		"%s end to end (p50; p99 %s, longest %s); %s, %s: %s",
+		format.Span(it.P50),
+		format.Span(it.P99),
+		format.Span(it.Max),
+		format.Plural(it.Count, "iteration", "iterations"),
+		format.Rate(it.PerSec),
+		format.CleanText(it.Source),
+	)
 	if it.Missed > 1-always {
-		s += fmt.Sprintf("; calls were recorded for %s of the time (see Overhead), and these are the iterations of it", format.Percent(1-it.Missed))
+		s += fmt.Sprintf(
+			"; calls were recorded for %s of the time (see Overhead), and these are the iterations of it",
+			format.Percent(1-it.Missed),
+		)
 	}
 	if t := it.Turn; t != nil {
-		s += fmt.Sprintf("; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)", t.Of, format.Span(t.P50))
+		s += fmt.Sprintf(
+
+			"; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)",
+			t.Of,
+			format.Span(t.P50),
+		)
 	}
 	if n := unasked(&m.Diagnosis); n >= noted && !it.Named {
 		s += fmt.Sprintf("; the time in which it waited for something to do is part of it (%s)", format.Percent(n))
@@ -235,11 +257,26 @@ func restsText(m *Model) string {
 	}
 	switch n := len(m.Diagnosis.Devices); {
 	case ofMainThread(m):
-		return fmt.Sprintf("%s in which the main thread was seen, %s of %s", format.Span(b.Time), format.Percent(b.Share), whole)
+		return fmt.Sprintf(
+			"%s in which the main thread was seen, %s of %s",
+			format.Span(b.Time),
+			format.Percent(b.Share),
+			whole,
+		)
 	case n > 1:
-		return fmt.Sprintf("%s of the time of %d GPUs, %s of it; nothing is scaled up", format.Span(b.Time), n, format.Percent(b.Share))
+		return fmt.Sprintf(
+			"%s of the time of %d GPUs, %s of it; nothing is scaled up",
+			format.Span(b.Time),
+			n,
+			format.Percent(b.Share),
+		)
 	}
-	return fmt.Sprintf("%s in which GPU activity was seen, %s of %s; nothing is scaled up", format.Span(b.Time), format.Percent(b.Share), whole)
+	return fmt.Sprintf(
+		"%s in which GPU activity was seen, %s of %s; nothing is scaled up",
+		format.Span(b.Time),
+		format.Percent(b.Share),
+		whole,
+	)
 }
 
 // lossText counts what was lost or is in doubt, the worst first; the section of that name has each.

@@ -36,17 +36,39 @@ type sampled struct {
 func sampledProgram(c timelinetest.Config) *sampled {
 	c.Agent, c.Both = true, true
 	s := &sampled{Sim: programOf(c)}
-	s.Meta.Sources = append(s.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"}, recording.Source{Name: "scheduling", State: "running"})
+	s.Meta.Sources = append(
+		s.Meta.Sources,
+		recording.Source{Name: "cpu samples", State: "running"},
+		recording.Source{Name: "scheduling", State: "running"},
+	)
 	for i := range uint32(4) {
 		s.Thread(recordtest.PID, pool+i, "pt_pool")
-		s.Off(recordtest.Off{TID: pool + i, TS: calltest.Start - 900*ms, Dur: s.Config.Length + 900*ms, Call: sysFutex, Arg: 0x7f00_1000 + uint64(i), Flags: event.Open})
+		s.Off(
+			recordtest.Off{
+				TID:   pool + i,
+				TS:    calltest.Start - 900*ms,
+				Dur:   s.Config.Length + 900*ms,
+				Call:  sysFutex,
+				Arg:   0x7f00_1000 + uint64(i),
+				Flags: event.Open,
+			},
+		)
 	}
 	for i := range uint64(2) {
-		s.Meta.Pressure = append(s.Meta.Pressure, recording.Pressure{TS: calltest.Start + i*s.Config.Length, GPUNode: -1})
+		s.Meta.Pressure = append(
+			s.Meta.Pressure,
+			recording.Pressure{TS: calltest.Start + i*s.Config.Length, GPUNode: -1},
+		)
 	}
 	s.Runs(leader, calltest.Start)
-	s.launch = s.Stack(native("cuLaunchKernel", "libcuda.so.1"), native("cudaLaunchKernel", "libcudart.so.13"), native("at::native::add_kernel", "libtorch_cuda.so"),
-		python("forward", torch+"nn/modules/linear.py", 114), infer(31), python("<module>", "/app/infer.py", 60))
+	s.launch = s.Stack(
+		native("cuLaunchKernel", "libcuda.so.1"),
+		native("cudaLaunchKernel", "libcudart.so.13"),
+		native("at::native::add_kernel", "libtorch_cuda.so"),
+		python("forward", torch+"nn/modules/linear.py", 114),
+		infer(31),
+		python("<module>", "/app/infer.py", 60),
+	)
 	s.st, s.leader = s.Stream(0, 7), s.Spawn(leader)
 	return s
 }
@@ -85,14 +107,25 @@ func (p *sampled) sync(t *timelinetest.Thread, stack uint64) {
 }
 
 func (p *sampled) item() uint64 {
-	return p.Stack(native("cuStreamSynchronize", "libcuda.so.1"), native("cudaStreamSynchronize", "libcudart.so.13"), native("at::native::item", "libtorch_cuda.so"), infer(35), python("<module>", "/app/infer.py", 60))
+	return p.Stack(
+		native("cuStreamSynchronize", "libcuda.so.1"),
+		native("cudaStreamSynchronize", "libcudart.so.13"),
+		native("at::native::item", "libtorch_cuda.so"),
+		infer(35),
+		python("<module>", "/app/infer.py", 60),
+	)
 }
 
 // pythonWork is a decode whose next token is chosen in Python, while the GPU has nothing to do.
 func pythonWork() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
 	item := p.item()
-	choose := p.Stack(native("_PyEval_EvalFrameDefault", "python3.12"), python("top_p", "/app/sampling.py", 48), infer(36), python("<module>", "/app/infer.py", 60))
+	choose := p.Stack(
+		native("_PyEval_EvalFrameDefault", "python3.12"),
+		python("top_p", "/app/sampling.py", 48),
+		infer(36),
+		python("<module>", "/app/infer.py", 60),
+	)
 	for range 220 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			p.burst(t, timelinetest.Layers(8))
@@ -107,7 +140,13 @@ func pythonWork() *recording.Recording {
 func hostSync() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 150 * ms})
 	item := p.item()
-	k := timelinetest.Kernel{Name: "void at::native::reduce_kernel<512, 1>(int)", Handle: 0x20, Grid: [3]uint32{132, 1, 1}, Block: [3]uint32{512, 1, 1}, Dur: 14 * us}
+	k := timelinetest.Kernel{
+		Name:   "void at::native::reduce_kernel<512, 1>(int)",
+		Handle: 0x20,
+		Grid:   [3]uint32{132, 1, 1},
+		Block:  [3]uint32{512, 1, 1},
+		Dur:    14 * us,
+	}
 	for range 20_000 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			p.burst(t, []timelinetest.Kernel{k})
@@ -124,15 +163,52 @@ func workerWait() *recording.Recording {
 	p.Meta.Host.CPUs = 16 // more loaders need CPUs
 	p.Thread(recordtest.PID, worker, "loader")
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
-	get := p.Stack(recordtest.Kernel("pipe_read"), native("read", "libc.so.6"), python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
-		python("Queue.get", "/usr/lib/python3.12/multiprocessing/queues.py", 103), python("next_batch", "/app/loader.py", 41), infer(12))
-	tokenize := p.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"), python("tokenize", "/app/tok.py", 12), python("run", "/app/loader.py", 80))
+	get := p.Stack(
+		recordtest.Kernel("pipe_read"),
+		native("read", "libc.so.6"),
+		python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
+		python(
+			"Queue.get",
+			"/usr/lib/python3.12/multiprocessing/queues.py",
+			103,
+		),
+		python("next_batch", "/app/loader.py", 41),
+		infer(12),
+	)
+	tokenize := p.Stack(
+		native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		python("tokenize", "/app/tok.py", 12),
+		python("run", "/app/loader.py", 80),
+	)
 	item := p.item()
 	for range 40 {
 		p.leader.Then(func(t *timelinetest.Thread) {
-			p.Off(recordtest.Off{TID: leader, TS: t.Now, Dur: 30 * ms, Blocked: 30*ms - 50*us, Call: sysRead, By: [2]uint32{recordtest.PID, worker}, Arg: 7, Inode: 123, Type: 1, Stack: get})
+			p.Off(
+				recordtest.Off{
+					TID:     leader,
+					TS:      t.Now,
+					Dur:     30 * ms,
+					Blocked: 30*ms - 50*us,
+					Call:    sysRead,
+					By:      [2]uint32{recordtest.PID, worker},
+					Arg:     7,
+					Inode:   123,
+					Type:    1,
+					Stack:   get,
+				},
+			)
 			p.samples(worker, t.Now, t.Now+30*ms, tokenize)
-			p.Off(recordtest.Off{TID: worker, TS: t.Now + 30*ms, Dur: 5 * ms, Blocked: 5*ms - 20*us, Call: sysFutex, By: [2]uint32{recordtest.PID, leader}, Arg: 0x7f00_2000})
+			p.Off(
+				recordtest.Off{
+					TID:     worker,
+					TS:      t.Now + 30*ms,
+					Dur:     5 * ms,
+					Blocked: 5*ms - 20*us,
+					Call:    sysFutex,
+					By:      [2]uint32{recordtest.PID, leader},
+					Arg:     0x7f00_2000,
+				},
+			)
 			t.Pause(30 * ms)
 			p.burst(t, timelinetest.Layers(24))
 			p.sync(t, item)
@@ -145,11 +221,29 @@ func workerWait() *recording.Recording {
 func idleServer() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 2 * s})
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 55, Name: "socket:[55]", Role: recording.Accepted}}
-	wait := p.Stack(recordtest.Kernel("ep_poll"), native("epoll_wait", "libc.so.6"), python("select", "/usr/lib/python3.12/selectors.py", 468), python("serve", "/app/server.py", 20))
+	wait := p.Stack(
+		recordtest.Kernel("ep_poll"),
+		native("epoll_wait", "libc.so.6"),
+		python("select", "/usr/lib/python3.12/selectors.py", 468),
+		python("serve", "/app/server.py", 20),
+	)
 	item := p.item()
 	for range 8 {
 		p.leader.Then(func(t *timelinetest.Thread) {
-			p.Off(recordtest.Off{TID: leader, TS: t.Now, Dur: 240 * ms, Blocked: 240*ms - 20*us, Call: sysEpollWait, Flags: event.FromIRQ, Arg: 5, Inode: 55, Type: 12, Stack: wait})
+			p.Off(
+				recordtest.Off{
+					TID:     leader,
+					TS:      t.Now,
+					Dur:     240 * ms,
+					Blocked: 240*ms - 20*us,
+					Call:    sysEpollWait,
+					Flags:   event.FromIRQ,
+					Arg:     5,
+					Inode:   55,
+					Type:    12,
+					Stack:   wait,
+				},
+			)
 			t.Pause(240 * ms)
 			for range 5 {
 				p.burst(t, timelinetest.Layers(24))
@@ -163,8 +257,19 @@ func idleServer() *recording.Recording {
 // healthy launches each step before the one before has ended.
 func healthy() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
-	k := timelinetest.Kernel{Name: "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas", Handle: 0x30, Grid: [3]uint32{528, 1, 1}, Block: [3]uint32{384, 1, 1}, Dur: 400 * us}
-	poll := p.Stack(native("cuEventSynchronize", "libcuda.so.1"), native("cudaEventSynchronize", "libcudart.so.13"), infer(40), python("<module>", "/app/infer.py", 60))
+	k := timelinetest.Kernel{
+		Name:   "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+		Handle: 0x30,
+		Grid:   [3]uint32{528, 1, 1},
+		Block:  [3]uint32{384, 1, 1},
+		Dur:    400 * us,
+	}
+	poll := p.Stack(
+		native("cuEventSynchronize", "libcuda.so.1"),
+		native("cudaEventSynchronize", "libcudart.so.13"),
+		infer(40),
+		python("<module>", "/app/infer.py", 60),
+	)
 	events := [2]timelinetest.Event{{Handle: 0x70}, {Handle: 0x71}}
 	for i := range 400 {
 		p.leader.Then(func(t *timelinetest.Thread) {
@@ -184,8 +289,18 @@ func healthy() *recording.Recording {
 func leftToGain() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
 	item := p.item()
-	k := timelinetest.Kernel{Name: "void at::native::reduce_kernel<512, 1>(int)", Handle: 0x20, Grid: [3]uint32{528, 1, 1}, Block: [3]uint32{512, 1, 1}, Dur: 500 * us}
-	other := p.Stack(native("_PyEval_EvalFrameDefault", "python3.12"), python("step", "/app/infer.py", 36), python("<module>", "/app/infer.py", 60))
+	k := timelinetest.Kernel{
+		Name:   "void at::native::reduce_kernel<512, 1>(int)",
+		Handle: 0x20,
+		Grid:   [3]uint32{528, 1, 1},
+		Block:  [3]uint32{512, 1, 1},
+		Dur:    500 * us,
+	}
+	other := p.Stack(
+		native("_PyEval_EvalFrameDefault", "python3.12"),
+		python("step", "/app/infer.py", 36),
+		python("<module>", "/app/infer.py", 60),
+	)
 	for range 1000 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			p.burst(t, []timelinetest.Kernel{k, k})
@@ -215,15 +330,42 @@ func cpuOnly() *recording.Recording {
 	b.Meta.Libraries = nil
 	b.Meta.Processes[0].Probed = 0
 	b.Runs(leader, calltest.Start)
-	tokenize := b.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"), python("encode", "/app/embed.py", 18), python("<module>", "/app/embed.py", 60))
-	matmul := b.Stack(native("mkl_blas_avx512_sgemm_kernel", "libmkl_avx512.so.2"), python("forward", torch+"nn/modules/linear.py", 114), python("embed", "/app/embed.py", 31), python("<module>", "/app/embed.py", 60))
-	load := b.Stack(recordtest.Kernel("filemap_read"), native("read", "libc.so.6"), python("next_text", "/app/embed.py", 9), python("<module>", "/app/embed.py", 58))
+	tokenize := b.Stack(
+		native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		python("encode", "/app/embed.py", 18),
+		python("<module>", "/app/embed.py", 60),
+	)
+	matmul := b.Stack(
+		native("mkl_blas_avx512_sgemm_kernel", "libmkl_avx512.so.2"),
+		python("forward", torch+"nn/modules/linear.py", 114),
+		python("embed", "/app/embed.py", 31),
+		python("<module>", "/app/embed.py", 60),
+	)
+	load := b.Stack(
+		recordtest.Kernel("filemap_read"),
+		native("read", "libc.so.6"),
+		python("next_text", "/app/embed.py", 9),
+		python("<module>", "/app/embed.py", 58),
+	)
 	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 777, Name: "/data/texts.jsonl"}}
 	for i := range uint64(10) {
 		at := calltest.Start + i*100*ms
 		b.Samples(leader, at, at+60*ms, 6, tokenize, event.Whole)
 		b.Samples(leader, at+60*ms, at+90*ms, 3, matmul, event.Whole)
-		b.Off(recordtest.Off{TID: leader, TS: at + 90*ms, Dur: 10 * ms, Blocked: 10*ms - 20*us, Call: sysRead, Flags: event.Uninterruptible | event.FromIRQ, Arg: 4, Inode: 777, Type: 8, Stack: load})
+		b.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      at + 90*ms,
+				Dur:     10 * ms,
+				Blocked: 10*ms - 20*us,
+				Call:    sysRead,
+				Flags:   event.Uninterruptible | event.FromIRQ,
+				Arg:     4,
+				Inode:   777,
+				Type:    8,
+				Stack:   load,
+			},
+		)
 	}
 	return b.Recording()
 }
@@ -231,11 +373,29 @@ func cpuOnly() *recording.Recording {
 // twoGPUs does half of the layers on one GPU and half on another, one after the other.
 func twoGPUs() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 500 * ms})
-	p.Meta.GPU.Devices = append(p.Meta.GPU.Devices, recording.Device{PID: recordtest.PID, ID: 1, Name: "NVIDIA H200", UUID: "GPU-0a1c", SMs: 132, Memory: 150_754_820_096, PeakRate: 4_814_000_000_000, Major: 9})
+	p.Meta.GPU.Devices = append(
+		p.Meta.GPU.Devices,
+		recording.Device{
+			PID:      recordtest.PID,
+			ID:       1,
+			Name:     "NVIDIA H200",
+			UUID:     "GPU-0a1c",
+			SMs:      132,
+			Memory:   150_754_820_096,
+			PeakRate: 4_814_000_000_000,
+			Major:    9,
+		},
+	)
 	second := p.Stream(0x66e0, 9)
 	second.Device, second.Context = 1, 2
 	item := p.item()
-	k := timelinetest.Kernel{Name: "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNT", Handle: 0x31, Grid: [3]uint32{264, 1, 1}, Block: [3]uint32{384, 1, 1}, Dur: 300 * us}
+	k := timelinetest.Kernel{
+		Name:   "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNT",
+		Handle: 0x31,
+		Grid:   [3]uint32{264, 1, 1},
+		Block:  [3]uint32{384, 1, 1},
+		Dur:    300 * us,
+	}
 	for range 200 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			for _, st := range []*timelinetest.Stream{p.st, second} {

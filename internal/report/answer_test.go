@@ -26,21 +26,43 @@ func announced() diagnose.Diagnosis {
 	return diagnose.Diagnosis{
 		Verdict: diagnose.CPUBound, Headline: "The GPU ran nothing for 51.4% of the time, most of it while tokenization in encode (infer.py:12) ran: 35.7% of the time.",
 		Reasons: []string{}, Breakdown: b, Devices: []diagnose.Device{{PID: 1234, Name: "NVIDIA H200", Breakdown: b}},
-		Iterations: &diagnose.Iteration{Source: "ranges named generate", Named: true, Count: 11, Mean: 87_400_000, P50: 87_200_000, P99: 91_000_000, Max: 93_300_000, PerSec: 11.4},
-		Findings:   announcedFindings(),
-		Together:   []diagnose.Together{},
+		Iterations: &diagnose.Iteration{
+			Source: "ranges named generate",
+			Named:  true,
+			Count:  11,
+			Mean:   87_400_000,
+			P50:    87_200_000,
+			P99:    91_000_000,
+			Max:    93_300_000,
+			PerSec: 11.4,
+		},
+		Findings: announcedFindings(),
+		Together: []diagnose.Together{},
 	}
 }
 
 func announcedFindings() []diagnose.Finding {
-	stack := []string{"tokenizers::tokenizer::encode (tokenizers.abi3.so)", "encode (infer.py:12)", "main (infer.py:40)"}
+	stack := []string{
+		"tokenizers::tokenizer::encode (tokenizers.abi3.so)",
+		"encode (infer.py:12)",
+		"main (infer.py:40)",
+	}
 	return []diagnose.Finding{
 		{
 			Cause: "preprocessing", Title: "Tokenization in encode (infer.py:12) holds up the GPU", Cost: 343_200_000, Share: 0.357, Confidence: 0.9,
-			Because:  []string{"97% of it is seen by samples of the thread that launches", "all of the time was recorded"},
-			Evidence: []diagnose.Evidence{{Text: "the longest such gap", From: 1_200_000_000, To: 1_231_000_000, Call: stack}},
+			Because: []string{
+				"97% of it is seen by samples of the thread that launches",
+				"all of the time was recorded",
+			},
+			Evidence: []diagnose.Evidence{
+				{Text: "the longest such gap", From: 1_200_000_000, To: 1_231_000_000, Call: stack},
+			},
 			Changes: []diagnose.Change{
-				{Where: "Python", Text: "Tokenize the next batch in another process while the GPU works on this one.", Example: "loader = DataLoader(texts, batch_size=32,\n    num_workers=2, collate_fn=tokenize)"},
+				{
+					Where:   "Python",
+					Text:    "Tokenize the next batch in another process while the GPU works on this one.",
+					Example: "loader = DataLoader(texts, batch_size=32,\n    num_workers=2, collate_fn=tokenize)",
+				},
 				{Where: "Python", Text: "Use the fast (Rust) tokenizer, on whole batches."},
 			},
 			Place: "encode (infer.py:12)", PID: 1234, TID: 1234, Thread: "python",
@@ -48,8 +70,14 @@ func announcedFindings() []diagnose.Finding {
 		{
 			Cause: "sync-copy", Title: "Copies from pageable memory hold the thread that launches", Cost: 202_400_000, Share: 0.21, Confidence: 0.7,
 			Because: []string{"each copy is recorded"}, Evidence: []diagnose.Evidence{},
-			Changes: []diagnose.Change{{Where: "PyTorch", Text: "Pin the input buffers and copy with non_blocking=True.", Example: "x = x.pin_memory().to(\"cuda\", non_blocking=True)"}},
-			Place:   "main (infer.py:41)", PID: 1234, TID: 1234, Thread: "python",
+			Changes: []diagnose.Change{
+				{
+					Where:   "PyTorch",
+					Text:    "Pin the input buffers and copy with non_blocking=True.",
+					Example: "x = x.pin_memory().to(\"cuda\", non_blocking=True)",
+				},
+			},
+			Place: "main (infer.py:41)", PID: 1234, TID: 1234, Thread: "python",
 		},
 		{
 			Cause: "launch-overhead", Title: "The CPU launches kernels more slowly than the GPU runs them", Cost: 150_700_000, Share: 0.157, Confidence: 0.4,
@@ -87,7 +115,10 @@ func TestTheFirstScreenHoldsTheAnswer(t *testing.T) {
 	for width, lines := range map[int]int{80: 36, 120: 32} {
 		got := screen(text(t, m, TextOptions{Style: document.Style{Width: width}}), lines)
 		flat := strings.Join(strings.Fields(got), " ")
-		want := []string{"CPU-bound", "87.2 ms end to end (p50; p99 91.0 ms", "generate", "CPU preprocessing", "343 ms", "31.2 ms", "35.7%", "nothing was lost", "H2D copy", "GPU compute", "Framework overhead"}
+		want := []string{
+			"CPU-bound", "87.2 ms end to end (p50; p99 91.0 ms", "generate", "CPU preprocessing", "343 ms",
+			"31.2 ms", "35.7%", "nothing was lost", "H2D copy", "GPU compute", "Framework overhead",
+		}
 		for _, f := range m.Diagnosis.Findings {
 			want = append(want, f.Title, f.Changes[0].Text)
 		}
@@ -103,7 +134,11 @@ func TestTheFirstScreenHoldsTheAnswer(t *testing.T) {
 func answerLines(text []byte) int {
 	for i, l := range strings.Split(string(text), "\n") {
 		switch l {
-		case "Losses and doubts", "Evidence", "The same time by cause", "The same time by cause and GPU", "What was watched":
+		case "Losses and doubts",
+			"Evidence",
+			"The same time by cause",
+			"The same time by cause and GPU",
+			"What was watched":
 			return i
 		}
 	}
@@ -134,7 +169,9 @@ func TestWithoutGPURecordsNothingIsClaimedOfIt(t *testing.T) {
 			t.Errorf("%s does not say what cannot be known", sc.name)
 		}
 		for _, s := range append([]string{m.Diagnosis.Headline}, titlesOf(m.Diagnosis.Findings)...) {
-			if strings.Contains(s, "GPU's queue") || strings.Contains(s, "The GPU waits") || strings.Contains(s, "as the GPU runs") || strings.Contains(s, "holds up the GPU") {
+			if strings.Contains(s, "GPU's queue") || strings.Contains(s, "The GPU waits") ||
+				strings.Contains(s, "as the GPU runs") ||
+				strings.Contains(s, "holds up the GPU") {
 				t.Errorf("%s: nobody saw the GPU, but the report says %q", sc.name, s)
 			}
 		}
@@ -151,7 +188,15 @@ func titlesOf(list []diagnose.Finding) []string {
 
 // TestLatencySaysWhatItIsOf: of parts of a turn, and of time in which nobody asked for anything.
 func TestLatencySaysWhatItIsOf(t *testing.T) {
-	it := diagnose.Iteration{Source: "period of cuStreamSynchronize", Count: 400, Mean: 500 * us, P50: 400 * us, P99: 500 * us, Max: 2 * ms, PerSec: 2000}
+	it := diagnose.Iteration{
+		Source: "period of cuStreamSynchronize",
+		Count:  400,
+		Mean:   500 * us,
+		P50:    400 * us,
+		P99:    500 * us,
+		Max:    2 * ms,
+		PerSec: 2000,
+	}
 	waits := []diagnose.Part{{Key: "no-work", Share: 0.4}}
 	for _, c := range []struct {
 		turn  *diagnose.Turn

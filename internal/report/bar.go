@@ -69,7 +69,8 @@ func cells(parts []uint64) []int {
 			if sign(left) < 0 && out[i] <= 1 || parts[i] == 0 {
 				continue
 			}
-			if best < 0 || float64(sign(left))*(exact[i]-float64(out[i])) > float64(sign(left))*(exact[best]-float64(out[best])) {
+			if best < 0 ||
+				float64(sign(left))*(exact[i]-float64(out[i])) > float64(sign(left))*(exact[best]-float64(out[best])) {
 				best = i
 			}
 		}

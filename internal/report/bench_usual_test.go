@@ -27,16 +27,41 @@ func thirtySeconds() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 30 * s, Windows: spans})
 	p.Thread(recordtest.PID, worker, "loader")
 	item := p.item()
-	tokenize := p.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"), python("tokenize", "/app/tok.py", 12), python("run", "/app/loader.py", 80))
+	tokenize := p.Stack(
+		native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		python("tokenize", "/app/tok.py", 12),
+		python("run", "/app/loader.py", 80),
+	)
 	for range 30_000 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			at := t.Now
 			t.Copy(p.st, 4096, timelinetest.Pinned, 6*us)
 			p.burst(t, timelinetest.Layers(16))
 			p.sync(t, item)
-			p.Off(recordtest.Off{TID: worker, TS: at, Dur: ms, Blocked: ms - 20*us, Call: sysFutex, By: [2]uint32{recordtest.PID, leader}, Arg: 0x7f00_2000})
+			p.Off(
+				recordtest.Off{
+					TID:     worker,
+					TS:      at,
+					Dur:     ms,
+					Blocked: ms - 20*us,
+					Call:    sysFutex,
+					By:      [2]uint32{recordtest.PID, leader},
+					Arg:     0x7f00_2000,
+				},
+			)
 			p.samples(worker, at+ms, t.Now, tokenize)
-			p.Off(recordtest.Off{TID: leader, TS: t.Now, Dur: 300 * us, Blocked: 290 * us, Call: sysFutex, By: [2]uint32{recordtest.PID, worker}, Arg: 0x7f00_3000, Flags: event.Timed})
+			p.Off(
+				recordtest.Off{
+					TID:     leader,
+					TS:      t.Now,
+					Dur:     300 * us,
+					Blocked: 290 * us,
+					Call:    sysFutex,
+					By:      [2]uint32{recordtest.PID, worker},
+					Arg:     0x7f00_3000,
+					Flags:   event.Timed,
+				},
+			)
 			t.Pause(300 * us)
 		})
 	}
@@ -76,7 +101,10 @@ func BenchmarkUsualReport(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op") // of all CPUs: it does not depend on who else runs
+		b.ReportMetric(
+			float64(cpuTime(b)-before)/float64(b.N),
+			"cpu-ns/op",
+		) // of all CPUs: it does not depend on who else runs
 		b.ReportMetric(float64(len(rec.Events)), "events")
 	})
 }

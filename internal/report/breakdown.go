@@ -41,7 +41,10 @@ func breakdownTitle(m *Model) string {
 func peopleTable(m *Model, ascii bool) *document.Table {
 	b := &m.Diagnosis.Breakdown
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Part", 0), document.Right("Time", 0), document.Right("Per iteration", 0), document.Right("Share", 0), document.Left("", 1),
+		document.Left(
+			"Part",
+			0,
+		), document.Right("Time", 0), document.Right("Per iteration", 0), document.Right("Share", 0), document.Left("", 1),
 	}}
 	each, ok := perIteration(m)
 	draw := newPen(ascii)
@@ -52,13 +55,24 @@ func peopleTable(m *Model, ascii bool) *document.Table {
 			continue
 		}
 		busy = busy || p.Busy
-		t.Row(partName(p), format.Span(p.Time), spanOfEach(p.Share*each), format.Percent(p.Share), draw.bar(p.Share, p.Busy))
+		t.Row(
+			partName(p),
+			format.Span(p.Time),
+			spanOfEach(p.Share*each),
+			format.Percent(p.Share),
+			draw.bar(p.Share, p.Busy),
+		)
 	}
 	if !ok {
 		t.Drop("Per iteration")
 	}
 	if busy {
-		t.Note = fmt.Sprintf("%s the GPU works, %s it does not. The parts add up to %s.", draw.running, draw.blocked, format.Span(b.Time))
+		t.Note = fmt.Sprintf(
+			"%s the GPU works, %s it does not. The parts add up to %s.",
+			draw.running,
+			draw.blocked,
+			format.Span(b.Time),
+		)
 	}
 	return t
 }
@@ -97,7 +111,9 @@ func perIteration(m *Model) (mean float64, ok bool) {
 // partTable is the same time, idle time by its cause, and each GPU beside the whole.
 func partTable(m *Model) *document.Table {
 	g := &m.Diagnosis
-	t := &document.Table{Columns: []document.Column{document.Left("Part", 0), document.Right("Time", 0), document.Right("Share", 0)}}
+	t := &document.Table{
+		Columns: []document.Column{document.Left("Part", 0), document.Right("Time", 0), document.Right("Share", 0)},
+	}
 	var devices []diagnose.Device
 	if len(g.Devices) > 1 {
 		devices = g.Devices[:min(len(g.Devices), maxDevices)]

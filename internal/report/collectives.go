@@ -93,15 +93,22 @@ func bandwidth(bytesPerSecond float64) string { return format.Size(uint64(bytesP
 // addRanks says who came late to collectives.
 func addRanks(d *document.Document, s *collectives.Skew) {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("Process", 0), document.Right("GPU", 0), document.Right("Came last", 0), document.Right("Waited", 0),
+		document.Right(
+			"Process",
+			0,
+		), document.Right("GPU", 0), document.Right("Came last", 0), document.Right("Waited", 0),
 		document.Right("Behind the first p50", 1), document.Right("p99", 1),
 	}}
 	for _, r := range s.Ranks {
 		t.Row(fmt.Sprint(r.PID), fmt.Sprint(r.Device), format.Percent(float64(r.Last)/float64(s.Collectives)),
 			format.Span(r.Waited), format.Span(r.Median), format.Span(r.P99))
 	}
-	t.Note = fmt.Sprintf("In %s that all ranks took part in, as their kernels tell; from the first rank's beginning to the "+
-		"last one's it took %s (p50), %s (p99).", format.Plural(s.Collectives, "collective", "collectives"),
-		format.Span(s.Median), format.Span(s.P99))
+	t.Note = fmt.Sprintf(
+		"In %s that all ranks took part in, as their kernels tell; from the first rank's beginning to the "+
+			"last one's it took %s (p50), %s (p99).",
+		format.Plural(s.Collectives, "collective", "collectives"),
+		format.Span(s.Median),
+		format.Span(s.P99),
+	)
 	d.AddTable("Ranks", t)
 }

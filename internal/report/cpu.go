@@ -38,7 +38,10 @@ func addCPU(d *document.Document, m *Model, rows int, ascii bool) {
 
 func stateTable(m *Model, rows int, ascii bool) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Thread", 0), document.Right("tid", 1), document.Right("pid", 2), document.Left("State", 0), document.Right("Running", 5), document.Right("Ready", 3), document.Right("Blocked", 4), document.Left("Mostly", 0),
+		document.Left(
+			"Thread",
+			0,
+		), document.Right("tid", 1), document.Right("pid", 2), document.Left("State", 0), document.Right("Running", 5), document.Right("Ready", 3), document.Right("Blocked", 4), document.Left("Mostly", 0),
 	}}
 	if !m.CPU.Scheduled {
 		return t
@@ -51,7 +54,16 @@ func stateTable(m *Model, rows int, ascii bool) *document.Table {
 		polling = polling || strings.Contains(bar, draw.polling)
 		runnable = runnable || strings.Contains(bar, draw.runnable)
 		absent = absent || strings.Contains(bar, draw.absent)
-		t.Row(threadName(th.Name, th.TID), id(th.TID), id(th.PID), bar, ofWindow(m, th.Running), ofWindow(m, th.Runnable), ofWindow(m, th.Blocked), mostly(&th))
+		t.Row(
+			threadName(th.Name, th.TID),
+			id(th.TID),
+			id(th.PID),
+			bar,
+			ofWindow(m, th.Running),
+			ofWindow(m, th.Runnable),
+			ofWindow(m, th.Blocked),
+			mostly(&th),
+		)
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -114,7 +126,10 @@ func summedNote(c *cpu.Summary) string {
 	if c.Summed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Of the waits, %s are only known in sum, because they were too many to list.", format.Span(c.Summed))
+	return fmt.Sprintf(
+		"Of the waits, %s are only known in sum, because they were too many to list.",
+		format.Span(c.Summed),
+	)
 }
 
 func threadName(name string, tid uint32) string {
@@ -160,7 +175,11 @@ func whyWaited(m *Model) document.Bullets {
 		}
 		s := waitSentence(m, row.first)
 		if n := len(row.others); n > 0 {
-			s += fmt.Sprintf(" %s of that name waited likewise, %s in all.", format.Plural(n, "other thread", "other threads"), format.Span(row.time-row.first.Time))
+			s += fmt.Sprintf(
+				" %s of that name waited likewise, %s in all.",
+				format.Plural(n, "other thread", "other threads"),
+				format.Span(row.time-row.first.Time),
+			)
 		}
 		out = append(out, s)
 	}
@@ -226,8 +245,15 @@ func workers(m *Model) map[uint32]bool {
 }
 
 func waitSentence(m *Model, w *cpu.Wait) string {
-	s := fmt.Sprintf("%s waited %s (%s; %s, longest %s) for %s", who(w.Thread, w.TID), format.Span(w.Time), format.Percent(w.Share),
-		format.Plural(w.Count, "time", "times"), format.Span(w.Longest), object(w))
+	s := fmt.Sprintf(
+		"%s waited %s (%s; %s, longest %s) for %s",
+		who(w.Thread, w.TID),
+		format.Span(w.Time),
+		format.Percent(w.Share),
+		format.Plural(w.Count, "time", "times"),
+		format.Span(w.Longest),
+		object(w),
+	)
 	if w.Place != "" {
 		at := ", at "
 		if w.Activity == gil {

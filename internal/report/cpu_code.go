@@ -28,24 +28,46 @@ func addHottest(d *document.Document, m *Model, rows int) {
 }
 
 func pythonTable(c *cpu.Summary, rows int) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Right("Self", 0), document.Right("Total", 0), document.Left("Python function", 0)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Right("Self", 0),
+			document.Right("Total", 0),
+			document.Left("Python function", 0),
+		},
+	}
 	for _, f := range c.Python {
 		if len(t.Rows) < rows && f.Self > 0 {
-			t.Row(format.Percent(f.SelfShare), format.Percent(f.TotalShare), format.Clean(cpu.PythonPlace(f.Name, f.File, f.Line)))
+			t.Row(
+				format.Percent(f.SelfShare),
+				format.Percent(f.TotalShare),
+				format.Clean(cpu.PythonPlace(f.Name, f.File, f.Line)),
+			)
 		}
 	}
 	return t
 }
 
 func nativeTable(c *cpu.Summary, rows int) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Right("Self", 0), document.Right("Total", 0), document.Left("Native function", 0), document.Left("In", 1)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Right("Self", 0),
+			document.Right("Total", 0),
+			document.Left("Native function", 0),
+			document.Left("In", 1),
+		},
+	}
 	for _, f := range c.Functions {
 		if len(t.Rows) < rows && f.Self > 0 {
 			in := format.Clean(f.File)
 			if f.Kind == "kernel" {
 				in = "kernel"
 			}
-			t.Row(format.Percent(f.SelfShare), format.Percent(f.TotalShare), format.Shorten(format.Clean(f.Name), maxName), format.Shorten(in, 32))
+			t.Row(
+				format.Percent(f.SelfShare),
+				format.Percent(f.TotalShare),
+				format.Shorten(format.Clean(f.Name), maxName),
+				format.Shorten(in, 32),
+			)
 		}
 	}
 	return t
@@ -68,8 +90,12 @@ func originNote(o *cpu.Origins) string {
 			parts = append(parts, of(p.n)+" "+p.what)
 		}
 	}
-	s := fmt.Sprintf("Shares of %s of running threads. Self is the time in a function itself, for Python with the native code that it called; total is with everything that it called. Of the stacks, %s.",
-		format.Plural(o.Samples, "sample", "samples"), strings.Join(parts, ", "))
+	s := fmt.Sprintf(
+
+		"Shares of %s of running threads. Self is the time in a function itself, for Python with the native code that it called; total is with everything that it called. Of the stacks, %s.",
+		format.Plural(o.Samples, "sample", "samples"),
+		strings.Join(parts, ", "),
+	)
 	if o.Samples < fewSamples {
 		s += " So few samples say little: ask for a longer window."
 	}
@@ -98,7 +124,10 @@ func stateText(a *cpu.Activity) string {
 		parts = append(parts, format.Percent(a.Share)+" of the samples of running threads")
 	}
 	if a.Blocked > 0 {
-		parts = append(parts, fmt.Sprintf("%s blocked in %s", format.Span(a.Blocked), format.Plural(a.Waits, "wait", "waits")))
+		parts = append(
+			parts,
+			fmt.Sprintf("%s blocked in %s", format.Span(a.Blocked), format.Plural(a.Waits, "wait", "waits")),
+		)
 	}
 	s := upper(a.Name) + ": " + strings.Join(parts, ", ")
 	if a.TID != 0 {

@@ -56,7 +56,10 @@ func doubts(rec *recording.Recording, m *Model) []Doubt {
 
 func worstFirst(list []Doubt) []Doubt {
 	slices.SortStableFunc(list, func(x, y Doubt) int {
-		return cmp.Or(cmp.Compare(gravity(y.Severity), gravity(x.Severity)), cmp.Compare(place(x.Reason), place(y.Reason)))
+		return cmp.Or(
+			cmp.Compare(gravity(y.Severity), gravity(x.Severity)),
+			cmp.Compare(place(x.Reason), place(y.Reason)),
+		)
 	})
 	return list
 }
@@ -98,15 +101,33 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 	out := []ownDoubt{
 		own(stray, loss.Error, "calls of functions that the recording does not name were left out",
 			"use a daemon and a client of the same version", uint64(s.Stray)),
-		own(overlapping, loss.Warning, "timed calls of one thread overlap although neither made the other, so that times can be counted twice",
-			"", uint64(s.Overlapping)),
-		own(unlisted, loss.Info, "calls came from processes that the recording does not describe", "", uint64(s.Unlisted)),
-		own(untimed, loss.Warning, "calls that should have a duration have none: times are lower bounds", "", untimedCalls(s)),
+		own(
+			overlapping,
+			loss.Warning,
+			"timed calls of one thread overlap although neither made the other, so that times can be counted twice",
+			"",
+			uint64(s.Overlapping),
+		),
+		own(
+			unlisted,
+			loss.Info,
+			"calls came from processes that the recording does not describe",
+			"",
+			uint64(s.Unlisted),
+		),
+		own(
+			untimed,
+			loss.Warning,
+			"calls that should have a duration have none: times are lower bounds",
+			"",
+			untimedCalls(s),
+		),
 	}
 	for _, l := range s.Libraries {
 		out = append(out, libraryDoubts(l)...)
 	}
-	if _, other := importedFrom(rec.Meta.Version); s.Unreadable > 0 && !other { // arguments that other tools do not record are no failure of ours
+	if _, other := importedFrom(rec.Meta.Version); s.Unreadable > 0 &&
+		!other { // arguments that other tools do not record are no failure of ours
 		out = append(out, ownDoubt{loss.Describe(loss.ArgumentFault), loss.Loss{Count: s.Unreadable}})
 	}
 	for _, src := range rec.Meta.Sources {
@@ -143,7 +164,10 @@ func libraryDoubts(l summary.Library) []ownDoubt {
 		})
 	}
 	if l.Error != "" {
-		out = append(out, ownDoubt{loss.Describe(loss.LibraryRefused), loss.Loss{Count: 1, Where: l.Path, Detail: l.Error}})
+		out = append(
+			out,
+			ownDoubt{loss.Describe(loss.LibraryRefused), loss.Loss{Count: 1, Where: l.Path, Detail: l.Error}},
+		)
 	}
 	return out
 }

@@ -57,7 +57,11 @@ func togetherText(m *Model, t *diagnose.Together) string {
 	last := len(numbers) - 1
 	what := "Findings " + strings.Join(numbers[:last], ", ") + " and " + numbers[last]
 	if t.One {
-		return what + " are one change (do that work on the GPU, and copy only its result): " + speedupText(&p) + limitText(&p) + "."
+		return what + " are one change (do that work on the GPU, and copy only its result): " + speedupText(
+			&p,
+		) + limitText(
+			&p,
+		) + "."
 	}
 	return what + " together: " + speedupText(&p) + limitText(&p) + "."
 }
@@ -72,7 +76,8 @@ func findingsTitle(m *Model) string {
 	if m.Diagnosis.Verdict == diagnose.NotEnough {
 		return "What was seen all the same, without a verdict"
 	}
-	if m.Diagnosis.Verdict == diagnose.Healthy && slices.ContainsFunc(m.Diagnosis.Findings, func(f diagnose.Finding) bool { return f.Minor }) {
+	if m.Diagnosis.Verdict == diagnose.Healthy &&
+		slices.ContainsFunc(m.Diagnosis.Findings, func(f diagnose.Finding) bool { return f.Minor }) {
 		return "What is left to gain"
 	}
 	return "What to change, most time won back first"
@@ -102,7 +107,13 @@ func minorText(m *Model, f *diagnose.Finding) string {
 // gainText says what the remedy would bring; "" where that is not known.
 func gainText(f *diagnose.Finding, before, after string) string {
 	if f.Gain == nil && f.Batch != nil {
-		return fmt.Sprintf("%sthroughput %sx to %sx with twice the batch%s", before, timesText(f.Batch.Low), timesText(f.Batch.High), after)
+		return fmt.Sprintf(
+			"%sthroughput %sx to %sx with twice the batch%s",
+			before,
+			timesText(f.Batch.Low),
+			timesText(f.Batch.High),
+			after,
+		)
 	}
 	if f.Gain == nil {
 		return ""
@@ -236,7 +247,10 @@ func findingFacts(m *Model, f *diagnose.Finding) document.Facts {
 		facts.Add("Gain", gainText(f, "", "")+wideText(f)+"; details: inferscope whatif")
 	}
 	if f.Cause != "" {
-		facts.Add("Cause", fmt.Sprintf("%s; how it is proven: inferscope explain %s", format.Clean(f.Cause), format.Clean(f.Cause)))
+		facts.Add(
+			"Cause",
+			fmt.Sprintf("%s; how it is proven: inferscope explain %s", format.Clean(f.Cause), format.Clean(f.Cause)),
+		)
 	}
 	return facts
 }
@@ -291,7 +305,10 @@ func stack(frames []string, most int) document.Stack {
 		case i == 0:
 			caller = ""
 		case i == 1 && skip > 0:
-			caller = fmt.Sprintf("called, through %s, by ", format.Plural(uint64(skip), "native function", "native functions"))
+			caller = fmt.Sprintf(
+				"called, through %s, by ",
+				format.Plural(uint64(skip), "native function", "native functions"),
+			)
 		}
 		out = append(out, caller+format.Clean(f))
 	}

@@ -30,8 +30,12 @@ func gpuScope(m *Model) string {
 		}
 		return "GPU activity was recorded all the time."
 	}
-	return fmt.Sprintf("GPU activity was recorded in windows: %s of the %s. What is said of the GPU is about these windows, and nothing is scaled up; calls that can wait (synchronisation, copies, allocation, graph launches) were recorded all the time.",
-		format.Span(m.GPU.Activity.Time), format.Span(m.Summary.Window.Length))
+	return fmt.Sprintf(
+
+		"GPU activity was recorded in windows: %s of the %s. What is said of the GPU is about these windows, and nothing is scaled up; calls that can wait (synchronisation, copies, allocation, graph launches) were recorded all the time.",
+		format.Span(m.GPU.Activity.Time),
+		format.Span(m.Summary.Window.Length),
+	)
 }
 
 // gpuShort is what a person wants to know first of the GPU.
@@ -78,10 +82,18 @@ func busyText(m *Model, b *gpu.Busy) string {
 	}
 	s += " of the " + format.Span(b.Coverage.Time) + " recorded"
 	if b.Coverage.Share < always {
-		s += fmt.Sprintf(" (%s, %s of the report's %s)", format.Plural(b.Coverage.Windows, "window", "windows"), format.Percent(b.Coverage.Share), format.Span(m.Summary.Window.Length))
+		s += fmt.Sprintf(
+			" (%s, %s of the report's %s)",
+			format.Plural(b.Coverage.Windows, "window", "windows"),
+			format.Percent(b.Coverage.Share),
+			format.Span(m.Summary.Window.Length),
+		)
 	}
 	if b.Coverage.Dropped > 0 {
-		s += fmt.Sprintf("; %s lost, so the rest is not known to be idle", format.Plural(b.Coverage.Dropped, "record was", "records were"))
+		s += fmt.Sprintf(
+			"; %s lost, so the rest is not known to be idle",
+			format.Plural(b.Coverage.Dropped, "record was", "records were"),
+		)
 	}
 	return s
 }
@@ -184,23 +196,53 @@ func gpuFacts(m *Model) document.Facts {
 	}
 	f.Add("Launches", gpuLaunchText(g))
 	if g.Latency.Count > 0 {
-		f.Add("Launch to start", fmt.Sprintf("p50 %s, p99 %s (%s)", format.Span(g.Latency.P50), format.Span(g.Latency.P99), format.Plural(g.Latency.Count, "launch", "launches")))
+		f.Add(
+			"Launch to start",
+			fmt.Sprintf(
+				"p50 %s, p99 %s (%s)",
+				format.Span(g.Latency.P50),
+				format.Span(g.Latency.P99),
+				format.Plural(g.Latency.Count, "launch", "launches"),
+			),
+		)
 	}
 	if g.Latency.Count > 0 && g.Queue.Coverage.Whole() {
-		f.Add("Queue", fmt.Sprintf("%.1f launches under way on average, %s at most; empty %s of the time", g.Queue.Mean, format.Count(g.Queue.Max), format.Percent(g.Queue.Empty)))
+		f.Add(
+			"Queue",
+			fmt.Sprintf(
+				"%.1f launches under way on average, %s at most; empty %s of the time",
+				g.Queue.Mean,
+				format.Count(g.Queue.Max),
+				format.Percent(g.Queue.Empty),
+			),
+		)
 	}
 	if g.Graphs.Kernels > 0 {
 		f.Add("CUDA graphs", graphText(g))
 	}
 	if g.Kernels.Tiny > 0 {
-		f.Add("Tiny kernels", fmt.Sprintf("%s of the kernels are shorter than %s; they are %s of the kernels' time",
-			format.Percent(part(g.Kernels.Tiny, g.Kernels.Count)), format.Span(gpu.TinyBelow), format.Percent(part(g.Kernels.TinyTime, g.Kernels.Time))))
+		f.Add("Tiny kernels", fmt.Sprintf(
+			"%s of the kernels are shorter than %s; they are %s of the kernels' time",
+			format.Percent(
+				part(g.Kernels.Tiny, g.Kernels.Count),
+			),
+			format.Span(gpu.TinyBelow),
+			format.Percent(part(g.Kernels.TinyTime, g.Kernels.Time)),
+		))
 	}
 	if text := copyShare(g); text != "" && g.Activity.Whole() {
 		f.Add("Copies alone", text)
 	}
 	if g.Sets.Count > 0 {
-		f.Add("Memsets", fmt.Sprintf("%s of %s in %s", format.Count(g.Sets.Count), format.Size(g.Sets.Bytes), format.Span(g.Sets.Time)))
+		f.Add(
+			"Memsets",
+			fmt.Sprintf(
+				"%s of %s in %s",
+				format.Count(g.Sets.Count),
+				format.Size(g.Sets.Bytes),
+				format.Span(g.Sets.Time),
+			),
+		)
 	}
 	f.Add("Calls behind them", linkText(&g.Links))
 	f.Add("Clock error", clockText(m))
@@ -229,7 +271,12 @@ func gpuLaunchText(g *gpu.Summary) string {
 	if l.Coverage.Time == 0 {
 		return "not recorded"
 	}
-	s := fmt.Sprintf("%s in %s (%s)", launchedText(l.Kernels, l.Graphs), format.Span(l.Coverage.Time), format.Rate(l.PerSecond))
+	s := fmt.Sprintf(
+		"%s in %s (%s)",
+		launchedText(l.Kernels, l.Graphs),
+		format.Span(l.Coverage.Time),
+		format.Rate(l.PerSecond),
+	)
 	if l.Timed > 0 {
 		s += fmt.Sprintf("; the calls took p50 %s, p99 %s", format.Span(l.P50), format.Span(l.P99))
 	}
@@ -248,9 +295,17 @@ func launchedText(kernels, graphs uint64) string {
 }
 
 func graphText(g *gpu.Summary) string {
-	s := fmt.Sprintf("%s of the kernels (%s of their time) came out of graphs", format.Percent(g.Graphs.Share), format.Percent(g.Graphs.TimeShare))
+	s := fmt.Sprintf(
+		"%s of the kernels (%s of their time) came out of graphs",
+		format.Percent(g.Graphs.Share),
+		format.Percent(g.Graphs.TimeShare),
+	)
 	if g.Graphs.Launches > 0 {
-		s += fmt.Sprintf("; %s, %.0f activities each", format.Plural(g.Graphs.Launches, "graph launch", "graph launches"), g.Graphs.Nodes)
+		s += fmt.Sprintf(
+			"; %s, %.0f activities each",
+			format.Plural(g.Graphs.Launches, "graph launch", "graph launches"),
+			g.Graphs.Nodes,
+		)
 	}
 	return s
 }
@@ -272,9 +327,17 @@ func linkText(l *gpu.Links) string {
 	if l.Activities == 0 {
 		return "nothing ran"
 	}
-	s := fmt.Sprintf("known for %s of %s", format.Percent(l.Share), format.Plural(l.Activities, "activity", "activities"))
+	s := fmt.Sprintf(
+		"known for %s of %s",
+		format.Percent(l.Share),
+		format.Plural(l.Activities, "activity", "activities"),
+	)
 	if l.ByOrder > 0 {
-		s += fmt.Sprintf("; of %s by order only, with a confidence of %s on average", format.Count(l.ByOrder), format.Percent(l.Confidence))
+		s += fmt.Sprintf(
+			"; of %s by order only, with a confidence of %s on average",
+			format.Count(l.ByOrder),
+			format.Percent(l.Confidence),
+		)
 	}
 	return s
 }
@@ -298,7 +361,10 @@ func overheadText(list []gpu.Overhead) string {
 	var parts []string
 	for i := range list[:min(len(list), maxNamed)] {
 		o := &list[i]
-		parts = append(parts, fmt.Sprintf("%s %s (%s)", o.Kind, format.Span(o.Time), format.Plural(o.Count, "time", "times")))
+		parts = append(
+			parts,
+			fmt.Sprintf("%s %s (%s)", o.Kind, format.Span(o.Time), format.Plural(o.Count, "time", "times")),
+		)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -316,8 +382,22 @@ func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 	var out []ownDoubt
 	if c := m.GPU.Clock; c.Error > m.Margin {
 		out = append(out, ownDoubt{
-			loss.Kind{Reason: clockError, Severity: loss.Warning, Means: "the times of the GPU and of calls do not fit together: what happened on one side is later or earlier than it looks from the other", Do: "check the GPU's clock and driver; --gpu off leaves it out"},
-			loss.Loss{Count: 1, Detail: fmt.Sprintf("the error is %s or more, and the margin %s: take %s as the uncertainty of every launch latency and gap", format.Span(c.Error), format.Span(m.Margin), format.Span(c.Error))},
+			loss.Kind{
+				Reason:   clockError,
+				Severity: loss.Warning,
+				Means:    "the times of the GPU and of calls do not fit together: what happened on one side is later or earlier than it looks from the other",
+				Do:       "check the GPU's clock and driver; --gpu off leaves it out",
+			},
+			loss.Loss{
+				Count: 1,
+				Detail: fmt.Sprintf(
+
+					"the error is %s or more, and the margin %s: take %s as the uncertainty of every launch latency and gap",
+					format.Span(c.Error),
+					format.Span(m.Margin),
+					format.Span(c.Error),
+				),
+			},
 		})
 	}
 	if n := m.GPU.Activity.Dropped; n > 0 && !carried(rec, loss.GPURingFull, loss.GPURecordsDropped) {
@@ -325,7 +405,11 @@ func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 	}
 	if n := m.GPU.Outside; n > 0 {
 		out = append(out, ownDoubt{
-			loss.Kind{Reason: outsideWindows, Severity: loss.Info, Means: "GPU records from outside the windows in which all was recorded were left out"},
+			loss.Kind{
+				Reason:   outsideWindows,
+				Severity: loss.Info,
+				Means:    "GPU records from outside the windows in which all was recorded were left out",
+			},
 			loss.Loss{Count: uint64(n)},
 		})
 	}
@@ -334,7 +418,10 @@ func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 
 // carried reports whether the recording itself names one of the reasons.
 func carried(rec *recording.Recording, reasons ...loss.Reason) bool {
-	return slices.ContainsFunc(rec.Meta.Losses, func(l loss.Loss) bool { return l.Count > 0 && slices.Contains(reasons, l.Reason) })
+	return slices.ContainsFunc(
+		rec.Meta.Losses,
+		func(l loss.Loss) bool { return l.Count > 0 && slices.Contains(reasons, l.Reason) },
+	)
 }
 
 // gpuReading explains what a reader could get wrong.
@@ -347,7 +434,11 @@ func gpuReading(m *Model) document.Bullets {
 		"Kernel times are sums, and kernels that run at once can exceed the busy time together.",
 	}
 	if inWindows(m.Summary.Windows) {
-		b = append(b, "Where records are taken in windows, launches are counted in windows only, and their share of wall is of that time. A range of busy shares says that work launched before a window, or not done at its end, could have run unseen.")
+		b = append(
+			b,
+
+			"Where records are taken in windows, launches are counted in windows only, and their share of wall is of that time. A range of busy shares says that work launched before a window, or not done at its end, could have run unseen.",
+		)
 	}
 	return b
 }

@@ -32,7 +32,11 @@ func programOf(c timelinetest.Config) *timelinetest.Sim {
 func gpuWindows() *timelinetest.Sim {
 	s := programOf(timelinetest.Config{
 		Agent: true, Both: true, Length: 2 * calltest.Second,
-		Windows: []timelinetest.Span{timelinetest.Between(100*ms, 160*ms), timelinetest.Between(900*ms, 960*ms), timelinetest.Between(1_700*ms, 1_760*ms)},
+		Windows: []timelinetest.Span{
+			timelinetest.Between(100*ms, 160*ms),
+			timelinetest.Between(900*ms, 960*ms),
+			timelinetest.Between(1_700*ms, 1_760*ms),
+		},
 	})
 	s.Thread(recordtest.PID, recordtest.PID+1, "worker")
 	for i := range uint64(2) {
@@ -84,7 +88,15 @@ func gpuRefused() *recording.Recording {
 			PID: recordtest.PID, State: "refused",
 			Detail: "another profiler holds CUPTI (error 39): end it, or run the daemon with --no-inject",
 		}},
-		Windows: []recording.GPUWindow{{PID: recordtest.PID, From: calltest.Start + 100*ms, To: calltest.Start + 300*ms, Calls: true, End: "detached"}},
+		Windows: []recording.GPUWindow{
+			{
+				PID:   recordtest.PID,
+				From:  calltest.Start + 100*ms,
+				To:    calltest.Start + 300*ms,
+				Calls: true,
+				End:   "detached",
+			},
+		},
 	}
 	return rec
 }
@@ -92,8 +104,14 @@ func gpuRefused() *recording.Recording {
 func gpuWaiting() *recording.Recording {
 	rec := noCalls().Recording()
 	rec.Meta.GPU = &recording.GPU{
-		Mode:   "windows",
-		Agents: []recording.Agent{{PID: recordtest.PID, State: "waiting", Detail: "the process made no CUDA call for 12 s; it is let in at the next one"}},
+		Mode: "windows",
+		Agents: []recording.Agent{
+			{
+				PID:    recordtest.PID,
+				State:  "waiting",
+				Detail: "the process made no CUDA call for 12 s; it is let in at the next one",
+			},
+		},
 	}
 	return rec
 }
@@ -103,20 +121,77 @@ func gpuTwoProcesses() *recording.Recording {
 	const other = 2001
 	s := gpuGraphs(timelinetest.Config{Agent: true})
 	libraries(s.Builder, other)
-	s.Process(recording.Process{PID: other, Parent: recordtest.PID, Comm: "worker", Cmdline: "worker 1", Born: 50_000_000, Probed: 90_000_000})
+	s.Process(
+		recording.Process{
+			PID:     other,
+			Parent:  recordtest.PID,
+			Comm:    "worker",
+			Cmdline: "worker 1",
+			Born:    50_000_000,
+			Probed:  90_000_000,
+		},
+	)
 	g := s.Meta.GPU
-	g.Agents = append(g.Agents, recording.Agent{PID: other, State: "running", Stopped: 180_000, Slower: "graphs that ran while recorded stay 6% slower until they are instantiated anew"})
+	g.Agents = append(
+		g.Agents,
+		recording.Agent{
+			PID:     other,
+			State:   "running",
+			Stopped: 180_000,
+			Slower:  "graphs that ran while recorded stay 6% slower until they are instantiated anew",
+		},
+	)
 	g.Devices = append(g.Devices,
 		recording.Device{PID: other, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0a1b"},
 		recording.Device{PID: other, ID: 1, Name: "NVIDIA H200", UUID: "GPU-0a1c"})
 	g.Ranges = []string{"prefill", "decode"}
 	for i := range uint64(40) {
 		at := calltest.Start + 50*ms + i*2*ms
-		s.Event(event.Event{TS: at, Dur: 500 * us, PID: other, TID: 20, Func: 1<<8 | uint16(i%2), Kind: event.Kernel, Flags: event.Timed, Args: [4]uint64{i, 0, 1 | 1<<32 | 1<<48, 64 | 1<<11 | 1<<22}})
-		s.Event(event.Event{TS: at, Dur: ms, PID: other, TID: other, Kind: event.Range, Flags: event.Timed, Ret: int32(1 + i%2)})
+		s.Event(
+			event.Event{
+				TS:    at,
+				Dur:   500 * us,
+				PID:   other,
+				TID:   20,
+				Func:  1<<8 | uint16(i%2),
+				Kind:  event.Kernel,
+				Flags: event.Timed,
+				Args:  [4]uint64{i, 0, 1 | 1<<32 | 1<<48, 64 | 1<<11 | 1<<22},
+			},
+		)
+		s.Event(
+			event.Event{
+				TS:    at,
+				Dur:   ms,
+				PID:   other,
+				TID:   other,
+				Kind:  event.Range,
+				Flags: event.Timed,
+				Ret:   int32(1 + i%2),
+			},
+		)
 	}
-	s.Event(event.Event{TS: calltest.Start + 60*ms, Dur: 2 * ms, PID: other, Kind: event.Overhead, Flags: event.Timed, Ret: 1})
+	s.Event(
+		event.Event{
+			TS:    calltest.Start + 60*ms,
+			Dur:   2 * ms,
+			PID:   other,
+			Kind:  event.Overhead,
+			Flags: event.Timed,
+			Ret:   1,
+		},
+	)
 	rec := s.Run()
-	rec.Meta.GPU.Windows = append(rec.Meta.GPU.Windows, recording.GPUWindow{PID: other, From: calltest.Start + 50*ms, To: calltest.Start + 130*ms, Activity: true, Calls: true, End: "open"})
+	rec.Meta.GPU.Windows = append(
+		rec.Meta.GPU.Windows,
+		recording.GPUWindow{
+			PID:      other,
+			From:     calltest.Start + 50*ms,
+			To:       calltest.Start + 130*ms,
+			Activity: true,
+			Calls:    true,
+			End:      "open",
+		},
+	)
 	return rec
 }

@@ -12,20 +12,51 @@ import (
 
 func deviceTable(m *Model) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("GPU", 0), document.Right("pid", 2), document.Right("Busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 1),
-		document.Right("At once", 3), document.Right("Streams", 2), document.Right("Gaps", 4), document.Right("Longest gap", 4), document.Right("Recorded", 0),
+		document.Left(
+			"GPU",
+			0,
+		), document.Right("pid", 2), document.Right("Busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 1),
+		document.Right(
+			"At once",
+			3,
+		), document.Right("Streams", 2), document.Right("Gaps", 4), document.Right("Longest gap", 4), document.Right("Recorded", 0),
 	}}
 	split, lost := false, false
 	for i := range m.GPU.Devices {
 		d := &m.GPU.Devices[i]
 		lost = lost || d.Busy.Coverage.Dropped > 0
-		t.Row(deviceName(d), id(d.PID), busyShare(&d.Busy), ofBusy(&d.Busy, d.Busy.Kernels), ofBusy(&d.Busy, d.Busy.Copies), ofBusy(&d.Busy, d.Busy.Sets),
-			fmt.Sprintf("%.2f", d.Concurrency), format.Count(d.Streams), format.Count(d.Gaps.Count), format.Span(d.Gaps.Longest), format.Span(d.Busy.Coverage.Time))
+		t.Row(
+			deviceName(d),
+			id(d.PID),
+			busyShare(&d.Busy),
+			ofBusy(&d.Busy, d.Busy.Kernels),
+			ofBusy(&d.Busy, d.Busy.Copies),
+			ofBusy(&d.Busy, d.Busy.Sets),
+			fmt.Sprintf(
+				"%.2f",
+				d.Concurrency,
+			),
+			format.Count(d.Streams),
+			format.Count(d.Gaps.Count),
+			format.Span(d.Gaps.Longest),
+			format.Span(d.Busy.Coverage.Time),
+		)
 		for j := range d.Parts {
 			p := &d.Parts[j]
 			split = true
-			t.Row("  by process", id(p.PID), busyShare(&p.Busy), ofBusy(&p.Busy, p.Busy.Kernels), ofBusy(&p.Busy, p.Busy.Copies), ofBusy(&p.Busy, p.Busy.Sets),
-				format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Span(p.Busy.Coverage.Time))
+			t.Row(
+				"  by process",
+				id(p.PID),
+				busyShare(&p.Busy),
+				ofBusy(&p.Busy, p.Busy.Kernels),
+				ofBusy(&p.Busy, p.Busy.Copies),
+				ofBusy(&p.Busy, p.Busy.Sets),
+				format.Nothing,
+				format.Nothing,
+				format.Nothing,
+				format.Nothing,
+				format.Span(p.Busy.Coverage.Time),
+			)
 		}
 	}
 	if !severalProcesses(m) && !split {
@@ -71,14 +102,31 @@ func ofBusy(b *gpu.Busy, n uint64) string {
 
 func kernelTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Kernel", 0), document.Right("Runs", 0), document.Right("Total", 0), document.Right("Of busy", 0), document.Right("Mean", 0), document.Right("Min", 3), document.Right("Max", 2),
-		document.Left("Grid", 4), document.Left("Block", 4), document.Right("Registers", 5), document.Left("Launched by", 1),
+		document.Left(
+			"Kernel",
+			0,
+		), document.Right("Runs", 0), document.Right("Total", 0), document.Right("Of busy", 0), document.Right("Mean", 0), document.Right("Min", 3), document.Right("Max", 2),
+		document.Left(
+			"Grid",
+			4,
+		), document.Left("Block", 4), document.Right("Registers", 5), document.Left("Launched by", 1),
 	}}
 	k := &m.GPU.Kernels
 	for i := range k.Rows[:min(len(k.Rows), rows)] {
 		r := &k.Rows[i]
-		t.Row(kernelName(r), format.Count(r.Count), format.Span(r.Time), format.Percent(r.Share), format.Span(r.Mean), format.Span(r.Min), format.Span(r.Max),
-			usual(r, r.Grid), usual(r, r.Block), format.Count(r.Registers), launcher(r))
+		t.Row(
+			kernelName(r),
+			format.Count(r.Count),
+			format.Span(r.Time),
+			format.Percent(r.Share),
+			format.Span(r.Mean),
+			format.Span(r.Min),
+			format.Span(r.Max),
+			usual(r, r.Grid),
+			usual(r, r.Block),
+			format.Count(r.Registers),
+			launcher(r),
+		)
 	}
 	t.Note = joinNotes(leftKernels(k, min(len(k.Rows), rows)), rests(&k.Coverage))
 	return t
@@ -129,7 +177,12 @@ func leftKernels(k *gpu.Kernels, shown int) string {
 		count -= k.Rows[i].Count
 		time -= k.Rows[i].Time
 	}
-	return fmt.Sprintf("%s more, with %s of %s in all, are left out here.", format.Plural(k.Names-shown, "kernel", "kernels"), format.Plural(count, "run", "runs"), format.Span(time))
+	return fmt.Sprintf(
+		"%s more, with %s of %s in all, are left out here.",
+		format.Plural(k.Names-shown, "kernel", "kernels"),
+		format.Plural(count, "run", "runs"),
+		format.Span(time),
+	)
 }
 
 // rests says which time a table is about, where that is not all of it.
@@ -139,15 +192,27 @@ func rests(c *gpu.Coverage) string {
 		s = fmt.Sprintf("In the %s recorded, %s of the time.", format.Span(c.Time), format.Percent(c.Share))
 	}
 	if c.Dropped > 0 {
-		s = joinNotes(s, fmt.Sprintf("%s lost: counts and times are lower bounds.", format.Plural(c.Dropped, "record was", "records were")))
+		s = joinNotes(
+			s,
+			fmt.Sprintf(
+				"%s lost: counts and times are lower bounds.",
+				format.Plural(c.Dropped, "record was", "records were"),
+			),
+		)
 	}
 	return s
 }
 
 func gpuCopyTable(m *Model) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Direction", 0), document.Left("From", 0), document.Left("To", 0), document.Left("Call", 3), document.Right("Copies", 0), document.Right("Bytes", 0), document.Right("Time", 0),
-		document.Right("Longest", 4), document.Right("Bandwidth", 0), document.Right("Each", 5), document.Right("No kernel", 1),
+		document.Left(
+			"Direction",
+			0,
+		), document.Left("From", 0), document.Left("To", 0), document.Left("Call", 3), document.Right("Copies", 0), document.Right("Bytes", 0), document.Right("Time", 0),
+		document.Right(
+			"Longest",
+			4,
+		), document.Right("Bandwidth", 0), document.Right("Each", 5), document.Right("No kernel", 1),
 	}}
 	for i := range m.GPU.Copies {
 		c := &m.GPU.Copies[i]
@@ -155,15 +220,29 @@ func gpuCopyTable(m *Model) *document.Table {
 		if c.Async {
 			call = "async"
 		}
-		t.Row(c.Direction, c.Source, c.Destination, call, format.Count(c.Count), format.Size(c.Bytes), format.Span(c.Time), format.Span(c.Longest),
-			speed(c.Bandwidth), speed(c.Each), format.Percent(part(c.Exposed, c.Time)))
+		t.Row(
+			c.Direction,
+			c.Source,
+			c.Destination,
+			call,
+			format.Count(c.Count),
+			format.Size(c.Bytes),
+			format.Span(c.Time),
+			format.Span(c.Longest),
+			speed(c.Bandwidth),
+			speed(c.Each),
+			format.Percent(part(c.Exposed, c.Time)),
+		)
 	}
 	if m.GPU.Activity.Dropped > 0 {
 		t.Drop("No kernel")
 	}
 	if len(t.Rows) > 0 {
-		t.Note = joinNotes("Time on the GPU. Bandwidth is bytes over the time in which such a copy ran, each what one copy gets; no kernel is the share of the time in which no kernel ran beside it.",
-			rests(&m.GPU.Copies[0].Coverage))
+		t.Note = joinNotes(
+
+			"Time on the GPU. Bandwidth is bytes over the time in which such a copy ran, each what one copy gets; no kernel is the share of the time in which no kernel ran beside it.",
+			rests(&m.GPU.Copies[0].Coverage),
+		)
 	}
 	return t
 }
@@ -177,12 +256,24 @@ func speed(bytesPerSecond float64) string {
 
 func gpuStreamTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("Stream", 0), document.Right("pid", 1), document.Right("GPU", 2), document.Right("Busy", 0), document.Right("Of busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 3),
+		document.Right(
+			"Stream",
+			0,
+		), document.Right("pid", 1), document.Right("GPU", 2), document.Right("Busy", 0), document.Right("Of busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 3),
 	}}
 	list := m.GPU.Streams
 	for i := range list[:min(len(list), rows)] {
 		s := &list[i]
-		t.Row(id(s.ID), id(s.PID), fmt.Sprint(s.Device), format.Percent(s.Share), format.Percent(s.OfBusy), format.Count(s.Kernels), format.Count(s.Copies), format.Count(s.Sets))
+		t.Row(
+			id(s.ID),
+			id(s.PID),
+			fmt.Sprint(s.Device),
+			format.Percent(s.Share),
+			format.Percent(s.OfBusy),
+			format.Count(s.Kernels),
+			format.Count(s.Copies),
+			format.Count(s.Sets),
+		)
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -199,7 +290,10 @@ const maxAwaited = 44
 
 func syncTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Thread", 0), document.Left("Call", 4), document.Left("For", 2), document.Right("Times", 0), document.Right("Waited", 0), document.Right("Longest", 1), document.Right("At once", 3), document.Left("Mostly for", 0),
+		document.Left(
+			"Thread",
+			0,
+		), document.Left("Call", 4), document.Left("For", 2), document.Right("Times", 0), document.Right("Waited", 0), document.Right("Longest", 1), document.Right("At once", 3), document.Left("Mostly for", 0),
 	}}
 	list := m.GPU.Syncs
 	for i := range list[:min(len(list), rows)] {
@@ -211,7 +305,16 @@ func syncTable(m *Model, rows int) *document.Table {
 		if s.For != "" {
 			what = format.Shorten(format.Clean(s.For), maxAwaited)
 		}
-		t.Row(name, call, s.Type, format.Count(s.Count), format.Span(s.Time), format.Span(s.Longest), format.Count(s.Idle), what)
+		t.Row(
+			name,
+			call,
+			s.Type,
+			format.Count(s.Count),
+			format.Span(s.Time),
+			format.Span(s.Longest),
+			format.Count(s.Idle),
+			what,
+		)
 	}
 	note := "At once: there was nothing left to wait for."
 	if m.GPU.Activity.Dropped > 0 {
@@ -223,7 +326,14 @@ func syncTable(m *Model, rows int) *document.Table {
 }
 
 func rangeTable(m *Model, rows int) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Left("Range", 0), document.Right("Times", 0), document.Right("Total", 0), document.Right("Longest", 1)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Left("Range", 0),
+			document.Right("Times", 0),
+			document.Right("Total", 0),
+			document.Right("Longest", 1),
+		},
+	}
 	list := m.GPU.Ranges
 	told := slices.ContainsFunc(list[:min(len(list), rows)], func(r gpu.Range) bool { return len(r.Attributes) > 0 })
 	if told {
@@ -231,7 +341,12 @@ func rangeTable(m *Model, rows int) *document.Table {
 	}
 	for i := range list[:min(len(list), rows)] {
 		r := &list[i]
-		cells := []string{format.Shorten(format.Clean(r.Name), maxName), format.Count(r.Count), format.Span(r.Time), format.Span(r.Longest)}
+		cells := []string{
+			format.Shorten(format.Clean(r.Name), maxName),
+			format.Count(r.Count),
+			format.Span(r.Time),
+			format.Span(r.Longest),
+		}
 		if told {
 			cells = append(cells, attributesText(r))
 		}
@@ -247,7 +362,15 @@ func attributesText(r *gpu.Range) string {
 	var parts []string
 	for i := range r.Attributes[:min(len(r.Attributes), few)] {
 		x := &r.Attributes[i]
-		parts = append(parts, fmt.Sprintf("%s: %s times, %s each", format.Shorten(format.Clean(x.Values), maxName), format.Count(x.Count), format.Span(x.Time/max(1, x.Count))))
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"%s: %s times, %s each",
+				format.Shorten(format.Clean(x.Values), maxName),
+				format.Count(x.Count),
+				format.Span(x.Time/max(1, x.Count)),
+			),
+		)
 	}
 	if len(r.Attributes) > few {
 		parts = append(parts, "and others")

@@ -25,7 +25,9 @@ func htmlInput(m *Model) html.Input {
 	v := verdict(&m.Diagnosis)
 	in := html.Input{
 		Title: "InferScope: " + m.Target.name(), Version: format.Clean(m.Version), Verdict: v.Text, Mood: mood(v.Mood),
-		Headline: format.CleanText(m.Diagnosis.Headline), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
+		Headline: format.CleanText(
+			m.Diagnosis.Headline,
+		), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
 		Heading: findingsTitle(m), Went: breakdownTitle(m),
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
 		WhatIf:   htmlWhatIf(m),
@@ -91,13 +93,21 @@ func htmlFinding(m *Model, i int) html.Finding {
 		for _, line := range example(c.Example) {
 			code += line + "\n"
 		}
-		out.Changes = append(out.Changes, html.Change{Where: format.Clean(c.Where), Text: format.CleanText(c.Text), Example: code})
+		out.Changes = append(
+			out.Changes,
+			html.Change{Where: format.Clean(c.Where), Text: format.CleanText(c.Text), Example: code},
+		)
 	}
 	return out
 }
 
 func htmlDoubt(d *Doubt) html.Doubt {
-	out := html.Doubt{Severity: string(d.Severity), Count: d.Count, Means: format.CleanText(d.Means), Do: format.CleanText(d.Do)}
+	out := html.Doubt{
+		Severity: string(d.Severity),
+		Count:    d.Count,
+		Means:    format.CleanText(d.Means),
+		Do:       format.CleanText(d.Do),
+	}
 	for _, w := range d.Where[:min(len(d.Where), 8)] {
 		out.Where = append(out.Where, format.Clean(w))
 	}

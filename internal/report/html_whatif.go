@@ -22,14 +22,21 @@ func htmlWhatIf(m *Model) *html.WhatIf {
 			continue
 		}
 		seen[f.Cause] = true
-		p := html.Prediction{Title: upper(format.Clean(row.Title)), Finding: i, Points: strengths(m.result.Study, row.ID, f.Gain)}
+		p := html.Prediction{
+			Title:   upper(format.Clean(row.Title)),
+			Finding: i,
+			Points:  strengths(m.result.Study, row.ID, f.Gain),
+		}
 		out.Rows = append(out.Rows, p)
 	}
 	if len(out.Rows) == 0 {
 		return nil
 	}
-	out.Note = fmt.Sprintf("At 100%% it is the remedy that inferscope explain describes; below, that part of the time is gone. Where only the remedy can be replayed there is no slider. A replay of the recording says what the whole program gains, "+
-		"and the replay without changes is off by %s.", format.Percent(m.result.Study.Error()))
+	out.Note = fmt.Sprintf(
+		"At 100%% it is the remedy that inferscope explain describes; below, that part of the time is gone. Where only the remedy can be replayed there is no slider. A replay of the recording says what the whole program gains, "+
+			"and the replay without changes is off by %s.",
+		format.Percent(m.result.Study.Error()),
+	)
 	return out
 }
 
@@ -38,7 +45,9 @@ func htmlWhatIf(m *Model) *html.WhatIf {
 func strengths(study *whatif.Study, id cause.ID, gain *diagnose.Gain) []html.Point {
 	var out []html.Point
 	for _, part := range []float64{0.25, 0.5, 0.75} {
-		p := study.Predict(whatif.Edit{Verb: whatif.Faster, Pattern: cause.Of(id).Key, Cause: id, Factor: 1 / (1 - part)})
+		p := study.Predict(
+			whatif.Edit{Verb: whatif.Faster, Pattern: cause.Of(id).Key, Cause: id, Factor: 1 / (1 - part)},
+		)
 		out = append(out, html.Point{Removed: part, Speedup: p.Speedup, Low: p.Low, High: p.High})
 	}
 	const changes = 1.005 // below that three quarters of the time gone are nothing

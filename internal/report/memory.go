@@ -45,8 +45,12 @@ func MemoryDocument(m *Model) *document.Document {
 	f.Add("Window", windowText(&m.Summary.Window))
 	d.Add(f)
 	if m.Memory == nil {
-		d.Add(document.Paragraph("Nothing is known of a framework's allocator in this recording: no process maps PyTorch's libc10, or it was not " +
-			"called while it was watched. What the driver allocated is below, if anything."))
+		d.Add(
+			document.Paragraph(
+				"Nothing is known of a framework's allocator in this recording: no process maps PyTorch's libc10, or it was not " +
+					"called while it was watched. What the driver allocated is below, if anything.",
+			),
+		)
 	} else {
 		for i := range m.Memory.Devices {
 			addDevice(d, &m.Memory.Devices[i], memorySites, true, m.Summary.Window.From)
@@ -56,7 +60,12 @@ func MemoryDocument(m *Model) *document.Document {
 	d.AddTable("Memory of the driver's own calls", memoryTable(&m.Summary.Memory))
 	for _, doubt := range m.Doubts {
 		if strings.HasPrefix(string(doubt.Reason), "memory_") {
-			d.Add(document.Notice{Mark: string(doubt.Severity), Text: format.CleanText(doubt.Means + ". " + strings.Join(doubt.Details, "; "))})
+			d.Add(
+				document.Notice{
+					Mark: string(doubt.Severity),
+					Text: format.CleanText(doubt.Means + ". " + strings.Join(doubt.Details, "; ")),
+				},
+			)
 		}
 	}
 	return d
@@ -110,16 +119,41 @@ func addDevice(d *document.Document, dev *memory.Device, rows int, named bool, f
 
 func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 	var f document.Facts
-	held := fmt.Sprintf("%s in blocks, %s in segments of the driver", format.Size(dev.Allocated), format.Size(dev.Reserved))
+	held := fmt.Sprintf(
+		"%s in blocks, %s in segments of the driver",
+		format.Size(dev.Allocated),
+		format.Size(dev.Reserved),
+	)
 	if unused := dev.Reserved - min(dev.Reserved, dev.Allocated); dev.Reserved > 0 {
-		held += fmt.Sprintf("; %s (%s) is cached or fragmented", format.Size(unused), format.Percent(float64(unused)/float64(dev.Reserved)))
+		held += fmt.Sprintf(
+			"; %s (%s) is cached or fragmented",
+			format.Size(unused),
+			format.Percent(float64(unused)/float64(dev.Reserved)),
+		)
 	}
 	f.Add("Held at the end", held)
-	f.Add("Peak", fmt.Sprintf("%s in blocks, %s into the window; segments up to %s", format.Size(dev.Peak), format.Span(dev.PeakAt-min(dev.PeakAt, from)), format.Size(dev.PeakHeld)))
+	f.Add(
+		"Peak",
+		fmt.Sprintf(
+			"%s in blocks, %s into the window; segments up to %s",
+			format.Size(dev.Peak),
+			format.Span(dev.PeakAt-min(dev.PeakAt, from)),
+			format.Size(dev.PeakHeld),
+		),
+	)
 	if dev.Allocations+dev.Frees > 0 {
-		f.Add("In the window", fmt.Sprintf("%s of %s, %s of %s; net %s",
-			format.Plural(dev.Allocations, "allocation", "allocations"), format.Size(dev.AllocatedBytes), format.Plural(dev.Frees, "free", "frees"),
-			format.Size(dev.FreedBytes), format.SignedSize(int64(dev.AllocatedBytes)-int64(dev.FreedBytes))))
+		f.Add("In the window", fmt.Sprintf(
+			"%s of %s, %s of %s; net %s",
+			format.Plural(
+				dev.Allocations,
+				"allocation",
+				"allocations",
+			),
+			format.Size(dev.AllocatedBytes),
+			format.Plural(dev.Frees, "free", "frees"),
+			format.Size(dev.FreedBytes),
+			format.SignedSize(int64(dev.AllocatedBytes)-int64(dev.FreedBytes)),
+		))
 	}
 	var parts []string
 	for _, k := range dev.Kinds {
@@ -135,8 +169,14 @@ func leakLines(dev *memory.Device) []string {
 	var lines []string
 	for _, l := range dev.Leaks[:min(len(dev.Leaks), leaksMax)] {
 		s := &dev.Sites[l.Site]
-		text := fmt.Sprintf("Grows without end: %s keeps %s/s (%s in %s, %s of what it allocates stays)", format.Clean(s.Name),
-			format.Size(uint64(l.PerSec)), format.Size(l.Bytes), format.Span(l.Observed), format.Percent(l.Survival))
+		text := fmt.Sprintf(
+			"Grows without end: %s keeps %s/s (%s in %s, %s of what it allocates stays)",
+			format.Clean(s.Name),
+			format.Size(uint64(l.PerSec)),
+			format.Size(l.Bytes),
+			format.Span(l.Observed),
+			format.Percent(l.Survival),
+		)
 		if l.FullIn > 0 {
 			text += fmt.Sprintf("; the device is full in %s if all goes on so", format.Span(l.FullIn))
 		}
@@ -168,8 +208,14 @@ func frameText(f *recording.Frame) string {
 }
 
 func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string {
-	text := fmt.Sprintf("Out of memory %s into the window: %s asked for %s with %s in blocks and %s in segments.", format.Span(e.At-min(e.At, from)),
-		format.Clean(e.Name), format.Size(e.Asked), format.Size(e.Allocated), format.Size(e.Reserved))
+	text := fmt.Sprintf(
+		"Out of memory %s into the window: %s asked for %s with %s in blocks and %s in segments.",
+		format.Span(e.At-min(e.At, from)),
+		format.Clean(e.Name),
+		format.Size(e.Asked),
+		format.Size(e.Allocated),
+		format.Size(e.Reserved),
+	)
 	var held []string
 	for _, h := range e.Live[:min(len(e.Live), 5)] {
 		name := "blocks of before the attach"
@@ -186,8 +232,14 @@ func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string 
 
 func siteTable(dev *memory.Device, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Allocated by", 0), document.Right("Live", 0), document.Right("±", 2), document.Right("Blocks", 1), document.Right("At the peak", 3),
-		document.Right("Allocated", 0), document.Right("Allocations", 1), document.Right("Lifetime", 2), document.Left("Kind", 3),
+		document.Left(
+			"Allocated by",
+			0,
+		), document.Right("Live", 0), document.Right("±", 2), document.Right("Blocks", 1), document.Right("At the peak", 3),
+		document.Right(
+			"Allocated",
+			0,
+		), document.Right("Allocations", 1), document.Right("Lifetime", 2), document.Left("Kind", 3),
 	}}
 	for i := range dev.Sites[:min(len(dev.Sites), rows)] {
 		s := &dev.Sites[i]
@@ -195,12 +247,27 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 		if s.Life > 0 {
 			life = format.Span(s.Life)
 		}
-		t.Row(format.Clean(s.Name), format.Size(s.Live), format.Size(s.Error), format.Count(s.Blocks), format.Size(s.AtPeak), format.Size(s.Bytes),
-			format.Count(s.Count), life, string(s.Kind))
+		t.Row(
+			format.Clean(s.Name),
+			format.Size(s.Live),
+			format.Size(s.Error),
+			format.Count(s.Blocks),
+			format.Size(s.AtPeak),
+			format.Size(s.Bytes),
+			format.Count(s.Count),
+			life,
+			string(s.Kind),
+		)
 	}
 	if len(t.Rows) > 0 {
-		t.Note = joinNotes(fmt.Sprintf("Estimated from %s that chance chose by their bytes; ± is one standard error of what is live. Totals above are exact.",
-			format.Plural(dev.Samples, "allocation", "allocations")), more(len(dev.Sites), rows, "place", "places"))
+		t.Note = joinNotes(
+			fmt.Sprintf(
+
+				"Estimated from %s that chance chose by their bytes; ± is one standard error of what is live. Totals above are exact.",
+				format.Plural(dev.Samples, "allocation", "allocations"),
+			),
+			more(len(dev.Sites), rows, "place", "places"),
+		)
 	}
 	return t
 }

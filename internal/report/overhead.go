@@ -13,7 +13,11 @@ import (
 func OverheadFact(o *recording.Overhead) string {
 	text := CostText(o.Total)
 	if o.Total.Basis == recording.CostMeasured && o.Progress != "" {
-		text += fmt.Sprintf(" by its %s (%s of time slices)", format.Clean(o.Progress), format.Plural(uint64(max(0, o.Pairs)), "pair", "pairs"))
+		text += fmt.Sprintf(
+			" by its %s (%s of time slices)",
+			format.Clean(o.Progress),
+			format.Plural(uint64(max(0, o.Pairs)), "pair", "pairs"),
+		)
 	}
 	text += fmt.Sprintf("; the budget is %s", format.Percent(o.Budget))
 	if o.State != "" {
@@ -27,7 +31,13 @@ func CostText(c recording.Cost) string {
 	if c.Basis == "" {
 		return "not known yet"
 	}
-	return fmt.Sprintf("%s (%s to %s), %s", percentSigned(c.Share), percentSigned(c.Low), percentSigned(c.High), format.Clean(c.Basis))
+	return fmt.Sprintf(
+		"%s (%s to %s), %s",
+		percentSigned(c.Share),
+		percentSigned(c.Low),
+		percentSigned(c.High),
+		format.Clean(c.Basis),
+	)
 }
 
 // percentSigned writes a share that may lie below 0, as bounds of what is measured do.
@@ -40,7 +50,14 @@ func percentSigned(share float64) string {
 
 // OverheadTable shows what each source cost, and at which level it was.
 func OverheadTable(o *recording.Overhead) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Left("Source", 0), document.Left("Level", 0), document.Left("Cost", 0), document.Left("Time at each level, what is missing, and why", 1)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Left("Source", 0),
+			document.Left("Level", 0),
+			document.Left("Cost", 0),
+			document.Left("Time at each level, what is missing, and why", 1),
+		},
+	}
 	for i := range o.Sources {
 		s := &o.Sources[i]
 		level := format.Clean(s.Level)

@@ -138,7 +138,11 @@ func TestShortReportFitsAScreen(t *testing.T) {
 		}
 		end := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "--full has the rest") })
 		if end < 0 || !strings.HasPrefix(string(full), strings.Join(lines[:end-1], "\n")) {
-			t.Errorf("%s: the short report is not the beginning of the full one, or says not where that is:\n%s", sc.name, short)
+			t.Errorf(
+				"%s: the short report is not the beginning of the full one, or says not where that is:\n%s",
+				sc.name,
+				short,
+			)
 		}
 	}
 }
@@ -149,7 +153,9 @@ func TestColorChangesNoWord(t *testing.T) {
 	if !strings.Contains(colored, "\x1b[") {
 		t.Error("no colour")
 	}
-	if plain := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(colored, ""); plain != string(text(t, m, TextOptions{})) {
+	if plain := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(colored, ""); plain != string(
+		text(t, m, TextOptions{}),
+	) {
 		t.Error("colour changes the text")
 	}
 }
@@ -197,7 +203,8 @@ func TestJSONHasNoNull(t *testing.T) {
 		if err := JSON(&out, New(sc.rec)); err != nil {
 			t.Fatal(err)
 		}
-		if regexp.MustCompile(`(?m)[:\[] *null,?$|^ *null,?$`).MatchString(strings.ReplaceAll(out.String(), `"iterations": null`, "")) {
+		if regexp.MustCompile(`(?m)[:\[] *null,?$|^ *null,?$`).
+			MatchString(strings.ReplaceAll(out.String(), `"iterations": null`, "")) {
 			t.Errorf("%s: a null in the JSON", sc.name)
 		}
 	}
@@ -209,7 +216,8 @@ func TestDoubtsComeWorstFirst(t *testing.T) {
 		got = append(got, string(d.Severity)+" "+string(d.Reason))
 	}
 	want := []string{
-		"error ring_full", "warning late_probe", "info overwritten", "info argument_fault", "info expensive_point", "info unlisted_process",
+		"error ring_full", "warning late_probe", "info overwritten", "info argument_fault",
+		"info expensive_point", "info unlisted_process",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("doubts (-want +got):\n%s", diff)

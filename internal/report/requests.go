@@ -30,7 +30,12 @@ func requestText(s *requests.Summary) string {
 	if q := s.Latency; q != nil {
 		parts = append(parts, "end to end "+quantileText(q))
 	}
-	return fmt.Sprintf("%s (%s): %s", format.Plural(s.Ended, "request", "requests"), format.Rate(s.PerSec), orNothing(strings.Join(parts, "; ")))
+	return fmt.Sprintf(
+		"%s (%s): %s",
+		format.Plural(s.Ended, "request", "requests"),
+		format.Rate(s.PerSec),
+		orNothing(strings.Join(parts, "; ")),
+	)
 }
 
 func orNothing(text string) string {
@@ -70,8 +75,17 @@ func requestFacts(s *requests.Summary) document.Facts {
 		of    *requests.Quantiles
 	}{{"Time to first token", s.TTFT}, {"Time per output token", s.TPOT}, {"End to end", s.Latency}} {
 		if q.of != nil {
-			f.Add(q.label, fmt.Sprintf("p50 %s, p90 %s, p99 %s, longest %s (%s)", format.Span(q.of.P50), format.Span(q.of.P90), format.Span(q.of.P99), format.Span(q.of.Max),
-				format.Plural(q.of.Count, "request", "requests")))
+			f.Add(
+				q.label,
+				fmt.Sprintf(
+					"p50 %s, p90 %s, p99 %s, longest %s (%s)",
+					format.Span(q.of.P50),
+					format.Span(q.of.P90),
+					format.Span(q.of.P99),
+					format.Span(q.of.Max),
+					format.Plural(q.of.Count, "request", "requests"),
+				),
+			)
 		}
 	}
 	f.Add("Throughput", throughputText(s))
@@ -108,8 +122,11 @@ func throughputText(s *requests.Summary) string {
 		}
 	}
 	if s.TokensCounted > 0 {
-		text += fmt.Sprintf("; of %s only the parts of the stream were counted, which is a lower bound: ask for usage (stream_options.include_usage)",
-			format.Plural(s.TokensCounted, "request", "requests"))
+		text += fmt.Sprintf(
+
+			"; of %s only the parts of the stream were counted, which is a lower bound: ask for usage (stream_options.include_usage)",
+			format.Plural(s.TokensCounted, "request", "requests"),
+		)
 	}
 	if s.TokensUnknown > 0 {
 		text += fmt.Sprintf("; the tokens of %s are not known", format.Plural(s.TokensUnknown, "request", "requests"))
@@ -131,7 +148,14 @@ func goodputText(g *requests.Goodput) string {
 	if g.Of > 0 {
 		share = float64(g.Met) / float64(g.Of)
 	}
-	return fmt.Sprintf("%s of %s (%s), %s, kept to the objective: %s", format.Count(g.Met), format.Count(g.Of), format.Percent(share), format.Rate(g.PerSec), strings.Join(limits, ", "))
+	return fmt.Sprintf(
+		"%s of %s (%s), %s, kept to the objective: %s",
+		format.Count(g.Met),
+		format.Count(g.Of),
+		format.Percent(share),
+		format.Rate(g.PerSec),
+		strings.Join(limits, ", "),
+	)
 }
 
 // stallText says how much of the streams' time went into gaps that are much longer than usual.
@@ -142,16 +166,26 @@ func stallText(s *requests.Stalls) string {
 	text := fmt.Sprintf("%s of the time between tokens is what %s of %s were longer than usual (from %s on)",
 		format.Percent(s.Share), format.Plural(s.Stalls, "gap", "gaps"), format.Count(s.Gaps), format.Span(s.Threshold))
 	if s.ByPrefill >= notedPrefill && s.ByPrefill > 2*s.Chance {
-		text += fmt.Sprintf("; in %s of that another request got its first token at the end of the gap (%s of usual gaps): its prefill ran in between. Chunked prefill makes such gaps shorter",
-			format.Percent(s.ByPrefill), format.Percent(s.Chance))
+		text += fmt.Sprintf(
+
+			"; in %s of that another request got its first token at the end of the gap (%s of usual gaps): its prefill ran in between. Chunked prefill makes such gaps shorter",
+			format.Percent(s.ByPrefill),
+			format.Percent(s.Chance),
+		)
 	}
 	return text
 }
 
 func groupTable(s *requests.Summary, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Route", 0), document.Left("Model", 2), document.Right("Requests", 0), document.Right("TTFT p50", 0), document.Right("p99", 1),
-		document.Right("TPOT p50", 0), document.Right("p99", 1), document.Right("Latency p50", 0), document.Right("p99", 1),
+		document.Left(
+			"Route",
+			0,
+		), document.Left("Model", 2), document.Right("Requests", 0), document.Right("TTFT p50", 0), document.Right("p99", 1),
+		document.Right(
+			"TPOT p50",
+			0,
+		), document.Right("p99", 1), document.Right("Latency p50", 0), document.Right("p99", 1),
 	}}
 	for _, g := range s.Groups[:min(len(s.Groups), rows)] {
 		cells := []string{format.Clean(g.Route), format.Clean(g.Model), format.Count(g.Count)}
@@ -170,7 +204,14 @@ func groupTable(s *requests.Summary, rows int) *document.Table {
 // tailTable cuts the time of a slow request as that of a usual one.
 func tailTable(tail *requests.Tail) *document.Table {
 	slow, usual := &tail.Slow, &tail.Median
-	t := &document.Table{Columns: []document.Column{document.Left("Part", 0), document.Right("Median request", 0), document.Right("p99 request", 0), document.Right("More", 0)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Left("Part", 0),
+			document.Right("Median request", 0),
+			document.Right("p99 request", 0),
+			document.Right("More", 0),
+		},
+	}
 	row := func(name string, a, b uint64) {
 		more := format.Nothing
 		if b > a {
@@ -193,8 +234,19 @@ func tailTable(tail *requests.Tail) *document.Table {
 	row("  stalled while another prefill ran", usual.ByPrefill, slow.ByPrefill)
 	row("After the last token", usual.Phases.Finish, slow.Phases.Finish)
 	row("All", usual.Latency, slow.Latency)
-	t.Note = fmt.Sprintf("Of %s that were streamed. The slow one has %s output tokens, the usual one %s; %d and %d others were in progress when they arrived.",
-		format.Plural(tail.Of, "request", "requests"), format.Count(slow.OutputTokens), format.Count(usual.OutputTokens), slow.Ahead, usual.Ahead)
+	t.Note = fmt.Sprintf(
+
+		"Of %s that were streamed. The slow one has %s output tokens, the usual one %s; %d and %d others were in progress when they arrived.",
+		format.Plural(
+			tail.Of,
+			"request",
+			"requests",
+		),
+		format.Count(slow.OutputTokens),
+		format.Count(usual.OutputTokens),
+		slow.Ahead,
+		usual.Ahead,
+	)
 	if !tail.Exact {
 		t.Note += " There are too few for a 99th percentile: the slow one is the slowest."
 	}
@@ -203,8 +255,14 @@ func tailTable(tail *requests.Tail) *document.Table {
 
 func slowTable(s *requests.Summary, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right("Latency", 0), document.Right("First token", 0), document.Right("Per token", 0), document.Right("Longest gap", 2), document.Right("In", 1), document.Right("Out", 0),
-		document.Right("Others", 2), document.Right("GPU", 1), document.Left("Result", 0), document.Left("Route", 3), document.Left("Id", 2),
+		document.Right(
+			"Latency",
+			0,
+		), document.Right("First token", 0), document.Right("Per token", 0), document.Right("Longest gap", 2), document.Right("In", 1), document.Right("Out", 0),
+		document.Right(
+			"Others",
+			2,
+		), document.Right("GPU", 1), document.Left("Result", 0), document.Left("Route", 3), document.Left("Id", 2),
 	}}
 	gpu := false
 	for i := range s.Slow[:min(len(s.Slow), rows)] {
@@ -213,7 +271,19 @@ func slowTable(s *requests.Summary, rows int) *document.Table {
 		if r.GPUFirst != nil && r.GPUDecode != nil {
 			worked, gpu = format.Span(*r.GPUFirst+*r.GPUDecode), true
 		}
-		t.Row(format.Span(r.Latency), orDash(r.TTFT), orDash(r.TPOT), orDash(r.LongestGap), tokens(r.InputTokens), outTokens(r), format.Count(r.Ahead), worked, resultText(r), format.Clean(r.Route), format.Clean(r.ID))
+		t.Row(
+			format.Span(r.Latency),
+			orDash(r.TTFT),
+			orDash(r.TPOT),
+			orDash(r.LongestGap),
+			tokens(r.InputTokens),
+			outTokens(r),
+			format.Count(r.Ahead),
+			worked,
+			resultText(r),
+			format.Clean(r.Route),
+			format.Clean(r.ID),
+		)
 	}
 	if !gpu {
 		t.Drop("GPU")

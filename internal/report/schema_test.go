@@ -193,7 +193,11 @@ func TestSchemaIsPublished(t *testing.T) {
 		t.Fatalf("%v (go test ./internal/report -update writes it)", err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-		t.Errorf("%s is not what the types are (go test ./internal/report -run Schema -update writes it):\n%s", schemaFile, diff)
+		t.Errorf(
+			"%s is not what the types are (go test ./internal/report -run Schema -update writes it):\n%s",
+			schemaFile,
+			diff,
+		)
 	}
 }
 

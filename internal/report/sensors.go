@@ -15,8 +15,14 @@ func addSensors(d *document.Document, m *Model) {
 		return
 	}
 	t := &document.Table{Columns: []document.Column{
-		document.Left("GPU", 0), document.Right("Power", 0), document.Right("Peak", 3), document.Right("Limit", 2), document.Right("Energy", 1), document.Right("Per iteration", 1),
-		document.Right("Max °C", 3), document.Right("SM clock busy", 0), document.Right("Can", 2), document.Right("Utilization", 1), document.Right("Memory used", 2),
+		document.Left(
+			"GPU",
+			0,
+		), document.Right("Power", 0), document.Right("Peak", 3), document.Right("Limit", 2), document.Right("Energy", 1), document.Right("Per iteration", 1),
+		document.Right(
+			"Max °C",
+			3,
+		), document.Right("SM clock busy", 0), document.Right("Can", 2), document.Right("Utilization", 1), document.Right("Memory used", 2),
 	}}
 	var lines document.Bullets
 	iterations := false
@@ -29,8 +35,19 @@ func addSensors(d *document.Document, m *Model) {
 		if g.PerIteration > 0 {
 			each, iterations = joules(g.PerIteration), true
 		}
-		t.Row(fmt.Sprintf("%d %s", g.Index, format.Clean(g.Name)), watts(g.Power), watts(g.PowerPeak), watts(g.PowerLimit), joules(g.Energy), each,
-			fmt.Sprint(g.Temperature), clock, can, fmt.Sprintf("%d%%", g.Utilization), format.Size(g.MemoryUsed))
+		t.Row(
+			fmt.Sprintf("%d %s", g.Index, format.Clean(g.Name)),
+			watts(g.Power),
+			watts(g.PowerPeak),
+			watts(g.PowerLimit),
+			joules(g.Energy),
+			each,
+			fmt.Sprint(g.Temperature),
+			clock,
+			can,
+			fmt.Sprintf("%d%%", g.Utilization),
+			format.Size(g.MemoryUsed),
+		)
 		lines = append(lines, clockLines(g)...)
 	}
 	if !iterations {
@@ -47,13 +64,32 @@ func clockLines(g *sensors.GPU) (lines []string) {
 	if g.Throttled {
 		var why []string
 		for _, r := range g.Throttle {
-			why = append(why, fmt.Sprintf("%s in %s of the busy time (%d MHz)", r.Reason, format.Percent(r.Share), r.Clock))
+			why = append(
+				why,
+				fmt.Sprintf("%s in %s of the busy time (%d MHz)", r.Reason, format.Percent(r.Share), r.Clock),
+			)
 		}
-		lines = append(lines, fmt.Sprintf("GPU %d ran slower than it can: %d of %d MHz while busy, down to %d MHz. The driver's reasons: %s.",
-			g.Index, g.SMClock, g.SMClockMax, g.SMClockLow, strings.Join(why, ", ")))
+		lines = append(
+			lines,
+			fmt.Sprintf(
+				"GPU %d ran slower than it can: %d of %d MHz while busy, down to %d MHz. The driver's reasons: %s.",
+				g.Index,
+				g.SMClock,
+				g.SMClockMax,
+				g.SMClockLow,
+				strings.Join(why, ", "),
+			),
+		)
 	}
 	if g.ECC > 0 {
-		lines = append(lines, fmt.Sprintf("GPU %d had %s that could not be corrected.", g.Index, format.Plural(g.ECC, "memory error", "memory errors")))
+		lines = append(
+			lines,
+			fmt.Sprintf(
+				"GPU %d had %s that could not be corrected.",
+				g.Index,
+				format.Plural(g.ECC, "memory error", "memory errors"),
+			),
+		)
 	}
 	return lines
 }

@@ -32,7 +32,10 @@ func inShort(m *Model) document.Facts {
 	if text := memoryText(&s.Memory); text != "" {
 		f.Add("Memory", text)
 	}
-	f.Add("Time in calls", fmt.Sprintf("%s in timed calls, %s of one thread's time", format.Span(s.CallTime), format.Percent(s.CallShare)))
+	f.Add(
+		"Time in calls",
+		fmt.Sprintf("%s in timed calls, %s of one thread's time", format.Span(s.CallTime), format.Percent(s.CallShare)),
+	)
 	f.Add("Errors", errorText(s.Errors))
 	return f
 }
@@ -43,8 +46,15 @@ func operationText(s *summary.Summary) string {
 		return fmt.Sprintf("%s (%s)", format.Count(s.Operations), format.Rate(s.PerSecond))
 	}
 	w := s.Windows
-	return fmt.Sprintf("%s: %s all the time, and %s in %s of windows",
-		format.Count(s.Operations), format.Count(s.Operations-w.Launches), format.Plural(w.Launches, "launch", "launches"), format.Span(w.Time))
+	return fmt.Sprintf(
+		"%s: %s all the time, and %s in %s of windows",
+		format.Count(
+			s.Operations,
+		),
+		format.Count(s.Operations-w.Launches),
+		format.Plural(w.Launches, "launch", "launches"),
+		format.Span(w.Time),
+	)
 }
 
 // always is the share of time from which on launches count as recorded all the time.
@@ -71,7 +81,14 @@ func launchText(l *summary.Launches) string {
 	}
 	var parts []string
 	if l.Kernels > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s", format.Plural(l.Kernels, "launch", "launches"), format.Plural(l.Handles, "kernel", "different kernels")))
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"%s of %s",
+				format.Plural(l.Kernels, "launch", "launches"),
+				format.Plural(l.Handles, "kernel", "different kernels"),
+			),
+		)
 	}
 	if l.Graphs > 0 {
 		parts = append(parts, format.Plural(l.Graphs, "graph launch", "graph launches"))
@@ -89,8 +106,16 @@ func waitText(b *summary.Blocked) string {
 
 // blockedText says for how long a thread was in calls of one kind.
 func blockedText(b *summary.Blocked, in string) string {
-	return fmt.Sprintf("%s: a thread was in %s for %s (%s; longest %s)",
-		format.Percent(b.Share), in, format.Span(b.Any), format.Plural(b.Calls, "call", "calls"), format.Span(b.Longest))
+	return fmt.Sprintf(
+		"%s: a thread was in %s for %s (%s; longest %s)",
+		format.Percent(
+			b.Share,
+		),
+		in,
+		format.Span(b.Any),
+		format.Plural(b.Calls, "call", "calls"),
+		format.Span(b.Longest),
+	)
 }
 
 // copiedText gives the bytes of each direction.

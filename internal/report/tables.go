@@ -23,7 +23,10 @@ func addTables(d *document.Document, m *Model, rows int) {
 
 func functionTable(s *summary.Summary, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Function", 0), document.Right("Calls", 0), document.Right("Total", 0), document.Right("p50", 0), document.Right("p99", 5),
+		document.Left(
+			"Function",
+			0,
+		), document.Right("Calls", 0), document.Right("Total", 0), document.Right("p50", 0), document.Right("p99", 5),
 		document.Right("Max", 2), document.Right("Bytes", 3), document.Right("Errors", 1), document.Right("Of wall", 0),
 	}}
 	errors := false
@@ -42,7 +45,17 @@ func functionTable(s *summary.Summary, rows int) *document.Table {
 }
 
 func functionRow(f *summary.Function) []string {
-	cells := []string{format.Clean(f.Name), format.Count(f.Count), format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Nothing, format.Nothing}
+	cells := []string{
+		format.Clean(f.Name),
+		format.Count(f.Count),
+		format.Nothing,
+		format.Nothing,
+		format.Nothing,
+		format.Nothing,
+		format.Nothing,
+		format.Nothing,
+		format.Nothing,
+	}
 	if f.Timed {
 		cells[2], cells[7], cells[8] = format.Span(f.Time), format.Count(f.Errors), format.Percent(f.Share)
 	}
@@ -106,7 +119,10 @@ func insideNote(s *summary.Summary, named int) string {
 	}
 	var parts []string
 	for _, in := range s.Inside[:min(len(s.Inside), named)] {
-		parts = append(parts, fmt.Sprintf("%s %s in %s", format.Count(in.Count), format.Clean(in.Name), format.Clean(in.In)))
+		parts = append(
+			parts,
+			fmt.Sprintf("%s %s in %s", format.Count(in.Count), format.Clean(in.Name), format.Clean(in.In)),
+		)
 	}
 	if len(s.Inside) > named {
 		parts = append(parts, "and calls of "+format.Plural(len(s.Inside)-named, "other function", "other functions"))
@@ -125,7 +141,14 @@ func joinNotes(notes ...string) string {
 }
 
 func errorTable(list []summary.ErrorCode, rows int) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Left("Function", 0), document.Left("Error", 0), document.Right("Code", 1), document.Right("Calls", 0)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Left("Function", 0),
+			document.Left("Error", 0),
+			document.Right("Code", 1),
+			document.Right("Calls", 0),
+		},
+	}
 	for _, e := range list[:min(len(list), rows)] {
 		t.Row(format.Clean(e.Function), e.Name, fmt.Sprint(e.Code), format.Count(e.Count))
 	}
@@ -142,8 +165,14 @@ func more(n, rows int, one, many string) string {
 
 func copyTable(list []summary.Copy) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Direction", 0), document.Left("Call", 0), document.Right("Copies", 0), document.Right("Bytes", 0),
-		document.Right("Average", 1), document.Right("Time in calls", 0), document.Right("Longest", 2), document.Right("Bandwidth", 0),
+		document.Left(
+			"Direction",
+			0,
+		), document.Left("Call", 0), document.Right("Copies", 0), document.Right("Bytes", 0),
+		document.Right(
+			"Average",
+			1,
+		), document.Right("Time in calls", 0), document.Right("Longest", 2), document.Right("Bandwidth", 0),
 	}}
 	for _, c := range list {
 		call, bandwidth, average := "sync", format.Nothing, format.Nothing
@@ -156,7 +185,16 @@ func copyTable(list []summary.Copy) *document.Table {
 		if sized := c.Count - c.Failed - c.Unsized; sized > 0 {
 			average = format.Size(c.Bytes / sized)
 		}
-		t.Row(directionName(c.Direction), call, format.Count(c.Count), format.Size(c.Bytes), average, format.Span(c.Time), format.Span(c.Longest), bandwidth)
+		t.Row(
+			directionName(c.Direction),
+			call,
+			format.Count(c.Count),
+			format.Size(c.Bytes),
+			average,
+			format.Span(c.Time),
+			format.Span(c.Longest),
+			bandwidth,
+		)
 		if c.Unsized > 0 {
 			t.Note = "The size of some copies (batches, or arguments that could not be read) is not known: bytes are a lower bound."
 		}
@@ -174,34 +212,68 @@ func directionName(d cuda.Direction) string {
 
 func memoryTable(m *summary.Memory) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Memory", 0), document.Right("Allocations", 0), document.Right("Failed", 1), document.Right("Bytes", 0), document.Right("Not freed", 0), document.Right("Time", 0),
+		document.Left(
+			"Memory",
+			0,
+		), document.Right("Allocations", 0), document.Right("Failed", 1), document.Right("Bytes", 0), document.Right("Not freed", 0), document.Right("Time", 0),
 	}}
 	for _, k := range m.Kinds {
-		t.Row(k.Kind, format.Count(k.Count), format.Count(k.Failed), format.Size(k.Bytes), format.Size(k.Kept), format.Span(k.Time))
+		t.Row(
+			k.Kind,
+			format.Count(k.Count),
+			format.Count(k.Failed),
+			format.Size(k.Bytes),
+			format.Size(k.Kept),
+			format.Span(k.Time),
+		)
 	}
 	if len(t.Rows) == 0 {
 		return t
 	}
 	t.Note = fmt.Sprintf("Nothing was freed; net %s in the window.", format.SignedSize(m.Net))
 	if m.Frees > 0 {
-		t.Note = fmt.Sprintf("%s took %s and gave back %s of this; net %s in the window.", format.Plural(m.Frees, "free", "frees"), format.Span(m.FreeTime), format.Size(m.Freed), format.SignedSize(m.Net))
+		t.Note = fmt.Sprintf(
+			"%s took %s and gave back %s of this; net %s in the window.",
+			format.Plural(m.Frees, "free", "frees"),
+			format.Span(m.FreeTime),
+			format.Size(m.Freed),
+			format.SignedSize(m.Net),
+		)
 	}
 	if m.Skipped > 0 {
-		t.Note = fmt.Sprintf("%s took %s. %s were so frequent that they were only counted: bytes and times are scaled by those that were recorded, and what stays allocated is not known.",
-			format.Plural(m.Frees, "free", "frees"), format.Span(m.FreeTime), format.Count(m.Skipped))
+		t.Note = fmt.Sprintf(
+
+			"%s took %s. %s were so frequent that they were only counted: bytes and times are scaled by those that were recorded, and what stays allocated is not known.",
+			format.Plural(m.Frees, "free", "frees"),
+			format.Span(m.FreeTime),
+			format.Count(m.Skipped),
+		)
 	}
 	if m.Unmatched > 0 {
-		t.Note += fmt.Sprintf(" %s of memory whose allocation was not seen, so that the net is an upper bound.", format.Plural(m.Unmatched, "free was", "frees were"))
+		t.Note += fmt.Sprintf(
+			" %s of memory whose allocation was not seen, so that the net is an upper bound.",
+			format.Plural(m.Unmatched, "free was", "frees were"),
+		)
 	}
 	return t
 }
 
 func shapeTable(l *summary.Launches) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Grid", 0), document.Left("Block", 0), document.Right("Dynamic shared", 1), document.Right("Kernels", 0), document.Right("Launches", 0), document.Right("Of launches", 0),
+		document.Left(
+			"Grid",
+			0,
+		), document.Left("Block", 0), document.Right("Dynamic shared", 1), document.Right("Kernels", 0), document.Right("Launches", 0), document.Right("Of launches", 0),
 	}}
 	for _, s := range l.Shapes {
-		t.Row(dimensions(s.Grid), dimensions(s.Block), format.Size(uint64(s.Shared)), format.Count(s.Handles), format.Count(s.Count), format.Percent(s.Share))
+		t.Row(
+			dimensions(s.Grid),
+			dimensions(s.Block),
+			format.Size(uint64(s.Shared)),
+			format.Count(s.Handles),
+			format.Count(s.Count),
+			format.Percent(s.Share),
+		)
 	}
 	if l.AllShapes > len(l.Shapes) {
 		t.Note = fmt.Sprintf("The %d most frequent of %s sizes.", len(l.Shapes), format.Count(l.AllShapes))

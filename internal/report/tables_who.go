@@ -16,8 +16,14 @@ func severalProcesses(m *Model) bool { return len(m.Summary.Processes) > 1 }
 
 func threadTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Thread", 0), document.Right("tid", 1), document.Right("pid", 0), document.Right("Operations", 0), document.Right("Launches", 2),
-		document.Right("Time in calls", 0), document.Right("Of wall", 3), document.Right("In sync", 0), document.Right("Sync of wall", 4),
+		document.Left(
+			"Thread",
+			0,
+		), document.Right("tid", 1), document.Right("pid", 0), document.Right("Operations", 0), document.Right("Launches", 2),
+		document.Right(
+			"Time in calls",
+			0,
+		), document.Right("Of wall", 3), document.Right("In sync", 0), document.Right("Sync of wall", 4),
 	}}
 	list := m.Summary.Threads
 	for _, th := range list[:min(len(list), rows)] {
@@ -25,7 +31,17 @@ func threadTable(m *Model, rows int) *document.Table {
 		if name == "" {
 			name = fmt.Sprintf("thread %d", th.TID)
 		}
-		t.Row(name, id(th.TID), id(th.PID), format.Count(th.Count), format.Count(th.Launches), format.Span(th.Time), format.Percent(th.Share), format.Span(th.Sync), format.Percent(th.SyncPart))
+		t.Row(
+			name,
+			id(th.TID),
+			id(th.PID),
+			format.Count(th.Count),
+			format.Count(th.Launches),
+			format.Span(th.Time),
+			format.Percent(th.Share),
+			format.Span(th.Sync),
+			format.Percent(th.SyncPart),
+		)
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -36,12 +52,28 @@ func threadTable(m *Model, rows int) *document.Table {
 
 func streamTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Stream", 0), document.Right("pid", 0), document.Right("Operations", 1), document.Right("Kernels", 0), document.Right("Graphs", 2),
-		document.Right("Copies", 0), document.Right("Copied", 0), document.Right("Syncs", 3), document.Right("In sync", 4),
+		document.Left(
+			"Stream",
+			0,
+		), document.Right("pid", 0), document.Right("Operations", 1), document.Right("Kernels", 0), document.Right("Graphs", 2),
+		document.Right(
+			"Copies",
+			0,
+		), document.Right("Copied", 0), document.Right("Syncs", 3), document.Right("In sync", 4),
 	}}
 	list := m.Summary.Streams
 	for _, s := range list[:min(len(list), rows)] {
-		t.Row(streamName(&s), id(s.PID), format.Count(s.Count), format.Count(s.Kernels), format.Count(s.Graphs), format.Count(s.Copies), format.Size(s.Bytes), format.Count(s.Syncs), format.Span(s.Sync))
+		t.Row(
+			streamName(&s),
+			id(s.PID),
+			format.Count(s.Count),
+			format.Count(s.Kernels),
+			format.Count(s.Graphs),
+			format.Count(s.Copies),
+			format.Size(s.Bytes),
+			format.Count(s.Syncs),
+			format.Span(s.Sync),
+		)
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -60,7 +92,10 @@ func streamName(s *summary.Stream) string {
 // processTable is left out where there is one process only: the head describes it.
 func processTable(m *Model) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Process", 0), document.Right("pid", 0), document.Right("Parent", 2), document.Right("Operations", 0), document.Left("State", 0), document.Left("Command", 1),
+		document.Left(
+			"Process",
+			0,
+		), document.Right("pid", 0), document.Right("Parent", 2), document.Right("Operations", 0), document.Left("State", 0), document.Left("Command", 1),
 	}}
 	if !severalProcesses(m) {
 		return t
@@ -79,7 +114,14 @@ func processTable(m *Model) *document.Table {
 		if p.Parent != 0 {
 			parent = id(p.Parent)
 		}
-		t.Row(format.Clean(p.Comm), id(p.PID), parent, format.Count(p.Count), processState(&p, m.Summary.Window.To), format.Shorten(format.Clean(p.Cmdline), 40))
+		t.Row(
+			format.Clean(p.Comm),
+			id(p.PID),
+			parent,
+			format.Count(p.Count),
+			processState(&p, m.Summary.Window.To),
+			format.Shorten(format.Clean(p.Cmdline), 40),
+		)
 	}
 	return t
 }
@@ -130,10 +172,21 @@ func processState(p *summary.Process, to uint64) string {
 // Probes says which libraries are probed, and at what kind of points.
 func Probes(list []summary.Library) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Library", 0), document.Left("Kind", 2), document.Right("Processes", 1), document.Right("Known", 3), document.Right("Probed", 0), document.Right("Cheap", 0), document.Left("Mode", 0),
+		document.Left(
+			"Library",
+			0,
+		), document.Left("Kind", 2), document.Right("Processes", 1), document.Right("Known", 3), document.Right("Probed", 0), document.Right("Cheap", 0), document.Left("Mode", 0),
 	}}
 	for _, l := range list {
-		t.Row(format.ShortPath(format.Clean(l.Path), 48), format.Clean(l.Kind), format.Count(len(l.PIDs)), format.Count(l.Found), format.Count(l.Points), format.Count(l.Cheap), probeMode(&l))
+		t.Row(
+			format.ShortPath(format.Clean(l.Path), 48),
+			format.Clean(l.Kind),
+			format.Count(len(l.PIDs)),
+			format.Count(l.Found),
+			format.Count(l.Points),
+			format.Count(l.Cheap),
+			probeMode(&l),
+		)
 	}
 	t.Note = probeNote(list)
 	return t

@@ -17,13 +17,22 @@ const worthShowing = 1.01
 func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 	d := &document.Document{Title: fmt.Sprintf("What if: process %d", a.PID)}
 	if a.Basis.Observed == 0 {
-		d.Add(document.Paragraph("There is nothing to replay: no stretch of time in which what the GPU did was recorded whole."))
+		d.Add(
+			document.Paragraph(
+				"There is nothing to replay: no stretch of time in which what the GPU did was recorded whole.",
+			),
+		)
 		return d
 	}
 	d.Add(document.Banner{Text: whatIfHeadline(a)}, whatIfFacts(a))
 	d.AddTable("Causes, each with its remedy", remedyTable(a, rows))
 	d.AddTable("Functions, calls, copies and kernels, each by itself", marginalTable(a, rows))
-	d.Add(document.Paragraph("Gains do not add up: what is the critical path after a change decides. A remedy that takes work off the path raises the throughput; a single request still takes that work's time."))
+	d.Add(
+		document.Paragraph(
+
+			"Gains do not add up: what is the critical path after a change decides. A remedy that takes work off the path raises the throughput; a single request still takes that work's time.",
+		),
+	)
 	return d
 }
 
@@ -124,10 +133,33 @@ func whatIfFacts(a *whatif.Answer) document.Facts {
 	if a.After != nil {
 		f.Add("Then", paceText(a.After)+fmt.Sprintf(", %s to %s", format.Span(a.After.Low), format.Span(a.After.High)))
 	}
-	f.Add("Replay", fmt.Sprintf("%s of work in %d steps; without changes it is off by %s", format.Span(a.Basis.Observed), a.Basis.Nodes, format.Percent(max(a.Basis.Error, -a.Basis.Error))))
-	f.Add("Cross-check", fmt.Sprintf("with times learned from the other half of the recording it is off by %s", format.Percent(max(a.Basis.Learned, -a.Basis.Learned))))
-	f.Add("Not explained", fmt.Sprintf("%s of the time are delays that nothing recorded explains", format.Percent(a.Basis.Unexplained)))
-	f.Add("Recording", fmt.Sprintf("cost the program %s of that time, as far as it shows; that is left out before a change and after it", format.Percent(a.Basis.Recording)))
+	f.Add(
+		"Replay",
+		fmt.Sprintf(
+			"%s of work in %d steps; without changes it is off by %s",
+			format.Span(a.Basis.Observed),
+			a.Basis.Nodes,
+			format.Percent(max(a.Basis.Error, -a.Basis.Error)),
+		),
+	)
+	f.Add(
+		"Cross-check",
+		fmt.Sprintf(
+			"with times learned from the other half of the recording it is off by %s",
+			format.Percent(max(a.Basis.Learned, -a.Basis.Learned)),
+		),
+	)
+	f.Add(
+		"Not explained",
+		fmt.Sprintf("%s of the time are delays that nothing recorded explains", format.Percent(a.Basis.Unexplained)),
+	)
+	f.Add(
+		"Recording",
+		fmt.Sprintf(
+			"cost the program %s of that time, as far as it shows; that is left out before a change and after it",
+			format.Percent(a.Basis.Recording),
+		),
+	)
 	f.Add("Pace", fmt.Sprintf("varied by %s within the recording", format.Percent(a.Basis.Varies)))
 	return f
 }
@@ -137,7 +169,14 @@ func paceText(p *whatif.Pace) string {
 }
 
 func remedyTable(a *whatif.Answer, rows int) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Left("change", 0), document.Right("faster", 0), document.Right("interval", 2), document.Right("time it touches", 1)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Left("change", 0),
+			document.Right("faster", 0),
+			document.Right("interval", 2),
+			document.Right("time it touches", 1),
+		},
+	}
 	for i := range a.Remedies {
 		p := &a.Remedies[i]
 		if len(t.Rows) == rows || p.Speedup < worthShowing {
@@ -149,7 +188,15 @@ func remedyTable(a *whatif.Answer, rows int) *document.Table {
 }
 
 func marginalTable(a *whatif.Answer, rows int) *document.Table {
-	t := &document.Table{Columns: []document.Column{document.Left("name", 0), document.Left("what", 3), document.Right("twice as fast", 0), document.Right("for nothing", 1), document.Right("its time", 2)}}
+	t := &document.Table{
+		Columns: []document.Column{
+			document.Left("name", 0),
+			document.Left("what", 3),
+			document.Right("twice as fast", 0),
+			document.Right("for nothing", 1),
+			document.Right("its time", 2),
+		},
+	}
 	for i := range a.Marginals {
 		m := &a.Marginals[i]
 		if len(t.Rows) == rows || m.Gone < worthShowing {

@@ -53,7 +53,11 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 func shortDocument(m *Model, ascii bool) *document.Document {
 	d := &document.Document{Title: "InferScope report"}
 	addAnswer(d, m, ascii)
-	d.Add(document.Paragraph("--full has the rest: evidence and stacks, losses, threads, calls, kernels. --open shows it in a browser."))
+	d.Add(
+		document.Paragraph(
+			"--full has the rest: evidence and stacks, losses, threads, calls, kernels. --open shows it in a browser.",
+		),
+	)
 	return d
 }
 
@@ -147,7 +151,11 @@ func seen(m *Model) string {
 	}
 	text := format.Plural(s.Operations, "CUDA operation", "CUDA operations")
 	if s.Operations > 0 {
-		text += fmt.Sprintf(" by %s of %s", format.Plural(len(s.Threads), "thread", "threads"), format.Plural(active, "process", "processes"))
+		text += fmt.Sprintf(
+			" by %s of %s",
+			format.Plural(len(s.Threads), "thread", "threads"),
+			format.Plural(active, "process", "processes"),
+		)
 	}
 	if imported(m) != "" { // by a tool that probes nothing
 		return text
@@ -167,7 +175,11 @@ func addDoubts(d *document.Document, m *Model) {
 	switch worst := gravity(m.Doubts[0].Severity); {
 	case m.State != Calls:
 	case worst == gravity(loss.Error):
-		d.Add(document.Paragraph("Because of the errors above, counts and times below can be too low by an unknown amount."))
+		d.Add(
+			document.Paragraph(
+				"Because of the errors above, counts and times below can be too low by an unknown amount.",
+			),
+		)
 	case worst == gravity(loss.Warning):
 		d.Add(document.Paragraph("Because of the warnings above, counts and times below are lower bounds."))
 	}
@@ -256,17 +268,37 @@ func reading(m *Model) document.Bullets {
 	}
 	probed := imported(m) == "" // other tools see each call, and probe none
 	if probed {
-		b = append(b, "Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.")
+		b = append(
+			b,
+
+			"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.",
+		)
 	}
-	b = append(b, fmt.Sprintf("Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.", format.Span(m.Summary.Window.Observed)),
-		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.")
+	b = append(
+		b,
+		fmt.Sprintf(
+
+			"Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.",
+			format.Span(m.Summary.Window.Observed),
+		),
+
+		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.",
+	)
 	if probed {
 		b = append(b, untimedText(m))
 	}
-	b = append(b, "p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.")
+	b = append(
+		b,
+
+		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.",
+	)
 	b = append(b, gpuReading(m)...)
 	if len(m.Summary.Copies) > 0 {
-		b = append(b, "The time of an async copy's call is not the time of its transfer, so bandwidth is given only for copies from or to host memory that return when they are done. Sizes are in powers of 1,000.")
+		b = append(
+			b,
+
+			"The time of an async copy's call is not the time of its transfer, so bandwidth is given only for copies from or to host memory that return when they are done. Sizes are in powers of 1,000.",
+		)
 	}
 	return b
 }

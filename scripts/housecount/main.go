@@ -48,7 +48,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("name the module: %w", err)
 	}
-	t := &tree{module: strings.TrimSpace(string(module)), packages: map[string]bool{}, exported: map[string]bool{}, used: map[string]bool{}}
+	t := &tree{
+		module:   strings.TrimSpace(string(module)),
+		packages: map[string]bool{},
+		exported: map[string]bool{},
+		used:     map[string]bool{},
+	}
 	by := map[string]*counts{}
 	words := 0
 	for _, file := range strings.Fields(string(out)) {
@@ -59,7 +64,8 @@ func run(ctx context.Context) error {
 			}
 			return err
 		}
-		if path.Ext(file) == ".md" && (strings.HasPrefix(file, "docs/") && !strings.Contains(file, "/examples/") || !strings.Contains(file, "/")) {
+		if path.Ext(file) == ".md" &&
+			(strings.HasPrefix(file, "docs/") && !strings.Contains(file, "/examples/") || !strings.Contains(file, "/")) {
 			words += len(bytes.Fields(text))
 		}
 		language := languageOf(file)
@@ -104,7 +110,8 @@ func languageOf(file string) string {
 
 func generated(text []byte) bool {
 	head := text[:min(len(text), 400)]
-	return bytes.Contains(head, []byte("Code generated")) || bytes.Contains(head, []byte("vmlinux")) && len(text) > 200_000
+	return bytes.Contains(head, []byte("Code generated")) ||
+		bytes.Contains(head, []byte("vmlinux")) && len(text) > 200_000
 }
 
 func (c *counts) add(text []byte) {
@@ -147,7 +154,8 @@ func (t *tree) read(file string, text []byte) error {
 		}
 		return true
 	})
-	if f.Name.Name != "main" && strings.HasPrefix(file, "internal/") && !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "internal/testkit/") {
+	if f.Name.Name != "main" && strings.HasPrefix(file, "internal/") && !strings.HasSuffix(file, "_test.go") &&
+		!strings.HasPrefix(file, "internal/testkit/") {
 		for _, d := range f.Decls {
 			t.export(dir, d)
 		}
@@ -213,11 +221,33 @@ func (t *tree) print(by map[string]*counts, words int) {
 	sort.Strings(languages)
 	for _, l := range languages {
 		c := by[l]
-		fmt.Printf("%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n", l, c.lines, c.files, c.long, percent(c.long, c.lines), maxColumns)
+		fmt.Printf(
+			"%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n",
+			l,
+			c.lines,
+			c.files,
+			c.long,
+			percent(c.long, c.lines),
+			maxColumns,
+		)
 	}
-	fmt.Printf("%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n", "hand-written", total.lines, total.files, total.long, percent(total.long, total.lines), maxColumns)
+	fmt.Printf(
+		"%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n",
+		"hand-written",
+		total.lines,
+		total.files,
+		total.long,
+		percent(total.long, total.lines),
+		maxColumns,
+	)
 	fmt.Printf("%-22s %7d, of which in internal/ %d\n", "Go packages", len(t.packages), t.under("internal/"))
-	fmt.Printf("%-22s %7.2f statements a line of code (%d in %d)\n", "density", float64(t.statements)/float64(max(1, t.code)), t.statements, t.code)
+	fmt.Printf(
+		"%-22s %7.2f statements a line of code (%d in %d)\n",
+		"density",
+		float64(t.statements)/float64(max(1, t.code)),
+		t.statements,
+		t.code,
+	)
 	unused := 0
 	var list []string
 	for name := range t.exported {

@@ -15,7 +15,9 @@ const mostReruns = 6
 
 // neverRerun finds what is a failure however rarely it comes: a data race, a crash, and harm to a watched process.
 // Those words stand in the output of a test, or of the victims and daemons that it started.
-var neverRerun = regexp.MustCompile(`DATA RACE|panic: |fatal error: |SIG(SEGV|BUS|ILL|ABRT|FPE|TRAP)|signal: |exit status|core dumped|harmed|died|failed \d+ times|launches failed`)
+var neverRerun = regexp.MustCompile(
+	`DATA RACE|panic: |fatal error: |SIG(SEGV|BUS|ILL|ABRT|FPE|TRAP)|signal: |exit status|core dumped|harmed|died|failed \d+ times|launches failed`,
+)
 
 // failure is a failed Go test.
 type failure struct {

@@ -77,7 +77,10 @@ func manySites(path string) (sites []uprobe.Site, timed int, err error) {
 		}
 		last = f.Offset
 		row, _ := cuda.Match(f.Name) // what the table does not know is probed at the entry only
-		sites = append(sites, uprobe.Site{Offset: f.Offset + f.point.Offset, Cookie: row.Cookie(uint16(len(sites))), Timed: row.Timed})
+		sites = append(
+			sites,
+			uprobe.Site{Offset: f.Offset + f.point.Offset, Cookie: row.Cookie(uint16(len(sites))), Timed: row.Timed},
+		)
 		if row.Timed {
 			timed++
 		}
@@ -139,7 +142,16 @@ func (a *attaching) round(file *os.File, pid uint32) error {
 		return fmt.Errorf("%d of %d sites could not be probed: %w", len(failed), len(a.sites), failed[0])
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
-	a.on, a.off, a.sum = append(a.on, ms(attached.Sub(start))), append(a.off, ms(end.Sub(attached))), append(a.sum, ms(end.Sub(start)))
+	a.on, a.off, a.sum = append(
+		a.on,
+		ms(attached.Sub(start)),
+	), append(
+		a.off,
+		ms(end.Sub(attached)),
+	), append(
+		a.sum,
+		ms(end.Sub(start)),
+	)
 	return nil
 }
 
@@ -164,6 +176,14 @@ func (a *attaching) extrapolate(t *table, n int) {
 		return
 	}
 	times := float64(n) / float64(len(a.sites)) / 1000
-	t.add(a.name+", before kernel 6.6", fmt.Sprintf("%.0f s", median(a.sum)*times),
-		fmt.Sprintf("attach %.1f, detach %.0f: extrapolated from %d functions", median(a.on)*times, median(a.off)*times, len(a.sites)))
+	t.add(
+		a.name+", before kernel 6.6",
+		fmt.Sprintf("%.0f s", median(a.sum)*times),
+		fmt.Sprintf(
+			"attach %.1f, detach %.0f: extrapolated from %d functions",
+			median(a.on)*times,
+			median(a.off)*times,
+			len(a.sites),
+		),
+	)
 }

@@ -103,7 +103,17 @@ func costTable(ctx context.Context, out, said io.Writer, rounds int, only *regex
 		return err
 	}
 	defer b.close()
-	fmt.Fprintf(out, "Added CPU time: kernel %s, %s, %d CPUs, %s, load %s, %d rounds of 4 slices of %v\n\n", kernel(), runtime.GOARCH, runtime.NumCPU(), model(), load(), rounds, costSlice)
+	fmt.Fprintf(
+		out,
+		"Added CPU time: kernel %s, %s, %d CPUs, %s, load %s, %d rounds of 4 slices of %v\n\n",
+		kernel(),
+		runtime.GOARCH,
+		runtime.NumCPU(),
+		model(),
+		load(),
+		rounds,
+		costSlice,
+	)
 	head, line := "| a program with |", "|---|"
 	for _, s := range b.sources {
 		head, line = head+" "+s.name+" |", line+"---|"
@@ -140,7 +150,17 @@ func newCostBench(ctx context.Context, rounds int) (b *costBench, err error) {
 	}
 	b.library = sim.Libcuda(cudasim.Shape580)
 	b.program = filepath.Join(b.dir, "steady")
-	cmd := exec.CommandContext(ctx, "cc", "-O2", "-Wall", "-pthread", "-o", b.program, filepath.Join(sim.Root, "test", "bench", "testdata", "steady.c"), "-ldl")
+	cmd := exec.CommandContext(
+		ctx,
+		"cc",
+		"-O2",
+		"-Wall",
+		"-pthread",
+		"-o",
+		b.program,
+		filepath.Join(sim.Root, "test", "bench", "testdata", "steady.c"),
+		"-ldl",
+	)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, text)
 	}
@@ -179,7 +199,11 @@ func (b *costBench) open() error {
 	if err != nil {
 		return err
 	}
-	b.sources = append(b.sources, costSource{"timed calls", []follower{timed}}, costSource{"these three", []follower{b.samples, switches, timed}})
+	b.sources = append(
+		b.sources,
+		costSource{"timed calls", []follower{timed}},
+		costSource{"these three", []follower{b.samples, switches, timed}},
+	)
 	launches, err := cudaapi.New(b.rings, cudaapi.Options{Launches: cudaapi.LaunchesOn})
 	if err != nil {
 		return err
@@ -248,7 +272,17 @@ func (b *costBench) start(ctx context.Context, l *steadyLoad) (*steady, error) {
 	if s.counter, err = unix.Mmap(int(f.Fd()), 0, 8, unix.PROT_READ, unix.MAP_SHARED); err != nil {
 		return nil, fmt.Errorf("map the counter of steps: %w", err)
 	}
-	s.cmd = exec.CommandContext(ctx, b.program, path, fmt.Sprint(b.cpu), b.library, fmt.Sprint(l.work.Nanoseconds()), fmt.Sprint(l.threads), fmt.Sprint(l.launches), fmt.Sprint(l.allocs))
+	s.cmd = exec.CommandContext(
+		ctx,
+		b.program,
+		path,
+		fmt.Sprint(b.cpu),
+		b.library,
+		fmt.Sprint(l.work.Nanoseconds()),
+		fmt.Sprint(l.threads),
+		fmt.Sprint(l.launches),
+		fmt.Sprint(l.allocs),
+	)
 	s.cmd.Env = append(os.Environ(), "CUDASIM_TRUTH_LEVEL=off", "LD_LIBRARY_PATH="+filepath.Dir(b.library))
 	s.cmd.Stderr = os.Stderr
 	if _, err := s.cmd.StdinPipe(); err != nil { // it runs until that is closed

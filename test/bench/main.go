@@ -37,7 +37,11 @@ func main() {
 	testing.Init() // nvlibs asks for -short
 	rounds := flag.Int("rounds", 9, "rounds of each measurement of calls")
 	daemon := flag.String("daemon", "", "the inferscoped to measure; it is built where none is named")
-	cost := flag.String("cost", "", "print instead what each source adds to programs that make steps, of those whose name matches (. for all)")
+	cost := flag.String(
+		"cost",
+		"",
+		"print instead what each source adds to programs that make steps, of those whose name matches (. for all)",
+	)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := start(ctx, *rounds, *daemon, *cost)

@@ -30,7 +30,11 @@ func TestPages(t *testing.T) {
 	}
 	pages := map[string]*recording.Recording{"pipeline": pipeline(500*ms, nil), "small": timelinetest.Eager.Make(1000)}
 	if os.Getenv("INFERSCOPE_BROWSER") == "all" {
-		pages["million"], pages["crowd"], pages["minute"] = timelinetest.Eager.Make(1_000_000), timelinetest.Crowd.Make(60_000), minute()
+		pages["million"], pages["crowd"], pages["minute"] = timelinetest.Eager.Make(
+			1_000_000,
+		), timelinetest.Crowd.Make(
+			60_000,
+		), minute()
 	} else {
 		pages["million"] = timelinetest.Eager.Make(100_000)
 	}
@@ -56,7 +60,13 @@ func write(t *testing.T, path string, rec *recording.Recording) {
 	if err := report.HTML(&out, report.New(rec)); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%-14s %8d events, %7d bytes, made in %v", filepath.Base(path), len(rec.Events), out.Len(), time.Since(began).Round(time.Millisecond))
+	t.Logf(
+		"%-14s %8d events, %7d bytes, made in %v",
+		filepath.Base(path),
+		len(rec.Events),
+		out.Len(),
+		time.Since(began).Round(time.Millisecond),
+	)
 	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}

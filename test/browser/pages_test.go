@@ -42,7 +42,11 @@ type program struct {
 func newProgram(c timelinetest.Config) *program {
 	c.Agent, c.Both = true, true
 	p := &program{Sim: timelinetest.New(c)}
-	p.Meta.Sources = append(p.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"}, recording.Source{Name: "scheduling", State: "running"})
+	p.Meta.Sources = append(
+		p.Meta.Sources,
+		recording.Source{Name: "cpu samples", State: "running"},
+		recording.Source{Name: "scheduling", State: "running"},
+	)
 	p.Meta.Processes[0].Cmdline = "python infer.py " + nasty
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	p.Thread(recordtest.PID, worker, "loader")
@@ -65,12 +69,45 @@ func (p *program) samples(tid uint32, from, to, stack uint64) {
 func layers(n int) []timelinetest.Kernel {
 	var list []timelinetest.Kernel
 	for i := range n {
-		list = append(list,
-			timelinetest.Kernel{Name: "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT", Handle: 0x10, Grid: [3]uint32{264, 1, 1}, Block: [3]uint32{384, 1, 1}, Dur: 21 * us},
-			timelinetest.Kernel{Name: fmt.Sprintf("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_%d<float>, std::array<char*, 2>>(int, CUDAFunctor, std::array)", i%5), Handle: uint64(0x20 + i%5), Grid: [3]uint32{96, 1, 1}, Block: [3]uint32{128, 1, 1}, Dur: 6 * us},
-			timelinetest.Kernel{Name: "flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64, 64, 256>>", Handle: 0x11, Grid: [3]uint32{4, 12, 1}, Block: [3]uint32{128, 1, 1}, Dur: 14 * us})
+		list = append(
+			list,
+			timelinetest.Kernel{
+				Name:   "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
+				Handle: 0x10,
+				Grid:   [3]uint32{264, 1, 1},
+				Block:  [3]uint32{384, 1, 1},
+				Dur:    21 * us,
+			},
+			timelinetest.Kernel{
+				Name: fmt.Sprintf(
+
+					"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_%d<float>, std::array<char*, 2>>(int, CUDAFunctor, std::array)",
+					i%5,
+				),
+				Handle: uint64(0x20 + i%5),
+				Grid:   [3]uint32{96, 1, 1},
+				Block:  [3]uint32{128, 1, 1},
+				Dur:    6 * us,
+			},
+			timelinetest.Kernel{
+				Name:   "flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64, 64, 256>>",
+				Handle: 0x11,
+				Grid:   [3]uint32{4, 12, 1},
+				Block:  [3]uint32{128, 1, 1},
+				Dur:    14 * us,
+			},
+		)
 	}
-	return append(list, timelinetest.Kernel{Name: nasty, Handle: 0x99, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}, Dur: 4 * us})
+	return append(
+		list,
+		timelinetest.Kernel{
+			Name:   nasty,
+			Handle: 0x99,
+			Grid:   [3]uint32{1, 1, 1},
+			Block:  [3]uint32{32, 1, 1},
+			Dur:    4 * us,
+		},
+	)
 }
 
 // pipeline takes batches from a loader that is too slow, computes, and chooses the next token in Python: some causes at
@@ -78,17 +115,71 @@ func layers(n int) []timelinetest.Kernel {
 func pipeline(length uint64, spans []timelinetest.Span) *recording.Recording {
 	p := newProgram(timelinetest.Config{Length: length, Windows: spans})
 	top := recordtest.Python("<module>", "/app/infer.py", 60)
-	get := p.Stack(recordtest.Kernel("pipe_read"), recordtest.Native("read", "libc.so.6"), recordtest.Python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395), recordtest.Python("next_batch", "/app/loader.py", 41), top)
-	tokenize := p.Stack(recordtest.Native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"), recordtest.Python("tokenize", "/app/tok.py", 12), recordtest.Python("run", "/app/loader.py", 80))
-	launch := p.Stack(recordtest.Native("cuLaunchKernel", "libcuda.so.1"), recordtest.Native("at::native::add_kernel", "libtorch_cuda.so"), recordtest.Python("forward", "/usr/lib/python3.12/site-packages/torch/nn/modules/linear.py", 114), recordtest.Python("decode", "/app/infer.py", 31), top)
-	item := p.Stack(recordtest.Native("cuStreamSynchronize", "libcuda.so.1"), recordtest.Native("at::native::item", "libtorch_cuda.so"), recordtest.Python("decode", "/app/infer.py", 35), top)
-	choose := p.Stack(recordtest.Native("_PyEval_EvalFrameDefault", "python3.12"), recordtest.Python("top_p", "/app/sampling.py", 48), recordtest.Python(nasty, "/app/infer.py", 36), top)
-	idle := p.Stack(recordtest.Kernel("futex_wait_queue"), recordtest.Native("pthread_cond_wait", "libc.so.6"), recordtest.Python("run", "/app/loader.py", 70))
+	get := p.Stack(
+		recordtest.Kernel("pipe_read"),
+		recordtest.Native("read", "libc.so.6"),
+		recordtest.Python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
+		recordtest.Python("next_batch", "/app/loader.py", 41),
+		top,
+	)
+	tokenize := p.Stack(
+		recordtest.Native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		recordtest.Python("tokenize", "/app/tok.py", 12),
+		recordtest.Python("run", "/app/loader.py", 80),
+	)
+	launch := p.Stack(
+		recordtest.Native("cuLaunchKernel", "libcuda.so.1"),
+		recordtest.Native("at::native::add_kernel", "libtorch_cuda.so"),
+		recordtest.Python("forward", "/usr/lib/python3.12/site-packages/torch/nn/modules/linear.py", 114),
+		recordtest.Python("decode", "/app/infer.py", 31),
+		top,
+	)
+	item := p.Stack(
+		recordtest.Native("cuStreamSynchronize", "libcuda.so.1"),
+		recordtest.Native("at::native::item", "libtorch_cuda.so"),
+		recordtest.Python("decode", "/app/infer.py", 35),
+		top,
+	)
+	choose := p.Stack(
+		recordtest.Native("_PyEval_EvalFrameDefault", "python3.12"),
+		recordtest.Python("top_p", "/app/sampling.py", 48),
+		recordtest.Python(nasty, "/app/infer.py", 36),
+		top,
+	)
+	idle := p.Stack(
+		recordtest.Kernel("futex_wait_queue"),
+		recordtest.Native("pthread_cond_wait", "libc.so.6"),
+		recordtest.Python("run", "/app/loader.py", 70),
+	)
 	for range length / (16_500 * us) {
 		p.leader.Then(func(t *timelinetest.Thread) {
-			p.Off(recordtest.Off{TID: leader, TS: t.Now, Dur: 7 * ms, Blocked: 7*ms - 50*us, Call: sysRead, By: [2]uint32{recordtest.PID, worker}, Arg: 7, Inode: 123, Type: 1, Stack: get})
+			p.Off(
+				recordtest.Off{
+					TID:     leader,
+					TS:      t.Now,
+					Dur:     7 * ms,
+					Blocked: 7*ms - 50*us,
+					Call:    sysRead,
+					By:      [2]uint32{recordtest.PID, worker},
+					Arg:     7,
+					Inode:   123,
+					Type:    1,
+					Stack:   get,
+				},
+			)
 			p.samples(worker, t.Now, t.Now+7*ms, tokenize)
-			p.Off(recordtest.Off{TID: worker, TS: t.Now + 7*ms, Dur: 9 * ms, Blocked: 9*ms - 20*us, Call: sysFutex, By: [2]uint32{recordtest.PID, leader}, Arg: 0x7f00_2000, Stack: idle})
+			p.Off(
+				recordtest.Off{
+					TID:     worker,
+					TS:      t.Now + 7*ms,
+					Dur:     9 * ms,
+					Blocked: 9*ms - 20*us,
+					Call:    sysFutex,
+					By:      [2]uint32{recordtest.PID, leader},
+					Arg:     0x7f00_2000,
+					Stack:   idle,
+				},
+			)
 			t.Pause(7 * ms)
 			t.Copy(p.st, 4<<20, timelinetest.Pageable, 30*us)
 			for range 3 {

@@ -45,7 +45,9 @@ func TestMain(m *testing.M) {
 func givenFlags() *flags {
 	value := func(name string) string { return flag.Lookup(name).Value.String() }
 	return &flags{
-		all: value("all") == "true", only: value("only"), keep: value("keep"), replay: value("replay"), doc: value("doc"), daemon: value("daemon"),
+		all: value(
+			"all",
+		) == "true", only: value("only"), keep: value("keep"), replay: value("replay"), doc: value("doc"), daemon: value("daemon"),
 		lanes: value("lanes"), pin: value("pin"),
 	}
 }
@@ -151,10 +153,28 @@ func (f *flags) one(t *testing.T, j *job, observe func(*testing.T, *scenario) ob
 		if !v.disturbed() || f.replay != "" {
 			break
 		}
-		t.Logf("try %d: %s was to be dearest, and truly it was %s; next %s, %.0f%% of it; the GPU was idle for %.1f%%", try+1, or(s.want, "none"), or(v.Planted, "none"), v.Second, 100*v.Rival, 100*v.Idle/v.Covered)
+		t.Logf(
+			"try %d: %s was to be dearest, and truly it was %s; next %s, %.0f%% of it; the GPU was idle for %.1f%%",
+			try+1,
+			or(s.want, "none"),
+			or(v.Planted, "none"),
+			v.Second,
+			100*v.Rival,
+			100*v.Idle/v.Covered,
+		)
 	}
-	t.Logf("%s: truly %s %s, found %s %s (%s), GPU idle %.1f%%, seen %.1f%% %s", s.name, or(v.Planted, "none"), ms(v.True), or(v.Found, "none"), ms(v.Cost), v.Class,
-		100*v.Idle/max(1, v.Covered), 100*v.Seen/max(1, v.Covered), v.mark())
+	t.Logf(
+		"%s: truly %s %s, found %s %s (%s), GPU idle %.1f%%, seen %.1f%% %s",
+		s.name,
+		or(v.Planted, "none"),
+		ms(v.True),
+		or(v.Found, "none"),
+		ms(v.Cost),
+		v.Class,
+		100*v.Idle/max(1, v.Covered),
+		100*v.Seen/max(1, v.Covered),
+		v.mark(),
+	)
 	for _, note := range v.Notes {
 		t.Log("    " + note)
 	}
@@ -169,7 +189,12 @@ func finish(t *testing.T, all []*verdict, asked int) {
 	fmt.Print(tables(all, asked))
 	s := scoreOf(all)
 	if float64(s.right) < goal*float64(s.all) {
-		t.Errorf("the dearest cause is right in %d of %d scenarios, which is less than %.0f%%", s.right, s.all, 100*goal)
+		t.Errorf(
+			"the dearest cause is right in %d of %d scenarios, which is less than %.0f%%",
+			s.right,
+			s.all,
+			100*goal,
+		)
 	}
 	if s.accused > 0 {
 		t.Errorf("%d healthy programs are accused of something", s.accused)

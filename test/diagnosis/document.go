@@ -99,7 +99,10 @@ func diagnosisDocument(all []*verdict, asked int) string {
 // whatIfDocument is the generated section of `make bench-whatif`, built like diagnosisDocument.
 func whatIfDocument(all []*predicted, asked int) string {
 	var b strings.Builder
-	b.WriteString("| planted cause | measured speed-up | within 10% | inside interval | error, median (worst) |\n|---|--:|--:|--:|--:|\n")
+	b.WriteString(
+
+		"| planted cause | measured speed-up | within 10% | inside interval | error, median (worst) |\n|---|--:|--:|--:|--:|\n",
+	)
 	for _, g := range groupBy(all, func(v *predicted) string { return v.scenario.want }) {
 		near, inside, measured, off := 0, 0, []float64{}, []float64{}
 		for _, v := range g.rows {
@@ -112,18 +115,49 @@ func whatIfDocument(all []*predicted, asked int) string {
 			}
 		}
 		n := len(g.rows)
-		fmt.Fprintf(&b, "| %s | %s | %d/%d | %d/%d | %s |\n", g.name, span(measured), near, n, inside, n, errorText(off))
+		fmt.Fprintf(
+			&b,
+			"| %s | %s | %d/%d | %d/%d | %s |\n",
+			g.name,
+			span(measured),
+			near,
+			n,
+			inside,
+			n,
+			errorText(off),
+		)
 	}
 	s := predictedScore(all)
-	fmt.Fprintf(&b, "\n%d programs and their fixed twins: %.1f%% of the predictions are within %.0f%% of the measured speed-up,\n"+
-		"%.1f%% of the measured speed-ups lie inside the interval; the median error is %.1f%%.\n",
-		len(all), 100*s.near, 100*predictedError, 100*s.inside, 100*s.off)
+	fmt.Fprintf(
+		&b,
+		"\n%d programs and their fixed twins: %.1f%% of the predictions are within %.0f%% of the measured speed-up,\n"+
+			"%.1f%% of the measured speed-ups lie inside the interval; the median error is %.1f%%.\n",
+		len(all),
+		100*s.near,
+		100*predictedError,
+		100*s.inside,
+		100*s.off,
+	)
 	if wrong := chosen(all, func(v *predicted) bool { return v.mark() != "" }); len(wrong) > 0 {
-		b.WriteString("\nPredictions that missed:\n\n| # | program | change | predicted | interval | measured | of the pairs | error |\n" +
-			"|--:|---|---|--:|--:|--:|--:|--:|\n")
+		b.WriteString(
+			"\nPredictions that missed:\n\n| # | program | change | predicted | interval | measured | of the pairs | error |\n" +
+				"|--:|---|---|--:|--:|--:|--:|--:|\n",
+		)
 		for _, v := range wrong {
-			fmt.Fprintf(&b, "| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% |\n", v.number, v.scenario.name,
-				v.Plan, v.Speedup, v.Low, v.High, v.Measured, v.Least, v.Most, 100*v.off())
+			fmt.Fprintf(
+				&b,
+				"| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% |\n",
+				v.number,
+				v.scenario.name,
+				v.Plan,
+				v.Speedup,
+				v.Low,
+				v.High,
+				v.Measured,
+				v.Least,
+				v.Most,
+				100*v.off(),
+			)
 		}
 	}
 	return b.String() + missing(len(all), asked)
@@ -140,7 +174,11 @@ func groupBy[T any](all []T, name func(T) string) []tableGroup[T] {
 	var out []tableGroup[T]
 	for _, row := range all {
 		n := name(row)
-		i, ok := slices.BinarySearchFunc(out, n, func(g tableGroup[T], n string) int { return strings.Compare(g.name, n) })
+		i, ok := slices.BinarySearchFunc(
+			out,
+			n,
+			func(g tableGroup[T], n string) int { return strings.Compare(g.name, n) },
+		)
 		if !ok {
 			out = slices.Insert(out, i, tableGroup[T]{name: n})
 		}

@@ -10,7 +10,11 @@ import (
 // TestDocumentReplacesItsSectionOnly: what a person wrote around a section, and other sections, stay as they are.
 func TestDocumentReplacesItsSectionOnly(t *testing.T) {
 	other := beginMarker("other") + "\n\nkept\n\n" + endMarker("other")
-	text := "# Title\n\nBefore.\n\n" + beginMarker("x") + "\n\n| old |\n\n" + endMarker("x") + "\n\nAfter.\n" + other + "\n"
+	text := "# Title\n\nBefore.\n\n" + beginMarker(
+		"x",
+	) + "\n\n| old |\n\n" + endMarker(
+		"x",
+	) + "\n\nAfter.\n" + other + "\n"
 	want := strings.Replace(text, "| old |", "| new |", 1)
 	got, err := replaceSection(text, "x", "\n| new |\n")
 	if err != nil || got != want {
@@ -44,7 +48,8 @@ func TestDocumentFile(t *testing.T) {
 		if err := writeSection(path, "x", body); err != nil {
 			t.Fatal(err)
 		}
-		if text, _ := os.ReadFile(path); !strings.Contains(string(text), body) || strings.Count(string(text), "|") != 2 {
+		if text, _ := os.ReadFile(path); !strings.Contains(string(text), body) ||
+			strings.Count(string(text), "|") != 2 {
 			t.Errorf("%s: %s", body, text)
 		}
 	}
@@ -70,7 +75,18 @@ func TestDocumentOfTheProject(t *testing.T) {
 func TestDocumentTables(t *testing.T) {
 	sleep, lock, none := &scenario{name: "a", want: "sleep"}, &scenario{name: "b", want: "lock"}, &scenario{name: "c"}
 	got := diagnosisDocument([]*verdict{
-		{number: 1, scenario: sleep, Planted: "sleep", Found: "sleep", True: 100, Cost: 101, Covered: 200, Idle: 100, Right: true, Near: true},
+		{
+			number:   1,
+			scenario: sleep,
+			Planted:  "sleep",
+			Found:    "sleep",
+			True:     100,
+			Cost:     101,
+			Covered:  200,
+			Idle:     100,
+			Right:    true,
+			Near:     true,
+		},
 		{number: 2, scenario: lock, Planted: "lock", Found: "worker", True: 100, Cost: 90, Covered: 200, Idle: 150},
 		{number: 3, scenario: none, Covered: 200, Right: true, Near: true},
 	}, 4)

@@ -54,7 +54,12 @@ func analyse(o observation) (*gap.Walk, *timeline.Timeline, *diagnose.Diagnosis)
 func judge(s *scenario, o observation) *verdict {
 	w, t, d := analyse(o)
 	covered := coveredOf(s, w, t)
-	v := &verdict{scenario: s, Class: d.Verdict, Covered: float64(covered.Total()), Idle: float64(covered.Without(o.truth.Busy).Total())}
+	v := &verdict{
+		scenario: s,
+		Class:    d.Verdict,
+		Covered:  float64(covered.Total()),
+		Idle:     float64(covered.Without(o.truth.Busy).Total()),
+	}
 	for g := range w.All() {
 		v.Seen += float64(g.To - g.From)
 	}
@@ -67,7 +72,8 @@ func judge(s *scenario, o observation) *verdict {
 		v.spare(d)
 		return v
 	}
-	v.Right = v.Found == v.Planted && (!s.idle || d.Verdict == diagnose.Idle) && (s.kernels == nil || d.Verdict == diagnose.GPUBound) &&
+	v.Right = v.Found == v.Planted && (!s.idle || d.Verdict == diagnose.Idle) &&
+		(s.kernels == nil || d.Verdict == diagnose.GPUBound) &&
 		(!s.left || d.Verdict == diagnose.Healthy && len(d.Findings) > 0 && d.Findings[0].Minor)
 	v.Near = v.Right && math.Abs(v.Cost-v.True) <= costError*v.True
 	if s.idle && d.Verdict == diagnose.Idle && (v.Found == "" || v.Found == s.want) {
@@ -91,7 +97,10 @@ func coveredOf(s *scenario, w *gap.Walk, t *timeline.Timeline) timeline.Spans {
 
 // plant notes which cause truly costs most.
 func (v *verdict) plant(costs map[string]float64) {
-	byCost := slices.SortedFunc(maps.Keys(costs), func(a, b string) int { return cmp.Or(cmp.Compare(costs[b], costs[a]), cmp.Compare(a, b)) })
+	byCost := slices.SortedFunc(
+		maps.Keys(costs),
+		func(a, b string) int { return cmp.Or(cmp.Compare(costs[b], costs[a]), cmp.Compare(a, b)) },
+	)
 	if v.scenario.want == "" || len(byCost) == 0 {
 		return
 	}
@@ -154,7 +163,10 @@ func (v *verdict) note(costs map[string]float64, d *diagnose.Diagnosis) {
 	}
 	v.Notes = append(v.Notes, "said "+list(said, v.Covered))
 	for _, f := range d.Findings {
-		v.Notes = append(v.Notes, fmt.Sprintf("finding %s: %s, %.1f ms, sure %.2f", f.Cause, f.Title, float64(f.Cost)/1e6, f.Confidence))
+		v.Notes = append(
+			v.Notes,
+			fmt.Sprintf("finding %s: %s, %.1f ms, sure %.2f", f.Cause, f.Title, float64(f.Cost)/1e6, f.Confidence),
+		)
 	}
 	v.Notes = append(v.Notes, d.Reasons...)
 }
@@ -170,7 +182,11 @@ func (v *verdict) cross(phases []phase, w *gap.Walk) {
 		if called[p.Cause] == nil {
 			called[p.Cause] = map[string]float64{}
 		}
-		first, _ := slices.BinarySearchFunc(steps, p.Span.From, func(s gap.Step, from uint64) int { return cmp.Compare(s.To, from) })
+		first, _ := slices.BinarySearchFunc(
+			steps,
+			p.Span.From,
+			func(s gap.Step, from uint64) int { return cmp.Compare(s.To, from) },
+		)
 		for _, s := range steps[first:] {
 			if s.From >= p.Span.To {
 				break

@@ -58,7 +58,15 @@ func parsePlan(b []byte) []phase {
 			continue // not written to its end
 		}
 		name, _, _ := bytes.Cut(b[causeAt:planSize], []byte{0})
-		out = append(out, phase{timeline.Span{From: le.Uint64(b[8:]), To: le.Uint64(b[16:])}, le.Uint32(b), le.Uint64(b[24:]), string(name)})
+		out = append(
+			out,
+			phase{
+				timeline.Span{From: le.Uint64(b[8:]), To: le.Uint64(b[16:])},
+				le.Uint32(b),
+				le.Uint64(b[24:]),
+				string(name),
+			},
+		)
 	}
 	return out
 }
@@ -96,7 +104,13 @@ func newTruth(device []*cudasim.Truth, phases []phase) *truth {
 			queued[op.From] = d.Ops[i].TID
 		}
 	}
-	t := &truth{Phases: phases, Busy: timeline.Join(busy), Kernels: timeline.Join(kernels), Copies: timeline.Join(copies), Named: map[string]timeline.Spans{}}
+	t := &truth{
+		Phases:  phases,
+		Busy:    timeline.Join(busy),
+		Kernels: timeline.Join(kernels),
+		Copies:  timeline.Join(copies),
+		Named:   map[string]timeline.Spans{},
+	}
 	for name, list := range named {
 		t.Named[name] = timeline.Join(list)
 	}

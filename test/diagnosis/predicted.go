@@ -50,14 +50,47 @@ func (v *predicted) mark() string {
 // predictedTable prints a row for each of so many as were asked for, and what they amount to.
 func predictedTable(all []*predicted, asked int) string {
 	var b strings.Builder
-	b.WriteString("| # | program | change | predicted | interval | measured | of the pairs | error | replay | cross-check | not explained | pace while recorded | tries | recording | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n")
+	b.WriteString(
+
+		"| # | program | change | predicted | interval | measured | of the pairs | error | replay | cross-check | not explained | pace while recorded | tries | recording | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n",
+	)
 	for _, v := range all {
-		fmt.Fprintf(&b, "| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% | %+.2f%% | %+.1f%% | %.1f%% | %.0f%% | %d | %.1f%% | %s |\n", v.number, v.scenario.name, v.Plan, v.Speedup, v.Low, v.High, v.Measured,
-			v.Least, v.Most, 100*v.off(), 100*v.Replay, 100*v.Learned, 100*v.Unexplained, 100*v.Watched, v.Tries, 100*v.Cost, v.mark())
+		fmt.Fprintf(
+			&b,
+
+			"| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% | %+.2f%% | %+.1f%% | %.1f%% | %.0f%% | %d | %.1f%% | %s |\n",
+			v.number,
+			v.scenario.name,
+			v.Plan,
+			v.Speedup,
+			v.Low,
+			v.High,
+			v.Measured,
+			v.Least,
+			v.Most,
+			100*v.off(),
+			100*v.Replay,
+			100*v.Learned,
+			100*v.Unexplained,
+			100*v.Watched,
+			v.Tries,
+			100*v.Cost,
+			v.mark(),
+		)
 	}
 	s := predictedScore(all)
-	fmt.Fprintf(&b, "\n%d programs with their fixed twins: %.1f%% of the speed-ups are predicted to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
-		len(all), 100*s.near, 100*predictedError, 100*s.inside, 100*s.off, 100*s.replay, 100*s.learned)
+	fmt.Fprintf(
+		&b,
+
+		"\n%d programs with their fixed twins: %.1f%% of the speed-ups are predicted to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
+		len(all),
+		100*s.near,
+		100*predictedError,
+		100*s.inside,
+		100*s.off,
+		100*s.replay,
+		100*s.learned,
+	)
 	return b.String() + missing(len(all), asked)
 }
 

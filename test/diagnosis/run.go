@@ -61,7 +61,8 @@ func newBench(tb testing.TB, daemon string) *bench {
 	}
 	b := &bench{paths: cudasim.Build(tb), daemon: daemon, answer: answers(tb), http: pages(tb), usual: usual}
 	b.programs = filepath.Join(b.paths.Root, "build", "scenarios")
-	out, err := exec.CommandContext(tb.Context(), "make", "-s", "-C", filepath.Join(b.paths.Root, "testdata", "scenarios"), "OUT="+b.programs, "CUDASIM="+b.paths.Sim).CombinedOutput()
+	out, err := exec.CommandContext(tb.Context(), "make", "-s", "-C", filepath.Join(b.paths.Root, "testdata", "scenarios"), "OUT="+b.programs, "CUDASIM="+b.paths.Sim).
+		CombinedOutput()
 	if err != nil {
 		tb.Fatalf("make the scenarios' programs: %v\n%s", err, out)
 	}
@@ -152,7 +153,10 @@ func (b *bench) watch(t *testing.T, p *party) *watching {
 	w.asked.For *= time.Duration(max(1, b.longer))
 	w.daemon = watch.StartBuilt(t, b.daemon, p.v.PID, flags...)
 	if !p.s.cpuOnly {
-		w.daemon.Until("the agent to run", func() bool { return joined(w.daemon.Recording(p.v.PID, api.Window{Last: time.Second}), p.v.PID) })
+		w.daemon.Until(
+			"the agent to run",
+			func() bool { return joined(w.daemon.Recording(p.v.PID, api.Window{Last: time.Second}), p.v.PID) },
+		)
 	}
 	time.Sleep(warming)
 	return w
@@ -162,7 +166,9 @@ func (b *bench) watch(t *testing.T, p *party) *watching {
 func (w *watching) take() (rec *recording.Recording, quota uint64) {
 	before, began := w.p.quota.throttled(), time.Now()
 	rec = w.daemon.Recording(w.p.v.PID, w.asked)
-	quota = uint64(float64(w.p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)))
+	quota = uint64(
+		float64(w.p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)),
+	)
 	return rec, quota
 }
 
@@ -185,7 +191,9 @@ func (b *bench) start(t *testing.T, l *lane, s *scenario, plans string) *cudasim
 		Program: program, NoReady: true, Timeout: watch.Patience, Level: b.truth,
 		Env: append(env, "LD_LIBRARY_PATH="+libraries),
 	})
-	v.Send(strings.NewReplacer("{answer}", b.answer, "{http}", b.http, "{cpu}", strconv.Itoa(l.first())).Replace(s.script))
+	v.Send(
+		strings.NewReplacer("{answer}", b.answer, "{http}", b.http, "{cpu}", strconv.Itoa(l.first())).Replace(s.script),
+	)
 	v.Send("go")
 	if s.request > 0 {
 		go s.ask(t.Context(), v.WaitLine("port"))
@@ -227,7 +235,11 @@ func (b *bench) disturb(t *testing.T, l *lane, s *scenario, v *cudasim.Victim) (
 
 // joined reports whether the agent records in pid.
 func joined(rec *recording.Recording, pid int) bool {
-	return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Agents, func(a recording.Agent) bool { return int(a.PID) == pid && a.State == "running" })
+	return rec.Meta.GPU != nil &&
+		slices.ContainsFunc(
+			rec.Meta.GPU.Agents,
+			func(a recording.Agent) bool { return int(a.PID) == pid && a.State == "running" },
+		)
 }
 
 // save keeps an observation in a folder, so that it can be judged again.

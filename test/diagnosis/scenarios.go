@@ -64,26 +64,83 @@ func alone() []scenario {
 	alloc := knob("CUDASIM_ALLOC_NS", "1500000")
 	return []scenario{
 		{name: "native work", script: step + "native 3000", want: "native-work", usual: true},
-		{name: "native work, unlike kernels", script: "kernels 3 attn_us400; kernels 40 gemm_us10; wait; pack 4000", want: "native-work"},
+		{
+			name:   "native work, unlike kernels",
+			script: "kernels 3 attn_us400; kernels 40 gemm_us10; wait; pack 4000",
+			want:   "native-work",
+		},
 		{name: "native work, windows", script: step + "native 3000", want: "native-work", windows: true, usual: true},
 		{name: "tokenizer", script: step + "tokenize 3000", want: "preprocessing"},
 		{name: "image decoding", script: step + "decode 2500; resize 1500", want: "preprocessing", usual: true},
-		{name: "launches, dispatched", script: "burst 100 20 tiny_us3; wait", env: asOnGPU(), want: "launch-overhead", usual: true},
+		{
+			name:   "launches, dispatched",
+			script: "burst 100 20 tiny_us3; wait",
+			env:    asOnGPU(),
+			want:   "launch-overhead",
+			usual:  true,
+		},
 		{name: "launches, runtime", script: "rkernels 100 15 tiny_us2; rwait", env: asOnGPU(), want: "launch-overhead"},
-		{name: "launches, slow driver", script: "burst 100 0 tiny_us2; wait", env: append(asOnGPU(), "CUDASIM_CALL_NS=12000"), want: "launch-overhead"},
+		{
+			name:   "launches, slow driver",
+			script: "burst 100 0 tiny_us2; wait",
+			env:    append(asOnGPU(), "CUDASIM_CALL_NS=12000"),
+			want:   "launch-overhead",
+		},
 		{name: "sync at each step", script: "eager 8 25 gemm_us40; wait", want: "host-sync"},
 		{name: "sync at each step, runtime", script: "eager 8 25 gemm_us40; rwait", want: "host-sync"},
 		{name: "a number fetched at each step", script: "eager 8 25 gemm_us40; item", want: "host-sync"},
-		{name: "synchronous upload", script: "kernels 10 gemm_us50; wait; copyin 24M", want: "sync-copy", copies: "sync-copy", usual: true},
-		{name: "synchronous download", script: "kernels 10 gemm_us50; wait; copyout 24M", want: "sync-copy", copies: "sync-copy"},
-		{name: "upload not overlapped", script: "upload 48M; kernels 40 gemm_us100; lag", want: "copy-not-overlapped", copies: "copy-not-overlapped"},
-		{name: "copies beyond all", script: "upload 96M; kernels 10 gemm_us100; download 64M; lag", want: "copy-bound", copies: "copy-bound"},
+		{
+			name:   "synchronous upload",
+			script: "kernels 10 gemm_us50; wait; copyin 24M",
+			want:   "sync-copy",
+			copies: "sync-copy",
+			usual:  true,
+		},
+		{
+			name:   "synchronous download",
+			script: "kernels 10 gemm_us50; wait; copyout 24M",
+			want:   "sync-copy",
+			copies: "sync-copy",
+		},
+		{
+			name:   "upload not overlapped",
+			script: "upload 48M; kernels 40 gemm_us100; lag",
+			want:   "copy-not-overlapped",
+			copies: "copy-not-overlapped",
+		},
+		{
+			name:   "copies beyond all",
+			script: "upload 96M; kernels 10 gemm_us100; download 64M; lag",
+			want:   "copy-bound",
+			copies: "copy-bound",
+		},
 		{name: "allocation", script: step + "alloc 2 1M", env: alloc, want: "allocation", usual: true},
 		{name: "allocation, runtime", script: step + "ralloc 2 1M", env: alloc, want: "allocation"},
-		{name: "pinning", script: step + "pin 1 16M", env: knob("CUDASIM_SLOW", "cuMemHostAlloc:*:3000000"), want: "allocation"},
-		{name: "module loading", script: step + "module", env: knob("CUDASIM_SLOW", "cuModuleLoadData:*:4000000"), want: "compilation"},
-		{name: "host function", script: "callback 4000 10 gemm_us100", env: knob("CUDASIM_HOSTFN_NS", "4000000"), want: "dependency"},
-		{name: "event of another stream", script: "across 4000 10 gemm_us100", env: knob("CUDASIM_HOSTFN_NS", "4000000"), want: "dependency", usual: true},
+		{
+			name:   "pinning",
+			script: step + "pin 1 16M",
+			env:    knob("CUDASIM_SLOW", "cuMemHostAlloc:*:3000000"),
+			want:   "allocation",
+		},
+		{
+			name:   "module loading",
+			script: step + "module",
+			env:    knob("CUDASIM_SLOW", "cuModuleLoadData:*:4000000"),
+			want:   "compilation",
+		},
+		{
+			name:   "host function",
+			script: "callback 4000 10 gemm_us100",
+			env:    knob("CUDASIM_HOSTFN_NS", "4000000"),
+			want:   "dependency",
+		},
+		{
+			name:   "event of another stream",
+			script: "across 4000 10 gemm_us100",
+			env:    knob("CUDASIM_HOSTFN_NS", "4000000"),
+			want:   "dependency",
+			usual:  true,
+		},
 		{name: "fresh memory", script: step + "fault 16M", want: "page-faults"},
 	}
 }
@@ -102,8 +159,21 @@ func waiting() []scenario {
 		{name: "reading a file", script: step + "read 8M", want: "disk"},
 		{name: "writing a file through", script: step + "sync 4M", want: "disk"},
 		{name: "answer of a server", script: step + "ask {answer} 5000", want: "network"},
-		{name: "idle server", script: "serve; kernels 20 gemm_us50; wait", request: 8 * time.Millisecond, want: "no-work", idle: true, usual: true},
-		{name: "idle server, connection for each", script: "accept; kernels 20 gemm_us50; wait", request: 8 * time.Millisecond, want: "no-work", idle: true},
+		{
+			name:    "idle server",
+			script:  "serve; kernels 20 gemm_us50; wait",
+			request: 8 * time.Millisecond,
+			want:    "no-work",
+			idle:    true,
+			usual:   true,
+		},
+		{
+			name:    "idle server, connection for each",
+			script:  "accept; kernels 20 gemm_us50; wait",
+			request: 8 * time.Millisecond,
+			want:    "no-work",
+			idle:    true,
+		},
 		{name: "no CPU", script: "cpu {cpu}; " + step + "native 2000", hogs: 3, want: "no-cpu", neighbour: true},
 		{name: "throttled", script: step + "native 3000", quota: 25, want: "throttled"},
 	}
@@ -115,7 +185,13 @@ func inPython() []scenario {
 		{name: "Python sampling", script: step + "python 4000", python: true, want: "python-work"},
 		{name: "Python beam search", script: step + "beams 4000", python: true, want: "python-work"},
 		{name: "Python, windows", script: step + "python 4000", python: true, want: "python-work", windows: true},
-		{name: "tokenizer in Python", script: step + "pytokenize 4000", python: true, want: "preprocessing", usual: true},
+		{
+			name:   "tokenizer in Python",
+			script: step + "pytokenize 4000",
+			python: true,
+			want:   "preprocessing",
+			usual:  true,
+		},
 		{name: "JSON", script: step + "json 4000", python: true, want: "preprocessing"},
 		{name: "CSV", script: step + "csv 4000", python: true, want: "preprocessing"},
 		{name: "regular expressions", script: step + "regex 4000", python: true, want: "preprocessing"},
@@ -128,8 +204,22 @@ func inPython() []scenario {
 		{name: "imports", script: step + "import", python: true, want: "compilation"},
 		{name: "sleep in Python", script: step + "psleep 4000", python: true, want: "sleep"},
 		{name: "answer over HTTP", script: step + "fetch {http} 6000", python: true, want: "network"},
-		{name: "idle HTTP server", script: "handle; kernels 20 gemm_us50; wait", python: true, request: 12 * time.Millisecond, http: true, want: "no-work", idle: true},
-		{name: "no GPU at all", script: "nocuda; python 5000; psleep 1000", python: true, want: "python-work", cpuOnly: true},
+		{
+			name:    "idle HTTP server",
+			script:  "handle; kernels 20 gemm_us50; wait",
+			python:  true,
+			request: 12 * time.Millisecond,
+			http:    true,
+			want:    "no-work",
+			idle:    true,
+		},
+		{
+			name:    "no GPU at all",
+			script:  "nocuda; python 5000; psleep 1000",
+			python:  true,
+			want:    "python-work",
+			cpuOnly: true,
+		},
 	}
 }
 
@@ -141,14 +231,53 @@ func pairs() []scenario {
 		{name: "native over answer", script: step + "native 6000; ask {answer} 2000", want: "native-work"},
 		{name: "answer over native", script: step + "native 2000; ask {answer} 6000", want: "network"},
 		{name: "worker over native", script: step + "worker 5000; native 1500", want: "worker"},
-		{name: "mutex over allocation", script: step + "lock 5000; alloc 1 1M", env: knob("CUDASIM_ALLOC_NS", "1500000"), want: "lock"},
-		{name: "allocation over native", script: step + "alloc 3 1M; native 1500", env: knob("CUDASIM_ALLOC_NS", "1500000"), want: "allocation"},
-		{name: "Python over pickle", script: step + "python 5000; pickle 2000", python: true, fine: true, want: "python-work"},
-		{name: "pickle over Python", script: step + "pickle 5000; python 2000", python: true, fine: true, want: "serialization"},
-		{name: "JSON over sleep", script: step + "json 5000; psleep 2000", python: true, fine: true, want: "preprocessing"},
+		{
+			name:   "mutex over allocation",
+			script: step + "lock 5000; alloc 1 1M",
+			env:    knob("CUDASIM_ALLOC_NS", "1500000"),
+			want:   "lock",
+		},
+		{
+			name:   "allocation over native",
+			script: step + "alloc 3 1M; native 1500",
+			env:    knob("CUDASIM_ALLOC_NS", "1500000"),
+			want:   "allocation",
+		},
+		{
+			name:   "Python over pickle",
+			script: step + "python 5000; pickle 2000",
+			python: true,
+			fine:   true,
+			want:   "python-work",
+		},
+		{
+			name:   "pickle over Python",
+			script: step + "pickle 5000; python 2000",
+			python: true,
+			fine:   true,
+			want:   "serialization",
+		},
+		{
+			name:   "JSON over sleep",
+			script: step + "json 5000; psleep 2000",
+			python: true,
+			fine:   true,
+			want:   "preprocessing",
+		},
 		{name: "process over tokenizer", script: step + "child 5000; tokenize 1500", want: "worker"},
-		{name: "sampling over tokenizer", script: step + "pytokenize 2000; python 5000", python: true, fine: true, want: "python-work"},
-		{name: "launches over native", script: "burst 200 20 tiny_us3; wait; native 1500", env: asOnGPU(), want: "launch-overhead"},
+		{
+			name:   "sampling over tokenizer",
+			script: step + "pytokenize 2000; python 5000",
+			python: true,
+			fine:   true,
+			want:   "python-work",
+		},
+		{
+			name:   "launches over native",
+			script: "burst 200 20 tiny_us3; wait; native 1500",
+			env:    asOnGPU(),
+			want:   "launch-overhead",
+		},
 	}
 }
 
@@ -156,8 +285,17 @@ func pairs() []scenario {
 func several() []scenario {
 	return []scenario{
 		{name: "two threads in step", script: step + "native 4000\n" + step + "native 4000", want: "native-work"},
-		{name: "two threads that sleep", script: step + "sleep 6000\n" + step + "sleep 6000", want: "sleep", usual: true},
-		{name: "two processes that tokenize", script: step + "tokenize 6000\nprocess " + step + "tokenize 6000", want: "preprocessing"},
+		{
+			name:   "two threads that sleep",
+			script: step + "sleep 6000\n" + step + "sleep 6000",
+			want:   "sleep",
+			usual:  true,
+		},
+		{
+			name:   "two processes that tokenize",
+			script: step + "tokenize 6000\nprocess " + step + "tokenize 6000",
+			want:   "preprocessing",
+		},
 		{name: "two processes that wait", script: step + "sleep 6000\nprocess " + step + "sleep 6000", want: "sleep"},
 	}
 }
@@ -173,23 +311,69 @@ func healthy() []scenario {
 		{name: "Python ahead of the GPU", script: "kernels 30 gemm_us200; lag; python 1500", python: true},
 		{name: "two streams", script: queued + "\n" + queued, env: knob("CUDASIM_KERNEL_SLOTS", "2")},
 		{name: "two processes", script: queued + "\nprocess " + queued},
-		{name: "copies overlapped", script: queued + "\nupload 1M; kernels 4 gemm_us500; lag", env: knob("CUDASIM_KERNEL_SLOTS", "2")},
+		{
+			name:   "copies overlapped",
+			script: queued + "\nupload 1M; kernels 4 gemm_us500; lag",
+			env:    knob("CUDASIM_KERNEL_SLOTS", "2"),
+		},
 		{name: "helpers that sleep", script: queued + "\nsleep 5000"},
 	}
 }
 
 // busy keep the GPU busy with kernels that could use it better.
 func busy() []scenario {
-	memory, small := [][2]string{{"gemvx", "bandwidth-bound"}, {"flash_fwd_splitkv", "bandwidth-bound"}}, [][2]string{{"small", "small-batch"}}
+	memory, small := [][2]string{
+		{"gemvx", "bandwidth-bound"},
+		{"flash_fwd_splitkv", "bandwidth-bound"},
+	}, [][2]string{
+		{"small", "small-batch"},
+	}
 	return []scenario{
-		{name: "decoding, bound by memory", script: "kernels 80 gemvx_us50; kernels 20 gemm_us50; lag", kernels: memory, want: "bandwidth-bound", usual: true},
-		{name: "decoding in graphs", script: "graph 100 flash_fwd_splitkv_us50; lag", kernels: memory, want: "bandwidth-bound"},
-		{name: "small batch", script: "small 80 16 small_us50; kernels 20 gemm_us50; lag", kernels: small, want: "small-batch", usual: true},
-		{name: "small batch, windows", script: "small 80 16 small_us50; kernels 20 gemm_us50; lag", kernels: small, want: "small-batch", windows: true},
-		{name: "tiny kernels in graphs", script: "graph 600 tiny_ns4900; kernels 22 gemm_us100; lag", env: knob("CUDASIM_GRAPH_NODE_NS", "50"), kernels: [][2]string{{"tiny", "tiny-kernels"}}, want: "tiny-kernels"},
-		{name: "memory over small batch", script: "kernels 80 gemvx_us50; small 30 16 small_us50; lag", kernels: append(memory, small...), want: "bandwidth-bound"},
+		{
+			name:    "decoding, bound by memory",
+			script:  "kernels 80 gemvx_us50; kernels 20 gemm_us50; lag",
+			kernels: memory,
+			want:    "bandwidth-bound",
+			usual:   true,
+		},
+		{
+			name:    "decoding in graphs",
+			script:  "graph 100 flash_fwd_splitkv_us50; lag",
+			kernels: memory,
+			want:    "bandwidth-bound",
+		},
+		{
+			name:    "small batch",
+			script:  "small 80 16 small_us50; kernels 20 gemm_us50; lag",
+			kernels: small,
+			want:    "small-batch",
+			usual:   true,
+		},
+		{
+			name:    "small batch, windows",
+			script:  "small 80 16 small_us50; kernels 20 gemm_us50; lag",
+			kernels: small,
+			want:    "small-batch",
+			windows: true,
+		},
+		{
+			name:    "tiny kernels in graphs",
+			script:  "graph 600 tiny_ns4900; kernels 22 gemm_us100; lag",
+			env:     knob("CUDASIM_GRAPH_NODE_NS", "50"),
+			kernels: [][2]string{{"tiny", "tiny-kernels"}},
+			want:    "tiny-kernels",
+		},
+		{
+			name:    "memory over small batch",
+			script:  "kernels 80 gemvx_us50; small 30 16 small_us50; lag",
+			kernels: append(memory, small...),
+			want:    "bandwidth-bound",
+		},
 		{name: "native over memory", script: "kernels 20 gemvx_us50; wait; native 3000", want: "native-work"},
-		{name: "some kernels of each kind", script: "kernels 80 gemm_us50; kernels 20 gemvx_us50; small 20 16 small_us50; lag"},
+		{
+			name:   "some kernels of each kind",
+			script: "kernels 80 gemm_us50; kernels 20 gemvx_us50; small 20 16 small_us50; lag",
+		},
 		{name: "sync after long steps", script: "eager 8 25 gemm_us80; wait", want: "host-sync", left: true},
 	}
 }

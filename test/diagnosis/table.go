@@ -24,7 +24,10 @@ func missing(done, asked int) string {
 // table prints a row for each scenario, and what it amounts to.
 func table(all []*verdict) string {
 	var b strings.Builder
-	b.WriteString("| # | program | GPU idle | planted | truth | found | reported | error | |\n|--:|---|--:|---|--:|---|--:|--:|---|\n")
+	b.WriteString(
+
+		"| # | program | GPU idle | planted | truth | found | reported | error | |\n|--:|---|--:|---|--:|---|--:|--:|---|\n",
+	)
 	for _, v := range all {
 		truly, says, off := "", "", ""
 		if v.Planted != "" {
@@ -33,8 +36,19 @@ func table(all []*verdict) string {
 				off = fmt.Sprintf("%+.1f%%", 100*(v.Cost/v.True-1))
 			}
 		}
-		fmt.Fprintf(&b, "| %d | %s | %.1f%% | %s | %s | %s | %s | %s | %s |\n", v.number, v.scenario.name, 100*v.Idle/max(1, v.Covered),
-			or(v.Planted, "none"), truly, or(v.Found, string(v.Class)), says, off, v.mark())
+		fmt.Fprintf(
+			&b,
+			"| %d | %s | %.1f%% | %s | %s | %s | %s | %s | %s |\n",
+			v.number,
+			v.scenario.name,
+			100*v.Idle/max(1, v.Covered),
+			or(v.Planted, "none"),
+			truly,
+			or(v.Found, string(v.Class)),
+			says,
+			off,
+			v.mark(),
+		)
 	}
 	return b.String()
 }
@@ -69,7 +83,15 @@ func confusion(all []*verdict) string {
 	}
 	columns := slices.Sorted(maps.Keys(found))
 	var b strings.Builder
-	b.WriteString("| planted \\ found | " + strings.Join(columns, " | ") + " |\n|---|" + strings.Repeat("--:|", len(columns)) + "\n")
+	b.WriteString(
+		"| planted \\ found | " + strings.Join(
+			columns,
+			" | ",
+		) + " |\n|---|" + strings.Repeat(
+			"--:|",
+			len(columns),
+		) + "\n",
+	)
 	for _, p := range slices.Sorted(maps.Keys(planted)) {
 		b.WriteString("| " + p)
 		for _, f := range columns {
@@ -120,7 +142,18 @@ func scoreOf(all []*verdict) score {
 }
 
 func (s score) String() string {
-	return fmt.Sprintf("The cause is right in %d of %d programs (%.1f%%); %d of %d healthy programs have a false finding; "+
-		"the cost is within %.0f%% in %d of the %d with the right cause (median error %.1f%%, worst %.1f%%).",
-		s.right, s.all, 100*float64(s.right)/float64(max(1, s.all)), s.accused, s.healthy, 100*costError, s.near, s.right, 100*s.median, 100*s.worst)
+	return fmt.Sprintf(
+		"The cause is right in %d of %d programs (%.1f%%); %d of %d healthy programs have a false finding; "+
+			"the cost is within %.0f%% in %d of the %d with the right cause (median error %.1f%%, worst %.1f%%).",
+		s.right,
+		s.all,
+		100*float64(s.right)/float64(max(1, s.all)),
+		s.accused,
+		s.healthy,
+		100*costError,
+		s.near,
+		s.right,
+		100*s.median,
+		100*s.worst,
+	)
 }

@@ -49,7 +49,12 @@ func TestTurns(t *testing.T) {
 func TestTaken(t *testing.T) {
 	for _, twin := range []float64{1, 1000} {
 		m := turns{
-			Blocks:   [][]pair{{{100, 200}, {100, 200}}, {{100, twin}, {100, twin}}, {{50, 150}, {50, 150}}, {{50, 150}, {50, 150}}},
+			Blocks: [][]pair{
+				{{100, 200}, {100, 200}},
+				{{100, twin}, {100, twin}},
+				{{50, 150}, {50, 150}},
+				{{50, 150}, {50, 150}},
+			},
 			Recorded: []float64{60, 60, 52},
 		}
 		if m.taken() != 2 || m.speedup() != 3 || !m.usual() || math.Abs(m.watched()-1.04) > 1e-9 {

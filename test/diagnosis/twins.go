@@ -59,16 +59,24 @@ func twins() map[string]twin {
 
 func cpuTwins() map[string]twin {
 	return map[string]twin{
-		"native work":                 fix(step+"native 1000", "faster", "native-work=3"),
-		"native work, unlike kernels": fix("kernels 3 attn_us400; kernels 40 gemm_us10; pack 4000; wait", "without", "native-work"),
-		"native work, windows":        fix(step+"native 1500", "faster", "build_batch=2"),
-		"tokenizer":                   fix("kernels 20 gemm_us50; tokenize 3000; wait", "overlap", "tokenize*"),
-		"image decoding":              fix(step+"decode 2500; resize 300", "faster", "resize_bilinear=5"),
-		"native over memory":          fix("kernels 20 gemvx_us50; wait; native 1000", "faster", "native-work=3"),
-		"two threads in step":         fix(step+"native 2000\n"+step+"native 2000", "faster", "native-work=2"),
-		"two threads that sleep":      fix(step+"sleep 3000\n"+step+"sleep 3000", "faster", "sleep=2"),
-		"two processes that tokenize": fix(step+"tokenize 3000\nprocess "+step+"tokenize 3000", "faster", "preprocessing=2"),
-		"two processes that wait":     fix(step+"sleep 3000\nprocess "+step+"sleep 3000", "faster", "sleep=2"),
+		"native work": fix(step+"native 1000", "faster", "native-work=3"),
+		"native work, unlike kernels": fix(
+			"kernels 3 attn_us400; kernels 40 gemm_us10; pack 4000; wait",
+			"without",
+			"native-work",
+		),
+		"native work, windows":   fix(step+"native 1500", "faster", "build_batch=2"),
+		"tokenizer":              fix("kernels 20 gemm_us50; tokenize 3000; wait", "overlap", "tokenize*"),
+		"image decoding":         fix(step+"decode 2500; resize 300", "faster", "resize_bilinear=5"),
+		"native over memory":     fix("kernels 20 gemvx_us50; wait; native 1000", "faster", "native-work=3"),
+		"two threads in step":    fix(step+"native 2000\n"+step+"native 2000", "faster", "native-work=2"),
+		"two threads that sleep": fix(step+"sleep 3000\n"+step+"sleep 3000", "faster", "sleep=2"),
+		"two processes that tokenize": fix(
+			step+"tokenize 3000\nprocess "+step+"tokenize 3000",
+			"faster",
+			"preprocessing=2",
+		),
+		"two processes that wait": fix(step+"sleep 3000\nprocess "+step+"sleep 3000", "faster", "sleep=2"),
 	}
 }
 
@@ -84,12 +92,16 @@ func deviceTwins() map[string]twin {
 		"synchronous upload":            fix("ahead 24M; kernels 10 gemm_us50; wait", "without", "sync-copy"),
 		"synchronous download":          fix("ahead 24M 1; kernels 10 gemm_us50; wait", "without", "sync-copy"),
 		"upload not overlapped":         fix("ahead 48M; kernels 40 gemm_us100; lag", "without", "copy-not-overlapped"),
-		"copies beyond all":             fix("ahead 96M; ahead 64M 1; kernels 10 gemm_us100; lag", "without", "copy-bound"),
-		"allocation":                    fix(step, "without", "allocation"),
-		"allocation, runtime":           fix(step+"ralloc 1 1M", "faster", "allocation=2"),
-		"pinning":                       fix(step, "without", "allocation"),
-		"module loading":                fix(step, "without", "compilation"),
-		"fresh memory":                  fix(step+"reuse 16M", "without", "page-faults"),
+		"copies beyond all": fix(
+			"ahead 96M; ahead 64M 1; kernels 10 gemm_us100; lag",
+			"without",
+			"copy-bound",
+		),
+		"allocation":          fix(step, "without", "allocation"),
+		"allocation, runtime": fix(step+"ralloc 1 1M", "faster", "allocation=2"),
+		"pinning":             fix(step, "without", "allocation"),
+		"module loading":      fix(step, "without", "compilation"),
+		"fresh memory":        fix(step+"reuse 16M", "without", "page-faults"),
 	}
 }
 
@@ -101,13 +113,25 @@ func waitingTwins() map[string]twin {
 		"tokenizing process, socket": fix(step+"frontend 1500", "faster", "tokenize*=2"),
 		"mutex":                      fix(step+"lock 1000", "faster", "build_batch=4"),
 		"read-write lock":            fix(step+"rwlock 2000", "faster", "build_batch=2"),
-		"contended mutex":            fix(step, "without", "lock", "without", "build_batch"), // who held it is gone, and its CPU is free
-		"sleep":                      fix(step, "without", "sleep"),
-		"reading a file":             fix(step+"read 2M", "faster", "disk=4", "faster", "load_weights=4"), // fewer bytes take less CPU, too
-		"writing a file through":     fix(step, "faster", "disk=1000000", "without", "save_results"),
-		"answer of a server":         fix(step+"ask {answer} 1000", "faster", "network=5"),
-		"no CPU":                     fix("cpu {cpu}; "+step+"native 2000", "without", "no-cpu").quiet(),
-		"throttled":                  fix(step+"native 3000", "without", "throttled").quiet(),
+		"contended mutex": fix(
+			step,
+			"without",
+			"lock",
+			"without",
+			"build_batch",
+		), // who held it is gone, and its CPU is free
+		"sleep": fix(step, "without", "sleep"),
+		"reading a file": fix(
+			step+"read 2M",
+			"faster",
+			"disk=4",
+			"faster",
+			"load_weights=4",
+		), // fewer bytes take less CPU, too
+		"writing a file through": fix(step, "faster", "disk=1000000", "without", "save_results"),
+		"answer of a server":     fix(step+"ask {answer} 1000", "faster", "network=5"),
+		"no CPU":                 fix("cpu {cpu}; "+step+"native 2000", "without", "no-cpu").quiet(),
+		"throttled":              fix(step+"native 3000", "without", "throttled").quiet(),
 	}
 }
 
@@ -115,16 +139,31 @@ func waitingTwins() map[string]twin {
 // call that Python work and garbage collection (working in prog.py).
 func pythonTwins() map[string]twin {
 	return map[string]twin{
-		"Python sampling":          fix(step+"python 1000", "faster", "sample_token=4"),
-		"Python beam search":       fix(step+"beams 2000", "faster", "python-work=2"),
-		"Python, windows":          fix(step+"python 2000", "faster", "python=2"),
-		"tokenizer in Python":      fix(step+"pytokenize 1000", "faster", "tokenize*=4"),
-		"JSON":                     fix(step+"json 1000", "faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4"),
-		"CSV":                      fix(step+"csv 2000", "faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2"),
-		"regular expressions":      fix(step+"regex 1000", "faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4"),
-		"pickle":                   fix(step+"pickle 1000", "faster", "serialization=4"),
-		"garbage collection":       fix(step, "without", "gc"),
-		"GIL":                      fix(step, "without", "gil", "without", "log_metrics"), // the CPU that it used is free, too
+		"Python sampling":     fix(step+"python 1000", "faster", "sample_token=4"),
+		"Python beam search":  fix(step+"beams 2000", "faster", "python-work=2"),
+		"Python, windows":     fix(step+"python 2000", "faster", "python=2"),
+		"tokenizer in Python": fix(step+"pytokenize 1000", "faster", "tokenize*=4"),
+		"JSON": fix(
+			step+"json 1000",
+			"faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4",
+		),
+		"CSV": fix(
+			step+"csv 2000",
+			"faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2",
+		),
+		"regular expressions": fix(
+			step+"regex 1000",
+			"faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4",
+		),
+		"pickle":             fix(step+"pickle 1000", "faster", "serialization=4"),
+		"garbage collection": fix(step, "without", "gc"),
+		"GIL": fix(
+			step,
+			"without",
+			"gil",
+			"without",
+			"log_metrics",
+		), // the CPU that it used is free, too
 		"lock in Python":           fix(step+"plock 2000", "faster", "compress=2"),
 		"queue in Python":          fix(step+"pqueue 2000", "faster", "compress=2"),
 		"loader process in Python": fix(step+"pchild 2000", "faster", "count_beams=2"),
@@ -137,16 +176,25 @@ func pythonTwins() map[string]twin {
 
 func pairTwins() map[string]twin {
 	return map[string]twin{
-		"tokenizer over sleep":    fix(step+"tokenize 1000", "faster", "tokenize_batch=4", "without", "sleep"),
-		"sleep over tokenizer":    fix(step+"tokenize 1500", "without", "sleep"),
-		"native over answer":      fix(step+"native 3000; ask {answer} 1000", "faster", "native-work=2", "faster", "network=2"),
-		"answer over native":      fix(step+"native 2000; ask {answer} 2000", "faster", "network=3"),
-		"worker over native":      fix(step+"loader 5000; native 1500", "without", "worker").workers(1),
-		"mutex over allocation":   fix(step+"lock 5000", "without", "allocation"),
-		"allocation over native":  fix(step+"native 1500", "without", "allocation"),
-		"Python over pickle":      fix(step+"python 1000; pickle 2000", "faster", "sample_token=5"),
-		"pickle over Python":      fix(step+"python 2000", "faster", "serialization=1000000"),
-		"JSON over sleep":         fix(step+"json 2500", "faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2", "without", "sleep"),
+		"tokenizer over sleep": fix(step+"tokenize 1000", "faster", "tokenize_batch=4", "without", "sleep"),
+		"sleep over tokenizer": fix(step+"tokenize 1500", "without", "sleep"),
+		"native over answer": fix(
+			step+"native 3000; ask {answer} 1000",
+			"faster",
+			"native-work=2",
+			"faster",
+			"network=2",
+		),
+		"answer over native":     fix(step+"native 2000; ask {answer} 2000", "faster", "network=3"),
+		"worker over native":     fix(step+"loader 5000; native 1500", "without", "worker").workers(1),
+		"mutex over allocation":  fix(step+"lock 5000", "without", "allocation"),
+		"allocation over native": fix(step+"native 1500", "without", "allocation"),
+		"Python over pickle":     fix(step+"python 1000; pickle 2000", "faster", "sample_token=5"),
+		"pickle over Python":     fix(step+"python 2000", "faster", "serialization=1000000"),
+		"JSON over sleep": fix(
+			step+"json 2500",
+			"faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2", "without", "sleep",
+		),
 		"process over tokenizer":  fix(step+"child 2500; tokenize 1500", "faster", "build_batch=2"),
 		"sampling over tokenizer": fix(step+"pytokenize 500; python 5000", "faster", "tokenize=4"),
 		"launches over native":    fix("graph 200 tiny_us3; wait; native 1500", "without", "launches"),

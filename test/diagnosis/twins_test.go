@@ -34,13 +34,24 @@ func TestWhatIf(t *testing.T) {
 		r.bench.longer = 2       // 3 s of a CPU that is slower for some tenths of a second at a time are off by 4%
 	}
 	jobs := f.jobs(func(s *scenario) bool { _, ok := twinOf(s); return ok })
-	all := sweep(t, lanes, jobs, r.predict, func(all []*predicted) { f.document(t, whatIfSection, whatIfDocument(all, len(jobs))) })
+	all := sweep(
+		t,
+		lanes,
+		jobs,
+		r.predict,
+		func(all []*predicted) { f.document(t, whatIfSection, whatIfDocument(all, len(jobs))) },
+	)
 	if len(all) == 0 {
 		return
 	}
 	fmt.Print(predictedTable(all, len(jobs)))
 	if s := predictedScore(all); s.near < 0.9 || s.inside < 0.9 {
-		t.Errorf("%.0f%% of the predictions are within %.0f%%, %.0f%% of the intervals hold: want 90%% of both", 100*s.near, 100*predictedError, 100*s.inside)
+		t.Errorf(
+			"%.0f%% of the predictions are within %.0f%%, %.0f%% of the intervals hold: want 90%% of both",
+			100*s.near,
+			100*predictedError,
+			100*s.inside,
+		)
 	}
 }
 
@@ -92,8 +103,20 @@ func (r *runner) predict(t *testing.T, l *lane, j *job) *predicted {
 		Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained(),
 	}
 	v.Least, v.Most = m.spread()
-	t.Logf("%s: %s: predicted %.2f (%.2f to %.2f), measured %.2f (%.2f to %.2f), off by %+.1f%%, while recorded %.0f%% %s", s.name, v.Plan, v.Speedup, v.Low, v.High,
-		v.Measured, v.Least, v.Most, 100*v.off(), 100*v.Watched, v.mark())
+	t.Logf(
+		"%s: %s: predicted %.2f (%.2f to %.2f), measured %.2f (%.2f to %.2f), off by %+.1f%%, while recorded %.0f%% %s",
+		s.name,
+		v.Plan,
+		v.Speedup,
+		v.Low,
+		v.High,
+		v.Measured,
+		v.Least,
+		v.Most,
+		100*v.off(),
+		100*v.Watched,
+		v.mark(),
+	)
 	return v
 }
 
@@ -137,7 +160,11 @@ func (r *runner) measure(t *testing.T, l *lane, s *scenario, tw *twin) (observat
 		if m.usual() || len(list) == mostTries || r.spare.Add(-1) < 0 {
 			return observation{list[m.taken()], &truth{}}, m
 		}
-		t.Logf("%s: a recording at %.0f%% of the pace of the turns beside it is made again", s.name, 100*m.pace(len(list)-1))
+		t.Logf(
+			"%s: a recording at %.0f%% of the pace of the turns beside it is made again",
+			s.name,
+			100*m.pace(len(list)-1),
+		)
 	}
 }
 

@@ -25,7 +25,10 @@ func (d *daemon) gapsBetween(pid int) (out []int64) {
 // agent says why; without a budget they do not.
 func TestWindowsKeepTheBudget(t *testing.T) {
 	const dear = "CUDASIM_CUPTI_FINALIZE_NS=25000000" // in the thread of the program that makes the call
-	script := []string{"stream-new nonblocking; graph 8 stream=1 kernel=n_us1", "until { graph-launch stream=1; ssync stream=1; sleep 500us }"}
+	script := []string{
+		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"until { graph-launch stream=1; ssync stream=1; sleep 500us }",
+	}
 	windows := []string{"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms"}
 	t.Run("of 2%", func(t *testing.T) {
 		v := cudasim.Start(t, cudasim.Options{Env: []string{dear}}, script...)
@@ -39,7 +42,8 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 		// 25 ms each, of which all windows together may take 1.5%: every 1.7 s at least.
 		a := agentIn(d.fetch(v.PID), v.PID)
 		t.Logf("%s; from window to window, ms: %v", a.Detail, d.gapsBetween(v.PID))
-		if text, _, _ := d.inferscope("status"); !strings.Contains(text, "the budget is 2.0%") || !strings.Contains(text, "gpu windows") {
+		if text, _, _ := d.inferscope("status"); !strings.Contains(text, "the budget is 2.0%") ||
+			!strings.Contains(text, "gpu windows") {
 			t.Errorf("status says nothing of the budget:\n%s", text)
 		}
 		d.stop()

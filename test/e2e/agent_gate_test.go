@@ -19,7 +19,8 @@ func TestThreadsThatAreAlwaysInside(t *testing.T) {
 		}
 	}
 	d.stop()
-	if log := d.log.String(); !strings.Contains(log, "threads were kept out of the driver") || !strings.Contains(log, `"gone": true`) {
+	if log := d.log.String(); !strings.Contains(log, "threads were kept out of the driver") ||
+		!strings.Contains(log, `"gone": true`) {
 		t.Errorf("want a gate, and an agent that goes before its daemon; the log says\n%s", log)
 	}
 	unharmed(t, v)
@@ -27,8 +28,12 @@ func TestThreadsThatAreAlwaysInside(t *testing.T) {
 
 // alwaysInside is a program whose threads wait for the GPU inside the driver nearly all of the time.
 func alwaysInside(t *testing.T) *cudasim.Victim {
-	return cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
-		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }")
+	return cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
+
+		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }",
+	)
 }
 
 // TestDetachOfThreadsThatAreAlwaysInside: they are kept out for a moment, too, when the process is let go of: its agent

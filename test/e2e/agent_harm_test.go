@@ -59,7 +59,8 @@ func TestAgentComesAndGoes(t *testing.T) {
 		if i == 9 || i == n-1 && n < 10 {
 			early = v.Footprint()
 		}
-		if i >= 9 && (i+1)%max(10, n/20) == 0 { // a growth of all the time shows as a slope, one of the first times does not
+		if i >= 9 &&
+			(i+1)%max(10, n/20) == 0 { // a growth of all the time shows as a slope, one of the first times does not
 			t.Logf("after cycle %d the target held %+v", i+1, v.Footprint())
 		}
 	}
@@ -67,7 +68,13 @@ func TestAgentComesAndGoes(t *testing.T) {
 	if late.Grew(early, n) {
 		t.Errorf("from the 10th to the %dth cycle the target grew from %+v to %+v", n, early, late)
 	}
-	t.Logf("%d cycles, %d windows; the target held %+v after the 10th cycle, %+v after the last", n, windows, early, late)
+	t.Logf(
+		"%d cycles, %d windows; the target held %+v after the 10th cycle, %+v after the last",
+		n,
+		windows,
+		early,
+		late,
+	)
 	unharmed(t, v)
 }
 
@@ -86,7 +93,9 @@ func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 		t.Run(fmt.Sprint(target), func(t *testing.T) {
 			t.Parallel()
 			defer wg.Done()
-			dice := rand.New(rand.NewPCG(7, uint64(target))) // the same instants each time, as far as the machine allows
+			dice := rand.New(
+				rand.NewPCG(7, uint64(target)),
+			) // the same instants each time, as far as the machine allows
 			v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: ownLibcuda(t)}, graphLoop...)
 			for range n / targets {
 				there, took := killOnce(t, v, dice)
@@ -106,7 +115,12 @@ func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		t.Logf("%d kills, %d of them with an agent in the target; it was gone %v after the kill at the latest", n/targets*targets, joined, slowest)
+		t.Logf(
+			"%d kills, %d of them with an agent in the target; it was gone %v after the kill at the latest",
+			n/targets*targets,
+			joined,
+			slowest,
+		)
 	})
 }
 
@@ -128,7 +142,12 @@ func ownLibcuda(t *testing.T) (env []string) {
 // It returns whether an agent was there at the kill, and how long it, or a probe, stayed.
 func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, took time.Duration) {
 	t.Helper()
-	d := launchDaemon(t, "--pid", fmt.Sprint(v.PID), "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "80ms", "--ring-mb", "1")
+	d := launchDaemon(
+		t,
+		"--pid",
+		fmt.Sprint(v.PID),
+		"--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "80ms", "--ring-mb", "1",
+	)
 	phase := dice.IntN(4)
 	switch phase {
 	case 0: // anywhere in its start
@@ -154,7 +173,11 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, too
 			return !strings.ContainsAny(state, "tTZX") && tracer == 0
 		})
 	}
-	waitFor(t, "the agent to be gone", func() bool { return agentThreads(v.PID) == 0 && agentFiles(v.PID) == waitingFiles(v.PID) })
+	waitFor(
+		t,
+		"the agent to be gone",
+		func() bool { return agentThreads(v.PID) == 0 && agentFiles(v.PID) == waitingFiles(v.PID) },
+	)
 	if n := waitingFiles(v.PID); n > 1 { // between the two stops of an attach; the next one uses it
 		t.Errorf("%d files of agents that never came are open", n)
 	}
@@ -172,7 +195,10 @@ func waitingFiles(pid int) int {
 	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	n := 0
 	for _, fd := range fds {
-		if to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())); strings.HasPrefix(to, "/memfd:inferscope-agent-") {
+		if to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())); strings.HasPrefix(
+			to,
+			"/memfd:inferscope-agent-",
+		) {
 			n++
 		}
 	}
@@ -213,11 +239,17 @@ func TestExitWhileTheAgentComes(t *testing.T) {
 // TestThreadsThatLaunchGraphs: where several threads launch CUDA graphs CUPTI could not be taken out again, so no
 // window is opened: that is seen beforehand, and said. The simulated target dies of a finalize, as the real one does.
 func TestThreadsThatLaunchGraphs(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
-		"thread 3 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 1ms } }", "until { launch 5 kernel=k_us1; sync; sleep 1ms }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts"},
+		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 3 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 1ms } }",
+		"until { launch 5 kernel=k_us1; sync; sleep 1ms }",
+	)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
 	a := d.waitAgent(v.PID, "refused")
-	if len(closedWindows(d.fetch(v.PID), v.PID)) != 0 || a.Slower != "" || !strings.Contains(a.Detail, "several threads of this process launch CUDA graphs") {
+	if len(closedWindows(d.fetch(v.PID), v.PID)) != 0 || a.Slower != "" ||
+		!strings.Contains(a.Detail, "several threads of this process launch CUDA graphs") {
 		t.Errorf("the agent is %+v, want one that has opened no window and says why", a)
 	}
 	d.stop()
@@ -228,10 +260,18 @@ func TestThreadsThatLaunchGraphs(t *testing.T) {
 // and others make calls all the time. Few windows have a graph, yet no other thread may ever finalize. The simulated
 // target dies of it.
 func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=30000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=30000000"}},
+		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"thread 1 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 150ms } }",
-		"thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }; until { sleep 50ms }")
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0")
+		"thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }; until { sleep 50ms }",
+	)
+	d := startDaemon(
+		t,
+		v.PID,
+		"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0",
+	)
 	rec := d.waitWindows(v.PID, 15)
 	finalized := 0
 	for _, w := range closedWindows(rec, v.PID) {
@@ -247,9 +287,18 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 // TestThreadsThatLaunchOneGraph: graphs are launched by threads that are made for it and end with it, as where a server
 // makes one for each request: nobody knows who launches the next one. Nothing is recorded, and the target goes on.
 func TestThreadsThatLaunchOneGraph(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
-		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }", "until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }")
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}},
+		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
+		"until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }",
+	)
+	d := startDaemon(
+		t,
+		v.PID,
+		"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0",
+	)
 	if a := d.waitAgent(v.PID, "refused"); a.Slower != "" || !strings.Contains(a.Detail, "launch CUDA graphs") {
 		t.Errorf("the agent is %+v, want one that says why, and nothing that stays", a)
 	}
@@ -260,9 +309,18 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 // TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be
 // unsafe, windows come and go, and the graph is not spoilt: the simulated target ends badly where it is.
 func TestWindowsBesideCaptures(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
-		"graph stream=1 { launch 3 kernel=n_us1 stream=1; until { sleep 20ms } }; graph-launch stream=1; ssync stream=1")
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts"},
+		"stream-new nonblocking",
+		"thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
+		"graph stream=1 { launch 3 kernel=n_us1 stream=1; until { sleep 20ms } }; graph-launch stream=1; ssync stream=1",
+	)
+	d := startDaemon(
+		t,
+		v.PID,
+		"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0",
+	)
 	d.waitWindows(v.PID, 10)
 	d.stop()
 	if n := v.Truth().Count("cuStreamEndCapture"); n > 0 {

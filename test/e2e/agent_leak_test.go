@@ -11,8 +11,16 @@ import (
 // TestWindowsThatLeaveMemoryEnd: where each window leaves memory in the target, no more are opened when that is too
 // much; the agent, status and report say so, the target goes on, and so does what needs no agent.
 func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_LEAK_BYTES=16000000"}}, "until { launch 20 kernel=k_us5; sync; sleep 1ms }")
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "1s", "--overhead-budget", "0")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Env: []string{"CUDASIM_CUPTI_LEAK_BYTES=16000000"}},
+		"until { launch 20 kernel=k_us5; sync; sleep 1ms }",
+	)
+	d := startDaemon(
+		t,
+		v.PID,
+		"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "1s", "--overhead-budget", "0",
+	)
 	for end := time.Now().Add(3 * patience); agentIn(d.fetch(v.PID), v.PID).State != "dormant"; sleep(100) {
 		if time.Now().After(end) {
 			break // waitAgent says what it is
@@ -28,7 +36,10 @@ func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
 		t.Errorf("the agent says %q, and nothing of memory", a.Detail)
 	}
 	for _, ask := range [][]string{{"status"}, {"report", "--full"}} {
-		if text, _, _ := d.inferscope(ask...); !strings.Contains(strings.Join(strings.Fields(text), " "), "more than the 64 MB") {
+		if text, _, _ := d.inferscope(ask...); !strings.Contains(
+			strings.Join(strings.Fields(text), " "),
+			"more than the 64 MB",
+		) {
 			t.Errorf("%s says nothing of the memory:\n%s", ask[0], text)
 		}
 	}

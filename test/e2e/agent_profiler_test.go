@@ -15,7 +15,8 @@ import (
 func launchesSeen(rec *recording.Recording, pid int, from, to uint64) int {
 	n := 0
 	for _, e := range rec.Events {
-		if e.Kind == event.Call && int(e.PID) == pid && e.TS >= from && e.TS <= to && rec.Meta.Functions[e.Func].Group == string(cuda.Launch) {
+		if e.Kind == event.Call && int(e.PID) == pid && e.TS >= from && e.TS <= to &&
+			rec.Meta.Functions[e.Func].Group == string(cuda.Launch) {
 			n++
 		}
 	}
@@ -26,7 +27,8 @@ func launchesSeen(rec *recording.Recording, pid int, from, to uint64) int {
 func launchesMade(truth *cudasim.Truth, from, to uint64) int {
 	n := 0
 	for _, c := range truth.Calls {
-		if r, ok := cuda.Match(c.Name); ok && r.Group == cuda.Launch && r.Library == "driver" && c.Enter >= from && c.Enter <= to {
+		if r, ok := cuda.Match(c.Name); ok && r.Group == cuda.Launch && r.Library == "driver" && c.Enter >= from &&
+			c.Enter <= to {
 			n++
 		}
 	}
@@ -38,7 +40,8 @@ func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *recording.Recording 
 	t.Helper()
 	waitFor(t, "the launches to be probed", func() bool {
 		rec := d.fetch(v.PID) // not as they were until the agent came
-		return rec.Meta.GPU != nil && slices.ContainsFunc(rec.Meta.GPU.Windows, func(w recording.GPUWindow) bool { return w.End == "open" })
+		return rec.Meta.GPU != nil &&
+			slices.ContainsFunc(rec.Meta.GPU.Windows, func(w recording.GPUWindow) bool { return w.End == "open" })
 	})
 	began := now()
 	v.Go()
@@ -46,7 +49,8 @@ func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *recording.Recording 
 	sleep(200)
 	ended := now()
 	rec := d.fetch(v.PID)
-	if got, want := launchesSeen(rec, v.PID, began, ended), launchesMade(v.Truth(), began, ended); got != want || want < 500 {
+	if got, want := launchesSeen(rec, v.PID, began, ended), launchesMade(v.Truth(), began, ended); got != want ||
+		want < 500 {
 		t.Errorf("%d launches seen, %d made", got, want)
 	}
 	for _, w := range rec.Meta.GPU.Windows {
@@ -58,11 +62,19 @@ func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *recording.Recording 
 }
 
 func TestAnotherProfilerHoldsCUPTI(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_BUSY=1", "CUDASIM_CUPTI_BUSY_NAME=CUPTI for somebody else"}},
-		busy, "launch 500 kernel=counted_us1", "sync", "print done", "wait")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Env: []string{"CUDASIM_CUPTI_BUSY=1", "CUDASIM_CUPTI_BUSY_NAME=CUPTI for somebody else"}},
+		busy,
+		"launch 500 kernel=counted_us1",
+		"sync",
+		"print done",
+		"wait",
+	)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	a := d.waitAgent(v.PID, "refused")
-	if !strings.Contains(a.Detail, "another profiler holds CUPTI") || !strings.Contains(a.Detail, `it calls itself "CUPTI for somebody else"`) {
+	if !strings.Contains(a.Detail, "another profiler holds CUPTI") ||
+		!strings.Contains(a.Detail, `it calls itself "CUPTI for somebody else"`) {
 		t.Errorf("the agent says %q: not who else holds CUPTI", a.Detail)
 	}
 	probesSee(t, v, d)
@@ -136,8 +148,14 @@ func TestAProfilerOfTheTargetsOwn(t *testing.T) {
 // none; false where CUPTI was taken.
 func profilesItself(t *testing.T) bool {
 	t.Helper()
-	v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "wait", "cupti buffers; cupti clock; cupti enable 10", "until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }",
-		"cupti flush; cupti dump", "print done", busy)
+	v := cudasim.Start(
+		t,
+		cudasim.Options{},
+		busy,
+		"cupti subscribe", "wait", "cupti buffers; cupti clock; cupti enable 10",
+		"until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }", "cupti flush; cupti dump", "print done",
+		busy,
+	)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "700ms")
 	d.waitAgent(v.PID, "running")
 	d.waitWindows(v.PID, 1)
@@ -176,8 +194,17 @@ func profilesItself(t *testing.T) bool {
 
 // TestAgentInAForkedChild forks a process that has an agent: the parent's records stay right, the child is not harmed.
 func TestAgentInAForkedChild(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{}, busy, "launch 300 kernel=counted_us2", "fork { until 3s { launch 2 kernel=child_us1; sync; sleep 1ms } }",
-		"launch 300 kernel=counted_us3", "sync", "print done", busy)
+	v := cudasim.Start(
+		t,
+		cudasim.Options{},
+		busy,
+		"launch 300 kernel=counted_us2",
+		"fork { until 3s { launch 2 kernel=child_us1; sync; sleep 1ms } }",
+		"launch 300 kernel=counted_us3",
+		"sync",
+		"print done",
+		busy,
+	)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	a := d.waitAgent(v.PID, "running")
 	v.Go()
@@ -214,7 +241,18 @@ func TestAgentInAForkedChild(t *testing.T) {
 
 // TestAgentInAProcessThatLoadsCUDALater waits with its attach until there is something to attach to.
 func TestAgentInAProcessThatLoadsCUDALater(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Args: []string{"--late"}, NoReady: true}, "print up", "wait", "dlopen-now", busy, "launch 400 kernel=counted_us2", "sync", "print done", busy)
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Args: []string{"--late"}, NoReady: true},
+		"print up",
+		"wait",
+		"dlopen-now",
+		busy,
+		"launch 400 kernel=counted_us2",
+		"sync",
+		"print done",
+		busy,
+	)
 	v.WaitLine("up")
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	v.Go()

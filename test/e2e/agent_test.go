@@ -58,7 +58,8 @@ func kernelsOf(truth *cudasim.Truth, part string, from, to uint64) []ran {
 	}
 	for _, o := range truth.Ops {
 		// A launch that has not returned by the end may have run its kernel and not noted it yet.
-		if o.Kind == cudasim.Kernel && strings.Contains(o.Name, part) && o.Submit >= from && o.End <= to && returned[o.Call] <= to {
+		if o.Kind == cudasim.Kernel && strings.Contains(o.Name, part) && o.Submit >= from && o.End <= to &&
+			returned[o.Call] <= to {
 			out = append(out, ran{o.Name, o.Start, o.End, o.StreamID, o.Call, o.Grid, o.Block})
 		}
 	}
@@ -88,7 +89,13 @@ func equalKernels(t *testing.T, got, want []ran) {
 		}
 	}
 	if otherThreads+missing > 0 {
-		t.Errorf("%d kernels seen, %d ran; %d of them differ, %d are missing", len(got), len(want), otherThreads, missing)
+		t.Errorf(
+			"%d kernels seen, %d ran; %d of them differ, %d are missing",
+			len(got),
+			len(want),
+			otherThreads,
+			missing,
+		)
 	}
 }
 
@@ -113,7 +120,16 @@ func launchesOf(t *testing.T, rec *recording.Recording, truth *cudasim.Truth, ke
 			unknown++
 		case e.TID != c.TID || e.TS < c.Enter || e.End() > c.Exit:
 			if wrong++; wrong == 1 {
-				t.Errorf("%s: its launch is seen in thread %d at %d to %d, truly in %d from %d to %d", k.name, e.TID, e.TS, e.End(), c.TID, c.Enter, c.Exit)
+				t.Errorf(
+					"%s: its launch is seen in thread %d at %d to %d, truly in %d from %d to %d",
+					k.name,
+					e.TID,
+					e.TS,
+					e.End(),
+					c.TID,
+					c.Enter,
+					c.Exit,
+				)
 			}
 		}
 	}
@@ -186,20 +202,84 @@ var workloads = []struct {
 	want   int
 	loop   []string // instead of script again and again, where that would not do
 }{
-	{"one thread", cudasim.Options{}, "", []string{"launch 2000 kernel=counted_us3 grid=7,3,2 block=128,2,1 shared=64", "launch 50 ex kernel=counted_ns500", "launch 20 coop kernel=counted_us9", "sync"}, 2070, nil},
-	{"runtime, driver 535", cudasim.Options{Lib: "runtime", Shape: cudasim.Shape535}, "", []string{"launch 1500 kernel=counted_us3 grid=9", "launchex 100 kernel=counted_us2", "sync"}, 1600, nil},
-	{"CUPTI 11.8", cudasim.Options{Env: []string{"CUDASIM_CUPTI_VERSION=11.8"}}, "", []string{"launch 700 kernel=counted_us3 grid=9", "h2d 4096 x20 pinned async", "sync"}, 700, nil},
-	{"CUPTI 13.5", cudasim.Options{Env: []string{"CUDASIM_CUPTI_VERSION=13.5"}}, "", []string{"launch 700 kernel=counted_us3 grid=9", "h2d 4096 x20 pinned async", "sync"}, 700, nil},
-	{"8 threads, a stream each", cudasim.Options{Lib: "runtime", Args: []string{"--ptds"}, Env: []string{"CUDASIM_KERNEL_SLOTS=16"}}, "", []string{"thread 8 { launch 400 kernel=counted_us2 grid=5; ssync }"}, 3200, []string{"thread 8 { until 8s { launch 40 kernel=counted_us2 grid=5; ssync; sleep 30ms } }"}},
-	{"64 threads, a stream each", cudasim.Options{Lib: "runtime", Args: []string{"--ptds"}, Env: []string{"CUDASIM_KERNEL_SLOTS=64"}}, "", []string{"thread 64 { launch 50 kernel=counted_us2; ssync }"}, 3200, []string{"thread 64 { until 8s { launch 40 kernel=counted_us2; ssync; sleep 130ms } }"}},
-	{"streams with copies between", cudasim.Options{Env: []string{"CUDASIM_KERNEL_SLOTS=8"}}, "stream-new; stream-new nonblocking; stream-new nonblocking", []string{
-		"repeat 100 { h2d 4096 async pinned stream=1; launch 3 kernel=counted_us5 stream=1; launch 2 kernel=counted_us7 stream=2; event-record 1 stream=2; event-wait 1 stream=3; launch 1 kernel=counted_us1 stream=3; d2h 512 async stream=3 }", "sync",
-	}, 600, nil},
-	{"graphs made before, updated and launched", cudasim.Options{}, "stream-new nonblocking; graph 20 stream=1 kernel=counted_us1; graph 5 stream=1 kernel=warm_us2", []string{
-		"repeat 30 { graph-launch 2 stream=1 graph=1; graph-launch stream=1 graph=2; graph-update 20 stream=1 graph=1 kernel=counted_us4 }", "ssync stream=1",
-	}, 1200, nil},
+	{
+		"one thread",
+		cudasim.Options{},
+		"",
+		[]string{
+			"launch 2000 kernel=counted_us3 grid=7,3,2 block=128,2,1 shared=64",
+			"launch 50 ex kernel=counted_ns500",
+			"launch 20 coop kernel=counted_us9",
+			"sync",
+		},
+		2070,
+		nil,
+	},
+	{
+		"runtime, driver 535",
+		cudasim.Options{Lib: "runtime", Shape: cudasim.Shape535},
+		"",
+		[]string{"launch 1500 kernel=counted_us3 grid=9", "launchex 100 kernel=counted_us2", "sync"},
+		1600,
+		nil,
+	},
+	{
+		"CUPTI 11.8",
+		cudasim.Options{Env: []string{"CUDASIM_CUPTI_VERSION=11.8"}},
+		"",
+		[]string{"launch 700 kernel=counted_us3 grid=9", "h2d 4096 x20 pinned async", "sync"},
+		700,
+		nil,
+	},
+	{
+		"CUPTI 13.5",
+		cudasim.Options{Env: []string{"CUDASIM_CUPTI_VERSION=13.5"}},
+		"",
+		[]string{"launch 700 kernel=counted_us3 grid=9", "h2d 4096 x20 pinned async", "sync"},
+		700,
+		nil,
+	},
+	{
+		"8 threads, a stream each",
+		cudasim.Options{Lib: "runtime", Args: []string{"--ptds"}, Env: []string{"CUDASIM_KERNEL_SLOTS=16"}},
+		"",
+		[]string{"thread 8 { launch 400 kernel=counted_us2 grid=5; ssync }"},
+		3200,
+		[]string{"thread 8 { until 8s { launch 40 kernel=counted_us2 grid=5; ssync; sleep 30ms } }"},
+	},
+	{
+		"64 threads, a stream each",
+		cudasim.Options{Lib: "runtime", Args: []string{"--ptds"}, Env: []string{"CUDASIM_KERNEL_SLOTS=64"}},
+		"",
+		[]string{"thread 64 { launch 50 kernel=counted_us2; ssync }"},
+		3200,
+		[]string{"thread 64 { until 8s { launch 40 kernel=counted_us2; ssync; sleep 130ms } }"},
+	},
+	{
+		"streams with copies between",
+		cudasim.Options{Env: []string{"CUDASIM_KERNEL_SLOTS=8"}},
+		"stream-new; stream-new nonblocking; stream-new nonblocking",
+		[]string{
+			"repeat 100 { h2d 4096 async pinned stream=1; launch 3 kernel=counted_us5 stream=1; launch 2 kernel=counted_us7 stream=2; event-record 1 stream=2; event-wait 1 stream=3; launch 1 kernel=counted_us1 stream=3; d2h 512 async stream=3 }",
+			"sync",
+		},
+		600,
+		nil,
+	},
+	{
+		"graphs made before, updated and launched",
+		cudasim.Options{},
+		"stream-new nonblocking; graph 20 stream=1 kernel=counted_us1; graph 5 stream=1 kernel=warm_us2",
+		[]string{
+			"repeat 30 { graph-launch 2 stream=1 graph=1; graph-launch stream=1 graph=2; graph-update 20 stream=1 graph=1 kernel=counted_us4 }",
+			"ssync stream=1",
+		},
+		1200,
+		nil,
+	},
 	{"contexts, and a device that is reset", cudasim.Options{}, "", []string{
-		"launch 50 kernel=counted_us2", "context 1", "launch 60 kernel=counted_us3", "sync", "context 0", "launch 10 kernel=counted_us1", "sync", "reset", "launch 80 kernel=counted_us2", "sync",
+		"launch 50 kernel=counted_us2", "context 1", "launch 60 kernel=counted_us3", "sync", "context 0",
+		"launch 10 kernel=counted_us1", "sync", "reset", "launch 80 kernel=counted_us2", "sync",
 	}, 200, []string{"until 4s { launch 5 kernel=counted_us2; context 1; launch 6 kernel=counted_us3; sync; context 0; launch 2 kernel=counted_us1; sync; reset; launch 8 kernel=counted_us2; sync; sleep 20ms }"}},
 }
 
@@ -235,7 +315,11 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 				loop = append(c.loop, busy)
 			}
 			v := cudasim.Start(t, c.o, append([]string{c.before}, loop...)...)
-			d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--trace-size-mb", "400")
+			d := startDaemon(
+				t,
+				v.PID,
+				"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--trace-size-mb", "400",
+			)
 			d.waitAgent(v.PID, "running")
 			// They may not all be outside together in time: then CUPTI, with its thread, stays at rest.
 			crowd := strings.Contains(c.name, "threads")

@@ -30,10 +30,19 @@ func TestWayOutWithoutASynchronize(t *testing.T) {
 
 // TestASynchronizeComesBackLater: windows open, and end well, once the thread that launches graphs was seen to wait.
 func TestASynchronizeComesBackLater(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
-		"until { graph-launch stream=1; query stream=1; sleep 1ms }", "print quiet", "until 3s { ssync stream=1; sync; sleep 1ms }", "print again",
-		"until { graph-launch stream=1; ssync stream=1; sleep 1ms }")
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms", "--overhead-budget", "0")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts"},
+		"stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
+		"until { graph-launch stream=1; query stream=1; sleep 1ms }", "print quiet",
+		"until 3s { ssync stream=1; sync; sleep 1ms }", "print again",
+		"until { graph-launch stream=1; ssync stream=1; sleep 1ms }",
+	)
+	d := startDaemon(
+		t,
+		v.PID,
+		"--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms", "--overhead-budget", "0",
+	)
 	d.waitAgent(v.PID, "refused")
 	v.Go()
 	v.WaitLine("again")
@@ -55,8 +64,12 @@ func TestASynchronizeComesBackLater(t *testing.T) {
 // moment, and several are mostly inside, no thread of the target waits for that: it is the agent's that finalizes, and
 // all kernels are seen.
 func TestManyThreadsAreNotHeldUp(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}}, "stream-new nonblocking",
-		"thread 4 { repeat 1000000 { launch 3 kernel=counted_us5 stream=1; ssync stream=1; sleep 300us } }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
+		"stream-new nonblocking",
+		"thread 4 { repeat 1000000 { launch 3 kernel=counted_us5 stream=1; ssync stream=1; sleep 300us } }",
+	)
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--trace-size-mb", "400")
 	d.waitAgent(v.PID, "running")
 	var rec *recording.Recording
@@ -91,8 +104,15 @@ func TestManyThreadsAreNotHeldUp(t *testing.T) {
 			t.Errorf("thread %d of the target finalized CUPTI, which took it %d ns", c.TID, c.Exit-c.Enter)
 		}
 	}
-	if failed := truth.FailedCount("cuLaunchKernel") + truth.FailedCount("cuStreamSynchronize"); finalized != 1 || compared == 0 || failed != 0 {
-		t.Errorf("CUPTI was finalized %d times, %d kernels were compared, %d calls failed; want 1, some, none", finalized, compared, failed)
+	if failed := truth.FailedCount("cuLaunchKernel") + truth.FailedCount("cuStreamSynchronize"); finalized != 1 ||
+		compared == 0 ||
+		failed != 0 {
+		t.Errorf(
+			"CUPTI was finalized %d times, %d kernels were compared, %d calls failed; want 1, some, none",
+			finalized,
+			compared,
+			failed,
+		)
 	}
 }
 
@@ -108,8 +128,15 @@ func launchers(rec *recording.Recording) map[uint32]bool {
 }
 
 func TestASlowFirstEnableHoldsNobody(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_ENABLE_NS=2000000000", "CUDASIM_CUPTI_FINALIZE_NS=30000000"}},
-		busy, "launch 100 kernel=counted_us1", "sync", "print done", busy)
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Env: []string{"CUDASIM_CUPTI_ENABLE_NS=2000000000", "CUDASIM_CUPTI_FINALIZE_NS=30000000"}},
+		busy,
+		"launch 100 kernel=counted_us1",
+		"sync",
+		"print done",
+		busy,
+	)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	waitFor(t, "the agent's thread", func() bool { return agentThreads(v.PID) > 0 })
 	before := v.Truth().Count("cuLaunchKernel")
@@ -121,7 +148,11 @@ func TestASlowFirstEnableHoldsNobody(t *testing.T) {
 }
 
 func TestRecordsThatCUPTIDropsAreCounted(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}}, "until { launch 100 kernel=counted_us1; sync; sleep 5ms }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}},
+		"until { launch 100 kernel=counted_us1; sync; sleep 5ms }",
+	)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "100ms", "--gpu-period", "300ms")
 	d.waitAgent(v.PID, "running")
 	rec := d.waitWindows(v.PID, 2)

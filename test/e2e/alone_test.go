@@ -33,7 +33,10 @@ func newAlone(t *testing.T) alone {
 func (a alone) command(args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	a.t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, program(a.t, "inferscope"), append([]string{"--socket", filepath.Join(a.dir, "none")}, args...)...)
+	cmd := exec.CommandContext(
+		ctx,
+		program(a.t, "inferscope"),
+		append([]string{"--socket", filepath.Join(a.dir, "none")}, args...)...)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &said, a.dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+a.dir)
@@ -67,7 +70,11 @@ func TestWithoutADaemon(t *testing.T) {
 	pid := strconv.Itoa(v.PID)
 	clean := func() {
 		t.Helper()
-		waitFor(t, "everything to come off", func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
+		waitFor(
+			t,
+			"everything to come off",
+			func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 },
+		)
 	}
 	var report struct {
 		Summary struct{ Operations uint64 }
@@ -103,11 +110,16 @@ func TestInterruptedWithoutADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := cmd.Wait()
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(said.String(), "interrupted") {
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 ||
+		!strings.Contains(said.String(), "interrupted") {
 		t.Errorf("it ended with %v: %s", err, said)
 	}
 	a.left()
-	waitFor(t, "everything to come off", func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
+	waitFor(
+		t,
+		"everything to come off",
+		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 },
+	)
 	unharmed(t, v)
 }
 
@@ -121,6 +133,10 @@ func TestUnwatchedProcess(t *testing.T) {
 	if code != 0 || !strings.Contains(said, "it does for this command") || !strings.Contains(out, `"operations"`) {
 		t.Fatalf("it ended with %d: %s", code, said)
 	}
-	waitFor(t, "everything to come off", func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
+	waitFor(
+		t,
+		"everything to come off",
+		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 },
+	)
 	unharmed(t, v)
 }

@@ -13,10 +13,11 @@ import (
 
 // script calls something of every group.
 var script = []string{
-	"wait", "launch 1000 grid=7,3,2 block=128,2,1 shared=4096", "launch 50 ex", "launch 20 coop",
-	"stream-new", "launch 100 stream=1", "h2d 1048576 x10", "h2d 4096 x5 async stream=1", "h2d 65536 x4 async pinned stream=1",
-	"d2h 2048 x7", "d2d 8192 x3", "memset 512 x6", "malloc 1000000 x4", "free 4", "sync", "ssync stream=1",
-	"event-record 1 stream=1", "event-sync 1", "graph 5 stream=1", "graph-launch 9", "sync",
+	"wait", "launch 1000 grid=7,3,2 block=128,2,1 shared=4096", "launch 50 ex", "launch 20 coop", "stream-new",
+	"launch 100 stream=1", "h2d 1048576 x10", "h2d 4096 x5 async stream=1",
+	"h2d 65536 x4 async pinned stream=1", "d2h 2048 x7", "d2d 8192 x3", "memset 512 x6", "malloc 1000000 x4",
+	"free 4", "sync", "ssync stream=1", "event-record 1 stream=1", "event-sync 1", "graph 5 stream=1",
+	"graph-launch 9", "sync",
 }
 
 func TestCallsEqualTheTruth(t *testing.T) {
@@ -126,7 +127,16 @@ func compareCall(t *testing.T, want cudasim.Call, got observed, next uint64) {
 	switch got.Group {
 	case cuda.Launch:
 		if got.Grid != want.Grid || got.Block != want.Block || got.Shared != want.Shared {
-			t.Errorf("%s: grid %v block %v shared %d, truly %v %v %d", want.Name, got.Grid, got.Block, got.Shared, want.Grid, want.Block, want.Shared)
+			t.Errorf(
+				"%s: grid %v block %v shared %d, truly %v %v %d",
+				want.Name,
+				got.Grid,
+				got.Block,
+				got.Shared,
+				want.Grid,
+				want.Block,
+				want.Shared,
+			)
 		}
 	case cuda.Copy, cuda.Set, cuda.Alloc:
 		if want.Bytes != 0 && got.Bytes != want.Bytes {
@@ -138,7 +148,15 @@ func compareCall(t *testing.T, want cudasim.Call, got observed, next uint64) {
 	}
 	// The probes stand around the call, and before whatever the thread does next.
 	if got.from > want.Enter || got.until < want.Exit || got.until > next {
-		t.Errorf("%s: seen from %d to %d, truly %d to %d, the next at %d", want.Name, got.from, got.until, want.Enter, want.Exit, next)
+		t.Errorf(
+			"%s: seen from %d to %d, truly %d to %d, the next at %d",
+			want.Name,
+			got.from,
+			got.until,
+			want.Enter,
+			want.Exit,
+			next,
+		)
 	}
 	if got.Result != want.Result {
 		t.Errorf("%s: returned %d, truly %d", want.Name, got.Result, want.Result)

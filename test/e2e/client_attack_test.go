@@ -28,7 +28,8 @@ func untouched(t *testing.T, private, secret string) {
 	t.Helper()
 	text, err := os.ReadFile(secret)
 	info, lerr := os.Lstat(secret)
-	if err != nil || lerr != nil || string(text) != "secret" || info.Mode() != 0o600 || info.Sys().(*syscall.Stat_t).Uid != 0 {
+	if err != nil || lerr != nil || string(text) != "secret" || info.Mode() != 0o600 ||
+		info.Sys().(*syscall.Stat_t).Uid != 0 {
 		t.Errorf("root's file holds %.100q and is %+v: %v, %v", text, info, err, lerr)
 	}
 	if left, err := os.ReadDir(private); err != nil || len(left) != 1 {
@@ -57,7 +58,10 @@ func TestRunGivesNoFileAway(t *testing.T) {
 		if err := errors.Join(os.Mkdir(out, 0o755), os.Chown(out, 65534, 65534)); err != nil {
 			t.Fatal(err)
 		}
-		f := r.run("--user", "nobody", "--report", "out/shadow", "--format", "text", "--", "/bin/sh", "-c", "mv out gone; ln -s "+private+" out")
+		f := r.run(
+			"--user", "nobody", "--report", "out/shadow", "--format", "text", "--", "/bin/sh", "-c",
+			"mv out gone; ln -s "+private+" out",
+		)
 		f.says(t, 0)
 		untouched(t, private, secret)
 		f.report(t, "gone/shadow", "sh")

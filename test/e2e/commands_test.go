@@ -75,7 +75,12 @@ func (s shell) write(name string, text []byte) {
 // TestEveryCommandOnARecording records a program on the simulated GPU, all of its GPU activity, holds what is recorded
 // against the truth, and then gives the recording to every command that reads one, without a daemon.
 func TestEveryCommandOnARecording(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{}, "until { h2d 65536 pinned async; launch 10 kernel=gemm_us50; launch 5 kernel=softmax_us20; sync; d2h 4096; sleep 1ms }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{},
+
+		"until { h2d 65536 pinned async; launch 10 kernel=gemm_us50; launch 5 kernel=softmax_us20; sync; d2h 4096; sleep 1ms }",
+	)
 	d := startDaemon(t, v.PID)
 	d.waitAgent(v.PID, "running")
 	s := shell{t, t.TempDir()}
@@ -135,7 +140,12 @@ func recordedAll(t *testing.T, rec *recording.Recording, pid int, truth *cudasim
 	if covered < 2_000_000_000 || compared < 1000 { // windows alone would be a tenth of the time
 		t.Errorf("GPU activity was recorded for %d ns of 3 s, %d kernels", covered, compared)
 	}
-	t.Logf("%d kernels in %.2f s of GPU activity; the recording has %.2f s", compared, float64(covered)/1e9, float64(rec.Meta.To-rec.Meta.From)/1e9)
+	t.Logf(
+		"%d kernels in %.2f s of GPU activity; the recording has %.2f s",
+		compared,
+		float64(covered)/1e9,
+		float64(rec.Meta.To-rec.Meta.From)/1e9,
+	)
 }
 
 // looks holds what the recording says of itself against it. kernels are all that it has a record of: a window ends when
@@ -149,7 +159,9 @@ func looks(s shell, rec *recording.Recording, kernels int) {
 		}
 	}
 	var manifest archive.Manifest
-	if err := json.Unmarshal([]byte(s.does("info", "--json", "t.isc")), &manifest); err != nil || manifest.Target != rec.Meta.Target || manifest.Events() != len(rec.Events) {
+	if err := json.Unmarshal([]byte(s.does("info", "--json", "t.isc")), &manifest); err != nil ||
+		manifest.Target != rec.Meta.Target ||
+		manifest.Events() != len(rec.Events) {
 		s.t.Errorf("info --json: %v %+v", err, manifest)
 	}
 	var tables []struct {
@@ -191,7 +203,9 @@ func exports(s shell, rec *recording.Recording, kernels int) {
 	for _, name := range []string{"t.perfetto-trace", "t.pt.trace.json", "t.pb.gz", "t.jsonl", "t.folded", "t.csv"} {
 		s.does("export", "t.isc", "-o", name)
 	}
-	if again := s.does("export", "t.isc", "--to", "perfetto", "-o", "-"); again != string(s.read("t.perfetto-trace")) || again == "" || again[0] != 0x0a { // field 1, of packets
+	if again := s.does("export", "t.isc", "--to", "perfetto", "-o", "-"); again != string(s.read("t.perfetto-trace")) ||
+		again == "" ||
+		again[0] != 0x0a { // field 1, of packets
 		s.t.Error("the Perfetto trace on standard output is another one than in the file")
 	}
 	if rows, err := csv.NewReader(bytes.NewReader(s.read("t.csv"))).ReadAll(); err != nil || len(rows) != kernels+1 {
@@ -258,7 +272,8 @@ func imports(s shell, kernels int) {
 		s.t.Errorf("%d kernels became others: %v", kernels, err)
 	}
 	var c diff.Comparison
-	if err := json.Unmarshal([]byte(s.does("diff", "--json", "t.isc", "again.pt.trace.json")), &c); err != nil || len(c.Kernels) != 2 {
+	if err := json.Unmarshal([]byte(s.does("diff", "--json", "t.isc", "again.pt.trace.json")), &c); err != nil ||
+		len(c.Kernels) != 2 {
 		s.t.Fatalf("diff: %v %+v", err, c)
 	}
 	for _, k := range c.Kernels {
@@ -279,13 +294,18 @@ func predicts(s shell) {
 		Causes []struct{ Plan string }
 		After  *struct{}
 	}
-	if err := json.Unmarshal([]byte(s.does("whatif", "t.isc", "--json")), &answer); err != nil || answer.Kind != "inferscope.whatif" || answer.PID == 0 || answer.After != nil {
+	if err := json.Unmarshal([]byte(s.does("whatif", "t.isc", "--json")), &answer); err != nil ||
+		answer.Kind != "inferscope.whatif" ||
+		answer.PID == 0 ||
+		answer.After != nil {
 		s.t.Errorf("whatif: %v %+v", err, answer)
 	}
-	if err := json.Unmarshal([]byte(s.does("whatif", "t.isc", "--json", "--kernel", "gemm*=2")), &answer); err != nil || answer.After == nil {
+	if err := json.Unmarshal([]byte(s.does("whatif", "t.isc", "--json", "--kernel", "gemm*=2")), &answer); err != nil ||
+		answer.After == nil {
 		s.t.Errorf("whatif --kernel: %v %+v", err, answer)
 	}
-	if _, complaint, code := s.run("whatif", "t.isc", "--without", "nonsense"); code != int(clierror.OK) || !strings.Contains(complaint, `nothing in this recording is called "nonsense"`) {
+	if _, complaint, code := s.run("whatif", "t.isc", "--without", "nonsense"); code != int(clierror.OK) ||
+		!strings.Contains(complaint, `nothing in this recording is called "nonsense"`) {
 		s.t.Errorf("whatif --without nonsense: %d %s", code, complaint)
 	}
 }
@@ -329,7 +349,8 @@ func refuses(s shell) {
 			{"cut.json", clierror.General, "cut off", "analyze export diff whatif import"},
 		} {
 			name, _, _ := strings.Cut(reader, " ")
-			if file.by != "" && !slices.Contains(strings.Fields(file.by), name) || file.name == "bad.isc" && reader == "info FILE" {
+			if file.by != "" && !slices.Contains(strings.Fields(file.by), name) ||
+				file.name == "bad.isc" && reader == "info FILE" {
 				continue
 			}
 			s.refuse(strings.ReplaceAll(reader, "FILE", file.name), file.code, file.says)
@@ -359,7 +380,10 @@ func refuses(s shell) {
 func (s shell) refuse(typed string, code clierror.Code, says string) {
 	s.t.Helper()
 	out, complaint, got := s.run(strings.Fields(typed)...)
-	if got != int(code) || out != "" && !strings.HasPrefix(typed, "info --verify") || !strings.Contains(complaint, says) || !strings.HasPrefix(complaint, "inferscope: ") || strings.Count(complaint, "\n") < 2 {
+	if got != int(code) || out != "" && !strings.HasPrefix(typed, "info --verify") ||
+		!strings.Contains(complaint, says) ||
+		!strings.HasPrefix(complaint, "inferscope: ") ||
+		strings.Count(complaint, "\n") < 2 {
 		s.t.Errorf("%s: %d, want %d with %q: %.100q %s", typed, got, code, says, out, complaint)
 	}
 }
@@ -369,7 +393,12 @@ func TestDiffFailsOver(t *testing.T) {
 	needRoot(t)
 	s := shell{t, t.TempDir()}
 	for name, ms := range map[string]string{"before": "10", "same": "10", "slow": "15"} {
-		s.write("p.py", []byte("import time\nfrom inferscope import scope\nwhile True:\n  with scope('step'): time.sleep("+ms+"/1000)\n"))
+		s.write(
+			"p.py",
+			[]byte(
+				"import time\nfrom inferscope import scope\nwhile True:\n  with scope('step'): time.sleep("+ms+"/1000)\n",
+			),
+		)
 		cmd := exec.Command(python(t), s.path("p.py"))
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+absolute(t, "../../python"))
 		if err := cmd.Start(); err != nil {
@@ -391,7 +420,8 @@ func TestDiffFailsOver(t *testing.T) {
 	s.does("diff", "before.isc", "same.isc", "--fail-over", "20%")
 	s.does("diff", "slow.isc", "before.isc", "--fail-over", "5%") // faster
 	out, complaint, code := s.run("diff", "before.isc", "slow.isc", "--fail-over", "20%")
-	if code != int(clierror.Regression) || !strings.Contains(complaint, "over the limit of 20.0%") || !strings.Contains(out, "ranges named \"step\"") {
+	if code != int(clierror.Regression) || !strings.Contains(complaint, "over the limit of 20.0%") ||
+		!strings.Contains(out, "ranges named \"step\"") {
 		t.Errorf("%d %s\n%s", code, complaint, out)
 	}
 }

@@ -24,7 +24,11 @@ func nonce() string { return fmt.Sprintf("found-%d-%d", os.Getpid(), nonces.Add(
 // discover starts a daemon that finds the processes with a word on their command line.
 func discover(t *testing.T, word string, flags ...string) *daemon {
 	t.Helper()
-	d := launchDaemon(t, append([]string{"--allow", "name=victim*,cmdline=*" + word + "*", "--no-inject", "--gpu", "continuous"}, flags...)...)
+	d := launchDaemon(
+		t,
+		append(
+			[]string{"--allow", "name=victim*,cmdline=*" + word + "*", "--no-inject", "--gpu", "continuous"},
+			flags...)...)
 	d.waitLog("ready")
 	return d
 }
@@ -75,7 +79,12 @@ func TestDiscovery(t *testing.T) {
 	d := discover(t, word, "--deny", "cmdline=*"+word+"-denied*")
 	d.waitState(early.PID, api.Watching)
 
-	late := cudasim.Start(t, cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}}, "print "+word, "print up", "wait", "dlopen-now", "launch 1", "wait", "launch 99", "print done", "wait")
+	late := cudasim.Start(
+		t,
+		cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}},
+		"print "+word,
+		"print up", "wait", "dlopen-now", "launch 1", "wait", "launch 99", "print done", "wait",
+	)
 	late.WaitLine("up")
 	if d.target(late.PID) != nil {
 		t.Error("a program that has mapped no driver is watched")
@@ -109,7 +118,9 @@ func TestDiscovery(t *testing.T) {
 	if i < 0 || !strings.Contains(found1[i].Refused, "denied by cmdline=") || found1[i].Target != 0 {
 		t.Errorf("candidates %+v do not say that %d is denied", found1, denied.PID)
 	}
-	if i = slices.IndexFunc(found1, func(c api.Candidate) bool { return int(c.PID) == late.PID }); i < 0 || int(found1[i].Target) != late.PID || found1[i].Refused != "" {
+	if i = slices.IndexFunc(found1, func(c api.Candidate) bool { return int(c.PID) == late.PID }); i < 0 ||
+		int(found1[i].Target) != late.PID ||
+		found1[i].Refused != "" {
 		t.Errorf("candidates %+v do not say that %d is watched", found1, late.PID)
 	}
 	d.stop()
@@ -120,10 +131,20 @@ func TestDiscoveryOfATree(t *testing.T) {
 	needRoot(t)
 	word := nonce()
 	d := discover(t, word)
-	v := cudasim.Start(t, cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}}, "print "+word, "fork { dlopen-now; launch 5; sleep 3s }", "wait")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}},
+		"print "+word,
+		"fork { dlopen-now; launch 5; sleep 3s }",
+		"wait",
+	)
 	target := d.waitState(v.PID, api.Watching)
 	if len(target.Processes) != 2 {
-		t.Errorf("the target has %d processes, want the server and its worker: %+v", len(target.Processes), target.Processes)
+		t.Errorf(
+			"the target has %d processes, want the server and its worker: %+v",
+			len(target.Processes),
+			target.Processes,
+		)
 	}
 }
 
@@ -152,7 +173,18 @@ func TestDiscoveryAcrossNamespaces(t *testing.T) {
 	}
 	word := nonce()
 	d := discover(t, word)
-	v := cudasim.Start(t, cudasim.Options{Program: []string{"unshare", "--fork", "--kill-child", "--pid", "--mount-proc", cudasim.Build(t).Victim}, Lib: "driver", NoReady: true}, "print "+word, "print up", "until { launch 5; sync; sleep 5ms }", "wait")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{
+			Program: []string{"unshare", "--fork", "--kill-child", "--pid", "--mount-proc", cudasim.Build(t).Victim},
+			Lib:     "driver",
+			NoReady: true,
+		},
+		"print "+word,
+		"print up",
+		"until { launch 5; sync; sleep 5ms }",
+		"wait",
+	)
 	v.WaitLine("up")
 	var found *api.Target
 	waitFor(t, "the process to be watched", func() bool {
@@ -164,6 +196,12 @@ func TestDiscoveryAcrossNamespaces(t *testing.T) {
 		return found != nil
 	})
 	if found.NSPID == 0 || int(found.PID) == v.PID || found.Comm != "victim" {
-		t.Errorf("target %d (%d inside) called %s: want the program, not unshare (%d)", found.PID, found.NSPID, found.Comm, v.PID)
+		t.Errorf(
+			"target %d (%d inside) called %s: want the program, not unshare (%d)",
+			found.PID,
+			found.NSPID,
+			found.Comm,
+			v.PID,
+		)
 	}
 }

@@ -20,7 +20,9 @@ func doctor(t *testing.T, uid uint32, args ...string) (found map[string]string, 
 	if err := os.Chmod(filepath.Dir(program(t, "inferscoped")), 0o755); err != nil { //nolint:gosec // a test's own
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program(t, "inferscope"), append([]string{"--socket", filepath.Join(t.TempDir(), "none"), "doctor", "--json"}, args...)...)
+	cmd := exec.Command(
+		program(t, "inferscope"),
+		append([]string{"--socket", filepath.Join(t.TempDir(), "none"), "doctor", "--json"}, args...)...)
 	if uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	}
@@ -56,7 +58,8 @@ func TestDoctor(t *testing.T) {
 	if _, works, code := doctor(t, 0, "--pid", "4194304"); works || code != int(clierror.NoProcess) {
 		t.Errorf("without a process it works %v, code %d", works, code)
 	}
-	if found, works, code := doctor(t, 65534); works || code != int(clierror.Permission) || found["CAP_BPF, CAP_PERFMON"] != "missing" {
+	if found, works, code := doctor(t, 65534); works || code != int(clierror.Permission) ||
+		found["CAP_BPF, CAP_PERFMON"] != "missing" {
 		t.Errorf("as nobody it works %v, code %d: %v", works, code, found)
 	}
 }

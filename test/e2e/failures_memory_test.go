@@ -28,7 +28,12 @@ func newMemoryGroup(t *testing.T) memoryGroup {
 	t.Helper()
 	needRoot(t)
 	name := fmt.Sprintf("inferscope-test-%d", os.Getpid())
-	g := memoryGroup{dir: filepath.Join("/sys/fs/cgroup", name), limit: "memory.max", used: "memory.current", procs: "cgroup.procs"}
+	g := memoryGroup{
+		dir:   filepath.Join("/sys/fs/cgroup", name),
+		limit: "memory.max",
+		used:  "memory.current",
+		procs: "cgroup.procs",
+	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0o600) // it may be on already
 	} else {
@@ -66,7 +71,9 @@ func (g *memoryGroup) usage(t *testing.T) int {
 
 // join makes a command start in the group.
 func (g *memoryGroup) join(cmd *exec.Cmd) {
-	cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, g.procs), cmd.Path}, cmd.Args[1:]...)
+	cmd.Args = append(
+		[]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, g.procs), cmd.Path},
+		cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 }
 
@@ -98,7 +105,14 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "off"}, "until { repeat 100 { launch 20; sync } }")
 	dir := t.TempDir()
 	d := &daemon{t: t, socket: filepath.Join(dir, "s"), log: &output{}, done: make(chan error, 1)}
-	d.cmd = exec.Command(program(t, "inferscoped"), "--socket", d.socket, "--pid", fmt.Sprint(v.PID), "--trace-size-mb", "2000", "--gpu", "continuous", "--no-inject", "--overhead-budget", "0")
+	d.cmd = exec.Command(
+		program(t, "inferscoped"),
+		"--socket",
+		d.socket,
+		"--pid",
+		fmt.Sprint(v.PID),
+		"--trace-size-mb", "2000", "--gpu", "continuous", "--no-inject", "--overhead-budget", "0",
+	)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	g.join(d.cmd)
 	if err := d.cmd.Start(); err != nil {
@@ -109,7 +123,16 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 	d.waitLog("ready")
 
 	folder := filepath.Join(dir, "t.isc")
-	record := exec.Command(program(t, "inferscope"), "--socket", d.socket, "record", "--pid", fmt.Sprint(v.PID), "-o", folder)
+	record := exec.Command(
+		program(t, "inferscope"),
+		"--socket",
+		d.socket,
+		"record",
+		"--pid",
+		fmt.Sprint(v.PID),
+		"-o",
+		folder,
+	)
 	said := &output{}
 	record.Stderr = said
 	if err := record.Start(); err != nil {
@@ -125,7 +148,8 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 		t.Fatalf("the daemon ended with %v", d.cmd.ProcessState)
 	}
 	_ = record.Wait()
-	if code := record.ProcessState.ExitCode(); code != int(clierror.NoDaemon) && code != int(clierror.General) || !strings.Contains(said.String(), "kept, and valid without its end") {
+	if code := record.ProcessState.ExitCode(); code != int(clierror.NoDaemon) && code != int(clierror.General) ||
+		!strings.Contains(said.String(), "kept, and valid without its end") {
 		t.Errorf("record: %d %s", code, said)
 	}
 	rec, err := archive.Read(folder, archive.DefaultLimits())
@@ -147,14 +171,29 @@ func TestFailureFullDisk(t *testing.T) {
 		t.Skipf("needs a file system of its own: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "off"}, "until { repeat 100 { launch 20; sync; sleep 100us } }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Lib: "driver", Level: "off"},
+		"until { repeat 100 { launch 20; sync; sleep 100us } }",
+	)
 	d := startDaemon(t, v.PID, probesOnly...)
-	_, complaint, code := d.inferscope("record", "--pid", fmt.Sprint(v.PID), "--for", "4s", "-o", filepath.Join(dir, "t.isc"))
+	_, complaint, code := d.inferscope(
+		"record",
+		"--pid",
+		fmt.Sprint(v.PID),
+		"--for",
+		"4s",
+		"-o",
+		filepath.Join(dir, "t.isc"),
+	)
 	if code != int(clierror.General) || !strings.Contains(complaint, "no space left on device") {
 		t.Errorf("record: %d %s", code, complaint)
 	}
 	_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600) // as far as it goes
-	if out, complaint, code := d.inferscope("report", "--pid", fmt.Sprint(v.PID), "-o", filepath.Join(dir, "r.json"), "--format", "json"); code != int(clierror.General) || !strings.Contains(complaint, "no space left on device") {
+	if out, complaint, code := d.inferscope("report", "--pid", fmt.Sprint(v.PID), "-o", filepath.Join(dir, "r.json"), "--format", "json"); code != int(
+		clierror.General,
+	) ||
+		!strings.Contains(complaint, "no space left on device") {
 		t.Errorf("report: %d %s %.200s", code, complaint, out)
 	}
 	entries, err := os.ReadDir(dir)

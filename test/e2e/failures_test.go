@@ -69,9 +69,17 @@ func TestFailureCUPTIMissing(t *testing.T) {
 	p := cudasim.Build(t)
 	r := newRunner(t, "LD_LIBRARY_PATH="+filepath.Dir(p.Libcuda(cudasim.Shape580)))
 	f := r.run("--report", "r.json", "--", p.Victim, "repeat 1500 { launch 10 kernel=gemm_us50; sync; sleep 2ms }")
-	f.says(t, 0, "wrote r.json", "warning: the agent of a process cannot record", "no libcupti was found", "--cupti PATH")
+	f.says(
+		t,
+		0,
+		"wrote r.json",
+		"warning: the agent of a process cannot record",
+		"no libcupti was found",
+		"--cupti PATH",
+	)
 	m := f.model(t, "r.json")
-	if d := doubt(t, &m, loss.AgentRefused); !strings.Contains(strings.Join(d.Details, " "), "no libcupti was found") || !strings.Contains(strings.Join(d.Details, " "), "--cupti PATH") {
+	if d := doubt(t, &m, loss.AgentRefused); !strings.Contains(strings.Join(d.Details, " "), "no libcupti was found") ||
+		!strings.Contains(strings.Join(d.Details, " "), "--cupti PATH") {
 		t.Errorf("it does not say why: %+v", d)
 	}
 	if m.Summary.Operations == 0 {
@@ -81,7 +89,15 @@ func TestFailureCUPTIMissing(t *testing.T) {
 
 func TestFailureTraceBufferFull(t *testing.T) {
 	r, p := simulated(t)
-	f := r.run("--trace-size-mb", "1", "--report", "r.json", "--", p.Victim, "repeat 200000 { launch 2 kernel=gemm_us5; sync }")
+	f := r.run(
+		"--trace-size-mb",
+		"1",
+		"--report",
+		"r.json",
+		"--",
+		p.Victim,
+		"repeat 200000 { launch 2 kernel=gemm_us5; sync }",
+	)
 	f.says(t, 0)
 	m := f.model(t, "r.json")
 	if d := doubt(t, &m, loss.Overwritten); d.Count == 0 || !strings.Contains(d.Do, "INFERSCOPE_TRACE_SIZE_MB") {
@@ -101,7 +117,9 @@ func TestFailureClockError(t *testing.T) {
 		t.Errorf("the error found is %d ns, and is 3 ms", e)
 	}
 	d := doubt(t, &m, "clock_error")
-	if said := strings.Join(d.Details, " "); !strings.Contains(said, "margin 1.00 ms") || !strings.Contains(said, "as the uncertainty") || !strings.Contains(d.Do, "check the GPU's clock") {
+	if said := strings.Join(d.Details, " "); !strings.Contains(said, "margin 1.00 ms") ||
+		!strings.Contains(said, "as the uncertainty") ||
+		!strings.Contains(d.Do, "check the GPU's clock") {
 		t.Errorf("the doubt is %+v", d)
 	}
 	r.env = append(r.env, "INFERSCOPE_SYNC_ERROR_MARGIN_US=5000")
@@ -118,7 +136,11 @@ func TestFailureReportCannotBeWritten(t *testing.T) {
 	r := newRunner(t)
 	r.write("infer.py", work)
 	f := r.run("--report", "no/such/folder/r.md", "--", python(t), "infer.py")
-	f.says(t, 1, "warning: writing the output", "the report was not written", "the recording is kept in inferscope-", "inferscope analyze inferscope-", "room on the disk")
+	f.says(
+		t,
+		1, "warning: writing the output", "the report was not written", "the recording is kept in inferscope-",
+		"inferscope analyze inferscope-", "room on the disk",
+	)
 	kept, err := filepath.Glob(filepath.Join(r.dir, "inferscope-*.isc"))
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("kept is %q, %v", kept, err)

@@ -25,7 +25,10 @@ func flights(dir, why string) []string {
 func TestFlightOfACrash(t *testing.T) {
 	dir := t.TempDir()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 321", "wait", "crash")
-	d := startDaemon(t, v.PID, append([]string{"--record-dir", dir, "--record-length", "0", "--record-free-mb", "1"}, probesOnly...)...)
+	d := startDaemon(
+		t,
+		v.PID,
+		append([]string{"--record-dir", dir, "--record-length", "0", "--record-free-mb", "1"}, probesOnly...)...)
 	v.Go()
 	// The helper must have looked once before the target ends: what has ended before is not news.
 	waitFor(t, "a look", func() bool { _, err := d.client().Save(t.Context(), uint32(v.PID)); return err == nil })
@@ -55,7 +58,21 @@ func TestFlightOfSlowIterations(t *testing.T) {
 	dir := t.TempDir()
 	slow := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "until { launch 5; sync; sleep 20ms }", "wait")
 	fast := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "until { launch 5; sync; sleep 1ms }", "wait")
-	d := startDaemon(t, slow.PID, append([]string{"--pid", strconv.Itoa(fast.PID), "--record-dir", dir, "--record-length", "0", "--record-free-mb", "1"}, probesOnly...)...)
+	d := startDaemon(
+		t,
+		slow.PID,
+		append(
+			[]string{
+				"--pid",
+				strconv.Itoa(fast.PID),
+				"--record-dir",
+				dir,
+				"--record-length",
+				"0",
+				"--record-free-mb",
+				"1",
+			},
+			probesOnly...)...)
 	waitFor(t, "slow iterations to be saved", func() bool { return len(flights(dir, "slow")) > 0 })
 	if n := launchesIn(t, flights(dir, "slow")[:1]); n < 100 {
 		t.Errorf("it holds %d launches: the time before the trigger is not in it", n)

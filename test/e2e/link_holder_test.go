@@ -25,7 +25,8 @@ func (d *daemon) linkHolder() int {
 		children, _ := os.ReadFile(task)
 		for _, child := range strings.Fields(string(children)) {
 			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
-			if pid, err := strconv.Atoi(child); err == nil && strings.Contains(string(line), uprobe.LinkHolderArgument) {
+			if pid, err := strconv.Atoi(child); err == nil &&
+				strings.Contains(string(line), uprobe.LinkHolderArgument) {
 				return pid
 			}
 		}
@@ -52,7 +53,8 @@ func TestLinkHolderKilled(t *testing.T) {
 	waitFor(t, "libcuda's text to be that of its file", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
 	rec := d.recording(v.PID)
 	if !slices.ContainsFunc(rec.Meta.Losses, func(l loss.Loss) bool {
-		return l.Reason == loss.ProbeFailed && l.Count > 0 && strings.Contains(l.Detail, uprobe.ErrLinkHolderGone.Error())
+		return l.Reason == loss.ProbeFailed && l.Count > 0 &&
+			strings.Contains(l.Detail, uprobe.ErrLinkHolderGone.Error())
 	}) {
 		t.Errorf("the losses do not say that the probes are gone: %+v", rec.Meta.Losses)
 	}

@@ -25,7 +25,16 @@ func nvtxLibrary(t *testing.T) string {
 	}
 	include := filepath.Dir(filepath.Dir(nvlibs.Header(t, nvlibs.NVTX, "nvToolsExt.h")))
 	library := filepath.Join(t.TempDir(), "libnvtx.so")
-	cmd := exec.Command(cc, "-shared", "-fPIC", "-I", include, "-DNVTX_EXPORT_API", "-include", "nvtx3/nvToolsExt.h", "-x", "c", "/dev/null", "-o", library, "-ldl")
+	cmd := exec.Command(
+		cc,
+		"-shared",
+		"-fPIC",
+		"-I",
+		include,
+		"-DNVTX_EXPORT_API", "-include", "nvtx3/nvToolsExt.h", "-x", "c", "/dev/null", "-o",
+		library,
+		"-ldl",
+	)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make a library of NVTX's headers: %v\n%s", err, text)
 	}
@@ -88,7 +97,11 @@ func TestNVTX(t *testing.T) {
 				env = append(env, "NVTX_INJECTION64_PATH="+filepath.Join(paths.Sim, "libcupti.so.13"))
 			}
 			v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: env}, nvtxLoop...)
-			d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--overhead-budget", "0")
+			d := startDaemon(
+				t,
+				v.PID,
+				"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--overhead-budget", "0",
+			)
 			d.waitAgent(v.PID, "running")
 			d.waitWindows(v.PID, 3)
 			rec := d.recording(v.PID)
@@ -116,7 +129,13 @@ func TestRunNVTX(t *testing.T) {
 	library := nvtxLibrary(t)
 	p := cudasim.Build(t)
 	r := newRunner(t)
-	program, cupti := filepath.Join(r.dir, "env/bin/victim"), filepath.Join(r.dir, "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13")
+	program, cupti := filepath.Join(
+		r.dir,
+		"env/bin/victim",
+	), filepath.Join(
+		r.dir,
+		"env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13",
+	)
 	for from, to := range map[string]string{p.Victim: program, filepath.Join(p.Sim, "libcupti.so.13"): cupti} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to)); err != nil {
 			t.Fatal(err)

@@ -47,7 +47,10 @@ func plainPrograms(t *testing.T) []plain {
 	list := []plain{
 		{"shell loop with sleep", []string{"sh", "-c", "for i in 1 2 3 4 5; do sleep 0.2; done"}},
 		{"bash loop", []string{"bash", "-c", "for ((i = 0; i < 200000; i++)); do :; done"}},
-		{"Python computing", []string{py, "-c", "import time\nt = time.time()\nwhile time.time() - t < 1: sum(range(1000))"}},
+		{
+			"Python computing",
+			[]string{py, "-c", "import time\nt = time.time()\nwhile time.time() - t < 1: sum(range(1000))"},
+		},
 		{"Python HTTP server", []string{py, "-c", `import http.server, threading, urllib.request
 s = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
 threading.Thread(target=s.serve_forever, daemon=True).start()
@@ -65,7 +68,13 @@ a = threading.Thread(target=work); a.start(); work(); a.join()`}},
 		{"sort", []string{"sh", "-c", "seq 1 400000 | sort -R | sort -n >/dev/null"}},
 	}
 	if exec.Command(py, "-c", "import numpy").Run() == nil {
-		list = append(list, plain{"NumPy", []string{py, "-c", "import numpy\na = numpy.random.rand(600, 600)\nfor _ in range(40): a = a @ a % 1"}})
+		list = append(
+			list,
+			plain{
+				"NumPy",
+				[]string{py, "-c", "import numpy\na = numpy.random.rand(600, 600)\nfor _ in range(40): a = a @ a % 1"},
+			},
+		)
 	}
 	return list
 }

@@ -37,7 +37,9 @@ func refused(t *testing.T, cmd *exec.Cmd, code clierror.Code, words ...string) {
 
 func inferscoped(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	return exec.Command(program(t, "inferscoped"), append([]string{"--socket", filepath.Join(t.TempDir(), "s")}, args...)...)
+	return exec.Command(
+		program(t, "inferscoped"),
+		append([]string{"--socket", filepath.Join(t.TempDir(), "s")}, args...)...)
 }
 
 // sleeper starts a process without CUDA.

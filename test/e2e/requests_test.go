@@ -43,8 +43,16 @@ func TestRequestsOfARunningServer(t *testing.T) {
 	for range clients {
 		wait.Go(func() {
 			for i := range each {
-				body := fmt.Sprintf(`{"model":"small","stream":%t,"max_tokens":12,"gap_ms":3,"prefill_ms":20,"prompt":"%s"}`, i > 0, canary)
-				resp, err := http.Post("http://127.0.0.1:"+strings.TrimSpace(port)+"/v1/completions?key="+canary, "application/json", strings.NewReader(body))
+				body := fmt.Sprintf(
+					`{"model":"small","stream":%t,"max_tokens":12,"gap_ms":3,"prefill_ms":20,"prompt":"%s"}`,
+					i > 0,
+					canary,
+				)
+				resp, err := http.Post(
+					"http://127.0.0.1:"+strings.TrimSpace(port)+"/v1/completions?key="+canary,
+					"application/json",
+					strings.NewReader(body),
+				)
 				if err == nil {
 					_, err = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()
@@ -65,7 +73,8 @@ func TestRequestsOfARunningServer(t *testing.T) {
 		t.Fatalf("%d requests; losses %+v", len(rec.Meta.Requests), rec.Meta.Losses)
 	}
 	for _, r := range rec.Meta.Requests {
-		if r.Outcome != "complete" || r.Model != "small" || r.OutputTokens != 12 || r.TokenSource != "usage" || r.Streamed != (r.FirstToken > 0) {
+		if r.Outcome != "complete" || r.Model != "small" || r.OutputTokens != 12 || r.TokenSource != "usage" ||
+			r.Streamed != (r.FirstToken > 0) {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -127,7 +136,11 @@ func TestRequestsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--requests=off")
-	resp, err := http.Post("http://127.0.0.1:"+strings.TrimSpace(port)+"/v1/completions", "application/json", strings.NewReader(`{"stream":true}`))
+	resp, err := http.Post(
+		"http://127.0.0.1:"+strings.TrimSpace(port)+"/v1/completions",
+		"application/json",
+		strings.NewReader(`{"stream":true}`),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ func kernelLaunches(rec *recording.Recording) int {
 	n := 0
 	for i := range rec.Events {
 		e := &rec.Events[i]
-		if e.Kind == event.Call && int(e.Func) < len(rec.Meta.Functions) && rec.Meta.Functions[e.Func].Base == "cuLaunchKernel" {
+		if e.Kind == event.Call && int(e.Func) < len(rec.Meta.Functions) &&
+			rec.Meta.Functions[e.Func].Base == "cuLaunchKernel" {
 			n++
 		}
 	}
@@ -57,8 +58,18 @@ func kernelLaunches(rec *recording.Recording) int {
 // finished when it stops.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
-	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "until { launch 10; sleep 2ms }", "print done", "wait")
-	d := startDaemon(t, v.PID, append([]string{"--record-dir", dir, "--record-length", "3s", "--record-free-mb", "1"}, probesOnly...)...)
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Lib: "driver"},
+		"wait",
+		"until { launch 10; sleep 2ms }",
+		"print done",
+		"wait",
+	)
+	d := startDaemon(
+		t,
+		v.PID,
+		append([]string{"--record-dir", dir, "--record-length", "3s", "--record-free-mb", "1"}, probesOnly...)...)
 	v.Go()
 	waitFor(t, "three recordings", func() bool { finished, _ := kept(dir); return len(finished) >= 3 })
 	if s := d.status().Kept; s == nil || s.Recordings == 0 || s.Bytes == 0 || s.Failed != 0 {
@@ -116,7 +127,10 @@ func TestRotationAfterKill9(t *testing.T) {
 func TestFlight(t *testing.T) {
 	dir := t.TempDir()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 123", "print done", "wait")
-	d := startDaemon(t, v.PID, append([]string{"--record-dir", dir, "--record-length", "0", "--record-free-mb", "1"}, probesOnly...)...)
+	d := startDaemon(
+		t,
+		v.PID,
+		append([]string{"--record-dir", dir, "--record-length", "0", "--record-free-mb", "1"}, probesOnly...)...)
 	v.Go()
 	v.WaitLine("done")
 	var saved api.Flight

@@ -36,7 +36,16 @@ func newRunner(t *testing.T, env ...string) *runner {
 	t.Helper()
 	needRoot(t)
 	dir := t.TempDir()
-	return &runner{t: t, dir: dir, env: append([]string{"INFERSCOPE_SOCKET=" + filepath.Join(dir, "none.sock"), "PYTHONPATH=" + absolute(t, "../../python")}, env...)}
+	return &runner{
+		t:   t,
+		dir: dir,
+		env: append(
+			[]string{
+				"INFERSCOPE_SOCKET=" + filepath.Join(dir, "none.sock"),
+				"PYTHONPATH=" + absolute(t, "../../python"),
+			},
+			env...),
+	}
 }
 
 func absolute(t *testing.T, path string) string {
@@ -152,7 +161,11 @@ func TestRunWithoutADaemon(t *testing.T) {
 	if f.stdout != "result ['--batch-size', '32']\n" {
 		t.Errorf("stdout is %q", f.stdout)
 	}
-	f.report(t, "report.md", "# InferScope report", "exited with code 7", "llm\\_inference", "| first | 1 |", "ranges named \"llm\\_inference\"")
+	f.report(
+		t,
+		"report.md", "# InferScope report", "exited with code 7", "llm\\_inference", "| first | 1 |",
+		"ranges named \"llm\\_inference\"",
+	)
 }
 
 // TestRunFormats: flag over environment over file over default, for the path as for the format.
@@ -162,7 +175,9 @@ func TestRunFormats(t *testing.T) {
 	py := python(t)
 	f := r.run("--report", "a.json", "--", py, "p.py")
 	var m report.Model
-	if err := json.Unmarshal([]byte(f.report(t, "a.json")), &m); err != nil || m.Kind != report.Kind || !m.Target.Exited || m.Target.Ending.Code != 0 {
+	if err := json.Unmarshal([]byte(f.report(t, "a.json")), &m); err != nil || m.Kind != report.Kind ||
+		!m.Target.Exited ||
+		m.Target.Ending.Code != 0 {
 		t.Errorf("JSON: %v, target %+v", err, m.Target)
 	}
 	f = r.run(py, "p.py", "--report", "b.md")
@@ -239,7 +254,14 @@ func TestRunWithARunningDaemon(t *testing.T) {
 		}
 	}
 	r.user = user
-	r.write("infer.py", strings.ReplaceAll(work, "from inferscope import scope", "import os\nassert os.getuid() == 65534\nfrom inferscope import scope"))
+	r.write(
+		"infer.py",
+		strings.ReplaceAll(
+			work,
+			"from inferscope import scope",
+			"import os\nassert os.getuid() == 65534\nfrom inferscope import scope",
+		),
+	)
 	f := r.run("/usr/bin/python3", "infer.py")
 	if f.code == 1 && strings.Contains(f.stderr, "ModuleNotFoundError") {
 		t.Skip("the package cannot be read by another user here")
@@ -252,9 +274,18 @@ func TestRunWithARunningDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
-	ask := exec.Command("curl", "-s", "-X", "PUT", "--unix-socket", d.socket, fmt.Sprintf("http://x/v1/targets?pid=%d", sleeper.Process.Pid))
+	ask := exec.Command(
+		"curl",
+		"-s",
+		"-X",
+		"PUT",
+		"--unix-socket",
+		d.socket,
+		fmt.Sprintf("http://x/v1/targets?pid=%d", sleeper.Process.Pid),
+	)
 	ask.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
-	if out, err := ask.CombinedOutput(); !errors.Is(err, exec.ErrNotFound) && !strings.Contains(string(out), "does not belong to user 65534 alone") {
+	if out, err := ask.CombinedOutput(); !errors.Is(err, exec.ErrNotFound) &&
+		!strings.Contains(string(out), "does not belong to user 65534 alone") {
 		t.Errorf("another user's process: %s %v", out, err)
 	}
 	for range 3 { // targets that ended make room, and a pid may come again
@@ -298,8 +329,16 @@ func TestRunInjectsAtTheStart(t *testing.T) {
 	r := newRunner(t)
 	p := cudasim.Build(t)
 	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580))
-	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim,
-		"sleep 300ms; launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; sync; sleep 200ms")
+	f := r.run(
+		"--gpu",
+		"continuous",
+		"--report",
+		"r.json",
+		"--",
+		p.Victim,
+
+		"sleep 300ms; launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; sync; sleep 200ms",
+	)
 	f.says(t, 0)
 	var m report.Model
 	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
@@ -335,13 +374,17 @@ func TestRunSaveReport(t *testing.T) {
 			for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(filepath.Dir(r.dir)), filepath.Dir(program(t, "inferscope"))} {
 				_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own
 			}
-			r.write("infer.py", work+"import time; time.sleep(.5)\nfrom inferscope import save_report\nassert save_report('mine.md') == 'mine.md'\nwith scope('after'): pass\n")
+			r.write(
+				"infer.py",
+				work+"import time; time.sleep(.5)\nfrom inferscope import save_report\nassert save_report('mine.md') == 'mine.md'\nwith scope('after'): pass\n",
+			)
 			f := r.run(append(user, "--", "/usr/bin/python3", "infer.py")...)
 			if strings.Contains(f.stderr, "ModuleNotFoundError") {
 				t.Skip("the package cannot be read by another user here")
 			}
 			f.says(t, 0, "wrote ./report.md")
-			if mine := f.report(t, "mine.md", "llm\\_inference"); strings.Contains(mine, "exited") || strings.Contains(mine, "| after |") {
+			if mine := f.report(t, "mine.md", "llm\\_inference"); strings.Contains(mine, "exited") ||
+				strings.Contains(mine, "| after |") {
 				t.Errorf("it is not about the running program:\n%.2000s", mine)
 			}
 			f.report(t, "report.md", "| after | 1 |", "exited")
@@ -355,7 +398,10 @@ func TestRunAsAnotherUser(t *testing.T) {
 	for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {
 		_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own
 	}
-	f := r.run("--user", "nobody", "--", "/usr/bin/python3", "-c", "import os; print(os.getresuid(), os.getresgid(), os.getgroups(), os.environ['USER'], 'CUDA_INJECTION64_PATH' in os.environ)")
+	f := r.run(
+		"--user", "nobody", "--", "/usr/bin/python3", "-c",
+		"import os; print(os.getresuid(), os.getresgid(), os.getgroups(), os.environ['USER'], 'CUDA_INJECTION64_PATH' in os.environ)",
+	)
 	f.says(t, 0, "wrote ./report.md")
 	if f.stdout != "(65534, 65534, 65534) (65534, 65534, 65534) [65534] nobody True\n" {
 		t.Errorf("the program is %q", f.stdout)

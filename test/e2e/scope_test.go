@@ -66,7 +66,8 @@ while True:
 		t.Error("the attributes are missing")
 	}
 	out, _, code := d.inferscope("report", "--full")
-	if code != 0 || !strings.Contains(out, "Named ranges") || !strings.Contains(out, `ranges named "step"`) && !strings.Contains(out, `ranges named "child"`) {
+	if code != 0 || !strings.Contains(out, "Named ranges") ||
+		!strings.Contains(out, `ranges named "step"`) && !strings.Contains(out, `ranges named "child"`) {
 		t.Errorf("the report does not speak of them: %d\n%.4000s", code, out)
 	}
 }

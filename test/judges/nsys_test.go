@@ -38,7 +38,11 @@ const patience = 2 * time.Minute
 func (n nsys) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(n.root, "usr/lib/nsight-systems", program), args...)
 	cmd.Dir = n.dir
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(n.root, "usr/lib/x86_64-linux-gnu"), "TMPDIR="+n.dir)
+	cmd.Env = append(
+		os.Environ(),
+		"LD_LIBRARY_PATH="+filepath.Join(n.root, "usr/lib/x86_64-linux-gnu"),
+		"TMPDIR="+n.dir,
+	)
 	return cmd
 }
 
@@ -83,7 +87,11 @@ func (n nsys) record(program string, flags ...string) string {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
-	args := slices.Concat([]string{"profile", "-d", "2", "--kill", "sigkill", "-t", "nvtx,osrt", "-o", filepath.Join(n.dir, "x")}, flags, []string{program})
+	args := slices.Concat(
+		[]string{"profile", "-d", "2", "--kill", "sigkill", "-t", "nvtx,osrt", "-o", filepath.Join(n.dir, "x")},
+		flags,
+		[]string{program},
+	)
 	cmd := n.command(ctx, "target-linux-x64/nsys", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its agent goes with it
 	var said bytes.Buffer
@@ -100,7 +108,9 @@ type total struct{ count, ns int64 }
 func (n nsys) stats(sqlite string, reports ...string) map[string]total {
 	n.t.Helper()
 	for _, report := range reports {
-		rows := csv.NewReader(bytes.NewReader(n.run("target-linux-x64/nsys", "stats", "--report", report, "--format", "csv", sqlite)))
+		rows := csv.NewReader(
+			bytes.NewReader(n.run("target-linux-x64/nsys", "stats", "--report", report, "--format", "csv", sqlite)),
+		)
 		rows.FieldsPerRecord = -1
 		all, err := rows.ReadAll()
 		if err != nil {
@@ -138,7 +148,8 @@ func ranges(t *testing.T) string {
 	t.Helper()
 	header := nvlibs.Header(t, nvlibs.NVTX, "nvToolsExt.h")
 	program := filepath.Join(t.TempDir(), "ranges")
-	out, err := exec.Command("cc", "-g", "-O1", "-I", filepath.Dir(filepath.Dir(header)), "-o", program, "testdata/ranges.c", "-ldl", "-lpthread").CombinedOutput()
+	out, err := exec.Command("cc", "-g", "-O1", "-I", filepath.Dir(filepath.Dir(header)), "-o", program, "testdata/ranges.c", "-ldl", "-lpthread").
+		CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip("needs tool cc")
 	}
@@ -170,7 +181,8 @@ func TestNsightSystems(t *testing.T) {
 				t.Error(err)
 			}
 			named := n.stats(sqlite, "nvtx_pushpop_sum", "nvtxsum")
-			if ours := rangesOf(rec); !maps.Equal(ours, named) || ours["outer"].count != 150 || ours["inner"].count != 150 {
+			if ours := rangesOf(rec); !maps.Equal(ours, named) || ours["outer"].count != 150 ||
+				ours["inner"].count != 150 {
 				t.Errorf("ranges are %v, nsys has %v", ours, named)
 			}
 			calls := int64(0)
@@ -221,7 +233,14 @@ func compareCPU(t *testing.T, rec *recording.Recording, sqlite string, recorded 
 			}
 		}
 	}
-	t.Logf("%d samples with %d stacks of %d frames, %d intervals off a CPU, %.3f s together", samples, len(stacks), len(rec.Meta.Frames), switches, float64(off)/1e9)
+	t.Logf(
+		"%d samples with %d stacks of %d frames, %d intervals off a CPU, %.3f s together",
+		samples,
+		len(stacks),
+		len(rec.Meta.Frames),
+		switches,
+		float64(off)/1e9,
+	)
 	if (samples > 0) != recorded || (switches > 0) != recorded {
 		t.Errorf("%d samples and %d switches, where recording them was asked for: %v", samples, switches, recorded)
 	}
@@ -229,17 +248,30 @@ func compareCPU(t *testing.T, rec *recording.Recording, sqlite string, recorded 
 		t.Errorf("%d samples for %d rows", samples, want)
 	}
 	if unexplained != switches {
-		t.Errorf("nsys does not say why a thread left its CPU, but %d of %d say it here", switches-unexplained, switches)
+		t.Errorf(
+			"nsys does not say why a thread left its CPU, but %d of %d say it here",
+			switches-unexplained,
+			switches,
+		)
 	}
 	if !recorded {
 		return
 	}
 	const rows = `FROM (SELECT start, isSchedIn, lag(start) OVER w AS gone, lead(start) OVER w AS back FROM SCHED_EVENTS WINDOW w AS (PARTITION BY globalTid ORDER BY start, isSchedIn))`
-	pairs := fmt.Sprintf(`SELECT count(*), coalesce(sum(start - gone), 0) %s WHERE isSchedIn = 1 AND gone > %d`, rows, rec.Meta.From)
+	pairs := fmt.Sprintf(
+		`SELECT count(*), coalesce(sum(start - gone), 0) %s WHERE isSchedIn = 1 AND gone > %d`,
+		rows,
+		rec.Meta.From,
+	)
 	if count, ns := pairOf(t, sqlite, pairs); count != int64(switches) || ns != int64(off) {
 		t.Errorf("%d intervals of %d ns, the table has %d of %d ns", switches, off, count, ns)
 	}
-	halves := fmt.Sprintf(`SELECT count(*), 0 %s WHERE isSchedIn = 1 AND coalesce(gone, %[2]d) = %[2]d AND start > %[2]d OR isSchedIn = 0 AND back IS NULL AND start < %[3]d`, rows, rec.Meta.From, rec.Meta.To)
+	halves := fmt.Sprintf(
+		`SELECT count(*), 0 %s WHERE isSchedIn = 1 AND coalesce(gone, %[2]d) = %[2]d AND start > %[2]d OR isSchedIn = 0 AND back IS NULL AND start < %[3]d`,
+		rows,
+		rec.Meta.From,
+		rec.Meta.To,
+	)
 	if count, _ := pairOf(t, sqlite, halves); count != int64(ends) {
 		t.Errorf("%d intervals from the beginning or to the end, the table has %d", ends, count)
 	}

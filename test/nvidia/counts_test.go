@@ -173,7 +173,10 @@ func TestCounts(t *testing.T) {
 			var done map[string]answer
 			calls := observe(t, l, c.pid, func() { done = c.run(t) })
 			if done["cuInit"].result != 100 {
-				t.Skipf("cuInit answers %d: there is a GPU here, and the script's arguments are none of its", done["cuInit"].result)
+				t.Skipf(
+					"cuInit answers %d: there is a GPU here, and the script's arguments are none of its",
+					done["cuInit"].result,
+				)
 			}
 			delete(done, "cuCtxGetCurrent")
 			seen := make(map[string]int)
@@ -211,11 +214,32 @@ func expected(name string, zero uint64) cuda.Call {
 	const device, host = 0x7f00_0000_0000, 0x1000
 	switch name {
 	case "cuLaunchKernel", "cuLaunchKernel_ptsz":
-		return cuda.Call{Handle: zero, Grid: [3]uint32{7, 6, 5}, Block: [3]uint32{128, 2, 1}, Shared: 4096, Stream: cuda.PerThreadStream, HasStream: true}
+		return cuda.Call{
+			Handle:    zero,
+			Grid:      [3]uint32{7, 6, 5},
+			Block:     [3]uint32{128, 2, 1},
+			Shared:    4096,
+			Stream:    cuda.PerThreadStream,
+			HasStream: true,
+		}
 	case "cuLaunchKernelEx":
-		return cuda.Call{Grid: [3]uint32{3, 2, 1}, Block: [3]uint32{64, 2, 1}, Shared: 256, Stream: cuda.LegacyStream, HasStream: true}
+		return cuda.Call{
+			Grid:      [3]uint32{3, 2, 1},
+			Block:     [3]uint32{64, 2, 1},
+			Shared:    256,
+			Stream:    cuda.LegacyStream,
+			HasStream: true,
+		}
 	case "cuMemcpyHtoDAsync_v2":
-		return cuda.Call{Direction: cuda.H2D, Dst: device, Src: host, Bytes: 65536, HasBytes: true, Stream: cuda.PerThreadStream, HasStream: true}
+		return cuda.Call{
+			Direction: cuda.H2D,
+			Dst:       device,
+			Src:       host,
+			Bytes:     65536,
+			HasBytes:  true,
+			Stream:    cuda.PerThreadStream,
+			HasStream: true,
+		}
 	case "cuMemcpyDtoH_v2":
 		return cuda.Call{Direction: cuda.D2H, Dst: host, Src: device, Bytes: 12, HasBytes: true, HasStream: true}
 	case "cuMemcpyDtoH":

@@ -71,7 +71,10 @@ func (l *library) plan(t testing.TB, o cuda.Options) (cuda.Selection, map[uint64
 // TestProbePoints prints what the table finds in each library, and demands that
 // nearly every function can be probed at an instruction that the kernel emulates.
 func TestProbePoints(t *testing.T) {
-	t.Logf("%-12s %8s %8s %9s %8s %8s %8s %8s", "library", "exports", "in table", "addresses", "cheap", "default", "hot", "shadowed")
+	t.Logf(
+		"%-12s %8s %8s %9s %8s %8s %8s %8s", "library", "exports", "in table", "addresses", "cheap", "default",
+		"hot", "shadowed",
+	)
 	for _, part := range append(nvlibs.Drivers(), nvlibs.Runtimes()...) {
 		t.Run(string(part), func(t *testing.T) {
 			l := open(t, part)
@@ -86,7 +89,17 @@ func TestProbePoints(t *testing.T) {
 					dear = append(dear, p.Name+" at "+points[p.Addr].Insn)
 				}
 			}
-			t.Logf("%-12s %8d %8d %9d %8d %8d %8d %8d", part, len(l.exports), all.Found, len(all.Points), cheap, len(usual.Points), usual.Hot, usual.Shadowed)
+			t.Logf(
+				"%-12s %8d %8d %9d %8d %8d %8d %8d",
+				part,
+				len(l.exports),
+				all.Found,
+				len(all.Points),
+				cheap,
+				len(usual.Points),
+				usual.Hot,
+				usual.Shadowed,
+			)
 			t.Logf("dear points: %s", strings.Join(dear, ", "))
 			if cheap*100 < len(all.Points)*99 {
 				t.Errorf("only %d of %d points are cheap", cheap, len(all.Points))
@@ -112,7 +125,8 @@ func TestIdentities(t *testing.T) {
 			if l.identity != want {
 				t.Errorf("%+v, want %+v", l.identity, want)
 			}
-			if nameless, ok := cuda.Identify("", l.exports); !ok || nameless.Kind != want.Kind || nameless.Major != 0 && nameless.Major != want.Major {
+			if nameless, ok := cuda.Identify("", l.exports); !ok || nameless.Kind != want.Kind ||
+				nameless.Major != 0 && nameless.Major != want.Major {
 				t.Errorf("without its SONAME: %+v, %v", nameless, ok)
 			}
 		})

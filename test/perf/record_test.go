@@ -30,7 +30,9 @@ func both(t *testing.T, v *victim, options ...string) (ours []watch.Sample, thei
 	if v.accounts {
 		before = v.spent(t, shares{})
 	}
-	args := append([]string{"record", "-q", "-F", hz, "-e", "cpu-clock", "-p", strconv.Itoa(v.pid), "-o", data}, options...)
+	args := append(
+		[]string{"record", "-q", "-F", hz, "-e", "cpu-clock", "-p", strconv.Itoa(v.pid), "-o", data},
+		options...)
 	judge := exec.Command(program, append(args, "--", "sleep", fmt.Sprint(window.Seconds()))...)
 	var said strings.Builder
 	judge.Stderr = &said
@@ -59,7 +61,8 @@ func needPerf(t *testing.T) string {
 	if err != nil {
 		t.Skip("needs tool perf (linux-perf; scripts/install-deps.sh judges installs it): ", err)
 	}
-	out, err := exec.Command(program, "record", "-q", "-F", hz, "-e", "cpu-clock", "-o", filepath.Join(t.TempDir(), "try"), "--", "true").CombinedOutput()
+	out, err := exec.Command(program, "record", "-q", "-F", hz, "-e", "cpu-clock", "-o", filepath.Join(t.TempDir(), "try"), "--", "true").
+		CombinedOutput()
 	if err != nil {
 		t.Skipf("perf does not run here: %v\n%s", err, out)
 	}

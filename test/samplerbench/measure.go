@@ -42,10 +42,28 @@ type row struct {
 // String is the row as the table prints it, its columns apart by tabs: times in s, costs in µs, memory in MiB.
 func (r *row) String() string {
 	share := func(n int) string { return fmt.Sprintf("%.2f%%", 100*float64(n)/float64(max(1, r.samples))) }
-	return fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%d\t", r.name, r.samples, share(r.python),
-		share(r.origins[event.Whole]), share(r.origins[event.Spliced]), share(r.origins[event.Python]), share(r.origins[event.Leaf]),
-		ago(r.firstPython, r.attached), ago(r.unwinder, r.attached), ago(r.firstNative, r.attached), ago(r.firstWhole, r.attached),
-		float64(r.depth)/float64(max(1, r.samples)), float64(r.cost.Nanoseconds())/1e3, r.rss)
+	return fmt.Sprintf(
+		"%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%d\t",
+		r.name,
+		r.samples,
+		share(r.python),
+		share(
+			r.origins[event.Whole],
+		),
+		share(r.origins[event.Spliced]),
+		share(r.origins[event.Python]),
+		share(r.origins[event.Leaf]),
+		ago(
+			r.firstPython,
+			r.attached,
+		),
+		ago(r.unwinder, r.attached),
+		ago(r.firstNative, r.attached),
+		ago(r.firstWhole, r.attached),
+		float64(r.depth)/float64(max(1, r.samples)),
+		float64(r.cost.Nanoseconds())/1e3,
+		r.rss,
+	)
 }
 
 // result is a row as JSON. Shares are fractions, times seconds from the start of the
@@ -156,7 +174,10 @@ func (r *row) collect(ctx context.Context, source *profile.Source, tid uint32, o
 		source.Feed(0, func(batch []event.Event) {
 			for i := range batch {
 				if e := &batch[i]; e.TID == tid && e.Func == uint16(event.Clock) {
-					taken = append(taken, sample{now, e.Args[0], event.StackOrigin(e.Args[1]), !warm.IsZero() && now.After(warm)})
+					taken = append(
+						taken,
+						sample{now, e.Args[0], event.StackOrigin(e.Args[1]), !warm.IsZero() && now.After(warm)},
+					)
 				}
 			}
 		})

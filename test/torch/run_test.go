@@ -63,7 +63,10 @@ func runWorkloads(t *testing.T, python string) {
 		t.Run(w.name, func(t *testing.T) {
 			m, own := runScoped(t, bin, python, w.name, w.steps)
 			checkScoped(t, m, own)
-			if !slices.ContainsFunc(m.CPU.Functions, func(f cpu.Function) bool { return strings.Contains(f.File, w.frame) }) {
+			if !slices.ContainsFunc(
+				m.CPU.Functions,
+				func(f cpu.Function) bool { return strings.Contains(f.File, w.frame) },
+			) {
 				t.Errorf("no sample is in %s: %+v", w.frame, m.CPU.Functions)
 			}
 			t.Logf("%s: median %.1f ms; %s", w.name, float64(m.Diagnosis.Iterations.P50)/1e6, m.Diagnosis.Headline)
@@ -85,9 +88,25 @@ func runScoped(t *testing.T, bin, python, name, steps string) (*report.Model, me
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "inferscope"), "run", "--report", "r.json", "--", python, "-m", "programs.scoped", name, steps)
+	cmd := exec.CommandContext(
+		t.Context(),
+		filepath.Join(bin, "inferscope"),
+		"run",
+		"--report",
+		"r.json",
+		"--",
+		python,
+		"-m",
+		"programs.scoped",
+		name,
+		steps,
+	)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "INFERSCOPE_SOCKET="+filepath.Join(dir, "none.sock"), "PYTHONPATH="+programs+":"+filepath.Join(programs, "../../python"))
+	cmd.Env = append(
+		os.Environ(),
+		"INFERSCOPE_SOCKET="+filepath.Join(dir, "none.sock"),
+		"PYTHONPATH="+programs+":"+filepath.Join(programs, "../../python"),
+	)
 	cmd.WaitDelay = watch.Patience
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said

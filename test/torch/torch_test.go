@@ -53,7 +53,11 @@ func TestTheInterpretersPyTorch(t *testing.T) {
 		t.Skip("TORCH_PYTHON names no interpreter: make test-torch does, and installs PyTorch from PyPI for it")
 	}
 	check(t, start(t, python, "attention", "convolution", "scripted", "compiled"), []expected{
-		{"attention", "at::_ops::", 0.1}, {"convolution", generated, 0.2}, {"scripted", "torch::jit::", 0.05}, {"compiled", "kernel", 0.2},
+		{
+			"attention",
+			"at::_ops::",
+			0.1,
+		}, {"convolution", generated, 0.2}, {"scripted", "torch::jit::", 0.05}, {"compiled", "kernel", 0.2},
 	})
 }
 
@@ -118,7 +122,12 @@ func check(t *testing.T, l *loop, wanted []expected) {
 	checkStates(t, rec, len(samples))
 	checkLosses(t, rec)
 	now, peak := d.Memory.Bytes()
-	t.Logf("the memory of the daemon and its helper: %.0f MB, at most %.0f MB; CPU %.1f s", float64(now)/1e6, float64(peak)/1e6, d.Status().Self.CPU)
+	t.Logf(
+		"the memory of the daemon and its helper: %.0f MB, at most %.0f MB; CPU %.1f s",
+		float64(now)/1e6,
+		float64(peak)/1e6,
+		d.Status().Self.CPU,
+	)
 	if peak > maxMemory {
 		t.Errorf("the daemon had %d bytes resident, which is over %d", peak, maxMemory)
 	}
@@ -146,7 +155,13 @@ func checkSamples(t *testing.T, l *loop, samples []watch.Sample, wanted []expect
 			continue
 		}
 		if share := watch.Share(of(samples, want.phase), natively(want.name)); share < want.share {
-			t.Errorf("%.1f%% of the samples of %s name %s, want %.0f%%", 100*share, want.phase, want.name, 100*want.share)
+			t.Errorf(
+				"%.1f%% of the samples of %s name %s, want %.0f%%",
+				100*share,
+				want.phase,
+				want.name,
+				100*want.share,
+			)
 		}
 	}
 }
@@ -167,8 +182,18 @@ func natively(part string) func(*watch.Sample) bool {
 func row(t *testing.T, name string, samples []watch.Sample) {
 	t.Helper()
 	share := func(ok func(*watch.Sample) bool) float64 { return 100 * watch.Share(samples, ok) }
-	t.Logf("%-12s%9d%8.2f%%%8.1f%%%10.1f%%%8.1f%%%11.1f%%", name, len(samples), share((*watch.Sample).HasPython),
-		share(func(s *watch.Sample) bool { return s.Origin == event.Whole }), share(natively("at::_ops::")), share(natively("at::")), share(natively("torch::jit::")))
+	t.Logf(
+		"%-12s%9d%8.2f%%%8.1f%%%10.1f%%%8.1f%%%11.1f%%",
+		name,
+		len(samples),
+		share((*watch.Sample).HasPython),
+		share(
+			func(s *watch.Sample) bool { return s.Origin == event.Whole },
+		),
+		share(natively("at::_ops::")),
+		share(natively("at::")),
+		share(natively("torch::jit::")),
+	)
 }
 
 // topLeaves names the functions that most samples have on top, with their shares.
@@ -178,7 +203,10 @@ func topLeaves(samples []watch.Sample) []string {
 		f := samples[i].Leaf()
 		count[fmt.Sprintf("%s [%s]", f.Name, f.File)]++
 	}
-	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int { return cmp.Or(count[b]-count[a], cmp.Compare(a, b)) })
+	names := slices.SortedFunc(
+		maps.Keys(count),
+		func(a, b string) int { return cmp.Or(count[b]-count[a], cmp.Compare(a, b)) },
+	)
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%.0f%% %.70s", 100*float64(count[name])/float64(len(samples)), name)
 	}
@@ -201,7 +229,13 @@ func checkStates(t *testing.T, rec *recording.Recording, samples int) {
 		}
 		found = true
 		running := time.Duration(th.Running).Seconds()
-		t.Logf("the loop ran %.2f of %.2f s and has %d samples: %.1f a second", running, time.Duration(s.Length).Seconds(), samples, float64(samples)/running)
+		t.Logf(
+			"the loop ran %.2f of %.2f s and has %d samples: %.1f a second",
+			running,
+			time.Duration(s.Length).Seconds(),
+			samples,
+			float64(samples)/running,
+		)
 		if want := hz * running; float64(samples) < 0.9*want || float64(samples) > 1.1*want {
 			t.Errorf("%d samples, want %.0f", samples, want)
 		}

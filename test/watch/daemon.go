@@ -59,7 +59,10 @@ func StartBuilt(t testing.TB, program string, pid int, flags ...string) *Daemon 
 		t.Fatal(err)
 	}
 	d := &Daemon{t: t, socket: filepath.Join(dir, "s"), log: log, done: make(chan error, 1)}
-	d.cmd = exec.CommandContext(t.Context(), program, append([]string{"--socket", d.socket, "--pid", strconv.Itoa(pid)}, flags...)...)
+	d.cmd = exec.CommandContext(
+		t.Context(),
+		program,
+		append([]string{"--socket", d.socket, "--pid", strconv.Itoa(pid)}, flags...)...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	d.Began = time.Now()
 	if err := d.cmd.Start(); err != nil {
@@ -75,7 +78,14 @@ func StartBuilt(t testing.TB, program string, pid int, flags ...string) *Daemon 
 // Build compiles the daemon into a folder and returns its path; what it is made of comes from Go's build cache.
 func Build(t testing.TB, dir string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "github.com/inferscope/inferscope/cmd/inferscoped")
+	cmd := exec.CommandContext(
+		t.Context(),
+		"go",
+		"build",
+		"-o",
+		dir+"/",
+		"github.com/inferscope/inferscope/cmd/inferscoped",
+	)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

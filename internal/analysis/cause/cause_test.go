@@ -33,7 +33,8 @@ func TestTableIsWhole(t *testing.T) {
 			t.Errorf("%s: %d changes, want two or more", c.Key, len(c.Changes))
 		}
 		for _, change := range c.Changes {
-			if change.Text == "" || change.Where == "" || strings.HasSuffix(change.Text, ".") || strings.Contains(change.Example, "\t") {
+			if change.Text == "" || change.Where == "" || strings.HasSuffix(change.Text, ".") ||
+				strings.Contains(change.Example, "\t") {
 				t.Errorf("%s: change %+v", c.Key, change)
 			}
 		}

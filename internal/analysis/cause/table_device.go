@@ -9,9 +9,22 @@ func deviceRows() []Cause {
 			Proves:  "Records of copies in times in which no kernel ran.",
 			Refutes: "Copies whose result the very next kernel needs, and that cannot be asked for earlier.",
 			Changes: []Change{
-				{inPyTorch, "Copy the next batch in a stream of its own while this one is computed; the host memory must be pinned", "copy = torch.cuda.Stream()\n\ndef fetch(batch):\n    with torch.cuda.stream(copy):\n        return batch.to(\"cuda\", non_blocking=True)  # pinned: DataLoader(pin_memory=True)\n\nahead = fetch(next(it))\nfor following in itertools.chain(it, [None]):\n    torch.cuda.current_stream().wait_stream(copy)\n    now = ahead\n    now.record_stream(torch.cuda.current_stream())\n    ahead = fetch(following) if following is not None else None\n    model(now)"},
-				{inCUDA, "Use two buffers and two streams, so that one is filled while the other is computed with", "for (int i = 0; i < n; i++) {\n    int b = i % 2;\n    cudaStreamWaitEvent(copy, used[b], 0);\n    cudaMemcpyAsync(in[b], host[i], bytes, cudaMemcpyHostToDevice, copy);\n    cudaEventRecord(filled[b], copy);\n    cudaStreamWaitEvent(compute, filled[b], 0);\n    kernel<<<grid, block, 0, compute>>>(in[b], out[b]);\n    cudaEventRecord(used[b], compute);\n}"},
-				{inPyTorch, "Copy less: send uint8 or float16 and convert on the GPU, and leave on the GPU what is used again", "batch = batch.to(\"cuda\", non_blocking=True).float().div_(255)  # uint8 over the bus"},
+				{
+					inPyTorch,
+
+					"Copy the next batch in a stream of its own while this one is computed; the host memory must be pinned",
+					"copy = torch.cuda.Stream()\n\ndef fetch(batch):\n    with torch.cuda.stream(copy):\n        return batch.to(\"cuda\", non_blocking=True)  # pinned: DataLoader(pin_memory=True)\n\nahead = fetch(next(it))\nfor following in itertools.chain(it, [None]):\n    torch.cuda.current_stream().wait_stream(copy)\n    now = ahead\n    now.record_stream(torch.cuda.current_stream())\n    ahead = fetch(following) if following is not None else None\n    model(now)",
+				},
+				{
+					inCUDA,
+					"Use two buffers and two streams, so that one is filled while the other is computed with",
+					"for (int i = 0; i < n; i++) {\n    int b = i % 2;\n    cudaStreamWaitEvent(copy, used[b], 0);\n    cudaMemcpyAsync(in[b], host[i], bytes, cudaMemcpyHostToDevice, copy);\n    cudaEventRecord(filled[b], copy);\n    cudaStreamWaitEvent(compute, filled[b], 0);\n    kernel<<<grid, block, 0, compute>>>(in[b], out[b]);\n    cudaEventRecord(used[b], compute);\n}",
+				},
+				{
+					inPyTorch,
+					"Copy less: send uint8 or float16 and convert on the GPU, and leave on the GPU what is used again",
+					"batch = batch.to(\"cuda\", non_blocking=True).float().div_(255)  # uint8 over the bus",
+				},
 			},
 		},
 	}
@@ -26,10 +39,29 @@ func communicationRows() []Cause {
 			Proves:  "Kernels of NCCL, RCCL, NVSHMEM or a custom all-reduce, known by their names, in times in which no other kernel ran on the GPU. Communication that a kernel covers costs nothing and is not counted.",
 			Refutes: "Kernels that compute and communicate in one, which no name tells from computing.",
 			Changes: []Change{
-				{inPyTorch, "Let communication run beside computing: larger buckets that start earlier, prefetching of the next layer's weights, asynchronous collectives that are waited for late", "model = DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n# FSDP: backward_prefetch=BackwardPrefetch.BACKWARD_PRE, forward_prefetch=True\nwork = dist.all_reduce(x, async_op=True)\ny = other(z)  # what does not need x\nwork.wait()"},
-				{inServing, "Communicate less: fewer GPUs per replica where the model fits, more replicas; pipeline or expert parallelism across slow links and tensor parallelism on NVLink only", "vllm serve MODEL --tensor-parallel-size 2 --data-parallel-size 4"},
-				{inServing, "Use the fast path for small messages: a custom or fused all-reduce, symmetric memory", "vllm serve MODEL --compilation-config '{\"pass_config\": {\"fuse_allreduce_rms\": true}}'"},
-				{onHost, "Look for a GPU that is late: with the traces of all ranks in one analysis, the rank that waits least in collectives is the one that the others wait for", "inferscope analyze traces/"},
+				{
+					inPyTorch,
+
+					"Let communication run beside computing: larger buckets that start earlier, prefetching of the next layer's weights, asynchronous collectives that are waited for late",
+					"model = DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n# FSDP: backward_prefetch=BackwardPrefetch.BACKWARD_PRE, forward_prefetch=True\nwork = dist.all_reduce(x, async_op=True)\ny = other(z)  # what does not need x\nwork.wait()",
+				},
+				{
+					inServing,
+
+					"Communicate less: fewer GPUs per replica where the model fits, more replicas; pipeline or expert parallelism across slow links and tensor parallelism on NVLink only",
+					"vllm serve MODEL --tensor-parallel-size 2 --data-parallel-size 4",
+				},
+				{
+					inServing,
+					"Use the fast path for small messages: a custom or fused all-reduce, symmetric memory",
+					"vllm serve MODEL --compilation-config '{\"pass_config\": {\"fuse_allreduce_rms\": true}}'",
+				},
+				{
+					onHost,
+
+					"Look for a GPU that is late: with the traces of all ranks in one analysis, the rank that waits least in collectives is the one that the others wait for",
+					"inferscope analyze traces/",
+				},
 			},
 		},
 	}
@@ -44,9 +76,24 @@ func stragglerRows() []Cause {
 			Proves:  "Collective operations that ran on all processes and ended together, begun last by the same process in most cases. Their times must be on one clock: one host, or hosts whose clocks agree.",
 			Refutes: "Processes that come last in turn: that is jitter, and the time is that of communication.",
 			Changes: []Change{
-				{onHost, "Look at the late process alone, and compare it with another one: its own report says what it does before each collective", "inferscope diff rank0.json.gz rank3.json.gz"},
-				{Code, "Give each process the same work: batches of equal tokens instead of equal counts, experts and embedding tables placed by load", ""},
-				{onHost, "Give the late process CPUs of its own, near its GPU, and check that its GPU's clock is not lowered", "numactl --cpunodebind=0 --membind=0 python train.py\nnvidia-smi -q -d CLOCK,PERFORMANCE"},
+				{
+					onHost,
+
+					"Look at the late process alone, and compare it with another one: its own report says what it does before each collective",
+					"inferscope diff rank0.json.gz rank3.json.gz",
+				},
+				{
+					Code,
+
+					"Give each process the same work: batches of equal tokens instead of equal counts, experts and embedding tables placed by load",
+					"",
+				},
+				{
+					onHost,
+
+					"Give the late process CPUs of its own, near its GPU, and check that its GPU's clock is not lowered",
+					"numactl --cpunodebind=0 --membind=0 python train.py\nnvidia-smi -q -d CLOCK,PERFORMANCE",
+				},
 			},
 		},
 	}
@@ -61,8 +108,18 @@ func clockRows() []Cause {
 			Proves:  "The reasons for low clocks that the GPU reports (clocks_event_reasons of nvidia-smi), read ten times a second, in times in which kernels ran.",
 			Refutes: "A GPU at its own power limit, which much work brings about; clocks that somebody set; clocks that are low because nothing runs.",
 			Changes: []Change{
-				{onHost, "Look at the GPU's cooling: fans, air flow, dust, the temperature of the room and of the GPUs beside it", "nvidia-smi -q -d TEMPERATURE,PERFORMANCE"},
-				{onHost, "Look at the host's power supply and its limits where the reason is the power brake or the hardware", "nvidia-smi -q -d POWER,PERFORMANCE\nipmitool sdr type \"Power Supply\""},
+				{
+					onHost,
+
+					"Look at the GPU's cooling: fans, air flow, dust, the temperature of the room and of the GPUs beside it",
+					"nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
+				},
+				{
+					onHost,
+
+					"Look at the host's power supply and its limits where the reason is the power brake or the hardware",
+					"nvidia-smi -q -d POWER,PERFORMANCE\nipmitool sdr type \"Power Supply\"",
+				},
 				{onHost, "Move the work to a GPU that is not held down, and have this one looked at", ""},
 			},
 		},
@@ -78,9 +135,24 @@ func kernelRows() []Cause {
 			Proves:  "Grids of fewer blocks than the device has multiprocessors, weighed by time.",
 			Refutes: "Several kernels at once that fill the GPU together; persistent kernels, which have few blocks on purpose.",
 			Changes: []Change{
-				{inServing, "Work on more requests at once: batch them, continuously where they generate text (vLLM, TensorRT-LLM, TGI), dynamically else (Triton)", "vllm serve MODEL --max-num-seqs 256"},
-				{inPyTorch, "Raise the batch size until latency or memory forbids; a batch twice as large costs hardly more time here", ""},
-				{inCUDA, "Run independent work in several streams, or several processes with MPS, so that small kernels run beside each other", "nvidia-cuda-mps-control -d"},
+				{
+					inServing,
+
+					"Work on more requests at once: batch them, continuously where they generate text (vLLM, TensorRT-LLM, TGI), dynamically else (Triton)",
+					"vllm serve MODEL --max-num-seqs 256",
+				},
+				{
+					inPyTorch,
+
+					"Raise the batch size until latency or memory forbids; a batch twice as large costs hardly more time here",
+					"",
+				},
+				{
+					inCUDA,
+
+					"Run independent work in several streams, or several processes with MPS, so that small kernels run beside each other",
+					"nvidia-cuda-mps-control -d",
+				},
 			},
 		},
 		{
@@ -89,8 +161,17 @@ func kernelRows() []Cause {
 			Proves:  "Kernels of a few microseconds make up a large part of the time that the GPU runs, and there are many of them.",
 			Refutes: "Few short kernels among long ones.",
 			Changes: []Change{
-				{inPyTorch, "Let torch.compile fuse elementwise operations into one kernel", "model = torch.compile(model)"},
-				{inPyTorch, "Use fused operators: scaled_dot_product_attention, fused layer norm and activation, one matrix for query, key and value", "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)"},
+				{
+					inPyTorch,
+					"Let torch.compile fuse elementwise operations into one kernel",
+					"model = torch.compile(model)",
+				},
+				{
+					inPyTorch,
+
+					"Use fused operators: scaled_dot_product_attention, fused layer norm and activation, one matrix for query, key and value",
+					"y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+				},
 				{inServing, "Give each kernel more to do: a larger batch makes them longer, not more", ""},
 			},
 		},
@@ -100,8 +181,16 @@ func kernelRows() []Cause {
 			Proves:  "Kernels that multiply a matrix by one or a few vectors, by their names and shapes, make up most of the time. It rests on shapes, not on counters of the hardware.",
 			Refutes: "Large matrix products: prefill, training, large batches.",
 			Changes: []Change{
-				{inServing, "Decode more sequences at once: the weights are read once for all of them", "vllm serve MODEL --max-num-seqs 256"},
-				{inServing, "Make the weights smaller: FP8, INT8 or 4-bit weights are read 2 to 4 times as fast as 16-bit ones", "vllm serve MODEL --quantization fp8"},
+				{
+					inServing,
+					"Decode more sequences at once: the weights are read once for all of them",
+					"vllm serve MODEL --max-num-seqs 256",
+				},
+				{
+					inServing,
+					"Make the weights smaller: FP8, INT8 or 4-bit weights are read 2 to 4 times as fast as 16-bit ones",
+					"vllm serve MODEL --quantization fp8",
+				},
 				{inServing, "Get more tokens out of each pass: speculative decoding", ""},
 			},
 		},
@@ -111,9 +200,21 @@ func kernelRows() []Cause {
 			Proves:  "The time in which copies ran exceeds the time in which kernels ran.",
 			Refutes: "Copies that overlap with kernels and do not delay them.",
 			Changes: []Change{
-				{inPyTorch, "Leave data on the GPU between steps: caches, embeddings, intermediate results", "embeddings = embeddings.to(\"cuda\")  # once, not for each request"},
-				{inPyTorch, "Send smaller types, and convert on the GPU: uint8 images, int32 tokens, float16 features", "images = images.to(\"cuda\", non_blocking=True).to(torch.float16).div_(255)  # uint8 over the bus"},
-				{inPyTorch, "Pin the host's memory: pageable copies reach a fraction of the bus's speed", "loader = DataLoader(dataset, batch_size=32, pin_memory=True)"},
+				{
+					inPyTorch,
+					"Leave data on the GPU between steps: caches, embeddings, intermediate results",
+					"embeddings = embeddings.to(\"cuda\")  # once, not for each request",
+				},
+				{
+					inPyTorch,
+					"Send smaller types, and convert on the GPU: uint8 images, int32 tokens, float16 features",
+					"images = images.to(\"cuda\", non_blocking=True).to(torch.float16).div_(255)  # uint8 over the bus",
+				},
+				{
+					inPyTorch,
+					"Pin the host's memory: pageable copies reach a fraction of the bus's speed",
+					"loader = DataLoader(dataset, batch_size=32, pin_memory=True)",
+				},
 			},
 		},
 	}

@@ -14,10 +14,31 @@ func hostRows(cpus int) []Cause {
 			Proves:  "The thread was blocked in reading, writing, syncing or opening a regular file, or in a page fault of a mapped one; or samples show the kernel's file system code.",
 			Refutes: "Pipes and sockets: those are other programs (worker, network).",
 			Changes: []Change{
-				{inPyTorch, "Read ahead in workers, so that the GPU never waits for a file", fmt.Sprintf("loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    persistent_workers=True)", min(8, cpus))},
-				{inCUDA, "Read ahead in a thread of its own, so that the GPU never waits for a file", "auto ahead = std::async(std::launch::async, read_batch, i + 1);\nlaunch(batch, stream);\nbatch = ahead.get();"},
-				{onHost, "Put the data on a local NVMe disk, or read it once before the start so that it is in the page cache", "cat /models/*.safetensors > /dev/null"},
-				{inPython, "Write logs and results from another thread, and do not sync at each step", "from logging.handlers import QueueHandler, QueueListener\n\nlines = queue.SimpleQueue()\nlogging.getLogger().addHandler(QueueHandler(lines))\nQueueListener(lines, logging.FileHandler(\"infer.log\")).start()"},
+				{
+					inPyTorch,
+					"Read ahead in workers, so that the GPU never waits for a file",
+					fmt.Sprintf(
+
+						"loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    persistent_workers=True)",
+						min(8, cpus),
+					),
+				},
+				{
+					inCUDA,
+					"Read ahead in a thread of its own, so that the GPU never waits for a file",
+					"auto ahead = std::async(std::launch::async, read_batch, i + 1);\nlaunch(batch, stream);\nbatch = ahead.get();",
+				},
+				{
+					onHost,
+
+					"Put the data on a local NVMe disk, or read it once before the start so that it is in the page cache",
+					"cat /models/*.safetensors > /dev/null",
+				},
+				{
+					inPython,
+					"Write logs and results from another thread, and do not sync at each step",
+					"from logging.handlers import QueueHandler, QueueListener\n\nlines = queue.SimpleQueue()\nlogging.getLogger().addHandler(QueueHandler(lines))\nQueueListener(lines, logging.FileHandler(\"infer.log\")).start()",
+				},
 			},
 		},
 		{
@@ -26,9 +47,23 @@ func hostRows(cpus int) []Cause {
 			Proves:  "Samples show the kernel's page fault code, or the thread was blocked in a page fault.",
 			Refutes: "Faults of mapped files that wait for the disk (disk).",
 			Changes: []Change{
-				{inCode, "Reuse large buffers instead of making new ones for each batch", "buffer = np.empty(shape, np.float32)  # once\nnp.multiply(images, 1 / 255.0, out=buffer)"},
-				{onHost, "Let malloc keep blocks of up to 32 MiB: glibc can give blocks from 128 KiB up back to the kernel at each free", "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 python infer.py"},
-				{onHost, "Use huge pages for large buffers (one fault for 2 MiB), and switch swap off on inference hosts", "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled\nNUMPY_MADVISE_HUGEPAGE=1 THP_MEM_ALLOC_ENABLE=1 python infer.py"},
+				{
+					inCode,
+					"Reuse large buffers instead of making new ones for each batch",
+					"buffer = np.empty(shape, np.float32)  # once\nnp.multiply(images, 1 / 255.0, out=buffer)",
+				},
+				{
+					onHost,
+
+					"Let malloc keep blocks of up to 32 MiB: glibc can give blocks from 128 KiB up back to the kernel at each free",
+					"MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 python infer.py",
+				},
+				{
+					onHost,
+
+					"Use huge pages for large buffers (one fault for 2 MiB), and switch swap off on inference hosts",
+					"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled\nNUMPY_MADVISE_HUGEPAGE=1 THP_MEM_ALLOC_ENABLE=1 python infer.py",
+				},
 			},
 		},
 	}
@@ -44,10 +79,34 @@ func cpuRows(cpus int) []Cause {
 			Proves:  "The scheduler says that the thread was runnable and not on a CPU; where it was displaced, by whom.",
 			Refutes: "A quota of the cgroup that was used up (throttled). Where nobody took the CPU and the cgroup's counter stood still, a real-time thread has used up its part of the period.",
 			Changes: []Change{
-				{inPyTorch, "Run fewer threads: by default each library starts one for each CPU of the host, in each process", fmt.Sprintf("OMP_NUM_THREADS=%d MKL_NUM_THREADS=%d TOKENIZERS_PARALLELISM=false python infer.py\n# or: torch.set_num_threads(%d); torch.set_num_interop_threads(1)", half, half, half)},
-				{onHost, "Keep others off its CPUs: pin the program to CPUs of its own, and the rest to the others", fmt.Sprintf("taskset -c %s python infer.py", numbers(cpus-half, cpus-1))},
-				{onHost, "Ask Kubernetes for whole CPUs (requests equal to limits, and the static CPU manager policy), or give the program a higher priority", "nice -n -5 python infer.py"},
-				{onHost, "Where nobody took the CPU: a thread of SCHED_FIFO or SCHED_RR runs for sched_rt_runtime_us of each sched_rt_period_us (95% by default)", "sysctl kernel.sched_rt_runtime_us"},
+				{
+					inPyTorch,
+					"Run fewer threads: by default each library starts one for each CPU of the host, in each process",
+					fmt.Sprintf(
+
+						"OMP_NUM_THREADS=%d MKL_NUM_THREADS=%d TOKENIZERS_PARALLELISM=false python infer.py\n# or: torch.set_num_threads(%d); torch.set_num_interop_threads(1)",
+						half,
+						half,
+						half,
+					),
+				},
+				{
+					onHost,
+					"Keep others off its CPUs: pin the program to CPUs of its own, and the rest to the others",
+					fmt.Sprintf("taskset -c %s python infer.py", numbers(cpus-half, cpus-1)),
+				},
+				{
+					onHost,
+
+					"Ask Kubernetes for whole CPUs (requests equal to limits, and the static CPU manager policy), or give the program a higher priority",
+					"nice -n -5 python infer.py",
+				},
+				{
+					onHost,
+
+					"Where nobody took the CPU: a thread of SCHED_FIFO or SCHED_RR runs for sched_rt_runtime_us of each sched_rt_period_us (95% by default)",
+					"sysctl kernel.sched_rt_runtime_us",
+				},
 			},
 		},
 		{
@@ -56,8 +115,20 @@ func cpuRows(cpus int) []Cause {
 			Proves:  "The thread was taken off its CPU while nobody else took it, and the cgroup's cpu.stat counts throttled time.",
 			Refutes: "Another thread that took the CPU (no-cpu).",
 			Changes: []Change{
-				{onHost, "Raise or remove the CPU limit of the container, and keep the request", fmt.Sprintf("resources:\n  requests: {cpu: \"%d\"}\n  limits: {nvidia.com/gpu: 1}  # no cpu here", cpus)},
-				{inPyTorch, "Use fewer threads than the limit allows: 32 threads use up a quota of 4 CPUs in an eighth of the period", fmt.Sprintf("OMP_NUM_THREADS=%d python infer.py\n# or: torch.set_num_threads(%d)", half, half)},
+				{
+					onHost,
+					"Raise or remove the CPU limit of the container, and keep the request",
+					fmt.Sprintf(
+						"resources:\n  requests: {cpu: \"%d\"}\n  limits: {nvidia.com/gpu: 1}  # no cpu here",
+						cpus,
+					),
+				},
+				{
+					inPyTorch,
+
+					"Use fewer threads than the limit allows: 32 threads use up a quota of 4 CPUs in an eighth of the period",
+					fmt.Sprintf("OMP_NUM_THREADS=%d python infer.py\n# or: torch.set_num_threads(%d)", half, half),
+				},
 				{onHost, "Watch it: nr_throttled should stay where it is", "cat /sys/fs/cgroup/cpu.stat"},
 			},
 		},
@@ -67,8 +138,17 @@ func cpuRows(cpus int) []Cause {
 			Proves:  "The pages of the program, or the CPUs that its threads ran on, belong to another NUMA node than the GPU. This shows that it can cost time, not how much.",
 			Refutes: "A host with one NUMA node.",
 			Changes: []Change{
-				{onHost, "Bind the program to the node of its GPU; the topology says which that is", "nvidia-smi topo -m\nnumactl --cpunodebind=1 --membind=1 python infer.py"},
-				{onHost, "In Kubernetes, let the topology manager do it: policy single-numa-node, with the static CPU manager", ""},
+				{
+					onHost,
+					"Bind the program to the node of its GPU; the topology says which that is",
+					"nvidia-smi topo -m\nnumactl --cpunodebind=1 --membind=1 python infer.py",
+				},
+				{
+					onHost,
+
+					"In Kubernetes, let the topology manager do it: policy single-numa-node, with the static CPU manager",
+					"",
+				},
 			},
 		},
 	}

@@ -10,7 +10,7 @@ const (
 )
 
 // OfRequests returns the table of what holds requests up.
-func OfRequests() []Cause {
+func OfRequests() []Cause { //nolint:funlen // a table
 	return []Cause{
 		{
 			Key: Queueing, Title: "requests wait for a place in the batch", Group: Requests,
@@ -18,7 +18,11 @@ func OfRequests() []Cause {
 			Proves:  "The engine's messages: when it put a request into its queue and when into a batch, how many requests waited, and that it made steps meanwhile. Without them: the HTTP requests themselves, of which never more than a certain number had tokens at a time while others had none.",
 			Refutes: "A KV cache that is full (kv-cache), and an engine that does nothing while requests wait.",
 			Changes: []Change{
-				{inServing, "Let more requests into a batch, as far as GPU memory and your time per token allow", "vllm serve MODEL --max-num-seqs 256\nllama-server -m MODEL -np 16"},
+				{
+					inServing,
+					"Let more requests into a batch, as far as GPU memory and your time per token allow",
+					"vllm serve MODEL --max-num-seqs 256\nllama-server -m MODEL -np 16",
+				},
 				{inServing, "Add a replica, and spread requests by the number that each has in progress", ""},
 				{inServing, "Limit the length of answers, or give long ones to a server of their own", ""},
 			},
@@ -29,9 +33,22 @@ func OfRequests() []Cause {
 			Proves:  "The engine's messages: its KV cache was nearly full in the steps in which requests waited, or it preempted requests.",
 			Refutes: "Requests that wait while the KV cache has room (queueing).",
 			Changes: []Change{
-				{inServing, "Give the KV cache more memory: a larger share of the GPU's, weights of fewer bits, or the model on several GPUs", "vllm serve MODEL --gpu-memory-utilization 0.95 --tensor-parallel-size 2"},
-				{inServing, "Keep it in 8 bits, which holds twice as many tokens", "vllm serve MODEL --kv-cache-dtype fp8"},
-				{inServing, "Allow shorter contexts, and let fewer requests in at a time, so that none is preempted", "vllm serve MODEL --max-model-len 8192 --max-num-seqs 64"},
+				{
+					inServing,
+
+					"Give the KV cache more memory: a larger share of the GPU's, weights of fewer bits, or the model on several GPUs",
+					"vllm serve MODEL --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
+				},
+				{
+					inServing,
+					"Keep it in 8 bits, which holds twice as many tokens",
+					"vllm serve MODEL --kv-cache-dtype fp8",
+				},
+				{
+					inServing,
+					"Allow shorter contexts, and let fewer requests in at a time, so that none is preempted",
+					"vllm serve MODEL --max-model-len 8192 --max-num-seqs 64",
+				},
 			},
 		},
 		{
@@ -40,8 +57,16 @@ func OfRequests() []Cause {
 			Proves:  "The time between the read of a request and its message to the engine, and between the engine's last token and the last write to the client; which thread of the API server ran meanwhile, and in which function.",
 			Refutes: "A client that reads slowly: then the API server's thread does not run (slow-client).",
 			Changes: []Change{
-				{inServing, "Run several API server processes in front of one engine", "vllm serve MODEL --api-server-count 4"},
-				{inPython, "Take what computes out of the event loop", "tokens = await asyncio.to_thread(tokenizer.encode, prompt)"},
+				{
+					inServing,
+					"Run several API server processes in front of one engine",
+					"vllm serve MODEL --api-server-count 4",
+				},
+				{
+					inPython,
+					"Take what computes out of the event loop",
+					"tokens = await asyncio.to_thread(tokenizer.encode, prompt)",
+				},
 				{inServing, "Send fewer and larger parts of a stream", "vllm serve MODEL --stream-interval 4"},
 			},
 		},
@@ -51,8 +76,16 @@ func OfRequests() []Cause {
 			Proves:  "The engine's messages: steps in which a request had its first token took longer than the others, with requests in the batch that were decoding. Without them: long gaps in streams at whose end another request had its first token, far more often than at the end of usual gaps.",
 			Refutes: "Gaps that are as long where no request begins.",
 			Changes: []Change{
-				{inServing, "Compute prompts in pieces, beside the decoding of others", "vllm serve MODEL --enable-chunked-prefill --max-num-batched-tokens 2048"},
-				{inServing, "Keep the prefixes that prompts have in common", "vllm serve MODEL --enable-prefix-caching"},
+				{
+					inServing,
+					"Compute prompts in pieces, beside the decoding of others",
+					"vllm serve MODEL --enable-chunked-prefill --max-num-batched-tokens 2048",
+				},
+				{
+					inServing,
+					"Keep the prefixes that prompts have in common",
+					"vllm serve MODEL --enable-prefix-caching",
+				},
 				{inServing, "Give prefill and decode GPUs of their own", ""},
 			},
 		},
@@ -62,7 +95,12 @@ func OfRequests() []Cause {
 			Proves:  "The time between the engine's last token and the last write, in which the API server's thread did not run, of some requests much longer than of others.",
 			Refutes: "A server whose thread runs meanwhile (api-server).",
 			Changes: []Change{
-				{inServing, "Look at these clients and at the way to them. The GPU is free meanwhile; only memory of the API server is held", ""},
+				{
+					inServing,
+
+					"Look at these clients and at the way to them. The GPU is free meanwhile; only memory of the API server is held",
+					"",
+				},
 				{inServing, "Put a proxy with buffers in front of the server", ""},
 			},
 		},

@@ -11,8 +11,21 @@ func waitRows(cpus int) []Cause {
 			Proves:  "The thread was blocked on a pipe, a queue or a condition, and a thread of the program woke it. The report names what that thread did meanwhile.",
 			Refutes: "A wait that ended because something came from outside of the program (network, no-work) or because a lock was released (lock).",
 			Changes: []Change{
-				{inPyTorch, "Give the loader more workers, and let each be more than one batch ahead", fmt.Sprintf("loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    pin_memory=True, persistent_workers=True)", min(8, cpus))},
-				{inCode, "Make the queue between the two deep enough that the launching thread seldom finds it empty, and fill it while the GPU works", "batches = queue.Queue(maxsize=8)  # 1 makes both sides take turns"},
+				{
+					inPyTorch,
+					"Give the loader more workers, and let each be more than one batch ahead",
+					fmt.Sprintf(
+
+						"loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    pin_memory=True, persistent_workers=True)",
+						min(8, cpus),
+					),
+				},
+				{
+					inCode,
+
+					"Make the queue between the two deep enough that the launching thread seldom finds it empty, and fill it while the GPU works",
+					"batches = queue.Queue(maxsize=8)  # 1 makes both sides take turns",
+				},
 				{inCode, "Make the worker faster: the report names what it spends its time on", ""},
 			},
 		},
@@ -22,10 +35,28 @@ func waitRows(cpus int) []Cause {
 			Proves:  "The thread was blocked in a lock's acquisition (its frames say so), and the thread that released the lock woke it.",
 			Refutes: "A wait for a condition or a queue (worker), or for the interpreter's lock (gil).",
 			Changes: []Change{
-				{inPython, "Hold the lock for less: copy what is needed under it, and compute outside", "with lock:\n    snapshot = list(pending)\nfor item in snapshot:\n    process(item)"},
-				{inCUDA, "Hold the lock for less: copy what is needed under it, and compute outside", "std::vector<Item> mine;\n{\n    std::lock_guard<std::mutex> held(mutex);\n    mine.swap(pending);\n}\nfor (Item &item : mine) process(item);"},
-				{inPython, "Give each thread what it needs for itself, or hand work over by a queue instead of sharing it under a lock", ""},
-				{inCUDA, "Let one thread do all the launching of a GPU: the driver has locks of its own, and threads that launch into one context take turns", ""},
+				{
+					inPython,
+					"Hold the lock for less: copy what is needed under it, and compute outside",
+					"with lock:\n    snapshot = list(pending)\nfor item in snapshot:\n    process(item)",
+				},
+				{
+					inCUDA,
+					"Hold the lock for less: copy what is needed under it, and compute outside",
+					"std::vector<Item> mine;\n{\n    std::lock_guard<std::mutex> held(mutex);\n    mine.swap(pending);\n}\nfor (Item &item : mine) process(item);",
+				},
+				{
+					inPython,
+
+					"Give each thread what it needs for itself, or hand work over by a queue instead of sharing it under a lock",
+					"",
+				},
+				{
+					inCUDA,
+
+					"Let one thread do all the launching of a GPU: the driver has locks of its own, and threads that launch into one context take turns",
+					"",
+				},
 			},
 		},
 	}
@@ -40,8 +71,17 @@ func outsideRows() []Cause {
 			Proves:  "The thread was blocked in receiving, sending, connecting or polling, was woken from outside of the program, and the connection is one that the program opened.",
 			Refutes: "A connection that somebody opened to the program: then nobody asks for anything (no-work).",
 			Changes: []Change{
-				{inCode, "Ask for it before the GPU needs it: start the request for the next batch, then run this one", "async def serve(batches):\n    ahead = asyncio.create_task(fetch(batches[0]))\n    for following in batches[1:] + [None]:\n        data = await ahead\n        if following is not None:\n            ahead = asyncio.create_task(fetch(following))\n        await asyncio.to_thread(infer, data)"},
-				{inCode, "Ask once for many: batch the requests, and keep connections open", "session = requests.Session()  # once, not requests.get() for each"},
+				{
+					inCode,
+
+					"Ask for it before the GPU needs it: start the request for the next batch, then run this one",
+					"async def serve(batches):\n    ahead = asyncio.create_task(fetch(batches[0]))\n    for following in batches[1:] + [None]:\n        data = await ahead\n        if following is not None:\n            ahead = asyncio.create_task(fetch(following))\n        await asyncio.to_thread(infer, data)",
+				},
+				{
+					inCode,
+					"Ask once for many: batch the requests, and keep connections open",
+					"session = requests.Session()  # once, not requests.get() for each",
+				},
 				{inServing, "Keep answers that come again in the process", ""},
 			},
 		},
@@ -51,8 +91,16 @@ func outsideRows() []Cause {
 			Proves:  "The thread that launches, or the one that it waits for, was blocked on a listening socket or on a connection that a client opened, and was woken from outside of the program.",
 			Refutes: "Requests that wait in a queue of the program while the GPU is idle.",
 			Changes: []Change{
-				{inServing, "Nothing is wrong with the program. Look at it under load: record while requests come", "inferscope report --pid 1234 --for 10s"},
-				{inServing, "Use the GPU for more: put several models on it, share it by MPS or MIG, or run fewer replicas", "nvidia-cuda-mps-control -d"},
+				{
+					inServing,
+					"Nothing is wrong with the program. Look at it under load: record while requests come",
+					"inferscope report --pid 1234 --for 10s",
+				},
+				{
+					inServing,
+					"Use the GPU for more: put several models on it, share it by MPS or MIG, or run fewer replicas",
+					"nvidia-cuda-mps-control -d",
+				},
 			},
 		},
 		{
@@ -61,8 +109,17 @@ func outsideRows() []Cause {
 			Proves:  "The thread was blocked in nanosleep or clock_nanosleep.",
 			Refutes: "A wait with a time limit that something else ended.",
 			Changes: []Change{
-				{inCode, "Wait for the event instead of looking for it again and again", "item = queue.get(timeout=1.0)  # not: while queue.empty(): time.sleep(0.01)"},
-				{inServing, "Where it is a batching delay, make it shorter, or end it as soon as the GPU is idle (in Triton: max_queue_delay_microseconds)", "dynamic_batching { max_queue_delay_microseconds: 100 }"},
+				{
+					inCode,
+					"Wait for the event instead of looking for it again and again",
+					"item = queue.get(timeout=1.0)  # not: while queue.empty(): time.sleep(0.01)",
+				},
+				{
+					inServing,
+
+					"Where it is a batching delay, make it shorter, or end it as soon as the GPU is idle (in Triton: max_queue_delay_microseconds)",
+					"dynamic_batching { max_queue_delay_microseconds: 100 }",
+				},
 			},
 		},
 	}

@@ -210,7 +210,16 @@ func (m *measured) breakdown(a *analysis) Breakdown {
 			p.Busy, p.Share = true, share(p.Time, m.Time)
 			b.Parts = append(b.Parts, p)
 			if n := m.exposed(); p.Key == "compute" && n > 0 {
-				b.Parts = append(b.Parts, Part{Key: "communication", Name: "communication between GPUs", Busy: true, Time: n, Share: share(n, m.Time)})
+				b.Parts = append(
+					b.Parts,
+					Part{
+						Key:   "communication",
+						Name:  "communication between GPUs",
+						Busy:  true,
+						Time:  n,
+						Share: share(n, m.Time),
+					},
+				)
 			}
 		}
 	}
@@ -225,7 +234,10 @@ func (m *measured) causes(a *analysis) []Part {
 	for id, n := range m.Idle {
 		if n > 0 {
 			row := &a.table[id]
-			out = append(out, Part{Key: row.Key, Name: a.partName(row), Cause: cause.ID(id), Time: n, Share: share(n, m.Time)})
+			out = append(
+				out,
+				Part{Key: row.Key, Name: a.partName(row), Cause: cause.ID(id), Time: n, Share: share(n, m.Time)},
+			)
 		}
 	}
 	slices.SortStableFunc(out, func(x, y Part) int { return cmp.Compare(y.Time, x.Time) })
@@ -260,10 +272,19 @@ func (m *measured) threadParts(a *analysis) []Part {
 			{Key: "h2d", Name: "H2D copy", Busy: true, Time: m.sum(heldToDevice, freeToDevice)},
 			{Key: "compute", Name: "GPU compute", Busy: true, Time: m.compute()},
 			{Key: "d2h", Name: "D2H copy", Busy: true, Time: m.toHost()},
-			{Key: "device-memory", Name: "GPU memory", Busy: true, Time: m.Did[peerCopy] + m.Did[ownCopy] + m.Did[setting]},
+			{
+				Key:  "device-memory",
+				Name: "GPU memory",
+				Busy: true,
+				Time: m.Did[peerCopy] + m.Did[ownCopy] + m.Did[setting],
+			},
 		}
 		if n := m.exposed(); n > 0 {
-			parts = slices.Insert(parts, 3, Part{Key: "communication", Name: "communication between GPUs", Busy: true, Time: n})
+			parts = slices.Insert(
+				parts,
+				3,
+				Part{Key: "communication", Name: "communication between GPUs", Busy: true, Time: n},
+			)
 		}
 	} else { // the main thread's time: while it waits for a GPU that nobody watched, that one may be busy
 		by[a.table[cause.HostSync].Group] -= m.Idle[cause.HostSync]

@@ -68,6 +68,8 @@ func (a *analysis) callersOf(call string) []dominant {
 	t.flush() // both are copies, with one map
 	g := group{stacks: *t, seen: *t}
 	return slices.DeleteFunc(g.functions(a.places), func(d dominant) bool {
-		return !d.isCode() || d.kind != recording.PythonFrame && isCUDA(d.name) // it ends in the kernel, or at the call itself: nobody knows who made it
+		return !d.isCode() ||
+			d.kind != recording.PythonFrame &&
+				isCUDA(d.name) // it ends in the kernel, or at the call itself: nobody knows who made it
 	})
 }

@@ -73,7 +73,8 @@ func (a *analysis) pageable() map[int32]bool {
 	out := map[int32]bool{}
 	for _, i := range a.t.Copies {
 		act := &a.t.Activities[i]
-		if e := &a.t.Rec.Events[act.Event]; act.Op != timeline.None && (uint8(e.Ret>>8) == 1 || uint8(e.Ret>>16) == 1) { // CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE
+		if e := &a.t.Rec.Events[act.Event]; act.Op != timeline.None &&
+			(uint8(e.Ret>>8) == 1 || uint8(e.Ret>>16) == 1) { // CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE
 			out[a.t.Outermost(act.Op)] = true
 		}
 	}
@@ -99,7 +100,10 @@ func (s *stepCalls) text() string {
 	var parts []string
 	add := func(n, least float64, name string) {
 		if n >= least && name != "" {
-			parts = append(parts, fmt.Sprintf("%s (%s in each iteration)", name, strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0")))
+			parts = append(
+				parts,
+				fmt.Sprintf("%s (%s in each iteration)", name, strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0")),
+			)
 		}
 	}
 	add(s.allocations, leastAllocations, s.allocates)
@@ -149,7 +153,10 @@ func (a *analysis) launching(d *Diagnosis, list []cause.Change, graphs bool) []c
 		if way == "" {
 			return list
 		}
-		first := cause.Change{Where: cause.Code, Text: "First take out of the step what a CUDA graph cannot hold: " + way + "; then record it"}
+		first := cause.Change{
+			Where: cause.Code,
+			Text:  "First take out of the step what a CUDA graph cannot hold: " + way + "; then record it",
+		}
 		return append([]cause.Change{first}, list...)
 	}
 	return list

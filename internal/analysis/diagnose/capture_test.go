@@ -31,7 +31,10 @@ func allocating(t *testing.T, with bool) *scene {
 			Args: [4]uint64{7},
 		})
 	}
-	gains := map[cause.ID]diagnose.Gain{cause.LaunchOverhead: {Speedup: 2.2, Low: 2, High: 2.4}, cause.Allocation: {Speedup: 1.4, Low: 1.3, High: 1.5}}
+	gains := map[cause.ID]diagnose.Gain{
+		cause.LaunchOverhead: {Speedup: 2.2, Low: 2, High: 2.4},
+		cause.Allocation:     {Speedup: 1.4, Low: 1.3, High: 1.5},
+	}
 	s.predict = func(id cause.ID) (diagnose.Gain, bool) { g, ok := gains[id]; return g, ok }
 	return s
 }
@@ -42,7 +45,8 @@ func TestGraphPreconditions(t *testing.T) {
 	if causes(d) != "allocation launch-overhead" {
 		t.Fatalf("findings %q", causes(d))
 	}
-	if got := d.Findings[1].Changes[0].Text; !strings.Contains(got, "cuMem") || !strings.Contains(got, "2 in each iteration") {
+	if got := d.Findings[1].Changes[0].Text; !strings.Contains(got, "cuMem") ||
+		!strings.Contains(got, "2 in each iteration") {
 		t.Errorf("to change first: %s", got)
 	}
 	if d = allocating(t, false).diagnose(); causes(d) != "launch-overhead allocation" {

@@ -26,7 +26,10 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 		}
 	}
 	if w.others { // the program's own threads did not take the CPU
-		list = slices.DeleteFunc(list, func(c cause.Change) bool { return strings.HasPrefix(c.Text, "Run fewer threads") })
+		list = slices.DeleteFunc(
+			list,
+			func(c cause.Change) bool { return strings.HasPrefix(c.Text, "Run fewer threads") },
+		)
 	}
 	if row.ID == cause.LaunchOverhead {
 		list = a.launching(d, list, w.graphs)
@@ -65,7 +68,10 @@ func withoutGPU(id cause.ID, w *facts) []cause.Change {
 	switch {
 	case id == cause.Worker && w.innerID == cause.Sleep, id == cause.Sleep:
 		return []cause.Change{
-			{Where: "Code", Text: "Wait for what the sleep is for, an event, a file or a process, instead of for a time"},
+			{
+				Where: "Code",
+				Text:  "Wait for what the sleep is for, an event, a file or a process, instead of for a time",
+			},
 			{Where: "Code", Text: "Sleep for less, if nothing but time is waited for"},
 		}
 	case id == cause.Worker:
@@ -80,7 +86,8 @@ func withoutGPU(id cause.ID, w *facts) []cause.Change {
 // waitsIdle reports whether the main thread of a program without a GPU waits for others or for time to pass: what it would
 // gain is no more than that the wait is gone.
 func (a *analysis) waitsIdle(id cause.ID) bool {
-	return a.subject == aboutCPU && (id == cause.Worker || id == cause.Sleep || id == cause.NoWork || id == cause.Network)
+	return a.subject == aboutCPU &&
+		(id == cause.Worker || id == cause.Sleep || id == cause.NoWork || id == cause.Network)
 }
 
 // general are the changes for any program without a GPU.
@@ -93,14 +100,16 @@ func general() []cause.Change {
 
 // ofGPU reports whether a change is one of what runs on a GPU, or launches it.
 func ofGPU(c *cause.Change) bool {
-	return c.Where == "CUDA" || strings.Contains(c.Text+c.Example, "GPU") || strings.Contains(c.Example, "cuda") || strings.Contains(c.Text, "launch")
+	return c.Where == "CUDA" || strings.Contains(c.Text+c.Example, "GPU") || strings.Contains(c.Example, "cuda") ||
+		strings.Contains(c.Text, "launch")
 }
 
 // suits reports whether a change is one for this program, and this cause in it.
 func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool {
 	switch {
 	case a.subject == aboutCPU:
-		return (c.Where != "PyTorch" || p.torch) && (c.Where != "Python" || p.python) && (!strings.Contains(c.Text, "loader") || a.isLoader(w))
+		return (c.Where != "PyTorch" || p.torch) && (c.Where != "Python" || p.python) &&
+			(!strings.Contains(c.Text, "loader") || a.isLoader(w))
 	case id == cause.Worker && strings.Contains(c.Text, "loader"):
 		return a.isLoader(w)
 	case c.Where == "PyTorch":
@@ -136,7 +145,8 @@ func programOf(rec *recording.Recording) program {
 	for i := range rec.Meta.Frames {
 		f := &rec.Meta.Frames[i]
 		p.python = p.python || f.Kind == recording.PythonFrame
-		p.torch = p.torch || strings.Contains(f.File, "/torch/") || strings.HasPrefix(f.File, "libtorch") || strings.HasPrefix(f.File, "libc10")
+		p.torch = p.torch || strings.Contains(f.File, "/torch/") || strings.HasPrefix(f.File, "libtorch") ||
+			strings.HasPrefix(f.File, "libc10")
 	}
 	for i := range rec.Meta.Processes {
 		p.python = p.python || strings.HasPrefix(rec.Meta.Processes[i].Comm, "python")
@@ -182,9 +192,10 @@ func (a *analysis) isLoader(w *facts) bool {
 	if strings.Contains(w.doer, "pt_data_worker") {
 		return true
 	}
-	return len(w.functions) > 0 && slices.ContainsFunc(a.places.frames(w.functions[0].stack, false), func(f string) bool {
-		return strings.Contains(f, "torch/utils/data/") || strings.HasPrefix(f, "enumerate(DataLoader)")
-	})
+	return len(w.functions) > 0 &&
+		slices.ContainsFunc(a.places.frames(w.functions[0].stack, false), func(f string) bool {
+			return strings.Contains(f, "torch/utils/data/") || strings.HasPrefix(f, "enumerate(DataLoader)")
+		})
 }
 
 // changedThere reports whether what is to be changed is at the place where a cause is seen: a worker that is waited for

@@ -17,7 +17,11 @@ func TestChangesForAProgramWithoutPython(t *testing.T) {
 	ofPython := regexp.MustCompile(`(?i)python|torch|import |loader`)
 	for id := cause.PythonWork; id < cause.StartEnd; id++ {
 		switch id {
-		case cause.PythonWork, cause.GIL, cause.GC, cause.Serialization, cause.RemoteMemory: // Python's alone, and what is never dearest
+		case cause.PythonWork,
+			cause.GIL,
+			cause.GC,
+			cause.Serialization,
+			cause.RemoteMemory: // Python's alone, and what is never dearest
 			continue
 		}
 		s := newScene(t)
@@ -78,7 +82,8 @@ func TestChangesByCall(t *testing.T) {
 		s.Do(c.call, 0, 10*us, 1, 2)
 		loop(s, 20, c.cause, func(x *gap.Step) { x.Op, x.PID, x.TID = 0, recordtest.PID, recordtest.PID })
 		d := s.diagnose()
-		if len(d.Findings) == 0 || !strings.HasPrefix(d.Findings[0].Changes[0].Text, c.first) || !strings.HasPrefix(d.Headline, c.says) {
+		if len(d.Findings) == 0 || !strings.HasPrefix(d.Findings[0].Changes[0].Text, c.first) ||
+			!strings.HasPrefix(d.Headline, c.says) {
 			t.Errorf("%s: %q", c.call, d.Headline)
 			continue
 		}

@@ -22,7 +22,17 @@ func sensed(t *testing.T, clock, reasons uint64, used bool) *diagnose.Diagnosis 
 		uuid = "GPU-b"
 	}
 	for i := range uint64(40) {
-		r := recording.Sensor{TS: start + i*25*ms, UUID: uuid, Name: "NVIDIA Test", SMClock: 1980, SMClockMax: 1980, Utilization: 100, Temperature: 60, Power: 400_000, PowerLimit: 700_000}
+		r := recording.Sensor{
+			TS:          start + i*25*ms,
+			UUID:        uuid,
+			Name:        "NVIDIA Test",
+			SMClock:     1980,
+			SMClockMax:  1980,
+			Utilization: 100,
+			Temperature: 60,
+			Power:       400_000,
+			PowerLimit:  700_000,
+		}
 		if i%2 == 0 {
 			r.SMClock, r.Reasons, r.Temperature = clock, reasons, 93
 		}

@@ -68,14 +68,29 @@ func (a *analysis) communication(f *Finding) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
 	}
 	m := &a.total
-	add("GPUs communicated for %s, of which no kernel computed for %s: %s is covered.",
-		format.Span(m.talked), format.Span(m.exposed()), format.Percent(share(m.talked-min(m.talked, m.exposed()), m.talked)))
+	add(
+		"GPUs communicated for %s, of which no kernel computed for %s: %s is covered.",
+		format.Span(
+			m.talked,
+		),
+		format.Span(m.exposed()),
+		format.Percent(share(m.talked-min(m.talked, m.exposed()), m.talked)),
+	)
 	for i, c := range a.collectives() {
 		if i == maxRows {
 			break
 		}
-		add("%s: %s, %s in all, %s on average, %s at most (%s).", c.name, format.Plural(c.count, "kernel", "kernels"), format.Span(c.time),
-			format.Span(c.time/max(1, c.count)), format.Span(c.longest.Max), format.Clean(orElse(c.longest.Name, "a kernel")))
+		add(
+			"%s: %s, %s in all, %s on average, %s at most (%s).",
+			c.name,
+			format.Plural(c.count, "kernel", "kernels"),
+			format.Span(c.time),
+			format.Span(
+				c.time/max(1, c.count),
+			),
+			format.Span(c.longest.Max),
+			format.Clean(orElse(c.longest.Name, "a kernel")),
+		)
 	}
 	if r := a.ranks; r.Enough() {
 		add("In %s in which all %d ranks took part, a rank waited for the last one for %s on average, "+
@@ -84,6 +99,11 @@ func (a *analysis) communication(f *Finding) {
 			format.Span(r.Wait/uint64(r.Sets*len(r.Members))), format.Percent(min(1, share(r.Wait, m.talked))))
 	}
 	if left := m.Time - min(m.Time, m.exposed()); left > 0 {
-		add("Were all of it covered, the same work would take %s instead of %s: at most %.2fx.", format.Span(left), format.Span(m.Time), float64(m.Time)/float64(left))
+		add(
+			"Were all of it covered, the same work would take %s instead of %s: at most %.2fx.",
+			format.Span(left),
+			format.Span(m.Time),
+			float64(m.Time)/float64(left),
+		)
 	}
 }

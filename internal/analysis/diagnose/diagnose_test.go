@@ -128,7 +128,15 @@ func TestBreakdown(t *testing.T) {
 			t.Errorf("%s is %d ns, want %d ms", key, got, n)
 		}
 	}
-	threadParts := map[string]uint64{"cpu": 300, "h2d": 100, "compute": 100, "d2h": 100, "device-memory": 100, "waiting": 300, "idle": 0}
+	threadParts := map[string]uint64{
+		"cpu":           300,
+		"h2d":           100,
+		"compute":       100,
+		"d2h":           100,
+		"device-memory": 100,
+		"waiting":       300,
+		"idle":          0,
+	}
 	for key, n := range threadParts {
 		if got := viewOf(d.Breakdown, key); got != n*ms {
 			t.Errorf("people's %s is %d ns, want %d ms", key, got, n)
@@ -152,7 +160,10 @@ func TestCosts(t *testing.T) {
 	if causes(d) != "sync-copy gc" || d.Findings[0].Cost != 500*ms || d.Findings[1].Cost != 300*ms {
 		t.Fatalf("%q: %+v", causes(d), d.Findings)
 	}
-	if got := text(&d.Findings[0]); !strings.Contains(got, "H2D, pageable to device, synchronous: 10 copies of 10.5 MB in all, 500 ms, of which no kernel ran for 400 ms") {
+	if got := text(&d.Findings[0]); !strings.Contains(
+		got,
+		"H2D, pageable to device, synchronous: 10 copies of 10.5 MB in all, 500 ms, of which no kernel ran for 400 ms",
+	) {
 		t.Errorf("evidence: %s", got)
 	}
 }
@@ -161,10 +172,24 @@ func TestCosts(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	s := newScene(t)
 	inLibrary := recordtest.Python("encode", "/app/site-packages/tokenizers/__init__.py", 30)
-	first := s.Stack(recordtest.Native("tokenizers::encode", "tokenizers.abi3.so"), inLibrary, recordtest.Python("prepare", "/srv/app/infer.py", 12), recordtest.Python("main", "/srv/app/infer.py", 90))
-	second := s.Stack(recordtest.Python("prepare", "/srv/app/infer.py", 14), recordtest.Python("main", "/srv/app/infer.py", 90))
-	third := s.Stack(recordtest.Python("prepare", "/srv/app/infer.py", 14), recordtest.Python("again", "/srv/app/infer.py", 80))
-	other := s.Stack(recordtest.Python("finish", "/srv/app/infer.py", 40), recordtest.Python("main", "/srv/app/infer.py", 91))
+	first := s.Stack(
+		recordtest.Native("tokenizers::encode", "tokenizers.abi3.so"),
+		inLibrary,
+		recordtest.Python("prepare", "/srv/app/infer.py", 12),
+		recordtest.Python("main", "/srv/app/infer.py", 90),
+	)
+	second := s.Stack(
+		recordtest.Python("prepare", "/srv/app/infer.py", 14),
+		recordtest.Python("main", "/srv/app/infer.py", 90),
+	)
+	third := s.Stack(
+		recordtest.Python("prepare", "/srv/app/infer.py", 14),
+		recordtest.Python("again", "/srv/app/infer.py", 80),
+	)
+	other := s.Stack(
+		recordtest.Python("finish", "/srv/app/infer.py", 40),
+		recordtest.Python("main", "/srv/app/infer.py", 91),
+	)
 	for i := range uint64(10) {
 		s.kernel(i*100, i*100+40)
 		at := func(stack uint64) func(*gap.Step) { return func(x *gap.Step) { x.Stack = stack } }
@@ -175,13 +200,15 @@ func TestPlaces(t *testing.T) {
 	}
 	d := s.diagnose()
 	f := &d.Findings[0]
-	if f.Place != "prepare (infer.py:14)" || f.Cost != 600*ms || f.Title != "Preprocessing in prepare (infer.py:14) holds up the GPU" {
+	if f.Place != "prepare (infer.py:14)" || f.Cost != 600*ms ||
+		f.Title != "Preprocessing in prepare (infer.py:14) holds up the GPU" {
 		t.Errorf("%q at %q costs %d", f.Title, f.Place, f.Cost)
 	}
 	if f.PID != recordtest.PID || f.TID != recordtest.PID || f.Thread != "python" {
 		t.Errorf("thread %d %d %q", f.PID, f.TID, f.Thread)
 	}
-	if got := text(f); !strings.Contains(got, "66.7% of it in prepare (infer.py:14)") || !strings.Contains(got, "33.3% of it in finish (infer.py:40)") {
+	if got := text(f); !strings.Contains(got, "66.7% of it in prepare (infer.py:14)") ||
+		!strings.Contains(got, "33.3% of it in finish (infer.py:40)") {
 		t.Errorf("evidence: %s", got)
 	}
 	if !strings.HasPrefix(f.Changes[0].Text, "In prepare (infer.py:14): ") {
@@ -196,8 +223,12 @@ func TestPlaces(t *testing.T) {
 // does.
 func TestTokenization(t *testing.T) {
 	s := newScene(t)
-	stack := s.Stack(recordtest.Native("core::str::find", "lib.abi3.so"), recordtest.Python("_load", "_bootstrap.py", 7), recordtest.Python("encode", "/app/site-packages/tokenizers/__init__.py", 30),
-		recordtest.Python("prepare", "/srv/app/infer.py", 12))
+	stack := s.Stack(
+		recordtest.Native("core::str::find", "lib.abi3.so"),
+		recordtest.Python("_load", "_bootstrap.py", 7),
+		recordtest.Python("encode", "/app/site-packages/tokenizers/__init__.py", 30),
+		recordtest.Python("prepare", "/srv/app/infer.py", 12),
+	)
 	loop(s, 40, cause.Preprocessing, func(x *gap.Step) { x.Stack = stack })
 	if f := s.diagnose().Findings[0]; f.Title != "Tokenization in prepare (infer.py:12) holds up the GPU" {
 		t.Errorf("%q", f.Title)
@@ -220,7 +251,8 @@ func TestWorker(t *testing.T) {
 	if strings.HasPrefix(f.Changes[0].Text, "In ") {
 		t.Errorf("change: %q", f.Changes[0].Text)
 	}
-	if got := text(&f); !strings.Contains(got, "python (1234), which launches the work, waited for loader (77)") || !strings.Contains(got, "preprocessing 100.0%") {
+	if got := text(&f); !strings.Contains(got, "python (1234), which launches the work, waited for loader (77)") ||
+		!strings.Contains(got, "preprocessing 100.0%") {
 		t.Errorf("evidence: %s", got)
 	}
 }
@@ -290,7 +322,8 @@ func TestWithoutGPU(t *testing.T) {
 	s.step(0, 700, cause.PythonWork, func(x *gap.Step) { x.Stack = stack })
 	s.step(700, 1000, cause.Disk)
 	d := s.diagnose()
-	if d.Verdict != diagnose.CPUOnly || causes(d) != "python-work disk" || d.Breakdown.Time != 1000*ms || viewOf(d.Breakdown, "cpu") != 700*ms {
+	if d.Verdict != diagnose.CPUOnly || causes(d) != "python-work disk" || d.Breakdown.Time != 1000*ms ||
+		viewOf(d.Breakdown, "cpu") != 700*ms {
 		t.Errorf("%s %q %+v", d.Verdict, causes(d), d.Breakdown)
 	}
 	if want := "No GPU is used. Python code in crunch (batch.py:3) takes the main thread's time: 70.0% of the time (700 ms)."; d.Headline != want {
@@ -316,7 +349,9 @@ func TestRemoteMemory(t *testing.T) {
 		s := newScene(t)
 		loop(s, busy, cause.PythonWork)
 		s.Meta.Host.NodeOf = []int{0, 1}
-		s.Meta.Pressure = []recording.Pressure{{TS: start, GPUNode: 1, RemotePages: map[string]uint64{"0": 900, "1": 100}}}
+		s.Meta.Pressure = []recording.Pressure{
+			{TS: start, GPUNode: 1, RemotePages: map[string]uint64{"0": 900, "1": 100}},
+		}
 		s.Off(recordtest.Off{TID: recordtest.PID, TS: start + 500*ms, Dur: ms})
 		d := s.diagnose()
 		if causes(d) != want {
@@ -331,8 +366,16 @@ func TestRemoteMemory(t *testing.T) {
 // TestCallers holds that the place of a call is found by the samples inside of it, and that of copies as well.
 func TestCallers(t *testing.T) {
 	s := newScene(t)
-	inCall := s.Stack(recordtest.Native("cuStreamSynchronize", "libcuda.so.1"), recordtest.Native("cudaStreamSynchronize", "libcudart.so.12"),
-		recordtest.Python("item", "/usr/lib/python3/dist-packages/torch/tensor.py", 5), recordtest.Python("step", "/srv/app/infer.py", 33))
+	inCall := s.Stack(
+		recordtest.Native("cuStreamSynchronize", "libcuda.so.1"),
+		recordtest.Native("cudaStreamSynchronize", "libcudart.so.12"),
+		recordtest.Python(
+			"item",
+			"/usr/lib/python3/dist-packages/torch/tensor.py",
+			5,
+		),
+		recordtest.Python("step", "/srv/app/infer.py", 33),
+	)
 	s.Samples(recordtest.PID, start, start+1000*ms, 20, inCall, event.Whole)
 	for _, cut := range [][]recording.Frame{
 		{recordtest.Native("cuStreamSynchronize", "libcuda.so.1")}, {recordtest.Kernel("find_uprobe"), recordtest.Native("cuStreamSynchronize", "libcuda.so.1")},
@@ -353,10 +396,14 @@ func TestCallers(t *testing.T) {
 		s.steps[i].Op = fn
 	}
 	f := s.diagnose().Findings[0]
-	if want := "cuStreamSynchronize in step (infer.py:33) lets the GPU's queue run empty"; f.Title != want || f.Place != "step (infer.py:33)" {
+	if want := "cuStreamSynchronize in step (infer.py:33) lets the GPU's queue run empty"; f.Title != want ||
+		f.Place != "step (infer.py:33)" {
 		t.Errorf("%q at %q, want %q", f.Title, f.Place, want)
 	}
-	if got := text(&f); !strings.Contains(got, "100.0% of 20 samples inside of cuStreamSynchronize in step (infer.py:33), calling item") {
+	if got := text(&f); !strings.Contains(
+		got,
+		"100.0% of 20 samples inside of cuStreamSynchronize in step (infer.py:33), calling item",
+	) {
 		t.Errorf("evidence: %s", got)
 	}
 }

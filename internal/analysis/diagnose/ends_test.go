@@ -84,8 +84,13 @@ func TestStartAndEnd(t *testing.T) {
 			}
 			d := s.diagnose()
 			in := s.within
-			if from, to := start+s.later+c.start[1]*ms, start+s.later+c.end[0]*ms; d.Verdict != diagnose.NotEnough && (in.From != from || c.end[0] > 0 && in.To != to) {
-				t.Errorf("gains are predicted of %d to %d µs, want them of what is neither start nor end", (in.From-start)/us, (in.To-start)/us)
+			if from, to := start+s.later+c.start[1]*ms, start+s.later+c.end[0]*ms; d.Verdict != diagnose.NotEnough &&
+				(in.From != from || c.end[0] > 0 && in.To != to) {
+				t.Errorf(
+					"gains are predicted of %d to %d µs, want them of what is neither start nor end",
+					(in.From-start)/us,
+					(in.To-start)/us,
+				)
 			}
 			for name, x := range map[string]struct {
 				got  *diagnose.Phase
@@ -94,7 +99,8 @@ func TestStartAndEnd(t *testing.T) {
 				if (x.got != nil) != (x.want != [2]uint64{}) {
 					t.Fatalf("%s: %+v, want %v", name, x.got, x.want)
 				}
-				if x.got != nil && (x.got.From != start+s.later+x.want[0]*ms || x.got.To != start+s.later+x.want[1]*ms) {
+				if x.got != nil &&
+					(x.got.From != start+s.later+x.want[0]*ms || x.got.To != start+s.later+x.want[1]*ms) {
 					t.Errorf("%s: %d to %d µs, want %v ms", name, (x.got.From-start)/us, (x.got.To-start)/us, x.want)
 				}
 			}
@@ -103,7 +109,8 @@ func TestStartAndEnd(t *testing.T) {
 			}
 			once := (c.start[1] - c.start[0] + c.end[1] - c.end[0]) * ms
 			f := d.Findings[len(d.Findings)-1]
-			if (f.Cause == "start-end") != (once > 0) || once > 0 && (f.Cost != once || !strings.Contains(f.Title, "The program takes")) {
+			if (f.Cause == "start-end") != (once > 0) ||
+				once > 0 && (f.Cost != once || !strings.Contains(f.Title, "The program takes")) {
 				t.Errorf("the last finding is %q of %d ns, want one of %d", f.Title, f.Cost, once)
 			}
 			if f := d.Findings[0]; f.Cause == "start-end" {
@@ -136,5 +143,14 @@ func TestAServerIsReadyBeforeItsFirstRequest(t *testing.T) {
 
 // waits lets the main thread be in a system call from one time to another, ms, until something comes from outside.
 func (s *scene) waits(call uint16, from, to uint64) {
-	s.Off(recordtest.Off{TID: recordtest.PID, TS: start + from*ms, Dur: (to - from) * ms, Blocked: (to-from)*ms - 10*us, Call: call, Flags: event.FromIRQ})
+	s.Off(
+		recordtest.Off{
+			TID:     recordtest.PID,
+			TS:      start + from*ms,
+			Dur:     (to - from) * ms,
+			Blocked: (to-from)*ms - 10*us,
+			Call:    call,
+			Flags:   event.FromIRQ,
+		},
+	)
 }

@@ -20,8 +20,14 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
 	}
 	if d.Iterations.tiles() && f.Share > 0 && !g.id.Busy() && g.id != cause.StartEnd {
-		add("About %s of each iteration, which takes %s on average (%s).",
-			format.Span(uint64(f.Share*float64(d.Iterations.Inside))), format.Span(d.Iterations.Mean), d.Iterations.Source)
+		add(
+			"About %s of each iteration, which takes %s on average (%s).",
+			format.Span(
+				uint64(f.Share*float64(d.Iterations.Inside)),
+			),
+			format.Span(d.Iterations.Mean),
+			d.Iterations.Source,
+		)
 	}
 	if g.id == cause.StartEnd {
 		phases(f, d)
@@ -56,7 +62,10 @@ func (a *analysis) stretches(f *Finding, g *group) {
 		if i == 0 {
 			text = fmt.Sprintf("%s in all, the longest here", format.Plural(g.steps, "time", "times"))
 			if a.seen() {
-				text = fmt.Sprintf("The GPU ran nothing for this reason %s, the longest here", format.Plural(g.steps, "time", "times"))
+				text = fmt.Sprintf(
+					"The GPU ran nothing for this reason %s, the longest here",
+					format.Plural(g.steps, "time", "times"),
+				)
 			}
 		}
 		f.Evidence = append(f.Evidence, Evidence{Text: text, From: s.from, To: s.to})
@@ -127,7 +136,14 @@ func (a *analysis) others(f *Finding, g *group, w facts) {
 	var calls []string
 	for _, e := range g.calls.sorted() {
 		if len(calls) < maxRows && share(e.time, g.calls.all) >= leastShare {
-			calls = append(calls, fmt.Sprintf("%s %s", format.Clean(a.t.Rec.Meta.Functions[e.key].Base), format.Percent(share(e.time, g.calls.all))))
+			calls = append(
+				calls,
+				fmt.Sprintf(
+					"%s %s",
+					format.Clean(a.t.Rec.Meta.Functions[e.key].Base),
+					format.Percent(share(e.time, g.calls.all)),
+				),
+			)
 		}
 	}
 	if len(calls) > 0 {
@@ -147,7 +163,11 @@ func (a *analysis) launches(f *Finding) {
 	if a.gpu == nil {
 		return
 	}
-	text := fmt.Sprintf("%s launches a second, kernels of %s on average", format.Count(uint64(a.gpu.Launches.PerSecond)), format.Span(a.total.meanKernel()))
+	text := fmt.Sprintf(
+		"%s launches a second, kernels of %s on average",
+		format.Count(uint64(a.gpu.Launches.PerSecond)),
+		format.Span(a.total.meanKernel()),
+	)
 	if a.gpu.Launches.Timed > 0 {
 		text += fmt.Sprintf("; a launch takes %s (p50)", format.Span(a.gpu.Launches.P50))
 	}
@@ -170,8 +190,20 @@ func (a *analysis) copyRows(f *Finding, id cause.ID) {
 		if !c.Async {
 			how = "synchronous"
 		}
-		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf("%s, %s to %s, %s: %s of %s in all, %s, of which no kernel ran for %s.",
-			c.Direction, c.Source, c.Destination, how, format.Plural(c.Count, "copy", "copies"), format.Size(c.Bytes), format.Span(c.Time), format.Span(c.Exposed))})
+		f.Evidence = append(
+			f.Evidence,
+			Evidence{Text: fmt.Sprintf(
+				"%s, %s to %s, %s: %s of %s in all, %s, of which no kernel ran for %s.",
+				c.Direction,
+				c.Source,
+				c.Destination,
+				how,
+				format.Plural(c.Count, "copy", "copies"),
+				format.Size(c.Bytes),
+				format.Span(c.Time),
+				format.Span(c.Exposed),
+			)},
+		)
 	}
 }
 
@@ -186,10 +218,17 @@ func (a *analysis) pressure(f *Finding, g *group) {
 		}
 	}
 	if n := g.cost - min(g.cost, g.takers.all); g.id == cause.NoCPU && share(n, g.cost) >= leastShare {
-		add("For %s of it, the thread had been woken, or had been born, and got no CPU at once", format.Percent(share(n, g.cost)))
+		add(
+			"For %s of it, the thread had been woken, or had been born, and got no CPU at once",
+			format.Percent(share(n, g.cost)),
+		)
 	}
 	if p := &a.cpu.Pressure; p.Known && p.Periods > 0 {
-		add("The cgroup says that it was throttled in %s, for %s summed over CPUs", format.Plural(p.Periods, "period", "periods"), format.Span(p.Throttled))
+		add(
+			"The cgroup says that it was throttled in %s, for %s summed over CPUs",
+			format.Plural(p.Periods, "period", "periods"),
+			format.Span(p.Throttled),
+		)
 	}
 }
 
@@ -205,8 +244,25 @@ func (a *analysis) kernels(f *Finding, id cause.ID) {
 			continue
 		}
 		n++
-		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf("%s: %s of %s on average, grid %d x %d x %d, block %d x %d x %d.", format.Clean(orElse(k.Name, "a kernel")),
-			format.Plural(k.Count, "run", "runs"), format.Span(k.Mean), k.Grid[0], k.Grid[1], k.Grid[2], k.Block[0], k.Block[1], k.Block[2])})
+		f.Evidence = append(
+			f.Evidence,
+			Evidence{Text: fmt.Sprintf(
+				"%s: %s of %s on average, grid %d x %d x %d, block %d x %d x %d.",
+				format.Clean(orElse(k.Name, "a kernel")),
+				format.Plural(
+					k.Count,
+					"run",
+					"runs",
+				),
+				format.Span(k.Mean),
+				k.Grid[0],
+				k.Grid[1],
+				k.Grid[2],
+				k.Block[0],
+				k.Block[1],
+				k.Block[2],
+			)},
+		)
 	}
 	if n == 0 { // the finding counts single runs; a row is an average of runs that may differ, and there are at most 200 rows
 		p := a.total.poor[poorIndex(id)]
@@ -246,7 +302,10 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 	case cause.LowClocks:
 		return 0.9, append(because, "the GPU tells why its clocks are low; how much of it kernels feel is not measured")
 	case cause.StartEnd:
-		return sureSeen, append(because, "when the process started or ended, and when its first or last iteration was, is in the recording")
+		return sureSeen, append(
+			because,
+			"when the process started or ended, and when its first or last iteration was, is in the recording",
+		)
 	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication, cause.Straggler:
 		c = 0.95
 		because = append(because, "each of them was recorded with its times")
@@ -257,7 +316,13 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 		return rounded(c), because
 	}
 	if n := a.total.Time; n > 0 && share(n, a.total.Window) < 0.99 {
-		because = append(because, fmt.Sprintf("it rests on %s of the time, in which all that the GPU did was recorded", format.Percent(share(n, a.total.Window))))
+		because = append(
+			because,
+			fmt.Sprintf(
+				"it rests on %s of the time, in which all that the GPU did was recorded",
+				format.Percent(share(n, a.total.Window)),
+			),
+		)
 	}
 	c *= a.clock(g, &because)
 	if g.id != cause.StartEnd {
@@ -289,7 +354,8 @@ func (a *analysis) confidenceInSteps(g *group, f *Finding) (float64, []string) {
 			because = append(because, fmt.Sprintf("%s of it is %s", format.Percent(share(n, f.Cost)), words))
 		}
 	}
-	if by := 1 - share(min(g.calls.all, g.cost), g.cost); a.sampled(g.id) && by >= leastShare { // what is spent in calls needs no samples
+	if by := 1 - share(min(g.calls.all, g.cost), g.cost); a.sampled(g.id) &&
+		by >= leastShare { // what is spent in calls needs no samples
 		// The share of a function that n samples fell into is known to within 1/sqrt(n) of itself.
 		n := g.samples
 		c *= 1 - by/math.Sqrt(float64(n+2))
@@ -297,7 +363,10 @@ func (a *analysis) confidenceInSteps(g *group, f *Finding) (float64, []string) {
 	}
 	if bad := g.lost + g.guessed; share(bad, g.cost) >= leastShare {
 		c *= 1 - 0.5*share(g.lost, g.cost) - 0.2*share(g.guessed, g.cost)
-		because = append(because, fmt.Sprintf("the launch that ended %s of it is not known for certain", format.Percent(share(bad, g.cost))))
+		because = append(
+			because,
+			fmt.Sprintf("the launch that ended %s of it is not known for certain", format.Percent(share(bad, g.cost))),
+		)
 	}
 	if !a.cpu.Scheduled && a.table[g.id].Group != cause.Framework { // what lies inside of a call is known without
 		c *= 0.7
@@ -315,7 +384,13 @@ func (a *analysis) sampled(id cause.ID) bool {
 func (a *analysis) clock(g *group, because *[]string) float64 {
 	each := g.cost / max(1, g.steps)
 	if a.t.Clock.Error > each && g.steps > 0 {
-		*because = append(*because, fmt.Sprintf("the clocks of the GPU and the CPU are %s apart at least, longer than the times it is about", format.Span(a.t.Clock.Error)))
+		*because = append(
+			*because,
+			fmt.Sprintf(
+				"the clocks of the GPU and the CPU are %s apart at least, longer than the times it is about",
+				format.Span(a.t.Clock.Error),
+			),
+		)
 		return 0.5
 	}
 	return 1

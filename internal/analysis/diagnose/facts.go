@@ -42,7 +42,8 @@ func (a *analysis) facts(g *group) facts {
 		w.call = format.Clean(a.t.Rec.Meta.Functions[top.key].Base)
 		w.inCalls = 2*g.calls.all > g.cost
 	}
-	if w.call != "" && 2*g.stacks.all < g.cost { // it is known by its calls, and what stacks it has stand for little of it
+	if w.call != "" &&
+		2*g.stacks.all < g.cost { // it is known by its calls, and what stacks it has stand for little of it
 		if list := a.callersOf(w.call); len(list) > 0 || len(w.functions) == 0 {
 			w.functions, w.called = list, true
 		}
@@ -67,7 +68,10 @@ func (a *analysis) facts(g *group) facts {
 func (a *analysis) takenByOthers(g *group) uint64 {
 	sum := uint64(0)
 	for _, e := range g.takers.sorted() {
-		if !slices.ContainsFunc(a.t.Rec.Meta.Processes, func(p recording.Process) bool { return uint64(p.PID) == e.key>>32 }) {
+		if !slices.ContainsFunc(
+			a.t.Rec.Meta.Processes,
+			func(p recording.Process) bool { return uint64(p.PID) == e.key>>32 },
+		) {
 			sum += e.time
 		}
 	}
@@ -185,7 +189,11 @@ func symbolName(name string) string {
 // remoteText says how far away threads and memory are.
 func (a *analysis) remoteText() string {
 	p := &a.cpu.Pressure
-	s := fmt.Sprintf("The GPU is on NUMA node %d; threads ran on other nodes for %s of their time", p.GPUNode, format.Percent(p.RemoteRunning))
+	s := fmt.Sprintf(
+		"The GPU is on NUMA node %d; threads ran on other nodes for %s of their time",
+		p.GPUNode,
+		format.Percent(p.RemoteRunning),
+	)
 	if len(p.Pages) > 0 {
 		s += fmt.Sprintf(", and %s of the memory lies there", format.Percent(p.RemoteShare))
 	}

@@ -46,7 +46,8 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 		}
 	}
 	for id := cause.Unknown + 1; id < cause.Count; id++ {
-		if !id.Busy() && (id != cause.HostSync || a.seen()) { // a GPU that nobody watched may be busy while a thread waits for it
+		if !id.Busy() &&
+			(id != cause.HostSync || a.seen()) { // a GPU that nobody watched may be busy while a thread waits for it
 			add(id, a.cost(id), a.rankOf(id))
 		}
 	}
@@ -197,7 +198,8 @@ func (a *analysis) write(d *Diagnosis, g *group, f Finding) Finding {
 func (a *analysis) remote(d *Diagnosis) (Finding, bool) {
 	p := &a.cpu.Pressure
 	far := max(p.RemoteRunning, p.RemoteShare)
-	if p.GPUNode < 0 || len(p.Nodes) < 1 || far <= 0.5 || a.subject != aboutGPUs || a.nearlyBusy() { // most of it is far away
+	if p.GPUNode < 0 || len(p.Nodes) < 1 || far <= 0.5 || a.subject != aboutGPUs ||
+		a.nearlyBusy() { // most of it is far away
 		return Finding{}, false
 	}
 	row := a.table[cause.RemoteMemory]

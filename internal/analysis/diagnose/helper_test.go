@@ -41,9 +41,11 @@ func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{Builder: calltest.New(), t: t}
 	s.Meta.GPU = &recording.GPU{
-		Mode:    "continuous",
-		Agents:  []recording.Agent{{PID: recordtest.PID, State: "running"}},
-		Windows: []recording.GPUWindow{{PID: recordtest.PID, From: start, To: start + 1000*ms, Activity: true, Calls: true, End: "open"}},
+		Mode:   "continuous",
+		Agents: []recording.Agent{{PID: recordtest.PID, State: "running"}},
+		Windows: []recording.GPUWindow{
+			{PID: recordtest.PID, From: start, To: start + 1000*ms, Activity: true, Calls: true, End: "open"},
+		},
 		Devices: []recording.Device{{PID: recordtest.PID, Name: "NVIDIA Test", SMs: 100}},
 		Kernels: []recording.Kernel{{Name: "gemm"}, {Name: "gemvx::kernel"}},
 	}
@@ -58,7 +60,16 @@ func (s *scene) work(kind event.Kind, ret int32, from, to uint64, args ...uint64
 		TS: start + from*ms - 10*us, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuLaunchKernel"), Kind: event.Call,
 		Flags: event.Correlated | event.Timed, Dur: 5 * us, Ret: int32(s.id),
 	})
-	e := event.Event{TS: start + from*ms, Dur: (to - from) * ms, PID: recordtest.PID, TID: 7, Func: 1 << 8, Kind: kind, Flags: event.Timed, Ret: ret}
+	e := event.Event{
+		TS:    start + from*ms,
+		Dur:   (to - from) * ms,
+		PID:   recordtest.PID,
+		TID:   7,
+		Func:  1 << 8,
+		Kind:  kind,
+		Flags: event.Timed,
+		Ret:   ret,
+	}
 	e.Args[0] = uint64(s.id)
 	copy(e.Args[2:], args)
 	s.Event(e)
@@ -80,7 +91,15 @@ func (s *scene) copy(ret int32, from, to uint64) { s.work(event.Copy, ret, from,
 
 // step says why nothing ran in [from, to), in ms.
 func (s *scene) step(from, to uint64, c cause.ID, change ...func(*gap.Step)) {
-	x := gap.Step{From: start + from*ms, To: start + to*ms, Cause: c, PID: recordtest.PID, TID: recordtest.PID, Op: gap.None, Wait: gap.None}
+	x := gap.Step{
+		From:  start + from*ms,
+		To:    start + to*ms,
+		Cause: c,
+		PID:   recordtest.PID,
+		TID:   recordtest.PID,
+		Op:    gap.None,
+		Wait:  gap.None,
+	}
 	for _, f := range change {
 		f(&x)
 	}
@@ -185,7 +204,14 @@ func check(t *testing.T, d *diagnose.Diagnosis) {
 			t.Errorf("%s: share %v, confidence %v", f.Cause, f.Share, f.Confidence)
 		}
 		if f.Title == "" || len(f.Changes) < 2 || len(f.Evidence) == 0 || len(f.Because) == 0 {
-			t.Errorf("%s: %q has %d changes, %d pieces of evidence, %d reasons", f.Cause, f.Title, len(f.Changes), len(f.Evidence), len(f.Because))
+			t.Errorf(
+				"%s: %q has %d changes, %d pieces of evidence, %d reasons",
+				f.Cause,
+				f.Title,
+				len(f.Changes),
+				len(f.Evidence),
+				len(f.Because),
+			)
 		}
 		switch f.Cause {
 		case "start-end", "low-clocks": // a time of its own; a part of the kernels' time, of whatever kind they are
@@ -258,7 +284,15 @@ func judgeAll(t *testing.T, list []judged) {
 			c.make(s)
 			d := s.diagnose()
 			if d.Verdict != c.verdict || causes(d) != c.causes {
-				t.Errorf("%s with %q, want %s with %q; %q %q", d.Verdict, causes(d), c.verdict, c.causes, d.Headline, d.Reasons)
+				t.Errorf(
+					"%s with %q, want %s with %q; %q %q",
+					d.Verdict,
+					causes(d),
+					c.verdict,
+					c.causes,
+					d.Headline,
+					d.Reasons,
+				)
 			}
 		})
 	}

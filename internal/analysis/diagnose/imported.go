@@ -21,9 +21,15 @@ func (a *analysis) tooShort() string {
 	n := a.total.Time
 	switch {
 	case !a.imported() && n < leastTime:
-		return fmt.Sprintf("the GPU was watched whole for %s only: record for longer, or all the time (--gpu continuous)", format.Span(n))
+		return fmt.Sprintf(
+			"the GPU was watched whole for %s only: record for longer, or all the time (--gpu continuous)",
+			format.Span(n),
+		)
 	case a.imported() && len(a.t.Activities) < leastActivities:
-		return fmt.Sprintf("the trace has %s of what the GPU did, too few to tell anything from", format.Plural(len(a.t.Activities), "row", "rows"))
+		return fmt.Sprintf(
+			"the trace has %s of what the GPU did, too few to tell anything from",
+			format.Plural(len(a.t.Activities), "row", "rows"),
+		)
 	}
 	return ""
 }

@@ -20,14 +20,28 @@ import (
 func steps(category, name string) string {
 	var b strings.Builder
 	row := func(category, name string, tid, ts, dur int, args string) {
-		fmt.Fprintf(&b, `{"ph":"X","cat":%q,"name":%q,"pid":9,"tid":%d,"ts":%d,"dur":%d,"args":{%s}},`, category, name, tid, ts, dur, args)
+		fmt.Fprintf(
+			&b,
+			`{"ph":"X","cat":%q,"name":%q,"pid":9,"tid":%d,"ts":%d,"dur":%d,"args":{%s}},`,
+			category,
+			name,
+			tid,
+			ts,
+			dur,
+			args,
+		)
 	}
 	for i := range 6 {
 		at := 1000 + i*10_000
 		row("user_annotation", fmt.Sprintf("ProfilerStep#%d", i), 9, at, 10_000, "")
 		row(category, name, 9, at, 8000, "")
 		row("cuda_runtime", "cudaLaunchKernel", 9, at+8100, 10, fmt.Sprintf(`"correlation":%d`, i+1))
-		fmt.Fprintf(&b, `{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":%d,"dur":1000,"args":{"device":0,"stream":7,"correlation":%d}},`, at+8120, i+1)
+		fmt.Fprintf(
+			&b,
+			`{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":%d,"dur":1000,"args":{"device":0,"stream":7,"correlation":%d}},`,
+			at+8120,
+			i+1,
+		)
 	}
 	return `{"traceEvents":[` + strings.TrimSuffix(b.String(), ",") + `]}`
 }
@@ -60,7 +74,15 @@ func TestImportedRangesAreCauses(t *testing.T) {
 		}
 		f := &d.Findings[0]
 		if f.Cause != c.cause || !strings.Contains(f.Place, c.place) || f.Share < 0.75 || f.Share > 0.9 {
-			t.Errorf("%s: %s at %q for %.2f of the time, want %s at %q", c.name, f.Cause, f.Place, f.Share, c.cause, c.place)
+			t.Errorf(
+				"%s: %s at %q for %.2f of the time, want %s at %q",
+				c.name,
+				f.Cause,
+				f.Place,
+				f.Share,
+				c.cause,
+				c.place,
+			)
 		}
 	}
 }
@@ -69,7 +91,8 @@ func TestImportedRangesAreCauses(t *testing.T) {
 func TestImportedAdvice(t *testing.T) {
 	text := `{"traceEvents":[{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":1,"dur":900000,"args":{"correlation":1}}]}`
 	d := diagnosed(t, text)
-	if d.Verdict != diagnose.NotEnough || len(d.Reasons) != 1 || !strings.Contains(d.Reasons[0], "ProfilerActivity.CUDA") {
+	if d.Verdict != diagnose.NotEnough || len(d.Reasons) != 1 ||
+		!strings.Contains(d.Reasons[0], "ProfilerActivity.CUDA") {
 		t.Errorf("a trace without GPU rows: %s, %q", d.Verdict, d.Reasons)
 	}
 	for _, r := range d.Reasons {
@@ -91,11 +114,28 @@ func rank(n int, compute func(step int) int, slowest func(step int) int) string 
 				start, end = end, at+20+slowest(i)+200
 			}
 			id := 2*i + k + 1
-			fmt.Fprintf(&b, `{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":%d,"dur":5,"args":{"correlation":%d}},`, at+5*k, id)
-			fmt.Fprintf(&b, `{"ph":"X","cat":"kernel","name":%q,"pid":0,"tid":7,"ts":%d,"dur":%d,"args":{"device":%d,"stream":7,"correlation":%d}},`, name, start, end-start, n, id)
+			fmt.Fprintf(
+				&b,
+				`{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":%d,"dur":5,"args":{"correlation":%d}},`,
+				at+5*k,
+				id,
+			)
+			fmt.Fprintf(
+				&b,
+				`{"ph":"X","cat":"kernel","name":%q,"pid":0,"tid":7,"ts":%d,"dur":%d,"args":{"device":%d,"stream":7,"correlation":%d}},`,
+				name,
+				start,
+				end-start,
+				n,
+				id,
+			)
 		}
 	}
-	return fmt.Sprintf(`{"distributedInfo":{"rank":%d,"world_size":3},"baseTimeNanoseconds":1700000000000000000,"traceEvents":[%s]}`, n, strings.TrimSuffix(b.String(), ","))
+	return fmt.Sprintf(
+		`{"distributedInfo":{"rank":%d,"world_size":3},"baseTimeNanoseconds":1700000000000000000,"traceEvents":[%s]}`,
+		n,
+		strings.TrimSuffix(b.String(), ","),
+	)
 }
 
 // TestRanks holds that the traces of ranks, which have one pid on three hosts, are one recording of three processes, and

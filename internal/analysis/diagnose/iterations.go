@@ -79,8 +79,16 @@ func (a *analysis) byRanges() (*Iteration, string) {
 		}
 		if len(r.durations) < leastRepetitions {
 			if few == "" && len(r.durations) > 1 {
-				few = fmt.Sprintf("%s named %q, and %d are needed for a latency",
-					format.Plural(uint64(len(r.durations)), "range was", "ranges were"), format.Clean(r.name), leastRepetitions)
+				few = fmt.Sprintf(
+					"%s named %q, and %d are needed for a latency",
+					format.Plural(
+						uint64(len(r.durations)),
+						"range was",
+						"ranges were",
+					),
+					format.Clean(r.name),
+					leastRepetitions,
+				)
 			}
 			continue
 		}
@@ -450,7 +458,16 @@ func (a *analysis) byKernels() *Iteration {
 			continue
 		}
 		if k := a.t.KernelIndex(act); k != timeline.None {
-			list = append(list, token{key: uint64(k), what: uint64(k), at: act.Start, window: int32(windows.At(act.Start)), kind: kernelAnchor})
+			list = append(
+				list,
+				token{
+					key:    uint64(k),
+					what:   uint64(k),
+					at:     act.Start,
+					window: int32(windows.At(act.Start)),
+					kind:   kernelAnchor,
+				},
+			)
 		}
 	}
 	p, ok := repeats(list, false)

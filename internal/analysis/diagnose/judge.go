@@ -67,8 +67,12 @@ const mostlyBusy = 0.8
 
 // acquit calls a program healthy whose GPU works most of the time and of which nothing is accused.
 func (a *analysis) acquit(d *Diagnosis) {
-	accused := slices.ContainsFunc(d.Findings, func(f Finding) bool { return !f.Minor && f.Cost > 0 && f.Cause != cause.StartEnd.String() })
-	if d.Verdict == Balanced && !accused && share(a.total.busy(), a.total.Time-a.total.Idle[cause.NoWork]) >= mostlyBusy {
+	accused := slices.ContainsFunc(
+		d.Findings,
+		func(f Finding) bool { return !f.Minor && f.Cost > 0 && f.Cause != cause.StartEnd.String() },
+	)
+	if d.Verdict == Balanced && !accused &&
+		share(a.total.busy(), a.total.Time-a.total.Idle[cause.NoWork]) >= mostlyBusy {
 		d.Verdict = Healthy
 	}
 }
@@ -93,13 +97,24 @@ func (a *analysis) doubts(d *Diagnosis) []string {
 	case a.subject == aboutUnseen:
 		return append(out, a.unseen())
 	case a.total.Time == 0 && a.subject == aboutCPU:
-		return append(out, "nothing shows what the program's main thread did: it is neither sampled nor are its waits recorded in this time")
+		return append(
+			out,
+
+			"nothing shows what the program's main thread did: it is neither sampled nor are its waits recorded in this time",
+		)
 	}
 	if short := a.tooShort(); short != "" {
 		out = append(out, short)
 	}
 	if it := d.Iterations; it != nil && a.total.Time < it.P50 && !a.imported() {
-		out = append(out, fmt.Sprintf("the GPU was watched for %s, and one iteration takes %s: record for longer", format.Span(a.total.Time), format.Span(it.P50)))
+		out = append(
+			out,
+			fmt.Sprintf(
+				"the GPU was watched for %s, and one iteration takes %s: record for longer",
+				format.Span(a.total.Time),
+				format.Span(it.P50),
+			),
+		)
 	}
 	if other := a.otherUser(); other != "" {
 		out = append(out, other)
@@ -162,7 +177,11 @@ func (a *analysis) otherUser() string {
 		for op := th.First; op < th.Last; op++ {
 			if starts[a.t.Ops[op].Func] {
 				p := &a.t.Processes[th.Process]
-				return fmt.Sprintf("process %d (%s) uses the GPU too, and what it did there was not recorded", p.PID, format.Clean(p.Comm))
+				return fmt.Sprintf(
+					"process %d (%s) uses the GPU too, and what it did there was not recorded",
+					p.PID,
+					format.Clean(p.Comm),
+				)
 			}
 		}
 	}
@@ -199,7 +218,10 @@ func (a *analysis) unknown(d *Diagnosis) []string {
 func (a *analysis) missing() []string {
 	var out []string
 	if a.gpu != nil && a.gpu.Links.Activities > 0 && a.gpu.Links.Share < 1-leastShare {
-		out = append(out, fmt.Sprintf("the launches of %s of what the GPU did are not known", format.Percent(1-a.gpu.Links.Share)))
+		out = append(
+			out,
+			fmt.Sprintf("the launches of %s of what the GPU did are not known", format.Percent(1-a.gpu.Links.Share)),
+		)
 	}
 	if !a.cpu.Scheduled {
 		out = append(out, a.either(noWaits, noWaitsImported))
@@ -208,8 +230,11 @@ func (a *analysis) missing() []string {
 		out = append(out, a.either(noCode, noCodeImported))
 	}
 	if slices.ContainsFunc(a.t.Rec.Meta.Objects, func(o recording.Object) bool { return o.Role == recording.Unclear }) {
-		out = append(out, "who opened some of its connections is not known, so that waiting for a request cannot be told from waiting for an answer: "+
-			"nobody listens on either end any more, or /proc/PID/net could not be read")
+		out = append(
+			out,
+			"who opened some of its connections is not known, so that waiting for a request cannot be told from waiting for an answer: "+
+				"nobody listens on either end any more, or /proc/PID/net could not be read",
+		)
 	}
 	if s := a.lostShare(); s >= leastShare {
 		out = append(out, fmt.Sprintf("%s of the events were lost", format.Percent(s)))
@@ -234,8 +259,14 @@ func (a *analysis) clockDoubt() []string {
 		bound = min(bound, measuredClock)
 	}
 	if c.Error > each || bound > max(each, margin) {
-		return []string{fmt.Sprintf("the clocks of the GPU and the CPU are up to %s apart, and the times in question are %s long on average",
-			format.Span(max(c.Error, bound)), format.Span(each))}
+		return []string{
+			fmt.Sprintf(
+
+				"the clocks of the GPU and the CPU are up to %s apart, and the times in question are %s long on average",
+				format.Span(max(c.Error, bound)),
+				format.Span(each),
+			),
+		}
 	}
 	return nil
 }

@@ -20,7 +20,13 @@ import (
 // Begin finds out what a diagnosis is about: the iterations of the program, and the stretch of time without its start
 // and its end that is broken down. The walk need not have found its gaps yet.
 func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
-	a := &analysis{t: t, w: walk, table: cause.On(t.Rec.Meta.Host.CPUs), places: newPlaces(t.Rec), names: threadNames(t.Rec)}
+	a := &analysis{
+		t:      t,
+		w:      walk,
+		table:  cause.On(t.Rec.Meta.Host.CPUs),
+		places: newPlaces(t.Rec),
+		names:  threadNames(t.Rec),
+	}
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}, Together: []Together{}}
 	a.subject = a.about()
 	d.Iterations, d.Few = a.iterations()

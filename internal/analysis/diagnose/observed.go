@@ -68,7 +68,11 @@ func (a *analysis) leaveOut(d *Diagnosis, devices []measured) {
 	if mean < 1 {
 		return
 	}
-	out := Observed{Share: mean / time, Low: of(calls.Low, a.effect.Steps.Low) / time, High: of(calls.High, a.effect.Steps.High) / time}
+	out := Observed{
+		Share: mean / time,
+		Low:   of(calls.Low, a.effect.Steps.Low) / time,
+		High:  of(calls.High, a.effect.Steps.High) / time,
+	}
 	by := mean / float64(g.cost)
 	for i := range devices {
 		n := uint64(by * float64(devices[i].Idle[cause.LaunchOverhead]))

@@ -47,7 +47,8 @@ func TestWindowsAreLeftOut(t *testing.T) {
 		}
 	}
 	d := s.diagnose()
-	if d.Observed == nil || d.Observed.Share < 0.27 || d.Observed.Share > 0.31 || d.Observed.Low > d.Observed.Share || d.Observed.High < d.Observed.Share {
+	if d.Observed == nil || d.Observed.Share < 0.27 || d.Observed.Share > 0.31 || d.Observed.Low > d.Observed.Share ||
+		d.Observed.High < d.Observed.Share {
 		t.Fatalf("observed %+v", d.Observed)
 	}
 	b := d.Breakdown

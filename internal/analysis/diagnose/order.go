@@ -72,7 +72,8 @@ func (a *analysis) bounded(g *Gain) {
 // demoted makes minor what is too little to be accused. What is minor and would bring less than could be measured goes.
 func (a *analysis) demoted(list []ranked) []ranked {
 	for i := range list {
-		if f := &list[i]; f.rank == timeLost && a.subject == aboutGPUs && !f.id.Busy() && f.id != cause.NoWork && f.isSmall() {
+		if f := &list[i]; f.rank == timeLost && a.subject == aboutGPUs && !f.id.Busy() && f.id != cause.NoWork &&
+			f.isSmall() {
 			f.rank = leftOver
 		}
 	}
@@ -158,7 +159,13 @@ func effort(id cause.ID) int {
 	switch id {
 	case cause.NoCPU, cause.Throttled, cause.Disk, cause.Network, cause.Worker, cause.Allocation, cause.PageFaults:
 		return 0
-	case cause.HostSync, cause.SyncCopy, cause.CopyNotOverlapped, cause.Sleep, cause.GC, cause.Lock, cause.Serialization:
+	case cause.HostSync,
+		cause.SyncCopy,
+		cause.CopyNotOverlapped,
+		cause.Sleep,
+		cause.GC,
+		cause.Lock,
+		cause.Serialization:
 		return 1
 	}
 	return 2

@@ -113,7 +113,12 @@ func TestTies(t *testing.T) {
 		s := newScene(t)
 		for i := range uint64(10) {
 			s.kernel(i*100, i*100+40)
-			s.step(i*100+40, i*100+71, cause.PythonWork, func(x *gap.Step) { x.Op = 0 }) // in a call, so that no samples are needed
+			s.step(
+				i*100+40,
+				i*100+71,
+				cause.PythonWork,
+				func(x *gap.Step) { x.Op = 0 },
+			) // in a call, so that no samples are needed
 			s.step(i*100+71, i*100+100, cause.Sleep, func(x *gap.Step) { x.Sure = c.sure })
 		}
 		if got := causes(s.diagnose()); got != c.want {

@@ -162,8 +162,10 @@ func isPlumbing(file string) bool {
 // Python before 3.9.
 func isFrozen(file string) bool {
 	switch file {
-	case "_bootstrap.py", "_bootstrap_external.py", "zipimport.py", "abc.py", "codecs.py", "io.py", "_collections_abc.py",
-		"_sitebuiltins.py", "genericpath.py", "ntpath.py", "posixpath.py", "os.py", "site.py", "stat.py", "runpy.py":
+	case "_bootstrap.py",
+		"_bootstrap_external.py", "zipimport.py", "abc.py", "codecs.py", "io.py", "_collections_abc.py",
+		"_sitebuiltins.py", "genericpath.py", "ntpath.py", "posixpath.py", "os.py", "site.py", "stat.py",
+		"runpy.py":
 		return true
 	}
 	return false
@@ -177,8 +179,9 @@ func tells(f *recording.Frame) bool {
 
 // systemLibraries are those of the C library, the interpreter, CUDA and allocators.
 var systemLibraries = []string{
-	"libc.so", "libc-", "libpthread", "ld-linux", "linux-vdso", "[vdso]", "libm.so", "libstdc++", "libgcc_s", "libpython", "python3",
-	"libcuda.so", "libcudart", "libcupti", "libnvidia", "libjemalloc", "libtcmalloc", "libmimalloc",
+	"libc.so", "libc-", "libpthread", "ld-linux", "linux-vdso", "[vdso]", "libm.so", "libstdc++", "libgcc_s",
+	"libpython", "python3", "libcuda.so", "libcudart", "libcupti", "libnvidia", "libjemalloc", "libtcmalloc",
+	"libmimalloc",
 }
 
 // frameworkLibraries are those of PyTorch and CUDA whose functions without a name tell nothing.
@@ -198,10 +201,12 @@ func ofProgram(f *recording.Frame) bool {
 // dispatcher, its bindings, and allocators.
 func dispatches(name string) bool {
 	for _, p := range []string{
-		"c10::Dispatcher::", "c10::impl::", "c10::OperatorHandle", "c10::KernelFunction", "c10::BoxedKernel", "at::_ops::", "at::redispatch::",
-		"torch::autograd::", "torch::jit::invokeOperator", "torch::PythonArgParser", "THPVariable_", "pybind11::", "nanobind::", "nb_func_",
-		"c10::cuda::CUDACachingAllocator::", "c10::alloc_cpu", "operator new", "operator delete", "std::function", "malloc", "free", "calloc",
-		"realloc", "posix_memalign", "aligned_alloc", "je_", "tc_", "mi_",
+		"c10::Dispatcher::", "c10::impl::", "c10::OperatorHandle", "c10::KernelFunction", "c10::BoxedKernel",
+		"at::_ops::", "at::redispatch::", "torch::autograd::", "torch::jit::invokeOperator",
+		"torch::PythonArgParser", "THPVariable_", "pybind11::", "nanobind::", "nb_func_",
+		"c10::cuda::CUDACachingAllocator::", "c10::alloc_cpu", "operator new", "operator delete",
+		"std::function", "malloc", "free", "calloc", "realloc", "posix_memalign", "aligned_alloc", "je_", "tc_",
+		"mi_",
 	} {
 		if strings.HasPrefix(name, p) {
 			return true

@@ -59,7 +59,11 @@ func TestPlaces(t *testing.T) {
 // not.
 func TestFewSamplesAreNoPlace(t *testing.T) {
 	of := func(name string, time, seen uint64) dominant {
-		return dominant{place: place{code: code{name: name, file: "server"}, kind: recording.NativeFrame}, time: time, seen: seen}
+		return dominant{
+			place: place{code: code{name: name, file: "server"}, kind: recording.NativeFrame},
+			time:  time,
+			seen:  seen,
+		}
 	}
 	for _, c := range []struct {
 		list []dominant

@@ -66,8 +66,14 @@ func TestRandomPrograms(t *testing.T) {
 func host(b *recordtest.Builder, rng *rand.Rand, length uint64) {
 	stacks := []uint64{
 		0,
-		b.Stack(recordtest.Python("encode", "/srv/app/infer.py", 12), recordtest.Python("main", "/srv/app/infer.py", 90)),
-		b.Stack(recordtest.Native("at::native::add", "libtorch_cuda.so"), recordtest.Python("forward", "/usr/lib/python3/dist-packages/torch/nn/linear.py", 3)),
+		b.Stack(
+			recordtest.Python("encode", "/srv/app/infer.py", 12),
+			recordtest.Python("main", "/srv/app/infer.py", 90),
+		),
+		b.Stack(
+			recordtest.Native("at::native::add", "libtorch_cuda.so"),
+			recordtest.Python("forward", "/usr/lib/python3/dist-packages/torch/nn/linear.py", 3),
+		),
 		b.Stack(recordtest.Native("take_gil", "python3.12"), recordtest.Python("work", "/srv/app/infer.py", 5)),
 		b.Stack(recordtest.Native("pthread_cond_wait", "libc.so.6"), recordtest.Native("pop", "libqueue.so")),
 	}
@@ -78,7 +84,10 @@ func host(b *recordtest.Builder, rng *rand.Rand, length uint64) {
 			b.Off(recordtest.Off{
 				TID: tid, TS: start + at, Dur: d, Blocked: rng.Uint64N(d + 1), Call: []uint16{0, 7, 202, 230, event.NoSyscall}[rng.IntN(5)],
 				Flags: []event.Flags{0, 0, event.Preempted, event.MajorFault, event.FromIRQ, event.Open}[rng.IntN(6)],
-				By:    [2]uint32{recordtest.PID, tids[rng.IntN(3)]}, Type: []uint64{0, 1, 8, 12}[rng.IntN(4)], Stack: stacks[rng.IntN(len(stacks))],
+				By: [2]uint32{
+					recordtest.PID,
+					tids[rng.IntN(3)],
+				}, Type: []uint64{0, 1, 8, 12}[rng.IntN(4)], Stack: stacks[rng.IntN(len(stacks))],
 			})
 			at += d + rng.Uint64N(4*ms)
 		}
@@ -95,7 +104,11 @@ func host(b *recordtest.Builder, rng *rand.Rand, length uint64) {
 // them.
 func FuzzNew(f *testing.F) {
 	f.Add([]byte{}, uint64(0), uint64(100))
-	f.Add([]byte{10, 0, 20, 7, 1, 1, 0, 9, 40, 0, 200, 8, 1, 1, 1, 9, 5, 0, 1, 1, 1, 1, 0, 9}, uint64(0), uint64(60_000))
+	f.Add(
+		[]byte{10, 0, 20, 7, 1, 1, 0, 9, 40, 0, 200, 8, 1, 1, 1, 9, 5, 0, 1, 1, 1, 1, 0, 9},
+		uint64(0),
+		uint64(60_000),
+	)
 	f.Add([]byte{255, 255, 255, 255, 1, 1, 255, 255}, uint64(900), uint64(10))
 	fuzzing.Run(f, func(t *testing.T, raw []byte, from, to uint64) {
 		rec := hostile(from, to)
@@ -118,8 +131,17 @@ func hostile(from, to uint64) *recording.Recording {
 			{Name: "cuGraphLaunch", Base: "cuGraphLaunch", Library: "driver", Group: "graph", Timed: true},
 			{},
 		},
-		Frames: []recording.Frame{{Kind: recording.PythonFrame, Name: "f", File: "/a.py", Line: 3}, {Kind: "odd", Name: "g"}, {}},
-		Stacks: []recording.Node{{Parent: -1, Frame: 0}, {Parent: 0, Frame: 9}, {Parent: 2, Frame: 1}, {Parent: 70, Frame: 2}},
+		Frames: []recording.Frame{
+			{Kind: recording.PythonFrame, Name: "f", File: "/a.py", Line: 3},
+			{Kind: "odd", Name: "g"},
+			{},
+		},
+		Stacks: []recording.Node{
+			{Parent: -1, Frame: 0},
+			{Parent: 0, Frame: 9},
+			{Parent: 2, Frame: 1},
+			{Parent: 70, Frame: 2},
+		},
 		GPU: &recording.GPU{
 			Windows: []recording.GPUWindow{
 				{PID: 1, From: 0, To: 40_000, Activity: true, Calls: true},
@@ -127,7 +149,11 @@ func hostile(from, to uint64) *recording.Recording {
 				{PID: 2, From: 1000, To: 20, Activity: true},
 				{PID: 2, From: 10, To: ^uint64(0), Activity: true, Calls: true, Dropped: uint64(from % 3)},
 			},
-			Devices: []recording.Device{{PID: 1, UUID: "a", SMs: 1 << 31}, {PID: 2, UUID: "a"}, {PID: 2, ID: 1, UUID: "b"}},
+			Devices: []recording.Device{
+				{PID: 1, UUID: "a", SMs: 1 << 31},
+				{PID: 2, UUID: "a"},
+				{PID: 2, ID: 1, UUID: "b"},
+			},
 			Kernels: []recording.Kernel{{Name: "gemv"}, {}},
 			Ranges:  []string{"a", ""},
 		},
@@ -142,7 +168,12 @@ func hostileEvent(raw []byte) event.Event {
 		Func: uint16(raw[3]) % 7, PID: uint32(raw[4] % 4), TID: uint32(raw[5] % 4),
 		Kind: event.Kind(raw[6] % 14), Flags: event.Flags(raw[7]), Ret: int32(raw[7]) - 3,
 	}
-	e.Args = [4]uint64{uint64(raw[7] >> 3), uint64(raw[4])<<32 | uint64(raw[5]), uint64(raw[6]) << 40, uint64(raw[7]) << 44}
+	e.Args = [4]uint64{
+		uint64(raw[7] >> 3),
+		uint64(raw[4])<<32 | uint64(raw[5]),
+		uint64(raw[6]) << 40,
+		uint64(raw[7]) << 44,
+	}
 	if raw[6] == 255 {
 		e.TS = ^uint64(0) - e.TS
 	}

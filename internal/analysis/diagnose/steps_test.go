@@ -29,7 +29,8 @@ func TestProbedLater(t *testing.T) {
 		within(s, "cudaStreamSynchronize", "cuStreamSynchronize", at+1500, 4)
 	}
 	it := s.diagnose().Iterations
-	if it == nil || it.Count != 399 || it.P50 != 2000*us || it.Source != "period of cudaStreamSynchronize in python (1234)" {
+	if it == nil || it.Count != 399 || it.P50 != 2000*us ||
+		it.Source != "period of cudaStreamSynchronize in python (1234)" {
 		t.Errorf("not 399 of 2 ms")
 	}
 }
@@ -196,7 +197,10 @@ func TestCallsOfSomeOfTheTime(t *testing.T) {
 	for _, off := range []float64{0, 0.4} {
 		s := newScene(t)
 		s.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{
-			{Name: "cuda calls", Shares: []recording.LevelShare{{Level: "each call", Share: 1 - off}, {Level: "off", Share: off}}},
+			{
+				Name:   "cuda calls",
+				Shares: []recording.LevelShare{{Level: "each call", Share: 1 - off}, {Level: "off", Share: off}},
+			},
 		}}
 		s.kernel(5, 400)
 		s.Meta.Processes[0].Died = start + 990*ms

@@ -64,6 +64,10 @@ func (a *analysis) late(d *Diagnosis, f *Finding) {
 		n++
 	}
 	if n > 0 {
-		add("Its GPU computed for %s of the time, the others for %s on average.", format.Percent(own), format.Percent(others/float64(n)))
+		add(
+			"Its GPU computed for %s of the time, the others for %s on average.",
+			format.Percent(own),
+			format.Percent(others/float64(n)),
+		)
 	}
 }

@@ -101,7 +101,11 @@ func (a *analysis) otherTitle(d *Diagnosis, w *facts, at string) string {
 	case cause.NoWork:
 		return "Nobody asks for anything"
 	case cause.SmallBatch:
-		return fmt.Sprintf("Kernels are too small for the GPU (%s on average for %d multiprocessors)", format.Plural(a.total.meanBlocks(), "block", "blocks"), a.total.sms)
+		return fmt.Sprintf(
+			"Kernels are too small for the GPU (%s on average for %d multiprocessors)",
+			format.Plural(a.total.meanBlocks(), "block", "blocks"),
+			a.total.sms,
+		)
 	case cause.TinyKernels:
 		return "Most kernels are over sooner than they are launched"
 	case cause.Straggler:
@@ -204,7 +208,12 @@ func (a *analysis) headline(d *Diagnosis) string {
 	case top == nil:
 		return fmt.Sprintf("The GPU works for %s of the time; what it loses has no single cause.", format.Percent(busy))
 	case d.Verdict == CPUOnly:
-		return fmt.Sprintf("No GPU is used. %s: %s of the time (%s).", top.Title, format.Percent(top.Share), format.Span(top.Cost))
+		return fmt.Sprintf(
+			"No GPU is used. %s: %s of the time (%s).",
+			top.Title,
+			format.Percent(top.Share),
+			format.Span(top.Cost),
+		)
 	}
 	s := fmt.Sprintf("%s: %s of the time (%s)", top.Title, format.Percent(top.Share), format.Span(top.Cost))
 	if list := top.Changes; len(list) > 0 {
@@ -224,7 +233,13 @@ func (a *analysis) healthy(d *Diagnosis, busy float64) string {
 		return s + ": nothing that stands out could be gained."
 	}
 	f := &d.Findings[i]
-	return fmt.Sprintf("%s. What is left to gain: %s, %s of the time (%s).", s, f.Title, format.Percent(f.Share), format.Span(f.Cost))
+	return fmt.Sprintf(
+		"%s. What is left to gain: %s, %s of the time (%s).",
+		s,
+		f.Title,
+		format.Percent(f.Share),
+		format.Span(f.Cost),
+	)
 }
 
 // clause cuts a text at the end of its first part: what follows explains it.

@@ -13,7 +13,10 @@ import (
 // fetching copies a result to the host and searches it there.
 func fetching(t *testing.T, search string) *scene {
 	s := newScene(t)
-	sync := s.Stack(recordtest.Native("cudaMemcpyAsync", "libcudart.so"), recordtest.Python("choose", "/app/infer.py", 35))
+	sync := s.Stack(
+		recordtest.Native("cudaMemcpyAsync", "libcudart.so"),
+		recordtest.Python("choose", "/app/infer.py", 35),
+	)
 	find := s.Stack(recordtest.Python(search, "/app/infer.py", 36))
 	for i := range uint64(10) {
 		s.kernel(i*100, i*100+20)
@@ -39,7 +42,8 @@ func TestOneChange(t *testing.T) {
 	if len(d.Together) != 2 || !d.Together[0].One || d.Together[1].One || len(d.Together[0].Causes) != 2 {
 		t.Fatalf("together: %+v; findings %q", d.Together, causes(d))
 	}
-	if !slices.Contains(asked[0], diagnose.Remedy{Cause: cause.PythonWork, Less: true}) || !slices.Contains(asked[0], diagnose.Remedy{Cause: cause.SyncCopy}) {
+	if !slices.Contains(asked[0], diagnose.Remedy{Cause: cause.PythonWork, Less: true}) ||
+		!slices.Contains(asked[0], diagnose.Remedy{Cause: cause.SyncCopy}) {
 		t.Errorf("of one change %+v is asked", asked[0])
 	}
 	if g := d.Together[0].Gain; g.Speedup != 5 || g.Limit == "" { // the kernels take a fifth of the time

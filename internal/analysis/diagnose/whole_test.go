@@ -125,10 +125,15 @@ func TestDamagedRecordings(t *testing.T) {
 // small is a short program made by dice, with its threads on the CPU.
 func small(seed, length uint64) *recording.Recording {
 	rng := rand.New(rand.NewPCG(seed, 12))
-	s := timelinetest.Random(timelinetest.Config{Seed: seed, Agent: seed%3 > 0, Both: seed%2 > 0, NoSyncs: seed%4 > 0, Length: length})
+	s := timelinetest.Random(
+		timelinetest.Config{Seed: seed, Agent: seed%3 > 0, Both: seed%2 > 0, NoSyncs: seed%4 > 0, Length: length},
+	)
 	host(s.Builder.Builder, rng, length)
 	rec := s.Run()
-	rec.Meta.Processes = append(rec.Meta.Processes, recording.Process{PID: recordtest.PID, Comm: "again", Born: start + length/2})
+	rec.Meta.Processes = append(
+		rec.Meta.Processes,
+		recording.Process{PID: recordtest.PID, Comm: "again", Born: start + length/2},
+	)
 	return rec
 }
 
@@ -194,7 +199,11 @@ func TestSeeds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n[]byte(%q)\n", meta, bytesOf(rec.Events[:min(len(rec.Events), 150)]))
+			text := fmt.Sprintf(
+				"go test fuzz v1\n[]byte(%q)\n[]byte(%q)\n",
+				meta,
+				bytesOf(rec.Events[:min(len(rec.Events), 150)]),
+			)
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}

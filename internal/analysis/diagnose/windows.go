@@ -89,8 +89,11 @@ func (s *sampleOf) believed(because *[]string) float64 {
 	const noted = 0.1
 	if s.off > noted {
 		by *= max(0.5, 1-s.off)
-		*because = append(*because, fmt.Sprintf("its share differs between %s: from %s to %s", format.Plural(s.windows, "window", "windows"),
-			format.Percent(s.low), format.Percent(s.high)))
+		*because = append(
+			*because,
+			fmt.Sprintf("its share differs between %s: from %s to %s", format.Plural(s.windows, "window", "windows"),
+				format.Percent(s.low), format.Percent(s.high)),
+		)
 	}
 	return by
 }
@@ -130,7 +133,8 @@ func (a *analysis) insideMean(it *Iteration) uint64 {
 // throughout keeps what windows say about a thread within what was recorded of it all the time: that it had no CPU for
 // most of one window is chance where it had none for half of the time as a whole.
 func (a *analysis) throughout(f *Finding, id cause.ID) {
-	if id != cause.NoCPU && id != cause.Throttled || f.TID == 0 || a.subject != aboutGPUs || share(a.total.Time, a.total.Window) > leastContinuous {
+	if id != cause.NoCPU && id != cause.Throttled || f.TID == 0 || a.subject != aboutGPUs ||
+		share(a.total.Time, a.total.Window) > leastContinuous {
 		return
 	}
 	for i := range a.cpu.Threads {
@@ -143,8 +147,14 @@ func (a *analysis) throughout(f *Finding, id cause.ID) {
 		if lived == 0 || whole >= f.Share {
 			return
 		}
-		f.Because = append(f.Because, fmt.Sprintf("the windows say %s, and scheduling, which is recorded all the time, that its thread had no CPU for %s",
-			format.Percent(f.Share), format.Percent(whole)))
+		f.Because = append(
+			f.Because,
+			fmt.Sprintf(
+				"the windows say %s, and scheduling, which is recorded all the time, that its thread had no CPU for %s",
+				format.Percent(f.Share),
+				format.Percent(whole),
+			),
+		)
 		f.Share, f.Cost = whole, uint64(whole*float64(a.total.Time))
 		return
 	}

@@ -64,7 +64,8 @@ func TestAlwaysBeatsWindows(t *testing.T) {
 		s.Off(recordtest.Off{TID: recordtest.PID, TS: start + i*100*ms, Dur: 50 * ms, Flags: event.Preempted})
 	}
 	d := s.diagnose()
-	if len(d.Findings) != 1 || d.Findings[0].Share < 0.45 || d.Findings[0].Share > 0.55 || !strings.Contains(because(&d.Findings[0]), "all the time") {
+	if len(d.Findings) != 1 || d.Findings[0].Share < 0.45 || d.Findings[0].Share > 0.55 ||
+		!strings.Contains(because(&d.Findings[0]), "all the time") {
 		t.Errorf("%+v", d.Findings)
 	}
 }
@@ -99,7 +100,15 @@ func TestWhoTookTheCPU(t *testing.T) {
 		fewer bool
 	}{{recordtest.PID, true}, {4321, false}} {
 		s := newScene(t)
-		s.Off(recordtest.Off{TID: recordtest.PID, TS: start - ms, Dur: ms / 2, Flags: event.Preempted, By: [2]uint32{c.by, c.by}}) // the first event
+		s.Off(
+			recordtest.Off{
+				TID:   recordtest.PID,
+				TS:    start - ms,
+				Dur:   ms / 2,
+				Flags: event.Preempted,
+				By:    [2]uint32{c.by, c.by},
+			},
+		) // the first event
 		for i := range uint64(10) {
 			s.kernel(i*100, i*100+40)
 			s.step(i*100+40, i*100+100, cause.NoCPU, func(x *gap.Step) { x.Wait = 0 })

@@ -33,7 +33,11 @@ func (a *analysis) newDevices() []deviceWork {
 			d.covered = a.w.Covered[i].Both(timeline.Spans{a.within})
 		}
 		d.kinds = newKinds(a.t, memory, talks, &a.t.Devices[i])
-		d.sweep = sweep{inside: cutter{spans: d.covered}, both: cutter{spans: d.covered}, third: cutter{spans: d.covered}}
+		d.sweep = sweep{
+			inside: cutter{spans: d.covered},
+			both:   cutter{spans: d.covered},
+			third:  cutter{spans: d.covered},
+		}
 	}
 	return out
 }

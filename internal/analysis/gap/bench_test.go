@@ -18,7 +18,11 @@ func BenchmarkMillionGaps(b *testing.B) {
 	s := newScene()
 	s.Window(start, start+n*period)
 	s.Meta.GPU.Windows[0].To = start + n*period
-	stacks := []uint64{s.Stack(user), s.Stack(native("parse_json", "server")), s.Stack(python("forward", "/x/torch/nn/modules/linear.py"), user)}
+	stacks := []uint64{
+		s.Stack(user),
+		s.Stack(native("parse_json", "server")),
+		s.Stack(python("forward", "/x/torch/nn/modules/linear.py"), user),
+	}
 	for i := range uint64(n) {
 		at := i * period
 		s.run(at, at+8*us, at+12*us)
@@ -30,7 +34,16 @@ func BenchmarkMillionGaps(b *testing.B) {
 			s.Sample(helper, start+at+15*us, stacks[i/500%3], event.Whole)
 		}
 		if i%1000 == 999 {
-			s.Off(recordtest.Off{TID: leader, TS: start + at + 13*us, Dur: 5 * us, Blocked: 5 * us, Call: sysFutex, By: [2]uint32{leader, helper}})
+			s.Off(
+				recordtest.Off{
+					TID:     leader,
+					TS:      start + at + 13*us,
+					Dur:     5 * us,
+					Blocked: 5 * us,
+					Call:    sysFutex,
+					By:      [2]uint32{leader, helper},
+				},
+			)
 		}
 	}
 	t := timeline.Build(s.Recording())

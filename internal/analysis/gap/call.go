@@ -34,7 +34,11 @@ func classify(f *recording.Function) class {
 	case "launch", "set":
 		return class{kind: launchCall}
 	case "copy":
-		return class{kind: copyCall, async: strings.Contains(f.Base, "Async"), back: strings.Contains(f.Base, "DtoH") || strings.Contains(f.Base, "AtoH")}
+		return class{
+			kind:  copyCall,
+			async: strings.Contains(f.Base, "Async"),
+			back:  strings.Contains(f.Base, "DtoH") || strings.Contains(f.Base, "AtoH"),
+		}
 	case "sync":
 		return class{kind: syncCall}
 	case "alloc", "free", "memory":

@@ -18,7 +18,8 @@ func TestCaptureIsNoLaunching(t *testing.T) {
 	var captured uint64
 	_, w := s.build(t)
 	for _, st := range w.Steps {
-		if from, to := max(st.From, start+1_010*us), min(st.To, start+15_000*us); from < to && st.Cause == cause.Compilation {
+		if from, to := max(st.From, start+1_010*us), min(st.To, start+15_000*us); from < to &&
+			st.Cause == cause.Compilation {
 			captured += to - from
 		}
 	}

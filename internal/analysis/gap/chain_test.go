@@ -35,7 +35,8 @@ func TestChain(t *testing.T) {
 	next := blocked(sysFutex, third, 0)
 	next.TID, next.TS, next.Dur, next.Blocked = helper, 1*ms, 17*ms, 17*ms-10*us
 	s.off(next).sampled(helper, native("pack", "server"))
-	s.off(recordtest.Off{TID: third, TS: 1 * ms, Dur: 15 * ms, Blocked: 15 * ms, Call: sysPread, Inode: 1, Type: 8}).sampled(third, native("unpack", "server"))
+	s.off(recordtest.Off{TID: third, TS: 1 * ms, Dur: 15 * ms, Blocked: 15 * ms, Call: sysPread, Inode: 1, Type: 8}).
+		sampled(third, native("unpack", "server"))
 	steps := s.want(t, waiting(cause.Worker))
 	inner := map[cause.ID]uint64{}
 	for _, st := range steps {
@@ -55,7 +56,8 @@ func TestChain(t *testing.T) {
 func TestIdleServer(t *testing.T) {
 	s := frame().sampled(leader, user)
 	s.off(blocked(sysFutex, helper, 0))
-	s.off(recordtest.Off{TID: helper, TS: 500 * us, Dur: 18 * ms, Blocked: 18 * ms, Call: sysAccept, Flags: event.FromIRQ}).sampled(helper, user)
+	s.off(recordtest.Off{TID: helper, TS: 500 * us, Dur: 18 * ms, Blocked: 18 * ms, Call: sysAccept, Flags: event.FromIRQ}).
+		sampled(helper, user)
 	steps := s.want(t, map[cause.ID]uint64{
 		cause.HostSync: drained, cause.LaunchOverhead: launched, cause.NoWork: 17_500 * us, cause.Worker: 500 * us, cause.PythonWork: middle - 18*ms,
 	})
@@ -97,7 +99,11 @@ func TestLocks(t *testing.T) {
 // TestGILHolder: the wait timed out, as CPython's do every 5 ms, so that nobody woke the thread; samples say who ran.
 func TestGILHolder(t *testing.T) {
 	s := frame().sampled(leader, user).sampled(helper, python("encode", "/app/metrics.py"))
-	o := blocked(sysFutex, 0, s.Stack(native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), user))
+	o := blocked(
+		sysFutex,
+		0,
+		s.Stack(native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), user),
+	)
 	o.Flags = event.FromIRQ
 	if st := of(t, s.off(o).want(t, waiting(cause.GIL)), cause.GIL); st.TID != helper || st.Inner != cause.PythonWork {
 		t.Errorf("step %+v", st)
@@ -141,11 +147,30 @@ func TestFutexesWithoutStacks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := frame().sampled(leader, user).sampled(helper, native("compute", "server"))
-			lock := s.Stack(kernel("futex_wait_queue"), kernel("futex_wait"), kernel("do_futex"), native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"), native("push", "server"))
-			s.Off(recordtest.Off{TID: c.tid, TS: start + 50*ms, Dur: ms, Blocked: ms, Call: sysFutex, Arg: c.address, By: [2]uint32{leader, helper}, Stack: lock})
+			lock := s.Stack(
+				kernel("futex_wait_queue"),
+				kernel("futex_wait"),
+				kernel("do_futex"),
+				native("__lll_lock_wait", "libc.so.6"),
+				native("pthread_mutex_lock", "libc.so.6"),
+				native("push", "server"),
+			)
+			s.Off(
+				recordtest.Off{
+					TID:     c.tid,
+					TS:      start + 50*ms,
+					Dur:     ms,
+					Blocked: ms,
+					Call:    sysFutex,
+					Arg:     c.address,
+					By:      [2]uint32{leader, helper},
+					Stack:   lock,
+				},
+			)
 			o := blocked(sysFutex, helper, 0)
 			o.Arg = 0x7000
-			if st := of(t, s.off(o).want(t, waiting(c.want)), c.want); st.TID != helper || st.Inner != cause.NativeWork {
+			if st := of(t, s.off(o).want(t, waiting(c.want)), c.want); st.TID != helper ||
+				st.Inner != cause.NativeWork {
 				t.Errorf("step %+v", st)
 			}
 		})
@@ -157,9 +182,26 @@ func TestMostStacksOfAFutexDecide(t *testing.T) {
 	for others, want := range map[uint64]cause.ID{0: cause.Worker, 2: cause.Lock} {
 		s := frame().sampled(leader, user).sampled(helper, native("compute", "server"))
 		inFutex := []recording.Frame{kernel("futex_wait_queue"), kernel("futex_wait"), kernel("do_futex")}
-		lock := s.Stack(append(inFutex, native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"), native("push", "server"))...)
+		lock := s.Stack(
+			append(
+				inFutex,
+				native("__lll_lock_wait", "libc.so.6"),
+				native("pthread_mutex_lock", "libc.so.6"),
+				native("push", "server"),
+			)...)
 		for i := range others {
-			s.Off(recordtest.Off{TID: third, TS: start + 50*ms + i*2*ms, Dur: ms, Blocked: ms, Call: sysFutex, Arg: 0x7000, By: [2]uint32{leader, helper}, Stack: lock})
+			s.Off(
+				recordtest.Off{
+					TID:     third,
+					TS:      start + 50*ms + i*2*ms,
+					Dur:     ms,
+					Blocked: ms,
+					Call:    sysFutex,
+					Arg:     0x7000,
+					By:      [2]uint32{leader, helper},
+					Stack:   lock,
+				},
+			)
 		}
 		o := blocked(sysFutex, helper, 0)
 		o.Arg, o.Stack = 0x7000, s.Stack(append(inFutex, native("push", "server"))...)
@@ -170,9 +212,23 @@ func TestMostStacksOfAFutexDecide(t *testing.T) {
 // TestGILWithoutSamples: who let the GIL go in the end held it while the thread asked in vain.
 func TestGILWithoutSamples(t *testing.T) {
 	s := frame().sampled(leader, user)
-	take := s.Stack(kernel("futex_wait_queue"), kernel("futex_wait"), native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), user)
+	take := s.Stack(
+		kernel("futex_wait_queue"),
+		kernel("futex_wait"),
+		native("pthread_cond_timedwait", "libc.so.6"),
+		native("take_gil", "python3.12"),
+		user,
+	)
 	for i := range uint64(3) {
-		o := recordtest.Off{TS: 1*ms + i*5*ms, Dur: 5*ms - 1, Blocked: 5*ms - 1, Call: sysFutex, Arg: 0x7000 + i%2*4, Flags: event.FromIRQ, Stack: take}
+		o := recordtest.Off{
+			TS:      1*ms + i*5*ms,
+			Dur:     5*ms - 1,
+			Blocked: 5*ms - 1,
+			Call:    sysFutex,
+			Arg:     0x7000 + i%2*4,
+			Flags:   event.FromIRQ,
+			Stack:   take,
+		}
 		if i == 2 {
 			o.Flags, o.By = 0, [2]uint32{leader, helper}
 		}
@@ -194,7 +250,15 @@ func TestGILWithoutSamples(t *testing.T) {
 // it is asked for.
 func TestDid(t *testing.T) {
 	s := frame()
-	s.off(recordtest.Off{Call: sysPread, Blocked: 18*ms - 10*us, Inode: 777, Type: 8, Flags: event.Uninterruptible | event.FromIRQ})
+	s.off(
+		recordtest.Off{
+			Call:    sysPread,
+			Blocked: 18*ms - 10*us,
+			Inode:   777,
+			Type:    8,
+			Flags:   event.Uninterruptible | event.FromIRQ,
+		},
+	)
 	tl := timeline.Build(s.Recording())
 	w := Build(tl)
 	for _, at := range [][2]uint64{{500 * us, 19 * ms}, {0, 300 * us}, {2 * ms, 3 * ms}} {

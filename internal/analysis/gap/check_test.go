@@ -73,16 +73,22 @@ func plainSums(t *timeline.Timeline, w *Walk) []Sum {
 			Count: 1, Time: g.To - g.From, Longest: []timeline.Span{{From: g.From, To: g.To}},
 		}
 		i := slices.IndexFunc(out, func(o Sum) bool {
-			return o.Device == s.Device && o.PID == s.PID && o.TID == s.TID && o.Func == s.Func && o.Certain == s.Certain
+			return o.Device == s.Device && o.PID == s.PID && o.TID == s.TID && o.Func == s.Func &&
+				o.Certain == s.Certain
 		})
 		if i < 0 {
 			out = append(out, s)
 			continue
 		}
-		out[i].Count, out[i].Time, out[i].Longest = out[i].Count+1, out[i].Time+s.Time, append(out[i].Longest, s.Longest...)
+		out[i].Count, out[i].Time, out[i].Longest = out[i].Count+1, out[i].Time+s.Time, append(
+			out[i].Longest,
+			s.Longest...)
 	}
 	for i := range out {
-		slices.SortStableFunc(out[i].Longest, func(x, y timeline.Span) int { return cmp.Compare(y.To-y.From, x.To-x.From) })
+		slices.SortStableFunc(
+			out[i].Longest,
+			func(x, y timeline.Span) int { return cmp.Compare(y.To-y.From, x.To-x.From) },
+		)
 		out[i].Longest = slices.Clip(out[i].Longest[:min(len(out[i].Longest), LongestSums)])
 	}
 	return out
@@ -95,7 +101,8 @@ func apart(t *timeline.Timeline, w *Walk, d int, idle []timeline.Span) error {
 		busy = append(busy, timeline.Span{From: t.Activities[i].Start, To: t.Activities[i].End})
 	}
 	want := w.Covered[d].Without(timeline.Join(busy))
-	if got := timeline.Join(idle); got.Total() != want.Total() || len(got) > len(want) || got.Both(want).Total() != want.Total() {
+	if got := timeline.Join(idle); got.Total() != want.Total() || len(got) > len(want) ||
+		got.Both(want).Total() != want.Total() {
 		return fmt.Errorf("idle for %d ns in %d gaps, want %d ns in %d", got.Total(), len(got), want.Total(), len(want))
 	}
 	return nil

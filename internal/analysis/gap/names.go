@@ -72,7 +72,11 @@ func (w *walker) runsBetween(th *thread, next int, from, to uint64) {
 
 // Running calls yield with stretches that touch each other and cover [from, to), in which a thread ran and was in no
 // call. stack is index + 1 into Meta.Stacks, 0 for none.
-func (n *Names) Running(pid, tid uint32, from, to uint64, yield func(to uint64, c cause.ID, stack uint64, sure Sureness)) {
+func (n *Names) Running(
+	pid, tid uint32,
+	from, to uint64,
+	yield func(to uint64, c cause.ID, stack uint64, sure Sureness),
+) {
 	i, ok := n.w.byKey[key{pid, tid}]
 	if !ok {
 		yield(to, cause.Unknown, 0, Guessed)

@@ -76,13 +76,15 @@ func (a *threadAt) find(t *timeline.Timeline, op int32) {
 func (w *walker) plain(g *Gap, th *thread, op, activity int32) bool {
 	l := &w.t.Ops[op]
 	kind := w.classes[l.Func].kind
-	if w.floor != Seen || kind == copyCall || g.To-min(max(l.End(), g.From), g.To) > slowStart || len(w.edgesTo(activity)) > 0 {
+	if w.floor != Seen || kind == copyCall || g.To-min(max(l.End(), g.From), g.To) > slowStart ||
+		len(w.edgesTo(activity)) > 0 {
 		return false
 	}
 	if l.End() <= g.From {
 		return true
 	}
-	return kind == launchCall && l.Dur <= slowLaunch && w.ranAlways(th, g.From, min(l.End(), g.To)) && (l.Start <= g.From || w.launchedOn(g, th, op))
+	return kind == launchCall && l.Dur <= slowLaunch && w.ranAlways(th, g.From, min(l.End(), g.To)) &&
+		(l.Start <= g.From || w.launchedOn(g, th, op))
 }
 
 // ranAlways reports whether nothing else is known of [from, to) than that a thread ran.

@@ -65,7 +65,8 @@ func TestWork(t *testing.T) {
 			want[cause.LaunchOverhead] += launched
 			want[c.want] += middle
 			steps := frame().sampled(leader, c.stack...).want(t, want)
-			if s := of(t, steps, c.want); c.want != cause.LaunchOverhead && (s.Sure != Seen || s.TID != leader || s.Stack == 0 || s.WaiterTID != 0) {
+			if s := of(t, steps, c.want); c.want != cause.LaunchOverhead &&
+				(s.Sure != Seen || s.TID != leader || s.Stack == 0 || s.WaiterTID != 0) {
 				t.Errorf("step %+v", s)
 			}
 		})
@@ -74,9 +75,22 @@ func TestWork(t *testing.T) {
 
 // TestWaits: what the launching thread was blocked in, where nobody of the target ended it.
 func TestWaits(t *testing.T) {
-	file := recordtest.Off{Call: sysPread, Blocked: 18*ms - 10*us, Inode: 777, Type: 8, Flags: event.Uninterruptible | event.FromIRQ}
+	file := recordtest.Off{
+		Call:    sysPread,
+		Blocked: 18*ms - 10*us,
+		Inode:   777,
+		Type:    8,
+		Flags:   event.Uninterruptible | event.FromIRQ,
+	}
 	recv := func(inode uint64) recordtest.Off {
-		return recordtest.Off{Call: sysRecv, Blocked: 18*ms - 10*us, Arg: 9, Inode: inode, Type: 12, Flags: event.FromIRQ}
+		return recordtest.Off{
+			Call:    sysRecv,
+			Blocked: 18*ms - 10*us,
+			Arg:     9,
+			Inode:   inode,
+			Type:    12,
+			Flags:   event.FromIRQ,
+		}
 	}
 	irq := func(call uint16) recordtest.Off {
 		return recordtest.Off{Call: call, Blocked: 18*ms - 10*us, Flags: event.FromIRQ}
@@ -111,7 +125,10 @@ func TestWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := frame()
 			for inode, role := range c.roles {
-				s.Meta.Objects = append(s.Meta.Objects, recording.Object{PID: leader, Inode: inode, Name: "socket:[5]", Role: role})
+				s.Meta.Objects = append(
+					s.Meta.Objects,
+					recording.Object{PID: leader, Inode: inode, Name: "socket:[5]", Role: role},
+				)
 			}
 			steps := s.off(c.off).sampled(leader, user).want(t, map[cause.ID]uint64{
 				cause.HostSync: drained, cause.LaunchOverhead: launched, c.want: 18 * ms, cause.PythonWork: middle - 18*ms,
@@ -123,7 +140,12 @@ func TestWaits(t *testing.T) {
 	}
 	t.Run("mapped file", func(t *testing.T) {
 		s := frame()
-		fault.Stack = s.Stack(kernel("folio_wait_bit_common"), kernel("filemap_fault"), kernel("asm_exc_page_fault"), user)
+		fault.Stack = s.Stack(
+			kernel("folio_wait_bit_common"),
+			kernel("filemap_fault"),
+			kernel("asm_exc_page_fault"),
+			user,
+		)
 		s.off(fault).sampled(leader, user).want(t, map[cause.ID]uint64{
 			cause.HostSync: drained, cause.LaunchOverhead: launched, cause.Disk: 18 * ms, cause.PythonWork: middle - 18*ms,
 		})
@@ -132,7 +154,11 @@ func TestWaits(t *testing.T) {
 
 // TestNoCPU: a thread that could run.
 func TestNoCPU(t *testing.T) {
-	rest := map[cause.ID]uint64{cause.HostSync: drained, cause.LaunchOverhead: launched, cause.PythonWork: middle - 18*ms}
+	rest := map[cause.ID]uint64{
+		cause.HostSync:       drained,
+		cause.LaunchOverhead: launched,
+		cause.PythonWork:     middle - 18*ms,
+	}
 	with := func(id cause.ID) map[cause.ID]uint64 {
 		out := map[cause.ID]uint64{id: 18 * ms}
 		for k, v := range rest {
@@ -145,7 +171,11 @@ func TestNoCPU(t *testing.T) {
 	if s := of(t, steps, cause.NoCPU); s.PID != 99 || s.TID != 98 || s.WaiterTID != leader || s.Sure != Seen {
 		t.Errorf("step %+v, want the thread that took the CPU", s)
 	}
-	late := recordtest.Off{Call: sysSleep, Blocked: 17 * ms, Flags: event.FromIRQ} // and for a ms another thread has the CPU
+	late := recordtest.Off{
+		Call:    sysSleep,
+		Blocked: 17 * ms,
+		Flags:   event.FromIRQ,
+	} // and for a ms another thread has the CPU
 	slept := with(cause.Sleep)
 	slept[cause.Sleep], slept[cause.NoCPU] = 17*ms, 1*ms
 	frame().off(late).sampled(leader, user).want(t, slept)
@@ -167,7 +197,9 @@ func TestNoCPU(t *testing.T) {
 	s = frame().off(taken).sampled(leader, user)
 	s.Meta.Pressure = []recording.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 17 * ms}}
 	s.want(t, with(cause.NoCPU)) // it stood still for less than that
-	s = frame().off(taken).off(recordtest.Off{TS: 30 * ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98}}).sampled(leader, user)
+	s = frame().off(taken).
+		off(recordtest.Off{TS: 30 * ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98}}).
+		sampled(leader, user)
 	s.Meta.Pressure = []recording.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 5 * ms}}
 	s.want(t, with(cause.NoCPU)) // the shorter wait explains what the cgroup stood still, and it is not in the gap
 }

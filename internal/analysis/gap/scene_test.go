@@ -42,8 +42,13 @@ func newScene() *scene {
 	s := &scene{Builder: calltest.New(), id: 100}
 	s.Meta.GPU = &recording.GPU{
 		Mode: "continuous", Agents: []recording.Agent{{PID: leader, State: "running"}},
-		Devices: []recording.Device{{PID: leader, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0"}, {PID: leader, ID: 1, Name: "NVIDIA H200", UUID: "GPU-1"}},
-		Windows: []recording.GPUWindow{{PID: leader, From: start, To: start + calltest.Second, Activity: true, Calls: true, End: "open"}},
+		Devices: []recording.Device{
+			{PID: leader, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0"},
+			{PID: leader, ID: 1, Name: "NVIDIA H200", UUID: "GPU-1"},
+		},
+		Windows: []recording.GPUWindow{
+			{PID: leader, From: start, To: start + calltest.Second, Activity: true, Calls: true, End: "open"},
+		},
 	}
 	for _, tid := range []uint32{leader, helper, third} {
 		s.Thread(leader, tid, "")
@@ -61,7 +66,16 @@ func (s *scene) by(tid uint32) *scene {
 // call adds a call that the agent saw, with an id of its own.
 func (s *scene) call(name string, at, dur uint64, args ...uint64) uint32 {
 	s.id++
-	e := event.Event{TS: start + at, Dur: dur, PID: s.PID, TID: s.TID, Func: s.Fn(name), Kind: event.Call, Flags: event.Timed | event.Correlated, Ret: int32(s.id)}
+	e := event.Event{
+		TS:    start + at,
+		Dur:   dur,
+		PID:   s.PID,
+		TID:   s.TID,
+		Func:  s.Fn(name),
+		Kind:  event.Call,
+		Flags: event.Timed | event.Correlated,
+		Ret:   int32(s.id),
+	}
 	copy(e.Args[:], args)
 	s.Event(e)
 	return s.id
@@ -123,7 +137,16 @@ func (s *scene) want(t *testing.T, want map[cause.ID]uint64) []Step {
 	}
 	if t.Failed() {
 		for _, st := range steps {
-			t.Logf("%8d..%8d %s/%s sure %d by %d, waiter %d", st.From-start, st.To-start, st.Cause, st.Inner, st.Sure, st.TID, st.WaiterTID)
+			t.Logf(
+				"%8d..%8d %s/%s sure %d by %d, waiter %d",
+				st.From-start,
+				st.To-start,
+				st.Cause,
+				st.Inner,
+				st.Sure,
+				st.TID,
+				st.WaiterTID,
+			)
 		}
 	}
 	return steps
@@ -153,7 +176,12 @@ func python(name, file string) recording.Frame { return recordtest.Python(name, 
 func native(name, file string) recording.Frame { return recordtest.Native(name, file) }
 func kernel(name string) recording.Frame       { return recordtest.Kernel(name) }
 
-var user = recording.Frame{Kind: recording.PythonFrame, Name: "generate", File: "/app/infer.py", Line: 31} //nolint:gochecknoglobals // a constant but for its type
+var user = recording.Frame{
+	Kind: recording.PythonFrame,
+	Name: "generate",
+	File: "/app/infer.py",
+	Line: 31,
+} //nolint:gochecknoglobals // a constant but for its type
 
 // sampled adds samples of a thread in the middle of the gap.
 func (s *scene) sampled(tid uint32, frames ...recording.Frame) *scene {

@@ -63,7 +63,8 @@ func builtinWait(name string, workers bool) cause.ID {
 func (s *stacks) amongWorkers(stack uint64) bool {
 	for i := range threads.Walk(s.rec, stack) {
 		f := &s.rec.Meta.Frames[i]
-		if s.frames[i]&awaits != 0 || strings.Contains(f.File, "/multiprocessing/") || strings.Contains(f.File, "torch/utils/data/") {
+		if s.frames[i]&awaits != 0 || strings.Contains(f.File, "/multiprocessing/") ||
+			strings.Contains(f.File, "torch/utils/data/") {
 			return true
 		}
 	}

@@ -185,12 +185,16 @@ func (w *walker) emit(from, to uint64, c cause.ID, d detail) {
 
 // add appends a step to those of this gap, or makes the last one longer where they say the same.
 func (w *walker) add(s *Step) {
-	if n := len(w.out.Steps); n > w.first && s.Cause != cause.Count && s.Inner != cause.Count && w.out.Steps[n-1].same(s) {
+	if n := len(w.out.Steps); n > w.first && s.Cause != cause.Count && s.Inner != cause.Count &&
+		w.out.Steps[n-1].same(s) {
 		w.out.Steps[n-1].To = s.To
 		return
 	}
 	if n := len(w.out.Steps); n == cap(w.out.Steps) {
-		w.out.Steps = slices.Grow(w.out.Steps, max(n, 64)) // append alone grows by a quarter, and takes five times what it holds in the end
+		w.out.Steps = slices.Grow(
+			w.out.Steps,
+			max(n, 64),
+		) // append alone grows by a quarter, and takes five times what it holds in the end
 	}
 	w.out.Steps = append(w.out.Steps, *s)
 }

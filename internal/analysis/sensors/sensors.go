@@ -181,7 +181,12 @@ func summarize(list []recording.Sensor) GPU {
 		if count > 0 {
 			g.Throttle = append(
 				g.Throttle,
-				Reason{reasons[k].name, float64(count) / float64(n), uint64(sums[k]/float64(count) + 0.5), lost[k] / float64(n)},
+				Reason{
+					reasons[k].name,
+					float64(count) / float64(n),
+					uint64(sums[k]/float64(count) + 0.5),
+					lost[k] / float64(n),
+				},
 			)
 		}
 	}

@@ -14,7 +14,12 @@ func Summarize(t *timeline.Timeline) *Summary {
 	rows := make([]threadRow, len(t.Threads))
 	for i := range rows {
 		th := &t.Threads[i]
-		rows[i] = threadRow{Thread: Thread{PID: t.Processes[th.Process].PID, TID: th.TID, Name: th.Name}, next: th.First, last: th.Last, process: th.Process}
+		rows[i] = threadRow{
+			Thread:  Thread{PID: t.Processes[th.Process].PID, TID: th.TID, Name: th.Name},
+			next:    th.First,
+			last:    th.Last,
+			process: th.Process,
+		}
 	}
 	for first := 0; first < len(t.Rec.Events); {
 		last := min(len(t.Rec.Events), first+max(leastSlice, 16*len(rows)))
@@ -140,7 +145,11 @@ func (a *analysis) thread(row *threadRow, until int32) {
 // op decodes the outermost call at index i.
 func (a *analysis) op(o *op, i, process int32) {
 	top := &a.t.Ops[i]
-	o.Op, o.event, o.row, o.process, o.kind = top, a.t.RawEvent(top), a.functions.row(top.Func), process, a.functions.kinds[top.Func]
+	o.Op, o.event, o.row, o.process, o.kind = top, a.t.RawEvent(
+		top,
+	), a.functions.row(
+		top.Func,
+	), process, a.functions.kinds[top.Func]
 	a.decoder.DecodeTo(o.event, &o.call)
 	o.from, o.to = a.t.Clip(top)
 	o.early = a.t.Early(top)

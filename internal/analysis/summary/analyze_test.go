@@ -60,7 +60,12 @@ func TestRuntimeAndDriverCallsAreOneOperation(t *testing.T) {
 		Time: 100 * us, Share: 0.0001, P50: 100 * us, P99: 100 * us, Max: 100 * us, Bytes: 4096,
 	}}, s.Functions)
 	equal(t, "call time", 100*us, s.CallTime)
-	equal(t, "copies", []Copy{{Direction: cuda.H2D, Async: true, Count: 1, Bytes: 4096, Time: 100 * us, Longest: 100 * us}}, s.Copies)
+	equal(
+		t,
+		"copies",
+		[]Copy{{Direction: cuda.H2D, Async: true, Count: 1, Bytes: 4096, Time: 100 * us, Longest: 100 * us}},
+		s.Copies,
+	)
 }
 
 func TestVersionSuffixesAreOneRow(t *testing.T) {
@@ -88,7 +93,11 @@ func TestPercentileOfFew(t *testing.T) {
 		p      int
 		want   uint64
 	}{
-		{nil, 50, 0}, {[]uint64{7}, 1, 7}, {[]uint64{7}, 99, 7}, {[]uint64{1, 2}, 50, 1}, {[]uint64{1, 2}, 51, 2}, {[]uint64{1, 2, 3}, 100, 3},
+		{
+			nil,
+			50,
+			0,
+		}, {[]uint64{7}, 1, 7}, {[]uint64{7}, 99, 7}, {[]uint64{1, 2}, 50, 1}, {[]uint64{1, 2}, 51, 2}, {[]uint64{1, 2, 3}, 100, 3},
 	}
 	for _, tt := range tests {
 		if got := percentile(tt.sorted, tt.p); got != tt.want {
@@ -154,7 +163,8 @@ func TestCopyTakesItsSizeFromTheCallInside(t *testing.T) {
 	b.Do("cuMemcpy3D_v2", 1000, 90*us, 1, 2, 4096, calltest.Kind(calltest.HostToDevice, 0))
 	b.Do("cudaMemcpy3D", 1_000_000, 100*us)
 	got := summarize(t, b).Copies
-	if len(got) != 2 || got[0].Bytes != 4096 || got[0].Direction != cuda.H2D || got[1].Unsized != 1 || got[1].Direction != cuda.Unknown {
+	if len(got) != 2 || got[0].Bytes != 4096 || got[0].Direction != cuda.H2D || got[1].Unsized != 1 ||
+		got[1].Direction != cuda.Unknown {
 		t.Errorf("copies = %+v, want 4096 bytes H2D and one of which nothing is known", got)
 	}
 }
@@ -176,7 +186,12 @@ func TestMemoryIsMatchedInTime(t *testing.T) {
 		},
 		Frees: 3, FreeTime: 15 * us, Freed: 1000, Unmatched: 1, Net: 350,
 	}, s.Memory)
-	equal(t, "errors", []ErrorCode{{Function: "cudaMalloc", Code: 2, Name: "cudaErrorMemoryAllocation", Count: 1}}, s.Errors)
+	equal(
+		t,
+		"errors",
+		[]ErrorCode{{Function: "cudaMalloc", Code: 2, Name: "cudaErrorMemoryAllocation", Count: 1}},
+		s.Errors,
+	)
 	equal(t, "bytes of the one that failed", uint64(1300), function(t, s, "cudaMalloc").Bytes)
 }
 
@@ -211,7 +226,12 @@ func TestNotReadyIsNoError(t *testing.T) {
 	b.Fail("cuStreamSynchronize", 0, us, 600, 0)
 	b.Fail("cuStreamSynchronize", 10_000, us, 700, 0)
 	s := summarize(t, b)
-	equal(t, "errors", []ErrorCode{{Function: "cuStreamSynchronize", Code: 700, Name: "CUDA_ERROR_ILLEGAL_ADDRESS", Count: 1}}, s.Errors)
+	equal(
+		t,
+		"errors",
+		[]ErrorCode{{Function: "cuStreamSynchronize", Code: 700, Name: "CUDA_ERROR_ILLEGAL_ADDRESS", Count: 1}},
+		s.Errors,
+	)
 }
 
 func TestObservedWindow(t *testing.T) {
@@ -223,24 +243,52 @@ func TestObservedWindow(t *testing.T) {
 	}{
 		{"probed before the window", []recording.Process{{PID: 1, Probed: 1}}, 10 * s, 20 * s},
 		{"probed within it", []recording.Process{{PID: 1, Probed: 12 * s}}, 12 * s, 20 * s},
-		{"the first of two counts", []recording.Process{{PID: 1, Probed: 12 * s}, {PID: 2, Probed: 11 * s}}, 11 * s, 20 * s},
+		{
+			"the first of two counts",
+			[]recording.Process{{PID: 1, Probed: 12 * s}, {PID: 2, Probed: 11 * s}},
+			11 * s,
+			20 * s,
+		},
 		{"exited within it", []recording.Process{{PID: 1, Probed: 1, Died: 15 * s}}, 10 * s, 15 * s},
-		{"a child lives on", []recording.Process{{PID: 1, Probed: 1, Died: 15 * s}, {PID: 2, Probed: 2}}, 10 * s, 20 * s},
+		{
+			"a child lives on",
+			[]recording.Process{{PID: 1, Probed: 1, Died: 15 * s}, {PID: 2, Probed: 2}},
+			10 * s,
+			20 * s,
+		},
 		{"exited before it", []recording.Process{{PID: 1, Probed: 1, Died: 5 * s}}, 10 * s, 10 * s},
 		{"never probed", []recording.Process{{PID: 1}}, 10 * s, 20 * s},
 		{"nothing known", nil, 10 * s, 20 * s},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Summarize(timeline.Build(&recording.Recording{Meta: recording.Meta{From: 10 * s, To: 20 * s, Processes: tt.processes}}))
-			equal(t, "observed", [3]uint64{tt.from, tt.to, tt.to - tt.from}, [3]uint64{got.Window.ObservedFrom, got.Window.ObservedTo, got.Window.Observed})
+			got := Summarize(
+				timeline.Build(
+					&recording.Recording{Meta: recording.Meta{From: 10 * s, To: 20 * s, Processes: tt.processes}},
+				),
+			)
+			equal(
+				t,
+				"observed",
+				[3]uint64{tt.from, tt.to, tt.to - tt.from},
+				[3]uint64{got.Window.ObservedFrom, got.Window.ObservedTo, got.Window.Observed},
+			)
 		})
 	}
 }
 
 func TestUnreadableArguments(t *testing.T) {
 	b := calltest.New()
-	b.Event(event.Event{TS: calltest.Start, PID: b.PID, TID: b.TID, Func: b.Fn("cuLaunchKernelEx"), Kind: event.Call, Flags: event.Fault})
+	b.Event(
+		event.Event{
+			TS:    calltest.Start,
+			PID:   b.PID,
+			TID:   b.TID,
+			Func:  b.Fn("cuLaunchKernelEx"),
+			Kind:  event.Call,
+			Flags: event.Fault,
+		},
+	)
 	equal(t, "unreadable", uint64(1), summarize(t, b).Unreadable)
 }
 

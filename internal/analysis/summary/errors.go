@@ -26,7 +26,15 @@ func (e *errorCodes) count(o *op) {
 func (e *errorCodes) result() []ErrorCode {
 	out := []ErrorCode{}
 	for k, n := range e.counts {
-		out = append(out, ErrorCode{Function: k.function, Code: k.code, Name: cuda.ResultName(cuda.Library(k.library), k.code), Count: n})
+		out = append(
+			out,
+			ErrorCode{
+				Function: k.function,
+				Code:     k.code,
+				Name:     cuda.ResultName(cuda.Library(k.library), k.code),
+				Count:    n,
+			},
+		)
 	}
 	slices.SortFunc(out, func(x, y ErrorCode) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Function, y.Function), cmp.Compare(x.Code, y.Code))

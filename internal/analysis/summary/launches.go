@@ -44,7 +44,10 @@ func newLaunches() *launches { return &launches{counts: map[launchKey]*uint64{}}
 func (l *launches) counter(o *op, e *event.Event) *uint64 {
 	h := (e.Args[0] ^ e.Args[2]*0x9e3779b97f4a7c15 ^ e.Args[3]<<7 ^ uint64(o.Func)) * 0xbf58476d1ce4e5b9
 	near := &l.near[h>>(64-9)]
-	if near.count != nil && near.kernel == o.call.Handle && near.grid == e.Args[2] && near.block == e.Args[3] && near.process == o.process && near.fn == o.Func && near.flags == e.Flags {
+	if near.count != nil && near.kernel == o.call.Handle && near.grid == e.Args[2] && near.block == e.Args[3] &&
+		near.process == o.process &&
+		near.fn == o.Func &&
+		near.flags == e.Flags {
 		return near.count
 	}
 	key := launchKey{shapeKey{o.call.Grid, o.call.Block, o.call.Shared}, object{o.process, o.call.Handle}}
@@ -58,7 +61,12 @@ func (l *launches) counter(o *op, e *event.Event) *uint64 {
 }
 
 func (l *launches) result(w Window, windows *Windows) Launches {
-	out := Launches{Kernels: l.kernels, Graphs: l.graphs, PerSecond: windows.rate(l.kernels+l.graphs, w), Shapes: []Shape{}}
+	out := Launches{
+		Kernels:   l.kernels,
+		Graphs:    l.graphs,
+		PerSecond: windows.rate(l.kernels+l.graphs, w),
+		Shapes:    []Shape{},
+	}
 	shapes, kernels := map[shapeKey]*Shape{}, map[object]bool{}
 	for key, n := range l.counts {
 		kernels[key.kernel] = true

@@ -54,7 +54,12 @@ func (w *waits) result(win Window) Waiting {
 		all.out.Time += b.out.Time
 		all.out.Longest = max(all.out.Longest, b.out.Longest)
 	}
-	return Waiting{Sync: w.sync.result(win), Copies: w.copies.result(win), AsyncCopies: w.asyncCopies.result(win), All: all.result(win)}
+	return Waiting{
+		Sync:        w.sync.result(win),
+		Copies:      w.copies.result(win),
+		AsyncCopies: w.asyncCopies.result(win),
+		All:         all.result(win),
+	}
 }
 
 func (b *blocks) result(win Window) Blocked {

@@ -10,7 +10,14 @@ import (
 
 // observe finds the part of the window in which calls could be seen.
 func observe(t *timeline.Timeline) Window {
-	w := Window{From: t.From, To: t.To, WallFrom: t.Rec.Meta.WallFrom, Length: t.To - t.From, ObservedFrom: t.From, ObservedTo: t.To}
+	w := Window{
+		From:         t.From,
+		To:           t.To,
+		WallFrom:     t.Rec.Meta.WallFrom,
+		Length:       t.To - t.From,
+		ObservedFrom: t.From,
+		ObservedTo:   t.To,
+	}
 	first, last, alive := uint64(0), uint64(0), len(t.Processes) == 0
 	for i := range t.Processes {
 		p := &t.Processes[i]

@@ -52,7 +52,10 @@ const collecting = "[garbage collection]"
 // condition are the first words of a timed wait on a condition variable, which CPython
 // uses for the GIL and for nothing else (threading's locks are semaphores).
 func condition() []string {
-	return []string{"pthread_cond_timedwait", "__pthread_cond_timedwait", "___pthread_cond_timedwait", "pthread_cond_clockwait", "__pthread_cond_clockwait", "___pthread_cond_clockwait"}
+	return []string{
+		"pthread_cond_timedwait", "__pthread_cond_timedwait", "___pthread_cond_timedwait",
+		"pthread_cond_clockwait", "__pthread_cond_clockwait", "___pthread_cond_clockwait",
+	}
 }
 
 // proofs is the one table of what frames mean, for CPython 3.6 to 3.14, glibc 2.17
@@ -67,19 +70,32 @@ func interpreterProofs() []proof {
 		{activity: GIL, kind: recording.NativeFrame, names: []string{"take_gil"}},
 		{
 			activity: GIL, kind: recording.NativeFrame, calls: condition(), near: 6,
-			names:    []string{"eval_frame_handle_pending", "_Py_HandlePending", "_PyThreadState_Attach", "PyThreadState_Swap"},
+			names: []string{
+				"eval_frame_handle_pending",
+				"_Py_HandlePending",
+				"_PyThreadState_Attach",
+				"PyThreadState_Swap",
+			},
 			prefixes: []string{"PyEval_", "_PyEval_", "PyGILState_Ensure"},
 		},
 		// The same where the interpreter is stripped of all names but the exported ones: its functions are called by
 		// its file and offset.
-		{activity: GIL, kind: recording.NativeFrame, calls: condition(), near: 6, in: interpreters(), prefixes: []string{"python", "libpython"}}, // "python3.12+0x61d763"
+		{
+			activity: GIL,
+			kind:     recording.NativeFrame,
+			calls:    condition(),
+			near:     6,
+			in:       interpreters(),
+			prefixes: []string{"python", "libpython"},
+		}, // "python3.12+0x61d763"
 		{activity: GC, kind: recording.PythonFrame, names: []string{collecting}},
 		{
 			activity: GC, kind: recording.NativeFrame, in: interpreters(),
 			names: []string{
-				"gc_collect_main", "gc_collect_generations", "gc_collect_with_callback", "gc_collect_young", "gc_collect_increment",
-				"gc_collect_full", "gc_collect_region", "_Py_RunGC", "_PyGC_Collect", "_PyGC_CollectNoFail", "PyGC_Collect",
-				"collect", "collect_generations", "collect_with_callback", "deduce_unreachable",
+				"gc_collect_main", "gc_collect_generations", "gc_collect_with_callback", "gc_collect_young",
+				"gc_collect_increment", "gc_collect_full", "gc_collect_region", "_Py_RunGC", "_PyGC_Collect",
+				"_PyGC_CollectNoFail", "PyGC_Collect", "collect", "collect_generations",
+				"collect_with_callback", "deduce_unreachable",
 			},
 		},
 	}
@@ -90,15 +106,22 @@ func memoryProofs() []proof {
 		{
 			activity: Allocation, kind: recording.NativeFrame, near: 5,
 			names: []string{
-				"malloc", "calloc", "realloc", "free", "cfree", "posix_memalign", "aligned_alloc", "memalign", "malloc_consolidate", "sysmalloc", "systrim",
-				"mmap", "__mmap", "mmap64", "__mmap64", "munmap", "__munmap", "mremap", "__mremap", "madvise", "__madvise", "brk", "__brk", "sbrk", "__sbrk",
+				"malloc", "calloc", "realloc", "free", "cfree", "posix_memalign", "aligned_alloc", "memalign",
+				"malloc_consolidate", "sysmalloc", "systrim", "mmap", "__mmap", "mmap64", "__mmap64", "munmap",
+				"__munmap", "mremap", "__mremap", "madvise", "__madvise", "brk", "__brk", "sbrk", "__sbrk",
 				"operator new(unsigned long)", "operator delete(void*)",
 			},
-			prefixes: []string{"_int_malloc", "_int_free", "_int_realloc", "__libc_malloc", "__libc_calloc", "__libc_free", "je_", "tc_malloc", "mi_malloc", "mi_free"},
+			prefixes: []string{
+				"_int_malloc", "_int_free", "_int_realloc", "__libc_malloc", "__libc_calloc", "__libc_free",
+				"je_", "tc_malloc", "mi_malloc", "mi_free",
+			},
 		},
 		{
 			activity: Allocation, kind: recording.NativeFrame,
-			prefixes: []string{"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree", "cuMemHost", "cuMemCreate", "cuMemMap"},
+			prefixes: []string{
+				"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree",
+				"cuMemHost", "cuMemCreate", "cuMemMap",
+			},
 		},
 	}
 }
@@ -107,34 +130,61 @@ func workProofs() []proof {
 	return []proof{
 		{
 			activity: Serialization, kind: recording.PythonFrame,
-			files: []string{"/pickle.py", "/multiprocessing/reduction.py", "/cloudpickle/", "/torch/serialization.py", "/torch/multiprocessing/reductions.py"},
+			files: []string{
+				"/pickle.py",
+				"/multiprocessing/reduction.py",
+				"/cloudpickle/",
+				"/torch/serialization.py",
+				"/torch/multiprocessing/reductions.py",
+			},
 		},
 		{
 			activity: Serialization, kind: recording.NativeFrame, in: interpreters(),
-			names:    []string{"save", "save_reduce", "load", "save_list", "save_dict", "save_tuple", "batch_list", "batch_dict"},
+			names: []string{
+				"save", "save_reduce", "load", "save_list", "save_dict", "save_tuple", "batch_list",
+				"batch_dict",
+			},
 			prefixes: []string{"_pickle_", "_Pickle_", "_Unpickler_", "_Pickler_"},
 		},
 		{
 			activity: Compilation, kind: recording.PythonFrame,
 			files: []string{
-				"/triton/compiler/", "/triton/backends/nvidia/compiler.py", "/triton/backends/amd/compiler.py", "/triton/runtime/build.py", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py", "/numba/core/",
+				"/triton/compiler/", "/triton/backends/nvidia/compiler.py", "/triton/backends/amd/compiler.py",
+				"/triton/runtime/build.py", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py",
+				"/numba/core/",
 				// Those that compile: compiled code runs through others, such as eval_frame.py, output_code.py, runtime/ and cudagraph_trees.py.
-				"/torch/_dynamo/convert_frame.py", "/torch/_dynamo/symbolic_convert.py", "/torch/_dynamo/output_graph.py", "/torch/_dynamo/variables/", "/torch/_dynamo/bytecode_",
-				"/torch/_inductor/graph.py", "/torch/_inductor/scheduler.py", "/torch/_inductor/lowering.py", "/torch/_inductor/ir.py", "/torch/_inductor/codegen/",
-				"/torch/_inductor/fx_passes/", "/torch/_inductor/compile_worker/",
+				"/torch/_dynamo/convert_frame.py", "/torch/_dynamo/symbolic_convert.py",
+				"/torch/_dynamo/output_graph.py", "/torch/_dynamo/variables/", "/torch/_dynamo/bytecode_",
+				"/torch/_inductor/graph.py", "/torch/_inductor/scheduler.py", "/torch/_inductor/lowering.py",
+				"/torch/_inductor/ir.py", "/torch/_inductor/codegen/", "/torch/_inductor/fx_passes/",
+				"/torch/_inductor/compile_worker/",
 			},
 		},
 		{
 			activity: Compilation, kind: recording.PythonFrame, in: []string{"/torch/_inductor/compile_fx.py"},
-			names: []string{"compile_fx", "_compile_fx", "compile_fx_inner", "_compile_fx_inner", "fx_codegen_and_compile", "codegen_and_compile", "fw_compiler_base"},
+			names: []string{
+				"compile_fx", "_compile_fx", "compile_fx_inner", "_compile_fx_inner", "fx_codegen_and_compile",
+				"codegen_and_compile", "fw_compiler_base",
+			},
 		},
-		{activity: Compilation, kind: recording.NativeFrame, prefixes: []string{"nvrtc", "nvPTXCompiler", "nvJitLink", "llvm::", "mlir::", "cuLinkAddData", "cuLinkComplete"}},
+		{
+			activity: Compilation,
+			kind:     recording.NativeFrame,
+			prefixes: []string{
+				"nvrtc", "nvPTXCompiler", "nvJitLink", "llvm::", "mlir::", "cuLinkAddData", "cuLinkComplete",
+			},
+		},
 		{
 			activity: Import, kind: recording.PythonFrame,
 			names: []string{"_find_and_load", "_find_and_load_unlocked", "_load_unlocked", "_handle_fromlist"},
 			files: []string{"importlib._bootstrap", "importlib/_bootstrap"},
 		},
-		{activity: Import, kind: recording.NativeFrame, prefixes: []string{"_dl_open", "dl_open_worker", "_dl_map_object", "_dl_relocate_object", "__dlopen"}, names: []string{"dlopen", "dlopen_doit"}},
+		{
+			activity: Import,
+			kind:     recording.NativeFrame,
+			prefixes: []string{"_dl_open", "dl_open_worker", "_dl_map_object", "_dl_relocate_object", "__dlopen"},
+			names:    []string{"dlopen", "dlopen_doit"},
+		},
 	}
 }
 
@@ -166,7 +216,12 @@ type hints struct {
 
 // NewClassifier returns a Classifier for the stacks of rec.
 func NewClassifier(rec *recording.Recording) *Classifier {
-	return &Classifier{rec: rec, proofs: proofs(), frames: make([]hints, len(rec.Meta.Frames)), known: map[uint64]proven{}}
+	return &Classifier{
+		rec:    rec,
+		proofs: proofs(),
+		frames: make([]hints, len(rec.Meta.Frames)),
+		known:  map[uint64]proven{},
+	}
 }
 
 // Of returns what the stack with this number (index + 1 into Meta.Stacks) proves; Other for 0.
@@ -280,5 +335,8 @@ func Frames(rec *recording.Recording, stack uint64) []recording.Frame {
 // Compilers are programs that a target runs to compile; a process with such a name
 // compiles, whatever its frames.
 func Compilers() []string {
-	return []string{"cc1", "cc1plus", "collect2", "ld", "as", "gcc", "g++", "clang", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink"}
+	return []string{
+		"cc1", "cc1plus", "collect2", "ld", "as", "gcc", "g++", "clang", "nvcc", "cicc", "ptxas", "fatbinary",
+		"cudafe++", "nvlink",
+	}
 }

@@ -23,7 +23,10 @@ func stacks(all ...[]recording.Frame) (*recording.Recording, []uint64) {
 		parent := int32(-1)
 		for i := len(frames) - 1; i >= 0; i-- {
 			rec.Meta.Frames = append(rec.Meta.Frames, frames[i])
-			rec.Meta.Stacks = append(rec.Meta.Stacks, recording.Node{Parent: parent, Frame: uint32(len(rec.Meta.Frames) - 1)})
+			rec.Meta.Stacks = append(
+				rec.Meta.Stacks,
+				recording.Node{Parent: parent, Frame: uint32(len(rec.Meta.Frames) - 1)},
+			)
 			parent = int32(len(rec.Meta.Stacks) - 1)
 		}
 		numbers = append(numbers, uint64(len(rec.Meta.Stacks)))
@@ -113,7 +116,13 @@ func TestAFrameHasABitForEachProof(t *testing.T) {
 func TestFramesOfHostileTrees(t *testing.T) {
 	rec := &recording.Recording{Meta: recording.Meta{
 		Frames: []recording.Frame{native("a")},
-		Stacks: []recording.Node{{Parent: 0}, {Parent: 7}, {Parent: -5}, {Parent: -1, Frame: 99}, {Parent: 4, Frame: 99}},
+		Stacks: []recording.Node{
+			{Parent: 0},
+			{Parent: 7},
+			{Parent: -5},
+			{Parent: -1, Frame: 99},
+			{Parent: 4, Frame: 99},
+		},
 	}}
 	for stack, most := range map[uint64]int{0: 0, 1: maxDepth, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 1 << 63: 0, ^uint64(0): 0} {
 		if got := len(Frames(rec, stack)); got > most {
@@ -129,7 +138,10 @@ func TestHolder(t *testing.T) {
 		[]recording.Frame{native("poll")},
 	)
 	at := func(ts uint64, tid uint32, stack uint64) {
-		rec.Events = append(rec.Events, event.Event{Kind: event.Sample, TS: ts, PID: 7, TID: tid, Args: [4]uint64{stack}})
+		rec.Events = append(
+			rec.Events,
+			event.Event{Kind: event.Sample, TS: ts, PID: 7, TID: tid, Args: [4]uint64{stack}},
+		)
 	}
 	at(5, 9, n[1])  // before the wait
 	at(10, 8, n[1]) // holds it

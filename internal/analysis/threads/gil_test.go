@@ -128,7 +128,8 @@ func fightSeen(t *testing.T, s *profile.Source, c *exec.Cmd) []string {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		s.Feed(0, func(batch []event.Event) {
 			for i := range batch {
-				if e := &batch[i]; e.PID == p.PID && e.Func == uint16(event.Switch) && event.StackOrigin(e.Args[1]) == event.Whole {
+				if e := &batch[i]; e.PID == p.PID && e.Func == uint16(event.Switch) &&
+					event.StackOrigin(e.Args[1]) == event.Whole {
 					stacks = append(stacks, e.Args[0])
 				}
 			}
@@ -152,7 +153,9 @@ func onCondition(t *testing.T, s *profile.Source, stacks []uint64) (waits int, n
 		waiting := false
 		var text []string
 		for _, f := range threads.Frames(rec, number) {
-			waiting = waiting || f.Kind == recording.NativeFrame && (strings.Contains(f.Name, "pthread_cond_timedwait") || strings.Contains(f.Name, "pthread_cond_clockwait"))
+			waiting = waiting ||
+				f.Kind == recording.NativeFrame &&
+					(strings.Contains(f.Name, "pthread_cond_timedwait") || strings.Contains(f.Name, "pthread_cond_clockwait"))
 			text = append(text, f.Name)
 		}
 		if !waiting {

@@ -28,7 +28,13 @@ type Sample struct {
 
 // SampleOf reads the event of a sample. No recording has a stack of the largest number.
 func SampleOf(e *event.Event) Sample {
-	return Sample{TS: e.TS, PID: e.PID, TID: e.TID, Stack: uint32(min(e.Args[0], math.MaxUint32)), Origin: event.StackOrigin(e.Args[1])}
+	return Sample{
+		TS:     e.TS,
+		PID:    e.PID,
+		TID:    e.TID,
+		Stack:  uint32(min(e.Args[0], math.MaxUint32)),
+		Origin: event.StackOrigin(e.Args[1]),
+	}
 }
 
 // Stacks calls yield with the samples of threads that left their CPUs, then with those of running threads, then with what

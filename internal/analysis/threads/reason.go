@@ -37,8 +37,9 @@ const (
 // String returns the reason in a few words.
 func (r Reason) String() string {
 	return [...]string{
-		"", "lock or condition", "pipe", "socket", "poll", "event", "sleep", "disk", "page fault (minor)", "page fault (major)",
-		"NVIDIA driver", "device", "child process", "file lock", "signal", "stopped", "system call", "not recorded", "?",
+		"", "lock or condition", "pipe", "socket", "poll", "event", "sleep", "disk", "page fault (minor)",
+		"page fault (major)", "NVIDIA driver", "device", "child process", "file lock", "signal", "stopped",
+		"system call", "not recorded", "?",
 	}[min(r, Reasons)]
 }
 
@@ -94,8 +95,11 @@ func byCall(name string) Reason {
 		return Signal
 	case "accept", "accept4", "connect", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "sendmmsg":
 		return Socket
-	case "fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", "open", "openat", "openat2", "unlink", "unlinkat",
-		"rename", "renameat", "renameat2", "stat", "newfstatat", "statx", "mkdir", "mkdirat", "fallocate", "truncate", "ftruncate":
+	case "fsync",
+		"fdatasync", "sync", "syncfs", "sync_file_range", "msync", "open", "openat", "openat2", "unlink",
+		"unlinkat", "rename", "renameat", "renameat2", "stat", "newfstatat", "statx", "mkdir", "mkdirat",
+		"fallocate", "truncate",
+		"ftruncate":
 		return Disk
 	}
 	return None

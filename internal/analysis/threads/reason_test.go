@@ -77,7 +77,8 @@ func TestEveryReasonAndStateHasAName(t *testing.T) {
 			seen[name] = true
 		}
 	}
-	if Reasons.String() != "?" || Reason(200).String() != "?" || State(200).String() != "?" || Activity(200).String() != "?" {
+	if Reasons.String() != "?" || Reason(200).String() != "?" || State(200).String() != "?" ||
+		Activity(200).String() != "?" {
 		t.Error("what does not exist has a name")
 	}
 }
@@ -119,8 +120,16 @@ func TestStackOfTheSleep(t *testing.T) {
 	}
 	const second = 1_000_000_000
 	rec := recordingOf(
-		sample(second-sampleSlack-1, 1, event.Switch), sample(second-50, 2, event.Switch), sample(second+9000, 3, event.Switch),
-		sample(second, 4, event.Clock), off(second, 500, blocked, 202), off(2*second, 500, blocked, 202),
+		sample(
+			second-sampleSlack-1,
+			1,
+			event.Switch,
+		),
+		sample(second-50, 2, event.Switch),
+		sample(second+9000, 3, event.Switch),
+		sample(second, 4, event.Clock),
+		off(second, 500, blocked, 202),
+		off(2*second, 500, blocked, 202),
 	)
 	for i, want := range map[int32]uint64{3: 2, 5: 0} {
 		if w, ok := NewWaits(rec).Of(Interval{Wait: i}); !ok || w.Stack != want {

@@ -11,7 +11,11 @@ type running struct {
 }
 
 func newRunning(intervals []Interval) *running {
-	r := &running{intervals: intervals, before: make([]uint64, len(intervals)+1), depth: make([]int32, len(intervals)+1)}
+	r := &running{
+		intervals: intervals,
+		before:    make([]uint64, len(intervals)+1),
+		depth:     make([]int32, len(intervals)+1),
+	}
 	for i := range intervals {
 		r.before[i+1] = r.before[i]
 		if intervals[i].State == Running {

@@ -30,7 +30,13 @@ func off(ts, dur uint64, flags event.Flags, fn uint16, args ...uint64) event.Eve
 func recordingOf(events ...event.Event) *recording.Recording {
 	slices.SortStableFunc(events, func(a, b event.Event) int { return int(int64(a.TS - b.TS)) })
 	return &recording.Recording{
-		Meta:   recording.Meta{From: from, To: to, Host: recording.Host{Arch: "amd64"}, Processes: []recording.Process{{PID: 7}}, Threads: []recording.Thread{{PID: 7, TID: 7, Name: "main"}}},
+		Meta: recording.Meta{
+			From:      from,
+			To:        to,
+			Host:      recording.Host{Arch: "amd64"},
+			Processes: []recording.Process{{PID: 7}},
+			Threads:   []recording.Thread{{PID: 7, TID: 7, Name: "main"}},
+		},
 		Events: events,
 	}
 }
@@ -152,7 +158,8 @@ func TestSumsComeOutOfTheRunningTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			th := Build(recordingOf(c.event))[0]
-			if th.Totals[Blocked] != c.blocked || th.Totals[Runnable] != c.waiting || th.Totals[Running] != to-from-c.blocked-c.waiting {
+			if th.Totals[Blocked] != c.blocked || th.Totals[Runnable] != c.waiting ||
+				th.Totals[Running] != to-from-c.blocked-c.waiting {
 				t.Errorf("totals %v, want %d blocked and %d runnable", th.Totals, c.blocked, c.waiting)
 			}
 			if th.Summed.Blocked != c.blocked || th.Summed.Runnable != c.waiting || !th.Intervals[0].Mixed {
@@ -224,7 +231,16 @@ func TestAnyEventsGiveAPartition(t *testing.T) {
 	for range 3000 {
 		var events []event.Event
 		for range random.IntN(12) {
-			e := off(pick(), pick(), event.Flags(random.IntN(256)), []uint16{0, 1, 2, 3, 4, 5, 202, event.NoSyscall, event.Stopped}[random.IntN(9)], pick(), pick(), pick(), pick())
+			e := off(
+				pick(),
+				pick(),
+				event.Flags(random.IntN(256)),
+				[]uint16{0, 1, 2, 3, 4, 5, 202, event.NoSyscall, event.Stopped}[random.IntN(9)],
+				pick(),
+				pick(),
+				pick(),
+				pick(),
+			)
 			e.TID = 7 + uint32(random.IntN(2))
 			events = append(events, e)
 		}
@@ -238,7 +254,16 @@ func TestAnyEventsGiveAPartition(t *testing.T) {
 
 func FuzzPartition(f *testing.F) {
 	f.Add(uint64(1200), uint64(300), uint64(100), uint8(1), uint16(202), uint64(1400), uint64(10), uint8(5), uint16(0))
-	fuzzing.Run(f, func(t *testing.T, ts, dur, arg uint64, flags uint8, fn uint16, ts2, dur2 uint64, flags2 uint8, fn2 uint16) {
-		check(t, recordingOf(off(ts, dur, event.Flags(flags), fn, arg, arg, arg, arg), off(ts2, dur2, event.Flags(flags2), fn2, arg)))
-	})
+	fuzzing.Run(
+		f,
+		func(t *testing.T, ts, dur, arg uint64, flags uint8, fn uint16, ts2, dur2 uint64, flags2 uint8, fn2 uint16) {
+			check(
+				t,
+				recordingOf(
+					off(ts, dur, event.Flags(flags), fn, arg, arg, arg, arg),
+					off(ts2, dur2, event.Flags(flags2), fn2, arg),
+				),
+			)
+		},
+	)
 }

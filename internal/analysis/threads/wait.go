@@ -52,7 +52,13 @@ func NewWaits(rec *recording.Recording) *Waits { return NewIndex(rec).Waits() }
 // Waits is NewWaits for who has an index.
 func (x *Index) Waits() *Waits {
 	rec := x.Rec
-	w := &Waits{rec: rec, why: newClassifier(rec), names: map[key]string{}, own: map[uint32]bool{}, samples: map[key][]int32{}}
+	w := &Waits{
+		rec:     rec,
+		why:     newClassifier(rec),
+		names:   map[key]string{},
+		own:     map[uint32]bool{},
+		samples: map[key][]int32{},
+	}
 	for _, t := range rec.Meta.OtherThreads {
 		w.names[key{t.PID, t.TID}] = t.Name
 	}
@@ -79,7 +85,8 @@ func (w *Waits) Of(iv Interval) (Wait, bool) {
 	}
 	out := Wait{
 		PID: e.PID, TID: e.TID, From: e.TS, To: end(e), Woken: end(e),
-		Open: e.Flags&event.Open != 0 && end(e) >= w.rec.Meta.To, Preempted: e.Flags&event.Preempted != 0, Stack: w.Stacks(e.PID, e.TID).Of(iv.Wait),
+		Open: e.Flags&event.Open != 0 &&
+			end(e) >= w.rec.Meta.To, Preempted: e.Flags&event.Preempted != 0, Stack: w.Stacks(e.PID, e.TID).Of(iv.Wait),
 	}
 	out.By = w.who(e)
 	if out.Preempted {

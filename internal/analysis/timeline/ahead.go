@@ -55,7 +55,8 @@ func (a *Ahead) read(i, last int32) {
 	a.until = i + min(last-i, int32(max(aheadOf, aheadOfEach*len(a.next))))
 	list := a.t.Activities[i:a.until]
 	a.calls(list[0].Start, list[len(list)-1].Start, mostSpread*len(list))
-	if from, to := list[0].Event, list[len(list)-1].Event; a.events && from < to && int(to-from) < mostSpread*len(list) {
+	if from, to := list[0].Event, list[len(list)-1].Event; a.events && from < to &&
+		int(to-from) < mostSpread*len(list) {
 		a.sum += Touch(a.t.Rec.Events[from:to])
 	}
 }

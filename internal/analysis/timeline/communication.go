@@ -11,10 +11,12 @@ import (
 // fusions of TensorRT-LLM and FlashInfer, PyTorch's symmetric memory (one_shot_all_reduce, multimem_*), NVSHMEM and
 // DeepEP, MSCCL++ and Userbuffers of Transformer Engine. They are matched against the name of the function alone, without
 // its parameters: templates of reductions inside of a block are called BlockAllReduce too.
-var communication = regexp.MustCompile(`^nccl(Symk)?(Dev)?Kernel|^rccl_|^msccl(pp)?|(^|::|_)cross_device_reduce|quick_?reduce::|` +
-	`(^|::)(moe)?(all_?reduce|reduce_?all_?reduce|moefinalize_allreduce|moereduction_allreduce)_fusion|(one|two)_?[Ss]hot_?[Aa]ll_?[Rr]educe|` +
-	`(^|::)lamport_?\w*all_?reduce|(^|_|::)multimem_|(^|::)(all_?(reduce|gather|to_?all)|reduce_?scatter)(_kernel|\w*Packet|\d)?$|` +
-	`(^|::)symm_?mem|^nvshmemi?_|(^|::)nvshmem|deep_ep::|mscclpp::|(^|::)userbuffers_`)
+var communication = regexp.MustCompile(
+	`^nccl(Symk)?(Dev)?Kernel|^rccl_|^msccl(pp)?|(^|::|_)cross_device_reduce|quick_?reduce::|` +
+		`(^|::)(moe)?(all_?reduce|reduce_?all_?reduce|moefinalize_allreduce|moereduction_allreduce)_fusion|(one|two)_?[Ss]hot_?[Aa]ll_?[Rr]educe|` +
+		`(^|::)lamport_?\w*all_?reduce|(^|_|::)multimem_|(^|::)(all_?(reduce|gather|to_?all)|reduce_?scatter)(_kernel|\w*Packet|\d)?$|` +
+		`(^|::)symm_?mem|^nvshmemi?_|(^|::)nvshmem|deep_ep::|mscclpp::|(^|::)userbuffers_`,
+)
 
 // computes are words of kernels that compute too, and are not only communication: a matrix product whose epilogue reduces.
 var computes = regexp.MustCompile(`(?i)gemm|matmul|conv|attention`)

@@ -36,10 +36,11 @@ func TestCommunication(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"", "void gemm<AllReduce>()", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>()", "void cub::DeviceReduceKernel<Policy>()",
-		"void layernorm::LayerNormWarpImpl<BlockAllReduce<SumOp>>()", "ampere_sgemm_128x64_nn", "void cutlass::Kernel<AllGatherGemm>()",
-		"fused_gemm_all_reduce_kernel", "triton_red_fused_all_reduce_add_0", "void at::native::vectorized_elementwise_kernel<4>()", "splitKreduce_kernel",
-		"void moe::topk_gating<broadcast>()",
+		"", "void gemm<AllReduce>()", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>()",
+		"void cub::DeviceReduceKernel<Policy>()", "void layernorm::LayerNormWarpImpl<BlockAllReduce<SumOp>>()",
+		"ampere_sgemm_128x64_nn", "void cutlass::Kernel<AllGatherGemm>()", "fused_gemm_all_reduce_kernel",
+		"triton_red_fused_all_reduce_add_0", "void at::native::vectorized_elementwise_kernel<4>()",
+		"splitKreduce_kernel", "void moe::topk_gating<broadcast>()",
 	} {
 		if timeline.IsCommunication(name) {
 			t.Errorf("%q is taken for communication", name)

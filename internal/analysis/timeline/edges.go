@@ -85,7 +85,8 @@ func (b *builder) settled(p int32, w Span, first, held uint64) uint64 {
 
 // whole reports whether a synchronizing call waits for all the work of a context.
 func (c *class) whole() bool {
-	return c.group == "sync" && (c.stem == "CtxSynchronize" || c.stem == "CtxSynchronize_v2" || c.stem == "DeviceSynchronize" || c.stem == "ThreadSynchronize")
+	return c.group == "sync" &&
+		(c.stem == "CtxSynchronize" || c.stem == "CtxSynchronize_v2" || c.stem == "DeviceSynchronize" || c.stem == "ThreadSynchronize")
 }
 
 // waits are calls by Start.
@@ -96,7 +97,11 @@ type waits struct {
 
 // from returns the calls that can have been under way at a time, and all later ones.
 func (w *waits) from(t *Timeline, at uint64) []int32 {
-	i, _ := slices.BinarySearchFunc(w.ops, at-min(at, w.longest), func(op int32, at uint64) int { return cmp.Compare(t.Ops[op].Start, at) })
+	i, _ := slices.BinarySearchFunc(
+		w.ops,
+		at-min(at, w.longest),
+		func(op int32, at uint64) int { return cmp.Compare(t.Ops[op].Start, at) },
+	)
 	return w.ops[i:]
 }
 
@@ -175,7 +180,11 @@ func (b *builder) tail(p, table int32) uint64 {
 // backwards visits the calls that the agent saw in each thread of a process at [from, to], the last first, until
 // visit says no.
 func (b *builder) backwards(p int32, from, to uint64, visit func(o *Op) bool) {
-	first, _ := slices.BinarySearchFunc(b.t.Threads, p, func(th Thread, p int32) int { return cmp.Compare(th.Process, p) })
+	first, _ := slices.BinarySearchFunc(
+		b.t.Threads,
+		p,
+		func(th Thread, p int32) int { return cmp.Compare(th.Process, p) },
+	)
 	for i := first; i < len(b.t.Threads) && b.t.Threads[i].Process == p; i++ {
 		th := &b.t.Threads[i]
 		ops := b.t.Ops[th.First:th.Last]

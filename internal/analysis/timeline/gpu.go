@@ -164,7 +164,10 @@ func (b *builder) arrange(linkers []*linker) {
 	t := b.t
 	for i := range t.Devices {
 		list := t.Activities[t.Devices[i].First:t.Devices[i].Last]
-		slices.SortFunc(list, func(x, y Activity) int { return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Event, y.Event)) })
+		slices.SortFunc(
+			list,
+			func(x, y Activity) int { return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Event, y.Event)) },
+		)
 	}
 	next := make([]int32, len(t.Streams))
 	b.loose, t.Copies = b.loose[:0], t.Copies[:0]
@@ -177,7 +180,8 @@ func (b *builder) arrange(linkers []*linker) {
 			list[next[a.Stream]] = int32(i)
 			next[a.Stream]++
 		}
-		if table := b.tables.table(t.Streams[a.Stream].Process, a.Start); a.Op == None && table != None && b.missing(table)&kindGroup(a) != 0 {
+		if table := b.tables.table(t.Streams[a.Stream].Process, a.Start); a.Op == None && table != None &&
+			b.missing(table)&kindGroup(a) != 0 {
 			b.loose = append(b.loose, int32(i))
 		}
 	}

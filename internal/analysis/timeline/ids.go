@@ -90,7 +90,10 @@ func (b *builder) newTables() idTables {
 	}
 	total := int32(0)
 	for p := range x.windows {
-		slices.SortFunc(x.windows[p], func(v, w Span) int { return cmp.Or(cmp.Compare(v.From, w.From), cmp.Compare(v.To, w.To)) })
+		slices.SortFunc(
+			x.windows[p],
+			func(v, w Span) int { return cmp.Or(cmp.Compare(v.From, w.From), cmp.Compare(v.To, w.To)) },
+		)
 		x.bounds[p] = between(x.windows[p])
 		x.base[p] = total
 		total += int32(max(1, len(x.windows[p])))
@@ -208,7 +211,12 @@ func (x *idTables) finish(t *Timeline) {
 		x.gather(t, &t.Threads[i])
 	}
 	slices.SortFunc(x.calls, func(v, w agentCall) int {
-		return cmp.Or(cmp.Compare(v.table, w.table), cmp.Compare(v.id, w.id), cmp.Compare(t.Ops[v.op].Start, t.Ops[w.op].Start), cmp.Compare(v.op, w.op))
+		return cmp.Or(
+			cmp.Compare(v.table, w.table),
+			cmp.Compare(v.id, w.id),
+			cmp.Compare(t.Ops[v.op].Start, t.Ops[w.op].Start),
+			cmp.Compare(v.op, w.op),
+		)
 	})
 	for i, c := range x.calls {
 		d := &x.list[c.table]

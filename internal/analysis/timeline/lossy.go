@@ -25,7 +25,12 @@ func (b *builder) narrow() {
 			continue
 		}
 		p := b.processes.process(w.PID, w.From)
-		l := lossy{process: p, span: Span{max(w.From, b.t.From), min(w.To, b.t.To)}, dropped: w.Dropped, table: b.tables.table(p, w.From)}
+		l := lossy{
+			process: p,
+			span:    Span{max(w.From, b.t.From), min(w.To, b.t.To)},
+			dropped: w.Dropped,
+			table:   b.tables.table(p, w.From),
+		}
 		if has == nil {
 			has = b.withActivity()
 		}

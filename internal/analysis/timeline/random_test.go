@@ -94,7 +94,19 @@ func hostileRecording(from, to uint64) *recording.Recording {
 }
 
 // hostileKinds are the kinds that a timeline is made of, and some that it is not.
-var hostileKinds = []event.Kind{event.None, event.Call, event.Fork, event.Kernel, event.Copy, event.Set, event.Sync, event.Overhead, event.Range, event.Sample, event.OffCPU}
+var hostileKinds = []event.Kind{
+	event.None,
+	event.Call,
+	event.Fork,
+	event.Kernel,
+	event.Copy,
+	event.Set,
+	event.Sync,
+	event.Overhead,
+	event.Range,
+	event.Sample,
+	event.OffCPU,
+}
 
 // hostileEvent makes an event of 8 bytes; times are small, or at the end of the range.
 func hostileEvent(raw []byte) event.Event {

@@ -105,7 +105,12 @@ func (b *builder) makeStreams() {
 		t.Streams[i].Device = movedDevices[t.Streams[i].Device]
 	}
 	movedStreams := permute(t.Streams, func(x, y *Stream) int {
-		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Context, y.Context), cmp.Compare(x.ID, y.ID), cmp.Compare(x.Device, y.Device))
+		return cmp.Or(
+			cmp.Compare(x.Process, y.Process),
+			cmp.Compare(x.Context, y.Context),
+			cmp.Compare(x.ID, y.ID),
+			cmp.Compare(x.Device, y.Device),
+		)
 	})
 	for _, s := range b.scans {
 		for _, k := range s.streams {

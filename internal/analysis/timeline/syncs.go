@@ -124,7 +124,9 @@ func (b *builder) compare(act int32, end uint64, s *Sync) {
 // context returns after what was launched before it has ended.
 func (b *builder) proveEnd(act int32, end uint64, s *Sync) {
 	a := &b.t.Activities[act]
-	if s.Type != StreamSync && s.Type != ContextSync || a.Link != ByID && a.Link != ByGraph || b.t.Confidence(act) < 1 || b.t.Ops[a.Op].End() > s.Start {
+	if s.Type != StreamSync && s.Type != ContextSync || a.Link != ByID && a.Link != ByGraph ||
+		b.t.Confidence(act) < 1 ||
+		b.t.Ops[a.Op].End() > s.Start {
 		return
 	}
 	b.causes.awaited(end, s.End)

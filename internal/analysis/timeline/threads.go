@@ -39,7 +39,10 @@ func (b *builder) makeThreads() {
 			}
 		}
 	}
-	moved := permute(t.Threads, func(x, y *Thread) int { return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.TID, y.TID)) })
+	moved := permute(
+		t.Threads,
+		func(x, y *Thread) int { return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.TID, y.TID)) },
+	)
 	total := int32(0)
 	next := make([]int32, len(t.Threads))
 	for i := range t.Threads {

@@ -107,8 +107,18 @@ func Build(rec *recording.Recording) *Timeline { return buildIn(rec, stretches) 
 
 // buildIn is Build with another way to part what goroutines do: see stretches.
 func buildIn(rec *recording.Recording, parts func(n int) [][2]int) *Timeline {
-	t := &Timeline{Rec: rec, From: rec.Meta.From, To: rec.Meta.From + min(rec.Meta.To-min(rec.Meta.From, rec.Meta.To), maxLength)}
-	b := &builder{t: t, parts: parts, processes: newProcesses(t), classes: classify(rec.Meta.Functions), decoder: cuda.NewDecoder(rec.Meta.Functions)}
+	t := &Timeline{
+		Rec:  rec,
+		From: rec.Meta.From,
+		To:   rec.Meta.From + min(rec.Meta.To-min(rec.Meta.From, rec.Meta.To), maxLength),
+	}
+	b := &builder{
+		t:         t,
+		parts:     parts,
+		processes: newProcesses(t),
+		classes:   classify(rec.Meta.Functions),
+		decoder:   cuda.NewDecoder(rec.Meta.Functions),
+	}
 	b.see()
 	b.tables = b.newTables()
 	gpu := b.read()

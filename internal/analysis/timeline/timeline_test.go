@@ -35,7 +35,11 @@ func TestNesting(t *testing.T) {
 		},
 		{
 			"a driver call inside a driver call inside a runtime call",
-			[]event.Event{call(cudaMemcpy, 2000, 100), call(cuMemcpyHtoD, 2010, 80), call(cuStreamSynchronize, 2020, 20)},
+			[]event.Event{
+				call(cudaMemcpy, 2000, 100),
+				call(cuMemcpyHtoD, 2010, 80),
+				call(cuStreamSynchronize, 2020, 20),
+			},
 			[]int32{None, 0, 1},
 		},
 		{
@@ -50,7 +54,11 @@ func TestNesting(t *testing.T) {
 		},
 		{
 			"a runtime launch owns the next driver launch, once",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 2005, grid, block), launch(cuLaunchKernel, 2010, grid, block)},
+			[]event.Event{
+				launch(cudaLaunchKernel, 2000, grid, block),
+				launch(cuLaunchKernel, 2005, grid, block),
+				launch(cuLaunchKernel, 2010, grid, block),
+			},
 			[]int32{None, 0, None},
 		},
 		{
@@ -65,22 +73,37 @@ func TestNesting(t *testing.T) {
 		},
 		{
 			"but not with a copy in between",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), call(cuMemcpyHtoD, 2002, 1), launch(cuLaunchKernel, 2005, grid, block)},
+			[]event.Event{
+				launch(cudaLaunchKernel, 2000, grid, block),
+				call(cuMemcpyHtoD, 2002, 1),
+				launch(cuLaunchKernel, 2005, grid, block),
+			},
 			[]int32{None, None, None},
 		},
 		{
 			"loading the module in between stays an operation of its own",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), call(cuModuleLoadData, 2002, 900_000_000), launch(cuLaunchKernel, 900_010_000, grid, block)},
+			[]event.Event{
+				launch(cudaLaunchKernel, 2000, grid, block),
+				call(cuModuleLoadData, 2002, 900_000_000),
+				launch(cuLaunchKernel, 900_010_000, grid, block),
+			},
 			[]int32{None, None, 0},
 		},
 		{
 			"but not after more than a second of nothing",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cuLaunchKernel, 1_000_002_001, grid, block)},
+			[]event.Event{
+				launch(cudaLaunchKernel, 2000, grid, block),
+				launch(cuLaunchKernel, 1_000_002_001, grid, block),
+			},
 			[]int32{None, None},
 		},
 		{
 			"two runtime launches, the first of which failed",
-			[]event.Event{launch(cudaLaunchKernel, 2000, grid, block), launch(cudaLaunchKernel, 2005, grid, block), launch(cuLaunchKernel, 2007, grid, block)},
+			[]event.Event{
+				launch(cudaLaunchKernel, 2000, grid, block),
+				launch(cudaLaunchKernel, 2005, grid, block),
+				launch(cuLaunchKernel, 2007, grid, block),
+			},
 			[]int32{None, None, 1},
 		},
 		{

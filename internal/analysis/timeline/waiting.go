@@ -26,7 +26,10 @@ func newWaiting(b *builder) *waiting {
 			w.copies = append(w.copies, copied{b.t.Outermost(a.Op), i})
 		}
 	}
-	slices.SortFunc(w.copies, func(x, y copied) int { return cmp.Or(cmp.Compare(x.op, y.op), cmp.Compare(x.activity, y.activity)) })
+	slices.SortFunc(
+		w.copies,
+		func(x, y copied) int { return cmp.Or(cmp.Compare(x.op, y.op), cmp.Compare(x.activity, y.activity)) },
+	)
 	for i := range b.t.Syncs {
 		if op := b.t.Syncs[i].Op; op != None {
 			w.told = append(w.told, b.t.Outermost(op))
@@ -84,7 +87,8 @@ func (w *waiting) edge(m moment, e Edge) {
 	at := w.b.t.Ops[m.op].Start
 	for _, s := range w.b.handles[key] {
 		list := w.b.of(s)
-		if i := w.before(s, at); i < list.n && (e.To == None || w.b.t.Activities[list.at(i)].Start < w.b.t.Activities[e.To].Start) {
+		if i := w.before(s, at); i < list.n &&
+			(e.To == None || w.b.t.Activities[list.at(i)].Start < w.b.t.Activities[e.To].Start) {
 			e.To = list.at(i)
 		}
 	}
@@ -98,7 +102,16 @@ func (w *waiting) sync(m moment, o *Op, c *class) {
 	if _, told := slices.BinarySearch(w.told, m.op); told || !w.b.t.Seen[m.process].Activity.Holds(o.End()) {
 		return
 	}
-	s := Sync{Start: o.Start, End: o.End(), Event: o.Event, Process: m.process, Op: m.op, Activity: None, Stream: None, Derived: true}
+	s := Sync{
+		Start:    o.Start,
+		End:      o.End(),
+		Event:    o.Event,
+		Process:  m.process,
+		Op:       m.op,
+		Activity: None,
+		Stream:   None,
+		Derived:  true,
+	}
 	known := false
 	switch {
 	case c.group == "copy":

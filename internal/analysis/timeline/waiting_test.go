@@ -24,7 +24,8 @@ func TestDerivedSyncsEqualThoseOfCUPTI(t *testing.T) {
 			continue
 		}
 		found++
-		if !y.Derived || y.Stream != w.Stream || sameStart(derived, y.Activity) != sameStart(told, w.Activity) || y.Done != w.Done {
+		if !y.Derived || y.Stream != w.Stream || sameStart(derived, y.Activity) != sameStart(told, w.Activity) ||
+			y.Done != w.Done {
 			t.Errorf("derived %+v, CUPTI %+v", y, w)
 		}
 	}
@@ -54,7 +55,8 @@ func TestCopiesThatHold(t *testing.T) {
 		}
 		held++
 		a := &tl.Activities[y.Activity]
-		if a.Kind != timeline.Copy || a.Op != y.Op && tl.Ops[a.Op].Parent != y.Op || y.Done > y.End || y.Done <= y.Start {
+		if a.Kind != timeline.Copy || a.Op != y.Op && tl.Ops[a.Op].Parent != y.Op || y.Done > y.End ||
+			y.Done <= y.Start {
 			t.Fatalf("%+v waits for %+v", y, a)
 		}
 		if direction := tl.Rec.Events[a.Event].Ret & 0xff; direction != 2 {
@@ -98,7 +100,8 @@ func TestEdges(t *testing.T) {
 		case timeline.EventEdge:
 			events++
 			from := &tl.Activities[e.From]
-			if tl.Streams[from.Stream].ID != 13 || tl.Streams[to.Stream].ID != 14 || from.End > to.Start || to.Start-from.End > 20*us {
+			if tl.Streams[from.Stream].ID != 13 || tl.Streams[to.Stream].ID != 14 || from.End > to.Start ||
+				to.Start-from.End > 20*us {
 				t.Errorf("%+v goes from %+v to %+v", e, from, to)
 			}
 			if got := tl.EdgesTo(e.To); len(got) != 1 || got[0] != e {
@@ -115,7 +118,8 @@ func TestEdges(t *testing.T) {
 		t.Errorf("%d edges of events, %d of host functions, want 20 of each", events, hosts)
 	}
 	for _, y := range tl.Syncs {
-		if y.Type == timeline.EventSync && (y.Activity == timeline.None || tl.Streams[y.Stream].ID != 14 || y.End-y.Done > 3*us) {
+		if y.Type == timeline.EventSync &&
+			(y.Activity == timeline.None || tl.Streams[y.Stream].ID != 14 || y.End-y.Done > 3*us) {
 			t.Errorf("%+v waits for an event of stream 14", y)
 		}
 	}

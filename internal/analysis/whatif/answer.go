@@ -51,7 +51,15 @@ type Pace struct {
 func (s *Study) Answer(before *Pace, edits []Edit) *Answer {
 	a := &Answer{
 		Kind: Kind, Schema: Schema, Pace: before, Remedies: []Prediction{}, Marginals: []Marginal{},
-		Basis: Basis{Observed: s.observed, Error: s.Error(), Learned: s.Learned(), Unexplained: s.Unexplained(), Varies: s.varies, Recording: s.recorder.cost, Nodes: s.Nodes()},
+		Basis: Basis{
+			Observed:    s.observed,
+			Error:       s.Error(),
+			Learned:     s.Learned(),
+			Unexplained: s.Unexplained(),
+			Varies:      s.varies,
+			Recording:   s.recorder.cost,
+			Nodes:       s.Nodes(),
+		},
 	}
 	if !s.Any() {
 		return a
@@ -76,5 +84,11 @@ func (p *Pace) after(by *Prediction) *Pace {
 		return nil
 	}
 	shorter := func(speedup float64) uint64 { return uint64(float64(p.Latency) / speedup) }
-	return &Pace{Of: p.Of, Latency: shorter(by.Speedup), Low: shorter(by.High), High: shorter(by.Low), PerSec: p.PerSec * by.Speedup}
+	return &Pace{
+		Of:      p.Of,
+		Latency: shorter(by.Speedup),
+		Low:     shorter(by.High),
+		High:    shorter(by.Low),
+		PerSec:  p.PerSec * by.Speedup,
+	}
 }

@@ -94,7 +94,15 @@ func (s *Study) without(e Edit, h how, g *replay.Graph) remedy {
 		return s.asGraph(g)
 	case cause.Lock, cause.GIL:
 		return allOf(e.Cause, g)
-	case cause.HostSync, cause.Sleep, cause.Allocation, cause.Compilation, cause.GC, cause.PageFaults, cause.NoCPU, cause.Throttled, cause.NoWork:
+	case cause.HostSync,
+		cause.Sleep,
+		cause.Allocation,
+		cause.Compilation,
+		cause.GC,
+		cause.PageFaults,
+		cause.NoCPU,
+		cause.Throttled,
+		cause.NoWork:
 		return gone(e.Cause)
 	case cause.SyncCopy:
 		return s.pinned(g, h)
@@ -109,7 +117,18 @@ func (s *Study) without(e Edit, h how, g *replay.Graph) remedy {
 // HasRemedy reports whether something is known to do about a cause that a replay can show.
 func HasRemedy(id cause.ID) bool {
 	switch id {
-	case cause.Unknown, cause.StartEnd, cause.Dependency, cause.RemoteMemory, cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound, cause.ExposedCommunication, cause.Straggler, cause.LowClocks, cause.NoWork, cause.Count:
+	case cause.Unknown,
+		cause.StartEnd,
+		cause.Dependency,
+		cause.RemoteMemory,
+		cause.SmallBatch,
+		cause.TinyKernels,
+		cause.BandwidthBound,
+		cause.ExposedCommunication,
+		cause.Straggler,
+		cause.LowClocks,
+		cause.NoWork,
+		cause.Count:
 		return false
 	}
 	return true

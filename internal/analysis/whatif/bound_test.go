@@ -26,7 +26,14 @@ func TestKernelsBound(t *testing.T) {
 	for _, e := range []Edit{edit(t, Without, "launch-overhead"), edit(t, Without, "sync"), edit(t, Without, "no-cpu")} {
 		p := s.Predict(e, edit(t, Without, "sync"))
 		if p.Speedup > most*1.01 || p.High > most*1.01 || p.Low > p.Speedup {
-			t.Errorf("%s: %.3f (%.3f to %.3f), more than the kernels allow (%.3f)", p.Plan, p.Speedup, p.Low, p.High, most)
+			t.Errorf(
+				"%s: %.3f (%.3f to %.3f), more than the kernels allow (%.3f)",
+				p.Plan,
+				p.Speedup,
+				p.Low,
+				p.High,
+				most,
+			)
 		}
 		if !strings.HasPrefix(p.Limit, "the kernels") {
 			t.Errorf("%s: limited by %q", p.Plan, p.Limit)
@@ -65,7 +72,8 @@ func (s *scene) copy(at, from, to uint64, ret int32, bytes uint64) {
 func TestPinnedRate(t *testing.T) {
 	sc := pageableSteps()
 	s := sc.study(t)
-	if g := s.pins[replay.ToDevice]; g.usual != pinnedGain || g.least != leastPinned || g.most != mostPinned || g.measured {
+	if g := s.pins[replay.ToDevice]; g.usual != pinnedGain || g.least != leastPinned || g.most != mostPinned ||
+		g.measured {
 		t.Errorf("of an unknown link %+v", g)
 	}
 
@@ -98,9 +106,27 @@ func batches(cpus int) *scene {
 	const each = 33 * ms
 	for i := range uint64(30) {
 		at := i * each
-		sc.Off(recordtest.Off{TID: leader, TS: start + at, Dur: 30 * ms, Blocked: 30 * ms, Call: sysFutex, By: [2]uint32{leader, helper}})
+		sc.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      start + at,
+				Dur:     30 * ms,
+				Blocked: 30 * ms,
+				Call:    sysFutex,
+				By:      [2]uint32{leader, helper},
+			},
+		)
 		sc.Samples(helper, start+at, start+at+30*ms, 3, load, event.Whole)
-		sc.Off(recordtest.Off{TID: helper, TS: start + at + 30*ms, Dur: 3 * ms, Blocked: 3 * ms, Call: sysFutex, By: [2]uint32{leader, leader}})
+		sc.Off(
+			recordtest.Off{
+				TID:     helper,
+				TS:      start + at + 30*ms,
+				Dur:     3 * ms,
+				Blocked: 3 * ms,
+				Call:    sysFutex,
+				By:      [2]uint32{leader, leader},
+			},
+		)
 		sc.run(event.Kernel, "cuLaunchKernel", 7, at+30*ms+20*us, at+30*ms+30*us, at+32500*us, 0)
 		sc.wait(at+30*ms+30*us, at+32900*us)
 	}
@@ -115,7 +141,8 @@ func TestWorkersNeedCPUs(t *testing.T) {
 		t.Errorf("with 32 CPUs %+v", free)
 	}
 	few, _ := batches(4).study(t).Together(Remedy{Cause: cause.Worker})
-	if few.Speedup > 4.4 || few.High > 4.4 || few.Low > few.Speedup/1.05 || few.Workers < 3 || few.Workers > 5 || !strings.Contains(few.Limit, "4 CPUs") {
+	if few.Speedup > 4.4 || few.High > 4.4 || few.Low > few.Speedup/1.05 || few.Workers < 3 || few.Workers > 5 ||
+		!strings.Contains(few.Limit, "4 CPUs") {
 		t.Errorf("with 4 CPUs %+v", few)
 	}
 	unknown, _ := batches(0).study(t).Together(Remedy{Cause: cause.Worker})
@@ -135,7 +162,8 @@ func TestTwoRemedies(t *testing.T) {
 	if !ok || less.Plan != "faster python-work=1e+06" {
 		t.Errorf("%v %q", ok, less.Plan)
 	}
-	if e, err := Parse(Faster, "python-work=1e+06"); err != nil || e != (Remedy{Cause: cause.PythonWork, Less: true}).edit() {
+	if e, err := Parse(Faster, "python-work=1e+06"); err != nil ||
+		e != (Remedy{Cause: cause.PythonWork, Less: true}).edit() {
 		t.Errorf("whatif does not take its own plan: %+v, %v", e, err)
 	}
 	all, _ := s.Together(Remedy{Cause: cause.PythonWork, Less: true}, Remedy{Cause: cause.HostSync})

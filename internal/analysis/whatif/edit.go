@@ -106,5 +106,6 @@ func (e Edit) about(w *replay.What) bool {
 	case w.Kind == replay.Kernel:
 		return false
 	}
-	return (w.Kind == replay.Run || w.Kind == replay.Call || w.Kind == replay.Sync || w.Kind == replay.Copy) && e.matches(w.Name)
+	return (w.Kind == replay.Run || w.Kind == replay.Call || w.Kind == replay.Sync || w.Kind == replay.Copy) &&
+		e.matches(w.Name)
 }

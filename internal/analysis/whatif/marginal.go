@@ -43,10 +43,22 @@ func (s *Study) Marginals() []Marginal {
 	out := []Marginal{}
 	for _, it := range items[:min(len(items), mostMarginals)] {
 		if times[it] > 0 {
-			out = append(out, Marginal{Name: it.name, Kind: it.kind, Time: times[it], Twice: s.scaled(it, 0.5), Gone: s.scaled(it, 0)})
+			out = append(
+				out,
+				Marginal{
+					Name:  it.name,
+					Kind:  it.kind,
+					Time:  times[it],
+					Twice: s.scaled(it, 0.5),
+					Gone:  s.scaled(it, 0),
+				},
+			)
 		}
 	}
-	slices.SortStableFunc(out, func(x, y Marginal) int { return cmp.Or(cmp.Compare(y.Gone, x.Gone), cmp.Compare(y.Time, x.Time)) })
+	slices.SortStableFunc(
+		out,
+		func(x, y Marginal) int { return cmp.Or(cmp.Compare(y.Gone, x.Gone), cmp.Compare(y.Time, x.Time)) },
+	)
 	return out
 }
 

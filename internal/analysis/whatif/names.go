@@ -24,7 +24,12 @@ type namer struct {
 }
 
 func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span) *namer {
-	n := &namer{t: t, where: make([]string, len(t.Rec.Meta.Stacks)+1), theirs: make([]uint8, len(t.Rec.Meta.Stacks)+1), ours: recorders(scheduled)}
+	n := &namer{
+		t:      t,
+		where:  make([]string, len(t.Rec.Meta.Stacks)+1),
+		theirs: make([]uint8, len(t.Rec.Meta.Stacks)+1),
+		ours:   recorders(scheduled),
+	}
 	if walk != nil {
 		n.names = walk.Names(in)
 	} else {
@@ -52,7 +57,11 @@ func recorders(scheduled []threads.Thread) map[thread]bool {
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
 	recorder := n.ours[thread{pid, tid}]
 	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
-		yield(to, replay.What{Cause: c, Name: n.function(stack), Recorder: recorder || n.ofRecorder(stack)}, replay.Doubt(sure))
+		yield(
+			to,
+			replay.What{Cause: c, Name: n.function(stack), Recorder: recorder || n.ofRecorder(stack)},
+			replay.Doubt(sure),
+		)
 	})
 }
 
@@ -75,7 +84,14 @@ func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv
 func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, sure := n.names.Runnable(iv)
 	pid, tid, ousted := n.names.Ousted(iv)
-	return replay.What{Cause: c, Name: n.keys[c], Ousted: ousted, Recorder: n.ours[thread{pid, tid}]}, replay.Doubt(sure)
+	return replay.What{
+		Cause:    c,
+		Name:     n.keys[c],
+		Ousted:   ousted,
+		Recorder: n.ours[thread{pid, tid}],
+	}, replay.Doubt(
+		sure,
+	)
 }
 
 // Call names a call by its function, and says how sure its cause is.

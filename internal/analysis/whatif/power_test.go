@@ -55,8 +55,18 @@ func TestClocks(t *testing.T) {
 // it does not sleep; another thread's may not.
 func TestWarm(t *testing.T) {
 	g := &replay.Graph{
-		Whats: []replay.What{{Kind: replay.Run, TID: 1}, {Kind: replay.External, TID: 1}, {Kind: replay.Run, TID: 2}, {Kind: replay.External, TID: 2}},
-		Times: []replay.Time{{Own: 2 * ms * 50, Count: 50}, {Own: 18 * ms * 50, Count: 50}, {Own: 2 * ms, Count: 1}, {Own: ms, Count: 1}},
+		Whats: []replay.What{
+			{Kind: replay.Run, TID: 1},
+			{Kind: replay.External, TID: 1},
+			{Kind: replay.Run, TID: 2},
+			{Kind: replay.External, TID: 2},
+		},
+		Times: []replay.Time{
+			{Own: 2 * ms * 50, Count: 50},
+			{Own: 18 * ms * 50, Count: 50},
+			{Own: 2 * ms, Count: 1},
+			{Own: ms, Count: 1},
+		},
 	}
 	p := g.Unchanged()
 	p.Changes[1].Scale = 0

@@ -83,7 +83,8 @@ func ofRecorder(f *recording.Frame) bool {
 		return strings.Contains(f.Name, "uprobe") || strings.Contains(f.Name, "exc_int3")
 	}
 	base := path.Base(f.File)
-	return f.Kind == recording.NativeFrame && (strings.HasPrefix(base, "memfd:inferscope-agent") || strings.HasPrefix(base, "libcupti.so"))
+	return f.Kind == recording.NativeFrame &&
+		(strings.HasPrefix(base, "memfd:inferscope-agent") || strings.HasPrefix(base, "libcupti.so"))
 }
 
 // recorderOf counts the samples of the threads that make calls.

@@ -57,7 +57,14 @@ func New(t *timeline.Timeline, scheduled []threads.Thread) *Study {
 // Some prepares the beginning of a stretch of a recording: about as much of it as has so many calls and activities.
 // Where the walk over its gaps is made, that takes no longer than as much deserves; nil where it is not. What windows of
 // GPU records add is left out as far as it is known; nil where it is not.
-func Some(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span, much int, windows *observer.Effect) *Study {
+func Some(
+	t *timeline.Timeline,
+	scheduled []threads.Thread,
+	walk *gap.Walk,
+	in timeline.Span,
+	much int,
+	windows *observer.Effect,
+) *Study {
 	s := &Study{sampled: map[thread]*sampled{}, launches: map[thread]bool{}}
 	spans := cut(spansOf(t, in), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
 	if len(spans) == 0 {

@@ -34,7 +34,10 @@ func TestSteps(t *testing.T) {
 		// The kernel runs beside the computing of the next step.
 		{Without, "sync", whole / (whole - 1010)},
 	} {
-		t.Run(fmt.Sprintf("%s %s", c.verb, c.text), func(t *testing.T) { predicts(t, s.Predict(edit(t, c.verb, c.text)), c.want) })
+		t.Run(
+			fmt.Sprintf("%s %s", c.verb, c.text),
+			func(t *testing.T) { predicts(t, s.Predict(edit(t, c.verb, c.text)), c.want) },
+		)
 	}
 	both := s.Predict(edit(t, Without, "sync"), edit(t, Faster, "encode=1000000"))
 	predicts(t, both, whole/1000) // the GPU is what is left
@@ -61,7 +64,16 @@ func TestMarginals(t *testing.T) {
 func TestSleep(t *testing.T) {
 	sc := stepwise()
 	for i := range uint64(steps) {
-		sc.Off(recordtest.Off{TID: leader, TS: start + i*period + 1500*us, Dur: 2 * ms, Blocked: 2 * ms, Call: sysSleep, Flags: event.FromIRQ})
+		sc.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      start + i*period + 1500*us,
+				Dur:     2 * ms,
+				Blocked: 2 * ms,
+				Call:    sysSleep,
+				Flags:   event.FromIRQ,
+			},
+		)
 	}
 	s := sc.study(t)
 	predicts(t, s.Predict(edit(t, Without, "sleep")), 2)
@@ -74,8 +86,26 @@ func workers() *scene {
 	sc.Samples(helper, start, start+steps*period, 400, sc.Stack(recordtest.Native("load", "server")), event.Whole)
 	for i := range uint64(steps) {
 		at := start + i*period
-		sc.Off(recordtest.Off{TID: leader, TS: at + 1500*us, Dur: 2 * ms, Blocked: 2 * ms, Call: sysFutex, By: [2]uint32{leader, helper}})
-		sc.Off(recordtest.Off{TID: helper, TS: at + 3500*us, Dur: 2 * ms, Blocked: 2 * ms, Call: sysFutex, By: [2]uint32{leader, leader}})
+		sc.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      at + 1500*us,
+				Dur:     2 * ms,
+				Blocked: 2 * ms,
+				Call:    sysFutex,
+				By:      [2]uint32{leader, helper},
+			},
+		)
+		sc.Off(
+			recordtest.Off{
+				TID:     helper,
+				TS:      at + 3500*us,
+				Dur:     2 * ms,
+				Blocked: 2 * ms,
+				Call:    sysFutex,
+				By:      [2]uint32{leader, leader},
+			},
+		)
 	}
 	return sc
 }
@@ -111,7 +141,10 @@ func TestRandomRecordings(t *testing.T) {
 	for seed := range uint64(25) {
 		c := timelinetest.Config{Seed: seed, Agent: seed%3 != 0, Length: 20 * timelinetest.Millisecond}
 		if seed%5 == 2 {
-			c.Windows = []timelinetest.Span{timelinetest.Between(2_000_000, 7_000_000), timelinetest.Between(11_000_000, 16_000_000)}
+			c.Windows = []timelinetest.Span{
+				timelinetest.Between(2_000_000, 7_000_000),
+				timelinetest.Between(11_000_000, 16_000_000),
+			}
 		}
 		tl := timeline.Build(timelinetest.Random(c).Run())
 		s := New(tl, tl.Index.Threads())
@@ -173,7 +206,11 @@ func TestParse(t *testing.T) {
 func TestWithoutGPU(t *testing.T) {
 	sc := newScene()
 	sc.Meta.GPU = nil
-	encode, embed := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7)), sc.Stack(recordtest.Native("embed", "server"))
+	encode, embed := sc.Stack(
+		recordtest.Python("encode", "/app/infer.py", 7),
+	), sc.Stack(
+		recordtest.Native("embed", "server"),
+	)
 	for i := range uint64(999) {
 		at := start + i*ms
 		for k := range uint64(6) {
@@ -182,7 +219,16 @@ func TestWithoutGPU(t *testing.T) {
 		for k := range uint64(3) {
 			sc.Sample(leader, at+650*us+k*100*us, embed, event.Whole)
 		}
-		sc.Off(recordtest.Off{TID: leader, TS: at + 900*us, Dur: 100 * us, Blocked: 100 * us, Call: sysSleep, Flags: event.FromIRQ})
+		sc.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      at + 900*us,
+				Dur:     100 * us,
+				Blocked: 100 * us,
+				Call:    sysSleep,
+				Flags:   event.FromIRQ,
+			},
+		)
 	}
 	s := sc.study(t)
 	predicts(t, s.Predict(edit(t, Without, "python-work")), 1/0.6)

@@ -200,7 +200,10 @@ func TestAProcessThatEnds(t *testing.T) {
 func TestChildren(t *testing.T) {
 	s := start(t)
 	c := follow(t, describe(t, s.pid))
-	s.run("import os\nr, w = os.pipe()\nchild = os.fork()\nif child == 0:\n with scope('in the child'): pass\n os.read(r, 1)\n os._exit(0)")
+	s.run(
+
+		"import os\nr, w = os.pipe()\nchild = os.fork()\nif child == 0:\n with scope('in the child'): pass\n os.read(r, 1)\n os._exit(0)",
+	)
 	pid := s.number("child")
 	child := describe(t, pid)
 	if err := c.source.Follow(child); err != nil {
@@ -218,7 +221,10 @@ func TestChildren(t *testing.T) {
 func TestRingsThatGo(t *testing.T) {
 	s := start(t)
 	p := describe(t, s.pid)
-	s.run("import threading, inferscope._ring as r, inferscope._scope as s\ndel s._state.words, s._state.ring\nr.os.getpid = lambda: 1\ngo = [1]\ndef work():\n while go: r.Ring()\nthreading.Thread(target=work).start()")
+	s.run(
+
+		"import threading, inferscope._ring as r, inferscope._scope as s\ndel s._state.words, s._state.ring\nr.os.getpid = lambda: 1\ngo = [1]\ndef work():\n while go: r.Ring()\nthreading.Thread(target=work).start()",
+	)
 	found := 0
 	for range 2000 {
 		ring, err := open(p)
@@ -258,7 +264,10 @@ func TestNamespace(t *testing.T) {
 		t.Fatalf("the program is in no namespace of its own: %+v", p)
 	}
 	c := follow(t, p)
-	s.run("import threading\ndef work():\n with scope('there'): pass\nt = threading.Thread(target=lambda: (work(), done.wait()))\ndone = threading.Event()\nt.start()")
+	s.run(
+
+		"import threading\ndef work():\n with scope('there'): pass\nt = threading.Thread(target=lambda: (work(), done.wait()))\ndone = threading.Event()\nt.start()",
+	)
 	c.until(t, "the thread's scope", func() bool { return len(c.events) == 1 })
 	if tid := c.events[0].TID; tid == 0 || tid == p.PID || !exists(fmt.Sprintf("/proc/%d/task/%d", pid, tid)) {
 		t.Errorf("the thread is %d of the host", tid)

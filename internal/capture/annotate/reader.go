@@ -43,7 +43,15 @@ type reader struct {
 }
 
 func newReader(r *ring, t *texts, p *proc.Process) *reader {
-	return &reader{ring: r, texts: t, payer: p.Payer, tids: proc.NewTIDs(p), pid: p.PID, born: p.Born, known: map[uint32]int32{}}
+	return &reader{
+		ring:  r,
+		texts: t,
+		payer: p.Payer,
+		tids:  proc.NewTIDs(p),
+		pid:   p.PID,
+		born:  p.Born,
+		known: map[uint32]int32{},
+	}
 }
 
 // read hands over what the ring holds. last says that nobody writes any more, so that what

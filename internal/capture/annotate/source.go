@@ -128,7 +128,9 @@ func (s *Source) isPython(q *program) bool {
 
 // python reports whether a file of this name may be an interpreter of Python.
 func python(base string) bool {
-	return strings.HasPrefix(base, "python") || strings.HasPrefix(base, "libpython") || strings.HasPrefix(base, "pypy") || strings.HasPrefix(base, "libpypy")
+	return strings.HasPrefix(base, "python") || strings.HasPrefix(base, "libpython") ||
+		strings.HasPrefix(base, "pypy") ||
+		strings.HasPrefix(base, "libpypy")
 }
 
 // Forget ends the reading of p, which is gone: what its ring holds is still read.
@@ -254,7 +256,11 @@ func (s *Source) Ranges(used []int32) (rows []string, at map[int32]int32) {
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := recording.Source{Name: Name, State: "waiting", Detail: "no process has imported the Python package inferscope yet"}
+	st := recording.Source{
+		Name:   Name,
+		State:  "waiting",
+		Detail: "no process has imported the Python package inferscope yet",
+	}
 	read, refused := 0, 0
 	for _, q := range s.programs {
 		if q.reader != nil {

@@ -100,7 +100,11 @@ func now() uint64 {
 // Every launch in a window is seen, none is counted as seen that is not, and
 // the rare calls are seen all the time.
 func TestLaunchesInWindows(t *testing.T) {
-	opts := cudaapi.Options{Launches: cudaapi.LaunchesWindows, LaunchesFor: 30 * time.Millisecond, LaunchesEvery: 120 * time.Millisecond}
+	opts := cudaapi.Options{
+		Launches:      cudaapi.LaunchesWindows,
+		LaunchesFor:   30 * time.Millisecond,
+		LaunchesEvery: 120 * time.Millisecond,
+	}
 	b, v := watch(t, opts, "until { launch 5 kernel=k_us5 ; sync ; sleep 200us }")
 	v.Go()
 	b.await("three windows", func() bool { return len(b.windows()) > 3 })
@@ -139,7 +143,13 @@ func (b *bench) compare(truth *cudasim.Truth, syncs int) {
 		}
 	}
 	all := len(truth.CallsOf("cuLaunchKernel"))
-	b.tb.Logf("%d windows, %d launches in them, of %d; %d were seen", len(b.windows()), inside, all, len(b.seen["cuLaunchKernel"]))
+	b.tb.Logf(
+		"%d windows, %d launches in them, of %d; %d were seen",
+		len(b.windows()),
+		inside,
+		all,
+		len(b.seen["cuLaunchKernel"]),
+	)
 	if inside == 0 || len(b.seen["cuLaunchKernel"]) > all/2 {
 		b.tb.Error("no launch in a window, or probes outside of windows")
 	}
@@ -150,7 +160,11 @@ func (b *bench) compare(truth *cudasim.Truth, syncs int) {
 
 // SetLaunches turns the probes off and on while the process runs, and each time says when.
 func TestSetLaunches(t *testing.T) {
-	b, v := watch(t, cudaapi.Options{}, "stream-new ; graph 3 stream=1 ; until { launch 3 kernel=k_us5 ; graph-launch stream=1 ; sleep 100us }")
+	b, v := watch(
+		t,
+		cudaapi.Options{},
+		"stream-new ; graph 3 stream=1 ; until { launch 3 kernel=k_us5 ; graph-launch stream=1 ; sleep 100us }",
+	)
 	id := b.process.ID()
 	if w := b.windows(); len(w) != 1 || w[0].End != "open" {
 		t.Fatalf("windows %+v before anything was set, want one that is open", w)
@@ -252,7 +266,11 @@ func TestIndex(t *testing.T) {
 func BenchmarkWindow(b *testing.B) {
 	for _, mode := range []uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf} {
 		b.Run(string(mode), func(b *testing.B) {
-			w, v := watch(b, cudaapi.Options{Mode: mode, Launches: cudaapi.LaunchesOff}, "until { launch 20 kernel=k_us5 ; sleep 100us }")
+			w, v := watch(
+				b,
+				cudaapi.Options{Mode: mode, Launches: cudaapi.LaunchesOff},
+				"until { launch 20 kernel=k_us5 ; sleep 100us }",
+			)
 			v.Go()
 			on, off, functions := w.source.LaunchProbes(w.process.ID())
 			var times [3]uint64

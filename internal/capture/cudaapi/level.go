@@ -22,8 +22,11 @@ const (
 )
 
 var levels = []overhead.Level{
-	levelEach:       {Name: "each call"},
-	levelSampled:    {Name: "allocations sampled", Loses: "allocations and frees one by one, of threads that make more than 500 a second: what stays allocated"},
+	levelEach: {Name: "each call"},
+	levelSampled: {
+		Name:  "allocations sampled",
+		Loses: "allocations and frees one by one, of threads that make more than 500 a second: what stays allocated",
+	},
 	levelNoFrequent: {Name: "no allocations", Loses: "allocations and frees"},
 	levelDriver: {
 		Name:  "driver calls",
@@ -74,7 +77,10 @@ func (s *Source) SetLevel(level int) error {
 		all = append(all, p.libraries...)
 	}
 	s.mu.Unlock()
-	return errors.Join(s.attacher.SetFrequent(frequentCalls[level]), atOnce(all, func(l *library) error { return s.put(l, l.row.PID) }))
+	return errors.Join(
+		s.attacher.SetFrequent(frequentCalls[level]),
+		atOnce(all, func(l *library) error { return s.put(l, l.row.PID) }),
+	)
 }
 
 // put puts the probes on a library that the level wants there, and takes off the others. The caller

@@ -17,7 +17,10 @@ import (
 func TestFrequentCallsAreCounted(t *testing.T) {
 	b, v := watch(t, cudaapi.Options{Launches: cudaapi.LaunchesOff}, "until { malloc 64 ; free ; sync }")
 	v.Go()
-	b.await("skipped calls", func() bool { return len(b.seen["cuMemAlloc"]) > 2000 && counted(b.seen["cuMemAlloc"]) > 20_000 })
+	b.await(
+		"skipped calls",
+		func() bool { return len(b.seen["cuMemAlloc"]) > 2000 && counted(b.seen["cuMemAlloc"]) > 20_000 },
+	)
 	if err := b.source.SetLevel(1); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +70,9 @@ func (b *bench) analyzed(names []recording.Function, allocations uint64) {
 		if f.Count != allocations || f.Skipped == 0 || f.Skipped >= f.Count || f.Time < f.Count*f.P50/4 {
 			b.tb.Errorf("the analysis has %+v of %d allocations", f, allocations)
 		}
-		if s.Memory.Skipped == 0 || s.Memory.Net != 0 || len(s.Memory.Kinds) != 1 || s.Memory.Kinds[0].Count != allocations || s.Memory.Kinds[0].Bytes != 64*allocations {
+		if s.Memory.Skipped == 0 || s.Memory.Net != 0 || len(s.Memory.Kinds) != 1 ||
+			s.Memory.Kinds[0].Count != allocations ||
+			s.Memory.Kinds[0].Bytes != 64*allocations {
 			b.tb.Errorf("memory: %+v", s.Memory)
 		}
 		return
@@ -90,7 +95,12 @@ func counted(events []event.Event) uint64 {
 
 // Levels beyond sampling take probes off, and put them on again.
 func TestLevelsTakeProbesOff(t *testing.T) {
-	b, v := watchLibrary(t, "runtime", cudaapi.Options{Launches: cudaapi.LaunchesOff}, "stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }")
+	b, v := watchLibrary(
+		t,
+		"runtime",
+		cudaapi.Options{Launches: cudaapi.LaunchesOff},
+		"stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }",
+	)
 	v.Go()
 	const alloc, runtimeCopy, driverCopy, wait = "cuMemAlloc", "cudaMemcpyAsync", "cuMemcpyHtoDAsync", "cuStreamSynchronize"
 	all := []string{alloc, runtimeCopy, driverCopy, wait}

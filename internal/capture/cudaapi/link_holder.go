@@ -20,5 +20,11 @@ func (s *Source) lost() error {
 
 // unprobed is the loss of a library whose probes have gone.
 func (l *library) unprobed(where string, why error) loss.Loss {
-	return loss.Loss{Reason: loss.ProbeFailed, Count: uint64(l.row.Points), PID: l.row.PID, Where: where, Detail: why.Error()}
+	return loss.Loss{
+		Reason: loss.ProbeFailed,
+		Count:  uint64(l.row.Points),
+		PID:    l.row.PID,
+		Where:  where,
+		Detail: why.Error(),
+	}
 }

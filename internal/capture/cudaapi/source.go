@@ -64,11 +64,19 @@ type Source struct {
 // New loads the programs so that they write into rings. The error says which
 // capability or kernel feature is missing for each way to attach.
 func New(rings *ring.Rings, opts Options) (*Source, error) {
-	attacher, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: opts.LinkHolder, Mode: opts.Mode, Maps: rings.Maps()})
+	attacher, err := uprobe.NewAttacher(
+		uprobe.Options{LinkHolder: opts.LinkHolder, Mode: opts.Mode, Maps: rings.Maps()},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("load the programs for CUDA calls: %w", err)
 	}
-	opts.LaunchesFor, opts.LaunchesEvery = cmp.Or(opts.LaunchesFor, DefaultFor), cmp.Or(opts.LaunchesEvery, DefaultEvery)
+	opts.LaunchesFor, opts.LaunchesEvery = cmp.Or(
+		opts.LaunchesFor,
+		DefaultFor,
+	), cmp.Or(
+		opts.LaunchesEvery,
+		DefaultEvery,
+	)
 	return &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}, nil
 }
 
@@ -103,7 +111,8 @@ func (s *Source) Follow(p *proc.Process) error {
 // candidate reports whether a file of this name may be a CUDA library. What it is
 // decides its content (cuda.Identify); libcudnn and libcublas do not get so far.
 func candidate(base string) bool {
-	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart") || strings.HasPrefix(base, "libnccl") || strings.HasPrefix(base, "librccl")
+	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart") || strings.HasPrefix(base, "libnccl") ||
+		strings.HasPrefix(base, "librccl")
 }
 
 // unknown returns the mappings of files that p has not had before, one of each file.
@@ -255,7 +264,10 @@ func (s *Source) Unseen(p *proc.Process) error {
 	if !s.driverRefused(p) {
 		return nil
 	}
-	return errors.New("the driver's library of this process could not be probed (library_refused among the losses says why): mend that, and restart the program")
+	return errors.New(
+
+		"the driver's library of this process could not be probed (library_refused among the losses says why): mend that, and restart the program",
+	)
 }
 
 // driverRefused reports whether p has a driver library that could not be probed, so

@@ -26,7 +26,12 @@ func TestUnseen(t *testing.T) {
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("garbage ", 1000)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, "-c", "import mmap, sys; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC); print(1, flush=True); input()", garbage)
+	cmd := exec.Command(
+		python,
+		"-c",
+		"import mmap, sys; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC); print(1, flush=True); input()",
+		garbage,
+	)
 	in, _ := cmd.StdinPipe()
 	out, _ := cmd.StdoutPipe()
 	if err := cmd.Start(); err != nil {

@@ -90,8 +90,9 @@ func Role(comm, cmdline string) string {
 
 // servers are what the command lines of inference servers hold.
 var servers = []string{
-	"vllm serve", "vllm.entrypoints", "sglang.launch_server", "sglang serve", "tritonserver", "text-generation-launcher",
-	"text-generation-router", "llama-server", "transformers serve", "trtllm-serve", "lmdeploy serve", "uvicorn", "gunicorn",
+	"vllm serve", "vllm.entrypoints", "sglang.launch_server", "sglang serve", "tritonserver",
+	"text-generation-launcher", "text-generation-router", "llama-server", "transformers serve", "trtllm-serve",
+	"lmdeploy serve", "uvicorn", "gunicorn",
 }
 
 func isServer(cmdline string) bool {

@@ -73,7 +73,11 @@ func Needs() []Need {
 		{For: "loading programs and attaching them to tracepoints", Needs: []Capability{BPF, Perfmon}},
 		{For: "reading what a process of another user has mapped, and probing it", Needs: []Capability{SysPtrace}},
 		{For: "probing on kernels before 6.6, through perf events", Needs: []Capability{SysAdmin}, Optional: true},
-		{For: "reading a library that was deleted while mapped", Needs: []Capability{DACReadSearch, CheckpointRestore}, Optional: true},
+		{
+			For:      "reading a library that was deleted while mapped",
+			Needs:    []Capability{DACReadSearch, CheckpointRestore},
+			Optional: true,
+		},
 	}
 }
 

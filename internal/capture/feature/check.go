@@ -31,8 +31,13 @@ func (h Host) checkNamespace() error {
 	if h.InitialPIDNS != No {
 		return nil
 	}
-	return clierror.New(clierror.Unsupported, "run it on the host, or its container with --pid=host (Kubernetes: hostPID: true)",
-		errors.New("this is not the machine's initial pid namespace, so that pids here are not those that the kernel reports"))
+	return clierror.New(
+		clierror.Unsupported,
+		"run it on the host, or its container with --pid=host (Kubernetes: hostPID: true)",
+		errors.New(
+			"this is not the machine's initial pid namespace, so that pids here are not those that the kernel reports",
+		),
+	)
 }
 
 func (h Host) checkCapabilities() error {
@@ -60,8 +65,11 @@ func (h Host) checkLockdown() error {
 	if h.Lockdown != "confidentiality" {
 		return nil
 	}
-	return clierror.New(clierror.Unsupported, "boot without lockdown=confidentiality; lockdown=integrity is no obstacle",
-		errors.New("the kernel is locked down for confidentiality, so that no BPF program may read memory"))
+	return clierror.New(
+		clierror.Unsupported,
+		"boot without lockdown=confidentiality; lockdown=integrity is no obstacle",
+		errors.New("the kernel is locked down for confidentiality, so that no BPF program may read memory"),
+	)
 }
 
 func (h Host) checkKernel() error {
@@ -91,11 +99,18 @@ func (h Host) checkUprobes() error {
 		return nil
 	}
 	if perf.Answer == No {
-		return clierror.New(clierror.Unsupported, hint(PerfCookie), fmt.Errorf("this kernel has neither %s nor %s: %w", multi.Name, perf.Name, perf.Err))
+		return clierror.New(
+			clierror.Unsupported,
+			hint(PerfCookie),
+			fmt.Errorf("this kernel has neither %s nor %s: %w", multi.Name, perf.Name, perf.Err),
+		)
 	}
 	if h.Capabilities.Known && !h.Capabilities.Has(SysAdmin) {
-		return clierror.New(clierror.Permission, "run it with sudo, or grant CAP_SYS_ADMIN too, or use Linux 6.6 or newer",
-			errors.New("missing CAP_SYS_ADMIN, needed for probing through perf events on a kernel before 6.6"))
+		return clierror.New(
+			clierror.Permission,
+			"run it with sudo, or grant CAP_SYS_ADMIN too, or use Linux 6.6 or newer",
+			errors.New("missing CAP_SYS_ADMIN, needed for probing through perf events on a kernel before 6.6"),
+		)
 	}
 	return nil
 }
@@ -107,6 +122,9 @@ func denied(err error) bool {
 // refused: the capabilities are there, yet the kernel says no. In a container that
 // is a seccomp profile or a user namespace, whose capabilities are not the machine's.
 func refused(name Name, err error) error {
-	return clierror.New(clierror.Permission, "leave the user namespace, or let the seccomp profile allow bpf and perf_event_open",
-		fmt.Errorf("the kernel refuses %s although the capabilities are there: %w", name, err))
+	return clierror.New(
+		clierror.Permission,
+		"leave the user namespace, or let the seccomp profile allow bpf and perf_event_open",
+		fmt.Errorf("the kernel refuses %s although the capabilities are there: %w", name, err),
+	)
 }

@@ -27,7 +27,12 @@ type machine struct {
 }
 
 func good() machine {
-	return machine{caps: allCaps, btf: "\x9f\xeb\x01", lockdown: "none [integrity] confidentiality\n", pidns: "pid:[4026531836]"}
+	return machine{
+		caps:     allCaps,
+		btf:      "\x9f\xeb\x01",
+		lockdown: "none [integrity] confidentiality\n",
+		pidns:    "pid:[4026531836]",
+	}
 }
 
 func (m machine) detect(t *testing.T) Host {
@@ -71,19 +76,59 @@ func TestCheck(t *testing.T) {
 	}{
 		{"all is well", func(*machine) {}, clierror.OK, ""},
 		{"five capabilities are enough", func(m *machine) { m.caps = fiveCaps }, clierror.OK, ""},
-		{"no capabilities", func(m *machine) { m.caps = noCaps }, clierror.Permission, "CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE"},
-		{"no CAP_SYS_PTRACE", func(m *machine) { m.caps = "000000c000000000" }, clierror.Permission, "missing CAP_SYS_PTRACE, needed"},
+		{
+			"no capabilities",
+			func(m *machine) { m.caps = noCaps },
+			clierror.Permission,
+			"CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE",
+		},
+		{
+			"no CAP_SYS_PTRACE",
+			func(m *machine) { m.caps = "000000c000000000" },
+			clierror.Permission,
+			"missing CAP_SYS_PTRACE, needed",
+		},
 		{"no BTF", func(m *machine) { m.btf = "" }, clierror.Unsupported, "CONFIG_DEBUG_INFO_BTF"},
 		{"BTF that is none", func(m *machine) { m.btf = "\x7fELF" }, clierror.Unsupported, "CONFIG_DEBUG_INFO_BTF"},
-		{"no ring buffers", func(m *machine) { m.calls = map[Name]error{RingBuffer: no} }, clierror.Unsupported, "ring buffers"},
-		{"bpf refused", func(m *machine) { m.calls = map[Name]error{RingBuffer: unix.EPERM} }, clierror.Permission, "seccomp"},
-		{"ring buffers: could not tell", func(m *machine) { m.calls = map[Name]error{RingBuffer: unix.EMFILE} }, clierror.OK, ""},
-		{"confidentiality", func(m *machine) { m.lockdown = "none integrity [confidentiality]" }, clierror.Unsupported, "lockdown"},
+		{
+			"no ring buffers",
+			func(m *machine) { m.calls = map[Name]error{RingBuffer: no} },
+			clierror.Unsupported,
+			"ring buffers",
+		},
+		{
+			"bpf refused",
+			func(m *machine) { m.calls = map[Name]error{RingBuffer: unix.EPERM} },
+			clierror.Permission,
+			"seccomp",
+		},
+		{
+			"ring buffers: could not tell",
+			func(m *machine) { m.calls = map[Name]error{RingBuffer: unix.EMFILE} },
+			clierror.OK,
+			"",
+		},
+		{
+			"confidentiality",
+			func(m *machine) { m.lockdown = "none integrity [confidentiality]" },
+			clierror.Unsupported,
+			"lockdown",
+		},
 		{"no lockdown file", func(m *machine) { m.lockdown = "" }, clierror.OK, ""},
 		{"a container", func(m *machine) { m.pidns = "pid:[4026532201]" }, clierror.Unsupported, "hostPID"},
 		{"no uprobe_multi", func(m *machine) { m.calls = map[Name]error{UprobeMulti: no} }, clierror.OK, ""},
-		{"no uprobe_multi, not root", func(m *machine) { m.calls, m.caps = map[Name]error{UprobeMulti: no}, fiveCaps }, clierror.Permission, "CAP_SYS_ADMIN"},
-		{"no uprobes at all", func(m *machine) { m.calls = map[Name]error{UprobeMulti: no, PerfCookie: no} }, clierror.Unsupported, "5.15"},
+		{
+			"no uprobe_multi, not root",
+			func(m *machine) { m.calls, m.caps = map[Name]error{UprobeMulti: no}, fiveCaps },
+			clierror.Permission,
+			"CAP_SYS_ADMIN",
+		},
+		{
+			"no uprobes at all",
+			func(m *machine) { m.calls = map[Name]error{UprobeMulti: no, PerfCookie: no} },
+			clierror.Unsupported,
+			"5.15",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -96,7 +141,8 @@ func TestCheck(t *testing.T) {
 			if err == nil {
 				return
 			}
-			if text := err.Error() + "; " + clierror.HintOf(err); !strings.Contains(text, tt.says) || clierror.HintOf(err) == "" {
+			if text := err.Error() + "; " + clierror.HintOf(err); !strings.Contains(text, tt.says) ||
+				clierror.HintOf(err) == "" {
 				t.Errorf("%q does not say %q", text, tt.says)
 			}
 		})

@@ -37,7 +37,9 @@ func nothing(spec ebpf.ProgramSpec) (*ebpf.Program, error) {
 
 // haveTracepoint loads a program for a tracepoint that package target uses.
 func haveTracepoint() error {
-	prog, err := nothing(ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_process_exit"})
+	prog, err := nothing(
+		ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_process_exit"},
+	)
 	if err != nil {
 		return notSupportedIf(err, unix.EINVAL, unix.ENOENT)
 	}

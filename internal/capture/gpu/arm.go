@@ -78,7 +78,11 @@ func (s *Source) serve(q *session, now uint64) {
 	}
 	s.witness(q, now)
 	if err := s.arm(q); err != nil {
-		s.opts.Log.Warn("a gate cannot be armed: the window is not ended by a finalize", zap.Uint32("pid", q.process.PID), zap.Error(err))
+		s.opts.Log.Warn(
+			"a gate cannot be armed: the window is not ended by a finalize",
+			zap.Uint32("pid", q.process.PID),
+			zap.Error(err),
+		)
 	}
 }
 
@@ -212,7 +216,11 @@ func (s *Source) widened(q *session, c *quiesce.Gate) bool {
 		defer s.mu.Unlock()
 		q.arming.width = q.arming.width.settled(all)
 		if err != nil && q.process.Alive() {
-			s.opts.Log.Warn("launches of kernels cannot be held: the window is not ended by a finalize", zap.Uint32("pid", q.process.PID), zap.Error(err))
+			s.opts.Log.Warn(
+				"launches of kernels cannot be held: the window is not ended by a finalize",
+				zap.Uint32("pid", q.process.PID),
+				zap.Error(err),
+			)
 		}
 		if q.ring != nil && !q.over && q.gates[quiesce.Calls].gate == c {
 			s.serve(q, clock.Monotonic())
@@ -231,7 +239,11 @@ func (s *Source) narrow(q *session) {
 	c.Want(false)
 	s.gates.Go(func() {
 		if _, err := c.Settle(); err != nil {
-			s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", q.process.PID), zap.Error(err))
+			s.opts.Log.Warn(
+				"a gate was not taken away as it should be",
+				zap.Uint32("pid", q.process.PID),
+				zap.Error(err),
+			)
 		}
 	})
 }

@@ -77,15 +77,35 @@ func (s *Source) spending(q *session) string {
 		return ""
 	}
 	share := 100 * float64(c.window) / float64(period)
-	took := fmt.Sprintf("a window takes %s of this program's time, windows together %.1f%%", c.window.Round(100*time.Microsecond), share)
+	took := fmt.Sprintf(
+		"a window takes %s of this program's time, windows together %.1f%%",
+		c.window.Round(100*time.Microsecond),
+		share,
+	)
 	if !c.known {
-		took = fmt.Sprintf("what windows take of this program's time cannot be told, because it does not get on evenly; at least %s each, %.1f%% together", c.window.Round(100*time.Microsecond), share)
+		took = fmt.Sprintf(
+
+			"what windows take of this program's time cannot be told, because it does not get on evenly; at least %s each, %.1f%% together",
+			c.window.Round(100*time.Microsecond),
+			share,
+		)
 	}
 	switch allowed := 100 * s.opts.allowed(); {
 	case period >= mostStretch*s.opts.Period && share > allowed*(1+worthwhile):
-		return fmt.Sprintf("%s: more than the %.2g%% that they may (--overhead-budget), though they come only every %s: choose --gpu-window shorter, or --gpu off", took, allowed, rounded(period))
+		return fmt.Sprintf(
+
+			"%s: more than the %.2g%% that they may (--overhead-budget), though they come only every %s: choose --gpu-window shorter, or --gpu off",
+			took,
+			allowed,
+			rounded(period),
+		)
 	case period > s.opts.Period:
-		return fmt.Sprintf("%s: so they come every %s instead of every %s (--overhead-budget)", took, rounded(period), s.opts.Period)
+		return fmt.Sprintf(
+			"%s: so they come every %s instead of every %s (--overhead-budget)",
+			took,
+			rounded(period),
+			s.opts.Period,
+		)
 	}
 	return took
 }

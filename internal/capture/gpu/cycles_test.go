@@ -11,7 +11,9 @@ import (
 
 // What the thousand attachments are made to, four processes of each at a time.
 var cycled = map[string][]string{
-	"launches": {"until { rate 2000 for 20ms; sync; sleep 1ms }"}, // asleep, a thread is seen to have left CUPTI; probes, which see its calls return, are not here
+	"launches": {
+		"until { rate 2000 for 20ms; sync; sleep 1ms }",
+	}, // asleep, a thread is seen to have left CUPTI; probes, which see its calls return, are not here
 	"graphs older than any profiler": {
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"until { graph-launch stream=1; graph-update 8 stream=1 kernel=n_us2; launch 5 kernel=k_us1; ssync stream=1; sync; sleep 1ms }",

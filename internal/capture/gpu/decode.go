@@ -66,7 +66,12 @@ func (d *decoder) decode(e *event.Event) bool {
 	switch uint8(e.Kind) {
 	case uint8(event.Call):
 		return d.call(e)
-	case uint8(event.Kernel), uint8(event.Copy), uint8(event.Set), uint8(event.Sync), uint8(event.Overhead), uint8(event.Range):
+	case uint8(event.Kernel),
+		uint8(event.Copy),
+		uint8(event.Set),
+		uint8(event.Sync),
+		uint8(event.Overhead),
+		uint8(event.Range):
 		return d.activity(e)
 	}
 	if !d.fact(e) {
@@ -223,7 +228,11 @@ func (d *decoder) device(e *event.Event) bool {
 	}
 	d.facts.device(recording.Device{
 		PID: d.pid, ID: uint32(e.Ret), Name: get(d.namer.devices, int32(e.TID&0x7fffffff)),
-		UUID: uuid(e.TS, e.Dur, e.Flags&devicePart != 0), Memory: e.Args[0], PeakRate: e.Args[1], SMs: uint32(e.Args[2]),
+		UUID: uuid(
+			e.TS,
+			e.Dur,
+			e.Flags&devicePart != 0,
+		), Memory: e.Args[0], PeakRate: e.Args[1], SMs: uint32(e.Args[2]),
 		Major: uint32(e.Args[2] >> 32 & 0xffff), Minor: uint32(e.Args[2] >> 48),
 	})
 	return true

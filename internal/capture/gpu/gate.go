@@ -69,7 +69,11 @@ func ungated(q *session) string {
 	err := cmp.Or(q.gates[quiesce.Launches].err, q.gates[quiesce.Calls].err)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("no window opens where threads cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help", err)
+		return fmt.Sprintf(
+
+			"no window opens where threads cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help",
+			err,
+		)
 	case q.arming.blocked:
 		return "no window opens: a thread of this process that calls CUDA blocks the signal by which it is held while CUPTI is taken out (SIGURG or SIGWINCH); let the program's threads not block both"
 	case q.arming.taken:
@@ -144,7 +148,12 @@ func (s *Source) closeGate(pid uint32, kind quiesce.Kind, g *quiesce.Gate) {
 		s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", pid), zap.Error(err))
 	}
 	if c.Signals > 0 {
-		s.opts.Log.Info(whyHeld(kind), zap.Uint32("pid", pid), zap.Uint64("signals", c.Signals), zap.Uint64("blocked", c.Blocked))
+		s.opts.Log.Info(
+			whyHeld(kind),
+			zap.Uint32("pid", pid),
+			zap.Uint64("signals", c.Signals),
+			zap.Uint64("blocked", c.Blocked),
+		)
 	}
 }
 

@@ -64,12 +64,22 @@ func heldIn(s *Source, p *proc.Process) (h holdings) {
 func TestGate(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)
-	slow := cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=150000000", "CUDASIM_KERNEL_SLOTS=8"}}
+	slow := cudasim.Options{
+		Level: "counts",
+		Env:   []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=150000000", "CUDASIM_KERNEL_SLOTS=8"},
+	}
 	const threads = 3
-	v := cudasim.Start(t, slow, "thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }")
+	v := cudasim.Start(
+		t,
+		slow,
+
+		"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }",
+	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
-	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, secondThread(t, p.PID))}) // two threads make calls
+	s.Observe(
+		[]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, secondThread(t, p.PID))},
+	) // two threads make calls
 	var got collector
 	drain(t, s, &got, "threads that are held", func() bool { return heldIn(s, p).n > 0 })
 	drain(t, s, &got, "two windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 2 })
@@ -90,7 +100,11 @@ func TestGate(t *testing.T) {
 func TestOneThreadIsNotHeldOnTheWayIn(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)
-	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=1500000000"}}, "until { launch 3 kernel=k_us5; sync; sleep 1ms }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=1500000000"}},
+		"until { launch 3 kernel=k_us5; sync; sleep 1ms }",
+	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	s.Observe([]event.Event{waitingCall(p.PID, p.PID)})
@@ -113,7 +127,11 @@ func TestNoWindowWithoutAGate(t *testing.T) {
 	}
 	s := newTestSource(t, Options{Inject: pr, Slots: 1024, Mode: Continuous, Watch: 50 * time.Millisecond, Gate: none})
 	s.begin(pr.p, image)
-	eventually(t, "word of it", func() bool { return strings.Contains(detailOf(s, pr.p.PID), "the verifier does not like it") })
+	eventually(
+		t,
+		"word of it",
+		func() bool { return strings.Contains(detailOf(s, pr.p.PID), "the verifier does not like it") },
+	)
 	if st := stateOf(s, pr.p.PID); st != string(refused) {
 		t.Errorf("it is %s", st)
 	}
@@ -127,9 +145,16 @@ func TestNoWindowWithoutAGate(t *testing.T) {
 // are held: the simulated target dies of a launch then, as the real one does.
 func TestLaunchesAreHeld(t *testing.T) {
 	opts := simOptions(t, Windows)
-	opts.On, opts.Period, opts.Gate, opts.Watch = 20*time.Millisecond, 60*time.Millisecond, gates(t), 300*time.Millisecond
-	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
-		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }", "until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 20ms }")
+	opts.On, opts.Period, opts.Gate, opts.Watch = 20*time.Millisecond, 60*time.Millisecond, gates(
+		t,
+	), 300*time.Millisecond
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}},
+		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
+		"until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 20ms }",
+	)
 	s := newTestSource(t, opts)
 	s.paces.most = 1 << 30
 	p := watch(t, s, v)
@@ -148,19 +173,36 @@ func TestLaunchesAreHeld(t *testing.T) {
 func TestFlushHoldsWhoLaunchesGraphs(t *testing.T) {
 	opts := simOptions(t, Continuous)
 	opts.Gate = gates(t)
-	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_WORK_NS=3000000"}}, "stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
-		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }", "until { graph-launch stream=1; ssync stream=1; spin 50us }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_WORK_NS=3000000"}},
+		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }",
+		"until { graph-launch stream=1; ssync stream=1; spin 50us }",
+	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
-	drain(t, s, &got, "a window", func() bool { r := ringOf(s, p); return r != nil && r.load32(ringState) == stateOpen })
+	drain(
+		t,
+		s,
+		&got,
+		"a window",
+		func() bool { r := ringOf(s, p); return r != nil && r.load32(ringState) == stateOpen },
+	)
 	r := ringOf(s, p)
 	for range 20 {
 		number := r.flush()
 		drain(t, s, &got, "a flush, or a death", func() bool { return !p.Alive() || r.answered(number) })
 	}
 	before := v.Truth().Count("cuGraphLaunch")
-	drain(t, s, &got, "graphs after it, or a death", func() bool { return !p.Alive() || v.Truth().Count("cuGraphLaunch") > before+100 })
+	drain(
+		t,
+		s,
+		&got,
+		"graphs after it, or a death",
+		func() bool { return !p.Alive() || v.Truth().Count("cuGraphLaunch") > before+100 },
+	)
 	if !p.Alive() {
 		t.Errorf("the target died after %+v", heldIn(s, p))
 	}
@@ -207,8 +249,12 @@ func naps(t *testing.T, cpu int, stop chan struct{}) func() (mean, most time.Dur
 func TestRingStallsNobody(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 20*time.Millisecond, 60*time.Millisecond, gates(t)
-	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking; graph 1 stream=1 kernel=n_us1",
-		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { graph-launch stream=1 } }; until { graph-launch stream=1 }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts"},
+		"stream-new nonblocking; graph 1 stream=1 kernel=n_us1",
+		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { graph-launch stream=1 } }; until { graph-launch stream=1 }",
+	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector

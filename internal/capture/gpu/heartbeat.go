@@ -63,7 +63,14 @@ func (s *Source) wanted(p *proc.Process) uint32 {
 // look notes how an agent is, and tells it what is wanted. The caller holds the lock.
 func (s *Source) look(q *session, now uint64) {
 	r := q.ring
-	v := agentView{state: r.load32(ringState), graphs: r.load32(ringGraphs), version: r.load32(ringCUPTI), err: int32(r.load32(ringError)), opening: r.load64(ringOpening), leaving: r.load64(ringLeaving)}
+	v := agentView{
+		state:   r.load32(ringState),
+		graphs:  r.load32(ringGraphs),
+		version: r.load32(ringCUPTI),
+		err:     int32(r.load32(ringError)),
+		opening: r.load64(ringOpening),
+		leaving: r.load64(ringLeaving),
+	}
 	if v.path = q.agent.path; v.path == "" {
 		v.path = r.path()
 	}
@@ -87,7 +94,11 @@ func (s *Source) look(q *session, now uint64) {
 	case refusal != "":
 		s.step(q, isHindered, refusal)
 	case !q.begun:
-		s.step(q, isWatched, "the first window opens when it is known which threads launch CUDA graphs, within a second")
+		s.step(
+			q,
+			isWatched,
+			"the first window opens when it is known which threads launch CUDA graphs, within a second",
+		)
 	default:
 		s.step(q, isFree, or(q.hindrance(now), or(q.leaving(), s.spending(q))))
 	}
@@ -106,7 +117,11 @@ func (s *Source) refusal(q *session) string {
 	why := explain(q.agent.err, q.ring.holder())
 	if q.agent.err != q.logged {
 		q.logged = q.agent.err
-		s.opts.Log.Warn("the agent of a process cannot record what its GPU does; the rest goes on", zap.Uint32("pid", q.process.PID), zap.String("because", why))
+		s.opts.Log.Warn(
+			"the agent of a process cannot record what its GPU does; the rest goes on",
+			zap.Uint32("pid", q.process.PID),
+			zap.String("because", why),
+		)
 	}
 	return why
 }
@@ -150,10 +165,23 @@ func (s *Source) ended(q *session) {
 	if over := q.restarts - attempts; over > 0 {
 		again.rest = min(s.rests.end<<min(over-1, 10), longestRest)
 	}
-	s.opts.Log.Warn("an agent ended by itself; it is brought in again", zap.Uint32("pid", q.process.PID), zap.Duration("in", again.rest))
+	s.opts.Log.Warn(
+		"an agent ended by itself; it is brought in again",
+		zap.Uint32("pid", q.process.PID),
+		zap.Duration("in", again.rest),
+	)
 	s.attach(again)
 	if again.rest > 0 {
-		s.step(again, isTired, fmt.Sprintf("the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought in again in %s", q.restarts, again.rest))
+		s.step(
+			again,
+			isTired,
+			fmt.Sprintf(
+
+				"the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought in again in %s",
+				q.restarts,
+				again.rest,
+			),
+		)
 	}
 	s.balance(again)
 }
@@ -179,7 +207,11 @@ func explain(err int32, holder string) string {
 	case errorMemory:
 		return "the target had no memory for the agent's buffers (45 MB of addresses, of which it uses a few): raise its limit of address space (ulimit -v) or of mappings (vm.max_map_count); the agent looks again every 10 s"
 	}
-	return fmt.Sprintf("CUPTI cannot be used in this process (CUPTI error %d): see whether it serves this driver, or name another one with --cupti PATH; the agent looks again every 10 s", err)
+	return fmt.Sprintf(
+
+		"CUPTI cannot be used in this process (CUPTI error %d): see whether it serves this driver, or name another one with --cupti PATH; the agent looks again every 10 s",
+		err,
+	)
 }
 
 // balance lets launches be probed where no agent sees them, or will within a second: probes that come and go for so
@@ -208,7 +240,11 @@ const openTime = time.Second
 // where GPU activity is switched off.
 func (s *Source) Continuous(ctx context.Context, root uint32) (end func(), err error) {
 	if s.opts.Mode == Off {
-		return nil, clierror.New(clierror.Usage, "start the daemon without --gpu off", errors.New("GPU activity is switched off in this daemon"))
+		return nil, clierror.New(
+			clierror.Usage,
+			"start the daemon without --gpu off",
+			errors.New("GPU activity is switched off in this daemon"),
+		)
 	}
 	s.demand(root, 1)
 	ctx, cancel := context.WithTimeout(ctx, min(s.opts.Period, 10*time.Second)+openTime)

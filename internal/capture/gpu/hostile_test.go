@@ -90,7 +90,10 @@ func TestHostileRingBesideAnHonestTarget(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{hostileVariable + "=1"}
 	cmd.ExtraFiles = []*os.File{file}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: unix.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: 65534, Gid: 65534},
+		Pdeathsig:  unix.SIGKILL,
+	}
 	runtime.LockOSThread() // also for Pdeathsig, which is of the thread
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -115,7 +118,19 @@ func TestHostileRingBesideAnHonestTarget(t *testing.T) {
 		now := clock.Monotonic()
 		var events []event.Event
 		for ; last < now; last += 50_000 {
-			events = append(events, event.Event{TS: last, Dur: 2000 + last%977, PID: 10, TID: 10, Kind: event.Call, Flags: event.Timed, Func: 3, Args: [4]uint64{last % 7}})
+			events = append(
+				events,
+				event.Event{
+					TS:    last,
+					Dur:   2000 + last%977,
+					PID:   10,
+					TID:   10,
+					Kind:  event.Call,
+					Flags: event.Timed,
+					Func:  3,
+					Args:  [4]uint64{last % 7},
+				},
+			)
 		}
 		recorder.Append(events...)
 		before := threadCPU(t)
@@ -127,7 +142,12 @@ func TestHostileRingBesideAnHonestTarget(t *testing.T) {
 	defer s.Release()
 	reach := float64(last-max(s.Since(), last-uint64(keep))) / 1e9 * shorter
 	share := cpu.Seconds() / (float64(last-began) / 1e9) * 100
-	t.Logf("the honest target's history reaches %.1f of 60 s; %d records of the hostile one took %.1f%% of a core", reach, taken, share)
+	t.Logf(
+		"the honest target's history reaches %.1f of 60 s; %d records of the hostile one took %.1f%% of a core",
+		reach,
+		taken,
+		share,
+	)
 	if taken < 100_000 {
 		t.Errorf("the hostile process wrote %d records only: nothing is shown", taken)
 	}

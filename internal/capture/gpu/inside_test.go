@@ -24,7 +24,13 @@ func TestNobodySubscribesTooEarly(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			opts := simOptions(t, Windows)
 			opts.On, opts.Period, opts.Gate = 10*time.Millisecond, 20*time.Millisecond, gates(t)
-			v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_STALL_NS=60000000", "CUDASIM_KERNEL_SLOTS=8"}}, script...)
+			v := cudasim.Start(
+				t,
+				cudasim.Options{
+					Level: "counts",
+					Env:   []string{"CUDASIM_CUPTI_STALL_NS=60000000", "CUDASIM_KERNEL_SLOTS=8"},
+				},
+				script...)
 			s := newTestSource(t, opts)
 			p := watch(t, s, v)
 			var got collector
@@ -58,7 +64,17 @@ func TestNobodyIsInsideWhenItGoes(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			opts := simOptions(t, Windows)
 			opts.On, opts.Period, opts.Gate = 10*time.Millisecond, 20*time.Millisecond, gates(t)
-			v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_WORK_NS=2000000", "CUDASIM_CUPTI_FINALIZE_NS=2000000", "CUDASIM_KERNEL_SLOTS=8"}}, script...)
+			v := cudasim.Start(
+				t,
+				cudasim.Options{
+					Level: "counts",
+					Env: []string{
+						"CUDASIM_CUPTI_WORK_NS=2000000",
+						"CUDASIM_CUPTI_FINALIZE_NS=2000000",
+						"CUDASIM_KERNEL_SLOTS=8",
+					},
+				},
+				script...)
 			s := newTestSource(t, opts)
 			p := watch(t, s, v)
 			var got collector
@@ -84,7 +100,12 @@ func TestNobodyIsInsideWhenItGoes(t *testing.T) {
 func TestNeverWaits(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 30*time.Millisecond, 100*time.Millisecond, gates(t)
-	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; sleep 1ms; query stream=1 }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts"},
+		"stream-new nonblocking",
+		"until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; sleep 1ms; query stream=1 }",
+	)
 	s := newTestSource(t, opts)
 	watch(t, s, v)
 	var got collector
@@ -99,7 +120,12 @@ func TestNeverWaits(t *testing.T) {
 func TestHostFunctions(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 30*time.Millisecond, 100*time.Millisecond, gates(t)
-	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "until { launch 30 kernel=k_us5 stream=1; hostfunc stream=1; sleep 2ms; query stream=1 }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts"},
+		"stream-new nonblocking",
+		"until { launch 30 kernel=k_us5 stream=1; hostfunc stream=1; sleep 2ms; query stream=1 }",
+	)
 	s := newTestSource(t, opts)
 	watch(t, s, v)
 	var got collector
@@ -118,13 +144,33 @@ func TestGraphsWithoutAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	numbers := map[string]uint16{"cuGraphLaunch": 7, "cuStreamSynchronize": 8}
-	s := newTestSource(t, Options{Inject: pr, Slots: 1024, Mode: Continuous, Watch: 100 * time.Millisecond, Index: func(name string) (uint16, bool) { n, ok := numbers[name]; return n, ok }})
+	s := newTestSource(
+		t,
+		Options{
+			Inject: pr,
+			Slots:  1024,
+			Mode:   Continuous,
+			Watch:  100 * time.Millisecond,
+			Index:  func(name string) (uint16, bool) { n, ok := numbers[name]; return n, ok },
+		},
+	)
 	call := func(what string, at uint64) event.Event {
-		return event.Event{TS: at, Kind: event.Call, Flags: event.Timed, PID: pr.p.PID, TID: pr.p.PID, Func: numbers[what]}
+		return event.Event{
+			TS:    at,
+			Kind:  event.Call,
+			Flags: event.Timed,
+			PID:   pr.p.PID,
+			TID:   pr.p.PID,
+			Func:  numbers[what],
+		}
 	}
 	s.begin(pr.p, image)
 	s.Observe([]event.Event{call("cuGraphLaunch", clock.Monotonic())})
-	eventually(t, "word of it", func() bool { return strings.Contains(detailOf(s, pr.p.PID), "makes no call that waits for the GPU") })
+	eventually(
+		t,
+		"word of it",
+		func() bool { return strings.Contains(detailOf(s, pr.p.PID), "makes no call that waits for the GPU") },
+	)
 	eventually(t, "no window", func() bool { mode, _ := modeIn(pr); return mode == modeOff })
 	s.mu.Lock()
 	if s.sessions[pr.p.ID()].begun {

@@ -22,7 +22,8 @@ func graphLaunches(index func(name string) (uint16, bool)) (numbers []uint16) {
 // agent/src/calls.c.
 func waits(index func(name string) (uint16, bool)) (numbers []uint16) {
 	for _, name := range []string{
-		"cuCtxSynchronize", "cuCtxSynchronize_v2", "cuEventSynchronize", "cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds",
+		"cuCtxSynchronize", "cuCtxSynchronize_v2", "cuEventSynchronize", "cuStreamSynchronize",
+		"cuStreamSynchronize_ptsz", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds",
 	} {
 		if n, ok := index(name); ok {
 			numbers = append(numbers, n)

@@ -18,14 +18,16 @@ func (s *Source) guard(q *session, now uint64) {
 		q.leak.forget()
 		return
 	}
-	busy := q.agent.state == stateOpening || q.agent.state == stateOpen || q.agent.state == stateClosing || q.agent.state == stateLeaving
+	busy := q.agent.state == stateOpening || q.agent.state == stateOpen || q.agent.state == stateClosing ||
+		q.agent.state == stateLeaving
 	q.leak.note(now, q.ring.load32(ringWindows), busy, func() (int64, bool) { return ownMemory(q.process) })
 	if q.leak.left() > maxLeft {
 		s.giveUp(q)
 		return
 	}
 	rest, leakPeriod := q.leak.rest(), q.leak.leakPeriod()
-	if slower := leakPeriod - q.leakPeriod; rest == q.rests && float64(max(slower, -slower)) <= worthwhile*float64(q.leakPeriod) {
+	if slower := leakPeriod - q.leakPeriod; rest == q.rests &&
+		float64(max(slower, -slower)) <= worthwhile*float64(q.leakPeriod) {
 		return
 	}
 	q.rests, q.leakPeriod = rest, leakPeriod
@@ -36,16 +38,32 @@ func (s *Source) guard(q *session, now uint64) {
 func (s *Source) giveUp(q *session) {
 	q.mode = modeQuit
 	q.ring.command(modeQuit, s.opts.times())
-	s.step(q, isHarmful, fmt.Sprintf("recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are opened in it. "+
-		"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another libcupti with --cupti, and report the version of CUPTI",
-		megabytes(q.leak.left()), megabytes(maxLeft)))
-	s.opts.Log.Warn("windows make a process grow: its GPU activity is not recorded any more, the rest goes on", zap.Uint32("pid", q.process.PID), zap.Int64("bytes", q.leak.left()))
+	s.step(
+		q,
+		isHarmful,
+		fmt.Sprintf(
+			"recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are opened in it. "+
+
+				"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another libcupti with --cupti, and report the version of CUPTI",
+			megabytes(q.leak.left()),
+			megabytes(maxLeft),
+		),
+	)
+	s.opts.Log.Warn(
+		"windows make a process grow: its GPU activity is not recorded any more, the rest goes on",
+		zap.Uint32("pid", q.process.PID),
+		zap.Int64("bytes", q.leak.left()),
+	)
 }
 
 // leaving says what windows have left so far, where that is worth a word.
 func (q *session) leaving() string {
 	if left := q.leak.left(); left >= sayLeft {
-		said := fmt.Sprintf("windows have left %d MB in this process's memory so far; at %d MB no more are opened", megabytes(left), megabytes(maxLeft))
+		said := fmt.Sprintf(
+			"windows have left %d MB in this process's memory so far; at %d MB no more are opened",
+			megabytes(left),
+			megabytes(maxLeft),
+		)
 		if q.leakPeriod > 0 {
 			said += fmt.Sprintf("; so that it does not come to that, they are at least %s apart", rounded(q.leakPeriod))
 		}

@@ -27,7 +27,8 @@ func TestGuard(t *testing.T) {
 	drain(t, s, &got, "the agent to end", func() bool { return len(s.remaining()) == 0 })
 	a := s.Agents()[0]
 	t.Logf("after %d windows the agent is %s: %s", a.Windows, a.State, a.Detail)
-	if a.State != string(dormant) || !strings.Contains(a.Detail, "more than the 64 MB that they may") || a.Windows < fewestLeft {
+	if a.State != string(dormant) || !strings.Contains(a.Detail, "more than the 64 MB that they may") ||
+		a.Windows < fewestLeft {
 		t.Errorf("the agent is %+v", a)
 	}
 	if l := s.Losses(); len(l) != 1 || l[0].Reason != loss.AgentRefused {

@@ -51,7 +51,12 @@ func (p *grower) run(windows int) bool {
 			p.windows++
 			p.next += period
 		}
-		p.g.note(uint64(ms)*1e6, uint32(p.windows), busy, func() (int64, bool) { return int64(1e9 + p.taken + p.itself(ms)), true })
+		p.g.note(
+			uint64(ms)*1e6,
+			uint32(p.windows),
+			busy,
+			func() (int64, bool) { return int64(1e9 + p.taken + p.itself(ms)), true },
+		)
 		p.g.rest()
 		p.ms = ms
 		if p.g.left() > maxLeft {
@@ -110,7 +115,14 @@ func TestLeakIsFound(t *testing.T) {
 		"1 MB, without a pause, it grows": {grower{period: 420, leaves: each(1e6), itself: rate(5e5)}, 330e6},
 	} {
 		if found := c.p.run(20_000); !found || c.p.left > c.most {
-			t.Errorf("%s: found %v after %d windows, which left %.1f MB; they are said to have left %d", name, found, c.p.windows, c.p.left/1e6, c.p.g.left())
+			t.Errorf(
+				"%s: found %v after %d windows, which left %.1f MB; they are said to have left %d",
+				name,
+				found,
+				c.p.windows,
+				c.p.left/1e6,
+				c.p.g.left(),
+			)
 		}
 	}
 }
@@ -143,7 +155,11 @@ func TestLeakAccusesNobody(t *testing.T) {
 
 // TestLeakFlattens: what CUPTI takes in its first windows and keeps is no reason to give up.
 func TestLeakFlattens(t *testing.T) {
-	p := grower{period: 2000, itself: still, leaves: func(n int) float64 { return 30e6 * math.Exp(-float64(n)/20) / 20 }}
+	p := grower{
+		period: 2000,
+		itself: still,
+		leaves: func(n int) float64 { return 30e6 * math.Exp(-float64(n)/20) / 20 },
+	}
 	if p.run(21_600) {
 		t.Errorf("given up after %d windows that left %.1f MB together", p.windows, p.left/1e6)
 	}
@@ -165,7 +181,12 @@ func TestLeakLimit(t *testing.T) {
 			t.Errorf("%d windows that left %.1f MB took %.1f hours", p.windows, p.left/1e6, float64(p.ms)/hour)
 		}
 	}
-	flat := grower{period: 2000, itself: still, leaves: func(n int) float64 { return 25e6 * math.Exp(-float64(n)/20) / 20 }, leakLimited: true}
+	flat := grower{
+		period:      2000,
+		itself:      still,
+		leaves:      func(n int) float64 { return 25e6 * math.Exp(-float64(n)/20) / 20 },
+		leakLimited: true,
+	}
 	if flat.run(1000); flat.ms > 1001*2000 {
 		t.Errorf("1,000 windows, of which the first left %.0f MB, took %d s", flat.left/1e6, flat.ms/1000)
 	}
@@ -201,7 +222,13 @@ func TestOwnMemory(t *testing.T) {
 	}
 	defer p.Close()
 	before, ok := ownMemory(p)
-	kept, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	kept, err := unix.Mmap(
+		-1,
+		0,
+		64<<20,
+		unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

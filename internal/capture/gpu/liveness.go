@@ -50,7 +50,14 @@ const nodeBefore = 64
 
 // newLiveness begins one. Its error says why the kernel has none.
 func newLiveness() (*liveness, error) {
-	page, err := unix.MmapPtr(-1, 0, nil, unsafe.Sizeof(robustHead{}), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	page, err := unix.MmapPtr(
+		-1,
+		0,
+		nil,
+		unsafe.Sizeof(robustHead{}),
+		unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("a page for a list of robust futexes: %w", err)
 	}
@@ -59,7 +66,10 @@ func newLiveness() (*liveness, error) {
 	begun := make(chan error)
 	go l.live(begun)
 	if err := <-begun; err != nil {
-		return nil, errors.Join(fmt.Errorf("set_robust_list: %w", err), unix.MunmapPtr(page, unsafe.Sizeof(robustHead{})))
+		return nil, errors.Join(
+			fmt.Errorf("set_robust_list: %w", err),
+			unix.MunmapPtr(page, unsafe.Sizeof(robustHead{})),
+		)
 	}
 	return l, nil
 }

@@ -46,7 +46,11 @@ func NewAgentInjector(loader Loader) (*AgentInjector, error) {
 		return nil, fmt.Errorf("the agent's build id %q is not one of 20 bytes: run 'make generate'", layout.BuildID)
 	}
 	if layout.ParamsSize != paramsBytes {
-		return nil, fmt.Errorf("the agent takes %d bytes of parameters, this daemon gives %d: run 'make generate'", layout.ParamsSize, paramsBytes)
+		return nil, fmt.Errorf(
+			"the agent takes %d bytes of parameters, this daemon gives %d: run 'make generate'",
+			layout.ParamsSize,
+			paramsBytes,
+		)
 	}
 	return a, nil
 }
@@ -115,7 +119,15 @@ func (s *Start) params(helloAt int64) *params {
 
 // passing are reasons that may be gone the next time.
 func passing() []error {
-	return []error{inject.ErrMoved, inject.ErrNoAnswer, inject.ErrStopped, inject.ErrShared, inject.ErrGone, inject.ErrStack, inject.ErrPreceded}
+	return []error{
+		inject.ErrMoved,
+		inject.ErrNoAnswer,
+		inject.ErrStopped,
+		inject.ErrShared,
+		inject.ErrGone,
+		inject.ErrStack,
+		inject.ErrPreceded,
+	}
 }
 
 // told makes an error of package inject one that the source understands, with its advice.

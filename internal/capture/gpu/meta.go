@@ -70,7 +70,12 @@ func (s *Source) unanswered(asked []question) []question {
 // GPU returns what is known of these processes of the target root within [from, to] (ns), with
 // the names of the kernels and ranges of these numbers; kernels and ranges give for
 // each number its index + 1 among them.
-func (s *Source) GPU(root uint32, pids []uint32, from, to uint64, usedKernels, usedRanges []int32) (g *recording.GPU, kernels, ranges map[int32]int32) {
+func (s *Source) GPU(
+	root uint32,
+	pids []uint32,
+	from, to uint64,
+	usedKernels, usedRanges []int32,
+) (g *recording.GPU, kernels, ranges map[int32]int32) {
 	g = &recording.GPU{Mode: string(s.modeOf(root)), Agents: []recording.Agent{}, Windows: []recording.GPUWindow{}}
 	g.Kernels, kernels = s.tables.kernels.kernels(usedKernels)
 	g.Ranges, ranges = s.tables.ranges.texts(usedRanges)
@@ -156,12 +161,26 @@ func (q *session) hindrance(now uint64) string {
 	waited := q.agent.waited(now)
 	switch {
 	case waited > long && q.agent.state == stateLeaving:
-		return fmt.Sprintf("waits in cuptiFinalize for %s: %d s so far; until it is out, no window opens, launches are probed and nothing is known of what the GPU does; the process itself is not slowed", lock, waited/time.Second)
+		return fmt.Sprintf(
+
+			"waits in cuptiFinalize for %s: %d s so far; until it is out, no window opens, launches are probed and nothing is known of what the GPU does; the process itself is not slowed",
+			lock,
+			waited/time.Second,
+		)
 	case waited > long:
-		return fmt.Sprintf("waits in cuptiSubscribe for %s: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed", lock, waited/time.Second)
+		return fmt.Sprintf(
+
+			"waits in cuptiSubscribe for %s: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed",
+			lock,
+			waited/time.Second,
+		)
 	case q.inside > 0 && since(now, q.insideFrom) > long:
-		return fmt.Sprintf("no window opens before %d threads of this process are seen to have returned from CUPTI's callbacks, in which they were when the last one ended: where one of them has only lost its CPU there, another window would kill the process; %d s so far",
-			q.inside, since(now, q.insideFrom)/time.Second)
+		return fmt.Sprintf(
+
+			"no window opens before %d threads of this process are seen to have returned from CUPTI's callbacks, in which they were when the last one ended: where one of them has only lost its CPU there, another window would kill the process; %d s so far",
+			q.inside,
+			since(now, q.insideFrom)/time.Second,
+		)
 	case q.facts.stays():
 		return "stays subscribed to CUPTI between windows, because it took too long to get in or out to do it for each, or a thread could not be proven to be outside of it: other profilers in this process are refused (CUPTI error 39) until the daemon stops"
 	}
@@ -213,7 +232,16 @@ func (s *Source) Agents() []recording.AgentStatus {
 			continue
 		}
 		c := q.facts.total()
-		a := recording.AgentStatus{Agent: q.describe(), Kernels: c.kernels, Events: c.events, Windows: c.windows, Observed: c.observed, Disabled: c.disabled, Kept: c.kept, Steps: q.facts.lastSteps()}
+		a := recording.AgentStatus{
+			Agent:    q.describe(),
+			Kernels:  c.kernels,
+			Events:   c.events,
+			Windows:  c.windows,
+			Observed: c.observed,
+			Disabled: c.disabled,
+			Kept:     c.kept,
+			Steps:    q.facts.lastSteps(),
+		}
 		a.Dropped, a.Held = saturating(c.dropped, c.full), q.heldSoFar()
 		out = append(out, a)
 	}
@@ -237,7 +265,13 @@ func (s *Source) State() recording.Source {
 	if len(s.sessions) == 0 {
 		return st
 	}
-	st.Detail = fmt.Sprintf("%s; agents: %d record, %d wait for a CUDA call, %d refused", s.plan(), n[running], n[waiting], n[refused]+n[dormant])
+	st.Detail = fmt.Sprintf(
+		"%s; agents: %d record, %d wait for a CUDA call, %d refused",
+		s.plan(),
+		n[running],
+		n[waiting],
+		n[refused]+n[dormant],
+	)
 	switch {
 	case n[running] > 0:
 		st.State = "running"

@@ -74,7 +74,10 @@ func (n *names) kernels(used []int32) (rows []recording.Kernel, at map[int32]int
 		if name == "" {
 			name = n.demangle(i, d.text, time.Now().Before(end))
 		}
-		rows = append(rows, recording.Kernel{Name: name, Registers: d.registers, StaticShared: d.staticShared, Local: d.local})
+		rows = append(
+			rows,
+			recording.Kernel{Name: name, Registers: d.registers, StaticShared: d.staticShared, Local: d.local},
+		)
 		at[i] = int32(len(rows))
 	}
 	return rows, at

@@ -57,12 +57,26 @@ func openRing(p *proc.Process, m procfile.Memfd, want uint64) (*ring, error) {
 // mapRing maps a ring of so many slots behind a page of our own, for a liveness.
 func mapRing(fd int, slots uint64) (*ring, error) {
 	page, size := uintptr(os.Getpagesize()), uintptr(ringData+slots*slotBytes)
-	base, err := unix.MmapPtr(-1, 0, nil, page+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	base, err := unix.MmapPtr(
+		-1,
+		0,
+		nil,
+		page+size,
+		unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE,
+	)
 	if err != nil {
 		return nil, err
 	}
 	unmap := func() error { return unix.MunmapPtr(base, page+size) }
-	at, err := unix.MmapPtr(fd, 0, unsafe.Add(base, page), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	at, err := unix.MmapPtr(
+		fd,
+		0,
+		unsafe.Add(base, page),
+		size,
+		unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_FIXED,
+	)
 	if err != nil {
 		return nil, errors.Join(err, unmap())
 	}
@@ -97,7 +111,11 @@ func existing(p *proc.Process) (*ring, error) {
 			_ = r.close()
 			continue
 		}
-		if !errors.Is(err, errNotOurs) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, procfile.ErrReplaced) { // a fork inherits the mapping of its parent's ring, and may let it go
+		if !errors.Is(err, errNotOurs) && !errors.Is(err, fs.ErrNotExist) &&
+			!errors.Is(
+				err,
+				procfile.ErrReplaced,
+			) { // a fork inherits the mapping of its parent's ring, and may let it go
 			last = err
 		}
 	}

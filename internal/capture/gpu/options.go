@@ -150,11 +150,20 @@ func (o *Options) bounds() error {
 		return bad(fmt.Sprintf("choose at least twice the window (%s) and at most %s, or continuous", o.On, maxPeriod),
 			"a window every %s is out of range", o.Period)
 	case !(o.Budget >= 0 && o.Budget <= 1):
-		return bad("choose 0 to 100 percent; 0 leaves windows as they are, whatever they cost", "an overhead budget of %g%% is out of range", 100*o.Budget)
+		return bad(
+			"choose 0 to 100 percent; 0 leaves windows as they are, whatever they cost",
+			"an overhead budget of %g%% is out of range",
+			100*o.Budget,
+		)
 	case len(o.CUPTI) >= 2*pathBytes:
 		return bad(fmt.Sprintf("give a path of at most %d bytes", 2*pathBytes-1), "the path of libcupti is too long")
 	case o.Slots < minSlots || o.Slots > maxSlots || o.Slots&(o.Slots-1) != 0:
-		return fmt.Errorf("a ring of %d slots cannot be made: give a power of two from %d to %d", o.Slots, minSlots, maxSlots)
+		return fmt.Errorf(
+			"a ring of %d slots cannot be made: give a power of two from %d to %d",
+			o.Slots,
+			minSlots,
+			maxSlots,
+		)
 	}
 	return nil
 }

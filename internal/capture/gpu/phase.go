@@ -63,8 +63,9 @@ const (
 
 func (h happening) String() string {
 	return [happenings]string{
-		"an agent is wanted", "it is barred", "it ended too often", "it has come", "it is watched", "it is free to record",
-		"it is hindered", "it is harmful", "it has ended by itself", "the session is retired", "the agent is leaving", "it has parted",
+		"an agent is wanted", "it is barred", "it ended too often", "it has come", "it is watched",
+		"it is free to record", "it is hindered", "it is harmful", "it has ended by itself",
+		"the session is retired", "the agent is leaving", "it has parted",
 	}[h]
 }
 

@@ -69,7 +69,8 @@ func TestReadsEverythingOnce(t *testing.T) {
 			t.Fatalf("event %d: kernel %d of thread %d, want %d", i, number, thread, next[thread])
 		}
 		next[thread]++
-		if e.PID != pr.p.PID || e.Kind != event.Kernel || e.Dur != 500 || e.TID != uint32(thread)+7 || e.Ret != 1 || e.Flags != event.Timed {
+		if e.PID != pr.p.PID || e.Kind != event.Kernel || e.Dur != 500 || e.TID != uint32(thread)+7 || e.Ret != 1 ||
+			e.Flags != event.Timed {
 			t.Fatalf("event %d: %+v", i, e)
 		}
 	}
@@ -100,7 +101,12 @@ func TestNamesArriveWhole(t *testing.T) {
 
 func TestKernelNamesAreDemangled(t *testing.T) {
 	n := newNames()
-	i := n.add(proc.Payer{}, description{text: "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEENS_6detail5ArrayIPcLi1EEEEEviT0_T1_"})
+	i := n.add(
+		proc.Payer{},
+		description{
+			text: "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEENS_6detail5ArrayIPcLi1EEEEEviT0_T1_",
+		},
+	)
 	rows, _ := n.kernels([]int32{i})
 	if len(rows) != 1 || !strings.Contains(rows[0].Name, "at::native::vectorized_elementwise_kernel<4") {
 		t.Errorf("the name is %+v", rows)
@@ -138,7 +144,8 @@ func TestCallsCarryFunctionAndCorrelation(t *testing.T) {
 	if len(got.events) != 1 {
 		t.Fatalf("%d events, want the one launch: %+v", len(got.events), got.events)
 	}
-	if e := got.events[0]; e.Func != 5 || e.Ret != 77 || e.TID != tid || e.Flags != event.Timed|event.Correlated || e.Dur != 5 {
+	if e := got.events[0]; e.Func != 5 || e.Ret != 77 || e.TID != tid || e.Flags != event.Timed|event.Correlated ||
+		e.Dur != 5 {
 		t.Errorf("the launch is %+v", e)
 	}
 	if c := r.facts.total(); c.malformed != 2 {

@@ -118,7 +118,11 @@ func (s *Source) enter(ctx context.Context, q *session) {
 		case mayEnd(err):
 			s.notify(ctx, q, isBarred, fmt.Sprintf("%v; looked at again in %s", err, refusal))
 			if refusal == s.rests.refusal {
-				s.opts.Log.Warn("no agent records the GPU activity of a process for now; the rest goes on", zap.Uint32("pid", q.process.PID), zap.Error(err))
+				s.opts.Log.Warn(
+					"no agent records the GPU activity of a process for now; the rest goes on",
+					zap.Uint32("pid", q.process.PID),
+					zap.Error(err),
+				)
 			}
 			sleep(ctx, refusal)
 			refusal = min(2*refusal, lastRefusal)
@@ -127,7 +131,11 @@ func (s *Source) enter(ctx context.Context, q *session) {
 		failures++
 		if errors.Is(err, ErrRefused) || failures == attempts {
 			s.notify(ctx, q, isBarred, err.Error())
-			s.opts.Log.Warn("no agent records the GPU activity of a process; the rest goes on", zap.Uint32("pid", q.process.PID), zap.Error(err))
+			s.opts.Log.Warn(
+				"no agent records the GPU activity of a process; the rest goes on",
+				zap.Uint32("pid", q.process.PID),
+				zap.Error(err),
+			)
 			return
 		}
 		s.notify(ctx, q, isWanted, fmt.Sprintf("tried again in %s: %v", wait, err))
@@ -204,7 +212,10 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 		return nil, err
 	}
 	if s.heard(ctx, r) {
-		return nil, errors.Join(fmt.Errorf("%w: %w in pid %d; stop that one first", ErrRefused, errTaken, p.PID), r.close())
+		return nil, errors.Join(
+			fmt.Errorf("%w: %w in pid %d; stop that one first", ErrRefused, errTaken, p.PID),
+			r.close(),
+		)
 	}
 	if s.opts.Build == [20]byte{} || r.build() == s.opts.Build {
 		return r, nil
@@ -216,7 +227,14 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 		}
 		sleep(ctx, 50*time.Millisecond)
 	}
-	return nil, errors.Join(fmt.Errorf("an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of that version", p.PID), r.close())
+	return nil, errors.Join(
+		fmt.Errorf(
+
+			"an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of that version",
+			p.PID,
+		),
+		r.close(),
+	)
 }
 
 // heard reports whether another daemon beats for the agent of r: they beat four times a second,
@@ -256,7 +274,10 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 	// that.
 	q.begun = s.opts.Gate == nil && (q.begun || s.opts.Watch == 0 || r.load32(ringMode) != modeOff)
 	if !q.begun {
-		r.store32(ringMode, modeOff) // an agent that CUDA has loaded begins with windows, and from the next line on it hears of us
+		r.store32(
+			ringMode,
+			modeOff,
+		) // an agent that CUDA has loaded begins with windows, and from the next line on it hears of us
 	}
 	s.life.hold(r)
 	switch {
@@ -270,9 +291,20 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 	q.mode = modeQuit // differs from what is wanted, so that it is told
 	s.step(q, hasCome, "")
 	s.look(q, now)
-	s.opts.Log.Info("an agent is in the process", zap.Uint32("pid", q.process.PID), zap.String("records", s.recordsOf(q)), zap.Duration("stopped", entered.Stopped), zap.Duration("held", entered.Held))
+	s.opts.Log.Info(
+		"an agent is in the process",
+		zap.Uint32("pid", q.process.PID),
+		zap.String("records", s.recordsOf(q)),
+		zap.Duration("stopped", entered.Stopped),
+		zap.Duration("held", entered.Held),
+	)
 	if entered.Stopped > stopGoal {
-		s.opts.Log.Warn("a thread was stopped for longer than it should be", zap.Uint32("pid", q.process.PID), zap.Duration("goal", stopGoal), zap.String("steps", inject.Between(entered.Steps)))
+		s.opts.Log.Warn(
+			"a thread was stopped for longer than it should be",
+			zap.Uint32("pid", q.process.PID),
+			zap.Duration("goal", stopGoal),
+			zap.String("steps", inject.Between(entered.Steps)),
+		)
 	} else {
 		s.opts.Log.Debug("a thread was stopped", zap.Uint32("pid", q.process.PID), zap.String("steps", inject.Between(entered.Steps)))
 	}

@@ -123,9 +123,18 @@ func (s *Source) release(q *session) {
 	defer s.mu.Unlock()
 	s.life.release(q.ring)
 	left := q.ring.load32(ringState)
-	said := append(q.facts.lastWords(), zap.Uint32("pid", q.process.PID), zap.Bool("gone", left == stateGone), zap.Bool("leaving", left == stateLeaving))
+	said := append(
+		q.facts.lastWords(),
+		zap.Uint32("pid", q.process.PID),
+		zap.Bool("gone", left == stateGone),
+		zap.Bool("leaving", left == stateLeaving),
+	)
 	if h := q.heldSoFar(); h != nil {
-		said = append(said, zap.Uint32s("held_1_2_5_10_more_ms", h.Threads[:]), zap.Duration("held_longest", time.Duration(h.Longest)))
+		said = append(
+			said,
+			zap.Uint32s("held_1_2_5_10_more_ms", h.Threads[:]),
+			zap.Duration("held_longest", time.Duration(h.Longest)),
+		)
 	}
 	s.opts.Log.Info("an agent is done with", said...)
 	s.parted(q)
@@ -150,7 +159,11 @@ func (s *Source) parted(q *session) {
 	switch {
 	case q.shutdownBy == 0 || s.closing:
 	case q.stays():
-		s.step(q, hasParted, "the process was let go of; its agent had not left when it was last looked at, and leaves by itself")
+		s.step(
+			q,
+			hasParted,
+			"the process was let go of; its agent had not left when it was last looked at, and leaves by itself",
+		)
 		s.takeLeave([]*session{q})
 	default:
 		s.step(q, hasParted, "")
@@ -161,7 +174,12 @@ func (s *Source) parted(q *session) {
 // this one: there can be one with an agent only.
 func (s *Source) awaitShutdown(ctx context.Context, q *session) {
 	for s.shuttingDownOf([]uint32{q.process.PID}) && ctx.Err() == nil {
-		s.notify(ctx, q, isWanted, "the agent that was told to leave is on its way out; another one is brought in after it")
+		s.notify(
+			ctx,
+			q,
+			isWanted,
+			"the agent that was told to leave is on its way out; another one is brought in after it",
+		)
 		sleep(ctx, 10*time.Millisecond)
 	}
 }
@@ -213,10 +231,17 @@ func (s *Source) takeLeave(sessions []*session) {
 		}
 	}
 	if len(turn) > 0 {
-		s.opts.Log.Info("agents wait for their turn to leave CUPTI, in their own threads: the processes are not slowed, nothing is recorded, and they end by themselves", zap.Uint32s("pids", turn))
+		s.opts.Log.Info(
+
+			"agents wait for their turn to leave CUPTI, in their own threads: the processes are not slowed, nothing is recorded, and they end by themselves",
+			zap.Uint32s("pids", turn),
+		)
 	}
 	if len(late) > 0 {
-		s.opts.Log.Warn("agents did not end in time: they will by themselves, and record nothing any more", zap.Uint32s("pids", late))
+		s.opts.Log.Warn(
+			"agents did not end in time: they will by themselves, and record nothing any more",
+			zap.Uint32s("pids", late),
+		)
 	}
 }
 

@@ -57,7 +57,8 @@ func TestLetGoOf(t *testing.T) {
 	if mode, _ := modeIn(pr); mode != modeQuit {
 		t.Errorf("mode %d, want quit", mode)
 	}
-	if shutdownBy(s) != 1 || stateOf(s, pr.p.PID) != string(gone) || !strings.Contains(detailOf(s, pr.p.PID), "is leaving") {
+	if shutdownBy(s) != 1 || stateOf(s, pr.p.PID) != string(gone) ||
+		!strings.Contains(detailOf(s, pr.p.PID), "is leaving") {
 		t.Fatalf("%d agents leave, and it is said %+v", shutdownBy(s), s.Agents())
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -100,7 +101,11 @@ func TestWatchedAgainMeanwhile(t *testing.T) {
 	}
 	pr.do("kernels 1 20 1", "leave")
 	var got collector
-	eventually(t, "the second agent", func() bool { s.Feed(0, got.emit); return stateOf(s, pr.p.PID) == string(running) })
+	eventually(
+		t,
+		"the second agent",
+		func() bool { s.Feed(0, got.emit); return stateOf(s, pr.p.PID) == string(running) },
+	)
 	pr.do("kernels 1 30 1")
 	s.Feed(0, got.emit)
 	if n := len(got.of(event.Kernel)); n != 50 {
@@ -173,7 +178,8 @@ func TestNotAwaitedForEver(t *testing.T) {
 	s.mu.Unlock()
 	var got collector
 	s.Feed(0, got.emit)
-	if shutdownBy(s) != 0 || logs.FilterMessageSnippet("did not end in time").Len() != 1 || !strings.Contains(detailOf(s, pr.p.PID), "had not left") {
+	if shutdownBy(s) != 0 || logs.FilterMessageSnippet("did not end in time").Len() != 1 ||
+		!strings.Contains(detailOf(s, pr.p.PID), "had not left") {
 		t.Errorf("%d agents leave; it is said %+v and %v", shutdownBy(s), s.Agents(), logs.All())
 	}
 	s.opts.Inject = noInjector{t}
@@ -232,8 +238,12 @@ func TestLetGoOfThreadsThatAreAlwaysInside(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	opts := simOptions(t, Continuous)
 	opts.Gate, opts.Log = gates(t), zap.New(core)
-	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
-		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }")
+	v := cudasim.Start(
+		t,
+		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
+
+		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }",
+	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	s.Observe([]event.Event{waitingCall(p.PID, p.PID), waitingCall(p.PID, secondThread(t, p.PID))})

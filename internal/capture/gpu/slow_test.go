@@ -58,8 +58,16 @@ func TestSlowSubscription(t *testing.T) {
 func TestSlowWayOut(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)
-	slow := cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=2500000000", "CUDASIM_KERNEL_SLOTS=8"}}
-	v := cudasim.Start(t, slow, "stream-new nonblocking", "thread 2 { repeat 1000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 1ms } }")
+	slow := cudasim.Options{
+		Level: "counts",
+		Env:   []string{"CUDASIM_CUPTI_FINALIZE_NS=2500000000", "CUDASIM_KERNEL_SLOTS=8"},
+	}
+	v := cudasim.Start(
+		t,
+		slow,
+		"stream-new nonblocking",
+		"thread 2 { repeat 1000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 1ms } }",
+	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
@@ -69,7 +77,13 @@ func TestSlowWayOut(t *testing.T) {
 		}
 		return recording.AgentStatus{}
 	}
-	drain(t, s, &got, "word of the wait", func() bool { return strings.Contains(agent().Detail, "waits in cuptiFinalize") })
+	drain(
+		t,
+		s,
+		&got,
+		"word of the wait",
+		func() bool { return strings.Contains(agent().Detail, "waits in cuptiFinalize") },
+	)
 	drain(t, s, &got, "three kept windows", func() bool { return agent().Kept >= 3 })
 	before := v.Truth().Count("cuLaunchKernel")
 	drain(t, s, &got, "launches", func() bool { return v.Truth().Count("cuLaunchKernel") > before+100 })
@@ -121,7 +135,8 @@ func TestKeptOutByCUPTI(t *testing.T) {
 	}
 	pr.do("open 19000")
 	eventually(t, "launches are probed", func() bool { return launches.last() == LaunchesWindows })
-	if a := s.Agents()[0]; a.State != string(waiting) || !strings.Contains(a.Detail, " s so far; until it is in, launches are probed") {
+	if a := s.Agents()[0]; a.State != string(waiting) ||
+		!strings.Contains(a.Detail, " s so far; until it is in, launches are probed") {
 		t.Errorf("the agent is %s and says %q", a.State, a.Detail)
 	}
 	pr.do("open 0")

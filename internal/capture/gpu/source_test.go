@@ -114,16 +114,20 @@ func TestSessionFromStartToEnd(t *testing.T) {
 	}
 	from, now := pr.p.Born, clock.Monotonic()
 	g, at, _ := s.GPU(pr.p.Root, []uint32{pr.p.PID}, from, now, []int32{kernels[0].Ret}, nil)
-	if g.Mode != "windows" || len(g.Agents) != 1 || g.Agents[0].State != "running" || g.Agents[0].Stopped != 123_000 || g.Agents[0].CUPTI != "/usr/lib/libcupti.so.13" || g.Agents[0].Version != 130001 {
+	if g.Mode != "windows" || len(g.Agents) != 1 || g.Agents[0].State != "running" || g.Agents[0].Stopped != 123_000 ||
+		g.Agents[0].CUPTI != "/usr/lib/libcupti.so.13" ||
+		g.Agents[0].Version != 130001 {
 		t.Errorf("agents are %+v in mode %s", g.Agents, g.Mode)
 	}
 	if len(g.Kernels) != 1 || g.Kernels[0].Name != "gemm()" || at[kernels[0].Ret] != 1 {
 		t.Errorf("kernels are %+v at %v", g.Kernels, at)
 	}
-	if len(g.Devices) != 1 || g.Devices[0].Name != "H200" || g.Devices[0].SMs != 132 || g.Devices[0].Major != 9 || g.Devices[0].Minor != 0 {
+	if len(g.Devices) != 1 || g.Devices[0].Name != "H200" || g.Devices[0].SMs != 132 || g.Devices[0].Major != 9 ||
+		g.Devices[0].Minor != 0 {
 		t.Errorf("devices are %+v", g.Devices)
 	}
-	if len(g.Streams) != 1 || g.Streams[0] != (recording.Stream{PID: pr.p.PID, ID: 7, Context: 1, Priority: -1, Kind: "non-blocking"}) {
+	if len(g.Streams) != 1 ||
+		g.Streams[0] != (recording.Stream{PID: pr.p.PID, ID: 7, Context: 1, Priority: -1, Kind: "non-blocking"}) {
 		t.Errorf("streams are %+v", g.Streams)
 	}
 	open := g.Windows[slices.IndexFunc(g.Windows, func(w recording.GPUWindow) bool { return w.Activity })]

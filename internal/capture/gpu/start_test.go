@@ -41,7 +41,12 @@ func startNewcomer(t *testing.T, in *AgentInjector, script ...string) *newcomer 
 		t.Fatal(err)
 	}
 	n := &newcomer{t: t, image: path("agent.so")}
-	n.Victim = cudasim.Start(t, cudasim.Options{Env: []string{"LD_PRELOAD=" + library, "STARTER_IN=" + path("in"), "STARTER_OUT=" + path("out")}}, script...)
+	n.Victim = cudasim.Start(
+		t,
+		cudasim.Options{
+			Env: []string{"LD_PRELOAD=" + library, "STARTER_IN=" + path("in"), "STARTER_OUT=" + path("out")},
+		},
+		script...)
 	n.WaitLine("waiting")
 	var err error
 	if n.in, err = os.OpenFile(path("in"), os.O_WRONLY, 0); err != nil {
@@ -144,7 +149,12 @@ func TestAgentThatComesByItself(t *testing.T) {
 	var got collector
 	n.used(s, p, &got)
 	if first.calls != 1 || !errors.Is(first.err, inject.ErrPreceded) {
-		t.Errorf("%d attempts to bring one in, the last one: %v; want 1 and %v", first.calls, first.err, inject.ErrPreceded)
+		t.Errorf(
+			"%d attempts to bring one in, the last one: %v; want 1 and %v",
+			first.calls,
+			first.err,
+			inject.ErrPreceded,
+		)
 	}
 	if rings := ringFiles(p); len(rings) > 1 {
 		t.Errorf("the process has %d rings open", len(rings))

@@ -39,7 +39,12 @@ const (
 
 // places are where the driver's packages put nvidia-smi. PATH is not asked: the daemon is privileged.
 func places() []string {
-	return []string{"/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/run/nvidia/driver/usr/bin/nvidia-smi"}
+	return []string{
+		"/usr/bin/nvidia-smi",
+		"/usr/local/bin/nvidia-smi",
+		"/usr/lib/wsl/lib/nvidia-smi",
+		"/run/nvidia/driver/usr/bin/nvidia-smi",
+	}
 }
 
 // Options are the settings of New. The zero value is right for a daemon.
@@ -169,7 +174,10 @@ var errField = errors.New("nvidia-smi does not know a field")
 
 // sample reads one run of nvidia-smi.
 func (s *Source) sample(fields []field, stop chan struct{}) error {
-	cmd := exec.Command(s.program, "--query-gpu="+names(fields), "--format=csv,noheader,nounits", fmt.Sprintf("-lms=%d", interval.Milliseconds())) //nolint:noctx // end kills it
+	period := fmt.Sprintf("-lms=%d", interval.Milliseconds())
+	cmd := exec.Command( //nolint:noctx // end kills it
+		s.program, "--query-gpu="+names(fields), "--format=csv,noheader,nounits", period,
+	)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()

@@ -120,7 +120,15 @@ const (
 func New(opts Options) *Governor {
 	g := &Governor{opts: opts, random: rand.New(rand.NewPCG(opts.Seed, 1)), off: offFirst}
 	for _, s := range opts.Sources {
-		q := &governed{Source: s, levels: s.Levels(), level: s.Level(), backoff: hold, usual: -1, pinned: slices.Contains(opts.Pinned, s.Name()), even: slices.Contains(opts.Even, s.Name())}
+		q := &governed{
+			Source:  s,
+			levels:  s.Levels(),
+			level:   s.Level(),
+			backoff: hold,
+			usual:   -1,
+			pinned:  slices.Contains(opts.Pinned, s.Name()),
+			even:    slices.Contains(opts.Even, s.Name()),
+		}
 		q.metered, _ = s.(Metered)
 		q.floor = len(q.levels) - 1
 		if s.Name() == opts.Carrier {
@@ -330,7 +338,10 @@ func (g *Governor) follow(targets []Target) {
 	for _, t := range targets {
 		i := slices.IndexFunc(g.targets, func(w *watched) bool { return w.target.PID() == t.PID() })
 		if i < 0 {
-			g.targets = append(g.targets, &watched{target: t, predicted: make([]float64, len(g.sources)), floor: make([]float64, len(g.sources))})
+			g.targets = append(
+				g.targets,
+				&watched{target: t, predicted: make([]float64, len(g.sources)), floor: make([]float64, len(g.sources))},
+			)
 			i = len(g.targets) - 1
 		}
 		g.targets[i].target, g.targets[i].seen = t, true

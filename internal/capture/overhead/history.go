@@ -70,7 +70,10 @@ func (h *history) shares(source int, levels []Level, from, to uint64) []recordin
 		}
 	}
 	if paused > 0 {
-		out = append(out, recording.LevelShare{Level: recording.LevelMeasuring, Share: float64(paused) / float64(to-from)})
+		out = append(
+			out,
+			recording.LevelShare{Level: recording.LevelMeasuring, Share: float64(paused) / float64(to-from)},
+		)
 	}
 	return out
 }

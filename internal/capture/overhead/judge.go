@@ -144,7 +144,8 @@ func (g *Governor) measured(w *watched, v *verdict) (sum interval, levels []colu
 		return interval{}, levels
 	}
 	sum = w.fit.of(levels)
-	if !sum.exists || sum.rows < enoughPairs || slices.ContainsFunc(levels, func(c column) bool { return !w.fit.has(c) }) {
+	if !sum.exists || sum.rows < enoughPairs ||
+		slices.ContainsFunc(levels, func(c column) bool { return !w.fit.has(c) }) {
 		return interval{}, levels
 	}
 	if floor := distrust * g.sumOf(w.predicted, levels); sum.mean < floor && sum.mean+sum.sure < floor {
@@ -160,7 +161,12 @@ func (g *Governor) measured(w *watched, v *verdict) (sum interval, levels []colu
 		}
 		rest := w.floor[i]
 		whole += rest
-		v.costs[i] = recording.Cost{Share: one.mean + rest, Low: one.mean + rest - one.half, High: one.mean + rest + one.half, Basis: recording.CostMeasured}
+		v.costs[i] = recording.Cost{
+			Share: one.mean + rest,
+			Low:   one.mean + rest - one.half,
+			High:  one.mean + rest + one.half,
+			Basis: recording.CostMeasured,
+		}
 	}
 	v.total = recording.Cost{Share: whole, Low: whole - sum.half, High: whole + sum.half, Basis: recording.CostMeasured}
 	return sum, levels
@@ -198,7 +204,8 @@ const settled = 3_000_000_000
 func (g *Governor) shed(w *watched, now uint64) {
 	dearest := -1
 	for i, s := range g.sources {
-		if s.pinned || s.fixed && s.metered == nil || s.level >= len(s.levels)-1 || now < s.stuck || w.verdict.costs[i].Share < worthwhile*g.opts.Budget {
+		if s.pinned || s.fixed && s.metered == nil || s.level >= len(s.levels)-1 || now < s.stuck ||
+			w.verdict.costs[i].Share < worthwhile*g.opts.Budget {
 			continue
 		}
 		if now-s.changed < settled && s.changed != 0 && !g.far(w) {
@@ -212,7 +219,8 @@ func (g *Governor) shed(w *watched, now uint64) {
 		return
 	}
 	s, c := g.sources[dearest], w.verdict.costs[dearest]
-	if w.verdict.measured && w.verdict.pairs < mostApart && g.canMeasure() && (w.verdict.pairs < leastApart || !w.clearly(dearest)) {
+	if w.verdict.measured && w.verdict.pairs < mostApart && g.canMeasure() &&
+		(w.verdict.pairs < leastApart || !w.clearly(dearest)) {
 		w.undecided = true // that it is too much is known, not yet which source it is
 		return
 	}
@@ -289,7 +297,11 @@ func (g *Governor) raise(now uint64) {
 	s := g.sources[best]
 	reason := ""
 	if s.level > 1 {
-		reason = fmt.Sprintf("watching took so little that there was room for more than %q, of a budget of %s", s.levels[s.level].Name, percent(g.opts.Budget))
+		reason = fmt.Sprintf(
+			"watching took so little that there was room for more than %q, of a budget of %s",
+			s.levels[s.level].Name,
+			percent(g.opts.Budget),
+		)
 	}
 	g.change(s, s.level-1, reason, now)
 }

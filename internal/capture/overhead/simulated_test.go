@@ -127,7 +127,15 @@ func newWorld(seed uint64, sources ...*fakeSource) *world {
 }
 
 func (w *world) target(rate, noise float64) *fakeTarget {
-	t := &fakeTarget{world: w, pid: uint32(100 + len(w.targets)), progress: NewProgress(), rate: rate, noise: noise, load: 1, ns: make([]float64, len(w.sources))}
+	t := &fakeTarget{
+		world:    w,
+		pid:      uint32(100 + len(w.targets)),
+		progress: NewProgress(),
+		rate:     rate,
+		noise:    noise,
+		load:     1,
+		ns:       make([]float64, len(w.sources)),
+	}
 	w.targets = append(w.targets, t)
 	return t
 }
@@ -137,7 +145,15 @@ func (w *world) governor(seed uint64) *Governor {
 	for _, s := range w.sources {
 		sources = append(sources, s)
 	}
-	return New(Options{Budget: 0.02, Sources: sources, Clock: func() uint64 { return w.now }, Seed: seed, Log: func(c Change) { w.changes = append(w.changes, c) }})
+	return New(
+		Options{
+			Budget:  0.02,
+			Sources: sources,
+			Clock:   func() uint64 { return w.now },
+			Seed:    seed,
+			Log:     func(c Change) { w.changes = append(w.changes, c) },
+		},
+	)
 }
 
 // pass lets so many seconds go by, and returns the share of time that a target lost meanwhile.
@@ -168,7 +184,20 @@ func logChanges(t *testing.T, w *world) {
 // server; it is found and reduced, the others stay as they are.
 func TestShedsTheDearSource(t *testing.T) {
 	for seed := range uint64(20) {
-		cheap, dear, other := newSource("cuda calls", 0.003, 0.001), newSource("scheduling", 0.12, 0.006), newSource("cpu samples", 0.004, 0.002, 0.001)
+		cheap, dear, other := newSource(
+			"cuda calls",
+			0.003,
+			0.001,
+		), newSource(
+			"scheduling",
+			0.12,
+			0.006,
+		), newSource(
+			"cpu samples",
+			0.004,
+			0.002,
+			0.001,
+		)
 		dear.claims = []float64{0.007, 0.0005, 0}
 		w := newWorld(seed, cheap, dear, other)
 		target := w.target(770, 0.1)

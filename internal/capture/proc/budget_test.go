@@ -13,7 +13,18 @@ import (
 func TestBudgets(t *testing.T) {
 	now := uint64(1)
 	b := newBudgets(func() uint64 { return now })
-	alone, shared, other := &Process{PID: 1, Root: 1}, &Process{PID: 2, Root: 2, Owner: 7}, &Process{PID: 3, Root: 3, Owner: 7}
+	alone, shared, other := &Process{
+		PID:  1,
+		Root: 1,
+	}, &Process{
+		PID:   2,
+		Root:  2,
+		Owner: 7,
+	}, &Process{
+		PID:   3,
+		Root:  3,
+		Owner: 7,
+	}
 	for _, p := range []*Process{alone, shared, other} {
 		b.open(p)
 		if !b.may(p.Root) {

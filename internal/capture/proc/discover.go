@@ -123,7 +123,8 @@ func (fs *procfs) devices(pid uint32) []string {
 		if err != nil {
 			continue
 		}
-		if device, ok := strings.CutPrefix(string(buf[:n]), "/dev/"); ok && isGPU(device) && !slices.Contains(found, device) {
+		if device, ok := strings.CutPrefix(string(buf[:n]), "/dev/"); ok && isGPU(device) &&
+			!slices.Contains(found, device) {
 			found = append(found, device)
 		}
 	}

@@ -47,7 +47,11 @@ func (fs *procfs) variable(pid uint32, name string) (value string, set bool, err
 	case r := <-found:
 		return r.value, r.set, r.err
 	case <-deadline.C:
-		return "", false, fmt.Errorf("reading the environment of pid %d: its memory does not answer: %w", pid, os.ErrDeadlineExceeded)
+		return "", false, fmt.Errorf(
+			"reading the environment of pid %d: its memory does not answer: %w",
+			pid,
+			os.ErrDeadlineExceeded,
+		)
 	}
 }
 
@@ -58,7 +62,8 @@ func findVariable(r io.Reader, name string) (value string, set bool, err error) 
 	whole := true // the next piece is the beginning of a string
 	for {
 		piece, err := lines.ReadSlice(0)
-		if value, ok := bytes.CutPrefix(bytes.TrimSuffix(piece, []byte{0}), prefix); whole && ok && !errors.Is(err, bufio.ErrBufferFull) {
+		if value, ok := bytes.CutPrefix(bytes.TrimSuffix(piece, []byte{0}), prefix); whole && ok &&
+			!errors.Is(err, bufio.ErrBufferFull) {
 			return string(value), true, nil
 		}
 		whole = !errors.Is(err, bufio.ErrBufferFull)

@@ -82,18 +82,21 @@ func asNobody(t *testing.T, f func()) {
 func TestWithoutPermission(t *testing.T) {
 	v := newVictim(t)
 	asNobody(t, func() {
-		if _, err := Describe(v.pid); clierror.CodeOf(err) != clierror.Permission || !strings.Contains(err.Error(), "CAP_SYS_PTRACE") {
+		if _, err := Describe(v.pid); clierror.CodeOf(err) != clierror.Permission ||
+			!strings.Contains(err.Error(), "CAP_SYS_PTRACE") {
 			t.Errorf("describing: %v", err)
 		}
 		_, err := New(Options{})
-		if clierror.CodeOf(err) != clierror.Permission || !strings.Contains(clierror.HintOf(err), "CAP_BPF and CAP_PERFMON") {
+		if clierror.CodeOf(err) != clierror.Permission ||
+			!strings.Contains(clierror.HintOf(err), "CAP_BPF and CAP_PERFMON") {
 			t.Errorf("watching: %v (%s)", err, clierror.HintOf(err))
 		}
 		if m := newMapSource(newProcfs(procRoot), false); !strings.Contains(m.detail(), "CAP_PERFMON") {
 			t.Errorf("mappings: %q", m.detail())
 		}
 		found, err := Find(t.Context())
-		if clierror.CodeOf(err) != clierror.Permission || !strings.Contains(err.Error(), "could not be looked into") || len(found) != 0 {
+		if clierror.CodeOf(err) != clierror.Permission || !strings.Contains(err.Error(), "could not be looked into") ||
+			len(found) != 0 {
 			t.Errorf("finding: %v %v", found, err)
 		}
 	})

@@ -117,7 +117,10 @@ func TestWhoOwnsAProcess(t *testing.T) {
 // meanwhile, even where it is the user's again.
 func TestGuardSeesAnotherProgram(t *testing.T) {
 	cmd := exec.Command("/bin/sh", "-c", "read go; exec sleep 100")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+		Pdeathsig:  syscall.SIGKILL,
+	}
 	needRoot(t)
 	cmd.Dir = "/"
 	in, err := cmd.StdinPipe()
@@ -162,7 +165,10 @@ func TestChangesTellTheOwner(t *testing.T) {
 	privileged := copied(t, "true", os.ModeSetuid|0o755)
 	script := fmt.Sprintf("read go; for i in 1 2 3 4 5 6 7 8; do %s; done; echo done; read end", privileged)
 	cmd := exec.Command("/bin/sh", "-c", script)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+		Pdeathsig:  syscall.SIGKILL,
+	}
 	cmd.Dir = "/"
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -191,7 +197,12 @@ func TestChangesTellTheOwner(t *testing.T) {
 		}
 		execs++
 		if c.Process.Owner != Root || c.Process.UID != nobody {
-			t.Errorf("a setuid program runs as %d, owned by %d: want the real id %d, and root", c.Process.UID, c.Process.Owner, nobody)
+			t.Errorf(
+				"a setuid program runs as %d, owned by %d: want the real id %d, and root",
+				c.Process.UID,
+				c.Process.Owner,
+				nobody,
+			)
 		}
 	}
 	if execs != 8 {

@@ -160,7 +160,16 @@ func FuzzParseStat(f *testing.F) {
 			return
 		}
 		// What was understood survives another comm around it.
-		again, err := parseStat(fmt.Appendf(nil, "1 (x) y) %c %d 0 0 0 0 %d 0 0 0 0 0 0 0 0 0 0 0 0 %d", s.state, s.parent, s.flags, s.start))
+		again, err := parseStat(
+			fmt.Appendf(
+				nil,
+				"1 (x) y) %c %d 0 0 0 0 %d 0 0 0 0 0 0 0 0 0 0 0 0 %d",
+				s.state,
+				s.parent,
+				s.flags,
+				s.start,
+			),
+		)
 		if s.state >= 0x80 || s.state <= ' ' {
 			return
 		}
@@ -221,8 +230,17 @@ func BenchmarkScanMaps(b *testing.B) {
 		if i%7 == 0 {
 			perms = "r-xp"
 		}
-		fmt.Fprintf(&text, "7f%010x-7f%010x %s %08x fe:00 %d                 /usr/local/lib/python3.11/site-packages/torch/lib/libtorch_%d.so\n",
-			i*4096, i*4096+4096, perms, i*4096, 400000+i, i)
+		fmt.Fprintf(
+			&text,
+
+			"7f%010x-7f%010x %s %08x fe:00 %d                 /usr/local/lib/python3.11/site-packages/torch/lib/libtorch_%d.so\n",
+			i*4096,
+			i*4096+4096,
+			perms,
+			i*4096,
+			400000+i,
+			i,
+		)
 	}
 	r := bytes.NewReader(nil)
 	b.ReportAllocs()

@@ -100,14 +100,20 @@ func New(o Options) (*Watcher, error) {
 		table: newTable(o.Keep, maxDead), queue: newQueue(maxQueued),
 		changes: make(chan Change), requests: make(chan func()),
 		quit: make(chan struct{}), ended: make(chan struct{}), sweeps: time.NewTicker(sweepInterval),
-		budgets: newBudgets(monotonic), later: time.NewTimer(time.Hour), putOff: map[uint32]*entry{}, skipped: map[uint32]uint64{},
+		budgets: newBudgets(
+			monotonic,
+		), later: time.NewTimer(time.Hour), putOff: map[uint32]*entry{}, skipped: map[uint32]uint64{},
 	}
 	w.sweeps.Stop()
 	w.later.Stop()
 	if o.Discover {
 		w.found = make(chan uint32, maxFound)
 		if err := w.maps.watch(true); err != nil {
-			return nil, errors.Join(fmt.Errorf("watching for processes that use a GPU: %w", err), k.close(), w.maps.close())
+			return nil, errors.Join(
+				fmt.Errorf("watching for processes that use a GPU: %w", err),
+				k.close(),
+				w.maps.close(),
+			)
 		}
 	}
 	go w.loop()

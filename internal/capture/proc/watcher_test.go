@@ -18,7 +18,9 @@ func TestAddDescribes(t *testing.T) {
 	p := w.add(v.pid)
 	now := monotonic()
 	want := Process{
-		PID: uint32(v.pid), NSPID: uint32(v.pid), Root: uint32(v.pid), Payer: Payer{Root: uint32(v.pid)}, UID: uint32(os.Getuid()),
+		PID: uint32(
+			v.pid,
+		), NSPID: uint32(v.pid), Root: uint32(v.pid), Payer: Payer{Root: uint32(v.pid)}, UID: uint32(os.Getuid()),
 		Comm: "victim", Cmdline: v.path + " an argument (x) y",
 		StartTime: p.StartTime, Born: p.Born, Owned: []Stay{{p.Owned[0].From, 0}}, pidfd: p.pidfd,
 	}
@@ -367,7 +369,8 @@ func TestRefused(t *testing.T) {
 			continue
 		}
 		_, err := Describe(c.pid)
-		if err == nil || err.Error() != c.want || clierror.CodeOf(err) != clierror.NoProcess || clierror.HintOf(err) == "" {
+		if err == nil || err.Error() != c.want || clierror.CodeOf(err) != clierror.NoProcess ||
+			clierror.HintOf(err) == "" {
 			t.Errorf("pid %d: %v (code %d), want %q", c.pid, err, clierror.CodeOf(err), c.want)
 		}
 	}

@@ -48,7 +48,10 @@ func checkOrder(t *testing.T, frames []recording.Frame) bool {
 	}
 	between := func(a, b string) []recording.Frame {
 		at := func(name string) int {
-			return slices.IndexFunc(frames, func(f recording.Frame) bool { return f.Kind == recording.PythonFrame && f.Name == name })
+			return slices.IndexFunc(
+				frames,
+				func(f recording.Frame) bool { return f.Kind == recording.PythonFrame && f.Name == name },
+			)
 		}
 		return frames[at(a)+1 : at(b)]
 	}
@@ -58,7 +61,14 @@ func checkOrder(t *testing.T, frames []recording.Frame) bool {
 		}
 	}
 	for _, f := range frames[1:] {
-		if f.Kind == recording.NativeFrame && f.Name == "_PyEval_EvalFrameDefault" && slices.Index(frames, f) > slices.IndexFunc(frames, func(f recording.Frame) bool { return f.Kind == recording.PythonFrame }) {
+		if f.Kind == recording.NativeFrame && f.Name == "_PyEval_EvalFrameDefault" &&
+			slices.Index(
+				frames,
+				f,
+			) > slices.IndexFunc(
+				frames,
+				func(f recording.Frame) bool { return f.Kind == recording.PythonFrame },
+			) {
 			t.Fatalf("the interpreter's loop stands beside the Python frames that it runs: %v", frames)
 		}
 	}

@@ -35,7 +35,13 @@ type shifted []byte
 func (s shifted) ReadAt(p []byte, off int64) (int, error) { return copy(p, s[off-8:]), nil }
 
 func TestDescribedCollector(t *testing.T) {
-	want := bpf.SamplePythonLayout{GcOffset: 7400, GcCollecting: 200, StateInterp: 16, StateStatus: 32, StatusActive: statusActive}
+	want := bpf.SamplePythonLayout{
+		GcOffset:     7400,
+		GcCollecting: 200,
+		StateInterp:  16,
+		StateStatus:  32,
+		StatusActive: statusActive,
+	}
 	if got := layoutBy(t, func([]byte) {}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -69,7 +69,11 @@ print("\n".join([sys.executable, sys.prefix, sys.exec_prefix, str(v("Py_ENABLE_S
 	if said[3] != "1" {
 		program = to
 	}
-	return build{name: filepath.Base(python) + " stripped", args: []string{"/usr/bin/env", env, program}, file: to}, true
+	return build{
+		name: filepath.Base(python) + " stripped",
+		args: []string{"/usr/bin/env", env, program},
+		file: to,
+	}, true
 }
 
 func (b *build) start(t *testing.T, mode string) *victim {

@@ -201,7 +201,11 @@ func (e *cpuEvents) look(now time.Time) {
 	took := now.Sub(e.looked).Seconds()
 	first := e.looked.IsZero() || took > 10*lookForSwitches.Seconds()
 	e.looked = now
-	came, shed := e.programs.perCPU(bpf.SampleSampleCountSAMPLE_COUNT_SWITCHES), e.programs.perCPU(bpf.SampleSampleCountSAMPLE_COUNT_SHED)
+	came, shed := e.programs.perCPU(
+		bpf.SampleSampleCountSAMPLE_COUNT_SWITCHES,
+	), e.programs.perCPU(
+		bpf.SampleSampleCountSAMPLE_COUNT_SHED,
+	)
 	for i := range e.cpus {
 		c := &e.cpus[i]
 		if c.leave < 0 || c.cpu >= len(came) || c.cpu >= len(shed) {
@@ -227,7 +231,10 @@ func oneOf(rate float64) uint64 {
 	if least == 0 {
 		return 1
 	}
-	n := max(5, least+1+rand.Uint64N(least+1))        // cycles of two, three and four are common: a thread or two, and the idle task
+	n := max(
+		5,
+		least+1+rand.Uint64N(least+1),
+	) // cycles of two, three and four are common: a thread or two, and the idle task
 	for !new(big.Int).SetUint64(n).ProbablyPrime(0) { // exact below 2^64
 		n++
 	}

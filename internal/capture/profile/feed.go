@@ -151,7 +151,10 @@ func (s *Source) probed(p *pending) []frame {
 	}
 	out := make([]frame, 0, len(p.returns))
 	for _, at := range p.returns {
-		out = append(out, s.modules.leaf(p.pid, at-1)) // into the call, which can be the last instruction of its function
+		out = append(
+			out,
+			s.modules.leaf(p.pid, at-1),
+		) // into the call, which can be the last instruction of its function
 	}
 	return out
 }

@@ -70,7 +70,8 @@ func gone(t *testing.T, pid int) {
 		if err := unix.Kill(pid, 0); errors.Is(err, unix.ESRCH) {
 			return
 		}
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(stat), ") Z ") {
+		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
+			strings.Contains(string(stat), ") Z ") {
 			return // ended; whoever adopted it has not asked yet
 		}
 	}
@@ -147,7 +148,10 @@ func TestHelperThatIsNone(t *testing.T) {
 			v := start(t, buildBusy(t), "busy")
 			tid := v.tid(t, "main")
 			s.follow(v.pid())
-			s.until("the reason", func([]event.Event) bool { return strings.Contains(s.State().Detail, "native unwinder: none: ") })
+			s.until(
+				"the reason",
+				func([]event.Event) bool { return strings.Contains(s.State().Detail, "native unwinder: none: ") },
+			)
 			if d := s.State().Detail; !strings.Contains(d, c.says) {
 				t.Errorf("the state is %q and does not say %q", d, c.says)
 			}

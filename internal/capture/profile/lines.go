@@ -27,7 +27,12 @@ var errLineTable = errors.New("a table of lines of a size that makes no sense")
 func newLocations(data interpreter.Data, memory remotememory.RemoteMemory) (l locations, err error) {
 	l.memory = memory
 	err = guard(func() error { // reflection panics where a field is missing
-		l.table = reflect.ValueOf(data).Elem().FieldByName("vmStructs").FieldByName("PyCodeObject").FieldByName("Linetable").Uint()
+		l.table = reflect.ValueOf(data).
+			Elem().
+			FieldByName("vmStructs").
+			FieldByName("PyCodeObject").
+			FieldByName("Linetable").
+			Uint()
 		return nil
 	})
 	if err != nil {

@@ -89,7 +89,8 @@ func pythonsOfTables() []string {
 		name := "python3." + strconv.Itoa(minor)
 		for _, place := range places {
 			path := filepath.Join(place, name)
-			if !seen[name] && exec.Command(path, "-c", "pass").Run() == nil { //nolint:noctx // short; a shim without a version fails
+			if !seen[name] &&
+				exec.Command(path, "-c", "pass").Run() == nil { //nolint:noctx // short; a shim without a version fails
 				seen[name] = true
 				out = append(out, path)
 			}

@@ -60,18 +60,25 @@ func (r *raw) decode(b []byte) error {
 	ne := binary.NativeEndian
 	r.header = header{
 		ts: ne.Uint64(b), ip: ne.Uint64(b[8:]), pid: ne.Uint32(b[16:]), tid: ne.Uint32(b[20:]), cpu: ne.Uint32(b[24:]),
-		cause: event.SampleCause(b[28] & 15), walk: bpf.SamplePythonWalk(b[29] &^ collectBit), collects: b[29]&collectBit != 0,
+		cause: event.SampleCause(
+			b[28] & 15,
+		), walk: bpf.SamplePythonWalk(b[29] &^ collectBit), collects: b[29]&collectBit != 0,
 	}
 	frames, kernel, returns := int(b[30]), int(b[31]), int(b[28]>>4)
 	rest := b[headerBytes:]
-	if frames > maxPython || kernel > maxKernel || returns > maxReturns || len(rest) < frames*frameBytes+(kernel+returns)*8 || r.cause > event.Switch {
+	if frames > maxPython || kernel > maxKernel || returns > maxReturns ||
+		len(rest) < frames*frameBytes+(kernel+returns)*8 ||
+		r.cause > event.Switch {
 		return errRecord
 	}
 	r.stack = rest[:frames*frameBytes+(kernel+returns)*8]
 	r.python, r.entry, r.kernel, r.returns = r.python[:0], r.entry[:0], r.kernel[:0], r.returns[:0]
 	for ; frames > 0; frames-- {
 		code := ne.Uint64(rest)
-		r.python = append(r.python, codeAt{code: code &^ entryBit, check: ne.Uint32(rest[8:]), lasti: ne.Uint32(rest[12:])})
+		r.python = append(
+			r.python,
+			codeAt{code: code &^ entryBit, check: ne.Uint32(rest[8:]), lasti: ne.Uint32(rest[12:])},
+		)
 		r.entry = append(r.entry, code&entryBit != 0)
 		rest = rest[frameBytes:]
 	}

@@ -14,7 +14,17 @@ import (
 
 // The record is read by hand; it must be as the compiler laid it out.
 func TestRecordIsTheStruct(t *testing.T) {
-	want := bpf.SampleSample{Ts: 1 << 40, Ip: 1 << 50, Pid: 1 << 20, Tid: 1 << 21, Cpu: 77, Cause: 1, Python: 2, PythonFrames: 1, KernelFrames: 1}
+	want := bpf.SampleSample{
+		Ts:           1 << 40,
+		Ip:           1 << 50,
+		Pid:          1 << 20,
+		Tid:          1 << 21,
+		Cpu:          77,
+		Cause:        1,
+		Python:       2,
+		PythonFrames: 1,
+		KernelFrames: 1,
+	}
 	frame := bpf.SamplePythonFrame{Code: 1<<45 | 1<<63, Check: 1 << 30, Lasti: 1 << 29}
 	if unsafe.Sizeof(want) != headerBytes || unsafe.Sizeof(frame) != frameBytes {
 		t.Fatalf("sizes are %d and %d", unsafe.Sizeof(want), unsafe.Sizeof(frame))
@@ -33,7 +43,15 @@ func TestRecordIsTheStruct(t *testing.T) {
 		t.Fatal(err)
 	}
 	expected := raw{
-		header: header{ts: want.Ts, ip: want.Ip, pid: want.Pid, tid: want.Tid, cpu: want.Cpu, cause: event.Switch, walk: 2},
+		header: header{
+			ts:    want.Ts,
+			ip:    want.Ip,
+			pid:   want.Pid,
+			tid:   want.Tid,
+			cpu:   want.Cpu,
+			cause: event.Switch,
+			walk:  2,
+		},
 		stack:  b[headerBytes:],
 		python: []codeAt{{1 << 45, frame.Check, frame.Lasti}}, entry: []bool{true}, kernel: []uint64{kernel},
 	}

@@ -59,13 +59,22 @@ func TestStackAtAReturnProbe(t *testing.T) {
 	if whole > cut {
 		t.Errorf("%d stacks are whole, %d end at the probe: this shows nothing", whole, cut)
 	}
-	s.until("the reason in the state", func([]event.Event) bool { return strings.Contains(s.State().Detail, "return probe") })
+	s.until(
+		"the reason in the state",
+		func([]event.Event) bool { return strings.Contains(s.State().Detail, "return probe") },
+	)
 }
 
 // probeReturn puts a program that does nothing on the return of a function.
 func probeReturn(t *testing.T, v *victim, symbol string) {
 	t.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	p, err := ebpf.NewProgram(
+		&ebpf.ProgramSpec{
+			Type:         ebpf.Kprobe,
+			License:      "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,8 @@ func wholeNative(t *testing.T, s *following, tid uint32) {
 	for _, e := range whole(clockOf(s.events, tid)) {
 		got := names(s.stack(e), recording.NativeFrame)
 		// The very first instruction of a function or its last may be sampled; the callers are always there.
-		if i := slices.Index(want, first(got)); i < 0 || len(got) < len(want)-i || !slices.Equal(got[:len(want)-i], want[i:]) {
+		if i := slices.Index(want, first(got)); i < 0 || len(got) < len(want)-i ||
+			!slices.Equal(got[:len(want)-i], want[i:]) {
 			t.Fatalf("a stack is %q, not a tail of %q", got, want)
 		}
 		if !strings.Contains(got[len(got)-1], "_start") {
@@ -82,7 +83,10 @@ func wholePython(t *testing.T, s *following) {
 }
 
 func whole(events []event.Event) []event.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool { return event.StackOrigin(e.Args[1]) != event.Whole })
+	return slices.DeleteFunc(
+		slices.Clone(events),
+		func(e event.Event) bool { return event.StackOrigin(e.Args[1]) != event.Whole },
+	)
 }
 
 func countOrigin(events []event.Event, o event.StackOrigin) int {
@@ -217,7 +221,8 @@ func TestPythonThread(t *testing.T) {
 		if e.TID == v.pid() {
 			continue
 		}
-		if got := names(s.stack(e), recording.PythonFrame); !slices.Contains(got, "loop") || got[len(got)-1] == "<module>" {
+		if got := names(s.stack(e), recording.PythonFrame); !slices.Contains(got, "loop") ||
+			got[len(got)-1] == "<module>" {
 			t.Fatalf("Python frames of the thread are %q", got)
 		}
 	}

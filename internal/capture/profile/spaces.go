@@ -158,7 +158,8 @@ func (s *processSpace) changes(code []process.RawMapping) change {
 	for i := range code {
 		m := &code[i]
 		old := s.mappings[m.Vaddr]
-		if old != nil && old.length == m.Length && old.dev == m.Device && old.inode == m.Inode && old.offset == m.FileOffset {
+		if old != nil && old.length == m.Length && old.dev == m.Device && old.inode == m.Inode &&
+			old.offset == m.FileOffset {
 			there[m.Vaddr] = true
 			continue
 		}

@@ -27,9 +27,18 @@ func (s *Source) State() recording.Source {
 		by += " (this CPU counts no cycles for us)"
 	}
 	if s.cpus == nil {
-		by += fmt.Sprintf(", each thread by an event of its own, which its switches pay for (events of CPUs are refused: %v)", s.noCPUs)
+		by += fmt.Sprintf(
+			", each thread by an event of its own, which its switches pay for (events of CPUs are refused: %v)",
+			s.noCPUs,
+		)
 	}
-	state.Detail = fmt.Sprintf("%s by %s; %s; native unwinder: %s", s.Levels()[s.Level()].Name, by, s.tally.shares(), s.unwinderState())
+	state.Detail = fmt.Sprintf(
+		"%s by %s; %s; native unwinder: %s",
+		s.Levels()[s.Level()].Name,
+		by,
+		s.tally.shares(),
+		s.unwinderState(),
+	)
 	return state
 }
 
@@ -69,7 +78,12 @@ func (s *Source) Losses() []loss.Loss {
 	add(loss.StackPython, s.tally.origins[event.Python].Load(), "", "")
 	add(loss.StackLeaf, s.tally.origins[event.Leaf].Load(), "", "")
 	if s.cpus != nil {
-		add(loss.SwitchesShed, s.cpus.skipped(), "", fmt.Sprintf("on CPUs that switch more than %d times a second", mostSwitches))
+		add(
+			loss.SwitchesShed,
+			s.cpus.skipped(),
+			"",
+			fmt.Sprintf("on CPUs that switch more than %d times a second", mostSwitches),
+		)
 		if left, why := s.cpus.unsampled(); len(left) > 0 {
 			add(loss.ThreadUnsampled, uint64(len(left)), "the CPUs "+strings.Join(left, ", "), why.Error())
 		}

@@ -109,7 +109,12 @@ func (m *storm) look(t *threads, budget float64, now uint64) {
 
 // String says how much of the time a process in a storm is sampled.
 func (m *storm) String() string {
-	return fmt.Sprintf("it leaves its CPUs %.0f times a second, so that it is sampled for %v and then left alone for %v", m.rate, slice, m.pause.Round(time.Millisecond))
+	return fmt.Sprintf(
+		"it leaves its CPUs %.0f times a second, so that it is sampled for %v and then left alone for %v",
+		m.rate,
+		slice,
+		m.pause.Round(time.Millisecond),
+	)
 }
 
 // switches returns how often the threads left their CPUs while they were sampled, those

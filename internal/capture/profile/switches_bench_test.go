@@ -30,7 +30,10 @@ func BenchmarkSwitches(b *testing.B) {
 		ns     []float64
 	}{
 		{name: "thread-99Hz", opts: profile.PerThread(profile.Options{Hz: 99})},
-		{name: "thread-99Hz-and-switches", opts: profile.PerThread(profile.Options{Hz: 99, Switches: profile.DefaultSwitch})},
+		{
+			name: "thread-99Hz-and-switches",
+			opts: profile.PerThread(profile.Options{Hz: 99, Switches: profile.DefaultSwitch}),
+		},
 		{name: "99Hz", opts: profile.Options{Hz: 99}},
 		{name: "99Hz-and-switches", opts: profile.Options{Hz: 99, Switches: profile.DefaultSwitch}},
 		{name: "2000Hz", opts: profile.Options{Hz: 2000}},

@@ -77,7 +77,8 @@ func TestSwitchesKeepComing(t *testing.T) {
 			t.Errorf("second %d: %d samples of %d waits; the budget gives it 100", i+1, got, waits)
 		}
 	}
-	if got, waits := len(switchesOf(s.events, rare)), rareTo.waits-rareFrom.waits; got < waits*9/10-1 || waits < 10 { // on a busy machine some are missed; a share of the budget would be a few
+	if got, waits := len(switchesOf(s.events, rare)), rareTo.waits-rareFrom.waits; got < waits*9/10-1 ||
+		waits < 10 { // on a busy machine some are missed; a share of the budget would be a few
 		t.Errorf("%d samples of %d waits of the thread that waits rarely", got, waits)
 	}
 }

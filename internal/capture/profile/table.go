@@ -57,7 +57,13 @@ type generation struct {
 }
 
 func (t *table) newGeneration(base uint64) *generation {
-	return &generation{base: base, index: map[recording.Node]int32{}, byKey: map[frame]uint32{}, places: map[place]uint32{}, fresh: t.fresh}
+	return &generation{
+		base:   base,
+		index:  map[recording.Node]int32{},
+		byKey:  map[frame]uint32{},
+		places: map[place]uint32{},
+		fresh:  t.fresh,
+	}
 }
 
 // add returns the number of a stack (leaf first), 0 for an empty one. ts is the time of
@@ -161,7 +167,11 @@ func (g *generation) frame(f *frame) uint32 {
 func (t *table) pick(numbers []uint64) *picked {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &picked{at: make(map[uint64]uint64, len(numbers)), frameAt: map[frame]uint32{}, nodeAt: map[recording.Node]int32{}}
+	p := &picked{
+		at:      make(map[uint64]uint64, len(numbers)),
+		frameAt: map[frame]uint32{},
+		nodeAt:  map[recording.Node]int32{},
+	}
 	for _, number := range numbers {
 		if g := t.generation(number); g != nil {
 			p.at[number] = uint64(p.stack(g, int32(number-g.base))) + 1

@@ -160,7 +160,8 @@ func savedRegisters(spec *ebpf.CollectionSpec, stack uint32) (uint32, error) {
 
 // canFindVMA reports whether programs may ask which mapping an address is of (5.17).
 func canFindVMA() bool {
-	return features.HaveProgramHelper(ebpf.PerfEvent, asm.FnGetCurrentTaskBtf) == nil && features.HaveProgramHelper(ebpf.PerfEvent, asm.FnFindVma) == nil
+	return features.HaveProgramHelper(ebpf.PerfEvent, asm.FnGetCurrentTaskBtf) == nil &&
+		features.HaveProgramHelper(ebpf.PerfEvent, asm.FnFindVma) == nil
 }
 
 // findVMACallback is how the function begins that such a program has called.
@@ -254,7 +255,9 @@ func checkUserReads(spec *ebpf.CollectionSpec, version uint32) error {
 	check, _ := kernel.LookupSymbol("nmi_uaccess_okay") // it may be inlined
 	mended, err := maccess.CopyFromUserNoFaultIsPatched(code.Code[:], uint64(reader), uint64(check))
 	if err == nil && !mended {
-		err = errors.New("this kernel may freeze when programs read memory of users (fixed in 6.1.36, 6.3.10 and 6.4): update it")
+		err = errors.New(
+			"this kernel may freeze when programs read memory of users (fixed in 6.1.36, 6.3.10 and 6.4): update it",
+		)
 	}
 	return err
 }

@@ -101,7 +101,10 @@ func adapt(spec *ebpf.CollectionSpec, hz int, version uint32, known *kernelOffse
 		m.MaxEntries = entries
 	}
 	spec.Maps["perf_progs"].Contents = []ebpf.MapKV{
-		{Key: uint32(support.ProgUnwindStop), Value: "perf_unwind_stop"}, {Key: uint32(support.ProgUnwindNative), Value: "perf_unwind_native"},
+		{
+			Key:   uint32(support.ProgUnwindStop),
+			Value: "perf_unwind_stop",
+		}, {Key: uint32(support.ProgUnwindNative), Value: "perf_unwind_native"},
 	}
 	values := map[string]any{
 		"origin_id_sampling": uint16(1), "go_labels_disabled": true, "inverse_pac_mask": ^pacmask.GetPACMask(),
@@ -139,7 +142,8 @@ func shareRules(spec *ebpf.CollectionSpec) error {
 	for _, program := range spec.Programs {
 		for i := range program.Instructions {
 			in := &program.Instructions[i]
-			if in.IsLoadFromMap() && strings.HasPrefix(in.Reference(), rulesPrefix) && strings.HasSuffix(in.Reference(), rulesSuffix) {
+			if in.IsLoadFromMap() && strings.HasPrefix(in.Reference(), rulesPrefix) &&
+				strings.HasSuffix(in.Reference(), rulesSuffix) {
 				*in = in.WithReference(rulesMap)
 			}
 		}

@@ -92,7 +92,9 @@ func TestKernelsThatFreeze(t *testing.T) {
 
 // Members are found in structures without a name too, where the kernel has put some.
 func TestMemberOffset(t *testing.T) {
-	inner := &btf.Union{Members: []btf.Member{{Name: "x", Type: &btf.Int{}}, {Name: "vm_flags", Type: &btf.Int{}, Offset: 64}}}
+	inner := &btf.Union{
+		Members: []btf.Member{{Name: "x", Type: &btf.Int{}}, {Name: "vm_flags", Type: &btf.Int{}, Offset: 64}},
+	}
 	members := []btf.Member{
 		{Name: "other", Type: &btf.Struct{Members: []btf.Member{{Name: "vm_flags", Type: &btf.Int{}}}}},
 		{Type: &btf.Const{Type: inner}, Offset: 256},

@@ -101,7 +101,11 @@ func (m *unwindMaps) unmapped(pid uint32, prefixes []lpm.Prefix) {
 // pageKey is the key of struct pid_page_to_mapping_info: in network order, so that the
 // trie compares it from the highest bit on.
 func pageKey(pid uint32, p lpm.Prefix) support.PIDPage {
-	return support.PIDPage{Pid: bits.ReverseBytes32(pid), Page: bits.ReverseBytes64(p.Key), PrefixLen: support.BitWidthPID + p.Length}
+	return support.PIDPage{
+		Pid:       bits.ReverseBytes32(pid),
+		Page:      bits.ReverseBytes64(p.Key),
+		PrefixLen: support.BitWidthPID + p.Length,
+	}
 }
 
 // forget lets the programs report a process again at once.
@@ -177,7 +181,10 @@ func (m *unwindMaps) publish(file uint64, f *filled) error {
 		return fmt.Errorf("hand %d unwind rules to the kernel: %w", f.count, err)
 	}
 	if _, err := o.Pages.BatchUpdate(f.keys, f.pages, nil); err != nil {
-		return errors.Join(fmt.Errorf("hand %d pages of unwind rules to the kernel: %w", len(f.keys), err), withdraw(o, file, f))
+		return errors.Join(
+			fmt.Errorf("hand %d pages of unwind rules to the kernel: %w", len(f.keys), err),
+			withdraw(o, file, f),
+		)
 	}
 	return nil
 }

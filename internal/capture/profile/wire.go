@@ -50,7 +50,12 @@ type encoder struct {
 }
 
 func newEncoder(send func(packet []byte) error) *encoder {
-	return &encoder{send: send, modules: map[*module]uint32{}, frames: map[*frame]uint32{}, stacks: map[*unwound]uint32{}}
+	return &encoder{
+		send:    send,
+		modules: map[*module]uint32{},
+		frames:  map[*frame]uint32{},
+		stacks:  map[*unwound]uint32{},
+	}
 }
 
 // flush sends what has gathered, if it is at least that many bytes.

@@ -37,7 +37,13 @@ func TestWire(t *testing.T) {
 	python := &module{fileKey: fileKey{inode: 8, path: "/bin/python"}}
 	twice := &frame{kind: nativeFrame, module: libc, addr: 1 << 63}
 	first := &unwound{cut: "a reason", frames: []*frame{twice, {kind: nativeFrame, module: python, addr: 2}}}
-	third := &unwound{frames: []*frame{{kind: nativeFrame, addr: 9, pid: 3}, {kind: nativeFrame, name: "gone.so", addr: 10, pid: 3}, twice}}
+	third := &unwound{
+		frames: []*frame{
+			{kind: nativeFrame, addr: 9, pid: 3},
+			{kind: nativeFrame, name: "gone.so", addr: 10, pid: 3},
+			twice,
+		},
+	}
 	sent := []*trace{
 		{pid: 1, tid: 2, at: 1 << 60, stack: first},
 		{pid: 3, tid: 4, at: 5, stack: &unwound{}},
@@ -139,11 +145,17 @@ func TestWireForgets(t *testing.T) {
 func TestWireBounds(t *testing.T) {
 	long := &trace{pid: 1, tid: 1, stack: &unwound{}}
 	for range 2 * maxFrames {
-		long.stack.frames = append(long.stack.frames, &frame{kind: nativeFrame, module: &module{fileKey: fileKey{path: strings.Repeat("x", 2*maxText)}}})
+		long.stack.frames = append(
+			long.stack.frames,
+			&frame{kind: nativeFrame, module: &module{fileKey: fileKey{path: strings.Repeat("x", 2*maxText)}}},
+		)
 	}
 	unknown := &trace{pid: 1, tid: 1, stack: &unwound{}}
 	for range 2 * maxFrames {
-		unknown.stack.frames = append(unknown.stack.frames, &frame{kind: nativeFrame, name: strings.Repeat("y", maxNameLength)})
+		unknown.stack.frames = append(
+			unknown.stack.frames,
+			&frame{kind: nativeFrame, name: strings.Repeat("y", maxNameLength)},
+		)
 	}
 	d := decoder{convert: newConverter(newModules())}
 	n := 0

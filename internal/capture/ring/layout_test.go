@@ -105,7 +105,9 @@ func TestReasonsEqualBTF(t *testing.T) {
 	if err := spec.TypeByName("loss_reason", &enum); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"LOSS_RING_FULL", "LOSS_DEPTH", "LOSS_NO_STORAGE", "LOSS_NO_ENTRY", "LOSS_SKIPPED", "LOSS_REASONS"}
+	names := []string{
+		"LOSS_RING_FULL", "LOSS_DEPTH", "LOSS_NO_STORAGE", "LOSS_NO_ENTRY", "LOSS_SKIPPED", "LOSS_REASONS",
+	}
 	if len(names)-1 != len(reasons()) {
 		t.Fatalf("%d reasons in Go", len(reasons()))
 	}

@@ -27,11 +27,19 @@ type limits struct {
 }
 
 func tenthOfACPU() limits {
-	return limits{"cpu", map[string]string{"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "5000"}, map[string]string{"cpu.max": "5000 50000"}}
+	return limits{
+		"cpu",
+		map[string]string{"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "5000"},
+		map[string]string{"cpu.max": "5000 50000"},
+	}
 }
 
 func twelveMegabytes() limits {
-	return limits{"memory", map[string]string{"memory.limit_in_bytes": "12582912"}, map[string]string{"memory.max": "12582912"}}
+	return limits{
+		"memory",
+		map[string]string{"memory.limit_in_bytes": "12582912"},
+		map[string]string{"memory.max": "12582912"},
+	}
 }
 
 // cgroup makes a cgroup with these limits, and returns its folder.
@@ -92,7 +100,8 @@ func TestThrottledByACgroup(t *testing.T) {
 	w.last(2 * window)
 	s := w.look()
 	th := s.thread(v.pid)
-	if s.share(th.Totals[threads.Running]) > 0.3 || s.share(th.Totals[threads.Runnable]) < 0.7 || th.Totals[threads.Blocked] != 0 {
+	if s.share(th.Totals[threads.Running]) > 0.3 || s.share(th.Totals[threads.Runnable]) < 0.7 ||
+		th.Totals[threads.Blocked] != 0 {
 		t.Errorf("with a tenth of a CPU: %s", s.describe(th))
 	}
 }
@@ -148,7 +157,11 @@ func TestThrottlingIsTheReason(t *testing.T) {
 	move(t, v.pid, dir)
 	d := serve(t, v.pid)
 	throttled := func() uint64 {
-		return counter(t, filepath.Join(dir, "cpu.stat"), map[string]uint64{"throttled_time": 1, "throttled_usec": 1000})
+		return counter(
+			t,
+			filepath.Join(dir, "cpu.stat"),
+			map[string]uint64{"throttled_time": 1, "throttled_usec": 1000},
+		)
 	}
 	time.Sleep(200 * time.Millisecond)
 	before := throttled()
@@ -156,7 +169,13 @@ func TestThrottlingIsTheReason(t *testing.T) {
 	truth := throttled() - before
 	s, text := summary(t, d, v.pid, 1500*time.Millisecond)
 	if p := &s.Pressure; !p.Known || !within(p.Throttled, truth, 0.15, 0) || p.Periods < 10 {
-		t.Errorf("throttled for %d ns in %d periods of a window of %d; cpu.stat says %d", p.Throttled, p.Periods, s.Length, truth)
+		t.Errorf(
+			"throttled for %d ns in %d periods of a window of %d; cpu.stat says %d",
+			p.Throttled,
+			p.Periods,
+			s.Length,
+			truth,
+		)
 	}
 	if th := s.Threads[0]; float64(th.Runnable) < 0.7*float64(s.Length) || th.Blocked != 0 {
 		t.Errorf("the thread %+v was not ready all the time", th)

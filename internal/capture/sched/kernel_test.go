@@ -24,8 +24,12 @@ import (
 func TestConstantsEqualBTF(t *testing.T) {
 	want := map[string]map[string]uint64{
 		"offcpu_flags": {
-			"OFFCPU_MARK": uint64(event.Mark), "OFFCPU_PREEMPTED": uint64(event.Preempted), "OFFCPU_UNINTERRUPTIBLE": uint64(event.Uninterruptible),
-			"OFFCPU_FAULT": uint64(event.MajorFault), "OFFCPU_IRQ": uint64(event.FromIRQ), "OFFCPU_OPEN": uint64(event.Open),
+			"OFFCPU_MARK": uint64(
+				event.Mark,
+			), "OFFCPU_PREEMPTED": uint64(event.Preempted), "OFFCPU_UNINTERRUPTIBLE": uint64(event.Uninterruptible),
+			"OFFCPU_FAULT": uint64(
+				event.MajorFault,
+			), "OFFCPU_IRQ": uint64(event.FromIRQ), "OFFCPU_OPEN": uint64(event.Open),
 		},
 		"offcpu_mark": {
 			"OFFCPU_BORN": uint64(event.Born), "OFFCPU_DIED": uint64(event.Died), "OFFCPU_WAITED": uint64(event.Waited),
@@ -81,7 +85,10 @@ func TestStackAsVerified(t *testing.T) {
 		if err := tell(spec, opts); err != nil {
 			t.Fatal(err)
 		}
-		all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+		all, err := ebpf.NewCollectionWithOptions(
+			spec,
+			ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}},
+		)
 		if err != nil {
 			t.Fatalf("%+v", err)
 		}
@@ -218,7 +225,13 @@ func fakeProc(t *testing.T, fd, fdinfo, target string) *names {
 }
 
 func reading(fd, inode uint64) event.Event {
-	return event.Event{Kind: event.OffCPU, PID: 7, TID: 7, Func: uint16(fileCalls()[0]), Args: [4]uint64{1, 9<<32 | 10, fd, inode}}
+	return event.Event{
+		Kind: event.OffCPU,
+		PID:  7,
+		TID:  7,
+		Func: uint16(fileCalls()[0]),
+		Args: [4]uint64{1, 9<<32 | 10, fd, inode},
+	}
 }
 
 func TestNames(t *testing.T) {
@@ -230,7 +243,8 @@ func TestNames(t *testing.T) {
 	if len(objects) != 1 || objects[0].Name != "pipe:[4711]" || objects[0].Inode != 4711 || objects[0].PID != 7 {
 		t.Errorf("objects %+v: only the descriptor whose inode is right has a name", objects)
 	}
-	if len(otherThreads) != 1 || otherThreads[0].Name != "worker" || otherThreads[0].PID != 9 || otherThreads[0].TID != 10 {
+	if len(otherThreads) != 1 || otherThreads[0].Name != "worker" || otherThreads[0].PID != 9 ||
+		otherThreads[0].TID != 10 {
 		t.Errorf("strangers %+v", otherThreads)
 	}
 	n.watch(7, true) // another process with that number

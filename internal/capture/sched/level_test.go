@@ -38,13 +38,21 @@ func TestLevelsKeepTheTotals(t *testing.T) {
 				known += ns
 			}
 			if pipes := th.Summed.Reasons[threads.Pipe]; known != th.Summed.Blocked || pipes < known/2 {
-				t.Errorf("%s: thread %d: of %d ns blocked in sums %d are explained, %d as pipes", name, tid, th.Summed.Blocked, known, pipes)
+				t.Errorf(
+					"%s: thread %d: of %d ns blocked in sums %d are explained, %d as pipes",
+					name,
+					tid,
+					th.Summed.Blocked,
+					known,
+					pipes,
+				)
 			}
 		}
 		if n, all := s.single(), len(s.rec.Events); n > int(s.thread(both[0]).Summed.Count)/5 {
 			t.Errorf("%s: %d waits are events of their own, of %d events", name, n, all)
 		}
-		if runs := w.source.Runs(0); runs.Count < 1000 || runs.NS < runs.Count || w.source.Runs(v.pid).Count > 2*runs.Count {
+		if runs := w.source.Runs(0); runs.Count < 1000 || runs.NS < runs.Count ||
+			w.source.Runs(v.pid).Count > 2*runs.Count {
 			t.Errorf("%s: %+v for all, %+v for the process", name, runs, w.source.Runs(v.pid))
 		}
 		if err := w.source.Close(); err != nil {
@@ -82,7 +90,12 @@ func TestLevelOff(t *testing.T) {
 
 // Sums of several reasons stay apart, and a row of a sum that has come meanwhile is left out.
 func TestShortOf(t *testing.T) {
-	e := event.Event{Kind: event.OffCPU, Flags: event.Mark | event.Timed, Func: uint16(event.Short), Ret: 1<<30 | 1<<24 | int32(event.Uninterruptible)<<16 | 202}
+	e := event.Event{
+		Kind:  event.OffCPU,
+		Flags: event.Mark | event.Timed,
+		Func:  uint16(event.Short),
+		Ret:   1<<30 | 1<<24 | int32(event.Uninterruptible)<<16 | 202,
+	}
 	one, others, known := event.ShortOf(&e)
 	if !known || !others || one.Func != 202 || one.Flags&event.Uninterruptible == 0 || one.Flags&event.Mark != 0 {
 		t.Errorf("%+v, %v, %v", one, others, known)

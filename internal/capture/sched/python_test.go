@@ -37,7 +37,9 @@ func pythonVictim(t *testing.T, args ...string) (*waiter, *daemon.Daemon) {
 		t.Skip("needs python3")
 	}
 	v := run(t, exec.Command(python, append([]string{"../../../testdata/waiters/gil.py"}, args...)...))
-	samples, err := profile.New(profile.Options{Hz: profile.DefaultHz, Switches: profile.DefaultSwitch, Helper: []string{"/proc/self/exe"}})
+	samples, err := profile.New(
+		profile.Options{Hz: profile.DefaultHz, Switches: profile.DefaultSwitch, Helper: []string{"/proc/self/exe"}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +90,13 @@ func TestGILFight(t *testing.T) {
 	s := proven(t, v, d, func(s *cpu.Summary) error {
 		gil := stateOf(s, threads.GIL)
 		other := map[uint32]uint32{v.pid: rival, rival: v.pid}[gil.TID]
-		if gil.Blocked < s.Length/3 || gil.HolderTID != other || !strings.HasPrefix(gil.HolderAt, "compute (gil.py:") || !strings.HasPrefix(gil.Place, "compute (gil.py:") {
-			return fmt.Errorf("the GIL: %+v; want waits of a third of %d ns and more, while the other thread is in compute", gil, s.Length)
+		if gil.Blocked < s.Length/3 || gil.HolderTID != other || !strings.HasPrefix(gil.HolderAt, "compute (gil.py:") ||
+			!strings.HasPrefix(gil.Place, "compute (gil.py:") {
+			return fmt.Errorf(
+				"the GIL: %+v; want waits of a third of %d ns and more, while the other thread is in compute",
+				gil,
+				s.Length,
+			)
 		}
 		return nil
 	})
@@ -124,7 +131,11 @@ func TestGarbageCollection(t *testing.T) {
 	proven(t, v, d, func(s *cpu.Summary) error {
 		gc, gil := stateOf(s, threads.GC), stateOf(s, threads.GIL)
 		if gc.TID != collector || gc.Share < 0.25 || !strings.HasPrefix(gc.Place, "collect (gil.py:") {
-			return fmt.Errorf("garbage collection: %+v; want a quarter of the samples and more, by thread %d in collect", gc, collector)
+			return fmt.Errorf(
+				"garbage collection: %+v; want a quarter of the samples and more, by thread %d in collect",
+				gc,
+				collector,
+			)
 		}
 		if gil.TID != v.pid || gil.HolderTID != collector || !strings.HasPrefix(gil.HolderAt, "collect (gil.py:") {
 			return fmt.Errorf("the GIL: %+v; want the first thread to wait for it while the other one collects", gil)

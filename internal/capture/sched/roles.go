@@ -43,7 +43,9 @@ func (n *names) roles() map[objectKey]recording.Role {
 		if tables[space] == nil {
 			tables[space] = n.sockets(pid)
 		}
-		blind := len(tables[space]) == 0 // no table could be read, or none has anything: the sockets are somewhere all the same
+		blind := len(
+			tables[space],
+		) == 0 // no table could be read, or none has anything: the sockets are somewhere all the same
 		for _, inode := range n.openSockets(pid) {
 			role := tables[space][inode]
 			if blind {
@@ -118,7 +120,11 @@ func internet(table string, out map[uint64]recording.Role) {
 		if err != nil || inode == 0 {
 			continue
 		}
-		c := connection{inode: inode, local: strings.TrimPrefix(row[1], mapped), remote: strings.TrimPrefix(row[2], mapped)}
+		c := connection{
+			inode:  inode,
+			local:  strings.TrimPrefix(row[1], mapped),
+			remote: strings.TrimPrefix(row[2], mapped),
+		}
 		if row[3] == tcpListen {
 			ports[portOf(c.local)], out[inode] = true, recording.Listening
 			continue
@@ -211,7 +217,15 @@ func withRoles(objects []recording.Object, roles map[objectKey]recording.Role) [
 		role := roles[id]
 		if g := (group{id.pid, role}); count[g] < maxOfRole {
 			count[g]++
-			objects = append(objects, recording.Object{PID: id.pid, Inode: id.inode, Name: "socket:[" + strconv.FormatUint(id.inode, 10) + "]", Role: role})
+			objects = append(
+				objects,
+				recording.Object{
+					PID:   id.pid,
+					Inode: id.inode,
+					Name:  "socket:[" + strconv.FormatUint(id.inode, 10) + "]",
+					Role:  role,
+				},
+			)
 		}
 	}
 	return objects

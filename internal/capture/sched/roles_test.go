@@ -79,7 +79,10 @@ func TestRolesOfRealSockets(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, role, c.want)
 		}
 	}
-	objects := withRoles([]recording.Object{{PID: pid, Inode: a4, Name: "socket:[1]"}, {PID: pid, Inode: c4, Name: "/some/file"}}, got)
+	objects := withRoles(
+		[]recording.Object{{PID: pid, Inode: a4, Name: "socket:[1]"}, {PID: pid, Inode: c4, Name: "/some/file"}},
+		got,
+	)
 	if objects[0].Role != recording.Accepted || objects[1].Role != "" {
 		t.Errorf("roles of objects: %+v", objects[:2])
 	}
@@ -108,7 +111,13 @@ func TestRolesWithoutListener(t *testing.T) {
 	} {
 		table := ""
 		for i, r := range c.rows {
-			table += fmt.Sprintf("   %d: %s %s 01 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0\n", i, r[0], r[1], 100+i)
+			table += fmt.Sprintf(
+				"   %d: %s %s 01 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0\n",
+				i,
+				r[0],
+				r[1],
+				100+i,
+			)
 		}
 		out := map[uint64]recording.Role{}
 		internet(table, out)

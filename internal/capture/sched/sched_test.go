@@ -74,7 +74,12 @@ func TestSleepIsEndedByTheTimer(t *testing.T) {
 		}
 	}
 	if missed := sched.Missed(w.source); unseen > missed {
-		t.Errorf("nobody is known to have ended %d of %d sleeps, and %d wake-ups were counted as not seen", unseen, len(waits), missed)
+		t.Errorf(
+			"nobody is known to have ended %d of %d sleeps, and %d wake-ups were counted as not seen",
+			unseen,
+			len(waits),
+			missed,
+		)
 	}
 }
 
@@ -238,7 +243,13 @@ func TestThreadsBornAndGone(t *testing.T) {
 		}
 		// A sleep is timed from before it leaves its CPU, which may take a while.
 		if since := sleeps[0].Woken - first.To; since < 5_000_000 || sleeps[0].Woken > last.From {
-			t.Errorf("thread %d was woken %d ns after its birth and died %d ns after it, want 5 ms: %+v", th.TID, since, last.From-first.To, th.Intervals)
+			t.Errorf(
+				"thread %d was woken %d ns after its birth and died %d ns after it, want 5 ms: %+v",
+				th.TID,
+				since,
+				last.From-first.To,
+				th.Intervals,
+			)
 		}
 	}
 	if short < 10 {
@@ -336,7 +347,8 @@ func TestSwitchedOff(t *testing.T) {
 	w.drain()
 	before := len(w.events)
 	w.last(100 * time.Millisecond)
-	if state := w.source.State().State; state != "off" || len(w.events) != before || len(w.source.Complete(math.MaxUint64)) != 0 {
+	if state := w.source.State().State; state != "off" || len(w.events) != before ||
+		len(w.source.Complete(math.MaxUint64)) != 0 {
 		t.Errorf("off: state %s, %d events more", state, len(w.events)-before)
 	}
 	if err := w.source.Switch(true); err != nil {

@@ -70,7 +70,14 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if err := k.attach(); err != nil {
 		return nil, errors.Join(err, k.close())
 	}
-	return &Source{opts: opts, kernel: k, names: newNames(procRoot), procs: map[proc.ID]bool{}, leaving: map[proc.ID]time.Time{}, on: true}, nil
+	return &Source{
+		opts:    opts,
+		kernel:  k,
+		names:   newNames(procRoot),
+		procs:   map[proc.ID]bool{},
+		leaving: map[proc.ID]time.Time{},
+		on:      true,
+	}, nil
 }
 
 // Name returns what the source is called in status and reports.
@@ -181,7 +188,11 @@ func (s *Source) State() recording.Source {
 	}
 	state := recording.Source{Name: Name, State: "running"}
 	if n := s.kernel.summed(); n > 0 {
-		state.Detail = fmt.Sprintf("a storm: of more than %d switches per second short ones are only summed; %d so far", s.opts.Budget, n)
+		state.Detail = fmt.Sprintf(
+			"a storm: of more than %d switches per second short ones are only summed; %d so far",
+			s.opts.Budget,
+			n,
+		)
 	}
 	if s.level > 0 {
 		state.Detail = fmt.Sprintf("%s; %d waits were summed so far", levels[s.level].Name, s.kernel.summed())
@@ -198,7 +209,11 @@ func (s *Source) Losses() []loss.Loss {
 		}
 	}
 	add(loss.SwitchesSummed, s.kernel.summed(), s.whySummed())
-	add(loss.SwitchesMissed, s.kernel.missed(), "the kernel ran no program when a thread was woken or took a CPU; when that was is from its own account")
+	add(
+		loss.SwitchesMissed,
+		s.kernel.missed(),
+		"the kernel ran no program when a thread was woken or took a CPU; when that was is from its own account",
+	)
 	add(loss.ThreadsMissed, s.kernel.noRoom(), fmt.Sprintf("more than %d threads at once", s.kernel.room()))
 	add(loss.ThreadsMissed, s.failed.Load(), "the states of threads could not be read for a recording")
 	return out

@@ -201,7 +201,10 @@ func (w *watch) recording() *recording.Recording {
 	for _, p := range w.procs {
 		rec.Meta.Processes = append(rec.Meta.Processes, recording.Process{PID: p.PID, Born: p.Born})
 	}
-	rec.Events = slices.DeleteFunc(append(slices.Clone(w.events), rows...), func(e event.Event) bool { return e.TS > to || e.End() < w.from })
+	rec.Events = slices.DeleteFunc(
+		append(slices.Clone(w.events), rows...),
+		func(e event.Event) bool { return e.TS > to || e.End() < w.from },
+	)
 	slices.SortStableFunc(rec.Events, func(a, b event.Event) int { return cmp.Compare(a.TS, b.TS) })
 	losses, err := w.rings.Losses()
 	if err != nil || len(losses) > 0 {
@@ -242,7 +245,14 @@ func (s *seen) whole(th *threads.Thread) {
 		sum += ns
 	}
 	if at != s.rec.Meta.To || sum != window {
-		s.t.Errorf("thread %d: intervals end at %d of %d, totals are %d of %d ns", th.TID, at, s.rec.Meta.To, sum, window)
+		s.t.Errorf(
+			"thread %d: intervals end at %d of %d, totals are %d of %d ns",
+			th.TID,
+			at,
+			s.rec.Meta.To,
+			sum,
+			window,
+		)
 	}
 }
 
@@ -281,7 +291,14 @@ func (s *seen) mostly(tid uint32, why threads.Reason, least float64) []threads.W
 	// On a busy machine it waits for a CPU after each wait: that time proves nothing.
 	free := 1 - s.share(th.Totals[threads.Runnable])
 	if s.share(ns) < least*free {
-		s.t.Errorf("thread %d was blocked in %q for %.1f%% of the window, want %.0f%% of what it was not ready: %s", tid, why, 100*s.share(ns), 100*least, s.describe(th))
+		s.t.Errorf(
+			"thread %d was blocked in %q for %.1f%% of the window, want %.0f%% of what it was not ready: %s",
+			tid,
+			why,
+			100*s.share(ns),
+			100*least,
+			s.describe(th),
+		)
 	}
 	return waits
 }

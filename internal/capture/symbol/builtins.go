@@ -105,7 +105,12 @@ func (im *image) relocate(w words) {
 // ".eh_frame_hdr"): in order, and nil where there is none of the usual form.
 func (im *image) functionStarts() []uint64 {
 	const head, entry = 12, 8
-	usual := []byte{1, 0x1b, 0x03, 0x3b} // version 1; pointer relative to itself, count of 4 bytes, pairs relative to the table
+	usual := []byte{
+		1,
+		0x1b,
+		0x03,
+		0x3b,
+	} // version 1; pointer relative to itself, count of 4 bytes, pairs relative to the table
 	w, err := im.words(".eh_frame_hdr")
 	if err != nil || len(w.bytes) < head || !bytes.Equal(w.bytes[:4], usual) {
 		return nil
@@ -131,7 +136,8 @@ type interpreter struct {
 func (p *interpreter) module(def []byte) {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(def[8*i:]) }
 	count, size := word(0), int64(word(7))
-	if count == 0 || count > math.MaxUint32 || word(1)|word(2)|word(3)|word(4) != 0 || size < -1 || size > maxData || p.seen >= maxModules {
+	if count == 0 || count > math.MaxUint32 || word(1)|word(2)|word(3)|word(4) != 0 || size < -1 || size > maxData ||
+		p.seen >= maxModules {
 		return
 	}
 	name := p.identifier(word(5))
@@ -166,7 +172,13 @@ const (
 
 // kind reads what may be a PyType_Spec: a name with its module, sizes, flags, and an array of slots that a zero ends.
 func (p *interpreter) kind(spec []byte) {
-	size, each, pad := binary.LittleEndian.Uint32(spec[8:]), binary.LittleEndian.Uint32(spec[12:]), binary.LittleEndian.Uint32(spec[20:])
+	size, each, pad := binary.LittleEndian.Uint32(
+		spec[8:],
+	), binary.LittleEndian.Uint32(
+		spec[12:],
+	), binary.LittleEndian.Uint32(
+		spec[20:],
+	)
 	if pad != 0 || size > maxData || each > maxData || p.seen >= maxModules {
 		return
 	}

@@ -154,7 +154,9 @@ func dictionaryOf(header []byte) (int, error) {
 		return 0, fmt.Errorf("%w: a filter that is not supported", errPacked)
 	}
 	bits := rest[2]
-	return int(min(uint64(2|bits&1)<<(bits/2+11), maxUnpacked)), nil // a dictionary is not larger than what it was made of
+	return int(
+		min(uint64(2|bits&1)<<(bits/2+11), maxUnpacked),
+	), nil // a dictionary is not larger than what it was made of
 }
 
 // chunk walks over an LZMA2 chunk and returns how many bytes it unpacks to, and whether it ends the block.

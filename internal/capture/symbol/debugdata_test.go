@@ -106,7 +106,10 @@ func TestUnpackRefuses(t *testing.T) {
 // FuzzUnpack takes a stream, and the chunks of one: no fuzzer guesses the checksums of its headers. What is unpacked is
 // as large as the headers of the chunks say, and no larger than the limit.
 func FuzzUnpack(f *testing.F) {
-	f.Add([]byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4F\x00\x00\x00\x00\x1c\xdfD!\x1f\xb6\xf3}\x01\x00\x00\x00\x00\x04YZ"), byte(0))
+	f.Add(
+		[]byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4F\x00\x00\x00\x00\x1c\xdfD!\x1f\xb6\xf3}\x01\x00\x00\x00\x00\x04YZ"),
+		byte(0),
+	)
 	f.Add([]byte{1, 0, 2, 'a', 'b', 'c', 2, 0, 0, 'd', 0}, byte(8))
 	if _, err := exec.LookPath("xz"); err == nil {
 		f.Add(xzOf(f, []byte(strings.Repeat("abcdefg hij ", 40)), "-0", "-C", "none")[24:], byte(18))

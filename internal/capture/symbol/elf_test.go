@@ -73,7 +73,16 @@ func functionParts(n int, seed byte) []part {
 }
 
 func codePart(n int) part {
-	return part{".text", elf.Section64{Type: uint32(elf.SHT_NOBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: 0x1000, Size: uint64(n) * 16}, nil}
+	return part{
+		".text",
+		elf.Section64{
+			Type:  uint32(elf.SHT_NOBITS),
+			Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR),
+			Addr:  0x1000,
+			Size:  uint64(n) * 16,
+		},
+		nil,
+	}
 }
 
 // library makes a file of these functions.

@@ -87,7 +87,13 @@ func readFunctions(im *image, table section, limit int64) (*functions, error) {
 		return nil, fmt.Errorf("%w: %d symbols", elffile.ErrTooLarge, table.size/symbolSize)
 	}
 	if !im.holds(table.offset, table.size) || int(table.link) >= len(im.sections) {
-		return nil, fmt.Errorf("%w: symbol table of %d bytes at offset %d, names in section %d", elffile.ErrMalformed, table.size, table.offset, table.link)
+		return nil, fmt.Errorf(
+			"%w: symbol table of %d bytes at offset %d, names in section %d",
+			elffile.ErrMalformed,
+			table.size,
+			table.offset,
+			table.link,
+		)
 	}
 	names := im.sections[table.link]
 	if !im.holds(names.offset, names.size) || names.kind != elf.SHT_STRTAB {
@@ -217,7 +223,9 @@ func arrange(all, loose []function) []function {
 			continue
 		}
 		f.size = min(f.size, following-f.addr)
-		if next := sort.Search(len(sized.all), func(i int) bool { return sized.all[i].addr > f.addr }); next < len(sized.all) {
+		if next := sort.Search(len(sized.all), func(i int) bool { return sized.all[i].addr > f.addr }); next < len(
+			sized.all,
+		) {
 			f.size = min(f.size, sized.all[next].addr-f.addr)
 		}
 		kept = append(kept, f)

@@ -49,7 +49,12 @@ func compile(t testing.TB, source string, flags ...string) string {
 	if strings.HasSuffix(source, ".cc") {
 		cc = "c++"
 	}
-	run(t, cc, append([]string{"-O1", "-shared", "-fPIC", "-Wl,--build-id=sha1", "-o", out, filepath.Join("testdata", source)}, flags...)...)
+	run(
+		t,
+		cc,
+		append(
+			[]string{"-O1", "-shared", "-fPIC", "-Wl,--build-id=sha1", "-o", out, filepath.Join("testdata", source)},
+			flags...)...)
 	return out
 }
 

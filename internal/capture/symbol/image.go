@@ -196,7 +196,8 @@ func noteBuildID(b []byte) string {
 		if at+desc > uint64(len(b)) {
 			return ""
 		}
-		if binary.LittleEndian.Uint32(b[8:]) == kindBuildID && string(b[head:head+name]) == "GNU\x00" && desc > 1 && desc <= maxBuildID {
+		if binary.LittleEndian.Uint32(b[8:]) == kindBuildID && string(b[head:head+name]) == "GNU\x00" && desc > 1 &&
+			desc <= maxBuildID {
 			return hex.EncodeToString(b[at : at+desc])
 		}
 		b = b[min(at+(desc+3)&^3, uint64(len(b))):]
@@ -210,7 +211,14 @@ func (im *image) holds(off, n uint64) bool { return off <= im.size && n <= im.si
 // bytes reads n bytes at off; the caller has bounded n.
 func (im *image) bytes(off, n uint64, what string) ([]byte, error) {
 	if !im.holds(off, n) {
-		return nil, fmt.Errorf("%w: %s needs %d bytes at offset %d, the file has %d", elffile.ErrTruncated, what, n, off, im.size)
+		return nil, fmt.Errorf(
+			"%w: %s needs %d bytes at offset %d, the file has %d",
+			elffile.ErrTruncated,
+			what,
+			n,
+			off,
+			im.size,
+		)
 	}
 	b := make([]byte, n)
 	if m, err := im.in.ReadAt(b, int64(off)); uint64(m) < n {

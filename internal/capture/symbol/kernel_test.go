@@ -22,7 +22,10 @@ bad line
 func TestKernel(t *testing.T) {
 	opened := 0
 	k := symbol.FakeKernel([]byte(kallsyms), &opened)
-	ask := []uint64{0xffffffff81000180, 0xffffffff81000000, 0xffffffff81000204, 0xffffffffc0000010, 5, 0xffffffffb0000000, 0xffffffff81000180}
+	ask := []uint64{
+		0xffffffff81000180, 0xffffffff81000000, 0xffffffff81000204, 0xffffffffc0000010, 5, 0xffffffffb0000000,
+		0xffffffff81000180,
+	}
 	want := []symbol.Symbol{
 		{Name: "second", Offset: 0x80, Module: "kernel"},
 		{Name: "first", Module: "kernel"},

@@ -146,7 +146,11 @@ func TestPerfMapRefused(t *testing.T) {
 			}
 			p.UID = 1000
 		}, "believed"},
-		{"older than the process", func(t *testing.T, p *symbol.Process, path string) { p.Born = time.Now().Add(time.Hour) }, ""},
+		{
+			"older than the process",
+			func(t *testing.T, p *symbol.Process, path string) { p.Born = time.Now().Add(time.Hour) },
+			"",
+		},
 		{"a directory", func(t *testing.T, _ *symbol.Process, path string) {
 			if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
 				t.Fatal(err)
@@ -212,7 +216,8 @@ func TestVDSO(t *testing.T) {
 	}
 	for addr, names := range want {
 		got := table.ResolveMemory(p, start+addr)
-		if got.Module != "[vdso]" || got.Offset != 0 || !strings.Contains(strings.Join(names, " ")+" ", got.Name+" ") || got.Name == "" {
+		if got.Module != "[vdso]" || got.Offset != 0 || !strings.Contains(strings.Join(names, " ")+" ", got.Name+" ") ||
+			got.Name == "" {
 			t.Errorf("%#x is %+v, want one of %v", addr, got, names)
 		}
 	}

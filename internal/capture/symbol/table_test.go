@@ -126,7 +126,8 @@ func TestTemplates(t *testing.T) {
 			}
 			short := symbol.New(symbol.Options{}).Resolve(module(lib), addr).Name
 			full := symbol.New(symbol.Options{Full: true}).Resolve(module(lib), addr).Name
-			if short != "at::native::elementwise<4, ...>" || !strings.Contains(full, "Pair<int, Pair<long, Pair<char*, int> > >") {
+			if short != "at::native::elementwise<4, ...>" ||
+				!strings.Contains(full, "Pair<int, Pair<long, Pair<char*, int> > >") {
 				t.Errorf("%s is %q, whole %q", name, short, full)
 			}
 			return
@@ -147,7 +148,8 @@ func TestNoSections(t *testing.T) {
 	clear(b[58:64]) // e_shentsize, e_shnum, e_shstrndx
 	path := filepath.Join(t.TempDir(), "libx.so")
 	write(t, path, b)
-	if got := symbol.New(symbol.Options{}).Resolve(module(path), addr+1); got.Name != "exported_one" || got.Offset != 1 {
+	if got := symbol.New(symbol.Options{}).Resolve(module(path), addr+1); got.Name != "exported_one" ||
+		got.Offset != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -238,7 +240,8 @@ func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "text"), []byte("no ELF file, but as long as the header of one, which has 64 bytes"))
 	table := symbol.New(symbol.Options{})
-	if err := table.Check(module(filepath.Join(dir, "text"))); err == nil || !strings.Contains(err.Error(), "not an ELF file") {
+	if err := table.Check(module(filepath.Join(dir, "text"))); err == nil ||
+		!strings.Contains(err.Error(), "not an ELF file") {
 		t.Errorf("text: %v", err)
 	}
 	if err := table.Check(module(filepath.Join(dir, "absent"))); !errors.Is(err, fs.ErrNotExist) {

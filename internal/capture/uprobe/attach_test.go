@@ -22,7 +22,11 @@ func modes() []uprobe.Mode { return []uprobe.Mode{uprobe.Session, uprobe.Multi, 
 func eachMode(t *testing.T, test func(t *testing.T, mode uprobe.Mode)) {
 	needRoot(t)
 	host := feature.Prober{}.Detect()
-	needs := map[uprobe.Mode]feature.Name{uprobe.Session: feature.UprobeSession, uprobe.Multi: feature.UprobeMulti, uprobe.Perf: feature.PerfCookie}
+	needs := map[uprobe.Mode]feature.Name{
+		uprobe.Session: feature.UprobeSession,
+		uprobe.Multi:   feature.UprobeMulti,
+		uprobe.Perf:    feature.PerfCookie,
+	}
 	for _, mode := range modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			if f := host.Of(needs[mode]); f.Answer == feature.No {

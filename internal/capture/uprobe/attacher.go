@@ -53,7 +53,10 @@ func NewAttacher(opts Options) (*Attacher, error) {
 		}
 		trial = append(trial, fmt.Errorf("mode %s: %w", mode, err))
 	}
-	return nil, fmt.Errorf("no way to attach uprobes works here (run as root, or see `inferscoped --help` for the capabilities): %w", errors.Join(trial...))
+	return nil, fmt.Errorf(
+		"no way to attach uprobes works here (run as root, or see `inferscoped --help` for the capabilities): %w",
+		errors.Join(trial...),
+	)
 }
 
 // Mode is how this Attacher attaches.

@@ -79,8 +79,13 @@ func TestCopyArguments(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode uprobe.Mode) {
 		for _, timed := range []bool{false, true} {
 			v, r := startVictim(t, dir), newRings(t, 1<<20)
-			attach(t, newAttacher(t, mode, r), v, want{name: "v_copy_2d", cookie: shape(5) | sel(0, 0, 0, 2), timed: timed},
-				want{name: "v_copy_3d", cookie: shape(6), timed: timed})
+			attach(
+				t,
+				newAttacher(t, mode, r),
+				v,
+				want{name: "v_copy_2d", cookie: shape(5) | sel(0, 0, 0, 2), timed: timed},
+				want{name: "v_copy_3d", cookie: shape(6), timed: timed},
+			)
 			v.do("copies")
 			flags := event.Flags(0)
 			if timed {
@@ -239,8 +244,14 @@ func TestLongjmpOverTimedCall(t *testing.T) {
 	dir := buildVictim(t)
 	eachMode(t, func(t *testing.T, mode uprobe.Mode) {
 		v, r := startVictim(t, dir), newRings(t, 1<<20)
-		attach(t, newAttacher(t, mode, r), v, want{name: "v_jump", timed: true}, want{name: "v_tick", cookie: sel(1), timed: true},
-			want{name: "v_wait", timed: true})
+		attach(
+			t,
+			newAttacher(t, mode, r),
+			v,
+			want{name: "v_jump", timed: true},
+			want{name: "v_tick", cookie: sel(1), timed: true},
+			want{name: "v_wait", timed: true},
+		)
 		if a := v.do("jump 50"); a.n != 50 {
 			t.Fatalf("the victim came back from %d of 50 jumps", a.n)
 		}

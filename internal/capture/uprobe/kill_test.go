@@ -108,7 +108,13 @@ func (v *victim) changed() int {
 // link holder's process id.
 func (v *victim) kill(t *testing.T, dice *rand.Rand) (linkHolder int) {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", attachArgument, fmt.Sprint(v.pid()), v.lib, fmt.Sprint(v.function("b_many").Offset))
+	cmd := exec.Command(
+		"/proc/self/exe",
+		attachArgument,
+		fmt.Sprint(v.pid()),
+		v.lib,
+		fmt.Sprint(v.function("b_many").Offset),
+	)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -159,7 +165,13 @@ func TestProbesThatOutliveTheirProcess(t *testing.T) {
 	needRoot(t)
 	v := startVictim(t, buildVictim(t))
 	const linger = 3 * time.Second
-	cmd := exec.Command("/proc/self/exe", attachArgument, fmt.Sprint(v.pid()), v.lib, fmt.Sprint(v.function("b_many").Offset))
+	cmd := exec.Command(
+		"/proc/self/exe",
+		attachArgument,
+		fmt.Sprint(v.pid()),
+		v.lib,
+		fmt.Sprint(v.function("b_many").Offset),
+	)
 	cmd.Env = append(os.Environ(), lingerVariable+"="+linger.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -56,7 +56,10 @@ func StartLinkHolder(command []string) (*LinkHolder, error) {
 		return nil, err
 	}
 	// Nothing ends it but the end of those whom it serves.
-	cmd := exec.CommandContext(context.Background(), command[0], append(slices.Clone(command[1:]), LinkHolderArgument)...)
+	cmd := exec.CommandContext(
+		context.Background(),
+		command[0],
+		append(slices.Clone(command[1:]), LinkHolderArgument)...)
 	helper.Probes.Give(cmd)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr

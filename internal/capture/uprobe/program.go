@@ -13,7 +13,14 @@ import (
 // process pid, as Attacher.Attach does its own. The program must have been loaded for
 // the mode: with ebpf.AttachTraceUprobeMulti for Multi and Session, with none for Perf.
 // linkHolder is as in Options.
-func AttachProgram(linkHolder *LinkHolder, mode Mode, prog *ebpf.Program, file *os.File, pid uint32, sites []Site) (*Attachment, error) {
+func AttachProgram(
+	linkHolder *LinkHolder,
+	mode Mode,
+	prog *ebpf.Program,
+	file *os.File,
+	pid uint32,
+	sites []Site,
+) (*Attachment, error) {
 	if pid == 0 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("attach to pid %d: %w", pid, ErrNoProcess)
 	}

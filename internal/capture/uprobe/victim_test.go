@@ -145,7 +145,9 @@ func newRings(t testing.TB, bytes uint32) *rings {
 		return m
 	}
 	r := &rings{t: t, maps: map[string]*ebpf.Map{
-		"rings":  newMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: cpus, InnerMap: inner}),
+		"rings": newMap(
+			&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: cpus, InnerMap: inner},
+		),
 		"losses": newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 4}),
 	}}
 	for cpu := range cpus {
@@ -178,7 +180,8 @@ func (r *rings) events() []event.Event {
 				r.t.Fatal(err)
 			}
 			var e event.Event
-			if n, err := binary.Decode(rec.RawSample, binary.NativeEndian, &e); err != nil || n != event.Size || n != len(rec.RawSample) {
+			if n, err := binary.Decode(rec.RawSample, binary.NativeEndian, &e); err != nil || n != event.Size ||
+				n != len(rec.RawSample) {
 				r.t.Fatalf("record of %d bytes: %v", len(rec.RawSample), err)
 			}
 			out = append(out, e)

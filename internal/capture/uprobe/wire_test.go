@@ -13,7 +13,11 @@ import (
 )
 
 func TestLinkOverTheWire(t *testing.T) {
-	b := batch{attach: attachUprobeSession, ret: true, sites: []Site{{Offset: 1 << 63, Cookie: 7}, {Offset: 3, Cookie: 1<<64 - 1}}}
+	b := batch{
+		attach: attachUprobeSession,
+		ret:    true,
+		sites:  []Site{{Offset: 1 << 63, Cookie: 7}, {Offset: 3, Cookie: 1<<64 - 1}},
+	}
 	at := place{pid: 1 << 30, pmu: 9}
 	packet, err := encodeLink(b, at)
 	if err != nil || packet[0] != askLink {
@@ -36,10 +40,12 @@ func TestAnswerOverTheWire(t *testing.T) {
 		t.Error(id, err)
 	}
 	_, err := decodeAnswer(encodeAnswer(77, errors.Join(errors.New("so it is"), describe(errNotSupported))))
-	if !errors.Is(err, unix.ENOTSUP) || !strings.HasPrefix(err.Error(), "so it is\nthe kernel cannot probe this instruction") {
+	if !errors.Is(err, unix.ENOTSUP) ||
+		!strings.HasPrefix(err.Error(), "so it is\nthe kernel cannot probe this instruction") {
 		t.Error(err)
 	}
-	if _, err := decodeAnswer(encodeAnswer(77, errors.New(strings.Repeat("long", maxAnswer)))); err == nil || errors.Unwrap(err) != nil {
+	if _, err := decodeAnswer(encodeAnswer(77, errors.New(strings.Repeat("long", maxAnswer)))); err == nil ||
+		errors.Unwrap(err) != nil {
 		t.Error(errors.Unwrap(err))
 	}
 	if _, err := decodeAnswer([]byte("short")); !errors.Is(err, errPacket) {

@@ -41,8 +41,11 @@ func ParseAllow(text string) (Allow, error) {
 	}
 	for name := range strings.SplitSeq(text, ",") {
 		if err := a.add(strings.TrimSpace(name)); err != nil {
-			return Allow{}, clierror.New(clierror.Usage, `write none, all, or users and @groups with commas in between: "alice,@inferscope"`,
-				fmt.Errorf("--allow-users %q: %w", text, err))
+			return Allow{}, clierror.New(
+				clierror.Usage,
+				`write none, all, or users and @groups with commas in between: "alice,@inferscope"`,
+				fmt.Errorf("--allow-users %q: %w", text, err),
+			)
 		}
 	}
 	return a, nil
@@ -93,7 +96,8 @@ func numberOf(name string, lookup func() (string, error)) (uint32, error) {
 }
 
 func (a Allow) admits(p peer) bool {
-	return a.all || slices.Contains(a.uids, p.uid) || slices.ContainsFunc(p.groups, func(gid uint32) bool { return slices.Contains(a.gids, gid) })
+	return a.all || slices.Contains(a.uids, p.uid) ||
+		slices.ContainsFunc(p.groups, func(gid uint32) bool { return slices.Contains(a.gids, gid) })
 }
 
 // SetAllow says which users may add targets; before it is called none but root and the daemon's own. It must be called
@@ -105,8 +109,12 @@ func (s *Server) mayAdd(p peer) error {
 	if p.privileged(s.own) || s.allow.admits(p) {
 		return nil
 	}
-	return clierror.New(clierror.Permission, "ask root to add you to the group inferscope (usermod -aG inferscope NAME; log in again), or to start the daemon with --allow-users",
-		fmt.Errorf("%s may not have processes watched by this daemon (--allow-users %s)", p, s.allow))
+	return clierror.New(
+		clierror.Permission,
+
+		"ask root to add you to the group inferscope (usermod -aG inferscope NAME; log in again), or to start the daemon with --allow-users",
+		fmt.Errorf("%s may not have processes watched by this daemon (--allow-users %s)", p, s.allow),
+	)
 }
 
 // changesAtOnce is how many changes a user may ask for at once: as many as there may be targets of one user, and back.
@@ -117,5 +125,9 @@ func (s *Server) mayChange(p peer) error {
 	if p.privileged(s.own) || s.changes.take(p.uid, time.Now()) {
 		return nil
 	}
-	return clierror.New(clierror.General, "ask again in a few seconds", fmt.Errorf("%w: a user may change %g targets a second", ErrBusy, s.limits.Changes))
+	return clierror.New(
+		clierror.General,
+		"ask again in a few seconds",
+		fmt.Errorf("%w: a user may change %g targets a second", ErrBusy, s.limits.Changes),
+	)
 }

@@ -54,7 +54,11 @@ type Finder interface {
 func (s *Server) candidates(w http.ResponseWriter, r *http.Request, p peer) error {
 	finder, ok := s.backend.(Finder)
 	if !ok {
-		return clierror.New(clierror.Unsupported, "use a newer daemon", errors.New("this daemon looks for no processes"))
+		return clierror.New(
+			clierror.Unsupported,
+			"use a newer daemon",
+			errors.New("this daemon looks for no processes"),
+		)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Request)
 	defer cancel()

@@ -18,7 +18,13 @@ type dumpBackend struct {
 func (b *dumpBackend) Dump(_ context.Context, r DumpRequest) (*dump.Dump, error) {
 	b.asked = append(b.asked, r)
 	d := dump.New("test", r.PID)
-	d.Processes = []dump.Process{{PID: r.PID, Comm: "a", Threads: []dump.Thread{{TID: r.PID, Name: "a", State: dump.Idle, Frames: []dump.Frame{}}}}}
+	d.Processes = []dump.Process{
+		{
+			PID:     r.PID,
+			Comm:    "a",
+			Threads: []dump.Thread{{TID: r.PID, Name: "a", State: dump.Idle, Frames: []dump.Frame{}}},
+		},
+	}
 	return d, nil
 }
 
@@ -35,7 +41,10 @@ func TestDumpOfOnesOwn(t *testing.T) {
 	if _, err := dialAs(t, socket, 0).Dump(context.Background(), bobPID, false); err != nil {
 		t.Errorf("root: %v", err)
 	}
-	want := []DumpRequest{{PID: alicePID, Children: true, Asker: Asker{UID: alice}}, {PID: bobPID, Asker: Asker{Any: true}}}
+	want := []DumpRequest{
+		{PID: alicePID, Children: true, Asker: Asker{UID: alice}},
+		{PID: bobPID, Asker: Asker{Any: true}},
+	}
 	if len(b.asked) != 2 || b.asked[0] != want[0] || b.asked[1] != want[1] {
 		t.Errorf("asked for %+v, want %+v", b.asked, want)
 	}

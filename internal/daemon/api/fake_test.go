@@ -59,7 +59,10 @@ func (b *fakeBackend) note(what string) {
 
 func newFake() *fakeBackend {
 	return &fakeBackend{
-		events: []event.Event{{TS: 10, PID: alicePID, TID: 1, Kind: event.Call}, {TS: 20, PID: alicePID, TID: 1, Kind: event.Call}},
+		events: []event.Event{
+			{TS: 10, PID: alicePID, TID: 1, Kind: event.Call},
+			{TS: 20, PID: alicePID, TID: 1, Kind: event.Call},
+		},
 		repeat: 1, recorded: make(chan uint32, 100),
 	}
 }
@@ -70,12 +73,32 @@ func (b *fakeBackend) Status() Status {
 		Targets: []Target{
 			{
 				PID: alicePID, UID: alice, Owner: alice, Comm: "a", State: Watching,
-				Processes: []recording.Process{{PID: alicePID}, {PID: aliceChild}, {PID: alicesRoot, Cmdline: "secret"}}, Others: map[uint32]bool{alicesRoot: true},
+				Processes: []recording.Process{
+					{PID: alicePID},
+					{PID: aliceChild},
+					{PID: alicesRoot, Cmdline: "secret"},
+				}, Others: map[uint32]bool{alicesRoot: true},
 			},
-			{PID: bobPID, UID: bob, Owner: bob, Comm: "b", State: Waiting, Processes: []recording.Process{{PID: bobPID}}},
+			{
+				PID:       bobPID,
+				UID:       bob,
+				Owner:     bob,
+				Comm:      "b",
+				State:     Waiting,
+				Processes: []recording.Process{{PID: bobPID}},
+			},
 		},
-		Agents:    []recording.AgentStatus{{Agent: recording.Agent{PID: aliceChild}}, {Agent: recording.Agent{PID: alicesRoot}}, {Agent: recording.Agent{PID: bobPID}}},
-		Libraries: []recording.Library{{PID: alicePID, Path: "/a"}, {PID: aliceChild, Path: "/ac"}, {PID: alicesRoot, Path: "/secret"}, {PID: bobPID, Path: "/b"}},
+		Agents: []recording.AgentStatus{
+			{Agent: recording.Agent{PID: aliceChild}},
+			{Agent: recording.Agent{PID: alicesRoot}},
+			{Agent: recording.Agent{PID: bobPID}},
+		},
+		Libraries: []recording.Library{
+			{PID: alicePID, Path: "/a"},
+			{PID: aliceChild, Path: "/ac"},
+			{PID: alicesRoot, Path: "/secret"},
+			{PID: bobPID, Path: "/b"},
+		},
 		Losses: []loss.Loss{
 			{Reason: loss.RingFull, Count: 3, CPU: loss.CPUOf(1), Where: "cpu 1"},
 			{Reason: loss.LibraryRefused, Count: 1, PID: 200, Where: "pid 200", Detail: "/b"},
@@ -99,7 +122,13 @@ func (b *fakeBackend) Owns(uid uint32) bool { return uid == alice || uid == bob 
 func (b *fakeBackend) Keep() time.Duration  { return time.Minute }
 func (b *fakeBackend) Now() uint64          { return b.clock.Add(1) }
 
-func (b *fakeBackend) Record(ctx context.Context, _ Asker, pid uint32, last time.Duration, from uint64) (Recording, error) {
+func (b *fakeBackend) Record(
+	ctx context.Context,
+	_ Asker,
+	pid uint32,
+	last time.Duration,
+	from uint64,
+) (Recording, error) {
 	b.recorded <- pid
 	b.note("record")
 	if b.gate != nil {
@@ -121,7 +150,12 @@ type fakeRecording struct {
 }
 
 func (r *fakeRecording) Meta() recording.Meta {
-	return recording.Meta{Schema: recording.SchemaVersion, Target: r.pid, To: 100, Functions: []recording.Function{{Name: "cuInit"}}}
+	return recording.Meta{
+		Schema:    recording.SchemaVersion,
+		Target:    r.pid,
+		To:        100,
+		Functions: []recording.Function{{Name: "cuInit"}},
+	}
 }
 
 func (r *fakeRecording) Events() iter.Seq[[]event.Event] {

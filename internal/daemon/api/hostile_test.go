@@ -63,7 +63,8 @@ func TestWhatIsNoRequestOfOurs(t *testing.T) {
 				return
 			}
 			var e ErrorBody
-			if err := json.Unmarshal([]byte(body), &e); err != nil || e.Code != c.code || e.Message == "" || e.Hint == "" {
+			if err := json.Unmarshal([]byte(body), &e); err != nil || e.Code != c.code || e.Message == "" ||
+				e.Hint == "" {
 				t.Errorf("body %s (%v), want code %q with message and hint", body, err, c.code)
 			}
 		})

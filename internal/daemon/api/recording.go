@@ -63,8 +63,11 @@ func (s *Server) mayRecord(p peer, pid uint32) error {
 	}
 	target, watched := s.backend.Lookup(pid)
 	if !watched {
-		return clierror.New(clierror.NoProcess, fmt.Sprintf("watch it with: sudo inferscoped --pid %d; `inferscope targets` lists what is watched", pid),
-			fmt.Errorf("pid %d is not a target of this daemon", pid))
+		return clierror.New(
+			clierror.NoProcess,
+			fmt.Sprintf("watch it with: sudo inferscoped --pid %d; `inferscope targets` lists what is watched", pid),
+			fmt.Errorf("pid %d is not a target of this daemon", pid),
+		)
 	}
 	if !p.privileged(s.own) && target.UID != p.uid {
 		return clierror.New(clierror.Permission, "ask as root (sudo), or as its owner",
@@ -167,8 +170,11 @@ func (s *Server) await(ctx context.Context, p peer, pid uint32, d time.Duration)
 		return 0, nil
 	}
 	if s.exited(pid) {
-		return 0, clierror.New(clierror.NoProcess, "ask for what was recorded of it with --last, or leave the window out",
-			fmt.Errorf("pid %d has exited: nothing of it can be recorded from now on", pid))
+		return 0, clierror.New(
+			clierror.NoProcess,
+			"ask for what was recorded of it with --last, or leave the window out",
+			fmt.Errorf("pid %d has exited: nothing of it can be recorded from now on", pid),
+		)
 	}
 	from := s.backend.Now()
 	s.log.Printf("%s waits for a recording of pid %d in the next %s", p, pid, d)

@@ -26,7 +26,8 @@ func TestRecordingArrivesWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rec.Events) != 2 || rec.Events[1] != b.events[1] || rec.Meta.Target != alicePID || len(rec.Meta.Functions) != 1 {
+	if len(rec.Events) != 2 || rec.Events[1] != b.events[1] || rec.Meta.Target != alicePID ||
+		len(rec.Meta.Functions) != 1 {
 		t.Errorf("recording = %+v", rec)
 	}
 	if b.lastLast != 30*time.Second || b.lastFrom != 0 {
@@ -225,7 +226,11 @@ func TestDaemonThatDiesMidStreamIsAnErrorWithAHint(t *testing.T) {
 				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
 					return
 				}
-				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nISCOPE\r\n\r\n", RecordingType)
+				fmt.Fprintf(
+					conn,
+					"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nISCOPE\r\n\r\n",
+					RecordingType,
+				)
 			}()
 		}
 	}()
@@ -282,7 +287,8 @@ func FuzzParseRecording(f *testing.F) {
 			}
 			return
 		}
-		if pid == 0 || pid > 1<<31 || win.Last < 0 || win.For < 0 || win.For > time.Minute || (win.Last > 0 && win.For > 0) {
+		if pid == 0 || pid > 1<<31 || win.Last < 0 || win.For < 0 || win.For > time.Minute ||
+			(win.Last > 0 && win.For > 0) {
 			t.Errorf("accepted pid %d, window %+v", pid, win)
 		}
 	})

@@ -123,7 +123,11 @@ func NewServer(backend Backend, limits Limits, complain *log.Logger) *Server {
 	}
 	s := &Server{
 		backend: backend, limits: limits, own: uint32(os.Geteuid()),
-		paces: newPaces(limits.Rate, limits.Rate, limits.RateAll), changes: newPaces(limits.Changes, changesAtOnce, limits.RateAll),
+		paces: newPaces(
+			limits.Rate,
+			limits.Rate,
+			limits.RateAll,
+		), changes: newPaces(limits.Changes, changesAtOnce, limits.RateAll),
 		changed: func(Change) {}, slots: newSlots(limits), log: complain,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -175,7 +179,11 @@ func (s *Server) routes() http.Handler {
 	mux.Handle(PathRecording, s.guard(s.recording))
 	mux.Handle(PathDump, s.guard(s.dump))
 	mux.Handle("/", s.guard(func(_ http.ResponseWriter, r *http.Request, _ peer) error {
-		return usage("use a client of the same version as the daemon ("+version.String()+")", "the daemon has no %q", clip(r.URL.Path))
+		return usage(
+			"use a client of the same version as the daemon ("+version.String()+")",
+			"the daemon has no %q",
+			clip(r.URL.Path),
+		)
 	}))
 	return mux
 }
@@ -184,7 +192,10 @@ func (s *Server) routes() http.Handler {
 func clip(s string) string { return s[:min(len(s), 128)] }
 
 func (s *Server) version() Version {
-	agents := slices.ContainsFunc(s.backend.Status().Sources, func(r recording.Source) bool { return r.Name == recording.GPUSource && r.State != recording.SourceOff })
+	agents := slices.ContainsFunc(
+		s.backend.Status().Sources,
+		func(r recording.Source) bool { return r.Name == recording.GPUSource && r.State != recording.SourceOff },
+	)
 	return Version{API: Level, Schema: recording.SchemaVersion, Agents: agents, Info: version.Get()}
 }
 
@@ -224,8 +235,16 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, p peer) error {
 		return usage("use GET", "%s is not understood", clip(r.Method))
 	}
 	if !p.privileged(s.own) && !s.paces.take(p.uid, time.Now()) {
-		return clierror.New(clierror.General, "ask again in a second",
-			fmt.Errorf("%w: a user may ask %g times a second, and all users together %g times", ErrBusy, s.limits.Rate, s.limits.RateAll))
+		return clierror.New(
+			clierror.General,
+			"ask again in a second",
+			fmt.Errorf(
+				"%w: a user may ask %g times a second, and all users together %g times",
+				ErrBusy,
+				s.limits.Rate,
+				s.limits.RateAll,
+			),
+		)
 	}
 	return nil
 }

@@ -39,7 +39,11 @@ type Releaser interface {
 func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
 	releaser, ok := s.backend.(Releaser)
 	if !ok {
-		return clierror.New(clierror.Unsupported, "stop the daemon instead", errors.New("this daemon lets go of no target"))
+		return clierror.New(
+			clierror.Unsupported,
+			"stop the daemon instead",
+			errors.New("this daemon lets go of no target"),
+		)
 	}
 	return s.change(w, r, p, "let go of", releaser.Release)
 }
@@ -49,7 +53,11 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, p peer) error {
 	adder, ok := s.backend.(Adder)
 	if !ok {
-		return clierror.New(clierror.Unsupported, "name it when the daemon is started: inferscoped --pid", errors.New("this daemon takes no new targets"))
+		return clierror.New(
+			clierror.Unsupported,
+			"name it when the daemon is started: inferscoped --pid",
+			errors.New("this daemon takes no new targets"),
+		)
 	}
 	return s.change(w, r, p, "watch", func(ctx context.Context, r WatchRequest) error {
 		if err := s.mayAdd(p); err != nil {
@@ -60,7 +68,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, p peer) error {
 }
 
 // change has a target changed as a request asks for.
-func (s *Server) change(w http.ResponseWriter, r *http.Request, p peer, what string, do func(context.Context, WatchRequest) error) error {
+func (s *Server) change(
+	w http.ResponseWriter,
+	r *http.Request,
+	p peer,
+	what string,
+	do func(context.Context, WatchRequest) error,
+) error {
 	pid, err := parsePID(r.URL.Query())
 	if err != nil {
 		return err

@@ -42,7 +42,10 @@ func TestRelease(t *testing.T) {
 	if err := dialAs(t, socket, otherThread).Release(t.Context(), 78); err != nil {
 		t.Fatal(err)
 	}
-	if want := []WatchRequest{{PID: 1077, AnyOwner: true}, {PID: 1078, Owner: otherThread}}; !slices.Equal(b.asked, want) {
+	if want := []WatchRequest{{PID: 1077, AnyOwner: true}, {PID: 1078, Owner: otherThread}}; !slices.Equal(
+		b.asked,
+		want,
+	) {
 		t.Errorf("asked was %+v, want %+v", b.asked, want)
 	}
 	b.err = clierror.New(clierror.Permission, "ask as root", errors.New("another has asked for it"))

@@ -90,7 +90,8 @@ func TestBadValues(t *testing.T) {
 
 func TestValuesThatAreTaken(t *testing.T) {
 	got, err := Load(everything, Environment{
-		"INFERSCOPE_ENABLED=OFF", "INFERSCOPE_LOG_LEVEL= Debug ", "INFERSCOPE_CUDA_VERSION=12.4.1", "INFERSCOPE_SINGLE_GPU=1",
+		"INFERSCOPE_ENABLED=OFF", "INFERSCOPE_LOG_LEVEL= Debug ", "INFERSCOPE_CUDA_VERSION=12.4.1",
+		"INFERSCOPE_SINGLE_GPU=1",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,17 @@ func (f *File) DropPaths() []string {
 	for _, s := range All() {
 		if value, there := f.ByKey[s.Key]; there && s.isPath() {
 			delete(f.ByKey, s.Key)
-			out = append(out, fmt.Sprintf("%s: %s is ignored, because %s: root takes no path (%q) from it; give it by %s", f.path, s.Key, f.foreign, clipped(value), s.Env))
+			out = append(
+				out,
+				fmt.Sprintf(
+					"%s: %s is ignored, because %s: root takes no path (%q) from it; give it by %s",
+					f.path,
+					s.Key,
+					f.foreign,
+					clipped(value),
+					s.Env,
+				),
+			)
 		}
 	}
 	return out
@@ -50,7 +60,10 @@ func (f *File) DropPaths() []string {
 // owner is heeded, one of these user ids, that nobody else may write to; another gives
 // a warning. A file that is no flat mapping of known keys is a clierror.Usage.
 func ReadFile(path string, owners ...uint32) (File, error) {
-	out := File{path: path, Values: Values{Where: func(key string) string { return path + ": " + key }, ByKey: map[string]string{}}}
+	out := File{
+		path:   path,
+		Values: Values{Where: func(key string) string { return path + ": " + key }, ByKey: map[string]string{}},
+	}
 	text, err := out.readOwned(path, owners)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -62,16 +75,28 @@ func ReadFile(path string, owners ...uint32) (File, error) {
 	for i, line := range strings.Split(text, "\n") {
 		key, value, err := entry(line)
 		if err != nil {
-			return out, clierror.New(clierror.Usage, "write one `key: value` a line", fmt.Errorf("%s:%d: %w", path, i+1, err))
+			return out, clierror.New(
+				clierror.Usage,
+				"write one `key: value` a line",
+				fmt.Errorf("%s:%d: %w", path, i+1, err),
+			)
 		}
 		if key == "" {
 			continue
 		}
 		if _, twice := out.ByKey[key]; twice {
-			return out, clierror.New(clierror.Usage, "write each key once", fmt.Errorf("%s:%d: %s stands there twice", path, i+1, clipped(key)))
+			return out, clierror.New(
+				clierror.Usage,
+				"write each key once",
+				fmt.Errorf("%s:%d: %s stands there twice", path, i+1, clipped(key)),
+			)
 		}
 		if hint := unknownKey(key); hint != "" {
-			return out, clierror.New(clierror.Usage, hint, fmt.Errorf("%s:%d: %s is not known", path, i+1, clipped(key)))
+			return out, clierror.New(
+				clierror.Usage,
+				hint,
+				fmt.Errorf("%s:%d: %s is not known", path, i+1, clipped(key)),
+			)
 		}
 		out.ByKey[key] = value
 	}
@@ -95,7 +120,10 @@ func (f *File) readOwned(path string, owners []uint32) (string, error) {
 		return "", errors.New("it is no regular file")
 	}
 	if !owned(&stat, owners) {
-		return "", fmt.Errorf("it belongs to user %d, or others may write to it: it has to be yours or root's (chmod go-w)", stat.Uid)
+		return "", fmt.Errorf(
+			"it belongs to user %d, or others may write to it: it has to be yours or root's (chmod go-w)",
+			stat.Uid,
+		)
 	}
 	if f.foreign, err = foreign(path, &stat); err != nil {
 		return "", err
@@ -143,7 +171,8 @@ func entry(line string) (key, value string, err error) {
 		return "", "", nil
 	}
 	key, rest, ok := strings.Cut(line, ":")
-	if !ok || key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || rest != "" && rest[0] != ' ' && rest[0] != '\t' {
+	if !ok || key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" ||
+		rest != "" && rest[0] != ' ' && rest[0] != '\t' {
 		return "", "", fmt.Errorf("%q is no `key: value`", clipped(line))
 	}
 	value, err = scalar(strings.TrimLeft(rest, " \t"))

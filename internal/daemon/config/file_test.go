@@ -29,12 +29,23 @@ func write(t *testing.T, text string, mode os.FileMode) string {
 func own() uint32 { return uint32(os.Geteuid()) }
 
 func TestFile(t *testing.T) {
-	path := write(t, "---\n# a comment\ntrace_size_mb: 250   # MB\nlog_level: \"debug\" # quoted\r\n\ncpu_sampling_frequency_hz: '199'\nreport_path: a#b\ncuda_version:\n", 0o644)
+	path := write(
+		t,
+
+		"---\n# a comment\ntrace_size_mb: 250   # MB\nlog_level: \"debug\" # quoted\r\n\ncpu_sampling_frequency_hz: '199'\nreport_path: a#b\ncuda_version:\n",
+		0o644,
+	)
 	f, err := ReadFile(path, own())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"trace_size_mb": "250", "log_level": "debug", "cpu_sampling_frequency_hz": "199", "report_path": "a#b", "cuda_version": ""}
+	want := map[string]string{
+		"trace_size_mb":             "250",
+		"log_level":                 "debug",
+		"cpu_sampling_frequency_hz": "199",
+		"report_path":               "a#b",
+		"cuda_version":              "",
+	}
 	if d := cmp.Diff(want, f.ByKey); d != "" {
 		t.Errorf("values (-want +got):\n%s", d)
 	}
@@ -52,7 +63,14 @@ func TestFile(t *testing.T) {
 		}
 		got, err := Load(ForDaemon, flags(typed), Environment{"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=" + c.env}, f)
 		if err != nil || got.CPUSamplingHz != c.want || got.TraceSizeMB != 250 {
-			t.Errorf("flag %q, environment %q: %d Hz, %d MB, %v", c.flag, c.env, got.CPUSamplingHz, got.TraceSizeMB, err)
+			t.Errorf(
+				"flag %q, environment %q: %d Hz, %d MB, %v",
+				c.flag,
+				c.env,
+				got.CPUSamplingHz,
+				got.TraceSizeMB,
+				err,
+			)
 		}
 	}
 }
@@ -72,7 +90,9 @@ func TestUnknownKeys(t *testing.T) {
 		"zzzzzzzzzzzzzzzz: 1": "the keys are enabled, log_level,",
 	} {
 		_, err := ReadFile(write(t, "enabled: true\n"+text+"\n", 0o600), own())
-		if clierror.CodeOf(err) != clierror.Usage || !strings.Contains(err.Error(), ":2: ") || !strings.Contains(err.Error(), "is not known") || !strings.HasPrefix(clierror.HintOf(err), hint) {
+		if clierror.CodeOf(err) != clierror.Usage || !strings.Contains(err.Error(), ":2: ") ||
+			!strings.Contains(err.Error(), "is not known") ||
+			!strings.HasPrefix(clierror.HintOf(err), hint) {
 			t.Errorf("%q gives %v, %q, want %q", text, err, clierror.HintOf(err), hint)
 		}
 	}
@@ -84,11 +104,22 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, origins, err := Explain(everything, flags(map[string]string{"log_level": "error"}), Environment{"INFERSCOPE_TRACE_SIZE_MB=300", "INFERSCOPE_LOG_LEVEL=warn"}, f)
-	if err != nil || s.TraceSizeMB != 300 || s.LogLevel != "error" || s.ReportPath != "r.md" || len(origins) != len(All()) {
+	s, origins, err := Explain(
+		everything,
+		flags(map[string]string{"log_level": "error"}),
+		Environment{"INFERSCOPE_TRACE_SIZE_MB=300", "INFERSCOPE_LOG_LEVEL=warn"},
+		f,
+	)
+	if err != nil || s.TraceSizeMB != 300 || s.LogLevel != "error" || s.ReportPath != "r.md" ||
+		len(origins) != len(All()) {
 		t.Fatalf("%+v, %d origins, %v", s, len(origins), err)
 	}
-	want := map[string]string{"log_level": "--log-level", "trace_size_mb": "INFERSCOPE_TRACE_SIZE_MB", "report_path": ": report_path", "report_format": ""}
+	want := map[string]string{
+		"log_level":     "--log-level",
+		"trace_size_mb": "INFERSCOPE_TRACE_SIZE_MB",
+		"report_path":   ": report_path",
+		"report_format": "",
+	}
 	for _, o := range origins {
 		if w, ok := want[o.Key]; ok && !strings.HasSuffix(o.Where, w) || w == "" && o.Where != "" {
 			t.Errorf("%s comes from %q, want %q", o.Key, o.Where, w)
@@ -107,7 +138,8 @@ func TestBadFiles(t *testing.T) {
 		"log_level: x\nlog_level: y": ":2: log_level stands there twice",
 	} {
 		_, err := ReadFile(write(t, text, 0o600), own())
-		if clierror.CodeOf(err) != clierror.Usage || !strings.Contains(err.Error(), says) || clierror.HintOf(err) == "" {
+		if clierror.CodeOf(err) != clierror.Usage || !strings.Contains(err.Error(), says) ||
+			clierror.HintOf(err) == "" {
 			t.Errorf("%q gives %v, want a usage fault that says %q", text, err, says)
 		}
 	}
@@ -144,7 +176,8 @@ func TestForeignFiles(t *testing.T) {
 		"too large":         {write(t, strings.Repeat("#", maxFile+1), 0o600), own()},
 	} {
 		f, err := ReadFile(c.path, c.owner)
-		if err != nil || len(f.ByKey) != 0 || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "is not heeded") {
+		if err != nil || len(f.ByKey) != 0 || len(f.Warnings) != 1 ||
+			!strings.Contains(f.Warnings[0], "is not heeded") {
 			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
@@ -156,7 +189,8 @@ func FuzzEntry(f *testing.F) {
 	}
 	fuzzing.Run(f, func(t *testing.T, line string) {
 		key, value, err := entry(line)
-		if err == nil && (len(key)+len(value) > len(line) || !strings.Contains(line, key) || !strings.Contains(line, value)) {
+		if err == nil &&
+			(len(key)+len(value) > len(line) || !strings.Contains(line, key) || !strings.Contains(line, value)) {
 			t.Errorf("%q gives %q and %q", line, key, value)
 		}
 	})

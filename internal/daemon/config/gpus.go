@@ -22,7 +22,8 @@ func (e Environment) VisibleGPUs(dir string) int {
 	}
 	n := 0
 	for device := range strings.SplitSeq(list, ",") {
-		if device = strings.TrimSpace(device); device == "" || strings.HasPrefix(device, "-") { // nothing from there on is visible
+		if device = strings.TrimSpace(device); device == "" ||
+			strings.HasPrefix(device, "-") { // nothing from there on is visible
 			break
 		}
 		n++

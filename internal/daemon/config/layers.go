@@ -49,7 +49,10 @@ const maxShown = 128
 // others are variables that are no settings: the socket, what the unit, the Python package and the
 // tests use, and what `inferscope run` tells its program.
 func others() []string {
-	return []string{"INFERSCOPE_SOCKET", "INFERSCOPE_PID", "INFERSCOPE_ARGS", "INFERSCOPE_BIN", "INFERSCOPE_RUN", "INFERSCOPE_NVLIBS_DIR"}
+	return []string{
+		"INFERSCOPE_SOCKET", "INFERSCOPE_PID", "INFERSCOPE_ARGS", "INFERSCOPE_BIN", "INFERSCOPE_RUN",
+		"INFERSCOPE_NVLIBS_DIR",
+	}
 }
 
 // Warnings says of each unknown INFERSCOPE_* variable that it does nothing, and which one may have been meant.

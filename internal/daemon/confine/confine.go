@@ -58,10 +58,12 @@ func contains(all []cap.Value, one cap.Value) bool {
 // refused are system calls that change the machine, its clock, its mounts or namespaces, or that are a way around the
 // rest of the list. Nothing here makes them, nor does nvidia-smi.
 var refused = []string{
-	"acct", "add_key", "adjtimex", "chroot", "clock_adjtime", "clock_settime", "delete_module", "finit_module", "fsconfig", "fsmount", "fsopen",
-	"fspick", "init_module", "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kexec_file_load", "kexec_load", "keyctl",
-	"mount", "mount_setattr", "move_mount", "open_by_handle_at", "open_tree", "pivot_root", "quotactl", "quotactl_fd", "reboot", "request_key",
-	"setdomainname", "setns", "sethostname", "settimeofday", "swapoff", "swapon", "umount2", "unshare", "userfaultfd", "vhangup",
+	"acct", "add_key", "adjtimex", "chroot", "clock_adjtime", "clock_settime", "delete_module", "finit_module",
+	"fsconfig", "fsmount", "fsopen", "fspick", "init_module", "io_uring_enter", "io_uring_register",
+	"io_uring_setup", "ioperm", "iopl", "kexec_file_load", "kexec_load", "keyctl", "mount", "mount_setattr",
+	"move_mount", "open_by_handle_at", "open_tree", "pivot_root", "quotactl", "quotactl_fd", "reboot",
+	"request_key", "setdomainname", "setns", "sethostname", "settimeofday", "swapoff", "swapon", "umount2",
+	"unshare", "userfaultfd", "vhangup",
 }
 
 // Syscalls has the kernel refuse, with EPERM, what no part of InferScope calls, on all threads and in all programs that

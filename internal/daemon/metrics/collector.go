@@ -38,47 +38,141 @@ type descriptions struct {
 	overhead, overheadBound, budget, level     *prometheus.Desc
 }
 
-func describe() descriptions {
+func describe() descriptions { //nolint:funlen // a table
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("inferscope_"+name, help, labels, nil)
 	}
 	return descriptions{
-		calls: d("cuda_calls_total", "CUDA API calls seen. A runtime call and the driver call inside it are two. Launches are seen in windows only, unless GPU activity is recorded all the time: see inferscope_cuda_launches_total.",
-			"function", "library", "group", "pid"),
-		callSeconds: d("cuda_call_seconds_total", "Time that threads spent in CUDA API calls, of the functions whose duration is recorded.",
-			"function", "library", "group", "pid"),
-		launches:       d("cuda_launches_total", "Launches of kernels and graphs that were seen, each once. Those of graphs are seen all the time. Those of kernels are seen in windows only, unless GPU activity is recorded all the time (--gpu continuous): launches a second are rate(inferscope_cuda_launches_total) / rate(inferscope_gpu_observed_seconds_total) then.", "kind", "pid"),
-		observed:       d("gpu_observed_seconds_total", "For how long launches and GPU activity of a process were recorded by an agent: the length of all windows that have ended.", "pid"),
-		gpuSeconds:     d("gpu_seconds_total", "Time of GPUs that was analyzed, where recordings are kept: state busy, a GPU ran something, and idle. It is time in windows only, unless GPU activity is recorded all the time: use ratios.", "state", "pid"),
-		idleSeconds:    d("gpu_idle_seconds_total", "Time of inferscope_gpu_seconds_total{state=\"idle\"}, by cause; inferscope explain CAUSE says what one means.", "cause", "pid"),
-		discovered:     d("discovered_total", "Programs that use a GPU, by what became of them: watched, refused by a rule, skipped because they had ended, failed.", "result"),
-		recordings:     d("recordings_total", "Recordings on the disk, by what became of them: written, deleted (to make room or for their age, before they were in an object store), failed (stretches that could not be fetched or written), flight (saved by a trigger), flight_omitted (over the limit for a day).", "result"),
+		calls: d(
+			"cuda_calls_total",
+			"CUDA API calls seen. A runtime call and the driver call inside it are two. Launches are seen in windows only, unless GPU activity is recorded all the time: see inferscope_cuda_launches_total.",
+			"function", "library", "group", "pid",
+		),
+		callSeconds: d(
+			"cuda_call_seconds_total",
+			"Time that threads spent in CUDA API calls, of the functions whose duration is recorded.",
+			"function", "library", "group", "pid",
+		),
+		launches: d(
+			"cuda_launches_total",
+			"Launches of kernels and graphs that were seen, each once. Those of graphs are seen all the time. Those of kernels are seen in windows only, unless GPU activity is recorded all the time (--gpu continuous): launches a second are rate(inferscope_cuda_launches_total) / rate(inferscope_gpu_observed_seconds_total) then.",
+			"kind", "pid",
+		),
+		observed: d(
+			"gpu_observed_seconds_total",
+			"For how long launches and GPU activity of a process were recorded by an agent: the length of all windows that have ended.",
+			"pid",
+		),
+		gpuSeconds: d(
+			"gpu_seconds_total",
+			"Time of GPUs that was analyzed, where recordings are kept: state busy, a GPU ran something, and idle. It is time in windows only, unless GPU activity is recorded all the time: use ratios.",
+			"state", "pid",
+		),
+		idleSeconds: d(
+			"gpu_idle_seconds_total",
+			"Time of inferscope_gpu_seconds_total{state=\"idle\"}, by cause; inferscope explain CAUSE says what one means.",
+			"cause", "pid",
+		),
+		discovered: d(
+			"discovered_total",
+			"Programs that use a GPU, by what became of them: watched, refused by a rule, skipped because they had ended, failed.",
+			"result",
+		),
+		recordings: d(
+			"recordings_total",
+			"Recordings on the disk, by what became of them: written, deleted (to make room or for their age, before they were in an object store), failed (stretches that could not be fetched or written), flight (saved by a trigger), flight_omitted (over the limit for a day).",
+			"result",
+		),
 		recordingBytes: d("recordings_bytes", "What recordings take on the disk."),
-		uploads:        d("uploads_total", "Uploads of recordings, by result: uploaded, failed (attempts; what failed is tried again).", "result"),
-		pending:        d("uploads_pending", "Recordings that the object store does not have yet."),
-		copyBytes: d("cuda_copy_bytes_total", "Bytes that copy calls asked to move. A runtime copy and the driver copy inside it are one.",
-			"direction", "pid"),
-		syncSeconds: d("cuda_sync_seconds_total", "Time that threads spent in CUDA calls that wait for the device; threads that wait at once add up.",
-			"pid"),
-		losses:         d("losses_total", "What was lost or is in doubt, by reason; see the reports for what each means.", "reason"),
-		targetLosses:   d("target_losses_total", "What was lost or is in doubt of one target's processes, or because of them, by reason.", "reason", "pid"),
+		uploads: d(
+			"uploads_total",
+			"Uploads of recordings, by result: uploaded, failed (attempts; what failed is tried again).",
+			"result",
+		),
+		pending: d("uploads_pending", "Recordings that the object store does not have yet."),
+		copyBytes: d(
+			"cuda_copy_bytes_total",
+			"Bytes that copy calls asked to move. A runtime copy and the driver copy inside it are one.",
+			"direction",
+			"pid",
+		),
+		syncSeconds: d(
+			"cuda_sync_seconds_total",
+			"Time that threads spent in CUDA calls that wait for the device; threads that wait at once add up.",
+			"pid",
+		),
+		losses: d(
+			"losses_total",
+			"What was lost or is in doubt, by reason; see the reports for what each means.",
+			"reason",
+		),
+		targetLosses: d(
+			"target_losses_total",
+			"What was lost or is in doubt of one target's processes, or because of them, by reason.",
+			"reason",
+			"pid",
+		),
 		recorderBytes:  d("recorder_bytes", "Memory that the recorder holds."),
 		recorderEvents: d("recorder_events", "Events that the recorder holds."),
 		reach:          d("recorder_reach_seconds", "How far back the recorder is complete."),
 		ringBytes:      d("ring_bytes", "Kernel memory of the ring buffers."),
 		ringEvents:     d("ring_events_total", "Events taken out of the ring buffers."),
 		targetUp:       d("target_up", "1 while the target or one of its children runs, 0 afterwards.", "pid", "comm"),
-		gpuKernels:     d("gpu_kernels_total", "Kernels that agents saw: in windows, unless GPU activity is recorded all the time.", "pid"),
-		gpuWindows:     d("gpu_windows_total", "Windows of GPU records that ended, by how: finalized; disabled, which leaves CUDA graphs slower; kept, which stays subscribed to CUPTI.", "end", "pid"),
-		gpuDropped:     d("gpu_records_dropped_total", "GPU records that were lost, by CUPTI or in the agent's ring.", "pid"),
-		agent:          d("gpu_agent", "1 for the state in which the agent of a process is: waiting, running, dormant, refused, gone.", "state", "pid"),
-		overhead:       d("target_overhead_ratio", "Share of the target's time that a source takes, measured or predicted; source total: all together.", "source", "basis", "pid"),
-		overheadBound:  d("target_overhead_bound_ratio", "Bounds of the 95% interval of inferscope_target_overhead_ratio.", "source", "bound", "pid"),
-		budget:         d("target_overhead_budget_ratio", "Share of the target's time that watching it may take (--overhead-budget).", "pid"),
-		level:          d("source_level", "Index of the level at which a source records; 0 is everything, the label says what it is called.", "source", "level"),
-		selfCPU:        d("self_cpu_seconds_total", "CPU time of the daemon and of the processes that work for it; process_cpu_seconds_total leaves those out."),
-		selfMemory:     d("self_resident_bytes", "Resident memory of the daemon and of the processes that work for it, added up: pages that they share count in each."),
-		buildInfo:      d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
+		gpuKernels: d(
+			"gpu_kernels_total",
+			"Kernels that agents saw: in windows, unless GPU activity is recorded all the time.",
+			"pid",
+		),
+		gpuWindows: d(
+			"gpu_windows_total",
+			"Windows of GPU records that ended, by how: finalized; disabled, which leaves CUDA graphs slower; kept, which stays subscribed to CUPTI.",
+			"end", "pid",
+		),
+		gpuDropped: d(
+			"gpu_records_dropped_total",
+			"GPU records that were lost, by CUPTI or in the agent's ring.",
+			"pid",
+		),
+		agent: d(
+			"gpu_agent",
+			"1 for the state in which the agent of a process is: waiting, running, dormant, refused, gone.",
+			"state",
+			"pid",
+		),
+		overhead: d(
+			"target_overhead_ratio",
+			"Share of the target's time that a source takes, measured or predicted; source total: all together.",
+			"source",
+			"basis",
+			"pid",
+		),
+		overheadBound: d(
+			"target_overhead_bound_ratio",
+			"Bounds of the 95% interval of inferscope_target_overhead_ratio.",
+			"source",
+			"bound",
+			"pid",
+		),
+		budget: d(
+			"target_overhead_budget_ratio",
+			"Share of the target's time that watching it may take (--overhead-budget).",
+			"pid",
+		),
+		level: d(
+			"source_level",
+			"Index of the level at which a source records; 0 is everything, the label says what it is called.",
+			"source",
+			"level",
+		),
+		selfCPU: d(
+			"self_cpu_seconds_total",
+			"CPU time of the daemon and of the processes that work for it; process_cpu_seconds_total leaves those out.",
+		),
+		selfMemory: d(
+			"self_resident_bytes",
+			"Resident memory of the daemon and of the processes that work for it, added up: pages that they share count in each.",
+		),
+		buildInfo: d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
 	}
 }
 

@@ -15,7 +15,13 @@ func TestAgentsHaveTheirMetrics(t *testing.T) {
 	r := registry(t, filled(), func() api.Status {
 		s := status()
 		s.Agents = []recording.AgentStatus{
-			{Agent: recording.Agent{PID: 10, State: "running", Dropped: 4}, Kernels: 1000, Windows: 10, Disabled: 2, Kept: 3},
+			{
+				Agent:    recording.Agent{PID: 10, State: "running", Dropped: 4},
+				Kernels:  1000,
+				Windows:  10,
+				Disabled: 2,
+				Kept:     3,
+			},
 			{Agent: recording.Agent{PID: 20, State: "refused"}},
 		}
 		return s
@@ -42,8 +48,14 @@ inferscope_gpu_windows_total{end="finalized",pid="20"} 0
 inferscope_gpu_windows_total{end="kept",pid="10"} 3
 inferscope_gpu_windows_total{end="kept",pid="20"} 0
 `
-	err := testutil.GatherAndCompare(r, strings.NewReader(want),
-		"inferscope_gpu_agent", "inferscope_gpu_kernels_total", "inferscope_gpu_records_dropped_total", "inferscope_gpu_windows_total")
+	err := testutil.GatherAndCompare(
+		r,
+		strings.NewReader(want),
+		"inferscope_gpu_agent",
+		"inferscope_gpu_kernels_total",
+		"inferscope_gpu_records_dropped_total",
+		"inferscope_gpu_windows_total",
+	)
 	if err != nil {
 		t.Error(err)
 	}

@@ -33,13 +33,43 @@ const (
 
 func table() []recording.Function {
 	return []recording.Function{
-		launch:         {Name: "cuLaunchKernel", Base: "cuLaunchKernel", Library: "driver", Group: "launch"},
-		driverCopy:     {Name: "cuMemcpyHtoDAsync_v2", Base: "cuMemcpyHtoDAsync", Library: "driver", Group: "copy", Timed: true},
-		driverCopyPTSZ: {Name: "cuMemcpyHtoDAsync_v2_ptsz", Base: "cuMemcpyHtoDAsync", Library: "driver", Group: "copy", Timed: true},
-		runtimeCopy:    {Name: "cudaMemcpyAsync", Base: "cudaMemcpyAsync", Library: "runtime", Group: "copy", Timed: true},
-		driverSync:     {Name: "cuStreamSynchronize", Base: "cuStreamSynchronize", Library: "driver", Group: "sync", Timed: true},
-		runtimeSync:    {Name: "cudaStreamSynchronize", Base: "cudaStreamSynchronize", Library: "runtime", Group: "sync", Timed: true},
-		globbed:        {Name: "cuMemFoo\xff", Base: "cuMem*", Library: "driver", Group: "memory"},
+		launch: {Name: "cuLaunchKernel", Base: "cuLaunchKernel", Library: "driver", Group: "launch"},
+		driverCopy: {
+			Name:    "cuMemcpyHtoDAsync_v2",
+			Base:    "cuMemcpyHtoDAsync",
+			Library: "driver",
+			Group:   "copy",
+			Timed:   true,
+		},
+		driverCopyPTSZ: {
+			Name:    "cuMemcpyHtoDAsync_v2_ptsz",
+			Base:    "cuMemcpyHtoDAsync",
+			Library: "driver",
+			Group:   "copy",
+			Timed:   true,
+		},
+		runtimeCopy: {
+			Name:    "cudaMemcpyAsync",
+			Base:    "cudaMemcpyAsync",
+			Library: "runtime",
+			Group:   "copy",
+			Timed:   true,
+		},
+		driverSync: {
+			Name:    "cuStreamSynchronize",
+			Base:    "cuStreamSynchronize",
+			Library: "driver",
+			Group:   "sync",
+			Timed:   true,
+		},
+		runtimeSync: {
+			Name:    "cudaStreamSynchronize",
+			Base:    "cudaStreamSynchronize",
+			Library: "runtime",
+			Group:   "sync",
+			Timed:   true,
+		},
+		globbed: {Name: "cuMemFoo\xff", Base: "cuMem*", Library: "driver", Group: "memory"},
 	}
 }
 
@@ -74,7 +104,10 @@ func status() api.Status {
 		Rings:    api.Rings{Bytes: 4096, Events: 12},
 		Self:     api.Self{CPU: 1.25, RSS: 90 << 20},
 		Recorder: api.Recorder{Used: 1024, Events: 7, Reach: 2.5},
-		Losses:   []loss.Loss{{Reason: loss.RingFull, Count: 2, CPU: loss.CPUOf(0), Where: "cpu 0"}, {Reason: loss.RingFull, Count: 3, CPU: loss.CPUOf(1), Where: "cpu 1"}},
+		Losses: []loss.Loss{
+			{Reason: loss.RingFull, Count: 2, CPU: loss.CPUOf(0), Where: "cpu 0"},
+			{Reason: loss.RingFull, Count: 3, CPU: loss.CPUOf(1), Where: "cpu 1"},
+		},
 	}
 }
 
@@ -196,7 +229,8 @@ func TestEveryLossHasASeries(t *testing.T) {
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "inferscope_losses_total" && m.GetLabel()[0].GetValue() == "ring_full" && m.GetCounter().GetValue() != 5 {
+			if f.GetName() == "inferscope_losses_total" && m.GetLabel()[0].GetValue() == "ring_full" &&
+				m.GetCounter().GetValue() != 5 {
 				t.Errorf("ring_full = %v, want 5", m.GetCounter().GetValue())
 			}
 		}
@@ -236,7 +270,10 @@ func TestFunctionsThatNobodyNamesAreHarmless(t *testing.T) {
 func TestSeriesAreBounded(t *testing.T) {
 	var functions []recording.Function
 	for i := range 3 * maxFunctions {
-		functions = append(functions, recording.Function{Name: fmt.Sprintf("cuMem%d", i), Base: "cuMem*", Library: "driver", Group: "memory"})
+		functions = append(
+			functions,
+			recording.Function{Name: fmt.Sprintf("cuMem%d", i), Base: "cuMem*", Library: "driver", Group: "memory"},
+		)
 	}
 	tally := NewTally(func() []recording.Function { return functions }, testDecoder)
 	tally.Target(10, 10)

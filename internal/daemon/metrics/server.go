@@ -62,21 +62,36 @@ func known(addr string, hosts []string, next http.Handler) http.Handler {
 		}
 		name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
 		_, err := netip.ParseAddr(name)
-		if err == nil || name == "localhost" || strings.EqualFold(name, own) || slices.ContainsFunc(hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) }) {
+		if err == nil || name == "localhost" || strings.EqualFold(name, own) ||
+			slices.ContainsFunc(hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) }) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, "metrics are not served under this name: name it with --metrics-host", http.StatusMisdirectedRequest)
+		http.Error(
+			w,
+			"metrics are not served under this name: name it with --metrics-host",
+			http.StatusMisdirectedRequest,
+		)
 	})
 }
 
 // Listen opens the port and returns a server that Serve starts. addr is as Address returns it; hosts are names under
 // which the server may be asked, beside localhost and addresses.
-func Listen(ctx context.Context, addr string, hosts []string, registry *prometheus.Registry, complain *log.Logger) (*Server, error) {
+func Listen(
+	ctx context.Context,
+	addr string,
+	hosts []string,
+	registry *prometheus.Registry,
+	complain *log.Logger,
+) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, clierror.New(clierror.General, "choose another --metrics-addr", fmt.Errorf("serving metrics: %w", err))
+		return nil, clierror.New(
+			clierror.General,
+			"choose another --metrics-addr",
+			fmt.Errorf("serving metrics: %w", err),
+		)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", known(addr, hosts, promhttp.HandlerFor(registry, promhttp.HandlerOpts{

@@ -81,7 +81,12 @@ func byFunction(counted []recording.Count, table []recording.Function) []functio
 }
 
 func plus(a, b recording.Count) recording.Count {
-	return recording.Count{Calls: a.Calls + b.Calls, Timed: a.Timed + b.Timed, Failed: a.Failed + b.Failed, Nanos: a.Nanos + b.Nanos}
+	return recording.Count{
+		Calls:  a.Calls + b.Calls,
+		Timed:  a.Timed + b.Timed,
+		Failed: a.Failed + b.Failed,
+		Nanos:  a.Nanos + b.Nanos,
+	}
 }
 
 // keyOf names a function by its row, unless that stands for many functions.

@@ -41,14 +41,22 @@ func TestDemangle(t *testing.T) {
 		{"_ZlsIiEvRSoT_", "operator<< <int>", "void operator<< <int>(std::ostream&, int)"},
 		{"_ZNK3FooptEv", "Foo::operator->", "Foo::operator->() const"},
 		{"_ZN3FooltERKS_", "Foo::operator<", "Foo::operator<(Foo const&)"},
-		{"_ZNKSt8functionIFviEEclEi", "std::function<...>::operator()", "std::function<void (int)>::operator()(int) const"},
+		{
+			"_ZNKSt8functionIFviEEclEi",
+			"std::function<...>::operator()",
+			"std::function<void (int)>::operator()(int) const",
+		},
 		{"_ZThn16_N3Foo3barEv", "non-virtual thunk to Foo::bar", "non-virtual thunk to Foo::bar()"},
 		// A template argument that holds a comparison in parentheses.
 		{"_ZN1AILb1EE1fILi3EEEvv", "A<true>::f<3>", "void A<true>::f<3>()"},
 		{"_ZN4core3ptr13drop_in_place17h0123456789abcdefE", "core::ptr::drop_in_place", "core::ptr::drop_in_place"},
 		{"_RNvMNtCs4fqI2P2rA04_4test3fooNtB2_3Bar3baz", "<test::foo::Bar>::baz", "<test::foo::Bar>::baz"},
 		// Too many copies to be demangled: as far as it can be read.
-		{"_ZN2at12_GLOBAL__N_16native3fooIiEEvT_" + strings.Repeat("S1_", 25), "at::native::foo<...>...", "at::native::foo<...>..."},
+		{
+			"_ZN2at12_GLOBAL__N_16native3fooIiEEvT_" + strings.Repeat("S1_", 25),
+			"at::native::foo<...>...",
+			"at::native::foo<...>...",
+		},
 		{"_ZNSt3fooE" + strings.Repeat("T_S1_", 25), "std::foo...", "std::foo..."},
 		{"_ZNot mangled", "_ZNot mangled", "_ZNot mangled"},
 		// A terminal must not take a name for a command.

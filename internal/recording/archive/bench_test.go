@@ -22,7 +22,11 @@ func decode(seconds int) *recording.Recording {
 	launch := b.Function(recording.Function{Name: "cuLaunchKernel", Library: "driver", Group: "launch"})
 	sync := b.Function(recording.Function{Name: "cuStreamSynchronize", Library: "driver", Group: "sync", Timed: true})
 	move := b.Function(recording.Function{Name: "cuMemcpyHtoDAsync_v2", Library: "driver", Group: "copy", Timed: true})
-	b.Meta.GPU = &recording.GPU{Mode: "continuous", Agents: []recording.Agent{}, Windows: []recording.GPUWindow{{PID: recordtest.PID, To: 1 << 62, Activity: true, Calls: true}}}
+	b.Meta.GPU = &recording.GPU{
+		Mode:    "continuous",
+		Agents:  []recording.Agent{},
+		Windows: []recording.GPUWindow{{PID: recordtest.PID, To: 1 << 62, Activity: true, Calls: true}},
+	}
 	for i := range 60 {
 		b.Meta.GPU.Kernels = append(b.Meta.GPU.Kernels, recording.Kernel{Name: "kernel" + string(rune('A'+i))})
 	}
@@ -34,7 +38,14 @@ func decode(seconds int) *recording.Recording {
 	}
 	var stacks []uint64
 	for i := range 300 {
-		stacks = append(stacks, b.Stack(recordtest.Native("f"+string(rune(i)), "libtorch.so"), recordtest.Python("forward", "model.py", uint32(i%40)), recordtest.Python("main", "infer.py", 3)))
+		stacks = append(
+			stacks,
+			b.Stack(
+				recordtest.Native("f"+string(rune(i)), "libtorch.so"),
+				recordtest.Python("forward", "model.py", uint32(i%40)),
+				recordtest.Python("main", "infer.py", 3),
+			),
+		)
 	}
 	at, end := b.Meta.From, b.Meta.From+uint64(seconds)*1_000_000_000
 	b.Window(at, end)
@@ -44,10 +55,33 @@ func decode(seconds int) *recording.Recording {
 		for _, s := range token {
 			at += jitter(gap)
 			correlation++
-			b.Event(event.Event{TS: at, PID: recordtest.PID, TID: recordtest.PID, Func: launch, Kind: event.Call, Flags: event.Correlated, Ret: int32(correlation), Args: [4]uint64{s.handle, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22}})
+			b.Event(
+				event.Event{
+					TS:    at,
+					PID:   recordtest.PID,
+					TID:   recordtest.PID,
+					Func:  launch,
+					Kind:  event.Call,
+					Flags: event.Correlated,
+					Ret:   int32(correlation),
+					Args:  [4]uint64{s.handle, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22},
+				},
+			)
 			start := max(at+jitter(8000), gpuFree+600)
 			length := (s.length + jitter(150)) / 32 * 32 // the GPU's clock ticks each 32 ns
-			b.Event(event.Event{TS: start, Dur: length, PID: recordtest.PID, TID: 7, Func: 1 << 8, Kind: event.Kernel, Flags: event.Timed, Ret: int32(s.handle-0x7f0000001000)/0x1340 + 1, Args: [4]uint64{correlation, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22}})
+			b.Event(
+				event.Event{
+					TS:    start,
+					Dur:   length,
+					PID:   recordtest.PID,
+					TID:   7,
+					Func:  1 << 8,
+					Kind:  event.Kernel,
+					Flags: event.Timed,
+					Ret:   int32(s.handle-0x7f0000001000)/0x1340 + 1,
+					Args:  [4]uint64{correlation, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22},
+				},
+			)
 			gpuFree = start + length
 			if at > nextSample {
 				nextSample += 10_101_010
@@ -62,7 +96,19 @@ func decode(seconds int) *recording.Recording {
 		for range 2 {
 			at += jitter(30_000)
 			d := jitter(50_000)
-			b.Off(recordtest.Off{TID: recordtest.PID + r.Uint32N(8), TS: at, Dur: d, Blocked: d - d/8, Call: 202, By: [2]uint32{recordtest.PID, recordtest.PID}, Arg: 0x7f5511110000 + uint64(r.IntN(8))*64, Inode: 128, CPUs: [2]uint16{uint16(r.IntN(16)), uint16(r.IntN(16))}})
+			b.Off(
+				recordtest.Off{
+					TID:     recordtest.PID + r.Uint32N(8),
+					TS:      at,
+					Dur:     d,
+					Blocked: d - d/8,
+					Call:    202,
+					By:      [2]uint32{recordtest.PID, recordtest.PID},
+					Arg:     0x7f5511110000 + uint64(r.IntN(8))*64,
+					Inode:   128,
+					CPUs:    [2]uint16{uint16(r.IntN(16)), uint16(r.IntN(16))},
+				},
+			)
 		}
 	}
 	rec := b.Window(b.Meta.From, at).Recording()

@@ -15,7 +15,9 @@ const unused = "unused, 0"
 // overview returns the list of tables at the end of docs/recordings.md.
 func overview() string {
 	var b strings.Builder
-	b.WriteString(overviewBegin + "\n`inferscope ls --columns` describes every column.\n\n| table of events | rows |\n|---|---|\n")
+	b.WriteString(
+		overviewBegin + "\n`inferscope ls --columns` describes every column.\n\n| table of events | rows |\n|---|---|\n",
+	)
 	for _, t := range eventTables() {
 		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)
 	}

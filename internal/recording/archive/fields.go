@@ -6,7 +6,13 @@ import "slices"
 
 func times() []field {
 	return []field{
-		whole("start_ns", int64Kind, packDelta, wordTS, "start, CLOCK_MONOTONIC ns; the manifest's from_ns and wall_from_ns convert it to wall-clock time"),
+		whole(
+			"start_ns",
+			int64Kind,
+			packDelta,
+			wordTS,
+			"start, CLOCK_MONOTONIC ns; the manifest's from_ns and wall_from_ns convert it to wall-clock time",
+		),
 		whole("duration_ns", int64Kind, packDict, wordDur, "ns; 0 unless flags has 1 (timed)"),
 	}
 }
@@ -26,7 +32,15 @@ func stream() field {
 func function(name, doc string) field { return part(name, int32Kind, packDict, wordHead, 0, 16, doc) }
 
 func flags() field {
-	return part("flags", int32Kind, packDict, wordHead, 24, 8, "bit mask of enum event_flags and enum offcpu_flags (bpf/event.h); 1: duration_ns was measured")
+	return part(
+		"flags",
+		int32Kind,
+		packDict,
+		wordHead,
+		24,
+		8,
+		"bit mask of enum event_flags and enum offcpu_flags (bpf/event.h); 1: duration_ns was measured",
+	)
 }
 
 func ret(name, doc string) field {
@@ -63,7 +77,15 @@ func block(word uint8) []field {
 // correlation splits the word that a row of the GPU has of the call behind it.
 func correlation() []field {
 	return []field{
-		part("correlation", uint32Kind, packDelta, wordArg0, 0, 32, "CUPTI correlation id; equals launches.result or calls.result of a row whose flags have 8 (correlated)"),
+		part(
+			"correlation",
+			uint32Kind,
+			packDelta,
+			wordArg0,
+			0,
+			32,
+			"CUPTI correlation id; equals launches.result or calls.result of a row whose flags have 8 (correlated)",
+		),
 		part("graph", uint32Kind, packDict, wordArg0, 32, 32, "CUPTI graph id; 0: not part of a graph"),
 	}
 }
@@ -86,7 +108,17 @@ const functionDoc = "functions.function"
 const resultDoc = "correlation id if flags has 8; else the result code if flags has 1; else the auxiliary parameter"
 
 func callFields() []field {
-	return slices.Concat(times(), []field{process(), thread(), function("function", functionDoc), flags(), packed(ret("result", resultDoc), packDelta)}, args(0))
+	return slices.Concat(
+		times(),
+		[]field{
+			process(),
+			thread(),
+			function("function", functionDoc),
+			flags(),
+			packed(ret("result", resultDoc), packDelta),
+		},
+		args(0),
+	)
 }
 
 func packed(f field, p packing) field {
@@ -111,8 +143,24 @@ func kernelFields() []field {
 func copyFields() []field {
 	return slices.Concat(times(), []field{process(), stream()}, device(), []field{
 		flags(),
-		part("copy_kind", int32Kind, packDict, wordHead, 32, 8, "CUpti_ActivityMemcpyKind: 1 host to device, 2 device to host, 8 device to device, 10 peer to peer"),
-		part("source_memory", int32Kind, packDict, wordHead, 40, 8, "CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 4 array, 5 managed"),
+		part(
+			"copy_kind",
+			int32Kind,
+			packDict,
+			wordHead,
+			32,
+			8,
+			"CUpti_ActivityMemcpyKind: 1 host to device, 2 device to host, 8 device to device, 10 peer to peer",
+		),
+		part(
+			"source_memory",
+			int32Kind,
+			packDict,
+			wordHead,
+			40,
+			8,
+			"CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 4 array, 5 managed",
+		),
 		part("destination_memory", int32Kind, packDict, wordHead, 48, 8, "CUpti_ActivityMemoryKind"),
 		part("asynchronous", int32Kind, packDict, wordHead, 56, 8, "1: the call did not wait for the copy"),
 	}, correlation(), []field{
@@ -166,7 +214,14 @@ func sampleFields() []field {
 		process(), thread(), function("cause", "0: sampling clock, the thread was running; 1: the thread left its CPU"), flags(),
 		ret("cpu", "CPU number"),
 		whole("stack", uint64Kind, packDict, wordArg0, "stacks.stack of the leaf; 0: no stack"),
-		whole("origin", uint64Kind, packDict, wordArg1, "0: complete stack; 1: Python frames, native frames incomplete; 2: Python frames and the leaf; 3: leaf only"),
+		whole(
+			"origin",
+			uint64Kind,
+			packDict,
+			wordArg1,
+
+			"0: complete stack; 1: Python frames, native frames incomplete; 2: Python frames and the leaf; 3: leaf only",
+		),
 	}, args(2))
 }
 
@@ -175,13 +230,50 @@ func stateFields() []field {
 		process(), thread(), function("syscall", "system call number; 65535: none; 65534: stopped; if flags has 4: enum offcpu_mark (bpf/event.h)"), flags(),
 		part("cpu_left", int32Kind, packDict, wordHead, 32, 16, "CPU before"),
 		part("cpu_taken", int32Kind, packDict, wordHead, 48, 16, "CPU after"),
-		whole("blocked_ns", int64Kind, packDict, wordArg0, "ns from start_ns to the wake-up; 0: preempted, or no wake-up seen"),
-		part("waker_tid", uint32Kind, packDict, wordArg1, 0, 32, "thread that woke or preempted it; 0: an interrupt or the idle task"),
+		whole(
+			"blocked_ns",
+			int64Kind,
+			packDict,
+			wordArg0,
+			"ns from start_ns to the wake-up; 0: preempted, or no wake-up seen",
+		),
+		part(
+			"waker_tid",
+			uint32Kind,
+			packDict,
+			wordArg1,
+			0,
+			32,
+			"thread that woke or preempted it; 0: an interrupt or the idle task",
+		),
 		part("waker_pid", uint32Kind, packDict, wordArg1, 32, 32, "process of waker_tid"),
 		whole("syscall_arg", uint64Kind, packDict, wordArg2, "first argument of the system call"),
-		part("inode", int64Kind, packDict, wordArg3, 0, 48, "inode of the file that the system call is about (objects.inode)"),
-		part("file_type", int32Kind, packDict, wordArg3, 48, 4, "type of that file, mode >> 12: 1 pipe, 8 regular file, 12 socket"),
-		part("arg3_high", int32Kind, packDict, wordArg3, 52, 12, "bits 52-63 of the system call's second argument, if it is not about a file (the lower bits are in file_type and inode)"),
+		part(
+			"inode",
+			int64Kind,
+			packDict,
+			wordArg3,
+			0,
+			48,
+			"inode of the file that the system call is about (objects.inode)",
+		),
+		part(
+			"file_type",
+			int32Kind,
+			packDict,
+			wordArg3,
+			48,
+			4,
+			"type of that file, mode >> 12: 1 pipe, 8 regular file, 12 socket",
+		),
+		part(
+			"arg3_high",
+			int32Kind,
+			packDict,
+			wordArg3,
+			52, 12,
+			"bits 52-63 of the system call's second argument, if it is not about a file (the lower bits are in file_type and inode)",
+		),
 	})
 }
 
@@ -199,7 +291,12 @@ func requestChunkFields() []field {
 func lifecycleFields() []field {
 	return rawFields(rawDocs{
 		function: "unused, 0", kind: "enum event_kind (bpf/event.h): 2 fork, 3 exec, 4 exit", ret: "exit: status as wait(2) returns it",
-		args: [4]string{"fork: pid of the parent", "exec: first 8 bytes of the new comm", "exec: last 8 bytes of the new comm", "fourth word of the event"},
+		args: [4]string{
+			"fork: pid of the parent",
+			"exec: first 8 bytes of the new comm",
+			"exec: last 8 bytes of the new comm",
+			"fourth word of the event",
+		},
 	})
 }
 
@@ -207,7 +304,12 @@ func lifecycleFields() []field {
 func otherFields() []field {
 	return rawFields(rawDocs{
 		function: "kind 13: functions.function", kind: "enum event_kind (bpf/event.h): 13 skipped calls", ret: "kind 13: about one call in this many has its own row in calls",
-		args: [4]string{"kind 13: calls made by the program itself", "kind 13: calls made inside other CUDA calls", "third word of the event", "fourth word of the event"},
+		args: [4]string{
+			"kind 13: calls made by the program itself",
+			"kind 13: calls made inside other CUDA calls",
+			"third word of the event",
+			"fourth word of the event",
+		},
 	})
 }
 

@@ -45,7 +45,12 @@ func TestOthersReadTheTables(t *testing.T) {
 		python = "python3"
 	}
 	if out, err := exec.Command(python, "-c", "import duckdb, pyarrow.parquet").CombinedOutput(); err != nil {
-		t.Skipf("needs a Python with duckdb and pyarrow (pip install duckdb pyarrow; INFERSCOPE_TEST_PYTHON names it): %v %s", err, out)
+		t.Skipf(
+
+			"needs a Python with duckdb and pyarrow (pip install duckdb pyarrow; INFERSCOPE_TEST_PYTHON names it): %v %s",
+			err,
+			out,
+		)
 	}
 	rec := random(rand.New(rand.NewPCG(11, 11)), 5000)
 	dir := filepath.Join(t.TempDir(), "a.isc")

@@ -35,7 +35,13 @@ func stretchOf(n uint64) *recording.Recording {
 	begin := uint64(10 * second)
 	from := begin + (max(n, 1)-1)*second
 	b.Window(from, begin+(n+1)*second)
-	b.Meta.GPU = &recording.GPU{Mode: "continuous", Agents: []recording.Agent{}, Windows: []recording.GPUWindow{{PID: recordtest.PID, From: from, To: begin + (n+1)*second, Activity: true, End: "open"}}}
+	b.Meta.GPU = &recording.GPU{
+		Mode:   "continuous",
+		Agents: []recording.Agent{},
+		Windows: []recording.GPUWindow{
+			{PID: recordtest.PID, From: from, To: begin + (n+1)*second, Activity: true, End: "open"},
+		},
+	}
 	b.Function(recording.Function{Name: "cuInit"})
 	for i := (max(n, 1) - 1) * 100; i < (n+1)*100; i++ {
 		name := recording.Kernel{Name: "kernel" + string(rune('a'+i/10%26))}
@@ -45,10 +51,30 @@ func stretchOf(n uint64) *recording.Recording {
 			b.Meta.GPU.Kernels = append(b.Meta.GPU.Kernels, name)
 		}
 		ts := begin + i*second/100
-		b.Event(event.Event{TS: ts, Dur: 5, PID: recordtest.PID, TID: 7, Kind: event.Kernel, Flags: event.Timed, Ret: int32(at) + 1, Args: [4]uint64{i}})
+		b.Event(
+			event.Event{
+				TS:    ts,
+				Dur:   5,
+				PID:   recordtest.PID,
+				TID:   7,
+				Kind:  event.Kernel,
+				Flags: event.Timed,
+				Ret:   int32(at) + 1,
+				Args:  [4]uint64{i},
+			},
+		)
 		b.Sample(1, ts, b.Stack(recordtest.Native(name.Name, "x"), recordtest.Native("main", "x")), event.Whole)
 	}
-	b.Event(event.Event{TS: begin + n*second, Dur: second, PID: recordtest.PID, TID: 9, Kind: event.OffCPU, Flags: event.Timed | event.Open})
+	b.Event(
+		event.Event{
+			TS:    begin + n*second,
+			Dur:   second,
+			PID:   recordtest.PID,
+			TID:   9,
+			Kind:  event.OffCPU,
+			Flags: event.Timed | event.Open,
+		},
+	)
 	return b.Recording()
 }
 
@@ -114,7 +140,8 @@ func TestStretchesBecomeOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, rec, 4)
-	if in, err := archive.Inspect(dir, true); err != nil || in.Manifest.State != archive.Complete || len(in.Unfinished)+len(in.Damaged) > 0 {
+	if in, err := archive.Inspect(dir, true); err != nil || in.Manifest.State != archive.Complete ||
+		len(in.Unfinished)+len(in.Damaged) > 0 {
 		t.Errorf("%+v, %v", in, err)
 	}
 }

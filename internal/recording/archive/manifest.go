@@ -141,7 +141,11 @@ func parseManifest(text []byte) (*Manifest, error) {
 	case m.Format != format:
 		return nil, fmt.Errorf("its %s is not one of InferScope", manifestName)
 	case m.Schema > Schema || m.Stream > recording.SchemaVersion:
-		return nil, fmt.Errorf("it has schema %d and this program knows schemas up to %d: use a newer inferscope", max(m.Schema, m.Stream), Schema)
+		return nil, fmt.Errorf(
+			"it has schema %d and this program knows schemas up to %d: use a newer inferscope",
+			max(m.Schema, m.Stream),
+			Schema,
+		)
 	case m.Schema < 1:
 		return nil, fmt.Errorf("it has schema %d, which does not exist", m.Schema)
 	case m.From > m.To:
@@ -198,4 +202,6 @@ func (m *Manifest) describe(meta *recording.Meta) {
 }
 
 // ErrEmpty says that a recording has no stretch yet: its writer was ended before it wrote one.
-var ErrEmpty = errors.New("it holds no stretch of time: its writer was ended before it had written one, or is about to write it")
+var ErrEmpty = errors.New(
+	"it holds no stretch of time: its writer was ended before it had written one, or is about to write it",
+)

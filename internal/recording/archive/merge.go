@@ -114,18 +114,43 @@ func (m *merger) mergeMeta(next *recording.Meta) {
 	to.Libraries = union(to.Libraries, next.Libraries, func(l recording.Library) any {
 		return [3]any{l.PID, l.Path, l.Inode}
 	}, nil)
-	to.Objects = union(to.Objects, next.Objects, func(o recording.Object) any { return [2]uint64{uint64(o.PID), o.Inode} }, nil)
+	to.Objects = union(
+		to.Objects,
+		next.Objects,
+		func(o recording.Object) any { return [2]uint64{uint64(o.PID), o.Inode} },
+		nil,
+	)
 	to.Pressure = union(to.Pressure, next.Pressure, func(p recording.Pressure) any { return p.TS }, nil)
 	slices.SortStableFunc(to.Pressure, func(a, b recording.Pressure) int { return cmp.Compare(a.TS, b.TS) })
-	to.Sensors = union(to.Sensors, next.Sensors, func(s recording.Sensor) any { return [2]uint64{s.TS, uint64(s.GPU)} }, nil)
+	to.Sensors = union(
+		to.Sensors,
+		next.Sensors,
+		func(s recording.Sensor) any { return [2]uint64{s.TS, uint64(s.GPU)} },
+		nil,
+	)
 	slices.SortStableFunc(to.Sensors, func(a, b recording.Sensor) int {
 		return cmp.Or(cmp.Compare(a.TS, b.TS), cmp.Compare(a.GPU, b.GPU))
 	})
 	to.Requests = union(to.Requests, next.Requests, func(r recording.Request) any { return r.Number }, nil)
-	to.Steps = union(to.Steps, next.Steps, func(s recording.Step) any { return [4]uint64{s.TS, s.Made, uint64(s.PID), uint64(s.Engine)} }, nil)
-	to.EngineRequests = union(to.EngineRequests, next.EngineRequests, func(q recording.EngineRequest) any { return q.ID }, nil)
+	to.Steps = union(
+		to.Steps,
+		next.Steps,
+		func(s recording.Step) any { return [4]uint64{s.TS, s.Made, uint64(s.PID), uint64(s.Engine)} },
+		nil,
+	)
+	to.EngineRequests = union(
+		to.EngineRequests,
+		next.EngineRequests,
+		func(q recording.EngineRequest) any { return q.ID },
+		nil,
+	)
 	slices.SortStableFunc(to.Requests, func(a, b recording.Request) int { return cmp.Compare(a.Received, b.Received) })
-	to.Losses = union(to.Losses, next.Losses, func(l loss.Loss) any { return [2]string{string(l.Reason), l.Where} }, addLoss)
+	to.Losses = union(
+		to.Losses,
+		next.Losses,
+		func(l loss.Loss) any { return [2]string{string(l.Reason), l.Where} },
+		addLoss,
+	)
 	m.mergeGPU(next.GPU)
 }
 
@@ -152,7 +177,12 @@ func mergeOverhead(to, next *recording.Meta) {
 	to.Overhead = &merged
 }
 
-func weighed(a []recording.LevelShare, weightA float64, b []recording.LevelShare, weightB float64) []recording.LevelShare {
+func weighed(
+	a []recording.LevelShare,
+	weightA float64,
+	b []recording.LevelShare,
+	weightB float64,
+) []recording.LevelShare {
 	var out []recording.LevelShare
 	add := func(list []recording.LevelShare, weight float64) {
 		for _, l := range list {
@@ -172,7 +202,10 @@ func weighed(a []recording.LevelShare, weightA float64, b []recording.LevelShare
 func hole(from, to uint64) loss.Loss {
 	return loss.Loss{
 		Reason: loss.Overwritten, Count: 1, Where: fmt.Sprintf("at %d ns", from),
-		Detail: fmt.Sprintf("%d ms between two stretches were not kept: the daemon's memory was too small, or the writer too slow", (to-from)/1_000_000),
+		Detail: fmt.Sprintf(
+			"%d ms between two stretches were not kept: the daemon's memory was too small, or the writer too slow",
+			(to-from)/1_000_000,
+		),
 	}
 }
 
@@ -188,7 +221,12 @@ func byThread(a, b recording.Thread) int {
 // same in both. Stretches overlap by some percent, so that a sum may count a loss twice and never misses one.
 func addLoss(before, now loss.Loss) loss.Loss {
 	switch now.Reason {
-	case loss.ProbeFailed, loss.ExpensivePoint, loss.LibraryRefused, loss.ThreadUnsampled, loss.PythonRefused, loss.AgentRefused:
+	case loss.ProbeFailed,
+		loss.ExpensivePoint,
+		loss.LibraryRefused,
+		loss.ThreadUnsampled,
+		loss.PythonRefused,
+		loss.AgentRefused:
 		now.Count = max(before.Count, now.Count)
 	default:
 		now.Count += before.Count
@@ -231,12 +269,22 @@ func (m *merger) mergeGPU(next *recording.GPU) {
 		m.meta.GPU = g
 	}
 	g.Mode = next.Mode
-	g.Agents = union(g.Agents, next.Agents, func(a recording.Agent) any { return a.PID }, func(before, now recording.Agent) recording.Agent {
-		now.Dropped += before.Dropped
-		return now
-	})
+	g.Agents = union(
+		g.Agents,
+		next.Agents,
+		func(a recording.Agent) any { return a.PID },
+		func(before, now recording.Agent) recording.Agent {
+			now.Dropped += before.Dropped
+			return now
+		},
+	)
 	g.Devices = union(g.Devices, next.Devices, func(d recording.Device) any { return [2]uint32{d.PID, d.ID} }, nil)
-	g.Streams = union(g.Streams, next.Streams, func(s recording.Stream) any { return [3]uint32{s.PID, s.Context, s.ID} }, nil)
+	g.Streams = union(
+		g.Streams,
+		next.Streams,
+		func(s recording.Stream) any { return [3]uint32{s.PID, s.Context, s.ID} },
+		nil,
+	)
 	g.Windows = joinWindows(g.Windows, next.Windows)
 }
 

@@ -25,7 +25,13 @@ type nameTable struct {
 }
 
 // tableOf makes a table of the slice that at points to in a Meta.
-func tableOf[T, R any](name, doc string, grows bool, at func(*recording.Meta) *[]T, to func(int, T) R, back func(R) T) nameTable {
+func tableOf[T, R any](
+	name, doc string,
+	grows bool,
+	at func(*recording.Meta) *[]T,
+	to func(int, T) R,
+	back func(R) T,
+) nameTable {
 	return nameTable{
 		name: name, doc: doc, row: reflect.TypeFor[R](), grows: grows,
 		rows: func(m *recording.Meta, from int) (reflect.Value, bool) {
@@ -50,7 +56,13 @@ func tableOf[T, R any](name, doc string, grows bool, at func(*recording.Meta) *[
 }
 
 // ofGPU makes a table of a slice in Meta.GPU.
-func ofGPU[T, R any](name, doc string, grows bool, at func(*recording.GPU) *[]T, to func(int, T) R, back func(R) T) nameTable {
+func ofGPU[T, R any](
+	name, doc string,
+	grows bool,
+	at func(*recording.GPU) *[]T,
+	to func(int, T) R,
+	back func(R) T,
+) nameTable {
 	t := tableOf(name, doc, grows, func(m *recording.Meta) *[]T {
 		if m.GPU == nil {
 			return nil
@@ -68,27 +80,62 @@ func nameTables() []nameTable {
 
 func targetTables() []nameTable {
 	return []nameTable{
-		tableOf("processes", "processes of the target; a reused pid has a row of its own", false,
+		tableOf(
+			"processes",
+			"processes of the target; a reused pid has a row of its own",
+			false,
 			func(m *recording.Meta) *[]recording.Process { return &m.Processes },
-			func(_ int, v recording.Process) processRow { return processRow(v) }, func(r processRow) recording.Process { return recording.Process(r) }),
-		tableOf("threads", "names of the target's threads", false,
+			func(_ int, v recording.Process) processRow { return processRow(v) },
+			func(r processRow) recording.Process { return recording.Process(r) },
+		),
+		tableOf(
+			"threads",
+			"names of the target's threads",
+			false,
 			func(m *recording.Meta) *[]recording.Thread { return &m.Threads },
-			func(_ int, v recording.Thread) threadRow { return threadRow(v) }, func(r threadRow) recording.Thread { return recording.Thread(r) }),
-		tableOf("strangers", "threads of other processes that woke or preempted a thread of the target", false,
+			func(_ int, v recording.Thread) threadRow { return threadRow(v) },
+			func(r threadRow) recording.Thread { return recording.Thread(r) },
+		),
+		tableOf(
+			"strangers",
+			"threads of other processes that woke or preempted a thread of the target",
+			false,
 			func(m *recording.Meta) *[]recording.Thread { return &m.OtherThreads },
-			func(_ int, v recording.Thread) threadRow { return threadRow(v) }, func(r threadRow) recording.Thread { return recording.Thread(r) }),
-		tableOf("libraries", "mapped copies of libcuda and libcudart, and how they are probed", false,
+			func(_ int, v recording.Thread) threadRow { return threadRow(v) },
+			func(r threadRow) recording.Thread { return recording.Thread(r) },
+		),
+		tableOf(
+			"libraries",
+			"mapped copies of libcuda and libcudart, and how they are probed",
+			false,
 			func(m *recording.Meta) *[]recording.Library { return &m.Libraries },
-			func(_ int, v recording.Library) libraryRow { return libraryRow(v) }, func(r libraryRow) recording.Library { return recording.Library(r) }),
-		tableOf("sources", "sources of events and their states", false,
+			func(_ int, v recording.Library) libraryRow { return libraryRow(v) },
+			func(r libraryRow) recording.Library { return recording.Library(r) },
+		),
+		tableOf(
+			"sources",
+			"sources of events and their states",
+			false,
 			func(m *recording.Meta) *[]recording.Source { return &m.Sources },
-			func(_ int, v recording.Source) sourceRow { return sourceRow(v) }, func(r sourceRow) recording.Source { return recording.Source(r) }),
-		tableOf("requests", "HTTP requests served, with times and token numbers; no content", false,
+			func(_ int, v recording.Source) sourceRow { return sourceRow(v) },
+			func(r sourceRow) recording.Source { return recording.Source(r) },
+		),
+		tableOf(
+			"requests",
+			"HTTP requests served, with times and token numbers; no content",
+			false,
 			func(m *recording.Meta) *[]recording.Request { return &m.Requests },
-			func(_ int, v recording.Request) requestRow { return requestRow(v) }, func(r requestRow) recording.Request { return recording.Request(r) }),
-		tableOf("steps", "steps of inference engines, as the engine told its API server", false,
+			func(_ int, v recording.Request) requestRow { return requestRow(v) },
+			func(r requestRow) recording.Request { return recording.Request(r) },
+		),
+		tableOf(
+			"steps",
+			"steps of inference engines, as the engine told its API server",
+			false,
 			func(m *recording.Meta) *[]recording.Step { return &m.Steps },
-			func(_ int, v recording.Step) stepRow { return stepRow(v) }, func(r stepRow) recording.Step { return recording.Step(r) }),
+			func(_ int, v recording.Step) stepRow { return stepRow(v) },
+			func(r stepRow) recording.Step { return recording.Step(r) },
+		),
 		tableOf("engine_requests", "requests as an inference engine sees them; no content", false,
 			func(m *recording.Meta) *[]recording.EngineRequest { return &m.EngineRequests },
 			func(_ int, v recording.EngineRequest) engineRequestRow { return engineRequestRow(v) },
@@ -96,15 +143,25 @@ func targetTables() []nameTable {
 		tableOf("losses", "data known to be missing or uncertain", false,
 			func(m *recording.Meta) *[]loss.Loss { return &m.Losses },
 			func(_ int, v loss.Loss) lossRow { return lossRow(v) }, func(r lossRow) loss.Loss { return loss.Loss(r) }),
-		tableOf("objects", "files and sockets that threads waited for", false,
+		tableOf(
+			"objects",
+			"files and sockets that threads waited for",
+			false,
 			func(m *recording.Meta) *[]recording.Object { return &m.Objects },
-			func(_ int, v recording.Object) objectRow { return objectRow(v) }, func(r objectRow) recording.Object { return recording.Object(r) }),
+			func(_ int, v recording.Object) objectRow { return objectRow(v) },
+			func(r objectRow) recording.Object { return recording.Object(r) },
+		),
 		tableOf("pressure", "throttling, memory stalls and page faults, sampled once a second", false,
 			func(m *recording.Meta) *[]recording.Pressure { return &m.Pressure }, pressureTo, pressureFrom),
 		pagesTable(),
-		tableOf("sensors", "power, clocks, temperature and memory of the machine's GPUs, sampled ten times a second", false,
+		tableOf(
+			"sensors",
+			"power, clocks, temperature and memory of the machine's GPUs, sampled ten times a second",
+			false,
 			func(m *recording.Meta) *[]recording.Sensor { return &m.Sensors },
-			func(_ int, v recording.Sensor) sensorRow { return sensorRow(v) }, func(r sensorRow) recording.Sensor { return recording.Sensor(r) }),
+			func(_ int, v recording.Sensor) sensorRow { return sensorRow(v) },
+			func(r sensorRow) recording.Sensor { return recording.Sensor(r) },
+		),
 	}
 }
 
@@ -113,7 +170,14 @@ func pressureTo(_ int, p recording.Pressure) pressureRow {
 }
 
 func pressureFrom(r pressureRow) recording.Pressure {
-	return recording.Pressure{TS: r.TS, Throttled: r.Throttled, Periods: r.Periods, MemoryStall: r.MemoryStall, MajorFaults: r.MajorFaults, GPUNode: r.GPUNode}
+	return recording.Pressure{
+		TS:          r.TS,
+		Throttled:   r.Throttled,
+		Periods:     r.Periods,
+		MemoryStall: r.MemoryStall,
+		MajorFaults: r.MajorFaults,
+		GPUNode:     r.GPUNode,
+	}
 }
 
 // pagesTable holds the maps of pressure, a row for each NUMA node. It comes after pressure.
@@ -152,7 +216,13 @@ func codeTables() []nameTable {
 				return functionRow{uint32(i), v.Name, v.Base, v.Library, v.Group, v.Timed}
 			},
 			func(r functionRow) recording.Function {
-				return recording.Function{Name: r.Name, Base: r.Base, Library: r.Library, Group: r.Group, Timed: r.Timed}
+				return recording.Function{
+					Name:    r.Name,
+					Base:    r.Base,
+					Library: r.Library,
+					Group:   r.Group,
+					Timed:   r.Timed,
+				}
 			}),
 		tableOf("frames", "code locations", true,
 			func(m *recording.Meta) *[]recording.Frame { return &m.Frames },
@@ -171,24 +241,70 @@ func codeTables() []nameTable {
 
 func gpuTables() []nameTable {
 	return []nameTable{
-		ofGPU("agents", "GPU agents in the target's processes", false, func(g *recording.GPU) *[]recording.Agent { return &g.Agents },
-			func(_ int, v recording.Agent) agentRow { return agentRow(v) }, func(r agentRow) recording.Agent { return recording.Agent(r) }),
-		ofGPU("gpu_windows", "windows in which all GPU activity or all launches were recorded", false, func(g *recording.GPU) *[]recording.GPUWindow { return &g.Windows },
-			func(_ int, v recording.GPUWindow) windowRow { return windowRow(v) }, func(r windowRow) recording.GPUWindow { return recording.GPUWindow(r) }),
-		ofGPU("devices", "GPUs that the target uses", false, func(g *recording.GPU) *[]recording.Device { return &g.Devices },
-			func(_ int, v recording.Device) deviceRow { return deviceRow(v) }, func(r deviceRow) recording.Device { return recording.Device(r) }),
-		ofGPU("streams", "CUDA streams", false, func(g *recording.GPU) *[]recording.Stream { return &g.Streams },
-			func(_ int, v recording.Stream) streamRow { return streamRow(v) }, func(r streamRow) recording.Stream { return recording.Stream(r) }),
-		ofGPU("kernel_names", "kernel functions", true, func(g *recording.GPU) *[]recording.Kernel { return &g.Kernels },
+		ofGPU(
+			"agents",
+			"GPU agents in the target's processes",
+			false,
+			func(g *recording.GPU) *[]recording.Agent { return &g.Agents },
+			func(_ int, v recording.Agent) agentRow { return agentRow(v) },
+			func(r agentRow) recording.Agent { return recording.Agent(r) },
+		),
+		ofGPU(
+			"gpu_windows",
+			"windows in which all GPU activity or all launches were recorded",
+			false,
+			func(g *recording.GPU) *[]recording.GPUWindow { return &g.Windows },
+			func(_ int, v recording.GPUWindow) windowRow { return windowRow(v) },
+			func(r windowRow) recording.GPUWindow { return recording.GPUWindow(r) },
+		),
+		ofGPU(
+			"devices",
+			"GPUs that the target uses",
+			false,
+			func(g *recording.GPU) *[]recording.Device { return &g.Devices },
+			func(_ int, v recording.Device) deviceRow { return deviceRow(v) },
+			func(r deviceRow) recording.Device { return recording.Device(r) },
+		),
+		ofGPU(
+			"streams",
+			"CUDA streams",
+			false,
+			func(g *recording.GPU) *[]recording.Stream { return &g.Streams },
+			func(_ int, v recording.Stream) streamRow { return streamRow(v) },
+			func(r streamRow) recording.Stream { return recording.Stream(r) },
+		),
+		ofGPU(
+			"kernel_names",
+			"kernel functions",
+			true,
+			func(g *recording.GPU) *[]recording.Kernel { return &g.Kernels },
 			func(i int, v recording.Kernel) kernelNameRow {
 				return kernelNameRow{uint32(i) + 1, v.Name, v.Registers, v.StaticShared, v.Local}
 			},
 			func(r kernelNameRow) recording.Kernel {
-				return recording.Kernel{Name: r.Name, Registers: r.Registers, StaticShared: r.StaticShared, Local: r.Local}
-			}),
-		ofGPU("range_names", "names of ranges", true, func(g *recording.GPU) *[]string { return &g.Ranges },
-			func(i int, v string) rangeNameRow { return rangeNameRow{uint32(i) + 1, v} }, func(r rangeNameRow) string { return r.Name }),
-		ofGPU("attributes", "attributes of Python scopes", true, func(g *recording.GPU) *[]string { return &g.Attributes },
-			func(i int, v string) attributesRow { return attributesRow{uint32(i) + 1, v} }, func(r attributesRow) string { return r.Text }),
+				return recording.Kernel{
+					Name:         r.Name,
+					Registers:    r.Registers,
+					StaticShared: r.StaticShared,
+					Local:        r.Local,
+				}
+			},
+		),
+		ofGPU(
+			"range_names",
+			"names of ranges",
+			true,
+			func(g *recording.GPU) *[]string { return &g.Ranges },
+			func(i int, v string) rangeNameRow { return rangeNameRow{uint32(i) + 1, v} },
+			func(r rangeNameRow) string { return r.Name },
+		),
+		ofGPU(
+			"attributes",
+			"attributes of Python scopes",
+			true,
+			func(g *recording.GPU) *[]string { return &g.Attributes },
+			func(i int, v string) attributesRow { return attributesRow{uint32(i) + 1, v} },
+			func(r attributesRow) string { return r.Text },
+		),
 	}
 }

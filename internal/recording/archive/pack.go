@@ -111,7 +111,11 @@ func zipOne(z *zip.Writer, s store, folder, name string) error {
 		method = zip.Deflate
 	}
 	// A fixed time, so that packing twice gives the same bytes. Zip begins in 1980.
-	header := &zip.FileHeader{Name: folder + "/" + name, Method: method, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+	header := &zip.FileHeader{
+		Name:     folder + "/" + name,
+		Method:   method,
+		Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
 	header.SetMode(0o644)
 	out, err := z.CreateHeader(header)
 	if err == nil {

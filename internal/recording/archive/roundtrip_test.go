@@ -80,32 +80,74 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 		Schema: recording.SchemaVersion, Version: word(r), Host: recording.Host{Kernel: word(r), Arch: "amd64", CPUs: r.IntN(99)},
 		Target: r.Uint32(), From: from, To: to, WallFrom: r.Int64(),
 		Processes: several(r, func() recording.Process {
-			return recording.Process{PID: r.Uint32(), NSPID: r.Uint32(), Comm: word(r), Cmdline: word(r), Born: r.Uint64(), Died: r.Uint64(), ExitCode: -r.Int32()}
+			return recording.Process{
+				PID:      r.Uint32(),
+				NSPID:    r.Uint32(),
+				Comm:     word(r),
+				Cmdline:  word(r),
+				Born:     r.Uint64(),
+				Died:     r.Uint64(),
+				ExitCode: -r.Int32(),
+			}
 		}),
 		Threads: several(r, thread), OtherThreads: several(r, thread),
 		Functions: several(r, func() recording.Function {
-			return recording.Function{Name: word(r), Base: word(r), Group: []string{"launch", "copy"}[r.IntN(2)], Timed: r.IntN(2) == 0}
+			return recording.Function{
+				Name:  word(r),
+				Base:  word(r),
+				Group: []string{"launch", "copy"}[r.IntN(2)],
+				Timed: r.IntN(2) == 0,
+			}
 		}),
 		Libraries: several(r, func() recording.Library {
 			return recording.Library{PID: r.Uint32(), Path: word(r), Inode: r.Uint64(), Found: -r.Int()}
 		}),
 		Sources: several(r, func() recording.Source { return recording.Source{Name: word(r), State: word(r)} }),
-		Losses:  several(r, func() loss.Loss { return loss.Loss{Reason: loss.RingFull, Count: r.Uint64(), Where: word(r)} }),
+		Losses: several(
+			r,
+			func() loss.Loss { return loss.Loss{Reason: loss.RingFull, Count: r.Uint64(), Where: word(r)} },
+		),
 		Frames: several(r, func() recording.Frame {
 			return recording.Frame{Kind: recording.PythonFrame, Name: word(r), File: word(r), Line: r.Uint32()}
 		}),
-		Stacks: several(r, func() recording.Node { return recording.Node{Parent: int32(r.Uint32()), Frame: r.Uint32()} }),
+		Stacks: several(
+			r,
+			func() recording.Node { return recording.Node{Parent: int32(r.Uint32()), Frame: r.Uint32()} },
+		),
 		Objects: several(r, func() recording.Object {
 			return recording.Object{PID: r.Uint32(), Inode: r.Uint64(), Name: word(r), Role: recording.Accepted}
 		}),
 		Requests: several(r, func() recording.Request {
-			return recording.Request{Number: r.Uint64(), PID: r.Uint32(), FirstToken: r.Uint64(), Route: word(r), Model: word(r), Streamed: r.IntN(2) == 0, OutputTokens: r.Uint32(), TokenSource: word(r)}
+			return recording.Request{
+				Number:       r.Uint64(),
+				PID:          r.Uint32(),
+				FirstToken:   r.Uint64(),
+				Route:        word(r),
+				Model:        word(r),
+				Streamed:     r.IntN(2) == 0,
+				OutputTokens: r.Uint32(),
+				TokenSource:  word(r),
+			}
 		}),
 		Steps: several(r, func() recording.Step {
-			return recording.Step{TS: r.Uint64(), Made: r.Uint64(), PID: r.Uint32(), Requests: r.Uint32(), Stats: r.IntN(2) == 0, KVPermille: r.Uint32()}
+			return recording.Step{
+				TS:         r.Uint64(),
+				Made:       r.Uint64(),
+				PID:        r.Uint32(),
+				Requests:   r.Uint32(),
+				Stats:      r.IntN(2) == 0,
+				KVPermille: r.Uint32(),
+			}
 		}),
 		EngineRequests: several(r, func() recording.EngineRequest {
-			return recording.EngineRequest{ID: word(r), PID: r.Uint32(), Asked: r.Uint64(), First: r.Uint64(), Finish: word(r), Preemptions: r.Uint32()}
+			return recording.EngineRequest{
+				ID:          word(r),
+				PID:         r.Uint32(),
+				Asked:       r.Uint64(),
+				First:       r.Uint64(),
+				Finish:      word(r),
+				Preemptions: r.Uint32(),
+			}
 		}),
 		Pressure: several(r, func() recording.Pressure {
 			p := recording.Pressure{TS: r.Uint64(), Throttled: r.Uint64(), GPUNode: -1}
@@ -119,7 +161,11 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 		m.Overhead = &recording.Overhead{
 			Target: r.Uint32(), Budget: 0.02, Total: recording.Cost{Share: r.Float64(), Low: -r.Float64(), Basis: word(r)}, State: word(r),
 			Sources: several(r, func() recording.OverheadSource {
-				return recording.OverheadSource{Name: word(r), Level: word(r), Shares: []recording.LevelShare{{Level: word(r), Share: 1}}}
+				return recording.OverheadSource{
+					Name:   word(r),
+					Level:  word(r),
+					Shares: []recording.LevelShare{{Level: word(r), Share: 1}},
+				}
 			}),
 		}
 	}
@@ -134,12 +180,18 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 
 func randomGPU(r *rand.Rand) *recording.GPU {
 	return &recording.GPU{
-		Mode:   word(r),
-		Agents: several(r, func() recording.Agent { return recording.Agent{PID: r.Uint32(), State: word(r), Joined: r.Uint64()} }),
+		Mode: word(r),
+		Agents: several(
+			r,
+			func() recording.Agent { return recording.Agent{PID: r.Uint32(), State: word(r), Joined: r.Uint64()} },
+		),
 		Windows: several(r, func() recording.GPUWindow {
 			return recording.GPUWindow{PID: r.Uint32(), From: r.Uint64(), Activity: r.IntN(2) == 0}
 		}),
-		Devices:    several(r, func() recording.Device { return recording.Device{ID: r.Uint32(), Name: word(r), Memory: r.Uint64()} }),
+		Devices: several(
+			r,
+			func() recording.Device { return recording.Device{ID: r.Uint32(), Name: word(r), Memory: r.Uint64()} },
+		),
 		Streams:    several(r, func() recording.Stream { return recording.Stream{ID: r.Uint32(), Priority: -5} }),
 		Kernels:    several(r, func() recording.Kernel { return recording.Kernel{Name: word(r), Local: r.Uint32()} }),
 		Ranges:     several(r, func() string { return word(r) }),
@@ -172,10 +224,17 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 				t.Fatalf("seed %d, %s: meta (-want +got):\n%s", seed, filepath.Base(place), diff)
 			}
 			if !slices.Equal(want.Events, got.Events) {
-				t.Fatalf("seed %d, %s: %d events became %d others", seed, filepath.Base(place), len(want.Events), len(got.Events))
+				t.Fatalf(
+					"seed %d, %s: %d events became %d others",
+					seed,
+					filepath.Base(place),
+					len(want.Events),
+					len(got.Events),
+				)
 			}
 		}
-		if in, err := archive.Inspect(again, true); err != nil || len(in.Unfinished)+len(in.Unknown)+len(in.Missing)+len(in.Damaged) > 0 {
+		if in, err := archive.Inspect(again, true); err != nil ||
+			len(in.Unfinished)+len(in.Unknown)+len(in.Missing)+len(in.Damaged) > 0 {
 			t.Fatalf("seed %d: %+v, %v", seed, in, err)
 		}
 		_ = os.RemoveAll(dir)

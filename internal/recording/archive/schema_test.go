@@ -47,7 +47,17 @@ func TestFieldsGiveBackWhatTheyTook(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		for _, table := range eventTables() {
-			e := event.Event{TS: r.Uint64(), Dur: r.Uint64(), PID: r.Uint32(), TID: r.Uint32(), Func: uint16(r.Uint32()), Kind: table.kind, Flags: event.Flags(r.Uint32()), Ret: int32(r.Uint32()), Args: [4]uint64{r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64()}}
+			e := event.Event{
+				TS:    r.Uint64(),
+				Dur:   r.Uint64(),
+				PID:   r.Uint32(),
+				TID:   r.Uint32(),
+				Func:  uint16(r.Uint32()),
+				Kind:  table.kind,
+				Flags: event.Flags(r.Uint32()),
+				Ret:   int32(r.Uint32()),
+				Args:  [4]uint64{r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64()},
+			}
 			if table.kind == event.None {
 				e.Kind = event.Kind(r.Uint32())
 			}
@@ -77,8 +87,15 @@ func TestEveryTableOfMetaIsWritten(t *testing.T) {
 	if got := len(nameTables()) - 1; got != slices { // numa_pages is a part of Pressure
 		t.Errorf("%d tables of names for %d tables of a recording", got, slices)
 	}
-	if meta.NumField()-13 != 11 || reflect.TypeFor[recording.Pressure]().NumField() != 7 || reflect.TypeFor[recording.Function]().NumField() != 5 || reflect.TypeFor[recording.Frame]().NumField() != 4 || reflect.TypeFor[recording.Kernel]().NumField() != 4 || reflect.TypeFor[recording.Host]().NumField() != 4 {
-		t.Errorf("a type of package record has other fields (Meta %d): write them as well, then change this test", meta.NumField())
+	if meta.NumField()-13 != 11 || reflect.TypeFor[recording.Pressure]().NumField() != 7 ||
+		reflect.TypeFor[recording.Function]().NumField() != 5 ||
+		reflect.TypeFor[recording.Frame]().NumField() != 4 ||
+		reflect.TypeFor[recording.Kernel]().NumField() != 4 ||
+		reflect.TypeFor[recording.Host]().NumField() != 4 {
+		t.Errorf(
+			"a type of package record has other fields (Meta %d): write them as well, then change this test",
+			meta.NumField(),
+		)
 	}
 }
 
@@ -90,7 +107,10 @@ func TestDocumentationNamesEveryTable(t *testing.T) {
 	}
 	if want := overview(); !strings.HasSuffix(string(text), want) {
 		if os.Getenv("UPDATE") == "" {
-			t.Fatal("docs/recordings.md lacks a table: run UPDATE=1 go test ./internal/recording/archive -run Documentation")
+			t.Fatal(
+
+				"docs/recordings.md lacks a table: run UPDATE=1 go test ./internal/recording/archive -run Documentation",
+			)
 		}
 		before, _, found := strings.Cut(string(text), overviewBegin)
 		if !found {

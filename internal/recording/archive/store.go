@@ -251,7 +251,9 @@ func prefixOf(z *zip.Reader) string {
 
 // safe reports whether a name stays in its folder, on every system.
 func safe(name string) bool {
-	return name != "" && len(name) <= 512 && filepath.IsLocal(name) && path.Clean(name) == name && !strings.ContainsAny(name, "\\:\x00") && strings.Count(name, "/") <= 4
+	return name != "" && len(name) <= 512 && filepath.IsLocal(name) && path.Clean(name) == name &&
+		!strings.ContainsAny(name, "\\:\x00") &&
+		strings.Count(name, "/") <= 4
 }
 
 // Close lets go of the zip file.
@@ -263,7 +265,12 @@ func (p *zipped) open(name string) (io.ReadCloser, int64, error) {
 		return nil, 0, fmt.Errorf("open %s: %w", name, os.ErrNotExist)
 	}
 	if f.UncompressedSize64 > maxFileBytes {
-		return nil, 0, fmt.Errorf("%s claims %d bytes, over the limit of %d", name, f.UncompressedSize64, int64(maxFileBytes))
+		return nil, 0, fmt.Errorf(
+			"%s claims %d bytes, over the limit of %d",
+			name,
+			f.UncompressedSize64,
+			int64(maxFileBytes),
+		)
 	}
 	in, err := f.Open()
 	if err != nil {

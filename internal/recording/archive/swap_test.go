@@ -45,7 +45,8 @@ func TestASwappedFolderLeadsNowhere(t *testing.T) {
 			if left, err := os.ReadDir(private); err != nil || len(left) > 0 {
 				t.Errorf("root's folder has %v, %v", left, err)
 			}
-			if rec, err := archive.Read(filepath.Join(dir, "gone"), archive.DefaultLimits()); err != nil || len(rec.Events) == 0 {
+			if rec, err := archive.Read(filepath.Join(dir, "gone"), archive.DefaultLimits()); err != nil ||
+				len(rec.Events) == 0 {
 				t.Errorf("the recording is not where its folder went: %v", err)
 			}
 		})

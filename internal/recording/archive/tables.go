@@ -17,7 +17,12 @@ type eventTable struct {
 
 // tieColumn puts events that began in the same ns into their order: 0 for nearly all of them.
 func tieColumn() column {
-	return column{"tie", int32Kind, packDict, "order among the events of all tables that start in the same ns; 0 for nearly all"}
+	return column{
+		"tie",
+		int32Kind,
+		packDict,
+		"order among the events of all tables that start in the same ns; 0 for nearly all",
+	}
 }
 
 // The names of the tables of events.
@@ -36,19 +41,63 @@ const launchGroup = "launch"
 func eventTables() []eventTable {
 	return []eventTable{
 		{name: tableCalls, kind: event.Call, doc: "CUDA API calls that are not kernel launches", fields: callFields()},
-		{name: tableLaunches, kind: event.Call, doc: "CUDA API calls that launch a kernel, with the launch configuration", fields: launchFields()},
+		{
+			name:   tableLaunches,
+			kind:   event.Call,
+			doc:    "CUDA API calls that launch a kernel, with the launch configuration",
+			fields: launchFields(),
+		},
 		{name: "kernels", kind: event.Kernel, doc: "kernel executions on the GPU", fields: kernelFields()},
 		{name: "copies", kind: event.Copy, doc: "memory copies by the GPU", fields: copyFields()},
 		{name: "sets", kind: event.Set, doc: "memory sets by the GPU", fields: setFields()},
-		{name: "syncs", kind: event.Sync, doc: "waits of a thread or a stream for the GPU, from CUPTI", fields: syncFields()},
-		{name: "overheads", kind: event.Overhead, doc: "time spent in CUPTI itself or in the driver's compiler", fields: overheadFields()},
-		{name: "ranges", kind: event.Range, doc: "named ranges of threads: NVTX ranges and Python scopes", fields: rangeFields()},
+		{
+			name:   "syncs",
+			kind:   event.Sync,
+			doc:    "waits of a thread or a stream for the GPU, from CUPTI",
+			fields: syncFields(),
+		},
+		{
+			name:   "overheads",
+			kind:   event.Overhead,
+			doc:    "time spent in CUPTI itself or in the driver's compiler",
+			fields: overheadFields(),
+		},
+		{
+			name:   "ranges",
+			kind:   event.Range,
+			doc:    "named ranges of threads: NVTX ranges and Python scopes",
+			fields: rangeFields(),
+		},
 		{name: "samples", kind: event.Sample, doc: "stack samples of threads", fields: sampleFields()},
-		{name: "thread_states", kind: event.OffCPU, doc: "off-CPU intervals of threads, and scheduling marks", fields: stateFields()},
-		{name: tableOpen, kind: event.OffCPU, doc: "thread_states still open at the end of the recording", fields: stateFields(), latest: true},
-		{name: "request_chunks", kind: event.RequestChunk, doc: "writes of parts of streamed responses that carry content", fields: requestChunkFields()},
-		{name: tableLifecycle, doc: "fork, exec and exit events; the current daemon writes none, see processes", fields: lifecycleFields()},
-		{name: tableOther, doc: "skipped CUDA calls (kind 13), memory of frameworks (kinds 80 to 83, bpf/event.h), and events of kinds that the writer does not know", fields: otherFields()},
+		{
+			name:   "thread_states",
+			kind:   event.OffCPU,
+			doc:    "off-CPU intervals of threads, and scheduling marks",
+			fields: stateFields(),
+		},
+		{
+			name:   tableOpen,
+			kind:   event.OffCPU,
+			doc:    "thread_states still open at the end of the recording",
+			fields: stateFields(),
+			latest: true,
+		},
+		{
+			name:   "request_chunks",
+			kind:   event.RequestChunk,
+			doc:    "writes of parts of streamed responses that carry content",
+			fields: requestChunkFields(),
+		},
+		{
+			name:   tableLifecycle,
+			doc:    "fork, exec and exit events; the current daemon writes none, see processes",
+			fields: lifecycleFields(),
+		},
+		{
+			name:   tableOther,
+			doc:    "skipped CUDA calls (kind 13), memory of frameworks (kinds 80 to 83, bpf/event.h), and events of kinds that the writer does not know",
+			fields: otherFields(),
+		},
 	}
 }
 

@@ -133,7 +133,10 @@ func (f *File) column(name string, kinds ...physical) (int, error) {
 	}
 	c := f.columns[i]
 	if !c.required {
-		return 0, fmt.Errorf("its column %s may hold nulls, which recordings have none of: another program wrote the file", name)
+		return 0, fmt.Errorf(
+			"its column %s may hold nulls, which recordings have none of: another program wrote the file",
+			name,
+		)
 	}
 	for _, k := range kinds {
 		if c.kind == k {

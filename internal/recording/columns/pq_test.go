@@ -26,7 +26,9 @@ type row struct {
 func write(t testing.TB, rows []row, options ...parquet.WriterOption) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w := parquet.NewGenericWriter[row](&b, append([]parquet.WriterOption{parquet.DataPageVersion(1), parquet.PageBufferSize(2000)}, options...)...)
+	w := parquet.NewGenericWriter[row](
+		&b,
+		append([]parquet.WriterOption{parquet.DataPageVersion(1), parquet.PageBufferSize(2000)}, options...)...)
 	if _, err := w.Write(rows); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,16 @@ func TestAgainstAnotherWriter(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 127, 128, 129, 5000} {
 		rows := make([]row, n)
 		for i := range rows {
-			rows[i] = row{int32(r.Uint32()), int64(r.Uint64()), int64(r.Uint64N(9)), r.Uint64(), r.IntN(2) == 0, strings.Repeat("x", r.IntN(4)), "w", nil}
+			rows[i] = row{
+				int32(r.Uint32()),
+				int64(r.Uint64()),
+				int64(r.Uint64N(9)),
+				r.Uint64(),
+				r.IntN(2) == 0,
+				strings.Repeat("x", r.IntN(4)),
+				"w",
+				nil,
+			}
 			if i%7 == 0 {
 				rows[i].Delta64, rows[i].Delta32 = math.MinInt64, math.MaxInt32
 			}
@@ -64,7 +75,27 @@ func TestAgainstAnotherWriter(t *testing.T) {
 		if err != nil || f.Rows != n {
 			t.Fatal(n, err)
 		}
-		delta32, delta64, dict, plain, flag := column(t, f, "delta32"), column(t, f, "delta64"), column(t, f, "dict"), column(t, f, "plain"), column(t, f, "flag")
+		delta32, delta64, dict, plain, flag := column(
+			t,
+			f,
+			"delta32",
+		), column(
+			t,
+			f,
+			"delta64",
+		), column(
+			t,
+			f,
+			"dict",
+		), column(
+			t,
+			f,
+			"plain",
+		), column(
+			t,
+			f,
+			"flag",
+		)
 		text, err := f.Strings("text")
 		if err != nil {
 			t.Fatal(err)
@@ -74,8 +105,23 @@ func TestAgainstAnotherWriter(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, w := range rows {
-			if int32(uint32(delta32[i])) != w.Delta32 || int64(delta64[i]) != w.Delta64 || int64(dict[i]) != w.Dict || plain[i] != w.Plain || (flag[i] == 1) != w.Flag || text[i] != w.Text || words[i] != w.Words {
-				t.Fatalf("row %d of %d is %+v, read as %v %v %v %v %v %q", i, n, w, delta32[i], delta64[i], dict[i], plain[i], flag[i], text[i])
+			if int32(uint32(delta32[i])) != w.Delta32 || int64(delta64[i]) != w.Delta64 || int64(dict[i]) != w.Dict ||
+				plain[i] != w.Plain ||
+				(flag[i] == 1) != w.Flag ||
+				text[i] != w.Text ||
+				words[i] != w.Words {
+				t.Fatalf(
+					"row %d of %d is %+v, read as %v %v %v %v %v %q",
+					i,
+					n,
+					w,
+					delta32[i],
+					delta64[i],
+					dict[i],
+					plain[i],
+					flag[i],
+					text[i],
+				)
 			}
 		}
 		if err := f.Ints("maybe", nil); err == nil || !strings.Contains(err.Error(), "nulls") {

@@ -23,11 +23,34 @@ func example() *Dump {
 			Notes: []string{"the interpreter was replaced"},
 			Threads: []Thread{
 				{TID: 10, Name: "main", State: Idle, Doing: "read of pipe:[1]", Whole: true, Frames: []Frame{
-					{Frame: recordtest.Native("read", "libc.so.6")}, {Frame: recordtest.Python("f", "/app/f.py", 3)}, internal, {Frame: recordtest.Native("main", "")},
+					{
+						Frame: recordtest.Native("read", "libc.so.6"),
+					}, {Frame: recordtest.Python("f", "/app/f.py", 3)}, internal, {Frame: recordtest.Native("main", "")},
 				}},
-				{TID: 11, Name: "busy", State: Active, Cut: "it is on a CPU, so that its registers are not known", Frames: []Frame{{Frame: recordtest.Python("g", "/app/f.py", 9)}}},
-				{TID: 12, Name: "ready", State: Runnable, Whole: true, Torn: true, Frames: []Frame{internal, {Frame: recordtest.Native("h", "libh.so")}}},
-				{TID: 13, Name: "gil", State: Idle, Activity: "waiting for the GIL", Doing: "a lock or condition (futex 0x1)", Cut: "generated code", Frames: []Frame{{Frame: recordtest.Native("take_gil", "python3.12")}}},
+				{
+					TID:    11,
+					Name:   "busy",
+					State:  Active,
+					Cut:    "it is on a CPU, so that its registers are not known",
+					Frames: []Frame{{Frame: recordtest.Python("g", "/app/f.py", 9)}},
+				},
+				{
+					TID:    12,
+					Name:   "ready",
+					State:  Runnable,
+					Whole:  true,
+					Torn:   true,
+					Frames: []Frame{internal, {Frame: recordtest.Native("h", "libh.so")}},
+				},
+				{
+					TID:      13,
+					Name:     "gil",
+					State:    Idle,
+					Activity: "waiting for the GIL",
+					Doing:    "a lock or condition (futex 0x1)",
+					Cut:      "generated code",
+					Frames:   []Frame{{Frame: recordtest.Native("take_gil", "python3.12")}},
+				},
 				{TID: 14, Name: "gc", State: Active, Activity: "garbage collection", Frames: []Frame{}},
 				{TID: 15, Name: "gone", State: Exited, Cut: "no frame pointer", Frames: []Frame{internal}},
 			},
@@ -112,11 +135,20 @@ func TestWriteErrorsAreReturned(t *testing.T) {
 // differs makes another.
 func TestEqualStacksAreShownOnce(t *testing.T) {
 	frame := func(name string, internal bool) Frame {
-		return Frame{Frame: recording.Frame{Kind: recording.PythonFrame, Name: name, File: "pool.py", Line: 7}, Internal: internal}
+		return Frame{
+			Frame:    recording.Frame{Kind: recording.PythonFrame, Name: name, File: "pool.py", Line: 7},
+			Internal: internal,
+		}
 	}
 	p := Process{PID: 1, Comm: "python"}
 	for i := range 12 {
-		th := Thread{TID: uint32(10 + i), Name: "worker", State: Idle, Doing: "futex", Frames: []Frame{frame("wait", false), frame("eval", true)}}
+		th := Thread{
+			TID:    uint32(10 + i),
+			Name:   "worker",
+			State:  Idle,
+			Doing:  "futex",
+			Frames: []Frame{frame("wait", false), frame("eval", true)},
+		}
 		switch i {
 		case 3:
 			th.Name = "loader"
@@ -135,7 +167,8 @@ func TestEqualStacksAreShownOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		"9 threads (idle: futex): \"worker\" 10, 11, 12, 14, 18, 19, 20; \"loader\" 13 and 1 more\n    wait (pool.py:7)\n",
-		"Thread 15 (idle: futex): \"worker\"\n    work (pool.py:7)\n", "Thread 16 (active)", "Thread 17 (idle: futex): \"worker\"\n    wait (pool.py:7)\n",
+		"Thread 15 (idle: futex): \"worker\"\n    work (pool.py:7)\n", "Thread 16 (active)",
+		"Thread 17 (idle: futex): \"worker\"\n    wait (pool.py:7)\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)

@@ -127,7 +127,16 @@ const (
 // blocked in: its Func, Flags and Args[3] are theirs. known is false where they are of several reasons;
 // others says that threads of other processes ended them.
 func ShortOf(e *Event) (one Event, others, known bool) {
-	one = Event{TS: e.TS, Dur: e.Dur, PID: e.PID, TID: e.TID, Kind: OffCPU, Func: uint16(e.Ret), Flags: Timed | Flags(e.Ret>>16), Args: [4]uint64{3: e.Args[3]}}
+	one = Event{
+		TS:    e.TS,
+		Dur:   e.Dur,
+		PID:   e.PID,
+		TID:   e.TID,
+		Kind:  OffCPU,
+		Func:  uint16(e.Ret),
+		Flags: Timed | Flags(e.Ret>>16),
+		Args:  [4]uint64{3: e.Args[3]},
+	}
 	return one, e.Ret&shortOthers != 0, e.Ret&shortKnown != 0
 }
 

@@ -62,7 +62,11 @@ const maxFunctions = 1 << 16
 // name counts a name that is kept.
 func (b *builder) name(s string) error {
 	if b.names += int64(len(s)); b.names > b.limits.Names {
-		return fmt.Errorf("its names are longer than the limit of %d bytes together: %w", b.limits.Names, memlimit.ErrExceeded)
+		return fmt.Errorf(
+			"its names are longer than the limit of %d bytes together: %w",
+			b.limits.Names,
+			memlimit.ErrExceeded,
+		)
 	}
 	return nil
 }
@@ -181,7 +185,10 @@ func (b *builder) skip(why string) {
 // finish makes the recording. about is what the tool records and what it lacks.
 func (b *builder) finish(wallOf func(ns uint64) int64, about []recording.Source) (*recording.Recording, error) {
 	if len(b.events) == 0 && b.spans.count == 0 {
-		return nil, fmt.Errorf("it has no row about CUDA calls, GPUs, threads, operators or ranges%s: was the profiler on?", b.left())
+		return nil, fmt.Errorf(
+			"it has no row about CUDA calls, GPUs, threads, operators or ranges%s: was the profiler on?",
+			b.left(),
+		)
 	}
 	b.completeCalls()
 	if err := b.trace(); err != nil {
@@ -238,7 +245,10 @@ func (b *builder) window() {
 	}
 	b.gpu.Mode = "continuous"
 	for _, p := range m.Processes {
-		b.gpu.Windows = append(b.gpu.Windows, recording.GPUWindow{PID: p.PID, From: b.from, To: b.to, Activity: b.active, Calls: true, End: "kept"})
+		b.gpu.Windows = append(
+			b.gpu.Windows,
+			recording.GPUWindow{PID: p.PID, From: b.from, To: b.to, Activity: b.active, Calls: true, End: "kept"},
+		)
 	}
 }
 
@@ -252,7 +262,10 @@ func (b *builder) tables() {
 		}
 		m.Threads = append(m.Threads, recording.Thread{PID: uint32(k >> 32), TID: uint32(k), Name: name})
 	}
-	slices.SortFunc(m.Threads, func(x, y recording.Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) })
+	slices.SortFunc(
+		m.Threads,
+		func(x, y recording.Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) },
+	)
 	for s := range b.streams {
 		b.gpu.Streams = append(b.gpu.Streams, s)
 	}
@@ -262,7 +275,10 @@ func (b *builder) tables() {
 	for _, d := range b.devices {
 		b.gpu.Devices = append(b.gpu.Devices, d)
 	}
-	slices.SortFunc(b.gpu.Devices, func(x, y recording.Device) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(
+		b.gpu.Devices,
+		func(x, y recording.Device) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.ID, y.ID)) },
+	)
 	b.gpu.Agents = []recording.Agent{}
 	m.Target = b.target()
 }

@@ -26,7 +26,11 @@ func (b *builder) room(ts uint64) (bool, error) {
 			continue
 		}
 		if !b.cut() {
-			return false, fmt.Errorf("it has more than %d events at one time, the limit: %w", b.limits.Events, memlimit.ErrExceeded)
+			return false, fmt.Errorf(
+				"it has more than %d events at one time, the limit: %w",
+				b.limits.Events,
+				memlimit.ErrExceeded,
+			)
 		}
 	}
 	if ts >= b.until {
@@ -80,6 +84,11 @@ func (b *builder) cutText() string {
 		return ""
 	}
 	from := b.meta.From
-	return fmt.Sprintf("the file has more rows than fit into the memory that may be used (--max-memory): its first %.3f s of %.3f s are read, %d later rows are not",
-		float64(b.until-min(from, b.until))/1e9, float64(b.ends-min(from, b.ends))/1e9, b.late)
+	return fmt.Sprintf(
+
+		"the file has more rows than fit into the memory that may be used (--max-memory): its first %.3f s of %.3f s are read, %d later rows are not",
+		float64(b.until-min(from, b.until))/1e9,
+		float64(b.ends-min(from, b.ends))/1e9,
+		b.late,
+	)
 }

@@ -42,16 +42,29 @@ func (r *endless) Read(p []byte) (int, error) {
 
 func steps(n int) []byte {
 	at := n * 100
-	return fmt.Appendf(nil, `{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":9,"tid":9,"ts":%d,"dur":50,"args":{"External id":%d,"Input Dims":[[4096,4096],[4096,4096]]}},`+
-		`{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":%d,"dur":5,"args":{"correlation":%d}},`+
-		`{"ph":"s","id":%d,"pid":9,"tid":9,"ts":%d,"cat":"ac2g","name":"ac2g"},`+
-		`{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":%d,"dur":60,"args":{"device":0,"stream":7,"correlation":%d,"grid":[32,64,1],"block":[128,1,1]}},`,
-		at, n, at+10, n, n, at+10, at+20, n)
+	return fmt.Appendf(
+		nil,
+		`{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":9,"tid":9,"ts":%d,"dur":50,"args":{"External id":%d,"Input Dims":[[4096,4096],[4096,4096]]}},`+
+			`{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":%d,"dur":5,"args":{"correlation":%d}},`+
+			`{"ph":"s","id":%d,"pid":9,"tid":9,"ts":%d,"cat":"ac2g","name":"ac2g"},`+
+			`{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":%d,"dur":60,"args":{"device":0,"stream":7,"correlation":%d,"grid":[32,64,1],"block":[128,1,1]}},`,
+		at,
+		n,
+		at+10,
+		n,
+		n,
+		at+10,
+		at+20,
+		n,
+	)
 }
 
 // TestTooLargeIsCut holds that of a trace that does not fit its beginning is read, whole, and that this is said.
 func TestTooLargeIsCut(t *testing.T) {
-	rec, err := importer.ReadKineto(&endless{left: 20_000_000}, importer.Limits{Bytes: 1 << 30, Events: 20_000, Names: 1 << 20})
+	rec, err := importer.ReadKineto(
+		&endless{left: 20_000_000},
+		importer.Limits{Bytes: 1 << 30, Events: 20_000, Names: 1 << 20},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +77,14 @@ func TestTooLargeIsCut(t *testing.T) {
 		}
 	}
 	steps := int(rec.Meta.To-rec.Meta.From) / 100_000
-	if kinds[event.Kernel] < 2000 || kinds[event.Call]-kinds[event.Kernel] > 1 || kinds[event.Kernel]-steps > 1 || steps-kinds[event.Kernel] > 1 {
-		t.Errorf("%d steps lie in the window, %d calls and %d kernels are there", steps, kinds[event.Call], kinds[event.Kernel])
+	if kinds[event.Kernel] < 2000 || kinds[event.Call]-kinds[event.Kernel] > 1 || kinds[event.Kernel]-steps > 1 ||
+		steps-kinds[event.Kernel] > 1 {
+		t.Errorf(
+			"%d steps lie in the window, %d calls and %d kernels are there",
+			steps,
+			kinds[event.Call],
+			kinds[event.Kernel],
+		)
 	}
 	if last > rec.Meta.To {
 		t.Errorf("a kernel begins at %d, the window ends at %d", last, rec.Meta.To)
@@ -85,7 +104,10 @@ func TestTooLargeIsCut(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	const variable = "INFERSCOPE_TEST_IMPORT"
 	if os.Getenv(variable) != "" {
-		rec, err := importer.ReadKineto(&endless{left: 100_000_000}, importer.Limits{Bytes: 1 << 30, Events: 50_000, Names: 1 << 20})
+		rec, err := importer.ReadKineto(
+			&endless{left: 100_000_000},
+			importer.Limits{Bytes: 1 << 30, Events: 50_000, Names: 1 << 20},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

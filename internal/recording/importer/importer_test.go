@@ -103,7 +103,8 @@ func TestBombs(t *testing.T) {
 		t.Errorf("took %d bytes", took)
 	}
 	limits.Bytes = 1000
-	if _, err := importer.ReadKineto(strings.NewReader(`{"traceEvents":[`+row), limits); err == nil || !strings.Contains(err.Error(), "limit of bytes") {
+	if _, err := importer.ReadKineto(strings.NewReader(`{"traceEvents":[`+row), limits); err == nil ||
+		!strings.Contains(err.Error(), "limit of bytes") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -202,11 +203,13 @@ func TestNsys(t *testing.T) {
 		t.Fatal(err)
 	}
 	tl := timeline.Build(rec)
-	if len(tl.Activities) != 1 || tl.Activities[0].Link != timeline.ByID || tl.Kernel(&tl.Activities[0]).Name != "void gemm()" {
+	if len(tl.Activities) != 1 || tl.Activities[0].Link != timeline.ByID ||
+		tl.Kernel(&tl.Activities[0]).Name != "void gemm()" {
 		t.Fatalf("activities %+v", tl.Activities)
 	}
 	op := &tl.Ops[tl.Activities[0].Op]
-	if e := tl.RawEvent(op); rec.Meta.Functions[op.Func].Name != "cudaLaunchKernel" || e.PID != 42 || e.TID != 43 || e.Args[2] != 8|4<<32|2<<48 {
+	if e := tl.RawEvent(op); rec.Meta.Functions[op.Func].Name != "cudaLaunchKernel" || e.PID != 42 || e.TID != 43 ||
+		e.Args[2] != 8|4<<32|2<<48 {
 		t.Errorf("launch %s %+v", rec.Meta.Functions[op.Func].Name, *e)
 	}
 	kinds := map[event.Kind]int{}
@@ -227,23 +230,31 @@ func TestNsys(t *testing.T) {
 		}
 	}
 	for i := range rec.Events {
-		if e := &rec.Events[i]; e.Kind == event.Sample && e.Func == uint16(event.Clock) && e.Args[1] != uint64(event.Spliced) {
+		if e := &rec.Events[i]; e.Kind == event.Sample && e.Func == uint16(event.Clock) &&
+			e.Args[1] != uint64(event.Spliced) {
 			t.Errorf("a stack that nsys could not follow to its end is of origin %d", e.Args[1])
 		}
 	}
-	want := []recording.Frame{{Kind: recording.NativeFrame, Name: "step", File: "libx.so"}, {Kind: recording.NativeFrame, Name: "main", File: "libx.so"}}
-	if len(rec.Meta.Stacks) < 2 || rec.Meta.Frames[rec.Meta.Stacks[0].Frame] != want[0] || rec.Meta.Frames[rec.Meta.Stacks[1].Frame] != want[1] {
+	want := []recording.Frame{
+		{Kind: recording.NativeFrame, Name: "step", File: "libx.so"},
+		{Kind: recording.NativeFrame, Name: "main", File: "libx.so"},
+	}
+	if len(rec.Meta.Stacks) < 2 || rec.Meta.Frames[rec.Meta.Stacks[0].Frame] != want[0] ||
+		rec.Meta.Frames[rec.Meta.Stacks[1].Frame] != want[1] {
 		t.Errorf("frames %+v, stacks %+v", rec.Meta.Frames, rec.Meta.Stacks)
 	}
 }
 
 // TestNsysMemory holds that kinds of memory are CUPTI's: nsys counts from 0, pageable.
 func TestNsysMemory(t *testing.T) {
-	rec, err := importer.Open(nsysFile(t, append(tables(),
+	rec, err := importer.Open(nsysFile(t, append(
+		tables(),
+
 		"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, bytes INT, copyKind INT, srcKind INT, dstKind INT)",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),(5400,5500,0,1,7,13,42<<24,4096,11,4,4)",
 		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020')",
-		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),(5150,5160,42<<24|43,12,20,0)")...))
+		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),(5150,5160,42<<24|43,12,20,0)",
+	)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +264,11 @@ func TestNsysMemory(t *testing.T) {
 			got = append(got, e.Ret)
 		}
 	}
-	want := []int32{1 | 1<<8 | 3<<16, 2 | 3<<8 | 2<<16 | 1<<24, 1 | 5<<8 | 5<<16} // CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 5 managed
+	want := []int32{
+		1 | 1<<8 | 3<<16,
+		2 | 3<<8 | 2<<16 | 1<<24,
+		1 | 5<<8 | 5<<16,
+	} // CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 5 managed
 	if !slices.Equal(got, want) {
 		t.Errorf("copies %#x, want %#x", got, want)
 	}
@@ -266,11 +281,16 @@ func TestNsysHostile(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no row") {
 		t.Errorf("a view: %v", err)
 	}
-	odd := append(tables(), "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('x',NULL,-1,1e300,x'00',9,-5,'y',8,4,2,128,1,1,512)", "INSERT INTO StringIds VALUES (99, NULL)")
+	odd := append(
+		tables(),
+		"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('x',NULL,-1,1e300,x'00',9,-5,'y',8,4,2,128,1,1,512)",
+		"INSERT INTO StringIds VALUES (99, NULL)",
+	)
 	if _, err := importer.Open(nsysFile(t, odd...)); err != nil {
 		t.Errorf("odd types: %v", err)
 	}
-	if _, err := importer.Open(nsysFile(t, "CREATE TABLE other (id)")); err == nil || !strings.Contains(err.Error(), "not of nsys") {
+	if _, err := importer.Open(nsysFile(t, "CREATE TABLE other (id)")); err == nil ||
+		!strings.Contains(err.Error(), "not of nsys") {
 		t.Errorf("another database: %v", err)
 	}
 }
@@ -334,7 +354,10 @@ func FuzzKineto(f *testing.F) {
 	f.Add([]byte(`[{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":1}]`))
 	f.Add([]byte("\x1f\x8b\x08\x00"))
 	fuzzing.Run(f, func(t *testing.T, text []byte) {
-		rec, err := importer.ReadKineto(bytes.NewReader(text), importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16})
+		rec, err := importer.ReadKineto(
+			bytes.NewReader(text),
+			importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16},
+		)
 		if err != nil {
 			return
 		}
@@ -375,7 +398,14 @@ func FuzzNsys(f *testing.F) {
 // TestNsysThreadsThatComeAndGo: a thread was on no CPU before it first came on one, and is on none after it left the
 // last, as one that has ended.
 func TestNsysThreadsThatComeAndGo(t *testing.T) {
-	rec, err := importer.Open(nsysFile(t, append(tables(), "INSERT INTO SCHED_EVENTS VALUES (500,1,1,42<<24|44),(900,1,0,42<<24|44),(800,1,1,99<<24|99)")...))
+	rec, err := importer.Open(
+		nsysFile(
+			t,
+			append(
+				tables(),
+				"INSERT INTO SCHED_EVENTS VALUES (500,1,1,42<<24|44),(900,1,0,42<<24|44),(800,1,1,99<<24|99)",
+			)...),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +417,9 @@ func TestNsysThreadsThatComeAndGo(t *testing.T) {
 	for _, iv := range all[1].Intervals {
 		got = append(got, fmt.Sprintf("%d-%d %v", iv.From, iv.To, iv.State))
 	}
-	if want := fmt.Sprintf("[%d-500 blocked 500-900 running 900-%d blocked]", rec.Meta.From, rec.Meta.To); fmt.Sprint(got) != want {
+	if want := fmt.Sprintf("[%d-500 blocked 500-900 running 900-%d blocked]", rec.Meta.From, rec.Meta.To); fmt.Sprint(
+		got,
+	) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
 }

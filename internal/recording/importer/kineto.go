@@ -312,7 +312,15 @@ func (k *kineto) call(r *row) error {
 	}
 	k.process(pid, "")
 	// Kineto has no arguments: Fault says that those slots are not known.
-	e := event.Event{TS: r.TS.ns, Dur: r.Dur.ns, PID: pid, TID: tid, Func: fn, Kind: event.Call, Flags: event.Timed | event.Fault}
+	e := event.Event{
+		TS:    r.TS.ns,
+		Dur:   r.Dur.ns,
+		PID:   pid,
+		TID:   tid,
+		Func:  fn,
+		Kind:  event.Call,
+		Flags: event.Timed | event.Fault,
+	}
 	if r.Args.Timed != nil && !*r.Args.Timed {
 		e.Flags, e.Dur = event.Fault, 0
 	}
@@ -350,7 +358,9 @@ func (k *kineto) annotation(r *row) error {
 		return err
 	}
 	k.process(pid, "")
-	return k.add(event.Event{TS: r.TS.ns, Dur: r.Dur.ns, PID: pid, TID: tid, Kind: event.Range, Flags: event.Timed, Ret: i})
+	return k.add(
+		event.Event{TS: r.TS.ns, Dur: r.Dur.ns, PID: pid, TID: tid, Kind: event.Range, Flags: event.Timed, Ret: i},
+	)
 }
 
 // inside reads a row that says what a thread was in.
@@ -390,16 +400,35 @@ func (k *kineto) dropForeignThreads() {
 
 func (k *kineto) sources() []recording.Source {
 	lack := "a Kineto trace has no arguments of calls; a call that failed is not marked"
-	inside := recording.Source{Name: "ranges", State: "running", Detail: fmt.Sprintf("%d rows of operators, Python functions and annotations say what threads were in, not whether they ran or waited", k.operated)}
+	inside := recording.Source{
+		Name:  "ranges",
+		State: "running",
+		Detail: fmt.Sprintf(
+
+			"%d rows of operators, Python functions and annotations say what threads were in, not whether they ran or waited",
+			k.operated,
+		),
+	}
 	if k.operated == 0 {
-		inside = recording.Source{Name: "ranges", State: "unavailable", Detail: "the trace has no rows of operators or Python functions: record with ProfilerActivity.CPU"}
+		inside = recording.Source{
+			Name:   "ranges",
+			State:  "unavailable",
+			Detail: "the trace has no rows of operators or Python functions: record with ProfilerActivity.CPU",
+		}
 	}
 	out := []recording.Source{inside}
 	if k.rank >= 0 {
-		out = append(out, recording.Source{Name: rankSource, State: "running", Detail: rankDetail + strconv.Itoa(k.rank)})
+		out = append(
+			out,
+			recording.Source{Name: rankSource, State: "running", Detail: rankDetail + strconv.Itoa(k.rank)},
+		)
 	}
 	return append(out, []recording.Source{
 		{Name: "cuda", State: "running", Detail: lack},
-		{Name: "gpu", State: "running", Detail: "as the profiler recorded it, from its first to its last row; what it lost is not known"},
+		{
+			Name:   "gpu",
+			State:  "running",
+			Detail: "as the profiler recorded it, from its first to its last row; what it lost is not known",
+		},
 	}...)
 }

@@ -22,7 +22,9 @@ import (
 const maxFiles = 1024
 
 // ErrNoTraces says that a folder has no file that this package reads.
-var ErrNoTraces = errors.New("the folder has no trace: neither Kineto JSON (.json, .json.gz) nor SQLite of Nsight Systems (.sqlite)")
+var ErrNoTraces = errors.New(
+	"the folder has no trace: neither Kineto JSON (.json, .json.gz) nor SQLite of Nsight Systems (.sqlite)",
+)
 
 // Traces returns the files of a folder whose names are those of traces, sorted; nothing of the folders in it.
 func Traces(dir string) ([]string, error) {
@@ -33,7 +35,9 @@ func Traces(dir string) ([]string, error) {
 	var out []string
 	for _, e := range entries {
 		name := strings.ToLower(e.Name())
-		if !e.Type().IsRegular() || !strings.HasSuffix(name, ".json") && !strings.HasSuffix(name, ".json.gz") && !strings.HasSuffix(name, ".sqlite") {
+		if !e.Type().IsRegular() ||
+			!strings.HasSuffix(name, ".json") && !strings.HasSuffix(name, ".json.gz") &&
+				!strings.HasSuffix(name, ".sqlite") {
 			continue
 		}
 		out = append(out, filepath.Join(dir, e.Name()))
@@ -290,9 +294,15 @@ func (m *merger) finish(parts []part, skipped []string) *recording.Recording {
 	out := &m.out
 	slices.SortStableFunc(m.events, func(x, y event.Event) int { return cmp.Compare(x.TS, y.TS) })
 	slices.SortStableFunc(out.Processes, func(x, y recording.Process) int { return cmp.Compare(x.PID, y.PID) })
-	slices.SortStableFunc(out.Threads, func(x, y recording.Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) })
+	slices.SortStableFunc(
+		out.Threads,
+		func(x, y recording.Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) },
+	)
 	slices.SortStableFunc(out.GPU.Windows, func(x, y recording.GPUWindow) int { return cmp.Compare(x.From, y.From) })
-	detail := fmt.Sprintf("one recording of %d files; their times are those of the wall clocks of their hosts", len(parts))
+	detail := fmt.Sprintf(
+		"one recording of %d files; their times are those of the wall clocks of their hosts",
+		len(parts),
+	)
 	if len(skipped) > 0 {
 		detail += fmt.Sprintf("; %d files are no traces and left out (%s)", len(skipped), shortened(skipped[0]))
 	}

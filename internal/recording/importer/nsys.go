@@ -47,7 +47,11 @@ func readNsys(ctx context.Context, path string, limits Limits) (*recording.Recor
 		return nil, errors.New("it is no regular file")
 	}
 	// immutable: no lock and no log beside the file is looked at.
-	u := url.URL{Scheme: "file", Path: whole, RawQuery: "mode=ro&immutable=1&_pragma=trusted_schema(0)&_pragma=cell_size_check(1)&_pragma=query_only(1)&_pragma=mmap_size(0)"}
+	u := url.URL{
+		Scheme:   "file",
+		Path:     whole,
+		RawQuery: "mode=ro&immutable=1&_pragma=trusted_schema(0)&_pragma=cell_size_check(1)&_pragma=query_only(1)&_pragma=mmap_size(0)",
+	}
 	db, err := sql.Open("sqlite", u.String())
 	if err != nil {
 		return nil, err
@@ -112,7 +116,8 @@ func (n *nsys) read() error {
 // has reports whether there is a table of a name: a view of it could compute for ever.
 func (n *nsys) has(table string) (bool, error) {
 	var kind string
-	err := n.db.QueryRowContext(n.ctx, "SELECT type FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%GENERATED%' AND sql NOT LIKE 'CREATE VIRTUAL%'", table).Scan(&kind)
+	err := n.db.QueryRowContext(n.ctx, "SELECT type FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%GENERATED%' AND sql NOT LIKE 'CREATE VIRTUAL%'", table).
+		Scan(&kind)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -187,7 +192,12 @@ func (n *nsys) query(table string, columns []string) (string, error) {
 const maxText = 64 << 10
 
 func (n *nsys) readStrings() error {
-	rows, err := n.db.QueryContext(n.ctx, "SELECT id, substr(CAST(value AS TEXT), 1, ?) FROM StringIds WHERE typeof(id) = 'integer' AND value IS NOT NULL", maxText)
+	rows, err := n.db.QueryContext(
+		n.ctx,
+
+		"SELECT id, substr(CAST(value AS TEXT), 1, ?) FROM StringIds WHERE typeof(id) = 'integer' AND value IS NOT NULL",
+		maxText,
+	)
 	if err != nil {
 		return err
 	}
@@ -239,7 +249,12 @@ func (n *nsys) readProcesses() error {
 	if err != nil || !has["name"] || !has["globalPid"] {
 		return err
 	}
-	rows, err := n.db.QueryContext(n.ctx, "SELECT globalPid, substr(CAST(name AS TEXT), 1, ?) FROM PROCESSES WHERE typeof(globalPid) = 'integer' AND name IS NOT NULL", maxText)
+	rows, err := n.db.QueryContext(
+		n.ctx,
+
+		"SELECT globalPid, substr(CAST(name AS TEXT), 1, ?) FROM PROCESSES WHERE typeof(globalPid) = 'integer' AND name IS NOT NULL",
+		maxText,
+	)
 	if err != nil {
 		return err
 	}
@@ -269,26 +284,30 @@ func (n *nsys) span(start, end int64) (ts, dur uint64, ok bool) {
 
 func (n *nsys) readCalls() error {
 	names := map[int64]uint16{}
-	return n.each("CUPTI_ACTIVITY_KIND_RUNTIME", []string{"start", "end", "globalTid", "correlationId", "nameId", "returnValue"}, func(v []int64) error {
-		ts, dur, ok := n.span(v[0], v[1])
-		if !ok {
-			return nil
-		}
-		fn, known := names[v[4]]
-		if !known {
-			var err error
-			name := callName(n.strings[v[4]])
-			if fn, ok, err = n.function(name, libraryOf(name)); err != nil || !ok {
-				return err
+	return n.each(
+		"CUPTI_ACTIVITY_KIND_RUNTIME",
+		[]string{"start", "end", "globalTid", "correlationId", "nameId", "returnValue"},
+		func(v []int64) error {
+			ts, dur, ok := n.span(v[0], v[1])
+			if !ok {
+				return nil
 			}
-			names[v[4]] = fn
-		}
-		n.process(process(v[2]), "")
-		return n.worked(event.Event{
-			TS: ts, Dur: dur, PID: process(v[2]), TID: thread(v[2]), Func: fn, Kind: event.Call,
-			Flags: event.Timed | event.Fault | event.Correlated, Ret: int32(uint32(v[3])),
-		})
-	})
+			fn, known := names[v[4]]
+			if !known {
+				var err error
+				name := callName(n.strings[v[4]])
+				if fn, ok, err = n.function(name, libraryOf(name)); err != nil || !ok {
+					return err
+				}
+				names[v[4]] = fn
+			}
+			n.process(process(v[2]), "")
+			return n.worked(event.Event{
+				TS: ts, Dur: dur, PID: process(v[2]), TID: thread(v[2]), Func: fn, Kind: event.Call,
+				Flags: event.Timed | event.Fault | event.Correlated, Ret: int32(uint32(v[3])),
+			})
+		},
+	)
 }
 
 // callName cuts off what CUPTI adds: cudaLaunchKernel_v7000.
@@ -316,19 +335,45 @@ func (n *nsys) countOSRT() error {
 
 func (n *nsys) sources() []recording.Source {
 	out := []recording.Source{
-		{Name: "cuda", State: "running", Detail: "Nsight Systems has no arguments of calls; a call that failed is not marked"},
-		{Name: "gpu", State: "running", Detail: "as Nsight Systems recorded it, from its first to its last row; what it lost is not known"},
+		{
+			Name:   "cuda",
+			State:  "running",
+			Detail: "Nsight Systems has no arguments of calls; a call that failed is not marked",
+		},
+		{
+			Name:   "gpu",
+			State:  "running",
+			Detail: "as Nsight Systems recorded it, from its first to its last row; what it lost is not known",
+		},
 	}
 	if !n.hasWork {
-		out = []recording.Source{{Name: "cuda", State: "unavailable", Detail: "the file has no CUDA rows: record with nsys profile -t cuda"}}
+		out = []recording.Source{
+			{Name: "cuda", State: "unavailable", Detail: "the file has no CUDA rows: record with nsys profile -t cuda"},
+		}
 	}
-	samples := recording.Source{Name: "samples", State: "running", Detail: "Nsight Systems' samples of threads, without Python frames"}
+	samples := recording.Source{
+		Name:   "samples",
+		State:  "running",
+		Detail: "Nsight Systems' samples of threads, without Python frames",
+	}
 	if !n.cpus {
-		samples = recording.Source{Name: "samples", State: "unavailable", Detail: "the file has none: record with nsys profile -s process-tree"}
+		samples = recording.Source{
+			Name:   "samples",
+			State:  "unavailable",
+			Detail: "the file has none: record with nsys profile -s process-tree",
+		}
 	}
-	sched := recording.Source{Name: "scheduling", State: "running", Detail: "Nsight Systems' context switches: why a thread was off its CPU, and who woke it, is not in them"}
+	sched := recording.Source{
+		Name:   "scheduling",
+		State:  "running",
+		Detail: "Nsight Systems' context switches: why a thread was off its CPU, and who woke it, is not in them",
+	}
 	if !n.sched {
-		sched = recording.Source{Name: "scheduling", State: "unavailable", Detail: "the file has no context switches, so that waits cannot be told from work: record with nsys profile --cpuctxsw=process-tree"}
+		sched = recording.Source{
+			Name:   "scheduling",
+			State:  "unavailable",
+			Detail: "the file has no context switches, so that waits cannot be told from work: record with nsys profile --cpuctxsw=process-tree",
+		}
 	}
 	if n.osrt > 0 {
 		sched.Detail += fmt.Sprintf("; its %d rows of the operating system's calls (OSRT_API) are not read", n.osrt)

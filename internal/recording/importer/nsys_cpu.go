@@ -22,28 +22,48 @@ func (n *nsys) readRanges() error {
 	if err != nil {
 		return err
 	}
-	return n.each("NVTX_EVENTS", []string{"start", "end", "eventType", "text", "textId", "globalTid"}, func(v []int64) error {
-		if v[2] != nvtxPushPop && v[2] != nvtxStartEnd || v[1] == 0 {
-			return nil
-		}
-		ts, dur, ok := n.span(v[0], v[1])
-		if !ok {
-			return nil
-		}
-		name := texts[v[3]]
-		if name == "" {
-			name = n.strings[v[4]]
-		}
-		i, err := n.rangeName(name)
-		if err == nil {
-			err = n.addSpan(process(v[5]), thread(v[5]), ts, dur, recording.Frame{Kind: recording.NativeFrame, Name: name})
-		}
-		if err != nil {
-			return err
-		}
-		n.process(process(v[5]), "")
-		return n.add(event.Event{TS: ts, Dur: dur, PID: process(v[5]), TID: thread(v[5]), Kind: event.Range, Flags: event.Timed, Ret: i})
-	})
+	return n.each(
+		"NVTX_EVENTS",
+		[]string{"start", "end", "eventType", "text", "textId", "globalTid"},
+		func(v []int64) error {
+			if v[2] != nvtxPushPop && v[2] != nvtxStartEnd || v[1] == 0 {
+				return nil
+			}
+			ts, dur, ok := n.span(v[0], v[1])
+			if !ok {
+				return nil
+			}
+			name := texts[v[3]]
+			if name == "" {
+				name = n.strings[v[4]]
+			}
+			i, err := n.rangeName(name)
+			if err == nil {
+				err = n.addSpan(
+					process(v[5]),
+					thread(v[5]),
+					ts,
+					dur,
+					recording.Frame{Kind: recording.NativeFrame, Name: name},
+				)
+			}
+			if err != nil {
+				return err
+			}
+			n.process(process(v[5]), "")
+			return n.add(
+				event.Event{
+					TS:    ts,
+					Dur:   dur,
+					PID:   process(v[5]),
+					TID:   thread(v[5]),
+					Kind:  event.Range,
+					Flags: event.Timed,
+					Ret:   i,
+				},
+			)
+		},
+	)
 }
 
 // rangeTexts returns the texts that stand in rows of NVTX_EVENTS, by rowid.
@@ -53,7 +73,11 @@ func (n *nsys) rangeTexts() (map[int64]string, error) {
 	if err != nil || !has["text"] {
 		return out, err
 	}
-	rows, err := n.db.QueryContext(n.ctx, `SELECT rowid, substr(CAST("text" AS TEXT), 1, ?) FROM NVTX_EVENTS WHERE "text" IS NOT NULL`, maxText)
+	rows, err := n.db.QueryContext(
+		n.ctx,
+		`SELECT rowid, substr(CAST("text" AS TEXT), 1, ?) FROM NVTX_EVENTS WHERE "text" IS NOT NULL`,
+		maxText,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +117,15 @@ func (n *nsys) readSwitches() error {
 	slices.SortStableFunc(order, func(x, y switched) int { return cmp.Compare(x.at, y.at) })
 	for _, s := range order {
 		k := key(s.pid, s.tid)
-		away := event.Event{TS: s.at, PID: s.pid, TID: s.tid, Func: event.Unexplained, Kind: event.OffCPU, Flags: event.Timed, Ret: int32(s.cpu)}
+		away := event.Event{
+			TS:    s.at,
+			PID:   s.pid,
+			TID:   s.tid,
+			Func:  event.Unexplained,
+			Kind:  event.OffCPU,
+			Flags: event.Timed,
+			Ret:   int32(s.cpu),
+		}
 		first := !seen[k]
 		seen[k] = true
 		if !s.in {
@@ -173,24 +205,28 @@ func (n *nsys) readStacks() (map[int64]uint64, error) {
 		return out, err
 	}
 	frames, chains, count := map[frameKey]uint32{}, map[int64][]chainRow{}, 0
-	err := n.each("SAMPLING_CALLCHAINS", []string{"id", "symbol", "module", "kernelMode", "stackDepth"}, func(v []int64) error {
-		if count++; count > n.limits.Events {
+	err := n.each(
+		"SAMPLING_CALLCHAINS",
+		[]string{"id", "symbol", "module", "kernelMode", "stackDepth"},
+		func(v []int64) error {
+			if count++; count > n.limits.Events {
+				return nil
+			}
+			if n.strings[v[1]] == brokenStack {
+				n.broken[v[0]] = true
+				return nil
+			}
+			k := frameKey{v[1], v[2], v[3]}
+			f, ok := frames[k]
+			if !ok {
+				f = uint32(len(n.meta.Frames))
+				frames[k] = f
+				n.meta.Frames = append(n.meta.Frames, n.frame(k))
+			}
+			chains[v[0]] = append(chains[v[0]], chainRow{v[4], f})
 			return nil
-		}
-		if n.strings[v[1]] == brokenStack {
-			n.broken[v[0]] = true
-			return nil
-		}
-		k := frameKey{v[1], v[2], v[3]}
-		f, ok := frames[k]
-		if !ok {
-			f = uint32(len(n.meta.Frames))
-			frames[k] = f
-			n.meta.Frames = append(n.meta.Frames, n.frame(k))
-		}
-		chains[v[0]] = append(chains[v[0]], chainRow{v[4], f})
-		return nil
-	})
+		},
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,12 @@ func u64(n int64) uint64 { return uint64(max(n, 0)) }
 
 // gpuColumns are those that all tables of GPU activity have, in this order: see gpuEvent.
 func gpuColumns(more ...string) []string {
-	return append([]string{"start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphId", "graphNodeId"}, more...)
+	return append(
+		[]string{
+			"start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphId",
+			"graphNodeId",
+		},
+		more...)
 }
 
 // gpuEvent makes the event of a row that begins with gpuColumns.
@@ -50,8 +55,10 @@ func (n *nsys) device(pid, id uint32) {
 }
 
 func (n *nsys) readKernels() error {
-	columns := gpuColumns("demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
-		"staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread")
+	columns := gpuColumns(
+		"demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY",
+		"blockZ", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread",
+	)
 	return n.each("CUPTI_ACTIVITY_KIND_KERNEL", columns, func(v []int64) error {
 		e, ok := n.gpuEvent(v)
 		if !ok {
@@ -62,7 +69,9 @@ func (n *nsys) readKernels() error {
 		if name == "" {
 			name = n.strings[k[1]]
 		}
-		i, err := n.kernel(recording.Kernel{Name: name, Registers: u32(k[2]), StaticShared: u32(k[9]), Local: u32(k[11])})
+		i, err := n.kernel(
+			recording.Kernel{Name: name, Registers: u32(k[2]), StaticShared: u32(k[9]), Local: u32(k[11])},
+		)
 		if err != nil {
 			return err
 		}
@@ -185,8 +194,20 @@ func (n *nsys) readDevices() error {
 		}
 		return "0"
 	}
-	query := `SELECT id, substr(CAST(name AS TEXT), 1, 256), ` + field("smCount", "numMultiprocessors") + ", " + field("totalMemory", "globalMemory") + ", " +
-		field("memoryBandwidth") + ", " + field("computeMajor") + ", " + field("computeMinor") + " FROM TARGET_INFO_GPU WHERE typeof(id) = 'integer' AND name IS NOT NULL LIMIT 256"
+	query := `SELECT id, substr(CAST(name AS TEXT), 1, 256), ` + field(
+		"smCount",
+		"numMultiprocessors",
+	) + ", " + field(
+		"totalMemory",
+		"globalMemory",
+	) + ", " +
+		field(
+			"memoryBandwidth",
+		) + ", " + field(
+		"computeMajor",
+	) + ", " + field(
+		"computeMinor",
+	) + " FROM TARGET_INFO_GPU WHERE typeof(id) = 'integer' AND name IS NOT NULL LIMIT 256"
 	rows, err := n.db.QueryContext(n.ctx, query)
 	if err != nil {
 		return err
@@ -200,7 +221,17 @@ func (n *nsys) readDevices() error {
 		}
 		for at, d := range n.devices {
 			if at[1] == u32(id) {
-				d.Name, d.SMs, d.Memory, d.PeakRate, d.Major, d.Minor = name, u32(sms), u64(memory), u64(rate), u32(major), u32(minor)
+				d.Name, d.SMs, d.Memory, d.PeakRate, d.Major, d.Minor = name, u32(
+					sms,
+				), u64(
+					memory,
+				), u64(
+					rate,
+				), u32(
+					major,
+				), u32(
+					minor,
+				)
 				n.devices[at] = d
 			}
 		}

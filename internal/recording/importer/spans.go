@@ -102,7 +102,10 @@ func (b *builder) trace() error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(b.spans.byThread)) {
 		list := b.spans.byThread[k]
-		slices.SortFunc(list, func(x, y span) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(y.to, x.to)) })
+		slices.SortFunc(
+			list,
+			func(x, y span) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(y.to, x.to)) },
+		)
 		b.onCPU(list)
 		t := tracer{b: b, pid: uint32(k >> 32), tid: uint32(k), nodes: nodes}
 		for i := range list {
@@ -283,7 +286,11 @@ func functionFrame(name string) recording.Frame {
 		return recording.Frame{Kind: recording.NativeFrame, Name: strings.TrimSuffix(name, ">") + ">", File: "python"}
 	}
 	if module, ok := strings.CutPrefix(name, "nn.Module: "); ok {
-		return recording.Frame{Kind: recording.PythonFrame, Name: module, File: sitePackages + "torch/nn/modules/module.py"}
+		return recording.Frame{
+			Kind: recording.PythonFrame,
+			Name: module,
+			File: sitePackages + "torch/nn/modules/module.py",
+		}
 	}
 	file, rest, ok := strings.Cut(name, ".py(")
 	if !ok {
@@ -291,7 +298,12 @@ func functionFrame(name string) recording.Frame {
 	}
 	number, function, _ := strings.Cut(rest, "): ")
 	line, _ := strconv.ParseUint(number, 10, 32)
-	return recording.Frame{Kind: recording.PythonFrame, Name: function, File: pythonFile(file + ".py"), Line: uint32(line)}
+	return recording.Frame{
+		Kind: recording.PythonFrame,
+		Name: function,
+		File: pythonFile(file + ".py"),
+		Line: uint32(line),
+	}
 }
 
 // Where Python keeps what is not the program's own.
@@ -319,17 +331,21 @@ func pythonFile(path string) string {
 
 // knownPackages are packages that inference and training programs use; the rules for frames know them by their paths.
 var knownPackages = []string{
-	"torch", "torchvision", "torchaudio", "torchrec", "torchtext", "transformers", "tokenizers", "accelerate", "diffusers", "peft", "timm", "numpy",
-	"vllm", "sglang", "flash_attn", "flashinfer", "xformers", "triton", "deepspeed", "megatron", "apex", "bitsandbytes", "datasets", "safetensors",
-	"PIL", "cv2", "scipy", "pandas", "sklearn", "sentencepiece", "tiktoken", "einops", "tqdm", "fsspec", "ray", "zmq", "uvloop", "fastapi", "uvicorn",
-	"lightning", "pytorch_lightning", "fbgemm_gpu", "jax", "cupy",
+	"torch", "torchvision", "torchaudio", "torchrec", "torchtext", "transformers", "tokenizers", "accelerate",
+	"diffusers", "peft", "timm", "numpy", "vllm", "sglang", "flash_attn", "flashinfer", "xformers", "triton",
+	"deepspeed", "megatron", "apex", "bitsandbytes", "datasets", "safetensors", "PIL", "cv2", "scipy", "pandas",
+	"sklearn", "sentencepiece", "tiktoken", "einops", "tqdm", "fsspec", "ray", "zmq", "uvloop", "fastapi",
+	"uvicorn", "lightning", "pytorch_lightning", "fbgemm_gpu", "jax", "cupy",
 }
 
 // standardModules are modules of the standard library that programs spend time in.
 var standardModules = []string{
-	"threading", "queue", "multiprocessing", "concurrent", "asyncio", "selectors", "socket", "ssl", "subprocess", "json", "pickle", "copyreg", "copy",
-	"re", "sre_compile", "sre_parse", "logging", "contextlib", "functools", "typing", "enum", "abc", "collections", "dataclasses", "inspect", "importlib",
-	"weakref", "random", "time", "datetime", "os", "posixpath", "pathlib", "shutil", "tempfile", "io", "gzip", "zipfile", "tarfile", "csv", "string",
-	"types", "warnings", "traceback", "linecache", "tokenize", "ast", "dis", "heapq", "bisect", "itertools", "operator", "runpy", "site", "codecs",
-	"encodings", "http", "urllib", "email", "struct", "statistics", "fractions", "decimal", "uuid", "hashlib", "signal", "platform", "locale", "glob",
+	"threading", "queue", "multiprocessing", "concurrent", "asyncio", "selectors", "socket", "ssl",
+	"subprocess", "json", "pickle", "copyreg", "copy", "re", "sre_compile", "sre_parse", "logging",
+	"contextlib", "functools", "typing", "enum", "abc", "collections", "dataclasses", "inspect", "importlib",
+	"weakref", "random", "time", "datetime", "os", "posixpath", "pathlib", "shutil", "tempfile", "io", "gzip",
+	"zipfile", "tarfile", "csv", "string", "types", "warnings", "traceback", "linecache", "tokenize", "ast",
+	"dis", "heapq", "bisect", "itertools", "operator", "runpy", "site", "codecs", "encodings", "http", "urllib",
+	"email", "struct", "statistics", "fractions", "decimal", "uuid", "hashlib", "signal", "platform", "locale",
+	"glob",
 }

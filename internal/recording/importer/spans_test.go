@@ -64,7 +64,10 @@ func TestSpansAreStacks(t *testing.T) {
 			for at := from + rng.IntN(5); at < to && depth < 5; {
 				end := min(to, at+1+rng.IntN(max(1, (to-from)/2)))
 				category := []string{"cpu_op", "python_function", "user_annotation"}[rng.IntN(3)]
-				rows = append(rows, traceRow{"X", category, fmt.Sprintf("f%d", rng.IntN(20)), 9, tid, at, end - at, nil})
+				rows = append(
+					rows,
+					traceRow{"X", category, fmt.Sprintf("f%d", rng.IntN(20)), 9, tid, at, end - at, nil},
+				)
 				nest(tid, at, end, depth+1)
 				at = end + rng.IntN(10)
 			}
@@ -105,7 +108,12 @@ func TestFramesOfRows(t *testing.T) {
 	}, importer.DefaultLimits())
 	want := []recording.Frame{
 		{Kind: recording.PythonFrame, Name: "main", File: "train.py", Line: 12},
-		{Kind: recording.PythonFrame, Name: "_call_impl", File: "/site-packages/torch/nn/modules/module.py", Line: 1501},
+		{
+			Kind: recording.PythonFrame,
+			Name: "_call_impl",
+			File: "/site-packages/torch/nn/modules/module.py",
+			Line: 1501,
+		},
 		{Kind: recording.PythonFrame, Name: "wait", File: "/lib/python3/threading.py", Line: 300},
 		{Kind: recording.NativeFrame, Name: "<built-in method acquire of _thread.lock object>", File: "python"},
 		{Kind: recording.NativeFrame, Name: "aten::mm", File: "libtorch_cpu.so"},
@@ -129,7 +137,10 @@ func TestShortSpansGiveWay(t *testing.T) {
 	if got := stackAt(rec, 9, 99_000_000); !slices.Equal(got, []string{"long"}) {
 		t.Errorf("after all short rows the thread is in %v", got)
 	}
-	if !slices.ContainsFunc(rec.Meta.Sources, func(s recording.Source) bool { return strings.Contains(s.Detail, "shortest rows of operators") }) {
+	if !slices.ContainsFunc(
+		rec.Meta.Sources,
+		func(s recording.Source) bool { return strings.Contains(s.Detail, "shortest rows of operators") },
+	) {
 		t.Errorf("what was left out is not said: %+v", rec.Meta.Sources)
 	}
 }

@@ -65,7 +65,9 @@ func TestWatch(t *testing.T) {
 		hoard = append(hoard, b)
 	}
 	var over *Exceeded
-	if cause := context.Cause(ctx); !errors.As(cause, &over) || !errors.Is(cause, ErrExceeded) || over.Limit != used+64<<20 || len(hoard) < 32 {
+	if cause := context.Cause(ctx); !errors.As(cause, &over) || !errors.Is(cause, ErrExceeded) ||
+		over.Limit != used+64<<20 ||
+		len(hoard) < 32 {
 		t.Errorf("it ended with %v after %d MiB", cause, len(hoard))
 	}
 }

@@ -101,7 +101,8 @@ func holds(t *testing.T, path, text string, uid uint32) {
 	t.Helper()
 	got, err := os.ReadFile(path)
 	info, lerr := os.Lstat(path)
-	if err != nil || lerr != nil || string(got) != text || !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Uid != uid {
+	if err != nil || lerr != nil || string(got) != text || !info.Mode().IsRegular() ||
+		info.Sys().(*syscall.Stat_t).Uid != uid {
 		t.Errorf("%s holds %q and is %+v: %v, %v", path, got, info, err, lerr)
 	}
 }
@@ -142,7 +143,10 @@ func TestALinkOfAnotherLeadsNowhere(t *testing.T) {
 		t.Errorf("%v is there: %v", left, err)
 	}
 	// The same rule for a user who meets another's link.
-	if err := write(filepath.Join(dir, "way", "report.md"), "report", &syscall.Credential{Uid: victim, Gid: victim}); !errors.Is(err, outfile.ErrLink) {
+	if err := write(filepath.Join(dir, "way", "report.md"), "report", &syscall.Credential{Uid: victim, Gid: victim}); !errors.Is(
+		err,
+		outfile.ErrLink,
+	) {
 		t.Errorf("a user follows it: %v", err)
 	}
 }
@@ -187,7 +191,13 @@ func TestAFolderIsHeld(t *testing.T) {
 	as(t, attacker, dir, "mv t.isc gone; ln -s "+private+" t.isc")
 	file, err := f.Create("kernels/000001.parquet.tmp")
 	if err == nil {
-		err = errors.Join(file.Close(), f.Sync("kernels/000001.parquet.tmp"), f.Rename("kernels/000001.parquet.tmp", "kernels/000001.parquet"), f.Sync("kernels"), f.Sync("."))
+		err = errors.Join(
+			file.Close(),
+			f.Sync("kernels/000001.parquet.tmp"),
+			f.Rename("kernels/000001.parquet.tmp", "kernels/000001.parquet"),
+			f.Sync("kernels"),
+			f.Sync("."),
+		)
 	}
 	if err != nil {
 		t.Fatal(err)

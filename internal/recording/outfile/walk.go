@@ -24,7 +24,8 @@ const maxLinks = 40
 func mayFollow(dir, link *unix.Stat_t, uid uint32) bool {
 	const sticky = unix.S_ISVTX | unix.S_IWOTH
 	if uid == 0 {
-		return link.Uid == 0 && dir.Uid == 0 && dir.Mode&unix.S_IWOTH == 0 && (dir.Mode&unix.S_IWGRP == 0 || dir.Gid == 0)
+		return link.Uid == 0 && dir.Uid == 0 && dir.Mode&unix.S_IWOTH == 0 &&
+			(dir.Mode&unix.S_IWGRP == 0 || dir.Gid == 0)
 	}
 	return link.Uid == uid || dir.Mode&sticky != sticky || dir.Uid == link.Uid
 }
@@ -97,7 +98,15 @@ func (w *walk) step(last bool) (over bool, err error) {
 			if last {
 				return true, nil
 			}
-			return false, w.fault(name, fmt.Errorf("%w: it belongs to user %d, in a directory of user %d: name the directory that it leads to", ErrLink, stat.Uid, dir.Uid))
+			return false, w.fault(
+				name,
+				fmt.Errorf(
+					"%w: it belongs to user %d, in a directory of user %d: name the directory that it leads to",
+					ErrLink,
+					stat.Uid,
+					dir.Uid,
+				),
+			)
 		}
 		return false, w.follow(next, name)
 	case last:

@@ -100,7 +100,14 @@ type side struct {
 // New compares two recordings, which it does not change.
 func New(nameA, nameB string, a, b *recording.Recording) *Comparison {
 	x, y := newSide(nameA, a), newSide(nameB, b)
-	c := &Comparison{Kind: Kind, Notes: []string{}, Parts: []Change{}, Causes: []Change{}, Kernels: []Change{}, Stacks: []Change{}}
+	c := &Comparison{
+		Kind:    Kind,
+		Notes:   []string{},
+		Parts:   []Change{},
+		Causes:  []Change{},
+		Kernels: []Change{},
+		Stacks:  []Change{},
+	}
 	c.latency(x, y)
 	if c.Latency == nil {
 		x.perIt, y.perIt = 1, 1
@@ -153,7 +160,11 @@ func floats(list []uint64) []float64 {
 func (c *Comparison) latency(x, y *side) {
 	i, j := x.result.Diagnosis.Iterations, y.result.Diagnosis.Iterations
 	if i == nil || j == nil {
-		c.Notes = append(c.Notes, "one of the two has no iterations, so latencies cannot be compared; name them: with scope(\"request\"): ...")
+		c.Notes = append(
+			c.Notes,
+
+			"one of the two has no iterations, so latencies cannot be compared; name them: with scope(\"request\"): ...",
+		)
 		return
 	}
 	if c.Differ = differ(i, j); c.Differ != "" {
@@ -217,7 +228,12 @@ func (c *Comparison) parts(x, y *side) {
 		}
 		c.Causes = append(c.Causes, change(p.name, p.a, p.b, rankSum(x.blocks.of(key), y.blocks.of(key))))
 	}
-	busy := change("GPU busy", x.perIt*mean(x.blocks.busy), y.perIt*mean(y.blocks.busy), rankSum(x.blocks.busy, y.blocks.busy))
+	busy := change(
+		"GPU busy",
+		x.perIt*mean(x.blocks.busy),
+		y.perIt*mean(y.blocks.busy),
+		rankSum(x.blocks.busy, y.blocks.busy),
+	)
 	if len(x.blocks.busy)+len(y.blocks.busy) > 0 {
 		c.Parts = append([]Change{busy}, c.Parts...)
 	}
@@ -260,7 +276,10 @@ func (c *Comparison) stacks(x, y *side) {
 		if k.file != "" {
 			name += " (" + k.file + ")"
 		}
-		c.Stacks = append(c.Stacks, change(name, float64(v[0])/float64(n), float64(v[1])/float64(m), proportions(v[0], n, v[1], m)))
+		c.Stacks = append(
+			c.Stacks,
+			change(name, float64(v[0])/float64(n), float64(v[1])/float64(m), proportions(v[0], n, v[1], m)),
+		)
 	}
 	c.Stacks = byChange(c.Stacks)
 }

@@ -15,15 +15,31 @@ func sample() *Document {
 	var f Facts
 	f.Add("A", "one two three four five six seven eight nine ten")
 	f.Add("Long label", "x")
-	d.Add(f, Heading("Doubts"), Notice{"error", "a first one"}, Notice{"info", "a second one that is so long that it does not fit"})
+	d.Add(
+		f,
+		Heading("Doubts"),
+		Notice{"error", "a first one"},
+		Notice{"info", "a second one that is so long that it does not fit"},
+	)
 	t := &Table{Columns: []Column{Left("Name", 0), Right("Much", 2), Right("Less", 1)}, Note: "A note."}
 	t.Row("alpha", "1", "22")
 	t.Row("beta_with|bar", "333", "4")
 	d.AddTable("Numbers", t)
 	d.AddTable("Left out", &Table{Columns: []Column{Left("Empty", 0)}})
-	d.Add(Bullets{"first", "second"}, Bullets{"third"}, Code{"def f():", "    return \"``` not the end *of* the fence\""})
+	d.Add(
+		Bullets{"first", "second"},
+		Bullets{"third"},
+		Code{"def f():", "    return \"``` not the end *of* the fence\""},
+	)
 	d.Add(Subheading("Part"), Banner{Good, "All is well"}, Paragraph("really"))
-	d.Add(Item{1, "One title that is too long for a line", []string{"why", "what to do about it, at length and in words"}}, Item{2, "Another", nil})
+	d.Add(
+		Item{
+			1,
+			"One title that is too long for a line",
+			[]string{"why", "what to do about it, at length and in words"},
+		},
+		Item{2, "Another", nil},
+	)
 	return d
 }
 

@@ -64,7 +64,9 @@ func CopyWord(kind uint8) string {
 
 // MemoryWord names a CUpti_ActivityMemoryKind (CUPTI reference) as Kineto does: Pinned.
 func MemoryWord(kind uint8) string {
-	words := [...]string{"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"}
+	words := [...]string{
+		"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
+	}
 	return wordAt(words[:], kind)
 }
 
@@ -120,7 +122,8 @@ func (x *ids) keep(t *timeline.Timeline) bool {
 		if a.Op != timeline.None {
 			op = carrier(t, a.Op)
 		}
-		if before, seen := owner[id]; seen && before != op || a.Link == timeline.ByOrder || id == 0 && op != timeline.None {
+		if before, seen := owner[id]; seen && before != op || a.Link == timeline.ByOrder ||
+			id == 0 && op != timeline.None {
 			return false
 		}
 		if op == timeline.None {

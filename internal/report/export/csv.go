@@ -47,9 +47,24 @@ func (v *View) csvRow(row []string, i int32, ids *ids) []string {
 			row = append(row, strconv.FormatUint(x, 10))
 		}
 	}
-	n(w.start, w.dur, uint64(w.pid), uint64(w.device.ID), uint64(w.stream.Context), uint64(w.stream.ID), uint64(ids.of(v.T, i)))
+	n(
+		w.start,
+		w.dur,
+		uint64(w.pid),
+		uint64(w.device.ID),
+		uint64(w.stream.Context),
+		uint64(w.stream.ID),
+		uint64(ids.of(v.T, i)),
+	)
 	row = append(row, format.Cell(w.name))
-	n(uint64(w.grid[0]), uint64(w.grid[1]), uint64(w.grid[2]), uint64(w.block[0]), uint64(w.block[1]), uint64(w.block[2]))
+	n(
+		uint64(w.grid[0]),
+		uint64(w.grid[1]),
+		uint64(w.grid[2]),
+		uint64(w.block[0]),
+		uint64(w.block[1]),
+		uint64(w.block[2]),
+	)
 	if k := v.T.Kernel(w.Activity); k != nil {
 		n(uint64(k.Registers), uint64(k.StaticShared), uint64(w.dynamic), uint64(k.Local))
 	} else {

@@ -30,11 +30,36 @@ type Format struct {
 // Formats returns all formats in the order in which help lists them.
 func Formats() []Format {
 	return []Format{
-		{"perfetto", ".perfetto-trace", "ui.perfetto.dev: threads with their states and calls, GPU streams, counters, why the GPU was idle", writePerfetto},
-		{"kineto", ".pt.trace.json", "what reads torch.profiler's files: chrome://tracing, HolisticTraceAnalysis, TensorBoard", writeKineto},
-		{"heap", ".heap.pb.gz", "go tool pprof: what PyTorch's allocators handed out and what is live, by stack", writeHeap},
-		{"pprof", ".pb.gz", "go tool pprof: CPU, CPU while the GPU was idle, off-CPU and GPU time by stack (-sample_index)", writePprof},
-		{"memory_viz", ".pickle", "pytorch.org/memory_viz and torch.cuda._memory_viz: GPU memory over time, by stack", writeMemoryViz},
+		{
+			"perfetto",
+			".perfetto-trace",
+			"ui.perfetto.dev: threads with their states and calls, GPU streams, counters, why the GPU was idle",
+			writePerfetto,
+		},
+		{
+			"kineto",
+			".pt.trace.json",
+			"what reads torch.profiler's files: chrome://tracing, HolisticTraceAnalysis, TensorBoard",
+			writeKineto,
+		},
+		{
+			"heap",
+			".heap.pb.gz",
+			"go tool pprof: what PyTorch's allocators handed out and what is live, by stack",
+			writeHeap,
+		},
+		{
+			"pprof",
+			".pb.gz",
+			"go tool pprof: CPU, CPU while the GPU was idle, off-CPU and GPU time by stack (-sample_index)",
+			writePprof,
+		},
+		{
+			"memory_viz",
+			".pickle",
+			"pytorch.org/memory_viz and torch.cuda._memory_viz: GPU memory over time, by stack",
+			writeMemoryViz,
+		},
 		{"jsonl", ".jsonl", "jq: one event a line", writeJSONL},
 		{"folded", ".folded", "flamegraph.pl, speedscope: CPU samples, a stack a line", writeFolded},
 		{"csv", ".csv", "spreadsheets, pandas: one kernel a line", writeCSV},
@@ -89,7 +114,13 @@ type View struct {
 
 // NewView prepares a recording for export. It does not change it.
 func NewView(rec *recording.Recording) *View {
-	v := &View{T: timeline.Build(rec), rec: rec, decoder: cuda.NewDecoder(rec.Meta.Functions), names: map[uint64]string{}, causes: cause.All()}
+	v := &View{
+		T:       timeline.Build(rec),
+		rec:     rec,
+		decoder: cuda.NewDecoder(rec.Meta.Functions),
+		names:   map[uint64]string{},
+		causes:  cause.All(),
+	}
 	v.threads = sync.OnceValue(v.T.Index.Threads)
 	v.waits = sync.OnceValue(v.T.Index.Waits)
 	v.walk = sync.OnceValue(func() *gap.Walk { return gap.New(v.T, v.threads()) })

@@ -213,7 +213,14 @@ func TestJSONL(t *testing.T) {
 		last = *e.TS
 		kinds[e.Kind]++
 	}
-	want := map[event.Kind]string{event.Call: "call", event.Kernel: "kernel", event.Copy: "copy", event.Sample: "sample", event.OffCPU: "off_cpu", event.Range: "range"}
+	want := map[event.Kind]string{
+		event.Call:   "call",
+		event.Kernel: "kernel",
+		event.Copy:   "copy",
+		event.Sample: "sample",
+		event.OffCPU: "off_cpu",
+		event.Range:  "range",
+	}
 	for k, name := range want {
 		n := 0
 		for i := range rec.Events {

@@ -32,7 +32,9 @@ func writeHeap(v *View, out *bufio.Writer) error {
 		p: &profile.Profile{
 			SampleType: types, DefaultSampleType: "inuse_space", PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"},
 			TimeNanos: v.rec.Meta.WallFrom, DurationNanos: int64(v.T.To - v.T.From),
-			Comments: []string{"memory that PyTorch's allocators handed out, estimated from sampled allocations; blocks of before the attach have no stack"},
+			Comments: []string{
+				"memory that PyTorch's allocators handed out, estimated from sampled allocations; blocks of before the attach have no stack",
+			},
 		},
 	}
 	type key struct {
@@ -73,7 +75,9 @@ func writeHeap(v *View, out *bufio.Writer) error {
 			d := &s.Devices[i]
 			if d.BeforeLeft > 0 {
 				x.p.Sample = append(x.p.Sample, &profile.Sample{
-					Location: []*profile.Location{x.named("[before the attach]")}, Value: []int64{0, 0, 0, int64(min(d.BeforeLeft, math.MaxInt64))},
+					Location: []*profile.Location{
+						x.named("[before the attach]"),
+					}, Value: []int64{0, 0, 0, int64(min(d.BeforeLeft, math.MaxInt64))},
 					NumLabel: map[string][]int64{"pid": {int64(d.PID)}, "device": {int64(d.Index)}},
 				})
 			}

@@ -19,10 +19,22 @@ import (
 func allocations() *recording.Recording {
 	const second, mib = 1_000_000_000, 1 << 20
 	b := recordtest.New().Window(second, 3*second)
-	cache := b.Stack(recordtest.Native("c10::report", "libc10.so"), recordtest.Python("fill \"cache\"", "/srv/a.py", 7), recordtest.Python("main", "/srv/a.py", 1))
+	cache := b.Stack(
+		recordtest.Native("c10::report", "libc10.so"),
+		recordtest.Python("fill \"cache\"", "/srv/a.py", 7),
+		recordtest.Python("main", "/srv/a.py", 1),
+	)
 	weights := b.Stack(recordtest.Python("load", "/srv/b.py", 3))
 	add := func(kind event.Kind, ts, dur uint64, flags event.Flags, args ...uint64) {
-		e := event.Event{TS: ts, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: event.CUDAMemory, Kind: kind, Flags: flags | event.Timed}
+		e := event.Event{
+			TS:    ts,
+			Dur:   dur,
+			PID:   recordtest.PID,
+			TID:   recordtest.PID,
+			Func:  event.CUDAMemory,
+			Kind:  kind,
+			Flags: flags | event.Timed,
+		}
 		copy(e.Args[:], args)
 		b.Event(e)
 	}
@@ -41,7 +53,12 @@ func TestMemoryViz(t *testing.T) {
 	if err != nil {
 		t.Skip("needs tool python3: ", err)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "-c", "import json, pickle, sys; json.dump(pickle.load(sys.stdin.buffer), sys.stdout)")
+	cmd := exec.CommandContext(
+		t.Context(),
+		python,
+		"-c",
+		"import json, pickle, sys; json.dump(pickle.load(sys.stdin.buffer), sys.stdout)",
+	)
 	cmd.Stdin = bytes.NewReader(write(t, allocations(), "memory_viz"))
 	text, err := cmd.Output()
 	if err != nil {
@@ -89,7 +106,8 @@ func TestMemoryViz(t *testing.T) {
 	for _, e := range got.Traces[0] {
 		actions = append(actions, e.Action)
 	}
-	if want := "[alloc alloc alloc free_requested free_completed oom]"; len(got.Traces) != 1 || len(actions) != 6 || want != "["+strings.Join(actions, " ")+"]" {
+	if want := "[alloc alloc alloc free_requested free_completed oom]"; len(got.Traces) != 1 || len(actions) != 6 ||
+		want != "["+strings.Join(actions, " ")+"]" {
 		t.Errorf("traces %v, want %s", actions, want)
 	}
 	if e := got.Traces[0][0]; e.Addr != 0x7f00_0000_0000 || e.Size != 300<<20 || e.Time == 0 {
@@ -108,7 +126,12 @@ func TestHeapProfile(t *testing.T) {
 	}
 	const mib = 1 << 20
 	want := map[string][4]int64{
-		"c10::report": {2, 100 * mib, 1, 90 * mib}, "load": {1, 300 * mib, 1, 300 * mib}, "[before the attach]": {0, 0, 0, 100 * mib},
+		"c10::report": {
+			2,
+			100 * mib,
+			1,
+			90 * mib,
+		}, "load": {1, 300 * mib, 1, 300 * mib}, "[before the attach]": {0, 0, 0, 100 * mib},
 	}
 	for _, s := range p.Sample {
 		name := s.Location[0].Line[0].Function.Name

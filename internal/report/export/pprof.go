@@ -88,7 +88,12 @@ func (x *profiler) build() *profile.Profile {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b sampleKey) int {
-		return cmp.Or(cmp.Compare(a.thread, b.thread), cmp.Compare(a.stack, b.stack), cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.how, b.how))
+		return cmp.Or(
+			cmp.Compare(a.thread, b.thread),
+			cmp.Compare(a.stack, b.stack),
+			cmp.Compare(a.leaf, b.leaf),
+			cmp.Compare(a.how, b.how),
+		)
 	})
 	for _, k := range keys {
 		x.p.Sample = append(x.p.Sample, x.samples[k])
@@ -157,7 +162,9 @@ func (x *profiler) offCPU() {
 			if iv.State == threads.Blocked {
 				why = "blocked: " + iv.Reason.String()
 			}
-			values := x.sample(sampleKey{thread: threadKey(t.PID, t.TID), stack: stacks.Of(iv.Wait), leaf: "[" + why + "]"})
+			values := x.sample(
+				sampleKey{thread: threadKey(t.PID, t.TID), stack: stacks.Of(iv.Wait), leaf: "[" + why + "]"},
+			)
 			values[offTime] += int64(iv.Dur())
 			if iv.Wait != last { // one wait is blocked, then waits for a CPU
 				values[offCount]++
@@ -212,7 +219,11 @@ func newNearest(t *timeline.Timeline) *nearest {
 // of returns the stack for a launch, and how it was had.
 func (n *nearest) of(thread uint64, op *timeline.Op) (stack uint64, how string) {
 	list := n.byThread[thread]
-	at, _ := slices.BinarySearchFunc(list, op.Start, func(s threads.Sample, ts uint64) int { return cmp.Compare(s.TS, ts) })
+	at, _ := slices.BinarySearchFunc(
+		list,
+		op.Start,
+		func(s threads.Sample, ts uint64) int { return cmp.Compare(s.TS, ts) },
+	)
 	best, distance := uint64(0), uint64(launchReach)
 	for _, s := range list[max(0, at-1):min(len(list), at+1)] {
 		ts := s.TS

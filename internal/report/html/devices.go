@@ -20,7 +20,9 @@ func (s *scene) addDevices() {
 	}
 	if w.Main != nil {
 		items := s.steps(nil, w.Steps[w.Main.First:w.Main.Last])
-		s.add(track{head: trackHead{Kind: idleTrack, Name: "what it did", Group: "Main thread", Seen: -1}, items: items})
+		s.add(
+			track{head: trackHead{Kind: idleTrack, Name: "what it did", Group: "Main thread", Seen: -1}, items: items},
+		)
 		return
 	}
 	for i := range s.in.Timeline.Devices {
@@ -71,7 +73,10 @@ func (s *scene) streams(d *timeline.Device, group string, seen int) {
 		list[a.Stream].items = append(list[a.Stream].items, s.activity(a))
 	}
 	slices.Sort(order)
-	shared := slices.ContainsFunc(order, func(st int32) bool { return s.pidOf(st) != s.pidOf(order[0]) }) // by processes, each with numbers of its own
+	shared := slices.ContainsFunc(
+		order,
+		func(st int32) bool { return s.pidOf(st) != s.pidOf(order[0]) },
+	) // by processes, each with numbers of its own
 	for _, st := range order {
 		name := fmt.Sprintf("stream %d", t.Streams[st].ID)
 		if shared {

@@ -148,9 +148,21 @@ func (f *flame) prune() (left int) {
 func flames(in Input, names func(thread) string) (list []*flame, fr *frames) {
 	rec := in.Timeline.Rec
 	fr = newFrames(rec)
-	all := newFlame("All CPU time", "samples", "Samples of running threads, taken at regular intervals of their running time.")
-	idle := newFlame("CPU time while the GPU was idle", "samples", "Samples of running threads at moments at which a GPU of the program ran nothing.")
-	off := newFlame("Off-CPU time", "ns", "How long threads were blocked, by where they went to sleep. It includes threads that only wait for work.")
+	all := newFlame(
+		"All CPU time",
+		"samples",
+		"Samples of running threads, taken at regular intervals of their running time.",
+	)
+	idle := newFlame(
+		"CPU time while the GPU was idle",
+		"samples",
+		"Samples of running threads at moments at which a GPU of the program ran nothing.",
+	)
+	off := newFlame(
+		"Off-CPU time",
+		"ns",
+		"How long threads were blocked, by where they went to sleep. It includes threads that only wait for work.",
+	)
 	gaps := idleSpans(in)
 	next := 0
 	if in.Timeline.Index == nil {

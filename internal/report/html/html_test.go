@@ -112,7 +112,10 @@ func TestPolicy(t *testing.T) {
 	style, _, _ := strings.Cut(rest, "</style>")
 	for what, text := range map[string]string{"script-src": script, "style-src": style} {
 		sum := sha256.Sum256([]byte(text))
-		if want := what + " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(policy, want) {
+		if want := what + " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(
+			policy,
+			want,
+		) {
 			t.Errorf("%s is not allowed by %s", want, policy)
 		}
 	}

@@ -32,7 +32,12 @@ func (s *scene) chooseThreads() {
 		}
 	})
 	slices.SortStableFunc(list, func(x, y candidate) int {
-		return cmp.Or(cmp.Compare(y.calls, x.calls), cmp.Compare(y.running, x.running), cmp.Compare(x.pid, y.pid), cmp.Compare(x.tid, y.tid))
+		return cmp.Or(
+			cmp.Compare(y.calls, x.calls),
+			cmp.Compare(y.running, x.running),
+			cmp.Compare(x.pid, y.pid),
+			cmp.Compare(x.tid, y.tid),
+		)
 	})
 	s.hidden = len(all) - min(len(list), maxThreads)
 	for i, c := range list[:min(len(list), maxThreads)] {
@@ -166,7 +171,16 @@ func (s *scene) addCalls(head trackHead, list []*timeline.Thread) {
 				continue
 			}
 			f := &t.Rec.Meta.Functions[o.Func]
-			tr.items = append(tr.items, item{start: from, end: to, label: s.labels.of(format.Clean(f.Name), "call "+f.Group, "CUDA call"), ref: none, src: i})
+			tr.items = append(
+				tr.items,
+				item{
+					start: from,
+					end:   to,
+					label: s.labels.of(format.Clean(f.Name), "call "+f.Group, "CUDA call"),
+					ref:   none,
+					src:   i,
+				},
+			)
 		}
 	}
 	if len(list) > 1 { // a pid that was used again
@@ -194,7 +208,10 @@ func (s *scene) ranges() map[thread][]item {
 			name = format.Clean(names[e.Ret-1])
 		}
 		k := thread{e.PID, e.TID}
-		out[k] = append(out[k], item{start: from, end: to, label: s.labels.of(name, "range", "range"), ref: none, src: none})
+		out[k] = append(
+			out[k],
+			item{start: from, end: to, label: s.labels.of(name, "range", "range"), ref: none, src: none},
+		)
 	}
 	return out
 }

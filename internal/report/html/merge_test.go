@@ -80,7 +80,10 @@ func checkMerge(t *testing.T, items []item, d detail, out []drawn) {
 func TestFinest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	items := random(rng, 60_000)
-	s := &scene{in: Input{Timeline: &timeline.Timeline{From: 900_000, To: items[len(items)-1].end}}, tracks: []track{{items: items}}}
+	s := &scene{
+		in:     Input{Timeline: &timeline.Timeline{From: 900_000, To: items[len(items)-1].end}},
+		tracks: []track{{items: items}},
+	}
 	for _, most := range []int{60_000, 20_000, 3_000, 200} {
 		how, out := s.finest(most)
 		if len(out[0]) > most {

@@ -48,7 +48,10 @@ func tables(in Input) []table {
 
 func kernelTable(in Input) table {
 	t := table{Key: "kernels", Title: "Kernels", Columns: []column{
-		{"Kernel", "code"}, {"Runs", "count"}, {"Total", "ns"}, {"Of busy", "share"}, {"Mean", "ns"}, {"Min", "ns"}, {"Max", "ns"}, {"Grid", "text"}, {"Block", "text"}, {"Registers", "count"}, {"Launched by", "code"},
+		{
+			"Kernel",
+			"code",
+		}, {"Runs", "count"}, {"Total", "ns"}, {"Of busy", "share"}, {"Mean", "ns"}, {"Min", "ns"}, {"Max", "ns"}, {"Grid", "text"}, {"Block", "text"}, {"Registers", "count"}, {"Launched by", "code"},
 	}, Note: "Grid and block are those of most runs."}
 	if in.GPU.Kernels.Names > len(in.GPU.Kernels.Rows) {
 		t.Note += fmt.Sprintf(" The %d kernels of most time, of %d.", len(in.GPU.Kernels.Rows), in.GPU.Kernels.Names)
@@ -63,7 +66,10 @@ func kernelTable(in Input) table {
 		if k.Call != "" {
 			by = format.Clean(k.Thread) + " by " + format.Clean(k.Call)
 		}
-		t.Rows = append(t.Rows, []any{name, k.Count, k.Time, k.Share, k.Mean, k.Min, k.Max, shape(k.Grid), shape(k.Block), k.Registers, by})
+		t.Rows = append(
+			t.Rows,
+			[]any{name, k.Count, k.Time, k.Share, k.Mean, k.Min, k.Max, shape(k.Grid), shape(k.Block), k.Registers, by},
+		)
 	}
 	return t
 }
@@ -72,11 +78,28 @@ func shape(d [3]uint32) string { return fmt.Sprintf("%d × %d × %d", d[0], d[1]
 
 func copyTable(in Input) table {
 	t := table{Key: "copies", Title: "Copies", Columns: []column{
-		{"Direction", "text"}, {"From", "text"}, {"To", "text"}, {"Async", "text"}, {"Copies", "count"}, {"Bytes", "bytes"}, {"Time", "ns"}, {"Longest", "ns"}, {"Bandwidth", "rate"}, {"Not overlapped", "ns"},
+		{
+			"Direction",
+			"text",
+		}, {"From", "text"}, {"To", "text"}, {"Async", "text"}, {"Copies", "count"}, {"Bytes", "bytes"}, {"Time", "ns"}, {"Longest", "ns"}, {"Bandwidth", "rate"}, {"Not overlapped", "ns"},
 	}, Note: "Not overlapped is the time of copies in which no kernel ran."}
 	for i := range in.GPU.Copies {
 		c := &in.GPU.Copies[i]
-		t.Rows = append(t.Rows, []any{c.Direction, c.Source, c.Destination, yes(c.Async), c.Count, c.Bytes, c.Time, c.Longest, c.Bandwidth, c.Exposed})
+		t.Rows = append(
+			t.Rows,
+			[]any{
+				c.Direction,
+				c.Source,
+				c.Destination,
+				yes(c.Async),
+				c.Count,
+				c.Bytes,
+				c.Time,
+				c.Longest,
+				c.Bandwidth,
+				c.Exposed,
+			},
+		)
 	}
 	return t
 }
@@ -90,7 +113,10 @@ func yes(b bool) string {
 
 func streamTable(in Input) table {
 	t := table{Key: "streams", Title: "Streams", Columns: []column{
-		{"Stream", "count"}, {"Process", "id"}, {"GPU", "count"}, {"Kernels", "count"}, {"Copies", "count"}, {"Memsets", "count"}, {"Busy", "ns"}, {"Of busy", "share"},
+		{
+			"Stream",
+			"count",
+		}, {"Process", "id"}, {"GPU", "count"}, {"Kernels", "count"}, {"Copies", "count"}, {"Memsets", "count"}, {"Busy", "ns"}, {"Of busy", "share"},
 	}}
 	for i := range in.GPU.Streams {
 		s := &in.GPU.Streams[i]
@@ -112,7 +138,10 @@ func rangeTable(in Input) table {
 
 func functionTable(in Input) table {
 	t := table{Key: "calls", Title: "CUDA calls", Columns: []column{
-		{"Function", "code"}, {"Library", "text"}, {"Group", "text"}, {"Calls", "count"}, {"Time", "ns"}, {"Of one thread", "share"}, {"p50", "ns"}, {"p99", "ns"}, {"Longest", "ns"}, {"Errors", "count"}, {"Bytes", "bytes"},
+		{
+			"Function",
+			"code",
+		}, {"Library", "text"}, {"Group", "text"}, {"Calls", "count"}, {"Time", "ns"}, {"Of one thread", "share"}, {"p50", "ns"}, {"p99", "ns"}, {"Longest", "ns"}, {"Errors", "count"}, {"Bytes", "bytes"},
 	}, Note: "Outermost calls only: a driver call that a runtime call made is part of it. Calls that are counted only have no times."}
 	for i := range in.Calls.Functions {
 		f := &in.Calls.Functions[i]
@@ -127,40 +156,72 @@ func functionTable(in Input) table {
 
 func threadTable(in Input) table {
 	t := table{Key: "threads", Title: "Threads", Columns: []column{
-		{"Thread", "code"}, {"Id", "id"}, {"Process", "id"}, {"Running", "ns"}, {"Waiting for a CPU", "ns"}, {"Blocked", "ns"}, {"Mostly on", "text"}, {"Samples", "count"}, {"Mostly at", "code"}, {"Switches", "count"},
+		{
+			"Thread",
+			"code",
+		}, {"Id", "id"}, {"Process", "id"}, {"Running", "ns"}, {"Waiting for a CPU", "ns"}, {"Blocked", "ns"}, {"Mostly on", "text"}, {"Samples", "count"}, {"Mostly at", "code"}, {"Switches", "count"},
 	}}
 	for i := range in.CPU.Threads {
 		h := &in.CPU.Threads[i]
-		t.Rows = append(t.Rows, []any{format.Clean(h.Name), h.TID, h.PID, h.Running, h.Runnable, h.Blocked, h.Reason, h.Samples, format.Clean(h.Hottest), h.Voluntary + h.Involuntary})
+		t.Rows = append(
+			t.Rows,
+			[]any{
+				format.Clean(h.Name),
+				h.TID,
+				h.PID,
+				h.Running,
+				h.Runnable,
+				h.Blocked,
+				h.Reason,
+				h.Samples,
+				format.Clean(h.Hottest),
+				h.Voluntary + h.Involuntary,
+			},
+		)
 	}
 	return t
 }
 
 func pythonTable(in Input) table {
 	t := table{Key: "python", Title: "Python functions", Columns: []column{
-		{"Function", "code"}, {"File", "code"}, {"Line", "id"}, {"Samples in it", "count"}, {"Share", "share"}, {"With what it calls", "count"}, {"Share ", "share"},
+		{
+			"Function",
+			"code",
+		}, {"File", "code"}, {"Line", "id"}, {"Samples in it", "count"}, {"Share", "share"}, {"With what it calls", "count"}, {"Share ", "share"},
 	}, Note: "Of samples of running threads. A Python function has the native code that it calls."}
 	for i := range in.CPU.Python {
 		f := &in.CPU.Python[i]
-		t.Rows = append(t.Rows, []any{format.Clean(f.Name), format.Clean(f.File), f.Line, f.Self, f.SelfShare, f.Total, f.TotalShare})
+		t.Rows = append(
+			t.Rows,
+			[]any{format.Clean(f.Name), format.Clean(f.File), f.Line, f.Self, f.SelfShare, f.Total, f.TotalShare},
+		)
 	}
 	return t
 }
 
 func nativeTable(in Input) table {
 	t := table{Key: "native", Title: "Native functions", Columns: []column{
-		{"Function", "code"}, {"Library", "code"}, {"Samples in it", "count"}, {"Share", "share"}, {"With what it calls", "count"}, {"Share ", "share"},
+		{
+			"Function",
+			"code",
+		}, {"Library", "code"}, {"Samples in it", "count"}, {"Share", "share"}, {"With what it calls", "count"}, {"Share ", "share"},
 	}, Note: "Of samples of running threads; functions of the kernel are among them."}
 	for i := range in.CPU.Functions {
 		f := &in.CPU.Functions[i]
-		t.Rows = append(t.Rows, []any{format.Clean(f.Name), format.Clean(f.File), f.Self, f.SelfShare, f.Total, f.TotalShare})
+		t.Rows = append(
+			t.Rows,
+			[]any{format.Clean(f.Name), format.Clean(f.File), f.Self, f.SelfShare, f.Total, f.TotalShare},
+		)
 	}
 	return t
 }
 
 func waitTable(in Input) table {
 	t := table{Key: "waits", Title: "Waits", Columns: []column{
-		{"Thread", "code"}, {"Id", "id"}, {"For", "text"}, {"In", "code"}, {"At", "code"}, {"Count", "count"}, {"Time", "ns"}, {"Longest", "ns"}, {"Ended by", "code"},
+		{
+			"Thread",
+			"code",
+		}, {"Id", "id"}, {"For", "text"}, {"In", "code"}, {"At", "code"}, {"Count", "count"}, {"Time", "ns"}, {"Longest", "ns"}, {"Ended by", "code"},
 	}}
 	for i := range in.CPU.Waits {
 		w := &in.CPU.Waits[i]
@@ -168,7 +229,20 @@ func waitTable(in Input) table {
 		if len(w.By) > 0 && !w.By[0].Nobody {
 			by = format.Clean(w.By[0].Name)
 		}
-		t.Rows = append(t.Rows, []any{format.Clean(w.Thread), w.TID, w.Reason, format.Clean(w.Text), format.Clean(w.Place), w.Count, w.Time, w.Longest, by})
+		t.Rows = append(
+			t.Rows,
+			[]any{
+				format.Clean(w.Thread),
+				w.TID,
+				w.Reason,
+				format.Clean(w.Text),
+				format.Clean(w.Place),
+				w.Count,
+				w.Time,
+				w.Longest,
+				by,
+			},
+		)
 	}
 	return t
 }

@@ -59,13 +59,19 @@ func fit(in Input) (block string, err error) {
 // write writes the frame of the page. The policy lets the page's own script and style run, and nothing be fetched:
 // what would come of a name that is markup after all could do nothing.
 func write(w io.Writer, title, block string) error {
-	policy := fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'none'", sum(script), sum(style))
+	policy := fmt.Sprintf(
+		"default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'none'",
+		sum(script),
+		sum(style),
+	)
 	parts := []string{
 		"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
 		`<meta http-equiv="Content-Security-Policy" content="`, policy, "\">\n",
+
 		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n",
 		"<meta name=\"generator\" content=\"InferScope\">\n",
 		"<title>", html.EscapeString(title), "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>", style, "</style>\n</head>\n<body>\n",
+
 		"<noscript>This report needs JavaScript to be shown; inferscope report --format markdown says the same in plain text.</noscript>\n",
 		`<script type="application/octet-stream" id="data">`, block, "</script>\n<script>", script, "</script>\n</body>\n</html>\n",
 	}

@@ -67,7 +67,8 @@ func (b *Builder) Fn(name string) uint16 {
 func find(name string) cuda.Row {
 	row, ok := cuda.Match(name)
 	if !ok {
-		panic(fmt.Sprintf("calltest: %s is not in the table of package cuda", name)) //nolint:forbidigo // a mistake in a test
+		text := fmt.Sprintf("calltest: %s is not in the table of package cuda", name)
+		panic(text) //nolint:forbidigo // a mistake in a test
 	}
 	return row
 }

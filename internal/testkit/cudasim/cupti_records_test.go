@@ -34,7 +34,15 @@ func TestEachReleaseHasItsRecords(t *testing.T) {
 		"library of 12": {"VICTIM_CUPTI=" + filepath.Join(p.Sim, "cupti12", "libcupti.so.12")},
 		"library of 11": {"VICTIM_CUPTI=" + filepath.Join(p.Sim, "cupti11", "libcupti.so.11.8")},
 	} {
-		v, lines := profiled(t, env, attach+"; cupti enable 38", "launch 5000 kernel=k_ns10", "h2d 64 x50 pinned async", "memset 64 x9", "sync")
+		v, lines := profiled(
+			t,
+			env,
+			attach+"; cupti enable 38",
+			"launch 5000 kernel=k_ns10",
+			"h2d 64 x50 pinned async",
+			"memset 64 x9",
+			"sync",
+		)
 		if got := len(lines["kernel"]); got != 5000 {
 			t.Errorf("%s: %d kernels", name, got)
 		}
@@ -48,16 +56,21 @@ func TestEachReleaseHasItsRecords(t *testing.T) {
 }
 
 func TestRecordsThatAreNotAboutOperations(t *testing.T) {
-	_, lines := profiled(t, []string{"CUDASIM_DEVICES=2", "CUDASIM_CUPTI_ENABLE_NS=3000000"},
+	_, lines := profiled(
+		t,
+		[]string{"CUDASIM_DEVICES=2", "CUDASIM_CUPTI_ENABLE_NS=3000000"},
+
 		"cupti subscribe; cupti buffers; cupti clock; cupti enable 17; cupti enable 8; cupti enable 9; cupti enable 37; cupti enable 10",
-		"stream-new nonblocking; stream-new", "launch 1 stream=1; sync", "cupti flush")
+		"stream-new nonblocking; stream-new", "launch 1 stream=1; sync", "cupti flush",
+	)
 	if got := fmt.Sprint(lines["device"]); got != "[0 132 9 0 85899345920 1 132 9 0 85899345920]" {
 		t.Errorf("devices: %s", got)
 	}
 	if got := fmt.Sprint(lines["context"]); got != "[1 0]" {
 		t.Errorf("contexts: %s", got)
 	}
-	if len(lines["stream"]) != 2 || !strings.HasSuffix(lines["stream"][0], " 1 2") || !strings.HasSuffix(lines["stream"][1], " 1 1") {
+	if len(lines["stream"]) != 2 || !strings.HasSuffix(lines["stream"][0], " 1 2") ||
+		!strings.HasSuffix(lines["stream"][1], " 1 1") {
 		t.Errorf("streams: %q, want a non-blocking and a default one of context 1", lines["stream"])
 	}
 	resource := 0
@@ -89,8 +102,16 @@ func TestCopiesBetweenDevices(t *testing.T) {
 }
 
 func TestGraphNodesAndContexts(t *testing.T) {
-	_, lines := profiled(t, nil, "stream-new nonblocking", "graph 3 stream=1 kernel=a_us1", attach, "graph-launch 2 stream=1", "graph-update 3 stream=1 kernel=b_us1",
-		"graph-launch stream=1", "ssync stream=1", "context 1", "launch 1 kernel=c_us1", "sync", "context 0", "reset", "launch 1 kernel=d_us1", "sync")
+	_, lines := profiled(
+		t,
+		nil,
+		"stream-new nonblocking",
+		"graph 3 stream=1 kernel=a_us1",
+		attach,
+		"graph-launch 2 stream=1", "graph-update 3 stream=1 kernel=b_us1", "graph-launch stream=1",
+		"ssync stream=1", "context 1", "launch 1 kernel=c_us1", "sync", "context 0", "reset",
+		"launch 1 kernel=d_us1", "sync",
+	)
 	var nodes, contexts []string
 	for _, l := range lines["kernel"] {
 		f := strings.Fields(l)
@@ -101,7 +122,8 @@ func TestGraphNodesAndContexts(t *testing.T) {
 	if fmt.Sprint(nodes) != want {
 		t.Errorf("name:graph:node %v\nwant %s", nodes, want)
 	}
-	if n := len(contexts); n != 11 || contexts[8] != "1" || contexts[9] == "1" || contexts[10] == "1" || contexts[9] == contexts[10] {
+	if n := len(contexts); n != 11 || contexts[8] != "1" || contexts[9] == "1" || contexts[10] == "1" ||
+		contexts[9] == contexts[10] {
 		t.Errorf("contexts %v: want another for the second context, and another after the reset", contexts)
 	}
 }
@@ -129,9 +151,17 @@ func TestCallbacksBringTheParameters(t *testing.T) {
 
 func TestGraphsStaySlowerUntilFinalized(t *testing.T) {
 	env := []string{"CUDASIM_CUPTI_GRAPH_ON_NS=4000", "CUDASIM_CUPTI_GRAPH_OFF_NS=2000", "CUDASIM_GRAPH_NODE_NS=1000"}
-	v := Start(t, Options{Env: env}, "stream-new nonblocking", "graph 11 stream=1 kernel=n_us1", "graph-launch stream=1", attach, "graph-launch stream=1; ssync stream=1",
-		"cupti disable 10; cupti disable 1; cupti disable 2", "graph-launch stream=1; ssync stream=1", "cupti enable 10", "graph-launch stream=1; ssync stream=1",
-		"cupti callback 126", "cupti finalize-at-exit; ssync stream=1", "graph-launch stream=1; ssync stream=1")
+	v := Start(
+		t,
+		Options{Env: env},
+		"stream-new nonblocking",
+		"graph 11 stream=1 kernel=n_us1",
+		"graph-launch stream=1",
+		attach,
+		"graph-launch stream=1; ssync stream=1", "cupti disable 10; cupti disable 1; cupti disable 2",
+		"graph-launch stream=1; ssync stream=1", "cupti enable 10", "graph-launch stream=1; ssync stream=1",
+		"cupti callback 126", "cupti finalize-at-exit; ssync stream=1", "graph-launch stream=1; ssync stream=1",
+	)
 	v.Finish()
 	first, last := map[uint64]uint64{}, map[uint64]uint64{}
 	var order []uint64

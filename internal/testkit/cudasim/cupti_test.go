@@ -32,7 +32,8 @@ func readRecords(t *testing.T, path string) []record {
 	for s := bufio.NewScanner(f); s.Scan(); {
 		r := record{}
 		line := s.Text() + " 0 0 0"
-		if _, err := fmt.Sscan(line, &r.kind, &r.corr, &r.start, &r.end, &r.stream, &r.x, &r.y, &r.name); err != nil && r.kind == "" {
+		if _, err := fmt.Sscan(line, &r.kind, &r.corr, &r.start, &r.end, &r.stream, &r.x, &r.y, &r.name); err != nil &&
+			r.kind == "" {
 			t.Fatalf("%q: %v", line, err)
 		}
 		out = append(out, r)
@@ -45,8 +46,15 @@ const attach = "cupti subscribe; cupti buffers; cupti clock; cupti enable 10; cu
 
 func TestActivityRecordsAreTheTruth(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "records")
-	v := Start(t, Options{Env: []string{"VICTIM_RECORDS=" + file}}, "launch 5 kernel=before_us1", "sync", attach,
-		"launch 300 kernel=k_us3 grid=7,1,1 block=96,1,1", "h2d 4096 x20 pinned async", "memset 100", "sync", "cupti flush", "cupti dump")
+	v := Start(
+		t,
+		Options{Env: []string{"VICTIM_RECORDS=" + file}},
+		"launch 5 kernel=before_us1",
+		"sync",
+		attach,
+		"launch 300 kernel=k_us3 grid=7,1,1 block=96,1,1", "h2d 4096 x20 pinned async", "memset 100", "sync",
+		"cupti flush", "cupti dump",
+	)
 	v.Finish()
 	tr := v.Truth()
 	truth := map[string]Op{}
@@ -94,7 +102,15 @@ func TestCallbacksComeForEnabledIdsOnly(t *testing.T) {
 }
 
 func TestDroppedRecordsAreReported(t *testing.T) {
-	v := Start(t, Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}}, attach, "launch 100 kernel=k_ns1", "sync", "cupti flush", "cupti dump")
+	v := Start(
+		t,
+		Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}},
+		attach,
+		"launch 100 kernel=k_ns1",
+		"sync",
+		"cupti flush",
+		"cupti dump",
+	)
 	if got := v.WaitLine("cupti records=90"); !strings.HasPrefix(got, "lost=10") {
 		t.Errorf("records: %s", got)
 	}
@@ -153,7 +169,13 @@ func TestPythonVictim(t *testing.T) {
 		t.Skip("no python3")
 	}
 	p := Build(t)
-	v := Start(t, Options{Program: []string{python, p.VictimPython}, Args: []string{"--requests", "1", "--tokens", "5", "--layers", "2"}})
+	v := Start(
+		t,
+		Options{
+			Program: []string{python, p.VictimPython},
+			Args:    []string{"--requests", "1", "--tokens", "5", "--layers", "2"},
+		},
+	)
 	v.Finish()
 	want(t, v.Truth(), map[string]uint64{"cudaLaunchKernel": 30, "cudaMemcpyAsync": 10, "cudaStreamSynchronize": 5})
 }

@@ -53,7 +53,13 @@ func TestStreamKeepsOrderAndKernelsKeepTheirTime(t *testing.T) {
 }
 
 func TestKernelSlotsSetHowManyRunAtOnce(t *testing.T) {
-	script := []string{"stream-new nonblocking", "stream-new nonblocking", "launch 1 kernel=a_ms40 stream=1", "launch 1 kernel=b_ms40 stream=2", "sync"}
+	script := []string{
+		"stream-new nonblocking",
+		"stream-new nonblocking",
+		"launch 1 kernel=a_ms40 stream=1",
+		"launch 1 kernel=b_ms40 stream=2",
+		"sync",
+	}
 	for _, slots := range []string{"1", "2"} {
 		tr := run(t, []string{"CUDASIM_KERNEL_SLOTS=" + slots}, script...)
 		a, b := kernels(tr, "a_ms40")[0], kernels(tr, "b_ms40")[0]
@@ -64,8 +70,12 @@ func TestKernelSlotsSetHowManyRunAtOnce(t *testing.T) {
 }
 
 func TestEventHoldsBackAnotherStream(t *testing.T) {
-	tr := run(t, []string{"CUDASIM_KERNEL_SLOTS=8"}, "stream-new nonblocking", "stream-new nonblocking", "launch 1 kernel=a_ms5 stream=1",
-		"event-record 0 stream=1", "event-wait 0 stream=2", "launch 1 kernel=b_us1 stream=2", "event-sync 0")
+	tr := run(
+		t,
+		[]string{"CUDASIM_KERNEL_SLOTS=8"},
+		"stream-new nonblocking", "stream-new nonblocking", "launch 1 kernel=a_ms5 stream=1",
+		"event-record 0 stream=1", "event-wait 0 stream=2", "launch 1 kernel=b_us1 stream=2", "event-sync 0",
+	)
 	a, b := kernels(tr, "a_ms5")[0], kernels(tr, "b_us1")[0]
 	if b.Start < a.End {
 		t.Errorf("b starts %d ns before the event it waits for", a.End-b.Start)
@@ -76,12 +86,24 @@ func TestEventHoldsBackAnotherStream(t *testing.T) {
 }
 
 func TestLegacyStreamWaitsForBlockingStreamsOnly(t *testing.T) {
-	tr := run(t, []string{"CUDASIM_KERNEL_SLOTS=8"}, "stream-new", "stream-new nonblocking", "launch 1 kernel=blocking_ms20 stream=1",
-		"launch 1 kernel=free_ms80 stream=2", "launch 1 kernel=legacy_us1", "launch 1 kernel=after_us1 stream=1", "sync")
+	tr := run(
+		t,
+		[]string{"CUDASIM_KERNEL_SLOTS=8"},
+		"stream-new", "stream-new nonblocking", "launch 1 kernel=blocking_ms20 stream=1",
+		"launch 1 kernel=free_ms80 stream=2", "launch 1 kernel=legacy_us1",
+		"launch 1 kernel=after_us1 stream=1", "sync",
+	)
 	blocking, free := kernels(tr, "blocking_ms20")[0], kernels(tr, "free_ms80")[0]
 	legacy, after := kernels(tr, "legacy_us1")[0], kernels(tr, "after_us1")[0]
 	if legacy.Start < blocking.End || legacy.Start > free.End || after.Start < legacy.End {
-		t.Errorf("blocking ends %d, legacy %d-%d, after starts %d, free ends %d", blocking.End, legacy.Start, legacy.End, after.Start, free.End)
+		t.Errorf(
+			"blocking ends %d, legacy %d-%d, after starts %d, free ends %d",
+			blocking.End,
+			legacy.Start,
+			legacy.End,
+			after.Start,
+			free.End,
+		)
 	}
 }
 
@@ -107,8 +129,13 @@ func TestCopyTimeIsBytesOverBandwidth(t *testing.T) {
 }
 
 func TestWhichCopiesHoldTheCaller(t *testing.T) {
-	tr := run(t, nil, "launch 1 kernel=k_ms40", "h2d 4000000 async pinned", "h2d 1000 async", "d2h 4000000 async pinned", "d2d 100 async", "sync",
-		"launch 1 kernel=k_ms40", "h2d 4000000 async", "launch 1 kernel=k_ms40", "d2h 1000 async", "launch 1 kernel=k_ms40", "h2d 4000000")
+	tr := run(
+		t,
+		nil,
+		"launch 1 kernel=k_ms40", "h2d 4000000 async pinned", "h2d 1000 async", "d2h 4000000 async pinned",
+		"d2d 100 async", "sync", "launch 1 kernel=k_ms40", "h2d 4000000 async", "launch 1 kernel=k_ms40",
+		"d2h 1000 async", "launch 1 kernel=k_ms40", "h2d 4000000",
+	)
 	held := []bool{false, false, false, false, true, true, true}
 	byCall := map[uint64]Op{}
 	for _, c := range copies(tr) {
@@ -131,9 +158,17 @@ func TestWhichCopiesHoldTheCaller(t *testing.T) {
 }
 
 func TestGraphExpandsAtEachLaunch(t *testing.T) {
-	tr := run(t, nil, "stream-new nonblocking", "graph stream=1 { launch 10 kernel=n_us2 stream=1; h2d 4096 async pinned stream=1; memset 4096 async stream=1 }", "graph-launch 3 stream=1", "ssync stream=1")
+	tr := run(
+		t,
+		nil,
+		"stream-new nonblocking",
+		"graph stream=1 { launch 10 kernel=n_us2 stream=1; h2d 4096 async pinned stream=1; memset 4096 async stream=1 }",
+		"graph-launch 3 stream=1", "ssync stream=1",
+	)
 	want(t, tr, map[string]uint64{"cuGraphLaunch": 3, "cuLaunchKernel": 10, "cuGraphInstantiateWithFlags": 1})
-	if k, c, m := tr.Operations(Kernel).Count, tr.Copies(HostToDevice).Count, tr.Operations(Memset).Count; k != 30 || c != 3 || m != 3 {
+	if k, c, m := tr.Operations(Kernel).Count, tr.Copies(HostToDevice).Count, tr.Operations(Memset).Count; k != 30 ||
+		c != 3 ||
+		m != 3 {
 		t.Errorf("%d kernels, %d copies, %d memsets on the device, want 30, 3, 3", k, c, m)
 	}
 	launches := map[uint64]int{}
@@ -156,11 +191,21 @@ func TestGraphExpandsAtEachLaunch(t *testing.T) {
 }
 
 func TestCaptureForksAndJoinsThroughEvents(t *testing.T) {
-	tr := run(t, []string{"CUDASIM_KERNEL_SLOTS=4"}, "stream-new nonblocking", "stream-new nonblocking",
+	tr := run(
+		t,
+		[]string{"CUDASIM_KERNEL_SLOTS=4"},
+		"stream-new nonblocking",
+		"stream-new nonblocking",
 		"graph stream=1 { launch 1 kernel=root_us5 stream=1; event-record 0 stream=1; event-wait 0 stream=2; launch 1 kernel=left_us50 stream=1; launch 1 kernel=right_us50 stream=2;"+
-			"event-record 1 stream=2; event-wait 1 stream=1; launch 1 kernel=join_us5 stream=1 }", "graph-launch 1 stream=1", "sync", "launch 1 stream=2", "sync")
+			"event-record 1 stream=2; event-wait 1 stream=1; launch 1 kernel=join_us5 stream=1 }",
+		"graph-launch 1 stream=1",
+		"sync",
+		"launch 1 stream=2",
+		"sync",
+	)
 	root, left, right, join := kernels(tr, "root_us5")[0], kernels(tr, "left_us50")[0], kernels(tr, "right_us50")[0], kernels(tr, "join_us5")[0]
-	if left.Start < root.End || right.Start < root.End || left.Start > right.End || right.Start > left.End || join.Start < max(left.End, right.End) {
+	if left.Start < root.End || right.Start < root.End || left.Start > right.End || right.Start > left.End ||
+		join.Start < max(left.End, right.End) {
 		t.Errorf("root %v left %v right %v join %v", root, left, right, join)
 	}
 }
@@ -169,12 +214,24 @@ func TestFullLaunchQueueHoldsTheCaller(t *testing.T) {
 	tr := run(t, []string{"CUDASIM_QUEUE=4"}, "launch 5 kernel=k_ms40", "sync")
 	ks, cs := kernels(tr, ""), tr.CallsOf("cuLaunchKernel")
 	if cs[3].Exit > ks[0].End || cs[4].Exit < ks[0].End {
-		t.Errorf("launch 4 returned at %d, launch 5 at %d, the first kernel ended at %d", cs[3].Exit, cs[4].Exit, ks[0].End)
+		t.Errorf(
+			"launch 4 returned at %d, launch 5 at %d, the first kernel ended at %d",
+			cs[3].Exit,
+			cs[4].Exit,
+			ks[0].End,
+		)
 	}
 }
 
 func TestHostFunctionHoldsTheStream(t *testing.T) {
-	tr := run(t, []string{"CUDASIM_HOSTFN_NS=2000000"}, "launch 1 kernel=a_us1", "hostfunc", "launch 1 kernel=b_us1", "sync")
+	tr := run(
+		t,
+		[]string{"CUDASIM_HOSTFN_NS=2000000"},
+		"launch 1 kernel=a_us1",
+		"hostfunc",
+		"launch 1 kernel=b_us1",
+		"sync",
+	)
 	a, b := kernels(tr, "a_us1")[0], kernels(tr, "b_us1")[0]
 	if b.Start < a.End+2000000 {
 		t.Errorf("the kernel after the host function starts %d ns after the one before", b.Start-a.End)
@@ -190,7 +247,12 @@ func TestFreeWaitsForTheDevice(t *testing.T) {
 }
 
 func TestFaultsOnRequest(t *testing.T) {
-	v := Start(t, Options{Env: []string{"CUDASIM_FAIL=cuMemAlloc_v2:3:2", "CUDASIM_SLOW=cuLaunchKernel:2:3000000"}}, "launch 3 kernel=k_ns1", "malloc 100 x5")
+	v := Start(
+		t,
+		Options{Env: []string{"CUDASIM_FAIL=cuMemAlloc_v2:3:2", "CUDASIM_SLOW=cuLaunchKernel:2:3000000"}},
+		"launch 3 kernel=k_ns1",
+		"malloc 100 x5",
+	)
 	if err := v.Wait(); err == nil {
 		t.Error("the victim did not see the injected error")
 	}
@@ -228,5 +290,14 @@ func TestDecodeLoopLooksLikeInference(t *testing.T) {
 	if d := time.Since(start); d < 11*time.Millisecond {
 		t.Errorf("ten tokens of 1.1 ms CPU work took %v", d)
 	}
-	want(t, tr, map[string]uint64{"cuLaunchKernel": 50, "cuMemcpyHtoDAsync_v2": 10, "cuMemcpyDtoHAsync_v2": 10, "cuStreamSynchronize": 10})
+	want(
+		t,
+		tr,
+		map[string]uint64{
+			"cuLaunchKernel":       50,
+			"cuMemcpyHtoDAsync_v2": 10,
+			"cuMemcpyDtoHAsync_v2": 10,
+			"cuStreamSynchronize":  10,
+		},
+	)
 }

@@ -52,7 +52,14 @@ type Victim struct {
 func Start(tb testing.TB, o Options, script ...string) *Victim {
 	tb.Helper()
 	p := Build(tb)
-	v := &Victim{tb: tb, limit: o.Timeout, truth: filepath.Join(tb.TempDir(), "truth"), more: make(chan struct{}), eof: make(chan struct{}), waited: make(chan struct{})}
+	v := &Victim{
+		tb:     tb,
+		limit:  o.Timeout,
+		truth:  filepath.Join(tb.TempDir(), "truth"),
+		more:   make(chan struct{}),
+		eof:    make(chan struct{}),
+		waited: make(chan struct{}),
+	}
 	if v.limit == 0 {
 		v.limit = 30 * time.Second
 	}
@@ -88,7 +95,12 @@ func environment(p Paths, o Options, truth string) []string {
 	if level == "" {
 		level = "calls"
 	}
-	env := append(os.Environ(), "LD_LIBRARY_PATH="+p.LibraryPath(shape), "CUDASIM_TRUTH="+truth, "CUDASIM_TRUTH_LEVEL="+level)
+	env := append(
+		os.Environ(),
+		"LD_LIBRARY_PATH="+p.LibraryPath(shape),
+		"CUDASIM_TRUTH="+truth,
+		"CUDASIM_TRUTH_LEVEL="+level,
+	)
 	return append(env, o.Env...)
 }
 

@@ -18,8 +18,13 @@ func want(t *testing.T, tr *Truth, counts map[string]uint64) {
 
 func TestDriverScriptMakesExactlyTheseCalls(t *testing.T) {
 	for _, shape := range []int{Shape535, Shape580} {
-		v := Start(t, Options{Shape: shape}, "launch 1000 kernel=k_ns100", "launch 7 ex grid=2,3,4 block=8,4,2 shared=512 kernel=ex_us1", "h2d 1048576 x10", "d2h 4096 x3 async pinned",
-			"memset 65536 x2", "malloc 8192 x5", "free 5", "sync")
+		v := Start(
+			t,
+			Options{Shape: shape},
+			"launch 1000 kernel=k_ns100", "launch 7 ex grid=2,3,4 block=8,4,2 shared=512 kernel=ex_us1",
+			"h2d 1048576 x10", "d2h 4096 x3 async pinned", "memset 65536 x2", "malloc 8192 x5", "free 5",
+			"sync",
+		)
 		v.Finish()
 		tr := v.Truth()
 		if tr.Shape != shape || tr.PID != v.PID || tr.Dropped != 0 {
@@ -39,7 +44,9 @@ func TestDriverScriptMakesExactlyTheseCalls(t *testing.T) {
 			t.Errorf("%d launch records, want 1000", n)
 		}
 		ex := tr.CallsOf("cuLaunchKernelEx")[0]
-		if ex.Grid != [3]uint32{2, 3, 4} || ex.Block != [3]uint32{8, 4, 2} || ex.Shared != 512 || ex.Kernel != "ex_us1" || ex.Depth != 0 {
+		if ex.Grid != [3]uint32{2, 3, 4} || ex.Block != [3]uint32{8, 4, 2} || ex.Shared != 512 ||
+			ex.Kernel != "ex_us1" ||
+			ex.Depth != 0 {
 			t.Errorf("launch record %+v", ex)
 		}
 	}
@@ -52,16 +59,33 @@ func TestRuntimeCallsContainDriverCalls(t *testing.T) {
 			o.Program = []string{Build(t).VictimStatic}
 		}
 		for _, o.Shape = range []int{Shape535, Shape580} {
-			v := Start(t, o, "launch 20 kernel=k_us1 grid=5,6,7", "launchex 3", "h2d 4096 x4", "malloc 100", "free", "sync")
+			v := Start(
+				t,
+				o,
+				"launch 20 kernel=k_us1 grid=5,6,7", "launchex 3", "h2d 4096 x4", "malloc 100", "free", "sync",
+			)
 			v.Finish()
 			tr := v.Truth()
-			want(t, tr, map[string]uint64{"cudaLaunchKernel": 20, "cudaLaunchKernelExC": 3, "cudaMemcpy": 4, "cudaMalloc": 3, "cudaFree": 2, "cudaDeviceSynchronize": 1, "cuLaunchKernel": 0})
+			want(
+				t,
+				tr,
+				map[string]uint64{
+					"cudaLaunchKernel":      20,
+					"cudaLaunchKernelExC":   3,
+					"cudaMemcpy":            4,
+					"cudaMalloc":            3,
+					"cudaFree":              2,
+					"cudaDeviceSynchronize": 1,
+					"cuLaunchKernel":        0,
+				},
+			)
 			if n := tr.Count("cuLaunchKernel"); n != 20 {
 				t.Errorf("%s: %d cuLaunchKernel inside, want 20", program, n)
 			}
 			inner := tr.CallsOf("cuLaunchKernel")[4]
 			outer := tr.CallsOf("cudaLaunchKernel")[4]
-			if inner.Depth != 1 || inner.Outer != outer.ID || inner.Enter < outer.Enter || inner.Exit > outer.Exit || inner.Grid != outer.Grid {
+			if inner.Depth != 1 || inner.Outer != outer.ID || inner.Enter < outer.Enter || inner.Exit > outer.Exit ||
+				inner.Grid != outer.Grid {
 				t.Errorf("%s: driver call %+v is not inside runtime call %+v", program, inner, outer)
 			}
 			if tr.Count("cuInit") != 1 || tr.Count("cuDevicePrimaryCtxRetain") != 1 {
@@ -72,7 +96,14 @@ func TestRuntimeCallsContainDriverCalls(t *testing.T) {
 }
 
 func TestForkExecThreadsHaveTheirOwnTruth(t *testing.T) {
-	v := Start(t, Options{}, "launch 5", "fork { launch 10; sync }", "thread 4 { launch 100 kernel=k_ns100 }", "exec { launch 2; sync }")
+	v := Start(
+		t,
+		Options{},
+		"launch 5",
+		"fork { launch 10; sync }",
+		"thread 4 { launch 100 kernel=k_ns100 }",
+		"exec { launch 2; sync }",
+	)
 	pid, err := ParsePID(v.WaitLine("child"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +138,15 @@ func TestCountsLevelCountsWithoutRecords(t *testing.T) {
 	v.Finish()
 	tr := v.Truth()
 	want(t, tr, map[string]uint64{"cuLaunchKernel": 3000, "cuMemcpyHtoD_v2": 3})
-	if len(tr.Calls)+len(tr.Ops) != 0 || tr.Operations(Kernel).Count != 3000 || tr.Copies(HostToDevice) != (Tally{3, 3000}) {
-		t.Errorf("%d calls, %d ops, kernels %+v, H2D %+v", len(tr.Calls), len(tr.Ops), tr.Operations(Kernel), tr.Copies(HostToDevice))
+	if len(tr.Calls)+len(tr.Ops) != 0 || tr.Operations(Kernel).Count != 3000 ||
+		tr.Copies(HostToDevice) != (Tally{3, 3000}) {
+		t.Errorf(
+			"%d calls, %d ops, kernels %+v, H2D %+v",
+			len(tr.Calls),
+			len(tr.Ops),
+			tr.Operations(Kernel),
+			tr.Copies(HostToDevice),
+		)
 	}
 }
 
@@ -124,7 +162,17 @@ func TestTruthSurvivesKill(t *testing.T) {
 
 func TestLateLoadAndSecondCopy(t *testing.T) {
 	p := Build(t)
-	v := Start(t, Options{Args: []string{"--late"}, NoReady: true}, "print idle", "wait", "dlopen-now", "launch 3", "open "+p.Libcuda(Shape535), "launch 4", "sync")
+	v := Start(
+		t,
+		Options{Args: []string{"--late"}, NoReady: true},
+		"print idle",
+		"wait",
+		"dlopen-now",
+		"launch 3",
+		"open "+p.Libcuda(Shape535),
+		"launch 4",
+		"sync",
+	)
 	v.WaitLine("idle")
 	v.Go()
 	v.Finish()
@@ -148,8 +196,9 @@ func TestVictimRefusesABadScript(t *testing.T) {
 
 func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
 	script := []string{
-		"stream-new nonblocking", "graph 6 stream=1 kernel=n_us1", "graph-launch 4 stream=1", "ssync stream=1", "event-record 0 stream=1", "event-sync 0",
-		"hostfunc stream=1", "malloc 100 async", "free async", "d2d 64 async", "memset 64", "fork { launch 3; sync }", "sync",
+		"stream-new nonblocking", "graph 6 stream=1 kernel=n_us1", "graph-launch 4 stream=1", "ssync stream=1",
+		"event-record 0 stream=1", "event-sync 0", "hostfunc stream=1", "malloc 100 async", "free async",
+		"d2d 64 async", "memset 64", "fork { launch 3; sync }", "sync",
 	}
 	v := Start(t, Options{Lib: "runtime", Args: []string{"--ptds"}}, script...)
 	pid, err := ParsePID(v.WaitLine("child"))
@@ -158,7 +207,17 @@ func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
 	}
 	v.Finish()
 	tr := v.Truth()
-	want(t, tr, map[string]uint64{"cudaGraphLaunch_ptsz": 4, "cudaLaunchKernel_ptsz": 6, "cudaMallocAsync_ptsz": 1, "cudaLaunchHostFunc_ptsz": 1, "cudaMemset_ptds": 1})
+	want(
+		t,
+		tr,
+		map[string]uint64{
+			"cudaGraphLaunch_ptsz":    4,
+			"cudaLaunchKernel_ptsz":   6,
+			"cudaMallocAsync_ptsz":    1,
+			"cudaLaunchHostFunc_ptsz": 1,
+			"cudaMemset_ptds":         1,
+		},
+	)
 	if n := tr.Operations(Kernel).Count; n != 24 {
 		t.Errorf("%d kernels on the device, want 24", n)
 	}
@@ -170,7 +229,12 @@ func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
 }
 
 func TestLinkedVictimAndExtraDevices(t *testing.T) {
-	v := Start(t, Options{Program: []string{Build(t).VictimLinked}, Env: []string{"CUDASIM_DEVICES=4"}}, "launch 2", "sync")
+	v := Start(
+		t,
+		Options{Program: []string{Build(t).VictimLinked}, Env: []string{"CUDASIM_DEVICES=4"}},
+		"launch 2",
+		"sync",
+	)
 	v.Finish()
 	want(t, v.Truth(), map[string]uint64{"cuLaunchKernel": 2})
 	none := Start(t, Options{NoReady: true, Env: []string{"CUDASIM_DEVICES=0"}}, "launch 2")

@@ -44,10 +44,15 @@ func newMaker(pid uint32) *maker {
 	m.Meta.Losses, m.Meta.Libraries = nil, nil
 	m.Meta.GPU = &recording.GPU{
 		Mode: "continuous", Agents: []recording.Agent{},
-		Devices: []recording.Device{{PID: pid, ID: 0, Name: "NVIDIA H200", UUID: "GPU-1", SMs: 132, Memory: 150 << 30, Major: 9}},
+		Devices: []recording.Device{
+			{PID: pid, ID: 0, Name: "NVIDIA H200", UUID: "GPU-1", SMs: 132, Memory: 150 << 30, Major: 9},
+		},
 		Streams: []recording.Stream{{PID: pid, ID: 7, Context: 1}},
-		Kernels: []recording.Kernel{{Name: "void gemm<float>(float*, \"quoted\\\")", Registers: 90, StaticShared: 1024}, {Name: "softmax(int)", Registers: 16}},
-		Ranges:  []string{"decode"},
+		Kernels: []recording.Kernel{
+			{Name: "void gemm<float>(float*, \"quoted\\\")", Registers: 90, StaticShared: 1024},
+			{Name: "softmax(int)", Registers: 16},
+		},
+		Ranges: []string{"decode"},
 	}
 	return m
 }
@@ -56,7 +61,17 @@ func (m *maker) finish() *recording.Recording {
 	rec := m.Recording()
 	g := *m.Meta.GPU
 	for _, p := range rec.Meta.Processes {
-		g.Windows = append(g.Windows, recording.GPUWindow{PID: p.PID, From: rec.Meta.From, To: rec.Meta.To, Activity: true, Calls: true, End: "kept"})
+		g.Windows = append(
+			g.Windows,
+			recording.GPUWindow{
+				PID:      p.PID,
+				From:     rec.Meta.From,
+				To:       rec.Meta.To,
+				Activity: true,
+				Calls:    true,
+				End:      "kept",
+			},
+		)
 	}
 	rec.Meta.GPU = &g
 	return rec
@@ -76,7 +91,9 @@ func (m *maker) agent(name string, at int64, dur uint64, args ...uint64) uint32 
 
 func (m *maker) gpu(kind event.Kind, at int64, dur uint64, id uint32, ret int32, a, b uint64) {
 	m.Event(event.Event{
-		TS: uint64(calltest.Start + at), Dur: dur, PID: m.PID, TID: 7, Func: 1 << 8, Kind: kind, Flags: event.Timed, Ret: ret,
+		TS: uint64(
+			calltest.Start + at,
+		), Dur: dur, PID: m.PID, TID: 7, Func: 1 << 8, Kind: kind, Flags: event.Timed, Ret: ret,
 		Args: [4]uint64{uint64(id), 0, a, b},
 	})
 }
@@ -91,7 +108,9 @@ func (m *maker) iteration(at int64) {
 	m.copy("cuMemcpyDtoHAsync_v2", at+950*us, at+1400*us, 2|3<<8|2<<16|1<<24)
 	m.Do("cuStreamSynchronize", at+1000*us, 450*us, 0x55)
 	m.Event(event.Event{
-		TS: uint64(calltest.Start + at + 1010*us), Dur: 400 * us, PID: m.PID, TID: m.TID, Func: event.NoSyscall, Kind: event.OffCPU,
+		TS: uint64(
+			calltest.Start + at + 1010*us,
+		), Dur: 400 * us, PID: m.PID, TID: m.TID, Func: event.NoSyscall, Kind: event.OffCPU,
 		Flags: event.Timed, Args: [4]uint64{390 * us, uint64(m.PID)<<32 | 9},
 	})
 	leaf := recordtest.Native("at::native::gemm", "libtorch_cpu.so")
@@ -99,12 +118,16 @@ func (m *maker) iteration(at int64) {
 	host := m.Stack(recordtest.Python("tokenize", "tokenizer.py", 40), recordtest.Python("main", "infer.py", 2))
 	for i, s := range []uint64{work, work, host, host} {
 		m.Event(event.Event{
-			TS: uint64(calltest.Start + at + []int64{150, 500, 1600, 1800}[i]*us), PID: m.PID, TID: m.TID, Kind: event.Sample,
+			TS: uint64(
+				calltest.Start + at + []int64{150, 500, 1600, 1800}[i]*us,
+			), PID: m.PID, TID: m.TID, Kind: event.Sample,
 			Func: uint16(event.Clock), Args: [4]uint64{s},
 		})
 	}
 	m.Event(event.Event{
-		TS: uint64(calltest.Start + at + 10*us), Dur: 1900 * us, PID: m.PID, TID: m.TID, Kind: event.Range, Flags: event.Timed, Ret: 1,
+		TS: uint64(
+			calltest.Start + at + 10*us,
+		), Dur: 1900 * us, PID: m.PID, TID: m.TID, Kind: event.Range, Flags: event.Timed, Ret: 1,
 	})
 }
 
@@ -122,8 +145,22 @@ func Repeating() *recording.Recording {
 	m.iteration(10 * iteration)
 	rec := m.finish()
 	rec.Meta.GPU.Windows = []recording.GPUWindow{
-		{PID: recordtest.PID, From: calltest.Start, To: calltest.Start + 5*iteration, Activity: true, Calls: true, End: "finalized"},
-		{PID: recordtest.PID, From: calltest.Start + 8*iteration, To: calltest.Start + 15*iteration, Activity: true, Calls: true, End: "finalized"},
+		{
+			PID:      recordtest.PID,
+			From:     calltest.Start,
+			To:       calltest.Start + 5*iteration,
+			Activity: true,
+			Calls:    true,
+			End:      "finalized",
+		},
+		{
+			PID:      recordtest.PID,
+			From:     calltest.Start + 8*iteration,
+			To:       calltest.Start + 15*iteration,
+			Activity: true,
+			Calls:    true,
+			End:      "finalized",
+		},
 	}
 	return rec
 }
@@ -180,7 +217,15 @@ func Hostile(raw []byte, name string) *recording.Recording {
 			e.Args[raw[3]%4] = le.Uint64(raw[8:])
 			e.Ret, e.Flags = int32(le.Uint32(raw[4:])), event.Flags(raw[3])
 		case 3:
-			e.Kind, e.Func, e.PID, e.TID = event.Kind(raw[3]), le.Uint16(raw[4:]), le.Uint32(raw[8:])%3+e.PID, le.Uint32(raw[12:])
+			e.Kind, e.Func, e.PID, e.TID = event.Kind(
+				raw[3],
+			), le.Uint16(
+				raw[4:],
+			), le.Uint32(
+				raw[8:],
+			)%3+e.PID, le.Uint32(
+				raw[12:],
+			)
 		}
 	}
 	return rec

@@ -63,7 +63,12 @@ func Run(f *testing.F, fn any) {
 			}
 		}
 	}
-	s := &flood{fn: reflect.ValueOf(fn), watch: watch(), each: length / time.Duration(n), rng: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))}
+	s := &flood{
+		fn:    reflect.ValueOf(fn),
+		watch: watch(),
+		each:  length / time.Duration(n),
+		rng:   rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1)),
+	}
 	f.Cleanup(func() { s.log(f.Name()) })
 	f.Fuzz(reflect.MakeFunc(reflect.TypeOf(fn), s.run).Interface())
 }
@@ -104,7 +109,8 @@ func (w *watchdog) run() {
 			if args := w.current.Load(); args != nil {
 				kept = keep(w.name, (*args)[1:])
 			}
-			panic(fmt.Sprintf("an input takes %v and %d bytes; %s", took, n, kept)) //nolint:forbidigo // a test that hangs can be ended from outside only
+			text := fmt.Sprintf("an input takes %v and %d bytes; %s", took, n, kept)
+			panic(text) //nolint:forbidigo // a test that hangs can be ended from outside only
 		}
 	}
 }

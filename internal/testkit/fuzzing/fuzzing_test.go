@@ -54,7 +54,9 @@ func TestFloodFinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := run("INFERSCOPE_FLOOD=50s", "FUZZ_FAULT=memory")
-	if kept, _ = filepath.Glob(filepath.Join(dir, "testdata", "fuzz", "FuzzFault", "*")); err == nil || len(kept) != 1 || !strings.Contains(out, "an input takes") {
+	if kept, _ = filepath.Glob(filepath.Join(dir, "testdata", "fuzz", "FuzzFault", "*")); err == nil ||
+		len(kept) != 1 ||
+		!strings.Contains(out, "an input takes") {
 		t.Errorf("an input that takes 3 GB passes, or %d inputs are kept: %v\n%s", len(kept), err, out)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "testdata")); err != nil {

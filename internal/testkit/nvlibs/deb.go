@@ -148,7 +148,9 @@ func sourcesList(mirror, components string) []byte {
 
 // debianMirror returns the address of the Debian mirror that the machine uses.
 func debianMirror() (string, error) {
-	out, err := output(exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)", "Created-By: Packages"))
+	out, err := output(
+		exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)", "Created-By: Packages"),
+	)
 	if err != nil {
 		return "", err
 	}

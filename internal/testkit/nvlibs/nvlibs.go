@@ -58,7 +58,13 @@ type deb struct {
 
 // nsys needs libssh for its importer, which reads what its agent wrote.
 func nsys(version, libssh string) source {
-	return source{debs: []deb{{"nsight-systems", version, false}, {"nsight-systems-target", version, false}, {"libssh-4", libssh, true}}}
+	return source{
+		debs: []deb{
+			{"nsight-systems", version, false},
+			{"nsight-systems-target", version, false},
+			{"libssh-4", libssh, true},
+		},
+	}
 }
 
 func sources() map[Part]source {

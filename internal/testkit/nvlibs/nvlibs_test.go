@@ -28,7 +28,8 @@ func TestLibraries(t *testing.T) {
 			if err != nil || len(names) != 1 || names[0] != soname[part] {
 				t.Errorf("SONAME %q (%v), want %q", names, err, soname[part])
 			}
-			if major, ok := strings.CutPrefix(string(part), "libcuda-"); ok && !strings.Contains(path, ".so."+major+".") {
+			if major, ok := strings.CutPrefix(string(part), "libcuda-"); ok &&
+				!strings.Contains(path, ".so."+major+".") {
 				t.Errorf("%s is not version %s", path, major)
 			}
 		})

@@ -19,7 +19,11 @@ func Random(c Config) *Sim {
 	for i := range kernels {
 		kernels[i] = Kernel{
 			Name: "kernel_" + string(rune('a'+i)), Handle: uint64(0x100 + i),
-			Grid: [3]uint32{1 + uint32(rng.IntN(6)), 1, 1}, Block: [3]uint32{64 << rng.IntN(3), 1, 1}, Dur: 1_000 + rng.Uint64N(20_000),
+			Grid: [3]uint32{
+				1 + uint32(rng.IntN(6)),
+				1,
+				1,
+			}, Block: [3]uint32{64 << rng.IntN(3), 1, 1}, Dur: 1_000 + rng.Uint64N(20_000),
 		}
 	}
 	shared := s.Stream(0, 7)

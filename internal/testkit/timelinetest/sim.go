@@ -75,12 +75,39 @@ func New(c Config) *Sim {
 	if c.Length == 0 {
 		c.Length = calltest.Second
 	}
-	s := &Sim{Builder: calltest.New(), Config: c, truth: map[truthKey]Truth{}, rng: rand.New(rand.NewPCG(c.Seed, 7)), kernels: map[string]int32{}, id: 1000}
+	s := &Sim{
+		Builder: calltest.New(),
+		Config:  c,
+		truth:   map[truthKey]Truth{},
+		rng:     rand.New(rand.NewPCG(c.Seed, 7)),
+		kernels: map[string]int32{},
+		id:      1000,
+	}
 	s.Window(Start, Start+c.Length)
 	s.Meta.GPU = &recording.GPU{
-		Mode:    "continuous",
-		Agents:  []recording.Agent{{PID: recordtest.PID, State: "running", CUPTI: "/usr/local/cuda/lib64/libcupti.so.13", Version: 130001, Stopped: 210_000, Joined: Start - 500*calltest.Millisecond}},
-		Devices: []recording.Device{{PID: recordtest.PID, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0a1b", SMs: 132, Memory: 150_754_820_096, PeakRate: 4_814_000_000_000, Major: 9}},
+		Mode: "continuous",
+		Agents: []recording.Agent{
+			{
+				PID:     recordtest.PID,
+				State:   "running",
+				CUPTI:   "/usr/local/cuda/lib64/libcupti.so.13",
+				Version: 130001,
+				Stopped: 210_000,
+				Joined:  Start - 500*calltest.Millisecond,
+			},
+		},
+		Devices: []recording.Device{
+			{
+				PID:      recordtest.PID,
+				ID:       0,
+				Name:     "NVIDIA H200",
+				UUID:     "GPU-0a1b",
+				SMs:      132,
+				Memory:   150_754_820_096,
+				PeakRate: 4_814_000_000_000,
+				Major:    9,
+			},
+		},
 	}
 	if c.Windows == nil {
 		s.Config.Windows = []Span{{0, c.Length}}
@@ -220,7 +247,16 @@ func (t *Thread) call(name string, cost uint64, args ...uint64) (id uint32, on b
 		s.Do(name, int64(t.Now-Start), cost, args...)
 	}
 	if seen && s.Config.Agent {
-		e := event.Event{TS: t.Now, Dur: cost, PID: recordtest.PID, TID: t.TID, Func: s.Fn(name), Kind: event.Call, Flags: event.Timed | event.Correlated, Ret: int32(s.id)}
+		e := event.Event{
+			TS:    t.Now,
+			Dur:   cost,
+			PID:   recordtest.PID,
+			TID:   t.TID,
+			Func:  s.Fn(name),
+			Kind:  event.Call,
+			Flags: event.Timed | event.Correlated,
+			Ret:   int32(s.id),
+		}
 		if always {
 			e.TS, e.Dur = e.TS+100, cost-200
 			s.truth[truthKey{at, s.id}] = Truth{t.TID, e.TS, seen}

@@ -17,7 +17,11 @@ const (
 func (t *Thread) Copy(st *Stream, bytes uint64, memory int32, cost uint64) {
 	start := t.Now
 	id, on := t.call("cuMemcpyHtoDAsync_v2", cost, 1, 2, bytes, st.Handle)
-	e := event.Event{Kind: event.Copy, Ret: 1 | memory<<8 | OnDevice<<16 | 1<<24, Args: [4]uint64{uint64(id), 0, bytes, 0}}
+	e := event.Event{
+		Kind: event.Copy,
+		Ret:  1 | memory<<8 | OnDevice<<16 | 1<<24,
+		Args: [4]uint64{uint64(id), 0, bytes, 0},
+	}
 	t.s.run(st, start, 1000+bytes/20, e, on) // 20 GB/s
 }
 
@@ -33,7 +37,11 @@ func (t *Thread) CopyBack(st *Stream, bytes uint64, memory int32) {
 	}
 	id, on := t.call(name, end-start+2000, args...)
 	st.free = end
-	e := event.Event{Kind: event.Copy, Ret: 2 | OnDevice<<8 | memory<<16 | int32(min(st.Handle, 1))<<24, Args: [4]uint64{uint64(id), 0, bytes, 0}}
+	e := event.Event{
+		Kind: event.Copy,
+		Ret:  2 | OnDevice<<8 | memory<<16 | int32(min(st.Handle, 1))<<24,
+		Args: [4]uint64{uint64(id), 0, bytes, 0},
+	}
 	s.record(st, began, end-began, e, on)
 }
 
@@ -54,7 +62,12 @@ func (t *Thread) Graph(st *Stream, exec uint64, nodes []Kernel, cost uint64) {
 	for i, k := range nodes {
 		e := event.Event{
 			Kind: event.Kernel, Ret: s.kernel(k.Name),
-			Args: [4]uint64{uint64(id) | exec<<32, uint64(i + 1), uint64(k.Grid[0]) | 1<<32 | 1<<48, uint64(k.Block[0]) | 1<<11 | 1<<22},
+			Args: [4]uint64{
+				uint64(id) | exec<<32,
+				uint64(i + 1),
+				uint64(k.Grid[0]) | 1<<32 | 1<<48,
+				uint64(k.Block[0]) | 1<<11 | 1<<22,
+			},
 		}
 		s.record(st, at, k.Dur, e, on)
 		at += k.Dur + 900
@@ -141,12 +154,42 @@ func (t *Thread) Decode(st *Stream, tokens int, kernels []Kernel, cost, think ui
 // Layers returns the kernels of a model: a few shapes that come again in each layer.
 func Layers(n int) []Kernel {
 	kinds := []Kernel{
-		{Name: "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float, float const*, float const*, float const*, float*, float*, float*)", Handle: 0x10, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 4, 1}, Dur: 4_100},
-		{Name: "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, false, false, false>(cublasLt::cublasSplitKParams<float>, float const*, __nv_bfloat16 const*)", Handle: 0x11, Grid: [3]uint32{48, 1, 1}, Block: [3]uint32{128, 1, 1}, Dur: 6_200},
-		{Name: "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT", Handle: 0x12, Grid: [3]uint32{4, 33, 1}, Block: [3]uint32{384, 1, 1}, Dur: 9_300},
-		{Name: "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)", Handle: 0x13, Grid: [3]uint32{2, 1, 1}, Block: [3]uint32{128, 1, 1}, Dur: 1_700},
+		{
+			Name:   "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float, float const*, float const*, float const*, float*, float*, float*)",
+			Handle: 0x10,
+			Grid:   [3]uint32{1, 1, 1},
+			Block:  [3]uint32{32, 4, 1},
+			Dur:    4_100,
+		},
+		{
+			Name:   "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, false, false, false>(cublasLt::cublasSplitKParams<float>, float const*, __nv_bfloat16 const*)",
+			Handle: 0x11,
+			Grid:   [3]uint32{48, 1, 1},
+			Block:  [3]uint32{128, 1, 1},
+			Dur:    6_200,
+		},
+		{
+			Name:   "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
+			Handle: 0x12,
+			Grid:   [3]uint32{4, 33, 1},
+			Block:  [3]uint32{384, 1, 1},
+			Dur:    9_300,
+		},
+		{
+			Name:   "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)",
+			Handle: 0x13,
+			Grid:   [3]uint32{2, 1, 1},
+			Block:  [3]uint32{128, 1, 1},
+			Dur:    1_700,
+		},
 		{Name: "flash_fwd_kernel", Handle: 0x14, Grid: [3]uint32{1, 12, 1}, Block: [3]uint32{256, 1, 1}, Dur: 7_900},
-		{Name: "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul>)", Handle: 0x15, Grid: [3]uint32{6, 1, 1}, Block: [3]uint32{128, 1, 1}, Dur: 1_900},
+		{
+			Name:   "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul>)",
+			Handle: 0x15,
+			Grid:   [3]uint32{6, 1, 1},
+			Block:  [3]uint32{128, 1, 1},
+			Dur:    1_900,
+		},
 	}
 	order := []int{0, 2, 1, 3, 4, 2, 3, 0, 2, 5, 2, 1, 3}
 	var out []Kernel

@@ -53,15 +53,38 @@ func large(n int) *recording.Recording {
 	m := recordtest.New()
 	var stacks []uint64
 	for i := range uint32(500) {
-		stacks = append(stacks, m.Stack(native("leaf"), recordtest.Python("f", "/app/f.py", i), recordtest.Python("main", "/app/main.py", 7)))
+		stacks = append(
+			stacks,
+			m.Stack(
+				native("leaf"),
+				recordtest.Python("f", "/app/f.py", i),
+				recordtest.Python("main", "/app/main.py", 7),
+			),
+		)
 	}
 	rec := m.Recording()
 	rec.Meta.To = start + uint64(n)*10_000
 	for i := range n {
 		at, tid := start+uint64(i)*10_000, uint32(leader+i%16)
-		e := event.Event{TS: at, PID: leader, TID: tid, Kind: event.OffCPU, Func: futexN, Flags: event.Timed, Dur: 100_000, Args: [4]uint64{90_000, leader<<32 | uint64(leader+(i+1)%16), uint64(i % 64)}}
+		e := event.Event{
+			TS:    at,
+			PID:   leader,
+			TID:   tid,
+			Kind:  event.OffCPU,
+			Func:  futexN,
+			Flags: event.Timed,
+			Dur:   100_000,
+			Args:  [4]uint64{90_000, leader<<32 | uint64(leader+(i+1)%16), uint64(i % 64)},
+		}
 		if i%10 == 0 {
-			e = event.Event{TS: at, PID: leader, TID: tid, Kind: event.Sample, Func: uint16(i / 10 % 2), Args: [4]uint64{stacks[i%len(stacks)]}}
+			e = event.Event{
+				TS:   at,
+				PID:  leader,
+				TID:  tid,
+				Kind: event.Sample,
+				Func: uint16(i / 10 % 2),
+				Args: [4]uint64{stacks[i%len(stacks)]},
+			}
 		}
 		rec.Events = append(rec.Events, e)
 	}
@@ -74,14 +97,24 @@ func deep(n, stacks int) *recording.Recording {
 	m := &rec.Meta
 	m.Frames, m.Stacks = nil, nil
 	for i := range uint32(2000) {
-		m.Frames = append(m.Frames, recordtest.Python("step", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", i), native("at::_ops::add_Tensor::call"))
+		m.Frames = append(
+			m.Frames,
+			recordtest.Python("step", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", i),
+			native("at::_ops::add_Tensor::call"),
+		)
 	}
 	var leaves []uint64
 	for range stacks {
 		parent := int32(-1)
 		for depth := range 40 {
 			// The outer frames are common to many stacks, as in a program.
-			m.Stacks = append(m.Stacks, recording.Node{Parent: parent, Frame: uint32((len(leaves)>>(40-depth)*7919 + depth*31 + depth/30*len(leaves)) % len(m.Frames))})
+			m.Stacks = append(
+				m.Stacks,
+				recording.Node{
+					Parent: parent,
+					Frame:  uint32((len(leaves)>>(40-depth)*7919 + depth*31 + depth/30*len(leaves)) % len(m.Frames)),
+				},
+			)
 			parent = int32(len(m.Stacks) - 1)
 		}
 		leaves = append(leaves, uint64(len(m.Stacks)))
@@ -101,7 +134,11 @@ func crowd(n, threads int) *recording.Recording {
 		e := &rec.Events[i]
 		e.TID = uint32(leader + i%(threads+1))
 		if e.Kind == event.OffCPU && e.TID != leader {
-			e.Func, e.Args[1], e.Args[2], e.Args[3] = readN, leader<<32|leader, uint64(i%threads), 1<<48|uint64(i%threads)
+			e.Func, e.Args[1], e.Args[2], e.Args[3] = readN, leader<<32|leader, uint64(
+				i%threads,
+			), 1<<48|uint64(
+				i%threads,
+			)
 		}
 	}
 	return rec

@@ -30,7 +30,14 @@ func Summarize(rec *recording.Recording) *Summary {
 // as they are.
 func SummarizeThreads(t *timeline.Timeline, scheduled []threads.Thread) *Summary {
 	rec := t.Rec
-	a := &analysis{rec: rec, timeline: t, events: t.Index, threads: scheduled, details: t.Index.Waits(), stacks: newStacks(rec)}
+	a := &analysis{
+		rec:      rec,
+		timeline: t,
+		events:   t.Index,
+		threads:  scheduled,
+		details:  t.Index.Waits(),
+		stacks:   newStacks(rec),
+	}
 	a.index()
 	s := &Summary{Length: a.length(), CPUs: rec.Meta.Host.CPUs, Scheduled: len(a.threads) > 0}
 	a.hot = newHot(a)
@@ -105,7 +112,10 @@ func (a *analysis) states() []Thread {
 			out = append(out, Thread{PID: k.pid, TID: k.tid, Name: a.names[k], Node: -1})
 		}
 	}
-	slices.SortFunc(out[known:], func(x, y Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) })
+	slices.SortFunc(
+		out[known:],
+		func(x, y Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) },
+	)
 	polling := a.polling()
 	for i := range out {
 		k := key{out[i].PID, out[i].TID}

@@ -30,16 +30,48 @@ func TestFunctions(t *testing.T) {
 	recursive := f
 	recursive.Line = 5
 	b.Samples(leader, start, start+60*ms, 6, b.Stack(native("memcpy"), native("gemm"), f, recursive, g), event.Whole)
-	b.Samples(leader, start+60*ms, start+90*ms, 3, b.Stack(recordtest.Kernel("copy_page"), native("memcpy"), g), event.Spliced)
-	b.Samples(worker, start, start+10*ms, 1, b.Stack(native("gemm"), recording.Frame{Kind: recording.ErrorFrame, Name: "code without unwind tables"}), event.Leaf)
+	b.Samples(
+		leader,
+		start+60*ms,
+		start+90*ms,
+		3,
+		b.Stack(recordtest.Kernel("copy_page"), native("memcpy"), g),
+		event.Spliced,
+	)
+	b.Samples(
+		worker,
+		start,
+		start+10*ms,
+		1,
+		b.Stack(native("gemm"), recording.Frame{Kind: recording.ErrorFrame, Name: "code without unwind tables"}),
+		event.Leaf,
+	)
 	b.Samples(worker, start, start+10*ms, 2, 0, event.Leaf) // nothing is known of these
 	s := Summarize(b.Recording())
 	if want := (Origins{Samples: 12, Whole: 6, Spliced: 3, Leaf: 3, WithPython: 9}); s.Origins != want {
 		t.Errorf("origins %+v, want %+v", s.Origins, want)
 	}
 	python := []Function{
-		{Kind: recording.PythonFrame, Name: "f", File: "/a/f.py", Line: 3, Self: 6, Total: 6, SelfShare: 0.5, TotalShare: 0.5},
-		{Kind: recording.PythonFrame, Name: "g", File: "/a/g.py", Line: 9, Self: 3, Total: 9, SelfShare: 0.25, TotalShare: 0.75},
+		{
+			Kind:       recording.PythonFrame,
+			Name:       "f",
+			File:       "/a/f.py",
+			Line:       3,
+			Self:       6,
+			Total:      6,
+			SelfShare:  0.5,
+			TotalShare: 0.5,
+		},
+		{
+			Kind:       recording.PythonFrame,
+			Name:       "g",
+			File:       "/a/g.py",
+			Line:       9,
+			Self:       3,
+			Total:      9,
+			SelfShare:  0.25,
+			TotalShare: 0.75,
+		},
 	}
 	if diff := cmp.Diff(python, s.Python); diff != "" {
 		t.Errorf("Python (-want +got):\n%s", diff)
@@ -48,7 +80,11 @@ func TestFunctions(t *testing.T) {
 	for _, f := range s.Functions {
 		functions = append(functions, [3]any{f.Name, f.Self, f.Total})
 	}
-	want := [][3]any{{"memcpy", uint64(6), uint64(9)}, {"copy_page", uint64(3), uint64(3)}, {"gemm", uint64(1), uint64(7)}}
+	want := [][3]any{
+		{"memcpy", uint64(6), uint64(9)},
+		{"copy_page", uint64(3), uint64(3)},
+		{"gemm", uint64(1), uint64(7)},
+	}
 	if diff := cmp.Diff(want, functions); diff != "" {
 		t.Errorf("functions (-want +got):\n%s", diff)
 	}
@@ -59,13 +95,39 @@ func starved() *recordtest.Builder {
 	b := recordtest.New().Thread(leader, worker, "worker")
 	b.Meta.Host.Arch = "amd64"
 	b.Meta.Objects = []recording.Object{{PID: leader, Inode: 123, Name: "pipe:[123]"}}
-	get := b.Stack(native("read"), recordtest.Python("get", "/usr/lib/python3.12/queue.py", 5), recordtest.Python("main", "/app/main.py", 7))
+	get := b.Stack(
+		native("read"),
+		recordtest.Python("get", "/usr/lib/python3.12/queue.py", 5),
+		recordtest.Python("main", "/app/main.py", 7),
+	)
 	work := b.Stack(native("join"), tokenize)
 	for i := range uint64(10) {
 		at := start + i*100*ms
-		b.Off(recordtest.Off{TID: leader, TS: at, Dur: 80 * ms, Blocked: 79 * ms, Call: readN, By: [2]uint32{leader, worker}, Inode: 123, Type: 1, Stack: get})
+		b.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      at,
+				Dur:     80 * ms,
+				Blocked: 79 * ms,
+				Call:    readN,
+				By:      [2]uint32{leader, worker},
+				Inode:   123,
+				Type:    1,
+				Stack:   get,
+			},
+		)
 		b.Samples(worker, at, at+80*ms, 8, work, event.Whole)
-		b.Off(recordtest.Off{TID: worker, TS: at + 80*ms, Dur: 20 * ms, Blocked: 20 * ms, Call: futexN, Arg: 0x100, By: [2]uint32{leader, leader}})
+		b.Off(
+			recordtest.Off{
+				TID:     worker,
+				TS:      at + 80*ms,
+				Dur:     20 * ms,
+				Blocked: 20 * ms,
+				Call:    futexN,
+				Arg:     0x100,
+				By:      [2]uint32{leader, leader},
+			},
+		)
 	}
 	return b
 }
@@ -78,7 +140,19 @@ func TestWaitsAndWhoEndedThem(t *testing.T) {
 	want := Wait{
 		PID: leader, TID: leader, Thread: "python", Reason: "pipe", Text: "read of pipe:[123]", Place: "main (main.py:7)",
 		Count: 10, Time: 790 * ms, Longest: 79 * ms, Share: 0.79, Enders: 1,
-		By: []Waker{{PID: leader, TID: worker, Name: "worker", Count: 10, Time: 790 * ms, Doing: "tokenize (tok.py:12)", Running: 1, Samples: 80, AtDoing: 80}},
+		By: []Waker{
+			{
+				PID:     leader,
+				TID:     worker,
+				Name:    "worker",
+				Count:   10,
+				Time:    790 * ms,
+				Doing:   "tokenize (tok.py:12)",
+				Running: 1,
+				Samples: 80,
+				AtDoing: 80,
+			},
+		},
 	}
 	if diff := cmp.Diff(want, s.Waits[0]); diff != "" {
 		t.Errorf("wait (-want +got):\n%s", diff)
@@ -90,8 +164,29 @@ func TestWaitsAndWhoEndedThem(t *testing.T) {
 
 func TestAWakerThatWaitedItself(t *testing.T) {
 	b := recordtest.New().Thread(leader, worker, "worker")
-	b.Off(recordtest.Off{TID: leader, TS: start, Dur: 100 * ms, Blocked: 100 * ms, Call: futexN, Arg: 1, By: [2]uint32{leader, worker}})
-	b.Off(recordtest.Off{TID: worker, TS: start + 10*ms, Dur: 80 * ms, Blocked: 80 * ms, Call: readN, Inode: 5, Type: 8, Flags: event.Uninterruptible | event.FromIRQ})
+	b.Off(
+		recordtest.Off{
+			TID:     leader,
+			TS:      start,
+			Dur:     100 * ms,
+			Blocked: 100 * ms,
+			Call:    futexN,
+			Arg:     1,
+			By:      [2]uint32{leader, worker},
+		},
+	)
+	b.Off(
+		recordtest.Off{
+			TID:     worker,
+			TS:      start + 10*ms,
+			Dur:     80 * ms,
+			Blocked: 80 * ms,
+			Call:    readN,
+			Inode:   5,
+			Type:    8,
+			Flags:   event.Uninterruptible | event.FromIRQ,
+		},
+	)
 	s := Summarize(b.Recording())
 	var by []Waker
 	for _, w := range s.Waits {
@@ -106,7 +201,17 @@ func TestAWakerThatWaitedItself(t *testing.T) {
 
 func TestNobodyAndInterrupts(t *testing.T) {
 	b := recordtest.New()
-	b.Off(recordtest.Off{TID: leader, TS: start, Dur: 100 * ms, Blocked: 90 * ms, Call: 230, Flags: event.FromIRQ, By: [2]uint32{77, 78}})
+	b.Off(
+		recordtest.Off{
+			TID:     leader,
+			TS:      start,
+			Dur:     100 * ms,
+			Blocked: 90 * ms,
+			Call:    230,
+			Flags:   event.FromIRQ,
+			By:      [2]uint32{77, 78},
+		},
+	)
 	b.Off(recordtest.Off{TID: leader, TS: start + 500*ms, Dur: 500 * ms, Call: 7, Flags: event.Open})
 	s := Summarize(b.Recording())
 	if len(s.Waits) != 2 || !s.Waits[0].By[0].Nobody || !s.Waits[1].By[0].Interrupt || s.Waits[1].By[0].TID != 0 {
@@ -123,7 +228,15 @@ func TestTheGIL(t *testing.T) {
 	hold := b.Stack(native("loop"), tokenize)
 	for i := range uint64(10) {
 		at := start + i*20*ms
-		o := recordtest.Off{TID: leader, TS: at, Dur: 5 * ms, Blocked: 5 * ms, Call: futexN, Arg: 0x10, By: [2]uint32{leader, worker}}
+		o := recordtest.Off{
+			TID:     leader,
+			TS:      at,
+			Dur:     5 * ms,
+			Blocked: 5 * ms,
+			Call:    futexN,
+			Arg:     0x10,
+			By:      [2]uint32{leader, worker},
+		}
 		switch i {
 		case 0:
 			o.Stack = take
@@ -132,14 +245,25 @@ func TestTheGIL(t *testing.T) {
 		}
 		b.Off(o)
 		b.Sample(worker, at+2*ms, hold, event.Whole)
-		b.Off(recordtest.Off{TID: leader, TS: at + 10*ms, Dur: ms, Blocked: ms, Call: futexN, Arg: 0x20, Stack: other * (1 - i%2)})
+		b.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      at + 10*ms,
+				Dur:     ms,
+				Blocked: ms,
+				Call:    futexN,
+				Arg:     0x20,
+				Stack:   other * (1 - i%2),
+			},
+		)
 	}
 	s := Summarize(b.Recording())
 	if len(s.States) != 1 {
 		t.Fatalf("states %+v, want the GIL alone", s.States)
 	}
 	g := s.States[0]
-	if g.Name != "waiting for the GIL" || g.Waits != 10 || g.Blocked != 50*ms || g.TID != leader || g.Place != "step (main.py:3)" {
+	if g.Name != "waiting for the GIL" || g.Waits != 10 || g.Blocked != 50*ms || g.TID != leader ||
+		g.Place != "step (main.py:3)" {
 		t.Errorf("GIL %+v, want 10 waits of 50 ms by the leader in step", g)
 	}
 	if g.HolderTID != worker || g.HolderAt != "tokenize (tok.py:12)" {
@@ -149,7 +273,9 @@ func TestTheGIL(t *testing.T) {
 
 func TestPolling(t *testing.T) {
 	b := recordtest.New()
-	sync := b.Function(recording.Function{Name: "cudaStreamSynchronize", Library: "runtime", Group: "sync", Timed: true})
+	sync := b.Function(
+		recording.Function{Name: "cudaStreamSynchronize", Library: "runtime", Group: "sync", Timed: true},
+	)
 	launch := b.Function(recording.Function{Name: "cuGraphLaunch", Library: "driver", Group: "graph", Timed: true})
 	b.Timed(leader, sync, start+100*ms, 300*ms, 0)
 	b.Timed(leader, sync, start+150*ms, 100*ms, 0) // within the first: the driver's
@@ -166,15 +292,35 @@ func TestPressure(t *testing.T) {
 	b.Meta.OtherThreads = []recording.Thread{{PID: 9, TID: 9, Name: "hog"}}
 	b.Meta.Pressure = []recording.Pressure{
 		{TS: start, Throttled: 5 * ms, MajorFaults: 10, GPUNode: 0},
-		{TS: start + 500*ms, Throttled: 9 * ms, Periods: 2, MajorFaults: 17, GPUNode: 0, RemotePages: map[string]uint64{"0": 100, "1": 300}},
+		{
+			TS:          start + 500*ms,
+			Throttled:   9 * ms,
+			Periods:     2,
+			MajorFaults: 17,
+			GPUNode:     0,
+			RemotePages: map[string]uint64{"0": 100, "1": 300},
+		},
 	}
-	b.Off(recordtest.Off{TID: leader, TS: start, Dur: 200 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{9, 9}, CPUs: [2]uint16{0, 1}})
+	b.Off(
+		recordtest.Off{
+			TID:   leader,
+			TS:    start,
+			Dur:   200 * ms,
+			Call:  event.NoSyscall,
+			Flags: event.Preempted,
+			By:    [2]uint32{9, 9},
+			CPUs:  [2]uint16{0, 1},
+		},
+	)
 	b.Off(recordtest.Off{TID: leader, TS: start + 300*ms, Dur: 50 * ms, Call: event.NoSyscall, Flags: event.Preempted})
 	p := Summarize(b.Recording()).Pressure
 	want := Pressure{
 		Runnable: 250 * ms, Share: 0.25, Involuntary: 2, Migrations: 1,
-		Takers: []Taker{{PID: 9, TID: 9, Name: "hog", OtherThread: true, Count: 1, Time: 200 * ms}, {Throttled: true, Count: 1, Time: 50 * ms}},
-		Ran:    750 * ms, Known: true, Throttled: 4 * ms, Periods: 2, MajorFaults: 7, Pages: map[string]uint64{"0": 100, "1": 300}, RemoteShare: 0.75,
+		Takers: []Taker{
+			{PID: 9, TID: 9, Name: "hog", OtherThread: true, Count: 1, Time: 200 * ms},
+			{Throttled: true, Count: 1, Time: 50 * ms},
+		},
+		Ran: 750 * ms, Known: true, Throttled: 4 * ms, Periods: 2, MajorFaults: 7, Pages: map[string]uint64{"0": 100, "1": 300}, RemoteShare: 0.75,
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("pressure (-want +got):\n%s", diff)
@@ -186,8 +332,26 @@ func TestNodes(t *testing.T) {
 	b := recordtest.New().Thread(leader, worker, "worker")
 	b.Meta.Host.NodeOf = []int{0, 1, 0, 1}
 	b.Meta.Pressure = []recording.Pressure{{TS: start, GPUNode: 1, RemotePages: map[string]uint64{"0": 300, "1": 100}}}
-	b.Off(recordtest.Off{TID: leader, TS: start + 300*ms, Dur: 100 * ms, Blocked: 100 * ms, Call: futexN, CPUs: [2]uint16{0, 3}}) // 300 ms on node 0, then 600 on node 1
-	b.Off(recordtest.Off{TID: worker, TS: start + 400*ms, Dur: 100 * ms, Blocked: 100 * ms, Call: futexN, CPUs: [2]uint16{3, 1}}) // 900 ms on node 1
+	b.Off(
+		recordtest.Off{
+			TID:     leader,
+			TS:      start + 300*ms,
+			Dur:     100 * ms,
+			Blocked: 100 * ms,
+			Call:    futexN,
+			CPUs:    [2]uint16{0, 3},
+		},
+	) // 300 ms on node 0, then 600 on node 1
+	b.Off(
+		recordtest.Off{
+			TID:     worker,
+			TS:      start + 400*ms,
+			Dur:     100 * ms,
+			Blocked: 100 * ms,
+			Call:    futexN,
+			CPUs:    [2]uint16{3, 1},
+		},
+	) // 900 ms on node 1
 	s := Summarize(b.Recording())
 	p := &s.Pressure
 	if diff := cmp.Diff(map[string]uint64{"0": 300 * ms, "1": 1500 * ms}, p.Nodes); diff != "" {
@@ -217,7 +381,11 @@ func TestCountersBetweenReadings(t *testing.T) {
 	}
 	p := Summarize(b.Recording()).Pressure
 	if p.Throttled != 500*ms || p.MajorFaults != 8 {
-		t.Errorf("throttled %d ns and %d major faults, want 500 ms (half of each second) and 8 of 10", p.Throttled, p.MajorFaults)
+		t.Errorf(
+			"throttled %d ns and %d major faults, want 500 ms (half of each second) and 8 of 10",
+			p.Throttled,
+			p.MajorFaults,
+		)
 	}
 }
 

@@ -116,7 +116,10 @@ func (h *hot) spot(frame uint32) *spot {
 	k := functionKey{f.Kind, f.Name, f.File}
 	s := h.functions[k]
 	if s == nil {
-		s = &spot{Function: Function{Kind: f.Kind, Name: f.Name, File: f.File, Line: f.Line}, lines: map[uint32]uint64{}}
+		s = &spot{
+			Function: Function{Kind: f.Kind, Name: f.Name, File: f.File, Line: f.Line},
+			lines:    map[uint32]uint64{},
+		}
 		h.functions[k] = s
 	}
 	h.byFrame[frame] = s

@@ -60,7 +60,13 @@ func placeOf(frames []recording.Frame) string {
 func isScheduler(name string) bool {
 	name, _, _ = strings.Cut(name, ".") // finish_task_switch.isra.0
 	switch name {
-	case "schedule", "__schedule", "schedule_timeout", "preempt_schedule", "preempt_schedule_common", "preempt_schedule_irq", "finish_task_switch":
+	case "schedule",
+		"__schedule",
+		"schedule_timeout",
+		"preempt_schedule",
+		"preempt_schedule_common",
+		"preempt_schedule_irq",
+		"finish_task_switch":
 		return true
 	}
 	return false
@@ -99,7 +105,8 @@ func ShortFile(file string) string {
 func isPlumbing(file string) bool {
 	switch ShortFile(file) {
 	case "threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "contextlib.py", "functools.py",
-		"multiprocessing/connection.py", "multiprocessing/queues.py", "multiprocessing/synchronize.py", "multiprocessing/popen_fork.py",
+		"multiprocessing/connection.py", "multiprocessing/queues.py", "multiprocessing/synchronize.py",
+		"multiprocessing/popen_fork.py",
 		"multiprocessing/util.py", "concurrent/futures/_base.py", "asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py":
 		return true
 	}

@@ -26,7 +26,12 @@ type stacks struct {
 }
 
 func newStacks(rec *recording.Recording) *stacks {
-	return &stacks{rec: rec, words: newWords(), classifier: threads.NewClassifier(rec), known: make([]known, len(rec.Meta.Stacks)+1)}
+	return &stacks{
+		rec:        rec,
+		words:      newWords(),
+		classifier: threads.NewClassifier(rec),
+		known:      make([]known, len(rec.Meta.Stacks)+1),
+	}
 }
 
 // number returns the stack with the number that an event has; 0 where there is none with it.
@@ -41,7 +46,12 @@ func (s *stacks) of(n stack) known {
 	k := &s.known[n]
 	if !k.read {
 		frames := s.read(n)
-		*k = known{place: s.words.number(placeOf(frames)), activity: s.classifier.Of(uint64(n)), callers: hasCallers(frames), read: true}
+		*k = known{
+			place:    s.words.number(placeOf(frames)),
+			activity: s.classifier.Of(uint64(n)),
+			callers:  hasCallers(frames),
+			read:     true,
+		}
 	}
 	return *k
 }

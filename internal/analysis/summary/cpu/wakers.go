@@ -129,7 +129,10 @@ func (ws *wakers) of(k wakerKey) *waker {
 // result returns who ended waits, the most important first, and what each did while
 // the others waited for it: its samples, and where it was blocked itself.
 func (ws *wakers) result() []Waker {
-	slices.SortStableFunc(ws.order, func(x, y *waker) int { return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.tid, y.tid)) })
+	slices.SortStableFunc(
+		ws.order,
+		func(x, y *waker) int { return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.tid, y.tid)) },
+	)
 	out := []Waker{}
 	for _, w := range ws.order[:min(len(ws.order), maxWakers)] {
 		out = append(out, w.result(ws.a))
@@ -165,7 +168,14 @@ func (w *waker) meanwhile(a *analysis, from, to uint64) {
 }
 
 func (w *waker) result(a *analysis) Waker {
-	out := Waker{Nobody: w.nobody, Interrupt: w.interrupt, Count: w.count, Time: w.time, Running: share(w.ran, w.time), Samples: w.places.all}
+	out := Waker{
+		Nobody:    w.nobody,
+		Interrupt: w.interrupt,
+		Count:     w.count,
+		Time:      w.time,
+		Running:   share(w.ran, w.time),
+		Samples:   w.places.all,
+	}
 	if !w.nobody && !w.interrupt {
 		who := a.details.Who(w.pid, w.tid)
 		out.PID, out.TID, out.Name, out.OtherThread = who.PID, who.TID, who.Name, who.OtherThread

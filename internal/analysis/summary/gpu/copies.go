@@ -39,7 +39,9 @@ func newCopies(a *analysis) *copies {
 
 // keyOf leaves out what has no name, so that there are not more rows than names.
 func keyOf(ret int32) copyKey {
-	return copyKey(named(ret&0xff, directions) | named(ret>>8&0xff, memories)<<8 | named(ret>>16&0xff, memories)<<16 | ret&(1<<24))
+	return copyKey(
+		named(ret&0xff, directions) | named(ret>>8&0xff, memories)<<8 | named(ret>>16&0xff, memories)<<16 | ret&(1<<24),
+	)
 }
 
 // kernel notes that a kernel ran.
@@ -87,7 +89,9 @@ func (c *copies) add(act *timeline.Activity) {
 	r := c.rows[key]
 	if r == nil {
 		r = &copyRow{Copy: Copy{
-			Direction: direction(uint8(key)), Source: memory(uint8(key >> 8)), Destination: memory(uint8(key >> 16)), Async: key>>24&1 != 0,
+			Direction: direction(
+				uint8(key),
+			), Source: memory(uint8(key >> 8)), Destination: memory(uint8(key >> 16)), Async: key>>24&1 != 0,
 		}}
 		c.rows[key] = r
 	}
@@ -147,7 +151,9 @@ func direction(kind uint8) string {
 
 // memory names a CUpti_ActivityMemoryKind: CUPTI reference, "Activity API".
 func memory(kind uint8) string {
-	names := [memories]string{"unknown", "pageable", "pinned", "device", "array", "managed", "device static", "managed static"}
+	names := [memories]string{
+		"unknown", "pageable", "pinned", "device", "array", "managed", "device static", "managed static",
+	}
 	return names[named(int32(kind), memories)]
 }
 

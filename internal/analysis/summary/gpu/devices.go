@@ -122,7 +122,12 @@ func (a *analysis) devices(s *Summary, w *work) {
 	s.Busy = total
 	a.streams(streams, s)
 	s.Streams = top(s.Streams, maxStreams, func(x, y *Stream) int {
-		return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(x.PID, y.PID), cmp.Compare(x.Context, y.Context), cmp.Compare(x.ID, y.ID))
+		return cmp.Or(
+			cmp.Compare(y.Busy, x.Busy),
+			cmp.Compare(x.PID, y.PID),
+			cmp.Compare(x.Context, y.Context),
+			cmp.Compare(x.ID, y.ID),
+		)
 	})
 }
 
@@ -149,7 +154,13 @@ const atOnce = 1 << 12
 // device measures one device, and its streams.
 func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 	t, dev := a.t, &a.t.Devices[d]
-	row := Device{PID: t.Processes[dev.Process].PID, ID: dev.ID, Users: len(dev.Users), Count: uint64(dev.Last - dev.First), Parts: []Part{}}
+	row := Device{
+		PID:   t.Processes[dev.Process].PID,
+		ID:    dev.ID,
+		Users: len(dev.Users),
+		Count: uint64(dev.Last - dev.First),
+		Parts: []Part{},
+	}
 	if dev.Info != nil {
 		row.Name, row.UUID = dev.Info.Name, dev.Info.UUID
 	}
@@ -177,10 +188,18 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 	a.busy += anyTime
 	a.anyTime = append(a.anyTime, anyTime)
 	row.Concurrency, row.Overlap = share(whole.sum, whole.time), share(whole.overlap, whole.time)
-	row.Gaps = Gaps{Count: whole.gaps.Count, Time: whole.gapTime, Longest: whole.gaps.Max, P50: whole.gaps.Percentile(50)}
+	row.Gaps = Gaps{
+		Count:   whole.gaps.Count,
+		Time:    whole.gapTime,
+		Longest: whole.gaps.Max,
+		P50:     whole.gaps.Percentile(50),
+	}
 	for _, p := range dev.Users {
 		if m := parts[p]; m != nil {
-			row.Parts = append(row.Parts, Part{PID: t.Processes[p].PID, Busy: m.busy(cover(t, t.Seen[p].Activity, []int32{p}))})
+			row.Parts = append(
+				row.Parts,
+				Part{PID: t.Processes[p].PID, Busy: m.busy(cover(t, t.Seen[p].Activity, []int32{p}))},
+			)
 		}
 	}
 	return row

@@ -92,7 +92,13 @@ func (w *work) result(a *analysis, s *Summary) {
 	s.Kernels, s.Graphs = w.kernels.result(s.Activity)
 	s.Copies, s.Sets = w.copies.result(s.Activity)
 	s.Graphs.Launches, s.Graphs.Nodes = q.graphs, share(q.nodes, q.graphs)
-	s.Latency = Latency{Coverage: s.Activity, Count: q.latency.Count, P50: q.latency.Percentile(50), P99: q.latency.Percentile(99), Max: q.latency.Max}
+	s.Latency = Latency{
+		Coverage: s.Activity,
+		Count:    q.latency.Count,
+		P50:      q.latency.Percentile(50),
+		P99:      q.latency.Percentile(99),
+		Max:      q.latency.Max,
+	}
 }
 
 // linkCount counts how calls were found.
@@ -107,7 +113,12 @@ func (l *linkCount) add(how timeline.Link, confidence float32) {
 }
 
 func (l *linkCount) result() Links {
-	r := Links{ByID: l.n[timeline.ByID], ByGraph: l.n[timeline.ByGraph], ByOrder: l.n[timeline.ByOrder], None: l.n[timeline.Unlinked]}
+	r := Links{
+		ByID:    l.n[timeline.ByID],
+		ByGraph: l.n[timeline.ByGraph],
+		ByOrder: l.n[timeline.ByOrder],
+		None:    l.n[timeline.Unlinked],
+	}
 	found := r.ByID + r.ByGraph + r.ByOrder
 	r.Activities = found + r.None
 	r.Share = share(found, r.Activities)

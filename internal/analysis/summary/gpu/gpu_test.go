@@ -26,11 +26,27 @@ type hand struct {
 }
 
 func newHand(windows ...timelinetest.Span) *hand {
-	h := &hand{Builder: calltest.New(), g: &recording.GPU{Mode: "windows", Kernels: []recording.Kernel{{Name: "gemm"}, {Name: "void add<4, float>(int)"}}}}
+	h := &hand{
+		Builder: calltest.New(),
+		g: &recording.GPU{
+			Mode:    "windows",
+			Kernels: []recording.Kernel{{Name: "gemm"}, {Name: "void add<4, float>(int)"}},
+		},
+	}
 	h.Meta.GPU = h.g
 	h.Window(calltest.Start, calltest.Start+100*ms)
 	for _, w := range windows {
-		h.g.Windows = append(h.g.Windows, recording.GPUWindow{PID: recordtest.PID, From: calltest.Start + w.From, To: calltest.Start + w.To, Activity: true, Calls: true, End: "finalized"})
+		h.g.Windows = append(
+			h.g.Windows,
+			recording.GPUWindow{
+				PID:      recordtest.PID,
+				From:     calltest.Start + w.From,
+				To:       calltest.Start + w.To,
+				Activity: true,
+				Calls:    true,
+				End:      "finalized",
+			},
+		)
 	}
 	return h
 }
@@ -232,10 +248,29 @@ func TestSharedDeviceIsJudgedWhereAllAreSeen(t *testing.T) {
 	h := newHand(timelinetest.Between(0, 60*ms))
 	const other = 77
 	h.Process(recording.Process{PID: other})
-	h.g.Windows = append(h.g.Windows, recording.GPUWindow{PID: other, From: calltest.Start + 40*ms, To: calltest.Start + 100*ms, Activity: true, Calls: true})
+	h.g.Windows = append(
+		h.g.Windows,
+		recording.GPUWindow{
+			PID:      other,
+			From:     calltest.Start + 40*ms,
+			To:       calltest.Start + 100*ms,
+			Activity: true,
+			Calls:    true,
+		},
+	)
 	h.g.Devices = []recording.Device{{PID: recordtest.PID, UUID: "x"}, {PID: other, UUID: "x"}}
 	h.kernel(1, 1, 0, 50*ms, 0)
-	h.Event(event.Event{TS: calltest.Start + 55*ms, Dur: 20 * ms, PID: other, TID: 1, Func: 1 << 8, Kind: event.Kernel, Flags: event.Timed})
+	h.Event(
+		event.Event{
+			TS:    calltest.Start + 55*ms,
+			Dur:   20 * ms,
+			PID:   other,
+			TID:   1,
+			Func:  1 << 8,
+			Kind:  event.Kernel,
+			Flags: event.Timed,
+		},
+	)
 	s := h.summary(t)
 	same(t, "devices", len(s.Devices), 1)
 	d := s.Devices[0]
@@ -266,7 +301,10 @@ func TestAttributesOfScopes(t *testing.T) {
 	use(2, 0, 70*ms, ms, 1)                  // not a scope: the word means something else
 	s := h.summary(t)
 	same(t, "ranges", len(s.Ranges), 2)
-	want := []gpu.Attributes{{Values: `{"batch": 32}`, Count: 1, Time: 5 * ms}, {Values: `{"batch": 8}`, Count: 3, Time: 3 * ms}}
+	want := []gpu.Attributes{
+		{Values: `{"batch": 32}`, Count: 1, Time: 5 * ms},
+		{Values: `{"batch": 8}`, Count: 3, Time: 3 * ms},
+	}
 	if got := s.Ranges[0].Attributes; !slices.Equal(got, want) {
 		t.Errorf("attributes %+v, want %+v", got, want)
 	}

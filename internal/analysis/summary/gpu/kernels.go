@@ -123,7 +123,11 @@ func (k *kernels) result(c Coverage) (Kernels, Graphs) {
 	}
 	out.Names = len(order)
 	order = top(order, maxKernels, func(x, y *int32) int {
-		return cmp.Or(cmp.Compare(k.rows[*y].time, k.rows[*x].time), cmp.Compare(k.rows[*y].count, k.rows[*x].count), cmp.Compare(*x, *y))
+		return cmp.Or(
+			cmp.Compare(k.rows[*y].time, k.rows[*x].time),
+			cmp.Compare(k.rows[*y].count, k.rows[*x].count),
+			cmp.Compare(*x, *y),
+		)
 	})
 	for _, i := range order {
 		rows = append(rows, k.row(int(i)))
@@ -145,7 +149,9 @@ func (k *kernels) row(i int) Kernel {
 	}
 	if i < len(k.rows)-1 {
 		kernel := &k.a.t.Rec.Meta.GPU.Kernels[i]
-		out.Name, out.Full, out.Registers, out.StaticShared = k.a.short(int32(i)), kernel.Name, kernel.Registers, kernel.StaticShared
+		out.Name, out.Full, out.Registers, out.StaticShared = k.a.short(
+			int32(i),
+		), kernel.Name, kernel.Registers, kernel.StaticShared
 	}
 	if by, n := r.by.most(); n > 0 {
 		th := &k.a.t.Threads[by.thread]
@@ -164,5 +170,13 @@ func (a *analysis) function(fn uint16) string {
 // shape unpacks grid and block as launches pack them: bpf/event.h.
 func shape(v [2]uint64) (grid, block [3]uint32) {
 	b := uint32(v[1])
-	return [3]uint32{uint32(v[0]), uint32(v[0] >> 32 & 0xffff), uint32(v[0] >> 48)}, [3]uint32{b & 0x7ff, b >> 11 & 0x7ff, b >> 22}
+	return [3]uint32{
+		uint32(v[0]),
+		uint32(v[0] >> 32 & 0xffff),
+		uint32(v[0] >> 48),
+	}, [3]uint32{
+		b & 0x7ff,
+		b >> 11 & 0x7ff,
+		b >> 22,
+	}
 }

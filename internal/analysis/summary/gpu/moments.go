@@ -39,7 +39,11 @@ func (q *asked) ends() moments {
 			a := &acts[at]
 			at++
 			if a.Op != timeline.None && (q.last[a.Op] == int32(at) || q.last[a.Op] == -int32(at)) {
-				return max(a.End, q.t.Ops[a.Op].Start, 1), true // where the clocks differ it may seem to end before it was asked for
+				return max(
+					a.End,
+					q.t.Ops[a.Op].Start,
+					1,
+				), true // where the clocks differ it may seem to end before it was asked for
 			}
 		}
 		return 0, false

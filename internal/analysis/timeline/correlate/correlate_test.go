@@ -21,7 +21,10 @@ func stream(n int, shape func(i int) uint32) *Problem {
 // fenced puts a barrier before the first call, and one behind the last work.
 func fenced(p *Problem) *Problem {
 	first, last := p.Calls[0].Time, p.Works[len(p.Works)-1].End
-	p.Barriers = []Barrier{{From: first - 20, To: first - 10, Lane: None, Stream: None}, {From: last, To: last + 10, Lane: 0, Stream: None}}
+	p.Barriers = []Barrier{
+		{From: first - 20, To: first - 10, Lane: None, Stream: None},
+		{From: last, To: last + 10, Lane: 0, Stream: None},
+	}
 	return p
 }
 
@@ -173,13 +176,32 @@ func TestHostile(t *testing.T) {
 	for range 300 {
 		p := &Problem{Lanes: 1 + rng.IntN(4), Streams: 1 + rng.IntN(4)}
 		for range rng.IntN(60) {
-			p.Calls = append(p.Calls, Call{Time: rng.Uint64N(100 * us), Shape: uint32(rng.IntN(2)), Lane: int32(rng.IntN(p.Lanes))})
+			p.Calls = append(
+				p.Calls,
+				Call{Time: rng.Uint64N(100 * us), Shape: uint32(rng.IntN(2)), Lane: int32(rng.IntN(p.Lanes))},
+			)
 		}
 		for range rng.IntN(60) {
-			p.Works = append(p.Works, Work{Start: rng.Uint64N(100 * us), End: rng.Uint64(), Shape: uint32(rng.IntN(2)), Stream: int32(rng.IntN(p.Streams))})
+			p.Works = append(
+				p.Works,
+				Work{
+					Start:  rng.Uint64N(100 * us),
+					End:    rng.Uint64(),
+					Shape:  uint32(rng.IntN(2)),
+					Stream: int32(rng.IntN(p.Streams)),
+				},
+			)
 		}
 		for range rng.IntN(9) {
-			p.Barriers = append(p.Barriers, Barrier{From: rng.Uint64(), To: rng.Uint64N(100 * us), Lane: int32(rng.IntN(p.Lanes+1)) - 1, Stream: int32(rng.IntN(p.Streams+1)) - 1})
+			p.Barriers = append(
+				p.Barriers,
+				Barrier{
+					From:   rng.Uint64(),
+					To:     rng.Uint64N(100 * us),
+					Lane:   int32(rng.IntN(p.Lanes+1)) - 1,
+					Stream: int32(rng.IntN(p.Streams+1)) - 1,
+				},
+			)
 		}
 		links, lanes := Match(p)
 		if len(links) != len(p.Works) || len(lanes) != p.Lanes {

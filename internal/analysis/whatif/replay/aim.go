@@ -78,7 +78,9 @@ func (b *builder) aimAtMain() {
 	nodes := b.lanes[l].nodes
 	for n := len(nodes) - 1; n >= 0; n-- {
 		if b.g.Whats[nodes[n].what].Kind == Run {
-			b.g.criticalResources = []criticalResource{{nodes: []int32{b.lanes[l].global[n]}, at: nodes[n].at - b.g.From, weight: 1}}
+			b.g.criticalResources = []criticalResource{
+				{nodes: []int32{b.lanes[l].global[n]}, at: nodes[n].at - b.g.From, weight: 1},
+			}
 			return
 		}
 	}

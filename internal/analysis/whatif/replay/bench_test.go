@@ -9,7 +9,15 @@ import (
 // loop is a graph of n launches as an eager framework makes them: a call and some code each, a kernel, a
 // synchronization each 50.
 func loop(n int) *Graph {
-	g := &Graph{Whats: []What{{Kind: Run, Cause: cause.LaunchOverhead}, {Kind: Call, Cause: cause.LaunchOverhead}, {Kind: Kernel}, {Kind: Sync, Cause: cause.HostSync}}, Times: make([]Time, 4)}
+	g := &Graph{
+		Whats: []What{
+			{Kind: Run, Cause: cause.LaunchOverhead},
+			{Kind: Call, Cause: cause.LaunchOverhead},
+			{Kind: Kernel},
+			{Kind: Sync, Cause: cause.HostSync},
+		},
+		Times: make([]Time, 4),
+	}
 	at, thread, stream := uint64(0), None, None
 	add := func(x node) int32 {
 		g.nodes = append(g.nodes, x)

@@ -30,7 +30,12 @@ type Namer interface {
 func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name Namer) *Graph {
 	b := &builder{
 		t: t, ths: ths, span: span, name: name,
-		g: &Graph{From: span.From, To: span.To, target: t.Rec.Meta.Target, awaited: map[tid]uint64{}}, whats: map[What]int32{}, launched: map[int32]place{},
+		g: &Graph{
+			From:    span.From,
+			To:      span.To,
+			target:  t.Rec.Meta.Target,
+			awaited: map[tid]uint64{},
+		}, whats: map[What]int32{}, launched: map[int32]place{},
 	}
 	b.index()
 	b.streams()
@@ -173,7 +178,11 @@ func (b *builder) touches(o *timeline.Op) bool { return o.End() > b.span.From &&
 
 // clipped returns the intervals of a thread that touch the span.
 func (b *builder) clipped(th *threads.Thread) []threads.Interval {
-	first, _ := slices.BinarySearchFunc(th.Intervals, b.span.From, func(iv threads.Interval, at uint64) int { return cmp.Or(cmp.Compare(iv.To, at), -1) })
+	first, _ := slices.BinarySearchFunc(
+		th.Intervals,
+		b.span.From,
+		func(iv threads.Interval, at uint64) int { return cmp.Or(cmp.Compare(iv.To, at), -1) },
+	)
 	last := first
 	for last < len(th.Intervals) && th.Intervals[last].From < b.span.To {
 		last++

@@ -128,7 +128,8 @@ func (r *run) least() uint64 {
 		sum := 0.0
 		for i := range r.g.Whats {
 			w := &r.g.Whats[i]
-			if w.Device == e.device && (e.name == kernels && w.Kind == Kernel || e.name != kernels && w.Kind == Copy && w.Name == names()[e.name]) {
+			if w.Device == e.device &&
+				(e.name == kernels && w.Kind == Kernel || e.name != kernels && w.Kind == Copy && w.Name == names()[e.name]) {
 				sum += float64(r.g.Times[i].Own) * r.changes[i].Scale
 			}
 		}

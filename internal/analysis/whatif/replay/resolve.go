@@ -108,7 +108,8 @@ func (b *builder) ended(s *timeline.Sync, at uint64) int32 {
 		if st := &b.t.Streams[i]; st.Process != s.Process || s.Stream != timeline.None && s.Stream != int32(i) {
 			continue
 		}
-		if a := b.endedOf(int32(i), at); a != None && (best == None || b.t.Activities[a].End > b.t.Activities[best].End) {
+		if a := b.endedOf(int32(i), at); a != None &&
+			(best == None || b.t.Activities[a].End > b.t.Activities[best].End) {
 			best = a
 		}
 	}
@@ -172,7 +173,10 @@ func (b *builder) typical() delays {
 		}
 	}
 	// A program of which each launch waits for something in its stream has no usual delay of its own.
-	return delays{launch: min(median(launch, usualLaunch), long*usualLaunch), queued: min(median(queued, usualQueued), long*usualLaunch)}
+	return delays{
+		launch: min(median(launch, usualLaunch), long*usualLaunch),
+		queued: min(median(queued, usualQueued), long*usualLaunch),
+	}
 }
 
 func median(list []uint64, otherwise uint64) uint64 {

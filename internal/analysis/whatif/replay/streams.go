@@ -35,7 +35,10 @@ func (b *builder) streams() {
 		if gpu := b.t.Rec.Meta.GPU; gpu != nil {
 			b.kernelWhats = make([]int32, len(gpu.Kernels))
 		}
-		slices.SortStableFunc(b.devices[d], func(x, y int32) int { return cmp.Compare(b.t.Activities[x].End, b.t.Activities[y].End) })
+		slices.SortStableFunc(
+			b.devices[d],
+			func(x, y int32) int { return cmp.Compare(b.t.Activities[x].End, b.t.Activities[y].End) },
+		)
 		for _, i := range b.devices[d] {
 			b.activity(i, first)
 		}

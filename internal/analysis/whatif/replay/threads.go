@@ -190,7 +190,8 @@ func (w *writer) blocked(iv *threads.Interval, to uint64) {
 	l, at, ok := w.b.waited(w.lane, iv)
 	whole := to == iv.To
 	if whole && len(w.intervals) > 1 {
-		if next := &w.intervals[1]; next.State == threads.Runnable && next.Wait == iv.Wait && next.To <= w.limit && w.b.name.WakingUp(next) {
+		if next := &w.intervals[1]; next.State == threads.Runnable && next.Wait == iv.Wait && next.To <= w.limit &&
+			w.b.name.WakingUp(next) {
 			to = next.To
 		}
 	}

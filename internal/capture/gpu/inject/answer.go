@@ -13,7 +13,13 @@ import (
 // Await reads n bytes at offset off of the file of r until ready says that they are
 // an answer, and returns them. If none comes before ctx is done it says what is
 // likely to be in the way (ErrNoAnswer).
-func (r *Result) Await(ctx context.Context, p *proc.Process, off int64, n int, ready func([]byte) bool) ([]byte, error) {
+func (r *Result) Await(
+	ctx context.Context,
+	p *proc.Process,
+	off int64,
+	n int,
+	ready func([]byte) bool,
+) ([]byte, error) {
 	answer := make([]byte, n)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -52,7 +58,10 @@ func (r *Result) silence(p *proc.Process, cause error) error {
 	case s.state == 'T' || s.state == 't':
 		why.Detail = "the thread that was to load it is stopped"
 	case lsmLabel(int(p.PID)) != "":
-		why.Detail = fmt.Sprintf("it is not mapped: a security module may forbid executable memory files (the process is %s)", lsmLabel(int(p.PID)))
+		why.Detail = fmt.Sprintf(
+			"it is not mapped: a security module may forbid executable memory files (the process is %s)",
+			lsmLabel(int(p.PID)),
+		)
 		why.Hint = "allow the process to execute memory files (SELinux: execmem and map of tmpfs files)"
 	default:
 		why.Detail = "it is not mapped: the target's dlopen failed, or waits for a lock"

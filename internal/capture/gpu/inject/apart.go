@@ -133,7 +133,13 @@ func (a *Apart) ask(ctx context.Context, conn *net.UnixConn, p *proc.Process, im
 		_ = conn.SetReadDeadline(time.Now().Add(lastWord)) // a unix socket has deadlines
 	})
 	defer stop()
-	ask := request{PID: int(p.PID), StartTime: p.StartTime, Mode: a.opts.Mode, Kept: a.opts.LinkHolder != nil, Image: *image}
+	ask := request{
+		PID:       int(p.PID),
+		StartTime: p.StartTime,
+		Mode:      a.opts.Mode,
+		Kept:      a.opts.LinkHolder != nil,
+		Image:     *image,
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		ask.Patience = time.Until(deadline)
 	}

@@ -21,7 +21,8 @@ func TestApart(t *testing.T) {
 	files, own := v.descriptors(), ownFiles(t)
 	for i := range 3 {
 		r, h := load(t, in, v, im)
-		if int(h.Starts) != i+1 || int(h.TID) != r.Thread || r.Started != (i > 0) || r.Stopped <= 0 || !slices.Contains(r.Steps, Step{called, r.At}) {
+		if int(h.Starts) != i+1 || int(h.TID) != r.Thread || r.Started != (i > 0) || r.Stopped <= 0 ||
+			!slices.Contains(r.Steps, Step{called, r.At}) {
 			t.Errorf("load %d: hello %+v of result %+v", i, h, r)
 		}
 		v.unharmed()
@@ -51,7 +52,8 @@ func TestApartRefuses(t *testing.T) {
 	in, im := newApart(t), testImage(t)
 	v := start(t, "--handle", "23,28,17,18")
 	inside, apart := refusal(t, newInjector(t), v, im), refusal(t, in, v, im)
-	if apart.Error() != inside.Error() || HintOf(apart) != HintOf(inside) || HintOf(apart) == "" || !errors.Is(apart, ErrSignal) {
+	if apart.Error() != inside.Error() || HintOf(apart) != HintOf(inside) || HintOf(apart) == "" ||
+		!errors.Is(apart, ErrSignal) {
 		t.Errorf("%v (%s), want %v (%s)", apart, HintOf(apart), inside, HintOf(inside))
 	}
 	v.finish()
@@ -92,7 +94,8 @@ func TestApartDies(t *testing.T) {
 	v := start(t)
 	in := newApart(t)
 	in.command = []string{"/bin/false"}
-	if _, err := in.Load(within(t, 20*time.Second), v.process, im); !errors.Is(err, errNoAnswer) && !errors.Is(err, unix.EPIPE) {
+	if _, err := in.Load(within(t, 20*time.Second), v.process, im); !errors.Is(err, errNoAnswer) &&
+		!errors.Is(err, unix.EPIPE) {
 		t.Errorf("a helper that ends at once: %v", err)
 	}
 	in.command = []string{"/no/such/file"}
@@ -109,7 +112,8 @@ func TestAnswer(t *testing.T) {
 		a := answer{Error: "pid 7: so it is", Reason: reason, Hint: "do this"}
 		err := a.err()
 		known := reason >= 1 && reason <= len(reasons())
-		if err.Error() != a.Error || known && (!errors.Is(err, reasons()[reason-1]) || HintOf(err) != "do this") || !known && HintOf(err) != "" {
+		if err.Error() != a.Error || known && (!errors.Is(err, reasons()[reason-1]) || HintOf(err) != "do this") ||
+			!known && HintOf(err) != "" {
 			t.Errorf("reason %d: %v (%s)", reason, err, HintOf(err))
 		}
 	}

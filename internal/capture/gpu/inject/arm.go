@@ -24,9 +24,10 @@ import (
 // all the time, and never from inside libc. Variants of each are taken too.
 func places() []string {
 	return []string{
-		"cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cuMemcpyAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
-		"cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemsetD8Async", "cuMemsetD32Async", "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize",
-		"cuEventRecord", "cuEventQuery", "cuStreamQuery",
+		"cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cuMemcpyAsync", "cuMemcpyHtoDAsync",
+		"cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemsetD8Async",
+		"cuMemsetD32Async", "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize", "cuEventRecord",
+		"cuEventQuery", "cuStreamQuery",
 	}
 }
 

@@ -39,7 +39,12 @@ func (pl *plan) attempt(ctx context.Context, c caller) (Result, error) {
 		// A thread that was sent its signal and does not stop is frozen (a paused container); it is
 		// left to the kernel, and to the attempt, which lets go of it whenever it thaws.
 		if k.given.CompareAndSwap(0, givenUp) {
-			return Result{}, &Refusal{Reason: ErrStopped, Detail: "its thread does not come to its stop", Hint: "unfreeze it, if its container is paused", Cause: ctx.Err()}
+			return Result{}, &Refusal{
+				Reason: ErrStopped,
+				Detail: "its thread does not come to its stop",
+				Hint:   "unfreeze it, if its container is paused",
+				Cause:  ctx.Err(),
+			}
 		}
 	}
 }
@@ -82,7 +87,11 @@ func onOwnThread(f func()) {
 // setRealTimePriority makes this operating system thread run before ordinary ones: what it waits for a processor the
 // target waits too. Without CAP_SYS_NICE or RLIMIT_RTPRIO (sched(7)) it stays ordinary, and slower: false.
 func setRealTimePriority() bool {
-	return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0) == nil
+	return unix.SchedSetAttr(
+		0,
+		&unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1},
+		0,
+	) == nil
 }
 
 // setNormalPriority ends that, where nobody waits for it.
@@ -199,7 +208,11 @@ func (k *tracee) capture(c caller) error {
 		return &Refusal{Reason: ErrStack, Cause: err, Hint: hintStart}
 	}
 	if !k.stack.room(c.Sp) {
-		return refuse(ErrStack, fmt.Sprintf("%d bytes are left of it, %d are needed", c.Sp-k.stack.low, roomNeeded), "give its threads larger stacks")
+		return refuse(
+			ErrStack,
+			fmt.Sprintf("%d bytes are left of it, %d are needed", c.Sp-k.stack.low, roomNeeded),
+			"give its threads larger stacks",
+		)
 	}
 	if k.thread, err = seize(c.tid); err != nil {
 		return denied(pid, err)
@@ -256,7 +269,8 @@ func (k *tracee) inVain(since uint64, turn *time.Time, pause *time.Duration) boo
 		return true
 	}
 	callers, err := k.stopPoint.callers()
-	return err != nil || slices.ContainsFunc(callers, func(c caller) bool { return c.tid != k.thread.tid && c.Seen > since })
+	return err != nil ||
+		slices.ContainsFunc(callers, func(c caller) bool { return c.tid != k.thread.tid && c.Seen > since })
 }
 
 // sprung waits for the program's word that the thread was sent its signal.
@@ -331,8 +345,15 @@ func (k *tracee) look() error {
 	case !k.regs.native():
 		return k.release(refuse(ErrClass, "it runs 32-bit code", hintClass))
 	case k.thread.shadowed():
-		return k.release(refuse(ErrShadow, "its guarded control stack is on", "start it with GLIBC_TUNABLES=glibc.cpu.aarch64_gcs=0, or with `inferscope run`"))
-	case inside, k.call.Sp-k.regs.sp() > 16: // a push, or a call, was the probed instruction; a handler's frame is larger
+		return k.release(
+			refuse(
+				ErrShadow,
+				"its guarded control stack is on",
+				"start it with GLIBC_TUNABLES=glibc.cpu.aarch64_gcs=0, or with `inferscope run`",
+			),
+		)
+	case inside,
+		k.call.Sp-k.regs.sp() > 16: // a push, or a call, was the probed instruction; a handler's frame is larger
 		return k.release(errWrongPlace)
 	case !k.stack.room(k.regs.sp()):
 		return k.release(errWrongPlace) // another coroutine's stack than a moment ago
@@ -376,7 +397,12 @@ func (k *tracee) mayCall() error {
 		}
 	}
 	if err != nil {
-		return &Refusal{Reason: ErrSeccomp, Detail: "it cannot be read, so what it does to a forbidden call is not known", Hint: "give the daemon CAP_SYS_ADMIN and no seccomp filter of its own", Cause: err}
+		return &Refusal{
+			Reason: ErrSeccomp,
+			Detail: "it cannot be read, so what it does to a forbidden call is not known",
+			Hint:   "give the daemon CAP_SYS_ADMIN and no seccomp filter of its own",
+			Cause:  err,
+		}
 	}
 	if err := allowed(filters, calls()); err != nil {
 		return &Refusal{Reason: ErrSeccomp, Hint: hint, Cause: err}

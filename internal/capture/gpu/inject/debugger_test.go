@@ -52,7 +52,11 @@ func TestDebuggers(t *testing.T) {
 	v := start(t, "--threads", "2", "--pause", "100")
 	look := func(when string) {
 		t.Helper()
-		libraries := debugger(t, v, "gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-ex", "thread apply all backtrace 3", "-p")
+		libraries := debugger(
+			t,
+			v,
+			"gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-ex", "thread apply all backtrace 3", "-p",
+		)
 		if !strings.Contains(libraries, "libcuda.so.1") || strings.Contains(libraries, "rror while") {
 			t.Errorf("%s, gdb says:\n%s", when, libraries)
 		}
@@ -66,7 +70,10 @@ func TestDebuggers(t *testing.T) {
 	look("before")
 	load(t, in, v, im)
 	look("after")
-	if out := debugger(t, v, "gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-p"); strings.Contains(out, "self/fd") {
+	if out := debugger(t, v, "gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-p"); strings.Contains(
+		out,
+		"self/fd",
+	) {
 		t.Errorf("gdb knows the image by the name of a file of its own:\n%s", out)
 	}
 	load(t, in, v, im)
@@ -94,7 +101,10 @@ func TestDebuggerMeanwhile(t *testing.T) {
 	}()
 	<-seized
 	began := time.Now()
-	if out := debugger(t, v, "gdb", "--batch", "-nx", "-ex", "info threads", "-p"); strings.Count(out, "already traced") > 100 {
+	if out := debugger(t, v, "gdb", "--batch", "-nx", "-ex", "info threads", "-p"); strings.Count(
+		out,
+		"already traced",
+	) > 100 {
 		t.Errorf("gdb tried %d times to trace the thread that is traced", strings.Count(out, "already traced"))
 	}
 	t.Logf("gdb took %v", time.Since(began))

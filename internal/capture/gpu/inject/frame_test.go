@@ -10,7 +10,15 @@ import (
 
 // amx is where Sapphire Rapids has its components (CPUID leaf 0xd): tiles beyond all else.
 func amx(i int) (size, offset uint32) {
-	at := map[int][2]uint32{2: {256, 576}, 5: {64, 1088}, 6: {512, 1152}, 7: {1024, 1664}, 9: {8, 2688}, 17: {64, 2752}, 18: {8192, 2816}}
+	at := map[int][2]uint32{
+		2:  {256, 576},
+		5:  {64, 1088},
+		6:  {512, 1152},
+		7:  {1024, 1664},
+		9:  {8, 2688},
+		17: {64, 2752},
+		18: {8192, 2816},
+	}
 	return at[i][0], at[i][1]
 }
 
@@ -25,7 +33,17 @@ func TestStateSize(t *testing.T) {
 }
 
 func TestX86Frame(t *testing.T) {
-	r := &x86Regs{Rsp: 0x7ffe12345678, Rip: 0x401000, Rax: 1, R8: 8, R15: 15, Rdi: 0xd1, Eflags: 0x246, Cs: 0x33, Ss: 0x2b}
+	r := &x86Regs{
+		Rsp:    0x7ffe12345678,
+		Rip:    0x401000,
+		Rax:    1,
+		R8:     8,
+		R15:    15,
+		Rdi:    0xd1,
+		Eflags: 0x246,
+		Cs:     0x33,
+		Ss:     0x2b,
+	}
 	state := make([]byte, 11008)
 	for i := range state {
 		state[i] = byte(i)
@@ -149,7 +167,8 @@ func TestFrameAsHeaders(t *testing.T) {
 			if err := os.WriteFile(file, []byte(tt.source), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			out, err := exec.Command(compiler, "--target="+tt.target, "-isystem", tt.include, "-fsyntax-only", file).CombinedOutput()
+			out, err := exec.Command(compiler, "--target="+tt.target, "-isystem", tt.include, "-fsyntax-only", file).
+				CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -118,7 +118,8 @@ func (v *victim) tracer() int {
 		if err != nil || s.tracer == 0 {
 			continue
 		}
-		if of, err := readStatus(int(s.tracer), int(s.tracer)); err == nil && of.tgid != 0 && of.tgid != uint32(os.Getpid()) {
+		if of, err := readStatus(int(s.tracer), int(s.tracer)); err == nil && of.tgid != 0 &&
+			of.tgid != uint32(os.Getpid()) {
 			return int(of.tgid)
 		}
 	}

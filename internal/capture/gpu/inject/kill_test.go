@@ -111,8 +111,9 @@ func startHelper(t *testing.T, v *victim, step string) (*exec.Cmd, <-chan struct
 func TestKilledAtEachStep(t *testing.T) {
 	needRoot(t)
 	steps := []string{
-		"armed", "seized", "signalled", "halted", "stopped", "frame written", "registers set", "signals blocked", "let go",
-		"file made", "file filled", "2 signalled", "2 stopped", "2 frame written", "2 registers set", "2 signals blocked", "2 let go",
+		"armed", "seized", "signalled", "halted", "stopped", "frame written", "registers set",
+		"signals blocked", "let go", "file made", "file filled", "2 signalled", "2 stopped", "2 frame written",
+		"2 registers set", "2 signals blocked", "2 let go",
 	}
 	rounds := 3
 	if os.Getenv("INFERSCOPE_TEST_SLOW") != "" { // an emulated processor

@@ -21,7 +21,10 @@ func (pl *plan) findImage(procfs int) error {
 	if err != nil {
 		return gone(pl.process, fmt.Errorf("list its mappings: %w", err))
 	}
-	copies := slices.DeleteFunc(mappings, func(m proc.Mapping) bool { return !strings.HasPrefix(m.Path, "/memfd:"+fileName) })
+	copies := slices.DeleteFunc(
+		mappings,
+		func(m proc.Mapping) bool { return !strings.HasPrefix(m.Path, "/memfd:"+fileName) },
+	)
 	var chosen uint64
 	for _, m := range copies {
 		if start := pl.startIn(m); start != 0 {

@@ -71,7 +71,11 @@ func notTraced(_ *proc.Process, s status) error {
 	if of, err := readStatus(int(tracer), int(tracer)); err == nil && of.tgid != 0 {
 		tracer = of.tgid
 	}
-	return refuse(ErrTraced, fmt.Sprintf("by pid %d (%s)", tracer, comm(tracer)), "end the debugger or tracer, or start the program with `inferscope run`")
+	return refuse(
+		ErrTraced,
+		fmt.Sprintf("by pid %d (%s)", tracer, comm(tracer)),
+		"end the debugger or tracer, or start the program with `inferscope run`",
+	)
 }
 
 // noShadow: a thread with a shadow stack could not return where we send it.
@@ -79,7 +83,11 @@ func noShadow(_ *proc.Process, s status) error {
 	if !strings.Contains(s.features, "shstk") {
 		return nil
 	}
-	return refuse(ErrShadow, "x86_Thread_features: "+s.features, "start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off, or with `inferscope run`")
+	return refuse(
+		ErrShadow,
+		"x86_Thread_features: "+s.features,
+		"start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off, or with `inferscope run`",
+	)
 }
 
 // ownMemory refuses a child of vfork, which runs in its parent's memory until it execs.
@@ -94,7 +102,11 @@ func ownMemory(p *proc.Process, _ status) error {
 	const kcmpVM = 1
 	same, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(p.PID), uintptr(parent), kcmpVM, 0, 0, 0)
 	if errno == 0 && same == 0 {
-		return refuse(ErrShared, fmt.Sprintf("with its parent, pid %d: it has not run exec yet", parent), "it is tried again when it has")
+		return refuse(
+			ErrShared,
+			fmt.Sprintf("with its parent, pid %d: it has not run exec yet", parent),
+			"it is tried again when it has",
+		)
 	}
 	return nil
 }
@@ -191,7 +203,11 @@ func memfdFlags() (uint64, error) {
 		return 0, fmt.Errorf("ask whether memory files may be executable: %w", err)
 	}
 	if strings.TrimSpace(string(text)) == "2" {
-		return 0, refuse(ErrMemory, "the system forbids them (vm.memfd_noexec = 2)", "set the sysctl vm.memfd_noexec to 1, or start the program with `inferscope run`")
+		return 0, refuse(
+			ErrMemory,
+			"the system forbids them (vm.memfd_noexec = 2)",
+			"set the sysctl vm.memfd_noexec to 1, or start the program with `inferscope run`",
+		)
 	}
 	return flags | mfdExec, nil
 }

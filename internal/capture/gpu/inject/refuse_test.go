@@ -84,7 +84,11 @@ func TestRefused(t *testing.T) {
 			}
 			v := start(t, tt.args...)
 			limit := 20 * time.Second
-			if errors.Is(tt.want, ErrIdle) || errors.Is(tt.want, ErrStack) || slices.Contains(tt.args, "--blocks") { // only the end of the time says that there is no thread that would do
+			if errors.Is(tt.want, ErrIdle) || errors.Is(tt.want, ErrStack) ||
+				slices.Contains(
+					tt.args,
+					"--blocks",
+				) { // only the end of the time says that there is no thread that would do
 				limit = 3 * time.Second
 			}
 			_, err := in.Load(within(t, limit), v.process, im)
@@ -270,7 +274,8 @@ func TestRefusedShared(t *testing.T) {
 	child := 0
 	for child == 0 {
 		for _, tid := range v.tids() {
-			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", v.process.PID, tid)); err == nil && len(text) > 1 {
+			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", v.process.PID, tid)); err == nil &&
+				len(text) > 1 {
 				child = int(number(string(text[:len(text)-1])))
 			}
 		}
@@ -326,8 +331,15 @@ func TestFiltersThatPtraceDoesNotTell(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	s := parseStatus([]byte("Name:\tx\\nTracerPid:\t7\nState:\tt (tracing stop)\nTgid:\t12\nNStgid:\t12\t3\nTracerPid:\t5\nSeccomp:\t2\nSigBlk:\t0000000000010000\nSigCgt:\tnonsense\nx86_Thread_features:\tshstk wrss \n"))
-	if s.state != 't' || s.tgid != 12 || len(s.nspids) != 2 || s.nspids[1] != 3 || s.tracer != 5 || s.seccomp != 2 || s.blocked != 1<<16 || s.caught != ^uint64(0) {
+	s := parseStatus(
+		[]byte(
+
+			"Name:\tx\\nTracerPid:\t7\nState:\tt (tracing stop)\nTgid:\t12\nNStgid:\t12\t3\nTracerPid:\t5\nSeccomp:\t2\nSigBlk:\t0000000000010000\nSigCgt:\tnonsense\nx86_Thread_features:\tshstk wrss \n",
+		),
+	)
+	if s.state != 't' || s.tgid != 12 || len(s.nspids) != 2 || s.nspids[1] != 3 || s.tracer != 5 || s.seccomp != 2 ||
+		s.blocked != 1<<16 ||
+		s.caught != ^uint64(0) {
 		t.Errorf("%+v", s)
 	}
 	if err := noShadow(nil, s); !errors.Is(err, ErrShadow) || HintOf(err) == "" {

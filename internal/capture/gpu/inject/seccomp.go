@@ -100,7 +100,8 @@ func allowed(filters []program, calls []call) error {
 		if action == verdictAllow || action == verdictLog {
 			continue
 		}
-		if action == verdictErrno && (c.spared || v&0xffff == uint32(unix.ENOSYS) && c.number == unix.SYS_CLONE3) { // libc takes clone instead
+		if action == verdictErrno &&
+			(c.spared || v&0xffff == uint32(unix.ENOSYS) && c.number == unix.SYS_CLONE3) { // libc takes clone instead
 			continue
 		}
 		return fmt.Errorf("it answers %s with %s", c.name, actionName(v))
@@ -134,7 +135,11 @@ func loaderCalls() []call {
 			unix.CLONE_SETTLS | unix.CLONE_PARENT_SETTID | unix.CLONE_CHILD_CLEARTID
 	)
 	return []call{
-		{name: "memfd_create", number: unix.SYS_MEMFD_CREATE, args: [6]uint64{1: unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING}},
+		{
+			name:   "memfd_create",
+			number: unix.SYS_MEMFD_CREATE,
+			args:   [6]uint64{1: unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING},
+		},
 		{name: "rt_sigreturn", number: unix.SYS_RT_SIGRETURN},
 		{name: "openat", number: unix.SYS_OPENAT, args: [6]uint64{1: unix.O_RDONLY | unix.O_CLOEXEC}},
 		{name: "read", number: unix.SYS_READ},
@@ -146,7 +151,11 @@ func loaderCalls() []call {
 		{name: "getrandom", number: unix.SYS_GETRANDOM, spared: true},
 		{name: "close", number: unix.SYS_CLOSE},
 		{name: "mmap of code", number: unix.SYS_MMAP, args: [6]uint64{2: readExec, 3: unix.MAP_PRIVATE}},
-		{name: "mmap of memory", number: unix.SYS_MMAP, args: [6]uint64{2: unix.PROT_READ | unix.PROT_WRITE, 3: unix.MAP_PRIVATE | unix.MAP_ANONYMOUS}},
+		{
+			name:   "mmap of memory",
+			number: unix.SYS_MMAP,
+			args:   [6]uint64{2: unix.PROT_READ | unix.PROT_WRITE, 3: unix.MAP_PRIVATE | unix.MAP_ANONYMOUS},
+		},
 		{name: "mprotect", number: unix.SYS_MPROTECT, args: [6]uint64{2: unix.PROT_READ}},
 		{name: "munmap", number: unix.SYS_MUNMAP},
 		{name: "madvise", number: unix.SYS_MADVISE},
@@ -165,7 +174,11 @@ func loaderCalls() []call {
 func agentCalls() []call {
 	return []call{
 		{name: "rt_sigaction", number: unix.SYS_RT_SIGACTION},
-		{name: "mmap of a shared ring", number: unix.SYS_MMAP, args: [6]uint64{2: unix.PROT_READ | unix.PROT_WRITE, 3: unix.MAP_SHARED}},
+		{
+			name:   "mmap of a shared ring",
+			number: unix.SYS_MMAP,
+			args:   [6]uint64{2: unix.PROT_READ | unix.PROT_WRITE, 3: unix.MAP_SHARED},
+		},
 		{name: "ftruncate", number: unix.SYS_FTRUNCATE},
 		{name: "fcntl(F_ADD_SEALS)", number: unix.SYS_FCNTL, args: [6]uint64{1: unix.F_ADD_SEALS}},
 		{name: "statx", number: unix.SYS_STATX},
@@ -173,8 +186,16 @@ func agentCalls() []call {
 		{name: "gettid", number: unix.SYS_GETTID},
 		{name: "tgkill", number: unix.SYS_TGKILL},
 		{name: "getdents64", number: unix.SYS_GETDENTS64},
-		{name: "process_vm_readv", number: unix.SYS_PROCESS_VM_READV, spared: true},                       // /proc/self/mem, in its place
-		{name: "clock_gettime", number: unix.SYS_CLOCK_GETTIME, args: [6]uint64{0: unix.CLOCK_MONOTONIC}}, // where the vDSO cannot tell
+		{
+			name:   "process_vm_readv",
+			number: unix.SYS_PROCESS_VM_READV,
+			spared: true,
+		}, // /proc/self/mem, in its place
+		{
+			name:   "clock_gettime",
+			number: unix.SYS_CLOCK_GETTIME,
+			args:   [6]uint64{0: unix.CLOCK_MONOTONIC},
+		}, // where the vDSO cannot tell
 		{name: "prctl(PR_SET_NAME)", number: unix.SYS_PRCTL, args: [6]uint64{0: unix.PR_SET_NAME}, spared: true},
 		{name: "sched_getaffinity", number: unix.SYS_SCHED_GETAFFINITY, spared: true},
 		{name: "sched_setaffinity", number: unix.SYS_SCHED_SETAFFINITY, spared: true},

@@ -58,7 +58,9 @@ func randomFilter(r *rand.Rand) program {
 	for i := range n {
 		p = append(p, randomInstruction(r, n-i-1))
 	}
-	return append(p, program{{Op: classALU | 0x50, K: 0x7ff}, {Op: classALU | 0x40, K: verdictErrno}, {Op: opReturnA}}...)
+	return append(
+		p,
+		program{{Op: classALU | 0x50, K: 0x7ff}, {Op: classALU | 0x40, K: verdictErrno}, {Op: opReturnA}}...)
 }
 
 func randomInstruction(r *rand.Rand, left int) bpf.RawInstruction {
@@ -68,11 +70,19 @@ func randomInstruction(r *rand.Rand, left int) bpf.RawInstruction {
 	case 0:
 		return bpf.RawInstruction{Op: opLoad, K: uint32(r.IntN(16)) * 4}
 	case 1, 2:
-		return bpf.RawInstruction{Op: classJump | uint16(1+r.IntN(4))<<4 | uint16(r.IntN(2))<<3, K: k, Jt: skip(), Jf: skip()}
+		return bpf.RawInstruction{
+			Op: classJump | uint16(1+r.IntN(4))<<4 | uint16(r.IntN(2))<<3,
+			K:  k,
+			Jt: skip(),
+			Jf: skip(),
+		}
 	case 3:
 		return bpf.RawInstruction{Op: classJump, K: uint32(skip())}
 	case 4:
-		return bpf.RawInstruction{Op: []uint16{opLoadMem, opLoadXMem, opStore, opStoreX}[r.IntN(4)], K: uint32(r.IntN(2))}
+		return bpf.RawInstruction{
+			Op: []uint16{opLoadMem, opLoadXMem, opStore, opStoreX}[r.IntN(4)],
+			K:  uint32(r.IntN(2)),
+		}
 	case 5:
 		return bpf.RawInstruction{Op: []uint16{opTax, opTxa, opLoadLen, opLoadImm, opLoadXImm}[r.IntN(5)], K: k}
 	case 6:
@@ -119,7 +129,15 @@ func onFilteredThread(p program, tried []call) ([]unix.Errno, error) {
 		}
 		var errs []unix.Errno
 		for _, c := range tried {
-			_, _, errno := unix.RawSyscall6(uintptr(c.number), uintptr(c.args[0]), uintptr(c.args[1]), uintptr(c.args[2]), uintptr(c.args[3]), uintptr(c.args[4]), uintptr(c.args[5]))
+			_, _, errno := unix.RawSyscall6(
+				uintptr(c.number),
+				uintptr(c.args[0]),
+				uintptr(c.args[1]),
+				uintptr(c.args[2]),
+				uintptr(c.args[3]),
+				uintptr(c.args[4]),
+				uintptr(c.args[5]),
+			)
 			errs = append(errs, errno)
 		}
 		done <- outcome{errs: errs}
@@ -186,7 +204,12 @@ func readsAddress(p program) bool {
 // The strictest of several filters counts, and clone3 may be answered with ENOSYS.
 func TestAllowed(t *testing.T) {
 	one := func(number, verdict uint32) program {
-		return program{{Op: opLoad}, {Op: classJump | 0x10, K: number, Jf: 1}, {Op: opReturnK, K: verdict}, {Op: opReturnK, K: verdictAllow}}
+		return program{
+			{Op: opLoad},
+			{Op: classJump | 0x10, K: number, Jf: 1},
+			{Op: opReturnK, K: verdict},
+			{Op: opReturnK, K: verdictAllow},
+		}
 	}
 	enosys, eperm := uint32(verdictErrno|unix.ENOSYS), uint32(verdictErrno|unix.EPERM)
 	for name, tt := range map[string]struct {
@@ -221,7 +244,10 @@ func TestAgentsCallsAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(source), map[string]string{"amd64": "defined(__x86_64__)", "arm64": "defined(__aarch64__)"}[runtime.GOARCH])
+	_, text, _ := strings.Cut(
+		string(source),
+		map[string]string{"amd64": "defined(__x86_64__)", "arm64": "defined(__aarch64__)"}[runtime.GOARCH],
+	)
 	text, _, _ = strings.Cut(text, "};")
 	used := regexp.MustCompile(`SYS_(\w+) = (\d+)`).FindAllStringSubmatch(text, -1)
 	if len(used) < 20 {
@@ -251,7 +277,13 @@ func TestUnderAFilterOfTheseAlone(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v; stderr: %s", err, v.stderr.String())
 		}
-		_, err = r.Await(within(t, 20*time.Second), v.process, agentHelloAt(im), 40, func(b []byte) bool { return get32(b, 0) == agentMagic })
+		_, err = r.Await(
+			within(t, 20*time.Second),
+			v.process,
+			agentHelloAt(im),
+			40,
+			func(b []byte) bool { return get32(b, 0) == agentMagic },
+		)
 		r.FD.Close()
 		if err != nil {
 			t.Fatal(err)

@@ -58,7 +58,12 @@ func benchmarkMachine(b *testing.B) {
 		for range 20 * b.N {
 			began := time.Now()
 			ts := unix.NsecToTimespec(int64(time.Millisecond))
-			_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0) // one that is cut short is not late
+			_, _, _ = unix.RawSyscall(
+				unix.SYS_NANOSLEEP,
+				uintptr(unsafe.Pointer(&ts)),
+				0,
+				0,
+			) // one that is cut short is not late
 			late = append(late, time.Since(began)-time.Millisecond)
 		}
 	})

@@ -167,7 +167,15 @@ func (t *thread) filters() ([]program, error) {
 		if n == 0 {
 			return nil, errFilter
 		}
-		_, _, errno = unix.RawSyscall6(unix.SYS_PTRACE, ptraceGetFilter, uintptr(t.tid), i, uintptr(unsafe.Pointer(&p[0])), 0, 0)
+		_, _, errno = unix.RawSyscall6(
+			unix.SYS_PTRACE,
+			ptraceGetFilter,
+			uintptr(t.tid),
+			i,
+			uintptr(unsafe.Pointer(&p[0])),
+			0,
+			0,
+		)
 		if errno != 0 {
 			return nil, fmt.Errorf("ptrace(PTRACE_SECCOMP_GET_FILTER, %d): %w", t.tid, errno)
 		}

@@ -21,7 +21,8 @@ func TestRefusedTraced(t *testing.T) {
 			v := start(t)
 			letGo := trace(t, v.tids()[which])
 			_, err := in.Load(within(t, 5*time.Second), v.process, testImage(t))
-			if !errors.Is(err, ErrTraced) || !strings.Contains(err.Error(), fmt.Sprintf("by pid %d (", os.Getpid())) || HintOf(err) == "" {
+			if !errors.Is(err, ErrTraced) || !strings.Contains(err.Error(), fmt.Sprintf("by pid %d (", os.Getpid())) ||
+				HintOf(err) == "" {
 				t.Errorf("%v (%s), want %v and by whom", err, HintOf(err), ErrTraced)
 			}
 			if v.copies() != 0 || len(v.ours()) != 0 {
@@ -81,7 +82,8 @@ func TestWhoDenies(t *testing.T) {
 		{yama: "1\n", detail: "", hint: "CAP_SYS_PTRACE"},
 	} {
 		detail, hint := whoDenies(c.yama, c.filtered, c.label)
-		if !strings.Contains(detail, c.detail) || (detail == "") != (c.detail == "") || !strings.Contains(hint, c.hint) {
+		if !strings.Contains(detail, c.detail) || (detail == "") != (c.detail == "") ||
+			!strings.Contains(hint, c.hint) {
 			t.Errorf("%+v: %q, %q", c, detail, hint)
 		}
 	}

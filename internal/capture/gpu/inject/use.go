@@ -131,7 +131,9 @@ func (k *tracee) mustHaveFile() error {
 	if err := k.findFile(); err != nil || k.made != nil {
 		return k.release(err)
 	}
-	return k.release(refuse(ErrMemory, "its memfd_create gave it none: it is forbidden, or no descriptor is left", hintStart))
+	return k.release(
+		refuse(ErrMemory, "its memfd_create gave it none: it is forbidden, or no descriptor is left", hintStart),
+	)
 }
 
 // alone gives way to a debugger that has come meanwhile. It traces the first thread before all others, keeps that

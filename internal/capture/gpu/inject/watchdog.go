@@ -29,7 +29,12 @@ func startWatchdog() error {
 		_              [48]byte
 	}{signal: int32(unix.SIGKILL)}
 	var timer int32
-	_, _, errno := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&timer)))
+	_, _, errno := unix.Syscall(
+		unix.SYS_TIMER_CREATE,
+		unix.CLOCK_MONOTONIC,
+		uintptr(unsafe.Pointer(&event)),
+		uintptr(unsafe.Pointer(&timer)),
+	)
 	if errno != 0 {
 		return fmt.Errorf("make a timer that ends a frozen helper: %w", errno)
 	}

@@ -36,8 +36,9 @@ func (k Kind) functions() []string {
 		return []string{"cuGraphLaunch"}
 	}
 	return []string{
-		"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize", "cuGraphLaunch", "cuMemcpy", "cuMemcpyAsync", "cuMemcpyHtoDAsync",
-		"cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyDtoD",
+		"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize", "cuGraphLaunch", "cuMemcpy",
+		"cuMemcpyAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpyHtoD",
+		"cuMemcpyDtoH", "cuMemcpyDtoD",
 	}
 }
 
@@ -49,15 +50,18 @@ func more(mode uprobe.Mode) []string {
 	if mode == uprobe.Perf {
 		return launches
 	}
-	return append(launches,
+	return append(
+		launches,
 		"cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async",
-		"cuMemcpyPeer", "cuMemcpyPeerAsync", "cuMemcpy2D", "cuMemcpy2DAsync", "cuMemcpy3D", "cuMemcpy3DAsync", "cuMemcpyBatchAsync",
-		"cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleUnload", "cuLibraryLoadData", "cuLibraryUnload",
-		"cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy",
+		"cuMemcpyPeer", "cuMemcpyPeerAsync", "cuMemcpy2D", "cuMemcpy2DAsync", "cuMemcpy3D", "cuMemcpy3DAsync",
+		"cuMemcpyBatchAsync", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleUnload", "cuLibraryLoadData",
+		"cuLibraryUnload", "cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy",
 		// Calls that loops make in a row: a thread that runs between two of them is seen outside and goes on.
-		"cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemFree", "cuMemAllocAsync", "cuMemAllocFromPoolAsync",
-		"cuMemFreeAsync", "cuMemAllocHost", "cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister", "cuMemHostUnregister",
-		"cuStreamQuery", "cuStreamWaitEvent", "cuEventCreate", "cuEventDestroy", "cuEventQuery", "cuEventRecord")
+		"cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemFree", "cuMemAllocAsync",
+		"cuMemAllocFromPoolAsync", "cuMemFreeAsync", "cuMemAllocHost", "cuMemHostAlloc", "cuMemFreeHost",
+		"cuMemHostRegister", "cuMemHostUnregister", "cuStreamQuery", "cuStreamWaitEvent", "cuEventCreate",
+		"cuEventDestroy", "cuEventQuery", "cuEventRecord",
+	)
 }
 
 func (k Kind) program() string {

@@ -62,7 +62,14 @@ func TestPointers(t *testing.T) {
 }
 
 // common is a CIE "zPLR" with a personality, of code alignment 1 and data alignment -8.
-var common = []byte{0, 0, 0, 0, 1, 'z', 'P', 'L', 'R', 0, 1, 0x78, 16, 7, 0x9b, 1, 2, 3, 4, 0x1b, 0x1b, OpDefCFA, 7, 8, OpOffset | 16, 1}
+var common = []byte{
+	0, 0, 0, 0, 1, 'z', 'P', 'L', 'R', 0, 1, 0x78, 16, 7, 0x9b, 1, 2, 3, 4, 0x1b, 0x1b,
+	OpDefCFA,
+	7,
+	8,
+	OpOffset | 16,
+	1,
+}
 
 func TestCommon(t *testing.T) {
 	var c Common

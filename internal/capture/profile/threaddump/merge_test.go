@@ -58,7 +58,10 @@ func TestMerge(t *testing.T) {
 	} {
 		n, sp := letters(tt.native)
 		m := &merger{space: sp, interp: &interpreter{
-			module: proc.Mapping{Inode: 1, Path: "/bin/python3"}, runs: func(addr uint64) bool { return addr == loopAt },
+			module: proc.Mapping{
+				Inode: 1,
+				Path:  "/bin/python3",
+			}, runs: func(addr uint64) bool { return addr == loopAt },
 		}}
 		got := ""
 		for _, f := range m.merge(n, pythonLetters(tt.python)) {
@@ -78,7 +81,10 @@ func TestLabels(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("has the numbers of system calls of amd64")
 	}
-	taking := []dump.Frame{{Frame: recordtest.Native("pthread_cond_timedwait", "libc.so.6")}, {Frame: recordtest.Native("take_gil", "python3")}}
+	taking := []dump.Frame{
+		{Frame: recordtest.Native("pthread_cond_timedwait", "libc.so.6")},
+		{Frame: recordtest.Native("take_gil", "python3")},
+	}
 	for _, tt := range []struct {
 		raw    raw
 		frames []dump.Frame

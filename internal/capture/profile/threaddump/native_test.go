@@ -22,7 +22,17 @@ func buildNative(t *testing.T, flags ...string) string {
 		t.Skip("needs gcc")
 	}
 	path := filepath.Join(t.TempDir(), "native")
-	args := append([]string{"-O2", "-fno-optimize-sibling-calls", "-Wno-unused-result", "-o", path, "testdata/native.c", "-pthread"}, flags...)
+	args := append(
+		[]string{
+			"-O2",
+			"-fno-optimize-sibling-calls",
+			"-Wno-unused-result",
+			"-o",
+			path,
+			"testdata/native.c",
+			"-pthread",
+		},
+		flags...)
 	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -65,7 +75,10 @@ func TestNativeStacks(t *testing.T) {
 			static := slices.Contains(build, "-static")
 			threads := dumpNative(t, buildNative(t, build...))
 			want := map[string][]string{
-				"sorting":   {"...", "leaf_pause", "big_frame", "varying_frame", "chain", "chain", "chain", "chain", "compare", "...", "sorting", "..."},
+				"sorting": {
+					"...", "leaf_pause", "big_frame", "varying_frame", "chain", "chain", "chain", "chain",
+					"compare", "...", "sorting", "...",
+				},
 				"signalled": {"...", "leaf_pause", "handler", "...", "interrupted", "signalled", "..."},
 				"reading":   {"...", "reading", "..."},
 				"native":    {"...", "main", "...", "_start"},
@@ -77,7 +90,10 @@ func TestNativeStacks(t *testing.T) {
 				}
 				got := own(th)
 				if static { // libc's frames are in the program itself
-					if !contains(got, slices.DeleteFunc(slices.Clone(frames), func(s string) bool { return s == "..." })) {
+					if !contains(
+						got,
+						slices.DeleteFunc(slices.Clone(frames), func(s string) bool { return s == "..." }),
+					) {
 						t.Errorf("%s: %v lacks some of %v", name, got, frames)
 					}
 					continue
@@ -116,7 +132,10 @@ func TestWithoutTables(t *testing.T) {
 	if th.Whole || th.Cut == "" {
 		t.Errorf("whole %v, cut %q: frame pointers are no proof", th.Whole, th.Cut)
 	}
-	if got := own(th); !contains(got, []string{"leaf_pause", "big_frame", "varying_frame", "chain", "chain", "chain", "chain", "compare"}) {
+	if got := own(th); !contains(
+		got,
+		[]string{"leaf_pause", "big_frame", "varying_frame", "chain", "chain", "chain", "chain", "compare"},
+	) {
 		t.Errorf("stack %v lacks frames that have frame pointers", got)
 	}
 }
@@ -136,8 +155,18 @@ func TestStates(t *testing.T) {
 		{"spinning", []dump.State{dump.Active, dump.Runnable}, "", ""},
 	} {
 		th := threads[want.name]
-		if !slices.Contains(want.states, th.State) || th.Reason != want.reason || !strings.HasPrefix(th.Doing, want.doing) {
-			t.Errorf("%s: %s, %q, %q; want one of %v, %q, %q", want.name, th.State, th.Reason, th.Doing, want.states, want.reason, want.doing)
+		if !slices.Contains(want.states, th.State) || th.Reason != want.reason ||
+			!strings.HasPrefix(th.Doing, want.doing) {
+			t.Errorf(
+				"%s: %s, %q, %q; want one of %v, %q, %q",
+				want.name,
+				th.State,
+				th.Reason,
+				th.Doing,
+				want.states,
+				want.reason,
+				want.doing,
+			)
 		}
 	}
 	if th := threads["spinning"]; th.State == dump.Active && (len(th.Frames) > 0 || th.Cut == "") {

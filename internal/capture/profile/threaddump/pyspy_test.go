@@ -24,7 +24,8 @@ func pySpy(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), somePython(t), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-		"--no-deps", "--target", dir, "py-spy=="+pySpyVersion).CombinedOutput()
+		"--no-deps", "--target", dir, "py-spy=="+pySpyVersion).
+		CombinedOutput()
 	if err != nil {
 		t.Skipf("needs py-spy %s, and pip could not get it: %v %s", pySpyVersion, err, out)
 	}
@@ -48,7 +49,8 @@ func TestAgainstPySpy(t *testing.T) {
 	for version, python := range pythons(t) {
 		t.Run(version, func(t *testing.T) {
 			p := victim(t, python, "testdata/threads.py")
-			raw, err := exec.CommandContext(t.Context(), spy, "dump", "--json", "--pid", strconv.Itoa(int(p.PID))).Output()
+			raw, err := exec.CommandContext(t.Context(), spy, "dump", "--json", "--pid", strconv.Itoa(int(p.PID))).
+				Output()
 			if err != nil {
 				t.Skipf("py-spy %s cannot read Python %s: %v", pySpyVersion, version, err)
 			}

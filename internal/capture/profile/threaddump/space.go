@@ -52,7 +52,13 @@ func newSpace(p *proc.Process) (*space, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the code of pid %d: %w", p.PID, err)
 	}
-	return &space{process: p, born: time.Now().Add(-sinceBirth(p)), mappings: mappings, modules: map[moduleKey]*module{}, names: map[place]string{}}, nil
+	return &space{
+		process:  p,
+		born:     time.Now().Add(-sinceBirth(p)),
+		mappings: mappings,
+		modules:  map[moduleKey]*module{},
+		names:    map[place]string{},
+	}, nil
 }
 
 // sinceBirth returns how long ago p was born.
@@ -70,7 +76,11 @@ func (s *space) close() {
 
 // mapping returns the mapping at an address.
 func (s *space) mapping(addr uint64) (proc.Mapping, bool) {
-	i, found := slices.BinarySearchFunc(s.mappings, addr, func(m proc.Mapping, a uint64) int { return cmp.Compare(m.Start, a) })
+	i, found := slices.BinarySearchFunc(
+		s.mappings,
+		addr,
+		func(m proc.Mapping, a uint64) int { return cmp.Compare(m.Start, a) },
+	)
 	if !found {
 		i--
 	}

@@ -72,7 +72,8 @@ func pythons(t *testing.T) map[string]string {
 	found := map[string]string{}
 	for minor := 6; minor <= 14; minor++ {
 		name := fmt.Sprintf("3.%d", minor)
-		if path, err := exec.LookPath("python" + name); err == nil && exec.Command(path, "-c", "").Run() == nil { //nolint:noctx // short
+		if path, err := exec.LookPath("python" + name); err == nil &&
+			exec.Command(path, "-c", "").Run() == nil { //nolint:noctx // short
 			found[name] = path
 		}
 	}

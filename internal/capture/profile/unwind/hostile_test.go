@@ -17,7 +17,14 @@ func walkBytes(b []byte) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := walker{in: bytes.NewReader(b), file: file, table: t, size: int64(len(b)), addr: 0x1000, commons: map[int64]*common{}}
+	w := walker{
+		in:      bytes.NewReader(b),
+		file:    file,
+		table:   t,
+		size:    int64(len(b)),
+		addr:    0x1000,
+		commons: map[int64]*common{},
+	}
 	err = w.walk()
 	t.sort()
 	return t, err

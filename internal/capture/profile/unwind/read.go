@@ -64,7 +64,15 @@ func (t *Table) fast(in io.ReaderAt, file *pfelf.File) error {
 	if s.Offset > math.MaxInt64 || s.Size > math.MaxInt32 {
 		return fmt.Errorf("%w: an .eh_frame of %d bytes", errMalformed, s.Size)
 	}
-	w := walker{in: in, file: file, table: t, offset: int64(s.Offset), size: int64(s.Size), addr: s.Addr, commons: map[int64]*common{}}
+	w := walker{
+		in:      in,
+		file:    file,
+		table:   t,
+		offset:  int64(s.Offset),
+		size:    int64(s.Size),
+		addr:    s.Addr,
+		commons: map[int64]*common{},
+	}
 	if err := w.walk(); err != nil {
 		return err
 	}
@@ -83,7 +91,8 @@ func genericRegisters(file *pfelf.File) bool {
 		return false
 	}
 	n := names[0]
-	return strings.HasPrefix(n, "libcrypto.so.") || strings.HasPrefix(n, "libc.so.") || strings.HasPrefix(n, "ld-linux-")
+	return strings.HasPrefix(n, "libcrypto.so.") || strings.HasPrefix(n, "libc.so.") ||
+		strings.HasPrefix(n, "ld-linux-")
 }
 
 // muslEntry reports whether a program begins as musl's do, whose first function the
@@ -98,7 +107,11 @@ func muslEntry(file *pfelf.File) bool {
 
 // slow lets the library read the file.
 func (t *Table) slow(in io.ReaderAt, name string, beside pfelf.ELFOpener) error {
-	ref := pfelf.NewReferenceWithOpenFunc(name, beside, func() (*pfelf.File, error) { return pfelf.NewFile(plain{in}, 0, false) })
+	ref := pfelf.NewReferenceWithOpenFunc(
+		name,
+		beside,
+		func() (*pfelf.File, error) { return pfelf.NewFile(plain{in}, 0, false) },
+	)
 	defer ref.Close()
 	intervals, err := elfunwindinfo.ExtractELF(ref)
 	if err != nil {

@@ -183,7 +183,17 @@ func (t *Table) number(info support.UnwindInfo) (uint16, error) {
 	if info.Flags&support.UnwindFlagCommand != 0 {
 		return uint16(info.Param) | support.DeltaCommandFlag, nil
 	}
-	slot := uint32(info.Param)>>3*5 + uint32(info.AuxParam)>>3*3 + uint32(info.MergeOpcode)*17 + uint32(info.BaseReg)*29 + uint32(info.AuxBaseReg)
+	slot := uint32(
+		info.Param,
+	)>>3*5 + uint32(
+		info.AuxParam,
+	)>>3*3 + uint32(
+		info.MergeOpcode,
+	)*17 + uint32(
+		info.BaseReg,
+	)*29 + uint32(
+		info.AuxBaseReg,
+	)
 	r := &t.recent[slot%recentRules]
 	if r.known && r.info == info {
 		return r.number, nil

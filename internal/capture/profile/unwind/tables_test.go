@@ -37,7 +37,9 @@ type said struct {
 // names (patterns with a colon between), a PyTorch's for example.
 func libraries(t testing.TB) []string {
 	t.Helper()
-	patterns := append([]string{"/usr/lib/x86_64-linux-gnu/lib*.so*"}, filepath.SplitList(os.Getenv("INFERSCOPE_TEST_ELF"))...)
+	patterns := append(
+		[]string{"/usr/lib/x86_64-linux-gnu/lib*.so*"},
+		filepath.SplitList(os.Getenv("INFERSCOPE_TEST_ELF"))...)
 	var out []string
 	seen := map[uint64]bool{}
 	for i, p := range patterns {
@@ -110,7 +112,17 @@ func compare(t *testing.T, f *os.File, name string) bool {
 	mine.Each(func(addr uint64, rule uint16) {
 		if i < len(its.said) {
 			if w := its.said[i]; addr != w.addr || !sameRule(rule, infos, w.rule, its.infos) {
-				t.Errorf("%s: rule %d at %#x is %x %+v, want at %#x %x %+v", name, i, addr, rule, infos[rule], w.addr, w.rule, its.infos[w.rule])
+				t.Errorf(
+					"%s: rule %d at %#x is %x %+v, want at %#x %x %+v",
+					name,
+					i,
+					addr,
+					rule,
+					infos[rule],
+					w.addr,
+					w.rule,
+					its.infos[w.rule],
+				)
 				i = len(its.said)
 			}
 		}
@@ -142,11 +154,19 @@ type library struct {
 }
 
 func (l *library) load(f *os.File, name string) error {
-	m, err := execinfomanager.NewExecutableInfoManager(elfunwindinfo.NewStackDeltaProvider(), l, interpreterconfig.NoInterpreters())
+	m, err := execinfomanager.NewExecutableInfoManager(
+		elfunwindinfo.NewStackDeltaProvider(),
+		l,
+		interpreterconfig.NoInterpreters(),
+	)
 	if err != nil {
 		return err
 	}
-	ref := pfelf.NewReferenceWithOpenFunc(name, pfelf.SystemOpener, func() (*pfelf.File, error) { return pfelf.NewFile(plain{f}, 0, false) })
+	ref := pfelf.NewReferenceWithOpenFunc(
+		name,
+		pfelf.SystemOpener,
+		func() (*pfelf.File, error) { return pfelf.NewFile(plain{f}, 0, false) },
+	)
 	defer ref.Close()
 	_, err = m.AddOrIncRef(1, ref)
 	return err

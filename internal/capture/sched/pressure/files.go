@@ -146,7 +146,8 @@ func (f files) gpuNode() int {
 		d = strings.TrimPrefix(d, f.root)
 		vendor, _ := f.read(d + "/vendor")
 		class, _ := f.read(d + "/class")
-		if strings.TrimSpace(vendor) != "0x10de" || !strings.HasPrefix(class, "0x0302") && !strings.HasPrefix(class, "0x0300") {
+		if strings.TrimSpace(vendor) != "0x10de" ||
+			!strings.HasPrefix(class, "0x0302") && !strings.HasPrefix(class, "0x0300") {
 			continue
 		}
 		text, _ := f.read(d + "/numa_node")

@@ -45,7 +45,10 @@ func TestCgroupsOfBothVersions(t *testing.T) {
 		"/proc/pressure/memory":                          "some avg10=0.00 avg60=0.00 avg300=0.00 total=99\n",
 	})
 	g := f.cgroups(7)
-	if want := []string{"/sys/fs/cgroup/unified/slice/b", "/sys/fs/cgroup/unified/slice", "/sys/fs/cgroup/unified"}; !slices.Equal(g.unified, want) {
+	if want := []string{"/sys/fs/cgroup/unified/slice/b", "/sys/fs/cgroup/unified/slice", "/sys/fs/cgroup/unified"}; !slices.Equal(
+		g.unified,
+		want,
+	) {
 		t.Errorf("unified %q", g.unified)
 	}
 	if ns, periods := f.throttled(g); ns != 1000+500+7000 || periods != 6 {
@@ -123,7 +126,14 @@ func TestNodeOfCPUs(t *testing.T) {
 
 func TestPagesByNode(t *testing.T) {
 	total := map[string]uint64{}
-	sumPages(strings.NewReader("7f00 default file=/N9=9 mapped=3 N0=12 N1=3 kernelpagesize_kB=4\n7f10 default anon=1 N1=2 kernelpagesize_kB=2048\nN=4 Nx=5 N99999=1\n"), 4, total)
+	sumPages(
+		strings.NewReader(
+
+			"7f00 default file=/N9=9 mapped=3 N0=12 N1=3 kernelpagesize_kB=4\n7f10 default anon=1 N1=2 kernelpagesize_kB=2048\nN=4 Nx=5 N99999=1\n",
+		),
+		4,
+		total,
+	)
 	if want := map[string]uint64{"0": 12, "1": 3 + 2*512}; !maps.Equal(total, want) {
 		t.Errorf("pages %v, want %v", total, want)
 	}
@@ -184,7 +194,9 @@ func TestRealProcess(t *testing.T) {
 		t.Fatalf("%d samples, %+v", len(samples), s.State())
 	}
 	for i, one := range samples[1:] {
-		if before := samples[i]; one.TS <= before.TS || one.Throttled < before.Throttled || one.MajorFaults < before.MajorFaults || one.MemoryStall < before.MemoryStall {
+		if before := samples[i]; one.TS <= before.TS || one.Throttled < before.Throttled ||
+			one.MajorFaults < before.MajorFaults ||
+			one.MemoryStall < before.MemoryStall {
 			t.Errorf("sample %d %+v goes back behind %+v", i+1, one, before)
 		}
 	}

@@ -70,7 +70,13 @@ func New(opts Options) *Source {
 	if opts.Keep <= 0 {
 		opts.Keep = defaultKeep
 	}
-	s := &Source{opts: opts, files: files{root: opts.root}, roots: map[uint32]*root{}, stop: make(chan struct{}), done: make(chan struct{})}
+	s := &Source{
+		opts:  opts,
+		files: files{root: opts.root},
+		roots: map[uint32]*root{},
+		stop:  make(chan struct{}),
+		done:  make(chan struct{}),
+	}
 	s.gpu, s.nodes = s.files.gpuNode(), s.files.numaNodes()
 	go s.run()
 	return s
@@ -152,7 +158,9 @@ func (s *Source) take(pid uint32, r *root, at time.Time) {
 	p.RemotePages = r.numa
 	r.samples = append(r.samples, p)
 	oldest := p.TS - min(p.TS, uint64(s.opts.Keep))
-	if keep := sort.Search(len(r.samples), func(i int) bool { return r.samples[i].TS >= oldest }); keep > len(r.samples)/2 {
+	if keep := sort.Search(len(r.samples), func(i int) bool { return r.samples[i].TS >= oldest }); keep > len(
+		r.samples,
+	)/2 {
 		r.samples = append([]recording.Pressure(nil), r.samples[keep:]...)
 	}
 }
@@ -206,7 +214,11 @@ func (s *Source) State() recording.Source {
 	state := recording.Source{Name: Name, State: "waiting", Detail: "no process is followed"}
 	for _, r := range s.roots {
 		if len(r.samples) > 0 {
-			state.State, state.Detail = "running", fmt.Sprintf("a sample every %v; memory stalls: %s", s.opts.Interval, r.psi)
+			state.State, state.Detail = "running", fmt.Sprintf(
+				"a sample every %v; memory stalls: %s",
+				s.opts.Interval,
+				r.psi,
+			)
 		}
 	}
 	return state

@@ -43,7 +43,14 @@ func TestFunctions(t *testing.T) {
 		}
 		want := []elffile.Function{
 			{Name: "alpha", Addr: base + codeAt, Offset: codeAt, Size: 8, Code: im.code[:8]},
-			{Name: "beta", Addr: base + codeAt + 0x10, Offset: codeAt + 0x10, Size: 0x100000, Indirect: true, Code: im.code[0x10 : 0x10+elffile.CodeBytes]},
+			{
+				Name:     "beta",
+				Addr:     base + codeAt + 0x10,
+				Offset:   codeAt + 0x10,
+				Size:     0x100000,
+				Indirect: true,
+				Code:     im.code[0x10 : 0x10+elffile.CodeBytes],
+			},
 			{Name: "gamma", Addr: base + codeAt + 0x1f0, Offset: codeAt + 0x1f0, Code: im.code[0x1f0:]},
 		}
 		if diff := cmp.Diff(want, fns); diff != "" {
@@ -78,10 +85,26 @@ func TestRefused(t *testing.T) {
 		{"symbols beyond their segment", func(im *image) { im.hash[1] = 1000 }, elffile.ErrMalformed},
 		{"hash table outside", func(im *image) { im.set(elf.DT_HASH, huge) }, elffile.ErrMalformed},
 		{"no hash table", func(im *image) { im.dynamic = im.dynamic[:5] }, elffile.ErrMalformed},
-		{"GNU buckets too many", func(im *image) { im.gnu, im.hash = true, []uint32{1<<32 - 1, 1, 1, 0} }, elffile.ErrTooLarge},
-		{"GNU bloom too large", func(im *image) { im.gnu, im.hash = true, []uint32{1, 1, 1<<32 - 1, 0} }, elffile.ErrTooLarge},
-		{"GNU chain that does not end", func(im *image) { im.gnu, im.hash = true, []uint32{1, 1, 0, 0, 1 << 30} }, elffile.ErrTooLarge},
-		{"GNU chain beyond its segment", func(im *image) { im.gnu, im.hash = true, []uint32{1, 1, 0, 0, 1 << 16} }, elffile.ErrMalformed},
+		{
+			"GNU buckets too many",
+			func(im *image) { im.gnu, im.hash = true, []uint32{1<<32 - 1, 1, 1, 0} },
+			elffile.ErrTooLarge,
+		},
+		{
+			"GNU bloom too large",
+			func(im *image) { im.gnu, im.hash = true, []uint32{1, 1, 1<<32 - 1, 0} },
+			elffile.ErrTooLarge,
+		},
+		{
+			"GNU chain that does not end",
+			func(im *image) { im.gnu, im.hash = true, []uint32{1, 1, 0, 0, 1 << 30} },
+			elffile.ErrTooLarge,
+		},
+		{
+			"GNU chain beyond its segment",
+			func(im *image) { im.gnu, im.hash = true, []uint32{1, 1, 0, 0, 1 << 16} },
+			elffile.ErrMalformed,
+		},
 		{"code beyond the file", func(im *image) { im.loads[0].Off = imageSize }, elffile.ErrTruncated},
 		{"a segment around the end of the world", func(im *image) { im.loads[0].Off = huge }, elffile.ErrTruncated},
 		{"a segment longer than the file", func(im *image) { im.loads[1].Filesz = 1 << 50 }, elffile.ErrTruncated},
@@ -107,14 +130,29 @@ func TestOdd(t *testing.T) {
 		change func(*image)
 		names  string
 	}{
-		{"overlapping segments", func(im *image) { im.loads = append(im.loads, im.loads[1], im.loads[1]) }, "alpha beta gamma"},
+		{
+			"overlapping segments",
+			func(im *image) { im.loads = append(im.loads, im.loads[1], im.loads[1]) },
+			"alpha beta gamma",
+		},
 		{"a symbol beyond the segment", func(im *image) { im.symbols[2].Value = 1 << 63 }, "beta gamma"},
 		{"a segment at the highest addresses", func(im *image) {
-			im.loads = append(im.loads, elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 1<<64 - 1, Filesz: imageSize})
+			im.loads = append(
+				im.loads,
+				elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 1<<64 - 1, Filesz: imageSize},
+			)
 		}, "alpha beta gamma"},
 		{"a name outside", func(im *image) { im.symbols[2].Name = 1 << 31 }, "beta gamma"},
-		{"a name that does not end", func(im *image) { im.strings = strings.ReplaceAll(im.strings, "outside\x00", "outside!") }, "alpha beta gamma"},
-		{"a name with a newline", func(im *image) { im.strings = strings.ReplaceAll(im.strings, "alpha", "al\nha") }, "beta gamma"},
+		{
+			"a name that does not end",
+			func(im *image) { im.strings = strings.ReplaceAll(im.strings, "outside\x00", "outside!") },
+			"alpha beta gamma",
+		},
+		{
+			"a name with a newline",
+			func(im *image) { im.strings = strings.ReplaceAll(im.strings, "alpha", "al\nha") },
+			"beta gamma",
+		},
 		{"no code may be run", func(im *image) { im.loads[1].Flags = uint32(elf.PF_R) }, ""},
 		{"a note that claims more than there is", func(im *image) { im.note[4] = 0xff }, "alpha beta gamma"},
 	}
@@ -227,7 +265,8 @@ func realLibraries(t *testing.T) map[string]string {
 		}
 		libs[style] = out
 	}
-	if path, err := exec.Command(cc, "-print-file-name=libc.so.6").Output(); err == nil && filepath.IsAbs(string(path)) {
+	if path, err := exec.Command(cc, "-print-file-name=libc.so.6").Output(); err == nil &&
+		filepath.IsAbs(string(path)) {
 		libs["libc"] = strings.TrimSpace(string(path))
 	}
 	return libs
@@ -259,7 +298,9 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("machine %s", file.Machine)
 		}
 		for _, fn := range fns {
-			if fn.Offset >= uint64(len(b)) || len(fn.Code) > elffile.CodeBytes || !bytes.HasPrefix(b[fn.Offset:], fn.Code) || fn.Name == "" {
+			if fn.Offset >= uint64(len(b)) || len(fn.Code) > elffile.CodeBytes ||
+				!bytes.HasPrefix(b[fn.Offset:], fn.Code) ||
+				fn.Name == "" {
 				t.Fatalf("%+v of a file of %d bytes", fn, len(b))
 			}
 		}

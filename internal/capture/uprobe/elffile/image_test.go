@@ -54,7 +54,13 @@ func good() *image {
 			{},
 			{Name: name("gamma"), Info: fn, Shndx: 1, Value: text + 0x1f0},
 			{Name: name("alpha"), Info: fn, Shndx: 1, Value: text, Size: 8},
-			{Name: name("beta"), Info: elf.ST_INFO(elf.STB_WEAK, elf.STT_GNU_IFUNC), Shndx: 1, Value: text + 0x10, Size: 0x100000},
+			{
+				Name:  name("beta"),
+				Info:  elf.ST_INFO(elf.STB_WEAK, elf.STT_GNU_IFUNC),
+				Shndx: 1,
+				Value: text + 0x10,
+				Size:  0x100000,
+			},
 			{Name: name("data"), Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Shndx: 1, Value: text},
 			{Name: name("undefined"), Info: fn, Shndx: uint16(elf.SHN_UNDEF), Value: text},
 			{Name: name("local"), Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), Shndx: 1, Value: text},
@@ -65,8 +71,20 @@ func good() *image {
 	im.hash = []uint32{1, uint32(len(im.symbols)), 1}
 	im.loads = []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: 0, Vaddr: base, Filesz: codeAt},
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: codeAt, Vaddr: base + codeAt, Filesz: imageSize - codeAt},
-		{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: noteAt, Vaddr: base + noteAt, Filesz: uint64(len(im.note))},
+		{
+			Type:   uint32(elf.PT_LOAD),
+			Flags:  uint32(elf.PF_R | elf.PF_X),
+			Off:    codeAt,
+			Vaddr:  base + codeAt,
+			Filesz: imageSize - codeAt,
+		},
+		{
+			Type:   uint32(elf.PT_NOTE),
+			Flags:  uint32(elf.PF_R),
+			Off:    noteAt,
+			Vaddr:  base + noteAt,
+			Filesz: uint64(len(im.note)),
+		},
 	}
 	im.dynamic = []elf.Dyn64{
 		{Tag: int64(elf.DT_SONAME), Val: 1},

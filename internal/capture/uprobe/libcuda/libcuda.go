@@ -44,7 +44,13 @@ func Named(name string, functions []string) bool {
 // Attach puts prog, which must have been loaded for mode, on the entries (link holder and mode: see
 // uprobe.AttachProgram) of the driver's functions in p. The error wraps uprobe.ErrNoProcess where p has gone, and else,
 // unless its mappings cannot be read, ErrNone: it says for each library why.
-func Attach(p *proc.Process, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, prog *ebpf.Program, functions []string) ([]*uprobe.Attachment, error) {
+func Attach(
+	p *proc.Process,
+	linkHolder *uprobe.LinkHolder,
+	mode uprobe.Mode,
+	prog *ebpf.Program,
+	functions []string,
+) ([]*uprobe.Attachment, error) {
 	libraries, err := proc.Libraries(p, cuda.IsDriverFile)
 	if err != nil {
 		return nil, fmt.Errorf("list its CUDA libraries: %w", err)
@@ -65,7 +71,14 @@ func Attach(p *proc.Process, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, pr
 	return nil, errors.Join(errs...)
 }
 
-func attachTo(p *proc.Process, m proc.Mapping, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, prog *ebpf.Program, functions []string) (*uprobe.Attachment, error) {
+func attachTo(
+	p *proc.Process,
+	m proc.Mapping,
+	linkHolder *uprobe.LinkHolder,
+	mode uprobe.Mode,
+	prog *ebpf.Program,
+	functions []string,
+) (*uprobe.Attachment, error) {
 	file, err := proc.Open(p, m)
 	if err != nil {
 		return nil, err
