@@ -16,8 +16,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Name is what the source is called in status and reports.
-const Name = "scopes"
+// sourceName is what the source is called in status and reports.
+const sourceName = "scopes"
 
 const (
 	// leaseTime is how long a program may go on writing scopes for nobody once the daemon is gone.
@@ -67,7 +67,7 @@ func New(log *zap.Logger) *Source {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
 // Follow looks whether p runs Python, and has its scopes read then.
 func (s *Source) Follow(p *proc.Process) error {
@@ -257,7 +257,7 @@ func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := recording.Source{
-		Name:   Name,
+		Name:   sourceName,
 		State:  "waiting",
 		Detail: "no process has imported the Python package inferscope yet",
 	}

@@ -31,8 +31,8 @@ const (
 
 // Defaults of windows.
 const (
-	DefaultFor   = 200 * time.Millisecond
-	DefaultEvery = 2 * time.Second
+	defaultFor   = 200 * time.Millisecond
+	defaultEvery = 2 * time.Second
 )
 
 // maxWindows is how many windows of a process are remembered: 2 hours at one every

@@ -39,8 +39,8 @@ type Options struct {
 
 	// Launches is when launches are probed, until SetLaunches says otherwise; "": LaunchesOn.
 	Launches      LaunchMode
-	LaunchesFor   time.Duration // how long a window is; 0: DefaultFor
-	LaunchesEvery time.Duration // from one window's beginning to the next one's; 0: DefaultEvery
+	LaunchesFor   time.Duration // how long a window is; 0: defaultFor
+	LaunchesEvery time.Duration // from one window's beginning to the next one's; 0: defaultEvery
 	Complain      func(error)   // is told what cannot be returned: that a probe could not be taken off; may be nil
 }
 
@@ -72,10 +72,10 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	}
 	opts.LaunchesFor, opts.LaunchesEvery = cmp.Or(
 		opts.LaunchesFor,
-		DefaultFor,
+		defaultFor,
 	), cmp.Or(
 		opts.LaunchesEvery,
-		DefaultEvery,
+		defaultEvery,
 	)
 	return &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}, nil
 }

@@ -51,7 +51,7 @@ type Options struct {
 	Pods *Pods
 	// OwnPod is the uid of the pod that this process runs in; "" outside of Kubernetes.
 	OwnPod string
-	// LogDir is where the kubelet links logs of containers; "" is ContainerLogs.
+	// LogDir is where the kubelet links logs of containers; "" is containerLogs.
 	LogDir string
 }
 
@@ -89,7 +89,7 @@ type refusal struct {
 // New makes a Discoverer, which does nothing before Run.
 func New(o Options) *Discoverer {
 	if o.LogDir == "" {
-		o.LogDir = ContainerLogs
+		o.LogDir = containerLogs
 	}
 	return &Discoverer{
 		opts: o, log: o.Log, pending: map[uint32]time.Time{}, refused: map[proc.ID]refusal{}, tokens: maxBurst, filled: time.Now(),
@@ -294,7 +294,7 @@ func (d *Discoverer) refuse(u *proc.User, top uint32) string {
 	if slices.Contains(monitors, u.Comm) {
 		return u.Comm + " only looks at GPUs"
 	}
-	subjects := []Subject{d.subject(u.PID, u.UID, u.Comm, u.Cmdline)}
+	subjects := []subject{d.subject(u.PID, u.UID, u.Comm, u.Cmdline)}
 	if top != u.PID {
 		if p, err := proc.Describe(int(top)); err == nil {
 			_ = p.Close()
@@ -304,8 +304,8 @@ func (d *Discoverer) refuse(u *proc.User, top uint32) string {
 	return d.opts.Rules.Refuse(subjects...)
 }
 
-func (d *Discoverer) subject(pid, uid uint32, comm, cmdline string) Subject {
-	s := Subject{Name: comm, Cmdline: cmdline, User: d.user(uid), UID: strconv.FormatUint(uint64(uid), 10)}
+func (d *Discoverer) subject(pid, uid uint32, comm, cmdline string) subject {
+	s := subject{Name: comm, Cmdline: cmdline, User: d.user(uid), UID: strconv.FormatUint(uint64(uid), 10)}
 	place := d.place(pid)
 	s.Cgroup, s.Labels, s.PodUID = place.Cgroup, place.Labels, place.PodUID
 	if place.Pod != "" {

@@ -46,8 +46,8 @@ func (p *Place) beside(own string) {
 	}
 }
 
-// ContainerLogs is where the kubelet links the log of each container, on every node.
-const ContainerLogs = "/var/log/containers"
+// containerLogs is where the kubelet links the log of each container, on every node.
+const containerLogs = "/var/log/containers"
 
 // fromLogs takes the names of pod and container from the kubelet's link, called POD_NAMESPACE_CONTAINER-ID.log. It
 // needs no access to Kubernetes, only the folder.

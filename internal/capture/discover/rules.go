@@ -25,8 +25,8 @@ type condition struct {
 	pattern string // * stands for any text, ? for a character
 }
 
-// Subject is what rules are asked about: a process, with where it runs.
-type Subject struct {
+// subject is what rules are asked about: a process, with where it runs.
+type subject struct {
 	Name    string // comm
 	Cmdline string
 	User    string // name, or number where it has none here
@@ -108,7 +108,7 @@ var slash = strings.NewReplacer("/", "\x01")
 
 func (c *condition) glob() string { return slash.Replace(c.pattern) }
 
-func (c *condition) holds(s *Subject) bool {
+func (c *condition) holds(s *subject) bool {
 	text := ""
 	switch c.key {
 	case "name":
@@ -137,7 +137,7 @@ func (c *condition) holds(s *Subject) bool {
 	return ok
 }
 
-func (r rule) fits(s *Subject) bool {
+func (r rule) fits(s *subject) bool {
 	for i := range r {
 		if !r[i].holds(s) {
 			return false
@@ -161,7 +161,7 @@ func (r rule) String() string {
 
 // Refuse says why none of these subjects, the processes of one program, is to be watched; "" where it is. One that a
 // deny rule fits is enough to refuse all.
-func (r *Rules) Refuse(subjects ...Subject) string {
+func (r *Rules) Refuse(subjects ...subject) string {
 	allowed := len(r.allow) == 0
 	for i := range subjects {
 		for _, d := range r.deny {

@@ -9,14 +9,14 @@ import (
 )
 
 func TestRules(t *testing.T) {
-	server := Subject{
+	server := subject{
 		Name: "python3", Cmdline: "python3 -m vllm serve /models/a,b --port 8000", User: "alice", Cgroup: "/kubepods.slice/x",
 		Pod: "prod/chat-0", PodUID: uid, Labels: map[string]string{"app": "chat", "tier": ""},
 	}
-	trainer := Subject{Name: "python3", Cmdline: "python3 /home/bob/train.py", User: "bob", UID: "1001"}
+	trainer := subject{Name: "python3", Cmdline: "python3 /home/bob/train.py", User: "bob", UID: "1001"}
 	for _, c := range []struct {
 		allow, deny string
-		s           Subject
+		s           subject
 		refused     string
 	}{
 		{"", "", trainer, ""},
@@ -54,10 +54,10 @@ func TestRules(t *testing.T) {
 
 // A program is refused where one of its processes is denied, and taken where one is allowed.
 func TestRulesOfATree(t *testing.T) {
-	worker, server := Subject{
+	worker, server := subject{
 		Name:    "python3",
 		Cmdline: "VLLM::Worker_TP0",
-	}, Subject{
+	}, subject{
 		Name:    "python3",
 		Cmdline: "vllm serve m",
 	}
@@ -68,7 +68,7 @@ func TestRulesOfATree(t *testing.T) {
 	if why := r.Refuse(worker, server); why != "" {
 		t.Errorf("a worker of an allowed server: %s", why)
 	}
-	if why := r.Refuse(Subject{Cmdline: "VLLM::Worker_TP1"}, server); why == "" {
+	if why := r.Refuse(subject{Cmdline: "VLLM::Worker_TP1"}, server); why == "" {
 		t.Error("a tree with a denied process is taken")
 	}
 }
@@ -88,7 +88,7 @@ func FuzzRules(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := Subject{Name: name, Cmdline: name, Labels: map[string]string{name: name}}
+		s := subject{Name: name, Cmdline: name, Labels: map[string]string{name: name}}
 		r.Refuse(s)
 		var all []string
 		for _, a := range r.allow {

@@ -12,31 +12,31 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// State is how a check ended.
-type State string
+// checkState is how a check ended.
+type checkState string
 
 // The states of a check.
 const (
-	OK      State = "ok"
-	Limited State = "limited" // the rest works without it
-	Missing State = "missing" // nothing works without it
-	Unknown State = "unknown" // it could not be found out
-	Absent  State = "absent"  // it is not there, and nothing is wrong with that
+	stateOK      checkState = "ok"
+	stateLimited checkState = "limited" // the rest works without it
+	stateMissing checkState = "missing" // nothing works without it
+	stateUnknown checkState = "unknown" // it could not be found out
+	stateAbsent  checkState = "absent"  // it is not there, and nothing is wrong with that
 )
 
-// Check is one thing that was looked at.
-type Check struct {
-	Name  string `json:"name"`
-	State State  `json:"state"`
-	Found string `json:"found,omitempty"` // what is there
-	Lost  string `json:"lost,omitempty"`  // what cannot be seen or done without it
-	Fix   string `json:"fix,omitempty"`   // how to get it
+// check is one thing that was looked at.
+type check struct {
+	Name  string     `json:"name"`
+	State checkState `json:"state"`
+	Found string     `json:"found,omitempty"` // what is there
+	Lost  string     `json:"lost,omitempty"`  // what cannot be seen or done without it
+	Fix   string     `json:"fix,omitempty"`   // how to get it
 }
 
-// Section is what belongs together: the kernel, rights, the GPU, the target.
-type Section struct {
+// section is what belongs together: the kernel, rights, the GPU, the target.
+type section struct {
 	Title  string  `json:"title"`
-	Checks []Check `json:"checks"`
+	Checks []check `json:"checks"`
 }
 
 // Diagnosis is everything that was looked at.
@@ -47,7 +47,7 @@ type Diagnosis struct {
 	ExitCode int       `json:"exit_code"`
 	Problem  string    `json:"problem,omitempty"` // why it cannot
 	Hint     string    `json:"hint,omitempty"`
-	Sections []Section `json:"sections"`
+	Sections []section `json:"sections"`
 }
 
 // Options are what to look at.
@@ -81,7 +81,7 @@ func Examine(o Options) (*Diagnosis, error) {
 
 // diagnose looks at the machine.
 func (m *machine) diagnose() *Diagnosis {
-	d := &Diagnosis{Kind: "inferscope.doctor", Schema: 1, Works: true, Sections: []Section{
+	d := &Diagnosis{Kind: "inferscope.doctor", Schema: 1, Works: true, Sections: []section{
 		{Title: "Kernel", Checks: m.kernel()},
 		{Title: "Rights", Checks: m.rights()},
 		{Title: "GPU", Checks: m.gpu()},
@@ -98,7 +98,7 @@ func (d *Diagnosis) Fail(err error) {
 }
 
 // Count returns how many checks ended so.
-func (d *Diagnosis) Count(s State) (n int) {
+func (d *Diagnosis) Count(s checkState) (n int) {
 	for _, section := range d.Sections {
 		for _, c := range section.Checks {
 			if c.State == s {

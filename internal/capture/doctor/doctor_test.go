@@ -41,7 +41,7 @@ func whole() *machine {
 	}
 }
 
-func find(t *testing.T, d *Diagnosis, name string) Check {
+func find(t *testing.T, d *Diagnosis, name string) check {
 	t.Helper()
 	for _, s := range d.Sections {
 		for _, c := range s.Checks {
@@ -51,13 +51,13 @@ func find(t *testing.T, d *Diagnosis, name string) Check {
 		}
 	}
 	t.Fatalf("nothing was checked that is called %s", name)
-	return Check{}
+	return check{}
 }
 
 func TestNothingIsMissing(t *testing.T) {
 	m := whole()
 	d := m.diagnose()
-	if !d.Works || d.ExitCode != 0 || d.Count(Missing)+d.Count(Limited) != 0 {
+	if !d.Works || d.ExitCode != 0 || d.Count(stateMissing)+d.Count(stateLimited) != 0 {
 		t.Errorf("it is %+v", d)
 	}
 	if c := find(t, d, "GPU driver"); c.Found != "NVIDIA UNIX x86_64 Kernel Module 580.65.06 Sun" {
@@ -80,25 +80,25 @@ func TestWhatIsMissing(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*machine)
 		check  string
-		state  State
+		state  checkState
 		works  bool
 		code   int
 	}{
-		"BTF":              {no(feature.BTF), "BTF (", Missing, false, 5},
-		"ring buffers":     {no(feature.RingBuffer), "BPF ring", Missing, false, 5},
-		"multi":            {no(feature.UprobeMulti), "uprobe_multi", Limited, true, 0},
-		"sessions":         {no(feature.UprobeSession), "uprobe sessions", Limited, true, 0},
-		"old kernel":       {func(m *machine) { m.root.(fstest.MapFS)["proc/sys/kernel/osrelease"].Data = []byte("5.4.0") }, "Linux", Limited, true, 0},
-		"perf":             {func(m *machine) { m.perf = func(event) error { return unix.EACCES } }, "CPU samples", Limited, true, 0},
-		"tracefs":          {without("sys/kernel/tracing/events/sched/id"), "tracefs", Limited, true, 0},
-		"cgroups":          {without("sys/fs/cgroup/cgroup.controllers"), "cgroups", Limited, true, 0},
-		"pressure":         {without("proc/pressure/memory"), "pressure", Limited, true, 0},
-		"lockdown":         {func(m *machine) { m.host.Lockdown = "confidentiality" }, "lockdown", Missing, false, 5},
-		"pid namespace":    {func(m *machine) { m.host.InitialPIDNS = feature.No }, "initial pid", Missing, false, 5},
-		"yama":             {func(m *machine) { m.root.(fstest.MapFS)["proc/sys/kernel/yama/ptrace_scope"].Data = []byte("3") }, "kernel.yama", Limited, true, 0},
-		"driver":           {without("proc/driver/nvidia/version"), "GPU driver", Absent, true, 0},
-		"Nsight Systems":   {func(m *machine) { m.root.(fstest.MapFS)["proc/77/comm"] = &fstest.MapFile{Data: []byte("nsys\n")} }, "other prof", Limited, true, 0},
-		"no probes at all": {func(m *machine) { no(feature.UprobeMulti)(m); no(feature.UprobeSession)(m) }, "probes of", Missing, true, 0},
+		"BTF":              {no(feature.BTF), "BTF (", stateMissing, false, 5},
+		"ring buffers":     {no(feature.RingBuffer), "BPF ring", stateMissing, false, 5},
+		"multi":            {no(feature.UprobeMulti), "uprobe_multi", stateLimited, true, 0},
+		"sessions":         {no(feature.UprobeSession), "uprobe sessions", stateLimited, true, 0},
+		"old kernel":       {func(m *machine) { m.root.(fstest.MapFS)["proc/sys/kernel/osrelease"].Data = []byte("5.4.0") }, "Linux", stateLimited, true, 0},
+		"perf":             {func(m *machine) { m.perf = func(event) error { return unix.EACCES } }, "CPU samples", stateLimited, true, 0},
+		"tracefs":          {without("sys/kernel/tracing/events/sched/id"), "tracefs", stateLimited, true, 0},
+		"cgroups":          {without("sys/fs/cgroup/cgroup.controllers"), "cgroups", stateLimited, true, 0},
+		"pressure":         {without("proc/pressure/memory"), "pressure", stateLimited, true, 0},
+		"lockdown":         {func(m *machine) { m.host.Lockdown = "confidentiality" }, "lockdown", stateMissing, false, 5},
+		"pid namespace":    {func(m *machine) { m.host.InitialPIDNS = feature.No }, "initial pid", stateMissing, false, 5},
+		"yama":             {func(m *machine) { m.root.(fstest.MapFS)["proc/sys/kernel/yama/ptrace_scope"].Data = []byte("3") }, "kernel.yama", stateLimited, true, 0},
+		"driver":           {without("proc/driver/nvidia/version"), "GPU driver", stateAbsent, true, 0},
+		"Nsight Systems":   {func(m *machine) { m.root.(fstest.MapFS)["proc/77/comm"] = &fstest.MapFile{Data: []byte("nsys\n")} }, "other prof", stateLimited, true, 0},
+		"no probes at all": {func(m *machine) { no(feature.UprobeMulti)(m); no(feature.UprobeSession)(m) }, "probes of", stateMissing, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := whole()
@@ -108,7 +108,7 @@ func TestWhatIsMissing(t *testing.T) {
 			if got.State != c.state || got.Lost == "" && c.check != "Linux" {
 				t.Errorf("it is %+v, want %s with what is lost", got, c.state)
 			}
-			if got.State != Absent && got.Fix == "" {
+			if got.State != stateAbsent && got.Fix == "" {
 				t.Errorf("nothing says what to do about %+v", got)
 			}
 			if d.Works != c.works || d.ExitCode != c.code {
@@ -128,7 +128,7 @@ func TestStateOfATarget(t *testing.T) {
 	} {
 		limited := 0
 		for _, c := range stateChecks(text) {
-			if c.State == Limited {
+			if c.State == stateLimited {
 				limited++
 			}
 		}
@@ -151,7 +151,7 @@ func TestThisProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := find(t, d, "CUPTI"); c.State != Limited || !strings.Contains(c.Found, "another profiler") {
+	if c := find(t, d, "CUPTI"); c.State != stateLimited || !strings.Contains(c.Found, "another profiler") {
 		t.Errorf("of CUPTI it says %+v", c)
 	}
 	if c := find(t, d, "namespaces"); c.Found != "the same as here" {

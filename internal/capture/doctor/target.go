@@ -13,13 +13,13 @@ import (
 const maxStatus = 1 << 20
 
 // target looks at one process.
-func (m *machine) target(o Options) (Section, error) {
+func (m *machine) target(o Options) (section, error) {
 	p, err := proc.Describe(o.PID)
 	if err != nil {
-		return Section{}, err
+		return section{}, err
 	}
 	defer func() { _ = p.Close() }() // it was only looked at
-	s := Section{Title: fmt.Sprintf("Process %d (%s)", p.PID, p.Comm)}
+	s := section{Title: fmt.Sprintf("Process %d (%s)", p.PID, p.Comm)}
 	text, err := procfile.Head(fmt.Sprintf("/proc/%d/status", p.PID), maxStatus)
 	if err != nil {
 		return s, err
@@ -34,16 +34,16 @@ func (m *machine) target(o Options) (Section, error) {
 var kinds = []string{"pid", "mnt", "net", "user"}
 
 // namespaces says which of a target's are not this process's: none of them is an obstacle.
-func (m *machine) namespaces(pid uint32) []Check {
+func (m *machine) namespaces(pid uint32) []check {
 	var own, other []string
 	for _, kind := range kinds {
 		ours, err := os.Readlink("/proc/self/ns/" + kind)
 		theirs, failed := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 		if err != nil || failed != nil {
-			return []Check{
+			return []check{
 				{
 					Name:  "namespaces",
-					State: Unknown,
+					State: stateUnknown,
 					Found: "cannot be read",
 					Fix:   "run it as root, or with CAP_SYS_PTRACE",
 				},
@@ -56,10 +56,10 @@ func (m *machine) namespaces(pid uint32) []Check {
 		}
 	}
 	if len(other) == 0 {
-		return []Check{{Name: "namespaces", State: OK, Found: "the same as here"}}
+		return []check{{Name: "namespaces", State: stateOK, Found: "the same as here"}}
 	}
-	return []Check{
-		{Name: "namespaces", State: OK, Found: fmt.Sprintf("its own: %s; shared: %s", list(other), list(own))},
+	return []check{
+		{Name: "namespaces", State: stateOK, Found: fmt.Sprintf("its own: %s; shared: %s", list(other), list(own))},
 	}
 }
 
@@ -71,24 +71,24 @@ func list(names []string) string {
 }
 
 // stateChecks reads from /proc/PID/status what keeps an agent out.
-func stateChecks(status string) []Check {
+func stateChecks(status string) []check {
 	const noAgent = "GPU activity: no agent can be brought in; launches are recorded by probes"
-	seccomp := Check{Name: "seccomp", State: OK, Found: "none"}
+	seccomp := check{Name: "seccomp", State: stateOK, Found: "none"}
 	switch field(status, "Seccomp") {
 	case "1":
-		seccomp.State, seccomp.Found, seccomp.Lost, seccomp.Fix = Limited, "strict", noAgent, "start the program with `inferscope run`"
+		seccomp.State, seccomp.Found, seccomp.Lost, seccomp.Fix = stateLimited, "strict", noAgent, "start the program with `inferscope run`"
 	case "2":
 		seccomp.Found = "filtered; whether the agent's system calls pass is asked of the filter before it is brought in"
 	}
-	tracer := Check{Name: "tracer", State: OK, Found: "none"}
+	tracer := check{Name: "tracer", State: stateOK, Found: "none"}
 	if pid := field(status, "TracerPid"); pid != "" && pid != "0" {
-		tracer.State, tracer.Found, tracer.Lost = Limited, "pid "+pid, noAgent
+		tracer.State, tracer.Found, tracer.Lost = stateLimited, "pid "+pid, noAgent
 		tracer.Fix = "end the debugger or tracer, or start the program with `inferscope run`"
 	}
-	out := []Check{seccomp, tracer}
+	out := []check{seccomp, tracer}
 	if strings.Contains(field(status, "x86_Thread_features"), "shstk") {
-		out = append(out, Check{
-			Name: "shadow stack", State: Limited, Found: "in use", Lost: noAgent,
+		out = append(out, check{
+			Name: "shadow stack", State: stateLimited, Found: "in use", Lost: noAgent,
 			Fix: "start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off, or with `inferscope run`",
 		})
 	}

@@ -30,7 +30,7 @@ func Text(w io.Writer, d *Diagnosis, width int, color bool) error {
 
 // verdict is the last line: whether it works, and how many things are limited.
 func (d *Diagnosis) verdict() string {
-	limited := d.Count(Limited)
+	limited := d.Count(stateLimited)
 	switch {
 	case !d.Works:
 		text := fmt.Sprintf("InferScope cannot work like this: %s\n", format.CleanText(d.Problem))
@@ -47,9 +47,9 @@ func (d *Diagnosis) verdict() string {
 // indent is where what was found begins.
 const indent = 11
 
-func (c *Check) write(b *strings.Builder, width int, color bool) {
+func (c *check) write(b *strings.Builder, width int, color bool) {
 	state := fmt.Sprintf("  %-*s", indent-2, c.State)
-	if code := map[State]string{OK: "32", Limited: "33", Missing: "31", Unknown: "33"}[c.State]; color && code != "" {
+	if code := map[checkState]string{stateOK: "32", stateLimited: "33", stateMissing: "31", stateUnknown: "33"}[c.State]; color && code != "" {
 		state = "\x1b[" + code + "m" + state + "\x1b[0m"
 	}
 	b.WriteString(state)
@@ -59,7 +59,7 @@ func (c *Check) write(b *strings.Builder, width int, color bool) {
 	}
 	wrapped(b, text, indent, width)
 	for _, more := range []struct{ label, text string }{{"lost: ", c.Lost}, {"do: ", c.Fix}} {
-		if more.text != "" && c.State != OK {
+		if more.text != "" && c.State != stateOK {
 			b.WriteString(strings.Repeat(" ", indent))
 			wrapped(b, more.label+more.text, indent, width)
 		}

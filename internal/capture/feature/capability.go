@@ -13,46 +13,46 @@ type Capability uint
 
 // The capabilities that matter here.
 const (
-	BPF               Capability = unix.CAP_BPF
+	bpf               Capability = unix.CAP_BPF
 	Perfmon           Capability = unix.CAP_PERFMON
-	SysPtrace         Capability = unix.CAP_SYS_PTRACE
+	sysPtrace         Capability = unix.CAP_SYS_PTRACE
 	SysAdmin          Capability = unix.CAP_SYS_ADMIN
-	DACReadSearch     Capability = unix.CAP_DAC_READ_SEARCH
-	CheckpointRestore Capability = unix.CAP_CHECKPOINT_RESTORE
-	SysResource       Capability = unix.CAP_SYS_RESOURCE
+	dacReadSearch     Capability = unix.CAP_DAC_READ_SEARCH
+	checkpointRestore Capability = unix.CAP_CHECKPOINT_RESTORE
+	sysResource       Capability = unix.CAP_SYS_RESOURCE
 )
 
 // String returns the name as capabilities(7) spells it.
 func (c Capability) String() string {
 	switch c {
-	case BPF:
+	case bpf:
 		return "CAP_BPF"
 	case Perfmon:
 		return "CAP_PERFMON"
-	case SysPtrace:
+	case sysPtrace:
 		return "CAP_SYS_PTRACE"
 	case SysAdmin:
 		return "CAP_SYS_ADMIN"
-	case DACReadSearch:
+	case dacReadSearch:
 		return "CAP_DAC_READ_SEARCH"
-	case CheckpointRestore:
+	case checkpointRestore:
 		return "CAP_CHECKPOINT_RESTORE"
-	case SysResource:
+	case sysResource:
 		return "CAP_SYS_RESOURCE"
 	}
 	return fmt.Sprintf("capability %d", uint(c))
 }
 
-// Capabilities is an effective set. Known is false where it could not be read.
-type Capabilities struct {
+// capabilities is an effective set. Known is false where it could not be read.
+type capabilities struct {
 	Known bool
 	set   uint64
 }
 
 // Has reports whether c is effective. CAP_SYS_ADMIN stands for CAP_BPF, CAP_PERFMON
 // and CAP_CHECKPOINT_RESTORE, as in the kernel (include/linux/capability.h).
-func (cs Capabilities) Has(c Capability) bool {
-	if c == BPF || c == Perfmon || c == CheckpointRestore {
+func (cs capabilities) Has(c Capability) bool {
+	if c == bpf || c == Perfmon || c == checkpointRestore {
 		return cs.set>>c&1 != 0 || cs.set>>SysAdmin&1 != 0
 	}
 	return cs.set>>c&1 != 0
@@ -70,19 +70,19 @@ type Need struct {
 // without RLIMIT_MEMLOCK.
 func Needs() []Need {
 	return []Need{
-		{For: "loading programs and attaching them to tracepoints", Needs: []Capability{BPF, Perfmon}},
-		{For: "reading what a process of another user has mapped, and probing it", Needs: []Capability{SysPtrace}},
+		{For: "loading programs and attaching them to tracepoints", Needs: []Capability{bpf, Perfmon}},
+		{For: "reading what a process of another user has mapped, and probing it", Needs: []Capability{sysPtrace}},
 		{For: "probing on kernels before 6.6, through perf events", Needs: []Capability{SysAdmin}, Optional: true},
 		{
 			For:      "reading a library that was deleted while mapped",
-			Needs:    []Capability{DACReadSearch, CheckpointRestore},
+			Needs:    []Capability{dacReadSearch, checkpointRestore},
 			Optional: true,
 		},
 	}
 }
 
 // Missing returns the needs that are not met, each with the missing capabilities only.
-func (cs Capabilities) Missing() []Need {
+func (cs capabilities) Missing() []Need {
 	var out []Need
 	for _, n := range Needs() {
 		var lacks []Capability
@@ -99,10 +99,10 @@ func (cs Capabilities) Missing() []Need {
 }
 
 // capabilities reads CapEff of /proc/self/status.
-func (p Prober) capabilities() Capabilities {
+func (p Prober) capabilities() capabilities {
 	s, err := p.read("proc/self/status")
 	if err != nil {
-		return Capabilities{}
+		return capabilities{}
 	}
 	for line := range strings.Lines(s) {
 		hex, ok := strings.CutPrefix(line, "CapEff:")
@@ -110,7 +110,7 @@ func (p Prober) capabilities() Capabilities {
 			continue
 		}
 		set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-		return Capabilities{Known: err == nil, set: set}
+		return capabilities{Known: err == nil, set: set}
 	}
-	return Capabilities{}
+	return capabilities{}
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Answer is what is known of a feature.
-type Answer string
+// answer is what is known of a feature.
+type answer string
 
 // The answers.
 const (
-	Yes     Answer = "yes"
-	No      Answer = "no"
-	Unknown Answer = "could not tell"
+	Yes     answer = "yes"
+	No      answer = "no"
+	Unknown answer = "could not tell"
 )
 
 // Name names a kernel feature.
@@ -44,17 +44,17 @@ const (
 // Finding is the answer for one feature.
 type Finding struct {
 	Name   Name
-	Answer Answer
+	Answer answer
 	Err    error // why it is not Yes
 }
 
 // Host is all that was found out.
 type Host struct {
 	Findings     []Finding
-	Capabilities Capabilities
+	Capabilities capabilities
 	Lockdown     string // none, integrity, confidentiality; "" where the kernel does not say
 	Paranoid     int    // kernel.perf_event_paranoid; -2 where it cannot be read
-	InitialPIDNS Answer // whether pids here are those of the whole machine
+	InitialPIDNS answer // whether pids here are those of the whole machine
 }
 
 // Prober finds out. The zero value looks at this machine.
@@ -178,7 +178,7 @@ func (p Prober) paranoid() int {
 }
 
 // initialPIDNS compares with PROC_PID_INIT_INO of include/linux/proc_ns.h.
-func (p Prober) initialPIDNS() Answer {
+func (p Prober) initialPIDNS() answer {
 	s, err := os.Readlink(p.path("proc/self/ns/pid"))
 	switch {
 	case err != nil:

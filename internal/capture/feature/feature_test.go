@@ -154,7 +154,7 @@ func TestAnswersAreKeptApart(t *testing.T) {
 	m.btf = ""
 	m.calls = map[Name]error{RingBuffer: unix.EPERM, Tracepoint: fmt.Errorf("x: %w", ebpf.ErrNotSupported)}
 	h := m.detect(t)
-	for name, want := range map[Name]Answer{BTF: No, RingBuffer: Unknown, Tracepoint: No, TaskStorage: Yes, "telepathy": Unknown} {
+	for name, want := range map[Name]answer{BTF: No, RingBuffer: Unknown, Tracepoint: No, TaskStorage: Yes, "telepathy": Unknown} {
 		if got := h.Of(name); got.Answer != want || (got.Err == nil) != (want == Yes) {
 			t.Errorf("%s: %s (%v), want %s", name, got.Answer, got.Err, want)
 		}
@@ -166,7 +166,7 @@ func TestAnswersAreKeptApart(t *testing.T) {
 
 func TestMissingCapabilities(t *testing.T) {
 	var got []string
-	for _, n := range (Capabilities{Known: true}).Missing() {
+	for _, n := range (capabilities{Known: true}).Missing() {
 		for _, c := range n.Needs {
 			got = append(got, c.String())
 		}
@@ -175,7 +175,7 @@ func TestMissingCapabilities(t *testing.T) {
 	if s := strings.Join(got, " "); s != want {
 		t.Errorf("missing %s\nwant    %s", s, want)
 	}
-	if lacks := (Capabilities{Known: true, set: 1 << SysAdmin}).Missing(); len(lacks) != 2 {
+	if lacks := (capabilities{Known: true, set: 1 << SysAdmin}).Missing(); len(lacks) != 2 {
 		t.Errorf("CAP_SYS_ADMIN stands for BPF, PERFMON and CHECKPOINT_RESTORE, but: %+v", lacks)
 	}
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
 
-// Loader brings an image into a process: inject.Injector.
-type Loader interface {
+// loader brings an image into a process: inject.Injector.
+type loader interface {
 	Load(ctx context.Context, p *proc.Process, image inject.Image) (inject.Result, error)
 	// Wait returns when nothing that Load needed is in any process any more.
 	Wait() error
 }
 
-// AgentInjector brings this machine's agent into processes. It implements Injector.
+// AgentInjector brings this machine's agent into processes. It implements injector.
 type AgentInjector struct {
-	loader Loader
+	loader loader
 	image  []byte
 	layout agent.Layout
 	build  [20]byte
 }
 
 // NewAgentInjector takes the agent for this machine. Its error says that there is none.
-func NewAgentInjector(loader Loader) (*AgentInjector, error) {
+func NewAgentInjector(loader loader) (*AgentInjector, error) {
 	image, err := agent.Image(runtime.GOARCH)
 	if err != nil {
 		return nil, err
@@ -58,15 +58,15 @@ func NewAgentInjector(loader Loader) (*AgentInjector, error) {
 // Build returns the build id of the agent.
 func (a *AgentInjector) Build() [20]byte { return a.build }
 
-// Wait implements Injector.
+// Wait implements injector.
 func (a *AgentInjector) Wait() error { return a.loader.Wait() }
 
 // answerIn is how long an agent has to say hello. It takes milliseconds; a machine that is
 // overloaded, or a dlopen that waits for another one, takes longer.
 const answerIn = 5 * time.Second
 
-// Inject brings the agent into p, as Injector says.
-func (a *AgentInjector) Inject(ctx context.Context, p *proc.Process, start Start) (Entered, error) {
+// Inject brings the agent into p, as injector says.
+func (a *AgentInjector) Inject(ctx context.Context, p *proc.Process, start start) (Entered, error) {
 	const page = 4096
 	helloAt := (int64(len(a.image)) + page - 1) &^ (page - 1)
 	result, err := a.loader.Load(ctx, p, inject.Image{
@@ -103,7 +103,7 @@ func held(left uint64, r *inject.Result) time.Duration {
 
 // params writes down how an agent begins. The first heartbeat is put in when it begins:
 // until it has the daemon's own, an agent believes in that.
-func (s *Start) params(helloAt int64) *params {
+func (s *start) params(helloAt int64) *params {
 	p := &params{
 		fd: -1, slots: s.Slots, mode: modeWindows, helloAt: uint64(helloAt), cupti: s.CUPTI,
 		times: times{uint64(s.Times[0]), uint64(s.Times[1]), uint64(s.Times[2])},
@@ -138,7 +138,7 @@ func told(err error) error {
 	var r *inject.Refusal
 	switch {
 	case errors.Is(err, inject.ErrIdle):
-		return fmt.Errorf("%w: %w", ErrIdle, err)
+		return fmt.Errorf("%w: %w", errIdle, err)
 	case !errors.As(err, &r):
 		return err
 	}
@@ -147,5 +147,5 @@ func told(err error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %w", ErrRefused, err)
+	return fmt.Errorf("%w: %w", errRefused, err)
 }

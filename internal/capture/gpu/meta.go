@@ -251,7 +251,7 @@ func (s *Source) Agents() []recording.AgentStatus {
 
 // State says how many agents there are. It names no process.
 func (s *Source) State() recording.Source {
-	st := recording.Source{Name: Name, State: "waiting", Detail: "no process has mapped libcuda yet"}
+	st := recording.Source{Name: sourceName, State: "waiting", Detail: "no process has mapped libcuda yet"}
 	if s.opts.Inject == nil {
 		st.State, st.Detail = recording.SourceOff, "no agent is brought in (--no-inject): launches are seen by probes, nothing of the GPU"
 		return st

@@ -30,7 +30,7 @@ const (
 const (
 	DefaultOn       = 200 * time.Millisecond
 	DefaultPeriod   = 2 * time.Second
-	DefaultDeadline = time.Second
+	defaultDeadline = time.Second
 	minOn           = 10 * time.Millisecond
 	maxPeriod       = time.Hour
 )
@@ -49,16 +49,16 @@ const (
 	LaunchesOn                        // all the time
 )
 
-// Launches are the probes on launches, for processes without an agent.
-type Launches interface {
+// launches are the probes on launches, for processes without an agent.
+type launches interface {
 	// SetLaunches changes when launches of a process are probed. It must not block.
 	SetLaunches(p proc.ID, mode LaunchMode)
 	// LaunchWindows returns when launches of a process were probed within [from, to] (ns).
 	LaunchWindows(pid uint32, from, to uint64) []recording.GPUWindow
 }
 
-// Start is how an agent begins.
-type Start struct {
+// start is how an agent begins.
+type start struct {
 	Slots      uint32
 	Continuous bool
 	Off        bool             // nothing is recorded before it is asked for
@@ -75,20 +75,20 @@ type Entered struct {
 	Steps   []inject.Step // what took that time
 }
 
-// Injector brings the agent into running processes.
-type Injector interface {
-	// Inject returns when the agent has answered. Its error wraps ErrIdle where no thread
-	// came by before ctx was done, and ErrRefused where it will be the same the next time. Where p has made
+// injector brings the agent into running processes.
+type injector interface {
+	// Inject returns when the agent has answered. Its error wraps errIdle where no thread
+	// came by before ctx was done, and errRefused where it will be the same the next time. Where p has made
 	// another ring than those that start knows, an agent has come by itself, and none is brought in.
-	Inject(ctx context.Context, p *proc.Process, start Start) (Entered, error)
+	Inject(ctx context.Context, p *proc.Process, start start) (Entered, error)
 	// Wait returns when nothing that Inject needed, such as probes, is in any process any more.
 	Wait() error
 }
 
-// What an Injector's error wraps.
+// What an injector's error wraps.
 var (
-	ErrIdle    = errors.New("no CUDA call was made")
-	ErrRefused = errors.New("the agent cannot be brought in")
+	errIdle    = errors.New("no CUDA call was made")
+	errRefused = errors.New("the agent cannot be brought in")
 )
 
 // Options are the settings of New.
@@ -96,8 +96,8 @@ type Options struct {
 	Mode     Mode          // "": Windows
 	On       time.Duration // of a window; 0: DefaultOn
 	Period   time.Duration // from one window's beginning to the next one's; 0: DefaultPeriod
-	Deadline time.Duration // how long an agent waits to leave CUPTI in the good way; 0: DefaultDeadline
-	Inject   Injector      // nil: no agent is brought in or used (--no-inject)
+	Deadline time.Duration // how long an agent waits to leave CUPTI in the good way; 0: defaultDeadline
+	Inject   injector      // nil: no agent is brought in or used (--no-inject)
 	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
 	Budget   float64       // share of a process's time that recording may take, 0 to 1: windows become rarer where they take more; 0: they stay
 	Watch    time.Duration // how long calls of a process are watched before the first window; 0: not at all (see launchers)
@@ -105,7 +105,7 @@ type Options struct {
 	Slots    uint32        // of a ring, a power of two; 0: the default
 	// Index returns the event.Func of a driver function, by its exported name.
 	Index    func(name string) (uint16, bool)
-	Launches Launches // nil: launches are not probed
+	Launches launches // nil: launches are not probed
 	// Unobservable says why the calls of a process are not seen, and what to do, nil where they are: then nobody knows
 	// which threads launch CUDA graphs, and no window opens (see launchers). nil: they always are.
 	Unobservable func(p *proc.Process) error
@@ -120,7 +120,7 @@ func (o Options) Check() error { return o.check() }
 // check fills defaults in, or says what is out of bounds (clierror.Usage).
 func (o *Options) check() error {
 	o.Mode = or(o.Mode, Windows)
-	o.On, o.Period, o.Deadline = or(o.On, DefaultOn), or(o.Period, DefaultPeriod), or(o.Deadline, DefaultDeadline)
+	o.On, o.Period, o.Deadline = or(o.On, DefaultOn), or(o.Period, DefaultPeriod), or(o.Deadline, defaultDeadline)
 	o.Slots = or(o.Slots, defaultSlots)
 	if o.Log == nil {
 		o.Log = zap.NewNop()

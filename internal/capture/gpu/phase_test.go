@@ -116,7 +116,7 @@ func TestWidths(t *testing.T) {
 // one that takes its place in the process.
 func TestBlockedEndsWithTheProgram(t *testing.T) {
 	pr := startProducer(t)
-	s := newTestSource(t, Options{Inject: &failing{err: ErrIdle}, Slots: 1024})
+	s := newTestSource(t, Options{Inject: &failing{err: errIdle}, Slots: 1024})
 	s.begin(pr.p, "the program before")
 	s.mu.Lock()
 	before := s.sessions[pr.p.ID()]

@@ -98,8 +98,8 @@ func (pr *producer) ring(slots int, how string) (fd int) {
 	return fd
 }
 
-// Inject makes the producer's ring: the Injector of these tests.
-func (pr *producer) Inject(_ context.Context, _ *proc.Process, start Start) (Entered, error) {
+// Inject makes the producer's ring: the injector of these tests.
+func (pr *producer) Inject(_ context.Context, _ *proc.Process, start start) (Entered, error) {
 	return Entered{RingFD: pr.ring(int(start.Slots), ""), Stopped: 123 * time.Microsecond}, nil
 }
 

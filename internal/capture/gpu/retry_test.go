@@ -13,26 +13,26 @@ import (
 
 // tracedFirst refuses for a tracer a few times, and lets the agent in when it has gone.
 type tracedFirst struct {
-	Injector
+	injector
 	mu    sync.Mutex
 	times int
 }
 
-func (f *tracedFirst) Inject(ctx context.Context, p *proc.Process, s Start) (Entered, error) {
+func (f *tracedFirst) Inject(ctx context.Context, p *proc.Process, s start) (Entered, error) {
 	f.mu.Lock()
 	traced := f.times > 0
 	f.times--
 	f.mu.Unlock()
 	if traced {
-		return Entered{}, fmt.Errorf("%w: %w", ErrRefused, inject.ErrTraced)
+		return Entered{}, fmt.Errorf("%w: %w", errRefused, inject.ErrTraced)
 	}
-	return f.Injector.Inject(ctx, p, s)
+	return f.injector.Inject(ctx, p, s)
 }
 
 // TestTracerThatLeaves: an agent comes in when the debugger has gone.
 func TestTracerThatLeaves(t *testing.T) {
 	pr := startProducer(t)
-	s := newTestSource(t, Options{Inject: &tracedFirst{Injector: pr, times: 5}, Slots: 1024})
+	s := newTestSource(t, Options{Inject: &tracedFirst{injector: pr, times: 5}, Slots: 1024})
 	s.rests.refusal = time.Millisecond
 	image, _ := proc.Image(pr.p)
 	s.begin(pr.p, image)
@@ -43,7 +43,7 @@ func TestTracerThatLeaves(t *testing.T) {
 // each time, but not never.
 func TestAgentThatEndsOften(t *testing.T) {
 	pr := startProducer(t)
-	none := &failing{err: ErrIdle}
+	none := &failing{err: errIdle}
 	s := newTestSource(t, Options{Inject: none, Slots: 1024})
 	s.rests.end = time.Millisecond
 	image, _ := proc.Image(pr.p)

@@ -111,7 +111,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 			return
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, ErrIdle):
+		case errors.Is(err, errIdle):
 			s.notify(ctx, q, isWanted, "the agent is brought in at the next CUDA call: none has been made so far")
 			sleep(ctx, 100*time.Millisecond)
 			continue
@@ -129,7 +129,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 			continue
 		}
 		failures++
-		if errors.Is(err, ErrRefused) || failures == attempts {
+		if errors.Is(err, errRefused) || failures == attempts {
 			s.notify(ctx, q, isBarred, err.Error())
 			s.opts.Log.Warn(
 				"no agent records the GPU activity of a process; the rest goes on",
@@ -194,10 +194,10 @@ func (s *Source) injectAgent(ctx context.Context, p *proc.Process) (*ring, Enter
 	return r, entered, err
 }
 
-func (s *Source) start(p *proc.Process, known []uint64) Start {
+func (s *Source) start(p *proc.Process, known []uint64) start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Start{
+	return start{
 		Slots: s.opts.Slots, Continuous: s.wanted(p) == modeContinuous, Off: s.opts.Watch > 0 || s.opts.Gate != nil,
 		Times: [3]time.Duration{s.opts.On, s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI, Known: known,
 	}
@@ -213,7 +213,7 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 	}
 	if s.heard(ctx, r) {
 		return nil, errors.Join(
-			fmt.Errorf("%w: %w in pid %d; stop that one first", ErrRefused, errTaken, p.PID),
+			fmt.Errorf("%w: %w in pid %d; stop that one first", errRefused, errTaken, p.PID),
 			r.close(),
 		)
 	}

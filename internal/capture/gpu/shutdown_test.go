@@ -125,7 +125,7 @@ type slowInjector struct {
 	begun, let chan struct{}
 }
 
-func (i *slowInjector) Inject(ctx context.Context, p *proc.Process, start Start) (Entered, error) {
+func (i *slowInjector) Inject(ctx context.Context, p *proc.Process, start start) (Entered, error) {
 	i.begun <- struct{}{}
 	<-i.let
 	return i.producer.Inject(ctx, p, start)

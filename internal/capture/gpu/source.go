@@ -15,8 +15,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Name is what the source is called in status and reports.
-const Name = recording.GPUSource
+// sourceName is what the source is called in status and reports.
+const sourceName = recording.GPUSource
 
 // Bounds of how many processes are remembered.
 const (
@@ -76,7 +76,7 @@ func New(opts Options) (*Source, error) {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
 // Follow begins a session with p once it has mapped libcuda, and another one when it has
 // replaced its program. It returns at once: what goes wrong later is told by State, the

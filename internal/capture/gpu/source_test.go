@@ -277,22 +277,22 @@ func TestTakesOverWhatIsThere(t *testing.T) {
 // noInjector fails the test where something is injected.
 type noInjector struct{ t *testing.T }
 
-func (n noInjector) Inject(context.Context, *proc.Process, Start) (Entered, error) {
+func (n noInjector) Inject(context.Context, *proc.Process, start) (Entered, error) {
 	n.t.Error("an agent is injected although one is there")
-	return Entered{}, ErrRefused
+	return Entered{}, errRefused
 }
 
 // Wait has nothing to wait for.
 func (n noInjector) Wait() error { return nil }
 
-// failing is an Injector that always fails alike.
+// failing is an injector that always fails alike.
 type failing struct {
 	err   error
 	mu    sync.Mutex
 	calls int
 }
 
-func (f *failing) Inject(ctx context.Context, _ *proc.Process, _ Start) (Entered, error) {
+func (f *failing) Inject(ctx context.Context, _ *proc.Process, _ start) (Entered, error) {
 	f.mu.Lock()
 	f.calls++
 	calls := f.calls
@@ -310,7 +310,7 @@ func TestRefusedAndIdle(t *testing.T) {
 	pr := startProducer(t)
 	image, _ := proc.Image(pr.p)
 	launches := &notedLaunches{}
-	no := &failing{err: fmt.Errorf("%w: a seccomp filter forbids memfd_create", ErrRefused)}
+	no := &failing{err: fmt.Errorf("%w: a seccomp filter forbids memfd_create", errRefused)}
 	s := newTestSource(t, Options{Inject: no, Launches: launches})
 	s.begin(pr.p, image)
 	eventually(t, "it is refused", func() bool { return stateOf(s, pr.p.PID) == string(refused) })
@@ -323,7 +323,7 @@ func TestRefusedAndIdle(t *testing.T) {
 	if l := s.Losses(); len(l) != 1 || l[0].Reason != "agent_refused" {
 		t.Errorf("losses are %+v", l)
 	}
-	idle := &failing{err: ErrIdle}
+	idle := &failing{err: errIdle}
 	s2 := newTestSource(t, Options{Inject: idle, Mode: Continuous, Launches: launches})
 	s2.begin(pr.p, image)
 	eventually(t, "it is tried again", func() bool { idle.mu.Lock(); defer idle.mu.Unlock(); return idle.calls >= 2 })

@@ -115,20 +115,20 @@ func TestAgentLoadedAtStart(t *testing.T) {
 	n.used(s, p, &got)
 }
 
-// preceded is an Injector before which the agent comes by itself, at the worst moment: the daemon has just found that
+// preceded is an injector before which the agent comes by itself, at the worst moment: the daemon has just found that
 // there is none.
 type preceded struct {
-	Injector
+	injector
 	come  func()
 	calls int
 	err   error
 }
 
-func (p *preceded) Inject(ctx context.Context, process *proc.Process, start Start) (Entered, error) {
+func (p *preceded) Inject(ctx context.Context, process *proc.Process, start start) (Entered, error) {
 	if p.calls++; p.calls == 1 {
 		p.come()
 	}
-	entered, err := p.Injector.Inject(ctx, process, start)
+	entered, err := p.injector.Inject(ctx, process, start)
 	p.err = err
 	return entered, err
 }
@@ -142,7 +142,7 @@ func TestAgentThatComesByItself(t *testing.T) {
 		t.Fatal("no injector")
 	}
 	n := startNewcomer(t, in, "wait", "until { rate 2000 for 20ms; sync }", "rate 2000 for 200ms", "sync", "wait")
-	first := &preceded{Injector: in, come: func() { n.loadAgent(); n.goOn(); n.Send("go") }}
+	first := &preceded{injector: in, come: func() { n.loadAgent(); n.goOn(); n.Send("go") }}
 	opts.Inject = first
 	s := newTestSource(t, opts)
 	p := watch(t, s, n.Victim)

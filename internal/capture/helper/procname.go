@@ -10,21 +10,21 @@ import (
 
 // Of helper processes: what stands before their arguments, and what the kernel calls their threads (15 bytes at most).
 var (
-	Probes = Name{"inferscope-probes", "iscope-probes"}
-	Inject = Name{"inferscope-inject", "iscope-inject"}
-	Unwind = Name{"inferscope-unwind", "iscope-unwind"}
-	Record = Name{"inferscope-record", "iscope-record"}
+	Probes = procName{"inferscope-probes", "iscope-probes"}
+	Inject = procName{"inferscope-inject", "iscope-inject"}
+	Unwind = procName{"inferscope-unwind", "iscope-unwind"}
+	Record = procName{"inferscope-record", "iscope-record"}
 )
 
-// Name is what a process is called.
-type Name struct{ args, comm string }
+// procName is what a process is called.
+type procName struct{ args, comm string }
 
 // Give makes cmd start under the name.
-func (n Name) Give(cmd *exec.Cmd) { cmd.Args[0] = n.args }
+func (n procName) Give(cmd *exec.Cmd) { cmd.Args[0] = n.args }
 
 // Take names the threads that this process has; those that they start inherit it. A process that may not write
 // to its own /proc keeps its old name.
-func (n Name) Take() {
+func (n procName) Take() {
 	files, _ := filepath.Glob("/proc/self/task/*/comm") // the pattern is well formed
 	for _, f := range files {
 		_ = os.WriteFile(f, []byte(n.comm), 0)

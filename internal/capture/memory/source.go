@@ -29,8 +29,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Name is what the source is called in status and reports.
-const Name = "framework memory"
+// sourceName is what the source is called in status and reports.
+const sourceName = "framework memory"
 
 // maxLibraries bounds how many copies of libc10 are probed in one process.
 const maxLibraries = 4
@@ -99,17 +99,17 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
-// Candidate reports whether a file of this name may be PyTorch's libc10.
-func Candidate(base string) bool {
+// candidate reports whether a file of this name may be PyTorch's libc10.
+func candidate(base string) bool {
 	rest, ok := strings.CutPrefix(base, "libc10")
 	return ok && (strings.HasPrefix(rest, ".so") || strings.HasPrefix(rest, "-"))
 }
 
 // Follow probes the libc10 that p has mapped, if it is not probed yet.
 func (s *Source) Follow(p *proc.Process) error {
-	mappings, err := proc.Libraries(p, Candidate)
+	mappings, err := proc.Libraries(p, candidate)
 	if err != nil {
 		return fmt.Errorf("list the libraries of pid %d: %w", p.PID, err)
 	}
@@ -328,7 +328,7 @@ func (s *Source) Losses() []loss.Loss {
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := recording.Source{Name: Name, State: "waiting", Detail: "no process maps PyTorch's libc10"}
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10"}
 	for _, q := range s.procs {
 		for _, l := range q.libraries {
 			if len(l.attachments) > 0 || l.file != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Name is what the source is called in status and reports.
-const Name = "gpu sensors"
+// sourceName is what the source is called in status and reports.
+const sourceName = "gpu sensors"
 
 // Bounds.
 const (
@@ -81,7 +81,7 @@ func New(opts Options) *Source {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
 // Follow begins to sample where p maps the driver.
 func (s *Source) Follow(p *proc.Process) error {
@@ -258,7 +258,7 @@ func (s *Source) Sensors(from, to uint64) []recording.Sensor {
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := recording.Source{Name: Name, State: "waiting", Detail: "no target uses a GPU"}
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no target uses a GPU"}
 	switch {
 	case s.program == "":
 		state.State, state.Detail = "unavailable", "nvidia-smi is not installed here"

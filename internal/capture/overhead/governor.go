@@ -9,12 +9,9 @@ import (
 	"time"
 )
 
-// DefaultBudget is the share of a target's time that watching it may take.
-const DefaultBudget = 0.02
-
-// Metered is a Source that comes and goes by itself and measures what that costs: windows of GPU records.
+// metered is a Source that comes and goes by itself and measures what that costs: windows of GPU records.
 // It is not switched in slices.
-type Metered interface {
+type metered interface {
 	Source
 	// Cost returns what it takes of a target's time, and how well that is known (half of a 95% interval).
 	// known is false where it cannot be told.
@@ -48,7 +45,7 @@ type Options struct {
 type governed struct {
 	Source
 	levels  []Level
-	metered Metered
+	metered metered
 	level   int // that was chosen; in a slice it may be at floor
 	floor   int // its level in slices in which it is reduced
 	fixed   bool
@@ -129,7 +126,7 @@ func New(opts Options) *Governor {
 			pinned:  slices.Contains(opts.Pinned, s.Name()),
 			even:    slices.Contains(opts.Even, s.Name()),
 		}
-		q.metered, _ = s.(Metered)
+		q.metered, _ = s.(metered)
 		q.floor = len(q.levels) - 1
 		if s.Name() == opts.Carrier {
 			q.floor = max(0, len(q.levels)-2)

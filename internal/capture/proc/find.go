@@ -11,8 +11,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Candidate is a process that uses CUDA, as far as its mapped files tell.
-type Candidate struct {
+// candidate is a process that uses CUDA, as far as its mapped files tell.
+type candidate struct {
 	PID       uint32   `json:"pid"` // in the initial pid namespace
 	UID       uint32   `json:"uid"` // real user id of the owner
 	Comm      string   `json:"comm"`
@@ -20,25 +20,25 @@ type Candidate struct {
 	Libraries []string `json:"libraries"` // paths as the process sees them, each file once, sorted
 }
 
-// maxCandidates bounds the answer of Find.
+// maxCandidates bounds the answer of find.
 const maxCandidates = 4096
 
-// Find returns every process that has a CUDA library mapped, ordered by pid.
+// find returns every process that has a CUDA library mapped, ordered by pid.
 // Processes of other users cannot be read without CAP_SYS_PTRACE, and some not
-// even with it: if there are any, Find returns the candidates among those that
+// even with it: if there are any, find returns the candidates among those that
 // could be read TOGETHER WITH a clierror.Permission that says how many could not.
 // Costs a read of /proc/PID/maps of each process.
-func Find(ctx context.Context) ([]Candidate, error) {
+func find(ctx context.Context) ([]candidate, error) {
 	return newProcfs(procRoot).find(ctx)
 }
 
-func (fs *procfs) find(ctx context.Context) ([]Candidate, error) {
+func (fs *procfs) find(ctx context.Context) ([]candidate, error) {
 	var pids []uint32
 	if err := fs.pids(func(pid uint32) { pids = append(pids, pid) }); err != nil {
 		return nil, fmt.Errorf("looking for processes: %w", err)
 	}
 	slices.Sort(pids)
-	var found []Candidate
+	var found []candidate
 	hidden := 0
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
@@ -98,16 +98,16 @@ func (fs *procfs) cudaLibraries(pid uint32) ([]string, error) {
 // isCUDA reports whether a file of this name is the driver's library or may be a runtime.
 func isCUDA(base string) bool { return cuda.IsDriverFile(base) || cuda.IsRuntimeFile(base) }
 
-func (fs *procfs) candidate(pid uint32, libraries []string) (Candidate, bool) {
+func (fs *procfs) candidate(pid uint32, libraries []string) (candidate, bool) {
 	s, err := fs.stat(pid)
 	if err != nil {
-		return Candidate{}, false
+		return candidate{}, false
 	}
 	more, err := fs.status(pid)
 	if err != nil {
-		return Candidate{}, false
+		return candidate{}, false
 	}
-	return Candidate{PID: pid, UID: more.uid, Comm: s.comm, Cmdline: fs.cmdline(pid), Libraries: libraries}, true
+	return candidate{PID: pid, UID: more.uid, Comm: s.comm, Cmdline: fs.cmdline(pid), Libraries: libraries}, true
 }
 
 func (fs *procfs) isKernelThread(pid uint32) bool {

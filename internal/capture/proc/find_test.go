@@ -22,11 +22,11 @@ func TestFind(t *testing.T) {
 		v.must("copy %s %s", v.library, path)
 		v.must("dlopen %s", path)
 	}
-	found, err := Find(t.Context())
+	found, err := find(t.Context())
 	if err != nil && clierror.CodeOf(err) != clierror.Permission {
 		t.Fatal(err)
 	}
-	is := func(pid int) func(Candidate) bool { return func(c Candidate) bool { return c.PID == uint32(pid) } }
+	is := func(pid int) func(candidate) bool { return func(c candidate) bool { return c.PID == uint32(pid) } }
 	if slices.ContainsFunc(found, is(other.pid)) {
 		t.Error("found a process without CUDA")
 	}
@@ -41,7 +41,7 @@ func TestFind(t *testing.T) {
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Find(stopped); !errors.Is(err, context.Canceled) {
+	if _, err := find(stopped); !errors.Is(err, context.Canceled) {
 		t.Errorf("after a cancel: %v", err)
 	}
 }
@@ -94,7 +94,7 @@ func TestWithoutPermission(t *testing.T) {
 		if m := newMapSource(newProcfs(procRoot), false); !strings.Contains(m.detail(), "CAP_PERFMON") {
 			t.Errorf("mappings: %q", m.detail())
 		}
-		found, err := Find(t.Context())
+		found, err := find(t.Context())
 		if clierror.CodeOf(err) != clierror.Permission || !strings.Contains(err.Error(), "could not be looked into") ||
 			len(found) != 0 {
 			t.Errorf("finding: %v %v", found, err)
@@ -104,7 +104,7 @@ func TestWithoutPermission(t *testing.T) {
 
 func BenchmarkFind(b *testing.B) {
 	for b.Loop() {
-		if _, err := Find(b.Context()); err != nil && clierror.CodeOf(err) != clierror.Permission {
+		if _, err := find(b.Context()); err != nil && clierror.CodeOf(err) != clierror.Permission {
 			b.Fatal(err)
 		}
 	}

@@ -21,9 +21,9 @@ import (
 var (
 	ErrNotRegular  = errors.New("not a regular file")
 	ErrReplaced    = errors.New("another file is there now")
-	ErrNotMemfd    = errors.New("it is no shared memory that a memfd is")
-	ErrNotWritable = errors.New("the process itself may only read it")
-	ErrSeals       = errors.New("it is not sealed as it must be")
+	errNotMemfd    = errors.New("it is no shared memory that a memfd is")
+	errNotWritable = errors.New("the process itself may only read it")
+	errSeals       = errors.New("it is not sealed as it must be")
 )
 
 // File is a file that was found below /proc/PID, behind an O_PATH descriptor: it has been looked at, not opened.

@@ -63,7 +63,7 @@ var device = sync.OnceValues(func() (uint64, error) {
 	return stat.Dev, nil
 })
 
-// isMemfd reports with ErrNotMemfd what is not shared memory of the kernel's own: a memfd, or a segment of System
+// isMemfd reports with errNotMemfd what is not shared memory of the kernel's own: a memfd, or a segment of System
 // V shared memory, which differs in its seals (Open).
 func (f *File) isMemfd() error {
 	dev, err := device()
@@ -71,7 +71,7 @@ func (f *File) isMemfd() error {
 		return err
 	}
 	if f.Regular() != nil || unix.Mkdev(f.stat.Dev_major, f.stat.Dev_minor) != dev || f.stat.Nlink != 0 {
-		return ErrNotMemfd
+		return errNotMemfd
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func parseMapping(line string) (Memfd, bool) {
 }
 
 // Open opens the memfd for reading and writing; size is in bytes. It fails with ErrReplaced where another file is
-// there by now, and with ErrNotWritable where the process could not write it, so that nothing is ever written that
+// there by now, and with errNotWritable where the process could not write it, so that nothing is ever written that
 // the process could not have written itself, such as memory of another user's that it was sent to read. alive says
 // that the process is still the one that is meant.
 func (m *Memfd) Open(alive func() bool, seals Seals) (file *os.File, size int64, err error) {
@@ -202,7 +202,7 @@ func (m *Memfd) isSame(f *File) error {
 	return nil
 }
 
-// writable reports with ErrNotWritable what the process has open for reading only. A mapping was writable when it
+// writable reports with errNotWritable what the process has open for reading only. A mapping was writable when it
 // was found (Mapped). Of a descriptor the kernel prints file and rights at one moment (ino: since Linux 5.14), so
 // that both are those of one file whatever the process puts under this number meanwhile.
 func (m *Memfd) writable() error {
@@ -230,7 +230,7 @@ func (m *Memfd) writable() error {
 	case inode != m.Inode:
 		return ErrReplaced
 	case flags&unix.O_ACCMODE == unix.O_RDONLY || flags&unix.O_PATH != 0:
-		return ErrNotWritable
+		return errNotWritable
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func checkSeals(file *os.File, want Seals) (size int64, err error) {
 		return 0, fmt.Errorf("asking for its seals: %w", err)
 	}
 	if seals&want.Set != want.Set || seals&want.Clear != 0 {
-		return 0, fmt.Errorf("%w (seals %#x)", ErrSeals, seals)
+		return 0, fmt.Errorf("%w (seals %#x)", errSeals, seals)
 	}
 	info, err := file.Stat()
 	if err != nil {

@@ -53,12 +53,12 @@ func TestOpenByDescriptor(t *testing.T) {
 	}{
 		"as it was made":       {plain, Unsealed(), nil},
 		"of fixed size":        {sealed, FixedSize(), nil},
-		"not sealed":           {plain, FixedSize(), ErrSeals},
-		"sealed":               {sealed, Unsealed(), ErrSeals},
-		"that nobody can seal": {memfd(t, "test-never", 0), Unsealed(), ErrSeals},
-		"open for reading":     {reopened(t, plain, unix.O_RDONLY), Unsealed(), ErrNotWritable},
-		"open for nothing":     {reopened(t, plain, unix.O_PATH), Unsealed(), ErrNotWritable},
-		"a file":               {int(file.Fd()), Unsealed(), ErrNotMemfd},
+		"not sealed":           {plain, FixedSize(), errSeals},
+		"sealed":               {sealed, Unsealed(), errSeals},
+		"that nobody can seal": {memfd(t, "test-never", 0), Unsealed(), errSeals},
+		"open for reading":     {reopened(t, plain, unix.O_RDONLY), Unsealed(), errNotWritable},
+		"open for nothing":     {reopened(t, plain, unix.O_PATH), Unsealed(), errNotWritable},
+		"a file":               {int(file.Fd()), Unsealed(), errNotMemfd},
 	} {
 		m, err := Descriptor(self, c.fd)
 		var opened *os.File
@@ -81,8 +81,8 @@ func TestTmpfsIsNoMemfd(t *testing.T) {
 		t.Skip("needs a tmpfs at /dev/shm: ", err)
 	}
 	defer unix.Close(fd)
-	if _, err := Descriptor(uint32(os.Getpid()), fd); !errors.Is(err, ErrNotMemfd) {
-		t.Errorf("%v, want %v", err, ErrNotMemfd)
+	if _, err := Descriptor(uint32(os.Getpid()), fd); !errors.Is(err, errNotMemfd) {
+		t.Errorf("%v, want %v", err, errNotMemfd)
 	}
 }
 

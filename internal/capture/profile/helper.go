@@ -135,7 +135,7 @@ func helperArguments(args []string) (hz int, pids []uint32, err error) {
 	if len(args) == 0 {
 		return 0, nil, errors.New("inferscoped starts this itself; there is nothing to be had from it")
 	}
-	if hz, err = strconv.Atoi(args[0]); err != nil || hz < MinHz || hz > MaxHz {
+	if hz, err = strconv.Atoi(args[0]); err != nil || hz < minHz || hz > maxHz {
 		return 0, nil, fmt.Errorf("%q is no sampling frequency", args[0])
 	}
 	for _, arg := range args[1:] {

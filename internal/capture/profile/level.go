@@ -22,7 +22,7 @@ var divisors = []int{1, 2, 5}
 func (s *Source) Levels() []overhead.Level {
 	out := make([]overhead.Level, 0, len(divisors)+1)
 	for _, by := range divisors {
-		l := overhead.Level{Name: fmt.Sprintf("%d Hz", max(MinHz, s.opts.Hz/by))}
+		l := overhead.Level{Name: fmt.Sprintf("%d Hz", max(minHz, s.opts.Hz/by))}
 		if by > 1 {
 			l.Loses = fmt.Sprintf("one of %d CPU samples, and of stacks in which threads waited", by)
 		}
@@ -69,7 +69,7 @@ func (s *Source) hz() int {
 	if s.level == len(divisors) {
 		return 0
 	}
-	return max(MinHz, s.opts.Hz/divisors[s.level])
+	return max(minHz, s.opts.Hz/divisors[s.level])
 }
 
 // apply brings the level into force. The caller holds the lock.

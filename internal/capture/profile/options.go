@@ -25,18 +25,18 @@ import (
 
 // Bounds and defaults of Options.
 const (
-	MinHz         = 1
-	MaxHz         = 2000
+	minHz         = 1
+	maxHz         = 2000
 	DefaultHz     = 99 // not 100: nothing that a program does each 10 ms stays in step with it
 	DefaultSwitch = 200
-	MaxSwitch     = 20_000
+	maxSwitch     = 20_000
 )
 
 // Options are the settings of New.
 type Options struct {
-	Hz       int  // samples of each running thread a second of its running time, MinHz to MaxHz; 0: DefaultHz
+	Hz       int  // samples of each running thread a second of its running time, minHz to maxHz; 0: DefaultHz
 	Cycles   bool // count hardware cycles instead of time where the CPU can; else the CPU clock
-	Switches int  // samples a second and process where a thread leaves its CPU, up to MaxSwitch; 0: none
+	Switches int  // samples a second and process where a thread leaves its CPU, up to maxSwitch; 0: none
 	// Budget is what sampling may take of one CPU, as a share, at the switches of a process:
 	// one that switches more often is sampled in slices. 0: whatever it takes. It needs Switches.
 	Budget float64
@@ -58,17 +58,17 @@ func (o *Options) check() error {
 	if o.Hz == 0 {
 		o.Hz = DefaultHz
 	}
-	if o.Hz < MinHz || o.Hz > MaxHz {
+	if o.Hz < minHz || o.Hz > maxHz {
 		return clierror.New(
 			clierror.Usage,
-			fmt.Sprintf("choose %d to %d", MinHz, MaxHz),
+			fmt.Sprintf("choose %d to %d", minHz, maxHz),
 			fmt.Errorf("a sampling frequency of %d Hz is out of range", o.Hz),
 		)
 	}
-	if o.Switches < 0 || o.Switches > MaxSwitch {
+	if o.Switches < 0 || o.Switches > maxSwitch {
 		return clierror.New(
 			clierror.Usage,
-			fmt.Sprintf("choose 0 to %d", MaxSwitch),
+			fmt.Sprintf("choose 0 to %d", maxSwitch),
 			fmt.Errorf("%d samples of switches a second are out of range", o.Switches),
 		)
 	}

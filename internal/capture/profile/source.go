@@ -16,8 +16,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Name is what the source is called in status and reports.
-const Name = "cpu samples"
+// sourceName is what the source is called in status and reports.
+const sourceName = "cpu samples"
 
 // Source samples the threads of targets. It implements daemon.Source, and
 // daemon.Feeder and daemon.Stacker: its events come out of a ring of its own.
@@ -169,7 +169,7 @@ func (s *Source) pids() []uint32 {
 var errClosed = errors.New("the source is closed")
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
 // Follow samples every thread of p, those that are born later included, and looks
 // whether p runs CPython. It is called again when p has mapped a file or replaced its

@@ -13,7 +13,7 @@ import (
 // State says at what rate threads are sampled, which share of the stacks came which
 // way, and what has become of the native unwinder.
 func (s *Source) State() recording.Source {
-	state := recording.Source{Name: Name, State: "running"}
+	state := recording.Source{Name: sourceName, State: "running"}
 	s.mu.Lock()
 	if len(s.procs) == 0 {
 		state.State = "waiting"

@@ -13,7 +13,7 @@ func Unavailable(why error) *NoSource { return &NoSource{why} }
 type NoSource struct{ why error }
 
 // Name returns what the source is called in status and reports.
-func (*NoSource) Name() string { return Name }
+func (*NoSource) Name() string { return sourceName }
 
 // Follow does nothing.
 func (*NoSource) Follow(*proc.Process) error { return nil }
@@ -23,7 +23,7 @@ func (*NoSource) Forget(*proc.Process) {}
 
 // State says why there are no samples.
 func (n *NoSource) State() recording.Source {
-	return recording.Source{Name: Name, State: "unavailable", Detail: n.why.Error()}
+	return recording.Source{Name: sourceName, State: "unavailable", Detail: n.why.Error()}
 }
 
 // Losses returns nothing: State says it.

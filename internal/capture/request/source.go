@@ -17,8 +17,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Name is what the source is called in status and reports.
-const Name = "requests"
+// sourceName is what the source is called in status and reports.
+const sourceName = "requests"
 
 // Bounds of what is kept.
 const (
@@ -49,7 +49,7 @@ func New() (*Source, error) {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
 // Follow records the requests that p serves from now on.
 func (s *Source) Follow(p *proc.Process) error {
@@ -127,7 +127,7 @@ func (s *Source) State() recording.Source {
 	defer s.mu.Unlock()
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
-	state := recording.Source{Name: Name, State: "waiting", Detail: "no HTTP request was read yet"}
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no HTTP request was read yet"}
 	if s.feed.number > 0 {
 		state.State, state.Detail = "running", s.feed.taps.detail()
 	}

@@ -12,7 +12,7 @@ import (
 // laned makes rings with lanes.
 func laned(t *testing.T) *Rings {
 	t.Helper()
-	r := newRings(t, MinBytes)
+	r := newRings(t, minBytes)
 	if _, err := r.Lanes(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestLanesAfterClose(t *testing.T) {
 	if _, err := r.Lanes(); err == nil {
 		t.Error("rings that are closed have lanes")
 	}
-	if plain := newRings(t, MinBytes).Bytes(); before-plain < laneSize {
+	if plain := newRings(t, minBytes).Bytes(); before-plain < laneSize {
 		t.Errorf("lanes count for %d bytes", before-plain)
 	}
 }

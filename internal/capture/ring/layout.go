@@ -13,7 +13,7 @@ import (
 // 64 MiB on 16 CPUs it was 155 MB before the recorder had filled, of 200 promised.
 const (
 	DefaultBytes = 16 << 20  // budget for all rings where Options names none: goodRing for each of 16 CPUs
-	MinBytes     = 256 << 10 // smallest budget, and smallest ring
+	minBytes     = 256 << 10 // smallest budget, and smallest ring
 	maxRing      = 4 << 20   // 58,254 events: 116 ms at 500,000 events/s
 	goodRing     = 1 << 20   // 14,563 events: 83 ms at 175,000 events/s, the most seen from one thread
 )
@@ -37,11 +37,11 @@ func layout(budget int64, possible int, online []int) (plan, error) {
 	if budget == 0 {
 		budget = DefaultBytes
 	}
-	if budget < MinBytes {
+	if budget < minBytes {
 		return plan{}, fmt.Errorf(
 			"ring buffers of %d bytes in all are too small: give at least %d KiB",
 			budget,
-			MinBytes>>10,
+			minBytes>>10,
 		)
 	}
 	if len(online) == 0 || possible < 1 || possible > maxCPUs {

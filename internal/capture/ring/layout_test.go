@@ -29,7 +29,7 @@ func TestLayout(t *testing.T) {
 		{"sixteen CPUs", 0, 16, seq(16), 16, 1 << 20},
 		{"a big machine shares", 0, 256, seq(256), 16, 1 << 20},
 		{"no power of two", 10 << 20, 4, seq(4), 4, 2 << 20},
-		{"one small ring for all", MinBytes, 8, seq(8), 1, MinBytes},
+		{"one small ring for all", minBytes, 8, seq(8), 1, minBytes},
 		{"less than a good ring", 700 << 10, 8, seq(8), 1, 512 << 10},
 		{"offline CPUs take no room", 0, 8, []int{0, 4}, 2, 4 << 20},
 	} {
@@ -71,7 +71,7 @@ func checkShares(t *testing.T, p plan, possible int, online []int) {
 
 func TestLayoutRefuses(t *testing.T) {
 	for name, try := range map[string]func() (plan, error){
-		"a tiny budget":   func() (plan, error) { return layout(MinBytes-1, 2, seq(2)) },
+		"a tiny budget":   func() (plan, error) { return layout(minBytes-1, 2, seq(2)) },
 		"a negative one":  func() (plan, error) { return layout(-1, 2, seq(2)) },
 		"no CPU online":   func() (plan, error) { return layout(0, 2, nil) },
 		"too many CPUs":   func() (plan, error) { return layout(0, maxCPUs+1, seq(2)) },

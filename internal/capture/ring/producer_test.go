@@ -40,11 +40,11 @@ func newProducer(t testing.TB, r *Rings) producer {
 	}
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{
-			RingsMap: {
-				Name: RingsMap, Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1,
+			ringsMap: {
+				Name: ringsMap, Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1,
 				InnerMap: &ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 4096},
 			},
-			LossesMap: {Name: LossesMap, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 4},
+			lossesMap: {Name: lossesMap, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 4},
 		},
 		Programs: map[string]*ebpf.ProgramSpec{"produce": {
 			Name: "produce", Type: ebpf.Syscall, Flags: 1 << 4, // BPF_F_SLEEPABLE: syscall programs must be
@@ -104,7 +104,7 @@ func loopBody() asm.Instructions {
 		asm.Mov.Reg(ord, asm.R2),
 		asm.LoadMem(asm.R1, ord, orderSlot, asm.DWord),
 		asm.StoreMem(asm.RFP, -4, asm.R1, asm.Word),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(RingsMap),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(ringsMap),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, -4),
 		asm.FnMapLookupElem.Call(),
@@ -149,7 +149,7 @@ func loopBody() asm.Instructions {
 func lostCode() asm.Instructions {
 	return asm.Instructions{
 		asm.StoreImm(asm.RFP, -8, 0, asm.Word).WithSymbol("lost"),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(LossesMap),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(lossesMap),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, -8),
 		asm.FnMapLookupElem.Call(),

@@ -19,8 +19,8 @@ import (
 
 // The names of the maps in a CollectionSpec that are replaced by those of Maps.
 const (
-	RingsMap  = "rings"  // ARRAY_OF_MAPS of RINGBUF, indexed by CPU
-	LossesMap = "losses" // PERCPU_ARRAY of u64, indexed by enum loss_reason of bpf/event.h
+	ringsMap  = "rings"  // ARRAY_OF_MAPS of RINGBUF, indexed by CPU
+	lossesMap = "losses" // PERCPU_ARRAY of u64, indexed by enum loss_reason of bpf/event.h
 )
 
 // batchEvents is how many events Drain hands over at once: 16 KiB, which stays in
@@ -121,14 +121,14 @@ func (r *Rings) addRing(size int64) error {
 // template is as small as a ring can be.
 func outerSpec(cpus int) *ebpf.MapSpec {
 	return &ebpf.MapSpec{
-		Name: RingsMap, Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: uint32(cpus),
+		Name: ringsMap, Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: uint32(cpus),
 		InnerMap: &ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(unix.Getpagesize())},
 	}
 }
 
 func lossesSpec() *ebpf.MapSpec {
 	return &ebpf.MapSpec{
-		Name: LossesMap, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(reasons())),
+		Name: lossesMap, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(reasons())),
 	}
 }
 
@@ -167,7 +167,7 @@ func explain(err error) error {
 //
 // A program looks its ring up with the number of its CPU, and never finds NULL.
 func (r *Rings) Maps() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{RingsMap: r.outer, LossesMap: r.losses}
+	return map[string]*ebpf.Map{ringsMap: r.outer, lossesMap: r.losses}
 }
 
 // Bytes returns how much kernel memory the rings take, as the kernel counts it

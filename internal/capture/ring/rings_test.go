@@ -33,7 +33,7 @@ func drainAll(t *testing.T, r *Rings) []event.Event {
 }
 
 func TestEventsArriveWholeAndInOrder(t *testing.T) {
-	r := newRings(t, 2*MinBytes)
+	r := newRings(t, 2*minBytes)
 	p := newProducer(t, r)
 	for cpu := range r.outer.MaxEntries() {
 		p.run(t, order{slot: uint64(cpu), base: 1000 * uint64(cpu), n: 600})
@@ -63,7 +63,7 @@ func TestEventsArriveWholeAndInOrder(t *testing.T) {
 // TestWrap sends several times the ring's size through it in pieces that do not
 // divide it, so that records lie across its end.
 func TestWrap(t *testing.T) {
-	r := newRings(t, MinBytes)
+	r := newRings(t, minBytes)
 	p := newProducer(t, r)
 	next := uint64(0)
 	for range 40 {
@@ -81,7 +81,7 @@ func TestWrap(t *testing.T) {
 }
 
 func TestFullRingLosesNewEventsAndCountsThem(t *testing.T) {
-	r := newRings(t, MinBytes)
+	r := newRings(t, minBytes)
 	p := newProducer(t, r)
 	const sent = 10_000
 	p.run(t, order{n: sent})
@@ -122,7 +122,7 @@ func total(t *testing.T, r *Rings, reason loss.Reason) (n uint64) {
 }
 
 func TestDiscardedRecordsAreSkipped(t *testing.T) {
-	r := newRings(t, MinBytes)
+	r := newRings(t, minBytes)
 	p := newProducer(t, r)
 	p.run(t, order{base: 0, n: 3})
 	p.run(t, order{base: 100, n: 3, discard: 1})
@@ -140,7 +140,7 @@ func TestDiscardedRecordsAreSkipped(t *testing.T) {
 }
 
 func TestLossesNameCPUAndReason(t *testing.T) {
-	r := newRings(t, MinBytes)
+	r := newRings(t, minBytes)
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestBytesEqualsTheKernelsCount(t *testing.T) {
 // TestDrainMeetsProducer drains while a program on another thread fills, never by
 // more than fits: every event arrives, once, in order.
 func TestDrainMeetsProducer(t *testing.T) {
-	r := newRings(t, MinBytes)
+	r := newRings(t, minBytes)
 	p := newProducer(t, r)
 	const sent, each = 500_000, 500
 	room := r.size/72 - each
@@ -224,7 +224,7 @@ func TestDrainMeetsProducer(t *testing.T) {
 }
 
 func TestCloseTwiceAndDrainAfter(t *testing.T) {
-	r := newRings(t, MinBytes)
+	r := newRings(t, minBytes)
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
 		t.Error(err)
 	}

@@ -19,12 +19,12 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Name is what the source is called in status and reports.
-const Name = "scheduling"
+// sourceName is what the source is called in status and reports.
+const sourceName = "scheduling"
 
-// DefaultBudget is how many intervals per second are sent one by one: 100,000 fill
+// defaultBudget is how many intervals per second are sent one by one: 100,000 fill
 // the default recorder in 15 s.
-const DefaultBudget = 100_000
+const defaultBudget = 100_000
 
 // maxBudget is more than a machine can switch.
 const maxBudget = 1 << 32
@@ -32,7 +32,7 @@ const maxBudget = 1 << 32
 // Options are the settings of New.
 type Options struct {
 	// Budget is how many intervals of all targets are sent one by one per second; 0
-	// means DefaultBudget. Beyond it, short ones are only summed per thread.
+	// means defaultBudget. Beyond it, short ones are only summed per thread.
 	Budget int
 
 	noCast bool // tests: as before Linux 6.2
@@ -61,7 +61,7 @@ type Source struct {
 // clierror.Unsupported before Linux 5.15 or without BTF.
 func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if opts.Budget <= 0 {
-		opts.Budget = DefaultBudget
+		opts.Budget = defaultBudget
 	}
 	k, err := openKernel(rings, opts)
 	if err != nil {
@@ -81,7 +81,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
 // Follow begins to follow p. What its threads are doing at this moment is taken
 // down, so that a thread that never runs again has a reason as well.
@@ -184,9 +184,9 @@ func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.on {
-		return recording.Source{Name: Name, State: "off"}
+		return recording.Source{Name: sourceName, State: "off"}
 	}
-	state := recording.Source{Name: Name, State: "running"}
+	state := recording.Source{Name: sourceName, State: "running"}
 	if n := s.kernel.summed(); n > 0 {
 		state.Detail = fmt.Sprintf(
 			"a storm: of more than %d switches per second short ones are only summed; %d so far",

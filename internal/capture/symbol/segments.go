@@ -8,14 +8,14 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 )
 
-// Segment is one PT_LOAD of an ELF file.
-type Segment struct {
+// segment is one PT_LOAD of an ELF file.
+type segment struct {
 	Offset, Addr, Size uint64 // in the file, virtual, and how many bytes of it are in the file
 	Executable         bool
 }
 
 // Segments translate between a file's offsets and its virtual addresses.
-type Segments []Segment
+type Segments []segment
 
 // ReadSegments reads the program headers of an ELF file: two small reads, whatever
 // the file's size. It fails where that is no 64-bit little-endian program or library;
@@ -65,7 +65,7 @@ func (im *image) readSegments(h []byte) (Segments, error) {
 		if elf.ProgType(binary.LittleEndian.Uint32(b)) != elf.PT_LOAD {
 			continue
 		}
-		out = append(out, Segment{
+		out = append(out, segment{
 			Offset:     binary.LittleEndian.Uint64(b[8:]),
 			Addr:       binary.LittleEndian.Uint64(b[16:]),
 			Size:       binary.LittleEndian.Uint64(b[32:]),

@@ -22,13 +22,13 @@ import (
 	"syscall"
 )
 
-// DefaultBudget is how much a Table keeps where Options say nothing: 16 MB. The indexes of
+// defaultBudget is how much a Table keeps where Options say nothing: 16 MB. The indexes of
 // all libraries that PyTorch and CUDA come with take 7.5 MB, libtorch_cpu's 4.8 of these (BenchmarkBuild).
-const DefaultBudget = 16 << 20
+const defaultBudget = 16 << 20
 
 // Options say how a Table names things.
 type Options struct {
-	// Budget is how many bytes the table may keep; 0: DefaultBudget. While one index is
+	// Budget is how many bytes the table may keep; 0: defaultBudget. While one index is
 	// built it lies beside what is kept, at most another Budget; and while a
 	// .gnu_debugdata is unpacked, up to 64 MiB of buffers, and what their growing
 	// leaves to the garbage collector.

@@ -43,7 +43,7 @@ type slot struct {
 // New returns an empty Table.
 func New(o Options) *Table {
 	if o.Budget <= 0 {
-		o.Budget = DefaultBudget
+		o.Budget = defaultBudget
 	}
 	return &Table{
 		budget: o.Budget,

@@ -53,7 +53,7 @@ func TestApartRefuses(t *testing.T) {
 	v := start(t, "--handle", "23,28,17,18")
 	inside, apart := refusal(t, newInjector(t), v, im), refusal(t, in, v, im)
 	if apart.Error() != inside.Error() || HintOf(apart) != HintOf(inside) || HintOf(apart) == "" ||
-		!errors.Is(apart, ErrSignal) {
+		!errors.Is(apart, errSignal) {
 		t.Errorf("%v (%s), want %v (%s)", apart, HintOf(apart), inside, HintOf(inside))
 	}
 	v.finish()

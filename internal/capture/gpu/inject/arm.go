@@ -70,7 +70,7 @@ func (t *stopPoint) attach(p *proc.Process, linkHolder *uprobe.LinkHolder, mode 
 	case errors.Is(err, uprobe.ErrNoProcess):
 		return &Refusal{Reason: ErrGone, Cause: err}
 	case errors.Is(err, libcuda.ErrNone):
-		return gone(p, &Refusal{Reason: ErrNoCUDA, Hint: "wait until it has called cuInit", Cause: err})
+		return gone(p, &Refusal{Reason: errNoCUDA, Hint: "wait until it has called cuInit", Cause: err})
 	}
 	return gone(p, err)
 }
@@ -156,7 +156,7 @@ func (t *stopPoint) await(deadline time.Time) (bpf.ArmArmStop, error) {
 	case err != nil:
 		return s, err
 	case errno == unix.EBUSY:
-		return s, refuse(ErrSignal, "its thread blocks the signal", hintStart)
+		return s, refuse(errSignal, "its thread blocks the signal", hintStart)
 	case errno != 0:
 		return s, fmt.Errorf("send the thread a signal: %w", errno)
 	}

@@ -199,10 +199,10 @@ func (k *tracee) capture(c caller) error {
 	}
 	k.ownTID = s.nstids[k.level]
 	if s.seccomp == 1 {
-		return refuse(ErrSeccomp, "strict mode", hintStart)
+		return refuse(errSeccomp, "strict mode", hintStart)
 	}
 	if k.signal = signalFor(s); k.signal == 0 {
-		return refuse(ErrSignal, "its thread blocks them", hintStart)
+		return refuse(errSignal, "its thread blocks them", hintStart)
 	}
 	if k.stack, err = stackOf(pid, c.tid, c.Sp, c.Tls); err != nil {
 		return &Refusal{Reason: ErrStack, Cause: err, Hint: hintStart}
@@ -343,11 +343,11 @@ func (k *tracee) look() error {
 	case err != nil:
 		return k.release(err)
 	case !k.regs.native():
-		return k.release(refuse(ErrClass, "it runs 32-bit code", hintClass))
+		return k.release(refuse(errClass, "it runs 32-bit code", hintClass))
 	case k.thread.shadowed():
 		return k.release(
 			refuse(
-				ErrShadow,
+				errShadow,
 				"its guarded control stack is on",
 				"start it with GLIBC_TUNABLES=glibc.cpu.aarch64_gcs=0, or with `inferscope run`",
 			),
@@ -398,14 +398,14 @@ func (k *tracee) mayCall() error {
 	}
 	if err != nil {
 		return &Refusal{
-			Reason: ErrSeccomp,
+			Reason: errSeccomp,
 			Detail: "it cannot be read, so what it does to a forbidden call is not known",
 			Hint:   "give the daemon CAP_SYS_ADMIN and no seccomp filter of its own",
 			Cause:  err,
 		}
 	}
 	if err := allowed(filters, calls()); err != nil {
-		return &Refusal{Reason: ErrSeccomp, Hint: hint, Cause: err}
+		return &Refusal{Reason: errSeccomp, Hint: hint, Cause: err}
 	}
 	return nil
 }

@@ -55,8 +55,8 @@ type answer struct {
 // reasons are what a Refusal may say, in an order that both processes know: they are one program.
 func reasons() []error {
 	return []error{
-		ErrIdle, ErrGone, ErrStopped, ErrTraced, ErrDenied, ErrSeccomp, ErrShadow, ErrClass, ErrLibc, ErrShared,
-		ErrProc, ErrSignal, ErrStack, ErrMemory, ErrNoCUDA, ErrNoAnswer, ErrMoved, ErrPreceded,
+		ErrIdle, ErrGone, ErrStopped, ErrTraced, errDenied, errSeccomp, errShadow, errClass, errLibc, ErrShared,
+		errProc, errSignal, ErrStack, errMemory, errNoCUDA, ErrNoAnswer, ErrMoved, ErrPreceded,
 	}
 }
 

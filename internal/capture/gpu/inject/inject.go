@@ -196,7 +196,7 @@ func (pl *plan) run(ctx context.Context) (Result, error) {
 			return result, nil
 		case errors.Is(err, errNotCalled), errors.Is(err, errWrongPlace), errors.Is(err, errThreadGone):
 			err = pl.again(c, err)
-		case errors.Is(err, ErrSignal):
+		case errors.Is(err, errSignal):
 			if pl.blocked[c.tid]++; pl.blocked[c.tid] > maxBlocked {
 				refused[c.tid] = err
 			}
@@ -230,7 +230,7 @@ func (pl *plan) idle(refused map[int]error, err error) error {
 		return err
 	}
 	for _, why := range refused {
-		if errors.Is(why, ErrStack) || errors.Is(why, ErrSignal) {
+		if errors.Is(why, ErrStack) || errors.Is(why, errSignal) {
 			return why
 		}
 	}

@@ -84,7 +84,7 @@ func noShadow(_ *proc.Process, s status) error {
 		return nil
 	}
 	return refuse(
-		ErrShadow,
+		errShadow,
 		"x86_Thread_features: "+s.features,
 		"start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off, or with `inferscope run`",
 	)
@@ -135,12 +135,12 @@ func (pl *plan) hasProc(p *proc.Process, s status) error {
 	defer unix.Close(root)
 	procfs, err := procfile.OpenIn(root, "/proc")
 	if err != nil {
-		return &Refusal{Reason: ErrProc, Hint: hint, Cause: err}
+		return &Refusal{Reason: errProc, Hint: hint, Cause: err}
 	}
 	defer procfs.Close()
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(procfs.FD(), &fs); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
-		return refuse(ErrProc, "what lies at /proc in its root is no procfs", hint)
+		return refuse(errProc, "what lies at /proc in its root is no procfs", hint)
 	}
 	for level, pid := range s.nspids {
 		if startTime(procfs.FD(), pid) == p.StartTime {
@@ -148,7 +148,7 @@ func (pl *plan) hasProc(p *proc.Process, s status) error {
 			return nil
 		}
 	}
-	return refuse(ErrProc, "the procfs in its root is that of another pid namespace", hint)
+	return refuse(errProc, "the procfs in its root is that of another pid namespace", hint)
 }
 
 // startTime returns when the process began that a procfs calls pid; 0: there is none.
@@ -188,7 +188,7 @@ func signalLeft(_ *proc.Process, s status) error {
 	if signalFor(s) != 0 {
 		return nil
 	}
-	return refuse(ErrSignal, "it handles SIGURG, SIGWINCH, SIGCHLD and SIGCONT", hintStart)
+	return refuse(errSignal, "it handles SIGURG, SIGWINCH, SIGCHLD and SIGCONT", hintStart)
 }
 
 // memfdFlags asks for an executable file where the kernel distinguishes (Linux 6.3).
@@ -204,7 +204,7 @@ func memfdFlags() (uint64, error) {
 	}
 	if strings.TrimSpace(string(text)) == "2" {
 		return 0, refuse(
-			ErrMemory,
+			errMemory,
 			"the system forbids them (vm.memfd_noexec = 2)",
 			"set the sysctl vm.memfd_noexec to 1, or start the program with `inferscope run`",
 		)
@@ -224,7 +224,7 @@ func denied(pid int, err error) error {
 		return notTraced(nil, s)
 	}
 	detail, hint := whyDenied(pid)
-	return &Refusal{Reason: ErrDenied, Detail: detail, Hint: hint, Cause: err}
+	return &Refusal{Reason: errDenied, Detail: detail, Hint: hint, Cause: err}
 }
 
 // whyDenied looks for who forbids ptrace.

@@ -68,12 +68,12 @@ func TestRefused(t *testing.T) {
 		args []string
 		want error
 	}{
-		"every signal handled":        {[]string{"--handle", "23,28,17,18"}, ErrSignal},
-		"every signal blocked":        {[]string{"--blocks"}, ErrSignal},
-		"seccomp kills memfd_create":  {[]string{"--seccomp", "kill"}, ErrSeccomp},
-		"seccomp denies memfd_create": {[]string{"--seccomp", "errno"}, ErrSeccomp},
-		"seccomp sends SIGSYS":        {[]string{"--seccomp", "trap"}, ErrSeccomp},
-		"seccomp denies threads":      {[]string{"--seccomp", "thread"}, ErrSeccomp},
+		"every signal handled":        {[]string{"--handle", "23,28,17,18"}, errSignal},
+		"every signal blocked":        {[]string{"--blocks"}, errSignal},
+		"seccomp kills memfd_create":  {[]string{"--seccomp", "kill"}, errSeccomp},
+		"seccomp denies memfd_create": {[]string{"--seccomp", "errno"}, errSeccomp},
+		"seccomp sends SIGSYS":        {[]string{"--seccomp", "trap"}, errSeccomp},
+		"seccomp denies threads":      {[]string{"--seccomp", "thread"}, errSeccomp},
 		"64 kB of stack":              {[]string{"--stack", "65536"}, ErrStack},
 		"fibers":                      {[]string{"--fiber"}, ErrStack},
 		"it makes no call":            {[]string{"--idle"}, ErrIdle},
@@ -110,8 +110,8 @@ func TestRefusedStatic(t *testing.T) {
 	in := newInjector(t)
 	v := startCmd(t, exec.Command(filepath.Join(injectees(t), "injectee-static")))
 	_, err := in.Load(within(t, time.Second), v.process, testImage(t))
-	if !errors.Is(err, ErrLibc) {
-		t.Fatalf("%v, want %v", err, ErrLibc)
+	if !errors.Is(err, errLibc) {
+		t.Fatalf("%v, want %v", err, errLibc)
 	}
 	v.unharmed()
 	v.finish()
@@ -200,7 +200,7 @@ func TestOtherNamespaces(t *testing.T) {
 		"pid and mount":               {[]string{"--pid", "--fork", "--mount-proc", "--kill-child", program}, nil},
 		"pid, with the outer's /proc": {[]string{"--pid", "--fork", "--kill-child", program}, nil},
 		"user":                        {[]string{"--user", "--map-root-user", program}, nil},
-		"chroot without a /proc":      {[]string{"--mount", program, "--chroot", t.TempDir()}, ErrProc},
+		"chroot without a /proc":      {[]string{"--mount", program, "--chroot", t.TempDir()}, errProc},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := startCmd(t, exec.Command(unshare, tt.args...))
@@ -318,7 +318,7 @@ func TestFiltersThatPtraceDoesNotTell(t *testing.T) {
 			if !asked {
 				t.Error("this thread was not put under a filter")
 			}
-			if got := errors.Is(err, ErrSeccomp); got != tt.refused || !tt.refused && err != nil {
+			if got := errors.Is(err, errSeccomp); got != tt.refused || !tt.refused && err != nil {
 				t.Errorf("%v", err)
 			}
 			if result.FD != nil {
@@ -342,7 +342,7 @@ func TestStatus(t *testing.T) {
 		s.caught != ^uint64(0) {
 		t.Errorf("%+v", s)
 	}
-	if err := noShadow(nil, s); !errors.Is(err, ErrShadow) || HintOf(err) == "" {
+	if err := noShadow(nil, s); !errors.Is(err, errShadow) || HintOf(err) == "" {
 		t.Errorf("a shadow stack: %v", err)
 	}
 	if err := noShadow(nil, status{features: "wrss"}); err != nil {
@@ -353,7 +353,7 @@ func TestStatus(t *testing.T) {
 func TestDenied(t *testing.T) {
 	for _, err := range []error{unix.EPERM, unix.EACCES} {
 		got := denied(os.Getpid(), err)
-		if !errors.Is(got, ErrDenied) || !errors.Is(got, err) || HintOf(got) == "" {
+		if !errors.Is(got, errDenied) || !errors.Is(got, err) || HintOf(got) == "" {
 			t.Errorf("%v: %v (%s)", err, got, HintOf(got))
 		}
 	}

@@ -89,13 +89,13 @@ func resolve(p *proc.Process) (entries, error) {
 		return entries{}, err
 	}
 	if e.gadget = search(text, libc.Start, gadgets()); e.gadget == 0 {
-		return entries{}, refuse(ErrLibc, libc.Path+" has no system call that can be used", hintStart)
+		return entries{}, refuse(errLibc, libc.Path+" has no system call that can be used", hintStart)
 	}
 	if e.restorer = search(text, libc.Start, restorers()); e.restorer == 0 {
 		e.restorer = inVDSO(mem)
 	}
 	if e.restorer == 0 {
-		return entries{}, refuse(ErrLibc, libc.Path+" has no return from a signal handler that is known", hintStart)
+		return entries{}, refuse(errLibc, libc.Path+" has no return from a signal handler that is known", hintStart)
 	}
 	return e, e.prove(mem, e.dlopen, e.gadget, e.restorer)
 }
@@ -111,11 +111,11 @@ func one(mappings []proc.Mapping, want func(string) bool) (proc.Mapping, error) 
 	}
 	switch len(found) {
 	case 0:
-		return proc.Mapping{}, refuse(ErrLibc, "it is linked statically, or its libc has another name", hintStart)
+		return proc.Mapping{}, refuse(errLibc, "it is linked statically, or its libc has another name", hintStart)
 	case 1:
 		return found[0], nil
 	}
-	return proc.Mapping{}, refuse(ErrLibc, fmt.Sprintf("it has mapped %d", len(found)), hintStart)
+	return proc.Mapping{}, refuse(errLibc, fmt.Sprintf("it has mapped %d", len(found)), hintStart)
 }
 
 // findDlopen looks where libcs have it: in libc (glibc 2.34 on, musl), in libdl, or
@@ -133,7 +133,7 @@ func (e *entries) findDlopen(p *proc.Process, mappings []proc.Mapping, libc proc
 		}
 	}
 	if inner == "" {
-		return refuse(ErrLibc, libc.Path+" exports no dlopen", hintStart)
+		return refuse(errLibc, libc.Path+" exports no dlopen", hintStart)
 	}
 	e.mode = rtldNow | rtldDlopen
 	return nil
@@ -170,13 +170,13 @@ func exports(p *proc.Process, m proc.Mapping) ([]elffile.Function, error) {
 	}
 	lib, err := elffile.Open(file, info.Size())
 	if errors.Is(err, elffile.ErrUnsupported) {
-		return nil, refuse(ErrClass, m.Path+" is of another", hintClass)
+		return nil, refuse(errClass, m.Path+" is of another", hintClass)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", m.Path, err)
 	}
 	if lib.Machine != machine {
-		return nil, refuse(ErrClass, fmt.Sprintf("%s is for %s", m.Path, lib.Machine), hintClass)
+		return nil, refuse(errClass, fmt.Sprintf("%s is for %s", m.Path, lib.Machine), hintClass)
 	}
 	functions, err := lib.Functions()
 	if err != nil {
@@ -191,7 +191,7 @@ func unchanged(mem memory, addr uint64, fn elffile.Function) error {
 	want := fn.Code[:min(len(fn.Code), 16)]
 	have := make([]byte, len(want))
 	if len(want) == 0 {
-		return refuse(ErrLibc, fn.Name+" is empty", hintStart)
+		return refuse(errLibc, fn.Name+" is empty", hintStart)
 	}
 	if err := mem.read(have, addr); err != nil {
 		return fmt.Errorf("look at %s: %w", fn.Name, err)
@@ -201,7 +201,7 @@ func unchanged(mem memory, addr uint64, fn elffile.Function) error {
 		have[0] = want[0]
 	}
 	if !bytes.Equal(have, want) {
-		return refuse(ErrLibc, fn.Name+" was changed in memory", hintStart)
+		return refuse(errLibc, fn.Name+" was changed in memory", hintStart)
 	}
 	return nil
 }

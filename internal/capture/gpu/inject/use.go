@@ -132,7 +132,7 @@ func (k *tracee) mustHaveFile() error {
 		return k.release(err)
 	}
 	return k.release(
-		refuse(ErrMemory, "its memfd_create gave it none: it is forbidden, or no descriptor is left", hintStart),
+		refuse(errMemory, "its memfd_create gave it none: it is forbidden, or no descriptor is left", hintStart),
 	)
 }
 

@@ -175,7 +175,7 @@ func TestExpressions(t *testing.T) {
 	for i := range deep {
 		deep[i] = 0x31
 	}
-	if _, err := evaluate(deep, r, memory); !errors.Is(err, ErrMalformed) {
+	if _, err := evaluate(deep, r, memory); !errors.Is(err, errMalformed) {
 		t.Errorf("a stack of %d values: %v", len(deep), err)
 	}
 }

@@ -23,7 +23,7 @@ func (f *File) function(addr uint64) (*function, error) {
 	at := c.Addr + uint64(c.Pos)
 	back := c.Number(4)
 	if back == 0 || c.Bad {
-		return nil, fmt.Errorf("%w: not the entry of a function", ErrMalformed)
+		return nil, fmt.Errorf("%w: not the entry of a function", errMalformed)
 	}
 	fn := &function{}
 	if err := f.common(at-back, &fn.Common); err != nil {
@@ -35,7 +35,7 @@ func (f *File) function(addr uint64) (*function, error) {
 		c.Take(c.ULEB())
 	}
 	if fn.program = c.B[c.Pos:]; c.Bad {
-		return nil, fmt.Errorf("%w: the entry of a function", ErrMalformed)
+		return nil, fmt.Errorf("%w: the entry of a function", errMalformed)
 	}
 	return fn, nil
 }
@@ -50,14 +50,14 @@ func (f *File) entry(addr uint64) (*frames.Cursor, error) {
 	// 0xffffffff announces a length of 64 bits, which no linker writes here.
 	n := c.Number(4)
 	if c.Bad || n == 0 || n > maxEntry {
-		return nil, fmt.Errorf("%w: an entry of %d bytes", ErrMalformed, n)
+		return nil, fmt.Errorf("%w: an entry of %d bytes", errMalformed, n)
 	}
 	b, err := f.at(addr+4, int(n))
 	if err != nil {
 		return nil, err
 	}
 	if uint64(len(b)) < n {
-		return nil, fmt.Errorf("%w: an entry ends outside of its segment", ErrMalformed)
+		return nil, fmt.Errorf("%w: an entry ends outside of its segment", errMalformed)
 	}
 	return &frames.Cursor{B: b, Addr: addr + 4}, nil
 }
@@ -72,7 +72,7 @@ func (f *File) common(addr uint64, out *frames.Common) error {
 		return err
 	}
 	if out.Return >= columns {
-		return fmt.Errorf("%w: a common entry", ErrMalformed)
+		return fmt.Errorf("%w: a common entry", errMalformed)
 	}
 	return nil
 }

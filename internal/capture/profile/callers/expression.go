@@ -16,30 +16,30 @@ const (
 // machine computes one expression.
 type machine struct {
 	registers *Registers
-	memory    Memory
+	memory    memory
 	stack     []uint64
 	bad       bool
 }
 
 // evaluate computes an expression; initial is on the stack at the start, as of
 // every rule but the CFA's own.
-func evaluate(expr []byte, registers *Registers, memory Memory, initial ...uint64) (uint64, error) {
+func evaluate(expr []byte, registers *Registers, memory memory, initial ...uint64) (uint64, error) {
 	m := &machine{registers: registers, memory: memory, stack: initial}
 	c := &frames.Cursor{B: expr}
 	for steps := 0; c.More(); steps++ {
 		if steps == maxSteps {
-			return 0, fmt.Errorf("%w: an expression of more than %d steps", ErrMalformed, maxSteps)
+			return 0, fmt.Errorf("%w: an expression of more than %d steps", errMalformed, maxSteps)
 		}
 		op := c.U8()
 		if err := m.step(op, c); err != nil {
 			return 0, err
 		}
 		if m.bad || c.Bad || len(m.stack) > maxStack {
-			return 0, fmt.Errorf("%w: operation %#x of an expression", ErrMalformed, op)
+			return 0, fmt.Errorf("%w: operation %#x of an expression", errMalformed, op)
 		}
 	}
 	if len(m.stack) == 0 {
-		return 0, fmt.Errorf("%w: an expression without a value", ErrMalformed)
+		return 0, fmt.Errorf("%w: an expression without a value", errMalformed)
 	}
 	return m.pop(), nil
 }

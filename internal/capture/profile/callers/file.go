@@ -4,7 +4,7 @@
 //
 // The file belongs to a target and is hostile input to a root process: every length
 // is bounded, programs and expressions run a bounded number of steps, and memory is
-// read through the caller's Memory only.
+// read through the caller's memory only.
 package callers
 
 import (
@@ -21,8 +21,8 @@ import (
 var (
 	ErrNoTable     = errors.New("the file has no table of unwind entries")
 	ErrNoEntry     = errors.New("code without unwind tables")
-	ErrMalformed   = frames.ErrMalformed
-	ErrUnsupported = errors.New("not a 64-bit little-endian x86-64 or arm64 file")
+	errMalformed   = frames.ErrMalformed
+	errUnsupported = errors.New("not a 64-bit little-endian x86-64 or arm64 file")
 )
 
 // Limits. libtorch_cuda's largest entry has 3 kB; a file has about ten program headers.
@@ -59,15 +59,15 @@ func Open(r io.ReaderAt) (*File, error) {
 	}
 	if string(h[:4]) != elf.ELFMAG || elf.Class(h[elf.EI_CLASS]) != elf.ELFCLASS64 ||
 		elf.Data(h[elf.EI_DATA]) != elf.ELFDATA2LSB {
-		return nil, ErrUnsupported
+		return nil, errUnsupported
 	}
 	var ok bool
 	if f.arch, ok = archOf(elf.Machine(binary.LittleEndian.Uint16(h[18:]))); !ok {
-		return nil, ErrUnsupported
+		return nil, errUnsupported
 	}
 	offset, count := binary.LittleEndian.Uint64(h[32:]), binary.LittleEndian.Uint16(h[56:])
 	if binary.LittleEndian.Uint16(h[54:]) != segmentSize || count > maxSegments {
-		return nil, fmt.Errorf("%w: program headers", ErrMalformed)
+		return nil, fmt.Errorf("%w: program headers", errMalformed)
 	}
 	return f, f.segments(offset, int(count))
 }
@@ -111,7 +111,7 @@ func (f *File) header(addr uint64) error {
 	c.Pointer(frameEncoding)
 	f.count = c.Pointer(countEncoding)
 	if c.Bad {
-		return fmt.Errorf("%w: .eh_frame_hdr", ErrMalformed)
+		return fmt.Errorf("%w: .eh_frame_hdr", errMalformed)
 	}
 	f.base, f.table = addr, addr+uint64(c.Pos)
 	return nil
@@ -160,18 +160,18 @@ func (f *File) at(addr uint64, n int) ([]byte, error) {
 		rel := addr - s.addr
 		return f.bytes(s.offset+rel, int(min(uint64(n), s.size-rel)))
 	}
-	return nil, fmt.Errorf("%w: address %#x is in no segment", ErrMalformed, addr)
+	return nil, fmt.Errorf("%w: address %#x is in no segment", errMalformed, addr)
 }
 
 // bytes reads n bytes at an offset; the caller has bounded n.
 func (f *File) bytes(offset uint64, n int) ([]byte, error) {
 	if offset > 1<<62 {
-		return nil, fmt.Errorf("%w: offset %#x", ErrMalformed, offset)
+		return nil, fmt.Errorf("%w: offset %#x", errMalformed, offset)
 	}
 	b := make([]byte, n)
 	if m, err := f.r.ReadAt(b, int64(offset)); m < n {
 		if err == nil || errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%w: the file ends too early", ErrMalformed)
+			return nil, fmt.Errorf("%w: the file ends too early", errMalformed)
 		}
 		return nil, fmt.Errorf("read unwind tables: %w", err)
 	}

@@ -79,7 +79,7 @@ func (r *runner) run(program []byte, moving bool) error {
 		}
 	}
 	if c.Bad {
-		return fmt.Errorf("%w: a program is cut off", ErrMalformed)
+		return fmt.Errorf("%w: a program is cut off", errMalformed)
 	}
 	return nil
 }
@@ -126,13 +126,13 @@ func (r *runner) restore(register uint64) {
 func (r *runner) state(kind frames.Kind) error {
 	if kind == frames.Remember {
 		if len(r.states) == maxStates {
-			return fmt.Errorf("%w: more than %d states", ErrMalformed, maxStates)
+			return fmt.Errorf("%w: more than %d states", errMalformed, maxStates)
 		}
 		r.states = append(r.states, r.row)
 		return nil
 	}
 	if len(r.states) == 0 {
-		return fmt.Errorf("%w: no state to go back to", ErrMalformed)
+		return fmt.Errorf("%w: no state to go back to", errMalformed)
 	}
 	r.row = r.states[len(r.states)-1]
 	r.states = r.states[:len(r.states)-1]

@@ -16,8 +16,8 @@ type Registers struct {
 	R  [columns]uint64
 }
 
-// Memory is the memory of a process.
-type Memory interface {
+// memory is the memory of a process.
+type memory interface {
 	// Word reads the 8 bytes at an address.
 	Word(addr uint64) (uint64, error)
 }
@@ -43,8 +43,8 @@ func archOf(m elf.Machine) (arch, bool) {
 // address of the code in the file's numbering: for a function that has called
 // another, one less than where that returns to, so that a call at the very end of a
 // function belongs to it. signal says that the caller was interrupted: the address
-// that it goes on at is its own. Errors: ErrEnd, ErrNoEntry, ErrMalformed, and those of memory.
-func (f *File) Caller(addr uint64, r *Registers, memory Memory) (caller Registers, signal bool, err error) {
+// that it goes on at is its own. Errors: ErrEnd, ErrNoEntry, errMalformed, and those of memory.
+func (f *File) Caller(addr uint64, r *Registers, memory memory) (caller Registers, signal bool, err error) {
 	if f.count == 0 {
 		return Registers{}, false, ErrNoEntry
 	}
@@ -68,7 +68,7 @@ func (f *File) Caller(addr uint64, r *Registers, memory Memory) (caller Register
 }
 
 // apply computes the caller's registers.
-func (w *row) apply(ra uint64, a arch, r *Registers, memory Memory) (Registers, error) {
+func (w *row) apply(ra uint64, a arch, r *Registers, memory memory) (Registers, error) {
 	cfa, err := w.address(r, memory)
 	if err != nil {
 		return Registers{}, err
@@ -97,17 +97,17 @@ func (w *row) apply(ra uint64, a arch, r *Registers, memory Memory) (Registers, 
 }
 
 // address computes the CFA: the value of the stack pointer before the call.
-func (w *row) address(r *Registers, memory Memory) (uint64, error) {
+func (w *row) address(r *Registers, memory memory) (uint64, error) {
 	switch {
 	case w.cfa.kind == isValue:
 		return evaluate(w.cfa.expr, r, memory)
 	case w.cfa.kind == inRegister && w.cfa.register < columns:
 		return r.R[w.cfa.register] + uint64(w.cfa.offset), nil
 	}
-	return 0, fmt.Errorf("%w: no CFA", ErrMalformed)
+	return 0, fmt.Errorf("%w: no CFA", errMalformed)
 }
 
-func (u *rule) value(cfa uint64, r *Registers, memory Memory) (uint64, error) {
+func (u *rule) value(cfa uint64, r *Registers, memory memory) (uint64, error) {
 	switch u.kind {
 	case atOffset:
 		return memory.Word(cfa + uint64(u.offset))
@@ -115,7 +115,7 @@ func (u *rule) value(cfa uint64, r *Registers, memory Memory) (uint64, error) {
 		return cfa + uint64(u.offset), nil
 	case inRegister:
 		if u.register >= columns {
-			return 0, fmt.Errorf("%w: register %d", ErrMalformed, u.register)
+			return 0, fmt.Errorf("%w: register %d", errMalformed, u.register)
 		}
 		return r.R[u.register], nil
 	case atAddress:

@@ -51,8 +51,8 @@ func TestPointers(t *testing.T) {
 		value uint64
 		bad   bool
 	}{
-		PEUData4: {0xfffffff0, false}, PESData4: {math.MaxUint64 - 15, false}, PEPCRel | PESData4: {0x1000 - 16, false},
-		PEDataRel | PESData4: {0x5000 - 16, false}, PEOmitted: {0, false}, 0x20 | PESData4: {0, true}, 0x80 | PESData4: {0, true}, 0x05: {0, true},
+		peuData4: {0xfffffff0, false}, PESData4: {math.MaxUint64 - 15, false}, pepcRel | PESData4: {0x1000 - 16, false},
+		PEDataRel | PESData4: {0x5000 - 16, false}, peOmitted: {0, false}, 0x20 | PESData4: {0, true}, 0x80 | PESData4: {0, true}, 0x05: {0, true},
 	} {
 		c := Cursor{B: []byte{0xf0, 0xff, 0xff, 0xff}, Addr: 0x1000, Data: 0x5000}
 		if v := c.Pointer(encoding); v != want.value || c.Bad != want.bad {
@@ -64,7 +64,7 @@ func TestPointers(t *testing.T) {
 // common is a CIE "zPLR" with a personality, of code alignment 1 and data alignment -8.
 var common = []byte{
 	0, 0, 0, 0, 1, 'z', 'P', 'L', 'R', 0, 1, 0x78, 16, 7, 0x9b, 1, 2, 3, 4, 0x1b, 0x1b,
-	OpDefCFA,
+	opDefCFA,
 	7,
 	8,
 	OpOffset | 16,
@@ -88,12 +88,12 @@ func TestCommon(t *testing.T) {
 }
 
 func TestInstructions(t *testing.T) {
-	c := Common{CodeAlign: 4, DataAlign: -8, Encoding: PEUData4}
+	c := Common{CodeAlign: 4, DataAlign: -8, Encoding: peuData4}
 	r := Cursor{B: []byte{
-		OpDefCFA, 7, 16, OpDefCFASF, 6, 0x7e, OpDefCFARegister, 6, OpDefCFAOffset, 32, OpDefCFAOffsetSF, 0x7f, OpDefCFAExpr, 2, 0x77, 8,
-		OpAdvance | 3, OpAdvance2, 1, 2, OpSetLoc, 9, 0, 0, 0, OpOffset | 6, 2, OpOffsetExtended, 40, 3, OpOffsetExtSF, 3, 0x7f, OpGNUNegOffset, 3, 1,
-		OpValOffset, 3, 1, OpValOffsetSF, 3, 1, OpRestore | 6, OpRestoreExt, 40, OpUndefined, 16, OpSameValue, 3, OpRegister, 16, 2,
-		OpExpression, 6, 1, 0x06, OpValExpression, 6, 1, 0x30, OpRemember, OpRestoreState, OpNegateRASign, OpGNUArgsSize, 8, OpNop,
+		opDefCFA, 7, 16, opDefCFASF, 6, 0x7e, opDefCFARegister, 6, OpDefCFAOffset, 32, opDefCFAOffsetSF, 0x7f, opDefCFAExpr, 2, 0x77, 8,
+		OpAdvance | 3, OpAdvance2, 1, 2, opSetLoc, 9, 0, 0, 0, OpOffset | 6, 2, opOffsetExtended, 40, 3, opOffsetExtSF, 3, 0x7f, opGNUNegOffset, 3, 1,
+		opValOffset, 3, 1, opValOffsetSF, 3, 1, OpRestore | 6, opRestoreExt, 40, opUndefined, 16, opSameValue, 3, opRegister, 16, 2,
+		opExpression, 6, 1, 0x06, opValExpression, 6, 1, 0x30, opRemember, opRestoreState, opNegateRASign, opGNUArgsSize, 8, opNop,
 	}}
 	for _, want := range []Instruction{
 		{Kind: CFA, Register: 7, Offset: 16},

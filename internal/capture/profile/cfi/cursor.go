@@ -10,18 +10,18 @@ package cfi
 
 // Pointer encodings: LSB 5.0, tables 10-5 and 10-6.
 const (
-	PEAbsolute = 0x00
-	PEULEB     = 0x01
-	PEUData2   = 0x02
-	PEUData4   = 0x03
-	PEUData8   = 0x04
-	PESLEB     = 0x09
-	PESData2   = 0x0a
+	peAbsolute = 0x00
+	peuleb     = 0x01
+	peuData2   = 0x02
+	peuData4   = 0x03
+	peuData8   = 0x04
+	pesleb     = 0x09
+	pesData2   = 0x0a
 	PESData4   = 0x0b
-	PESData8   = 0x0c
-	PEPCRel    = 0x10
+	pesData8   = 0x0c
+	pepcRel    = 0x10
 	PEDataRel  = 0x30
-	PEOmitted  = 0xff
+	peOmitted  = 0xff
 )
 
 // Cursor takes values off the front of bytes; what is not there makes it bad, and reads as 0.
@@ -114,19 +114,19 @@ func (c *Cursor) leb() (v uint64, bits uint) {
 // Value reads a number in the low half of a pointer encoding.
 func (c *Cursor) Value(encoding uint8) uint64 {
 	switch encoding & 0x0f {
-	case PEAbsolute, PEUData8, PESData8:
+	case peAbsolute, peuData8, pesData8:
 		return c.Number(8)
-	case PEUData2:
+	case peuData2:
 		return c.Number(2)
-	case PEUData4:
+	case peuData4:
 		return c.Number(4)
-	case PESData2:
+	case pesData2:
 		return c.Signed(2)
 	case PESData4:
 		return c.Signed(4)
-	case PEULEB:
+	case peuleb:
 		return c.ULEB()
-	case PESLEB:
+	case pesleb:
 		return uint64(c.SLEB())
 	}
 	c.Bad = true
@@ -136,7 +136,7 @@ func (c *Cursor) Value(encoding uint8) uint64 {
 // Pointer reads an encoded pointer. One that is relative to what only a running program
 // knows, or indirect, is of no use: it makes the cursor bad.
 func (c *Cursor) Pointer(encoding uint8) uint64 {
-	if encoding == PEOmitted {
+	if encoding == peOmitted {
 		return 0
 	}
 	at := c.Addr + uint64(c.Pos)
@@ -144,7 +144,7 @@ func (c *Cursor) Pointer(encoding uint8) uint64 {
 	switch encoding & 0xf0 {
 	case 0:
 		return v
-	case PEPCRel:
+	case pepcRel:
 		return at + v
 	case PEDataRel:
 		return c.Data + v

@@ -12,32 +12,32 @@ const (
 	OpHigh = 0xc0 // the bits that say so
 	OpLow  = 0x3f // and those of the operand
 
-	OpNop            = 0x00
-	OpSetLoc         = 0x01
+	opNop            = 0x00
+	opSetLoc         = 0x01
 	OpAdvance1       = 0x02
 	OpAdvance2       = 0x03
 	OpAdvance4       = 0x04
-	OpOffsetExtended = 0x05
-	OpRestoreExt     = 0x06
-	OpUndefined      = 0x07
-	OpSameValue      = 0x08
-	OpRegister       = 0x09
-	OpRemember       = 0x0a
-	OpRestoreState   = 0x0b
-	OpDefCFA         = 0x0c
-	OpDefCFARegister = 0x0d
+	opOffsetExtended = 0x05
+	opRestoreExt     = 0x06
+	opUndefined      = 0x07
+	opSameValue      = 0x08
+	opRegister       = 0x09
+	opRemember       = 0x0a
+	opRestoreState   = 0x0b
+	opDefCFA         = 0x0c
+	opDefCFARegister = 0x0d
 	OpDefCFAOffset   = 0x0e
-	OpDefCFAExpr     = 0x0f
-	OpExpression     = 0x10
-	OpOffsetExtSF    = 0x11
-	OpDefCFASF       = 0x12
-	OpDefCFAOffsetSF = 0x13
-	OpValOffset      = 0x14
-	OpValOffsetSF    = 0x15
-	OpValExpression  = 0x16
-	OpNegateRASign   = 0x2d
-	OpGNUArgsSize    = 0x2e
-	OpGNUNegOffset   = 0x2f
+	opDefCFAExpr     = 0x0f
+	opExpression     = 0x10
+	opOffsetExtSF    = 0x11
+	opDefCFASF       = 0x12
+	opDefCFAOffsetSF = 0x13
+	opValOffset      = 0x14
+	opValOffsetSF    = 0x15
+	opValExpression  = 0x16
+	opNegateRASign   = 0x2d
+	opGNUArgsSize    = 0x2e
+	opGNUNegOffset   = 0x2f
 )
 
 // Kind is what an instruction does, however it is written.
@@ -92,26 +92,26 @@ func (c *Common) Next(r *Cursor) (Instruction, error) {
 // Operands reads the rest of an instruction that has no operand in its low bits.
 func (c *Common) Operands(op uint8, r *Cursor) (Instruction, error) {
 	switch op {
-	case OpNop:
+	case opNop:
 		return Instruction{}, nil
-	case OpGNUArgsSize:
+	case opGNUArgsSize:
 		r.ULEB()
 		return Instruction{}, nil
-	case OpSetLoc:
+	case opSetLoc:
 		return Instruction{Kind: SetLocation, Value: r.Pointer(c.Encoding)}, nil
 	case OpAdvance1, OpAdvance2, OpAdvance4:
 		return Instruction{Kind: Advance, Value: r.Number(1<<(op-OpAdvance1)) * c.CodeAlign}, nil
-	case OpRemember:
+	case opRemember:
 		return Instruction{Kind: Remember}, nil
-	case OpRestoreState:
+	case opRestoreState:
 		return Instruction{Kind: RestoreState}, nil
-	case OpNegateRASign:
+	case opNegateRASign:
 		return Instruction{Kind: NegateRASign}, nil
 	case OpDefCFAOffset:
 		return Instruction{Kind: CFAOffset, Offset: int64(r.ULEB())}, nil
-	case OpDefCFAOffsetSF:
+	case opDefCFAOffsetSF:
 		return Instruction{Kind: CFAOffset, Offset: r.SLEB() * c.DataAlign}, nil
-	case OpDefCFAExpr:
+	case opDefCFAExpr:
 		return Instruction{Kind: CFAExpression, Expression: r.Take(r.ULEB())}, nil
 	}
 	return c.ofRegister(op, r)
@@ -121,33 +121,33 @@ func (c *Common) Operands(op uint8, r *Cursor) (Instruction, error) {
 func (c *Common) ofRegister(op uint8, r *Cursor) (Instruction, error) {
 	in := Instruction{Register: r.ULEB()}
 	switch op {
-	case OpDefCFA:
+	case opDefCFA:
 		in.Kind, in.Offset = CFA, int64(r.ULEB())
-	case OpDefCFASF:
+	case opDefCFASF:
 		in.Kind, in.Offset = CFA, r.SLEB()*c.DataAlign
-	case OpDefCFARegister:
+	case opDefCFARegister:
 		in.Kind = CFARegister
-	case OpOffsetExtended:
+	case opOffsetExtended:
 		in.Kind, in.Offset = AtOffset, int64(r.ULEB())*c.DataAlign
-	case OpOffsetExtSF:
+	case opOffsetExtSF:
 		in.Kind, in.Offset = AtOffset, r.SLEB()*c.DataAlign
-	case OpGNUNegOffset:
+	case opGNUNegOffset:
 		in.Kind, in.Offset = AtOffset, -int64(r.ULEB())*c.DataAlign
-	case OpValOffset:
+	case opValOffset:
 		in.Kind, in.Offset = IsOffset, int64(r.ULEB())*c.DataAlign
-	case OpValOffsetSF:
+	case opValOffsetSF:
 		in.Kind, in.Offset = IsOffset, r.SLEB()*c.DataAlign
-	case OpRestoreExt:
+	case opRestoreExt:
 		in.Kind = Restore
-	case OpUndefined:
+	case opUndefined:
 		in.Kind = Undefined
-	case OpSameValue:
+	case opSameValue:
 		in.Kind = SameValue
-	case OpRegister:
+	case opRegister:
 		in.Kind, in.Value = InRegister, r.ULEB()
-	case OpExpression:
+	case opExpression:
 		in.Kind, in.Expression = AtAddress, r.Take(r.ULEB())
-	case OpValExpression:
+	case opValExpression:
 		in.Kind, in.Expression = IsExpression, r.Take(r.ULEB())
 	default:
 		return Instruction{}, fmt.Errorf("%w: instruction %#x", ErrMalformed, op)

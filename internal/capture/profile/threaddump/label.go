@@ -32,13 +32,13 @@ func stateOf(t *raw) dump.State {
 	return dump.Idle
 }
 
-// Describe names what a recording of one wait shows, as reports do: what the frames of its last stack prove, why the
+// describe names what a recording of one wait shows, as reports do: what the frames of its last stack prove, why the
 // thread of its event waits, and in which system call. Each is "" where nothing is known. The daemon's main function
 // passes the one of the analysis.
-type Describe func(rec *recording.Recording) (activity, reason, doing string)
+type describe func(rec *recording.Recording) (activity, reason, doing string)
 
 // label fills in what t waits for and what its frames prove.
-func (d Describe) label(pid uint32, t *raw, out *dump.Thread) {
+func (d describe) label(pid uint32, t *raw, out *dump.Thread) {
 	rec := &recording.Recording{Meta: recording.Meta{Host: recording.Host{Arch: runtime.GOARCH}, To: 1}}
 	for i := len(out.Frames) - 1; i >= 0; i-- {
 		parent := int32(len(rec.Meta.Stacks)) - 1

@@ -26,35 +26,35 @@ import (
 // (userfaultfd, FUSE), and reading it then takes as long as that program likes.
 const (
 	maxAtATime = 8                // dumps, one of a target; one that hangs keeps its place until its process ends
-	Patience   = 10 * time.Second // for one dump
+	patience   = 10 * time.Second // for one dump
 )
 
 // Taker makes dumps. It is safe for concurrent use.
 type Taker struct {
-	symbols  Symbols
-	describe Describe
+	symbols  symbols
+	describe describe
 	pythons  *profile.Interpreters
 
 	mu   sync.Mutex
 	busy map[uint32]bool // targets of which a dump is being made
 }
 
-// Symbols names native code: symbol.Table.
-type Symbols interface {
+// symbols names native code: symbol.Table.
+type symbols interface {
 	Resolve(m symbol.Module, addr uint64) symbol.Symbol
 	ResolveMemory(p symbol.Process, addr uint64) symbol.Symbol
 }
 
 // New returns a Taker.
-func New(symbols Symbols, describe Describe) *Taker {
+func New(symbols symbols, describe describe) *Taker {
 	return &Taker{symbols: symbols, describe: describe, pythons: profile.NewInterpreters(), busy: map[uint32]bool{}}
 }
 
 // Take makes a dump of processes of target pid. Errors: clierror.NoProcess where none of
 // them is there any more, clierror.Permission without CAP_BPF and CAP_PERFMON,
-// clierror.General where it takes longer than Patience or others are at it.
+// clierror.General where it takes longer than patience or others are at it.
 func (t *Taker) Take(ctx context.Context, pid uint32, processes []*proc.Process) (*dump.Dump, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if !t.enter(pid) {
 		return nil, clierror.New(

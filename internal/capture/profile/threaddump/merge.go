@@ -18,7 +18,7 @@ type interpreter struct {
 // merger makes one stack of native and Python frames.
 type merger struct {
 	space   *space
-	symbols Symbols
+	symbols symbols
 	interp  *interpreter // nil: no Python
 	out     []dump.Frame
 	python  []profile.PythonFrame // those that are left

@@ -102,7 +102,7 @@ func TestLabels(t *testing.T) {
 		{raw{State: 1, Syscall: 0, Arguments: [2]uint64{1 << 19}}, nil, dump.Thread{State: dump.Idle, Reason: "system call", Doing: "read of descriptor 524288"}},
 	} {
 		got := dump.Thread{State: stateOf(&tt.raw), Frames: tt.frames}
-		Describe(threads.Describe).label(1, &tt.raw, &got)
+		describe(threads.Describe).label(1, &tt.raw, &got)
 		got.Frames = nil
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", tt.raw, diff)

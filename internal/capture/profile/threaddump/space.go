@@ -131,7 +131,7 @@ func (s *space) place(addr uint64) place {
 }
 
 // name names the function at a place.
-func (s *space) name(p place, symbols Symbols) string {
+func (s *space) name(p place, symbols symbols) string {
 	if name, ok := s.names[p]; ok {
 		return name
 	}
@@ -140,7 +140,7 @@ func (s *space) name(p place, symbols Symbols) string {
 	return name
 }
 
-func (s *space) look(p place, symbols Symbols) string {
+func (s *space) look(p place, symbols symbols) string {
 	if p.module == nil {
 		return symbols.ResolveMemory(s.memory(), p.addr).String()
 	}

@@ -39,8 +39,8 @@ var (
 	errOther = errors.New("unwind tables of another kind")
 )
 
-// Numbers numbers unwind rules. The BPF programs have one array of them for all files.
-type Numbers interface {
+// numbering numbers unwind rules. The BPF programs have one array of them for all files.
+type numbering interface {
 	// Number returns the number of a rule, which is new or known; an error where there are too many.
 	Number(info support.UnwindInfo) (uint16, error)
 }
@@ -62,7 +62,7 @@ func (b *block) end() uint64 { return uint64(b.start) + uint64(b.length) }
 
 // Table is the unwind rules of one file.
 type Table struct {
-	numbers Numbers
+	numbers numbering
 	blocks  []block
 	offsets chunks[uint32] // of each rule, bytes from its block's start
 	rules   chunks[uint16]
@@ -109,7 +109,7 @@ func (t *Table) Reset() {
 func (t *Table) Release() { *t = Table{numbers: t.numbers} }
 
 // New returns an empty table.
-func New(n Numbers) *Table { return &Table{numbers: n} }
+func New(n numbering) *Table { return &Table{numbers: n} }
 
 // begin begins a block.
 func (t *Table) begin() { t.deltas = t.deltas[:0] }

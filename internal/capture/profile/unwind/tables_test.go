@@ -17,10 +17,10 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-// numbers is a plain Numbers.
+// numbers is a plain numbering.
 type numbers map[support.UnwindInfo]uint16
 
-// Number implements Numbers.
+// Number implements numbering.
 func (n numbers) Number(info support.UnwindInfo) (uint16, error) {
 	if _, ok := n[info]; !ok {
 		n[info] = uint16(len(n))

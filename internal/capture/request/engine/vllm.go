@@ -18,7 +18,7 @@ type Step struct {
 type Output struct {
 	ID        string
 	Tokens    int
-	Finish    Finish
+	Finish    finish
 	Queued    uint64 // CLOCK_MONOTONIC ns; 0: not in this step
 	Scheduled uint64
 	Preempted uint32 // times
@@ -26,11 +26,11 @@ type Output struct {
 	Cached    uint32 // of them
 }
 
-// Finish says why a request ended.
-type Finish string
+// finish says why a request ended.
+type finish string
 
 // finishes are vLLM's, by number.
-var finishes = []Finish{"stop", "length", "abort", "error", "repetition"}
+var finishes = []finish{"stop", "length", "abort", "error", "repetition"}
 
 // Request is a request as the API server gives it to the engine: vLLM's EngineCoreRequest.
 type Request struct {
@@ -39,8 +39,8 @@ type Request struct {
 	Prompt uint32 // tokens
 }
 
-// Sink is told what was read.
-type Sink interface {
+// sink is told what was read.
+type sink interface {
 	Step(s *Step)
 	Request(r *Request)
 }
@@ -65,7 +65,7 @@ const (
 
 // Conn is one direction of a connection between an API server and an engine.
 type Conn struct {
-	sink    Sink
+	sink    sink
 	frames  frames
 	ts      uint64
 	asked   bool // the frame before tells that a request follows
@@ -76,7 +76,7 @@ type Conn struct {
 }
 
 // New makes a connection.
-func New(sink Sink) *Conn { return &Conn{sink: sink} }
+func New(sink sink) *Conn { return &Conn{sink: sink} }
 
 // Strange reports whether nothing that was sent is understood: it is no connection to an engine, or of an engine whose
 // messages have another shape.

@@ -10,11 +10,11 @@ type TokenSource string
 
 // The sources of token counts, from none to the best.
 const (
-	Unknown  TokenSource = ""
-	Chunks   TokenSource = "chunks"  // counted: parts of a streamed answer that carry content; a lower bound of tokens
-	Timings  TokenSource = "timings" // llama.cpp's and Ollama's own account
-	Usage    TokenSource = "usage"   // the account in the answer
-	maxField             = 128
+	tokensUnknown TokenSource = ""
+	Chunks        TokenSource = "chunks"  // counted: parts of a streamed answer that carry content; a lower bound of tokens
+	Timings       TokenSource = "timings" // llama.cpp's and Ollama's own account
+	Usage         TokenSource = "usage"   // the account in the answer
+	maxField                  = 128
 )
 
 // frame takes one part of a streamed answer: a JSON object that may be cut off. It reports whether it carries content.

@@ -17,15 +17,15 @@ const (
 	maxPending = 64       // requests of one connection that have no answer yet
 )
 
-// Outcome says how an exchange ended.
-type Outcome string
+// outcome says how an exchange ended.
+type outcome string
 
 // The outcomes.
 const (
-	Open      Outcome = "open"      // it goes on
-	Complete  Outcome = "complete"  // the answer was sent to its end
-	Aborted   Outcome = "aborted"   // the connection ended before the answer did: the client has left, or the server gave up
-	Unbounded Outcome = "unbounded" // the answer ended somewhere in bytes that were not seen
+	Open      outcome = "open"      // it goes on
+	Complete  outcome = "complete"  // the answer was sent to its end
+	Aborted   outcome = "aborted"   // the connection ended before the answer did: the client has left, or the server gave up
+	unbounded outcome = "unbounded" // the answer ended somewhere in bytes that were not seen
 )
 
 // Exchange is one request and its answer. Times are in ns on the clock of the transfers; 0: it did not come to this,
@@ -43,7 +43,7 @@ type Exchange struct {
 	ID         string // that the server gave to the answer
 	Trace      string // traceparent, as the request had it
 	Status     uint16 // 0: no answer
-	Outcome    Outcome
+	Outcome    outcome
 
 	AskedStream  bool
 	Streamed     bool // the answer is a stream of parts
@@ -60,8 +60,8 @@ type Exchange struct {
 	Mark uint64
 }
 
-// Sink is told what happens.
-type Sink interface {
+// sink is told what happens.
+type sink interface {
 	// Begin is called when a request's header has been read.
 	Begin(x *Exchange)
 	// Wrote is called for a transfer with so many parts that carry content.
@@ -72,7 +72,7 @@ type Sink interface {
 
 // Conn is one connection.
 type Conn struct {
-	sink    Sink
+	sink    sink
 	in      message
 	out     message
 	asking  *Exchange   // whose body is being read
@@ -93,7 +93,7 @@ type Transfer struct {
 }
 
 // New makes a connection.
-func New(sink Sink) *Conn {
+func New(sink sink) *Conn {
 	c := &Conn{sink: sink}
 	c.in.conn, c.out.conn, c.out.answer = c, c, true
 	return c
@@ -116,7 +116,7 @@ func (c *Conn) Sent(t Transfer) {
 	c.now, c.tid, c.frames = t.TS, t.TID, 0
 	if bytes.HasPrefix(t.Head, []byte("HTTP/1.")) && (c.out.lost || c.out.phase == bodyToEnd) {
 		if c.writing != nil {
-			c.finish(c.writing, Unbounded)
+			c.finish(c.writing, unbounded)
 		}
 		c.out.reset()
 	}
@@ -166,10 +166,10 @@ func (c *Conn) Closed(ts uint64) {
 // Lost is called where bytes of the connection have not been seen: what goes on has no end that is known.
 func (c *Conn) Lost() {
 	if c.writing != nil {
-		c.finish(c.writing, Unbounded)
+		c.finish(c.writing, unbounded)
 	}
 	for _, x := range append([]*Exchange(nil), c.pending...) {
-		c.finish(x, Unbounded)
+		c.finish(x, unbounded)
 	}
 	c.in.reset()
 	c.out.reset()
@@ -177,12 +177,12 @@ func (c *Conn) Lost() {
 }
 
 // finish ends an exchange.
-func (c *Conn) finish(x *Exchange, how Outcome) {
+func (c *Conn) finish(x *Exchange, how outcome) {
 	if x.Outcome != Open {
 		return
 	}
 	x.Outcome, x.End = how, c.now
-	if x.TokenSource == Unknown && x.Frames > 0 {
+	if x.TokenSource == tokensUnknown && x.Frames > 0 {
 		x.OutputTokens, x.TokenSource = x.Frames, Chunks
 	}
 	if c.asking == x {
@@ -219,7 +219,7 @@ func (c *Conn) requested(h *header) {
 		Trace:    printable(h.trace),
 	}
 	if len(c.pending) >= maxPending {
-		c.finish(c.pending[0], Unbounded)
+		c.finish(c.pending[0], unbounded)
 	}
 	c.pending = append(c.pending, x)
 	c.asking = x
@@ -232,7 +232,7 @@ func (c *Conn) answered(h *header) bool {
 		return false
 	}
 	if c.writing != nil {
-		c.finish(c.writing, Unbounded)
+		c.finish(c.writing, unbounded)
 	}
 	if len(c.pending) == 0 {
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Name is what the source is called in status and reports.
-const Name = "host pressure"
+// sourceName is what the source is called in status and reports.
+const sourceName = "host pressure"
 
 const (
 	defaultInterval = time.Second
@@ -97,7 +97,7 @@ func (s *Source) run() {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return Name }
+func (s *Source) Name() string { return sourceName }
 
 // Follow takes the first sample of a target when its first process comes.
 func (s *Source) Follow(p *proc.Process) error {
@@ -211,7 +211,7 @@ func (s *Source) Pressure(pid uint32, from, to uint64) []recording.Pressure {
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := recording.Source{Name: Name, State: "waiting", Detail: "no process is followed"}
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no process is followed"}
 	for _, r := range s.roots {
 		if len(r.samples) > 0 {
 			state.State, state.Detail = "running", fmt.Sprintf(

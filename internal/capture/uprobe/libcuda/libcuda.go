@@ -31,8 +31,8 @@ var ErrNone = errors.New("it maps no CUDA driver that can be probed")
 // Is reports whether a file of this name is the driver's library.
 func Is(base string) bool { return cuda.IsDriverFile(base) }
 
-// Named returns whether an exported name is one of functions, with or without a version and a per-thread suffix.
-func Named(name string, functions []string) bool {
+// named returns whether an exported name is one of functions, with or without a version and a per-thread suffix.
+func named(name string, functions []string) bool {
 	base, _, _ := strings.Cut(name, "_")
 	switch strings.TrimPrefix(name, base) {
 	case "", "_v2", "_v3", "_ptsz", "_ptds", "_v2_ptsz", "_v2_ptds":
@@ -113,7 +113,7 @@ func sitesIn(file *os.File, functions []string, most int) ([]uprobe.Site, error)
 	}
 	var sites []uprobe.Site
 	for _, fn := range all {
-		if !Named(fn.Name, functions) || fn.Indirect || len(sites) == most {
+		if !named(fn.Name, functions) || fn.Indirect || len(sites) == most {
 			continue
 		}
 		at := uprobe.Choose(fn.Code, fn.Addr, lib.Machine)
