@@ -77,7 +77,7 @@ test-kernels: ## the tests on Linux 5.15, 6.1 and 6.12, x86-64 and arm64, in vir
 test-torch: ## PyTorch from PyPI on the CPU under the daemon: stacks, names, memory (root; downloads 3 GB)
 	@scripts/test-torch.sh
 
-test-judges: ## HolisticTraceAnalysis, Perfetto's schema, DuckDB, pyarrow, pandas, polars, Spark and Nsight Systems as judges (downloads 1 GB)
+test-judges: ## HolisticTraceAnalysis, Perfetto's schema, DuckDB, pyarrow, pandas, polars, ClickHouse, Spark and Nsight Systems as judges (downloads 1 GB)
 	@scripts/test-judges.sh
 
 lint: ## gofumpt, go vet, golangci-lint, shellcheck
