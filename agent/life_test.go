@@ -257,7 +257,6 @@ func TestThreads(t *testing.T) {
 	for _, n := range []int{1, 8, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			script := fmt.Sprintf(
-
 				"repeat 8 { stream-new nonblocking }; launch 1; h2d 256 async pinned stream=3; sync; wait; thread %d { repeat 100 { launch 2 kernel=k_us2 stream=1; launch 1 kernel=m_us1 stream=2 ex; ssync stream=1; h2d 256 async pinned stream=3 } }; sync; wait",
 				n,
 			)

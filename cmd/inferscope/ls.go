@@ -51,10 +51,12 @@ func (g *global) ls(path string, asJSON bool) error {
 	}
 	d := &document.Document{Title: "Tables of " + format.Clean(path)}
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Table",
-			0,
-		), document.Right("Rows", 0), document.Right("Bytes", 0), document.Right("Bytes/row", 0), document.Right("Files", 1), document.Left("What", 2),
+		document.Left("Table", 0),
+		document.Right("Rows", 0),
+		document.Right("Bytes", 0),
+		document.Right("Bytes/row", 0),
+		document.Right("Files", 1),
+		document.Left("What", 2),
 	}}
 	for _, table := range in.Tables {
 		t.Rows = append(t.Rows, lsRow(&table))

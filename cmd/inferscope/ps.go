@@ -76,10 +76,11 @@ func (g *global) gpuUsers(ctx context.Context) ([]api.Candidate, error) {
 
 func candidateTable(found []api.Candidate) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"pid",
-			0,
-		), document.Left("Process", 0), document.Left("Role", 3), document.Left("GPUs", 2), document.Left("Watched", 0),
+		document.Right("pid", 0),
+		document.Left("Process", 0),
+		document.Left("Role", 3),
+		document.Left("GPUs", 2),
+		document.Left("Watched", 0),
 		document.Left("Pod", 2), document.Right("uid", 4), document.Left("Command", 1),
 	}}
 	pods, roles := false, false

@@ -164,10 +164,11 @@ func sourceTable(s *api.Status) *document.Table {
 // agentTable shows what records the GPU activity of each process.
 func agentTable(agents []recording.AgentStatus) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"pid",
-			0,
-		), document.Left("State", 0), document.Right("Kernels", 0), document.Right("Windows", 0), document.Right("Dropped", 0),
+		document.Right("pid", 0),
+		document.Left("State", 0),
+		document.Right("Kernels", 0),
+		document.Right("Windows", 0),
+		document.Right("Dropped", 0),
 		document.Right("Stopped", 0), document.Left("CUPTI", 1),
 	}}
 	for i := range agents {

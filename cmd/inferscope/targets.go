@@ -57,14 +57,17 @@ func (g *global) targets(cmd *cobra.Command, asJSON bool) error {
 
 func targetTable(targets []api.Target) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"pid",
-			0,
-		), document.Left("Process", 0), document.Left("State", 0), document.Left("GPUs", 2), document.Left("Pod", 2), document.Left("Image", 5),
-		document.Right(
-			"Watched",
-			4,
-		), document.Right("Processes", 3), document.Left("Roles", 3), document.Right("uid", 6), document.Left("Command", 1),
+		document.Right("pid", 0),
+		document.Left("Process", 0),
+		document.Left("State", 0),
+		document.Left("GPUs", 2),
+		document.Left("Pod", 2),
+		document.Left("Image", 5),
+		document.Right("Watched", 4),
+		document.Right("Processes", 3),
+		document.Left("Roles", 3),
+		document.Right("uid", 6),
+		document.Left("Command", 1),
 	}}
 	gpus, pods, images, roles := false, false, false, false
 	for i := range targets {

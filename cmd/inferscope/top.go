@@ -302,14 +302,15 @@ func (s *snapshot) show(m *report.Model, err error) {
 // topTable is the table of --once.
 func topTable(targets []topTarget) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"pid",
-			0,
-		), document.Left("Process", 0), document.Right("GPU busy", 0), document.Left("Most time", 0), document.Right("Share", 0),
-		document.Right(
-			"Iterations/s",
-			1,
-		), document.Right("Cost", 1), document.Left("Pod", 3), document.Left("Change first", 2),
+		document.Right("pid", 0),
+		document.Left("Process", 0),
+		document.Right("GPU busy", 0),
+		document.Left("Most time", 0),
+		document.Right("Share", 0),
+		document.Right("Iterations/s", 1),
+		document.Right("Cost", 1),
+		document.Left("Pod", 3),
+		document.Left("Change first", 2),
 	}}
 	for i := range targets {
 		c := targets[i].cells()

@@ -33,9 +33,11 @@ func some(m *topModel, targets int) *snapshot {
 	for i := range targets {
 		cost := float64(i) / 100
 		s.Targets = append(s.Targets, topTarget{
-			PID: uint32(
-				100 + i,
-			), Comm: fmt.Sprintf("a-program-with-a-long-name-%d", i), Cmdline: "python infer.py", State: api.Watching, Cost: &cost,
+			PID:     uint32(100 + i),
+			Comm:    fmt.Sprintf("a-program-with-a-long-name-%d", i),
+			Cmdline: "python infer.py",
+			State:   api.Watching,
+			Cost:    &cost,
 			Now: &report.Glance{
 				Recorded:  true,
 				Busy:      float64(i) / float64(targets),

@@ -69,7 +69,6 @@ func onlyKey(name string) string  { return "=" + name }
 func Table(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(
-
 		"| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n|---|---|---|---|---|---|\n",
 	)
 	for _, r := range Rows() {

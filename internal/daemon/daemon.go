@@ -213,7 +213,6 @@ func (d *Daemon) within(bound time.Duration, end func() error) error {
 	case <-time.After(bound):
 		d.left = true
 		d.log.Warn(
-
 			"not everything is in order after the time that a stop may take: the kernel does the rest when this process is gone, and the targets go on",
 			zap.Duration("after", bound),
 		)
@@ -254,7 +253,6 @@ const patience = 2 * time.Second
 func (d *Daemon) detach() error {
 	slow := time.AfterFunc(patience, func() {
 		d.log.Info(
-
 			"still taking the probes off: with perf events the kernel takes up to a minute; the targets go on meanwhile",
 		)
 	})

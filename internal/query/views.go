@@ -146,7 +146,6 @@ func base(table, root string, files []string) string {
 			list = append(list, text(f))
 		}
 		from = fmt.Sprintf(
-
 			"SELECT CAST(split_part(substr(filename, %d), '/', 1) AS BIGINT) AS n, * EXCLUDE (filename) FROM read_parquet([%s], filename=true, union_by_name=true)",
 			len([]rune(root))+2,
 			strings.Join(list, ", "),

@@ -197,7 +197,6 @@ func latencyText(m *Model) string {
 	}
 	if t := it.Turn; t != nil {
 		s += fmt.Sprintf(
-
 			"; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)",
 			t.Of,
 			format.Span(t.P50),

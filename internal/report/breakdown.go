@@ -41,10 +41,11 @@ func breakdownTitle(m *Model) string {
 func peopleTable(m *Model, ascii bool) *document.Table {
 	b := &m.Diagnosis.Breakdown
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Part",
-			0,
-		), document.Right("Time", 0), document.Right("Per iteration", 0), document.Right("Share", 0), document.Left("", 1),
+		document.Left("Part", 0),
+		document.Right("Time", 0),
+		document.Right("Per iteration", 0),
+		document.Right("Share", 0),
+		document.Left("", 1),
 	}}
 	each, ok := perIteration(m)
 	draw := newPen(ascii)

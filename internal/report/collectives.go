@@ -27,14 +27,16 @@ func addCollectives(d *document.Document, m *Model) {
 
 func addOperations(d *document.Document, s *collectives.Summary) {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"Process",
-			0,
-		), document.Left("Communicator", 1), document.Right("Ranks", 1), document.Left("Operation", 0), document.Left("Type", 2),
-		document.Right(
-			"Calls",
-			0,
-		), document.Right("Bytes", 0), document.Right("Each", 1), document.Right("In calls", 2), document.Right("GPU time", 1),
+		document.Right("Process", 0),
+		document.Left("Communicator", 1),
+		document.Right("Ranks", 1),
+		document.Left("Operation", 0),
+		document.Left("Type", 2),
+		document.Right("Calls", 0),
+		document.Right("Bytes", 0),
+		document.Right("Each", 1),
+		document.Right("In calls", 2),
+		document.Right("GPU time", 1),
 		document.Right("Algorithm bandwidth", 1), document.Right("Bus bandwidth", 0),
 	}}
 	rows := 0
@@ -57,9 +59,11 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 }
 
 func operationRow(t *document.Table, c *collectives.Communicator, o *collectives.Operation) {
-	ranks, each, kernel, algorithm, bus := format.Nothing, format.Size(
-		o.Smallest,
-	), format.Nothing, format.Nothing, format.Nothing
+	ranks, each, kernel, algorithm, bus := format.Nothing,
+		format.Size(o.Smallest),
+		format.Nothing,
+		format.Nothing,
+		format.Nothing
 	if c.Ranks > 0 {
 		ranks = fmt.Sprint(c.Ranks)
 	}
@@ -93,10 +97,10 @@ func bandwidth(bytesPerSecond float64) string { return format.Size(uint64(bytesP
 // addRanks says who came late to collectives.
 func addRanks(d *document.Document, s *collectives.Skew) {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"Process",
-			0,
-		), document.Right("GPU", 0), document.Right("Came last", 0), document.Right("Waited", 0),
+		document.Right("Process", 0),
+		document.Right("GPU", 0),
+		document.Right("Came last", 0),
+		document.Right("Waited", 0),
 		document.Right("Behind the first p50", 1), document.Right("p99", 1),
 	}}
 	for _, r := range s.Ranks {

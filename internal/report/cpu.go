@@ -38,10 +38,14 @@ func addCPU(d *document.Document, m *Model, rows int, ascii bool) {
 
 func stateTable(m *Model, rows int, ascii bool) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Thread",
-			0,
-		), document.Right("tid", 1), document.Right("pid", 2), document.Left("State", 0), document.Right("Running", 5), document.Right("Ready", 3), document.Right("Blocked", 4), document.Left("Mostly", 0),
+		document.Left("Thread", 0),
+		document.Right("tid", 1),
+		document.Right("pid", 2),
+		document.Left("State", 0),
+		document.Right("Running", 5),
+		document.Right("Ready", 3),
+		document.Right("Blocked", 4),
+		document.Left("Mostly", 0),
 	}}
 	if !m.CPU.Scheduled {
 		return t

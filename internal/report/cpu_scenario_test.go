@@ -201,9 +201,10 @@ func gilFight() *calltest.Builder {
 	)
 	take := func(f ...recording.Frame) uint64 {
 		return b.Stack(append([]recording.Frame{
-			recordtest.Kernel(
-				"futex_wait",
-			), native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), native("_PyEval_EvalFrameDefault", "python3.12"),
+			recordtest.Kernel("futex_wait"),
+			native("pthread_cond_timedwait", "libc.so.6"),
+			native("take_gil", "python3.12"),
+			native("_PyEval_EvalFrameDefault", "python3.12"),
 		}, f...)...)
 	}
 	mine, other := take(infer(36)), take(python("encode", "/app/metrics.py", 77))

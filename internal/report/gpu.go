@@ -31,7 +31,6 @@ func gpuScope(m *Model) string {
 		return "GPU activity was recorded all the time."
 	}
 	return fmt.Sprintf(
-
 		"GPU activity was recorded in windows: %s of the %s. What is said of the GPU is about these windows, and nothing is scaled up; calls that can wait (synchronisation, copies, allocation, graph launches) were recorded all the time.",
 		format.Span(m.GPU.Activity.Time),
 		format.Span(m.Summary.Window.Length),
@@ -391,7 +390,6 @@ func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 			loss.Loss{
 				Count: 1,
 				Detail: fmt.Sprintf(
-
 					"the error is %s or more, and the margin %s: take %s as the uncertainty of every launch latency and gap",
 					format.Span(c.Error),
 					format.Span(m.Margin),

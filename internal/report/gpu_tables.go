@@ -12,14 +12,17 @@ import (
 
 func deviceTable(m *Model) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"GPU",
-			0,
-		), document.Right("pid", 2), document.Right("Busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 1),
-		document.Right(
-			"At once",
-			3,
-		), document.Right("Streams", 2), document.Right("Gaps", 4), document.Right("Longest gap", 4), document.Right("Recorded", 0),
+		document.Left("GPU", 0),
+		document.Right("pid", 2),
+		document.Right("Busy", 0),
+		document.Right("Kernels", 0),
+		document.Right("Copies", 0),
+		document.Right("Memsets", 1),
+		document.Right("At once", 3),
+		document.Right("Streams", 2),
+		document.Right("Gaps", 4),
+		document.Right("Longest gap", 4),
+		document.Right("Recorded", 0),
 	}}
 	split, lost := false, false
 	for i := range m.GPU.Devices {
@@ -102,14 +105,17 @@ func ofBusy(b *gpu.Busy, n uint64) string {
 
 func kernelTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Kernel",
-			0,
-		), document.Right("Runs", 0), document.Right("Total", 0), document.Right("Of busy", 0), document.Right("Mean", 0), document.Right("Min", 3), document.Right("Max", 2),
-		document.Left(
-			"Grid",
-			4,
-		), document.Left("Block", 4), document.Right("Registers", 5), document.Left("Launched by", 1),
+		document.Left("Kernel", 0),
+		document.Right("Runs", 0),
+		document.Right("Total", 0),
+		document.Right("Of busy", 0),
+		document.Right("Mean", 0),
+		document.Right("Min", 3),
+		document.Right("Max", 2),
+		document.Left("Grid", 4),
+		document.Left("Block", 4),
+		document.Right("Registers", 5),
+		document.Left("Launched by", 1),
 	}}
 	k := &m.GPU.Kernels
 	for i := range k.Rows[:min(len(k.Rows), rows)] {
@@ -205,14 +211,17 @@ func rests(c *gpu.Coverage) string {
 
 func gpuCopyTable(m *Model) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Direction",
-			0,
-		), document.Left("From", 0), document.Left("To", 0), document.Left("Call", 3), document.Right("Copies", 0), document.Right("Bytes", 0), document.Right("Time", 0),
-		document.Right(
-			"Longest",
-			4,
-		), document.Right("Bandwidth", 0), document.Right("Each", 5), document.Right("No kernel", 1),
+		document.Left("Direction", 0),
+		document.Left("From", 0),
+		document.Left("To", 0),
+		document.Left("Call", 3),
+		document.Right("Copies", 0),
+		document.Right("Bytes", 0),
+		document.Right("Time", 0),
+		document.Right("Longest", 4),
+		document.Right("Bandwidth", 0),
+		document.Right("Each", 5),
+		document.Right("No kernel", 1),
 	}}
 	for i := range m.GPU.Copies {
 		c := &m.GPU.Copies[i]
@@ -239,7 +248,6 @@ func gpuCopyTable(m *Model) *document.Table {
 	}
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(
-
 			"Time on the GPU. Bandwidth is bytes over the time in which such a copy ran, each what one copy gets; no kernel is the share of the time in which no kernel ran beside it.",
 			rests(&m.GPU.Copies[0].Coverage),
 		)
@@ -256,10 +264,14 @@ func speed(bytesPerSecond float64) string {
 
 func gpuStreamTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"Stream",
-			0,
-		), document.Right("pid", 1), document.Right("GPU", 2), document.Right("Busy", 0), document.Right("Of busy", 0), document.Right("Kernels", 0), document.Right("Copies", 0), document.Right("Memsets", 3),
+		document.Right("Stream", 0),
+		document.Right("pid", 1),
+		document.Right("GPU", 2),
+		document.Right("Busy", 0),
+		document.Right("Of busy", 0),
+		document.Right("Kernels", 0),
+		document.Right("Copies", 0),
+		document.Right("Memsets", 3),
 	}}
 	list := m.GPU.Streams
 	for i := range list[:min(len(list), rows)] {
@@ -290,10 +302,14 @@ const maxAwaited = 44
 
 func syncTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Thread",
-			0,
-		), document.Left("Call", 4), document.Left("For", 2), document.Right("Times", 0), document.Right("Waited", 0), document.Right("Longest", 1), document.Right("At once", 3), document.Left("Mostly for", 0),
+		document.Left("Thread", 0),
+		document.Left("Call", 4),
+		document.Left("For", 2),
+		document.Right("Times", 0),
+		document.Right("Waited", 0),
+		document.Right("Longest", 1),
+		document.Right("At once", 3),
+		document.Left("Mostly for", 0),
 	}}
 	list := m.GPU.Syncs
 	for i := range list[:min(len(list), rows)] {

@@ -25,10 +25,10 @@ func htmlInput(m *Model) html.Input {
 	v := verdict(&m.Diagnosis)
 	in := html.Input{
 		Title: "InferScope: " + m.Target.name(), Version: format.Clean(m.Version), Verdict: v.Text, Mood: mood(v.Mood),
-		Headline: format.CleanText(
-			m.Diagnosis.Headline,
-		), Notes: append([]string{}, reasons(&m.Diagnosis)...), Facts: []html.Fact{},
-		Heading: findingsTitle(m), Went: breakdownTitle(m),
+		Headline: format.CleanText(m.Diagnosis.Headline),
+		Notes:    append([]string{}, reasons(&m.Diagnosis)...),
+		Facts:    []html.Fact{},
+		Heading:  findingsTitle(m), Went: breakdownTitle(m),
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
 		WhatIf:   htmlWhatIf(m),
 		Timeline: m.result.Timeline, Threads: m.result.Threads, Walk: m.result.Walk,

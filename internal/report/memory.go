@@ -232,14 +232,15 @@ func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string 
 
 func siteTable(dev *memory.Device, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Allocated by",
-			0,
-		), document.Right("Live", 0), document.Right("±", 2), document.Right("Blocks", 1), document.Right("At the peak", 3),
-		document.Right(
-			"Allocated",
-			0,
-		), document.Right("Allocations", 1), document.Right("Lifetime", 2), document.Left("Kind", 3),
+		document.Left("Allocated by", 0),
+		document.Right("Live", 0),
+		document.Right("±", 2),
+		document.Right("Blocks", 1),
+		document.Right("At the peak", 3),
+		document.Right("Allocated", 0),
+		document.Right("Allocations", 1),
+		document.Right("Lifetime", 2),
+		document.Left("Kind", 3),
 	}}
 	for i := range dev.Sites[:min(len(dev.Sites), rows)] {
 		s := &dev.Sites[i]
@@ -262,7 +263,6 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(
 			fmt.Sprintf(
-
 				"Estimated from %s that chance chose by their bytes; ± is one standard error of what is live. Totals above are exact.",
 				format.Plural(dev.Samples, "allocation", "allocations"),
 			),

@@ -123,7 +123,6 @@ func throughputText(s *requests.Summary) string {
 	}
 	if s.TokensCounted > 0 {
 		text += fmt.Sprintf(
-
 			"; of %s only the parts of the stream were counted, which is a lower bound: ask for usage (stream_options.include_usage)",
 			format.Plural(s.TokensCounted, "request", "requests"),
 		)
@@ -167,7 +166,6 @@ func stallText(s *requests.Stalls) string {
 		format.Percent(s.Share), format.Plural(s.Stalls, "gap", "gaps"), format.Count(s.Gaps), format.Span(s.Threshold))
 	if s.ByPrefill >= notedPrefill && s.ByPrefill > 2*s.Chance {
 		text += fmt.Sprintf(
-
 			"; in %s of that another request got its first token at the end of the gap (%s of usual gaps): its prefill ran in between. Chunked prefill makes such gaps shorter",
 			format.Percent(s.ByPrefill),
 			format.Percent(s.Chance),
@@ -178,14 +176,15 @@ func stallText(s *requests.Stalls) string {
 
 func groupTable(s *requests.Summary, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Route",
-			0,
-		), document.Left("Model", 2), document.Right("Requests", 0), document.Right("TTFT p50", 0), document.Right("p99", 1),
-		document.Right(
-			"TPOT p50",
-			0,
-		), document.Right("p99", 1), document.Right("Latency p50", 0), document.Right("p99", 1),
+		document.Left("Route", 0),
+		document.Left("Model", 2),
+		document.Right("Requests", 0),
+		document.Right("TTFT p50", 0),
+		document.Right("p99", 1),
+		document.Right("TPOT p50", 0),
+		document.Right("p99", 1),
+		document.Right("Latency p50", 0),
+		document.Right("p99", 1),
 	}}
 	for _, g := range s.Groups[:min(len(s.Groups), rows)] {
 		cells := []string{format.Clean(g.Route), format.Clean(g.Model), format.Count(g.Count)}
@@ -235,7 +234,6 @@ func tailTable(tail *requests.Tail) *document.Table {
 	row("After the last token", usual.Phases.Finish, slow.Phases.Finish)
 	row("All", usual.Latency, slow.Latency)
 	t.Note = fmt.Sprintf(
-
 		"Of %s that were streamed. The slow one has %s output tokens, the usual one %s; %d and %d others were in progress when they arrived.",
 		format.Plural(
 			tail.Of,
@@ -255,14 +253,17 @@ func tailTable(tail *requests.Tail) *document.Table {
 
 func slowTable(s *requests.Summary, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Right(
-			"Latency",
-			0,
-		), document.Right("First token", 0), document.Right("Per token", 0), document.Right("Longest gap", 2), document.Right("In", 1), document.Right("Out", 0),
-		document.Right(
-			"Others",
-			2,
-		), document.Right("GPU", 1), document.Left("Result", 0), document.Left("Route", 3), document.Left("Id", 2),
+		document.Right("Latency", 0),
+		document.Right("First token", 0),
+		document.Right("Per token", 0),
+		document.Right("Longest gap", 2),
+		document.Right("In", 1),
+		document.Right("Out", 0),
+		document.Right("Others", 2),
+		document.Right("GPU", 1),
+		document.Left("Result", 0),
+		document.Left("Route", 3),
+		document.Left("Id", 2),
 	}}
 	gpu := false
 	for i := range s.Slow[:min(len(s.Slow), rows)] {

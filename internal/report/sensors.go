@@ -15,14 +15,17 @@ func addSensors(d *document.Document, m *Model) {
 		return
 	}
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"GPU",
-			0,
-		), document.Right("Power", 0), document.Right("Peak", 3), document.Right("Limit", 2), document.Right("Energy", 1), document.Right("Per iteration", 1),
-		document.Right(
-			"Max °C",
-			3,
-		), document.Right("SM clock busy", 0), document.Right("Can", 2), document.Right("Utilization", 1), document.Right("Memory used", 2),
+		document.Left("GPU", 0),
+		document.Right("Power", 0),
+		document.Right("Peak", 3),
+		document.Right("Limit", 2),
+		document.Right("Energy", 1),
+		document.Right("Per iteration", 1),
+		document.Right("Max °C", 3),
+		document.Right("SM clock busy", 0),
+		document.Right("Can", 2),
+		document.Right("Utilization", 1),
+		document.Right("Memory used", 2),
 	}}
 	var lines document.Bullets
 	iterations := false

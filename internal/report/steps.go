@@ -38,14 +38,16 @@ func stepsText(m *Model) string {
 // stepsTable is a row for each kind of iterations.
 func stepsTable(list []diagnose.StepKind) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"A step is",
-			0,
-		), document.Right("Steps", 0), document.Right("Time", 0), document.Right("Share", 0), document.Right("p50", 0),
-		document.Right(
-			"p99",
-			0,
-		), document.Right("Launches", 0), document.Right("Graphs", 0), document.Right("GPU works", 0), document.Left("", 1),
+		document.Left("A step is", 0),
+		document.Right("Steps", 0),
+		document.Right("Time", 0),
+		document.Right("Share", 0),
+		document.Right("p50", 0),
+		document.Right("p99", 0),
+		document.Right("Launches", 0),
+		document.Right("Graphs", 0),
+		document.Right("GPU works", 0),
+		document.Left("", 1),
 	}}
 	for i := range list {
 		k := &list[i]

@@ -23,10 +23,11 @@ func addTables(d *document.Document, m *Model, rows int) {
 
 func functionTable(s *summary.Summary, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Function",
-			0,
-		), document.Right("Calls", 0), document.Right("Total", 0), document.Right("p50", 0), document.Right("p99", 5),
+		document.Left("Function", 0),
+		document.Right("Calls", 0),
+		document.Right("Total", 0),
+		document.Right("p50", 0),
+		document.Right("p99", 5),
 		document.Right("Max", 2), document.Right("Bytes", 3), document.Right("Errors", 1), document.Right("Of wall", 0),
 	}}
 	errors := false
@@ -165,14 +166,14 @@ func more(n, rows int, one, many string) string {
 
 func copyTable(list []summary.Copy) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Direction",
-			0,
-		), document.Left("Call", 0), document.Right("Copies", 0), document.Right("Bytes", 0),
-		document.Right(
-			"Average",
-			1,
-		), document.Right("Time in calls", 0), document.Right("Longest", 2), document.Right("Bandwidth", 0),
+		document.Left("Direction", 0),
+		document.Left("Call", 0),
+		document.Right("Copies", 0),
+		document.Right("Bytes", 0),
+		document.Right("Average", 1),
+		document.Right("Time in calls", 0),
+		document.Right("Longest", 2),
+		document.Right("Bandwidth", 0),
 	}}
 	for _, c := range list {
 		call, bandwidth, average := "sync", format.Nothing, format.Nothing
@@ -212,10 +213,12 @@ func directionName(d cuda.Direction) string {
 
 func memoryTable(m *summary.Memory) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Memory",
-			0,
-		), document.Right("Allocations", 0), document.Right("Failed", 1), document.Right("Bytes", 0), document.Right("Not freed", 0), document.Right("Time", 0),
+		document.Left("Memory", 0),
+		document.Right("Allocations", 0),
+		document.Right("Failed", 1),
+		document.Right("Bytes", 0),
+		document.Right("Not freed", 0),
+		document.Right("Time", 0),
 	}}
 	for _, k := range m.Kinds {
 		t.Row(
@@ -242,7 +245,6 @@ func memoryTable(m *summary.Memory) *document.Table {
 	}
 	if m.Skipped > 0 {
 		t.Note = fmt.Sprintf(
-
 			"%s took %s. %s were so frequent that they were only counted: bytes and times are scaled by those that were recorded, and what stays allocated is not known.",
 			format.Plural(m.Frees, "free", "frees"),
 			format.Span(m.FreeTime),
@@ -260,10 +262,12 @@ func memoryTable(m *summary.Memory) *document.Table {
 
 func shapeTable(l *summary.Launches) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Grid",
-			0,
-		), document.Left("Block", 0), document.Right("Dynamic shared", 1), document.Right("Kernels", 0), document.Right("Launches", 0), document.Right("Of launches", 0),
+		document.Left("Grid", 0),
+		document.Left("Block", 0),
+		document.Right("Dynamic shared", 1),
+		document.Right("Kernels", 0),
+		document.Right("Launches", 0),
+		document.Right("Of launches", 0),
 	}}
 	for _, s := range l.Shapes {
 		t.Row(

@@ -16,14 +16,15 @@ func severalProcesses(m *Model) bool { return len(m.Summary.Processes) > 1 }
 
 func threadTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Thread",
-			0,
-		), document.Right("tid", 1), document.Right("pid", 0), document.Right("Operations", 0), document.Right("Launches", 2),
-		document.Right(
-			"Time in calls",
-			0,
-		), document.Right("Of wall", 3), document.Right("In sync", 0), document.Right("Sync of wall", 4),
+		document.Left("Thread", 0),
+		document.Right("tid", 1),
+		document.Right("pid", 0),
+		document.Right("Operations", 0),
+		document.Right("Launches", 2),
+		document.Right("Time in calls", 0),
+		document.Right("Of wall", 3),
+		document.Right("In sync", 0),
+		document.Right("Sync of wall", 4),
 	}}
 	list := m.Summary.Threads
 	for _, th := range list[:min(len(list), rows)] {
@@ -52,14 +53,15 @@ func threadTable(m *Model, rows int) *document.Table {
 
 func streamTable(m *Model, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Stream",
-			0,
-		), document.Right("pid", 0), document.Right("Operations", 1), document.Right("Kernels", 0), document.Right("Graphs", 2),
-		document.Right(
-			"Copies",
-			0,
-		), document.Right("Copied", 0), document.Right("Syncs", 3), document.Right("In sync", 4),
+		document.Left("Stream", 0),
+		document.Right("pid", 0),
+		document.Right("Operations", 1),
+		document.Right("Kernels", 0),
+		document.Right("Graphs", 2),
+		document.Right("Copies", 0),
+		document.Right("Copied", 0),
+		document.Right("Syncs", 3),
+		document.Right("In sync", 4),
 	}}
 	list := m.Summary.Streams
 	for _, s := range list[:min(len(list), rows)] {
@@ -92,10 +94,12 @@ func streamName(s *summary.Stream) string {
 // processTable is left out where there is one process only: the head describes it.
 func processTable(m *Model) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Process",
-			0,
-		), document.Right("pid", 0), document.Right("Parent", 2), document.Right("Operations", 0), document.Left("State", 0), document.Left("Command", 1),
+		document.Left("Process", 0),
+		document.Right("pid", 0),
+		document.Right("Parent", 2),
+		document.Right("Operations", 0),
+		document.Left("State", 0),
+		document.Left("Command", 1),
 	}}
 	if !severalProcesses(m) {
 		return t
@@ -172,10 +176,13 @@ func processState(p *summary.Process, to uint64) string {
 // Probes says which libraries are probed, and at what kind of points.
 func Probes(list []summary.Library) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left(
-			"Library",
-			0,
-		), document.Left("Kind", 2), document.Right("Processes", 1), document.Right("Known", 3), document.Right("Probed", 0), document.Right("Cheap", 0), document.Left("Mode", 0),
+		document.Left("Library", 0),
+		document.Left("Kind", 2),
+		document.Right("Processes", 1),
+		document.Right("Known", 3),
+		document.Right("Probed", 0),
+		document.Right("Cheap", 0),
+		document.Left("Mode", 0),
 	}}
 	for _, l := range list {
 		t.Row(

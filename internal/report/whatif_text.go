@@ -29,7 +29,6 @@ func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 	d.AddTable("Functions, calls, copies and kernels, each by itself", marginalTable(a, rows))
 	d.Add(
 		document.Paragraph(
-
 			"Gains do not add up: what is the critical path after a change decides. A remedy that takes work off the path raises the throughput; a single request still takes that work's time.",
 		),
 	)

@@ -277,7 +277,6 @@ func reading(m *Model) document.Bullets {
 	b = append(
 		b,
 		fmt.Sprintf(
-
 			"Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.",
 			format.Span(m.Summary.Window.Observed),
 		),

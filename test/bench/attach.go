@@ -142,16 +142,14 @@ func (a *attaching) round(file *os.File, pid uint32) error {
 		return fmt.Errorf("%d of %d sites could not be probed: %w", len(failed), len(a.sites), failed[0])
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
-	a.on, a.off, a.sum = append(
-		a.on,
-		ms(attached.Sub(start)),
-	), append(
-		a.off,
-		ms(end.Sub(attached)),
-	), append(
-		a.sum,
-		ms(end.Sub(start)),
-	)
+	a.on, a.off, a.sum = append(a.on, ms(attached.Sub(start))),
+		append(
+			a.off,
+			ms(end.Sub(attached)),
+		), append(
+			a.sum,
+			ms(end.Sub(start)),
+		)
 	return nil
 }
 

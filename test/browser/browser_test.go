@@ -30,11 +30,11 @@ func TestPages(t *testing.T) {
 	}
 	pages := map[string]*recording.Recording{"pipeline": pipeline(500*ms, nil), "small": timelinetest.Eager.Make(1000)}
 	if os.Getenv("INFERSCOPE_BROWSER") == "all" {
-		pages["million"], pages["crowd"], pages["minute"] = timelinetest.Eager.Make(
-			1_000_000,
-		), timelinetest.Crowd.Make(
-			60_000,
-		), minute()
+		pages["million"],
+			pages["crowd"],
+			pages["minute"] = timelinetest.Eager.Make(1_000_000),
+			timelinetest.Crowd.Make(60_000),
+			minute()
 	} else {
 		pages["million"] = timelinetest.Eager.Make(100_000)
 	}

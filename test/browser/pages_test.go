@@ -80,7 +80,6 @@ func layers(n int) []timelinetest.Kernel {
 			},
 			timelinetest.Kernel{
 				Name: fmt.Sprintf(
-
 					"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_%d<float>, std::array<char*, 2>>(int, CUDAFunctor, std::array)",
 					i%5,
 				),

@@ -48,7 +48,6 @@ func start(t *testing.T) *runtime {
 	r.write(
 		"config.toml",
 		fmt.Sprintf(
-
 			"version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
 			filepath.Join(r.dir, "root"),
 			filepath.Join(r.dir, "state"),

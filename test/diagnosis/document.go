@@ -100,7 +100,6 @@ func diagnosisDocument(all []*verdict, asked int) string {
 func whatIfDocument(all []*predicted, asked int) string {
 	var b strings.Builder
 	b.WriteString(
-
 		"| planted cause | measured speed-up | within 10% | inside interval | error, median (worst) |\n|---|--:|--:|--:|--:|\n",
 	)
 	for _, g := range groupBy(all, func(v *predicted) string { return v.scenario.want }) {

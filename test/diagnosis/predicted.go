@@ -51,7 +51,6 @@ func (v *predicted) mark() string {
 func predictedTable(all []*predicted, asked int) string {
 	var b strings.Builder
 	b.WriteString(
-
 		"| # | program | change | predicted | interval | measured | of the pairs | error | replay | cross-check | not explained | pace while recorded | tries | recording | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n",
 	)
 	for _, v := range all {

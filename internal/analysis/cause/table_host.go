@@ -18,7 +18,6 @@ func hostRows(cpus int) []Cause {
 					inPyTorch,
 					"Read ahead in workers, so that the GPU never waits for a file",
 					fmt.Sprintf(
-
 						"loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    persistent_workers=True)",
 						min(8, cpus),
 					),
@@ -83,7 +82,6 @@ func cpuRows(cpus int) []Cause {
 					inPyTorch,
 					"Run fewer threads: by default each library starts one for each CPU of the host, in each process",
 					fmt.Sprintf(
-
 						"OMP_NUM_THREADS=%d MKL_NUM_THREADS=%d TOKENIZERS_PARALLELISM=false python infer.py\n# or: torch.set_num_threads(%d); torch.set_num_interop_threads(1)",
 						half,
 						half,

@@ -104,7 +104,6 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 
 					"Prepare the next batch while the GPU works on this one: a DataLoader with workers does that for you",
 					fmt.Sprintf(
-
 						"loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=2,\n                    pin_memory=True, persistent_workers=True)",
 						min(4, cpus),
 					),

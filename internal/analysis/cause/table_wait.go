@@ -15,7 +15,6 @@ func waitRows(cpus int) []Cause {
 					inPyTorch,
 					"Give the loader more workers, and let each be more than one batch ahead",
 					fmt.Sprintf(
-
 						"loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=4,\n                    pin_memory=True, persistent_workers=True)",
 						min(8, cpus),
 					),

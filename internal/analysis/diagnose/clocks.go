@@ -64,7 +64,6 @@ func (a *analysis) clocks(f *Finding) {
 	held, _ := a.heldDown()
 	for _, g := range held {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(
-
 			"GPU %d (%s) ran at %d MHz on average while this was so, of %d MHz that it can: %s for %s of its busy time, %d C at most, %d of %d W.",
 			g.Index,
 			format.Clean(g.Name),
@@ -82,7 +81,6 @@ func (a *analysis) clocks(f *Finding) {
 			f.Evidence,
 			Evidence{
 				Text: fmt.Sprintf(
-
 					"Kernels that compute would be faster by as much: the whole by %.2fx at most. Kernels that wait for memory gain less.",
 					1/(1-f.Share),
 				),

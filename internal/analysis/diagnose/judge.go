@@ -261,7 +261,6 @@ func (a *analysis) clockDoubt() []string {
 	if c.Error > each || bound > max(each, margin) {
 		return []string{
 			fmt.Sprintf(
-
 				"the clocks of the GPU and the CPU are up to %s apart, and the times in question are %s long on average",
 				format.Span(max(c.Error, bound)),
 				format.Span(each),

@@ -90,12 +90,14 @@ func chaos(rng *rand.Rand) *recording.Recording {
 	)
 	for range 3000 {
 		e := event.Event{
-			TS: start + rng.Uint64N(
-				length,
-			), Dur: rng.Uint64N(1 << rng.IntN(24)), PID: leader + rng.Uint32N(2)*rng.Uint32N(2), TID: leader + rng.Uint32N(4),
-			Func: uint16(
-				rng.IntN(len(names) + 1),
-			), Kind: event.Kind(rng.IntN(int(event.Range) + 2)), Flags: event.Flags(rng.Uint32()), Ret: rng.Int32N(2000),
+			TS:    start + rng.Uint64N(length),
+			Dur:   rng.Uint64N(1 << rng.IntN(24)),
+			PID:   leader + rng.Uint32N(2)*rng.Uint32N(2),
+			TID:   leader + rng.Uint32N(4),
+			Func:  uint16(rng.IntN(len(names) + 1)),
+			Kind:  event.Kind(rng.IntN(int(event.Range) + 2)),
+			Flags: event.Flags(rng.Uint32()),
+			Ret:   rng.Int32N(2000),
 			Args: [4]uint64{
 				rng.Uint64N(2000),
 				uint64(leader)<<32 | leader + rng.Uint64N(4),

@@ -27,10 +27,9 @@ func newStacks(x *threads.Index) *stacks {
 	rec := x.Rec
 	s := &stacks{
 		rec: rec, index: x, activity: threads.NewClassifier(rec), python: map[uint32]bool{}, frames: make([]traits, len(rec.Meta.Frames)),
-		work: make(
-			[]cause.ID,
-			len(rec.Meta.Stacks)+1,
-		), futex: make([]cause.ID, len(rec.Meta.Stacks)+1), sleeps: make([]uint8, len(rec.Meta.Stacks)+1),
+		work:   make([]cause.ID, len(rec.Meta.Stacks)+1),
+		futex:  make([]cause.ID, len(rec.Meta.Stacks)+1),
+		sleeps: make([]uint8, len(rec.Meta.Stacks)+1),
 	}
 	for i := range s.work {
 		s.work[i], s.futex[i] = cause.Count, cause.Count

@@ -123,19 +123,15 @@ func TestLeak(t *testing.T) {
 			recordtest.Python("main", "serve.py", 1),
 		)
 	}
-	leak, cache, queue, activation := stack(
-		"remember",
-		12,
-	), stack(
-		"fill",
-		20,
-	), stack(
-		"enqueue",
-		30,
-	), stack(
-		"forward",
-		40,
-	)
+	leak, cache, queue, activation := stack("remember", 12),
+		stack(
+			"fill",
+			20,
+		), stack("enqueue",
+			30), stack(
+			"forward",
+			40,
+		)
 	for i := range uint64(100) {
 		at := from + i*second/10
 		b.block(leak, at, 0, mib, mib/1000)

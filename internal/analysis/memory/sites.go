@@ -96,15 +96,12 @@ func (s *Site) fill(w *window, samples []sample, peakAt uint64) {
 			peak += x.weight
 		}
 	}
-	s.Live, s.Blocks, s.Error, s.AtPeak = uint64(
-		live,
-	), uint64(
-		math.Round(blocks),
-	), uint64(
-		math.Sqrt(variance),
-	), uint64(
-		peak,
-	)
+	s.Live, s.Blocks, s.Error, s.AtPeak = uint64(live),
+		uint64(
+			math.Round(blocks),
+		), uint64(math.Sqrt(variance)), uint64(
+			peak,
+		)
 	s.Bytes, s.Count, s.Samples = uint64(bytes), uint64(math.Round(count)), len(samples)
 	if len(lives) > 0 {
 		slices.Sort(lives)

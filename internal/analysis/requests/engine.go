@@ -204,13 +204,11 @@ func (e *Engine) count(meta *recording.Meta) {
 		if s.Stats {
 			told++
 			waiting += uint64(s.Waiting)
-			e.MaxWaiting, e.MaxKVUsage = max(
-				e.MaxWaiting,
-				int(s.Waiting),
-			), max(
-				e.MaxKVUsage,
-				float64(s.KVPermille)/1000,
-			)
+			e.MaxWaiting, e.MaxKVUsage = max(e.MaxWaiting, int(s.Waiting)),
+				max(
+					e.MaxKVUsage,
+					float64(s.KVPermille)/1000,
+				)
 		}
 		if s.Requests == 0 {
 			continue

@@ -208,10 +208,10 @@ func (s *Summary) count(meta *recording.Meta) (ended []*recording.Request) {
 func rowOf(r *recording.Request) Row {
 	row := Row{
 		Number: r.Number, ID: r.ID, Route: r.Route, Model: r.Model, PID: r.PID, Received: r.Received, Status: r.Status, Outcome: r.Outcome,
-		Latency: span(
-			r.Received,
-			r.End,
-		), InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
+		Latency:      span(r.Received, r.End),
+		InputTokens:  r.InputTokens,
+		OutputTokens: r.OutputTokens,
+		TokenSource:  r.TokenSource,
 	}
 	if r.FirstToken == 0 {
 		return row

@@ -134,16 +134,14 @@ func summarize(list []recording.Sensor) GPU {
 	for i := range list {
 		s := &list[i]
 		power += float64(s.Power)
-		g.PowerPeak, g.Temperature, g.MemoryUsed = max(
-			g.PowerPeak,
-			s.Power,
-		), max(
-			g.Temperature,
-			s.Temperature,
-		), max(
-			g.MemoryUsed,
-			s.MemoryUsed,
-		)
+		g.PowerPeak, g.Temperature, g.MemoryUsed = max(g.PowerPeak, s.Power),
+			max(
+				g.Temperature,
+				s.Temperature,
+			), max(
+				g.MemoryUsed,
+				s.MemoryUsed,
+			)
 		utilization += float64(s.Utilization)
 		if i > 0 { // the trapezoid between two samples
 			g.Energy += float64(s.Power+list[i-1].Power) / 2 / 1000 * float64(s.TS-list[i-1].TS) / 1e9

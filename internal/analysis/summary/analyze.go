@@ -145,11 +145,11 @@ func (a *analysis) thread(row *threadRow, until int32) {
 // op decodes the outermost call at index i.
 func (a *analysis) op(o *op, i, process int32) {
 	top := &a.t.Ops[i]
-	o.Op, o.event, o.row, o.process, o.kind = top, a.t.RawEvent(
-		top,
-	), a.functions.row(
-		top.Func,
-	), process, a.functions.kinds[top.Func]
+	o.Op, o.event, o.row, o.process, o.kind = top,
+		a.t.RawEvent(top),
+		a.functions.row(
+			top.Func,
+		), process, a.functions.kinds[top.Func]
 	a.decoder.DecodeTo(o.event, &o.call)
 	o.from, o.to = a.t.Clip(top)
 	o.early = a.t.Early(top)

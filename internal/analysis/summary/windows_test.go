@@ -51,7 +51,6 @@ func TestLaunchesInWindows(t *testing.T) {
 	}
 	if got.Operations != 1800 || got.Inner != 0 {
 		t.Errorf(
-
 			"%d operations and %d inside others, want 1800 and none: the agent's view of a graph launch is no call of its own",
 			got.Operations,
 			got.Inner,

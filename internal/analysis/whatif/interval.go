@@ -62,13 +62,11 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause != cause.Count }) {
 		more, none := h, h
 		more.maxMisattributed, none.maxMisattributed = mostStrays, 0
-		faster, slower = math.Hypot(
-			faster,
-			after-float64(s.with(edits, more)),
-		), math.Hypot(
-			slower,
-			float64(s.with(edits, none))-after,
-		)
+		faster, slower = math.Hypot(faster, after-float64(s.with(edits, more))),
+			math.Hypot(
+				slower,
+				float64(s.with(edits, none))-after,
+			)
 	}
 	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))

@@ -206,11 +206,10 @@ func TestParse(t *testing.T) {
 func TestWithoutGPU(t *testing.T) {
 	sc := newScene()
 	sc.Meta.GPU = nil
-	encode, embed := sc.Stack(
-		recordtest.Python("encode", "/app/infer.py", 7),
-	), sc.Stack(
-		recordtest.Native("embed", "server"),
-	)
+	encode, embed := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7)),
+		sc.Stack(
+			recordtest.Native("embed", "server"),
+		)
 	for i := range uint64(999) {
 		at := start + i*ms
 		for k := range uint64(6) {

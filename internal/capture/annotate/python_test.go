@@ -201,7 +201,6 @@ func TestChildren(t *testing.T) {
 	s := start(t)
 	c := follow(t, describe(t, s.pid))
 	s.run(
-
 		"import os\nr, w = os.pipe()\nchild = os.fork()\nif child == 0:\n with scope('in the child'): pass\n os.read(r, 1)\n os._exit(0)",
 	)
 	pid := s.number("child")
@@ -222,7 +221,6 @@ func TestRingsThatGo(t *testing.T) {
 	s := start(t)
 	p := describe(t, s.pid)
 	s.run(
-
 		"import threading, inferscope._ring as r, inferscope._scope as s\ndel s._state.words, s._state.ring\nr.os.getpid = lambda: 1\ngo = [1]\ndef work():\n while go: r.Ring()\nthreading.Thread(target=work).start()",
 	)
 	found := 0
@@ -265,7 +263,6 @@ func TestNamespace(t *testing.T) {
 	}
 	c := follow(t, p)
 	s.run(
-
 		"import threading\ndef work():\n with scope('there'): pass\nt = threading.Thread(target=lambda: (work(), done.wait()))\ndone = threading.Event()\nt.start()",
 	)
 	c.until(t, "the thread's scope", func() bool { return len(c.events) == 1 })

@@ -70,13 +70,11 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the programs for CUDA calls: %w", err)
 	}
-	opts.LaunchesFor, opts.LaunchesEvery = cmp.Or(
-		opts.LaunchesFor,
-		defaultFor,
-	), cmp.Or(
-		opts.LaunchesEvery,
-		defaultEvery,
-	)
+	opts.LaunchesFor, opts.LaunchesEvery = cmp.Or(opts.LaunchesFor, defaultFor),
+		cmp.Or(
+			opts.LaunchesEvery,
+			defaultEvery,
+		)
 	return &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}, nil
 }
 
@@ -265,7 +263,6 @@ func (s *Source) Unseen(p *proc.Process) error {
 		return nil
 	}
 	return errors.New(
-
 		"the driver's library of this process could not be probed (library_refused among the losses says why): mend that, and restart the program",
 	)
 }

@@ -228,12 +228,11 @@ func (d *decoder) device(e *event.Event) bool {
 	}
 	d.facts.device(recording.Device{
 		PID: d.pid, ID: uint32(e.Ret), Name: get(d.namer.devices, int32(e.TID&0x7fffffff)),
-		UUID: uuid(
-			e.TS,
-			e.Dur,
-			e.Flags&devicePart != 0,
-		), Memory: e.Args[0], PeakRate: e.Args[1], SMs: uint32(e.Args[2]),
-		Major: uint32(e.Args[2] >> 32 & 0xffff), Minor: uint32(e.Args[2] >> 48),
+		UUID:     uuid(e.TS, e.Dur, e.Flags&devicePart != 0),
+		Memory:   e.Args[0],
+		PeakRate: e.Args[1],
+		SMs:      uint32(e.Args[2]),
+		Major:    uint32(e.Args[2] >> 32 & 0xffff), Minor: uint32(e.Args[2] >> 48),
 	})
 	return true
 }

@@ -70,7 +70,6 @@ func ungated(q *session) string {
 	switch {
 	case err != nil:
 		return fmt.Sprintf(
-
 			"no window opens where threads cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help",
 			err,
 		)

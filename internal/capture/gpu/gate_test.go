@@ -145,9 +145,10 @@ func TestNoWindowWithoutAGate(t *testing.T) {
 // are held: the simulated target dies of a launch then, as the real one does.
 func TestLaunchesAreHeld(t *testing.T) {
 	opts := simOptions(t, Windows)
-	opts.On, opts.Period, opts.Gate, opts.Watch = 20*time.Millisecond, 60*time.Millisecond, gates(
-		t,
-	), 300*time.Millisecond
+	opts.On, opts.Period, opts.Gate, opts.Watch = 20*time.Millisecond,
+		60*time.Millisecond,
+		gates(t),
+		300*time.Millisecond
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}},

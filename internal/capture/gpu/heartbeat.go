@@ -176,7 +176,6 @@ func (s *Source) ended(q *session) {
 			again,
 			isTired,
 			fmt.Sprintf(
-
 				"the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought in again in %s",
 				q.restarts,
 				again.rest,
@@ -208,7 +207,6 @@ func explain(err int32, holder string) string {
 		return "the target had no memory for the agent's buffers (45 MB of addresses, of which it uses a few): raise its limit of address space (ulimit -v) or of mappings (vm.max_map_count); the agent looks again every 10 s"
 	}
 	return fmt.Sprintf(
-
 		"CUPTI cannot be used in this process (CUPTI error %d): see whether it serves this driver, or name another one with --cupti PATH; the agent looks again every 10 s",
 		err,
 	)

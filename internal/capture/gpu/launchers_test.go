@@ -46,7 +46,6 @@ func TestLaunchers(t *testing.T) {
 	}
 	if !l.several {
 		t.Error(
-
 			"beside one that lives ever new ones launch, which are told of when they have ended, and it is taken for one",
 		)
 	}

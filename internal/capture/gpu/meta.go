@@ -162,21 +162,18 @@ func (q *session) hindrance(now uint64) string {
 	switch {
 	case waited > long && q.agent.state == stateLeaving:
 		return fmt.Sprintf(
-
 			"waits in cuptiFinalize for %s: %d s so far; until it is out, no window opens, launches are probed and nothing is known of what the GPU does; the process itself is not slowed",
 			lock,
 			waited/time.Second,
 		)
 	case waited > long:
 		return fmt.Sprintf(
-
 			"waits in cuptiSubscribe for %s: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed",
 			lock,
 			waited/time.Second,
 		)
 	case q.inside > 0 && since(now, q.insideFrom) > long:
 		return fmt.Sprintf(
-
 			"no window opens before %d threads of this process are seen to have returned from CUPTI's callbacks, in which they were when the last one ended: where one of them has only lost its CPU there, another window would kill the process; %d s so far",
 			q.inside,
 			since(now, q.insideFrom)/time.Second,

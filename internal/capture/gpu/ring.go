@@ -170,9 +170,9 @@ func parseHello(b []byte) (h hello, ok bool) {
 		return h, false
 	}
 	return hello{
-		err: int32(
-			le.Uint32(b[helloError:]),
-		), ringFD: int32(le.Uint32(b[helloRingFD:])), tid: int32(le.Uint32(b[helloTID:])),
+		err:     int32(le.Uint32(b[helloError:])),
+		ringFD:  int32(le.Uint32(b[helloRingFD:])),
+		tid:     int32(le.Uint32(b[helloTID:])),
 		entered: le.Uint64(b[helloEntered:]), left: le.Uint64(b[helloLeft:]),
 	}, true
 }

@@ -229,7 +229,6 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 	}
 	return nil, errors.Join(
 		fmt.Errorf(
-
 			"an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of that version",
 			p.PID,
 		),

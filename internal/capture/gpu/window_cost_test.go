@@ -120,18 +120,12 @@ func TestPace(t *testing.T) {
 		return event.Event{PID: pid, TS: ms * 1e6, Kind: kind, Flags: flags}
 	}
 	s.Observe([]event.Event{
-		call(
-			7,
-			100_000,
-			event.Timed,
-			event.Call,
-		), call(7, 100_000, 0, event.Call), call(7, 100_000, event.Timed, event.OffCPU),
-		call(
-			8,
-			100_000,
-			event.Timed,
-			event.Call,
-		), call(7, 100_011, event.Timed, event.Call), call(7, 99_995, event.Timed, event.Call),
+		call(7, 100_000, event.Timed, event.Call),
+		call(7, 100_000, 0, event.Call),
+		call(7, 100_000, event.Timed, event.OffCPU),
+		call(8, 100_000, event.Timed, event.Call),
+		call(7, 100_011, event.Timed, event.Call),
+		call(7, 99_995, event.Timed, event.Call),
 		call(7, 100_012, event.Timed, event.Call), call(7, 1, event.Timed, event.Call), // far too late
 	})
 	s.paces.of(7, func(p *pace) {

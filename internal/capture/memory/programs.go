@@ -88,12 +88,10 @@ func (p *programs) counts() counts {
 		return n
 	}
 	return counts{
-		lost: read(
-			bpf.MemoryMemoryCountMEMORY_COUNT_LOST,
-		), forgotten: read(bpf.MemoryMemoryCountMEMORY_COUNT_FORGOTTEN),
-		devices: read(
-			bpf.MemoryMemoryCountMEMORY_COUNT_DEVICES,
-		), unfreed: read(bpf.MemoryMemoryCountMEMORY_COUNT_UNFREED),
+		lost:      read(bpf.MemoryMemoryCountMEMORY_COUNT_LOST),
+		forgotten: read(bpf.MemoryMemoryCountMEMORY_COUNT_FORGOTTEN),
+		devices:   read(bpf.MemoryMemoryCountMEMORY_COUNT_DEVICES),
+		unfreed:   read(bpf.MemoryMemoryCountMEMORY_COUNT_UNFREED),
 	}
 }
 

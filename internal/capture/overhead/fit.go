@@ -255,10 +255,11 @@ func (f *fitted) of(sources []column) interval {
 	freedom := float64(f.rows - len(f.columns))
 	t := studentT(freedom)
 	return interval{
-		mean: dot(
-			pick,
-			f.mean,
-		), half: t * error, sure: error * timeUniform(f.rows) * t / normal975, rows: f.rows, exists: true,
+		mean:   dot(pick, f.mean),
+		half:   t * error,
+		sure:   error * timeUniform(f.rows) * t / normal975,
+		rows:   f.rows,
+		exists: true,
 	}
 }
 

@@ -184,20 +184,17 @@ func logChanges(t *testing.T, w *world) {
 // server; it is found and reduced, the others stay as they are.
 func TestShedsTheDearSource(t *testing.T) {
 	for seed := range uint64(20) {
-		cheap, dear, other := newSource(
-			"cuda calls",
-			0.003,
-			0.001,
-		), newSource(
-			"scheduling",
-			0.12,
-			0.006,
-		), newSource(
-			"cpu samples",
-			0.004,
-			0.002,
-			0.001,
-		)
+		cheap, dear, other := newSource("cuda calls", 0.003, 0.001),
+			newSource(
+				"scheduling",
+				0.12,
+				0.006,
+			), newSource(
+				"cpu samples",
+				0.004,
+				0.002,
+				0.001,
+			)
 		dear.claims = []float64{0.007, 0.0005, 0}
 		w := newWorld(seed, cheap, dear, other)
 		target := w.target(770, 0.1)

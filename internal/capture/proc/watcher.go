@@ -100,9 +100,10 @@ func New(o Options) (*Watcher, error) {
 		table: newTable(o.Keep, maxDead), queue: newQueue(maxQueued),
 		changes: make(chan Change), requests: make(chan func()),
 		quit: make(chan struct{}), ended: make(chan struct{}), sweeps: time.NewTicker(sweepInterval),
-		budgets: newBudgets(
-			monotonic,
-		), later: time.NewTimer(time.Hour), putOff: map[uint32]*entry{}, skipped: map[uint32]uint64{},
+		budgets: newBudgets(monotonic),
+		later:   time.NewTimer(time.Hour),
+		putOff:  map[uint32]*entry{},
+		skipped: map[uint32]uint64{},
 	}
 	w.sweeps.Stop()
 	w.later.Stop()

@@ -18,10 +18,12 @@ func TestAddDescribes(t *testing.T) {
 	p := w.add(v.pid)
 	now := monotonic()
 	want := Process{
-		PID: uint32(
-			v.pid,
-		), NSPID: uint32(v.pid), Root: uint32(v.pid), Payer: Payer{Root: uint32(v.pid)}, UID: uint32(os.Getuid()),
-		Comm: "victim", Cmdline: v.path + " an argument (x) y",
+		PID:   uint32(v.pid),
+		NSPID: uint32(v.pid),
+		Root:  uint32(v.pid),
+		Payer: Payer{Root: uint32(v.pid)},
+		UID:   uint32(os.Getuid()),
+		Comm:  "victim", Cmdline: v.path + " an argument (x) y",
 		StartTime: p.StartTime, Born: p.Born, Owned: []Stay{{p.Owned[0].From, 0}}, pidfd: p.pidfd,
 	}
 	if !reflect.DeepEqual(*p, want) {

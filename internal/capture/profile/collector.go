@@ -62,9 +62,10 @@ func addCollector(l *bpf.SamplePythonLayout, version uint16, runtime uint64, mem
 	if !ok {
 		return
 	}
-	l.GcOffset, l.GcCollecting, l.GcGeneration0, l.GcGenerations = uint32(
-		o.interpreter,
-	), o.collecting, o.generation0, o.generations
+	l.GcOffset, l.GcCollecting, l.GcGeneration0, l.GcGenerations = uint32(o.interpreter),
+		o.collecting,
+		o.generation0,
+		o.generations
 	l.StateInterp, l.StateStatus, l.StatusActive = stateInterp, o.status, statusActive
 	if o.runtime != 0 {
 		l.GcAddr = runtime + uint64(o.runtime)

@@ -201,11 +201,10 @@ func (e *cpuEvents) look(now time.Time) {
 	took := now.Sub(e.looked).Seconds()
 	first := e.looked.IsZero() || took > 10*lookForSwitches.Seconds()
 	e.looked = now
-	came, shed := e.programs.perCPU(
-		bpf.SampleSampleCountSAMPLE_COUNT_SWITCHES,
-	), e.programs.perCPU(
-		bpf.SampleSampleCountSAMPLE_COUNT_SHED,
-	)
+	came, shed := e.programs.perCPU(bpf.SampleSampleCountSAMPLE_COUNT_SWITCHES),
+		e.programs.perCPU(
+			bpf.SampleSampleCountSAMPLE_COUNT_SHED,
+		)
 	for i := range e.cpus {
 		c := &e.cpus[i]
 		if c.leave < 0 || c.cpu >= len(came) || c.cpu >= len(shed) {

@@ -307,10 +307,11 @@ const entryAll = 255
 func layoutOf(p *support.PyProcInfo) bpf.SamplePythonLayout {
 	l := bpf.SamplePythonLayout{
 		KeyAddr: p.AutoTLSKeyAddr, NoneAddr: p.NoneStructAddr, CodeMask: ^uint64(0),
-		TlsOffset: int32(
-			p.Tls_offset,
-		), TsdOffset: p.TsdInfo.Offset, TsdMultiplier: p.TsdInfo.Multiplier, TsdIndirect: p.TsdInfo.Indirect,
-		StateFrame: p.PyThreadState_frame, CframeCurrent: p.PyCFrame_current_frame, FrameIsCframe: p.Frame_is_cframe,
+		TlsOffset:     int32(p.Tls_offset),
+		TsdOffset:     p.TsdInfo.Offset,
+		TsdMultiplier: p.TsdInfo.Multiplier,
+		TsdIndirect:   p.TsdInfo.Indirect,
+		StateFrame:    p.PyThreadState_frame, CframeCurrent: p.PyCFrame_current_frame, FrameIsCframe: p.Frame_is_cframe,
 		FrameBack: p.PyFrameObject_f_back, FrameCode: p.PyFrameObject_f_code, FrameLasti: p.PyFrameObject_f_lasti,
 		FrameOwner: p.PyFrameObject_entry_member, LastiIsPointer: p.Lasti_is_codeunit,
 		CodeArgcount: p.PyCodeObject_co_argcount, CodeKwonly: p.PyCodeObject_co_kwonlyargcount,

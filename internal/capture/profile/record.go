@@ -60,9 +60,9 @@ func (r *raw) decode(b []byte) error {
 	ne := binary.NativeEndian
 	r.header = header{
 		ts: ne.Uint64(b), ip: ne.Uint64(b[8:]), pid: ne.Uint32(b[16:]), tid: ne.Uint32(b[20:]), cpu: ne.Uint32(b[24:]),
-		cause: event.SampleCause(
-			b[28] & 15,
-		), walk: bpf.SamplePythonWalk(b[29] &^ collectBit), collects: b[29]&collectBit != 0,
+		cause:    event.SampleCause(b[28] & 15),
+		walk:     bpf.SamplePythonWalk(b[29] &^ collectBit),
+		collects: b[29]&collectBit != 0,
 	}
 	frames, kernel, returns := int(b[30]), int(b[31]), int(b[28]>>4)
 	rest := b[headerBytes:]

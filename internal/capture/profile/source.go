@@ -96,10 +96,11 @@ func New(opts Options) (*Source, error) {
 		opts: opts, programs: programs, clock: ticker{cycles: opts.Cycles && probeCycles()},
 		pythons: newPythons(), modules: m, convert: newConverter(m), namer: newNamer(opts.Symbols, m),
 		files: allowedDescriptors(), ctx: ctx, stop: stop,
-		toName: make(
-			chan frame,
-			4096,
-		), procs: map[uint32]*tracked{}, dead: map[uint32]*tracked{}, joiner: newJoiner(), merged: newMergedCache(),
+		toName: make(chan frame, 4096),
+		procs:  map[uint32]*tracked{},
+		dead:   map[uint32]*tracked{},
+		joiner: newJoiner(),
+		merged: newMergedCache(),
 	}
 	s.table.fresh = s.queue
 	s.library.Store(&libraryState{})

@@ -26,7 +26,6 @@ func load() (*programs, error) {
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf(
-
 			"load the programs for requests, which need the tracepoints sock_send_length and sock_recv_length of kernel 6.3: %w",
 			err,
 		)

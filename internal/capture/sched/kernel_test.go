@@ -24,12 +24,12 @@ import (
 func TestConstantsEqualBTF(t *testing.T) {
 	want := map[string]map[string]uint64{
 		"offcpu_flags": {
-			"OFFCPU_MARK": uint64(
-				event.Mark,
-			), "OFFCPU_PREEMPTED": uint64(event.Preempted), "OFFCPU_UNINTERRUPTIBLE": uint64(event.Uninterruptible),
-			"OFFCPU_FAULT": uint64(
-				event.MajorFault,
-			), "OFFCPU_IRQ": uint64(event.FromIRQ), "OFFCPU_OPEN": uint64(event.Open),
+			"OFFCPU_MARK":            uint64(event.Mark),
+			"OFFCPU_PREEMPTED":       uint64(event.Preempted),
+			"OFFCPU_UNINTERRUPTIBLE": uint64(event.Uninterruptible),
+			"OFFCPU_FAULT":           uint64(event.MajorFault),
+			"OFFCPU_IRQ":             uint64(event.FromIRQ),
+			"OFFCPU_OPEN":            uint64(event.Open),
 		},
 		"offcpu_mark": {
 			"OFFCPU_BORN": uint64(event.Born), "OFFCPU_DIED": uint64(event.Died), "OFFCPU_WAITED": uint64(event.Waited),

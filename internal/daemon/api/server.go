@@ -123,11 +123,8 @@ func NewServer(backend Backend, limits Limits, complain *log.Logger) *Server {
 	}
 	s := &Server{
 		backend: backend, limits: limits, own: uint32(os.Geteuid()),
-		paces: newPaces(
-			limits.Rate,
-			limits.Rate,
-			limits.RateAll,
-		), changes: newPaces(limits.Changes, changesAtOnce, limits.RateAll),
+		paces:   newPaces(limits.Rate, limits.Rate, limits.RateAll),
+		changes: newPaces(limits.Changes, changesAtOnce, limits.RateAll),
 		changed: func(Change) {}, slots: newSlots(limits), log: complain,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())

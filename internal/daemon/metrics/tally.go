@@ -116,13 +116,11 @@ func NewTally(functions func() []recording.Function, decoder func([]recording.Fu
 		functions: functions, decoder: decoder,
 		targets: map[uint32]*counts{}, roots: map[uint32]*counts{},
 		iterations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "inferscope_iteration_seconds",
-			Help: "Latency of iterations, where recordings are kept: of what the program names itself, or does again and again. They are a sample where calls are recorded in windows only (inferscope_source_level): take quantiles, not rates.",
-			Buckets: prometheus.ExponentialBuckets(
-				0.001,
-				2,
-				16,
-			), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+			Name:                           "inferscope_iteration_seconds",
+			Help:                           "Latency of iterations, where recordings are kept: of what the program names itself, or does again and again. They are a sample where calls are recorded in windows only (inferscope_source_level): take quantiles, not rates.",
+			Buckets:                        prometheus.ExponentialBuckets(0.001, 2, 16),
+			NativeHistogramBucketFactor:    1.1,
+			NativeHistogramMaxBucketNumber: 100,
 		}, []string{"pid"}),
 	}
 }

@@ -19,9 +19,10 @@ type numbers struct {
 func numbersOf(m *recording.Meta) *numbers {
 	n := &numbers{
 		functions: places[recording.Function, uint16](m.Functions), frames: places[recording.Frame, uint32](m.Frames),
-		nodes: places[recording.Node, int32](
-			m.Stacks,
-		), kernels: map[recording.Kernel]int32{}, ranges: map[string]int32{}, texts: map[string]int32{},
+		nodes:   places[recording.Node, int32](m.Stacks),
+		kernels: map[recording.Kernel]int32{},
+		ranges:  map[string]int32{},
+		texts:   map[string]int32{},
 	}
 	if m.GPU != nil {
 		n.kernels, n.ranges = places[recording.Kernel, int32](m.GPU.Kernels), places[string, int32](m.GPU.Ranges)

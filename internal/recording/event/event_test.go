@@ -90,10 +90,10 @@ func TestConstantsEqualBTF(t *testing.T) {
 		"event_kind": {
 			"EVENT_NONE": uint64(event.None), "EVENT_CALL": uint64(event.Call), "EVENT_FORK": uint64(event.Fork),
 			"EVENT_EXEC": uint64(event.Exec), "EVENT_EXIT": uint64(event.Exit), "EVENT_SAMPLE": uint64(event.Sample),
-			"EVENT_OFFCPU": uint64(
-				event.OffCPU,
-			), "EVENT_KERNEL": uint64(event.Kernel), "EVENT_COPY": uint64(event.Copy),
-			"EVENT_SET": uint64(event.Set), "EVENT_SYNC": uint64(event.Sync), "EVENT_OVERHEAD": uint64(event.Overhead),
+			"EVENT_OFFCPU": uint64(event.OffCPU),
+			"EVENT_KERNEL": uint64(event.Kernel),
+			"EVENT_COPY":   uint64(event.Copy),
+			"EVENT_SET":    uint64(event.Set), "EVENT_SYNC": uint64(event.Sync), "EVENT_OVERHEAD": uint64(event.Overhead),
 			"EVENT_RANGE": uint64(event.Range), "EVENT_SKIPPED": uint64(event.Skipped),
 			"EVENT_MEMORY": uint64(event.Memory), "EVENT_MEMORY_FLOW": uint64(event.MemoryFlow),
 			"EVENT_ALLOCATION": uint64(event.Allocation), "EVENT_OUT_OF_MEMORY": uint64(event.OutOfMemory),

@@ -32,12 +32,10 @@ func BenchmarkImport(b *testing.B) {
 	nsys := nsysFile(b, append(
 		tables(),
 		fmt.Sprintf(
-
 			"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d) INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT i*20000,i*20000+4000,42<<24|43,100+i,1,0 FROM n",
 			launches,
 		),
 		fmt.Sprintf(
-
 			"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d) INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT i*20000+8000,i*20000+14000,0,1,7,100+i,42<<24,2,8,4,2,128,1,1,512 FROM n",
 			launches,
 		),

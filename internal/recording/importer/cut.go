@@ -85,7 +85,6 @@ func (b *builder) cutText() string {
 	}
 	from := b.meta.From
 	return fmt.Sprintf(
-
 		"the file has more rows than fit into the memory that may be used (--max-memory): its first %.3f s of %.3f s are read, %d later rows are not",
 		float64(b.until-min(from, b.until))/1e9,
 		float64(b.ends-min(from, b.ends))/1e9,

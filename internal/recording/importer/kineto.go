@@ -404,7 +404,6 @@ func (k *kineto) sources() []recording.Source {
 		Name:  "ranges",
 		State: "running",
 		Detail: fmt.Sprintf(
-
 			"%d rows of operators, Python functions and annotations say what threads were in, not whether they ran or waited",
 			k.operated,
 		),

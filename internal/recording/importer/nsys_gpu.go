@@ -221,17 +221,13 @@ func (n *nsys) readDevices() error {
 		}
 		for at, d := range n.devices {
 			if at[1] == u32(id) {
-				d.Name, d.SMs, d.Memory, d.PeakRate, d.Major, d.Minor = name, u32(
-					sms,
-				), u64(
-					memory,
-				), u64(
-					rate,
-				), u32(
-					major,
-				), u32(
-					minor,
-				)
+				d.Name, d.SMs, d.Memory, d.PeakRate, d.Major, d.Minor = name,
+					u32(sms),
+					u64(
+						memory,
+					), u64(rate), u32(major), u32(
+						minor,
+					)
 				n.devices[at] = d
 			}
 		}

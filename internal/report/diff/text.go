@@ -46,7 +46,6 @@ func (c *Comparison) Text(w io.Writer) error {
 		b.WriteString("\nNote: " + format.CleanText(n))
 	}
 	b.WriteString(
-
 		"\n* more than noise: p < 0.001 and at least 1%. Kernels: by the durations of their runs; idle causes: by 24 blocks of time; functions: by numbers of samples.\n",
 	)
 	_, err := io.WriteString(w, b.String())

@@ -89,9 +89,9 @@ func newDocument(in Input) *document {
 		Title: in.Title, Version: in.Version, Verdict: in.Verdict, Mood: in.Mood, Headline: in.Headline, Heading: in.Heading, Went: in.Went,
 		Notes: in.Notes, Facts: in.Facts, Doubts: in.Doubts, WhatIf: in.WhatIf,
 		Length: t.To - t.From, Quantum: quantumOf(t.To - t.From),
-		View: parts(
-			in.Diagnosis.Breakdown.People,
-		), Parts: parts(in.Diagnosis.Breakdown.Parts), Time: in.Diagnosis.Breakdown.Time,
+		View:      parts(in.Diagnosis.Breakdown.People),
+		Parts:     parts(in.Diagnosis.Breakdown.Parts),
+		Time:      in.Diagnosis.Breakdown.Time,
 		Iteration: in.Iteration, Findings: findings(in), Causes: causes(), Tables: tables(in), Devices: []device{},
 	}
 	for i := range in.Diagnosis.Devices {

@@ -110,10 +110,8 @@ func pathsIn(root string) Paths {
 	return Paths{
 		Root: root, Sim: filepath.Join(root, "build", "cudasim"),
 		Victim: filepath.Join(victims, "victim"), VictimLinked: filepath.Join(victims, "victim-linked"),
-		VictimStatic: filepath.Join(
-			victims,
-			"victim-static",
-		), VictimPython: filepath.Join(root, "testdata", "victims", "victim.py"),
+		VictimStatic: filepath.Join(victims, "victim-static"),
+		VictimPython: filepath.Join(root, "testdata", "victims", "victim.py"),
 	}
 }
 

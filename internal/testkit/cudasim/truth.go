@@ -159,20 +159,21 @@ func parseTruth(b []byte) (*Truth, error) {
 		return nil, errNotTruth
 	}
 	t := &Truth{
-		PID: int(
-			binary.LittleEndian.Uint32(b[12:]),
-		), Start: binary.LittleEndian.Uint64(b[16:]), Level: int(binary.LittleEndian.Uint32(b[24:])),
+		PID:   int(binary.LittleEndian.Uint32(b[12:])),
+		Start: binary.LittleEndian.Uint64(b[16:]),
+		Level: int(binary.LittleEndian.Uint32(b[24:])),
 		Shape: int(binary.LittleEndian.Uint32(b[36:])), Dropped: binary.LittleEndian.Uint64(b[40:]),
 		counts: map[string]uint64{}, outer: map[string]uint64{}, failed: map[string]uint64{},
 		copies: map[CopyKind]Tally{}, ops: map[OpKind]Tally{},
 	}
 	h := truthHeader{
-		nameCount: binary.LittleEndian.Uint32(
-			b[28:],
-		), stringCount: binary.LittleEndian.Uint32(b[32:]), namesOff: binary.LittleEndian.Uint64(b[56:]),
-		stringsOff: binary.LittleEndian.Uint64(
-			b[64:],
-		), stripesOff: binary.LittleEndian.Uint64(b[72:]), stripeSize: binary.LittleEndian.Uint64(b[80:]), recordsOff: binary.LittleEndian.Uint64(b[88:]),
+		nameCount:   binary.LittleEndian.Uint32(b[28:]),
+		stringCount: binary.LittleEndian.Uint32(b[32:]),
+		namesOff:    binary.LittleEndian.Uint64(b[56:]),
+		stringsOff:  binary.LittleEndian.Uint64(b[64:]),
+		stripesOff:  binary.LittleEndian.Uint64(b[72:]),
+		stripeSize:  binary.LittleEndian.Uint64(b[80:]),
+		recordsOff:  binary.LittleEndian.Uint64(b[88:]),
 	}
 	if uint64(len(b)) < h.recordsOff || h.stripesOff+h.stripeSize*stripes > h.recordsOff || h.stripeSize < stripeBytes {
 		return nil, errNotTruth
@@ -260,39 +261,42 @@ func triple(b []byte) [3]uint32 {
 
 func parseCall(b []byte, fns, strings []string) Call {
 	return Call{
-		Name: at(
-			fns,
-			binary.LittleEndian.Uint32(b[4:]),
-		), TID: binary.LittleEndian.Uint32(b[8:]), Depth: binary.LittleEndian.Uint32(b[12:]),
-		Enter: binary.LittleEndian.Uint64(
-			b[16:],
-		), Exit: binary.LittleEndian.Uint64(b[24:]), ID: binary.LittleEndian.Uint64(b[32:]), Stream: binary.LittleEndian.Uint64(b[40:]),
-		Bytes: binary.LittleEndian.Uint64(
-			b[48:],
-		), Ptr: binary.LittleEndian.Uint64(b[56:]), Ptr2: binary.LittleEndian.Uint64(b[64:]),
-		Grid: triple(
-			b[72:],
-		), Block: triple(b[84:]), Shared: binary.LittleEndian.Uint32(b[96:]), Result: int32(binary.LittleEndian.Uint32(b[100:])),
-		Kind: CopyKind(binary.LittleEndian.Uint32(b[104:])), Kernel: at(strings, binary.LittleEndian.Uint32(b[108:])),
+		Name:   at(fns, binary.LittleEndian.Uint32(b[4:])),
+		TID:    binary.LittleEndian.Uint32(b[8:]),
+		Depth:  binary.LittleEndian.Uint32(b[12:]),
+		Enter:  binary.LittleEndian.Uint64(b[16:]),
+		Exit:   binary.LittleEndian.Uint64(b[24:]),
+		ID:     binary.LittleEndian.Uint64(b[32:]),
+		Stream: binary.LittleEndian.Uint64(b[40:]),
+		Bytes:  binary.LittleEndian.Uint64(b[48:]),
+		Ptr:    binary.LittleEndian.Uint64(b[56:]),
+		Ptr2:   binary.LittleEndian.Uint64(b[64:]),
+		Grid:   triple(b[72:]),
+		Block:  triple(b[84:]),
+		Shared: binary.LittleEndian.Uint32(b[96:]),
+		Result: int32(binary.LittleEndian.Uint32(b[100:])),
+		Kind:   CopyKind(binary.LittleEndian.Uint32(b[104:])), Kernel: at(strings, binary.LittleEndian.Uint32(b[108:])),
 		Outer: binary.LittleEndian.Uint64(b[112:]), StreamID: binary.LittleEndian.Uint64(b[120:]),
 	}
 }
 
 func parseOp(b []byte, strings []string) Op {
 	return Op{
-		Kind: OpKind(
-			binary.LittleEndian.Uint32(b[4:]),
-		), TID: binary.LittleEndian.Uint32(b[8:]), Engine: binary.LittleEndian.Uint32(b[12:]),
-		Start: binary.LittleEndian.Uint64(
-			b[16:],
-		), End: binary.LittleEndian.Uint64(b[24:]), Call: binary.LittleEndian.Uint64(b[32:]), StreamID: binary.LittleEndian.Uint64(b[40:]),
-		Bytes: binary.LittleEndian.Uint64(
-			b[48:],
-		), Dst: binary.LittleEndian.Uint64(b[56:]), Src: binary.LittleEndian.Uint64(b[64:]),
-		Grid: triple(
-			b[72:],
-		), Block: triple(b[84:]), Shared: binary.LittleEndian.Uint32(b[96:]), Device: binary.LittleEndian.Uint32(b[100:]),
-		Copy: CopyKind(binary.LittleEndian.Uint32(b[104:])), Name: at(strings, binary.LittleEndian.Uint32(b[108:])),
+		Kind:     OpKind(binary.LittleEndian.Uint32(b[4:])),
+		TID:      binary.LittleEndian.Uint32(b[8:]),
+		Engine:   binary.LittleEndian.Uint32(b[12:]),
+		Start:    binary.LittleEndian.Uint64(b[16:]),
+		End:      binary.LittleEndian.Uint64(b[24:]),
+		Call:     binary.LittleEndian.Uint64(b[32:]),
+		StreamID: binary.LittleEndian.Uint64(b[40:]),
+		Bytes:    binary.LittleEndian.Uint64(b[48:]),
+		Dst:      binary.LittleEndian.Uint64(b[56:]),
+		Src:      binary.LittleEndian.Uint64(b[64:]),
+		Grid:     triple(b[72:]),
+		Block:    triple(b[84:]),
+		Shared:   binary.LittleEndian.Uint32(b[96:]),
+		Device:   binary.LittleEndian.Uint32(b[100:]),
+		Copy:     CopyKind(binary.LittleEndian.Uint32(b[104:])), Name: at(strings, binary.LittleEndian.Uint32(b[108:])),
 		OuterCall: binary.LittleEndian.Uint64(b[112:]), Submit: binary.LittleEndian.Uint64(b[120:]),
 	}
 }

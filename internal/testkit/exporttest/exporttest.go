@@ -91,10 +91,15 @@ func (m *maker) agent(name string, at int64, dur uint64, args ...uint64) uint32 
 
 func (m *maker) gpu(kind event.Kind, at int64, dur uint64, id uint32, ret int32, a, b uint64) {
 	m.Event(event.Event{
-		TS: uint64(
-			calltest.Start + at,
-		), Dur: dur, PID: m.PID, TID: 7, Func: 1 << 8, Kind: kind, Flags: event.Timed, Ret: ret,
-		Args: [4]uint64{uint64(id), 0, a, b},
+		TS:    uint64(calltest.Start + at),
+		Dur:   dur,
+		PID:   m.PID,
+		TID:   7,
+		Func:  1 << 8,
+		Kind:  kind,
+		Flags: event.Timed,
+		Ret:   ret,
+		Args:  [4]uint64{uint64(id), 0, a, b},
 	})
 }
 
@@ -108,9 +113,12 @@ func (m *maker) iteration(at int64) {
 	m.copy("cuMemcpyDtoHAsync_v2", at+950*us, at+1400*us, 2|3<<8|2<<16|1<<24)
 	m.Do("cuStreamSynchronize", at+1000*us, 450*us, 0x55)
 	m.Event(event.Event{
-		TS: uint64(
-			calltest.Start + at + 1010*us,
-		), Dur: 400 * us, PID: m.PID, TID: m.TID, Func: event.NoSyscall, Kind: event.OffCPU,
+		TS:    uint64(calltest.Start + at + 1010*us),
+		Dur:   400 * us,
+		PID:   m.PID,
+		TID:   m.TID,
+		Func:  event.NoSyscall,
+		Kind:  event.OffCPU,
 		Flags: event.Timed, Args: [4]uint64{390 * us, uint64(m.PID)<<32 | 9},
 	})
 	leaf := recordtest.Native("at::native::gemm", "libtorch_cpu.so")
@@ -118,16 +126,21 @@ func (m *maker) iteration(at int64) {
 	host := m.Stack(recordtest.Python("tokenize", "tokenizer.py", 40), recordtest.Python("main", "infer.py", 2))
 	for i, s := range []uint64{work, work, host, host} {
 		m.Event(event.Event{
-			TS: uint64(
-				calltest.Start + at + []int64{150, 500, 1600, 1800}[i]*us,
-			), PID: m.PID, TID: m.TID, Kind: event.Sample,
+			TS:   uint64(calltest.Start + at + []int64{150, 500, 1600, 1800}[i]*us),
+			PID:  m.PID,
+			TID:  m.TID,
+			Kind: event.Sample,
 			Func: uint16(event.Clock), Args: [4]uint64{s},
 		})
 	}
 	m.Event(event.Event{
-		TS: uint64(
-			calltest.Start + at + 10*us,
-		), Dur: 1900 * us, PID: m.PID, TID: m.TID, Kind: event.Range, Flags: event.Timed, Ret: 1,
+		TS:    uint64(calltest.Start + at + 10*us),
+		Dur:   1900 * us,
+		PID:   m.PID,
+		TID:   m.TID,
+		Kind:  event.Range,
+		Flags: event.Timed,
+		Ret:   1,
 	})
 }
 
@@ -217,15 +230,14 @@ func Hostile(raw []byte, name string) *recording.Recording {
 			e.Args[raw[3]%4] = le.Uint64(raw[8:])
 			e.Ret, e.Flags = int32(le.Uint32(raw[4:])), event.Flags(raw[3])
 		case 3:
-			e.Kind, e.Func, e.PID, e.TID = event.Kind(
-				raw[3],
-			), le.Uint16(
-				raw[4:],
-			), le.Uint32(
-				raw[8:],
-			)%3+e.PID, le.Uint32(
-				raw[12:],
-			)
+			e.Kind, e.Func, e.PID, e.TID = event.Kind(raw[3]),
+				le.Uint16(
+					raw[4:],
+				), le.Uint32(
+					raw[8:],
+				)%3+e.PID, le.Uint32(
+					raw[12:],
+				)
 		}
 	}
 	return rec

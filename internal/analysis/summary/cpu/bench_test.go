@@ -134,11 +134,15 @@ func crowd(n, threads int) *recording.Recording {
 		e := &rec.Events[i]
 		e.TID = uint32(leader + i%(threads+1))
 		if e.Kind == event.OffCPU && e.TID != leader {
-			e.Func, e.Args[1], e.Args[2], e.Args[3] = readN, leader<<32|leader, uint64(
-				i%threads,
-			), 1<<48|uint64(
-				i%threads,
-			)
+			e.Func,
+				e.Args[1],
+				e.Args[2],
+				e.Args[3] = readN,
+				leader<<32|leader,
+				uint64(i%threads),
+				1<<48|uint64(
+					i%threads,
+				)
 		}
 	}
 	return rec

@@ -89,9 +89,10 @@ func (c *copies) add(act *timeline.Activity) {
 	r := c.rows[key]
 	if r == nil {
 		r = &copyRow{Copy: Copy{
-			Direction: direction(
-				uint8(key),
-			), Source: memory(uint8(key >> 8)), Destination: memory(uint8(key >> 16)), Async: key>>24&1 != 0,
+			Direction:   direction(uint8(key)),
+			Source:      memory(uint8(key >> 8)),
+			Destination: memory(uint8(key >> 16)),
+			Async:       key>>24&1 != 0,
 		}}
 		c.rows[key] = r
 	}

@@ -149,9 +149,10 @@ func (k *kernels) row(i int) Kernel {
 	}
 	if i < len(k.rows)-1 {
 		kernel := &k.a.t.Rec.Meta.GPU.Kernels[i]
-		out.Name, out.Full, out.Registers, out.StaticShared = k.a.short(
-			int32(i),
-		), kernel.Name, kernel.Registers, kernel.StaticShared
+		out.Name, out.Full, out.Registers, out.StaticShared = k.a.short(int32(i)),
+			kernel.Name,
+			kernel.Registers,
+			kernel.StaticShared
 	}
 	if by, n := r.by.most(); n > 0 {
 		th := &k.a.t.Threads[by.thread]

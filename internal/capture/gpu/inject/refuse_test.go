@@ -333,7 +333,6 @@ func TestFiltersThatPtraceDoesNotTell(t *testing.T) {
 func TestStatus(t *testing.T) {
 	s := parseStatus(
 		[]byte(
-
 			"Name:\tx\\nTracerPid:\t7\nState:\tt (tracing stop)\nTgid:\t12\nNStgid:\t12\t3\nTracerPid:\t5\nSeccomp:\t2\nSigBlk:\t0000000000010000\nSigCgt:\tnonsense\nx86_Thread_features:\tshstk wrss \n",
 		),
 	)

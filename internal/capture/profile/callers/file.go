@@ -80,9 +80,9 @@ func (f *File) segments(offset uint64, count int) error {
 	header := uint64(0)
 	for ; len(b) >= segmentSize; b = b[segmentSize:] {
 		s := segment{
-			offset: binary.LittleEndian.Uint64(
-				b[8:],
-			), addr: binary.LittleEndian.Uint64(b[16:]), size: binary.LittleEndian.Uint64(b[32:]),
+			offset: binary.LittleEndian.Uint64(b[8:]),
+			addr:   binary.LittleEndian.Uint64(b[16:]),
+			size:   binary.LittleEndian.Uint64(b[32:]),
 		}
 		switch elf.ProgType(binary.LittleEndian.Uint32(b)) {
 		case elf.PT_LOAD:

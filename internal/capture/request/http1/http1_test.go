@@ -104,19 +104,15 @@ var dialects = []dialect{
 		name: "Anthropic", path: "/v1/messages", body: `{"stream":true,"model":"c"}`, header: sse,
 		writes: []string{
 			chunk(
-
 				"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"c\",\"content\":[],\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n",
 			),
 			chunk(
-
 				"event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
 			),
 			chunk(
-
 				"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\n",
 			),
 			chunk(
-
 				"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\n",
 			) + "0\r\n\r\n",
 		},
@@ -127,7 +123,6 @@ var dialects = []dialect{
 		writes: []string{
 			chunk("data: {\"index\":0,\"content\":\"a\",\"stop\":false}\n\n"),
 			chunk(
-
 				"data: {\"index\":0,\"content\":\"\",\"stop\":true,\"timings\":{\"cache_n\":3,\"prompt_n\":5,\"prompt_ms\":1.5,\"predicted_n\":7,\"predicted_ms\":2.25}}\n\n",
 			) + "0\r\n\r\n",
 		},
@@ -138,7 +133,6 @@ var dialects = []dialect{
 		writes: []string{
 			chunk("{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"a\"},\"done\":false}\n"),
 			chunk(
-
 				"{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"done\":true,\"prompt_eval_count\":26,\"eval_count\":90}\n",
 			) + "0\r\n\r\n",
 		},
@@ -151,7 +145,6 @@ var dialects = []dialect{
 				"data:{\"index\":1,\"token\":{\"id\":5,\"text\":\" a\",\"special\":false},\"generated_text\":null}\n\n",
 			),
 			chunk(
-
 				"data:{\"index\":2,\"token\":{\"id\":6,\"text\":\" b\"},\"generated_text\":\" a b\",\"details\":{\"finish_reason\":\"length\",\"generated_tokens\":2}}\n\n",
 			) + "0\r\n\r\n",
 		},
@@ -161,11 +154,9 @@ var dialects = []dialect{
 		name: "SGLang", path: "/generate", body: `{"text":"x","stream":true}`, header: sse,
 		writes: []string{
 			chunk(
-
 				"data: {\"text\":\" a\",\"meta_info\":{\"id\":\"r1\",\"prompt_tokens\":3,\"completion_tokens\":1,\"cached_tokens\":2}}\n\n",
 			),
 			chunk(
-
 				"data: {\"text\":\" a b\",\"meta_info\":{\"id\":\"r1\",\"prompt_tokens\":3,\"completion_tokens\":2,\"cached_tokens\":2}}\n\n",
 			) + chunk(
 				"data: [DONE]\n\n",

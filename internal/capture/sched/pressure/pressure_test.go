@@ -128,7 +128,6 @@ func TestPagesByNode(t *testing.T) {
 	total := map[string]uint64{}
 	sumPages(
 		strings.NewReader(
-
 			"7f00 default file=/N9=9 mapped=3 N0=12 N1=3 kernelpagesize_kB=4\n7f10 default anon=1 N1=2 kernelpagesize_kB=2048\nN=4 Nx=5 N99999=1\n",
 		),
 		4,
