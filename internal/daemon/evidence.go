@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/daemon/metrics"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -42,6 +43,11 @@ type Gauge interface {
 type Requester interface {
 	// Requests returns those that overlap [from, to] (ns), ordered by when they were read.
 	Requests(from, to uint64) []recording.Request
+	// OnEnd has f called with each request that ends from then on. f must be quick, call nothing of the source, and keep
+	// the request no longer than it runs.
+	OnEnd(f func(*recording.Request))
+	// Serving returns how many requests each process serves now. It may be called from any goroutine.
+	Serving() map[uint32]int
 }
 
 // Stepper is a source of the steps of inference engines.
@@ -97,6 +103,14 @@ func gather(sources []Source) evidence {
 		}
 	}
 	return e
+}
+
+// count has the requests that targets serve added up.
+func (e *evidence) count(tally *metrics.Tally) {
+	for _, r := range e.requesters {
+		r.OnEnd(tally.Request)
+		tally.Serving(r.Serving)
+	}
 }
 
 func (e *evidence) observe(batch []event.Event) {

@@ -229,6 +229,7 @@ func (cfg *Config) servers(
 	if tally == nil {
 		return out, nil
 	}
+	d.evidence.count(tally)
 	registry, err := metrics.NewRegistry(tally, d.Status)
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics: %w", err)

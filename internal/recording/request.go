@@ -63,3 +63,19 @@ type EngineRequest struct {
 	Steps        uint32 `json:"steps,omitempty"` // with output for it
 	Preemptions  uint32 `json:"preemptions,omitempty"`
 }
+
+// TTFT returns the time from the read of the request to the first part of the answer with content, in ns; 0: not known.
+func (r *Request) TTFT() uint64 {
+	if r.FirstToken == 0 {
+		return 0
+	}
+	return r.FirstToken - min(r.Received, r.FirstToken)
+}
+
+// TPOT returns the time per output token behind the first one, in ns; 0: not known, or there are fewer than two tokens.
+func (r *Request) TPOT() uint64 {
+	if r.FirstToken == 0 || r.OutputTokens < 2 || r.Outcome != "complete" {
+		return 0
+	}
+	return (r.LastToken - min(r.FirstToken, r.LastToken)) / uint64(r.OutputTokens-1)
+}

@@ -9,17 +9,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
-// TestRequestsOfARunningServer: a server with clients, from the kernel to the report; nothing of what was asked and
-// answered is in anything that comes out, or in the log.
-func TestRequestsOfARunningServer(t *testing.T) {
-	needRoot(t)
-	const canary = "canary-of-a-prompt-4711"
+// sseServer starts a server that streams tokens.
+func sseServer(t *testing.T) (pid int, url string) {
+	t.Helper()
 	cmd := exec.Command(python(t), absolute(t, "../../testdata/sseserver/server.py"))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -36,7 +41,16 @@ func TestRequestsOfARunningServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--log-level", "debug", "--pin-level", "requests=all")
+	return cmd.Process.Pid, "http://127.0.0.1:" + strings.TrimSpace(port)
+}
+
+// TestRequestsOfARunningServer: a server with clients, from the kernel to the report; nothing of what was asked and
+// answered is in anything that comes out, or in the log.
+func TestRequestsOfARunningServer(t *testing.T) {
+	needRoot(t)
+	const canary = "canary-of-a-prompt-4711"
+	pid, url := sseServer(t)
+	d := startDaemon(t, pid, "--gpu", "off", "--log-level", "debug", "--pin-level", "requests=all")
 	const clients, each = 8, 3
 	var wait sync.WaitGroup
 	errs := make(chan error, clients*each)
@@ -49,7 +63,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 					canary,
 				)
 				resp, err := http.Post(
-					"http://127.0.0.1:"+strings.TrimSpace(port)+"/v1/completions?key="+canary,
+					url+"/v1/completions?key="+canary,
 					"application/json",
 					strings.NewReader(body),
 				)
@@ -68,7 +82,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rec := d.recording(cmd.Process.Pid)
+	rec := d.recording(pid)
 	if len(rec.Meta.Requests) != clients*each {
 		t.Fatalf("%d requests; losses %+v", len(rec.Meta.Requests), rec.Meta.Losses)
 	}
@@ -89,7 +103,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 		{"report", "--full", "-o", filepath.Join(dir, "r.md")},
 		{"report", "-f", "html", "-o", filepath.Join(dir, "r.html")},
 		{"report", "--json", "-o", filepath.Join(dir, "r.json")},
-		{"record", strconv.Itoa(cmd.Process.Pid), "--for", "1s", "-o", filepath.Join(dir, "r.isc")},
+		{"record", strconv.Itoa(pid), "--for", "1s", "-o", filepath.Join(dir, "r.isc")},
 	} {
 		if _, stderr, code := d.inferscope(args...); code != 0 {
 			t.Fatalf("%v: %d %s", args, code, stderr)
@@ -99,7 +113,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := 0
-	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -119,25 +133,10 @@ func TestRequestsOfARunningServer(t *testing.T) {
 // TestRequestsOff: --requests=off records none.
 func TestRequestsOff(t *testing.T) {
 	needRoot(t)
-	cmd := exec.Command(python(t), absolute(t, "../../testdata/sseserver/server.py"))
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	port, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--requests=off")
+	pid, url := sseServer(t)
+	d := startDaemon(t, pid, "--gpu", "off", "--requests=off")
 	resp, err := http.Post(
-		"http://127.0.0.1:"+strings.TrimSpace(port)+"/v1/completions",
+		url+"/v1/completions",
 		"application/json",
 		strings.NewReader(`{"stream":true}`),
 	)
@@ -146,7 +145,7 @@ func TestRequestsOff(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
-	rec := d.recording(cmd.Process.Pid)
+	rec := d.recording(pid)
 	if len(rec.Meta.Requests) > 0 {
 		t.Errorf("%+v", rec.Meta.Requests)
 	}
@@ -154,5 +153,125 @@ func TestRequestsOff(t *testing.T) {
 		if s.Name == "requests" {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// metricsOf reads what a daemon tells Prometheus.
+func metricsOf(t *testing.T, d *daemon) map[string]*dto.MetricFamily {
+	t.Helper()
+	d.waitLog("metrics are served")
+	at := regexp.MustCompile(`http://[0-9.:]+/metrics`).FindString(d.log.String())
+	resp, err := http.Get(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// total adds up the values, or the counts and sums, of the series that have all of these labels.
+func total(f *dto.MetricFamily, labels ...string) (sum float64, count uint64) {
+	for _, m := range f.GetMetric() {
+		has := map[string]bool{}
+		for _, l := range m.GetLabel() {
+			has[l.GetName()+"="+l.GetValue()] = true
+		}
+		if slices.ContainsFunc(labels, func(l string) bool { return !has[l] }) {
+			continue
+		}
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetHistogram().GetSampleSum()
+		count += m.GetHistogram().GetSampleCount()
+	}
+	return sum, count
+}
+
+// TestMetricsOfRequests: what Prometheus is told of a server's requests is what its clients saw.
+func TestMetricsOfRequests(t *testing.T) {
+	needRoot(t)
+	pid, url := sseServer(t)
+	d := startDaemon(t, pid, "--gpu", "off", "--metrics-addr", ":0", "--pin-level", "requests=all")
+	const streams, tokens = 5, 6
+	var first, whole float64
+	ask := func(body string) (*http.Response, time.Time) {
+		sent := time.Now()
+		resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, sent
+	}
+	for range streams {
+		resp, sent := ask(fmt.Sprintf(
+			`{"model":"small","stream":true,"max_tokens":%d,"gap_ms":10,"prefill_ms":30,"prompt_tokens":9}`, tokens))
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if strings.Contains(lines.Text(), `"content": "secret"`) {
+				first += time.Since(sent).Seconds()
+				break
+			}
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		whole += time.Since(sent).Seconds()
+	}
+	leaver, _ := ask(`{"model":"small","stream":true,"max_tokens":100000,"gap_ms":5}`)
+	label := "pid=" + strconv.Itoa(pid)
+	waitFor(t, "a request in progress", func() bool {
+		n, _ := total(metricsOf(t, d)["inferscope_requests_in_progress"], label)
+		return n == 1
+	})
+	if _, err := io.ReadFull(leaver.Body, make([]byte, 400)); err != nil {
+		t.Fatal(err)
+	}
+	_ = leaver.Body.Close()
+	resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader("no JSON")) // it hangs up
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	waitFor(t, "the end of all requests", func() bool {
+		all := metricsOf(t, d)
+		n, _ := total(all["inferscope_requests_in_progress"], label)
+		ended, _ := total(all["inferscope_requests_total"], label)
+		return n == 0 && ended == streams+2
+	})
+	all := metricsOf(t, d)
+	for _, c := range []struct {
+		labels []string
+		want   float64
+	}{
+		{[]string{"status=2xx", "outcome=complete", "gen_ai_request_model=small", "gen_ai_operation_name=chat"}, streams},
+		{[]string{"status=2xx", "outcome=aborted"}, 1},
+		{[]string{"status=none", "outcome=aborted"}, 1},
+	} {
+		if n, _ := total(all["inferscope_requests_total"], append(c.labels, label)...); n != c.want {
+			t.Errorf("%v requests are %v, want %v", n, c.labels, c.want)
+		}
+	}
+	for kind, want := range map[string]float64{"input": streams * 9, "output": streams * tokens} {
+		if n, _ := total(all["inferscope_request_tokens_total"], "type="+kind, "source=usage", label); n != want {
+			t.Errorf("%v tokens are %s, want %v", n, kind, want)
+		}
+	}
+	// The server sleeps so long; a client sees what the server wrote after it was written.
+	const slack = 0.001 * streams
+	for _, c := range []struct {
+		name, label string
+		least, most float64
+	}{
+		{"gen_ai_server_time_to_first_token_seconds", label, streams * 0.030, first},
+		{"gen_ai_server_request_duration_seconds", "error_type=", streams * (0.030 + (tokens-1)*0.010), whole},
+		{"gen_ai_server_time_per_output_token_seconds", label, streams * 0.010, (whole - streams*0.030) / (tokens - 1)},
+	} {
+		sum, n := total(all[c.name], c.label)
+		if n != streams || sum < c.least || sum > c.most+slack {
+			t.Errorf("%s: %d with %g s, want %d with %g to %g s", c.name, n, sum, streams, c.least, c.most)
+		}
+	}
+	if _, n := total(all["gen_ai_server_request_duration_seconds"], "error_type=aborted", label); n != 2 {
+		t.Errorf("%d requests with a duration were aborted, want 2", n)
 	}
 }

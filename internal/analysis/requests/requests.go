@@ -216,7 +216,7 @@ func rowOf(r *recording.Request) Row {
 	if r.FirstToken == 0 {
 		return row
 	}
-	row.TTFT = span(r.Received, r.FirstToken)
+	row.TTFT, row.TPOT = r.TTFT(), r.TPOT()
 	asked := r.Received
 	if r.Asked >= r.Received && r.Asked <= r.FirstToken {
 		asked = r.Asked
@@ -226,9 +226,6 @@ func rowOf(r *recording.Request) Row {
 		First:  span(asked, r.FirstToken),
 		Decode: span(r.FirstToken, r.LastToken),
 		Finish: span(r.LastToken, r.End),
-	}
-	if r.OutputTokens > 1 && r.Outcome == "complete" {
-		row.TPOT = row.Phases.Decode / uint64(r.OutputTokens-1)
 	}
 	return row
 }

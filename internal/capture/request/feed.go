@@ -21,6 +21,7 @@ type feeding struct {
 	left    uint64 // requests that were let go of too early
 	dropped uint64 // connections that were not followed
 	taps    tapping
+	onEnd   []func(*recording.Request)
 }
 
 func newFeeding() feeding {
@@ -85,7 +86,11 @@ func (c *conn) End(x *http1.Exchange) {
 		c.feed.left += maxRequests / 8
 		c.feed.ended = append(c.feed.ended[:0], c.feed.ended[maxRequests/8:]...)
 	}
-	c.feed.ended = append(c.feed.ended, l.describe())
+	r := l.describe()
+	c.feed.ended = append(c.feed.ended, r)
+	for _, f := range c.feed.onEnd {
+		f(&r)
+	}
 }
 
 func (l *live) describe() recording.Request {

@@ -158,6 +158,24 @@ func (s *Source) Requests(from, to uint64) []recording.Request {
 	return out
 }
 
+// OnEnd has f called with each request that ends from now on. It implements daemon.Requester.
+func (s *Source) OnEnd(f func(*recording.Request)) {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	s.feed.onEnd = append(s.feed.onEnd, f)
+}
+
+// Serving returns how many requests each process serves now. It implements daemon.Requester.
+func (s *Source) Serving() map[uint32]int {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	out := map[uint32]int{}
+	for _, r := range s.feed.open {
+		out[r.pid]++
+	}
+	return out
+}
+
 // Feed hands over what has come since the last call. It implements daemon.Feeder.
 func (s *Source) Feed(held uint64, emit func(batch []event.Event)) {
 	s.feed.mu.Lock()

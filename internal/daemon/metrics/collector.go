@@ -36,6 +36,7 @@ type descriptions struct {
 	selfCPU, selfMemory                        *prometheus.Desc
 	gpuKernels, gpuWindows, gpuDropped, agent  *prometheus.Desc
 	overhead, overheadBound, budget, level     *prometheus.Desc
+	inProgress                                 *prometheus.Desc
 }
 
 func describe() descriptions { //nolint:funlen // a table
@@ -46,7 +47,10 @@ func describe() descriptions { //nolint:funlen // a table
 		calls: d(
 			"cuda_calls_total",
 			"CUDA API calls seen. A runtime call and the driver call inside it are two. Launches are seen in windows only, unless GPU activity is recorded all the time: see inferscope_cuda_launches_total.",
-			"function", "library", "group", "pid",
+			"function",
+			"library",
+			"group",
+			"pid",
 		),
 		callSeconds: d(
 			"cuda_call_seconds_total",
@@ -56,7 +60,8 @@ func describe() descriptions { //nolint:funlen // a table
 		launches: d(
 			"cuda_launches_total",
 			"Launches of kernels and graphs that were seen, each once. Those of graphs are seen all the time. Those of kernels are seen in windows only, unless GPU activity is recorded all the time (--gpu continuous): launches a second are rate(inferscope_cuda_launches_total) / rate(inferscope_gpu_observed_seconds_total) then.",
-			"kind", "pid",
+			"kind",
+			"pid",
 		),
 		observed: d(
 			"gpu_observed_seconds_total",
@@ -66,12 +71,14 @@ func describe() descriptions { //nolint:funlen // a table
 		gpuSeconds: d(
 			"gpu_seconds_total",
 			"Time of GPUs that was analyzed, where recordings are kept: state busy, a GPU ran something, and idle. It is time in windows only, unless GPU activity is recorded all the time: use ratios.",
-			"state", "pid",
+			"state",
+			"pid",
 		),
 		idleSeconds: d(
 			"gpu_idle_seconds_total",
 			"Time of inferscope_gpu_seconds_total{state=\"idle\"}, by cause; inferscope explain CAUSE says what one means.",
-			"cause", "pid",
+			"cause",
+			"pid",
 		),
 		discovered: d(
 			"discovered_total",
@@ -126,7 +133,8 @@ func describe() descriptions { //nolint:funlen // a table
 		gpuWindows: d(
 			"gpu_windows_total",
 			"Windows of GPU records that ended, by how: finalized; disabled, which leaves CUDA graphs slower; kept, which stays subscribed to CUPTI.",
-			"end", "pid",
+			"end",
+			"pid",
 		),
 		gpuDropped: d(
 			"gpu_records_dropped_total",
@@ -172,7 +180,8 @@ func describe() descriptions { //nolint:funlen // a table
 			"self_resident_bytes",
 			"Resident memory of the daemon and of the processes that work for it, added up: pages that they share count in each.",
 		),
-		buildInfo: d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
+		inProgress: d("requests_in_progress", "Requests that the target serves now.", "pid"),
+		buildInfo:  d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
 	}
 }
 
@@ -183,11 +192,13 @@ func NewRegistry(tally *Tally, status func() api.Status) (*prometheus.Registry, 
 	if err := r.Register(&collector{tally: tally, status: status, desc: describe()}); err != nil {
 		return nil, err
 	}
-	if err := r.Register(tally.iterations); err != nil {
-		return nil, err
+	all := []prometheus.Collector{
+		tally.iterations, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}
-	if err := r.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
-		return nil, err
+	for _, c := range append(all, tally.served.collectors()...) {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
 	}
 	return r, nil
 }
@@ -199,7 +210,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		d.launches, d.observed, d.gpuSeconds, d.idleSeconds, d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
-		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.overhead, d.overheadBound, d.budget, d.level,
+		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
 	} {
 		ch <- desc
 	}
@@ -209,6 +220,9 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, t := range c.tally.totals() {
 		c.collectTarget(ch, t)
+	}
+	for root, n := range c.tally.inProgress() {
+		ch <- prometheus.MustNewConstMetric(c.desc.inProgress, prometheus.GaugeValue, float64(n), pidLabel(root))
 	}
 	s := c.status()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {

@@ -73,6 +73,7 @@ func scraped(t *testing.T) (address string) {
 			tally.Add(calls(10, launch, 5, 0, 0))
 			tally.Add(calls(10, driverCopy, 2, 1e6, 1000))
 			tally.Add(calls(10, driverSync, 2, 1e6, 0))
+			tally.Request(answered(10, "llama"))
 			tally.Facts(api.Facts{
 				PID: 10, Watched: 4e8, Busy: 1e8, Idle: map[string]uint64{"host-sync": 3e8}, Durations: []uint64{1e7, 1.1e7, 1.2e7},
 			})
@@ -237,6 +238,16 @@ func TestPrometheus(t *testing.T) {
 		p50 < 0.010 ||
 		p50 > 0.012 {
 		t.Errorf("the median iteration takes %g s (%v), want 0.011", p50, err)
+	}
+	var first float64
+	_, err := fmt.Sscan(
+		s.eventually(
+			`histogram_quantile(0.5, rate(gen_ai_server_time_to_first_token_seconds{gen_ai_request_model="llama"}[5s]))`,
+		),
+		&first,
+	)
+	if err != nil || first < 0.19 || first > 0.21 {
+		t.Errorf("the median time to the first token is %g s (%v), want 0.2", first, err)
 	}
 	resp, err := http.Get(s.url + "/api/v1/rules")
 	if err != nil {

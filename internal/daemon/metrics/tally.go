@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/genai"
 )
 
 // maxPIDs bounds the processes whose target is remembered. Beyond it the map
@@ -32,6 +33,7 @@ type Tally struct {
 	iterations *prometheus.HistogramVec // by the target's pid
 	targets    map[uint32]*counts       // by the target's pid; 0 is Other
 	roots      map[uint32]*counts       // by process
+	served     requestMetrics
 }
 
 // copyKind reports whether a function copies, and in which library it is.
@@ -47,10 +49,14 @@ const (
 // counts are the running totals of one target. The bytes of the two libraries are
 // told apart: a copy by way of the runtime is seen in both, and must not count twice.
 type counts struct {
+	root  uint32
 	calls recording.Tally
 	bytes [copyKinds][len(directions{})]uint64
 
 	rolling rolling
+
+	serves bool // it has served a request
+	labels genai.Labels
 }
 
 // rolling sums what stretches of a target said, ns.
@@ -114,7 +120,7 @@ func indexOf(d cuda.Direction) int {
 func NewTally(functions func() []recording.Function, decoder func([]recording.Function) CopyDecoder) *Tally {
 	return &Tally{
 		functions: functions, decoder: decoder,
-		targets: map[uint32]*counts{}, roots: map[uint32]*counts{},
+		targets: map[uint32]*counts{}, roots: map[uint32]*counts{}, served: newRequestMetrics(),
 		iterations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                           "inferscope_iteration_seconds",
 			Help:                           "Latency of iterations, where recordings are kept: of what the program names itself, or does again and again. They are a sample where calls are recorded in windows only (inferscope_source_level): take quantiles, not rates.",
@@ -142,6 +148,7 @@ func (t *Tally) Forget(root uint32) {
 	c := t.targets[root]
 	delete(t.targets, root)
 	t.iterations.DeleteLabelValues(pidLabel(root))
+	t.served.forget(root)
 	for pid, of := range t.roots {
 		if of == c {
 			delete(t.roots, pid)
@@ -152,7 +159,7 @@ func (t *Tally) Forget(root uint32) {
 func (t *Tally) counts(root uint32) *counts {
 	c := t.targets[root]
 	if c == nil {
-		c = &counts{}
+		c = &counts{root: root}
 		t.targets[root] = c
 	}
 	return c
