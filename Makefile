@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build package generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved test-all
+.PHONY: help build package image generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved test-all
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ build: ## bin/inferscoped and bin/inferscope, static
 
 package: ## dist/: deb and rpm of GOARCH with units, man pages and completions, and SHA256SUMS (DIST, VERSION)
 	@scripts/package.sh
+
+image: ## dist/image: an OCI image for amd64 and arm64, made without a container engine, and bills of materials (DIST, VERSION)
+	@scripts/release.sh
 
 demo: ## watch a program on a simulated GPU and print the report: no GPU needed, under 2 minutes
 	@scripts/demo.sh
