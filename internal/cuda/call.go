@@ -28,9 +28,9 @@ func (d *Decoder) DecodeTo(e *event.Event, c *Call) {
 		}
 	}
 	switch l.shape {
-	case Params:
+	case shapeParams:
 		l.params(e, c)
-	case Copy2D, Copy3D:
+	case shapeCopy2D, shapeCopy3D:
 		l.descriptor(e, c)
 	default:
 		l.launch(e, c)
@@ -49,13 +49,13 @@ func (l *layout) params(e *event.Event, c *Call) {
 	if l.deref && e.Flags&event.Deref == 0 {
 		// Not read: the argument is the address of the program's variable, not what the call made.
 		args[1] = 0
-		c.HasStream = c.HasStream && l.at[StreamID] != 1
+		c.HasStream = c.HasStream && l.at[meansStream] != 1
 	}
-	c.Dst = args[l.at[Dst]]
-	c.Src = args[l.at[Src]]
-	c.Stream = args[l.at[StreamID]]
-	c.Handle = args[l.at[Handle]]
-	c.Pointer = args[l.at[Pointer]]
+	c.Dst = args[l.at[meansDst]]
+	c.Src = args[l.at[meansSrc]]
+	c.Stream = args[l.at[meansStream]]
+	c.Handle = args[l.at[meansHandle]]
+	c.Pointer = args[l.at[meansPointer]]
 	if l.hasBytes {
 		c.Bytes, c.HasBytes = l.size(&args), true
 	}
@@ -66,9 +66,9 @@ func (l *layout) params(e *event.Event, c *Call) {
 
 // size multiplies what makes up a size in bytes.
 func (l *layout) size(args *[5]uint64) uint64 {
-	n := (args[l.at[Bytes]] | args[l.at[Elements]]) & l.sizes // a function has one of the two
-	if l.at[Height] != 0 {
-		n = times(n, args[l.at[Height]]&l.sizes)
+	n := (args[l.at[meansBytes]] | args[l.at[meansElements]]) & l.sizes // a function has one of the two
+	if l.at[meansHeight] != 0 {
+		n = times(n, args[l.at[meansHeight]]&l.sizes)
 	}
 	return times(n, l.element)
 }
@@ -98,7 +98,7 @@ func (l *layout) doubt(c *Call) {
 	if l.copyKind && c.Direction == H2H {
 		c.Direction = Unknown
 	}
-	if l.at[StreamID] != 0 || l.shape >= LaunchArgs && l.shape <= RTLaunchEx {
+	if l.at[meansStream] != 0 || l.shape >= shapeLaunch && l.shape <= shapeRTLaunchEx {
 		c.HasStream = c.HasStream && c.Stream != 0
 	}
 }

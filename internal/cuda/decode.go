@@ -53,9 +53,9 @@ type Decoder struct {
 // layout is what decoding needs of one function, found once.
 type layout struct {
 	fn        Func
-	shape     Shape
+	shape     shape
 	direction Direction
-	at        [meanings]uint8 // by Meaning: 1 to 4 for args[0] to args[3], 0 for none
+	at        [meanings]uint8 // by meaning: 1 to 4 for args[0] to args[3], 0 for none
 	hasBytes  bool
 	hasStream bool // in args, or the default stream by definition
 	perThread bool
@@ -96,13 +96,13 @@ func newLayout(f recording.Function, row *Row) layout {
 	for i, s := range row.Slots {
 		l.at[s.Meaning] = uint8(i + 1)
 	}
-	l.at[Nothing] = 0
+	l.at[meansNothing] = 0
 	l.shape = row.Shape
 	l.direction = row.Direction
 	l.deref = row.Deref
-	l.hasBytes = l.at[Bytes]|l.at[Elements] != 0
-	l.hasStream = l.at[StreamID] != 0 || row.onDefaultStream()
-	l.copyKind = row.Aux.Meaning == CopyKind
+	l.hasBytes = l.at[meansBytes]|l.at[meansElements] != 0
+	l.hasStream = l.at[meansStream] != 0 || row.onDefaultStream()
+	l.copyKind = row.Aux.Meaning == meansCopyKind
 	l.element = max(1, uint64(row.Element))
 	if row.Narrow {
 		l.sizes = 1<<32 - 1

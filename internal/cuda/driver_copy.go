@@ -24,13 +24,13 @@ func driverCopies() []Row {
 		timed(Copy, "cuMemcpyHtoAAsync", handleAt(1), srcAt(3), bytesAt(4), streamAt(5)).way(H2D),
 		timed(Copy, "cuMemcpyAtoHAsync", dstAt(1), handleAt(2), bytesAt(4), streamAt(5)).way(D2H),
 
-		described("cuMemcpy2D", Copy2D, 0),
-		described("cuMemcpy2DUnaligned", Copy2D, 0),
-		described("cuMemcpy2DAsync", Copy2D, 2),
-		described("cuMemcpy3D", Copy3D, 0),
-		described("cuMemcpy3DAsync", Copy3D, 2),
-		described("cuMemcpy3DPeer", Copy3D, 0).way(Peer),
-		described("cuMemcpy3DPeerAsync", Copy3D, 2).way(Peer),
+		described("cuMemcpy2D", shapeCopy2D, 0),
+		described("cuMemcpy2DUnaligned", shapeCopy2D, 0),
+		described("cuMemcpy2DAsync", shapeCopy2D, 2),
+		described("cuMemcpy3D", shapeCopy3D, 0),
+		described("cuMemcpy3DAsync", shapeCopy3D, 2),
+		described("cuMemcpy3DPeer", shapeCopy3D, 0).way(Peer),
+		described("cuMemcpy3DPeerAsync", shapeCopy3D, 2).way(Peer),
 
 		// Batches keep their sizes in arrays: how many bytes is not known.
 		timed(Copy, "cuMemcpyBatchAsync", streamAt(9)).way(Unknown),
@@ -46,7 +46,7 @@ func driverCopies() []Row {
 // driverOldCopies are the signatures from before CUDA 3.2. They hold the plain
 // names, take 32-bit sizes and device addresses, and every driver still exports them.
 func driverOldCopies() []Row {
-	old := func(name string, d Direction, slots ...Slot) Row {
+	old := func(name string, d Direction, slots ...slot) Row {
 		return timed(Copy, name+"_v1", slots...).way(d).narrow().only(name)
 	}
 	return []Row{

@@ -41,44 +41,50 @@ func driverMemory() []Row {
 	return []Row{
 		// Pinning walks every page, and mapping and access change page tables on all
 		// devices: milliseconds for large ranges.
-		timed(Memory, "cuMemHostRegister", pointerAt(1), bytesAt(2)),
-		timed(Memory, "cuMemHostUnregister", pointerAt(1)),
-		timed(Memory, "cuMemAddressReserve", pointerAt(1), bytesAt(2)).made(),
-		timed(Memory, "cuMemAddressFree", pointerAt(1), bytesAt(2)),
-		timed(Memory, "cuMemMap", pointerAt(1), bytesAt(2), handleAt(4)),
-		timed(Memory, "cuMemUnmap", pointerAt(1), bytesAt(2)),
-		timed(Memory, "cuMemSetAccess", pointerAt(1), bytesAt(2)),
-		timed(Memory, "cuMemMapArrayAsync", streamAt(3)),
-		timed(Memory, "cuMemImportFromShareableHandle", handleAt(1)).made(),
-		timed(Memory, "cuIpcOpenMemHandle", pointerAt(1)).made(),
-		timed(Memory, "cuIpcCloseMemHandle", pointerAt(1)),
-		timed(Memory, "cuMemPoolCreate", handleAt(1)).made(),
-		timed(Memory, "cuMemPoolDestroy", handleAt(1)),
-		timed(Memory, "cuMemPoolTrimTo", handleAt(1), bytesAt(2)), // the bytes to keep
-		timed(Memory, "cuDeviceGraphMemTrim"),
+		timed(groupMemory, "cuMemHostRegister", pointerAt(1), bytesAt(2)),
+		timed(groupMemory, "cuMemHostUnregister", pointerAt(1)),
+		timed(groupMemory, "cuMemAddressReserve", pointerAt(1), bytesAt(2)).made(),
+		timed(groupMemory, "cuMemAddressFree", pointerAt(1), bytesAt(2)),
+		timed(groupMemory, "cuMemMap", pointerAt(1), bytesAt(2), handleAt(4)),
+		timed(groupMemory, "cuMemUnmap", pointerAt(1), bytesAt(2)),
+		timed(groupMemory, "cuMemSetAccess", pointerAt(1), bytesAt(2)),
+		timed(groupMemory, "cuMemMapArrayAsync", streamAt(3)),
+		timed(groupMemory, "cuMemImportFromShareableHandle", handleAt(1)).made(),
+		timed(groupMemory, "cuIpcOpenMemHandle", pointerAt(1)).made(),
+		timed(groupMemory, "cuIpcCloseMemHandle", pointerAt(1)),
+		timed(groupMemory, "cuMemPoolCreate", handleAt(1)).made(),
+		timed(groupMemory, "cuMemPoolDestroy", handleAt(1)),
+		timed(groupMemory, "cuMemPoolTrimTo", handleAt(1), bytesAt(2)), // the bytes to keep
+		timed(groupMemory, "cuDeviceGraphMemTrim"),
 
-		timed(Memory, "cuMemPrefetchAsync", pointerAt(1), bytesAt(2), streamAt(4)),
-		timed(Memory, "cuMemPrefetchAsync_v2", pointerAt(1), bytesAt(2), streamAt(5)).only("cuMemPrefetchAsync_v2"),
-		timed(Memory, "cuMemPrefetchBatchAsync", streamAt(8)),
-		timed(Memory, "cuMemDiscardBatchAsync", streamAt(5)),
-		timed(Memory, "cuMemDiscardAndPrefetchBatchAsync", streamAt(8)),
-		timed(Memory, "cuMemAdvise", pointerAt(1), bytesAt(2)),
-		entry(Memory, "cuMemBatchDecompressAsync", streamAt(5)),
+		timed(groupMemory, "cuMemPrefetchAsync", pointerAt(1), bytesAt(2), streamAt(4)),
+		timed(
+			groupMemory,
+			"cuMemPrefetchAsync_v2",
+			pointerAt(1),
+			bytesAt(2),
+			streamAt(5),
+		).only("cuMemPrefetchAsync_v2"),
+		timed(groupMemory, "cuMemPrefetchBatchAsync", streamAt(8)),
+		timed(groupMemory, "cuMemDiscardBatchAsync", streamAt(5)),
+		timed(groupMemory, "cuMemDiscardAndPrefetchBatchAsync", streamAt(8)),
+		timed(groupMemory, "cuMemAdvise", pointerAt(1), bytesAt(2)),
+		entry(groupMemory, "cuMemBatchDecompressAsync", streamAt(5)),
 
-		timed(Memory, "cuMemGetInfo"), // asks the kernel driver, behind its locks
+		timed(groupMemory, "cuMemGetInfo"), // asks the kernel driver, behind its locks
 
 		// Asked for each pointer of each launch by Triton's launcher, and for each
 		// buffer of each message by communication libraries.
-		entry(Memory, "cuPointerGetAttribute").hot(),
-		entry(Memory, "cuPointerGetAttributes").hot(),
-		entry(Memory, "cuMemGetAddressRange").hot(),
-		entry(Memory, "cuMemGetAttribute").hot(),
+		entry(groupMemory, "cuPointerGetAttribute").hot(),
+		entry(groupMemory, "cuPointerGetAttributes").hot(),
+		entry(groupMemory, "cuMemGetAddressRange").hot(),
+		entry(groupMemory, "cuMemGetAttribute").hot(),
 
-		entry(Memory, "cuPointer*"),
-		entry(Memory, "cuMem*"),
-		entry(Memory, "cuIpc*"),
-		entry(Memory, "cuMulticast*"),
-		entry(Memory, "cuArray*"),
-		entry(Memory, "cuMipmappedArray*"),
+		entry(groupMemory, "cuPointer*"),
+		entry(groupMemory, "cuMem*"),
+		entry(groupMemory, "cuIpc*"),
+		entry(groupMemory, "cuMulticast*"),
+		entry(groupMemory, "cuArray*"),
+		entry(groupMemory, "cuMipmappedArray*"),
 	}
 }

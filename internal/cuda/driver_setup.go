@@ -13,34 +13,34 @@ package cuda
 // devices, make contexts, load code.
 func driverSetup() []Row {
 	return []Row{
-		timed(Init, "cuInit"),
-		entry(Init, "cuDriverGetVersion").hot(),
+		timed(groupInit, "cuInit"),
+		entry(groupInit, "cuDriverGetVersion").hot(),
 
 		entry(Device, "cuDeviceGetAttribute").hot(), // a cached constant, asked per launch by some libraries
 		entry(Device, "cuDeviceGet*"),
 		entry(Device, "cuDevice*"),
 
 		// Making a primary context takes 100 ms and more.
-		timed(Context, "cuDevicePrimaryCtxRetain", handleAt(1)).made(),
-		timed(Context, "cuDevicePrimaryCtxRelease"),
-		timed(Context, "cuDevicePrimaryCtxReset"),
-		timed(Context, "cuCtxCreate", handleAt(1)).made(),
-		timed(Context, "cuCtxDestroy", handleAt(1)),
-		timed(Context, "cuGreenCtxCreate", handleAt(1)).made(),
-		timed(Context, "cuGreenCtxDestroy", handleAt(1)),
+		timed(groupContext, "cuDevicePrimaryCtxRetain", handleAt(1)).made(),
+		timed(groupContext, "cuDevicePrimaryCtxRelease"),
+		timed(groupContext, "cuDevicePrimaryCtxReset"),
+		timed(groupContext, "cuCtxCreate", handleAt(1)).made(),
+		timed(groupContext, "cuCtxDestroy", handleAt(1)),
+		timed(groupContext, "cuGreenCtxCreate", handleAt(1)).made(),
+		timed(groupContext, "cuGreenCtxDestroy", handleAt(1)),
 		// The current context is asked for by c10's device guards, and changed around
 		// every operation by programs that keep contexts by hand (XLA, TensorRT, Numba).
-		entry(Context, "cuDevicePrimaryCtxGetState").hot(),
-		entry(Context, "cuCtxGetCurrent").hot(),
-		entry(Context, "cuCtxSetCurrent").hot(),
-		entry(Context, "cuCtxPushCurrent").hot(),
-		entry(Context, "cuCtxPopCurrent").hot(),
-		entry(Context, "cuCtxGetDevice").hot(),
-		entry(Context, "cuCtxGetId").hot(),
-		entry(Context, "cuCtxGetLimit").hot(),
-		entry(Context, "cuDevicePrimaryCtx*"),
-		entry(Context, "cuCtx*"),
-		entry(Context, "cuGreenCtx*"),
+		entry(groupContext, "cuDevicePrimaryCtxGetState").hot(),
+		entry(groupContext, "cuCtxGetCurrent").hot(),
+		entry(groupContext, "cuCtxSetCurrent").hot(),
+		entry(groupContext, "cuCtxPushCurrent").hot(),
+		entry(groupContext, "cuCtxPopCurrent").hot(),
+		entry(groupContext, "cuCtxGetDevice").hot(),
+		entry(groupContext, "cuCtxGetId").hot(),
+		entry(groupContext, "cuCtxGetLimit").hot(),
+		entry(groupContext, "cuDevicePrimaryCtx*"),
+		entry(groupContext, "cuCtx*"),
+		entry(groupContext, "cuGreenCtx*"),
 	}
 }
 

@@ -76,8 +76,8 @@ func compare(row Row, params []string) []string {
 				fmt.Sprintf("parameter %d follows %q, which takes more than one register", s.Param, params[wide]),
 			)
 		}
-		if narrow := strings.HasPrefix(p, "unsigned int "); narrow != row.Narrow && s.Meaning >= Bytes &&
-			(s.Meaning == Bytes || s.Meaning == Elements || s.Meaning == Height) {
+		if narrow := strings.HasPrefix(p, "unsigned int "); narrow != row.Narrow && s.Meaning >= meansBytes &&
+			(s.Meaning == meansBytes || s.Meaning == meansElements || s.Meaning == meansHeight) {
 			problems = append(problems, fmt.Sprintf("%q is narrow: %v, the row says %v", p, narrow, row.Narrow))
 		}
 	}
@@ -87,11 +87,11 @@ func compare(row Row, params []string) []string {
 // missing lists parameters that the row could show and does not.
 func missing(row Row, params []string) []string {
 	var problems []string
-	if row.Shape != Params || row.Hot {
+	if row.Shape != shapeParams || row.Hot {
 		return missingDescriptor(row, params)
 	}
 	for i, p := range params {
-		selected := slices.ContainsFunc(append(row.Slots[:], row.Aux), func(s Slot) bool { return int(s.Param) == i+1 })
+		selected := slices.ContainsFunc(append(row.Slots[:], row.Aux), func(s slot) bool { return int(s.Param) == i+1 })
 		if selected || slices.IndexFunc(params[:i], byValue) >= 0 || countsOther(row.Name, p) {
 			continue
 		}
@@ -111,20 +111,20 @@ func countsOther(name, param string) bool {
 
 // missingDescriptor checks the shapes that read more than plain parameters.
 func missingDescriptor(row Row, params []string) []string {
-	want := map[Shape]string{
-		LaunchArgs: "CUfunction f|unsigned int gridDimX|unsigned int gridDimY|unsigned int gridDimZ|" +
+	want := map[shape]string{
+		shapeLaunch: "CUfunction f|unsigned int gridDimX|unsigned int gridDimY|unsigned int gridDimZ|" +
 
 			"unsigned int blockDimX|unsigned int blockDimY|unsigned int blockDimZ|unsigned int sharedMemBytes|CUstream hStream|void **kernelParams",
-		LaunchEx:   "const CUlaunchConfig *config|CUfunction f|void **kernelParams|void **extra",
-		RTLaunch:   "const void *func|dim3 gridDim|dim3 blockDim|void **args|size_t sharedMem|cudaStream_t stream",
-		RTLaunchEx: "const cudaLaunchConfig_t *config|const void *func|void **args",
-		Copy2D:     "const CUDA_MEMCPY2D *pCopy",
-		Copy3D:     "const CUDA_MEMCPY3D *pCopy",
+		shapeLaunchEx:   "const CUlaunchConfig *config|CUfunction f|void **kernelParams|void **extra",
+		shapeRTLaunch:   "const void *func|dim3 gridDim|dim3 blockDim|void **args|size_t sharedMem|cudaStream_t stream",
+		shapeRTLaunchEx: "const cudaLaunchConfig_t *config|const void *func|void **args",
+		shapeCopy2D:     "const CUDA_MEMCPY2D *pCopy",
+		shapeCopy3D:     "const CUDA_MEMCPY3D *pCopy",
 	}[row.Shape]
-	if row.Shape == Copy3D && row.Direction == Peer {
+	if row.Shape == shapeCopy3D && row.Direction == Peer {
 		want = "const CUDA_MEMCPY3D_PEER *pCopy"
 	}
-	if row.Slots[3].Meaning == StreamID {
+	if row.Slots[3].Meaning == meansStream {
 		want += "|CUstream hStream"
 	}
 	if got := strings.Join(params, "|"); !strings.HasPrefix(got, want) ||
@@ -147,34 +147,34 @@ var (
 func byValue(param string) bool { return wideType.MatchString(param) }
 
 // looks returns what a parameter of a meaning looks like in the headers.
-func looks(m Meaning, row Row) *regexp.Regexp {
+func looks(m meaning, row Row) *regexp.Regexp {
 	const (
 		size   = `^(size_t|unsigned int) `
 		anyPtr = `^(CUdeviceptr|void ?\*|const void ?\*) ?`
 	)
-	patterns := map[Meaning]string{
-		Bytes:    size + `(ByteCount|bytesize|WidthInBytes|width|count|length|size|minBytesToKeep)$`,
-		Elements: size + `(N|Width)$`,
-		Height:   size + `(Height|height)$`,
-		Dst:      anyPtr + `(dst|dstDevice|dstHost|devPtr)$`,
-		Src:      anyPtr + `(src|srcDevice|srcHost)$`,
-		StreamID: isStream.String(),
-		CopyKind: isKind.String(),
-		Pointer:  `^(CUdeviceptr|void ?\*|const void ?\*) ?(p|ptr|dptr|devPtr|addr)$|^(CUdeviceptr|void ?\*) ?(ptr|devPtr|dptr|hostPtr)$`,
-		Handle:   `^(CU|cuda)[\w]+ \w+$|^const void \*func$`,
+	patterns := map[meaning]string{
+		meansBytes:    size + `(ByteCount|bytesize|WidthInBytes|width|count|length|size|minBytesToKeep)$`,
+		meansElements: size + `(N|Width)$`,
+		meansHeight:   size + `(Height|height)$`,
+		meansDst:      anyPtr + `(dst|dstDevice|dstHost|devPtr)$`,
+		meansSrc:      anyPtr + `(src|srcDevice|srcHost)$`,
+		meansStream:   isStream.String(),
+		meansCopyKind: isKind.String(),
+		meansPointer:  `^(CUdeviceptr|void ?\*|const void ?\*) ?(p|ptr|dptr|devPtr|addr)$|^(CUdeviceptr|void ?\*) ?(ptr|devPtr|dptr|hostPtr)$`,
+		meansHandle:   `^(CU|cuda)[\w]+ \w+$|^const void \*func$`,
 	}
-	if row.Deref && (m == Pointer || m == Handle || m == StreamID) {
+	if row.Deref && (m == meansPointer || m == meansHandle || m == meansStream) {
 		return derefLooks(m)
 	}
 	return regexp.MustCompile(patterns[m])
 }
 
 // derefLooks is for results, and for the other parameters of functions that have one.
-func derefLooks(m Meaning) *regexp.Regexp {
+func derefLooks(m meaning) *regexp.Regexp {
 	switch m {
-	case Pointer:
+	case meansPointer:
 		return regexp.MustCompile(`^(CUdeviceptr ?\*|void ?\*\*) ?\w+$`)
-	case StreamID:
+	case meansStream:
 		return regexp.MustCompile(`^(CUstream|cudaStream_t) ?\*? ?\w+$`)
 	}
 	return regexp.MustCompile(`^(CU|cuda)\w+ ?\*? ?\w+$`)

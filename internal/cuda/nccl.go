@@ -19,31 +19,31 @@ func ncclRows() []Row {
 		exchange("ncclScatter", countAt(3), commAt(6), streamAt(7)).typed(4),
 		exchange("ncclSend", countAt(2), commAt(5), streamAt(6)).typed(3),
 		exchange("ncclRecv", countAt(2), commAt(5), streamAt(6)).typed(3),
-		entry(Collective, "ncclGroupStart"),
-		timed(Collective, "ncclGroupEnd"),
+		entry(groupCollective, "ncclGroupStart"),
+		timed(groupCollective, "ncclGroupEnd"),
 		// The 128 bytes of a unique id by value take no register on x86-64; on arm64 they are one, by address.
-		timed(Collective, "ncclCommInitRank", commAt(1), countAt(2)).made(),
-		timed(Collective, "ncclCommInitRankConfig", commAt(1), countAt(2)).made(),
-		timed(Collective, "ncclCommInitAll", commAt(1), countAt(2)).made(),
-		timed(Collective, "ncclCommSplit", commAt(1)),
-		timed(Collective, "ncclCommDestroy", commAt(1)),
-		timed(Collective, "ncclCommFinalize", commAt(1)),
-		timed(Collective, "ncclCommAbort", commAt(1)),
+		timed(groupCollective, "ncclCommInitRank", commAt(1), countAt(2)).made(),
+		timed(groupCollective, "ncclCommInitRankConfig", commAt(1), countAt(2)).made(),
+		timed(groupCollective, "ncclCommInitAll", commAt(1), countAt(2)).made(),
+		timed(groupCollective, "ncclCommSplit", commAt(1)),
+		timed(groupCollective, "ncclCommDestroy", commAt(1)),
+		timed(groupCollective, "ncclCommFinalize", commAt(1)),
+		timed(groupCollective, "ncclCommAbort", commAt(1)),
 	}
 }
 
 // exchange is a row for an operation in which data goes between GPUs.
-func exchange(name string, count, comm, stream Slot) Row {
-	r := timed(Collective, name, count, comm)
+func exchange(name string, count, comm, stream slot) Row {
+	r := timed(groupCollective, name, count, comm)
 	r.Slots[3] = stream // whose upper byte has room for the type
 	return r
 }
 
 // typed says which parameter is the enum ncclDataType_t.
-func (r Row) typed(param uint8) Row { r.Aux = Slot{param, DataType}; return r }
+func (r Row) typed(param uint8) Row { r.Aux = slot{param, meansDataType}; return r }
 
-func countAt(param uint8) Slot { return Slot{param, Count} }
-func commAt(param uint8) Slot  { return Slot{param, Communicator} }
+func countAt(param uint8) slot { return slot{param, meansCount} }
+func commAt(param uint8) slot  { return slot{param, meansCommunicator} }
 
 // Exchange is what a call of NCCL asks for.
 type Exchange struct {

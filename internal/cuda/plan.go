@@ -33,7 +33,7 @@ func Identify(soname string, exports []Export) (Identity, bool) {
 	runtime := has["cudaMalloc"] && has["cudaLaunchKernel"]
 	switch {
 	case has["ncclAllReduce"] && has["ncclGroupEnd"] && (namedLike(soname, "libnccl") || namedLike(soname, "librccl")):
-		return Identity{Kind: NCCL}, true
+		return Identity{Kind: libraryNCCL}, true
 	case driver && namedLike(soname, "libcuda"):
 		return Identity{Kind: Driver}, true
 	case runtime && namedLike(soname, "libcudart"):
@@ -84,9 +84,9 @@ func runtimeMajor(soname string, has map[string]bool) int {
 	return 0
 }
 
-// MaxPoints bounds how many functions of one library are probed. The driver of
+// maxPoints bounds how many functions of one library are probed. The driver of
 // CUDA 13 has about 700 that the table knows; more come from a hostile file only.
-const MaxPoints = 2048
+const maxPoints = 2048
 
 // Options says which functions to leave out.
 type Options struct {
@@ -145,11 +145,11 @@ func Plan(id Identity, exports []Export, o Options) (Selection, error) {
 	for _, c := range byAddr {
 		s.take(c, id.Major, o)
 	}
-	if len(s.Points) > MaxPoints {
+	if len(s.Points) > maxPoints {
 		return Selection{}, fmt.Errorf(
 			"library exports %d functions named like CUDA's, more than the %d that any version has: it is not probed",
 			len(s.Points),
-			MaxPoints,
+			maxPoints,
 		)
 	}
 	slices.SortFunc(s.Points, func(a, b Point) int {
@@ -202,7 +202,7 @@ func better(a, b string) bool {
 // core reports whether a function moves data, starts work, or waits for it.
 func (r *Row) core() bool {
 	switch r.Group {
-	case Launch, Copy, Set, Alloc, Free, Sync, Collective:
+	case Launch, Copy, Set, Alloc, Free, Sync, groupCollective:
 		return !r.Narrow
 	case Graph:
 		return r.Timed && strings.HasSuffix(r.Name, "Launch")

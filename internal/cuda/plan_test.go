@@ -168,14 +168,14 @@ func TestPlanOrder(t *testing.T) {
 
 func TestPlanRefusesTooMany(t *testing.T) {
 	var exports []Export
-	for i := range uint64(MaxPoints + 1) {
+	for i := range uint64(maxPoints + 1) {
 		exports = append(exports, Export{fmt.Sprintf("cuMemHostile%d", i), i})
 	}
 	if _, err := Plan(Identity{Kind: Driver}, exports, Options{}); err == nil {
 		t.Errorf("planned %d probes", len(exports))
 	}
-	if s, err := Plan(Identity{Kind: Driver}, exports[1:], Options{}); err != nil || len(s.Points) != MaxPoints {
-		t.Errorf("%d points, %v; want %d", len(s.Points), err, MaxPoints)
+	if s, err := Plan(Identity{Kind: Driver}, exports[1:], Options{}); err != nil || len(s.Points) != maxPoints {
+		t.Errorf("%d points, %v; want %d", len(s.Points), err, maxPoints)
 	}
 }
 

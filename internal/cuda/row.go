@@ -6,30 +6,30 @@ import "strings"
 // table reads like the prototype it describes.
 
 // entry is a row for a call that is cheap and does not block.
-func entry(g Group, name string, slots ...Slot) Row {
+func entry(g Group, name string, slots ...slot) Row {
 	r := Row{Name: name, Group: g}
 	copy(r.Slots[:], slots)
 	return r
 }
 
 // timed is a row for a call that can block.
-func timed(g Group, name string, slots ...Slot) Row {
+func timed(g Group, name string, slots ...slot) Row {
 	r := entry(g, name, slots...)
 	r.Timed = true
 	return r
 }
 
 // shaped is a row for a launch whose arguments the probe lays out by itself.
-func shaped(name string, s Shape) Row {
+func shaped(name string, s shape) Row {
 	return Row{Name: name, Group: Launch, Shape: s}
 }
 
 // described is a row for a copy whose first parameter points to a descriptor.
 // stream is the number of the stream parameter; 0 where there is none.
-func described(name string, s Shape, stream uint8) Row {
+func described(name string, s shape, stream uint8) Row {
 	r := Row{Name: name, Group: Copy, Timed: true, Shape: s}
 	if stream != 0 {
-		r.Slots[3] = Slot{stream, StreamID}
+		r.Slots[3] = slot{stream, meansStream}
 	}
 	return r
 }
@@ -41,7 +41,7 @@ func (r Row) made() Row { r.Deref = true; return r }
 func (r Row) way(d Direction) Row { r.Direction = d; return r }
 
 // kind says which parameter is the enum cudaMemcpyKind.
-func (r Row) kind(param uint8) Row { r.Aux = Slot{param, CopyKind}; return r }
+func (r Row) kind(param uint8) Row { r.Aux = slot{param, meansCopyKind}; return r }
 
 // each gives the size of an element in bytes.
 func (r Row) each(bytes uint8) Row { r.Element = bytes; return r }
@@ -60,14 +60,14 @@ func (r Row) shadowed() Row { r.Shadowed = true; return r }
 
 // Parameter selectors, named after what the parameter is.
 
-func bytesAt(param uint8) Slot    { return Slot{param, Bytes} }
-func dstAt(param uint8) Slot      { return Slot{param, Dst} }
-func srcAt(param uint8) Slot      { return Slot{param, Src} }
-func streamAt(param uint8) Slot   { return Slot{param, StreamID} }
-func handleAt(param uint8) Slot   { return Slot{param, Handle} }
-func pointerAt(param uint8) Slot  { return Slot{param, Pointer} }
-func elementsAt(param uint8) Slot { return Slot{param, Elements} }
-func heightAt(param uint8) Slot   { return Slot{param, Height} }
+func bytesAt(param uint8) slot    { return slot{param, meansBytes} }
+func dstAt(param uint8) slot      { return slot{param, meansDst} }
+func srcAt(param uint8) slot      { return slot{param, meansSrc} }
+func streamAt(param uint8) slot   { return slot{param, meansStream} }
+func handleAt(param uint8) slot   { return slot{param, meansHandle} }
+func pointerAt(param uint8) slot  { return slot{param, meansPointer} }
+func elementsAt(param uint8) slot { return slot{param, meansElements} }
+func heightAt(param uint8) slot   { return slot{param, meansHeight} }
 
 // Bits of the attach cookie: bpf/event.h, COOKIE_*.
 const (
@@ -86,7 +86,7 @@ func (r *Row) Frequent() bool { return r.Timed && (r.Group == Alloc || r.Group =
 // what shows how far the program gets, and when it waits for the GPU.
 func (r *Row) Waits() bool {
 	return r.Timed &&
-		(r.Group == Sync || r.Group == Collective || r.Group == Copy && !strings.Contains(r.Name, "Async") ||
+		(r.Group == Sync || r.Group == groupCollective || r.Group == Copy && !strings.Contains(r.Name, "Async") ||
 			r.Group == Graph && strings.Contains(r.Name, "GraphLaunch"))
 }
 

@@ -30,28 +30,28 @@ func runtimeAllocs() []Row {
 // runtimeMemory pins, shares, moves and asks about memory.
 func runtimeMemory() []Row {
 	return []Row{
-		timed(Memory, "cudaHostRegister", pointerAt(1), bytesAt(2)),
-		timed(Memory, "cudaHostUnregister", pointerAt(1)),
-		timed(Memory, "cudaIpcOpenMemHandle", pointerAt(1)).made(),
-		timed(Memory, "cudaIpcCloseMemHandle", pointerAt(1)),
-		timed(Memory, "cudaMemPoolCreate", handleAt(1)).made(),
-		timed(Memory, "cudaMemPoolDestroy", handleAt(1)),
-		timed(Memory, "cudaMemPoolTrimTo", handleAt(1), bytesAt(2)), // the bytes to keep
-		timed(Memory, "cudaDeviceGraphMemTrim"),
-		timed(Memory, "cudaMemPrefetchAsync", pointerAt(1), bytesAt(2), streamAt(4)),
-		timed(Memory, "cudaMemPrefetchAsync_v2", pointerAt(1), bytesAt(2), streamAt(5)).
+		timed(groupMemory, "cudaHostRegister", pointerAt(1), bytesAt(2)),
+		timed(groupMemory, "cudaHostUnregister", pointerAt(1)),
+		timed(groupMemory, "cudaIpcOpenMemHandle", pointerAt(1)).made(),
+		timed(groupMemory, "cudaIpcCloseMemHandle", pointerAt(1)),
+		timed(groupMemory, "cudaMemPoolCreate", handleAt(1)).made(),
+		timed(groupMemory, "cudaMemPoolDestroy", handleAt(1)),
+		timed(groupMemory, "cudaMemPoolTrimTo", handleAt(1), bytesAt(2)), // the bytes to keep
+		timed(groupMemory, "cudaDeviceGraphMemTrim"),
+		timed(groupMemory, "cudaMemPrefetchAsync", pointerAt(1), bytesAt(2), streamAt(4)),
+		timed(groupMemory, "cudaMemPrefetchAsync_v2", pointerAt(1), bytesAt(2), streamAt(5)).
 			only("cudaMemPrefetchAsync_v2", "cudaMemPrefetchAsync@13"),
-		timed(Memory, "cudaMemPrefetchBatchAsync", streamAt(8)),
-		timed(Memory, "cudaMemDiscardBatchAsync", streamAt(5)),
-		timed(Memory, "cudaMemDiscardAndPrefetchBatchAsync", streamAt(8)),
-		timed(Memory, "cudaMemAdvise", pointerAt(1), bytesAt(2)),
-		timed(Memory, "cudaMemGetInfo"),
+		timed(groupMemory, "cudaMemPrefetchBatchAsync", streamAt(8)),
+		timed(groupMemory, "cudaMemDiscardBatchAsync", streamAt(5)),
+		timed(groupMemory, "cudaMemDiscardAndPrefetchBatchAsync", streamAt(8)),
+		timed(groupMemory, "cudaMemAdvise", pointerAt(1), bytesAt(2)),
+		timed(groupMemory, "cudaMemGetInfo"),
 		entry(
-			Memory,
+			groupMemory,
 			"cudaPointerGetAttributes",
 		).hot(), // asked for each tensor by is_pinned and communication libraries
-		entry(Memory, "cudaMem*").shadowed(),
-		entry(Memory, "cudaHost*").shadowed(),
-		entry(Memory, "cudaIpc*").shadowed(),
+		entry(groupMemory, "cudaMem*").shadowed(),
+		entry(groupMemory, "cudaHost*").shadowed(),
+		entry(groupMemory, "cudaIpc*").shadowed(),
 	}
 }

@@ -5,9 +5,9 @@ package cuda
 // exported __cudaLaunchKernel only jumps to cudaLaunchKernel.)
 func runtimeLaunches() []Row {
 	return []Row{
-		shaped("cudaLaunchKernel", RTLaunch).shadowed(),
-		shaped("cudaLaunchCooperativeKernel", RTLaunch).shadowed(),
-		shaped("cudaLaunchKernelExC", RTLaunchEx).shadowed(),
+		shaped("cudaLaunchKernel", shapeRTLaunch).shadowed(),
+		shaped("cudaLaunchCooperativeKernel", shapeRTLaunch).shadowed(),
+		shaped("cudaLaunchKernelExC", shapeRTLaunchEx).shadowed(),
 		entry(Launch, "cudaLaunchCooperativeKernelMultiDevice").shadowed(),
 		entry(Launch, "cudaLaunch*").shadowed(),
 	}
@@ -24,21 +24,21 @@ func runtimeStreams() []Row {
 		timed(Sync, "cudaExecutionCtxSynchronize", handleAt(1)),
 		timed(Sync, "cudaDeviceFlushGPUDirectRDMAWrites"),
 
-		timed(Stream, "cudaStreamCreate", streamAt(1)).made(),
-		timed(Stream, "cudaStreamCreateWithFlags", streamAt(1)).made(),
-		timed(Stream, "cudaStreamCreateWithPriority", streamAt(1)).made(),
-		timed(Stream, "cudaExecutionCtxStreamCreate", streamAt(1), handleAt(2)).made(),
-		timed(Stream, "cudaStreamDestroy", streamAt(1)),
-		entry(Stream, "cudaStreamQuery", streamAt(1)).shadowed(),
-		entry(Stream, "cudaStreamWaitEvent", streamAt(1), handleAt(2)).shadowed(),
-		entry(Stream, "cudaStreamAddCallback", streamAt(1), handleAt(2)).shadowed(),
-		entry(Stream, "cudaLaunchHostFunc", streamAt(1), handleAt(2)).shadowed(),
-		entry(Stream, "cudaStreamAttachMemAsync", streamAt(1), pointerAt(2), bytesAt(3)).shadowed(),
-		entry(Stream, "cudaSignalExternalSemaphoresAsync", streamAt(4)).shadowed(),
-		entry(Stream, "cudaWaitExternalSemaphoresAsync", streamAt(4)).shadowed(),
-		entry(Stream, "cudaStreamIsCapturing").shadowed().hot(), // PyTorch's allocator asks for each block
-		entry(Stream, "cudaStreamGetCaptureInfo").shadowed().hot(),
-		entry(Stream, "cudaStream*").shadowed(),
+		timed(groupStream, "cudaStreamCreate", streamAt(1)).made(),
+		timed(groupStream, "cudaStreamCreateWithFlags", streamAt(1)).made(),
+		timed(groupStream, "cudaStreamCreateWithPriority", streamAt(1)).made(),
+		timed(groupStream, "cudaExecutionCtxStreamCreate", streamAt(1), handleAt(2)).made(),
+		timed(groupStream, "cudaStreamDestroy", streamAt(1)),
+		entry(groupStream, "cudaStreamQuery", streamAt(1)).shadowed(),
+		entry(groupStream, "cudaStreamWaitEvent", streamAt(1), handleAt(2)).shadowed(),
+		entry(groupStream, "cudaStreamAddCallback", streamAt(1), handleAt(2)).shadowed(),
+		entry(groupStream, "cudaLaunchHostFunc", streamAt(1), handleAt(2)).shadowed(),
+		entry(groupStream, "cudaStreamAttachMemAsync", streamAt(1), pointerAt(2), bytesAt(3)).shadowed(),
+		entry(groupStream, "cudaSignalExternalSemaphoresAsync", streamAt(4)).shadowed(),
+		entry(groupStream, "cudaWaitExternalSemaphoresAsync", streamAt(4)).shadowed(),
+		entry(groupStream, "cudaStreamIsCapturing").shadowed().hot(), // PyTorch's allocator asks for each block
+		entry(groupStream, "cudaStreamGetCaptureInfo").shadowed().hot(),
+		entry(groupStream, "cudaStream*").shadowed(),
 
 		entry(Event, "cudaEventCreate").shadowed(),
 		entry(Event, "cudaEventDestroy", handleAt(1)).shadowed(),
@@ -77,12 +77,12 @@ func runtimeGraphs() []Row {
 // runtimeSetup finds devices, makes contexts and loads code.
 func runtimeSetup() []Row {
 	return []Row{
-		timed(Init, "cudaInitDevice"),
-		entry(Init, "cudaRuntimeGetVersion").hot(),
-		entry(Init, "cudaDriverGetVersion").hot(),
-		timed(Context, "cudaDeviceReset"),
-		timed(Context, "cudaThreadExit"),
-		entry(Context, "cudaExecutionCtx*").shadowed(),
+		timed(groupInit, "cudaInitDevice"),
+		entry(groupInit, "cudaRuntimeGetVersion").hot(),
+		entry(groupInit, "cudaDriverGetVersion").hot(),
+		timed(groupContext, "cudaDeviceReset"),
+		timed(groupContext, "cudaThreadExit"),
+		entry(groupContext, "cudaExecutionCtx*").shadowed(),
 
 		// Asked around every operation (numbers in driver_setup.go): c10::cuda guards set
 		// and get the device, and every launch macro is followed by cudaGetLastError.

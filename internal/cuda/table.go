@@ -25,7 +25,7 @@ func Rows() []Row {
 	}
 	nccl := ncclRows()
 	for i := range nccl {
-		nccl[i].Library = NCCL
+		nccl[i].Library = libraryNCCL
 	}
 	return slices.Concat(driver, runtime, nccl)
 }
@@ -65,8 +65,8 @@ var theIndex = sync.OnceValue(func() *index {
 func exactKey(base string) string { return "/" + base }
 func onlyKey(name string) string  { return "=" + name }
 
-// Table writes the table as Markdown, for the documentation.
-func Table(w io.Writer) error {
+// table writes the table as Markdown, for the documentation.
+func table(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(
 		"| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n|---|---|---|---|---|---|\n",
@@ -108,9 +108,9 @@ func (r *Row) probed() string {
 func (r *Row) arguments() string {
 	var out []string
 	switch r.Shape {
-	case LaunchArgs, LaunchEx, RTLaunch, RTLaunchEx:
+	case shapeLaunch, shapeLaunchEx, shapeRTLaunch, shapeRTLaunchEx:
 		out = append(out, "function, grid, block, shared memory, stream")
-	case Copy2D, Copy3D:
+	case shapeCopy2D, shapeCopy3D:
 		out = append(out, "descriptor")
 	}
 	for i, s := range r.Slots {
@@ -121,7 +121,7 @@ func (r *Row) arguments() string {
 		if i == 0 && r.Deref {
 			word = "new " + word
 		}
-		if s.Meaning == Elements {
+		if s.Meaning == meansElements {
 			word = fmt.Sprintf("elements of %d bytes", r.Element)
 		}
 		out = append(out, fmt.Sprintf("%s %d", word, s.Param))
@@ -139,7 +139,7 @@ func (r *Row) arguments() string {
 }
 
 // String returns the word for a meaning that documentation uses.
-func (m Meaning) String() string {
+func (m meaning) String() string {
 	words := [...]string{
 		"nothing", "bytes", "destination", "source", "stream", "copy kind", "handle", "pointer", "elements",
 		"height", "count", "data type", "communicator",

@@ -34,51 +34,51 @@ func unsound(r Row) []string {
 			p = append(p, problem)
 		}
 	}
-	means := make(map[Meaning]int)
+	means := make(map[meaning]int)
 	for _, s := range r.Slots {
-		check((s.Param == 0) == (s.Meaning == Nothing), "a slot has a parameter and no meaning, or the reverse")
+		check((s.Param == 0) == (s.Meaning == meansNothing), "a slot has a parameter and no meaning, or the reverse")
 		check(s.Param <= 15, "a selector has 4 bits")
 		means[s.Meaning]++
 	}
-	delete(means, Nothing)
+	delete(means, meansNothing)
 	for m, n := range means {
 		check(n == 1, m.String()+" twice: the decoder keeps one")
 	}
-	launch := r.Shape >= LaunchArgs && r.Shape <= RTLaunchEx
-	described := r.Shape == Copy2D || r.Shape == Copy3D
+	launch := r.Shape >= shapeLaunch && r.Shape <= shapeRTLaunchEx
+	described := r.Shape == shapeCopy2D || r.Shape == shapeCopy3D
 	check(r.Group != "" && r.Library != "", "no group or no library")
-	check(!launch || r.Slots == [4]Slot{} && !r.Timed, "a launch's arguments fill its event")
+	check(!launch || r.Slots == [4]slot{} && !r.Timed, "a launch's arguments fill its event")
 	check(
-		!described || r.Timed && r.Slots[0] == r.Slots[1] && r.Slots[0] == r.Slots[2] && r.Slots[0] == Slot{},
+		!described || r.Timed && r.Slots[0] == r.Slots[1] && r.Slots[0] == r.Slots[2] && r.Slots[0] == slot{},
 		"a described copy has a stream slot at most",
 	)
 	check(
-		!described || r.Slots[3] == Slot{} || r.Slots[3] == Slot{2, StreamID},
+		!described || r.Slots[3] == slot{} || r.Slots[3] == slot{2, meansStream},
 		"the probe reads a described copy's stream from parameter 2",
 	)
 	check(!r.Deref || r.Timed && r.Slots[0].Param != 0, "a result is read at the return, from the first slot")
-	check((means[Elements] == 1) == (r.Element > 0), "elements and their size go together")
-	check(means[Height] == 0 || means[Bytes]+means[Elements] == 1, "a height needs a width")
+	check((means[meansElements] == 1) == (r.Element > 0), "elements and their size go together")
+	check(means[meansHeight] == 0 || means[meansBytes]+means[meansElements] == 1, "a height needs a width")
 	check(
-		r.Aux == Slot{} || r.Aux.Meaning == CopyKind && r.Group == Copy && r.Direction == NoDirection ||
-			r.Aux.Meaning == DataType && r.Group == Collective,
+		r.Aux == slot{} || r.Aux.Meaning == meansCopyKind && r.Group == Copy && r.Direction == NoDirection ||
+			r.Aux.Meaning == meansDataType && r.Group == groupCollective,
 		"the auxiliary parameter is a copy kind, or NCCL's data type",
 	)
 	check(
-		r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == CopyKind || described,
+		r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == meansCopyKind || described,
 		"a copy without a direction",
 	)
 	check(r.Direction == NoDirection || r.Group == Copy, "only copies have directions")
 	check(!r.Shadowed || r.Library == Runtime && !r.Timed, "only entry-only runtime functions are shadowed")
 	check(!r.Hot || !r.Timed, "hot functions are entry only")
 	check(
-		!r.Glob() || r.Slots == [4]Slot{} && r.Aux == Slot{} && r.Only == nil,
+		!r.Glob() || r.Slots == [4]slot{} && r.Aux == slot{} && r.Only == nil,
 		"the functions of a glob have no parameters in common",
 	)
 	check(!strings.ContainsAny(strings.TrimSuffix(r.Name, "*"), "*?[ "), "odd name")
 	check(!perThread(r.Name) && (trimVersion(r.Name) == r.Name || r.Only != nil), "suffixes stand in Only")
 	check(
-		strings.HasPrefix(r.Name, map[Library]string{Driver: "cu", Runtime: "cuda", NCCL: "nccl"}[r.Library]),
+		strings.HasPrefix(r.Name, map[Library]string{Driver: "cu", Runtime: "cuda", libraryNCCL: "nccl"}[r.Library]),
 		"name of the other library",
 	)
 	check(r.Library != Driver || !strings.HasPrefix(r.Name, "cuda"), "name of the other library")
@@ -117,7 +117,7 @@ func TestNoAmbiguity(t *testing.T) {
 // makes older recordings unreadable.
 func TestTableGolden(t *testing.T) {
 	var got bytes.Buffer
-	if err := Table(&got); err != nil {
+	if err := table(&got); err != nil {
 		t.Fatal(err)
 	}
 	golden := filepath.Join("testdata", "table.md")

@@ -12,9 +12,9 @@ type Library string
 
 // The libraries.
 const (
-	Driver  Library = "driver"  // libcuda.so.1
-	Runtime Library = "runtime" // libcudart.so
-	NCCL    Library = "nccl"    // libnccl.so.2, and AMD's librccl.so.1
+	Driver      Library = "driver"  // libcuda.so.1
+	Runtime     Library = "runtime" // libcudart.so
+	libraryNCCL Library = "nccl"    // libnccl.so.2, and AMD's librccl.so.1
 )
 
 // Group sorts functions by what a person would call them.
@@ -22,22 +22,22 @@ type Group string
 
 // The groups.
 const (
-	Init    Group = "init"
-	Device  Group = "device"
-	Context Group = "context"
-	Alloc   Group = "alloc"
-	Free    Group = "free"
-	Memory  Group = "memory" // asks about memory, or maps, pins, shares or prefetches it: nothing is made or freed
-	Copy    Group = "copy"
-	Set     Group = "set"
-	Launch  Group = "launch" // of kernels; a host function in a stream is Stream
-	Stream  Group = "stream"
-	Sync    Group = "sync" // whatever blocks until the device is done: stream, event, context, device
-	Event   Group = "event"
-	Module  Group = "module"
-	Graph   Group = "graph"
-	// Collective is what moves data between GPUs, and what makes and ends the communicators for it.
-	Collective Group = "collective"
+	groupInit    Group = "init"
+	Device       Group = "device"
+	groupContext Group = "context"
+	Alloc        Group = "alloc"
+	Free         Group = "free"
+	groupMemory  Group = "memory" // asks about memory, or maps, pins, shares or prefetches it: nothing is made or freed
+	Copy         Group = "copy"
+	Set          Group = "set"
+	Launch       Group = "launch" // of kernels; a host function in a stream is groupStream
+	groupStream  Group = "stream"
+	Sync         Group = "sync" // whatever blocks until the device is done: stream, event, context, device
+	Event        Group = "event"
+	Module       Group = "module"
+	Graph        Group = "graph"
+	// groupCollective is what moves data between GPUs, and what makes and ends the communicators for it.
+	groupCollective Group = "collective"
 )
 
 // Direction is the way a copy goes.
@@ -54,45 +54,45 @@ const (
 	Unknown     Direction = "unknown"
 )
 
-// Shape says how the probe lays out a call's arguments: enum call_shape of bpf/event.h.
-type Shape uint8
+// shape says how the probe lays out a call's arguments: enum call_shape of bpf/event.h.
+type shape uint8
 
 // The shapes.
 const (
-	Params     Shape = iota // Row.Slots: plain parameters
-	LaunchArgs              // cuLaunchKernel
-	LaunchEx                // cuLaunchKernelEx
-	RTLaunch                // cudaLaunchKernel
-	RTLaunchEx              // cudaLaunchKernelExC
-	Copy2D                  // CUDA_MEMCPY2D *; Row.Slots[3] selects the stream where there is one
-	Copy3D                  // CUDA_MEMCPY3D * and CUDA_MEMCPY3D_PEER *, which agree in what is read; Slots[3] likewise
+	shapeParams     shape = iota // Row.Slots: plain parameters
+	shapeLaunch                  // cuLaunchKernel
+	shapeLaunchEx                // cuLaunchKernelEx
+	shapeRTLaunch                // cudaLaunchKernel
+	shapeRTLaunchEx              // cudaLaunchKernelExC
+	shapeCopy2D                  // CUDA_MEMCPY2D *; Row.Slots[3] selects the stream where there is one
+	shapeCopy3D                  // CUDA_MEMCPY3D * and CUDA_MEMCPY3D_PEER *, which agree in what is read; Slots[3] likewise
 )
 
-// Meaning says what a parameter is.
-type Meaning uint8
+// meaning says what a parameter is.
+type meaning uint8
 
 // The meanings of parameters.
 const (
-	Nothing      Meaning = iota
-	Bytes                // a size in bytes
-	Dst                  // destination address
-	Src                  // source address
-	StreamID             // CUstream / cudaStream_t
-	CopyKind             // enum cudaMemcpyKind
-	Handle               // any other object: event, module, graph, context, pool, array
-	Pointer              // an address that is allocated, freed, mapped or registered
-	Elements             // a number of elements; Row.Element says how many bytes each has
-	Height               // a number of rows: multiplies Bytes or Elements
-	Count                // a number of elements of DataType, or of ranks
-	DataType             // enum ncclDataType_t
-	Communicator         // ncclComm_t
-	meanings             // how many there are
+	meansNothing      meaning = iota
+	meansBytes                // a size in bytes
+	meansDst                  // destination address
+	meansSrc                  // source address
+	meansStream               // CUstream / cudaStream_t
+	meansCopyKind             // enum cudaMemcpyKind
+	meansHandle               // any other object: event, module, graph, context, pool, array
+	meansPointer              // an address that is allocated, freed, mapped or registered
+	meansElements             // a number of elements; Row.Element says how many bytes each has
+	meansHeight               // a number of rows: multiplies bytes or elements
+	meansCount                // a number of elements of meansDataType, or of ranks
+	meansDataType             // enum ncclDataType_t
+	meansCommunicator         // ncclComm_t
+	meanings                  // how many there are
 )
 
-// Slot takes one parameter of a call into one argument of its event.
-type Slot struct {
+// slot takes one parameter of a call into one argument of its event.
+type slot struct {
 	Param   uint8 // 1 to 15, counted as the C ABI counts them; 0: the slot is empty
-	Meaning Meaning
+	Meaning meaning
 }
 
 // Row describes one function of the API, or with a trailing * in Name every
@@ -107,12 +107,12 @@ type Row struct {
 	Library   Library
 	Group     Group
 	Timed     bool      // probe the return too: the call can block
-	Shape     Shape     //
-	Slots     [4]Slot   // into args[0] to args[3]; launches have a layout of their own and none of these
-	Aux       Slot      // a fifth, small parameter (at most 8 bits where Timed)
+	Shape     shape     //
+	Slots     [4]slot   // into args[0] to args[3]; launches have a layout of their own and none of these
+	Aux       slot      // a fifth, small parameter (at most 8 bits where Timed)
 	Deref     bool      // Slots[0] points to the result: read it at the return (cuMemAlloc)
 	Direction Direction // of copies whose name says it
-	Element   uint8     // bytes per element where a slot means Elements
+	Element   uint8     // bytes per element where a slot means meansElements
 	Narrow    bool      // sizes and counts are 32 bits wide (the API before CUDA 3.2): the upper half is not theirs
 	Shadowed  bool      // a runtime function whose driver call is probed as well and says as much, so that
 	// a second probe would only cost: probed only in a process in which no driver library is probed

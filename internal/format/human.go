@@ -164,8 +164,8 @@ func Cell(s string) string {
 	return Printable(s)
 }
 
-// Signal names the signals that end programs: signal(7), Linux.
-func Signal(n int) string {
+// signalName names the signals that end programs: signal(7), Linux.
+func signalName(n int) string {
 	names := map[int]string{
 		1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS",
 		8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 31: "SIGSYS",
@@ -201,7 +201,7 @@ func Ending(status int32) string {
 	case signal == 0:
 		return fmt.Sprintf("with code %d", status>>8&0xff)
 	case status&0x80 != 0:
-		return "by " + Signal(signal) + ", with a core dump"
+		return "by " + signalName(signal) + ", with a core dump"
 	}
-	return "by " + Signal(signal)
+	return "by " + signalName(signal)
 }

@@ -41,8 +41,8 @@ func TestNumbers(t *testing.T) {
 		{Clean("a\x1b[31m\nb"), "a?[31m?b"},
 		{Plural(1, "call", "calls"), "1 call"},
 		{Plural(uint64(2000), "call", "calls"), "2,000 calls"},
-		{Signal(9), "SIGKILL"},
-		{Signal(40), "signal 40"},
+		{signalName(9), "SIGKILL"},
+		{signalName(40), "signal 40"},
 		{Shorten("abcdef", 4), "abc…"},
 		{ShortPath("/usr/lib/libcuda.so", 8), "…cuda.so"},
 	}

@@ -13,12 +13,12 @@ import (
 // It is the one package variable of the project: the linker cannot set anything else.
 var version string //nolint:gochecknoglobals // see above
 
-// Unknown is the version of a build of which nothing is known.
-const Unknown = "devel"
+// unknownVersion is the version of a build of which nothing is known.
+const unknownVersion = "devel"
 
 // Info is what can be said about a build.
 type Info struct {
-	Version  string `json:"version"`            // as the linker was told, else the module's, else Unknown
+	Version  string `json:"version"`            // as the linker was told, else the module's, else unknownVersion
 	Revision string `json:"revision,omitempty"` // commit, with "+dirty" where the tree had changes
 	Go       string `json:"go"`                 // toolchain, e.g. go1.26.0
 	Platform string `json:"platform"`           // GOOS/GOARCH
@@ -50,7 +50,7 @@ func describe(linked string, build *debug.BuildInfo) Info {
 		i.Version = build.Main.Version
 	}
 	if i.Version == "" {
-		i.Version = Unknown
+		i.Version = unknownVersion
 	}
 	return i
 }

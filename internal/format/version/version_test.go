@@ -14,10 +14,10 @@ func TestDescribe(t *testing.T) {
 		build             *debug.BuildInfo
 		version, revision string
 	}{
-		{"nothing known", "", nil, Unknown, ""},
+		{"nothing known", "", nil, unknownVersion, ""},
 		{"the linker wins", "v1", &debug.BuildInfo{Main: debug.Module{Version: "v0.9"}, Settings: vcs("false")}, "v1", "abc"},
 		{"go install", "", &debug.BuildInfo{Main: debug.Module{Version: "v0.9"}}, "v0.9", ""},
-		{"changed tree", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: vcs("true")}, Unknown, "abc+dirty"},
+		{"changed tree", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: vcs("true")}, unknownVersion, "abc+dirty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := describe(c.linked, c.build)

@@ -49,7 +49,7 @@ func (b *building) events(r *router, rows []numbered) error {
 	for i, f := range files {
 		if f.SHA256 != "" {
 			b.files = append(b.files, f)
-			b.list(b.w.tables[i].name, f.File, b.w.tables[i].latest)
+			b.list(b.w.tables[i].name, f.parquetFile, b.w.tables[i].latest)
 		}
 	}
 	b.closeStates(parts)
@@ -102,7 +102,7 @@ func (b *building) nameAll(meta *recording.Meta) error {
 			continue
 		}
 		if _, listed := b.manifest.Tables[t.name]; !listed {
-			b.manifest.Tables[t.name] = Table{Files: []File{}}
+			b.manifest.Tables[t.name] = tableInfo{Files: []parquetFile{}}
 		}
 		if t.grows {
 			b.grown[t.name] = from + rows.Len()
@@ -118,7 +118,7 @@ func (b *building) nameOne(t *nameTable, rows reflect.Value) error {
 	if rows.Len() == 0 {
 		if !t.grows {
 			b.drop(b.manifest.Tables[t.name])
-			b.manifest.Tables[t.name] = Table{Files: []File{}}
+			b.manifest.Tables[t.name] = tableInfo{Files: []parquetFile{}}
 		}
 		return nil
 	}
@@ -138,7 +138,7 @@ func (b *building) nameOne(t *nameTable, rows reflect.Value) error {
 	}
 	p.Rows = rows.Len()
 	b.files = append(b.files, p)
-	b.list(t.name, p.File, !t.grows)
+	b.list(t.name, p.parquetFile, !t.grows)
 	return nil
 }
 
@@ -149,16 +149,16 @@ func (b *building) unchanged(table string, text []byte) bool {
 }
 
 // list adds a file to the manifest, instead of those before where it replaces them.
-func (b *building) list(table string, f File, replace bool) {
+func (b *building) list(table string, f parquetFile, replace bool) {
 	t := b.manifest.Tables[table]
 	if replace {
 		b.drop(t)
 		t.Files = nil
 	}
-	b.manifest.Tables[table] = Table{Files: append(t.Files[:len(t.Files):len(t.Files)], f)}
+	b.manifest.Tables[table] = tableInfo{Files: append(t.Files[:len(t.Files):len(t.Files)], f)}
 }
 
-func (b *building) drop(t Table) {
+func (b *building) drop(t tableInfo) {
 	for _, f := range t.Files {
 		b.replaced = append(b.replaced, f.Name)
 	}

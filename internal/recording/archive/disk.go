@@ -20,7 +20,7 @@ const tempSuffix = ".tmp"
 
 // pending is a file that is whole on the disk under a temporary name.
 type pending struct {
-	File
+	parquetFile
 	in *outfile.Folder
 }
 
@@ -41,7 +41,7 @@ func (c *counted) Write(b []byte) (int, error) {
 
 // writeTemp writes a file under a temporary name. Nothing is left after an error.
 func writeTemp(in *outfile.Folder, name string, write func(io.Writer) error) (p pending, err error) {
-	p = pending{File: File{Name: name}, in: in}
+	p = pending{parquetFile: parquetFile{Name: name}, in: in}
 	file, err := in.Create(name + tempSuffix)
 	if err != nil {
 		return p, fmt.Errorf("write %s: %w", name, err)

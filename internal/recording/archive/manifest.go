@@ -13,9 +13,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Schema is the version of the folder, its tables and its manifest. A reader refuses a newer one; tables and
+// schemaVersion is the version of the folder, its tables and its manifest. A reader refuses a newer one; tables and
 // columns are added without raising it.
-const Schema = 1
+const schemaVersion = 1
 
 // Extension is how the name of a recording's folder ends, and Packed that of its packed form.
 const (
@@ -29,35 +29,35 @@ const manifestName = "manifest.json"
 // format tells our manifest from others.
 const format = "inferscope-recording"
 
-// State reports whether a recording was finished.
-type State string
+// recordingState reports whether a recording was finished.
+type recordingState string
 
 // The states.
 const (
-	Writing  State = "writing"  // a writer is at work, or was ended before it finished
-	Complete State = "complete" //
+	Writing  recordingState = "writing"  // a writer is at work, or was ended before it finished
+	Complete recordingState = "complete" //
 )
 
 // Manifest says what a recording holds. It is written last: what it does not name is not part of the recording.
 type Manifest struct {
-	Format    string              `json:"format"` // inferscope-recording
-	Schema    int                 `json:"schema"` // of the folder
-	State     State               `json:"state"`
-	Writer    string              `json:"written_by"` // version of the program that wrote the folder
-	Recorder  string              `json:"recorded_by"`
-	Stream    int                 `json:"recording_schema"` // recording.SchemaVersion
-	Host      recording.Host      `json:"host"`
-	Target    uint32              `json:"target_pid"`
-	From      uint64              `json:"from_ns"`            // CLOCK_MONOTONIC
-	To        uint64              `json:"to_ns"`              // CLOCK_MONOTONIC
-	WallFrom  int64               `json:"wall_from_ns"`       // from_ns on the wall clock, ns since 1970
-	Clock     *Clock              `json:"clock,omitempty"`    // nil: nothing in the recording bounds the error
-	GPU       *string             `json:"gpu_mode"`           // continuous, windows, off; null: no agent was asked for
-	Sources   []recording.Source  `json:"sources,omitempty"`  // as in their table, for people
-	Losses    []loss.Loss         `json:"losses,omitempty"`   // as in their table, for people
-	Overhead  *recording.Overhead `json:"overhead,omitempty"` // what watching cost, at the end of the last stretch
-	Stretches []Stretch           `json:"stretches"`          //
-	Tables    map[string]Table    `json:"tables"`             // by name
+	Format    string               `json:"format"` // inferscope-recording
+	Schema    int                  `json:"schema"` // of the folder
+	State     recordingState       `json:"state"`
+	Writer    string               `json:"written_by"` // version of the program that wrote the folder
+	Recorder  string               `json:"recorded_by"`
+	Stream    int                  `json:"recording_schema"` // recording.SchemaVersion
+	Host      recording.Host       `json:"host"`
+	Target    uint32               `json:"target_pid"`
+	From      uint64               `json:"from_ns"`            // CLOCK_MONOTONIC
+	To        uint64               `json:"to_ns"`              // CLOCK_MONOTONIC
+	WallFrom  int64                `json:"wall_from_ns"`       // from_ns on the wall clock, ns since 1970
+	Clock     *Clock               `json:"clock,omitempty"`    // nil: nothing in the recording bounds the error
+	GPU       *string              `json:"gpu_mode"`           // continuous, windows, off; null: no agent was asked for
+	Sources   []recording.Source   `json:"sources,omitempty"`  // as in their table, for people
+	Losses    []loss.Loss          `json:"losses,omitempty"`   // as in their table, for people
+	Overhead  *recording.Overhead  `json:"overhead,omitempty"` // what watching cost, at the end of the last stretch
+	Stretches []stretch            `json:"stretches"`          //
+	Tables    map[string]tableInfo `json:"tables"`             // by name
 }
 
 // Clock is what causality says of the GPU's clock against the host's.
@@ -67,21 +67,21 @@ type Clock struct {
 	Pairs int    `json:"pairs"`    // pairs of times that this rests on
 }
 
-// Stretch is one stretch of time, as it was written.
-type Stretch struct {
+// stretch is one stretch of time, as it was written.
+type stretch struct {
 	Number int    `json:"number"`  // in the names of its files, from 1
 	From   uint64 `json:"from_ns"` // CLOCK_MONOTONIC
 	To     uint64 `json:"to_ns"`   // CLOCK_MONOTONIC
 	Events int    `json:"events"`
 }
 
-// Table lists the files of one table, the oldest first. A table without files holds no rows.
-type Table struct {
-	Files []File `json:"files"`
+// tableInfo lists the files of one table, the oldest first. A table without files holds no rows.
+type tableInfo struct {
+	Files []parquetFile `json:"files"`
 }
 
-// File is one Parquet file.
-type File struct {
+// parquetFile is one Parquet file.
+type parquetFile struct {
 	Name   string `json:"name"` // table/number.parquet, below the folder
 	Rows   int    `json:"rows"`
 	Bytes  int64  `json:"bytes"`
@@ -89,7 +89,7 @@ type File struct {
 }
 
 // Rows returns how many rows the table has.
-func (t *Table) Rows() int {
+func (t *tableInfo) Rows() int {
 	n := 0
 	for _, f := range t.Files {
 		n += f.Rows
@@ -98,7 +98,7 @@ func (t *Table) Rows() int {
 }
 
 // Bytes returns the size of the table's files.
-func (t *Table) Bytes() int64 {
+func (t *tableInfo) Bytes() int64 {
 	var n int64
 	for _, f := range t.Files {
 		n += f.Bytes
@@ -140,11 +140,11 @@ func parseManifest(text []byte) (*Manifest, error) {
 	switch {
 	case m.Format != format:
 		return nil, fmt.Errorf("its %s is not one of InferScope", manifestName)
-	case m.Schema > Schema || m.Stream > recording.SchemaVersion:
+	case m.Schema > schemaVersion || m.Stream > recording.SchemaVersion:
 		return nil, fmt.Errorf(
 			"it has schema %d and this program knows schemas up to %d: use a newer inferscope",
 			max(m.Schema, m.Stream),
-			Schema,
+			schemaVersion,
 		)
 	case m.Schema < 1:
 		return nil, fmt.Errorf("it has schema %d, which does not exist", m.Schema)
@@ -159,7 +159,7 @@ func parseManifest(text []byte) (*Manifest, error) {
 	return m, nil
 }
 
-func (t *Table) check(name string) error {
+func (t *tableInfo) check(name string) error {
 	if !tableName.MatchString(name) {
 		return fmt.Errorf("%q is no name of a table", name)
 	}

@@ -100,7 +100,7 @@ func (r *reader) bound() error {
 }
 
 // open reads and verifies a file and holds it against what the manifest says.
-func (r *reader) open(f *File) (*columns.File, error) {
+func (r *reader) open(f *parquetFile) (*columns.File, error) {
 	if err := r.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (r *reader) names(meta *recording.Meta) error {
 	return nil
 }
 
-func (r *reader) table(t *nameTable, table *Table, meta *recording.Meta) error {
+func (r *reader) table(t *nameTable, table *tableInfo, meta *recording.Meta) error {
 	all := reflect.MakeSlice(reflect.SliceOf(t.row), 0, min(table.Rows(), 1<<12))
 	for i := range table.Files {
 		file, err := r.open(&table.Files[i])
@@ -207,7 +207,7 @@ func (r *reader) events() ([]event.Event, error) {
 
 // tableFile is a file and the table that it belongs to.
 type tableFile struct {
-	file  *File
+	file  *parquetFile
 	table eventTable
 }
 

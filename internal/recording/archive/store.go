@@ -66,7 +66,7 @@ func readAll(s store, name string, limit int64) ([]byte, error) {
 }
 
 // readFile reads a file that a manifest lists and verifies it.
-func readFile(s store, f *File) ([]byte, error) {
+func readFile(s store, f *parquetFile) ([]byte, error) {
 	data, err := readAll(s, f.Name, f.Bytes)
 	if err != nil {
 		return nil, err

@@ -35,10 +35,10 @@ type Writer struct {
 
 // Create makes the folder of a new recording. It refuses to write over anything (the error wraps os.ErrExist), unless
 // force is set and what is there is a recording, or an empty folder.
-func Create(dir string, force bool) (*Writer, error) { return CreateAs(dir, force, nil) }
+func Create(dir string, force bool) (*Writer, error) { return createAs(dir, force, nil) }
 
-// CreateAs is Create with the rights of a user; nil are those of this process.
-func CreateAs(dir string, force bool, as *syscall.Credential) (*Writer, error) {
+// createAs is Create with the rights of a user; nil are those of this process.
+func createAs(dir string, force bool, as *syscall.Credential) (*Writer, error) {
 	folder, err := makeFolder(dir, force, as)
 	if err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func CreateAs(dir string, force bool, as *syscall.Credential) (*Writer, error) {
 	w := &Writer{
 		folder: folder, tables: eventTables(), names: nameTables(), written: map[string]int{}, codec: newCodec(),
 		manifest: Manifest{
-			Format: format, Schema: Schema, State: Writing, Writer: version.String(), Stream: recording.SchemaVersion,
-			Stretches: []Stretch{}, Tables: map[string]Table{},
+			Format: format, Schema: schemaVersion, State: Writing, Writer: version.String(), Stream: recording.SchemaVersion,
+			Stretches: []stretch{}, Tables: map[string]tableInfo{},
 		},
 	}
 	if err := w.commit(); err != nil {
@@ -118,7 +118,7 @@ func Write(dir string, rec *recording.Recording, clock *Clock) error {
 
 // WriteAs is Write with the rights of a user; nil are those of this process.
 func WriteAs(dir string, rec *recording.Recording, clock *Clock, as *syscall.Credential) error {
-	w, err := CreateAs(dir, false, as)
+	w, err := createAs(dir, false, as)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (w *Writer) all(rec *recording.Recording) error {
 	for i := range rec.Events {
 		e := numbered{&rec.Events[i], tieAt(ties, i)}
 		if e.event.TS >= end && end < rec.Meta.To && len(part) > 0 {
-			if err := w.stretch(&rec.Meta, Stretch{From: from, To: end}, part); err != nil {
+			if err := w.stretch(&rec.Meta, stretch{From: from, To: end}, part); err != nil {
 				return err
 			}
 			part = part[:0]
@@ -151,7 +151,7 @@ func (w *Writer) all(rec *recording.Recording) error {
 			part = append(part, e)
 		}
 	}
-	return w.stretch(&rec.Meta, Stretch{From: from, To: rec.Meta.To}, append(part, open...))
+	return w.stretch(&rec.Meta, stretch{From: from, To: rec.Meta.To}, append(part, open...))
 }
 
 // isOpen reports whether an event tells how things stood at the end of a recording, and not what happened.
@@ -172,7 +172,7 @@ func (w *Writer) Append(rec *recording.Recording) error {
 	for i := range events {
 		rows[i] = numbered{&events[i], tieAt(ties, i)}
 	}
-	return w.stretch(&w.merger.meta, Stretch{From: from, To: rec.Meta.To}, rows)
+	return w.stretch(&w.merger.meta, stretch{From: from, To: rec.Meta.To}, rows)
 }
 
 // Finish says that the recording is whole. clock may be nil.
@@ -213,13 +213,13 @@ func tieAt(ties []uint32, i int) uint32 {
 }
 
 // stretch writes the files of a stretch, then the manifest that makes them count.
-func (w *Writer) stretch(meta *recording.Meta, s Stretch, rows []numbered) (err error) {
+func (w *Writer) stretch(meta *recording.Meta, s stretch, rows []numbered) (err error) {
 	if err := checkRows(rows); err != nil {
 		return err
 	}
 	s.Number, s.Events = len(w.manifest.Stretches)+1, len(rows)
 	next := w.manifest
-	next.Tables = make(map[string]Table, len(w.manifest.Tables))
+	next.Tables = make(map[string]tableInfo, len(w.manifest.Tables))
 	for name, t := range w.manifest.Tables {
 		next.Tables[name] = t
 	}

@@ -4,8 +4,8 @@ package dump
 
 import "github.com/inferscope/inferscope/internal/recording"
 
-// Schema is the version of the JSON form. Within one, fields are only ever added.
-const Schema = 1
+// schema is the version of the JSON form. Within one, fields are only ever added.
+const schema = 1
 
 // Kind says what the JSON form is, for whoever finds such a file.
 const Kind = "inferscope.dump"
@@ -73,5 +73,5 @@ type Frame struct {
 
 // New returns an empty Dump.
 func New(version string, target uint32) *Dump {
-	return &Dump{Kind: Kind, Schema: Schema, Version: version, Target: target, Processes: []Process{}}
+	return &Dump{Kind: Kind, Schema: schema, Version: version, Target: target, Processes: []Process{}}
 }

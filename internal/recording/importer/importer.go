@@ -42,14 +42,14 @@ var ErrUnknown = errors.New(
 	"not a file of a profiler that can be imported: Kineto JSON (torch.profiler, .json or .json.gz) or Nsight Systems SQLite (nsys export --type sqlite)",
 )
 
-// Kind is a kind of file.
-type Kind string
+// fileKind is a kind of file.
+type fileKind string
 
 // The kinds.
 const (
-	Unknown Kind = ""
-	Kineto  Kind = "kineto"
-	Nsys    Kind = "nsys"
+	kindUnknown fileKind = ""
+	kindKineto  fileKind = "kineto"
+	kindNsys    fileKind = "nsys"
 )
 
 const (
@@ -58,17 +58,17 @@ const (
 	headBytes   = 512
 )
 
-// Sniff says of which kind a file is that begins with head; a gzip file counts as Kineto's, who alone packs.
-func Sniff(head []byte) Kind {
+// sniff says of which kind a file is that begins with head; a gzip file counts as Kineto's, who alone packs.
+func sniff(head []byte) fileKind {
 	switch text := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n"); {
 	case bytes.HasPrefix(head, []byte(sqliteMagic)):
-		return Nsys
+		return kindNsys
 	case bytes.HasPrefix(head, []byte(gzipMagic)):
-		return Kineto
+		return kindKineto
 	case len(text) > 0 && (text[0] == '{' || text[0] == '['):
-		return Kineto
+		return kindKineto
 	}
-	return Unknown
+	return kindUnknown
 }
 
 // Open reads the file at path, of whichever kind it is. The error wraps ErrUnknown where it is of none.
@@ -99,10 +99,10 @@ func open(ctx context.Context, path string, limits Limits) (*recording.Recording
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	switch Sniff(head[:n]) {
-	case Nsys:
+	switch sniff(head[:n]) {
+	case kindNsys:
 		return readNsys(ctx, path, limits)
-	case Kineto:
+	case kindKineto:
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, err
 		}

@@ -31,11 +31,7 @@ type nsys struct {
 	comms   map[uint32]string
 }
 
-// ReadNsys reads a SQLite file of Nsight Systems. It writes nothing, not even a journal.
-func ReadNsys(path string, limits Limits) (*recording.Recording, error) {
-	return readNsys(context.Background(), path, limits)
-}
-
+// readNsys reads a SQLite file of Nsight Systems. It writes nothing, not even a journal.
 func readNsys(ctx context.Context, path string, limits Limits) (*recording.Recording, error) {
 	whole, err := filepath.Abs(path)
 	if err != nil {

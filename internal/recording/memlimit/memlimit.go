@@ -125,16 +125,16 @@ func Parse(text string) (int64, error) {
 // ErrExceeded is what ended a context of Watch.
 var ErrExceeded = errors.New("out of the memory that is allowed")
 
-// Exceeded says by how much.
-type Exceeded struct{ Limit int64 }
+// exceeded says by how much.
+type exceeded struct{ Limit int64 }
 
 // Error names the limit.
-func (e *Exceeded) Error() string {
+func (e *exceeded) Error() string {
 	return fmt.Sprintf("it takes more than %s of memory, the limit", format.Size(uint64(e.Limit)))
 }
 
 // Is makes it an ErrExceeded.
-func (e *Exceeded) Is(err error) bool { return err == ErrExceeded }
+func (e *exceeded) Is(err error) bool { return err == ErrExceeded }
 
 // period is how often the memory is looked at: a process can take some 50 MB meanwhile.
 const period = 5 * time.Millisecond
@@ -154,7 +154,7 @@ func Watch(parent context.Context, limit int64) (ctx context.Context, stop func(
 			case <-tick.C:
 			}
 			if used, err := resident(); err == nil && used > limit {
-				cancel(&Exceeded{Limit: limit})
+				cancel(&exceeded{Limit: limit})
 				return
 			}
 		}

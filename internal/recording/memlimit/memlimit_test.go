@@ -64,7 +64,7 @@ func TestWatch(t *testing.T) {
 		}
 		hoard = append(hoard, b)
 	}
-	var over *Exceeded
+	var over *exceeded
 	if cause := context.Cause(ctx); !errors.As(cause, &over) || !errors.Is(cause, ErrExceeded) ||
 		over.Limit != used+64<<20 ||
 		len(hoard) < 32 {
