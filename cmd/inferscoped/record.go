@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/query"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/report/export"
 )
 
 // recordFlags are the flags about recordings on the disk as they were typed.
@@ -30,6 +33,7 @@ type recordFlags struct {
 	quotaMB int
 	maxAge  time.Duration
 	freeMB  int
+	jsonl   bool
 
 	upload   string // s3://BUCKET/PREFIX
 	endpoint string
@@ -62,9 +66,16 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 		fleet.DefaultReserve/1_000_000,
 		"disk space to keep free, in MB, whatever the quota",
 	)
+	set.BoolVar(
+		&f.jsonl,
+		"record-jsonl",
+		false,
+		"write the events of each recording as JSON lines, too: TIME-PID-COMM.jsonl.gz beside it",
+	)
 	set.StringVar(
 		&f.upload,
-		"upload", "",
+		"upload",
+		"",
 		"upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials, or the machine",
 	)
 	set.StringVar(
@@ -111,6 +122,9 @@ func (f *recordFlags) check() error {
 	}
 	if f.raw != fleet.RawAlways && f.raw != fleet.RawTriggered {
 		return bad("choose always or triggered", "--upload-raw: %q is not known", f.raw)
+	}
+	if f.jsonl && f.dir == "" {
+		return bad("name a directory for them with --record-dir", "--record-jsonl: JSON lines lie beside recordings")
 	}
 	if f.upload == "" {
 		return nil
@@ -175,7 +189,8 @@ func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ con
 		}
 		c := fleet.Config{
 			Socket: socket, Dir: dir, Length: f.length, MaxAge: f.maxAge,
-			Quota: int64(f.quotaMB) * 1_000_000, Reserve: int64(f.freeMB) * 1_000_000, Think: facts != nil,
+			Quota: int64(f.quotaMB) * 1_000_000, Reserve: int64(f.freeMB) * 1_000_000, Lines: f.jsonl,
+			Think: facts != nil,
 		}
 		if c.Upload, err = f.destination(environ); err != nil {
 			return nil, err
@@ -246,6 +261,19 @@ func tables(ctx context.Context, folder string, r fleet.Row) ([]fleet.SmallTable
 	return query.Tables(rec, r)
 }
 
+// jsonLines writes the events of a recording as JSON lines, as inferscope export does.
+func jsonLines(ctx context.Context, folder string, out io.Writer) error {
+	rec, err := archive.ReadContext(ctx, folder, archive.LimitsFor(maxRead))
+	if err != nil {
+		return err
+	}
+	format, ok := export.Find("jsonl")
+	if !ok {
+		return errors.New("there is no such format")
+	}
+	return format.Write(out, rec)
+}
+
 // recorderHelper is the process that keeps recordings.
 func recorderHelper([]string) error {
 	runtime.GOMAXPROCS(1) // it has time
@@ -262,6 +290,7 @@ func recorderHelper([]string) error {
 		func(w *fleet.Worker, dir string) {
 			w.SetThink(think)
 			w.SetTables(tables)
+			w.SetLines(jsonLines)
 			if err := recorderConfined(dir); err != nil {
 				logger.Warn("what keeps recordings has more rights than it needs; the rest goes on", zap.Error(err))
 			}

@@ -28,6 +28,7 @@ type Config struct {
 	Length   time.Duration `json:"length"`  // of a recording; 0: none are made, but on command
 	Upload   *UploadConfig `json:"upload"`  // nil: nothing is uploaded
 	Triggers Triggers      `json:"triggers"`
+	Lines    bool          `json:"lines"`   // recordings have their events as JSON lines beside them
 	Think    bool          `json:"think"`   // facts of each stretch are told to the daemon
 	Stretch  time.Duration `json:"stretch"` // how often a target's events are fetched: what a crash may lose
 }
@@ -63,6 +64,7 @@ type Worker struct {
 	looked bool                             // there was one
 	report func(State)                      // called when state has changed
 	upload *uploader                        // nil: nothing is uploaded
+	lines  *liner                           // nil: no JSON lines are written
 	think  func(*recording.Recording) Facts // nil: nothing is thought about stretches
 	facts  func(Facts)                      // called with what was thought
 
@@ -126,6 +128,14 @@ func (w *Worker) Run(ctx context.Context) error {
 			defer close(uploads)
 			w.upload.run(uploading)
 		}()
+	}
+	if w.lines != nil {
+		lines := make(chan struct{})
+		go func() {
+			defer close(lines)
+			w.lines.run(ctx)
+		}()
+		defer func() { <-lines }()
 	}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -240,6 +250,9 @@ func (w *Worker) finishAll(ctx context.Context) error {
 	for pid, s := range w.open {
 		s.end(ctx)
 		delete(w.open, pid)
+	}
+	if w.lines != nil {
+		w.lines.pass(ctx)
 	}
 	w.tell()
 	return nil

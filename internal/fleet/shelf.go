@@ -22,6 +22,9 @@ import (
 // partial begins the names of recordings that are being made: whoever reads the directory passes over them.
 const partial = ".partial-"
 
+// deleted begins the names of recordings that are being deleted.
+const deleted = ".deleted-"
+
 // shelf is the directory of recordings. Its methods may be called from several goroutines.
 type shelf struct {
 	dir     string
@@ -30,7 +33,7 @@ type shelf struct {
 	maxAge  time.Duration
 
 	mu     sync.Mutex
-	pinned map[string]bool // names that are not deleted now: somebody reads them
+	pinned map[string]int  // names that are not deleted now: how many read them
 	writes map[string]bool // names of partial ones that this process makes
 
 	sizes map[string]int64 // of finished recordings, which do not change
@@ -43,7 +46,6 @@ type shelf struct {
 // stored is a recording on the disk.
 type stored struct {
 	name    string
-	bytes   int64
 	changed time.Time
 }
 
@@ -76,7 +78,7 @@ func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, 
 		quota:   quota,
 		reserve: reserve,
 		maxAge:  maxAge,
-		pinned:  map[string]bool{},
+		pinned:  map[string]int{},
 		writes:  map[string]bool{},
 		sizes:   map[string]int64{},
 	}, nil
@@ -119,7 +121,7 @@ func list(dir string) ([]stored, error) {
 			continue
 		}
 		if info, err := e.Info(); err == nil {
-			out = append(out, stored{e.Name(), sizeOf(filepath.Join(dir, e.Name())), info.ModTime()})
+			out = append(out, stored{e.Name(), info.ModTime()})
 		}
 	}
 	return out, nil
@@ -143,13 +145,16 @@ func sizeOf(dir string) (n int64) {
 	return n
 }
 
-// size returns what all recordings take, the unfinished ones too, and how many are finished.
+// size returns what all recordings and their JSON lines take, the unfinished ones too, and how many are finished.
 func (s *shelf) size() (bytes int64, kept int) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return 0, 0
 	}
 	for _, e := range entries {
+		if isLines(e.Name()) {
+			bytes += sizeOf(filepath.Join(s.dir, e.Name()))
+		}
 		if e.IsDir() && strings.HasSuffix(e.Name(), archive.Extension) {
 			bytes += s.bytes(e.Name())
 			if !strings.HasPrefix(e.Name(), ".") {
@@ -177,12 +182,21 @@ func (s *shelf) bytes(name string) int64 {
 	return n
 }
 
-// recover finishes what a process that was killed has left, as far as it was written. It returns how many there were.
+// recover finishes what a process that was killed has left, as far as it was written, and deletes what was half
+// deleted. It returns how many recordings were finished.
 func (s *shelf) recover() int {
 	n := 0
 	entries, _ := os.ReadDir(s.dir)
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), deleted) {
+			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
+			continue
+		}
 		name, isPartial := strings.CutPrefix(e.Name(), partial)
+		if isPartial && isLines(name) {
+			_ = os.Remove(filepath.Join(s.dir, e.Name())) // they are written again
+			continue
+		}
 		if !isPartial || !strings.HasSuffix(name, archive.Extension) || s.writing(name) {
 			continue
 		}
@@ -255,7 +269,11 @@ func (s *shelf) deleteOldest() bool {
 
 // delete removes a recording: first out of sight, so that no reader meets half of it.
 func (s *shelf) delete(name string) error {
-	hidden := filepath.Join(s.dir, ".deleted-"+name)
+	// First what can be made again: wherever this ends, nothing is left that nobody deletes.
+	if err := os.Remove(s.lines(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	hidden := filepath.Join(s.dir, deleted+name)
 	if err := os.Rename(filepath.Join(s.dir, name), hidden); err != nil {
 		return err
 	}
@@ -286,18 +304,20 @@ func (s *shelf) tidy(now time.Time) int {
 func (s *shelf) isPinned(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pinned[name]
+	return s.pinned[name] > 0
 }
 
 // pin keeps a recording until the function that it returns is called.
 func (s *shelf) pin(name string) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pinned[name] = true
+	s.pinned[name]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.pinned, name)
+		if s.pinned[name]--; s.pinned[name] == 0 {
+			delete(s.pinned, name)
+		}
 	}
 }
 

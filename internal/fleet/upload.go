@@ -84,6 +84,7 @@ type uploader struct {
 	store  *minio.Client
 	log    *zap.Logger
 	tables func(ctx context.Context, folder string, r Row) ([]SmallTable, error) // beside table recordings; nil: there are none
+	lines  *liner                                                                // nil: there are no JSON lines
 	retry  map[string]*attempt
 	update func(func(*api.Kept))
 	look   time.Duration
@@ -232,6 +233,7 @@ type Uploaded struct {
 	Objects   []Object          `json:"objects"`
 	Manifest  *archive.Manifest `json:"manifest"` // of the recording's folder
 	Small     map[string]Object `json:"small,omitempty"`
+	Lines     *Object           `json:"jsonl,omitempty"` // all events, as JSON lines
 }
 
 // Object is one uploaded file.
@@ -263,6 +265,9 @@ func (u *uploader) one(ctx context.Context, name string) error {
 		return err
 	}
 	if err := u.small(ctx, folder, &m, row); err != nil {
+		return err
+	}
+	if err := u.jsonLines(ctx, name, &m); err != nil {
 		return err
 	}
 	text, err := json.Marshal(&m)
@@ -321,7 +326,7 @@ func (u *uploader) small(ctx context.Context, folder string, m *Uploaded, row Ro
 	}
 	tables := []SmallTable{recordings}
 	if u.tables != nil {
-		more, err := u.tables(ctx, folder, row)
+		more, err := u.analyze(ctx, folder, row)
 		if err != nil {
 			return err
 		}
@@ -338,13 +343,43 @@ func (u *uploader) small(ctx context.Context, folder string, m *Uploaded, row Ro
 	return nil
 }
 
+// analyze makes the tables that rest on the analysis of a recording. One recording at a time is in memory.
+func (u *uploader) analyze(ctx context.Context, folder string, row Row) ([]SmallTable, error) {
+	if u.lines != nil {
+		u.lines.mu.Lock()
+		defer u.lines.mu.Unlock()
+	}
+	return u.tables(ctx, folder, row)
+}
+
+// jsonLines uploads the events as JSON lines, where they are asked for and can be written.
+func (u *uploader) jsonLines(ctx context.Context, name string, m *Uploaded) error {
+	if u.lines == nil || !m.Raw {
+		return nil
+	}
+	file := u.lines.ensure(ctx, name)
+	if file == "" {
+		return ctx.Err()
+	}
+	o, err := u.put(ctx, u.place("jsonl", m, linesExtension), diskFile(file))
+	if err != nil {
+		return fmt.Errorf("JSON lines: %w", err)
+	}
+	m.Lines = &o
+	return nil
+}
+
 // key returns where a file of a table lies: in Hive partitions by date, hour and node.
 func (u *uploader) key(table string, m *Uploaded, end string) string {
+	return u.place("table="+table, m, end)
+}
+
+func (u *uploader) place(kind string, m *Uploaded, end string) string {
 	at := time.Unix(0, m.From).UTC()
 	return path.Join(
 		u.cfg.Prefix,
 		layout,
-		"table="+table,
+		kind,
 		"date="+at.Format(time.DateOnly),
 		"hour="+at.Format("15"),
 		"node="+m.Node,

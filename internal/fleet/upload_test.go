@@ -186,6 +186,7 @@ func (s *store) uploader(dir string, log *zap.Logger) (*uploader, *api.Kept) {
 		s.t.Fatal(err)
 	}
 	u.low = time.Microsecond
+	u.lines = newLiner(s.t, shelf)
 	return u, kept
 }
 
@@ -283,6 +284,13 @@ func (s *store) whole(calls map[string]int) {
 			seen[o.Key] = true
 		}
 		seen[key] = true
+		if m.Lines == nil {
+			s.t.Fatalf("%s has no JSON lines", m.Recording)
+		}
+		seen[m.Lines.Key] = true
+		if got, want := linesIn(s.t, s.get(m.Lines.Key)), calls[m.Recording+archive.Extension]; got != want {
+			s.t.Errorf("%s has %d JSON lines, want %d", m.Recording, got, want)
+		}
 		text, err := json.Marshal(m.Manifest)
 		if err != nil {
 			s.t.Fatal(err)
@@ -404,7 +412,9 @@ func TestUploadTriggered(t *testing.T) {
 		switch {
 		case strings.Contains(key, "table=recordings/"):
 			recordings = key
-		case strings.Contains(key, "table=calls/"), strings.Contains(key, "table=launches/"):
+		case strings.Contains(key, "table=calls/"),
+			strings.Contains(key, "table=launches/"),
+			strings.Contains(key, "jsonl"):
 			t.Errorf("%s: events are uploaded", key)
 		}
 	}

@@ -1,11 +1,16 @@
 package e2e
 
 import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -54,6 +59,46 @@ func kernelLaunches(rec *recording.Recording) int {
 	return n
 }
 
+// linesOf counts the JSON lines of a function in a directory of recordings.
+func linesOf(t *testing.T, dir, function string) int {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zip, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		in := json.NewDecoder(zip)
+		for {
+			var line struct {
+				TS   float64
+				Func string
+			}
+			if err := in.Decode(&line); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if line.Func == function {
+				n++
+			}
+			if age := float64(time.Now().Unix()) - line.TS; age < 0 || age > 3600 {
+				t.Fatalf("%s: a line is %v s old", file, age)
+			}
+		}
+		_ = f.Close()
+	}
+	return n
+}
+
 // TestRotation: recordings follow on one another, each launch is in one of them, and what the daemon has begun is
 // finished when it stops.
 func TestRotation(t *testing.T) {
@@ -69,7 +114,9 @@ func TestRotation(t *testing.T) {
 	d := startDaemon(
 		t,
 		v.PID,
-		append([]string{"--record-dir", dir, "--record-length", "3s", "--record-free-mb", "1"}, probesOnly...)...)
+		append(
+			[]string{"--record-dir", dir, "--record-length", "3s", "--record-free-mb", "1", "--record-jsonl"},
+			probesOnly...)...)
 	v.Go()
 	waitFor(t, "three recordings", func() bool { finished, _ := kept(dir); return len(finished) >= 3 })
 	if s := d.status().Kept; s == nil || s.Recordings == 0 || s.Bytes == 0 || s.Failed != 0 {
@@ -85,6 +132,9 @@ func TestRotation(t *testing.T) {
 	}
 	if got, want := launchesIn(t, finished), int(truth.Count("cuLaunchKernel")); got != want {
 		t.Errorf("%d recordings hold %d launches, want %d", len(finished), got, want)
+	}
+	if got, want := linesOf(t, dir, "cuLaunchKernel"), int(truth.Count("cuLaunchKernel")); got != want {
+		t.Errorf("JSON lines have %d launches, want %d", got, want)
 	}
 	v.Go()
 	v.Finish()
