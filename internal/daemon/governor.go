@@ -68,7 +68,7 @@ func newGoverning(opts Overhead, d *Daemon) (*governing, error) {
 		return g, nil
 	}
 	g.governor = overhead.New(overhead.Options{
-		Budget: opts.Budget, Sources: g.sources, Pinned: g.pinned, Carrier: carrier, Even: []string{"cpu samples"},
+		Budget: opts.Budget, Sources: g.sources, Pinned: g.pinned, Carrier: carrier, Even: []string{recording.SamplesSource},
 		Clock: d.clock, Seed: d.clock(), Log: g.tell, Name: d.functionName,
 	})
 	return g, nil

@@ -221,6 +221,7 @@ type fakeWindows struct{ least []time.Duration }
 func (*fakeWindows) WindowPeriod() time.Duration                { return 2 * time.Second }
 func (w *fakeWindows) SetWindowPeriod(d time.Duration)          { w.least = append(w.least, d) }
 func (*fakeWindows) WindowCost([]uint32) (a, b float64, c bool) { return 0.01, 0.002, true }
+func (*fakeWindows) WindowNear([]uint32, time.Duration) bool    { return false }
 
 // TestWindowLevels: each level makes windows rarer, the last one ends them.
 func TestWindowLevels(t *testing.T) {

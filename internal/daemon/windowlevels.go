@@ -17,6 +17,9 @@ type GPUWindows interface {
 	// WindowCost returns what windows take of the time of the process that pays most, and half of its 95% interval;
 	// false where that is not known yet.
 	WindowCost(pids []uint32) (share, half float64, known bool)
+	// WindowNear reports whether a window of one of these processes is open, or opens within a time; false where windows
+	// leave no room for that.
+	WindowNear(pids []uint32, within time.Duration) bool
 }
 
 // windowSource gives windows levels. It implements overhead.Metered.
@@ -80,4 +83,9 @@ func (s *windowSource) Runs(uint32) overhead.Runs { return overhead.Runs{} }
 // Cost returns what windows take of a target's time.
 func (s *windowSource) Cost(root uint32) (share, half float64, known bool) {
 	return s.windows.WindowCost(s.processes(root))
+}
+
+// Near reports whether a window of a target is open, or opens within a time.
+func (s *windowSource) Near(root uint32, within time.Duration) bool {
+	return s.windows.WindowNear(s.processes(root), within)
 }

@@ -1,5 +1,11 @@
 package recording
 
+// Names of sources whose pauses are known (Overhead.PausedOf).
+const (
+	SchedulingSource = "scheduling"
+	SamplesSource    = "cpu samples"
+)
+
 // GPUSource is the name of the source that injects agents into programs. No agent is used where a daemon has no
 // source of this name, or where its state is SourceOff.
 const (

@@ -36,6 +36,27 @@ type OverheadSource struct {
 	Pinned bool         `json:"pinned,omitempty"` // the level is fixed by a setting
 	Cost   Cost         `json:"cost"`
 	Shares []LevelShare `json:"levels,omitempty"` // of the recording's window
+	Paused []Pause      `json:"paused,omitempty"` // of the recording's window, in their order
+}
+
+// Pause is a time in which a source was off, or reduced to measure what it costs. Nothing that it would have recorded
+// then is known not to have happened.
+type Pause struct {
+	From uint64 `json:"from_ns"` // CLOCK_MONOTONIC
+	To   uint64 `json:"to_ns"`
+}
+
+// PausedOf returns the pauses of a source; nil where nobody governed it.
+func (o *Overhead) PausedOf(source string) []Pause {
+	if o == nil {
+		return nil
+	}
+	for i := range o.Sources {
+		if o.Sources[i].Name == source {
+			return o.Sources[i].Paused
+		}
+	}
+	return nil
 }
 
 // LevelShare is for what share of the time a source was at a level.

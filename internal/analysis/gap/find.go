@@ -1,14 +1,37 @@
 package gap
 
-import "github.com/inferscope/inferscope/internal/analysis/timeline"
+import (
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
+)
 
-// Covered returns for each device the time in which all that it did for the target was seen.
+// Covered returns for each device the time in which all that it did for the target was seen, and what threads did
+// meanwhile.
 func Covered(t *timeline.Timeline) []timeline.Spans {
-	out := make([]timeline.Spans, len(t.Devices))
+	out, paused := make([]timeline.Spans, len(t.Devices)), pausedOf(t)
 	for d := range t.Devices {
-		out[d] = coveredOf(t, &t.Devices[d])
+		out[d] = coveredOf(t, &t.Devices[d]).Without(paused)
 	}
 	return out
+}
+
+// mostPaused is the share of a recording up to which pauses of a source are left out. Of one that was off for longer,
+// what is left says less than the GPU's side does for all of the time.
+const mostPaused = 0.5
+
+// pausedOf returns when sources were off, or reduced to measure what they cost, that say what threads did.
+func pausedOf(t *timeline.Timeline) timeline.Spans {
+	var out timeline.Spans
+	for _, source := range []string{recording.SchedulingSource, recording.SamplesSource} {
+		var pauses []timeline.Span
+		for _, p := range t.Rec.Meta.Overhead.PausedOf(source) {
+			pauses = append(pauses, timeline.Span{From: max(p.From, t.From), To: min(p.To, t.To)})
+		}
+		if of := timeline.Join(pauses); float64(of.Total()) <= mostPaused*float64(t.To-t.From) {
+			out = append(out, of...)
+		}
+	}
+	return timeline.Join(out)
 }
 
 // coveredOf returns when all that a device did was seen: by all of its users at once.

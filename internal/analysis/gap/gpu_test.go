@@ -185,6 +185,25 @@ func TestCovered(t *testing.T) {
 	}
 }
 
+// TestPausesAreNotCovered: what threads did while a source was reduced is not known, unless it was off nearly all of the
+// time.
+func TestPausesAreNotCovered(t *testing.T) {
+	for _, tt := range []struct {
+		paused uint64 // ns from 10 ms on
+		covers bool
+	}{{100 * ms, false}, {990 * ms, true}} {
+		s := frame()
+		s.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+			Name:   recording.SamplesSource,
+			Paused: []recording.Pause{{From: start + 10*ms, To: start + 10*ms + tt.paused}},
+		}}}
+		tl, w := s.build(t)
+		if got := w.Covered[0].Holds(start + 60*ms); got != tt.covers {
+			t.Errorf("paused for %d ms of %d: covered: %v", tt.paused/ms, (tl.To-tl.From)/ms, w.Covered[0])
+		}
+	}
+}
+
 // TestLossyIsNoGap: what lies in a window that lost records is not called idle.
 func TestLossyIsNoGap(t *testing.T) {
 	s := frame()

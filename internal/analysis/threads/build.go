@@ -27,7 +27,8 @@ type builder struct {
 	lists    []*list // by pid and tid
 	names    map[key]string
 	lives    map[uint32][]life
-	gone     map[uint32]bool // processes that ended before the window
+	paused   []recording.Pause // in which scheduling was not recorded, in their order
+	gone     map[uint32]bool   // processes that ended before the window
 	why      classifier
 	touched  uint64 // see touch
 }
@@ -49,6 +50,7 @@ func newBuilder(x *Index) *builder {
 		rec: rec, index: x.OffCPU, from: rec.Meta.From, to: max(rec.Meta.From, rec.Meta.To),
 		names: map[key]string{}, lives: map[uint32][]life{}, gone: map[uint32]bool{}, why: newClassifier(rec),
 	}
+	b.paused = inOrder(rec.Meta.Overhead.PausedOf(recording.SchedulingSource))
 	for _, t := range rec.Meta.Threads {
 		b.names[key{t.PID, t.TID}] = t.Name
 	}
@@ -152,6 +154,7 @@ type maker struct {
 	alive bool
 	cpu   int     // that it runs on; -1: not known
 	sums  []int32 // events that are sums
+	pause int     // the first of paused that is not over
 }
 
 // threads makes all threads, on as many CPUs as there are.
@@ -238,8 +241,30 @@ func (m *maker) lastBreath() uint64 {
 	return last
 }
 
-// rest covers the time up to t with what the thread did where nothing else is known.
+// inOrder sorts pauses, which anybody can have written.
+func inOrder(list []recording.Pause) []recording.Pause {
+	byFrom := func(x, y recording.Pause) int { return cmp.Compare(x.From, y.From) }
+	if slices.IsSortedFunc(list, byFrom) {
+		return list
+	}
+	return slices.SortedFunc(slices.Values(list), byFrom)
+}
+
+// rest covers the time up to t with what the thread did where nothing else is known: in pauses nothing is.
 func (m *maker) rest(t uint64) {
+	for ; m.pause < len(m.paused) && m.paused[m.pause].From < t; m.pause++ {
+		p := m.paused[m.pause]
+		m.between(p.From)
+		m.cover(min(p.To, t), Absent, None, none)
+		if p.To > t {
+			return
+		}
+	}
+	m.between(t)
+}
+
+// between covers the time up to t, in which scheduling was recorded.
+func (m *maker) between(t uint64) {
 	state := Running
 	if !m.alive {
 		state = Absent

@@ -13,7 +13,7 @@ const (
 	Running  State = iota // on a CPU
 	Runnable              // could run, and waited for a CPU
 	Blocked               // waited for something else
-	Absent                // not born yet, or ended
+	Absent                // not born yet, or ended; or scheduling was not recorded (recording.Pause)
 	States
 )
 

@@ -267,3 +267,30 @@ func FuzzPartition(f *testing.F) {
 		},
 	)
 }
+
+// TestPausesAreNotRunning: while scheduling is not recorded nothing is known of a thread, unless an event reaches over
+// the pause.
+func TestPausesAreNotRunning(t *testing.T) {
+	rec := recordingOf(off(900, 200, open, 202), off(1300, 100, blocked, 202), off(1700, 100, blocked, 202))
+	rec.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+		Name:   recording.SchedulingSource,
+		Paused: []recording.Pause{{From: 1750, To: 1760}, {From: 1100, To: 1200}, {From: 1900, To: 3000}},
+	}}}
+	var got []shape
+	for _, iv := range Build(rec)[0].Intervals {
+		got = append(got, shape{from: iv.From, to: iv.To, state: iv.State})
+	}
+	want := []shape{
+		{from: 1000, to: 1100, state: Blocked},
+		{from: 1100, to: 1200, state: Absent},
+		{from: 1200, to: 1300, state: Running},
+		{from: 1300, to: 1400, state: Blocked},
+		{from: 1400, to: 1700, state: Running},
+		{from: 1700, to: 1800, state: Blocked},
+		{from: 1800, to: 1900, state: Running},
+		{from: 1900, to: 2000, state: Absent},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}

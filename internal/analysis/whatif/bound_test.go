@@ -96,6 +96,15 @@ func TestPinnedRate(t *testing.T) {
 	if g := s.pins[replay.ToHost]; g.usual != 1 {
 		t.Errorf("nothing is copied back: %+v", g)
 	}
+
+	sc = pageableSteps()
+	for i := range uint64(20) { // 4 bytes come back, pinned: they say nothing of the link
+		at := i*period + 3100*us
+		sc.copy(at, at+10*us, at+12*us, 2|2<<16, 4)
+	}
+	if g := sc.study(t).pins[replay.ToDevice]; g.usual != pinnedGain || g.measured {
+		t.Errorf("of copies too small to compare with %+v", g)
+	}
 }
 
 // batches is a loader that prepares a batch for 30 ms while the leader waits for it, and then for 2.5 ms of GPU work.

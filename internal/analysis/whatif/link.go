@@ -59,7 +59,7 @@ const similar = 0.25
 // pinnedGains returns what pinned memory brings to the copies of each direction: as fast as the recording's own pinned
 // copies of such a size are, else what is usual, but no more than the link carries.
 func pinnedGains(t *timeline.Timeline, spans []timeline.Span) [replay.Engines]gain {
-	var pageable, pinned [replay.Engines]rate
+	var pageable [replay.Engines]rate
 	each := func(f func(engine replay.Engine, ofPageable bool, bytes, ns float64)) {
 		for _, i := range t.Copies {
 			a := &t.Activities[i]
@@ -75,18 +75,22 @@ func pinnedGains(t *timeline.Timeline, spans []timeline.Span) [replay.Engines]ga
 			pageable[engine].add(bytes, ns)
 		}
 	})
-	each(func(engine replay.Engine, ofPageable bool, bytes, ns float64) {
-		if !ofPageable && bytes >= similar*pageable[engine].each() {
-			pinned[engine].add(bytes, ns)
-		}
-	})
 	var out [replay.Engines]gain
 	for e := range out {
-		by := &pinned[e]
-		if other := replay.ToDevice + replay.ToHost - replay.Engine(e); by.count == 0 && int(other) < len(pinned) {
-			by = &pinned[other] // a link is as fast in both directions
+		var same, other rate // pinned copies of that direction, and of the other one
+		each(func(engine replay.Engine, ofPageable bool, bytes, ns float64) {
+			switch {
+			case ofPageable || bytes < similar*pageable[e].each():
+			case engine == replay.Engine(e):
+				same.add(bytes, ns)
+			default:
+				other.add(bytes, ns)
+			}
+		})
+		if same.count == 0 {
+			same = other // a link is as fast in both directions
 		}
-		out[e] = gainOf(&pageable[e], by, linkRate(t))
+		out[e] = gainOf(&pageable[e], &same, linkRate(t))
 	}
 	return out
 }

@@ -76,6 +76,13 @@ func (f *facts) open(at, entered uint64) {
 	f.last = span{before: f.last.to}
 }
 
+// lastBegan returns when the last window began to be felt, ns; 0: there was none yet.
+func (f *facts) lastBegan() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(f.began, f.last.from)
+}
+
 // over notes that the window that ended at to (ns) was left ns after that, held of them in a
 // thread of the process itself. The target's word: what is no span is not judged.
 func (f *facts) over(to, left, held uint64) {

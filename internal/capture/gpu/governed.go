@@ -3,6 +3,8 @@ package gpu
 import (
 	"slices"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
 )
 
 // WindowPeriod returns from one window's beginning to the next one's, as was asked for; 0: there are none.
@@ -46,4 +48,31 @@ func (s *Source) WindowCost(pids []uint32) (share, half float64, known bool) {
 		}
 	}
 	return share, half, known
+}
+
+// windowSlack is how much earlier or later than its time a window may come.
+const windowSlack = 50 * time.Millisecond
+
+// WindowNear reports whether a window of one of these processes is open, or opens within a time; false where windows
+// leave no room for that.
+func (s *Source) WindowNear(pids []uint32, within time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.sessions {
+		if !slices.Contains(pids, q.process.PID) || q.mode != modeWindows || q.ring == nil || !q.begun {
+			continue
+		}
+		t := s.times(q)
+		if uint64(within+2*windowSlack)+t.on > t.period {
+			continue
+		}
+		if q.ring.load64(ringBegan) != 0 || q.ring.load64(ringOpening) != 0 {
+			return true
+		}
+		last := q.facts.lastBegan()
+		if next := last + t.period - uint64(windowSlack); last != 0 && clock.Monotonic()+uint64(within) > next {
+			return true
+		}
+	}
+	return false
 }

@@ -16,6 +16,8 @@ type metered interface {
 	// Cost returns what it takes of a target's time, and how well that is known (half of a 95% interval).
 	// known is false where it cannot be told.
 	Cost(pid uint32) (share, half float64, known bool)
+	// Near reports whether it comes within a time, or is there, where it ever stays away for so long.
+	Near(pid uint32, within time.Duration) bool
 }
 
 // Change is a level that was changed to stay.
@@ -82,18 +84,19 @@ type Governor struct {
 	sources []*governed
 	targets []*watched
 
-	phase   phase
-	on      []bool // in the slice under way
-	length  uint64 // ns, of a slice
-	effects []effect
-	block   []int      // the pairs to come: which source goes the other way round
-	begin   []counters // by target
-	first   []slice    // by target
-	tick    uint64     // ns: the next look
-	off     float64    // ns that may still be spent with sources reduced
-	filled  uint64     // ns: when off was last added to
-	asked   int        // recordings that want everything from now on
-	history history
+	phase    phase
+	on       []bool // in the slice under way
+	length   uint64 // ns, of a slice
+	effects  []effect
+	block    []int      // the pairs to come: which source goes the other way round
+	begin    []counters // by target
+	first    []slice    // by target
+	tick     uint64     // ns: the next look
+	off      float64    // ns that may still be spent with sources reduced
+	filled   uint64     // ns: when off was last added to
+	asked    int        // recordings that want everything from now on
+	hindered bool       // a pair of slices waits until what is metered is over
+	history  history
 }
 
 // Times of the governor.
@@ -103,10 +106,11 @@ const (
 	guard      = 20_000_000  // ns after a change of levels that belong to no slice
 	minSlice   = 100_000_000
 	maxSlice   = 1_000_000_000
-	between    = 30_000_000 // ns between pairs
-	offFirst   = 8e9        // ns for which sources may be reduced to be measured at once,
-	offMost    = 8e9        // at any later time,
-	offShare   = 0.03       // and of all the time
+	between    = 30_000_000  // ns between pairs
+	retry      = 100_000_000 // ns after which a pair that something stood in the way of is tried again
+	offFirst   = 8e9         // ns for which sources may be reduced to be measured at once,
+	offMost    = 8e9         // at any later time,
+	offShare   = 0.03        // and of all the time
 	recheck    = 5 * 60 * 1_000_000_000
 	hold       = 30 * time.Second
 	longestFor = time.Hour
@@ -178,6 +182,9 @@ func (g *Governor) Step(targets []Target) uint64 {
 		g.phase = settlingA
 		return g.opts.Clock() + guard
 	}
+	if g.hindered {
+		return min(g.tick, now+retry)
+	}
 	return g.tick
 }
 
@@ -239,10 +246,14 @@ func (g *Governor) set() {
 		if s.Level() == want {
 			continue
 		}
+		at := g.opts.Clock() // it records less from before the change, and more from after it
 		if err := s.SetLevel(want); err != nil {
 			s.fixed, s.reason = true, fmt.Sprintf("its level cannot be changed: %v", err)
 		}
-		g.history.note(g.opts.Clock(), i, want, !g.on[i])
+		if g.on[i] {
+			at = g.opts.Clock()
+		}
+		g.history.note(at, i, want, !g.on[i])
 	}
 }
 
@@ -261,6 +272,7 @@ func (g *Governor) refill(now uint64) {
 // tells it apart. Pairs come in shuffled blocks that hold each of these, so that a fit to a few blocks knows each
 // source nearly as well as if only it had been switched.
 func (g *Governor) plan() bool {
+	g.hindered = false
 	if g.asked > 0 || !slices.ContainsFunc(g.targets, func(w *watched) bool { return w.undecided }) {
 		return false
 	}
@@ -271,6 +283,9 @@ func (g *Governor) plan() bool {
 		}
 	}
 	if g.off < float64(g.length+guard) {
+		return false
+	}
+	if g.hindered = g.isNear(2 * (g.length + guard)); g.hindered {
 		return false
 	}
 	g.effects = nil
@@ -293,6 +308,19 @@ func (g *Governor) plan() bool {
 	}
 	g.off -= float64(g.length + guard)
 	return true
+}
+
+// isNear reports whether what is metered comes to a target within so many ns: then it would be seen by less than all
+// sources.
+func (g *Governor) isNear(ns uint64) bool {
+	for _, s := range g.sources {
+		for _, w := range g.targets {
+			if s.metered != nil && s.metered.Near(w.target.PID(), time.Duration(ns)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // turn returns which of so many sources goes the other way round in the next pair; -1: none.

@@ -78,6 +78,27 @@ func (h *history) shares(source int, levels []Level, from, to uint64) []recordin
 	return out
 }
 
+// pauses returns when in [from, to] a source was reduced for a slice of measuring, or at its last level, which is off.
+func (h *history) pauses(source, off int, from, to uint64) []recording.Pause {
+	var out []recording.Pause
+	list := h.sources[source]
+	for i, l := range list {
+		begin, end := max(l.at, from), to
+		if i+1 < len(list) {
+			end = min(end, list[i+1].at)
+		}
+		if end <= begin || !l.reduced && l.level != off {
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].To == begin {
+			out[n-1].To = end
+			continue
+		}
+		out = append(out, recording.Pause{From: begin, To: end})
+	}
+	return out
+}
+
 // State returns what watching cost a target in [from, to] (ns), and what was done about it; nil for one that is not
 // known.
 func (g *Governor) State(pid uint32, from, to uint64) *recording.Overhead {
@@ -96,6 +117,7 @@ func (g *Governor) State(pid uint32, from, to uint64) *recording.Overhead {
 		row := recording.OverheadSource{
 			Name: s.Name(), Level: s.levels[s.level].Name, Index: s.level, Loses: s.levels[s.level].Loses, Reason: s.reason, Pinned: s.pinned,
 			Shares: g.history.shares(j, s.levels, from, to),
+			Paused: g.history.pauses(j, len(s.levels)-1, from, to),
 		}
 		if j < len(w.verdict.costs) {
 			row.Cost = w.verdict.costs[j]

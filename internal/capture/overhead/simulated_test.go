@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // world is a simulated machine: a clock, sources with costs, and a target that pays them.
@@ -30,6 +31,25 @@ func (s *fakeSource) Levels() []Level          { return s.levels }
 func (s *fakeSource) Level() int               { return s.level }
 func (s *fakeSource) SetLevel(level int) error { s.level = level; s.sets++; return nil }
 func (s *fakeSource) Runs(uint32) Runs         { return Runs{} }
+
+// fakeWindows are on for a while in each period.
+type fakeWindows struct {
+	*fakeSource
+	clock      func() uint64
+	on, period uint64
+}
+
+func (*fakeWindows) Cost(uint32) (share, half float64, known bool) { return 0.001, 0.0005, true }
+
+func (f *fakeWindows) Near(_ uint32, within time.Duration) bool {
+	return f.touches(f.clock(), uint64(within))
+}
+
+// touches reports whether a window lies in the ns after a time.
+func (f *fakeWindows) touches(from, ns uint64) bool {
+	at := from % f.period
+	return at < f.on || at+ns > f.period
+}
 
 // newSource makes one whose cost falls by level as given; "off" costs nothing.
 func newSource(name string, cost ...float64) *fakeSource {
@@ -177,6 +197,44 @@ func (w *world) pass(g *Governor, seconds float64) float64 {
 func logChanges(t *testing.T, w *world) {
 	for _, c := range w.changes {
 		t.Logf("%s: %s -> %s: %s", c.Source, c.From, c.To, c.Reason)
+	}
+}
+
+// TestWindowsAreSeenByAllSources: no source is reduced to be measured while a window is open, and they are measured all
+// the same.
+func TestWindowsAreSeenByAllSources(t *testing.T) {
+	dear, other := newSource("scheduling", 0.03, 0.006), newSource("cpu samples", 0.004, 0.001)
+	w := newWorld(3, dear, other)
+	target := w.target(770, 0.1)
+	windows := &fakeWindows{newSource("gpu windows", 0.001), func() uint64 { return w.now }, 2e8, 2e9}
+	g := New(Options{
+		Budget:  0.02,
+		Sources: []Source{dear, other, windows},
+		Clock:   func() uint64 { return w.now },
+		Log:     func(c Change) { w.changes = append(w.changes, c) },
+	})
+	target.ns = make([]float64, 3)
+	began := w.now
+	w.pass(g, 60)
+	pauses := 0
+	for _, s := range g.State(target.pid, began, w.now).Sources {
+		for _, p := range s.Paused {
+			pauses++
+			if windows.touches(p.From, p.To-p.From) {
+				t.Errorf(
+					"%s was paused for %d ms from %d ms after a window began",
+					s.Name,
+					(p.To-p.From)/1e6,
+					p.From%windows.period/1e6,
+				)
+			}
+		}
+	}
+	if pauses < 10 {
+		t.Errorf("there were %d pauses in a minute: nothing is known of what sources cost", pauses)
+	}
+	if dear.level == 0 {
+		t.Error("the source that costs 3% is as it was")
 	}
 }
 

@@ -13,11 +13,12 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // sourceName is what the source is called in status and reports.
-const sourceName = "cpu samples"
+const sourceName = recording.SamplesSource
 
 // Source samples the threads of targets. It implements daemon.Source, and
 // daemon.Feeder and daemon.Stacker: its events come out of a ring of its own.

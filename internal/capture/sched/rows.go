@@ -2,6 +2,7 @@ package sched
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -10,11 +11,19 @@ import (
 // Complete returns what has no event yet at the time to (ns): a row for each thread
 // that was off its CPU then, or on it, and the sums that are not sent yet. Whoever
 // calls it drains the rings afterwards, so that whatever ended before to is an event:
-// a thread that ran again in between has both, with the same beginning.
+// a thread that ran again in between has both, with the same beginning. So have threads that were off their CPU when the
+// source was turned off: these rows end then.
 func (s *Source) Complete(to uint64) []event.Event {
 	s.mu.Lock()
 	s.sweep()
+	rows := slices.Clone(s.kept)
 	s.mu.Unlock()
+	return append(rows, s.rows(to)...)
+}
+
+// rows returns a row for each thread that was off its CPU at the time to (ns), or on it, and the sums that are not sent
+// yet.
+func (s *Source) rows(to uint64) []event.Event {
 	var rows []event.Event
 	more, err := s.kernel.unseen() // first: a state that is read later is as it was then, or has another beginning
 	err = errors.Join(err, s.kernel.threads(func(t *bpf.SchedThreadState) { rows = appendRows(rows, t, more, to) }))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 const window = 400 * time.Millisecond
@@ -345,11 +346,15 @@ func TestSwitchedOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.drain()
-	before := len(w.events)
+	before, off := len(w.events), now()
 	w.last(100 * time.Millisecond)
-	if state := w.source.State().State; state != "off" || len(w.events) != before ||
-		len(w.source.Complete(math.MaxUint64)) != 0 {
+	if state := w.source.State().State; state != "off" || len(w.events) != before {
 		t.Errorf("off: state %s, %d events more", state, len(w.events)-before)
+	}
+	for _, e := range w.source.Complete(math.MaxUint64) {
+		if e.End() > off {
+			t.Errorf("off: a row reaches %d ns into the time in which nothing was recorded", e.End()-off)
+		}
 	}
 	if err := w.source.Switch(true); err != nil {
 		t.Fatal(err)
@@ -358,4 +363,51 @@ func TestSwitchedOff(t *testing.T) {
 	w.last(window)
 	s := w.look()
 	s.mostly(v.pid, threads.Sleep, 0.5)
+}
+
+// What waits for all of the time is blocked before a pause and after it, and not known meanwhile; it never runs.
+func TestWaitsOutlastPauses(t *testing.T) {
+	needRoot(t)
+	v := behave(t, "stuck")
+	w := newWatch(t, sched.Options{}, v.pid)
+	var pauses []recording.Pause
+	for range 3 {
+		w.last(50 * time.Millisecond)
+		paused := recording.Pause{From: now()}
+		if err := w.source.Switch(false); err != nil {
+			t.Fatal(err)
+		}
+		w.last(20 * time.Millisecond)
+		if err := w.source.Switch(true); err != nil {
+			t.Fatal(err)
+		}
+		paused.To = now()
+		pauses = append(pauses, paused)
+	}
+	w.last(50 * time.Millisecond)
+	w.drain()
+	rec := w.recording()
+	rec.Meta.Overhead = &recording.Overhead{
+		Sources: []recording.OverheadSource{{Name: recording.SchedulingSource, Paused: pauses}},
+	}
+	paused := uint64(0)
+	for _, p := range pauses {
+		paused += p.To - p.From
+	}
+	found := 0
+	for _, th := range threads.Build(rec) {
+		if th.TID != v.threads["main"] && th.TID != v.threads["locked"] {
+			continue
+		}
+		found++
+		if ran := th.Totals[threads.Running]; ran > uint64(time.Millisecond) {
+			t.Errorf("thread %d, which waits, ran for %v", th.TID, time.Duration(ran))
+		}
+		if unknown := th.Totals[threads.Absent]; unknown > paused {
+			t.Errorf("thread %d is not known for %d ns, of %d in pauses", th.TID, unknown, paused)
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d of 2 threads that wait are in the recording", found)
+	}
 }

@@ -4,13 +4,16 @@
 package sched
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/ring"
@@ -20,7 +23,7 @@ import (
 )
 
 // sourceName is what the source is called in status and reports.
-const sourceName = "scheduling"
+const sourceName = recording.SchedulingSource
 
 // defaultBudget is how many intervals per second are sent one by one: 100,000 fill
 // the default recorder in 15 s.
@@ -53,7 +56,14 @@ type Source struct {
 	procs   map[proc.ID]bool      // true: its threads are seeded
 	leaving map[proc.ID]time.Time // gone, but the last switch of some thread is still to come
 	on      bool
+	kept    []event.Event // rows of what was going on when the source was turned off, the oldest first
 }
+
+// Bounds of what is kept of the times at which the source was turned off.
+const (
+	maxKept = 1 << 16         // rows: 4 MiB
+	keptFor = 5 * time.Minute // recorders hold no more
+)
 
 // New loads the programs so that they write into rings, and attaches them. They
 // see every switch of the machine from then on, and pass by those of processes that
@@ -161,6 +171,7 @@ func (s *Source) turn(on bool) error {
 	if !on {
 		s.on = false
 		err := s.kernel.detach()
+		s.keep(clock.Monotonic())
 		for id := range s.procs {
 			s.kernel.forget(id)
 			s.procs[id] = false
@@ -177,6 +188,18 @@ func (s *Source) turn(on bool) error {
 		errs = append(errs, s.start(id))
 	}
 	return errors.Join(errs...)
+}
+
+// keep keeps what is going on at a time (ns) and has no event yet: the source is turned off, and the states of threads
+// are forgotten. The caller holds the lock.
+func (s *Source) keep(now uint64) {
+	old, _ := slices.BinarySearchFunc(s.kept, now-min(now, uint64(keptFor)), func(e event.Event, t uint64) int {
+		return cmp.Compare(e.End(), t)
+	})
+	s.kept = append(slices.Delete(s.kept, 0, old), s.rows(now)...)
+	if more := len(s.kept) - maxKept; more > 0 {
+		s.kept = slices.Delete(s.kept, 0, more)
+	}
 }
 
 // State reports whether threads are followed, and since when not every switch by itself.

@@ -168,6 +168,7 @@ func mergeOverhead(to, next *recording.Meta) {
 	merged.Sources = slices.Clone(merged.Sources)
 	for i := range merged.Sources {
 		s := &merged.Sources[i]
+		s.Paused = append(slices.Clone(to.Overhead.PausedOf(s.Name)), s.Paused...)
 		j := slices.IndexFunc(to.Overhead.Sources, func(o recording.OverheadSource) bool { return o.Name == s.Name })
 		if j < 0 || before+after == 0 {
 			continue

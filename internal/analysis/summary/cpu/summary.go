@@ -45,7 +45,7 @@ type Thread struct {
 	Polling  uint64 `json:"polling_ns"`  // of Running: inside CUDA's synchronisation calls, which ask the GPU again and again
 	Runnable uint64 `json:"runnable_ns"` // it could run, and waited for a CPU
 	Blocked  uint64 `json:"blocked_ns"`
-	Absent   uint64 `json:"absent_ns"` // not born yet, or ended
+	Absent   uint64 `json:"absent_ns"` // not born yet, or ended; or scheduling was not recorded
 	Samples  uint64 `json:"samples"`
 	Hottest  string `json:"hottest"` // place of most of its samples
 	Reason   string `json:"reason"`  // of most of its blocked time
