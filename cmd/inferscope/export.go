@@ -79,6 +79,13 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 	if err != nil {
 		return err
 	}
+	if chosen.Name == "otlp" && len(rec.Meta.Requests) == 0 {
+		return clierror.New(
+			clierror.General,
+			"record while the server is asked over HTTP/1.1, by a daemon without --requests=off",
+			fmt.Errorf("export to otlp: there are no requests in the recording"),
+		)
+	}
 	out, err := openOutput(f.output, g.stdout)
 	if err != nil {
 		return err

@@ -1,5 +1,7 @@
 package recording
 
+import "strings"
+
 // Request is one HTTP request that a process of the target served. Times are CLOCK_MONOTONIC in ns, of the server's
 // reads and writes; 0: it did not come to this, or is not known. Nothing of what was asked or answered is kept.
 type Request struct {
@@ -78,4 +80,24 @@ func (r *Request) TPOT() uint64 {
 		return 0
 	}
 	return (r.LastToken - min(r.FirstToken, r.LastToken)) / uint64(r.OutputTokens-1)
+}
+
+// ByID finds requests by the id that the client was told: the engine's own has a number of the choice and a random
+// suffix behind it.
+func ByID(all []EngineRequest) map[string]*EngineRequest {
+	out := make(map[string]*EngineRequest, 2*len(all))
+	for i := range all {
+		id := all[i].ID
+		for range 3 {
+			if _, there := out[id]; !there {
+				out[id] = &all[i]
+			}
+			cut := strings.LastIndexByte(id, '-')
+			if cut <= 0 || len(all[i].ID)-cut > 16 {
+				break
+			}
+			id = id[:cut]
+		}
+	}
+	return out
 }

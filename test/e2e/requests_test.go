@@ -103,6 +103,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 		{"report", "--full", "-o", filepath.Join(dir, "r.md")},
 		{"report", "-f", "html", "-o", filepath.Join(dir, "r.html")},
 		{"report", "--json", "-o", filepath.Join(dir, "r.json")},
+		{"export", "--pid", strconv.Itoa(pid), "-o", filepath.Join(dir, "r.otlp.json")},
 		{"record", strconv.Itoa(pid), "--for", "1s", "-o", filepath.Join(dir, "r.isc")},
 	} {
 		if _, stderr, code := d.inferscope(args...); code != 0 {
@@ -125,7 +126,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || files < 5 {
+	if err != nil || files < 6 {
 		t.Errorf("%d files, %v", files, err)
 	}
 }

@@ -77,7 +77,7 @@ func (s *Summary) FindDelays(rec *recording.Recording, ran Ran) {
 
 // told returns the requests that were answered and that the engine told all of.
 func (s *Summary) told(meta *recording.Meta) []told {
-	byID := index(meta.EngineRequests)
+	byID := recording.ByID(meta.EngineRequests)
 	var out []told
 	for i := range s.all {
 		r := &s.all[i]

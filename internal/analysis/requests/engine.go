@@ -3,7 +3,6 @@ package requests
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -95,7 +94,7 @@ func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Requ
 	s.Engine = e
 	e.count(meta)
 	runs := runsOf(meta.Steps)
-	byID := index(meta.EngineRequests)
+	byID := recording.ByID(meta.EngineRequests)
 	var before, after []uint64
 	for i := range s.all {
 		row := &s.all[i]
@@ -118,26 +117,6 @@ func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Requ
 	}
 	e.Before, e.After = quantilesOf(before), quantilesOf(after)
 	e.phases(meta)
-}
-
-// index finds requests by the id that the client was told: the engine's own has a number of the choice and a random
-// suffix behind it.
-func index(all []recording.EngineRequest) map[string]*recording.EngineRequest {
-	out := make(map[string]*recording.EngineRequest, 2*len(all))
-	for i := range all {
-		id := all[i].ID
-		for range 3 {
-			if _, there := out[id]; !there {
-				out[id] = &all[i]
-			}
-			cut := strings.LastIndexByte(id, '-')
-			if cut <= 0 || len(all[i].ID)-cut > 16 {
-				break
-			}
-			id = id[:cut]
-		}
-	}
-	return out
 }
 
 func engineRow(q *recording.EngineRequest, r *recording.Request) *EngineRow {

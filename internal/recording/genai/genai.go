@@ -10,16 +10,21 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Names of histograms of a server. Their unit is the second.
+// Names of histograms. The unit of those of a server is the second. The conventions have numbers of tokens for clients alone.
 const (
-	Duration        = "gen_ai.server.request.duration"
-	TimeToFirst     = "gen_ai.server.time_to_first_token"
-	TimePerToken    = "gen_ai.server.time_per_output_token"
+	Duration     = "gen_ai.server.request.duration"
+	TimeToFirst  = "gen_ai.server.time_to_first_token"
+	TimePerToken = "gen_ai.server.time_per_output_token"
+	Tokens       = "gen_ai.client.token.usage"
+)
+
+// Outcomes of recording.Request.
+const (
 	outcomeAborted  = "aborted"
 	outcomeComplete = "complete"
 )
 
-// Bounds of the buckets that the conventions advise, in seconds.
+// Bounds of the buckets that the conventions advise, in seconds and tokens.
 var (
 	DurationBounds = []float64{
 		0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
@@ -28,6 +33,9 @@ var (
 		0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
 	}
 	TimePerTokenBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5}
+	TokensBounds       = []float64{
+		1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864,
+	}
 )
 
 // operations are the ends of routes, with the value of gen_ai.operation.name for each.

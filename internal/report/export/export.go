@@ -1,5 +1,5 @@
 // Package export writes a recording in the formats of other tools: Kineto's Chrome JSON,
-// Perfetto's protobuf, pprof, JSON lines, folded stacks and CSV. Each export is a pure
+// Perfetto's protobuf, pprof, OTLP, JSON lines, folded stacks and CSV. Each export is a pure
 // function of the recording.
 package export
 
@@ -59,6 +59,12 @@ func Formats() []Format {
 			".pickle",
 			"pytorch.org/memory_viz and torch.cuda._memory_viz: GPU memory over time, by stack",
 			writeMemoryViz,
+		},
+		{
+			"otlp",
+			".otlp.json",
+			"OpenTelemetry collector (otlpjsonfile): spans and gen_ai.* histograms of requests",
+			writeOTLP,
 		},
 		{"jsonl", ".jsonl", "jq: one event a line", writeJSONL},
 		{"folded", ".folded", "flamegraph.pl, speedscope: CPU samples, a stack a line", writeFolded},

@@ -1,0 +1,10 @@
+package export
+
+import (
+	"bufio"
+
+	"github.com/inferscope/inferscope/internal/recording/otlp"
+)
+
+// writeOTLP writes the requests alone: spans and metrics.
+func writeOTLP(v *View, out *bufio.Writer) error { return otlp.WriteJSON(out, &v.rec.Meta) }
