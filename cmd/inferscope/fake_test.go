@@ -143,6 +143,13 @@ func (r fakeRecording) Events() iter.Seq[[]event.Event] {
 func serve(t *testing.T, d *fakeDaemon) (socket string) {
 	t.Helper()
 	socket = socketPath(t)
+	t.Cleanup(serveAt(t, d, socket))
+	return socket
+}
+
+// serveAt answers for d on a socket until stop is called.
+func serveAt(t *testing.T, d *fakeDaemon, socket string) (stop func()) {
+	t.Helper()
 	l, err := api.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +157,7 @@ func serve(t *testing.T, d *fakeDaemon) (socket string) {
 	server := api.NewServer(d, api.DefaultLimits(), nil)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	t.Cleanup(func() {
+	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = server.Shutdown(ctx)
@@ -158,8 +165,7 @@ func serve(t *testing.T, d *fakeDaemon) (socket string) {
 			t.Errorf("Serve: %v", err)
 		}
 		_ = l.Close()
-	})
-	return socket
+	}
 }
 
 // socketPath returns a path short enough for a socket.

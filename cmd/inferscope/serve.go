@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,10 +28,11 @@ import (
 const serveHelp = `serve shows reports of what the daemon of this host watches in a browser, each made on
 request. It listens on this host alone; from another one:
 
-    ssh -L 8345:localhost:8345 gpu-host sudo inferscope serve
+    ssh -t -L 8345:localhost:8345 gpu-host sudo inferscope serve
 
 Then open the address that it prints: it contains a secret, so other users of either host
-cannot read reports. Append ?last=30s for the last 30 s. Ctrl-C ends it.`
+cannot read reports. Append a pid or a name for that process, ?last=30s for the last 30 s.
+Ctrl-C ends it; with ssh -t, the end of the connection does, too.`
 
 // defaultServe is where serve listens: a port that nothing is known to use.
 const defaultServe = "127.0.0.1:8345"
@@ -104,7 +107,14 @@ func (g *global) serve(ctx context.Context, listen string) error {
 func (p *pages) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /"+p.secret+"/{$}", p.list)
-	mux.HandleFunc("GET /"+p.secret+"/{pid}", p.report)
+	mux.HandleFunc("GET /"+p.secret+"/{target}", p.report)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(
+			w,
+			"open the address that inferscope serve printed: it is another one after each start",
+			http.StatusNotFound,
+		)
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := r.Host
 		if host, _, err := net.SplitHostPort(name); err == nil {
@@ -126,7 +136,8 @@ var listPage = template.Must(template.New("targets").Parse(`<!doctype html>
 <style>body{font:16px sans-serif;margin:2em}td,th{padding:.2em 1em .2em 0;text-align:left}</style>
 <h1>Watched processes</h1>
 {{if .}}<table><tr><th>pid<th>process<th>state<th>pod<th>command</tr>
-{{range .}}<tr><td><a href="{{.PID}}">{{.PID}}</a><td>{{.Comm}}<td>{{.State}}<td>{{.Pod}}<td>{{.Cmdline}}</tr>
+{{range .}}<tr><td><a href="{{.PID}}">{{.PID}}</a><td>{{.Comm}}<td>{{.State}}{{with .Detail}}: {{.}}{{end}}
+<td>{{.Pod}}<td>{{.Cmdline}}</tr>
 {{end}}</table>
 <p>A report is about all that the daemon keeps; <code>?last=30s</code> behind its address is about the last 30 s.
 {{else}}<p>The daemon watches no process; <code>inferscope ps</code> lists those that use a GPU.{{end}}
@@ -146,14 +157,24 @@ func (p *pages) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(targets) == 1 {
-		http.Redirect(w, r, strconv.Itoa(int(targets[0].PID)), http.StatusFound)
+		only := url.URL{Path: strconv.Itoa(int(targets[0].PID)), RawQuery: r.URL.RawQuery}
+		http.Redirect(w, r, only.String(), http.StatusFound)
 		return
 	}
+	slices.SortStableFunc(targets, func(a, b api.Target) int { return endedLast(&a) - endedLast(&b) })
 	for i := range targets {
-		targets[i].Cmdline = format.Clean(targets[i].Cmdline)
+		targets[i].Cmdline, targets[i].Detail = format.Clean(targets[i].Cmdline), format.Clean(targets[i].Detail)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_ = listPage.Execute(w, targets) // a browser that goes away needs nothing
+}
+
+// endedLast sorts targets that have ended behind the others.
+func endedLast(t *api.Target) int {
+	if ended(t) {
+		return 1
+	}
+	return 0
 }
 
 // report makes the page of one process.
@@ -166,11 +187,6 @@ func (p *pages) report(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	pid, err := strconv.ParseUint(r.PathValue("pid"), 10, 32)
-	if err != nil {
-		http.NotFound(w, r)
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	client, err := p.g.dial()
@@ -179,7 +195,12 @@ func (p *pages) report(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer client.Close()
-	rec, err := client.Recording(r.Context(), uint32(pid), stretch)
+	pid, err := p.find(r.Context(), client, r.PathValue("target"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	rec, err := client.Recording(r.Context(), pid, stretch)
 	if err != nil {
 		fail(w, err)
 		return
@@ -193,20 +214,34 @@ func (p *pages) report(w http.ResponseWriter, r *http.Request) {
 	_, _ = page.WriteTo(w)
 }
 
+// find returns the pid that a pid, the name of a process or of a pod means.
+func (p *pages) find(ctx context.Context, client *api.Client, text string) (uint32, error) {
+	if pid, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return uint32(pid), nil
+	}
+	targets, err := client.Targets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return byName(targets, text)
+}
+
 // fail says what went wrong, and what to do.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	switch clierror.CodeOf(err) {
 	case clierror.NoProcess:
 		status = http.StatusNotFound
+	case clierror.Usage: // a name that several have
+		status = http.StatusBadRequest
 	case clierror.NoDaemon:
 		status = http.StatusServiceUnavailable
 	case clierror.Permission:
 		status = http.StatusForbidden
 	}
-	text := err.Error()
+	text := format.CleanText(err.Error())
 	if hint := clierror.HintOf(err); hint != "" {
-		text += "\n" + hint
+		text += "\n" + format.CleanText(hint)
 	}
-	http.Error(w, format.Clean(text), status)
+	http.Error(w, text, status)
 }

@@ -16,12 +16,18 @@ import (
 // serving runs inferscope serve and returns the address that it prints.
 func serving(t *testing.T, d *fakeDaemon) *url.URL {
 	t.Helper()
+	return servingAt(t, serve(t, d))
+}
+
+func servingAt(t *testing.T, socket string) *url.URL {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, process{
-			args: []string{"serve", "--listen", "127.0.0.1:0"}, environ: []string{"INFERSCOPE_SOCKET=" + serve(t, d)}, stdout: in, stderr: io.Discard,
+			args: []string{"serve", "--listen", "127.0.0.1:0"}, environ: []string{"INFERSCOPE_SOCKET=" + socket},
+			stdout: in, stderr: io.Discard,
 		})
 		in.Close()
 	}()
@@ -81,7 +87,8 @@ func TestServe(t *testing.T) {
 		{at.Path + "1234", "attacker.example", http.StatusMisdirectedRequest, "localhost"},
 		{at.Path + "1234", "192.0.2.1:8345", http.StatusMisdirectedRequest, "localhost"},
 		{at.Path + "99", at.Host, http.StatusNotFound, "99"},
-		{at.Path + "x", at.Host, http.StatusNotFound, ""},
+		{at.Path + "x", at.Host, http.StatusNotFound, "inferscope ps"},
+		{"/OTHERSECRET/", at.Host, http.StatusNotFound, "another one after each start"},
 		{at.Path + "1234?last=soon", at.Host, http.StatusBadRequest, "30s"},
 	} {
 		status, page, _ := get(t, "http://"+at.Host+tt.path, tt.host)
@@ -91,6 +98,46 @@ func TestServe(t *testing.T) {
 	}
 	if _, _, _ = get(t, at.String()+"1234?last=1m30s", "localhost"); d.last.Seconds() != 90 {
 		t.Errorf("the daemon was asked for the last %s", d.last)
+	}
+}
+
+// TestServeWhileDaemonsComeAndGo: a page says that there is no daemon and what to do, and works again with the next
+// one, which watches something else.
+func TestServeWhileDaemonsComeAndGo(t *testing.T) {
+	socket := socketPath(t)
+	first := newFakeDaemon()
+	stop := serveAt(t, first, socket)
+	at := servingAt(t, socket)
+	if status, _, path := get(t, at.String()+"?last=20s", at.Host); status != http.StatusOK ||
+		!strings.HasSuffix(path, "/1234") || first.last.Seconds() != 20 {
+		t.Errorf("status %d of %s, the last %s", status, path, first.last)
+	}
+	stop()
+	for _, path := range []string{"", "1234", "python"} {
+		status, page, _ := get(t, at.String()+path, at.Host)
+		if status != http.StatusServiceUnavailable || !strings.Contains(page, "\nstart it with: sudo inferscoped\n") {
+			t.Errorf("%q without a daemon: status %d, %q", path, status, page)
+		}
+	}
+	next := newFakeDaemon()
+	next.targets = []api.Target{
+		{PID: 7, Comm: "old", State: api.Exited, Detail: "killed by SIGKILL"},
+		{PID: 4321, Comm: "server", State: api.Watching},
+	}
+	t.Cleanup(serveAt(t, next, socket))
+	status, page, _ := get(t, at.String(), at.Host)
+	if living, ended := strings.Index(page, "4321"), strings.Index(page, "killed by SIGKILL"); status != http.StatusOK ||
+		living < 0 ||
+		ended < living {
+		t.Errorf("status %d, what has ended is not at the end:\n%s", status, page)
+	}
+	if status, _, _ := get(t, at.String()+"server?last=30s", at.Host); status != http.StatusOK ||
+		next.last.Seconds() != 30 {
+		t.Errorf("by name: status %d, the last %s", status, next.last)
+	}
+	if status, page, _ := get(t, at.String()+"1234", at.Host); status != http.StatusNotFound ||
+		!strings.Contains(page, "inferscope targets") {
+		t.Errorf("the target of the daemon before: status %d, %q", status, page)
 	}
 }
 
