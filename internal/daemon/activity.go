@@ -12,9 +12,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Activity is kept by a source whose events tell what GPUs did. At most one source is
+// activity is kept by a source whose events tell what GPUs did. At most one source is
 // one, because Ret of a Kernel can number only one table's names.
-type Activity interface {
+type activity interface {
 	// Flush returns when everything that ended before in these processes can be
 	// fed, or after a bounded time.
 	Flush(ctx context.Context, pids []uint32)
@@ -36,8 +36,8 @@ type Activity interface {
 	Agents() []recording.AgentStatus
 }
 
-// Filler is a Feeder that can say how full its own buffers were at the last Feed, from 0 to 1.
-type Filler interface {
+// filler is a feeder that can say how full its own buffers were at the last Feed, from 0 to 1.
+type filler interface {
 	Fill() float64
 }
 
@@ -89,7 +89,7 @@ func (v *view) pids() []uint32 {
 }
 
 // nameGPU fills the tables of GPU activity with what the recording's events refer to.
-func (r *held) nameGPU(a Activity, v *view) {
+func (r *held) nameGPU(a activity, v *view) {
 	if a == nil {
 		return
 	}

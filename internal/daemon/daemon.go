@@ -29,13 +29,13 @@ type Options struct {
 // Parts are what a Daemon is made of. It owns them: Run closes those that have a Close.
 type Parts struct {
 	Log      *zap.Logger
-	Clock    Clock
-	Watcher  Watcher
-	Rings    Rings
+	Clock    clockFunc
+	Watcher  watcher
+	Rings    rings
 	Recorder *recording.Recorder
 	Sources  []Source
-	Counter  Counter        // may be nil
-	Dumper   Dumper         // may be nil: then no dumps are made
+	Counter  counter        // may be nil
+	Dumper   dumper         // may be nil: then no dumps are made
 	Pods     *discover.Pods // may be nil: then nothing is known of pods but what the node tells
 }
 
@@ -68,15 +68,15 @@ type Daemon struct {
 	opts     Options
 	parts    Parts
 	log      *zap.Logger
-	clock    Clock
-	watcher  Watcher
-	rings    Rings
+	clock    clockFunc
+	watcher  watcher
+	rings    rings
 	recorder *recording.Recorder
 	sources  []Source
-	tables   Tables
-	stacker  Stacker  // nil where no source is one
-	activity Activity // likewise
-	ranger   Ranger   // likewise
+	tables   tables
+	stacker  stacker  // nil where no source is one
+	activity activity // likewise
+	ranger   ranger   // likewise
 	evidence evidence
 	host     recording.Host
 	started  uint64
@@ -102,15 +102,15 @@ func New(opts Options, p Parts) (*Daemon, error) {
 		recorder: p.Recorder, sources: p.Sources, host: host(), started: p.Clock(),
 	}
 	var feeds []*feed
-	var settlers []Settler
+	var settlers []settlingFeeder
 	for _, s := range p.Sources {
 		if err := d.adopt(s); err != nil {
 			return nil, err
 		}
-		if f, ok := s.(Feeder); ok {
+		if f, ok := s.(feeder); ok {
 			feeds = append(feeds, newFeed(f, p.Recorder.Needed))
 		}
-		if f, ok := s.(Settler); ok {
+		if f, ok := s.(settlingFeeder); ok {
 			settlers = append(settlers, f)
 		}
 	}
@@ -135,25 +135,25 @@ func New(opts Options, p Parts) (*Daemon, error) {
 
 // adopt takes the tables that a source keeps.
 func (d *Daemon) adopt(s Source) error {
-	if t, ok := s.(Tables); ok {
+	if t, ok := s.(tables); ok {
 		if d.tables != nil {
 			return fmt.Errorf("source %s: another source already names functions", s.Name())
 		}
 		d.tables = t
 	}
-	if t, ok := s.(Stacker); ok {
+	if t, ok := s.(stacker); ok {
 		if d.stacker != nil {
 			return fmt.Errorf("source %s: another source already keeps stacks", s.Name())
 		}
 		d.stacker = t
 	}
-	if t, ok := s.(Activity); ok {
+	if t, ok := s.(activity); ok {
 		if d.activity != nil {
 			return fmt.Errorf("source %s: another source already tells what GPUs did", s.Name())
 		}
 		d.activity = t
 	}
-	if t, ok := s.(Ranger); ok {
+	if t, ok := s.(ranger); ok {
 		if d.ranger != nil {
 			return fmt.Errorf("source %s: another source already names ranges", s.Name())
 		}

@@ -20,8 +20,8 @@ type Discover struct {
 	Admit func(pid uint32) error // says why a process is not to be watched; nil: all are
 }
 
-// Finder is a Watcher that tells of processes that have begun to use a GPU: proc.Watcher with Options.Discover.
-type Finder interface {
+// finder is a watcher that tells of processes that have begun to use a GPU: proc.Watcher with Options.Discover.
+type finder interface {
 	Found() <-chan uint32
 }
 
@@ -68,7 +68,7 @@ func newDiscovery(opts *Discover, d *Daemon) *discovery {
 }
 
 func (s *discovery) found() <-chan uint32 {
-	if f, ok := s.daemon.watcher.(Finder); ok {
+	if f, ok := s.daemon.watcher.(finder); ok {
 		return f.Found()
 	}
 	return nil

@@ -22,14 +22,14 @@ const (
 
 // drainer moves events from the rings to the recorder. It is the recorder's one writer.
 type drainer struct {
-	rings    Rings
+	rings    rings
 	feeds    []*feed
-	settlers []Settler
+	settlers []settlingFeeder
 	observe  func(batch []event.Event)
 	recorder *recording.Recorder
-	counter  Counter
+	counter  counter
 	history  *lossHistory
-	clock    Clock
+	clock    clockFunc
 	ticker   *ticker
 
 	requests chan chan struct{}
@@ -40,11 +40,11 @@ type drainer struct {
 }
 
 func newDrainer(
-	rings Rings,
+	rings rings,
 	recorder *recording.Recorder,
-	counter Counter,
+	counter counter,
 	history *lossHistory,
-	clock Clock,
+	clock clockFunc,
 ) *drainer {
 	return &drainer{
 		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock, observe: func([]event.Event) {},
@@ -86,7 +86,7 @@ func (d *drainer) run(ctx context.Context) {
 func (d *drainer) fill() float64 {
 	fullest := d.rings.Fill()
 	for _, f := range d.feeds {
-		if f, ok := f.feeder.(Filler); ok {
+		if f, ok := f.feeder.(filler); ok {
 			fullest = max(fullest, f.Fill())
 		}
 	}

@@ -104,7 +104,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 				newLossHistory(func() ([]loss.Loss, error) { return nil, nil }),
 				clock.Monotonic,
 			)
-			d.feeds, d.settlers = []*feed{newFeed(s, d.recorder.Since)}, []Settler{s}
+			d.feeds, d.settlers = []*feed{newFeed(s, d.recorder.Since)}, []settlingFeeder{s}
 			d.clock = func() uint64 { now += c.clock; return now }
 			go func() { // in place of run, whose timer would make passes of its own
 				for reply := range d.requests {

@@ -12,8 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/dump"
 )
 
-// Dumper makes dumps of processes: threaddump.Taker.
-type Dumper interface {
+// dumper makes dumps of processes: threaddump.Taker.
+type dumper interface {
 	Take(ctx context.Context, pid uint32, processes []*proc.Process) (*dump.Dump, error)
 }
 

@@ -11,36 +11,36 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Observer is a source that looks at events while they are fresh, to find names
+// callObserver is a source that looks at events while they are fresh, to find names
 // that are gone later.
-type Observer interface {
+type callObserver interface {
 	// Observe gets every batch as it comes out of the rings, in the drain goroutine;
 	// the batch is valid only until it returns.
 	Observe(batch []event.Event)
 }
 
-// Completer is a source that knows of something which has no event yet.
-type Completer interface {
+// completer is a source that knows of something which has no event yet.
+type completer interface {
 	// Complete returns events for what was going on at the time to (ns). It is called
 	// before the rings are drained for a recording that ends at to: whatever ended
 	// meanwhile has its own event as well. It may be called from any goroutine.
 	Complete(to uint64) []event.Event
 }
 
-// Namer is a source that names what its events refer to by number, for all targets.
-type Namer interface {
+// namer is a source that names what its events refer to by number, for all targets.
+type namer interface {
 	Objects() []recording.Object
 	OtherThreads() []recording.Thread
 }
 
-// Gauge is a source that samples the state of the host and of targets' cgroups.
-type Gauge interface {
+// gauge is a source that samples the state of the host and of targets' cgroups.
+type gauge interface {
 	// Pressure returns the samples of a target within [from, to] (ns), ordered by TS.
 	Pressure(root uint32, from, to uint64) []recording.Pressure
 }
 
-// Requester is a source of the requests that targets served.
-type Requester interface {
+// requester is a source of the requests that targets served.
+type requester interface {
 	// Requests returns those that overlap [from, to] (ns), ordered by when they were read.
 	Requests(from, to uint64) []recording.Request
 	// OnEnd has f called with each request that ends from then on. f must be quick, call nothing of the source, and keep
@@ -50,55 +50,55 @@ type Requester interface {
 	Serving() map[uint32]int
 }
 
-// Stepper is a source of the steps of inference engines.
-type Stepper interface {
+// stepper is a source of the steps of inference engines.
+type stepper interface {
 	// Steps returns those within [from, to] (ns), and the requests that they worked on.
 	Steps(from, to uint64) ([]recording.Step, []recording.EngineRequest)
 }
 
-// Sensing is a source that samples the sensors of the machine's GPUs.
-type Sensing interface {
+// sensing is a source that samples the sensors of the machine's GPUs.
+type sensing interface {
 	// Sensors returns the samples within [from, to] (ns), ordered by TS, then GPU.
 	Sensors(from, to uint64) []recording.Sensor
 }
 
 // evidence is what sources add to recordings beside their events.
 type evidence struct {
-	observers  []Observer
-	completers []Completer
-	namers     []Namer
-	gauges     []Gauge
-	sensing    []Sensing
-	helped     []Helped
-	requesters []Requester
-	steppers   []Stepper
+	observers  []callObserver
+	completers []completer
+	namers     []namer
+	gauges     []gauge
+	sensing    []sensing
+	helped     []helped
+	requesters []requester
+	steppers   []stepper
 }
 
 func gather(sources []Source) evidence {
 	var e evidence
 	for _, s := range sources {
-		if o, ok := s.(Observer); ok {
+		if o, ok := s.(callObserver); ok {
 			e.observers = append(e.observers, o)
 		}
-		if c, ok := s.(Completer); ok {
+		if c, ok := s.(completer); ok {
 			e.completers = append(e.completers, c)
 		}
-		if n, ok := s.(Namer); ok {
+		if n, ok := s.(namer); ok {
 			e.namers = append(e.namers, n)
 		}
-		if h, ok := s.(Helped); ok {
+		if h, ok := s.(helped); ok {
 			e.helped = append(e.helped, h)
 		}
-		if r, ok := s.(Requester); ok {
+		if r, ok := s.(requester); ok {
 			e.requesters = append(e.requesters, r)
 		}
-		if r, ok := s.(Stepper); ok {
+		if r, ok := s.(stepper); ok {
 			e.steppers = append(e.steppers, r)
 		}
-		if g, ok := s.(Sensing); ok {
+		if g, ok := s.(sensing); ok {
 			e.sensing = append(e.sensing, g)
 		}
-		if g, ok := s.(Gauge); ok {
+		if g, ok := s.(gauge); ok {
 			e.gauges = append(e.gauges, g)
 		}
 	}
@@ -168,7 +168,7 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 
 // addSteps adds the steps of the target's engines. A request to which no engine has
 // answered is left out: whose it is, is not known.
-func (v *view) addSteps(m *recording.Meta, s Stepper) {
+func (v *view) addSteps(m *recording.Meta, s stepper) {
 	own := func(pid uint32, ts uint64) bool {
 		return v.has(pid) && (v.owns == nil || v.owns(&event.Event{TS: ts, PID: pid}))
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// feed calls one Feeder in a goroutine of its own: naming Python code and reading
+// feed calls one feeder in a goroutine of its own: naming Python code and reading
 // where files are mapped takes tens of milliseconds when it meets a new program
 // (16 to 51 ms with PyTorch), in which neither the rings of a busy target nor
-// another Feeder's may run over.
+// another feeder's may run over.
 type feed struct {
-	feeder Feeder
+	feeder feeder
 	held   func() uint64 // ns since which the recorder holds every event
 
 	asked chan struct{}      // has one in it where a pass is wanted
@@ -24,7 +24,7 @@ type feed struct {
 	spare  []event.Event // the one that it took before, empty
 }
 
-func newFeed(feeder Feeder, held func() uint64) *feed {
+func newFeed(feeder feeder, held func() uint64) *feed {
 	return &feed{
 		feeder: feeder,
 		held:   held,

@@ -20,11 +20,11 @@ import (
 // remembers it for recordings. Its own goroutine handles one change at a time.
 type follower struct {
 	log     *zap.Logger
-	watcher Watcher
+	watcher watcher
 	sources []Source
-	tables  Tables // nil where no source has them
-	counter Counter
-	clock   Clock
+	tables  tables // nil where no source has them
+	counter counter
+	clock   clockFunc
 
 	recorder *recording.Recorder // nil in tests that record nothing
 	guard    guardFunc
@@ -41,7 +41,14 @@ type follower struct {
 	forgot bool // a target was withdrawn: the recorder may hold events of it
 }
 
-func newFollower(log *zap.Logger, w Watcher, sources []Source, tables Tables, counter Counter, clock Clock) *follower {
+func newFollower(
+	log *zap.Logger,
+	w watcher,
+	sources []Source,
+	tables tables,
+	counter counter,
+	clock clockFunc,
+) *follower {
 	return &follower{
 		log: log, watcher: w, sources: sources, tables: tables, counter: counter, clock: clock, guard: guardOf,
 		turns: make(chan func()), ready: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),

@@ -18,7 +18,7 @@ import (
 type governed struct {
 	root     uint32
 	progress *overhead.Progress
-	activity Activity // may be nil
+	activity activity // may be nil
 
 	mu      sync.Mutex
 	pids    []uint32
@@ -35,7 +35,7 @@ type scheduled struct {
 	seen            bool
 }
 
-func newGoverned(root uint32, activity Activity) *governed {
+func newGoverned(root uint32, activity activity) *governed {
 	return &governed{
 		root:     root,
 		progress: overhead.NewProgress(),

@@ -28,13 +28,13 @@ type Overhead struct {
 // carrier is the source whose calls are what targets are seen to get on by.
 const carrier = "cuda calls"
 
-// governing keeps what watching costs within the budget. It is an Observer: what targets call again and
+// governing keeps what watching costs within the budget. It is a callObserver: what targets call again and
 // again says how fast they get on.
 type governing struct {
 	log      *zap.Logger
-	clock    Clock
+	clock    clockFunc
 	follower *follower
-	activity Activity // may be nil
+	activity activity // may be nil
 	sources  []overhead.Source
 	budget   float64
 	pinned   []string
@@ -57,7 +57,7 @@ func newGoverning(opts Overhead, d *Daemon) (*governing, error) {
 		if o, ok := s.(overhead.Source); ok {
 			g.sources = append(g.sources, o)
 		}
-		if w, ok := s.(GPUWindows); ok && w.WindowPeriod() > 0 {
+		if w, ok := s.(gpuWindows); ok && w.WindowPeriod() > 0 {
 			g.sources = append(g.sources, newWindowSource(w, g.processes))
 		}
 	}

@@ -267,7 +267,7 @@ func TestDisturbed(t *testing.T) {
 }
 
 type windowActivity struct {
-	Activity
+	activity
 	windows []recording.GPUWindow
 }
 

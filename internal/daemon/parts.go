@@ -34,48 +34,48 @@ type Source interface {
 	Close() error
 }
 
-// Tables are kept by a source whose events name functions. At most one source
+// tables are kept by a source whose events name functions. At most one source
 // has them, because event.Func can index only one table.
-type Tables interface {
+type tables interface {
 	// Functions returns the table that event.Func indexes; it only ever grows.
 	Functions() []recording.Function
 	// Libraries returns the mapped libraries that the source knows of.
 	Libraries() []recording.Library
 }
 
-// Feeder is a source whose events do not come out of Rings.
-type Feeder interface {
+// feeder is a source whose events do not come out of rings.
+type feeder interface {
 	// Feed hands over what has come since the last call, once more after Close.
 	// held is the time (ns) since which the recorder holds every event. A batch is
 	// valid only until emit returns. It is called from one goroutine, not the drain one.
 	Feed(held uint64, emit func(batch []event.Event))
 }
 
-// Settler is a Feeder that holds events back for a while, until they are complete.
-type Settler interface {
-	Feeder
+// settlingFeeder is a feeder that holds events back for a while, until they are complete.
+type settlingFeeder interface {
+	feeder
 	// Settled reports whether every event of before to (ns) that will ever be handed over
 	// has been. It may be called from any goroutine.
 	Settled(to uint64) bool
 }
 
-// Helped is a source that lets processes of its own work for it.
-type Helped interface {
+// helped is a source that lets processes of its own work for it.
+type helped interface {
 	// Helpers returns their process ids. It may be called from any goroutine.
 	Helpers() []int
 }
 
-// Stacker is kept by a source whose events are Samples. At most one source is one,
+// stacker is kept by a source whose events are Samples. At most one source is one,
 // because Args[0] can number only one table's stacks.
-type Stacker interface {
+type stacker interface {
 	// Stacks returns the stacks with these numbers as one tree (Meta.Frames and
 	// Meta.Stacks), and for each number its index + 1 in it. A number that is missing
 	// there has no stack any more. It may be called from any goroutine.
 	Stacks(numbers []uint64) (frames []recording.Frame, stacks []recording.Node, at map[uint64]uint64)
 }
 
-// Watcher follows processes: proc.Watcher.
-type Watcher interface {
+// watcher follows processes: proc.Watcher.
+type watcher interface {
 	Add(pid int) (*proc.Process, error)
 	Changes() <-chan proc.Change
 	Processes() []proc.Process
@@ -86,8 +86,8 @@ type Watcher interface {
 	Close() error
 }
 
-// Rings hold what the kernel saw until it is drained: ring.Rings.
-type Rings interface {
+// rings hold what the kernel saw until it is drained: ring.Rings.
+type rings interface {
 	Drain(f func(batch []event.Event)) int
 	Fill() float64
 	Losses() ([]loss.Loss, error)
@@ -95,8 +95,8 @@ type Rings interface {
 	Close() error
 }
 
-// Counter adds events up for metrics. Target is called before the first event of a process.
-type Counter interface {
+// counter adds events up for metrics. Target is called before the first event of a process.
+type counter interface {
 	Target(pid, root uint32)
 	// Forget is called when a target is withdrawn.
 	Forget(root uint32)
@@ -115,8 +115,8 @@ func (noCounter) Forget(uint32) {}
 // Add does nothing.
 func (noCounter) Add(_ []event.Event) {}
 
-// Clock returns the time that events carry, in ns.
-type Clock func() uint64
+// clockFunc returns the time that events carry, in ns.
+type clockFunc func() uint64
 
 // since returns how long ago t (ns) was, 0 for a time that is still to come.
 func since(now, t uint64) time.Duration {

@@ -6,10 +6,10 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Ranger is kept by a source whose events are Ranges of event.ScopeRange: stretches that programs
+// ranger is kept by a source whose events are Ranges of event.ScopeRange: stretches that programs
 // name without the help of an agent. At most one source is one, because Ret can number only one
 // table's texts.
-type Ranger interface {
+type ranger interface {
 	// Ranges returns the names and attributes with these numbers, and for each number its index + 1
 	// among them. It may be called from any goroutine.
 	Ranges(numbers []int32) (texts []string, at map[int32]int32)
@@ -17,7 +17,7 @@ type Ranger interface {
 
 // nameScopes fills the tables of ranges with what the recording's scopes refer to, behind those
 // of GPU activity; where there are none, there are no such tables yet.
-func (r *held) nameScopes(source Ranger) {
+func (r *held) nameScopes(source ranger) {
 	if source == nil {
 		return
 	}

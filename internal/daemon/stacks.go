@@ -4,7 +4,7 @@ import "github.com/inferscope/inferscope/internal/recording/loss"
 
 // nameStacks fills the tables of stacks with those of the recording's samples, and counts the samples
 // whose stack has made room for others since.
-func (r *held) nameStacks(s Stacker) {
+func (r *held) nameStacks(s stacker) {
 	if s == nil {
 		return
 	}

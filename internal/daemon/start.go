@@ -45,7 +45,7 @@ type Config struct {
 	NotifySocket string                              // $NOTIFY_SOCKET
 	Check        func() error                        // says what the kernel or this process lacks
 	Sources      func(*ring.Rings) ([]Source, error) // makes what yields events into the rings
-	Dumper       Dumper                              // makes dumps; nil: none are made
+	Dumper       dumper                              // makes dumps; nil: none are made
 	Pods         *discover.Pods                      // what Kubernetes tells of pods; may be nil
 	// Record starts what keeps recordings on the disk, once the socket is served; nil: none are kept.
 	// facts is to be called with what each stretch of a target says; nil: nobody wants to know.
@@ -147,7 +147,7 @@ func recorderBytes(all, rings int64) int64 {
 
 func functionsOf(sources []Source) func() []recording.Function {
 	for _, s := range sources {
-		if t, ok := s.(Tables); ok {
+		if t, ok := s.(tables); ok {
 			return t.Functions
 		}
 	}

@@ -266,7 +266,7 @@ func (d *Daemon) self() api.Self {
 		out.CPU += time.Duration(ended.Utime.Nano() + ended.Stime.Nano()).Seconds()
 	}
 	for _, s := range d.sources {
-		h, ok := s.(Helped)
+		h, ok := s.(helped)
 		if !ok {
 			continue
 		}

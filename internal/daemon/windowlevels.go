@@ -7,8 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 )
 
-// GPUWindows is a source whose windows come as often as it is told, and which measures what they take.
-type GPUWindows interface {
+// gpuWindows is a source whose windows come as often as it is told, and which measures what they take.
+type gpuWindows interface {
 	// WindowPeriod is from one window's beginning to the next one's, as was asked for; 0: there are no windows.
 	WindowPeriod() time.Duration
 	// SetWindowPeriod makes windows of all processes as rare, at least. From the first call on the source does not make
@@ -24,7 +24,7 @@ type GPUWindows interface {
 
 // windowSource gives windows levels. It implements overhead.Metered.
 type windowSource struct {
-	windows   GPUWindows
+	windows   gpuWindows
 	period    time.Duration
 	levels    []overhead.Level
 	level     int
@@ -37,7 +37,7 @@ func rarer() []int { return []int{1, 2, 4, 8, 15} }
 // noWindows is the period that stands for none.
 const noWindows = time.Hour
 
-func newWindowSource(w GPUWindows, processes func(uint32) []uint32) *windowSource {
+func newWindowSource(w gpuWindows, processes func(uint32) []uint32) *windowSource {
 	s := &windowSource{windows: w, period: w.WindowPeriod(), processes: processes}
 	for i, n := range rarer() {
 		l := overhead.Level{Name: "every " + s.times(n).String()}

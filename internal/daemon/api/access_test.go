@@ -99,7 +99,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	if len(b.recorded) != 0 {
 		t.Error("a recording was made for a stranger")
 	}
-	if v, err := client.Version(ctx); err != nil || v.API != Level {
+	if v, err := client.Version(ctx); err != nil || v.API != level {
 		t.Errorf("version = %+v, %v: it is open to all", v, err)
 	}
 }

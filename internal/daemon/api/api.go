@@ -38,20 +38,20 @@ const SocketEnv = "INFERSCOPE_SOCKET"
 // RecordingType is the content type of a recording.
 const RecordingType = "application/vnd.inferscope.recording"
 
-// Level is the version of this interface: the 1 of /v1.
-const Level = 1
+// level is the version of this interface: the 1 of /v1.
+const level = 1
 
 // The paths of the interface.
 const (
-	PathVersion    = "/v1/version"
-	PathStatus     = "/v1/status"
-	PathTargets    = "/v1/targets"
+	pathVersion    = "/v1/version"
+	pathStatus     = "/v1/status"
+	pathTargets    = "/v1/targets"
 	PathCandidates = "/v1/candidates"
 	PathRecording  = "/v1/recording"
-	PathFlight     = "/v1/flight"
+	pathFlight     = "/v1/flight"
 )
 
-// Version is the answer to PathVersion.
+// Version is the answer to pathVersion.
 type Version struct {
 	API    int `json:"api"`    // Level
 	Schema int `json:"schema"` // recording.SchemaVersion
@@ -61,7 +61,7 @@ type Version struct {
 	version.Info
 }
 
-// Status is the answer to PathStatus.
+// Status is the answer to pathStatus.
 type Status struct {
 	Version   string                  `json:"version"`
 	PID       int                     `json:"pid"`            // of the daemon

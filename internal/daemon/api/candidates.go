@@ -45,14 +45,14 @@ type Discovery struct {
 	Pending uint64 `json:"pending"` // that wait for their turn
 }
 
-// Finder is a Backend that knows which processes could be watched.
-type Finder interface {
+// finder is a backend that knows which processes could be watched.
+type finder interface {
 	Candidates(ctx context.Context) ([]Candidate, error)
 }
 
 // candidates answers GET on PathCandidates. Anybody may ask for their own processes.
 func (s *Server) candidates(w http.ResponseWriter, r *http.Request, p peer) error {
-	finder, ok := s.backend.(Finder)
+	finder, ok := s.backend.(finder)
 	if !ok {
 		return clierror.New(
 			clierror.Unsupported,

@@ -96,21 +96,21 @@ func (c *Client) noDaemon(err error) error {
 // Version returns which daemon answers.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var v Version
-	err := c.getJSON(ctx, PathVersion, &v)
+	err := c.getJSON(ctx, pathVersion, &v)
 	return v, err
 }
 
 // Status returns how the daemon is, as far as this user may see it.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
-	err := c.getJSON(ctx, PathStatus, &s)
+	err := c.getJSON(ctx, pathStatus, &s)
 	return s, err
 }
 
 // Targets returns the targets that this user may see.
 func (c *Client) Targets(ctx context.Context) ([]Target, error) {
 	var t []Target
-	err := c.getJSON(ctx, PathTargets, &t)
+	err := c.getJSON(ctx, pathTargets, &t)
 	return t, err
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/dump"
 )
 
-// PathDump is where a dump of a target is made.
-const PathDump = "/v1/dump"
+// pathDump is where a dump of a target is made.
+const pathDump = "/v1/dump"
 
 // DumpRequest asks for one stack of every thread.
 type DumpRequest struct {
@@ -22,14 +22,14 @@ type DumpRequest struct {
 	Asker           // a target's owner may not look into children that run as somebody else
 }
 
-// Dumper is a Backend that makes dumps.
-type Dumper interface {
+// dumper is a backend that makes dumps.
+type dumper interface {
 	// Dump makes a dump of a target. Errors: clierror.NoProcess where none of its
 	// processes is there any more, clierror.Unsupported where dumps are not made.
 	Dump(ctx context.Context, r DumpRequest) (*dump.Dump, error)
 }
 
-// dump answers PathDump.
+// dump answers pathDump.
 func (s *Server) dump(w http.ResponseWriter, r *http.Request, p peer) error {
 	req, err := parseDump(r.URL.Query())
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Server) dump(w http.ResponseWriter, r *http.Request, p peer) error {
 	if err := s.mayRecord(p, req.PID); err != nil {
 		return err
 	}
-	dumper, ok := s.backend.(Dumper)
+	dumper, ok := s.backend.(dumper)
 	if !ok {
 		return clierror.New(clierror.Unsupported, "use `inferscope report`", errors.New("this daemon makes no dumps"))
 	}
@@ -76,7 +76,7 @@ func parseDump(q url.Values) (DumpRequest, error) {
 func (c *Client) Dump(ctx context.Context, pid uint32, children bool) (*dump.Dump, error) {
 	q := url.Values{"pid": {strconv.FormatUint(uint64(pid), 10)}, "children": {strconv.FormatBool(children)}}
 	var d dump.Dump
-	if err := c.getJSON(ctx, PathDump+"?"+q.Encode(), &d); err != nil {
+	if err := c.getJSON(ctx, pathDump+"?"+q.Encode(), &d); err != nil {
 		return nil, err
 	}
 	if d.Kind != dump.Kind {

@@ -74,7 +74,7 @@ func TestDumpQueries(t *testing.T) {
 	c := dial(t, serve(t, b, patient()))
 	for _, query := range []string{"", "?pid=x", "?pid=-1", "?pid=0", "?pid=100&children=maybe"} {
 		var d dump.Dump
-		err := c.getJSON(context.Background(), PathDump+query, &d)
+		err := c.getJSON(context.Background(), pathDump+query, &d)
 		wantFault(t, err, clierror.Usage)
 		if strings.Contains(query, "maybe") != strings.Contains(err.Error(), "children") {
 			t.Errorf("%q: %v", query, err)

@@ -178,13 +178,13 @@ func patient() Limits {
 }
 
 // serve starts a server for b and returns its socket.
-func serve(t *testing.T, b Backend, limits Limits) string {
+func serve(t *testing.T, b backend, limits Limits) string {
 	t.Helper()
 	return serveWith(t, b, limits, func(s *Server) { s.SetAllow(Allow{all: true}) })
 }
 
 // serveWith lets a test set the server up.
-func serveWith(t *testing.T, b Backend, limits Limits, setUp func(*Server)) string {
+func serveWith(t *testing.T, b backend, limits Limits, setUp func(*Server)) string {
 	t.Helper()
 	path := filepath.Join(publicDir(t), "s.sock")
 	l, err := Listen(path)

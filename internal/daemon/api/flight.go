@@ -19,8 +19,8 @@ type Flight struct {
 	Paths []string `json:"paths"` // of recordings, as the daemon sees them
 }
 
-// Saver is a Backend that can write what it remembers to the disk.
-type Saver interface {
+// saver is a backend that can write what it remembers to the disk.
+type saver interface {
 	// Save writes what is remembered of a target, or of all where pid is 0. Errors: clierror.Unsupported where the
 	// daemon keeps no recordings.
 	Save(ctx context.Context, pid uint32, reason string) ([]string, error)
@@ -29,9 +29,9 @@ type Saver interface {
 // saveTimeout bounds how long a recording may take to be written.
 const saveTimeout = time.Minute
 
-// flight answers PUT on PathFlight.
+// flight answers PUT on pathFlight.
 func (s *Server) flight(w http.ResponseWriter, r *http.Request, p peer) error {
-	saver, ok := s.backend.(Saver)
+	saver, ok := s.backend.(saver)
 	if !ok {
 		return clierror.New(
 			clierror.Unsupported,
@@ -70,7 +70,7 @@ func (s *Server) flight(w http.ResponseWriter, r *http.Request, p peer) error {
 func (c *Client) Save(ctx context.Context, pid uint32) (Flight, error) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	path := PathFlight
+	path := pathFlight
 	if pid != 0 {
 		path += "?" + url.Values{"pid": {strconv.FormatUint(uint64(pid), 10)}}.Encode()
 	}

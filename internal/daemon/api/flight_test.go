@@ -11,7 +11,7 @@ import (
 
 // saving is a backend that writes to its disk.
 type saving struct {
-	Backend
+	backend
 	pids []uint32
 	err  error
 }
@@ -27,7 +27,7 @@ func TestOnlyRootSaves(t *testing.T) {
 	s := NewServer(backend, DefaultLimits(), nil)
 	s.own = 0
 	ask := func(uid uint32, query string) error {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://x"+PathFlight+query, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://x"+pathFlight+query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func TestConnectionWithoutCredentialsIsRefused(t *testing.T) {
 	}
 	go s.Serve(l) //nolint:errcheck // ended by Close below
 	defer s.http.Close()
-	resp, err := http.Get("http://" + l.Addr().String() + PathVersion)
+	resp, err := http.Get("http://" + l.Addr().String() + pathVersion)
 	if err == nil {
 		resp.Body.Close()
 		t.Error("answered a connection of an unknown user")

@@ -19,9 +19,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Backend is what a Server asks about the daemon. Its methods are called from
+// backend is what a Server asks about the daemon. Its methods are called from
 // several goroutines at a time.
-type Backend interface {
+type backend interface {
 	// Status returns everything: the Server cuts it down to what the caller may see.
 	Status() Status
 	// Lookup returns what decides about requests for target pid; false if it is not watched.
@@ -53,7 +53,7 @@ func (a Asker) Sees(owner uint32) bool { return a.Any || a.UID == owner }
 
 func (s *Server) asker(p peer) Asker { return Asker{UID: p.uid, Any: p.privileged(s.own)} }
 
-// Steadier is a Backend that changes what it records to measure what that costs.
+// Steadier is a backend that changes what it records to measure what that costs.
 type Steadier interface {
 	// Steady keeps it from that until end is called.
 	Steady() (end func())
@@ -100,7 +100,7 @@ func DefaultLimits() Limits {
 
 // Server answers requests about one daemon.
 type Server struct {
-	backend Backend
+	backend backend
 	limits  Limits
 	own     uint32 // uid of the daemon
 	paces   *paces // of all requests
@@ -117,7 +117,7 @@ type Server struct {
 
 // NewServer returns a server that answers for backend. What goes wrong on the way
 // to a caller is said to complain, which may be nil.
-func NewServer(backend Backend, limits Limits, complain *log.Logger) *Server {
+func NewServer(backend backend, limits Limits, complain *log.Logger) *Server {
 	if complain == nil {
 		complain = log.New(io.Discard, "", 0)
 	}
@@ -162,19 +162,19 @@ type handler func(r *http.Request, p peer) (any, error)
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(PathVersion, s.guard(func(w http.ResponseWriter, _ *http.Request, _ peer) error {
+	mux.Handle(pathVersion, s.guard(func(w http.ResponseWriter, _ *http.Request, _ peer) error {
 		setDeadline(w, s.limits.Request)
 		writeJSON(w, http.StatusOK, s.version())
 		return nil
 	}))
-	mux.Handle(PathStatus, s.guard(s.known(s.status)))
-	mux.Handle(PathTargets, s.guard(s.known(s.targets)))
+	mux.Handle(pathStatus, s.guard(s.known(s.status)))
+	mux.Handle(pathTargets, s.guard(s.known(s.targets)))
 	mux.Handle(PathCandidates, s.guard(s.candidates))
-	mux.Handle(http.MethodPut+" "+PathTargets, s.guard(s.watch))
-	mux.Handle(http.MethodDelete+" "+PathTargets, s.guard(s.release))
-	mux.Handle(http.MethodPut+" "+PathFlight, s.guard(s.flight))
+	mux.Handle(http.MethodPut+" "+pathTargets, s.guard(s.watch))
+	mux.Handle(http.MethodDelete+" "+pathTargets, s.guard(s.release))
+	mux.Handle(http.MethodPut+" "+pathFlight, s.guard(s.flight))
 	mux.Handle(PathRecording, s.guard(s.recording))
-	mux.Handle(PathDump, s.guard(s.dump))
+	mux.Handle(pathDump, s.guard(s.dump))
 	mux.Handle("/", s.guard(func(_ http.ResponseWriter, r *http.Request, _ peer) error {
 		return usage(
 			"use a client of the same version as the daemon ("+version.String()+")",
@@ -193,7 +193,7 @@ func (s *Server) version() Version {
 		s.backend.Status().Sources,
 		func(r recording.Source) bool { return r.Name == recording.GPUSource && r.State != recording.SourceOff },
 	)
-	return Version{API: Level, Schema: recording.SchemaVersion, Agents: agents, Info: version.Get()}
+	return Version{API: level, Schema: recording.SchemaVersion, Agents: agents, Info: version.Get()}
 }
 
 // guard does for every path what none may forget: who asks, how, and how often.
@@ -226,8 +226,8 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, p peer) error {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.limits.Request))
 		return usage("put parameters into the query", "a request has no body")
 	}
-	changes := r.URL.Path == PathTargets && (r.Method == http.MethodPut || r.Method == http.MethodDelete) ||
-		r.URL.Path == PathFlight && r.Method == http.MethodPut
+	changes := r.URL.Path == pathTargets && (r.Method == http.MethodPut || r.Method == http.MethodDelete) ||
+		r.URL.Path == pathFlight && r.Method == http.MethodPut
 	if r.Method != http.MethodGet && !changes {
 		return usage("use GET", "%s is not understood", clip(r.Method))
 	}

@@ -20,24 +20,24 @@ type WatchRequest struct {
 	Found    bool // discovery asks: the target is forgotten when it has ended and its recording has expired
 }
 
-// Adder is a Backend that takes new targets while it runs.
-type Adder interface {
+// adder is a backend that takes new targets while it runs.
+type adder interface {
 	// Watch makes a process a target, and returns when it is followed. Errors: clierror.NoProcess,
 	// clierror.Permission, clierror.Usage where it is watched as a part of another target, and ErrBusy
 	// where there are too many targets.
 	Watch(ctx context.Context, r WatchRequest) error
 }
 
-// Releaser is a Backend that lets go of targets while it runs.
-type Releaser interface {
+// releaser is a backend that lets go of targets while it runs.
+type releaser interface {
 	// Release takes everything out of a target, which runs on. Owner limits it to a target that this user has asked
 	// for. Errors: clierror.NoProcess, clierror.Permission; clierror.General where an agent is still on its way out.
 	Release(ctx context.Context, r WatchRequest) error
 }
 
-// release answers DELETE on PathTargets: target ?pid=N is let go of.
+// release answers DELETE on pathTargets: target ?pid=N is let go of.
 func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
-	releaser, ok := s.backend.(Releaser)
+	releaser, ok := s.backend.(releaser)
 	if !ok {
 		return clierror.New(
 			clierror.Unsupported,
@@ -48,10 +48,10 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
 	return s.change(w, r, p, "let go of", releaser.Release)
 }
 
-// watch answers PUT on PathTargets: ?pid=N becomes a target. It does not matter whether the
+// watch answers PUT on pathTargets: ?pid=N becomes a target. It does not matter whether the
 // caller owns one already: what counts is whose process it is.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, p peer) error {
-	adder, ok := s.backend.(Adder)
+	adder, ok := s.backend.(adder)
 	if !ok {
 		return clierror.New(
 			clierror.Unsupported,
@@ -111,7 +111,7 @@ func (c *Client) change(ctx context.Context, method string, pid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	q := url.Values{"pid": {strconv.FormatUint(uint64(pid), 10)}}
-	resp, err := c.ask(ctx, method, PathTargets+"?"+q.Encode())
+	resp, err := c.ask(ctx, method, pathTargets+"?"+q.Encode())
 	if err != nil {
 		return err
 	}

@@ -76,14 +76,14 @@ func TestWatch(t *testing.T) {
 func TestWatchBadRequests(t *testing.T) {
 	b := &addingBackend{fakeBackend: newFake()}
 	c := dial(t, serve(t, b, patient()))
-	for _, path := range []string{PathTargets, PathTargets + "?pid=0", PathTargets + "?pid=x", PathStatus + "?pid=5", PathRecording + "?pid=5"} {
+	for _, path := range []string{pathTargets, pathTargets + "?pid=0", pathTargets + "?pid=x", pathStatus + "?pid=5", PathRecording + "?pid=5"} {
 		resp, err := c.ask(t.Context(), "PUT", path)
 		if err == nil {
 			resp.Body.Close()
 		}
 		wantFault(t, err, clierror.Usage)
 	}
-	for _, path := range []string{PathTargets, PathTargets + "?pid=0", PathStatus + "?pid=5"} {
+	for _, path := range []string{pathTargets, pathTargets + "?pid=0", pathStatus + "?pid=5"} {
 		resp, err := c.ask(t.Context(), "DELETE", path)
 		if err == nil {
 			resp.Body.Close()

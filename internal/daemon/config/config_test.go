@@ -105,7 +105,7 @@ func TestDaemonIgnoresTheClientsSettings(t *testing.T) {
 	if _, err := Load(ForDaemon, Environment{"INFERSCOPE_REPORT_FORMAT=pdf"}); err != nil {
 		t.Errorf("a bad setting of the client stopped the daemon: %v", err)
 	}
-	got, err := Load(Only("report_format"), Environment{"INFERSCOPE_REPORT_FORMAT=json", "INFERSCOPE_TRACE_SIZE_MB=x"})
+	got, err := Load(only("report_format"), Environment{"INFERSCOPE_REPORT_FORMAT=json", "INFERSCOPE_TRACE_SIZE_MB=x"})
 	if err != nil || got.ReportFormat != "json" {
 		t.Errorf("report_format = %q, %v", got.ReportFormat, err)
 	}
@@ -131,7 +131,7 @@ func TestWarnings(t *testing.T) {
 
 func TestEverySettingIsNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range All() {
+	for _, s := range all() {
 		if s.Env != prefix+strings.ToUpper(s.Key) {
 			t.Errorf("%s: variable %s does not follow from the key", s.Key, s.Env)
 		}

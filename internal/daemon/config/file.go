@@ -36,7 +36,7 @@ func (f *File) DropPaths() []string {
 		return nil
 	}
 	var out []string
-	for _, s := range All() {
+	for _, s := range all() {
 		if value, there := f.ByKey[s.Key]; there && s.isPath() {
 			delete(f.ByKey, s.Key)
 			out = append(
@@ -204,7 +204,7 @@ func scalar(s string) (string, error) {
 // unknownKey says of a key that no setting has which one may have been meant; "" for a known one.
 func unknownKey(key string) string {
 	var keys []string
-	for _, s := range All() {
+	for _, s := range all() {
 		if s.Key == key {
 			return ""
 		}

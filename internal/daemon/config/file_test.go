@@ -111,7 +111,7 @@ func TestExplain(t *testing.T) {
 		f,
 	)
 	if err != nil || s.TraceSizeMB != 300 || s.LogLevel != "error" || s.ReportPath != "r.md" ||
-		len(origins) != len(All()) {
+		len(origins) != len(all()) {
 		t.Fatalf("%+v, %d origins, %v", s, len(origins), err)
 	}
 	want := map[string]string{

@@ -58,7 +58,7 @@ func others() []string {
 // Warnings says of each unknown INFERSCOPE_* variable that it does nothing, and which one may have been meant.
 func (e Environment) Warnings() []string {
 	known := others()
-	for _, s := range All() {
+	for _, s := range all() {
 		known = append(known, s.Env)
 	}
 	var out []string

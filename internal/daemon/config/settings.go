@@ -47,8 +47,8 @@ type Setting struct {
 // isPath reports whether the setting is a path of a file that is read or written.
 func (s Setting) isPath() bool { return strings.HasSuffix(s.Key, "_path") }
 
-// All returns every setting, in the order in which documentation lists them.
-func All() []Setting {
+// all returns every setting, in the order in which documentation lists them.
+func all() []Setting {
 	return []Setting{
 		{
 			"enabled", "INFERSCOPE_ENABLED", "true", "0 makes run, scope and the daemon do nothing, loudly", true,
@@ -121,8 +121,8 @@ func All() []Setting {
 	}
 }
 
-// Layer is one place where a setting can be told.
-type Layer interface {
+// layer is one place where a setting can be told.
+type layer interface {
 	// Lookup returns the value of a setting as it was written, and where that is, for messages.
 	Lookup(s Setting) (value, where string, ok bool)
 }
@@ -136,16 +136,16 @@ type Origin struct {
 
 // Load takes each wanted setting from the first layer that has it, else its
 // default. A value that cannot be used gives clierror.Usage and names its place.
-func Load(want func(Setting) bool, layers ...Layer) (Settings, error) {
+func Load(want func(Setting) bool, layers ...layer) (Settings, error) {
 	out, _, err := Explain(want, layers...)
 	return out, err
 }
 
-// Explain is Load that also says where each wanted setting comes from, in the order of All.
-func Explain(want func(Setting) bool, layers ...Layer) (Settings, []Origin, error) {
+// Explain is Load that also says where each wanted setting comes from, in the order of all.
+func Explain(want func(Setting) bool, layers ...layer) (Settings, []Origin, error) {
 	var out Settings
 	var origins []Origin
-	for _, s := range All() {
+	for _, s := range all() {
 		if err := s.set(&out, s.Default); err != nil {
 			return out, nil, fmt.Errorf("default of %s: %w", s.Key, err)
 		}
@@ -172,8 +172,8 @@ func Explain(want func(Setting) bool, layers ...Layer) (Settings, []Origin, erro
 // ForDaemon wants the settings that inferscoped heeds.
 func ForDaemon(s Setting) bool { return s.Daemon }
 
-// Only returns a want for Load: the settings with these keys.
-func Only(keys ...string) func(Setting) bool {
+// only returns a want for Load: the settings with these keys.
+func only(keys ...string) func(Setting) bool {
 	return func(s Setting) bool { return slices.Contains(keys, s.Key) }
 }
 

@@ -172,7 +172,7 @@ func TestSeriesOfRequestsAreBounded(t *testing.T) {
 	if total != 2*requests+1 {
 		t.Errorf("%v requests are counted of %d", total, 2*requests+1)
 	}
-	if len(models) < 10 || len(models) > most || !models[Other] || models["nobody has this"] {
+	if len(models) < 10 || len(models) > most || !models[otherTargets] || models["nobody has this"] {
 		t.Errorf("%d models: %v", len(models), models)
 	}
 	if len(errors) > 12 || !errors["_OTHER"] || !errors["404"] || !errors[""] {

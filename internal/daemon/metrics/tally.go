@@ -14,7 +14,7 @@ import (
 )
 
 // maxPIDs bounds the processes whose target is remembered. Beyond it the map
-// starts anew, and events of processes born before count for Other.
+// starts anew, and events of processes born before count for otherTargets.
 const maxPIDs = 1 << 16
 
 // CopyDecoder returns the direction and the bytes of a call that copies.
@@ -31,7 +31,7 @@ type Tally struct {
 	timed      []bool     // likewise: its duration is recorded
 	decode     CopyDecoder
 	iterations *prometheus.HistogramVec // by the target's pid
-	targets    map[uint32]*counts       // by the target's pid; 0 is Other
+	targets    map[uint32]*counts       // by the target's pid; 0 is otherTargets
 	roots      map[uint32]*counts       // by process
 	served     requestMetrics
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Other stands for functions beyond maxFunctions.
-const Other = "other"
+// otherTargets stands for functions beyond maxFunctions.
+const otherTargets = "other"
 
 // maxFunctions bounds the series of one target. The table names some hundred
 // functions; only a library that claims thousands of names gets near.
@@ -66,7 +66,7 @@ func byFunction(counted []recording.Count, table []recording.Function) []functio
 		}
 		k := keyOf(table[i])
 		if _, known := sums[k]; !known && len(sums) >= maxFunctions {
-			k.name = Other
+			k.name = otherTargets
 		}
 		sums[k] = plus(sums[k], n)
 	}
