@@ -86,7 +86,7 @@ func reasons(g *diagnose.Diagnosis) document.Bullets {
 // blind says why nobody recorded what the GPU did, "" where somebody did or where there was nothing to record.
 func blind(m *Model) string {
 	switch {
-	case m.State != Calls:
+	case m.State != stateCalls:
 		return ""
 	case m.GPU == nil:
 		return "the daemon does not record it (its --gpu off, or a version that cannot)"

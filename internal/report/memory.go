@@ -71,12 +71,12 @@ func MemoryDocument(m *Model) *document.Document {
 	return d
 }
 
-// MemoryReport is the JSON form of `inferscope memory`.
-type MemoryReport struct {
+// memoryReport is the JSON form of `inferscope memory`.
+type memoryReport struct {
 	Kind    string          `json:"kind"`
 	Schema  int             `json:"schema"`
 	Version string          `json:"version"`
-	Target  Target          `json:"target"`
+	Target  targetModel     `json:"target"`
 	Memory  *memory.Summary `json:"memory"` // null: nothing is known of a framework's allocator
 }
 
@@ -85,7 +85,7 @@ func MemoryJSON(w io.Writer, m *Model) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(MemoryReport{"inferscope.memory", Schema, m.Version, m.Target, m.Memory}); err != nil {
+	if err := e.Encode(memoryReport{"inferscope.memory", schemaVersion, m.Version, m.Target, m.Memory}); err != nil {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Schema is the version of the JSON form. Within one, fields are only ever added.
-const Schema = 1
+// schemaVersion is the version of the JSON form. Within one, fields are only ever added.
+const schemaVersion = 1
 
 // Kind says what the JSON form is, for whoever finds such a file.
 const Kind = "inferscope.report"
@@ -30,8 +30,8 @@ type Model struct {
 	Schema  int                `json:"schema"`
 	Version string             `json:"version"` // of the daemon that made the recording
 	Host    recording.Host     `json:"host"`
-	Target  Target             `json:"target"`
-	State   State              `json:"state"`
+	Target  targetModel        `json:"target"`
+	State   callState          `json:"state"`
 	Doubts  []Doubt            `json:"doubts"` // the worst first
 	Sources []recording.Source `json:"sources"`
 	// Overhead is what watching cost the target; absent where nothing governed it.
@@ -62,20 +62,20 @@ type Options struct {
 
 const defaultClockMargin = 1_000_000
 
-// Target is the process that was asked for.
-type Target struct {
-	PID      uint32  `json:"pid"`
-	NSPID    uint32  `json:"ns_pid,omitempty"`
-	Comm     string  `json:"comm"`
-	Cmdline  string  `json:"cmdline"`
-	Exited   bool    `json:"exited"`
-	Ending   *Ending `json:"ending,omitempty"` // where it exited
-	Children int     `json:"children"`         // processes that it made, directly or not
-	Living   int     `json:"children_living"`  // of these, at the end of the window
+// targetModel is the process that was asked for.
+type targetModel struct {
+	PID      uint32     `json:"pid"`
+	NSPID    uint32     `json:"ns_pid,omitempty"`
+	Comm     string     `json:"comm"`
+	Cmdline  string     `json:"cmdline"`
+	Exited   bool       `json:"exited"`
+	Ending   *exitModel `json:"ending,omitempty"` // where it exited
+	Children int        `json:"children"`         // processes that it made, directly or not
+	Living   int        `json:"children_living"`  // of these, at the end of the window
 }
 
-// Ending says how a process ended.
-type Ending struct {
+// exitModel says how a process ended.
+type exitModel struct {
 	At     uint64 `json:"at_ns"`  // CLOCK_MONOTONIC
 	Ago    uint64 `json:"ago_ns"` // before the end of the window
 	Code   int    `json:"code"`   // exit code, where no signal ended it
@@ -86,15 +86,15 @@ type Ending struct {
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 
-// State says what a report can be about.
-type State string
+// callState says what a report can be about.
+type callState string
 
 // The states.
 const (
-	Calls     State = "calls"      // CUDA calls were seen
-	NoCalls   State = "no_calls"   // libraries are probed, but nobody called them in the window
-	NoLibrary State = "no_library" // the target had mapped no CUDA library
-	Unprobed  State = "unprobed"   // it had, but none could be probed
+	stateCalls     callState = "calls"      // CUDA calls were seen
+	stateNoCalls   callState = "no_calls"   // libraries are probed, but nobody called them in the window
+	stateNoLibrary callState = "no_library" // the target had mapped no CUDA library
+	stateUnprobed  callState = "unprobed"   // it had, but none could be probed
 )
 
 // New makes the model of rec with the default options. It is a pure function of it.
@@ -104,7 +104,7 @@ func New(rec *recording.Recording) *Model { return NewWith(rec, Options{}) }
 func NewWith(rec *recording.Recording, o Options) *Model {
 	r := analysis.Run(rec)
 	m := &Model{
-		Kind: Kind, Schema: Schema, Version: rec.Meta.Version, Host: rec.Meta.Host,
+		Kind: Kind, Schema: schemaVersion, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
 		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Collectives: r.Exchanged, Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
 	}
@@ -124,8 +124,8 @@ func NewWith(rec *recording.Recording, o Options) *Model {
 
 // target finds the process that was asked for: of several with its pid, the last
 // that was born before the window ended.
-func target(rec *recording.Recording) Target {
-	t := Target{PID: rec.Meta.Target}
+func target(rec *recording.Recording) targetModel {
+	t := targetModel{PID: rec.Meta.Target}
 	for _, p := range rec.Meta.Processes {
 		if p.PID != rec.Meta.Target {
 			t.Children++
@@ -141,7 +141,7 @@ func target(rec *recording.Recording) Target {
 }
 
 // ending says how p ended, nil where it runs.
-func ending(p recording.Process, to uint64) *Ending {
+func ending(p recording.Process, to uint64) *exitModel {
 	if p.Died == 0 {
 		return nil
 	}
@@ -151,8 +151,8 @@ func ending(p recording.Process, to uint64) *Ending {
 }
 
 // endingOf reads a wait status: wait(2), and the macros of <sys/wait.h>.
-func endingOf(died uint64, status int32, to uint64) Ending {
-	e := Ending{At: died, Signal: int(status & 0x7f), Core: status&0x80 != 0, Status: status}
+func endingOf(died uint64, status int32, to uint64) exitModel {
+	e := exitModel{At: died, Signal: int(status & 0x7f), Core: status&0x80 != 0, Status: status}
 	if e.Signal == 0 {
 		e.Code = int(status >> 8 & 0xff)
 	}
@@ -162,9 +162,9 @@ func endingOf(died uint64, status int32, to uint64) Ending {
 	return e
 }
 
-func state(s *summary.Summary) State {
+func state(s *summary.Summary) callState {
 	if s.Operations > 0 || s.CallTime > 0 {
-		return Calls
+		return stateCalls
 	}
 	probed := false
 	for _, l := range s.Libraries {
@@ -172,9 +172,9 @@ func state(s *summary.Summary) State {
 	}
 	switch {
 	case probed:
-		return NoCalls
+		return stateNoCalls
 	case len(s.Libraries) > 0:
-		return Unprobed
+		return stateUnprobed
 	}
-	return NoLibrary
+	return stateNoLibrary
 }

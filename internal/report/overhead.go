@@ -11,7 +11,7 @@ import (
 
 // OverheadFact says what watching cost in one sentence: the share with its interval, how it is known, and the budget.
 func OverheadFact(o *recording.Overhead) string {
-	text := CostText(o.Total)
+	text := costInterval(o.Total)
 	if o.Total.Basis == recording.CostMeasured && o.Progress != "" {
 		text += fmt.Sprintf(
 			" by its %s (%s of time slices)",
@@ -26,8 +26,8 @@ func OverheadFact(o *recording.Overhead) string {
 	return text
 }
 
-// CostText writes a cost with its interval.
-func CostText(c recording.Cost) string {
+// costInterval writes a cost with its interval.
+func costInterval(c recording.Cost) string {
 	if c.Basis == "" {
 		return "not known yet"
 	}
@@ -64,7 +64,7 @@ func OverheadTable(o *recording.Overhead) *document.Table {
 		if s.Pinned {
 			level += " (fixed)"
 		}
-		t.Row(format.Clean(s.Name), level, CostText(s.Cost), sourceText(s))
+		t.Row(format.Clean(s.Name), level, costInterval(s.Cost), sourceText(s))
 	}
 	return t
 }

@@ -40,15 +40,15 @@ func reportSchema(t *testing.T) jsonObject {
 	w := &schemaWriter{t: t, defs: jsonObject{}, docs: map[string]map[string]string{}}
 	root := w.structure(reflect.TypeFor[Model]())
 	props := root["properties"].(jsonObject)
-	props["kind"].(jsonObject)["const"], props["schema"].(jsonObject)["const"] = Kind, Schema
-	props["state"].(jsonObject)["enum"] = []State{Calls, NoCalls, NoLibrary, Unprobed}
+	props["kind"].(jsonObject)["const"], props["schema"].(jsonObject)["const"] = Kind, schemaVersion
+	props["state"].(jsonObject)["enum"] = []callState{stateCalls, stateNoCalls, stateNoLibrary, stateUnprobed}
 	verdict := w.defs["diagnose.Diagnosis"].(jsonObject)["properties"].(jsonObject)["verdict"].(jsonObject)
 	verdict["enum"] = []diagnose.Verdict{
 		diagnose.Healthy, diagnose.CPUBound, diagnose.GPUBound, diagnose.CopyBound, diagnose.CommunicationBound, diagnose.Balanced, diagnose.Idle, diagnose.CPUOnly, diagnose.NotEnough,
 	}
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	root["$id"] = fmt.Sprintf("urn:inferscope:report:%d", Schema)
-	root["title"] = fmt.Sprintf("InferScope report, schema %d", Schema)
+	root["$id"] = fmt.Sprintf("urn:inferscope:report:%d", schemaVersion)
+	root["title"] = fmt.Sprintf("InferScope report, schema %d", schemaVersion)
 	root["$defs"] = w.defs
 	return root
 }
@@ -59,7 +59,8 @@ func (w *schemaWriter) of(t reflect.Type) jsonObject {
 	case reflect.Pointer:
 		return w.of(t.Elem())
 	case reflect.Struct:
-		name := path.Base(t.PkgPath()) + "." + t.Name()
+		// The names of the schema are public, whether those of Go are or not.
+		name := path.Base(t.PkgPath()) + "." + capitalized(t.Name())
 		if _, ok := w.defs[name]; !ok {
 			w.defs[name] = jsonObject{} // a type can hold itself
 			w.defs[name] = w.structure(t)
@@ -113,10 +114,12 @@ func (w *schemaWriter) structure(t reflect.Type) jsonObject {
 	}
 	s := jsonObject{"type": "object", "properties": props, "required": required}
 	if doc := w.doc(t, ""); doc != "" {
-		s["description"] = doc
+		s["description"] = capitalized(doc)
 	}
 	return s
 }
+
+func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // doc returns what the source says of a type, or of a field of it (".Name").
 func (w *schemaWriter) doc(t reflect.Type, field string) string {

@@ -9,7 +9,7 @@ import (
 
 // A server that starts a process for each request must not fill the report with those.
 func TestProcessesThatEnded(t *testing.T) {
-	m := &Model{Target: Target{PID: 1}}
+	m := &Model{Target: targetModel{PID: 1}}
 	m.Summary.Processes = []summary.Process{{PID: 1, Comm: "server", Died: 5}, {PID: 2, Parent: 1, Comm: "worker"}}
 	for i := range uint32(30) {
 		m.Summary.Processes = append(

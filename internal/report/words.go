@@ -27,14 +27,14 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 	if m.GPU != nil && m.GPU.Recorded {
 		d.Add(document.Paragraph(gpuScope(m)))
 	}
-	if m.State == Calls {
+	if m.State == stateCalls {
 		d.Add(document.Heading("In short"), inShort(m))
 	} else if f := gpuShort(m); len(f) > 0 {
 		d.Add(document.Heading("In short"), f)
 	}
 	addGPU(d, m, rows)
 	addCPU(d, m, rows, ascii)
-	if m.State == Calls {
+	if m.State == stateCalls {
 		addTables(d, m, rows)
 	}
 	addFrameworkMemory(d, m, rows)
@@ -43,7 +43,7 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 	addOverhead(d, m)
 	d.AddTable("Processes", processTable(m))
 	d.AddTable("Probes", Probes(m.Summary.Libraries))
-	if m.State == Calls {
+	if m.State == stateCalls {
 		d.Add(document.Heading("How to read this"), reading(m))
 	}
 	return d
@@ -77,7 +77,7 @@ func head(m *Model) document.Facts {
 	return f
 }
 
-func (t *Target) name() string {
+func (t *targetModel) name() string {
 	if t.Comm == "" {
 		return fmt.Sprintf("pid %d", t.PID)
 	}
@@ -103,7 +103,7 @@ func windowText(w *summary.Window) string {
 }
 
 // targetState reports whether the target runs, and how it ended.
-func targetState(t *Target, from uint64) string {
+func targetState(t *targetModel, from uint64) string {
 	s, until := "running at the end of the window", "this is what was recorded until then"
 	if t.goneBefore(from) {
 		until = "that was before this window"
@@ -125,7 +125,7 @@ func targetState(t *Target, from uint64) string {
 }
 
 // words says how it ended, as in "exited with code 1".
-func (e *Ending) words() string {
+func (e *exitModel) words() string {
 	if e.OutOfMemory {
 		return format.Ending(e.Status) + ", while the kernel killed for want of memory"
 	}
@@ -133,7 +133,7 @@ func (e *Ending) words() string {
 }
 
 // goneBefore reports whether the target had exited at that time.
-func (t *Target) goneBefore(at uint64) bool { return t.Exited && t.Ending.At <= at }
+func (t *targetModel) goneBefore(at uint64) bool { return t.Exited && t.Ending.At <= at }
 
 func seen(m *Model) string {
 	s := &m.Summary
@@ -173,7 +173,7 @@ func addDoubts(d *document.Document, m *Model) {
 		d.Add(m.Doubts[i].Notice())
 	}
 	switch worst := gravity(m.Doubts[0].Severity); {
-	case m.State != Calls:
+	case m.State != stateCalls:
 	case worst == gravity(loss.Error):
 		d.Add(
 			document.Paragraph(
@@ -234,19 +234,19 @@ func imported(m *Model) string {
 // empty says why there is nothing to report, "" where there is.
 func empty(m *Model) string {
 	switch {
-	case m.State == Calls:
+	case m.State == stateCalls:
 		return ""
 	case m.Target.goneBefore(m.Summary.Window.From):
 		return "The target had exited before this window began. Ask for a longer one (--last) to see what it did."
-	case m.State == NoLibrary && slices.ContainsFunc(m.Sources, func(s recording.Source) bool { return s.Name == "cuda" && s.State == "unavailable" }):
+	case m.State == stateNoLibrary && slices.ContainsFunc(m.Sources, func(s recording.Source) bool { return s.Name == "cuda" && s.State == "unavailable" }):
 		return "CUDA calls were not recorded: see Losses and doubts."
-	case m.State == NoLibrary && m.Target.Exited:
+	case m.State == stateNoLibrary && m.Target.Exited:
 		return "The target never mapped a CUDA library (libcuda or libcudart) while it was watched."
-	case imported(m) != "" && m.State == NoLibrary:
+	case imported(m) != "" && m.State == stateNoLibrary:
 		return "The file of " + imported(m) + " has no CUDA call and nothing of what a GPU did."
-	case m.State == NoLibrary:
+	case m.State == stateNoLibrary:
 		return "The target has not mapped a CUDA library (libcuda or libcudart) yet. The daemon keeps watching, and probes one as soon as it is loaded."
-	case m.State == Unprobed:
+	case m.State == stateUnprobed:
 		return "The target has mapped CUDA libraries, but none could be probed, so that nothing was seen: see Probes below."
 	}
 	return "No CUDA call was made and finished in this window, although the libraries are probed. " +

@@ -42,7 +42,7 @@ func Explained(key string) (row Cause, nearest string, ok bool) {
 }
 
 // Explainable returns all that a report can name.
-func Explainable() []Cause { return append(All(), OfRequests()...) }
+func Explainable() []Cause { return append(All(), ofRequests()...) }
 
 func find(table []Cause, key string) (row Cause, nearest string, ok bool) {
 	key = strings.ToLower(strings.NewReplacer("_", "-", " ", "-").Replace(strings.TrimSpace(key)))

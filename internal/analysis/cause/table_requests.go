@@ -9,8 +9,8 @@ const (
 	SlowClient          = "slow-client"
 )
 
-// OfRequests returns the table of what holds requests up.
-func OfRequests() []Cause { //nolint:funlen // a table
+// ofRequests returns the table of what holds requests up.
+func ofRequests() []Cause { //nolint:funlen // a table
 	return []Cause{
 		{
 			Key: Queueing, Title: "requests wait for a place in the batch", Group: Requests,

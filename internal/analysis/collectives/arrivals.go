@@ -13,14 +13,14 @@ import (
 
 // Arrivals is when ranks came to the collectives in which all of them took part.
 type Arrivals struct {
-	Members []Member
+	Members []member
 	Sets    int    // collectives that were found on all
 	Wait    uint64 // ns for which members waited for the last one, summed over members
 	Skews   []uint64
 }
 
-// Member is one rank: a process on one of its GPUs.
-type Member struct {
+// member is one rank: a process on one of its GPUs.
+type member struct {
 	Process int32    // index into Timeline.Processes
 	Device  int32    // index into Timeline.Devices
 	Last    int      // how often it came last
@@ -57,9 +57,9 @@ func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
 	}
 	out := &Arrivals{}
 	for r := range lists {
-		out.Members = append(out.Members, Member{Process: r.process, Device: r.device})
+		out.Members = append(out.Members, member{Process: r.process, Device: r.device})
 	}
-	slices.SortFunc(out.Members, func(x, y Member) int {
+	slices.SortFunc(out.Members, func(x, y member) int {
 		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Device, y.Device))
 	})
 	by := make([][]timeline.Activity, len(out.Members))
@@ -162,8 +162,8 @@ func (r *Arrivals) Straggler() (int, bool) {
 	return best, r.Members[best].Last >= enough && 2*r.Members[best].Held > r.Wait
 }
 
-// Rank is when one rank came to the collectives of all ranks.
-type Rank struct {
+// rank is when one rank came to the collectives of all ranks.
+type rank struct {
 	PID    uint32 `json:"pid"`
 	Device uint8  `json:"device"` // as the process counts
 	Last   int    `json:"came_last"`
@@ -177,7 +177,7 @@ type Skew struct {
 	Collectives int    `json:"collectives"` // that were found on all ranks
 	Median      uint64 `json:"p50_ns"`      // from the first to the last rank's beginning
 	P99         uint64 `json:"p99_ns"`
-	Ranks       []Rank `json:"ranks"`
+	Ranks       []rank `json:"ranks"`
 }
 
 // skew sums arrivals up; nil where too little was seen.
@@ -188,7 +188,7 @@ func (r *Arrivals) skew(t *timeline.Timeline) *Skew {
 	out := &Skew{Collectives: r.Sets, Median: quantile(r.Skews, 50), P99: quantile(r.Skews, 99)}
 	for i := range r.Members {
 		m := &r.Members[i]
-		rank := Rank{
+		rank := rank{
 			PID: t.Processes[m.Process].PID, Device: t.Devices[m.Device].ID, Last: m.Last,
 			Median: quantile(m.Behind, 50), P99: quantile(m.Behind, 99),
 		}

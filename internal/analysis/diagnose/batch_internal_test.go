@@ -14,7 +14,7 @@ func TestTwiceTheBatch(t *testing.T) {
 			t.Errorf("%.1f of the time: %+v, want from %.3f", share, r, low)
 		}
 	}
-	for _, r := range []*Range{twiceTheBatch(cause.HostSync, 1), twiceTheBatch(cause.SmallBatch, 0.2)} {
+	for _, r := range []*timeRange{twiceTheBatch(cause.HostSync, 1), twiceTheBatch(cause.SmallBatch, 0.2)} {
 		if r != nil {
 			t.Errorf("%+v", r)
 		}

@@ -18,7 +18,7 @@ type Diagnosis struct {
 	Start *Phase `json:"start,omitempty"`
 	End   *Phase `json:"end,omitempty"`
 	// Observed is what windows of GPU records added, and what everything here leaves out; nil where nothing is known of it.
-	Observed *Observed `json:"observed,omitempty"`
+	Observed *observed `json:"observed,omitempty"`
 	Findings []Finding `json:"findings"` // first what wins back most of the time that it costs: see ordered
 	// Together are findings that are fixed at once: those of one change, and all of the first ones.
 	Together []Together `json:"together"`
@@ -131,15 +131,15 @@ type Finding struct {
 	TID        uint32     `json:"tid,omitempty"`
 	Thread     string     `json:"thread,omitempty"`
 	Gain       *Gain      `json:"gain,omitempty"`            // what the remedy would bring; nil where a replay cannot say
-	Batch      *Range     `json:"twice_the_batch,omitempty"` // throughput with a batch twice as large, where kernels have room for it
+	Batch      *timeRange `json:"twice_the_batch,omitempty"` // throughput with a batch twice as large, where kernels have room for it
 	Less       *Gain      `json:"less,omitempty"`            // what doing it once or not at all would bring at most, where Gain is that of doing it beside the rest
 	// Minor says that it is too little to be accused: what is left to gain of a GPU that works nearly all of the time, or
 	// a cause of which neither its cost nor what is predicted proves that it matters.
 	Minor bool `json:"minor,omitempty"`
 }
 
-// Range is between what a figure lies.
-type Range struct {
+// timeRange is between what a figure lies.
+type timeRange struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }

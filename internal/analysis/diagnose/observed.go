@@ -7,8 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/observer"
 )
 
-// Observed is what windows of GPU records added to the time in them: it is part of no number of a diagnosis.
-type Observed struct {
+// observed is what windows of GPU records added to the time in them: it is part of no number of a diagnosis.
+type observed struct {
 	Time  uint64  `json:"ns"`    // that is left out
 	Share float64 `json:"share"` // of the time that was recorded, with its interval
 	Low   float64 `json:"low"`
@@ -68,7 +68,7 @@ func (a *analysis) leaveOut(d *Diagnosis, devices []measured) {
 	if mean < 1 {
 		return
 	}
-	out := Observed{
+	out := observed{
 		Share: mean / time,
 		Low:   of(calls.Low, a.effect.Steps.Low) / time,
 		High:  of(calls.High, a.effect.Steps.High) / time,

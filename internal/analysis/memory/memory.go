@@ -40,17 +40,17 @@ type Device struct {
 	AllocatedBytes uint64 `json:"allocated_in_window_bytes"`
 	FreedBytes     uint64 `json:"freed_in_window_bytes"`
 
-	Kinds  []Kind  `json:"kinds"`  // of what is in blocks at the end
-	Levels []Level `json:"levels"` // over time, at most 240
-	Sites  []Site  `json:"sites"`  // by what they hold at the end, then by what they allocated
-	Leaks  []Leak  `json:"leaks"`  // the fastest first
+	Kinds  []kindBytes `json:"kinds"`  // of what is in blocks at the end
+	Levels []level     `json:"levels"` // over time, at most 240
+	Sites  []site      `json:"sites"`  // by what they hold at the end, then by what they allocated
+	Leaks  []leakSite  `json:"leaks"`  // the fastest first
 	// Exhausted are allocations that failed for want of memory.
 	Exhausted []Exhausted `json:"out_of_memory"`
 	Samples   int         `json:"samples"` // allocations that the estimates rest on
 }
 
-// Level is how a device stood at a time.
-type Level struct {
+// level is how a device stood at a time.
+type level struct {
 	At        uint64 `json:"at_ns"`
 	Allocated uint64 `json:"allocated_bytes"`
 	Reserved  uint64 `json:"reserved_bytes"`
@@ -62,21 +62,21 @@ type KindName string
 
 // The kinds.
 const (
-	KindBefore    KindName = "before the attach" // weights and caches, where the program was attached to late
+	kindBefore    KindName = "before the attach" // weights and caches, where the program was attached to late
 	KindKept      KindName = "kept"              // allocated in the window, and held for long
 	KindTransient KindName = "in use"            // activations: others of the same stack were freed within the window
-	KindWorkspace KindName = "workspace"         // of cuBLAS and cuDNN
-	KindUnseen    KindName = "allocated before the window"
+	kindWorkspace KindName = "workspace"         // of cuBLAS and cuDNN
+	kindUnseen    KindName = "allocated before the window"
 )
 
-// Kind is a part of what is in blocks; estimates, scaled to the exact total.
-type Kind struct {
+// kindBytes is a part of what is in blocks; estimates, scaled to the exact total.
+type kindBytes struct {
 	Kind  KindName `json:"kind"`
 	Bytes uint64   `json:"bytes"`
 }
 
-// Site is a place in a program that allocates: estimates.
-type Site struct {
+// site is a place in a program that allocates: estimates.
+type site struct {
 	Name    string            `json:"name"`  // the Python line, or the native function
 	Stack   []recording.Frame `json:"stack"` // leaf first, without the allocator's own frames; empty: not known
 	Live    uint64            `json:"live_bytes"`
@@ -91,8 +91,8 @@ type Site struct {
 	Samples int               `json:"samples"`
 }
 
-// Leak is a site that holds more and more: in each part of the time it allocated something that was not freed.
-type Leak struct {
+// leakSite is a site that holds more and more: in each part of the time it allocated something that was not freed.
+type leakSite struct {
 	Site     int     `json:"site"`            // index into Sites
 	PerSec   float64 `json:"bytes_per_s"`     //
 	Bytes    uint64  `json:"bytes"`           // held of what was allocated in the window
@@ -241,7 +241,7 @@ func typeName(t uint8) string {
 func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 	out := Device{
 		PID: key.pid, Type: typeName(key.device.Type()), Index: key.device.Index(),
-		Kinds: []Kind{}, Levels: []Level{}, Sites: []Site{}, Leaks: []Leak{}, Exhausted: []Exhausted{}, Samples: len(d.samples),
+		Kinds: []kindBytes{}, Levels: []level{}, Sites: []site{}, Leaks: []leakSite{}, Exhausted: []Exhausted{}, Samples: len(d.samples),
 	}
 	d.totals(&out, rec)
 	samples := make([]sample, 0, len(d.samples))
@@ -319,13 +319,13 @@ func (d *device) totals(out *Device, rec *recording.Recording) {
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
 // thin joins neighbours until there are few enough, and keeps their highest.
-func thin(events []event.Event) []Level {
+func thin(events []event.Event) []level {
 	each := (len(events) + maxLevels - 1) / maxLevels
-	out := make([]Level, 0, min(len(events), maxLevels))
+	out := make([]level, 0, min(len(events), maxLevels))
 	for i := 0; i < len(events); i += each {
 		part := events[i:min(len(events), i+each)]
 		last := &part[len(part)-1]
-		l := Level{At: last.End(), Allocated: last.Args[0], Reserved: last.Args[1]}
+		l := level{At: last.End(), Allocated: last.Args[0], Reserved: last.Args[1]}
 		for k := range part {
 			l.High = max(l.High, part[k].Args[2])
 		}
@@ -351,12 +351,12 @@ func (d *Device) kinds() {
 			parts[kind] = bytes / since * rest
 		}
 	} else {
-		parts[KindUnseen] = rest
+		parts[kindUnseen] = rest
 	}
-	parts[KindBefore] = left
-	for _, kind := range []KindName{KindBefore, KindKept, KindTransient, KindWorkspace, KindUnseen} {
+	parts[kindBefore] = left
+	for _, kind := range []KindName{kindBefore, KindKept, KindTransient, kindWorkspace, kindUnseen} {
 		if bytes := uint64(parts[kind]); bytes > 0 {
-			d.Kinds = append(d.Kinds, Kind{kind, bytes})
+			d.Kinds = append(d.Kinds, kindBytes{kind, bytes})
 		}
 	}
 }

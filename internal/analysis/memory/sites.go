@@ -20,7 +20,7 @@ type window struct {
 
 // sites are the places that allocate.
 type sites struct {
-	list    []Site
+	list    []site
 	samples [][]sample // of each
 }
 
@@ -31,7 +31,7 @@ const maxStack = 64
 func sitesOf(w *window, samples []sample, peakAt uint64) *sites {
 	at := map[int32]int{}
 	nodes := map[uint64]int32{}
-	out := &sites{list: []Site{}}
+	out := &sites{list: []site{}}
 	for i := range samples {
 		s := &samples[i]
 		node, ok := nodes[s.stack]
@@ -44,7 +44,7 @@ func sitesOf(w *window, samples []sample, peakAt uint64) *sites {
 			k = len(out.list)
 			at[node] = k
 			stack := stackOf(&w.rec.Meta, node)
-			out.list = append(out.list, Site{Name: siteName(stack), Stack: stack})
+			out.list = append(out.list, site{Name: siteName(stack), Stack: stack})
 			out.samples = append(out.samples, nil)
 		}
 		out.samples[k] = append(out.samples[k], *s)
@@ -65,7 +65,7 @@ func (s *sites) sort() {
 		x, y := &s.list[a], &s.list[b]
 		return cmp.Or(cmp.Compare(y.Live, x.Live), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Name, y.Name))
 	})
-	list, samples := make([]Site, len(order)), make([][]sample, len(order))
+	list, samples := make([]site, len(order)), make([][]sample, len(order))
 	for to, from := range order {
 		list[to], samples[to] = s.list[from], s.samples[from]
 	}
@@ -76,7 +76,7 @@ func (s *sites) sort() {
 const keptFor = 0.25
 
 // fill adds the samples of a site up.
-func (s *Site) fill(w *window, samples []sample, peakAt uint64) {
+func (s *site) fill(w *window, samples []sample, peakAt uint64) {
 	var live, blocks, variance, peak, bytes, count float64
 	var lives []uint64
 	var freed float64
@@ -109,7 +109,7 @@ func (s *Site) fill(w *window, samples []sample, peakAt uint64) {
 	}
 	switch {
 	case isWorkspace(s.Stack):
-		s.Kind = KindWorkspace
+		s.Kind = kindWorkspace
 	case freed > live && s.Age < 10*s.Life || len(lives) == 0 && float64(s.Age) < keptFor*float64(w.to-w.from):
 		s.Kind = KindTransient
 	default:
@@ -208,8 +208,8 @@ const (
 )
 
 // leaks finds sites that hold more and more.
-func (s *sites) leaks(w *window) []Leak {
-	out := []Leak{}
+func (s *sites) leaks(w *window) []leakSite {
+	out := []leakSite{}
 	if w.to-w.from < leakTime {
 		return out
 	}
@@ -219,13 +219,13 @@ func (s *sites) leaks(w *window) []Leak {
 			out = append(out, l)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Leak) int { return cmp.Compare(b.PerSec, a.PerSec) })
+	slices.SortStableFunc(out, func(a, b leakSite) int { return cmp.Compare(b.PerSec, a.PerSec) })
 	return out
 }
 
 // leak reports whether a site's blocks stay, of whatever time they are. What fills up once (a cache, the weights) has no
 // blocks in the later parts, what is held for a while none in the earlier ones.
-func leak(w *window, samples []sample) (Leak, bool) {
+func leak(w *window, samples []sample) (leakSite, bool) {
 	var parts [leakParts]float64
 	var kept, blocks, old, oldKept float64
 	n := 0
@@ -249,9 +249,9 @@ func leak(w *window, samples []sample) (Leak, bool) {
 		n++
 	}
 	if n < leakSamples || kept < leakBytes || old == 0 {
-		return Leak{}, false
+		return leakSite{}, false
 	}
-	l := Leak{
+	l := leakSite{
 		Bytes: uint64(kept), PerSec: kept / float64(span) * 1e9, Blocks: blocks / float64(span) * 1e9,
 		Observed: span, Survival: oldKept / old, Samples: n, Evenness: slices.Min(parts[:]) / kept * leakParts,
 	}

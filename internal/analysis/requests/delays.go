@@ -30,9 +30,9 @@ type Delay struct {
 	Place    string  `json:"place,omitempty"`      // in which code
 }
 
-// Ran is what a process did in some stretches of time: its thread that ran most, the share of them for which it ran, and the
+// ran is what a process did in some stretches of time: its thread that ran most, the share of them for which it ran, and the
 // function in which most of its samples are, "" where they are too few.
-type Ran func(pid uint32, within timeline.Spans) (thread string, running float64, place string)
+type ran func(pid uint32, within timeline.Spans) (thread string, running float64, place string)
 
 // Bounds of what counts as a delay.
 const (
@@ -59,7 +59,7 @@ type told struct {
 }
 
 // FindDelays says what holds requests up, that of most time first: once, after Summarize.
-func (s *Summary) FindDelays(rec *recording.Recording, ran Ran) {
+func (s *Summary) FindDelays(rec *recording.Recording, ran ran) {
 	s.Delays = []Delay{}
 	list := s.told(&rec.Meta)
 	if len(list) >= fewestDelayed {
@@ -223,7 +223,7 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 }
 
 // api is the time in the API server, before the engine and after it, and that of clients which read slowly.
-func (s *Summary) api(list []told, ran Ran) []Delay {
+func (s *Summary) api(list []told, ran ran) []Delay {
 	tails := make([]uint64, len(list))
 	for i := range list {
 		tails[i] = list[i].tail
@@ -262,7 +262,7 @@ func (s *Summary) api(list []told, ran Ran) []Delay {
 }
 
 // clients is the time in which an API server had all of an answer, and its thread hardly ran; nil where it ran.
-func clients(slow []told, ran Ran) *Delay {
+func clients(slow []told, ran ran) *Delay {
 	if len(slow) == 0 {
 		return nil
 	}
@@ -280,7 +280,7 @@ func clients(slow []told, ran Ran) *Delay {
 }
 
 // ran says what the process of most of the stretches did in them.
-func (d *Delay) ran(spans map[uint32][]timeline.Span, ran Ran) {
+func (d *Delay) ran(spans map[uint32][]timeline.Span, ran ran) {
 	pid, most := uint32(0), uint64(0)
 	var within timeline.Spans
 	for p, list := range spans {

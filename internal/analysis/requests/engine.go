@@ -7,9 +7,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Engine is what the inference engine behind the server told its API server: exact numbers of tokens, steps and batches,
+// engine is what the inference engine behind the server told its API server: exact numbers of tokens, steps and batches,
 // and when each request waited. Times are from the messages between the two.
-type Engine struct {
+type engine struct {
 	Steps        int     `json:"steps"` // with output
 	OutputTokens uint64  `json:"output_tokens"`
 	MeanBatch    float64 `json:"mean_batch"` // requests with output in a step
@@ -90,7 +90,7 @@ func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Requ
 	if len(meta.Steps) == 0 {
 		return
 	}
-	e := &Engine{}
+	e := &engine{}
 	s.Engine = e
 	e.count(meta)
 	runs := runsOf(meta.Steps)
@@ -173,7 +173,7 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 }
 
 // count adds up the steps.
-func (e *Engine) count(meta *recording.Meta) {
+func (e *engine) count(meta *recording.Meta) {
 	var lengths []uint64
 	requests, told, waiting := uint64(0), 0, uint64(0)
 	last := map[engineKey]*recording.Step{}
@@ -212,7 +212,7 @@ func (e *Engine) count(meta *recording.Meta) {
 }
 
 // phases takes the times of all requests that ended, whether or not their HTTP request was seen.
-func (e *Engine) phases(meta *recording.Meta) {
+func (e *engine) phases(meta *recording.Meta) {
 	var queue, prefill, decode []uint64
 	waited, full := uint64(0), uint64(0)
 	busy := busyOf(meta.Steps)

@@ -54,12 +54,12 @@ type Summary struct {
 	MaxConcurrency  int     `json:"max_concurrency"`
 
 	Goodput *Goodput `json:"goodput,omitempty"` // absent where no objective was given
-	Groups  []Group  `json:"groups"`            // by route and model, the most frequent first
+	Groups  []group  `json:"groups"`            // by route and model, the most frequent first
 	Tail    *Tail    `json:"tail,omitempty"`    // absent where there are too few
 	Stalls  *Stalls  `json:"stalls,omitempty"`  // absent where there are no streams
 	Slow    []Row    `json:"slow"`              // the slowest first
 	Delays  []Delay  `json:"delays"`            // what holds requests up, that of most time first
-	Engine  *Engine  `json:"engine,omitempty"`  // absent where the messages of an engine were not read
+	Engine  *engine  `json:"engine,omitempty"`  // absent where the messages of an engine were not read
 
 	all []Row
 }
@@ -80,8 +80,8 @@ type Goodput struct {
 	PerSec    float64   `json:"per_second"` // that kept to it
 }
 
-// Group is the requests of one route and model.
-type Group struct {
+// group is the requests of one route and model.
+type group struct {
 	Route   string     `json:"route"`
 	Model   string     `json:"model,omitempty"`
 	Count   int        `json:"count"`
@@ -90,8 +90,8 @@ type Group struct {
 	Latency *Quantiles `json:"latency,omitempty"`
 }
 
-// Phases cut the time of a streamed request into four, in ns.
-type Phases struct {
+// phases cut the time of a streamed request into four, in ns.
+type phases struct {
 	Read   uint64 `json:"read_ns"`        // reading the request
 	First  uint64 `json:"first_token_ns"` // from there to the first token: queue and prefill
 	Decode uint64 `json:"decode_ns"`      // to the last token
@@ -116,7 +116,7 @@ type Row struct {
 	TokenSource  string     `json:"token_source,omitempty"`
 	LongestGap   uint64     `json:"longest_gap_ns,omitempty"`
 	Ahead        int        `json:"in_progress_at_arrival"`
-	Phases       *Phases    `json:"phases,omitempty"`             // of a streamed request
+	Phases       *phases    `json:"phases,omitempty"`             // of a streamed request
 	GPUFirst     *uint64    `json:"gpu_first_ns,omitempty"`       // the GPUs worked so long before its first token; absent where not recorded throughout
 	GPUDecode    *uint64    `json:"gpu_decode_ns,omitempty"`      // likewise from the first to the last token
 	Stalled      uint64     `json:"stalled_ns,omitempty"`         // in gaps of at least three medians of all gaps, beyond a median each
@@ -149,7 +149,7 @@ func Summarize(rec *recording.Recording) *Summary {
 	if len(meta.Requests) == 0 {
 		return nil
 	}
-	s := &Summary{Groups: []Group{}, Slow: []Row{}}
+	s := &Summary{Groups: []group{}, Slow: []Row{}}
 	ended := s.count(meta)
 	gaps := gapsOf(rec, ended)
 	gpu := newWork(rec)
@@ -221,7 +221,7 @@ func rowOf(r *recording.Request) Row {
 	if r.Asked >= r.Received && r.Asked <= r.FirstToken {
 		asked = r.Asked
 	}
-	row.Phases = &Phases{
+	row.Phases = &phases{
 		Read:   asked - r.Received,
 		First:  span(asked, r.FirstToken),
 		Decode: span(r.FirstToken, r.LastToken),
@@ -306,10 +306,10 @@ func (s *Summary) group() {
 	for k, list := range rows {
 		s.Groups = append(
 			s.Groups,
-			Group{k.route, k.model, len(list), quantiles(list, ttft), quantiles(list, tpot), quantiles(list, latency)},
+			group{k.route, k.model, len(list), quantiles(list, ttft), quantiles(list, tpot), quantiles(list, latency)},
 		)
 	}
-	slices.SortFunc(s.Groups, func(a, b Group) int {
+	slices.SortFunc(s.Groups, func(a, b group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Route, b.Route), cmp.Compare(a.Model, b.Model))
 	})
 	s.Groups = s.Groups[:min(len(s.Groups), maxGroups)]

@@ -15,7 +15,7 @@ func Summarize(t *timeline.Timeline) *Summary {
 	for i := range rows {
 		th := &t.Threads[i]
 		rows[i] = threadRow{
-			Thread:  Thread{PID: t.Processes[th.Process].PID, TID: th.TID, Name: th.Name},
+			thread:  thread{PID: t.Processes[th.Process].PID, TID: th.TID, Name: th.Name},
 			next:    th.First,
 			last:    th.Last,
 			process: th.Process,
@@ -34,7 +34,7 @@ func Summarize(t *timeline.Timeline) *Summary {
 	a.skipped(rows)
 	for i := range rows {
 		if r := &rows[i]; r.Count > 0 || r.Time > 0 {
-			a.threads = append(a.threads, r.Thread)
+			a.threads = append(a.threads, r.thread)
 		}
 	}
 	return a.summary()
@@ -49,7 +49,7 @@ const (
 
 // threadRow is a thread, of which some calls have been looked at.
 type threadRow struct {
-	Thread
+	thread
 	process    int32
 	next, last int32 // ops
 	busy, sync span
@@ -65,7 +65,7 @@ type analysis struct {
 	faults    uint64
 	functions *functions
 	waits     waits
-	threads   []Thread
+	threads   []thread
 	streams   *streams
 	copies    *copies
 	memory    *memory

@@ -54,7 +54,7 @@ func TestRuntimeAndDriverCallsAreOneOperation(t *testing.T) {
 	s := summarize(t, b)
 	equal(t, "operations", uint64(1), s.Operations)
 	equal(t, "inner", uint64(1), s.Inner)
-	equal(t, "inside", []Inside{{"cuMemcpyHtoDAsync", "driver", 1, "cudaMemcpyAsync"}}, s.Inside)
+	equal(t, "inside", []inside{{"cuMemcpyHtoDAsync", "driver", 1, "cudaMemcpyAsync"}}, s.Inside)
 	equal(t, "functions", []Function{{
 		Name: "cudaMemcpyAsync", Library: "runtime", Group: "copy", Timed: true, Count: 1,
 		Time: 100 * us, Share: 0.0001, P50: 100 * us, P99: 100 * us, Max: 100 * us, Bytes: 4096,
@@ -128,7 +128,7 @@ func TestWaitingIsAUnionOverThreads(t *testing.T) {
 	b.As(recordtest.PID, 3).Do("cudaMemcpy", 14_000_000, 6*ms, 1, 2, 1000, calltest.Kind(calltest.DeviceToHost, 0))
 	b.As(recordtest.PID, 4).Do("cudaMemcpyAsync", 19_000_000, 3*ms, 1, 2, 1000, calltest.Kind(calltest.DeviceToHost, 0))
 	s := summarize(t, b)
-	equal(t, "waiting", Waiting{
+	equal(t, "waiting", waiting{
 		Sync:        Blocked{Calls: 2, Time: 20 * ms, Any: 15 * ms, Share: 0.015, Longest: 10 * ms},
 		Copies:      Blocked{Calls: 1, Time: 6 * ms, Any: 6 * ms, Share: 0.006, Longest: 6 * ms},
 		AsyncCopies: Blocked{Calls: 1, Time: 3 * ms, Any: 3 * ms, Share: 0.003, Longest: 3 * ms},
@@ -180,7 +180,7 @@ func TestMemoryIsMatchedInTime(t *testing.T) {
 	b.Fail("cudaMalloc", 600_000, 10*us, 2, 0, 1<<40)
 	s := summarize(t, b)
 	equal(t, "memory", Memory{
-		Kinds: []Allocation{
+		Kinds: []allocation{
 			{Kind: "device", Count: 3, Failed: 1, Bytes: 1300, Time: 30 * us, Kept: 300},
 			{Kind: "host", Count: 1, Bytes: 50, Time: 20 * us, Kept: 50},
 		},
@@ -207,7 +207,7 @@ func TestLaunches(t *testing.T) {
 	s := summarize(t, b)
 	equal(t, "launches", Launches{
 		Kernels: 3, Graphs: 1, PerSecond: 4, Handles: 2, AllShapes: 2,
-		Shapes: []Shape{
+		Shapes: []shape{
 			{Grid: large, Block: block, Shared: 1024, Count: 2, Share: 2. / 3, Handles: 2},
 			{Grid: small, Block: block, Count: 1, Share: 1. / 3, Handles: 1},
 		},
@@ -216,7 +216,7 @@ func TestLaunches(t *testing.T) {
 		{PID: recordtest.PID, Handle: 5, Count: 4, Kernels: 2, Graphs: 1},
 		{PID: recordtest.PID, Name: "default", Count: 1, Kernels: 1},
 	}, s.Streams)
-	equal(t, "threads", []Thread{{
+	equal(t, "threads", []thread{{
 		PID: recordtest.PID, TID: recordtest.PID, Name: "python", Count: 5, Launches: 4, Time: 20 * us, Share: 0.00002,
 	}}, s.Threads)
 }

@@ -116,7 +116,7 @@ func (f *functions) result(w Window, windows *Windows) []Function {
 }
 
 // insideResult gives for each function that was called by others the caller that called it most.
-func (f *functions) insideResult() []Inside {
+func (f *functions) insideResult() []inside {
 	f.flush()
 	totals, most := map[int32]uint64{}, map[int32][2]int32{}
 	for pair, n := range f.within {
@@ -128,12 +128,12 @@ func (f *functions) insideResult() []Inside {
 			most[inner] = pair
 		}
 	}
-	out := []Inside{}
+	out := []inside{}
 	for inner, n := range totals {
 		r := &f.rows[inner]
-		out = append(out, Inside{Name: r.Name, Library: r.Library, Count: n, In: f.rows[most[inner][1]].Name})
+		out = append(out, inside{Name: r.Name, Library: r.Library, Count: n, In: f.rows[most[inner][1]].Name})
 	}
-	slices.SortFunc(out, func(x, y Inside) int {
+	slices.SortFunc(out, func(x, y inside) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Library, y.Library))
 	})
 	return out

@@ -65,14 +65,14 @@ func (l *launches) result(w Window, windows *Windows) Launches {
 		Kernels:   l.kernels,
 		Graphs:    l.graphs,
 		PerSecond: windows.rate(l.kernels+l.graphs, w),
-		Shapes:    []Shape{},
+		Shapes:    []shape{},
 	}
-	shapes, kernels := map[shapeKey]*Shape{}, map[object]bool{}
+	shapes, kernels := map[shapeKey]*shape{}, map[object]bool{}
 	for key, n := range l.counts {
 		kernels[key.kernel] = true
 		s := shapes[key.shapeKey]
 		if s == nil {
-			s = &Shape{Grid: key.grid, Block: key.block, Shared: key.shared}
+			s = &shape{Grid: key.grid, Block: key.block, Shared: key.shared}
 			shapes[key.shapeKey] = s
 		}
 		s.Count += *n
@@ -83,7 +83,7 @@ func (l *launches) result(w Window, windows *Windows) Launches {
 		s.Share = share(s.Count, l.kernels)
 		out.Shapes = append(out.Shapes, *s)
 	}
-	slices.SortFunc(out.Shapes, func(x, y Shape) int {
+	slices.SortFunc(out.Shapes, func(x, y shape) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), slices.Compare(x.Grid[:], y.Grid[:]),
 			slices.Compare(x.Block[:], y.Block[:]), cmp.Compare(x.Shared, y.Shared))
 	})

@@ -52,8 +52,8 @@ func memoryKind(name string) string {
 
 func (m *memory) result() Memory {
 	slices.SortStableFunc(m.notes, func(x, y memoryNote) int { return cmp.Compare(x.at, y.at) })
-	out := Memory{Kinds: []Allocation{}}
-	kinds, live := map[string]*Allocation{}, map[object]*memoryNote{}
+	out := Memory{Kinds: []allocation{}}
+	kinds, live := map[string]*allocation{}, map[object]*memoryNote{}
 	for i := range m.notes {
 		n := &m.notes[i]
 		if n.kind == "" {
@@ -62,7 +62,7 @@ func (m *memory) result() Memory {
 		}
 		k := kinds[n.kind]
 		if k == nil {
-			k = &Allocation{Kind: n.kind}
+			k = &allocation{Kind: n.kind}
 			kinds[n.kind] = k
 		}
 		k.allocate(n, live)
@@ -77,7 +77,7 @@ func (m *memory) result() Memory {
 	return out
 }
 
-func (k *Allocation) allocate(n *memoryNote, live map[object]*memoryNote) {
+func (k *allocation) allocate(n *memoryNote, live map[object]*memoryNote) {
 	k.Count++
 	k.Time += n.dur
 	if n.failed {
@@ -92,7 +92,7 @@ func (k *Allocation) allocate(n *memoryNote, live map[object]*memoryNote) {
 }
 
 // free takes the allocation away that n frees. Freeing nothing is allowed, and programs do it to make CUDA start.
-func (m *Memory) free(n *memoryNote, kinds map[string]*Allocation, live map[object]*memoryNote) {
+func (m *Memory) free(n *memoryNote, kinds map[string]*allocation, live map[object]*memoryNote) {
 	m.Frees++
 	m.FreeTime += n.dur
 	if n.object.id == 0 || n.failed {

@@ -21,13 +21,13 @@ type Summary struct {
 	PerSecond   float64     `json:"operations_per_second"` // launches while they were recorded, the others of Window.Observed
 	CallTime    uint64      `json:"call_time_ns"`          // inside timed calls, summed over threads; without launches that were recorded in windows
 	CallShare   float64     `json:"call_time_share"`       // of Window.Observed: of one thread's time, so that several threads can exceed 1
-	Waiting     Waiting     `json:"waiting"`
+	Waiting     waiting     `json:"waiting"`
 	Launches    Launches    `json:"launches"`
 	Copies      []Copy      `json:"copies"`      // by bytes, the most first
 	Memory      Memory      `json:"memory"`      //
 	Functions   []Function  `json:"functions"`   // by time, then count, the most first
-	Inside      []Inside    `json:"inside"`      // functions that other calls called
-	Threads     []Thread    `json:"threads"`     // by operations, the most first
+	Inside      []inside    `json:"inside"`      // functions that other calls called
+	Threads     []thread    `json:"threads"`     // by operations, the most first
 	Streams     []Stream    `json:"streams"`     // by launches and copies, the most first
 	Errors      []ErrorCode `json:"errors"`      // by count, the most first
 	Processes   []Process   `json:"processes"`   // as in the recording
@@ -61,8 +61,8 @@ type Windows struct {
 	PerSecond float64 `json:"launches_per_second"`
 }
 
-// Waiting is the time in which threads were in calls that wait for the device, or can.
-type Waiting struct {
+// waiting is the time in which threads were in calls that wait for the device, or can.
+type waiting struct {
 	Sync        Blocked `json:"sync"`         // synchronisation calls
 	Copies      Blocked `json:"copies"`       // copies whose name does not say Async
 	AsyncCopies Blocked `json:"async_copies"` // the others: they return at once unless they must wait, as with pageable memory
@@ -101,16 +101,16 @@ type Function struct {
 	Seen uint64 `json:"seen_ns,omitempty"`
 }
 
-// Inside says how often a function was called by other calls.
-type Inside struct {
+// inside says how often a function was called by other calls.
+type inside struct {
 	Name    string `json:"name"`
 	Library string `json:"library"`
 	Count   uint64 `json:"count"`
 	In      string `json:"in"` // the outermost function that most of these calls were inside of
 }
 
-// Thread is what one thread did.
-type Thread struct {
+// thread is what one thread did.
+type thread struct {
 	PID      uint32  `json:"pid"`
 	TID      uint32  `json:"tid"`
 	Name     string  `json:"name"`
@@ -154,7 +154,7 @@ type Copy struct {
 
 // Memory is what was allocated and freed.
 type Memory struct {
-	Kinds     []Allocation `json:"kinds"`
+	Kinds     []allocation `json:"kinds"`
 	FreeTime  uint64       `json:"free_ns"`
 	Frees     uint64       `json:"frees"`
 	Freed     uint64       `json:"freed_bytes"`     // of allocations seen in the window
@@ -165,8 +165,8 @@ type Memory struct {
 	Skipped uint64 `json:"skipped,omitempty"`
 }
 
-// Allocation is one kind of memory.
-type Allocation struct {
+// allocation is one kind of memory.
+type allocation struct {
 	Kind   string `json:"kind"` // device, host, managed
 	Count  uint64 `json:"count"`
 	Failed uint64 `json:"failed"`
@@ -181,12 +181,12 @@ type Launches struct {
 	Graphs    uint64  `json:"graphs"`
 	PerSecond float64 `json:"per_second"` // kernels and graphs
 	Handles   int     `json:"handles"`    // distinct kernels, by handle and process
-	Shapes    []Shape `json:"shapes"`     // the most frequent ones, the most first
+	Shapes    []shape `json:"shapes"`     // the most frequent ones, the most first
 	AllShapes int     `json:"all_shapes"` // how many there are
 }
 
-// Shape is one size of launch.
-type Shape struct {
+// shape is one size of launch.
+type shape struct {
 	Grid    [3]uint32 `json:"grid"`
 	Block   [3]uint32 `json:"block"`
 	Shared  uint32    `json:"dynamic_shared_bytes"`

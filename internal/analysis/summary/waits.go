@@ -43,7 +43,7 @@ func (w *waits) count(o *op) {
 	}
 }
 
-func (w *waits) result(win Window) Waiting {
+func (w *waits) result(win Window) waiting {
 	all := w.sync
 	all.intervals = nil
 	for _, b := range []*blocks{&w.sync, &w.copies, &w.asyncCopies} {
@@ -54,7 +54,7 @@ func (w *waits) result(win Window) Waiting {
 		all.out.Time += b.out.Time
 		all.out.Longest = max(all.out.Longest, b.out.Longest)
 	}
-	return Waiting{
+	return waiting{
 		Sync:        w.sync.result(win),
 		Copies:      w.copies.result(win),
 		AsyncCopies: w.asyncCopies.result(win),

@@ -89,9 +89,9 @@ func Libraries(in []recording.Library) []Library {
 	return out
 }
 
-func sortThreads(in []Thread) []Thread {
-	out := append([]Thread{}, in...)
-	slices.SortStableFunc(out, func(x, y Thread) int {
+func sortThreads(in []thread) []thread {
+	out := append([]thread{}, in...)
+	slices.SortStableFunc(out, func(x, y thread) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(y.Time, x.Time))
 	})
 	return out

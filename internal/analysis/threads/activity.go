@@ -17,7 +17,7 @@ const (
 	Other         Activity = iota
 	GIL                    // waiting for CPython's global interpreter lock
 	GC                     // CPython's cyclic garbage collection
-	Allocation             // memory, of the host or the device
+	allocation             // memory, of the host or the device
 	Serialization          // pickle and what sends objects to other processes
 	Compilation            // nvrtc, ptxas, Triton, inductor, a compiler
 	Import                 // Python modules, or shared libraries
@@ -104,7 +104,7 @@ func interpreterProofs() []proof {
 func memoryProofs() []proof {
 	return []proof{
 		{
-			activity: Allocation, kind: recording.NativeFrame, near: 5,
+			activity: allocation, kind: recording.NativeFrame, near: 5,
 			names: []string{
 				"malloc", "calloc", "realloc", "free", "cfree", "posix_memalign", "aligned_alloc", "memalign",
 				"malloc_consolidate", "sysmalloc", "systrim", "mmap", "__mmap", "mmap64", "__mmap64", "munmap",
@@ -117,7 +117,7 @@ func memoryProofs() []proof {
 			},
 		},
 		{
-			activity: Allocation, kind: recording.NativeFrame,
+			activity: allocation, kind: recording.NativeFrame,
 			prefixes: []string{
 				"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree",
 				"cuMemHost", "cuMemCreate", "cuMemMap",
@@ -230,7 +230,7 @@ func (c *Classifier) Of(stack uint64) Activity { return c.proven(stack).first() 
 // For returns what the stack proves beside that it allocates: what memory is allocated for. What pickle or an import
 // allocates is theirs.
 func (c *Classifier) For(stack uint64) Activity {
-	return (c.proven(stack) &^ (1 << Allocation)).first()
+	return (c.proven(stack) &^ (1 << allocation)).first()
 }
 
 func (c *Classifier) proven(stack uint64) proven {

@@ -54,19 +54,19 @@ func TestActivities(t *testing.T) {
 		"GIL at an eval break":       {[]recording.Frame{native("pthread_cond_clockwait"), native("_PyEval_EvalFrameDefault"), python("run", "a.py")}, GIL},
 		"GIL without any name":       {[]recording.Frame{native("pthread_cond_timedwait"), native("python3.12+0x2f10"), native("python3.12+0x81aa"), python("run", "a.py")}, GIL},
 		"GIL asleep, without a name": {append(asleep(), native("__lll_lock_wait"), native("__pthread_mutex_cond_lock"), native("pthread_cond_timedwait"), native("libpython3.11.so.1.0+0x24f86e"), native("_PyEval_EvalFrameDefault"), python("run", "a.py")), GIL},
-		"allocation, asleep":         {append(asleep(), native("mmap"), native("sysmalloc")), Allocation},
+		"allocation, asleep":         {append(asleep(), native("mmap"), native("sysmalloc")), allocation},
 		"a condition of C++":         {[]recording.Frame{native("pthread_cond_timedwait"), native("std::condition_variable::wait_for"), native("PyEval_CallFunction")}, Other},
 		"restoring without a wait":   {[]recording.Frame{native("clock_gettime"), native("PyEval_RestoreThread")}, Other},
 		"garbage collection":         {[]recording.Frame{native("visit_decref"), native("gc_collect_main"), python("run", "a.py")}, GC},
 		"collection without a name":  {[]recording.Frame{native("libpython3.11.so.1.0+0x61d763"), native("_PyEval_EvalFrameDefault"), python("[garbage collection]", ""), python("run", "a.py")}, GC},
 		"native code of that name":   {[]recording.Frame{native("[garbage collection]"), python("run", "a.py")}, Other},
 		"collect of something else":  {[]recording.Frame{{Kind: recording.NativeFrame, Name: "collect", File: "libother.so"}}, Other},
-		"allocation":                 {[]recording.Frame{native("_int_malloc"), native("malloc"), python("run", "a.py")}, Allocation},
-		"allocation of the device":   {[]recording.Frame{native("ioctl"), native("cuMemAlloc_v2"), native("cudaMalloc")}, Allocation},
+		"allocation":                 {[]recording.Frame{native("_int_malloc"), native("malloc"), python("run", "a.py")}, allocation},
+		"allocation of the device":   {[]recording.Frame{native("ioctl"), native("cuMemAlloc_v2"), native("cudaMalloc")}, allocation},
 		"pickle in Python":           {[]recording.Frame{python("dump", "/usr/lib/python3.11/multiprocessing/reduction.py")}, Serialization},
 		"pickle in C":                {[]recording.Frame{native("memcpy"), native("save_tuple"), native("_pickle_Pickler_dump_impl")}, Serialization},
 		"load of something else":     {[]recording.Frame{other}, Other},
-		"allocation within pickle":   {[]recording.Frame{native("malloc"), native("save_tuple")}, Allocation},
+		"allocation within pickle":   {[]recording.Frame{native("malloc"), native("save_tuple")}, allocation},
 		"compilation by inductor":    {[]recording.Frame{native("read"), python("compile_fx", "/x/torch/_inductor/compile_fx.py"), python("_find_and_load", "<frozen importlib._bootstrap>")}, Compilation},
 		"compiled code":              {[]recording.Frame{native("cuLaunchKernel"), python("run", "/x/torch/_inductor/runtime/triton_heuristics.py"), python("__call__", "/x/torch/_inductor/output_code.py"), python("_fn", "/x/torch/_dynamo/eval_frame.py")}, Other},
 		"compiled code of a graph":   {[]recording.Frame{native("cudaGraphLaunch"), python("run", "/x/torch/_inductor/compile_fx.py"), python("run", "/x/torch/_inductor/cudagraph_trees.py")}, Other},
@@ -150,7 +150,7 @@ func TestHolder(t *testing.T) {
 	at(13, 8, n[1])
 	at(14, 10, n[1])
 	at(15, 7, n[1]) // the one that asks
-	h := NewHolders(rec, NewClassifier(rec))
+	h := newHolders(rec, NewClassifier(rec))
 	got, ok := h.Of(7, 7, 10, 20)
 	if !ok || got.TID != 8 || got.Samples != 2 || got.All != 3 || got.Stack != n[1] {
 		t.Errorf("%+v, %v; want thread 8 with 2 of 3 samples", got, ok)

@@ -13,11 +13,11 @@ type Holders struct {
 	count      []Holder           // of one wait
 }
 
-// NewHolders prepares the search: it looks at the samples of running threads that have
+// newHolders prepares the search: it looks at the samples of running threads that have
 // Python frames and are not themselves waiting for the GIL.
-func NewHolders(rec *recording.Recording, c *Classifier) *Holders { return NewIndex(rec).Holders(c) }
+func newHolders(rec *recording.Recording, c *Classifier) *Holders { return newIndex(rec).Holders(c) }
 
-// Holders is NewHolders for who has an index.
+// Holders is newHolders for who has an index.
 func (x *Index) Holders(c *Classifier) *Holders {
 	h := &Holders{index: x, classifier: c, samples: map[uint32][]int32{}}
 	python := map[uint32]bool{}

@@ -26,8 +26,8 @@ type Sample struct {
 	Origin   event.StackOrigin
 }
 
-// SampleOf reads the event of a sample. No recording has a stack of the largest number.
-func SampleOf(e *event.Event) Sample {
+// sampleOf reads the event of a sample. No recording has a stack of the largest number.
+func sampleOf(e *event.Event) Sample {
 	return Sample{
 		TS:     e.TS,
 		PID:    e.PID,
@@ -41,7 +41,7 @@ func SampleOf(e *event.Event) Sample {
 // other tools traced.
 func (x *Index) Stacks(yield func(s *Sample)) {
 	for _, i := range x.Switches {
-		s := SampleOf(&x.Rec.Events[i])
+		s := sampleOf(&x.Rec.Events[i])
 		yield(&s)
 	}
 	for i := range x.Samples {
@@ -77,11 +77,11 @@ func (x *Index) Take(i int32, e *event.Event) {
 		x.OffCPU = append(x.OffCPU, i)
 	case e.Kind != event.Sample:
 	case e.Func == uint16(event.Clock):
-		x.Samples = append(x.Samples, SampleOf(e))
+		x.Samples = append(x.Samples, sampleOf(e))
 	case e.Func == uint16(event.Switch):
 		x.Switches = append(x.Switches, i)
 	case e.Func == uint16(event.Traced):
-		x.Traced = append(x.Traced, SampleOf(e))
+		x.Traced = append(x.Traced, sampleOf(e))
 	}
 }
 
@@ -110,8 +110,8 @@ func (c Counts) plus(o Counts) Counts {
 	return Counts{c.OffCPU + o.OffCPU, c.Samples + o.Samples, c.Switches + o.Switches, c.Traced + o.Traced}
 }
 
-// NewIndex reads all events of rec. Package timeline makes one on the way.
-func NewIndex(rec *recording.Recording) *Index {
+// newIndex reads all events of rec. Package timeline makes one on the way.
+func newIndex(rec *recording.Recording) *Index {
 	var c Counts
 	for i := range rec.Events {
 		c.Add(&rec.Events[i])

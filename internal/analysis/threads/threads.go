@@ -14,12 +14,12 @@ const (
 	Runnable              // could run, and waited for a CPU
 	Blocked               // waited for something else
 	Absent                // not born yet, or ended; or scheduling was not recorded (recording.Pause)
-	States
+	states
 )
 
 // String returns the name of the state.
 func (s State) String() string {
-	return [...]string{"running", "runnable", "blocked", "absent", "?"}[min(s, States)]
+	return [...]string{"running", "runnable", "blocked", "absent", "?"}[min(s, states)]
 }
 
 // Thread is one thread of the target.
@@ -27,10 +27,10 @@ type Thread struct {
 	PID, TID  uint32
 	Name      string         // "" where the recording does not name it
 	Intervals []Interval     // they touch each other, and cover the window
-	Totals    [States]uint64 // ns; their sum is the window's length
+	Totals    [states]uint64 // ns; their sum is the window's length
 	Reasons   map[Reason]uint64
-	Summed    Summed // parts of Totals that are in no interval of their own
-	Switches  Switches
+	Summed    summed // parts of Totals that are in no interval of their own
+	Switches  switches
 	CPUs      map[uint16]uint64 // ns of the Running intervals by CPU, as far as it is known
 }
 
@@ -47,16 +47,16 @@ type Interval struct {
 // Dur returns the length in ns.
 func (i Interval) Dur() uint64 { return i.To - i.From }
 
-// Summed is time of which only sums are known, because waits were too many to be
+// summed is time of which only sums are known, because waits were too many to be
 // recorded one by one. It is no part of the thread's Reasons.
-type Summed struct {
+type summed struct {
 	Blocked, Runnable uint64            // ns
 	Count             uint64            // waits
 	Reasons           map[Reason]uint64 // ns of Blocked, as far as the sums say why; nil: none of it
 }
 
-// Switches counts how often a thread left its CPU in the window.
-type Switches struct {
+// switches counts how often a thread left its CPU in the window.
+type switches struct {
 	Voluntary   int // it blocked
 	Involuntary int // another thread took the CPU
 	Migrations  int // it came back on another CPU
@@ -66,7 +66,7 @@ type Switches struct {
 // Build returns the threads of a recording ordered by PID and TID: all that it has
 // scheduling events of, and nil where scheduling was not recorded. It takes
 // O(n log n) for n such events, and never fails: what contradicts itself is cut to fit.
-func Build(rec *recording.Recording) []Thread { return NewIndex(rec).Threads() }
+func Build(rec *recording.Recording) []Thread { return newIndex(rec).Threads() }
 
 // Threads is Build for who has an index.
 func (x *Index) Threads() []Thread {

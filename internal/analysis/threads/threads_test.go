@@ -173,7 +173,7 @@ func TestSwitches(t *testing.T) {
 	moved := off(1300, 10, preempted, event.NoSyscall, 0, 9)
 	moved.Ret = 1 << 16
 	th := Build(recordingOf(off(900, 200, preempted, event.NoSyscall), moved, off(1500, 10, blocked, 202)))[0]
-	if th.Switches != (Switches{Voluntary: 1, Involuntary: 1, Migrations: 1}) {
+	if th.Switches != (switches{Voluntary: 1, Involuntary: 1, Migrations: 1}) {
 		t.Errorf("switches %+v: the one before the window does not count", th.Switches)
 	}
 }

@@ -47,7 +47,7 @@ type Waits struct {
 }
 
 // NewWaits prepares the details of the waits of rec.
-func NewWaits(rec *recording.Recording) *Waits { return NewIndex(rec).Waits() }
+func NewWaits(rec *recording.Recording) *Waits { return newIndex(rec).Waits() }
 
 // Waits is NewWaits for who has an index.
 func (x *Index) Waits() *Waits {

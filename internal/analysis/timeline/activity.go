@@ -6,12 +6,12 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Kind is what a GPU did.
-type Kind uint8
+// activityKind is what a GPU did.
+type activityKind uint8
 
 // The kinds of activities.
 const (
-	Kernel Kind = iota
+	Kernel activityKind = iota
 	Copy
 	Set
 	Kinds // how many there are
@@ -35,7 +35,7 @@ type Activity struct {
 	Event      int32  // index into Rec.Events
 	Op         int32  // index into Timeline.Ops of the call that asked for it, None where that is not known
 	Stream     int32  // index into Timeline.Streams
-	Kind       Kind
+	Kind       activityKind
 	Link       Link
 	Graph      bool // it is a node of a graph
 }
@@ -118,17 +118,17 @@ type SyncType uint8
 
 // The types.
 const (
-	OtherSync   SyncType = iota
+	otherSync   SyncType = iota
 	EventSync            // a thread waited for an event
 	StreamWait           // a stream waited for an event
 	StreamSync           // a thread waited for a stream
-	ContextSync          // a thread waited for everything in a context
+	contextSync          // a thread waited for everything in a context
 	CopySync             // a thread waited for its own copy, and for what was before it in the stream; CUPTI has no such type
 )
 
-// Clock says how far apart the clocks of the GPU's records and of the calls are, from causality: no kernel
+// clock says how far apart the clocks of the GPU's records and of the calls are, from causality: no kernel
 // begins before its launch, and no synchronization returns before what it waits for has ended.
-type Clock struct {
+type clock struct {
 	Error uint64 // ns: the most by which that was violated; the clocks are at least so far apart
 	Bound uint64 // ns: they are at most so far apart; 0: not known
 	Pairs int    // of times that were compared; 0: nothing is known
@@ -167,8 +167,8 @@ func (c *causality) add(o *causality) {
 	c.starts += o.starts
 }
 
-func (c *causality) clock() Clock {
-	out := Clock{Pairs: c.starts + c.ends, Error: uint64(max(0, -c.latency, -c.slack))}
+func (c *causality) clock() clock {
+	out := clock{Pairs: c.starts + c.ends, Error: uint64(max(0, -c.latency, -c.slack))}
 	if c.starts > 0 && c.ends > 0 {
 		out.Bound = uint64(max(c.latency, -c.latency, c.slack, -c.slack))
 	}

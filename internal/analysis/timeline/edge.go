@@ -12,17 +12,17 @@ type Edge struct {
 	From   int32 // the last activity before the event; None: the host, or nothing that was recorded
 	Wait   int32 // op that asked the stream to wait: cuStreamWaitEvent, cuLaunchHostFunc, cuStreamWaitValue32
 	Record int32 // op that recorded the event; None where the host is waited for
-	Kind   EdgeKind
+	Kind   edgeKind
 }
 
-// EdgeKind is what an Edge waits for.
-type EdgeKind uint8
+// edgeKind is what an Edge waits for.
+type edgeKind uint8
 
 // The kinds.
 const (
-	EventEdge  EdgeKind = iota // the work before an event: cuEventRecord, cuStreamWaitEvent
+	EventEdge  edgeKind = iota // the work before an event: cuEventRecord, cuStreamWaitEvent
 	HostEdge                   // a function that the host runs: cuLaunchHostFunc, cuStreamAddCallback
-	MemoryEdge                 // a value in memory, or a semaphore, that somebody else sets: cuStreamWaitValue32
+	memoryEdge                 // a value in memory, or a semaphore, that somebody else sets: cuStreamWaitValue32
 )
 
 // EdgesTo returns what the activity at index i waited for outside of its stream.

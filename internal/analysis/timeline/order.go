@@ -321,10 +321,10 @@ func (q *question) addBarriers() {
 		e := &t.Rec.Events[i]
 		b := correlate.Barrier{From: e.TS, To: clampedEnd(e), Lane: correlate.None, Stream: correlate.None}
 		switch SyncType(max(0, min(e.Ret, 5))) {
-		case StreamSync, ContextSync:
+		case StreamSync, contextSync:
 			for local, s := range q.back {
 				st := &t.Streams[s]
-				if st.Context == uint8(e.Func>>8) && (st.ID == e.TID || e.Ret == int32(ContextSync)) {
+				if st.Context == uint8(e.Func>>8) && (st.ID == e.TID || e.Ret == int32(contextSync)) {
 					b.Stream = int32(local)
 					q.problem.Barriers = append(q.problem.Barriers, b)
 				}
@@ -375,7 +375,7 @@ func (q *question) nameStreams(lanes []int32) {
 
 // workShape condenses what the record of an activity and its call have in common: grid and block of a
 // kernel, bytes of a copy or set.
-func workShape(k Kind, e *event.Event) uint32 {
+func workShape(k activityKind, e *event.Event) uint32 {
 	if k == Kernel {
 		return mix(uint64(Kernel), e.Args[2], e.Args[3]&0xffffffff)
 	}

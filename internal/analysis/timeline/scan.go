@@ -30,7 +30,7 @@ type scan struct {
 	index   threads.Index
 	counts  threads.Counts // of what goes into index
 	gpu     bool           // there are events about a GPU
-	doubts  Doubts
+	doubts  doubts
 	syncs   []int32 // events
 	over    []int32 // likewise
 	ranges  []int32
@@ -222,7 +222,7 @@ func (s *scan) writeActivity(i int32, e *event.Event) {
 	a := &s.b.t.Activities[at]
 	a.Start, a.End = from, to
 	a.Event, a.Op, a.Stream = i, int32(uint32(e.Args[0])), k.stream
-	a.Kind, a.Graph = Kind(e.Kind-event.Kernel), e.Args[0]>>32 != 0
+	a.Kind, a.Graph = activityKind(e.Kind-event.Kernel), e.Args[0]>>32 != 0
 	if k.list != nil {
 		k.list[k.next] = at
 		k.next++
@@ -242,7 +242,7 @@ func clampedEnd(e *event.Event) uint64 {
 	return e.TS + min(e.Dur, math.MaxUint64-e.TS)
 }
 
-func viaOf(e *event.Event) Via {
+func viaOf(e *event.Event) via {
 	if e.Flags&event.Correlated != 0 {
 		return Agent
 	}

@@ -21,7 +21,7 @@ func (b *builder) sync() {
 		e := &t.Rec.Events[i]
 		p := b.processes.process(e.PID, e.TS)
 		s := Sync{Start: e.TS, End: clampedEnd(e), Event: i, Process: p, Op: None, Activity: None, Stream: None}
-		if e.Ret > 0 && e.Ret <= int32(ContextSync) {
+		if e.Ret > 0 && e.Ret <= int32(contextSync) {
 			s.Type = SyncType(e.Ret)
 		}
 		if s.Type != StreamWait {
@@ -124,7 +124,7 @@ func (b *builder) compare(act int32, end uint64, s *Sync) {
 // context returns after what was launched before it has ended.
 func (b *builder) proveEnd(act int32, end uint64, s *Sync) {
 	a := &b.t.Activities[act]
-	if s.Type != StreamSync && s.Type != ContextSync || a.Link != ByID && a.Link != ByGraph ||
+	if s.Type != StreamSync && s.Type != contextSync || a.Link != ByID && a.Link != ByGraph ||
 		b.t.Confidence(act) < 1 ||
 		b.t.Ops[a.Op].End() > s.Start {
 		return

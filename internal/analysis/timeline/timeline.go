@@ -22,7 +22,7 @@ type Timeline struct {
 	Processes []Process // those of the recording, in its order, then any it does not list
 	Threads   []Thread  // ordered by Process, then TID; only threads that made a call
 	Ops       []Op      // grouped by thread, in the order of Threads; by Start within one
-	Doubts    Doubts
+	Doubts    doubts
 	// Index finds the scheduling events and the samples: Index.Threads() and its kin save another pass over the events.
 	Index *threads.Index
 
@@ -39,7 +39,7 @@ type Timeline struct {
 	Skipped    []int32    // events of kind Skipped in the window: calls that are no Ops
 	// Collectives are events of calls of NCCL in the window. They are no Ops: what they launch counts as calls of the program's.
 	Collectives []int32
-	Clock       Clock
+	Clock       clock
 	guesses     []guess // of what was linked by order, by activity
 }
 
@@ -68,15 +68,15 @@ type Op struct {
 	shape  uint32 // of a launch: see shapeOf
 	Func   uint16 // index into Rec.Meta.Functions; always within it
 	Timed  bool   // Dur is known
-	Via    Via    // who saw it
+	Via    via    // who saw it
 }
 
-// Via says how a call was seen.
-type Via uint8
+// via says how a call was seen.
+type via uint8
 
 // The ways.
 const (
-	Probe Via = iota // by a probe at the function's entry
+	Probe via = iota // by a probe at the function's entry
 	Agent            // by a callback of the agent: it has a correlation id, and no result
 	Twin             // as Agent, but a probe saw the same call: Parent is that op, and counts
 )
@@ -87,8 +87,8 @@ func (o *Op) End() uint64 { return o.Start + o.Dur }
 // Outer reports whether the program itself made the call.
 func (o *Op) Outer() bool { return o.Parent == None }
 
-// Doubts counts what in a recording did not fit together. All are 0 for a sound recording.
-type Doubts struct {
+// doubts counts what in a recording did not fit together. All are 0 for a sound recording.
+type doubts struct {
 	Crossed  int // timed calls of one thread that overlap without one holding the other
 	Stray    int // calls of a function that the recording's table does not have; they are left out
 	Unlisted int // calls of a process that the recording's table does not have; they are kept

@@ -128,7 +128,7 @@ func TestNesting(t *testing.T) {
 			if diff := cmp.Diff(tt.want, parents(tl)); diff != "" {
 				t.Errorf("parents (-want +got):\n%s", diff)
 			}
-			if tl.Doubts != (Doubts{}) {
+			if tl.Doubts != (doubts{}) {
 				t.Errorf("doubts = %+v, want none", tl.Doubts)
 			}
 		})

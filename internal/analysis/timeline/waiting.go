@@ -50,7 +50,7 @@ func (w *waiting) take(m moment) {
 	case runsHost:
 		w.edge(m, Edge{From: None, Record: None, Kind: HostEdge})
 	case waitsForMemory:
-		w.edge(m, Edge{From: None, Record: None, Kind: MemoryEdge})
+		w.edge(m, Edge{From: None, Record: None, Kind: memoryEdge})
 	default:
 		if o.Timed {
 			w.sync(m, o, c)
@@ -117,7 +117,7 @@ func (w *waiting) sync(m moment, o *Op, c *class) {
 	case c.group == "copy":
 		known = w.copySync(&s, m, o, c)
 	case c.whole():
-		s.Type, known = ContextSync, true
+		s.Type, known = contextSync, true
 		w.all(&s)
 	case c.stem == "StreamSynchronize":
 		s.Type = StreamSync

@@ -9,8 +9,8 @@ import (
 
 // Kind and Schema say what the JSON form is. Within one schema, fields are only ever added.
 const (
-	Kind   = "inferscope.whatif"
-	Schema = 1
+	kind   = "inferscope.whatif"
+	schema = 1
 )
 
 // Answer is all that a recording says about what could be faster. Times are ns.
@@ -19,7 +19,7 @@ type Answer struct {
 	Schema    int          `json:"schema"`
 	Version   string       `json:"version"` // of the daemon that made the recording
 	PID       uint32       `json:"pid"`
-	Basis     Basis        `json:"replay"`
+	Basis     basis        `json:"replay"`
 	Pace      *Pace        `json:"pace"`     // before; null where nothing repeats
 	Asked     *Prediction  `json:"asked"`    // what was asked for; null: nothing
 	After     *Pace        `json:"after"`    // with it
@@ -27,8 +27,8 @@ type Answer struct {
 	Marginals []Marginal   `json:"marginal"` // functions, calls, copies and kernels by themselves, the most gain first
 }
 
-// Basis is what all predictions rest on.
-type Basis struct {
+// basis is what all predictions rest on.
+type basis struct {
 	Observed    uint64  `json:"observed_ns"` // how long the work took that is replayed
 	Error       float64 `json:"error"`       // of the replay without changes, relative to that
 	Learned     float64 `json:"learned"`     // error of a replay that takes how long everything took from the other half of the recording: see Study.Learned
@@ -50,8 +50,8 @@ type Pace struct {
 // Answer replays everything that is worth it; edits are what was asked for, before the pace as it was; nil: not known.
 func (s *Study) Answer(before *Pace, edits []Edit) *Answer {
 	a := &Answer{
-		Kind: Kind, Schema: Schema, Pace: before, Remedies: []Prediction{}, Marginals: []Marginal{},
-		Basis: Basis{
+		Kind: kind, Schema: schema, Pace: before, Remedies: []Prediction{}, Marginals: []Marginal{},
+		Basis: basis{
 			Observed:    s.observed,
 			Error:       s.Error(),
 			Learned:     s.Learned(),

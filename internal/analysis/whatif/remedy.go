@@ -15,9 +15,9 @@ type Remedy struct {
 // forNothing is how many times as fast is as good as not at all.
 const forNothing = 1e6
 
-// HasLess reports whether a cause is work of the CPU, or a wait for somebody outside, that can be moved off the path and
+// hasLess reports whether a cause is work of the CPU, or a wait for somebody outside, that can be moved off the path and
 // done less as well: these are two remedies.
-func HasLess(id cause.ID) bool {
+func hasLess(id cause.ID) bool {
 	switch id {
 	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:
 		return true
@@ -36,7 +36,7 @@ func (r Remedy) edit() Edit {
 func (s *Study) Together(remedies ...Remedy) (Prediction, bool) {
 	var edits []Edit
 	for _, r := range remedies {
-		if !HasRemedy(r.Cause) || r.Less && !HasLess(r.Cause) {
+		if !HasRemedy(r.Cause) || r.Less && !hasLess(r.Cause) {
 			return Prediction{}, false
 		}
 		edits = append(edits, r.edit())

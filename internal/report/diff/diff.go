@@ -16,23 +16,23 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Kind says what the JSON form is.
-const Kind = "inferscope.diff"
+// kind says what the JSON form is.
+const kind = "inferscope.diff"
 
-// Surely is the probability below which a difference counts as more than noise. With some hundred rows one in a hundred
+// surely is the probability below which a difference counts as more than noise. With some hundred rows one in a hundred
 // would show by chance, so it is less.
-const Surely = 0.001
+const surely = 0.001
 
-// Small is the relative difference below which a change is none, however sure it is: thousands of iterations make
+// small is the relative difference below which a change is none, however sure it is: thousands of iterations make
 // any difference sure.
-const Small = 0.01
+const small = 0.01
 
 // Comparison is what changed from A to B.
 type Comparison struct {
-	Kind    string  `json:"kind"`
-	A       Side    `json:"a"`
-	B       Side    `json:"b"`
-	Latency *Change `json:"latency"` // of an iteration; absent where one of the two has none, or has others
+	Kind    string    `json:"kind"`
+	A       sideModel `json:"a"`
+	B       sideModel `json:"b"`
+	Latency *Change   `json:"latency"` // of an iteration; absent where one of the two has none, or has others
 	// Differ says how iterations of the two differ, so that their latencies are not compared; "" where they are alike.
 	Differ  string   `json:"iterations_differ,omitempty"`
 	Scale   string   `json:"scale"` // of Parts, Causes and Kernels: "ns per iteration", or "share of the time" where there are none
@@ -43,8 +43,8 @@ type Comparison struct {
 	Notes   []string `json:"notes"`   // what the numbers cannot say
 }
 
-// Side is one of the two recordings.
-type Side struct {
+// sideModel is one of the two recordings.
+type sideModel struct {
 	Name       string  `json:"name"`
 	Target     string  `json:"target"`
 	Verdict    string  `json:"verdict"`
@@ -66,7 +66,7 @@ type Change struct {
 	Relative float64 `json:"relative"` // (B - A) / A; 0 where A is 0
 	// P is how likely such a difference is where nothing changed; -1: not known.
 	P    float64 `json:"p"`
-	Sure bool    `json:"significant"` // P is below Surely, and the difference is not Small
+	Sure bool    `json:"significant"` // P is below surely, and the difference is above small
 }
 
 // change makes a row.
@@ -75,7 +75,7 @@ func change(name string, a, b, p float64) Change {
 	if a != 0 {
 		c.Relative = (b - a) / a
 	}
-	c.Sure = p >= 0 && p < Surely && (math.Abs(c.Relative) >= Small || a == 0)
+	c.Sure = p >= 0 && p < surely && (math.Abs(c.Relative) >= small || a == 0)
 	return c
 }
 
@@ -85,12 +85,12 @@ func (c *Comparison) Worse(by float64) (worse, ok bool) {
 	if c.Latency == nil || c.Latency.P < 0 {
 		return false, false
 	}
-	return c.Latency.Relative > by && c.Latency.P < Surely, true
+	return c.Latency.Relative > by && c.Latency.P < surely, true
 }
 
 // side is one recording with what is compared.
 type side struct {
-	Side
+	sideModel
 	result *analysis.Result
 	time   *timeline.Timeline
 	blocks blocks
@@ -101,7 +101,7 @@ type side struct {
 func New(nameA, nameB string, a, b *recording.Recording) *Comparison {
 	x, y := newSide(nameA, a), newSide(nameB, b)
 	c := &Comparison{
-		Kind:    Kind,
+		Kind:    kind,
 		Notes:   []string{},
 		Parts:   []Change{},
 		Causes:  []Change{},
@@ -118,7 +118,7 @@ func New(nameA, nameB string, a, b *recording.Recording) *Comparison {
 	c.parts(x, y)
 	c.kernels(x, y)
 	c.stacks(x, y)
-	c.A, c.B = x.Side, y.Side
+	c.A, c.B = x.sideModel, y.sideModel
 	return c
 }
 
@@ -126,7 +126,7 @@ func newSide(name string, rec *recording.Recording) *side {
 	m := analysis.Run(rec)
 	s := &side{result: m, time: m.Timeline}
 	s.blocks = newBlocks(s.time)
-	s.Side = Side{
+	s.sideModel = sideModel{
 		Name: name, Target: target(rec), Verdict: string(m.Diagnosis.Verdict), Headline: m.Diagnosis.Headline,
 		Window: rec.Meta.To - rec.Meta.From, GPUTime: m.Diagnosis.Breakdown.Time,
 	}

@@ -15,7 +15,7 @@ func (c *Comparison) Text(w io.Writer) error {
 	var b strings.Builder
 	for _, s := range []struct {
 		name string
-		*Side
+		*sideModel
 	}{{"A", &c.A}, {"B", &c.B}} {
 		fmt.Fprintf(&b, "%s  %s: %s, %s\n", s.name, format.Clean(s.Name), format.Clean(s.Target), s.Verdict)
 		if s.Iterations > 0 {

@@ -29,7 +29,7 @@ func Markdown(w io.Writer, d *Document) error {
 // put writes a line; bufio keeps the first error for Flush.
 func put(b *bufio.Writer, s string) { _, _ = b.WriteString(s + "\n") }
 
-func markdownBlock(b *bufio.Writer, bl Block) {
+func markdownBlock(b *bufio.Writer, bl block) {
 	switch bl := bl.(type) {
 	case Heading:
 		put(b, "## "+escape(string(bl)))

@@ -10,11 +10,11 @@ import "slices"
 // Document is a title and what follows.
 type Document struct {
 	Title  string // "" for none
-	Blocks []Block
+	Blocks []block
 }
 
-// Block is a part of a Document: one of the types below.
-type Block interface{ isBlock() }
+// block is a part of a Document: one of the types below.
+type block interface{ isBlock() }
 
 // Heading begins a section.
 type Heading string
@@ -61,11 +61,11 @@ type Notice struct {
 	Text string
 }
 
-// Fact is one line of a list of labelled values.
-type Fact struct{ Label, Value string }
+// fact is one line of a list of labelled values.
+type fact struct{ Label, Value string }
 
 // Facts is such a list.
-type Facts []Fact
+type Facts []fact
 
 // Bullets is a list of sentences.
 type Bullets []string
@@ -91,7 +91,7 @@ func Left(title string, keep int) Column { return Column{Title: title, Left: tru
 func Right(title string, keep int) Column { return Column{Title: title, Keep: keep} }
 
 // Add appends a labelled value.
-func (f *Facts) Add(label, value string) { *f = append(*f, Fact{label, value}) }
+func (f *Facts) Add(label, value string) { *f = append(*f, fact{label, value}) }
 
 func (Heading) isBlock()    {}
 func (Subheading) isBlock() {}
@@ -106,7 +106,7 @@ func (Bullets) isBlock()    {}
 func (*Table) isBlock()     {}
 
 // Add appends blocks.
-func (d *Document) Add(b ...Block) { d.Blocks = append(d.Blocks, b...) }
+func (d *Document) Add(b ...block) { d.Blocks = append(d.Blocks, b...) }
 
 // AddTable appends a section with a table, unless the table is empty.
 func (d *Document) AddTable(title string, t *Table) {

@@ -185,7 +185,7 @@ func FuzzText(f *testing.F) {
 		d.Add(Banner{Bad, text}, Subheading(cell), Item{12, text, []string{cell, text}}, Stack{cell, text})
 		want := max(width, minWidth)
 		if width == 0 {
-			want = DefaultWidth
+			want = defaultWidth
 		}
 		for line := range strings.Lines(render(t, d, Style{Width: width})) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > want {

@@ -4,14 +4,14 @@ import "github.com/inferscope/inferscope/internal/format"
 
 // printable returns the document without what cannot be seen, whoever chose its texts.
 func (d *Document) printable() *Document {
-	out := &Document{Title: format.Printable(d.Title), Blocks: make([]Block, len(d.Blocks))}
+	out := &Document{Title: format.Printable(d.Title), Blocks: make([]block, len(d.Blocks))}
 	for i, b := range d.Blocks {
 		out.Blocks[i] = printable(b)
 	}
 	return out
 }
 
-func printable(b Block) Block {
+func printable(b block) block {
 	switch b := b.(type) {
 	case Heading:
 		return Heading(format.Printable(string(b)))

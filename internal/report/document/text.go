@@ -12,20 +12,20 @@ import (
 
 // The width of lines, in characters: where nobody says, and what is too narrow to be read at all.
 const (
-	DefaultWidth = 120
+	defaultWidth = 120
 	minWidth     = 40
 )
 
 // Style says what a text is written on.
 type Style struct {
-	Width int  // characters in a line; 0 means DefaultWidth, for files and pipes
+	Width int  // characters in a line; 0 means defaultWidth, for files and pipes
 	Color bool // use ANSI colours
 }
 
 // Text writes the document for a terminal, or for whatever takes plain text.
 func Text(w io.Writer, d *Document, s Style) error {
 	if s.Width == 0 {
-		s.Width = DefaultWidth
+		s.Width = defaultWidth
 	}
 	d = d.printable()
 	t := &textWriter{w: bufio.NewWriter(w), width: max(s.Width, minWidth), color: s.Color}
@@ -111,7 +111,7 @@ func (t *textWriter) paint(code, s string) string {
 	return code + s + reset
 }
 
-func (t *textWriter) block(b Block) {
+func (t *textWriter) block(b block) {
 	switch b := b.(type) {
 	case Heading:
 		t.line(t.paint(bold, string(b)))

@@ -26,7 +26,7 @@ type work struct {
 }
 
 // work describes the activity at index i.
-func (v *View) work(i int32) work {
+func (v *view) work(i int32) work {
 	a := &v.T.Activities[i]
 	e := &v.rec.Events[a.Event]
 	s := &v.T.Streams[a.Stream]
@@ -41,10 +41,10 @@ func (v *View) work(i int32) work {
 	case timeline.Copy:
 		w.copyKind, w.source, w.dest = uint8(e.Ret), uint8(e.Ret>>8), uint8(e.Ret>>16)
 		w.bytes, w.async = e.Args[2], e.Ret>>24&1 != 0
-		w.name = fmt.Sprintf("Memcpy %s (%s -> %s)", CopyWord(w.copyKind), MemoryWord(w.source), MemoryWord(w.dest))
+		w.name = fmt.Sprintf("Memcpy %s (%s -> %s)", copyWord(w.copyKind), memoryWord(w.source), memoryWord(w.dest))
 	case timeline.Set:
 		w.dest, w.bytes, w.value = uint8(e.Ret), e.Args[2], e.Args[3]
-		w.name = fmt.Sprintf("Memset (%s)", MemoryWord(w.dest))
+		w.name = fmt.Sprintf("Memset (%s)", memoryWord(w.dest))
 	}
 	return w
 }
@@ -56,14 +56,14 @@ func shape(grid, block uint64) (g, b [3]uint32, dynamic uint32) {
 	return g, [3]uint32{low & 0x7ff, low >> 11 & 0x7ff, low >> 22}, uint32(block >> 32)
 }
 
-// CopyWord names a CUpti_ActivityMemcpyKind (CUPTI reference) as Kineto does: HtoD.
-func CopyWord(kind uint8) string {
+// copyWord names a CUpti_ActivityMemcpyKind (CUPTI reference) as Kineto does: HtoD.
+func copyWord(kind uint8) string {
 	words := [...]string{"Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"}
 	return wordAt(words[:], kind)
 }
 
-// MemoryWord names a CUpti_ActivityMemoryKind (CUPTI reference) as Kineto does: Pinned.
-func MemoryWord(kind uint8) string {
+// memoryWord names a CUpti_ActivityMemoryKind (CUPTI reference) as Kineto does: Pinned.
+func memoryWord(kind uint8) string {
 	words := [...]string{
 		"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
 	}

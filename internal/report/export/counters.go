@@ -11,7 +11,7 @@ import (
 func protoNumber(n int) protowire.Number { return protowire.Number(n) }
 
 // frames returns the frames of a stack, the leaf first.
-func (v *View) frames(stack uint64) []recording.Frame { return threads.Frames(v.rec, stack) }
+func (v *view) frames(stack uint64) []recording.Frame { return threads.Frames(v.rec, stack) }
 
 // series adds values up in stretches of time of one length.
 type series struct {
@@ -60,7 +60,7 @@ func (p *perfetto) counters(root uint64, d int32) {
 		}
 		w := p.v.work(i)
 		rate := float64(w.bytes) / float64(max(1, w.dur))
-		switch CopyWord(w.copyKind) {
+		switch copyWord(w.copyKind) {
 		case "HtoD":
 			h2d.add(w.start, w.start+w.dur, rate)
 		case "DtoH":

@@ -20,7 +20,7 @@ func csvColumns() []string {
 	}
 }
 
-func writeCSV(v *View, out *bufio.Writer) error {
+func writeCSV(v *view, out *bufio.Writer) error {
 	w, ids := csv.NewWriter(out), newIDs(v.T)
 	if err := w.Write(csvColumns()); err != nil {
 		return err
@@ -40,7 +40,7 @@ func writeCSV(v *View, out *bufio.Writer) error {
 }
 
 // csvRow appends the fields of a kernel to row. What is not known is empty.
-func (v *View) csvRow(row []string, i int32, ids *ids) []string {
+func (v *view) csvRow(row []string, i int32, ids *ids) []string {
 	w := v.work(i)
 	n := func(list ...uint64) {
 		for _, x := range list {

@@ -24,7 +24,7 @@ type Format struct {
 	Name      string // as --to takes it
 	Extension string // of its files, with the dot
 	About     string // for people: what reads it
-	write     func(v *View, w *bufio.Writer) error
+	write     func(v *view, w *bufio.Writer) error
 }
 
 // Formats returns all formats in the order in which help lists them.
@@ -95,7 +95,7 @@ func ForPath(path string) (Format, bool) {
 // Write writes a recording to w. The error is that of w, with the format in front.
 func (f Format) Write(w io.Writer, rec *recording.Recording) error {
 	out := bufio.NewWriterSize(w, 1<<18)
-	err := f.write(NewView(rec), out)
+	err := f.write(newView(rec), out)
 	if err == nil {
 		err = out.Flush()
 	}
@@ -105,8 +105,8 @@ func (f Format) Write(w io.Writer, rec *recording.Recording) error {
 	return nil
 }
 
-// View is a recording with what exports need of it; the dear parts are made when they are first asked for.
-type View struct {
+// view is a recording with what exports need of it; the dear parts are made when they are first asked for.
+type view struct {
 	T       *timeline.Timeline
 	rec     *recording.Recording
 	decoder *cuda.Decoder
@@ -118,9 +118,9 @@ type View struct {
 	causes  []cause.Cause
 }
 
-// NewView prepares a recording for export. It does not change it.
-func NewView(rec *recording.Recording) *View {
-	v := &View{
+// newView prepares a recording for export. It does not change it.
+func newView(rec *recording.Recording) *view {
+	v := &view{
 		T:       timeline.Build(rec),
 		rec:     rec,
 		decoder: cuda.NewDecoder(rec.Meta.Functions),
@@ -144,7 +144,7 @@ func NewView(rec *recording.Recording) *View {
 func threadKey(pid, tid uint32) uint64 { return uint64(pid)<<32 | uint64(tid) }
 
 // threadName returns a thread's name, "thread 12" where it has none.
-func (v *View) threadName(pid, tid uint32) string {
+func (v *view) threadName(pid, tid uint32) string {
 	if name := v.names[threadKey(pid, tid)]; name != "" {
 		return name
 	}
@@ -152,7 +152,7 @@ func (v *View) threadName(pid, tid uint32) string {
 }
 
 // kernelName returns the whole name of a kernel.
-func (v *View) kernelName(a *timeline.Activity) string {
+func (v *view) kernelName(a *timeline.Activity) string {
 	if k := v.T.Kernel(a); k != nil && k.Name != "" {
 		return k.Name
 	}
@@ -168,7 +168,7 @@ func deviceName(d *timeline.Device) string {
 }
 
 // rangeName returns the name of a range's event by its Ret; "" where it was lost.
-func (v *View) rangeName(ret int32) string {
+func (v *view) rangeName(ret int32) string {
 	if g := v.rec.Meta.GPU; g != nil && ret > 0 && int(ret) <= len(g.Ranges) {
 		return g.Ranges[ret-1]
 	}

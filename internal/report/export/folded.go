@@ -36,7 +36,7 @@ func foldedText(s string) string {
 // stackOfThread counts samples.
 type stackOfThread struct{ thread, stack uint64 }
 
-func writeFolded(v *View, out *bufio.Writer) error {
+func writeFolded(v *view, out *bufio.Writer) error {
 	counts := map[stackOfThread]uint64{}
 	for _, s := range v.T.Index.Samples {
 		if s.TS >= v.T.From && s.TS <= v.T.To {
@@ -60,7 +60,7 @@ func writeFolded(v *View, out *bufio.Writer) error {
 	return nil
 }
 
-func (v *View) foldedLine(k stackOfThread) string {
+func (v *view) foldedLine(k stackOfThread) string {
 	pid, tid := uint32(k.thread>>32), uint32(k.thread)
 	parts := []string{foldedText(v.threadName(pid, pid)), foldedText(v.threadName(pid, tid))}
 	frames := threads.Frames(v.rec, k.stack)

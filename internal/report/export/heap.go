@@ -20,7 +20,7 @@ const (
 )
 
 // writeHeap writes what frameworks allocated as a heap profile: samples are scaled to what they stand for.
-func writeHeap(v *View, out *bufio.Writer) error {
+func writeHeap(v *view, out *bufio.Writer) error {
 	types := []*profile.ValueType{
 		{Type: "alloc_objects", Unit: "count"},
 		{Type: "alloc_space", Unit: "bytes"},

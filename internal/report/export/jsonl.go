@@ -14,13 +14,13 @@ import (
 // lines writes one file of them.
 type lines struct {
 	*writer
-	v        *View
+	v        *view
 	activity []int32 // by event: index into Activities + 1
 	op       []int32 // by event: index into Ops + 1
 	ids      *ids
 }
 
-func writeJSONL(v *View, out *bufio.Writer) error {
+func writeJSONL(v *view, out *bufio.Writer) error {
 	l := newLines(v, out)
 	for i := range v.rec.Events {
 		l.event(int32(i))
@@ -31,7 +31,7 @@ func writeJSONL(v *View, out *bufio.Writer) error {
 	return l.err
 }
 
-func newLines(v *View, out *bufio.Writer) *lines {
+func newLines(v *view, out *bufio.Writer) *lines {
 	l := &lines{
 		writer: newWriter(out), v: v, ids: newIDs(v.T),
 		activity: make([]int32, len(v.rec.Events)), op: make([]int32, len(v.rec.Events)),

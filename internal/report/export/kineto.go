@@ -12,19 +12,19 @@ import (
 // counted from baseTimeNanoseconds on the wall clock; rows of a GPU have the device as pid and the stream as tid.
 // A field more than Kineto has hurts nobody: what only InferScope knows is in args and in "inferscope".
 
-// KinetoSchema is the schemaVersion of Kineto's files.
-const KinetoSchema = 1
+// kinetoSchema is the schema version of Kineto's files.
+const kinetoSchema = 1
 
 // kineto writes one trace.
 type kineto struct {
 	*writer
-	v     *View
+	v     *view
 	ids   *ids
 	comma bool
 	steps uint64 // ranges called ProfilerStep so far
 }
 
-func writeKineto(v *View, out *bufio.Writer) error {
+func writeKineto(v *view, out *bufio.Writer) error {
 	k := &kineto{writer: newWriter(out), v: v, ids: newIDs(v.T)}
 	k.head()
 	k.threadNames()
@@ -44,7 +44,7 @@ func writeKineto(v *View, out *bufio.Writer) error {
 func (k *kineto) head() {
 	m := &k.v.rec.Meta
 	k.text(`{"schemaVersion":`)
-	k.uint(KinetoSchema)
+	k.uint(kinetoSchema)
 	k.text(`,"displayTimeUnit":"ms","baseTimeNanoseconds":`)
 	k.int(m.WallFrom - int64(m.From))
 	k.text(`,"deviceProperties":[`)

@@ -7,4 +7,4 @@ import (
 )
 
 // writeOTLP writes the requests alone: spans and metrics.
-func writeOTLP(v *View, out *bufio.Writer) error { return otlp.WriteJSON(out, &v.rec.Meta) }
+func writeOTLP(v *view, out *bufio.Writer) error { return otlp.WriteJSON(out, &v.rec.Meta) }

@@ -14,7 +14,7 @@ import (
 // named ranges each; for each GPU why it was idle, counters, and its streams.
 type perfetto struct {
 	*packets
-	v     *View
+	v     *view
 	ids   *ids
 	uuid  uint64
 	roots map[uint32]uint64 // tracks of processes
@@ -22,7 +22,7 @@ type perfetto struct {
 	queue map[int32]uint64  // hw_queue_iid by stream
 }
 
-func writePerfetto(v *View, out *bufio.Writer) error {
+func writePerfetto(v *view, out *bufio.Writer) error {
 	p := &perfetto{
 		packets: newPackets(out), v: v, ids: newIDs(v.T),
 		roots: map[uint32]uint64{}, lanes: map[uint64]uint64{}, queue: map[int32]uint64{},

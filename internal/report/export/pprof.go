@@ -30,7 +30,7 @@ const launchReach = 15_000_000
 
 // profiler makes a pprof profile.
 type profiler struct {
-	v         *View
+	v         *view
 	p         *profile.Profile
 	functions map[recording.Frame]*profile.Location
 	extra     map[string]*profile.Location // of what is no frame: kernels, calls
@@ -47,11 +47,11 @@ type sampleKey struct {
 	how    string // of a launch's stack
 }
 
-func writePprof(v *View, out *bufio.Writer) error {
+func writePprof(v *view, out *bufio.Writer) error {
 	return newProfiler(v).build().Write(out)
 }
 
-func newProfiler(v *View) *profiler {
+func newProfiler(v *view) *profiler {
 	types := []*profile.ValueType{
 		{Type: "samples", Unit: "count"},
 		{Type: "cpu", Unit: "nanoseconds"},

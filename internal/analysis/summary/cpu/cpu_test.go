@@ -316,7 +316,7 @@ func TestPressure(t *testing.T) {
 	p := Summarize(b.Recording()).Pressure
 	want := Pressure{
 		Runnable: 250 * ms, Share: 0.25, Involuntary: 2, Migrations: 1,
-		Takers: []Taker{
+		Takers: []taker{
 			{PID: 9, TID: 9, Name: "hog", OtherThread: true, Count: 1, Time: 200 * ms},
 			{Throttled: true, Count: 1, Time: 50 * ms},
 		},

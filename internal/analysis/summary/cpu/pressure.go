@@ -13,8 +13,8 @@ import (
 
 // pressure says what the host and the cgroup did.
 func (a *analysis) pressure() Pressure {
-	p := Pressure{Takers: []Taker{}, GPUNode: -1}
-	takers := map[takerKey]*Taker{}
+	p := Pressure{Takers: []taker{}, GPUNode: -1}
+	takers := map[takerKey]*taker{}
 	for i := range a.threads {
 		t := &a.threads[i]
 		p.Voluntary += t.Switches.Voluntary
@@ -40,7 +40,7 @@ func (a *analysis) pressure() Pressure {
 		t.PID, t.TID, t.Name, t.OtherThread, t.Throttled = who.PID, who.TID, who.Name, who.OtherThread, k.throttled
 		p.Takers = append(p.Takers, *t)
 	}
-	slices.SortFunc(p.Takers, func(x, y Taker) int {
+	slices.SortFunc(p.Takers, func(x, y taker) int {
 		return cmp.Or(cmp.Compare(y.Time, x.Time), cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID))
 	})
 	p.Takers = p.Takers[:min(len(p.Takers), maxTakers)]
@@ -56,14 +56,14 @@ type takerKey struct {
 }
 
 // note notes who took the CPU in this event, if anybody did.
-func note(takers map[takerKey]*Taker, e *event.Event, d uint64) {
+func note(takers map[takerKey]*taker, e *event.Event, d uint64) {
 	if e.Flags&event.Preempted == 0 || e.Flags&event.Mark != 0 {
 		return
 	}
 	k := takerKey{pid: uint32(e.Args[1] >> 32), tid: uint32(e.Args[1]), throttled: e.Args[1] == 0}
 	t := takers[k]
 	if t == nil {
-		t = &Taker{}
+		t = &taker{}
 		takers[k] = t
 	}
 	t.Count++

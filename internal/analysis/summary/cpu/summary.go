@@ -130,7 +130,7 @@ type Pressure struct {
 	Voluntary   int     `json:"voluntary_switches"`
 	Involuntary int     `json:"involuntary_switches"`
 	Migrations  int     `json:"migrations"`
-	Takers      []Taker `json:"takers"` // who took CPUs, by time, the most first
+	Takers      []taker `json:"takers"` // who took CPUs, by time, the most first
 	// The rest comes from counters; Known reports whether there were two readings at least.
 	Known       bool              `json:"counters_known"`
 	Throttled   uint64            `json:"throttled_ns"`
@@ -149,13 +149,13 @@ type Pressure struct {
 	RemoteAccess  float64 `json:"remote_access_share"`
 	Ran           uint64  `json:"running_ns"` // summed over threads
 	// OwnTime is for how long the target's threads waited because InferScope itself had taken their CPU, OwnCount
-	// times: in no Taker.
+	// times: in no taker.
 	OwnTime  uint64 `json:"own_ns,omitempty"`
 	OwnCount uint64 `json:"own_count,omitempty"`
 }
 
-// Taker is a thread that took CPUs from the target's threads.
-type Taker struct {
+// taker is a thread that took CPUs from the target's threads.
+type taker struct {
 	PID         uint32 `json:"pid,omitempty"`
 	TID         uint32 `json:"tid,omitempty"`
 	Name        string `json:"name,omitempty"`

@@ -11,7 +11,7 @@ import (
 type copies struct {
 	a    *analysis
 	rows map[copyKey]*copyRow
-	sets Sets
+	sets sets
 
 	// Of the device whose activities come:
 	setTime union
@@ -120,7 +120,7 @@ func (c *copies) set(act *timeline.Activity) {
 	c.sets.Time += to - from
 }
 
-func (c *copies) result(cover Coverage) ([]Copy, Sets) {
+func (c *copies) result(cover Coverage) ([]Copy, sets) {
 	rows := []Copy{}
 	for _, r := range c.rows {
 		r.Coverage, r.Exposed = cover, r.Time-r.under

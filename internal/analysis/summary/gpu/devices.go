@@ -107,7 +107,7 @@ func (m *meter) busy(c Coverage) Busy {
 
 // devices makes the parts about busy time, and shows each activity to w: they are many, and looked at once.
 func (a *analysis) devices(s *Summary, w *work) {
-	s.Devices, s.Streams = []Device{}, []Stream{}
+	s.Devices, s.Streams = []Device{}, []stream{}
 	var total Busy
 	streams := make([]streamMeter, len(a.t.Streams))
 	for d := range a.t.Devices {
@@ -121,7 +121,7 @@ func (a *analysis) devices(s *Summary, w *work) {
 	}
 	s.Busy = total
 	a.streams(streams, s)
-	s.Streams = top(s.Streams, maxStreams, func(x, y *Stream) int {
+	s.Streams = top(s.Streams, maxStreams, func(x, y *stream) int {
 		return cmp.Or(
 			cmp.Compare(y.Busy, x.Busy),
 			cmp.Compare(x.PID, y.PID),
@@ -159,7 +159,7 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 		ID:    dev.ID,
 		Users: len(dev.Users),
 		Count: uint64(dev.Last - dev.First),
-		Parts: []Part{},
+		Parts: []part{},
 	}
 	if dev.Info != nil {
 		row.Name, row.UUID = dev.Info.Name, dev.Info.UUID
@@ -188,7 +188,7 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 	a.busy += anyTime
 	a.anyTime = append(a.anyTime, anyTime)
 	row.Concurrency, row.Overlap = share(whole.sum, whole.time), share(whole.overlap, whole.time)
-	row.Gaps = Gaps{
+	row.Gaps = gaps{
 		Count:   whole.gaps.Count,
 		Time:    whole.gapTime,
 		Longest: whole.gaps.Max,
@@ -198,7 +198,7 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 		if m := parts[p]; m != nil {
 			row.Parts = append(
 				row.Parts,
-				Part{PID: t.Processes[p].PID, Busy: m.busy(cover(t, t.Seen[p].Activity, []int32{p}))},
+				part{PID: t.Processes[p].PID, Busy: m.busy(cover(t, t.Seen[p].Activity, []int32{p}))},
 			)
 		}
 	}
@@ -236,7 +236,7 @@ func (a *analysis) streams(meters []streamMeter, s *Summary) {
 		st, m := &a.t.Streams[i], &meters[i]
 		dev := &s.Devices[st.Device]
 		dev.Streams++
-		s.Streams = append(s.Streams, Stream{
+		s.Streams = append(s.Streams, stream{
 			PID: a.t.Processes[st.Process].PID, Device: dev.ID, Context: st.Context, ID: st.ID,
 			Kernels: m.kinds[timeline.Kernel], Copies: m.kinds[timeline.Copy], Sets: m.kinds[timeline.Set], Busy: m.busy,
 			Share: share(m.busy, a.t.Seen[st.Process].Activity.Total()), OfBusy: share(m.busy, a.anyTime[st.Device]),

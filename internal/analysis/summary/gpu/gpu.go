@@ -33,14 +33,14 @@ func SummarizeBeside(t *timeline.Timeline, also func(device int, first, last int
 		Mode: meta.Mode, Outside: t.Doubts.Outside,
 		Activity: cover(t, either(t, activityOf), all(t)),
 		Calls:    cover(t, either(t, callsOf), all(t)),
-		Clock:    Clock(t.Clock),
+		Clock:    clock(t.Clock),
 		Agents:   append([]recording.Agent{}, meta.Agents...),
 	}
 	s.Recorded = s.Activity.Time > 0
 	w := &work{kernels: newKernels(a), copies: newCopies(a), asked: newAsked(a.t)}
 	a.devices(s, w)
 	var beside sync.WaitGroup
-	var queue Queue
+	var queue queue
 	beside.Go(func() { queue = w.asked.result(a.t) }) // nothing else needs what it reads from now on
 	w.result(a, s)
 	s.Launches = a.launches(s.Calls)
@@ -92,7 +92,7 @@ func (w *work) result(a *analysis, s *Summary) {
 	s.Kernels, s.Graphs = w.kernels.result(s.Activity)
 	s.Copies, s.Sets = w.copies.result(s.Activity)
 	s.Graphs.Launches, s.Graphs.Nodes = q.graphs, share(q.nodes, q.graphs)
-	s.Latency = Latency{
+	s.Latency = latency{
 		Coverage: s.Activity,
 		Count:    q.latency.Count,
 		P50:      q.latency.Percentile(50),

@@ -12,7 +12,7 @@ type kernels struct {
 	a      *analysis
 	rows   []kernelRow
 	all    Kernels
-	graphs Graphs
+	graphs graphs
 	inside uint64 // time of kernels out of graphs, ns
 }
 
@@ -111,7 +111,7 @@ func (k *knownOps) thread(t *timeline.Timeline, op int32) int32 {
 	return k.last
 }
 
-func (k *kernels) result(c Coverage) (Kernels, Graphs) {
+func (k *kernels) result(c Coverage) (Kernels, graphs) {
 	out := k.all
 	out.Coverage = c
 	rows := []Kernel{}

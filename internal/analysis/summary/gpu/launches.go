@@ -68,15 +68,15 @@ func (q *asked) first(act *timeline.Activity) {
 }
 
 // result is the queue where both calls and activities were recorded.
-func (q *asked) result(t *timeline.Timeline) Queue {
+func (q *asked) result(t *timeline.Timeline) queue {
 	both := either(t, func(s *timeline.Seen) timeline.Spans { return s.Activity.Both(s.Calls) })
 	return q.queue(cover(t, both, all(t)), both)
 }
 
 // queue sweeps over the calls that were launched and had not ended.
-func (q *asked) queue(c Coverage, spans timeline.Spans) Queue {
+func (q *asked) queue(c Coverage, spans timeline.Spans) queue {
 	ends, starts := q.ends(), q.starts()
-	out := Queue{Coverage: c}
+	out := queue{Coverage: c}
 	w := sweep{spans: spans}
 	depth := uint64(0)
 	start, more := starts()
@@ -131,9 +131,9 @@ func (w *sweep) advance(to, depth uint64) {
 }
 
 // launches counts the calls that started something in the windows in which they were recorded.
-func (a *analysis) launches(c Coverage) Launches {
+func (a *analysis) launches(c Coverage) launches {
 	t := a.t
-	out := Launches{Coverage: c}
+	out := launches{Coverage: c}
 	var times histogram.Histogram
 	perProcess := make([]uint64, len(t.Seen))
 	kinds := a.starters()

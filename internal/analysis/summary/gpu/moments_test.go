@@ -15,7 +15,7 @@ func TestQueueInAnyOrder(t *testing.T) {
 			timelinetest.Random(timelinetest.Config{Seed: seed, Agent: seed%3 > 0, Both: true, Length: 20 * timelinetest.Millisecond}).
 				Run(),
 		)
-		queue := func(sorted bool) Queue {
+		queue := func(sorted bool) queue {
 			q := newAsked(tl)
 			for i := range tl.Activities {
 				q.add(int32(i), &tl.Activities[i])

@@ -16,18 +16,18 @@ type Summary struct {
 	Activity Coverage          `json:"activity"` // when the GPU activity of some process was recorded
 	Calls    Coverage          `json:"calls"`    // when the launches of some process were recorded
 	Busy     Busy              `json:"busy"`     // of all devices together
-	Clock    Clock             `json:"clock"`
+	Clock    clock             `json:"clock"`
 	Links    Links             `json:"links"`
 	Devices  []Device          `json:"devices"`
-	Streams  []Stream          `json:"streams"`  // by busy time, the most first
+	Streams  []stream          `json:"streams"`  // by busy time, the most first
 	Kernels  Kernels           `json:"kernels"`  //
 	Copies   []Copy            `json:"copies"`   // by time, the most first
-	Sets     Sets              `json:"sets"`     //
-	Launches Launches          `json:"launches"` //
-	Latency  Latency           `json:"launch_latency"`
-	Queue    Queue             `json:"queue"`
-	Graphs   Graphs            `json:"graphs"`
-	Syncs    []Sync            `json:"syncs"`     // by time, the most first
+	Sets     sets              `json:"sets"`     //
+	Launches launches          `json:"launches"` //
+	Latency  latency           `json:"launch_latency"`
+	Queue    queue             `json:"queue"`
+	Graphs   graphs            `json:"graphs"`
+	Syncs    []syncGroup       `json:"syncs"`     // by time, the most first
 	Overhead []Overhead        `json:"overheads"` // by time, the most first
 	Ranges   []Range           `json:"ranges"`    // named by the program (NVTX), by time, the most first
 	Agents   []recording.Agent `json:"agents"`
@@ -59,8 +59,8 @@ type Busy struct {
 	Sets     uint64   `json:"sets_ns"`
 }
 
-// Clock is the error between the GPU's times and the calls', from causality.
-type Clock struct {
+// clock is the error between the GPU's times and the calls', from causality.
+type clock struct {
 	Error uint64 `json:"error_ns"` // at least so much: the most by which causality was violated
 	Bound uint64 `json:"bound_ns"` // at most so much; 0: not known
 	Pairs int    `json:"pairs"`    // of times that were compared; 0: nothing is known
@@ -85,33 +85,33 @@ type Device struct {
 	UUID    string `json:"uuid"`
 	Users   int    `json:"processes"` // that use it
 	Busy    Busy   `json:"busy"`      // while all of these were recorded
-	Parts   []Part `json:"parts"`     // by process, each in its own windows; empty where there is one process
+	Parts   []part `json:"parts"`     // by process, each in its own windows; empty where there is one process
 	Count   uint64 `json:"activities"`
 	Streams int    `json:"streams"`
 	// Concurrency is how many activities ran on average while some ran; Overlap the share of the busy time with two or
 	// more.
 	Concurrency float64 `json:"concurrency"`
 	Overlap     float64 `json:"overlap_share"`
-	Gaps        Gaps    `json:"gaps"`
+	Gaps        gaps    `json:"gaps"`
 }
 
-// Gaps are the times inside windows in which a device ran nothing that was recorded. Those at the
+// gaps are the times inside windows in which a device ran nothing that was recorded. Those at the
 // edges of windows are cut there.
-type Gaps struct {
+type gaps struct {
 	Count   uint64 `json:"count"`
 	Time    uint64 `json:"ns"`
 	Longest uint64 `json:"longest_ns"`
 	P50     uint64 `json:"p50_ns"`
 }
 
-// Part is what one process did on a device.
-type Part struct {
+// part is what one process did on a device.
+type part struct {
 	PID  uint32 `json:"pid"`
 	Busy Busy   `json:"busy"`
 }
 
-// Stream is what ran on one stream.
-type Stream struct {
+// stream is what ran on one stream.
+type stream struct {
 	PID     uint32  `json:"pid"`
 	Device  uint8   `json:"device"` // as the process counts
 	Context uint8   `json:"context"`
@@ -180,15 +180,15 @@ type Copy struct {
 	Hidden      float64  `json:"overlapped_share"`                // of Time: a kernel ran
 }
 
-// Sets are memsets.
-type Sets struct {
+// sets are memsets.
+type sets struct {
 	Count uint64 `json:"count"`
 	Bytes uint64 `json:"bytes"`
 	Time  uint64 `json:"ns"` // a union on each device
 }
 
-// Launches is what was asked of the GPUs. Graph launches are seen all the time, but counted here in windows too.
-type Launches struct {
+// launches is what was asked of the GPUs. Graph launches are seen all the time, but counted here in windows too.
+type launches struct {
 	Coverage  Coverage `json:"coverage"`
 	Kernels   uint64   `json:"kernels"`
 	Graphs    uint64   `json:"graphs"`
@@ -199,9 +199,9 @@ type Launches struct {
 	P99       uint64   `json:"call_p99_ns"`
 }
 
-// Latency is from the beginning of a launch to that of its kernel, of a graph to that of its first
+// latency is from the beginning of a launch to that of its kernel, of a graph to that of its first
 // node. Percentiles are exact to 1%.
-type Latency struct {
+type latency struct {
 	Coverage Coverage `json:"coverage"`
 	Count    uint64   `json:"count"`
 	P50      uint64   `json:"p50_ns"`
@@ -209,16 +209,16 @@ type Latency struct {
 	Max      uint64   `json:"max_ns"`
 }
 
-// Queue is what was launched and had not ended. It knows the calls that activities were linked to.
-type Queue struct {
+// queue is what was launched and had not ended. It knows the calls that activities were linked to.
+type queue struct {
 	Coverage Coverage `json:"coverage"`
 	Mean     float64  `json:"mean"`
 	Max      uint64   `json:"max"`
 	Empty    float64  `json:"empty_share"` // of the time
 }
 
-// Graphs is the part of CUDA graphs.
-type Graphs struct {
+// graphs is the part of CUDA graphs.
+type graphs struct {
 	Coverage  Coverage `json:"coverage"`
 	Kernels   uint64   `json:"kernels"`       // that were nodes
 	Share     float64  `json:"share"`         // of all kernels
@@ -227,8 +227,8 @@ type Graphs struct {
 	Nodes     float64  `json:"nodes_average"` // activities of each
 }
 
-// Sync is all waits of one thread in one function for one kind of thing.
-type Sync struct {
+// syncGroup is all waits of one thread in one function for one kind of thing.
+type syncGroup struct {
 	PID      uint32 `json:"pid"`
 	TID      uint32 `json:"tid"` // 0: not known
 	Thread   string `json:"thread"`

@@ -18,12 +18,12 @@ type syncKey struct {
 }
 
 type syncRow struct {
-	Sync
+	syncGroup
 	what vote[string]
 }
 
 // syncs makes the table of waits.
-func (a *analysis) syncs() []Sync {
+func (a *analysis) syncs() []syncGroup {
 	t := a.t
 	rows := map[syncKey]*syncRow{}
 	for i := range t.Syncs {
@@ -39,12 +39,12 @@ func (a *analysis) syncs() []Sync {
 		}
 		r.what.add(a.describe(&t.Activities[y.Activity]))
 	}
-	out := []Sync{}
+	out := []syncGroup{}
 	for _, r := range rows {
 		r.For, r.ForCount = r.what.most()
-		out = append(out, r.Sync)
+		out = append(out, r.syncGroup)
 	}
-	return top(out, maxSyncs, func(x, y *Sync) int {
+	return top(out, maxSyncs, func(x, y *syncGroup) int {
 		return cmp.Or(cmp.Compare(y.Time, x.Time), cmp.Compare(y.Count, x.Count), cmp.Compare(x.PID, y.PID),
 			cmp.Compare(x.TID, y.TID), cmp.Compare(x.Call, y.Call), cmp.Compare(x.Type, y.Type))
 	})
@@ -61,7 +61,7 @@ func (a *analysis) syncRow(rows map[syncKey]*syncRow, y *timeline.Sync) *syncRow
 	if r != nil {
 		return r
 	}
-	r = &syncRow{Sync: Sync{PID: t.Processes[y.Process].PID, Type: syncType(y.Type)}}
+	r = &syncRow{syncGroup: syncGroup{PID: t.Processes[y.Process].PID, Type: syncType(y.Type)}}
 	if key.thread != timeline.None {
 		th := &t.Threads[key.thread]
 		r.TID, r.Thread, r.Call = th.TID, th.Name, a.function(uint16(key.fn))

@@ -18,15 +18,15 @@ func loop(n int) *Graph {
 		},
 		Times: make([]Time, 4),
 	}
-	at, thread, stream := uint64(0), None, None
+	at, thread, stream := uint64(0), noNode, noNode
 	add := func(x node) int32 {
 		g.nodes = append(g.nodes, x)
 		return int32(len(g.nodes) - 1)
 	}
 	for i := range n {
-		thread = add(node{at: at + 5000, own: 5000, prev: thread, dep: None})
+		thread = add(node{at: at + 5000, own: 5000, prev: thread, dep: noNode})
 		launch := thread
-		thread = add(node{at: at + 8000, own: 3000, prev: thread, dep: None, what: 1})
+		thread = add(node{at: at + 8000, own: 3000, prev: thread, dep: noNode, what: 1})
 		stream = add(node{at: at + 15000, own: 2000, prev: stream, lagPrev: 1000, dep: launch, lagDep: 8000, what: 2})
 		if i%50 == 49 {
 			thread = add(node{at: at + 20000, prev: thread, dep: stream, lagDep: 5000, what: 3})

@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// Namer says what the time of threads went to, as the walk along the critical path does.
-type Namer interface {
+// namer says what the time of threads went to, as the walk along the critical path does.
+type namer interface {
 	// Running calls yield with stretches that touch each other and cover [from, to], in their order.
 	Running(pid, tid uint32, from, to uint64, yield func(to uint64, what What, d Doubt))
 	// Blocked names a wait.
@@ -27,7 +27,7 @@ type Namer interface {
 
 // Build makes the graph of a stretch of time in which all that the GPUs did was seen, or
 // in which they did nothing.
-func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name Namer) *Graph {
+func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name namer) *Graph {
 	b := &builder{
 		t: t, ths: ths, span: span, name: name,
 		g: &Graph{
@@ -61,10 +61,10 @@ type builder struct {
 	t      *timeline.Timeline
 	ths    []threads.Thread
 	span   timeline.Span
-	name   Namer
+	name   namer
 	g      *Graph
 	whats  map[What]int32
-	last   [Kinds]int32        // what returned of each kind, + 1; 0: nothing yet
+	last   [kinds]int32        // what returned of each kind, + 1; 0: nothing yet
 	fought map[[2]int32]uint64 // by the lanes of who waited and of who let go: ns of waits for locks
 
 	lanes       []lane
@@ -97,20 +97,20 @@ type lane struct {
 
 // ref is what a node waits for.
 type ref struct {
-	act   int32  // activity, None
+	act   int32  // activity, noNode
 	idle  bool   // act had ended before: nobody waited for it
-	op    int32  // outermost op that launched it, None
-	lane  int32  // of the thread that wakes it, None
+	op    int32  // outermost op that launched it, noNode
+	lane  int32  // of the thread that wakes it, noNode
 	slept uint64 // ns: how long it waited for that
 	at    uint64 // when that did, ns
 }
 
-func noRef() ref { return ref{act: None, op: None, lane: None} }
+func noRef() ref { return ref{act: noNode, op: noNode, lane: noNode} }
 
 // what returns the number of a What, and adds time to it.
 func (b *builder) what(w What, ns uint64, d Doubt) int32 {
 	i := b.last[w.Kind] - 1
-	if i == None || b.g.Whats[i] != w {
+	if i == noNode || b.g.Whats[i] != w {
 		known, ok := b.whats[w]
 		if i = known; !ok {
 			i = int32(len(b.g.Whats))
@@ -203,7 +203,7 @@ func (b *builder) isLock(iv *threads.Interval) bool {
 func (b *builder) waited(lane int32, iv *threads.Interval) (by int32, at uint64, ok bool) {
 	by, at, ok = b.waker(iv)
 	if ok && b.isLock(iv) && float64(b.fought[[2]int32{lane, by}]) < incidental*float64(b.span.To-b.span.From) {
-		return None, 0, false
+		return noNode, 0, false
 	}
 	return by, at, ok
 }
@@ -211,11 +211,11 @@ func (b *builder) waited(lane int32, iv *threads.Interval) (by int32, at uint64,
 // waker returns the lane of the thread of the target that ended a wait, and when.
 func (b *builder) waker(iv *threads.Interval) (lane int32, at uint64, ok bool) {
 	if iv.State != threads.Blocked || iv.Wait < 0 || iv.To > b.span.To {
-		return None, 0, false
+		return noNode, 0, false
 	}
 	pid, id, ok := b.name.Waker(iv)
 	if !ok {
-		return None, 0, false
+		return noNode, 0, false
 	}
 	l, ok := b.laneOf[tid{pid, id}]
 	return l, iv.To, ok

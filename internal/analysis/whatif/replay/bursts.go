@@ -11,17 +11,17 @@ import (
 // launching, whatever it is called: in a graph none of it is left.
 func (w *writer) bursts(calls []int32) []timeline.Span {
 	var all []timeline.Span
-	last := None
+	last := noNode
 	for _, i := range calls {
 		o := &w.b.t.Ops[i]
 		if _, waits := w.b.syncs[i]; waits {
-			last = None
+			last = noNode
 			continue
 		}
 		if !w.b.asks[i] {
 			continue
 		}
-		if last != None && w.b.t.Ops[last].End() < o.Start {
+		if last != noNode && w.b.t.Ops[last].End() < o.Start {
 			all = append(all, timeline.Span{From: w.b.t.Ops[last].End(), To: o.Start})
 		}
 		last = i

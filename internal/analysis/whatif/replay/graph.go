@@ -8,15 +8,15 @@ package replay
 
 import "github.com/inferscope/inferscope/internal/analysis/cause"
 
-// None stands where an index is missing.
-const None int32 = -1
+// noNode stands where an index is missing.
+const noNode int32 = -1
 
-// Kind is what a node stands for.
-type Kind uint8
+// kind is what a node stands for.
+type kind uint8
 
 // The kinds.
 const (
-	Run      Kind = iota // a thread computed
+	Run      kind = iota // a thread computed
 	Ready                // a thread could run, and had no CPU
 	Wait                 // a thread waited for another thread of the target
 	External             // a thread waited for something outside: a sleep, a disk, the network
@@ -24,7 +24,7 @@ const (
 	Sync                 // a call that waited for a GPU, or would have
 	Kernel               // a GPU computed
 	Copy                 // a GPU copied, or set memory
-	Kinds
+	kinds
 )
 
 // Doubt is how the name of a time is known: gap.Sureness.
@@ -32,15 +32,15 @@ type Doubt uint8
 
 // The ways, the best first.
 const (
-	Certain Doubt = iota
-	Inferred
+	certain Doubt = iota
+	inferred
 	Guess
-	Doubts
+	doubts
 )
 
 // What is what the time of nodes went to; changes are made to all nodes of a What.
 type What struct {
-	Kind     Kind
+	Kind     kind
 	Cause    cause.ID // of threads: as the walk along the critical path names it
 	Name     string   // function with its file, call, kernel, direction of a copy
 	PID, TID uint32   // the thread; 0 of what a GPU does
@@ -53,7 +53,7 @@ type What struct {
 // Time is how much time went to a What.
 type Time struct {
 	Own   uint64         // ns; of a Wait: for how long it waited; of a Sync: 0
-	By    [Doubts]uint64 // Own, by how it is known
+	By    [doubts]uint64 // Own, by how it is known
 	Count int            // nodes
 }
 
@@ -71,7 +71,7 @@ type Graph struct {
 	gpu               bool           // it has activities
 	target            uint32         // pid of the process that was asked for
 	waits             bool           // its main thread waits often
-	usual             [Kinds]delay   // what delays of nodes of a kind are at most where nothing unknown delays them
+	usual             [kinds]delay   // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 
 // delay is a node's lagPrev and lagDep, ns.

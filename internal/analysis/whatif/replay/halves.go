@@ -20,7 +20,7 @@ func (g *Graph) half(second bool) (asked func(at uint64) bool, observed uint64) 
 // folds is what is learned from a half.
 type folds struct {
 	scale map[What]float64 // of the time of its nodes
-	lags  [Kinds][2]uint64 // by kind of the node: after the one before it, after what else it waited for; ns
+	lags  [kinds][2]uint64 // by kind of the node: after the one before it, after what else it waited for; ns
 }
 
 // tally is how much time went to each thing in a half, ns, and how much was done.
@@ -55,7 +55,7 @@ func predict(graphs []*Graph, second bool) float64 {
 // learn reads the half that nobody asks about, and of the other one how its time is divided.
 func learn(graphs []*Graph, second bool) *folds {
 	known, other := tally{own: map[What]float64{}}, tally{own: map[What]float64{}}
-	var lags [Kinds][2][]uint64
+	var lags [kinds][2][]uint64
 	for _, g := range graphs {
 		asked, observed := g.half(second)
 		for i := range g.nodes {
@@ -98,9 +98,9 @@ func (t *tally) add(g *Graph, n *node) {
 // later says which of the two that a node waited for held it up: neither where it is the first of its lane.
 func (g *Graph) later(n *node) (prev, dep bool) {
 	switch {
-	case n.prev == None:
-		return false, n.dep != None
-	case n.dep == None:
+	case n.prev == noNode:
+		return false, n.dep != noNode
+	case n.dep == noNode:
 		return true, false
 	}
 	dep = g.nodes[n.dep].at+n.lagDep >= g.nodes[n.prev].at+n.lagPrev

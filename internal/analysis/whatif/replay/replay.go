@@ -59,7 +59,7 @@ func (g *Graph) Replay(p *Plan, scratch []uint64) (length uint64, ends []uint64)
 		most = max(most, p.Changes[i].Apart)
 		r.changes = append(r.changes, g.scale(i, p))
 	}
-	r.apart = slices.Repeat([]int32{None}, most+1)
+	r.apart = slices.Repeat([]int32{noNode}, most+1)
 	until := g.From + g.Observed() // what leaves its thread after the last goal is no part of the work
 	for i := range g.nodes {
 		r.ends[i] = r.end(int32(i))
@@ -108,7 +108,7 @@ func (r *run) length() uint64 {
 		at := least
 		for _, n := range criticalResource.nodes {
 			at = max(at, r.ends[n])
-			if p := r.past(n); p != None { // the last of what stays, where the end itself has left the thread
+			if p := r.past(n); p != noNode { // the last of what stays, where the end itself has left the thread
 				at = max(at, r.ends[p])
 			}
 		}
@@ -146,17 +146,17 @@ func (r *run) end(i int32) uint64 {
 	prev := n.prev
 	if c.Apart > 0 {
 		prev, r.apart[c.Apart] = r.apart[c.Apart], i
-	} else if prev != None && r.changes[r.g.nodes[prev].what].Apart > 0 {
+	} else if prev != noNode && r.changes[r.g.nodes[prev].what].Apart > 0 {
 		prev = r.past(prev)
 	}
 	switch {
-	case prev != None:
+	case prev != noNode:
 		at = r.ends[prev] + lag(n.lagPrev, c.usual.prev, c.Gap)
-	case n.prev == None && n.dep == None:
+	case n.prev == noNode && n.dep == noNode:
 		at = n.lagPrev
 	}
-	if n.dep != None && !c.Detach {
-		if dep := r.depOf(n, c); dep != None {
+	if n.dep != noNode && !c.Detach {
+		if dep := r.depOf(n, c); dep != noNode {
 			at = max(at, r.ends[dep]+lag(n.lagDep, c.usual.dep, c.Lag))
 		}
 	}
@@ -180,7 +180,7 @@ func (r *run) depOf(n *node, c *scale) int32 {
 
 // past skips the nodes that have left their thread or stream.
 func (r *run) past(i int32) int32 {
-	for i != None && r.changes[r.g.nodes[i].what].Apart > 0 {
+	for i != noNode && r.changes[r.g.nodes[i].what].Apart > 0 {
 		i = r.g.nodes[i].prev
 	}
 	return i

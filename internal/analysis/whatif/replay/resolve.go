@@ -43,24 +43,24 @@ func (b *builder) threadNode(l *lane, i int) {
 		n.prev = l.global[i-1]
 	}
 	switch {
-	case r.act != None:
+	case r.act != noNode:
 		if p, ok := b.acts[r.act]; ok {
 			n.dep = b.node(p)
 		}
-	case r.lane != None:
-		if at := b.lanes[r.lane].lastBefore(r.at); at != None {
+	case r.lane != noNode:
+		if at := b.lanes[r.lane].lastBefore(r.at); at != noNode {
 			n.dep = at
 		}
 	}
 	took := n.at
-	if n.prev != None {
+	if n.prev != noNode {
 		took = b.g.nodes[n.prev].at
 	}
 	took = n.at - min(n.at, max(took, b.g.From))
 	switch {
-	case n.dep == None || n.dep >= id: // not in the span, or contradictory: it takes as long as it took
-		n.dep = None
-		if n.prev != None {
+	case n.dep == noNode || n.dep >= id: // not in the span, or contradictory: it takes as long as it took
+		n.dep = noNode
+		if n.prev != noNode {
 			n.own = took
 		}
 	case r.idle:
@@ -71,7 +71,7 @@ func (b *builder) threadNode(l *lane, i int) {
 			n.lagPrev = min(took, callCost)
 		}
 	}
-	if n.prev == None && n.dep == None {
+	if n.prev == noNode && n.dep == noNode {
 		n.lagPrev = n.at - n.own - min(n.at-n.own, b.g.From)
 	}
 }
@@ -85,15 +85,15 @@ const callCost = 5_000
 // ended last before it began, had it come earlier.
 func (b *builder) awaited(s *timeline.Sync, from, to uint64) ref {
 	r := noRef()
-	if r.act = s.Activity; r.act != None {
+	if r.act = s.Activity; r.act != noNode {
 		return r
 	}
 	if to-from > callCost {
-		if r.act = b.ended(s, to); r.act != None && b.t.Activities[r.act].End > from {
+		if r.act = b.ended(s, to); r.act != noNode && b.t.Activities[r.act].End > from {
 			return r
 		}
 	}
-	r.act, r.idle = None, true
+	r.act, r.idle = noNode, true
 	if s.Type != timeline.EventSync { // an event can be much older
 		r.act = b.ended(s, from)
 	}
@@ -103,13 +103,13 @@ func (b *builder) awaited(s *timeline.Sync, from, to uint64) ref {
 // ended returns the last activity that ended before a time, of the stream that a synchronization is about, or of all
 // of its process.
 func (b *builder) ended(s *timeline.Sync, at uint64) int32 {
-	best := None
+	best := noNode
 	for i := range b.t.Streams {
 		if st := &b.t.Streams[i]; st.Process != s.Process || s.Stream != timeline.None && s.Stream != int32(i) {
 			continue
 		}
-		if a := b.endedOf(int32(i), at); a != None &&
-			(best == None || b.t.Activities[a].End > b.t.Activities[best].End) {
+		if a := b.endedOf(int32(i), at); a != noNode &&
+			(best == noNode || b.t.Activities[a].End > b.t.Activities[best].End) {
 			best = a
 		}
 	}
@@ -122,7 +122,7 @@ func (b *builder) endedOf(stream int32, at uint64) int32 {
 	if n := l.upTo(at); n >= 0 {
 		return l.refs[n].act
 	}
-	return None
+	return noNode
 }
 
 // upTo returns the place of the last node that ends at a time or before, -1 where there is none.
@@ -130,12 +130,12 @@ func (l *lane) upTo(at uint64) int {
 	return sort.Search(len(l.nodes), func(i int) bool { return l.nodes[i].at > at }) - 1
 }
 
-// lastBefore returns the last node of a lane that ends at a time or before, None where there is none.
+// lastBefore returns the last node of a lane that ends at a time or before, noNode where there is none.
 func (l *lane) lastBefore(at uint64) int32 {
 	if n := l.upTo(at); n >= 0 {
 		return l.global[n]
 	}
-	return None
+	return noNode
 }
 
 // delays are how long activities usually begin after what they wait for, ns.
@@ -165,7 +165,7 @@ func (b *builder) typical() delays {
 			begun := l.nodes[n].at - l.nodes[n].own
 			switch {
 			case asked == 0 || asked > begun:
-			case prev == None || l.nodes[prev].at < asked:
+			case prev == noNode || l.nodes[prev].at < asked:
 				launch = append(launch, begun-asked)
 			case asked+4*usualLaunch < l.nodes[prev].at:
 				queued = append(queued, begun-l.nodes[prev].at)
@@ -189,7 +189,7 @@ func median(list []uint64, otherwise uint64) uint64 {
 
 // asked returns when the activity of a node was launched, in ns; 0 where that is not known.
 func (b *builder) asked(l *lane, n int) uint64 {
-	if p, ok := b.launched[l.refs[n].op]; ok && l.refs[n].op != None {
+	if p, ok := b.launched[l.refs[n].op]; ok && l.refs[n].op != noNode {
 		return b.lanes[p.lane].nodes[p.node].at
 	}
 	return 0
@@ -207,7 +207,7 @@ func (b *builder) before(l *lane, n int) int32 {
 			return int32(i)
 		}
 	}
-	return None
+	return noNode
 }
 
 // activityNode links the node of an activity: to its launch and to what its stream did before.
@@ -215,20 +215,20 @@ func (b *builder) activityNode(l *lane, i int, typical delays, edges [][2]int32)
 	id := l.global[i]
 	n := &b.g.nodes[id]
 	begun := n.at - n.own
-	if p := b.before(l, i); p != None {
+	if p := b.before(l, i); p != noNode {
 		n.prev = l.global[p]
 	}
-	if p, ok := b.launched[l.refs[i].op]; ok && l.refs[i].op != None {
+	if p, ok := b.launched[l.refs[i].op]; ok && l.refs[i].op != noNode {
 		if launch := b.node(b.within(p, l.refs[i].op, begun)); launch < id && b.g.nodes[launch].at <= begun {
 			n.dep = launch
 		}
 	}
 	switch {
-	case n.prev == None && n.dep == None:
+	case n.prev == noNode && n.dep == noNode:
 		n.lagPrev = begun - b.g.From
-	case n.prev == None:
+	case n.prev == noNode:
 		n.lagDep = begun - b.g.nodes[n.dep].at
-	case n.dep == None:
+	case n.dep == noNode:
 		n.lagPrev = begun - b.g.nodes[n.prev].at
 	default:
 		b.share(n, begun, typical)
@@ -267,10 +267,10 @@ func (b *builder) share(n *node, begun uint64, typical delays) {
 func (b *builder) elsewhere(l *lane, i int, id int32, begun uint64, typical delays, edges [][2]int32) [][2]int32 {
 	n := &b.g.nodes[id]
 	spare := n.lagPrev
-	if n.dep != None && (n.prev == None || b.g.nodes[n.dep].at+n.lagDep > b.g.nodes[n.prev].at+n.lagPrev) {
+	if n.dep != noNode && (n.prev == noNode || b.g.nodes[n.dep].at+n.lagDep > b.g.nodes[n.prev].at+n.lagPrev) {
 		spare = n.lagDep
 	}
-	if n.dep == None || spare < long*typical.launch {
+	if n.dep == noNode || spare < long*typical.launch {
 		return edges
 	}
 	d := b.t.Streams[b.t.Activities[l.refs[i].act].Stream].Device
@@ -293,7 +293,7 @@ func (b *builder) elsewhere(l *lane, i int, id int32, begun uint64, typical dela
 		return edges
 	}
 	n.lagDep = min(n.lagDep, typical.launch)
-	if n.prev != None {
+	if n.prev != noNode {
 		n.lagPrev = min(n.lagPrev, typical.queued)
 	}
 	return append(edges, [2]int32{id, from})
@@ -323,14 +323,14 @@ const usualTimes = 4
 
 // measureUsual finds what is usual.
 func (b *builder) measureUsual() {
-	var prev, dep [Kinds][]uint64
+	var prev, dep [kinds][]uint64
 	for i := range b.g.nodes {
 		n := &b.g.nodes[i]
 		k := b.g.Whats[n.what].Kind
-		if n.dep != None {
+		if n.dep != noNode {
 			dep[k] = append(dep[k], n.lagDep)
 		}
-		if n.prev != None && n.lagPrev > 0 {
+		if n.prev != noNode && n.lagPrev > 0 {
 			prev[k] = append(prev[k], n.lagPrev)
 		}
 	}

@@ -68,7 +68,7 @@ func (b *builder) activity(i, first int32) {
 		b.asks[r.op] = b.asks[r.op] || a.Kind == timeline.Kernel
 	}
 	b.acts[i] = place{first + a.Stream, int32(len(l.nodes))}
-	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.activityWhat(a), prev: None, dep: None})
+	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.activityWhat(a), prev: noNode, dep: noNode})
 	l.refs = append(l.refs, r)
 }
 
@@ -77,13 +77,13 @@ func (b *builder) activity(i, first int32) {
 func (b *builder) activityWhat(a *timeline.Activity) int32 {
 	w, k := b.nameActivity(a), b.t.KernelIndex(a)
 	if k == timeline.None {
-		return b.what(w, a.End-a.Start, Certain)
+		return b.what(w, a.End-a.Start, certain)
 	}
-	if i := b.kernelWhats[k] - 1; i != None {
-		b.more(i, a.End-a.Start, Certain)
+	if i := b.kernelWhats[k] - 1; i != noNode {
+		b.more(i, a.End-a.Start, certain)
 		return i
 	}
-	i := b.what(w, a.End-a.Start, Certain)
+	i := b.what(w, a.End-a.Start, certain)
 	b.kernelWhats[k] = i + 1
 	return i
 }

@@ -78,7 +78,7 @@ func (w *writer) ops(th *timeline.Thread) {
 // call writes one call. What it asks of a GPU is asked when the node before it ends.
 func (w *writer) call(i int32, o *timeline.Op) {
 	if len(w.l.nodes) == 0 {
-		w.add(node{at: w.pos}, What{Kind: Call, Name: "begin"}, Certain, noRef())
+		w.add(node{at: w.pos}, What{Kind: Call, Name: "begin"}, certain, noRef())
 	}
 	w.b.launched[i] = place{w.lane, int32(len(w.l.nodes) - 1)}
 	end := min(max(o.End(), w.pos), w.b.span.To)
@@ -87,7 +87,7 @@ func (w *writer) call(i int32, o *timeline.Op) {
 		what.Kind = Sync
 		r := w.b.awaited(&w.b.t.Syncs[s], w.pos, end)
 		back := end
-		if r.act != None && !r.idle {
+		if r.act != noNode && !r.idle {
 			back = w.back(w.b.t.Activities[r.act].End, end)
 		}
 		w.add(node{at: back}, what, d, r)
@@ -180,7 +180,7 @@ func (w *writer) interval(iv *threads.Interval, to uint64) {
 	case threads.Blocked:
 		w.blocked(iv, to)
 	default:
-		w.fixed(to, What{Kind: External, Name: "absent"}, Certain)
+		w.fixed(to, What{Kind: External, Name: "absent"}, certain)
 	}
 }
 
@@ -246,7 +246,7 @@ func (w *writer) add(n node, what What, d Doubt, r ref) {
 		what.PID, what.TID, what.Burst = w.pid, w.tid, w.inBurst()
 	}
 	n.what = w.b.what(what, n.own+r.slept, d)
-	n.prev, n.dep = None, None
+	n.prev, n.dep = noNode, noNode
 	w.l.nodes = append(w.l.nodes, n)
 	w.l.refs = append(w.l.refs, r)
 }
