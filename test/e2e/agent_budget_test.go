@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
@@ -62,4 +63,36 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 		d.stop()
 		unharmed(t, v)
 	})
+}
+
+// TestMeasuringKeepsOutOfWindows: what sources cost is measured between windows of GPU records, so that windows are seen
+// by all sources.
+func TestMeasuringKeepsOutOfWindows(t *testing.T) {
+	v := cudasim.Start(t, cudasim.Options{},
+		"stream-new nonblocking", "until { launch 20 stream=1 kernel=k_us20; ssync stream=1; spin 300us }")
+	d := startDaemon(t, v.PID)
+	d.waitAgent(v.PID, "running")
+	var rec *recording.Recording
+	pauses := func() []recording.Pause { return rec.Meta.Overhead.PausedOf(recording.SchedulingSource) }
+	waitFor(t, "windows and slices of measuring", func() bool {
+		sleep(500)
+		rec = d.fetch(v.PID)
+		return len(closedWindows(rec, v.PID)) > 6 && len(pauses()) > 6
+	})
+	met, windows := 0, closedWindows(rec, v.PID)[1:] // before the first nobody knows when it comes
+	for _, w := range windows {
+		for _, p := range pauses() {
+			if p.From < w.To && w.From < p.To {
+				met++
+				t.Logf("a slice of %d ms began %d ms after a window of %d ms",
+					(p.To-p.From)/1e6, (int64(p.From)-int64(w.From))/1e6, (w.To-w.From)/1e6)
+				break
+			}
+		}
+	}
+	if met > len(windows)/2 {
+		t.Errorf("%d of %d windows lie in slices in which scheduling was not recorded", met, len(windows))
+	}
+	d.stop()
+	unharmed(t, v)
 }
