@@ -36,7 +36,7 @@ FIXES = {
     "rescored": ("--without", "*.rescore"),
     "sleep-pageable": ("--without", "sync-copy"),
     "handlers": ("--without", "worker", "--workers", "4"),
-    "pickled": ("--without", "serialization"),
+    "pickled": ("--faster", "serialization=1e6"),  # it is not done at all
     "fresh-pages": ("--without", "page-faults"),
     "lock-threads": ("--without", "lock"),
     "future": ("--without", "worker"),
@@ -53,6 +53,16 @@ FIXES = {
     "asked-process": ("--without", "worker"),
     "service-python": ("--overlap", "network"),
     "storage-loader": ("--without", "worker", "--workers", "8"),
+    "json-answers": ("--faster", "serialization=1e6"),
+    "host-memory": ("--without", "allocation"),
+    "tiny-operations": ("--without", "launch-overhead"),
+    "item-per-layer": ("--without", "host-sync"),
+    "offloaded": ("--without", "copy-not-overlapped"),
+    "acknowledged": ("--without", "worker"),
+    "host-sort": ("--without", "*.order"),
+    "settings": ("--without", "*.fresh"),
+    "resized": ("--without", "*.resized"),
+    "committed": ("--faster", "disk=1e6"),
 }
 
 

@@ -7,13 +7,13 @@ it does not disturb one that is measured. A program that cannot run here answers
 import os
 import sys
 
-from . import base, causes, planted, workloads
+from . import base, causes, heldout, planted, workloads
 
 
 def step_of(name, fixed):
     if name in workloads.WORKLOADS:
         return workloads.WORKLOADS[name]()
-    return {**causes.PROGRAMS, **planted.PLANTED}[name][0](fixed)
+    return {**causes.PROGRAMS, **planted.PLANTED, **heldout.HELD_OUT}[name][0](fixed)
 
 
 def main():

@@ -4,6 +4,7 @@ Each function returns step(), as causes.py says. In a mixture of two causes the 
 without that one only.
 """
 
+import atexit
 import ctypes
 import hashlib
 import json
@@ -500,15 +501,20 @@ def loader_of_a_storage(fixed):
 def busy_threads(_):
     """Healthy: two threads keep the GPU busy, each on a stream of its own."""
 
-    def forever():
+    ending = threading.Event()
+
+    def until_the_end():
         work = Work(50)
         with torch.cuda.stream(torch.cuda.Stream()):
-            while True:
+            while not ending.is_set():
                 work()
                 torch.cuda.current_stream().synchronize()
 
     if DEVICE == "cuda":
-        threading.Thread(target=forever, daemon=True, name="second").start()
+        second = threading.Thread(target=until_the_end, daemon=True, name="second")
+        second.start()
+        # A daemon thread that comes out of C++ while Python ends terminates the process.
+        atexit.register(lambda: (ending.set(), second.join()))
     work = Work(50)
 
     def step():
