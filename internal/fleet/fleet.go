@@ -78,8 +78,8 @@ type Worker struct {
 	last  State
 }
 
-// New makes a Worker. report is called after each look.
-func New(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
+// newWorker makes a Worker. report is called after each look.
+func newWorker(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
 	if cfg.Stretch == 0 {
 		cfg.Stretch = defaultStretch
 		if cfg.Length > 0 {

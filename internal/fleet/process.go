@@ -67,7 +67,7 @@ func RunHelper(in io.Reader, out io.Writer, log *zap.Logger, complete func(w *Wo
 		defer mu.Unlock()
 		_ = json.NewEncoder(out).Encode(w) // a daemon that is gone wants to hear nothing
 	}
-	w, err := New(*first.Config, log, func(s State) { tell(word{State: &s}) })
+	w, err := newWorker(*first.Config, log, func(s State) { tell(word{State: &s}) })
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type tree struct {
 	code       int             // lines of Go that are neither blank nor comments alone
 	exported   map[string]bool // "import/path.Name", not of commands and tests
 	used       map[string]bool // the same, by another package
+	given      map[string]bool // the same, that others get from an exported function or as an embedded field
 }
 
 func main() {
@@ -53,6 +54,7 @@ func run(ctx context.Context) error {
 		packages: map[string]bool{},
 		exported: map[string]bool{},
 		used:     map[string]bool{},
+		given:    map[string]bool{},
 	}
 	by := map[string]*counts{}
 	words := 0
@@ -197,17 +199,42 @@ func (t *tree) export(dir string, d ast.Decl) {
 		if d.Recv == nil {
 			note(d.Name)
 		}
+		if d.Name.IsExported() && d.Type.Results != nil {
+			for _, r := range d.Type.Results.List {
+				t.give(dir, r.Type)
+			}
+		}
 	case *ast.GenDecl:
 		for _, s := range d.Specs {
 			switch s := s.(type) {
 			case *ast.TypeSpec:
 				note(s.Name)
+				if st, ok := s.Type.(*ast.StructType); ok && s.Name.IsExported() {
+					for _, f := range st.Fields.List {
+						if len(f.Names) == 0 {
+							t.give(dir, f.Type)
+						}
+					}
+				}
 			case *ast.ValueSpec:
 				for _, id := range s.Names {
 					note(id)
 				}
 			}
 		}
+	}
+}
+
+// give notes the type of a result or an embedded field: others hold its values, and a linter wants it exported, although
+// nobody else may write its name.
+func (t *tree) give(dir string, x ast.Expr) {
+	switch x := x.(type) {
+	case *ast.Ident:
+		t.given[dir+"."+x.Name] = true
+	case *ast.StarExpr:
+		t.give(dir, x.X)
+	case *ast.ArrayType:
+		t.give(dir, x.Elt)
 	}
 }
 
@@ -251,12 +278,17 @@ func (t *tree) print(by map[string]*counts, words int) {
 	unused := 0
 	var list []string
 	for name := range t.exported {
-		if !t.used[name] {
+		if !t.used[name] && !t.given[name] {
 			unused++
 			list = append(list, strings.TrimPrefix(name, t.module+"/"))
 		}
 	}
-	fmt.Printf("%-22s %7d of %d are used by no other package\n", "exported names", unused, len(t.exported))
+	fmt.Printf(
+		"%-22s %7d of %d are used by no other package, by name or as a result\n",
+		"exported names",
+		unused,
+		len(t.exported),
+	)
 	fmt.Printf("%-22s %7d words in docs/ (without examples) and at the root\n", "documents", words)
 	if len(os.Args) > 1 && os.Args[1] == "-unused" {
 		sort.Strings(list)
