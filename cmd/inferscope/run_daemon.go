@@ -102,7 +102,8 @@ func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
 		return nil, errors.Join(fmt.Errorf("making the daemon's log: %w", err), os.RemoveAll(dir))
 	}
 	defer log.Close()
-	args := append([]string{"--on-request", "--keep", "24h", "--socket", w.socket()}, flags...)
+	// OTEL_EXPORTER_OTLP_ENDPOINT is the program's: a daemon for one command sends nothing anywhere.
+	args := append([]string{"--on-request", "--keep", "24h", "--socket", w.socket(), "--otlp-endpoint="}, flags...)
 	w.own = exec.Command(path, args...) //nolint:noctx // it ends by close
 	w.own.Stdout, w.own.Stderr, w.own.Env = log, log, g.environ
 	// A group of its own: Ctrl-C is the program's, and the daemon is needed after it.

@@ -56,6 +56,7 @@ type flags struct {
 	discover       bool
 	allow, deny    []string
 	record         recordFlags
+	otlp           otlpFlags
 	allowUsers     string
 	pinLevel       string
 	gpu            gpuFlags
@@ -98,9 +99,11 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi")
 	f.gpu.register(set)
 	f.record.register(set)
+	f.otlp.register(set, environ)
 	set.StringVar(
 		&f.pinLevel,
-		"pin-level", "",
+		"pin-level",
+		"",
 		"fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)",
 	)
 	_ = set.MarkHidden("pin-level") // it is registered a line above

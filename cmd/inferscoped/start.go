@@ -34,6 +34,9 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Push, err = f.otlp.options(p.environ); err != nil {
+		return err
+	}
 	logger, err := newLogger(p.stderr, settings.LogLevel, f.logFormat)
 	if err != nil {
 		return err
@@ -55,6 +58,9 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 		logger.Warn("nothing is known of pods but what the node tells", zap.Error(err))
 	}
 	cfg.NotifySocket = notify
+	for _, w := range f.otlp.warnings(p.environ, f.requests) {
+		logger.Warn(w)
+	}
 	connect(&cfg, f, settings, logger)
 	f.record.connect(&cfg, settings, p.environ, logger)
 	return daemon.Run(cmd.Context(), cfg, logger)

@@ -6,7 +6,9 @@ import (
 	"os"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/daemon/metrics"
+	"github.com/inferscope/inferscope/internal/daemon/push"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -111,6 +113,28 @@ func (e *evidence) count(tally *metrics.Tally) {
 		r.OnEnd(tally.Request)
 		tally.Serving(r.Serving)
 	}
+}
+
+// pusher makes what sends requests to a receiver of OTLP.
+func (d *Daemon) pusher(o push.Options) *push.Pusher {
+	p := push.New(o, push.Watched{
+		Clock:   d.clock,
+		Targets: func() []api.Target { return d.targets(d.clock()) },
+		Engines: d.evidence.engines,
+	}, d.log)
+	for _, r := range d.evidence.requesters {
+		r.OnEnd(p.Request)
+	}
+	return p
+}
+
+// engines returns the requests that engines worked on within [from, to].
+func (e *evidence) engines(from, to uint64) (out []recording.EngineRequest) {
+	for _, s := range e.steppers {
+		_, requests := s.Steps(from, to)
+		out = append(out, requests...)
+	}
+	return out
 }
 
 func (e *evidence) observe(batch []event.Event) {

@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/daemon/metrics"
+	"github.com/inferscope/inferscope/internal/daemon/push"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -35,11 +36,12 @@ const shutdownTimeout = 2 * time.Second
 // Config says what a daemon is to do, and how it reaches the kernel.
 type Config struct {
 	Options
-	Socket       string   // path of the unix socket
-	TraceBytes   int64    // for recorded events: the rings, the recorder, and the stacks of samples
-	RingBytes    int64    // of all ring buffers together; 0: ring.DefaultBytes
-	MetricsAddr  string   // as metrics.Address returns it; "": no metrics
-	MetricsHosts []string // names under which they may be asked for, beside localhost and addresses
+	Socket       string        // path of the unix socket
+	TraceBytes   int64         // for recorded events: the rings, the recorder, and the stacks of samples
+	RingBytes    int64         // of all ring buffers together; 0: ring.DefaultBytes
+	MetricsAddr  string        // as metrics.Address returns it; "": no metrics
+	MetricsHosts []string      // names under which they may be asked for, beside localhost and addresses
+	Push         *push.Options // where spans and metrics of requests are sent; nil: nowhere
 	Limits       api.Limits
 	Allow        api.Allow                           // who may have processes of their own watched
 	NotifySocket string                              // $NOTIFY_SOCKET
@@ -226,6 +228,10 @@ func (cfg *Config) servers(
 	a.SetAllow(cfg.Allow)
 	a.OnChange(func(c api.Change) { logChange(logger, c) })
 	out := []server{{serve: func() error { return a.Serve(l) }, close: a.Shutdown}}
+	if cfg.Push != nil {
+		p := d.pusher(*cfg.Push)
+		out = append(out, server{serve: p.Serve, close: p.Close})
+	}
 	if tally == nil {
 		return out, nil
 	}

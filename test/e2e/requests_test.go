@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +24,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	metrics "go.opentelemetry.io/proto/otlp/metrics/v1"
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // sseServer starts a server that streams tokens.
@@ -274,5 +281,87 @@ func TestMetricsOfRequests(t *testing.T) {
 	}
 	if _, n := total(all["gen_ai_server_request_duration_seconds"], "error_type=aborted", label); n != 2 {
 		t.Errorf("%d requests with a duration were aborted, want 2", n)
+	}
+}
+
+// TestRequestsToOTLP: a receiver of OTLP has the spans that clients would draw, within their traces, and no content.
+func TestRequestsToOTLP(t *testing.T) {
+	needRoot(t)
+	const canary = "canary-of-a-prompt-4711"
+	var mu sync.Mutex
+	spans := map[string]*trace.Span{} // by parent
+	counted := uint64(0)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		body, err := io.ReadAll(z)
+		if err != nil || bytes.Contains(body, []byte(canary)) || bytes.Contains(body, []byte("secret")) {
+			t.Errorf("%v; content of a request or an answer: %q", err, body)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		var td trace.TracesData
+		var md metrics.MetricsData
+		if r.URL.Path == "/v1/traces" && proto.Unmarshal(body, &td) == nil {
+			for _, s := range td.ResourceSpans[0].ScopeSpans[0].Spans {
+				spans[hex.EncodeToString(s.ParentSpanId)] = s
+			}
+		} else if proto.Unmarshal(body, &md) == nil {
+			counted = md.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetHistogram().DataPoints[0].Count
+		}
+	}))
+	defer receiver.Close()
+	pid, url := sseServer(t)
+	d := startDaemon(t, pid, "--gpu", "off", "--otlp-endpoint", receiver.URL, "--otlp-sample", "0",
+		"--pin-level", "requests=all")
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	type times struct{ sent, ended time.Time }
+	clients := map[string]times{}
+	for i := range 4 {
+		body := `{"model":"small","stream":true,"max_tokens":3,"gap_ms":5,"prefill_ms":20,"prompt":"` + canary + `"}`
+		req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions?key="+canary, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent := fmt.Sprintf("%016x", i+1)
+		if i > 0 { // the first one is not sampled: it has no parent
+			req.Header.Set("traceparent", "00-"+id+"-"+parent+"-01")
+		}
+		c := times{sent: time.Now()}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if c.ended = time.Now(); i > 0 {
+			clients[parent] = c
+		}
+	}
+	waitFor(t, "spans", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(spans) >= len(clients)
+	})
+	d.stop() // what is left is sent, and metrics
+	mu.Lock()
+	defer mu.Unlock()
+	if len(spans) != len(clients) || counted != 4 {
+		t.Errorf("%d spans, want %d; %d requests in metrics", len(spans), len(clients), counted)
+	}
+	for parent, c := range clients {
+		s := spans[parent]
+		if s == nil || hex.EncodeToString(s.TraceId) != id || s.Name != "chat small" {
+			t.Fatalf("the span below %s is %v", parent, s)
+		}
+		// The wall clock is read when the span is made: it may have been set meanwhile, by a little.
+		const slack = 5 * time.Millisecond
+		from, to := time.Unix(0, int64(s.StartTimeUnixNano)), time.Unix(0, int64(s.EndTimeUnixNano))
+		if from.Before(c.sent.Add(-slack)) || to.After(c.ended.Add(slack)) || to.Sub(from) < 30*time.Millisecond {
+			t.Errorf("a span is from %v to %v, its client's from %v to %v", from, to, c.sent, c.ended)
+		}
 	}
 }
