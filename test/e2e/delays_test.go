@@ -162,7 +162,7 @@ func (p *plantedServer) record(t *testing.T) *recording.Recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--pin-level", "requests=all")
+	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--overhead-budget", "0")
 	var wait sync.WaitGroup
 	errs := make(chan error, len(p.clients))
 	for i := range p.clients {

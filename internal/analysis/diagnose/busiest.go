@@ -5,10 +5,10 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// Busiest is the thread of a process that ran most in some stretches of time.
+// Busiest is the thread of a process that computed most in some stretches of time, or would have with a CPU.
 type Busiest struct {
 	Thread  string  // "asyncio (4711)"; "": none ran
-	Running float64 // share of the stretches for which it was on a CPU
+	Running float64 // share of the stretches for which it was on a CPU or waited for one, as far as that is known
 	Place   string  // "encode (infer.py:12)": where most of its samples are; "": too few are in one place
 	Share   float64 // of its samples
 }
@@ -21,21 +21,20 @@ const (
 // Busiest finds what a process did in some stretches of time, as far as scheduling and samples tell.
 func (w *Work) Busiest(list []threads.Thread, pid uint32, within timeline.Spans) Busiest {
 	var best *threads.Thread
-	most := uint64(0)
+	most, seen := uint64(0), uint64(0)
 	for i := range list {
 		th := &list[i]
 		if th.PID != pid {
 			continue
 		}
-		if n := ran(th, within); n > most {
-			best, most = th, n
+		if n, known := ran(th, within); n > most {
+			best, most, seen = th, n, known
 		}
 	}
-	total := within.Total()
-	if best == nil || total == 0 {
+	if best == nil {
 		return Busiest{}
 	}
-	out := Busiest{Thread: w.a.who(threadKey(pid, best.TID)), Running: min(1, float64(most)/float64(total))}
+	out := Busiest{Thread: w.a.who(threadKey(pid, best.TID)), Running: float64(most) / float64(seen)}
 	functions, samples := map[code]int{}, 0
 	lines := map[code]int32{}
 	for i := range w.a.t.Index.Samples {
@@ -66,20 +65,25 @@ func (w *Work) Busiest(list []threads.Thread, pid uint32, within timeline.Spans)
 	return out
 }
 
-// ran returns for how many ns a thread was on a CPU in some stretches.
-func ran(th *threads.Thread, within timeline.Spans) uint64 {
-	n, at := uint64(0), 0
+// ran returns for how many ns a thread was on a CPU in some stretches, or waited for one, and for how many what it did
+// is known.
+func ran(th *threads.Thread, within timeline.Spans) (ran, known uint64) {
+	at := 0
 	for i := range th.Intervals {
 		iv := &th.Intervals[i]
 		for at < len(within) && within[at].To <= iv.From {
 			at++
 		}
-		if iv.State != threads.Running {
-			continue
-		}
+		n := uint64(0)
 		for k := at; k < len(within) && within[k].From < iv.To; k++ {
 			n += min(iv.To, within[k].To) - max(iv.From, within[k].From)
 		}
+		switch iv.State {
+		case threads.Running, threads.Runnable:
+			ran, known = ran+n, known+n
+		case threads.Blocked:
+			known += n
+		}
 	}
-	return n
+	return ran, known
 }

@@ -26,7 +26,7 @@ type Delay struct {
 	Steps    int     `json:"long_steps,omitempty"` // of the engine, in which others had their first token
 	Gaps     int     `json:"long_gaps,omitempty"`  // in streams, at whose end others had their first token
 	Thread   string  `json:"thread,omitempty"`     // of the API server that ran most meanwhile
-	Running  float64 `json:"running,omitempty"`    // share of the delays for which it ran
+	Running  float64 `json:"running,omitempty"`    // share of the delays for which it ran, or waited for a CPU
 	Place    string  `json:"place,omitempty"`      // in which code
 }
 
