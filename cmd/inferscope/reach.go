@@ -230,7 +230,7 @@ func (c *connection) fetch(ctx context.Context, f *reportFlags) (*recording.Reco
 		return nil, err
 	}
 	if c.own != nil {
-		c.g.warn(c.own, rec)
+		c.g.warn(ctx, c.own, rec)
 	}
 	go c.leave()
 	return rec, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,36 +179,25 @@ func (w *watcher) lastWords() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
 }
 
-// What a daemon says while a program begins or ends, and the report says better. A process that has just begun maps its
-// libraries one by one, again and again: what stays uncovered is among the report's losses. A program that ends takes
-// its agent with it a moment before: the report has a table of agents.
-const (
-	notCovered = "a process is not covered"
-	agentEnded = "an agent ended by itself"
-)
-
-// warnings returns what the daemon of our own warned of, for people.
-func (w *watcher) warnings() []string {
+// warnings returns what the daemon of our own warned of and reports do not cover, for people.
+func (w *watcher) warnings(ctx context.Context) ([]string, error) {
 	if w.own == nil {
-		return nil
+		return nil, nil
 	}
-	f, err := os.Open(w.log())
+	st, err := w.Status(ctx)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("asking the daemon for its warnings: %w", err)
 	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, 1<<20)) // what could be read is shown
 	var out []string
-	for line := range strings.Lines(string(text)) {
-		// The console form of a line: time, level, message, fields, with tabs between.
-		if fields := strings.SplitN(strings.TrimSpace(line), "\t", 3); len(fields) == 3 &&
-			(fields[1] == "warn" || fields[1] == "error") &&
-			!strings.HasPrefix(fields[2], notCovered) &&
-			!strings.HasPrefix(fields[2], agentEnded) {
-			out = append(out, strings.ReplaceAll(fields[2], "\t", " "))
+	for i := range st.Warnings {
+		if one := &st.Warnings[i]; !one.Reported {
+			out = append(out, one.String())
 		}
 	}
-	return out
+	if st.WarningsOmitted > 0 {
+		out = append(out, fmt.Sprintf("%d older warnings of the daemon are not kept", st.WarningsOmitted))
+	}
+	return out, nil
 }
 
 // close ends a daemon of our own, and leaves another one alone.

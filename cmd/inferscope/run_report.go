@@ -183,7 +183,7 @@ func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) e
 		p := &rec.Meta.Processes[i]
 		p.OutOfMemory = p.PID == pid && j.starved
 	}
-	g.warn(w, rec)
+	g.warn(ctx, w, rec)
 	if err := g.file(ctx, j, rec); err != nil {
 		return g.save(j, rec, err)
 	}
@@ -211,8 +211,12 @@ func awaitEnd(ctx context.Context, c *api.Client, pid uint32) {
 }
 
 // warn says what of the recording is not as expected.
-func (g *global) warn(w *watcher, rec *recording.Recording) {
-	for _, line := range w.warnings() {
+func (g *global) warn(ctx context.Context, w *watcher, rec *recording.Recording) {
+	lines, err := w.warnings(ctx)
+	if err != nil {
+		lines = []string{err.Error()}
+	}
+	for _, line := range lines {
 		fmt.Fprintf(g.stderr, "inferscope: warning: %s\n", format.Clean(line))
 	}
 	if len(rec.Meta.Libraries) == 0 {

@@ -41,6 +41,10 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	if err != nil {
 		return err
 	}
+	cfg.Warnings = new(daemon.Warnings)
+	logger = logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return zapcore.NewTee(c, cfg.Warnings.Core())
+	}))
 	defer func() { _ = logger.Sync() }() // fails on terminals, where nothing is buffered anyway
 	for _, w := range warnings {
 		logger.Warn(w)

@@ -28,6 +28,7 @@ type Options struct {
 
 // Parts are what a Daemon is made of. It owns them: Run closes those that have a Close.
 type Parts struct {
+	Warnings *Warnings // of Log; may be nil
 	Log      *zap.Logger
 	Clock    clockFunc
 	Watcher  watcher

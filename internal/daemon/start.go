@@ -36,6 +36,7 @@ const shutdownTimeout = 2 * time.Second
 // Config says what a daemon is to do, and how it reaches the kernel.
 type Config struct {
 	Options
+	Warnings     *Warnings     // of the log; nil: Status has none
 	Socket       string        // path of the unix socket
 	TraceBytes   int64         // for recorded events: the rings, the recorder, and the stacks of samples
 	RingBytes    int64         // of all ring buffers together; 0: ring.DefaultBytes
@@ -106,7 +107,7 @@ func unless(ctx context.Context, f func() error) (done bool, err error) {
 
 // parts makes everything that touches the kernel.
 func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
-	p := Parts{Log: logger, Clock: clock.Monotonic, Dumper: cfg.Dumper, Pods: cfg.Pods}
+	p := Parts{Log: logger, Warnings: cfg.Warnings, Clock: clock.Monotonic, Dumper: cfg.Dumper, Pods: cfg.Pods}
 	fail := func(err error) (Parts, *metrics.Tally, error) { return p, nil, errors.Join(err, p.Close()) }
 	var err error
 	rings, err := ring.New(ring.Options{Bytes: cfg.RingBytes})

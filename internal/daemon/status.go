@@ -42,6 +42,7 @@ func (d *Daemon) Status() api.Status {
 	}
 	attribute(s.Losses, s.Targets)
 	s.Discovery, s.Kept = d.discovery.state(), d.kept()
+	s.Warnings, s.WarningsOmitted = d.parts.Warnings.state()
 	return s
 }
 

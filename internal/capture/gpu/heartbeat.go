@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/format/logfield"
 )
 
 // heartbeatPeriod is how often agents are told that the daemon lives: six times within alone.
@@ -169,6 +170,7 @@ func (s *Source) ended(q *session) {
 		"an agent ended by itself; it is brought in again",
 		zap.Uint32("pid", q.process.PID),
 		zap.Duration("in", again.rest),
+		logfield.Reported(), // the report has a table of agents
 	)
 	s.attach(again)
 	if again.rest > 0 {

@@ -22,6 +22,7 @@
 package api
 
 import (
+	"strings"
 	"time"
 
 	"github.com/inferscope/inferscope/internal/format/version"
@@ -81,6 +82,36 @@ type Status struct {
 	// Kept is what became of recordings on the disk; nil where none are kept.
 	Kept   *Kept       `json:"kept,omitempty"`
 	Losses []loss.Loss `json:"losses"` // since the start of the daemon, from everywhere
+	// Warnings are the last warnings and errors of the daemon's log, the oldest first; for root and the daemon's own user.
+	Warnings        []Warning `json:"warnings,omitempty"`
+	WarningsOmitted uint64    `json:"warnings_omitted,omitempty"` // older ones
+}
+
+// Warning is an entry of the daemon's log.
+type Warning struct {
+	Time     int64          `json:"time_ns"` // since 1970
+	Level    string         `json:"level"`   // warn or error
+	Message  string         `json:"message"`
+	Fields   []WarningField `json:"fields,omitempty"`   // by name
+	Reported bool           `json:"reported,omitempty"` // every report covers it by itself
+}
+
+// WarningField is a detail of a Warning.
+type WarningField struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// String returns the warning in one line, without its time.
+func (w *Warning) String() string {
+	if len(w.Fields) == 0 {
+		return w.Message
+	}
+	details := make([]string, len(w.Fields))
+	for i, f := range w.Fields {
+		details[i] = f.Name + ": " + f.Value
+	}
+	return w.Message + " (" + strings.Join(details, ", ") + ")"
 }
 
 // Kept is what became of recordings on the disk, since the start of the daemon.

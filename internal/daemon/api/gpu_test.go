@@ -54,3 +54,12 @@ func TestAgentsOfOthersAreHidden(t *testing.T) {
 		t.Errorf("agents are %+v", st.Agents)
 	}
 }
+
+// The log names processes and files of everybody.
+func TestWarningsAreHidden(t *testing.T) {
+	st := newFake().Status()
+	st.Warnings, st.WarningsOmitted = []Warning{{Level: "warn", Message: "a secret"}}, 3
+	if st = visible(st, alice); len(st.Warnings) != 0 || st.WarningsOmitted != 0 {
+		t.Errorf("an unprivileged user sees %d warnings, and that %d are omitted", len(st.Warnings), st.WarningsOmitted)
+	}
+}

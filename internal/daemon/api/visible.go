@@ -9,7 +9,7 @@ import (
 )
 
 // visible returns what the unprivileged user uid may see of st: own targets without the processes in them that are
-// somebody else's, the libraries mapped there, and of losses nothing that names other processes or files.
+// somebody else's, the libraries mapped there, of losses nothing that names other processes or files, and no warnings.
 func visible(st Status, uid uint32) Status {
 	pids := map[uint32]bool{}
 	targets := []Target{}
@@ -37,7 +37,7 @@ func visible(st Status, uid uint32) Status {
 		}
 	}
 	st.Targets, st.Libraries, st.Discovery = targets, libraries, nil
-	st.Kept = nil
+	st.Kept, st.Warnings, st.WarningsOmitted = nil, nil, 0
 	st.Agents = slices.DeleteFunc(slices.Clone(st.Agents), func(a recording.AgentStatus) bool { return !pids[a.PID] })
 	st.Overhead = slices.DeleteFunc(
 		slices.Clone(st.Overhead),
