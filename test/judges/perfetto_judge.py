@@ -27,6 +27,7 @@ with open(sys.argv[1], "rb") as f:
 problems, counts, tracks = [], collections.Counter(), {}
 names, categories, notes, stages, contexts = {}, {}, {}, {}, {}
 open_slices, flows = collections.defaultdict(list), collections.defaultdict(list)
+requests = collections.defaultdict(list)  # slices of requests, by track: name, beginning, end, depth
 problems += unknown(trace)
 events = []
 for number, packet in enumerate(trace.packet):
@@ -68,6 +69,8 @@ for ts, number, e in sorted(events, key=lambda x: (x[0], x[1])):
         counts["slices"] += 1
         counts["slices of " + categories[e.category_iids[0]].name] += 1
         open_slices[e.track_uuid].append(ts)
+        if categories[e.category_iids[0]].name.startswith("request"):
+            requests[e.track_uuid].append([names[e.name_iid].name, ts, 0, len(open_slices[e.track_uuid])])
         for flow in e.flow_ids:
             flows[flow].append("s")
         for flow in e.terminating_flow_ids:
@@ -76,11 +79,25 @@ for ts, number, e in sorted(events, key=lambda x: (x[0], x[1])):
         if not open_slices[e.track_uuid]:
             problems.append(f"packet {number}: an end without a beginning")
         else:
+            depth = len(open_slices[e.track_uuid])
             open_slices[e.track_uuid].pop()
+            for slice in requests.get(e.track_uuid, []):
+                if slice[3] == depth and slice[2] == 0:
+                    slice[2] = ts
     elif e.type == COUNTER:
         counts["counter values"] += 1
 problems += [f"track {t}: {len(s)} slices never end" for t, s in open_slices.items() if s]
 counts["flows whole"] = sum(1 for f in flows.values() if "s" in f and "f" in f)
 counts["flows"] = len(flows)
 idle = [d.uuid for d in tracks.values() if d.name == "why it is idle"]
-print(json.dumps({"problems": problems[:20], "counts": counts, "tracks": len(tracks), "idle_tracks": len(idle)}))
+print(
+    json.dumps(
+        {
+            "problems": problems[:20],
+            "counts": counts,
+            "tracks": len(tracks),
+            "idle_tracks": len(idle),
+            "requests": list(requests.values()),
+        }
+    )
+)

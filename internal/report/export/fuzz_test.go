@@ -23,10 +23,53 @@ import (
 // FuzzExport: whatever a recording holds and names are, each export can be read back by what it is made for.
 func FuzzExport(f *testing.F) {
 	f.Add([]byte{}, "python")
-	f.Add([]byte("\x01\x02\x03\x04\x05\x06\x07\x08\x07\x00\x01\x01"), "=cmd|' /C calc'!A0,\"\n\r;\x00\u202e\xff</script>")
+	f.Add(
+		[]byte("\x01\x02\x03\x04\x05\x06\x07\x08\x07\x00\x01\x01"),
+		"=cmd|' /C calc'!A0,\"\n\r;\x00\u202e\xff</script>",
+	)
 	fuzzing.Run(f, func(t *testing.T, raw []byte, name string) {
-		checkExports(t, exporttest.Hostile(raw, name))
+		rec := exporttest.Hostile(raw, name)
+		serve(rec, raw, name)
+		checkExports(t, rec)
 	})
+}
+
+// serve adds requests with a name and times that somebody chose.
+func serve(rec *recording.Recording, raw []byte, name string) {
+	m := &rec.Meta
+	for ; len(raw) >= 8; raw = raw[8:] {
+		at := func(i int) uint64 { return m.From + uint64(raw[i])*1e6 }
+		m.Requests = append(m.Requests, recording.Request{
+			PID: m.Target + uint32(
+				raw[0]%3,
+			), Number: uint64(len(raw)), Received: at(0), Asked: at(1), FirstToken: at(2),
+			LastToken: at(
+				3,
+			), End: at(4) * uint64(raw[4]%2), Method: name, Route: name, Model: name, ID: name, Trace: name,
+			Status: uint32(raw[5]), Outcome: "complete", OutputTokens: uint32(raw[6]),
+		})
+		m.EngineRequests = append(
+			m.EngineRequests,
+			recording.EngineRequest{ID: name, Scheduled: at(6), First: at(7), Last: at(1)},
+		)
+		m.Steps = append(m.Steps, recording.Step{TS: at(5), PID: m.Target + uint32(raw[1]), Stats: true})
+	}
+}
+
+// TestManyRequests: so many requests at a time have tracks, and the trace says how many have none.
+func TestManyRequests(t *testing.T) {
+	rec := exporttest.Decode(1)
+	for i := range uint64(2000) {
+		rec.Meta.Requests = append(rec.Meta.Requests, recording.Request{
+			Number: i, PID: rec.Meta.Target, Received: rec.Meta.From + i, End: rec.Meta.To, Route: "/v1/completions",
+		})
+	}
+	trace := write(t, rec, "perfetto")
+	for text, want := range map[string]bool{"lane 1024": true, "lane 1025": false, "976 are left out": true} {
+		if got := bytes.Contains(trace, []byte(text)); got != want {
+			t.Errorf("the trace has %q: %v", text, got)
+		}
+	}
 }
 
 // FuzzExportNames is FuzzExport of a recording that is as it should be but for its names.
@@ -78,8 +121,14 @@ func checkExports(t *testing.T, rec *recording.Recording) {
 	}
 	for line := range strings.Lines(string(write(t, rec, "folded"))) {
 		i := strings.LastIndexByte(line, ' ')
-		if n, err := strconv.ParseUint(strings.TrimSuffix(line[i+1:], "\n"), 10, 64); err != nil || n == 0 || strings.Count(line[:i], ";") < 2 {
+		if n, err := strconv.ParseUint(strings.TrimSuffix(line[i+1:], "\n"), 10, 64); err != nil || n == 0 ||
+			strings.Count(line[:i], ";") < 2 {
 			t.Errorf("folded: %q", line)
+		}
+	}
+	for line := range bytes.Lines(write(t, rec, "otlp")) {
+		if !json.Valid(line) || !utf8.Valid(line) {
+			t.Errorf("OTLP: %.300q", line)
 		}
 	}
 	if trace := write(t, rec, "perfetto"); !packets(trace) {

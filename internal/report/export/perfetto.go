@@ -11,7 +11,7 @@ import (
 )
 
 // perfetto writes one trace. Its tracks are: for each process its threads, with a lane of states, of calls and of
-// named ranges each; for each GPU why it was idle, counters, and its streams.
+// named ranges each, and the requests that it served; for each GPU why it was idle, counters, and its streams.
 type perfetto struct {
 	*packets
 	v     *view
@@ -29,6 +29,7 @@ func writePerfetto(v *view, out *bufio.Writer) error {
 	}
 	p.clocks()
 	p.processes()
+	p.requests()
 	p.states()
 	p.calls()
 	p.ranges()
