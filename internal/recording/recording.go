@@ -211,4 +211,6 @@ type Source struct {
 	Name   string `json:"name"`
 	State  string `json:"state"`            // running, waiting, unavailable, off
 	Detail string `json:"detail,omitempty"` // why it is not running, or what it waits for
+	// Optional: no verdict rests on it. Without it its own sections are missing, and no more.
+	Optional bool `json:"optional,omitempty"`
 }

@@ -133,7 +133,7 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 	for _, src := range rec.Meta.Sources {
 		if src.State == "unavailable" {
 			severity := loss.Error
-			if slices.Contains(besides, src.Name) {
+			if src.Optional {
 				severity = loss.Info
 			}
 			d := own(sourceDown, severity, "a source of events could not run", "", 1)
@@ -143,9 +143,6 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 	}
 	return out
 }
-
-// besides are sources on which no verdict rests: without them their own sections are missing, and no more.
-var besides = []string{"gpu sensors", "framework memory", "requests"}
 
 func untimedCalls(s *summary.Summary) uint64 {
 	n := uint64(0)

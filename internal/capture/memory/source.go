@@ -328,7 +328,7 @@ func (s *Source) Losses() []loss.Loss {
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10"}
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10", Optional: true}
 	for _, q := range s.procs {
 		for _, l := range q.libraries {
 			if len(l.attachments) > 0 || l.file != nil {

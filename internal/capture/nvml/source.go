@@ -258,7 +258,7 @@ func (s *Source) Sensors(from, to uint64) []recording.Sensor {
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no target uses a GPU"}
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no target uses a GPU", Optional: true}
 	switch {
 	case s.program == "":
 		state.State, state.Detail = "unavailable", "nvidia-smi is not installed here"

@@ -127,7 +127,7 @@ func (s *Source) State() recording.Source {
 	defer s.mu.Unlock()
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
-	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no HTTP request was read yet"}
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no HTTP request was read yet", Optional: true}
 	if s.feed.number > 0 {
 		state.State, state.Detail = "running", s.feed.taps.detail()
 	}

@@ -54,9 +54,10 @@ type libraryRow struct {
 }
 
 type sourceRow struct {
-	Name   string `isc:"name"   doc:"name of the source"`
-	State  string `isc:"state"  doc:"running, waiting, unavailable, off"`
-	Detail string `isc:"detail" doc:"why it is not running"`
+	Name     string `isc:"name"   doc:"name of the source"`
+	State    string `isc:"state"  doc:"running, waiting, unavailable, off"`
+	Detail   string `isc:"detail" doc:"why it is not running"`
+	Optional bool   `isc:"optional" doc:"no verdict rests on it"`
 }
 
 type requestRow struct {
