@@ -237,6 +237,59 @@ func TestJSONL(t *testing.T) {
 	}
 }
 
+// TestJSONLRequests: requests, chunks and steps are lines among the others, in the order of time.
+func TestJSONLRequests(t *testing.T) {
+	rec := exporttest.Decode(5)
+	m := &rec.Meta
+	middle := rec.Events[len(rec.Events)/2].TS
+	m.Requests = []recording.Request{{
+		Number: 7, PID: m.Target, Received: middle, Asked: middle + 1000, FirstToken: middle + 2000, LastToken: middle + 12000,
+		End: middle + 20000, Method: "POST", Route: "/v1/completions", Model: "m\"", ID: "cmpl-1", Status: 200,
+		Outcome: "complete", Streamed: true, OutputTokens: 11, TokenSource: "usage",
+	}}
+	m.EngineRequests = []recording.EngineRequest{{
+		ID: "cmpl-1-0", PID: 9, Asked: middle + 100, Scheduled: middle + 600, First: middle + 1600, Last: middle + 9600,
+		Finish: "stop",
+	}}
+	m.Steps = []recording.Step{{TS: m.To + 5, PID: 9, Requests: 3, Tokens: 4, Stats: true, Waiting: 2}}
+	rec.Events = append(rec.Events, event.Event{
+		TS: rec.Events[len(rec.Events)-1].TS, Dur: 500, Kind: event.RequestChunk, Flags: event.Timed, PID: m.Target, TID: 5,
+		Args: [4]uint64{7, 2},
+	})
+	got := map[string]map[string]any{}
+	last := 0.0
+	for line := range bytes.Lines(write(t, rec, "jsonl")) {
+		var e map[string]any
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		ts, _ := e["ts"].(float64)
+		if ts < last {
+			t.Errorf("ts %f after %f: %s", ts, last, line)
+		}
+		last = ts
+		got[e["kind"].(string)] = e
+	}
+	for kind, want := range map[string]map[string]any{
+		"request": {
+			"func": "/v1/completions", "request": 7.0, "model": "m\"", "status": 200.0, "streamed": true, "read_us": 1.0,
+			"ttft_us": 2.0, "tpot_us": 1.0, "dur_us": 20.0, "output_tokens": 11.0, "token_source": "usage", "outcome": "complete",
+		},
+		"request_chunk":  {"request": 7.0, "parts": 2.0, "dur_us": 0.5, "tid": 5.0},
+		"engine_request": {"id": "cmpl-1-0", "queue_us": 0.5, "prefill_us": 1.0, "decode_us": 8.0, "finish": "stop", "pid": 9.0},
+		"engine_step":    {"requests": 3.0, "tokens": 4.0, "waiting": 2.0, "running": 0.0},
+	} {
+		for key, v := range want {
+			if got[kind][key] != v {
+				t.Errorf("%s of %s is %v, want %v", key, kind, got[kind][key], v)
+			}
+		}
+	}
+	if _, there := got["request"]["input_tokens"]; there {
+		t.Error("tokens of which nothing is known are told")
+	}
+}
+
 // TestPprof reads the profile with pprof's own package.
 func TestPprof(t *testing.T) {
 	rec := exporttest.Decode(10)

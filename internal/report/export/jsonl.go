@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"math"
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
@@ -9,7 +10,7 @@ import (
 )
 
 // JSON lines: one event a line, in the order of time. Every line has ts (seconds since 1970, with nine decimals),
-// func, pid and tid; what else it has depends on kind.
+// func, pid and tid (0 where a line is of a process); what else it has depends on kind.
 
 // lines writes one file of them.
 type lines struct {
@@ -22,12 +23,15 @@ type lines struct {
 
 func writeJSONL(v *view, out *bufio.Writer) error {
 	l := newLines(v, out)
+	rows := rowsOf(&v.rec.Meta)
 	for i := range v.rec.Events {
+		rows = l.until(rows, v.rec.Events[i].TS)
 		l.event(int32(i))
 		if l.err != nil {
 			return l.err
 		}
 	}
+	l.until(rows, math.MaxUint64)
 	return l.err
 }
 
@@ -62,6 +66,11 @@ func (l *lines) event(i int32) {
 		l.wait(i, e)
 	case event.Range:
 		l.begin(e, "range", l.v.rangeName(e.Ret))
+		l.end(e)
+	case event.RequestChunk:
+		l.begin(e, "request_chunk", "request chunk")
+		l.number("request", e.Args[0])
+		l.number("parts", e.Args[1])
 		l.end(e)
 	case event.Fork, event.Exec, event.Exit:
 		l.process(e)
