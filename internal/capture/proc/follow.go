@@ -195,7 +195,7 @@ func (w *Watcher) execed(e event.Event) {
 	}
 	before := x.p.Owner
 	x.change(func(p *Process) {
-		p.Comm, p.UID = comm(e.Args[1:3]), uint32(e.Ret)
+		p.Comm, p.UID, p.Execs = comm(e.Args[1:3]), uint32(e.Ret), p.Execs+1
 		p.own(e.TS, toldOwner(e))
 	})
 	if x.execed != 0 && !x.untold {

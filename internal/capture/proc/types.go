@@ -34,6 +34,7 @@ type Process struct {
 	Cmdline   string   // arguments joined with spaces, at most 4,096 bytes
 	Died      uint64   // ns, CLOCK_MONOTONIC; 0 while it runs
 	ExitCode  int32    // as wait(2) gives it, once it died
+	Execs     uint64   // how often it has replaced its program since it is watched: two that differ are two programs
 	pidfd     *os.File // nil where it was gone before it could be opened
 }
 

@@ -147,8 +147,13 @@ func TestExec(t *testing.T) {
 	v.send("exec %s", v.path)
 	v.answer() // ready again
 	c := w.next(Execed, v.pid)
-	if c.Process.ID() != p.ID() || c.Process.Cmdline != v.path+" again" || !c.Process.Alive() {
+	if c.Process.ID() != p.ID() || c.Process.Cmdline != v.path+" again" || !c.Process.Alive() || c.Process.Execs != 1 {
 		t.Errorf("after the exec: %+v", c.Process)
+	}
+	v.send("exec %s", v.path) // what it is called does not change
+	v.answer()
+	if c := w.next(Execed, v.pid); c.Process.Cmdline != v.path+" again" || c.Process.Execs != 2 {
+		t.Errorf("after the exec of the same program: %+v", c.Process)
 	}
 	child := v.tell("vfork /bin/true")
 	w.next(Appeared, child)
@@ -156,8 +161,14 @@ func TestExec(t *testing.T) {
 		t.Errorf("after vfork and exec: %+v", e.Process)
 	}
 	w.next(Exited, child)
-	w.expect(fmt.Sprint("appeared ", v.pid), fmt.Sprint("execed ", v.pid), fmt.Sprint("appeared ", child),
-		fmt.Sprint("execed ", child), fmt.Sprint("exited ", child))
+	w.expect(
+		fmt.Sprint("appeared ", v.pid),
+		fmt.Sprint("execed ", v.pid),
+		fmt.Sprint("execed ", v.pid),
+		fmt.Sprint("appeared ", child),
+		fmt.Sprint("execed ", child),
+		fmt.Sprint("exited ", child),
+	)
 }
 
 func TestExecOfAnotherThread(t *testing.T) {
