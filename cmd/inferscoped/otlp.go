@@ -21,6 +21,7 @@ const (
 type otlpFlags struct {
 	endpoint string
 	sample   float64
+	legacy   bool
 }
 
 func (f *otlpFlags) register(set *pflag.FlagSet, environ config.Environment) {
@@ -30,6 +31,8 @@ func (f *otlpFlags) register(set *pflag.FlagSet, environ config.Environment) {
 			"; empty: nowhere")
 	set.Float64Var(&f.sample, "otlp-sample", 1,
 		"share of requests without a traceparent that get a span, 0 to 1; of others the client has decided")
+	set.BoolVar(&f.legacy, "otlp-legacy-names", false,
+		"add names of before semantic conventions 1.37: gen_ai.system, gen_ai.usage.prompt_tokens, llm.request.type")
 }
 
 // options returns where to send what; nil: nowhere.
@@ -49,7 +52,7 @@ func (f *otlpFlags) options(environ config.Environment) (*push.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &push.Options{Endpoint: endpoint, Share: f.sample}, nil
+	return &push.Options{Endpoint: endpoint, Share: f.sample, Legacy: f.legacy}, nil
 }
 
 // warnings says why nothing may arrive.

@@ -35,6 +35,7 @@ const (
 type Options struct {
 	Endpoint *Endpoint
 	Share    float64 // of requests without a traceparent that get a span, 0 to 1
+	Legacy   bool    // as otlp.Server has it
 }
 
 // Watched is what a daemon knows beside the requests.
@@ -47,7 +48,7 @@ type Watched struct {
 // Pusher sends what has ended.
 type Pusher struct {
 	sender  *sender
-	share   float64
+	options Options
 	watched Watched
 	log     *zap.Logger
 	meter   *otlp.Meter
@@ -76,7 +77,7 @@ func New(o Options, w Watched, log *zap.Logger) *Pusher {
 	return &Pusher{
 		sender: newSender(
 			o.Endpoint,
-		), share: o.Share, watched: w, log: log, meter: otlp.NewMeter(time.Now().UnixNano()),
+		), options: o, watched: w, log: log, meter: otlp.NewMeter(time.Now().UnixNano()),
 		ended: make(chan struct{}), done: make(chan struct{}), metered: time.Now(),
 	}
 }
@@ -193,7 +194,7 @@ func (p *Pusher) describe(requests []recording.Request, targets []api.Target) {
 	}
 	byID := recording.ByID(engines)
 	offset := time.Now().UnixNano() - int64(p.watched.Clock())
-	servers := serversOf(targets, len(engines) > 0)
+	servers := serversOf(targets, len(engines) > 0, p.options.Legacy)
 	p.meter.Keep(func(pid uint32) bool { _, there := servers[pid]; return there })
 	spans := map[uint32][]otlp.Request{}
 	for i := range requests {
@@ -205,15 +206,15 @@ func (p *Pusher) describe(requests []recording.Request, targets []api.Target) {
 		if !known {
 			continue // its target was withdrawn
 		}
-		p.meter.Add(&s.Server, &r, s.provider)
-		if genai.Ended(r.Request) && otlp.Sampled(r.Request, p.share) {
+		p.meter.Add(&s, &r)
+		if genai.Ended(r.Request) && otlp.Sampled(r.Request, p.options.Share) {
 			spans[r.PID] = append(spans[r.PID], r)
 		}
 	}
 	for pid, list := range spans {
 		s := servers[pid]
 		for part := range slices.Chunk(list, spansPerBatch) {
-			all := otlp.Spans(&s.Server, part, s.provider, offset)
+			all := otlp.Spans(&s, part, offset)
 			body, err := encode(&trace.TracesData{ResourceSpans: []*trace.ResourceSpans{all}})
 			if err != nil {
 				p.report("traces", err)
@@ -249,16 +250,10 @@ func (p *Pusher) report(signal string, err error) {
 	p.log.Warn(signal+" of requests are not sent", zap.Stringer("to", p.sender.endpoint), zap.Error(err))
 }
 
-// server is a process of a target.
-type server struct {
-	otlp.Server
-	provider string
-}
-
 // serversOf returns the processes of targets. engine says whether messages of an engine were read.
-func serversOf(targets []api.Target, engine bool) map[uint32]server {
+func serversOf(targets []api.Target, engine, legacy bool) map[uint32]otlp.Server {
 	host, _ := os.Hostname() // without it there is no such attribute
-	out := map[uint32]server{}
+	out := map[uint32]otlp.Server{}
 	for i := range targets {
 		t := &targets[i]
 		more := map[string]string{
@@ -269,7 +264,9 @@ func serversOf(targets []api.Target, engine bool) map[uint32]server {
 		root := recording.Process{PID: t.PID, Comm: t.Comm, Cmdline: t.Cmdline}
 		for j := range t.Processes {
 			q := &t.Processes[j]
-			out[q.PID] = server{otlp.NewServer(q, &root, more), genai.Provider(q, &root, engine)}
+			s := otlp.NewServer(q, &root, engine, more)
+			s.Legacy = legacy
+			out[q.PID] = s
 		}
 	}
 	return out

@@ -40,19 +40,18 @@ func WriteJSON(w io.Writer, m *recording.Meta) error {
 	}
 	for _, pid := range slices.Sorted(maps.Keys(byPID)) {
 		p, root := processes(m, pid)
-		server := NewServer(p, root, map[string]string{"host.arch": m.Host.Arch})
-		provider := genai.Provider(p, root, len(m.Steps) > 0)
+		server := NewServer(p, root, len(m.Steps) > 0, map[string]string{"host.arch": m.Host.Arch})
 		var ended []Request
 		for _, r := range byPID[pid] {
 			if genai.Ended(r.Request) && r.End <= m.To {
 				ended = append(ended, r)
 				if r.End >= m.From {
-					meter.Add(&server, &r, provider)
+					meter.Add(&server, &r)
 				}
 			}
 		}
 		for part := range slices.Chunk(ended, spansPerLine) {
-			spans := Spans(&server, part, provider, offset)
+			spans := Spans(&server, part, offset)
 			if err := line(w, &trace.TracesData{ResourceSpans: []*trace.ResourceSpans{hexIDs(spans)}}); err != nil {
 				return err
 			}

@@ -73,14 +73,14 @@ func NewMeter(start int64) *Meter {
 }
 
 // Add counts a request that has ended.
-func (m *Meter) Add(s *Server, r *Request, provider string) {
+func (m *Meter) Add(s *Server, r *Request) {
 	of := m.servers[s.PID]
 	if of == nil {
 		of = &measured{server: *s, series: map[seriesKey]*histogram{}}
 		m.servers[s.PID] = of
 	}
 	operation, model := of.labels.Model(r.Request)
-	k := seriesKey{provider: provider, operation: operation, model: model}
+	k := seriesKey{provider: s.Provider, operation: operation, model: model}
 	observe := func(i int, v float64) {
 		k.instrument = i
 		h := of.series[k]
@@ -172,7 +172,7 @@ func (of *measured) points(i int, start, now uint64) []*metrics.HistogramDataPoi
 	for _, k := range keys {
 		h := *of.series[k] // a copy, of which parts are pointed to
 		out = append(out, &metrics.HistogramDataPoint{
-			Attributes: k.attributes(), StartTimeUnixNano: min(start, now), TimeUnixNano: now,
+			Attributes: k.attributes(of.server.Legacy), StartTimeUnixNano: min(start, now), TimeUnixNano: now,
 			Count: h.count, Sum: &h.sum, Min: &h.low, Max: &h.high,
 			BucketCounts: slices.Clone(h.buckets), ExplicitBounds: instruments[i].bounds,
 		})
@@ -181,8 +181,11 @@ func (of *measured) points(i int, start, now uint64) []*metrics.HistogramDataPoi
 }
 
 // attributes returns what tells a series apart.
-func (k *seriesKey) attributes() []*common.KeyValue {
+func (k *seriesKey) attributes(legacy bool) []*common.KeyValue {
 	out := []*common.KeyValue{text("gen_ai.operation.name", k.operation)}
+	if legacy && k.provider != "" {
+		out = append(out, text("gen_ai.system", k.provider))
+	}
 	for _, a := range [...]struct{ key, v string }{
 		{"gen_ai.provider.name", k.provider},
 		{"gen_ai.request.model", k.model},

@@ -17,19 +17,23 @@ import (
 
 // Server is what is known of the process that served requests.
 type Server struct {
-	PID     uint32
-	Comm    string
-	Service string            // service.name
-	More    map[string]string // further attributes of the resource: of its host or pod
+	PID      uint32
+	Comm     string
+	Service  string            // service.name
+	Provider string            // gen_ai.provider.name; "": not known
+	More     map[string]string // further attributes of the resource: of its host or pod
+	// Legacy has spans and metrics carry names of before semantic conventions 1.37, too: gen_ai.system and its like.
+	Legacy bool
 }
 
-// NewServer describes process p of a target whose first process is root.
-func NewServer(p, root *recording.Process, more map[string]string) Server {
+// NewServer describes process p of a target whose first process is root. engine says whether messages of an inference
+// engine were read.
+func NewServer(p, root *recording.Process, engine bool, more map[string]string) Server {
 	name := genai.Service(p)
 	if name == p.Comm { // a worker of multiprocessing says nothing of its program
 		name = genai.Service(root)
 	}
-	return Server{PID: p.PID, Comm: p.Comm, Service: name, More: more}
+	return Server{PID: p.PID, Comm: p.Comm, Service: name, Provider: genai.Provider(p, root, engine), More: more}
 }
 
 // resource returns the resource of a server.

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -179,6 +180,42 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// TestLegacyNames: they stand beside the present ones, where that is asked for.
+func TestLegacyNames(t *testing.T) {
+	r := recording.Request{
+		Route: "/v1/completions", Model: "m", Status: 200, Outcome: "complete", End: 1e9, InputTokens: 3, OutputTokens: 4,
+		TokenSource: "usage",
+	}
+	for _, legacy := range []bool{false, true} {
+		server := otlp.Server{PID: 1, Provider: "vllm", Legacy: legacy}
+		got := map[string]string{}
+		note := func(attributes []*common.KeyValue) {
+			for _, a := range attributes {
+				got[a.Key] = fmt.Sprint(a.Value)
+			}
+		}
+		note(otlp.Spans(&server, []otlp.Request{{Request: &r}}, 0).ScopeSpans[0].Spans[0].Attributes)
+		for _, key := range []string{
+			"gen_ai.system", "llm.model", "llm.request.type", "gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens",
+		} {
+			if _, there := got[key]; there != legacy {
+				t.Errorf("legacy %v: there is %s: %v", legacy, key, there)
+			}
+		}
+		if got["gen_ai.provider.name"] == "" ||
+			legacy && got["gen_ai.usage.prompt_tokens"] != got["gen_ai.usage.input_tokens"] {
+			t.Errorf("%v", got)
+		}
+		meter := otlp.NewMeter(0)
+		meter.Add(&server, &otlp.Request{Request: &r})
+		clear(got)
+		note(meter.Metrics(1)[0].ScopeMetrics[0].Metrics[0].GetHistogram().DataPoints[0].Attributes)
+		if _, there := got["gen_ai.system"]; there != legacy {
+			t.Errorf("legacy %v: %v", legacy, got)
+		}
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	_, histograms, _ := lines(t, meta())
 	for _, c := range []struct {
@@ -251,7 +288,7 @@ func TestSameIDs(t *testing.T) {
 		}
 		var ids [2]string
 		for j := range ids {
-			spans := otlp.Spans(&server, []otlp.Request{{Request: &r}}, "", int64(j))
+			spans := otlp.Spans(&server, []otlp.Request{{Request: &r}}, int64(j))
 			text, err := proto.Marshal(spans)
 			var back trace.ResourceSpans
 			if err != nil || proto.Unmarshal(text, &back) != nil || len(back.ProtoReflect().GetUnknown()) > 0 {
@@ -291,7 +328,7 @@ func TestTraceparent(t *testing.T) {
 		"00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01": false,
 	} {
 		r := recording.Request{Trace: text, Outcome: "complete", Status: 200}
-		s := otlp.Spans(&otlp.Server{}, []otlp.Request{{Request: &r}}, "", 0).ScopeSpans[0].Spans[0]
+		s := otlp.Spans(&otlp.Server{}, []otlp.Request{{Request: &r}}, 0).ScopeSpans[0].Spans[0]
 		if got := len(s.ParentSpanId) > 0 && hex.EncodeToString(s.TraceId) == parent[3:35]; got != valid {
 			t.Errorf("%q: trace %x, parent %x", text, s.TraceId, s.ParentSpanId)
 		}

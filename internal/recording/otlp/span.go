@@ -38,11 +38,11 @@ func (r *Request) input() (all, cached uint32) {
 
 // Spans returns the spans of requests that one server served. offset is what the wall clock is ahead of the times of requests,
 // in ns. Requests whose end was not seen have none.
-func Spans(s *Server, requests []Request, provider string, offset int64) *trace.ResourceSpans {
+func Spans(s *Server, requests []Request, offset int64) *trace.ResourceSpans {
 	var spans []*trace.Span
 	for i := range requests {
 		if r := &requests[i]; genai.Ended(r.Request) {
-			spans = append(spans, span(r, provider, offset))
+			spans = append(spans, span(s, r, offset))
 		}
 	}
 	return &trace.ResourceSpans{
@@ -51,7 +51,7 @@ func Spans(s *Server, requests []Request, provider string, offset int64) *trace.
 	}
 }
 
-func span(r *Request, provider string, offset int64) *trace.Span {
+func span(s *Server, r *Request, offset int64) *trace.Span {
 	id := identify(r.Request)
 	at := func(ts uint64) uint64 { return uint64(max(0, int64(ts)+offset)) }
 	flags := trace.SpanFlags_SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
@@ -62,7 +62,7 @@ func span(r *Request, provider string, offset int64) *trace.Span {
 		TraceId: id.trace[:], SpanId: id.span[:8], ParentSpanId: id.parent, Flags: uint32(flags) | 1,
 		Name: name(r.Request), Kind: trace.Span_SPAN_KIND_SERVER,
 		StartTimeUnixNano: at(r.Received), EndTimeUnixNano: at(r.End),
-		Attributes: attributes(r, provider), Status: &trace.Status{},
+		Attributes: attributes(s, r), Status: &trace.Status{},
 	}
 	if r.Status >= 500 {
 		out.Status.Code = trace.Status_STATUS_CODE_ERROR
@@ -94,7 +94,10 @@ func name(r *recording.Request) string {
 	return valid(operation + " " + r.Model)
 }
 
-func attributes(r *Request, provider string) []*common.KeyValue {
+// legacyTypes are values of llm.request.type by operation.
+var legacyTypes = map[string]string{"chat": "chat", "text_completion": "completion", "embeddings": "embedding"}
+
+func attributes(s *Server, r *Request) []*common.KeyValue {
 	out := []*common.KeyValue{text("gen_ai.operation.name", genai.Operation(r.Route))}
 	add := func(key, v string) {
 		if v != "" {
@@ -111,7 +114,7 @@ func attributes(r *Request, provider string) []*common.KeyValue {
 			out = append(out, seconds(key, ns))
 		}
 	}
-	add("gen_ai.provider.name", provider)
+	add("gen_ai.provider.name", s.Provider)
 	add("gen_ai.request.model", r.Model)
 	add("gen_ai.response.id", r.ID)
 	add("http.request.method", r.Method)
@@ -133,6 +136,13 @@ func attributes(r *Request, provider string) []*common.KeyValue {
 	lasted("gen_ai.latency.e2e", r.End-r.Received)
 	if r.Unreadable {
 		out = append(out, truth("inferscope.partial", true))
+	}
+	if s.Legacy {
+		add("gen_ai.system", s.Provider)
+		add("llm.model", r.Model)
+		add("llm.request.type", legacyTypes[genai.Operation(r.Route)])
+		count("gen_ai.usage.prompt_tokens", input)
+		count("gen_ai.usage.completion_tokens", output)
 	}
 	e := r.Engine
 	if e == nil {
