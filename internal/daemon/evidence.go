@@ -154,10 +154,8 @@ func (e *evidence) complete(to uint64) []event.Event {
 // name puts the names of a target's files and of strangers into m, and its samples
 // of pressure. Only what belongs to the target is told: strangers are the exception.
 func (e *evidence) name(m *recording.Meta, v *view) {
-	// A daemon knows the files of all targets: a set keeps this from growing with files times processes.
-	has := v.members()
-	foreign := func(o recording.Object) bool { return !has[o.PID] }
-	member := func(t recording.Thread) bool { return has[t.PID] }
+	foreign := func(o recording.Object) bool { return !v.has(o.PID) }
+	member := func(t recording.Thread) bool { return v.has(t.PID) }
 	for _, n := range e.namers {
 		m.Objects = append(m.Objects, slices.DeleteFunc(n.Objects(), foreign)...)
 		m.OtherThreads = append(m.OtherThreads, slices.DeleteFunc(n.OtherThreads(), member)...)
@@ -176,7 +174,7 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	}
 	for _, r := range e.requesters {
 		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {
-			return !has[r.PID] || v.owns != nil && !v.owns(&event.Event{TS: r.Received, PID: r.PID})
+			return !v.has(r.PID) || v.owns != nil && !v.owns(&event.Event{TS: r.Received, PID: r.PID})
 		})...)
 	}
 	for _, s := range e.steppers {

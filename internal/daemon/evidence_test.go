@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -65,5 +66,35 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 	}
 	if p := rec.Meta.Pressure; len(p) != 1 || p[0].MajorFaults != 10 || p[0].TS != rec.Meta.From {
 		t.Errorf("pressure %+v", p)
+	}
+}
+
+// manyFiles is a source that knows n files, each of a process of its own.
+type manyFiles []recording.Object
+
+func (m manyFiles) Objects() []recording.Object      { return slices.Clone(m) }
+func (m manyFiles) OtherThreads() []recording.Thread { return nil }
+
+// BenchmarkNames: a recording names files while the rings wait to be drained, so that its time must grow with files and
+// processes, and not with their product.
+func BenchmarkNames(b *testing.B) {
+	for _, n := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprintf("processes=%d", n), func(b *testing.B) {
+			v := &view{pid: 1, members: map[uint32]bool{}}
+			files := make(manyFiles, n)
+			for i := range files {
+				files[i].PID = uint32(i + 1)
+				v.members[files[i].PID] = true
+			}
+			e := evidence{namers: []namer{files}}
+			for b.Loop() {
+				m := &recording.Meta{}
+				e.name(m, v)
+				if len(m.Objects) != n {
+					b.Fatalf("%d files are named, want %d", len(m.Objects), n)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/file")
+		})
 	}
 }

@@ -182,7 +182,8 @@ type view struct {
 	found          bool
 	place          *api.Place
 	entries        []entry
-	withheld       int // processes that the asker may not see, or not all of the time
+	members        map[uint32]bool // of entries: a target has many processes, and what is asked of them is many too
+	withheld       int             // processes that the asker may not see, or not all of the time
 	libraries      []recording.Library
 	unprobedLosses func(from, to uint64) []loss.Loss
 	owns           func(*event.Event) bool // nil: there is no other target
@@ -248,7 +249,10 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 		return view{}, false
 	}
 	r := f.roots[i]
-	v := view{pid: pid, since: r.since, ended: r.ended(), released: r.released, found: r.found, place: r.place}
+	v := view{
+		pid: pid, since: r.since, ended: r.ended(), released: r.released, found: r.found, place: r.place,
+		members: map[uint32]bool{},
+	}
 	for _, e := range r.procs {
 		e := *e
 		if p := now[e.process.ID()]; p != nil {
@@ -269,6 +273,7 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 			}
 		}
 		v.entries = append(v.entries, e)
+		v.members[e.process.PID] = true
 	}
 	slices.SortFunc(v.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.process.Born, b.process.Born), cmp.Compare(a.process.PID, b.process.PID))
@@ -291,18 +296,7 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 	return v, true
 }
 
-func (v *view) has(pid uint32) bool {
-	return slices.ContainsFunc(v.entries, func(e entry) bool { return e.process.PID == pid })
-}
-
-// members returns the processes of the view as a set, for more than a few look-ups.
-func (v *view) members() map[uint32]bool {
-	out := make(map[uint32]bool, len(v.entries))
-	for _, e := range v.entries {
-		out[e.process.PID] = true
-	}
-	return out
-}
+func (v *view) has(pid uint32) bool { return v.members[pid] }
 
 // threads returns the names of the target's threads; living asks for those of a process that runs.
 func (v *view) threads(living func(pid uint32) []recording.Thread) []recording.Thread {

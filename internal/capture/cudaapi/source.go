@@ -282,7 +282,7 @@ func (s *Source) driverRefused(p *proc.Process) bool {
 		}
 	}
 	for _, l := range known.libraries {
-		if l.identity.Kind == cuda.Driver || l.err != nil && strings.HasPrefix(l.base(), "libcuda.") {
+		if l.identity.Kind == cuda.Driver || l.err != nil && libcuda.Is(l.base()) {
 			return true
 		}
 	}

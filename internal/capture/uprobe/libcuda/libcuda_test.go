@@ -1,0 +1,28 @@
+package libcuda
+
+import "testing"
+
+// TestNamed: a version or a per-thread suffix makes no other function of a name; anything else does.
+func TestNamed(t *testing.T) {
+	functions := []string{"cuLaunchKernel", "cuCtxDestroy"}
+	for name, want := range map[string]bool{
+		"cuLaunchKernel": true, "cuLaunchKernel_ptsz": true, "cuCtxDestroy_v2": true, "cuCtxDestroy_v2_ptds": true,
+		"cuLaunchKernelEx": false, "cuLaunch": false, "cuCtxDestroy_v9": false, "cuCtxDestroy_v2_old": false,
+		"_cuLaunchKernel": false, "": false, "_v2": false, "cuMemAlloc_v2": false,
+	} {
+		if named(name, functions) != want {
+			t.Errorf("%q: %v", name, !want)
+		}
+	}
+}
+
+// TestIs: what only begins like the driver's name is another library.
+func TestIs(t *testing.T) {
+	for base, want := range map[string]bool{
+		"libcuda.so.1": true, "libcuda.so.580.159": true, "libcuda-xyz.so": false, "libcudart.so.13": false, "libcuda.txt": false,
+	} {
+		if Is(base) != want {
+			t.Errorf("%s: %v", base, !want)
+		}
+	}
+}
