@@ -307,7 +307,9 @@ func panels(t *testing.T) []string {
 
 // TestNamesInDeploy: alerts and the dashboard name metrics that exist.
 func TestNamesInDeploy(t *testing.T) {
-	all, err := registry(t, filled(), busyStatus).Gather()
+	tally := filled()
+	tally.Request(answered(10, "llama"))
+	all, err := registry(t, tally, busyStatus).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +326,10 @@ func TestNamesInDeploy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range regexp.MustCompile(`inferscope_[a-z_]+`).FindAllString(string(text), -1) {
+		for _, name := range regexp.MustCompile(`(inferscope|gen_ai)_[a-z_]+`).FindAllString(string(text), -1) {
+			if strings.HasPrefix(name, "gen_ai_") && !strings.HasPrefix(name, "gen_ai_server_") {
+				continue // a label
+			}
 			if !known[name] {
 				t.Errorf("%s: there is no metric %s", file, name)
 			}
