@@ -185,7 +185,6 @@ func TestSeveralThreadsLaunchGraphs(t *testing.T) {
 		t,
 		settings{},
 		graphed,
-
 		"thread 4 { repeat 20000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait",
 	)
 	p.proceed()

@@ -107,7 +107,6 @@ func (g *global) load(ctx context.Context, paths []string) (*recording.Recording
 	if in, err := archive.Inspect(paths[0], false); err == nil && in.Manifest.State != archive.Complete {
 		fmt.Fprintf(
 			g.stderr,
-
 			"inferscope: warning: this recording was not finished: it ends with its last whole stretch of time; %d files of the next one are lost\n",
 			len(in.Unfinished),
 		)

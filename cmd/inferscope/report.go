@@ -149,7 +149,6 @@ func (g *global) write(ctx context.Context, out *output, form string, m *report.
 	if err != nil {
 		return clierror.New(
 			clierror.General,
-
 			"check that the place exists, can be written and has room; the daemon still has the recording: run the command again",
 			err,
 		)

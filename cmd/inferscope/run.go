@@ -166,7 +166,6 @@ func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []stri
 	}
 	fmt.Fprintf(
 		g.stderr,
-
 		"inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` where it is the program's\n",
 		args[0],
 	)
@@ -196,7 +195,6 @@ func program(args []string) (path string, err error) {
 func (g *global) untouched(path string, args []string) error {
 	fmt.Fprintf(
 		g.stderr,
-
 		"inferscope: switched off by INFERSCOPE_ENABLED=0 (or enabled: false in %s): %s runs untouched, nothing is recorded, and there will be no report\n",
 		config.FileName,
 		args[0],

@@ -33,7 +33,6 @@ func (g *global) attach(j *job) (*watcher, error) {
 		if j.flags.gpu != "" || j.flags.cupti != "" || j.flags.traceMB != "" || j.flags.sampleHz != "" {
 			fmt.Fprintf(
 				g.stderr,
-
 				"inferscope: warning: the daemon on %s has settings of its own: --gpu, --cupti, --trace-size-mb and --cpu-sampling-frequency-hz are not heeded\n",
 				g.socket,
 			)
@@ -46,7 +45,6 @@ func (g *global) attach(j *job) (*watcher, error) {
 	if os.Geteuid() != 0 {
 		return nil, clierror.New(
 			clierror.NoDaemon,
-
 			"start one for all users with: sudo inferscoped --on-request --allow-users all; or run this as root: sudo inferscope run ...",
 			err,
 		)

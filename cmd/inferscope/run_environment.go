@@ -117,7 +117,6 @@ func oneGPU(s config.Settings, environ config.Environment) error {
 func tooManyGPUs(n int) error {
 	return clierror.New(
 		clierror.Usage,
-
 		"set CUDA_VISIBLE_DEVICES=0 for the program, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
 		fmt.Errorf("single_gpu: %w: %d", errManyGPUs, n),
 	)

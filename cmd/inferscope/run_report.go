@@ -154,7 +154,6 @@ func (g *global) ended(j *job, s unix.WaitStatus) {
 	case j.starved:
 		fmt.Fprintf(
 			g.stderr,
-
 			"inferscope: %s was killed by SIGKILL, and the kernel killed for want of memory meanwhile: it ran out of memory\n",
 			name,
 		)
@@ -222,7 +221,6 @@ func (g *global) warn(ctx context.Context, w *watcher, rec *recording.Recording)
 	if len(rec.Meta.Libraries) == 0 {
 		fmt.Fprintln(
 			g.stderr,
-
 			"inferscope: warning: the program loaded no CUDA library: the report is about the CPU only. Where it should have used a GPU, check that CUDA and its driver are installed.",
 		)
 	}

@@ -81,7 +81,6 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	if answer.Asked != nil && answer.Asked.Touched == 0 {
 		fmt.Fprintf(
 			g.stderr,
-
 			"inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n",
 			format.Clean(named(edits)),
 		)

@@ -34,13 +34,11 @@ func linkHolderFault(err error) error {
 	case errors.Is(err, unix.EAGAIN):
 		return advice(
 			clierror.General,
-
 			"the daemon may have no more processes: raise the limit of its control group (pids.max, TasksMax of the systemd unit, the container's pids limit) or user (ulimit -u)",
 		)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return advice(
 			clierror.Permission,
-
 			"let the daemon start its own program: put inferscoped on a file system that is not mounted noexec, and see whether a seccomp, AppArmor or SELinux policy forbids it",
 		)
 	case errors.Is(err, unix.ENOENT):

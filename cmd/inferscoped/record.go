@@ -89,7 +89,6 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 		&f.raw,
 		"upload-raw",
 		fleet.RawAlways,
-
 		"whose events are uploaded: always (of all recordings), or triggered (of those that a trigger or a command made; of others the small tables, and they stay here)",
 	)
 	set.DurationVar(&f.after, "upload-after", fleet.DefaultMinAge, "how old a recording is when it is uploaded")

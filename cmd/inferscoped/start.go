@@ -88,7 +88,6 @@ func oneGPU(s config.Settings, pids []int) error {
 		if n := environ.VisibleGPUs(config.DevicesDir); n > 1 {
 			return clierror.New(
 				clierror.Usage,
-
 				"start it with CUDA_VISIBLE_DEVICES=0, or leave single_gpu (INFERSCOPE_SINGLE_GPU) out: each GPU is analysed then",
 				fmt.Errorf("single_gpu: pid %d sees %d GPUs", pid, n),
 			)

@@ -72,7 +72,6 @@ func (d *Daemon) departed(ctx context.Context, pid uint32) error {
 	}
 	return clierror.New(
 		clierror.General,
-
 		"it leaves by itself, and does not slow the process; other profilers may be refused until then (CUPTI error 39)",
 		fmt.Errorf("pid %d is not watched any more, but its agent is still on its way out", pid),
 	)

@@ -434,7 +434,6 @@ func gpuReading(m *Model) document.Bullets {
 	if inWindows(m.Summary.Windows) {
 		b = append(
 			b,
-
 			"Where records are taken in windows, launches are counted in windows only, and their share of wall is of that time. A range of busy shares says that work launched before a window, or not done at its end, could have run unseen.",
 		)
 	}

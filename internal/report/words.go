@@ -270,7 +270,6 @@ func reading(m *Model) document.Bullets {
 	if probed {
 		b = append(
 			b,
-
 			"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.",
 		)
 	}
@@ -288,14 +287,12 @@ func reading(m *Model) document.Bullets {
 	}
 	b = append(
 		b,
-
 		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.",
 	)
 	b = append(b, gpuReading(m)...)
 	if len(m.Summary.Copies) > 0 {
 		b = append(
 			b,
-
 			"The time of an async copy's call is not the time of its transfer, so bandwidth is given only for copies from or to host memory that return when they are done. Sizes are in powers of 1,000.",
 		)
 	}

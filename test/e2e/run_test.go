@@ -336,7 +336,6 @@ func TestRunInjectsAtTheStart(t *testing.T) {
 		"r.json",
 		"--",
 		p.Victim,
-
 		"sleep 300ms; launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; sync; sleep 200ms",
 	)
 	f.says(t, 0)

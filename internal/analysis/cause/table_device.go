@@ -11,7 +11,6 @@ func deviceRows() []Cause {
 			Changes: []Change{
 				{
 					inPyTorch,
-
 					"Copy the next batch in a stream of its own while this one is computed; the host memory must be pinned",
 					"copy = torch.cuda.Stream()\n\ndef fetch(batch):\n    with torch.cuda.stream(copy):\n        return batch.to(\"cuda\", non_blocking=True)  # pinned: DataLoader(pin_memory=True)\n\nahead = fetch(next(it))\nfor following in itertools.chain(it, [None]):\n    torch.cuda.current_stream().wait_stream(copy)\n    now = ahead\n    now.record_stream(torch.cuda.current_stream())\n    ahead = fetch(following) if following is not None else None\n    model(now)",
 				},
@@ -41,13 +40,11 @@ func communicationRows() []Cause {
 			Changes: []Change{
 				{
 					inPyTorch,
-
 					"Let communication run beside computing: larger buckets that start earlier, prefetching of the next layer's weights, asynchronous collectives that are waited for late",
 					"model = DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n# FSDP: backward_prefetch=BackwardPrefetch.BACKWARD_PRE, forward_prefetch=True\nwork = dist.all_reduce(x, async_op=True)\ny = other(z)  # what does not need x\nwork.wait()",
 				},
 				{
 					inServing,
-
 					"Communicate less: fewer GPUs per replica where the model fits, more replicas; pipeline or expert parallelism across slow links and tensor parallelism on NVLink only",
 					"vllm serve MODEL --tensor-parallel-size 2 --data-parallel-size 4",
 				},
@@ -58,7 +55,6 @@ func communicationRows() []Cause {
 				},
 				{
 					onHost,
-
 					"Look for a GPU that is late: with the traces of all ranks in one analysis, the rank that waits least in collectives is the one that the others wait for",
 					"inferscope analyze traces/",
 				},
@@ -78,19 +74,16 @@ func stragglerRows() []Cause {
 			Changes: []Change{
 				{
 					onHost,
-
 					"Look at the late process alone, and compare it with another one: its own report says what it does before each collective",
 					"inferscope diff rank0.json.gz rank3.json.gz",
 				},
 				{
 					Code,
-
 					"Give each process the same work: batches of equal tokens instead of equal counts, experts and embedding tables placed by load",
 					"",
 				},
 				{
 					onHost,
-
 					"Give the late process CPUs of its own, near its GPU, and check that its GPU's clock is not lowered",
 					"numactl --cpunodebind=0 --membind=0 python train.py\nnvidia-smi -q -d CLOCK,PERFORMANCE",
 				},
@@ -110,13 +103,11 @@ func clockRows() []Cause {
 			Changes: []Change{
 				{
 					onHost,
-
 					"Look at the GPU's cooling: fans, air flow, dust, the temperature of the room and of the GPUs beside it",
 					"nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
 				},
 				{
 					onHost,
-
 					"Look at the host's power supply and its limits where the reason is the power brake or the hardware",
 					"nvidia-smi -q -d POWER,PERFORMANCE\nipmitool sdr type \"Power Supply\"",
 				},
@@ -137,19 +128,16 @@ func kernelRows() []Cause {
 			Changes: []Change{
 				{
 					inServing,
-
 					"Work on more requests at once: batch them, continuously where they generate text (vLLM, TensorRT-LLM, TGI), dynamically else (Triton)",
 					"vllm serve MODEL --max-num-seqs 256",
 				},
 				{
 					inPyTorch,
-
 					"Raise the batch size until latency or memory forbids; a batch twice as large costs hardly more time here",
 					"",
 				},
 				{
 					inCUDA,
-
 					"Run independent work in several streams, or several processes with MPS, so that small kernels run beside each other",
 					"nvidia-cuda-mps-control -d",
 				},
@@ -168,7 +156,6 @@ func kernelRows() []Cause {
 				},
 				{
 					inPyTorch,
-
 					"Use fused operators: scaled_dot_product_attention, fused layer norm and activation, one matrix for query, key and value",
 					"y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
 				},

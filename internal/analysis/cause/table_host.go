@@ -29,7 +29,6 @@ func hostRows(cpus int) []Cause {
 				},
 				{
 					onHost,
-
 					"Put the data on a local NVMe disk, or read it once before the start so that it is in the page cache",
 					"cat /models/*.safetensors > /dev/null",
 				},
@@ -53,13 +52,11 @@ func hostRows(cpus int) []Cause {
 				},
 				{
 					onHost,
-
 					"Let malloc keep blocks of up to 32 MiB: glibc can give blocks from 128 KiB up back to the kernel at each free",
 					"MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 python infer.py",
 				},
 				{
 					onHost,
-
 					"Use huge pages for large buffers (one fault for 2 MiB), and switch swap off on inference hosts",
 					"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled\nNUMPY_MADVISE_HUGEPAGE=1 THP_MEM_ALLOC_ENABLE=1 python infer.py",
 				},
@@ -95,13 +92,11 @@ func cpuRows(cpus int) []Cause {
 				},
 				{
 					onHost,
-
 					"Ask Kubernetes for whole CPUs (requests equal to limits, and the static CPU manager policy), or give the program a higher priority",
 					"nice -n -5 python infer.py",
 				},
 				{
 					onHost,
-
 					"Where nobody took the CPU: a thread of SCHED_FIFO or SCHED_RR runs for sched_rt_runtime_us of each sched_rt_period_us (95% by default)",
 					"sysctl kernel.sched_rt_runtime_us",
 				},
@@ -123,7 +118,6 @@ func cpuRows(cpus int) []Cause {
 				},
 				{
 					inPyTorch,
-
 					"Use fewer threads than the limit allows: 32 threads use up a quota of 4 CPUs in an eighth of the period",
 					fmt.Sprintf("OMP_NUM_THREADS=%d python infer.py\n# or: torch.set_num_threads(%d)", half, half),
 				},
@@ -143,7 +137,6 @@ func cpuRows(cpus int) []Cause {
 				},
 				{
 					onHost,
-
 					"In Kubernetes, let the topology manager do it: policy single-numa-node, with the static CPU manager",
 					"",
 				},

@@ -16,7 +16,6 @@ func interpreterRows() []Cause {
 				},
 				{
 					inPython,
-
 					"Let the work run in code that releases the GIL: fast tokenizers, NumPy, torch, and C++ extensions that say so",
 					"m.def(\"encode\", &encode, py::call_guard<py::gil_scoped_release>());  // pybind11",
 				},
@@ -27,7 +26,6 @@ func interpreterRows() []Cause {
 				},
 				{
 					inPyTorch,
-
 					"Launch less often from Python: a CUDA graph is one launch for a whole step, so the GIL is needed once",
 					"model = torch.compile(model, mode=\"reduce-overhead\")",
 				},

@@ -35,31 +35,26 @@ func launchRows() []Cause {
 			Changes: []Change{
 				{
 					inPyTorch,
-
 					"Leave values on the GPU: .item(), .cpu(), .tolist(), bool(tensor), tensor.nonzero() and boolean masks all wait; PyTorch can warn of each",
 					"torch.cuda.set_sync_debug_mode(\"warn\")",
 				},
 				{
 					inPyTorch,
-
 					"Look at results later, or less often: test a stop condition every few steps, and collect losses or tokens in a tensor",
 					"tokens = torch.empty(batch, steps, dtype=torch.long, device=\"cuda\")\nfor i in range(steps):\n    tokens[:, i] = step()\n    if i % 16 == 15 and bool(finished.all()):  # one wait in 16 steps\n        break\nresult = tokens.cpu()",
 				},
 				{
 					inPyTorch,
-
 					"Copy results back without waiting, into pinned memory, launch the next step, and wait for the copy alone",
 					"host = torch.empty(shape, dtype=torch.long, pin_memory=True)  # once\n\nhost.copy_(tokens, non_blocking=True)\ndone = torch.cuda.Event()\ndone.record()\nlaunch_next_step()\ndone.synchronize()  # now host may be read",
 				},
 				{
 					inCUDA,
-
 					"Wait for an event of the step before the last instead of for the stream, so that one step is always queued",
 					"cudaEventRecord(done[i % 2], stream);\nlaunch_step(i + 1, stream);\ncudaEventSynchronize(done[i % 2]);",
 				},
 				{
 					inCUDA,
-
 					"Copy results into pinned memory without waiting, and read those of a step while the next one runs",
 					"cudaMallocHost(&host[0], bytes);  // once, and host[1]\ncudaMemcpyAsync(host[i % 2], result, bytes, cudaMemcpyDeviceToHost, stream);",
 				},
@@ -107,7 +102,6 @@ func memoryRows() []Cause { //nolint:funlen // a table
 			Changes: []Change{
 				{
 					inPyTorch,
-
 					"Let the caching allocator keep its memory: no torch.cuda.empty_cache() in a loop, and segments that can grow, so that new shapes need no new ones",
 					"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python infer.py",
 				},
@@ -146,19 +140,16 @@ func memoryRows() []Cause { //nolint:funlen // a table
 			Changes: []Change{
 				{
 					inCUDA,
-
 					"Find the event that the stream waits for, and record it earlier: right after the work that is needed, not after all of the stream",
 					"produce(stream_a);\ncudaEventRecord(ready, stream_a);  // here,\nother_work(stream_a);              // not after this\ncudaStreamWaitEvent(stream_b, ready, 0);",
 				},
 				{
 					inCUDA,
-
 					"Keep functions on the host out of the streams that compute (cudaLaunchHostFunc, cudaStreamAddCallback); poll an event from a thread instead",
 					"",
 				},
 				{
 					inPyTorch,
-
 					"Replace wait_stream by wait_event, which waits for one thing and not for everything that was queued",
 					"ready = torch.cuda.Event()\nready.record(copy_stream)\ntorch.cuda.current_stream().wait_event(ready)",
 				},

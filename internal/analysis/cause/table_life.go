@@ -11,7 +11,6 @@ func lifeRows() []Cause {
 			Changes: []Change{
 				{
 					inServing,
-
 					"Keep the process and give it one request after the other, instead of starting a program for each",
 					"while (request := queue.get()) is not None:  # the model is loaded once\n    answer(model(request))",
 				},
@@ -22,7 +21,6 @@ func lifeRows() []Cause {
 				},
 				{
 					inPyTorch,
-
 					"Load the weights without making others first, and from a file that is mapped: safetensors, or torch.load(mmap=True)",
 					"with torch.device(\"meta\"):\n    model = Model(config)  # no memory, no random numbers\nmodel.load_state_dict(torch.load(path, mmap=True), assign=True)",
 				},
@@ -33,7 +31,6 @@ func lifeRows() []Cause {
 				},
 				{
 					inPython,
-
 					"Where the end takes long: end without tearing everything down, once all that must be kept is written and closed",
 					"sys.stdout.flush()\nos._exit(0)  # no finalizers, no atexit: only after the last file is closed",
 				},

@@ -23,13 +23,11 @@ func programRows(cpus int) []Cause {
 			Changes: []Change{
 				{
 					onHost,
-
 					"Record more: run the daemon with CPU sampling and scheduling switched on (both are by default) and let it bring its agent in, then ask for a longer stretch",
 					"inferscope report --pid 1234 --for 10s --gpu continuous",
 				},
 				{
 					onHost,
-
 					"Look at the losses that the report prints: a full ring or recorder hides causes. Raise the memory that is set aside",
 					"INFERSCOPE_TRACE_SIZE_MB=400",
 				},
@@ -43,19 +41,16 @@ func programRows(cpus int) []Cause {
 			Changes: []Change{
 				{
 					inPython,
-
 					"Move the code off the critical path: prepare the next batch in a thread or process while the GPU works on this one",
 					"from concurrent.futures import ThreadPoolExecutor\n\npool = ThreadPoolExecutor(1)\nahead = pool.submit(prepare, batches[0])\nfor following in batches[1:] + [None]:\n    batch = ahead.result()\n    if following is not None:\n        ahead = pool.submit(prepare, following)  # while the GPU works\n    model(batch)",
 				},
 				{
 					inPython,
-
 					"Profile the function that the report names and take work out of it: hoist what does not change out of the loop, replace loops over elements by one call of NumPy or torch",
 					"",
 				},
 				{
 					inPyTorch,
-
 					"Do per-element work on the GPU as tensor operations instead of in Python: masking, sampling, penalties, stop conditions",
 					"next_token = torch.where(finished, pad_id, logits.argmax(-1))  # no Python loop over the batch",
 				},
@@ -69,19 +64,16 @@ func programRows(cpus int) []Cause {
 			Changes: []Change{
 				{
 					inPyTorch,
-
 					"Move the operation to the GPU: an operator that runs on the CPU between two that run on the GPU costs two copies as well. Look for tensors made without device=",
 					"mask = torch.ones(n, n, device=\"cuda\").tril()  # not torch.ones(n, n).tril().to(\"cuda\")",
 				},
 				{
 					inCUDA,
-
 					"Run it in another thread while the GPU works on the step before, and hand the result over by a queue",
 					"",
 				},
 				{
 					onHost,
-
 					"Give the library as many threads as the container has CPUs, no more: more threads than CPUs wait for each other",
 					fmt.Sprintf("OMP_NUM_THREADS=%d MKL_NUM_THREADS=%d python infer.py", cpus, cpus),
 				},
@@ -101,7 +93,6 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 			Changes: []Change{
 				{
 					inPyTorch,
-
 					"Prepare the next batch while the GPU works on this one: a DataLoader with workers does that for you",
 					fmt.Sprintf(
 						"loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=2,\n                    pin_memory=True, persistent_workers=True)",
@@ -110,7 +101,6 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 				},
 				{
 					inPython,
-
 					"Tokenize whole batches with a fast (Rust) tokenizer: one call uses several cores, and releases the GIL",
 					"tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)\nbatch = tokenizer(texts, padding=True, truncation=True, return_tensors=\"pt\")  # a list, not one text at a time",
 				},
@@ -121,27 +111,29 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 				},
 				{
 					inCUDA,
-
 					"Prepare the next batch in a thread of its own while the GPU works on this one, and hand it over by a queue",
 					"auto ahead = std::async(std::launch::async, prepare, batches[i + 1]);\nlaunch(batch, stream);\nbatch = ahead.get();",
 				},
 				{
 					inCode,
-
 					"Keep results that come again, for instance of a system prompt, instead of computing them for each request",
 					"@functools.lru_cache(maxsize=10_000)\ndef encode(text: str) -> tuple[int, ...]:\n    return tuple(tokenizer.encode(text))",
 				},
 			},
 		},
 		{
-			ID: Serialization, Key: "serialization", Title: "objects are pickled or unpickled", Group: CPUWork,
-			Means:   "Objects are turned into bytes or back, mostly to send them to another process, while the GPU has nothing to do.",
-			Proves:  "Samples of the thread that the GPU waits for show pickle, cloudpickle, multiprocessing's reduction or torch.save and torch.load.",
+			ID: Serialization, Key: "serialization", Title: "objects are pickled or unpickled, or written as JSON", Group: CPUWork,
+			Means:   "Objects are turned into bytes or back, mostly to send them to another process or to a client, while the GPU has nothing to do.",
+			Proves:  "Samples of the thread that the GPU waits for show pickle, cloudpickle, multiprocessing's reduction, torch.save and torch.load, or the encoder of package json.",
 			Refutes: "The same code in a thread that the GPU does not wait for.",
 			Changes: []Change{
 				{
+					inPython,
+					"Take it out of the step: do it once, or in another process while the GPU works; write JSON with orjson, which is several times as fast",
+					"answer = orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)",
+				},
+				{
 					inPyTorch,
-
 					"Hand tensors to other processes through shared memory: torch.multiprocessing sends a handle and no bytes",
 					"import torch.multiprocessing as mp\n\nbuffer = torch.empty(batch, length, dtype=torch.int64).share_memory_()\nqueue.put(index)  # which part of the buffer is filled, not the tensor",
 				},
@@ -152,7 +144,6 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 				},
 				{
 					inPython,
-
 					"Send less: indices or file names instead of samples, and plain arrays instead of lists of Python objects",
 					"",
 				},
@@ -171,7 +162,6 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 				},
 				{
 					inPyTorch,
-
 					"Keep torch.compile from compiling for each new shape: let the dimension that varies be dynamic, or pad to a few sizes. TORCH_LOGS says what makes it compile again",
 					"torch._dynamo.mark_dynamic(tokens, 1)\nmodel = torch.compile(model)\n# TORCH_LOGS=recompiles python infer.py",
 				},
@@ -187,7 +177,6 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 				},
 				{
 					inCUDA,
-
 					"Load kernels when the program starts instead of at their first launch (it takes memory and start-up time)",
 					"CUDA_MODULE_LOADING=EAGER python infer.py",
 				},

@@ -35,7 +35,6 @@ func ofRequests() []Cause { //nolint:funlen // a table
 			Changes: []Change{
 				{
 					inServing,
-
 					"Give the KV cache more memory: a larger share of the GPU's, weights of fewer bits, or the model on several GPUs",
 					"vllm serve MODEL --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
 				},
@@ -97,7 +96,6 @@ func ofRequests() []Cause { //nolint:funlen // a table
 			Changes: []Change{
 				{
 					inServing,
-
 					"Look at these clients and at the way to them. The GPU is free meanwhile; only memory of the API server is held",
 					"",
 				},

@@ -21,7 +21,6 @@ func waitRows(cpus int) []Cause {
 				},
 				{
 					inCode,
-
 					"Make the queue between the two deep enough that the launching thread seldom finds it empty, and fill it while the GPU works",
 					"batches = queue.Queue(maxsize=8)  # 1 makes both sides take turns",
 				},
@@ -46,13 +45,11 @@ func waitRows(cpus int) []Cause {
 				},
 				{
 					inPython,
-
 					"Give each thread what it needs for itself, or hand work over by a queue instead of sharing it under a lock",
 					"",
 				},
 				{
 					inCUDA,
-
 					"Let one thread do all the launching of a GPU: the driver has locks of its own, and threads that launch into one context take turns",
 					"",
 				},
@@ -72,7 +69,6 @@ func outsideRows() []Cause {
 			Changes: []Change{
 				{
 					inCode,
-
 					"Ask for it before the GPU needs it: start the request for the next batch, then run this one",
 					"async def serve(batches):\n    ahead = asyncio.create_task(fetch(batches[0]))\n    for following in batches[1:] + [None]:\n        data = await ahead\n        if following is not None:\n            ahead = asyncio.create_task(fetch(following))\n        await asyncio.to_thread(infer, data)",
 				},
@@ -115,7 +111,6 @@ func outsideRows() []Cause {
 				},
 				{
 					inServing,
-
 					"Where it is a batching delay, make it shorter, or end it as soon as the GPU is idle (in Triton: max_queue_delay_microseconds)",
 					"dynamic_batching { max_queue_delay_microseconds: 100 }",
 				},

@@ -99,7 +99,6 @@ func (a *analysis) doubts(d *Diagnosis) []string {
 	case a.total.Time == 0 && a.subject == aboutCPU:
 		return append(
 			out,
-
 			"nothing shows what the program's main thread did: it is neither sampled nor are its waits recorded in this time",
 		)
 	}

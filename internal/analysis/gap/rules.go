@@ -28,6 +28,7 @@ func allRules() []rules { //nolint:funlen // a table
 		}, prefixes: []string{"ggml_cuda_", "ggml_backend_cuda_"}},
 		{trait: computes, kind: recording.NativeFrame, prefixes: []string{
 			"at::native::DEFAULT::", "at::native::AVX2::", "at::native::AVX512::", "at::parallel_for",
+			"at::TensorIteratorBase::for_each", "at::TensorIteratorBase::serial_for_each",
 			"at::internal::invoke_parallel", "mkl_", "dnnl", "cblas_", "sgemm", "dgemm", "mkldnn", "ideep::",
 			"fbgemm", "xnn_", "pthreadpool", "ggml_compute_forward", "ggml_vec_dot",
 		}, within: []string{"dnnl::impl", "at::native::(anonymous namespace)::cpu", "::avx2::", "::avx512::"}, files: []string{"libggml-cpu", "libmkl", "libopenblas", "libgomp", "libiomp", "libdnnl"}},

@@ -253,6 +253,9 @@ func traitsOf(f *recording.Frame) traits {
 			out |= library
 		}
 	}
+	if isOperatorOfCPU(f) {
+		out |= computes
+	}
 	name := ""
 	for _, r := range allRules() {
 		if f.Kind != r.kind {
@@ -270,6 +273,14 @@ func traitsOf(f *recording.Frame) traits {
 		}
 	}
 	return out
+}
+
+// isOperatorOfCPU reports whether native code is the part of a PyTorch operator that computes on the CPU:
+// at::native::sort_stable_kernel, upsample_bilinear2d_aa_kernel_impl. What the dispatcher and operators of a GPU run in
+// the same library is no kernel, and kernels of GPUs are in another one.
+func isOperatorOfCPU(f *recording.Frame) bool {
+	return f.Kind == recording.NativeFrame && strings.HasPrefix(f.File, "libtorch_cpu") &&
+		strings.HasPrefix(f.Name, "at::native::") && strings.Contains(strings.ToLower(f.Name), "kernel")
 }
 
 // ofInterpreter reports whether native code is CPython's own, libc's or the loader's: what it does it does for who called

@@ -18,7 +18,7 @@ const (
 	GIL                    // waiting for CPython's global interpreter lock
 	GC                     // CPython's cyclic garbage collection
 	allocation             // memory, of the host or the device
-	Serialization          // pickle and what sends objects to other processes
+	Serialization          // pickle, what sends objects to other processes, and the encoder of JSON
 	Compilation            // nvrtc, ptxas, Triton, inductor, a compiler
 	Import                 // Python modules, or shared libraries
 	Activities
@@ -131,6 +131,7 @@ func workProofs() []proof {
 		{
 			activity: Serialization, kind: recording.PythonFrame,
 			files: []string{
+				"/json/encoder.py",
 				"/pickle.py",
 				"/multiprocessing/reduction.py",
 				"/cloudpickle/",

@@ -72,7 +72,6 @@ func TestGate(t *testing.T) {
 	v := cudasim.Start(
 		t,
 		slow,
-
 		"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }",
 	)
 	s := newTestSource(t, opts)

@@ -111,7 +111,6 @@ func (s *Server) mayAdd(p peer) error {
 	}
 	return clierror.New(
 		clierror.Permission,
-
 		"ask root to add you to the group inferscope (usermod -aG inferscope NAME; log in again), or to start the daemon with --allow-users",
 		fmt.Errorf("%s may not have processes watched by this daemon (--allow-users %s)", p, s.allow),
 	)

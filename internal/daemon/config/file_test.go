@@ -31,7 +31,6 @@ func own() uint32 { return uint32(os.Geteuid()) }
 func TestFile(t *testing.T) {
 	path := write(
 		t,
-
 		"---\n# a comment\ntrace_size_mb: 250   # MB\nlog_level: \"debug\" # quoted\r\n\ncpu_sampling_frequency_hz: '199'\nreport_path: a#b\ncuda_version:\n",
 		0o644,
 	)

@@ -219,7 +219,6 @@ func sampleFields() []field {
 			uint64Kind,
 			packDict,
 			wordArg1,
-
 			"0: complete stack; 1: Python frames, native frames incomplete; 2: Python frames and the leaf; 3: leaf only",
 		),
 	}, args(2))

@@ -190,7 +190,6 @@ const maxText = 64 << 10
 func (n *nsys) readStrings() error {
 	rows, err := n.db.QueryContext(
 		n.ctx,
-
 		"SELECT id, substr(CAST(value AS TEXT), 1, ?) FROM StringIds WHERE typeof(id) = 'integer' AND value IS NOT NULL",
 		maxText,
 	)
@@ -247,7 +246,6 @@ func (n *nsys) readProcesses() error {
 	}
 	rows, err := n.db.QueryContext(
 		n.ctx,
-
 		"SELECT globalPid, substr(CAST(name AS TEXT), 1, ?) FROM PROCESSES WHERE typeof(globalPid) = 'integer' AND name IS NOT NULL",
 		maxText,
 	)

@@ -162,7 +162,6 @@ func (c *Comparison) latency(x, y *side) {
 	if i == nil || j == nil {
 		c.Notes = append(
 			c.Notes,
-
 			"one of the two has no iterations, so latencies cannot be compared; name them: with scope(\"request\"): ...",
 		)
 		return
