@@ -9,6 +9,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(child())
+	}
 	if os.Getenv("PROCNAME_TEST") != "" {
 		Unwind.Take()
 		_, _ = os.Stdout.WriteString("ready\n")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -53,10 +52,6 @@ const (
 	helperSettled = 30 * time.Second
 )
 
-// helperSocket is the descriptor on which the helper finds its parent: the first after
-// the standard ones (os/exec.Cmd.ExtraFiles).
-const helperSocket = 3
-
 // RunHelper is the whole of a helper process: it loads the native unwinder, hands its
 // entry program to its parent, and then the stacks. It returns when the parent is gone,
 // or when the unwinder fails; args are what stands behind HelperArgument.
@@ -70,7 +65,7 @@ func RunHelper(args []string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := helperConn(helperSocket)
+	conn, err := helper.Parent()
 	if err != nil {
 		return err
 	}
@@ -148,24 +143,10 @@ func helperArguments(args []string) (hz int, pids []uint32, err error) {
 	return hz, pids, nil
 }
 
-func helperConn(fd int) (*net.UnixConn, error) {
-	file := os.NewFile(uintptr(fd), "parent")
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, fmt.Errorf("reach the parent: %w", err)
-	}
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("reach the parent: it is no unix socket"), conn.Close())
-	}
-	return c, nil
-}
-
 // serve hands over the entry program, and the traces as they come.
 func serve(conn *net.UnixConn, l *library) error {
 	defer l.close()
-	if _, _, err := conn.WriteMsgUnix([]byte{wireReady}, unix.UnixRights(l.entry().FD()), nil); err != nil {
+	if err := helper.Send(conn, []byte{wireReady}, l.entry().FD()); err != nil {
 		return fmt.Errorf("hand over the entry program: %w", err)
 	}
 	e := newEncoder(packets(conn))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -58,36 +57,27 @@ func startHelper(ctx context.Context, command []string, hz int, pids []uint32, c
 }
 
 func (r *remote) launch(ctx context.Context, command []string, hz int, pids []uint32) error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	child := os.NewFile(uintptr(pair[1]), "helper")
-	defer child.Close()
-	if r.conn, err = helperConn(pair[0]); err != nil {
-		return err
-	}
 	args := append(slices.Clone(command[1:]), HelperArgument, strconv.Itoa(hz))
 	for _, pid := range pids {
 		args = append(args, strconv.FormatUint(uint64(pid), 10))
 	}
 	r.cmd = exec.CommandContext(ctx, command[0], args...)
-	helper.Unwind.Give(r.cmd)
-	r.cmd.ExtraFiles = []*os.File{child}
 	r.cmd.Stderr = &r.said
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the daemon's; and see yield
-	if err := r.cmd.Start(); err != nil {
-		return errors.Join(err, r.conn.Close())
-	}
-	return nil
+	var err error
+	r.conn, err = helper.Unwind.Start(r.cmd, helper.Packets)
+	return err
 }
 
 // ready waits for the entry program.
 func (r *remote) ready() error {
-	packet, rights := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4))
-	n, rn, _, _, err := r.conn.ReadMsgUnix(packet, rights)
-	if err != nil || n == 0 {
+	packet := make([]byte, maxPacket)
+	n, files, err := helper.Receive(r.conn, packet, 1)
+	if err != nil {
 		return errors.Join(errHelperGone, err)
+	}
+	for _, f := range files {
+		defer f.Close()
 	}
 	if packet[0] != wireReady {
 		if _, err = r.decoder.traces(packet[:n], nil); err == nil {
@@ -95,15 +85,14 @@ func (r *remote) ready() error {
 		}
 		return err
 	}
-	messages, err := unix.ParseSocketControlMessage(rights[:rn])
-	if err != nil || len(messages) != 1 {
-		return errors.Join(errPacket, err)
+	if len(files) != 1 {
+		return errPacket
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return errors.Join(errPacket, err)
+	fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0) // the program closes it
+	if err != nil {
+		return fmt.Errorf("take the entry program over: %w", err)
 	}
-	r.program, err = ebpf.NewProgramFromFD(fds[0])
+	r.program, err = ebpf.NewProgramFromFD(fd)
 	return err
 }
 

@@ -46,27 +46,17 @@ func (k *LinkHolder) Outliving(linger time.Duration) *LinkHolder {
 // stands behind LinkHolderArgument. It does not wait for the link holder to be there: that takes
 // some milliseconds, and what it is asked for meanwhile waits for it.
 func StartLinkHolder(command []string) (*LinkHolder, error) {
-	ours, theirs, err := pair()
-	if err != nil {
-		return nil, err
-	}
-	defer theirs.Close()
-	conn, err := packets(ours)
-	if err != nil {
-		return nil, err
-	}
 	// Nothing ends it but the end of those whom it serves.
 	cmd := exec.CommandContext(
 		context.Background(),
 		command[0],
 		append(slices.Clone(command[1:]), LinkHolderArgument)...)
-	helper.Probes.Give(cmd)
-	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr
 	// Nobody who means this process's terminal or group means the link holder.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the process that holds the probes: %w", errors.Join(err, conn.Close()))
+	conn, err := helper.Probes.Start(cmd, helper.Packets)
+	if err != nil {
+		return nil, fmt.Errorf("start the process that holds the probes: %w", err)
 	}
 	k := &LinkHolder{conn: conn, cmd: cmd, gone: make(chan struct{})}
 	go k.watch()
@@ -75,7 +65,7 @@ func StartLinkHolder(command []string) (*LinkHolder, error) {
 
 // JoinLinkHolder uses the link holder of another process, which made the socket fd with Share.
 func JoinLinkHolder(fd int) (*LinkHolder, error) {
-	conn, err := connect(fd)
+	conn, err := helper.Connect(os.NewFile(uintptr(fd), "link-holder"))
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +112,7 @@ func (k *LinkHolder) Close() error {
 // Share returns a socket for another process, which hands it to JoinLinkHolder. What that
 // one attaches is taken off when it closes it, or ends.
 func (k *LinkHolder) Share() (*os.File, error) {
-	theirs, ours, err := pair()
+	theirs, ours, err := helper.Pair(helper.Packets)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +129,7 @@ func (k *LinkHolder) hold() (holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := packets(ours)
+	conn, err := helper.Connect(ours)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +163,7 @@ func (h *kept) link(b batch, at place) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = sendFDs(h.conn, packet, b.prog, int(at.file.Fd()))
+	err = helper.Send(h.conn, packet, b.prog, int(at.file.Fd()))
 	runtime.KeepAlive(at.file)
 	if err != nil {
 		return 0, h.linkHolder.lost(err)

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// linkHolderSocket is the descriptor on which a link holder finds who started it (os/exec.Cmd.ExtraFiles).
-	linkHolderSocket = 3
 	// linkHolderThreads run Go code: nothing of it takes long, the kernel's work does.
 	linkHolderThreads = 2
 	// linkHolderGC is the share of garbage, percent, at which it is collected.
@@ -35,7 +33,7 @@ func RunLinkHolder(args []string) error {
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	runtime.GOMAXPROCS(min(linkHolderThreads, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(linkHolderGC)
-	first, err := connect(linkHolderSocket)
+	first, err := helper.Parent()
 	if err != nil {
 		return err
 	}
@@ -101,7 +99,7 @@ type lingering struct {
 func (k *keep) one(conn *net.UnixConn, held *lingering, packet []byte, files []*os.File) error {
 	switch {
 	case packet[0] == askServe && len(packet) == 1 && len(files) == 1:
-		more, err := packets(files[0])
+		more, err := helper.Connect(files[0])
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/helper"
 )
 
 // What a link holder is asked, by the first byte of a packet. Both processes are one
@@ -125,52 +127,13 @@ func decodeAnswer(packet []byte) (id uint32, err error) {
 	case err != nil:
 		return 0, fmt.Errorf("%w: %w", errPacket, err)
 	case len(packet) > n:
-		return 0, &retold{text: string(packet[n:]), errno: unix.Errno(head.Errno)}
+		var errno error
+		if head.Errno != 0 {
+			errno = unix.Errno(head.Errno)
+		}
+		return 0, helper.Retold(string(packet[n:]), errno)
 	}
 	return head.ID, nil
-}
-
-// retold is an error of a link holder, in its words.
-type retold struct {
-	text  string
-	errno unix.Errno // 0: it was none of the kernel's
-}
-
-// Error returns the link holder's words.
-func (r *retold) Error() string { return r.text }
-
-// Unwrap returns what the kernel said.
-func (r *retold) Unwrap() error {
-	if r.errno == 0 {
-		return nil
-	}
-	return r.errno
-}
-
-// pair makes two sockets that are connected.
-func pair() (*os.File, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "link-holder"), os.NewFile(uintptr(fds[1]), "link-holder"), nil
-}
-
-// connect uses fd, which is the connection's from now on.
-func connect(fd int) (*net.UnixConn, error) { return packets(os.NewFile(uintptr(fd), "link-holder")) }
-
-// packets makes a connection of a socket, and closes file.
-func packets(file *os.File) (*net.UnixConn, error) {
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, fmt.Errorf("use a socket: %w", err)
-	}
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("use a socket: it is no unix socket"), conn.Close())
-	}
-	return c, nil
 }
 
 // send sends a packet, and files along with it.
@@ -179,34 +142,23 @@ func send(conn *net.UnixConn, packet []byte, files ...*os.File) error {
 	for i, f := range files {
 		fds[i] = int(f.Fd())
 	}
-	return sendFDs(conn, packet, fds...)
-}
-
-func sendFDs(conn *net.UnixConn, packet []byte, fds ...int) error {
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	if _, _, err := conn.WriteMsgUnix(packet, rights, nil); err != nil {
-		return fmt.Errorf("send a packet: %w", err)
-	}
-	return nil
+	return helper.Send(conn, packet, fds...)
 }
 
 // receive waits for a packet, and returns it, of one byte at least, and the files that
-// came along, which the caller closes, with an error too. errEnd: there will be none any more.
+// came along, which the caller closes. errEnd: there will be none any more.
 func receive(conn *net.UnixConn) (packet []byte, files []*os.File, err error) {
 	size, err := await(conn)
 	if err != nil {
 		return nil, nil, err
 	}
-	packet, rights := make([]byte, min(size, maxPacket)), make([]byte, unix.CmsgSpace(4*maxRights))
-	n, rn, flags, _, err := conn.ReadMsgUnix(packet, rights)
-	if err != nil || n == 0 {
+	packet = make([]byte, min(size, maxPacket))
+	n, files, err := helper.Receive(conn, packet, maxRights)
+	switch {
+	case errors.Is(err, helper.ErrMessage):
+		err = fmt.Errorf("%w: %w", errPacket, err)
+	case err != nil:
 		return nil, nil, errEnd
-	}
-	if files, err = received(rights[:rn]); err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = fmt.Errorf("%w: it is too long, or what comes along finds no descriptor", errPacket)
 	}
 	return packet[:n], files, err
 }
@@ -227,22 +179,4 @@ func await(conn *net.UnixConn) (size int, err error) {
 		return 0, errEnd
 	}
 	return size, nil
-}
-
-// received are the files that came along with a packet, close on exec, as net receives them.
-func received(rights []byte) (files []*os.File, err error) {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errPacket, err)
-	}
-	for _, m := range messages {
-		fds, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			return files, fmt.Errorf("%w: %w", errPacket, err)
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "received"))
-		}
-	}
-	return files, nil
 }

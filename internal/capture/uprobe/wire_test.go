@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/helper"
 )
 
 func TestLinkOverTheWire(t *testing.T) {
@@ -75,16 +77,16 @@ func TestHostilePackets(t *testing.T) {
 		"neither return nor entry":  with(5, 2),
 		"no process":                with(9, 0, 0, 0, 0),
 	}
-	ours, theirs, err := pair()
+	ours, theirs, err := helper.Pair(helper.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := packets(ours)
+	conn, err := helper.Connect(ours)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	served, err := packets(theirs)
+	served, err := helper.Connect(theirs)
 	if err != nil {
 		t.Fatal(err)
 	}

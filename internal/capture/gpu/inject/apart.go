@@ -10,12 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/helper"
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -151,48 +148,21 @@ func (a *Apart) ask(ctx context.Context, conn *net.UnixConn, p *proc.Process, im
 
 // launch starts a helper. It ends when conn is closed.
 func (a *Apart) launch(ctx context.Context) (*net.UnixConn, *exec.Cmd, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	child := os.NewFile(uintptr(pair[1]), "helper")
-	defer child.Close()
-	conn, err := socket(pair[0])
-	if err != nil {
-		return nil, nil, err
-	}
 	// It outlives ctx, and says how far it came.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), a.command[0], append(a.command[1:], HelperArgument)...)
-	helper.Inject.Give(cmd)
-	cmd.ExtraFiles = []*os.File{child}
+	var files []*os.File
 	if a.opts.LinkHolder != nil {
 		linkHolder, err := a.opts.LinkHolder.Share()
 		if err != nil {
-			return nil, nil, errors.Join(err, conn.Close())
+			return nil, nil, err
 		}
 		defer linkHolder.Close()
-		cmd.ExtraFiles = append(cmd.ExtraFiles, linkHolder)
+		files = append(files, linkHolder)
 	}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is the daemon's
-	if err := cmd.Start(); err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
-	}
-	return conn, cmd, nil
-}
-
-func socket(fd int) (*net.UnixConn, error) {
-	file := os.NewFile(uintptr(fd), "socket")
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, fmt.Errorf("use a socket pair: %w", err)
-	}
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("use a socket pair: it is none"), conn.Close())
-	}
-	return c, nil
+	conn, err := helper.Inject.Start(cmd, helper.Stream, files...)
+	return conn, cmd, err
 }
 
 var errNoAnswer = errors.New("the process that brings the agent in ended without an answer")
@@ -225,22 +195,12 @@ func closeAny(f *os.File) error {
 }
 
 func receiveFile(conn *net.UnixConn) (*os.File, error) {
-	rights := make([]byte, unix.CmsgSpace(4))
-	n, rn, _, _, err := conn.ReadMsgUnix(make([]byte, 1), rights)
-	if err != nil || n != 1 {
+	_, files, err := helper.Receive(conn, make([]byte, 1), 1)
+	if err != nil {
 		return nil, errors.Join(errNoAnswer, err)
 	}
-	if rn == 0 {
+	if len(files) == 0 {
 		return nil, nil
 	}
-	messages, err := unix.ParseSocketControlMessage(rights[:rn])
-	if err != nil || len(messages) != 1 {
-		return nil, errors.Join(errNoAnswer, err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, errors.Join(errNoAnswer, err)
-	}
-	unix.CloseOnExec(fds[0])
-	return os.NewFile(uintptr(fds[0]), strings.TrimPrefix(fileName, "inferscope-")), nil
+	return files[0], nil
 }

@@ -11,8 +11,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/inferscope/inferscope/internal/capture/helper"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
@@ -22,10 +20,8 @@ import (
 const HelperArgument = "injection-helper"
 
 const (
-	// helperSocket is the descriptor on which the helper finds its parent (os/exec.Cmd.ExtraFiles).
-	helperSocket = 3
 	// helperLinkHolder is the descriptor on which it finds its parent's link holder, where that has one.
-	helperLinkHolder = 4
+	helperLinkHolder = helper.FirstFile
 	// helperThreads run Go code: one that works, one that hears whether the parent is there, the watchdog's, and one
 	// to spare: on a busy machine the first two may have lost their processors, and the watchdog's waits for nobody.
 	helperThreads = 4
@@ -66,7 +62,7 @@ func RunHelper(args []string) error {
 	if len(args) != 0 {
 		return errors.New("inferscoped starts this itself; there is nothing to be had from it")
 	}
-	conn, err := socket(helperSocket)
+	conn, err := helper.Parent()
 	if err != nil {
 		return err
 	}
@@ -125,15 +121,15 @@ func (ask *request) serve(ctx context.Context, in *Injector) (Result, error) {
 
 // reply says how it went, and hands over the file.
 func reply(conn *net.UnixConn, result Result, err error) error {
-	said, rights := answer{Result: result}, []byte(nil)
+	said, fds := answer{Result: result}, []int(nil)
 	if err != nil {
 		said.fail(err)
 	}
 	if result.FD != nil {
 		defer result.FD.Close()
-		rights = unix.UnixRights(int(result.FD.Fd()))
+		fds = append(fds, int(result.FD.Fd()))
 	}
-	if _, _, err := conn.WriteMsgUnix([]byte{0}, rights, nil); err != nil {
+	if err := helper.Send(conn, []byte{0}, fds...); err != nil {
 		return fmt.Errorf("hand over the file: %w", err)
 	}
 	if err := json.NewEncoder(conn).Encode(&said); err != nil {
@@ -164,17 +160,5 @@ func (a *answer) err() error {
 	case a.Reason < 1 || a.Reason > len(reasons()):
 		return errors.New(a.Error)
 	}
-	return &retold{text: a.Error, refusal: &Refusal{Reason: reasons()[a.Reason-1], Hint: a.Hint}}
+	return helper.Retold(a.Error, &Refusal{Reason: reasons()[a.Reason-1], Hint: a.Hint})
 }
-
-// retold is an error of another process, in its words.
-type retold struct {
-	text    string
-	refusal *Refusal
-}
-
-// Error returns the words of the process that failed.
-func (r *retold) Error() string { return r.text }
-
-// Unwrap returns why the way in was refused.
-func (r *retold) Unwrap() error { return r.refusal }
