@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/report/document"
 	"github.com/inferscope/inferscope/internal/report/html"
@@ -49,10 +51,29 @@ func htmlInput(m *Model) html.Input {
 	for i := range m.Diagnosis.Findings {
 		in.Findings = append(in.Findings, htmlFinding(m, i))
 	}
+	if m.Requests != nil {
+		in.Requests, in.Delays = m.Requests, htmlDelays(m.Requests)
+	}
 	for i := range m.Doubts {
 		in.Doubts = append(in.Doubts, htmlDoubt(&m.Doubts[i]))
 	}
 	return in
+}
+
+func htmlDelays(s *requests.Summary) []html.Delay {
+	var out []html.Delay
+	for i := range s.Delays {
+		d := &s.Delays[i]
+		c, _, _ := cause.Explained(d.Cause)
+		one := html.Delay{
+			Title: upper(c.Title), Share: d.Share, Requests: d.Requests, P50: d.P50, P99: d.P99, Proof: delayProof(d),
+		}
+		if len(c.Changes) > 0 {
+			one.Change = c.Changes[0].Text
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 func mood(m document.Mood) string {

@@ -28,7 +28,11 @@ func TestPages(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	pages := map[string]*recording.Recording{"pipeline": pipeline(500*ms, nil), "small": timelinetest.Eager.Make(1000)}
+	pages := map[string]*recording.Recording{
+		"pipeline": pipeline(500*ms, nil),
+		"small":    timelinetest.Eager.Make(1000),
+		"served":   served(),
+	}
 	if os.Getenv("INFERSCOPE_BROWSER") == "all" {
 		pages["million"],
 			pages["crowd"],

@@ -188,6 +188,31 @@ const checks = {
     await page.getByRole('button', { name: /^Show all .* rows/ }).click();
     assert.equal((await cells(1)).length, 128);
   },
+  async 'a slow request leads to its lane, with its stages'({ served: { page } }) {
+    assert.equal(await page.evaluate(() => window.owned), undefined);
+    await page.getByRole('tab', { name: 'Requests, the slowest first' }).click();
+    const row = page.locator('#tables tbody tr').first();
+    const id = (await row.locator('td').last().textContent()).trim();
+    await row.locator('button').click();
+    await frame(page);
+    const { text, kind, depth, stages, inside } = await page.evaluate(() => {
+      const t = inferscope.timeline;
+      const { track, i } = t.selected;
+      const inner = [...Array(track.n).keys()].filter((j) => j !== i && track.start[j] >= track.start[i] && track.end[j] <= track.end[i]);
+      return {
+        text: t.text(t.selected),
+        kind: track.kind,
+        depth: track.depth[i],
+        stages: inner.map((j) => t.doc.labels[track.label[j]][0]),
+        inside: inner.every((j) => track.depth[j] === 1),
+      };
+    });
+    assert.ok(text.includes(`, ${id},`), `${text} is chosen for ${id}`);
+    assert.deepEqual([kind, depth, inside], ['request', 0, true]);
+    assert.deepEqual(stages, ['read', 'queue and prefill', 'decode', 'finish']);
+    const heads = await page.evaluate(() => inferscope.timeline.rows.map((r) => r.head).filter(Boolean));
+    assert.ok(heads.includes('Requests'), heads.join());
+  },
   async 'flame graphs zoom and search'({ pipeline: { page } }) {
     assert.ok((await colours(page, '.flame canvas')) > 3);
     for (const name of ['All CPU time', 'Off-CPU time', 'CPU time while the GPU was idle']) {
@@ -298,7 +323,7 @@ const browser = await chromium.launch({ executablePath, args: process.getuid() =
 let failed = 0;
 try {
   const pages = {};
-  for (const [name, file, viewport, scheme] of [['pipeline', 'pipeline', wide], ['small', 'small', wide], ['million', 'million', wide], ['crowd', 'crowd', wide], ['minute', 'minute', wide], ['narrow', 'pipeline', narrow, 'dark']]) {
+  for (const [name, file, viewport, scheme] of [['pipeline', 'pipeline', wide], ['small', 'small', wide], ['served', 'served', wide], ['million', 'million', wide], ['crowd', 'crowd', wide], ['minute', 'minute', wide], ['narrow', 'pipeline', narrow, 'dark']]) {
     if (!existsSync(join(folder, `${file}.html`))) continue;
     pages[name] = await open(browser, file, viewport, scheme);
     console.log(`${name.padEnd(10)} ${String(pages[name].bytes).padStart(8)} bytes, shown after ${pages[name].ready} ms, ${pages[name].cpu} ms of CPU`);

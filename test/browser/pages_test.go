@@ -32,6 +32,21 @@ const (
 // nasty is a name that would be markup where it were taken for any.
 const nasty = `</script><script>window.owned=1</script><img src=x onerror="window.owned=1">`
 
+// served is a server with requests that overlap.
+func served() *recording.Recording {
+	rec := timelinetest.Eager.Make(1000)
+	m := &rec.Meta
+	for i := range uint64(8) {
+		at, end := m.From+i*ms/4, m.From+i*ms/4+ms*(i%3+1)/2
+		m.Requests = append(m.Requests, recording.Request{
+			Number: i + 1, PID: m.Target, Received: at, Asked: at + 10*us, FirstToken: (at + end) / 2, LastToken: end - 20*us,
+			End: end, Method: "POST", Route: "/v1/completions", Model: nasty, ID: fmt.Sprint("cmpl-", i), Status: 200,
+			Outcome: "complete", Streamed: true, OutputTokens: 5, TokenSource: "usage",
+		})
+	}
+	return rec
+}
+
 // program is a program under way, with samples.
 type program struct {
 	*timelinetest.Sim

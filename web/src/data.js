@@ -118,7 +118,7 @@ function overlap(kind, start, end) {
   }
   if (!overlaps) return { reach: null, depth: null };
   const reach = new Float64Array(start.length);
-  const depth = kind === 'range' ? new Uint8Array(start.length) : null;
+  const depth = kind === 'range' || kind === 'request' ? new Uint8Array(start.length) : null;
   const open = [];
   latest = 0;
   for (let i = 0; i < start.length; i++) {

@@ -40,7 +40,8 @@ async function start() {
   const { doc } = data;
   const timeline = data.tracks.length ? new Timeline(data, theme) : null;
   const show = (from, to, finding, text) => timeline?.jump(from, to, finding, text);
-  const sections = [findings(doc, theme, show), timeline?.root, whatIf(doc), flameGraphs(doc, data.flames, theme), tables(doc), doubts(doc)].filter(Boolean);
+  const lead = (from, to, text) => timeline?.lead(from, to, text);
+  const sections = [findings(doc, theme, show), timeline?.root, whatIf(doc), flameGraphs(doc, data.flames, theme), tables(doc, lead), doubts(doc)].filter(Boolean);
   document.body.append(
     header(doc, sections),
     h('main', null, summary(doc, theme), sections),

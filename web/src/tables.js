@@ -5,10 +5,10 @@ import { cell, count } from './format.js';
 
 const firstRows = 25;
 
-/** @param {any} doc */
-export function tables(doc) {
+/** @param {any} doc @param {(from: number, to: number, text: string) => void} lead shows a stretch of the timeline, ns */
+export function tables(doc, lead) {
   if (!doc.tables.length) return null;
-  const views = doc.tables.map((t) => new Table(t));
+  const views = doc.tables.map((t) => new Table(t, lead));
   const tabs = views.map((v, i) => h('button', { type: 'button', role: 'tab', 'data-table': v.table.key, 'aria-selected': i === 0, onclick: () => choose(i) }, v.table.title, h('span.count', null, count(v.table.rows.length))));
   const place = h('div', null, views[0].root);
   const choose = (i) => {
@@ -23,8 +23,9 @@ export function tables(doc) {
 const left = (unit) => unit === 'text' || unit === 'code';
 
 class Table {
-  constructor(table) {
+  constructor(table, lead) {
     this.table = table;
+    this.lead = lead;
     this.rows = table.rows;
     this.column = -1; // none: as it came
     this.up = false;
@@ -67,14 +68,16 @@ class Table {
   fill() {
     const rows = this.sorted();
     const shown = this.all ? rows : rows.slice(0, firstRows);
-    clear(this.body).append(...shown.map((r) => h('tr', null, r.map((v, i) => this.cell(v, i)))));
+    clear(this.body).append(...shown.map((r) => h('tr', null, r.map((v, i) => this.cell(v, i, r)))));
     this.more.hidden = shown.length === rows.length;
     this.more.textContent = `Show all ${count(rows.length)} rows`;
     this.none.hidden = rows.length > 0;
   }
 
-  cell(value, i) {
+  cell(value, i, row) {
     const { unit } = this.table.columns[i];
+    // A time in the window leads there: the first column is how long it takes.
+    if (unit === 'at') return h('td.number', null, h('button.link', { type: 'button', title: 'Show it in the timeline', onclick: () => this.lead(value, value + row[0], row[row.length - 1]) }, cell(value, 'ns')));
     const text = cell(value, unit);
     if (unit === 'code') return h('td.code', { title: text.length > 60 ? text : null }, h('span', null, text));
     const td = h(left(unit) ? 'td' : 'td.number', null, text);

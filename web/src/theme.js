@@ -43,6 +43,11 @@ const classes = {
   kernel_code: ['#c96b6b', '#b35454'],
   thread: ['#9aa6b2', '#5e6a77'],
   wait: ['#a583d1', '#8463b3'],
+  request: ['#74818f', '#566370'],
+  'stage server': ['#e8a33b', '#c98a2e'],
+  'stage queue': ['#d9534f', '#ec7773'],
+  'stage prefill': ['#7c6ee6', '#9b90f2'],
+  'stage decode': ['#2f9e6e', '#46b586'],
 };
 
 const calls = {

@@ -9,7 +9,7 @@ import { listen } from './input.js';
 import { notes } from './notes.js';
 
 /** Heights of tracks in CSS pixels, by kind. */
-const heights = { idle: 30, gpu: 24, call: 22, state: 12, range: 18 };
+const heights = { idle: 30, gpu: 24, call: 22, state: 12, range: 18, request: 18 };
 const headHeight = 24;
 const wideGutter = 190;
 const narrowBelow = 720;
@@ -88,7 +88,7 @@ export class Timeline {
       }
       const height = heights[track.kind] * (track.depth ? 1 + Math.max(...track.depth) : 1);
       this.rows.push({ track, y, height });
-      y += height + (track.kind === 'state' || track.kind === 'range' ? 1 : 4);
+      y += height + (track.kind === 'state' || track.kind === 'range' || track.kind === 'request' ? 1 : 4);
     }
     this.height = y + 6;
   }
@@ -323,6 +323,19 @@ export class Timeline {
     if (track) this.scrollTo(track);
     this.root.scrollIntoView({ behavior: matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth', block: 'start' });
     this.canvas.focus({ preventScroll: true });
+  }
+
+  /** Leads to a request of the tables; times in ns. */
+  lead(from, to, text) {
+    this.jump(from, to, { title: 'Request' }, text);
+    const at = Math.round(from / this.doc.quantum);
+    for (const track of this.tracks.filter((t) => t.kind === 'request')) {
+      const i = firstAfter(track, at);
+      if (i >= track.n || Math.abs(track.start[i] - at) > 1 || track.count[i]) continue;
+      this.select({ track, i });
+      this.scrollTo(track);
+      return;
+    }
   }
 
   find(query) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/genai"
 )
@@ -107,60 +108,15 @@ func (p *perfetto) request(track uint64, r *recording.Request, engine *recording
 	}
 	p.sendEvent()
 	end := p.requestEnd(r)
-	for _, f := range phases(r, engine, end) {
-		p.begin(f.from, track, typeBegin)
-		p.name(f.name, "request phase")
+	for _, f := range requests.Stages(r, engine, end) {
+		p.begin(f.From, track, typeBegin)
+		p.name(f.Name, "request phase")
 		p.sendEvent()
-		p.begin(f.to, track, typeEnd)
+		p.begin(f.To, track, typeEnd)
 		p.sendEvent()
 	}
 	p.begin(end, track, typeEnd)
 	p.sendEvent()
-}
-
-// phase is a part of a request's time.
-type phase struct {
-	name     string
-	from, to uint64
-}
-
-// phases cuts the time of a request: by what its engine told, where that is known, else by what its server read and wrote.
-// Where a time between two phases is not known, they are one.
-func phases(r *recording.Request, engine *recording.EngineRequest, end uint64) []phase {
-	type cut struct {
-		name string
-		at   uint64 // its end
-	}
-	cuts := []cut{{"read", r.Asked}, {"answer", end}}
-	switch {
-	case engine != nil:
-		cuts = []cut{
-			{"API server", cmp.Or(engine.Asked, engine.Queued)},
-			{"queue", engine.Scheduled},
-			{"prefill", engine.First},
-			{"decode", engine.Last},
-			{"API server", end},
-		}
-	case r.FirstToken > 0:
-		cuts = []cut{{"read", r.Asked}, {"queue and prefill", r.FirstToken}, {"decode", r.LastToken}, {"finish", end}}
-	}
-	var out []phase
-	from, name := r.Received, ""
-	for _, c := range cuts {
-		if name != "" {
-			name += ", "
-		}
-		name += c.name
-		if c.at == 0 {
-			continue
-		}
-		to := min(max(c.at, from), end)
-		if to > from {
-			out = append(out, phase{name, from, to})
-		}
-		from, name = to, ""
-	}
-	return out
 }
 
 // steps writes what engines told of their steps.

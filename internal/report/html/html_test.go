@@ -42,10 +42,15 @@ type shown struct {
 		Time uint64 `json:"ns"`
 	} `json:"parts"`
 	Tracks []struct {
-		Kind string `json:"kind"`
-		N    int    `json:"n"`
-		All  int    `json:"all"`
+		Kind  string `json:"kind"`
+		Group string `json:"group"`
+		N     int    `json:"n"`
+		All   int    `json:"all"`
 	} `json:"tracks"`
+	Tables []struct {
+		Key  string  `json:"key"`
+		Rows [][]any `json:"rows"`
+	} `json:"tables"`
 	Flames []struct {
 		N int `json:"n"`
 	} `json:"flames"`

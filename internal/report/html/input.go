@@ -8,6 +8,7 @@ package html
 import (
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
@@ -34,8 +35,10 @@ type Input struct {
 	Diagnosis *diagnose.Diagnosis
 	Calls     *summary.Summary
 	CPU       *cpu.Summary
-	GPU       *gpu.Summary // nil where no GPU activity was asked for
-	WhatIf    *WhatIf      // nil where nothing was predicted
+	GPU       *gpu.Summary      // nil where no GPU activity was asked for
+	WhatIf    *WhatIf           // nil where nothing was predicted
+	Requests  *requests.Summary // nil where there were none
+	Delays    []Delay           // what holds requests up, that of most time first
 
 	Timeline *timeline.Timeline
 	Threads  []threads.Thread // nil where scheduling was not recorded
@@ -62,6 +65,16 @@ type Finding struct {
 	Changes    []Change   `json:"changes"`
 	PID        uint32     `json:"pid,omitempty"`
 	TID        uint32     `json:"tid,omitempty"`
+}
+
+// Delay is something that holds requests up, in words and numbers.
+type Delay struct {
+	Title    string
+	Share    float64 // of the time of all requests
+	Requests int
+	P50, P99 uint64 // ns
+	Proof    string
+	Change   string
 }
 
 // Evidence is one fact behind a finding. From and To are ns of CLOCK_MONOTONIC, 0 where there is nothing to

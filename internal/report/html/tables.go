@@ -15,7 +15,8 @@ type table struct {
 	Note    string   `json:"note,omitempty"`
 }
 
-// column says what its cells are: text, code, count, ns, bytes, rate (bytes/s), share (a fraction).
+// column says what its cells are: text, code, count, ns, bytes, rate (bytes/s), share (a fraction), at (ns after the
+// beginning of the window, where something begins that takes what the first column says).
 type column struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
@@ -37,6 +38,7 @@ func tables(in Input) []table {
 	if in.GPU != nil {
 		all = append([]table{kernelTable(in), copyTable(in), streamTable(in), rangeTable(in)}, all...)
 	}
+	all = append(requestTables(in), all...)
 	out := []table{}
 	for i := range all {
 		if all[i].cut(); len(all[i].Rows) > 0 {

@@ -15,6 +15,8 @@ const (
 	callTrack  kind = "call"  // CUDA calls of a thread
 	stateTrack kind = "state" // when a thread ran, and what it waited for
 	rangeTrack kind = "range" // what the program named
+
+	requestTrack kind = "request" // requests that were served, with their stages
 )
 
 // track is one line of the timeline.
@@ -97,6 +99,7 @@ func newScene(in Input) *scene {
 	s := &scene{in: in, labels: newLabels(maxLabels), rank: map[thread]int32{}}
 	s.chooseThreads()
 	s.addDevices()
+	s.addRequests()
 	s.addThreads()
 	return s
 }

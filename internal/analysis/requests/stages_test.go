@@ -1,15 +1,16 @@
-package export
+package requests_test
 
 import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// TestPhasesCover: whatever was and was not seen of a request, in whatever order, its phases follow each other from its
+// TestStagesCover: whatever was and was not seen of a request, in whatever order, its stages follow each other from its
 // beginning to its end.
-func TestPhasesCover(t *testing.T) {
+func TestStagesCover(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	at := func() uint64 { return random.Uint64N(6) }
 	for range 20_000 {
@@ -20,12 +21,12 @@ func TestPhasesCover(t *testing.T) {
 		}
 		end := r.Received + at()
 		from := r.Received
-		list := phases(&r, engine, end)
+		list := requests.Stages(&r, engine, end)
 		for _, p := range list {
-			if p.from != from || p.to <= p.from || p.name == "" {
+			if p.From != from || p.To <= p.From || p.Name == "" {
 				t.Fatalf("%+v of %+v, %+v to %d", list, r, engine, end)
 			}
-			from = p.to
+			from = p.To
 		}
 		if from != end {
 			t.Fatalf("%+v of %+v, %+v to %d", list, r, engine, end)
