@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bytes"
+	"math"
 	"strings"
 )
 
@@ -104,12 +105,14 @@ func (x *Exchange) account(path [][]byte, v value) {
 		}
 	case len(path) == 2 && string(path[0]) == "timings":
 		switch last {
-		case "prompt_n":
-			x.input(n, Timings)
+		case "prompt_n": // without those of cache_n
+			x.evaluated = n
+			x.input(sum(x.evaluated, x.reused), Timings)
 		case "predicted_n":
 			x.output(n, Timings)
 		case "cache_n":
-			x.CachedTokens = n
+			x.CachedTokens, x.reused = n, n
+			x.input(sum(x.evaluated, x.reused), Timings)
 		}
 	case len(path) <= 3 && (string(path[len(path)-2]) == "usage" || string(path[len(path)-2]) == "meta_info"):
 		x.usage(last, n)
@@ -122,13 +125,31 @@ func (x *Exchange) account(path [][]byte, v value) {
 
 func (x *Exchange) usage(name string, n uint32) {
 	switch name {
-	case "prompt_tokens", "input_tokens":
+	case "prompt_tokens":
 		x.input(n, Usage)
+	case "input_tokens": // without those that Anthropic's API counts as read from the cache, or written to it
+		x.fresh = n
+		x.input(sum(x.fresh, x.readBack, x.written), Usage)
+	case "cache_read_input_tokens":
+		x.CachedTokens, x.readBack = n, n
+		x.input(sum(x.fresh, x.readBack, x.written), Usage)
+	case "cache_creation_input_tokens":
+		x.written = n
+		x.input(sum(x.fresh, x.readBack, x.written), Usage)
 	case "completion_tokens", "output_tokens":
 		x.output(n, Usage)
-	case "cached_tokens", "cache_read_input_tokens":
+	case "cached_tokens":
 		x.CachedTokens = n
 	}
+}
+
+// sum adds numbers up that a server made up, perhaps.
+func sum(list ...uint32) uint32 {
+	n := uint64(0)
+	for _, v := range list {
+		n += uint64(v)
+	}
+	return uint32(min(n, math.MaxUint32))
 }
 
 func (x *Exchange) input(n uint32, source TokenSource) {
@@ -153,7 +174,10 @@ func (x *Exchange) document(head, tail []byte) {
 	if len(tail) == 0 {
 		return
 	}
-	for _, key := range []string{"prompt_tokens", "input_tokens", "completion_tokens", "output_tokens"} {
+	for _, key := range []string{
+		"prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "cached_tokens", "cache_read_input_tokens",
+		"cache_creation_input_tokens",
+	} {
 		if n, ok := member(tail, key); ok {
 			x.usage(key, n)
 		}

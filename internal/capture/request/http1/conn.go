@@ -56,6 +56,9 @@ type Exchange struct {
 	Writes       uint32      // transfers with such parts
 
 	inputSource TokenSource
+	// Accounts that count cached tokens beside the others: llama.cpp's timings, and Anthropic's usage.
+	evaluated, reused        uint32
+	fresh, readBack, written uint32
 	// Mark is the caller's.
 	Mark uint64
 }

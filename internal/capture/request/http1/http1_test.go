@@ -126,7 +126,32 @@ var dialects = []dialect{
 				"data: {\"index\":0,\"content\":\"\",\"stop\":true,\"timings\":{\"cache_n\":3,\"prompt_n\":5,\"prompt_ms\":1.5,\"predicted_n\":7,\"predicted_ms\":2.25}}\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{true, false}, in: 5, out: 7, cached: 3, source: http1.Timings,
+		content: []bool{true, false}, in: 8, out: 7, cached: 3, source: http1.Timings, // 3 of the 8 were cached
+	},
+	{
+		name: "llama.cpp with usage and timings", path: "/v1/chat/completions", body: `{"stream":true}`, header: sse,
+		writes: []string{
+			chunk("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"id\":\"c\"}\n\n"),
+			chunk(
+				"data: {\"choices\":[],\"timings\":{\"cache_n\":3,\"prompt_n\":5,\"predicted_n\":7},\"usage\":{\"completion_tokens\":7,\"prompt_tokens\":8,\"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n",
+			) + "0\r\n\r\n",
+		},
+		content: []bool{true, false}, id: "c", in: 8, out: 7, cached: 3, source: http1.Usage,
+	},
+	{
+		name: "Anthropic with a cache", path: "/v1/messages", body: `{"stream":true,"model":"c"}`, header: sse,
+		writes: []string{
+			chunk(
+				"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_2\",\"model\":\"c\",\"usage\":{\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":20,\"input_tokens\":9,\"output_tokens\":1}}}\n\n",
+			),
+			chunk(
+				"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\n",
+			),
+			chunk(
+				"event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":20,\"output_tokens\":15}}\n\n",
+			) + "0\r\n\r\n",
+		},
+		content: []bool{false, true, false}, id: "msg_2", model: "c", in: 33, out: 15, cached: 20, source: http1.Usage,
 	},
 	{
 		name: "Ollama", path: "/api/chat", body: `{"model":"l"}`, header: ndjson,
