@@ -29,8 +29,8 @@ is needed.
     inferscope whatif --pid 1234 --kernel 'gemm*=1.5'
 
 --without takes a cause (see inferscope explain) and applies its remedy, or a function, which is then not called.
---workers sets how many loaders share the work of --without worker. Names may hold * and ?. Flags can be repeated; all
-changes apply together.`
+A function goes with all that it calls. --workers sets how many times as many workers share the work of --without
+worker. Names may hold * and ?. Flags can be repeated; all changes apply together.`
 
 // whatifRows is how many rows of a table a person is shown; JSON has all.
 const whatifRows = 20
@@ -58,7 +58,7 @@ func whatifCommand(g *global) *cobra.Command {
 	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function that takes so many times less: 'tokenize*=2'")
 	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel that takes so many times less: 'gemm*=1.5'")
 	flags.StringArrayVar(&f.overlap, "overlap", nil, "a cause, function or copy that is done beside the rest")
-	flags.IntVar(&f.workers, "workers", 0, "with --without worker: how many loaders there are; 0: as many as it takes")
+	flags.IntVar(&f.workers, "workers", 0, "with --without worker: how many times as many workers there are; 0: as many as it takes")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }

@@ -113,6 +113,7 @@ func gain(study *whatif.Study, remedies []diagnose.Remedy) (diagnose.Gain, bool)
 		Because: p.Because,
 		Limit:   p.Limit,
 		Workers: p.Workers,
+		Present: p.Present,
 	}, ok
 }
 

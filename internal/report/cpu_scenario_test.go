@@ -73,7 +73,7 @@ func infer(line uint32) recording.Frame { return python("generate", "/app/infer.
 func gpuWait() *calltest.Builder {
 	b := watched()
 	forward := b.Stack(
-		native("at::native::add_kernel", "libtorch_cpu.so"),
+		native("at::native::add", "libtorch_cpu.so"),
 		python("forward", torch+"nn/modules/linear.py", 114),
 		infer(31),
 		python("<module>", "/app/infer.py", 60),

@@ -68,7 +68,14 @@ func togetherText(m *Model, t *diagnose.Together) string {
 
 // predictionOf is a gain as what predicted it.
 func predictionOf(g *diagnose.Gain) whatif.Prediction {
-	return whatif.Prediction{Speedup: g.Speedup, Low: g.Low, High: g.High, Limit: g.Limit, Workers: g.Workers}
+	return whatif.Prediction{
+		Speedup: g.Speedup,
+		Low:     g.Low,
+		High:    g.High,
+		Limit:   g.Limit,
+		Workers: g.Workers,
+		Present: g.Present,
+	}
 }
 
 // findingsTitle does not promise more than the evidence carries.

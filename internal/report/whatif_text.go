@@ -54,7 +54,14 @@ func workersText(p *whatif.Prediction) string {
 	if p.Workers == 0 || p.Speedup < worthShowing {
 		return ""
 	}
-	return fmt.Sprintf(", with %s on as many CPUs", format.Plural(p.Workers, "worker", "workers"))
+	if p.Workers == 1 {
+		return ", with the workers that there are"
+	}
+	text := fmt.Sprintf(", with %d times as many workers, each on a CPU of its own", p.Workers)
+	if p.Present >= worthShowing {
+		text += fmt.Sprintf("; %.2fx with those that there are", p.Present)
+	}
+	return text
 }
 
 // limitText says what bounds a prediction; "" where nothing that is known does, or where nothing is promised.

@@ -153,7 +153,8 @@ type Gain struct {
 	High    float64 `json:"high"`
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
-	Workers int     `json:"workers,omitempty"` // how many it takes, each with a CPU of its own
+	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own
+	Present float64 `json:"present,omitempty"` // the speed-up with the workers that there are, where it takes more
 }
 
 // Evidence is one fact behind a finding.

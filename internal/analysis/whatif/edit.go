@@ -27,7 +27,7 @@ type Edit struct {
 	Pattern string   // of names, with * and ?; of a cause its key
 	Cause   cause.ID // where Pattern is a cause; cause.Count: it is none
 	Factor  float64  // of Faster and Kernels, above 0
-	Workers int      // of Without worker: how many do the work beside; 0: as many as are needed
+	Workers int      // of Without worker: how many times as many do the work beside; 0: as many as are needed
 }
 
 // String writes the edit as it is typed.
@@ -37,7 +37,7 @@ func (e Edit) String() string {
 		return fmt.Sprintf("%s %s=%s", e.Verb, e.Pattern, strconv.FormatFloat(e.Factor, 'g', -1, 64))
 	case Without:
 		if e.Workers > 0 {
-			return fmt.Sprintf("%s %s, %d workers", e.Verb, e.Pattern, e.Workers)
+			return fmt.Sprintf("%s %s, %d times the workers", e.Verb, e.Pattern, e.Workers)
 		}
 	}
 	return fmt.Sprintf("%s %s", e.Verb, e.Pattern)
@@ -107,5 +107,16 @@ func (e Edit) about(w *replay.What) bool {
 		return false
 	}
 	return (w.Kind == replay.Run || w.Kind == replay.Call || w.Kind == replay.Sync || w.Kind == replay.Copy) &&
-		e.matches(w.Name)
+		(e.matches(w.Name) || e.calls(w))
+}
+
+// calls reports whether a function that an edit names was calling when a thread computed: what it calls is changed with
+// it.
+func (e Edit) calls(w *replay.What) bool {
+	for name := range strings.SplitSeq(w.Callers, "\n") {
+		if name != "" && e.matches(name) {
+			return true
+		}
+	}
+	return false
 }

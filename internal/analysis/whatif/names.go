@@ -12,11 +12,17 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
+// place is what a stack says of who is at work.
+type place struct {
+	function string // "": not read yet
+	callers  string // see replay.What
+}
+
 // namer gives package replay the names that package gap knows.
 type namer struct {
 	t     *timeline.Timeline
 	names *gap.Names
-	where []string // by stack (index + 1): the function that is at work; "": not read yet
+	where []place // by stack (index + 1)
 	keys  [cause.Count]string
 	ours  map[thread]bool
 	// theirs is by stack (index + 1) whether it goes through the recorder's code: 0 not looked at yet, 1 no, 2 yes
@@ -26,7 +32,7 @@ type namer struct {
 func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span) *namer {
 	n := &namer{
 		t:      t,
-		where:  make([]string, len(t.Rec.Meta.Stacks)+1),
+		where:  make([]place, len(t.Rec.Meta.Stacks)+1),
 		theirs: make([]uint8, len(t.Rec.Meta.Stacks)+1),
 		ours:   recorders(scheduled),
 	}
@@ -59,7 +65,10 @@ func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, 
 	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
 		yield(
 			to,
-			replay.What{Cause: c, Name: n.function(stack), Recorder: recorder || n.ofRecorder(stack)},
+			replay.What{
+				Cause: c, Name: n.at(stack).function, Callers: n.at(stack).callers,
+				Recorder: recorder || n.ofRecorder(stack),
+			},
 			replay.Doubt(sure),
 		)
 	})
@@ -100,33 +109,42 @@ func (n *namer) Call(op int32) (replay.What, replay.Doubt) {
 	return replay.What{Cause: c, Name: n.t.Rec.Meta.Functions[n.t.Ops[op].Func].Base}, replay.Doubt(sure)
 }
 
-// function names the function that a stack is at work in: the innermost of Python, else the innermost of native code
-// that is not the interpreter's or libc's, with its file; "" for none.
-func (n *namer) function(stack uint64) string {
+// at returns what a stack says; nothing for none.
+func (n *namer) at(stack uint64) place {
 	if stack == 0 || stack >= uint64(len(n.where)) {
-		return ""
+		return place{}
 	}
-	if n.where[stack] == "" {
+	if n.where[stack].function == "" {
 		n.where[stack] = n.read(stack)
 	}
 	return n.where[stack]
 }
 
-func (n *namer) read(stack uint64) string {
-	var native *recording.Frame
+// mostCallers bounds the functions of a stack that are kept: recursion makes it deep.
+const mostCallers = 64
+
+// read names the function that a stack is at work in: the innermost of Python, else the innermost of native code that
+// is not the interpreter's or libc's, with its file. Its callers are of the same language.
+func (n *namer) read(stack uint64) place {
+	var python, native []string
 	for i := range threads.Walk(n.t.Rec, stack) {
 		f := &n.t.Rec.Meta.Frames[i]
+		name := f.Name + " (" + path.Base(f.File) + ")"
 		switch {
-		case f.Kind == recording.PythonFrame && !strings.HasPrefix(f.File, "<"):
-			return f.Name + " (" + path.Base(f.File) + ")"
-		case f.Kind == recording.NativeFrame && native == nil && f.Name != "" && !ofRuntime(f.File):
-			native = f
+		case f.Kind == recording.PythonFrame && !strings.HasPrefix(f.File, "<") && len(python) < mostCallers:
+			python = append(python, name)
+		case f.Kind == recording.NativeFrame && f.Name != "" && !ofRuntime(f.File) && len(native) < mostCallers:
+			native = append(native, name)
 		}
 	}
-	if native != nil {
-		return native.Name + " (" + path.Base(native.File) + ")"
+	names := python
+	if len(names) == 0 {
+		names = native
 	}
-	return unknownFunction
+	if len(names) == 0 {
+		return place{function: unknownFunction}
+	}
+	return place{names[0], strings.Join(names[1:], "\n")}
 }
 
 const unknownFunction = "?"

@@ -17,7 +17,8 @@ type Prediction struct {
 	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
-	Workers int     `json:"workers,omitempty"` // how many it takes, each with a CPU of its own; 0: it takes none, or more than were tried
+	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
+	Present float64 `json:"present,omitempty"` // of Workers above 1: the speed-up with the workers that there are, which always have something to do
 }
 
 // Predict replays with all edits at once.

@@ -71,7 +71,7 @@ const mostWorkers = 64
 // sufficient is the share of what any number of workers brings from which on there are enough.
 const sufficient = 0.97
 
-// enough predicts as many workers as make a difference, and says how many these are.
+// enough predicts as many workers as make a difference, and says how many times as many as there are these are.
 func (s *Study) enough() Prediction {
 	worker := Remedy{Cause: cause.Worker}.edit()
 	best := s.Predict(worker)
@@ -79,6 +79,10 @@ func (s *Study) enough() Prediction {
 		if s.expected(worker) >= sufficient*best.Speedup {
 			p := s.Predict(worker)
 			p.Workers = worker.Workers
+			if p.Workers > 1 {
+				worker.Workers = 1
+				p.Present = s.expected(worker)
+			}
 			return p
 		}
 	}

@@ -247,3 +247,21 @@ func TestWaitInStream(t *testing.T) {
 	}
 	predicts(t, s.study(t).Predict(edit(t, Without, "sync")), 4/3.9)
 }
+
+// TestFunctionsGoWithWhatTheyCall: a function that is not called does not call others either.
+func TestFunctionsGoWithWhatTheyCall(t *testing.T) {
+	inner := replay.What{Kind: replay.Run, Name: "deepcopy (copy.py)", Callers: "fresh (server.py)\nstep (server.py)"}
+	for pattern, want := range map[string]bool{
+		"deepcopy": true, "fresh": true, "st*": true, "fresh (server.py)": true, "f": false, "copy.py": false, "": false,
+	} {
+		e := Edit{Verb: Without, Pattern: pattern, Cause: cause.Count}
+		if got := e.about(&inner); got != want {
+			t.Errorf("without %q: %v", pattern, got)
+		}
+	}
+	if e := (Edit{Verb: Without, Pattern: "fresh", Cause: cause.Count}); e.about(
+		&replay.What{Kind: replay.Wait, Callers: inner.Callers},
+	) {
+		t.Error("a wait is not computed")
+	}
+}

@@ -268,17 +268,21 @@ def crowded_pair(fixed):
 def own_neighbour(fixed):
     """A thread of the program computes (native code without the GIL) on the CPU of the one that launches; fixed: on another."""
     cpus = sorted(os.sched_getaffinity(0))
-    work, data = Work(1, 2048), bytes(4 * MB)
+    work, data, steps = Work(1, 2048), bytes(4 * MB), threading.Semaphore(0)
 
     def index():
         os.sched_setaffinity(0, {cpus[-1] if not fixed else cpus[-2]})
-        while True:
-            hashlib.sha256(data).digest()
+        while True:  # while the program makes steps: it leaves the CPU to its twin
+            steps.acquire()
+            for _ in range(4):
+                hashlib.sha256(data).digest()
 
     os.sched_setaffinity(0, {cpus[-1]})
     threading.Thread(target=index, daemon=True, name="indexer").start()
 
     def step():
+        if steps._value < 4:
+            steps.release()
         for _ in range(20):
             work()[0, 0].item()
 

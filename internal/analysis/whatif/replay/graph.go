@@ -43,6 +43,7 @@ type What struct {
 	Kind     kind
 	Cause    cause.ID // of threads: as the walk along the critical path names it
 	Name     string   // function with its file, call, kernel, direction of a copy
+	Callers  string   // of Run: the functions that called it, the nearest first, one a line
 	PID, TID uint32   // the thread; 0 of what a GPU does
 	Device   int32    // index into Timeline.Devices of what a GPU does
 	Burst    bool     // of threads: on the way from one launch to the next (see bursts)
