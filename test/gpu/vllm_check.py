@@ -168,8 +168,8 @@ def compare(args, server, streams, rounds):
     else:
         queue = delta(after, before, "vllm:request_queue_time_seconds_sum")
         print(f"  engine tap: {engine['steps']} steps, {engine['output_tokens']} tokens, {engine['requests']} requests, "
-              f"batch {engine['mean_batch']:.2f} on average, {engine['matched']} joined with HTTP; queue mean "
-              f"{(engine.get('queue') or {}).get('mean_ns', 0) / 1e6:.3f} ms (vLLM {1e3 * queue / len(seen):.3f}); preempted "
+              f"batch {engine['mean_batch']:.2f} on average, {engine['matched']} joined with HTTP; queue p50 "
+              f"{(engine.get('queue') or {}).get('p50_ns', 0) / 1e6:.3f} ms (vLLM's mean {1e3 * queue / len(seen):.3f}); preempted "
               f"{engine['preemptions']} (vLLM {delta(after, before, 'vllm:num_preemptions_total'):.0f})")
         if engine["output_tokens"] != wanted or engine["requests"] != len(seen):
             failed.append("tokens or requests of the engine tap are not exact")

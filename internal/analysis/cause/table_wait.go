@@ -63,8 +63,8 @@ func outsideRows() []Cause {
 	return []Cause{
 		{
 			ID: Network, Key: "network", Title: "an answer from another service", Group: HostWaits,
-			Means:   "The thread that launches the GPU's work, or one that it waits for, waits for an answer over a connection that the program has opened: a database, a feature store, another model.",
-			Proves:  "The thread was blocked in receiving, sending, connecting or polling, was woken from outside of the program, and the connection is one that the program opened.",
+			Means:   "The thread that launches the GPU's work, or one that it waits for, waits for an answer over a connection that the program has opened (a database, a feature store, another model), or for another program at the other end of a pipe.",
+			Proves:  "The thread was blocked in receiving, sending, connecting or polling, was woken from outside of the program, and the connection is one that the program opened, or a pipe.",
 			Refutes: "A connection that somebody opened to the program: then nobody asks for anything (no-work).",
 			Changes: []Change{
 				{

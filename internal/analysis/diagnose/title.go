@@ -41,6 +41,9 @@ func (a *analysis) title(d *Diagnosis, w facts) string {
 	case cause.Disk:
 		return a.waiting() + " for the disk" + detail(w.object) + at
 	case cause.Network:
+		if call, _, piped := strings.Cut(w.object, " of pipe"); piped {
+			return a.waiting() + " for another program, at the other end of a pipe" + detail(call) + at
+		}
 		call, _, _ := strings.Cut(w.object, " of socket:[") // whose number tells nobody anything
 		return a.waiting() + " for an answer from the network" + detail(call) + at
 	}
