@@ -165,7 +165,9 @@ func (s *Source) resolve(p *proc.Process, m proc.Mapping, l *library) error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	functions, err := image.Functions()
+	functions, err := image.Named(func(name string) bool {
+		return strings.HasPrefix(name, reportSymbol) || strings.HasPrefix(name, exhaustedSymbol)
+	})
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}

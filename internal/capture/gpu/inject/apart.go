@@ -27,6 +27,7 @@ type Apart struct {
 	command []string
 	opts    Options
 	helpers sync.WaitGroup
+	changes func() []change // of the program, for this kernel
 
 	mu   sync.Mutex
 	left error // how helpers ended that had answered; guarded by mu
@@ -40,7 +41,9 @@ func NewApart(command []string, opts Options) (*Apart, error) {
 		return nil, err
 	}
 	opts.Mode = in.mode
-	return &Apart{command: command, opts: opts}, nil
+	// Helpers find out themselves where it cannot be found out here.
+	changes := sync.OnceValue(func() []change { c, _ := relocated(); return c })
+	return &Apart{command: command, opts: opts, changes: changes}, nil
 }
 
 const (
@@ -135,6 +138,7 @@ func (a *Apart) ask(ctx context.Context, conn *net.UnixConn, p *proc.Process, im
 		StartTime: p.StartTime,
 		Mode:      a.opts.Mode,
 		Kept:      a.opts.LinkHolder != nil,
+		Changes:   a.changes(),
 		Image:     *image,
 	}
 	if deadline, ok := ctx.Deadline(); ok {

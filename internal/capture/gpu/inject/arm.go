@@ -40,12 +40,15 @@ type stopPoint struct {
 }
 
 // setStopPoint loads the program and puts it on the CUDA functions of p.
-func setStopPoint(p *proc.Process, linkHolder *uprobe.LinkHolder, mode uprobe.Mode) (*stopPoint, error) {
+func (in *Injector) setStopPoint(p *proc.Process) (*stopPoint, error) {
 	spec, err := bpf.LoadArm()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
 	}
-	if mode == uprobe.Perf {
+	if err := apply(spec, in.changes); err != nil {
+		return nil, fmt.Errorf("fit the program that stops a thread to this kernel: %w", err)
+	}
+	if in.mode == uprobe.Perf {
 		spec.Programs[bpf.ArmProgArm].AttachType = ebpf.AttachNone
 	}
 	t := &stopPoint{}
@@ -55,7 +58,7 @@ func setStopPoint(p *proc.Process, linkHolder *uprobe.LinkHolder, mode uprobe.Mo
 	if t.stops, err = ringbuf.NewReader(t.coll.Maps[bpf.ArmMapStops]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open its ring: %w", err), t.close())
 	}
-	if err := t.attach(p, linkHolder, mode); err != nil {
+	if err := t.attach(p, in.linkHolder, in.mode); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil

@@ -126,7 +126,7 @@ func TestDescriptorThatChanges(t *testing.T) {
 	defer unix.Close(proc)
 	used := 0
 	for range 3000 {
-		pl := &plan{process: v.process, image: &im, hook: func(string) {}}
+		pl := &plan{process: v.process, image: &im, hook: func(string) {}, guard: func() error { return nil }}
 		if err := pl.findFiles(proc, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -214,6 +214,9 @@ func (k *tracee) capture(c caller) error {
 			"give its threads larger stacks",
 		)
 	}
+	if err := k.guard(); err != nil {
+		return err
+	}
 	if k.thread, err = seize(c.tid); err != nil {
 		return denied(pid, err)
 	}

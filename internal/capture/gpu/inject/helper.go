@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/helper"
@@ -37,6 +38,7 @@ type request struct {
 	Mode      uprobe.Mode
 	Kept      bool          // helperLinkHolder is open
 	Patience  time.Duration // 0: until the parent gives up
+	Changes   []change
 	Image     Image
 }
 
@@ -83,9 +85,6 @@ func RunHelper(args []string) error {
 		_, _ = io.Copy(io.Discard, conn)
 	}()
 	in, err := ask.injector()
-	if err == nil {
-		err = startWatchdog()
-	}
 	if err != nil {
 		return reply(conn, Result{}, err)
 	}
@@ -101,7 +100,15 @@ func (ask *request) injector() (*Injector, error) {
 			return nil, err
 		}
 	}
-	return New(opts)
+	in, err := New(opts)
+	if err != nil {
+		return nil, err
+	}
+	// Not before it can hold a thread: to be awake all the time costs more than the rest of a helper's work where the
+	// program makes no call.
+	in.guard = sync.OnceValue(startWatchdog)
+	in.changes = ask.Changes
+	return in, nil
 }
 
 // serve does what is asked.

@@ -71,6 +71,8 @@ type Options struct {
 type Injector struct {
 	linkHolder *uprobe.LinkHolder // nil: none
 	mode       uprobe.Mode
+	changes    []change     // what this kernel changes in the program; none: that is found out when it is loaded
+	guard      func() error // called before a thread is traced
 	step       func(string) // called after each step; tests die there
 
 	closing sync.WaitGroup // of traps
@@ -80,7 +82,12 @@ type Injector struct {
 
 // New makes an Injector. It fails where no way to attach works.
 func New(opts Options) (*Injector, error) {
-	in := &Injector{linkHolder: opts.LinkHolder, mode: opts.Mode, step: func(string) {}}
+	in := &Injector{
+		linkHolder: opts.LinkHolder,
+		mode:       opts.Mode,
+		step:       func(string) {},
+		guard:      func() error { return nil },
+	}
 	if in.mode != "" {
 		return in, nil
 	}
@@ -121,7 +128,7 @@ func (in *Injector) load(ctx context.Context, p *proc.Process, image *Image) (Re
 	if err != nil {
 		return Result{}, err
 	}
-	if plan.stopPoint, err = setStopPoint(p, in.linkHolder, in.mode); err != nil {
+	if plan.stopPoint, err = in.setStopPoint(p); err != nil {
 		return Result{}, err
 	}
 	plan.step("armed")
@@ -173,6 +180,7 @@ type plan struct {
 	sent      bool             // a thread was sent to make the file
 	made      *made            // the file; nil: it is not there yet
 	stopPoint *stopPoint
+	guard     func() error // called before a thread is traced
 	hook      func(string) // called after each step
 	steps     []Step       // the last maxSteps
 	moves     int

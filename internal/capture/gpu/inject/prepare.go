@@ -38,7 +38,14 @@ func gone(p *proc.Process, err error) error {
 // prepare looks at everything that can be looked at without touching the process,
 // and refuses what would not work.
 func (in *Injector) prepare(p *proc.Process, image *Image) (*plan, error) {
-	pl := &plan{process: p, image: image, hook: in.step, steps: make([]Step, 0, maxSteps), blocked: map[int]int{}}
+	pl := &plan{
+		process: p,
+		image:   image,
+		hook:    in.step,
+		guard:   in.guard,
+		steps:   make([]Step, 0, maxSteps),
+		blocked: map[int]int{},
+	}
 	s, err := readStatus(int(p.PID), int(p.PID))
 	if err != nil {
 		return nil, gone(p, fmt.Errorf("read its status: %w", err))

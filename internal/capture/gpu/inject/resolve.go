@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -142,7 +143,7 @@ func (e *entries) findDlopen(p *proc.Process, mappings []proc.Mapping, libc proc
 // lookup finds the first of names that the library exports, and checks that memory
 // holds what the file does there.
 func (e *entries) lookup(p *proc.Process, m proc.Mapping, names ...string) (string, error) {
-	functions, err := exports(p, m)
+	functions, err := exports(p, m, names)
 	if err != nil {
 		return "", err
 	}
@@ -158,7 +159,8 @@ func (e *entries) lookup(p *proc.Process, m proc.Mapping, names ...string) (stri
 	return "", nil
 }
 
-func exports(p *proc.Process, m proc.Mapping) ([]elffile.Function, error) {
+// exports returns the functions with one of names that the library exports.
+func exports(p *proc.Process, m proc.Mapping, names []string) ([]elffile.Function, error) {
 	file, err := proc.Open(p, m)
 	if err != nil {
 		return nil, gone(p, err)
@@ -178,7 +180,7 @@ func exports(p *proc.Process, m proc.Mapping) ([]elffile.Function, error) {
 	if lib.Machine != machine {
 		return nil, refuse(errClass, fmt.Sprintf("%s is for %s", m.Path, lib.Machine), hintClass)
 	}
-	functions, err := lib.Functions()
+	functions, err := lib.Named(func(name string) bool { return slices.Contains(names, name) })
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", m.Path, err)
 	}

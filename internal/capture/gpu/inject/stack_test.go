@@ -43,7 +43,7 @@ func newPlan(t *testing.T, in *Injector, v *victim) (*plan, caller) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.stopPoint, err = setStopPoint(v.process, in.linkHolder, in.mode); err != nil {
+	if p.stopPoint, err = in.setStopPoint(v.process); err != nil {
 		t.Fatal(err)
 	}
 	all, err := p.stopPoint.candidates(within(t, 10*time.Second), nil)

@@ -56,6 +56,10 @@ func TestFunctions(t *testing.T) {
 		if diff := cmp.Diff(want, fns); diff != "" {
 			t.Errorf("GNU hash %v (-want +got):\n%s", gnu, diff)
 		}
+		some, err := f.Named(func(name string) bool { return name != "beta" })
+		if diff := cmp.Diff([]elffile.Function{want[0], want[2]}, some); diff != "" || err != nil {
+			t.Errorf("GNU hash %v, all but beta: %v (-want +got):\n%s", gnu, err, diff)
+		}
 	}
 }
 

@@ -26,7 +26,10 @@ type Function struct {
 
 // Functions returns the functions that the file exports (defined, global or weak,
 // in an executable segment), ordered by address, then name. It fails like Open.
-func (f *File) Functions() ([]Function, error) {
+func (f *File) Functions() ([]Function, error) { return f.Named(func(string) bool { return true }) }
+
+// Named is Functions of those whose names pass: the code of others is not read.
+func (f *File) Named(pass func(name string) bool) ([]Function, error) {
 	n, err := f.symbolCount()
 	if err != nil {
 		return nil, err
@@ -41,7 +44,7 @@ func (f *File) Functions() ([]Function, error) {
 	var fs []Function
 	for ; len(table) >= symbolSize; table = table[symbolSize:] {
 		fn, ok := f.function(table)
-		if !ok {
+		if !ok || !pass(fn.Name) {
 			continue
 		}
 		if len(fs) == maxFunctions {

@@ -107,13 +107,13 @@ func sitesIn(file *os.File, functions []string, most int) ([]uprobe.Site, error)
 	if err != nil {
 		return nil, err
 	}
-	all, err := lib.Functions()
+	all, err := lib.Named(func(name string) bool { return named(name, functions) })
 	if err != nil {
 		return nil, err
 	}
 	var sites []uprobe.Site
 	for _, fn := range all {
-		if !named(fn.Name, functions) || fn.Indirect || len(sites) == most {
+		if fn.Indirect || len(sites) == most {
 			continue
 		}
 		at := uprobe.Choose(fn.Code, fn.Addr, lib.Machine)
