@@ -24,10 +24,10 @@ const (
 	scanInterval = 10 * time.Second
 	scanPolled   = time.Second // where new mappings are not told of
 	scanShare    = 0.005       // of a core
-	// Attaching to a process and letting go of it costs 130 ms of CPU, agent included (50 simulated programs in 15 s on a
+	// Attaching to a process and letting go of it costs 50 ms of CPU, agent included (25 simulated programs in 8 s on a
 	// 2-core virtual machine): a burst is taken as it comes, and in the long run 6% of a core. Who comes too fast waits.
 	maxBurst  = 32
-	perSecond = 0.5
+	perSecond = 1.2
 	// maxPending bounds the processes that wait for their turn.
 	maxPending = 4096
 	// againAfter is how long it takes until a process that was refused, or could not be watched, is looked at again: it

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -191,6 +192,49 @@ func TestNothingStaysBehind(t *testing.T) {
 	var passes uint8
 	if err := s.kernel.objects.Filter.Lookup(s.kernel.slot(p.PID), &passes); err != nil || passes != 0 {
 		t.Errorf("the filter still lets the process pass (%d, %v)", passes, err)
+	}
+}
+
+// TestThreadsFewAndMany: threads that are looked up one by one are those that are in the array of all.
+func TestThreadsFewAndMany(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads BPF programs")
+	}
+	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rings.Close()
+	s, err := New(rings, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	// Threads of no process that is there, with a place of their own and, the last one, without.
+	const last = 3000
+	elsewhere := bpf.SchedThreadState{Tid: last + s.kernel.room(), Tgid: 1 << 30, Switches: 1}
+	if err := s.kernel.objects.Overflow.Put(elsewhere.Tid, &elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	known := 1
+	for tid := uint32(1); tid <= last; tid++ {
+		state := bpf.SchedThreadState{Tid: tid, Tgid: 1 << 30, Switches: 1}
+		if err := errors.Join(s.kernel.objects.Owners.Put(tid, tid), s.kernel.objects.Threads.Put(tid, &state)); err != nil {
+			t.Fatal(err)
+		}
+		known++
+		if tid > 2 && tid < fewThreads-1 || tid > fewThreads+1 && tid < last {
+			continue
+		}
+		seen := map[uint32]bool{}
+		if err := s.kernel.threads(func(t *bpf.SchedThreadState) { seen[t.Tid] = true }); err != nil ||
+			len(seen) != known {
+			t.Errorf("%d threads are read of %d: %v", len(seen), known, err)
+		}
+		s.summed = time.Time{}
+		if n := s.Runs(1 << 30).Count; n != uint64(known) {
+			t.Errorf("%d switches of %d threads, want one of each", n, known)
+		}
 	}
 }
 

@@ -53,6 +53,8 @@ type Source struct {
 	level   int
 	spent   overhead.Runs         // while levels were in force that are not any more
 	counted uint64                // switches when this one came into force
+	sums    map[uint32]uint64     // switches of living threads by process
+	summed  time.Time             // when they were read
 	procs   map[proc.ID]bool      // true: its threads are seeded
 	leaving map[proc.ID]time.Time // gone, but the last switch of some thread is still to come
 	on      bool
