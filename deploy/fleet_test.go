@@ -71,11 +71,16 @@ func TestChart(t *testing.T) {
 		has, not  []string
 		privilege bool
 	}{
-		"defaults":   {nil, []string{"--metrics-addr=0.0.0.0:9400", "--record-dir=/var/lib/inferscope", "ClusterRole"}, []string{"SYS_ADMIN", "PodMonitor", "--upload", "secretRef"}, false},
+		"defaults":   {nil, []string{"--metrics-addr=0.0.0.0:9400", "--record-dir=/var/lib/inferscope", "ClusterRole"}, []string{"SYS_ADMIN", "PodMonitor", "--upload", "secretRef", "--otlp"}, false},
 		"old kernel": {[]string{"oldKernel=true"}, []string{"SYS_ADMIN"}, nil, true},
 		"rules and upload": {
 			[]string{`allow={cmdline=*vllm serve*}`, "deny={user=alice}", "recordings.upload=s3://b/p", "recordings.credentialsSecret=s3", "recordings.region=eu-west-1"},
 			[]string{`"--allow=cmdline=*vllm serve*"`, `"--deny=user=alice"`, `"--upload=s3://b/p"`, "name: s3", "--upload-region=eu-west-1"},
+			nil, false,
+		},
+		"spans": {
+			[]string{"otlp.endpoint=http://collector:4318", "otlp.sample=0.05", "otlp.headersSecret=otlp", "recordings.credentialsSecret=s3"},
+			[]string{`"--otlp-endpoint=http://collector:4318"`, "--otlp-sample=0.05", "name: otlp", "name: s3"},
 			nil, false,
 		},
 		"nothing kept": {[]string{"recordings.enabled=false", "metrics.enabled=false", "podMetadata=false"}, []string{"automountServiceAccountToken: false"}, []string{"--record-dir", "--metrics-addr", "ClusterRole", "containerPort"}, false},

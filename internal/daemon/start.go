@@ -229,8 +229,9 @@ func (cfg *Config) servers(
 	a.SetAllow(cfg.Allow)
 	a.OnChange(func(c api.Change) { logChange(logger, c) })
 	out := []server{{serve: func() error { return a.Serve(l) }, close: a.Shutdown}}
+	var p *push.Pusher
 	if cfg.Push != nil {
-		p := d.pusher(*cfg.Push)
+		p = d.pusher(*cfg.Push)
 		out = append(out, server{serve: p.Serve, close: p.Close})
 	}
 	if tally == nil {
@@ -240,6 +241,11 @@ func (cfg *Config) servers(
 	registry, err := metrics.NewRegistry(tally, d.Status)
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics: %w", err)
+	}
+	if p != nil {
+		if err := metrics.Spans(registry, p.Sent, p.Lost); err != nil {
+			return nil, fmt.Errorf("registering the metrics: %w", err)
+		}
 	}
 	m, err := metrics.Listen(ctx, cfg.MetricsAddr, cfg.MetricsHosts, registry, complain)
 	if err != nil {

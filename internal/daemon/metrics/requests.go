@@ -152,3 +152,17 @@ func (t *Tally) inProgress() map[uint32]int {
 	}
 	return out
 }
+
+// Spans registers how many spans of requests were sent to a receiver of OTLP, and how many were lost.
+func Spans(r *prometheus.Registry, sent, lost func() uint64) error {
+	for result, count := range map[string]func() uint64{"sent": sent, "lost": lost} {
+		if err := r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "inferscope_otlp_spans_total",
+			Help:        "Spans of requests, by what became of them: sent to the OTLP endpoint, lost because it refused them or failed for too long.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(count()) })); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -189,3 +189,20 @@ func TestSeriesOfRequestsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestSpans: both results have a series from the start, and keep the conventions.
+func TestSpans(t *testing.T) {
+	r := prometheus.NewRegistry()
+	if err := Spans(r, func() uint64 { return 7 }, func() uint64 { return 0 }); err != nil {
+		t.Fatal(err)
+	}
+	for result, want := range map[string]float64{"sent": 7, "lost": 0} {
+		found := labelled(family(t, r, "inferscope_otlp_spans_total"), fmt.Sprintf("result=%q", result))
+		if len(found) != 1 || found[0].GetCounter().GetValue() != want {
+			t.Errorf("%s: %v", result, found)
+		}
+	}
+	if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metrics "go.opentelemetry.io/proto/otlp/metrics/v1"
@@ -59,10 +60,11 @@ type Pusher struct {
 
 	mu    sync.Mutex
 	queue []recording.Request
-	left  uint64 // requests that found no room in the queue
+	left  uint64 // requests that found no room in the queue, since that was said
+
+	sent, dropped atomic.Uint64 // spans
 
 	batches []batch   // the oldest first
-	lost    int       // spans for which there was no room, or that were refused
 	metered time.Time // when metrics were sent last
 }
 
@@ -82,12 +84,20 @@ func New(o Options, w Watched, log *zap.Logger) *Pusher {
 	}
 }
 
+// Sent returns how many spans the receiver has taken. It may be called from any goroutine.
+func (p *Pusher) Sent() uint64 { return p.sent.Load() }
+
+// Lost returns how many spans were refused, or found no room while the receiver failed. It may be called from any
+// goroutine.
+func (p *Pusher) Lost() uint64 { return p.dropped.Load() }
+
 // Request takes a request that has ended. It is quick.
 func (p *Pusher) Request(r *recording.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) >= maxQueue {
 		p.left++
+		p.dropped.Add(1) // perhaps it would not have been sampled
 		return
 	}
 	p.queue = append(p.queue, *r)
@@ -96,6 +106,7 @@ func (p *Pusher) Request(r *recording.Request) {
 // Serve sends until Close.
 func (p *Pusher) Serve() error {
 	defer close(p.done)
+	p.log.Info("spans and metrics of requests are sent", zap.Stringer("to", p.sender.endpoint))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -120,9 +131,12 @@ func (p *Pusher) Close(ctx context.Context) error {
 		close(p.ended)
 		<-p.done
 		p.pass(ctx, true)
-		if n := len(p.batches); n > 0 || p.lost > 0 {
+		for _, b := range p.batches {
+			p.dropped.Add(uint64(b.spans))
+		}
+		if n := p.Lost(); n > 0 {
 			p.log.Warn("not all spans of requests were sent", zap.Stringer("to", p.sender.endpoint),
-				zap.Int("lost", p.lost), zap.Int("batches_left", n))
+				zap.Uint64("sent", p.Sent()), zap.Uint64("lost", n))
 		}
 	})
 	return nil
@@ -143,7 +157,9 @@ func (p *Pusher) pass(ctx context.Context, last bool) {
 			break
 		}
 		if err != nil {
-			p.lost += b.spans
+			p.dropped.Add(uint64(b.spans))
+		} else {
+			p.sent.Add(uint64(b.spans))
 		}
 		p.batches = slices.Delete(p.batches, 0, 1)
 	}
@@ -228,7 +244,7 @@ func (p *Pusher) describe(requests []recording.Request, targets []api.Target) {
 // keep puts a batch behind the others; where there are too many, the oldest makes room.
 func (p *Pusher) keep(b batch) {
 	if len(p.batches) >= maxBatches {
-		p.lost += p.batches[0].spans
+		p.dropped.Add(uint64(p.batches[0].spans))
 		p.batches = slices.Delete(p.batches, 0, 1)
 	}
 	p.batches = append(p.batches, b)
@@ -243,7 +259,7 @@ func (p *Pusher) report(signal string, err error) {
 		p.log.Info(
 			signal+" of requests are sent again",
 			zap.Stringer("to", p.sender.endpoint),
-			zap.Int("spans_lost", p.lost),
+			zap.Uint64("spans_lost", p.Lost()),
 		)
 		return
 	}
