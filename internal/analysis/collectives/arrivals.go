@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
@@ -185,12 +186,14 @@ func (r *Arrivals) skew(t *timeline.Timeline) *Skew {
 	if !r.Enough() {
 		return nil
 	}
-	out := &Skew{Collectives: r.Sets, Median: quantile(r.Skews, 50), P99: quantile(r.Skews, 99)}
+	skews := slices.Sorted(slices.Values(r.Skews))
+	out := &Skew{Collectives: r.Sets, Median: quantile.Of(skews, 50), P99: quantile.Of(skews, 99)}
 	for i := range r.Members {
 		m := &r.Members[i]
+		sorted := slices.Sorted(slices.Values(m.Behind))
 		rank := rank{
 			PID: t.Processes[m.Process].PID, Device: t.Devices[m.Device].ID, Last: m.Last,
-			Median: quantile(m.Behind, 50), P99: quantile(m.Behind, 99),
+			Median: quantile.Of(sorted, 50), P99: quantile.Of(sorted, 99),
 		}
 		for set, behind := range m.Behind {
 			rank.Waited += r.Skews[set] - behind
@@ -198,10 +201,4 @@ func (r *Arrivals) skew(t *timeline.Timeline) *Skew {
 		out.Ranks = append(out.Ranks, rank)
 	}
 	return out
-}
-
-// quantile returns the smallest value that so many percent do not exceed.
-func quantile(values []uint64, percent int) uint64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[(len(sorted)*percent+99)/100-1]
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/symname"
@@ -220,7 +221,7 @@ func iteration(durations []uint64, source string) *Iteration {
 	n := len(sorted)
 	it := &Iteration{
 		Source: source, Count: uint64(n), Mean: uint64(sum / float64(n)),
-		P50: sorted[(n-1)/2], P99: sorted[(n-1)*99/100], Max: sorted[n-1], Durations: durations,
+		P50: quantile.Of(sorted, 50), P99: quantile.Of(sorted, 99), Max: sorted[n-1], Durations: durations,
 	}
 	if sum > 0 {
 		it.PerSec = float64(n) / sum * 1e9

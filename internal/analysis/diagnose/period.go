@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -384,9 +385,7 @@ func try(list []token, sums []uint64, graphs, at []int32, starved bool) (found, 
 
 // covered returns for how long stretches hold what most do, ns.
 func covered(gaps, hashes []uint64, most uint64) uint64 {
-	sorted := slices.Clone(gaps)
-	slices.Sort(sorted)
-	longest, sum := longestGap*sorted[len(sorted)/2], uint64(0)
+	longest, sum := longestGap*quantile.Upper(slices.Clone(gaps)), uint64(0)
 	for i, g := range gaps {
 		if hashes[i] == most {
 			sum += min(g, longest)
@@ -504,6 +503,6 @@ func regular(gaps []uint64, spread float64) bool {
 		sum += float64(g)
 	}
 	n := len(sorted)
-	low, mid, high, mean := sorted[n/10], float64(sorted[n/2]), sorted[n-1-n/10], sum/float64(n)
+	low, mid, high, mean := sorted[n/10], float64(quantile.Upper(sorted)), sorted[n-1-n/10], sum/float64(n)
 	return float64(high-low) <= spread*mid && mean <= tail*mid && mid <= tail*mean
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/format"
 )
@@ -328,8 +329,7 @@ func middle(list []*step) uint64 {
 	for i, x := range list {
 		times[i] = x.time()
 	}
-	slices.Sort(times)
-	return times[len(times)/2]
+	return quantile.Upper(times)
 }
 
 // keep returns the clusters that are kinds, those of most time first, and marks their steps.
@@ -437,15 +437,11 @@ func (s *steps) kindOf(list []*step, all uint64) StepKind {
 		}
 	}
 	slices.Sort(times)
-	slices.Sort(launches)
-	slices.Sort(graphs)
 	if n := len(times); n >= leastRepetitions {
-		out.P50, out.P99 = times[(n-1)/2], times[(n-1)*99/100]
+		out.P50, out.P99 = quantile.Of(times, 50), quantile.Of(times, 99)
 	}
-	out.Share, out.Graphs = share(out.Time, all), uint64(graphs[len(graphs)/2])
-	if len(launches) > 0 {
-		out.Launches = uint64(launches[len(launches)/2])
-	}
+	out.Share, out.Graphs = share(out.Time, all), uint64(quantile.Upper(graphs))
+	out.Launches = uint64(quantile.Upper(launches))
 	if watched > 0 && s.gpus > 0 {
 		n := min(1, share(busy, watched*uint64(s.gpus)))
 		out.GPU = &n

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -49,8 +50,7 @@ func turnOf(list []token, sums []uint64, at []int32) *Turn {
 		return nil
 	}
 	gaps, _ := between(list, sums, ends, 1)
-	slices.Sort(gaps)
-	return &Turn{Of: uint64(perTurn(at, ends)), P50: gaps[(len(gaps)-1)/2]}
+	return &Turn{Of: uint64(perTurn(at, ends)), P50: quantile.Median(gaps)}
 }
 
 // perTurn returns how many anchors there are for each pause.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -103,10 +104,7 @@ func (s *site) fill(w *window, samples []sample, peakAt uint64) {
 			peak,
 		)
 	s.Bytes, s.Count, s.Samples = uint64(bytes), uint64(math.Round(count)), len(samples)
-	if len(lives) > 0 {
-		slices.Sort(lives)
-		s.Life = lives[len(lives)/2]
-	}
+	s.Life = quantile.Upper(lives)
 	switch {
 	case isWorkspace(s.Stack):
 		s.Kind = kindWorkspace

@@ -5,9 +5,9 @@ package observer
 
 import (
 	"math"
-	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
@@ -161,13 +161,11 @@ func added(within, without []float64) Share {
 // median returns the median of a list and its standard error: that of a normal distribution whose deviation is 1.4826
 // times the median absolute deviation (Rousseeuw and Croux, "Alternatives to the Median Absolute Deviation", 1993).
 func median(list []float64) (m, off float64) {
-	slices.Sort(list)
-	m = list[len(list)/2]
+	m = quantile.Upper(list)
 	away := make([]float64, len(list))
 	for i, x := range list {
 		away[i] = math.Abs(x - m)
 	}
-	slices.Sort(away)
 	const deviation, ofMedian = 1.4826, 1.2533
-	return m, ofMedian * deviation * away[len(away)/2] / math.Sqrt(float64(len(list)))
+	return m, ofMedian * deviation * quantile.Upper(away) / math.Sqrt(float64(len(list)))
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -254,7 +255,7 @@ func quantilesOf(v []uint64) *Quantiles {
 		return nil
 	}
 	slices.Sort(v)
-	at := func(percent int) uint64 { return v[(len(v)*percent+99)/100-1] }
+	at := func(percent int) uint64 { return quantile.Of(v, percent) }
 	return &Quantiles{Count: len(v), P50: at(50), P90: at(90), P99: at(99), Max: v[len(v)-1]}
 }
 

@@ -87,25 +87,6 @@ func TestPercentiles(t *testing.T) {
 	equal(t, "p50, p99, max", [3]uint64{100 * us, 198 * us, 200 * us}, [3]uint64{f.P50, f.P99, f.Max})
 }
 
-func TestPercentileOfFew(t *testing.T) {
-	tests := []struct {
-		sorted []uint64
-		p      int
-		want   uint64
-	}{
-		{
-			nil,
-			50,
-			0,
-		}, {[]uint64{7}, 1, 7}, {[]uint64{7}, 99, 7}, {[]uint64{1, 2}, 50, 1}, {[]uint64{1, 2}, 51, 2}, {[]uint64{1, 2, 3}, 100, 3},
-	}
-	for _, tt := range tests {
-		if got := percentile(tt.sorted, tt.p); got != tt.want {
-			t.Errorf("percentile(%v, %d) = %d, want %d", tt.sorted, tt.p, got, tt.want)
-		}
-	}
-}
-
 // TestEdges holds that a call is counted where it began, and its time as far as it lies in the window.
 func TestEdges(t *testing.T) {
 	b := calltest.New()

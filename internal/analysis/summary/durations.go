@@ -3,6 +3,7 @@ package summary
 import (
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/summary/histogram"
 )
 
@@ -50,5 +51,5 @@ func (d *durations) percentile(p int) uint64 {
 		slices.Sort(d.few)
 		d.sorted = true
 	}
-	return percentile(d.few, p)
+	return quantile.Of(d.few, p)
 }

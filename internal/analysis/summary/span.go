@@ -31,12 +31,3 @@ func union(list []interval) uint64 {
 	}
 	return total
 }
-
-// percentile returns the smallest value that at least p percent of the sorted
-// values do not exceed (nearest rank); 0 for none.
-func percentile(sorted []uint64, p int) uint64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[max(0, (len(sorted)*p+99)/100-1)]
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -172,7 +173,7 @@ func (c *Comparison) latency(x, y *side) {
 		return
 	}
 	a, b := floats(i.Durations), floats(j.Durations)
-	l := change("iteration, median", median(a), median(b), rankSum(a, b))
+	l := change("iteration, median", quantile.Median(slices.Clone(a)), quantile.Median(slices.Clone(b)), rankSum(a, b))
 	c.Latency = &l
 	x.perIt, y.perIt = x.Mean, y.Mean
 	if len(a) < least || len(b) < least {

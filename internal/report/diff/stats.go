@@ -81,13 +81,6 @@ func proportions(x, n, y, m uint64) float64 {
 	return math.Erfc(z / math.Sqrt2)
 }
 
-// median returns the middle of values, of which there is one at least.
-func median(values []float64) float64 {
-	s := slices.Clone(values)
-	slices.Sort(s)
-	return s[(len(s)-1)/2]
-}
-
 // mean returns the mean, 0 of none.
 func mean(values []float64) float64 {
 	if len(values) == 0 {

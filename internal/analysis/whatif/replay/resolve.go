@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
@@ -183,8 +184,7 @@ func median(list []uint64, otherwise uint64) uint64 {
 	if len(list) == 0 {
 		return otherwise
 	}
-	slices.Sort(list)
-	return list[len(list)/2]
+	return quantile.Upper(list)
 }
 
 // asked returns when the activity of a node was launched, in ns; 0 where that is not known.
