@@ -5,6 +5,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -92,13 +93,13 @@ func copiesOf(t *timeline.Timeline) []uint8 {
 		}
 		e := &t.Rec.Events[a.Event]
 		known := copied
-		if e.Ret>>8&0xff == 1 || e.Ret>>16&0xff == 1 { // CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE
+		if cuda.MemoryKind(e.Ret>>8) == cuda.Pageable || cuda.MemoryKind(e.Ret>>16) == cuda.Pageable {
 			known |= pageable
 		}
-		switch e.Ret & 0xff { // CUpti_ActivityMemcpyKind
-		case 2, 4: // DtoH, AtoH
+		switch cuda.CopyKind(e.Ret) {
+		case cuda.DeviceToHost, cuda.ArrayToHost:
 			known |= back
-		case 1, 3: // HtoD, HtoA
+		case cuda.HostToDevice, cuda.HostToArray:
 		default:
 			known |= inside
 		}

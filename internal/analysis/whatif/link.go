@@ -6,6 +6,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -135,15 +136,13 @@ func linkRate(t *timeline.Timeline) float64 {
 	return most
 }
 
-// directionOf says which engine does a copy between host and device, and whether the host's memory is pageable:
-// CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind.
+// directionOf says which engine does a copy between host and device, and whether the host's memory is pageable.
 func directionOf(e *event.Event) (engine replay.Engine, pageable, ok bool) {
-	const ofPageable = 1
-	switch uint8(e.Ret) {
-	case 1, 3:
-		return replay.ToDevice, uint8(e.Ret>>8) == ofPageable, true
-	case 2, 4:
-		return replay.ToHost, uint8(e.Ret>>16) == ofPageable, true
+	switch cuda.CopyKind(e.Ret) {
+	case cuda.HostToDevice, cuda.HostToArray:
+		return replay.ToDevice, cuda.MemoryKind(e.Ret>>8) == cuda.Pageable, true
+	case cuda.DeviceToHost, cuda.ArrayToHost:
+		return replay.ToHost, cuda.MemoryKind(e.Ret>>16) == cuda.Pageable, true
 	}
 	return replay.Engines, false, false
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -124,40 +125,20 @@ func syncOf(name string) int32 {
 
 // copyOf reads the kinds of a copy out of its name: "Memcpy HtoD (Pinned -> Device)".
 func copyOf(r *row) int32 {
-	kinds := [...]string{"", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"}
-	kind := 0
-	for i, word := range kinds {
-		if i > 0 && strings.Contains(r.Name, word) {
-			kind = i
-		}
-	}
 	from, to, _ := strings.Cut(between(r.Name, "(", ")"), "->")
-	ret := kind | memoryOf(from)<<8 | memoryOf(to)<<16
+	ret := int(cuda.CopyKindIn(r.Name)) | memoryOf(from)<<8 | memoryOf(to)<<16
 	if r.Args.Async.n != 0 {
 		ret |= asyncCopy
 	}
 	return int32(ret)
 }
 
-// memoryOf reads CUpti_ActivityMemoryKind.
+// memoryOf reads a kind of memory. Old versions of Kineto call pageable memory the host's.
 func memoryOf(word string) int {
-	switch strings.TrimSpace(word) {
-	case "Pageable", "Host":
-		return 1
-	case "Pinned":
-		return 2
-	case "Device":
-		return 3
-	case "Array":
-		return 4
-	case "Managed":
-		return 5
-	case "Device Static":
-		return 6
-	case "Managed Static":
-		return 7
+	if word = strings.TrimSpace(word); word == "Host" {
+		return int(cuda.Pageable)
 	}
-	return 0
+	return int(cuda.MemoryKindOf(word))
 }
 
 func between(s, open, end string) string {

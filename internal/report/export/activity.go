@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/cuda"
 )
 
 // work is one activity in the words that formats share.
@@ -17,8 +18,8 @@ type work struct {
 	grid, block   [3]uint32 // of a kernel
 	dynamic       uint32    // shared memory of a kernel, bytes
 	bytes         uint64    // of a copy or set
-	copyKind      uint8     // CUpti_ActivityMemcpyKind
-	source, dest  uint8     // CUpti_ActivityMemoryKind; a set has dest
+	copyKind      cuda.CopyKind
+	source, dest  cuda.MemoryKind // a set has dest
 	async         bool
 	value         uint64 // of a set
 	graph, node   uint64 // CUPTI ids; 0: not of a graph
@@ -39,12 +40,12 @@ func (v *view) work(i int32) work {
 		w.name = v.kernelName(a)
 		w.grid, w.block, w.dynamic = shape(e.Args[2], e.Args[3])
 	case timeline.Copy:
-		w.copyKind, w.source, w.dest = uint8(e.Ret), uint8(e.Ret>>8), uint8(e.Ret>>16)
+		w.copyKind, w.source, w.dest = cuda.CopyKind(e.Ret), cuda.MemoryKind(e.Ret>>8), cuda.MemoryKind(e.Ret>>16)
 		w.bytes, w.async = e.Args[2], e.Ret>>24&1 != 0
-		w.name = fmt.Sprintf("Memcpy %s (%s -> %s)", copyWord(w.copyKind), memoryWord(w.source), memoryWord(w.dest))
+		w.name = fmt.Sprintf("Memcpy %s (%s -> %s)", w.copyKind.CUPTI(), w.source.CUPTI(), w.dest.CUPTI())
 	case timeline.Set:
-		w.dest, w.bytes, w.value = uint8(e.Ret), e.Args[2], e.Args[3]
-		w.name = fmt.Sprintf("Memset (%s)", memoryWord(w.dest))
+		w.dest, w.bytes, w.value = cuda.MemoryKind(e.Ret), e.Args[2], e.Args[3]
+		w.name = fmt.Sprintf("Memset (%s)", w.dest.CUPTI())
 	}
 	return w
 }
@@ -54,28 +55,6 @@ func shape(grid, block uint64) (g, b [3]uint32, dynamic uint32) {
 	g = [3]uint32{uint32(grid), uint32(grid >> 32 & 0xffff), uint32(grid >> 48)}
 	low := uint32(block)
 	return g, [3]uint32{low & 0x7ff, low >> 11 & 0x7ff, low >> 22}, uint32(block >> 32)
-}
-
-// copyWord names a CUpti_ActivityMemcpyKind (CUPTI reference) as Kineto does: HtoD.
-func copyWord(kind uint8) string {
-	words := [...]string{"Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"}
-	return wordAt(words[:], kind)
-}
-
-// memoryWord names a CUpti_ActivityMemoryKind (CUPTI reference) as Kineto does: Pinned.
-func memoryWord(kind uint8) string {
-	words := [...]string{
-		"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
-	}
-	return wordAt(words[:], kind)
-}
-
-// wordAt returns the word of a kind, the first one for a kind that has none.
-func wordAt(words []string, kind uint8) string {
-	if int(kind) >= len(words) {
-		kind = 0
-	}
-	return words[kind]
 }
 
 // ids gives calls and activities correlation numbers that are unique in the whole

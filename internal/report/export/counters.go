@@ -5,6 +5,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -60,10 +61,10 @@ func (p *perfetto) counters(root uint64, d int32) {
 		}
 		w := p.v.work(i)
 		rate := float64(w.bytes) / float64(max(1, w.dur))
-		switch copyWord(w.copyKind) {
-		case "HtoD":
+		switch w.copyKind {
+		case cuda.HostToDevice:
 			h2d.add(w.start, w.start+w.dur, rate)
-		case "DtoH":
+		case cuda.DeviceToHost:
 			d2h.add(w.start, w.start+w.dur, rate)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -126,15 +127,17 @@ func kernelText(t *timeline.Timeline, a *timeline.Activity) string {
 	return format.Shorten(format.Clean(k.Name), maxKernel)
 }
 
-// copyText names a copy by Ret of its event: see bpf/event.h. The numbers are CUpti_ActivityMemcpyKind and
-// CUpti_ActivityMemoryKind of the CUPTI reference.
+// copyText names a copy by Ret of its event: see bpf/event.h.
 func copyText(ret int32) string {
-	way := map[int32]string{1: "H2D", 2: "D2H", 3: "H2A", 4: "A2H", 8: "D2D", 9: "H2H", 10: "peer to peer"}[ret&0xff]
-	if way == "" {
+	way := cuda.CopyKind(ret).String()
+	switch way {
+	case string(cuda.Unknown):
 		way = "of an unknown kind"
+	case string(cuda.Peer):
+		way = "peer to peer"
 	}
 	for _, shift := range []int32{8, 16} {
-		if ret>>shift&0xff == 1 {
+		if cuda.MemoryKind(ret>>shift) == cuda.Pageable {
 			way += ", pageable"
 		}
 	}

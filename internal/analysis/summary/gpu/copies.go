@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/cuda"
 )
 
 // copies makes the table of copies, and counts sets.
@@ -40,7 +41,8 @@ func newCopies(a *analysis) *copies {
 // keyOf leaves out what has no name, so that there are not more rows than names.
 func keyOf(ret int32) copyKey {
 	return copyKey(
-		named(ret&0xff, directions) | named(ret>>8&0xff, memories)<<8 | named(ret>>16&0xff, memories)<<16 | ret&(1<<24),
+		int32(cuda.CopyKind(ret).Known()) | int32(cuda.MemoryKind(ret>>8).Known())<<8 |
+			int32(cuda.MemoryKind(ret>>16).Known())<<16 | ret&(1<<24),
 	)
 }
 
@@ -89,9 +91,9 @@ func (c *copies) add(act *timeline.Activity) {
 	r := c.rows[key]
 	if r == nil {
 		r = &copyRow{Copy: Copy{
-			Direction:   direction(uint8(key)),
-			Source:      memory(uint8(key >> 8)),
-			Destination: memory(uint8(key >> 16)),
+			Direction:   cuda.CopyKind(key).String(),
+			Source:      cuda.MemoryKind(key >> 8).String(),
+			Destination: cuda.MemoryKind(key >> 16).String(),
 			Async:       key>>24&1 != 0,
 		}}
 		c.rows[key] = r
@@ -142,29 +144,4 @@ func compareBool(x, y bool) int {
 		return 1
 	}
 	return -1
-}
-
-// direction names a CUpti_ActivityMemcpyKind: CUPTI reference, "Activity API".
-func direction(kind uint8) string {
-	names := [directions]string{"unknown", "H2D", "D2H", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "D2D", "H2H", "peer"}
-	return names[named(int32(kind), directions)]
-}
-
-// memory names a CUpti_ActivityMemoryKind: CUPTI reference, "Activity API".
-func memory(kind uint8) string {
-	names := [memories]string{
-		"unknown", "pageable", "pinned", "device", "array", "managed", "device static", "managed static",
-	}
-	return names[named(int32(kind), memories)]
-}
-
-// How many names direction and memory have.
-const directions, memories = 11, 8
-
-// named returns a kind that has a name, 0 for any other.
-func named(kind, names int32) int32 {
-	if kind < names {
-		return kind
-	}
-	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/format/symname"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -75,7 +76,7 @@ func (a *analysis) describe(act *timeline.Activity) string {
 	e := &a.t.Rec.Events[act.Event]
 	switch act.Kind {
 	case timeline.Copy:
-		return "a copy " + direction(uint8(e.Ret))
+		return "a copy " + cuda.CopyKind(e.Ret).String()
 	case timeline.Set:
 		return "a memset"
 	}
