@@ -308,16 +308,22 @@ func topTable(targets []topTarget) *document.Table {
 		document.Left("Most time", 0),
 		document.Right("Share", 0),
 		document.Right("Iterations/s", 1),
+		document.Right("Requests/s", 1),
+		document.Right("TTFT p50", 1),
 		document.Right("Cost", 1),
 		document.Left("Pod", 3),
 		document.Left("Change first", 2),
 	}}
 	for i := range targets {
 		c := targets[i].cells()
-		t.Row(c.pid, c.name, c.busy, c.part, c.share, c.rate, c.cost, targets[i].Pod, c.finding)
+		t.Row(c.pid, c.name, c.busy, c.part, c.share, c.rate, c.requests, c.first, c.cost, targets[i].Pod, c.finding)
 	}
 	if !slices.ContainsFunc(targets, func(t topTarget) bool { return t.Pod != "" }) {
 		t.Drop("Pod")
+	}
+	if !slices.ContainsFunc(targets, func(t topTarget) bool { return t.serves() }) {
+		t.Drop("Requests/s")
+		t.Drop("TTFT p50")
 	}
 	return t
 }

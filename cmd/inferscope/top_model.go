@@ -34,10 +34,11 @@ const (
 	byCost
 	byTargetPID
 	byTargetName
+	byRequests
 	orders
 )
 
-var orderNames = [orders]string{"idle GPU", "iterations", "cost", "pid", "name"}
+var orderNames = [orders]string{"idle GPU", "iterations", "cost", "pid", "name", "requests"}
 
 // topModel is the state of top. bubbletea gives it keys and snapshots, one at a time.
 type topModel struct {
@@ -237,6 +238,8 @@ func (o order) compare(a, b *topTarget) int {
 		return -cmp.Compare(a.rate(), b.rate())
 	case byCost:
 		return -cmp.Compare(a.cost(), b.cost())
+	case byRequests:
+		return -cmp.Compare(a.requests(), b.requests())
 	case byTargetName:
 		return cmp.Compare(a.Comm, b.Comm)
 	}
@@ -258,6 +261,16 @@ func (t *topTarget) rate() float64 {
 	return t.Now.Rate
 }
 
+func (t *topTarget) requests() float64 {
+	if t.Now == nil {
+		return 0
+	}
+	return t.Now.Requests
+}
+
+// serves reports whether the target served requests in the last seconds.
+func (t *topTarget) serves() bool { return t.Now != nil && (t.Now.Requests > 0 || t.Now.Open > 0) }
+
 func (t *topTarget) cost() float64 {
 	if t.Cost == nil {
 		return 0
@@ -266,10 +279,16 @@ func (t *topTarget) cost() float64 {
 }
 
 // cells are the words of a line.
-type cells struct{ pid, name, busy, part, share, rate, cost, finding string }
+type cells struct{ pid, name, busy, part, share, rate, requests, first, cost, finding string }
 
 func (t *topTarget) cells() cells {
-	c := cells{pid: strconv.FormatUint(uint64(t.PID), 10), name: t.Comm, busy: "-", share: "-", rate: "-", cost: "-"}
+	c := cells{
+		pid: strconv.FormatUint(
+			uint64(t.PID),
+			10,
+		), name: t.Comm, busy: "-", share: "-", rate: "-", requests: "-", first: "-",
+		cost: "-",
+	}
 	if t.Cost != nil {
 		c.cost = format.Percent(*t.Cost)
 	}
@@ -290,6 +309,12 @@ func (t *topTarget) cells() cells {
 	}
 	if t.Now.Rate > 0 {
 		c.rate = fmt.Sprintf("%.3g", t.Now.Rate)
+	}
+	if t.serves() {
+		c.requests = fmt.Sprintf("%.3g", t.Now.Requests)
+	}
+	if t.Now.TTFT > 0 {
+		c.first = format.Span(t.Now.TTFT)
 	}
 	c.finding = t.Now.Finding
 	return c
@@ -359,19 +384,23 @@ func (m *topModel) title() string {
 }
 
 func (m *topModel) list() []string {
+	rows := m.rows()
+	serving := slices.ContainsFunc(rows, func(t topTarget) bool { return t.serves() })
 	head := m.row(
 		cells{
-			pid:     "PID",
-			name:    "PROCESS",
-			busy:    "GPU%",
-			part:    "MOST OF THE REST",
-			rate:    "ITER/S",
-			cost:    "COST",
-			finding: "CHANGE FIRST",
+			pid:      "PID",
+			name:     "PROCESS",
+			busy:     "GPU%",
+			part:     "MOST OF THE REST",
+			rate:     "ITER/S",
+			requests: "REQ/S",
+			first:    "TTFT",
+			cost:     "COST",
+			finding:  "CHANGE FIRST",
 		},
+		serving,
 	)
 	out := []string{m.paint("7", head)}
-	rows := m.rows()
 	if len(rows) == 0 {
 		text := "no target"
 		if m.filter != "" {
@@ -382,7 +411,7 @@ func (m *topModel) list() []string {
 	at := max(0, slices.IndexFunc(rows, func(t topTarget) bool { return t.PID == m.chosen }))
 	first := max(0, min(at-m.body()/2, len(rows)-m.body()))
 	for i := first; i < min(len(rows), first+m.body()); i++ {
-		line := m.row(rows[i].cells())
+		line := m.row(rows[i].cells(), serving)
 		if i == at {
 			line = m.paint("7", line)
 		} else if n := rows[i].Now; n != nil && n.Recorded && n.Busy < 0.5 {
@@ -400,21 +429,33 @@ func (m *topModel) list() []string {
 	return append(out, m.cut(note))
 }
 
-// row lays out a line for the width of the screen.
-func (m *topModel) row(c cells) string {
+// roomy is from how many columns on the list has iterations beside requests.
+const roomy = 100
+
+// row lays out a line for the width of the screen. Columns of requests are there where a target serves any.
+func (m *topModel) row(c cells, serving bool) string {
+	width := 20
+	if serving && m.width < roomy {
+		width = 12
+	}
 	part := c.part
 	if c.share != "" && c.share != "-" {
-		part = document.Pad(format.Shorten(part, 20), 20, true) + document.Pad(c.share, 7, false)
+		part = document.Pad(format.Shorten(part, width), width, true) + document.Pad(c.share, 7, false)
 	}
 	line := fmt.Sprintf(
-		"%7s  %s %6s  %s %7s %6s",
+		"%7s  %s %6s  %s",
 		c.pid,
 		document.Pad(format.Shorten(c.name, 16), 16, true),
 		c.busy,
-		document.Pad(part, 27, true),
-		c.rate,
-		c.cost,
+		document.Pad(format.Shorten(part, width+7), width+7, true),
 	)
+	if !serving || m.width >= roomy {
+		line += fmt.Sprintf(" %7s", c.rate)
+	}
+	if serving {
+		line += fmt.Sprintf(" %6s ", c.requests) + document.Pad(c.first, 8, false)
+	}
+	line += fmt.Sprintf(" %6s", c.cost)
 	if m.width >= wide {
 		line += "  " + c.finding
 	}
@@ -438,6 +479,7 @@ func (m *topModel) detail() []string {
 const topKeys = `GPU%      share of the time seen in which a GPU ran something
 MOST OF   where most of the other time goes: what the GPU waits for, or copies
 ITER/S    iterations a second, as the report finds them
+REQ/S     HTTP requests a second, and TTFT: the median time to the first token
 COST      what watching costs the target, of its time
 
 Up Down PgUp PgDn Home End   move, as do k and j
@@ -445,7 +487,7 @@ Enter                        the last minute of a target: what limits it, what
                              to change, threads, kernels
 Esc                          back; in the list: no filter
 F4 or \ or /                 show what has this in its pid, name or command
-F6 or > and <                order: idle GPU, iterations, cost, pid, name
+F6 or > and <                order: idle GPU, iterations, cost, pid, name, requests
 I                            turn the order round
 Z                            pause
 q or F10                     quit

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
 )
 
@@ -245,5 +247,49 @@ func TestTopLooksInTurn(t *testing.T) {
 	}
 	if gone := w.next(t.Context(), ask{open: 77}); gone.detail == nil {
 		t.Error("of a target that is gone it says nothing")
+	}
+}
+
+// TestTopShowsRequests: the list has columns of requests where a target serves any, on narrow and wide screens, and the
+// numbers are those of the report.
+func TestTopShowsRequests(t *testing.T) {
+	m, _ := driven(t, 3)
+	if text := screenOf(t, m); strings.Contains(text, "REQ/S") || !strings.Contains(text, "ITER/S") {
+		t.Errorf("without requests the list is\n%s", text)
+	}
+	s := some(m, 3)
+	rec := newFakeDaemon().rec
+	span := rec.Meta.To - rec.Meta.From
+	for i := range uint64(4) {
+		at := rec.Meta.From + i*span/8
+		rec.Meta.Requests = append(rec.Meta.Requests, recording.Request{
+			Number: i, PID: rec.Meta.Target, Received: at, Asked: at, FirstToken: at + 123e3, LastToken: at + 200e3,
+			End: at + 200e3, Method: "POST", Route: "/v1/completions", Status: 200, Outcome: "complete", Streamed: true,
+		})
+	}
+	now := report.Look(report.New(rec))
+	s.Targets[1].Now = &now
+	want := fmt.Sprintf("%.3g", 4/(float64(span)/1e9))
+	m.Update(s)
+	for width, iterations := range map[int]bool{80: false, 99: false, 100: true, 140: true} {
+		m.Update(tea.WindowSizeMsg{Width: width, Height: 24})
+		text := screenOf(t, m)
+		lines := strings.Split(text, "\n")
+		if !strings.Contains(text, "REQ/S") || !strings.Contains(text, "TTFT") || !strings.Contains(text, "COST") ||
+			strings.Contains(text, "ITER/S") != iterations {
+			t.Errorf("%d columns:\n%s", width, text)
+		}
+		i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "101  a-program") })
+		if i < 0 || !strings.Contains(lines[i], " "+want+" ") || !strings.Contains(lines[i], "123 µs") {
+			t.Errorf("%d columns lack %s and 123 µs:\n%s", width, want, text)
+		}
+	}
+	press(m, "f6", "f6", "f6", "f6", "f6", "home")
+	if m.chosen != 101 || !strings.Contains(screenOf(t, m), "order: requests") {
+		t.Errorf("by requests the first is %d:\n%s", m.chosen, screenOf(t, m))
+	}
+	if table := topTable(s.Targets); len(table.Rows[1]) != len(table.Columns) ||
+		!slices.Contains(table.Rows[1], "123 µs") {
+		t.Errorf("the table of --once is %v", table.Rows)
 	}
 }

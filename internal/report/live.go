@@ -14,10 +14,12 @@ import (
 const liveRows = 10
 
 // Live is the report of a stretch that has just passed, for a screen that is drawn again and again: the answer, then
-// threads and kernels.
+// requests, threads and kernels.
 func Live(m *Model, ascii bool) *document.Document {
 	d := &document.Document{}
 	addAnswer(d, m, ascii)
+	addDelays(d, m)
+	addRequests(d, m, liveRows)
 	if t := stateTable(m, liveRows, ascii); len(t.Rows) > 0 {
 		d.AddTable("Threads", t)
 	}
@@ -39,6 +41,11 @@ type Glance struct {
 	Rate      float64 `json:"iterations_per_second,omitempty"`
 	Latency   uint64  `json:"iteration_p50_ns,omitempty"`
 	Losses    int     `json:"losses"` // kinds of loss that make numbers wrong
+
+	Requests float64 `json:"requests_per_second,omitempty"` // HTTP requests that ended
+	Open     int     `json:"requests_in_progress,omitempty"`
+	TTFT     uint64  `json:"ttft_p50_ns,omitempty"`
+	TTFTSlow uint64  `json:"ttft_p99_ns,omitempty"`
 }
 
 // Look makes a glance of a model.
@@ -61,6 +68,12 @@ func Look(m *Model) Glance {
 	}
 	if it := m.Diagnosis.Iterations; it != nil && it.Count > 0 {
 		g.Rate, g.Latency = it.PerSec, it.P50
+	}
+	if r := m.Requests; r != nil {
+		g.Requests, g.Open = r.PerSec, r.Open
+		if r.TTFT != nil {
+			g.TTFT, g.TTFTSlow = r.TTFT.P50, r.TTFT.P99
+		}
 	}
 	for i := range m.Doubts {
 		if gravity(m.Doubts[i].Severity) > gravity(loss.Info) {
