@@ -163,7 +163,7 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	own := e.own()
 	for i := range m.OtherThreads {
 		if s := &m.OtherThreads[i]; own[s.PID] {
-			s.Name += recording.OwnMark
+			s.Own, s.Name = true, s.Name+ofOurs
 		}
 	}
 	for _, g := range e.gauges {
@@ -200,6 +200,9 @@ func (v *view) addSteps(m *recording.Meta, s stepper) {
 		return !own(q.PID, q.Last)
 	})...)
 }
+
+// ofOurs stands behind the names of our own threads, for people.
+const ofOurs = " of InferScope itself"
 
 // own returns the processes that do this watching.
 func (e *evidence) own() map[uint32]bool {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -27,7 +28,11 @@ func (w *witness) Objects() []recording.Object {
 }
 
 func (w *witness) OtherThreads() []recording.Thread {
-	return []recording.Thread{{PID: 99, TID: 99, Name: "other"}, {PID: 10, TID: 11, Name: "own"}}
+	return []recording.Thread{
+		{PID: 99, TID: 99, Name: "other"},
+		{PID: 10, TID: 11, Name: "of the target"},
+		{PID: uint32(os.Getpid()), TID: 1, Name: "drain"},
+	}
 }
 
 func (w *witness) Pressure(root uint32, from, to uint64) []recording.Pressure {
@@ -61,8 +66,15 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 	if o := rec.Meta.Objects; len(o) != 1 || o[0].Name != "a" {
 		t.Errorf("objects %+v", o)
 	}
-	if s := rec.Meta.OtherThreads; len(s) != 1 || s[0].Name != "other" {
-		t.Errorf("strangers %+v: a thread of the target is none", s)
+	others := map[uint32]recording.Thread{}
+	for _, s := range rec.Meta.OtherThreads {
+		others[s.PID] = s
+	}
+	if s := others[99]; len(others) != 2 || s.Name != "other" || s.Own {
+		t.Errorf("other threads %+v: want one of another program, one of this, and none of the target", others)
+	}
+	if s := others[uint32(os.Getpid())]; !s.Own || s.Name != "drain"+ofOurs {
+		t.Errorf("a thread of this program is %+v: want it marked as our own", s)
 	}
 	if p := rec.Meta.Pressure; len(p) != 1 || p[0].MajorFaults != 10 || p[0].TS != rec.Meta.From {
 		t.Errorf("pressure %+v", p)

@@ -169,15 +169,12 @@ type Process struct {
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 
-// OwnMark stands behind the names of threads of the daemon and its helpers among Meta.Strangers. It is longer
-// than the kernel lets the name of a thread be, so that no program can name itself so.
-const OwnMark = " of InferScope itself"
-
 // Thread names a thread of a process.
 type Thread struct {
 	PID  uint32 `json:"pid"`
 	TID  uint32 `json:"tid"`
 	Name string `json:"name"`
+	Own  bool   `json:"own,omitempty"` // of the daemon and its helpers, among Meta.OtherThreads
 }
 
 // Function is one probed function. Rows that describe the same row of the CUDA

@@ -1,8 +1,6 @@
 package threads
 
 import (
-	"strings"
-
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -42,6 +40,7 @@ type Waits struct {
 	rec     *recording.Recording
 	why     classifier
 	names   map[key]string
+	ours    map[key]bool // threads of InferScope
 	own     map[uint32]bool
 	samples map[key][]int32 // at switches, by TS
 }
@@ -56,11 +55,13 @@ func (x *Index) Waits() *Waits {
 		rec:     rec,
 		why:     newClassifier(rec),
 		names:   map[key]string{},
+		ours:    map[key]bool{},
 		own:     map[uint32]bool{},
 		samples: map[key][]int32{},
 	}
 	for _, t := range rec.Meta.OtherThreads {
 		w.names[key{t.PID, t.TID}] = t.Name
+		w.ours[key{t.PID, t.TID}] = t.Own
 	}
 	for _, t := range rec.Meta.Threads {
 		w.names[key{t.PID, t.TID}] = t.Name
@@ -116,7 +117,7 @@ func (w *Waits) event(i int32) *event.Event {
 // Who returns who a thread is.
 func (w *Waits) Who(pid, tid uint32) Who {
 	who := Who{PID: pid, TID: tid, Name: w.names[key{pid, tid}], OtherThread: pid != 0 && !w.own[pid]}
-	who.Own = who.OtherThread && strings.HasSuffix(who.Name, recording.OwnMark)
+	who.Own = who.OtherThread && w.ours[key{pid, tid}]
 	return who
 }
 

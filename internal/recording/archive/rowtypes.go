@@ -27,6 +27,7 @@ type threadRow struct {
 	PID  uint32 `isc:"pid"  doc:"process id"`
 	TID  uint32 `isc:"tid"  doc:"thread id in the initial pid namespace"`
 	Name string `isc:"name" doc:"thread name"`
+	Own  bool   `isc:"own"  doc:"thread of the daemon or its helpers"`
 }
 
 type functionRow struct {

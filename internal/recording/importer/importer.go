@@ -81,47 +81,54 @@ func OpenWith(path string, limits Limits) (*recording.Recording, error) {
 
 // OpenContext is OpenWith that ends with a context.
 func OpenContext(ctx context.Context, path string, limits Limits) (*recording.Recording, error) {
-	rec, err := open(ctx, path, limits)
-	if err != nil {
-		return nil, fmt.Errorf("import %s: %w", path, err)
-	}
-	return rec, nil
+	p, err := openPart(ctx, path, limits)
+	return p.rec, err
 }
 
-func open(ctx context.Context, path string, limits Limits) (*recording.Recording, error) {
+func openPart(ctx context.Context, path string, limits Limits) (part, error) {
+	p, err := open(ctx, path, limits)
+	if err != nil {
+		return part{}, fmt.Errorf("import %s: %w", path, err)
+	}
+	return p, nil
+}
+
+func open(ctx context.Context, path string, limits Limits) (part, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
 	defer f.Close()
 	head := make([]byte, headBytes)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return nil, err
+		return part{}, err
 	}
 	switch sniff(head[:n]) {
 	case kindNsys:
-		return readNsys(ctx, path, limits)
+		rec, err := readNsys(ctx, path, limits)
+		return part{rec, -1}, err
 	case kindKineto:
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return nil, err
+			return part{}, err
 		}
 		return readGzip(ctx, f, limits)
 	}
-	return nil, ErrUnknown
+	return part{}, ErrUnknown
 }
 
 // ReadKineto reads Kineto's JSON, packed with gzip or not.
 func ReadKineto(r io.Reader, limits Limits) (*recording.Recording, error) {
-	return readGzip(context.Background(), r, limits)
+	p, err := readGzip(context.Background(), r, limits)
+	return p.rec, err
 }
 
-func readGzip(ctx context.Context, r io.Reader, limits Limits) (*recording.Recording, error) {
+func readGzip(ctx context.Context, r io.Reader, limits Limits) (part, error) {
 	in := bufio.NewReaderSize(r, 1<<18)
 	if head, err := in.Peek(len(gzipMagic)); err == nil && string(head) == gzipMagic {
 		unpacked, err := gzip.NewReader(in)
 		if err != nil {
-			return nil, fmt.Errorf("unpack it: %w", err)
+			return part{}, fmt.Errorf("unpack it: %w", err)
 		}
 		in = bufio.NewReaderSize(unpacked, 1<<18)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -75,7 +74,7 @@ type deviceRow struct {
 	UUID   string `json:"uuid"`
 }
 
-func readKineto(r *limited, limits Limits) (*recording.Recording, error) {
+func readKineto(r *limited, limits Limits) (part, error) {
 	k := &kineto{
 		builder: newBuilder(limits, "Kineto JSON"),
 		rank:    -1,
@@ -87,9 +86,10 @@ func readKineto(r *limited, limits Limits) (*recording.Recording, error) {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = fmt.Errorf("it is cut off after %d rows: %w", len(k.events)+len(k.rows), io.ErrUnexpectedEOF)
 		}
-		return nil, err
+		return part{}, err
 	}
-	return k.done()
+	rec, err := k.done()
+	return part{rec, k.rank}, err
 }
 
 // document reads the object, or the plain list of rows that Chrome's format allows too.
@@ -419,7 +419,7 @@ func (k *kineto) sources() []recording.Source {
 	if k.rank >= 0 {
 		out = append(
 			out,
-			recording.Source{Name: rankSource, State: "running", Detail: rankDetail + strconv.Itoa(k.rank)},
+			recording.Source{Name: rankSource, State: "running", Detail: fmt.Sprintf("the trace is of rank %d", k.rank)},
 		)
 	}
 	return append(out, []recording.Source{

@@ -59,11 +59,14 @@ func OpenAll(ctx context.Context, paths []string, limits Limits, lenient bool) (
 	var skipped []string
 	left := limits
 	for _, path := range paths {
-		rec, err := OpenContext(ctx, path, left)
+		p, err := openPart(ctx, path, left)
 		switch {
 		case err == nil:
-			parts = append(parts, part{rec, rankOf(rec, path)})
-			left.Events -= len(rec.Events)
+			if p.rank < 0 {
+				p.rank = rankIn(path)
+			}
+			parts = append(parts, p)
+			left.Events -= len(p.rec.Events)
 		case !lenient || errors.Is(err, memlimit.ErrExceeded) || ctx.Err() != nil:
 			return nil, err
 		default:
@@ -87,15 +90,8 @@ type part struct {
 
 var rankName = regexp.MustCompile(`(?i)(?:rank|worker|gpu)[-_.]?(\d{1,6})`)
 
-// rankOf returns the rank of a file: as the trace says, else as its name does, -1 where neither does.
-func rankOf(rec *recording.Recording, path string) int {
-	for _, s := range rec.Meta.Sources {
-		if n, ok := strings.CutPrefix(s.Detail, rankDetail); ok && s.Name == rankSource {
-			if v, err := strconv.Atoi(n); err == nil {
-				return v
-			}
-		}
-	}
+// rankIn returns the rank in the name of a file, -1 where there is none.
+func rankIn(path string) int {
 	if m := rankName.FindStringSubmatch(filepath.Base(path)); m != nil {
 		if v, err := strconv.Atoi(m[1]); err == nil {
 			return v
@@ -104,11 +100,8 @@ func rankOf(rec *recording.Recording, path string) int {
 	return -1
 }
 
-// The source that says which rank a trace is of.
-const (
-	rankSource = "rank"
-	rankDetail = "the trace is of rank "
-)
+// rankSource is the source that says which rank a trace is of.
+const rankSource = "rank"
 
 // merge puts recordings into one.
 func merge(parts []part, skipped []string) (*recording.Recording, error) {
