@@ -143,6 +143,9 @@ func (a *analysis) launching(d *Diagnosis, list []cause.Change, graphs bool) []c
 		}
 		return out
 	}
+	if c, ok := a.eagerEngine(); ok {
+		return append([]cause.Change{c}, list...)
+	}
 	if way := a.inStep.text(); way != "" || a.shapes.change() {
 		if a.shapes.change() {
 			text := fmt.Sprintf("Make the shapes of the step alike before it is recorded: %d steps have %d different "+
@@ -160,6 +163,35 @@ func (a *analysis) launching(d *Diagnosis, list []cause.Change, graphs bool) []c
 		return append([]cause.Change{first}, list...)
 	}
 	return list
+}
+
+// eagerEngine is what to change about an inference engine that launches kernel by kernel, although it can record its
+// steps: vLLM (0.24 to 0.33) and SGLang (0.5.23) are told not to by one flag.
+func (a *analysis) eagerEngine() (cause.Change, bool) {
+	for i := range a.t.Ops {
+		if a.t.Rec.Meta.Functions[a.t.Ops[i].Func].Group == "graph" {
+			return cause.Change{}, false
+		}
+	}
+	for _, e := range []struct{ runs, name, start, eager string }{
+		{"/vllm/v1/worker/gpu_model_runner.py", "vLLM", "vllm serve MODEL", "--enforce-eager"},
+		{"/sglang/srt/model_executor/model_runner.py", "SGLang", "python -m sglang.launch_server --model-path MODEL", "--disable-cuda-graph"},
+	} {
+		for i := range a.t.Rec.Meta.Frames {
+			if strings.HasSuffix(a.t.Rec.Meta.Frames[i].File, e.runs) {
+				return cause.Change{
+					Where: "serving",
+					Text: fmt.Sprintf(
+						"Let %s record its steps as CUDA graphs: it launches kernel by kernel, as it is told to by %s",
+						e.name,
+						e.eager,
+					),
+					Example: e.start + "  # without " + e.eager,
+				}, true
+			}
+		}
+	}
+	return cause.Change{}, false
 }
 
 // captureSizes is how vLLM (0.33) and SGLang (0.5.23) are told what to record.
