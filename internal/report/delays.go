@@ -23,6 +23,9 @@ func addDelays(d *document.Document, m *Model) {
 		if text := delayProof(delay); text != "" {
 			it.Lines = append(it.Lines, text)
 		}
+		if text := withoutText(delay.Without); text != "" {
+			it.Lines = append(it.Lines, text)
+		}
 		if len(c.Changes) > 0 {
 			it.Lines = append(it.Lines, "Change: "+c.Changes[0].Text)
 		}
@@ -41,6 +44,20 @@ func delayCost(d *requests.Delay) string {
 		text += fmt.Sprintf(", %s of that to the first token", format.Percent(d.First))
 	}
 	return text + fmt.Sprintf(" (%s each, p99 %s)", format.Span(d.P50), format.Span(d.P99))
+}
+
+// withoutText says when the first token would come without a delay; "" where that is not known.
+func withoutText(w *requests.FirstToken) string {
+	if w == nil {
+		return ""
+	}
+	return fmt.Sprintf(
+		"Without it the first token would come after p50 %s instead of %s and p99 %s instead of %s, if all else took as long",
+		format.Span(w.P50),
+		format.Span(w.Was50),
+		format.Span(w.P99),
+		format.Span(w.Was99),
+	)
 }
 
 // delayProof says what shows it.

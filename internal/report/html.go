@@ -67,6 +67,7 @@ func htmlDelays(s *requests.Summary) []html.Delay {
 		c, _, _ := cause.Explained(d.Cause)
 		one := html.Delay{
 			Title: upper(c.Title), Share: d.Share, Requests: d.Requests, P50: d.P50, P99: d.P99, Proof: delayProof(d),
+			Without: withoutText(d.Without),
 		}
 		if len(c.Changes) > 0 {
 			one.Change = c.Changes[0].Text

@@ -28,6 +28,38 @@ type Delay struct {
 	Thread   string  `json:"thread,omitempty"`     // of the API server that ran most meanwhile
 	Running  float64 `json:"running,omitempty"`    // share of the delays for which it ran, or waited for a CPU
 	Place    string  `json:"place,omitempty"`      // in which code
+
+	Without *FirstToken `json:"first_token_without,omitempty"` // absent where it holds up no first token
+}
+
+// FirstToken is the time to the first token as it was, and as it would be if nothing were left of a delay and all else
+// took as long as before: at best. In ns, of the requests of which the delay can be told.
+type FirstToken struct {
+	Was50 uint64 `json:"was_p50_ns"`
+	Was99 uint64 `json:"was_p99_ns"`
+	P50   uint64 `json:"p50_ns"`
+	P99   uint64 `json:"p99_ns"`
+}
+
+// without sets what the time to the first token would be without so much of it, by request.
+func (d *Delay) without(was, less []uint64) {
+	then := make([]uint64, len(was))
+	for i := range was {
+		then[i] = was[i] - min(was[i], less[i])
+	}
+	if a, b := quantilesOf(slices.Clone(was)), quantilesOf(then); a != nil && b.P99 < a.P99 {
+		d.Without = &FirstToken{a.P50, a.P99, b.P50, b.P99}
+	}
+}
+
+// firsts returns the times to the first token, and in them what a function says, of those that have one.
+func firsts(list []told, less func(*EngineRow) uint64) (was, of []uint64) {
+	for i := range list {
+		if r := list[i].row; r.TTFT > 0 {
+			was, of = append(was, r.TTFT), append(of, less(r.Engine))
+		}
+	}
+	return was, of
 }
 
 // ran is what a process did in some stretches of time: its thread that ran most, the share of them for which it ran, and the
@@ -172,6 +204,7 @@ func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
 	if e.Preemptions > 0 || 2*cramped > waiting {
 		d.Cause = cause.KVCache
 	}
+	d.without(firsts(list, func(e *EngineRow) uint64 { return e.Queue }))
 	return d.sum(values)
 }
 
@@ -257,6 +290,7 @@ func (s *Summary) api(list []told, ran ran) []Delay {
 		values = append(values, n)
 	}
 	d.sum(values)
+	d.without(firsts(list, func(e *EngineRow) uint64 { return e.Before }))
 	d.ran(spans, ran)
 	return append(out, d)
 }
@@ -326,7 +360,7 @@ func (s *Summary) slots() *Delay {
 	}
 	at := timeline.Join(fullFrom)
 	d := &Delay{Cause: cause.Queueing, Batch: most}
-	var values []uint64
+	var values, was []uint64
 	waits, held := uint64(0), 0
 	for i := range s.all {
 		r := &s.all[i]
@@ -338,11 +372,12 @@ func (s *Summary) slots() *Delay {
 			held++
 		}
 		waits += r.TTFT
-		values = append(values, n)
+		values, was = append(values, n), append(was, r.TTFT)
 		if r.Ahead >= most {
 			d.Waiting = max(d.Waiting, r.Ahead-most+1)
 		}
 	}
+	d.without(was, values)
 	if d.sum(values); held < fewestHeld || float64(d.Time) < full*float64(waits) {
 		return nil
 	}

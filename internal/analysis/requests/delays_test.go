@@ -3,6 +3,7 @@ package requests_test
 import (
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -108,5 +109,64 @@ func TestDelayNeedsAnIdleServer(t *testing.T) {
 		if len(s.Delays) == 0 || s.Delays[0].Cause != test.want {
 			t.Errorf("running for %v: %+v, want %s first", test.running, s.Delays, test.want)
 		}
+	}
+}
+
+// TestFirstTokenWithout: what the queue took is taken off each request's time to its first token.
+func TestFirstTokenWithout(t *testing.T) {
+	find := func(b *builder, key string) *requests.Delay {
+		s := b.summary()
+		s.FindDelays(&b.rec, func(uint32, timeline.Spans) (string, float64, string) { return "", 0, "" })
+		for i := range s.Delays {
+			if s.Delays[i].Cause == key {
+				return &s.Delays[i]
+			}
+		}
+		t.Fatalf("%s is not found: %+v", key, s.Delays)
+		return nil
+	}
+	// By the engine: request i waits 20 + 40 i ms in the queue, and has its first token 10 ms after it.
+	b := newBuilder(4000 * ms)
+	for i := range uint64(6) {
+		from := i * 500 * ms
+		queue := (20 + 40*i) * ms
+		r := b.stream(from, from+queue+12*ms, from+queue+100*ms)
+		r.ID = string(rune('a' + i))
+		b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+			ID: r.ID, PID: 2, Asked: from + ms, Scheduled: from + ms + queue, First: from + queue + 11*ms,
+			Last: from + queue + 99*ms, Finish: "stop", OutputTokens: 2,
+		})
+		for at := from; at < from+queue+100*ms; at += 5 * ms {
+			b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{
+				TS: at, PID: 2, Requests: 1, Tokens: 1, Stats: true, Running: 1, Waiting: 1,
+			})
+		}
+	}
+	d := find(b, "queueing")
+	if w := d.Without; w == nil || w.Was50 != 112*ms || w.Was99 != 232*ms || w.P50 != 12*ms || w.P99 != 12*ms {
+		t.Errorf("%+v", d.Without)
+	}
+	// By the streams: two places, of which each is taken for 300 ms.
+	b = newBuilder(4000 * ms)
+	for i := range uint64(8) {
+		b.stream(0, steady((20+i/2*320)*ms, 10*ms, 31)...)
+	}
+	d = find(b, "queueing")
+	if w := d.Without; w == nil || w.Was50 != 340*ms || w.Was99 != 980*ms || w.P50 != 40*ms || w.P99 != 80*ms {
+		t.Errorf("%+v", d.Without)
+	}
+	// Prefills hold up tokens behind the first one.
+	b = newBuilder(4000 * ms)
+	var times []uint64
+	for i := range uint64(10) {
+		times = append(times, steady((i*200)*ms+100*ms, 5*ms, 20)...)
+	}
+	b.stream(50*ms, times...)
+	b.stream(50*ms, times...)
+	for i := range uint64(9) {
+		b.stream((i*200+200)*ms, (i*200+300)*ms)
+	}
+	if d = find(b, "prefill-blocks-decode"); d.Without != nil {
+		t.Errorf("%+v", d.Without)
 	}
 }

@@ -74,6 +74,7 @@ type Delay struct {
 	Requests int
 	P50, P99 uint64 // ns
 	Proof    string
+	Without  string // what the time to the first token would be; "": not known
 	Change   string
 }
 

@@ -159,11 +159,12 @@ func delayTable(in Input) table {
 		{"p50", "ns"},
 		{"p99", "ns"},
 		{"Shown by", "text"},
+		{"Without it", "text"},
 		{"Change", "text"},
 	}}
 	for i := range in.Delays {
 		d := &in.Delays[i]
-		t.Rows = append(t.Rows, []any{d.Title, d.Share, d.Requests, d.P50, d.P99, d.Proof, d.Change})
+		t.Rows = append(t.Rows, []any{d.Title, d.Share, d.Requests, d.P50, d.P99, d.Proof, d.Without, d.Change})
 	}
 	return t
 }
