@@ -62,7 +62,7 @@ func exportFormats() []string {
 func formatList() string {
 	var b strings.Builder
 	for _, f := range export.Formats() {
-		fmt.Fprintf(&b, "  %-9s %-17s %s\n", f.Name, f.Extension, f.About)
+		fmt.Fprintf(&b, "  %-10s %-17s %s\n", f.Name, f.Extension, f.About)
 	}
 	return b.String()
 }

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -363,5 +364,43 @@ func TestRequestsToOTLP(t *testing.T) {
 		if from.Before(c.sent.Add(-slack)) || to.After(c.ended.Add(slack)) || to.Sub(from) < 30*time.Millisecond {
 			t.Errorf("a span is from %v to %v, its client's from %v to %v", from, to, c.sent, c.ended)
 		}
+	}
+}
+
+// TestOneCommandSendsNothing: OTEL_EXPORTER_OTLP_ENDPOINT is the program's where a command brings a daemon of its own.
+func TestOneCommandSendsNothing(t *testing.T) {
+	a := newAlone(t)
+	var asked atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer receiver.Close()
+	pid, url := sseServer(t)
+	stop := make(chan struct{})
+	var client sync.WaitGroup
+	client.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"max_tokens":3}`))
+			if err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		}
+	})
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.URL)
+	// Longer than it takes until a daemon sends.
+	a.does("record", strconv.Itoa(pid), "--for", "7s", "-o", "t.isc")
+	close(stop)
+	client.Wait()
+	text, err := exec.Command(program(t, "inferscope"), "export", filepath.Join(a.dir, "t.isc"), "--to", "otlp", "-o", "-").
+		Output()
+	if err != nil || !bytes.Contains(text, []byte(`"text_completion"`)) {
+		t.Errorf("nothing was recorded that could be sent: %v %.300s", err, text)
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the receiver was asked %d times", n)
 	}
 }
