@@ -80,6 +80,31 @@ func TestSleep(t *testing.T) {
 	predicts(t, s.Predict(edit(t, Faster, "sleep=2")), 4.0/3)
 }
 
+// TestPollingIsWaiting: a loop that sleeps between looks at a kernel of 1.5 ms waits for that kernel where it does not
+// sleep, before it computes for 1 ms.
+func TestPollingIsWaiting(t *testing.T) {
+	sc := newScene()
+	for i := range uint64(steps) {
+		at := i * period
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+1510*us, 0)
+		for k := range uint64(4) {
+			sc.Do("cuEventQuery", int64(at+20*us+k*900*us), us, 9)
+			if k < 3 {
+				sc.Off(recordtest.Off{
+					TID:     leader,
+					TS:      start + at + 25*us + k*900*us,
+					Dur:     890 * us,
+					Blocked: 890 * us,
+					Call:    sysSleep,
+					Flags:   event.FromIRQ,
+				})
+			}
+		}
+	}
+	// 2,721 µs to the last look, of which 1,510 stay, and 1,279 of computing.
+	predicts(t, sc.study(t).Predict(edit(t, Without, "sleep")), 4000.0/(1510+1279))
+}
+
 // workers is stepwise with a helper that works for 2 ms in each step while the leader waits for it.
 func workers() *scene {
 	sc := stepwise()

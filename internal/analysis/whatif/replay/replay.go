@@ -85,13 +85,14 @@ type run struct {
 type scale struct {
 	Change
 	asWas bool
+	polls bool  // it waits for what else it waited for only where its own time is gone
 	gpu   bool  // of what a GPU does
 	usual delay // delays are cut to that
 }
 
 func (g *Graph) scale(i int, p *Plan) scale {
 	c := scale{Change: p.Changes[i], gpu: g.Whats[i].Kind >= Kernel, usual: delay{math.MaxUint64, math.MaxUint64}}
-	c.asWas = c.Scale == 1
+	c.asWas, c.polls = c.Scale == 1, g.Whats[i].Polls
 	if p.Usual {
 		c.usual = g.usual[g.Whats[i].Kind]
 	}
@@ -155,7 +156,7 @@ func (r *run) end(i int32) uint64 {
 	case n.prev == noNode && n.dep == noNode:
 		at = n.lagPrev
 	}
-	if n.dep != noNode && !c.Detach {
+	if n.dep != noNode && !c.Detach && (!c.polls || c.Scale == 0) {
 		if dep := r.depOf(n, c); dep != noNode {
 			at = max(at, r.ends[dep]+lag(n.lagDep, c.usual.dep, c.Lag))
 		}

@@ -66,6 +66,8 @@ func (b *builder) threadNode(l *lane, i int) {
 		}
 	case r.idle:
 		n.lagPrev, n.lagDep = took, min(n.at-min(n.at, b.g.nodes[n.dep].at), callCost)
+	case b.g.Whats[n.what].Polls: // the next look comes when it likes to, a wait ends with what it is for
+		n.lagDep = min(n.at-min(n.at, b.g.nodes[n.dep].at), callCost)
 	default:
 		n.lagDep = n.at - min(n.at, b.g.nodes[n.dep].at)
 		if b.g.Whats[n.what].Kind == Sync {
@@ -115,6 +117,29 @@ func (b *builder) ended(s *timeline.Sync, at uint64) int32 {
 		}
 	}
 	return best
+}
+
+// isQuery reports whether a call asks whether a GPU is done, and does not wait for it.
+func (b *builder) isQuery(o *timeline.Op) bool {
+	switch b.t.Rec.Meta.Functions[o.Func].Base {
+	case "cuEventQuery", "cuStreamQuery", "cudaEventQuery", "cudaStreamQuery":
+		return true
+	}
+	return false
+}
+
+// endedWithin returns the last activity of a process that ended in a stretch of time (ns), noNode where none did.
+func (b *builder) endedWithin(pid uint32, from, to uint64) int32 {
+	for i := range b.t.Processes {
+		if b.t.Processes[i].PID != pid {
+			continue
+		}
+		s := timeline.Sync{Process: int32(i), Stream: timeline.None}
+		if a := b.ended(&s, to); a != noNode && b.t.Activities[a].End > from {
+			return a
+		}
+	}
+	return noNode
 }
 
 // endedOf returns the last activity of a stream that ended at a time or before.

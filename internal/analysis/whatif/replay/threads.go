@@ -3,6 +3,7 @@ package replay
 import (
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
@@ -37,6 +38,7 @@ type writer struct {
 	burst     []timeline.Span    // what is left of them: see bursts
 	pos       uint64             // ns: everything before it is written
 	limit     uint64             // ns: where the stretch ends that is being written
+	polls     bool               // that stretch lies between two looks whether a GPU is done
 }
 
 func (b *builder) writer(l int32, pid, id uint32) *writer {
@@ -66,9 +68,13 @@ func (w *writer) ops(th *timeline.Thread) {
 	mine := w.b.callsOf(th)
 	w.burst = w.bursts(mine)
 	w.l.nodes, w.l.refs = slices.Grow(w.l.nodes, usualNodes*len(mine)), slices.Grow(w.l.refs, usualNodes*len(mine))
+	polled := false
 	for _, i := range mine {
 		o := &w.b.t.Ops[i]
+		polls := w.b.isQuery(o)
+		w.polls = polled && polls
 		w.stretch(o.Start)
+		w.polls, polled = false, polls
 		w.l.worker = true
 		w.call(i, o)
 	}
@@ -197,7 +203,12 @@ func (w *writer) blocked(iv *threads.Interval, to uint64) {
 	}
 	if !ok || !whole {
 		what.Kind = External
-		w.fixed(to, what, d)
+		r := noRef()
+		if what.Polls = w.polls && what.Cause == cause.Sleep; what.Polls {
+			r.act = w.b.endedWithin(w.pid, w.pos, to)
+		}
+		w.add(node{at: to, own: to - w.pos}, what, d, r)
+		w.pos = to
 		return
 	}
 	what.Kind = Wait
