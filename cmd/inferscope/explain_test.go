@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -20,6 +21,24 @@ func TestExplainListsEveryCause(t *testing.T) {
 	for _, c := range cause.All() {
 		if n := strings.Count(r.stdout, "\n  "+c.Key+" "); n != 1 {
 			t.Errorf("%s stands there %d times:\n%s", c.Key, n, r.stdout)
+		}
+	}
+}
+
+// TestTheReportPageNamesEveryCause: docs/report.md has each key that explain takes.
+func TestTheReportPageNamesEveryCause(t *testing.T) {
+	page, err := os.ReadFile("../../docs/report.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, causes, ok := strings.Cut(string(page), "\n### Causes\n")
+	causes, _, end := strings.Cut(causes, "\n## ")
+	if !ok || !end {
+		t.Fatal("docs/report.md has no section Causes")
+	}
+	for _, key := range causeKeys() {
+		if !strings.Contains(causes, "`"+key+"`") {
+			t.Errorf("the section Causes of docs/report.md lacks %s", key)
 		}
 	}
 }
