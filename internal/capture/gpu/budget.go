@@ -14,8 +14,6 @@ const (
 	windowsShare = 0.75
 	// mostStretch bounds how rare windows become, in periods: a report must still rest on some.
 	mostStretch = 15
-	// worthwhile is the change of a period below which it is left as it is.
-	worthwhile = 0.1
 )
 
 // allowed is the share of a process's time that windows may take; 0: any.
@@ -39,34 +37,15 @@ func (s *Source) weigh(q *session) {
 		}
 	})
 	q.cost = q.meter.cost(s.opts.tolerance())
-	if s.least != 0 {
-		return // the governor of all sources decides
+	if s.governed == 0 && q.limiter.set(limitCost, s.opts.affordable(q.cost.window), s.opts.Period) {
+		s.retime(q)
 	}
-	wanted := s.opts.affordable(q.cost.window)
-	if now := q.periodOr(s.opts.Period); float64(max(wanted-now, now-wanted)) < worthwhile*float64(now) {
-		return
-	}
-	q.period = wanted
-	q.ring.command(q.mode, s.times(q))
 }
 
 // affordable returns the shortest period, of those allowed, at which windows of a cost keep within the budget.
 func (o *Options) affordable(window time.Duration) time.Duration {
 	needed := time.Duration(float64(window) / o.allowed())
 	return min(max(o.Period, needed), min(mostStretch*o.Period, maxPeriod))
-}
-
-func (q *session) periodOr(asked time.Duration) time.Duration { return or(q.period, asked) }
-
-// times are those of a session's windows.
-func (s *Source) times(q *session) times {
-	t := s.opts.times()
-	t.period = uint64(q.periodOr(s.opts.Period))
-	t.period = max(t.period, uint64(q.leakPeriod), uint64(s.least))
-	if q.rests {
-		t.period = restPeriod(t.on, t.period)
-	}
-	return t
 }
 
 // spending says what a session's windows take of its process's time, and what was done

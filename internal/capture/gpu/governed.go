@@ -20,15 +20,13 @@ func (s *Source) WindowPeriod() time.Duration {
 func (s *Source) SetWindowPeriod(least time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.least == least {
+	if s.governed == least {
 		return
 	}
-	s.least = least
+	s.governed = least
 	for _, q := range s.sessions {
-		if q.ring != nil && q.mode == modeWindows {
-			q.period = 0
-			q.ring.command(q.mode, s.times(q))
-		}
+		q.limiter.least[limitCost], q.limiter.least[limitGovernor] = 0, least
+		s.retime(q)
 	}
 }
 

@@ -159,8 +159,10 @@ func (s *Source) ended(q *session) {
 	q.restarts++
 	s.step(q, hasEnded, "")
 	again := newSession(q.process, q.image, q.facts)
-	again.restarts, again.joined, again.meter, again.period, again.leak, again.begun = q.restarts, q.joined, q.meter, q.period, q.leak, q.begun
+	again.restarts, again.joined, again.begun = q.restarts, q.joined, q.begun
+	again.meter, again.leak, again.limiter = q.meter, q.leak, q.limiter
 	again.leak.forget()
+	again.limiter.rest(false)
 	s.retired = append(s.retired, q)
 	s.sessions[q.process.ID()] = again
 	if over := q.restarts - attempts; over > 0 {

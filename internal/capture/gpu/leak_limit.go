@@ -25,13 +25,10 @@ func (s *Source) guard(q *session, now uint64) {
 		s.giveUp(q)
 		return
 	}
-	rest, leakPeriod := q.leak.rest(), q.leak.leakPeriod()
-	if slower := leakPeriod - q.leakPeriod; rest == q.rests &&
-		float64(max(slower, -slower)) <= worthwhile*float64(q.leakPeriod) {
-		return
+	rested, limited := q.limiter.rest(q.leak.rest()), q.limiter.set(limitLeak, q.leak.leakPeriod(), s.opts.Period)
+	if rested || limited {
+		s.retime(q)
 	}
-	q.rests, q.leakPeriod = rest, leakPeriod
-	q.ring.command(q.mode, s.times(q))
 }
 
 // giveUp ends the agent of a process that windows make grow, for good. The caller holds the lock.
@@ -64,8 +61,8 @@ func (q *session) leaving() string {
 			megabytes(left),
 			megabytes(maxLeft),
 		)
-		if q.leakPeriod > 0 {
-			said += fmt.Sprintf("; so that it does not come to that, they are at least %s apart", rounded(q.leakPeriod))
+		if least := q.limiter.least[limitLeak]; least > 0 {
+			said += fmt.Sprintf("; so that it does not come to that, they are at least %s apart", rounded(least))
 		}
 		return said
 	}

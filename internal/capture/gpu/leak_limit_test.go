@@ -53,7 +53,7 @@ func TestGuard(t *testing.T) {
 func TestLeakLimitIsReported(t *testing.T) {
 	s := newTestSource(t, Options{Inject: noInjector{t}})
 	q := newSession(&proc.Process{}, "", newFacts(1))
-	q.leakPeriod = time.Minute
+	q.limiter.least[limitLeak] = time.Minute
 	if got := s.times(q).period; got != uint64(time.Minute) {
 		t.Errorf("windows are %v apart, want a minute", time.Duration(got))
 	}

@@ -52,16 +52,14 @@ type session struct {
 	restarts   int           // agents that ended by themselves, each soon after it came
 	rest       time.Duration // before an agent is brought in again; 0: at once
 	launches   LaunchMode
-	told       bool          // launches has been told to the probes
-	mode       uint32        // enum agent_mode, as last told
-	begun      bool          // that was another than off: it may record
-	flushed    uint64        // ns: everything that ended before was handed over
-	meter      meter         // of its windows
-	cost       cost          // that the meter says
-	period     time.Duration // of windows, where they are rarer than was asked for; 0: they are not
-	leak       leak          // that its windows leave in the process
-	rests      bool          // windows are held back to measure it, as last told
-	leakPeriod time.Duration // windows are at least so far apart because of it, as last told; 0: as they like
+	told       bool    // launches has been told to the probes
+	mode       uint32  // enum agent_mode, as last told
+	begun      bool    // that was another than off: it may record
+	flushed    uint64  // ns: everything that ended before was handed over
+	meter      meter   // of its windows
+	cost       cost    // that the meter says
+	leak       leak    // that its windows leave in the process
+	limiter    limiter // how far apart its windows are, as last told
 	gates      [quiesce.Kinds]post
 	arming     arming
 	inside     uint32 // threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have left

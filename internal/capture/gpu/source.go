@@ -47,7 +47,7 @@ type Source struct {
 	retired    []*session     // that are over, with rings that are to be read to their end
 	gone       []*session     // of processes that have ended, for recordings
 	continuous map[uint32]int // by target: how many recordings want all of the time
-	least      time.Duration  // windows of every process are at least so far apart; 0: nobody said so
+	governed   time.Duration  // windows of every process are at least so far apart; 0: nobody said so
 	closing    bool           // nothing new is begun
 	closed     bool           // agents have ended, or were given up: rings are read to their end
 	shut       bool           // no gate is opened or closed but by Close
@@ -119,6 +119,7 @@ func (s *Source) begin(p *proc.Process, image string) {
 		return
 	}
 	q := newSession(p, image, s.factsOf(p))
+	q.limiter.least[limitGovernor] = s.governed
 	s.sessions[p.ID()] = q
 	s.paces.begin(p.PID, image)
 	switch {
