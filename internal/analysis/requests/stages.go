@@ -20,9 +20,9 @@ const (
 	StageQueue   = "queue"
 	StagePrefill = "prefill"
 	StageFirst   = "queue and prefill"
-	StageDecode  = "decode"
+	stageDecode  = "decode"
 	StageFinish  = "finish" // after the last token
-	StageAnswer  = "answer" // of a request that is not streamed
+	stageAnswer  = "answer" // of a request that is not streamed
 )
 
 // Stages cuts the time of a request that ended at end into stages that follow each other: by what its engine told (nil:
@@ -32,19 +32,19 @@ func Stages(r *recording.Request, engine *recording.EngineRequest, end uint64) [
 		name string
 		at   uint64 // its end
 	}
-	cuts := []cut{{StageRead, r.Asked}, {StageAnswer, end}}
+	cuts := []cut{{StageRead, r.Asked}, {stageAnswer, end}}
 	switch {
 	case engine != nil:
 		cuts = []cut{
 			{StageServer, cmp.Or(engine.Asked, engine.Queued)},
 			{StageQueue, engine.Scheduled},
 			{StagePrefill, engine.First},
-			{StageDecode, engine.Last},
+			{stageDecode, engine.Last},
 			{StageServer, end},
 		}
 	case r.FirstToken > 0:
 		cuts = []cut{
-			{StageRead, r.Asked}, {StageFirst, r.FirstToken}, {StageDecode, r.LastToken}, {StageFinish, end},
+			{StageRead, r.Asked}, {StageFirst, r.FirstToken}, {stageDecode, r.LastToken}, {StageFinish, end},
 		}
 	}
 	var out []Stage
