@@ -26,7 +26,7 @@ type Request struct {
 	InputTokens  uint32 `json:"input_tokens,omitempty"`
 	OutputTokens uint32 `json:"output_tokens,omitempty"`
 	CachedTokens uint32 `json:"cached_tokens,omitempty"` // of the input
-	TokenSource  string `json:"token_source,omitempty"`  // of OutputTokens: usage, timings, chunks (a lower bound); "": not known
+	TokenSource  string `json:"token_source,omitempty"`  // of OutputTokens: usage, timings, engine, chunks (a lower bound); "": not known
 	Parts        uint32 `json:"parts,omitempty"`         // of a streamed answer, with content
 	Writes       uint32 `json:"writes,omitempty"`        // transfers with such parts: each has a RequestChunk
 }

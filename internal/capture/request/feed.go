@@ -13,8 +13,9 @@ import (
 // feeding is what Feed works with.
 type feeding struct {
 	mu      sync.Mutex
-	conns   map[uint64]*conn // by socket
-	open    map[uint64]*live // by number
+	conns   map[uint64]*conn    // by socket
+	open    map[uint64]*live    // by number
+	fresh   []recording.Request // that ended since the ring was read last: an engine's last word may still come
 	ended   []recording.Request
 	ready   []event.Event
 	number  uint64 // of the last request
@@ -82,15 +83,25 @@ func (c *conn) End(x *http1.Exchange) {
 		return
 	}
 	delete(c.feed.open, x.Mark)
-	if len(c.feed.ended) >= maxRequests {
-		c.feed.left += maxRequests / 8
-		c.feed.ended = append(c.feed.ended[:0], c.feed.ended[maxRequests/8:]...)
+	c.feed.fresh = append(c.feed.fresh, l.describe())
+}
+
+// settle hands on the first n of the requests that have ended. Where their own account of tokens is missing, the engine's
+// is theirs.
+func (f *feeding) settle(n int) {
+	for i := range f.fresh[:n] {
+		r := &f.fresh[i]
+		f.taps.complete(r)
+		if len(f.ended) >= maxRequests {
+			f.left += maxRequests / 8
+			f.ended = append(f.ended[:0], f.ended[maxRequests/8:]...)
+		}
+		f.ended = append(f.ended, *r)
+		for _, told := range f.onEnd {
+			told(r)
+		}
 	}
-	r := l.describe()
-	c.feed.ended = append(c.feed.ended, r)
-	for _, f := range c.feed.onEnd {
-		f(&r)
-	}
+	f.fresh = append(f.fresh[:0], f.fresh[n:]...)
 }
 
 func (l *live) describe() recording.Request {
@@ -122,6 +133,8 @@ func (f *feeding) expire(held uint64) {
 
 // take reads the ring. The caller holds the lock.
 func (s *Source) take() {
+	before := len(s.feed.fresh)
+	defer func() { s.feed.settle(before) }()
 	if s.programs.reader != nil {
 		s.programs.reader.Read(s.feed.record)
 		for _, socket := range s.feed.taps.strange {

@@ -127,7 +127,12 @@ func (s *Source) State() recording.Source {
 	defer s.mu.Unlock()
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
-	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no HTTP request was read yet", Optional: true}
+	state := recording.Source{
+		Name:     sourceName,
+		State:    "waiting",
+		Detail:   "no HTTP request was read yet",
+		Optional: true,
+	}
 	if s.feed.number > 0 {
 		state.State, state.Detail = "running", s.feed.taps.detail()
 	}
@@ -142,9 +147,11 @@ func (s *Source) Requests(from, to uint64) []recording.Request {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	var out []recording.Request
-	for i := range s.feed.ended {
-		if r := &s.feed.ended[i]; r.End >= from && r.Received <= to {
-			out = append(out, *r)
+	for _, list := range [][]recording.Request{s.feed.ended, s.feed.fresh} {
+		for i := range list {
+			if r := &list[i]; r.End >= from && r.Received <= to {
+				out = append(out, *r)
+			}
 		}
 	}
 	for _, r := range s.feed.open {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/request/engine"
+	"github.com/inferscope/inferscope/internal/capture/request/http1"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -14,6 +16,8 @@ import (
 const (
 	maxTaps  = 1024
 	maxSteps = 131_072
+
+	maxSuffix = 16 // bytes of what an engine puts behind the id that the client is told: a choice and something random
 )
 
 // tapping is what is known of the engines behind the servers.
@@ -150,6 +154,37 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 		t.ended = append(t.ended[:0], t.ended[maxRequests/8:]...)
 	}
 	t.ended = append(t.ended, *q)
+}
+
+// tokensOfEngine is the source of numbers of tokens that the engine told.
+const tokensOfEngine = "engine"
+
+// complete gives a request that has ended the engine's numbers of tokens, where its answer has no account of its own: those
+// of all engine requests whose id is that of the answer with a suffix, as several choices are several of them.
+func (t *tapping) complete(r *recording.Request) {
+	if r.ID == "" || r.TokenSource != "" && r.TokenSource != string(http1.Chunks) {
+		return
+	}
+	output, input, cached := uint32(0), uint32(0), uint32(0)
+	for i := len(t.ended) - 1; i >= 0 && t.ended[i].Last >= r.Received; i-- {
+		q := &t.ended[i]
+		rest, ok := strings.CutPrefix(q.ID, r.ID)
+		if !ok || rest != "" && rest[0] != '-' || len(rest) > maxSuffix || q.Asked < r.Received || q.Asked > r.End {
+			continue
+		}
+		if q.Finish == "" || q.First == 0 {
+			return // it was not seen to its end, or not from its beginning
+		}
+		output += q.OutputTokens
+		input, cached = max(input, q.InputTokens), max(cached, q.CachedTokens)
+	}
+	if output == 0 || output < r.OutputTokens { // parts of the stream are a lower bound
+		return
+	}
+	r.OutputTokens, r.TokenSource = output, tokensOfEngine
+	if r.InputTokens == 0 {
+		r.InputTokens, r.CachedTokens = input, cached
+	}
 }
 
 // expire lets go of what is older than the recorder's oldest event.

@@ -61,7 +61,7 @@ func newRequestMetrics() requestMetrics {
 		),
 		tokens: count(
 			"request_tokens_total",
-			"Tokens of requests that ended. type cached_input is a part of input. source says how they are known: usage (the account in the answer), timings (that of llama.cpp or Ollama), chunks (parts of the stream were counted: a lower bound).",
+			"Tokens of requests that ended. type cached_input is a part of input. source says how they are known: usage (the account in the answer), timings (that of llama.cpp or Ollama), engine (what vLLM's engine told its server), chunks (parts of the stream were counted: a lower bound).",
 			"type",
 			"source",
 		),

@@ -75,7 +75,7 @@ func TestRequests(t *testing.T) {
 
 	r := registry(t, tally, status)
 	want := `
-# HELP inferscope_request_tokens_total Tokens of requests that ended. type cached_input is a part of input. source says how they are known: usage (the account in the answer), timings (that of llama.cpp or Ollama), chunks (parts of the stream were counted: a lower bound).
+# HELP inferscope_request_tokens_total Tokens of requests that ended. type cached_input is a part of input. source says how they are known: usage (the account in the answer), timings (that of llama.cpp or Ollama), engine (what vLLM's engine told its server), chunks (parts of the stream were counted: a lower bound).
 # TYPE inferscope_request_tokens_total counter
 inferscope_request_tokens_total{gen_ai_operation_name="chat",gen_ai_request_model="llama",pid="10",source="chunks",type="cached_input"} 3
 inferscope_request_tokens_total{gen_ai_operation_name="chat",gen_ai_request_model="llama",pid="10",source="chunks",type="input"} 7

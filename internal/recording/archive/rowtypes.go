@@ -55,9 +55,9 @@ type libraryRow struct {
 }
 
 type sourceRow struct {
-	Name     string `isc:"name"   doc:"name of the source"`
-	State    string `isc:"state"  doc:"running, waiting, unavailable, off"`
-	Detail   string `isc:"detail" doc:"why it is not running"`
+	Name     string `isc:"name"     doc:"name of the source"`
+	State    string `isc:"state"    doc:"running, waiting, unavailable, off"`
+	Detail   string `isc:"detail"   doc:"why it is not running"`
 	Optional bool   `isc:"optional" doc:"no verdict rests on it"`
 }
 
@@ -83,7 +83,7 @@ type requestRow struct {
 	InputTokens  uint32 `isc:"input_tokens"   doc:"0: unknown"`
 	OutputTokens uint32 `isc:"output_tokens"  doc:"0: unknown"`
 	CachedTokens uint32 `isc:"cached_tokens"  doc:"input tokens from the prefix cache"`
-	TokenSource  string `isc:"token_source"   doc:"source of output_tokens: usage, timings, chunks; empty: unknown"`
+	TokenSource  string `isc:"token_source"   doc:"source of output_tokens: usage, timings, engine, chunks; empty: unknown"`
 	Parts        uint32 `isc:"parts"          doc:"parts of the streamed response with content"`
 	Writes       uint32 `isc:"writes"         doc:"writes with such parts"`
 }

@@ -1,0 +1,101 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// TestTokensOfTheEngine: an answer without an account of its tokens gets the engine's where that is whole, and no other.
+func TestTokensOfTheEngine(t *testing.T) {
+	whole := func(id string, tokens uint32) recording.EngineRequest {
+		return recording.EngineRequest{
+			ID: id, Asked: 110, First: 120, Last: 180, Finish: "stop", OutputTokens: tokens, InputTokens: 9, CachedTokens: 4,
+		}
+	}
+	with := func(q recording.EngineRequest, change func(*recording.EngineRequest)) recording.EngineRequest {
+		change(&q)
+		return q
+	}
+	for _, test := range []struct {
+		name    string
+		source  string
+		parts   uint32
+		engine  []recording.EngineRequest
+		tokens  uint32
+		becomes string
+	}{
+		{"parts of a stream", "chunks", 5, []recording.EngineRequest{whole("cmpl-1-0-deadbeef", 7)}, 7, "engine"},
+		{"no stream", "", 0, []recording.EngineRequest{whole("cmpl-1-0-deadbeef", 7)}, 7, "engine"},
+		{"two choices", "chunks", 5, []recording.EngineRequest{whole("cmpl-1-0", 7), whole("cmpl-1-1", 8)}, 15, "engine"},
+		{"the same id", "", 0, []recording.EngineRequest{whole("cmpl-1", 7)}, 7, "engine"},
+		{"its own account", "usage", 5, []recording.EngineRequest{whole("cmpl-1-0", 7)}, 5, "usage"},
+		{"another request", "chunks", 5, []recording.EngineRequest{whole("cmpl-12-0", 7)}, 5, "chunks"},
+		{"a long suffix", "chunks", 5, []recording.EngineRequest{whole("cmpl-1-0-deadbeefdeadbeef", 7)}, 5, "chunks"},
+		{"fewer than there are parts", "chunks", 5, []recording.EngineRequest{whole("cmpl-1-0", 4)}, 5, "chunks"},
+		{"an earlier one of the same id", "chunks", 5, []recording.EngineRequest{
+			with(whole("cmpl-1-0", 7), func(q *recording.EngineRequest) { q.Asked, q.Last = 10, 20 }), whole("x", 1),
+		}, 5, "chunks"},
+		{"not seen from its beginning", "chunks", 5, []recording.EngineRequest{
+			with(whole("cmpl-1-0", 7), func(q *recording.EngineRequest) { q.First = 0 }),
+		}, 5, "chunks"},
+		{"one of two is not over", "chunks", 5, []recording.EngineRequest{
+			with(whole("cmpl-1-0", 7), func(q *recording.EngineRequest) { q.Finish = "" }), whole("cmpl-1-1", 8),
+		}, 5, "chunks"},
+	} {
+		taps := newTapping()
+		taps.ended = test.engine
+		r := recording.Request{
+			ID:           "cmpl-1",
+			Received:     100,
+			End:          200,
+			TokenSource:  test.source,
+			OutputTokens: test.parts,
+		}
+		taps.complete(&r)
+		if r.OutputTokens != test.tokens || r.TokenSource != test.becomes {
+			t.Errorf(
+				"%s: %d tokens by %q, want %d by %q",
+				test.name,
+				r.OutputTokens,
+				r.TokenSource,
+				test.tokens,
+				test.becomes,
+			)
+		}
+		if test.becomes == "engine" && (r.InputTokens != 9 || r.CachedTokens != 4) {
+			t.Errorf("%s: %d input tokens, %d of them cached", test.name, r.InputTokens, r.CachedTokens)
+		}
+	}
+	r := recording.Request{Received: 100, End: 200}
+	taps := newTapping()
+	taps.ended = []recording.EngineRequest{whole("", 7), whole("-0", 7)}
+	if taps.complete(&r); r.TokenSource != "" {
+		t.Errorf("a request without an id has %+v", r)
+	}
+}
+
+// TestEndedAreHandedOnce: a request that has ended is told of once, after the ring was read once more, and is there all the
+// time.
+func TestEndedAreHandedOnce(t *testing.T) {
+	s := &Source{programs: &programs{}, feed: newFeeding()}
+	told := 0
+	s.OnEnd(func(r *recording.Request) {
+		if told++; r.TokenSource != "engine" {
+			t.Errorf("%+v", *r)
+		}
+	})
+	s.feed.fresh = []recording.Request{{ID: "cmpl-1", Received: 100, End: 200}}
+	for range 3 {
+		if all := s.Requests(0, 1000); len(all) != 1 {
+			t.Fatalf("%d requests", len(all))
+		}
+		s.feed.taps.ended = []recording.EngineRequest{
+			{ID: "cmpl-1-0", Asked: 110, First: 120, Last: 180, Finish: "stop", OutputTokens: 3},
+		}
+		s.take()
+	}
+	if told != 1 || len(s.feed.fresh) != 0 || len(s.feed.ended) != 1 {
+		t.Errorf("told %d times, %d fresh, %d ended", told, len(s.feed.fresh), len(s.feed.ended))
+	}
+}
