@@ -100,7 +100,7 @@ func TestLessCrowded(t *testing.T) {
 	}, Times: times3(80, 20, 10, 10, 10)}
 	p := g.Unchanged()
 	p.Changes[0].Scale = 0.375
-	lessCrowded(g, p)
+	lessCrowded(g, p, nil)
 	for i, want := range []float64{0.375, 1, 0.5, 0.5, 1} {
 		if p.Changes[i].Scale != want {
 			t.Errorf("%d: %v, want %v", i, p.Changes[i].Scale, want)

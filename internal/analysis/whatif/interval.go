@@ -182,6 +182,6 @@ func (s *Study) spread(th thread, share float64) float64 {
 func (s *Study) recorded(edits []Edit, h how) uint64 {
 	return s.replay(func(g *replay.Graph, plan *replay.Plan) {
 		s.change(edits, h, g, plan)
-		lessCrowded(g, plan)
+		lessCrowded(g, plan, s.apart)
 	})
 }

@@ -162,16 +162,30 @@ func callAt(t *timeline.Timeline, th *timeline.Thread, at uint64) (op int32, ok 
 // leaveOut lets threads compute without what the recorder did.
 func (r *recorder) leaveOut(g *replay.Graph, plan *replay.Plan) {
 	for i := range g.Whats {
-		w, c := &g.Whats[i], &plan.Changes[i]
-		switch {
-		case w.Kind == replay.Run && w.Recorder:
-			c.Scale = 0
-		case w.Kind == replay.Run && w.Name == "":
-			c.Scale *= 1 - r.unnamed[thread{w.PID, w.TID}]
-		case w.Kind == replay.Call:
-			c.Scale *= 1 - r.ofCall(w)
-		}
+		plan.Changes[i].Scale *= r.others(&g.Whats[i])
 	}
+}
+
+// others is the share of the time of a What that is not the recorder's.
+func (r *recorder) others(w *replay.What) float64 {
+	switch {
+	case w.Kind == replay.Run && w.Recorder:
+		return 0
+	case w.Kind == replay.Run && w.Name == "":
+		return 1 - r.unnamed[thread{w.PID, w.TID}]
+	case w.Kind == replay.Call:
+		return 1 - r.ofCall(w)
+	}
+	return 1
+}
+
+// slack is by how much more than what steps inside and outside of windows show the recording may seem to cost.
+const slack = 0.02
+
+// contradicts reports whether comparing steps inside and outside of windows shows that recording took much less of the
+// time than a share. So it is with a quota: what the recorder computes seems to use it up.
+func (r *recorder) contradicts(e *observer.Effect, share float64) bool {
+	return e != nil && e.Steps.High > 0 && share > 2*e.Steps.High+slack
 }
 
 // yield shortens the times without a CPU that the recorder's threads took away.
@@ -203,14 +217,18 @@ func (n *namer) ofRecorder(stack uint64) bool {
 // lessCrowded lets threads have no CPU for less of the time where less is computed: others take it away while it is
 // used, and a quota is used up by using it, by all threads of the target. Who has to wait for one after something else
 // waits for those that compute, and as far as these are the target's, they are known. Where a plan says itself what
-// becomes of that time it is left alone.
-func lessCrowded(g *replay.Graph, plan *replay.Plan) {
+// becomes of that time it is left alone. What the recorder computed counts as long as r is nil.
+func lessCrowded(g *replay.Graph, plan *replay.Plan, r *recorder) {
 	was, is := map[thread]float64{}, map[thread]float64{}
 	var allWas, allIs float64
 	for i := range g.Whats {
 		if w, c := &g.Whats[i], &plan.Changes[i]; w.Kind == replay.Run || w.Kind == replay.Call {
 			th, own := thread{w.PID, w.TID}, float64(g.Times[i].Own)
-			was[th], allWas, allIs = was[th]+own, allWas+own, allIs+own*c.Scale
+			before := own
+			if r != nil {
+				before *= r.others(w)
+			}
+			was[th], allWas, allIs = was[th]+before, allWas+before, allIs+own*c.Scale
 			if c.Apart == 0 {
 				is[th] += own * c.Scale
 			}

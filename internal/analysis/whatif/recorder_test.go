@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -129,12 +130,45 @@ func TestQuota(t *testing.T) {
 	}
 	p := g.Unchanged()
 	p.Changes[1].Scale = 0
-	lessCrowded(g, p)
+	lessCrowded(g, p, nil)
 	if got := p.Changes[2].Scale; got != 0.75 {
 		t.Errorf("throttled: %v", got)
 	}
 	if got := p.Changes[3].Scale; got != 1 {
 		t.Errorf("ousted: %v", got)
+	}
+}
+
+// TestQuotaOfRecorder: what the recorder computes takes of a quota, unless steps inside and outside of windows show that
+// it does not; what the program computes does in both cases.
+func TestQuotaOfRecorder(t *testing.T) {
+	g := &replay.Graph{
+		Whats: []replay.What{
+			{Kind: replay.Run, TID: 1},
+			{Kind: replay.Run, TID: 2, Recorder: true},
+			{Kind: replay.Ready, TID: 1, Cause: cause.Throttled},
+		},
+		Times: []replay.Time{{Own: ms}, {Own: 3 * ms}, {Own: 4 * ms}},
+	}
+	r := &recorder{}
+	for _, tt := range []struct {
+		apart   *recorder
+		program float64 // share of its computing that stays
+		want    float64
+	}{{nil, 1, 0.25}, {r, 1, 1}, {nil, 0.5, 0.125}, {r, 0.5, 0.5}} {
+		p := g.Unchanged()
+		p.Changes[0].Scale = tt.program
+		r.leaveOut(g, p)
+		lessCrowded(g, p, tt.apart)
+		if got := p.Changes[2].Scale; got != tt.want {
+			t.Errorf("of %v of the program's computing, recorder apart: %v: throttled for %v, want %v",
+				tt.program, tt.apart != nil, got, tt.want)
+		}
+	}
+	shown := &observer.Effect{Steps: observer.Share{Mean: 0.03, Low: 0.02, High: 0.04}}
+	if !r.contradicts(shown, 0.65) || r.contradicts(shown, 0.09) || r.contradicts(nil, 0.65) ||
+		r.contradicts(&observer.Effect{}, 0.65) {
+		t.Error("what windows show is believed where they show something else, and only there")
 	}
 }
 

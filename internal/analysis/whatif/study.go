@@ -28,7 +28,8 @@ type Study struct {
 	pins     [replay.Engines]gain // what pinned memory brings to copies, by direction
 	watched  float64              // see watchedShare
 	recorder recorder
-	cpus     int // of the host; 0: not known, or it is not known when threads ran
+	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
+	cpus     int       // of the host; 0: not known, or it is not known when threads ran
 }
 
 // part is a stretch of time in which all was seen.
@@ -83,7 +84,11 @@ func Some(
 	s.recorder.spread(s.parts)
 	s.recorder.learned(t, s.parts, windows)
 	s.replayed, s.alone = s.replay(unchanged), s.length(unchanged)
-	s.recorder.cost = 1 - float64(s.alone)/float64(max(s.replayed, 1))
+	if s.recorder.cost = s.recordingCost(); s.recorder.contradicts(windows, s.recorder.cost) {
+		s.apart = &s.recorder
+		s.alone = s.length(unchanged)
+		s.recorder.cost = s.recordingCost()
+	}
 	s.countSamples(t)
 	s.findLaunchers(t)
 	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans)
@@ -260,7 +265,7 @@ func (s *Study) length(change func(*replay.Graph, *replay.Plan)) uint64 {
 	return s.replay(func(g *replay.Graph, plan *replay.Plan) {
 		change(g, plan)
 		s.recorder.leaveOut(g, plan)
-		lessCrowded(g, plan)
+		lessCrowded(g, plan, s.apart)
 		s.recorder.yield(g, plan)
 	})
 }
@@ -279,6 +284,8 @@ func (s *Study) replay(change func(*replay.Graph, *replay.Plan)) uint64 {
 }
 
 func unchanged(*replay.Graph, *replay.Plan) {}
+
+func (s *Study) recordingCost() float64 { return 1 - float64(s.alone)/float64(max(s.replayed, 1)) }
 
 // Recording is the share of the observed time that recording it cost, as far as the recording shows it.
 func (s *Study) Recording() float64 { return s.recorder.cost }
