@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root, and for the C++ workloads an nvcc (or the network:
 # scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports; STAGES chooses
-# among calls, cpu, accuracy, cost, budget, continuous, turns, start, floor, inside, starved, soak, threads, detach, together, memory, profilers, mps, diagnosis, run, multi (default: all but multi, which needs several GPUs);
+# among calls, cpu, accuracy, cost, budget, continuous, turns, start, floor, inside, starved, soak, threads, detach, together, memory, profilers, mps, diagnosis, run, collectives, multi (default: all but multi, which needs several GPUs; collectives needs two, and skips with the reason else);
 # LIMIT is the seconds that one may take (default: 3600; most of what
 # they do fits in 520).
 set -euo pipefail
@@ -21,7 +21,7 @@ if [ ! -x bin/samplerbench ] && command -v go >/dev/null 2>&1; then
 fi
 mkdir -p "$out"
 failed=0
-for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start floor inside starved soak threads detach together memory profilers mps diagnosis run}; do
+for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start floor inside starved soak threads detach together memory profilers mps diagnosis run collectives}; do
 	say "== $stage"
 	if [ "$stage" = calls ] || [ "$stage" = cpu ]; then
 		"$python" "test/gpu/${stage}_check.py" bin "$out" || failed=1
@@ -33,6 +33,15 @@ for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start flo
 	fi
 	if [ "$stage" = run ]; then
 		"$python" test/gpu/run_check.py --bin bin --out "$out/run" || failed=1
+		continue
+	fi
+	if [ "$stage" = collectives ]; then
+		gpus=$(nvidia-smi -L | grep -c '^GPU') || true
+		if [ "$gpus" -lt 2 ]; then
+			say "skipped: ranks need two GPUs, nvidia-smi -L lists $gpus"
+			continue
+		fi
+		"$python" test/gpu/collectives_check.py --bin bin --out "$out/collectives" || failed=1
 		continue
 	fi
 	[ -x build/gpu-workloads/plain ] || scripts/gpu-workloads.sh || say "the C++ workloads are not built: only PyTorch's are checked"

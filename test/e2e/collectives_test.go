@@ -3,7 +3,9 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -83,6 +85,78 @@ func TestCollectives(t *testing.T) {
 		if o := c.Operations[0]; o.Algorithm < 0.9*4*5120/100e-6 || o.Algorithm > 1.01*4*5120/100e-6 ||
 			o.Bus != o.Algorithm {
 			t.Errorf("rank %d: %v and %v bytes/s", rank, o.Algorithm, o.Bus)
+		}
+		v.Go()
+		v.Finish()
+		d.stop()
+	}
+}
+
+// lateRanks runs ranks as children of one process, of which one is late, under one daemon until they have come to their
+// end, or for ever where one comes no more.
+func lateRanks(
+	t *testing.T,
+	ranks, turns, late int,
+	delay time.Duration,
+	what string,
+) (*cudasim.Victim, *daemon, []int) {
+	t.Helper()
+	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
+	v := cudasim.Start(t, cudasim.Options{
+		Program: []string{
+			program, "all", fmt.Sprint(ranks), fmt.Sprint(turns), fmt.Sprint(late), fmt.Sprint(delay.Microseconds()), what,
+		},
+		Env: []string{
+			"CUDASIM_DEVICES=" + fmt.Sprint(ranks),
+			"CUDASIM_NCCL_MEET=" + filepath.Join(t.TempDir(), "meet"),
+		},
+	})
+	d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
+	v.Go()
+	pids := make([]int, ranks)
+	for r := range pids {
+		pids[r] = atoi(t, strings.Fields(v.WaitLine("rank"))[1])
+	}
+	return v, d, pids
+}
+
+// TestStraggler: of ranks under one daemon the one that comes late, because it computes on the CPU or because its GPU
+// does, is named first, and how late it is agrees with the clocks of the ranks themselves.
+func TestStraggler(t *testing.T) {
+	needRoot(t)
+	const late = 1
+	// A CPU that computes also leaves its own GPU idle, for as long as the other one waits: of three ranks two wait.
+	for what, ranks := range map[string]int{"cpu": 3, "gpu": 2} {
+		v, d, pids := lateRanks(t, ranks, 400, late, 3*time.Millisecond, what)
+		truth := int64(atoi(t, v.WaitLine("skew")))
+		d.waitKernels(v.PID, "AllReduce", 300*ranks) // the agents come while the first turns run
+		r := analysis.Run(d.recording(v.PID))
+		if r.Exchanged == nil || r.Exchanged.Skew == nil {
+			t.Fatalf("%s: no skew: %+v", what, r.Exchanged)
+		}
+		skew := r.Exchanged.Skew
+		if off := int64(skew.Median) - truth; max(off, -off) > 150_000 {
+			t.Errorf("%s: skew %d ns, by the ranks' own clocks %d ns", what, skew.Median, truth)
+		}
+		for _, rank := range skew.Ranks {
+			isLate := int(rank.PID) == pids[late]
+			if share := float64(rank.Last) / float64(skew.Collectives); isLate != (share > 0.95) ||
+				!isLate && share > 0.05 {
+				t.Errorf("%s: %+v of %d collectives, %d is late", what, rank, skew.Collectives, pids[late])
+			}
+		}
+		if len(r.Diagnosis.Findings) == 0 {
+			t.Fatalf("%s: no finding", what)
+		}
+		if f := &r.Diagnosis.Findings[0]; f.Cause != "straggler" || int(f.PID) != pids[late] {
+			t.Errorf(
+				"%s: the first finding is %s of %d (%q), want the straggler %d",
+				what,
+				f.Cause,
+				f.PID,
+				f.Title,
+				pids[late],
+			)
 		}
 		v.Go()
 		v.Finish()

@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of a program that exchanges data by the simulated NCCL: rank RANK RANKS TURNS. It prints "ready" and "waiting", and at a line
- * of its input makes a communicator and does TURNS turns, each of them 13 operations; then it prints "done" and
- * "waiting", and ends at the next line.
+ * One rank of a program that exchanges data by the simulated NCCL: rank RANK RANKS TURNS. It prints "ready" and "waiting",
+ * and at a line of its input makes a communicator and does TURNS turns, each of them 13 operations; then it prints "done"
+ * and "waiting", and ends at the next line.
+ *
+ * All ranks, each a child with a GPU of its own, of which one is late: rank all RANKS TURNS LATE DELAY_US WHAT. A turn is
+ * one all-reduce. Before it rank LATE spends DELAY_US: WHAT is cpu (it computes), gpu (kernels) or hang (it computes, and
+ * comes no more in the second half of the turns). CUDASIM_NCCL_MEET must name a file and CUDASIM_DEVICES be enough. It
+ * prints "rank RANK PID" of each, and before "done" "skew NS": the median of how much later LATE called than the first of
+ * the others, by their own clocks. With hang it prints "done" at once.
  */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef void *handle;
@@ -15,6 +27,8 @@ struct id {
 	char bytes[128];
 };
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(handle *, int), cuCtxSetCurrent(handle), cuCtxSynchronize(void);
+extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
+extern int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
 extern int ncclCommInitRank(handle *, int, struct id, int), ncclCommDestroy(handle), ncclGroupStart(void), ncclGroupEnd(void);
 extern int ncclAllReduce(const void *, void *, size_t, int, int, handle, handle), ncclReduceScatter(const void *, void *, size_t, int, int, handle, handle);
 extern int ncclAllGather(const void *, void *, size_t, int, handle, handle), ncclAlltoAll(const void *, void *, size_t, int, handle, handle);
@@ -52,6 +66,137 @@ static void turn(handle comm, void *at)
 	usleep(500);
 }
 
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static volatile uint64_t sum;
+
+__attribute__((noinline)) static void straggle(uint64_t ns)
+{
+	for (uint64_t until = now() + ns; now() < until;)
+		for (int i = 0; i < 1000; i++)
+			sum += (uint64_t)i * sum;
+}
+
+/* what one rank of all does, and when it called each operation */
+struct plan {
+	int ranks, turns, late;
+	uint64_t delay; /* ns */
+	const char *what;
+	uint64_t *times; /* by turn and rank; shared by all */
+};
+
+static void compute(uint64_t ns)
+{
+	static handle module, gemm;
+
+	if (!gemm) {
+		MUST(cuModuleLoadData(&module, "image"));
+		MUST(cuModuleGetFunction(&gemm, module, "gemm_us100"));
+	}
+	for (; ns >= 100000; ns -= 100000)
+		MUST(cuLaunchKernel(gemm, 132, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL));
+	MUST(cuCtxSynchronize());
+}
+
+static void member(const struct plan *p, int rank)
+{
+	static float data[1];
+	struct id id = { "the same for all ranks" };
+	handle context, comm;
+
+	MUST(cuInit(0));
+	MUST(cuDevicePrimaryCtxRetain(&context, rank));
+	MUST(cuCtxSetCurrent(context));
+	MUST(ncclCommInitRank(&comm, p->ranks, id, rank));
+	for (int i = 0; i < p->turns; i++) {
+		if (rank == p->late) {
+			if (!strcmp(p->what, "gpu"))
+				compute(p->delay);
+			else
+				straggle(p->delay);
+			while (!strcmp(p->what, "hang") && i >= p->turns / 2)
+				straggle(p->delay);
+		}
+		p->times[i * p->ranks + rank] = now();
+		MUST(ncclAllReduce(data, data, 1024, FLOAT32, 0, comm, NULL));
+		MUST(cuCtxSynchronize());
+	}
+	MUST(ncclCommDestroy(comm));
+}
+
+static int ascending(const void *x, const void *y)
+{
+	int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+
+	return (a > b) - (a < b);
+}
+
+static void show_skew(const struct plan *p)
+{
+	int64_t *behind = calloc((size_t)p->turns, sizeof(*behind));
+
+	if (!behind)
+		abort();
+	for (int i = 0; i < p->turns; i++) {
+		const uint64_t *at = &p->times[i * p->ranks];
+		uint64_t first = UINT64_MAX;
+
+		for (int r = 0; r < p->ranks; r++)
+			if (r != p->late && at[r] < first)
+				first = at[r];
+		behind[i] = (int64_t)(at[p->late] - first);
+	}
+	qsort(behind, (size_t)p->turns, sizeof(*behind), ascending);
+	printf("skew %lld\n", (long long)behind[p->turns / 2]);
+	free(behind);
+}
+
+static void next_line(void);
+
+static int all(struct plan p)
+{
+	size_t size = sizeof(*p.times) * ((size_t)p.ranks * (size_t)p.turns + 1);
+	int hangs = !strcmp(p.what, "hang");
+	uint64_t *finished;
+
+	p.times = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p.times == MAP_FAILED || p.ranks < 2 || p.turns < 1)
+		return 2;
+	finished = &p.times[p.ranks * p.turns];
+	puts("ready\nwaiting");
+	fflush(stdout);
+	next_line();
+	for (int r = 0; r < p.ranks; r++) {
+		pid_t child = fork();
+
+		if (child < 0)
+			abort();
+		if (child == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			member(&p, r);
+			__atomic_add_fetch(finished, 1, __ATOMIC_RELEASE);
+			for (;;)
+				pause();
+		}
+		printf("rank %d %d\n", r, (int)child);
+	}
+	fflush(stdout);
+	while (!hangs && __atomic_load_n(finished, __ATOMIC_ACQUIRE) < (uint64_t)p.ranks)
+		usleep(1000);
+	if (!hangs)
+		show_skew(&p);
+	puts("done\nwaiting");
+	fflush(stdout);
+	next_line();
+	return 0;
+}
+
 static void next_line(void)
 {
 	int c;
@@ -67,6 +212,8 @@ int main(int argc, char **argv)
 	struct id id = { "the same for all ranks" };
 	handle context, comm;
 
+	if (argc == 7 && !strcmp(argv[1], "all"))
+		return all((struct plan){ atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10) * 1000, argv[6], NULL });
 	if (argc != 4)
 		return 2;
 	MUST(cuInit(0));

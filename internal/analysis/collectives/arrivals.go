@@ -63,79 +63,139 @@ func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
 	slices.SortFunc(out.Members, func(x, y member) int {
 		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Device, y.Device))
 	})
-	by := make([][]timeline.Activity, len(out.Members))
-	least := 0 // the member that communicates least, which the others are compared with
+	c := comparing{t: t, comms: communicators(t), lists: make([][]timeline.Activity, len(out.Members))}
 	for i, m := range out.Members {
-		by[i] = lists[rank{m.Process, m.Device}]
-		slices.SortFunc(by[i], func(x, y timeline.Activity) int { return cmp.Compare(x.Start, y.Start) })
-		if len(by[i]) < len(by[least]) {
-			least = i
+		c.lists[i] = lists[rank{m.Process, m.Device}]
+		slices.SortFunc(c.lists[i], func(x, y timeline.Activity) int { return cmp.Compare(x.Start, y.Start) })
+		if len(c.lists[i]) < len(c.lists[c.least]) {
+			c.least = i
 		}
 	}
-	out.compare(t, least, by)
+	c.pairs = make([]map[uint64]uint64, len(c.lists))
+	c.learn()
+	c.compare(out.take)
 	return out
 }
 
-// compare finds the collectives of one member on all others.
-func (r *Arrivals) compare(t *timeline.Timeline, least int, lists [][]timeline.Activity) {
-	at := make([]int, len(lists)) // where each has come to
-	set := make([]timeline.Activity, len(lists))
-	for _, own := range lists[least] {
+// comparing finds the collectives of one member on all others. Ranks call one communicator by addresses of their own, and
+// a recording may begin at another operation on each. So a collective is found by its time: it runs on all ranks at once
+// and ends on all at nearly one time. Where that fits collectives of several communicators, it is one of the communicator
+// with which most of the others were found. Of one communicator no rank does two operations at once, so that their sequence
+// is that of the ends.
+type comparing struct {
+	t     *timeline.Timeline
+	comms map[int32]uint64 // by operation: the communicator of its launch, where it is known
+	least int              // the member that communicates least, which the others are compared with
+	lists [][]timeline.Activity
+	pairs []map[uint64]uint64 // by member: its communicator, by that of the least one
+}
+
+// learn finds which communicators of other members are those of the least one.
+func (c *comparing) learn() {
+	votes := make([]map[[2]uint64]int, len(c.lists))
+	for m := range votes {
+		votes[m] = map[[2]uint64]int{}
+	}
+	c.compare(func(set []timeline.Activity) {
+		own := c.comms[set[c.least].Op]
+		for m := range set {
+			if other := c.comms[set[m].Op]; own != 0 && other != 0 {
+				votes[m][[2]uint64{own, other}]++
+			}
+		}
+	})
+	for m, of := range votes {
+		most := map[uint64]uint64{}
+		for pair, n := range of {
+			best, known := most[pair[0]]
+			before := of[[2]uint64{pair[0], best}]
+			if !known || n > before || n == before && pair[1] < best {
+				most[pair[0]] = pair[1]
+			}
+		}
+		c.pairs[m] = most
+	}
+}
+
+// compare passes on each collective of the least member that was found on all others, by member.
+func (c *comparing) compare(take func([]timeline.Activity)) {
+	at := make([]int, len(c.lists)) // where each has come to
+	used := make([]map[int]bool, len(c.lists))
+	for m := range used {
+		used[m] = map[int]bool{}
+	}
+	set, found := make([]timeline.Activity, len(c.lists)), make([]int, len(c.lists))
+	for _, own := range c.lists[c.least] {
 		whole := true
-		for m, list := range lists {
-			if set[m] = own; m == least {
+		for m, list := range c.lists {
+			if set[m] = own; m == c.least {
 				continue
 			}
 			for at[m] < len(list) && list[at[m]].End <= own.Start {
 				at[m]++
 			}
-			found := same(t, &own, list[at[m]:])
-			if found < 0 {
+			if found[m] = c.same(&own, m, at[m], used[m]); found[m] < 0 {
 				whole = false
 				break
 			}
-			set[m] = list[at[m]+found]
+			set[m] = list[found[m]]
 		}
-		if whole {
-			r.take(set)
+		if !whole {
+			continue
 		}
+		for m := range c.lists {
+			used[m][found[m]] = m != c.least
+		}
+		take(set)
 	}
 }
 
-// same returns which of some activities is the same collective as another rank's, -1 where none is: it has the same
-// kernel, runs at the same time and ends with it.
-func same(t *timeline.Timeline, own *timeline.Activity, list []timeline.Activity) int {
-	for i := range list {
-		x := &list[i]
-		if x.Start >= own.End {
-			return -1
+// same returns which activity of a member, from one on, is the same collective as one of the least member, -1 where none
+// is: it has the same kernel, runs at the same time and ends with it. Of several it is the one that ends nearest.
+func (c *comparing) same(own *timeline.Activity, m, from int, used map[int]bool) int {
+	best, nearest := -1, uint64(0)
+	pair, paired := c.pairs[m][c.comms[own.Op]]
+	for i := from; i < len(c.lists[m]) && c.lists[m][i].Start < own.End; i++ {
+		x := &c.lists[m][i]
+		if x.End <= own.Start || used[i] || c.t.KernelIndex(x) != c.t.KernelIndex(own) {
+			continue
+		}
+		if other := c.comms[x.Op]; paired && other != 0 && other != pair {
+			continue
 		}
 		apart := max(x.End, own.End) - min(x.End, own.End)
 		near := apart <= max(endsWithin, min(x.End-x.Start, own.End-own.Start)/endsPart)
-		if near && x.End > own.Start && t.KernelIndex(x) == t.KernelIndex(own) {
-			return i
+		if near && (best < 0 || apart < nearest) {
+			best, nearest = i, apart
 		}
 	}
-	return -1
+	return best
 }
 
-// take counts one collective.
+// take counts one collective. Where several came last at one time nobody was waited for alone.
 func (r *Arrivals) take(set []timeline.Activity) {
-	first, last := 0, 0
+	first, last, tied := 0, 0, false
 	for m := range set {
+		if m > 0 && set[m].Start == set[last].Start {
+			tied = true
+		}
 		if set[m].Start > set[last].Start {
-			last = m
+			last, tied = m, false
 		}
 		if set[m].Start < set[first].Start {
 			first = m
 		}
 	}
 	r.Sets++
-	r.Members[last].Last++
+	if !tied {
+		r.Members[last].Last++
+	}
 	r.Skews = append(r.Skews, set[last].Start-set[first].Start)
 	for m := range set {
 		n := set[last].Start - set[m].Start
-		r.Members[last].Held += n
+		if !tied {
+			r.Members[last].Held += n
+		}
 		r.Wait += n
 		r.Members[m].Behind = append(r.Members[m].Behind, set[m].Start-set[first].Start)
 	}

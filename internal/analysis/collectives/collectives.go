@@ -94,8 +94,17 @@ func Summarize(t *timeline.Timeline) *Summary {
 	if len(t.Collectives) == 0 && skew == nil {
 		return nil
 	}
+	s := sum(t)
+	s.out.Skew = skew
+	s.kernels()
+	s.finish()
+	return &s.out
+}
+
+// sum adds up the calls.
+func sum(t *timeline.Timeline) *summing {
 	s := &summing{t: t, ranks: map[key]uint64{}, ops: map[key]*Operation{}, calls: map[thread][]call{}}
-	s.out.Communicators, s.out.Skew = []Communicator{}, skew
+	s.out.Communicators = []Communicator{}
 	events := slices.Clone(t.Collectives)
 	slices.SortFunc(events, func(a, b int32) int { // of two that begin at once the longer one is the outer one
 		x, y := &t.Rec.Events[a], &t.Rec.Events[b]
@@ -104,9 +113,31 @@ func Summarize(t *timeline.Timeline) *Summary {
 	for _, at := range slices.Compact(events) {
 		s.take(&t.Rec.Events[at])
 	}
-	s.kernels()
-	s.finish()
-	return &s.out
+	return s
+}
+
+// communicators are those of operations of the GPU whose kernels communicate, as far as the launching call tells: what a
+// group of several launches belongs to none.
+func communicators(t *timeline.Timeline) map[int32]uint64 {
+	out := map[int32]uint64{}
+	talks := t.Communicates()
+	if len(t.Collectives) == 0 || talks == nil {
+		return out
+	}
+	s := sum(t)
+	for i := range t.Activities {
+		a := &t.Activities[i]
+		k := t.KernelIndex(a)
+		if k == timeline.None || !talks[k] || a.Op == timeline.None || a.Graph {
+			continue
+		}
+		launch := &t.Rec.Events[t.Ops[a.Op].Event]
+		list := s.calls[thread{launch.PID, launch.TID}]
+		if calls := launched(list, launch.TS); len(calls) > 0 {
+			out[a.Op] = list[calls[0]].key.comm
+		}
+	}
+	return out
 }
 
 // take adds one call.

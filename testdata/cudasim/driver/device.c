@@ -63,7 +63,22 @@ static void advance(struct sim_stream *s, uint64_t end) {
   else if (!(s->flags & STREAM_NON_BLOCKING)) d->blocking_tail = max64(d->blocking_tail, s->tail);
 }
 
+// settle waits until the kernel that waits for other ranks, if there is one, has its end.
+static void settle(struct sim_device *d) {
+  struct sim_meeting *with = d->meets.with;
+  if (!with) return;
+  struct sim_op *op = &d->meets.op;
+  op->end = max64(op->start, with->last(with)) + d->meets.duration;
+  d->meets.with = NULL;
+  pthread_mutex_lock(&d->lock);
+  d->free_at[op->engine][0] = max64(d->free_at[op->engine][0], op->end);
+  advance(d->meets.stream, op->end);
+  pthread_mutex_unlock(&d->lock);
+  op_publish(op, &d->meets.call);
+}
+
 uint64_t stream_done(struct sim_stream *s) {
+  settle(s->dev);
   pthread_mutex_lock(&s->dev->lock);
   uint64_t t = ready(s);
   pthread_mutex_unlock(&s->dev->lock);
@@ -77,6 +92,7 @@ void stream_delay(struct sim_stream *s, uint64_t until) {
 }
 
 uint64_t device_done(struct sim_device *d) {
+  settle(d);
   pthread_mutex_lock(&d->lock);
   uint64_t t = d->all_tail;
   pthread_mutex_unlock(&d->lock);
@@ -126,6 +142,9 @@ static uint64_t latency(const struct sim_op *op) {
 // stream_put queues an operation: it starts after its stream, its launch latency and a free engine allow.
 void stream_put(struct sim_stream *s, struct sim_op *op, uint64_t duration, struct sim_call *c) {
   struct sim_device *d = s->dev;
+  struct sim_meeting *with = tls.meeting;
+  tls.meeting = NULL;
+  settle(d);
   op->device = d->index;
   op->stream_id = s->id;
   op->context_id = tls.ctx ? tls.ctx->id : d->primary.id;
@@ -136,7 +155,12 @@ void stream_put(struct sim_stream *s, struct sim_op *op, uint64_t duration, stru
   s->ring[s->head] = op->end;
   s->head = s->head + 1 == sim.cfg.queue ? 0 : s->head + 1;
   pthread_mutex_unlock(&d->lock);
-  op_publish(op, c);
+  if (!with) {
+    op_publish(op, c);
+    return;
+  }
+  d->meets.stream = s, d->meets.op = *op, d->meets.call = *c, d->meets.duration = duration, d->meets.with = with;
+  with->come(with, op->start);
 }
 
 // sync_to waits until the device has come to a time, and the host functions before it have run.

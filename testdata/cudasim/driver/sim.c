@@ -194,6 +194,7 @@ int need_context(struct sim_device **dev) {
 
 static int hook_enter(struct sim_call *c, uint32_t fn) { return call_enter(c, fn); }
 static int hook_leave(struct sim_call *c, int result) { return call_exit(c, result); }
+static void hook_meet(struct sim_meeting *m) { tls.meeting = m; }
 static int hook_devices(void) { return (int)sim.cfg.devices; }
 
 static uint32_t hook_context(void **handle) {
@@ -225,5 +226,5 @@ __attribute__((visibility("default"))) struct sim_hooks cudasim_hooks = {
     .register_names = truth_register, .now = now_ns, .wait_until = wait_until, .driver_fns = FN_COUNT,
     .driver_names = fn_names, .driver_cbids = fn_cbids, .current_context = hook_context, .device_count = hook_devices,
     .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info, .graph_launches_of_others = launches_of_others, .graph_epoch = 1,
-    .capture_unsafe = capture_unsafe, .lock = lock_all, .unlock = unlock_all,
+    .capture_unsafe = capture_unsafe, .lock = lock_all, .unlock = unlock_all, .meet = hook_meet,
 };

@@ -91,6 +91,14 @@ struct sim_device {
   struct sim_stream *legacy;
   struct sim_context primary;
   uint64_t used, next_va;
+  // A kernel that waits for other ranks; one at a time, and of one thread.
+  struct {
+    struct sim_meeting *with;
+    struct sim_stream *stream;
+    struct sim_op op;
+    struct sim_call call;
+    uint64_t duration;
+  } meets;
 };
 
 struct sim_thread {
@@ -105,6 +113,7 @@ struct sim_thread {
   const void *params;  // of the call that is about to be entered
   uint32_t kernel_name; // likewise, of a launch: CUPTI names the kernel at the entry already
   int capture_mode;     // CUstreamCaptureMode of this thread
+  struct sim_meeting *meeting; // of the next launch
   uint32_t captures;    // of mode CAPTURE_GLOBAL that it has begun and not ended
 };
 

@@ -24,6 +24,13 @@ struct sim_op {
   uint32_t peer[4]; // between devices: source device and context id, destination device and context id
 };
 
+// A kernel that ends when the ranks of a collective have all come, as the hook meet says of the next launch of a thread.
+// What asks for its device's time next waits for that, also where CUDA would not.
+struct sim_meeting {
+  void (*come)(struct sim_meeting *, uint64_t start);
+  uint64_t (*last)(struct sim_meeting *); // waits for the last rank and returns when it came, ns
+};
+
 struct sim_device_info {
   uint32_t index, multiprocessors, major, minor;
   uint64_t memory, bytes_per_s; // bytes; bytes a second
@@ -77,5 +84,6 @@ struct sim_hooks {
   void (*lock)(void);                                  // waits until no other thread is inside a call, and keeps all out; nothing without CUDASIM_CUPTI_LOCK
   void (*unlock)(void);
   int (*capture_unsafe)(void);                         // 0, or what a call returns that may be unsafe beside another thread's capture
+  void (*meet)(struct sim_meeting *);                  // for NCCL
 };
 #endif

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The simulated NCCL: signatures of nccl.h 2.30, and a kernel of the simulated driver for each operation. Ranks do not
- * wait for each other. In a group the kernels are launched at its outermost end, as NCCL does.
+ * wait for each other, unless CUDASIM_NCCL_MEET names a file that they share: then a kernel ends when all have come, and
+ * a process may have one communicator. In a group the kernels are launched at its outermost end, as NCCL does.
  */
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "../include/hooks.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 typedef void *handle;
+extern struct sim_hooks cudasim_hooks;
 extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
 extern int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
 
@@ -17,11 +23,19 @@ struct id {
 	char bytes[128];
 };
 
-struct comm {
-	int ranks, rank;
+enum { OPERATIONS = 9, PENDING = 1024, RANKS = 64 };
+
+/* meet is when ranks came. A rank is one operation ahead of the last one at most, so that two starts are enough. */
+struct meet {
+	uint64_t came, start[2];
 };
 
-enum { OPERATIONS = 9, PENDING = 1024 };
+struct comm {
+	struct sim_meeting meeting; /* the first field */
+	int ranks, rank;
+	struct meet *all;
+	uint64_t next; /* operation */
+};
 
 static const char *const kernels[OPERATIONS] = {
 	"ncclDevKernel_AllReduce_Sum_f32_RING_LL_us50", "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL_us20", "ncclDevKernel_AllGather_RING_LL_us20",
@@ -31,6 +45,7 @@ static const char *const kernels[OPERATIONS] = {
 
 static __thread struct {
 	handle function, stream;
+	struct comm *comm;
 } pending[PENDING];
 static __thread int depth, waiting;
 
@@ -45,8 +60,52 @@ static handle function(int operation)
 	return known[operation];
 }
 
-static int launch(handle f, handle stream)
+static void come(struct sim_meeting *m, uint64_t start)
 {
+	struct comm *c = (struct comm *)m;
+	struct meet *own = &c->all[c->rank];
+
+	own->start[c->next & 1] = start;
+	__atomic_store_n(&own->came, ++c->next, __ATOMIC_RELEASE);
+}
+
+static uint64_t last(struct sim_meeting *m)
+{
+	struct comm *c = (struct comm *)m;
+	uint64_t latest = 0;
+
+	for (int i = 0; i < c->ranks; i++) {
+		while (__atomic_load_n(&c->all[i].came, __ATOMIC_ACQUIRE) < c->next)
+			usleep(20);
+		if (c->all[i].start[(c->next - 1) & 1] > latest)
+			latest = c->all[i].start[(c->next - 1) & 1];
+	}
+	return latest;
+}
+
+static void share(struct comm *c)
+{
+	const char *name = getenv("CUDASIM_NCCL_MEET");
+	size_t size = RANKS * sizeof(struct meet);
+	int fd;
+
+	if (!name)
+		return;
+	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || ftruncate(fd, (off_t)size) || c->ranks > RANKS)
+		abort();
+	c->all = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (c->all == MAP_FAILED)
+		abort();
+	close(fd);
+	c->meeting.come = come;
+	c->meeting.last = last;
+}
+
+static int launch(handle f, handle stream, struct comm *comm)
+{
+	if (comm->all)
+		cudasim_hooks.meet(&comm->meeting);
 	return cuLaunchKernel(f, 24, 1, 1, 512, 1, 1, 0, stream, NULL, NULL);
 }
 
@@ -57,10 +116,11 @@ static int work(int operation, struct comm *comm, handle stream)
 	if (!comm)
 		return 4; /* ncclInvalidArgument */
 	if (!depth)
-		return launch(f, stream);
+		return launch(f, stream, comm);
 	if (waiting == PENDING)
 		abort();
 	pending[waiting].function = f;
+	pending[waiting].comm = comm;
 	pending[waiting++].stream = stream;
 	return 0;
 }
@@ -74,12 +134,15 @@ EXPORT int ncclCommInitRank(struct comm **to, int ranks, struct id id, int rank)
 	(void)id;
 	c->ranks = ranks;
 	c->rank = rank;
+	share(c);
 	*to = c;
 	return 0;
 }
 
 EXPORT int ncclCommDestroy(struct comm *c)
 {
+	if (c->all)
+		munmap(c->all, RANKS * sizeof(struct meet));
 	free(c);
 	return 0;
 }
@@ -95,7 +158,7 @@ EXPORT int ncclGroupEnd(void)
 	if (--depth > 0)
 		return 0;
 	for (int i = 0; i < waiting; i++)
-		launch(pending[i].function, pending[i].stream);
+		launch(pending[i].function, pending[i].stream, pending[i].comm);
 	waiting = 0;
 	return 0;
 }
