@@ -201,3 +201,23 @@ func TestDelays(t *testing.T) {
 		})
 	}
 }
+
+// TestTokensOfTheEngine: a server whose answers have no account of their tokens, and parts of three tokens each: the numbers
+// are those that its engine told.
+func TestTokensOfTheEngine(t *testing.T) {
+	needRoot(t)
+	const clients, each, tokens, words = 4, 5, 30, 40
+	p := plantedServer{settings: `{"usage": 0, "merge": 3}`}
+	for range clients {
+		p.clients = append(p.clients, client{requests: each, tokens: tokens, words: words})
+	}
+	rec := p.record(t)
+	if len(rec.Meta.Requests) != clients*each {
+		t.Fatalf("%d requests; losses %+v", len(rec.Meta.Requests), rec.Meta.Losses)
+	}
+	for _, r := range rec.Meta.Requests {
+		if r.Parts != tokens/3 || r.OutputTokens != tokens || r.InputTokens != words || r.TokenSource != "engine" {
+			t.Errorf("%d output and %d input tokens in %d parts by %q", r.OutputTokens, r.InputTokens, r.Parts, r.TokenSource)
+		}
+	}
+}

@@ -26,6 +26,8 @@ SETTINGS = {
     "detokenize_ms": 0,  # and so long for each token
     "audit_ms": 0,  # and so long every 200 ms, for something else
     "token_bytes": 8,  # of the text of a token
+    "merge": 1,  # tokens of a part of the answer
+    "usage": 1,  # 0: an answer has no account of its tokens
 }
 
 
@@ -197,12 +199,16 @@ class Server:
             writer.write(b"%x\r\n%s\r\n" % (len(text), text))
             await writer.drain()
 
-        finish = None
+        finish, text = None, []
         while finish is None:
             finish = await queue.get()
-            await event(json.dumps({"id": name, "choices": [{"text": detokenize(self.s)}]}))
-        usage = {"prompt_tokens": len(prompt), "completion_tokens": tokens}
-        await event(json.dumps({"id": name, "choices": [], "usage": usage}))
+            text.append(detokenize(self.s))
+            if len(text) == self.s["merge"] or finish is not None:
+                await event(json.dumps({"id": name, "choices": [{"text": "".join(text)}]}))
+                text = []
+        if self.s["usage"]:
+            usage = {"prompt_tokens": len(prompt), "completion_tokens": tokens}
+            await event(json.dumps({"id": name, "choices": [], "usage": usage}))
         await event("[DONE]")
         writer.write(b"0\r\n\r\n")
         await writer.drain()

@@ -87,11 +87,11 @@ func TestEndedAreHandedOnce(t *testing.T) {
 	})
 	s.feed.fresh = []recording.Request{{ID: "cmpl-1", Received: 100, End: 200}}
 	for range 3 {
-		if all := s.Requests(0, 1000); len(all) != 1 {
-			t.Fatalf("%d requests", len(all))
-		}
 		s.feed.taps.ended = []recording.EngineRequest{
 			{ID: "cmpl-1-0", Asked: 110, First: 120, Last: 180, Finish: "stop", OutputTokens: 3},
+		}
+		if all := s.Requests(0, 1000); len(all) != 1 || all[0].OutputTokens != 3 {
+			t.Fatalf("%+v", all)
 		}
 		s.take()
 	}

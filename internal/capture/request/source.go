@@ -147,11 +147,15 @@ func (s *Source) Requests(from, to uint64) []recording.Request {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	var out []recording.Request
-	for _, list := range [][]recording.Request{s.feed.ended, s.feed.fresh} {
-		for i := range list {
-			if r := &list[i]; r.End >= from && r.Received <= to {
-				out = append(out, *r)
-			}
+	for i := range s.feed.ended {
+		if r := &s.feed.ended[i]; r.End >= from && r.Received <= to {
+			out = append(out, *r)
+		}
+	}
+	for i := range s.feed.fresh {
+		if r := s.feed.fresh[i]; r.End >= from && r.Received <= to {
+			s.feed.taps.complete(&r)
+			out = append(out, r)
 		}
 	}
 	for _, r := range s.feed.open {
