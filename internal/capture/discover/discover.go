@@ -24,7 +24,7 @@ const (
 	scanInterval = 10 * time.Second
 	scanPolled   = time.Second // where new mappings are not told of
 	scanShare    = 0.005       // of a core
-	// Attaching to a process and letting go of it costs 50 ms of CPU, agent included (25 simulated programs in 8 s on a
+	// Attaching to a process and letting go of it costs 55 ms of CPU, agent included (25 simulated programs in 8 s on a
 	// 2-core virtual machine): a burst is taken as it comes, and in the long run 6% of a core. Who comes too fast waits.
 	maxBurst  = 32
 	perSecond = 1.2

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/helper"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/relocation"
 )
 
 // Apart brings images into processes as an Injector does, out of a process of its own for
@@ -27,7 +28,7 @@ type Apart struct {
 	command []string
 	opts    Options
 	helpers sync.WaitGroup
-	changes func() []change // of the program, for this kernel
+	changes func() []relocation.Change // of the program, for this kernel
 
 	mu   sync.Mutex
 	left error // how helpers ended that had answered; guarded by mu
@@ -41,9 +42,7 @@ func NewApart(command []string, opts Options) (*Apart, error) {
 		return nil, err
 	}
 	opts.Mode = in.mode
-	// Helpers find out themselves where it cannot be found out here.
-	changes := sync.OnceValue(func() []change { c, _ := relocated(); return c })
-	return &Apart{command: command, opts: opts, changes: changes}, nil
+	return &Apart{command: command, opts: opts, changes: sync.OnceValue(fitted)}, nil
 }
 
 const (

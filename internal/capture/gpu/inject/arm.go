@@ -16,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/relocation"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
 )
@@ -39,13 +40,24 @@ type stopPoint struct {
 	orders      uint64 // given so far
 }
 
+// fitted returns what this kernel's types change in the program; nothing where that cannot be found out: whoever loads
+// the program then finds it out itself.
+func fitted() []relocation.Change {
+	spec, err := bpf.LoadArm()
+	if err != nil {
+		return nil
+	}
+	changes, _ := relocation.Find(spec.Programs)
+	return changes[bpf.ArmProgArm]
+}
+
 // setStopPoint loads the program and puts it on the CUDA functions of p.
 func (in *Injector) setStopPoint(p *proc.Process) (*stopPoint, error) {
 	spec, err := bpf.LoadArm()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
 	}
-	if err := apply(spec, in.changes); err != nil {
+	if err := relocation.Apply(spec.Programs[bpf.ArmProgArm], in.changes); err != nil {
 		return nil, fmt.Errorf("fit the program that stops a thread to this kernel: %w", err)
 	}
 	if in.mode == uprobe.Perf {

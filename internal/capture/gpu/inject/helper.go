@@ -14,6 +14,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/helper"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/relocation"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 )
 
@@ -38,7 +39,7 @@ type request struct {
 	Mode      uprobe.Mode
 	Kept      bool          // helperLinkHolder is open
 	Patience  time.Duration // 0: until the parent gives up
-	Changes   []change
+	Changes   []relocation.Change
 	Image     Image
 }
 

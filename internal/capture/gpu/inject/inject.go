@@ -21,6 +21,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/procfile"
+	"github.com/inferscope/inferscope/internal/capture/relocation"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 )
 
@@ -71,9 +72,9 @@ type Options struct {
 type Injector struct {
 	linkHolder *uprobe.LinkHolder // nil: none
 	mode       uprobe.Mode
-	changes    []change     // what this kernel changes in the program; none: that is found out when it is loaded
-	guard      func() error // called before a thread is traced
-	step       func(string) // called after each step; tests die there
+	changes    []relocation.Change // what this kernel changes in the program; none: that is found out when it is loaded
+	guard      func() error        // called before a thread is traced
+	step       func(string)        // called after each step; tests die there
 
 	closing sync.WaitGroup // of traps
 	mu      sync.Mutex

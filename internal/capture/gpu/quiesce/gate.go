@@ -15,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/relocation"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
 )
@@ -107,6 +108,17 @@ type Options struct {
 // relies on it, and needs some milliseconds. Later ones see that the daemon has gone.
 const outlives = time.Second
 
+// fitted is what this kernel's types change in the programs; nothing where that cannot be found out: whatever loads a
+// program then finds it out itself.
+var fitted = sync.OnceValue(func() map[string][]relocation.Change {
+	spec, err := bpf.LoadGate()
+	if err != nil {
+		return nil
+	}
+	changes, _ := relocation.Find(spec.Programs)
+	return changes
+})
+
 // Open puts a gate before the driver of p. It does nothing before it is armed, but to note which threads launch graphs.
 func (o Options) Open(p *proc.Process, kind Kind) (*Gate, error) {
 	spec, err := bpf.LoadGate()
@@ -115,6 +127,9 @@ func (o Options) Open(p *proc.Process, kind Kind) (*Gate, error) {
 	}
 	name := kind.program()
 	spec.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
+	if err := relocation.Apply(spec.Programs[name], fitted()[name]); err != nil {
+		return nil, fmt.Errorf("fit the program that holds threads to this kernel: %w", err)
+	}
 	if o.Mode == uprobe.Perf {
 		spec.Programs[name].AttachType = ebpf.AttachNone
 	}
