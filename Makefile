@@ -47,7 +47,7 @@ test-go: ## the Go tests of PKG alone
 bench: ## what watching costs on this machine, as one table (asks for root)
 	@scripts/bench.sh
 
-bench-cost: ## what each source adds to programs that switch threads, launch, allocate: a table for docs/accuracy.md (root, 6 minutes; COST=PATTERN for some rows)
+bench-cost: ## what each source adds to programs that switch threads, launch, allocate: a table for docs/examples/cost.md (root, 6 minutes; COST=PATTERN for some rows)
 	@scripts/bench.sh cost
 
 bench-go: ## the Go benchmarks of PKG that match BENCH
