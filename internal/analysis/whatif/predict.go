@@ -1,6 +1,8 @@
 package whatif
 
 import (
+	"slices"
+
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 )
 
@@ -39,7 +41,58 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	p.Speedup = s.speedup(p.After)
 	s.interval(&p, edits, h)
 	s.bounded(&p, edits, h)
+	s.doubtThreads(&p, edits)
 	return p
+}
+
+// ofThreads is why workers of one process may share less work than they are many.
+const ofThreads = "threads of one process share its memory and, in Python, its lock: more of them may bring nothing"
+
+// doubtThreads widens a prediction of more workers that are threads of the process that launches, down to what those
+// bring that there are. Four threads that unpack 8 MB each with zlib were 1.7 times as fast as one, and not four times
+// (the program `handlers` of test/gpu, H100).
+func (s *Study) doubtThreads(p *Prediction, edits []Edit) {
+	i := slices.IndexFunc(edits, func(e Edit) bool { return sharesWork(e) && e.Workers != 1 })
+	if i < 0 || !s.awaitsOwnThreads() {
+		return
+	}
+	present := slices.Clone(edits)
+	present[i].Workers = 1
+	if low := s.expected(present...); low < p.Low {
+		p.Low, p.Because = low, ofThreads
+	}
+}
+
+// awaitsOwnThreads reports whether threads that launch wait for others of their own process that compute, and for those
+// most.
+func (s *Study) awaitsOwnThreads() bool {
+	processes := map[uint32]bool{}
+	for th := range s.launches {
+		processes[th.pid] = true
+	}
+	var own, others float64
+	for _, p := range s.parts {
+		computed := map[thread]float64{} // less what it waited for things outside
+		for i := range p.graph.Whats {
+			w := &p.graph.Whats[i]
+			switch th := (thread{w.PID, w.TID}); w.Kind {
+			case replay.Run:
+				computed[th] += float64(p.graph.Times[i].Own)
+			case replay.External:
+				computed[th] -= float64(p.graph.Times[i].Own)
+			}
+		}
+		for th, ns := range computed {
+			if awaited := float64(p.graph.Awaited(th.pid, th.tid)); s.launches[th] {
+				continue
+			} else if processes[th.pid] && ns > 0 {
+				own += awaited
+			} else {
+				others += awaited
+			}
+		}
+	}
+	return own > others
 }
 
 // how says how edits are made.
