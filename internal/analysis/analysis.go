@@ -87,7 +87,7 @@ func Run(rec *recording.Recording) *Result {
 			},
 		)
 	}
-	r.Exchanged = collectives.Summarize(t)
+	r.Exchanged = collectives.Summarize(t, r.Threads)
 	return r
 }
 

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/format"
@@ -19,6 +20,9 @@ func addCollectives(d *document.Document, m *Model) {
 	}
 	if len(s.Communicators) > 0 {
 		addOperations(d, s)
+	}
+	for i := range s.Hangs {
+		addHang(d, &s.Hangs[i])
 	}
 	if s.Skew != nil {
 		addRanks(d, s.Skew)
@@ -116,3 +120,42 @@ func addRanks(d *document.Document, s *collectives.Skew) {
 	)
 	d.AddTable("Ranks", t)
 }
+
+// addHang says who is missing in a collective that cannot end, and what it does.
+func addHang(d *document.Document, h *collectives.Hang) {
+	t := &document.Table{Columns: []document.Column{
+		document.Right("Process", 0),
+		document.Left("Name", 1),
+		document.Right("Thread", 0),
+		document.Right("Calls behind", 1),
+		document.Left("It is", 0),
+		document.Left("Where, the innermost first", 0),
+	}}
+	for i := range h.Missing {
+		m := &h.Missing[i]
+		state, stack := format.Nothing, m.Stack
+		switch {
+		case m.Ended:
+			state = "ended"
+		case m.State != "":
+			state = m.State + " for " + format.Span(m.For)
+		}
+		where := format.Nothing
+		if len(stack) > 0 {
+			where = strings.Join(stack[:min(len(stack), maxHangFrames)], " < ")
+		}
+		t.Row(fmt.Sprint(m.PID), m.Name, fmt.Sprint(m.TID), fmt.Sprint(m.Behind), state, where)
+	}
+	t.Note = fmt.Sprintf(
+		"%s of %s cannot end: %s waited in it for %s up to the end of the recording, and these have not called it. "+
+			"Whole stacks are in the JSON report.",
+		h.Operation,
+		format.Plural(len(h.Waiting)+len(h.Missing), "process", "processes"),
+		format.Plural(len(h.Waiting), "process", "processes"),
+		format.Span(h.Waited),
+	)
+	d.AddTable("Ranks that have not come", t)
+}
+
+// maxHangFrames is how many frames of a missing rank the table has.
+const maxHangFrames = 6

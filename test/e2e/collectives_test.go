@@ -163,3 +163,41 @@ func TestStraggler(t *testing.T) {
 		d.stop()
 	}
 }
+
+// TestHang: of two ranks one comes no more. The report says who, and where its thread is.
+func TestHang(t *testing.T) {
+	needRoot(t)
+	v, d, pids := lateRanks(t, 2, 4000, 1, time.Millisecond, "hang") // GPU records begin a second after the agents come
+	var hangs []collectives.Hang
+	waitFor(t, "a hang in the analysis", func() bool {
+		sleep(500)
+		if x := analysis.Run(d.fetch(v.PID)).Exchanged; x != nil {
+			hangs = x.Hangs
+		}
+		return len(hangs) > 0
+	})
+	h := hangs[0]
+	if len(hangs) != 1 || h.Operation != "AllReduce" || len(h.Waiting) != 1 || int(h.Waiting[0]) != pids[0] ||
+		h.Waited < 3_000_000_000 || len(h.Missing) != 1 {
+		t.Fatalf("%+v", hangs)
+	}
+	m := h.Missing[0]
+	stack := strings.Join(m.Stack, "\n")
+	if int(m.PID) != pids[1] || int(m.TID) != pids[1] || m.Behind != 1 || m.Ended ||
+		!strings.Contains(stack, "straggle") || !strings.Contains(stack, "main (rank)") {
+		t.Errorf("%+v", m)
+	}
+	text, complaint, code := d.inferscope("report", fmt.Sprint(v.PID), "--full", "--no-pager", "-f", "text")
+	for _, want := range []string{"Ranks that have not come", "AllReduce of 2 processes cannot end", fmt.Sprint(pids[1]), "straggle"} {
+		if code != 0 || !strings.Contains(text, want) {
+			t.Errorf("%d, %s: the report lacks %q:\n%s", code, complaint, want, text)
+		}
+	}
+	text, complaint, code = d.inferscope("report", fmt.Sprint(v.PID), "--json")
+	if code != 0 || !strings.Contains(text, `"hangs"`) || !strings.Contains(text, `"missing"`) {
+		t.Errorf("%d, %s: the JSON report has no hang", code, complaint)
+	}
+	v.Go()
+	v.Finish()
+	d.stop()
+}

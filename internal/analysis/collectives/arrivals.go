@@ -40,9 +40,18 @@ const (
 
 // Arrive compares when ranks began each collective within a time; nil where there are not two that communicate.
 func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
+	c, out := compared(t, within)
+	if c != nil {
+		c.compare(out.take)
+	}
+	return out
+}
+
+// compared prepares the comparison of the members that communicate within a time; nil where there are not two.
+func compared(t *timeline.Timeline, within timeline.Span) (*comparing, *Arrivals) {
 	talks := t.Communicates()
 	if talks == nil {
-		return nil
+		return nil, nil
 	}
 	type rank struct{ process, device int32 }
 	lists := map[rank][]timeline.Activity{}
@@ -54,7 +63,7 @@ func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
 		}
 	}
 	if len(lists) < 2 {
-		return nil
+		return nil, nil
 	}
 	out := &Arrivals{}
 	for r := range lists {
@@ -63,7 +72,7 @@ func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
 	slices.SortFunc(out.Members, func(x, y member) int {
 		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Device, y.Device))
 	})
-	c := comparing{t: t, comms: communicators(t), lists: make([][]timeline.Activity, len(out.Members))}
+	c := &comparing{t: t, comms: communicators(t), lists: make([][]timeline.Activity, len(out.Members))}
 	for i, m := range out.Members {
 		c.lists[i] = lists[rank{m.Process, m.Device}]
 		slices.SortFunc(c.lists[i], func(x, y timeline.Activity) int { return cmp.Compare(x.Start, y.Start) })
@@ -73,8 +82,7 @@ func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
 	}
 	c.pairs = make([]map[uint64]uint64, len(c.lists))
 	c.learn()
-	c.compare(out.take)
-	return out
+	return c, out
 }
 
 // comparing finds the collectives of one member on all others. Ranks call one communicator by addresses of their own, and

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/format"
@@ -20,6 +21,8 @@ type Summary struct {
 	Failed        uint64         `json:"failed"`        // calls of NCCL that returned an error
 	// Skew is how far apart ranks come to collectives; absent where the kernels of fewer than two were recorded.
 	Skew *Skew `json:"skew,omitempty"`
+	// Hangs are collectives that cannot end, as a rank has not come for seconds.
+	Hangs []Hang `json:"hangs,omitempty"`
 }
 
 // Communicator is one communicator of one process: one rank.
@@ -88,14 +91,16 @@ type summing struct {
 	out   Summary
 }
 
-// Summarize adds up the calls of a recording, and compares ranks; nil where there is neither.
-func Summarize(t *timeline.Timeline) *Summary {
+// Summarize adds up the calls of a recording, and compares ranks; nil where there is neither. What
+// the threads did says what a rank does that has not come.
+func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 	skew := Arrive(t, timeline.Span{From: t.From, To: t.To}).skew(t)
 	if len(t.Collectives) == 0 && skew == nil {
 		return nil
 	}
 	s := sum(t)
 	s.out.Skew = skew
+	s.out.Hangs = s.hangs(list)
 	s.kernels()
 	s.finish()
 	return &s.out

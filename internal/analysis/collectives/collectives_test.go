@@ -20,7 +20,7 @@ func exchanges(b *calltest.Builder, name string, at int64, dur, elements, kind u
 
 func summarized(t *testing.T, b *calltest.Builder) *Summary {
 	t.Helper()
-	s := Summarize(timeline.Build(b.Recording()))
+	s := Summarize(timeline.Build(b.Recording()), nil)
 	if s == nil {
 		t.Fatal("no calls of NCCL were found")
 	}

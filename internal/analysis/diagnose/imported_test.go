@@ -177,7 +177,7 @@ func TestRanks(t *testing.T) {
 		if late(0) == late(1) {
 			want = "straggler"
 		}
-		skew := collectives.Summarize(tl).Skew
+		skew := collectives.Summarize(tl, nil).Skew
 		if skew == nil || skew.Collectives != 20 || skew.Median != 5_000_000 || skew.P99 != 5_000_000 {
 			t.Fatalf("%s: %+v, want 20 collectives that begin 5 ms apart", name, skew)
 		}

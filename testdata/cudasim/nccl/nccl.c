@@ -76,7 +76,7 @@ static uint64_t last(struct sim_meeting *m)
 
 	for (int i = 0; i < c->ranks; i++) {
 		while (__atomic_load_n(&c->all[i].came, __ATOMIC_ACQUIRE) < c->next)
-			usleep(20);
+			usleep(100);
 		if (c->all[i].start[(c->next - 1) & 1] > latest)
 			latest = c->all[i].start[(c->next - 1) & 1];
 	}
