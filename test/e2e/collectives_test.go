@@ -148,6 +148,13 @@ func TestStraggler(t *testing.T) {
 		if len(r.Diagnosis.Findings) == 0 {
 			t.Fatalf("%s: no finding", what)
 		}
+		reason := map[string]string{
+			"cpu": "because of native code on the CPU in straggle",
+			"gpu": "its GPU computed for 9",
+		}
+		if said := fmt.Sprint(r.Diagnosis.Findings[0].Evidence); !strings.Contains(said, reason[what]) {
+			t.Errorf("%s: the evidence lacks %q: %s", what, reason[what], said)
+		}
 		if f := &r.Diagnosis.Findings[0]; f.Cause != "straggler" || int(f.PID) != pids[late] {
 			t.Errorf(
 				"%s: the first finding is %s of %d (%q), want the straggler %d",

@@ -22,11 +22,12 @@ type Arrivals struct {
 
 // member is one rank: a process on one of its GPUs.
 type member struct {
-	Process int32    // index into Timeline.Processes
-	Device  int32    // index into Timeline.Devices
-	Last    int      // how often it came last
-	Held    uint64   // ns for which the others waited for it, summed over them
-	Behind  []uint64 // by collective: ns from the first rank's beginning to its own
+	Process int32           // index into Timeline.Processes
+	Device  int32           // index into Timeline.Devices
+	Last    int             // how often it came last
+	Held    uint64          // ns for which the others waited for it, summed over them
+	Late    []timeline.Span // from the first rank's beginning to its own, of collectives to which it came last
+	Behind  []uint64        // by collective: ns from the first rank's beginning to its own
 }
 
 const (
@@ -197,6 +198,7 @@ func (r *Arrivals) take(set []timeline.Activity) {
 	r.Sets++
 	if !tied {
 		r.Members[last].Last++
+		r.Members[last].Late = append(r.Members[last].Late, timeline.Span{From: set[first].Start, To: set[last].Start})
 	}
 	r.Skews = append(r.Skews, set[last].Start-set[first].Start)
 	for m := range set {

@@ -199,6 +199,10 @@ func TestRanks(t *testing.T) {
 		if f.Cause != want || want == "straggler" && !strings.Contains(f.Title, "rank 2") {
 			t.Errorf("%s: %s, %q, want %s", name, f.Cause, f.Title, want)
 		}
+		if want == "straggler" &&
+			!strings.Contains(text(f), "While the others waited for it, its GPU computed for 100.0%") {
+			t.Errorf("%s: the evidence does not say what the last rank did: %s", name, text(f))
+		}
 		if d.Verdict != diagnose.CommunicationBound { // 5 of 6.5 ms on two of three GPUs
 			t.Errorf("%s: verdict %s", name, d.Verdict)
 		}
