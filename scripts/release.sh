@@ -16,7 +16,7 @@ mkdir -p "$dist"
 GOARCH='' go build -o "$work/release" ./scripts/release
 platforms=()
 for arch in ${ARCHES:-amd64 arm64}; do
-	GOARCH=$arch DEST=$work/$arch VERSION=$version scripts/build.sh
+	TRIMPATH=1 GOARCH=$arch DEST=$work/$arch VERSION=$version scripts/build.sh
 	platforms+=("linux/$arch=$work/$arch")
 	for program in inferscope inferscoped; do
 		"$work/release" sbom -version "$version" -time "$epoch" "$work/$arch/$program" >"$dist/${program}_$arch.cdx.json"
