@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/spf13/pflag"
 
@@ -37,7 +38,7 @@ func (f *otlpFlags) register(set *pflag.FlagSet, environ config.Environment) {
 
 // options returns where to send what; nil: nowhere.
 func (f *otlpFlags) options(environ config.Environment) (*push.Options, error) {
-	if f.sample < 0 || f.sample > 1 || f.sample != f.sample {
+	if f.sample < 0 || f.sample > 1 || math.IsNaN(f.sample) {
 		return nil, clierror.New(
 			clierror.Usage,
 			"choose 0 to 1",
@@ -55,7 +56,7 @@ func (f *otlpFlags) options(environ config.Environment) (*push.Options, error) {
 	return &push.Options{Endpoint: endpoint, Share: f.sample, Legacy: f.legacy}, nil
 }
 
-// warnings says why nothing may arrive.
+// warnings explains what keeps data from the receiver, or sends it in another form than was asked for.
 func (f *otlpFlags) warnings(environ config.Environment, requests bool) []string {
 	var out []string
 	if f.endpoint == "" {

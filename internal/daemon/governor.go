@@ -26,7 +26,7 @@ type Overhead struct {
 }
 
 // carrier is the source whose calls are what targets are seen to get on by.
-const carrier = "cuda calls"
+const carrier = recording.CallsSource
 
 // governing keeps what watching costs within the budget. It is a callObserver: what targets call again and
 // again says how fast they get on.

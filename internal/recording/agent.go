@@ -2,6 +2,7 @@ package recording
 
 // Names of sources whose pauses are known (Overhead.PausedOf).
 const (
+	CallsSource      = "cuda calls"
 	SchedulingSource = "scheduling"
 	SamplesSource    = "cpu samples"
 )

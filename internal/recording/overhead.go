@@ -59,6 +59,19 @@ func (o *Overhead) PausedOf(source string) []Pause {
 	return nil
 }
 
+// Whole reports whether a source recorded all that it can for all of the window, as far as is known.
+func (o *Overhead) Whole(source string) bool {
+	if o == nil {
+		return true
+	}
+	for i := range o.Sources {
+		if s := &o.Sources[i]; s.Name == source && (s.Index > 0 || len(s.Shares) > 1 || len(s.Paused) > 0) {
+			return false
+		}
+	}
+	return true
+}
+
 // LevelShare is for what share of the time a source was at a level.
 type LevelShare struct {
 	Level string  `json:"level"`

@@ -68,8 +68,12 @@ func (s *summing) hangs(list []threads.Thread) []Hang {
 	return out
 }
 
-// incomplete reports whether calls were lost or left out, or made by a graph, of which no call tells.
+// incomplete reports whether calls were lost or left out, or made by a graph, of which no call tells. Where the source of
+// calls was reduced, the probes of one rank came off before those of another.
 func (s *summing) incomplete() bool {
+	if !s.t.Rec.Meta.Overhead.Whole(recording.CallsSource) {
+		return true
+	}
 	for _, l := range s.t.Rec.Meta.Losses {
 		switch l.Reason {
 		case loss.RingFull, loss.Malformed, loss.EventsThrottled, loss.CallDepth, loss.ThreadStorage, loss.CallsSkipped,

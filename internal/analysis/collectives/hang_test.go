@@ -96,6 +96,22 @@ func TestNoHang(t *testing.T) {
 			c.Loss(loss.Loss{Reason: loss.RingFull, Count: 1})
 			return c
 		}(),
+		"calls were not recorded while their cost was measured": func() *crowd {
+			c := stuck(2)
+			c.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+				Name:   recording.CallsSource,
+				Paused: []recording.Pause{{From: calltest.Start + calltest.Millisecond, To: calltest.Start + 2*calltest.Millisecond}},
+			}}}
+			return c
+		}(),
+		"calls were reduced for some time": func() *crowd {
+			c := stuck(2)
+			c.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+				Name:   recording.CallsSource,
+				Shares: []recording.LevelShare{{Level: "each call", Share: 0.5}, {Level: "waits", Share: 0.5}},
+			}}}
+			return c
+		}(),
 		"it is inside of the call, which has not returned": func() *crowd {
 			c := stuck(2)
 			c.runsIn(1, recordtest.Native("poll", "libc.so.6"), recordtest.Native("ncclAllReduce", "libnccl.so.2"))

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/symname"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -268,7 +269,7 @@ func (a *analysis) callsMissed() float64 {
 	}
 	out := 0.0
 	for i := range o.Sources {
-		if o.Sources[i].Name != "cuda calls" {
+		if o.Sources[i].Name != recording.CallsSource {
 			continue
 		}
 		for _, l := range o.Sources[i].Shares {

@@ -25,7 +25,7 @@ import (
 )
 
 // Name is what the source is called in status and reports.
-const Name = "cuda calls"
+const Name = recording.CallsSource
 
 // maxLibraries bounds how many copies of CUDA libraries are probed in one
 // process. Two or three are common (torch's and torchvision's libcudart).
