@@ -21,6 +21,12 @@ LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 TORCH_LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel") + LAUNCHES
 
 
+def faults():
+    """What the kernel and Python say of faults: address and module."""
+    lines = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
+    return [x for x in lines if "segfault" in x or "trap" in x or "general protection" in x][-8:]
+
+
 def base(name):
     """Returns a function's name without its version suffix: cuLaunchKernel of cuLaunchKernel_ptsz."""
     return name.split("_")[0]

@@ -17,7 +17,7 @@ Calls at the same time need CPUs and a GPU of their own each (taskset, CUDA_VISI
 After --limit seconds no further program starts: with --rounds 1 each takes some 20 s. While one is measured, the next one imports torch, and
 the report of the one before is made, both at the lowest priority.
 
-Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU and torch; transformers where it is there; --gpu none tries it out
+Attachments and programs that died are counted, with what the kernel says of faults. Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU and torch; transformers where it is there; --gpu none tries it out
 without a GPU, on programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails; predictions that
 miss do not count.
 """
@@ -36,6 +36,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import common
 import gpu_daemon
 import twins
 from programs.causes import PROGRAMS as CAUSES
@@ -385,6 +386,11 @@ def main():
         again(o)
         return
     rows = run_all(o, chosen(o.only))
+    attached = [r for r in rows if "skipped" not in r]
+    dead = [r["name"] for r in attached if r["code"] != 0]
+    print(f"attachments {len(attached)}, deaths {len(dead)} {' '.join(dead)}")
+    if dead:
+        print("\n".join(common.faults()))
     planted = [r for r in rows if r["name"] in PROGRAMS]
     print(f"{sum(r['ok'] for r in planted)} of {len(planted)} programs right; {sum(r['ok'] for r in rows) - sum(r['ok'] for r in planted)} of {len(rows) - len(planted)} workloads")
     with open(f"{o.out}/diagnosis.json", "w") as f:

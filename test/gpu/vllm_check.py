@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+import common
 import requests_check
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -86,12 +87,6 @@ def metrics(port):
             out[m[1]] = out.get(m[1], 0) + float(m[2])
     c.close()
     return out
-
-
-def faults():
-    """What the kernel and Python say of faults: address and module."""
-    lines = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
-    return [x for x in lines if "segfault" in x or "trap" in x or "general protection" in x][-8:]
 
 
 class Server:
@@ -206,7 +201,7 @@ def main():
             if not server.alive():
                 deaths += 1
                 print(f"DEAD in attachment {attachments}, code {server.process.poll()}:\n{server.tail(4000)}")
-                print("\n".join(faults()))
+                print("\n".join(common.faults()))
                 break
     finally:
         server.process.terminate()
