@@ -1,14 +1,12 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -146,27 +144,12 @@ func (c *client) narrow(_, _ string, conn syscall.RawConn) error {
 // record runs a server and its clients under a daemon.
 func (p *plantedServer) record(t *testing.T) *recording.Recording {
 	t.Helper()
-	cmd := exec.Command(python(t), absolute(t, "../../testdata/engineserver/llm.py"), p.settings)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--overhead-budget", "0")
+	pid, port := pythonServer(t, "../../testdata/engineserver/llm.py", p.settings)
+	d := startDaemon(t, pid, "--gpu", "off", "--overhead-budget", "0")
 	var wait sync.WaitGroup
 	errs := make(chan error, len(p.clients))
 	for i := range p.clients {
-		wait.Go(func() { errs <- p.clients[i].ask(strings.TrimSpace(line)) })
+		wait.Go(func() { errs <- p.clients[i].ask(port) })
 	}
 	wait.Wait()
 	close(errs)
@@ -175,7 +158,7 @@ func (p *plantedServer) record(t *testing.T) *recording.Recording {
 			t.Fatal(err)
 		}
 	}
-	rec := d.recording(cmd.Process.Pid)
+	rec := d.recording(pid)
 	d.stop()
 	return rec
 }

@@ -33,7 +33,14 @@ import (
 // sseServer starts a server that streams tokens.
 func sseServer(t *testing.T) (pid int, url string) {
 	t.Helper()
-	cmd := exec.Command(python(t), absolute(t, "../../testdata/sseserver/server.py"))
+	pid, port := pythonServer(t, "../../testdata/sseserver/server.py")
+	return pid, "http://127.0.0.1:" + port
+}
+
+// pythonServer starts a server that prints the port that it listens on, and ends it with the test.
+func pythonServer(t *testing.T, script string, args ...string) (pid int, port string) {
+	t.Helper()
+	cmd := exec.Command(python(t), append([]string{absolute(t, script)}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -45,11 +52,11 @@ func sseServer(t *testing.T) (pid int, url string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	port, err := bufio.NewReader(out).ReadString('\n')
+	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cmd.Process.Pid, "http://127.0.0.1:" + strings.TrimSpace(port)
+	return cmd.Process.Pid, strings.TrimSpace(line)
 }
 
 // TestRequestsOfARunningServer: a server with clients, from the kernel to the report; nothing of what was asked and
