@@ -26,7 +26,7 @@ func (p pen) legend(polling, runnable, absent bool) string {
 	}
 	s += ", " + p.blocked + " blocked"
 	if absent {
-		s += ", blank: not there"
+		s += ", blank: not there, or not recorded"
 	}
 	return s + "."
 }
