@@ -129,7 +129,7 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 			Changes: []Change{
 				{
 					inPython,
-					"Take it out of the step: do it once, or in another process while the GPU works; write JSON with orjson, which is several times as fast",
+					"Write JSON with orjson, which is several times as fast, or in another process while the GPU works",
 					"answer = orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)",
 				},
 				{

@@ -35,6 +35,7 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 		list = a.launching(d, list, w.graphs)
 	}
 	hosted := row.ID == cause.Dependency && a.putsFunctions()
+	writesJSON := row.ID == cause.Serialization && a.writesJSON(&w)
 	rank := func(c *cause.Change) int {
 		switch {
 		case !a.suits(p, row.ID, &w, c):
@@ -42,6 +43,8 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 		case row.ID == cause.Allocation && pins(c.Text) != strings.Contains(w.call, "Host"): // cuMemHostAlloc, cudaFreeHost
 			return 1
 		case row.ID == cause.Dependency && strings.Contains(c.Text, "functions on the host") != hosted:
+			return 1
+		case row.ID == cause.Serialization && strings.Contains(c.Text, "JSON") != writesJSON:
 			return 1
 		}
 		return 0
@@ -195,6 +198,14 @@ func (a *analysis) isLoader(w *facts) bool {
 	return len(w.functions) > 0 &&
 		slices.ContainsFunc(a.places.frames(w.functions[0].stack, false), func(f string) bool {
 			return strings.Contains(f, "torch/utils/data/") || strings.HasPrefix(f, "enumerate(DataLoader)")
+		})
+}
+
+// writesJSON reports whether the code that holds most of a finding encodes JSON.
+func (a *analysis) writesJSON(w *facts) bool {
+	return len(w.functions) > 0 &&
+		slices.ContainsFunc(a.places.frames(w.functions[0].stack, true), func(f string) bool {
+			return strings.Contains(f, "json/encoder.py")
 		})
 }
 

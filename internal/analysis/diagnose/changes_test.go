@@ -93,6 +93,28 @@ func TestChangesByCall(t *testing.T) {
 	}
 }
 
+// TestChangesByFormat: who writes JSON is told of an encoder, and who pickles of shared memory.
+func TestChangesByFormat(t *testing.T) {
+	for file, json := range map[string]bool{"/usr/lib/python3.12/json/encoder.py": true, "/usr/lib/python3.12/pickle.py": false} {
+		s := newScene(t)
+		stack := s.Stack(recordtest.Python("dumps", file, 1), recordtest.Python("answer", "/app/serve.py", 7))
+		s.Meta.Processes[0].Comm = "python3"
+		loop(
+			s,
+			20,
+			cause.Serialization,
+			func(x *gap.Step) { x.PID, x.TID, x.Stack = recordtest.PID, recordtest.PID, stack },
+		)
+		d := s.diagnose()
+		if len(d.Findings) == 0 {
+			t.Fatalf("%s: nothing is found", file)
+		}
+		if got := d.Findings[0].Changes[0].Text; strings.Contains(got, "JSON") != json {
+			t.Errorf("%s: to change first: %s", file, got)
+		}
+	}
+}
+
 // TestChangesAreSaidOnce: what holds in two languages is one piece of advice.
 func TestChangesAreSaidOnce(t *testing.T) {
 	s := newScene(t)
