@@ -83,7 +83,7 @@ func Send(conn *net.UnixConn, data []byte, fds ...int) error {
 }
 
 // ErrMessage says that what came is not what Send sends.
-var ErrMessage = errors.New("a message of another process makes no sense")
+var ErrMessage = errors.New("malformed message from another process")
 
 // Receive waits for data, one byte at least, and the files that come along, which are close-on-exec: as many as most. The
 // caller closes them. After an error there are none; it is io.EOF where there will be no data any more, and wraps
