@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -108,5 +109,31 @@ func BenchmarkNames(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/file")
 		})
+	}
+}
+
+// TestRowsOfTheWindowAlone: what a source keeps of before the recording is not sent along.
+func TestRowsOfTheWindowAlone(t *testing.T) {
+	w := newWorld(t)
+	source := &witness{fakeSource: w.other, rows: []event.Event{
+		{Kind: event.OffCPU, PID: 10, TID: 10, TS: 1010 * second, Dur: 20 * second, Flags: event.Open | event.Timed},
+		{Kind: event.OffCPU, PID: 10, TID: 11, TS: 1010 * second, Dur: 60 * second, Flags: event.Open | event.Timed},
+	}}
+	w.parts.Sources = []Source{w.source, source}
+	d, _ := w.start(Options{Keep: 10 * time.Minute}, process(10, 0, 900*second))
+	w.now.Store(1200 * second)
+	r, err := d.Record(t.Context(), api.Asker{Any: true}, 10, 160*time.Second, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	var got []uint32
+	for run := range r.Events() {
+		for i := range run {
+			got = append(got, run[i].TID)
+		}
+	}
+	if from := r.Meta().From; from != 1040*second || !slices.Equal(got, []uint32{11}) {
+		t.Errorf("from %d s on there are rows of %v", from/second, got)
 	}
 }

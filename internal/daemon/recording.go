@@ -125,8 +125,10 @@ func (d *Daemon) Record(
 	}
 	from = min(d.begin(v, now, last, from), now)
 	snap := d.recorder.Snapshot(from, now, v.users...)
-	rec := &held{snapshot: snap, want: v.owns, rows: rows}
+	rec := &held{snapshot: snap, want: v.owns}
 	rec.meta = d.meta(v, max(from, min(snap.Since(), now)), now)
+	// A source that was paused tells of waits that ended then for as long as recorders hold events.
+	rec.rows = slices.DeleteFunc(rows, func(e event.Event) bool { return e.End() < rec.meta.From })
 	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
 	d.evidence.name(&rec.meta, &v)
 	rec.nameStacks(d.stacker)
