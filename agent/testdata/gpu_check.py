@@ -18,13 +18,19 @@ import sys
 import threading
 import time
 
-MAGIC, DATA, SLOTS = 0x41534E49, 4096, 1 << 21  # the ring holds a whole measurement: reading in Python would slow the workload
+# The ring holds a whole measurement: reading in Python would slow the workload.
+MAGIC, DATA, SLOTS = 0x41534E49, 4096, 1 << 21
 OFF, WINDOWS, CONTINUOUS, QUIT = 0, 1, 2, 3
 IDLE, OPEN, REFUSED, GONE = 1, 3, 5, 6
 CALL, KERNEL, COPY, WINDOW = 1, 7, 8, 66
 ENDS = {1: "finalized", 2: "disabled", 3: "refused", 4: "kept"}
-AT = {"heartbeat": 64, "tail": 72, "on": 80, "period": 88, "deadline": 96, "flush": 112, "head": 120, "dropped": 128, "began": 136}
-AT32 = {"mode": 104, "wake": 108, "state": 144, "error": 148, "version": 152, "windows": 156, "graphs": 160, "flushed": 164}
+AT = {
+    "heartbeat": 64, "tail": 72, "on": 80, "period": 88, "deadline": 96, "flush": 112, "head": 120, "dropped": 128,
+    "began": 136,
+}
+AT32 = {
+    "mode": 104, "wake": 108, "state": 144, "error": 148, "version": 152, "windows": 156, "graphs": 160, "flushed": 164,
+}
 
 
 class Agent:
@@ -38,7 +44,10 @@ class Agent:
         """Brings the agent in: by dlopen for the first time, by its entry from then on."""
         size, hello_at = 64 + 480, 1 << 20
         fd = os.memfd_create("agent")
-        params = struct.pack("<IIiIII5QQ", MAGIC, 1, fd, SLOTS, mode, 0, on_ms * 10**6, period_ms * 10**6, deadline_ms * 10**6, time.monotonic_ns(), hello_at, 0)
+        params = struct.pack(
+            "<IIiIII5QQ", MAGIC, 1, fd, SLOTS, mode, 0, on_ms * 10**6, period_ms * 10**6, deadline_ms * 10**6,
+            time.monotonic_ns(), hello_at, 0,
+        )
         params = params[:64].ljust(size, b"\0")
         if self.library is None:
             blob = bytearray(open(self.image, "rb").read())
@@ -97,7 +106,9 @@ class Agent:
         end = time.monotonic() + seconds
         while not ok():
             if time.monotonic() > end:
-                raise TimeoutError(f"no {what}: state {self.get('state')}, error {self.get('error')}, windows {self.get('windows')}")
+                raise TimeoutError(
+                    f"no {what}: state {self.get('state')}, error {self.get('error')}, windows {self.get('windows')}"
+                )
             time.sleep(0.002)
 
     def read(self):
@@ -204,13 +215,22 @@ def timed(step, seconds):
 
 def profiled(torch, step, n):
     """Kernels in n steps, and how far the profiler's clock is from CLOCK_REALTIME, s."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]) as p:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    ) as p:
         began = time.time_ns()
         for _ in range(n):
             step()
         torch.cuda.synchronize()
     events = p.profiler.kineto_results.events()
-    kernels = [e for e in events if str(e.device_type()).endswith("CUDA") and not e.name().startswith(("Memcpy", "Memset")) and e.duration_ns() > 0 and e.name() not in ("Context Sync", "Stream Sync", "Event Sync")]
+    kernels = [
+        e
+        for e in events
+        if str(e.device_type()).endswith("CUDA")
+        and not e.name().startswith(("Memcpy", "Memset"))
+        and e.duration_ns() > 0
+        and e.name() not in ("Context Sync", "Stream Sync", "Event Sync")
+    ]
     base = p.profiler.kineto_results.trace_start_ns()
     return len(kernels), abs(base - began) / 1e9, [abs(e.start_ns() - began) / 1e9 for e in kernels[:1]]
 
@@ -240,11 +260,27 @@ def check(torch, agent, name, step, windows):
     known = sum(1 for s in agent.of(KERNEL) if s[8] & 0xFFFFFFFF in {c & 0xFFFFFFFF for c in correlated})
     want, clock, first = profiled(torch, step, 20)
     ways = {ENDS[k]: sum(1 for w in ended if w[7] == k) for k in ENDS}
-    print(f"{name}: CUPTI {version}; base {base:.3f} ms (max {base_max:.1f}); windows {100 * (during / base - 1):+.1f}% (max {during_max:.1f} ms) {ways}, "
-          f"enter {max((w[10] for w in ended), default=0) / 1e6:.1f} ms, leave {max((w[11] for w in ended), default=0) / 1e6:.1f} ms; after {100 * (after / base - 1):+.1f}%; "
-          f"continuous {100 * (continuous / base - 1):+.1f}%; after {100 * (left / base - 1):+.1f}%; kernels {kernels} (profiler {want}), calls {calls}, "
-          f"correlated {known} of {len(agent.of(KERNEL))}; dropped {dropped} + {sum(w[9] for w in agent.of(WINDOW))}; profiler's clock off by {clock:.3f} s, its first kernel by {first}", flush=True)
-    bad = [what for what, wrong in {"windows": ways["finalized"] + ways["kept"] < len(ended) or len(ended) < windows * 0.8, "kernels": kernels != want, "dropped": dropped > 0, "clock": clock > 5 or (first and first[0] > 5)}.items() if wrong]
+    print(
+        f"{name}: CUPTI {version}; base {base:.3f} ms (max {base_max:.1f}); windows {100 * (during / base - 1):+.1f}% "
+        f"(max {during_max:.1f} ms) {ways}, "
+        f"enter {max((w[10] for w in ended), default=0) / 1e6:.1f} ms, leave "
+        f"{max((w[11] for w in ended), default=0) / 1e6:.1f} ms; after {100 * (after / base - 1):+.1f}%; "
+        f"continuous {100 * (continuous / base - 1):+.1f}%; after {100 * (left / base - 1):+.1f}%; kernels {kernels} "
+        f"(profiler {want}), calls {calls}, "
+        f"correlated {known} of {len(agent.of(KERNEL))}; dropped {dropped} + {sum(w[9] for w in agent.of(WINDOW))}; "
+        f"profiler's clock off by {clock:.3f} s, its first kernel by {first}",
+        flush=True,
+    )
+    bad = [
+        what
+        for what, wrong in {
+            "windows": ways["finalized"] + ways["kept"] < len(ended) or len(ended) < windows * 0.8,
+            "kernels": kernels != want,
+            "dropped": dropped > 0,
+            "clock": clock > 5 or (first and first[0] > 5),
+        }.items()
+        if wrong
+    ]
     print(f"{name}: {'FAIL: ' + ', '.join(bad) if bad else 'ok'}", flush=True)
     return not bad
 
@@ -259,7 +295,9 @@ def main():
     if not args.child:  # a workload that dies must not take the others' results along
         failed = 0
         for name in args.workloads.split(","):
-            code = subprocess.call([sys.executable, __file__, args.image, "--windows", str(args.windows), "--workloads", name, "--child"])
+            code = subprocess.call(
+                [sys.executable, __file__, args.image, "--windows", str(args.windows), "--workloads", name, "--child"]
+            )
             if code:
                 print(f"{name}: FAIL: ended with {code}", flush=True)
             failed += code != 0

@@ -1,10 +1,12 @@
-"""Checks on a real GPU, without the daemon and without PyTorch, what the agent does in a process whose threads are nearly always
-inside the driver, where cuptiSubscribe waits for seconds: it must say so, record windows at their period once it is in, lose
-nothing, cost little, and leave in the good way. The workload gets the agent by LD_PRELOAD, asleep until it is warm.
+"""Checks on a real GPU, without the daemon and without PyTorch, what the agent does in a process whose threads are
+nearly always inside the driver, where cuptiSubscribe waits for seconds: it must say so, record windows at their period
+once it is in, lose nothing, cost little, and leave in the good way. The workload gets the agent by LD_PRELOAD, asleep
+until it is warm.
 
     scripts/gpu-workloads.sh && python3 agent/testdata/kept.py agent/agent_amd64.so build/gpu-workloads/streams
 
-One line for each thing measured, a verdict at the end; about 40 s, and as long as cuptiSubscribe takes (given up after --patience s).
+One line for each thing measured, a verdict at the end; about 40 s, and as long as cuptiSubscribe takes (given up after
+--patience s).
 """
 
 import argparse
@@ -20,7 +22,9 @@ import tempfile
 import threading
 import time
 
-from gpu_check import AT, AT32, CALL, CONTINUOUS, COPY, DATA, ENDS, GONE, KERNEL, MAGIC, OFF, OPEN, QUIT, SLOTS, WINDOW, WINDOWS
+from gpu_check import (
+    AT, AT32, CALL, CONTINUOUS, COPY, DATA, ENDS, GONE, KERNEL, MAGIC, OFF, OPEN, QUIT, SLOTS, WINDOW, WINDOWS,
+)
 
 NAME, TEXT, IDLE, KEPT = 64, 65, 1, 7
 HELLO = 1 << 20
@@ -36,14 +40,22 @@ class Target:
         self.fd = os.memfd_create("agent", 0)
         blob = bytearray(open(image, "rb").read())
         at, size = blob.index(struct.pack("<IIi", MAGIC, 1, -1)), 64 + 480
-        params = struct.pack("<IIiIII5QQ", MAGIC, 1, self.fd, SLOTS, OFF, 0, on_ms * 10**6, period_ms * 10**6, 10**9, time.monotonic_ns(), HELLO, 0)
+        params = struct.pack(
+            "<IIiIII5QQ", MAGIC, 1, self.fd, SLOTS, OFF, 0, on_ms * 10**6, period_ms * 10**6, 10**9,
+            time.monotonic_ns(), HELLO, 0,
+        )
         blob[at : at + size] = params[:64].ljust(size, b"\0")
         os.pwrite(self.fd, bytes(blob), 0)
         self.stats = os.path.join(tempfile.mkdtemp(), "stats")
         self.threads = threads
         self.process = subprocess.Popen(
-            [workload, "--stats", self.stats, "--threads", str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            pass_fds=[self.fd], env=os.environ | {"LD_PRELOAD": f"/proc/self/fd/{self.fd}"})
+            [workload, "--stats", self.stats, "--threads", str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=[self.fd],
+            env=os.environ | {"LD_PRELOAD": f"/proc/self/fd/{self.fd}"},
+        )
         self.tail, self.slots, self.names, self.name, self.alive = 0, [], {}, None, True
         self._open()
         self.ready = json.loads(self.process.stdout.readline())
@@ -69,7 +81,11 @@ class Target:
             time.sleep(0.1)
 
     def get(self, name):
-        return struct.unpack_from("<I", self.ring, AT32[name])[0] if name in AT32 else struct.unpack_from("<Q", self.ring, AT[name])[0]
+        return (
+            struct.unpack_from("<I", self.ring, AT32[name])[0]
+            if name in AT32
+            else struct.unpack_from("<Q", self.ring, AT[name])[0]
+        )
 
     def put(self, name, value):
         struct.pack_into("<I" if name in AT32 else "<Q", self.ring, AT32.get(name, AT.get(name)), value)
@@ -164,10 +180,13 @@ def pace(iterations, stretches):
 
 
 def unseen(target, windows):
-    """Launches within windows that have no kernel, and how many launches there are; those of a window's last 20 ms may run on after it."""
+    """Launches within windows that have no kernel, and how many launches there are; those of a window's last 20 ms may
+    run on after it."""
     kernels = {s[ARGS] & 0xFFFFFFFF for s in target.of(KERNEL)}
     spans = [(w[TS], w[TS] + w[DUR] - 20 * 10**6) for w in windows]
-    launches = [s for s in target.of(CALL) if s[FUNC] in LAUNCHES and any(a <= s[TS] and s[TS] + s[DUR] <= b for a, b in spans)]
+    launches = [
+        s for s in target.of(CALL) if s[FUNC] in LAUNCHES and any(a <= s[TS] and s[TS] + s[DUR] <= b for a, b in spans)
+    ]
     return sum(1 for s in launches if s[RET] & 0xFFFFFFFF not in kernels), len(launches)
 
 
@@ -215,7 +234,12 @@ def leave(target, patience):
     took = target.wait("end of the agent", lambda: target.get("state") == GONE, patience)
     target.read()
     w = (target.of(WINDOW) or [None])[-1]
-    print(f"way out: {took:.2f} s; last window {ENDS[w[RET]] + ' after ' + ms(w[DUR]) + ', left in ' + ms(w[ARGS + 3]) if w else 'none'}; graphs word {target.get('graphs')}", flush=True)
+    print(
+        f"way out: {took:.2f} s; last window "
+        f"{ENDS[w[RET]] + ' after ' + ms(w[DUR]) + ', left in ' + ms(w[ARGS + 3]) if w else 'none'}; graphs word "
+        f"{target.get('graphs')}",
+        flush=True,
+    )
     return w[RET] == 1 if w else not subscribed, (began, time.monotonic_ns())
 
 
@@ -225,17 +249,36 @@ def say_windows(target, base, waiting, recording, period_ms):
     iterations = target.iterations()
     between = [(a[TS] + a[DUR] + a[ARGS + 3], b[TS] - b[ARGS + 2]) for a, b in zip(windows, windows[1:])]
     opened = [ms(w[ARGS + 2]) for w in windows]
-    print(f"{len(windows)} windows in {(recording[1] - recording[0]) / 1e9:.1f} s: {ways}; opening the first took {opened[0] if opened else '-'}, "
-          f"of the others {ms(max((w[ARGS + 2] for w in windows[1:]), default=0))} at most; ending {ms(max((w[ARGS + 3] for w in windows), default=0))} at most; "
-          f"{sum(w[ARGS + 1] for w in windows)} dropped by CUPTI, {target.get('dropped')} by the ring", flush=True)
-    for name, stretches in {"while it waited": [waiting], "with windows": [recording], "within windows": [(w[TS], w[TS] + w[DUR]) for w in windows], "between windows": between}.items():
+    print(
+        f"{len(windows)} windows in {(recording[1] - recording[0]) / 1e9:.1f} s: {ways}; opening the first took "
+        f"{opened[0] if opened else '-'}, "
+        f"of the others {ms(max((w[ARGS + 2] for w in windows[1:]), default=0))} at most; ending "
+        f"{ms(max((w[ARGS + 3] for w in windows), default=0))} at most; "
+        f"{sum(w[ARGS + 1] for w in windows)} dropped by CUPTI, {target.get('dropped')} by the ring",
+        flush=True,
+    )
+    for name, stretches in {
+        "while it waited": [waiting],
+        "with windows": [recording],
+        "within windows": [(w[TS], w[TS] + w[DUR]) for w in windows],
+        "between windows": between,
+    }.items():
         mean, largest, n = pace(iterations, stretches)
-        print(f"{name}: {mean:.1f} us ({100 * (mean / base[0] - 1):+.1f}%), largest {largest / 1e3:.2f} ms, {n} iterations", flush=True)
+        print(
+            f"{name}: {mean:.1f} us ({100 * (mean / base[0] - 1):+.1f}%), largest {largest / 1e3:.2f} ms, {n} "
+            "iterations",
+            flush=True,
+        )
     missing, launches = unseen(target, windows)
     print(f"launches within windows: {launches}, without a kernel: {missing}", flush=True)
     wanted = (recording[1] - recording[0]) / 1e6 / period_ms
-    return {"windows": len(windows) < 0.8 * wanted, "dropped": any(w[ARGS + 1] for w in windows) or target.get("dropped") > 0,
-            "kernels in windows": missing > 0, "empty windows": not windows or any(w[ARGS] == 0 for w in windows), "disabled": ways["disabled"] > 0}
+    return {
+        "windows": len(windows) < 0.8 * wanted,
+        "dropped": any(w[ARGS + 1] for w in windows) or target.get("dropped") > 0,
+        "kernels in windows": missing > 0,
+        "empty windows": not windows or any(w[ARGS] == 0 for w in windows),
+        "disabled": ways["disabled"] > 0,
+    }
 
 
 def check(args):
@@ -245,7 +288,10 @@ def check(args):
     time.sleep(4)
     before = (stretch, time.monotonic_ns())
     base = pace(target.iterations(), [before])
-    print(f"without windows: {base[0]:.1f} us an iteration, largest {base[1] / 1e3:.2f} ms, {base[2]} iterations", flush=True)
+    print(
+        f"without windows: {base[0]:.1f} us an iteration, largest {base[1] / 1e3:.2f} ms, {base[2]} iterations",
+        flush=True,
+    )
     waiting, recording = windows_of(target, args.seconds, args.patience)
     bad = say_windows(target, base, waiting, recording, args.period)
     kernels, ran, copies, made = count(target)
@@ -255,12 +301,24 @@ def check(args):
     iterations = target.iterations()
     for name, stretches in {"on the way out": [out], "after it": [(out[1], time.monotonic_ns())]}.items():
         mean, largest, n = pace(iterations, stretches)
-        print(f"{name}: {mean:.1f} us ({100 * (mean / base[0] - 1):+.1f}%), largest {largest / 1e3:.2f} ms, {n} iterations", flush=True)
+        print(
+            f"{name}: {mean:.1f} us ({100 * (mean / base[0] - 1):+.1f}%), largest {largest / 1e3:.2f} ms, {n} "
+            "iterations",
+            flush=True,
+        )
     target.alive = False
     end = target.say("quit")
     code = target.process.wait(30)
-    print(f"the workload ended with {code}: {end['kernels']} kernels launched, {end['executed']} counted by the GPU", flush=True)
-    bad |= {"counted kernels": kernels != ran, "counted copies": copies != made, "way out": not good, "workload": code != 0}
+    print(
+        f"the workload ended with {code}: {end['kernels']} kernels launched, {end['executed']} counted by the GPU",
+        flush=True,
+    )
+    bad |= {
+        "counted kernels": kernels != ran,
+        "counted copies": copies != made,
+        "way out": not good,
+        "workload": code != 0,
+    }
     return [what for what, wrong in bad.items() if wrong]
 
 
@@ -270,7 +328,9 @@ def main():
     parser.add_argument("workload")
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--on", type=int, default=200, help="length of a window, ms")
-    parser.add_argument("--period", type=int, default=2000, help="from the beginning of a window to that of the next, ms")
+    parser.add_argument(
+        "--period", type=int, default=2000, help="from the beginning of a window to that of the next, ms"
+    )
     parser.add_argument("--seconds", type=float, default=20, help="how long windows are recorded")
     parser.add_argument("--patience", type=float, default=90, help="how long a wait may be, s")
     bad = check(parser.parse_args())

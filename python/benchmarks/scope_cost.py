@@ -31,8 +31,11 @@ def main():
     _scope._state.words[4] = time.monotonic_ns() + 3600 * 10**9  # as the daemon does
     on = cost(lambda: loop(lambda: scope("decode")))
     with_attributes = cost(lambda: loop(lambda: scope("decode", batch=32)))
-    print(f"Python {sys.version.split()[0]}, ns each: nullcontext {empty:.0f}; nobody records: {off:.0f}, one scope used again {off_kept:.0f}; "
-          f"recorded: {on:.0f}, with an attribute {with_attributes:.0f}")
+    print(
+        f"Python {sys.version.split()[0]}, ns each: nullcontext {empty:.0f}; nobody records: {off:.0f}, one scope used "
+        f"again {off_kept:.0f}; "
+        f"recorded: {on:.0f}, with an attribute {with_attributes:.0f}"
+    )
 
 
 main()

@@ -15,15 +15,20 @@ def save_report(path="report.md", last=None, format=None):
     last    how much of the past it is about, e.g. "30s"; None: everything that the daemon holds
     format  "markdown", "html" or "json"; None: what the ending of path says, else Markdown
 
-    A daemon must watch this process (`inferscoped --pid`, or `inferscope run`), and the `inferscope` program must be on the PATH, or
-    named by INFERSCOPE_BIN. Raises ReportError where that does not hold. Where INFERSCOPE_ENABLED=0 says so it does nothing, and returns None.
+    A daemon must watch this process (`inferscoped --pid`, or `inferscope run`), and the `inferscope` program must be on
+    the PATH, or named by INFERSCOPE_BIN. Raises ReportError where that does not hold. Where INFERSCOPE_ENABLED=0 says
+    so it does nothing, and returns None.
     """
     if os.environ.get("INFERSCOPE_ENABLED", "true").strip().lower() in ("0", "false", "no", "off"):
         return None
     program = os.environ.get("INFERSCOPE_BIN") or shutil.which("inferscope")
     if not program:
-        raise ReportError("save_report: the program inferscope is not on the PATH: install it, or name it in INFERSCOPE_BIN")
-    form = format or {".html": "html", ".htm": "html", ".json": "json"}.get(os.path.splitext(str(path))[1].lower(), "markdown")
+        raise ReportError(
+            "save_report: the program inferscope is not on the PATH: install it, or name it in INFERSCOPE_BIN"
+        )
+    form = format or {".html": "html", ".htm": "html", ".json": "json"}.get(
+        os.path.splitext(str(path))[1].lower(), "markdown"
+    )
     command = [program, "report", "--pid", str(_pid()), "--format", form, "-o", str(path)]
     if last:
         command += ["--last", str(last)]

@@ -1,13 +1,14 @@
 """The memory through which the daemon sees scopes.
 
-A sealed memfd named "inferscope-scopes", mapped shared, which the daemon finds in /proc/PID/maps. All numbers are little-endian.
+A sealed memfd named "inferscope-scopes", mapped shared, which the daemon finds in /proc/PID/maps. All numbers are
+little-endian.
 
     header, 4096 bytes
       0  8 bytes  b"ISSCOPE1"
       8  u32      64, bytes of a record     12  u32  SLOTS, a power of two
      16  u64      bytes of the names' area  24  u64  pid of the process, as it sees itself
-     32  u64      lease: until when (CLOCK_MONOTONIC, ns) somebody records; the daemon writes it, again and again, so that
-                  a daemon that dies leaves nothing on
+     32  u64      lease: until when (CLOCK_MONOTONIC, ns) somebody records; the daemon writes it, again and again, so
+                  that a daemon that dies leaves nothing on
      40  u64      records begun             48  u64  bytes of names written
     records, 64 bytes each: number n (from 0) lies in slot n % SLOTS
       0  u64  n + 1, written last and set to 0 first: another value means that the record is being written, or is gone

@@ -43,10 +43,11 @@ _state = _State()
 
 
 def _begin():
-    """Makes the ring when the package is imported: the daemon looks for it when a program maps libraries, as imports do.
+    """Makes the ring when the package is imported: the daemon looks for it when a program maps libraries, as imports
+    do.
 
-    `inferscope run` says by INFERSCOPE_RUN that a daemon is there already: until it has found the ring, scopes are written
-    without its lease, so that those at the very beginning are not missing.
+    `inferscope run` says by INFERSCOPE_RUN that a daemon is there already: until it has found the ring, scopes are
+    written without its lease, so that those at the very beginning are not missing.
     """
     words = _state.open()
     if words is not None and os.environ.get("INFERSCOPE_RUN"):

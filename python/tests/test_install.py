@@ -15,7 +15,9 @@ USE = "import inferscope\nassert 'site-packages' in inferscope.__file__\nwith in
 
 
 def run(*command):
-    return subprocess.run(command, cwd=tempfile.gettempdir(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    return subprocess.run(
+        command, cwd=tempfile.gettempdir(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True
+    )
 
 
 class Install(unittest.TestCase):
@@ -49,7 +51,8 @@ class Install(unittest.TestCase):
         self.assertGreater(tried, 0)
 
     def test_with_the_setuptools_that_is_there(self):
-        """Without a network pip cannot fetch the setuptools that pyproject.toml asks for: an old one installed nothing, and said nothing."""
+        """Without a network pip cannot fetch the setuptools that pyproject.toml asks for: an old one installed nothing,
+        and said nothing."""
         if sys.version_info >= (3, 12):
             self.skipTest("virtual environments have no setuptools from Python 3.12 on")
         self.check("--no-build-isolation")

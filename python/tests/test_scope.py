@@ -1,4 +1,5 @@
-"""Tests of the package as a program uses it: what it writes is read back as the daemon reads it, out of /proc/PID/maps."""
+"""Tests of the package as a program uses it: what it writes is read back as the daemon reads it, out of
+/proc/PID/maps."""
 
 import asyncio
 import json
@@ -34,10 +35,17 @@ def records():
 
     out = []
     for i in range(_ring.SLOTS):
-        seq, start, end, tid, at, number, parent, task, attributes, _ = struct.unpack_from("<QQQIIQQQII", data, _ring.HEADER + i * _ring.RECORD)
+        seq, start, end, tid, at, number, parent, task, attributes, _ = struct.unpack_from(
+            "<QQQIIQQQII", data, _ring.HEADER + i * _ring.RECORD
+        )
         if seq:
-            out.append({"seq": seq, "start": start, "end": end, "tid": tid, "name": name(at), "id": number, "parent": parent, "task": task,
-                        "attributes": attributes != _ring.NO_NAME and json.loads(name(attributes)) or {}})
+            out.append(
+                {
+                    "seq": seq, "start": start, "end": end, "tid": tid, "name": name(at), "id": number,
+                    "parent": parent, "task": task,
+                    "attributes": attributes != _ring.NO_NAME and json.loads(name(attributes)) or {},
+                }
+            )
     return sorted(out, key=lambda r: r["seq"])
 
 
@@ -56,7 +64,9 @@ class ScopeTest(unittest.TestCase):
         self.assertEqual((inner["parent"], outer["parent"]), (outer["id"], 0))
         self.assertEqual(inner["attributes"], {"batch": 32, "model": "m"})
         self.assertEqual(inner["tid"], threading.get_native_id())
-        self.assertTrue(before <= outer["start"] <= inner["start"] <= inner["end"] <= outer["end"] <= time.monotonic_ns())
+        self.assertTrue(
+            before <= outer["start"] <= inner["start"] <= inner["end"] <= outer["end"] <= time.monotonic_ns()
+        )
 
     def test_nothing_is_written_while_nobody_records(self):
         lease(0)
@@ -189,11 +199,20 @@ class WithoutTest(unittest.TestCase):
 
     def run_python(self, code, **env):
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-        return subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=path, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=dict(os.environ, PYTHONPATH=path, **env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
 
     def test_switched_off(self):
-        done = self.run_python("import inferscope\nwith inferscope.scope('a'): pass\nprint(open('/proc/self/maps').read().count('inferscope-scopes'), inferscope.save_report())",
-                               INFERSCOPE_ENABLED="0")
+        done = self.run_python(
+            "import inferscope\nwith inferscope.scope('a'): pass\n"
+            "print(open('/proc/self/maps').read().count('inferscope-scopes'), inferscope.save_report())",
+            INFERSCOPE_ENABLED="0",
+        )
         self.assertEqual((done.stdout.split(), done.stderr), (["0", "None"], ""))
 
     def test_the_ring_is_there_after_the_import(self):
@@ -202,11 +221,16 @@ class WithoutTest(unittest.TestCase):
         self.assertEqual(self.run_python(code, INFERSCOPE_RUN="1").stdout.split(), ["1", "True"])
 
     def test_a_system_without_memfd(self):
-        done = self.run_python("import os\ndel os.memfd_create\nimport inferscope\nwith inferscope.scope('a'): print('in')")
+        done = self.run_python(
+            "import os\ndel os.memfd_create\nimport inferscope\nwith inferscope.scope('a'): print('in')"
+        )
         self.assertEqual((done.stdout.strip(), done.stderr), ("in", ""))
 
     def test_save_report_without_the_program(self):
-        done = self.run_python("import inferscope\ntry:\n    inferscope.save_report()\nexcept inferscope.ReportError as e:\n    print(e)", PATH="/nonexistent")
+        done = self.run_python(
+            "import inferscope\ntry:\n    inferscope.save_report()\nexcept inferscope.ReportError as e:\n    print(e)",
+            PATH="/nonexistent",
+        )
         self.assertIn("INFERSCOPE_BIN", done.stdout)
 
 

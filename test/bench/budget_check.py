@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon with default settings adds to programs that make steps (testdata/steady.c on the simulated CUDA), measured
-from outside: watched and let go of in the order on, off, off, on, after the governor has settled. Beside it what the daemon
-itself says. Root; scripts/build.sh and scripts/cudasim.sh first.
+"""What a daemon with default settings adds to programs that make steps (testdata/steady.c on the simulated CUDA),
+measured from outside: watched and let go of in the order on, off, off, on, after the governor has settled. Beside it
+what the daemon itself says. Root; scripts/build.sh and scripts/cudasim.sh first.
 
     sudo test/bench/budget_check.py [--rounds 8] [--only launches] [--settle 60]
 """
@@ -59,12 +59,23 @@ def measure(name, load, options, folder):
         f.write(bytes(8))
     library = glob.glob(os.path.join(ROOT, "build/cudasim/r580/libcuda.so.1"))[0]
     work, threads, launches, allocs = load
-    program = subprocess.Popen([os.path.join(folder, "steady"), counter_file, str(os.cpu_count() - 1), library, str(work), str(threads), str(launches), str(allocs)],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [
+            os.path.join(folder, "steady"), counter_file, str(os.cpu_count() - 1), library, str(work), str(threads),
+            str(launches), str(allocs),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     os.setpriority(os.PRIO_PROCESS, program.pid, -20)  # its threads come later; others on the machine cost precision
     program.stdout.readline()
     path = os.path.join(folder, "socket")
-    daemon = subprocess.Popen([os.path.join(ROOT, "bin/inferscoped"), "--pid", str(program.pid), "--socket", path, *options.flags.split()], stderr=subprocess.PIPE, text=True)
+    daemon = subprocess.Popen(
+        [os.path.join(ROOT, "bin/inferscoped"), "--pid", str(program.pid), "--socket", path, *options.flags.split()],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         while not os.path.exists(path):
             time.sleep(0.05)
@@ -72,7 +83,11 @@ def measure(name, load, options, folder):
             counter = mmap.mmap(f.fileno(), 8, access=mmap.ACCESS_READ)
         target = f"/v1/targets?pid={program.pid}"
         time.sleep(options.settle)
-        said = [o for o in json.loads(Daemon(path).ask("GET", "/v1/status")).get("overhead", []) if o["target"] == program.pid]
+        said = [
+            o
+            for o in json.loads(Daemon(path).ask("GET", "/v1/status")).get("overhead", [])
+            if o["target"] == program.pid
+        ]
         costs = []
         for _ in range(options.rounds):
             on, off = [], []
@@ -85,7 +100,9 @@ def measure(name, load, options, folder):
         own, levels = "not known", ""
         if said:
             total = said[0]["total"]
-            own = f"{100 * total['share']:.1f} ({100 * total['low']:.1f} to {100 * total['high']:.1f}), {total['basis']}"
+            own = (
+                f"{100 * total['share']:.1f} ({100 * total['low']:.1f} to {100 * total['high']:.1f}), {total['basis']}"
+            )
             levels = ", ".join(f"{s['name']}: {s['level']}" for s in said[0]["sources"])
         print(f"| {name} | {100 * mean:.1f} ± {100 * half:.1f}% | {own} | {levels} |", flush=True)
         return mean - half <= 0.02
@@ -106,7 +123,13 @@ def main():
     options = p.parse_args()
     print("| a program with | added, from outside | the daemon's own figure, % | levels |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["cc", "-O2", "-pthread", "-o", os.path.join(folder, "steady"), os.path.join(ROOT, "test/bench/testdata/steady.c"), "-ldl"], check=True)
+        subprocess.run(
+            [
+                "cc", "-O2", "-pthread", "-o", os.path.join(folder, "steady"),
+                os.path.join(ROOT, "test/bench/testdata/steady.c"), "-ldl",
+            ],
+            check=True,
+        )
         good = [measure(n, l, options, folder) for n, l in LOADS.items() if options.only in n]
     return 0 if all(good) else 1
 

@@ -18,7 +18,10 @@ from common import LAUNCHES, Daemon, Workload, base, launches_of_torch, print_ch
 
 ROUNDS = 7          # watched and unwatched, alternating
 TOKENS = 256        # per round
-CALLS_ONLY = ("--cpu-sampling-frequency-hz", "0", "--scheduling=false", "--gpu", "continuous", "--no-inject")  # the rest is cpu_check.py's
+# the rest is cpu_check.py's
+CALLS_ONLY = (
+    "--cpu-sampling-frequency-hz", "0", "--scheduling=false", "--gpu", "continuous", "--no-inject",
+)
 
 
 def text_differences(pid):

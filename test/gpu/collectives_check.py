@@ -3,10 +3,11 @@
 
     sudo python3 test/gpu/collectives_check.py --bin bin [--out DIR] [--steps 300] [--attachments 6]
 
-Two programs (ranks.py): one process for each of two GPUs, and one process with both. Checked are the calls and bytes of each operation, the
-skew that a straggler of 1 ms on rank 1 makes against the clocks of the ranks themselves (within 50 us), and the exposed communication
-against the union of the kernels that the CSV export has. Then the daemon is attached and detached with its default settings while steps
-run. After each attachment each process is asked whether it lives; a death is printed with the address and module of its fault. Exit code 1: something failed.
+Two programs (ranks.py): one process for each of two GPUs, and one process with both. Checked are the calls and bytes of
+each operation, the skew that a straggler of 1 ms on rank 1 makes against the clocks of the ranks themselves (within 50
+us), and the exposed communication against the union of the kernels that the CSV export has. Then the daemon is attached
+and detached with its default settings while steps run. After each attachment each process is asked whether it lives; a
+death is printed with the address and module of its fault. Exit code 1: something failed.
 """
 
 import argparse
@@ -32,8 +33,10 @@ class Program:
 
     def __init__(self, args, kind):
         self.log = open(os.path.join(args.out, f"{kind}.log"), "w+")
-        self.p = subprocess.Popen([sys.executable, f"{HERE}/ranks.py", kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
-                                  env={**os.environ, "LD_PRELOAD": args.fault})
+        self.p = subprocess.Popen(
+            [sys.executable, f"{HERE}/ranks.py", kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+            text=True, env={**os.environ, "LD_PRELOAD": args.fault},
+        )
         self.pid, self.kind = self.p.pid, kind
         self._answer()
 
@@ -71,7 +74,11 @@ class Daemon:
         self.args, self.program = args, program
         self.socket, self.log = tempfile.mktemp(prefix="collectives-"), os.path.join(args.out, "inferscoped.log")
         mark, out = os.path.getsize(self.log) if os.path.exists(self.log) else 0, open(self.log, "a")
-        self.p = subprocess.Popen([f"{args.bin}/inferscoped", "--pid", str(program.pid), "--socket", self.socket, *flags], stderr=out, stdout=out)
+        self.p = subprocess.Popen(
+            [f"{args.bin}/inferscoped", "--pid", str(program.pid), "--socket", self.socket, *flags],
+            stderr=out,
+            stdout=out,
+        )
         until = time.monotonic() + 60
         while b"ready" not in open(self.log, "rb").read()[mark:]:
             if self.p.poll() is not None or time.monotonic() > until:
@@ -79,7 +86,9 @@ class Daemon:
             time.sleep(0.02)
 
     def client(self, *words):
-        done = subprocess.run([f"{self.args.bin}/inferscope", *words, "--socket", self.socket], capture_output=True, text=True)
+        done = subprocess.run(
+            [f"{self.args.bin}/inferscope", *words, "--socket", self.socket], capture_output=True, text=True
+        )
         if done.returncode:
             raise Harm(f"inferscope {' '.join(words)}: {done.stderr[-800:]}")
         return done.stdout
@@ -88,7 +97,8 @@ class Daemon:
         return json.loads(self.client("status", "--json")).get("agents") or []
 
     def await_agents(self, n, *run):
-        """Runs steps, at whose calls agents come in, until they record in so many processes. Returns what was said of them."""
+        """Runs steps, at whose calls agents come in, until they record in so many processes. Returns what was said of
+        them."""
         until, said = time.monotonic() + 30, []
         while sum(a["state"] == "running" for a in self.agents()) < n:
             if time.monotonic() > until:
@@ -151,7 +161,9 @@ def exposed(rows):
     by = {}
     for r in rows:
         begin = int(r["start_ns"])
-        by.setdefault((r["pid"], r["device"]), []).append((begin, begin + int(r["duration_ns"]), r["name"].startswith("nccl")))
+        by.setdefault((r["pid"], r["device"]), []).append(
+            (begin, begin + int(r["duration_ns"]), r["name"].startswith("nccl"))
+        )
     return sum(union(k[:2] for k in spans) - union(k[:2] for k in spans if not k[2]) for spans in by.values())
 
 
@@ -165,7 +177,8 @@ def causes(report):
 
 
 def exactly(args, checks, program, processes, name, *run):
-    """Counts, bytes and exposed time of steps that run while everything is recorded. Returns the report and what the program said."""
+    """Counts, bytes and exposed time of steps that run while everything is recorded. Returns the report and what the
+    program said."""
     daemon = Daemon(args, program, *EXACT)
     runs = [*daemon.await_agents(processes, *run), program.run(args.steps, *run)]
     time.sleep(0.5)
@@ -173,10 +186,22 @@ def exactly(args, checks, program, processes, name, *run):
     daemon.stop()
     told = counted(report)
     wanted = total(*(said[0]["expect"] for said in runs))
-    checks.check(f"{name}: calls and bytes of {processes} processes", f"{told} of {wanted}", len(told) == processes and all(t == wanted for t in told.values()))
+    checks.check(
+        f"{name}: calls and bytes of {processes} processes",
+        f"{told} of {wanted}",
+        len(told) == processes and all(t == wanted for t in told.values()),
+    )
     own, theirs = told_exposed(report), exposed(rows)
-    checks.check(f"{name}: exposed ms, by the kernels' union", f"{own / 1e6:.3f} {theirs / 1e6:.3f}", theirs > 0 and abs(own - theirs) <= 0.02 * theirs)
-    print(f"      {name}: step {runs[-1][0]['step_ns'] / 1e6:.3f} ms, verdict {report['diagnosis']['verdict']}, findings {causes(report)}", flush=True)
+    checks.check(
+        f"{name}: exposed ms, by the kernels' union",
+        f"{own / 1e6:.3f} {theirs / 1e6:.3f}",
+        theirs > 0 and abs(own - theirs) <= 0.02 * theirs,
+    )
+    print(
+        f"      {name}: step {runs[-1][0]['step_ns'] / 1e6:.3f} ms, verdict {report['diagnosis']['verdict']}, findings "
+        f"{causes(report)}",
+        flush=True,
+    )
     return report, runs
 
 
@@ -185,7 +210,11 @@ def skew(args, checks, program):
     truth = [abs(a - b) for said in runs for a, b in zip(*(s["times"] for s in said))]
     told = (report["collectives"] or {}).get("skew") or {"p50_ns": 0, "collectives": 0, "ranks": []}
     off = told["p50_ns"] - statistics.median(truth)
-    checks.check("straggler: skew p50 us, by the ranks' clocks", f"{told['p50_ns'] / 1e3:.1f} {statistics.median(truth) / 1e3:.1f} of {told['collectives']}", abs(off) <= SKEW_GOAL)
+    checks.check(
+        "straggler: skew p50 us, by the ranks' clocks",
+        f"{told['p50_ns'] / 1e3:.1f} {statistics.median(truth) / 1e3:.1f} of {told['collectives']}",
+        abs(off) <= SKEW_GOAL,
+    )
     last = [r["came_last"] for r in told["ranks"]]
     checks.check("straggler: who came last", last, len(last) == 2 and max(last) >= 0.95 * told["collectives"])
     checks.check("straggler: is named", causes(report)[:2], "straggler" in causes(report)[:1])
@@ -201,7 +230,11 @@ def attachments(args, checks, program, processes):
         windows = {a["pid"]: a["windows"] for a in daemon.agents()}
         daemon.stop()
         program.run(20)  # it lives
-    print(f"      {program.kind}: {args.attachments} attachments, last windows {list(windows.values())}, step ms before and after {before / 1e6:.3f} {program.run(args.steps)[0]['step_ns'] / 1e6:.3f}", flush=True)
+    print(
+        f"      {program.kind}: {args.attachments} attachments, last windows {list(windows.values())}, step ms before "
+        f"and after {before / 1e6:.3f} {program.run(args.steps)[0]['step_ns'] / 1e6:.3f}",
+        flush=True,
+    )
 
 
 def fault_library(out):

@@ -150,7 +150,8 @@ def report(bin_dir, pid, form, *flags):
 
 
 def print_checks(checks):
-    """Prints (what, value, good) lines; good is None for a figure that nothing is asked of. Returns whether all are good."""
+    """Prints (what, value, good) lines; good is None for a figure that nothing is asked of. Returns whether all are
+    good."""
     for name, value, good in checks:
         mark = "    " if good is None else "ok  " if good else "FAIL"
         print(f"{mark}  {name:52} {value}")

@@ -91,7 +91,8 @@ def first(samples, began_ns, wanted):
 
 
 def warm_up(workload, daemon):
-    """Lets the workload run until its stacks are whole; returns the seconds from the daemon's start to the stages of that."""
+    """Lets the workload run until its stacks are whole; returns the seconds from the daemon's start to the stages of
+    that."""
     limit = time.monotonic() + WARM_LIMIT
     while True:
         workload.ask("tokens 64")
@@ -140,7 +141,9 @@ def fill(workload):
 
 def watch(way, options, workload):
     """One stretch of time watched in one way; returns what was found."""
-    daemon = Daemon(f"{options.bin}/inferscoped", workload.pid, f"{options.out}/daemon-{way.replace(' ', '')}.log", *WAYS[way])
+    daemon = Daemon(
+        f"{options.bin}/inferscoped", workload.pid, f"{options.out}/daemon-{way.replace(' ', '')}.log", *WAYS[way]
+    )
     found = warm_up(workload, daemon) if sampled(way) else {"ready_s": daemon.ready_s}
     cpu0, _ = daemon.stats()
     answers = chunks(options, workload, CHUNKS)
@@ -171,7 +174,8 @@ def watch(way, options, workload):
 
 
 def alternate(options, workload):
-    """Rounds of all ways, the order turned round each time, with time alone between; returns a list of results by way."""
+    """Rounds of all ways, the order turned round each time, with time alone between; returns a list of results by
+    way."""
     results = {way: [] for way in options.ways.split(",")}
     alone, end, rounds = [chunks(options, workload, CHUNKS // 2)], time.monotonic() + options.seconds, 0
     while rounds < options.rounds or time.monotonic() < end:
@@ -193,7 +197,11 @@ def samplerbench(options):
     rows = [r for r in options.rows.split(",") if r]
     if not rows or not os.path.exists(program):
         return []
-    subprocess.run([program, "-python", sys.executable, "-seconds", "4", "-warmup", "1", "-json", path, *rows], timeout=240, check=False)
+    subprocess.run(
+        [program, "-python", sys.executable, "-seconds", "4", "-warmup", "1", "-json", path, *rows],
+        timeout=240,
+        check=False,
+    )
     return json.load(open(path)) if os.path.exists(path) else []
 
 
@@ -224,11 +232,14 @@ def table(results):
             line += f"{number(middle(rounds, 'first_python_s')):>9}{number(middle(rounds, 'first_whole_s')):>10}{number(middle(rounds, 'whole_s')):>8}"
         else:
             line += " " * 60
-        print(f"{line}{100 * middle(rounds, 'cpu_share'):6.2f}%{middle(rounds, 'rss_mb'):8.0f}{max(r['peak_mb'] for r in rounds):6.0f}")
+        print(
+            f"{line}{100 * middle(rounds, 'cpu_share'):6.2f}%{middle(rounds, 'rss_mb'):8.0f}{max(r['peak_mb'] for r in rounds):6.0f}"
+        )
 
 
 def memory_table(results):
-    """Prints what the memory of the daemon and its helper was made of: at the peak of all rounds, and at the end of the last."""
+    """Prints what the memory of the daemon and its helper was made of: at the peak of all rounds, and at the end of the
+    last."""
     print(f"\n{'MB (Pss)':26}{'all':>7}{'anon':>7}{'file':>7}{'shmem':>7}")
     for way, rounds in results.items():
         peak = max(rounds, key=lambda r: r["peak_mb"])
@@ -249,7 +260,9 @@ def cuts(meta, samples):
 
 def ends(meta, samples):
     """Counts where the walk of stacks ended that are not whole: [frames, samples], the most frequent."""
-    return collections.Counter(recording.ends(meta, s) for s in python_threads(samples) if s.origin != recording.WHOLE).most_common(40)
+    return collections.Counter(
+        recording.ends(meta, s) for s in python_threads(samples) if s.origin != recording.WHOLE
+    ).most_common(40)
 
 
 def cuts_table(results):
@@ -265,15 +278,28 @@ def checks_of(results, made, code):
     for way, rounds in results.items():
         if made and set(PROBES) <= set(WAYS[way]):
             counts = [n for r in rounds for n in r["launches"]]
-            checks.append((f"{way}: launches in each chunk seen / made", f"{sorted(set(counts))} / {made}", set(counts) == {made}))
+            checks.append(
+                (f"{way}: launches in each chunk seen / made", f"{sorted(set(counts))} / {made}", set(counts) == {made})
+            )
         losses = [d for r in rounds for d in r["losses"]]
         checks.append((f"{way}: losses", str([(d["reason"], d.get("count")) for d in losses] or 0), not losses))
         if "--scheduling=true" in WAYS[way]:
             worst, threads = max(r["sums"]["worst"] for r in rounds), middle(rounds, "sums", "threads")
-            checks.append((f"{way}: threads' states add up, worst error", f"{worst:.2e} of the window, {threads} threads",
-                           bool(threads) and worst <= SUM_ERROR))
+            checks.append(
+                (
+                    f"{way}: threads' states add up, worst error",
+                    f"{worst:.2e} of the window, {threads} threads",
+                    bool(threads) and worst <= SUM_ERROR,
+                )
+            )
         peak = max(r["peak_mb"] for r in rounds)
-        checks.append((f"{way}: daemon's memory at most", f"{peak:.0f} MB, recorder {max(r['held_mb'] for r in rounds):.0f} MB", peak <= MEMORY))
+        checks.append(
+            (
+                f"{way}: daemon's memory at most",
+                f"{peak:.0f} MB, recorder {max(r['held_mb'] for r in rounds):.0f} MB",
+                peak <= MEMORY,
+            )
+        )
         if sampled(way):
             both = middle(rounds, "stacks", "both")
             checks.append((f"{way}: samples whole and with Python", f"{100 * both:.2f}%", both >= GOAL))
@@ -286,7 +312,9 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=60, help="no new round begins after so many")
     parser.add_argument("--rounds", type=int, default=2, help="at least so many")
     parser.add_argument("--tokens", type=int, default=256, help="of a chunk")
-    parser.add_argument("--ways", default="rare calls,scheduling,99 Hz,499 Hz,calls,all", help=f"with commas, of: {', '.join(WAYS)}")
+    parser.add_argument(
+        "--ways", default="rare calls,scheduling,99 Hz,499 Hz,calls,all", help=f"with commas, of: {', '.join(WAYS)}"
+    )
     parser.add_argument("--rows", default=ROWS, help="of test/samplerbench, with commas; empty for none")
     parser.add_argument("bin")
     parser.add_argument("out")

@@ -1,25 +1,28 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout] [--gpu windows|continuous|none] [--seconds S]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout] [--gpu windows|continuous|none]
+[--seconds S]
     [--twins] [--rounds N] [--record-twins] [--again] [--limit S]
 
-Each program of programs/causes.py, planted.py and heldout.py runs under the daemon, and the first finding of its report is compared with what was
-planted; healthy ones must not be accused. Those of programs/workloads.py must state a latency, a breakdown that sums to it, a class and two
-suggestions.
+Each program of programs/causes.py, planted.py and heldout.py runs under the daemon, and the first finding of its report
+is compared with what was planted; healthy ones must not be accused. Those of programs/workloads.py must state a
+latency, a breakdown that sums to it, a class and two suggestions.
 
-With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is recorded and half after:
-how much faster it is stands beside what the recording predicts of the finding and of the very change (twins.py), in DIR/twins.md, with the
-programs of earlier calls on the same DIR. --only fixes takes the programs that have a twin, --only planted those of planted.py, --only heldout
-those of heldout.py. The last line
-holds all programs of the call against the goals. A program whose twin is hardly faster on this machine is void, and counts for nothing.
+With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is
+recorded and half after: how much faster it is stands beside what the recording predicts of the finding and of the very
+change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
+that have a twin, --only planted those of planted.py, --only heldout those of heldout.py. The last line
+holds all programs of the call against the goals. A program whose twin is hardly faster on this machine is void, and
+counts for nothing.
 
-Calls at the same time need CPUs and a GPU of their own each (taskset, CUDA_VISIBLE_DEVICES); they may share DIR if their programs differ.
-After --limit seconds no further program starts: with --rounds 1 each takes some 20 s. While one is measured, the next one imports torch, and
-the report of the one before is made, both at the lowest priority.
+Calls at the same time need CPUs and a GPU of their own each (taskset, CUDA_VISIBLE_DEVICES); they may share DIR if
+their programs differ. After --limit seconds no further program starts: with --rounds 1 each takes some 20 s. While one
+is measured, the next one imports torch, and the report of the one before is made, both at the lowest priority.
 
-Attachments and programs that died are counted, with what the kernel says of faults. Recordings (NAME.isc.zip) and reports are left in DIR. Needs root, a GPU and torch; transformers where it is there; --gpu none tries it out
-without a GPU, on programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails; predictions that
-miss do not count.
+Attachments and programs that died are counted, with what the kernel says of faults. Recordings (NAME.isc.zip) and
+reports are left in DIR. Needs root, a GPU and torch; transformers where it is there; --gpu none tries it out without a
+GPU, on programs that need none (python, regex, sleep, ...). The exit code is 1 where a check of a diagnosis fails;
+predictions that miss do not count.
 """
 
 import argparse
@@ -110,10 +113,17 @@ class Program:
         if "fixed" in words:
             self.neighbours = 0
         port = free_port()
-        env = dict(os.environ, INFERSCOPE_SERVICE=service.address, INFERSCOPE_PORT=str(port), INFERSCOPE_CPUS=",".join(map(str, self.cpus)),
-                   PYTHONUNBUFFERED="1")
-        self.process = subprocess.Popen([sys.executable, "-m", "programs", name, *words, "later"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=env, cwd=os.path.dirname(os.path.abspath(__file__)), preexec_fn=background)
+        env = dict(
+            os.environ,
+            INFERSCOPE_SERVICE=service.address,
+            INFERSCOPE_PORT=str(port),
+            INFERSCOPE_CPUS=",".join(map(str, self.cpus)),
+            PYTHONUNBUFFERED="1",
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "programs", name, *words, "later"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env=env, cwd=os.path.dirname(os.path.abspath(__file__)), preexec_fn=background,
+        )
         self.pid = self.process.pid
         self.port = port
 
@@ -167,7 +177,12 @@ class Program:
 
 def client(o, *words):
     """What the client prints."""
-    run = subprocess.run([f"{o.bin}/inferscope", *words], capture_output=True, text=True, preexec_fn=background if words[0] in ("analyze", "whatif") else None)
+    run = subprocess.run(
+        [f"{o.bin}/inferscope", *words],
+        capture_output=True,
+        text=True,
+        preexec_fn=background if words[0] in ("analyze", "whatif") else None,
+    )
     if run.returncode:
         raise gpu_daemon.Harm(f"inferscope {' '.join(words)}: {run.stderr}")
     return run.stdout
@@ -183,7 +198,10 @@ def recorded(o, program, name):
             d.settled(SETTLED)
         time.sleep(UNWINDING)
         continuous = ("--gpu", "continuous") if o.gpu == "continuous" else ()
-        client(o, "record", "--pid", str(program.pid), "--socket", d.socket, "--for", f"{o.seconds}s", "--force", "-o", path, *continuous)
+        client(
+            o, "record", "--pid", str(program.pid), "--socket", d.socket, "--for", f"{o.seconds}s", "--force", "-o",
+            path, *continuous,
+        )
     a = program.stop()
     client(o, "pack", path, "--force")
     shutil.rmtree(path)
@@ -192,8 +210,12 @@ def recorded(o, program, name):
 
 def analysed(o, name, path):
     """The report of a recording as JSON, kept in other forms too, and what the fix would bring."""
-    words = {"md": ("analyze", path, "-f", "markdown"), "txt": ("analyze", path, "-f", "text", "--full"), "json": ("analyze", path, "-f", "json"),
-             "whatif.json": ("whatif", path, "--json", *twins.FIXES.get(name, ()))}
+    words = {
+        "md": ("analyze", path, "-f", "markdown"),
+        "txt": ("analyze", path, "-f", "text", "--full"),
+        "json": ("analyze", path, "-f", "json"),
+        "whatif.json": ("whatif", path, "--json", *twins.FIXES.get(name, ())),
+    }
     out = {}
     for ending, w in words.items():
         out[ending] = client(o, *w)
@@ -217,7 +239,12 @@ def judge_workload(model):
     parts, time_ns = d["breakdown"]["parts"], d["breakdown"]["ns"]
     changes = sum(len(f["changes"]) for f in d["findings"] or [])
     latency = (d["iterations"] or {}).get("p50_ns")
-    ok = latency and abs(sum(p["ns"] for p in parts) - time_ns) == 0 and d["verdict"] != "not-enough-evidence" and (changes >= 2 or d["verdict"] in ("healthy", "gpu-bound"))
+    ok = (
+        latency
+        and abs(sum(p["ns"] for p in parts) - time_ns) == 0
+        and d["verdict"] != "not-enough-evidence"
+        and (changes >= 2 or d["verdict"] in ("healthy", "gpu-bound"))
+    )
     shares = ", ".join(f"{p['name']} {p['share'] * 100:.0f}%" for p in d["breakdown"]["view"] if p["share"] >= 0.005)
     return bool(ok), f"p50 {(latency or 0) / 1e6:.2f} ms; {shares}; {changes} suggestions"
 
@@ -246,7 +273,8 @@ class Pair:
 
 
 def measure(o, pair):
-    """Runs and records a program and its twin. Returns what is known without the recording, the recording, and the twin's."""
+    """Runs and records a program and its twin. Returns what is known without the recording, the recording, and the
+    twin's."""
     name = pair.name
     pair.ready()
     row = new_row(name)
@@ -257,7 +285,11 @@ def measure(o, pair):
     fixed = recorded(o, pair.twin, name + "-fixed") if pair.twin and o.record_twins else None
     row["code"] = pair.end()
     if pairs:
-        row |= {"measured": twins.measured(pairs), "turns": pairs, "watched": watched / statistics.median(a for a, _ in pairs)}
+        row |= {
+            "measured": twins.measured(pairs),
+            "turns": pairs,
+            "watched": watched / statistics.median(a for a, _ in pairs),
+        }
     return row, path, fixed
 
 
@@ -271,14 +303,22 @@ def judge(o, row, path, fixed):
     model, answer = analysed(o, name, path)
     d = model["diagnosis"]
     f = (d["findings"] or [{}])[0]
-    row |= {"verdict": d["verdict"], "covered": d["breakdown"]["share"], "cost": f.get("share", 0.0), "title": f.get("title", ""),
-            "headline": d["headline"]}
+    row |= {
+        "verdict": d["verdict"],
+        "covered": d["breakdown"]["share"],
+        "cost": f.get("share", 0.0),
+        "title": f.get("title", ""),
+        "headline": d["headline"],
+    }
     row["ok"], row["said"] = judge_cause(name, d) if name in PROGRAMS else judge_workload(model)
     if "measured" in row:
         row |= twins.predicted(d, answer, PROGRAMS[name][1])
     if fixed:
         after = json.loads(client(o, "analyze", fixed[0], "-f", "json"))
-        row |= {"watched_twin": fixed[1] / statistics.median(b for _, b in row["turns"]), "lengthened": twins.lengthened(kernels(model), kernels(after))}
+        row |= {
+            "watched_twin": fixed[1] / statistics.median(b for _, b in row["turns"]),
+            "lengthened": twins.lengthened(kernels(model), kernels(after)),
+        }
     return row
 
 
@@ -288,9 +328,12 @@ def kernels(model):
 
 
 def show(row):
-    """Prints a row: named first or not, what was measured of the twin, what was predicted of it, and whether the interval holds it."""
+    """Prints a row: named first or not, what was measured of the twin, what was predicted of it, and whether the
+    interval holds it."""
     good = row["ok"] and row["code"] == 0
-    cells = f"{'ok  ' if good else 'MISS'} {row['name']:18} {row['verdict']:20} {row['said']:20} {row['cost'] * 100:5.1f}%"
+    cells = (
+        f"{'ok  ' if good else 'MISS'} {row['name']:18} {row['verdict']:20} {row['said']:20} {row['cost'] * 100:5.1f}%"
+    )
     fixed = ""
     if "measured" in row:
         fix, m = row["fix"], row["measured"]
@@ -298,8 +341,10 @@ def show(row):
         if twins.void(row):
             fixed += " void"
         elif fix:
-            fixed += f" {'near' if twins.near(fix, row) else 'OFF'} {'inside' if twins.inside(fix, row) else 'OUTSIDE'} +-{twins.width(fix):.0%}"
-        fixed += f"; finding: place {row['place'] or '-'}, {twins.figure(row['gain'])}; pace while recorded {row['watched']:.0%};"
+            inside = "inside" if twins.inside(fix, row) else "OUTSIDE"
+            fixed += f" {'near' if twins.near(fix, row) else 'OFF'} {inside} +-{twins.width(fix):.0%}"
+        fixed += f"; finding: place {row['place'] or '-'}, {twins.figure(row['gain'])}"
+        fixed += f"; pace while recorded {row['watched']:.0%};"
     harmed = "" if row["code"] == 0 else f" ENDED WITH {row['code']}"
     print(f"{cells}{fixed}{harmed}  {row['title'] or row['headline']}", flush=True)
 
@@ -333,7 +378,8 @@ def judged(o, *what):
 
 
 def run_all(o, names):
-    """Measures one program after the other. The next one imports torch meanwhile, and recordings are analysed while the next ones are made."""
+    """Measures one program after the other. The next one imports torch meanwhile, and recordings are analysed while the
+    next ones are made."""
     end, service, rows, pairs = time.monotonic() + o.limit, Service(), [], {}
     with ThreadPoolExecutor(1) as analyst:
         for i, name in enumerate(names):
@@ -375,9 +421,16 @@ def main():
     p.add_argument("--gpu", default="continuous", choices=("continuous", "windows", "none"))
     p.add_argument("--seconds", type=int, default=4)
     p.add_argument("--twins", action="store_true")
-    p.add_argument("--record-twins", action="store_true", help="record the twins too, to see how much longer their kernels take")
+    p.add_argument(
+        "--record-twins", action="store_true", help="record the twins too, to see how much longer their kernels take"
+    )
     p.add_argument("--again", action="store_true", help="predict anew from the recordings in DIR, and run nothing")
-    p.add_argument("--rounds", type=int, default=twins.ROUNDS, help="turns of program, twin, twin, program before the recording, and after it")
+    p.add_argument(
+        "--rounds",
+        type=int,
+        default=twins.ROUNDS,
+        help="turns of program, twin, twin, program before the recording, and after it",
+    )
     p.add_argument("--limit", type=float, default=3600)
     o = p.parse_args()
     o.bin = os.path.abspath(o.bin)
@@ -392,7 +445,10 @@ def main():
     if dead:
         print("\n".join(common.faults()))
     planted = [r for r in rows if r["name"] in PROGRAMS]
-    print(f"{sum(r['ok'] for r in planted)} of {len(planted)} programs right; {sum(r['ok'] for r in rows) - sum(r['ok'] for r in planted)} of {len(rows) - len(planted)} workloads")
+    print(
+        f"{sum(r['ok'] for r in planted)} of {len(planted)} programs right; "
+        f"{sum(r['ok'] for r in rows) - sum(r['ok'] for r in planted)} of {len(rows) - len(planted)} workloads"
+    )
     with open(f"{o.out}/diagnosis.json", "w") as f:
         json.dump(rows, f, indent=1)
     if o.twins:

@@ -1,10 +1,12 @@
-"""Checks InferScope's view of a real GPU, and what it costs, against programs that count for themselves and against PyTorch's profiler.
+"""Checks InferScope's view of a real GPU, and what it costs, against programs that count for themselves and against
+PyTorch's profiler.
 
 Usage: gpu_check.py --bin BIN_DIR [--workloads-dir build/gpu-workloads] [--out OUT_DIR] --stage STAGE
                     [--only plain,graphs,...] [--modes continuous,windows] [--limit SECONDS] [--nsys PATH]
-Root; the programs of scripts/gpu-workloads.sh; for the torch workloads PyTorch with CUDA. gpu_stages.py names the stages, and says where each of them is described.
-Each stage prints one table, writes OUT_DIR/gpu_check-STAGE.json after every row, keeps to its time limit (what did not fit is named),
-and ends with 1 if a row failed. The card's settings are left alone.
+Root; the programs of scripts/gpu-workloads.sh; for the torch workloads PyTorch with CUDA. gpu_stages.py names the
+stages, and says where each of them is described. Each stage prints one table, writes OUT_DIR/gpu_check-STAGE.json after
+every row, keeps to its time limit (what did not fit is named), and ends with 1 if a row failed. The card's settings are
+left alone.
 """
 
 import argparse
@@ -35,7 +37,11 @@ class Table:
         row = {"what": what, **figures, "failures": list(failures)}
         self.rows.append(row)
         self.failed += bool(failures)
-        print(f"{'FAIL' if failures else 'ok  '}  {what}: " + ", ".join(f"{k} {v}" for k, v in figures.items() if k != "detail"), flush=True)
+        print(
+            f"{'FAIL' if failures else 'ok  '}  {what}: "
+            + ", ".join(f"{k} {v}" for k, v in figures.items() if k != "detail"),
+            flush=True,
+        )
         for f in failures:
             print(f"        {f}", flush=True)
         with open(self.path, "w") as out:
@@ -45,7 +51,11 @@ class Table:
         columns = ["what"]
         for row in self.rows:
             columns += [k for k in row if k not in columns and k not in ("failures", "detail")]
-        cells = [columns] + [[str(row.get(c, "")) for c in columns] + (["FAIL: " + "; ".join(row["failures"])] if row["failures"] else []) for row in self.rows]
+        cells = [columns] + [
+            [str(row.get(c, "")) for c in columns]
+            + (["FAIL: " + "; ".join(row["failures"])] if row["failures"] else [])
+            for row in self.rows
+        ]
         widths = [max(len(r[i]) for r in cells) for i in range(len(columns))]
         print()
         for r in cells:
@@ -65,7 +75,11 @@ class Check:
         self.nsys = gpu_nsys.find(args.nsys)
         self.added = {}  # share of time that a mode added to a workload, for comparison with other profilers
         self.table = Table(args.stage, f"{args.out}/gpu_check-{args.stage}.json")
-        names, missing = gpu_workload.available(self.cpp) if not self.simulated else ([n for n in gpu_workload.NAMES if n in gpu_workload.CPP], {})
+        names, missing = (
+            gpu_workload.available(self.cpp)
+            if not self.simulated
+            else ([n for n in gpu_workload.NAMES if n in gpu_workload.CPP], {})
+        )
         self.asked = args.only.split(",") if args.only else []
         self.names = [n for n in self.asked or names if n in names]
         for name, why in missing.items():
@@ -106,12 +120,22 @@ def parse():
     p.add_argument("--modes", default="continuous,windows")
     p.add_argument("--limit", type=float, default=520, help="seconds the whole stage may take")
     p.add_argument("--seconds", type=float, default=8, help="length of a stretch that is measured")
-    p.add_argument("--rounds", type=int, default=2, help="cost, budget, continuous, turns, floor: times that each is measured")
+    p.add_argument(
+        "--rounds", type=int, default=2, help="cost, budget, continuous, turns, floor: times that each is measured"
+    )
     p.add_argument("--pairs", type=int, default=3, help="turns: turns of CUPTI alone, and of recording all the time")
     p.add_argument("--cycles", type=int, default=100, help="soak, together, detach: attachments, 0: none")
     p.add_argument("--windows", type=int, default=500, help="soak, together: windows, 0: none")
-    p.add_argument("--nsys", default="", help="the nsys to compare with (default: of PATH, or the one that comes with Nsight Compute)")
-    p.add_argument("--simulated", action="store_true", help="the programs are linked with the simulated CUDA: no torch, no counts by the device")
+    p.add_argument(
+        "--nsys",
+        default="",
+        help="the nsys to compare with (default: of PATH, or the one that comes with Nsight Compute)",
+    )
+    p.add_argument(
+        "--simulated",
+        action="store_true",
+        help="the programs are linked with the simulated CUDA: no torch, no counts by the device",
+    )
     return p.parse_args()
 
 

@@ -1,8 +1,9 @@
 """Stages of the GPU check that measure time: what watching a program adds to its iterations, in parts.
 
-cost        alone, with the probes only, with windows only, with everything: interleaved rounds, and where in a window the time goes
-budget      the daemon at all its defaults, with windows as rare as it makes them once it has learnt what they take: what it says they do, and what they do
-continuous  all the time: time per iteration before, while and after; the same under nsys and torch.profiler
+cost        alone, with the probes only, with windows only, with everything: interleaved rounds, and where in a window
+the time goes budget      the daemon at all its defaults, with windows as rare as it makes them once it has learnt what
+they take: what it says they do, and what they do continuous  all the time: time per iteration before, while and after;
+the same under nsys and torch.profiler
 """
 
 import time
@@ -24,7 +25,10 @@ PARTS = {
 }
 # Of a window, ms from its beginning or end: CUPTI is subscribed to and enabled before the first, left after the second.
 OPENING, CLOSING, AFTERMATH = 60, 60, 400
-T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)  # Student's t, two-sided, by degrees of freedom
+# Student's t, two-sided, by degrees of freedom
+T95 = (
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14,
+)
 
 
 def half_width(values):
@@ -66,7 +70,13 @@ def cost(check):
 
 def _parts(check, name):
     """Each part in each round has a stretch alone before and after it: drift of the machine cancels."""
-    alone, added, largest, windows, cpu = [], {p: [] for p in PARTS}, {p: 0.0 for p in PARTS}, [], {p: [] for p in PARTS}
+    alone, added, largest, windows, cpu = (
+        [],
+        {p: [] for p in PARTS},
+        {p: 0.0 for p in PARTS},
+        [],
+        {p: [] for p in PARTS},
+    )
     lost = []
     with check.workload(name) as w:
         time.sleep(2)
@@ -91,13 +101,19 @@ def _parts(check, name):
                 added[part].append(during["period"] / base - 1)
                 largest[part] = max(largest[part], during["max"])
         failures = w.leftovers() + w.harmed(check)
-    figures = {"ms alone": f"{numpy.median([a['period'] for a in alone]):.4f}", "alone varies by": percent(_spread(alone)), "rounds": check.rounds}
+    figures = {
+        "ms alone": f"{numpy.median([a['period'] for a in alone]):.4f}",
+        "alone varies by": percent(_spread(alone)),
+        "rounds": check.rounds,
+    }
     for part in PARTS:
         figures[f"{part} add"] = middle(added[part])
     figures["largest ms alone/all"] = f"{max(a['max'] for a in alone):.1f}/{largest['all']:.1f}"
     figures["daemon CPU probes/all"] = f"{100 * numpy.mean(cpu['probes']):.1f}%/{100 * numpy.mean(cpu['all']):.1f}%"
     if lost:
-        figures["ms lost a window opening/open/closing/after"] = "/".join(f"{x:.1f}" for x in numpy.median(numpy.array(lost), 0))
+        figures["ms lost a window opening/open/closing/after"] = "/".join(
+            f"{x:.1f}" for x in numpy.median(numpy.array(lost), 0)
+        )
     if not sum(windows):
         failures.append("nothing was recorded: the cost says nothing")
     check.added[name, "windows"] = float(numpy.median(added["all"]))
@@ -111,15 +127,18 @@ def _spread(paces):
 
 
 def lost_in_windows(w, windows):
-    """For each window, the ms that the first thread lost while it was opened, open, closed, and after: the time less what the
-    iterations made in it take when no window is near."""
+    """For each window, the ms that the first thread lost while it was opened, open, closed, and after: the time less
+    what the iterations made in it take when no window is near."""
     ends = w.iterations()[0][:, 1].astype(float)
     number = numpy.arange(len(ends), dtype=float)
     made = lambda a, b: float(numpy.interp(b, ends, number) - numpy.interp(a, ends, number))  # noqa: E731
     ms, out = 1e6, []
     for i in range(1, len(windows) - 1):
         begin, end = windows[i]
-        quiet = [(windows[i - 1][1] + (CLOSING + AFTERMATH) * ms, begin - OPENING * ms), (end + (CLOSING + AFTERMATH) * ms, windows[i + 1][0] - OPENING * ms)]
+        quiet = [
+            (windows[i - 1][1] + (CLOSING + AFTERMATH) * ms, begin - OPENING * ms),
+            (end + (CLOSING + AFTERMATH) * ms, windows[i + 1][0] - OPENING * ms),
+        ]
         time_ns, iterations = sum(b - a for a, b in quiet), sum(made(a, b) for a, b in quiet)
         if iterations < 20 or any(b <= a for a, b in quiet):
             continue
@@ -138,21 +157,29 @@ def goal(added, largest, alone):
 
 # --- budget ---
 
-LEARNING = 16  # s in which the daemon learns what a window costs, and reads the tables of the unwinder: 8 windows, of which it wants 6
+# s in which the daemon learns what a window costs, and reads the tables of the unwinder: 8 windows, of which it wants 6
+LEARNING = 16
 WATCHED = 22  # s after that
 
 
 def budget(check):
     for name in check.names:
-        check.row(f"{name} at the defaults", check.rounds * (LEARNING + WATCHED + 1.5 * check.seconds + 3) + 12, lambda name=name: _budget(check, name))
+        check.row(
+            f"{name} at the defaults",
+            check.rounds * (LEARNING + WATCHED + 1.5 * check.seconds + 3) + 12,
+            lambda name=name: _budget(check, name),
+        )
 
 
 class Defaults:
-    """What the daemon at its defaults adds, beside stretches alone before and after it, and what its windows take, each beside the time just around
-    it, so that a program whose own pace drifts by more than is looked for can be judged. A window takes no less while the daemon learns."""
+    """What the daemon at its defaults adds, beside stretches alone before and after it, and what its windows take, each
+    beside the time just around it, so that a program whose own pace drifts by more than is looked for can be judged. A
+    window takes no less while the daemon learns."""
 
     def __init__(self):
-        self.alone, self.during, self.added, self.lost, self.periods, self.steps, self.says, self.log = [], [], [], [], [], {}, "", ""
+        self.alone, self.during, self.added, self.lost, self.periods, self.steps, self.says, self.log = (
+            [], [], [], [], [], {}, "", "",
+        )
 
     def measure(self, check, w):
         self.alone.append(stretch(w, 0.75 * check.seconds))
@@ -174,7 +201,8 @@ class Defaults:
         self._windows(w, [v for v in windows if v[0] > came + 10**9], begin, base)
 
     def _windows(self, w, windows, begin, base):
-        """windows: but for the first, which loads CUPTI. From one to the next one is a part of the watched time of its own."""
+        """windows: but for the first, which loads CUPTI. From one to the next one is a part of the watched time of its
+        own."""
         self.lost += [sum(x) for x in lost_in_windows(w, windows)]
         watched = [v for v in windows if v[0] > begin]
         for a, b in zip(watched, watched[1:]):
@@ -182,16 +210,23 @@ class Defaults:
             self.added.append(pace(w.iterations(a[0], b[0]))["period"] / base - 1)
 
     def figures(self):
-        figures = {"ms alone": f"{numpy.median([a['period'] for a in self.alone]):.4f}", "alone varies by": percent(_spread(self.alone))}
+        figures = {
+            "ms alone": f"{numpy.median([a['period'] for a in self.alone]):.4f}",
+            "alone varies by": percent(_spread(self.alone)),
+        }
         most = max(d["max"] for d in self.during), max(a["max"] for a in self.alone)
         if len(self.lost) < 3 or len(self.periods) < 2:
             return {**figures, "windows add": f"{len(self.lost)} windows are too few to say"}
         period = float(numpy.mean(self.periods))
         shares = [ms / 1000 / period for ms in self.lost]
         figures |= {
-            "windows add": share(shares), "a window takes ms": f"{numpy.mean(self.lost):.1f} +- {half_width(self.lost):.1f} ({len(self.lost)})", "each s": f"{period:.1f}",
-            "all adds": share(self.added), "largest ms alone/with": f"{most[1]:.1f}/{most[0]:.1f}",
-            "goal": goal(float(numpy.mean(shares)), *most) + ("" if numpy.mean(shares) + half_width(shares) <= 0.02 else "; the interval reaches beyond 2%"),
+            "windows add": share(shares),
+            "a window takes ms": f"{numpy.mean(self.lost):.1f} +- {half_width(self.lost):.1f} ({len(self.lost)})",
+            "each s": f"{period:.1f}",
+            "all adds": share(self.added),
+            "largest ms alone/with": f"{most[1]:.1f}/{most[0]:.1f}",
+            "goal": goal(float(numpy.mean(shares)), *most)
+            + ("" if numpy.mean(shares) + half_width(shares) <= 0.02 else "; the interval reaches beyond 2%"),
         }
         return {**figures, **self.steps, "the daemon says": self.says.replace(",", ";")}
 
@@ -210,7 +245,9 @@ def _budget(check, name):
 
 def continuous(check):
     for name in check.names:
-        check.row(f"{name} continuous", check.rounds * (3.5 * check.seconds + 4), lambda name=name: _continuous(check, name))
+        check.row(
+            f"{name} continuous", check.rounds * (3.5 * check.seconds + 4), lambda name=name: _continuous(check, name)
+        )
         check.row(f"{name} profiler", 4 * check.seconds + 20, lambda name=name: _other_profiler(check, name))
 
 
@@ -233,8 +270,11 @@ def _continuous(check, name):
     base = numpy.mean([b["period"] for b in before])
     check.added[name, "continuous"] = float(numpy.mean([d["period"] for d in during]) / base - 1)
     figures = {
-        "ms alone": f"{base:.4f}", "added while": percent(check.added[name, "continuous"]), "added after": percent(numpy.mean([a["period"] for a in after]) / base - 1),
-        "largest ms alone/while": f"{max(b['max'] for b in before):.1f}/{max(d['max'] for d in during):.1f}", "largest ms at attach": f"{max(attach):.1f}",
+        "ms alone": f"{base:.4f}",
+        "added while": percent(check.added[name, "continuous"]),
+        "added after": percent(numpy.mean([a["period"] for a in after]) / base - 1),
+        "largest ms alone/while": f"{max(b['max'] for b in before):.1f}/{max(d['max'] for d in during):.1f}",
+        "largest ms at attach": f"{max(attach):.1f}",
     }
     if not seen:
         failures.append("nothing was recorded: the cost says nothing")
@@ -256,7 +296,10 @@ def _other_profiler(check, name):
         with check.workload(name, gpu_nsys.command(check, name)) as w:
             time.sleep(2)
             added = stretch(w, check.seconds)["period"] / base["period"] - 1
-        figures["nsys adds"], figures["nsys recorded MB"] = percent(added), f"{gpu_nsys.recorded(check, name) / 1e6:.1f}"
+        figures["nsys adds"], figures["nsys recorded MB"] = (
+            percent(added),
+            f"{gpu_nsys.recorded(check, name) / 1e6:.1f}",
+        )
         if added > 0 and (name, "continuous") in check.added:
             figures["continuous / nsys"] = f"{100 * check.added[name, 'continuous'] / added:.0f}% (goal 25%)"
     elif w.cpp:

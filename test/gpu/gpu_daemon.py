@@ -11,9 +11,12 @@ import time
 import numpy
 
 # struct event of bpf/event.h
-EVENT = numpy.dtype([
-    ("ts", "<u8"), ("dur", "<u8"), ("pid", "<u4"), ("tid", "<u4"), ("func", "<u2"), ("kind", "u1"), ("flags", "u1"), ("ret", "<i4"), ("args", "<u8", (4,)),
-])
+EVENT = numpy.dtype(
+    [
+        ("ts", "<u8"), ("dur", "<u8"), ("pid", "<u4"), ("tid", "<u4"), ("func", "<u2"), ("kind", "u1"), ("flags", "u1"),
+        ("ret", "<i4"), ("args", "<u8", (4,)),
+    ]
+)
 CALL, KERNEL, COPY = 1, 7, 8
 CORRELATED = 8
 MAGIC = b"ISCOPE\r\n"
@@ -77,7 +80,9 @@ class Recording:
         return [(w["from_ns"], w["to_ns"]) for w in self.gpu.get("windows") or [] if w["pid"] == pid and w["activity"]]
 
     def dropped(self):
-        return sum(w.get("dropped", 0) for w in self.gpu.get("windows") or []) + sum(a.get("dropped_records", 0) for a in self.gpu.get("agents") or [])
+        return sum(w.get("dropped", 0) for w in self.gpu.get("windows") or []) + sum(
+            a.get("dropped_records", 0) for a in self.gpu.get("agents") or []
+        )
 
     def losses(self):
         """What the daemon says was lost, beside records of the GPU: reason and count."""
@@ -105,7 +110,13 @@ class Daemon:
         self.began_ns = time.monotonic_ns()
         with open(log, "w") as out:
             self.process = subprocess.Popen(
-                [f"{bin_dir}/inferscoped", "--pid", str(pid), "--socket", self.socket, "--trace-size-mb", str(trace_mb), *flags], stdout=out, stderr=out)
+                [
+                    f"{bin_dir}/inferscoped", "--pid", str(pid), "--socket", self.socket, "--trace-size-mb",
+                    str(trace_mb), *flags,
+                ],
+                stdout=out,
+                stderr=out,
+            )
         try:
             self.wait("inferscoped to be ready", lambda: "ready" in open(log).read())
         except BaseException:
@@ -173,7 +184,9 @@ class Daemon:
         try:
             return self.wait("the agent to run", state, seconds)
         except Harm as e:
-            raise Harm(f"{e}\nlast seen: the agent is {last.get('state', 'not there')}: {last.get('detail', '')}") from None
+            raise Harm(
+                f"{e}\nlast seen: the agent is {last.get('state', 'not there')}: {last.get('detail', '')}"
+            ) from None
 
     def records(self, seconds=PATIENCE):
         """Waits for the first kernel record, and returns the seconds from the daemon's start to it."""

@@ -1,5 +1,6 @@
-"""The stage detach of the GPU check: a program is let go of (DELETE /v1/targets, `inferscope detach`) and watched again, many times, by one daemon:
-how long that takes, how the last windows end, that nothing of ours runs in the program then, and what it costs the program's threads."""
+"""The stage detach of the GPU check: a program is let go of (DELETE /v1/targets, `inferscope detach`) and watched
+again, many times, by one daemon: how long that takes, how the last windows end, that nothing of ours runs in the
+program then, and what it costs the program's threads."""
 
 import time
 
@@ -17,7 +18,11 @@ PATIENT = 20.0  # s that a window is waited for
 
 def detach(check):
     for name in check.names:
-        check.row(f"{name} let go of {check.cycles} times", PER_CYCLE * check.cycles + 20, lambda name=name: _detached(check, name))
+        check.row(
+            f"{name} let go of {check.cycles} times",
+            PER_CYCLE * check.cycles + 20,
+            lambda name=name: _detached(check, name),
+        )
 
 
 def _detached(check, name):
@@ -43,7 +48,11 @@ def _detached(check, name):
             if "an agent is done with" in line:
                 out.read(line)
         failures += w.harmed(check)
-    if sum(out.ends.values()) != check.cycles or out.ends.keys() & {"later than the daemon", "by the agent, later than the daemon", "disabled"}:
+    if sum(out.ends.values()) != check.cycles or out.ends.keys() & {
+        "later than the daemon",
+        "by the agent, later than the daemon",
+        "disabled",
+    }:
         failures.append(f"of {check.cycles} agents it is said: {dict(out.ends)}")
     return {
         "s until it was out p50/max": f"{numpy.median(took):.2f}/{max(took):.2f}", **out.figures(),
@@ -56,5 +65,9 @@ def _window(d, w):
     since = time.monotonic_ns()
 
     def ended():
-        return any(v["from_ns"] > since and v["end"] != "open" and v["activity"] for v in d.recording("5s").gpu.get("windows") or [])
+        return any(
+            v["from_ns"] > since and v["end"] != "open" and v["activity"]
+            for v in d.recording("5s").gpu.get("windows") or []
+        )
+
     d.wait("a window to end", ended, PATIENT)

@@ -1,5 +1,5 @@
-"""What CUPTI itself costs a program, whoever asks it: test/gpu/floor.c in the program from its start, told by fifos to turn records and callbacks on
-and off, and the stage floor, which takes that apart.
+"""What CUPTI itself costs a program, whoever asks it: test/gpu/floor.c in the program from its start, told by fifos to
+turn records and callbacks on and off, and the stage floor, which takes that apart.
 """
 
 import glob
@@ -25,13 +25,25 @@ STRETCH = 0.7  # s
 
 
 class Floor:
-    """A workload's floor. Use as a context around the workload's, which is started with env. One that stays subscribed lets nobody else in."""
+    """A workload's floor. Use as a context around the workload's, which is started with env. One that stays subscribed
+    lets nobody else in."""
 
     def __init__(self, check, name, stays=False):
-        self.library, base = os.path.abspath(f"{check.out}/floor.so"), os.path.abspath(f"{check.out}/floor-{name}-{os.getpid()}")
+        self.library, base = (
+            os.path.abspath(f"{check.out}/floor.so"),
+            os.path.abspath(f"{check.out}/floor-{name}-{os.getpid()}"),
+        )
         self.paths = [f"{base}.in", f"{base}.out"]
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-pthread", "-o", self.library, f"{HERE}/floor.c", "-ldl"], check=True)
-        self.env = dict(os.environ, CUDA_INJECTION64_PATH=self.library, FLOOR_CUPTI=libcupti(), FLOOR_IN=self.paths[0], FLOOR_OUT=self.paths[1])
+        subprocess.run(
+            ["cc", "-O2", "-shared", "-fPIC", "-pthread", "-o", self.library, f"{HERE}/floor.c", "-ldl"], check=True
+        )
+        self.env = dict(
+            os.environ,
+            CUDA_INJECTION64_PATH=self.library,
+            FLOOR_CUPTI=libcupti(),
+            FLOOR_IN=self.paths[0],
+            FLOOR_OUT=self.paths[1],
+        )
         if stays:
             self.env["FLOOR_STAYS"] = "1"
 
@@ -77,7 +89,9 @@ def ended(w):
 
 def libcupti():
     """A libcupti of this machine: what the environment names, that of this Python's packages, or the toolkit's."""
-    patterns = [f"{p}/nvidia/*/lib/libcupti.so.1*" for p in sys.path] + ["/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.1?"]
+    patterns = [f"{p}/nvidia/*/lib/libcupti.so.1*" for p in sys.path] + [
+        "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.1?"
+    ]
     found = [os.environ["CUPTI"]] if os.environ.get("CUPTI") else [f for p in patterns for f in sorted(glob.glob(p))]
     if not found:
         raise Harm("no libcupti is found: name one in the environment variable CUPTI")
@@ -86,7 +100,11 @@ def libcupti():
 
 def floor(check):
     for name in check.names:
-        check.row(f"{name}, by what CUPTI does", check.rounds * (len(WAYS) + 1) * 3 * STRETCH + 10, lambda name=name: _floor(check, name))
+        check.row(
+            f"{name}, by what CUPTI does",
+            check.rounds * (len(WAYS) + 1) * 3 * STRETCH + 10,
+            lambda name=name: _floor(check, name),
+        )
 
 
 def _floor(check, name):
@@ -106,7 +124,12 @@ def _floor(check, name):
                 added[way].append(during - (alone[-1] + alone[-2]) / 2)
         failures += w.harmed(check, must_exit=False)
     base, kernels = numpy.median(alone), CPP.get(name)
-    figures = {**ended(w), "us an iteration alone": f"{1000 * base:.1f}", **({"kernels in it": kernels} if kernels else {}), "rounds": check.rounds}
+    figures = {
+        **ended(w),
+        "us an iteration alone": f"{1000 * base:.1f}",
+        **({"kernels in it": kernels} if kernels else {}),
+        "rounds": check.rounds,
+    }
     for way, ms in added.items():
         each = f"{1e6 * numpy.median(ms) / kernels:+.0f} ns a kernel " if kernels and ms else ""
         figures[way] = f"{each}{percent(numpy.median(ms) / base)}" if ms else "cannot be asked for"

@@ -1,4 +1,5 @@
-"""Whose memory a process holds: resident pages by the kind of mapping, and live blocks of malloc by the library that asked for them."""
+"""Whose memory a process holds: resident pages by the kind of mapping, and live blocks of malloc by the library that
+asked for them."""
 
 import collections
 import os
@@ -14,8 +15,8 @@ NVIDIA = ("libcuda", "libcupti", "libnv", "libcudart")  # what the names of its 
 
 
 def owners(pid):
-    """Resident kB of the unnamed mappings of a process by whose they are: the agent's own are left out of core dumps (dd of
-    VmFlags, proc(5)), arenas of the C library begin at multiples of 64 MB."""
+    """Resident kB of the unnamed mappings of a process by whose they are: the agent's own are left out of core dumps
+    (dd of VmFlags, proc(5)), arenas of the C library begin at multiples of 64 MB."""
     sizes = collections.Counter()
     with open(f"/proc/{pid}/smaps") as lines:
         for line in lines:
@@ -26,7 +27,17 @@ def owners(pid):
             elif words[0] == "Rss:":
                 rss = int(words[1])
             elif words[0] == "VmFlags:" and name in ("", "[heap]"):
-                owner = "agent" if "dd" in words else "heap" if name else "arena" if begin % (64 << 20) == 0 else "other, large" if end - begin >= 8 << 20 else "other"
+                owner = (
+                    "agent"
+                    if "dd" in words
+                    else "heap"
+                    if name
+                    else "arena"
+                    if begin % (64 << 20) == 0
+                    else "other, large"
+                    if end - begin >= 8 << 20
+                    else "other"
+                )
                 sizes[owner] += rss
     return sizes
 
@@ -38,15 +49,19 @@ class Holdings:
         self.mappings, self.owners, self.live = w.memory(), owners(w.pid), allocations.live()
 
     def grown(self, earlier):
-        return (f"mappings {grown(earlier.mappings, self.mappings)} | unnamed, by owner {grown(earlier.owners, self.owners)} | "
-                f"blocks of malloc {grown(earlier.live, self.live, 8)}")
+        return (
+            f"mappings {grown(earlier.mappings, self.mappings)} | unnamed, by owner "
+            f"{grown(earlier.owners, self.owners)} | "
+            f"blocks of malloc {grown(earlier.live, self.live, 8)}"
+        )
 
     def nvidias(self):
         """kB of blocks of malloc that CUPTI and the driver asked for."""
         return sum(kb for library, kb in self.live.items() if library.startswith(NVIDIA))
 
     def ours(self):
-        """kB that the agent may have taken: its own mappings, and blocks of malloc that anybody but NVIDIA's libraries asked for, so the program's own, too."""
+        """kB that the agent may have taken: its own mappings, and blocks of malloc that anybody but NVIDIA's libraries
+        asked for, so the program's own, too."""
         mapped = sum(kb for name, kb in self.mappings.items() if "memfd:inferscope" in name)
         return self.owners["agent"] + mapped + sum(self.live.values()) - self.nvidias()
 
@@ -57,7 +72,10 @@ def left_by(n, earlier, later):
         return {}, []
     ours, nvidias = later.ours() - earlier.ours(), later.nvidias() - earlier.nvidias()
     failures = [f"each attachment leaves {ours / n:.0f} kB of the agent's"] if ours / n > LEFT else []
-    return {"kB in each of them ours/blocks of NVIDIA's": f"{ours / n:.1f}/{nvidias / n:.1f}", "grew most in them": later.grown(earlier)}, failures
+    return {
+        "kB in each of them ours/blocks of NVIDIA's": f"{ours / n:.1f}/{nvidias / n:.1f}",
+        "grew most in them": later.grown(earlier),
+    }, failures
 
 
 class Allocations:

@@ -1,7 +1,8 @@
-"""The stage mps of the GPU check: programs that share a GPU through NVIDIA's Multi-Process Service, one and two at a time.
+"""The stage mps of the GPU check: programs that share a GPU through NVIDIA's Multi-Process Service, one and two at a
+time.
 
-The control daemon is started here, with pipes and logs in a folder of its own: nothing else on the machine uses it, and no setting of the
-card is changed (MPS needs no exclusive mode). It is ended with the stage.
+The control daemon is started here, with pipes and logs in a folder of its own: nothing else on the machine uses it, and
+no setting of the card is changed (MPS needs no exclusive mode). It is ended with the stage.
 """
 
 import concurrent.futures
@@ -22,12 +23,16 @@ class Server:
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="inferscope-mps-")
-        self.environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=f"{self.folder}/pipe", CUDA_MPS_LOG_DIRECTORY=f"{self.folder}/log")
+        self.environment = dict(
+            os.environ, CUDA_MPS_PIPE_DIRECTORY=f"{self.folder}/pipe", CUDA_MPS_LOG_DIRECTORY=f"{self.folder}/log"
+        )
         for sub in ("pipe", "log"):
             os.mkdir(f"{self.folder}/{sub}", 0o700)
 
     def _run(self, *arguments, said=None):
-        return subprocess.run([CONTROL, *arguments], env=self.environment, input=said, capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run(
+            [CONTROL, *arguments], env=self.environment, input=said, capture_output=True, text=True, timeout=PATIENCE
+        )
 
     def __enter__(self):
         r = self._run("-d")
@@ -61,10 +66,15 @@ def _clients(check, server, n):
     """Kernels seen = made, of n programs at a time, recorded all the time; and nothing stays."""
     figures, failures = {}, []
     with contextlib.ExitStack() as stack:
-        workloads = [stack.enter_context(check.workload(NAME, env=server.environment, suffix=f"-{i}")) for i in range(n)]
+        workloads = [
+            stack.enter_context(check.workload(NAME, env=server.environment, suffix=f"-{i}")) for i in range(n)
+        ]
         if not server.servers():
             raise Harm("no server of MPS has started: the program does not run under it")
-        daemons = [stack.enter_context(Daemon(check.bin, w.pid, check.log(f"mps {n} {i}"), "--gpu", "continuous")) for i, w in enumerate(workloads)]
+        daemons = [
+            stack.enter_context(Daemon(check.bin, w.pid, check.log(f"mps {n} {i}"), "--gpu", "continuous"))
+            for i, w in enumerate(workloads)
+        ]
         for d in daemons:
             state = d.settled()
             if state["state"] != "running":
@@ -74,9 +84,15 @@ def _clients(check, server, n):
             made = list(pool.map(lambda w: w.ask("count 300 400", 120), workloads))
         recordings = [d.recording() for d in daemons]
         figures["servers"] = len(server.servers())
-        figures["kernels seen / made"] = " ".join(f"{len(r.named('counted_'))}/{m['kernels']}" for r, m in zip(recordings, made))
+        figures["kernels seen / made"] = " ".join(
+            f"{len(r.named('counted_'))}/{m['kernels']}" for r, m in zip(recordings, made)
+        )
         figures["correlated"] = " ".join(f"{100 * r.correlated(r.named('counted_')):.2f}%" for r in recordings)
-        failures += [f"{len(r.named('counted_'))} kernels seen, {m['kernels']} made" for r, m in zip(recordings, made) if len(r.named("counted_")) != m["kernels"]]
+        failures += [
+            f"{len(r.named('counted_'))} kernels seen, {m['kernels']} made"
+            for r, m in zip(recordings, made)
+            if len(r.named("counted_")) != m["kernels"]
+        ]
         for d in daemons:
             d.stop()
         for w in workloads:

@@ -1,4 +1,5 @@
-"""The soak of the GPU check: many attachments and many windows; the target unharmed, nothing left in it, what it grew by and whose that is."""
+"""The soak of the GPU check: many attachments and many windows; the target unharmed, nothing left in it, what it grew
+by and whose that is."""
 
 import os
 import time
@@ -20,9 +21,13 @@ MANY_WINDOWS = ["--gpu-window", "50ms", "--gpu-period", "120ms", "--overhead-bud
 def soak(check):
     for name in check.names:
         if check.cycles:
-            check.row(f"{name} {check.cycles} attachments", 1.2 * check.cycles + 10, lambda name=name: _cycles(check, name))
+            check.row(
+                f"{name} {check.cycles} attachments", 1.2 * check.cycles + 10, lambda name=name: _cycles(check, name)
+            )
         if check.windows:
-            check.row(f"{name} {check.windows} windows", 0.15 * check.windows + 15, lambda name=name: _windows(check, name))
+            check.row(
+                f"{name} {check.windows} windows", 0.15 * check.windows + 15, lambda name=name: _windows(check, name)
+            )
 
 
 def _attached(check, w, what, *flags):
@@ -56,7 +61,9 @@ def _cycles(check, name):
     whose, ours = gpu_memory.left_by(check.cycles - 10, held, late)
     failures += ours
     if max(stops) > STOP_GOAL:
-        failures.append(f"{sum(s > STOP_GOAL for s in stops)} of {len(stops)} stops took more than {STOP_GOAL} ms: {slow[:3]}")
+        failures.append(
+            f"{sum(s > STOP_GOAL for s in stops)} of {len(stops)} stops took more than {STOP_GOAL} ms: {slow[:3]}"
+        )
     quantiles = "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1]))
     return {"windows": seen, "kernels": kernels, "stop ms p50/p99/max": quantiles, **figures, **whose}, failures
 
@@ -73,8 +80,9 @@ def _attachment(i, d, w, stops):
 
 
 def growth(start, prints):
-    """What the target grew by in the first ten attachments, once, and in each one after them: a leak is in the latter. CUPTI and the driver leave memory
-    with each window (docs/gpu-agent.md), so the size of it is a figure, and a failure only what is the agent's: _cycles."""
+    """What the target grew by in the first ten attachments, once, and in each one after them: a leak is in the latter.
+    CUPTI and the driver leave memory with each window (docs/gpu-agent.md), so the size of it is a figure, and a failure
+    only what is the agent's: _cycles."""
     tenth = prints[min(9, len(prints) - 1)]
     figures = {"MB in 10 attachments": f"{tenth['rss_mb'] - start['rss_mb']:.1f}"}
     later = prints[9:]
@@ -82,11 +90,17 @@ def growth(start, prints):
         return figures, []
     each, last_half = (_slope(x) for x in (later, later[len(later) // 2:]))
     figures["kB in each after that/of the last half"] = f"{1000 * each:.1f}/{1000 * last_half:.1f}"
-    figures["MB by tenths of them"] = "/".join(f"{p['rss_mb'] - tenth['rss_mb']:.1f}" for p in later[:: max(1, len(later) // 10)])
+    figures["MB by tenths of them"] = "/".join(
+        f"{p['rss_mb'] - tenth['rss_mb']:.1f}" for p in later[:: max(1, len(later) // 10)]
+    )
     last = prints[-1]
     more = {k: last[k] - tenth[k] for k in ("fds", "threads", "maps", "agent_maps")}
     figures["more since the 10th"] = " ".join(f"{k}:{n}" for k, n in more.items())
-    failures = [f"since the 10th attachment the target has {n} more {k}" for k, n in more.items() if n > (4 if k == "maps" else 0)]
+    failures = [
+        f"since the 10th attachment the target has {n} more {k}"
+        for k, n in more.items()
+        if n > (4 if k == "maps" else 0)
+    ]
     return figures, failures
 
 
@@ -112,8 +126,13 @@ def _windows(check, name):
     p = pace(during)
     if p["max"] > max(PAUSE_GOAL, base["max"]):
         failures.append(f"a pause of {p['max']:.1f} ms")
-    return {"windows": ends, "added at 50 ms in 120": percent(p["period"] / base["period"] - 1),
-            "largest ms alone/at the attach/in windows": f"{base['max']:.1f}/{attach:.1f}/{p['max']:.1f}", **steps.figures(), **steps.blame(largest(during))}, failures
+    return {
+        "windows": ends,
+        "added at 50 ms in 120": percent(p["period"] / base["period"] - 1),
+        "largest ms alone/at the attach/in windows": f"{base['max']:.1f}/{attach:.1f}/{p['max']:.1f}",
+        **steps.figures(),
+        **steps.blame(largest(during)),
+    }, failures
 
 
 def _await_windows(check, d, steps):

@@ -3,8 +3,9 @@
 accuracy    kernels seen = made; durations; share correlated to a launch; stop time; time to the first record
 multi       several GPUs, a thread for each: kernels and busy time of each GPU
 profilers   torch.profiler or nsys holds CUPTI: left alone, named, still right
-soak: gpu_soak.py; together: gpu_together.py; mps: gpu_mps.py; cost, budget, continuous: gpu_cost.py; turns: gpu_turns.py;
-start: gpu_start.py; floor: gpu_floor.py; inside: gpu_inside.py; threads: gpu_threads.py; detach: gpu_detach.py; starved: gpu_starved.py
+soak: gpu_soak.py; together: gpu_together.py; mps: gpu_mps.py; cost, budget, continuous: gpu_cost.py; turns:
+gpu_turns.py; start: gpu_start.py; floor: gpu_floor.py; inside: gpu_inside.py; threads: gpu_threads.py; detach:
+gpu_detach.py; starved: gpu_starved.py
 """
 
 import time
@@ -129,9 +130,13 @@ def _compare_windows(figures, failures, rec, w, profile):
 
 
 def _per_iteration(kernels, threads, windows, per):
-    """For each thread, the number of kernels in each of its iterations that lie wholly in a window. Where there are several
-    threads, each has the stream whose counts fit best."""
-    streams = [kernels["ts"]] if len(threads) == 1 else [kernels["ts"][kernels["tid"] == s] for s in numpy.unique(kernels["tid"])]
+    """For each thread, the number of kernels in each of its iterations that lie wholly in a window. Where there are
+    several threads, each has the stream whose counts fit best."""
+    streams = (
+        [kernels["ts"]]
+        if len(threads) == 1
+        else [kernels["ts"][kernels["tid"] == s] for s in numpy.unique(kernels["tid"])]
+    )
     for times in threads:
         keep = numpy.zeros(len(times), bool)
         for begin, end in windows:
@@ -139,7 +144,9 @@ def _per_iteration(kernels, threads, windows, per):
         t = times[keep]
         best = None
         for starts in streams:
-            counts = numpy.searchsorted(starts, t[:, 1], "right") - numpy.searchsorted(starts, t[:, 0] - min(CLOCK_SLACK_NS, 500))
+            counts = numpy.searchsorted(starts, t[:, 1], "right") - numpy.searchsorted(
+                starts, t[:, 0] - min(CLOCK_SLACK_NS, 500)
+            )
             if best is None or (counts == per).sum() > (best == per).sum():
                 best = counts
         yield best if best is not None else numpy.zeros(len(t), int)
@@ -200,8 +207,14 @@ def _multi(check, mode):
         if mode == "continuous":
             counted = rec.named("counted_")
             seen = [int((counted["func"] & 0xFF == i).sum()) for i in range(w.threads)]
-            figures["kernels seen / made by GPU"] = " ".join(f"{i}:{n}/{m}" for i, (n, m) in enumerate(zip(seen, made["by_thread"])))
-            failures += [f"GPU {i}: {n} kernels seen, {m} made" for i, (n, m) in enumerate(zip(seen, made["by_thread"])) if n != m]
+            figures["kernels seen / made by GPU"] = " ".join(
+                f"{i}:{n}/{m}" for i, (n, m) in enumerate(zip(seen, made["by_thread"]))
+            )
+            failures += [
+                f"GPU {i}: {n} kernels seen, {m} made"
+                for i, (n, m) in enumerate(zip(seen, made["by_thread"]))
+                if n != m
+            ]
         else:
             _each_gpu(figures, failures, rec, w, kernels, device)
         _correlation(figures, failures, rec, kernels if mode == "continuous" else _within(kernels, rec.windows(w.pid)))
@@ -216,7 +229,9 @@ def _each_gpu(figures, failures, rec, w, kernels, device):
         right = int((counts == CPP["multi"]).sum())
         figures[f"GPU {i} iterations right / in windows"] = f"{right} / {len(counts)}"
         if right != len(counts) or not right:
-            failures.append(f"GPU {i}: {len(counts) - right} of {len(counts)} iterations have not {CPP['multi']} kernels")
+            failures.append(
+                f"GPU {i}: {len(counts) - right} of {len(counts)} iterations have not {CPP['multi']} kernels"
+            )
 
 
 def _within(kernels, windows):
@@ -277,6 +292,7 @@ def _torch_beside(check, name):
 STAGES = {
     "accuracy": accuracy, "multi": multi, "soak": gpu_soak.soak, "mps": gpu_mps.mps, "profilers": profilers,
     "cost": gpu_cost.cost, "budget": gpu_cost.budget, "continuous": gpu_cost.continuous, "turns": gpu_turns.turns,
-    "together": gpu_together.together, "start": gpu_start.start, "floor": gpu_floor.floor, "threads": gpu_threads.threads,
-    "detach": gpu_detach.detach, "inside": gpu_inside.inside, "starved": gpu_starved.starved,
+    "together": gpu_together.together, "start": gpu_start.start, "floor": gpu_floor.floor,
+    "threads": gpu_threads.threads, "detach": gpu_detach.detach, "inside": gpu_inside.inside,
+    "starved": gpu_starved.starved,
 }

@@ -10,7 +10,10 @@ ENDING = 30.0  # s that the programs may take to end
 
 
 def starved(check):
-    command = [sys.executable, f"{HERE}/starved.py", "--bin", check.bin, "--workloads-dir", check.cpp, "--out", f"{check.out}/starved", "--limit", f"{check.left() - ENDING:.0f}"]
+    command = [
+        sys.executable, f"{HERE}/starved.py", "--bin", check.bin, "--workloads-dir", check.cpp, "--out",
+        f"{check.out}/starved", "--limit", f"{check.left() - ENDING:.0f}",
+    ]
     said = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as p:
         for line in p.stdout:
@@ -22,4 +25,9 @@ def starved(check):
         return
     seed = re.search(r"seed (\d+)", said).group(1)
     figures = dict(zip(("attachments", "deaths", "windows"), found.groups()), seed=seed)
-    check.table.add("starved", figures, [line for line in said.splitlines() if line.startswith(("DEAD", "BROKEN", "BAD END"))] or (["see above"] if p.returncode else []))
+    check.table.add(
+        "starved",
+        figures,
+        [line for line in said.splitlines() if line.startswith(("DEAD", "BROKEN", "BAD END"))]
+        or (["see above"] if p.returncode else []),
+    )

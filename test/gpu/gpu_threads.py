@@ -1,14 +1,16 @@
-"""The stage threads of the GPU check: programs of several threads, mostly with CUDA graphs, which a finalize in the wrong thread kills.
+"""The stage threads of the GPU check: programs of several threads, mostly with CUDA graphs, which a finalize in the
+wrong thread kills.
 
 graph_threads   several threads launch graphs: nothing may be recorded, and it must be said why
 graph_mixed     one does, others launch and wait for kernels: windows must end in that one's calls
-graph_rare      one does now and then, as a server with each request, beside others: the same, though few windows have a graph
-graph_born      threads do that are made for one launch each, beside others: nothing either
+graph_rare      one does now and then, as a server with each request, beside others: the same, though few windows have a
+graph graph_born      threads do that are made for one launch each, beside others: nothing either
 graph_ahead     one does, and has the next on the device when it waits for the last
 graph_capture   one captures graphs nearly all of the time, which calls of other threads may spoil
-graph_prepare   one captures and launches none, another launches kernels, and nobody waits: windows must end in a call of the agent's own
-graph_beside    one captures, one replays graphs, one launches kernels: windows must end in calls of the second, in the midst of a capture
-churn           one makes and throws away modules, streams, events and memory, others launch kernels: a window may begin and end in the midst of that
+graph_prepare   one captures and launches none, another launches kernels, and nobody waits: windows must end in a call
+of the agent's own graph_beside    one captures, one replays graphs, one launches kernels: windows must end in calls of
+the second, in the midst of a capture churn           one makes and throws away modules, streams, events and memory,
+others launch kernels: a window may begin and end in the midst of that
 """
 
 import time
@@ -18,7 +20,10 @@ from gpu_daemon import Daemon
 from gpu_soak import MANY_WINDOWS
 from gpu_workload import pace
 
-NAMES = ("graph_threads", "graph_mixed", "graph_rare", "graph_born", "graph_ahead", "graph_capture", "graph_prepare", "graph_beside", "churn")
+NAMES = (
+    "graph_threads", "graph_mixed", "graph_rare", "graph_born", "graph_ahead", "graph_capture", "graph_prepare",
+    "graph_beside", "churn",
+)
 REFUSED = ("graph_threads", "graph_born")
 
 
@@ -47,6 +52,10 @@ def _windows(check, name):
     if name not in REFUSED and (not windows or disabled):
         failures.append(f"of {windows} windows {disabled} ended without taking CUPTI out")
     return {
-        "agent": state, "it says": (agent.get("detail") or "").replace(",", ";")[:60], "windows": windows, "disabled": disabled,
-        "added after": percent(after["period"] / base["period"] - 1), "largest ms alone/in windows": f"{base['max']:.1f}/{during['max']:.1f}",
+        "agent": state,
+        "it says": (agent.get("detail") or "").replace(",", ";")[:60],
+        "windows": windows,
+        "disabled": disabled,
+        "added after": percent(after["period"] / base["period"] - 1),
+        "largest ms alone/in windows": f"{base['max']:.1f}/{during['max']:.1f}",
     }, failures

@@ -1,9 +1,10 @@
-"""The stage together of the GPU check: the soak of all workloads at a time, on one GPU, so that hundreds of windows and attachments of
-each fit into minutes.
+"""The stage together of the GPU check: the soak of all workloads at a time, on one GPU, so that hundreds of windows and
+attachments of each fit into minutes.
 
-They take turns on the device, which makes iterations and pauses longer than they are alone: what is asked here is harm, and what stays. Each
-stretch alone is alone for all of them at once, and so the pace after windows and attachments can be held against the one before. Windows
-leave memory, and the daemon makes them rarer for it (internal/capture/gpu/thrift.go): where it does, it is said after how many, and attached anew.
+They take turns on the device, which makes iterations and pauses longer than they are alone: what is asked here is harm,
+and what stays. Each stretch alone is alone for all of them at once, and so the pace after windows and attachments can
+be held against the one before. Windows leave memory, and the daemon makes them rarer for it
+(internal/capture/gpu/thrift.go): where it does, it is said after how many, and attached anew.
 """
 
 import collections
@@ -58,7 +59,10 @@ class WaysOut:
 
     def figures(self):
         took = f"{numpy.median(self.took):.1f}/{max(self.took):.1f}" if self.took else "none was seen"
-        return {"last windows": " ".join(f"{end}:{n}" for end, n in self.ends.most_common()), "their ways out ms p50/max": took}
+        return {
+            "last windows": " ".join(f"{end}:{n}" for end, n in self.ends.most_common()),
+            "their ways out ms p50/max": took,
+        }
 
 
 class Soaked:
@@ -103,10 +107,13 @@ class Soaked:
             self.failures.append(f"only {n} windows ended in their time")
         subscribed = [v["subscribe"] / 1e6 for v in steps.windows.values()]
         self.figures |= {
-            "windows": " ".join(f"{end}:{n}" for end, n in self.ends.items() if n), "in attachments": self.attached,
-            "rarer for memory": "; ".join(self.rarer) or "never", "kB a window": self._slope(),
+            "windows": " ".join(f"{end}:{n}" for end, n in self.ends.items() if n),
+            "in attachments": self.attached,
+            "rarer for memory": "; ".join(self.rarer) or "never",
+            "kB a window": self._slope(),
             "largest ms alone/in windows/at the way out": f"{self.paces[-1]['max']:.1f}/{pace(iterations)['max']:.1f}/{out:.1f}",
-            "subscribe ms p50/max": f"{numpy.median(subscribed):.1f}/{max(subscribed):.1f}", **steps.blame(largest(iterations)),
+            "subscribe ms p50/max": f"{numpy.median(subscribed):.1f}/{max(subscribed):.1f}",
+            **steps.blame(largest(iterations)),
         }
 
     def _pause(self, since):
@@ -125,11 +132,18 @@ class Soaked:
         while time.monotonic() < until and sum(said.values()) + sum(self.ends.values()) < self.check.windows:
             time.sleep(1)
             agent = self._agent(d)
-            said = {"disabled": agent["disabled"], "kept": agent["kept"], "finalized": agent["windows"] - agent["disabled"] - agent["kept"]}
+            said = {
+                "disabled": agent["disabled"],
+                "kept": agent["kept"],
+                "finalized": agent["windows"] - agent["disabled"] - agent["kept"],
+            }
             steps.look()
             self.memory.append((sum(self.ends.values()) + agent["windows"], self.w.footprint()["rss_mb"]))
             if rare and time.monotonic() > rare:
-                self.rarer.append(f"after {at}: {agent['windows'] - at} in {LOOK:.0f} s ({agent['detail'].split(';')[0]}; {agent['detail'].split(' at least ')[-1]})")
+                self.rarer.append(
+                    f"after {at}: {agent['windows'] - at} in {LOOK:.0f} s ({agent['detail'].split(';')[0]}; "
+                    f"{agent['detail'].split(' at least ')[-1]})"
+                )
                 break
             if not rare and RARER in agent.get("detail", ""):
                 rare, at = time.monotonic() + LOOK, agent["windows"]
@@ -139,7 +153,9 @@ class Soaked:
 
     def attachments(self, until):
         held = gpu_memory.Holdings(self.w, self.allocations)
-        stops, slow, prints, windows, without, outs, ways, begin, start = [], [], [], 0, 0, [], WaysOut(), time.monotonic_ns(), self.w.footprint()
+        stops, slow, prints, windows, without, outs, ways, begin, start = (
+            [], [], [], 0, 0, [], WaysOut(), time.monotonic_ns(), self.w.footprint(),
+        )
         while len(prints) < self.check.cycles and time.monotonic() < until:
             with self._daemon("attachments", *ONE_WINDOW) as d:
                 got = self._windows_of(d)
@@ -159,20 +175,40 @@ class Soaked:
             self.failures.append(f"only {len(prints)} attachments in their time")
         figures, late = growth(start, prints)
         whose, ours = gpu_memory.left_by(len(prints) - 10, held, gpu_memory.Holdings(self.w, self.allocations))
-        self.failures += late + ours + ([f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms: {' | '.join(slow)}"] if max(stops) > STOP_GOAL else [])
+        self.failures += (
+            late
+            + ours
+            + (
+                [f"{sum(s > STOP_GOAL for s in stops)} stops took more than {STOP_GOAL} ms: {' | '.join(slow)}"]
+                if max(stops) > STOP_GOAL
+                else []
+            )
+        )
         self.figures |= {
-            "attachments": len(prints), "windows in them": windows, "left without one": without, "stop ms p50/p99/max": "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1])),
-            "largest ms in them": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}", "at the way out p50/max": f"{numpy.median(outs):.1f}/{max(outs):.1f}",
-            **ways.figures(), **figures, **whose,
+            "attachments": len(prints),
+            "windows in them": windows,
+            "left without one": without,
+            "stop ms p50/p99/max": "/".join(f"{q:.3f}" for q in numpy.quantile(stops, [0.5, 0.99, 1])),
+            "largest ms in them": f"{pace(self.w.iterations(begin, time.monotonic_ns()))['max']:.1f}",
+            "at the way out p50/max": f"{numpy.median(outs):.1f}/{max(outs):.1f}",
+            **ways.figures(),
+            **figures,
+            **whose,
         }
 
     # --- the daemon ---
 
     def _daemon(self, what, *flags):
-        return Daemon(self.check.bin, self.w.pid, self.check.log(f"together {self.w.name} {what}"), "--gpu", "windows", *flags, trace_mb=200)
+        return Daemon(
+            self.check.bin, self.w.pid, self.check.log(f"together {self.w.name} {what}"), "--gpu", "windows", *flags,
+            trace_mb=200,
+        )
 
     def _agent(self, d):
-        return next((a for a in d.status().get("agents") or [] if a["pid"] == self.w.pid), {"windows": 0, "disabled": 0, "kept": 0})
+        return next(
+            (a for a in d.status().get("agents") or [] if a["pid"] == self.w.pid),
+            {"windows": 0, "disabled": 0, "kept": 0},
+        )
 
     def _windows_of(self, d):
         """Windows of an attachment, once one has ended; 0 where CUPTI did not let the agent in."""
@@ -197,16 +233,22 @@ class Soaked:
         if self.dead is None:
             self.do(lambda s: s.failures.extend(s.w.harmed(s.check)))
         self.w.ended = self.w.ended or {}  # asked once
-        for when, p in zip([s for s, n in (("windows", self.check.windows), ("attachments", self.check.cycles)) if n], self.paces[1:]):
+        for when, p in zip(
+            [s for s, n in (("windows", self.check.windows), ("attachments", self.check.cycles)) if n], self.paces[1:]
+        ):
             self.figures[f"added after {when}"] = percent(p["period"] / self.paces[0]["period"] - 1)
-        self.check.table.add(f"{self.w.name} together", self.figures, self.failures + ([self.dead] if self.dead else []))
+        self.check.table.add(
+            f"{self.w.name} together", self.figures, self.failures + ([self.dead] if self.dead else [])
+        )
 
 
 def together(check):
     begin, limit = time.monotonic(), check.left()
     with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(len(check.names)) as pool:
         counted = [gpu_memory.Allocations(check.out, name) for name in check.names]
-        started = pool.map(lambda name, a: check.workload(name, env=dict(os.environ, **a.environment())), check.names, counted)
+        started = pool.map(
+            lambda name, a: check.workload(name, env=dict(os.environ, **a.environment())), check.names, counted
+        )
         soaked = [Soaked(check, stack.enter_context(w), a) for w, a in zip(started, counted)]
 
         def all_at_once(step, *arguments):

@@ -1,9 +1,11 @@
-"""The stage turns of the GPU check: what windows add to a program, in many short turns of the daemon and of nothing, and what
-recording all the time adds beside what CUPTI alone does (gpu_floor.py), nsys and torch.profiler, of every workload in one run.
+"""The stage turns of the GPU check: what windows add to a program, in many short turns of the daemon and of nothing,
+and what recording all the time adds beside what CUPTI alone does (gpu_floor.py), nsys and torch.profiler, of every
+workload in one run.
 
-A turn alone lies before and after each turn with the daemon, so a pace that drifts evenly cancels. Windows come more often than by
-default here (PERIOD), and as often as asked for: what one of them takes is the difference to the time just around it, and what they add by
-default follows from it. Figures of several turns or windows have the half width of their 95% confidence interval.
+A turn alone lies before and after each turn with the daemon, so a pace that drifts evenly cancels. Windows come more
+often than by default here (PERIOD), and as often as asked for: what one of them takes is the difference to the time
+just around it, and what they add by default follows from it. Figures of several turns or windows have the half width of
+their 95% confidence interval.
 """
 
 import contextlib
@@ -21,13 +23,21 @@ from steps import Steps, largest
 PERIOD, DEFAULT = 1.0, 2.0  # s from window to window: here, and by default
 SHARE = 0.015  # of a program's time that windows may take by default: three quarters of --overhead-budget 2
 UNEVEN = {"torch-eager": 2, "plain": 2}  # turns more for those whose own pace varies by some percent
-INSIDE = {"streams"}  # threads always inside of the driver: CUPTI alone subscribes at the start, so in a process that nobody attaches to
+# threads always inside of the driver: CUPTI alone subscribes at the start, so in a process that nobody attaches to
+INSIDE = {
+    "streams"
+}
 OFTEN = ["--gpu", "windows", "--gpu-period", f"{PERIOD:g}s", "--overhead-budget", "0"]
 
 
 def turns(check):
     for name in check.names:
-        needs = _turns_of(check, name) * (1.5 * check.seconds + 3.2) + (1.5 * check.seconds + 2) * 2 * check.pairs + 2 * check.seconds + 15
+        needs = (
+            _turns_of(check, name) * (1.5 * check.seconds + 3.2)
+            + (1.5 * check.seconds + 2) * 2 * check.pairs
+            + 2 * check.seconds
+            + 15
+        )
         check.row(f"{name} in turns", needs, lambda name=name: _measure(check, name))
 
 
@@ -63,7 +73,11 @@ class Turns:
             self.during.append(stretch(self.w, self.check.seconds))
             end = time.monotonic_ns()
             self.steps.look()
-            windows = [v for v in d.recording(f"{self.check.seconds + 3:.0f}s").windows(self.w.pid) if v[0] > begin and v[1] < end]
+            windows = [
+                v
+                for v in d.recording(f"{self.check.seconds + 3:.0f}s").windows(self.w.pid)
+                if v[0] > begin and v[1] < end
+            ]
         self.quiet.append(_outside(self.w, windows, begin, end))
         # What lies before the first and after the last window of the turn is quiet, too.
         edges = [(0, begin - (CLOSING + AFTERMATH) * 10**6), *windows, (end + OPENING * 10**6, end)]
@@ -73,7 +87,9 @@ class Turns:
     def figures(self):
         base = [a["period"] for a in self.alone]
         figures = {
-            "ms alone": f"{numpy.median(base):.4f}", "alone varies by": percent(max(base) / min(base) - 1), "turns": len(self.during),
+            "ms alone": f"{numpy.median(base):.4f}",
+            "alone varies by": percent(max(base) / min(base) - 1),
+            "turns": len(self.during),
             f"windows each {PERIOD:g} s add": share(added([d["period"] for d in self.during], base)),
             "outside of windows": share(added(self.quiet, base)),
         }
@@ -82,9 +98,13 @@ class Turns:
             period = max(DEFAULT, each / 1000 / SHARE)
             figures["a window takes ms"] = f"{each:.1f} +- {wide:.1f} ({len(self.lost)})"
             figures[f"so each {DEFAULT:g} s"] = f"{each / DEFAULT / 10:+.2f}% +- {wide / DEFAULT / 10:.2f}"
-            figures["so within the budget"] = f"{each / period / 10:+.2f}% +- {wide / period / 10:.2f}, each {period:.1f} s"
+            figures["so within the budget"] = (
+                f"{each / period / 10:+.2f}% +- {wide / period / 10:.2f}, each {period:.1f} s"
+            )
         pauses = sorted(self.largest, reverse=True)[:3]
-        figures["largest ms alone/with windows"] = f"{max(a['max'] for a in self.alone):.1f}/{max(d['max'] for d in self.during):.1f}"
+        figures["largest ms alone/with windows"] = (
+            f"{max(a['max'] for a in self.alone):.1f}/{max(d['max'] for d in self.during):.1f}"
+        )
         return {**figures, **self.steps.figures(), **self.steps.blame(pauses)}
 
 
@@ -139,11 +159,14 @@ def _measure(check, name):
 
 
 class Beside:
-    """Turns of CUPTI alone and of the daemon that records all the time, in the order ABBA, each between two turns alone."""
+    """Turns of CUPTI alone and of the daemon that records all the time, in the order ABBA, each between two turns
+    alone."""
 
     def __init__(self, check, floor):
         self.check, self.w, self.floor = check, None, floor
-        self.alone, self.added, self.failures, self.first, self.early, self.log = [], {"CUPTI alone": [], "continuous": []}, [], [], 0, ""
+        self.alone, self.added, self.failures, self.first, self.early, self.log = (
+            [], {"CUPTI alone": [], "continuous": []}, [], [], 0, "",
+        )
 
     def measure(self, w, *names):
         ways, self.w = {"CUPTI alone": self._cupti, "continuous": self._continuous}, w
@@ -170,7 +193,9 @@ class Beside:
 
     def _continuous(self):
         """Also how long the agent needed, and what was seen until then."""
-        with Daemon(self.check.bin, self.w.pid, self.check.log(f"turns continuous {self.w.name}"), "--gpu", "continuous") as d:
+        with Daemon(
+            self.check.bin, self.w.pid, self.check.log(f"turns continuous {self.w.name}"), "--gpu", "continuous"
+        ) as d:
             d.settled()
             first = d.records()
             time.sleep(0.3)
@@ -181,7 +206,11 @@ class Beside:
         self.log = d.said()
         self.w.left()  # CUPTI has room for one
         if len(early):
-            probed = (early["kind"] == CALL) & (early["flags"] & CORRELATED == 0) & (early["ts"] < d.began_ns + int(first * 1e9))
+            probed = (
+                (early["kind"] == CALL)
+                & (early["flags"] & CORRELATED == 0)
+                & (early["ts"] < d.began_ns + int(first * 1e9))
+            )
             self.early += int(probed.sum())
         if not len(rec.kernels()):
             self.failures.append("nothing was recorded all the time: the cost says nothing")
@@ -190,9 +219,12 @@ class Beside:
     def figures(self):
         floor, ours = (float(numpy.mean(self.added[way])) for way in ("CUPTI alone", "continuous"))
         return {
-            "pairs": self.check.pairs, "CUPTI alone adds": share(self.added["CUPTI alone"]), "continuous adds": share(self.added["continuous"]),
+            "pairs": self.check.pairs,
+            "CUPTI alone adds": share(self.added["CUPTI alone"]),
+            "continuous adds": share(self.added["continuous"]),
             **({"continuous / CUPTI alone": f"{100 * ours / floor:.0f}%"} if floor > 0 else {}),
-            "after it": percent(self.alone[-1]["period"] / self.alone[0]["period"] - 1), "first record s": "/".join(f"{s:.2f}" for s in self.first),
+            "after it": percent(self.alone[-1]["period"] / self.alone[0]["period"] - 1),
+            "first record s": "/".join(f"{s:.2f}" for s in self.first),
             **({"calls seen before it": self.early} if self.early else {}),
         }
 

@@ -1,4 +1,5 @@
-"""The workloads of the GPU check: start one, command it, and read what its iterations took. Test support of gpu_check.py."""
+"""The workloads of the GPU check: start one, command it, and read what its iterations took. Test support of
+gpu_check.py."""
 
 import collections
 import json
@@ -18,8 +19,11 @@ from gpu_daemon import PATIENCE, Harm
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.join(HERE, "workloads", "torch_decode.py")
 # Name: kernels an iteration makes of which thread; None: as many as torch.profiler counts.
-CPP = {"plain": 200, "graphs": 96, "streams": 6, "multi": 20, "graph_threads": 96, "graph_mixed": None, "graph_rare": None, "graph_born": None, "graph_ahead": 96, "graph_capture": 8,
-       "graph_prepare": None, "graph_beside": None, "churn": None}
+CPP = {
+    "plain": 200, "graphs": 96, "streams": 6, "multi": 20, "graph_threads": 96, "graph_mixed": None, "graph_rare": None,
+    "graph_born": None, "graph_ahead": 96, "graph_capture": 8, "graph_prepare": None, "graph_beside": None,
+    "churn": None,
+}
 NAMES = ("plain", "graphs", "streams", "torch-eager", "torch-graph")  # the others are asked for by their stages
 PAGE = 4096
 HANGING = 10  # s that the end of a workload may take which need not end by itself
@@ -35,7 +39,12 @@ class Workload:
         self.stats = f"{stats_dir}/inferscope-gpu-check-{os.getpid()}-{name}{suffix}"
         command = [f"{cpp_dir}/{name}"] if self.cpp else [sys.executable, TORCH, "--mode", name.removeprefix("torch-")]
         self.process = subprocess.Popen(
-            [*before, *command, "--stats", self.stats], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+            [*before, *command, "--stats", self.stats],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+        )
         self.buffer, self.ended, self.hung, self.leaving_s = b"", None, False, 0.0
         ready = self.answer(180)
         self.pid, self.threads = ready["ready"], ready["threads"]
@@ -70,7 +79,10 @@ class Workload:
                 raise Harm(f"{self.name} said nothing for {seconds} s")
             got = os.read(self.process.stdout.fileno(), 1 << 16)
             if not got:
-                raise Harm(f"{self.name} ended with {self.process.wait()}: {self.process.stderr.read()[-1000:].decode(errors='replace')}")
+                raise Harm(
+                    f"{self.name} ended with {self.process.wait()}: "
+                    f"{self.process.stderr.read()[-1000:].decode(errors='replace')}"
+                )
             self.buffer += got
         line, self.buffer = self.buffer.split(b"\n", 1)
         return json.loads(line) if line.startswith(b"{") else self.answer(seconds)
@@ -84,9 +96,13 @@ class Workload:
         return self.answer(seconds)
 
     def quit(self, must_exit=True):
-        """Ends it; returns what it says of itself. Where it need not exit by itself, it is killed after a while: hung says so."""
+        """Ends it; returns what it says of itself. Where it need not exit by itself, it is killed after a while: hung
+        says so."""
         if self.process.poll() is not None:
-            raise Harm(f"{self.name} had ended with {self.process.returncode}: {self.process.stderr.read()[-1000:].decode(errors='replace')}")
+            raise Harm(
+                f"{self.name} had ended with {self.process.returncode}: "
+                f"{self.process.stderr.read()[-1000:].decode(errors='replace')}"
+            )
         end = self.ask("quit")
         try:
             code = self.process.wait(PATIENCE if must_exit else HANGING)
@@ -129,21 +145,28 @@ class Workload:
         }
 
     def memory(self):
-        """Resident kB by the name of the mapping, to see whose a growth is. Unnamed ones count together, but for those of 8 MB and
-        more: stacks and arenas of threads are of that size."""
+        """Resident kB by the name of the mapping, to see whose a growth is. Unnamed ones count together, but for those
+        of 8 MB and more: stacks and arenas of threads are of that size."""
         sizes, name = collections.Counter(), ""
         with open(f"/proc/{self.pid}/smaps") as lines:
             for line in lines:
                 words = line.split()
                 if not words[0].endswith(":"):
                     begin, end = (int(x, 16) for x in words[0].split("-"))
-                    name = words[5].rsplit("/", 1)[-1] if len(words) > 5 else "unnamed, large" if end - begin >= 8 << 20 else "unnamed"
+                    name = (
+                        words[5].rsplit("/", 1)[-1]
+                        if len(words) > 5
+                        else "unnamed, large"
+                        if end - begin >= 8 << 20
+                        else "unnamed"
+                    )
                 elif words[0] == "Rss:":
                     sizes[name] += int(words[1])
         return sizes
 
     def left(self):
-        """Waits for the agent to go, and says whether it has: CUPTI may keep its thread for longer than the daemon waits."""
+        """Waits for the agent to go, and says whether it has: CUPTI may keep its thread for longer than the daemon
+        waits."""
         began = time.monotonic()
         while self.alive() and self.footprint()["agent_threads"]:
             waited = time.monotonic() - began
@@ -154,15 +177,20 @@ class Workload:
         return True
 
     def leftovers(self, said=""):
-        """What the daemon left in the target that must not stay: code may be mapped, nothing may run. An agent whose own thread waits for its turn to
-        leave CUPTI, as the daemon said then, slows nobody: leaving tells how long it was there."""
+        """What the daemon left in the target that must not stay: code may be mapped, nothing may run. An agent whose
+        own thread waits for its turn to leave CUPTI, as the daemon said then, slows nobody: leaving tells how long it
+        was there."""
         return [] if self.left() or TURN in said else ["a thread of the agent is still there"]
 
     def leaving(self):
         """The figure of it, where there is something to say."""
         if self.leaving_s < 0.2:
             return {}
-        return {"the agent was gone after s": f"{self.leaving_s:.1f}" if self.leaving_s < LEAVING else f"not within {LEAVING:.0f}"}
+        return {
+            "the agent was gone after s": f"{self.leaving_s:.1f}"
+            if self.leaving_s < LEAVING
+            else f"not within {LEAVING:.0f}"
+        }
 
     def harmed(self, check, must_exit=True):
         """Ends it, and says what of its own end should not be."""
@@ -186,8 +214,8 @@ def _comm(task):
 
 
 def pace(stretch):
-    """What iterations of all threads took: mean ms, median ms, largest ms, and the largest gap of a thread's own work in ms
-    (its longest iteration, or pause between two)."""
+    """What iterations of all threads took: mean ms, median ms, largest ms, and the largest gap of a thread's own work
+    in ms (its longest iteration, or pause between two)."""
     took = numpy.concatenate([s[:, 1] - s[:, 0] for s in stretch]) / 1e6
     if not len(took):
         return {"n": 0, "mean": 0.0, "period": 0.0, "median": 0.0, "max": 0.0}
@@ -196,7 +224,13 @@ def pace(stretch):
         if len(s) > 1:
             periods.append((s[-1, 1] - s[0, 0]) / 1e6 / len(s))
             gap = max(gap, float((s[1:, 0] - s[:-1, 1]).max()) / 1e6)
-    return {"n": len(took), "mean": float(took.mean()), "period": float(numpy.mean(periods)) if periods else float(took.mean()), "median": float(numpy.median(took)), "max": gap}
+    return {
+        "n": len(took),
+        "mean": float(took.mean()),
+        "period": float(numpy.mean(periods)) if periods else float(took.mean()),
+        "median": float(numpy.median(took)),
+        "max": gap,
+    }
 
 
 def available(cpp_dir):
@@ -215,4 +249,9 @@ def available(cpp_dir):
 def _has_torch():
     if shutil.which("nvidia-smi") is None:
         return False
-    return subprocess.run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], capture_output=True, timeout=120).returncode == 0
+    return (
+        subprocess.run(
+            [sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], capture_output=True, timeout=120
+        ).returncode
+        == 0
+    )

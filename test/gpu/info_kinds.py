@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What CUPTI says of devices, contexts and streams to somebody who comes late.
 
-A process makes a context and two streams, works, and only then subscribes and turns the kinds 8 (device), 9 (context) and
-37 (stream) on; then it makes a third stream. Printed: which records came, of which objects, and what a call costs with the
-kinds on and off. The agent records none of the three (docs/gpu-agent.md): this is the check of the reason.
+A process makes a context and two streams, works, and only then subscribes and turns the kinds 8 (device), 9 (context)
+and
+37 (stream) on; then it makes a third stream. Printed: which records came, of which objects, and what a call costs with
+the kinds on and off. The agent records none of the three (docs/gpu-agent.md): this is the check of the reason.
 
     python3 test/gpu/info_kinds.py --cupti .../nvidia/cu13/lib/libcupti.so.13
 """
@@ -28,7 +29,9 @@ def must(code, what):
         raise SystemExit(f"{what}: error {code}")
 
 
-REQUEST = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t))
+REQUEST = ctypes.CFUNCTYPE(
+    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+)
 COMPLETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 buffers, records = [], []
@@ -73,7 +76,8 @@ def describe(record):
     if kind == DEVICE:
         name = ctypes.string_at(struct.unpack_from("<Q", record, 136)[0]).decode()
         kilobytes, memory = struct.unpack_from("<QQ", record, 8)
-        return f"device {struct.unpack_from('<I', record, 112)[0]}: {name}, {memory >> 30} GiB, {kilobytes / 1e6:.0f} GB/s, {struct.unpack_from('<I', record, 44)[0]} SMs"
+        device, sms = struct.unpack_from("<I", record, 112)[0], struct.unpack_from("<I", record, 44)[0]
+        return f"device {device}: {name}, {memory >> 30} GiB, {kilobytes / 1e6:.0f} GB/s, {sms} SMs"
     if kind == CONTEXT:
         context, device, api, null = struct.unpack_from("<IIHH", record, 4)
         return f"context {context} of device {device}, api {api}, its default stream is {null}"

@@ -1,12 +1,14 @@
 """Does a target grow while it is watched? Windows and attachments by the hundred, on a real GPU, as a table.
 
-Usage: memory_check.py --bin BIN --workloads-dir DIR [--out DIR] [--only NAME,...] [--seconds S] [--attachments N] [--env NAME=VALUE,...]     (root)
+Usage: memory_check.py --bin BIN --workloads-dir DIR [--out DIR] [--only NAME,...] [--seconds S] [--attachments N]
+[--env NAME=VALUE,...]     (root)
 
-Each workload runs S seconds alone, S under many short windows, S under one long one, S alone again. What it grows by itself is
-taken off what it grows while watched; what is left is of the agent, or of CUPTI. With --attachments that many follow, of one window each. Growth is
-shown by whose the mapping is (gpu_memory.py), and, of blocks of malloc that are alive, by the library that asked for them: what is
-resident and not alive is malloc's own. --env MALLOC_ARENA_MAX=1 for the workloads tells what is spread over arenas from what is lost. The
-exit code is 1 where a window leaves more than LEFT kB, or each of the later half of the attachments more than LEFT_ATTACHED.
+Each workload runs S seconds alone, S under many short windows, S under one long one, S alone again. What it grows by
+itself is taken off what it grows while watched; what is left is of the agent, or of CUPTI. With --attachments that many
+follow, of one window each. Growth is shown by whose the mapping is (gpu_memory.py), and, of blocks of malloc that are
+alive, by the library that asked for them: what is resident and not alive is malloc's own. --env MALLOC_ARENA_MAX=1 for
+the workloads tells what is spread over arenas from what is lost. The exit code is 1 where a window leaves more than
+LEFT kB, or each of the later half of the attachments more than LEFT_ATTACHED.
 """
 
 import argparse
@@ -66,7 +68,11 @@ def windows(o, w, allocations, own):
         mb = watch(w, o.seconds)
         n = len(d.recording("1h").windows(w.pid)) - began
         left = (show(w.name, f"{n} windows", mb, n) - max(0, own)) / max(1, n)
-        print(f"{w.name:12} grew: {gpu_memory.Holdings(w, allocations).grown(before)}; the agent: {d.agent().get('state')} {d.agent().get('detail', '')}", flush=True)
+        print(
+            f"{w.name:12} grew: {gpu_memory.Holdings(w, allocations).grown(before)}; the agent: "
+            f"{d.agent().get('state')} {d.agent().get('detail', '')}",
+            flush=True,
+        )
     return left
 
 
@@ -84,7 +90,11 @@ def attachments(o, w, allocations):
             before = now
     half = mb[len(mb) // 2:]
     each = 1000 * float(numpy.polyfit(numpy.arange(len(half)), half, 1)[0])
-    print(f"{w.name:12} {len(mb)} attachments, MB {' '.join(f'{x:.1f}' for x in mb[:: max(1, len(mb) // 16)])}: {each:+.0f} kB each in the later half", flush=True)
+    print(
+        f"{w.name:12} {len(mb)} attachments, MB {' '.join(f'{x:.1f}' for x in mb[:: max(1, len(mb) // 16)])}: "
+        f"{each:+.0f} kB each in the later half",
+        flush=True,
+    )
     return each
 
 

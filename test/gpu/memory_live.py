@@ -61,9 +61,12 @@ for i in range(12):
 def state():
     torch.cuda.synchronize()
     return {
-        "allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved(),
-        "peak": torch.cuda.max_memory_allocated(), "at": time.monotonic_ns(),
-        "allocations": torch.cuda.memory_stats()["allocation.all.allocated"], "frees": torch.cuda.memory_stats()["allocation.all.freed"],
+        "allocated": torch.cuda.memory_allocated(),
+        "reserved": torch.cuda.memory_reserved(),
+        "peak": torch.cuda.max_memory_allocated(),
+        "at": time.monotonic_ns(),
+        "allocations": torch.cuda.memory_stats()["allocation.all.allocated"],
+        "frees": torch.cuda.memory_stats()["allocation.all.freed"],
     }
 
 

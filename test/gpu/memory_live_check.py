@@ -3,9 +3,9 @@
 Usage: memory_live_check.py BIN_DIR OUT_DIR [--quick]     (root; a GPU, PyTorch)
 
 A process of memory_live.py is watched after it has loaded its weights. Checked are: bytes in blocks and in segments and
-counts of allocations against torch.cuda.memory_stats; live bytes by line against torch's own memory history; three planted
-leaks; an allocation that fails; the exports; and what watching costs at 30,000 allocations a second, watched and not
-in turn. Each attachment asks whether the process lives. Prints a table; exits 1 if a check failed.
+counts of allocations against torch.cuda.memory_stats; live bytes by line against torch's own memory history; three
+planted leaks; an allocation that fails; the exports; and what watching costs at 30,000 allocations a second, watched
+and not in turn. Each attachment asks whether the process lives. Prints a table; exits 1 if a check failed.
 """
 
 import json
@@ -28,7 +28,9 @@ class Victim:
 
     def __init__(self):
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "memory_live.py")
-        self.process = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.pid = self.process.pid
         self.ready = self._answer()
 
@@ -56,7 +58,13 @@ class Victim:
 
 
 def client(bin_dir, *args):
-    return subprocess.run([f"{bin_dir}/inferscope", *args], check=True, capture_output=True, text=True, env={**os.environ, "INFERSCOPE_SOCKET": SOCKET}).stdout
+    return subprocess.run(
+        [f"{bin_dir}/inferscope", *args],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "INFERSCOPE_SOCKET": SOCKET},
+    ).stdout
 
 
 def memory(bin_dir, pid, *flags):
@@ -73,12 +81,40 @@ def totals(bin_dir, victim, checks):
         victim.ask(f"steps {n}")
         torch_says = victim.ask("state")
         seen = memory(bin_dir, victim.pid)
-        worst = max(worst, abs(seen["allocated_bytes"] - torch_says["allocated"]), abs(seen["reserved_bytes"] - torch_says["reserved"]))
-        checks.append((f"after {n} steps: allocated, torch / seen", f"{torch_says['allocated']} / {seen['allocated_bytes']}", seen["allocated_bytes"] == torch_says["allocated"]))
-        checks.append((f"after {n} steps: reserved, torch / seen", f"{torch_says['reserved']} / {seen['reserved_bytes']}", seen["reserved_bytes"] == torch_says["reserved"]))
+        worst = max(
+            worst,
+            abs(seen["allocated_bytes"] - torch_says["allocated"]),
+            abs(seen["reserved_bytes"] - torch_says["reserved"]),
+        )
+        checks.append(
+            (
+                f"after {n} steps: allocated, torch / seen",
+                f"{torch_says['allocated']} / {seen['allocated_bytes']}",
+                seen["allocated_bytes"] == torch_says["allocated"],
+            )
+        )
+        checks.append(
+            (
+                f"after {n} steps: reserved, torch / seen",
+                f"{torch_says['reserved']} / {seen['reserved_bytes']}",
+                seen["reserved_bytes"] == torch_says["reserved"],
+            )
+        )
     counted = torch_says["allocations"] - start["allocations"]
-    checks.append(("allocations since the attach, torch / seen", f"{counted} / {seen['allocations']}", counted == seen["allocations"]))
-    checks.append(("frees since the attach, torch / seen", f"{torch_says['frees'] - start['frees']} / {seen['frees']}", torch_says["frees"] - start["frees"] == seen["frees"]))
+    checks.append(
+        (
+            "allocations since the attach, torch / seen",
+            f"{counted} / {seen['allocations']}",
+            counted == seen["allocations"],
+        )
+    )
+    checks.append(
+        (
+            "frees since the attach, torch / seen",
+            f"{torch_says['frees'] - start['frees']} / {seen['frees']}",
+            torch_says["frees"] - start["frees"] == seen["frees"],
+        )
+    )
     checks.append(("peak, torch / seen", f"{torch_says['peak']} / {seen['peak_bytes']}", None))
     checks.append(("before the attach", seen["before_bytes"], seen["before_bytes"] == start["allocated"]))
 
@@ -103,7 +139,13 @@ def places(bin_dir, victim, checks):
         if i >= 2:
             checks.append((f"keeper_{i}: live bytes, truth / seen", f"{want} / {got}", abs(got - want) <= 0.05 * want))
     in_history = sum(b for p, b in history["places"].items() if "block" in p)
-    checks.append(("bytes at the line of block(), torch's history / seen", f"{in_history} / {sum(by_stack.values())}", abs(in_history - sum(by_stack.values())) <= 0.05 * in_history))
+    checks.append(
+        (
+            "bytes at the line of block(), torch's history / seen",
+            f"{in_history} / {sum(by_stack.values())}",
+            abs(in_history - sum(by_stack.values())) <= 0.05 * in_history,
+        )
+    )
 
 
 def leaks(bin_dir, victim, checks):
@@ -117,7 +159,11 @@ def leaks(bin_dir, victim, checks):
                 found[f["name"]] = (leak["bytes_per_s"], f"{os.path.basename(f.get('file', ''))}:{f.get('line')}")
     for name in ("first_leak", "second_leak", "third_leak"):
         checks.append((f"planted {name}", found.get(name, "not found"), name in found))
-    others = [d["sites"][l["site"]]["name"] for l in d["leaks"] if not any(f["name"].endswith("_leak") for f in d["sites"][l["site"]]["stack"][:3])]
+    others = [
+        d["sites"][l["site"]]["name"]
+        for l in d["leaks"]
+        if not any(f["name"].endswith("_leak") for f in d["sites"][l["site"]]["stack"][:3])
+    ]
     checks.append(("leaks that were not planted", others, not others))
 
 
@@ -125,12 +171,32 @@ def exhausted(bin_dir, victim, checks):
     answer = victim.ask("oom")
     d = memory(bin_dir, victim.pid)
     failed = d["out_of_memory"]
-    checks.append(("an allocation failed in torch / seen", f"{answer['caught'] is not None} / {len(failed)}", len(failed) >= 1))
+    checks.append(
+        ("an allocation failed in torch / seen", f"{answer['caught'] is not None} / {len(failed)}", len(failed) >= 1)
+    )
     if failed:
         held = sum(h["bytes"] for h in failed[-1]["live"])
-        checks.append(("it asked for, torch / seen", f"{answer['asked']} / {failed[-1]['asked_bytes']}", failed[-1]["asked_bytes"] >= answer["asked"]))
-        checks.append(("held then, in blocks / explained", f"{failed[-1]['allocated_bytes']} / {held}", abs(held - failed[-1]["allocated_bytes"]) <= 0.05 * failed[-1]["allocated_bytes"]))
-        checks.append(("where", [f["name"] for f in failed[-1]["stack"]][:3], any(f["name"] == "oom" for f in failed[-1]["stack"])))
+        checks.append(
+            (
+                "it asked for, torch / seen",
+                f"{answer['asked']} / {failed[-1]['asked_bytes']}",
+                failed[-1]["asked_bytes"] >= answer["asked"],
+            )
+        )
+        checks.append(
+            (
+                "held then, in blocks / explained",
+                f"{failed[-1]['allocated_bytes']} / {held}",
+                abs(held - failed[-1]["allocated_bytes"]) <= 0.05 * failed[-1]["allocated_bytes"],
+            )
+        )
+        checks.append(
+            (
+                "where",
+                [f["name"] for f in failed[-1]["stack"]][:3],
+                any(f["name"] == "oom" for f in failed[-1]["stack"]),
+            )
+        )
 
 
 def exports(bin_dir, out_dir, victim, checks):
@@ -140,7 +206,13 @@ def exports(bin_dir, out_dir, victim, checks):
     client(bin_dir, "export", "--pid", str(victim.pid), "--to", "memory_viz", "-o", snapshot)
     with open(snapshot, "rb") as f:
         data = pickle.load(f)
-    checks.append(("memory_viz: segments, trace entries", f"{len(data['segments'])}, {[len(t) for t in data['device_traces']]}", len(data["segments"]) > 0))
+    checks.append(
+        (
+            "memory_viz: segments, trace entries",
+            f"{len(data['segments'])}, {[len(t) for t in data['device_traces']]}",
+            len(data["segments"]) > 0,
+        )
+    )
     try:
         from torch.cuda import _memory_viz
 
@@ -165,17 +237,28 @@ def cost(bin_dir, out_dir, victim, checks, rounds):
                 alone.append(churn())
                 continue
             hz = "0" if what == "watched" else "99"
-            daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", "--cpu-sampling-frequency-hz", hz, *FLAGS)
+            daemon = Daemon(
+                f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", "--cpu-sampling-frequency-hz", hz, *FLAGS
+            )
             time.sleep(0.5)
             (watched if what == "watched" else stacks).append(churn())
             victim.lives("while it is watched")
             daemon.stop()
             victim.lives("after the daemon left")
     base = statistics.median(alone)
-    for name, values, limit in (("without stacks", watched, 0.02), ("with stacks, CPU samples at 99 Hz as well", stacks, None)):
+    for name, values, limit in (
+        ("without stacks", watched, 0.02),
+        ("with stacks, CPU samples at 99 Hz as well", stacks, None),
+    ):
         added = statistics.median(values) / base - 1
         ns = (statistics.median(values) - base) / CHURN / 2 * 1e9
-        checks.append((f"cost at {rate:.0f} allocations/s, {name}", f"{100 * added:+.2f}% ({ns:.0f} ns a call), alone {base:.3f} s ± {statistics.pstdev(alone):.3f}", None if limit is None else added <= limit))
+        checks.append(
+            (
+                f"cost at {rate:.0f} allocations/s, {name}",
+                f"{100 * added:+.2f}% ({ns:.0f} ns a call), alone {base:.3f} s ± {statistics.pstdev(alone):.3f}",
+                None if limit is None else added <= limit,
+            )
+        )
 
 
 def main():

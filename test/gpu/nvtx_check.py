@@ -39,7 +39,9 @@ while True:
 def cupti_of_torch():
     import torch
     site = os.path.dirname(os.path.dirname(torch.__file__))
-    found = glob.glob(f"{site}/nvidia/cu*/lib/libcupti.so.1[0-9]") + glob.glob(f"{site}/nvidia/cuda_cupti/lib/libcupti.so.1[0-9]")
+    found = glob.glob(f"{site}/nvidia/cu*/lib/libcupti.so.1[0-9]") + glob.glob(
+        f"{site}/nvidia/cuda_cupti/lib/libcupti.so.1[0-9]"
+    )
     if not found:
         raise SystemExit("no libcupti in PyTorch's environment")
     return found[0]
@@ -79,7 +81,9 @@ def main():
     env = {k: v for k, v in os.environ.items() if k != "NVTX_INJECTION64_PATH"}
     good = True
     for named in (True, False):
-        windows = watch(args.bin, {**env, **({"NVTX_INJECTION64_PATH": cupti_of_torch()} if named else {})}, args.seconds)
+        windows = watch(
+            args.bin, {**env, **({"NVTX_INJECTION64_PATH": cupti_of_torch()} if named else {})}, args.seconds
+        )
         print("NVTX_INJECTION64_PATH set:" if named else "not set:", f"{len(windows)} windows")
         for i, counts in enumerate(windows):
             print(f"  window {i + 1}: {dict(counts)}")

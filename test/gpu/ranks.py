@@ -1,9 +1,9 @@
 """Programs of collectives_check.py: ranks of torch.distributed, and one process with all GPUs.
 
-Usage: ranks.py ranks, or ranks.py both. The first is the parent of one process for each GPU. Commands come on standard input, an
-answer of JSON to each, a list with what each process says:
-    run STEPS STRAGGLE_US COVERED   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with COVERED=1 products run beside
-    quit
+Usage: ranks.py ranks, or ranks.py both. The first is the parent of one process for each GPU. Commands come on standard
+input, an answer of JSON to each, a list with what each process says:
+    run STEPS STRAGGLE_US COVERED   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with COVERED=1
+    products run beside quit
 """
 
 import json
@@ -26,11 +26,20 @@ class Rank:
         rank, ranks = int(rank), int(ranks)
         self.dist, self.rank, self.ranks = dist, rank, ranks
         torch.cuda.set_device(rank)
-        dist.init_process_group("nccl", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks, device_id=torch.device("cuda", rank))
+        dist.init_process_group(
+            "nccl",
+            store=dist.FileStore(store, ranks),
+            rank=rank,
+            world_size=ranks,
+            device_id=torch.device("cuda", rank),
+        )
         self.x, self.w = (torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16) for _ in range(2))
         self.reduced = torch.randn(ELEMENTS, device="cuda", dtype=torch.bfloat16)
         self.part, self.whole = torch.randn(ELEMENTS // ranks, device="cuda"), torch.empty(ELEMENTS, device="cuda")
-        self.half, self.halves = torch.empty(ELEMENTS // ranks, device="cuda").half(), torch.randn(ELEMENTS, device="cuda").half()
+        self.half, self.halves = (
+            torch.empty(ELEMENTS // ranks, device="cuda").half(),
+            torch.randn(ELEMENTS, device="cuda").half(),
+        )
         for _ in range(8):
             self.step(0, False)
 
@@ -60,12 +69,16 @@ class Rank:
         n = ELEMENTS
         expect = {"AllReduce bfloat16": [steps, 2 * n * steps]}
         if not straggle:
-            expect |= {"AllGather float32": [steps, 4 * n // self.ranks * steps], "ReduceScatter float16": [steps, 2 * n // self.ranks * steps]}
+            expect |= {
+                "AllGather float32": [steps, 4 * n // self.ranks * steps],
+                "ReduceScatter float16": [steps, 2 * n // self.ranks * steps],
+            }
         return {"expect": expect, "times": times, "step_ns": (time.monotonic_ns() - began) / steps}
 
 
 class Both:
-    """One process with all GPUs: a group of one all-reduce per GPU, through torch.cuda.nccl, whose communicators ncclCommInitAll makes."""
+    """One process with all GPUs: a group of one all-reduce per GPU, through torch.cuda.nccl, whose communicators
+    ncclCommInitAll makes."""
 
     def __init__(self):
         import torch.cuda.nccl as nccl
@@ -87,7 +100,11 @@ class Both:
         began = time.monotonic_ns()
         for _ in range(steps):
             self.step()
-        return {"expect": {"AllReduce float32": [self.ranks * steps, self.ranks * 4 * ELEMENTS * steps]}, "times": [], "step_ns": (time.monotonic_ns() - began) / steps}
+        return {
+            "expect": {"AllReduce float32": [self.ranks * steps, self.ranks * 4 * ELEMENTS * steps]},
+            "times": [],
+            "step_ns": (time.monotonic_ns() - began) / steps,
+        }
 
 
 class Ranks:
@@ -96,7 +113,12 @@ class Ranks:
     def __init__(self):
         ranks, store = torch.cuda.device_count(), tempfile.mktemp(prefix="ranks-")
         self.children = [
-            subprocess.Popen([sys.executable, __file__, "rank", str(i), str(ranks), store], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, __file__, "rank", str(i), str(ranks), store],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             for i in range(ranks)
         ]
         self._answers()

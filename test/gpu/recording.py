@@ -18,7 +18,10 @@ CALL, SAMPLE = 1, 5          # enum event_kind
 CLOCK = 0                    # enum sample_cause: the thread was running
 WHOLE, SPLICED = 0, 1        # enum stack_origin
 
-Sample = collections.namedtuple("Sample", "ts pid tid origin python stack")  # ts in ns, CLOCK_MONOTONIC; stack: a node of meta["stacks"], -1 for none
+# ts in ns, CLOCK_MONOTONIC; stack: a node of meta["stacks"], -1 for none
+Sample = collections.namedtuple(
+    "Sample", "ts pid tid origin python stack"
+)
 
 
 class _Connection(http.client.HTTPConnection):
@@ -51,7 +54,8 @@ def recorder(path):
 
 
 def fetch(path, pid, last=None):
-    """Returns (meta, event bytes) of all that the daemon at socket path holds of pid, or of the last so many seconds."""
+    """Returns (meta, event bytes) of all that the daemon at socket path holds of pid, or of the last so many
+    seconds."""
     window = "" if last is None else f"&last={int(last * 1000)}ms"
     return _parse(_get(path, f"/v1/recording?pid={pid}{window}"))
 

@@ -3,9 +3,10 @@
 
     sudo python3 test/gpu/requests_check.py --bin bin [--llama-server PATH --model FILE] [--pairs 6]
 
-Without --llama-server it starts a small server of its own that decodes with PyTorch. The counts are checked with requests
-pinned at full detail (--pin-level requests=all): by default the governor may turn them off. After each attachment it is
-asked whether the server lives; attachments and deaths are printed at the end. Exit code 1: a check failed, or the server died.
+Without --llama-server it starts a small server of its own that decodes with PyTorch. The counts are checked with
+requests pinned at full detail (--pin-level requests=all): by default the governor may turn them off. After each
+attachment it is asked whether the server lives; attachments and deaths are printed at the end. Exit code 1: a check
+failed, or the server died.
 """
 import argparse
 import asyncio
@@ -59,9 +60,13 @@ def serve(port):
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next((int(l.split(b":")[1]) for l in head.split(b"\r\n") if l.lower().startswith(b"content-length")), 0)
+                length = next(
+                    (int(l.split(b":")[1]) for l in head.split(b"\r\n") if l.lower().startswith(b"content-length")), 0
+                )
                 question = json.loads(await reader.readexactly(length))
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+                )
                 chunk('data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n')
                 queue = asyncio.Queue()
                 running.append(queue)
@@ -87,8 +92,10 @@ def serve(port):
 def ask(port, tokens, tag):
     """One request; the client's clock is CLOCK_MONOTONIC too, so that times can be compared as they are."""
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    body = {"model": tag, "stream": True, "max_tokens": tokens, "ignore_eos": True, "stream_options": {"include_usage": True},
-            "messages": [{"role": "user", "content": PROMPT}]}
+    body = {
+        "model": tag, "stream": True, "max_tokens": tokens, "ignore_eos": True,
+        "stream_options": {"include_usage": True}, "messages": [{"role": "user", "content": PROMPT}],
+    }
     sent = time.monotonic_ns()
     c.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     answer, times = c.getresponse(), []
@@ -136,23 +143,35 @@ class Daemon:
         self.dir = tempfile.mkdtemp()
         self.socket, self.bin = os.path.join(self.dir, "s"), args.bin
         self.log = open(os.path.join(self.dir, "log"), "w+")
-        self.p = subprocess.Popen([f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *flags], stderr=self.log)
+        self.p = subprocess.Popen(
+            [f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *flags], stderr=self.log
+        )
         deadline = time.time() + 60
-        while subprocess.run([f"{args.bin}/inferscope", "--socket", self.socket, "status"], capture_output=True).returncode:
+        while subprocess.run(
+            [f"{args.bin}/inferscope", "--socket", self.socket, "status"], capture_output=True
+        ).returncode:
             if time.time() > deadline or self.p.poll() is not None:
                 sys.exit("the daemon does not answer: " + open(self.log.name).read())
             time.sleep(0.2)
         time.sleep(2)
 
     def report(self, pid):
-        return subprocess.run([f"{self.bin}/inferscope", "--socket", self.socket, "report", str(pid), "--json"], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [f"{self.bin}/inferscope", "--socket", self.socket, "report", str(pid), "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     def stop(self):
         self.p.send_signal(signal.SIGTERM)
         self.p.wait(60)
         code = Daemon.target.poll()
         if code is not None:
-            print(f"DEAD: the server ended with {code} in attachment {Daemon.attachments}: {open(self.log.name).read()[-800:]}")
+            print(
+                f"DEAD: the server ended with {code} in attachment {Daemon.attachments}: "
+                f"{open(self.log.name).read()[-800:]}"
+            )
             print(f"attachments {Daemon.attachments}, deaths 1")
             sys.exit(1)
 
@@ -165,7 +184,11 @@ def check(args, port, pid):
         time.sleep(1)
         text = daemon.report(pid)
         daemon.stop()
-        r = {"ttft": {"p50_ns": 0}, "tpot": {"p50_ns": 0}, **(json.loads(text).get("requests") or {"ended": 0, "output_tokens": 0})}
+        r = {
+            "ttft": {"p50_ns": 0},
+            "tpot": {"p50_ns": 0},
+            **(json.loads(text).get("requests") or {"ended": 0, "output_tokens": 0}),
+        }
         ttft = sorted(x["times"][0] - x["sent"] for x in seen)
         tpot = sorted((x["times"][-1] - x["times"][0]) / max(1, (x["usage"] or len(x["times"])) - 1) for x in seen)
         # Rows carry the slowest 20: match each with the client's request that was sent last before it was read.
@@ -175,9 +198,13 @@ def check(args, port, pid):
             worst.append(abs(near["times"][0] - (row["received_ns"] + row.get("ttft_ns", 0))) / 1e6)
         wanted = sum(x["usage"] or len(x["times"]) for x in seen)
         exact = r["ended"] == len(seen) and r["output_tokens"] == wanted
-        print(f"{streams} streams: {r['ended']} of {len(seen)} requests, {r['output_tokens']} of {wanted} tokens; TTFT p50 {r['ttft']['p50_ns'] / 1e6:.2f} ms "
-              f"(client {statistics.median(ttft) / 1e6:.2f}), TPOT p50 {r['tpot']['p50_ns'] / 1e6:.3f} ms (client {statistics.median(tpot) / 1e6:.3f}); "
-              f"first token of the {len(worst)} slowest: {p99(worst):.3f} ms from the client's at most")
+        print(
+            f"{streams} streams: {r['ended']} of {len(seen)} requests, {r['output_tokens']} of {wanted} tokens; TTFT "
+            f"p50 {r['ttft']['p50_ns'] / 1e6:.2f} ms "
+            f"(client {statistics.median(ttft) / 1e6:.2f}), TPOT p50 {r['tpot']['p50_ns'] / 1e6:.3f} ms (client "
+            f"{statistics.median(tpot) / 1e6:.3f}); "
+            f"first token of the {len(worst)} slowest: {p99(worst):.3f} ms from the client's at most"
+        )
         if not exact:
             failed = True
             print("FAILED: requests and tokens are not exact")
@@ -199,7 +226,10 @@ def cost(args, port, pid):
             daemon.stop()
         ratios.append(1 - rate["on"] / rate["off"])
     half = 2 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0
-    print(f"cost of requests at 16 streams: {100 * statistics.mean(ratios):.2f}% ± {100 * half:.2f}% ({len(ratios)} ABBA pairs)")
+    print(
+        f"cost of requests at 16 streams: {100 * statistics.mean(ratios):.2f}% ± {100 * half:.2f}% ({len(ratios)} ABBA "
+        "pairs)"
+    )
 
 
 def main():

@@ -1,10 +1,12 @@
-"""`inferscope run` with real programs on a real GPU: exit code, report, scope, kernels; and what a real nsys wrote, imported.
+"""`inferscope run` with real programs on a real GPU: exit code, report, scope, kernels; and what a real nsys wrote,
+imported.
 
 Usage: run_check.py [--bin BIN] [--out DIR] [--only WORKLOAD,...] [--ways own,windows,daemon] [--cpu] [--skip-nsys]
 
-Each workload of programs/workloads.py runs as programs/scoped.py does it, under `inferscope run`: `own` without a daemon, GPU activity
-recorded all the time; `windows` the same with the default; `daemon` with a running `inferscoped --on-request`. Needs root, a GPU and torch;
---cpu checks what can be checked without a GPU. Reports and logs are left in DIR. The exit code is 1 where a check fails.
+Each workload of programs/workloads.py runs as programs/scoped.py does it, under `inferscope run`: `own` without a
+daemon, GPU activity recorded all the time; `windows` the same with the default; `daemon` with a running `inferscoped
+--on-request`. Needs root, a GPU and torch; --cpu checks what can be checked without a GPU. Reports and logs are left in
+DIR. The exit code is 1 where a check fails.
 """
 
 import argparse
@@ -49,7 +51,14 @@ class Runner:
         """Starts a daemon for programs that ask."""
         log = open(f"{self.o.out}/daemon.log", "w")
         gpu = "off" if self.o.cpu else "continuous"
-        process = subprocess.Popen([f"{self.o.bin}/inferscoped", "--on-request", "--gpu", gpu, "--trace-size-mb", "1000", "--socket", self.socket], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [
+                f"{self.o.bin}/inferscoped", "--on-request", "--gpu", gpu, "--trace-size-mb", "1000", "--socket",
+                self.socket,
+            ],
+            stdout=log,
+            stderr=log,
+        )
         end = time.monotonic() + 60
         while "ready" not in open(log.name).read():
             if process.poll() is not None or time.monotonic() > end:
@@ -72,18 +81,37 @@ def judge(name, way, code, out, model, cpu):
     it = d["iterations"] or {}
     yield "iterations", f"{it.get('count')} {it.get('source')}", SCOPE in it.get("source", "")
     low, high, said = statistics.median_low(own["ns"]), statistics.median_high(own["ns"]), it.get("p50_ns", 0)
-    yield "median step, the report's and the program's, ms", f"{said / 1e6:.3f} {low / 1e6:.3f}", low * (1 - LATENCY) < said < high * (1 + LATENCY)
+    yield (
+        "median step, the report's and the program's, ms",
+        f"{said / 1e6:.3f} {low / 1e6:.3f}",
+        low * (1 - LATENCY) < said < high * (1 + LATENCY),
+    )
     b = d["breakdown"]
-    yield "parts of the breakdown minus the whole, ns", sum(p["ns"] for p in b["parts"]) - b["ns"], sum(p["ns"] for p in b["parts"]) == b["ns"]
+    yield (
+        "parts of the breakdown minus the whole, ns",
+        sum(p["ns"] for p in b["parts"]) - b["ns"],
+        sum(p["ns"] for p in b["parts"]) == b["ns"],
+    )
     yield "verdict", f"{d['verdict']}: {d['headline'][:100]}", d["verdict"] != "not-enough-evidence"
-    yield "in people's words", ", ".join(f"{p['name']} {p['share'] * 100:.0f}%" for p in b["view"] if p["share"] >= 0.005), None
+    yield (
+        "in people's words",
+        ", ".join(f"{p['name']} {p['share'] * 100:.0f}%" for p in b["view"] if p["share"] >= 0.005),
+        None,
+    )
     yield "losses", ", ".join(f"{x['reason']} {x['count']}" for x in model["doubts"] or []) or "none", None
     if cpu:
         return
     yield "kernels", gpu["kernels"]["count"], gpu["kernels"]["count"] > 0
     yield "of the activities know their call", f"{gpu['links']['share'] * 100:.2f}%", gpu["links"]["share"] > 0.95
-    yield "GPU busy, of the recorded time", f"{gpu['busy']['share'] * 100:.1f}% of {gpu['activity']['ns'] / 1e9:.2f} s in {gpu['activity']['count']} windows", gpu["busy"]["ns"] > 0
-    agents = [f"{a.get('state')} stopped {a.get('stopped_ns', a.get('stopped', 0))} ns" for a in gpu.get("agents") or []]
+    yield (
+        "GPU busy, of the recorded time",
+        f"{gpu['busy']['share'] * 100:.1f}% of {gpu['activity']['ns'] / 1e9:.2f} s in {gpu['activity']['count']} "
+        "windows",
+        gpu["busy"]["ns"] > 0,
+    )
+    agents = [
+        f"{a.get('state')} stopped {a.get('stopped_ns', a.get('stopped', 0))} ns" for a in gpu.get("agents") or []
+    ]
     yield "agent", "; ".join(agents), None
     # Ranges of NVTX are recorded while the agent records, and CUPTI must be where `run` looks for it.
     yield f"NVTX ranges, {own['nvtx']} were left", ranges.get(NVTX, 0), None
@@ -92,7 +120,11 @@ def judge(name, way, code, out, model, cpu):
 def check_workloads(r):
     ok = True
     for way in r.o.ways.split(","):
-        flags = {"own": ["--gpu", "off" if r.o.cpu else "continuous", "--trace-size-mb", "1000"], "windows": [], "daemon": []}[way]
+        flags = {
+            "own": ["--gpu", "off" if r.o.cpu else "continuous", "--trace-size-mb", "1000"],
+            "windows": [],
+            "daemon": [],
+        }[way]
         daemon = r.daemon() if way == "daemon" else None
         try:
             for name in r.o.only.split(","):
@@ -114,30 +146,52 @@ def check_endings(r):
     device = "cpu" if r.o.cpu else "cuda"
     work = f"import torch, os, signal; x = torch.ones(8, device='{device}'); y = (x + 1).sum().item(); "
     checks = []
-    for name, ending, want in (("code", "raise SystemExit(7)", 7), ("kill", "os.kill(os.getpid(), signal.SIGKILL)", 137), ("abort", "os.abort()", 134), ("exception", "1 / 0", 1)):
+    for name, ending, want in (
+        ("code", "raise SystemExit(7)", 7),
+        ("kill", "os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("abort", "os.abort()", 134),
+        ("exception", "1 / 0", 1),
+    ):
         code, _, model = r.run(f"ending-{name}", [], [sys.executable, "-c", work + ending])
         end = (model or {}).get("target", {}).get("ending") or {}
         said = 128 + end.get("signal", 0) if end.get("signal") else end.get("code")
-        checks.append((f"a program that ends by {name}: exit code, in the report", f"{code}, {said}", code == want and said == want))
+        checks.append(
+            (
+                f"a program that ends by {name}: exit code, in the report",
+                f"{code}, {said}",
+                code == want and said == want,
+            )
+        )
     print("== endings")
     return print_checks(checks)
 
 
 def find_nsys():
     """nsys of the PATH, or of where NVIDIA's packages put it."""
-    places = [shutil.which("nsys")] + sorted(glob.glob("/opt/nvidia/nsight-systems*/*/bin/nsys") + glob.glob("/opt/nvidia/nsight-systems*/bin/nsys") + glob.glob("/usr/local/cuda*/bin/nsys"))
+    places = [shutil.which("nsys")] + sorted(
+        glob.glob("/opt/nvidia/nsight-systems*/*/bin/nsys")
+        + glob.glob("/opt/nvidia/nsight-systems*/bin/nsys")
+        + glob.glob("/usr/local/cuda*/bin/nsys")
+    )
     return next((p for p in places if p), None)
 
 
 def nsys_says(nsys, path):
     """Kernels and their summed time by nsys's own summary; the report was called gpukernsum once."""
     for report in ("cuda_gpu_kern_sum", "gpukernsum"):
-        done = subprocess.run([nsys, "stats", "--report", report, "--format", "csv", "--force-export=false", path], capture_output=True, text=True)
+        done = subprocess.run(
+            [nsys, "stats", "--report", report, "--format", "csv", "--force-export=false", path],
+            capture_output=True,
+            text=True,
+        )
         rows = list(csv.reader(done.stdout.splitlines()))
         head = next((i for i, row in enumerate(rows) if "Instances" in row), None)
         if head is None:
             continue
-        count, total = rows[head].index("Instances"), next(i for i, c in enumerate(rows[head]) if c.startswith("Total Time"))
+        count, total = (
+            rows[head].index("Instances"),
+            next(i for i, c in enumerate(rows[head]) if c.startswith("Total Time")),
+        )
         body = [row for row in rows[head + 1:] if len(row) == len(rows[head])]
         return sum(int(row[count]) for row in body), sum(int(float(row[total])) for row in body)
     return None
@@ -159,18 +213,28 @@ def check_nsys(r):
         return True
     base = f"{r.o.out}/nsys"
     with open(f"{base}.log", "w") as log:
-        for command in ([nsys, "profile", "-t", "cuda,nvtx,osrt", "--force-overwrite", "true", "-o", base, sys.executable, "-m", "programs.scoped", "gpt2", "8"],
-                        [nsys, "export", "--type", "sqlite", "--force-overwrite", "true", "-o", f"{base}.sqlite", f"{base}.nsys-rep"],
-                        [f"{r.o.bin}/inferscope", "import", f"{base}.sqlite", "-o", f"{base}.isc"],
-                        [f"{r.o.bin}/inferscope", "export", f"{base}.isc", "--to", "csv", "-o", f"{base}.csv"],
-                        [f"{r.o.bin}/inferscope", "analyze", f"{base}.isc", "--format", "json", "-o", f"{base}.json"],
-                        [f"{r.o.bin}/inferscope", "analyze", f"{base}.sqlite", "-o", f"{base}.md"]):
+        for command in (
+            [
+                nsys, "profile", "-t", "cuda,nvtx,osrt", "--force-overwrite", "true", "-o", base, sys.executable, "-m",
+                "programs.scoped", "gpt2", "8",
+            ],
+            [
+                nsys, "export", "--type", "sqlite", "--force-overwrite", "true", "-o", f"{base}.sqlite",
+                f"{base}.nsys-rep",
+            ],
+            [f"{r.o.bin}/inferscope", "import", f"{base}.sqlite", "-o", f"{base}.isc"],
+            [f"{r.o.bin}/inferscope", "export", f"{base}.isc", "--to", "csv", "-o", f"{base}.csv"],
+            [f"{r.o.bin}/inferscope", "analyze", f"{base}.isc", "--format", "json", "-o", f"{base}.json"],
+            [f"{r.o.bin}/inferscope", "analyze", f"{base}.sqlite", "-o", f"{base}.md"],
+        ):
             print("$", " ".join(command), file=log, flush=True)
             code = subprocess.run(command, env=r.env, stdout=log, stderr=log, timeout=300).returncode
             if code:
                 print(f"FAIL  {command[:2]} ended with {code}: {base}.log says why")
                 return False
-    ours = [(int(k["start_ns"]), int(k["start_ns"]) + int(k["duration_ns"])) for k in csv.DictReader(open(f"{base}.csv"))]
+    ours = [
+        (int(k["start_ns"]), int(k["start_ns"]) + int(k["duration_ns"])) for k in csv.DictReader(open(f"{base}.csv"))
+    ]
     db = sqlite3.connect(f"file:{base}.sqlite?mode=ro", uri=True)
     theirs = db.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
     nvtx = db.execute("SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (59, 60) AND end IS NOT NULL").fetchone()[0]
@@ -179,15 +243,29 @@ def check_nsys(r):
     version = subprocess.run([nsys, "--version"], capture_output=True, text=True).stdout.strip()
     stats = nsys_says(nsys, f"{base}.sqlite")
     summed = sum(e - s for s, e in ours)
-    return print_checks([
-        ("version", version, None),
-        ("kernels: ours, rows of its table", f"{len(ours)} {len(theirs)}", len(ours) == len(theirs)),
-        ("kernels and their time: nsys stats", stats and f"{stats[0]}, {stats[1]} ns; ours {summed} ns", stats is None or (stats[0] == len(ours) and abs(stats[1] - summed) <= len(ours))),
-        ("a kernel ran, ns: ours, its table's union", f"{union(ours)} {union(theirs)}", union(ours) == union(theirs)),
-        ("kernels in the report's table, GPU busy", f"{model['gpu']['kernels']['count']}, {model['gpu']['busy']['ns'] / 1e6:.1f} ms", model["gpu"]["kernels"]["count"] == len(ours)),
-        ("NVTX ranges: ours, its table", f"{ranges} {nvtx}", ranges == nvtx),
-        ("verdict", model["diagnosis"]["headline"], None),
-    ])
+    return print_checks(
+        [
+            ("version", version, None),
+            ("kernels: ours, rows of its table", f"{len(ours)} {len(theirs)}", len(ours) == len(theirs)),
+            (
+                "kernels and their time: nsys stats",
+                stats and f"{stats[0]}, {stats[1]} ns; ours {summed} ns",
+                stats is None or (stats[0] == len(ours) and abs(stats[1] - summed) <= len(ours)),
+            ),
+            (
+                "a kernel ran, ns: ours, its table's union",
+                f"{union(ours)} {union(theirs)}",
+                union(ours) == union(theirs),
+            ),
+            (
+                "kernels in the report's table, GPU busy",
+                f"{model['gpu']['kernels']['count']}, {model['gpu']['busy']['ns'] / 1e6:.1f} ms",
+                model["gpu"]["kernels"]["count"] == len(ours),
+            ),
+            ("NVTX ranges: ours, its table", f"{ranges} {nvtx}", ranges == nvtx),
+            ("verdict", model["diagnosis"]["headline"], None),
+        ]
+    )
 
 
 def main():

@@ -1,14 +1,18 @@
-"""What watching costs servers and loops as people run them: time per step with the daemon on and off in the same process, ABBA.
+"""What watching costs servers and loops as people run them: time per step with the daemon on and off in the same
+process, ABBA.
 
-Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--rounds N] [--seconds S] [--settle S]
+Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--rounds N] [--seconds S]
+[--settle S]
                       [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere]
-Root. Programs: servers/programs.py and, where --llama-server names one, llama.cpp's server with and without CUDA graphs under 1 and 8
-streams. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the daemon says that it is ready.
-The table gives the added time per step with its 95% interval over pairs - the mean, and "usual", which one disturbed slice does not move -, what stays after the last detach against the first "off",
-the longest step off and on, and the daemon's own figure. A program that dies is printed with its signal and last output, and counted.
+Root. Programs: servers/programs.py and, where --llama-server names one, llama.cpp's server with and without CUDA graphs
+under 1 and 8 streams. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the daemon
+says that it is ready. The table gives the added time per step with its 95% interval over pairs - the mean, and "usual",
+which one disturbed slice does not move -, what stays after the last detach against the first "off", the longest step
+off and on, and the daemon's own figure. A program that dies is printed with its signal and last output, and counted.
 
-A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The program runs
-on one half of the CPUs and what drives it on the other, unless --anywhere is given; the daemon may run on all of them.
+A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The
+program runs on one half of the CPUs and what drives it on the other, unless --anywhere is given; the daemon may run on
+all of them.
 """
 
 import argparse
@@ -43,7 +47,8 @@ def interval(values):
 
 
 def usual(values):
-    """Hodges-Lehmann estimate of the middle of values, and its 95% interval by Wilcoxon's signed ranks (normal approximation, six values or more).
+    """Hodges-Lehmann estimate of the middle of values, and its 95% interval by Wilcoxon's signed ranks (normal
+    approximation, six values or more).
 
     A neighbour on the host that slows one slice by half moves the mean and hardly this.
     """
@@ -74,14 +79,19 @@ class Program:
             streams = int(name.rsplit("-", 1)[1])
             if "eager" in name:
                 env["GGML_CUDA_DISABLE_GRAPHS"] = "1"
-            command = [args.llama_server, "-m", args.model, "-ngl", "99", "-np", str(streams), "-c", str(2048 * streams), "--port", str(port), "--host", "127.0.0.1", "--no-webui"]
+            command = [
+                args.llama_server, "-m", args.model, "-ngl", "99", "-np", str(streams), "-c", str(2048 * streams),
+                "--port", str(port), "--host", "127.0.0.1", "--no-webui",
+            ]
             load = [self._llama] * streams
         else:
             command = [sys.executable, f"{HERE}/servers/programs.py", name, self.steps_path, str(port)]
             load = [self._aio] * 4 if name == "aio" else []
         if args.cpus:
             command = ["taskset", "-c", args.cpus, *command]
-        self.process = subprocess.Popen(command, stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT, env=env, start_new_session=True)
+        self.process = subprocess.Popen(
+            command, stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
         if name.startswith("llama"):
             self._wait(self._llama_ready, "the server to load its model")
         else:
@@ -139,7 +149,12 @@ class Program:
     def _llama(self, i):
         times = []
         self.answers.append(times)
-        body = json.dumps({"prompt": f"stream {i} ", "n_predict": 1500, "stream": True, "ignore_eos": True, "cache_prompt": False, "temperature": 1.0})
+        body = json.dumps(
+            {
+                "prompt": f"stream {i} ", "n_predict": 1500, "stream": True, "ignore_eos": True, "cache_prompt": False,
+                "temperature": 1.0,
+            }
+        )
         self._stream("POST", "/completion", body, lambda: times.append(time.monotonic_ns()))
 
     def _gaps(self, begin, end):
@@ -177,14 +192,26 @@ class Watch:
         self.log_path, self.args = log, args
         mark, until = os.path.getsize(log) if os.path.exists(log) else 0, time.monotonic() + 60
         with open(log, "a") as out:
-            self.process = subprocess.Popen([*args.free, f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *args.flags.split()], stdout=out, stderr=out)
+            self.process = subprocess.Popen(
+                [
+                    *args.free, f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket,
+                    *args.flags.split(),
+                ],
+                stdout=out,
+                stderr=out,
+            )
         while b"ready" not in open(log, "rb").read()[mark:]:
             if self.process.poll() is not None or time.monotonic() > until:
                 raise Died(f"the daemon did not come up: {open(log).read()[-800:]}")
             time.sleep(0.02)
 
     def status(self):
-        out = subprocess.run([f"{self.args.bin}/inferscope", "status", "--socket", self.socket, "--json"], capture_output=True, text=True, timeout=30)
+        out = subprocess.run(
+            [f"{self.args.bin}/inferscope", "status", "--socket", self.socket, "--json"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
         try:
             return json.loads(out.stdout)
         except ValueError:
@@ -208,7 +235,8 @@ def own_figure(status):
     for o in status.get("overhead") or []:
         total = o["total"]
         levels = [f"{q['name']}={q['level']}" for q in o["sources"] if q.get("index")]
-        return f"{total['share'] * 100:.2f}% ({total['low'] * 100:.2f} to {total['high'] * 100:.2f}, {total['basis']}, {o.get('pairs', 0)} pairs) {', '.join(levels)}"
+        share = f"{total['share'] * 100:.2f}% ({total['low'] * 100:.2f} to {total['high'] * 100:.2f}, {total['basis']}"
+        return f"{share}, {o.get('pairs', 0)} pairs) {', '.join(levels)}"
     return "-"
 
 
@@ -242,8 +270,15 @@ def measure(name, args, port):
             kept.append(turn["off"][1] / first - 1)
         mean, half = interval(added)
         middle, low, high = usual(added)
-        figures = {"step ms": f"{first / 1e6:.3f}", "added %": f"{mean * 100:+.2f} +- {half * 100:.2f}", "usual %": f"{middle * 100:+.2f} ({low * 100:+.2f} to {high * 100:+.2f})", "pairs": " ".join(f"{a * 100:+.1f}" for a in added),
-                   "stays %": f"{statistics.fmean(kept) * 100:+.2f}", "longest off/on ms": f"{longest['off'] / 1e6:.1f}/{longest['on'] / 1e6:.1f}", "daemon says": own}
+        figures = {
+            "step ms": f"{first / 1e6:.3f}",
+            "added %": f"{mean * 100:+.2f} +- {half * 100:.2f}",
+            "usual %": f"{middle * 100:+.2f} ({low * 100:+.2f} to {high * 100:+.2f})",
+            "pairs": " ".join(f"{a * 100:+.1f}" for a in added),
+            "stays %": f"{statistics.fmean(kept) * 100:+.2f}",
+            "longest off/on ms": f"{longest['off'] / 1e6:.1f}/{longest['on'] / 1e6:.1f}",
+            "daemon says": own,
+        }
         return attached, 0, figures
     except Died as e:
         return attached, 1, {"died": str(e)}
@@ -274,7 +309,9 @@ def main():
     os.makedirs(args.out, exist_ok=True)
     names = args.only.split(",")
     if args.llama_server:
-        names = [n for n in names if n] + [n for n in ("llama-graphs-1", "llama-eager-1", "llama-graphs-8", "llama-eager-8") if n not in names]
+        names = [n for n in names if n] + [
+            n for n in ("llama-graphs-1", "llama-eager-1", "llama-graphs-8", "llama-eager-8") if n not in names
+        ]
     until, attached, deaths, rows = time.monotonic() + args.limit, 0, 0, []
     for i, name in enumerate(n for n in names if n):
         if time.monotonic() + args.rounds * (4 * args.seconds + 2 * args.settle + 4) + 20 > until:

@@ -1,10 +1,11 @@
 """Programs that hardly get a CPU, attached to again and again: none may be harmed.
 
-Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12] [--only NAME,...] [--limit 300] [--seed N] [--out DIR]
-Root. Each program is pinned to one CPU, with two others on it that want all of it, and has daemons of its own one after the other: windows, windows and
-continuous recordings in turns, ended by SIGTERM or SIGKILL, after a random time. Prints the seed, each death at once - fault address, module and code
-where the program could still say so - and one table at the end; ends with 1 where a program died. gpu_check.py --stage starved runs it on a GPU,
-scripts/test-starved.sh on the simulated one.
+Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12] [--only
+NAME,...] [--limit 300] [--seed N] [--out DIR] Root. Each program is pinned to one CPU, with two others on it that want
+all of it, and has daemons of its own one after the other: windows, windows and continuous recordings in turns, ended by
+SIGTERM or SIGKILL, after a random time. Prints the seed, each death at once - fault address, module and code where the
+program could still say so - and one table at the end; ends with 1 where a program died. gpu_check.py --stage starved
+runs it on a GPU, scripts/test-starved.sh on the simulated one.
 """
 
 import argparse
@@ -27,12 +28,18 @@ HOG = "while True: pass"
 
 SIMULATED = {
     "eager": "until { launch 20 kernel=k_us5; sync; spin 100us }",
-    "graphs": "stream-new nonblocking; graph 8 stream=1 kernel=n_us1; until { graph-launch stream=1; launch 3 kernel=k_us1 stream=1; ssync stream=1; spin 50us }",
-    "graphs and launches": "thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }; stream-new nonblocking; graph 8 stream=1 kernel=n_us1; until { graph-launch stream=1; ssync stream=1; spin 50us }",
-    "streams": "thread 3 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }; until { launch 2; sync; sleep 1ms }",
+    "graphs": "stream-new nonblocking; graph 8 stream=1 kernel=n_us1; until { "
+    "graph-launch stream=1; launch 3 kernel=k_us1 stream=1; ssync stream=1; spin 50us }",
+    "graphs and launches": "thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 "
+        "stream=1; ssync stream=1; spin 30us } }; stream-new nonblocking; graph 8 stream=1 kernel=n_us1; until { "
+        "graph-launch stream=1; ssync stream=1; spin 50us }",
+    "streams": "thread 3 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }; "
+    "until { launch 2; sync; sleep 1ms }",
     "allocations": "until { malloc 4096 x20; launch 2 kernel=k_us2; free 20; sync }",
-    "copies": "stream-new nonblocking; until { h2d 65536 x3 async pinned stream=1; launch 2 stream=1; d2h 4096 x2 stream=1; ssync stream=1 }",
-    "no waits": "stream-new nonblocking; until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; sleep 1ms }",
+    "copies": "stream-new nonblocking; until { h2d 65536 x3 async pinned stream=1; launch 2 stream=1; "
+    "d2h 4096 x2 stream=1; ssync stream=1 }",
+    "no waits": "stream-new nonblocking; until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query "
+        "stream=1; sleep 1ms }",
 }
 REAL = ["plain", "graphs", "streams", "churn", "graph_mixed", "graph_rare"]
 
@@ -51,7 +58,9 @@ class Program:
 
     def start(self):
         out = open(self.log, "w")
-        self.process = self.pinned(self.command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=dict(os.environ, **self.env))
+        self.process = self.pinned(
+            self.command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=dict(os.environ, **self.env)
+        )
         out.close()
         end = time.monotonic() + READY
         while "ready" not in open(self.log, errors="replace").read():
@@ -67,17 +76,36 @@ class Program:
         self.counts["deaths"] += 1
         if os.path.exists(f"{self.log}.daemon"):
             shutil.copy(f"{self.log}.daemon", f"{self.log}.death-{self.counts['deaths']}")
-        print(f"DEAD  {self.name} ({self.number}) ended with {self.process.returncode} after attachment {self.counts['attachments']}: {after}\n        " + "\n        ".join(said), flush=True)
+        print(
+            f"DEAD  {self.name} ({self.number}) ended with {self.process.returncode} after attachment "
+            f"{self.counts['attachments']}: {after}\n        "
+            + "\n        ".join(said),
+            flush=True,
+        )
         self.start()
         return True
 
     def attach(self, rng):
         """One daemon, from its start to its end."""
-        kind, how = rng.choice(["windows", "windows", "continuous", "turns"]), rng.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGKILL])
-        lasts, socket_path, log = rng.uniform(0.3, 3.0), f"/tmp/inferscope-starved-{os.getpid()}-{self.number}.sock", f"{self.log}.daemon"
-        flags = ["--gpu", "continuous" if kind == "continuous" else "windows", "--gpu-window", "50ms", "--gpu-period", "120ms", "--overhead-budget", "0", "--trace-size-mb", "20"]
+        kind, how = (
+            rng.choice(["windows", "windows", "continuous", "turns"]),
+            rng.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGKILL]),
+        )
+        lasts, socket_path, log = (
+            rng.uniform(0.3, 3.0),
+            f"/tmp/inferscope-starved-{os.getpid()}-{self.number}.sock",
+            f"{self.log}.daemon",
+        )
+        flags = [
+            "--gpu", "continuous" if kind == "continuous" else "windows", "--gpu-window", "50ms", "--gpu-period",
+            "120ms", "--overhead-budget", "0", "--trace-size-mb", "20",
+        ]
         with open(log, "w") as out:
-            d = subprocess.Popen([f"{self.check.bin}/inferscoped", "--pid", str(self.process.pid), "--socket", socket_path, *flags], stdout=out, stderr=out)
+            d = subprocess.Popen(
+                [f"{self.check.bin}/inferscoped", "--pid", str(self.process.pid), "--socket", socket_path, *flags],
+                stdout=out,
+                stderr=out,
+            )
         self.counts["attachments"] += 1
         if rng.random() < 0.9: # the others end while the agent is on its way in
             self.until_in(d, log)
@@ -108,8 +136,15 @@ class Program:
     def record(self, path):
         """A recording of all of a moment, by the client: windows, then continuous, then windows again."""
         try:
-            subprocess.run([f"{self.check.bin}/inferscope", "record", "--pid", str(self.process.pid), "--socket", path, "--for", "300ms", "--gpu", "continuous",
-                            "-o", f"{self.log}.isc.zip", "--force"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
+            subprocess.run(
+                [
+                    f"{self.check.bin}/inferscope", "record", "--pid", str(self.process.pid), "--socket", path, "--for",
+                    "300ms", "--gpu", "continuous", "-o", f"{self.log}.isc.zip", "--force",
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=20,
+            )
         except subprocess.TimeoutExpired:
             pass
 
@@ -132,10 +167,21 @@ class Program:
             self.counts["did not end"] += 1
         if self.process.returncode:
             self.counts["ended badly"] += 1
-            print(f"BAD END  {self.name} ended with {self.process.returncode}: {open(self.log, errors='replace').read()[-500:]}", flush=True)
+            print(
+                f"BAD END  {self.name} ended with {self.process.returncode}: "
+                f"{open(self.log, errors='replace').read()[-500:]}",
+                flush=True,
+            )
 
     def run(self, seed):
-        rng, hogs = random.Random(seed), [self.pinned([sys.executable, "-c", HOG]) for _ in range(HOGS) if self.number < len(os.sched_getaffinity(0))]
+        rng, hogs = (
+            random.Random(seed),
+            [
+                self.pinned([sys.executable, "-c", HOG])
+                for _ in range(HOGS)
+                if self.number < len(os.sched_getaffinity(0))
+            ],
+        )
         try:
             self.start()
             while self.check.left() > 8:
@@ -169,17 +215,39 @@ class Campaign:
 
     def simulated(self, build):
         build = os.path.abspath(build)
-        env = {"LD_LIBRARY_PATH": f"{build}/cudasim/r580:{build}/cudasim", "CUDASIM_CUPTI_LOCK": "1", "CUDASIM_CUPTI_FINALIZE_NS": "2000000", "CUDASIM_CUPTI_STALL_NS": "40000000", "CUDASIM_CUPTI_WORK_NS": "3000000", "VICTIM_FAULTS": "1"}
+        env = {
+            "LD_LIBRARY_PATH": f"{build}/cudasim/r580:{build}/cudasim",
+            "CUDASIM_CUPTI_LOCK": "1",
+            "CUDASIM_CUPTI_FINALIZE_NS": "2000000",
+            "CUDASIM_CUPTI_STALL_NS": "40000000",
+            "CUDASIM_CUPTI_WORK_NS": "3000000",
+            "VICTIM_FAULTS": "1",
+        }
         kinds = [(name, [f"{build}/victims/victim", script], env) for name, script in SIMULATED.items()]
-        return kinds + [("server", [sys.executable, f"{HERE}/../../testdata/victims/victim.py", "--requests", "0", "--seconds", "100000"], env)]
+        return kinds + [
+            (
+                "server",
+                [sys.executable, f"{HERE}/../../testdata/victims/victim.py", "--requests", "0", "--seconds", "100000"],
+                env,
+            )
+        ]
 
     def real(self, folder):
         library = os.path.abspath(f"{self.out}/fault.so")
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", library, "-", f"-I{HERE}"], check=True, text=True,
-                       input='#include "fault.h"\n__attribute__((constructor)) static void show(void) { fault_show(); }\n')
+        subprocess.run(
+            ["cc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", library, "-", f"-I{HERE}"],
+            check=True,
+            text=True,
+            input='#include "fault.h"\n__attribute__((constructor)) static void show(void) { fault_show(); }\n',
+        )
         env = {"FAULT_LIBRARY": library}
         kinds = [(name, [f"{folder}/{name}"], {}) for name in REAL if os.path.exists(f"{folder}/{name}")]
-        if subprocess.run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], capture_output=True).returncode == 0:
+        if (
+            subprocess.run(
+                [sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], capture_output=True
+            ).returncode
+            == 0
+        ):
             torch = f"{HERE}/workloads/torch_decode.py"
             kinds += [(f"torch {mode}", [sys.executable, torch, "--mode", mode], env) for mode in ("eager", "graph")]
             kinds.append(("python server", [sys.executable, f"{HERE}/starved_server.py"], env))
@@ -196,7 +264,11 @@ class Campaign:
     def table(self):
         total = sum((p.counts for p in self.programs), collections.Counter())
         columns = sorted(total, key=lambda c: (c != "attachments", c != "with an agent", c != "deaths", c))
-        rows = [["program", *columns]] + [[p.name, *(str(p.counts[c]) for c in columns)] for p in self.programs] + [["all", *(str(total[c]) for c in columns)]]
+        rows = (
+            [["program", *columns]]
+            + [[p.name, *(str(p.counts[c]) for c in columns)] for p in self.programs]
+            + [["all", *(str(total[c]) for c in columns)]]
+        )
         widths = [max(len(r[i]) for r in rows) for i in range(len(columns) + 1)]
         print()
         for r in rows:
@@ -219,7 +291,10 @@ def main():
     print(f"seed {args.seed}", flush=True)
     total = Campaign(args).run(args.seed)
     bad = [c for c in ("deaths", "broken off", "ended badly", "did not end") if total[c]]
-    print(f"\n{total['attachments']} attachments, {total['deaths']} deaths, {total['windows']} windows" + (f"; FAIL: {', '.join(bad)}" if bad else ""))
+    print(
+        f"\n{total['attachments']} attachments, {total['deaths']} deaths, {total['windows']} windows"
+        + (f"; FAIL: {', '.join(bad)}" if bad else "")
+    )
     sys.exit(1 if bad or total["attachments"] < args.least else 0)
 
 

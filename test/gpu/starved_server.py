@@ -1,4 +1,5 @@
-"""A server in Python for the stage starved: a thread that answers requests, each with a few kernels on the GPU, and a client in the same process.
+"""A server in Python for the stage starved: a thread that answers requests, each with a few kernels on the GPU, and a
+client in the same process.
 
 Ends at "quit" on stdin; with 3 where a CUDA call failed.
 """

@@ -1,4 +1,5 @@
-"""The steps of windows, as the agent measured them (`inferscope status`), and on which of them a pause of a program's own work fell.
+"""The steps of windows, as the agent measured them (`inferscope status`), and on which of them a pause of a program's
+own work fell.
 
 Only what gpu_check.py hands over is used, so that steps_test.py needs no GPU.
 """
@@ -29,14 +30,22 @@ class Steps:
                     yield step, at, at + w[step]
                     at += w[step]
             yield "ending", w["off_ns"] - w["ending"], w["off_ns"]
-            yield "flush while open", w["opened_ns"] + w["longest_flush_from"], w["opened_ns"] + w["longest_flush_from"] + w["longest_flush"]
+            yield (
+                "flush while open",
+                w["opened_ns"] + w["longest_flush_from"],
+                w["opened_ns"] + w["longest_flush_from"] + w["longest_flush"],
+            )
 
     def figures(self):
         """ms of each step, median / largest."""
         by = {}
         for step, begin, end in self.intervals():
             by.setdefault(step, []).append((end - begin) / 1e6)
-        return {"steps ms p50/max": " ".join(f"{step}:{statistics.median(v):.2f}/{max(v):.1f}" for step, v in by.items() if max(v) >= 0.05)}
+        return {
+            "steps ms p50/max": " ".join(
+                f"{step}:{statistics.median(v):.2f}/{max(v):.1f}" for step, v in by.items() if max(v) >= 0.05
+            )
+        }
 
     def blame(self, pauses):
         """Each pause [ms, begin, end] with the step that covers most of it."""

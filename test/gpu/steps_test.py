@@ -14,8 +14,9 @@ except ImportError:
 
 MS = 1_000_000
 WINDOW = {
-    "began_ns": 100 * MS, "opened_ns": 110 * MS, "off_ns": 160 * MS, "subscribe": 2 * MS, "set_up": 1 * MS, "callbacks": 1 * MS, "kinds": 6 * MS,
-    "ending": MS // 10, "disable": 1 * MS, "flush": 2 * MS, "leave": 1 * MS, "finalize": 12 * MS, "longest_flush": 3 * MS, "longest_flush_from": 20 * MS,
+    "began_ns": 100 * MS, "opened_ns": 110 * MS, "off_ns": 160 * MS, "subscribe": 2 * MS, "set_up": 1 * MS,
+    "callbacks": 1 * MS, "kinds": 6 * MS, "ending": MS // 10, "disable": 1 * MS, "flush": 2 * MS, "leave": 1 * MS,
+    "finalize": 12 * MS, "longest_flush": 3 * MS, "longest_flush_from": 20 * MS,
 }
 
 

@@ -9,10 +9,15 @@ import os
 import statistics
 
 NEAR = 0.10  # how far a prediction may lie from what is measured
-ROUNDS, WARM, MEASURED = 2, 0.4, 0.8  # of ABBA before the recording, and as many after; seconds. What was made ahead while it waited is used up in WARM
+# of ABBA before the recording, and as many after; seconds. What was made ahead while it waited is used up in WARM
+ROUNDS, WARM, MEASURED = (
+    2,
+    0.4,
+    0.8,
+)
 
-# What the fixed twin of each program changes, as `inferscope whatif` takes it. Where that is the remedy which the planted cause's finding
-# predicts by itself, both figures are the same.
+# What the fixed twin of each program changes, as `inferscope whatif` takes it. Where that is the remedy which the
+# planted cause's finding predicts by itself, both figures are the same.
 FIXES = {
     "item": ("--without", "host-sync"),
     "pageable": ("--without", "sync-copy"),
@@ -66,7 +71,8 @@ FIXES = {
 }
 
 
-# What is asked of all programs together: the planted cause first, predictions near what is measured, intervals that hold it and are narrow.
+# What is asked of all programs together: the planted cause first, predictions near what is measured, intervals that
+# hold it and are narrow.
 FIRST, CLOSE, HELD, WIDTH = 0.95, 0.75, 0.90, 0.15
 TAKES = 1.05  # times as fast as the program must a twin be at least, or else nothing was planted on this machine
 
@@ -88,8 +94,8 @@ def pace(program):
 
 
 def lengthened(before, after):
-    """How many times as long the kernels of a program take in its twin: of those that both have, weighted by the program's time. Both are a report's table
-    of kernels. None: they have none in common."""
+    """How many times as long the kernels of a program take in its twin: of those that both have, weighted by the
+    program's time. Both are a report's table of kernels. None: they have none in common."""
     means = {k["full_name"]: k["mean_ns"] for k in after or []}
     both = [(k["ns"], k["count"] * means[k["full_name"]]) for k in before or [] if k["full_name"] in means]
     return sum(b for _, b in both) / sum(a for a, _ in both) if both else None
@@ -141,9 +147,14 @@ def line(row):
     off = f"{100 * (fix['speedup'] / row['measured']['speedup'] - 1):+.1f}%" if fix else "-"
     found = row["found"] + ("" if row["place"] == 1 else f" (planted: {row['place'] or 'not found'})")
     yes = {True: "yes", False: "**no**"}
-    slower, of_twin, kernels = (f"{100 * row[k]:.0f}%" if row.get(k) else "" for k in ("watched", "watched_twin", "lengthened"))
-    return (f"| {row['name']} | {row['planted']} | {found} | {figure(row['gain'])} | {fix['plan'] if fix else '-'} | {figure(fix)} | {figure(row['measured'])} | {off} "
-            f"| {yes[near(fix, row)]} | {yes[inside(fix, row)]} | {slower} | {of_twin} | {kernels} |\n")
+    slower, of_twin, kernels = (
+        f"{100 * row[k]:.0f}%" if row.get(k) else "" for k in ("watched", "watched_twin", "lengthened")
+    )
+    return (
+        f"| {row['name']} | {row['planted']} | {found} | {figure(row['gain'])} | {fix['plan'] if fix else '-'} | "
+        f"{figure(fix)} | {figure(row['measured'])} | {off} "
+        f"| {yes[near(fix, row)]} | {yes[inside(fix, row)]} | {slower} | {of_twin} | {kernels} |\n"
+    )
 
 
 def table(rows):
@@ -160,11 +171,17 @@ def table(rows):
         return share(sum(judge(r[key], r) for r in done))
 
     unchanged = max((abs(r["basis"]["error"]) for r in done), default=0)
-    return (HEADER + "".join(map(line, rows)) +
-            f"\n{len(rows)} programs and their fixed twins: of the change that the twin makes, {count(near, 'fix')} are predicted to within 10%, {count(inside, 'fix')} of the measured lie inside the interval; "
-            f"of the finding's own figure, {count(near, 'gain')} and {count(inside, 'gain')}; the replay without changes is off by {100 * unchanged:.2f}% at most. Measured: the median of {max((len(r.get('turns', ())) for r in done), default=0)} turns, "
-            "and the least and the most of them, without the daemon. While recorded: the program's pace under the daemon, of its pace without; the same of the twin, and how long its kernels take, of what "
-            "they take in the program.\n")
+    return (
+        HEADER
+        + "".join(map(line, rows))
+        + f"\n{len(rows)} programs and their fixed twins: of the change that the twin makes, {count(near, 'fix')} are predicted to within 10%, {count(inside, 'fix')} of the measured lie inside the interval; "
+        f"of the finding's own figure, {count(near, 'gain')} and {count(inside, 'gain')}; the replay without changes "
+        f"is off by {100 * unchanged:.2f}% at most. Measured: the median of "
+        f"{max((len(r.get('turns', ())) for r in done), default=0)} turns, "
+        "and the least and the most of them, without the daemon. While recorded: the program's pace under the daemon, "
+        "of its pace without; the same of the twin, and how long its kernels take, of what "
+        "they take in the program.\n"
+    )
 
 
 def void(row):
@@ -178,8 +195,9 @@ def width(prediction):
 
 
 def goals(rows):
-    """What the rows of programs with a planted cause and a twin amount to, against the goals: a line of text, and whether all are met. Healthy
-    programs (without "planted") must not be accused. Programs that were skipped or are void count for nothing; those that failed are misses."""
+    """What the rows of programs with a planted cause and a twin amount to, against the goals: a line of text, and
+    whether all are met. Healthy programs (without "planted") must not be accused. Programs that were skipped or are
+    void count for nothing; those that failed are misses."""
     acquitted = [r["ok"] for r in rows if r["planted"] == "-"]
     rows = [r for r in rows if r["planted"] != "-" and r["name"] in FIXES and "skipped" not in r]
     left_out = [r["name"] for r in rows if void(r)]
@@ -198,8 +216,8 @@ def goals(rows):
 
 
 def keep(folder, rows, order):
-    """Writes the rows beside those of earlier calls, which they replace, and the table of all. Returns the table. Calls at the same time wait for
-    each other."""
+    """Writes the rows beside those of earlier calls, which they replace, and the table of all. Returns the table. Calls
+    at the same time wait for each other."""
     with open(f"{folder}/twins.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return keep_locked(folder, rows, order)

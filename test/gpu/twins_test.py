@@ -16,8 +16,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def row(name="gc", speedup=2.0, low=1.8, high=2.2, measured=2.1, **more):
     p = {"plan": f"without {name}", "speedup": speedup, "low": low, "high": high}
-    return {"name": name, "planted": name, "found": name, "place": 1, "gain": p, "fix": p, "share": 0.5, "basis": {"error": 0.0},
-            "measured": {"speedup": measured, "low": measured - 0.1, "high": measured + 0.1}, "watched": 0.97} | more
+    return {
+        "name": name, "planted": name, "found": name, "place": 1, "gain": p, "fix": p, "share": 0.5,
+        "basis": {"error": 0.0}, "measured": {"speedup": measured, "low": measured - 0.1, "high": measured + 0.1},
+        "watched": 0.97,
+    } | more
 
 
 class Twin:
@@ -40,15 +43,26 @@ class Measured(unittest.TestCase):
         self.assertEqual(twins.measured(pairs), {"speedup": 2.75, "low": 2.0, "high": 4.0})
 
     def test_lengthened(self):
-        before = [{"full_name": "a", "count": 2, "ns": 200}, {"full_name": "b", "count": 1, "ns": 100}, {"full_name": "gone", "count": 9, "ns": 900}]
-        after = [{"full_name": "a", "mean_ns": 110}, {"full_name": "b", "mean_ns": 140}, {"full_name": "new", "mean_ns": 1}]
+        before = [
+            {"full_name": "a", "count": 2, "ns": 200},
+            {"full_name": "b", "count": 1, "ns": 100},
+            {"full_name": "gone", "count": 9, "ns": 900},
+        ]
+        after = [
+            {"full_name": "a", "mean_ns": 110},
+            {"full_name": "b", "mean_ns": 140},
+            {"full_name": "new", "mean_ns": 1},
+        ]
         self.assertAlmostEqual(twins.lengthened(before, after), 360 / 300)
         self.assertIsNone(twins.lengthened(before, []))
         self.assertIsNone(twins.lengthened(None, None))
 
 
 class Predicted(unittest.TestCase):
-    ANSWER = {"asked": {"plan": "without gc", "speedup": 3.0, "low": 2.5, "high": 3.5, "touched_ns": 4}, "replay": {"error": 0.01, "varies": 0.1, "nodes": 5}}
+    ANSWER = {
+        "asked": {"plan": "without gc", "speedup": 3.0, "low": 2.5, "high": 3.5, "touched_ns": 4},
+        "replay": {"error": 0.01, "varies": 0.1, "nodes": 5},
+    }
 
     def test_the_finding_with_the_planted_cause_counts(self):
         gain = {"plan": "without gc", "speedup": 3.0, "low": 2.5, "high": 3.5}
@@ -74,8 +88,19 @@ class Table(unittest.TestCase):
         self.assertFalse(twins.inside(None, row()))
 
     def test_failed_programs_count_as_misses(self):
-        text = twins.table([row(), row("sleep", measured=4.0), {"name": "lock", "planted": "lock", "problem": "Harm('x')"}, {"name": "healthy-graph"}])
-        self.assertIn("| gc | gc | gc | 2.00 (1.80 to 2.20) | without gc | 2.00 (1.80 to 2.20) | 2.10 (2.00 to 2.20) | -4.8% | yes | yes | 97% |  |  |", text)
+        text = twins.table(
+            [
+                row(),
+                row("sleep", measured=4.0),
+                {"name": "lock", "planted": "lock", "problem": "Harm('x')"},
+                {"name": "healthy-graph"},
+            ]
+        )
+        self.assertIn(
+            "| gc | gc | gc | 2.00 (1.80 to 2.20) | without gc | 2.00 (1.80 to 2.20) | 2.10 (2.00 to 2.20) | -4.8% | "
+            "yes | yes | 97% |  |  |",
+            text,
+        )
         self.assertIn("| -50.0% | **no** | **no** |", text)
         self.assertIn("| lock | lock | failed: Harm('x') |", text)
         self.assertIn("1 of 3 (33%) are predicted to within 10%, 1 of 3 (33%) of the measured lie inside", text)
@@ -97,23 +122,38 @@ class Table(unittest.TestCase):
 class Goals(unittest.TestCase):
     @staticmethod
     def rows(**of_one):
-        return [row("gc", ok=True, **of_one), row("sleep", ok=True), {"name": "healthy-graph", "planted": "-", "ok": True}]
+        return [
+            row("gc", ok=True, **of_one),
+            row("sleep", ok=True),
+            {"name": "healthy-graph", "planted": "-", "ok": True},
+        ]
 
     def test_all_met(self):
         text, met = twins.goals(self.rows())
         self.assertTrue(met)
-        self.assertEqual(text, "2 of 2 named first (goal 95%); 2 within 10% (goal 75%); 2 inside the interval (goal 90%); "
-                               "median width +-10.0% (goal 15%); 1 of 1 healthy acquitted")
+        self.assertEqual(
+            text,
+            "2 of 2 named first (goal 95%); 2 within 10% (goal 75%); 2 inside the interval (goal 90%); "
+            "median width +-10.0% (goal 15%); 1 of 1 healthy acquitted",
+        )
 
     def test_each_miss_shows(self):
-        text, met = twins.goals(self.rows(measured=9.0) + [{"name": "gil", "planted": "gil", "ok": False, "problem": "died"},
-                                                            {"name": "healthy-products", "planted": "-", "ok": False}])
+        text, met = twins.goals(
+            self.rows(measured=9.0)
+            + [
+                {"name": "gil", "planted": "gil", "ok": False, "problem": "died"},
+                {"name": "healthy-products", "planted": "-", "ok": False},
+            ]
+        )
         self.assertFalse(met)
         for part in ("MISSED 2 of 3 named first", "MISSED 1 within", "MISSED 1 inside", "MISSED 1 of 2 healthy"):
             self.assertIn(part, text)
 
     def test_what_shows_nothing_does_not_count(self):
-        text, met = twins.goals(self.rows() + [row("lock", measured=1.01, ok=False), {"name": "gil", "planted": "gil", "ok": True, "skipped": "no GPU"}])
+        text, met = twins.goals(
+            self.rows()
+            + [row("lock", measured=1.01, ok=False), {"name": "gil", "planted": "gil", "ok": True, "skipped": "no GPU"}]
+        )
         self.assertTrue(met)
         self.assertTrue(text.endswith("void: lock"), text)
 
@@ -128,9 +168,14 @@ class Fixes(unittest.TestCase):
             with open(f"{HERE}/programs/{name}.py") as f:
                 for node in ast.walk(ast.parse(f.read())):
                     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == variable:
-                        programs |= {k.value: [c.value for c in v.elts[1].elts] for k, v in zip(node.value.keys, node.value.values)}
+                        programs |= {
+                            k.value: [c.value for c in v.elts[1].elts]
+                            for k, v in zip(node.value.keys, node.value.values)
+                        }
         self.assertGreaterEqual(len(programs), 40)
-        self.assertEqual(set(twins.FIXES), {name for name, causes in programs.items() if causes and causes != ["no-work"]})
+        self.assertEqual(
+            set(twins.FIXES), {name for name, causes in programs.items() if causes and causes != ["no-work"]}
+        )
         known = set()
         for path in glob.glob(f"{HERE}/../../internal/analysis/cause/table*.go"):
             with open(path) as f:

@@ -3,10 +3,10 @@
 
     sudo python3 test/gpu/vllm_check.py --bin bin [--archive FILE.tar.xz ...] [--eager] [--rounds 3]
 
-vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, or is the installed one. Its model is
-a small llama with random weights and a tokenizer of words, both made on the spot; nothing is downloaded. Requests are
-streamed by 1 and by 16 clients. After each attachment the server is asked whether it lives; attachments and deaths are
-printed at the end, with the address and the module of the fault. Exit code 1: a check failed, or the server died.
+vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, or is the installed one. Its model
+is a small llama with random weights and a tokenizer of words, both made on the spot; nothing is downloaded. Requests
+are streamed by 1 and by 16 clients. After each attachment the server is asked whether it lives; attachments and deaths
+are printed at the end, with the address and the module of the fault. Exit code 1: a check failed, or the server died.
 """
 import argparse
 import http.client
@@ -66,9 +66,11 @@ def start(args, port, model, log):
            "PYTHONFAULTHANDLER": "1", "VLLM_LOGGING_LEVEL": "INFO"}
     if args.archive:
         env["PYTHONPATH"] = unpack(args.archive) + os.pathsep + env.get("PYTHONPATH", "")
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "m", "s1", "s16",
-               "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4", "--port", str(port),
-               "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs)]
+    command = [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "m", "s1",
+        "s16", "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4", "--port",
+        str(port), "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs),
+    ]
     if args.eager:
         command.append("--enforce-eager")
     else:
@@ -130,8 +132,15 @@ def keep(args, daemon, pid, name, text):
     os.makedirs(args.out, exist_ok=True)
     with open(os.path.join(args.out, f"{name}.json"), "w") as f:
         f.write(text)
-    for form in (["-o", os.path.join(args.out, f"{name}.html")], ["--full", "--no-pager", "-f", "text", "-o", os.path.join(args.out, f"{name}.txt")]):
-        subprocess.run([f"{args.bin}/inferscope", "--socket", daemon.socket, "report", str(pid), *form], check=True, stdout=subprocess.DEVNULL)
+    for form in (
+        ["-o", os.path.join(args.out, f"{name}.html")],
+        ["--full", "--no-pager", "-f", "text", "-o", os.path.join(args.out, f"{name}.txt")],
+    ):
+        subprocess.run(
+            [f"{args.bin}/inferscope", "--socket", daemon.socket, "report", str(pid), *form],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
 
 def compare(args, server, streams, rounds):
@@ -150,10 +159,13 @@ def compare(args, server, streams, rounds):
     ttft = statistics.median(x["times"][0] - x["sent"] for x in seen) / 1e6
     first = [delta(after, before, f"vllm:time_to_first_token_seconds_{k}") for k in ("sum", "count")]
     steps = delta(after, before, "vllm:iteration_tokens_total_count")
-    print(f"{streams} streams, {rate:.0f} tokens/s: HTTP {r.get('ended', 0)} of {len(seen)} requests, "
-          f"{r.get('output_tokens', 0)} of {wanted} tokens (vLLM {delta(after, before, 'vllm:generation_tokens_total'):.0f}); "
-          f"TTFT p50 {(r.get('ttft') or {}).get('p50_ns', 0) / 1e6:.2f} ms (client {ttft:.2f}, vLLM's mean "
-          f"{1e3 * first[0] / max(1, first[1]):.2f}); vLLM counts {steps:.0f} steps")
+    print(
+        f"{streams} streams, {rate:.0f} tokens/s: HTTP {r.get('ended', 0)} of {len(seen)} requests, "
+        f"{r.get('output_tokens', 0)} of {wanted} tokens (vLLM "
+        f"{delta(after, before, 'vllm:generation_tokens_total'):.0f}); "
+        f"TTFT p50 {(r.get('ttft') or {}).get('p50_ns', 0) / 1e6:.2f} ms (client {ttft:.2f}, vLLM's mean "
+        f"{1e3 * first[0] / max(1, first[1]):.2f}); vLLM counts {steps:.0f} steps"
+    )
     failed = []
     if r.get("ended") != len(seen) or r.get("output_tokens") != wanted:
         failed.append("requests and tokens are not exact")
@@ -162,10 +174,13 @@ def compare(args, server, streams, rounds):
         failed.append("the engine's messages were not read")
     else:
         queue = delta(after, before, "vllm:request_queue_time_seconds_sum")
-        print(f"  engine tap: {engine['steps']} steps, {engine['output_tokens']} tokens, {engine['requests']} requests, "
-              f"batch {engine['mean_batch']:.2f} on average, {engine['matched']} joined with HTTP; queue p50 "
-              f"{(engine.get('queue') or {}).get('p50_ns', 0) / 1e6:.3f} ms (vLLM's mean {1e3 * queue / len(seen):.3f}); preempted "
-              f"{engine['preemptions']} (vLLM {delta(after, before, 'vllm:num_preemptions_total'):.0f})")
+        print(
+            f"  engine tap: {engine['steps']} steps, {engine['output_tokens']} tokens, {engine['requests']} requests, "
+            f"batch {engine['mean_batch']:.2f} on average, {engine['matched']} joined with HTTP; queue p50 "
+            f"{(engine.get('queue') or {}).get('p50_ns', 0) / 1e6:.3f} ms (vLLM's mean {1e3 * queue / len(seen):.3f}); "
+            "preempted "
+            f"{engine['preemptions']} (vLLM {delta(after, before, 'vllm:num_preemptions_total'):.0f})"
+        )
         if engine["output_tokens"] != wanted or engine["requests"] != len(seen):
             failed.append("tokens or requests of the engine tap are not exact")
     if "requests-check-canary" in json.dumps(r):

@@ -1,13 +1,16 @@
-"""Answer key for traces of torch.profiler: reads the raw rows of each trace and compares `inferscope analyze` with them.
+"""Answer key for traces of torch.profiler: reads the raw rows of each trace and compares `inferscope analyze` with
+them.
 
     python3 test/imports/key.py FOLDER [--inferscope build/inferscope] [--markdown]
 
-FOLDER holds traces (.json, .json.gz), at any depth, as of HolisticTraceAnalysis (tests/data), Kineto's TensorBoard plugin
-(tb_plugin/samples) and PARAM (et_replay/tests/inputs). Nothing of InferScope is used for the key: it merges intervals.
+FOLDER holds traces (.json, .json.gz), at any depth, as of HolisticTraceAnalysis (tests/data), Kineto's TensorBoard
+plugin (tb_plugin/samples) and PARAM (et_replay/tests/inputs). Nothing of InferScope is used for the key: it merges
+intervals.
 
   busy     union of kernels, copies and sets, of the time from the first to the last row of a GPU or a CUDA call
   exposed  communication (NCCL, RCCL and the like by the kernel's name) that no other kernel covers
-  host     what the thread that ends each idle gap was in: a range of DataLoader, a call of CUDA by its kind, an operator;
+  host     what the thread that ends each idle gap was in: a range of DataLoader, a call of CUDA by its kind, an
+  operator;
            "queued" is what passes from the call to the beginning of its work, beyond 100 us
   step     median length of ProfilerStep#N, else median distance of the optimizer's steps
 """
@@ -99,7 +102,11 @@ class Key:
         calls = [r for r in rows if r.get("cat") in CALLS]
         self.calls = len(calls)
         self.rows = len(self.gpu)
-        steps = sorted(r["to"] - r["from"] for r in rows if str(r.get("name", "")).startswith("ProfilerStep#") and r.get("cat") in RANGES)
+        steps = sorted(
+            r["to"] - r["from"]
+            for r in rows
+            if str(r.get("name", "")).startswith("ProfilerStep#") and r.get("cat") in RANGES
+        )
         self.step = statistics.median_low(steps) / 1e6 if len(steps) >= 3 else None
         self.near = 0.05  # how near a latency must come
         if not self.step:
@@ -112,7 +119,11 @@ class Key:
         talks = [r for r in kernels if TALKS.search(str(r["name"]))]
         compute = union((r["from"], r["to"]) for r in kernels if not TALKS.search(str(r["name"])))
         talking = union((r["from"], r["to"]) for r in talks)
-        copies = union((r["from"], r["to"]) for r in self.gpu if r["cat"] in ("gpu_memcpy", "Memcpy") and "DtoD" not in str(r["name"]))
+        copies = union(
+            (r["from"], r["to"])
+            for r in self.gpu
+            if r["cat"] in ("gpu_memcpy", "Memcpy") and "DtoD" not in str(r["name"])
+        )
         busy = union((r["from"], r["to"]) for r in self.gpu)
         self.window = (self.end - self.start) / 1e6
         self.busy = total(busy) / 1e6
@@ -136,7 +147,9 @@ class Key:
 
     def host_in_idle(self, rows, calls):
         """Time of each kind of doing in idle time, by the thread that made the call behind the row that ends a gap."""
-        by_id = {r["args"]["correlation"]: r for r in calls if isinstance(r.get("args"), dict) and "correlation" in r["args"]}
+        by_id = {
+            r["args"]["correlation"]: r for r in calls if isinstance(r.get("args"), dict) and "correlation" in r["args"]
+        }
         threads = {}
         for r in rows:
             if r.get("cat") in CALLS or r.get("cat") in RANGES:
@@ -167,8 +180,23 @@ class Key:
             layers = [("dataloader", [r for r in ranges if "DataLoader" in str(r["name"])])]
             for kind in ("sync", "allocation", "copy", "launch", "other call"):
                 layers.append((kind, [r for r in mine if r["cat"] in CALLS and kind_of_call(r["name"]) == kind]))
-            layers.append(("operator", [r for r in ranges if r["cat"] in ("cpu_op", "Operator", "python_function") and not str(r["name"]).startswith("ProfilerStep")]))
-            layers.append(("annotation", [r for r in ranges if r["cat"] == "user_annotation" or str(r["name"]).startswith("ProfilerStep")]))
+            layers.append(
+                (
+                    "operator",
+                    [
+                        r
+                        for r in ranges
+                        if r["cat"] in ("cpu_op", "Operator", "python_function")
+                        and not str(r["name"]).startswith("ProfilerStep")
+                    ],
+                )
+            )
+            layers.append(
+                (
+                    "annotation",
+                    [r for r in ranges if r["cat"] == "user_annotation" or str(r["name"]).startswith("ProfilerStep")],
+                )
+            )
             for name, list_of in layers:
                 rest = minus(left, union((r["from"], r["to"]) for r in list_of))
                 out[name] = out.get(name, 0) + (total(left) - total(rest)) / 1e6
@@ -215,7 +243,9 @@ RIGHT = {
     "copy": {"sync-copy", "host-sync", "launch-overhead"},
     "launch": {"launch-overhead", "compilation", "host-sync", "dependency"},
     "other call": {"launch-overhead", "compilation", "host-sync", "allocation"},
-    "operator": {"launch-overhead", "native-work", "python-work", "preprocessing", "host-sync", "worker", "sleep", "compilation"},
+    "operator": {
+        "launch-overhead", "native-work", "python-work", "preprocessing", "host-sync", "worker", "sleep", "compilation",
+    },
     "annotation": {"python-work", "launch-overhead", "host-sync", "preprocessing", "network"},
     "queued": {"dependency", "launch-overhead"},
     "nothing recorded": {"unknown", "launch-overhead", "host-sync"},
@@ -238,7 +268,12 @@ def compare(binary, path):
         key = Key(rows)
     except (KeyError, ValueError, TypeError, OSError) as e:
         got, fault = analyze(binary, path)
-        return {"verdict": "unreadable" if got is None else got["verdict"], "wrong": [] if got is None else [f"read, though {e}"], "rows": 0, "fault": fault}
+        return {
+            "verdict": "unreadable" if got is None else got["verdict"],
+            "wrong": [] if got is None else [f"read, though {e}"],
+            "rows": 0,
+            "fault": fault,
+        }
     got, fault = analyze(binary, path)
     row = {"rows": key.rows, "wrong": [], "fault": fault, "key": sorted(key.verdicts())}
     if got is None:
@@ -274,7 +309,13 @@ def compare(binary, path):
     row["doing"] = key.doing()
     row["cause"] = causes[0]["key"] if causes else ""
     idle = sum(key.host.values())
-    if got["verdict"] != "not-enough-evidence" and idle > 0.1 * key.window and key.host.get(row["doing"], 0) > 0.5 * idle and causes and row["cause"] not in RIGHT[row["doing"]]:
+    if (
+        got["verdict"] != "not-enough-evidence"
+        and idle > 0.1 * key.window
+        and key.host.get(row["doing"], 0) > 0.5 * idle
+        and causes
+        and row["cause"] not in RIGHT[row["doing"]]
+    ):
         row["wrong"].append(f"cause {row['cause']} while the host was in {row['doing']}")
     return row
 
@@ -289,10 +330,15 @@ def main():
     parser.add_argument("--inferscope", default="build/inferscope")
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
-    paths = sorted(os.path.join(d, f) for d, _, files in os.walk(args.folder) for f in files if f.endswith((".json", ".json.gz")))
+    paths = sorted(
+        os.path.join(d, f) for d, _, files in os.walk(args.folder) for f in files if f.endswith((".json", ".json.gz"))
+    )
     right = judged = 0
     if args.markdown:
-        print("| trace | GPU rows | busy | InferScope | exposed | InferScope | host in idle time | InferScope | step | latency | verdict | wrong |")
+        print(
+            "| trace | GPU rows | busy | InferScope | exposed | InferScope | host in idle time | InferScope | step | "
+            "latency | verdict | wrong |"
+        )
         print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for path in paths:
         row = compare(args.inferscope, path)
@@ -300,9 +346,15 @@ def main():
         right += not row["wrong"]
         name = os.path.relpath(path, args.folder)
         ms = lambda s: "" if not s else f"{s * 1e3:.3f} ms"
-        cells = [name, row["rows"], percent(row.get("busy")), percent(row.get("own_busy")), percent(row.get("exposed")), percent(row.get("own_exposed")),
-                 row.get("doing") or "", row.get("cause", ""), ms(row.get("step")), ms(row.get("latency")), row["verdict"], "; ".join(row["wrong"])]
-        print("| " + " | ".join(str(c) for c in cells) + " |" if args.markdown else "\t".join(str(c) for c in cells), flush=True)
+        cells = [
+            name, row["rows"], percent(row.get("busy")), percent(row.get("own_busy")), percent(row.get("exposed")),
+            percent(row.get("own_exposed")), row.get("doing") or "", row.get("cause", ""), ms(row.get("step")),
+            ms(row.get("latency")), row["verdict"], "; ".join(row["wrong"]),
+        ]
+        print(
+            "| " + " | ".join(str(c) for c in cells) + " |" if args.markdown else "\t".join(str(c) for c in cells),
+            flush=True,
+        )
     print(f"{right} of {judged} right", file=sys.stderr)
     return 0 if right >= 0.9 * judged else 1
 

@@ -1,5 +1,5 @@
-"""An HTTP server of completions with an inference engine in a process of its own, as vLLM has: the two talk as server.py
-says. The engine has no GPU; its steps sleep. The standard library alone.
+"""An HTTP server of completions with an inference engine in a process of its own, as vLLM has: the two talk as
+server.py says. The engine has no GPU; its steps sleep. The standard library alone.
 
 Usage: llm.py '{"slots": 8, "step_ms": 3, ...}'
 Prints its port. What can be wrong with a server is planted by the settings below.
@@ -63,7 +63,8 @@ class Sequence:
 
 
 class Engine:
-    """Schedules like vLLM: new requests first, as far as slots and blocks go; who needs a block that is not there makes the latest start anew."""
+    """Schedules like vLLM: new requests first, as far as slots and blocks go; who needs a block that is not there makes
+    the latest start anew."""
 
     def __init__(self, s, sock):
         self.s, self.sock = s, sock
@@ -98,7 +99,11 @@ class Engine:
     def admit(self):
         """Returns those that join the batch."""
         new = []
-        while self.waiting and len(self.running) < self.s["slots"] and self.used() + self.waiting[0].blocks() <= self.s["blocks"]:
+        while (
+            self.waiting
+            and len(self.running) < self.s["slots"]
+            and self.used() + self.waiting[0].blocks() <= self.s["blocks"]
+        ):
             r = self.waiting.pop(0)
             if r.scheduled is None:
                 r.events = [{"type": 1, "timestamp": r.queued}, {"type": 2, "timestamp": time.monotonic()}]
@@ -129,8 +134,13 @@ class Engine:
             r.events = []
             if finish is not None:
                 self.running.remove(r)
-        stats = {"num_running_reqs": batch, "num_waiting_reqs": left, "num_skipped_waiting_reqs": 0, "kv_cache_usage": usage,
-                 "prefix_cache_stats": {"requests": 0, "queries": 0, "hits": 0}}
+        stats = {
+            "num_running_reqs": batch,
+            "num_waiting_reqs": left,
+            "num_skipped_waiting_reqs": 0,
+            "kv_cache_usage": usage,
+            "prefix_cache_stats": {"requests": 0, "queries": 0, "hits": 0},
+        }
         # In front of the tokens, the ids: what the API server needs is found without a reader of msgpack.
         told = json.dumps([[r[0], r[5]] for r in outputs]).encode()
         send(self.sock, frame(pack([0, outputs, stats, time.monotonic(), None, None, None, None]), True) + frame(told))
@@ -167,7 +177,11 @@ class Server:
             more = True
             while more:
                 flags = (await self.reader.readexactly(1))[0]
-                size = struct.unpack(">Q", await self.reader.readexactly(8))[0] if flags & 2 else (await self.reader.readexactly(1))[0]
+                size = (
+                    struct.unpack(">Q", await self.reader.readexactly(8))[0]
+                    if flags & 2
+                    else (await self.reader.readexactly(1))[0]
+                )
                 body, more = await self.reader.readexactly(size), flags & 1
             for name, finish in json.loads(body):
                 if queue := self.queues.get(name):
@@ -178,7 +192,9 @@ class Server:
         writer.transport.set_write_buffer_limits(high=1 << 14)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                length = next(int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length"))
+                length = next(
+                    int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")
+                )
                 await self.complete(json.loads(await reader.readexactly(length)), writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

@@ -22,7 +22,12 @@ def pack(v):
     if isinstance(v, float):
         return b"\xcb" + struct.pack(">d", v)
     if isinstance(v, int):
-        for size, mark, form in ((1 << 7, None, "B"), (1 << 8, 0xCC, "B"), (1 << 16, 0xCD, ">H"), (1 << 32, 0xCE, ">I")):
+        for size, mark, form in (
+            (1 << 7, None, "B"),
+            (1 << 8, 0xCC, "B"),
+            (1 << 16, 0xCD, ">H"),
+            (1 << 32, 0xCE, ">I"),
+        ):
             if v < size:
                 return (bytes([mark]) if mark else b"") + struct.pack(form, v)
     if isinstance(v, str):
@@ -50,8 +55,10 @@ def send(s, data):
 
 def request(name, prompt):
     """EngineCoreRequest, 20 fields."""
-    return [name, prompt, None, {"temperature": 1.0}, None, time.time(), None, None, None, None, None, 0, 0, 0, None, False,
-            name, None, None, False]
+    return [
+        name, prompt, None, {"temperature": 1.0}, None, time.time(), None, None, None, None, None, 0, 0, 0, None, False,
+        name, None, None, False,
+    ]
 
 
 def output(name, tokens, finish, events, stats):
@@ -102,8 +109,13 @@ def engine(s, requests, tokens, gap, strange):
             if finish is not None:
                 running.remove(r)
                 done += 1
-        stats = {"num_running_reqs": batch, "num_waiting_reqs": left, "num_skipped_waiting_reqs": 0, "kv_cache_usage": 0.5,
-                 "prefix_cache_stats": {"requests": 0, "queries": 0, "hits": 0}}
+        stats = {
+            "num_running_reqs": batch,
+            "num_waiting_reqs": left,
+            "num_skipped_waiting_reqs": 0,
+            "kv_cache_usage": 0.5,
+            "prefix_cache_stats": {"requests": 0, "queries": 0, "hits": 0},
+        }
         message = [0, outputs, stats, time.monotonic(), None, None, None, None]
         if strange:
             message = [outputs, 0, "another shape", stats, None, None, None, None]

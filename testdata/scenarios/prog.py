@@ -29,11 +29,15 @@ WAITING = ctypes.CDLL("libserving.so")
 SHORT = ctypes.PyDLL("libserving.so")
 SHORT.plan_now.restype = ctypes.c_uint64
 DEVICE_LEFT = ctypes.c_uint64.in_dll(SHORT, "device_left")
-RELEASING = ("wait", "rwait", "item", "copyin", "copyout", "sleep", "read", "sync", "ask", "serve", "worker", "child", "callback")
+RELEASING = (
+    "wait", "rwait", "item", "copyin", "copyout", "sleep", "read", "sync", "ask", "serve", "worker", "child",
+    "callback",
+)
 
 
 class Phase:
-    """A phase of the truth: the body of a with statement. Where the collector runs meanwhile, that is a phase of its own."""
+    """A phase of the truth: the body of a with statement. Where the collector runs meanwhile, that is a phase of its
+    own."""
 
     open = threading.local()
 
@@ -131,7 +135,8 @@ def compress(rounds):
 
 
 def read_rates():
-    """What an earlier program wrote into the file of RATES, as work.c does: {function's name: rounds in a microsecond}."""
+    """What an earlier program wrote into the file of RATES, as work.c does: {function's name: rounds in a
+    microsecond}."""
     try:
         with open(os.environ["RATES"]) as f:
             return {name: float(rate) for name, rate in map(str.split, f)}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """An HTTP/1.1 server that streams tokens as language model servers do, with every way to write to a socket.
 
-POST /v1/chat/completions with {"stream": true, "max_tokens": N, "gap_ms": G, "prefill_ms": P, "write": W, "usage": true};
-W is one of write, writev, send, sendmsg. Prints its port.
+POST /v1/chat/completions with {"stream": true, "max_tokens": N, "gap_ms": G, "prefill_ms": P, "write": W, "usage":
+true}; W is one of write, writev, send, sendmsg. Prints its port.
 """
 import json
 import os
@@ -31,11 +31,16 @@ def answer(sock, question):
     if not question.get("stream"):
         time.sleep(question.get("prefill_ms", 0) / 1000)
         body = json.dumps({"id": "cmpl-1", "choices": [{"text": "secret " * n}], "usage": usage}).encode()
-        put(sock, b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        put(
+            sock,
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+        )
         return
     put(sock, b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
     head = {"id": "chatcmpl-1", "model": question.get("model", "m")}
-    put(sock, chunk("data: %s\n\n" % json.dumps({**head, "choices": [{"delta": {"role": "assistant", "content": ""}}]})))
+    put(
+        sock, chunk("data: %s\n\n" % json.dumps({**head, "choices": [{"delta": {"role": "assistant", "content": ""}}]}))
+    )
     time.sleep(question.get("prefill_ms", 0) / 1000)
     for i in range(n):
         if i:

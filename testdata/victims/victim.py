@@ -52,7 +52,9 @@ class Cuda:
 
     def launch(self, name, grid, block):
         check(
-            self.lib.cudaLaunchKernel(self.handles[name], Dim3(grid, 1, 1), Dim3(block, 1, 1), None, ctypes.c_size_t(0), self.stream),
+            self.lib.cudaLaunchKernel(
+                self.handles[name], Dim3(grid, 1, 1), Dim3(block, 1, 1), None, ctypes.c_size_t(0), self.stream
+            ),
             "cudaLaunchKernel",
         )
 
@@ -60,7 +62,10 @@ class Cuda:
         check(self.lib.cudaStreamSynchronize(self.stream), "cudaStreamSynchronize")
 
 
-VOCABULARY = {word: i for i, word in enumerate("the quick brown fox jumps over a lazy dog and then some more words follow".split())}
+VOCABULARY = {
+    word: i
+    for i, word in enumerate("the quick brown fox jumps over a lazy dog and then some more words follow".split())
+}
 
 
 def tokenize(text, rounds):

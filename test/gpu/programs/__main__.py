@@ -1,7 +1,8 @@
 """python3 -m programs NAME [fixed] [later]: runs a program, driven over stdin (base.drive).
 
-With "later" it waits, imports done and before it uses the GPU, for the line "begin" on stdin: it is at the lowest priority until then, so that
-it does not disturb one that is measured. A program that cannot run here answers {"skip": why}.
+With "later" it waits, imports done and before it uses the GPU, for the line "begin" on stdin: it is at the lowest
+priority until then, so that it does not disturb one that is measured. A program that cannot run here answers {"skip":
+why}.
 """
 
 import os

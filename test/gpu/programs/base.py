@@ -30,7 +30,8 @@ def sync():
 def drive(pid, step):
     """Answers the commands of stdin, each with one JSON line.
 
-    run S [W]  calls step() for W seconds and then for S more, waits for the GPU, and answers {"steps", "seconds", "from_ns", "to_ns"}
+    run S [W]  calls step() for W seconds and then for S more, waits for the GPU, and answers {"steps", "seconds",
+    "from_ns", "to_ns"}
                (CLOCK_MONOTONIC) of the S; SIGUSR1 ends it early; the first line on stdout is {"ready": pid}
     quit       ends
     """
@@ -98,7 +99,8 @@ class Work:
 
 
 def ahead(make, process=False):
-    """Makes what the next steps need while this one runs, in a thread or, for what holds the GIL, in a process. Returns what fetches one."""
+    """Makes what the next steps need while this one runs, in a thread or, for what holds the GIL, in a process. Returns
+    what fetches one."""
     fork = multiprocessing.get_context("fork")  # as a DataLoader's workers; the child does not touch CUDA
     made = fork.Queue(2) if process else queue.Queue(2)
 
@@ -110,18 +112,24 @@ def ahead(make, process=False):
     return made.get
 
 
-WORDS = ["the", "model", "server", "request", "latency", "inference", "tokenize", "because", "running", "pipeline", "graphics", "memory", "question",
-         "answering", "embedding", "sentence", "unbelievable", "throughput", "batching", "scheduler"]
+WORDS = [
+    "the", "model", "server", "request", "latency", "inference", "tokenize", "because", "running", "pipeline",
+    "graphics", "memory", "question", "answering", "embedding", "sentence", "unbelievable", "throughput", "batching",
+    "scheduler",
+]
 
 
 def sentences(n, words, seed=0):
     """n sentences of so many words each, always the same for a seed."""
     r = random.Random(seed)
-    return [" ".join(r.choice(WORDS) + str(r.randrange(100)) * (r.random() < 0.2) for _ in range(words)) for _ in range(n)]
+    return [
+        " ".join(r.choice(WORDS) + str(r.randrange(100)) * (r.random() < 0.2) for _ in range(words)) for _ in range(n)
+    ]
 
 
 def tokenizer(vocabulary=2000):
-    """A byte-level BPE tokenizer of the tokenizers package, trained here: nothing is downloaded. Where that is missing, a plain one."""
+    """A byte-level BPE tokenizer of the tokenizers package, trained here: nothing is downloaded. Where that is missing,
+    a plain one."""
     try:
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     except ImportError:
@@ -131,5 +139,7 @@ def tokenizer(vocabulary=2000):
 
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel()
-    t.train_from_iterator(sentences(2000, 30), trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=["<pad>"], show_progress=False))
+    t.train_from_iterator(
+        sentences(2000, 30), trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=["<pad>"], show_progress=False)
+    )
     return t

@@ -32,7 +32,8 @@ def item_each_step(fixed):
 
 
 def pageable_input(fixed):
-    """64 MB of input come from ordinary memory for each batch; fixed: pinned, and copied ahead on a stream of its own."""
+    """64 MB of input come from ordinary memory for each batch; fixed: pinned, and copied ahead on a stream of its
+    own."""
     work, shape = Work(8), (16 << 20,)
     host = torch.randn(*shape)
     if not fixed:

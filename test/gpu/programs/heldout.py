@@ -1,4 +1,5 @@
-"""Programs with a planted cause that were written after the model was frozen: what a service does beside its model, one thing each.
+"""Programs with a planted cause that were written after the model was frozen: what a service does beside its model, one
+thing each.
 
 Each function returns step(), as causes.py says.
 """
@@ -46,7 +47,13 @@ def host_memory(fixed):
 
     def step():
         p = kept if fixed else staging()
-        rt.cudaMemcpyAsync(ctypes.c_void_p(x.data_ptr()), p, ctypes.c_size_t(32 * MB), 1, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+        rt.cudaMemcpyAsync(
+            ctypes.c_void_p(x.data_ptr()),
+            p,
+            ctypes.c_size_t(32 * MB),
+            1,
+            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
+        )
         work()[0, 0].item()
         if not fixed:
             rt.cudaFreeHost(p)
@@ -89,7 +96,8 @@ def item_of_each_layer(fixed):
 
 
 def offloaded_weights(fixed):
-    """Each layer's weights come from pinned memory right before it; fixed: those of the next one come while a layer works."""
+    """Each layer's weights come from pinned memory right before it; fixed: those of the next one come while a layer
+    works."""
     if DEVICE != "cuda":
         raise Skip("no GPU")
     host = [pinned(8 * MB) for _ in range(4)]
@@ -119,7 +127,8 @@ def offloaded_weights(fixed):
 
 
 def acknowledged(fixed):
-    """Each answer is sent over TCP to a peer that takes 3 ms to acknowledge it, which the step awaits; fixed: it is not awaited."""
+    """Each answer is sent over TCP to a peer that takes 3 ms to acknowledge it, which the step awaits; fixed: it is not
+    awaited."""
     here, there = socket.socketpair()
     work = Work(8)
     wait = threading.Event()
@@ -164,7 +173,10 @@ def sorted_on_the_host(fixed):
 
 def copied_settings(fixed):
     """The settings of each request are a deep copy of the defaults; fixed: the defaults."""
-    work, defaults = Work(8), {f"key-{i}": {"value": i, "allowed": [i, i + 1], "nested": {"a": str(i)}} for i in range(400)}
+    work, defaults = (
+        Work(8),
+        {f"key-{i}": {"value": i, "allowed": [i, i + 1], "nested": {"a": str(i)}} for i in range(400)},
+    )
 
     def fresh():
         return copy.deepcopy(defaults)

@@ -1,4 +1,5 @@
-"""The workloads' models in plain PyTorch, where transformers, torchvision or tokenizers are not installed. On a CPU they are small."""
+"""The workloads' models in plain PyTorch, where transformers, torchvision or tokenizers are not installed. On a CPU
+they are small."""
 
 import torch
 from torch import nn
@@ -55,7 +56,9 @@ class Block(nn.Module):
 
     def forward(self, x, mask=None, past=None):
         batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.before(x)).split(width, -1))
+        q, k, v = (
+            t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.before(x)).split(width, -1)
+        )
         if past is not None:
             k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
         scores = q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5
@@ -99,7 +102,13 @@ class Bottleneck(nn.Module):
         def layer(i, o, size, step):
             return nn.Sequential(nn.Conv2d(i, o, size, step, size // 2, bias=False), nn.BatchNorm2d(o))
 
-        self.layers = nn.Sequential(layer(inside, width, 1, 1), nn.ReLU(), layer(width, width, 3, stride), nn.ReLU(), layer(width, 4 * width, 1, 1))
+        self.layers = nn.Sequential(
+            layer(inside, width, 1, 1),
+            nn.ReLU(),
+            layer(width, width, 3, stride),
+            nn.ReLU(),
+            layer(width, 4 * width, 1, 1),
+        )
         self.short = layer(inside, 4 * width, 1, stride) if stride > 1 or inside != 4 * width else nn.Identity()
 
     def forward(self, x):

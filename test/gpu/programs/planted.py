@@ -1,7 +1,8 @@
-"""More programs with a planted cause: mixtures, threads, graphs, quotas, neighbours. They were written without a look at how findings are ranked.
+"""More programs with a planted cause: mixtures, threads, graphs, quotas, neighbours. They were written without a look
+at how findings are ranked.
 
-Each function returns step(), as causes.py says. In a mixture of two causes the planted one takes the most time, and the twin is
-without that one only.
+Each function returns step(), as causes.py says. In a mixture of two causes the planted one takes the most time, and the
+twin is without that one only.
 """
 
 import atexit
@@ -62,7 +63,8 @@ def graph_with_registered_input(fixed):
 
 
 def graph_with_workspace(fixed):
-    """Each of four graphs of a step gets a workspace of its own, allocated and freed around it; fixed: allocated once."""
+    """Each of four graphs of a step gets a workspace of its own, allocated and freed around it; fixed: allocated
+    once."""
     if DEVICE != "cuda":
         raise Skip("no GPU")
     replay, rt = graph_of(Work(4)), cuda_runtime()
@@ -127,7 +129,8 @@ def sleep_and_pageable(fixed):
 
 
 def request_handlers(fixed):
-    """A server's thread unpacks requests (native code without the GIL) for the one that launches; fixed: four threads do."""
+    """A server's thread unpacks requests (native code without the GIL) for the one that launches; fixed: four threads
+    do."""
     work, made = Work(8), queue.Queue(8)
     packed = zlib.compress(bytes(range(256)) * (8 * MB // 256), 1)
 
@@ -158,7 +161,8 @@ def pickled_state(fixed):
 
 
 def fresh_pages(fixed):
-    """Each step fills a new host buffer of 64 MB, whose pages the kernel must bring in; fixed: the same buffer again."""
+    """Each step fills a new host buffer of 64 MB, whose pages the kernel must bring in; fixed: the same buffer
+    again."""
     torch.set_num_threads(1)
     work, kept = Work(8), torch.empty(16 * MB)
 
@@ -171,7 +175,8 @@ def fresh_pages(fixed):
 
 
 def lock_between_threads(fixed):
-    """A second thread checks sums of its data (without the GIL) under the lock that each step takes; fixed: outside of it."""
+    """A second thread checks sums of its data (without the GIL) under the lock that each step takes; fixed: outside of
+    it."""
     work, lock, data = Work(8), threading.Lock(), bytes(8 * MB)
 
     def check():
@@ -231,7 +236,8 @@ def used_up_quota(fixed):
 
 
 def limit_cpu(cpus):
-    """Moves this process into a cgroup with a CPU quota (version 2 or 1), or skips the program where that is not allowed. The check removes it."""
+    """Moves this process into a cgroup with a CPU quota (version 2 or 1), or skips the program where that is not
+    allowed. The check removes it."""
     name, period = f"inferscope-quota-{os.getpid()}", 100_000
     try:
         if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
@@ -266,7 +272,8 @@ def crowded_pair(fixed):
 
 
 def own_neighbour(fixed):
-    """A thread of the program computes (native code without the GIL) on the CPU of the one that launches; fixed: on another."""
+    """A thread of the program computes (native code without the GIL) on the CPU of the one that launches; fixed: on
+    another."""
     cpus = sorted(os.sched_getaffinity(0))
     work, data, steps = Work(1, 2048), bytes(4 * MB), threading.Semaphore(0)
 
@@ -426,7 +433,8 @@ def sort_with_the_gil(fixed):
 
 
 def asked_process(fixed):
-    """Another process computes features in Python when it is asked, and is waited for; fixed: it is asked for the next ones before."""
+    """Another process computes features in Python when it is asked, and is waited for; fixed: it is asked for the next
+    ones before."""
     ours, theirs = socket.socketpair()
     rows = sentences(60, 40)
 
@@ -460,7 +468,8 @@ def asked_process(fixed):
 
 
 def service_and_python(fixed):
-    """Another service is asked (6 ms), and its answer is worked on in Python; fixed: a thread asks for the next one meanwhile."""
+    """Another service is asked (6 ms), and its answer is worked on in Python; fixed: a thread asks for the next one
+    meanwhile."""
     work, words = Work(8), sentences(15, 40)
     host, port = os.environ["INFERSCOPE_SERVICE"].split(":")
     conn = socket.create_connection((host, int(port)))
@@ -493,7 +502,9 @@ class Stored(torch.utils.data.Dataset):
 def loader_of_a_storage(fixed):
     """Two workers fetch batches of 4 from a storage; fixed: eight do."""
     work = Work(8)
-    batches = iter(torch.utils.data.DataLoader(Stored(), batch_size=4, num_workers=8 if fixed else 2, prefetch_factor=4))
+    batches = iter(
+        torch.utils.data.DataLoader(Stored(), batch_size=4, num_workers=8 if fixed else 2, prefetch_factor=4)
+    )
 
     def step():
         next(batches).to(DEVICE)
@@ -529,7 +540,8 @@ def busy_threads(_):
 
 
 def busy_memory(_):
-    """Healthy: a graph of products of a matrix with a vector, as in decoding with batch 1, replayed with no wait for twenty of them."""
+    """Healthy: a graph of products of a matrix with a vector, as in decoding with batch 1, replayed with no wait for
+    twenty of them."""
     n = 8192 if DEVICE == "cuda" else 128
     weights, x = [tensor(n, n) for _ in range(8)], tensor(n, 1)
 

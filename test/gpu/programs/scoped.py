@@ -1,4 +1,5 @@
-"""python3 -m programs.scoped NAME STEPS: a workload as a program of its own, each step in a scope, for `inferscope run`.
+"""python3 -m programs.scoped NAME STEPS: a workload as a program of its own, each step in a scope, for `inferscope
+run`.
 
 It prints one JSON line: {"steps", "ns": of each step, as the program itself measured them, "nvtx": ranges}.
 """

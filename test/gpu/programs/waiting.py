@@ -1,4 +1,5 @@
-"""The programs that wait for something: a worker, a lock, a disk, a service, a CPU. Each function returns step(), as causes.py says."""
+"""The programs that wait for something: a worker, a lock, a disk, a service, a CPU. Each function returns step(), as
+causes.py says."""
 
 import mmap
 import os
@@ -117,7 +118,8 @@ def read_from_disk(fixed):
 
 
 def ask_service(fixed):
-    """Each step asks another service, which takes 6 ms; its address comes in INFERSCOPE_SERVICE. Fixed: a thread asks for the next ones meanwhile."""
+    """Each step asks another service, which takes 6 ms; its address comes in INFERSCOPE_SERVICE. Fixed: a thread asks
+    for the next ones meanwhile."""
     work = Work(16)
     host, port = os.environ["INFERSCOPE_SERVICE"].split(":")
     conn = socket.create_connection((host, int(port)))
@@ -136,12 +138,15 @@ def ask_service(fixed):
 
 
 def serve(fixed):
-    """A server that nobody asks much: a request comes every 250 ms; it connects to INFERSCOPE_SERVICE's twin, which asks it."""
+    """A server that nobody asks much: a request comes every 250 ms; it connects to INFERSCOPE_SERVICE's twin, which
+    asks it."""
     work = Work(16)
     listener = socket.create_server(("127.0.0.1", int(os.environ["INFERSCOPE_PORT"])))
     conn, _ = listener.accept()
 
-    def step(still_listening=listener):  # as a server does: who opened a connection shows only while somebody listens on one of its ends
+    def step(
+        still_listening=listener,
+    ):  # as a server does: who opened a connection shows only while somebody listens on one of its ends
         conn.recv(16)
         work()[0, 0].item()
         conn.sendall(b"!")
@@ -150,7 +155,8 @@ def serve(fixed):
 
 
 def join_crowd(fixed):
-    """Stays on the CPUs of INFERSCOPE_CPUS, where the check starts other programs; the twin, which has no such neighbours, does not."""
+    """Stays on the CPUs of INFERSCOPE_CPUS, where the check starts other programs; the twin, which has no such
+    neighbours, does not."""
     if not fixed:
         os.sched_setaffinity(0, {int(c) for c in os.environ["INFERSCOPE_CPUS"].split(",")})
 

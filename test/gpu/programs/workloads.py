@@ -52,7 +52,11 @@ def minilm(count=32):
     try:
         from transformers import BertConfig, BertModel
 
-        model = BertModel(BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, vocab_size=4000))
+        model = BertModel(
+            BertConfig(
+                hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, vocab_size=4000
+            )
+        )
     except ImportError:
         model = models.Encoder()
     model, tok, texts = model.to(DEVICE).eval(), tokenizer(), sentences(count, 40)

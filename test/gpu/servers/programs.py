@@ -117,7 +117,8 @@ def jax_loop(steps, _):
 
 
 def ranks(steps, port):
-    """Two NCCL ranks, one process per GPU, each step 16 matrix products and all-reduces. This process is their parent."""
+    """Two NCCL ranks, one process per GPU, each step 16 matrix products and all-reduces. This process is their
+    parent."""
     import torch.multiprocessing as mp
 
     mp.spawn(_rank, args=(steps.ring.filename, port), nprocs=2, join=True)

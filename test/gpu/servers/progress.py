@@ -1,4 +1,5 @@
-"""Times of a program's steps, shared with the process that measures it: a file of int64, the count first, then a ring of CLOCK_MONOTONIC ns."""
+"""Times of a program's steps, shared with the process that measures it: a file of int64, the count first, then a ring
+of CLOCK_MONOTONIC ns."""
 
 import time
 

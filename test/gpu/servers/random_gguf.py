@@ -1,4 +1,5 @@
-"""Writes a small llama with random weights and a byte vocabulary as GGUF, for llama.cpp's server: nothing is downloaded.
+"""Writes a small llama with random weights and a byte vocabulary as GGUF, for llama.cpp's server: nothing is
+downloaded.
 
 Usage: random_gguf.py OUT.gguf [LAYERS [WIDTH]]        needs the package gguf
 """
@@ -8,7 +9,11 @@ import sys
 import gguf
 import numpy
 
-path, layers, width = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 16, int(sys.argv[3]) if len(sys.argv) > 3 else 1024
+path, layers, width = (
+    sys.argv[1],
+    int(sys.argv[2]) if len(sys.argv) > 2 else 16,
+    int(sys.argv[3]) if len(sys.argv) > 3 else 1024,
+)
 heads, hidden, context = width // 64, width * 11 // 4, 32768
 random = numpy.random.default_rng(0)
 
@@ -37,7 +42,9 @@ w.add_vocab_size(len(tokens))
 
 
 def matrix(name, rows, columns):
-    w.add_tensor(name, (random.standard_normal((rows, columns), dtype=numpy.float32) / numpy.sqrt(columns)).astype(numpy.float16))
+    w.add_tensor(
+        name, (random.standard_normal((rows, columns), dtype=numpy.float32) / numpy.sqrt(columns)).astype(numpy.float16)
+    )
 
 
 def ones(name):

@@ -3,8 +3,10 @@
 Usage: torch_decode.py [--mode eager|graph] [--stats FILE] [--device cuda]
 
 Random weights, half precision, a key-value cache of fixed size, so that each token makes the same kernels. The protocol
-and the statistics file are those of workload.h: `count N MS`, `pause`, `go`, `quit`, and for comparison with PyTorch's own view
-    profile N [MS]   N tokens under torch.profiler (CUDA activities), after and before MS of silence: answers its kernels by name
+and the statistics file are those of workload.h: `count N MS`, `pause`, `go`, `quit`, and for comparison with PyTorch's
+own view
+    profile N [MS]   N tokens under torch.profiler (CUDA activities), after and before MS of silence: answers its
+    kernels by name
 It ends with 3 where a CUDA call failed.
 """
 
