@@ -247,8 +247,18 @@ static __always_inline int is_request(__u64 word)
 }
 
 /*
- * Whether these bytes may be frames of ZMTP (rfc.zeromq.org/spec/23) as vLLM's processes send them: a frame of one byte
- * that tells the type of a request, and another; or an array of msgpack with 8 to 15 elements.
+ * Whether a message begins as an engine's does: with an array of msgpack of 8 to 15 elements (vLLM), a pickle with a
+ * frame, or an array of 16 to 255 elements (SGLang).
+ */
+static __always_inline int is_message(const __u8 *m)
+{
+	return (m[0] >= 0x98 && m[0] <= 0x9f) || (m[0] == 0x80 && (m[1] == 4 || m[1] == 5) && m[2] == 0x95) ||
+	       (m[0] == 0xdc && !m[1] && m[2] >= 16);
+}
+
+/*
+ * Whether these bytes may be frames of ZMTP (rfc.zeromq.org/spec/23) as the processes of an engine send them: a frame of
+ * one byte that tells the type of a request, and another; or a message.
  */
 static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
 {
@@ -268,8 +278,8 @@ static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
 	if (h[0] == 1 && h[1] == 1)
 		return h[2] <= 3 && h[3] <= 3;
 	if (h[0] & 2)
-		return !(h[1] | h[2] | h[3] | h[4]) && h[9] >= 0x98 && h[9] <= 0x9f;
-	return h[1] + 2U <= bytes && h[2] >= 0x98 && h[2] <= 0x9f;
+		return !(h[1] | h[2] | h[3] | h[4]) && is_message(h + 9);
+	return h[1] + 2U <= bytes && is_message(h + 2);
 }
 
 /* Copies the beginning of the buffers to data, which has 2 * limit bytes; limit is a power of two. */

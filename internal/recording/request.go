@@ -64,6 +64,7 @@ type EngineRequest struct {
 	OutputTokens uint32 `json:"output_tokens,omitempty"`
 	Steps        uint32 `json:"steps,omitempty"` // with output for it
 	Preemptions  uint32 `json:"preemptions,omitempty"`
+	Detokenized  uint64 `json:"detokenized_ns,omitempty"` // a detokenizer process sent its last text
 }
 
 // TTFT returns the time from the read of the request to the first part of the answer with content, in ns; 0: not known.

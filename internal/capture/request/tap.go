@@ -28,6 +28,7 @@ type tapping struct {
 	steps   []recording.Step
 	strange []uint64 // sockets that are no connection to an engine that is known
 	gaveUp  uint64   // how many there were
+	shape   bool     // messages of a known kind had an unknown shape
 	cut     uint64   // messages that were too long, of sockets that are gone
 	left    uint64   // steps and requests that were let go of too early
 }
@@ -58,6 +59,7 @@ func (t *tapping) record(r *bpf.RequestRequestRecord, data []byte) {
 		t.conns[r.Socket] = c
 	}
 	c.Sent(r.Ts, data[:min(int(r.Head), len(data))], int(r.Bytes))
+	t.shape = t.shape || c.Misshapen()
 	if c.Strange() {
 		t.gaveUp++
 		t.strange = append(t.strange, r.Socket)
@@ -96,6 +98,30 @@ func (t *tapping) request(id string) *recording.EngineRequest {
 	return q
 }
 
+// Abort notes that a server has asked for the end of a request. The engine may still tell of it.
+func (c *tap) Abort(ts uint64, id string) {
+	if q := c.all.open[id]; q != nil {
+		q.Finish, q.Last = finishAborted, max(q.Last, ts)
+	}
+}
+
+// finishAborted is the finish of a request whose client left.
+const finishAborted = "abort"
+
+// recentlyEnded is how many of the requests that ended last may still have their last text before them.
+const recentlyEnded = 1024
+
+// Text notes that the last text of a request is with the server.
+func (c *tap) Text(ts uint64, id string) {
+	ended := c.all.ended[max(0, len(c.all.ended)-recentlyEnded):]
+	for i := len(ended) - 1; i >= 0; i-- {
+		if q := &ended[i]; q.ID == id && id != "" {
+			q.Detokenized = cmp.Or(q.Detokenized, ts)
+			return
+		}
+	}
+}
+
 // Step notes what an engine has done.
 func (c *tap) Step(s *engine.Step) {
 	step := recording.Step{
@@ -118,7 +144,11 @@ func (c *tap) Step(s *engine.Step) {
 
 func (c *tap) output(step *recording.Step, o *engine.Output) {
 	t := c.all
-	if o.Tokens > 0 {
+	q := t.request(o.ID)
+	if o.Sums {
+		since(o, q)
+	}
+	if o.Tokens > 0 || o.Unseen {
 		step.Requests++
 		step.Tokens += uint32(o.Tokens)
 	}
@@ -126,7 +156,6 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 	if o.Finish != "" {
 		step.Finished++
 	}
-	q := t.request(o.ID)
 	if q == nil {
 		return
 	}
@@ -136,16 +165,22 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 	q.Preemptions += o.Preempted
 	if o.Tokens > 0 {
 		// Who was decoding when the tap began has had its first token before.
-		if q.OutputTokens == 0 && (q.Asked > 0 || q.Queued > 0) {
+		// Where sums are told, one that is not streamed may have had it in a step before that was not told.
+		if q.OutputTokens == 0 && (q.Asked > 0 || q.Queued > 0) && (!o.Sums || o.Total == 1) {
 			q.First = step.TS
 			step.Firsts++
 		}
 		q.OutputTokens += uint32(o.Tokens)
+	}
+	if o.Tokens > 0 || o.Unseen {
 		q.Steps++
 		q.Last = step.TS
 	}
 	if o.Finish == "" {
 		return
+	}
+	if o.Unseen {
+		q.OutputTokens = 0 // not known
 	}
 	q.Finish, q.Last = string(o.Finish), step.TS
 	delete(t.open, o.ID)
@@ -154,6 +189,20 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 		t.ended = append(t.ended[:0], t.ended[maxRequests/8:]...)
 	}
 	t.ended = append(t.ended, *q)
+}
+
+// since makes of an output with sums one of what is new. Of a request that began before the tap, and of one that is not
+// kept, one token is: it has one at least.
+func since(o *engine.Output, q *recording.EngineRequest) {
+	if q == nil || q.Asked == 0 && q.Steps == 0 {
+		o.Tokens = int(min(o.Total, 1))
+		if q != nil {
+			q.OutputTokens, q.Preemptions = o.Total-uint32(o.Tokens), o.Preempts
+		}
+		return
+	}
+	o.Tokens = int(o.Total - min(q.OutputTokens, o.Total))
+	o.Preempted = o.Preempts - min(q.Preemptions, o.Preempts)
 }
 
 // tokensOfEngine is the source of numbers of tokens that the engine told.
@@ -233,12 +282,11 @@ func (t *tapping) tooLong() uint64 {
 
 // detail says what is read of engines.
 func (t *tapping) detail() string {
+	known := false
 	for _, c := range t.conns {
-		if c.Known() > 0 {
-			return ""
-		}
+		known = known || c.Known() > 0
 	}
-	if t.gaveUp > 0 && len(t.steps) == 0 {
+	if len(t.steps) == 0 && (t.shape || t.gaveUp > 0 && !known) {
 		return "messages between server and engine have an unknown shape: times are those of HTTP alone"
 	}
 	return ""

@@ -119,6 +119,7 @@ type engineRequestRow struct {
 	OutputTokens uint32 `isc:"output_tokens" doc:"since the attach"`
 	Steps        uint32 `isc:"steps"         doc:"steps with output for it"`
 	Preemptions  uint32 `isc:"preemptions"   doc:"how often it was preempted"`
+	Detokenized  uint64 `isc:"detokenized_ns" doc:"last text sent by a detokenizer process, ns; 0: there is none, or not seen"`
 }
 
 type lossRow struct {

@@ -9,10 +9,14 @@ import (
 type seen struct {
 	steps    []Step
 	requests []Request
+	aborts   []string
+	texts    []string
 }
 
-func (s *seen) Step(x *Step)       { s.steps = append(s.steps, *x) }
-func (s *seen) Request(r *Request) { s.requests = append(s.requests, *r) }
+func (s *seen) Step(x *Step)              { s.steps = append(s.steps, *x) }
+func (s *seen) Request(r *Request)        { s.requests = append(s.requests, *r) }
+func (s *seen) Abort(_ uint64, id string) { s.aborts = append(s.aborts, id) }
+func (s *seen) Text(_ uint64, id string)  { s.texts = append(s.texts, id) }
 
 // message is an EngineCoreOutputs of vLLM 0.24 with one output of three tokens, as msgspec encodes it.
 func message() []byte {

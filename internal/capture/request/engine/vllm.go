@@ -2,7 +2,7 @@ package engine
 
 import "math"
 
-// Step is what an engine tells its API server after a step: vLLM's EngineCoreOutputs.
+// Step is what an engine tells its API server after a step: vLLM's EngineCoreOutputs, SGLang's BatchTokenIDOutput.
 type Step struct {
 	TS      uint64 // the engine sent it, CLOCK_MONOTONIC ns
 	Clock   uint64 // the engine made it, likewise; 0: not told
@@ -24,6 +24,12 @@ type Output struct {
 	Preempted uint32 // times
 	Prompt    uint32 // tokens; 0: not told
 	Cached    uint32 // of them
+
+	// Where an engine tells sums since the beginning of a request: Tokens and Preempted are not set.
+	Sums     bool
+	Total    uint32 // tokens
+	Unseen   bool   // Total was told, but not seen
+	Preempts uint32
 }
 
 // finish says why a request ended.
@@ -43,6 +49,8 @@ type Request struct {
 type sink interface {
 	Step(s *Step)
 	Request(r *Request)
+	Abort(ts uint64, id string) // the API server asked for the end of a request
+	Text(ts uint64, id string)  // a detokenizer sent the last text of a request
 }
 
 // Types of events of a request; vllm/v1/engine/__init__.py, EngineCoreEventType.
@@ -69,9 +77,11 @@ type Conn struct {
 	frames  frames
 	ts      uint64
 	asked   bool // the frame before tells that a request follows
+	abort   bool // the frame before tells that names of requests to end follow
 	more    bool // the present frame belongs to the message of the one before
 	known   uint64
 	strange uint64
+	shape   uint64 // of these, messages whose kind is known
 	cut     uint64
 }
 
@@ -81,6 +91,9 @@ func New(sink sink) *Conn { return &Conn{sink: sink} }
 // Strange reports whether nothing that was sent is understood: it is no connection to an engine, or of an engine whose
 // messages have another shape.
 func (c *Conn) Strange() bool { return c.known == 0 && c.strange >= maxStrange }
+
+// Misshapen reports whether messages were seen whose kind is known and whose shape is not.
+func (c *Conn) Misshapen() bool { return c.shape > 0 }
 
 // Known returns how many messages were understood, Cut how many of them were too long to be read to their ends.
 func (c *Conn) Known() uint64 { return c.known }
@@ -93,24 +106,27 @@ func (c *Conn) Sent(ts uint64, head []byte, bytes int) {
 	c.ts = ts
 	if !c.frames.take(head, bytes, c.frame) {
 		c.strange++
-		c.asked, c.more = false, false
+		c.asked, c.abort, c.more = false, false, false
 	}
 }
 
 func (c *Conn) frame(flags byte, body []byte, whole bool) {
 	first := !c.more
-	asked := c.asked
-	c.more, c.asked = flags&flagMore != 0, false
+	asked, abort := c.asked, c.abort
+	c.more, c.asked, c.abort = flags&flagMore != 0, false, false
 	switch {
 	case flags&flagCommand != 0:
 		c.more = !first
 	case first && len(body) == 1 && c.more:
-		c.asked = body[0] == 0
+		c.asked, c.abort = body[0] == 0, body[0] == 1
 		if body[0] > 3 {
 			c.strange++
 		}
 	case asked:
 		c.request(body)
+	case abort:
+		c.aborts(body)
+	case first && c.sglang(body, whole):
 	case first && len(body) > 0:
 		c.outputs(body, whole)
 	}
@@ -262,6 +278,21 @@ func (c *Conn) request(body []byte) {
 	}
 	c.known++
 	c.sink.Request(&Request{TS: c.ts, ID: name(id.s), Prompt: count(float64(tokens.n))})
+}
+
+// aborts reads the names of requests to end: a list.
+func (c *Conn) aborts(body []byte) {
+	r := reader{b: body}
+	n, ok := r.array()
+	if !ok || n > maxOutputs {
+		return
+	}
+	c.known++
+	for ; n > 0 && !r.bad; n-- {
+		if id := r.next(); id.kind == kindString {
+			c.sink.Abort(c.ts, name(id.s))
+		}
+	}
 }
 
 // nanoseconds converts seconds of a clock; 0 where they are none.
