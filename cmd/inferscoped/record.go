@@ -240,6 +240,9 @@ func think(rec *recording.Recording) fleet.Facts {
 			}
 		}
 	}
+	if r.Exchanged != nil {
+		f.Hangs = uint64(len(r.Exchanged.Hangs))
+	}
 	for i := range r.Calls.Functions {
 		if fn := &r.Calls.Functions[i]; fn.Timed {
 			f.Calls, f.Errors = f.Calls+fn.Count-fn.Untimed, f.Errors+fn.Errors

@@ -59,6 +59,7 @@ func Run(rec *recording.Recording) *Result {
 	cpus := begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, r.Threads) })
 	held := begin(func() *memory.Summary { return memory.Summarize(rec) })
 	served := begin(func() *requests.Summary { return requests.Summarize(rec) })
+	exchanged := begin(func() *collectives.Summary { return collectives.Summarize(t, r.Threads) })
 	started := gap.Start(t, r.Threads)
 	diagnosis := diagnose.Begin(t, started)
 	walk := begin(func() *gap.Walk { started.Find(diagnosis.Within()); return started })
@@ -73,7 +74,12 @@ func Run(rec *recording.Recording) *Result {
 	})
 
 	r.GPU, r.Walk, r.CPU = gpus(), walk(), cpus()
-	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+	r.Exchanged = exchanged()
+	var hangs []collectives.Hang
+	if r.Exchanged != nil {
+		hangs = r.Exchanged.Hangs
+	}
+	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, hangs, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 		return gain(study(), remedies)
 	})
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
@@ -87,7 +93,6 @@ func Run(rec *recording.Recording) *Result {
 			},
 		)
 	}
-	r.Exchanged = collectives.Summarize(t, r.Threads)
 	return r
 }
 

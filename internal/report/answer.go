@@ -51,6 +51,8 @@ func verdict(g *diagnose.Diagnosis) document.Banner {
 		b.Text = "Copy-bound: moving data takes longer than computing with it."
 	case diagnose.CommunicationBound:
 		b.Text = "Communication-bound: the GPUs exchange data or wait for each other, and compute nothing meanwhile."
+	case diagnose.Hung:
+		b.Text = "Hung: some ranks wait in a collective operation for one that has not come."
 	case diagnose.Balanced:
 		b.Text = "Balanced: the GPU works for most of the time that it is needed, and waits for the rest."
 	case diagnose.Idle:

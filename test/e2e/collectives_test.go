@@ -200,9 +200,16 @@ func TestHang(t *testing.T) {
 			t.Errorf("%d, %s: the report lacks %q:\n%s", code, complaint, want, text)
 		}
 	}
-	text, complaint, code = d.inferscope("report", fmt.Sprint(v.PID), "--json")
-	if code != 0 || !strings.Contains(text, `"hangs"`) || !strings.Contains(text, `"missing"`) {
-		t.Errorf("%d, %s: the JSON report has no hang", code, complaint)
+	for form, list := range map[string][]string{
+		"json": {`"hangs"`, `"missing"`, `"verdict": "hung"`, `"cause": "hang"`},
+		"text": {"Hung:", "has not come to AllReduce, in which 1 rank waits", "up to the end of the recording", "straggle"},
+	} {
+		text, complaint, code = d.inferscope("report", fmt.Sprint(v.PID), "--no-pager", "--format", form)
+		for _, want := range list {
+			if code != 0 || !strings.Contains(text, want) {
+				t.Errorf("%d, %s: the %s report lacks %q", code, complaint, form, want)
+			}
+		}
 	}
 	v.Go()
 	v.Finish()

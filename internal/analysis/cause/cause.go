@@ -41,6 +41,7 @@ const (
 	Straggler                      // GPUs wait in a collective operation for one that is always late
 	ExposedCommunication           // GPUs exchange data, or wait for each other, and compute nothing meanwhile
 	LowClocks                      // heat or the power supply holds the GPU's clocks down
+	Hang                           // GPUs wait in a collective operation for a rank that has not come for seconds
 	Count                          // how many there are
 )
 

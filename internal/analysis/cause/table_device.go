@@ -92,6 +92,35 @@ func stragglerRows() []Cause {
 	}
 }
 
+// hangRows are the causes for which nothing goes on.
+func hangRows() []Cause {
+	return []Cause{
+		{
+			ID: Hang, Key: "hang", Title: "GPUs wait in a collective for a rank that has not come", Group: OnGPU,
+			Means:   "Some ranks have called a collective operation that others have not called for three seconds or more, up to the end of the recording. It cannot end before all have come: their GPUs spin in it, and tools show them as busy.",
+			Proves:  "Calls of NCCL on one communicator, counted on each rank from the last collective in which all took part, or from the making of the communicators. A rank made fewer than the others, and is in none.",
+			Refutes: "Calls that were lost, or that a CUDA graph makes; a rank that was attached late and of which no collective was recorded; communicators of parts of the ranks. Where any of these is possible no hang is named.",
+			Changes: []Change{
+				{
+					Code,
+					"Look at where the missing rank is: its stack is in the evidence. Ranks that branch differently (on data, errors, the last batch) make different collectives",
+					"",
+				},
+				{
+					onHost,
+					"Where it has ended, look for why: an exception on one rank only, or the kernel's OOM killer",
+					"dmesg | grep -i -E 'killed process|oom'",
+				},
+				{
+					inPyTorch,
+					"Let NCCL's watchdog end a job that hangs, and dump what each rank called",
+					"export TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_BUFFER_SIZE=2000\ndist.init_process_group(\"nccl\", timeout=timedelta(minutes=2))",
+				},
+			},
+		},
+	}
+}
+
 // clockRows are the causes that lie in the GPU itself.
 func clockRows() []Cause {
 	return []Cause{

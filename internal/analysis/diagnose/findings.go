@@ -22,11 +22,12 @@ const nearly = 0.9
 type rank uint8
 
 const (
-	timeLost  rank = iota // time that the GPU lost
-	workPoor              // work that it could do better: its cost is that of the work, not what can be gained
-	leftOver              // time that a GPU lost which works nearly all of the time
-	paidOnce              // time that no iteration takes
-	justAHint             // without a cost
+	standstill rank = iota // nothing goes on
+	timeLost               // time that the GPU lost
+	workPoor               // work that it could do better: its cost is that of the work, not what can be gained
+	leftOver               // time that a GPU lost which works nearly all of the time
+	paidOnce               // time that no iteration takes
+	justAHint              // without a cost
 )
 
 // ranked is a finding with its cause and rank.
@@ -71,6 +72,9 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	}
 	if f, ok := a.remote(d); ok {
 		list = append(list, ranked{f, cause.RemoteMemory, justAHint})
+	}
+	for i := range a.hangs {
+		list = append(list, ranked{a.hang(d, &a.hangs[i]), cause.Hang, standstill})
 	}
 	list = slices.DeleteFunc(list, doubtful)
 	slices.SortFunc(list, func(x, y ranked) int {

@@ -25,6 +25,10 @@ const (
 
 // judge finds the verdict: first whether there can be one.
 func (a *analysis) judge(d *Diagnosis) {
+	if len(a.hangs) > 0 {
+		d.Verdict = Hung // whatever else is in doubt
+		return
+	}
 	if a.subject == aboutCPU && a.total.Time > 0 {
 		d.Verdict = CPUOnly
 		return

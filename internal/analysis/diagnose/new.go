@@ -38,10 +38,11 @@ func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
 // Within is the stretch of time that is broken down: of it the walk must have summed up the gaps.
 func (w *Work) Within() timeline.Span { return w.a.within }
 
-// Diagnose is New where the gaps are found, and what the devices did is measured. Nothing is measured after it.
-func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagnosis {
+// Diagnose is New where the gaps are found, and what the devices did is measured; hangs are those at the end of the
+// recording. Nothing is measured after it.
+func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, hangs []collectives.Hang, predict Predict) *Diagnosis {
 	a, d := w.a, w.d
-	a.gpu, a.cpu = g, c
+	a.gpu, a.cpu, a.hangs = g, c, hangs
 	a.kinds = a.stepKinds(d.Iterations)
 	a.measure(d, w.devices)
 	a.inStep = a.inSteps(d.Iterations)
@@ -84,6 +85,7 @@ type analysis struct {
 	waits   *threads.Waits        // nil until somebody asks
 	callers *callers              // likewise
 	ranks   *collectives.Arrivals // who came last to collectives; nil: no two ranks communicate
+	hangs   []collectives.Hang    // at the end of the recording
 	within  timeline.Span         // what is broken down: the window without the program's start and end
 	inStep  stepCalls             // what is called in each iteration
 	shapes  shapes                // of the steps that launch kernels one by one

@@ -197,6 +197,8 @@ func (a *analysis) headline(d *Diagnosis) string {
 	}
 	busy := share(a.total.busy(), a.total.Time)
 	switch {
+	case d.Verdict == Hung:
+		return hungHeadline(d)
 	case a.total.Time == 0 && !a.seen():
 		return "Nothing was recorded of what the program did."
 	case d.Verdict == NotEnough:

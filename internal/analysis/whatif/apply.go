@@ -127,6 +127,7 @@ func HasRemedy(id cause.ID) bool {
 		cause.ExposedCommunication,
 		cause.Straggler,
 		cause.LowClocks,
+		cause.Hang,
 		cause.NoWork,
 		cause.Count:
 		return false

@@ -9,6 +9,7 @@ type Facts struct {
 	Watched    uint64            `json:"watched_ns"`          // in which GPU activity was seen, summed over GPUs
 	Busy       uint64            `json:"busy_ns"`             // of Watched: a GPU ran something
 	Idle       map[string]uint64 `json:"idle_ns,omitempty"`   // of Watched, by cause
+	Hangs      uint64            `json:"hangs"`               // collectives that a rank had not come to at the end
 	Calls      uint64            `json:"calls"`               // CUDA calls whose result is known
 	Errors     uint64            `json:"errors"`              // of Calls
 }

@@ -25,7 +25,7 @@ type collector struct {
 type descriptions struct {
 	calls, callSeconds, copyBytes, syncSeconds *prometheus.Desc
 	launches, observed                         *prometheus.Desc
-	gpuSeconds, idleSeconds                    *prometheus.Desc
+	gpuSeconds, idleSeconds, hangs             *prometheus.Desc
 	discovered                                 *prometheus.Desc
 	recordings, recordingBytes, uploads        *prometheus.Desc
 	pending                                    *prometheus.Desc
@@ -78,6 +78,11 @@ func describe() descriptions { //nolint:funlen // a table
 			"gpu_idle_seconds_total",
 			"Time of inferscope_gpu_seconds_total{state=\"idle\"}, by cause; inferscope explain CAUSE says what one means.",
 			"cause",
+			"pid",
+		),
+		hangs: d(
+			"collective_hangs_total",
+			"Collective operations of NCCL or RCCL that ranks of a target waited in for 3 s or more and another one had not come to, where recordings are kept; inferscope report says which one and where it is.",
 			"pid",
 		),
 		discovered: d(
@@ -207,7 +212,7 @@ func NewRegistry(tally *Tally, status func() api.Status) (*prometheus.Registry, 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.desc
 	for _, desc := range []*prometheus.Desc{
-		d.launches, d.observed, d.gpuSeconds, d.idleSeconds, d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
+		d.launches, d.observed, d.gpuSeconds, d.idleSeconds, d.hangs, d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
 		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
@@ -267,6 +272,7 @@ func (c *collector) collectTarget(ch chan<- prometheus.Metric, t targetTotals) {
 	counter(ch, c.desc.syncSeconds, seconds(t.syncNanos), pid)
 	counter(ch, c.desc.launches, float64(t.kernels), "kernel", pid)
 	counter(ch, c.desc.launches, float64(t.graphs), "graph", pid)
+	counter(ch, c.desc.hangs, float64(t.rolling.hangs), pid) // from the start at 0: increase() does not count the first value
 	if t.rolling.watched > 0 {
 		counter(ch, c.desc.gpuSeconds, seconds(t.rolling.busy), "busy", pid)
 		counter(ch, c.desc.gpuSeconds, seconds(t.rolling.watched-t.rolling.busy), "idle", pid)

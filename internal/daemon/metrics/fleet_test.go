@@ -28,6 +28,7 @@ func TestRolling(t *testing.T) {
 				PID:       10,
 				Watched:   4e9,
 				Busy:      1e9,
+				Hangs:     1,
 				Idle:      map[string]uint64{"host-sync": 2e9, "sleep": 1e9},
 				Durations: []uint64{1e7, 2e7},
 			},
@@ -35,6 +36,10 @@ func TestRolling(t *testing.T) {
 	}
 	tally.Facts(api.Facts{PID: 999, Watched: 1e9, Busy: 5e9, Durations: []uint64{1}}) // a target that was withdrawn
 	want := `
+# HELP inferscope_collective_hangs_total Collective operations of NCCL or RCCL that ranks of a target waited in for 3 s or more and another one had not come to, where recordings are kept; inferscope report says which one and where it is.
+# TYPE inferscope_collective_hangs_total counter
+inferscope_collective_hangs_total{pid="10"} 2
+inferscope_collective_hangs_total{pid="20"} 0
 # HELP inferscope_discovered_total Programs that use a GPU, by what became of them: watched, refused by a rule, skipped because they had ended, failed.
 # TYPE inferscope_discovered_total counter
 inferscope_discovered_total{result="failed"} 0
@@ -53,7 +58,7 @@ inferscope_uploads_pending 2
 inferscope_uploads_total{result="failed"} 7
 inferscope_uploads_total{result="uploaded"} 2
 `
-	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "inferscope_discovered_total", "inferscope_gpu_idle_seconds_total", "inferscope_uploads_total", "inferscope_uploads_pending"); err != nil {
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "inferscope_collective_hangs_total", "inferscope_discovered_total", "inferscope_gpu_idle_seconds_total", "inferscope_uploads_total", "inferscope_uploads_pending"); err != nil {
 		t.Error(err)
 	}
 	problems, err := testutil.GatherAndLint(r)

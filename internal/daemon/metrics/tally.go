@@ -63,6 +63,7 @@ type counts struct {
 type rolling struct {
 	watched, busy uint64
 	idle          map[string]uint64 // by cause
+	hangs         uint64            // how many, not ns
 }
 
 // maxCauses bounds the series of one target: there are some thirty causes.
@@ -78,6 +79,7 @@ func (t *Tally) Facts(f api.Facts) {
 	}
 	c.rolling.watched += f.Watched
 	c.rolling.busy += min(f.Busy, f.Watched)
+	c.rolling.hangs += f.Hangs
 	if c.rolling.idle == nil {
 		c.rolling.idle = map[string]uint64{}
 	}

@@ -51,7 +51,7 @@ func (t *Tally) totals() []targetTotals {
 		kernels, graphs := launched(functions)
 		out = append(out, targetTotals{
 			pid: pid, functions: functions, bytes: c.copied(), syncNanos: synchronised(functions), kernels: kernels, graphs: graphs,
-			rolling: rolling{c.rolling.watched, c.rolling.busy, maps.Clone(c.rolling.idle)},
+			rolling: rolling{c.rolling.watched, c.rolling.busy, maps.Clone(c.rolling.idle), c.rolling.hangs},
 		})
 	}
 	slices.SortFunc(out, func(a, b targetTotals) int { return cmp.Compare(a.pid, b.pid) })

@@ -1,0 +1,89 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
+	"github.com/inferscope/inferscope/internal/format"
+)
+
+// hang is the finding about a collective that cannot end. Its cost is how long the others have waited, of the whole
+// recording: their kernels have not ended, so that no breakdown holds that time as what it is.
+func (a *analysis) hang(d *Diagnosis, h *collectives.Hang) Finding {
+	row := a.table[cause.Hang]
+	f := Finding{
+		Cause: row.Key, Title: hangTitle(h), Cost: h.Waited, Share: share(h.Waited, a.t.To-a.t.From),
+		Confidence: sureSeen,
+		Because: []string{
+			"all calls of the communicator since a moment at which its ranks were even were recorded",
+		},
+		Evidence: []Evidence{{
+			Text: fmt.Sprintf("%s have called %s and wait in it; nothing of the communicator was called since",
+				format.Plural(len(h.Waiting), "process", "processes"), h.Operation),
+			From: h.Since, To: h.Since + h.Waited,
+		}},
+	}
+	for i := range h.Missing {
+		m := &h.Missing[i]
+		text := fmt.Sprintf("%s has not: it made %s fewer", rankOf(m.Name, m.PID), format.Plural(m.Behind, "call", "calls"))
+		switch {
+		case m.Ended:
+			text += ", and has ended"
+		case m.State != "":
+			text += fmt.Sprintf(", and its thread %d is %s for %s", m.TID, m.State, format.Span(m.For))
+		}
+		f.Evidence = append(f.Evidence, Evidence{Text: text, Call: m.Stack})
+		if len(h.Missing) == 1 {
+			f.PID, f.TID, f.Thread = m.PID, m.TID, a.names[threadKey(m.PID, m.TID)]
+			if len(m.Stack) > 0 {
+				f.Place = m.Stack[0]
+			}
+		}
+	}
+	f.Changes = a.changes(d, row, facts{})
+	return f
+}
+
+// maxMissing is how many missing ranks a title names.
+const maxMissing = 3
+
+// hangTitle names who has not come.
+func hangTitle(h *collectives.Hang) string {
+	var names []string
+	for i := range h.Missing[:min(len(h.Missing), maxMissing)] {
+		names = append(names, rankOf(h.Missing[i].Name, h.Missing[i].PID))
+	}
+	who := strings.Join(names, ", ")
+	if more := len(h.Missing) - len(names); more > 0 {
+		who += fmt.Sprintf(" and %d more", more)
+	}
+	has := "has"
+	if len(h.Missing) > 1 {
+		has = "have"
+	}
+	return fmt.Sprintf("%s %s not come to %s, in which %s", who, has, h.Operation, waits(len(h.Waiting)))
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "1 rank waits"
+	}
+	return fmt.Sprintf("%d ranks wait", n)
+}
+
+// rankOf names a process of a rank.
+func rankOf(name string, pid uint32) string {
+	return format.Clean(fmt.Sprintf("%s (%d)", orElse(name, "process"), pid))
+}
+
+// hungHeadline says who is missing, and for how long.
+func hungHeadline(d *Diagnosis) string {
+	f := &d.Findings[0]
+	s := fmt.Sprintf("%s, for %s up to the end of the recording", f.Title, format.Span(f.Cost))
+	if f.Place != "" {
+		s += "; it is in " + f.Place
+	}
+	return s + "."
+}
