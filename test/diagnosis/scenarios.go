@@ -5,6 +5,7 @@ package diagnosis
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -53,7 +54,7 @@ func asOnGPU() []string { return knob("CUDASIM_GRAPH_NODE_NS", "100") }
 // scenarios are all of them, by groups.
 func scenarios() []scenario {
 	var all []scenario
-	for _, group := range [][]scenario{alone(), waiting(), inPython(), pairs(), several(), healthy(), busy()} {
+	for _, group := range [][]scenario{alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed()} {
 		all = append(all, group...)
 	}
 	return all
@@ -375,5 +376,68 @@ func busy() []scenario {
 			script: "kernels 80 gemm_us50; kernels 20 gemvx_us50; small 20 16 small_us50; lag",
 		},
 		{name: "sync after long steps", script: "eager 8 25 gemm_us80; wait", want: "host-sync", left: true},
+	}
+}
+
+// mixed are causes that hide each other, or that several threads of one interpreter share. They were written, and run
+// once, before the analysis was changed for any of them.
+func mixed() []scenario {
+	const layer = "eager 2 20 gemm_us18; item; "
+	return []scenario{
+		{
+			name:   "handlers under the GIL",
+			script: "kernels 20 gemm_us50; gwait; phandlers 1500 1; python 500",
+			python: true,
+			want:   "gil",
+		},
+		{
+			name:   "two threads that tokenize under the GIL",
+			script: "kernels 20 gemm_us50; gwait; pytokenize 3000\nkernels 20 gemm_us50; gwait; pytokenize 3000",
+			python: true,
+			want:   "preprocessing",
+		},
+		{name: "a number after each layer", script: strings.Repeat(layer, 12), want: "host-sync"},
+		{name: "collections inside pickle", script: step + "unpickle 1000 60000", python: true, want: "gc"},
+		{
+			name:   "tokenizer in Python, throttled",
+			script: step + "pytokenize 2000",
+			python: true,
+			quota:  30,
+			want:   "throttled",
+		},
+		{
+			name:   "graph and allocation",
+			script: "graph 40 gemm_us25; wait; alloc 2 1M",
+			env:    knob("CUDASIM_ALLOC_NS", "1500000"),
+			want:   "allocation",
+		},
+		{
+			name:      "noisy neighbours of Python",
+			script:    "cpu {cpu}; " + step + "python 2000",
+			python:    true,
+			hogs:      2,
+			want:      "no-cpu",
+			neighbour: true,
+		},
+		{name: "loader over native", script: step + "loader 11000; pack 3000", want: "worker"},
+		{
+			name:    "server that is asked at once",
+			script:  "serve; tokenize 3000; kernels 20 gemm_us50; wait",
+			request: 20 * time.Microsecond,
+			want:    "preprocessing",
+		},
+		{
+			name:   "Python over upload",
+			script: "copyin 12M; kernels 10 gemm_us50; wait; python 6000",
+			python: true,
+			want:   "python-work",
+			copies: "sync-copy",
+		},
+		{
+			name: "handlers that keep the GPU busy",
+			script: strings.TrimSpace(strings.Repeat(
+				"kernels 20 gemm_us100; gwait; pytokenize 300\n", 3)),
+			python: true,
+		},
 	}
 }

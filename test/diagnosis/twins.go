@@ -51,7 +51,7 @@ func (t *twin) fixed(s *scenario) scenario {
 // healthy, and what waits for the GPU's own work (dependencies) has none.
 func twins() map[string]twin {
 	all := map[string]twin{}
-	for _, group := range []map[string]twin{cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins()} {
+	for _, group := range []map[string]twin{cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins()} {
 		maps.Copy(all, group)
 	}
 	return all
@@ -198,6 +198,33 @@ func pairTwins() map[string]twin {
 		"process over tokenizer":  fix(step+"child 2500; tokenize 1500", "faster", "build_batch=2"),
 		"sampling over tokenizer": fix(step+"pytokenize 500; python 5000", "faster", "tokenize=4"),
 		"launches over native":    fix("graph 200 tiny_us3; wait; native 1500", "without", "launches"),
+	}
+}
+
+func mixedTwins() map[string]twin {
+	return map[string]twin{
+		"handlers under the GIL": fix(
+			"kernels 20 gemm_us50; gwait; phandlers 1500 4; python 500",
+			"without",
+			"worker",
+		).workers(4),
+		"two threads that tokenize under the GIL": fix(
+			"kernels 20 gemm_us50; gwait; pytokenize 1000\nkernels 20 gemm_us50; gwait; pytokenize 1000",
+			"faster",
+			"tokenize*=3",
+		),
+		"a number after each layer":      fix("eager 24 20 gemm_us18; item", "without", "sync"),
+		"collections inside pickle":      fix(step+"unpickle 1000 0", "without", "gc"),
+		"tokenizer in Python, throttled": fix(step+"pytokenize 2000", "without", "throttled").quiet(),
+		"graph and allocation":           fix("graph 40 gemm_us25; wait", "without", "allocation"),
+		"noisy neighbours of Python":     fix("cpu {cpu}; "+step+"python 2000", "without", "no-cpu").quiet(),
+		"loader over native":             fix(step+"loader 2000; pack 3000", "faster", "build_batch=5.5"),
+		"server that is asked at once": fix(
+			"serve; tokenize 1000; kernels 20 gemm_us50; wait",
+			"faster",
+			"tokenize*=3",
+		),
+		"Python over upload": fix("copyin 12M; kernels 10 gemm_us50; wait; python 2000", "faster", "sample_token=3"),
 	}
 }
 

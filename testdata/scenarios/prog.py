@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """An inference server in Python on the simulated CUDA: prog for what only Python can do.
 
-Reads lines of actions from standard input until "go", as prog does (main.c): the first is repeated for ever in the main
-thread. Actions that are not in ACTIONS are those of script.c. What it does is written down through plan.c.
+Reads lines of actions from standard input until "go", as prog does (main.c): each is repeated for ever in a thread, the
+first in the main thread. Actions that are not in ACTIONS are those of script.c. What it does is written down through plan.c.
 """
 
 import contextlib
@@ -123,6 +123,27 @@ def clean_text(rounds):
     return [PATTERN.findall(LETTER) for _ in range(rounds)]
 
 
+class Batch:
+    """What a worker sends: who receives one collects what is left of the one before."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        if HEAP:
+            gc.collect()
+
+
+SENT = pickle.dumps(RECORDS)
+
+
+def receive_batch(rounds):
+    for _ in range(rounds):
+        pickle.loads(SENT)
+    pickle.loads(pickle.dumps(Batch(RECORDS[:1])))
+
+
 def encode_results(rounds):
     for _ in range(rounds):
         pickle.dumps(RECORDS)
@@ -185,6 +206,17 @@ def working(cause, function):
             del results
 
     return act, lambda us, _: rounds_for(function, us)
+
+
+def receive(us, _):
+    rounds = rounds_for(receive_batch, us)
+    with Phase("serialization"):
+        receive_batch(rounds)
+
+
+def start_receiving(us, size):
+    rounds_for(receive_batch, us)
+    fill_heap(size, 0)
 
 
 HEAP = []
@@ -269,6 +301,23 @@ def next_batch(*_):
     ASKED.put(1)
     with Phase("worker"):
         BATCHES.get()
+
+
+def handle_requests(us, rounds):
+    """Half of it waits for somebody else, half of it holds the GIL."""
+    while True:
+        ASKED.get()
+        time.sleep(us / 1e6)
+        tokenize(rounds)
+        BATCHES.put(rounds)
+
+
+def start_handlers(us, handlers):
+    rounds = rounds_for(tokenize, us)
+    for _ in range(handlers):
+        threading.Thread(target=handle_requests, args=(us, rounds), daemon=True).start()
+    for _ in range(8):
+        ASKED.put(1)
 
 
 PIPE, THEIRS = multiprocessing.Pipe()
@@ -364,6 +413,9 @@ ACTIONS = {
     "collect": (collect, fill_heap),
     "grow": (grow_heap, fill_heap),
     "gilwait": (wait_and_take, start_logging),
+    "gwait": (wait_and_take, None),
+    "phandlers": (next_batch, start_handlers),
+    "unpickle": (receive, start_receiving),
     "plock": (look_up, start_refreshing),
     "pqueue": (next_batch, start_making),
     "pchild": (next_data, start_loading),
@@ -391,8 +443,6 @@ def prepare(actions):
             SHORT.serve_prepare(args[0])
         elif ACTIONS[name][1]:
             ACTIONS[name][1](*args)
-    if all(name != "nocuda" for name, _, _ in actions):
-        SHORT.device_open()
 
 
 def serve(actions):
@@ -402,14 +452,17 @@ def serve(actions):
 
 
 def main():
-    line = sys.stdin.readline()
-    while sys.stdin.readline() not in ("go\n", ""):
-        pass
-    actions = [parse(text) for text in line.split(";") if text.strip()]
+    lines = list(iter(sys.stdin.readline, "go\n"))
+    scripts = [[parse(text) for text in line.split(";") if text.strip()] for line in lines]
     SHORT.work_calibrate()
-    prepare(actions)
+    for actions in scripts:
+        prepare(actions)
+    if all(name != "nocuda" for name, _, _ in scripts[0]):
+        SHORT.device_open()
     print("ready", os.getpid(), flush=True)
-    serve(actions)
+    for actions in scripts[1:]:
+        threading.Thread(target=serve, args=(actions,), daemon=True).start()
+    serve(scripts[0])
 
 
 if __name__ == "__main__":
