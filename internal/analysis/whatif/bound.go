@@ -13,10 +13,18 @@ type floor struct {
 	engine replay.Engine
 	scaled bool // the plan makes it take less than it took
 	cpus   int  // the CPUs of the host take so long, and no engine; 0: an engine does
+	locked bool // the threads of a Python interpreter take so long, one after the other
 }
 
 // text says what bounds a prediction, to go after "limited by".
 func (f *floor) text(before uint64) string {
+	if f.locked {
+		return fmt.Sprintf(
+			"Python's global lock (GIL), which the threads of one process hold for %.0f%% of the time, one at a time: "+
+				"worker processes have one each",
+			100*float64(f.ns)/float64(max(before, 1)),
+		)
+	}
 	if f.cpus > 0 {
 		return fmt.Sprintf("the %d CPUs of the host, which the program's computing would fill", f.cpus)
 	}
@@ -56,6 +64,9 @@ func (s *Study) floor(edits []Edit, h how) floor {
 	if ns := s.crowd(edits, h); ns > best.ns {
 		best = floor{ns: ns, cpus: s.cpus}
 	}
+	if ns := s.locked(edits, h); ns > best.ns {
+		best = floor{ns: ns, locked: true}
+	}
 	best.ns = min(best.ns, s.alone)
 	return best
 }
@@ -77,6 +88,49 @@ func (s *Study) crowd(edits []Edit, h how) uint64 {
 		work += mine
 	}
 	return uint64(work / max(1, float64(s.cpus)-beside/float64(max(1, s.observed))))
+}
+
+// locked is for how long the threads of the busiest Python interpreter hold its lock under a plan; 0 where no plan
+// shares work among more threads. More threads of a process that launches share that time with those that are there,
+// and other processes have a lock each. Who loses its CPU keeps the lock.
+func (s *Study) locked(edits []Edit, h how) uint64 {
+	if !slices.ContainsFunc(edits, sharesWork) {
+		return 0
+	}
+	type times struct{ ran, locked, ousted float64 }
+	by := map[thread]*times{}
+	for _, p := range s.parts {
+		plan := p.graph.Unchanged()
+		s.change(unshared(edits), h, p.graph, plan)
+		for i := range p.graph.Whats {
+			w, ns := &p.graph.Whats[i], float64(p.graph.Times[i].Own)*plan.Changes[i].Scale
+			th := thread{w.PID, w.TID}
+			if by[th] == nil {
+				by[th] = &times{}
+			}
+			switch {
+			case w.Recorder:
+			case w.Kind == replay.Ready && w.Ousted:
+				by[th].ousted += ns
+			case w.Kind == replay.Run && w.Locked:
+				by[th].locked += ns
+				by[th].ran += ns
+			case w.Kind == replay.Run || w.Kind == replay.Call:
+				by[th].ran += ns
+			}
+		}
+	}
+	held, most := map[uint32]float64{}, 0.0
+	for th := range s.launches {
+		held[th.pid] = 0
+	}
+	for th, ns := range by {
+		if _, launches := held[th.pid]; launches && ns.ran > 0 {
+			held[th.pid] += ns.locked * (1 + ns.ousted/ns.ran)
+			most = max(most, held[th.pid])
+		}
+	}
+	return uint64(most)
 }
 
 // isAwaited reports whether a thread is waited for in more than a chance share of a part.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -157,6 +159,46 @@ func TestWorkersNeedCPUs(t *testing.T) {
 	unknown, _ := batches(0).study(t).Together(Remedy{Cause: cause.Worker})
 	if unknown.Limit != "" && strings.Contains(unknown.Limit, "CPUs") || unknown.Speedup < 9 {
 		t.Errorf("with unknown CPUs %+v", unknown)
+	}
+}
+
+// TestWorkersShareTheGIL: a handler that computes in Python for two thirds of the time is made up for by more handlers
+// as far as the lock goes that they share; code of a library, which may let go of it, is not bounded by it.
+func TestWorkersShareTheGIL(t *testing.T) {
+	const each = 6 * ms
+	handlers := func(frames ...recording.Frame) Prediction {
+		sc := newScene()
+		sc.Meta.Host.CPUs = 64
+		stack := sc.Stack(frames...)
+		for i := range uint64(calltest.Second / each) {
+			at := i * each
+			sc.Off(recordtest.Off{
+				TID: leader, TS: start + at, Dur: 5 * ms, Blocked: 5 * ms, Call: sysFutex, By: [2]uint32{leader, helper},
+			})
+			sc.Off(recordtest.Off{TID: helper, TS: start + at, Dur: ms, Blocked: ms, Call: sysSleep})
+			for k := range uint64(8) {
+				sc.Sample(helper, start+at+ms+k*500*us+250*us, stack, event.Whole)
+			}
+			sc.Off(recordtest.Off{
+				TID: helper, TS: start + at + 5*ms, Dur: ms, Blocked: ms, Call: sysFutex, By: [2]uint32{leader, leader},
+			})
+			sc.run(event.Kernel, "cuLaunchKernel", 7, at+5*ms+20*us, at+5*ms+30*us, at+5900*us, 0)
+			sc.wait(at+5*ms+30*us, at+5950*us)
+		}
+		p, ok := sc.study(t).Together(Remedy{Cause: cause.Worker})
+		if !ok {
+			t.Fatal("no prediction")
+		}
+		return p
+	}
+	python := recordtest.Python("tokenize", "/app/serve.py", 7)
+	own := handlers(python)
+	if own.Speedup < 1.3 || own.Speedup > 1.55 || own.High > 1.55 || !strings.Contains(own.Limit, "GIL") {
+		t.Errorf("threads in Python: %+v", own)
+	}
+	native := handlers(recordtest.Native("deflate", "/lib/libz.so.1"), python)
+	if native.Speedup < 3 || strings.Contains(native.Limit, "GIL") {
+		t.Errorf("threads in zlib: %+v", native)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 type place struct {
 	function string // "": not read yet
 	callers  string // see replay.What
+	locked   bool   // see replay.What
 }
 
 // namer gives package replay the names that package gap knows.
@@ -63,10 +64,11 @@ func recorders(scheduled []threads.Thread) map[thread]bool {
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
 	recorder := n.ours[thread{pid, tid}]
 	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
+		at := n.at(stack)
 		yield(
 			to,
 			replay.What{
-				Cause: c, Name: n.at(stack).function, Callers: n.at(stack).callers,
+				Cause: c, Name: at.function, Callers: at.callers, Locked: at.locked,
 				Recorder: recorder || n.ofRecorder(stack),
 			},
 			replay.Doubt(sure),
@@ -144,18 +146,37 @@ func (n *namer) read(stack uint64) place {
 	if len(names) == 0 {
 		return place{function: unknownFunction}
 	}
-	return place{names[0], strings.Join(names[1:], "\n")}
+	return place{names[0], strings.Join(names[1:], "\n"), len(python) > 0 && n.inInterpreter(stack)}
+}
+
+// inInterpreter reports whether the innermost frame of a stack is Python code or CPython's own: such code runs with the
+// GIL. What a library does for Python may have let go of it.
+func (n *namer) inInterpreter(stack uint64) bool {
+	for i := range threads.Walk(n.t.Rec, stack) {
+		f := &n.t.Rec.Meta.Frames[i]
+		return f.Kind == recording.PythonFrame || f.Kind == recording.NativeFrame && ofPython(f.File)
+	}
+	return false
 }
 
 const unknownFunction = "?"
 
 // ofRuntime reports whether native code is CPython's, libc's or the loader's: what it does it does for its caller.
 func ofRuntime(file string) bool {
+	if ofPython(file) {
+		return true
+	}
 	base := path.Base(file)
-	for _, p := range []string{"python3", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {
+	for _, p := range []string{"libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {
 		if strings.HasPrefix(base, p) {
 			return true
 		}
 	}
 	return false
+}
+
+// ofPython reports whether native code is CPython's: its program's or its library's.
+func ofPython(file string) bool {
+	base := path.Base(file)
+	return strings.HasPrefix(base, "python3") || strings.HasPrefix(base, "libpython")
 }

@@ -49,6 +49,7 @@ type What struct {
 	Burst    bool     // of threads: on the way from one launch to the next (see bursts)
 	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
 	Polls    bool     // of External: a sleep between two looks whether a GPU is done; without the sleep the thread waits for it
+	Locked   bool     // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time
 	Recorder bool     // of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
 }
 
