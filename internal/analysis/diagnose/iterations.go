@@ -32,7 +32,10 @@ func (a *analysis) iterations() (it *Iteration, few string) {
 	if it, few = a.byRanges(); it != nil {
 		return it, ""
 	}
-	if it = a.byCalls(); it == nil {
+	if it = a.byOptimizer(); it == nil {
+		it = a.byCalls()
+	}
+	if it == nil {
 		it = a.byKernels()
 	}
 	if it != nil {
@@ -102,6 +105,32 @@ func (a *analysis) byRanges() (*Iteration, string) {
 		return it, ""
 	}
 	return nil, few
+}
+
+// byOptimizer takes for iterations what passes from one step of PyTorch's optimizer to the next. Its range is a part of
+// the step, and there is one in each.
+func (a *analysis) byOptimizer() *Iteration {
+	if a.t.Rec.Meta.GPU == nil {
+		return nil
+	}
+	var best *namedRanges
+	for _, r := range a.ranges() {
+		if strings.HasPrefix(r.name, "Optimizer.step") && len(r.starts) > leastRepetitions &&
+			(best == nil || len(r.starts) > len(best.starts)) {
+			best = r
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	starts := slices.Sorted(slices.Values(best.starts))
+	durations := make([]uint64, len(starts)-1)
+	for i := range durations {
+		durations[i] = starts[i+1] - starts[i]
+	}
+	it := iteration(durations, fmt.Sprintf("from one range named %q to the next", format.Clean(best.name)))
+	it.From, it.To, it.PID, it.Starts = starts[0], starts[len(starts)-1], best.pid, starts[:len(starts)-1]
+	return it
 }
 
 // ranges gathers the ranges that lie in the window, by name.
@@ -478,7 +507,25 @@ func (a *analysis) byKernels() *Iteration {
 	}
 	it := p.iteration(fmt.Sprintf("period of the kernel %s", format.Clean(a.kernelName(int32(p.key)))))
 	it.PID = a.t.Processes[s.Process].PID
+	if !a.isMost(it, list) {
+		return nil
+	}
 	return it
+}
+
+// uneven is how many times their median iterations take on average at most where a kernel stands for them: what happens
+// a few times in a row, and then not for long, is a part of something longer.
+const uneven = 2
+
+// isMost reports whether the period of a kernel is that of most work of its stream, and not of something within a step.
+func (a *analysis) isMost(it *Iteration, kernels []token) bool {
+	inside := 0
+	for i := range kernels {
+		if it.From <= kernels[i].at && kernels[i].at <= it.To {
+			inside++
+		}
+	}
+	return float64(inside) >= mostLaunches*float64(len(kernels)) && it.Mean <= uneven*it.P50
 }
 
 func (a *analysis) busiestStream() int {

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -350,5 +351,47 @@ func TestIterationsOfKernels(t *testing.T) {
 	}
 	if it != nil && (it.Count < 200 || it.Count > 260) { // 400 ms of 1.57 ms each
 		t.Errorf("%d iterations", it.Count)
+	}
+}
+
+// TestIterationsOfOptimizer: from one step of the optimizer to the next passes an iteration, however long each takes.
+func TestIterationsOfOptimizer(t *testing.T) {
+	s := newScene(t)
+	s.Meta.GPU.Ranges = []string{"Optimizer.step#SGD.step"}
+	for _, at := range []uint64{50, 150, 250, 350, 750} {
+		s.kernel(at-40, at-10)
+		s.Event(event.Event{
+			TS: start + at*ms, Dur: 5 * ms, PID: recordtest.PID, TID: recordtest.PID, Kind: event.Range, Func: event.NVTXRange,
+			Ret: 1, Flags: event.Timed,
+		})
+	}
+	if it := s.diagnose().Iterations; it == nil || it.Count != 4 || it.P50 != 100*ms || it.Max != 400*ms {
+		t.Errorf("iterations %+v", it)
+	}
+}
+
+// TestKernelsWithinStep: a kernel that comes some times in a row within one step tells nothing of a latency.
+func TestKernelsWithinStep(t *testing.T) {
+	others := func(s *scene) {
+		for i := range uint64(40) {
+			s.Meta.GPU.Kernels = append(s.Meta.GPU.Kernels, recording.Kernel{Name: fmt.Sprintf("layer%d", i)})
+			s.work(event.Kernel, int32(i)+3, 10+i*10+i*7%3, 14+i*10+i*7%3, grid(400), 256)
+		}
+	}
+	row := func(s *scene, each uint64) {
+		for i := range uint64(12) {
+			s.kernel(500+i*each, 500+i*each+1)
+		}
+	}
+	s := newScene(t)
+	row(s, 2)
+	if it := s.diagnose().Iterations; it == nil || it.P50 != 2*ms {
+		t.Fatalf("alone it is one: %+v", it)
+	}
+	s = newScene(t)
+	others(s)
+	row(s, 2)
+	if it := s.diagnose().Iterations; it != nil {
+		t.Errorf("iterations %+v", it)
 	}
 }
