@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -67,6 +69,9 @@ a = threading.Thread(target=work); a.start(); work(); a.join()`}},
 		{"gzip", []string{"sh", "-c", "head -c 30000000 /dev/urandom | gzip >/dev/null"}},
 		{"sort", []string{"sh", "-c", "seq 1 400000 | sort -R | sort -n >/dev/null"}},
 	}
+	if program, ok := goProgram(t); ok {
+		list = append(list, plain{"Go program", []string{program}})
+	}
 	if exec.Command(py, "-c", "import numpy").Run() == nil {
 		list = append(
 			list,
@@ -77,6 +82,56 @@ a = threading.Thread(target=work); a.start(); work(); a.join()`}},
 		)
 	}
 	return list
+}
+
+// goProgram builds a program of goroutines that compute and wait for each other, and reports whether there is a Go
+// compiler to build it with.
+func goProgram(t *testing.T) (path string, ok bool) {
+	t.Helper()
+	compiler, err := exec.LookPath("go")
+	if err != nil {
+		return "", false
+	}
+	folder := t.TempDir()
+	source, path := filepath.Join(folder, "main.go"), filepath.Join(folder, "pipeline")
+	text := `package main
+
+import (
+	"crypto/sha256"
+	"sync"
+)
+
+func main() {
+	pieces, sums := make(chan []byte), make(chan [32]byte)
+	var workers sync.WaitGroup
+	for range 2 {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			for piece := range pieces {
+				sums <- sha256.Sum256(piece)
+			}
+		}()
+	}
+	go func() {
+		for range 20000 {
+			pieces <- make([]byte, 16384)
+		}
+		close(pieces)
+		workers.Wait()
+		close(sums)
+	}()
+	for range sums {
+	}
+}
+`
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(compiler, "build", "-o", path, source).CombinedOutput(); err != nil {
+		t.Fatalf("build a Go program: %v\n%s", err, out)
+	}
+	return path, true
 }
 
 // TestPrograms without a GPU get no advice about one, and none that is made for training loops. The table of what each
