@@ -513,9 +513,9 @@ func (a *analysis) byKernels() *Iteration {
 	return it
 }
 
-// uneven is how many times their median iterations take on average at most where a kernel stands for them: what happens
-// a few times in a row, and then not for long, is a part of something longer.
-const uneven = 2
+// uneven is how many times their median iterations take on average at most where a kernel stands for them. One pause
+// among five steps makes less of it; what happens a few times in a row, and then not for long, is part of something longer.
+const uneven = 5
 
 // isMost reports whether the period of a kernel is that of most work of its stream, and not of something within a step.
 func (a *analysis) isMost(it *Iteration, kernels []token) bool {
@@ -525,7 +525,7 @@ func (a *analysis) isMost(it *Iteration, kernels []token) bool {
 			inside++
 		}
 	}
-	return float64(inside) >= mostLaunches*float64(len(kernels)) && it.Mean <= uneven*it.P50
+	return 2*inside >= len(kernels) && it.Mean <= uneven*it.P50
 }
 
 func (a *analysis) busiestStream() int {
