@@ -42,15 +42,18 @@ enum agent_kind {
 	                    * each AGENT_TEXT. Reserved together, so they are adjacent positions. */
 	AGENT_TEXT = 65,   /* 59 bytes of text: everything but seq and kind: see struct agent_text */
 	AGENT_WINDOW = 66, /* a window ended: [ts, ts + dur]; ret: enum agent_end; func: enum agent_window;
-	                    * args[0] records written, [1] dropped by CUPTI, [2] ns of subscribe + enable, [3] ns of the way out;
-	                    * tid: operations that had not ended when it did, and so have no slot */
-	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48; tid: id of its AGENT_NAME;
-	                    * ts, dur: its UUID, 16 bytes as cuDeviceGetUuid_v2 gives them; flags: DEVICE_PART */
-	AGENT_STREAM = 68, /* not written so far (docs/gpu-agent.md says why); tid: stream id; func: context id; ret: priority; flags: CUpti_ActivityStreamFlag */
+	                    * args[0] records written, [1] dropped by CUPTI, [2] ns of subscribe + enable, [3] ns of the way
+	                    * out; tid: operations that had not ended when it did, and so have no slot */
+	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48;
+	                    * tid: id of its AGENT_NAME; ts, dur: its UUID, 16 bytes as cuDeviceGetUuid_v2 gives them;
+	                    * flags: DEVICE_PART */
+	AGENT_STREAM = 68, /* not written so far (docs/gpu-agent.md says why); tid: stream id; func: context id; ret:
+	                    * priority; flags: CUpti_ActivityStreamFlag */
 	AGENT_OPENED = 69, /* a window began at ts; args as far as known */
-	AGENT_STEPS = 70,  /* what the steps of a window took, ns, written just before its AGENT_WINDOW: in args enum agent_step as 8 uint32_t,
-	                    * 4294967295 where it was more; ts: when the first began; dur: the longest flush while it was open, ret: us from its
-	                    * opening to that; tid: ns of enabling the callbacks that end it */
+	AGENT_STEPS = 70,  /* what the steps of a window took, ns, written just before its AGENT_WINDOW: in args enum
+	                    * agent_step as 8 uint32_t, 4294967295 where it was more; ts: when the first began; dur: the
+	                    * longest flush while it was open, ret: us from its opening to that; tid: ns of enabling the
+	                    * callbacks that end it */
 };
 
 /* What an AGENT_WINDOW says of its window, beside how it ended. */
@@ -62,7 +65,8 @@ enum agent_window {
 /* Flags of an AGENT_DEVICE. */
 enum { DEVICE_PART = 1 }; /* a part of a GPU (MIG) */
 
-/* The steps of a window. The last four run in a thread of the target where it ended as END_FINALIZED without WINDOW_OWN, in the agent's otherwise. */
+/* The steps of a window. The last four run in a thread of the target where it ended as END_FINALIZED without
+ * WINDOW_OWN, in the agent's otherwise. */
 enum agent_step {
 	STEP_SUBSCRIBE = 0, /* cuptiSubscribe */
 	STEP_SET_UP = 1,    /* buffers, clock, ids of threads */
@@ -86,10 +90,13 @@ struct agent_text {
 
 /* How a window ended. */
 enum agent_end {
-	END_FINALIZED = 1, /* inside a callback at the exit of a synchronizing call, the target's or the agent's own: nothing stays */
-	END_DISABLED = 2,  /* no such exit came in time, or several threads launch graphs: kinds off, unsubscribed; graphs that ran stay slower */
+	END_FINALIZED = 1, /* inside a callback at the exit of a synchronizing call, the target's or the agent's own:
+	                    * nothing stays */
+	END_DISABLED = 2,  /* no such exit came in time, or several threads launch graphs: kinds off, unsubscribed; graphs
+	                    * that ran stay slower */
 	END_REFUSED = 3,   /* it never began: CUPTI is taken (error in args[0]) */
-	END_KEPT = 4,      /* kinds and callbacks off, still subscribed: getting in or out took too long to do it for each window, or a thread could not be proven to be outside; no other profiler gets in meanwhile */
+	END_KEPT = 4,      /* kinds and callbacks off, still subscribed: getting in or out took too long to do it for each
+	                    * window, or a thread could not be proven to be outside; no other profiler gets in meanwhile */
 };
 
 /* What the daemon wants. */
@@ -153,9 +160,11 @@ struct agent_ring {
 	uint64_t tail;      /* position up to which the daemon has read */
 	uint64_t on_ns, period_ns, deadline_ns; /* deadline: how long to wait for an exit to finalize at */
 	uint32_t mode;      /* enum agent_mode */
-	uint32_t wake;      /* futex, shared: changed with every change of mode or times. Where the daemon can, a robust one: the id of a thread that lives
-	                     * as long as it does, and FUTEX_WAITERS; when that ends the kernel takes the id out, sets FUTEX_OWNER_DIED, and wakes us */
-	uint64_t flush;     /* a number that the daemon raises (then wake) when it wants what CUPTI holds now: see flushed */
+	uint32_t wake;      /* futex, shared: changed with every change of mode or times. Where the daemon can, a robust
+	                     * one: the id of a thread that lives as long as it does, and FUTEX_WAITERS; when that ends the
+	                     * kernel takes the id out, sets FUTEX_OWNER_DIED, and wakes us */
+	uint64_t flush;     /* a number that the daemon raises (then wake) when it wants what CUPTI holds now: see
+	                     * flushed */
 	/* by the agent */
 	uint64_t head;      /* next position to reserve */
 	uint64_t dropped;   /* slots that had no room, so far */
@@ -164,9 +173,10 @@ struct agent_ring {
 	int32_t error;      /* enum agent_error or CUptiResult */
 	uint32_t cupti_version;
 	uint32_t windows;   /* ended so far */
-	uint32_t graphs;    /* 1: a graph ran while kinds were on and no finalize followed: it stays slower; 2: no graph ran,
-	                     * but no finalize followed: launches may stay slower; 0: nothing stays */
-	uint32_t flushed;   /* low word of flush when the agent has last handed over everything that CUPTI gives out; also set when no window is open */
+	uint32_t graphs;    /* 1: a graph ran while kinds were on and no finalize followed: it stays slower; 2: no graph
+	                     * ran, but no finalize followed: launches may stay slower; 0: nothing stays */
+	uint32_t flushed;   /* low word of flush when the agent has last handed over everything that CUPTI gives out; also
+	                     * set when no window is open */
 	uint64_t opening;   /* CLOCK_MONOTONIC ns since when the agent waits in cuptiSubscribe; 0: it does not */
 	uint64_t leaving;   /* since when its own thread waits in cuptiFinalize; 0: it does not */
 	uint64_t finalizing; /* since when a window is ended by a finalize, in whichever thread; 0: none is */
@@ -174,13 +184,15 @@ struct agent_ring {
 	uint64_t lost;      /* records that CUPTI dropped in the open window, so far */
 	/* by the daemon */
 	uint32_t turns;     /* times that it has woken us: a robust wake has but one bit that changes */
-	uint32_t graph_threads; /* 1: its probes saw several threads launch graphs, so that CUPTI could not be taken out again: no window, and no finalize */
-	uint32_t graph_thread;  /* the one that they saw launch graphs, as the target counts: no other may finalize while that lives; 0: none was seen to */
+	uint32_t graph_threads; /* 1: its probes saw several threads launch graphs, so that CUPTI could not be taken out
+	                         * again: no window, and no finalize */
+	uint32_t graph_thread;  /* the one that they saw launch graphs, as the target counts: no other may finalize while
+	                         * that lives; 0: none was seen to */
 	/* by the agent */
 	char holder[AGENT_HOLDER]; /* who holds CUPTI (ERROR_BUSY), as that calls itself; "" where CUPTI does not tell */
 	/* by the daemon: the gates (bpf/gate.bpf.c) */
-	uint32_t gate;      /* the signals by which they hold threads: of launches of graphs, and << 16 of other calls (0: none). 0: there are no gates;
-	                     * otherwise nobody finalizes before armed says so */
+	uint32_t gate;      /* the signals by which they hold threads: of launches of graphs, and << 16 of other calls (0:
+	                     * none). 0: there are no gates; otherwise nobody finalizes before armed says so */
 	uint32_t armed;     /* ask, once the gates are armed for it */
 	/* by the agent */
 	uint32_t ask;       /* a number that the agent raises when it wants the gates armed */
@@ -188,7 +200,8 @@ struct agent_ring {
 	uint32_t inside_count; /* threads that may be inside of a callback of CUPTI's still: no subscription begins */
 	uint64_t hold_ns, hold_longest;     /* for which threads were held, in sum, and one of them */
 	uint32_t holds[AGENT_HOLDS];        /* threads held, by time: up to 1, 2, 5, 10 ms, and longer */
-	uint32_t gated;     /* by the daemon: 1: armed for ASK_OUT or ASK_ALL the gates hold all calls that CUPTI has a part in, launches of kernels, too */
+	uint32_t gated;     /* by the daemon: 1: armed for ASK_OUT or ASK_ALL the gates hold all calls that CUPTI has a part
+	                     * in, launches of kernels, too */
 	struct agent_out inside[AGENT_OUTS]; /* of these threads the first ones, and when their last callbacks began */
 	/* by the daemon */
 	struct agent_out seen[AGENT_OUTS];   /* of these the ones that probes saw outside of the driver, and when */
@@ -206,7 +219,8 @@ enum agent_ask {
 /*
  * Parameters, in the image (symbol inferscope_params, section .inferscope, found by the daemon at build
  * time through the symbol table) for the first load, or in a memfd of their own for a start of an agent
- * that is mapped already. The agent reads them, then writes its hello at hello_at of the same memfd with pwrite, and closes it.
+ * that is mapped already. The agent reads them, then writes its hello at hello_at of the same memfd with pwrite, and
+ * closes it.
  */
 struct agent_params {
 	uint32_t magic, abi;

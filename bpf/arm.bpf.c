@@ -16,7 +16,8 @@
 #include <bpf/bpf_core_read.h>
 
 #define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
-#define CALLERS 512 /* threads remembered: the last ones that called; those of a program that makes threads all the time are soon gone */
+#define CALLERS 512 /* threads remembered: the last ones that called; those of a program that makes threads all the time
+                     * are soon gone */
 
 #if defined(__TARGET_ARCH_x86)
 struct thread_struct___arm {
@@ -30,7 +31,8 @@ struct thread_struct___arm {
 } __attribute__((preserve_access_index));
 #endif
 
-/* A seccomp filter as it was installed, of classic BPF; the kernel keeps it with CONFIG_CHECKPOINT_RESTORE, as all larger distributions have it. */
+/* A seccomp filter as it was installed, of classic BPF; the kernel keeps it with CONFIG_CHECKPOINT_RESTORE, as all
+ * larger distributions have it. */
 struct sock_fprog_kern___arm {
 	__u16 len; /* instructions */
 	void *filter;
@@ -75,7 +77,8 @@ struct arm_order {
 	__u64 number; /* of the order, for struct arm_stop */
 };
 
-/* That it was done, or (number 0) that a thread called that is not among the callers yet: it may live for milliseconds only. */
+/* That it was done, or (number 0) that a thread called that is not among the callers yet: it may live for milliseconds
+ * only. */
 struct arm_stop {
 	__u64 number; /* of the order */
 	__u64 at;     /* CLOCK_MONOTONIC ns */
@@ -166,7 +169,8 @@ static __always_inline bool blocks(__u32 signal)
 /* BPF_RB_FORCE_WAKEUP: the daemon sleeps until this one record comes. */
 #define FORCE_WAKEUP 2
 
-/* Wakes the daemon for a thread that has just made its first call. Where there is no room it finds the thread among the callers. */
+/* Wakes the daemon for a thread that has just made its first call. Where there is no room it finds the thread among the
+ * callers. */
 static __always_inline void tell(const struct arm_caller *caller, __u32 tid)
 {
 	struct arm_stop *first = bpf_ringbuf_reserve(&stops, sizeof(*first), 0);
@@ -207,7 +211,8 @@ static __always_inline void note(struct pt_regs *ctx, __u32 tid)
 		tell(known, tid);
 }
 
-/* Copies one filter into the map's entry i; 0 where it did. One variable for all that is read on the way: the stack is short (program_test.go). */
+/* Copies one filter into the map's entry i; 0 where it did. One variable for all that is read on the way: the stack is
+ * short (program_test.go). */
 static __always_inline int copy_filter(void *at, __u32 i)
 {
 	struct arm_filter *to = bpf_map_lookup_elem(&filters, &i);
@@ -222,7 +227,8 @@ static __always_inline int copy_filter(void *at, __u32 i)
 	length = instructions;
 	if (length > FILTER_INSTRUCTIONS)
 		return -1;
-	asm volatile("" : "+r"(length)); /* else the compiler makes one comparison of two, of which the verifier learns no bound */
+	asm volatile("" : "+r"(length)); /* else the compiler makes one comparison of two, of which the verifier learns no
+	                                  * bound */
 	if (length == 0)
 		return -1;
 	to->length = length;
@@ -231,7 +237,8 @@ static __always_inline int copy_filter(void *at, __u32 i)
 
 /*
  * Copies the thread's filters, as PTRACE_SECCOMP_GET_FILTER would tell them: that takes CAP_SYS_ADMIN and a reader that
- * is under no filter itself, which a container has not. Here the thread runs this program itself, so nothing can change.
+ * is under no filter itself, which a container has not. Here the thread runs this program itself, so nothing can
+ * change.
  */
 static __always_inline __s64 copy_filters(void)
 {
@@ -243,7 +250,8 @@ static __always_inline __s64 copy_filters(void)
 		return 0;
 	filter = BPF_CORE_READ(task, seccomp.filter);
 	for (i = 0; i < FILTERS && filter; i++) {
-		if (copy_filter(filter, i) || bpf_core_read(&filter, sizeof(filter), &((struct seccomp_filter___arm *)filter)->prev))
+		if (copy_filter(filter, i) ||
+		    bpf_core_read(&filter, sizeof(filter), &((struct seccomp_filter___arm *)filter)->prev))
 			return -1;
 	}
 	return filter ? -1 : i;

@@ -101,7 +101,8 @@ static __always_inline struct event *reserve(void)
 	return e;
 }
 
-/* Whether this is the agent's own thread (agent/src/agent.h names it). It makes calls to get out of CUPTI, which are none of the program's. */
+/* Whether this is the agent's own thread (agent/src/agent.h names it). It makes calls to get out of CUPTI, which are
+ * none of the program's. */
 static __always_inline int is_agent(void)
 {
 	const __u64 *comm = (const __u64 *)bpf_get_current_task_btf()->comm;

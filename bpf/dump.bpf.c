@@ -146,7 +146,8 @@ int dump_threads(__u64 *ctx)
 	if (regs)
 		read_registers(&t, regs);
 #if defined(__TARGET_ARCH_x86)
-	if (task->thread_info.status & 2 && t.syscall >= 0 && t.syscall < OFFCPU_COMPAT) { /* TS_COMPAT, as in sched_task.h */
+	if (task->thread_info.status & 2 && t.syscall >= 0 &&
+	    t.syscall < OFFCPU_COMPAT) { /* TS_COMPAT, as in sched_task.h */
 		t.syscall |= OFFCPU_COMPAT;
 		t.arguments[0] = t.arguments[1] = 0;
 	}

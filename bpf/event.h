@@ -107,7 +107,8 @@ enum offcpu_mark {
 	OFFCPU_BORN = 0,   /* the thread was made at ts, and waited for its first CPU for dur */
 	OFFCPU_DIED = 1,   /* the thread ended at ts; dur is 0 */
 	OFFCPU_WAITED = 2, /* it waited for a CPU when it was first looked at, at ts, and for dur from then on */
-	OFFCPU_RUNS = 3,   /* it was on a CPU at ts, where it is first looked at, or (OFFCPU_OPEN) at the end of the window */
+	OFFCPU_RUNS = 3,   /* it was on a CPU at ts, where it is first looked at, or (OFFCPU_OPEN) at the end of the
+	                    * window */
 	OFFCPU_SHORT = 4,  /* too many to send one by one: in [ts, ts + dur] it was blocked for args[0] ns, waited
 	                      for a CPU for args[1] ns, and ran for the rest; args[2] intervals. There is one such
 	                      event for each reason, with the same ts and dur: ret says which, and args[3] is as in an

@@ -2,19 +2,22 @@
 //go:build ignore
 
 /*
- * Keeps threads of a process out of the CUDA driver for moments (package quiesce): all of them while CUPTI is taken out of it, for one that is inside
- * then, or launches a graph, dies (agent/src/outside.c, graphs.c), and some while the agent waits for the driver's lock, which it gets when no thread is inside.
+ * Keeps threads of a process out of the CUDA driver for moments (package quiesce): all of them while CUPTI is taken out
+ * of it, for one that is inside then, or launches a graph, dies (agent/src/outside.c, graphs.c), and some while the
+ * agent waits for the driver's lock, which it gets when no thread is inside.
  *
- * The programs hold nobody. While the daemon has armed them they send the thread that comes by a signal whose default is to be ignored. The
- * signal is delivered on the way back to the program, before the driver's first instruction but the one that the kernel emulates for the probe, and the
- * agent's handler lets the thread sleep (agent/src/gate.c). So no CPU is burnt, and nothing that the target writes matters here.
+ * The programs hold nobody. While the daemon has armed them they send the thread that comes by a signal whose default
+ * is to be ignored. The signal is delivered on the way back to the program, before the driver's first instruction but
+ * the one that the kernel emulates for the probe, and the agent's handler lets the thread sleep (agent/src/gate.c). So
+ * no CPU is burnt, and nothing that the target writes matters here.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
 #define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
-#define LAUNCHERS 64    /* threads that launch graphs: of more than 16 nobody wants to know more (internal/capture/gpu, takeovers) */
+#define LAUNCHERS 64    /* threads that launch graphs: of more than 16 nobody wants to know more (internal/capture/gpu,
+                         * takeovers) */
 #define THREADS 1024    /* that make other calls, and are told apart */
 #define APART 1000000ULL /* ns between two signals to one thread at other calls */
 
@@ -88,8 +91,8 @@ static __always_inline void tell(const struct gate_control *c, struct gate_state
 }
 
 /*
- * On the functions that launch graphs. A thread is noted first, and then it is looked whether the gate is armed; the daemon arms it first, and
- * then looks who was noted: one of the two sees the other.
+ * On the functions that launch graphs. A thread is noted first, and then it is looked whether the gate is armed; the
+ * daemon arms it first, and then looks who was noted: one of the two sees the other.
  */
 SEC("uprobe.multi")
 int launch(struct pt_regs *ctx)

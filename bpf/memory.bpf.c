@@ -30,8 +30,8 @@
 #define MEMORY_STACK 8192	   /* bytes of the thread's stack that are copied at most */
 
 /*
- * Allocations of sizes between two powers of two, from 512 bytes on. Each class has a budget of its own, so that what is
- * allocated now and then is followed whole beside what is allocated all the time: it is what stays.
+ * Allocations of sizes between two powers of two, from 512 bytes on. Each class has a budget of its own, so that what
+ * is allocated now and then is followed whole beside what is allocated all the time: it is what stays.
  */
 struct memory_class {
 	__u64 mean;   /* bytes for each sample */
@@ -207,7 +207,8 @@ static __noinline int begin_window(struct memory_class *c, __u64 now)
 
 	if (!c)
 		return 0;
-	/* By the rate since the last window began; no less than half of what it was, so that the next burst is met prepared. */
+	/* By the rate since the last window began; no less than half of what it was, so that the next burst is met
+	 * prepared. */
 	mean = c->calls > MEMORY_ALL * budget ? c->seen / (budget * ((now - c->window) / MEMORY_WINDOW | 1)) : 0;
 	half = c->mean / 2;
 	if (mean < half)
@@ -432,7 +433,8 @@ static __noinline int free_block(struct memory_device *d, __u64 key, __u64 point
 	return 0;
 }
 
-/* reportMemoryUsageToProfiler(pointer, bytes, allocated, reserved, device): bytes are negative where a block is freed. */
+/* reportMemoryUsageToProfiler(pointer, bytes, allocated, reserved, device): bytes are negative where a block is
+ * freed. */
 static __always_inline int report(struct pt_regs *ctx)
 {
 	__u64 key = (bpf_get_current_pid_tgid() >> 32 << 32) | (__u16)PARAM5(ctx);

@@ -347,7 +347,8 @@ static __always_inline __u32 copy_tail(const struct buffers *b, __u8 *data, __u3
 	return bpf_probe_read_user(data, n, (void *)(base + length - n)) ? 0 : n;
 }
 
-static __always_inline void fill(struct request_record *r, struct sock *sk, __u64 cookie, __u32 kind, __u32 bytes, __u64 now)
+static __always_inline void fill(
+    struct request_record *r, struct sock *sk, __u64 cookie, __u32 kind, __u32 bytes, __u64 now)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 

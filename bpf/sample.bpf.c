@@ -3,8 +3,8 @@
 
 /*
  * Samples of threads. The events are of CPUs, or of threads where that is refused, so that
- * those of other processes come here as well, and leave first. A perf event takes one BPF program, so this one runs first:
- * it notes who was sampled where, the kernel stack, and the CPython frames
+ * those of other processes come here as well, and leave first. A perf event takes one BPF program, so this one runs
+ * first: it notes who was sampled where, the kernel stack, and the CPython frames
  * (sample_python.h), and then tail-calls the native unwinder, if one is there. So a
  * sample keeps its Python stack where native code cannot be unwound.
  */
@@ -212,7 +212,8 @@ static __always_inline __u32 returns(struct sample_scratch *s, __u32 at)
 	__u64 address, before = 0;
 	__u32 n = 0;
 
-	if (!bpf_core_field_exists(task->utask) || !bpf_core_field_exists(((struct uprobe_task___sample *)0)->return_instances))
+	if (!bpf_core_field_exists(task->utask) ||
+	    !bpf_core_field_exists(((struct uprobe_task___sample *)0)->return_instances))
 		return 0;
 	r = BPF_CORE_READ(task, utask, return_instances);
 	for (int i = 0; i < 2 * RETURN_FRAMES && r && n < RETURN_FRAMES; i++) {

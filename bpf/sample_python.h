@@ -113,7 +113,8 @@ enum python_walk {
 	PYTHON_DEEP = 4,     /* more than PYTHON_FRAMES */
 };
 
-/* A record of the ring: this, then python frames, then kernel addresses, then addresses that calls whose return is probed return to, leaf first. */
+/* A record of the ring: this, then python frames, then kernel addresses, then addresses that calls whose return is
+ * probed return to, leaf first. */
 struct sample {
 	__u64 ts;
 	__u64 ip; /* of the leaf in user mode */
@@ -134,7 +135,8 @@ struct sample_scratch {
 	};
 	__u8 frame[FRAME_BYTES + 8];
 	__u8 code[CODE_BYTES];
-	/* So far an offset of one byte may go: the verifier before 5.17 forgets what was found of one once it lies on the stack. */
+	/* So far an offset of one byte may go: the verifier before 5.17 forgets what was found of one once it lies on the
+	 * stack. */
 	__u8 room[256 + 4 - CODE_BYTES];
 };
 

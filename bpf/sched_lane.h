@@ -13,7 +13,8 @@
 
 #define LANE_EVENTS 1024
 
-/* internal/capture/ring/lanes.go reads it. Who writes and who reads have lines of their own, and those that are fetched with them. */
+/* internal/capture/ring/lanes.go reads it. Who writes and who reads have lines of their own, and those that are fetched
+ * with them. */
 struct lane {
 	__u64 head;	/* events that were written so far; the program writes it */
 	__u64 pad[15];

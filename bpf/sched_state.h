@@ -274,8 +274,10 @@ static __noinline void release(__u32 tid)
 	}
 }
 
-/* An event of a task, for the caller to give it dur and args and submit it: on no stack. Its event is NULL where there is no room. */
-static __always_inline struct room event_of(struct task_struct___sched *task, bool alone, __u16 func, __u8 flags, __s32 ret, __u64 ts)
+/* An event of a task, for the caller to give it dur and args and submit it: on no stack. Its event is NULL where there
+ * is no room. */
+static __always_inline struct room event_of(
+    struct task_struct___sched *task, bool alone, __u16 func, __u8 flags, __s32 ret, __u64 ts)
 {
 	struct room room = reserve(alone);
 	struct event *e = room.event;

@@ -35,7 +35,8 @@ enum phase {
 	PHASE_WANTED = 2, /* the next exit of a synchronizing call ends it */
 	PHASE_TAKEN = 3,  /* one thread is ending it */
 	PHASE_DONE = 4,   /* that thread has finalized CUPTI */
-	PHASE_OWN = 5,    /* the exit of a call that the agent's own thread makes now ends it: no thread of the target may */
+	PHASE_OWN = 5,    /* the exit of a call that the agent's own thread makes now ends it: no thread of the target
+	                   * may */
 };
 
 struct window {
@@ -124,7 +125,8 @@ uint64_t pack_grid(uint32_t x, uint32_t y, uint32_t z); /* as bpf/shapes.h does 
 uint64_t pack_block(uint32_t x, uint32_t y, uint32_t z, uint32_t shared);
 /* records_complete takes a buffer back from CUPTI and writes what is in it to the ring. */
 void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
-/* records_lost counts what CUPTI dropped since it was last asked. Where it had no buffer at all, none comes back by which that would show. */
+/* records_lost counts what CUPTI dropped since it was last asked. Where it had no buffer at all, none comes back by
+ * which that would show. */
 void records_lost(void);
 
 /* pending.c: calls of which no record has come yet, one of each thread, to know when CUPTI must be flushed. */
@@ -147,7 +149,8 @@ void ranges_forget(void);
 void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_data *);
 void calls_enable(uint32_t on, int ends);
 
-/* graphs.c: graphs that ran while kinds were on, and whose they are, to know when a finalize is safe. again: it was launched after they went on. */
+/* graphs.c: graphs that ran while kinds were on, and whose they are, to know when a finalize is safe. again: it was
+ * launched after they went on. */
 void graph_seen(uint64_t exec, uint32_t tid, int again);
 /* graphs_allow says whether that thread may finalize; 0: one that launches none. */
 int graphs_allow(uint32_t tid);
@@ -158,7 +161,8 @@ void graphs_unsee(void);
 void graphs_forget(void);
 
 /* library.c */
-/* library_find finds libcuda and libcupti; ERROR_NONE, -1 where the process does not use CUDA (yet), or an enum agent_error. */
+/* library_find finds libcuda and libcupti; ERROR_NONE, -1 where the process does not use CUDA (yet), or an enum
+ * agent_error. */
 int library_find(void);
 void devices_say(void);
 
@@ -167,23 +171,29 @@ int window_subscribe(void); /* 0, or why not: CUptiResult or enum agent_error; m
 void window_unsubscribe(void); /* instead of window_open */
 void window_leave(void);  /* unsubscribes, everything being off, and puts back what a subscription changed */
 int window_open(void);    /* 0, or why not; then nothing stays */
-int window_release(int last); /* unsubscribes, kinds and callbacks being off, where all threads are outside; 0: they are not */
+int window_release(int last); /* unsubscribes, kinds and callbacks being off, where all threads are outside; 0: they are
+                               * not */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
 int window_unwant(void);  /* 0 where that has begun */
-void window_finish(uint32_t tid, uint32_t before); /* in a callback, by the thread that took it, which is tid, out of that phase: as it was where a graph is in the way */
-int window_end(int last); /* last: threads may be held for longer, so that nothing stays; ends it in a call of this thread's own; 0 where CUPTI did not call back, and the window is as it was */
-int window_drop(int last); /* kinds and callbacks off here and now, and where that is safe unsubscribe: an enum agent_end; 0 where another is ending it */
+void window_finish(uint32_t tid, uint32_t before); /* in a callback, by the thread that took it, which is tid, out of
+                                                    * that phase: as it was where a graph is in the way */
+int window_end(int last); /* last: threads may be held for longer, so that nothing stays; ends it in a call of this
+                           * thread's own; 0 where CUPTI did not call back, and the window is as it was */
+int window_drop(int last); /* kinds and callbacks off here and now, and where that is safe unsubscribe: an enum
+                            * agent_end; 0 where another is ending it */
 int window_flush(void); /* hands over what CUPTI holds, where all threads are outside; 0: they are not */
 void window_said(int how); /* the window's last word: AGENT_WINDOW */
 
-/* gate.c: threads of the target's that are to stay outside of the driver for a moment are held by a handler of signals that bpf/gate.bpf.c sends them there. */
+/* gate.c: threads of the target's that are to stay outside of the driver for a moment are held by a handler of signals
+ * that bpf/gate.bpf.c sends them there. */
 void gate_ask(enum agent_ask what); /* wants them armed, or not any more */
 int gate_ready(void);     /* a finalize may begin */
 int gate_shut(void);      /* launches of graphs are held from here on; 0: one has come by since it was armed */
 void gate_open(void);
 int gate_all(void);       /* the gates hold the thread that launches graphs, too; or there are none in this process */
-int gate_closes(void);    /* whoever comes to the driver while it is shut is held; or there are no gates in this process */
+int gate_closes(void);    /* whoever comes to the driver while it is shut is held; or there are no gates in this
+                           * process */
 uint32_t gate_signal(void); /* by which threads are held at calls; 0: none is free */
 void gate_forget(void);    /* in a forked child: nobody is held there */
 void gate_renew(void);    /* asks anew where a launch has come by */
@@ -194,22 +204,29 @@ struct sleeper {
 	long call; /* its number, and first argument */
 	uintptr_t argument, stack, code;
 };
-int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long, or 6 ms once a thread is held, until all but this thread and the agent's are outside; 0: they are not, and the gates are open */
+int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long, or 6 ms once a thread is held,
+                                              * until all but this thread and the agent's are outside; 0: they are not,
+                                              * and the gates are open */
 void outside_held(void); /* a thread is held by a gate from now on */
-/* outside_at_exit, whether all threads but the one that exits are outside. None is held, so it is good for a flush alone. */
+/* outside_at_exit, whether all threads but the one that exits are outside. None is held, so it is good for a flush
+ * alone. */
 int outside_at_exit(uint64_t ns);
 void outside_end(void);   /* opens them */
 void outside_forget(void); /* in a forked child */
-int outside_arrived(const void *context); /* in a handler of signals: the thread has come to the driver from outside, and is to be held */
+int outside_arrived(const void *context); /* in a handler of signals: the thread has come to the driver from outside,
+                                           * and is to be held */
 void outside_look(const void *context);   /* in one: looks where the thread was */
 void outside_learn(void); /* where the libraries are */
 void outside_remember(uint32_t tid, uintptr_t frame); /* of a thread's last callback */
 int sleeps(uint32_t tid, struct sleeper *); /* in a system call, and there */
 
 /* left.c: threads that may be inside of CUPTI still, behind a callback of ours: nobody subscribes meanwhile. */
-void left_note(uint32_t tid, uint64_t t, const void *frame, const struct callback_data *data); /* a callback begins: where its caller's stack was, and what it was given */
+void left_note(uint32_t tid, uint64_t t, const void *frame,
+    const struct callback_data *data); /* a callback begins: where its caller's stack was, and what it was given */
 void left_off(void);    /* callbacks go off now */
-int left_above(uint32_t tid, uintptr_t stack, uintptr_t before); /* its stack ends above the frame of its last callback, at the exit of a call; before: of an earlier subscription, 0: unknown */
+int left_above(uint32_t tid, uintptr_t stack, uintptr_t before); /* its stack ends above the frame of its last callback,
+                                                                  * at the exit of a call; before: of an earlier
+                                                                  * subscription, 0: unknown */
 int left_none(uint32_t but); /* no thread but this one has been in a callback since the last subscription */
 void left_all(uint32_t but); /* all but this one are proven to have left it */
 int left_alone(void);   /* all are proven to have left it. While no callback can begin */

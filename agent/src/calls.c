@@ -127,7 +127,8 @@ static int began_within(const struct callback_data *d)
 	return load(&the.window.phase) != PHASE_CLOSED && *d->kept >= peek(&the.window.opened) && *d->kept <= now();
 }
 
-/* At the entry, so that none escapes that is under way when the callbacks go off; at the exit for those that were when they went on. */
+/* At the entry, so that none escapes that is under way when the callbacks go off; at the exit for those that were when
+ * they went on. */
 static void note_graph(const struct callback_data *d)
 {
 	const uint64_t *p = d->params;
@@ -146,12 +147,14 @@ static void note_caller(uint32_t tid)
 		store(&the.window.several, 1);
 }
 
-/* Whether the window may end in the synchronizing call whose exit this is. Where the agent's own thread ends it, in no other's, and however
- * that call went: it is made for this moment alone. */
+/* Whether the window may end in the synchronizing call whose exit this is. Where the agent's own thread ends it, in no
+ * other's, and however that call went: it is made for this moment alone. */
 static int may_end(uint32_t phase, const struct callback_data *d)
 {
 	switch (phase) {
-	case PHASE_WANTED: return d->result && !*d->result && gate_ready() && graphs_allow(caller()) && now() - peek(&the.window.tried) > AGAIN;
+	case PHASE_WANTED:
+		return d->result && !*d->result && gate_ready() && graphs_allow(caller()) &&
+		    now() - peek(&the.window.tried) > AGAIN;
 	case PHASE_OWN: return caller() == the.tid;
 	}
 	return 0;
@@ -168,8 +171,8 @@ static void end_window(const struct callback_data *d)
 static void write_call(uint32_t id, int shape, const struct callback_data *d, uint64_t end)
 {
 	uint64_t began = *d->kept;
-	struct agent_slot s = { .ts = end, .tid = caller(), .func = (uint16_t)id, .kind = EVENT_CALL, .flags = EVENT_CORRELATED,
-				.ret = (int32_t)d->correlation };
+	struct agent_slot s = { .ts = end, .tid = caller(), .func = (uint16_t)id, .kind = EVENT_CALL,
+		.flags = EVENT_CORRELATED, .ret = (int32_t)d->correlation };
 
 	/* A call that was under way when its callback was turned on has no entry. */
 	if (began >= peek(&the.window.began) && began <= end) {

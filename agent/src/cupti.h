@@ -66,7 +66,8 @@ struct peer_record { /* CUpti_ActivityMemcpyPtoP4 */
 	uint32_t kind;
 	uint8_t copy, source, destination, flags;
 	uint64_t bytes, start, end;
-	uint32_t device, context, stream, source_device, source_context, destination_device, destination_context, correlation;
+	uint32_t device, context, stream, source_device, source_context, destination_device, destination_context,
+	    correlation;
 	uint64_t skip0;
 	uint64_t graph_node;
 	uint32_t graph;
@@ -177,7 +178,8 @@ struct cuda {
 	int (*device_memory)(size_t *bytes, int device);
 	int (*device_attribute)(int *value, int attribute, int device);
 	int (*device_uuid)(uint8_t uuid[16], int device);    /* from here on: may be missing; of the whole GPU */
-	int (*device_uuid_v2)(uint8_t uuid[16], int device); /* from CUDA 11.4 on; of the part that the process has, under MIG */
+	int (*device_uuid_v2)(uint8_t uuid[16], int device); /* from CUDA 11.4 on; of the part that the process has, under
+	                                                      * MIG */
 	int (*synchronize)(void);                            /* of the calling thread's current context */
 	int (*capture_mode)(int *mode);                      /* of the calling thread: exchanges it */
 };
@@ -186,6 +188,9 @@ struct cuda {
 #define CAPTURE_RELAXED 2 /* CUstreamCaptureMode */
 
 /* CUdevice_attribute */
-enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_MEMORY_KHZ = 36, ATTRIBUTE_MEMORY_BITS = 37, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76 };
+enum {
+	ATTRIBUTE_SMS = 16, ATTRIBUTE_MEMORY_KHZ = 36, ATTRIBUTE_MEMORY_BITS = 37, ATTRIBUTE_MAJOR = 75,
+	ATTRIBUTE_MINOR = 76
+};
 
 #endif

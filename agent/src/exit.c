@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The target's own exit: what is recorded is handed over, and no thread of ours is inside CUPTI while the
- * libraries are torn down. Handlers run in reverse order, so the agent's is registered once more when CUPTI has registered its own: it runs first.
+ * libraries are torn down. Handlers run in reverse order, so the agent's is registered once more when CUPTI has
+ * registered its own: it runs first.
  */
 #include "agent.h"
 
-#define PATIENCE SECOND /* for which an exit is held up at most, on a host that has no CPU for our thread: CUPTI goes while it may still call it */
+#define PATIENCE SECOND /* for which an exit is held up at most, on a host that has no CPU for our thread: CUPTI goes
+                         * while it may still call it */
 
 static uint32_t leaving; /* the thread that is in exit(); 0: none */
 static uint32_t left;    /* futex: 1 when the agent's thread is done */

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target's side of the gates (bpf/gate.bpf.c). Armed by the daemon, a gate sends a thread that comes by a signal whose default is to be
- * ignored. It is delivered before the thread is inside of the driver; its handler, here, lets the thread sleep until what it must not meet is over. The
- * handler is there only while the gates are wanted, and what was there before comes back.
+ * The target's side of the gates (bpf/gate.bpf.c). Armed by the daemon, a gate sends a thread that comes by a signal
+ * whose default is to be ignored. It is delivered before the thread is inside of the driver; its handler, here, lets
+ * the thread sleep until what it must not meet is over. The handler is there only while the gates are wanted, and what
+ * was there before comes back.
  *
- * Launches of graphs: the gate signals each thread but the one that is known to launch them. Whoever comes by is counted first, and then looks whether
- * a finalize is under way; who finalizes says so first, and then looks whether somebody has come by since the gate was armed. So one of the two
- * sees the other: a launch waits, or there is no finalize. Those that came by before it was armed the daemon knows.
+ * Launches of graphs: the gate signals each thread but the one that is known to launch them. Whoever comes by is
+ * counted first, and then looks whether a finalize is under way; who finalizes says so first, and then looks whether
+ * somebody has come by since the gate was armed. So one of the two sees the other: a launch waits, or there is no
+ * finalize. Those that came by before it was armed the daemon knows.
  */
 #include "agent.h"
 
-#define FIRST (5 * MS)      /* of waiting for the driver's lock, before the first try at which other calls are held; the next ones come after twice, four times as long */
+#define FIRST (5 * MS)      /* of waiting for the driver's lock, before the first try at which other calls are held; the
+                             * next ones come after twice, four times as long */
 #define TRIES 3u            /* and then */
 #define RARELY (500 * MS)   /* so far apart */
-#define HOLD (1 * MS)       /* a thread's time in the first try; twice and four times as long in the next, and so long in all others */
+#define HOLD (1 * MS)       /* a thread's time in the first try; twice and four times as long in the next, and so long
+                             * in all others */
 #define HANGS (10 * SECOND) /* a finalize that has taken so long hangs, and no thread with it any more */
 #define THREADS 256u        /* that are told apart at other calls; of more, some are held twice in a try */
 
@@ -152,7 +156,8 @@ static uint64_t mask_of(uint32_t signals)
 	return mask;
 }
 
-/* Ours go in the place of the target's, which are none as a rule. A target that handles the signal in a way that cannot be followed keeps it. */
+/* Ours go in the place of the target's, which are none as a rule. A target that handles the signal in a way that cannot
+ * be followed keeps it. */
 static int take(uint32_t signals, int i)
 {
 	struct action *a = &gate.ours[i], *was = &gate.before[i];
@@ -163,7 +168,8 @@ static int take(uint32_t signals, int i)
 	a->handler = i ? on_other : on_launch;
 	a->flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_RESTORER;
 	a->restorer = restorer;
-	a->mask = mask_of(signals); /* the other one comes after ours has returned, and finds the thread at the driver's first instruction */
+	a->mask = mask_of(signals); /* the other one comes after ours has returned, and finds the thread at the driver's
+	                             * first instruction */
 	if (action(signal, NULL, was) || was->handler == a->handler)
 		return 0;
 	if ((uintptr_t)was->handler > 1 && !(was->flags & SA_SIGINFO))
@@ -222,7 +228,8 @@ void gate_ask(enum agent_ask what)
 		return;
 	}
 	ask = ask + 1 ? ask + 1 : 1;
-	__atomic_store_n(&gate.asked, ask | (uint64_t)__atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) << 32, __ATOMIC_SEQ_CST);
+	__atomic_store_n(
+	    &gate.asked, ask | (uint64_t)__atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) << 32, __ATOMIC_SEQ_CST);
 	store(&r->asked, what);
 	store(&r->ask, ask);
 }
@@ -277,7 +284,8 @@ int gate_all(void)
 
 int gate_closes(void)
 {
-	return !load(&the.ring->gate) || (!daemon_gone() && load(&the.ring->gated) && signal_of(gate.signals, 1) && holds(gate.signals, 1));
+	return !load(&the.ring->gate) ||
+	    (!daemon_gone() && load(&the.ring->gated) && signal_of(gate.signals, 1) && holds(gate.signals, 1));
 }
 
 uint32_t gate_signal(void)

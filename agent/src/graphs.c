@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which threads launch graphs. A finalize while another thread launches one kills the process (measured: "unspecified launch failure" in
- * its first window, 6 of 6 programs, whichever kinds were on; libcuda 580, CUPTI 13.0), and nothing can keep that thread from it. So
- * once a thread has been seen to launch one, only that thread finalizes, in its own call, also in windows in which it launches none;
- * and nobody where there are several. A graph of its own that still runs does no harm.
+ * Which threads launch graphs. A finalize while another thread launches one kills the process (measured: "unspecified
+ * launch failure" in its first window, 6 of 6 programs, whichever kinds were on; libcuda 580, CUPTI 13.0), and nothing
+ * can keep that thread from it. So once a thread has been seen to launch one, only that thread finalizes, in its own
+ * call, also in windows in which it launches none; and nobody where there are several. A graph of its own that still
+ * runs does no harm.
  *
  * Graphs that ran while kinds were on. Where the kinds then went off without a finalize, a graph that runs
  * on and a finalize kill the process; it was seen to live where the graph had run again with the kinds on.

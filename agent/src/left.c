@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which threads may be inside of CUPTI still. After our callback has returned, libcupti looks at its list of subscribers and, where that is
- * not empty, goes on from the node that it came from (13.0). Unsubscribing and finalizing free that node, and wait for no thread that is in a callback,
- * nor does subscribing (measured: test/gpu/inside.c). So a thread that loses its CPU between our return and that look, while CUPTI is left and
- * somebody subscribes again, follows freed memory: three programs on busy hosts died of that. Hence nobody subscribes in this process before
- * every thread that was in a callback of ours since the last subscription has provably returned from it. A time is no proof; these are:
+ * Which threads may be inside of CUPTI still. After our callback has returned, libcupti looks at its list of
+ * subscribers and, where that is not empty, goes on from the node that it came from (13.0). Unsubscribing and
+ * finalizing free that node, and wait for no thread that is in a callback, nor does subscribing (measured:
+ * test/gpu/inside.c). So a thread that loses its CPU between our return and that look, while CUPTI is left and somebody
+ * subscribes again, follows freed memory: three programs on busy hosts died of that. Hence nobody subscribes in this
+ * process before every thread that was in a callback of ours since the last subscription has provably returned from it.
+ * A time is no proof; these are:
  *
  *   - it has ended, as the kernel tells;
- *   - it sleeps in a system call (/proc/self/task/TID/syscall), and its stack pointer is above the frame that called us: what CUPTI does after our
- *     return makes no system call, and that frame is gone. Looked at twice, in case that a handler of signals sleeps on a stack of its own;
+ *   - it sleeps in a system call (/proc/self/task/TID/syscall), and its stack pointer is above the frame that called
+ *     us: what CUPTI does after our return makes no system call, and that frame is gone. Looked at twice, in case that
+ *     a handler of signals sleeps on a stack of its own;
  *   - the daemon's probes saw it return from a call of the driver, or begin another one, later.
  *
  * The agent's own thread has returned when it gets here.
@@ -84,7 +87,8 @@ static int seen_outside(uint32_t tid, uint64_t t)
 	return 0;
 }
 
-/* From when on a thread that is seen outside of the driver has left its last callback, and none that was about to begin. */
+/* From when on a thread that is seen outside of the driver has left its last callback, and none that was about to
+ * begin. */
 static uint64_t from(const struct place *p)
 {
 	uint64_t at = load(&p->at), o = load(&off);
@@ -181,8 +185,8 @@ void left_forget(void)
 #define MARK "inferscope-inside"
 
 /*
- * An agent that goes while a thread may be inside still leaves word of it: the next one may be of another image, whose memory knows nothing. A
- * mapping tells, by its name, which no other tool's has.
+ * An agent that goes while a thread may be inside still leaves word of it: the next one may be of another image, whose
+ * memory knows nothing. A mapping tells, by its name, which no other tool's has.
  */
 void left_stay(void)
 {

@@ -98,9 +98,11 @@ static void *try_in(const char *directory, size_t length, const char *name, cons
 /* Where CUPTI of one version may be: by name, beside the runtime (toolkits, wheels), in toolkits. */
 static void *try_version(const struct mapped *m, const char *version, char *path)
 {
-	static const char beside[][40] = { "libcupti.so.", "../../cuda_cupti/lib/libcupti.so.", "../extras/CUPTI/lib64/libcupti.so." };
-	static const char toolkit[][48] = { "/usr/local/cuda/extras/CUPTI/lib64/", "/usr/local/cuda/lib64/", "/usr/local/cuda/targets/x86_64-linux/lib/",
-					    "/usr/local/cuda/targets/sbsa-linux/lib/", "/opt/cuda/extras/CUPTI/lib64/" };
+	static const char beside[][40] = { "libcupti.so.", "../../cuda_cupti/lib/libcupti.so.",
+		"../extras/CUPTI/lib64/libcupti.so." };
+	static const char toolkit[][48] = { "/usr/local/cuda/extras/CUPTI/lib64/", "/usr/local/cuda/lib64/",
+		"/usr/local/cuda/targets/x86_64-linux/lib/", "/usr/local/cuda/targets/sbsa-linux/lib/",
+		"/opt/cuda/extras/CUPTI/lib64/" };
 	size_t directory = (size_t)(last_part(m->runtime) - m->runtime);
 	void *h = try_in("", 0, beside[0], version, path);
 
@@ -182,7 +184,8 @@ static uint64_t attribute(int device, int which)
 	return (uint64_t)value;
 }
 
-/* Under MIG two processes may have different parts of one GPU, which run beside each other: they are told apart by their own UUIDs. */
+/* Under MIG two processes may have different parts of one GPU, which run beside each other: they are told apart by
+ * their own UUIDs. */
 static void add_uuid(struct agent_slot *s, int device)
 {
 	uint8_t whole[16] = { 0 }, own[16] = { 0 };
@@ -211,7 +214,8 @@ static int say_device(int ordinal)
 	s.args[0] = memory;
 	/* kHz, two transfers a cycle, bits: cuDeviceGetAttribute's documentation */
 	s.args[1] = attribute(device, ATTRIBUTE_MEMORY_KHZ) * 1000 * 2 * attribute(device, ATTRIBUTE_MEMORY_BITS) / 8;
-	s.args[2] = attribute(device, ATTRIBUTE_SMS) | attribute(device, ATTRIBUTE_MAJOR) << 32 | attribute(device, ATTRIBUTE_MINOR) << 48;
+	s.args[2] = attribute(device, ATTRIBUTE_SMS) | attribute(device, ATTRIBUTE_MAJOR) << 32 |
+	    attribute(device, ATTRIBUTE_MINOR) << 48;
 	return s.tid && ring_write(&s);
 }
 

@@ -12,7 +12,8 @@
 #define BRIEF (20 * MS)       /* a window that nobody wants any more */
 #define AHEAD (100 * MS)      /* of a subscription, the gates are asked for */
 #define AHEAD_OUT (20 * MS)   /* of a window's end: from then on every call of the target's comes by them */
-#define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice the time */
+#define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice
+                               * the time */
 #define LAST_RETRY (640 * MS)
 #define KEEPS (2 * FIRST_RETRY) /* after tries of so long a time the subscription outlives the window */
 #define ARMED (50 * MS)       /* for which the daemon may take to arm the gates */
@@ -98,7 +99,8 @@ static void said_refused(int error)
 	ring_write(&s);
 }
 
-/* Several threads launch graphs: no window, and a subscription that was kept is given up, which no window will do any more. */
+/* Several threads launch graphs: no window, and a subscription that was kept is given up, which no window will do any
+ * more. */
 static int turned_away(void)
 {
 	if (the.kept && window_release(0))
@@ -107,9 +109,9 @@ static int turned_away(void)
 }
 
 /*
- * 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. Subscribing may take
- * minutes. Where nobody wants the window any more by then it is opened all the same, to end well: only a finalize takes back what
- * a subscription makes, two threads and 10 MB (CUPTI 13.0).
+ * 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. Subscribing may
+ * take minutes. Where nobody wants the window any more by then it is opened all the same, to end well: only a finalize
+ * takes back what a subscription makes, two threads and 10 MB (CUPTI 13.0).
  */
 static int enter(void)
 {
@@ -191,7 +193,8 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		sleep_until(l->next - t > AHEAD ? l->next - AHEAD : l->next, seen);
 }
 
-/* Hands over what CUPTI has; only while no other thread may be finalizing it. Where threads are inside it is tried again later. */
+/* Hands over what CUPTI has; only while no other thread may be finalizing it. Where threads are inside it is tried
+ * again later. */
 static int flush(struct loop *l)
 {
 	uint64_t asked = load(&the.ring->flush), began = now();
@@ -226,7 +229,8 @@ static void flush_gated(struct loop *l, uint32_t seen)
 	l->retry_flush = t + 2 * FLUSH;
 }
 
-/* When the next flush is due by itself: FLUSH after the oldest call of which no record has come, and every second; never within FLUSH of the last one. */
+/* When the next flush is due by itself: FLUSH after the oldest call of which no record has come, and every second;
+ * never within FLUSH of the last one. */
 static uint64_t flush_time(const struct loop *l)
 {
 	uint64_t oldest = pending_oldest(), latest = l->flushed + 10 * FLUSH;
@@ -330,15 +334,17 @@ static void drop(struct loop *l, uint32_t mode)
 		ended(l, how);
 }
 
-/* Whether the subscription outlives the window. Not where a graph ran in it: that one would stay slower until CUPTI is finalized. */
+/* Whether the subscription outlives the window. Not where a graph ran in it: that one would stay slower until CUPTI is
+ * finalized. */
 static int keeps(uint32_t mode)
 {
 	return mode == MODE_WINDOWS && (the.slow || the.slow_out) && !graphs_any() && !exiting();
 }
 
 /*
- * Whether the agent's own thread ends the window, at once: always, but with graphs, which another thread may be launching then. It needs no
- * call of the target's, only that all its threads are outside of the driver for a moment (outside.c).
+ * Whether the agent's own thread ends the window, at once: always, but with graphs, which another thread may be
+ * launching then. It needs no call of the target's, only that all its threads are outside of the driver for a moment
+ * (outside.c).
  */
 static int ends_itself(void)
 {
@@ -414,7 +420,8 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	}
 	if (ends_itself() && now() >= l->retry && end_itself(l, mode))
 		return;
-	if (mode == MODE_WINDOWS && l->backoff > KEEPS && !graphs_any()) { /* so many threads are not out together soon: CUPTI stays, at rest */
+	if (mode == MODE_WINDOWS && l->backoff > KEEPS && !graphs_any()) { /* so many threads are not out together soon:
+	                                                                    * CUPTI stays, at rest */
 		window_keep();
 		ended(l, END_KEPT);
 		return;
@@ -445,7 +452,8 @@ static void close(struct loop *l, uint32_t mode)
  * that exits is left as it is; whether it was worth it: 0 means go. */
 static int amend(struct loop *l)
 {
-	if (!the.dormant || exiting() || l->amended >= (the.kept && !daemon_gone() ? AMENDS : 1) || (!the.kept && (graphs_several() || daemon_gone())))
+	if (!the.dormant || exiting() || l->amended >= (the.kept && !daemon_gone() ? AMENDS : 1) ||
+	    (!the.kept && (graphs_several() || daemon_gone())))
 		return 0;
 	if (!the.kept && !left_alone())
 		return 0; /* nobody knows for how long */

@@ -94,7 +94,8 @@ static void announce(int64_t at, uint32_t id, const char *text, uint32_t length,
 		put_text(++at, text + from, length - from);
 }
 
-/* Fills an entry that is ours. Without room for it, here or in the ring, it stays empty, and the next event tries again. */
+/* Fills an entry that is ours. Without room for it, here or in the ring, it stays empty, and the next event tries
+ * again. */
 static uint32_t fill(struct entry *e, const char *text, uint32_t length, const struct agent_slot *about)
 {
 	int64_t at = peek(&names.used) > TEXTS - length ? -1 : ring_take(1 + (length + TEXT - 1) / TEXT);

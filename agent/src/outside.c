@@ -1,34 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether every other thread is outside of the driver and of CUPTI. Flushing, disabling, unsubscribing and finalizing free memory of CUPTI's, and wait for
- * no thread that is inside of libcupti, be it behind a callback of ours or in CUPTI's own work at a launch, of which no callback tells. A thread that
- * loses its CPU there goes on in freed memory. Measured on an H100 (libcuda 580, CUPTI 13.0): 10 of 778 attachments to programs that hardly get a CPU
- * ended in libcupti or with a broken heap (test/gpu/starved.py).
+ * Whether every other thread is outside of the driver and of CUPTI. Flushing, disabling, unsubscribing and finalizing
+ * free memory of CUPTI's, and wait for no thread that is inside of libcupti, be it behind a callback of ours or in
+ * CUPTI's own work at a launch, of which no callback tells. A thread that loses its CPU there goes on in freed memory.
+ * Measured on an H100 (libcuda 580, CUPTI 13.0): 10 of 778 attachments to programs that hardly get a CPU ended in
+ * libcupti or with a broken heap (test/gpu/starved.py).
  *
- * So the gates close first (gate.c): from then on a thread that comes to the driver is held before it. Then each thread is looked for outside, once:
- * it cannot get in again.
+ * So the gates close first (gate.c): from then on a thread that comes to the driver is held before it. Then each thread
+ * is looked for outside, once: it cannot get in again.
  *
  *   - it is held by a gate, and was called by neither library;
- *   - it sleeps in a system call, and there is no return address into libcuda near the top of its stack, and none into libcupti anywhere;
+ *   - it sleeps in a system call, and there is no return address into libcuda near the top of its stack, and none into
+ *     libcupti anywhere;
  *   - it runs: a signal has it look at its own stack in the same way;
- *   - it is one of the driver's own, which sleep inside of it, and has no return address into libcupti on its stack. CUDA names most of them; one that calls
- *     host functions has the name of the thread that made it (an H100, libcuda 580, a JAX program). All of them begin in the same function of the driver's.
+ *   - it is one of the driver's own, which sleep inside of it, and has no return address into libcupti on its stack.
+ *     CUDA names most of them; one that calls host functions has the name of the thread that made it (an H100, libcuda
+ *     580, a JAX program). All of them begin in the same function of the driver's.
  *
- * A word on a stack may be left from an earlier call. Of a thread that was at the exit of a call in its last callback, and whose stack ends above the frame
- * of that (left.c), all that matters is what is near the top; of one that sleeps where the driver never does, nothing. Any other is taken to be inside, and
- * CUPTI stays for longer.
+ * A word on a stack may be left from an earlier call. Of a thread that was at the exit of a call in its last callback,
+ * and whose stack ends above the frame of that (left.c), all that matters is what is near the top; of one that sleeps
+ * where the driver never does, nothing. Any other is taken to be inside, and CUPTI stays for longer.
  */
 #include "agent.h"
 
 #define MARKS 4096u
 #define PROBES 8u
-#define STACK (32u << 10) /* bytes of a stack that are looked at; CUPTI's frames, and those of what it calls, take less */
+#define STACK (32u << 10) /* bytes of a stack that are looked at; CUPTI's frames, and those of what it calls, take
+                           * less */
 #define NEAR (1u << 10)   /* between a system call and the driver's frame that makes it, by way of libc */
 #define FAR (4u << 10)    /* the same of CUPTI's, generously */
-#define ENTRY 4           /* words at a function's entry among which its return address is: a probe may lie behind its first instructions */
+#define ENTRY 4           /* words at a function's entry among which its return address is: a probe may lie behind its
+                           * first instructions */
 #define LOOK (MS / 10)    /* between two looks at all of them */
 #define LOOK_ALONE (MS / 2) /* the same while none is held: nobody waits */
-#define HELD (6 * MS)     /* for which a gate holds a thread while others are still inside: CUPTI's own steps come on top, some 3 ms */
+#define HELD (6 * MS)     /* for which a gate holds a thread while others are still inside: CUPTI's own steps come on
+                           * top, some 3 ms */
 #define PATIENT (1 * MS)  /* a thread that has run for so long without coming by is sent a signal */
 
 struct range {
@@ -37,7 +43,8 @@ struct range {
 
 static struct {
 	struct range cupti, cuda; /* code */
-	uintptr_t start;          /* the return address that a thread of the driver's own has outermost in it; 0: none has been seen */
+	uintptr_t start;          /* the return address that a thread of the driver's own has outermost in it; 0: none has
+	                           * been seen */
 	uint64_t since;           /* when the gates closed, ns; 0: they are open */
 	uint64_t held;            /* when the first thread came to them since, ns; 0: none has */
 	uint32_t arrivals;        /* futex: threads that have come to them */
@@ -178,7 +185,8 @@ static size_t read_words(uintptr_t at, uintptr_t *words, size_t n)
 	return got > 0 ? (size_t)got / sizeof(*words) : 0;
 }
 
-/* Of a stack that its thread may be about to leave, and its memory with it: the kernel reads it, up to its end. Less than 0: it cannot be read. */
+/* Of a stack that its thread may be about to leave, and its memory with it: the kernel reads it, up to its end. Less
+ * than 0: it cannot be read. */
 static int of_stack(uintptr_t at, size_t bytes)
 {
 	uintptr_t words[128];
@@ -287,7 +295,8 @@ static int where_is(uint32_t tid, uintptr_t stack, uintptr_t code)
 	return near;
 }
 
-/* Whether it waits for what neither the driver nor CUPTI waits for: input of the program's, connections, events, children. */
+/* Whether it waits for what neither the driver nor CUPTI waits for: input of the program's, connections, events,
+ * children. */
 static int of_the_program(const struct sleeper *s)
 {
 	switch (s->call) {
@@ -404,8 +413,9 @@ void outside_held(void)
 }
 
 /*
- * Looks at all of them until they are outside, until the process begins to exit, for no longer than ns, and for no longer than HELD once a thread is held by
- * a gate. A thread of the target's that waits for the answer (but) is no gate's: it waits for all of ns.
+ * Looks at all of them until they are outside, until the process begins to exit, for no longer than ns, and for no
+ * longer than HELD once a thread is held by a gate. A thread of the target's that waits for the answer (but) is no
+ * gate's: it waits for all of ns.
  */
 static int look(uint32_t but, uint64_t ns, uint32_t exits)
 {

@@ -50,7 +50,8 @@ void pool_request(uint8_t **buffer, size_t *size, size_t *records)
 		while (~busy) {
 			uint32_t i = (uint32_t)__builtin_ctzll(~busy);
 
-			if (!__atomic_compare_exchange_n(&pool.busy[w], &busy, busy | 1ull << i, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			if (!__atomic_compare_exchange_n(
+			        &pool.busy[w], &busy, busy | 1ull << i, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 				continue;
 			touched(w * 64 + i);
 			*buffer = pool.base + (size_t)SIZE * (w * 64 + i);

@@ -47,7 +47,8 @@ static int kernel(struct agent_slot *s, const struct kernel_record *r)
 	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
 	s->args[1] = r->graph_node;
 	s->args[2] = pack_grid((uint32_t)r->grid[0], (uint32_t)r->grid[1], (uint32_t)r->grid[2]);
-	s->args[3] = pack_block((uint32_t)r->block[0], (uint32_t)r->block[1], (uint32_t)r->block[2], (uint32_t)r->dynamic_shared);
+	s->args[3] =
+	    pack_block((uint32_t)r->block[0], (uint32_t)r->block[1], (uint32_t)r->block[2], (uint32_t)r->dynamic_shared);
 	return 1;
 }
 

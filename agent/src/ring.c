@@ -74,7 +74,8 @@ static long map_ring(int fd, size_t bytes)
 {
 	int fixed = the.ring && bytes <= the.ring_bytes;
 
-	return sys6(SYS_mmap, fixed ? (long)the.ring : 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (fixed ? MAP_FIXED : 0), fd, 0);
+	return sys6(SYS_mmap, fixed ? (long)the.ring : 0, (long)bytes, PROT_READ | PROT_WRITE,
+	    MAP_SHARED | (fixed ? MAP_FIXED : 0), fd, 0);
 }
 
 static int adopt(int fd, size_t bytes)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ways in: the constructor (dlopen of the image by an armed thread, LD_PRELOAD), inferscope_start (the code
- * is mapped already), InitializeInjection (CUDA_INJECTION64_PATH). Each does no more than make a thread, and the last the
- * ring: a daemon that comes knows an agent by its ring, and must not bring in a second one because the first one's thread
- * has not had its turn yet. The other ways do not make it, because there the daemon itself waits for what it brought in,
- * and a thread of the target is held up.
+ * is mapped already), InitializeInjection (CUDA_INJECTION64_PATH). Each does no more than make a thread, and the last
+ * the ring: a daemon that comes knows an agent by its ring, and must not bring in a second one because the first one's
+ * thread has not had its turn yet. The other ways do not make it, because there the daemon itself waits for what it
+ * brought in, and a thread of the target is held up.
  */
 #include "agent.h"
 
@@ -84,7 +84,8 @@ static void say_hello(const struct agent_params *p, int error)
 	sys(SYS_close, fd, 0, 0);
 }
 
-/* NVTX gives its ranges to CUPTI only where this was set at the start; the kernel's copy of the environment is safe to read. */
+/* NVTX gives its ranges to CUPTI only where this was set at the start; the kernel's copy of the environment is safe to
+ * read. */
 static int find_nvtx(void)
 {
 	static const char name[] = "NVTX_INJECTION64_PATH=";
@@ -189,7 +190,8 @@ static void *run(void *unused)
  */
 static uint64_t blocked(void)
 {
-	static const uint8_t open[] = { 4 /* ILL */, 5 /* TRAP */, 7 /* BUS */, 8 /* FPE */, 11 /* SEGV */, 31 /* SYS */, 32, 33, 34 };
+	static const uint8_t open[] = { 4 /* ILL */, 5 /* TRAP */, 7 /* BUS */, 8 /* FPE */, 11 /* SEGV */, 31 /* SYS */,
+		32, 33, 34 };
 	uint64_t set = ~0ull;
 
 	for (size_t i = 0; i < COUNT(open); i++)
@@ -263,7 +265,8 @@ static int checked_start(const struct agent_params *p)
 	return bad;
 }
 
-/* inferscope_start starts an agent whose code is mapped already; fd is a memfd that begins with its parameters. 0 or -errno. */
+/* inferscope_start starts an agent whose code is mapped already; fd is a memfd that begins with its parameters. 0 or
+ * -errno. */
 EXPORT int inferscope_start(int fd)
 {
 	struct agent_params p;
@@ -283,9 +286,9 @@ EXPORT int InitializeInjection(void)
 }
 
 /*
- * libc lists this image under the name of a descriptor, which is closed soon, and whose number another file of the program's
- * has then: a pipe, perhaps, at which who opens libraries by their names (symbolizers, debuggers) would wait. No such file
- * exists as the name that it is given here, in place; the list is locked meanwhile (dl_iterate_phdr).
+ * libc lists this image under the name of a descriptor, which is closed soon, and whose number another file of the
+ * program's has then: a pipe, perhaps, at which who opens libraries by their names (symbolizers, debuggers) would wait.
+ * No such file exists as the name that it is given here, in place; the list is locked meanwhile (dl_iterate_phdr).
  */
 static int give_name(struct dl_info *image, size_t size, void *start)
 {

@@ -34,7 +34,8 @@ uint32_t libc_tid(void)
 
 void *map(size_t bytes)
 {
-	long at = sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	long at =
+	    sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (at < 0 && at > -4096)
 		return NULL;
@@ -55,8 +56,8 @@ void futex_wake(uint32_t *word)
 }
 
 /*
- * By aligned words: one lies in one page with the byte that is looked for, so what is read around a text can always be read. An
- * address sanitizer would not have it, and is told so.
+ * By aligned words: one lies in one page with the byte that is looked for, so what is read around a text can always be
+ * read. An address sanitizer would not have it, and is told so.
  */
 __attribute__((no_sanitize("address"))) size_t text_length(const char *text, size_t limit)
 {
@@ -67,7 +68,8 @@ __attribute__((no_sanitize("address"))) size_t text_length(const char *text, siz
 		__builtin_memcpy_inline(&word, text - before + at, 8);
 		if (!at)
 			word |= (1ull << 8 * before) - 1;
-		zeros = (word - 0x0101010101010101u) & ~word & 0x8080808080808080u; /* its lowest bit is in the first byte that is 0 */
+		zeros = (word - 0x0101010101010101u) & ~word & 0x8080808080808080u; /* its lowest bit is in the first byte that
+		                                                                     * is 0 */
 		if (!zeros)
 			continue;
 		at += (size_t)__builtin_ctzll(zeros) / 8 - before;

@@ -15,9 +15,10 @@
 
 #if defined(__x86_64__)
 enum {
-	SYS_mmap = 9, SYS_rt_sigaction = 13, SYS_rt_sigprocmask = 14, SYS_pread64 = 17, SYS_pwrite64 = 18, SYS_madvise = 28, SYS_read = 0, SYS_close = 3,
-	SYS_fcntl = 72, SYS_ftruncate = 77, SYS_prctl = 157, SYS_gettid = 186, SYS_tgkill = 234, SYS_getpid = 39, SYS_futex = 202, SYS_openat = 257,
-	SYS_memfd_create = 319, SYS_statx = 332, SYS_munmap = 11, SYS_sched_setscheduler = 144, SYS_sched_setaffinity = 203, SYS_sched_getaffinity = 204,
+	SYS_mmap = 9, SYS_rt_sigaction = 13, SYS_rt_sigprocmask = 14, SYS_pread64 = 17, SYS_pwrite64 = 18, SYS_madvise = 28,
+	SYS_read = 0, SYS_close = 3, SYS_fcntl = 72, SYS_ftruncate = 77, SYS_prctl = 157, SYS_gettid = 186,
+	SYS_tgkill = 234, SYS_getpid = 39, SYS_futex = 202, SYS_openat = 257, SYS_memfd_create = 319, SYS_statx = 332,
+	SYS_munmap = 11, SYS_sched_setscheduler = 144, SYS_sched_setaffinity = 203, SYS_sched_getaffinity = 204,
 	SYS_getdents64 = 217, SYS_process_vm_readv = 310,
 };
 enum { /* that others make */
@@ -31,15 +32,19 @@ static inline long sys6(long n, long a, long b, long c, long d, long e, long f)
 	register long r9 __asm__("r9") = f;
 	long r;
 
-	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+	__asm__ volatile("syscall"
+	    : "=a"(r)
+	    : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+	    : "rcx", "r11", "memory");
 	return r;
 }
 #elif defined(__aarch64__)
 enum {
-	SYS_fcntl = 25, SYS_ftruncate = 46, SYS_openat = 56, SYS_close = 57, SYS_read = 63, SYS_pread64 = 67, SYS_pwrite64 = 68,
-	SYS_futex = 98, SYS_sched_setscheduler = 119, SYS_sched_setaffinity = 122, SYS_sched_getaffinity = 123, SYS_rt_sigaction = 134, SYS_rt_sigprocmask = 135, SYS_prctl = 167, SYS_getpid = 172, SYS_gettid = 178, SYS_tgkill = 131,
-	SYS_munmap = 215, SYS_mmap = 222, SYS_madvise = 233, SYS_memfd_create = 279, SYS_statx = 291,
-	SYS_getdents64 = 61, SYS_process_vm_readv = 270,
+	SYS_fcntl = 25, SYS_ftruncate = 46, SYS_openat = 56, SYS_close = 57, SYS_read = 63, SYS_pread64 = 67,
+	SYS_pwrite64 = 68, SYS_futex = 98, SYS_sched_setscheduler = 119, SYS_sched_setaffinity = 122,
+	SYS_sched_getaffinity = 123, SYS_rt_sigaction = 134, SYS_rt_sigprocmask = 135, SYS_prctl = 167, SYS_getpid = 172,
+	SYS_gettid = 178, SYS_tgkill = 131, SYS_munmap = 215, SYS_mmap = 222, SYS_madvise = 233, SYS_memfd_create = 279,
+	SYS_statx = 291, SYS_getdents64 = 61, SYS_process_vm_readv = 270,
 };
 enum { /* that others make */
 	SYS_epoll_pwait = 22, SYS_waitid = 95, SYS_accept = 202, SYS_accept4 = 242, SYS_wait4 = 260, SYS_epoll_wait = -1,
@@ -64,14 +69,16 @@ static inline long sys6(long n, long a, long b, long c, long d, long e, long f)
 
 #define sys(n, a, b, c) sys6(n, (long)(a), (long)(b), (long)(c), 0, 0, 0)
 
-/* linux/mman.h, linux/fcntl.h, linux/memfd.h, linux/futex.h, linux/prctl.h, linux/stat.h: the same on both architectures. */
+/* linux/mman.h, linux/fcntl.h, linux/memfd.h, linux/futex.h, linux/prctl.h, linux/stat.h: the same on both
+ * architectures. */
 #define FUTEX_TID_MASK 0x3fffffffu
 #define FUTEX_OWNER_DIED 0x40000000u
 enum {
-	PROT_READ = 1, PROT_WRITE = 2, MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_FIXED = 0x10, MAP_ANONYMOUS = 0x20, MAP_NORESERVE = 0x4000,
-	MADV_DONTNEED = 4, MADV_DONTFORK = 10, MADV_DONTDUMP = 16, MADV_WIPEONFORK = 18,
-	F_GETFD = 1, F_ADD_SEALS = 1033, SEAL_SEAL = 1, SEAL_SHRINK = 2, SEAL_GROW = 4, MFD_CLOEXEC = 1, MFD_ALLOW_SEALING = 2,
-	FUTEX_WAIT = 0, FUTEX_WAKE = 1, PR_SET_NAME = 15, SIG_SETMASK = 2, AT_FDCWD = -100, AT_EMPTY_PATH = 0x1000, STATX_INO = 0x100,
+	PROT_READ = 1, PROT_WRITE = 2, MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_FIXED = 0x10, MAP_ANONYMOUS = 0x20,
+	MAP_NORESERVE = 0x4000, MADV_DONTNEED = 4, MADV_DONTFORK = 10, MADV_DONTDUMP = 16, MADV_WIPEONFORK = 18,
+	F_GETFD = 1, F_ADD_SEALS = 1033, SEAL_SEAL = 1, SEAL_SHRINK = 2, SEAL_GROW = 4, MFD_CLOEXEC = 1,
+	MFD_ALLOW_SEALING = 2, FUTEX_WAIT = 0, FUTEX_WAKE = 1, PR_SET_NAME = 15, SIG_SETMASK = 2, AT_FDCWD = -100,
+	AT_EMPTY_PATH = 0x1000, STATX_INO = 0x100,
 	O_CLOEXEC = 02000000,
 };
 enum { EPERM = 1, ENOENT = 2, EAGAIN = 11, ENOMEM = 12, EINVAL = 22, ENOSYS = 38, EPROTO = 71, EALREADY = 114 };

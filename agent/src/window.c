@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One window: subscribe (the lock: nothing before it), enable, record, and out. The way out is a finalize inside
- * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable, which leaves graphs that
- * ran slower. Unsubscribing and finalizing free what a thread inside of CUPTI still uses: neither is done before all threads are
- * proven to be outside (outside.c). No other order of these calls is safe.
+ * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable, which leaves
+ * graphs that ran slower. Unsubscribing and finalizing free what a thread inside of CUPTI still uses: neither is done
+ * before all threads are proven to be outside (outside.c). No other order of these calls is safe.
  * Nor is any where several threads launch CUDA graphs (graphs.c).
  * That call is one that the agent's own thread makes (window_end): the target need make none. Only where the
  * target launches graphs is it the next one of the thread that does.
  *
  * cuptiSubscribe takes a lock of the driver's for writing, which every call into the driver holds for reading, and
  * readers go first: where several threads are nearly always inside, it waits for seconds to minutes (measured:
- * libcuda 580, CUPTI 13.0). There a window without graphs ends by turning the kinds off, which is safe and cheap, and the
- * next one turns them on again: the subscription is kept. It is given up in the good way when no more windows are wanted.
- * cuptiFinalize takes the same lock: a thread of the target that finalized would lie still for as long, so there the agent's does.
+ * libcuda 580, CUPTI 13.0). There a window without graphs ends by turning the kinds off, which is safe and cheap, and
+ * the next one turns them on again: the subscription is kept. It is given up in the good way when no more windows are
+ * wanted. cuptiFinalize takes the same lock: a thread of the target that finalized would lie still for as long, so
+ * there the agent's does.
  */
 #include "agent.h"
 
 /* What is recorded. Markers only where NVTX reaches CUPTI: they are the last. */
-static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY_PEER, KIND_MEMSET, KIND_OVERHEAD, KIND_MARKER };
+static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY_PEER, KIND_MEMSET, KIND_OVERHEAD,
+	KIND_MARKER };
 
 #define OWN_CALL 17 /* cuCtxSynchronize */
-#define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the window is lost */
+#define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the
+                     * window is lost */
 #define OWN (6 * MS)    /* for which all threads are waited for to be outside, where the agent's thread ends a window */
 #define LEISURE (200 * MS) /* the same for a flush, in the midst of a window */
 #define LAST (50 * MS)  /* the same when nothing is to stay */
@@ -75,7 +78,8 @@ static void thread_ids_on(void)
 	uint32_t type = 0;
 
 	the.window.thread_ids = 0;
-	if (the.cupti.thread_ids && the.cupti.set_thread_ids && !the.cupti.thread_ids(&type) && !the.cupti.set_thread_ids(THREAD_ID_SYSTEM))
+	if (the.cupti.thread_ids && the.cupti.set_thread_ids && !the.cupti.thread_ids(&type) &&
+	    !the.cupti.set_thread_ids(THREAD_ID_SYSTEM))
 		the.window.thread_ids = type + 1;
 }
 
@@ -110,7 +114,8 @@ static void reset(void)
 	pending_forget();
 }
 
-/* Who has refused us: CUPTI says it from 13.3 on, to one who asks to subscribe by a function of that version. Should that let us in
+/* Who has refused us: CUPTI says it from 13.3 on, to one who asks to subscribe by a function of that version. Should
+ * that let us in
  * - the other one has just gone, or it is not as exclusive as the first - nothing is done with it. */
 static void ask_holder(void)
 {
@@ -126,8 +131,9 @@ static void ask_holder(void)
 }
 
 /*
- * While a thread of the target captures a graph, calls of other threads that may be unsafe fail, and spoil it, unless their thread has said that
- * it is relaxed about it (cuThreadExchangeStreamCaptureMode in the driver's reference): nothing that the agent's thread calls waits for the target's work.
+ * While a thread of the target captures a graph, calls of other threads that may be unsafe fail, and spoil it, unless
+ * their thread has said that it is relaxed about it (cuThreadExchangeStreamCaptureMode in the driver's reference):
+ * nothing that the agent's thread calls waits for the target's work.
  */
 static void relax(void)
 {
@@ -252,7 +258,8 @@ int window_unwant(void)
 	return swapped(&the.window.phase, PHASE_WANTED, PHASE_OPEN) ? 0 : -1;
 }
 
-/* Where there is no gate, one that is about to launch a graph has come to its callback after a moment: then it is known who launches. */
+/* Where there is no gate, one that is about to launch a graph has come to its callback after a moment: then it is known
+ * who launches. */
 static int graphs_out(uint32_t tid)
 {
 	uint64_t t = now();
@@ -306,8 +313,8 @@ void window_finish(uint32_t tid, uint32_t before)
 	futex_wake(&the.window.phase);
 }
 
-/* A synchronizing call of this thread's, which has no context: the driver refuses it at once, and touches nothing of the target's.
- * CUPTI calls back at its exit all the same (libcuda 580, CUPTI 13.0). */
+/* A synchronizing call of this thread's, which has no context: the driver refuses it at once, and touches nothing of
+ * the target's. CUPTI calls back at its exit all the same (libcuda 580, CUPTI 13.0). */
 static void own_call(void)
 {
 	if (the.cuda.synchronize)
@@ -337,8 +344,9 @@ int window_end(int last)
 }
 
 /*
- * Turns all off, and hands over what was recorded, where all threads are outside (window_flush). Elsewhere CUPTI keeps the buffers that are not full: they
- * come in a later window, or never. Returns whether the threads are outside, and held until outside_end; none is held in a process that exits.
+ * Turns all off, and hands over what was recorded, where all threads are outside (window_flush). Elsewhere CUPTI keeps
+ * the buffers that are not full: they come in a later window, or never. Returns whether the threads are outside, and
+ * held until outside_end; none is held in a process that exits.
  */
 static int hand_over(uint64_t patience)
 {
@@ -400,9 +408,10 @@ void window_keep(void)
 }
 
 /*
- * A flush, forced or not, takes a buffer away from its thread and frees what leads to it, and takes no lock that the thread takes to make a record: one that loses
- * its CPU there goes on in freed memory (an H100, CUPTI 13.0: 3 of 2,380 attachments to programs that hardly get a CPU, all at libcupti+0x838b0). Buffers that are full
- * CUPTI hands over by itself; their threads are done with them.
+ * A flush, forced or not, takes a buffer away from its thread and frees what leads to it, and takes no lock that the
+ * thread takes to make a record: one that loses its CPU there goes on in freed memory (an H100, CUPTI 13.0: 3 of 2,380
+ * attachments to programs that hardly get a CPU, all at libcupti+0x838b0). Buffers that are full CUPTI hands over by
+ * itself; their threads are done with them.
  */
 int window_flush(void)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints what the agent's own part of a launch and of a record costs, ns of CPU time each. Linked with the sources in src. */
+/* Prints what the agent's own part of a launch and of a record costs, ns of CPU time each. Linked with the sources in
+ * src. */
 #include "../src/agent.h"
 
 int printf(const char *format, ...);
@@ -60,7 +61,8 @@ static double kernels(void)
 	for (uint32_t i = 0; i < RECORDS; i++) {
 		memset(names[i], 'x', 150);
 		names[i][70] = (char)('a' + i % 20);
-		records[i] = (struct kernel_record){ .kind = KIND_CONCURRENT_KERNEL, .start = 1, .end = 2, .name = names[i % 20] };
+		records[i] =
+		    (struct kernel_record){ .kind = KIND_CONCURRENT_KERNEL, .start = 1, .end = 2, .name = names[i % 20] };
 	}
 	began = spent();
 	for (uint32_t i = 0; i < ROUNDS / RECORDS; i++) {

@@ -194,11 +194,15 @@ IS(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, ATTRIBUTE_MINOR);
 struct cupti functions(void)
 {
 	return (struct cupti){
-		.disable = (int (*)(uint32_t))(CUptiResult (*)(CUpti_ActivityKind))cuptiActivityDisable,
-		.buffers = (int (*)(request_function, complete_function))(CUptiResult (*)(CUpti_BuffersCallbackRequestFunc, CUpti_BuffersCallbackCompleteFunc))cuptiActivityRegisterCallbacks,
-		.dropped = (int (*)(void *, uint32_t, size_t *))(CUptiResult (*)(CUcontext, uint32_t, size_t *))cuptiActivityGetNumDroppedRecords,
-		.next = (int (*)(uint8_t *, size_t, void **))(CUptiResult (*)(uint8_t *, size_t, CUpti_Activity **))cuptiActivityGetNextRecord,
-		.callback = (int (*)(uint32_t, void *, uint32_t, uint32_t))(CUptiResult (*)(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain, CUpti_CallbackId))cuptiEnableCallback,
+		.disable = (int (*)(uint32_t))(CUptiResult(*)(CUpti_ActivityKind))cuptiActivityDisable,
+		.buffers = (int (*)(request_function, complete_function))(CUptiResult(*)(
+		    CUpti_BuffersCallbackRequestFunc, CUpti_BuffersCallbackCompleteFunc))cuptiActivityRegisterCallbacks,
+		.dropped = (int (*)(void *, uint32_t, size_t *))(
+		    CUptiResult(*)(CUcontext, uint32_t, size_t *))cuptiActivityGetNumDroppedRecords,
+		.next = (int (*)(uint8_t *, size_t, void **))(
+		    CUptiResult(*)(uint8_t *, size_t, CUpti_Activity **))cuptiActivityGetNextRecord,
+		.callback = (int (*)(uint32_t, void *, uint32_t, uint32_t))(CUptiResult(*)(
+		    uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain, CUpti_CallbackId))cuptiEnableCallback,
 	};
 }
 

@@ -3,8 +3,8 @@
  * Preloaded into a victim by the tests: a thread that brings the agent in when it is told to, as the injector
  * does with an armed thread. Lines from the FIFO named by STARTER_IN, answers to the one named by STARTER_OUT:
  *   load PATH     open PATH as a file, say its descriptor, wait for a line, dlopen /proc/self/fd/N
- *   inject PATH   dlopen PATH and call InitializeInjection, as CUDA does; says its result. The agent's thread does nothing yet
- *   go on         lets it, after an inject
+ *   inject PATH   dlopen PATH and call InitializeInjection, as CUDA does; says its result. The agent's thread does
+ *   nothing yet go on         lets it, after an inject
  *   start PATH    open PATH, call inferscope_start with it, in an agent that is loaded; says its result and errno
  */
 #define _GNU_SOURCE
@@ -62,7 +62,8 @@ static void load(FILE *in, FILE *out, const char *path)
 {
 	char name[64], line[64];
 	static int loads;
-	int fd = open_file(path), other = fcntl(fd, F_DUPFD_CLOEXEC, 200 + loads++), kept; /* the loader knows a file that it has by its name, too */
+	int fd = open_file(path), other = fcntl(fd, F_DUPFD_CLOEXEC, 200 + loads++),
+	    kept; /* the loader knows a file that it has by its name, too */
 
 	close(fd);
 	fd = other;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts of every length, at every alignment, in a page between two that cannot be read: a byte read outside of it ends this
- * program by SIGSEGV. Linked with the sources in src; says what was compared.
+ * Texts of every length, at every alignment, in a page between two that cannot be read: a byte read outside of it ends
+ * this program by SIGSEGV. Linked with the sources in src; says what was compared.
  */
 #include "../src/agent.h"
 
@@ -17,7 +17,8 @@ static int fail(const char *what, size_t length, size_t behind)
 	return 1;
 }
 
-/* A text of length bytes with so many behind its end, the first of them the NUL where there is one; what stands around it is not 0. */
+/* A text of length bytes with so many behind its end, the first of them the NUL where there is one; what stands around
+ * it is not 0. */
 static const char *text(size_t length, size_t behind, int byte)
 {
 	char *at = page + PAGE - behind - length;
@@ -52,7 +53,8 @@ static int beginnings(size_t length, size_t before)
 {
 	memset(page, 0, PAGE); /* zeros before the text are not its end */
 	memset(page + before, 'x', length);
-	return text_length(page + before, PAGE - before) != length ? fail("not its length at the beginning", length, before) : 0;
+	return text_length(page + before, PAGE - before) != length ? fail("not its length at the beginning", length, before)
+	                                                           : 0;
 }
 
 static int names(size_t length, uint32_t *last)

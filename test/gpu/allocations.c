@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose are the blocks of malloc that a program holds? Preloaded (LD_PRELOAD), it counts live bytes and blocks by the library
-// whose code called malloc, in a file that others map (ALLOCATIONS_FILE). Test support of memory_check.py, and of nothing else.
+// Whose are the blocks of malloc that a program holds? Preloaded (LD_PRELOAD), it counts live bytes and blocks by the
+// library whose code called malloc, in a file that others map (ALLOCATIONS_FILE). Test support of memory_check.py, and
+// of nothing else.
 //
 //   cc -O2 -shared -fPIC -o allocations.so allocations.c        glibc 2.35 or newer (_dl_find_object)
 //
@@ -44,7 +45,8 @@ static void forked(void) { owners = own; }
 
 __attribute__((constructor)) static void begin(void) {
   const char *path = getenv("ALLOCATIONS_FILE");
-  int fd = path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1; // not the file of the program that started this one
+  // not the file of the program that started this one
+  int fd = path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
   if (fd < 0 || ftruncate(fd, sizeof own)) return;
   struct owner *to = mmap(NULL, sizeof own, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program of the GPU check says when it dies of a signal: the address, the module with the offset of the instruction in its file,
- * and the code around it. One line on stderr, then the signal's default action. Static, so that each program has its own.
+ * What a program of the GPU check says when it dies of a signal: the address, the module with the offset of the
+ * instruction in its file, and the code around it. One line on stderr, then the signal's default action. Static, so
+ * that each program has its own.
  */
 #ifndef INFERSCOPE_TEST_GPU_FAULT_H
 #define INFERSCOPE_TEST_GPU_FAULT_H
@@ -30,7 +31,8 @@ static uintptr_t fault_instruction(const ucontext_t *c)
 #endif
 }
 
-/* The line of /proc/self/maps with an address in it, and where in the file that is. Reads byte by byte: nothing is allocated. */
+/* The line of /proc/self/maps with an address in it, and where in the file that is. Reads byte by byte: nothing is
+ * allocated. */
 static void fault_module(uintptr_t at, char *to, size_t room)
 {
 	char line[512];
@@ -77,8 +79,8 @@ static void fault_handler(int signal_number, siginfo_t *info, void *context)
 
 	fault_module(at, module, sizeof(module));
 	fault_code(at, code, sizeof(code));
-	n = snprintf(line, sizeof(line), "fault: signal %d, address %p, instruction 0x%lx in %s, thread %ld, code %s\n", signal_number, info->si_addr,
-		     (unsigned long)at, module, (long)syscall(SYS_gettid), code);
+	n = snprintf(line, sizeof(line), "fault: signal %d, address %p, instruction 0x%lx in %s, thread %ld, code %s\n",
+	    signal_number, info->si_addr, (unsigned long)at, module, (long)syscall(SYS_gettid), code);
 	if (n > 0 && write(2, line, (size_t)n) < 0)
 		_exit(127);
 	signal(signal_number, SIG_DFL); /* an instruction that faulted does so again, a signal that was sent does not */
@@ -86,7 +88,8 @@ static void fault_handler(int signal_number, siginfo_t *info, void *context)
 		raise(signal_number);
 }
 
-/* Shows what a program died of. For the thread that calls it on a stack of its own, too, for stacks that are used up. */
+/* Shows what a program died of. For the thread that calls it on a stack of its own, too, for stacks that are used
+ * up. */
 static void fault_show(void)
 {
 	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT };

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What CUPTI itself costs a program, whoever asks it: a library for CUDA_INJECTION64_PATH that turns records and callbacks on, does nothing
- * with them, and turns them off in the lawful way: a finalize at the exit of a synchronizing call, with the kinds still on. The
- * declarations are the agent's. cc -O2 -shared -fPIC -pthread -o floor.so floor.c -ldl
+ * What CUPTI itself costs a program, whoever asks it: a library for CUDA_INJECTION64_PATH that turns records and
+ * callbacks on, does nothing with them, and turns them off in the lawful way: a finalize at the exit of a synchronizing
+ * call, with the kinds still on. The declarations are the agent's. cc -O2 -shared -fPIC -pthread -o floor.so floor.c
+ * -ldl
  *
  * Its thread reads commands from the fifo FLOOR_IN and answers each with a line in the fifo FLOOR_OUT:
- *   on WHAT   a sum of enum what, with the libcupti of FLOOR_CUPTI: "on"; "less" where this CUPTI cannot be asked for all of it; "no": nothing is on
- *   off       "off BUFFERS", so many came back; or "late" where no call came to finalize at
- * With FLOOR_STAYS in the environment it subscribes before cuInit and stays subscribed: off turns kinds and callbacks off. For programs
- * with threads that are always inside of the driver, where a later cuptiSubscribe waits for minutes.
+ *   on WHAT   a sum of enum what, with the libcupti of FLOOR_CUPTI: "on"; "less" where this CUPTI cannot be asked for
+ *   all of it; "no": nothing is on off       "off BUFFERS", so many came back; or "late" where no call came to finalize
+ *   at
+ * With FLOOR_STAYS in the environment it subscribes before cuInit and stays subscribed: off turns kinds and callbacks
+ * off. For programs with threads that are always inside of the driver, where a later cuptiSubscribe waits for minutes.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -95,10 +97,14 @@ static int load(void)
 		const char *name;
 		size_t at;
 	} functions[] = {
-		{ "cuptiSubscribe", offsetof(struct cupti, subscribe) }, { "cuptiUnsubscribe", offsetof(struct cupti, unsubscribe) },
-		{ "cuptiEnableCallback", offsetof(struct cupti, callback) }, { "cuptiActivityRegisterCallbacks", offsetof(struct cupti, buffers) },
-		{ "cuptiActivityEnable", offsetof(struct cupti, enable) }, { "cuptiActivityDisable", offsetof(struct cupti, disable) },
-		{ "cuptiActivityFlushAll", offsetof(struct cupti, flush) }, { "cuptiFinalize", offsetof(struct cupti, finalize) },
+		{ "cuptiSubscribe", offsetof(struct cupti, subscribe) },
+		{ "cuptiUnsubscribe", offsetof(struct cupti, unsubscribe) },
+		{ "cuptiEnableCallback", offsetof(struct cupti, callback) },
+		{ "cuptiActivityRegisterCallbacks", offsetof(struct cupti, buffers) },
+		{ "cuptiActivityEnable", offsetof(struct cupti, enable) },
+		{ "cuptiActivityDisable", offsetof(struct cupti, disable) },
+		{ "cuptiActivityFlushAll", offsetof(struct cupti, flush) },
+		{ "cuptiFinalize", offsetof(struct cupti, finalize) },
 	};
 	const char *path = getenv("FLOOR_CUPTI");
 	void *library = path ? dlopen(path, RTLD_NOW) : NULL;
@@ -179,7 +185,8 @@ static void *serve(void *unused)
 	char line[64];
 	ssize_t n;
 
-	/* One command at a time is written, and answered before the next. No FILE: exit() waits for one that a thread reads from. */
+	/* One command at a time is written, and answered before the next. No FILE: exit() waits for one that a thread reads
+	 * from. */
 	while (in >= 0 && out >= 0 && (n = read(in, line, sizeof(line) - 1)) > 0) {
 		line[n] = 0;
 		if (sscanf(line, "on %d", &what) == 1)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library for CUDA_INJECTION64_PATH that loads the one of INJECTED and starts it as CUDA does, and says what that took: "load NS start NS" on
- * standard output. cc -O2 -shared -fPIC -o injection.so injection.c -ldl */
+/* A library for CUDA_INJECTION64_PATH that loads the one of INJECTED and starts it as CUDA does, and says what that
+ * took: "load NS start NS" on standard output. cc -O2 -shared -fPIC -o injection.so injection.c -ldl */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

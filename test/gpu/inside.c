@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What CUPTI does while a thread is inside of it: a program that calls CUDA and CUPTI, without anything of this project in it but the
- * agent's declarations. Each case runs in a process of its own, for some of them die.
+ * What CUPTI does while a thread is inside of it: a program that calls CUDA and CUPTI, without anything of this project
+ * in it but the agent's declarations. Each case runs in a process of its own, for some of them die.
  *
- * A thread, T, is inside a callback (or just inside of the driver) for a while; meanwhile another thread makes calls of CUPTI. How long
- * each of these took, and whether T was inside still when it returned, says whether it waits for T. In some cases T has left CUPTI in
- * that callback (disable, flush, unsubscribe, finalize), and the other one subscribes anew before T has returned from it: the order that kills.
+ * A thread, T, is inside a callback (or just inside of the driver) for a while; meanwhile another thread makes calls of
+ * CUPTI. How long each of these took, and whether T was inside still when it returned, says whether it waits for T. In
+ * some cases T has left CUPTI in that callback (disable, flush, unsubscribe, finalize), and the other one subscribes
+ * anew before T has returned from it: the order that kills.
  *
- * cc -O2 -pthread -o inside inside.c -ldl; ./inside LIBCUPTI prints one line of each case, columns by tab; ./inside LIBCUPTI CASE runs one here.
+ * cc -O2 -pthread -o inside inside.c -ldl; ./inside LIBCUPTI prints one line of each case, columns by tab; ./inside
+ * LIBCUPTI CASE runs one here.
  */
 #include "fault.h"
 #include <dlfcn.h>
@@ -23,11 +25,12 @@
 enum { STAY_MS = 300, LEFT_MS = 200, SETTLE_MS = 50, CASE_S = 30, REPEATS = 3 };
 enum { CU_CTX_SYNCHRONIZE = 17, CU_LAUNCH_KERNEL = 307 }; /* CUpti_driver_api_trace_cbid */
 enum place { LAUNCH_ENTRY, LAUNCH_EXIT, SYNC_EXIT, DRIVER };
-enum manner { PLAIN, OWN, SYNC }; /* of the other thread: plain, in the callback of a call of its own that is refused, or that has a context */
+enum manner { PLAIN, OWN, SYNC }; /* of the other thread: plain, in the callback of a call of its own that is refused,
+                                   * or that has a context */
 
 /*
- * steps: d disable, f flush, u unsubscribe, z finalize, s subscribe, c enable callbacks, k enable a kind, w wait until T has left.
- * Those before a slash are made in a callback where the manner is one of these.
+ * steps: d disable, f flush, u unsubscribe, z finalize, s subscribe, c enable callbacks, k enable a kind, w wait until
+ * T has left. Those before a slash are made in a callback where the manner is one of these.
  */
 struct test {
 	const char *name;
@@ -66,7 +69,8 @@ static struct cupti api;
 static struct {
 	int (*init)(unsigned), (*device)(int *, int), (*retain)(void **, int), (*current)(void *), (*synchronize)(void);
 	int (*module)(void **, const void *), (*function)(void **, void *, const char *);
-	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+	int (*launch)(
+	    void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 } cu;
 
 static const struct test *test;
@@ -244,7 +248,8 @@ static void find_cupti(const char *path)
 	if (!l)
 		die(dlerror(), 0);
 	*(void **)&api.subscribe = find(l, "cuptiSubscribe"), *(void **)&api.unsubscribe = find(l, "cuptiUnsubscribe");
-	*(void **)&api.callback = find(l, "cuptiEnableCallback"), *(void **)&api.buffers = find(l, "cuptiActivityRegisterCallbacks");
+	*(void **)&api.callback = find(l, "cuptiEnableCallback"),
+	       *(void **)&api.buffers = find(l, "cuptiActivityRegisterCallbacks");
 	*(void **)&api.enable = find(l, "cuptiActivityEnable"), *(void **)&api.disable = find(l, "cuptiActivityDisable");
 	*(void **)&api.flush = find(l, "cuptiActivityFlushAll"), *(void **)&api.finalize = find(l, "cuptiFinalize");
 }
@@ -316,7 +321,8 @@ static void read_all(int fd, char *to, size_t room)
 			*p = ' ';
 }
 
-/* Runs a case in a process of its own, and prints its line. Freed memory is filled with a pattern there, or as malloc leaves it. */
+/* Runs a case in a process of its own, and prints its line. Freed memory is filled with a pattern there, or as malloc
+ * leaves it. */
 static void child(const char *self, const char *cupti, size_t i, int n)
 {
 	char said[1024], number[16], complaint[2048], *how = "unharmed";

@@ -13,7 +13,8 @@ struct Device {
 	int8_t index;
 };
 
-void reportMemoryUsageToProfiler(void *ptr, int64_t alloc_size, size_t total_allocated, size_t total_reserved, Device device);
+void reportMemoryUsageToProfiler(
+    void *ptr, int64_t alloc_size, size_t total_allocated, size_t total_reserved, Device device);
 void reportOutOfMemoryToProfiler(int64_t alloc_size, size_t total_allocated, size_t total_reserved, Device device);
 
 } // namespace c10

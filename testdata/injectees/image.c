@@ -7,7 +7,8 @@
 #include <sys/syscall.h>
 #include "image.h"
 
-__attribute__((section(".inferscope"), used, visibility("default"))) volatile struct params image_params = {.magic = IMAGE_PARAMS, .fd = -1};
+__attribute__((section(".inferscope"), used,
+    visibility("default"))) volatile struct params image_params = { .magic = IMAGE_PARAMS, .fd = -1 };
 
 static uint32_t starts;
 

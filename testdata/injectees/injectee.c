@@ -165,9 +165,11 @@ static void answer(void)
 static void read_options(int argc, char **argv)
 {
 	static const struct option names[] = {
-		{"threads", 1, 0, 't'}, {"stack", 1, 0, 's'}, {"alt", 0, 0, 'a'}, {"idle", 0, 0, 'i'}, {"pause", 1, 0, 'p'}, {"fiber", 0, 0, 'f'},
-		{"guard", 0, 0, 'g'}, {"children", 0, 0, 'c'}, {"profile", 0, 0, 'P'}, {"blocks", 0, 0, 'b'}, {"one-blocks", 0, 0, 'B'}, {"handle", 1, 0, 'h'},
-		{"seccomp", 1, 0, 'S'}, {"chroot", 1, 0, 'C'}, {"end", 1, 0, 'e'}, {"exec", 1, 0, 'x'}, {"vfork", 0, 0, 'v'}, {"attack", 1, 0, 'A'}, {0, 0, 0, 0},
+		{ "threads", 1, 0, 't' }, { "stack", 1, 0, 's' }, { "alt", 0, 0, 'a' }, { "idle", 0, 0, 'i' },
+		{ "pause", 1, 0, 'p' }, { "fiber", 0, 0, 'f' }, { "guard", 0, 0, 'g' }, { "children", 0, 0, 'c' },
+		{ "profile", 0, 0, 'P' }, { "blocks", 0, 0, 'b' }, { "one-blocks", 0, 0, 'B' }, { "handle", 1, 0, 'h' },
+		{ "seccomp", 1, 0, 'S' }, { "chroot", 1, 0, 'C' }, { "end", 1, 0, 'e' }, { "exec", 1, 0, 'x' },
+		{ "vfork", 0, 0, 'v' }, { "attack", 1, 0, 'A' }, { 0, 0, 0, 0 },
 	};
 	for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
 		switch (c) {

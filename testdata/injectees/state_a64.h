@@ -13,7 +13,9 @@ struct state {
 	unsigned char z[32 * 256]; /* 784 */
 	unsigned char p[17 * 32];  /* 8976: p0-p15, ffr */
 };
-_Static_assert(offsetof(struct state, v) == 272 && offsetof(struct state, z) == 784 && offsetof(struct state, p) == 8976, "as below");
+_Static_assert(
+    offsetof(struct state, v) == 272 && offsetof(struct state, z) == 784 && offsetof(struct state, p) == 8976,
+    "as below");
 
 /* What stays as it is from call to call. */
 struct control {
@@ -36,11 +38,12 @@ __asm__(".text\n.globl cuLaunchKernel\n.type cuLaunchKernel, %function\n.balign 
 	".size cuLaunchKernel, .-cuLaunchKernel\n");
 
 /* Its return address is signed, as distributions compile: hint 25 is paciasp, 29 autiasp. */
-__asm__(".text\n.arch_extension sve\n.globl cuLaunchKernelEx\n.type cuLaunchKernelEx, %function\n.balign 16\ncuLaunchKernelEx:\n hint #25\n" GENERAL
-	"add x9, x0, #784\n .irp n, " TO31 "\n str z\\n, [x9, #\\n, mul vl]\n .endr\n"
-	"mov x9, #8976\n add x9, x0, x9\n .irp n, " TO15 "\n str p\\n, [x9, #\\n, mul vl]\n .endr\n"
-	"rdffr p0.b\n str p0, [x9, #16, mul vl]\n" END "hint #29\n ret\n"
-	".size cuLaunchKernelEx, .-cuLaunchKernelEx\n.arch_extension nosve\n");
+__asm__(".text\n.arch_extension sve\n.globl cuLaunchKernelEx\n.type cuLaunchKernelEx, %function\n.balign "
+        "16\ncuLaunchKernelEx:\n hint #25\n" GENERAL "add x9, x0, #784\n .irp n, " TO31
+        "\n str z\\n, [x9, #\\n, mul vl]\n .endr\n"
+        "mov x9, #8976\n add x9, x0, x9\n .irp n, " TO15 "\n str p\\n, [x9, #\\n, mul vl]\n .endr\n"
+        "rdffr p0.b\n str p0, [x9, #16, mul vl]\n" END "hint #29\n ret\n"
+        ".size cuLaunchKernelEx, .-cuLaunchKernelEx\n.arch_extension nosve\n");
 #endif
 
 #ifdef CALLER

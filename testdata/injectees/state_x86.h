@@ -13,7 +13,8 @@ struct state {
 	uint32_t mxcsr;  /* 128 */
 	uint16_t fcw, pad; /* 132 */
 	uint64_t pad2[3];
-	unsigned char vector[32][64] __attribute__((aligned(64))); /* 160 -> 192: zmm0-31, or ymm0-15 in their first halves */
+	unsigned char vector[32][64] __attribute__((aligned(64))); /* 160 -> 192: zmm0-31, or ymm0-15 in their first
+	                                                            * halves */
 	uint64_t masks[8]; /* k0-7 */
 };
 
@@ -24,7 +25,9 @@ struct control {
 };
 
 #ifdef DRIVER
-_Static_assert(offsetof(struct state, flags) == 120 && offsetof(struct state, mxcsr) == 128 && offsetof(struct state, fcw) == 132, "as below");
+_Static_assert(
+    offsetof(struct state, flags) == 120 && offsetof(struct state, mxcsr) == 128 && offsetof(struct state, fcw) == 132,
+    "as below");
 _Static_assert(offsetof(struct state, vector) == 192 && offsetof(struct state, masks) == 2240, "as below");
 
 #define GENERAL                                                                                                     \
@@ -92,7 +95,10 @@ static inline int differs(const struct state *want, const struct state *found, i
 	return 0;
 }
 
-static inline void read_control(struct control *c) { __asm__ volatile("stmxcsr %0\n fnstcw %1" : "=m"(c->mxcsr), "=m"(c->fcw)); }
+static inline void read_control(struct control *c)
+{
+	__asm__ volatile("stmxcsr %0\n fnstcw %1" : "=m"(c->mxcsr), "=m"(c->fcw));
+}
 
 /* The trap and direction flags are clear in compiled code. */
 static inline int other_control(const struct state *found, const struct control *c)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-// CUDA, through the driver API and, where an action begins with r, the runtime API. Each thread has a stream of its own.
+// CUDA, through the driver API and, where an action begins with r, the runtime API. Each thread has a stream of its
+// own.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,18 +13,25 @@ typedef struct { unsigned x, y, z; } dim3;
 
 // What of the two APIs is used here; their headers are not needed to build this.
 extern int cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxRetain(handle *, int), cuCtxSetCurrent(handle);
-extern int cuModuleLoadData(handle *, const void *), cuModuleUnload(handle), cuModuleGetFunction(handle *, handle, const char *);
-extern int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
-extern int cuMemAlloc_v2(ptr_t *, size_t), cuMemFree_v2(ptr_t), cuMemHostAlloc(void **, size_t, unsigned), cuMemFreeHost(void *);
+extern int cuModuleLoadData(handle *, const void *), cuModuleUnload(handle),
+    cuModuleGetFunction(handle *, handle, const char *);
+extern int cuLaunchKernel(
+    handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
+extern int cuMemAlloc_v2(ptr_t *, size_t), cuMemFree_v2(ptr_t), cuMemHostAlloc(void **, size_t, unsigned),
+    cuMemFreeHost(void *);
 extern int cuMemcpyHtoD_v2(ptr_t, const void *, size_t), cuMemcpyDtoH_v2(void *, ptr_t, size_t);
-extern int cuMemcpyHtoDAsync_v2(ptr_t, const void *, size_t, handle), cuMemcpyDtoHAsync_v2(void *, ptr_t, size_t, handle);
+extern int cuMemcpyHtoDAsync_v2(ptr_t, const void *, size_t, handle),
+    cuMemcpyDtoHAsync_v2(void *, ptr_t, size_t, handle);
 extern int cuStreamCreate(handle *, unsigned), cuStreamSynchronize(handle), cuStreamWaitEvent(handle, handle, unsigned);
 extern int cuEventCreate(handle *, unsigned), cuEventRecord(handle, handle), cuEventSynchronize(handle);
-extern int cuStreamBeginCapture_v2(handle, int), cuStreamEndCapture(handle, handle *), cuGraphInstantiateWithFlags(handle *, handle, unsigned long long);
+extern int cuStreamBeginCapture_v2(handle, int), cuStreamEndCapture(handle, handle *),
+    cuGraphInstantiateWithFlags(handle *, handle, unsigned long long);
 extern int cuGraphLaunch(handle, handle), cuLaunchHostFunc(handle, void (*)(void *), void *);
 extern void **__cudaRegisterFatBinary(const void *);
-extern void __cudaRegisterFunction(void **, const void *, const char *, const char *, int, void *, void *, void *, void *, int *);
-extern int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, handle), cudaMalloc(void **, size_t), cudaFree(void *), cudaStreamSynchronize(handle);
+extern void __cudaRegisterFunction(
+    void **, const void *, const char *, const char *, int, void *, void *, void *, void *, int *);
+extern int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, handle), cudaMalloc(void **, size_t),
+    cudaFree(void *), cudaStreamSynchronize(handle);
 
 #define CHECK(call) do { int r_ = (call); if (r_) fprintf(stderr, "%s: CUDA error %d\n", #call, r_), exit(1); } while (0)
 
@@ -80,7 +88,9 @@ static int find(const char *name) {
   return i;
 }
 
-static void launch_of(handle function, handle on, unsigned blocks) { CHECK(cuLaunchKernel(function, blocks, 1, 1, BLOCK, 1, 1, 0, on, NULL, NULL)); }
+static void launch_of(handle function, handle on, unsigned blocks) {
+  CHECK(cuLaunchKernel(function, blocks, 1, 1, BLOCK, 1, 1, 0, on, NULL, NULL));
+}
 
 static void launch(handle function, handle on) { launch_of(function, on, GRID); }
 
@@ -105,7 +115,8 @@ void device_burst(const struct action *a) {
   plan_end();
 }
 
-// The GPU is busy from the first kernel on. That it was idle until then is the waiting's before: it had the queue run empty.
+// The GPU is busy from the first kernel on. That it was idle until then is the waiting's before: it had the queue run
+// empty.
 void device_eager(const struct action *a) {
   handle s = stream(), f = kernels.list[find(a->word)].function;
   for (long i = 0; i < a->a; i++) {
@@ -121,7 +132,8 @@ void device_runtime(const struct action *a) {
   int i = find(a->word);
   if (!binary) binary = __cudaRegisterFatBinary("image");
   char *host = &kernels.list[i].host;
-  if (!kernels.list[i].registered) __cudaRegisterFunction(binary, host, kernels.list[i].name, kernels.list[i].name, -1, NULL, NULL, NULL, NULL, NULL);
+  if (!kernels.list[i].registered)
+    __cudaRegisterFunction(binary, host, kernels.list[i].name, kernels.list[i].name, -1, NULL, NULL, NULL, NULL, NULL);
   kernels.list[i].registered = 1;
   plan_begin("launch-overhead");
   for (long n = 0; n < a->a; n++) {
@@ -131,7 +143,8 @@ void device_runtime(const struct action *a) {
   plan_end();
 }
 
-// From the moment that the last work ended to the return the GPU is idle, and it is so for no other reason than the waiting.
+// From the moment that the last work ended to the return the GPU is idle, and it is so for no other reason than the
+// waiting.
 void device_wait(const struct action *a) {
   (void)a;
   plan_late_begin("host-sync");
@@ -205,7 +218,8 @@ void device_download(const struct action *a) {
   CHECK(cuMemcpyDtoHAsync_v2(pinned(a->a), memory(a->a), (size_t)a->a, s));
 }
 
-// The copy of the next step runs beside this step's kernels, which wait for the copy of the step before. b: 0 up, 1 down.
+// The copy of the next step runs beside this step's kernels, which wait for the copy of the step before. b: 0 up, 1
+// down.
 void device_ahead(const struct action *a) {
   int b = a->b != 0;
   handle s = stream();
@@ -283,8 +297,8 @@ void device_module(const struct action *a) {
 
 static void finished(void *arg) { (void)arg; }
 
-// The work behind the host function begins a->a us after it at the earliest, whatever the host does meanwhile: those us, and
-// what starting takes, are the dependency's. The rest of the waiting is waiting for the work itself.
+// The work behind the host function begins a->a us after it at the earliest, whatever the host does meanwhile: those
+// us, and what starting takes, are the dependency's. The rest of the waiting is waiting for the work itself.
 static void behind(const struct action *a, handle before, handle then) {
   enum { STARTING = 300000 }; // ns; the kernels run by then, so that it may be too much
   handle f = kernels.list[find(a->word)].function;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-// prog: does what the lines on its standard input say, each line again and again in a thread of its own, the first in the
-// main thread. "process LINE" is a process of its own. After the line "go" it says "ready PID" and begins.
+// prog: does what the lines on its standard input say, each line again and again in a thread of its own, the first in
+// the main thread. "process LINE" is a process of its own. After the line "go" it says "ready PID" and begins.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static void split(char *text, struct line *l) {
   if (!strncmp(text, "process ", 8)) l->process = 1, text += 8;
   int n = 0;
   char *rest = NULL;
-  for (char *a = strtok_r(text, ";\n", &rest); a && n < ACTIONS; a = strtok_r(NULL, ";\n", &rest)) l->actions[n++] = strdup(a);
+  for (char *a = strtok_r(text, ";\n", &rest); a && n < ACTIONS; a = strtok_r(NULL, ";\n", &rest))
+    l->actions[n++] = strdup(a);
 }
 
 static NOINLINE void *serve(void *arg) {

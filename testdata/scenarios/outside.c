@@ -24,7 +24,8 @@ void outside_sleep(const struct action *a) {
   plan_end();
 }
 
-// The file has no name any more once it is open. Where the file system has no O_DIRECT, what was read is dropped from the cache.
+// The file has no name any more once it is open. Where the file system has no O_DIRECT, what was read is dropped from
+// the cache.
 void outside_file_ready(const struct action *a) {
   (void)a;
   if (file >= 0) return;
@@ -70,7 +71,8 @@ void outside_sync(const struct action *a) {
 }
 
 static int dial(long port) {
-  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in to = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to)) die("connect");
   return fd;
@@ -96,7 +98,9 @@ void outside_listen(const struct action *a) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t size = sizeof at;
   listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 16) || getsockname(listener, (struct sockaddr *)&at, &size)) die("listen");
+  if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 16) ||
+      getsockname(listener, (struct sockaddr *)&at, &size))
+    die("listen");
   printf("port %d\n", ntohs(at.sin_port));
   fflush(stdout);
 }

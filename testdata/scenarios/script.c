@@ -7,21 +7,21 @@
 #include "serving.h"
 
 static const struct verb verbs[] = {
-    {"kernels", device_kernels, NULL},    {"small", device_small, NULL},    {"burst", device_burst, NULL}, {"eager", device_eager, NULL},       {"rkernels", device_runtime, NULL},
-    {"rwait", device_rwait, NULL},        {"graph", device_graph, NULL},       {"wait", device_wait, NULL},
-    {"item", device_item, NULL},          {"lag", device_lag, NULL},           {"upload", device_upload, NULL},
-    {"download", device_download, NULL},  {"ahead", device_ahead, NULL},  {"copyin", device_copyin, NULL},     {"copyout", device_copyout, NULL},
-    {"alloc", device_alloc, NULL},        {"ralloc", device_ralloc, NULL},     {"pin", device_pin, NULL},
-    {"module", device_module, NULL},      {"callback", device_callback, NULL}, {"across", device_across, NULL},
-    {"native", work_native, NULL},        {"pack", work_pack, NULL},           {"tokenize", work_tokenize, NULL},
-    {"decode", work_decode, NULL},        {"resize", work_resize, NULL},       {"worker", partner_worker, NULL},
-    {"loader", partner_loader, NULL},     {"child", partner_child, partner_child_ready},
-    {"frontend", partner_frontend, partner_frontend_ready},                    {"lock", partner_lock, NULL},
-    {"rwlock", partner_rwlock, NULL},     {"contend", partner_contend, NULL},  {"sleep", outside_sleep, NULL},
-    {"read", outside_read, outside_file_ready},                                {"sync", outside_sync, outside_file_ready},
-    {"ask", outside_ask, NULL},           {"serve", outside_serve, outside_listen},
-    {"accept", outside_accept, outside_listen},                                {"fault", outside_fault, NULL},
-    {"cpu", NULL, outside_cpu},           {"reuse", outside_reuse, NULL},
+    {"kernels", device_kernels, NULL}, {"small", device_small, NULL}, {"burst", device_burst, NULL},
+    {"eager", device_eager, NULL}, {"rkernels", device_runtime, NULL}, {"rwait", device_rwait, NULL},
+    {"graph", device_graph, NULL}, {"wait", device_wait, NULL}, {"item", device_item, NULL}, {"lag", device_lag, NULL},
+    {"upload", device_upload, NULL}, {"download", device_download, NULL}, {"ahead", device_ahead, NULL},
+    {"copyin", device_copyin, NULL}, {"copyout", device_copyout, NULL}, {"alloc", device_alloc, NULL},
+    {"ralloc", device_ralloc, NULL}, {"pin", device_pin, NULL}, {"module", device_module, NULL},
+    {"callback", device_callback, NULL}, {"across", device_across, NULL}, {"native", work_native, NULL},
+    {"pack", work_pack, NULL}, {"tokenize", work_tokenize, NULL}, {"decode", work_decode, NULL},
+    {"resize", work_resize, NULL}, {"worker", partner_worker, NULL}, {"loader", partner_loader, NULL},
+    {"child", partner_child, partner_child_ready}, {"frontend", partner_frontend, partner_frontend_ready},
+    {"lock", partner_lock, NULL}, {"rwlock", partner_rwlock, NULL}, {"contend", partner_contend, NULL},
+    {"sleep", outside_sleep, NULL}, {"read", outside_read, outside_file_ready},
+    {"sync", outside_sync, outside_file_ready}, {"ask", outside_ask, NULL}, {"serve", outside_serve, outside_listen},
+    {"accept", outside_accept, outside_listen}, {"fault", outside_fault, NULL}, {"cpu", NULL, outside_cpu},
+    {"reuse", outside_reuse, NULL},
 };
 
 void die(const char *what) {

@@ -28,7 +28,8 @@ struct verb {
 PUBLIC uint64_t plan_now(void);
 PUBLIC void plan_begin(const char *cause);
 PUBLIC void plan_end(void);
-PUBLIC void plan_split(const char *cause, uint64_t from); /* from then to now it was cause, in the middle of the phase that is open */
+PUBLIC void plan_split(const char *cause, uint64_t from); /* from then to now it was cause, in the middle of the phase
+                                                           * that is open */
 void plan_late_begin(const char *cause); /* the same, for what comes just before the next launch */
 void plan_late_end(void);
 void plan_late_longer(void); /* it goes on until now */
@@ -38,25 +39,31 @@ PUBLIC void plan_add(const char *cause, uint64_t from, uint64_t to);
 PUBLIC void device_open(void);
 PUBLIC extern uint64_t device_left; /* ns: when wait or item last came back from the driver */
 void device_kernels(const struct action *);  /* kernels N NAME: launches them, as fast as it goes */
-void device_small(const struct action *);    /* small N BLOCKS NAME: the same, of so few blocks, where kernels have eight for each multiprocessor */
-void device_burst(const struct action *);    /* burst N US NAME: the same, with US of a framework's dispatching before each */
-void device_eager(const struct action *);    /* eager N US NAME: launches that a framework takes US each for, of kernels that run longer than that */
+void device_small(const struct action *);    /* small N BLOCKS NAME: the same, of so few blocks, where kernels have
+                                              * eight for each multiprocessor */
+void device_burst(const struct action *);    /* burst N US NAME: the same, with US of a framework's dispatching before
+                                              * each */
+void device_eager(const struct action *);    /* eager N US NAME: launches that a framework takes US each for, of kernels
+                                              * that run longer than that */
 void device_runtime(const struct action *);  /* rkernels N US NAME: as burst, through the runtime */
 void device_rwait(const struct action *);    /* rwait: cudaStreamSynchronize */
 void device_graph(const struct action *);    /* graph N NAME: one graph of N kernels in a row */
 void device_wait(const struct action *);     /* wait: cuStreamSynchronize */
 void device_item(const struct action *);     /* item: 4 bytes to pageable memory, which waits for everything before */
-void device_lag(const struct action *);      /* lag N: waits for what was launched N actions "lag" before, so that the queue never drains */
+void device_lag(const struct action *);      /* lag N: waits for what was launched N actions "lag" before, so that the
+                                              * queue never drains */
 void device_upload(const struct action *);   /* upload BYTES: from pinned memory, asynchronous */
 void device_download(const struct action *); /* download BYTES: to pinned memory, asynchronous */
-void device_ahead(const struct action *);    /* ahead BYTES DOWN: upload (1: download) in a stream of its own, which the next step's kernels wait for */
+void device_ahead(const struct action *);    /* ahead BYTES DOWN: upload (1: download) in a stream of its own, which the
+                                              * next step's kernels wait for */
 void device_copyin(const struct action *);   /* copyin BYTES: from pageable memory, synchronous */
 void device_copyout(const struct action *);  /* copyout BYTES: to pageable memory, synchronous */
 void device_alloc(const struct action *);    /* alloc N BYTES: cuMemAlloc and cuMemFree */
 void device_ralloc(const struct action *);   /* ralloc N BYTES: cudaMalloc and cudaFree */
 void device_pin(const struct action *);      /* pin N BYTES: cuMemHostAlloc and cuMemFreeHost */
 void device_module(const struct action *);   /* module: loads a module */
-void device_callback(const struct action *); /* callback US N NAME: N kernels behind a host function of US (CUDASIM_HOSTFN_NS) */
+void device_callback(const struct action *); /* callback US N NAME: N kernels behind a host function of US
+                                              * (CUDASIM_HOSTFN_NS) */
 void device_across(const struct action *);   /* across US N NAME: the same, the host function in another stream */
 
 /* work.c: computing on the CPU, in microseconds of a quiet machine. */
@@ -76,7 +83,8 @@ void partner_child(const struct action *);      /* child US: a process computes,
 void partner_frontend(const struct action *);   /* frontend US: a process tokenizes, asked through a socket pair */
 void partner_lock(const struct action *);       /* lock US: another thread holds a mutex */
 void partner_rwlock(const struct action *);     /* rwlock US: another thread writes under a read-write lock */
-void partner_contend(const struct action *);    /* contend US REST: a thread takes a mutex for US and leaves it for REST */
+void partner_contend(const struct action *);    /* contend US REST: a thread takes a mutex for US and leaves it for
+                                                 * REST */
 void partner_child_ready(const struct action *);
 void partner_frontend_ready(const struct action *);
 

@@ -52,8 +52,10 @@ static NOINLINE void dispatch_op(long rounds) {
 }
 
 enum { BUILD, PACK, TOKENIZE, DECODE, RESIZE, DISPATCH, KINDS };
-static void (*const functions[KINDS])(long) = {build_batch, pack_requests, tokenize_batch, decode_jpeg, resize_bilinear, dispatch_op};
-static const char *const names[KINDS] = {"build_batch", "pack_requests", "tokenize_batch", "decode_jpeg", "resize_bilinear", "dispatch_op"};
+static void (*const functions[KINDS])(long) = {
+    build_batch, pack_requests, tokenize_batch, decode_jpeg, resize_bilinear, dispatch_op};
+static const char *const names[KINDS] = {
+    "build_batch", "pack_requests", "tokenize_batch", "decode_jpeg", "resize_bilinear", "dispatch_op"};
 static double rounds_per_us[KINDS];
 
 // What an earlier program wrote into the file of the environment's RATES: a program and its fixed twin then do the same

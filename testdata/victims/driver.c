@@ -14,21 +14,31 @@ struct config {
 };
 
 static struct {
-  int (*cuInit)(unsigned), (*cuDeviceGet)(int *, int), (*cuDevicePrimaryCtxRetain)(handle *, int), (*cuCtxSetCurrent)(handle);
+  int (*cuInit)(unsigned), (*cuDeviceGet)(int *, int), (*cuDevicePrimaryCtxRetain)(handle *, int),
+      (*cuCtxSetCurrent)(handle);
   int (*cuModuleLoadData)(handle *, const void *), (*cuModuleGetFunction)(handle *, handle, const char *);
-  int (*cuLaunchKernel)(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
+  int (*cuLaunchKernel)(
+      handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
   int (*cuLaunchKernelEx)(const struct config *, handle, void **, void **);
-  int (*cuLaunchCooperativeKernel)(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **);
-  int (*cuMemAlloc)(ptr_t *, size_t), (*cuMemAllocAsync)(ptr_t *, size_t, handle), (*cuMemFree)(ptr_t), (*cuMemFreeAsync)(ptr_t, handle);
+  int (*cuLaunchCooperativeKernel)(
+      handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **);
+  int (*cuMemAlloc)(ptr_t *, size_t), (*cuMemAllocAsync)(ptr_t *, size_t, handle), (*cuMemFree)(ptr_t),
+      (*cuMemFreeAsync)(ptr_t, handle);
   int (*cuMemHostAlloc)(void **, size_t, unsigned);
-  int (*cuMemcpyHtoD)(ptr_t, const void *, size_t), (*cuMemcpyDtoH)(void *, ptr_t, size_t), (*cuMemcpyDtoD)(ptr_t, ptr_t, size_t);
-  int (*cuMemcpyHtoDAsync)(ptr_t, const void *, size_t, handle), (*cuMemcpyDtoHAsync)(void *, ptr_t, size_t, handle), (*cuMemcpyDtoDAsync)(ptr_t, ptr_t, size_t, handle);
+  int (*cuMemcpyHtoD)(ptr_t, const void *, size_t), (*cuMemcpyDtoH)(void *, ptr_t, size_t),
+      (*cuMemcpyDtoD)(ptr_t, ptr_t, size_t);
+  int (*cuMemcpyHtoDAsync)(ptr_t, const void *, size_t, handle), (*cuMemcpyDtoHAsync)(void *, ptr_t, size_t, handle),
+      (*cuMemcpyDtoDAsync)(ptr_t, ptr_t, size_t, handle);
   int (*cuMemsetD8)(ptr_t, unsigned char, size_t), (*cuMemsetD8Async)(ptr_t, unsigned char, size_t, handle);
-  int (*cuCtxSynchronize)(void), (*cuStreamCreate)(handle *, unsigned), (*cuStreamSynchronize)(handle), (*cuStreamQuery)(handle);
-  int (*cuStreamWaitEvent)(handle, handle, unsigned), (*cuEventCreate)(handle *, unsigned), (*cuEventRecord)(handle, handle), (*cuEventSynchronize)(handle);
-  int (*cuStreamBeginCapture)(handle, int), (*cuStreamEndCapture)(handle, handle *), (*cuGraphInstantiate)(handle *, handle, unsigned long long);
+  int (*cuCtxSynchronize)(void), (*cuStreamCreate)(handle *, unsigned), (*cuStreamSynchronize)(handle),
+      (*cuStreamQuery)(handle);
+  int (*cuStreamWaitEvent)(handle, handle, unsigned), (*cuEventCreate)(handle *, unsigned),
+      (*cuEventRecord)(handle, handle), (*cuEventSynchronize)(handle);
+  int (*cuStreamBeginCapture)(handle, int), (*cuStreamEndCapture)(handle, handle *),
+      (*cuGraphInstantiate)(handle *, handle, unsigned long long);
   int (*cuGraphLaunch)(handle, handle), (*cuLaunchHostFunc)(handle, void (*)(void *), void *);
-  int (*cuGraphExecUpdate)(handle, handle, void *), (*cuGraphDestroy)(handle), (*cuDevicePrimaryCtxReset)(int), (*cuCtxCreate)(handle *, unsigned, int);
+  int (*cuGraphExecUpdate)(handle, handle, void *), (*cuGraphDestroy)(handle), (*cuDevicePrimaryCtxReset)(int),
+      (*cuCtxCreate)(handle *, unsigned, int);
   int (*cuMemcpyPeerAsync)(ptr_t, handle, ptr_t, handle, size_t, handle);
 } cu;
 
@@ -39,17 +49,22 @@ static const struct {
 } symbols[] = {
 #define S(field, name, pt) {name, offsetof(__typeof__(cu), field), pt},
 #define N(field) S(field, #field, NULL)
-    N(cuInit) N(cuDeviceGet) N(cuDevicePrimaryCtxRetain) N(cuCtxSetCurrent) N(cuModuleLoadData) N(cuModuleGetFunction) N(cuCtxSynchronize) N(cuMemHostAlloc)
-    S(cuLaunchKernel, "cuLaunchKernel", "_ptsz") S(cuLaunchKernelEx, "cuLaunchKernelEx", "_ptsz") S(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", "_ptsz")
-    S(cuMemAlloc, "cuMemAlloc_v2", NULL) S(cuMemAllocAsync, "cuMemAllocAsync", "_ptsz") S(cuMemFree, "cuMemFree_v2", NULL) S(cuMemFreeAsync, "cuMemFreeAsync", "_ptsz")
-    S(cuMemcpyHtoD, "cuMemcpyHtoD_v2", "_ptds") S(cuMemcpyDtoH, "cuMemcpyDtoH_v2", "_ptds") S(cuMemcpyDtoD, "cuMemcpyDtoD_v2", "_ptds")
-    S(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", "_ptsz") S(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", "_ptsz") S(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", "_ptsz")
-    S(cuMemsetD8, "cuMemsetD8_v2", "_ptds") S(cuMemsetD8Async, "cuMemsetD8Async", "_ptsz") N(cuStreamCreate) S(cuStreamSynchronize, "cuStreamSynchronize", "_ptsz")
-    S(cuStreamQuery, "cuStreamQuery", "_ptsz") S(cuStreamWaitEvent, "cuStreamWaitEvent", "_ptsz") N(cuEventCreate) S(cuEventRecord, "cuEventRecord", "_ptsz") N(cuEventSynchronize)
-    S(cuStreamBeginCapture, "cuStreamBeginCapture_v2", "_ptsz") S(cuStreamEndCapture, "cuStreamEndCapture", "_ptsz") S(cuGraphInstantiate, "cuGraphInstantiateWithFlags", NULL)
-    S(cuGraphExecUpdate, "cuGraphExecUpdate_v2", NULL) N(cuGraphDestroy) S(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset_v2", NULL) S(cuCtxCreate, "cuCtxCreate_v2", NULL)
-    S(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", "_ptsz") S(cuGraphLaunch, "cuGraphLaunch", "_ptsz") S(cuLaunchHostFunc, "cuLaunchHostFunc", "_ptsz")
-};
+    N(cuInit) N(cuDeviceGet) N(cuDevicePrimaryCtxRetain) N(cuCtxSetCurrent) N(cuModuleLoadData) N(
+        cuModuleGetFunction) N(cuCtxSynchronize) N(cuMemHostAlloc) S(cuLaunchKernel, "cuLaunchKernel",
+        "_ptsz") S(cuLaunchKernelEx, "cuLaunchKernelEx", "_ptsz") S(cuLaunchCooperativeKernel,
+        "cuLaunchCooperativeKernel", "_ptsz") S(cuMemAlloc, "cuMemAlloc_v2", NULL) S(cuMemAllocAsync, "cuMemAllocAsync",
+        "_ptsz") S(cuMemFree, "cuMemFree_v2", NULL) S(cuMemFreeAsync, "cuMemFreeAsync", "_ptsz") S(cuMemcpyHtoD,
+        "cuMemcpyHtoD_v2", "_ptds") S(cuMemcpyDtoH, "cuMemcpyDtoH_v2", "_ptds") S(cuMemcpyDtoD, "cuMemcpyDtoD_v2",
+        "_ptds") S(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", "_ptsz") S(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2",
+        "_ptsz") S(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", "_ptsz") S(cuMemsetD8, "cuMemsetD8_v2", "_ptds")
+        S(cuMemsetD8Async, "cuMemsetD8Async", "_ptsz") N(cuStreamCreate) S(cuStreamSynchronize, "cuStreamSynchronize",
+            "_ptsz") S(cuStreamQuery, "cuStreamQuery", "_ptsz") S(cuStreamWaitEvent, "cuStreamWaitEvent", "_ptsz")
+            N(cuEventCreate) S(cuEventRecord, "cuEventRecord", "_ptsz") N(cuEventSynchronize) S(cuStreamBeginCapture,
+                "cuStreamBeginCapture_v2", "_ptsz") S(cuStreamEndCapture, "cuStreamEndCapture", "_ptsz")
+                S(cuGraphInstantiate, "cuGraphInstantiateWithFlags", NULL) S(cuGraphExecUpdate, "cuGraphExecUpdate_v2",
+                    NULL) N(cuGraphDestroy) S(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset_v2", NULL)
+                    S(cuCtxCreate, "cuCtxCreate_v2", NULL) S(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", "_ptsz")
+                        S(cuGraphLaunch, "cuGraphLaunch", "_ptsz") S(cuLaunchHostFunc, "cuLaunchHostFunc", "_ptsz")};
 
 #define CALL(fn, ...) do { int r_ = cu.fn(__VA_ARGS__); if (r_) { failed = #fn; return r_; } } while (0)
 
@@ -131,7 +146,9 @@ static int need_host(size_t bytes, int pinned) {
   if (bytes <= host_size[pinned]) return 0;
   host_size[pinned] = buffer_size(bytes);
   if (pinned) CALL(cuMemHostAlloc, &host_buffer[1], host_size[1], 0);
-  else host_buffer[0] = mmap(NULL, host_size[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  else
+    host_buffer[0] =
+        mmap(NULL, host_size[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return host_buffer[pinned] == MAP_FAILED ? 2 : 0;
 }
 
@@ -283,5 +300,6 @@ static int peer(size_t bytes, uint64_t n) {
   return 0;
 }
 
-const struct api driver_api = {"libcuda.so.1", setup, thread_setup, launch, copy, fill, alloc, release, sync_all, stream_new, stream_sync, stream_query,
-                               event_record, event_wait, event_sync, capture_begin, capture_end, graph_launch, host_func, graph_update, reset, other_context, peer};
+const struct api driver_api = {"libcuda.so.1", setup, thread_setup, launch, copy, fill, alloc, release, sync_all,
+    stream_new, stream_sync, stream_query, event_record, event_wait, event_sync, capture_begin, capture_end,
+    graph_launch, host_func, graph_update, reset, other_context, peer};

@@ -40,11 +40,11 @@ static const char help[] =
 
 #ifdef STATIC_RUNTIME
 #define F(name) extern void name(void);
-#define NAMES                                                                                                                                         \
-  F(__cudaRegisterFatBinary) F(__cudaRegisterFatBinaryEnd) F(__cudaRegisterFunction) F(cudaSetDevice) F(cudaFree) F(cudaMalloc) F(cudaHostAlloc)      \
+#define NAMES \
+  F(__cudaRegisterFatBinary) F(__cudaRegisterFatBinaryEnd) F(__cudaRegisterFunction) F(cudaSetDevice) F(cudaFree) F(cudaMalloc) F(cudaHostAlloc) \
   F(cudaDeviceSynchronize) F(cudaLaunchKernel) F(cudaLaunchKernelExC) F(cudaLaunchCooperativeKernel) F(cudaMallocAsync) F(cudaFreeAsync) F(cudaMemcpy) \
   F(cudaMemcpyAsync) F(cudaMemset) F(cudaMemsetAsync) F(cudaStreamCreateWithFlags) F(cudaStreamSynchronize) F(cudaStreamQuery) F(cudaStreamWaitEvent) \
-  F(cudaEventCreate) F(cudaEventRecord) F(cudaEventSynchronize) F(cudaStreamBeginCapture) F(cudaStreamEndCapture) F(cudaGraphInstantiate)             \
+  F(cudaEventCreate) F(cudaEventRecord) F(cudaEventSynchronize) F(cudaStreamBeginCapture) F(cudaStreamEndCapture) F(cudaGraphInstantiate) \
   F(cudaGraphLaunch) F(cudaLaunchHostFunc) F(cudaGraphExecUpdate) F(cudaGraphDestroy) F(cudaDeviceReset)
 NAMES
 #undef F

@@ -9,7 +9,8 @@
 
 static struct {
   int (*subscribe)(void **, void *, void *), (*unsubscribe)(void *), (*callback)(uint32_t, void *, int, uint32_t);
-  int (*buffers)(void *, void *), (*clock)(uint64_t (*)(void)), (*enable)(uint32_t), (*disable)(uint32_t), (*flush)(uint32_t);
+  int (*buffers)(void *, void *), (*clock)(uint64_t (*)(void)), (*enable)(uint32_t), (*disable)(uint32_t),
+      (*flush)(uint32_t);
   int (*next)(uint8_t *, size_t, void **), (*dropped)(void *, uint32_t, size_t *), (*finalize)(void);
 } cp;
 
@@ -24,15 +25,24 @@ static void load(void) {
     size_t at;
   } names[] = {
 #define N(field, name) {name, offsetof(__typeof__(cp), field)}
-      N(subscribe, "cuptiSubscribe"), N(unsubscribe, "cuptiUnsubscribe"), N(callback, "cuptiEnableCallback"), N(buffers, "cuptiActivityRegisterCallbacks"),
-      N(clock, "cuptiActivityRegisterTimestampCallback"), N(enable, "cuptiActivityEnable"), N(disable, "cuptiActivityDisable"), N(flush, "cuptiActivityFlushAll"),
-      N(next, "cuptiActivityGetNextRecord"), N(dropped, "cuptiActivityGetNumDroppedRecords"), N(finalize, "cuptiFinalize"),
+      N(subscribe, "cuptiSubscribe"),
+      N(unsubscribe, "cuptiUnsubscribe"),
+      N(callback, "cuptiEnableCallback"),
+      N(buffers, "cuptiActivityRegisterCallbacks"),
+      N(clock, "cuptiActivityRegisterTimestampCallback"),
+      N(enable, "cuptiActivityEnable"),
+      N(disable, "cuptiActivityDisable"),
+      N(flush, "cuptiActivityFlushAll"),
+      N(next, "cuptiActivityGetNextRecord"),
+      N(dropped, "cuptiActivityGetNumDroppedRecords"),
+      N(finalize, "cuptiFinalize"),
   };
   if (cp.subscribe) return;
   const char *file = getenv("VICTIM_CUPTI");
   void *h = dlopen(file ? file : "libcupti.so.13", RTLD_NOW);
   if (!h) die("%s", dlerror());
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) *(void **)((char *)&cp + names[i].at) = dlsym(h, names[i].name);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    *(void **)((char *)&cp + names[i].at) = dlsym(h, names[i].name);
 }
 
 static void request_too(uint8_t **buffer, size_t *size, size_t *max);
@@ -62,7 +72,8 @@ static void print_record(const uint8_t *r) {
   const char *name;
   memcpy(&name, r + 104, sizeof name);
   if (kind == 10 || kind == 3)
-    fprintf(dump, "kernel %u %llu %llu %u %u %u %s %u %llu %u\n", u32(r, 92), u64(r, 16), u64(r, 24), u32(r, 48), u32(r, 52), u32(r, 64), name, u32(r, 156), u64(r, 144), u32(r, 44));
+    fprintf(dump, "kernel %u %llu %llu %u %u %u %s %u %llu %u\n", u32(r, 92), u64(r, 16), u64(r, 24), u32(r, 48),
+        u32(r, 52), u32(r, 64), name, u32(r, 156), u64(r, 144), u32(r, 44));
   else if (kind == 1)
     fprintf(dump, "memcpy %u %llu %llu %u %llu %u\n", u32(r, 44), u64(r, 16), u64(r, 24), u32(r, 40), u64(r, 8), r[4]);
   else if (kind == 2)
@@ -70,7 +81,8 @@ static void print_record(const uint8_t *r) {
   else if (kind == 38)
     fprintf(dump, "sync %u %llu %llu %u\n", u32(r, 24), u64(r, 8), u64(r, 16), u32(r, 4));
   else if (kind == 22)
-    fprintf(dump, "peer %u %llu %llu %u %llu %u %u %u %u\n", u32(r, 60), u64(r, 16), u64(r, 24), u32(r, 40), u64(r, 8), u32(r, 44), u32(r, 48), u32(r, 52), u32(r, 56));
+    fprintf(dump, "peer %u %llu %llu %u %llu %u %u %u %u\n", u32(r, 60), u64(r, 16), u64(r, 24), u32(r, 40), u64(r, 8),
+        u32(r, 44), u32(r, 48), u32(r, 52), u32(r, 56));
   else if (kind == 17)
     fprintf(dump, "overhead %u %llu %llu %u\n", u32(r, 4), u64(r, 24), u64(r, 32), u32(r, 16));
   else if (kind == 8)
@@ -110,7 +122,9 @@ struct callback_data { // CUpti_CallbackData
 };
 
 static void remember(const struct callback_data *d) {
-  size_t words = strstr(d->function, "LaunchKernel") || strstr(d->function, "Cooperative") ? 8 : strstr(d->function, "Async") ? 4 : 1;
+  size_t words = strstr(d->function, "LaunchKernel") || strstr(d->function, "Cooperative") ? 8
+      : strstr(d->function, "Async")                                                       ? 4
+                                                                                           : 1;
   snprintf(last.function, sizeof last.function, "%s", d->function);
   snprintf(last.symbol, sizeof last.symbol, "%s", d->symbol ? d->symbol : "-");
   memset(last.words, 0, sizeof last.words);
@@ -147,7 +161,8 @@ static void on_api(void *user, int domain, uint32_t id, const void *data) {
 
 static void show(void) {
   fflush(dump);
-  printf("cupti records=%llu lost=%llu enters=%llu exits=%llu\n", (unsigned long long)records, (unsigned long long)lost, (unsigned long long)enters, (unsigned long long)exits);
+  printf("cupti records=%llu lost=%llu enters=%llu exits=%llu\n", (unsigned long long)records, (unsigned long long)lost,
+      (unsigned long long)enters, (unsigned long long)exits);
 }
 
 static int run(const char *what, const char *argument) {

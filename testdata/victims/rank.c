@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of a program that exchanges data by the simulated NCCL: rank RANK RANKS TURNS. It prints "ready" and "waiting",
- * and at a line of its input makes a communicator and does TURNS turns, each of them 13 operations; then it prints "done"
- * and "waiting", and ends at the next line.
+ * One rank of a program that exchanges data by the simulated NCCL: rank RANK RANKS TURNS. It prints "ready" and
+ * "waiting", and at a line of its input makes a communicator and does TURNS turns, each of them 13 operations; then it
+ * prints "done" and "waiting", and ends at the next line.
  *
- * All ranks, each a child with a GPU of its own, of which one is late: rank all RANKS TURNS LATE DELAY_US WHAT. A turn is
- * one all-reduce. Before it rank LATE spends DELAY_US: WHAT is cpu (it computes), gpu (kernels) or hang (it computes, and
- * comes no more in the second half of the turns). CUDASIM_NCCL_MEET must name a file and CUDASIM_DEVICES be enough. It
- * prints "rank RANK PID" of each, and before "done" "skew NS": the median of how much later LATE called than the first of
- * the others, by their own clocks. With hang it prints "done" at once.
+ * All ranks, each a child with a GPU of its own, of which one is late: rank all RANKS TURNS LATE DELAY_US WHAT. A turn
+ * is one all-reduce. Before it rank LATE spends DELAY_US: WHAT is cpu (it computes), gpu (kernels) or hang (it
+ * computes, and comes no more in the second half of the turns). CUDASIM_NCCL_MEET must name a file and CUDASIM_DEVICES
+ * be enough. It prints "rank RANK PID" of each, and before "done" "skew NS": the median of how much later LATE called
+ * than the first of the others, by their own clocks. With hang it prints "done" at once.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -28,11 +28,16 @@ struct id {
 };
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(handle *, int), cuCtxSetCurrent(handle), cuCtxSynchronize(void);
 extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
-extern int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
-extern int ncclCommInitRank(handle *, int, struct id, int), ncclCommDestroy(handle), ncclGroupStart(void), ncclGroupEnd(void);
-extern int ncclAllReduce(const void *, void *, size_t, int, int, handle, handle), ncclReduceScatter(const void *, void *, size_t, int, int, handle, handle);
-extern int ncclAllGather(const void *, void *, size_t, int, handle, handle), ncclAlltoAll(const void *, void *, size_t, int, handle, handle);
-extern int ncclBcast(void *, size_t, int, int, handle, handle), ncclReduce(const void *, void *, size_t, int, int, int, handle, handle);
+extern int cuLaunchKernel(
+    handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
+extern int ncclCommInitRank(handle *, int, struct id, int), ncclCommDestroy(handle), ncclGroupStart(void),
+    ncclGroupEnd(void);
+extern int ncclAllReduce(const void *, void *, size_t, int, int, handle, handle),
+    ncclReduceScatter(const void *, void *, size_t, int, int, handle, handle);
+extern int ncclAllGather(const void *, void *, size_t, int, handle, handle),
+    ncclAlltoAll(const void *, void *, size_t, int, handle, handle);
+extern int ncclBcast(void *, size_t, int, int, handle, handle),
+    ncclReduce(const void *, void *, size_t, int, int, int, handle, handle);
 extern int ncclSend(const void *, size_t, int, int, handle, handle), ncclRecv(void *, size_t, int, int, handle, handle);
 
 #define MUST(call) \
@@ -213,7 +218,8 @@ int main(int argc, char **argv)
 	handle context, comm;
 
 	if (argc == 7 && !strcmp(argv[1], "all"))
-		return all((struct plan){ atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10) * 1000, argv[6], NULL });
+		return all((struct plan){
+		    atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10) * 1000, argv[6], NULL });
 	if (argc != 4)
 		return 2;
 	MUST(cuInit(0));

@@ -119,12 +119,16 @@ static void do_launch(const struct node *n) {
 }
 
 static void do_copy(const struct node *n) {
-  struct transfer t = {!strcmp(n->word[0], "h2d") ? DIR_H2D : !strcmp(n->word[0], "d2h") ? DIR_D2H : DIR_D2D, flag(n, "async"), flag(n, "pinned"), stream_of(n),
-                       number(arg(n, 1), "bytes")};
+  struct transfer t = {!strcmp(n->word[0], "h2d") ? DIR_H2D
+          : !strcmp(n->word[0], "d2h")            ? DIR_D2H
+                                                  : DIR_D2D,
+      flag(n, "async"), flag(n, "pinned"), stream_of(n), number(arg(n, 1), "bytes")};
   check(cuda->copy(&t, times(n)));
 }
 
-static void do_memset(const struct node *n) { check(cuda->fill(number(arg(n, 1), "bytes"), flag(n, "async"), stream_of(n), times(n))); }
+static void do_memset(const struct node *n) {
+  check(cuda->fill(number(arg(n, 1), "bytes"), flag(n, "async"), stream_of(n), times(n)));
+}
 
 static void do_malloc(const struct node *n) {
   uint64_t bytes = number(arg(n, 1), "bytes");
@@ -186,7 +190,8 @@ static void do_rate(const struct node *n) {
 // do_burst repeats N launches at once, then silence: burst N every TIME for TIME.
 static void do_burst(const struct node *n) {
   uint64_t count = number(arg(n, 1), "launches");
-  if (!arg(n, 5) || strcmp(n->word[2], "every") || strcmp(n->word[4], "for")) die("burst wants: burst N every TIME for TIME");
+  if (!arg(n, 5) || strcmp(n->word[2], "every") || strcmp(n->word[4], "for"))
+    die("burst wants: burst N every TIME for TIME");
   uint64_t every = duration(n->word[3]), start = now_ns(), rounds = duration(n->word[5]) / every;
   struct shape s = shape_of(n);
   for (uint64_t i = 0; i < rounds; i++) {
@@ -215,7 +220,8 @@ static void *graph_of(const struct node *n) {
 }
 
 static void do_graph_launch(const struct node *n) {
-  check(cuda->graph_launch(graph_of(n), stream_of(n), arg(n, 1) && !strchr(n->word[1], '=') ? number(n->word[1], "launches") : 1));
+  check(cuda->graph_launch(
+      graph_of(n), stream_of(n), arg(n, 1) && !strchr(n->word[1], '=') ? number(n->word[1], "launches") : 1));
 }
 
 static void do_graph_update(const struct node *n) {
@@ -232,7 +238,8 @@ static void do_reset(const struct node *n) {
 
 static void do_context(const struct node *n) {
   uint64_t i = number(arg(n, 1), "a context");
-  if (!cuda->context || i >= MAX_STREAMS) die("context %s: the driver API has contexts 0 to %d", n->word[1], MAX_STREAMS - 1);
+  if (!cuda->context || i >= MAX_STREAMS)
+    die("context %s: the driver API has contexts 0 to %d", n->word[1], MAX_STREAMS - 1);
   check(cuda->context((int)i));
 }
 
@@ -249,9 +256,13 @@ __attribute__((noinline)) static void sample_token(uint64_t ns) { spin_ns(ns); }
 
 // do_decode is a token loop: tokenizer, small copy in, kernels or a graph of them, small copy out, sync, sampling.
 static void do_decode(const struct node *n) {
-  uint64_t tokens = number(arg(n, 1), "tokens"), kernels = option(n, "kernels") ? number(option(n, "kernels"), "kernels") : 12;
-  uint64_t cpu = option(n, "cpu") ? duration(option(n, "cpu")) : 200000, sampling = option(n, "sample") ? duration(option(n, "sample")) : 50000;
-  struct transfer in = {DIR_H2D, 1, flag(n, "pinned"), stream_of(n), option(n, "h2d") ? number(option(n, "h2d"), "bytes") : 4096}, out = in;
+  uint64_t tokens = number(arg(n, 1), "tokens"),
+           kernels = option(n, "kernels") ? number(option(n, "kernels"), "kernels") : 12;
+  uint64_t cpu = option(n, "cpu") ? duration(option(n, "cpu")) : 200000,
+           sampling = option(n, "sample") ? duration(option(n, "sample")) : 50000;
+  struct transfer in = {DIR_H2D, 1, flag(n, "pinned"), stream_of(n),
+                      option(n, "h2d") ? number(option(n, "h2d"), "bytes") : 4096},
+                  out = in;
   out.dir = DIR_D2H;
   if (option(n, "d2h")) out.bytes = number(option(n, "d2h"), "bytes");
   struct shape s = shape_of(n);
@@ -275,13 +286,17 @@ static const struct command {
   void (*run)(const struct node *);
   int needs_cuda, takes_block;
 } commands[] = {
-    {"launch", do_launch, 1, 0}, {"launchex", do_launch, 1, 0}, {"h2d", do_copy, 1, 0}, {"d2h", do_copy, 1, 0}, {"d2d", do_copy, 1, 0},
-    {"memset", do_memset, 1, 0}, {"malloc", do_malloc, 1, 0}, {"free", do_free, 1, 0}, {"sync", do_sync, 1, 0}, {"ssync", do_ssync, 1, 0},
-    {"query", do_query, 1, 0}, {"stream-new", do_stream_new, 1, 0}, {"event-record", do_event_record, 1, 0}, {"event-wait", do_event_wait, 1, 0},
-    {"event-sync", do_event_sync, 1, 0}, {"graph", do_graph, 1, 1}, {"graph-launch", do_graph_launch, 1, 0}, {"graph-update", do_graph_update, 1, 0}, {"reset", do_reset, 1, 0}, {"context", do_context, 1, 0}, {"p2p", do_p2p, 1, 0}, {"hostfunc", do_hostfunc, 1, 0},
-    {"rate", do_rate, 1, 0}, {"burst", do_burst, 1, 0}, {"decode", do_decode, 1, 0}, {"thread", do_thread, 0, 1}, {"fork", do_fork, 0, 1},
-    {"exec", do_exec, 0, 1}, {"repeat", do_repeat, 0, 1}, {"until", do_until, 0, 1}, {"sleep", do_sleep, 0, 0}, {"spin", do_spin, 0, 0}, {"ready", do_ready, 0, 0},
-    {"wait", do_wait, 0, 0}, {"print", do_print, 0, 0}, {"exit", do_exit, 0, 0}, {"crash", do_crash, 0, 0}, {"dlopen-now", do_open, 0, 0}, {"open", do_open, 0, 0}, {"cupti", do_cupti, 0, 0}, {"nvtx", do_nvtx, 0, 0},
+    {"launch", do_launch, 1, 0}, {"launchex", do_launch, 1, 0}, {"h2d", do_copy, 1, 0}, {"d2h", do_copy, 1, 0},
+    {"d2d", do_copy, 1, 0}, {"memset", do_memset, 1, 0}, {"malloc", do_malloc, 1, 0}, {"free", do_free, 1, 0},
+    {"sync", do_sync, 1, 0}, {"ssync", do_ssync, 1, 0}, {"query", do_query, 1, 0}, {"stream-new", do_stream_new, 1, 0},
+    {"event-record", do_event_record, 1, 0}, {"event-wait", do_event_wait, 1, 0}, {"event-sync", do_event_sync, 1, 0},
+    {"graph", do_graph, 1, 1}, {"graph-launch", do_graph_launch, 1, 0}, {"graph-update", do_graph_update, 1, 0},
+    {"reset", do_reset, 1, 0}, {"context", do_context, 1, 0}, {"p2p", do_p2p, 1, 0}, {"hostfunc", do_hostfunc, 1, 0},
+    {"rate", do_rate, 1, 0}, {"burst", do_burst, 1, 0}, {"decode", do_decode, 1, 0}, {"thread", do_thread, 0, 1},
+    {"fork", do_fork, 0, 1}, {"exec", do_exec, 0, 1}, {"repeat", do_repeat, 0, 1}, {"until", do_until, 0, 1},
+    {"sleep", do_sleep, 0, 0}, {"spin", do_spin, 0, 0}, {"ready", do_ready, 0, 0}, {"wait", do_wait, 0, 0},
+    {"print", do_print, 0, 0}, {"exit", do_exit, 0, 0}, {"crash", do_crash, 0, 0}, {"dlopen-now", do_open, 0, 0},
+    {"open", do_open, 0, 0}, {"cupti", do_cupti, 0, 0}, {"nvtx", do_nvtx, 0, 0},
 };
 
 static const struct command *find(const struct node *n) {

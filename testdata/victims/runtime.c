@@ -17,16 +17,22 @@ enum { H2D = 1, D2H = 2, D2D = 3 }; // cudaMemcpyKind
 
 static struct {
   void **(*registerFatBinary)(const void *);
-  void (*registerFatBinaryEnd)(void **), (*registerFunction)(void **, const void *, const char *, const char *, int, void *, void *, void *, void *, int *);
-  int (*cudaSetDevice)(int), (*cudaFree)(void *), (*cudaMalloc)(void **, size_t), (*cudaHostAlloc)(void **, size_t, unsigned), (*cudaDeviceSynchronize)(void);
-  int (*cudaLaunchKernel)(const void *, dim3, dim3, void **, size_t, handle), (*cudaLaunchKernelExC)(const struct config *, const void *, void **);
+  void (*registerFatBinaryEnd)(void **),
+      (*registerFunction)(
+          void **, const void *, const char *, const char *, int, void *, void *, void *, void *, int *);
+  int (*cudaSetDevice)(int), (*cudaFree)(void *), (*cudaMalloc)(void **, size_t),
+      (*cudaHostAlloc)(void **, size_t, unsigned), (*cudaDeviceSynchronize)(void);
+  int (*cudaLaunchKernel)(const void *, dim3, dim3, void **, size_t, handle),
+      (*cudaLaunchKernelExC)(const struct config *, const void *, void **);
   int (*cudaLaunchCooperativeKernel)(const void *, dim3, dim3, void **, size_t, handle);
   int (*cudaMallocAsync)(void **, size_t, handle), (*cudaFreeAsync)(void *, handle);
   int (*cudaMemcpy)(void *, const void *, size_t, int), (*cudaMemcpyAsync)(void *, const void *, size_t, int, handle);
   int (*cudaMemset)(void *, int, size_t), (*cudaMemsetAsync)(void *, int, size_t, handle);
-  int (*cudaStreamCreateWithFlags)(handle *, unsigned), (*cudaStreamSynchronize)(handle), (*cudaStreamQuery)(handle), (*cudaStreamWaitEvent)(handle, handle, unsigned);
+  int (*cudaStreamCreateWithFlags)(handle *, unsigned), (*cudaStreamSynchronize)(handle), (*cudaStreamQuery)(handle),
+      (*cudaStreamWaitEvent)(handle, handle, unsigned);
   int (*cudaEventCreate)(handle *), (*cudaEventRecord)(handle, handle), (*cudaEventSynchronize)(handle);
-  int (*cudaStreamBeginCapture)(handle, int), (*cudaStreamEndCapture)(handle, handle *), (*cudaGraphInstantiate)(handle *, handle, unsigned long long);
+  int (*cudaStreamBeginCapture)(handle, int), (*cudaStreamEndCapture)(handle, handle *),
+      (*cudaGraphInstantiate)(handle *, handle, unsigned long long);
   int (*cudaGraphLaunch)(handle, handle), (*cudaLaunchHostFunc)(handle, void (*)(void *), void *);
   int (*cudaGraphExecUpdate)(handle, handle, void *), (*cudaGraphDestroy)(handle), (*cudaDeviceReset)(void);
 } rt;
@@ -39,13 +45,15 @@ static const struct {
 #define S(field, name, pt) {name, offsetof(__typeof__(rt), field), pt},
 #define N(field) S(field, #field, NULL)
 #define Z(field) S(field, #field, "_ptsz")
-    S(registerFatBinary, "__cudaRegisterFatBinary", NULL) S(registerFatBinaryEnd, "__cudaRegisterFatBinaryEnd", NULL) S(registerFunction, "__cudaRegisterFunction", NULL)
-    N(cudaSetDevice) N(cudaFree) N(cudaMalloc) N(cudaHostAlloc) N(cudaDeviceSynchronize) Z(cudaLaunchKernel) Z(cudaLaunchKernelExC) Z(cudaLaunchCooperativeKernel)
-    Z(cudaMallocAsync) Z(cudaFreeAsync) S(cudaMemcpy, "cudaMemcpy", "_ptds") Z(cudaMemcpyAsync) S(cudaMemset, "cudaMemset", "_ptds") Z(cudaMemsetAsync)
-    N(cudaStreamCreateWithFlags) Z(cudaStreamSynchronize) Z(cudaStreamQuery) Z(cudaStreamWaitEvent) N(cudaEventCreate) Z(cudaEventRecord) N(cudaEventSynchronize)
-    Z(cudaStreamBeginCapture) Z(cudaStreamEndCapture) N(cudaGraphInstantiate) Z(cudaGraphLaunch) Z(cudaLaunchHostFunc)
-    N(cudaGraphExecUpdate) N(cudaGraphDestroy) N(cudaDeviceReset)
-};
+    S(registerFatBinary, "__cudaRegisterFatBinary", NULL) S(registerFatBinaryEnd, "__cudaRegisterFatBinaryEnd", NULL)
+        S(registerFunction, "__cudaRegisterFunction", NULL) N(cudaSetDevice) N(cudaFree) N(cudaMalloc) N(cudaHostAlloc)
+            N(cudaDeviceSynchronize) Z(cudaLaunchKernel) Z(cudaLaunchKernelExC) Z(cudaLaunchCooperativeKernel)
+                Z(cudaMallocAsync) Z(cudaFreeAsync) S(cudaMemcpy, "cudaMemcpy", "_ptds") Z(cudaMemcpyAsync)
+                    S(cudaMemset, "cudaMemset", "_ptds") Z(cudaMemsetAsync) N(cudaStreamCreateWithFlags)
+                        Z(cudaStreamSynchronize) Z(cudaStreamQuery) Z(cudaStreamWaitEvent) N(cudaEventCreate)
+                            Z(cudaEventRecord) N(cudaEventSynchronize) Z(cudaStreamBeginCapture) Z(cudaStreamEndCapture)
+                                N(cudaGraphInstantiate) Z(cudaGraphLaunch) Z(cudaLaunchHostFunc) N(cudaGraphExecUpdate)
+                                    N(cudaGraphDestroy) N(cudaDeviceReset)};
 
 #define CALL(fn, ...) do { int r_ = rt.fn(__VA_ARGS__); if (r_) { failed = #fn; return r_; } } while (0)
 
@@ -117,7 +125,9 @@ static int need_host(size_t bytes, int pinned) {
   if (bytes <= host_size[pinned]) return 0;
   host_size[pinned] = buffer_size(bytes);
   if (pinned) CALL(cudaHostAlloc, &host_buffer[1], host_size[1], 0);
-  else host_buffer[0] = mmap(NULL, host_size[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  else
+    host_buffer[0] =
+        mmap(NULL, host_size[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return host_buffer[pinned] == MAP_FAILED ? 2 : 0;
 }
 
@@ -238,5 +248,6 @@ static int reset(void) {
   return 0;
 }
 
-const struct api runtime_api = {"libcudart.so.13", setup, thread_setup, launch, copy, fill, alloc, release, sync_all, stream_new, stream_sync, stream_query,
-                                event_record, event_wait, event_sync, capture_begin, capture_end, graph_launch, host_func, graph_update, reset, NULL, NULL};
+const struct api runtime_api = {"libcudart.so.13", setup, thread_setup, launch, copy, fill, alloc, release, sync_all,
+    stream_new, stream_sync, stream_query, event_record, event_wait, event_sync, capture_begin, capture_end,
+    graph_launch, host_func, graph_update, reset, NULL, NULL};

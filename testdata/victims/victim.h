@@ -46,9 +46,11 @@ struct api {
   int (*capture_end)(int stream, void **exec);
   int (*graph_launch)(void *exec, int stream, uint64_t n);
   int (*host_func)(void (*fn)(void *), void *data, int stream);
-  int (*graph_update)(void *exec, int stream, const struct shape *, uint64_t n); // captures n kernels, and updates exec with them
+  // captures n kernels, and updates exec with them
+  int (*graph_update)(void *exec, int stream, const struct shape *, uint64_t n);
   int (*reset)(void);                        // the device: forgets streams, events, kernels, buffers
-  int (*context)(int n);                     // goes on in context n, made at its first use; 0 is the first; null: cannot
+  // goes on in context n, made at its first use; 0 is the first; null: cannot
+  int (*context)(int n);
   int (*peer)(size_t bytes, uint64_t n);     // to device 1 and back; null: cannot
 };
 

@@ -89,7 +89,8 @@ void file_minor(void)
 	struct uffdio_register all = { .range = { (unsigned long)map, SIZE }, .mode = UFFDIO_REGISTER_MODE_MISSING };
 
 	provider = syscall(SYS_userfaultfd, O_CLOEXEC);
-	if (map == MAP_FAILED || provider < 0 || ioctl(provider, UFFDIO_API, &api) || ioctl(provider, UFFDIO_REGISTER, &all))
+	if (map == MAP_FAILED || provider < 0 || ioctl(provider, UFFDIO_API, &api) ||
+	    ioctl(provider, UFFDIO_REGISTER, &all))
 		die("userfaultfd");
 	start("partner", provide, NULL);
 	ready();

@@ -139,7 +139,8 @@ int main(int argc, char **argv)
 	}
 	CPU_ZERO(&one);
 	CPU_SET(atoi(argv[2]), &one);
-	/* Others come between the steps as rarely as can be had; a session has its own share of the CPUs, by its own niceness. */
+	/* Others come between the steps as rarely as can be had; a session has its own share of the CPUs, by its own
+	 * niceness. */
 	setsid();
 	fd = open("/proc/self/autogroup", O_WRONLY);
 	if (setpriority(PRIO_PROCESS, 0, -20) || (fd >= 0 && write(fd, "-20", 3) != 3))

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program on several GPUs, for tests: a thread for each device, which launches kernels of "counted" in their names and
- * waits for them, until a line comes on stdin. Thread i pauses between rounds, longer the higher i is, so that devices are
- * busy for different shares of the time. Driver API only; says "ready PID", and ends with 1 where a call failed.
+ * A program on several GPUs, for tests: a thread for each device, which launches kernels of "counted" in their names
+ * and waits for them, until a line comes on stdin. Thread i pauses between rounds, longer the higher i is, so that
+ * devices are busy for different shares of the time. Driver API only; says "ready PID", and ends with 1 where a call
+ * failed.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-int cuInit(unsigned), cuDeviceGetCount(int *), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *), cuCtxSynchronize(void);
+int cuInit(unsigned), cuDeviceGetCount(int *), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *),
+    cuCtxSynchronize(void);
 int cuModuleLoadData(void **, const void *), cuModuleGetFunction(void **, void *, const char *);
-int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+int cuLaunchKernel(
+    void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 #define CHECK(call)                                     \
 	do {                                            \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that are captured slowly, for several of the workloads: as an inference engine does for each size when it starts.
+// Graphs that are captured slowly, for several of the workloads: as an inference engine does for each size when it
+// starts.
 #pragma once
 #include <chrono>
 #include <thread>
@@ -14,7 +15,9 @@ struct Captures : Work {
   Counter counter;
   cudaStream_t stream;
 
-  Captures(cudaStreamCaptureMode mode, bool launched) : mode(mode), launched(launched) { CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  Captures(cudaStreamCaptureMode mode, bool launched) : mode(mode), launched(launched) {
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
   void iterate(bool counted) override {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -37,9 +40,10 @@ struct Captures : Work {
   uint64_t executed() override { return counter.read(); }
 };
 
-// One thread captures and launches none of it, others do as make says; it begins when they are made, for then they wait for the whole
-// device, which no capture allows.
-inline int captures_beside(int argc, char **argv, cudaStreamCaptureMode mode, int others, const std::function<Work *()> &make) {
+// One thread captures and launches none of it, others do as make says; it begins when they are made, for then they wait
+// for the whole device, which no capture allows.
+inline int captures_beside(
+    int argc, char **argv, cudaStreamCaptureMode mode, int others, const std::function<Work *()> &make) {
   std::atomic<int> threads{0}, ready{0};
   return Runner().run(argc, argv, (unsigned)others + 1, [&]() -> Work * {
     bool captures = threads++ == 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread makes a module, a stream, an event and memory, uses them once, and throws them away, over and over: as a compiler does that tries
-// kernels at run time. Two more launch kernels and wait for their own streams all the time.
+// One thread makes a module, a stream, an event and memory, uses them once, and throws them away, over and over: as a
+// compiler does that tries kernels at run time. Two more launch kernels and wait for their own streams all the time.
 #include "launches.h"
 
 // Driver is what the runtime has no function for, without linking libcuda.
@@ -8,14 +8,18 @@ struct Driver {
   int (*load)(void **module, const void *image);
   int (*unload)(void *module);
   int (*find)(void **function, void *module, const char *name);
-  int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, cudaStream_t stream, void **args, void **extra);
+  int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+      unsigned shared, cudaStream_t stream, void **args, void **extra);
 
   template <class F> static void get(const char *name, F &f) {
     cudaDriverEntryPointQueryResult found;
     CHECK(cudaGetDriverEntryPointByVersion(name, (void **)&f, 12000, cudaEnableDefault, &found));
     if (!f) fprintf(stderr, "the driver has no %s\n", name), _exit(3);
   }
-  Driver() { get("cuModuleLoadData", load), get("cuModuleUnload", unload), get("cuModuleGetFunction", find), get("cuLaunchKernel", launch); }
+  Driver() {
+    get("cuModuleLoadData", load), get("cuModuleUnload", unload), get("cuModuleGetFunction", find),
+        get("cuLaunchKernel", launch);
+  }
 };
 
 #define DRIVER(call)                                                                       \
@@ -33,7 +37,8 @@ struct Churn : Work {
     cudaStream_t stream;
     cudaEvent_t event;
     char *memory, *pinned;
-    DRIVER(driver.load(&module, ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry tried_us5() { ret; }\n"));
+    DRIVER(
+        driver.load(&module, ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry tried_us5() { ret; }\n"));
     DRIVER(driver.find(&function, module, "tried_us5"));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

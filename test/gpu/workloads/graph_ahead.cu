@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread that launches a CUDA graph before it waits for the one before: at each of its waits a graph is on the device.
+// One thread that launches a CUDA graph before it waits for the one before: at each of its waits a graph is on the
+// device.
 #include "graphs.h"
 
 struct Ahead : Graphs {

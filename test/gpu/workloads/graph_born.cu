@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA graph is launched by a thread that was made for it and ends with it, as where a server makes one for each request: every second
-// thread waits for its graph, the others leave that to the one that made them; every fourth instantiates and uploads it, too. Two more threads launch kernels and wait for their own
-// streams all the time.
+// A CUDA graph is launched by a thread that was made for it and ends with it, as where a server makes one for each
+// request: every second thread waits for its graph, the others leave that to the one that made them; every fourth
+// instantiates and uploads it, too. Two more threads launch kernels and wait for their own streams all the time.
 #include <chrono>
 #include <thread>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As graph_capture, but no graph is launched, and another thread launches kernels for which nobody waits: a window has to end in a call of
-// the agent's own thread, in the midst of a capture that forbids such calls.
+// As graph_capture, but no graph is launched, and another thread launches kernels for which nobody waits: a window has
+// to end in a call of the agent's own thread, in the midst of a capture that forbids such calls.
 #include "captures.h"
 #include "launches.h"
 

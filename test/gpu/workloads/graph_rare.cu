@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread replays a CUDA graph three times a second, as a server does with each request; two others launch kernels and wait for their
-// own streams all the time.
+// One thread replays a CUDA graph three times a second, as a server does with each request; two others launch kernels
+// and wait for their own streams all the time.
 #include <chrono>
 #include <thread>
 

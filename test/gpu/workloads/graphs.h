@@ -3,8 +3,8 @@
 #pragma once
 #include "kernels.h"
 
-// Graphs are instantiated at the start and replayed in each iteration, with one node's parameters changed each time and the whole graph updated
-// from another every eighth time.
+// Graphs are instantiated at the start and replayed in each iteration, with one node's parameters changed each time and
+// the whole graph updated from another every eighth time.
 struct Graphs : Work {
   static constexpr int nodes = 96;
   Counter counter;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workloads' kernels. Each counts itself on the device, once, and those of a "count" command have names of their own, so that
-// a profiler's records can be compared with what ran, exactly. A name says how long a kernel takes at least: spinning ones wait
-// for the GPU's own clock.
+// The workloads' kernels. Each counts itself on the device, once, and those of a "count" command have names of their
+// own, so that a profiler's records can be compared with what ran, exactly. A name says how long a kernel takes at
+// least: spinning ones wait for the GPU's own clock.
 #pragma once
 #include "workload.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the C++ workloads of the GPU check share: threads that iterate until told otherwise, what each iteration took in
-// a file that others may map meanwhile, exact counts, and commands on stdin. A workload knows nothing of who watches it.
+// a file that others may map meanwhile, exact counts, and commands on stdin. A workload knows nothing of who watches
+// it.
 //
 //   PROGRAM [--stats FILE] [--threads N]     FILE takes thread 0's iterations, FILE.1 thread 1's, ...
 //
@@ -54,8 +55,8 @@ inline uint64_t now() {
 
 inline void silence(uint64_t ms) { usleep((useconds_t)(ms * 1000)); }
 
-// Stats is a shared mapping: a page of counters, then begin and end of each iteration in CLOCK_MONOTONIC ns. Readers see
-// as many iterations as `iterations` says. Where the file is full, iterations are counted and not listed.
+// Stats is a shared mapping: a page of counters, then begin and end of each iteration in CLOCK_MONOTONIC ns. Readers
+// see as many iterations as `iterations` says. Where the file is full, iterations are counted and not listed.
 struct Stats {
   static constexpr uint64_t page = 4096, capacity = 4u << 20;
   struct Header {
@@ -69,7 +70,8 @@ struct Stats {
     int fd = path.empty() ? -1 : open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0644);
     size_t size = page + capacity * 16;
     if (!path.empty() && (fd < 0 || ftruncate(fd, (off_t)size))) perror(path.c_str()), _exit(2);
-    void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_POPULATE, fd, 0);
+    void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+        (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_POPULATE, fd, 0);
     if (p == MAP_FAILED) perror("mmap"), _exit(2);
     if (fd >= 0) close(fd);
     head = (Header *)p;
@@ -91,7 +93,9 @@ struct Work {
   virtual void iterate(bool counted) = 0;
   virtual uint64_t executed() { return 0; } // kernels that ran, as the device counted them
   void did(uint64_t kernels, uint64_t copies, uint64_t graphs) {
-    auto add = [](std::atomic<uint64_t> &a, uint64_t n) { a.store(a.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); };
+    auto add = [](std::atomic<uint64_t> &a, uint64_t n) {
+      a.store(a.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    };
     add(stats->head->kernels, kernels), add(stats->head->copies, copies), add(stats->head->graphs, graphs);
   }
 };
@@ -181,9 +185,12 @@ class Runner {
     await([](Thread &t) { return t.done == t.want; });
     uint64_t end = now();
     silence(ms);
-    printf("{\"begin_ns\": %" PRIu64 ", \"end_ns\": %" PRIu64 ", \"iterations\": %" PRIu64 ", \"kernels\": %" PRIu64 ", \"copies\": %" PRIu64 ", \"by_thread\": [", begin, end,
-           n * threads.size(), total(&Stats::Header::kernels) - kernels, total(&Stats::Header::copies) - copies);
-    for (auto &t : threads) printf("%s%" PRIu64, t == threads.front() ? "" : ", ", t->stats->head->kernels - t->counted_from);
+    printf("{\"begin_ns\": %" PRIu64 ", \"end_ns\": %" PRIu64 ", \"iterations\": %" PRIu64 ", \"kernels\": %" PRIu64
+           ", \"copies\": %" PRIu64 ", \"by_thread\": [",
+        begin, end, n * threads.size(), total(&Stats::Header::kernels) - kernels,
+        total(&Stats::Header::copies) - copies);
+    for (auto &t : threads)
+      printf("%s%" PRIu64, t == threads.front() ? "" : ", ", t->stats->head->kernels - t->counted_from);
     puts("]}");
     go();
   }
@@ -207,11 +214,14 @@ class Runner {
       executed += t->executed;
     }
     std::sort(took.begin(), took.end());
-    auto us = [&](double q) { return took.empty() ? 0.0 : (double)took[(size_t)(q * (double)(took.size() - 1))] / 1e3; };
-    printf("{\"ended\": true, \"iterations\": %" PRIu64 ", \"kernels\": %" PRIu64 ", \"executed\": %" PRIu64 ", \"copies\": %" PRIu64 ", \"graph_launches\": %" PRIu64
+    auto us = [&](double q) {
+      return took.empty() ? 0.0 : (double)took[(size_t)(q * (double)(took.size() - 1))] / 1e3;
+    };
+    printf("{\"ended\": true, \"iterations\": %" PRIu64 ", \"kernels\": %" PRIu64 ", \"executed\": %" PRIu64
+           ", \"copies\": %" PRIu64 ", \"graph_launches\": %" PRIu64
            ", \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f}\n",
-           total(&Stats::Header::iterations), total(&Stats::Header::kernels), executed, total(&Stats::Header::copies), total(&Stats::Header::graphs), us(.5), us(.99), us(.999),
-           (double)gap / 1e3);
+        total(&Stats::Header::iterations), total(&Stats::Header::kernels), executed, total(&Stats::Header::copies),
+        total(&Stats::Header::graphs), us(.5), us(.99), us(.999), (double)gap / 1e3);
     fflush(stdout);
   }
 
@@ -246,7 +256,8 @@ public:
       ssize_t n = read(0, c, sizeof c - 1);
       if (n <= 0) break;
       line.append(c, (size_t)n);
-      for (size_t end; (end = line.find('\n')) != std::string::npos; line.erase(0, end + 1)) answer(line.substr(0, end).c_str());
+      for (size_t end; (end = line.find('\n')) != std::string::npos; line.erase(0, end + 1))
+        answer(line.substr(0, end).c_str());
     }
     ending = true;
     for (auto &t : threads) t->thread.join();

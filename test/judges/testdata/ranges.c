@@ -1,4 +1,5 @@
-// Three threads name ranges with NVTX, a known number of times, and then wait; the first thread computes until it is ended.
+// Three threads name ranges with NVTX, a known number of times, and then wait; the first thread computes until it is
+// ended.
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
 #include <stdio.h>

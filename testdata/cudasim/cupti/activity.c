@@ -39,7 +39,10 @@ static struct {
   int running;
 } act = {.lock = PTHREAD_MUTEX_INITIALIZER, .delivery = PTHREAD_MUTEX_INITIALIZER};
 
-int any_kind(void) { return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL] || cupti.kind[KIND_MEMCPY] || cupti.kind[KIND_MEMSET] || cupti.kind[KIND_MEMCPY2]; }
+int any_kind(void) {
+  return cupti.kind[KIND_KERNEL] || cupti.kind[KIND_CONCURRENT_KERNEL] || cupti.kind[KIND_MEMCPY] ||
+      cupti.kind[KIND_MEMSET] || cupti.kind[KIND_MEMCPY2];
+}
 
 // room makes room for n items; whether there is.
 static int room(struct list *l, size_t n) {
@@ -183,7 +186,8 @@ void activity_worker(void) {
 void activity_start(void) {
   pthread_mutex_lock(&cupti.lock);
   activity_worker();
-  const char *drop = getenv("CUDASIM_CUPTI_DROP_EVERY"), *cost = getenv("CUDASIM_CUPTI_OP_NS"), *skew = getenv("CUDASIM_CUPTI_SKEW_NS");
+  const char *drop = getenv("CUDASIM_CUPTI_DROP_EVERY"), *cost = getenv("CUDASIM_CUPTI_OP_NS"),
+             *skew = getenv("CUDASIM_CUPTI_SKEW_NS");
   cupti.skew_ns = skew ? strtoll(skew, NULL, 10) : 0;
   act.drop_every = drop ? strtoull(drop, NULL, 10) : 0;
   cupti.hooks->op_ns = cost ? (uint32_t)strtoul(cost, NULL, 10) : 0;
@@ -238,7 +242,8 @@ EXPORT CUptiResult cuptiActivityRegisterCallbacks(request_fn request, complete_f
   int e = cupti_ready();
   if (e) return e;
   if (!request || !complete) return C_INVALID_PARAMETER;
-  int theirs = cupti.busy || (cupti.subscribed && act.request && act.request != request && act.owner == cupti.subscription);
+  int theirs =
+      cupti.busy || (cupti.subscribed && act.request && act.request != request && act.owner == cupti.subscription);
   if (theirs && !cupti.exit_bomb) cupti.exit_bomb = atexit(bomb) == 0;
   act.owner = cupti.subscription;
   act.request = request;
@@ -255,7 +260,8 @@ EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(uint64_t (*read)(void)
 }
 
 static void leak(void) {
-  void *m = cupti.leak_bytes ? mmap(NULL, cupti.leak_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+  void *m = cupti.leak_bytes ? mmap(NULL, cupti.leak_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                             : MAP_FAILED;
   if (m != MAP_FAILED) memset(m, 1, cupti.leak_bytes);
 }
 
@@ -273,7 +279,8 @@ EXPORT CUptiResult cuptiActivityEnable(uint32_t kind) {
   if (e) return e;
   if (!kind || kind >= KIND_COUNT) return C_INVALID_KIND;
   if (cupti.hooks->capture_unsafe()) return C_UNKNOWN;
-  if (kind == KIND_GRAPH_TRACE && cupti.hooks->graph_execs > 0 && cupti.execs_at_subscribe > 0) raise(SIGSEGV); // graphs older than the attach
+  // graphs older than the attach
+  if (kind == KIND_GRAPH_TRACE && cupti.hooks->graph_execs > 0 && cupti.execs_at_subscribe > 0) raise(SIGSEGV);
   int first = !any_kind();
   cupti.kind[kind] = 1;
   if (first && any_kind()) first_enable();
@@ -296,9 +303,12 @@ EXPORT CUptiResult cuptiActivityDisable(uint32_t kind) {
 }
 
 EXPORT CUptiResult cuptiActivityEnableContext(CUcontext ctx UNUSED, uint32_t kind) { return cuptiActivityEnable(kind); }
-EXPORT CUptiResult cuptiActivityDisableContext(CUcontext ctx UNUSED, uint32_t kind) { return cuptiActivityDisable(kind); }
+EXPORT CUptiResult cuptiActivityDisableContext(CUcontext ctx UNUSED, uint32_t kind) {
+  return cuptiActivityDisable(kind);
+}
 
-// cuptiActivityFlushAll hands back the buffer with all finished records; with flag 1 also the unfinished, whose end is 0.
+// cuptiActivityFlushAll hands back the buffer with all finished records; with flag 1 also the unfinished, whose end is
+// 0.
 EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   int e = cupti_ready();
   if (e) return e;
@@ -308,7 +318,9 @@ EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   info_overhead(OVERHEAD_FLUSH, start, cupti.hooks->now());
   return C_OK;
 }
-EXPORT CUptiResult cuptiActivityFlush(CUcontext ctx UNUSED, uint32_t stream UNUSED, uint32_t flag) { return cuptiActivityFlushAll(flag); }
+EXPORT CUptiResult cuptiActivityFlush(CUcontext ctx UNUSED, uint32_t stream UNUSED, uint32_t flag) {
+  return cuptiActivityFlushAll(flag);
+}
 
 EXPORT CUptiResult cuptiActivityFlushPeriod(uint32_t ms) {
   act.period_ns = ms * 1000000ull;
@@ -352,7 +364,9 @@ EXPORT CUptiResult cuptiGetTimestamp(uint64_t *ns) {
 }
 
 // Settings that change nothing of what is simulated.
-EXPORT CUptiResult cuptiActivitySetAttribute(int attribute UNUSED, size_t *size UNUSED, void *value UNUSED) { return C_OK; }
+EXPORT CUptiResult cuptiActivitySetAttribute(int attribute UNUSED, size_t *size UNUSED, void *value UNUSED) {
+  return C_OK;
+}
 EXPORT CUptiResult cuptiActivityEnableLatencyTimestamps(uint8_t on UNUSED) { return C_OK; }
 EXPORT CUptiResult cuptiActivityEnableLaunchAttributes(uint8_t on UNUSED) { return C_OK; }
 EXPORT CUptiResult cuptiActivityEnableHWTrace(uint8_t on UNUSED) { return C_NOT_SUPPORTED; }

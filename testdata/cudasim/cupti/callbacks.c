@@ -10,8 +10,8 @@ struct cupti_state cupti = {.lock = PTHREAD_MUTEX_INITIALIZER};
 __thread uint64_t callback_id;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-// One subscriber. A node that was taken out of the list is freed: whoever follows it faults, as in the real library. Its memory is never
-// used again, and what a thread that was about to call back reads of it is as it was.
+// One subscriber. A node that was taken out of the list is freed: whoever follows it faults, as in the real library.
+// Its memory is never used again, and what a thread that was about to call back reads of it is as it was.
 struct node {
   struct node *next;
   callback_fn callback;
@@ -100,16 +100,20 @@ _Static_assert(offsetof(struct callback_data, correlation_id) == 64, "CUpti_Call
 
 static void on_api(int site, struct sim_call *c, const char *name) {
   if (cupti.mute && c->result) return;
-  struct callback_data d = {.site = site, .function = name, .params = c->params, .result = &c->result, .symbol = cupti.hooks->string(c->name),
-                            .correlation_data = &c->user, .correlation_id = (uint32_t)c->id};
+  struct callback_data d = {.site = site,
+      .function = name, .params = c->params, .result = &c->result, .symbol = cupti.hooks->string(c->name),
+      .correlation_data = &c->user,
+      .correlation_id = (uint32_t)c->id};
   d.context_uid = cupti.hooks->current_context(&d.context);
   static uint64_t callbacks;
   uint64_t outer = callback_id;
   callback_id = __atomic_add_fetch(&callbacks, 1, __ATOMIC_RELAXED);
   for (struct node *n = subscribers.size ? subscribers.first : NULL; n;) {
     n->callback(n->user, DOMAIN_DRIVER, cupti.hooks->driver_cbids[c->fn], &d);
-    // As the real one (13.0), which waits for no thread that is here: where the list is not empty it goes on from the node that it came from, whatever that is by now.
-    if (cupti.stall_ns && subscribers.first != n) cupti.hooks->wait_until(cupti.hooks->now() + cupti.stall_ns, 0); // it loses its CPU here
+    // As the real one (13.0), which waits for no thread that is here: where the list is not empty it goes on from the
+    // node that it came from, whatever that is by now.
+    // it loses its CPU here
+    if (cupti.stall_ns && subscribers.first != n) cupti.hooks->wait_until(cupti.hooks->now() + cupti.stall_ns, 0);
     if (!__atomic_load_n(&subscribers.size, __ATOMIC_ACQUIRE)) break;
     n = n->next;
   }
@@ -121,8 +125,9 @@ static void activate(uint32_t bit, int on) {
   else __atomic_fetch_and(&cupti.hooks->active, ~bit, __ATOMIC_SEQ_CST);
 }
 
-// While kinds are on, a call does work of CUPTI's own, in memory that a finalize and a flush free: they wait for no thread that is in there
-// (measured on an H100: test/gpu/starved.py). One in 32 calls loses its CPU in the midst of it, asleep or running.
+// While kinds are on, a call does work of CUPTI's own, in memory that a finalize and a flush free: they wait for no
+// thread that is in there (measured on an H100: test/gpu/starved.py). One in 32 calls loses its CPU in the midst of it,
+// asleep or running.
 static uint32_t work_epoch;
 
 static void do_work(void) {
@@ -190,7 +195,8 @@ struct subscriber_params { // CUpti_SubscriberParams, CUPTI 13.3 and later
 EXPORT CUptiResult cuptiSubscribe_v2(void **handle, callback_fn f, void *user, struct subscriber_params *p) {
   const char *name = getenv("CUDASIM_CUPTI_BUSY_NAME");
   int e = p && p->allow_several ? C_MULTIPLE_SUBSCRIBERS : cuptiSubscribe(handle, f, user);
-  if (e == C_MULTIPLE_SUBSCRIBERS && p && p->old_name && p->old_size) snprintf(p->old_name, p->old_size, "%s", name ? name : "CUPTI for another profiler");
+  if (e == C_MULTIPLE_SUBSCRIBERS && p && p->old_name && p->old_size)
+    snprintf(p->old_name, p->old_size, "%s", name ? name : "CUPTI for another profiler");
   return e;
 }
 #endif
@@ -235,7 +241,9 @@ EXPORT CUptiResult cuptiEnableDomain(uint32_t enable, void *handle, int domain) 
   return C_OK;
 }
 
-EXPORT CUptiResult cuptiEnableAllDomains(uint32_t enable, void *handle) { return cuptiEnableDomain(enable, handle, DOMAIN_DRIVER); }
+EXPORT CUptiResult cuptiEnableAllDomains(uint32_t enable, void *handle) {
+  return cuptiEnableDomain(enable, handle, DOMAIN_DRIVER);
+}
 
 EXPORT CUptiResult cuptiGetCallbackState(uint32_t *enabled, void *handle, int domain, uint32_t cbid) {
   if (handle != &cupti || !enabled) return C_INVALID_PARAMETER;
@@ -286,9 +294,10 @@ EXPORT CUptiResult cuptiGetResultString(int result, const char **text) {
   static const struct {
     int code;
     const char *text;
-  } known[] = {{C_OK, "CUPTI_SUCCESS"}, {C_INVALID_PARAMETER, "CUPTI_ERROR_INVALID_PARAMETER"}, {C_MAX_LIMIT_REACHED, "CUPTI_ERROR_MAX_LIMIT_REACHED"},
-               {C_NOT_INITIALIZED, "CUPTI_ERROR_NOT_INITIALIZED"}, {C_INVALID_KIND, "CUPTI_ERROR_INVALID_KIND"}, {C_NOT_SUPPORTED, "CUPTI_ERROR_NOT_SUPPORTED"},
-               {C_MULTIPLE_SUBSCRIBERS, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"}};
+  } known[] = {{C_OK, "CUPTI_SUCCESS"}, {C_INVALID_PARAMETER, "CUPTI_ERROR_INVALID_PARAMETER"},
+      {C_MAX_LIMIT_REACHED, "CUPTI_ERROR_MAX_LIMIT_REACHED"}, {C_NOT_INITIALIZED, "CUPTI_ERROR_NOT_INITIALIZED"},
+      {C_INVALID_KIND, "CUPTI_ERROR_INVALID_KIND"}, {C_NOT_SUPPORTED, "CUPTI_ERROR_NOT_SUPPORTED"},
+      {C_MULTIPLE_SUBSCRIBERS, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].code == result) {
       *text = known[i].text;

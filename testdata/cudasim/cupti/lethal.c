@@ -27,8 +27,8 @@ void lethal_off(void) {
   cupti.hooks->graph_kinds_on = 0;
 }
 
-// lethal_finalize: harmless without graphs; from a plain thread never, nor where another thread launches graphs (it is taken to where it
-// has since the kinds went on); in a callback out of the enabled state, or where
+// lethal_finalize: harmless without graphs; from a plain thread never, nor where another thread launches graphs (it is
+// taken to where it has since the kinds went on); in a callback out of the enabled state, or where
 // that same callback has just left it; not where the kinds were switched off earlier, nor soon after they are on again.
 int lethal_finalize(void) {
   struct sim_hooks *h = cupti.hooks;

@@ -27,9 +27,10 @@ struct kernel_record { // CUpti_ActivityKernel10
   uint8_t rest[48];
 };
 _Static_assert(offsetof(struct kernel_record, start) == 16 && offsetof(struct kernel_record, device) == 40 &&
-                   offsetof(struct kernel_record, correlation) == 92 && offsetof(struct kernel_record, name) == 104 &&
-                   offsetof(struct kernel_record, graph_node) == 144 && offsetof(struct kernel_record, graph) == 156 && sizeof(struct kernel_record) == 216,
-               "kernel record layout");
+        offsetof(struct kernel_record, correlation) == 92 && offsetof(struct kernel_record, name) == 104 &&
+        offsetof(struct kernel_record, graph_node) == 144 && offsetof(struct kernel_record, graph) == 156 &&
+        sizeof(struct kernel_record) == 216,
+    "kernel record layout");
 
 struct memcpy_record { // CUpti_ActivityMemcpy6
   uint32_t kind;
@@ -54,7 +55,9 @@ struct peer_record { // CUpti_ActivityMemcpyPtoP4
   uint64_t graph_node;
   uint32_t graph, channel, channel_type, pad;
 };
-_Static_assert(offsetof(struct peer_record, correlation) == 60 && offsetof(struct peer_record, graph) == 80 && sizeof(struct peer_record) == 96, "peer copy record layout");
+_Static_assert(offsetof(struct peer_record, correlation) == 60 && offsetof(struct peer_record, graph) == 80 &&
+        sizeof(struct peer_record) == 96,
+    "peer copy record layout");
 
 struct memset_record { // CUpti_ActivityMemset4
   uint32_t kind, value;
@@ -67,8 +70,9 @@ struct memset_record { // CUpti_ActivityMemset4
   uint32_t graph, channel;
   uint64_t rest;
 };
-_Static_assert(offsetof(struct memset_record, correlation) == 44 && offsetof(struct memset_record, graph_node) == 64 && sizeof(struct memset_record) == 88,
-               "memset record layout");
+_Static_assert(offsetof(struct memset_record, correlation) == 44 && offsetof(struct memset_record, graph_node) == 64 &&
+        sizeof(struct memset_record) == 88,
+    "memset record layout");
 
 struct sync_record { // CUpti_ActivitySynchronization2
   uint32_t kind, type;
@@ -77,7 +81,8 @@ struct sync_record { // CUpti_ActivitySynchronization2
   uint64_t event_sync_id;
   uint32_t result, pad;
 };
-_Static_assert(offsetof(struct sync_record, correlation) == 24 && sizeof(struct sync_record) == 56, "synchronization record layout");
+_Static_assert(offsetof(struct sync_record, correlation) == 24 && sizeof(struct sync_record) == 56,
+    "synchronization record layout");
 
 static uint64_t realtime(void) {
   struct timespec t;
@@ -105,7 +110,8 @@ static const struct layout {
     {"13.5", 130500, 248, 112, 96, 104, 56, 56, 192, 40, 24},
 };
 
-// layout_choose takes a release by name; null is the library's own, 13.0 of libcupti.so.13. Another name ends the program, as other malformed knobs do.
+// layout_choose takes a release by name; null is the library's own, 13.0 of libcupti.so.13. Another name ends the
+// program, as other malformed knobs do.
 void layout_choose(const char *version) {
 #ifdef CUPTI_OLD
   if (!version || !*version) version = CUPTI_OLD;
@@ -140,7 +146,8 @@ size_t record_size(uint32_t kind) {
   }
 }
 
-// write_as puts as much of a record as the release knows into the buffer, and returns its size; 0 where the room does not suffice.
+// write_as puts as much of a record as the release knows into the buffer, and returns its size; 0 where the room does
+// not suffice.
 static size_t write_as(uint8_t *to, size_t room, uint32_t kind, const void *from, size_t known) {
   size_t size = record_size(kind);
   if (!size || room < size) return 0;
@@ -149,7 +156,9 @@ static size_t write_as(uint8_t *to, size_t room, uint32_t kind, const void *from
   return size;
 }
 
-size_t record_plain(uint8_t *to, size_t room, const struct record *r) { return write_as(to, room, r->kind, r->bytes, r->size); }
+size_t record_plain(uint8_t *to, size_t room, const struct record *r) {
+  return write_as(to, room, r->kind, r->bytes, r->size);
+}
 
 static void kernel_record(struct kernel_record *r, const struct sim_op *op, int finished) {
   r->kind = cupti.kind[KIND_CONCURRENT_KERNEL] ? KIND_CONCURRENT_KERNEL : KIND_KERNEL;
@@ -166,14 +175,17 @@ static void memcpy_record(struct memcpy_record *r, const struct sim_op *op, int 
   r->kind = KIND_MEMCPY;
   r->copy_kind = op->copy_kind, r->src_kind = op->src_kind, r->dst_kind = op->dst_kind, r->flags = op->async;
   r->bytes = op->bytes, r->start = cupti_time(op->start), r->end = finished ? cupti_time(op->end) : 0;
-  r->device = op->device, r->context = op->context_id, r->stream = op->stream_id, r->correlation = (uint32_t)op->call_id;
+  r->device = op->device, r->context = op->context_id, r->stream = op->stream_id,
+  r->correlation = (uint32_t)op->call_id;
   r->graph_node = op->graph_node, r->graph = op->graph_id;
 }
 
 static void memset_record(struct memset_record *r, const struct sim_op *op, int finished) {
   r->kind = KIND_MEMSET;
-  r->value = op->value, r->bytes = op->bytes, r->start = cupti_time(op->start), r->end = finished ? cupti_time(op->end) : 0;
-  r->device = op->device, r->context = op->context_id, r->stream = op->stream_id, r->correlation = (uint32_t)op->call_id;
+  r->value = op->value, r->bytes = op->bytes, r->start = cupti_time(op->start),
+  r->end = finished ? cupti_time(op->end) : 0;
+  r->device = op->device, r->context = op->context_id, r->stream = op->stream_id,
+  r->correlation = (uint32_t)op->call_id;
   r->flags = op->async, r->memory_kind = 3, r->graph_node = op->graph_node, r->graph = op->graph_id;
 }
 
@@ -181,7 +193,8 @@ static void peer_record(struct peer_record *r, const struct sim_op *op, int fini
   r->kind = KIND_MEMCPY2;
   r->copy_kind = op->copy_kind, r->src_kind = op->src_kind, r->dst_kind = op->dst_kind, r->flags = op->async;
   r->bytes = op->bytes, r->start = cupti_time(op->start), r->end = finished ? cupti_time(op->end) : 0;
-  r->device = op->device, r->context = op->context_id, r->stream = op->stream_id, r->correlation = (uint32_t)op->call_id;
+  r->device = op->device, r->context = op->context_id, r->stream = op->stream_id,
+  r->correlation = (uint32_t)op->call_id;
   r->src_device = op->peer[0], r->src_context = op->peer[1], r->dst_device = op->peer[2], r->dst_context = op->peer[3];
   r->graph_node = op->graph_node, r->graph = op->graph_id;
 }
@@ -204,7 +217,10 @@ size_t record_op(uint8_t *to, size_t room, const struct sim_op *op, int finished
 
 size_t record_sync(uint8_t *to, size_t room, const struct sim_sync *s) {
   const uint32_t none = 0xffffffff; // CUPTI_SYNCHRONIZATION_INVALID_VALUE
-  struct sync_record r = {.kind = KIND_SYNC, .type = s->type, .start = cupti_time(s->start), .end = cupti_time(s->end), .correlation = (uint32_t)s->call_id,
-                          .context = s->context_id, .stream = s->type == 2 || s->type == 3 ? s->stream_id : none, .event = s->type <= 2 ? s->event_id : none};
+  struct sync_record r = {.kind = KIND_SYNC,
+      .type = s->type, .start = cupti_time(s->start), .end = cupti_time(s->end), .correlation = (uint32_t)s->call_id,
+      .context = s->context_id,
+      .stream = s->type == 2 || s->type == 3 ? s->stream_id : none,
+      .event = s->type <= 2 ? s->event_id : none};
   return write_as(to, room, KIND_SYNC, &r, sizeof r);
 }

@@ -15,11 +15,11 @@ static CUresult linear(uint32_t fn, int pt, struct copy k, CUstream s) {
 #define ADDR(p) ((uint64_t)(p))
 #define LINEAR(d, s, n, k, a) ((struct copy){.dst = ADDR(d), .src = ADDR(s), .bytes = (n), .kind = (k), .async = (a)})
 // SYNC and ASYNC make an entry point and its per-thread default stream variant.
-#define SYNC(name, suffix, D, S, k)                                                                                          \
-  API(name)(D d, S s, size_t n) { return linear(FN_##name, 0, LINEAR(d, s, n, k, 0), NULL); }                               \
+#define SYNC(name, suffix, D, S, k) \
+  API(name)(D d, S s, size_t n) { return linear(FN_##name, 0, LINEAR(d, s, n, k, 0), NULL); } \
   API(name##suffix)(D d, S s, size_t n) { return linear(FN_##name##suffix, 1, LINEAR(d, s, n, k, 0), NULL); }
-#define ASYNC(name, suffix, D, S, k)                                                                                         \
-  API(name)(D d, S s, size_t n, CUstream h) { return linear(FN_##name, 0, LINEAR(d, s, n, k, 1), h); }                      \
+#define ASYNC(name, suffix, D, S, k) \
+  API(name)(D d, S s, size_t n, CUstream h) { return linear(FN_##name, 0, LINEAR(d, s, n, k, 1), h); } \
   API(name##suffix)(D d, S s, size_t n, CUstream h) { return linear(FN_##name##suffix, 1, LINEAR(d, s, n, k, 1), h); }
 
 SYNC(cuMemcpyHtoD_v2, _ptds, CUdeviceptr, const void *, COPY_HTOD)
@@ -44,7 +44,8 @@ API(cuMemcpyPeer_ptds)(PEER_ARGS) { return peer(FN_cuMemcpyPeer_ptds, 1, d, dc, 
 API(cuMemcpyPeerAsync)(PEER_ARGS, CUstream h) { return peer(FN_cuMemcpyPeerAsync, 0, d, dc, s, sc, n, 1, h); }
 API(cuMemcpyPeerAsync_ptsz)(PEER_ARGS, CUstream h) { return peer(FN_cuMemcpyPeerAsync_ptsz, 1, d, dc, s, sc, n, 1, h); }
 
-// side is one end of a 2D or 3D copy: its address, and its memory kind where the caller's word settles it (0 where not).
+// side is one end of a 2D or 3D copy: its address, and its memory kind where the caller's word settles it (0 where
+// not).
 static void side(int type, const void *host, CUdeviceptr device, uint64_t *addr, uint8_t *kind) {
   *addr = type == MEM_HOST || (type == MEM_UNIFIED && !device) ? ADDR(host) : type == MEM_ARRAY ? 4 : device;
   *kind = type == MEM_DEVICE || type == MEM_ARRAY ? RANGE_DEVICE : 0;
@@ -61,7 +62,9 @@ static CUresult run2d(uint32_t fn, int pt, const CUDA_MEMCPY2D *p, int async, CU
 SYNC2D(cuMemcpy2D_v2)
 SYNC2D(cuMemcpy2DUnaligned_v2)
 API(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D *p, CUstream h) { return run2d(FN_cuMemcpy2DAsync_v2, 0, p, 1, h); }
-API(cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D *p, CUstream h) { return run2d(FN_cuMemcpy2DAsync_v2_ptsz, 1, p, 1, h); }
+API(cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D *p, CUstream h) {
+  return run2d(FN_cuMemcpy2DAsync_v2_ptsz, 1, p, 1, h);
+}
 
 void copy_from_3d(const CUDA_MEMCPY3D *p, struct copy *k) {
   *k = (struct copy){.bytes = p->width * p->height * p->depth, .async = 1};
@@ -78,12 +81,16 @@ static CUresult run3d(uint32_t fn, int pt, const CUDA_MEMCPY3D *p, int async, CU
 API(cuMemcpy3D_v2)(const CUDA_MEMCPY3D *p) { return run3d(FN_cuMemcpy3D_v2, 0, p, 0, NULL); }
 API(cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D *p) { return run3d(FN_cuMemcpy3D_v2_ptds, 1, p, 0, NULL); }
 API(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D *p, CUstream h) { return run3d(FN_cuMemcpy3DAsync_v2, 0, p, 1, h); }
-API(cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D *p, CUstream h) { return run3d(FN_cuMemcpy3DAsync_v2_ptsz, 1, p, 1, h); }
+API(cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D *p, CUstream h) {
+  return run3d(FN_cuMemcpy3DAsync_v2_ptsz, 1, p, 1, h);
+}
 // The peer struct has the same layout, with contexts in its two reserved words.
 API(cuMemcpy3DPeer)(const CUDA_MEMCPY3D *p) { return run3d(FN_cuMemcpy3DPeer, 0, p, 0, NULL); }
 API(cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D *p) { return run3d(FN_cuMemcpy3DPeer_ptds, 1, p, 0, NULL); }
 API(cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D *p, CUstream h) { return run3d(FN_cuMemcpy3DPeerAsync, 0, p, 1, h); }
-API(cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D *p, CUstream h) { return run3d(FN_cuMemcpy3DPeerAsync_ptsz, 1, p, 1, h); }
+API(cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D *p, CUstream h) {
+  return run3d(FN_cuMemcpy3DPeerAsync_ptsz, 1, p, 1, h);
+}
 
 // fill is a memset: bytes over bandwidth on the compute engine; it never waits for the device.
 static CUresult fill(uint32_t fn, int pt, CUdeviceptr d, uint64_t bytes, uint32_t value, int async, CUstream h) {
@@ -97,7 +104,9 @@ static CUresult fill(uint32_t fn, int pt, CUdeviceptr d, uint64_t bytes, uint32_
   c.stream_id = s->id;
   NEED(d, E_INVALID_VALUE);
   uint64_t ns = 1 + (uint64_t)((double)bytes / sim.cfg.memset_gbps);
-  struct sim_op op = {.kind = OP_MEMSET, .engine = ENGINE_COMPUTE, .bytes = bytes, .dst = d, .value = value, .dst_kind = RANGE_DEVICE, .async = (uint8_t)async};
+  struct sim_op op = {.kind = OP_MEMSET,
+      .engine = ENGINE_COMPUTE, .bytes = bytes, .dst = d, .value = value, .dst_kind = RANGE_DEVICE,
+      .async = (uint8_t)async};
   if (s->capture) LEAVE(async ? capture_add(s, &op, ns, NULL, NULL) : E_STREAM_CAPTURE_UNSUPPORTED);
   stream_put(s, &op, ns, &c);
   LEAVE(OK);
@@ -108,22 +117,30 @@ static CUresult fill1(uint32_t fn, int pt, struct fill_params p, size_t size, in
   return fill(fn, pt, p.dst, p.count * size, p.value, async, p.stream);
 }
 
-#define FILL(bits, T)                                                                                                                                       \
-  API(cuMemsetD##bits##_v2)(CUdeviceptr d, T v, size_t n) { return fill1(FN_cuMemsetD##bits##_v2, 0, (struct fill_params){d, v, n, NULL}, sizeof(T), 0); }                        \
-  API(cuMemsetD##bits##_v2_ptds)(CUdeviceptr d, T v, size_t n) { return fill1(FN_cuMemsetD##bits##_v2_ptds, 1, (struct fill_params){d, v, n, NULL}, sizeof(T), 0); }              \
-  API(cuMemsetD##bits##Async)(CUdeviceptr d, T v, size_t n, CUstream h) { return fill1(FN_cuMemsetD##bits##Async, 0, (struct fill_params){d, v, n, h}, sizeof(T), 1); }           \
-  API(cuMemsetD##bits##Async_ptsz)(CUdeviceptr d, T v, size_t n, CUstream h) { return fill1(FN_cuMemsetD##bits##Async_ptsz, 1, (struct fill_params){d, v, n, h}, sizeof(T), 1); } \
-  API(cuMemsetD2D##bits##_v2)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n) {                                                                \
-    return fill(FN_cuMemsetD2D##bits##_v2, 0, d, w * n * sizeof(T), v, 0, NULL);                                                                            \
-  }                                                                                                                                                         \
-  API(cuMemsetD2D##bits##_v2_ptds)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n) {                                                           \
-    return fill(FN_cuMemsetD2D##bits##_v2_ptds, 1, d, w * n * sizeof(T), v, 0, NULL);                                                                       \
-  }                                                                                                                                                         \
-  API(cuMemsetD2D##bits##Async)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n, CUstream h) {                                                  \
-    return fill(FN_cuMemsetD2D##bits##Async, 0, d, w * n * sizeof(T), v, 1, h);                                                                             \
-  }                                                                                                                                                         \
-  API(cuMemsetD2D##bits##Async_ptsz)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n, CUstream h) {                                             \
-    return fill(FN_cuMemsetD2D##bits##Async_ptsz, 1, d, w * n * sizeof(T), v, 1, h);                                                                        \
+#define FILL(bits, T) \
+  API(cuMemsetD##bits##_v2)(CUdeviceptr d, T v, size_t n) { \
+    return fill1(FN_cuMemsetD##bits##_v2, 0, (struct fill_params){d, v, n, NULL}, sizeof(T), 0); \
+  } \
+  API(cuMemsetD##bits##_v2_ptds)(CUdeviceptr d, T v, size_t n) { \
+    return fill1(FN_cuMemsetD##bits##_v2_ptds, 1, (struct fill_params){d, v, n, NULL}, sizeof(T), 0); \
+  } \
+  API(cuMemsetD##bits##Async)(CUdeviceptr d, T v, size_t n, CUstream h) { \
+    return fill1(FN_cuMemsetD##bits##Async, 0, (struct fill_params){d, v, n, h}, sizeof(T), 1); \
+  } \
+  API(cuMemsetD##bits##Async_ptsz)(CUdeviceptr d, T v, size_t n, CUstream h) { \
+    return fill1(FN_cuMemsetD##bits##Async_ptsz, 1, (struct fill_params){d, v, n, h}, sizeof(T), 1); \
+  } \
+  API(cuMemsetD2D##bits##_v2)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n) { \
+    return fill(FN_cuMemsetD2D##bits##_v2, 0, d, w * n * sizeof(T), v, 0, NULL); \
+  } \
+  API(cuMemsetD2D##bits##_v2_ptds)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n) { \
+    return fill(FN_cuMemsetD2D##bits##_v2_ptds, 1, d, w * n * sizeof(T), v, 0, NULL); \
+  } \
+  API(cuMemsetD2D##bits##Async)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n, CUstream h) { \
+    return fill(FN_cuMemsetD2D##bits##Async, 0, d, w * n * sizeof(T), v, 1, h); \
+  } \
+  API(cuMemsetD2D##bits##Async_ptsz)(CUdeviceptr d, size_t pitch UNUSED, T v, size_t w, size_t n, CUstream h) { \
+    return fill(FN_cuMemsetD2D##bits##Async_ptsz, 1, d, w * n * sizeof(T), v, 1, h); \
   }
 FILL(8, uint8_t)
 FILL(16, uint16_t)

@@ -25,7 +25,8 @@ API(cuGraphDestroy)(CUgraph g) {
 
 #define DEPS CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t count
 
-static int add(struct sim_call *c, uint32_t type, struct sim_node **out, struct sim_graph *g, struct sim_node *const *deps, size_t count) {
+static int add(struct sim_call *c, uint32_t type, struct sim_node **out, struct sim_graph *g,
+    struct sim_node *const *deps, size_t count) {
   if (!LIVE(g, MAGIC_GRAPH) || !out) return E_INVALID_VALUE;
   *out = graph_add(g, type, deps, count);
   c->ptr = (uint64_t)*out;
@@ -48,8 +49,12 @@ static CUresult add_kernel(uint32_t fn, DEPS, const CUDA_KERNEL_NODE_PARAMS *p, 
   int e = add(&c, NODE_KERNEL, out, g, deps, count);
   LEAVE(e ? e : set_kernel(*out, p, version));
 }
-API(cuGraphAddKernelNode)(DEPS, const CUDA_KERNEL_NODE_PARAMS *p) { return add_kernel(FN_cuGraphAddKernelNode, out, g, deps, count, p, 1); }
-API(cuGraphAddKernelNode_v2)(DEPS, const CUDA_KERNEL_NODE_PARAMS *p) { return add_kernel(FN_cuGraphAddKernelNode_v2, out, g, deps, count, p, 2); }
+API(cuGraphAddKernelNode)(DEPS, const CUDA_KERNEL_NODE_PARAMS *p) {
+  return add_kernel(FN_cuGraphAddKernelNode, out, g, deps, count, p, 1);
+}
+API(cuGraphAddKernelNode_v2)(DEPS, const CUDA_KERNEL_NODE_PARAMS *p) {
+  return add_kernel(FN_cuGraphAddKernelNode_v2, out, g, deps, count, p, 2);
+}
 
 static void set_copy(struct sim_node *n, const CUDA_MEMCPY3D *p) {
   struct copy k;
@@ -69,7 +74,9 @@ API(cuGraphAddMemcpyNode)(DEPS, const CUDA_MEMCPY3D *p, CUcontext ctx UNUSED) {
 
 static void set_memset(struct sim_node *n, const CUDA_MEMSET_NODE_PARAMS *p) {
   uint64_t bytes = p->width * p->element_size * (p->height ? p->height : 1);
-  n->op = (struct sim_op){.kind = OP_MEMSET, .engine = ENGINE_COMPUTE, .bytes = bytes, .dst = p->dst, .value = p->value, .dst_kind = RANGE_DEVICE, .async = 1};
+  n->op = (struct sim_op){.kind = OP_MEMSET,
+      .engine = ENGINE_COMPUTE, .bytes = bytes, .dst = p->dst, .value = p->value, .dst_kind = RANGE_DEVICE,
+      .async = 1};
   n->duration = 1 + (uint64_t)((double)bytes / sim.cfg.memset_gbps);
 }
 
@@ -114,8 +121,12 @@ static CUresult add_event(uint32_t fn, uint32_t type, DEPS, CUevent ev) {
   (*out)->event = ev;
   LEAVE(OK);
 }
-API(cuGraphAddEventRecordNode)(DEPS, CUevent ev) { return add_event(FN_cuGraphAddEventRecordNode, NODE_EVENT_RECORD, out, g, deps, count, ev); }
-API(cuGraphAddEventWaitNode)(DEPS, CUevent ev) { return add_event(FN_cuGraphAddEventWaitNode, NODE_WAIT_EVENT, out, g, deps, count, ev); }
+API(cuGraphAddEventRecordNode)(DEPS, CUevent ev) {
+  return add_event(FN_cuGraphAddEventRecordNode, NODE_EVENT_RECORD, out, g, deps, count, ev);
+}
+API(cuGraphAddEventWaitNode)(DEPS, CUevent ev) {
+  return add_event(FN_cuGraphAddEventWaitNode, NODE_WAIT_EVENT, out, g, deps, count, ev);
+}
 
 static CUresult add_edges(uint32_t fn, CUgraph g, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
   ENTER_ID(fn);
@@ -129,8 +140,11 @@ static CUresult add_edges(uint32_t fn, CUgraph g, const CUgraphNode *from, const
   }
   LEAVE(OK);
 }
-API(cuGraphAddDependencies)(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, size_t n) { return add_edges(FN_cuGraphAddDependencies, g, from, to, n); }
-API(cuGraphAddDependencies_v2)(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const void *data UNUSED, size_t n) {
+API(cuGraphAddDependencies)(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, size_t n) {
+  return add_edges(FN_cuGraphAddDependencies, g, from, to, n);
+}
+API(cuGraphAddDependencies_v2)(
+    CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const void *data UNUSED, size_t n) {
   return add_edges(FN_cuGraphAddDependencies_v2, g, from, to, n);
 }
 
@@ -161,16 +175,24 @@ static CUresult get_kernel(uint32_t fn, CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *
   if (version >= 2) p->kern = NULL, p->ctx = NULL;
   LEAVE(OK);
 }
-API(cuGraphKernelNodeGetParams)(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *p) { return get_kernel(FN_cuGraphKernelNodeGetParams, n, p, 1); }
-API(cuGraphKernelNodeGetParams_v2)(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *p) { return get_kernel(FN_cuGraphKernelNodeGetParams_v2, n, p, 2); }
+API(cuGraphKernelNodeGetParams)(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *p) {
+  return get_kernel(FN_cuGraphKernelNodeGetParams, n, p, 1);
+}
+API(cuGraphKernelNodeGetParams_v2)(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *p) {
+  return get_kernel(FN_cuGraphKernelNodeGetParams_v2, n, p, 2);
+}
 
 static CUresult set_node(uint32_t fn, CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p, int version) {
   ENTER_ID(fn);
   NEED(LIVE(n, MAGIC_NODE) && n->type == NODE_KERNEL, E_INVALID_VALUE);
   LEAVE(set_kernel(n, p, version));
 }
-API(cuGraphKernelNodeSetParams)(CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) { return set_node(FN_cuGraphKernelNodeSetParams, n, p, 1); }
-API(cuGraphKernelNodeSetParams_v2)(CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) { return set_node(FN_cuGraphKernelNodeSetParams_v2, n, p, 2); }
+API(cuGraphKernelNodeSetParams)(CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) {
+  return set_node(FN_cuGraphKernelNodeSetParams, n, p, 1);
+}
+API(cuGraphKernelNodeSetParams_v2)(CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) {
+  return set_node(FN_cuGraphKernelNodeSetParams_v2, n, p, 2);
+}
 
 // in_exec is the executable graph's own copy of a node: the one with its id.
 static struct sim_node *in_exec(struct sim_exec *x, struct sim_node *n, uint32_t type) {
@@ -187,8 +209,12 @@ static CUresult exec_kernel(uint32_t fn, CUgraphExec x, CUgraphNode n, const CUD
   NEED(own, E_INVALID_VALUE);
   LEAVE(set_kernel(own, p, version));
 }
-API(cuGraphExecKernelNodeSetParams)(CUgraphExec x, CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) { return exec_kernel(FN_cuGraphExecKernelNodeSetParams, x, n, p, 1); }
-API(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec x, CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) { return exec_kernel(FN_cuGraphExecKernelNodeSetParams_v2, x, n, p, 2); }
+API(cuGraphExecKernelNodeSetParams)(CUgraphExec x, CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) {
+  return exec_kernel(FN_cuGraphExecKernelNodeSetParams, x, n, p, 1);
+}
+API(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec x, CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p) {
+  return exec_kernel(FN_cuGraphExecKernelNodeSetParams_v2, x, n, p, 2);
+}
 
 API(cuGraphExecMemcpyNodeSetParams)(CUgraphExec x, CUgraphNode n, const CUDA_MEMCPY3D *p, CUcontext ctx UNUSED) {
   ENTER(cuGraphExecMemcpyNodeSetParams);
@@ -199,7 +225,8 @@ API(cuGraphExecMemcpyNodeSetParams)(CUgraphExec x, CUgraphNode n, const CUDA_MEM
   LEAVE(OK);
 }
 
-API(cuGraphExecMemsetNodeSetParams)(CUgraphExec x, CUgraphNode n, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext ctx UNUSED) {
+API(cuGraphExecMemsetNodeSetParams)(
+    CUgraphExec x, CUgraphNode n, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext ctx UNUSED) {
   ENTER(cuGraphExecMemsetNodeSetParams);
   c.ptr = (uint64_t)x;
   struct sim_node *own = in_exec(x, n, NODE_MEMSET);

@@ -13,8 +13,12 @@ static CUresult instantiate(uint32_t fn, CUgraphExec *out, CUgraph g) {
 }
 #define BUFFERS CUgraphNode *bad UNUSED, char *log UNUSED, size_t room UNUSED
 API(cuGraphInstantiate)(CUgraphExec *out, CUgraph g, BUFFERS) { return instantiate(FN_cuGraphInstantiate, out, g); }
-API(cuGraphInstantiate_v2)(CUgraphExec *out, CUgraph g, BUFFERS) { return instantiate(FN_cuGraphInstantiate_v2, out, g); }
-API(cuGraphInstantiateWithFlags)(CUgraphExec *out, CUgraph g, unsigned long long flags UNUSED) { return instantiate(FN_cuGraphInstantiateWithFlags, out, g); }
+API(cuGraphInstantiate_v2)(CUgraphExec *out, CUgraph g, BUFFERS) {
+  return instantiate(FN_cuGraphInstantiate_v2, out, g);
+}
+API(cuGraphInstantiateWithFlags)(CUgraphExec *out, CUgraph g, unsigned long long flags UNUSED) {
+  return instantiate(FN_cuGraphInstantiateWithFlags, out, g);
+}
 
 struct instantiate_params {
   uint64_t flags;
@@ -27,8 +31,12 @@ static CUresult with_params(uint32_t fn, CUgraphExec *out, CUgraph g, struct ins
   if (p) p->result = e ? 1 : 0;
   return e;
 }
-API(cuGraphInstantiateWithParams)(CUgraphExec *out, CUgraph g, struct instantiate_params *p) { return with_params(FN_cuGraphInstantiateWithParams, out, g, p); }
-API(cuGraphInstantiateWithParams_ptsz)(CUgraphExec *out, CUgraph g, struct instantiate_params *p) { return with_params(FN_cuGraphInstantiateWithParams_ptsz, out, g, p); }
+API(cuGraphInstantiateWithParams)(CUgraphExec *out, CUgraph g, struct instantiate_params *p) {
+  return with_params(FN_cuGraphInstantiateWithParams, out, g, p);
+}
+API(cuGraphInstantiateWithParams_ptsz)(CUgraphExec *out, CUgraph g, struct instantiate_params *p) {
+  return with_params(FN_cuGraphInstantiateWithParams_ptsz, out, g, p);
+}
 
 API(cuGraphExecDestroy)(CUgraphExec x) {
   ENTER(cuGraphExecDestroy);
@@ -119,7 +127,9 @@ static CUresult begin(uint32_t fn, int pt, CUstream h, CUgraph into, int mode) {
 API(cuStreamBeginCapture)(CUstream h) { return begin(FN_cuStreamBeginCapture, 0, h, NULL, CAPTURE_GLOBAL); }
 API(cuStreamBeginCapture_ptsz)(CUstream h) { return begin(FN_cuStreamBeginCapture_ptsz, 1, h, NULL, CAPTURE_GLOBAL); }
 API(cuStreamBeginCapture_v2)(CUstream h, int mode) { return begin(FN_cuStreamBeginCapture_v2, 0, h, NULL, mode); }
-API(cuStreamBeginCapture_v2_ptsz)(CUstream h, int mode) { return begin(FN_cuStreamBeginCapture_v2_ptsz, 1, h, NULL, mode); }
+API(cuStreamBeginCapture_v2_ptsz)(CUstream h, int mode) {
+  return begin(FN_cuStreamBeginCapture_v2_ptsz, 1, h, NULL, mode);
+}
 #define TO_GRAPH CUstream h, CUgraph g, const CUgraphNode *deps UNUSED, const void *data UNUSED, size_t n UNUSED, int mode
 API(cuStreamBeginCaptureToGraph)(TO_GRAPH) { return begin(FN_cuStreamBeginCaptureToGraph, 0, h, g, mode); }
 API(cuStreamBeginCaptureToGraph_ptsz)(TO_GRAPH) { return begin(FN_cuStreamBeginCaptureToGraph_ptsz, 1, h, g, mode); }
@@ -160,17 +170,31 @@ static CUresult info(uint32_t fn, int pt, CUstream h, struct capture_out o) {
   if (k && o.count) *o.count = k->count;
   LEAVE(OK);
 }
-API(cuStreamIsCapturing)(CUstream h, int *st) { return info(FN_cuStreamIsCapturing, 0, h, (struct capture_out){.status = st}); }
-API(cuStreamIsCapturing_ptsz)(CUstream h, int *st) { return info(FN_cuStreamIsCapturing_ptsz, 1, h, (struct capture_out){.status = st}); }
-API(cuStreamGetCaptureInfo)(CUstream h, int *st, uint64_t *id) { return info(FN_cuStreamGetCaptureInfo, 0, h, (struct capture_out){st, id, NULL, NULL, NULL}); }
-API(cuStreamGetCaptureInfo_ptsz)(CUstream h, int *st, uint64_t *id) { return info(FN_cuStreamGetCaptureInfo_ptsz, 1, h, (struct capture_out){st, id, NULL, NULL, NULL}); }
+API(cuStreamIsCapturing)(CUstream h, int *st) {
+  return info(FN_cuStreamIsCapturing, 0, h, (struct capture_out){.status = st});
+}
+API(cuStreamIsCapturing_ptsz)(CUstream h, int *st) {
+  return info(FN_cuStreamIsCapturing_ptsz, 1, h, (struct capture_out){.status = st});
+}
+API(cuStreamGetCaptureInfo)(CUstream h, int *st, uint64_t *id) {
+  return info(FN_cuStreamGetCaptureInfo, 0, h, (struct capture_out){st, id, NULL, NULL, NULL});
+}
+API(cuStreamGetCaptureInfo_ptsz)(CUstream h, int *st, uint64_t *id) {
+  return info(FN_cuStreamGetCaptureInfo_ptsz, 1, h, (struct capture_out){st, id, NULL, NULL, NULL});
+}
 #define INFO2 CUstream h, int *st, uint64_t *id, CUgraph *g, CUgraphNode **d, size_t *n
-API(cuStreamGetCaptureInfo_v2)(INFO2) { return info(FN_cuStreamGetCaptureInfo_v2, 0, h, (struct capture_out){st, id, g, d, n}); }
-API(cuStreamGetCaptureInfo_v2_ptsz)(INFO2) { return info(FN_cuStreamGetCaptureInfo_v2_ptsz, 1, h, (struct capture_out){st, id, g, d, n}); }
+API(cuStreamGetCaptureInfo_v2)(INFO2) {
+  return info(FN_cuStreamGetCaptureInfo_v2, 0, h, (struct capture_out){st, id, g, d, n});
+}
+API(cuStreamGetCaptureInfo_v2_ptsz)(INFO2) {
+  return info(FN_cuStreamGetCaptureInfo_v2_ptsz, 1, h, (struct capture_out){st, id, g, d, n});
+}
 #define INFO3 CUstream h, int *st, uint64_t *id, CUgraph *g, CUgraphNode **d, void **edges, size_t *n
 static CUresult info3(uint32_t fn, int pt, INFO3) {
   if (edges) *edges = NULL;
   return info(fn, pt, h, (struct capture_out){st, id, g, d, n});
 }
 API(cuStreamGetCaptureInfo_v3)(INFO3) { return info3(FN_cuStreamGetCaptureInfo_v3, 0, h, st, id, g, d, edges, n); }
-API(cuStreamGetCaptureInfo_v3_ptsz)(INFO3) { return info3(FN_cuStreamGetCaptureInfo_v3_ptsz, 1, h, st, id, g, d, edges, n); }
+API(cuStreamGetCaptureInfo_v3_ptsz)(INFO3) {
+  return info3(FN_cuStreamGetCaptureInfo_v3_ptsz, 1, h, st, id, g, d, edges, n);
+}

@@ -111,7 +111,8 @@ static int attribute(int a) {
   case 13: return 1755000;                    // clock kHz
   case 16: return 132;                        // multiprocessors
   case 39: return 2048;                       // threads per multiprocessor
-  case 15: case 31: case 40: case 41: case 83: case 115: return 1; // overlap, concurrent kernels, async engines, UVA, managed, pools
+  // overlap, concurrent kernels, async engines, UVA, managed, pools
+  case 15: case 31: case 40: case 41: case 83: case 115: return 1;
   case 75: return 9;                          // compute capability
   case 97: case 81: return 232448;            // shared memory opt-in, per multiprocessor
   default: return 0;
@@ -168,8 +169,12 @@ static CUresult primary_flags(uint32_t fn, CUdevice dev, unsigned flags) {
   sim.dev[dev].primary.flags = flags;
   LEAVE(OK);
 }
-API(cuDevicePrimaryCtxSetFlags)(CUdevice dev, unsigned flags) { return primary_flags(FN_cuDevicePrimaryCtxSetFlags, dev, flags); }
-API(cuDevicePrimaryCtxSetFlags_v2)(CUdevice dev, unsigned flags) { return primary_flags(FN_cuDevicePrimaryCtxSetFlags_v2, dev, flags); }
+API(cuDevicePrimaryCtxSetFlags)(CUdevice dev, unsigned flags) {
+  return primary_flags(FN_cuDevicePrimaryCtxSetFlags, dev, flags);
+}
+API(cuDevicePrimaryCtxSetFlags_v2)(CUdevice dev, unsigned flags) {
+  return primary_flags(FN_cuDevicePrimaryCtxSetFlags_v2, dev, flags);
+}
 
 static CUresult primary_reset(uint32_t fn, CUdevice dev) {
   ENTER_ID(fn);
@@ -198,7 +203,10 @@ static CUresult create(uint32_t fn, CUcontext *out, unsigned flags, CUdevice dev
   NEED_DEVICE(dev);
   struct sim_context *ctx = calloc(1, sizeof *ctx);
   NEED(ctx, E_OUT_OF_MEMORY);
-  *ctx = (struct sim_context){.magic = MAGIC_CTX, .id = __atomic_fetch_add(&sim.next_ctx, 1, __ATOMIC_RELAXED), .flags = flags, .dev = &sim.dev[dev]};
+  *ctx = (struct sim_context){.magic = MAGIC_CTX,
+      .id = __atomic_fetch_add(&sim.next_ctx, 1, __ATOMIC_RELAXED),
+      .flags = flags,
+      .dev = &sim.dev[dev]};
   uint32_t n = __atomic_fetch_add(&sim.made_count, 1, __ATOMIC_RELAXED);
   if (n < 64) sim.made[n] = ctx;
   if (tls.ctx && tls.stack_len < 16) tls.stack[tls.stack_len++] = tls.ctx;
@@ -207,8 +215,12 @@ static CUresult create(uint32_t fn, CUcontext *out, unsigned flags, CUdevice dev
   LEAVE(OK);
 }
 API(cuCtxCreate_v2)(CUcontext *out, unsigned flags, CUdevice dev) { return create(FN_cuCtxCreate_v2, out, flags, dev); }
-API(cuCtxCreate_v3)(CUcontext *out, void *affinity UNUSED, int n UNUSED, unsigned flags, CUdevice dev) { return create(FN_cuCtxCreate_v3, out, flags, dev); }
-API(cuCtxCreate_v4)(CUcontext *out, void *params UNUSED, unsigned flags, CUdevice dev) { return create(FN_cuCtxCreate_v4, out, flags, dev); }
+API(cuCtxCreate_v3)(CUcontext *out, void *affinity UNUSED, int n UNUSED, unsigned flags, CUdevice dev) {
+  return create(FN_cuCtxCreate_v3, out, flags, dev);
+}
+API(cuCtxCreate_v4)(CUcontext *out, void *params UNUSED, unsigned flags, CUdevice dev) {
+  return create(FN_cuCtxCreate_v4, out, flags, dev);
+}
 
 API(cuCtxDestroy_v2)(CUcontext ctx) {
   ENTER(cuCtxDestroy_v2);

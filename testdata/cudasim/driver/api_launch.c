@@ -20,8 +20,11 @@ static int bad_shape(const struct launch *l) {
   return !l->grid[0] || !l->grid[1] || !l->grid[2] || !threads || threads > 1024;
 }
 
-void launch_op(struct sim_op *op, const struct sim_func *f, const uint32_t *grid, const uint32_t *block, uint32_t shared) {
-  *op = (struct sim_op){.kind = OP_KERNEL, .engine = ENGINE_COMPUTE, .name = f->name, .name_id = f->name_id, .shared = shared, .async = 1};
+void launch_op(
+    struct sim_op *op, const struct sim_func *f, const uint32_t *grid, const uint32_t *block, uint32_t shared) {
+  *op = (struct sim_op){.kind = OP_KERNEL,
+      .engine = ENGINE_COMPUTE, .name = f->name, .name_id = f->name_id, .shared = shared,
+      .async = 1};
   memcpy(op->grid, grid, sizeof op->grid);
   memcpy(op->block, block, sizeof op->block);
 }
@@ -79,10 +82,15 @@ struct launch_ex_params { // cuLaunchKernelEx_params
 static CUresult launch_ex(uint32_t fn, int pt, const CUlaunchConfig *k, CUfunction f, void **params, void **extra) {
   PARAMS(launch_ex_params, k, f, params, extra);
   if (!k) return launch(fn, pt, &(struct launch){0});
-  return launch(fn, pt, &(struct launch){f, {k->gridX, k->gridY, k->gridZ}, {k->blockX, k->blockY, k->blockZ}, k->shared, k->stream});
+  return launch(fn, pt,
+      &(struct launch){f, {k->gridX, k->gridY, k->gridZ}, {k->blockX, k->blockY, k->blockZ}, k->shared, k->stream});
 }
-API(cuLaunchKernelEx)(const CUlaunchConfig *k, CUfunction f, void **params, void **extra) { return launch_ex(FN_cuLaunchKernelEx, 0, k, f, params, extra); }
-API(cuLaunchKernelEx_ptsz)(const CUlaunchConfig *k, CUfunction f, void **params, void **extra) { return launch_ex(FN_cuLaunchKernelEx_ptsz, 1, k, f, params, extra); }
+API(cuLaunchKernelEx)(const CUlaunchConfig *k, CUfunction f, void **params, void **extra) {
+  return launch_ex(FN_cuLaunchKernelEx, 0, k, f, params, extra);
+}
+API(cuLaunchKernelEx_ptsz)(const CUlaunchConfig *k, CUfunction f, void **params, void **extra) {
+  return launch_ex(FN_cuLaunchKernelEx_ptsz, 1, k, f, params, extra);
+}
 
 // host_function queues a call of the host: the stream waits for it, at least the time a knob says.
 static CUresult host_function(struct sim_call *c, CUstream stream, int pt, CUhostFn fn, void *data) {
@@ -111,7 +119,9 @@ static CUresult launch_host(uint32_t fn, int pt, CUstream s, CUhostFn f, void *d
   LEAVE(host_function(&c, s, pt, f, data));
 }
 API(cuLaunchHostFunc)(CUstream s, CUhostFn f, void *data) { return launch_host(FN_cuLaunchHostFunc, 0, s, f, data); }
-API(cuLaunchHostFunc_ptsz)(CUstream s, CUhostFn f, void *data) { return launch_host(FN_cuLaunchHostFunc_ptsz, 1, s, f, data); }
+API(cuLaunchHostFunc_ptsz)(CUstream s, CUhostFn f, void *data) {
+  return launch_host(FN_cuLaunchHostFunc_ptsz, 1, s, f, data);
+}
 
 struct callback {
   CUstreamCallback fn;
@@ -132,5 +142,9 @@ static CUresult add_callback(uint32_t fn, int pt, CUstream s, CUstreamCallback f
   *k = (struct callback){f, s, data};
   LEAVE(host_function(&c, s, pt, run_callback, k));
 }
-API(cuStreamAddCallback)(CUstream s, CUstreamCallback f, void *data, unsigned flags UNUSED) { return add_callback(FN_cuStreamAddCallback, 0, s, f, data); }
-API(cuStreamAddCallback_ptsz)(CUstream s, CUstreamCallback f, void *data, unsigned flags UNUSED) { return add_callback(FN_cuStreamAddCallback_ptsz, 1, s, f, data); }
+API(cuStreamAddCallback)(CUstream s, CUstreamCallback f, void *data, unsigned flags UNUSED) {
+  return add_callback(FN_cuStreamAddCallback, 0, s, f, data);
+}
+API(cuStreamAddCallback_ptsz)(CUstream s, CUstreamCallback f, void *data, unsigned flags UNUSED) {
+  return add_callback(FN_cuStreamAddCallback_ptsz, 1, s, f, data);
+}

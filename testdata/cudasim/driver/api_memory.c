@@ -52,9 +52,15 @@ static CUresult alloc_async(uint32_t fn, int pt, CUdeviceptr *ptr, size_t bytes,
   LEAVE(OK);
 }
 API(cuMemAllocAsync)(CUdeviceptr *p, size_t n, CUstream s) { return alloc_async(FN_cuMemAllocAsync, 0, p, n, s); }
-API(cuMemAllocAsync_ptsz)(CUdeviceptr *p, size_t n, CUstream s) { return alloc_async(FN_cuMemAllocAsync_ptsz, 1, p, n, s); }
-API(cuMemAllocFromPoolAsync)(CUdeviceptr *p, size_t n, CUmemoryPool pool UNUSED, CUstream s) { return alloc_async(FN_cuMemAllocFromPoolAsync, 0, p, n, s); }
-API(cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *p, size_t n, CUmemoryPool pool UNUSED, CUstream s) { return alloc_async(FN_cuMemAllocFromPoolAsync_ptsz, 1, p, n, s); }
+API(cuMemAllocAsync_ptsz)(CUdeviceptr *p, size_t n, CUstream s) {
+  return alloc_async(FN_cuMemAllocAsync_ptsz, 1, p, n, s);
+}
+API(cuMemAllocFromPoolAsync)(CUdeviceptr *p, size_t n, CUmemoryPool pool UNUSED, CUstream s) {
+  return alloc_async(FN_cuMemAllocFromPoolAsync, 0, p, n, s);
+}
+API(cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *p, size_t n, CUmemoryPool pool UNUSED, CUstream s) {
+  return alloc_async(FN_cuMemAllocFromPoolAsync_ptsz, 1, p, n, s);
+}
 
 static CUresult free_async(uint32_t fn, int pt, CUdeviceptr ptr, CUstream stream) {
   ENTER_ID(fn);
@@ -156,7 +162,8 @@ API(cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
   LEAVE(OK);
 }
 
-// pointer_attribute answers those that frameworks ask: 1 context, 2 memory type, 3 device pointer, 4 host pointer, 8 managed, 9 ordinal.
+// pointer_attribute answers those that frameworks ask: 1 context, 2 memory type, 3 device pointer, 4 host pointer, 8
+// managed, 9 ordinal.
 static int pointer_attribute(void *out, int attribute, uint64_t ptr) {
   struct range r;
   if (!range_find(ptr, &r)) return E_INVALID_VALUE;
@@ -196,7 +203,9 @@ static CUresult some_pool(uint32_t fn, CUmemoryPool *out) {
   *out = &default_pool;
   LEAVE(OK);
 }
-API(cuDeviceGetDefaultMemPool)(CUmemoryPool *out, CUdevice dev UNUSED) { return some_pool(FN_cuDeviceGetDefaultMemPool, out); }
+API(cuDeviceGetDefaultMemPool)(CUmemoryPool *out, CUdevice dev UNUSED) {
+  return some_pool(FN_cuDeviceGetDefaultMemPool, out);
+}
 API(cuDeviceGetMemPool)(CUmemoryPool *out, CUdevice dev UNUSED) { return some_pool(FN_cuDeviceGetMemPool, out); }
 
 API(cuDeviceSetMemPool)(CUdevice dev UNUSED, CUmemoryPool pool UNUSED) {

@@ -18,7 +18,11 @@ static uint64_t name_ns(const char *name, uint64_t def) {
 static struct sim_func *function(struct sim_module *m, const char *name) {
   struct sim_func *f = calloc(1, sizeof *f);
   if (!f) return NULL;
-  *f = (struct sim_func){.magic = MAGIC_FUNC, .name = strdup(name), .module = m, .ns = name_ns(name, sim.cfg.kernel_ns), .name_id = truth_string(name)};
+  *f = (struct sim_func){.magic = MAGIC_FUNC,
+      .name = strdup(name),
+      .module = m,
+      .ns = name_ns(name, sim.cfg.kernel_ns),
+      .name_id = truth_string(name)};
   return f;
 }
 
@@ -34,12 +38,16 @@ static CUresult load(uint32_t fn, CUmodule *out, const void *image) {
 }
 API(cuModuleLoad)(CUmodule *out, const char *file) { return load(FN_cuModuleLoad, out, file); }
 API(cuModuleLoadData)(CUmodule *out, const void *image) { return load(FN_cuModuleLoadData, out, image); }
-API(cuModuleLoadDataEx)(CUmodule *out, const void *image, unsigned n UNUSED, int *o UNUSED, void **v UNUSED) { return load(FN_cuModuleLoadDataEx, out, image); }
+API(cuModuleLoadDataEx)(CUmodule *out, const void *image, unsigned n UNUSED, int *o UNUSED, void **v UNUSED) {
+  return load(FN_cuModuleLoadDataEx, out, image);
+}
 API(cuModuleLoadFatBinary)(CUmodule *out, const void *image) { return load(FN_cuModuleLoadFatBinary, out, image); }
-API(cuLibraryLoadData)(CUlibrary *out, const void *image, int *o UNUSED, void **v UNUSED, unsigned n UNUSED, int *lo UNUSED, void **lv UNUSED, unsigned ln UNUSED) {
+API(cuLibraryLoadData)(CUlibrary *out, const void *image, int *o UNUSED, void **v UNUSED, unsigned n UNUSED,
+    int *lo UNUSED, void **lv UNUSED, unsigned ln UNUSED) {
   return load(FN_cuLibraryLoadData, out, image);
 }
-API(cuLibraryLoadFromFile)(CUlibrary *out, const char *file, int *o UNUSED, void **v UNUSED, unsigned n UNUSED, int *lo UNUSED, void **lv UNUSED, unsigned ln UNUSED) {
+API(cuLibraryLoadFromFile)(CUlibrary *out, const char *file, int *o UNUSED, void **v UNUSED, unsigned n UNUSED,
+    int *lo UNUSED, void **lv UNUSED, unsigned ln UNUSED) {
   return load(FN_cuLibraryLoadFromFile, out, file);
 }
 
@@ -64,8 +72,12 @@ static CUresult get_function(uint32_t fn, CUfunction *out, CUmodule m, const cha
   c.name = (*out)->name_id;
   LEAVE(OK);
 }
-API(cuModuleGetFunction)(CUfunction *out, CUmodule m, const char *name) { return get_function(FN_cuModuleGetFunction, out, m, name); }
-API(cuLibraryGetKernel)(CUkernel *out, CUlibrary m, const char *name) { return get_function(FN_cuLibraryGetKernel, out, m, name); }
+API(cuModuleGetFunction)(CUfunction *out, CUmodule m, const char *name) {
+  return get_function(FN_cuModuleGetFunction, out, m, name);
+}
+API(cuLibraryGetKernel)(CUkernel *out, CUlibrary m, const char *name) {
+  return get_function(FN_cuLibraryGetKernel, out, m, name);
+}
 
 static CUresult global(uint32_t fn, CUdeviceptr *ptr, size_t *bytes, CUmodule m) {
   ENTER_ID(fn);
@@ -79,8 +91,12 @@ static CUresult global(uint32_t fn, CUdeviceptr *ptr, size_t *bytes, CUmodule m)
   c.ptr = p;
   LEAVE(OK);
 }
-API(cuModuleGetGlobal_v2)(CUdeviceptr *ptr, size_t *bytes, CUmodule m, const char *name UNUSED) { return global(FN_cuModuleGetGlobal_v2, ptr, bytes, m); }
-API(cuLibraryGetGlobal)(CUdeviceptr *ptr, size_t *bytes, CUlibrary m, const char *name UNUSED) { return global(FN_cuLibraryGetGlobal, ptr, bytes, m); }
+API(cuModuleGetGlobal_v2)(CUdeviceptr *ptr, size_t *bytes, CUmodule m, const char *name UNUSED) {
+  return global(FN_cuModuleGetGlobal_v2, ptr, bytes, m);
+}
+API(cuLibraryGetGlobal)(CUdeviceptr *ptr, size_t *bytes, CUlibrary m, const char *name UNUSED) {
+  return global(FN_cuLibraryGetGlobal, ptr, bytes, m);
+}
 
 API(cuModuleGetLoadingMode)(int *mode) {
   ENTER(cuModuleGetLoadingMode);
@@ -129,11 +145,14 @@ API(cuFuncGetModule)(CUmodule *out, CUfunction f) {
 static CUresult get_attribute(uint32_t fn, int *out, int attribute, CUfunction f) {
   ENTER_ID(fn);
   NEED(LIVE(f, MAGIC_FUNC) && out, E_INVALID_HANDLE);
-  *out = attribute == 0 ? 1024 : attribute == 4 ? 32 : attribute == 8 ? f->max_dynamic_shared : 0; // max threads, registers
+  // max threads, registers
+  *out = attribute == 0 ? 1024 : attribute == 4 ? 32 : attribute == 8 ? f->max_dynamic_shared : 0;
   LEAVE(OK);
 }
 API(cuFuncGetAttribute)(int *out, int a, CUfunction f) { return get_attribute(FN_cuFuncGetAttribute, out, a, f); }
-API(cuKernelGetAttribute)(int *out, int a, CUkernel f, CUdevice d UNUSED) { return get_attribute(FN_cuKernelGetAttribute, out, a, f); }
+API(cuKernelGetAttribute)(int *out, int a, CUkernel f, CUdevice d UNUSED) {
+  return get_attribute(FN_cuKernelGetAttribute, out, a, f);
+}
 
 static CUresult set_attribute(uint32_t fn, CUfunction f, int attribute, int value) {
   ENTER_ID(fn);
@@ -142,7 +161,9 @@ static CUresult set_attribute(uint32_t fn, CUfunction f, int attribute, int valu
   LEAVE(OK);
 }
 API(cuFuncSetAttribute)(CUfunction f, int a, int v) { return set_attribute(FN_cuFuncSetAttribute, f, a, v); }
-API(cuKernelSetAttribute)(int a, int v, CUkernel f, CUdevice d UNUSED) { return set_attribute(FN_cuKernelSetAttribute, f, a, v); }
+API(cuKernelSetAttribute)(int a, int v, CUkernel f, CUdevice d UNUSED) {
+  return set_attribute(FN_cuKernelSetAttribute, f, a, v);
+}
 API(cuFuncSetCacheConfig)(CUfunction f, int v UNUSED) { return set_attribute(FN_cuFuncSetCacheConfig, f, 0, 0); }
 
 static CUresult occupancy(uint32_t fn, int *blocks, int threads) {
@@ -154,6 +175,7 @@ static CUresult occupancy(uint32_t fn, int *blocks, int threads) {
 API(cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, CUfunction f UNUSED, int threads, size_t shared UNUSED) {
   return occupancy(FN_cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, threads);
 }
-API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, CUfunction f UNUSED, int threads, size_t shared UNUSED, unsigned flags UNUSED) {
+API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(
+    int *blocks, CUfunction f UNUSED, int threads, size_t shared UNUSED, unsigned flags UNUSED) {
   return occupancy(FN_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, blocks, threads);
 }

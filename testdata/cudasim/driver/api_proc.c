@@ -22,8 +22,10 @@ static const struct {
     {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {E_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-    {E_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-    {E_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {E_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        "operation not permitted when stream is capturing"},
+    {E_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        "operation failed due to a previous error during capture"},
 };
 
 static CUresult describe(uint32_t fn, int code, const char **out, int text) {
@@ -66,7 +68,9 @@ static CUresult get_proc(uint32_t fn, const char *symbol, void **out, uint64_t f
   c.ptr = (uint64_t)*out;
   LEAVE(*out ? OK : E_NOT_FOUND);
 }
-API(cuGetProcAddress)(const char *symbol, void **out, int version UNUSED, uint64_t flags) { return get_proc(FN_cuGetProcAddress, symbol, out, flags, NULL); }
+API(cuGetProcAddress)(const char *symbol, void **out, int version UNUSED, uint64_t flags) {
+  return get_proc(FN_cuGetProcAddress, symbol, out, flags, NULL);
+}
 API(cuGetProcAddress_v2)(const char *symbol, void **out, int version UNUSED, uint64_t flags, int *status) {
   return get_proc(FN_cuGetProcAddress_v2, symbol, out, flags, status);
 }

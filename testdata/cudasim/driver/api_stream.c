@@ -20,7 +20,9 @@ static CUresult new_stream(uint32_t fn, CUstream *out, unsigned flags, int prior
   LEAVE(OK);
 }
 API(cuStreamCreate)(CUstream *out, unsigned flags) { return new_stream(FN_cuStreamCreate, out, flags, 0); }
-API(cuStreamCreateWithPriority)(CUstream *out, unsigned flags, int priority) { return new_stream(FN_cuStreamCreateWithPriority, out, flags, priority); }
+API(cuStreamCreateWithPriority)(CUstream *out, unsigned flags, int priority) {
+  return new_stream(FN_cuStreamCreateWithPriority, out, flags, priority);
+}
 
 API(cuStreamDestroy_v2)(CUstream s) {
   ENTER(cuStreamDestroy_v2);
@@ -111,8 +113,12 @@ static CUresult event_record(uint32_t fn, int pt, CUevent ev, CUstream h) {
 }
 API(cuEventRecord)(CUevent ev, CUstream h) { return event_record(FN_cuEventRecord, 0, ev, h); }
 API(cuEventRecord_ptsz)(CUevent ev, CUstream h) { return event_record(FN_cuEventRecord_ptsz, 1, ev, h); }
-API(cuEventRecordWithFlags)(CUevent ev, CUstream h, unsigned flags UNUSED) { return event_record(FN_cuEventRecordWithFlags, 0, ev, h); }
-API(cuEventRecordWithFlags_ptsz)(CUevent ev, CUstream h, unsigned flags UNUSED) { return event_record(FN_cuEventRecordWithFlags_ptsz, 1, ev, h); }
+API(cuEventRecordWithFlags)(CUevent ev, CUstream h, unsigned flags UNUSED) {
+  return event_record(FN_cuEventRecordWithFlags, 0, ev, h);
+}
+API(cuEventRecordWithFlags_ptsz)(CUevent ev, CUstream h, unsigned flags UNUSED) {
+  return event_record(FN_cuEventRecordWithFlags_ptsz, 1, ev, h);
+}
 
 API(cuEventQuery)(CUevent ev) {
   ENTER(cuEventQuery);
@@ -170,5 +176,9 @@ static CUresult stream_wait(uint32_t fn, int pt, CUstream h, CUevent ev) {
   c.stream_id = s->id;
   LEAVE(wait_event(s, ev, &c));
 }
-API(cuStreamWaitEvent)(CUstream h, CUevent ev, unsigned flags UNUSED) { return stream_wait(FN_cuStreamWaitEvent, 0, h, ev); }
-API(cuStreamWaitEvent_ptsz)(CUstream h, CUevent ev, unsigned flags UNUSED) { return stream_wait(FN_cuStreamWaitEvent_ptsz, 1, h, ev); }
+API(cuStreamWaitEvent)(CUstream h, CUevent ev, unsigned flags UNUSED) {
+  return stream_wait(FN_cuStreamWaitEvent, 0, h, ev);
+}
+API(cuStreamWaitEvent_ptsz)(CUstream h, CUevent ev, unsigned flags UNUSED) {
+  return stream_wait(FN_cuStreamWaitEvent_ptsz, 1, h, ev);
+}

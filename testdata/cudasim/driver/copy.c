@@ -1,7 +1,8 @@
 // Copies: direction, duration, and for how long they hold the caller.
 #include "sim.h"
 
-static const uint64_t staged_bytes = 64 << 10; // pageable copies to the device up to this size return before the device has them
+// pageable copies to the device up to this size return before the device has them
+static const uint64_t staged_bytes = 64 << 10;
 
 static int host_side(uint8_t kind) { return kind == RANGE_PAGEABLE || kind == RANGE_PINNED; }
 
@@ -14,7 +15,8 @@ void copy_resolve(struct copy *k) {
 }
 
 static int pageable(const struct copy *k) {
-  return (k->kind == COPY_HTOD && k->src_kind == RANGE_PAGEABLE) || (k->kind == COPY_DTOH && k->dst_kind == RANGE_PAGEABLE);
+  return (k->kind == COPY_HTOD && k->src_kind == RANGE_PAGEABLE) ||
+      (k->kind == COPY_DTOH && k->dst_kind == RANGE_PAGEABLE);
 }
 
 // copy_ns is how long the copy keeps its engine: bytes over bandwidth (1 GB/s is 1 byte/ns), at least 1 ns.
@@ -33,8 +35,10 @@ static uint8_t engine(uint8_t kind) {
 }
 
 void copy_op(const struct copy *k, struct sim_op *op) {
-  *op = (struct sim_op){.kind = OP_COPY, .copy_kind = k->kind, .engine = engine(k->kind), .src_kind = k->src_kind, .dst_kind = k->dst_kind,
-                        .async = k->async, .bytes = k->bytes, .dst = k->dst, .src = k->src};
+  *op = (struct sim_op){.kind = OP_COPY,
+      .copy_kind = k->kind, .engine = engine(k->kind), .src_kind = k->src_kind, .dst_kind = k->dst_kind,
+      .async = k->async, .bytes = k->bytes, .dst = k->dst,
+      .src = k->src};
   memcpy(op->peer, k->peer, sizeof op->peer);
 }
 
@@ -62,7 +66,8 @@ int copy_run(struct copy *k, CUstream stream, int per_thread, struct sim_call *c
   if (!k->dst || !k->src) return E_INVALID_VALUE;
   struct sim_op op;
   copy_op(k, &op);
-  if (unlikely(s->capture != NULL)) return k->async ? capture_add(s, &op, copy_ns(k), NULL, NULL) : E_STREAM_CAPTURE_UNSUPPORTED;
+  if (unlikely(s->capture != NULL))
+    return k->async ? capture_add(s, &op, copy_ns(k), NULL, NULL) : E_STREAM_CAPTURE_UNSUPPORTED;
   stream_put(s, &op, copy_ns(k), c);
   hold(k, &op, c);
   return OK;

@@ -136,7 +136,9 @@ static uint64_t queue_room(struct sim_stream *s) {
 }
 
 static uint64_t latency(const struct sim_op *op) {
-  return op->kind == OP_KERNEL || op->kind == OP_MEMSET ? sim.cfg.launch_latency_ns : op->kind == OP_COPY ? sim.cfg.copy_latency_ns : 0;
+  return op->kind == OP_KERNEL || op->kind == OP_MEMSET ? sim.cfg.launch_latency_ns
+      : op->kind == OP_COPY                             ? sim.cfg.copy_latency_ns
+                                                        : 0;
 }
 
 // stream_put queues an operation: it starts after its stream, its launch latency and a free engine allow.
@@ -164,7 +166,8 @@ void stream_put(struct sim_stream *s, struct sim_op *op, uint64_t duration, stru
 }
 
 // sync_to waits until the device has come to a time, and the host functions before it have run.
-void sync_to(uint64_t until, uint64_t ticket, struct sim_call *c, uint32_t type, uint32_t stream_id, uint32_t event_id) {
+void sync_to(
+    uint64_t until, uint64_t ticket, struct sim_call *c, uint32_t type, uint32_t stream_id, uint32_t event_id) {
   struct sim_context *ctx = tls.ctx;
   uint64_t start = now_ns();
   int spin = sim.cfg.spin || (ctx && (ctx->flags & 7) == 1);

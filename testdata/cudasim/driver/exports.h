@@ -1,5 +1,5 @@
-// The one list of libcuda exports: X(first driver, name, CUPTI driver callback id or 0), A(..., target) for a second name of one address.
-// No include guard: each user defines X and A, includes this file, and undefines them.
+// The one list of libcuda exports: X(first driver, name, CUPTI driver callback id or 0), A(..., target) for a second
+// name of one address. No include guard: each user defines X and A, includes this file, and undefines them.
 X(535, cuArray3DCreate, 90)
 X(535, cuArray3DCreate_v2, 274)
 X(535, cuArray3DGetDescriptor, 91)

@@ -19,7 +19,8 @@ static uint32_t fn_by_name(const char *name, size_t len) {
 }
 
 static void bad(const char *var, const char *item) {
-  fprintf(stderr, "cudasim: %s: \"%s\" is not NAME:NTH:VALUE with a driver function's name and NTH a number or *\n", var, item);
+  fprintf(stderr, "cudasim: %s: \"%s\" is not NAME:NTH:VALUE with a driver function's name and NTH a number or *\n",
+      var, item);
   _exit(2);
 }
 

@@ -64,7 +64,8 @@ struct sim_graph *graph_clone(const struct sim_graph *from) {
     const struct sim_node *a = from->nodes[i];
     struct sim_node *b = graph_add(g, a->type, a->deps, a->dep_count);
     if (!b) return NULL;
-    b->op = a->op, b->duration = a->duration, b->fn = a->fn, b->data = a->data, b->event = a->event, b->func = a->func, b->id = a->id;
+    b->op = a->op, b->duration = a->duration, b->fn = a->fn, b->data = a->data, b->event = a->event, b->func = a->func,
+    b->id = a->id;
     if (a->child) b->child = graph_clone(a->child);
   }
   for (size_t i = 0; g && i < g->count; i++)
@@ -164,7 +165,8 @@ static uint64_t run_any(struct sim_node *n, uint64_t from, const struct pass *p)
   return end;
 }
 
-static uint64_t run_list(struct sim_graph *g, const size_t *order, uint64_t *ends, uint64_t from, const struct pass *p) {
+static uint64_t run_list(
+    struct sim_graph *g, const size_t *order, uint64_t *ends, uint64_t from, const struct pass *p) {
   uint64_t last = from;
   for (size_t i = 0; i < g->count; i++) {
     struct sim_node *n = g->nodes[order[i]];
@@ -179,8 +181,8 @@ static uint64_t run_list(struct sim_graph *g, const size_t *order, uint64_t *end
   return last;
 }
 
-// instrumented is what a node costs more: a graph that runs while per-node records are on keeps their instruments, and stays
-// slower when they are off, until it is made anew or CUPTI is finalized.
+// instrumented is what a node costs more: a graph that runs while per-node records are on keeps their instruments, and
+// stays slower when they are off, until it is made anew or CUPTI is finalized.
 static uint64_t instrumented(struct sim_exec *x) {
   const struct sim_hooks *h = &cudasim_hooks;
   if (h->graph_kinds_on) {
@@ -198,7 +200,8 @@ static struct {
 
 static void launched(void) {
   pthread_mutex_lock(&launcher.lock);
-  if (launcher.tid != tls.tid) launcher.other = launcher.tid, launcher.tid = tls.tid, launcher.others = cudasim_hooks.graph_launches;
+  if (launcher.tid != tls.tid)
+    launcher.other = launcher.tid, launcher.tid = tls.tid, launcher.others = cudasim_hooks.graph_launches;
   cudasim_hooks.graph_launches++;
   pthread_mutex_unlock(&launcher.lock);
 }
@@ -262,10 +265,12 @@ void capture_forbid(struct sim_stream *s) {
   __atomic_fetch_add(&captures.global, 1, __ATOMIC_RELEASE);
 }
 
-// capture_unsafe is for calls that may be unsafe beside another thread's capture: they fail then, and spoil it, unless the thread has said that
-// it is relaxed about it (cuThreadExchangeStreamCaptureMode). Taken to be so: what enabling a kind does inside, and a synchronization without a context.
+// capture_unsafe is for calls that may be unsafe beside another thread's capture: they fail then, and spoil it, unless
+// the thread has said that it is relaxed about it (cuThreadExchangeStreamCaptureMode). Taken to be so: what enabling a
+// kind does inside, and a synchronization without a context.
 int capture_unsafe(void) {
-  if (tls.capture_mode == CAPTURE_RELAXED || __atomic_load_n(&captures.global, __ATOMIC_ACQUIRE) <= tls.captures) return OK;
+  if (tls.capture_mode == CAPTURE_RELAXED || __atomic_load_n(&captures.global, __ATOMIC_ACQUIRE) <= tls.captures)
+    return OK;
   __atomic_fetch_add(&captures.epoch, 1, __ATOMIC_RELEASE);
   return E_STREAM_CAPTURE_UNSUPPORTED;
 }
@@ -290,7 +295,8 @@ static int follow(struct capture *k, struct sim_node *const *deps, size_t count)
 }
 
 int capture_add(struct sim_stream *s, const struct sim_op *op, uint64_t duration, CUhostFn fn, void *data) {
-  static const uint32_t types[] = {[OP_KERNEL] = NODE_KERNEL, [OP_COPY] = NODE_MEMCPY, [OP_MEMSET] = NODE_MEMSET, [OP_HOST] = NODE_HOST};
+  static const uint32_t types[] = {
+      [OP_KERNEL] = NODE_KERNEL, [OP_COPY] = NODE_MEMCPY, [OP_MEMSET] = NODE_MEMSET, [OP_HOST] = NODE_HOST};
   struct capture *k = s->capture;
   struct sim_node *n = graph_add(k->graph, types[op->kind], k->deps, k->count);
   if (!n) return E_OUT_OF_MEMORY;
@@ -300,7 +306,8 @@ int capture_add(struct sim_stream *s, const struct sim_op *op, uint64_t duration
 }
 
 int capture_event_record(struct sim_stream *s, struct sim_event *ev) {
-  struct capture *k = calloc(1, sizeof *k); // lives as long as the event may be waited for; small, and left to the process
+  // lives as long as the event may be waited for; small, and left to the process
+  struct capture *k = calloc(1, sizeof *k);
   if (!k) return E_OUT_OF_MEMORY;
   *k = (struct capture){.graph = s->capture->graph, .id = s->capture->id, .origin = s->capture->origin};
   ev->capture = k;

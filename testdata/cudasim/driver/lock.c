@@ -1,5 +1,6 @@
-// The driver's lock that calls, but for their callbacks, hold for reading and cuptiSubscribe and cuptiFinalize take for writing (CUDASIM_CUPTI_LOCK=1). Readers go
-// first, as measured with the real driver: a writer gets it when no thread is inside a call for a moment, however long that takes.
+// The driver's lock that calls, but for their callbacks, hold for reading and cuptiSubscribe and cuptiFinalize take for
+// writing (CUDASIM_CUPTI_LOCK=1). Readers go first, as measured with the real driver: a writer gets it when no thread
+// is inside a call for a moment, however long that takes.
 #include <sched.h>
 #include "sim.h"
 
@@ -9,7 +10,9 @@ static uint32_t state; // threads inside a call; writing: the lock is held
 void lock_enter(void) {
   for (;;) {
     uint32_t seen = __atomic_load_n(&state, __ATOMIC_RELAXED);
-    if (!(seen & writing) && __atomic_compare_exchange_n(&state, &seen, seen + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
+    if (!(seen & writing) &&
+        __atomic_compare_exchange_n(&state, &seen, seen + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+      return;
     if (seen & writing) sched_yield();
   }
 }
@@ -21,7 +24,9 @@ static uint32_t mine(void) { return tls.depth > 0 && !tls.in_hook; }
 
 void lock_all(void) {
   if (!sim.cfg.lock) return;
-  for (uint32_t none = mine(); !__atomic_compare_exchange_n(&state, &none, none | writing, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); none = mine()) sched_yield();
+  for (uint32_t none = mine();
+      !__atomic_compare_exchange_n(&state, &none, none | writing, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); none = mine())
+    sched_yield();
 }
 
 void unlock_all(void) {

@@ -151,7 +151,8 @@ static void tell(int site, struct sim_call *c) {
   struct sim_thread *t = &tls;
   void (*hook)(int, struct sim_call *, const char *) = __atomic_load_n(&cudasim_hooks.on_api, __ATOMIC_ACQUIRE);
   if (!hook || c->fn >= HOOK_FNS || c->fn >= FN_COUNT || !cudasim_hooks.want[c->fn] || t->in_hook) return;
-  int locked = sim.cfg.lock && c->depth == 0; // it is held while a call runs, not while a callback does (measured: test/gpu/inside.c)
+  // it is held while a call runs, not while a callback does (measured: test/gpu/inside.c)
+  int locked = sim.cfg.lock && c->depth == 0;
   if (locked) lock_leave();
   t->in_hook = 1; // a callback's own CUDA calls are not reported
   hook(site, c, fn_names[c->fn]);
@@ -225,6 +226,7 @@ __attribute__((visibility("default"))) struct sim_hooks cudasim_hooks = {
     .version = HOOKS_VERSION, .size = sizeof(struct sim_hooks), .enter = hook_enter, .leave = hook_leave,
     .register_names = truth_register, .now = now_ns, .wait_until = wait_until, .driver_fns = FN_COUNT,
     .driver_names = fn_names, .driver_cbids = fn_cbids, .current_context = hook_context, .device_count = hook_devices,
-    .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info, .graph_launches_of_others = launches_of_others, .graph_epoch = 1,
-    .capture_unsafe = capture_unsafe, .lock = lock_all, .unlock = unlock_all, .meet = hook_meet,
+    .string = truth_string_of, .device_info = hook_device_info, .context_info = hook_context_info,
+    .graph_launches_of_others = launches_of_others, .graph_epoch = 1, .capture_unsafe = capture_unsafe,
+    .lock = lock_all, .unlock = unlock_all, .meet = hook_meet,
 };

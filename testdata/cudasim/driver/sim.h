@@ -26,13 +26,17 @@ enum { MAX_DEVICES = 16, MAX_SLOTS = 128, MAX_QUEUE = 1024, ENGINES = 4 };
 
 struct sim_config {
   uint32_t devices, slots, queue, fork_breaks, spin, call_fault, mig, lock;
-  uint64_t kernel_ns, launch_latency_ns, copy_latency_ns, call_ns, alloc_ns, free_ns, graph_node_ns, hostfn_ns, enable_ns, memory;
+  uint64_t kernel_ns, launch_latency_ns, copy_latency_ns, call_ns, alloc_ns, free_ns, graph_node_ns, hostfn_ns,
+      enable_ns, memory;
   double pinned_gbps, pageable_gbps, d2d_gbps, memset_gbps;
   char device_name[128];
 };
 
-enum { MAGIC_STREAM = 0x53545231, MAGIC_EVENT = 0x45565431, MAGIC_FUNC = 0x46554e31, MAGIC_CTX = 0x43545831, MAGIC_MODULE = 0x4d4f4431,
-       MAGIC_GRAPH = 0x47524631, MAGIC_NODE = 0x4e4f4431, MAGIC_EXEC = 0x45584531, MAGIC_POOL = 0x504f4c31 };
+enum {
+  MAGIC_STREAM = 0x53545231, MAGIC_EVENT = 0x45565431, MAGIC_FUNC = 0x46554e31, MAGIC_CTX = 0x43545831,
+  MAGIC_MODULE = 0x4d4f4431, MAGIC_GRAPH = 0x47524631, MAGIC_NODE = 0x4e4f4431, MAGIC_EXEC = 0x45584531,
+  MAGIC_POOL = 0x504f4c31
+};
 
 struct sim_context {
   uint32_t magic, id, flags, refs;
@@ -199,7 +203,8 @@ uint64_t launches_of_others(void);
 int capture_unsafe(void);
 
 // memory.c
-enum { RANGE_NONE = 0, RANGE_PAGEABLE = 1, RANGE_PINNED = 2, RANGE_DEVICE = 3, RANGE_MANAGED = 5 }; // CUPTI memory kinds
+// CUPTI memory kinds
+enum { RANGE_NONE = 0, RANGE_PAGEABLE = 1, RANGE_PINNED = 2, RANGE_DEVICE = 3, RANGE_MANAGED = 5 };
 struct range {
   uint64_t start, size;
   uint8_t kind, registered, mapped;
@@ -272,7 +277,8 @@ static inline int call_exit(struct sim_call *c, int result) {
   return result;
 }
 
-// PARAMS says what CUPTI shows as functionParams: the parameters in order, in the layout that generated_cuda_meta.h declares.
+// PARAMS says what CUPTI shows as functionParams: the parameters in order, in the layout that generated_cuda_meta.h
+// declares.
 #define PARAMS(T, ...) struct T params_ = {__VA_ARGS__}; tls.params = &params_
 
 #define ENTER_ID(id)                 \

@@ -58,7 +58,8 @@ void truth_open(void) {
   sim.level = wanted_level();
   if (sim.level == LEVEL_OFF) return;
   char path[4096];
-  struct truth_header h = {.version = TRUTH_VERSION, .pid = (uint32_t)getpid(), .start_ns = now_ns(), .level = sim.level, .shape = SHAPE};
+  struct truth_header h = {
+      .version = TRUTH_VERSION, .pid = (uint32_t)getpid(), .start_ns = now_ns(), .level = sim.level, .shape = SHAPE};
   lay_out(&h);
   truth.fd = create_file(env_str("CUDASIM_TRUTH"), path, sizeof path);
   if (truth.fd < 0) refuse(path, "create");
@@ -86,7 +87,8 @@ static uint32_t remembered_count, next_name;
 
 static void write_names(uint32_t base, const char *const *names, uint32_t count) {
   if (!truth.head) return;
-  for (uint32_t i = 0; i < count; i++) snprintf(truth.names + (size_t)(base + i) * TRUTH_NAME_LEN, TRUTH_NAME_LEN, "%s", names[i]);
+  for (uint32_t i = 0; i < count; i++)
+    snprintf(truth.names + (size_t)(base + i) * TRUTH_NAME_LEN, TRUTH_NAME_LEN, "%s", names[i]);
   truth.head->name_count = base + count;
 }
 
@@ -141,7 +143,8 @@ void truth_after_fork(void) {
   truth.head = NULL;
   truth.stripes_used = 0;
   truth_open();
-  for (uint32_t i = 0; i < remembered_count; i++) write_names(remembered[i].base, remembered[i].names, remembered[i].count);
+  for (uint32_t i = 0; i < remembered_count; i++)
+    write_names(remembered[i].base, remembered[i].names, remembered[i].count);
   for (uint32_t i = 1; i < strings_count; i++) write_string(i);
 }
 

@@ -24,8 +24,8 @@ struct sim_op {
   uint32_t peer[4]; // between devices: source device and context id, destination device and context id
 };
 
-// A kernel that ends when the ranks of a collective have all come, as the hook meet says of the next launch of a thread.
-// What asks for its device's time next waits for that, also where CUDA would not.
+// A kernel that ends when the ranks of a collective have all come, as the hook meet says of the next launch of a
+// thread. What asks for its device's time next waits for that, also where CUDA would not.
 struct sim_meeting {
   void (*come)(struct sim_meeting *, uint64_t start);
   uint64_t (*last)(struct sim_meeting *); // waits for the last rank and returns when it came, ns
@@ -66,24 +66,29 @@ struct sim_hooks {
   // Filled by libcupti while it is subscribed; null otherwise. Read with acquire, written with release.
   void (*on_api)(int site, struct sim_call *, const char *name);
   void (*on_op)(const struct sim_op *);
-  void (*on_work)(void);                               // CUPTI's own work at the end of a call, of which no callback tells
+  // CUPTI's own work at the end of a call, of which no callback tells
+  void (*on_work)(void);
   void (*on_sync)(const struct sim_sync *);
   const char *(*string)(uint32_t id);                  // kernel name by id
   volatile uint8_t want[HOOK_FNS];                     // function ids that want on_api
   volatile uint32_t active;                            // nonzero: calls take the slow path through the hooks
   uint32_t api_ns, op_ns;                              // what CUPTI costs the caller, ns per call and per op
   volatile uint64_t graph_launches;                    // so far
-  uint64_t (*graph_launches_of_others)(void);          // up to the last one by a thread other than the caller that lives
+  // up to the last one by a thread other than the caller that lives
+  uint64_t (*graph_launches_of_others)(void);
   volatile int64_t graph_execs;                        // executable graphs that exist
   int (*device_info)(uint32_t index, struct sim_device_info *);  // 0 beyond the last device
   int (*context_info)(uint32_t n, struct sim_context_info *);    // the n-th context that lives; 0 beyond the last
   void (*on_stream)(const struct sim_stream_info *);   // a stream was made; as the other hooks above
-  // What per-node records do to graphs: a graph that ran while they were on is slower until it is made anew or the epoch changes.
+  // What per-node records do to graphs: a graph that ran while they were on is slower until it is made anew or the
+  // epoch changes.
   volatile uint32_t graph_kinds_on, graph_epoch;
   uint64_t graph_on_ns, graph_off_ns;                  // ns a node: while on, and after
-  void (*lock)(void);                                  // waits until no other thread is inside a call, and keeps all out; nothing without CUDASIM_CUPTI_LOCK
+  // waits until no other thread is inside a call, and keeps all out; nothing without CUDASIM_CUPTI_LOCK
+  void (*lock)(void);
   void (*unlock)(void);
-  int (*capture_unsafe)(void);                         // 0, or what a call returns that may be unsafe beside another thread's capture
+  // 0, or what a call returns that may be unsafe beside another thread's capture
+  int (*capture_unsafe)(void);
   void (*meet)(struct sim_meeting *);                  // for NCCL
 };
 #endif

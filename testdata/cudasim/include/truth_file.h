@@ -1,5 +1,5 @@
-// The truth file: what the simulator really did, as fixed binary structs in a file mapped shared, so kill -9 loses nothing.
-// Read by internal/testkit/cudasim/truth.go: change both together, and raise TRUTH_VERSION.
+// The truth file: what the simulator really did, as fixed binary structs in a file mapped shared, so kill -9 loses
+// nothing. Read by internal/testkit/cudasim/truth.go: change both together, and raise TRUTH_VERSION.
 #ifndef CUDASIM_TRUTH_FILE_H
 #define CUDASIM_TRUTH_FILE_H
 #include <stdint.h>

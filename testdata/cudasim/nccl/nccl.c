@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The simulated NCCL: signatures of nccl.h 2.30, and a kernel of the simulated driver for each operation. Ranks do not
- * wait for each other, unless CUDASIM_NCCL_MEET names a file that they share: then a kernel ends when all have come, and
- * a process may have one communicator. In a group the kernels are launched at its outermost end, as NCCL does.
+ * wait for each other, unless CUDASIM_NCCL_MEET names a file that they share: then a kernel ends when all have come,
+ * and a process may have one communicator. In a group the kernels are launched at its outermost end, as NCCL does.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -17,7 +17,8 @@
 typedef void *handle;
 extern struct sim_hooks cudasim_hooks;
 extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
-extern int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
+extern int cuLaunchKernel(
+    handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
 
 struct id {
 	char bytes[128];
@@ -165,27 +166,32 @@ EXPORT int ncclGroupEnd(void)
 
 #define UNUSED __attribute__((unused))
 
-EXPORT int ncclAllReduce(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int op, struct comm *comm, handle stream)
+EXPORT int ncclAllReduce(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int op,
+    struct comm *comm, handle stream)
 {
 	return work(0, comm, stream);
 }
 
-EXPORT int ncclReduceScatter(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int op, struct comm *comm, handle stream)
+EXPORT int ncclReduceScatter(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type,
+    UNUSED int op, struct comm *comm, handle stream)
 {
 	return work(1, comm, stream);
 }
 
-EXPORT int ncclAllGather(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, struct comm *comm, handle stream)
+EXPORT int ncclAllGather(
+    UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, struct comm *comm, handle stream)
 {
 	return work(2, comm, stream);
 }
 
-EXPORT int ncclAlltoAll(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, struct comm *comm, handle stream)
+EXPORT int ncclAlltoAll(
+    UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, struct comm *comm, handle stream)
 {
 	return work(3, comm, stream);
 }
 
-EXPORT int ncclBroadcast(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int root, struct comm *comm, handle stream)
+EXPORT int ncclBroadcast(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type,
+    UNUSED int root, struct comm *comm, handle stream)
 {
 	return work(4, comm, stream);
 }
@@ -195,27 +201,32 @@ EXPORT int ncclBcast(void *buffer, size_t count, int type, int root, struct comm
 	return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
 }
 
-EXPORT int ncclReduce(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int op, UNUSED int root, struct comm *comm, handle stream)
+EXPORT int ncclReduce(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int op,
+    UNUSED int root, struct comm *comm, handle stream)
 {
 	return work(5, comm, stream);
 }
 
-EXPORT int ncclGather(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int root, struct comm *comm, handle stream)
+EXPORT int ncclGather(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int root,
+    struct comm *comm, handle stream)
 {
 	return work(6, comm, stream);
 }
 
-EXPORT int ncclScatter(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int root, struct comm *comm, handle stream)
+EXPORT int ncclScatter(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int root,
+    struct comm *comm, handle stream)
 {
 	return work(7, comm, stream);
 }
 
-EXPORT int ncclSend(UNUSED const void *from, UNUSED size_t count, UNUSED int type, UNUSED int peer, struct comm *comm, handle stream)
+EXPORT int ncclSend(
+    UNUSED const void *from, UNUSED size_t count, UNUSED int type, UNUSED int peer, struct comm *comm, handle stream)
 {
 	return work(8, comm, stream);
 }
 
-EXPORT int ncclRecv(UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int peer, struct comm *comm, handle stream)
+EXPORT int ncclRecv(
+    UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int peer, struct comm *comm, handle stream)
 {
 	return work(8, comm, stream);
 }

@@ -102,14 +102,19 @@ const char *rt_cudaGetErrorString(int code) {
   return s;
 }
 
-static cudaError_t entry_point(uint32_t fn, const char *name, void **out, unsigned long long flags, int *status, int pt) {
+static cudaError_t entry_point(
+    uint32_t fn, const char *name, void **out, unsigned long long flags, int *status, int pt) {
   RENTER_ID(fn);
   *out = rt_proc(name, pt ? 2 : flags);
   if (status) *status = *out ? 0 : 1;
   RLEAVE(*out ? 0 : 500);
 }
-RT(cudaGetDriverEntryPoint)(const char *n, void **out, unsigned long long f, int *st) { return entry_point(RFN_cudaGetDriverEntryPoint, n, out, f, st, 0); }
-RT(cudaGetDriverEntryPoint_ptsz)(const char *n, void **out, unsigned long long f, int *st) { return entry_point(RFN_cudaGetDriverEntryPoint_ptsz, n, out, f, st, 1); }
+RT(cudaGetDriverEntryPoint)(const char *n, void **out, unsigned long long f, int *st) {
+  return entry_point(RFN_cudaGetDriverEntryPoint, n, out, f, st, 0);
+}
+RT(cudaGetDriverEntryPoint_ptsz)(const char *n, void **out, unsigned long long f, int *st) {
+  return entry_point(RFN_cudaGetDriverEntryPoint_ptsz, n, out, f, st, 1);
+}
 RT(cudaGetDriverEntryPointByVersion)(const char *n, void **out, unsigned v UNUSED, unsigned long long f, int *st) {
   return entry_point(RFN_cudaGetDriverEntryPointByVersion, n, out, f, st, 0);
 }
@@ -124,18 +129,25 @@ RT(cudaProfilerStop)(void) {
 
 SIMPLE(cudaStreamCreate, (cudaStream_t *out), D(0)->cuStreamCreate(out, 0))
 SIMPLE(cudaStreamCreateWithFlags, (cudaStream_t *out, unsigned flags), D(0)->cuStreamCreate(out, flags))
-SIMPLE(cudaStreamCreateWithPriority, (cudaStream_t *out, unsigned flags, int priority), D(0)->cuStreamCreateWithPriority(out, flags, priority))
+SIMPLE(cudaStreamCreateWithPriority, (cudaStream_t * out, unsigned flags, int priority),
+    D(0)->cuStreamCreateWithPriority(out, flags, priority))
 SIMPLE(cudaStreamDestroy, (cudaStream_t s), (c.stream = (uint64_t)s, D(0)->cuStreamDestroy(s)))
 #define ON(s) c.stream = (uint64_t)(s)
 STREAMED(cudaStreamSynchronize, _ptsz, (cudaStream_t s), (s), (ON(s), D(pt)->cuStreamSynchronize(s)))
 STREAMED(cudaStreamQuery, _ptsz, (cudaStream_t s), (s), (ON(s), D(pt)->cuStreamQuery(s)))
-STREAMED(cudaStreamWaitEvent, _ptsz, (cudaStream_t s, cudaEvent_t e, unsigned flags), (s, e, flags), (ON(s), c.ptr = (uint64_t)e, D(pt)->cuStreamWaitEvent(s, e, flags)))
+STREAMED(cudaStreamWaitEvent, _ptsz, (cudaStream_t s, cudaEvent_t e, unsigned flags), (s, e, flags),
+    (ON(s), c.ptr = (uint64_t)e, D(pt)->cuStreamWaitEvent(s, e, flags)))
 STREAMED(cudaStreamGetFlags, _ptsz, (cudaStream_t s, unsigned *out), (s, out), (ON(s), D(pt)->cuStreamGetFlags(s, out)))
-STREAMED(cudaStreamGetPriority, _ptsz, (cudaStream_t s, int *out), (s, out), (ON(s), D(pt)->cuStreamGetPriority(s, out)))
-STREAMED(cudaStreamGetId, _ptsz, (cudaStream_t s, unsigned long long *out), (s, out), (ON(s), D(pt)->cuStreamGetId(s, out)))
-STREAMED(cudaStreamBeginCapture, _ptsz, (cudaStream_t s, int mode), (s, mode), (ON(s), D(pt)->cuStreamBeginCapture(s, mode)))
-STREAMED(cudaStreamEndCapture, _ptsz, (cudaStream_t s, CUgraph *out), (s, out), (ON(s), D(pt)->cuStreamEndCapture(s, out)))
-STREAMED(cudaStreamIsCapturing, _ptsz, (cudaStream_t s, int *out), (s, out), (ON(s), D(pt)->cuStreamIsCapturing(s, out)))
+STREAMED(
+    cudaStreamGetPriority, _ptsz, (cudaStream_t s, int *out), (s, out), (ON(s), D(pt)->cuStreamGetPriority(s, out)))
+STREAMED(
+    cudaStreamGetId, _ptsz, (cudaStream_t s, unsigned long long *out), (s, out), (ON(s), D(pt)->cuStreamGetId(s, out)))
+STREAMED(
+    cudaStreamBeginCapture, _ptsz, (cudaStream_t s, int mode), (s, mode), (ON(s), D(pt)->cuStreamBeginCapture(s, mode)))
+STREAMED(
+    cudaStreamEndCapture, _ptsz, (cudaStream_t s, CUgraph *out), (s, out), (ON(s), D(pt)->cuStreamEndCapture(s, out)))
+STREAMED(
+    cudaStreamIsCapturing, _ptsz, (cudaStream_t s, int *out), (s, out), (ON(s), D(pt)->cuStreamIsCapturing(s, out)))
 
 SIMPLE(cudaEventCreate, (cudaEvent_t *out), D(0)->cuEventCreate(out, 0))
 SIMPLE(cudaEventCreateWithFlags, (cudaEvent_t *out, unsigned flags), D(0)->cuEventCreate(out, flags))
@@ -143,5 +155,7 @@ SIMPLE(cudaEventDestroy, (cudaEvent_t e), (c.ptr = (uint64_t)e, D(0)->cuEventDes
 SIMPLE(cudaEventQuery, (cudaEvent_t e), (c.ptr = (uint64_t)e, D(0)->cuEventQuery(e)))
 SIMPLE(cudaEventSynchronize, (cudaEvent_t e), (c.ptr = (uint64_t)e, D(0)->cuEventSynchronize(e)))
 SIMPLE(cudaEventElapsedTime, (float *ms, cudaEvent_t a, cudaEvent_t b), D(0)->cuEventElapsedTime(ms, a, b))
-STREAMED(cudaEventRecord, _ptsz, (cudaEvent_t e, cudaStream_t s), (e, s), (ON(s), c.ptr = (uint64_t)e, D(pt)->cuEventRecord(e, s)))
-STREAMED(cudaEventRecordWithFlags, _ptsz, (cudaEvent_t e, cudaStream_t s, unsigned flags), (e, s, flags), (ON(s), c.ptr = (uint64_t)e, D(pt)->cuEventRecordWithFlags(e, s, flags)))
+STREAMED(cudaEventRecord, _ptsz, (cudaEvent_t e, cudaStream_t s), (e, s),
+    (ON(s), c.ptr = (uint64_t)e, D(pt)->cuEventRecord(e, s)))
+STREAMED(cudaEventRecordWithFlags, _ptsz, (cudaEvent_t e, cudaStream_t s, unsigned flags), (e, s, flags),
+    (ON(s), c.ptr = (uint64_t)e, D(pt)->cuEventRecordWithFlags(e, s, flags)))

@@ -89,13 +89,16 @@ void rt___cudaUnregisterFatBinary(void **handle);
 void rt___cudaUnregisterFatBinary(void **handle UNUSED) {}
 char rt___cudaInitModule(void **handle);
 char rt___cudaInitModule(void **handle UNUSED) { return 1; }
-void rt___cudaRegisterFunction(void **handle, const char *host, char *fun, const char *name, int limit, void *t, void *b, void *bd, void *gd, int *ws);
-void rt___cudaRegisterFunction(void **handle, const char *host, char *fun UNUSED, const char *name, int limit UNUSED, void *t UNUSED,
-                               void *b UNUSED, void *bd UNUSED, void *gd UNUSED, int *ws UNUSED) {
+void rt___cudaRegisterFunction(void **handle, const char *host, char *fun, const char *name, int limit, void *t,
+    void *b, void *bd, void *gd, int *ws);
+void rt___cudaRegisterFunction(void **handle, const char *host, char *fun UNUSED, const char *name, int limit UNUSED,
+    void *t UNUSED, void *b UNUSED, void *bd UNUSED, void *gd UNUSED, int *ws UNUSED) {
   enlist((struct binary *)handle, host, name);
 }
-void rt___cudaRegisterVar(void **handle, char *host, char *addr, const char *name, int ext, size_t size, int constant, int global);
-void rt___cudaRegisterVar(void **handle, char *host, char *addr UNUSED, const char *name, int ext UNUSED, size_t size UNUSED, int constant UNUSED, int global UNUSED) {
+void rt___cudaRegisterVar(
+    void **handle, char *host, char *addr, const char *name, int ext, size_t size, int constant, int global);
+void rt___cudaRegisterVar(void **handle, char *host, char *addr UNUSED, const char *name, int ext UNUSED,
+    size_t size UNUSED, int constant UNUSED, int global UNUSED) {
   enlist((struct binary *)handle, host, name);
 }
 
@@ -134,8 +137,12 @@ static cudaError_t launch(uint32_t fn, int pt, LAUNCH_PARAMS, int cooperative) {
 }
 RT(cudaLaunchKernel)(LAUNCH_PARAMS) { return launch(RFN_cudaLaunchKernel, 0, f, g, b, args, shared, s, 0); }
 RT(cudaLaunchKernel_ptsz)(LAUNCH_PARAMS) { return launch(RFN_cudaLaunchKernel_ptsz, 1, f, g, b, args, shared, s, 0); }
-RT(cudaLaunchCooperativeKernel)(LAUNCH_PARAMS) { return launch(RFN_cudaLaunchCooperativeKernel, 0, f, g, b, args, shared, s, 1); }
-RT(cudaLaunchCooperativeKernel_ptsz)(LAUNCH_PARAMS) { return launch(RFN_cudaLaunchCooperativeKernel_ptsz, 1, f, g, b, args, shared, s, 1); }
+RT(cudaLaunchCooperativeKernel)(LAUNCH_PARAMS) {
+  return launch(RFN_cudaLaunchCooperativeKernel, 0, f, g, b, args, shared, s, 1);
+}
+RT(cudaLaunchCooperativeKernel_ptsz)(LAUNCH_PARAMS) {
+  return launch(RFN_cudaLaunchCooperativeKernel_ptsz, 1, f, g, b, args, shared, s, 1);
+}
 
 // __cudaGetKernel and __cudaLaunchKernel are what compilers of CUDA 12 and later put into the stub function.
 RT(__cudaGetKernel)(CUkernel *out, const void *f) {
@@ -143,7 +150,8 @@ RT(__cudaGetKernel)(CUkernel *out, const void *f) {
   RCONTEXT();
   RLEAVE(rt_kernel(f, out));
 }
-static cudaError_t launch_handle(uint32_t fn, int pt, CUkernel k, dim3 g, dim3 b, void **args, size_t shared, cudaStream_t s) {
+static cudaError_t launch_handle(
+    uint32_t fn, int pt, CUkernel k, dim3 g, dim3 b, void **args, size_t shared, cudaStream_t s) {
   RENTER_ID(fn);
   note(&c, k, g, b, shared, s);
   RCONTEXT();
@@ -151,7 +159,9 @@ static cudaError_t launch_handle(uint32_t fn, int pt, CUkernel k, dim3 g, dim3 b
 }
 #define HANDLE_PARAMS CUkernel k, dim3 g, dim3 b, void **args, size_t shared, cudaStream_t s
 RT(__cudaLaunchKernel)(HANDLE_PARAMS) { return launch_handle(RFN___cudaLaunchKernel, 0, k, g, b, args, shared, s); }
-RT(__cudaLaunchKernel_ptsz)(HANDLE_PARAMS) { return launch_handle(RFN___cudaLaunchKernel_ptsz, 1, k, g, b, args, shared, s); }
+RT(__cudaLaunchKernel_ptsz)(HANDLE_PARAMS) {
+  return launch_handle(RFN___cudaLaunchKernel_ptsz, 1, k, g, b, args, shared, s);
+}
 
 typedef struct {
   dim3 grid, block;
@@ -160,7 +170,8 @@ typedef struct {
   void *attrs;
   unsigned num_attrs;
 } cudaLaunchConfig_t;
-_Static_assert(sizeof(cudaLaunchConfig_t) == 56 && offsetof(cudaLaunchConfig_t, stream) == 32, "cudaLaunchConfig_t ABI");
+_Static_assert(
+    sizeof(cudaLaunchConfig_t) == 56 && offsetof(cudaLaunchConfig_t, stream) == 32, "cudaLaunchConfig_t ABI");
 
 static cudaError_t launch_ex(uint32_t fn, int pt, const cudaLaunchConfig_t *k, const void *f, void **args) {
   RENTER_ID(fn);
@@ -170,14 +181,21 @@ static cudaError_t launch_ex(uint32_t fn, int pt, const cudaLaunchConfig_t *k, c
   CUfunction h;
   int e = rt_kernel(f, &h);
   RNEED(!e, e);
-  CUlaunchConfig d = {k->grid.x, k->grid.y, k->grid.z, k->block.x, k->block.y, k->block.z, (unsigned)k->shared, k->stream, k->attrs, k->num_attrs};
+  CUlaunchConfig d = {k->grid.x, k->grid.y, k->grid.z, k->block.x, k->block.y, k->block.z, (unsigned)k->shared,
+      k->stream, k->attrs, k->num_attrs};
   RLEAVE(D(pt)->cuLaunchKernelEx(&d, h, args, NULL));
 }
-RT(cudaLaunchKernelExC)(const cudaLaunchConfig_t *k, const void *f, void **args) { return launch_ex(RFN_cudaLaunchKernelExC, 0, k, f, args); }
-RT(cudaLaunchKernelExC_ptsz)(const cudaLaunchConfig_t *k, const void *f, void **args) { return launch_ex(RFN_cudaLaunchKernelExC_ptsz, 1, k, f, args); }
+RT(cudaLaunchKernelExC)(const cudaLaunchConfig_t *k, const void *f, void **args) {
+  return launch_ex(RFN_cudaLaunchKernelExC, 0, k, f, args);
+}
+RT(cudaLaunchKernelExC_ptsz)(const cudaLaunchConfig_t *k, const void *f, void **args) {
+  return launch_ex(RFN_cudaLaunchKernelExC_ptsz, 1, k, f, args);
+}
 
-STREAMED(cudaLaunchHostFunc, _ptsz, (cudaStream_t s, CUhostFn f, void *data), (s, f, data), D(pt)->cuLaunchHostFunc(s, f, data))
-STREAMED(cudaStreamAddCallback, _ptsz, (cudaStream_t s, CUstreamCallback f, void *data, unsigned flags), (s, f, data, flags), D(pt)->cuStreamAddCallback(s, f, data, flags))
+STREAMED(cudaLaunchHostFunc, _ptsz, (cudaStream_t s, CUhostFn f, void *data), (s, f, data),
+    D(pt)->cuLaunchHostFunc(s, f, data))
+STREAMED(cudaStreamAddCallback, _ptsz, (cudaStream_t s, CUstreamCallback f, void *data, unsigned flags),
+    (s, f, data, flags), D(pt)->cuStreamAddCallback(s, f, data, flags))
 
 struct func_attributes { // the fields of cudaFuncAttributes that programs read
   size_t shared, constant, local;
@@ -210,6 +228,7 @@ static cudaError_t occupancy(uint32_t fn, int *blocks, const void *f, int thread
 RT(cudaOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, const void *f, int threads, size_t shared) {
   return occupancy(RFN_cudaOccupancyMaxActiveBlocksPerMultiprocessor, blocks, f, threads, shared, 0);
 }
-RT(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, const void *f, int threads, size_t shared, unsigned flags) {
+RT(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(
+    int *blocks, const void *f, int threads, size_t shared, unsigned flags) {
   return occupancy(RFN_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, blocks, f, threads, shared, flags);
 }

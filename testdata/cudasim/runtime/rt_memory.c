@@ -41,18 +41,22 @@ SIMPLE(cudaFree, (void *p), (c.ptr = (uint64_t)p, p ? D(0)->cuMemFree((CUdevicep
 SIMPLE(cudaFreeHost, (void *p), (c.ptr = (uint64_t)p, D(0)->cuMemFreeHost(p)))
 SIMPLE(cudaHostRegister, (void *p, size_t n, unsigned flags), (NOTE(n, p), D(0)->cuMemHostRegister(p, n, flags)))
 SIMPLE(cudaHostUnregister, (void *p), (c.ptr = (uint64_t)p, D(0)->cuMemHostUnregister(p)))
-SIMPLE(cudaHostGetDevicePointer, (void **out, void *p, unsigned flags), D(0)->cuMemHostGetDevicePointer((CUdeviceptr *)out, p, flags))
+SIMPLE(cudaHostGetDevicePointer, (void **out, void *p, unsigned flags),
+    D(0)->cuMemHostGetDevicePointer((CUdeviceptr *)out, p, flags))
 SIMPLE(cudaMemGetInfo, (size_t *f, size_t *t), D(0)->cuMemGetInfo(f, t))
 
 static int malloc_async(struct sim_call *c, int pt, void **p, size_t n, CUmemoryPool pool, CUstream s) {
   c->bytes = n, c->stream = (uint64_t)s;
-  int e = pool ? D(pt)->cuMemAllocFromPoolAsync((CUdeviceptr *)p, n, pool, s) : D(pt)->cuMemAllocAsync((CUdeviceptr *)p, n, s);
+  int e = pool ? D(pt)->cuMemAllocFromPoolAsync((CUdeviceptr *)p, n, pool, s)
+               : D(pt)->cuMemAllocAsync((CUdeviceptr *)p, n, s);
   if (!e) c->ptr = (uint64_t)*p;
   return e;
 }
 STREAMED(cudaMallocAsync, _ptsz, (void **p, size_t n, cudaStream_t s), (p, n, s), malloc_async(&c, pt, p, n, NULL, s))
-STREAMED(cudaMallocFromPoolAsync, _ptsz, (void **p, size_t n, CUmemoryPool pool, cudaStream_t s), (p, n, pool, s), malloc_async(&c, pt, p, n, pool, s))
-STREAMED(cudaFreeAsync, _ptsz, (void *p, cudaStream_t s), (p, s), (c.ptr = (uint64_t)p, c.stream = (uint64_t)s, D(pt)->cuMemFreeAsync((CUdeviceptr)p, s)))
+STREAMED(cudaMallocFromPoolAsync, _ptsz, (void **p, size_t n, CUmemoryPool pool, cudaStream_t s), (p, n, pool, s),
+    malloc_async(&c, pt, p, n, pool, s))
+STREAMED(cudaFreeAsync, _ptsz, (void *p, cudaStream_t s), (p, s),
+    (c.ptr = (uint64_t)p, c.stream = (uint64_t)s, D(pt)->cuMemFreeAsync((CUdeviceptr)p, s)))
 
 SIMPLE(cudaDeviceGetDefaultMemPool, (CUmemoryPool *out, int dev), D(0)->cuDeviceGetDefaultMemPool(out, dev))
 SIMPLE(cudaMemPoolCreate, (CUmemoryPool *out, const void *props), D(0)->cuMemPoolCreate(out, props))
@@ -93,7 +97,8 @@ static int copy_async(struct sim_call *c, int pt, void *d, const void *s, size_t
   }
 }
 STREAMED(cudaMemcpy, _ptds, (void *d, const void *s, size_t n, int kind), (d, s, n, kind), copy(&c, pt, d, s, n, kind))
-STREAMED(cudaMemcpyAsync, _ptsz, (void *d, const void *s, size_t n, int kind, cudaStream_t st), (d, s, n, kind, st), copy_async(&c, pt, d, s, n, kind, st))
+STREAMED(cudaMemcpyAsync, _ptsz, (void *d, const void *s, size_t n, int kind, cudaStream_t st), (d, s, n, kind, st),
+    copy_async(&c, pt, d, s, n, kind, st))
 
 static int primary(int dev, CUcontext *out) { return D(0)->cuDevicePrimaryCtxRetain(out, dev); }
 static int peer(struct sim_call *c, int pt, void *d, int dd, const void *s, int sd, size_t n, int async, CUstream st) {
@@ -102,39 +107,55 @@ static int peer(struct sim_call *c, int pt, void *d, int dd, const void *s, int 
   int e = primary(dd, &dc);
   if (!e) e = primary(sd, &sc);
   if (e) return e;
-  return async ? D(pt)->cuMemcpyPeerAsync((CUdeviceptr)d, dc, (CUdeviceptr)s, sc, n, st) : D(pt)->cuMemcpyPeer((CUdeviceptr)d, dc, (CUdeviceptr)s, sc, n);
+  return async ? D(pt)->cuMemcpyPeerAsync((CUdeviceptr)d, dc, (CUdeviceptr)s, sc, n, st)
+               : D(pt)->cuMemcpyPeer((CUdeviceptr)d, dc, (CUdeviceptr)s, sc, n);
 }
 SIMPLE(cudaMemcpyPeer, (void *d, int dd, const void *s, int sd, size_t n), peer(&c, 0, d, dd, s, sd, n, 0, NULL))
-SIMPLE(cudaMemcpyPeerAsync, (void *d, int dd, const void *s, int sd, size_t n, cudaStream_t st), peer(&c, 0, d, dd, s, sd, n, 1, st))
+SIMPLE(cudaMemcpyPeerAsync, (void *d, int dd, const void *s, int sd, size_t n, cudaStream_t st),
+    peer(&c, 0, d, dd, s, sd, n, 1, st))
 
-static int symbol(struct sim_call *c, int pt, const void *sym, void *host, size_t n, size_t off, int to, int async, CUstream st) {
+static int symbol(
+    struct sim_call *c, int pt, const void *sym, void *host, size_t n, size_t off, int to, int async, CUstream st) {
   CUdeviceptr p;
   int e = rt_symbol(sym, &p, NULL);
   if (e) return e;
   void *dev = (void *)(uintptr_t)(p + off);
   int kind = to ? KIND_H2D : KIND_D2H;
-  return async ? copy_async(c, pt, to ? dev : host, to ? host : dev, n, kind, st) : copy(c, pt, to ? dev : host, to ? host : dev, n, kind);
+  return async ? copy_async(c, pt, to ? dev : host, to ? host : dev, n, kind, st)
+               : copy(c, pt, to ? dev : host, to ? host : dev, n, kind);
 }
-STREAMED(cudaMemcpyToSymbol, _ptds, (const void *sym, void *s, size_t n, size_t off, int kind), (sym, s, n, off, kind), ((void)kind, symbol(&c, pt, sym, s, n, off, 1, 0, NULL)))
-STREAMED(cudaMemcpyFromSymbol, _ptds, (void *d, const void *sym, size_t n, size_t off, int kind), (d, sym, n, off, kind), ((void)kind, symbol(&c, pt, sym, d, n, off, 0, 0, NULL)))
-STREAMED(cudaMemcpyToSymbolAsync, _ptsz, (const void *sym, void *s, size_t n, size_t off, int kind, cudaStream_t st), (sym, s, n, off, kind, st), ((void)kind, symbol(&c, pt, sym, s, n, off, 1, 1, st)))
-STREAMED(cudaMemcpyFromSymbolAsync, _ptsz, (void *d, const void *sym, size_t n, size_t off, int kind, cudaStream_t st), (d, sym, n, off, kind, st), ((void)kind, symbol(&c, pt, sym, d, n, off, 0, 1, st)))
+STREAMED(cudaMemcpyToSymbol, _ptds, (const void *sym, void *s, size_t n, size_t off, int kind), (sym, s, n, off, kind),
+    ((void)kind, symbol(&c, pt, sym, s, n, off, 1, 0, NULL)))
+STREAMED(cudaMemcpyFromSymbol, _ptds, (void *d, const void *sym, size_t n, size_t off, int kind),
+    (d, sym, n, off, kind), ((void)kind, symbol(&c, pt, sym, d, n, off, 0, 0, NULL)))
+STREAMED(cudaMemcpyToSymbolAsync, _ptsz, (const void *sym, void *s, size_t n, size_t off, int kind, cudaStream_t st),
+    (sym, s, n, off, kind, st), ((void)kind, symbol(&c, pt, sym, s, n, off, 1, 1, st)))
+STREAMED(cudaMemcpyFromSymbolAsync, _ptsz, (void *d, const void *sym, size_t n, size_t off, int kind, cudaStream_t st),
+    (d, sym, n, off, kind, st), ((void)kind, symbol(&c, pt, sym, d, n, off, 0, 1, st)))
 SIMPLE(cudaGetSymbolAddress, (void **out, const void *sym), rt_symbol(sym, (CUdeviceptr *)out, NULL))
 
 static void ends(int kind, int *src, int *dst) {
-  static const int from[] = {MEM_HOST, MEM_HOST, MEM_DEVICE, MEM_DEVICE, MEM_UNIFIED}, to[] = {MEM_HOST, MEM_DEVICE, MEM_HOST, MEM_DEVICE, MEM_UNIFIED};
+  static const int from[] = {MEM_HOST, MEM_HOST, MEM_DEVICE, MEM_DEVICE, MEM_UNIFIED},
+                   to[] = {MEM_HOST, MEM_DEVICE, MEM_HOST, MEM_DEVICE, MEM_UNIFIED};
   if (kind < 0 || kind > KIND_DEFAULT) kind = KIND_DEFAULT;
   *src = from[kind], *dst = to[kind];
 }
 
-static int copy2d(struct sim_call *c, int pt, void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, int kind, int async, CUstream st) {
-  CUDA_MEMCPY2D p = {.src_host = s, .src_device = (CUdeviceptr)s, .src_pitch = sp, .dst_host = d, .dst_device = (CUdeviceptr)d, .dst_pitch = dp, .width = w, .height = h};
+static int copy2d(struct sim_call *c, int pt, void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h,
+    int kind, int async, CUstream st) {
+  CUDA_MEMCPY2D p = {.src_host = s,
+      .src_device = (CUdeviceptr)s, .src_pitch = sp, .dst_host = d, .dst_device = (CUdeviceptr)d, .dst_pitch = dp,
+      .width = w,
+      .height = h};
   note_copy(c, d, s, w * h, kind, st);
   ends(kind, &p.src_type, &p.dst_type);
   return async ? D(pt)->cuMemcpy2DAsync(&p, st) : D(pt)->cuMemcpy2DUnaligned(&p);
 }
-STREAMED(cudaMemcpy2D, _ptds, (void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, int kind), (d, dp, s, sp, w, h, kind), copy2d(&c, pt, d, dp, s, sp, w, h, kind, 0, NULL))
-STREAMED(cudaMemcpy2DAsync, _ptsz, (void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, int kind, cudaStream_t st), (d, dp, s, sp, w, h, kind, st), copy2d(&c, pt, d, dp, s, sp, w, h, kind, 1, st))
+STREAMED(cudaMemcpy2D, _ptds, (void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, int kind),
+    (d, dp, s, sp, w, h, kind), copy2d(&c, pt, d, dp, s, sp, w, h, kind, 0, NULL))
+STREAMED(cudaMemcpy2DAsync, _ptsz,
+    (void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, int kind, cudaStream_t st),
+    (d, dp, s, sp, w, h, kind, st), copy2d(&c, pt, d, dp, s, sp, w, h, kind, 1, st))
 
 struct pitched {
   void *ptr;
@@ -151,8 +172,10 @@ struct copy3d { // cudaMemcpy3DParms
   int kind;
 };
 static int copy3d(struct sim_call *c, int pt, const struct copy3d *k, int async, CUstream st) {
-  CUDA_MEMCPY3D p = {.src_host = k->src.ptr, .src_device = (CUdeviceptr)k->src.ptr, .dst_host = k->dst.ptr, .dst_device = (CUdeviceptr)k->dst.ptr,
-                     .width = k->width, .height = k->height, .depth = k->depth};
+  CUDA_MEMCPY3D p = {.src_host = k->src.ptr,
+      .src_device = (CUdeviceptr)k->src.ptr, .dst_host = k->dst.ptr, .dst_device = (CUdeviceptr)k->dst.ptr,
+      .width = k->width, .height = k->height,
+      .depth = k->depth};
   note_copy(c, k->dst.ptr, k->src.ptr, k->width * k->height * k->depth, k->kind, st);
   ends(k->kind, &p.src_type, &p.dst_type);
   return async ? D(pt)->cuMemcpy3DAsync(&p, st) : D(pt)->cuMemcpy3D(&p);
@@ -160,10 +183,14 @@ static int copy3d(struct sim_call *c, int pt, const struct copy3d *k, int async,
 STREAMED(cudaMemcpy3D, _ptds, (const struct copy3d *p), (p), copy3d(&c, pt, p, 0, NULL))
 STREAMED(cudaMemcpy3DAsync, _ptsz, (const struct copy3d *p, cudaStream_t st), (p, st), copy3d(&c, pt, p, 1, st))
 
-STREAMED(cudaMemset, _ptds, (void *d, int v, size_t n), (d, v, n), (NOTE(n, d), D(pt)->cuMemsetD8((CUdeviceptr)d, (unsigned char)v, n)))
-STREAMED(cudaMemsetAsync, _ptsz, (void *d, int v, size_t n, cudaStream_t s), (d, v, n, s), (NOTE(n, d), c.stream = (uint64_t)s, D(pt)->cuMemsetD8Async((CUdeviceptr)d, (unsigned char)v, n, s)))
-STREAMED(cudaMemset2D, _ptds, (void *d, size_t p, int v, size_t w, size_t h), (d, p, v, w, h), (NOTE(w * h, d), D(pt)->cuMemsetD2D8((CUdeviceptr)d, p, (unsigned char)v, w, h)))
-STREAMED(cudaMemset2DAsync, _ptsz, (void *d, size_t p, int v, size_t w, size_t h, cudaStream_t s), (d, p, v, w, h, s), (NOTE(w * h, d), c.stream = (uint64_t)s, D(pt)->cuMemsetD2D8Async((CUdeviceptr)d, p, (unsigned char)v, w, h, s)))
+STREAMED(cudaMemset, _ptds, (void *d, int v, size_t n), (d, v, n),
+    (NOTE(n, d), D(pt)->cuMemsetD8((CUdeviceptr)d, (unsigned char)v, n)))
+STREAMED(cudaMemsetAsync, _ptsz, (void *d, int v, size_t n, cudaStream_t s), (d, v, n, s),
+    (NOTE(n, d), c.stream = (uint64_t)s, D(pt)->cuMemsetD8Async((CUdeviceptr)d, (unsigned char)v, n, s)))
+STREAMED(cudaMemset2D, _ptds, (void *d, size_t p, int v, size_t w, size_t h), (d, p, v, w, h),
+    (NOTE(w * h, d), D(pt)->cuMemsetD2D8((CUdeviceptr)d, p, (unsigned char)v, w, h)))
+STREAMED(cudaMemset2DAsync, _ptsz, (void *d, size_t p, int v, size_t w, size_t h, cudaStream_t s), (d, p, v, w, h, s),
+    (NOTE(w * h, d), c.stream = (uint64_t)s, D(pt)->cuMemsetD2D8Async((CUdeviceptr)d, p, (unsigned char)v, w, h, s)))
 
 struct pointer_attributes { // cudaPointerAttributes
   int type, device;

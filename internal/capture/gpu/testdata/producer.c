@@ -77,7 +77,8 @@ static void put_name(uint32_t id, int kind, const char *text)
 {
 	uint32_t len = strlen(text), per = sizeof(struct agent_text) - 5, n = (len + per - 1) / per;
 	uint64_t p = reserve(1 + n);
-	struct agent_slot head = {.kind = AGENT_NAME, .ret = (int32_t)id, .func = (uint16_t)len, .flags = (uint8_t)kind, .dur = 32 | 1024ull << 32, .ts = 16};
+	struct agent_slot head = { .kind = AGENT_NAME, .ret = (int32_t)id, .func = (uint16_t)len, .flags = (uint8_t)kind,
+		.dur = 32 | 1024ull << 32, .ts = 16 };
 	put(p, &head);
 	for (uint32_t i = 0; i < n; i++) {
 		struct agent_text t = {.kind = AGENT_TEXT};
@@ -100,8 +101,9 @@ static void *kernels(void *arg)
 	struct work *w = arg;
 	for (uint32_t i = 0; i < w->n; i++) {
 		uint64_t t = now();
-		put_one((struct agent_slot){.ts = t - 1000, .dur = 500, .kind = 7, .tid = w->thread + 7, .ret = (int32_t)w->name,
-			.args = {(uint64_t)i + 1, 0, i, w->thread}});
+		put_one((struct agent_slot){ .ts = t - 1000,
+		    .dur = 500, .kind = 7, .tid = w->thread + 7, .ret = (int32_t)w->name,
+		    .args = { (uint64_t)i + 1, 0, i, w->thread } });
 	}
 	return NULL;
 }
@@ -111,7 +113,8 @@ static void *serve(void *arg)
 	for (;;) {
 		usleep(2000);
 		__atomic_store_n(&ring->flushed, (uint32_t)ring->flush, __ATOMIC_RELEASE);
-		if ((ring->mode != MODE_QUIT || __atomic_load_n(&stays, __ATOMIC_ACQUIRE)) && now() - ring->heartbeat < 1500000000ull)
+		if ((ring->mode != MODE_QUIT || __atomic_load_n(&stays, __ATOMIC_ACQUIRE)) &&
+		    now() - ring->heartbeat < 1500000000ull)
 			continue;
 		__atomic_store_n(&ring->state, STATE_GONE, __ATOMIC_RELEASE);
 		return arg;
@@ -128,8 +131,14 @@ static void make_ring(uint32_t n, const char *how)
 		fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 	ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	slots = n;
-	*ring = (struct agent_ring){.magic = AGENT_MAGIC, .abi = AGENT_ABI, .slots = n, .pid = strcmp(how, "foreign") ? getpid() : 1,
-		.heartbeat = now(), .state = STATE_IDLE, .cupti_version = 130001, .path = "/usr/lib/libcupti.so.13"};
+	*ring = (struct agent_ring){ .magic = AGENT_MAGIC,
+		.abi = AGENT_ABI,
+		.slots = n,
+		.pid = strcmp(how, "foreign") ? getpid() : 1,
+		.heartbeat = now(),
+		.state = STATE_IDLE,
+		.cupti_version = 130001,
+		.path = "/usr/lib/libcupti.so.13" };
 	ring_fd = fd;
 	pthread_t t;
 	pthread_create(&t, NULL, serve, NULL);
@@ -155,7 +164,8 @@ static void window(int end)
 	ring->windows++;
 	ring->graphs = end == END_DISABLED;
 	__atomic_store_n(&ring->state, STATE_IDLE, __ATOMIC_RELEASE);
-	put_one((struct agent_slot){.kind = AGENT_WINDOW, .ts = from, .dur = t - from, .ret = end, .func = 1, .args = {10, 3, 1000, 2000}});
+	put_one((struct agent_slot){
+	    .kind = AGENT_WINDOW, .ts = from, .dur = t - from, .ret = end, .func = 1, .args = { 10, 3, 1000, 2000 } });
 }
 
 /* What an agent writes; 0 where the line says something else. */
@@ -170,7 +180,9 @@ static int writes(const char *line)
 	else if (sscanf(line, "kernels %u %u %u", &a, &b, &c) == 3)
 		run_threads(a, b, c);
 	else if (sscanf(line, "call %u %u", &a, &b) == 2)
-		put_one((struct agent_slot){.ts = now(), .dur = 5, .kind = 1, .flags = 9, .func = (uint16_t)a, .ret = (int32_t)b, .tid = (uint32_t)syscall(SYS_gettid)});
+		put_one((struct agent_slot){ .ts = now(),
+		    .dur = 5, .kind = 1, .flags = 9, .func = (uint16_t)a, .ret = (int32_t)b,
+		    .tid = (uint32_t)syscall(SYS_gettid) });
 	else if (!strcmp(line, "open")) {
 		ring->began = now();
 		ring->state = STATE_OPEN;
@@ -178,7 +190,8 @@ static int writes(const char *line)
 	} else if (sscanf(line, "window %u", &a) == 1)
 		window((int)a);
 	else if (!strcmp(line, "device"))
-		put_one((struct agent_slot){.kind = AGENT_DEVICE, .ret = 0, .tid = 1, .args = {80000000000ull, 4800000000000ull, 132 | 9ull << 32}});
+		put_one((struct agent_slot){
+		    .kind = AGENT_DEVICE, .ret = 0, .tid = 1, .args = { 80000000000ull, 4800000000000ull, 132 | 9ull << 32 } });
 	else if (sscanf(line, "stream %u", &a) == 1)
 		put_one((struct agent_slot){.kind = AGENT_STREAM, .tid = a, .func = 1, .ret = -1, .flags = 2});
 	else if (!strcmp(line, "sync"))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-// What an interpreter has of a module that is built into it: PyModuleDef and PyMethodDef (Include/moduleobject.h, methodobject.h).
+// What an interpreter has of a module that is built into it: PyModuleDef and PyMethodDef (Include/moduleobject.h,
+// methodobject.h).
 #include <stddef.h>
 
 struct method {
@@ -42,12 +43,15 @@ HIDDEN int next_row(int x) { return outside(x + 7) * 19; }
 HIDDEN int last(int x) { return outside(x + 5) * 13; }
 
 // What is no name ends a table; what is no function's beginning has no name.
-static struct method pickle[] = {{"dumps", dumps, 1, NULL}, {"inside", (char *)loads + 1, 1, NULL}, {"loads", loads, 1, ""}, {NULL, NULL, 0, NULL}};
+static struct method pickle[] = {
+    {"dumps", dumps, 1, NULL}, {"inside", (char *)loads + 1, 1, NULL}, {"loads", loads, 1, ""}, {NULL, NULL, 0, NULL}};
 static struct method odd[] = {{"not a name", strange, 1, NULL}, {NULL, NULL, 0, NULL}};
 static struct method used[] = {{"strange", strange, 1, NULL}, {NULL, NULL, 0, NULL}};
 static struct method pattern[] = {{"findall", find_all, 1, NULL}, {NULL, NULL, 0, NULL}};
-static struct slot slots[] = {{52, strange}, {64, pattern}, {63, next_row}, {0, NULL}}, end[] = {{0, NULL}, {50, strange}};
-__attribute__((used)) static struct spec types[] = {{"re.Pattern", 64, 8, 1, slots}, {"re.Empty", 64, 8, 1, end}, {"plain", 64, 8, 1, end + 1}};
+static struct slot slots[] = {{52, strange}, {64, pattern}, {63, next_row}, {0, NULL}},
+                   end[] = {{0, NULL}, {50, strange}};
+__attribute__((used)) static struct spec types[] = {
+    {"re.Pattern", 64, 8, 1, slots}, {"re.Empty", 64, 8, 1, end}, {"plain", 64, 8, 1, end + 1}};
 __attribute__((used)) static struct module modules[] = {
     {0xffffffff, NULL, NULL, 0, NULL, "_pickle", "", 16, pickle, NULL, NULL, NULL, NULL},
     {1, NULL, NULL, 0, NULL, "odd", NULL, -1, odd, NULL, NULL, NULL, NULL},

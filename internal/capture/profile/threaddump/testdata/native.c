@@ -13,7 +13,13 @@ volatile int sink;
 
 PLAIN void leaf_pause(void) { pause(); sink++; }
 PLAIN void big_frame(void) { volatile char room[300000]; room[0] = 1; leaf_pause(); sink += room[0]; }
-PLAIN void varying_frame(int n) { volatile char *room = __builtin_alloca(n); room[0] = 1; big_frame(); sink += room[0]; }
+PLAIN void varying_frame(int n)
+{
+	volatile char *room = __builtin_alloca(n);
+	room[0] = 1;
+	big_frame();
+	sink += room[0];
+}
 PLAIN void chain(int n) { if (n) chain(n - 1); else varying_frame(sink + 1000); sink++; }
 
 static int compare(const void *a, const void *b) { chain(3); sink++; return *(const int *)a - *(const int *)b; }
