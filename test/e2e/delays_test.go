@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,9 +32,11 @@ type plantedServer struct {
 	clients  []client
 	want     string // key of the first cause; "": none
 	place    string // in which code; "": it does not matter
+	script   string // in testdata/engineserver; "": llm.py
+	wheel    string // of SGLang; "": none
 }
 
-// plantedServers are 3 that are well and 10 that are not.
+// plantedServers are 4 that are well and 12 that are not.
 func plantedServers() []plantedServer {
 	usual := client{requests: 8, tokens: 60, words: 100}
 	many := func(n int, c client) []client {
@@ -44,62 +47,62 @@ func plantedServers() []plantedServer {
 		return out
 	}
 	return []plantedServer{
-		{"well", `{}`, many(4, usual), "", ""},
-		{"well, one client", `{}`, many(1, usual), "", ""},
-		{"well, as many clients as slots", `{"slots": 12}`, many(12, usual), "", ""},
-		{"few slots", `{"slots": 2}`, many(8, usual), "queueing", ""},
+		{name: "well", settings: `{}`, clients: many(4, usual)},
+		{name: "well, one client", settings: `{}`, clients: many(1, usual)},
+		{name: "well, as many clients as slots", settings: `{"slots": 12}`, clients: many(12, usual)},
+		{name: "well, of SGLang", script: "sglang_llm.py", settings: `{}`, clients: many(4, usual)},
+		{name: "few slots", settings: `{"slots": 2}`, clients: many(8, usual), want: "queueing"},
 		{
-			"one slot, long answers",
-			`{"slots": 1}`,
-			many(3, client{requests: 3, tokens: 150, words: 50}),
-			"queueing",
-			"",
+			name: "few slots, of SGLang", script: "sglang_llm.py", settings: `{"slots": 2}`, clients: many(8, usual),
+			want: "queueing",
 		},
 		{
-			"small KV cache",
-			`{"slots": 16, "blocks": 44}`,
-			many(8, client{requests: 6, tokens: 100, words: 100}),
-			"kv-cache",
-			"",
-		},
-		{"slow tokenizer", `{"tokenize_ms": 60}`, many(4, usual), "api-server", "tokenize"},
-		{
-			"slow tokenizer, long prompts",
-			`{"tokenize_ms": 8, "prefill_ms": 0.1}`,
-			many(3, client{requests: 6, tokens: 40, words: 1500}),
-			"api-server",
-			"tokenize",
+			name: "one slot, long answers", settings: `{"slots": 1}`, want: "queueing",
+			clients: many(3, client{requests: 3, tokens: 150, words: 50}),
 		},
 		{
-			"slow detokenizer",
-			`{"detokenize_ms": 3}`,
-			many(4, client{requests: 4, tokens: 60, words: 100}),
-			"api-server",
-			"detokenize",
+			name: "small KV cache", settings: `{"slots": 16, "blocks": 44}`, want: "kv-cache",
+			clients: many(8, client{requests: 6, tokens: 100, words: 100}),
 		},
-		{"blocked event loop", `{"audit_ms": 130}`, many(4, usual), "api-server", "audit"},
 		{
-			"long prefills", `{"prefill_ms": 3}`,
-			append(
+			name: "slow tokenizer", settings: `{"tokenize_ms": 60}`, clients: many(4, usual),
+			want: "api-server", place: "tokenize",
+		},
+		{
+			name: "slow tokenizer, long prompts", settings: `{"tokenize_ms": 8, "prefill_ms": 0.1}`,
+			clients: many(3, client{requests: 6, tokens: 40, words: 1500}), want: "api-server", place: "tokenize",
+		},
+		{
+			name: "slow detokenizer", settings: `{"detokenize_ms": 3}`, want: "api-server", place: "detokenize",
+			clients: many(4, client{requests: 4, tokens: 60, words: 100}),
+		},
+		{
+			name: "slow detokenizer, of SGLang", script: "sglang_llm.py", settings: `{"detokenize_ms": 3}`,
+			clients: many(4, client{requests: 4, tokens: 60, words: 100}), want: "detokenizer",
+		},
+		{
+			name: "blocked event loop", settings: `{"audit_ms": 130}`, clients: many(4, usual),
+			want: "api-server", place: "audit",
+		},
+		{
+			name: "long prefills", settings: `{"prefill_ms": 3}`, want: "prefill-blocks-decode",
+			clients: append(
 				many(4, client{requests: 4, tokens: 150, words: 50}),
 				client{requests: 12, tokens: 2, words: 4000, pause: 60 * time.Millisecond},
 			),
-			"prefill-blocks-decode", "",
 		},
 		{
-			"long prefills, many", `{"prefill_ms": 2, "slots": 16}`,
-			append(
+			name: "long prefills, many", settings: `{"prefill_ms": 2, "slots": 16}`, want: "prefill-blocks-decode",
+			clients: append(
 				many(6, client{requests: 3, tokens: 150, words: 50}),
 				many(2, client{requests: 10, tokens: 2, words: 3000, pause: 80 * time.Millisecond})...),
-			"prefill-blocks-decode", "",
 		},
 		{
-			"slow reader", `{"token_bytes": 60000}`, // more than the buffers of sockets hold
-			append(
+			name: "slow reader", settings: `{"token_bytes": 60000}`, want: "slow-client", // more than sockets hold
+			clients: append(
 				many(2, client{requests: 6, tokens: 100, words: 50}),
 				client{requests: 3, tokens: 100, words: 50, slow: time.Millisecond},
 			),
-			"slow-client", "",
 		},
 	}
 }
@@ -144,7 +147,11 @@ func (c *client) narrow(_, _ string, conn syscall.RawConn) error {
 // record runs a server and its clients under a daemon.
 func (p *plantedServer) record(t *testing.T) *recording.Recording {
 	t.Helper()
-	pid, port := pythonServer(t, "../../testdata/engineserver/llm.py", p.settings)
+	args := []string{p.settings}
+	if p.wheel != "" {
+		args = append(args, p.wheel)
+	}
+	pid, port := pythonServer(t, "../../testdata/engineserver/"+cmp.Or(p.script, "llm.py"), args...)
 	d := startDaemon(t, pid, "--gpu", "off", "--overhead-budget", "0")
 	var wait sync.WaitGroup
 	errs := make(chan error, len(p.clients))

@@ -89,9 +89,12 @@ class Engine:
             name = body[at:at + length].decode()
             mark = body[at + length]
             words = struct.unpack(">H", body[at + length + 1:at + length + 3])[0] if mark == 0xDC else mark & 15
-            with self.lock:
-                self.waiting.append(Sequence(name, words, int(name.split("-")[2])))
-                self.lock.notify()
+            self.add(name, words, int(name.split("-")[2]))
+
+    def add(self, name, words, tokens):
+        with self.lock:
+            self.waiting.append(Sequence(name, words, tokens))
+            self.lock.notify()
 
     def used(self):
         return sum(r.blocks() for r in self.running)
@@ -126,14 +129,21 @@ class Engine:
             new, left = self.admit(), len(self.waiting)
         batch, usage = len(self.running), self.used() / self.s["blocks"]
         time.sleep((self.s["step_ms"] + sum(self.s["prefill_ms"] * (r.words + r.made) / 100 for r in new)) / 1e3)
-        outputs = []
-        for r in list(self.running):
+        ended = []
+        for r in self.running:
             r.made += 1
-            finish = 1 if r.made == r.tokens else None
-            outputs.append(output(r.name, [1234], finish, r.events or None, None))
+            if r.made == r.tokens:
+                ended.append(r)
+        self.tell(batch, left, usage)
+        for r in ended:
+            self.running.remove(r)
+
+    def tell(self, batch, left, usage):
+        """Sends what the step has made."""
+        outputs = []
+        for r in self.running:
+            outputs.append(output(r.name, [1234], 1 if r.made == r.tokens else None, r.events or None, None))
             r.events = []
-            if finish is not None:
-                self.running.remove(r)
         stats = {
             "num_running_reqs": batch,
             "num_waiting_reqs": left,
@@ -201,13 +211,16 @@ class Server:
         finally:
             writer.close()
 
+    def ask(self, name, prompt, _tokens):
+        send(self.engine, frame(b"\x00", True) + frame(pack(request(name, prompt))))
+
     async def complete(self, question, writer):
         tokens = question["max_tokens"]
         prompt = tokenize(question["prompt"].split(), self.s)
         name = f"cmpl-{next(self.numbers)}"
         full = f"{name}-{tokens}-deadbeef"
         queue = self.queues[full] = asyncio.Queue()
-        send(self.engine, frame(b"\x00", True) + frame(pack(request(full, prompt))))
+        self.ask(full, prompt, tokens)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
 
         async def event(data):
@@ -242,4 +255,5 @@ def main():
     asyncio.run(Server(s).listen(api))
 
 
-main()
+if __name__ == "__main__":
+    main()

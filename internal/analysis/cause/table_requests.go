@@ -7,6 +7,7 @@ const (
 	APIServer           = "api-server"
 	PrefillBlocksDecode = "prefill-blocks-decode"
 	SlowClient          = "slow-client"
+	Detokenizer         = "detokenizer"
 )
 
 // ofRequests returns the table of what holds requests up.
@@ -48,6 +49,20 @@ func ofRequests() []Cause { //nolint:funlen // a table
 					"Allow shorter contexts, and let fewer requests in at a time, so that none is preempted",
 					"vllm serve MODEL --max-model-len 8192 --max-num-seqs 64",
 				},
+			},
+		},
+		{
+			Key: Detokenizer, Title: "the detokenizer process holds answers up", Group: Requests,
+			Means:   "The engine has made a token, but the process that makes text of it (SGLang's detokenizer) is behind. It is one thread for all requests.",
+			Proves:  "The messages between the processes: the time from the engine's last token of a request to the detokenizer's last text of it.",
+			Refutes: "Time in the process that speaks HTTP (api-server), and a client that reads slowly (slow-client).",
+			Changes: []Change{
+				{
+					inServing,
+					"Send text every few tokens instead of at each one",
+					"python -m sglang.launch_server --model-path MODEL --stream-interval 8",
+				},
+				{inServing, "Use a fast tokenizer (one with a tokenizer.json), and give the process a CPU of its own", ""},
 			},
 		},
 		{

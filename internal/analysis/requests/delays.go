@@ -87,8 +87,12 @@ const (
 type told struct {
 	row  *Row
 	q    *recording.EngineRequest
-	tail uint64 // from the engine's last token to the last write, ns
+	text uint64 // from the engine's last token to the message of a detokenizer process, ns; 0: there is none
+	tail uint64 // from there, or else from the engine's last token, to the last write, ns
 }
+
+// back is when the API server had the end of an answer.
+func (t *told) back() uint64 { return t.q.Last + t.text }
 
 // FindDelays says what holds requests up, that of most time first: once, after Summarize.
 func (s *Summary) FindDelays(rec *recording.Recording, ran ran) {
@@ -97,14 +101,23 @@ func (s *Summary) FindDelays(rec *recording.Recording, ran ran) {
 	if len(list) >= fewestDelayed {
 		s.add(s.queue(&rec.Meta, list), list)
 		s.add(s.prefills(&rec.Meta, list), list)
+		s.add(detokenizer(list), list)
 		for _, d := range s.api(list, ran) {
 			s.add(&d, list)
 		}
-	} else if s.Engine == nil {
-		s.add(s.slots(), nil)
+	}
+	if s.Engine == nil {
 		s.add(s.stalled(), nil)
 	}
+	if s.Engine == nil || !tellsQueue(&rec.Meta) {
+		s.add(s.slots(), nil)
+	}
 	slices.SortStableFunc(s.Delays, func(a, b Delay) int { return cmp.Compare(b.Time, a.Time) })
+}
+
+// tellsQueue reports whether an engine says how many requests wait.
+func tellsQueue(meta *recording.Meta) bool {
+	return slices.ContainsFunc(meta.Steps, func(s recording.Step) bool { return s.Stats })
 }
 
 // told returns the requests that were answered and that the engine told all of.
@@ -115,7 +128,10 @@ func (s *Summary) told(meta *recording.Meta) []told {
 		r := &s.all[i]
 		if q := byID[r.ID]; r.ID != "" && q != nil && r.Engine != nil && answered(r) && q.Asked > 0 && q.First > 0 &&
 			q.Finish != "" {
-			out = append(out, told{r, q, span(q.Last, r.Received+r.Latency)})
+			end := r.Received + r.Latency
+			x := told{row: r, q: q, text: span(q.Last, min(q.Detokenized, end))}
+			x.tail = span(x.back(), end)
+			out = append(out, x)
 		}
 	}
 	return out
@@ -177,7 +193,7 @@ func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
 	}
 	values := make([]uint64, len(list))
 	for i := range list {
-		values[i] = list[i].row.Engine.Queue
+		values[i] = list[i].row.Engine.queued()
 		// Who is taken out of the batch waits again, in the midst of an answer.
 		if list[i].q.Preemptions > 0 && s.Gaps != nil {
 			values[i] += list[i].row.LongestGap - min(list[i].row.LongestGap, s.Gaps.P50)
@@ -204,7 +220,7 @@ func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
 	if e.Preemptions > 0 || 2*cramped > waiting {
 		d.Cause = cause.KVCache
 	}
-	d.without(firsts(list, func(e *EngineRow) uint64 { return e.Queue }))
+	d.without(firsts(list, (*EngineRow).queued))
 	return d.sum(values)
 }
 
@@ -285,7 +301,7 @@ func (s *Summary) api(list []told, ran ran) []Delay {
 		spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.row.Received, To: x.q.Asked})
 		if slices.Contains(rest, x) {
 			n += x.tail
-			spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.q.Last, To: x.q.Last + x.tail})
+			spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.back(), To: x.back() + x.tail})
 		}
 		values = append(values, n)
 	}
@@ -293,6 +309,16 @@ func (s *Summary) api(list []told, ran ran) []Delay {
 	d.without(firsts(list, func(e *EngineRow) uint64 { return e.Before }))
 	d.ran(spans, ran)
 	return append(out, d)
+}
+
+// detokenizer is the time from the engine's last token to the message of a detokenizer process with its text.
+func detokenizer(list []told) *Delay {
+	values := make([]uint64, len(list))
+	for i := range list {
+		values[i] = list[i].text
+	}
+	d := &Delay{Cause: cause.Detokenizer}
+	return d.sum(values)
 }
 
 // clients is the time in which an API server had all of an answer, and its thread hardly ran; nil where it ran.
@@ -304,7 +330,7 @@ func clients(slow []told, ran ran) *Delay {
 	values, spans := make([]uint64, 0, len(slow)), map[uint32][]timeline.Span{}
 	for _, x := range slow {
 		values = append(values, x.tail)
-		spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.q.Last, To: x.q.Last + x.tail})
+		spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.back(), To: x.back() + x.tail})
 	}
 	if d.ran(spans, ran); d.Running >= idleAPI {
 		return nil

@@ -47,10 +47,15 @@ type EngineRow struct {
 	MeanBatch   float64 `json:"mean_batch"`
 	MaxBatch    int     `json:"max_batch"`
 	Preemptions uint32  `json:"preemptions,omitempty"`
+	// For so long requests waited in the queue before its first token, where the engine does not say when it was scheduled.
+	QueueAtMost uint64 `json:"queue_at_most_ns,omitempty"`
 	// GPUs worked so long in those steps, all of it and divided by the requests in each; absent where not recorded throughout.
 	GPUExposed *uint64 `json:"gpu_exposed_ns,omitempty"`
 	GPUShared  *uint64 `json:"gpu_shared_ns,omitempty"`
 }
+
+// queued is for how long a request waited in the engine's queue, as far as that is known.
+func (e *EngineRow) queued() uint64 { return cmp.Or(e.Queue, e.QueueAtMost) }
 
 // stepRun is the steps of one engine with output.
 type stepRun struct {
@@ -95,6 +100,7 @@ func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Requ
 	e.count(meta)
 	runs := runsOf(meta.Steps)
 	byID := recording.ByID(meta.EngineRequests)
+	busy := busyOf(meta.Steps)
 	var before, after []uint64
 	for i := range s.all {
 		row := &s.all[i]
@@ -106,6 +112,9 @@ func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Requ
 		r := engineRow(q, http[i])
 		if run := runs[engineKey{q.PID, q.Engine}]; run != nil {
 			run.describe(r, q, gpu)
+		}
+		if q.Scheduled == 0 && q.Asked > 0 && q.First > 0 {
+			r.QueueAtMost = busy(q.Asked, q.First)
 		}
 		row.Engine = r
 		if q.Asked > 0 {
@@ -232,6 +241,9 @@ func (e *engine) phases(meta *recording.Meta) {
 			queue = append(queue, span(begin, q.Scheduled))
 			waited += span(begin, q.Scheduled)
 			full += busy(begin, q.Scheduled)
+		} else if q.Asked > 0 && q.First > 0 {
+			waited += busy(q.Asked, q.First)
+			full += busy(q.Asked, q.First)
 		}
 		if q.Scheduled > 0 && q.First > 0 {
 			prefill = append(prefill, span(q.Scheduled, q.First))

@@ -1,7 +1,7 @@
 """The message classes of a real SGLang, without what else it needs: an unpacked wheel, and stubs for all that its
 io_struct imports. Needs msgspec, pyzmq, pydantic and numpy for versions from 0.5.15 on.
 
-Usage: sglang.py WHEEL OUTPUT [msgpack]
+Usage: sglang_messages.py WHEEL OUTPUT [msgpack]
 Writes one message of each kind, as frames of ZMTP: what internal/capture/request/engine/testdata has is made by this,
 from the wheels of PyPI that the names of the files tell (SGLang is Apache-2.0).
 """
