@@ -11,10 +11,14 @@
  *
  * A socket is followed from the first read on that begins with an HTTP method. What is copied here is looked at in
  * user space and forgotten: package request.
+ *
+ * Where the server terminates TLS, probes at SSL_read, SSL_write and their twins see what the socket does not show. A
+ * transfer on a socket during such a call is one of ciphertext: it gives the time, and the socket beneath.
  */
 #include "kernel.h"
 struct sock;
 #include <bpf/bpf_helpers.h>
+#include "params.h"
 
 #define REQUEST_SMALL 512  /* bytes of a transfer that fit into a small record */
 #define REQUEST_HEAD 4096  /* bytes that are copied from the beginning of a transfer at most */
@@ -70,22 +74,23 @@ enum request_kind {
 	REQUEST_RECEIVED = 1,
 	REQUEST_SENT = 2,
 	REQUEST_PEER_CLOSED = 3, /* the other side will not send any more */
-	REQUEST_CLOSED = 4,
+	REQUEST_CLOSED = 4, /* or OpenSSL's connection was freed */
 	REQUEST_ENGINE_SENT = 5, /* frames of ZMTP between an API server and its engine */
 };
 
 /* One transfer; head bytes of its beginning follow, and then tail bytes of its end. */
 struct request_record {
 	__u64 ts;
-	__u64 socket; /* cookie */
+	__u64 socket; /* cookie; 0: not known */
+	__u64 ssl;    /* OpenSSL's connection, within the process; 0: no TLS */
 	__u32 pid;
 	__u32 tid;
 	__u32 kind;  /* enum request_kind */
 	__u32 bytes; /* that were transferred */
 	__u16 head;
 	__u16 tail;
-	__u16 port; /* local */
-	__u16 fresh; /* the first record of this socket */
+	__u16 port; /* local; 0: not known */
+	__u16 pad;
 };
 
 struct request_small {
@@ -115,6 +120,7 @@ enum request_count {
 struct request_process {
 	__u64 transfers;
 	__u64 looks;
+	__u64 calls; /* of OpenSSL */
 };
 
 struct {
@@ -127,6 +133,7 @@ struct {
 
 #define SOCKET_ENGINE (1ULL << 32)  /* ZMTP goes over it */
 #define SOCKET_IGNORED (1ULL << 33) /* it only looked like it */
+#define SOCKET_TLS (1ULL << 34)	    /* ciphertext goes over it */
 
 /* cookie -> the process that reads from it, or writes to it, and SOCKET_ flags */
 struct {
@@ -154,6 +161,53 @@ const struct request_process *export_request_process __attribute__((unused));
 const struct request_record *export_request_record __attribute__((unused));
 
 volatile __u32 request_off; /* not 0: nothing is recorded */
+volatile __u32 request_tls; /* changes when probes of OpenSSL are taken off; 0: there are none */
+
+#define TLS_WRITE 1 /* bits of a probe's cookie: it writes */
+#define TLS_EX 2    /* it returns 1 and puts the number of bytes elsewhere */
+
+/* Where a transfer went. */
+struct origin {
+	__u64 socket, ssl;
+	__u16 port;
+};
+
+/* A connection of OpenSSL. */
+struct tls_connection {
+	__u64 ssl;
+	__u64 tgid;
+};
+
+/*
+ * A call of OpenSSL that a thread is in. Programs at uprobes lay out here what has no room on their stacks: shapes.h
+ * tells of the 48 bytes that these may have.
+ */
+struct tls_call {
+	struct tls_connection connection;
+	struct origin origin; /* of the last transfer on the socket beneath; none: 0 */
+	__u64 ts;	      /* likewise */
+	__u64 buffer;
+	__u64 done; /* where the number of bytes is put */
+	__u64 sp;
+	__u64 cookie;
+	__u32 tls; /* request_tls at its entry */
+	__u32 within; /* not 0: it has not returned */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct tls_call);
+} request_tls_calls SEC(".maps");
+
+/* Connections of OpenSSL that are followed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, REQUEST_SOCKETS);
+	__type(key, struct tls_connection);
+	__type(value, __u32);
+} request_tls_connections SEC(".maps");
 
 static __always_inline void count(enum request_count which)
 {
@@ -347,25 +401,25 @@ static __always_inline __u32 copy_tail(const struct buffers *b, __u8 *data, __u3
 	return bpf_probe_read_user(data, n, (void *)(base + length - n)) ? 0 : n;
 }
 
-static __always_inline void fill(
-    struct request_record *r, struct sock *sk, __u64 cookie, __u32 kind, __u32 bytes, __u64 now)
+static __always_inline void fill(struct request_record *r, const struct origin *o, __u32 kind, __u32 bytes, __u64 now)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 
 	r->ts = now;
-	r->socket = cookie;
+	r->socket = o->socket;
+	r->ssl = o->ssl;
 	r->pid = id >> 32;
 	r->tid = id;
 	r->kind = kind;
 	r->bytes = bytes;
 	r->head = 0;
 	r->tail = 0;
-	r->port = ((struct sock___request *)sk)->__sk_common.skc_num;
-	r->fresh = 0;
+	r->port = o->port;
+	r->pad = 0;
 }
 
 /* Records what a process sent to its engine, or the engine to it. */
-static __always_inline int record_engine(struct sock *sk, const struct buffers *b, __u64 cookie, __u32 bytes, __u64 now)
+static __always_inline int record_engine(const struct origin *o, const struct buffers *b, __u32 bytes, __u64 now)
 {
 	struct request_engine *r;
 
@@ -377,7 +431,7 @@ static __always_inline int record_engine(struct sock *sk, const struct buffers *
 			count(REQUEST_COUNT_LOST);
 			return 0;
 		}
-		fill(&s->record, sk, cookie, REQUEST_ENGINE_SENT, bytes, now);
+		fill(&s->record, o, REQUEST_ENGINE_SENT, bytes, now);
 		s->record.head = copy_head(b, s->data, bytes, REQUEST_SMALL);
 		bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
 		return 0;
@@ -387,59 +441,15 @@ static __always_inline int record_engine(struct sock *sk, const struct buffers *
 		count(REQUEST_COUNT_LOST);
 		return 0;
 	}
-	fill(&r->record, sk, cookie, REQUEST_ENGINE_SENT, bytes, now);
+	fill(&r->record, o, REQUEST_ENGINE_SENT, bytes, now);
 	r->record.head = copy_head(b, r->data, bytes, REQUEST_ENGINE);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
+/* Records what was received or sent. */
+static __always_inline int record(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes, __u64 now)
 {
-	__u64 now = bpf_ktime_get_ns(), cookie, *known, owner;
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
-	struct buffers b;
-	int fresh = 0;
-	__u16 family;
-
-	if (!p || request_off)
-		return 0;
-	family = ((struct sock___request *)sk)->__sk_common.skc_family;
-	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
-		return 0;
-	cookie = bpf_get_socket_cookie(sk);
-	known = bpf_map_lookup_elem(&request_sockets, &cookie);
-	if (!known) {
-		__sync_fetch_and_add(&p->looks, 1);
-		if (bytes < 8 || (kind != REQUEST_RECEIVED && family != AF_UNIX) || !find_buffers(&b))
-			return 0;
-		if (kind == REQUEST_SENT) {
-			if (!is_engine(&b, bytes))
-				return 0;
-			owner = tgid | SOCKET_ENGINE;
-			bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
-			__sync_fetch_and_add(&p->transfers, 1);
-			return record_engine(sk, &b, cookie, bytes, now);
-		}
-		if (!is_request(first_bytes(&b)))
-			return 0;
-		owner = tgid;
-		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
-		fresh = 1;
-	} else if (*known & (SOCKET_ENGINE | SOCKET_IGNORED)) {
-		if (kind != REQUEST_SENT || *known & SOCKET_IGNORED)
-			return 0;
-		__sync_fetch_and_add(&p->transfers, 1);
-		if (!find_buffers(&b)) {
-			count(REQUEST_COUNT_UNSEEN);
-			return 0;
-		}
-		return record_engine(sk, &b, cookie, bytes, now);
-	} else if (!find_buffers(&b)) {
-		count(REQUEST_COUNT_UNSEEN);
-		return 0;
-	}
-	__sync_fetch_and_add(&p->transfers, 1);
 	count(REQUEST_COUNT_TRANSFERS);
 	if (bytes <= REQUEST_SMALL) {
 		struct request_small *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
@@ -448,9 +458,8 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 			count(REQUEST_COUNT_LOST);
 			return 0;
 		}
-		fill(&r->record, sk, cookie, kind, bytes, now);
-		r->record.fresh = fresh;
-		r->record.head = copy_head(&b, r->data, bytes, REQUEST_SMALL);
+		fill(&r->record, o, kind, bytes, now);
+		r->record.head = copy_head(b, r->data, bytes, REQUEST_SMALL);
 		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	} else {
 		struct request_large *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
@@ -459,14 +468,101 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 			count(REQUEST_COUNT_LOST);
 			return 0;
 		}
-		fill(&r->record, sk, cookie, kind, bytes, now);
-		r->record.fresh = fresh;
-		r->record.head = copy_head(&b, r->data, bytes, REQUEST_HEAD);
+		fill(&r->record, o, kind, bytes, now);
+		r->record.head = copy_head(b, r->data, bytes, REQUEST_HEAD);
 		if (bytes > REQUEST_HEAD)
-			r->record.tail = copy_tail(&b, r->data + 2 * REQUEST_HEAD, bytes);
+			r->record.tail = copy_tail(b, r->data + 2 * REQUEST_HEAD, bytes);
 		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	}
 	return 0;
+}
+
+/* Whether these are the first bytes of a record of TLS. */
+static __always_inline int is_tls(__u64 word)
+{
+	__u8 type = word;
+
+	return type >= 0x14 && type <= 0x17 && (__u8)(word >> 8) == 3 && (__u8)(word >> 16) <= 4;
+}
+
+/* Tells the call of OpenSSL that the thread is in, if any, of a transfer. Returns 0 if there is none. */
+static __always_inline int within_tls(const struct origin *o, __u64 now)
+{
+	struct tls_call *c;
+
+	if (!request_tls)
+		return 0;
+	c = bpf_task_storage_get(&request_tls_calls, bpf_get_current_task_btf(), 0, 0);
+	if (!c || !c->within || c->tls != request_tls)
+		return 0;
+	c->ts = now;
+	c->origin.socket = o->socket;
+	c->origin.port = o->port;
+	return 1;
+}
+
+static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
+{
+	__u64 now = bpf_ktime_get_ns(), cookie, *known, owner, word;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
+	struct origin o = {};
+	struct buffers b;
+	__u16 family;
+
+	if (!p || request_off)
+		return 0;
+	family = ((struct sock___request *)sk)->__sk_common.skc_family;
+	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
+		return 0;
+	cookie = bpf_get_socket_cookie(sk);
+	o.socket = cookie;
+	o.port = ((struct sock___request *)sk)->__sk_common.skc_num;
+	known = bpf_map_lookup_elem(&request_sockets, &cookie);
+	if (known && *known & SOCKET_TLS) {
+		within_tls(&o, now);
+		return 0;
+	}
+	if (!known) {
+		__sync_fetch_and_add(&p->looks, 1);
+		owner = tgid | SOCKET_TLS;
+		if (within_tls(&o, now)) {
+			bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
+			return 0;
+		}
+		if (bytes < 8 || (kind != REQUEST_RECEIVED && family != AF_UNIX) || !find_buffers(&b))
+			return 0;
+		if (kind == REQUEST_SENT) {
+			if (!is_engine(&b, bytes))
+				return 0;
+			owner = tgid | SOCKET_ENGINE;
+			bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
+			__sync_fetch_and_add(&p->transfers, 1);
+			return record_engine(&o, &b, bytes, now);
+		}
+		word = first_bytes(&b);
+		if (is_request(word))
+			owner = tgid;
+		else if (!is_tls(word))
+			return 0;
+		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
+		if (owner & SOCKET_TLS)
+			return 0;
+	} else if (*known & (SOCKET_ENGINE | SOCKET_IGNORED)) {
+		if (kind != REQUEST_SENT || *known & SOCKET_IGNORED)
+			return 0;
+		__sync_fetch_and_add(&p->transfers, 1);
+		if (!find_buffers(&b)) {
+			count(REQUEST_COUNT_UNSEEN);
+			return 0;
+		}
+		return record_engine(&o, &b, bytes, now);
+	} else if (!find_buffers(&b)) {
+		count(REQUEST_COUNT_UNSEEN);
+		return 0;
+	}
+	__sync_fetch_and_add(&p->transfers, 1);
+	return record(&o, &b, kind, bytes, now);
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -497,6 +593,7 @@ int request_state(__u64 *ctx)
 {
 	struct sock *sk = (void *)ctx[0];
 	int state = ctx[2];
+	struct origin o = {};
 	struct request_record *r;
 	__u64 cookie, *owner;
 
@@ -510,13 +607,92 @@ int request_state(__u64 *ctx)
 	if (!r) {
 		count(REQUEST_COUNT_LOST);
 	} else {
-		fill(r, sk, cookie, state == TCP_CLOSE ? REQUEST_CLOSED : REQUEST_PEER_CLOSED, 0, bpf_ktime_get_ns());
+		o.socket = cookie;
+		fill(r, &o, state == TCP_CLOSE ? REQUEST_CLOSED : REQUEST_PEER_CLOSED, 0, bpf_ktime_get_ns());
 		r->pid = *owner;
 		r->tid = 0;
 		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	}
 	if (state == TCP_CLOSE)
 		bpf_map_delete_elem(&request_sockets, &cookie);
+	return 0;
+}
+
+/* SSL_read, SSL_write, SSL_read_ex and SSL_write_ex: of a connection, to or from a buffer. */
+SEC("uprobe.multi")
+int request_tls_enter(struct pt_regs *ctx)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
+	struct tls_call *c;
+
+	if (!p || request_off)
+		return 0;
+	__sync_fetch_and_add(&p->calls, 1);
+	c = bpf_task_storage_get(&request_tls_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!c) {
+		count(REQUEST_COUNT_LOST);
+		return 0;
+	}
+	c->connection.ssl = PARAM1(ctx);
+	c->connection.tgid = tgid;
+	c->origin.ssl = PARAM1(ctx);
+	c->origin.socket = 0;
+	c->origin.port = 0;
+	c->ts = 0;
+	c->buffer = PARAM2(ctx);
+	c->done = PARAM4(ctx);
+	c->sp = SP(ctx);
+	c->cookie = bpf_get_attach_cookie(ctx);
+	c->tls = request_tls;
+	c->within = 1;
+	return 0;
+}
+
+SEC("uretprobe.multi")
+int request_tls_return(struct pt_regs *ctx)
+{
+	struct tls_call *c = bpf_task_storage_get(&request_tls_calls, bpf_get_current_task_btf(), 0, 0);
+	__u64 cookie = bpf_get_attach_cookie(ctx), bytes = (int)RESULT(ctx);
+	struct buffers b = {};
+	__u32 one = 1;
+
+	if (!c || !c->within || c->cookie != cookie || c->sp != SP_AT_ENTRY(ctx))
+		return 0;
+	c->within = 0;
+	b.base = c->buffer;
+	if (cookie & TLS_EX && (bytes != 1 || bpf_probe_read_user(&bytes, sizeof(bytes), (void *)c->done)))
+		return 0;
+	if (!bytes || bytes > 0x7fffffff) /* it failed, or is to be called again */
+		return 0;
+	if (!bpf_map_lookup_elem(&request_tls_connections, &c->connection)) {
+		if (cookie & TLS_WRITE || bytes < 8 || !is_request(first_bytes(&b)))
+			return 0;
+		bpf_map_update_elem(&request_tls_connections, &c->connection, &one, BPF_ANY);
+	}
+	return record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes,
+		      c->ts ?: bpf_ktime_get_ns());
+}
+
+/* SSL_free */
+SEC("uprobe.multi")
+int request_tls_free(struct pt_regs *ctx)
+{
+	struct tls_connection connection;
+	struct request_record *r;
+
+	connection.ssl = PARAM1(ctx);
+	connection.tgid = bpf_get_current_pid_tgid() >> 32;
+	if (!bpf_map_lookup_elem(&request_tls_connections, &connection))
+		return 0;
+	bpf_map_delete_elem(&request_tls_connections, &connection);
+	r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+	if (!r) {
+		count(REQUEST_COUNT_LOST);
+		return 0;
+	}
+	fill(r, &(struct origin){ .ssl = connection.ssl }, REQUEST_CLOSED, 0, bpf_ktime_get_ns());
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

@@ -37,12 +37,14 @@ type RequestRequestProcess struct {
 	_         structs.HostLayout
 	Transfers uint64
 	Looks     uint64
+	Calls     uint64
 }
 
 type RequestRequestRecord struct {
 	_      structs.HostLayout
 	Ts     uint64
 	Socket uint64
+	Ssl    uint64
 	Pid    uint32
 	Tid    uint32
 	Kind   uint32
@@ -50,25 +52,56 @@ type RequestRequestRecord struct {
 	Head   uint16
 	Tail   uint16
 	Port   uint16
-	Fresh  uint16
+	Pad    uint16
+}
+
+type RequestTlsCall struct {
+	_          structs.HostLayout
+	Connection RequestTlsConnection
+	Origin     struct {
+		_      structs.HostLayout
+		Socket uint64
+		Ssl    uint64
+		Port   uint16
+		_      [6]byte
+	}
+	Ts     uint64
+	Buffer uint64
+	Done   uint64
+	Sp     uint64
+	Cookie uint64
+	Tls    uint32
+	Within uint32
+}
+
+type RequestTlsConnection struct {
+	_    structs.HostLayout
+	Ssl  uint64
+	Tgid uint64
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	RequestMapRequestCounts        = "request_counts"
-	RequestMapRequestProcesses     = "request_processes"
-	RequestMapRequestRecords       = "request_records"
-	RequestMapRequestSockets       = "request_sockets"
-	RequestProgRequestReceived     = "request_received"
-	RequestProgRequestSent         = "request_sent"
-	RequestProgRequestState        = "request_state"
-	RequestVarExportRequestCount   = "export_request_count"
-	RequestVarExportRequestKind    = "export_request_kind"
-	RequestVarExportRequestProcess = "export_request_process"
-	RequestVarExportRequestRecord  = "export_request_record"
-	RequestVarRequestOff           = "request_off"
+	RequestMapRequestCounts         = "request_counts"
+	RequestMapRequestProcesses      = "request_processes"
+	RequestMapRequestRecords        = "request_records"
+	RequestMapRequestSockets        = "request_sockets"
+	RequestMapRequestTlsCalls       = "request_tls_calls"
+	RequestMapRequestTlsConnections = "request_tls_connections"
+	RequestProgRequestReceived      = "request_received"
+	RequestProgRequestSent          = "request_sent"
+	RequestProgRequestState         = "request_state"
+	RequestProgRequestTlsEnter      = "request_tls_enter"
+	RequestProgRequestTlsFree       = "request_tls_free"
+	RequestProgRequestTlsReturn     = "request_tls_return"
+	RequestVarExportRequestCount    = "export_request_count"
+	RequestVarExportRequestKind     = "export_request_kind"
+	RequestVarExportRequestProcess  = "export_request_process"
+	RequestVarExportRequestRecord   = "export_request_record"
+	RequestVarRequestOff            = "request_off"
+	RequestVarRequestTls            = "request_tls"
 )
 
 // LoadRequest returns the embedded CollectionSpec for Request.
@@ -113,19 +146,24 @@ type RequestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RequestProgramSpecs struct {
-	RequestReceived *ebpf.ProgramSpec `ebpf:"request_received"`
-	RequestSent     *ebpf.ProgramSpec `ebpf:"request_sent"`
-	RequestState    *ebpf.ProgramSpec `ebpf:"request_state"`
+	RequestReceived  *ebpf.ProgramSpec `ebpf:"request_received"`
+	RequestSent      *ebpf.ProgramSpec `ebpf:"request_sent"`
+	RequestState     *ebpf.ProgramSpec `ebpf:"request_state"`
+	RequestTlsEnter  *ebpf.ProgramSpec `ebpf:"request_tls_enter"`
+	RequestTlsFree   *ebpf.ProgramSpec `ebpf:"request_tls_free"`
+	RequestTlsReturn *ebpf.ProgramSpec `ebpf:"request_tls_return"`
 }
 
 // RequestMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RequestMapSpecs struct {
-	RequestCounts    *ebpf.MapSpec `ebpf:"request_counts"`
-	RequestProcesses *ebpf.MapSpec `ebpf:"request_processes"`
-	RequestRecords   *ebpf.MapSpec `ebpf:"request_records"`
-	RequestSockets   *ebpf.MapSpec `ebpf:"request_sockets"`
+	RequestCounts         *ebpf.MapSpec `ebpf:"request_counts"`
+	RequestProcesses      *ebpf.MapSpec `ebpf:"request_processes"`
+	RequestRecords        *ebpf.MapSpec `ebpf:"request_records"`
+	RequestSockets        *ebpf.MapSpec `ebpf:"request_sockets"`
+	RequestTlsCalls       *ebpf.MapSpec `ebpf:"request_tls_calls"`
+	RequestTlsConnections *ebpf.MapSpec `ebpf:"request_tls_connections"`
 }
 
 // RequestVariableSpecs contains global variables before they are loaded into the kernel.
@@ -137,6 +175,7 @@ type RequestVariableSpecs struct {
 	ExportRequestProcess *ebpf.VariableSpec `ebpf:"export_request_process"`
 	ExportRequestRecord  *ebpf.VariableSpec `ebpf:"export_request_record"`
 	RequestOff           *ebpf.VariableSpec `ebpf:"request_off"`
+	RequestTls           *ebpf.VariableSpec `ebpf:"request_tls"`
 }
 
 // RequestObjects contains all objects after they have been loaded into the kernel.
@@ -159,10 +198,12 @@ func (o *RequestObjects) Close() error {
 //
 // It can be passed to LoadRequestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RequestMaps struct {
-	RequestCounts    *ebpf.Map `ebpf:"request_counts"`
-	RequestProcesses *ebpf.Map `ebpf:"request_processes"`
-	RequestRecords   *ebpf.Map `ebpf:"request_records"`
-	RequestSockets   *ebpf.Map `ebpf:"request_sockets"`
+	RequestCounts         *ebpf.Map `ebpf:"request_counts"`
+	RequestProcesses      *ebpf.Map `ebpf:"request_processes"`
+	RequestRecords        *ebpf.Map `ebpf:"request_records"`
+	RequestSockets        *ebpf.Map `ebpf:"request_sockets"`
+	RequestTlsCalls       *ebpf.Map `ebpf:"request_tls_calls"`
+	RequestTlsConnections *ebpf.Map `ebpf:"request_tls_connections"`
 }
 
 func (m *RequestMaps) Close() error {
@@ -171,6 +212,8 @@ func (m *RequestMaps) Close() error {
 		m.RequestProcesses,
 		m.RequestRecords,
 		m.RequestSockets,
+		m.RequestTlsCalls,
+		m.RequestTlsConnections,
 	)
 }
 
@@ -183,15 +226,19 @@ type RequestVariables struct {
 	ExportRequestProcess *ebpf.Variable `ebpf:"export_request_process"`
 	ExportRequestRecord  *ebpf.Variable `ebpf:"export_request_record"`
 	RequestOff           *ebpf.Variable `ebpf:"request_off"`
+	RequestTls           *ebpf.Variable `ebpf:"request_tls"`
 }
 
 // RequestPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadRequestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RequestPrograms struct {
-	RequestReceived *ebpf.Program `ebpf:"request_received"`
-	RequestSent     *ebpf.Program `ebpf:"request_sent"`
-	RequestState    *ebpf.Program `ebpf:"request_state"`
+	RequestReceived  *ebpf.Program `ebpf:"request_received"`
+	RequestSent      *ebpf.Program `ebpf:"request_sent"`
+	RequestState     *ebpf.Program `ebpf:"request_state"`
+	RequestTlsEnter  *ebpf.Program `ebpf:"request_tls_enter"`
+	RequestTlsFree   *ebpf.Program `ebpf:"request_tls_free"`
+	RequestTlsReturn *ebpf.Program `ebpf:"request_tls_return"`
 }
 
 func (p *RequestPrograms) Close() error {
@@ -199,6 +246,9 @@ func (p *RequestPrograms) Close() error {
 		p.RequestReceived,
 		p.RequestSent,
 		p.RequestState,
+		p.RequestTlsEnter,
+		p.RequestTlsFree,
+		p.RequestTlsReturn,
 	)
 }
 

@@ -64,7 +64,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 			sources = append(sources, allocations(rings, linkHolder, source.Mode(), stacks, logger)...)
 		}
 		if f.requests {
-			sources = append(sources, requests(logger)...)
+			sources = append(sources, requests(linkHolder, source.Mode(), logger)...)
 		}
 		if f.sensors {
 			sources = append(sources, nvml.New(nvml.Options{}))
@@ -118,8 +118,8 @@ func allocations(
 }
 
 // requests makes the source of the requests that targets serve; without it the daemon goes on.
-func requests(logger *zap.Logger) []daemon.Source {
-	source, err := request.New()
+func requests(linkHolder *uprobe.LinkHolder, mode uprobe.Mode, logger *zap.Logger) []daemon.Source {
+	source, err := request.New(request.Options{LinkHolder: linkHolder, Mode: mode})
 	if err != nil {
 		logger.Warn("requests are not watched", zap.Error(err))
 		return nil

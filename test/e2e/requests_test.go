@@ -28,6 +28,8 @@ import (
 	metrics "go.opentelemetry.io/proto/otlp/metrics/v1"
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/inferscope/inferscope/internal/testkit/certificate"
 )
 
 // sseServer starts a server that streams tokens.
@@ -63,8 +65,20 @@ func pythonServer(t *testing.T, script string, args ...string) (pid int, port st
 // answered is in anything that comes out, or in the log.
 func TestRequestsOfARunningServer(t *testing.T) {
 	needRoot(t)
-	const canary = "canary-of-a-prompt-4711"
 	pid, url := sseServer(t)
+	checkServer(t, pid, url, http.DefaultClient)
+}
+
+// TestRequestsOverTLS: the same where the server terminates TLS.
+func TestRequestsOverTLS(t *testing.T) {
+	needRoot(t)
+	cert, key, transport := certificate.Files(t)
+	pid, port := pythonServer(t, "../../testdata/sseserver/server.py", cert, key)
+	checkServer(t, pid, "https://127.0.0.1:"+port, &http.Client{Transport: transport})
+}
+
+func checkServer(t *testing.T, pid int, url string, client *http.Client) {
+	const canary = "canary-of-a-prompt-4711"
 	d := startDaemon(t, pid, "--gpu", "off", "--log-level", "debug", "--pin-level", "requests=all")
 	const clients, each = 8, 3
 	var wait sync.WaitGroup
@@ -77,7 +91,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 					i > 0,
 					canary,
 				)
-				resp, err := http.Post(
+				resp, err := client.Post(
 					url+"/v1/completions?key="+canary,
 					"application/json",
 					strings.NewReader(body),

@@ -3,10 +3,14 @@
 
 POST /v1/chat/completions with {"stream": true, "max_tokens": N, "gap_ms": G, "prefill_ms": P, "write": W, "usage":
 true}; W is one of write, writev, send, sendmsg. Prints its port.
+
+With the names of a certificate and a key it speaks TLS, and sends only; with "memory" behind them, OpenSSL does not
+touch the sockets, as in asyncio.
 """
 import json
 import os
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -51,10 +55,47 @@ def answer(sock, question):
     put(sock, chunk("data: [DONE]\n\n") + b"0\r\n\r\n")
 
 
-def serve(sock):
+class Memory:
+    """A connection whose TLS is done in memory."""
+
+    def __init__(self, sock, context):
+        self.sock, self.into, self.out = sock, ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.into, self.out, server_side=True)
+        self.do(self.tls.do_handshake)
+
+    def do(self, what, *args):
+        while True:
+            try:
+                return what(*args)
+            except ssl.SSLWantReadError:
+                self.flush()
+                data = self.sock.recv(65536)
+                if not data:
+                    return b""
+                self.into.write(data)
+
+    def flush(self):
+        if self.out.pending:
+            self.sock.sendall(self.out.read())
+
+    def recv(self, n):
+        return self.do(self.tls.read, n)
+
+    def sendall(self, data):
+        self.do(self.tls.write, data)
+        self.flush()
+
+    def close(self):
+        self.tls = None
+        self.sock.close()
+
+
+def serve(sock, context):
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     data = b""
     try:
+        if context:
+            sock = Memory(sock, context) if sys.argv[3:] == ["memory"] else context.wrap_socket(sock, server_side=True)
         while True:
             while b"\r\n\r\n" not in data:
                 more = sock.recv(65536)
@@ -81,9 +122,13 @@ def main():
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(listener.getsockname()[1], flush=True)
     threading.stack_size(256 * 1024)
+    context = None
+    if sys.argv[1:]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[1:3])
     while True:
         sock, _ = listener.accept()
-        threading.Thread(target=serve, args=(sock,), daemon=True).start()
+        threading.Thread(target=serve, args=(sock, context), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import (
 // feeding is what Feed works with.
 type feeding struct {
 	mu      sync.Mutex
-	conns   map[uint64]*conn    // by socket
+	conns   map[connID]*conn
+	beneath map[uint64]connID   // the connections over TLS, by socket
 	open    map[uint64]*live    // by number
 	fresh   []recording.Request // that ended since the ring was read last: an engine's last word may still come
 	ended   []recording.Request
@@ -26,7 +27,13 @@ type feeding struct {
 }
 
 func newFeeding() feeding {
-	return feeding{conns: map[uint64]*conn{}, open: map[uint64]*live{}, taps: newTapping()}
+	return feeding{conns: map[connID]*conn{}, beneath: map[uint64]connID{}, open: map[uint64]*live{}, taps: newTapping()}
+}
+
+// connID is a socket; over TLS, OpenSSL's connection within its process.
+type connID struct {
+	at  uint64
+	tls uint32 // the process; 0: no TLS
 }
 
 // conn is one connection. It implements http1.Sink.
@@ -34,7 +41,10 @@ type conn struct {
 	feed *feeding
 	http *http1.Conn
 	pid  uint32
-	port uint16
+	port uint16 // 0: not known so far
+
+	tls    bool
+	socket uint64 // beneath OpenSSL; 0: not known
 }
 
 // live is a request that is not over.
@@ -157,7 +167,13 @@ func (f *feeding) record(b []byte) {
 	}
 	r := (*bpf.RequestRequestRecord)(unsafe.Pointer(&b[0])) // records lie at multiples of 8 bytes
 	data := b[headBytes:]
-	c := f.conns[r.Socket]
+	id := connID{at: r.Socket}
+	if r.Ssl != 0 {
+		id = connID{at: r.Ssl, tls: r.Pid}
+	} else if over, ok := f.beneath[r.Socket]; ok {
+		id = over
+	}
+	c := f.conns[id]
 	kind := bpf.RequestRequestKind(r.Kind)
 	switch kind {
 	case bpf.RequestRequestKindREQUEST_ENGINE_SENT:
@@ -172,13 +188,18 @@ func (f *feeding) record(b []byte) {
 			return
 		}
 		c.http.Closed(r.Ts)
-		delete(f.conns, r.Socket)
+		f.remove(id, c)
 		return
 	}
 	if c == nil {
-		if c = f.connect(r); c == nil {
+		if c = f.connect(id, r); c == nil {
 			return
 		}
+	}
+	if c.tls && r.Socket != 0 && c.socket != r.Socket {
+		delete(f.beneath, c.socket)
+		c.socket, c.port = r.Socket, r.Port
+		f.beneath[r.Socket] = id
 	}
 	t := http1.Transfer{TS: r.Ts, TID: r.Tid, Bytes: int(r.Bytes), Head: data[:min(int(r.Head), len(data))]}
 	if r.Tail > 0 && len(data) >= dataLarge {
@@ -193,7 +214,7 @@ func (f *feeding) record(b []byte) {
 }
 
 // connect makes a connection; nil: there are too many in use.
-func (f *feeding) connect(r *bpf.RequestRequestRecord) *conn {
+func (f *feeding) connect(id connID, r *bpf.RequestRequestRecord) *conn {
 	if len(f.conns) >= maxConns {
 		f.clear()
 	}
@@ -201,17 +222,24 @@ func (f *feeding) connect(r *bpf.RequestRequestRecord) *conn {
 		f.dropped++
 		return nil
 	}
-	c := &conn{feed: f, pid: r.Pid, port: r.Port}
+	c := &conn{feed: f, pid: r.Pid, port: r.Port, tls: id.tls != 0}
 	c.http = http1.New(c)
-	f.conns[r.Socket] = c
+	f.conns[id] = c
 	return c
+}
+
+func (f *feeding) remove(id connID, c *conn) {
+	delete(f.conns, id)
+	if c.socket != 0 {
+		delete(f.beneath, c.socket)
+	}
 }
 
 // clear forgets connections on which nothing goes on: unix sockets have no end that is seen.
 func (f *feeding) clear() {
-	for socket, c := range f.conns {
+	for id, c := range f.conns {
 		if c.http.Idle() {
-			delete(f.conns, socket)
+			f.remove(id, c)
 		}
 	}
 }
@@ -222,10 +250,10 @@ func (s *Source) end(pid uint32, at uint64) {
 	defer s.feed.mu.Unlock()
 	s.take()
 	s.feed.taps.end(pid)
-	for socket, c := range s.feed.conns {
+	for id, c := range s.feed.conns {
 		if c.pid == pid {
 			c.http.Closed(at)
-			delete(s.feed.conns, socket)
+			s.feed.remove(id, c)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 )
 
 // programs are the BPF programs, attached.
@@ -16,12 +17,21 @@ type programs struct {
 	coll   *ebpf.Collection
 	links  []link.Link
 	reader *ring.Records // nil: closed
+
+	generation uint32 // of probes of OpenSSL
 }
 
-func load() (*programs, error) {
+func load(mode uprobe.Mode) (*programs, error) {
 	spec, err := bpf.LoadRequest()
 	if err != nil {
 		return nil, fmt.Errorf("read the programs for requests: %w", err)
+	}
+	if mode == uprobe.Perf {
+		for _, p := range spec.Programs {
+			if p.Type == ebpf.Kprobe {
+				p.AttachType = ebpf.AttachNone
+			}
+		}
 	}
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
@@ -36,6 +46,9 @@ func load() (*programs, error) {
 		return nil, fmt.Errorf("map the ring of requests: %w", err)
 	}
 	for _, program := range coll.Programs {
+		if program.Type() != ebpf.Tracing {
+			continue // tls puts them on
+		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("attach the programs for requests: %w", err), p.close())
@@ -107,6 +120,20 @@ func (p *programs) setOff(off bool) error {
 	}
 	if err := p.coll.Variables[bpf.RequestVarRequestOff].Set(v); err != nil {
 		return fmt.Errorf("switch the recording of requests: %w", err)
+	}
+	return nil
+}
+
+// setTLS tells the programs that probes of OpenSSL are on, or that there are none: what a call that is under way then
+// has left does not count any more.
+func (p *programs) setTLS(on bool) error {
+	generation := uint32(0)
+	if on {
+		p.generation++
+		generation = p.generation
+	}
+	if err := p.coll.Variables[bpf.RequestVarRequestTls].Set(generation); err != nil {
+		return fmt.Errorf("switch the recording of requests over TLS: %w", err)
 	}
 	return nil
 }

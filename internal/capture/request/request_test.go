@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/request"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -31,7 +32,17 @@ type server struct {
 	events []event.Event
 }
 
-func start(t testing.TB) *server {
+// mode is how probes are attached here.
+func mode(t testing.TB) uprobe.Mode {
+	t.Helper()
+	m, err := uprobe.Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func start(t testing.TB, args ...string) *server {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it loads BPF programs")
@@ -39,7 +50,7 @@ func start(t testing.TB) *server {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs tool python3: ", err)
 	}
-	cmd := exec.CommandContext(t.Context(), "python3", "../../../testdata/sseserver/server.py")
+	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"../../../testdata/sseserver/server.py"}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -58,9 +69,11 @@ func start(t testing.TB) *server {
 	s := &server{
 		t:   t,
 		url: "http://127.0.0.1:" + strings.TrimSpace(port),
-		p:   &proc.Process{PID: uint32(cmd.Process.Pid)},
 	}
-	if s.source, err = request.New(); err != nil {
+	if s.p, err = proc.Describe(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if s.source, err = request.New(request.Options{Mode: mode(t)}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.source.Close() })
@@ -162,28 +175,28 @@ func TestTimes(t *testing.T) {
 	}
 	for i, r := range all {
 		want := clients[i]
-		if r.Outcome != "complete" || r.Status != 200 || r.Model != "m" || !r.Streamed || r.InputTokens != 5 ||
-			r.OutputTokens != 5 ||
-			r.TokenSource != "usage" ||
-			r.Parts != 5 {
-			t.Errorf("%s: %+v", ways[i], r)
-		}
-		if !near(r.FirstToken, want.tokens[0]) || !near(r.LastToken, want.tokens[4]) || !near(r.End, want.end) ||
-			!near(want.sent, r.Received) {
-			t.Errorf("%s: times %+v of a client who saw %+v", ways[i], r, want)
-		}
-		if r.FirstToken-r.FirstByte < uint64(25*time.Millisecond) {
-			t.Errorf(
-				"%s: the first token came %d ns after the header, with 30 ms in between",
-				ways[i],
-				r.FirstToken-r.FirstByte,
-			)
-		}
+		checkTimes(t, ways[i], &r, &want)
 		checkChunks(t, s.events, &r)
 	}
 	text, err := json.Marshal(all)
 	if err != nil || bytes.Contains(text, []byte("secret")) {
 		t.Errorf("content was kept: %s, %v", text, err)
+	}
+}
+
+// checkTimes compares a stream of five tokens, the first of them after 30 ms, with what its client saw.
+func checkTimes(t *testing.T, name string, r *recording.Request, want *seen) {
+	t.Helper()
+	if r.Outcome != "complete" || r.Status != 200 || r.Model != "m" || !r.Streamed || r.InputTokens != 5 ||
+		r.OutputTokens != 5 || r.TokenSource != "usage" || r.Parts != 5 {
+		t.Errorf("%s: %+v", name, *r)
+	}
+	if !near(r.FirstToken, want.tokens[0]) || !near(r.LastToken, want.tokens[4]) || !near(r.End, want.end) ||
+		!near(want.sent, r.Received) {
+		t.Errorf("%s: times %+v of a client who saw %+v", name, *r, want)
+	}
+	if after := r.FirstToken - r.FirstByte; after < uint64(25*time.Millisecond) {
+		t.Errorf("%s: the first token came %d ns after the header, with 30 ms in between", name, after)
 	}
 }
 
@@ -203,15 +216,18 @@ func checkChunks(t *testing.T, events []event.Event, r *recording.Request) {
 }
 
 // TestStreams: numbers are exact with many streams at a time.
-func TestStreams(t *testing.T) {
-	s := start(t)
+func TestStreams(t *testing.T) { manyStreams(t, start(t), &http.Transport{}) }
+
+func manyStreams(t *testing.T, s *server, transport *http.Transport) {
 	total := 0
 	for _, streams := range []int{1, 16, 256} {
 		var wait sync.WaitGroup
 		errs := make(chan error, streams)
 		for i := range streams {
 			wait.Go(func() {
-				c := &http.Client{Transport: &http.Transport{DisableKeepAlives: i%2 == 0}}
+				own := transport.Clone()
+				own.DisableKeepAlives = i%2 == 0
+				c := &http.Client{Transport: own}
 				for range 2 {
 					got, err := ask(
 						c,
@@ -283,7 +299,7 @@ func TestClientLeaves(t *testing.T) {
 // TestOff: nothing is recorded at the lowest level, nor of processes that are not followed.
 func TestOff(t *testing.T) {
 	s := start(t)
-	if err := s.source.SetLevel(1); err != nil {
+	if err := s.source.SetLevel(len(s.source.Levels()) - 1); err != nil {
 		t.Fatal(err)
 	}
 	question := map[string]any{"model": "off", "stream": true}

@@ -5,6 +5,7 @@ package request
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
@@ -26,55 +28,83 @@ const (
 	maxRequests = 32_768 // requests that are kept
 )
 
+// Options are the settings of New.
+type Options struct {
+	LinkHolder *uprobe.LinkHolder // makes and holds the probes of OpenSSL; nil: this process does
+	Mode       uprobe.Mode        // how they are attached
+}
+
+// process is what is known of a process.
+type process struct {
+	tls []*tlsLibrary
+}
+
 // Source follows requests. It implements daemon.Source, daemon.Feeder, daemon.Requester and overhead.Source.
 type Source struct {
+	opts     Options
 	programs *programs
 
-	mu     sync.Mutex
-	level  int
-	procs  map[proc.ID]uint32
-	spent  bpf.RequestRequestProcess // of processes that are gone
-	closed bool
+	mu       sync.Mutex
+	level    int
+	procs    map[proc.ID]*process
+	spent    bpf.RequestRequestProcess // of processes that are gone
+	spentTLS uint64                    // ns of their calls of OpenSSL
+	closed   bool
 
 	feed feeding
 }
 
 // New loads and attaches the programs.
-func New() (*Source, error) {
-	programs, err := load()
+func New(opts Options) (*Source, error) {
+	programs, err := load(opts.Mode)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{programs: programs, procs: map[proc.ID]uint32{}, feed: newFeeding()}, nil
+	return &Source{opts: opts, programs: programs, procs: map[proc.ID]*process{}, feed: newFeeding()}, nil
 }
 
 // Name returns what the source is called in status and reports.
 func (s *Source) Name() string { return sourceName }
 
-// Follow records the requests that p serves from now on.
+// Follow records the requests that p serves from now on, over TLS too where it maps OpenSSL.
 func (s *Source) Follow(p *proc.Process) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
-	s.procs[p.ID()] = p.PID
-	return s.programs.follow(p.PID)
+	if s.procs[p.ID()] == nil {
+		s.procs[p.ID()] = &process{}
+	}
+	if err := s.programs.follow(p.PID); err != nil {
+		return err
+	}
+	return s.followTLS(p)
 }
 
 // Forget is called when p is gone.
 func (s *Source) Forget(p *proc.Process) {
 	s.mu.Lock()
+	known := s.procs[p.ID()]
 	delete(s.procs, p.ID())
 	again := false
-	for _, pid := range s.procs {
-		again = again || pid == p.PID
+	for id := range s.procs {
+		again = again || id.PID == p.PID
 	}
 	if !again && !s.closed {
 		gone := s.programs.forget(p.PID)
 		s.spent.Transfers, s.spent.Looks = s.spent.Transfers+gone.Transfers, s.spent.Looks+gone.Looks
+		s.spent.Calls += gone.Calls
+		if known != nil {
+			s.spentTLS += gone.Calls * known.tlsCall()
+		}
 	}
 	s.mu.Unlock()
+	if known != nil {
+		for _, l := range known.tls {
+			_ = l.close() // the kernel frees what belongs to a dead process
+		}
+	}
 	if !again {
 		s.end(p.PID, clock.Monotonic())
 	}
@@ -88,10 +118,16 @@ func (s *Source) Close() error {
 		return nil
 	}
 	s.closed = true
+	var errs []error
+	for _, q := range s.procs {
+		for _, l := range q.tls {
+			errs = append(errs, l.close())
+		}
+	}
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	s.take()
-	return s.programs.close()
+	return errors.Join(append(errs, s.programs.close())...)
 }
 
 // Losses returns what keeps requests from being seen.
@@ -105,7 +141,7 @@ func (s *Source) Losses() []loss.Loss {
 	left, dropped := s.feed.left, s.feed.dropped
 	cut, unkept := s.feed.taps.tooLong(), s.feed.taps.left
 	s.feed.mu.Unlock()
-	var out []loss.Loss
+	out := s.lossesTLS()
 	for _, l := range []loss.Loss{
 		{Reason: loss.RequestsLost, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST), Where: "transfers", Detail: "reads and writes, for want of room in their ring"},
 		{Reason: loss.RequestsLost, Count: left, Where: "requests", Detail: fmt.Sprintf("requests, because no more than %d are kept", maxRequests)},
@@ -136,7 +172,10 @@ func (s *Source) State() recording.Source {
 	if s.feed.number > 0 {
 		state.State, state.Detail = "running", s.feed.taps.detail()
 	}
-	if s.level > 0 {
+	switch s.level {
+	case levelPlain:
+		state.Detail = cmp.Or(state.Detail, levels[s.level].Name)
+	case levelOff:
 		state.State, state.Detail = "off", levels[s.level].Name
 	}
 	return state

@@ -50,12 +50,16 @@ func engineServer(t *testing.T, args ...string) *request.Source {
 	if _, err := out.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	source, err := request.New()
+	source, err := request.New(request.Options{Mode: mode(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = source.Close() })
-	if err := source.Follow(&proc.Process{PID: uint32(cmd.Process.Pid)}); err != nil {
+	p, err := proc.Describe(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := source.Follow(p); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(in, "go\n"); err != nil {

@@ -21,10 +21,26 @@ func AttachProgram(
 	pid uint32,
 	sites []Site,
 ) (*Attachment, error) {
+	return attachProgram(linkHolder, mode, batch{name: "entry", prog: prog.FD(), sites: sites}, prog, file, pid)
+}
+
+// AttachReturns is AttachProgram for the returns of the functions whose entries sites are.
+func AttachReturns(
+	linkHolder *LinkHolder,
+	mode Mode,
+	prog *ebpf.Program,
+	file *os.File,
+	pid uint32,
+	sites []Site,
+) (*Attachment, error) {
+	return attachProgram(linkHolder, mode, batch{name: "return", prog: prog.FD(), ret: true, sites: sites}, prog, file, pid)
+}
+
+func attachProgram(linkHolder *LinkHolder, mode Mode, b batch, prog *ebpf.Program, file *os.File, pid uint32) (*Attachment, error) {
 	if pid == 0 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("attach to pid %d: %w", pid, ErrNoProcess)
 	}
-	b := batch{name: "entry", prog: prog.FD(), attach: attachUprobeMulti, sites: sites}
+	b.attach = attachUprobeMulti
 	at := place{file: file, pid: pid}
 	if mode == Perf {
 		b.attach = attachPerfEvent
