@@ -59,7 +59,9 @@ func TestImagesDependOnNothing(t *testing.T) {
 				len(image),
 			)
 		}
-		for _, tag := range []elf.DynTag{elf.DT_NEEDED, elf.DT_VERNEED, elf.DT_TEXTREL, elf.DT_RPATH, elf.DT_RUNPATH, elf.DT_FINI, elf.DT_FINI_ARRAY} {
+		for _, tag := range []elf.DynTag{
+			elf.DT_NEEDED, elf.DT_VERNEED, elf.DT_TEXTREL, elf.DT_RPATH, elf.DT_RUNPATH, elf.DT_FINI, elf.DT_FINI_ARRAY,
+		} {
 			if v, err := f.DynValue(tag); err != nil || len(v) > 0 {
 				t.Errorf("%s: it has %v: %v %v", arch, tag, v, err)
 			}

@@ -41,7 +41,9 @@ func TestHeaders(t *testing.T) {
 				"-I", dir, "-I", filepath.Dir(nvlibs.Header(t, v.runtime, "cuda.h")), "-I", hostDefines(t),
 				"-DCALLBACK_IDS=" + callbackIDs(t, dir),
 			}
-			for name, theirs := range map[string]string{"KERNEL": v.kernel, "COPY": v.copy, "SET": v.set, "SYNC": v.sync, "OVERHEAD": v.overhead} {
+			for name, theirs := range map[string]string{
+				"KERNEL": v.kernel, "COPY": v.copy, "SET": v.set, "SYNC": v.sync, "OVERHEAD": v.overhead,
+			} {
 				args = append(args, "-D"+name+"=CUpti_Activity"+theirs)
 			}
 			if v.overhead == "Overhead3" {
@@ -62,7 +64,10 @@ func hostDefines(t *testing.T) string {
 		t.Fatal(err)
 	}
 	text := ""
-	for _, empty := range []string{"__host__", "__device__", "CUDARTAPI", "CUDARTAPI_CDECL", "__cudart_builtin__", "__device_builtin__", "__device_builtin_texture_type__", "__device_builtin_surface_type__"} {
+	for _, empty := range []string{
+		"__host__", "__device__", "CUDARTAPI", "CUDARTAPI_CDECL", "__cudart_builtin__", "__device_builtin__",
+		"__device_builtin_texture_type__", "__device_builtin_surface_type__",
+	} {
 		text += "#define " + empty + "\n"
 	}
 	text += "#define __builtin_align__(n)\n#define __align__(n)\n#define __specialization_static\n"
@@ -105,16 +110,21 @@ func TestOffsets(t *testing.T) {
 	}
 	c := "#include <stddef.h>\n#include \"abi.h\"\n"
 	for what, want := range map[string]int{
-		"AGENT_ABI": abi, "AGENT_DATA": ringData, "sizeof(struct agent_params)": paramsLength, "sizeof(struct agent_hello)": helloSize,
-		"offsetof(struct agent_ring, heartbeat)": ringHeartbeat, "offsetof(struct agent_ring, tail)": ringTail, "offsetof(struct agent_ring, on_ns)": ringOn,
-		"offsetof(struct agent_ring, period_ns)": ringPeriod, "offsetof(struct agent_ring, deadline_ns)": ringDeadline, "offsetof(struct agent_ring, mode)": ringMode,
-		"offsetof(struct agent_ring, wake)": ringWake, "offsetof(struct agent_ring, flush)": ringFlush, "offsetof(struct agent_ring, head)": ringHead,
-		"offsetof(struct agent_ring, dropped)": ringDropped, "offsetof(struct agent_ring, began)": ringBegan, "offsetof(struct agent_ring, state)": ringState,
-		"offsetof(struct agent_ring, error)": ringError, "offsetof(struct agent_ring, cupti_version)": ringVersion, "offsetof(struct agent_ring, windows)": ringWindows,
-		"offsetof(struct agent_ring, graphs)": ringGraphs, "offsetof(struct agent_ring, flushed)": ringFlushed, "offsetof(struct agent_ring, opening)": ringOpening,
-		"offsetof(struct agent_ring, path)": ringPath, "offsetof(struct agent_ring, lost)": ringLost, "offsetof(struct agent_ring, graph_threads)": ringThreads,
-		"offsetof(struct agent_ring, graph_thread)": ringGrapher, "offsetof(struct agent_ring, holder)": ringHolder, "offsetof(struct agent_ring, gate)": ringGate,
-		"offsetof(struct agent_params, fd)": paramsFD, "offsetof(struct agent_params, hello_at)": paramsHello, "offsetof(struct agent_params, slots)": paramsSlots,
+		"AGENT_ABI": abi, "AGENT_DATA": ringData, "sizeof(struct agent_params)": paramsLength,
+		"sizeof(struct agent_hello)": helloSize, "offsetof(struct agent_ring, heartbeat)": ringHeartbeat,
+		"offsetof(struct agent_ring, tail)": ringTail, "offsetof(struct agent_ring, on_ns)": ringOn,
+		"offsetof(struct agent_ring, period_ns)": ringPeriod, "offsetof(struct agent_ring, deadline_ns)": ringDeadline,
+		"offsetof(struct agent_ring, mode)": ringMode, "offsetof(struct agent_ring, wake)": ringWake,
+		"offsetof(struct agent_ring, flush)": ringFlush, "offsetof(struct agent_ring, head)": ringHead,
+		"offsetof(struct agent_ring, dropped)": ringDropped, "offsetof(struct agent_ring, began)": ringBegan,
+		"offsetof(struct agent_ring, state)": ringState, "offsetof(struct agent_ring, error)": ringError,
+		"offsetof(struct agent_ring, cupti_version)": ringVersion, "offsetof(struct agent_ring, windows)": ringWindows,
+		"offsetof(struct agent_ring, graphs)": ringGraphs, "offsetof(struct agent_ring, flushed)": ringFlushed,
+		"offsetof(struct agent_ring, opening)": ringOpening, "offsetof(struct agent_ring, path)": ringPath,
+		"offsetof(struct agent_ring, lost)": ringLost, "offsetof(struct agent_ring, graph_threads)": ringThreads,
+		"offsetof(struct agent_ring, graph_thread)": ringGrapher, "offsetof(struct agent_ring, holder)": ringHolder,
+		"offsetof(struct agent_ring, gate)": ringGate, "offsetof(struct agent_params, fd)": paramsFD,
+		"offsetof(struct agent_params, hello_at)": paramsHello, "offsetof(struct agent_params, slots)": paramsSlots,
 		"offsetof(struct agent_params, cupti)": paramsCUPTI,
 	} {
 		c += fmt.Sprintf("_Static_assert((%s) == %d, \"the tests say %d\");\n", what, want, want)

@@ -18,10 +18,14 @@ import (
 func TestOldOrderKills(t *testing.T) {
 	sim := cudasim.Build(t)
 	program := filepath.Join(t.TempDir(), "inside")
-	if text, err := exec.Command("gcc", "-O2", "-pthread", "-o", program, "../test/gpu/inside.c", "-ldl").CombinedOutput(); err != nil {
+	if text, err := exec.Command(
+		"gcc", "-O2", "-pthread", "-o", program, "../test/gpu/inside.c", "-ldl",
+	).CombinedOutput(); err != nil {
 		t.Skipf("%v: %s", err, text)
 	}
-	for number, want := range map[string]string{"0": "signal", "1": "", "2": "", "3": "signal", "8": "signal", "12": "signal"} {
+	for number, want := range map[string]string{
+		"0": "signal", "1": "", "2": "", "3": "signal", "8": "signal", "12": "signal",
+	} {
 		c := exec.Command(program, sim.Libcupti(), number)
 		c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim.LibraryPath(580))
 		out, err := c.CombinedOutput()

@@ -22,7 +22,8 @@ const (
 	// plain launches and synchronizes without graphs.
 	plain = "stream-new nonblocking; launch 1 stream=1; ssync stream=1; wait"
 	// more goes on for as long as it takes.
-	more = "repeat 100000 { launch 3 kernel=k_us5 stream=1; h2d 256 async pinned stream=1; ssync stream=1; sleep 200us }; wait"
+	more = "repeat 100000 { launch 3 kernel=k_us5 stream=1; h2d 256 async pinned stream=1; ssync stream=1; sleep " +
+		"200us }; wait"
 	// graphed has a graph, which it does not launch before it is told to.
 	graphed = "stream-new nonblocking; graph 3 stream=1 kernel=n_us1; launch 1 stream=1; ssync stream=1; wait"
 )
@@ -65,8 +66,8 @@ func (p *player) proven() {
 	}
 }
 
-// TestKeptWindows: one slow subscription serves all windows, which come at their period and as a rule miss nothing; at the end
-// CUPTI is finalized in the good way.
+// TestKeptWindows: one slow subscription serves all windows, which come at their period and as a rule miss nothing; at
+// the end CUPTI is finalized in the good way.
 func TestKeptWindows(t *testing.T) {
 	p := play(t, keeping, plain, more)
 	p.proceed()

@@ -129,7 +129,9 @@ func startAgain(t *testing.T, cycles int) {
 		const pages = 128 // half a megabyte, of all rounds together
 		if now := holds(t, p.victim.PID); i == 4 {
 			after = now
-		} else if i > 4 && (now.threads > after.threads || now.fds > after.fds || now.maps > after.maps+4 || now.private > after.private+pages) {
+		} else if i > 4 &&
+			(now.threads > after.threads || now.fds > after.fds || now.maps > after.maps+4 ||
+				now.private > after.private+pages) {
 			t.Fatalf("after round %d the victim holds %+v, after the fifth it held %+v", i, now, after)
 		}
 		p.all = nil
@@ -166,7 +168,8 @@ func TestForkedChildIsSilent(t *testing.T) {
 		t,
 		settings{},
 		"launch 1; sync; wait",
-		"launch 10 kernel=parent_us1; sync; fork nowait { launch 500 kernel=child_us1; sync; sleep 1s }; launch 20 kernel=parent_us1; sync; wait",
+		"launch 10 kernel=parent_us1; sync; fork nowait { launch 500 kernel=child_us1; sync; sleep 1s }; launch 20 "+
+			"kernel=parent_us1; sync; wait",
 	)
 	p.state(stateOpen)
 	p.proceed()
@@ -257,7 +260,9 @@ func TestThreads(t *testing.T) {
 	for _, n := range []int{1, 8, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			script := fmt.Sprintf(
-				"repeat 8 { stream-new nonblocking }; launch 1; h2d 256 async pinned stream=3; sync; wait; thread %d { repeat 100 { launch 2 kernel=k_us2 stream=1; launch 1 kernel=m_us1 stream=2 ex; ssync stream=1; h2d 256 async pinned stream=3 } }; sync; wait",
+				"repeat 8 { stream-new nonblocking }; launch 1; h2d 256 async pinned stream=3; sync; wait; thread %d "+
+					"{ repeat 100 { launch 2 kernel=k_us2 stream=1; launch 1 kernel=m_us1 stream=2 ex; ssync "+
+					"stream=1; h2d 256 async pinned stream=3 } }; sync; wait",
 				n,
 			)
 			p := play(t, settings{slots: 1 << 18}, script)

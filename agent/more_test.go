@@ -175,7 +175,8 @@ func TestKillersAreNotInTheSources(t *testing.T) {
 	if !regexp.MustCompile(`(?s)void window_finish\(uint32_t tid, uint32_t before\)\s*\{\s*uint64_t t;\s*if \(!others_out\(tid\) \|\| !graphs_out\(tid\)\) \{[^}]*return;\s*\}[^}]*kinds_off\(\);[^}]*flush\([^}]*window_leave\([^}]*given_up = !graphs_allow\(tid\);\s*if \(!the\.window\.given_up\)\s*the\.cupti\.finalize\(\);\s*left_all\(tid\);\s*outside_end\(\);`).
 		MatchString(all) {
 		t.Error(
-			"window_finish is not: others outside, graphs held, kinds off, flush, unsubscribe, finalize unless other threads launch graphs, in one go",
+			"window_finish is not: others outside, graphs held, kinds off, flush, unsubscribe, finalize unless other " +
+				"threads launch graphs, in one go",
 		)
 	}
 }

@@ -117,7 +117,8 @@ func TestOthersWayOut(t *testing.T) {
 		t,
 		settings{options: locked},
 		graphed,
-		three+"repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us }; wait",
+		three+"repeat 100000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us "+
+			"}; wait",
 	)
 	p.proceed()
 	p.state(stateOpen)
@@ -185,7 +186,8 @@ func TestSeveralThreadsLaunchGraphs(t *testing.T) {
 		t,
 		settings{},
 		graphed,
-		"thread 4 { repeat 20000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep 300us } }; wait",
+		"thread 4 { repeat 20000 { launch 1 kernel=k_us5 stream=1; graph-launch 1 stream=1; ssync stream=1; sleep "+
+			"300us } }; wait",
 	)
 	p.proceed()
 	p.until("a refusal", func() bool { p.read(); return p.get32(ringError) == errorGraphThreads })

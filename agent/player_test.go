@@ -195,7 +195,9 @@ func (p *player) parameters(b []byte, fd int) {
 	order.PutUint32(b[paramsFD:], uint32(fd))
 	order.PutUint32(b[paramsSlots:], or(s.slots, 1<<16))
 	order.PutUint32(b[16:], mode)
-	for i, d := range []time.Duration{or(s.on, 200*time.Millisecond), or(s.period, 400*time.Millisecond), or(s.deadline, time.Second)} {
+	for i, d := range []time.Duration{
+		or(s.on, 200*time.Millisecond), or(s.period, 400*time.Millisecond), or(s.deadline, time.Second),
+	} {
 		order.PutUint64(b[24+8*i:], uint64(d))
 	}
 	order.PutUint64(b[48:], monotonic())
@@ -309,7 +311,9 @@ func (p *player) mapRing(fd int) {
 	}
 	defer f.Close()
 	p.slots = uint64(or(p.set.slots, 1<<16))
-	if p.ring, err = unix.Mmap(int(f.Fd()), 0, ringData+int(p.slots)*64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if p.ring, err = unix.Mmap(
+		int(f.Fd()), 0, ringData+int(p.slots)*64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED,
+	); err != nil {
 		p.t.Fatalf("map the ring: %v", err)
 	}
 	p.tail, p.names = 0, map[uint32]string{}

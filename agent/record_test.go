@@ -48,7 +48,8 @@ func compare(t *testing.T, p *player, truth *cudasim.Truth, want map[uint8]int) 
 			t.Fatalf("slot %+v is not in the truth (%+v)", s, o)
 		}
 		if s.kind == kindKernel &&
-			(p.names[uint32(s.ret)] != o.Name || s.args[2] != uint64(o.Grid[0])|uint64(o.Grid[1])<<32|uint64(o.Grid[2])<<48) {
+			(p.names[uint32(s.ret)] != o.Name ||
+				s.args[2] != uint64(o.Grid[0])|uint64(o.Grid[1])<<32|uint64(o.Grid[2])<<48) {
 			t.Fatalf("kernel %+v %q, truth %+v", s, p.names[uint32(s.ret)], o)
 		}
 		if s.kind == kindCopy && (s.args[2] != o.Bytes || uint32(s.ret&0xff) != uint32(o.Copy)) {

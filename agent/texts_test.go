@@ -18,8 +18,9 @@ func TestTextsEndAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, flags := range map[string][]string{
-		"plain":     {"-O2"},
-		"undefined": {"-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined"}, // behaviour that is not defined ends it
+		"plain": {"-O2"},
+		// behaviour that is not defined ends it
+		"undefined": {"-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "texts")

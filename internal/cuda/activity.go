@@ -52,7 +52,8 @@ func CopyKindIn(text string) CopyKind {
 	return 0
 }
 
-// MemoryKind says in what memory a GPU's copy began or ended: CUpti_ActivityMemoryKind of the CUPTI reference, "Activity API".
+// MemoryKind says in what memory a GPU's copy began or ended: CUpti_ActivityMemoryKind of the CUPTI reference,
+// "Activity API".
 type MemoryKind uint8
 
 // Pageable memory of the host: a copy goes through a buffer of the driver's.

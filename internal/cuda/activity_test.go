@@ -4,8 +4,10 @@ import "testing"
 
 func TestCopyKinds(t *testing.T) {
 	for kind, want := range map[CopyKind][2]string{
-		0: {"unknown", "Unknown"}, HostToDevice: {"H2D", "HtoD"}, DeviceToHost: {"D2H", "DtoH"}, HostToArray: {"HtoA", "HtoA"},
-		ArrayToHost: {"AtoH", "AtoH"}, 8: {"D2D", "DtoD"}, 10: {"peer", "PtoP"}, 11: {"unknown", "Unknown"}, 255: {"unknown", "Unknown"},
+		0: {"unknown", "Unknown"}, HostToDevice: {"H2D", "HtoD"}, DeviceToHost: {"D2H", "DtoH"},
+		HostToArray: {"HtoA", "HtoA"},
+		ArrayToHost: {"AtoH", "AtoH"}, 8: {"D2D", "DtoD"}, 10: {"peer", "PtoP"}, 11: {"unknown", "Unknown"},
+		255: {"unknown", "Unknown"},
 	} {
 		if got := [2]string{kind.String(), kind.CUPTI()}; got != want {
 			t.Errorf("kind %d: %q, want %q", kind, got, want)
@@ -21,7 +23,8 @@ func TestCopyKinds(t *testing.T) {
 
 func TestMemoryKinds(t *testing.T) {
 	for kind, want := range map[MemoryKind][2]string{
-		0: {"unknown", "Unknown"}, Pageable: {"pageable", "Pageable"}, 2: {"pinned", "Pinned"}, 7: {"managed static", "Managed Static"},
+		0: {"unknown", "Unknown"}, Pageable: {"pageable", "Pageable"}, 2: {"pinned", "Pinned"},
+		7: {"managed static", "Managed Static"},
 		8: {"unknown", "Unknown"}, 255: {"unknown", "Unknown"},
 	} {
 		if got := [2]string{kind.String(), kind.CUPTI()}; got != want {

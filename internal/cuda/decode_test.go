@@ -33,12 +33,18 @@ func TestDecode(t *testing.T) {
 		{
 			"cuMemcpyHtoDAsync_v2", 0,
 			event.Event{Flags: timed, Args: [4]uint64{0x7f00, 0x5500, 4096, 0xabc}},
-			Call{Direction: H2D, Dst: 0x7f00, Src: 0x5500, Bytes: 4096, HasBytes: true, Stream: 0xabc, HasStream: true, Timed: true},
+			Call{
+				Direction: H2D, Dst: 0x7f00, Src: 0x5500, Bytes: 4096, HasBytes: true, Stream: 0xabc, HasStream: true,
+				Timed: true,
+			},
 		},
 		{
 			"cuMemcpyHtoDAsync_v2_ptsz", 0,
 			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 0}},
-			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: PerThreadStream, HasStream: true, Timed: true},
+			Call{
+				Direction: H2D, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: PerThreadStream, HasStream: true,
+				Timed: true,
+			},
 		},
 		{
 			"cuMemcpyDtoH_v2", 0,
@@ -48,22 +54,39 @@ func TestDecode(t *testing.T) {
 		{
 			"cuMemcpyDtoH_v2_ptds", 0,
 			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3}},
-			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Stream: PerThreadStream, Timed: true},
+			Call{
+				Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, HasStream: true, Stream: PerThreadStream,
+				Timed: true,
+			},
 		},
-		{"cuMemcpyDtoD", 0, event.Event{Flags: timed, Args: [4]uint64{0xdead_0000_0010}}, // before CUDA 3.2: the upper half is noise
-			Call{Direction: D2D, Bytes: 16, HasBytes: true, HasStream: true, Timed: true}},
+		// before CUDA 3.2: the upper half is noise
+		{
+			"cuMemcpyDtoD", 0,
+			event.Event{Flags: timed, Args: [4]uint64{0xdead_0000_0010}},
+			Call{Direction: D2D, Bytes: 16, HasBytes: true, HasStream: true, Timed: true},
+		},
 		{
 			"cuMemcpyPeerAsync", 0,
 			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 1}},
-			Call{Direction: Peer, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: LegacyStream, HasStream: true, Timed: true},
+			Call{
+				Direction: Peer, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: LegacyStream, HasStream: true,
+				Timed: true,
+			},
 		},
 		{
 			"cudaMemcpyAsync", 12,
 			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 2<<56 | 0x7f12_3456_7890}},
-			Call{Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: 0x7f12_3456_7890, HasStream: true, Timed: true},
+			Call{
+				Direction: D2H, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: 0x7f12_3456_7890, HasStream: true,
+				Timed: true,
+			},
 		},
-		{"cudaMemcpyAsync", 12, event.Event{Ret: 1, Args: [4]uint64{1, 2, 3, 0x7f12_3456_7890}}, // nested too deep to be timed
-			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: 0x7f12_3456_7890, HasStream: true}},
+		// nested too deep to be timed
+		{
+			"cudaMemcpyAsync", 12,
+			event.Event{Ret: 1, Args: [4]uint64{1, 2, 3, 0x7f12_3456_7890}},
+			Call{Direction: H2D, Dst: 1, Src: 2, Bytes: 3, HasBytes: true, Stream: 0x7f12_3456_7890, HasStream: true},
+		},
 		{
 			"cudaMemcpy", 12,
 			event.Event{Flags: timed, Args: [4]uint64{1, 2, 3, 4 << 56}},
@@ -111,11 +134,27 @@ func TestDecode(t *testing.T) {
 			event.Event{Flags: deref, Args: [4]uint64{0x7f00, 1 << 20}},
 			Call{Pointer: 0x7f00, Bytes: 1 << 20, HasBytes: true, Timed: true},
 		},
-		{"cuMemAlloc_v2", 0, event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000, 1 << 20}}, // failed: the slot is no address of memory
-			Call{Bytes: 1 << 20, HasBytes: true, Timed: true, Result: 2}},
-		{"cuStreamCreate", 0, event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000}}, Call{Timed: true, Result: 2}},
-		{"cuStreamCreate", 0, event.Event{Flags: deref, Args: [4]uint64{0x77}}, Call{Stream: 0x77, HasStream: true, Timed: true}},
-		{"cuModuleLoadData", 0, event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000}}, Call{Timed: true, Result: 2}},
+		// failed: the slot is no address of memory
+		{
+			"cuMemAlloc_v2", 0,
+			event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000, 1 << 20}},
+			Call{Bytes: 1 << 20, HasBytes: true, Timed: true, Result: 2},
+		},
+		{
+			"cuStreamCreate", 0,
+			event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000}},
+			Call{Timed: true, Result: 2},
+		},
+		{
+			"cuStreamCreate", 0,
+			event.Event{Flags: deref, Args: [4]uint64{0x77}},
+			Call{Stream: 0x77, HasStream: true, Timed: true},
+		},
+		{
+			"cuModuleLoadData", 0,
+			event.Event{Flags: timed, Ret: 2, Args: [4]uint64{0x7ffd_0000}},
+			Call{Timed: true, Result: 2},
+		},
 		{
 			"cuGraphLaunch", 0,
 			event.Event{Flags: timed, Args: [4]uint64{0x11, 0x22}},
@@ -124,14 +163,21 @@ func TestDecode(t *testing.T) {
 		{
 			"cuLaunchKernel", 0,
 			event.Event{Args: [4]uint64{0xf0, 0x22, 1000 | 2<<32 | 3<<48, 256 | 4<<11 | 5<<22 | 49152<<32}},
-			Call{Handle: 0xf0, Stream: 0x22, HasStream: true, Grid: [3]uint32{1000, 2, 3}, Block: [3]uint32{256, 4, 5}, Shared: 49152},
+			Call{
+				Handle: 0xf0, Stream: 0x22, HasStream: true, Grid: [3]uint32{1000, 2, 3}, Block: [3]uint32{256, 4, 5},
+				Shared: 49152,
+			},
 		},
 		{
 			"cuLaunchKernelEx_ptsz", 0,
 			event.Event{Args: [4]uint64{0xf0, 0, 1<<31 - 1 | 65535<<32 | 65535<<48, 1024 | 1<<11 | 1<<22}},
-			Call{Handle: 0xf0, Stream: PerThreadStream, HasStream: true, Grid: [3]uint32{1<<31 - 1, 65535, 65535}, Block: [3]uint32{1024, 1, 1}},
+			Call{
+				Handle: 0xf0, Stream: PerThreadStream, HasStream: true, Grid: [3]uint32{1<<31 - 1, 65535, 65535},
+				Block: [3]uint32{1024, 1, 1},
+			},
 		},
-		{"cuLaunchKernelEx", 0, event.Event{Flags: event.Fault, Args: [4]uint64{0xf0}}, Call{Handle: 0xf0}}, // an unread stream is not stream 0
+		// an unread stream is not stream 0
+		{"cuLaunchKernelEx", 0, event.Event{Flags: event.Fault, Args: [4]uint64{0xf0}}, Call{Handle: 0xf0}},
 		{"cuCtxGetFlags", 0, event.Event{Args: [4]uint64{1, 2, 3, 4}}, Call{}},
 	} {
 		fn := function(t, c.name, c.major)
@@ -238,7 +284,9 @@ func FuzzDecode(f *testing.F) {
 var sink uint64
 
 func BenchmarkDecode(b *testing.B) {
-	for _, name := range []string{"cuLaunchKernel", "cudaMemcpyAsync", "cuMemcpy2DAsync_v2", "cuMemsetD2D32Async", "cuCtxSynchronize"} {
+	for _, name := range []string{
+		"cuLaunchKernel", "cudaMemcpyAsync", "cuMemcpy2DAsync_v2", "cuMemsetD2D32Async", "cuCtxSynchronize",
+	} {
 		b.Run(name, func(b *testing.B) {
 			d := NewDecoder([]recording.Function{function(b, name, 12)})
 			e := event.Event{Kind: event.Call, Flags: event.Timed, Args: [4]uint64{1, 2, 3, 4}}
@@ -251,7 +299,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// TestUnreadCopyHasNoDirection holds that a copy whose arguments were not read is none from host to host, which is kind 0.
+// TestUnreadCopyHasNoDirection holds that a copy whose arguments were not read is none from host to host, which is kind
+// 0.
 func TestUnreadCopyHasNoDirection(t *testing.T) {
 	d := NewDecoder(
 		[]recording.Function{

@@ -114,7 +114,8 @@ func missingDescriptor(row Row, params []string) []string {
 	want := map[shape]string{
 		shapeLaunch: "CUfunction f|unsigned int gridDimX|unsigned int gridDimY|unsigned int gridDimZ|" +
 
-			"unsigned int blockDimX|unsigned int blockDimY|unsigned int blockDimZ|unsigned int sharedMemBytes|CUstream hStream|void **kernelParams",
+			"unsigned int blockDimX|unsigned int blockDimY|unsigned int blockDimZ|unsigned int " +
+			"sharedMemBytes|CUstream hStream|void **kernelParams",
 		shapeLaunchEx:   "const CUlaunchConfig *config|CUfunction f|void **kernelParams|void **extra",
 		shapeRTLaunch:   "const void *func|dim3 gridDim|dim3 blockDim|void **args|size_t sharedMem|cudaStream_t stream",
 		shapeRTLaunchEx: "const cudaLaunchConfig_t *config|const void *func|void **args",

@@ -10,11 +10,12 @@ import (
 func TestHIPNamesMeanWhatCUDAsDo(t *testing.T) {
 	for name, want := range map[string]cuda.Group{
 		"hipLaunchKernel": cuda.Launch, "hipExtModuleLaunchKernel": cuda.Launch, "hipModuleLaunchKernel": cuda.Launch,
-		"hipExtLaunchKernel": cuda.Launch, "hipMemcpyAsync": cuda.Copy, "hipMemcpyWithStream": cuda.Copy, "hipMemcpyDtoHAsync": cuda.Copy,
-		"hipStreamSynchronize": cuda.Sync, "hipDeviceSynchronize": cuda.Sync, "hipEventSynchronize": cuda.Sync,
-		"hipMalloc": cuda.Alloc, "hipHostMalloc": cuda.Alloc, "hipFree": cuda.Free, "hipHostFree": cuda.Free,
-		"hipMemsetAsync": cuda.Set, "hipGraphLaunch": cuda.Graph, "hipStreamBeginCapture": cuda.Graph,
-		"hipEventRecord": cuda.Event, "hipGetDevice": cuda.Device, "hipModuleLoadData": cuda.Module, "hipStreamSynchronize_spt": cuda.Sync,
+		"hipExtLaunchKernel": cuda.Launch, "hipMemcpyAsync": cuda.Copy, "hipMemcpyWithStream": cuda.Copy,
+		"hipMemcpyDtoHAsync": cuda.Copy, "hipStreamSynchronize": cuda.Sync, "hipDeviceSynchronize": cuda.Sync,
+		"hipEventSynchronize": cuda.Sync, "hipMalloc": cuda.Alloc, "hipHostMalloc": cuda.Alloc, "hipFree": cuda.Free,
+		"hipHostFree": cuda.Free, "hipMemsetAsync": cuda.Set, "hipGraphLaunch": cuda.Graph,
+		"hipStreamBeginCapture": cuda.Graph, "hipEventRecord": cuda.Event, "hipGetDevice": cuda.Device,
+		"hipModuleLoadData": cuda.Module, "hipStreamSynchronize_spt": cuda.Sync,
 	} {
 		row, ok := cuda.MatchHIP(name)
 		if !ok || row.Group != want {

@@ -12,33 +12,40 @@ import (
 func TestPromised(t *testing.T) {
 	for name, group := range map[string]Group{
 		"cuInit": groupInit, "cuDriverGetVersion": groupInit,
-		"cuDeviceGet": Device, "cuDeviceGetCount": Device, "cuDeviceGetName": Device, "cuDeviceGetAttribute": Device, "cuDeviceGetUuid_v2": Device,
-		"cuCtxCreate_v2": groupContext, "cuCtxCreate_v4": groupContext, "cuCtxSetCurrent": groupContext, "cuCtxGetCurrent": groupContext, "cuCtxPushCurrent_v2": groupContext,
-		"cuCtxDestroy_v2": groupContext, "cuDevicePrimaryCtxRetain": groupContext, "cuDevicePrimaryCtxRelease_v2": groupContext, "cuCtxSetLimit": groupContext,
-		"cuCtxSynchronize": Sync, "cuCtxSynchronize_v2": Sync,
-		"cuMemAlloc_v2": Alloc, "cuMemAllocManaged": Alloc, "cuMemAllocAsync_ptsz": Alloc, "cuMemAllocFromPoolAsync": Alloc, "cuMemHostAlloc": Alloc,
-		"cuMemAllocHost_v2": Alloc, "cuMemAllocPitch_v2": Alloc, "cuMemCreate": Alloc,
-		"cuMemFree_v2": Free, "cuMemFreeAsync": Free, "cuMemFreeHost": Free, "cuMemRelease": Free,
-		"cuMemHostRegister_v2": groupMemory, "cuMemMap": groupMemory, "cuMemUnmap": groupMemory, "cuMemPrefetchAsync_v2_ptsz": groupMemory, "cuMemAdvise_v2": groupMemory,
-		"cuMemPoolCreate": groupMemory, "cuMemPoolSetAttribute": groupMemory, "cuMemGetInfo_v2": groupMemory, "cuPointerGetAttribute": groupMemory,
-		"cuMemcpy": Copy, "cuMemcpyAsync_ptsz": Copy, "cuMemcpyHtoD_v2": Copy, "cuMemcpyDtoHAsync_v2_ptsz": Copy, "cuMemcpyDtoD_v2_ptds": Copy,
-		"cuMemcpyPeerAsync": Copy, "cuMemcpy2D_v2": Copy, "cuMemcpy3DPeerAsync_ptsz": Copy, "cuMemcpyAtoH_v2": Copy, "cuMemcpyBatchAsync_v2": Copy,
-		"cuMemsetD8_v2": Set, "cuMemsetD32Async": Set, "cuMemsetD2D16_v2_ptds": Set,
-		"cuLaunchKernel": Launch, "cuLaunchKernel_ptsz": Launch, "cuLaunchKernelEx": Launch, "cuLaunchCooperativeKernel": Launch,
+		"cuDeviceGet": Device, "cuDeviceGetCount": Device, "cuDeviceGetName": Device, "cuDeviceGetAttribute": Device,
+		"cuDeviceGetUuid_v2": Device, "cuCtxCreate_v2": groupContext, "cuCtxCreate_v4": groupContext,
+		"cuCtxSetCurrent": groupContext, "cuCtxGetCurrent": groupContext, "cuCtxPushCurrent_v2": groupContext,
+		"cuCtxDestroy_v2": groupContext, "cuDevicePrimaryCtxRetain": groupContext,
+		"cuDevicePrimaryCtxRelease_v2": groupContext, "cuCtxSetLimit": groupContext, "cuCtxSynchronize": Sync,
+		"cuCtxSynchronize_v2": Sync, "cuMemAlloc_v2": Alloc, "cuMemAllocManaged": Alloc, "cuMemAllocAsync_ptsz": Alloc,
+		"cuMemAllocFromPoolAsync": Alloc, "cuMemHostAlloc": Alloc, "cuMemAllocHost_v2": Alloc,
+		"cuMemAllocPitch_v2": Alloc, "cuMemCreate": Alloc, "cuMemFree_v2": Free, "cuMemFreeAsync": Free,
+		"cuMemFreeHost": Free, "cuMemRelease": Free, "cuMemHostRegister_v2": groupMemory, "cuMemMap": groupMemory,
+		"cuMemUnmap": groupMemory, "cuMemPrefetchAsync_v2_ptsz": groupMemory, "cuMemAdvise_v2": groupMemory,
+		"cuMemPoolCreate": groupMemory, "cuMemPoolSetAttribute": groupMemory, "cuMemGetInfo_v2": groupMemory,
+		"cuPointerGetAttribute": groupMemory, "cuMemcpy": Copy, "cuMemcpyAsync_ptsz": Copy, "cuMemcpyHtoD_v2": Copy,
+		"cuMemcpyDtoHAsync_v2_ptsz": Copy, "cuMemcpyDtoD_v2_ptds": Copy, "cuMemcpyPeerAsync": Copy,
+		"cuMemcpy2D_v2": Copy, "cuMemcpy3DPeerAsync_ptsz": Copy, "cuMemcpyAtoH_v2": Copy, "cuMemcpyBatchAsync_v2": Copy,
+		"cuMemsetD8_v2": Set, "cuMemsetD32Async": Set, "cuMemsetD2D16_v2_ptds": Set, "cuLaunchKernel": Launch,
+		"cuLaunchKernel_ptsz": Launch, "cuLaunchKernelEx": Launch, "cuLaunchCooperativeKernel": Launch,
 		"cuLaunch": Launch, "cuLaunchGrid": Launch, "cuLaunchGridAsync": Launch, "cuLaunchHostFunc": groupStream,
-		"cuStreamCreate": groupStream, "cuStreamWaitEvent_ptsz": groupStream, "cuStreamQuery": groupStream, "cuStreamSynchronize": Sync, "cuStreamGetCtx": groupStream,
-		"cuEventRecord_ptsz": Event, "cuEventCreate": Event, "cuEventQuery": Event, "cuEventSynchronize": Sync, "cuEventElapsedTime": Event,
-		"cuModuleLoadData": Module, "cuModuleLoadDataEx": Module, "cuModuleGetFunction": Module, "cuModuleUnload": Module,
-		"cuLibraryLoadData": Module, "cuLibraryGetKernel": Module, "cuKernelGetFunction": Module, "cuFuncGetAttribute": Module,
-		"cuGraphLaunch": Graph, "cuGraphLaunch_ptsz": Graph, "cuGraphInstantiateWithFlags": Graph, "cuGraphAddKernelNode_v2": Graph, "cuStreamBeginCapture_v2": Graph,
-		"cudaMalloc": Alloc, "cudaMallocAsync_ptsz": Alloc, "cudaMallocManaged": Alloc, "cudaMallocHost": Alloc, "cudaHostAlloc": Alloc,
-		"cudaFree": Free, "cudaFreeAsync": Free, "cudaFreeHost": Free, "cudaHostRegister": groupMemory, "cudaMemPoolCreate": groupMemory,
-		"cudaMemcpy": Copy, "cudaMemcpy_ptds": Copy, "cudaMemcpyAsync": Copy, "cudaMemcpyAsync_ptsz": Copy, "cudaMemcpy2DAsync": Copy,
-		"cudaMemcpyToSymbol": Copy, "cudaMemcpyPeer": Copy, "cudaMemset": Set, "cudaMemsetAsync": Set,
-		"cudaLaunchKernel": Launch, "cudaLaunchKernel_ptsz": Launch, "cudaLaunchKernelExC": Launch, "cudaLaunchCooperativeKernel": Launch,
-		"cudaStreamSynchronize": Sync, "cudaStreamSynchronize_ptsz": Sync, "cudaDeviceSynchronize": Sync, "cudaEventSynchronize": Sync,
-		"cudaStreamCreateWithFlags": groupStream, "cudaEventRecord": Event, "cudaGraphLaunch": Graph, "cudaGraphInstantiate": Graph,
-		"cudaGetLastError": Device, "cudaGetDevice": Device, "cudaStreamIsCapturing": groupStream,
+		"cuStreamCreate": groupStream, "cuStreamWaitEvent_ptsz": groupStream, "cuStreamQuery": groupStream,
+		"cuStreamSynchronize": Sync, "cuStreamGetCtx": groupStream, "cuEventRecord_ptsz": Event, "cuEventCreate": Event,
+		"cuEventQuery": Event, "cuEventSynchronize": Sync, "cuEventElapsedTime": Event, "cuModuleLoadData": Module,
+		"cuModuleLoadDataEx": Module, "cuModuleGetFunction": Module, "cuModuleUnload": Module,
+		"cuLibraryLoadData": Module, "cuLibraryGetKernel": Module, "cuKernelGetFunction": Module,
+		"cuFuncGetAttribute": Module, "cuGraphLaunch": Graph, "cuGraphLaunch_ptsz": Graph,
+		"cuGraphInstantiateWithFlags": Graph, "cuGraphAddKernelNode_v2": Graph, "cuStreamBeginCapture_v2": Graph,
+		"cudaMalloc": Alloc, "cudaMallocAsync_ptsz": Alloc, "cudaMallocManaged": Alloc, "cudaMallocHost": Alloc,
+		"cudaHostAlloc": Alloc, "cudaFree": Free, "cudaFreeAsync": Free, "cudaFreeHost": Free,
+		"cudaHostRegister": groupMemory, "cudaMemPoolCreate": groupMemory, "cudaMemcpy": Copy, "cudaMemcpy_ptds": Copy,
+		"cudaMemcpyAsync": Copy, "cudaMemcpyAsync_ptsz": Copy, "cudaMemcpy2DAsync": Copy, "cudaMemcpyToSymbol": Copy,
+		"cudaMemcpyPeer": Copy, "cudaMemset": Set, "cudaMemsetAsync": Set, "cudaLaunchKernel": Launch,
+		"cudaLaunchKernel_ptsz": Launch, "cudaLaunchKernelExC": Launch, "cudaLaunchCooperativeKernel": Launch,
+		"cudaStreamSynchronize": Sync, "cudaStreamSynchronize_ptsz": Sync, "cudaDeviceSynchronize": Sync,
+		"cudaEventSynchronize": Sync, "cudaStreamCreateWithFlags": groupStream, "cudaEventRecord": Event,
+		"cudaGraphLaunch": Graph, "cudaGraphInstantiate": Graph, "cudaGetLastError": Device, "cudaGetDevice": Device,
+		"cudaStreamIsCapturing": groupStream,
 	} {
 		row, ok := Match(name)
 		if !ok {
@@ -132,7 +139,10 @@ func TestHotAndTimed(t *testing.T) {
 }
 
 func FuzzMatch(f *testing.F) {
-	for _, seed := range []string{"cuInit", "cuMemcpyHtoD_v2_ptds", "cuda_v", "cu_v2_v3_ptsz", "_ptsz", "cuMem*", "cudaMemPrefetchAsync@13", "=cuMemAlloc", "cu\x00"} {
+	for _, seed := range []string{
+		"cuInit", "cuMemcpyHtoD_v2_ptds", "cuda_v", "cu_v2_v3_ptsz", "_ptsz", "cuMem*", "cudaMemPrefetchAsync@13",
+		"=cuMemAlloc", "cu\x00",
+	} {
 		f.Add(seed, 13)
 	}
 	fuzzing.Run(f, func(t *testing.T, name string, major int) {

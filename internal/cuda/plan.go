@@ -50,7 +50,8 @@ func Identify(soname string, exports []Export) (Identity, bool) {
 func exported(exports []Export) map[string]bool {
 	has := map[string]bool{
 		"cuInit": false, "cuLaunchKernel": false, "cudaMalloc": false, "cudaLaunchKernel": false,
-		"ncclAllReduce": false, "ncclGroupEnd": false, "cudaMemPrefetchBatchAsync": false, "cudaMemPrefetchAsync_v2": false,
+		"ncclAllReduce": false, "ncclGroupEnd": false, "cudaMemPrefetchBatchAsync": false,
+		"cudaMemPrefetchAsync_v2": false,
 	}
 	for _, e := range exports {
 		if _, asked := has[e.Name]; asked {

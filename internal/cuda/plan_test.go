@@ -51,7 +51,8 @@ func TestIdentify(t *testing.T) {
 func TestFileNames(t *testing.T) {
 	for base, want := range map[string]bool{
 		"libcuda.so": true, "libcuda.so.1": true, "libcuda.so.580.159": true,
-		"libcuda-xyz.so": false, "libcuda-xyz.so.1": false, "libcuda.txt": false, "libcudart.so.13": false, "libcuda.sock": false,
+		"libcuda-xyz.so": false, "libcuda-xyz.so.1": false, "libcuda.txt": false, "libcudart.so.13": false,
+		"libcuda.sock": false,
 	} {
 		if IsDriverFile(base) != want {
 			t.Errorf("%s: %v", base, !want)
@@ -122,7 +123,13 @@ func TestPlanShadowed(t *testing.T) {
 		want    []string
 	}{
 		{Options{}, []string{"cudaMalloc=[cudaMalloc]@2", "cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3"}},
-		{Options{Shadowed: true}, []string{"cudaMalloc=[cudaMalloc]@2", "cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1"}},
+		{
+			Options{Shadowed: true},
+			[]string{
+				"cudaMalloc=[cudaMalloc]@2", "cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3",
+				"cudaLaunchKernel=[cudaLaunchKernel]@1",
+			},
+		},
 		{Options{Hot: true, Shadowed: true}, []string{
 			"cudaGetDevice=[cudaGetDevice]@4", "cudaMalloc=[cudaMalloc]@2",
 			"cudaMemPrefetchAsync=[cudaMemPrefetchAsync]@3", "cudaLaunchKernel=[cudaLaunchKernel]@1",
@@ -136,7 +143,9 @@ func TestPlanShadowed(t *testing.T) {
 		if diff := cmp.Diff(c.want, names(got)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", c.options, diff)
 		}
-		if i := slices.IndexFunc(got.Points, func(p Point) bool { return p.Name == "cudaMemPrefetchAsync" }); got.Points[i].Row.Name != "cudaMemPrefetchAsync_v2" {
+		if i := slices.IndexFunc(got.Points, func(p Point) bool {
+			return p.Name == "cudaMemPrefetchAsync"
+		}); got.Points[i].Row.Name != "cudaMemPrefetchAsync_v2" {
 			t.Errorf("CUDA 13 changed cudaMemPrefetchAsync: row %s", got.Points[i].Row.Name)
 		}
 	}

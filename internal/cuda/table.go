@@ -69,7 +69,8 @@ func onlyKey(name string) string  { return "=" + name }
 func table(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(
-		"| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n|---|---|---|---|---|---|\n",
+		"| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n" +
+			"|---|---|---|---|---|---|\n",
 	)
 	for _, r := range Rows() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",

@@ -65,7 +65,8 @@ const (
 	shapeRTLaunch                // cudaLaunchKernel
 	shapeRTLaunchEx              // cudaLaunchKernelExC
 	shapeCopy2D                  // CUDA_MEMCPY2D *; Row.Slots[3] selects the stream where there is one
-	shapeCopy3D                  // CUDA_MEMCPY3D * and CUDA_MEMCPY3D_PEER *, which agree in what is read; Slots[3] likewise
+	// CUDA_MEMCPY3D * and CUDA_MEMCPY3D_PEER *, which agree in what is read; Slots[3] likewise
+	shapeCopy3D
 )
 
 // meaning says what a parameter is.

@@ -61,7 +61,9 @@ func TestEndings(t *testing.T) {
 		{
 			0,
 			"with code 0",
-		}, {1 << 8, "with code 1"}, {255 << 8, "with code 255"}, {9, "by SIGKILL"}, {139, "by SIGSEGV, with a core dump"},
+		}, {1 << 8, "with code 1"}, {255 << 8, "with code 255"}, {9, "by SIGKILL"}, {
+			139, "by SIGSEGV, with a core dump",
+		},
 	}
 	for _, tt := range tests {
 		if got := Ending(tt.status); got != tt.want {

@@ -20,8 +20,8 @@ func TestPrintable(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"=cmd|' /C calc'!A0": "'=cmd|' /C calc'!A0", "+1+1": "'+1+1", "-2+3": "'-2+3", "@SUM(1)": "'@SUM(1)", "\t=1": "'?=1", "\r=1": "'?=1",
-		"gemm": "gemm", "": "", "a=b": "a=b", "\u202Egemm": "?gemm",
+		"=cmd|' /C calc'!A0": "'=cmd|' /C calc'!A0", "+1+1": "'+1+1", "-2+3": "'-2+3", "@SUM(1)": "'@SUM(1)",
+		"\t=1": "'?=1", "\r=1": "'?=1", "gemm": "gemm", "": "", "a=b": "a=b", "\u202Egemm": "?gemm",
 	} {
 		if got := format.Cell(in); got != want {
 			t.Errorf("the cell of %q is %q instead of %q", in, got, want)

@@ -216,7 +216,9 @@ func (s Local) places() ([]string, error) {
 	var out []string
 	for _, e := range entries {
 		if n := e.Name(); !strings.HasPrefix(n, ".") &&
-			(strings.HasSuffix(n, archive.Packed) || strings.HasSuffix(n, archive.Extension) && e.Type()&fs.ModeType == fs.ModeDir) {
+			(strings.HasSuffix(n, archive.Packed) || strings.HasSuffix(
+				n, archive.Extension,
+			) && e.Type()&fs.ModeType == fs.ModeDir) {
 			out = append(out, filepath.Join(place, n))
 		}
 	}

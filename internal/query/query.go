@@ -39,8 +39,9 @@ const (
 	// maxError bounds what is kept of what duckdb says, in bytes.
 	maxError = 64 << 10
 
-	hintProgram = "install it: pip install duckdb-cli, or from duckdb.org; the recordings' files are Parquet, and any other program that reads Parquet can query them too"
-	hintSQL     = "inferscope query --help lists the views with their columns"
+	hintProgram = "install it: pip install duckdb-cli, or from duckdb.org; the recordings' files are Parquet, and " +
+		"any other program that reads Parquet can query them too"
+	hintSQL = "inferscope query --help lists the views with their columns"
 )
 
 // Run writes the answer of a query to out.

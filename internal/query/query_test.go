@@ -47,8 +47,10 @@ func scene(t *testing.T) (dir string, recs map[string]*recording.Recording) {
 		rec := exporttest.Decode(40 + 20*i)
 		rec.Meta.Requests = []recording.Request{
 			{
-				Number: 1, PID: rec.Meta.Target, Received: rec.Meta.From + 1000, FirstToken: rec.Meta.From + 51_000, LastToken: rec.Meta.From + 951_000,
-				End: rec.Meta.From + 1_001_000, Method: "POST", Route: "/v1/chat/completions", Model: "m'; DROP TABLE x", Status: 200,
+				Number: 1, PID: rec.Meta.Target, Received: rec.Meta.From + 1000, FirstToken: rec.Meta.From + 51_000,
+				LastToken: rec.Meta.From + 951_000,
+				End:       rec.Meta.From + 1_001_000, Method: "POST", Route: "/v1/chat/completions",
+				Model: "m'; DROP TABLE x", Status: 200,
 				Outcome: "complete", Streamed: true, OutputTokens: 10,
 			},
 			{
@@ -148,16 +150,18 @@ func TestViewsAgreeWithRecordings(t *testing.T) {
 		t.Fatalf("the scene is empty: %d %d %d %d", len(kernels), len(idle), len(threads), len(findings))
 	}
 	for sql, want := range map[string][][]string{
-		"SELECT recording, name, count(*), sum(duration_ns) FROM kernels GROUP BY ALL":                                                    kernels,
-		"SELECT r.recording, r.pid, any_value(r.events), min(k.start_ns) FROM recordings r JOIN kernels k USING (recording) GROUP BY ALL": list,
-		"SELECT recording, device_name, sum(idle_ns), any_value(watched_ns) FROM idle GROUP BY ALL":                                       idle,
-		"SELECT recording, tid, thread, running_ns, blocked_ns FROM threads":                                                              threads,
-		"SELECT recording, verdict, cause, title, cost_ns FROM findings":                                                                  findings,
-		"SELECT DISTINCT latency_ns, ttft_ns, tpot_ns, model, status, output_tokens FROM requests WHERE outcome = 'complete'":             {{"1000000", "50000", "100000", "m'; DROP TABLE x", "200", "10"}},
-		"SELECT count(*), count(status), count(latency_ns), count(ttft_ns), count(tpot_ns) FROM requests":                                 {{"6", "3", "3", "3", "3"}},
-		"SELECT recording, count(*) > 0 FROM raw.copies GROUP BY ALL":                                                                     {{"it's two", "true"}, {"one", "true"}, {"three", "true"}},
-		"SELECT count(*), count(start_ns) FROM raw.lifecycle -- a table without rows; DROP":                                               {{"0", "0"}},
-		"SELECT 'a;''b', $$c'd;$$, E'e\\'f;', \"x;y\" FROM (SELECT 1 AS \"x;y\") /* ; */ ;":                                               {{"a;'b", "c'd;", "e'f;", "1"}},
+		"SELECT recording, name, count(*), sum(duration_ns) FROM kernels GROUP BY ALL": kernels,
+		"SELECT r.recording, r.pid, any_value(r.events), min(k.start_ns) FROM recordings r JOIN kernels k USING " +
+			"(recording) GROUP BY ALL": list,
+		"SELECT recording, device_name, sum(idle_ns), any_value(watched_ns) FROM idle GROUP BY ALL": idle,
+		"SELECT recording, tid, thread, running_ns, blocked_ns FROM threads":                        threads,
+		"SELECT recording, verdict, cause, title, cost_ns FROM findings":                            findings,
+		"SELECT DISTINCT latency_ns, ttft_ns, tpot_ns, model, status, output_tokens FROM requests WHERE outcome = " +
+			"'complete'": {{"1000000", "50000", "100000", "m'; DROP TABLE x", "200", "10"}},
+		"SELECT count(*), count(status), count(latency_ns), count(ttft_ns), count(tpot_ns) FROM requests": {{"6", "3", "3", "3", "3"}},
+		"SELECT recording, count(*) > 0 FROM raw.copies GROUP BY ALL":                                     {{"it's two", "true"}, {"one", "true"}, {"three", "true"}},
+		"SELECT count(*), count(start_ns) FROM raw.lifecycle -- a table without rows; DROP":               {{"0", "0"}},
+		"SELECT 'a;''b', $$c'd;$$, E'e\\'f;', \"x;y\" FROM (SELECT 1 AS \"x;y\") /* ; */ ;":               {{"a;'b", "c'd;", "e'f;", "1"}},
 	} {
 		got := ask(t, dir, sql)
 		slices.SortFunc(got, slices.Compare)
@@ -236,12 +240,14 @@ func TestQueriesStayInside(t *testing.T) {
 	}
 	written := filepath.Join(t.TempDir(), "written")
 	for _, sql := range []string{
-		"SELECT * FROM " + text(outside), "SELECT * FROM read_csv(" + text(outside) + ")", "SELECT * FROM read_text('/etc/hostname')",
-		"SELECT * FROM glob('/etc/*')", "COPY (SELECT 1) TO " + text(written), "EXPORT DATABASE " + text(written), "ATTACH " + text(written),
+		"SELECT * FROM " + text(outside), "SELECT * FROM read_csv(" + text(outside) + ")",
+		"SELECT * FROM read_text('/etc/hostname')", "SELECT * FROM glob('/etc/*')",
+		"COPY (SELECT 1) TO " + text(written), "EXPORT DATABASE " + text(written), "ATTACH " + text(written),
 		"INSTALL httpfs", "LOAD httpfs", "SET enable_external_access=true", "SET allowed_directories=['/']",
 		"RESET lock_configuration",
-		".shell touch " + written, "  .shell touch " + written, "-- x\n.shell touch " + written, "/* x */ .shell touch " + written,
-		"SELECT 1; SELECT 2", "SELECT 1;;.shell touch " + written, "", "  ", "SELECT 1\x00", strings.Repeat(" ", maxSQL) + "SELECT 1", "SELECT", "SELECT nope FROM kernels",
+		".shell touch " + written, "  .shell touch " + written, "-- x\n.shell touch " + written,
+		"/* x */ .shell touch " + written, "SELECT 1; SELECT 2", "SELECT 1;;.shell touch " + written, "", "  ",
+		"SELECT 1\x00", strings.Repeat(" ", maxSQL) + "SELECT 1", "SELECT", "SELECT nope FROM kernels",
 	} {
 		var out bytes.Buffer
 		err := Run(
@@ -253,7 +259,9 @@ func TestQueriesStayInside(t *testing.T) {
 			t.Errorf("%.100q is answered: %q", sql, out.String())
 		}
 		if err != nil &&
-			(clierror.CodeOf(err) != clierror.Usage || clierror.HintOf(err) == "" || strings.ContainsAny(err.Error(), "\n\x1b")) {
+			(clierror.CodeOf(err) != clierror.Usage || clierror.HintOf(err) == "" || strings.ContainsAny(
+				err.Error(), "\n\x1b",
+			)) {
 			t.Errorf("%.100q: %q, code %d, hint %q", sql, err, clierror.CodeOf(err), clierror.HintOf(err))
 		}
 	}
@@ -289,7 +297,10 @@ func TestHostileFolders(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return os.WriteFile(manifest, bytes.ReplaceAll(data, []byte("kernels/000001.parquet"), []byte("kernels/0*0001.parquet")), 0o600)
+			return os.WriteFile(
+				manifest, bytes.ReplaceAll(data, []byte("kernels/000001.parquet"), []byte("kernels/0*0001.parquet")),
+				0o600,
+			)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +339,10 @@ func rename(t *testing.T, name string) string {
 
 // FuzzScan: any text has an end, and a statement that passes has no second one by DuckDB's own rules for quotes.
 func FuzzScan(f *testing.F) {
-	for _, s := range []string{"SELECT 1", "a;b", "'a;b'", `"a;b"`, "$$a;b$$", "$x$a;$y$;b$x$", "--a;b\nc", "/*;*/d;", "E'\\';'", "é;", "$1", "'"} {
+	for _, s := range []string{
+		"SELECT 1", "a;b", "'a;b'", `"a;b"`, "$$a;b$$", "$x$a;$y$;b$x$", "--a;b\nc", "/*;*/d;", "E'\\';'", "é;", "$1",
+		"'",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

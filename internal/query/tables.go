@@ -1,7 +1,7 @@
 // Package query answers SQL about many recordings, on the disk or uploaded to an object store, with the program duckdb.
 //
-// Recordings are laid out below a temporary folder under numbers, so that no name that anybody else chose becomes a part
-// of SQL, and views are defined on their files. DuckDB can read that folder, and write nothing.
+// Recordings are laid out below a temporary folder under numbers, so that no name that anybody else chose becomes a
+// part of SQL, and views are defined on their files. DuckDB can read that folder, and write nothing.
 package query
 
 import (
@@ -43,8 +43,9 @@ func findings(result *analysis.Result, r fleet.Row) []fleet.FindingRow {
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		out = append(out, fleet.FindingRow{
-			Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict), Cause: f.Cause, Title: f.Title,
-			Cost: int64(f.Cost), Share: f.Share, Confidence: f.Confidence, Place: f.Place,
+			Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict), Cause: f.Cause,
+			Title: f.Title,
+			Cost:  int64(f.Cost), Share: f.Share, Confidence: f.Confidence, Place: f.Place,
 		})
 	}
 	if len(out) == 0 { // the verdict alone

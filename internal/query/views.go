@@ -58,7 +58,8 @@ func Views() []View {
  FROM base.kernels k JOIN base.recordings r USING (n) LEFT JOIN base.kernel_names n ON n.n = k.n AND n.kernel = k.kernel`,
 		},
 		{
-			Name: "idle", Doc: "why GPUs were idle, by cause; watched_ns is the time that all parts, with the busy ones, sum up to",
+			Name: "idle",
+			Doc:  "why GPUs were idle, by cause; watched_ns is the time that all parts, with the busy ones, sum up to",
 			Columns: []string{
 				"recording", "node", "pid", "from_ns", "device", "device_name", "cause", "idle_ns", "watched_ns",
 			},
@@ -133,7 +134,8 @@ func text(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 
 // typed are the types of columns in DuckDB.
 var typed = map[string]string{
-	"INT32": "INTEGER", "INT64": "BIGINT", "UINT32": "UINTEGER", "UINT64": "UBIGINT", "BOOLEAN": "BOOLEAN", "STRING": "VARCHAR",
+	"INT32": "INTEGER", "INT64": "BIGINT", "UINT32": "UINTEGER", "UINT64": "UBIGINT", "BOOLEAN": "BOOLEAN",
+	"STRING": "VARCHAR",
 }
 
 // base defines base.TABLE: the rows of all files, with the number of the recording in column n. Files lie in folders
@@ -146,7 +148,8 @@ func base(table, root string, files []string) string {
 			list = append(list, text(f))
 		}
 		from = fmt.Sprintf(
-			"SELECT CAST(split_part(substr(filename, %d), '/', 1) AS BIGINT) AS n, * EXCLUDE (filename) FROM read_parquet([%s], filename=true, union_by_name=true)",
+			"SELECT CAST(split_part(substr(filename, %d), '/', 1) AS BIGINT) AS n, * EXCLUDE (filename) FROM "+
+				"read_parquet([%s], filename=true, union_by_name=true)",
 			len([]rune(root))+2,
 			strings.Join(list, ", "),
 		)
@@ -169,7 +172,8 @@ func (l *layout) prelude(memory int64) string {
 	fmt.Fprintf(
 		&b,
 
-		"CREATE VIEW base.recordings AS SELECT file_row_number + 1 AS n, * EXCLUDE (file_row_number) FROM read_parquet(%s, file_row_number=true);\n",
+		"CREATE VIEW base.recordings AS SELECT file_row_number + 1 AS n, * EXCLUDE (file_row_number) FROM "+
+			"read_parquet(%s, file_row_number=true);\n",
 		text(l.recordings),
 	)
 	defined := map[string]bool{}
@@ -190,7 +194,8 @@ func (l *layout) prelude(memory int64) string {
 		fmt.Fprintf(
 			&b,
 
-			"CREATE VIEW raw.%s AS SELECT r.recording, t.* EXCLUDE (n) FROM base.%s t JOIN base.recordings r USING (n);\n",
+			"CREATE VIEW raw.%s AS SELECT r.recording, t.* EXCLUDE (n) FROM base.%s t JOIN base.recordings r USING "+
+				"(n);\n",
 			t,
 			t,
 		)

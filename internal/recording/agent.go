@@ -25,7 +25,8 @@ type AgentStatus struct {
 	Kept     uint64 `json:"kept"`        // of these, without giving CUPTI's subscription up: in between nothing is on
 
 	Steps []WindowSteps `json:"window_steps,omitempty"` // of the last windows, 64 at most, the latest last
-	Held  *Held         `json:"held,omitempty"`         // threads that were kept out of the driver for moments; null: none was
+	// threads that were kept out of the driver for moments; null: none was
+	Held *Held `json:"held,omitempty"`
 }
 
 // Held says for how long an agent kept threads of its process out of the driver, as the process itself says.

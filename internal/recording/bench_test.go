@@ -68,7 +68,9 @@ func BenchmarkUnpack(b *testing.B) {
 			packed, u := packAll(m.events), new(unpacker)
 			sum := crc32.Checksum(packed, castagnoli)
 			for b.Loop() {
-				if err := u.state.unpackAll(packed, len(m.events), sum, u.room[:], func([]event.Event) bool { return true }); err != nil {
+				if err := u.state.unpackAll(packed, len(m.events), sum, u.room[:], func([]event.Event) bool {
+					return true
+				}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -220,7 +222,8 @@ func BenchmarkReadStream(b *testing.B) {
 
 func BenchmarkArrange(b *testing.B) {
 	for name, events := range map[string][]event.Event{
-		"sorted": sorted(jumble(benchEvents, 2, 1)), "2cpus": jumble(benchEvents, 2, 1), "64cpus": jumble(benchEvents, 64, 1),
+		"sorted": sorted(jumble(benchEvents, 2, 1)), "2cpus": jumble(benchEvents, 2, 1),
+		"64cpus": jumble(benchEvents, 64, 1),
 	} {
 		b.Run(name, func(b *testing.B) {
 			var a arrival

@@ -38,7 +38,8 @@ type GPUWindow struct {
 	Activity bool   `json:"activity"`          // what the GPU did was seen
 	Calls    bool   `json:"calls"`             // launches were seen: with correlation ids where Activity is set
 	Dropped  uint64 `json:"dropped,omitempty"` // records lost in it, by CUPTI or by a full ring
-	End      string `json:"end"`               // open, finalized, disabled, kept (subscribed still), detached (probes): how it ended
+	// open, finalized, disabled, kept (subscribed still), detached (probes): how it ended
+	End string `json:"end"`
 }
 
 // Device is one GPU that the target uses.

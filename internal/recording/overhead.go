@@ -5,10 +5,11 @@ type Overhead struct {
 	Target uint32  `json:"target"` // pid of the process that was asked for
 	Budget float64 `json:"budget"` // share of the target's time that watching may take
 	// Total is the cost of everything together, at the levels of the end of the window.
-	Total    Cost             `json:"total"`
-	Progress string           `json:"progress,omitempty"` // by what it was measured: a function's calls, thread switches; "": it was predicted
-	Pairs    int              `json:"pairs,omitempty"`    // of slices that were compared
-	State    string           `json:"state"`              // what the governor is doing, in words
+	Total Cost `json:"total"`
+	// by what it was measured: a function's calls, thread switches; "": it was predicted
+	Progress string           `json:"progress,omitempty"`
+	Pairs    int              `json:"pairs,omitempty"` // of slices that were compared
+	State    string           `json:"state"`           // what the governor is doing, in words
 	Sources  []OverheadSource `json:"sources"`
 }
 

@@ -97,8 +97,9 @@ type Node struct {
 type Object struct {
 	PID   uint32 `json:"pid"`
 	Inode uint64 `json:"inode"`
-	Name  string `json:"name"`           // as /proc/PID/fd shows it: a path, pipe:[123], socket:[123], anon_inode:[eventpoll]
-	Role  Role   `json:"role,omitempty"` // of a socket, when the recording was made; "": not known, or none
+	// as /proc/PID/fd shows it: a path, pipe:[123], socket:[123], anon_inode:[eventpoll]
+	Name string `json:"name"`
+	Role Role   `json:"role,omitempty"` // of a socket, when the recording was made; "": not known, or none
 }
 
 // Role is on which side of a connection a process is.
@@ -109,7 +110,8 @@ const (
 	Listening Role = "listening" // others connect to it
 	Accepted  Role = "accepted"  // another process opened the connection
 	Connected Role = "connected" // this process opened it
-	Unclear   Role = "unclear"   // a connection of which the kernel does not say any more who opened it, or not to the daemon
+	// a connection of which the kernel does not say any more who opened it, or not to the daemon
+	Unclear Role = "unclear"
 )
 
 // Pressure is the state of the host and of the target's cgroup at one time.

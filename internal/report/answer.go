@@ -110,7 +110,8 @@ func blindText(m *Model) string {
 	case m.Diagnosis.Verdict == diagnose.NotEnough && len(m.Diagnosis.Reasons) > 0:
 		return "Nobody can say whether the GPU was idle, or why: what follows is about the main thread."
 	}
-	return "What the GPU did was not recorded: " + why + ". Nobody can say whether it was idle, or why: what follows is about the main thread."
+	return "What the GPU did was not recorded: " + why + ". Nobody can say whether it was idle, or why: what follows " +
+		"is about the main thread."
 }
 
 // ofMainThread reports whether the breakdown is of the main thread, because no GPU's time was seen.
@@ -180,7 +181,8 @@ func latencyText(m *Model) string {
 		return "none: " + format.CleanText(m.Diagnosis.Few)
 	}
 	if it == nil || it.Count == 0 {
-		return "nothing that repeats was found, so this is about the time as a whole; named ranges (NVTX) would show iterations"
+		return "nothing that repeats was found, so this is about the time as a whole; named ranges (NVTX) would show " +
+			"iterations"
 	}
 	s := fmt.Sprintf(
 		"%s end to end (p50; p99 %s, longest %s); %s, %s: %s",
@@ -199,7 +201,8 @@ func latencyText(m *Model) string {
 	}
 	if t := it.Turn; t != nil {
 		s += fmt.Sprintf(
-			"; after each %d there is a pause, and they take %s together: where these are one iteration to you, name it (NVTX)",
+			"; after each %d there is a pause, and they take %s together: where these are one iteration to you, name "+
+				"it (NVTX)",
 			t.Of,
 			format.Span(t.P50),
 		)

@@ -24,7 +24,9 @@ func announced() diagnose.Diagnosis {
 	}
 	b := diagnose.Breakdown{Time: 961_400_000, Window: 1_000_000_000, Share: 0.9614, Parts: parts, People: parts}
 	return diagnose.Diagnosis{
-		Verdict: diagnose.CPUBound, Headline: "The GPU ran nothing for 51.4% of the time, most of it while tokenization in encode (infer.py:12) ran: 35.7% of the time.",
+		Verdict: diagnose.CPUBound,
+		Headline: "The GPU ran nothing for 51.4% of the time, most of it while tokenization in encode (infer.py:12) " +
+			"ran: 35.7% of the time.",
 		Reasons: []string{}, Breakdown: b, Devices: []diagnose.Device{{PID: 1234, Name: "NVIDIA H200", Breakdown: b}},
 		Iterations: &diagnose.Iteration{
 			Source: "ranges named generate",
@@ -49,7 +51,8 @@ func announcedFindings() []diagnose.Finding {
 	}
 	return []diagnose.Finding{
 		{
-			Cause: "preprocessing", Title: "Tokenization in encode (infer.py:12) holds up the GPU", Cost: 343_200_000, Share: 0.357, Confidence: 0.9,
+			Cause: "preprocessing", Title: "Tokenization in encode (infer.py:12) holds up the GPU", Cost: 343_200_000,
+			Share: 0.357, Confidence: 0.9,
 			Because: []string{
 				"97% of it is seen by samples of the thread that launches",
 				"all of the time was recorded",
@@ -68,7 +71,8 @@ func announcedFindings() []diagnose.Finding {
 			Place: "encode (infer.py:12)", PID: 1234, TID: 1234, Thread: "python",
 		},
 		{
-			Cause: "sync-copy", Title: "Copies from pageable memory hold the thread that launches", Cost: 202_400_000, Share: 0.21, Confidence: 0.7,
+			Cause: "sync-copy", Title: "Copies from pageable memory hold the thread that launches", Cost: 202_400_000,
+			Share: 0.21, Confidence: 0.7,
 			Because: []string{"each copy is recorded"}, Evidence: []diagnose.Evidence{},
 			Changes: []diagnose.Change{
 				{
@@ -80,8 +84,15 @@ func announcedFindings() []diagnose.Finding {
 			Place: "main (infer.py:41)", PID: 1234, TID: 1234, Thread: "python",
 		},
 		{
-			Cause: "launch-overhead", Title: "The CPU launches kernels more slowly than the GPU runs them", Cost: 150_700_000, Share: 0.157, Confidence: 0.4,
-			Because: []string{}, Evidence: []diagnose.Evidence{}, Changes: []diagnose.Change{{Where: "PyTorch", Text: "Capture the decoding step in a CUDA graph: torch.compile(mode=\"reduce-overhead\")."}},
+			Cause: "launch-overhead", Title: "The CPU launches kernels more slowly than the GPU runs them",
+			Cost: 150_700_000, Share: 0.157, Confidence: 0.4,
+			Because: []string{}, Evidence: []diagnose.Evidence{},
+			Changes: []diagnose.Change{
+				{
+					Where: "PyTorch",
+					Text:  "Capture the decoding step in a CUDA graph: torch.compile(mode=\"reduce-overhead\").",
+				},
+			},
 		},
 	}
 }
@@ -205,8 +216,16 @@ func TestLatencySaysWhatItIsOf(t *testing.T) {
 		want  string // at the end
 	}{
 		{want: "2,000/s: period of cuStreamSynchronize"},
-		{turn: &diagnose.Turn{Of: 20, P50: 9600 * us}, want: "; after each 20 there is a pause, and they take 9.60 ms together: where these are one iteration to you, name it (NVTX)"},
-		{parts: waits, want: "; the time in which it waited for something to do is part of it (40.0%), without which it is 300 µs on average"},
+		{
+			turn: &diagnose.Turn{Of: 20, P50: 9600 * us},
+			want: "; after each 20 there is a pause, and they take 9.60 ms together: where these are one iteration " +
+				"to you, name it (NVTX)",
+		},
+		{
+			parts: waits,
+			want: "; the time in which it waited for something to do is part of it (40.0%), without which it is 300 " +
+				"µs on average",
+		},
 		{parts: waits, named: true, want: "2,000/s: period of cuStreamSynchronize"},
 	} {
 		m := &Model{}

@@ -91,7 +91,8 @@ func originNote(o *cpu.Origins) string {
 		}
 	}
 	s := fmt.Sprintf(
-		"Shares of %s of running threads. Self is the time in a function itself, for Python with the native code that it called; total is with everything that it called. Of the stacks, %s.",
+		"Shares of %s of running threads. Self is the time in a function itself, for Python with the native code "+
+			"that it called; total is with everything that it called. Of the stacks, %s.",
 		format.Plural(o.Samples, "sample", "samples"),
 		strings.Join(parts, ", "),
 	)

@@ -87,7 +87,8 @@ func takersText(p *cpu.Pressure) string {
 		case t.Throttled:
 			name = "nobody, the CPU went idle: a quota was used up"
 			if p.Known && p.Throttled == 0 && p.Periods == 0 {
-				name = "nobody, the CPU went idle, and the cgroup's quota held nobody back: a real-time thread may use only a part of each second (sched_rt_runtime_us)"
+				name = "nobody, the CPU went idle, and the cgroup's quota held nobody back: a real-time thread may " +
+					"use only a part of each second (sched_rt_runtime_us)"
 			}
 		case t.OtherThread:
 			name += " of another process"

@@ -163,7 +163,8 @@ func starvedLoader() *calltest.Builder {
 		at := batch * 100_000_000
 		start := uint64(calltest.Start + at)
 		b.Off(recordtest.Off{
-			TID: leader, TS: start, Dur: 90 * ms, Blocked: 90*ms - 50*us, Call: sysRead, By: [2]uint32{recordtest.PID, worker}, Arg: 7, Inode: 123, Type: 1, Stack: get,
+			TID: leader, TS: start, Dur: 90 * ms, Blocked: 90*ms - 50*us, Call: sysRead,
+			By: [2]uint32{recordtest.PID, worker}, Arg: 7, Inode: 123, Type: 1, Stack: get,
 		})
 		b.Samples(worker, start, start+80*ms, 8, tokenize, event.Whole)
 		b.Samples(worker, start+80*ms, start+90*ms, 1, dumps, event.Whole)
@@ -286,7 +287,8 @@ func diskRead() *calltest.Builder {
 	for i := range uint64(40) {
 		start := calltest.Start + i*25*ms
 		b.Off(recordtest.Off{
-			TID: leader, TS: start, Dur: 20 * ms, Blocked: 20*ms - 30*us, Call: sysPread, Flags: event.Uninterruptible | event.FromIRQ, Arg: 5, Inode: 777, Type: 8, Stack: load,
+			TID: leader, TS: start, Dur: 20 * ms, Blocked: 20*ms - 30*us, Call: sysPread,
+			Flags: event.Uninterruptible | event.FromIRQ, Arg: 5, Inode: 777, Type: 8, Stack: load,
 		})
 		b.Sample(
 			leader,

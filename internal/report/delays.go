@@ -52,7 +52,8 @@ func withoutText(w *requests.FirstToken) string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"Without it the first token would come after p50 %s instead of %s and p99 %s instead of %s, if all else took as long",
+		"Without it the first token would come after p50 %s instead of %s and p99 %s instead of %s, if all else took "+
+			"as long",
 		format.Span(w.P50),
 		format.Span(w.Was50),
 		format.Span(w.P99),

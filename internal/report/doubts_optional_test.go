@@ -7,7 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// TestOptionalSources: a verdict does not suffer where a source is missing on which none rests, and does where one does.
+// TestOptionalSources: a verdict does not suffer where a source is missing on which none rests, and does where one
+// does.
 func TestOptionalSources(t *testing.T) {
 	for optional, want := range map[bool]loss.Severity{true: loss.Info, false: loss.Error} {
 		rec := decode().Recording()

@@ -25,7 +25,13 @@ func addEngineFacts(f *document.Facts, s *requests.Summary) {
 	for _, q := range []struct {
 		name string
 		of   *requests.Quantiles
-	}{{"API server before", e.Before}, {"queue", e.Queue}, {"prefill", e.Prefill}, {"decode", e.Decode}, {"API server after", e.After}} {
+	}{
+		{"API server before", e.Before},
+		{"queue", e.Queue},
+		{"prefill", e.Prefill},
+		{"decode", e.Decode},
+		{"API server after", e.After},
+	} {
 		if q.of != nil {
 			parts = append(parts, q.name+" "+quantileText(q.of))
 		}

@@ -25,13 +25,16 @@ func gpuScope(m *Model) string {
 	if m.GPU.Activity.Share >= always {
 		for i := range m.GPU.Devices {
 			if m.GPU.Devices[i].Busy.Coverage.Share < always {
-				return "GPU activity was recorded all the time, but not of every process: the share of a GPU that several use is of the time in which all of them were recorded."
+				return "GPU activity was recorded all the time, but not of every process: the share of a GPU that " +
+					"several use is of the time in which all of them were recorded."
 			}
 		}
 		return "GPU activity was recorded all the time."
 	}
 	return fmt.Sprintf(
-		"GPU activity was recorded in windows: %s of the %s. What is said of the GPU is about these windows, and nothing is scaled up; calls that can wait (synchronisation, copies, allocation, graph launches) were recorded all the time.",
+		"GPU activity was recorded in windows: %s of the %s. What is said of the GPU is about these windows, and "+
+			"nothing is scaled up; calls that can wait (synchronisation, copies, allocation, graph launches) were "+
+			"recorded all the time.",
 		format.Span(m.GPU.Activity.Time),
 		format.Span(m.Summary.Window.Length),
 	)
@@ -384,13 +387,15 @@ func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 			loss.Kind{
 				Reason:   clockError,
 				Severity: loss.Warning,
-				Means:    "the times of the GPU and of calls do not fit together: what happened on one side is later or earlier than it looks from the other",
-				Do:       "check the GPU's clock and driver; --gpu off leaves it out",
+				Means: "the times of the GPU and of calls do not fit together: what happened on one side is later " +
+					"or earlier than it looks from the other",
+				Do: "check the GPU's clock and driver; --gpu off leaves it out",
 			},
 			loss.Loss{
 				Count: 1,
 				Detail: fmt.Sprintf(
-					"the error is %s or more, and the margin %s: take %s as the uncertainty of every launch latency and gap",
+					"the error is %s or more, and the margin %s: take %s as the uncertainty of every launch latency "+
+						"and gap",
 					format.Span(c.Error),
 					format.Span(m.Margin),
 					format.Span(c.Error),
@@ -428,13 +433,16 @@ func gpuReading(m *Model) document.Bullets {
 		return nil
 	}
 	b := document.Bullets{
-		"GPU busy is the time in which at least one kernel, copy or memset of the target ran: a union, so that what runs at once counts once. Work of other programs on the same GPU is not seen.",
+		"GPU busy is the time in which at least one kernel, copy or memset of the target ran: a union, so that what " +
+			"runs at once counts once. Work of other programs on the same GPU is not seen.",
 		"Kernel times are sums, and kernels that run at once can exceed the busy time together.",
 	}
 	if inWindows(m.Summary.Windows) {
 		b = append(
 			b,
-			"Where records are taken in windows, launches are counted in windows only, and their share of wall is of that time. A range of busy shares says that work launched before a window, or not done at its end, could have run unseen.",
+			"Where records are taken in windows, launches are counted in windows only, and their share of wall is of "+
+				"that time. A range of busy shares says that work launched before a window, or not done at its end, "+
+				"could have run unseen.",
 		)
 	}
 	return b

@@ -65,7 +65,8 @@ func deviceTable(m *Model) *document.Table {
 	if !severalProcesses(m) && !split {
 		t.Drop("pid")
 	}
-	t.Note = "Kernels, copies and memsets are shares of the recorded time, and can run at once. At once is how many activities ran on average while some ran."
+	t.Note = "Kernels, copies and memsets are shares of the recorded time, and can run at once. At once is how many " +
+		"activities ran on average while some ran."
 	if lost {
 		t.Drop("Gaps")
 		t.Drop("Longest gap")
@@ -248,7 +249,8 @@ func gpuCopyTable(m *Model) *document.Table {
 	}
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(
-			"Time on the GPU. Bandwidth is bytes over the time in which such a copy ran, each what one copy gets; no kernel is the share of the time in which no kernel ran beside it.",
+			"Time on the GPU. Bandwidth is bytes over the time in which such a copy ran, each what one copy gets; no "+
+				"kernel is the share of the time in which no kernel ran beside it.",
 			rests(&m.GPU.Copies[0].Coverage),
 		)
 	}

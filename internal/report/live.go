@@ -32,10 +32,11 @@ func Live(m *Model, ascii bool) *document.Document {
 
 // Glance is what a line of a live table says of a target.
 type Glance struct {
-	Verdict   string  `json:"verdict"`
-	Recorded  bool    `json:"gpu_recorded"` // what the GPU did was seen: Busy is known
-	Busy      float64 `json:"gpu_busy"`     // share of the time that was seen in which a GPU ran something
-	Part      string  `json:"part"`         // where most of the time goes now, beside kernels; "" where it goes nowhere else
+	Verdict  string  `json:"verdict"`
+	Recorded bool    `json:"gpu_recorded"` // what the GPU did was seen: Busy is known
+	Busy     float64 `json:"gpu_busy"`     // share of the time that was seen in which a GPU ran something
+	// where most of the time goes now, beside kernels; "" where it goes nowhere else
+	Part      string  `json:"part"`
 	PartShare float64 `json:"part_share"`
 	Finding   string  `json:"finding,omitempty"` // what to change first
 	Rate      float64 `json:"iterations_per_second,omitempty"`

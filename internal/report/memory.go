@@ -47,7 +47,8 @@ func MemoryDocument(m *Model) *document.Document {
 	if m.Memory == nil {
 		d.Add(
 			document.Paragraph(
-				"Nothing is known of a framework's allocator in this recording: no process maps PyTorch's libc10, or it was not " +
+				"Nothing is known of a framework's allocator in this recording: no process maps PyTorch's libc10, or " +
+					"it was not " +
 					"called while it was watched. What the driver allocated is below, if anything.",
 			),
 		)
@@ -263,7 +264,8 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(
 			fmt.Sprintf(
-				"Estimated from %s that chance chose by their bytes; ± is one standard error of what is live. Totals above are exact.",
+				"Estimated from %s that chance chose by their bytes; ± is one standard error of what is live. Totals "+
+					"above are exact.",
 				format.Plural(dev.Samples, "allocation", "allocations"),
 			),
 			more(len(dev.Sites), rows, "place", "places"),

@@ -49,7 +49,8 @@ type Model struct {
 	Requests *requests.Summary `json:"requests,omitempty"`
 	// Diagnosis is the answer; everything else is what it was made of.
 	Diagnosis diagnose.Diagnosis `json:"diagnosis"`
-	Margin    uint64             `json:"clock_margin_ns,omitempty"` // clock error above which a doubt is raised; absent without GPU
+	// clock error above which a doubt is raised; absent without GPU
+	Margin uint64 `json:"clock_margin_ns,omitempty"`
 
 	result *analysis.Result // what it was made of, for the form that shows it; nil in a model that was read from JSON
 }
@@ -106,7 +107,8 @@ func NewWith(rec *recording.Recording, o Options) *Model {
 	m := &Model{
 		Kind: Kind, Schema: schemaVersion, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
-		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Collectives: r.Exchanged, Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
+		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Collectives: r.Exchanged,
+		Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)

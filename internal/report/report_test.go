@@ -91,7 +91,9 @@ func TestReportIsAPureFunction(t *testing.T) {
 func TestTextFitsItsWidth(t *testing.T) {
 	for _, sc := range scenarios() {
 		for _, width := range []int{80, 120, 200} {
-			for line := range strings.Lines(string(text(t, New(sc.rec), TextOptions{Style: document.Style{Width: width}}))) {
+			for line := range strings.Lines(string(text(
+				t, New(sc.rec), TextOptions{Style: document.Style{Width: width}},
+			))) {
 				line = strings.TrimSuffix(line, "\n")
 				if n := utf8.RuneCountInString(line); n > width && !isExample(line) {
 					t.Errorf("%s at %d: %d characters: %q", sc.name, width, n, line)
@@ -189,7 +191,10 @@ func TestJSONComesBack(t *testing.T) {
 		}
 		// The numbers of causes have a meaning in this program only: JSON has their keys. How long each iteration took
 		// is for diff.
-		if diff := cmp.Diff(m, &got, cmpopts.IgnoreFields(diagnose.Part{}, "Cause"), cmpopts.IgnoreFields(diagnose.Iteration{}, "Durations", "Starts", "PID"), cmpopts.IgnoreUnexported(Model{})); diff != "" {
+		if diff := cmp.Diff(
+			m, &got, cmpopts.IgnoreFields(diagnose.Part{}, "Cause"),
+			cmpopts.IgnoreFields(diagnose.Iteration{}, "Durations", "Starts", "PID"), cmpopts.IgnoreUnexported(Model{}),
+		); diff != "" {
 			t.Errorf("%s: %s", sc.name, diff)
 		}
 	}
@@ -233,7 +238,8 @@ var errBroken = errors.New("no space left on device")
 func TestWriteErrorsAreReturned(t *testing.T) {
 	m := New(decode().Recording())
 	for name, err := range map[string]error{
-		"text": Text(brokenWriter{}, m, TextOptions{}), "markdown": Markdown(brokenWriter{}, m), "json": JSON(brokenWriter{}, m),
+		"text": Text(brokenWriter{}, m, TextOptions{}), "markdown": Markdown(brokenWriter{}, m),
+		"json": JSON(brokenWriter{}, m),
 	} {
 		if !errors.Is(err, errBroken) {
 			t.Errorf("%s: %v, want the writer's error", name, err)

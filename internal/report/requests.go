@@ -105,7 +105,13 @@ func countText(s *requests.Summary) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{s.Open, "in progress at its end"}, {s.Streamed, "streamed"}, {s.Failed, "answered with an error"}, {s.Aborted, "aborted: the connection ended before the answer"}, {s.Partial, "seen in part"}} {
+	}{
+		{s.Open, "in progress at its end"},
+		{s.Streamed, "streamed"},
+		{s.Failed, "answered with an error"},
+		{s.Aborted, "aborted: the connection ended before the answer"},
+		{s.Partial, "seen in part"},
+	} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %s", format.Count(p.n), p.what))
 		}
@@ -123,7 +129,8 @@ func throughputText(s *requests.Summary) string {
 	}
 	if s.TokensCounted > 0 {
 		text += fmt.Sprintf(
-			"; of %s only the parts of the stream were counted, which is a lower bound: ask for usage (stream_options.include_usage)",
+			"; of %s only the parts of the stream were counted, which is a lower bound: ask for usage "+
+				"(stream_options.include_usage)",
 			format.Plural(s.TokensCounted, "request", "requests"),
 		)
 	}
@@ -166,7 +173,8 @@ func stallText(s *requests.Stalls) string {
 		format.Percent(s.Share), format.Plural(s.Stalls, "gap", "gaps"), format.Count(s.Gaps), format.Span(s.Threshold))
 	if s.ByPrefill >= notedPrefill && s.ByPrefill > 2*s.Chance {
 		text += fmt.Sprintf(
-			"; in %s of that another request got its first token at the end of the gap (%s of usual gaps): its prefill ran in between. Chunked prefill makes such gaps shorter",
+			"; in %s of that another request got its first token at the end of the gap (%s of usual gaps): its "+
+				"prefill ran in between. Chunked prefill makes such gaps shorter",
 			format.Percent(s.ByPrefill),
 			format.Percent(s.Chance),
 		)
@@ -234,7 +242,8 @@ func tailTable(tail *requests.Tail) *document.Table {
 	row("After the last token", usual.Phases.Finish, slow.Phases.Finish)
 	row("All", usual.Latency, slow.Latency)
 	t.Note = fmt.Sprintf(
-		"Of %s that were streamed. The slow one has %s output tokens, the usual one %s; %d and %d others were in progress when they arrived.",
+		"Of %s that were streamed. The slow one has %s output tokens, the usual one %s; %d and %d others were in "+
+			"progress when they arrived.",
 		format.Plural(
 			tail.Of,
 			"request",
@@ -289,7 +298,8 @@ func slowTable(s *requests.Summary, rows int) *document.Table {
 	if !gpu {
 		t.Drop("GPU")
 	}
-	t.Note = "In and Out are tokens (≥: counted from the stream). Others is how many requests were in progress when it arrived."
+	t.Note = "In and Out are tokens (≥: counted from the stream). Others is how many requests were in progress when " +
+		"it arrived."
 	if gpu {
 		t.Note += " GPU is for how long a GPU worked meanwhile, on this request or on others."
 	}

@@ -51,7 +51,8 @@ func libraries(b *calltest.Builder, pid uint32) *calltest.Builder {
 		Found: 688, Points: 407, Cheap: 407, Mode: "session", Mapped: 15_000_000, Probed: 20_000_000,
 	})
 	b.Library(recording.Library{
-		PID: pid, Path: "/usr/local/lib/python3.12/site-packages/nvidia/cu13/lib/libcudart.so.13", Inode: 12, Kind: "runtime",
+		PID: pid, Path: "/usr/local/lib/python3.12/site-packages/nvidia/cu13/lib/libcudart.so.13", Inode: 12,
+		Kind:  "runtime",
 		Found: 310, Points: 96, Cheap: 96, Mode: "session", Mapped: 15_000_000, Probed: 20_000_000,
 	})
 	return b
@@ -126,7 +127,8 @@ func unprobed() *calltest.Builder {
 func losses() *calltest.Builder {
 	b := decode()
 	b.Library(recording.Library{
-		PID: recordtest.PID, Path: "/opt/other/libcudart.so.12", Inode: 13, Kind: "runtime", Found: 300, Points: 90, Cheap: 61, Mode: "multi",
+		PID: recordtest.PID, Path: "/opt/other/libcudart.so.12", Inode: 13, Kind: "runtime", Found: 300, Points: 90,
+		Cheap: 61, Mode: "multi",
 	})
 	for cpu := range 6 {
 		b.Loss(loss.Loss{Reason: loss.RingFull, Count: uint64(1000 + cpu), Where: fmt.Sprintf("cpu %d", cpu)})
@@ -171,7 +173,8 @@ func exitedBefore() *calltest.Builder {
 // processes is a server with two workers, one of which crashed, and a child without CUDA.
 func processes() *calltest.Builder {
 	b := libraries(libraries(calltest.New(), 2001), 2002)
-	b.Meta.Processes[0].Comm, b.Meta.Processes[0].Cmdline = "server", "server --workers 2 --model /models/an/awfully/long/path/to/the/weights.safetensors"
+	b.Meta.Processes[0].Comm, b.Meta.Processes[0].Cmdline = "server", "server --workers 2 --model "+
+		"/models/an/awfully/long/path/to/the/weights.safetensors"
 	b.Process(
 		recording.Process{
 			PID:     2001,

@@ -197,7 +197,8 @@ func copyTable(list []summary.Copy) *document.Table {
 			bandwidth,
 		)
 		if c.Unsized > 0 {
-			t.Note = "The size of some copies (batches, or arguments that could not be read) is not known: bytes are a lower bound."
+			t.Note = "The size of some copies (batches, or arguments that could not be read) is not known: bytes are " +
+				"a lower bound."
 		}
 	}
 	return t
@@ -245,7 +246,8 @@ func memoryTable(m *summary.Memory) *document.Table {
 	}
 	if m.Skipped > 0 {
 		t.Note = fmt.Sprintf(
-			"%s took %s. %s were so frequent that they were only counted: bytes and times are scaled by those that were recorded, and what stays allocated is not known.",
+			"%s took %s. %s were so frequent that they were only counted: bytes and times are scaled by those that "+
+				"were recorded, and what stays allocated is not known.",
 			format.Plural(m.Frees, "free", "frees"),
 			format.Span(m.FreeTime),
 			format.Count(m.Skipped),

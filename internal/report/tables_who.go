@@ -208,9 +208,11 @@ func probeNote(list []summary.Library) string {
 	case 0:
 		return ""
 	case cheap:
-		return "Probed are distinct addresses: several exported names can share one. All are cheap points, at which a probe costs about half a microsecond for each call."
+		return "Probed are distinct addresses: several exported names can share one. All are cheap points, at which " +
+			"a probe costs about half a microsecond for each call."
 	}
-	return "Probed are distinct addresses: several exported names can share one. At a cheap point a probe costs about half a microsecond for each call, at the others 10 to 33 times more."
+	return "Probed are distinct addresses: several exported names can share one. At a cheap point a probe costs " +
+		"about half a microsecond for each call, at the others 10 to 33 times more."
 }
 
 // probeMode says how the probes of a library are attached.

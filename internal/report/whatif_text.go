@@ -29,7 +29,8 @@ func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 	d.AddTable("Functions, calls, copies and kernels, each by itself", marginalTable(a, rows))
 	d.Add(
 		document.Paragraph(
-			"Gains do not add up: what is the critical path after a change decides. A remedy that takes work off the path raises the throughput; a single request still takes that work's time.",
+			"Gains do not add up: what is the critical path after a change decides. A remedy that takes work off the " +
+				"path raises the throughput; a single request still takes that work's time.",
 		),
 	)
 	return d
@@ -87,8 +88,8 @@ func speedupText(p *whatif.Prediction) string {
 	return fmt.Sprintf("predicted speed-up %sx (%s)", timesText(p.Speedup), timesIntervalText(p.Low, p.High, "x"))
 }
 
-// timesIntervalText is an interval of speed-ups, each with a unit: "1.60x to 2.00x". Where almost nothing is left of the
-// work at its upper end there is no upper bound to print: "at least 44x".
+// timesIntervalText is an interval of speed-ups, each with a unit: "1.60x to 2.00x". Where almost nothing is left of
+// the work at its upper end there is no upper bound to print: "at least 44x".
 func timesIntervalText(low, high float64, unit string) string {
 	if low >= whatif.MaxSpeedup {
 		return "no bound"

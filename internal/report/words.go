@@ -238,16 +238,21 @@ func empty(m *Model) string {
 		return ""
 	case m.Target.goneBefore(m.Summary.Window.From):
 		return "The target had exited before this window began. Ask for a longer one (--last) to see what it did."
-	case m.State == stateNoLibrary && slices.ContainsFunc(m.Sources, func(s recording.Source) bool { return s.Name == "cuda" && s.State == "unavailable" }):
+	case m.State == stateNoLibrary &&
+		slices.ContainsFunc(m.Sources, func(s recording.Source) bool {
+			return s.Name == "cuda" && s.State == "unavailable"
+		}):
 		return "CUDA calls were not recorded: see Losses and doubts."
 	case m.State == stateNoLibrary && m.Target.Exited:
 		return "The target never mapped a CUDA library (libcuda or libcudart) while it was watched."
 	case imported(m) != "" && m.State == stateNoLibrary:
 		return "The file of " + imported(m) + " has no CUDA call and nothing of what a GPU did."
 	case m.State == stateNoLibrary:
-		return "The target has not mapped a CUDA library (libcuda or libcudart) yet. The daemon keeps watching, and probes one as soon as it is loaded."
+		return "The target has not mapped a CUDA library (libcuda or libcudart) yet. The daemon keeps watching, and " +
+			"probes one as soon as it is loaded."
 	case m.State == stateUnprobed:
-		return "The target has mapped CUDA libraries, but none could be probed, so that nothing was seen: see Probes below."
+		return "The target has mapped CUDA libraries, but none could be probed, so that nothing was seen: see Probes " +
+			"below."
 	}
 	return "No CUDA call was made and finished in this window, although the libraries are probed. " +
 		"A call that is still running is seen only once it returns: a thread can be waiting in one right now."
@@ -256,44 +261,52 @@ func empty(m *Model) string {
 // untimedText says which calls are only counted.
 func untimedText(m *Model) string {
 	if m.GPU != nil && m.GPU.Launches.Timed > 0 {
-		return "Queries are counted, not timed, and neither they nor launches return a result here. Launches are timed by the agent, while it records."
+		return "Queries are counted, not timed, and neither they nor launches return a result here. Launches are " +
+			"timed by the agent, while it records."
 	}
-	return "Launches and queries are counted, not timed, and return no result here: timing them would cost the target more than it tells."
+	return "Launches and queries are counted, not timed, and return no result here: timing them would cost the " +
+		"target more than it tells."
 }
 
 // reading explains what a reader could get wrong.
 func reading(m *Model) document.Bullets {
 	b := document.Bullets{
-		"An operation is a call that the program made. A driver call that a runtime call made is part of that operation and is not counted again. A runtime launch is seen as the driver launch that it makes.",
+		"An operation is a call that the program made. A driver call that a runtime call made is part of that " +
+			"operation and is not counted again. A runtime launch is seen as the driver launch that it makes.",
 	}
 	probed := imported(m) == "" // other tools see each call, and probe none
 	if probed {
 		b = append(
 			b,
-			"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds them.",
+			"Queries that programs make very often and that say little are not probed; the daemon's --all-calls adds "+
+				"them.",
 		)
 	}
 	b = append(
 		b,
 		fmt.Sprintf(
-			"Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could be seen: several threads together can exceed 100%%.",
+			"Shares (of wall) are time inside the calls, summed over threads, divided by the %s in which calls could "+
+				"be seen: several threads together can exceed 100%%.",
 			format.Span(m.Summary.Window.Observed),
 		),
 
-		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one thread was in such a call.",
+		"Shares of sync calls and copies under In short are different: of that time, the part in which at least one "+
+			"thread was in such a call.",
 	)
 	if probed {
 		b = append(b, untimedText(m))
 	}
 	b = append(
 		b,
-		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not returned at its end are not seen.",
+		"p50, p99 and max are of the calls that began in the window, with their whole duration. Calls that had not "+
+			"returned at its end are not seen.",
 	)
 	b = append(b, gpuReading(m)...)
 	if len(m.Summary.Copies) > 0 {
 		b = append(
 			b,
-			"The time of an async copy's call is not the time of its transfer, so bandwidth is given only for copies from or to host memory that return when they are done. Sizes are in powers of 1,000.",
+			"The time of an async copy's call is not the time of its transfer, so bandwidth is given only for copies "+
+				"from or to host memory that return when they are done. Sizes are in powers of 1,000.",
 		)
 	}
 	return b

@@ -1,5 +1,6 @@
 // Command housecount measures how the code is written: hand-written lines, packages, statements a line, lines over 120
-// columns, exported names that no other package uses, and words in documents. Run it from the root: go run ./scripts/housecount
+// columns, exported names that no other package uses, and words in documents. Run it from the root: go run
+// ./scripts/housecount
 package main
 
 import (
@@ -67,7 +68,9 @@ func run(ctx context.Context) error {
 			return err
 		}
 		if path.Ext(file) == ".md" &&
-			(strings.HasPrefix(file, "docs/") && !strings.Contains(file, "/examples/") || !strings.Contains(file, "/")) {
+			(strings.HasPrefix(file, "docs/") && !strings.Contains(
+				file, "/examples/",
+			) || !strings.Contains(file, "/")) {
 			words += len(bytes.Fields(text))
 		}
 		language := languageOf(file)
@@ -225,8 +228,8 @@ func (t *tree) export(dir string, d ast.Decl) {
 	}
 }
 
-// give notes the type of a result or an embedded field: others hold its values, and a linter wants it exported, although
-// nobody else may write its name.
+// give notes the type of a result or an embedded field: others hold its values, and a linter wants it exported,
+// although nobody else may write its name.
 func (t *tree) give(dir string, x ast.Expr) {
 	switch x := x.(type) {
 	case *ast.Ident:

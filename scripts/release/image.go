@@ -129,7 +129,8 @@ func layer(files []file, at time.Time) ([]byte, error) {
 			return nil, err
 		}
 		head := &tar.Header{
-			Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(data)), ModTime: at, Format: tar.FormatPAX,
+			Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(data)), ModTime: at,
+			Format: tar.FormatPAX,
 		}
 		err = w.WriteHeader(head)
 		_, err2 := w.Write(data)

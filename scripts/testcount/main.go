@@ -6,9 +6,9 @@
 // A test with subtests counts as its subtests. A package that fails without a failing test (it does not compile, it
 // panics, it times out) counts as one failure, and so does a command that fails without one. FILE adds checks that are
 // no Go tests, one a line: "pass NAME", "fail NAME" or "skip NAME: why". Skips whose reason contains a forbidden phrase
-// are failures: where everything is there to run a test, not running it is one. With -rerun, a few tests that failed are
-// run again, alone; one that passes N times counts as passed and is listed as unsteady. A crash, a data race or harm to a
-// watched process stays a failure.
+// are failures: where everything is there to run a test, not running it is one. With -rerun, a few tests that failed
+// are run again, alone; one that passes N times counts as passed and is listed as unsteady. A crash, a data race or
+// harm to a watched process stays a failure.
 package main
 
 import (

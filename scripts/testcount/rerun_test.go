@@ -34,8 +34,8 @@ func TestHarm(t *testing.T) {
 }
 `
 
-// TestRerun checks that only a test that passes each time it is run again is taken out of the failures, and that harm to
-// a target stays one.
+// TestRerun checks that only a test that passes each time it is run again is taken out of the failures, and that harm
+// to a target stays one.
 func TestRerun(t *testing.T) {
 	for _, c := range []struct {
 		name, env, rerun, last string

@@ -29,8 +29,16 @@ func TestCounts(t *testing.T) {
 	}{
 		{"subtests count, their parent does not", stream, "2 passed, 0 failed, 1 skipped", nil, false},
 		{"the same package twice counts twice", stream + stream, "4 passed, 0 failed, 2 skipped", nil, false},
-		{"a forbidden skip fails", stream, "2 passed, 1 failed, 0 skipped", []string{"-forbid-skips", "needs tool,needs root"}, true},
-		{"another phrase does not", stream, "2 passed, 0 failed, 1 skipped", []string{"-forbid-skips", "needs tool"}, false},
+		{
+			"a forbidden skip fails", stream, "2 passed, 1 failed, 0 skipped",
+			[]string{"-forbid-skips", "needs tool,needs root"},
+			true,
+		},
+		{
+			"another phrase does not", stream, "2 passed, 0 failed, 1 skipped",
+			[]string{"-forbid-skips", "needs tool"},
+			false,
+		},
 		{"nothing at all", "", "0 passed, 0 failed, 0 skipped", nil, false},
 		{
 			"a failed child fails once", `{"Action":"pass","Package":"p","Test":"T/a"}

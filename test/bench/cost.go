@@ -186,7 +186,9 @@ func newCostBench(ctx context.Context, rounds int) (b *costBench, err error) {
 // open makes the sources with the daemon's defaults, and begins to drain what they say.
 func (b *costBench) open() error {
 	var err error
-	if b.samples, err = profile.New(profile.Options{Helper: []string{"/proc/self/exe"}, Switches: profile.DefaultSwitch, Budget: costBudget}); err != nil {
+	if b.samples, err = profile.New(profile.Options{
+		Helper: []string{"/proc/self/exe"}, Switches: profile.DefaultSwitch, Budget: costBudget,
+	}); err != nil {
 		return err
 	}
 	b.sources = append(b.sources, costSource{"samples", []follower{b.samples}})
@@ -355,7 +357,8 @@ func (b *costBench) row(ctx context.Context, l *steadyLoad) (cells []string, rat
 
 // cell compares slices with a source on with those around them.
 func (b *costBench) cell(ctx context.Context, s *steady, source *costSource) (text string, base float64, err error) {
-	if err := b.turn(ctx, s, source, true, costWarm); err != nil { // the unwinder reads its tables, and the rates are learned
+	// the unwinder reads its tables, and the rates are learned
+	if err := b.turn(ctx, s, source, true, costWarm); err != nil {
 		return "", 0, err
 	}
 	if err := b.turn(ctx, s, source, false, costSettle); err != nil {

@@ -93,7 +93,9 @@ func run(ctx context.Context, out, said io.Writer, rounds int, daemon string) er
 	start := time.Now()
 	var t table
 	var errs []error
-	for _, part := range []func(context.Context, *lab, *table) error{callCosts, daemonCost, sampleCosts, attachCosts, drainCosts} {
+	for _, part := range []func(context.Context, *lab, *table) error{
+		callCosts, daemonCost, sampleCosts, attachCosts, drainCosts,
+	} {
 		if err := part(ctx, l, &t); err != nil {
 			errs = append(errs, err)
 		}

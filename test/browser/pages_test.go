@@ -39,8 +39,9 @@ func served() *recording.Recording {
 	for i := range uint64(8) {
 		at, end := m.From+i*ms/4, m.From+i*ms/4+ms*(i%3+1)/2
 		m.Requests = append(m.Requests, recording.Request{
-			Number: i + 1, PID: m.Target, Received: at, Asked: at + 10*us, FirstToken: (at + end) / 2, LastToken: end - 20*us,
-			End: end, Method: "POST", Route: "/v1/completions", Model: nasty, ID: fmt.Sprint("cmpl-", i), Status: 200,
+			Number: i + 1, PID: m.Target, Received: at, Asked: at + 10*us, FirstToken: (at + end) / 2,
+			LastToken: end - 20*us,
+			End:       end, Method: "POST", Route: "/v1/completions", Model: nasty, ID: fmt.Sprint("cmpl-", i), Status: 200,
 			Outcome: "complete", Streamed: true, OutputTokens: 5, TokenSource: "usage",
 		})
 	}
@@ -95,7 +96,8 @@ func layers(n int) []timelinetest.Kernel {
 			},
 			timelinetest.Kernel{
 				Name: fmt.Sprintf(
-					"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_%d<float>, std::array<char*, 2>>(int, CUDAFunctor, std::array)",
+					"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_%d<float>, "+
+						"std::array<char*, 2>>(int, CUDAFunctor, std::array)",
 					i%5,
 				),
 				Handle: uint64(0x20 + i%5),

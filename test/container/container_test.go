@@ -1,5 +1,6 @@
-// Package container runs InferScope as Kubernetes does: its image and the server's in containers of containerd and runc,
-// with pid, mount and network namespaces of their own, and with nothing but what deploy/kubernetes/daemonset.yaml grants.
+// Package container runs InferScope as Kubernetes does: its image and the server's in containers of containerd and
+// runc, with pid, mount and network namespaces of their own, and with nothing but what deploy/kubernetes/daemonset.yaml
+// grants.
 package container
 
 import (
@@ -48,7 +49,8 @@ func start(t *testing.T) *runtime {
 	r.write(
 		"config.toml",
 		fmt.Sprintf(
-			"version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
+			"version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\n"+
+				"address = %q\n",
 			filepath.Join(r.dir, "root"),
 			filepath.Join(r.dir, "state"),
 			r.socket,
@@ -378,7 +380,9 @@ func TestNode(t *testing.T) {
 			last = r.targets()[pid]
 			return last.State == "watching"
 		})
-		if want := (target{PID: pid, NSPID: 1, UID: serverID, State: "watching", PodUID: pod, Container: containers[pod]}); last != want {
+		if want := (target{
+			PID: pid, NSPID: 1, UID: serverID, State: "watching", PodUID: pod, Container: containers[pod],
+		}); last != want {
 			t.Errorf("the target is %+v, want %+v", last, want)
 		}
 		// The server is under containerd's default seccomp filter, and so is the daemon.

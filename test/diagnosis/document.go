@@ -100,7 +100,8 @@ func diagnosisDocument(all []*verdict, asked int) string {
 func whatIfDocument(all []*predicted, asked int) string {
 	var b strings.Builder
 	b.WriteString(
-		"| planted cause | measured speed-up | within 10% | inside interval | error, median (worst) |\n|---|--:|--:|--:|--:|\n",
+		"| planted cause | measured speed-up | within 10% | inside interval | error, median (worst) |\n" +
+			"|---|--:|--:|--:|--:|\n",
 	)
 	for _, g := range groupBy(all, func(v *predicted) string { return v.scenario.want }) {
 		near, inside, measured, off := 0, 0, []float64{}, []float64{}
@@ -139,7 +140,8 @@ func whatIfDocument(all []*predicted, asked int) string {
 	)
 	if wrong := chosen(all, func(v *predicted) bool { return v.mark() != "" }); len(wrong) > 0 {
 		b.WriteString(
-			"\nPredictions that missed:\n\n| # | program | change | predicted | interval | measured | of the pairs | error |\n" +
+			"\nPredictions that missed:\n\n| # | program | change | predicted | interval | measured | of the pairs | " +
+				"error |\n" +
 				"|--:|---|---|--:|--:|--:|--:|--:|\n",
 		)
 		for _, v := range wrong {

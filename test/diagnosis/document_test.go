@@ -103,7 +103,9 @@ func TestDocumentTables(t *testing.T) {
 	far := &predicted{number: 2, scenario: sleep, Measured: 4}
 	far.Speedup, far.Low, far.High = 2, 1.9, 2.3
 	got = whatIfDocument([]*predicted{right, far}, 2)
-	for _, want := range []string{"| sleep | 2.00 to 4.00 | 1/2 | 1/2 | 27.5% (50.0%) |", "| 2 | a |  | 2.00 | 1.90 to 2.30 | 4.00 |"} {
+	for _, want := range []string{
+		"| sleep | 2.00 to 4.00 | 1/2 | 1/2 | 27.5% (50.0%) |", "| 2 | a |  | 2.00 | 1.90 to 2.30 | 4.00 |",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("without %q:\n%s", want, got)
 		}

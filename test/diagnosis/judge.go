@@ -217,7 +217,9 @@ func stepsOf(w *gap.Walk) []gap.Step {
 // list prints costs, the dearest first, as shares of a time.
 func list(costs map[string]float64, of float64) string {
 	out := ""
-	for _, k := range slices.SortedFunc(maps.Keys(costs), func(a, b string) int { return cmp.Or(cmp.Compare(costs[b], costs[a]), cmp.Compare(a, b)) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(costs), func(a, b string) int {
+		return cmp.Or(cmp.Compare(costs[b], costs[a]), cmp.Compare(a, b))
+	}) {
 		if costs[k] >= of/1000 {
 			out += fmt.Sprintf("%s %.1f%%  ", k, 100*costs[k]/of)
 		}

@@ -11,7 +11,9 @@ import (
 )
 
 func TestParseList(t *testing.T) {
-	for text, want := range map[string]string{"0\n": "[0]", "0-1\n": "[0 1]", "3,8-10,12": "[3 8 9 10 12]", "": "[]", "x": "[]"} {
+	for text, want := range map[string]string{
+		"0\n": "[0]", "0-1\n": "[0 1]", "3,8-10,12": "[3 8 9 10 12]", "": "[]", "x": "[]",
+	} {
 		if got := fmt.Sprint(parseList(text)); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}

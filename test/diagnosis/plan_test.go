@@ -30,13 +30,38 @@ func TestCosts(t *testing.T) {
 		quota   uint64
 		want    map[string]float64
 	}{
-		"the thread that ends a pause counts": {[]phase{{span(50, 350), 7, 0, "sleep"}, {span(50, 480), 8, 0, "disk"}}, whole, 0, map[string]float64{"sleep": 200, "disk": 50}},
-		"what is not covered does not":        {[]phase{{span(50, 350), 7, 0, "sleep"}}, timeline.Spans{{From: 150, To: 250}}, 0, map[string]float64{"sleep": 100}},
-		"without a CPU":                       {[]phase{{span(100, 300), 7, 80, "native-work"}}, whole, 0, map[string]float64{"native-work": 120, "no-cpu": 80}},
-		"half of it while the GPU ran":        {[]phase{{span(200, 400), 7, 80, "native-work"}}, whole, 0, map[string]float64{"native-work": 60, "no-cpu": 40}},
-		"between two phases":                  {[]phase{{span(150, 250), 7, 30, ""}}, whole, 0, map[string]float64{"no-cpu": 30}},
-		"with a quota":                        {[]phase{{span(100, 300), 7, 80, "native-work"}}, whole, 50, map[string]float64{"native-work": 120, "no-cpu": 30, "throttled": 50}},
-		"waking up belongs to the wait":       {[]phase{{span(100, 300), 7, 80, "worker"}}, whole, 0, map[string]float64{"worker": 200}},
+		"the thread that ends a pause counts": {
+			[]phase{{span(50, 350), 7, 0, "sleep"}, {span(50, 480), 8, 0, "disk"}},
+			whole, 0,
+			map[string]float64{"sleep": 200, "disk": 50},
+		},
+		"what is not covered does not": {
+			[]phase{{span(50, 350), 7, 0, "sleep"}},
+			timeline.Spans{{From: 150, To: 250}},
+			0,
+			map[string]float64{"sleep": 100},
+		},
+		"without a CPU": {
+			[]phase{{span(100, 300), 7, 80, "native-work"}},
+			whole, 0,
+			map[string]float64{"native-work": 120, "no-cpu": 80},
+		},
+		"half of it while the GPU ran": {
+			[]phase{{span(200, 400), 7, 80, "native-work"}},
+			whole, 0,
+			map[string]float64{"native-work": 60, "no-cpu": 40},
+		},
+		"between two phases": {
+			[]phase{{span(150, 250), 7, 30, ""}}, whole, 0, map[string]float64{"no-cpu": 30},
+		},
+		"with a quota": {
+			[]phase{{span(100, 300), 7, 80, "native-work"}},
+			whole, 50,
+			map[string]float64{"native-work": 120, "no-cpu": 30, "throttled": 50},
+		},
+		"waking up belongs to the wait": {
+			[]phase{{span(100, 300), 7, 80, "worker"}}, whole, 0, map[string]float64{"worker": 200},
+		},
 	} {
 		got := twoThreads(c.phases...)
 		got.Quota = c.quota

@@ -51,13 +51,16 @@ func (v *predicted) mark() string {
 func predictedTable(all []*predicted, asked int) string {
 	var b strings.Builder
 	b.WriteString(
-		"| # | program | change | predicted | interval | measured | of the pairs | error | replay | cross-check | not explained | pace while recorded | tries | recording | |\n|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n",
+		"| # | program | change | predicted | interval | measured | of the pairs | error | replay | cross-check | " +
+			"not explained | pace while recorded | tries | recording | |\n" +
+			"|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n",
 	)
 	for _, v := range all {
 		fmt.Fprintf(
 			&b,
 
-			"| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% | %+.2f%% | %+.1f%% | %.1f%% | %.0f%% | %d | %.1f%% | %s |\n",
+			"| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% | %+.2f%% | %+.1f%% | %.1f%% | "+
+				"%.0f%% | %d | %.1f%% | %s |\n",
 			v.number,
 			v.scenario.name,
 			v.Plan,
@@ -81,7 +84,9 @@ func predictedTable(all []*predicted, asked int) string {
 	fmt.Fprintf(
 		&b,
 
-		"\n%d programs with their fixed twins: %.1f%% of the speed-ups are predicted to within %.0f%%, %.1f%% of the measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
+		"\n%d programs with their fixed twins: %.1f%% of the speed-ups are predicted to within %.0f%%, %.1f%% of the "+
+			"measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off "+
+			"by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
 		len(all),
 		100*s.near,
 		100*predictedError,

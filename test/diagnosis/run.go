@@ -61,13 +61,18 @@ func newBench(tb testing.TB, daemon string) *bench {
 	}
 	b := &bench{paths: cudasim.Build(tb), daemon: daemon, answer: answers(tb), http: pages(tb), usual: usual}
 	b.programs = filepath.Join(b.paths.Root, "build", "scenarios")
-	out, err := exec.CommandContext(tb.Context(), "make", "-s", "-C", filepath.Join(b.paths.Root, "testdata", "scenarios"), "OUT="+b.programs, "CUDASIM="+b.paths.Sim).
+	out, err := exec.CommandContext(
+		tb.Context(), "make", "-s", "-C", filepath.Join(b.paths.Root, "testdata", "scenarios"), "OUT="+b.programs,
+		"CUDASIM="+b.paths.Sim,
+	).
 		CombinedOutput()
 	if err != nil {
 		tb.Fatalf("make the scenarios' programs: %v\n%s", err, out)
 	}
 	// The interpreter itself: a wrapper script in its place would be the process that is watched.
-	if out, err := exec.CommandContext(tb.Context(), "python3", "-c", "import sys; print(sys.executable)").Output(); err == nil {
+	if out, err := exec.CommandContext(
+		tb.Context(), "python3", "-c", "import sys; print(sys.executable)",
+	).Output(); err == nil {
 		b.python = strings.TrimSpace(string(out))
 	}
 	return b
@@ -252,7 +257,9 @@ func (o *observation) save(folder string) (err error) {
 		return fmt.Errorf("keep a recording: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	if err := recording.WriteStream(file, o.recording.Meta, slices.Values([][]event.Event{o.recording.Events})); err != nil {
+	if err := recording.WriteStream(
+		file, o.recording.Meta, slices.Values([][]event.Event{o.recording.Events}),
+	); err != nil {
 		return fmt.Errorf("keep a recording: %w", err)
 	}
 	planted, err := os.Create(filepath.Join(folder, "truth"))

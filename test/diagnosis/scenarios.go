@@ -11,8 +11,10 @@ import (
 
 // scenario is one program and what is planted in it.
 type scenario struct {
-	name   string
-	script string   // of testdata/scenarios; "{answer}" and "{http}" are ports of servers that answer, "{cpu}" is a CPU that nothing else is bound to
+	name string
+	// of testdata/scenarios; "{answer}" and "{http}" are ports of servers that answer, "{cpu}" is a CPU that nothing
+	// else is bound to
+	script string
 	python bool     // prog.py, not prog
 	env    []string // the simulator's knobs
 	want   string   // key of the dearest cause that is planted; "": the GPU is busy, and nobody is to be accused

@@ -25,7 +25,8 @@ func missing(done, asked int) string {
 func table(all []*verdict) string {
 	var b strings.Builder
 	b.WriteString(
-		"| # | program | GPU idle | planted | truth | found | reported | error | |\n|--:|---|--:|---|--:|---|--:|--:|---|\n",
+		"| # | program | GPU idle | planted | truth | found | reported | error | |\n" +
+			"|--:|---|--:|---|--:|---|--:|--:|---|\n",
 	)
 	for _, v := range all {
 		truly, says, off := "", "", ""

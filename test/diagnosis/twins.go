@@ -51,7 +51,9 @@ func (t *twin) fixed(s *scenario) scenario {
 // healthy, and what waits for the GPU's own work (dependencies) has none.
 func twins() map[string]twin {
 	all := map[string]twin{}
-	for _, group := range []map[string]twin{cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins()} {
+	for _, group := range []map[string]twin{
+		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(),
+	} {
 		maps.Copy(all, group)
 	}
 	return all

@@ -99,7 +99,8 @@ func (r *runner) predict(t *testing.T, l *lane, j *job) *predicted {
 	tl := timeline.Build(o.recording)
 	study := whatif.New(tl, tl.Index.Threads())
 	v := &predicted{
-		number: j.number, scenario: s, Prediction: study.Predict(tw.edits...), Measured: m.speedup(), Watched: m.watched(), Tries: len(m.Recorded), Cost: study.Recording(),
+		number: j.number, scenario: s, Prediction: study.Predict(tw.edits...), Measured: m.speedup(),
+		Watched: m.watched(), Tries: len(m.Recorded), Cost: study.Recording(),
 		Replay: study.Error(), Learned: study.Learned(), Unexplained: study.Unexplained(),
 	}
 	v.Least, v.Most = m.spread()

@@ -65,8 +65,8 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 	})
 }
 
-// TestMeasuringKeepsOutOfWindows: what sources cost is measured between windows of GPU records, so that windows are seen
-// by all sources.
+// TestMeasuringKeepsOutOfWindows: what sources cost is measured between windows of GPU records, so that windows are
+// seen by all sources.
 func TestMeasuringKeepsOutOfWindows(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{},
 		"stream-new nonblocking", "until { launch 20 stream=1 kernel=k_us20; ssync stream=1; spin 300us }")

@@ -32,7 +32,8 @@ func alwaysInside(t *testing.T) *cudasim.Victim {
 		t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
 
-		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }",
+		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync "+
+			"stream=1 } }; until { sleep 50ms }",
 	)
 }
 

@@ -165,7 +165,8 @@ func TestPartsOfAGPU(t *testing.T) {
 			d := startDaemon(t, v.PID, "--gpu", "continuous")
 			rec := d.fetch(v.PID)
 			few := func(pid int) bool { return len(kernelsIn(rec, pid, "counted")) < 20 }
-			for end := time.Now().Add(patience); time.Now().Before(end) && slices.ContainsFunc(pids, few); rec = d.fetch(v.PID) {
+			for end := time.Now().Add(patience); time.Now().Before(end) &&
+				slices.ContainsFunc(pids, few); rec = d.fetch(v.PID) {
 				sleep(50)
 			}
 			if slices.ContainsFunc(pids, few) {

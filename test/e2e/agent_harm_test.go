@@ -34,7 +34,8 @@ func rounds(t *testing.T, variable string, def int) int {
 // graphLoop launches a graph that is older than any profiler, and updates it, for ever.
 var graphLoop = []string{
 	"stream-new nonblocking", "graph 8 stream=1 kernel=n_us1", "h2d 4096",
-	"until { graph-launch stream=1; graph-update 8 stream=1 kernel=n_us2; launch 5 kernel=k_us1; h2d 4096; ssync stream=1; sync; sleep 300us }",
+	"until { graph-launch stream=1; graph-update 8 stream=1 kernel=n_us2; launch 5 kernel=k_us1; h2d 4096; ssync " +
+		"stream=1; sync; sleep 300us }",
 }
 
 // TestAgentComesAndGoes attaches to one process again and again. INFERSCOPE_CYCLES says how often.
@@ -181,7 +182,8 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, too
 	if n := waitingFiles(v.PID); n > 1 { // between the two stops of an attach; the next one uses it
 		t.Errorf("%d files of agents that never came are open", n)
 	}
-	// The link holder takes them off when the daemon has gone, and the process that brings the agent in a moment after it.
+	// The link holder takes them off when the daemon has gone, and the process that brings the agent in a moment after
+	// it.
 	waitFor(t, "the probes to be off", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
 	took = time.Since(killed)
 	before := v.Truth().Count("cuGraphLaunch")
@@ -314,7 +316,8 @@ func TestWindowsBesideCaptures(t *testing.T) {
 		cudasim.Options{Level: "counts"},
 		"stream-new nonblocking",
 		"thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
-		"graph stream=1 { launch 3 kernel=n_us1 stream=1; until { sleep 20ms } }; graph-launch stream=1; ssync stream=1",
+		"graph stream=1 { launch 3 kernel=n_us1 stream=1; until { sleep 20ms } }; graph-launch stream=1; ssync "+
+			"stream=1",
 	)
 	d := startDaemon(
 		t,

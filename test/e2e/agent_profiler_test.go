@@ -136,7 +136,8 @@ func TestAProfilerOfTheTargetsOwn(t *testing.T) {
 		unharmed(t, v)
 	})
 	t.Run("between windows", func(t *testing.T) {
-		for tries := 0; !profilesItself(t); tries++ { // it came just as a window was open, which a busy machine makes longer
+		// it came just as a window was open, which a busy machine makes longer
+		for tries := 0; !profilesItself(t); tries++ {
 			if tries == 5 {
 				t.Fatal("between two windows the target cannot profile itself")
 			}

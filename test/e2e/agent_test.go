@@ -260,7 +260,9 @@ var workloads = []struct {
 		cudasim.Options{Env: []string{"CUDASIM_KERNEL_SLOTS=8"}},
 		"stream-new; stream-new nonblocking; stream-new nonblocking",
 		[]string{
-			"repeat 100 { h2d 4096 async pinned stream=1; launch 3 kernel=counted_us5 stream=1; launch 2 kernel=counted_us7 stream=2; event-record 1 stream=2; event-wait 1 stream=3; launch 1 kernel=counted_us1 stream=3; d2h 512 async stream=3 }",
+			"repeat 100 { h2d 4096 async pinned stream=1; launch 3 kernel=counted_us5 stream=1; launch 2 " +
+				"kernel=counted_us7 stream=2; event-record 1 stream=2; event-wait 1 stream=3; launch 1 " +
+				"kernel=counted_us1 stream=3; d2h 512 async stream=3 }",
 			"sync",
 		},
 		600,
@@ -271,7 +273,8 @@ var workloads = []struct {
 		cudasim.Options{},
 		"stream-new nonblocking; graph 20 stream=1 kernel=counted_us1; graph 5 stream=1 kernel=warm_us2",
 		[]string{
-			"repeat 30 { graph-launch 2 stream=1 graph=1; graph-launch stream=1 graph=2; graph-update 20 stream=1 graph=1 kernel=counted_us4 }",
+			"repeat 30 { graph-launch 2 stream=1 graph=1; graph-launch stream=1 graph=2; graph-update 20 stream=1 " +
+				"graph=1 kernel=counted_us4 }",
 			"ssync stream=1",
 		},
 		1200,
@@ -280,7 +283,10 @@ var workloads = []struct {
 	{"contexts, and a device that is reset", cudasim.Options{}, "", []string{
 		"launch 50 kernel=counted_us2", "context 1", "launch 60 kernel=counted_us3", "sync", "context 0",
 		"launch 10 kernel=counted_us1", "sync", "reset", "launch 80 kernel=counted_us2", "sync",
-	}, 200, []string{"until 4s { launch 5 kernel=counted_us2; context 1; launch 6 kernel=counted_us3; sync; context 0; launch 2 kernel=counted_us1; sync; reset; launch 8 kernel=counted_us2; sync; sleep 20ms }"}},
+	}, 200, []string{
+		"until 4s { launch 5 kernel=counted_us2; context 1; launch 6 kernel=counted_us3; sync; context 0; launch 2 " +
+			"kernel=counted_us1; sync; reset; launch 8 kernel=counted_us2; sync; sleep 20ms }",
+	}},
 }
 
 func TestAgentSeesEveryKernel(t *testing.T) {
@@ -324,7 +330,8 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 			// They may not all be outside together in time: then CUPTI, with its thread, stays at rest.
 			crowd := strings.Contains(c.name, "threads")
 			compared := 0
-			for windows := 5; compared < 100 && windows <= 20; windows += 5 { // a loaded machine makes few kernels in a window
+			// a loaded machine makes few kernels in a window
+			for windows := 5; compared < 100 && windows <= 20; windows += 5 {
 				compared = equalWindows(t, d.waitWindows(v.PID, windows), v, crowd)
 			}
 			if compared < 100 && !crowd {
@@ -429,7 +436,8 @@ func left(t *testing.T, v *cudasim.Victim, threads int) {
 	truth := v.Truth()
 	for name := range truth.Counts() {
 		n := truth.FailedCount(name)
-		if name == "cuCtxSynchronize" { // the agent's own, in which it finalizes: refused, since its thread has no context
+		// the agent's own, in which it finalizes: refused, since its thread has no context
+		if name == "cuCtxSynchronize" {
 			n -= min(n, truth.Count("cuptiFinalize"))
 		}
 		if n != 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// TestWayOutWithoutASynchronize watches a process that never waits for the GPU: a window could not be ended by a finalize
-// there, for it launches graphs. So none opens, and nothing stays.
+// TestWayOutWithoutASynchronize watches a process that never waits for the GPU: a window could not be ended by a
+// finalize there, for it launches graphs. So none opens, and nothing stays.
 func TestWayOutWithoutASynchronize(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
 		"until { graph-launch stream=1; query stream=1; sleep 1ms }")

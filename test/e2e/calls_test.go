@@ -27,11 +27,23 @@ func TestCallsEqualTheTruth(t *testing.T) {
 		flags []string
 	}{
 		{"driver 580, session", cudasim.Options{Lib: "driver"}, []string{"--probe-mode", "session"}},
-		{"driver 535, session", cudasim.Options{Lib: "driver", Shape: cudasim.Shape535}, []string{"--probe-mode", "session"}},
-		{"driver 535, multi", cudasim.Options{Lib: "driver", Shape: cudasim.Shape535}, []string{"--probe-mode", "multi"}},
+		{
+			"driver 535, session",
+			cudasim.Options{Lib: "driver", Shape: cudasim.Shape535},
+			[]string{"--probe-mode", "session"},
+		},
+		{
+			"driver 535, multi",
+			cudasim.Options{Lib: "driver", Shape: cudasim.Shape535},
+			[]string{"--probe-mode", "multi"},
+		},
 		{"driver 535, perf", cudasim.Options{Lib: "driver", Shape: cudasim.Shape535}, []string{"--probe-mode", "perf"}},
 		{"runtime 580", cudasim.Options{Lib: "runtime"}, nil},
-		{"runtime 535, per-thread streams", cudasim.Options{Lib: "runtime", Shape: cudasim.Shape535, Args: []string{"--ptds"}}, nil},
+		{
+			"runtime 535, per-thread streams",
+			cudasim.Options{Lib: "runtime", Shape: cudasim.Shape535, Args: []string{"--ptds"}},
+			nil,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := cudasim.Start(t, c.o, append(script, "print done", "wait")...)

@@ -18,7 +18,9 @@ func (r *runner) theirs() (private, secret string) {
 	}
 	private = r.t.TempDir()
 	secret = filepath.Join(private, "shadow")
-	if err := errors.Join(os.Chown(r.dir, nobody, nobody), os.Chmod(private, 0o700), os.WriteFile(secret, []byte("secret"), 0o600)); err != nil {
+	if err := errors.Join(
+		os.Chown(r.dir, nobody, nobody), os.Chmod(private, 0o700), os.WriteFile(secret, []byte("secret"), 0o600),
+	); err != nil {
 		r.t.Fatal(err)
 	}
 	return private, secret

@@ -15,8 +15,9 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// TestCollectives: of two ranks, each a process, every operation is counted, with its type, bytes, communicator and number
-// of ranks, also in groups and where one operation makes another; bandwidths come from the kernels that each launched.
+// TestCollectives: of two ranks, each a process, every operation is counted, with its type, bytes, communicator and
+// number of ranks, also in groups and where one operation makes another; bandwidths come from the kernels that each
+// launched.
 func TestCollectives(t *testing.T) {
 	needRoot(t)
 	const turns = 2000
@@ -70,8 +71,8 @@ func TestCollectives(t *testing.T) {
 		if diff := cmp.Diff(want, c.Operations, times); diff != "" {
 			t.Errorf("rank %d: (-want +got)\n%s", rank, diff)
 		}
-		// The agent comes at the first call of CUDA, so that the first kernels are not seen. Send and receive are a group of
-		// two operations, whose kernels belong to none of them.
+		// The agent comes at the first call of CUDA, so that the first kernels are not seen. Send and receive are a
+		// group of two operations, whose kernels belong to none of them.
 		for _, o := range c.Operations {
 			alone := o.Name != "Send" && o.Name != "Recv"
 			if alone != (o.Kernels > 0) || o.Kernels > o.Calls || o.Host == 0 {
@@ -195,14 +196,18 @@ func TestHang(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	text, complaint, code := d.inferscope("report", fmt.Sprint(v.PID), "--full", "--no-pager", "-f", "text")
-	for _, want := range []string{"Ranks that have not come", "AllReduce of 2 processes cannot end", fmt.Sprint(pids[1]), "straggle"} {
+	for _, want := range []string{
+		"Ranks that have not come", "AllReduce of 2 processes cannot end", fmt.Sprint(pids[1]), "straggle",
+	} {
 		if code != 0 || !strings.Contains(text, want) {
 			t.Errorf("%d, %s: the report lacks %q:\n%s", code, complaint, want, text)
 		}
 	}
 	for form, list := range map[string][]string{
 		"json": {`"hangs"`, `"missing"`, `"verdict": "hung"`, `"cause": "hang"`},
-		"text": {"Hung:", "has not come to AllReduce, in which 1 rank waits", "up to the end of the recording", "straggle"},
+		"text": {
+			"Hung:", "has not come to AllReduce, in which 1 rank waits", "up to the end of the recording", "straggle",
+		},
 	} {
 		text, complaint, code = d.inferscope("report", fmt.Sprint(v.PID), "--no-pager", "--format", form)
 		for _, want := range list {

@@ -79,12 +79,15 @@ func TestEveryCommandOnARecording(t *testing.T) {
 		t,
 		cudasim.Options{},
 
-		"until { h2d 65536 pinned async; launch 10 kernel=gemm_us50; launch 5 kernel=softmax_us20; sync; d2h 4096; sleep 1ms }",
+		"until { h2d 65536 pinned async; launch 10 kernel=gemm_us50; launch 5 kernel=softmax_us20; sync; d2h 4096; "+
+			"sleep 1ms }",
 	)
 	d := startDaemon(t, v.PID)
 	d.waitAgent(v.PID, "running")
 	s := shell{t, t.TempDir()}
-	if _, complaint, code := d.inferscope("record", "--pid", fmt.Sprint(v.PID), "--for", "3s", "--gpu", "continuous", "-o", s.path("t.isc")); code != 0 {
+	if _, complaint, code := d.inferscope(
+		"record", "--pid", fmt.Sprint(v.PID), "--for", "3s", "--gpu", "continuous", "-o", s.path("t.isc"),
+	); code != 0 {
 		t.Fatalf("record: %d %s", code, complaint)
 	}
 	truth := v.Truth()
@@ -153,7 +156,10 @@ func recordedAll(t *testing.T, rec *recording.Recording, pid int, truth *cudasim
 func looks(s shell, rec *recording.Recording, kernels int) {
 	s.t.Helper()
 	out := s.does("info", "--verify", "t.isc")
-	for _, text := range []string{fmt.Sprintf("pid %d", rec.Meta.Target), "complete", "0 missing, 0 damaged", "continuous", fmt.Sprint(len(rec.Events))} {
+	for _, text := range []string{
+		fmt.Sprintf("pid %d", rec.Meta.Target), "complete", "0 missing, 0 damaged", "continuous",
+		fmt.Sprint(len(rec.Events)),
+	} {
 		if !strings.Contains(out, text) {
 			s.t.Errorf("info lacks %q:\n%s", text, out)
 		}
@@ -334,7 +340,11 @@ func refuses(s shell) {
 	if err := os.WriteFile(files[0], damaged, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, reader := range []string{"analyze FILE", "export FILE --to csv -o -", "diff t.isc FILE", "diff FILE t.isc", "whatif FILE --json", "info FILE", "ls FILE", "info --verify FILE", "pack FILE -o x.zip", "unpack FILE -o x.isc", "import FILE -o x.isc"} {
+	for _, reader := range []string{
+		"analyze FILE", "export FILE --to csv -o -", "diff t.isc FILE", "diff FILE t.isc", "whatif FILE --json",
+		"info FILE", "ls FILE", "info --verify FILE", "pack FILE -o x.zip", "unpack FILE -o x.isc",
+		"import FILE -o x.isc",
+	} {
 		for _, file := range []struct {
 			name string
 			code clierror.Code

@@ -29,7 +29,8 @@ func TestTheDaemonKeepsWhatItNeeds(t *testing.T) {
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 		want := confinement{permitted: named, bounding: named, privileges: "1", seccomp: "2"}
 		if strings.HasPrefix(string(comm), "iscope-record") {
-			want.permitted, want.bounding = none, named // without CAP_SETPCAP a bounding set stays; no_new_privs keeps it shut
+			// without CAP_SETPCAP a bounding set stays; no_new_privs keeps it shut
+			want.permitted, want.bounding = none, named
 			kept++
 		}
 		if have != want {

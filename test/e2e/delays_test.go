@@ -170,7 +170,8 @@ func (p *plantedServer) record(t *testing.T) *recording.Recording {
 	return rec
 }
 
-// TestDelays: of each server what holds its requests up is named first, with its place, and nothing of one that is well.
+// TestDelays: of each server what holds its requests up is named first, with its place, and nothing of one that is
+// well.
 func TestDelays(t *testing.T) {
 	needRoot(t)
 	for _, p := range plantedServers() {
@@ -192,8 +193,8 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestTokensOfTheEngine: a server whose answers have no account of their tokens, and parts of three tokens each: the numbers
-// are those that its engine told.
+// TestTokensOfTheEngine: a server whose answers have no account of their tokens, and parts of three tokens each: the
+// numbers are those that its engine told.
 func TestTokensOfTheEngine(t *testing.T) {
 	needRoot(t)
 	const clients, each, tokens, words = 4, 5, 30, 40
@@ -207,7 +208,10 @@ func TestTokensOfTheEngine(t *testing.T) {
 	}
 	for _, r := range rec.Meta.Requests {
 		if r.Parts != tokens/3 || r.OutputTokens != tokens || r.InputTokens != words || r.TokenSource != "engine" {
-			t.Errorf("%d output and %d input tokens in %d parts by %q", r.OutputTokens, r.InputTokens, r.Parts, r.TokenSource)
+			t.Errorf(
+				"%d output and %d input tokens in %d parts by %q", r.OutputTokens, r.InputTokens, r.Parts,
+				r.TokenSource,
+			)
 		}
 	}
 }

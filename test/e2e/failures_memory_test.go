@@ -37,7 +37,10 @@ func newMemoryGroup(t *testing.T) memoryGroup {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0o600) // it may be on already
 	} else {
-		g = memoryGroup{dir: filepath.Join("/sys/fs/cgroup/memory", name), limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", procs: "cgroup.procs"}
+		g = memoryGroup{
+			dir: filepath.Join("/sys/fs/cgroup/memory", name), limit: "memory.limit_in_bytes",
+			used: "memory.usage_in_bytes", procs: "cgroup.procs",
+		}
 	}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		t.Skipf("needs a cgroup of its own: %v", err)
@@ -190,7 +193,9 @@ func TestFailureFullDisk(t *testing.T) {
 		t.Errorf("record: %d %s", code, complaint)
 	}
 	_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600) // as far as it goes
-	if out, complaint, code := d.inferscope("report", "--pid", fmt.Sprint(v.PID), "-o", filepath.Join(dir, "r.json"), "--format", "json"); code != int(
+	if out, complaint, code := d.inferscope(
+		"report", "--pid", fmt.Sprint(v.PID), "-o", filepath.Join(dir, "r.json"), "--format", "json",
+	); code != int(
 		clierror.General,
 	) ||
 		!strings.Contains(complaint, "no space left on device") {

@@ -154,7 +154,8 @@ func TestFailureReportCannotBeWritten(t *testing.T) {
 
 func TestFailureSeveralGPUs(t *testing.T) {
 	r, p := simulated(t, "CUDASIM_DEVICES=2")
-	script := "repeat 1000 { launch 5 kernel=gemm_us50; sync; sleep 2ms }" // victims use one; what counts is what they see
+	// victims use one; what counts is what they see
+	script := "repeat 1000 { launch 5 kernel=gemm_us50; sync; sleep 2ms }"
 	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim, script)
 	f.says(t, 0)
 	m := f.model(t, "r.json")

@@ -43,7 +43,8 @@ func nvtxLibrary(t *testing.T) string {
 
 // nvtxLoop names what it does, in ranges within each other, and marks each round.
 var nvtxLoop = []string{
-	"until { nvtx push step; nvtx mark round; nvtx push decode; launch 3 kernel=k_us5; sync; nvtx pop; nvtx push sample; sleep 1ms; nvtx pop; nvtx pop }",
+	"until { nvtx push step; nvtx mark round; nvtx push decode; launch 3 kernel=k_us5; sync; nvtx pop; nvtx push " +
+		"sample; sleep 1ms; nvtx pop; nvtx pop }",
 }
 
 // ranges counts a recording's NVTX ranges by name, and checks that each lies within a step of its thread.

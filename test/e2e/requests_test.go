@@ -122,7 +122,9 @@ func checkServer(t *testing.T, pid int, url string, client *http.Client) {
 		}
 	}
 	text, _, code := d.inferscope("report", "--full", "--slo", "ttft=5s,tpot=1s")
-	for _, want := range []string{"24 ended in the window", "16 streamed", "Time to first token", "16 of 16 (100.0%)", "/v1/completions"} {
+	for _, want := range []string{
+		"24 ended in the window", "16 streamed", "Time to first token", "16 of 16 (100.0%)", "/v1/completions",
+	} {
 		if code != 0 || !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q: %d\n%.6000s", want, code, text)
 		}
@@ -139,7 +141,9 @@ func checkServer(t *testing.T, pid int, url string, client *http.Client) {
 			t.Fatalf("%v: %d %s", args, code, stderr)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "log"), []byte(text+d.log.String()+fmt.Sprintf("%+v", rec.Meta)), 0o600); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(dir, "log"), []byte(text+d.log.String()+fmt.Sprintf("%+v", rec.Meta)), 0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	files := 0
@@ -273,7 +277,10 @@ func TestMetricsOfRequests(t *testing.T) {
 		labels []string
 		want   float64
 	}{
-		{[]string{"status=2xx", "outcome=complete", "gen_ai_request_model=small", "gen_ai_operation_name=chat"}, streams},
+		{
+			[]string{"status=2xx", "outcome=complete", "gen_ai_request_model=small", "gen_ai_operation_name=chat"},
+			streams,
+		},
 		{[]string{"status=2xx", "outcome=aborted"}, 1},
 		{[]string{"status=none", "outcome=aborted"}, 1},
 	} {
@@ -416,7 +423,9 @@ func TestOneCommandSendsNothing(t *testing.T) {
 	a.does("record", strconv.Itoa(pid), "--for", "7s", "-o", "t.isc")
 	close(stop)
 	client.Wait()
-	text, err := exec.Command(program(t, "inferscope"), "export", filepath.Join(a.dir, "t.isc"), "--to", "otlp", "-o", "-").
+	text, err := exec.Command(
+		program(t, "inferscope"), "export", filepath.Join(a.dir, "t.isc"), "--to", "otlp", "-o", "-",
+	).
 		Output()
 	if err != nil || !bytes.Contains(text, []byte(`"text_completion"`)) {
 		t.Errorf("nothing was recorded that could be sent: %v %.300s", err, text)

@@ -248,7 +248,10 @@ func TestRunWithARunningDaemon(t *testing.T) {
 	d.waitLog("ready")
 	const user = 65534
 	r := newRunner(t, "INFERSCOPE_SOCKET="+d.socket)
-	for _, dir := range []string{r.dir, filepath.Dir(d.socket), filepath.Dir(filepath.Dir(d.socket)), filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {
+	for _, dir := range []string{
+		r.dir, filepath.Dir(d.socket), filepath.Dir(filepath.Dir(d.socket)), filepath.Dir(r.dir),
+		filepath.Dir(program(t, "inferscope")),
+	} {
 		if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // a test's own
 			t.Fatal(err)
 		}
@@ -336,7 +339,8 @@ func TestRunInjectsAtTheStart(t *testing.T) {
 		"r.json",
 		"--",
 		p.Victim,
-		"sleep 300ms; launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; sync; sleep 200ms",
+		"sleep 300ms; launch 1 kernel=first_us5; sync; repeat 1000 { launch 10 kernel=gemm_us50; sync; sleep 2ms }; "+
+			"sync; sleep 200ms",
 	)
 	f.says(t, 0)
 	var m report.Model
@@ -370,12 +374,15 @@ func TestRunSaveReport(t *testing.T) {
 	for name, user := range map[string][]string{"root": nil, "another user": {"--user", "nobody"}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRunner(t)
-			for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(filepath.Dir(r.dir)), filepath.Dir(program(t, "inferscope"))} {
+			for _, dir := range []string{
+				r.dir, filepath.Dir(r.dir), filepath.Dir(filepath.Dir(r.dir)), filepath.Dir(program(t, "inferscope")),
+			} {
 				_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own
 			}
 			r.write(
 				"infer.py",
-				work+"import time; time.sleep(.5)\nfrom inferscope import save_report\nassert save_report('mine.md') == 'mine.md'\nwith scope('after'): pass\n",
+				work+"import time; time.sleep(.5)\nfrom inferscope import save_report\n"+
+					"assert save_report('mine.md') == 'mine.md'\nwith scope('after'): pass\n",
 			)
 			f := r.run(append(user, "--", "/usr/bin/python3", "infer.py")...)
 			if strings.Contains(f.stderr, "ModuleNotFoundError") {
@@ -399,7 +406,8 @@ func TestRunAsAnotherUser(t *testing.T) {
 	}
 	f := r.run(
 		"--user", "nobody", "--", "/usr/bin/python3", "-c",
-		"import os; print(os.getresuid(), os.getresgid(), os.getgroups(), os.environ['USER'], 'CUDA_INJECTION64_PATH' in os.environ)",
+		"import os; print(os.getresuid(), os.getresgid(), os.getgroups(), os.environ['USER'], "+
+			"'CUDA_INJECTION64_PATH' in os.environ)",
 	)
 	f.says(t, 0, "wrote ./report.md")
 	if f.stdout != "(65534, 65534, 65534) (65534, 65534, 65534) [65534] nobody True\n" {

@@ -286,8 +286,8 @@ func TestFleetEngines(t *testing.T) {
 	kernels := fleetOf(t, address)
 	want := make([][][]string, len(fleetQueries))
 	config := map[string]any{
-		"url": "http://" + address + "/" + fleetBucket + "/" + fleetPrefix + "/v=1", "key": storeKey, "secret": storeSecret,
-		"root": filepath.Join(root, fleetBucket, fleetPrefix, "v=1"),
+		"url": "http://" + address + "/" + fleetBucket + "/" + fleetPrefix + "/v=1", "key": storeKey,
+		"secret": storeSecret, "root": filepath.Join(root, fleetBucket, fleetPrefix, "v=1"),
 	}
 	var queries []string
 	for i, q := range fleetQueries {

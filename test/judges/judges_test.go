@@ -201,7 +201,9 @@ func TestPprofTool(t *testing.T) {
 	}
 	rec := exporttest.Decode(50)
 	path := exported(t, rec, "pprof")
-	for index, want := range map[string]string{"cpu": "forward", "cpu_gpu_idle": "tokenize", "gpu": "gemm", "off_cpu": "blocked"} {
+	for index, want := range map[string]string{
+		"cpu": "forward", "cpu_gpu_idle": "tokenize", "gpu": "gemm", "off_cpu": "blocked",
+	} {
 		out, err := exec.Command(goTool, "tool", "pprof", "-top", "-sample_index="+index, path).CombinedOutput()
 		if err != nil && strings.Contains(string(out), "no such tool") {
 			t.Skip("this Go has no pprof")
@@ -228,7 +230,10 @@ func TestNsys(t *testing.T) {
 		counts[rec.Events[i].Kind]++
 	}
 	t.Logf("%v, %d stacks, sources %+v", counts, len(rec.Meta.Stacks), rec.Meta.Sources)
-	for kind, table := range map[event.Kind]string{event.Kernel: "CUPTI_ACTIVITY_KIND_KERNEL", event.Sample: "COMPOSITE_EVENTS", event.Copy: "CUPTI_ACTIVITY_KIND_MEMCPY"} {
+	for kind, table := range map[event.Kind]string{
+		event.Kernel: "CUPTI_ACTIVITY_KIND_KERNEL", event.Sample: "COMPOSITE_EVENTS",
+		event.Copy: "CUPTI_ACTIVITY_KIND_MEMCPY",
+	} {
 		if want := rowsOf(t, path, table); counts[kind] != want {
 			t.Errorf("%d events for %d rows of %s", counts[kind], want, table)
 		}

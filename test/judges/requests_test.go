@@ -17,7 +17,8 @@ func TestPerfettoRequests(t *testing.T) {
 	at := func(ms uint64) uint64 { return m.From + ms*1e6 }
 	request := func(number, from, to uint64) recording.Request {
 		r := recording.Request{
-			Number: number, PID: m.Target, Received: at(from), Method: "POST", Route: "/v1/completions", Outcome: "open",
+			Number: number, PID: m.Target, Received: at(from), Method: "POST", Route: "/v1/completions",
+			Outcome: "open",
 		}
 		if to > 0 {
 			r.End, r.Status, r.Outcome = at(to), 200, "complete"

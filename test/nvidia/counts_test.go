@@ -35,7 +35,9 @@ func startCaller(t *testing.T, library string, script ...string) *caller {
 		t.Skipf("a C compiler is needed: %v", err)
 	}
 	binary := filepath.Join(t.TempDir(), "caller")
-	if out, err := exec.Command(cc, "-O1", "-Wall", "-Werror", "-o", binary, "testdata/caller.c", "-ldl").CombinedOutput(); err != nil {
+	if out, err := exec.Command(
+		cc, "-O1", "-Wall", "-Werror", "-o", binary, "testdata/caller.c", "-ldl",
+	).CombinedOutput(); err != nil {
 		t.Fatalf("compile caller.c: %v\n%s", err, out)
 	}
 	c := &caller{cmd: exec.Command(binary, append([]string{library}, script...)...)}

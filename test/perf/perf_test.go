@@ -223,7 +223,9 @@ type victim struct {
 func compile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shares")
-	if out, err := exec.Command("cc", "-O2", "-fno-omit-frame-pointer", "-o", path, "testdata/shares.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command(
+		"cc", "-O2", "-fno-omit-frame-pointer", "-o", path, "testdata/shares.c",
+	).CombinedOutput(); err != nil {
 		t.Skipf("needs tool cc: %v\n%s", err, out)
 	}
 	return path

@@ -94,7 +94,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 }
 
 // header names the columns of row.String.
-const header = "workload\tsamples\twith Python\twhole\tspliced\tPython+leaf\tleaf\tfirst Python\tunwinder\tfirst native\tfirst whole\tdepth\tµs/sample\tRSS MiB\t"
+const header = "workload\tsamples\twith Python\twhole\tspliced\tPython+leaf\tleaf\tfirst Python\tunwinder\tfirst " +
+	"native\tfirst whole\tdepth\tµs/sample\tRSS MiB\t"
 
 // table measures the rows one after the other. A row that cannot run, for want of a
 // package say, is noted and left out; it is an error if none could.

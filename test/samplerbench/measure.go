@@ -90,7 +90,8 @@ func (r *row) result() result {
 		return t.Sub(r.attached).Seconds()
 	}
 	return result{
-		Name: r.name, Samples: r.samples, Python: share(r.python), Whole: share(r.origins[event.Whole]), Spliced: share(r.origins[event.Spliced]),
+		Name: r.name, Samples: r.samples, Python: share(r.python), Whole: share(r.origins[event.Whole]),
+		Spliced:     share(r.origins[event.Spliced]),
 		FirstPython: since(r.firstPython), FirstNative: since(r.firstNative), FirstWhole: since(r.firstWhole),
 		CostNS: r.cost.Nanoseconds(), RSSMiB: r.rss,
 	}

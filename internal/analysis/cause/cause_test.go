@@ -48,9 +48,9 @@ func TestByKey(t *testing.T) {
 		}
 	}
 	for typed, want := range map[string]string{
-		"host_sync": "host-sync", "Host Sync": "host-sync", "hostsync": "host-sync", "sycn-copy": "sync-copy", "lock-": "lock",
-		"pagefaults": "page-faults", "tokenization": "preprocessing", "throttle": "throttled", "pyhton-work": "python-work",
-		"qqqqqqqqqqqq": "", "": "",
+		"host_sync": "host-sync", "Host Sync": "host-sync", "hostsync": "host-sync", "sycn-copy": "sync-copy",
+		"lock-": "lock", "pagefaults": "page-faults", "tokenization": "preprocessing", "throttle": "throttled",
+		"pyhton-work": "python-work", "qqqqqqqqqqqq": "", "": "",
 	} {
 		row, nearest, ok := ByKey(typed)
 		if ok {

@@ -15,8 +15,11 @@ func ofRequests() []Cause { //nolint:funlen // a table
 	return []Cause{
 		{
 			Key: Queueing, Title: "requests wait for a place in the batch", Group: Requests,
-			Means:   "The engine works on as many requests at a time as it may, and others wait in its queue until one of them ends.",
-			Proves:  "The engine's messages: when it put a request into its queue and when into a batch, how many requests waited, and that it made steps meanwhile. Without them: the HTTP requests themselves, of which never more than a certain number had tokens at a time while others had none.",
+			Means: "The engine works on as many requests at a time as it may, and others wait in its queue until " +
+				"one of them ends.",
+			Proves: "The engine's messages: when it put a request into its queue and when into a batch, how many " +
+				"requests waited, and that it made steps meanwhile. Without them: the HTTP requests themselves, of " +
+				"which never more than a certain number had tokens at a time while others had none.",
 			Refutes: "A KV cache that is full (kv-cache), and an engine that does nothing while requests wait.",
 			Changes: []Change{
 				{
@@ -30,13 +33,16 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: KVCache, Title: "requests wait for memory of the KV cache", Group: Requests,
-			Means:   "The engine's KV cache is full: new requests wait until others end, and running ones may be taken out of the batch and computed again.",
-			Proves:  "The engine's messages: its KV cache was nearly full in the steps in which requests waited, or it preempted requests.",
+			Means: "The engine's KV cache is full: new requests wait until others end, and running ones may be " +
+				"taken out of the batch and computed again.",
+			Proves: "The engine's messages: its KV cache was nearly full in the steps in which requests waited, or " +
+				"it preempted requests.",
 			Refutes: "Requests that wait while the KV cache has room (queueing).",
 			Changes: []Change{
 				{
 					inServing,
-					"Give the KV cache more memory: a larger share of the GPU's, weights of fewer bits, or the model on several GPUs",
+					"Give the KV cache more memory: a larger share of the GPU's, weights of fewer bits, or the model " +
+						"on several GPUs",
 					"vllm serve MODEL --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
 				},
 				{
@@ -67,8 +73,11 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: APIServer, Title: "the API server holds requests up, before the engine or after it", Group: Requests,
-			Means:   "Requests spend their time in the process that speaks HTTP: parsing, chat templates, the tokenizer, the detokenizer, or an event loop that something else blocks.",
-			Proves:  "The time between the read of a request and its message to the engine, and between the engine's last token and the last write to the client; which thread of the API server ran meanwhile, and in which function.",
+			Means: "Requests spend their time in the process that speaks HTTP: parsing, chat templates, the " +
+				"tokenizer, the detokenizer, or an event loop that something else blocks.",
+			Proves: "The time between the read of a request and its message to the engine, and between the engine's " +
+				"last token and the last write to the client; which thread of the API server ran meanwhile, and in " +
+				"which function.",
 			Refutes: "A client that reads slowly: then the API server's thread does not run (slow-client).",
 			Changes: []Change{
 				{
@@ -86,8 +95,11 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: PrefillBlocksDecode, Title: "prefills of new requests stop the decoding of others", Group: Requests,
-			Means:   "A step that computes the prompt of a new request takes much longer than one that only decodes, and all running requests get their next token after it.",
-			Proves:  "The engine's messages: steps in which a request had its first token took longer than the others, with requests in the batch that were decoding. Without them: long gaps in streams at whose end another request had its first token, far more often than at the end of usual gaps.",
+			Means: "A step that computes the prompt of a new request takes much longer than one that only decodes, " +
+				"and all running requests get their next token after it.",
+			Proves: "The engine's messages: steps in which a request had its first token took longer than the " +
+				"others, with requests in the batch that were decoding. Without them: long gaps in streams at whose " +
+				"end another request had its first token, far more often than at the end of usual gaps.",
 			Refutes: "Gaps that are as long where no request begins.",
 			Changes: []Change{
 				{
@@ -105,13 +117,16 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: SlowClient, Title: "clients read their answers slowly", Group: Requests,
-			Means:   "The engine has made an answer, and the server is still writing it: the client, or the network to it, does not take it as fast as it comes.",
-			Proves:  "The time between the engine's last token and the last write, in which the API server's thread did not run, of some requests much longer than of others.",
+			Means: "The engine has made an answer, and the server is still writing it: the client, or the network " +
+				"to it, does not take it as fast as it comes.",
+			Proves: "The time between the engine's last token and the last write, in which the API server's thread " +
+				"did not run, of some requests much longer than of others.",
 			Refutes: "A server whose thread runs meanwhile (api-server).",
 			Changes: []Change{
 				{
 					inServing,
-					"Look at these clients and at the way to them. The GPU is free meanwhile; only memory of the API server is held",
+					"Look at these clients and at the way to them. The GPU is free meanwhile; only memory of the API " +
+						"server is held",
 					"",
 				},
 				{inServing, "Put a proxy with buffers in front of the server", ""},

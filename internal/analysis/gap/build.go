@@ -85,7 +85,8 @@ func (w *Walk) Find(in timeline.Span) {
 func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	w := &walker{
 		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
-		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU), deal: newAttributor(), compiler: compilers(t.Rec),
+		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU),
+		deal: newAttributor(), compiler: compilers(t.Rec),
 	}
 	for i := range w.classes {
 		w.classes[i] = classify(&t.Rec.Meta.Functions[i])

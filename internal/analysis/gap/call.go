@@ -196,8 +196,8 @@ func (w *walker) callCause(op int32) (cause.ID, Sureness) {
 // hundreds.
 const maxBack = 2048
 
-// launchedBefore reports whether the thread had launched the same kernel before: then its code is loaded, and what makes
-// the launch slow is something else.
+// launchedBefore reports whether the thread had launched the same kernel before: then its code is loaded, and what
+// makes the launch slow is something else.
 func (w *walker) launchedBefore(op int32) bool {
 	th := &w.t.Threads[w.t.ThreadOf(op)]
 	o := &w.t.Ops[op]

@@ -6,8 +6,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 )
 
-// TestCaptureIsNoLaunching holds that what a thread does while it captures a graph is making the graph: the launches in it
-// start nothing, and a graph is what they make.
+// TestCaptureIsNoLaunching holds that what a thread does while it captures a graph is making the graph: the launches in
+// it start nothing, and a graph is what they make.
 func TestCaptureIsNoLaunching(t *testing.T) {
 	s := frame()
 	s.Do("cudaStreamBeginCapture", 1_000_000, 10_000, 0)

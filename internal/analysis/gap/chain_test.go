@@ -56,10 +56,15 @@ func TestChain(t *testing.T) {
 func TestIdleServer(t *testing.T) {
 	s := frame().sampled(leader, user)
 	s.off(blocked(sysFutex, helper, 0))
-	s.off(recordtest.Off{TID: helper, TS: 500 * us, Dur: 18 * ms, Blocked: 18 * ms, Call: sysAccept, Flags: event.FromIRQ}).
+	s.off(
+		recordtest.Off{
+			TID: helper, TS: 500 * us, Dur: 18 * ms, Blocked: 18 * ms, Call: sysAccept, Flags: event.FromIRQ,
+		},
+	).
 		sampled(helper, user)
 	steps := s.want(t, map[cause.ID]uint64{
-		cause.HostSync: drained, cause.LaunchOverhead: launched, cause.NoWork: 17_500 * us, cause.Worker: 500 * us, cause.PythonWork: middle - 18*ms,
+		cause.HostSync: drained, cause.LaunchOverhead: launched, cause.NoWork: 17_500 * us, cause.Worker: 500 * us,
+		cause.PythonWork: middle - 18*ms,
 	})
 	if st := of(t, steps, cause.NoWork); st.TID != helper || st.WaiterTID != leader || st.Inner != cause.Unknown {
 		t.Errorf("step %+v", st)
@@ -73,18 +78,75 @@ func TestLocks(t *testing.T) {
 		stack []recording.Frame
 		want  cause.ID
 	}{
-		"mutex":             {[]recording.Frame{native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"), native("push", "server")}, cause.Lock},
-		"rwlock":            {[]recording.Frame{native("__pthread_rwlock_rdlock_full64", "libc.so.6"), native("pthread_rwlock_rdlock", "libc.so.6"), native("get", "server")}, cause.Lock},
-		"python lock":       {[]recording.Frame{native("__futex_abstimed_wait_common64", "libc.so.6"), native("PyThread_acquire_lock_timed", "python3.12"), native("lock_PyThread_acquire_lock", "python3.12"), loop, user}, cause.Lock},
-		"python queue":      {[]recording.Frame{native("PyThread_acquire_lock_timed", "python3.12"), loop, python("wait", "/usr/lib/python3.12/threading.py"), python("get", "/usr/lib/python3.12/queue.py"), user}, cause.Worker},
-		"condition":         {[]recording.Frame{native("pthread_cond_wait", "libc.so.6"), native("pop", "server")}, cause.Worker},
-		"mutex in a cond":   {[]recording.Frame{native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"), native("pthread_cond_wait", "libc.so.6"), native("pop", "server")}, cause.Worker},
-		"openmp":            {[]recording.Frame{native("gomp_team_barrier_wait_end", "libgomp.so.1"), user}, cause.Worker},
-		"gil":               {[]recording.Frame{native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), loop, user}, cause.GIL},
-		"nothing is known":  {nil, cause.Worker},
-		"mp queue":          {[]recording.Frame{native("semlock_acquire", "_multiprocessing.cpython-312-x86_64-linux-gnu.so"), python("get", "/usr/lib/python3.12/multiprocessing/queues.py"), user}, cause.Worker},
-		"mp lock":           {[]recording.Frame{native("semlock_acquire", "_multiprocessing.cpython-312-x86_64-linux-gnu.so"), python("__enter__", "/usr/lib/python3.12/multiprocessing/synchronize.py"), user}, cause.Lock},
-		"gil, old and bare": {[]recording.Frame{native("pthread_cond_timedwait", "libc.so.6"), native("PyEval_RestoreThread", "python3.8"), user}, cause.GIL},
+		"mutex": {
+			[]recording.Frame{
+				native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"),
+				native("push", "server"),
+			},
+			cause.Lock,
+		},
+		"rwlock": {
+			[]recording.Frame{
+				native("__pthread_rwlock_rdlock_full64", "libc.so.6"), native("pthread_rwlock_rdlock", "libc.so.6"),
+				native("get", "server"),
+			},
+			cause.Lock,
+		},
+		"python lock": {
+			[]recording.Frame{
+				native("__futex_abstimed_wait_common64", "libc.so.6"),
+				native("PyThread_acquire_lock_timed", "python3.12"), native("lock_PyThread_acquire_lock", "python3.12"),
+				loop, user,
+			},
+			cause.Lock,
+		},
+		"python queue": {
+			[]recording.Frame{
+				native("PyThread_acquire_lock_timed", "python3.12"), loop,
+				python("wait", "/usr/lib/python3.12/threading.py"), python("get", "/usr/lib/python3.12/queue.py"), user,
+			},
+			cause.Worker,
+		},
+		"condition": {
+			[]recording.Frame{native("pthread_cond_wait", "libc.so.6"), native("pop", "server")}, cause.Worker,
+		},
+		"mutex in a cond": {
+			[]recording.Frame{
+				native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"),
+				native("pthread_cond_wait", "libc.so.6"), native("pop", "server"),
+			},
+			cause.Worker,
+		},
+		"openmp": {
+			[]recording.Frame{native("gomp_team_barrier_wait_end", "libgomp.so.1"), user}, cause.Worker,
+		},
+		"gil": {
+			[]recording.Frame{
+				native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), loop, user,
+			},
+			cause.GIL,
+		},
+		"nothing is known": {nil, cause.Worker},
+		"mp queue": {
+			[]recording.Frame{
+				native("semlock_acquire", "_multiprocessing.cpython-312-x86_64-linux-gnu.so"),
+				python("get", "/usr/lib/python3.12/multiprocessing/queues.py"), user,
+			},
+			cause.Worker,
+		},
+		"mp lock": {
+			[]recording.Frame{
+				native("semlock_acquire", "_multiprocessing.cpython-312-x86_64-linux-gnu.so"),
+				python("__enter__", "/usr/lib/python3.12/multiprocessing/synchronize.py"), user,
+			},
+			cause.Lock,
+		},
+		"gil, old and bare": {
+			[]recording.Frame{
+				native("pthread_cond_timedwait", "libc.so.6"), native("PyEval_RestoreThread", "python3.8"), user,
+			},
+			cause.GIL,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := frame().sampled(leader, user).sampled(helper, native("compute", "server"))

@@ -69,8 +69,9 @@ func plainSums(t *timeline.Timeline, w *Walk) []Sum {
 			continue
 		}
 		s := Sum{
-			Device: g.Device, PID: steps[0].PID, TID: steps[0].TID, Func: t.Ops[steps[0].Op].Func, Certain: t.Confidence(g.Next) == 1,
-			Count: 1, Time: g.To - g.From, Longest: []timeline.Span{{From: g.From, To: g.To}},
+			Device: g.Device, PID: steps[0].PID, TID: steps[0].TID, Func: t.Ops[steps[0].Op].Func,
+			Certain: t.Confidence(g.Next) == 1,
+			Count:   1, Time: g.To - g.From, Longest: []timeline.Span{{From: g.From, To: g.To}},
 		}
 		i := slices.IndexFunc(out, func(o Sum) bool {
 			return o.Device == s.Device && o.PID == s.PID && o.TID == s.TID && o.Func == s.Func &&

@@ -185,8 +185,8 @@ func TestCovered(t *testing.T) {
 	}
 }
 
-// TestPausesAreNotCovered: what threads did while a source was reduced is not known, unless it was off nearly all of the
-// time.
+// TestPausesAreNotCovered: what threads did while a source was reduced is not known, unless it was off nearly all of
+// the time.
 func TestPausesAreNotCovered(t *testing.T) {
 	for _, tt := range []struct {
 		paused uint64 // ns from 10 ms on
@@ -233,10 +233,12 @@ func TestOneLostRecord(t *testing.T) {
 		t.Errorf("covered %+v, want %+v", got, want)
 	}
 	for name, got := range map[string]timeline.Spans{
-		"two were lost":                  lose(2, nothing),
-		"the stream has no other record": lose(2, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0x99<<8) }),
-		"a twentieth is not known":       lose(1+1, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0) }),
-		"a call more than records":       lose(1, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0) }),
+		"two were lost": lose(2, nothing),
+		"the stream has no other record": lose(2, func(s *scene) {
+			s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0x99<<8)
+		}),
+		"a twentieth is not known": lose(1+1, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0) }),
+		"a call more than records": lose(1, func(s *scene) { s.call("cuLaunchKernel", 40_000*us, 3*us, 1, 0) }),
 	} {
 		if got.Total() != 0 {
 			t.Errorf("%s: covered %+v", name, got)

@@ -49,7 +49,8 @@ func (w *Walk) merge() {
 
 // same reports whether a step that follows on s differs from it in its times only.
 func (s *Step) same(next *Step) bool {
-	return s.Cause == next.Cause && s.Op == next.Op && s.TID == next.TID && s.Stack == next.Stack && s.Wait == next.Wait && s.Inner == next.Inner &&
+	return s.Cause == next.Cause && s.Op == next.Op && s.TID == next.TID && s.Stack == next.Stack &&
+		s.Wait == next.Wait && s.Inner == next.Inner &&
 		s.Sure == next.Sure && s.PID == next.PID && s.WaiterTID == next.WaiterTID && s.WaiterPID == next.WaiterPID &&
 		s.To == next.From
 }

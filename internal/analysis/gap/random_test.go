@@ -51,8 +51,12 @@ func chaos(rng *rand.Rand) *recording.Recording {
 		s.Meta.Frames = append(
 			s.Meta.Frames,
 			recording.Frame{
-				Kind: []recording.FrameKind{recording.NativeFrame, recording.PythonFrame, recording.KernelFrame, recording.ErrorFrame}[rng.IntN(4)],
-				Name: []string{"take_gil", "futex_wait", "pthread_mutex_lock", "f", "gc_collect_main", "tokenize"}[rng.IntN(6)],
+				Kind: []recording.FrameKind{
+					recording.NativeFrame, recording.PythonFrame, recording.KernelFrame, recording.ErrorFrame,
+				}[rng.IntN(4)],
+				Name: []string{
+					"take_gil", "futex_wait", "pthread_mutex_lock", "f", "gc_collect_main", "tokenize",
+				}[rng.IntN(6)],
 				File: []string{"", "/x/torch/nn.py", "libcuda.so.1", "python3"}[rng.IntN(4)],
 			},
 		)
@@ -67,7 +71,9 @@ func chaos(rng *rand.Rand) *recording.Recording {
 				PID:   leader,
 				Inode: rng.Uint64N(8),
 				Name:  "socket:[1]",
-				Role:  []recording.Role{recording.Listening, recording.Accepted, recording.Connected, recording.Unclear, "", "?"}[rng.IntN(6)],
+				Role: []recording.Role{
+					recording.Listening, recording.Accepted, recording.Connected, recording.Unclear, "", "?",
+				}[rng.IntN(6)],
 			},
 		)
 	}
@@ -140,7 +146,11 @@ func TestPlainGaps(t *testing.T) {
 		tl := timeline.Build(chaos(rand.New(rand.NewPCG(seed, 5))))
 		if seed%2 == 0 {
 			tl = timeline.Build(
-				timelinetest.Random(timelinetest.Config{Seed: seed, Agent: true, Both: seed%4 == 0, Length: 20 * timelinetest.Millisecond}).
+				timelinetest.Random(
+					timelinetest.Config{
+						Seed: seed, Agent: true, Both: seed%4 == 0, Length: 20 * timelinetest.Millisecond,
+					},
+				).
 					Run(),
 			)
 		}

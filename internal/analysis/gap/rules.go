@@ -31,7 +31,9 @@ func allRules() []rules { //nolint:funlen // a table
 			"at::TensorIteratorBase::for_each", "at::TensorIteratorBase::serial_for_each",
 			"at::internal::invoke_parallel", "mkl_", "dnnl", "cblas_", "sgemm", "dgemm", "mkldnn", "ideep::",
 			"fbgemm", "xnn_", "pthreadpool", "ggml_compute_forward", "ggml_vec_dot",
-		}, within: []string{"dnnl::impl", "at::native::(anonymous namespace)::cpu", "::avx2::", "::avx512::"}, files: []string{"libggml-cpu", "libmkl", "libopenblas", "libgomp", "libiomp", "libdnnl"}},
+		}, within: []string{
+			"dnnl::impl", "at::native::(anonymous namespace)::cpu", "::avx2::", "::avx512::",
+		}, files: []string{"libggml-cpu", "libmkl", "libopenblas", "libgomp", "libiomp", "libdnnl"}},
 		{trait: importing, kind: recording.PythonFrame, prefixes: []string{"_find_and_load"}},
 		{trait: importing, kind: recording.NativeFrame, prefixes: []string{"PyImport_ImportModuleLevelObject"}},
 		{trait: prepares, kind: recording.PythonFrame, files: []string{
@@ -47,14 +49,19 @@ func allRules() []rules { //nolint:funlen // a table
 			"/sglang/srt/multimodal/", "/sglang/srt/managers/async_dynamic_batch_tokenizer.py",
 			"/sglang/srt/managers/multimodal_processor.py", "/json/", "/csv.py", "/regex/", "/re/__init__.py",
 			"/re.py", "/sre_", "/html/", "/xml/", "/ujson", "/orjson", "/pandas/",
-		}, prefixes: []string{"parse_", "tokeniz"}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "load_image"}},
+		}, prefixes: []string{"parse_", "tokeniz"}, within: []string{
+			"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "load_image",
+		}},
 		{trait: prepares, kind: recording.NativeFrame, prefixes: []string{
 			"jpeg_", "jsimd_", "png_", "ImagingResample", "ImagingJpeg", "cv::resize", "cv::imdecode",
 			"cv::hal::", "tokenizers::", "sentencepiece::", "simdjson::", "rapidjson::", "nlohmann::",
 			"minja::", "common_chat_", "llm_tokenizer", "sre_", "_sre_", "re_Pattern_", "_csv_", "pattern_sub",
 			"pattern_search", "pattern_match", "pattern_find", "pattern_split", "parse_", "av_", "avcodec_",
 			"sws_",
-		}, within: []string{"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "resize_bilinear", "parse_json", "json_parse"}, files: []string{
+		}, within: []string{
+			"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "resize_bilinear", "parse_json",
+			"json_parse",
+		}, files: []string{
 			"tokenizers.abi3", "tokenizers.cpython", "_sentencepiece", "_tiktoken", "_imaging", "libjpeg",
 			"libturbojpeg", "libpng", "libwebp", "cv2.abi3", "cv2.cpython", "libopencv", "_json.cpython",
 			"_csv.cpython", "_regex.cpython", "libavcodec", "libswscale", "orjson", "ujson",

@@ -18,52 +18,214 @@ func TestWork(t *testing.T) {
 		stack []recording.Frame
 		want  cause.ID
 	}{
-		"python":              {[]recording.Frame{loop, user}, cause.PythonWork},
-		"C of the standard":   {[]recording.Frame{native("PyUnicode_Join", "python3.12"), user}, cause.PythonWork},
-		"memcpy of python":    {[]recording.Frame{native("__memmove_avx_unaligned_erms", "libc.so.6"), loop, user}, cause.PythonWork},
-		"numpy":               {[]recording.Frame{native("DOUBLE_add", "_multiarray_umath.cpython-312-x86_64-linux-gnu.so"), loop, user}, cause.NativeWork},
-		"native":              {[]recording.Frame{native("simulate", "server"), native("main", "server")}, cause.NativeWork},
-		"host malloc":         {[]recording.Frame{native("malloc", "libc.so.6"), loop, user}, cause.PythonWork},
-		"gc":                  {[]recording.Frame{native("gc_collect_main", "python3.12"), user}, cause.GC},
-		"gc in an import":     {[]recording.Frame{native("gc_collect_main", "python3.12"), loop, python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
-		"pickle":              {[]recording.Frame{native("save", "_pickle.cpython-312-x86_64-linux-gnu.so"), user}, cause.Serialization},
-		"malloc of pickle":    {[]recording.Frame{native("_int_realloc", "libc.so.6"), native("realloc", "libc.so.6"), native("_Pickler_Write", "_pickle.cpython-312-x86_64-linux-gnu.so"), loop, user}, cause.Serialization},
-		"malloc of imports":   {[]recording.Frame{native("malloc", "libc.so.6"), native("r_object", "python3.12"), python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
-		"triton":              {[]recording.Frame{native("llvm::SelectionDAG::combine", "libtriton.so"), user}, cause.Compilation},
-		"import":              {[]recording.Frame{loop, python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation},
-		"fast tokenizer":      {[]recording.Frame{native("<tokenizers::models::bpe::BPE as Model>::tokenize", "tokenizers.abi3.so"), python("_batch_encode_plus", site+"transformers/tokenization_utils_fast.py"), user}, cause.Preprocessing},
-		"own tokenizer":       {[]recording.Frame{loop, python("tokenize_batch", "/app/text.py"), user}, cause.Preprocessing},
-		"jpeg":                {[]recording.Frame{native("jsimd_idct_islow_avx2", "libjpeg.so.62"), python("load", site+"PIL/ImageFile.py"), user}, cause.Preprocessing},
-		"native name":         {[]recording.Frame{native("decode_image_rgb", "server"), native("main", "server")}, cause.Preprocessing},
-		"json":                {[]recording.Frame{loop, python("raw_decode", "/usr/lib/python3.12/json/decoder.py"), user}, cause.Preprocessing},
-		"eager framework":     {[]recording.Frame{loop, python("forward", site+"torch/nn/modules/linear.py"), user}, cause.LaunchOverhead},
-		"dispatcher":          {[]recording.Frame{native("c10::Dispatcher::call", "libtorch_cpu.so"), native("at::_ops::add_Tensor::call", "libtorch_cpu.so"), user}, cause.LaunchOverhead},
-		"cuda":                {[]recording.Frame{native("libcuda.so.1+0x28f112", "libcuda.so.1"), native("cudaLaunchKernel", "libcudart.so.13"), user}, cause.LaunchOverhead},
-		"operator on CPU":     {[]recording.Frame{native("at::native::AVX512::vec_softmax_lastdim_kernel", "libtorch_cpu.so"), native("at::_ops::softmax", "libtorch_cpu.so"), user}, cause.NativeWork},
-		"sort on CPU":         {[]recording.Frame{native("std::__introsort_loop<...>", "libtorch_cpu.so"), native("c10::function_ref<...>::callback_fn<...>", "libtorch_cpu.so"), native("at::TensorIteratorBase::for_each", "libtorch_cpu.so"), native("at::native::sort_kernel", "libtorch_cpu.so"), native("at::_ops::sort_stable::call", "libtorch_cpu.so"), user}, cause.NativeWork},
-		"upsample on CPU":     {[]recording.Frame{native("c10::function_ref<...>::callback_fn<...>", "libtorch_cpu.so"), native("at::native::upsample_bilinear2d_aa_kernel_impl", "libtorch_cpu.so"), native("c10::impl::wrap_kernel_functor_unboxed_<...>::call", "libtorch_cpu.so"), python("interpolate", site+"torch/nn/functional.py"), user}, cause.NativeWork},
-		"kernel of a GPU":     {[]recording.Frame{native("at::native::gpu_kernel_impl<...>", "libtorch_cuda.so"), native("c10::impl::wrap_kernel_functor_unboxed_<...>::call", "libtorch_cpu.so"), user}, cause.LaunchOverhead},
-		"dispatch of a GPU":   {[]recording.Frame{native("c10::impl::wrap_kernel_functor_unboxed_<...>::call", "libtorch_cpu.so"), native("at::native::add", "libtorch_cpu.so"), user}, cause.LaunchOverhead},
-		"writes JSON":         {[]recording.Frame{native("_Py_dg_dtoa", "python3.12"), python("iterencode", "/usr/lib/python3.12/json/encoder.py"), user}, cause.Serialization},
-		"transform in torch":  {[]recording.Frame{native("at::native::AVX2::upsample", "libtorch_cpu.so"), python("interpolate", site+"torch/nn/functional.py"), python("resize", site+"torchvision/transforms/v2/functional/_geometry.py"), user}, cause.Preprocessing},
-		"modeling":            {[]recording.Frame{loop, python("forward", site+"transformers/models/gpt2/modeling_gpt2.py"), user}, cause.LaunchOverhead},
-		"vLLM runner":         {[]recording.Frame{loop, python("_prepare_inputs", site+"vllm/v1/worker/gpu_model_runner.py"), user}, cause.PythonWork},
-		"vLLM scheduler":      {[]recording.Frame{loop, python("schedule", site+"vllm/v1/core/sched/scheduler.py"), user}, cause.PythonWork},
-		"vLLM sampler":        {[]recording.Frame{loop, python("forward", site+"vllm/v1/sample/sampler.py"), user}, cause.LaunchOverhead},
-		"vLLM attention":      {[]recording.Frame{loop, python("build", site+"vllm/v1/attention/backends/flash_attn.py"), user}, cause.LaunchOverhead},
-		"vLLM detokenizer":    {[]recording.Frame{loop, python("update", site+"vllm/v1/engine/detokenizer.py"), user}, cause.Preprocessing},
-		"SGLang layer":        {[]recording.Frame{loop, python("forward", site+"sglang/srt/layers/linear.py"), user}, cause.LaunchOverhead},
-		"SGLang scheduler":    {[]recording.Frame{loop, python("get_next_batch_to_run", site+"sglang/srt/managers/scheduler.py"), user}, cause.PythonWork},
-		"SGLang tokenizer":    {[]recording.Frame{loop, python("_tokenize_one_request", site+"sglang/srt/managers/tokenizer_manager.py"), user}, cause.Preprocessing},
-		"model's tokenizer":   {[]recording.Frame{loop, python("bpe", site+"transformers/models/gpt2/tokenization_gpt2.py"), user}, cause.Preprocessing},
-		"image for diffusers": {[]recording.Frame{loop, python("resize", site+"diffusers/image_processor.py"), user}, cause.Preprocessing},
-		"llama.cpp tokenizes": {[]recording.Frame{native("llm_tokenizer_bpe_session::tokenize", "libllama.so"), native("main", "llama-server")}, cause.Preprocessing},
-		"llama.cpp on CPU":    {[]recording.Frame{native("ggml_compute_forward_mul_mat", "libggml-cpu.so"), native("main", "llama-server")}, cause.NativeWork},
-		"llama.cpp launches":  {[]recording.Frame{native("ggml_cuda_op_mul_mat", "libggml-cuda.so"), native("main", "llama-server")}, cause.LaunchOverhead},
-		"launch by triton":    {[]recording.Frame{loop, python("__call__", site+"triton/backends/nvidia/driver.py"), user}, cause.LaunchOverhead},
-		"page fault":          {[]recording.Frame{kernel("clear_page_erms"), kernel("handle_mm_fault"), kernel("asm_exc_page_fault"), native("__memset_avx2_unaligned_erms", "libc.so.6"), user}, cause.PageFaults},
-		"page cache":          {[]recording.Frame{kernel("filemap_read"), kernel("ext4_file_read_iter"), native("read", "libc.so.6"), user}, cause.Disk},
-		"spinning for GIL":    {[]recording.Frame{native("take_gil", "python3.12"), user}, cause.GIL},
+		"python":            {[]recording.Frame{loop, user}, cause.PythonWork},
+		"C of the standard": {[]recording.Frame{native("PyUnicode_Join", "python3.12"), user}, cause.PythonWork},
+		"memcpy of python": {
+			[]recording.Frame{native("__memmove_avx_unaligned_erms", "libc.so.6"), loop, user}, cause.PythonWork,
+		},
+		"numpy": {
+			[]recording.Frame{native("DOUBLE_add", "_multiarray_umath.cpython-312-x86_64-linux-gnu.so"), loop, user},
+			cause.NativeWork,
+		},
+		"native": {
+			[]recording.Frame{native("simulate", "server"), native("main", "server")}, cause.NativeWork,
+		},
+		"host malloc": {[]recording.Frame{native("malloc", "libc.so.6"), loop, user}, cause.PythonWork},
+		"gc":          {[]recording.Frame{native("gc_collect_main", "python3.12"), user}, cause.GC},
+		"gc in an import": {
+			[]recording.Frame{
+				native("gc_collect_main", "python3.12"), loop,
+				python("_find_and_load", "<frozen importlib._bootstrap>"), user,
+			},
+			cause.Compilation,
+		},
+		"pickle": {
+			[]recording.Frame{native("save", "_pickle.cpython-312-x86_64-linux-gnu.so"), user}, cause.Serialization,
+		},
+		"malloc of pickle": {
+			[]recording.Frame{
+				native("_int_realloc", "libc.so.6"), native("realloc", "libc.so.6"),
+				native("_Pickler_Write", "_pickle.cpython-312-x86_64-linux-gnu.so"), loop, user,
+			},
+			cause.Serialization,
+		},
+		"malloc of imports": {
+			[]recording.Frame{
+				native("malloc", "libc.so.6"), native("r_object", "python3.12"),
+				python("_find_and_load", "<frozen importlib._bootstrap>"), user,
+			},
+			cause.Compilation,
+		},
+		"triton": {
+			[]recording.Frame{native("llvm::SelectionDAG::combine", "libtriton.so"), user}, cause.Compilation,
+		},
+		"import": {
+			[]recording.Frame{loop, python("_find_and_load", "<frozen importlib._bootstrap>"), user}, cause.Compilation,
+		},
+		"fast tokenizer": {
+			[]recording.Frame{
+				native("<tokenizers::models::bpe::BPE as Model>::tokenize", "tokenizers.abi3.so"),
+				python("_batch_encode_plus", site+"transformers/tokenization_utils_fast.py"), user,
+			},
+			cause.Preprocessing,
+		},
+		"own tokenizer": {
+			[]recording.Frame{loop, python("tokenize_batch", "/app/text.py"), user}, cause.Preprocessing,
+		},
+		"jpeg": {
+			[]recording.Frame{
+				native("jsimd_idct_islow_avx2", "libjpeg.so.62"), python("load", site+"PIL/ImageFile.py"), user,
+			},
+			cause.Preprocessing,
+		},
+		"native name": {
+			[]recording.Frame{native("decode_image_rgb", "server"), native("main", "server")}, cause.Preprocessing,
+		},
+		"json": {
+			[]recording.Frame{loop, python("raw_decode", "/usr/lib/python3.12/json/decoder.py"), user},
+			cause.Preprocessing,
+		},
+		"eager framework": {
+			[]recording.Frame{loop, python("forward", site+"torch/nn/modules/linear.py"), user}, cause.LaunchOverhead,
+		},
+		"dispatcher": {
+			[]recording.Frame{
+				native("c10::Dispatcher::call", "libtorch_cpu.so"),
+				native("at::_ops::add_Tensor::call", "libtorch_cpu.so"), user,
+			},
+			cause.LaunchOverhead,
+		},
+		"cuda": {
+			[]recording.Frame{
+				native("libcuda.so.1+0x28f112", "libcuda.so.1"), native("cudaLaunchKernel", "libcudart.so.13"), user,
+			},
+			cause.LaunchOverhead,
+		},
+		"operator on CPU": {
+			[]recording.Frame{
+				native("at::native::AVX512::vec_softmax_lastdim_kernel", "libtorch_cpu.so"),
+				native("at::_ops::softmax", "libtorch_cpu.so"), user,
+			},
+			cause.NativeWork,
+		},
+		"sort on CPU": {
+			[]recording.Frame{
+				native("std::__introsort_loop<...>", "libtorch_cpu.so"),
+				native("c10::function_ref<...>::callback_fn<...>", "libtorch_cpu.so"),
+				native("at::TensorIteratorBase::for_each", "libtorch_cpu.so"),
+				native("at::native::sort_kernel", "libtorch_cpu.so"),
+				native("at::_ops::sort_stable::call", "libtorch_cpu.so"), user,
+			},
+			cause.NativeWork,
+		},
+		"upsample on CPU": {
+			[]recording.Frame{
+				native("c10::function_ref<...>::callback_fn<...>", "libtorch_cpu.so"),
+				native("at::native::upsample_bilinear2d_aa_kernel_impl", "libtorch_cpu.so"),
+				native("c10::impl::wrap_kernel_functor_unboxed_<...>::call", "libtorch_cpu.so"),
+				python("interpolate", site+"torch/nn/functional.py"), user,
+			},
+			cause.NativeWork,
+		},
+		"kernel of a GPU": {
+			[]recording.Frame{
+				native("at::native::gpu_kernel_impl<...>", "libtorch_cuda.so"),
+				native("c10::impl::wrap_kernel_functor_unboxed_<...>::call", "libtorch_cpu.so"), user,
+			},
+			cause.LaunchOverhead,
+		},
+		"dispatch of a GPU": {
+			[]recording.Frame{
+				native("c10::impl::wrap_kernel_functor_unboxed_<...>::call", "libtorch_cpu.so"),
+				native("at::native::add", "libtorch_cpu.so"), user,
+			},
+			cause.LaunchOverhead,
+		},
+		"writes JSON": {
+			[]recording.Frame{
+				native("_Py_dg_dtoa", "python3.12"), python("iterencode", "/usr/lib/python3.12/json/encoder.py"), user,
+			},
+			cause.Serialization,
+		},
+		"transform in torch": {
+			[]recording.Frame{
+				native("at::native::AVX2::upsample", "libtorch_cpu.so"),
+				python("interpolate", site+"torch/nn/functional.py"),
+				python("resize", site+"torchvision/transforms/v2/functional/_geometry.py"), user,
+			},
+			cause.Preprocessing,
+		},
+		"modeling": {
+			[]recording.Frame{loop, python("forward", site+"transformers/models/gpt2/modeling_gpt2.py"), user},
+			cause.LaunchOverhead,
+		},
+		"vLLM runner": {
+			[]recording.Frame{loop, python("_prepare_inputs", site+"vllm/v1/worker/gpu_model_runner.py"), user},
+			cause.PythonWork,
+		},
+		"vLLM scheduler": {
+			[]recording.Frame{loop, python("schedule", site+"vllm/v1/core/sched/scheduler.py"), user}, cause.PythonWork,
+		},
+		"vLLM sampler": {
+			[]recording.Frame{loop, python("forward", site+"vllm/v1/sample/sampler.py"), user}, cause.LaunchOverhead,
+		},
+		"vLLM attention": {
+			[]recording.Frame{loop, python("build", site+"vllm/v1/attention/backends/flash_attn.py"), user},
+			cause.LaunchOverhead,
+		},
+		"vLLM detokenizer": {
+			[]recording.Frame{loop, python("update", site+"vllm/v1/engine/detokenizer.py"), user}, cause.Preprocessing,
+		},
+		"SGLang layer": {
+			[]recording.Frame{loop, python("forward", site+"sglang/srt/layers/linear.py"), user}, cause.LaunchOverhead,
+		},
+		"SGLang scheduler": {
+			[]recording.Frame{loop, python("get_next_batch_to_run", site+"sglang/srt/managers/scheduler.py"), user},
+			cause.PythonWork,
+		},
+		"SGLang tokenizer": {
+			[]recording.Frame{
+				loop, python("_tokenize_one_request", site+"sglang/srt/managers/tokenizer_manager.py"), user,
+			},
+			cause.Preprocessing,
+		},
+		"model's tokenizer": {
+			[]recording.Frame{loop, python("bpe", site+"transformers/models/gpt2/tokenization_gpt2.py"), user},
+			cause.Preprocessing,
+		},
+		"image for diffusers": {
+			[]recording.Frame{loop, python("resize", site+"diffusers/image_processor.py"), user}, cause.Preprocessing,
+		},
+		"llama.cpp tokenizes": {
+			[]recording.Frame{
+				native("llm_tokenizer_bpe_session::tokenize", "libllama.so"), native("main", "llama-server"),
+			},
+			cause.Preprocessing,
+		},
+		"llama.cpp on CPU": {
+			[]recording.Frame{native("ggml_compute_forward_mul_mat", "libggml-cpu.so"), native("main", "llama-server")},
+			cause.NativeWork,
+		},
+		"llama.cpp launches": {
+			[]recording.Frame{native("ggml_cuda_op_mul_mat", "libggml-cuda.so"), native("main", "llama-server")},
+			cause.LaunchOverhead,
+		},
+		"launch by triton": {
+			[]recording.Frame{loop, python("__call__", site+"triton/backends/nvidia/driver.py"), user},
+			cause.LaunchOverhead,
+		},
+		"page fault": {
+			[]recording.Frame{
+				kernel("clear_page_erms"), kernel("handle_mm_fault"), kernel("asm_exc_page_fault"),
+				native("__memset_avx2_unaligned_erms", "libc.so.6"), user,
+			},
+			cause.PageFaults,
+		},
+		"page cache": {
+			[]recording.Frame{kernel("filemap_read"), kernel("ext4_file_read_iter"), native("read", "libc.so.6"), user},
+			cause.Disk,
+		},
+		"spinning for GIL": {[]recording.Frame{native("take_gil", "python3.12"), user}, cause.GIL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := map[cause.ID]uint64{cause.HostSync: drained}
@@ -106,26 +268,42 @@ func TestWaits(t *testing.T) {
 		roles map[uint64]recording.Role
 		want  cause.ID
 	}{
-		"disk":                {file, nil, cause.Disk},
-		"swap":                {fault, nil, cause.PageFaults},
-		"minor fault":         {irq(event.NoSyscall), nil, cause.PageFaults},
-		"sleep":               {irq(sysSleep), nil, cause.Sleep},
-		"accept":              {irq(sysAccept), nil, cause.NoWork},
-		"connect":             {irq(sysConnect), nil, cause.Network},
-		"accepted connection": {recv(5), map[uint64]recording.Role{5: recording.Accepted, 6: recording.Connected}, cause.NoWork},
-		"own connection":      {recv(6), map[uint64]recording.Role{5: recording.Accepted, 6: recording.Connected}, cause.Network},
+		"disk":        {file, nil, cause.Disk},
+		"swap":        {fault, nil, cause.PageFaults},
+		"minor fault": {irq(event.NoSyscall), nil, cause.PageFaults},
+		"sleep":       {irq(sysSleep), nil, cause.Sleep},
+		"accept":      {irq(sysAccept), nil, cause.NoWork},
+		"connect":     {irq(sysConnect), nil, cause.Network},
+		"accepted connection": {
+			recv(5), map[uint64]recording.Role{5: recording.Accepted, 6: recording.Connected}, cause.NoWork,
+		},
+		"own connection": {
+			recv(6), map[uint64]recording.Role{5: recording.Accepted, 6: recording.Connected}, cause.Network,
+		},
 		"closed, of a server": {recv(7), map[uint64]recording.Role{5: recording.Listening}, cause.NoWork},
 		"closed, of a client": {recv(7), map[uint64]recording.Role{6: recording.Connected}, cause.Network},
 		"poll of a server":    {irq(sysPoll), map[uint64]recording.Role{5: recording.Listening}, cause.NoWork},
 		"poll of a client":    {irq(sysPoll), map[uint64]recording.Role{6: recording.Connected}, cause.Network},
 		"poll of nothing":     {irq(sysPoll), nil, cause.Sleep},
 		"nobody can tell":     {recv(8), map[uint64]recording.Role{8: recording.Unclear}, cause.Unknown},
-		"unclear, a server":   {recv(8), map[uint64]recording.Role{5: recording.Listening, 8: recording.Unclear}, cause.NoWork},
-		"unclear, a client":   {recv(8), map[uint64]recording.Role{6: recording.Connected, 8: recording.Unclear}, cause.Network},
-		"unclear, both":       {recv(8), map[uint64]recording.Role{5: recording.Listening, 6: recording.Connected, 8: recording.Unclear}, cause.Unknown},
-		"poll of unclear":     {irq(sysPoll), map[uint64]recording.Role{8: recording.Unclear}, cause.Unknown},
-		"poll, both":          {irq(sysPoll), map[uint64]recording.Role{5: recording.Listening, 6: recording.Connected, 8: recording.Unclear}, cause.NoWork},
-		"accept, unclear":     {irq(sysAccept), map[uint64]recording.Role{8: recording.Unclear}, cause.NoWork},
+		"unclear, a server": {
+			recv(8), map[uint64]recording.Role{5: recording.Listening, 8: recording.Unclear}, cause.NoWork,
+		},
+		"unclear, a client": {
+			recv(8), map[uint64]recording.Role{6: recording.Connected, 8: recording.Unclear}, cause.Network,
+		},
+		"unclear, both": {
+			recv(8),
+			map[uint64]recording.Role{5: recording.Listening, 6: recording.Connected, 8: recording.Unclear},
+			cause.Unknown,
+		},
+		"poll of unclear": {irq(sysPoll), map[uint64]recording.Role{8: recording.Unclear}, cause.Unknown},
+		"poll, both": {
+			irq(sysPoll),
+			map[uint64]recording.Role{5: recording.Listening, 6: recording.Connected, 8: recording.Unclear},
+			cause.NoWork,
+		},
+		"accept, unclear": {irq(sysAccept), map[uint64]recording.Role{8: recording.Unclear}, cause.NoWork},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := frame()
@@ -136,7 +314,8 @@ func TestWaits(t *testing.T) {
 				)
 			}
 			steps := s.off(c.off).sampled(leader, user).want(t, map[cause.ID]uint64{
-				cause.HostSync: drained, cause.LaunchOverhead: launched, c.want: 18 * ms, cause.PythonWork: middle - 18*ms,
+				cause.HostSync: drained, cause.LaunchOverhead: launched, c.want: 18 * ms,
+				cause.PythonWork: middle - 18*ms,
 			})
 			if st := of(t, steps, c.want); st.Wait == None || st.TID != leader {
 				t.Errorf("step %+v", st)
@@ -152,7 +331,8 @@ func TestWaits(t *testing.T) {
 			user,
 		)
 		s.off(fault).sampled(leader, user).want(t, map[cause.ID]uint64{
-			cause.HostSync: drained, cause.LaunchOverhead: launched, cause.Disk: 18 * ms, cause.PythonWork: middle - 18*ms,
+			cause.HostSync: drained, cause.LaunchOverhead: launched, cause.Disk: 18 * ms,
+			cause.PythonWork: middle - 18*ms,
 		})
 	})
 }
@@ -203,7 +383,11 @@ func TestNoCPU(t *testing.T) {
 	s.Meta.Pressure = []recording.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 17 * ms}}
 	s.want(t, with(cause.NoCPU)) // it stood still for less than that
 	s = frame().off(taken).
-		off(recordtest.Off{TS: 30 * ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98}}).
+		off(
+			recordtest.Off{
+				TS: 30 * ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98},
+			},
+		).
 		sampled(leader, user)
 	s.Meta.Pressure = []recording.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 5 * ms}}
 	s.want(t, with(cause.NoCPU)) // the shorter wait explains what the cgroup stood still, and it is not in the gap
@@ -215,10 +399,12 @@ func TestCalls(t *testing.T) {
 		call string
 		want cause.ID
 	}{
-		"alloc": {"cuMemAlloc_v2", cause.Allocation}, "free": {"cuMemFree_v2", cause.Allocation}, "pin": {"cuMemHostRegister_v2", cause.Allocation},
-		"module": {"cuModuleLoadData", cause.Compilation}, "link": {"cuLinkComplete", cause.Compilation}, "graph": {"cuGraphInstantiateWithFlags", cause.Compilation},
-		"copy": {"cuMemcpyHtoD_v2", cause.SyncCopy}, "enqueued copy": {"cuMemcpyHtoDAsync_v2", cause.LaunchOverhead}, "sync": {"cuCtxSynchronize", cause.HostSync},
-		"first launch": {"cuLaunchKernel", cause.Compilation}, "slow launch": {"cuLaunchKernelEx", cause.LaunchOverhead},
+		"alloc": {"cuMemAlloc_v2", cause.Allocation}, "free": {"cuMemFree_v2", cause.Allocation},
+		"pin": {"cuMemHostRegister_v2", cause.Allocation}, "module": {"cuModuleLoadData", cause.Compilation},
+		"link": {"cuLinkComplete", cause.Compilation}, "graph": {"cuGraphInstantiateWithFlags", cause.Compilation},
+		"copy": {"cuMemcpyHtoD_v2", cause.SyncCopy}, "enqueued copy": {"cuMemcpyHtoDAsync_v2", cause.LaunchOverhead},
+		"sync": {"cuCtxSynchronize", cause.HostSync}, "first launch": {"cuLaunchKernel", cause.Compilation},
+		"slow launch": {"cuLaunchKernelEx", cause.LaunchOverhead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := frame()

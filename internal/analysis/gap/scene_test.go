@@ -84,7 +84,8 @@ func (s *scene) call(name string, at, dur uint64, args ...uint64) uint32 {
 // on adds an activity.
 func (s *scene) on(kind event.Kind, device uint8, stream, id uint32, from, to uint64, ret int32, bytes uint64) {
 	s.Event(event.Event{
-		TS: start + from, Dur: to - from, PID: s.PID, TID: stream, Func: uint16(device) | 1<<8, Kind: kind, Flags: event.Timed, Ret: ret,
+		TS: start + from, Dur: to - from, PID: s.PID, TID: stream, Func: uint16(device) | 1<<8, Kind: kind,
+		Flags: event.Timed, Ret: ret,
 		Args: [4]uint64{uint64(id), 0, bytes},
 	})
 }

@@ -27,7 +27,8 @@ type socket struct {
 // newSockets reads the roles of sockets; waits are the events in which threads left their CPUs.
 func newSockets(rec *recording.Recording, waits []int32) sockets {
 	s := sockets{
-		roles: map[socket]recording.Role{}, serve: map[uint32]bool{}, ask: map[uint32]bool{}, unclear: map[uint32]bool{}, calls: roleCalls(rec.Meta.Host.Arch),
+		roles: map[socket]recording.Role{}, serve: map[uint32]bool{}, ask: map[uint32]bool{},
+		unclear: map[uint32]bool{}, calls: roleCalls(rec.Meta.Host.Arch),
 	}
 	for i := range rec.Meta.Objects {
 		o := &rec.Meta.Objects[i]

@@ -26,7 +26,8 @@ type stacks struct {
 func newStacks(x *threads.Index) *stacks {
 	rec := x.Rec
 	s := &stacks{
-		rec: rec, index: x, activity: threads.NewClassifier(rec), python: map[uint32]bool{}, frames: make([]traits, len(rec.Meta.Frames)),
+		rec: rec, index: x, activity: threads.NewClassifier(rec), python: map[uint32]bool{},
+		frames: make([]traits, len(rec.Meta.Frames)),
 		work:   make([]cause.ID, len(rec.Meta.Stacks)+1),
 		futex:  make([]cause.ID, len(rec.Meta.Stacks)+1),
 		sleeps: make([]uint8, len(rec.Meta.Stacks)+1),
@@ -283,10 +284,12 @@ func isOperatorOfCPU(f *recording.Frame) bool {
 		strings.HasPrefix(f.Name, "at::native::") && strings.Contains(strings.ToLower(f.Name), "kernel")
 }
 
-// ofInterpreter reports whether native code is CPython's own, libc's or the loader's: what it does it does for who called
-// it.
+// ofInterpreter reports whether native code is CPython's own, libc's or the loader's: what it does it does for who
+// called it.
 func ofInterpreter(file string) bool {
-	for _, p := range []string{"python", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]"} {
+	for _, p := range []string{
+		"python", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]",
+	} {
 		if strings.HasPrefix(file, p) {
 			return true
 		}

@@ -30,8 +30,8 @@ func (s *stacks) tracedWait(stack uint64) cause.ID {
 	return cause.Count
 }
 
-// builtinWait is what a built-in function of Python waits for, by its name as torch.profiler writes it: "<built-in method
-// acquire of _thread.lock object>". workers says that it was called by what talks to other threads or processes.
+// builtinWait is what a built-in function of Python waits for, by its name as torch.profiler writes it: "<built-in
+// method acquire of _thread.lock object>". workers says that it was called by what talks to other threads or processes.
 func builtinWait(name string, workers bool) cause.ID {
 	rest, ok := strings.CutPrefix(name, "<built-in method ")
 	if !ok {

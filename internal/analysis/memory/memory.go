@@ -1,6 +1,6 @@
-// Package memory says what frameworks' allocators held over the time of a recording, who allocated it and what was never
-// freed. Totals are what the allocators said themselves; what is said by stack is estimated from sampled allocations,
-// each of which stands for as many bytes as it was unlikely to be chosen.
+// Package memory says what frameworks' allocators held over the time of a recording, who allocated it and what was
+// never freed. Totals are what the allocators said themselves; what is said by stack is estimated from sampled
+// allocations, each of which stands for as many bytes as it was unlikely to be chosen.
 package memory
 
 import (
@@ -29,8 +29,8 @@ type Device struct {
 	PeakAt    uint64 `json:"peak_at_ns"`      // to 10 ms
 	PeakHeld  uint64 `json:"peak_reserved_bytes"`
 	Start     uint64 `json:"start_bytes"` // in blocks, when the window began or the first call was seen
-	// Before is what was in blocks before the first call that was seen: weights and caches of a program that was attached to
-	// late. BeforeLeft is what is left of it at the end, an estimate.
+	// Before is what was in blocks before the first call that was seen: weights and caches of a program that was
+	// attached to late. BeforeLeft is what is left of it at the end, an estimate.
 	Before     uint64 `json:"before_bytes"`
 	BeforeLeft uint64 `json:"before_left_bytes"`
 
@@ -93,15 +93,16 @@ type site struct {
 
 // leakSite is a site that holds more and more: in each part of the time it allocated something that was not freed.
 type leakSite struct {
-	Site     int     `json:"site"`            // index into Sites
-	PerSec   float64 `json:"bytes_per_s"`     //
-	Bytes    uint64  `json:"bytes"`           // held of what was allocated in the window
-	Blocks   float64 `json:"blocks_per_s"`    //
-	FullIn   uint64  `json:"full_in_ns"`      // when the device is full if it goes on; 0: not known
-	Observed uint64  `json:"observed_ns"`     // for how long it was seen
-	Survival float64 `json:"survival_share"`  // of its bytes
-	Samples  int     `json:"samples"`         // that were not freed
-	Evenness float64 `json:"evenness_lowest"` // the least part of the time's share of what stays, of an even one; 1: even
+	Site     int     `json:"site"`           // index into Sites
+	PerSec   float64 `json:"bytes_per_s"`    //
+	Bytes    uint64  `json:"bytes"`          // held of what was allocated in the window
+	Blocks   float64 `json:"blocks_per_s"`   //
+	FullIn   uint64  `json:"full_in_ns"`     // when the device is full if it goes on; 0: not known
+	Observed uint64  `json:"observed_ns"`    // for how long it was seen
+	Survival float64 `json:"survival_share"` // of its bytes
+	Samples  int     `json:"samples"`        // that were not freed
+	// the least part of the time's share of what stays, of an even one; 1: even
+	Evenness float64 `json:"evenness_lowest"`
 }
 
 // Exhausted is an allocation that failed.
@@ -241,7 +242,8 @@ func typeName(t uint8) string {
 func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 	out := Device{
 		PID: key.pid, Type: typeName(key.device.Type()), Index: key.device.Index(),
-		Kinds: []kindBytes{}, Levels: []level{}, Sites: []site{}, Leaks: []leakSite{}, Exhausted: []Exhausted{}, Samples: len(d.samples),
+		Kinds: []kindBytes{}, Levels: []level{}, Sites: []site{}, Leaks: []leakSite{}, Exhausted: []Exhausted{},
+		Samples: len(d.samples),
 	}
 	d.totals(&out, rec)
 	samples := make([]sample, 0, len(d.samples))

@@ -110,8 +110,8 @@ func TestCountsOfTheWindow(t *testing.T) {
 	}
 }
 
-// TestLeak: what stays in every part of the time is a leak with its slope; a cache that fills, blocks that are held for a
-// while, and what is freed at once are none.
+// TestLeak: what stays in every part of the time is a leak with its slope; a cache that fills, blocks that are held for
+// a while, and what is freed at once are none.
 func TestLeak(t *testing.T) {
 	b := newBuild()
 	b.levels([2]uint64{to, 400 * mib})
@@ -158,7 +158,8 @@ func TestLeak(t *testing.T) {
 	}
 	for _, s := range d.Sites {
 		want := map[string]memory.KindName{
-			"remember (serve.py:12)": memory.KindKept, "fill (serve.py:20)": memory.KindKept, "enqueue (serve.py:30)": memory.KindTransient,
+			"remember (serve.py:12)": memory.KindKept, "fill (serve.py:20)": memory.KindKept,
+			"enqueue (serve.py:30)": memory.KindTransient,
 			"forward (serve.py:40)": memory.KindTransient,
 		}[s.Name]
 		if s.Kind != want {
@@ -167,8 +168,8 @@ func TestLeak(t *testing.T) {
 	}
 }
 
-// TestWeights: an allocation stands for more bytes the less likely it was to be chosen, and one of two stretches that tell
-// of it counts once.
+// TestWeights: an allocation stands for more bytes the less likely it was to be chosen, and one of two stretches that
+// tell of it counts once.
 func TestWeights(t *testing.T) {
 	b := newBuild()
 	b.levels([2]uint64{to, 400 * mib})
@@ -214,7 +215,9 @@ func FuzzSummarize(f *testing.F) {
 		r := newBuild().Recording()
 		r.Meta.Frames = []recording.Frame{{Kind: recording.PythonFrame, Name: "f", File: "f.py"}}
 		r.Meta.Stacks = []recording.Node{{Parent: parent, Frame: uint32(a)}, {Parent: 1, Frame: 0}}
-		for _, k := range []event.Kind{event.Kind(kind), event.Memory, event.MemoryFlow, event.Allocation, event.OutOfMemory} {
+		for _, k := range []event.Kind{
+			event.Kind(kind), event.Memory, event.MemoryFlow, event.Allocation, event.OutOfMemory,
+		} {
 			r.Events = append(
 				r.Events,
 				event.Event{

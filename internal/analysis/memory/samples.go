@@ -28,7 +28,8 @@ func Samples(rec *recording.Recording) []Sample {
 	for key, d := range gather(rec).devices {
 		for _, s := range d.samples {
 			out = append(out, Sample{
-				PID: key.pid, Device: key.device, From: s.from, To: s.to, Open: s.open, Pointer: s.pointer, Bytes: uint64(s.bytes),
+				PID: key.pid, Device: key.device, From: s.from, To: s.to, Open: s.open, Pointer: s.pointer,
+				Bytes:  uint64(s.bytes),
 				Weight: s.weight, Count: s.count, Stack: s.stack,
 			})
 		}

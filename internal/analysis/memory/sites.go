@@ -157,7 +157,10 @@ func frame(m *recording.Meta, n int32) recording.Frame {
 
 // allocator reports whether a native function belongs to the allocator, or to what every operator goes through.
 func allocator(name string) bool {
-	for _, prefix := range []string{"c10::", "at::", "torch::", "std::", "void c10::", "void at::", "libc10", "libtorch", "operator new", "_ZN3c10", "_ZN2at", "THP", "cuda::"} {
+	for _, prefix := range []string{
+		"c10::", "at::", "torch::", "std::", "void c10::", "void at::", "libc10", "libtorch", "operator new", "_ZN3c10",
+		"_ZN2at", "THP", "cuda::",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
@@ -194,8 +197,8 @@ func siteName(stack []recording.Frame) string {
 	return f.Name
 }
 
-// What a leak must show: so long a time, so many parts of it, in each of which something stays, that many samples in all,
-// and bytes.
+// What a leak must show: so long a time, so many parts of it, in each of which something stays, that many samples in
+// all, and bytes.
 const (
 	leakTime     = 3_000_000_000 // ns
 	leakParts    = 4
@@ -221,8 +224,8 @@ func (s *sites) leaks(w *window) []leakSite {
 	return out
 }
 
-// leak reports whether a site's blocks stay, of whatever time they are. What fills up once (a cache, the weights) has no
-// blocks in the later parts, what is held for a while none in the earlier ones.
+// leak reports whether a site's blocks stay, of whatever time they are. What fills up once (a cache, the weights) has
+// no blocks in the later parts, what is held for a while none in the earlier ones.
 func leak(w *window, samples []sample) (leakSite, bool) {
 	var parts [leakParts]float64
 	var kept, blocks, old, oldKept float64

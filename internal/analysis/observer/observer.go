@@ -31,7 +31,8 @@ const (
 	leastSteps = 10         // likewise steps
 	settled    = 20_000_000 // ns around a window that belong to neither: CUPTI is being subscribed, or buffers are flushed
 	sigmas     = 1.64       // standard deviations that hold 9 of 10 values
-	// mostAdded bounds what is believed: 283 µs inside and 12 µs outside were measured for cudaGraphLaunch (H200, vLLM).
+	// mostAdded bounds what is believed: 283 µs inside and 12 µs outside were measured for cudaGraphLaunch (H200,
+	// vLLM).
 	mostAdded = 0.97
 )
 

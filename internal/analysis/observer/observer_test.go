@@ -18,15 +18,16 @@ const (
 	start = uint64(calltest.Start)
 )
 
-// launches is a second of graph launches every 2 ms that take in ns inside of windows of 100 ms every 200 ms, and out ns
-// outside, give or take a tenth.
+// launches is a second of graph launches every 2 ms that take in ns inside of windows of 100 ms every 200 ms, and out
+// ns outside, give or take a tenth.
 func launches(mode string, in, out uint64) *timeline.Timeline {
 	b := calltest.New()
 	b.Meta.GPU = &recording.GPU{Mode: mode, Agents: []recording.Agent{{PID: recordtest.PID, State: "running"}}}
 	inside := func(at uint64) bool { return at%(200*ms) < 100*ms }
 	for i := range uint64(5) {
 		b.Meta.GPU.Windows = append(b.Meta.GPU.Windows, recording.GPUWindow{
-			PID: recordtest.PID, From: start + i*200*ms, To: start + i*200*ms + 100*ms, Activity: true, Calls: true, End: "finalized",
+			PID: recordtest.PID, From: start + i*200*ms, To: start + i*200*ms + 100*ms, Activity: true, Calls: true,
+			End: "finalized",
 		})
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -37,10 +38,12 @@ func launches(mode string, in, out uint64) *timeline.Timeline {
 		}
 		dur += rng.Uint64N(dur/5) - dur/10
 		b.Event(event.Event{
-			TS: start + at, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: b.Fn("cuGraphLaunch"), Kind: event.Call, Flags: event.Timed, Args: [4]uint64{5},
+			TS: start + at, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: b.Fn("cuGraphLaunch"),
+			Kind: event.Call, Flags: event.Timed, Args: [4]uint64{5},
 		})
 		b.Event(event.Event{
-			TS: start + at + ms, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: b.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed, Args: [4]uint64{7},
+			TS: start + at + ms, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: b.Fn("cuStreamSynchronize"),
+			Kind: event.Call, Flags: event.Timed, Args: [4]uint64{7},
 		})
 	}
 	return timeline.Build(b.Recording())

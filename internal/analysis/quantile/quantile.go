@@ -21,8 +21,8 @@ func Median[T cmp.Ordered](values []T) T {
 	return Of(values, 50)
 }
 
-// Upper returns the median, of two in the middle the upper one, for limits on what is usual: half of the values are no more
-// than it for certain. 0 of none. It sorts values.
+// Upper returns the median, of two in the middle the upper one, for limits on what is usual: half of the values are no
+// more than it for certain. 0 of none. It sorts values.
 func Upper[T cmp.Ordered](values []T) T {
 	if len(values) == 0 {
 		var none T

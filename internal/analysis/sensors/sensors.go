@@ -38,7 +38,8 @@ type GPU struct {
 
 	Busy     float64  `json:"busy_share"` // of the samples: kernels ran half of the time at least
 	Throttle []Reason `json:"throttle"`   // why clocks were low while busy, the longest first
-	// Throttled says that clocks were lower than the GPU can for one of these reasons, for a tenth of the busy time at least.
+	// Throttled says that clocks were lower than the GPU can for one of these reasons, for a tenth of the busy time at
+	// least.
 	Throttled bool `json:"throttled"`
 
 	PerIteration float64 `json:"energy_per_iteration_j"` // 0: not known
@@ -49,8 +50,8 @@ type Reason struct {
 	Reason string  `json:"reason"`
 	Share  float64 `json:"share"`        // of busy samples
 	Clock  uint64  `json:"sm_clock_mhz"` // average in them
-	// Lost is the share of the cycles of all busy samples that the GPU would have had at its highest clock and had not while
-	// clocks were low for this reason.
+	// Lost is the share of the cycles of all busy samples that the GPU would have had at its highest clock and had not
+	// while clocks were low for this reason.
 	Lost float64 `json:"lost_share"`
 }
 
@@ -80,7 +81,8 @@ var reasons = []struct {
 	{0x80, "power brake"},
 }
 
-// What counts as busy, in percent of utilization, and as throttled: of the busy samples, and by how much clocks are lower.
+// What counts as busy, in percent of utilization, and as throttled: of the busy samples, and by how much clocks are
+// lower.
 const (
 	busy          = 50
 	leastBusy     = 10 // samples
@@ -88,8 +90,8 @@ const (
 	throttleDepth = 0.97 // of the GPU's highest clock
 )
 
-// Summarize adds up the sensors of a recording; nil where there are none. perSec is how many iterations a second the target
-// does, 0 where nothing repeats.
+// Summarize adds up the sensors of a recording; nil where there are none. perSec is how many iterations a second the
+// target does, 0 where nothing repeats.
 func Summarize(rec *recording.Recording, perSec float64) *Summary {
 	byGPU := map[int][]recording.Sensor{}
 	for _, s := range rec.Meta.Sensors {

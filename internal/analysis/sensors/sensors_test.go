@@ -55,8 +55,8 @@ func TestEnergy(t *testing.T) {
 	}
 }
 
-// TestThrottled: clocks that the power limit lowers are throttled; the bit alone, at full clocks, is not, and neither are
-// idle ones.
+// TestThrottled: clocks that the power limit lowers are throttled; the bit alone, at full clocks, is not, and neither
+// are idle ones.
 func TestThrottled(t *testing.T) {
 	g := one(t, record(func(i int, s *recording.Sensor) {
 		if i%2 == 0 {

@@ -14,13 +14,14 @@ import "github.com/inferscope/inferscope/internal/cuda"
 // Summary is everything that is said about a window. Times are ns, sizes are
 // bytes, shares are fractions (0.5 is half).
 type Summary struct {
-	Window      Window      `json:"window"`
-	Windows     *Windows    `json:"launch_windows,omitempty"` // absent: launches were recorded all the time
-	Operations  uint64      `json:"operations"`
-	Inner       uint64      `json:"inner_calls"`           // calls inside other calls; not among Operations
-	PerSecond   float64     `json:"operations_per_second"` // launches while they were recorded, the others of Window.Observed
-	CallTime    uint64      `json:"call_time_ns"`          // inside timed calls, summed over threads; without launches that were recorded in windows
-	CallShare   float64     `json:"call_time_share"`       // of Window.Observed: of one thread's time, so that several threads can exceed 1
+	Window     Window   `json:"window"`
+	Windows    *Windows `json:"launch_windows,omitempty"` // absent: launches were recorded all the time
+	Operations uint64   `json:"operations"`
+	Inner      uint64   `json:"inner_calls"`           // calls inside other calls; not among Operations
+	PerSecond  float64  `json:"operations_per_second"` // launches while they were recorded, the others of Window.Observed
+	CallTime   uint64   `json:"call_time_ns"`          // inside timed calls, summed over threads; without launches that were recorded in windows
+	// of Window.Observed: of one thread's time, so that several threads can exceed 1
+	CallShare   float64     `json:"call_time_share"`
 	Waiting     waiting     `json:"waiting"`
 	Launches    Launches    `json:"launches"`
 	Copies      []Copy      `json:"copies"`      // by bytes, the most first

@@ -51,7 +51,8 @@ func TestLaunchesInWindows(t *testing.T) {
 	}
 	if got.Operations != 1800 || got.Inner != 0 {
 		t.Errorf(
-			"%d operations and %d inside others, want 1800 and none: the agent's view of a graph launch is no call of its own",
+			"%d operations and %d inside others, want 1800 and none: the agent's view of a graph launch is no call "+
+				"of its own",
 			got.Operations,
 			got.Inner,
 		)
@@ -61,7 +62,8 @@ func TestLaunchesInWindows(t *testing.T) {
 	}
 	for _, f := range got.Functions {
 		if f.Name == "cuLaunchKernel" &&
-			(!f.Timed || f.Count != 800 || f.Seen != 200*ms || f.Untimed != 0 || f.Time != 800*10_000 || math.Abs(f.Share-0.04) > 1e-9) {
+			(!f.Timed || f.Count != 800 || f.Seen != 200*ms || f.Untimed != 0 || f.Time != 800*10_000 ||
+				math.Abs(f.Share-0.04) > 1e-9) {
 			t.Errorf("%+v", f)
 		}
 	}

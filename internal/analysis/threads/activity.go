@@ -26,7 +26,10 @@ const (
 
 // String returns the activity in a few words.
 func (a Activity) String() string {
-	return [...]string{"other", "waiting for the GIL", "garbage collection", "memory allocation", "serialization", "compilation", "import", "?"}[min(a, Activities)]
+	return [...]string{
+		"other", "waiting for the GIL", "garbage collection", "memory allocation", "serialization", "compilation",
+		"import", "?",
+	}[min(a, Activities)]
 }
 
 // proof is what proves an activity: a frame of the kind, with the name or the file
@@ -153,7 +156,8 @@ func workProofs() []proof {
 				"/triton/compiler/", "/triton/backends/nvidia/compiler.py", "/triton/backends/amd/compiler.py",
 				"/triton/runtime/build.py", "/torch/utils/cpp_extension.py", "/cupy/cuda/compiler.py",
 				"/numba/core/",
-				// Those that compile: compiled code runs through others, such as eval_frame.py, output_code.py, runtime/ and cudagraph_trees.py.
+				// Those that compile: compiled code runs through others, such as eval_frame.py, output_code.py,
+				// runtime/ and cudagraph_trees.py.
 				"/torch/_dynamo/convert_frame.py", "/torch/_dynamo/symbolic_convert.py",
 				"/torch/_dynamo/output_graph.py", "/torch/_dynamo/variables/", "/torch/_dynamo/bytecode_",
 				"/torch/_inductor/graph.py", "/torch/_inductor/scheduler.py", "/torch/_inductor/lowering.py",
@@ -256,7 +260,8 @@ func (c *Classifier) classify(stack uint64) (out proven) {
 			}
 		}
 		below = h.called
-		if c.rec.Meta.Frames[f].Kind != recording.KernelFrame { // ten of them where the thread sleeps, none where it runs
+		// ten of them where the thread sleeps, none where it runs
+		if c.rec.Meta.Frames[f].Kind != recording.KernelFrame {
 			depth++
 		}
 	}

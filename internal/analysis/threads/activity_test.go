@@ -37,7 +37,10 @@ func stacks(all ...[]recording.Frame) (*recording.Recording, []uint64) {
 // asleep is the kernel's frames of a thread that sleeps in a futex (Linux 6.18).
 func asleep() []recording.Frame {
 	var out []recording.Frame
-	for _, name := range []string{"schedule", "futex_do_wait", "__futex_wait", "futex_wait", "do_futex", "__x64_sys_futex", "do_syscall_64", "entry_SYSCALL_64_after_hwframe"} {
+	for _, name := range []string{
+		"schedule", "futex_do_wait", "__futex_wait", "futex_wait", "do_futex", "__x64_sys_futex", "do_syscall_64",
+		"entry_SYSCALL_64_after_hwframe",
+	} {
 		out = append(out, recording.Frame{Kind: recording.KernelFrame, Name: name})
 	}
 	return out
@@ -49,34 +52,127 @@ func TestActivities(t *testing.T) {
 		frames []recording.Frame
 		want   Activity
 	}{
-		"GIL by its own name":        {[]recording.Frame{native("pthread_cond_timedwait"), native("take_gil"), native("PyEval_RestoreThread")}, GIL},
-		"GIL in a stripped build":    {[]recording.Frame{native("__futex_abstimed_wait_common"), native("pthread_cond_timedwait@@GLIBC_2.3.2"), native("PyEval_RestoreThread"), python("run", "a.py")}, GIL},
-		"GIL at an eval break":       {[]recording.Frame{native("pthread_cond_clockwait"), native("_PyEval_EvalFrameDefault"), python("run", "a.py")}, GIL},
-		"GIL without any name":       {[]recording.Frame{native("pthread_cond_timedwait"), native("python3.12+0x2f10"), native("python3.12+0x81aa"), python("run", "a.py")}, GIL},
-		"GIL asleep, without a name": {append(asleep(), native("__lll_lock_wait"), native("__pthread_mutex_cond_lock"), native("pthread_cond_timedwait"), native("libpython3.11.so.1.0+0x24f86e"), native("_PyEval_EvalFrameDefault"), python("run", "a.py")), GIL},
-		"allocation, asleep":         {append(asleep(), native("mmap"), native("sysmalloc")), allocation},
-		"a condition of C++":         {[]recording.Frame{native("pthread_cond_timedwait"), native("std::condition_variable::wait_for"), native("PyEval_CallFunction")}, Other},
-		"restoring without a wait":   {[]recording.Frame{native("clock_gettime"), native("PyEval_RestoreThread")}, Other},
-		"garbage collection":         {[]recording.Frame{native("visit_decref"), native("gc_collect_main"), python("run", "a.py")}, GC},
-		"collection without a name":  {[]recording.Frame{native("libpython3.11.so.1.0+0x61d763"), native("_PyEval_EvalFrameDefault"), python("[garbage collection]", ""), python("run", "a.py")}, GC},
-		"native code of that name":   {[]recording.Frame{native("[garbage collection]"), python("run", "a.py")}, Other},
-		"collect of something else":  {[]recording.Frame{{Kind: recording.NativeFrame, Name: "collect", File: "libother.so"}}, Other},
-		"allocation":                 {[]recording.Frame{native("_int_malloc"), native("malloc"), python("run", "a.py")}, allocation},
-		"allocation of the device":   {[]recording.Frame{native("ioctl"), native("cuMemAlloc_v2"), native("cudaMalloc")}, allocation},
-		"pickle in Python":           {[]recording.Frame{python("dump", "/usr/lib/python3.11/multiprocessing/reduction.py")}, Serialization},
-		"pickle in C":                {[]recording.Frame{native("memcpy"), native("save_tuple"), native("_pickle_Pickler_dump_impl")}, Serialization},
-		"load of something else":     {[]recording.Frame{other}, Other},
-		"allocation within pickle":   {[]recording.Frame{native("malloc"), native("save_tuple")}, allocation},
-		"compilation by inductor":    {[]recording.Frame{native("read"), python("compile_fx", "/x/torch/_inductor/compile_fx.py"), python("_find_and_load", "<frozen importlib._bootstrap>")}, Compilation},
-		"compiled code":              {[]recording.Frame{native("cuLaunchKernel"), python("run", "/x/torch/_inductor/runtime/triton_heuristics.py"), python("__call__", "/x/torch/_inductor/output_code.py"), python("_fn", "/x/torch/_dynamo/eval_frame.py")}, Other},
-		"compiled code of a graph":   {[]recording.Frame{native("cudaGraphLaunch"), python("run", "/x/torch/_inductor/compile_fx.py"), python("run", "/x/torch/_inductor/cudagraph_trees.py")}, Other},
-		"launch by triton":           {[]recording.Frame{native("cuLaunchKernelEx"), python("__call__", "/x/triton/backends/nvidia/driver.py"), python("run", "/x/triton/runtime/jit.py")}, Other},
-		"compilation by triton":      {[]recording.Frame{python("make_ptx", "/x/triton/backends/nvidia/compiler.py"), python("run", "/x/triton/runtime/jit.py")}, Compilation},
-		"compilation by dynamo":      {[]recording.Frame{python("step", "/x/torch/_dynamo/symbolic_convert.py"), python("_fn", "/x/torch/_dynamo/eval_frame.py")}, Compilation},
-		"compilation by nvrtc":       {[]recording.Frame{native("nvrtcCompileProgram")}, Compilation},
-		"import":                     {[]recording.Frame{native("stat64"), python("_path_stat", "<frozen importlib._bootstrap_external>")}, Import},
-		"import of a shared library": {[]recording.Frame{native("mprotect"), native("_dl_relocate_object"), native("dl_open_worker")}, Import},
-		"nothing in particular":      {[]recording.Frame{native("sgemm"), python("forward", "model.py")}, Other},
+		"GIL by its own name": {
+			[]recording.Frame{native("pthread_cond_timedwait"), native("take_gil"), native("PyEval_RestoreThread")},
+			GIL,
+		},
+		"GIL in a stripped build": {
+			[]recording.Frame{
+				native("__futex_abstimed_wait_common"), native("pthread_cond_timedwait@@GLIBC_2.3.2"),
+				native("PyEval_RestoreThread"), python("run", "a.py"),
+			},
+			GIL,
+		},
+		"GIL at an eval break": {
+			[]recording.Frame{
+				native("pthread_cond_clockwait"), native("_PyEval_EvalFrameDefault"), python("run", "a.py"),
+			},
+			GIL,
+		},
+		"GIL without any name": {
+			[]recording.Frame{
+				native("pthread_cond_timedwait"), native("python3.12+0x2f10"), native("python3.12+0x81aa"),
+				python("run", "a.py"),
+			},
+			GIL,
+		},
+		"GIL asleep, without a name": {
+			append(
+				asleep(), native("__lll_lock_wait"), native("__pthread_mutex_cond_lock"),
+				native("pthread_cond_timedwait"), native("libpython3.11.so.1.0+0x24f86e"),
+				native("_PyEval_EvalFrameDefault"), python("run", "a.py"),
+			),
+			GIL,
+		},
+		"allocation, asleep": {append(asleep(), native("mmap"), native("sysmalloc")), allocation},
+		"a condition of C++": {
+			[]recording.Frame{
+				native("pthread_cond_timedwait"), native("std::condition_variable::wait_for"),
+				native("PyEval_CallFunction"),
+			},
+			Other,
+		},
+		"restoring without a wait": {
+			[]recording.Frame{native("clock_gettime"), native("PyEval_RestoreThread")}, Other,
+		},
+		"garbage collection": {
+			[]recording.Frame{native("visit_decref"), native("gc_collect_main"), python("run", "a.py")}, GC,
+		},
+		"collection without a name": {
+			[]recording.Frame{
+				native("libpython3.11.so.1.0+0x61d763"), native("_PyEval_EvalFrameDefault"),
+				python("[garbage collection]", ""), python("run", "a.py"),
+			},
+			GC,
+		},
+		"native code of that name": {[]recording.Frame{native("[garbage collection]"), python("run", "a.py")}, Other},
+		"collect of something else": {
+			[]recording.Frame{{Kind: recording.NativeFrame, Name: "collect", File: "libother.so"}}, Other,
+		},
+		"allocation": {
+			[]recording.Frame{native("_int_malloc"), native("malloc"), python("run", "a.py")}, allocation,
+		},
+		"allocation of the device": {
+			[]recording.Frame{native("ioctl"), native("cuMemAlloc_v2"), native("cudaMalloc")}, allocation,
+		},
+		"pickle in Python": {
+			[]recording.Frame{python("dump", "/usr/lib/python3.11/multiprocessing/reduction.py")}, Serialization,
+		},
+		"pickle in C": {
+			[]recording.Frame{native("memcpy"), native("save_tuple"), native("_pickle_Pickler_dump_impl")},
+			Serialization,
+		},
+		"load of something else":   {[]recording.Frame{other}, Other},
+		"allocation within pickle": {[]recording.Frame{native("malloc"), native("save_tuple")}, allocation},
+		"compilation by inductor": {
+			[]recording.Frame{
+				native("read"), python("compile_fx", "/x/torch/_inductor/compile_fx.py"),
+				python("_find_and_load", "<frozen importlib._bootstrap>"),
+			},
+			Compilation,
+		},
+		"compiled code": {
+			[]recording.Frame{
+				native("cuLaunchKernel"), python("run", "/x/torch/_inductor/runtime/triton_heuristics.py"),
+				python("__call__", "/x/torch/_inductor/output_code.py"),
+				python("_fn", "/x/torch/_dynamo/eval_frame.py"),
+			},
+			Other,
+		},
+		"compiled code of a graph": {
+			[]recording.Frame{
+				native("cudaGraphLaunch"), python("run", "/x/torch/_inductor/compile_fx.py"),
+				python("run", "/x/torch/_inductor/cudagraph_trees.py"),
+			},
+			Other,
+		},
+		"launch by triton": {
+			[]recording.Frame{
+				native("cuLaunchKernelEx"), python("__call__", "/x/triton/backends/nvidia/driver.py"),
+				python("run", "/x/triton/runtime/jit.py"),
+			},
+			Other,
+		},
+		"compilation by triton": {
+			[]recording.Frame{
+				python("make_ptx", "/x/triton/backends/nvidia/compiler.py"), python("run", "/x/triton/runtime/jit.py"),
+			},
+			Compilation,
+		},
+		"compilation by dynamo": {
+			[]recording.Frame{
+				python("step", "/x/torch/_dynamo/symbolic_convert.py"), python("_fn", "/x/torch/_dynamo/eval_frame.py"),
+			},
+			Compilation,
+		},
+		"compilation by nvrtc": {[]recording.Frame{native("nvrtcCompileProgram")}, Compilation},
+		"import": {
+			[]recording.Frame{native("stat64"), python("_path_stat", "<frozen importlib._bootstrap_external>")}, Import,
+		},
+		"import of a shared library": {
+			[]recording.Frame{native("mprotect"), native("_dl_relocate_object"), native("dl_open_worker")}, Import,
+		},
+		"nothing in particular": {[]recording.Frame{native("sgemm"), python("forward", "model.py")}, Other},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec, numbers := stacks(c.frames)
@@ -93,9 +189,11 @@ func TestWhatMemoryIsFor(t *testing.T) {
 		frames []recording.Frame
 		want   Activity
 	}{
-		"pickle":     {[]recording.Frame{native("malloc"), native("save_tuple")}, Serialization},
-		"nobody":     {[]recording.Frame{native("malloc"), python("run", "a.py")}, Other},
-		"an import":  {[]recording.Frame{native("realloc"), python("_find_and_load", "<frozen importlib._bootstrap>")}, Import},
+		"pickle": {[]recording.Frame{native("malloc"), native("save_tuple")}, Serialization},
+		"nobody": {[]recording.Frame{native("malloc"), python("run", "a.py")}, Other},
+		"an import": {
+			[]recording.Frame{native("realloc"), python("_find_and_load", "<frozen importlib._bootstrap>")}, Import,
+		},
 		"collecting": {[]recording.Frame{native("free"), native("gc_collect_main"), native("save")}, GC},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +222,9 @@ func TestFramesOfHostileTrees(t *testing.T) {
 			{Parent: 4, Frame: 99},
 		},
 	}}
-	for stack, most := range map[uint64]int{0: 0, 1: maxDepth, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 1 << 63: 0, ^uint64(0): 0} {
+	for stack, most := range map[uint64]int{
+		0: 0, 1: maxDepth, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 1 << 63: 0, ^uint64(0): 0,
+	} {
 		if got := len(Frames(rec, stack)); got > most {
 			t.Errorf("stack %d has %d frames, want at most %d", stack, got, most)
 		}

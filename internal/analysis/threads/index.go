@@ -37,8 +37,8 @@ func sampleOf(e *event.Event) Sample {
 	}
 }
 
-// Stacks calls yield with the samples of threads that left their CPUs, then with those of running threads, then with what
-// other tools traced.
+// Stacks calls yield with the samples of threads that left their CPUs, then with those of running threads, then with
+// what other tools traced.
 func (x *Index) Stacks(yield func(s *Sample)) {
 	for _, i := range x.Switches {
 		s := sampleOf(&x.Rec.Events[i])
@@ -93,13 +93,15 @@ func Room(rec *recording.Recording, stretches []Counts) (whole *Index, parts []I
 		all = all.plus(c)
 	}
 	whole = &Index{
-		Rec: rec, OffCPU: make([]int32, all.OffCPU), Samples: make([]Sample, all.Samples), Switches: make([]int32, all.Switches),
-		Traced: make([]Sample, all.Traced),
+		Rec: rec, OffCPU: make([]int32, all.OffCPU), Samples: make([]Sample, all.Samples),
+		Switches: make([]int32, all.Switches),
+		Traced:   make([]Sample, all.Traced),
 	}
 	for _, c := range stretches {
 		parts = append(parts, Index{
-			Rec: rec, OffCPU: whole.OffCPU[at.OffCPU:][:0], Samples: whole.Samples[at.Samples:][:0], Switches: whole.Switches[at.Switches:][:0],
-			Traced: whole.Traced[at.Traced:][:0],
+			Rec: rec, OffCPU: whole.OffCPU[at.OffCPU:][:0], Samples: whole.Samples[at.Samples:][:0],
+			Switches: whole.Switches[at.Switches:][:0],
+			Traced:   whole.Traced[at.Traced:][:0],
 		})
 		at = at.plus(c)
 	}

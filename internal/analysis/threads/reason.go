@@ -109,7 +109,8 @@ func byCall(name string) Reason {
 func ofFile(name string) bool {
 	switch name {
 	case "read", "readv", "pread64", "preadv", "preadv2", "write", "writev", "pwrite64", "pwritev", "pwritev2",
-		"ioctl", "fcntl", "lseek", "close", "getdents", "getdents64", "splice", "tee", "vmsplice", "sendfile", "copy_file_range", "readahead", "fadvise64":
+		"ioctl", "fcntl", "lseek", "close", "getdents", "getdents64", "splice", "tee", "vmsplice", "sendfile",
+		"copy_file_range", "readahead", "fadvise64":
 		return true
 	}
 	return false

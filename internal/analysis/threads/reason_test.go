@@ -9,7 +9,9 @@ import (
 
 func TestCallTables(t *testing.T) {
 	amd64, arm64 := callsOf("amd64"), callsOf("arm64")
-	for nr, want := range map[uint16]string{0: "read", 202: "futex", 232: "epoll_wait", event.NoSyscall: "", 9999: "call 9999"} {
+	for nr, want := range map[uint16]string{
+		0: "read", 202: "futex", 232: "epoll_wait", event.NoSyscall: "", 9999: "call 9999",
+	} {
 		if got := amd64.name(nr); got != want {
 			t.Errorf("amd64 %d is %q, want %q", nr, got, want)
 		}
@@ -33,23 +35,34 @@ func TestReasons(t *testing.T) {
 		want   Reason
 		text   string
 	}{
-		"futex":         {"", off(1, 1, blocked, 202, 0, 0, 0xabc), Futex, "a lock or condition (futex 0xabc)"},
-		"pipe":          {"pipe:[42]", off(1, 1, blocked, 0, file(typePipe)...), Pipe, "read of pipe:[42]"},
-		"pipe unnamed":  {"", off(1, 1, blocked, 1, file(typePipe)...), Pipe, "write of descriptor 3"},
-		"socket":        {"socket:[42]", off(1, 1, blocked, 45, file(typeSocket)...), Socket, "recvfrom of socket:[42]"},
-		"socket read":   {"socket:[42]", off(1, 1, blocked, 0, file(typeSocket)...), Socket, "read of socket:[42]"},
-		"file":          {"/data/a", off(1, 1, blocked, 17, file(typeRegular)...), Disk, "pread64 of /data/a"},
-		"anonymous":     {"anon_inode:[eventfd]", off(1, 1, blocked, 0, file(typeRegular)...), Event, "read of anon_inode:[eventfd]"},
-		"nvidia":        {"/dev/nvidia0", off(1, 1, blocked, 16, file(typeCharacter)...), Nvidia, "ioctl of /dev/nvidia0"},
-		"terminal":      {"/dev/pts/0", off(1, 1, blocked, 0, file(typeCharacter)...), Device, "read of /dev/pts/0"},
-		"sleep":         {"", off(1, 1, blocked, 35), Sleep, "nanosleep"},
-		"child":         {"", off(1, 1, blocked, 61), Child, "wait4"},
-		"poll":          {"", off(1, 1, blocked, 7), Poll, "poll"},
-		"lock of file":  {"/l", off(1, 1, blocked, 73, file(typeRegular)...), FileLock, "flock of /l"},
-		"another":       {"", off(1, 1, blocked, 318), Call, "getrandom"},
-		"stopped":       {"", off(1, 1, blocked, event.Stopped), Stop, "stopped"},
-		"major fault":   {"", off(1, 1, blocked|event.Uninterruptible|event.MajorFault, event.NoSyscall), MajorFault, "page fault (major)"},
-		"minor fault":   {"", off(1, 1, blocked|event.Uninterruptible, event.NoSyscall), MinorFault, "page fault (minor)"},
+		"futex":        {"", off(1, 1, blocked, 202, 0, 0, 0xabc), Futex, "a lock or condition (futex 0xabc)"},
+		"pipe":         {"pipe:[42]", off(1, 1, blocked, 0, file(typePipe)...), Pipe, "read of pipe:[42]"},
+		"pipe unnamed": {"", off(1, 1, blocked, 1, file(typePipe)...), Pipe, "write of descriptor 3"},
+		"socket": {
+			"socket:[42]", off(1, 1, blocked, 45, file(typeSocket)...), Socket, "recvfrom of socket:[42]",
+		},
+		"socket read": {"socket:[42]", off(1, 1, blocked, 0, file(typeSocket)...), Socket, "read of socket:[42]"},
+		"file":        {"/data/a", off(1, 1, blocked, 17, file(typeRegular)...), Disk, "pread64 of /data/a"},
+		"anonymous": {
+			"anon_inode:[eventfd]", off(1, 1, blocked, 0, file(typeRegular)...), Event, "read of anon_inode:[eventfd]",
+		},
+		"nvidia": {
+			"/dev/nvidia0", off(1, 1, blocked, 16, file(typeCharacter)...), Nvidia, "ioctl of /dev/nvidia0",
+		},
+		"terminal":     {"/dev/pts/0", off(1, 1, blocked, 0, file(typeCharacter)...), Device, "read of /dev/pts/0"},
+		"sleep":        {"", off(1, 1, blocked, 35), Sleep, "nanosleep"},
+		"child":        {"", off(1, 1, blocked, 61), Child, "wait4"},
+		"poll":         {"", off(1, 1, blocked, 7), Poll, "poll"},
+		"lock of file": {"/l", off(1, 1, blocked, 73, file(typeRegular)...), FileLock, "flock of /l"},
+		"another":      {"", off(1, 1, blocked, 318), Call, "getrandom"},
+		"stopped":      {"", off(1, 1, blocked, event.Stopped), Stop, "stopped"},
+		"major fault": {
+			"", off(1, 1, blocked|event.Uninterruptible|event.MajorFault, event.NoSyscall), MajorFault,
+			"page fault (major)",
+		},
+		"minor fault": {
+			"", off(1, 1, blocked|event.Uninterruptible, event.NoSyscall), MinorFault, "page fault (minor)",
+		},
 		"unknown in D":  {"", off(1, 1, blocked|event.Uninterruptible, 0, 0, 0, 3), Disk, "read of descriptor 3"},
 		"unknown call":  {"", off(1, 1, blocked, 9999), Call, "call 9999"},
 		"unknown descr": {"", off(1, 1, blocked, 0, 0, 0, 3), Call, "read of descriptor 3"},

@@ -69,7 +69,12 @@ func TestPartition(t *testing.T) {
 	}{
 		"blocked, then waiting for a CPU": {
 			[]event.Event{off(1200, 300, blocked, futex, 100)},
-			[]shape{{1000, 1200, Running, None}, {1200, 1300, Blocked, Futex}, {1300, 1500, Runnable, None}, {1500, 2000, Running, None}},
+			[]shape{
+				{1000, 1200, Running, None},
+				{1200, 1300, Blocked, Futex},
+				{1300, 1500, Runnable, None},
+				{1500, 2000, Running, None},
+			},
 		},
 		"preempted": {
 			[]event.Event{off(1200, 300, preempted, none)},
@@ -93,11 +98,21 @@ func TestPartition(t *testing.T) {
 		},
 		"born and gone": {
 			[]event.Event{off(1200, 10, mark|event.Timed, uint16(event.Born)), off(1800, 0, mark, uint16(event.Died))},
-			[]shape{{1000, 1200, Absent, None}, {1200, 1210, Runnable, None}, {1210, 1800, Running, None}, {1800, 2000, Absent, None}},
+			[]shape{
+				{1000, 1200, Absent, None},
+				{1200, 1210, Runnable, None},
+				{1210, 1800, Running, None},
+				{1800, 2000, Absent, None},
+			},
 		},
 		"gone, and the number used again": {
 			[]event.Event{off(1300, 0, mark, uint16(event.Died)), off(1500, 10, mark|event.Timed, uint16(event.Born))},
-			[]shape{{1000, 1300, Running, None}, {1300, 1500, Absent, None}, {1500, 1510, Runnable, None}, {1510, 2000, Running, None}},
+			[]shape{
+				{1000, 1300, Running, None},
+				{1300, 1500, Absent, None},
+				{1500, 1510, Runnable, None},
+				{1510, 2000, Running, None},
+			},
 		},
 		"on a CPU all the time": {
 			[]event.Event{off(2000, 0, mark|event.Open, uint16(event.Runs), 5)},
@@ -105,7 +120,12 @@ func TestPartition(t *testing.T) {
 		},
 		"overlapping intervals": {
 			[]event.Event{off(1100, 400, blocked, futex), off(1200, 400, preempted, none)},
-			[]shape{{1000, 1100, Running, None}, {1100, 1500, Blocked, Futex}, {1500, 1600, Runnable, None}, {1600, 2000, Running, None}},
+			[]shape{
+				{1000, 1100, Running, None},
+				{1100, 1500, Blocked, Futex},
+				{1500, 1600, Runnable, None},
+				{1600, 2000, Running, None},
+			},
 		},
 		"a time that overflows": {
 			[]event.Event{off(1100, ^uint64(0), blocked, futex, ^uint64(0))},

@@ -123,7 +123,8 @@ const (
 	StreamWait           // a stream waited for an event
 	StreamSync           // a thread waited for a stream
 	contextSync          // a thread waited for everything in a context
-	CopySync             // a thread waited for its own copy, and for what was before it in the stream; CUPTI has no such type
+	// a thread waited for its own copy, and for what was before it in the stream; CUPTI has no such type
+	CopySync
 )
 
 // clock says how far apart the clocks of the GPU's records and of the calls are, from causality: no kernel

@@ -66,7 +66,8 @@ func (t *Timeline) checkSyncs() error {
 		switch {
 		case i > 0 && y.Start < t.Syncs[i-1].Start:
 			return fmt.Errorf("sync %d begins before the one before it", i)
-		case y.End < y.Start || int(y.Process) >= len(t.Processes) || int(y.Op) >= len(t.Ops) || int(y.Stream) >= len(t.Streams):
+		case y.End < y.Start || int(y.Process) >= len(t.Processes) || int(y.Op) >= len(t.Ops) ||
+			int(y.Stream) >= len(t.Streams):
 			return fmt.Errorf("sync %d is broken: %+v", i, *y)
 		case int(y.Activity) >= len(t.Activities) || (y.Activity == None) != (y.Done == 0):
 			return fmt.Errorf("sync %d waits for activity %d, which ended at %d", i, y.Activity, y.Done)
@@ -77,9 +78,11 @@ func (t *Timeline) checkSyncs() error {
 	for i := range t.Edges {
 		e := &t.Edges[i]
 		switch {
-		case e.To < 0 || int(e.To) >= len(t.Activities) || int(e.From) >= len(t.Activities) || i > 0 && e.To < t.Edges[i-1].To:
+		case e.To < 0 || int(e.To) >= len(t.Activities) || int(e.From) >= len(t.Activities) || i > 0 &&
+			e.To < t.Edges[i-1].To:
 			return fmt.Errorf("edge %d goes from activity %d to %d", i, e.From, e.To)
-		case e.Wait < 0 || int(e.Wait) >= len(t.Ops) || int(e.Record) >= len(t.Ops) || (e.Record == None) != (e.Kind != EventEdge):
+		case e.Wait < 0 || int(e.Wait) >= len(t.Ops) || int(e.Record) >= len(t.Ops) ||
+			(e.Record == None) != (e.Kind != EventEdge):
 			return fmt.Errorf("edge %d: ops %d and %d", i, e.Wait, e.Record)
 		}
 	}

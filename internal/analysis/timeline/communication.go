@@ -6,11 +6,11 @@ import (
 )
 
 // communication are the names of kernels that move data between GPUs, or wait for other GPUs, and compute nothing but
-// the reduction on the way: NCCL and RCCL (ncclKernel_ before 2.18, ncclDevKernel_ since, ncclSymkDevKernel_ of 2.27 for
-// symmetric memory), the custom all-reduce of vLLM, SGLang and AITER (cross_device_reduce_*) and its quick one, the
+// the reduction on the way: NCCL and RCCL (ncclKernel_ before 2.18, ncclDevKernel_ since, ncclSymkDevKernel_ of 2.27
+// for symmetric memory), the custom all-reduce of vLLM, SGLang and AITER (cross_device_reduce_*) and its quick one, the
 // fusions of TensorRT-LLM and FlashInfer, PyTorch's symmetric memory (one_shot_all_reduce, multimem_*), NVSHMEM and
-// DeepEP, MSCCL++ and Userbuffers of Transformer Engine. They are matched against the name of the function alone, without
-// its parameters: templates of reductions inside of a block are called BlockAllReduce too.
+// DeepEP, MSCCL++ and Userbuffers of Transformer Engine. They are matched against the name of the function alone,
+// without its parameters: templates of reductions inside of a block are called BlockAllReduce too.
 var communication = regexp.MustCompile(
 	`^nccl(Symk)?(Dev)?Kernel|^rccl_|^msccl(pp)?|(^|::|_)cross_device_reduce|quick_?reduce::|` +
 		`(^|::)(moe)?(all_?reduce|reduce_?all_?reduce|moefinalize_allreduce|moereduction_allreduce)_fusion|(one|two)_?[Ss]hot_?[Aa]ll_?[Rr]educe|` +
@@ -18,7 +18,8 @@ var communication = regexp.MustCompile(
 		`(^|::)symm_?mem|^nvshmemi?_|(^|::)nvshmem|deep_ep::|mscclpp::|(^|::)userbuffers_`,
 )
 
-// computes are words of kernels that compute too, and are not only communication: a matrix product whose epilogue reduces.
+// computes are words of kernels that compute too, and are not only communication: a matrix product whose epilogue
+// reduces.
 var computes = regexp.MustCompile(`(?i)gemm|matmul|conv|attention`)
 
 // maxCommunicationName bounds what is read of a kernel's name.
@@ -30,8 +31,8 @@ func IsCommunication(kernel string) bool {
 	return communication.MatchString(name) && !computes.MatchString(name)
 }
 
-// functionName is the name of a function without its type, template arguments and parameters. Mangled names are taken as
-// they are, without their mark and lengths.
+// functionName is the name of a function without its type, template arguments and parameters. Mangled names are taken
+// as they are, without their mark and lengths.
 func functionName(s string) string {
 	s = s[:min(len(s), maxCommunicationName)]
 	s = strings.TrimPrefix(s, "void ")
@@ -59,8 +60,8 @@ var collectives = []struct{ word, name string }{
 	{"reduce", "Reduce"},
 }
 
-// Collective names the operation of a kernel that is communication: AllReduce, AllGather, ...; "communication" where its
-// name does not tell.
+// Collective names the operation of a kernel that is communication: AllReduce, AllGather, ...; "communication" where
+// its name does not tell.
 func Collective(kernel string) string {
 	name := strings.ToLower(strings.NewReplacer("_", "", ":", "").Replace(functionName(kernel)))
 	for _, c := range collectives {

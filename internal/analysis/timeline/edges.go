@@ -86,7 +86,8 @@ func (b *builder) settled(p int32, w Span, first, held uint64) uint64 {
 // whole reports whether a synchronizing call waits for all the work of a context.
 func (c *class) whole() bool {
 	return c.group == "sync" &&
-		(c.stem == "CtxSynchronize" || c.stem == "CtxSynchronize_v2" || c.stem == "DeviceSynchronize" || c.stem == "ThreadSynchronize")
+		(c.stem == "CtxSynchronize" || c.stem == "CtxSynchronize_v2" || c.stem == "DeviceSynchronize" ||
+			c.stem == "ThreadSynchronize")
 }
 
 // waits are calls by Start.

@@ -20,7 +20,8 @@ type idTables struct {
 // idTable has the ids of one window.
 type idTable struct {
 	tally
-	dense       []int32     // op + 1 by id, 0 for none; dense[0] is of the least id; nil where ids are too far apart, or not unique
+	// op + 1 by id, 0 for none; dense[0] is of the least id; nil where ids are too far apart, or not unique
+	dense       []int32
 	twice       atomic.Bool // an id came twice
 	first, last int32
 }

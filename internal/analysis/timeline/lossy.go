@@ -104,7 +104,9 @@ func (b *builder) unasked(p int32, from, to uint64) uint64 {
 	first, last := b.streamsOf(p)
 	for s := first; s < last; s++ {
 		list := b.of(s)
-		for i := list.search(func(activity int32) bool { return b.t.Activities[activity].Start < from }); i < list.n; i++ {
+		for i := list.search(func(activity int32) bool {
+			return b.t.Activities[activity].Start < from
+		}); i < list.n; i++ {
 			a := &b.t.Activities[list.at(i)]
 			if a.Start > to {
 				break

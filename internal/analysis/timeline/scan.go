@@ -63,7 +63,8 @@ type slot struct {
 func newScan(b *builder, first, last int) *scan {
 	return &scan{
 		b: b, first: first, last: last, from: b.t.From, to: b.t.To,
-		byKey: map[slotKey]*slot{}, byStream: map[streamSlotKey]*streamSlot{}, tallies: make([]tally, len(b.tables.list)),
+		byKey: map[slotKey]*slot{}, byStream: map[streamSlotKey]*streamSlot{},
+		tallies: make([]tally, len(b.tables.list)),
 	}
 }
 

@@ -91,7 +91,8 @@ func (b *builder) makeStreams() {
 			if !ok {
 				at = int32(len(t.Streams))
 				t.Streams = append(t.Streams, Stream{
-					Process: k.process, Device: devices.of(k.process, k.pid, uint8(k.fn)), Context: uint8(k.fn >> 8), ID: k.tid, Info: b.streamInfo(k),
+					Process: k.process, Device: devices.of(k.process, k.pid, uint8(k.fn)), Context: uint8(k.fn >> 8),
+					ID: k.tid, Info: b.streamInfo(k),
 				})
 				made[m] = at
 			}

@@ -37,7 +37,8 @@ type Timeline struct {
 	Overheads  []int32    // events of kind Overhead in the window
 	Ranges     []int32    // events of kind Range in the window
 	Skipped    []int32    // events of kind Skipped in the window: calls that are no Ops
-	// Collectives are events of calls of NCCL in the window. They are no Ops: what they launch counts as calls of the program's.
+	// Collectives are events of calls of NCCL in the window. They are no Ops: what they launch counts as calls of the
+	// program's.
 	Collectives []int32
 	Clock       clock
 	guesses     []guess // of what was linked by order, by activity

@@ -34,8 +34,9 @@ type basis struct {
 	Learned     float64 `json:"learned"`     // error of a replay that takes how long everything took from the other half of the recording: see Study.Learned
 	Unexplained float64 `json:"unexplained"` // see Study.Unexplained
 	Varies      float64 `json:"varies"`      // by how much the pace varied within the recording: standard deviation of tenths
-	Recording   float64 `json:"recording"`   // share of observed_ns that recording it cost, as far as the recording shows it: it is left out of all predictions
-	Nodes       int     `json:"nodes"`
+	// share of observed_ns that recording it cost, as far as the recording shows it: it is left out of all predictions
+	Recording float64 `json:"recording"`
+	Nodes     int     `json:"nodes"`
 }
 
 // Pace is latency and throughput of what the program does again and again.

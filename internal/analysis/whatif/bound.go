@@ -29,7 +29,8 @@ func (f *floor) text(before uint64) string {
 		return fmt.Sprintf("the %d CPUs of the host, which the program's computing would fill", f.cpus)
 	}
 	what := map[replay.Engine]string{
-		replay.Compute: "the kernels", replay.ToDevice: "the copies to the GPU", replay.ToHost: "the copies from the GPU",
+		replay.Compute: "the kernels", replay.ToDevice: "the copies to the GPU",
+		replay.ToHost: "the copies from the GPU",
 	}[f.engine]
 	if f.scaled {
 		return what + ", which take as long after the change"
@@ -71,9 +72,10 @@ func (s *Study) floor(edits []Edit, h how) floor {
 	return best
 }
 
-// crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they wait
-// for; 0 where that is not known, and where no plan shares work among more threads. What other threads of the target compute is no part of the work, and takes as much of
-// the CPUs as it did. Those of other programs are not known.
+// crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they
+// wait for; 0 where that is not known, and where no plan shares work among more threads. What other threads of the
+// target compute is no part of the work, and takes as much of the CPUs as it did. Those of other programs are not
+// known.
 func (s *Study) crowd(edits []Edit, h how) uint64 {
 	if s.cpus == 0 || !slices.ContainsFunc(edits, sharesWork) {
 		return 0

@@ -25,7 +25,9 @@ func TestKernelsBound(t *testing.T) {
 	}
 	s := sc.study(t)
 	const most = 1000.0 / 890
-	for _, e := range []Edit{edit(t, Without, "launch-overhead"), edit(t, Without, "sync"), edit(t, Without, "no-cpu")} {
+	for _, e := range []Edit{
+		edit(t, Without, "launch-overhead"), edit(t, Without, "sync"), edit(t, Without, "no-cpu"),
+	} {
 		p := s.Predict(e, edit(t, Without, "sync"))
 		if p.Speedup > most*1.01 || p.High > most*1.01 || p.Low > p.Speedup {
 			t.Errorf(
@@ -65,7 +67,8 @@ func pageableSteps() *scene {
 func (s *scene) copy(at, from, to uint64, ret int32, bytes uint64) {
 	id := s.call("cudaMemcpyAsync", at, 3*us)
 	s.Event(event.Event{
-		TS: start + from, Dur: to - from, PID: s.PID, TID: 7, Func: 1 << 8, Kind: event.Copy, Flags: event.Timed, Ret: ret,
+		TS: start + from, Dur: to - from, PID: s.PID, TID: 7, Func: 1 << 8, Kind: event.Copy, Flags: event.Timed,
+		Ret:  ret,
 		Args: [4]uint64{uint64(id), 0, bytes},
 	})
 }
@@ -173,7 +176,8 @@ func TestWorkersShareTheGIL(t *testing.T) {
 		for i := range uint64(calltest.Second / each) {
 			at := i * each
 			sc.Off(recordtest.Off{
-				TID: leader, TS: start + at, Dur: 5 * ms, Blocked: 5 * ms, Call: sysFutex, By: [2]uint32{leader, helper},
+				TID: leader, TS: start + at, Dur: 5 * ms, Blocked: 5 * ms, Call: sysFutex,
+				By: [2]uint32{leader, helper},
 			})
 			sc.Off(recordtest.Off{TID: helper, TS: start + at, Dur: ms, Blocked: ms, Call: sysSleep})
 			for k := range uint64(8) {

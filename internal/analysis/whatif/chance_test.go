@@ -96,7 +96,9 @@ func TestLessCrowded(t *testing.T) {
 		{
 			Kind: replay.Run,
 			TID:  1,
-		}, {Kind: replay.Call, TID: 1}, {Kind: replay.Ready, TID: 1, Ousted: true}, {Kind: replay.Ready, TID: 1}, {Kind: replay.Ready, TID: 2, Ousted: true},
+		}, {Kind: replay.Call, TID: 1}, {
+			Kind: replay.Ready, TID: 1, Ousted: true,
+		}, {Kind: replay.Ready, TID: 1}, {Kind: replay.Ready, TID: 2, Ousted: true},
 	}, Times: times3(80, 20, 10, 10, 10)}
 	p := g.Unchanged()
 	p.Changes[0].Scale = 0.375

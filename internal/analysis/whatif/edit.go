@@ -46,9 +46,10 @@ func (e Edit) String() string {
 // aliases are shorter words for causes.
 func aliases() map[string]cause.ID {
 	return map[string]cause.ID{
-		"sync": cause.HostSync, "syncs": cause.HostSync, "launches": cause.LaunchOverhead, "launch": cause.LaunchOverhead, "copies": cause.SyncCopy, "copy": cause.SyncCopy,
-		"locks": cause.Lock, "workers": cause.Worker, "loader": cause.Worker, "alloc": cause.Allocation, "python": cause.PythonWork, "native": cause.NativeWork,
-		"sleeps": cause.Sleep, "pickle": cause.Serialization, "throttling": cause.Throttled,
+		"sync": cause.HostSync, "syncs": cause.HostSync, "launches": cause.LaunchOverhead,
+		"launch": cause.LaunchOverhead, "copies": cause.SyncCopy, "copy": cause.SyncCopy, "locks": cause.Lock,
+		"workers": cause.Worker, "loader": cause.Worker, "alloc": cause.Allocation, "python": cause.PythonWork,
+		"native": cause.NativeWork, "sleeps": cause.Sleep, "pickle": cause.Serialization, "throttling": cause.Throttled,
 	}
 }
 

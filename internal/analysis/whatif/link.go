@@ -11,8 +11,8 @@ import (
 )
 
 // pinnedGain is how many times faster copies are from pinned memory, where the recording has none to compare
-// with: 25 GB/s against 6 on PCIe 4 x16 (CUDA C++ Best Practices Guide, "Pinned Memory": 12 against 3 on PCIe 3). A copy
-// of 64 MB to an H200 became 2.2 times as fast, and hosts with slow memory gain more.
+// with: 25 GB/s against 6 on PCIe 4 x16 (CUDA C++ Best Practices Guide, "Pinned Memory": 12 against 3 on PCIe 3). A
+// copy of 64 MB to an H200 became 2.2 times as fast, and hosts with slow memory gain more.
 const (
 	pinnedGain  = 4.0
 	leastPinned = 2.0
@@ -120,7 +120,8 @@ func linkRate(t *timeline.Timeline) float64 {
 		switch {
 		case info == nil || info.Major == 0:
 			return math.Inf(1)
-		case strings.Contains(info.Name, "GH200") || strings.Contains(info.Name, "GB200") || strings.Contains(info.Name, "GB300"):
+		case strings.Contains(info.Name, "GH200") || strings.Contains(info.Name, "GB200") ||
+			strings.Contains(info.Name, "GB300"):
 			most = max(most, 450)
 		case info.Major >= 9:
 			most = max(most, 57)

@@ -20,8 +20,8 @@ const (
 	clocks = 0.22
 )
 
-// limited reports whether a device is of a kind whose clocks are known to fall at its limit: the 700 W Hopper. Of others,
-// that they may is part of the interval alone.
+// limited reports whether a device is of a kind whose clocks are known to fall at its limit: the 700 W Hopper. Of
+// others, that they may is part of the interval alone.
 func limited(name string) bool {
 	return strings.Contains(name, "H100") || strings.Contains(name, "H200")
 }

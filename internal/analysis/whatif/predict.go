@@ -15,12 +15,14 @@ type Prediction struct {
 	High    float64 `json:"high"`
 	Before  uint64  `json:"before_ns"` // how long the work takes that was replayed, without what recording it cost
 	After   uint64  `json:"after_ns"`
-	Touched uint64  `json:"touched_ns"`        // time that the plan changes, in all threads and streams: not what it gains
+	// time that the plan changes, in all threads and streams: not what it gains
+	Touched uint64  `json:"touched_ns"`
 	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
 	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
-	Present float64 `json:"present,omitempty"` // of Workers above 1: the speed-up with the workers that there are, which always have something to do
+	// of Workers above 1: the speed-up with the workers that there are, which always have something to do
+	Present float64 `json:"present,omitempty"`
 }
 
 // Predict replays with all edits at once.
@@ -97,11 +99,12 @@ func (s *Study) awaitsOwnThreads() bool {
 
 // how says how edits are made.
 type how struct {
-	strength         func(*replay.What) float64 // how much of an edit is done: 1 all, less where it is not sure that all of the time belongs to it
-	maxMisattributed float64                    // see mostly
-	kernels          float64                    // by how much kernels take longer
-	refill           float64                    // see warmed
-	link             linkSpeed                  // how fast pinned copies are
+	// how much of an edit is done: 1 all, less where it is not sure that all of the time belongs to it
+	strength         func(*replay.What) float64
+	maxMisattributed float64   // see mostly
+	kernels          float64   // by how much kernels take longer
+	refill           float64   // see warmed
+	link             linkSpeed // how fast pinned copies are
 }
 
 // usual is how they are expected to be.

@@ -22,9 +22,10 @@ import (
 type recorder struct {
 	// share is the share of samples in the recorder's code of those in calls of a name, and with no name of those of
 	// the thread in no call.
-	share   map[function]float64
-	unnamed map[thread]float64 // the share of the computing that no sample names: between launches, and after synchronizations
-	cost    float64            // of the time that was replayed
+	share map[function]float64
+	// the share of the computing that no sample names: between launches, and after synchronizations
+	unnamed map[thread]float64
+	cost    float64 // of the time that was replayed
 	// added is by name the share of calls' time that windows add, and launching that of launches of kernels, which are
 	// not timed outside of windows: what steps take longer beyond those.
 	added     map[string]float64

@@ -139,8 +139,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaOfRecorder: what the recorder computes takes of a quota, unless steps inside and outside of windows show that
-// it does not; what the program computes does in both cases.
+// TestQuotaOfRecorder: what the recorder computes takes of a quota, unless steps inside and outside of windows show
+// that it does not; what the program computes does in both cases.
 func TestQuotaOfRecorder(t *testing.T) {
 	g := &replay.Graph{
 		Whats: []replay.What{

@@ -15,8 +15,8 @@ type Remedy struct {
 // forNothing is how many times as fast is as good as not at all.
 const forNothing = 1e6
 
-// hasLess reports whether a cause is work of the CPU, or a wait for somebody outside, that can be moved off the path and
-// done less as well: these are two remedies.
+// hasLess reports whether a cause is work of the CPU, or a wait for somebody outside, that can be moved off the path
+// and done less as well: these are two remedies.
 func hasLess(id cause.ID) bool {
 	switch id {
 	case cause.PythonWork, cause.NativeWork, cause.Preprocessing, cause.Serialization, cause.Disk, cause.Network:

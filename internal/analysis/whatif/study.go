@@ -56,8 +56,8 @@ func New(t *timeline.Timeline, scheduled []threads.Thread) *Study {
 }
 
 // Some prepares the beginning of a stretch of a recording: about as much of it as has so many calls and activities.
-// Where the walk over its gaps is made, that takes no longer than as much deserves; nil where it is not. What windows of
-// GPU records add is left out as far as it is known; nil where it is not.
+// Where the walk over its gaps is made, that takes no longer than as much deserves; nil where it is not. What windows
+// of GPU records add is left out as far as it is known; nil where it is not.
 func Some(
 	t *timeline.Timeline,
 	scheduled []threads.Thread,

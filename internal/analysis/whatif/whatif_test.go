@@ -211,7 +211,16 @@ func TestParse(t *testing.T) {
 	for _, bad := range []struct {
 		verb Verb
 		text string
-	}{{Faster, "f"}, {Faster, "f=0"}, {Faster, "f=-1"}, {Faster, "f=x"}, {Faster, "=2"}, {Kernels, "k"}, {Without, ""}, {Without, "[a"}} {
+	}{
+		{Faster, "f"},
+		{Faster, "f=0"},
+		{Faster, "f=-1"},
+		{Faster, "f=x"},
+		{Faster, "=2"},
+		{Kernels, "k"},
+		{Without, ""},
+		{Without, "[a"},
+	} {
 		if e, err := Parse(bad.verb, bad.text); err == nil {
 			t.Errorf("%s %q: %+v", bad.verb, bad.text, e)
 		}
@@ -219,7 +228,9 @@ func TestParse(t *testing.T) {
 	if e := edit(t, Without, "sync"); e.Cause != cause.HostSync || e.String() != "without host-sync" {
 		t.Errorf("sync is %+v", e)
 	}
-	for pattern, want := range map[string]bool{"tokenize*": true, "Tokenize_Batch": true, "*batch*": true, "batch": false, "tokenize_batch (prog)": true} {
+	for pattern, want := range map[string]bool{
+		"tokenize*": true, "Tokenize_Batch": true, "*batch*": true, "batch": false, "tokenize_batch (prog)": true,
+	} {
 		if got := edit(t, Without, pattern).matches("tokenize_batch (prog)"); got != want {
 			t.Errorf("%s matches: %v", pattern, got)
 		}
@@ -277,7 +288,8 @@ func TestWaitInStream(t *testing.T) {
 func TestFunctionsGoWithWhatTheyCall(t *testing.T) {
 	inner := replay.What{Kind: replay.Run, Name: "deepcopy (copy.py)", Callers: "fresh (server.py)\nstep (server.py)"}
 	for pattern, want := range map[string]bool{
-		"deepcopy": true, "fresh": true, "st*": true, "fresh (server.py)": true, "f": false, "copy.py": false, "": false,
+		"deepcopy": true, "fresh": true, "st*": true, "fresh (server.py)": true, "f": false, "copy.py": false,
+		"": false,
 	} {
 		e := Edit{Verb: Without, Pattern: pattern, Cause: cause.Count}
 		if got := e.about(&inner); got != want {

@@ -201,7 +201,8 @@ func TestChildren(t *testing.T) {
 	s := start(t)
 	c := follow(t, describe(t, s.pid))
 	s.run(
-		"import os\nr, w = os.pipe()\nchild = os.fork()\nif child == 0:\n with scope('in the child'): pass\n os.read(r, 1)\n os._exit(0)",
+		"import os\nr, w = os.pipe()\nchild = os.fork()\nif child == 0:\n with scope('in the child'): pass\n" +
+			" os.read(r, 1)\n os._exit(0)",
 	)
 	pid := s.number("child")
 	child := describe(t, pid)
@@ -221,7 +222,9 @@ func TestRingsThatGo(t *testing.T) {
 	s := start(t)
 	p := describe(t, s.pid)
 	s.run(
-		"import threading, inferscope._ring as r, inferscope._scope as s\ndel s._state.words, s._state.ring\nr.os.getpid = lambda: 1\ngo = [1]\ndef work():\n while go: r.Ring()\nthreading.Thread(target=work).start()",
+		"import threading, inferscope._ring as r, inferscope._scope as s\ndel s._state.words, s._state.ring\n" +
+			"r.os.getpid = lambda: 1\ngo = [1]\ndef work():\n while go: r.Ring()\n" +
+			"threading.Thread(target=work).start()",
 	)
 	found := 0
 	for range 2000 {
@@ -263,7 +266,8 @@ func TestNamespace(t *testing.T) {
 	}
 	c := follow(t, p)
 	s.run(
-		"import threading\ndef work():\n with scope('there'): pass\nt = threading.Thread(target=lambda: (work(), done.wait()))\ndone = threading.Event()\nt.start()",
+		"import threading\ndef work():\n with scope('there'): pass\n" +
+			"t = threading.Thread(target=lambda: (work(), done.wait()))\ndone = threading.Event()\nt.start()",
 	)
 	c.until(t, "the thread's scope", func() bool { return len(c.events) == 1 })
 	if tid := c.events[0].TID; tid == 0 || tid == p.PID || !exists(fmt.Sprintf("/proc/%d/task/%d", pid, tid)) {
@@ -288,7 +292,8 @@ func TestARingThatCannotBeTrusted(t *testing.T) {
 			s := start(t)
 			s.run("import inferscope._scope as s, inferscope._ring as r, os, fcntl, mmap\n" +
 				"size = r.HEADER + r.SLOTS * r.RECORD + r.NAMES\nhead = bytes(s._state.ring._map[:64])\n" +
-				"s._state.words = None\ns._state.ring = None\nfd = os.memfd_create('inferscope-scopes', 2)\nos.ftruncate(fd, 4096)\nm = mmap.mmap(fd, 4096)\nm[:64] = head\n" + c.code)
+				"s._state.words = None\ns._state.ring = None\nfd = os.memfd_create('inferscope-scopes', 2)\n" +
+				"os.ftruncate(fd, 4096)\nm = mmap.mmap(fd, 4096)\nm[:64] = head\n" + c.code)
 			src := &collector{source: New(zap.NewNop())}
 			if err := src.source.Follow(describe(t, s.pid)); err != nil {
 				t.Fatal(err)

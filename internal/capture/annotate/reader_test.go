@@ -168,7 +168,10 @@ func TestTextsAreBounded(t *testing.T) {
 	if texts.add(honest, "another user's") == 0 {
 		t.Error("a user has no room because another one took it all")
 	}
-	if got, _ := func() (string, bool) { x := newTexts(); return x.row(x.add(greedy, "a\x1b[31m\xff")) }(); got != "a?[31m?" {
+	if got, _ := func() (string, bool) {
+		x := newTexts()
+		return x.row(x.add(greedy, "a\x1b[31m\xff"))
+	}(); got != "a?[31m?" {
 		t.Errorf("a hostile text becomes %q", got)
 	}
 }

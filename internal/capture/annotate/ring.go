@@ -84,7 +84,8 @@ func newRing(mem []byte, pid uint64) (*ring, error) {
 			"its records have %d bytes: it is of another version of the package",
 			le.Uint32(head[headRecord:]),
 		)
-	case slots == 0 || slots > maxSlots || slots&(slots-1) != 0 || names > maxNames || uint64(len(mem)) != headerBytes+slots*recordBytes+names:
+	case slots == 0 || slots > maxSlots || slots&(slots-1) != 0 || names > maxNames ||
+		uint64(len(mem)) != headerBytes+slots*recordBytes+names:
 		return nil, fmt.Errorf("%d records and %d bytes of names do not fit %d bytes", slots, names, len(mem))
 	case le.Uint64(head[headPID:]) != pid:
 		return nil, fmt.Errorf("%w: pid %d in its namespace, not %d", errNotOurs, le.Uint64(head[headPID:]), pid)

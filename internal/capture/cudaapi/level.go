@@ -29,8 +29,9 @@ var levels = []overhead.Level{
 	},
 	levelNoFrequent: {Name: "no allocations", Loses: "allocations and frees"},
 	levelDriver: {
-		Name:  "driver calls",
-		Loses: "allocations and frees; calls of the runtime by their own names: each is seen as the call of the driver that it makes",
+		Name: "driver calls",
+		Loses: "allocations and frees; calls of the runtime by their own names: each is seen as the call of the " +
+			"driver that it makes",
 	},
 	levelWaits: {
 		Name:  "waits",

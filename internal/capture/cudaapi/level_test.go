@@ -38,7 +38,10 @@ func TestFrequentCallsAreCounted(t *testing.T) {
 		b.seen[names[e.Func].Base] = append(b.seen[names[e.Func].Base], e)
 	}
 	truth := v.Truth()
-	for base, made := range map[string]uint64{"cuMemAlloc": truth.Count("cuMemAlloc_v2"), "cuMemFree": truth.Count("cuMemFree_v2"), "cuCtxSynchronize": truth.Count("cuCtxSynchronize")} {
+	for base, made := range map[string]uint64{
+		"cuMemAlloc": truth.Count("cuMemAlloc_v2"), "cuMemFree": truth.Count("cuMemFree_v2"),
+		"cuCtxSynchronize": truth.Count("cuCtxSynchronize"),
+	} {
 		if got := counted(b.seen[base]); got != made {
 			t.Errorf("%s: %d with those that were only counted, %d were made", base, got, made)
 		}

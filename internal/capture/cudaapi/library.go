@@ -68,9 +68,10 @@ func atOnce[T any](all []T, f func(T) error) error {
 // library is one mapped file that may be a CUDA library, in one process.
 type library struct {
 	contents
-	id         fileID
-	row        recording.Library
-	file       *os.File           // open until it is probed; as long as the process lives where its launches come and go
+	id  fileID
+	row recording.Library
+	// open until it is probed; as long as the process lives where its launches come and go
+	file       *os.File
 	sites      points             // of all but launches
 	waits      *uprobe.Attachment // of sites.waits; nil: there are none, or their probes are off
 	attachment *uprobe.Attachment // of sites.plain, likewise

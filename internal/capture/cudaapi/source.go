@@ -263,7 +263,8 @@ func (s *Source) Unseen(p *proc.Process) error {
 		return nil
 	}
 	return errors.New(
-		"the driver's library of this process could not be probed (library_refused among the losses says why): mend that, and restart the program",
+		"the driver's library of this process could not be probed (library_refused among the losses says why): mend " +
+			"that, and restart the program",
 	)
 }
 

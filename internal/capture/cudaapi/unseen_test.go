@@ -29,7 +29,8 @@ func TestUnseen(t *testing.T) {
 	cmd := exec.Command(
 		python,
 		"-c",
-		"import mmap, sys; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC); print(1, flush=True); input()",
+		"import mmap, sys; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, "+
+			"prot=mmap.PROT_READ | mmap.PROT_EXEC); print(1, flush=True); input()",
 		garbage,
 	)
 	in, _ := cmd.StdinPipe()

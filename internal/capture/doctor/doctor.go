@@ -1,5 +1,5 @@
-// Package doctor says what of this machine and of one process InferScope can use: for each thing that is not there, what
-// is lost without it and how to get it. It changes nothing.
+// Package doctor says what of this machine and of one process InferScope can use: for each thing that is not there,
+// what is lost without it and how to get it. It changes nothing.
 package doctor
 
 import (

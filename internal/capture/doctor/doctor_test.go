@@ -84,21 +84,36 @@ func TestWhatIsMissing(t *testing.T) {
 		works  bool
 		code   int
 	}{
-		"BTF":              {no(feature.BTF), "BTF (", stateMissing, false, 5},
-		"ring buffers":     {no(feature.RingBuffer), "BPF ring", stateMissing, false, 5},
-		"multi":            {no(feature.UprobeMulti), "uprobe_multi", stateLimited, true, 0},
-		"sessions":         {no(feature.UprobeSession), "uprobe sessions", stateLimited, true, 0},
-		"old kernel":       {func(m *machine) { m.root.(fstest.MapFS)["proc/sys/kernel/osrelease"].Data = []byte("5.4.0") }, "Linux", stateLimited, true, 0},
-		"perf":             {func(m *machine) { m.perf = func(event) error { return unix.EACCES } }, "CPU samples", stateLimited, true, 0},
-		"tracefs":          {without("sys/kernel/tracing/events/sched/id"), "tracefs", stateLimited, true, 0},
-		"cgroups":          {without("sys/fs/cgroup/cgroup.controllers"), "cgroups", stateLimited, true, 0},
-		"pressure":         {without("proc/pressure/memory"), "pressure", stateLimited, true, 0},
-		"lockdown":         {func(m *machine) { m.host.Lockdown = "confidentiality" }, "lockdown", stateMissing, false, 5},
-		"pid namespace":    {func(m *machine) { m.host.InitialPIDNS = feature.No }, "initial pid", stateMissing, false, 5},
-		"yama":             {func(m *machine) { m.root.(fstest.MapFS)["proc/sys/kernel/yama/ptrace_scope"].Data = []byte("3") }, "kernel.yama", stateLimited, true, 0},
-		"driver":           {without("proc/driver/nvidia/version"), "GPU driver", stateAbsent, true, 0},
-		"Nsight Systems":   {func(m *machine) { m.root.(fstest.MapFS)["proc/77/comm"] = &fstest.MapFile{Data: []byte("nsys\n")} }, "other prof", stateLimited, true, 0},
-		"no probes at all": {func(m *machine) { no(feature.UprobeMulti)(m); no(feature.UprobeSession)(m) }, "probes of", stateMissing, true, 0},
+		"BTF":          {no(feature.BTF), "BTF (", stateMissing, false, 5},
+		"ring buffers": {no(feature.RingBuffer), "BPF ring", stateMissing, false, 5},
+		"multi":        {no(feature.UprobeMulti), "uprobe_multi", stateLimited, true, 0},
+		"sessions":     {no(feature.UprobeSession), "uprobe sessions", stateLimited, true, 0},
+		"old kernel": {func(m *machine) {
+			m.root.(fstest.MapFS)["proc/sys/kernel/osrelease"].Data = []byte("5.4.0")
+		}, "Linux", stateLimited, true, 0},
+		"perf": {func(m *machine) {
+			m.perf = func(event) error { return unix.EACCES }
+		}, "CPU samples", stateLimited, true, 0},
+		"tracefs":  {without("sys/kernel/tracing/events/sched/id"), "tracefs", stateLimited, true, 0},
+		"cgroups":  {without("sys/fs/cgroup/cgroup.controllers"), "cgroups", stateLimited, true, 0},
+		"pressure": {without("proc/pressure/memory"), "pressure", stateLimited, true, 0},
+		"lockdown": {func(m *machine) {
+			m.host.Lockdown = "confidentiality"
+		}, "lockdown", stateMissing, false, 5},
+		"pid namespace": {func(m *machine) {
+			m.host.InitialPIDNS = feature.No
+		}, "initial pid", stateMissing, false, 5},
+		"yama": {func(m *machine) {
+			m.root.(fstest.MapFS)["proc/sys/kernel/yama/ptrace_scope"].Data = []byte("3")
+		}, "kernel.yama", stateLimited, true, 0},
+		"driver": {without("proc/driver/nvidia/version"), "GPU driver", stateAbsent, true, 0},
+		"Nsight Systems": {func(m *machine) {
+			m.root.(fstest.MapFS)["proc/77/comm"] = &fstest.MapFile{Data: []byte("nsys\n")}
+		}, "other prof", stateLimited, true, 0},
+		"no probes at all": {func(m *machine) {
+			no(feature.UprobeMulti)(m)
+			no(feature.UprobeSession)(m)
+		}, "probes of", stateMissing, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := whole()

@@ -30,7 +30,8 @@ func (m *machine) driver() check {
 	case m.has("sys/module/amdgpu"):
 		c.State, c.Found, c.Lost = stateLimited, "amdgpu", "GPU activity: on AMD GPUs only calls of HIP are recorded"
 	default:
-		c.State, c.Found, c.Lost = stateAbsent, "neither NVIDIA's nor AMD's is loaded", "GPU activity; CPU work can be recorded"
+		c.State, c.Found, c.Lost = stateAbsent, "neither NVIDIA's nor AMD's is loaded", "GPU activity; CPU work can "+
+			"be recorded"
 		c.Fix = "load the driver, or run this on the machine that has the GPU"
 	}
 	return c
@@ -60,7 +61,8 @@ func (m *machine) agentImage() check {
 
 // profilerNames are programs that take CUPTI or the GPU's counters for all of a machine, by the name of their process.
 var profilerNames = map[string]string{
-	"nsys": "Nsight Systems", "nsys-launcher": "Nsight Systems", "ncu": "Nsight Compute", "nv-hostengine": "DCGM", "dcgm-exporter": "DCGM",
+	"nsys": "Nsight Systems", "nsys-launcher": "Nsight Systems", "ncu": "Nsight Compute", "nv-hostengine": "DCGM",
+	"dcgm-exporter": "DCGM",
 }
 
 // profilers looks for programs that may hold CUPTI.
@@ -81,7 +83,8 @@ func (m *machine) profilers() []check {
 		slices.Sort(found)
 		c.Found = strings.Join(found, ", ")
 		if strings.Contains(c.Found, "Nsight") {
-			c.State, c.Lost, c.Fix = stateLimited, "GPU activity of the processes that it profiles: CUPTI has room for one", "end it first"
+			c.State, c.Lost, c.Fix = stateLimited, "GPU activity of the processes that it profiles: CUPTI has room "+
+				"for one", "end it first"
 		}
 	}
 	return []check{c}
@@ -166,7 +169,8 @@ func (m *machine) holder(p *proc.Process, tool string, agents []recording.AgentS
 	}
 	if v, set, err := proc.Variable(p.PID, "CUDA_INJECTION64_PATH"); err == nil && set && v != "" &&
 		!strings.Contains(path.Base(v), agent.FileName) {
-		c.State, c.Found, c.Lost, c.Fix = stateLimited, "CUDA_INJECTION64_PATH="+v, "GPU activity, where that library takes CUPTI", "start the program without it"
+		c.State, c.Found, c.Lost, c.Fix = stateLimited, "CUDA_INJECTION64_PATH="+v, "GPU activity, where that "+
+			"library takes CUPTI", "start the program without it"
 	}
 	return c
 }

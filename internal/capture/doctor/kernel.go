@@ -115,8 +115,9 @@ func (m *machine) uprobes() check {
 		return check{Name: "probes of CUDA calls", State: stateOK, Found: "perf"}
 	case perf.Answer == feature.Yes:
 		return check{
-			Name: "probes of CUDA calls", State: stateMissing, Found: "no /sys/bus/event_source/devices/uprobe", Lost: "CUDA calls",
-			Fix: "use a kernel with CONFIG_UPROBE_EVENTS=y, and let /sys be seen in the container",
+			Name: "probes of CUDA calls", State: stateMissing, Found: "no /sys/bus/event_source/devices/uprobe",
+			Lost: "CUDA calls",
+			Fix:  "use a kernel with CONFIG_UPROBE_EVENTS=y, and let /sys be seen in the container",
 		}
 	}
 	return check{Name: "probes of CUDA calls", State: stateUnknown, Lost: "CUDA calls", Fix: "see the features above"}
@@ -143,7 +144,8 @@ func (m *machine) sampling() check {
 	c := check{Name: "CPU samples (perf_event_open)", State: stateOK}
 	if err := m.perf(event{unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CPU_CLOCK}); err != nil {
 		c.State, c.Found = stateLimited, err.Error()
-		c.Lost = "Python and C++ code behind idle time: no stacks are sampled; new libraries are found by looking once a second"
+		c.Lost = "Python and C++ code behind idle time: no stacks are sampled; new libraries are found by looking " +
+			"once a second"
 		c.Fix = "grant CAP_PERFMON; in a container, let the seccomp profile allow perf_event_open"
 	}
 	return c
@@ -246,7 +248,8 @@ func (m *machine) paranoid() check {
 	case m.host.Paranoid == -2:
 		c.State, c.Found = stateUnknown, "cannot be read"
 	case m.host.Paranoid > 0 && m.host.Capabilities.Known && !m.host.Capabilities.Has(feature.Perfmon):
-		c.State, c.Lost, c.Fix = stateLimited, "CPU samples without CAP_PERFMON", "grant CAP_PERFMON; the setting itself may stay"
+		c.State, c.Lost, c.Fix = stateLimited, "CPU samples without CAP_PERFMON", "grant CAP_PERFMON; the setting "+
+			"itself may stay"
 	}
 	return c
 }

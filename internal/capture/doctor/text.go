@@ -49,7 +49,9 @@ const indent = 11
 
 func (c *check) write(b *strings.Builder, width int, color bool) {
 	state := fmt.Sprintf("  %-*s", indent-2, c.State)
-	if code := map[checkState]string{stateOK: "32", stateLimited: "33", stateMissing: "31", stateUnknown: "33"}[c.State]; color && code != "" {
+	if code := map[checkState]string{
+		stateOK: "32", stateLimited: "33", stateMissing: "31", stateUnknown: "33",
+	}[c.State]; color && code != "" {
 		state = "\x1b[" + code + "m" + state + "\x1b[0m"
 	}
 	b.WriteString(state)

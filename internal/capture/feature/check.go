@@ -17,7 +17,9 @@ func Check() error { return Prober{}.Detect().Check() }
 
 // Check is the function Check for what was found before.
 func (h Host) Check() error {
-	for _, check := range []func() error{h.checkNamespace, h.checkCapabilities, h.checkLockdown, h.checkKernel, h.checkUprobes} {
+	for _, check := range []func() error{
+		h.checkNamespace, h.checkCapabilities, h.checkLockdown, h.checkKernel, h.checkUprobes,
+	} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -154,7 +154,9 @@ func TestAnswersAreKeptApart(t *testing.T) {
 	m.btf = ""
 	m.calls = map[Name]error{RingBuffer: unix.EPERM, Tracepoint: fmt.Errorf("x: %w", ebpf.ErrNotSupported)}
 	h := m.detect(t)
-	for name, want := range map[Name]answer{BTF: No, RingBuffer: Unknown, Tracepoint: No, TaskStorage: Yes, "telepathy": Unknown} {
+	for name, want := range map[Name]answer{
+		BTF: No, RingBuffer: Unknown, Tracepoint: No, TaskStorage: Yes, "telepathy": Unknown,
+	} {
 		if got := h.Of(name); got.Answer != want || (got.Err == nil) != (want == Yes) {
 			t.Errorf("%s: %s (%v), want %s", name, got.Answer, got.Err, want)
 		}

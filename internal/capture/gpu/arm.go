@@ -198,8 +198,8 @@ func (s *Source) arm(q *session) error {
 	return nil
 }
 
-// widened has q's gate for calls hold launches of kernels, too, and returns whether it does by now. The caller holds the
-// lock.
+// widened has q's gate for calls hold launches of kernels, too, and returns whether it does by now. The caller holds
+// the lock.
 func (s *Source) widened(q *session, c *quiesce.Gate) bool {
 	if q.arming.width != narrow {
 		return q.arming.width == wide
@@ -379,8 +379,8 @@ func (s *Source) witness(q *session, now uint64) {
 	}
 }
 
-// agentThread returns the agent's thread, which is known by its name; 0: there is none. A thread of the target's that has
-// that name is not held, and harms nobody but its own process. The caller holds the lock.
+// agentThread returns the agent's thread, which is known by its name; 0: there is none. A thread of the target's that
+// has that name is not held, and harms nobody but its own process. The caller holds the lock.
 func (q *session) agentThread() uint32 {
 	if q.arming.agent != 0 && threadLives(q.process.PID, q.arming.agent) {
 		return q.arming.agent

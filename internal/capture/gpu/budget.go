@@ -63,7 +63,8 @@ func (s *Source) spending(q *session) string {
 	)
 	if !c.known {
 		took = fmt.Sprintf(
-			"what windows take of this program's time cannot be told, because it does not get on evenly; at least %s each, %.1f%% together",
+			"what windows take of this program's time cannot be told, because it does not get on evenly; at least %s "+
+				"each, %.1f%% together",
 			c.window.Round(100*time.Microsecond),
 			share,
 		)
@@ -71,7 +72,8 @@ func (s *Source) spending(q *session) string {
 	switch allowed := 100 * s.opts.allowed(); {
 	case period >= mostStretch*s.opts.Period && share > allowed*(1+worthwhile):
 		return fmt.Sprintf(
-			"%s: more than the %.2g%% that they may (--overhead-budget), though they come only every %s: choose --gpu-window shorter, or --gpu off",
+			"%s: more than the %.2g%% that they may (--overhead-budget), though they come only every %s: choose "+
+				"--gpu-window shorter, or --gpu off",
 			took,
 			allowed,
 			rounded(period),

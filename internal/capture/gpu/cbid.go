@@ -10,7 +10,9 @@ const maxCBID = 1024
 // compares them with the headers of CUPTI 11.8, 12.9 and 13.
 func driverCalls() map[uint16]string {
 	all := map[uint16]string{}
-	for _, group := range []map[uint16]string{driverLaunches(), driverSets(), driverCopies(), driverThreadCopies(), driverWaits()} {
+	for _, group := range []map[uint16]string{
+		driverLaunches(), driverSets(), driverCopies(), driverThreadCopies(), driverWaits(),
+	} {
 		maps.Copy(all, group)
 	}
 	return all

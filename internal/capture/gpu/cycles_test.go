@@ -16,7 +16,8 @@ var cycled = map[string][]string{
 	}, // asleep, a thread is seen to have left CUPTI; probes, which see its calls return, are not here
 	"graphs older than any profiler": {
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
-		"until { graph-launch stream=1; graph-update 8 stream=1 kernel=n_us2; launch 5 kernel=k_us1; ssync stream=1; sync; sleep 1ms }",
+		"until { graph-launch stream=1; graph-update 8 stream=1 kernel=n_us2; launch 5 kernel=k_us1; ssync stream=1; " +
+			"sync; sleep 1ms }",
 	},
 }
 

@@ -164,7 +164,9 @@ func (d *decoder) text(e *event.Event) bool {
 	}
 	raw := (*[slotBytes]byte)(unsafe.Pointer(e))
 	done := false
-	for _, part := range [][]byte{raw[textA : textA+textALen], raw[textB : textB+textBLen], raw[textC : textC+textCLen]} {
+	for _, part := range [][]byte{
+		raw[textA : textA+textALen], raw[textB : textB+textBLen], raw[textC : textC+textCLen],
+	} {
 		if done = d.namer.more(part); done {
 			break
 		}

@@ -215,7 +215,8 @@ func (f *facts) put(g *recording.GPU, from, to, known uint64) {
 	windows := slices.Clone(f.windows)
 	if f.opened != 0 {
 		windows = append(windows, recording.GPUWindow{
-			PID: f.pid, From: f.opened, To: max(min(known, f.newest), f.opened), Activity: true, Calls: true, End: "open", Dropped: f.openLost,
+			PID: f.pid, From: f.opened, To: max(min(known, f.newest), f.opened), Activity: true, Calls: true,
+			End: "open", Dropped: f.openLost,
 		})
 	}
 	for _, w := range windows {

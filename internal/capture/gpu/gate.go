@@ -58,9 +58,11 @@ func (s *Source) openGate(q *session, kind quiesce.Kind, r *ring) {
 // withoutGate says what it means that there is none.
 func withoutGate(kind quiesce.Kind) string {
 	if kind == quiesce.Launches {
-		return "launches of CUDA graphs cannot be held while CUPTI is taken out of a process, which one that comes just then would kill: no window opens there"
+		return "launches of CUDA graphs cannot be held while CUPTI is taken out of a process, which one that comes " +
+			"just then would kill: no window opens there"
 	}
-	return "calls of a process cannot be held while CUPTI is taken out of it, which a thread that is inside then would not survive: no window opens there"
+	return "calls of a process cannot be held while CUPTI is taken out of it, which a thread that is inside then " +
+		"would not survive: no window opens there"
 }
 
 // ungated says why no window may open in q's process; "" where launches of graphs are held, or will be. The caller
@@ -70,13 +72,16 @@ func ungated(q *session) string {
 	switch {
 	case err != nil:
 		return fmt.Sprintf(
-			"no window opens where threads cannot be held while CUPTI is taken out of the process: %v; restart the daemon, and report it with the kernel's version if that does not help",
+			"no window opens where threads cannot be held while CUPTI is taken out of the process: %v; restart the "+
+				"daemon, and report it with the kernel's version if that does not help",
 			err,
 		)
 	case q.arming.blocked:
-		return "no window opens: a thread of this process that calls CUDA blocks the signal by which it is held while CUPTI is taken out (SIGURG or SIGWINCH); let the program's threads not block both"
+		return "no window opens: a thread of this process that calls CUDA blocks the signal by which it is held " +
+			"while CUPTI is taken out (SIGURG or SIGWINCH); let the program's threads not block both"
 	case q.arming.taken:
-		return "no window opens: this program handles SIGURG or SIGWINCH itself, without SA_SIGINFO, so that its threads cannot be held while CUPTI is taken out; let it handle them with SA_SIGINFO, or not at all"
+		return "no window opens: this program handles SIGURG or SIGWINCH itself, without SA_SIGINFO, so that its " +
+			"threads cannot be held while CUPTI is taken out; let it handle them with SA_SIGINFO, or not at all"
 	}
 	return ""
 }
@@ -86,8 +91,8 @@ func (s *Source) guarded(q *session) bool {
 	return s.opts.Gate == nil || q.gates[quiesce.Launches].done && q.gates[quiesce.Calls].done
 }
 
-// dropGates takes q's gates away, those that it has: first it tells the agent that they do not hold any more, and then it
-// waits for the flush or the finalize that relies on them (gate_shut in agent/src/gate.c does the same in the other
+// dropGates takes q's gates away, those that it has: first it tells the agent that they do not hold any more, and then
+// it waits for the flush or the finalize that relies on them (gate_shut in agent/src/gate.c does the same in the other
 // order, so one of the two sees the other). The caller holds the lock.
 func (s *Source) dropGates(q *session) {
 	going := map[quiesce.Kind]*quiesce.Gate{}
@@ -122,7 +127,8 @@ const longestUse = 10 * time.Second
 
 // awaitUse returns when the agent of r does nothing for which threads must be held.
 func awaitUse(p *proc.Process, r *ring) {
-	for began := clock.Monotonic(); r.load64(ringFinalizing) != 0 && r.load32(ringState) != stateGone && p.Alive() && since(clock.Monotonic(), began) < longestUse; {
+	for began := clock.Monotonic(); r.load64(ringFinalizing) != 0 && r.load32(ringState) != stateGone && p.Alive() &&
+		since(clock.Monotonic(), began) < longestUse; {
 		time.Sleep(time.Millisecond)
 	}
 }

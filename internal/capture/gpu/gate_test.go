@@ -72,7 +72,8 @@ func TestGate(t *testing.T) {
 	v := cudasim.Start(
 		t,
 		slow,
-		"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }",
+		"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; "+
+			"sleep 300us } }; until { sleep 50ms }",
 	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
@@ -167,9 +168,9 @@ func TestLaunchesAreHeld(t *testing.T) {
 	}
 }
 
-// TestFlushHoldsWhoLaunchesGraphs: a flush in the midst of a recording holds the thread that launches graphs, which nothing
-// holds where it is to finalize itself. The simulated CUPTI kills a thread that is in the midst of its work then, as the
-// real one does, and each call has 3 ms of it in one of 32.
+// TestFlushHoldsWhoLaunchesGraphs: a flush in the midst of a recording holds the thread that launches graphs, which
+// nothing holds where it is to finalize itself. The simulated CUPTI kills a thread that is in the midst of its work
+// then, as the real one does, and each call has 3 ms of it in one of 32.
 func TestFlushHoldsWhoLaunchesGraphs(t *testing.T) {
 	opts := simOptions(t, Continuous)
 	opts.Gate = gates(t)
@@ -177,7 +178,8 @@ func TestFlushHoldsWhoLaunchesGraphs(t *testing.T) {
 		t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_WORK_NS=3000000"}},
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
-		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; spin 30us } }",
+		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { launch 3 kernel=k_us5 stream=1; ssync "+
+			"stream=1; spin 30us } }",
 		"until { graph-launch stream=1; ssync stream=1; spin 50us }",
 	)
 	s := newTestSource(t, opts)
@@ -253,7 +255,8 @@ func TestRingStallsNobody(t *testing.T) {
 		t,
 		cudasim.Options{Level: "counts"},
 		"stream-new nonblocking; graph 1 stream=1 kernel=n_us1",
-		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { graph-launch stream=1 } }; until { graph-launch stream=1 }",
+		"thread 2 nowait { stream-new nonblocking; repeat 1000000000 { graph-launch stream=1 } }; until { "+
+			"graph-launch stream=1 }",
 	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
@@ -267,7 +270,9 @@ func TestRingStallsNobody(t *testing.T) {
 		tid, _ := strconv.Atoi(task.Name())
 		set := unix.CPUSet{}
 		set.Set(0)
-		if err := errors.Join(unix.SchedSetaffinity(tid, &set), unix.Setpriority(unix.PRIO_PROCESS, tid, 19)); err != nil {
+		if err := errors.Join(
+			unix.SchedSetaffinity(tid, &set), unix.Setpriority(unix.PRIO_PROCESS, tid, 19),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}

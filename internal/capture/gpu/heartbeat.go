@@ -180,7 +180,8 @@ func (s *Source) ended(q *session) {
 			again,
 			isTired,
 			fmt.Sprintf(
-				"the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought in again in %s",
+				"the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought "+
+					"in again in %s",
 				q.restarts,
 				again.rest,
 			),
@@ -205,13 +206,18 @@ func explain(err int32, holder string) string {
 	case errorTooOld:
 		return "the target's libcupti is too old: name one of CUDA 11.8 or newer with --cupti PATH"
 	case errorGraphThreads:
-		return "several threads of this process launch CUDA graphs: CUPTI, once it records there, cannot be taken out again without killing the process, so GPU activity is not recorded; calls, launches and the CPU side are. " +
-			"Launch graphs from one thread and restart the program, or use a profiler that starts with the program and stays to its end (nsys profile)"
+		return "several threads of this process launch CUDA graphs: CUPTI, once it records there, cannot be taken " +
+			"out again without killing the process, so GPU activity is not recorded; calls, launches and the CPU " +
+			"side are. " +
+			"Launch graphs from one thread and restart the program, or use a profiler that starts with the program " +
+			"and stays to its end (nsys profile)"
 	case errorMemory:
-		return "the target had no memory for the agent's buffers (45 MB of addresses, of which it uses a few): raise its limit of address space (ulimit -v) or of mappings (vm.max_map_count); the agent looks again every 10 s"
+		return "the target had no memory for the agent's buffers (45 MB of addresses, of which it uses a few): raise " +
+			"its limit of address space (ulimit -v) or of mappings (vm.max_map_count); the agent looks again every 10 s"
 	}
 	return fmt.Sprintf(
-		"CUPTI cannot be used in this process (CUPTI error %d): see whether it serves this driver, or name another one with --cupti PATH; the agent looks again every 10 s",
+		"CUPTI cannot be used in this process (CUPTI error %d): see whether it serves this driver, or name another "+
+			"one with --cupti PATH; the agent looks again every 10 s",
 		err,
 	)
 }

@@ -17,9 +17,15 @@ import (
 // finalizes, without the agent's, while others are in callbacks of their own.
 func TestNobodySubscribesTooEarly(t *testing.T) {
 	for what, script := range map[string][]string{
-		"graphs":  {"stream-new nonblocking; graph 8 stream=1 kernel=n_us1", "until { graph-launch stream=1; ssync stream=1; launch 3 kernel=k_us5; sleep 1ms }"},
-		"eager":   {"until { launch 5 kernel=k_us5; sync; sleep 1ms }"},
-		"threads": {"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }"},
+		"graphs": {
+			"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+			"until { graph-launch stream=1; ssync stream=1; launch 3 kernel=k_us5; sleep 1ms }",
+		},
+		"eager": {"until { launch 5 kernel=k_us5; sync; sleep 1ms }"},
+		"threads": {
+			"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync " +
+				"stream=1; sleep 300us } }; until { sleep 50ms }",
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			opts := simOptions(t, Windows)
@@ -56,10 +62,21 @@ func TestNobodySubscribesTooEarly(t *testing.T) {
 // when every thread was seen outside, and is held before it goes in again.
 func TestNobodyIsInsideWhenItGoes(t *testing.T) {
 	for what, script := range map[string][]string{
-		"eager":   {"until { launch 20 kernel=k_us5; sync }"},
-		"threads": {"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us } }; until { sleep 50ms }"},
-		"no wait": {"stream-new nonblocking", "until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; sleep 1ms; query stream=1 }"},
-		"graphs":  {"stream-new nonblocking; graph 8 stream=1 kernel=n_us1", "thread 2 nowait { repeat 10000000 { launch 3 kernel=k_us5; sleep 300us } }; until { graph-launch stream=1; ssync stream=1; launch 3 kernel=k_us5; sleep 1ms }"},
+		"eager": {"until { launch 20 kernel=k_us5; sync }"},
+		"threads": {
+			"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync " +
+				"stream=1; sleep 300us } }; until { sleep 50ms }",
+		},
+		"no wait": {
+			"stream-new nonblocking",
+			"until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; sleep 1ms; query " +
+				"stream=1 }",
+		},
+		"graphs": {
+			"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
+			"thread 2 nowait { repeat 10000000 { launch 3 kernel=k_us5; sleep 300us } }; until { graph-launch " +
+				"stream=1; ssync stream=1; launch 3 kernel=k_us5; sleep 1ms }",
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			opts := simOptions(t, Windows)

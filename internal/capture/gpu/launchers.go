@@ -90,9 +90,9 @@ func (s *Source) warn(q *session) {
 	}
 }
 
-// watched reports whether probes have seen q's process for long enough to open its first window: for Options.Watch since
-// they saw a first call, or for twice as long without one; and whether launches of graphs are held by then while CUPTI
-// is taken out, and the thread that launches graphs, if there is one, is known to make a call in which it can be.
+// watched reports whether probes have seen q's process for long enough to open its first window: for Options.Watch
+// since they saw a first call, or for twice as long without one; and whether launches of graphs are held by then while
+// CUPTI is taken out, and the thread that launches graphs, if there is one, is known to make a call in which it can be.
 func (s *Source) watched(q *session, now uint64) bool {
 	_, unwaited := s.unwaited(q)
 	switch {
@@ -133,7 +133,8 @@ func (s *Source) stranded(q *session, now uint64) string {
 	if !unwaited || since(now, launched) <= strandedAfter {
 		return ""
 	}
-	return "no window opens: the thread of this process that launches CUDA graphs makes no call that waits for the GPU (a synchronization, or a copy to the host), at whose end alone CUPTI could be taken out again; " +
+	return "no window opens: the thread of this process that launches CUDA graphs makes no call that waits for the " +
+		"GPU (a synchronization, or a copy to the host), at whose end alone CUPTI could be taken out again; " +
 		"calls, launches and the CPU side are recorded, and windows open once it makes one"
 }
 

@@ -39,9 +39,11 @@ func (s *Source) giveUp(q *session) {
 		q,
 		isHarmful,
 		fmt.Sprintf(
-			"recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are opened in it. "+
+			"recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are "+
+				"opened in it. "+
 
-				"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another libcupti with --cupti, and report the version of CUPTI",
+				"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another "+
+				"libcupti with --cupti, and report the version of CUPTI",
 			megabytes(q.leak.left()),
 			megabytes(maxLeft),
 		),

@@ -25,8 +25,8 @@ type grower struct {
 	left        float64 // truly, without the first window
 }
 
-// run looks at it at every beat, until that many windows have ended or windows would be given up, and reports whether they
-// would.
+// run looks at it at every beat, until that many windows have ended or windows would be given up, and reports whether
+// they would.
 func (p *grower) run(windows int) bool {
 	const on = 200
 	p.next = max(p.next, 1100)

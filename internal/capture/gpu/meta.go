@@ -162,24 +162,30 @@ func (q *session) hindrance(now uint64) string {
 	switch {
 	case waited > long && q.agent.state == stateLeaving:
 		return fmt.Sprintf(
-			"waits in cuptiFinalize for %s: %d s so far; until it is out, no window opens, launches are probed and nothing is known of what the GPU does; the process itself is not slowed",
+			"waits in cuptiFinalize for %s: %d s so far; until it is out, no window opens, launches are probed and "+
+				"nothing is known of what the GPU does; the process itself is not slowed",
 			lock,
 			waited/time.Second,
 		)
 	case waited > long:
 		return fmt.Sprintf(
-			"waits in cuptiSubscribe for %s: %d s so far; until it is in, launches are probed and nothing is known of what the GPU does; the process itself is not slowed",
+			"waits in cuptiSubscribe for %s: %d s so far; until it is in, launches are probed and nothing is known "+
+				"of what the GPU does; the process itself is not slowed",
 			lock,
 			waited/time.Second,
 		)
 	case q.inside > 0 && since(now, q.insideFrom) > long:
 		return fmt.Sprintf(
-			"no window opens before %d threads of this process are seen to have returned from CUPTI's callbacks, in which they were when the last one ended: where one of them has only lost its CPU there, another window would kill the process; %d s so far",
+			"no window opens before %d threads of this process are seen to have returned from CUPTI's callbacks, in "+
+				"which they were when the last one ended: where one of them has only lost its CPU there, another "+
+				"window would kill the process; %d s so far",
 			q.inside,
 			since(now, q.insideFrom)/time.Second,
 		)
 	case q.facts.stays():
-		return "stays subscribed to CUPTI between windows, because it took too long to get in or out to do it for each, or a thread could not be proven to be outside of it: other profilers in this process are refused (CUPTI error 39) until the daemon stops"
+		return "stays subscribed to CUPTI between windows, because it took too long to get in or out to do it for " +
+			"each, or a thread could not be proven to be outside of it: other profilers in this process are refused " +
+			"(CUPTI error 39) until the daemon stops"
 	}
 	return ""
 }
@@ -212,7 +218,8 @@ func (q *session) describe() recording.Agent {
 	}
 	switch q.agent.graphs {
 	case 1:
-		a.Slower = "CUDA graphs that ran while it recorded stay slower (measured: 6%) until they are instantiated anew or a window ends in the good way"
+		a.Slower = "CUDA graphs that ran while it recorded stay slower (measured: 6%) until they are instantiated " +
+			"anew or a window ends in the good way"
 	case 2:
 		a.Slower = "launches may stay slower (measured: 1.5%) until a window ends in the good way"
 	}
@@ -250,7 +257,8 @@ func (s *Source) Agents() []recording.AgentStatus {
 func (s *Source) State() recording.Source {
 	st := recording.Source{Name: sourceName, State: "waiting", Detail: "no process has mapped libcuda yet"}
 	if s.opts.Inject == nil {
-		st.State, st.Detail = recording.SourceOff, "no agent is brought in (--no-inject): launches are seen by probes, nothing of the GPU"
+		st.State, st.Detail = recording.SourceOff, "no agent is brought in (--no-inject): launches are seen by "+
+			"probes, nothing of the GPU"
 		return st
 	}
 	s.mu.Lock()

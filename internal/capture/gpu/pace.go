@@ -26,9 +26,10 @@ type pace struct {
 	image     string    // of the program, see proc.Image
 	callers   launchers // threads that make such calls
 	launchers launchers
-	launches  uint64            // when the first of them was first seen to launch a graph, ns; 0: it was not
-	waiter    uint32            // the thread that was both that and seen to wait for the GPU
-	outside   map[uint32]uint64 // of threads that an agent waits for: when they last were outside of the driver, ns; 0: not seen
+	launches  uint64 // when the first of them was first seen to launch a graph, ns; 0: it was not
+	waiter    uint32 // the thread that was both that and seen to wait for the GPU
+	// of threads that an agent waits for: when they last were outside of the driver, ns; 0: not seen
+	outside map[uint32]uint64
 }
 
 // note counts a call at ts (ns). Calls of several CPUs come in any order, but never late by bins.

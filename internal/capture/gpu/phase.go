@@ -27,8 +27,9 @@ const (
 // state returns what status and recordings call a phase.
 func (p phase) state() state {
 	return [phases]state{
-		phaseIdle: absent, phaseEntering: waiting, phaseBarred: refused, phaseResting: dormant, phaseWatching: waiting, phaseRecording: running,
-		phaseHindered: refused, phaseHarmful: dormant, phaseLeaving: gone, phaseOver: gone,
+		phaseIdle: absent, phaseEntering: waiting, phaseBarred: refused, phaseResting: dormant, phaseWatching: waiting,
+		phaseRecording: running,
+		phaseHindered:  refused, phaseHarmful: dormant, phaseLeaving: gone, phaseOver: gone,
 	}[p]
 }
 

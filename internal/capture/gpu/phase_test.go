@@ -10,7 +10,8 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
 
-// wayOf is the table in the comment of transitions, the other way round: what can happen in a phase, and where it leads.
+// wayOf is the table in the comment of transitions, the other way round: what can happen in a phase, and where it
+// leads.
 var wayOf = map[phase]map[happening]phase{
 	phaseIdle: {isWanted: phaseEntering, isBarred: phaseBarred, isRetired: phaseOver},
 	phaseEntering: {

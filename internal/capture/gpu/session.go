@@ -43,26 +43,28 @@ type session struct {
 	released *ring // that is still mapped, because gates are on their way down
 	dropping int   // goroutines that take gates down, and read the ring
 
-	reader     *reader // nil where ring is
-	agent      agentView
-	logged     int32 // error of the agent that the log has; 0: none
-	stopped    time.Duration
-	joined     uint64        // ns
-	came       uint64        // ns: when this agent came, where one is there
-	restarts   int           // agents that ended by themselves, each soon after it came
-	rest       time.Duration // before an agent is brought in again; 0: at once
-	launches   LaunchMode
-	told       bool    // launches has been told to the probes
-	mode       uint32  // enum agent_mode, as last told
-	begun      bool    // that was another than off: it may record
-	flushed    uint64  // ns: everything that ended before was handed over
-	meter      meter   // of its windows
-	cost       cost    // that the meter says
-	leak       leak    // that its windows leave in the process
-	limiter    limiter // how far apart its windows are, as last told
-	gates      [quiesce.Kinds]post
-	arming     arming
-	inside     uint32 // threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have left
+	reader   *reader // nil where ring is
+	agent    agentView
+	logged   int32 // error of the agent that the log has; 0: none
+	stopped  time.Duration
+	joined   uint64        // ns
+	came     uint64        // ns: when this agent came, where one is there
+	restarts int           // agents that ended by themselves, each soon after it came
+	rest     time.Duration // before an agent is brought in again; 0: at once
+	launches LaunchMode
+	told     bool    // launches has been told to the probes
+	mode     uint32  // enum agent_mode, as last told
+	begun    bool    // that was another than off: it may record
+	flushed  uint64  // ns: everything that ended before was handed over
+	meter    meter   // of its windows
+	cost     cost    // that the meter says
+	leak     leak    // that its windows leave in the process
+	limiter  limiter // how far apart its windows are, as last told
+	gates    [quiesce.Kinds]post
+	arming   arming
+	// threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have
+	// left
+	inside     uint32
 	insideFrom uint64 // ns: since when there are any
 	grapher    uint32 // the thread that the agent has been told to launch graphs; 0: none
 	entering   bool   // an agent is being brought in, or would be
@@ -227,7 +229,8 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 	}
 	return nil, errors.Join(
 		fmt.Errorf(
-			"an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of that version",
+			"an agent of another version in pid %d does not end: restart the program, or watch it with the daemon of "+
+				"that version",
 			p.PID,
 		),
 		r.close(),
@@ -264,7 +267,8 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 		q.joined = now
 	}
 	q.reader = newReader(r, decoder{
-		tables: &s.tables, facts: q.facts, tids: proc.NewTIDs(q.process), pid: q.process.PID, payer: q.process.Payer, from: q.process.Born,
+		tables: &s.tables, facts: q.facts, tids: proc.NewTIDs(q.process), pid: q.process.PID, payer: q.process.Payer,
+		from: q.process.Born,
 	})
 	r.store64(ringHeartbeat, now)
 	// CUDA has loaded it at the start, or another daemon left it. Where launches are to be held, no window opens before
@@ -303,7 +307,10 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 			zap.String("steps", inject.Between(entered.Steps)),
 		)
 	} else {
-		s.opts.Log.Debug("a thread was stopped", zap.Uint32("pid", q.process.PID), zap.String("steps", inject.Between(entered.Steps)))
+		s.opts.Log.Debug(
+			"a thread was stopped", zap.Uint32("pid", q.process.PID),
+			zap.String("steps", inject.Between(entered.Steps)),
+		)
 	}
 }
 

@@ -232,7 +232,8 @@ func (s *Source) takeLeave(sessions []*session) {
 	}
 	if len(turn) > 0 {
 		s.opts.Log.Info(
-			"agents wait for their turn to leave CUPTI, in their own threads: the processes are not slowed, nothing is recorded, and they end by themselves",
+			"agents wait for their turn to leave CUPTI, in their own threads: the processes are not slowed, nothing "+
+				"is recorded, and they end by themselves",
 			zap.Uint32s("pids", turn),
 		)
 	}

@@ -242,7 +242,8 @@ func TestLetGoOfThreadsThatAreAlwaysInside(t *testing.T) {
 		t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
 
-		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync stream=1 } }; until { sleep 50ms }",
+		"thread 4 nowait { stream-new nonblocking; repeat 100000000 { launch 1 kernel=k_us1000 stream=1; ssync "+
+			"stream=1 } }; until { sleep 50ms }",
 	)
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)

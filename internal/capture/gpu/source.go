@@ -61,8 +61,10 @@ func New(opts Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		opts: opts, rests: defaultRests(), tables: tables{calls: newCallTable(opts.Index), kernels: newNames(), ranges: newNames()},
-		sessions: map[proc.ID]*session{}, continuous: map[uint32]int{}, heartbeatsDone: make(chan struct{}), paces: paces{graphs: graphLaunches(opts.Index), waits: waits(opts.Index), all: map[uint32]*pace{}},
+		opts: opts, rests: defaultRests(),
+		tables:   tables{calls: newCallTable(opts.Index), kernels: newNames(), ranges: newNames()},
+		sessions: map[proc.ID]*session{}, continuous: map[uint32]int{}, heartbeatsDone: make(chan struct{}),
+		paces: paces{graphs: graphLaunches(opts.Index), waits: waits(opts.Index), all: map[uint32]*pace{}},
 	}
 	s.life, err = newLiveness()
 	if err != nil {

@@ -34,10 +34,15 @@ func startNewcomer(t *testing.T, in *AgentInjector, script ...string) *newcomer 
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	library := path("starter.so")
-	if text, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, "../../../agent/testdata/starter.c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
+	if text, err := exec.Command(
+		"gcc", "-shared", "-fPIC", "-o", library, "../../../agent/testdata/starter.c", "-ldl", "-lpthread",
+	).CombinedOutput(); err != nil {
 		t.Skipf("%v: %s", err, text)
 	}
-	if err := errors.Join(os.WriteFile(path("agent.so"), in.image, 0o600), unix.Mkfifo(path("in"), 0o600), unix.Mkfifo(path("out"), 0o600)); err != nil {
+	if err := errors.Join(
+		os.WriteFile(path("agent.so"), in.image, 0o600), unix.Mkfifo(path("in"), 0o600),
+		unix.Mkfifo(path("out"), 0o600),
+	); err != nil {
 		t.Fatal(err)
 	}
 	n := &newcomer{t: t, image: path("agent.so")}

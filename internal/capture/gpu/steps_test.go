@@ -79,7 +79,11 @@ func TestWhoFinalized(t *testing.T) {
 		if own {
 			w.Func |= windowOwn
 		}
-		for _, e := range []event.Event{{Kind: event.Kind(kindOpened), TS: opened, Args: w.Args}, {Kind: event.Kind(kindSteps), TS: opened - 1_000_000}, w} {
+		for _, e := range []event.Event{
+			{Kind: event.Kind(kindOpened), TS: opened, Args: w.Args},
+			{Kind: event.Kind(kindSteps), TS: opened - 1_000_000},
+			w,
+		} {
 			d.decode(&e)
 		}
 		if steps := f.lastSteps(); len(steps) != 1 || steps[0].Own != own || f.last.held != held ||

@@ -130,7 +130,12 @@ func TestPace(t *testing.T) {
 	})
 	s.paces.of(7, func(p *pace) {
 		for _, c := range []struct{ from, to, n, length uint64 }{
-			{99_990, 100_020, 4, 30}, {100_000, 100_010, 1, 10}, {99_000, 99_990, 0, 990}, {100_000, 100_030, 0, 0}, {0, 100_000, 0, 0}, {5, 5, 0, 0},
+			{99_990, 100_020, 4, 30},
+			{100_000, 100_010, 1, 10},
+			{99_000, 99_990, 0, 990},
+			{100_000, 100_030, 0, 0},
+			{0, 100_000, 0, 0},
+			{5, 5, 0, 0},
 		} {
 			if n, length := p.count(c.from*1e6, c.to*1e6); n != c.n || length != c.length*1e6 {
 				t.Errorf("in %d to %d ms: %d calls in %d ns, want %d in %d ms", c.from, c.to, n, length, c.n, c.length)

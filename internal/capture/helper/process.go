@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files are the descriptors of a helper: the socket to the process that started it, and the first one of those handed to
-// Start (os/exec.Cmd.ExtraFiles).
+// Files are the descriptors of a helper: the socket to the process that started it, and the first one of those handed
+// to Start (os/exec.Cmd.ExtraFiles).
 const (
 	socketFile = 3
 	FirstFile  = 4
@@ -85,8 +85,8 @@ func Send(conn *net.UnixConn, data []byte, fds ...int) error {
 // ErrMessage says that what came is not what Send sends.
 var ErrMessage = errors.New("malformed message from another process")
 
-// Receive waits for data, one byte at least, and the files that come along, which are close-on-exec: as many as most. The
-// caller closes them. After an error there are none; it is io.EOF where there will be no data any more, and wraps
+// Receive waits for data, one byte at least, and the files that come along, which are close-on-exec: as many as most.
+// The caller closes them. After an error there are none; it is io.EOF where there will be no data any more, and wraps
 // ErrMessage where there is too much of either.
 func Receive(conn *net.UnixConn, data []byte, most int) (n int, files []*os.File, err error) {
 	rights := make([]byte, unix.CmsgSpace(4*most))

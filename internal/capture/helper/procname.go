@@ -1,6 +1,6 @@
-// Package helper starts this program again as a helper process, connected by a socket over which descriptors go, and gives
-// it a name of its own, for people who look at a host: a program that starts itself again by /proc/self/exe is "exe" to
-// all tools otherwise.
+// Package helper starts this program again as a helper process, connected by a socket over which descriptors go, and
+// gives it a name of its own, for people who look at a host: a program that starts itself again by /proc/self/exe is
+// "exe" to all tools otherwise.
 package helper
 
 import (

@@ -21,8 +21,9 @@ var levels = []overhead.Level{
 	levelSampled: {Name: "sampled"},
 	levelFew:     {Name: "few stacks", Loses: "three of four stacks of allocations"},
 	levelWindows: {
-		Name:  "in windows",
-		Loses: "nine tenths of the time in which PyTorch's allocators are watched: totals are exact now and then, counts are of a tenth, what stays is not known",
+		Name: "in windows",
+		Loses: "nine tenths of the time in which PyTorch's allocators are watched: totals are exact now and then, " +
+			"counts are of a tenth, what stays is not known",
 	},
 	levelOff: {Name: "off", Loses: "allocations of PyTorch's own allocators"},
 }

@@ -494,8 +494,8 @@ func TestPythonStacks(t *testing.T) {
 	t.Logf("origin %d of %d samples", all[0].Ret, len(all))
 }
 
-// TestWindows: totals are exact in a window also where probes are off most of the time, and nothing is said to be live whose
-// free could have been missed.
+// TestWindows: totals are exact in a window also where probes are off most of the time, and nothing is said to be live
+// whose free could have been missed.
 func TestWindows(t *testing.T) {
 	program := build(t)
 	w := newWatch(t)

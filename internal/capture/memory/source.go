@@ -291,7 +291,8 @@ func (s *Source) Losses() []loss.Loss {
 		for _, l := range q.libraries {
 			if l.err != nil {
 				out = append(out, loss.Loss{
-					Reason: loss.MemoryUnseen, Count: 1, PID: id.PID, Where: fmt.Sprintf("pid %d: %s", id.PID, l.path), Detail: l.err.Error(),
+					Reason: loss.MemoryUnseen, Count: 1, PID: id.PID, Where: fmt.Sprintf("pid %d: %s", id.PID, l.path),
+					Detail: l.err.Error(),
 				})
 			}
 		}
@@ -330,7 +331,9 @@ func (s *Source) Losses() []loss.Loss {
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10", Optional: true}
+	state := recording.Source{
+		Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10", Optional: true,
+	}
 	for _, q := range s.procs {
 		for _, l := range q.libraries {
 			if len(l.attachments) > 0 || l.file != nil {

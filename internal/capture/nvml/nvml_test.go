@@ -14,13 +14,16 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-const line = "1, GPU-0a1b, NVIDIA H200, 123.45, 700.00, 61, 1755, 1980, 3201, 0x0000000000000004, 97, 42, 1024, 143771, 0"
+const line = "1, GPU-0a1b, NVIDIA H200, 123.45, 700.00, 61, 1755, 1980, 3201, 0x0000000000000004, 97, 42, 1024, " +
+	"143771, 0"
 
 func TestParse(t *testing.T) {
 	got, err := parse(line, newFields())
 	want := recording.Sensor{
-		GPU: 1, UUID: "GPU-0a1b", Name: "NVIDIA H200", Power: 123_450, PowerLimit: 700_000, Temperature: 61, SMClock: 1755, SMClockMax: 1980,
-		MemoryClock: 3201, Reasons: 4, Utilization: 97, MemoryUtilization: 42, MemoryUsed: 1 << 30, MemoryTotal: 143771 << 20,
+		GPU: 1, UUID: "GPU-0a1b", Name: "NVIDIA H200", Power: 123_450, PowerLimit: 700_000, Temperature: 61,
+		SMClock: 1755, SMClockMax: 1980,
+		MemoryClock: 3201, Reasons: 4, Utilization: 97, MemoryUtilization: 42, MemoryUsed: 1 << 30,
+		MemoryTotal: 143771 << 20,
 	}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
@@ -29,7 +32,10 @@ func TestParse(t *testing.T) {
 	if err != nil || got.Power != 0 || got.PowerLimit != 700_000 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "Unable to determine the device handle", line + ", 1", strings.Replace(line, "61", "hot", 1), strings.Replace(line, "97", "NaN", 1), strings.Replace(line, "1,", "99,", 1)} {
+	for _, bad := range []string{
+		"", "Unable to determine the device handle", line + ", 1", strings.Replace(line, "61", "hot", 1),
+		strings.Replace(line, "97", "NaN", 1), strings.Replace(line, "1,", "99,", 1),
+	} {
 		if _, err := parse(bad, newFields()); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -143,7 +149,8 @@ func TestOlderDriver(t *testing.T) {
 		Options{
 			Program: fake(
 				t,
-				"case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is not a valid field to query.'; exit 2;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
+				"case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is not a valid field to "+
+					"query.'; exit 2;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
 			),
 		},
 	)

@@ -115,7 +115,8 @@ func (g *Governor) State(pid uint32, from, to uint64) *recording.Overhead {
 	}
 	for j, s := range g.sources {
 		row := recording.OverheadSource{
-			Name: s.Name(), Level: s.levels[s.level].Name, Index: s.level, Loses: s.levels[s.level].Loses, Reason: s.reason, Pinned: s.pinned,
+			Name: s.Name(), Level: s.levels[s.level].Name, Index: s.level, Loses: s.levels[s.level].Loses,
+			Reason: s.reason, Pinned: s.pinned,
 			Shares: g.history.shares(j, s.levels, from, to),
 			Paused: g.history.pauses(j, len(s.levels)-1, from, to),
 		}

@@ -47,7 +47,8 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 		v.over = !v.under
 		return v
 	case w.yard.by == "":
-		v.over, v.why = v.total.Share > budget, "nothing that the target does again and again is even enough to measure by"
+		v.over, v.why = v.total.Share > budget, "nothing that the target does again and again is even enough to "+
+			"measure by"
 		v.under = !v.over
 		return v
 	case len(levels) == 0:
@@ -81,8 +82,8 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 	return v
 }
 
-// far reports whether what is predicted is beyond the budget even if it is wrong by as much as it may be: then a level is
-// changed at once. What windows of GPU records take is measured by themselves, and comes later.
+// far reports whether what is predicted is beyond the budget even if it is wrong by as much as it may be: then a level
+// is changed at once. What windows of GPU records take is measured by themselves, and comes later.
 func (g *Governor) far(w *watched) bool {
 	sum := 0.0
 	for i, s := range g.sources {

@@ -16,7 +16,8 @@ import (
 // maxFound bounds the processes that wait to be taken from Watcher.Found. Beyond it all processes are looked at.
 const maxFound = 1024
 
-// isDriver knows the libraries by which programs reach a GPU's driver: libcuda.so.1 (NVIDIA) and libamdhip64.so.6 (AMD).
+// isDriver knows the libraries by which programs reach a GPU's driver: libcuda.so.1 (NVIDIA) and libamdhip64.so.6
+// (AMD).
 func isDriver(base string) bool {
 	return cuda.IsDriverFile(base) || strings.HasPrefix(base, "libamdhip64.so")
 }

@@ -123,7 +123,8 @@ func (w *Watcher) drainMaps() {
 	}
 	if lost {
 		w.tellFound(0)
-		w.allDue = true // at the next sweep: whoever maps files in a loop, of a target or not, fills the rings all the time
+		// at the next sweep: whoever maps files in a loop, of a target or not, fills the rings all the time
+		w.allDue = true
 	}
 }
 

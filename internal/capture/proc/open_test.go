@@ -128,8 +128,9 @@ func TestOpenHostilePaths(t *testing.T) {
 	}
 	for path, want := range map[string]error{
 		"/absolute": unix.ENOENT, "/up": unix.ENOENT, "/magic": unix.ENOENT, "/loop": unix.ELOOP,
-		"/.." + secret: unix.ENOENT, "/fifo": procfile.ErrNotRegular, "/device": procfile.ErrNotRegular, "/folder": procfile.ErrNotRegular,
-		"/" + strings.Repeat("x/", 3000): unix.ENAMETOOLONG, "/nul\x00byte": unix.EINVAL, "": unix.ENOENT,
+		"/.." + secret: unix.ENOENT, "/fifo": procfile.ErrNotRegular, "/device": procfile.ErrNotRegular,
+		"/folder": procfile.ErrNotRegular, "/" + strings.Repeat("x/", 3000): unix.ENAMETOOLONG,
+		"/nul\x00byte": unix.EINVAL, "": unix.ENOENT,
 	} {
 		f, err := newProcfs(procRoot).openPath(p, Mapping{Path: path, Inode: inode(t, secret)})
 		if err == nil {
@@ -152,7 +153,9 @@ func TestOpenMagicLink(t *testing.T) {
 func TestOpenStrangeNames(t *testing.T) {
 	v := newVictim(t)
 	dir := t.TempDir()
-	for _, name := range []string{"libother\nnewline.so", `libother\012literal.so`, "libother (deleted)", "libother\t\"\x7f\xff.so"} {
+	for _, name := range []string{
+		"libother\nnewline.so", `libother\012literal.so`, "libother (deleted)", "libother\t\"\x7f\xff.so",
+	} {
 		path := filepath.Join(dir, name)
 		if err := os.Link(v.library, path); err != nil {
 			t.Fatal(err)

@@ -80,8 +80,18 @@ func TestWhoOwnsAProcess(t *testing.T) {
 		{"setuid root", syscall.SysProcAttr{}, []string{copied(t, "sleep", setuid), "100"}, Root},
 		{"setgid", syscall.SysProcAttr{}, []string{copied(t, "sleep", setgid), "100"}, Root},
 		{"one that its user cannot read", syscall.SysProcAttr{}, []string{copied(t, "sleep", 0o711), "100"}, Root},
-		{"with a capability", syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_NET_RAW}}, []string{sleep, "100"}, Root},
-		{"in a user namespace of its own", syscall.SysProcAttr{}, []string{"unshare", "-U", "-r", sleep, "100"}, nobody},
+		{
+			"with a capability",
+			syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_NET_RAW}},
+			[]string{sleep, "100"},
+			Root,
+		},
+		{
+			"in a user namespace of its own",
+			syscall.SysProcAttr{},
+			[]string{"unshare", "-U", "-r", sleep, "100"},
+			nobody,
+		},
 	} {
 		cmd := startAsNobody(t, tt.attr, tt.args...)
 		want := filepath.Base(tt.args[max(0, len(tt.args)-2)])

@@ -233,7 +233,8 @@ func BenchmarkScanMaps(b *testing.B) {
 		fmt.Fprintf(
 			&text,
 
-			"7f%010x-7f%010x %s %08x fe:00 %d                 /usr/local/lib/python3.11/site-packages/torch/lib/libtorch_%d.so\n",
+			"7f%010x-7f%010x %s %08x fe:00 %d                 "+
+				"/usr/local/lib/python3.11/site-packages/torch/lib/libtorch_%d.so\n",
 			i*4096,
 			i*4096+4096,
 			perms,

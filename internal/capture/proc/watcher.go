@@ -217,7 +217,8 @@ func (w *Watcher) Losses() []loss.Loss {
 		count(w.table.forgotten, "dead processes", "more processes ended than are kept")
 		for root, n := range w.skipped {
 			losses = append(losses, loss.Loss{
-				Reason: loss.ProcessesSkipped, Count: n, PID: root, Where: fmt.Sprintf("pid %d", root), Detail: "this target starts more processes and programs than there is time to look at",
+				Reason: loss.ProcessesSkipped, Count: n, PID: root, Where: fmt.Sprintf("pid %d", root),
+				Detail: "this target starts more processes and programs than there is time to look at",
 			})
 		}
 	})

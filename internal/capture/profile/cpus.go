@@ -222,9 +222,9 @@ func (e *cpuEvents) look(now time.Time) {
 	}
 }
 
-// oneOf returns of how many switches one is to come to the program, at so many a second. It is a prime: threads that take
-// turns switch in a cycle, and a number that shares a factor with its length would always meet the same ones. It is
-// another one each time, at random, for cycles that are longer.
+// oneOf returns of how many switches one is to come to the program, at so many a second. It is a prime: threads that
+// take turns switch in a cycle, and a number that shares a factor with its length would always meet the same ones. It
+// is another one each time, at random, for cycles that are longer.
 func oneOf(rate float64) uint64 {
 	least := uint64(rate / mostSwitches)
 	if least == 0 {

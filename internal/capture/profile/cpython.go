@@ -43,8 +43,8 @@ type cpython struct {
 	failed   uint64            // code objects that could not be read
 }
 
-// is reports whether p still runs the program that c was found in. Names of code are good for one program only. Its name,
-// its arguments and, where addresses are not random, its mappings may be those of the program before.
+// is reports whether p still runs the program that c was found in. Names of code are good for one program only. Its
+// name, its arguments and, where addresses are not random, its mappings may be those of the program before.
 func (c *cpython) is(p *proc.Process) bool {
 	return c.process.ID() == p.ID() && c.process.Execs == p.Execs
 }

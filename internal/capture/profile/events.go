@@ -51,7 +51,9 @@ func (c *ticker) period(hz int) uint64 {
 
 // setPeriod changes the period of an event that runs.
 func setPeriod(fd int, period uint64) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&period))); errno != 0 {
+	if _, _, errno := unix.Syscall(
+		unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&period)),
+	); errno != 0 {
 		return fmt.Errorf("change the period of an event: %w", errno)
 	}
 	return nil

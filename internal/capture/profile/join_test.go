@@ -32,16 +32,59 @@ func TestJoin(t *testing.T) {
 		with, without []uint64
 		orphans       uint64
 	}{
-		{"each its own", []uint64{10 * ms, 20 * ms}, []uint64{10*ms + 5, 20*ms + 5}, 21 * ms, []uint64{10 * ms, 20 * ms}, nil, 0},
-		{"traces in any order", []uint64{10 * ms, 20 * ms}, []uint64{20*ms + 5, 10*ms + 5}, 21 * ms, []uint64{10 * ms, 20 * ms}, nil, 0},
-		{"the last before the trace, not the nearest", []uint64{1000, 1900}, []uint64{1800, 2000}, 3000, []uint64{1000, 1900}, nil, 0},
-		{"the unwinder passed one by", []uint64{10 * ms, 20 * ms}, []uint64{20*ms + 5}, 21 * ms, []uint64{20 * ms}, []uint64{10 * ms}, 0},
+		{
+			"each its own",
+			[]uint64{10 * ms, 20 * ms},
+			[]uint64{10*ms + 5, 20*ms + 5},
+			21 * ms,
+			[]uint64{10 * ms, 20 * ms},
+			nil, 0,
+		},
+		{
+			"traces in any order",
+			[]uint64{10 * ms, 20 * ms},
+			[]uint64{20*ms + 5, 10*ms + 5},
+			21 * ms,
+			[]uint64{10 * ms, 20 * ms},
+			nil, 0,
+		},
+		{
+			"the last before the trace, not the nearest",
+			[]uint64{1000, 1900},
+			[]uint64{1800, 2000},
+			3000,
+			[]uint64{1000, 1900},
+			nil, 0,
+		},
+		{
+			"the unwinder passed one by",
+			[]uint64{10 * ms, 20 * ms},
+			[]uint64{20*ms + 5},
+			21 * ms,
+			[]uint64{20 * ms},
+			[]uint64{10 * ms},
+			0,
+		},
 		{"still waiting", []uint64{10 * ms, 20 * ms}, []uint64{10*ms + 5}, 21 * ms, []uint64{10 * ms}, nil, 0},
 		{"waited long enough", []uint64{10 * ms}, nil, 10*ms + patience + 1, nil, []uint64{10 * ms}, 0},
 		{"a trace without a sample", []uint64{10 * ms}, []uint64{9 * ms}, 10 * ms, nil, nil, 1},
 		{"a trace of a sample that was lost", []uint64{10 * ms}, []uint64{10*ms + near + 1}, 20 * ms, nil, nil, 1},
-		{"two traces for one sample", []uint64{10 * ms}, []uint64{10*ms + 1, 10*ms + 2}, 20 * ms, []uint64{10 * ms}, nil, 1},
-		{"records out of order", []uint64{20 * ms, 10 * ms}, []uint64{10*ms + 1, 20*ms + 1}, 21 * ms, []uint64{10 * ms, 20 * ms}, nil, 0},
+		{
+			"two traces for one sample",
+			[]uint64{10 * ms},
+			[]uint64{10*ms + 1, 10*ms + 2},
+			20 * ms,
+			[]uint64{10 * ms},
+			nil, 1,
+		},
+		{
+			"records out of order",
+			[]uint64{20 * ms, 10 * ms},
+			[]uint64{10*ms + 1, 20*ms + 1},
+			21 * ms,
+			[]uint64{10 * ms, 20 * ms},
+			nil, 0,
+		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			j := newJoiner()

@@ -59,7 +59,8 @@ type library struct {
 func startLibrary(ctx context.Context, log *zap.Logger, hz int, pids []uint32, c *converter) (*library, error) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &library{
-		log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), stacks: newStackCache(), loader: newLoader(log, c),
+		log: log, stop: stop, ended: make(chan struct{}), fresh: make(chan struct{}, 1), stacks: newStackCache(),
+		loader: newLoader(log, c),
 	}
 	l.loader.start(ctx)
 	l.loader.met <- together(pids)

@@ -92,7 +92,8 @@ const (
 // newLoader returns a loader that stands in for the library's process manager.
 func newLoader(log *zap.Logger, c *converter) *loader {
 	return &loader{
-		log: log, maps: newUnwindMaps(), convert: c, release: debug.FreeOSMemory, wake: make(chan struct{}, 1), met: make(chan []libpf.PIDTID, 1),
+		log: log, maps: newUnwindMaps(), convert: c, release: debug.FreeOSMemory, wake: make(chan struct{}, 1),
+		met:    make(chan []libpf.PIDTID, 1),
 		images: map[uint64]*image{}, byKey: map[imageKey]*image{}, processes: map[uint32]*processSpace{},
 		numbers: map[support.UnwindInfo]uint16{}, publishing: make(chan struct{}, maxPublishing),
 	}

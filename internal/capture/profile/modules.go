@@ -79,7 +79,8 @@ type space struct {
 
 func newModules() *modules {
 	return &modules{
-		now: clock.Monotonic, byKey: map[fileKey]*module{}, spaces: map[uint32]*space{}, accounts: map[proc.Payer]*account{},
+		now: clock.Monotonic, byKey: map[fileKey]*module{}, spaces: map[uint32]*space{},
+		accounts: map[proc.Payer]*account{},
 	}
 }
 

@@ -189,7 +189,9 @@ func (f *pythonFile) parse(name string, file *os.File) error {
 	opener := func() (*pfelf.File, error) { return ef, nil }
 	reference := pfelf.NewReferenceWithOpenFunc(name, noAuxiliary{}, opener)
 	var offsets offsets
-	if f.data, err = python.GetLoader(python.Config{})(&offsets, interpreter.NewLoaderInfo(0, reference, nil)); err != nil {
+	if f.data, err = python.GetLoader(python.Config{})(
+		&offsets, interpreter.NewLoaderInfo(0, reference, nil),
+	); err != nil {
 		return err
 	}
 	f.eval, f.mapper, f.fixed = offsets.eval, ef.GetAddressMapper(), ef.Type != etDyn
@@ -315,8 +317,9 @@ func layoutOf(p *support.PyProcInfo) bpf.SamplePythonLayout {
 		FrameBack: p.PyFrameObject_f_back, FrameCode: p.PyFrameObject_f_code, FrameLasti: p.PyFrameObject_f_lasti,
 		FrameOwner: p.PyFrameObject_entry_member, LastiIsPointer: p.Lasti_is_codeunit,
 		CodeArgcount: p.PyCodeObject_co_argcount, CodeKwonly: p.PyCodeObject_co_kwonlyargcount,
-		CodeFlags: p.PyCodeObject_co_flags, CodeFirstlineno: p.PyCodeObject_co_firstlineno, CodeSize: p.PyCodeObject_sizeof,
-		Present: 1,
+		CodeFlags: p.PyCodeObject_co_flags, CodeFirstlineno: p.PyCodeObject_co_firstlineno,
+		CodeSize: p.PyCodeObject_sizeof,
+		Present:  1,
 	}
 	if p.Version == python310 {
 		l.FrameLasti = lasti310

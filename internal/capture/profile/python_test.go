@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
 
-// TestInterpreterIsOfOneProgram: what is known of an interpreter is kept while the process runs its program, whatever it
-// calls itself, and not when it has replaced the program by the same one.
+// TestInterpreterIsOfOneProgram: what is known of an interpreter is kept while the process runs its program, whatever
+// it calls itself, and not when it has replaced the program by the same one.
 func TestInterpreterIsOfOneProgram(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the maps of another process are read by root")

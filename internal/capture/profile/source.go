@@ -207,7 +207,8 @@ func (s *Source) proc(p *proc.Process) (*tracked, error) {
 		s.bury(q)
 	}
 	q = &tracked{process: p, threads: &threads{
-		pid: p.PID, events: map[uint32][]int{}, programs: s.programs, clock: &s.clock, hz: s.hz(), causes: s.causes(), files: s.files,
+		pid: p.PID, events: map[uint32][]int{}, programs: s.programs, clock: &s.clock, hz: s.hz(), causes: s.causes(),
+		files: s.files,
 	}}
 	s.procs[p.PID] = q
 	return q, nil

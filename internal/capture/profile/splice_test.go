@@ -62,23 +62,50 @@ func TestMerge(t *testing.T) {
 		origin                event.StackOrigin
 	}{
 		{what: "whole", python: "P0 P1", trace: "n0 N0 n1 N1 n2", want: "n0 N0 P0 n1 P1 n2", origin: event.Whole},
-		{what: "one call of the loop runs several", python: "p0 p1 P2 p3 P4", trace: "n0 N0 n1 N1 n2", want: "n0 N0 p0 p1 P2 n1 p3 P4 n2", origin: event.Whole},
-		{what: "the first frame is never called by C", python: "P0 p1", trace: "N0 n1 N1", want: "N0 P0 n1 p1", origin: event.Whole},
+		{
+			what: "one call of the loop runs several", python: "p0 p1 P2 p3 P4", trace: "n0 N0 n1 N1 n2",
+			want: "n0 N0 p0 p1 P2 n1 p3 P4 n2", origin: event.Whole,
+		},
+		{
+			what: "the first frame is never called by C", python: "P0 p1", trace: "N0 n1 N1", want: "N0 P0 n1 p1",
+			origin: event.Whole,
+		},
 		{what: "whole native", trace: "n0 n1", want: "n0 n1", origin: event.Whole},
-		{what: "the loop of a thread that is none of Python's", trace: "n0 N0 n1", want: "n0 N0 n1", origin: event.Whole},
+		{
+			what: "the loop of a thread that is none of Python's", trace: "n0 N0 n1", want: "n0 N0 n1",
+			origin: event.Whole,
+		},
 		{what: "kernel first", kernel: "k0 k1", trace: "n0 n1", want: "k0 k1 n0 n1", origin: event.Whole},
-		{what: "a call of the loop just begins", python: "p0 P1 P2", trace: "N0 n0 N1 n1 N2", want: "N0 n0 N1 p0 P1 n1 P2", origin: event.Whole},
-		{what: "more Python than the loop", python: "P0 P1 P2", trace: "n0 N0 n1 N1 n2", want: "n0 N0 P0 P1 n1 P2 n2", origin: event.Spliced},
+		{
+			what: "a call of the loop just begins", python: "p0 P1 P2", trace: "N0 n0 N1 n1 N2",
+			want: "N0 n0 N1 p0 P1 n1 P2", origin: event.Whole,
+		},
+		{
+			what: "more Python than the loop", python: "P0 P1 P2", trace: "n0 N0 n1 N1 n2",
+			want: "n0 N0 P0 P1 n1 P2 n2", origin: event.Spliced,
+		},
 		{what: "the loop is not known", python: "p0 P1", trace: "n0 n1", want: "n0 n1 p0 P1", origin: event.Spliced},
 		{what: "no trace", python: "P0 P1", none: true, want: "leaf P0 P1", origin: event.Python},
-		{what: "no trace, in the kernel", kernel: "k0", python: "P0", none: true, want: "k0 leaf P0", origin: event.Python},
+		{
+			what: "no trace, in the kernel", kernel: "k0", python: "P0", none: true, want: "k0 leaf P0",
+			origin: event.Python,
+		},
 		{what: "nothing", none: true, want: "leaf", origin: event.Leaf},
 		{what: "an empty trace", python: "P0", trace: "", want: "leaf P0", origin: event.Python},
 		{what: "gave up at the leaf", python: "P0 P1", trace: "n0", cut: cut, want: "n0 P0 P1", origin: event.Spliced},
-		{what: "gave up between two", python: "P0 p1 P2", trace: "n0 N0 n1 n2", cut: cut, want: "n0 N0 P0 n1 n2 p1 P2", origin: event.Spliced},
-		{what: "gave up after all Python", python: "P0", trace: "n0 N0 n1", cut: cut, want: "n0 N0 P0 n1 cut", origin: event.Spliced},
+		{
+			what: "gave up between two", python: "P0 p1 P2", trace: "n0 N0 n1 n2", cut: cut,
+			want: "n0 N0 P0 n1 n2 p1 P2", origin: event.Spliced,
+		},
+		{
+			what: "gave up after all Python", python: "P0", trace: "n0 N0 n1", cut: cut, want: "n0 N0 P0 n1 cut",
+			origin: event.Spliced,
+		},
 		{what: "gave up without Python", trace: "n0 n1", cut: cut, want: "n0 n1 cut", origin: event.Spliced},
-		{what: "deeper than our walk", python: "p0 P1 p2", trace: "N0 n0 N1 n1 N2 n2", deep: true, want: "N0 p0 P1 n0 p2 n1 N2 n2", origin: event.Spliced},
+		{
+			what: "deeper than our walk", python: "p0 P1 p2", trace: "N0 n0 N1 n1 N2 n2", deep: true,
+			want: "N0 p0 P1 n0 p2 n1 N2 n2", origin: event.Spliced,
+		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			kernel, _ := framesOf(c.kernel)

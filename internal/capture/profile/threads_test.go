@@ -72,7 +72,9 @@ type generations struct {
 func newGenerations(t *testing.T) *generations {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "busy")
-	if out, err := exec.Command("cc", "-O2", "-pthread", "-o", name, "testdata/busy.c", "testdata/libbusy.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command(
+		"cc", "-O2", "-pthread", "-o", name, "testdata/busy.c", "testdata/libbusy.c",
+	).CombinedOutput(); err != nil {
 		t.Skipf("cc: %v\n%s", err, out)
 	}
 	read, write, err := os.Pipe()

@@ -91,8 +91,9 @@ func adapt(spec *ebpf.CollectionSpec, hz int, version uint32, known *kernelOffse
 		return fmt.Errorf("there is no program %s", ended)
 	}
 	for name, entries := range map[string]uint32{
-		"trace_events": traceRing(hz, runtime.NumCPU()), "pid_page_to_mapping_info": maxPrefixes, "stack_delta_page_to_info": maxPages,
-		"reported_pids": maxProcesses, "pid_events": maxProcesses, rulesMap: maxImages,
+		"trace_events": traceRing(hz, runtime.NumCPU()), "pid_page_to_mapping_info": maxPrefixes,
+		"stack_delta_page_to_info": maxPages, "reported_pids": maxProcesses, "pid_events": maxProcesses,
+		rulesMap: maxImages,
 	} {
 		m := spec.Maps[name]
 		if m == nil {
@@ -168,7 +169,9 @@ func (o *unwindObjects) close() {
 	for _, p := range []*ebpf.Program{o.Entry, o.Ended} {
 		_ = p.Close() // nothing is left to be done about it
 	}
-	for _, m := range []*ebpf.Map{o.Programs, o.Traces, o.Met, o.Latch, o.Reported, o.Mappings, o.Pages, o.Rules, o.Infos} {
+	for _, m := range []*ebpf.Map{
+		o.Programs, o.Traces, o.Met, o.Latch, o.Reported, o.Mappings, o.Pages, o.Rules, o.Infos,
+	} {
 		_ = m.Close()
 	}
 }

@@ -129,7 +129,8 @@ func fill(file uint64, t *unwind.Table) (*filled, error) {
 	t.Each(func(uint64, uint16) { f.count++ })
 	var err error
 	if f.rules, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta, MaxEntries: uint32(max(1, f.count)), Flags: ruleFlags,
+		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta,
+		MaxEntries: uint32(max(1, f.count)), Flags: ruleFlags,
 	}); err != nil {
 		return nil, fmt.Errorf("make room for %d unwind rules: %w", f.count, err)
 	}

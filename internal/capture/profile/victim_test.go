@@ -35,8 +35,14 @@ func buildBusy(t testing.TB) string {
 	}
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"-shared", "-fPIC", "-O2", "-fomit-frame-pointer", "-o", filepath.Join(dir, "libbusy.so"), "testdata/libbusy.c"},
-		{"-O2", "-fomit-frame-pointer", "-pthread", "-o", filepath.Join(dir, "busy"), "testdata/busy.c", "-L" + dir, "-lbusy", "-Wl,-rpath," + dir},
+		{
+			"-shared", "-fPIC", "-O2", "-fomit-frame-pointer", "-o", filepath.Join(dir, "libbusy.so"),
+			"testdata/libbusy.c",
+		},
+		{
+			"-O2", "-fomit-frame-pointer", "-pthread", "-o", filepath.Join(dir, "busy"), "testdata/busy.c", "-L" + dir,
+			"-lbusy", "-Wl,-rpath," + dir,
+		},
 	} {
 		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
 			t.Fatalf("cc %v: %v\n%s", args, err, out)

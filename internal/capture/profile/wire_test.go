@@ -173,7 +173,12 @@ func TestWireBounds(t *testing.T) {
 
 func FuzzWire(f *testing.F) {
 	mod := &module{fileKey: fileKey{inode: 7, path: "/lib/libc.so"}}
-	for _, p := range packetsOf(f, &trace{pid: 1, tid: 2, stack: &unwound{cut: "x", frames: []*frame{{module: mod, addr: 5}, {name: "y", addr: 6}}}}) {
+	for _, p := range packetsOf(
+		f,
+		&trace{
+			pid: 1, tid: 2, stack: &unwound{cut: "x", frames: []*frame{{module: mod, addr: 5}, {name: "y", addr: 6}}},
+		},
+	) {
 		f.Add(p)
 	}
 	f.Add([]byte{wireFailed, 1, 0, 'x'})

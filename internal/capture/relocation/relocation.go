@@ -1,5 +1,6 @@
-// Package relocation fits BPF programs to this kernel's structures (CO-RE) ahead of time. Whatever loads a program reads
-// the types of the whole kernel for that, 15 ms of CPU and 10 MB: too much for programs that are loaded for each target.
+// Package relocation fits BPF programs to this kernel's structures (CO-RE) ahead of time. Whatever loads a program
+// reads the types of the whole kernel for that, 15 ms of CPU and 10 MB: too much for programs that are loaded for each
+// target.
 package relocation
 
 import (

@@ -13,7 +13,8 @@ func FuzzParseCPUs(f *testing.F) {
 	f.Add("5-")
 	fuzzing.Run(f, func(t *testing.T, list string) {
 		cpus, err := parseCPUs(list)
-		if err == nil && (len(cpus) == 0 || len(cpus) > maxCPUs || slices.Min(cpus) < 0 || slices.Max(cpus) >= maxCPUs) {
+		if err == nil &&
+			(len(cpus) == 0 || len(cpus) > maxCPUs || slices.Min(cpus) < 0 || slices.Max(cpus) >= maxCPUs) {
 			t.Errorf("%q: %d CPUs", list, len(cpus))
 		}
 	})

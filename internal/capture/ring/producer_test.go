@@ -48,7 +48,8 @@ func newProducer(t testing.TB, r *Rings) producer {
 		},
 		Programs: map[string]*ebpf.ProgramSpec{"produce": {
 			Name: "produce", Type: ebpf.Syscall, Flags: 1 << 4, // BPF_F_SLEEPABLE: syscall programs must be
-			License: "Dual BSD/GPL", Instructions: append(described(mainCode(), "produce"), described(loopBody(), "body")...),
+			License:      "Dual BSD/GPL",
+			Instructions: append(described(mainCode(), "produce"), described(loopBody(), "body")...),
 		}},
 	}
 	for name, m := range r.Maps() {

@@ -219,7 +219,9 @@ func TestThreadsFewAndMany(t *testing.T) {
 	known := 1
 	for tid := uint32(1); tid <= last; tid++ {
 		state := bpf.SchedThreadState{Tid: tid, Tgid: 1 << 30, Switches: 1}
-		if err := errors.Join(s.kernel.objects.Owners.Put(tid, tid), s.kernel.objects.Threads.Put(tid, &state)); err != nil {
+		if err := errors.Join(
+			s.kernel.objects.Owners.Put(tid, tid), s.kernel.objects.Threads.Put(tid, &state),
+		); err != nil {
 			t.Fatal(err)
 		}
 		known++

@@ -32,8 +32,9 @@ func perSliceOf(perSecond uint64) uint64 { return perSecond * sliceNS / 1_000_00
 var levels = []level{
 	{overhead.Level{Name: "each wait"}, detail{}, 400},
 	{overhead.Level{
-		Name:  "short waits summed",
-		Loses: "each by itself, the waits under 0.1 ms of threads that wait more than 2,000 times a second: who ended them, and when they were",
+		Name: "short waits summed",
+		Loses: "each by itself, the waits under 0.1 ms of threads that wait more than 2,000 times a second: who " +
+			"ended them, and when they were",
 	}, detail{ShortNS: 100_000, BusyFrom: perSliceOf(2000)}, 400},
 	{overhead.Level{
 		Name:  "waits summed, no wakers",

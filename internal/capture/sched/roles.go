@@ -213,7 +213,9 @@ func withRoles(objects []recording.Object, roles map[objectKey]recording.Role) [
 		role recording.Role
 	}
 	count := map[group]int{}
-	for _, id := range slices.SortedFunc(maps.Keys(roles), func(x, y objectKey) int { return cmp.Or(cmp.Compare(x.pid, y.pid), cmp.Compare(x.inode, y.inode)) }) {
+	for _, id := range slices.SortedFunc(maps.Keys(roles), func(x, y objectKey) int {
+		return cmp.Or(cmp.Compare(x.pid, y.pid), cmp.Compare(x.inode, y.inode))
+	}) {
 		role := roles[id]
 		if g := (group{id.pid, role}); count[g] < maxOfRole {
 			count[g]++

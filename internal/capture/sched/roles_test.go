@@ -71,9 +71,11 @@ func TestRolesOfRealSockets(t *testing.T) {
 		inode uint64
 		want  recording.Role
 	}{
-		"tcp4 listening": {l4, recording.Listening}, "tcp4 accepted": {a4, recording.Accepted}, "tcp4 connected": {c4, recording.Connected},
-		"tcp6 listening": {l6, recording.Listening}, "tcp6 accepted": {a6, recording.Accepted}, "tcp6 connected": {c6, recording.Connected},
-		"unix listening": {lu, recording.Listening}, "unix accepted": {au, recording.Accepted}, "unix connected": {cu, ""}, "pair": {end.Ino, ""},
+		"tcp4 listening": {l4, recording.Listening}, "tcp4 accepted": {a4, recording.Accepted},
+		"tcp4 connected": {c4, recording.Connected}, "tcp6 listening": {l6, recording.Listening},
+		"tcp6 accepted": {a6, recording.Accepted}, "tcp6 connected": {c6, recording.Connected},
+		"unix listening": {lu, recording.Listening}, "unix accepted": {au, recording.Accepted},
+		"unix connected": {cu, ""}, "pair": {end.Ino, ""},
 	} {
 		if role := got[objectKey{pid, c.inode}]; role != c.want {
 			t.Errorf("%s is %q, want %q", name, role, c.want)
@@ -103,11 +105,19 @@ func TestRolesWithoutListener(t *testing.T) {
 		rows [][2]string
 		want []recording.Role
 	}{
-		"port of a service":           {[][2]string{{service, client}, {client, service}}, []recording.Role{recording.Accepted, recording.Connected}},
-		"any port":                    {[][2]string{{above, client}, {client, above}}, []recording.Role{recording.Unclear, recording.Unclear}},
-		"service, from IPv6's socket": {[][2]string{{mapped + above, mapped + client}, {client, above}}, []recording.Role{recording.Unclear, recording.Unclear}},
-		"another machine asks":        {[][2]string{{service, far}}, []recording.Role{recording.Accepted}},
-		"another machine is asked":    {[][2]string{{client, far}}, []recording.Role{recording.Connected}},
+		"port of a service": {
+			[][2]string{{service, client}, {client, service}},
+			[]recording.Role{recording.Accepted, recording.Connected},
+		},
+		"any port": {
+			[][2]string{{above, client}, {client, above}}, []recording.Role{recording.Unclear, recording.Unclear},
+		},
+		"service, from IPv6's socket": {
+			[][2]string{{mapped + above, mapped + client}, {client, above}},
+			[]recording.Role{recording.Unclear, recording.Unclear},
+		},
+		"another machine asks":     {[][2]string{{service, far}}, []recording.Role{recording.Accepted}},
+		"another machine is asked": {[][2]string{{client, far}}, []recording.Role{recording.Connected}},
 	} {
 		table := ""
 		for i, r := range c.rows {
@@ -157,7 +167,8 @@ func TestRolesAreBounded(t *testing.T) {
 	if err := os.MkdirAll(dir+"/7/net", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	row := "   0: 0100007F:07E8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 572 1 0 100 0 0 10 0\n"
+	row := "   0: 0100007F:07E8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 572 1 0 100 0 " +
+		"0 10 0\n"
 	if err := os.WriteFile(dir+"/7/net/tcp", []byte(strings.Repeat(row, maxTable/len(row)+10)), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 // Complete returns what has no event yet at the time to (ns): a row for each thread
 // that was off its CPU then, or on it, and the sums that are not sent yet. Whoever
 // calls it drains the rings afterwards, so that whatever ended before to is an event:
-// a thread that ran again in between has both, with the same beginning. So have threads that were off their CPU when the
-// source was turned off: these rows end then.
+// a thread that ran again in between has both, with the same beginning. So have threads that were off their CPU when
+// the source was turned off: these rows end then.
 func (s *Source) Complete(to uint64) []event.Event {
 	s.mu.Lock()
 	s.sweep()

@@ -222,7 +222,9 @@ func TestAsTheKernelAccounts(t *testing.T) {
 			v, hog := behave(t, "futex"), behave(t, "busy")
 			for _, tid := range []uint32{v.threads["main"], v.threads["partner"], hog.pid} {
 				pin(t, tid, 0)
-				if err := unix.Setpriority(unix.PRIO_PROCESS, int(tid), map[bool]int{true: 0, false: 10}[tid == hog.pid]); err != nil {
+				if err := unix.Setpriority(
+					unix.PRIO_PROCESS, int(tid), map[bool]int{true: 0, false: 10}[tid == hog.pid],
+				); err != nil {
 					t.Fatal(err)
 				}
 			}

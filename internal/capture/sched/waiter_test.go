@@ -47,7 +47,9 @@ func waiters(t testing.TB) string {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("needs gcc")
 	}
-	if text, err := exec.Command("make", "-s", "-C", "../../../testdata/waiters", "CC=gcc").CombinedOutput(); err != nil {
+	if text, err := exec.Command(
+		"make", "-s", "-C", "../../../testdata/waiters", "CC=gcc",
+	).CombinedOutput(); err != nil {
 		t.Fatalf("make: %v\n%s", err, text)
 	}
 	return "../../../build/waiters"
@@ -196,7 +198,8 @@ func (w *watch) recording() *recording.Recording {
 	rows := w.source.Complete(to)
 	w.drain()
 	rec := &recording.Recording{Meta: recording.Meta{
-		From: w.from, To: to, Host: recording.Host{Arch: runtime.GOARCH}, Objects: w.source.Objects(), OtherThreads: w.source.OtherThreads(),
+		From: w.from, To: to, Host: recording.Host{Arch: runtime.GOARCH}, Objects: w.source.Objects(),
+		OtherThreads: w.source.OtherThreads(),
 	}}
 	for _, p := range w.procs {
 		rec.Meta.Processes = append(rec.Meta.Processes, recording.Process{PID: p.PID, Born: p.Born})

@@ -10,7 +10,10 @@ import (
 // TestBuiltins: of an interpreter without symbols the functions of its own modules are named by the tables in which it
 // finds them itself, whether it lies at an address of its own or anywhere; nothing else is, and no other file.
 func TestBuiltins(t *testing.T) {
-	for kind, flags := range map[string][]string{"a library": {"-shared", "-fPIC"}, "a program": {"-pie", "-fPIE"}, "a program at its own address": {"-no-pie", "-fno-pie"}} {
+	for kind, flags := range map[string][]string{
+		"a library": {"-shared", "-fPIC"}, "a program": {"-pie", "-fPIE"},
+		"a program at its own address": {"-no-pie", "-fno-pie"},
+	} {
 		dir := t.TempDir()
 		whole := filepath.Join(dir, "whole")
 		run(t, "cc", append([]string{"-O1", "-o", whole, filepath.Join("testdata", "builtins.c")}, flags...)...)
@@ -19,7 +22,10 @@ func TestBuiltins(t *testing.T) {
 		run(t, "strip", stripped)
 		copyFile(t, stripped, other)
 		table := symbol.New(symbol.Options{})
-		for function, want := range map[string]string{"dumps": "_pickle_dumps", "loads": "_pickle_loads", "find_all": "re_Pattern_findall", "next_row": "re_Pattern_iternext", "helper": "", "strange": ""} {
+		for function, want := range map[string]string{
+			"dumps": "_pickle_dumps", "loads": "_pickle_loads", "find_all": "re_Pattern_findall",
+			"next_row": "re_Pattern_iternext", "helper": "", "strange": "",
+		} {
 			at := address(t, whole, function)
 			for _, addr := range []uint64{at, at + size(t, whole, function) - 1} {
 				if got := table.Resolve(module(stripped), addr).Name; got != want {

@@ -18,7 +18,8 @@ import (
 const (
 	maxPacked   = 16 << 20 // bytes
 	maxUnpacked = 32 << 20 // bytes
-	maxChunks   = 4096     // xz begins one after 64 KiB of input or output at the earliest, and each may cost a new state of 28 kB
+	// xz begins one after 64 KiB of input or output at the earliest, and each may cost a new state of 28 kB
+	maxChunks = 4096
 )
 
 var errPacked = errors.New("damaged .gnu_debugdata")

@@ -45,7 +45,9 @@ func TestUnpack(t *testing.T) {
 	for i := range plain {
 		plain[i] = byte(rng.Uint32() >> (rng.Uint32() % 3 * 4 * uint32(i>>16)))
 	}
-	for _, args := range []string{"", "-0", "-9e", "-C crc32", "-C sha256", "-C none", "--block-size=65536", "--lzma2=lc=0,lp=2,pb=0"} {
+	for _, args := range []string{
+		"", "-0", "-9e", "-C crc32", "-C sha256", "-C none", "--block-size=65536", "--lzma2=lc=0,lp=2,pb=0",
+	} {
 		for _, want := range [][]byte{plain, plain[:1], {}} {
 			packed := xzOf(t, want, strings.Fields(args)...)
 			if got, err := symbol.Unpack(packed); err != nil || !bytes.Equal(got, want) {
@@ -72,11 +74,13 @@ func TestUnpackRefuses(t *testing.T) {
 	// An empty chunk, stored, in 4 bytes, and one that resets the state of 6 MB that lc=8, lp=4 ask for.
 	storm := bytes.Repeat([]byte{1, 0, 0, 'x'}, 1<<20)
 	for name, packed := range map[string][]byte{
-		"64 MiB of zeros":   bomb,
-		"chunks of a byte":  inStream(storm, 0),
-		"large properties":  inStream([]byte{0xe0, 0, 0, 0, 5, 4*9 + 8, 0, 0, 0, 0, 0, 0, 0}, 0),
-		"no chunk ends it":  inStream(bytes.Repeat([]byte{1, 0, 0, 'x'}, 3), 0)[:36],
-		"another filter":    append([]byte("\xfd7zXZ\x00\x00\x00\xff\x12\xd9A"), []byte{2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}...),
+		"64 MiB of zeros":  bomb,
+		"chunks of a byte": inStream(storm, 0),
+		"large properties": inStream([]byte{0xe0, 0, 0, 0, 5, 4*9 + 8, 0, 0, 0, 0, 0, 0, 0}, 0),
+		"no chunk ends it": inStream(bytes.Repeat([]byte{1, 0, 0, 'x'}, 3), 0)[:36],
+		"another filter": append(
+			[]byte("\xfd7zXZ\x00\x00\x00\xff\x12\xd9A"), []byte{2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}...,
+		),
 		"a longer one":      inStream([]byte{0xe0, 0xff, 0xff, 0, 5, 93, 0, 0, 0, 0, 0, 0, 0}, 0),
 		"only a beginning":  []byte("\xfd7zXZ\x00"),
 		"nothing":           nil,

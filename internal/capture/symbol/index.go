@@ -180,7 +180,10 @@ func (b *builder) miniature() (*functions, error) {
 // isIO reports whether an error is of reading, and may be gone at the next try, rather
 // than of what was read.
 func isIO(err error) bool {
-	for _, final := range []error{elffile.ErrNotELF, elffile.ErrTruncated, elffile.ErrUnsupported, elffile.ErrMalformed, elffile.ErrTooLarge, errOverFull, errPacked, io.EOF, io.ErrUnexpectedEOF} {
+	for _, final := range []error{
+		elffile.ErrNotELF, elffile.ErrTruncated, elffile.ErrUnsupported, elffile.ErrMalformed, elffile.ErrTooLarge,
+		errOverFull, errPacked, io.EOF, io.ErrUnexpectedEOF,
+	} {
 		if errors.Is(err, final) {
 			return false
 		}

@@ -337,7 +337,9 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 400 {
 				m, f := (i*7+g)%8, (i*13+g)%500
-				if got, want := table.Resolve(modules[m], 0x1000+uint64(f)*16).Name, fmt.Sprintf("function_%d_%d", m, f); got != want {
+				if got, want := table.Resolve(
+					modules[m], 0x1000+uint64(f)*16,
+				).Name, fmt.Sprintf("function_%d_%d", m, f); got != want {
 					t.Errorf("%q, want %q", got, want)
 				}
 			}

@@ -151,7 +151,9 @@ func TestChooseSaysTheInstruction(t *testing.T) {
 
 // Whatever the bytes, the point lies in them and in the walk.
 func FuzzChoose(f *testing.F) {
-	for _, s := range []string{thunk, "55 48 89 e5", "f3 0f 1e fa 55", "0f 1f 44 00 00", "5f2403d5 400000b4 c0035fd6", "66 2e 0f 1f 84", ""} {
+	for _, s := range []string{
+		thunk, "55 48 89 e5", "f3 0f 1e fa 55", "0f 1f 44 00 00", "5f2403d5 400000b4 c0035fd6", "66 2e 0f 1f 84", "",
+	} {
 		f.Add(code(f, s), uint64(0x1000), true)
 	}
 	fuzzing.Run(f, func(t *testing.T, b []byte, addr uint64, x86 bool) {

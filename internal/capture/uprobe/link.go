@@ -155,7 +155,9 @@ func uprobePMU() (uint32, error) {
 // the right ones would help. Everything else concerns the process, the file, the
 // privileges or this daemon's own limits.
 func concerns(err error) bool {
-	for _, errno := range []unix.Errno{unix.EINVAL, unix.ENOTSUP, unix.EIO, unix.ENXIO, unix.EFAULT, unix.EBUSY, unix.EEXIST, unix.ENOEXEC} {
+	for _, errno := range []unix.Errno{
+		unix.EINVAL, unix.ENOTSUP, unix.EIO, unix.ENXIO, unix.EFAULT, unix.EBUSY, unix.EEXIST, unix.ENOEXEC,
+	} {
 		if errors.Is(err, errno) {
 			return true
 		}
@@ -171,7 +173,9 @@ func linkID(fd int) (uint32, error) {
 		fd, size uint32
 		info     *byte
 	}{uint32(fd), uint32(len(info)), &info[0]}
-	if _, _, errno := unix.Syscall(unix.SYS_BPF, cmdObjInfo, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr)); errno != 0 {
+	if _, _, errno := unix.Syscall(
+		unix.SYS_BPF, cmdObjInfo, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
+	); errno != 0 {
 		return 0, fmt.Errorf("bpf(BPF_OBJ_GET_INFO_BY_FD): %w", errno)
 	}
 	return binary.NativeEndian.Uint32(bytes.Clone(info[4:8])), nil

@@ -65,8 +65,14 @@ func buildVictim(t testing.TB) (dir string) {
 	}
 	dir = t.TempDir()
 	for _, args := range [][]string{
-		{"-shared", "-fPIC", "-O2", "-fvisibility=hidden", "-Wl,-soname,libvictim.so", "-o", filepath.Join(dir, "libvictim.so"), "testdata/lib.c"},
-		{"-O2", "-pthread", "-o", filepath.Join(dir, "victim"), "testdata/main.c", "-L" + dir, "-lvictim", "-Wl,-rpath," + dir},
+		{
+			"-shared", "-fPIC", "-O2", "-fvisibility=hidden", "-Wl,-soname,libvictim.so", "-o",
+			filepath.Join(dir, "libvictim.so"), "testdata/lib.c",
+		},
+		{
+			"-O2", "-pthread", "-o", filepath.Join(dir, "victim"), "testdata/main.c", "-L" + dir, "-lvictim",
+			"-Wl,-rpath," + dir,
+		},
 	} {
 		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
 			t.Fatalf("cc %v: %v\n%s", args, err, out)

@@ -21,17 +21,21 @@ func TestDemangle(t *testing.T) {
 		{
 			"_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
 			"at::native::vectorized_elementwise_kernel<4, ...>",
-			"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+			"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, " +
+				"3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
 		},
 		{
 			"_ZNSt6vectorIN3c106IValueESaIS1_EE12emplace_backIJNS0_8ArrayRefIlEEEEERS1_DpOT_.isra.0",
 			"std::vector<c10::IValue, ...>::emplace_back<...>",
-			"c10::IValue& std::vector<c10::IValue, std::allocator<c10::IValue> >::emplace_back<c10::ArrayRef<long> >(c10::ArrayRef<long>&&) [clone .isra.0]",
+			"c10::IValue& std::vector<c10::IValue, std::allocator<c10::IValue> >::emplace_back<c10::ArrayRef<long> " +
+				">(c10::ArrayRef<long>&&) [clone .isra.0]",
 		},
 		{
 			"_ZZZN2at6native23index_select_sparse_cpuERKNS_6TensorElS3_ENKUlvE0_clEvENKUlllE0_clEll.isra.0.cold",
 			"at::native::index_select_sparse_cpu::{lambda#2}::operator()::{lambda#2}::operator()",
-			"at::native::index_select_sparse_cpu(at::Tensor const&, long, at::Tensor const&)::{lambda()#2}::operator()() const::{lambda(long, long)#2}::operator()(long, long) const [clone .isra.0] [clone .cold]",
+			"at::native::index_select_sparse_cpu(at::Tensor const&, long, at::Tensor " +
+				"const&)::{lambda()#2}::operator()() const::{lambda(long, long)#2}::operator()(long, long) const " +
+				"[clone .isra.0] [clone .cold]",
 		},
 		{
 			"_ZN2at12_GLOBAL__N_131structured_special_i0e_meta_out16maybe_get_outputEl",
@@ -175,7 +179,10 @@ func base62(n int) string {
 }
 
 func FuzzDemangle(f *testing.F) {
-	for _, s := range []string{"_ZlsIiEvRSoT_", "_ZN1AcvPFviEEv", "_RNvC1a1b", "f.cold", "a<b>(c){d}", "<a as b>::c", "operator<", "_ZN4core3ptr17h0123456789abcdefE"} {
+	for _, s := range []string{
+		"_ZlsIiEvRSoT_", "_ZN1AcvPFviEEv", "_RNvC1a1b", "f.cold", "a<b>(c){d}", "<a as b>::c", "operator<",
+		"_ZN4core3ptr17h0123456789abcdefE",
+	} {
 		f.Add(s, true)
 		f.Add(s, false)
 	}

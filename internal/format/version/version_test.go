@@ -15,9 +15,15 @@ func TestDescribe(t *testing.T) {
 		version, revision string
 	}{
 		{"nothing known", "", nil, unknownVersion, ""},
-		{"the linker wins", "v1", &debug.BuildInfo{Main: debug.Module{Version: "v0.9"}, Settings: vcs("false")}, "v1", "abc"},
+		{
+			"the linker wins", "v1", &debug.BuildInfo{Main: debug.Module{Version: "v0.9"}, Settings: vcs("false")},
+			"v1", "abc",
+		},
 		{"go install", "", &debug.BuildInfo{Main: debug.Module{Version: "v0.9"}}, "v0.9", ""},
-		{"changed tree", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: vcs("true")}, unknownVersion, "abc+dirty"},
+		{
+			"changed tree", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: vcs("true")},
+			unknownVersion, "abc+dirty",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := describe(c.linked, c.build)

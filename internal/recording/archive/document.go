@@ -16,7 +16,8 @@ const unused = "unused, 0"
 func overview() string {
 	var b strings.Builder
 	b.WriteString(
-		overviewBegin + "\n`inferscope ls --columns` describes every column.\n\n| table of events | rows |\n|---|---|\n",
+		overviewBegin +
+			"\n`inferscope ls --columns` describes every column.\n\n| table of events | rows |\n|---|---|\n",
 	)
 	for _, t := range eventTables() {
 		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)

@@ -183,7 +183,9 @@ func setFields() []field {
 
 func syncFields() []field {
 	return slices.Concat(times(), []field{process(), stream()}, device(), []field{
-		flags(), ret("sync_kind", "CUpti_ActivitySynchronizationType: 1 event, 2 stream waits for event, 3 stream, 4 context"),
+		flags(), ret(
+			"sync_kind", "CUpti_ActivitySynchronizationType: 1 event, 2 stream waits for event, 3 stream, 4 context",
+		),
 	}, correlation(), []field{
 		whole("arg1", uint64Kind, packDict, wordArg1, "unused, 0"),
 		whole("cuda_event", uint64Kind, packDict, wordArg2, "CUPTI event id, for the kinds that have one"),
@@ -211,7 +213,9 @@ func rangeFields() []field {
 
 func sampleFields() []field {
 	return slices.Concat(times(), []field{
-		process(), thread(), function("cause", "0: sampling clock, the thread was running; 1: the thread left its CPU"), flags(),
+		process(), thread(), function(
+			"cause", "0: sampling clock, the thread was running; 1: the thread left its CPU",
+		), flags(),
 		ret("cpu", "CPU number"),
 		whole("stack", uint64Kind, packDict, wordArg0, "stacks.stack of the leaf; 0: no stack"),
 		whole(
@@ -219,14 +223,18 @@ func sampleFields() []field {
 			uint64Kind,
 			packDict,
 			wordArg1,
-			"0: complete stack; 1: Python frames, native frames incomplete; 2: Python frames and the leaf; 3: leaf only",
+			"0: complete stack; 1: Python frames, native frames incomplete; 2: Python frames and the leaf; 3: leaf "+
+				"only",
 		),
 	}, args(2))
 }
 
 func stateFields() []field {
 	return slices.Concat(times(), []field{
-		process(), thread(), function("syscall", "system call number; 65535: none; 65534: stopped; if flags has 4: enum offcpu_mark (bpf/event.h)"), flags(),
+		process(), thread(), function(
+			"syscall",
+			"system call number; 65535: none; 65534: stopped; if flags has 4: enum offcpu_mark (bpf/event.h)",
+		), flags(),
 		part("cpu_left", int32Kind, packDict, wordHead, 32, 16, "CPU before"),
 		part("cpu_taken", int32Kind, packDict, wordHead, 48, 16, "CPU after"),
 		whole(
@@ -271,7 +279,8 @@ func stateFields() []field {
 			packDict,
 			wordArg3,
 			52, 12,
-			"bits 52-63 of the system call's second argument, if it is not about a file (the lower bits are in file_type and inode)",
+			"bits 52-63 of the system call's second argument, if it is not about a file (the lower bits are in "+
+				"file_type and inode)",
 		),
 	})
 }
@@ -289,7 +298,8 @@ func requestChunkFields() []field {
 
 func lifecycleFields() []field {
 	return rawFields(rawDocs{
-		function: "unused, 0", kind: "enum event_kind (bpf/event.h): 2 fork, 3 exec, 4 exit", ret: "exit: status as wait(2) returns it",
+		function: "unused, 0", kind: "enum event_kind (bpf/event.h): 2 fork, 3 exec, 4 exit",
+		ret: "exit: status as wait(2) returns it",
 		args: [4]string{
 			"fork: pid of the parent",
 			"exec: first 8 bytes of the new comm",
@@ -302,7 +312,8 @@ func lifecycleFields() []field {
 // otherFields describe skipped calls, and whatever newer writers add.
 func otherFields() []field {
 	return rawFields(rawDocs{
-		function: "kind 13: functions.function", kind: "enum event_kind (bpf/event.h): 13 skipped calls", ret: "kind 13: about one call in this many has its own row in calls",
+		function: "kind 13: functions.function", kind: "enum event_kind (bpf/event.h): 13 skipped calls",
+		ret: "kind 13: about one call in this many has its own row in calls",
 		args: [4]string{
 			"kind 13: calls made by the program itself",
 			"kind 13: calls made inside other CUDA calls",

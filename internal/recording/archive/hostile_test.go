@@ -77,7 +77,10 @@ func TestALinkLeadsNowhere(t *testing.T) {
 }
 
 func TestManifestsThatLeadOut(t *testing.T) {
-	for _, name := range []string{"../../../etc/passwd", "kernels/../../x.parquet", "/etc/passwd", "calls/1.parquet", "kernels/..parquet", "kernels/a\\b.parquet"} {
+	for _, name := range []string{
+		"../../../etc/passwd", "kernels/../../x.parquet", "/etc/passwd", "calls/1.parquet", "kernels/..parquet",
+		"kernels/a\\b.parquet",
+	} {
 		dir := small(t)
 		path := filepath.Join(dir, "manifest.json")
 		text, err := os.ReadFile(path)

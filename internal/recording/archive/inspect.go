@@ -104,7 +104,8 @@ func (m *Manifest) tables() []TableInfo {
 	for name, t := range m.Tables {
 		doc, known := docs[name]
 		out = append(out, TableInfo{
-			Name: name, Doc: doc, Files: len(t.Files), Rows: t.Rows(), Bytes: t.Bytes(), Event: events[name], Known: known,
+			Name: name, Doc: doc, Files: len(t.Files), Rows: t.Rows(), Bytes: t.Bytes(), Event: events[name],
+			Known: known,
 		})
 	}
 	slices.SortFunc(out, func(a, b TableInfo) int { return strings.Compare(a.Name, b.Name) })

@@ -46,7 +46,8 @@ func TestOthersReadTheTables(t *testing.T) {
 	}
 	if out, err := exec.Command(python, "-c", "import duckdb, pyarrow.parquet").CombinedOutput(); err != nil {
 		t.Skipf(
-			"needs a Python with duckdb and pyarrow (pip install duckdb pyarrow; INFERSCOPE_TEST_PYTHON names it): %v %s",
+			"needs a Python with duckdb and pyarrow (pip install duckdb pyarrow; INFERSCOPE_TEST_PYTHON names it): "+
+				"%v %s",
 			err,
 			out,
 		)

@@ -183,7 +183,8 @@ func pressureFrom(r pressureRow) recording.Pressure {
 // pagesTable holds the maps of pressure, a row for each NUMA node. It comes after pressure.
 func pagesTable() nameTable {
 	return nameTable{
-		name: "numa_pages", doc: "memory pages of the target by NUMA node, for each row of pressure", row: reflect.TypeFor[pagesRow](),
+		name: "numa_pages", doc: "memory pages of the target by NUMA node, for each row of pressure",
+		row: reflect.TypeFor[pagesRow](),
 		rows: func(m *recording.Meta, _ int) (reflect.Value, bool) {
 			var rows []pagesRow
 			for i, p := range m.Pressure {

@@ -77,7 +77,8 @@ func several[T any](r *rand.Rand, value func() T) []T {
 func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 	thread := func() recording.Thread { return recording.Thread{PID: r.Uint32(), TID: r.Uint32(), Name: word(r)} }
 	m := recording.Meta{
-		Schema: recording.SchemaVersion, Version: word(r), Host: recording.Host{Kernel: word(r), Arch: "amd64", CPUs: r.IntN(99)},
+		Schema: recording.SchemaVersion, Version: word(r),
+		Host:   recording.Host{Kernel: word(r), Arch: "amd64", CPUs: r.IntN(99)},
 		Target: r.Uint32(), From: from, To: to, WallFrom: r.Int64(),
 		Processes: several(r, func() recording.Process {
 			return recording.Process{
@@ -159,7 +160,8 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 	}
 	if r.IntN(2) == 0 {
 		m.Overhead = &recording.Overhead{
-			Target: r.Uint32(), Budget: 0.02, Total: recording.Cost{Share: r.Float64(), Low: -r.Float64(), Basis: word(r)}, State: word(r),
+			Target: r.Uint32(), Budget: 0.02,
+			Total: recording.Cost{Share: r.Float64(), Low: -r.Float64(), Basis: word(r)}, State: word(r),
 			Sources: several(r, func() recording.OverheadSource {
 				return recording.OverheadSource{
 					Name:   word(r),

@@ -108,7 +108,8 @@ func TestDocumentationNamesEveryTable(t *testing.T) {
 	if want := overview(); !strings.HasSuffix(string(text), want) {
 		if os.Getenv("UPDATE") == "" {
 			t.Fatal(
-				"docs/recordings.md lacks a table: run UPDATE=1 go test ./internal/recording/archive -run Documentation",
+				"docs/recordings.md lacks a table: run UPDATE=1 go test ./internal/recording/archive -run " +
+					"Documentation",
 			)
 		}
 		before, _, found := strings.Cut(string(text), overviewBegin)

@@ -25,7 +25,9 @@ func TestASwappedFolderLeadsNowhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			private, dir := t.TempDir(), t.TempDir()
-			if err := errors.Join(os.Chmod(private, 0o700), os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, attacker, attacker)); err != nil {
+			if err := errors.Join(
+				os.Chmod(private, 0o700), os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, attacker, attacker),
+			); err != nil {
 				t.Fatal(err)
 			}
 			place := filepath.Join(dir, "t.isc")

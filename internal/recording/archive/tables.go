@@ -94,8 +94,9 @@ func eventTables() []eventTable {
 			fields: lifecycleFields(),
 		},
 		{
-			name:   tableOther,
-			doc:    "skipped CUDA calls (kind 13), memory of frameworks (kinds 80 to 83, bpf/event.h), and events of kinds that the writer does not know",
+			name: tableOther,
+			doc: "skipped CUDA calls (kind 13), memory of frameworks (kinds 80 to 83, bpf/event.h), and events of " +
+				"kinds that the writer does not know",
 			fields: otherFields(),
 		},
 	}

@@ -46,7 +46,8 @@ func createAs(dir string, force bool, as *syscall.Credential) (*Writer, error) {
 	w := &Writer{
 		folder: folder, tables: eventTables(), names: nameTables(), written: map[string]int{}, codec: newCodec(),
 		manifest: Manifest{
-			Format: format, Schema: schemaVersion, State: Writing, Writer: version.String(), Stream: recording.SchemaVersion,
+			Format: format, Schema: schemaVersion, State: Writing, Writer: version.String(),
+			Stream:    recording.SchemaVersion,
 			Stretches: []stretch{}, Tables: map[string]tableInfo{},
 		},
 	}

@@ -19,13 +19,16 @@ func example() *Dump {
 	internal := Frame{Frame: recordtest.Native("_PyFunction_Vectorcall", "python3.12"), Internal: true}
 	d.Processes = []Process{
 		{
-			PID: 10, NSPID: 1, Comm: "python", Cmdline: "python infer.py", Runtime: "Python 3.12", Path: "/usr/bin/python3.12",
+			PID: 10, NSPID: 1, Comm: "python", Cmdline: "python infer.py", Runtime: "Python 3.12",
+			Path:  "/usr/bin/python3.12",
 			Notes: []string{"the interpreter was replaced"},
 			Threads: []Thread{
 				{TID: 10, Name: "main", State: Idle, Doing: "read of pipe:[1]", Whole: true, Frames: []Frame{
 					{
 						Frame: recordtest.Native("read", "libc.so.6"),
-					}, {Frame: recordtest.Python("f", "/app/f.py", 3)}, internal, {Frame: recordtest.Native("main", "")},
+					}, {
+						Frame: recordtest.Python("f", "/app/f.py", 3),
+					}, internal, {Frame: recordtest.Native("main", "")},
 				}},
 				{
 					TID:    11,
@@ -131,8 +134,8 @@ func TestWriteErrorsAreReturned(t *testing.T) {
 	}
 }
 
-// TestEqualStacksAreShownOnce: threads of a pool that do the same are one group; a frame, a state or an internal frame that
-// differs makes another.
+// TestEqualStacksAreShownOnce: threads of a pool that do the same are one group; a frame, a state or an internal frame
+// that differs makes another.
 func TestEqualStacksAreShownOnce(t *testing.T) {
 	frame := func(name string, internal bool) Frame {
 		return Frame{
@@ -166,7 +169,8 @@ func TestEqualStacksAreShownOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"9 threads (idle: futex): \"worker\" 10, 11, 12, 14, 18, 19, 20; \"loader\" 13 and 1 more\n    wait (pool.py:7)\n",
+		"9 threads (idle: futex): \"worker\" 10, 11, 12, 14, 18, 19, 20; \"loader\" 13 and 1 more\n" +
+			"    wait (pool.py:7)\n",
 		"Thread 15 (idle: futex): \"worker\"\n    work (pool.py:7)\n", "Thread 16 (active)",
 		"Thread 17 (idle: futex): \"worker\"\n    wait (pool.py:7)\n",
 	} {

@@ -41,20 +41,28 @@ const (
 	Overhead // CUPTI itself, or the driver's compiler, took time
 	Range    // a named range of thread TID: Func is a RangeOrigin
 
-	Skipped // calls of Func that have no event: Args[0] that the program made itself, Args[1] inside of such, in [TS, TS+Dur]; about one of Ret calls has one
+	// calls of Func that have no event: Args[0] that the program made itself, Args[1] inside of such, in [TS, TS+Dur];
+	// about one of Ret calls has one
+	Skipped
 )
 
-// RequestChunk is a write of part of a streamed answer that carries content: Args[0] is the Number of a request, Args[1]
-// how many such parts it has. Dur is the time since the one before it, at the first one since the request was read; it
-// began at TS and was written at the end. User space alone makes it, so that bpf/event.h lacks it.
+// RequestChunk is a write of part of a streamed answer that carries content: Args[0] is the Number of a request,
+// Args[1] how many such parts it has. Dur is the time since the one before it, at the first one since the request was
+// read; it began at TS and was written at the end. User space alone makes it, so that bpf/event.h lacks it.
 const RequestChunk Kind = 64
 
 // Memory that a framework's allocators hand out: bpf/event.h, "Memory". Func is a MemoryDevice.
 const (
-	Memory      Kind = 80 + iota // at the end of [TS, TS+Dur]: Args[0] bytes in blocks, Args[1] in segments; Args[2] the most in between, Args[3] before the attach
-	MemoryFlow                   // since the attach: Args[0] allocations, Args[1] frees, Args[2] and Args[3] their bytes
-	Allocation                   // one chosen by chance, from TS to its free: Args[0] stack, Args[1] address, Args[2] bytes, Args[3] mean distance of samples in bytes; Open: not freed
-	OutOfMemory                  // one that failed: Args[0] stack, Args[1] bytes asked for, Args[2] in blocks, Args[3] in segments
+	// at the end of [TS, TS+Dur]: Args[0] bytes in blocks, Args[1] in segments; Args[2] the most in between, Args[3]
+	// before the attach
+	Memory Kind = 80 + iota
+	// since the attach: Args[0] allocations, Args[1] frees, Args[2] and Args[3] their bytes
+	MemoryFlow
+	// one chosen by chance, from TS to its free: Args[0] stack, Args[1] address, Args[2] bytes, Args[3] mean distance
+	// of samples in bytes; Open: not freed
+	Allocation
+	// one that failed: Args[0] stack, Args[1] bytes asked for, Args[2] in blocks, Args[3] in segments
+	OutOfMemory
 )
 
 // MemoryDevice is Func of what is about memory: c10::DeviceType in the low byte, the device's index in the high one.
@@ -114,7 +122,9 @@ const (
 	Died                     // the thread ended at TS
 	Waited                   // it waited for a CPU when it was first looked at, at TS, and for Dur from then on
 	Runs                     // it was on a CPU at TS
-	Short                    // a sum of intervals in [TS, TS+Dur]: Args[0] ns blocked, Args[1] ns waiting for a CPU, Args[2] intervals; Ret and Args[3]: why (ShortOf)
+	// a sum of intervals in [TS, TS+Dur]: Args[0] ns blocked, Args[1] ns waiting for a CPU, Args[2] intervals; Ret and
+	// Args[3]: why (ShortOf)
+	Short
 )
 
 // Bits of Ret of a Short; bpf/event.h.
@@ -155,8 +165,9 @@ const (
 	Clock  SampleCause = iota // the sampling clock: the thread was running
 	Switch                    // the thread left its CPU: the OffCPU interval that begins here has this stack
 
-	// Traced is of imported recordings only, never of a BPF program: from here to the next one of the thread, the ranges
-	// and calls that another tool recorded are this stack, whether the thread ran or waited. Stack 0: it was in none.
+	// Traced is of imported recordings only, never of a BPF program: from here to the next one of the thread, the
+	// ranges and calls that another tool recorded are this stack, whether the thread ran or waited. Stack 0: it was in
+	// none.
 	Traced SampleCause = 0x100
 )
 

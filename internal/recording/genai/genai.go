@@ -10,7 +10,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Names of histograms. The unit of those of a server is the second. The conventions have numbers of tokens for clients alone.
+// Names of histograms. The unit of those of a server is the second. The conventions have numbers of tokens for clients
+// alone.
 const (
 	Duration     = "gen_ai.server.request.duration"
 	TimeToFirst  = "gen_ai.server.time_to_first_token"
@@ -54,8 +55,8 @@ var operations = []struct{ suffix, name string }{
 	{"/embed", "embeddings"},
 }
 
-// Other stands for operations of routes that are not those of a known API, and for models beyond those that have labels of
-// their own.
+// Other stands for operations of routes that are not those of a known API, and for models beyond those that have labels
+// of their own.
 const Other = "other"
 
 // Operation returns gen_ai.operation.name for a route.
@@ -71,8 +72,8 @@ func Operation(route string) string {
 // otherError stands for what has no name, and for errors beyond those that have labels of their own.
 const otherError = "_OTHER"
 
-// ErrorType returns error.type: the status, if it is that of an error, or "aborted" where the connection ended before the
-// answer did; "": neither, or the end was not seen.
+// ErrorType returns error.type: the status, if it is that of an error, or "aborted" where the connection ended before
+// the answer did; "": neither, or the end was not seen.
 func ErrorType(r *recording.Request) string {
 	switch {
 	case r.Status >= 400 && http.StatusText(int(r.Status)) == "":
@@ -107,8 +108,8 @@ type Labels struct {
 	errors map[string]bool
 }
 
-// Model returns operation and model of a request, of which there are few. A name that a server refused is no model: clients
-// may ask for anything.
+// Model returns operation and model of a request, of which there are few. A name that a server refused is no model:
+// clients may ask for anything.
 func (l *Labels) Model(r *recording.Request) (operation, model string) {
 	operation, model = Operation(r.Route), r.Model
 	k := [2]string{operation, model}

@@ -7,8 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// providers are programs and Python modules, with the value of gen_ai.provider.name for each: the conventions leave it to
-// self-hosted servers.
+// providers are programs and Python modules, with the value of gen_ai.provider.name for each: the conventions leave it
+// to self-hosted servers.
 var providers = []struct{ program, name string }{
 	{"vllm", "vllm"},
 	{"VLLM", "vllm"}, // as its processes call themselves: VLLM::EngineCore

@@ -45,13 +45,16 @@ type builder struct {
 
 func newBuilder(limits Limits, tool string) *builder {
 	return &builder{
-		until: math.MaxUint64, limits: limits, functions: map[string]uint16{}, kernels: map[recording.Kernel]int32{}, ranges: map[string]int32{},
+		until: math.MaxUint64, limits: limits, functions: map[string]uint16{}, kernels: map[recording.Kernel]int32{},
+		ranges:    map[string]int32{},
 		processes: map[uint32]int{}, threads: map[uint64]string{}, streams: map[recording.Stream]bool{},
 		devices: map[[2]uint32]recording.Device{}, skipped: map[string]uint64{}, launched: map[uint64]launch{},
 		spans: spans{byThread: map[uint64][]span{}, frames: map[recording.Frame]uint32{}},
 		meta: recording.Meta{
-			Schema: recording.SchemaVersion, Version: recording.ImportVersion(tool), Host: recording.Host{Arch: runtime.GOARCH},
-			Processes: []recording.Process{}, Threads: []recording.Thread{}, Functions: []recording.Function{}, Libraries: []recording.Library{},
+			Schema: recording.SchemaVersion, Version: recording.ImportVersion(tool),
+			Host:      recording.Host{Arch: runtime.GOARCH},
+			Processes: []recording.Process{}, Threads: []recording.Thread{}, Functions: []recording.Function{},
+			Libraries: []recording.Library{},
 		},
 	}
 }
@@ -304,9 +307,9 @@ type launch struct {
 	kernel      int32  // index + 1 into GPU.Kernels
 }
 
-// completeCalls gives launches the shape of their kernels, and copies whether they only enqueue: tools note the one with
-// the kernel, the other in the name of the call. Tools do not know the function that a launch names; its kernel stands
-// for it, so that the first launch of a kernel can be told from the next.
+// completeCalls gives launches the shape of their kernels, and copies whether they only enqueue: tools note the one
+// with the kernel, the other in the name of the call. Tools do not know the function that a launch names; its kernel
+// stands for it, so that the first launch of a kernel can be told from the next.
 func (b *builder) completeCalls() {
 	groups := make([]cuda.Group, len(b.meta.Functions))
 	async := make([]bool, len(b.meta.Functions))

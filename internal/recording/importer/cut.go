@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
-// A file that is larger than memory is read all the same: of more rows than fit, the later half is given up, as often as
-// it takes. What is left is the beginning of the trace, whole, and says so.
+// A file that is larger than memory is read all the same: of more rows than fit, the later half is given up, as often
+// as it takes. What is left is the beginning of the trace, whole, and says so.
 
 // room makes room for one more event, row or span; false where the time of it is given up already.
 func (b *builder) room(ts uint64) (bool, error) {
@@ -85,7 +85,8 @@ func (b *builder) cutText() string {
 	}
 	from := b.meta.From
 	return fmt.Sprintf(
-		"the file has more rows than fit into the memory that may be used (--max-memory): its first %.3f s of %.3f s are read, %d later rows are not",
+		"the file has more rows than fit into the memory that may be used (--max-memory): its first %.3f s of %.3f s "+
+			"are read, %d later rows are not",
 		float64(b.until-min(from, b.until))/1e9,
 		float64(b.ends-min(from, b.ends))/1e9,
 		b.late,

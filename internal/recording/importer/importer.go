@@ -39,7 +39,8 @@ func LimitsFor(memory int64) Limits {
 
 // ErrUnknown says that a file is of no kind that this package reads.
 var ErrUnknown = errors.New(
-	"not a file of a profiler that can be imported: Kineto JSON (torch.profiler, .json or .json.gz) or Nsight Systems SQLite (nsys export --type sqlite)",
+	"not a file of a profiler that can be imported: Kineto JSON (torch.profiler, .json or .json.gz) or Nsight " +
+		"Systems SQLite (nsys export --type sqlite)",
 )
 
 // fileKind is a kind of file.

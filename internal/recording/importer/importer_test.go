@@ -27,7 +27,9 @@ import (
 // TestRealTraces reads what torch.profiler wrote on GPUs, and counts with what is in the files (by jq).
 func TestRealTraces(t *testing.T) {
 	for file, want := range map[string]map[event.Kind]int{
-		"alexnet.json.gz":    {event.Kernel: 79, event.Copy: 16, event.Set: 3, event.Call: 331, event.Sync: 41, event.Range: 8},
+		"alexnet.json.gz": {
+			event.Kernel: 79, event.Copy: 16, event.Set: 3, event.Call: 331, event.Sync: 41, event.Range: 8,
+		},
 		"event_sync.json.gz": {event.Kernel: 4, event.Copy: 1, event.Call: 12, event.Sync: 4, event.Range: 1},
 	} {
 		rec, err := importer.Open(filepath.Join("../../../test/judges/testdata", file))
@@ -179,10 +181,15 @@ func nsysFile(t testing.TB, statements ...string) string {
 func tables() []string {
 	return []string{
 		"CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
-		"INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'void gemm()'),(3,'cudaStreamSynchronize_v3020'),(4,'step'),(5,'main'),(6,'/usr/lib/libx.so'),(7,'[Broken backtraces]')",
-		"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT, returnValue INT)",
+		"INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'void " +
+			"gemm()'),(3,'cudaStreamSynchronize_v3020'),(4,'step'),(5,'main'),(6,'/usr/lib/libx.so'),(7,'[Broken " +
+			"backtraces]')",
+		"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT, " +
+			"returnValue INT)",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (100,200,42<<24|43,9,1,0),(300,5000,42<<24|43,10,3,0)",
-		"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, demangledName INT, gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT, dynamicSharedMemory INT)",
+		"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId INT, " +
+			"correlationId INT, globalPid INT, demangledName INT, gridX INT, gridY INT, gridZ INT, blockX INT, " +
+			"blockY INT, blockZ INT, dynamicSharedMemory INT)",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000,4000,0,1,7,9,42<<24,2,8,4,2,128,1,1,512)",
 		"CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT)",
 		"INSERT INTO NVTX_EVENTS VALUES (50,6000,59,NULL,4,42<<24|43),(60,70,59,'own',NULL,42<<24|43)",
@@ -250,8 +257,10 @@ func TestNsysMemory(t *testing.T) {
 	rec, err := importer.Open(nsysFile(t, append(
 		tables(),
 
-		"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, bytes INT, copyKind INT, srcKind INT, dstKind INT)",
-		"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),(5400,5500,0,1,7,13,42<<24,4096,11,4,4)",
+		"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, contextId INT, streamId INT, "+
+			"correlationId INT, globalPid INT, bytes INT, copyKind INT, srcKind INT, dstKind INT)",
+		"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "+
+			"(5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),(5400,5500,0,1,7,13,42<<24,4096,11,4,4)",
 		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020')",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),(5150,5160,42<<24|43,12,20,0)",
 	)...))
@@ -276,7 +285,8 @@ func TestNsysMemory(t *testing.T) {
 
 // TestNsysHostile holds that a view that computes for ever is not asked, and that odd types are no crash.
 func TestNsysHostile(t *testing.T) {
-	endless := "CREATE VIEW SCHED_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start+1 FROM n) SELECT start, 0 AS cpu, 0 AS isSchedIn, 1 AS globalTid FROM n"
+	endless := "CREATE VIEW SCHED_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start+1 FROM n) " +
+		"SELECT start, 0 AS cpu, 0 AS isSchedIn, 1 AS globalTid FROM n"
 	_, err := importer.Open(nsysFile(t, "CREATE TABLE StringIds (id, value)", endless))
 	if err == nil || !strings.Contains(err.Error(), "no row") {
 		t.Errorf("a view: %v", err)

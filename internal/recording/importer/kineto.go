@@ -404,7 +404,8 @@ func (k *kineto) sources() []recording.Source {
 		Name:  "ranges",
 		State: "running",
 		Detail: fmt.Sprintf(
-			"%d rows of operators, Python functions and annotations say what threads were in, not whether they ran or waited",
+			"%d rows of operators, Python functions and annotations say what threads were in, not whether they ran "+
+				"or waited",
 			k.operated,
 		),
 	}
@@ -419,7 +420,9 @@ func (k *kineto) sources() []recording.Source {
 	if k.rank >= 0 {
 		out = append(
 			out,
-			recording.Source{Name: rankSource, State: "running", Detail: fmt.Sprintf("the trace is of rank %d", k.rank)},
+			recording.Source{
+				Name: rankSource, State: "running", Detail: fmt.Sprintf("the trace is of rank %d", k.rank),
+			},
 		)
 	}
 	return append(out, []recording.Source{

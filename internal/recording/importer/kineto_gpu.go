@@ -31,8 +31,9 @@ func (k *kineto) activity(r *row) error {
 		id = a.Correlation.n
 	}
 	e := event.Event{
-		TS: r.TS.ns, Dur: r.Dur.ns, PID: uint32(a.Process.n), TID: clip(stream), Func: place(device.n, a.Context.n), Flags: event.Timed,
-		Args: [4]uint64{id | min(a.Graph.n, math.MaxUint32)<<32, a.Node.n},
+		TS: r.TS.ns, Dur: r.Dur.ns, PID: uint32(a.Process.n), TID: clip(stream), Func: place(device.n, a.Context.n),
+		Flags: event.Timed,
+		Args:  [4]uint64{id | min(a.Graph.n, math.MaxUint32)<<32, a.Node.n},
 	}
 	switch r.Cat {
 	case "cuda_sync":

@@ -117,9 +117,11 @@ func merge(parts []part, skipped []string) (*recording.Recording, error) {
 	}
 	m := merger{
 		out: recording.Meta{
-			Schema: recording.SchemaVersion, Version: parts[0].rec.Meta.Version, Host: parts[0].rec.Meta.Host, WallFrom: origin, From: axis,
-			Processes: []recording.Process{}, Threads: []recording.Thread{}, Functions: []recording.Function{}, Libraries: []recording.Library{},
-			GPU: &recording.GPU{Mode: "off", Agents: []recording.Agent{}},
+			Schema: recording.SchemaVersion, Version: parts[0].rec.Meta.Version, Host: parts[0].rec.Meta.Host,
+			WallFrom: origin, From: axis,
+			Processes: []recording.Process{}, Threads: []recording.Thread{}, Functions: []recording.Function{},
+			Libraries: []recording.Library{},
+			GPU:       &recording.GPU{Mode: "off", Agents: []recording.Agent{}},
 		},
 		functions: map[recording.Function]uint16{}, kernels: map[recording.Kernel]int32{}, ranges: map[string]int32{},
 		frames: map[recording.Frame]uint32{}, nodes: map[recording.Node]int32{}, pids: map[uint32]bool{},

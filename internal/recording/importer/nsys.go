@@ -112,7 +112,12 @@ func (n *nsys) read() error {
 // has reports whether there is a table of a name: a view of it could compute for ever.
 func (n *nsys) has(table string) (bool, error) {
 	var kind string
-	err := n.db.QueryRowContext(n.ctx, "SELECT type FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%GENERATED%' AND sql NOT LIKE 'CREATE VIRTUAL%'", table).
+	err := n.db.QueryRowContext(
+		n.ctx,
+		"SELECT type FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%GENERATED%' AND sql NOT LIKE 'CREATE "+
+			"VIRTUAL%'",
+		table,
+	).
 		Scan(&kind)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -190,7 +195,8 @@ const maxText = 64 << 10
 func (n *nsys) readStrings() error {
 	rows, err := n.db.QueryContext(
 		n.ctx,
-		"SELECT id, substr(CAST(value AS TEXT), 1, ?) FROM StringIds WHERE typeof(id) = 'integer' AND value IS NOT NULL",
+		"SELECT id, substr(CAST(value AS TEXT), 1, ?) FROM StringIds WHERE typeof(id) = 'integer' AND value IS NOT "+
+			"NULL",
 		maxText,
 	)
 	if err != nil {
@@ -246,7 +252,8 @@ func (n *nsys) readProcesses() error {
 	}
 	rows, err := n.db.QueryContext(
 		n.ctx,
-		"SELECT globalPid, substr(CAST(name AS TEXT), 1, ?) FROM PROCESSES WHERE typeof(globalPid) = 'integer' AND name IS NOT NULL",
+		"SELECT globalPid, substr(CAST(name AS TEXT), 1, ?) FROM PROCESSES WHERE typeof(globalPid) = 'integer' AND "+
+			"name IS NOT NULL",
 		maxText,
 	)
 	if err != nil {
@@ -364,9 +371,10 @@ func (n *nsys) sources() []recording.Source {
 	}
 	if !n.sched {
 		sched = recording.Source{
-			Name:   "scheduling",
-			State:  "unavailable",
-			Detail: "the file has no context switches, so that waits cannot be told from work: record with nsys profile --cpuctxsw=process-tree",
+			Name:  "scheduling",
+			State: "unavailable",
+			Detail: "the file has no context switches, so that waits cannot be told from work: record with nsys " +
+				"profile --cpuctxsw=process-tree",
 		}
 	}
 	if n.osrt > 0 {

@@ -109,9 +109,9 @@ func (n *nsys) readCopies() error {
 	})
 }
 
-// memoryKinds returns what makes CUPTI's kind of memory (0 unknown, 1 pageable, 2 pinned, 3 device, ...) of the one in a
-// column: nsys counts from 0, pageable (ENUM_CUDA_MEM_KIND of its exports). Where the table lacks the column, no kind is
-// known.
+// memoryKinds returns what makes CUPTI's kind of memory (0 unknown, 1 pageable, 2 pinned, 3 device, ...) of the one in
+// a column: nsys counts from 0, pageable (ENUM_CUDA_MEM_KIND of its exports). Where the table lacks the column, no kind
+// is known.
 func (n *nsys) memoryKinds(table, column string) (func(kind int64) int32, error) {
 	has, err := n.columns(table)
 	if err != nil || !has[column] {
@@ -174,8 +174,9 @@ func (n *nsys) readSyncs() error {
 		pid := process(v[6])
 		n.process(pid, "")
 		return n.worked(event.Event{
-			TS: ts, Dur: dur, PID: pid, TID: u32(v[4]), Func: place(u64(v[2]), u64(v[3])), Flags: event.Timed, Kind: event.Sync,
-			Ret: int32(uint8(s[0])), Args: [4]uint64{uint64(u32(v[5])), 0, u64(s[1])},
+			TS: ts, Dur: dur, PID: pid, TID: u32(v[4]), Func: place(u64(v[2]), u64(v[3])), Flags: event.Timed,
+			Kind: event.Sync,
+			Ret:  int32(uint8(s[0])), Args: [4]uint64{uint64(u32(v[5])), 0, u64(s[1])},
 		})
 	})
 }

@@ -18,8 +18,8 @@ type span struct {
 	frame    uint32 // index into Meta.Frames
 }
 
-// spans gathers what threads were in. Of more than fit, the shortest are left out: what is inside of them belongs to what
-// is around them.
+// spans gathers what threads were in. Of more than fit, the shortest are left out: what is inside of them belongs to
+// what is around them.
 type spans struct {
 	byThread map[uint64][]span // by key
 	frames   map[recording.Frame]uint32
@@ -87,8 +87,8 @@ func (b *builder) frame(f recording.Frame) (uint32, error) {
 	return i, b.name(f.Name + f.File)
 }
 
-// trace makes events of where each thread was: one whenever that changes. Calls are in the spans too, so that what called
-// them can be named.
+// trace makes events of where each thread was: one whenever that changes. Calls are in the spans too, so that what
+// called them can be named.
 func (b *builder) trace() error {
 	if b.spans.count == 0 {
 		return nil
@@ -122,12 +122,12 @@ func (b *builder) trace() error {
 	return nil
 }
 
-// longOperator is from when on an operator of PyTorch that makes no call of CUDA computes on the CPU, ns: dispatching one
-// takes some 10 µs.
+// longOperator is from when on an operator of PyTorch that makes no call of CUDA computes on the CPU, ns: dispatching
+// one takes some 10 µs.
 const longOperator = 200_000
 
-// onCPU gives operators that compute on the CPU another file than those that launch, which the rules for frames take for
-// launching. list is sorted.
+// onCPU gives operators that compute on the CPU another file than those that launch, which the rules for frames take
+// for launching. list is sorted.
 func (b *builder) onCPU(list []span) {
 	var calls []uint64 // when they begin, ns
 	for i := range list {
@@ -163,7 +163,9 @@ func (b *builder) callSpans() error {
 	frames := make([]uint32, len(b.meta.Functions))
 	for i, f := range b.meta.Functions {
 		var err error
-		if frames[i], err = b.frame(recording.Frame{Kind: recording.NativeFrame, Name: f.Base, File: cudaLibrary}); err != nil {
+		if frames[i], err = b.frame(recording.Frame{
+			Kind: recording.NativeFrame, Name: f.Base, File: cudaLibrary,
+		}); err != nil {
 			return err
 		}
 	}
@@ -225,7 +227,8 @@ func (t *tracer) note(ts uint64) {
 		t.full, stack = true, 0
 	}
 	*events = append(*events, event.Event{
-		TS: ts, PID: t.pid, TID: t.tid, Func: uint16(event.Traced), Kind: event.Sample, Args: [4]uint64{stack, uint64(event.Whole)},
+		TS: ts, PID: t.pid, TID: t.tid, Func: uint16(event.Traced), Kind: event.Sample,
+		Args: [4]uint64{stack, uint64(event.Whole)},
 	})
 	t.last, t.at, t.any = stack, ts, true
 }
@@ -249,8 +252,8 @@ func (t *tracer) stack() uint64 {
 	return uint64(at + 1)
 }
 
-// operatorFrame is the frame of an operator of PyTorch: native code. A name that no operator has is one that the program
-// gave (record_function), as "Optimizer.step#SGD.step" is.
+// operatorFrame is the frame of an operator of PyTorch: native code. A name that no operator has is one that the
+// program gave (record_function), as "Optimizer.step#SGD.step" is.
 func operatorFrame(name string) recording.Frame {
 	if strings.Contains(name, "::") || isIdentifier(name) {
 		return recording.Frame{Kind: recording.NativeFrame, Name: name, File: torchLibrary}
@@ -264,8 +267,8 @@ func isIdentifier(s string) bool {
 	})
 }
 
-// annotationFrame is the frame of a range that the program, or its framework, has named: what is in no operator inside of
-// it is the program's own code, in Python as a rule.
+// annotationFrame is the frame of a range that the program, or its framework, has named: what is in no operator inside
+// of it is the program's own code, in Python as a rule.
 func annotationFrame(name string) recording.Frame {
 	return recording.Frame{Kind: recording.PythonFrame, Name: stepName(name)}
 }
@@ -278,8 +281,8 @@ func stepName(name string) string {
 	return name
 }
 
-// functionFrame is the frame of a row of torch.profiler's Python tracer: "torch/nn/modules/module.py(1501): _call_impl",
-// "<built-in method sleep>", "nn.Module: Linear_0".
+// functionFrame is the frame of a row of torch.profiler's Python tracer: "torch/nn/modules/module.py(1501):
+// _call_impl", "<built-in method sleep>", "nn.Module: Linear_0".
 func functionFrame(name string) recording.Frame {
 	if strings.HasPrefix(name, "<") {
 		name, _, _ = strings.Cut(name, " at 0x") // of an object: another one at each call
@@ -312,8 +315,8 @@ const (
 	libPython    = "/lib/python3/"
 )
 
-// pythonFile completes the path of a file, of which torch.profiler cuts off the part that is in sys.path: what belongs to
-// a known package or to the standard library is no file of the program.
+// pythonFile completes the path of a file, of which torch.profiler cuts off the part that is in sys.path: what belongs
+// to a known package or to the standard library is no file of the program.
 func pythonFile(path string) string {
 	if strings.HasPrefix(path, "/") || strings.HasPrefix(path, "<") {
 		return path

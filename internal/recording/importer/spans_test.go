@@ -95,8 +95,8 @@ func TestSpansAreStacks(t *testing.T) {
 	}
 }
 
-// TestFramesOfRows holds that rows of torch.profiler's Python tracer have their file and line, and that what is installed
-// is told from the program's own.
+// TestFramesOfRows holds that rows of torch.profiler's Python tracer have their file and line, and that what is
+// installed is told from the program's own.
 func TestFramesOfRows(t *testing.T) {
 	rec := readRows(t, []traceRow{
 		{"X", "python_function", "train.py(12): main", 9, 9, 0, 100, nil},

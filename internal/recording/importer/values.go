@@ -41,8 +41,8 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// dimensions are a grid or a block: a list of three numbers, or a text that has them, as in "grid(100,)". A dimension that
-// is not there is 1; where none is there, the shape is not known, and all are 0.
+// dimensions are a grid or a block: a list of three numbers, or a text that has them, as in "grid(100,)". A dimension
+// that is not there is 1; where none is there, the shape is not known, and all are 0.
 type dimensions struct{ dims [3]uint64 }
 
 // UnmarshalJSON never fails.

@@ -11,7 +11,9 @@ import (
 
 // FuzzMicros: a time is what the number says, to the ns, and none that a clock cannot show.
 func FuzzMicros(f *testing.F) {
-	for _, text := range []string{"1", "1.5", "\"3.25\"", "1e3", "-1", "922337203685477.999", "\"", "", ".", "0x1p3", "NaN", "9e99"} {
+	for _, text := range []string{
+		"1", "1.5", "\"3.25\"", "1e3", "-1", "922337203685477.999", "\"", "", ".", "0x1p3", "NaN", "9e99",
+	} {
 		f.Add(text)
 	}
 	fuzzing.Run(f, func(t *testing.T, text string) {

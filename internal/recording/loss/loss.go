@@ -147,7 +147,8 @@ func Kinds() []Kind { //nolint:funlen // a table
 		{
 			CallsSkipped,
 			Info,
-			"allocations and frees were so frequent that only some were recorded one by one: their number is exact, their time an estimate, and what stays allocated is not known",
+			"allocations and frees were so frequent that only some were recorded one by one: their number is exact, " +
+				"their time an estimate, and what stays allocated is not known",
 			"",
 		},
 		{
@@ -163,7 +164,8 @@ func Kinds() []Kind { //nolint:funlen // a table
 		{
 			ProcessesSkipped,
 			Warning,
-			"processes or programs had ended before they were looked at, because a target starts more than there is time for",
+			"processes or programs had ended before they were looked at, because a target starts more than there is " +
+				"time for",
 			"",
 		},
 		{
@@ -208,7 +210,8 @@ func Kinds() []Kind { //nolint:funlen // a table
 		{
 			StackUnnamed,
 			Warning,
-			"native functions in samples of a process have no name, because it and its user's other processes map too many files with code",
+			"native functions in samples of a process have no name, because it and its user's other processes map " +
+				"too many files with code",
 			"load fewer libraries, or watch fewer processes of that user",
 		},
 		{
@@ -220,13 +223,15 @@ func Kinds() []Kind { //nolint:funlen // a table
 		{
 			SamplesPaused,
 			Info,
-			"pauses were made in sampling a process that switches so often that samples would take more than the budget, so that there are fewer of it",
+			"pauses were made in sampling a process that switches so often that samples would take more than the " +
+				"budget, so that there are fewer of it",
 			"raise --overhead-budget if more samples matter more",
 		},
 		{
 			GPUWindowDisabled,
 			Info,
-			"windows of GPU records ended without leaving CUPTI, so that CUDA graphs that ran in them stay slower until the next window ends well",
+			"windows of GPU records ended without leaving CUPTI, so that CUDA graphs that ran in them stay slower " +
+				"until the next window ends well",
 			"nothing, where the program never synchronizes; otherwise report it",
 		},
 		{GPUNamesLost, Info, "kernels or ranges have no name, because there were too many different ones", ""},
@@ -251,13 +256,15 @@ func Kinds() []Kind { //nolint:funlen // a table
 		{
 			MemorySamplesLost,
 			Warning,
-			"some of a framework's allocations were not followed: totals are exact, live bytes by stack are lower bounds",
+			"some of a framework's allocations were not followed: totals are exact, live bytes by stack are lower " +
+				"bounds",
 			"",
 		},
 		{
 			RequestsUnseen,
 			Warning,
-			"transfers on sockets with HTTP requests were made in a way in which their bytes are not seen (io_uring, sendfile): requests may be incomplete",
+			"transfers on sockets with HTTP requests were made in a way in which their bytes are not seen (io_uring, " +
+				"sendfile): requests may be incomplete",
 			"",
 		},
 		{RequestsLost, Warning, "HTTP requests or parts of them are missing, because there were too many", ""},

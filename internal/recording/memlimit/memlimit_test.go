@@ -12,8 +12,9 @@ import (
 
 func TestParse(t *testing.T) {
 	for text, want := range map[string]int64{
-		"2GB": 2e9, "2 gib": 2 << 30, "512MiB": 512 << 20, "1.5G": 1.5e9, "100000000": 1e8, "1TB": 1e12, "999999kB": 999999e3,
-		"": 0, "0": 0, "-1GB": 0, "NaN": 0, "1": 0, "63MiB": 0, "1e400": 0, "9999999TB": 0, "lots": 0, "GB": 0,
+		"2GB": 2e9, "2 gib": 2 << 30, "512MiB": 512 << 20, "1.5G": 1.5e9, "100000000": 1e8, "1TB": 1e12,
+		"999999kB": 999999e3, "": 0, "0": 0, "-1GB": 0, "NaN": 0, "1": 0, "63MiB": 0, "1e400": 0, "9999999TB": 0,
+		"lots": 0, "GB": 0,
 	} {
 		got, err := Parse(text)
 		if got != want || (err == nil) != (want != 0) {
@@ -27,7 +28,9 @@ func TestCgroupLimit(t *testing.T) {
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		if err := errors.Join(
+			os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600),
+		); err != nil {
 			t.Fatal(err)
 		}
 		return path

@@ -23,8 +23,8 @@ import (
 // spansPerLine keeps lines below 1 MiB, which is what the collector's receiver of files reads by default.
 const spansPerLine = 256
 
-// WriteJSON writes the requests of a recording as OTLP/JSON, as the collector's file exporter does: lines with spans, and a
-// last one with metrics.
+// WriteJSON writes the requests of a recording as OTLP/JSON, as the collector's file exporter does: lines with spans,
+// and a last one with metrics.
 func WriteJSON(w io.Writer, m *recording.Meta) error {
 	offset := m.WallFrom - int64(m.From)
 	meter := NewMeter(m.WallFrom)
@@ -78,8 +78,8 @@ func processes(m *recording.Meta, pid uint32) (p, root *recording.Process) {
 	return cmp.Or(p, &recording.Process{PID: pid}), root
 }
 
-// hexIDs changes ids so that protojson, which writes bytes in base64, writes them as OTLP/JSON has them, in hexadecimal: an
-// id's hexadecimal digits are base64 of other bytes.
+// hexIDs changes ids so that protojson, which writes bytes in base64, writes them as OTLP/JSON has them, in
+// hexadecimal: an id's hexadecimal digits are base64 of other bytes.
 func hexIDs(r *trace.ResourceSpans) *trace.ResourceSpans {
 	change := func(id []byte) []byte {
 		out, _ := base64.StdEncoding.DecodeString(hex.EncodeToString(id)) // a multiple of four digits: no error

@@ -42,16 +42,19 @@ func meta() *recording.Meta {
 		Requests: []recording.Request{
 			{
 				Number: 1, PID: 10, Port: 8000, Received: from + 1e9, Asked: from + 1e9, FirstByte: from + 11e8,
-				FirstToken: from + 12e8, LastToken: from + 17e8, End: from + 2e9, Method: "POST", Route: "/v1/chat/completions",
+				FirstToken: from + 12e8, LastToken: from + 17e8, End: from + 2e9, Method: "POST",
+				Route: "/v1/chat/completions",
 				Model: "llama", ID: "chatcmpl-1", Trace: parent, Status: 200, Outcome: "complete", Streamed: true,
 				OutputTokens: 10, TokenSource: "chunks", Parts: 10,
 			},
 			{
-				Number: 2, PID: 10, Received: from + 2e9, End: from + 21e8, Method: "POST", Route: "/v1/chat/completions",
+				Number: 2, PID: 10, Received: from + 2e9, End: from + 21e8, Method: "POST",
+				Route: "/v1/chat/completions",
 				Model: "llama", Status: 503, Outcome: "complete",
 			},
 			{
-				Number: 3, PID: 10, Received: from + 3e9, End: from + 4e9, Method: "POST", Route: "/score/*", Status: 200,
+				Number: 3, PID: 10, Received: from + 3e9, End: from + 4e9, Method: "POST", Route: "/score/*",
+				Status:  200,
 				Outcome: "aborted", InputTokens: 4, OutputTokens: 2, CachedTokens: 3, TokenSource: "usage",
 			},
 			{Number: 4, PID: 10, Received: from + 5e9, Method: "POST", Route: "/v1/completions", Outcome: "open"},
@@ -127,7 +130,8 @@ func TestSpans(t *testing.T) {
 	for _, r := range resources {
 		got := r.AsRaw()
 		want := map[string]any{
-			"service.name": "vllm", "process.pid": int64(10), "process.executable.name": "python3", "host.arch": "amd64",
+			"service.name": "vllm", "process.pid": int64(10), "process.executable.name": "python3",
+			"host.arch": "amd64",
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("resource %v, want %v", got, want)
@@ -150,8 +154,8 @@ func TestSpans(t *testing.T) {
 		"gen_ai.usage.output_tokens": int64(
 			11,
 		), "inferscope.token_source": "engine", "inferscope.output_parts": int64(10),
-		"gen_ai.response.time_to_first_chunk": 0.2, "gen_ai.latency.time_to_first_token": 0.2, "gen_ai.latency.e2e": 1.0,
-		"gen_ai.latency.time_in_queue": 0.04, "gen_ai.latency.time_in_model_prefill": 0.13,
+		"gen_ai.response.time_to_first_chunk": 0.2, "gen_ai.latency.time_to_first_token": 0.2,
+		"gen_ai.latency.e2e": 1.0, "gen_ai.latency.time_in_queue": 0.04, "gen_ai.latency.time_in_model_prefill": 0.13,
 		"gen_ai.latency.time_in_model_decode": 0.51, "gen_ai.latency.time_in_model_inference": 0.64,
 		"gen_ai.response.finish_reasons": []any{"stop"},
 	}
@@ -183,8 +187,9 @@ func TestSpans(t *testing.T) {
 // TestLegacyNames: they stand beside the present ones, where that is asked for.
 func TestLegacyNames(t *testing.T) {
 	r := recording.Request{
-		Route: "/v1/completions", Model: "m", Status: 200, Outcome: "complete", End: 1e9, InputTokens: 3, OutputTokens: 4,
-		TokenSource: "usage",
+		Route: "/v1/completions", Model: "m", Status: 200, Outcome: "complete", End: 1e9, InputTokens: 3,
+		OutputTokens: 4,
+		TokenSource:  "usage",
 	}
 	for _, legacy := range []bool{false, true} {
 		server := otlp.Server{PID: 1, Provider: "vllm", Legacy: legacy}
@@ -196,7 +201,8 @@ func TestLegacyNames(t *testing.T) {
 		}
 		note(otlp.Spans(&server, []otlp.Request{{Request: &r}}, 0).ScopeSpans[0].Spans[0].Attributes)
 		for _, key := range []string{
-			"gen_ai.system", "llm.model", "llm.request.type", "gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens",
+			"gen_ai.system", "llm.model", "llm.request.type", "gen_ai.usage.prompt_tokens",
+			"gen_ai.usage.completion_tokens",
 		} {
 			if _, there := got[key]; there != legacy {
 				t.Errorf("legacy %v: there is %s: %v", legacy, key, there)
@@ -358,7 +364,8 @@ func TestSampled(t *testing.T) {
 	}
 }
 
-// FuzzWriteJSON: whatever servers and clients say, the collector reads what is written, and it has no more series than it may.
+// FuzzWriteJSON: whatever servers and clients say, the collector reads what is written, and it has no more series than
+// it may.
 func FuzzWriteJSON(f *testing.F) {
 	f.Add(
 		uint64(5),
@@ -375,7 +382,8 @@ func FuzzWriteJSON(f *testing.F) {
 	)
 	f.Add(uint64(0), ^uint64(0), uint64(9), uint32(0), "aborted", "", "", "00-", "", "", uint8(255))
 	f.Fuzz(
-		func(t *testing.T, from, received, end uint64, status uint32, outcome, model, route, traceparent, id, cmdline string,
+		func(t *testing.T, from, received, end uint64, status uint32, outcome, model, route, traceparent, id,
+			cmdline string,
 			many uint8,
 		) {
 			m := &recording.Meta{
@@ -390,7 +398,8 @@ func FuzzWriteJSON(f *testing.F) {
 					PID: uint32(
 						i % 3,
 					), Number: uint64(i), Received: received, End: end, FirstToken: from, LastToken: end,
-					Method: route, Route: route, Model: fmt.Sprint(model, i), ID: id, Trace: traceparent, Status: status + uint32(i),
+					Method: route, Route: route, Model: fmt.Sprint(model, i), ID: id, Trace: traceparent,
+					Status:  status + uint32(i),
 					Outcome: outcome, OutputTokens: status, TokenSource: "usage",
 				})
 			}

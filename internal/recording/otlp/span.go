@@ -16,7 +16,8 @@ type Request struct {
 	Engine *recording.EngineRequest
 }
 
-// tokens returns the number of output tokens and how it is known; a request of whose stream parts were counted has none.
+// tokens returns the number of output tokens and how it is known; a request of whose stream parts were counted has
+// none.
 func (r *Request) tokens() (output uint32, source string) {
 	switch {
 	case r.TokenSource != "" && r.TokenSource != "chunks":
@@ -36,8 +37,8 @@ func (r *Request) input() (all, cached uint32) {
 	return all, cached
 }
 
-// Spans returns the spans of requests that one server served. offset is what the wall clock is ahead of the times of requests,
-// in ns. Requests whose end was not seen have none.
+// Spans returns the spans of requests that one server served. offset is what the wall clock is ahead of the times of
+// requests, in ns. Requests whose end was not seen have none.
 func Spans(s *Server, requests []Request, offset int64) *trace.ResourceSpans {
 	var spans []*trace.Span
 	for i := range requests {

@@ -76,7 +76,9 @@ func (r rights) set(back bool) error {
 
 // setGroups sets the groups of this thread alone: syscall.Setgroups sets those of all threads.
 func (r rights) setGroups() error {
-	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(r.groups)), uintptr(unsafe.Pointer(unsafe.SliceData(r.groups))), 0); e != 0 {
+	if _, _, e := unix.RawSyscall(
+		unix.SYS_SETGROUPS, uintptr(len(r.groups)), uintptr(unsafe.Pointer(unsafe.SliceData(r.groups))), 0,
+	); e != 0 {
 		return e
 	}
 	return nil

@@ -143,7 +143,9 @@ func TestALinkOfAnotherLeadsNowhere(t *testing.T) {
 		t.Errorf("%v is there: %v", left, err)
 	}
 	// The same rule for a user who meets another's link.
-	if err := write(filepath.Join(dir, "way", "report.md"), "report", &syscall.Credential{Uid: victim, Gid: victim}); !errors.Is(
+	if err := write(
+		filepath.Join(dir, "way", "report.md"), "report", &syscall.Credential{Uid: victim, Gid: victim},
+	); !errors.Is(
 		err,
 		outfile.ErrLink,
 	) {
@@ -264,7 +266,10 @@ func TestPathsOfOnesOwn(t *testing.T) {
 		}
 		return filepath.Join(dir, name)
 	}
-	for _, path := range []string{real, link("real", "alias"), link(dir, "loop") + "/loop/alias", dir + "/./loop/../" + filepath.Base(dir) + "/real"} {
+	for _, path := range []string{
+		real, link("real", "alias"), link(dir, "loop") + "/loop/alias",
+		dir + "/./loop/../" + filepath.Base(dir) + "/real",
+	} {
 		if err := write(path, path, nil); err != nil {
 			t.Error(err)
 			continue
@@ -301,8 +306,9 @@ func TestPathsOfOnesOwn(t *testing.T) {
 		t.Errorf("through the pipe came %q, %v", text, err)
 	}
 	for path, want := range map[string]error{
-		dir: unix.EISDIR, dir + "/": unix.EISDIR, "/": unix.EISDIR, "..": unix.EISDIR, filepath.Join(dir, "none", "x"): os.ErrNotExist,
-		link("self", "self"): unix.ELOOP, real + "/x": unix.ENOTDIR, "": os.ErrInvalid,
+		dir: unix.EISDIR, dir + "/": unix.EISDIR, "/": unix.EISDIR, "..": unix.EISDIR,
+		filepath.Join(dir, "none", "x"): os.ErrNotExist,
+		link("self", "self"):            unix.ELOOP, real + "/x": unix.ENOTDIR, "": os.ErrInvalid,
 	} {
 		if err := write(path, "", nil); !errors.Is(err, want) {
 			t.Errorf("%q: %v instead of %v", path, err, want)

@@ -35,8 +35,9 @@ type Comparison struct {
 	B       sideModel `json:"b"`
 	Latency *Change   `json:"latency"` // of an iteration; absent where one of the two has none, or has others
 	// Differ says how iterations of the two differ, so that their latencies are not compared; "" where they are alike.
-	Differ  string   `json:"iterations_differ,omitempty"`
-	Scale   string   `json:"scale"` // of Parts, Causes and Kernels: "ns per iteration", or "share of the time" where there are none
+	Differ string `json:"iterations_differ,omitempty"`
+	// of Parts, Causes and Kernels: "ns per iteration", or "share of the time" where there are none
+	Scale   string   `json:"scale"`
 	Parts   []Change `json:"breakdown"`
 	Causes  []Change `json:"causes"`  // why the GPU was idle
 	Kernels []Change `json:"kernels"` // the ones of most change, the most first
@@ -191,7 +192,8 @@ func differ(i, j *diagnose.Iteration) string {
 	return x + " in A, " + y + " in B"
 }
 
-// definition is what iterations are, without the thread that was found to make them: "period of 2 calls of cuCtxSynchronize".
+// definition is what iterations are, without the thread that was found to make them: "period of 2 calls of
+// cuCtxSynchronize".
 func definition(source string) string {
 	ofThread := strings.HasPrefix(source, "period of ") || strings.HasPrefix(source, "steps of ")
 	if what, _, ok := strings.Cut(source, " in "); ok && ofThread {

@@ -39,14 +39,20 @@ func (c *Comparison) Text(w io.Writer) error {
 		title string
 		rows  []Change
 		time  bool
-	}{{"Where the time goes", c.Parts, inTime}, {why, c.Causes, inTime}, {"Kernels", c.Kernels, inTime}, {"CPU samples by function", c.Stacks, false}} {
+	}{
+		{"Where the time goes", c.Parts, inTime},
+		{why, c.Causes, inTime},
+		{"Kernels", c.Kernels, inTime},
+		{"CPU samples by function", c.Stacks, false},
+	} {
 		table(&b, t.title, t.rows, t.time)
 	}
 	for _, n := range c.Notes {
 		b.WriteString("\nNote: " + format.CleanText(n))
 	}
 	b.WriteString(
-		"\n* more than noise: p < 0.001 and at least 1%. Kernels: by the durations of their runs; idle causes: by 24 blocks of time; functions: by numbers of samples.\n",
+		"\n* more than noise: p < 0.001 and at least 1%. Kernels: by the durations of their runs; idle causes: by 24 " +
+			"blocks of time; functions: by numbers of samples.\n",
 	)
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -146,7 +146,8 @@ func TestColumnsGoByWhatTheyAreWorth(t *testing.T) {
 	table := &Table{Columns: []Column{Left("Name", 0), Right("Second", 2), Right("First", 1)}}
 	table.Row("a-name-of-24-characters-", "1234567890", "1234567890")
 	for width, want := range map[int]string{
-		60: "  Name                          Second       First", 46: "  Name                          Second", 40: "  Name                          Second",
+		60: "  Name                          Second       First", 46: "  Name                          Second",
+		40: "  Name                          Second",
 	} {
 		d := &Document{}
 		d.Add(table)

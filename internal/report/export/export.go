@@ -33,7 +33,8 @@ func Formats() []Format {
 		{
 			"perfetto",
 			".perfetto-trace",
-			"ui.perfetto.dev: threads with their states and calls, requests, GPU streams, counters, why the GPU was idle",
+			"ui.perfetto.dev: threads with their states and calls, requests, GPU streams, counters, why the GPU was " +
+				"idle",
 			writePerfetto,
 		},
 		{

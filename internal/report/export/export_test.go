@@ -35,7 +35,8 @@ func write(t testing.TB, rec *recording.Recording, format string) []byte {
 func TestEveryFormatIsPure(t *testing.T) {
 	rec := exporttest.Decode(20)
 	rec.Meta.Requests = []recording.Request{{
-		PID: rec.Meta.Target, Received: rec.Meta.From, End: rec.Meta.To, Route: "/v1/completions", Status: 200, Outcome: "complete",
+		PID: rec.Meta.Target, Received: rec.Meta.From, End: rec.Meta.To, Route: "/v1/completions", Status: 200,
+		Outcome: "complete",
 	}}
 	before := slices.Clone(rec.Events)
 	for _, f := range export.Formats() {
@@ -105,7 +106,8 @@ func relations(t testing.TB, rec *recording.Recording) (acts []relation, calls [
 // TestKinetoRoundTrip holds that every kernel, copy, call and correlation comes back.
 func TestKinetoRoundTrip(t *testing.T) {
 	for name, rec := range map[string]*recording.Recording{
-		"one process": exporttest.Decode(50), "ids that repeat": exporttest.Repeating(), "two processes": exporttest.TwoProcesses(),
+		"one process": exporttest.Decode(50), "ids that repeat": exporttest.Repeating(),
+		"two processes": exporttest.TwoProcesses(),
 	} {
 		back, err := importer.ReadKineto(bytes.NewReader(write(t, rec, "kineto")), importer.DefaultLimits())
 		if err != nil {
@@ -243,8 +245,9 @@ func TestJSONLRequests(t *testing.T) {
 	m := &rec.Meta
 	middle := rec.Events[len(rec.Events)/2].TS
 	m.Requests = []recording.Request{{
-		Number: 7, PID: m.Target, Received: middle, Asked: middle + 1000, FirstToken: middle + 2000, LastToken: middle + 12000,
-		End: middle + 20000, Method: "POST", Route: "/v1/completions", Model: "m\"", ID: "cmpl-1", Status: 200,
+		Number: 7, PID: m.Target, Received: middle, Asked: middle + 1000, FirstToken: middle + 2000,
+		LastToken: middle + 12000,
+		End:       middle + 20000, Method: "POST", Route: "/v1/completions", Model: "m\"", ID: "cmpl-1", Status: 200,
 		Outcome: "complete", Streamed: true, OutputTokens: 11, TokenSource: "usage",
 	}}
 	m.EngineRequests = []recording.EngineRequest{{
@@ -253,7 +256,8 @@ func TestJSONLRequests(t *testing.T) {
 	}}
 	m.Steps = []recording.Step{{TS: m.To + 5, PID: 9, Requests: 3, Tokens: 4, Stats: true, Waiting: 2}}
 	rec.Events = append(rec.Events, event.Event{
-		TS: rec.Events[len(rec.Events)-1].TS, Dur: 500, Kind: event.RequestChunk, Flags: event.Timed, PID: m.Target, TID: 5,
+		TS: rec.Events[len(rec.Events)-1].TS, Dur: 500, Kind: event.RequestChunk, Flags: event.Timed, PID: m.Target,
+		TID:  5,
 		Args: [4]uint64{7, 2},
 	})
 	got := map[string]map[string]any{}
@@ -272,12 +276,15 @@ func TestJSONLRequests(t *testing.T) {
 	}
 	for kind, want := range map[string]map[string]any{
 		"request": {
-			"func": "/v1/completions", "request": 7.0, "model": "m\"", "status": 200.0, "streamed": true, "read_us": 1.0,
-			"ttft_us": 2.0, "tpot_us": 1.0, "dur_us": 20.0, "output_tokens": 11.0, "token_source": "usage", "outcome": "complete",
+			"func": "/v1/completions", "request": 7.0, "model": "m\"", "status": 200.0, "streamed": true,
+			"read_us": 1.0, "ttft_us": 2.0, "tpot_us": 1.0, "dur_us": 20.0, "output_tokens": 11.0,
+			"token_source": "usage", "outcome": "complete",
 		},
-		"request_chunk":  {"request": 7.0, "parts": 2.0, "dur_us": 0.5, "tid": 5.0},
-		"engine_request": {"id": "cmpl-1-0", "queue_us": 0.5, "prefill_us": 1.0, "decode_us": 8.0, "finish": "stop", "pid": 9.0},
-		"engine_step":    {"requests": 3.0, "tokens": 4.0, "waiting": 2.0, "running": 0.0},
+		"request_chunk": {"request": 7.0, "parts": 2.0, "dur_us": 0.5, "tid": 5.0},
+		"engine_request": {
+			"id": "cmpl-1-0", "queue_us": 0.5, "prefill_us": 1.0, "decode_us": 8.0, "finish": "stop", "pid": 9.0,
+		},
+		"engine_step": {"requests": 3.0, "tokens": 4.0, "waiting": 2.0, "running": 0.0},
 	} {
 		for key, v := range want {
 			if got[kind][key] != v {

@@ -28,12 +28,15 @@ func writeHeap(v *view, out *bufio.Writer) error {
 		{Type: "inuse_space", Unit: "bytes"},
 	}
 	x := &profiler{
-		v: v, functions: map[recording.Frame]*profile.Location{}, extra: map[string]*profile.Location{}, stacks: map[uint64][]*profile.Location{},
+		v: v, functions: map[recording.Frame]*profile.Location{}, extra: map[string]*profile.Location{},
+		stacks: map[uint64][]*profile.Location{},
 		p: &profile.Profile{
-			SampleType: types, DefaultSampleType: "inuse_space", PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"},
-			TimeNanos: v.rec.Meta.WallFrom, DurationNanos: int64(v.T.To - v.T.From),
+			SampleType: types, DefaultSampleType: "inuse_space",
+			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"},
+			TimeNanos:  v.rec.Meta.WallFrom, DurationNanos: int64(v.T.To - v.T.From),
 			Comments: []string{
-				"memory that PyTorch's allocators handed out, estimated from sampled allocations; blocks of before the attach have no stack",
+				"memory that PyTorch's allocators handed out, estimated from sampled allocations; blocks of before " +
+					"the attach have no stack",
 			},
 		},
 	}

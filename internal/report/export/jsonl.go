@@ -120,7 +120,13 @@ func (l *lines) call(op int32, e *event.Event) {
 	for _, a := range [...]struct {
 		key string
 		n   uint64
-	}{{"dst", c.Dst}, {"src", c.Src}, {"ptr", c.Pointer}, {"handle", c.Handle}, {"correlation", uint64(l.ids.ops[op])}} {
+	}{
+		{"dst", c.Dst},
+		{"src", c.Src},
+		{"ptr", c.Pointer},
+		{"handle", c.Handle},
+		{"correlation", uint64(l.ids.ops[op])},
+	} {
 		if a.n != 0 {
 			l.number(a.key, a.n)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// writeMemoryViz writes a snapshot for pytorch.org/memory_viz and torch.cuda._memory_viz: what torch.cuda.memory._snapshot
-// returns (torch/cuda/memory.py), as a pickle of plain dictionaries. It has the sampled allocations, each at its address with
-// its own size, and one block for all the rest.
+// writeMemoryViz writes a snapshot for pytorch.org/memory_viz and torch.cuda._memory_viz: what
+// torch.cuda.memory._snapshot returns (torch/cuda/memory.py), as a pickle of plain dictionaries. It has the sampled
+// allocations, each at its address with its own size, and one block for all the rest.
 func writeMemoryViz(v *view, out *bufio.Writer) error {
 	p := &pickler{w: out, memo: map[any]uint32{}}
 	m := &snapshot{v: v, p: p, samples: memory.Samples(v.rec), summary: memory.Summarize(v.rec)}

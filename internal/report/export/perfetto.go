@@ -44,7 +44,9 @@ func writePerfetto(v *view, out *bufio.Writer) error {
 func (p *perfetto) clocks() {
 	m := &p.v.rec.Meta
 	var snapshot message
-	for _, c := range [...]struct{ id, at uint64 }{{clockBoot, m.From}, {clockMonotonic, m.From}, {clockWall, uint64(max(0, m.WallFrom))}} {
+	for _, c := range [...]struct{ id, at uint64 }{
+		{clockBoot, m.From}, {clockMonotonic, m.From}, {clockWall, uint64(max(0, m.WallFrom))},
+	} {
 		var clock message
 		clock.uint(clockID, c.id)
 		clock.uint(clockTime, c.at)

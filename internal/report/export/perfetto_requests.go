@@ -13,8 +13,8 @@ import (
 // maxRequestTracks bounds the tracks of requests of one process: so many at a time are drawn.
 const maxRequestTracks = 1024
 
-// requests writes the requests that each process served: those that go on at the same time are on tracks of their own. What
-// an engine told of its steps are counters of its process.
+// requests writes the requests that each process served: those that go on at the same time are on tracks of their own.
+// What an engine told of its steps are counters of its process.
 func (p *perfetto) requests() {
 	m := &p.v.rec.Meta
 	engines := recording.ByID(m.EngineRequests)

@@ -86,7 +86,8 @@ type flameHead struct {
 func newDocument(in Input) *document {
 	t := in.Timeline
 	d := &document{
-		Title: in.Title, Version: in.Version, Verdict: in.Verdict, Mood: in.Mood, Headline: in.Headline, Heading: in.Heading, Went: in.Went,
+		Title: in.Title, Version: in.Version, Verdict: in.Verdict, Mood: in.Mood, Headline: in.Headline,
+		Heading: in.Heading, Went: in.Went,
 		Notes: in.Notes, Facts: in.Facts, Doubts: in.Doubts, WhatIf: in.WhatIf,
 		Length: t.To - t.From, Quantum: quantumOf(t.To - t.From),
 		View:      parts(in.Diagnosis.Breakdown.People),

@@ -50,7 +50,8 @@ func (s *scene) addRequests() {
 		tr := track{head: trackHead{Kind: requestTrack, Name: fmt.Sprintf("lane %d", i+1), Group: group, Seen: -1}}
 		for _, r := range lane {
 			tr.items = append(tr.items, item{
-				start: r.from, end: r.to, label: s.labels.of(requestLabel(r.Request), "request", "request"), ref: none, src: none,
+				start: r.from, end: r.to, label: s.labels.of(requestLabel(r.Request), "request", "request"), ref: none,
+				src: none,
 			})
 			tr.items = s.addStages(tr.items, r.Request, engines)
 		}
@@ -185,7 +186,8 @@ func slowTable(in Input) table {
 		{"Route", "code"},
 		{"Model", "code"},
 		{"Id", "code"},
-	}, Note: "Others were in progress when it arrived. In and Out are tokens. Queue and Prefill are the engine's, where it told them. Begins is after the start of the window."}
+	}, Note: "Others were in progress when it arrived. In and Out are tokens. Queue and Prefill are the engine's, " +
+		"where it told them. Begins is after the start of the window."}
 	known := func(n uint64) any {
 		if n == 0 {
 			return nil

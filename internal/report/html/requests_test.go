@@ -16,8 +16,9 @@ func served(n int, length uint64) *recording.Recording {
 	for i := range uint64(n) {
 		at := m.From + i*1e7
 		m.Requests = append(m.Requests, recording.Request{
-			Number: i + 1, PID: m.Target, Received: at, Asked: at + 1000, FirstToken: at + length/2, LastToken: at + length - 2000,
-			End: at + length, Method: "POST", Route: "/v1/completions", Model: nasty, ID: fmt.Sprint("cmpl-", i),
+			Number: i + 1, PID: m.Target, Received: at, Asked: at + 1000, FirstToken: at + length/2,
+			LastToken: at + length - 2000,
+			End:       at + length, Method: "POST", Route: "/v1/completions", Model: nasty, ID: fmt.Sprint("cmpl-", i),
 			Status: 200, Outcome: "complete", Streamed: true, OutputTokens: 9, TokenSource: "chunks",
 		})
 	}
@@ -37,8 +38,8 @@ func requestTracks(t *testing.T, rec *recording.Recording) (items []int, group s
 	return items, group, doc
 }
 
-// TestRequestTracks: requests that do not overlap share a track; each has its stages; the slowest are drawn where there are
-// too many.
+// TestRequestTracks: requests that do not overlap share a track; each has its stages; the slowest are drawn where there
+// are too many.
 func TestRequestTracks(t *testing.T) {
 	items, group, doc := requestTracks(t, served(5, 8e6))
 	if len(items) != 1 || items[0] != 5*(1+4) || group != "Requests" {
@@ -52,7 +53,8 @@ func TestRequestTracks(t *testing.T) {
 			strings.HasSuffix(l[0], ", first token after 4.00 ms, at least 9 output tokens") && l[1] == "request"
 	}
 	for name, class := range map[string]string{
-		"read": "stage server", "queue and prefill": "stage prefill", "decode": "stage decode", "finish": "stage server",
+		"read": "stage server", "queue and prefill": "stage prefill", "decode": "stage decode",
+		"finish": "stage server",
 	} {
 		if stages[name] != class {
 			t.Errorf("stage %s is of class %q, want %q", name, stages[name], class)

@@ -53,7 +53,9 @@ func kernelTable(in Input) table {
 		{
 			"Kernel",
 			"code",
-		}, {"Runs", "count"}, {"Total", "ns"}, {"Of busy", "share"}, {"Mean", "ns"}, {"Min", "ns"}, {"Max", "ns"}, {"Grid", "text"}, {"Block", "text"}, {"Registers", "count"}, {"Launched by", "code"},
+		}, {"Runs", "count"}, {"Total", "ns"}, {"Of busy", "share"}, {"Mean", "ns"}, {"Min", "ns"}, {"Max", "ns"}, {
+			"Grid", "text",
+		}, {"Block", "text"}, {"Registers", "count"}, {"Launched by", "code"},
 	}, Note: "Grid and block are those of most runs."}
 	if in.GPU.Kernels.Names > len(in.GPU.Kernels.Rows) {
 		t.Note += fmt.Sprintf(" The %d kernels of most time, of %d.", len(in.GPU.Kernels.Rows), in.GPU.Kernels.Names)
@@ -83,7 +85,9 @@ func copyTable(in Input) table {
 		{
 			"Direction",
 			"text",
-		}, {"From", "text"}, {"To", "text"}, {"Async", "text"}, {"Copies", "count"}, {"Bytes", "bytes"}, {"Time", "ns"}, {"Longest", "ns"}, {"Bandwidth", "rate"}, {"Not overlapped", "ns"},
+		}, {"From", "text"}, {"To", "text"}, {"Async", "text"}, {
+			"Copies", "count",
+		}, {"Bytes", "bytes"}, {"Time", "ns"}, {"Longest", "ns"}, {"Bandwidth", "rate"}, {"Not overlapped", "ns"},
 	}, Note: "Not overlapped is the time of copies in which no kernel ran."}
 	for i := range in.GPU.Copies {
 		c := &in.GPU.Copies[i]
@@ -118,7 +122,9 @@ func streamTable(in Input) table {
 		{
 			"Stream",
 			"count",
-		}, {"Process", "id"}, {"GPU", "count"}, {"Kernels", "count"}, {"Copies", "count"}, {"Memsets", "count"}, {"Busy", "ns"}, {"Of busy", "share"},
+		}, {"Process", "id"}, {"GPU", "count"}, {
+			"Kernels", "count",
+		}, {"Copies", "count"}, {"Memsets", "count"}, {"Busy", "ns"}, {"Of busy", "share"},
 	}}
 	for i := range in.GPU.Streams {
 		s := &in.GPU.Streams[i]
@@ -143,8 +149,11 @@ func functionTable(in Input) table {
 		{
 			"Function",
 			"code",
-		}, {"Library", "text"}, {"Group", "text"}, {"Calls", "count"}, {"Time", "ns"}, {"Of one thread", "share"}, {"p50", "ns"}, {"p99", "ns"}, {"Longest", "ns"}, {"Errors", "count"}, {"Bytes", "bytes"},
-	}, Note: "Outermost calls only: a driver call that a runtime call made is part of it. Calls that are counted only have no times."}
+		}, {"Library", "text"}, {"Group", "text"}, {"Calls", "count"}, {"Time", "ns"}, {
+			"Of one thread", "share",
+		}, {"p50", "ns"}, {"p99", "ns"}, {"Longest", "ns"}, {"Errors", "count"}, {"Bytes", "bytes"},
+	}, Note: "Outermost calls only: a driver call that a runtime call made is part of it. Calls that are counted " +
+		"only have no times."}
 	for i := range in.Calls.Functions {
 		f := &in.Calls.Functions[i]
 		row := []any{format.Clean(f.Name), f.Library, f.Group, f.Count, nil, nil, nil, nil, nil, f.Errors, f.Bytes}
@@ -161,7 +170,9 @@ func threadTable(in Input) table {
 		{
 			"Thread",
 			"code",
-		}, {"Id", "id"}, {"Process", "id"}, {"Running", "ns"}, {"Waiting for a CPU", "ns"}, {"Blocked", "ns"}, {"Mostly on", "text"}, {"Samples", "count"}, {"Mostly at", "code"}, {"Switches", "count"},
+		}, {"Id", "id"}, {"Process", "id"}, {"Running", "ns"}, {
+			"Waiting for a CPU", "ns",
+		}, {"Blocked", "ns"}, {"Mostly on", "text"}, {"Samples", "count"}, {"Mostly at", "code"}, {"Switches", "count"},
 	}}
 	for i := range in.CPU.Threads {
 		h := &in.CPU.Threads[i]
@@ -189,7 +200,9 @@ func pythonTable(in Input) table {
 		{
 			"Function",
 			"code",
-		}, {"File", "code"}, {"Line", "id"}, {"Samples in it", "count"}, {"Share", "share"}, {"With what it calls", "count"}, {"Share ", "share"},
+		}, {"File", "code"}, {"Line", "id"}, {"Samples in it", "count"}, {"Share", "share"}, {
+			"With what it calls", "count",
+		}, {"Share ", "share"},
 	}, Note: "Of samples of running threads. A Python function has the native code that it calls."}
 	for i := range in.CPU.Python {
 		f := &in.CPU.Python[i]
@@ -206,7 +219,9 @@ func nativeTable(in Input) table {
 		{
 			"Function",
 			"code",
-		}, {"Library", "code"}, {"Samples in it", "count"}, {"Share", "share"}, {"With what it calls", "count"}, {"Share ", "share"},
+		}, {"Library", "code"}, {"Samples in it", "count"}, {"Share", "share"}, {
+			"With what it calls", "count",
+		}, {"Share ", "share"},
 	}, Note: "Of samples of running threads; functions of the kernel are among them."}
 	for i := range in.CPU.Functions {
 		f := &in.CPU.Functions[i]
@@ -223,7 +238,9 @@ func waitTable(in Input) table {
 		{
 			"Thread",
 			"code",
-		}, {"Id", "id"}, {"For", "text"}, {"In", "code"}, {"At", "code"}, {"Count", "count"}, {"Time", "ns"}, {"Longest", "ns"}, {"Ended by", "code"},
+		}, {"Id", "id"}, {"For", "text"}, {"In", "code"}, {"At", "code"}, {
+			"Count", "count",
+		}, {"Time", "ns"}, {"Longest", "ns"}, {"Ended by", "code"},
 	}}
 	for i := range in.CPU.Waits {
 		w := &in.CPU.Waits[i]

@@ -30,7 +30,8 @@ func profiled(t *testing.T, env []string, script ...string) (*Victim, map[string
 func TestEachReleaseHasItsRecords(t *testing.T) {
 	p := Build(t)
 	for name, env := range map[string][]string{
-		"11.8": {"CUDASIM_CUPTI_VERSION=11.8"}, "12.9": {"CUDASIM_CUPTI_VERSION=12.9"}, "13.0": nil, "13.5": {"CUDASIM_CUPTI_VERSION=13.5"},
+		"11.8": {"CUDASIM_CUPTI_VERSION=11.8"}, "12.9": {"CUDASIM_CUPTI_VERSION=12.9"}, "13.0": nil,
+		"13.5":          {"CUDASIM_CUPTI_VERSION=13.5"},
 		"library of 12": {"VICTIM_CUPTI=" + filepath.Join(p.Sim, "cupti12", "libcupti.so.12")},
 		"library of 11": {"VICTIM_CUPTI=" + filepath.Join(p.Sim, "cupti11", "libcupti.so.11.8")},
 	} {
@@ -60,7 +61,8 @@ func TestRecordsThatAreNotAboutOperations(t *testing.T) {
 		t,
 		[]string{"CUDASIM_DEVICES=2", "CUDASIM_CUPTI_ENABLE_NS=3000000"},
 
-		"cupti subscribe; cupti buffers; cupti clock; cupti enable 17; cupti enable 8; cupti enable 9; cupti enable 37; cupti enable 10",
+		"cupti subscribe; cupti buffers; cupti clock; cupti enable 17; cupti enable 8; cupti enable 9; cupti enable "+
+			"37; cupti enable 10",
 		"stream-new nonblocking; stream-new", "launch 1 stream=1; sync", "cupti flush",
 	)
 	if got := fmt.Sprint(lines["device"]); got != "[0 132 9 0 85899345920 1 132 9 0 85899345920]" {
@@ -118,7 +120,8 @@ func TestGraphNodesAndContexts(t *testing.T) {
 		nodes = append(nodes, f[6]+":"+f[7]+":"+f[8])
 		contexts = append(contexts, f[9])
 	}
-	want := "[a_us1:1:1 a_us1:1:2 a_us1:1:3 a_us1:1:1 a_us1:1:2 a_us1:1:3 b_us1:1:1 b_us1:1:2 b_us1:1:3 c_us1:0:0 d_us1:0:0]"
+	want := "[a_us1:1:1 a_us1:1:2 a_us1:1:3 a_us1:1:1 a_us1:1:2 a_us1:1:3 b_us1:1:1 b_us1:1:2 b_us1:1:3 c_us1:0:0 " +
+		"d_us1:0:0]"
 	if fmt.Sprint(nodes) != want {
 		t.Errorf("name:graph:node %v\nwant %s", nodes, want)
 	}
@@ -130,11 +133,13 @@ func TestGraphNodesAndContexts(t *testing.T) {
 
 func TestCallbacksBringTheParameters(t *testing.T) {
 	for script, want := range map[string]string{
-		"cupti callback 307; launch 1 kernel=foo_us1 grid=4,5,6 block=7,8,1 shared=99": "cuLaunchKernel foo_us1 ID F 500000004 700000006 100000008 63 0",
-		"cupti callback 652; launch 1 kernel=bar_us1 ex":                               "cuLaunchKernelEx bar_us1 ID F F",
-		"cupti callback 514; graph 2 stream=1; graph-launch stream=1":                  "cuGraphLaunch - ID F F",
-		"cupti callback 277; h2d 4096 pinned async stream=1":                           "cuMemcpyHtoDAsync_v2 - ID F F 1000 F",
-		"cupti callback 126; ssync stream=1":                                           "cuStreamSynchronize - ID F",
+		"cupti callback 307; launch 1 kernel=foo_us1 grid=4,5,6 block=7,8,1 shared=99": "cuLaunchKernel foo_us1 ID F " +
+			"500000004 700000006 100000008 63 0",
+		"cupti callback 652; launch 1 kernel=bar_us1 ex":              "cuLaunchKernelEx bar_us1 ID F F",
+		"cupti callback 514; graph 2 stream=1; graph-launch stream=1": "cuGraphLaunch - ID F F",
+		"cupti callback 277; h2d 4096 pinned async stream=1": "cuMemcpyHtoDAsync_v2 - ID F " +
+			"F 1000 F",
+		"cupti callback 126; ssync stream=1": "cuStreamSynchronize - ID F",
 	} {
 		v := Start(t, Options{}, "stream-new nonblocking", "cupti subscribe", script, "cupti last")
 		got := strings.Fields(v.WaitLine("cupti last"))

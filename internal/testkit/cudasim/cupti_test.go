@@ -126,25 +126,117 @@ func TestWaysOutThatHarmAndThatDoNot(t *testing.T) {
 		script []string
 		dead   bool
 	}{
-		"finalize in a callback, enabled":                           {[]string{graphs, attach, replay, "cupti callback 126", "cupti finalize-at-exit", replay, replay}, false},
-		"finalize in a callback, launches since disabled":           {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", replay, "cupti callback 126; cupti finalize-at-exit bare", replay, replay}, true},
-		"the same, enabled again for some launches":                 {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", replay, "cupti enable 10", replay, "cupti callback 126; cupti finalize-at-exit", replay, replay}, false},
-		"finalize in a callback, another thread launches graphs":    {[]string{graphs, attach, "thread 1 nowait { repeat 100000 { " + replay + "; sleep 1ms } }; sleep 50ms", "cupti callback 126", "cupti finalize-at-exit", replay, replay}, true},
-		"the same, but that thread has ended":                       {[]string{graphs, attach, "thread 1 { " + replay + " }; sleep 100ms", "cupti callback 126", "cupti finalize-at-exit", replay, replay}, false},
-		"finalize from a plain thread with graphs":                  {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti finalize", replay}, true},
-		"finalize from a plain thread, no graphs":                   {[]string{"launch 5", attach, "launch 5; sync; cupti finalize; launch 5; sync"}, false},
-		"finalize in a callback, kinds off since, nothing launched": {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", "cupti callback 126", "cupti finalize-at-exit bare; ssync stream=1", replay}, true},
-		"finalize in a callback, on again, nothing launched":        {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", "cupti enable 10; cupti callback 126", "cupti finalize-at-exit; ssync stream=1", replay}, true},
-		"the same in a later subscription":                          {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti unsubscribe", attach, "cupti callback 126", "cupti finalize-at-exit; ssync stream=1", replay}, true},
-		"a later subscription, launches in it":                      {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti unsubscribe", attach, replay, "cupti callback 126", "cupti finalize-at-exit; ssync stream=1", replay}, false},
-		"finalize in a callback, no graph ran under the kinds":      {[]string{graphs, replay, attach, "cupti disable 10; cupti disable 1; cupti disable 2", "cupti callback 126", "cupti finalize-at-exit bare; ssync stream=1", replay}, false},
-		"finalize in a callback, callbacks only":                    {[]string{graphs, replay, "cupti subscribe", replay, "cupti callback 126", "cupti finalize-at-exit bare; ssync stream=1", replay}, false},
-		"another subscriber's buffers taken over":                   {[]string{"cupti subscribe; cupti buffers; cupti take-over", "launch 3; sync"}, true},
-		"buffers of an earlier subscriber":                          {[]string{"cupti subscribe; cupti buffers; cupti unsubscribe; cupti subscribe; cupti take-over", "launch 3; sync"}, false},
-		"graph trace before there are graphs":                       {[]string{attach, "cupti enable 51", graphs, replay}, false},
-		"disable without finalize":                                  {[]string{graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti flush; cupti unsubscribe", replay}, false},
-		"graph trace on a late attach":                              {[]string{graphs, attach, "cupti enable 51", replay}, true},
-		"attach again after finalize":                               {[]string{"launch 5", attach, "launch 5; sync; cupti finalize", attach, "launch 5; sync; cupti flush; cupti finalize; launch 1; sync"}, false},
+		"finalize in a callback, enabled": {
+			[]string{graphs, attach, replay, "cupti callback 126", "cupti finalize-at-exit", replay, replay}, false,
+		},
+		"finalize in a callback, launches since disabled": {
+			[]string{
+				graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", replay,
+				"cupti callback 126; cupti finalize-at-exit bare", replay, replay,
+			},
+			true,
+		},
+		"the same, enabled again for some launches": {
+			[]string{
+				graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", replay, "cupti enable 10",
+				replay, "cupti callback 126; cupti finalize-at-exit", replay, replay,
+			},
+			false,
+		},
+		"finalize in a callback, another thread launches graphs": {
+			[]string{
+				graphs, attach, "thread 1 nowait { repeat 100000 { " + replay + "; sleep 1ms } }; sleep 50ms",
+				"cupti callback 126", "cupti finalize-at-exit", replay, replay,
+			},
+			true,
+		},
+		"the same, but that thread has ended": {
+			[]string{
+				graphs, attach, "thread 1 { " + replay + " }; sleep 100ms", "cupti callback 126",
+				"cupti finalize-at-exit", replay, replay,
+			},
+			false,
+		},
+		"finalize from a plain thread with graphs": {
+			[]string{
+				graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti finalize", replay,
+			},
+			true,
+		},
+		"finalize from a plain thread, no graphs": {
+			[]string{"launch 5", attach, "launch 5; sync; cupti finalize; launch 5; sync"}, false,
+		},
+		"finalize in a callback, kinds off since, nothing launched": {
+			[]string{
+				graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2", "cupti callback 126",
+				"cupti finalize-at-exit bare; ssync stream=1", replay,
+			},
+			true,
+		},
+		"finalize in a callback, on again, nothing launched": {
+			[]string{
+				graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2",
+				"cupti enable 10; cupti callback 126", "cupti finalize-at-exit; ssync stream=1", replay,
+			},
+			true,
+		},
+		"the same in a later subscription": {
+			[]string{
+				graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti unsubscribe", attach,
+				"cupti callback 126", "cupti finalize-at-exit; ssync stream=1", replay,
+			},
+			true,
+		},
+		"a later subscription, launches in it": {
+			[]string{
+				graphs, attach, replay, "cupti disable 10; cupti disable 1; cupti disable 2; cupti unsubscribe", attach,
+				replay, "cupti callback 126", "cupti finalize-at-exit; ssync stream=1", replay,
+			},
+			false,
+		},
+		"finalize in a callback, no graph ran under the kinds": {
+			[]string{
+				graphs, replay, attach, "cupti disable 10; cupti disable 1; cupti disable 2", "cupti callback 126",
+				"cupti finalize-at-exit bare; ssync stream=1", replay,
+			},
+			false,
+		},
+		"finalize in a callback, callbacks only": {
+			[]string{
+				graphs, replay, "cupti subscribe", replay, "cupti callback 126",
+				"cupti finalize-at-exit bare; ssync stream=1", replay,
+			},
+			false,
+		},
+		"another subscriber's buffers taken over": {
+			[]string{"cupti subscribe; cupti buffers; cupti take-over", "launch 3; sync"}, true,
+		},
+		"buffers of an earlier subscriber": {
+			[]string{
+				"cupti subscribe; cupti buffers; cupti unsubscribe; cupti subscribe; cupti take-over", "launch 3; sync",
+			},
+			false,
+		},
+		"graph trace before there are graphs": {
+			[]string{attach, "cupti enable 51", graphs, replay}, false,
+		},
+		"disable without finalize": {
+			[]string{
+				graphs, attach, replay,
+				"cupti disable 10; cupti disable 1; cupti disable 2; cupti flush; cupti unsubscribe", replay,
+			},
+			false,
+		},
+		"graph trace on a late attach": {
+			[]string{graphs, attach, "cupti enable 51", replay}, true,
+		},
+		"attach again after finalize": {
+			[]string{
+				"launch 5", attach, "launch 5; sync; cupti finalize", attach,
+				"launch 5; sync; cupti flush; cupti finalize; launch 1; sync",
+			},
+			false,
+		},
 	} {
 		v := Start(t, Options{}, c.script...)
 		err := v.Wait()

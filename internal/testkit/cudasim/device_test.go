@@ -162,7 +162,8 @@ func TestGraphExpandsAtEachLaunch(t *testing.T) {
 		t,
 		nil,
 		"stream-new nonblocking",
-		"graph stream=1 { launch 10 kernel=n_us2 stream=1; h2d 4096 async pinned stream=1; memset 4096 async stream=1 }",
+		"graph stream=1 { launch 10 kernel=n_us2 stream=1; h2d 4096 async pinned stream=1; memset 4096 async "+
+			"stream=1 }",
 		"graph-launch 3 stream=1", "ssync stream=1",
 	)
 	want(t, tr, map[string]uint64{"cuGraphLaunch": 3, "cuLaunchKernel": 10, "cuGraphInstantiateWithFlags": 1})
@@ -196,14 +197,17 @@ func TestCaptureForksAndJoinsThroughEvents(t *testing.T) {
 		[]string{"CUDASIM_KERNEL_SLOTS=4"},
 		"stream-new nonblocking",
 		"stream-new nonblocking",
-		"graph stream=1 { launch 1 kernel=root_us5 stream=1; event-record 0 stream=1; event-wait 0 stream=2; launch 1 kernel=left_us50 stream=1; launch 1 kernel=right_us50 stream=2;"+
+		"graph stream=1 { launch 1 kernel=root_us5 stream=1; event-record 0 stream=1; event-wait 0 stream=2; launch "+
+			"1 kernel=left_us50 stream=1; launch 1 kernel=right_us50 stream=2;"+
 			"event-record 1 stream=2; event-wait 1 stream=1; launch 1 kernel=join_us5 stream=1 }",
 		"graph-launch 1 stream=1",
 		"sync",
 		"launch 1 stream=2",
 		"sync",
 	)
-	root, left, right, join := kernels(tr, "root_us5")[0], kernels(tr, "left_us50")[0], kernels(tr, "right_us50")[0], kernels(tr, "join_us5")[0]
+	root, left, right, join := kernels(tr, "root_us5")[0], kernels(tr, "left_us50")[0], kernels(
+		tr, "right_us50",
+	)[0], kernels(tr, "join_us5")[0]
 	if left.Start < root.End || right.Start < root.End || left.Start > right.End || right.Start > left.End ||
 		join.Start < max(left.End, right.End) {
 		t.Errorf("root %v left %v right %v join %v", root, left, right, join)

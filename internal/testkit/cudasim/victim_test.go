@@ -31,8 +31,9 @@ func TestDriverScriptMakesExactlyTheseCalls(t *testing.T) {
 			t.Errorf("shape %d pid %d dropped %d, want %d %d 0", tr.Shape, tr.PID, tr.Dropped, shape, v.PID)
 		}
 		want(t, tr, map[string]uint64{
-			"cuInit": 1, "cuLaunchKernel": 1000, "cuLaunchKernelEx": 7, "cuMemcpyHtoD_v2": 10, "cuMemcpyDtoHAsync_v2": 3,
-			"cuMemsetD8_v2": 2, "cuMemAlloc_v2": 5 + 2, "cuMemFree_v2": 5, "cuMemHostAlloc": 1, "cuCtxSynchronize": 1, "cuModuleGetFunction": 2,
+			"cuInit": 1, "cuLaunchKernel": 1000, "cuLaunchKernelEx": 7, "cuMemcpyHtoD_v2": 10,
+			"cuMemcpyDtoHAsync_v2": 3, "cuMemsetD8_v2": 2, "cuMemAlloc_v2": 5 + 2, "cuMemFree_v2": 5,
+			"cuMemHostAlloc": 1, "cuCtxSynchronize": 1, "cuModuleGetFunction": 2,
 		})
 		if got := tr.Copies(HostToDevice); got != (Tally{10, 10 << 20}) {
 			t.Errorf("H2D %+v", got)
@@ -184,7 +185,9 @@ func TestLateLoadAndSecondCopy(t *testing.T) {
 
 func TestVictimRefusesABadScript(t *testing.T) {
 	p := Build(t)
-	for _, script := range []string{"lunch 3", "thread 2 { launch 1", "launch 1 }", "sync { }", "sleep 5", "launch many"} {
+	for _, script := range []string{
+		"lunch 3", "thread 2 { launch 1", "launch 1 }", "sync { }", "sleep 5", "launch many",
+	} {
 		cmd := exec.Command(p.Victim, script)
 		cmd.Env = []string{"LD_LIBRARY_PATH=" + p.LibraryPath(Shape580)}
 		out, err := cmd.CombinedOutput()

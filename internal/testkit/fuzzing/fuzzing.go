@@ -52,7 +52,9 @@ func Run(f *testing.F, fn any) {
 		return
 	}
 	n := 4 // seeds of the test's own, about
-	for _, pattern := range []string{filepath.Join(os.Getenv(envCorpus), f.Name(), "*"), filepath.Join("testdata", "fuzz", f.Name(), "*")} {
+	for _, pattern := range []string{
+		filepath.Join(os.Getenv(envCorpus), f.Name(), "*"), filepath.Join("testdata", "fuzz", f.Name(), "*"),
+	} {
 		files, _ := filepath.Glob(pattern)
 		n += len(files)
 		for _, path := range files {

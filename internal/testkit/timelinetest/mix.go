@@ -15,10 +15,11 @@ type Mix uint8
 
 // The mixes.
 const (
-	Eager  Mix = iota // one thread decodes, a launch every 22 µs: launches and kernels in equal parts, a copy and a wait for each token
-	Graphs            // one thread replays a graph of 600 kernels for each token
-	Crowd             // 64 threads with streams of their own launch, and wait for locks and for the GPU
-	Mixes             // how many there are
+	// one thread decodes, a launch every 22 µs: launches and kernels in equal parts, a copy and a wait for each token
+	Eager  Mix = iota
+	Graphs     // one thread replays a graph of 600 kernels for each token
+	Crowd      // 64 threads with streams of their own launch, and wait for locks and for the GPU
+	Mixes      // how many there are
 )
 
 // String returns the name of a mix.

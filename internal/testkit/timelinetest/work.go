@@ -93,8 +93,9 @@ func (t *Thread) Sync(st *Stream) {
 	s.id++
 	if w := s.window(t.Now); !s.Config.NoSyncs && w != nil && end < Start+w.To {
 		s.Event(event.Event{
-			TS: t.Now + 500, Dur: end - t.Now - 1000, PID: recordtest.PID, TID: id, Func: 1 << 8, Kind: event.Sync, Flags: event.Timed,
-			Ret: kind, Args: [4]uint64{uint64(s.id)},
+			TS: t.Now + 500, Dur: end - t.Now - 1000, PID: recordtest.PID, TID: id, Func: 1 << 8, Kind: event.Sync,
+			Flags: event.Timed,
+			Ret:   kind, Args: [4]uint64{uint64(s.id)},
 		})
 	}
 	s.As(recordtest.PID, t.TID).Do(name, int64(t.Now-Start), end-t.Now, args...)
@@ -155,14 +156,16 @@ func (t *Thread) Decode(st *Stream, tokens int, kernels []Kernel, cost, think ui
 func Layers(n int) []Kernel {
 	kinds := []Kernel{
 		{
-			Name:   "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float, float const*, float const*, float const*, float*, float*, float*)",
+			Name: "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, " +
+				"float, float const*, float const*, float const*, float*, float*, float*)",
 			Handle: 0x10,
 			Grid:   [3]uint32{1, 1, 1},
 			Block:  [3]uint32{32, 4, 1},
 			Dur:    4_100,
 		},
 		{
-			Name:   "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, false, false, false>(cublasLt::cublasSplitKParams<float>, float const*, __nv_bfloat16 const*)",
+			Name: "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, " +
+				"false, false, false>(cublasLt::cublasSplitKParams<float>, float const*, __nv_bfloat16 const*)",
 			Handle: 0x11,
 			Grid:   [3]uint32{48, 1, 1},
 			Block:  [3]uint32{128, 1, 1},
@@ -176,7 +179,8 @@ func Layers(n int) []Kernel {
 			Dur:    9_300,
 		},
 		{
-			Name:   "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)",
+			Name: "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, " +
+				"std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)",
 			Handle: 0x13,
 			Grid:   [3]uint32{2, 1, 1},
 			Block:  [3]uint32{128, 1, 1},
@@ -184,7 +188,13 @@ func Layers(n int) []Kernel {
 		},
 		{Name: "flash_fwd_kernel", Handle: 0x14, Grid: [3]uint32{1, 12, 1}, Block: [3]uint32{256, 1, 1}, Dur: 7_900},
 		{
-			Name:   "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul>)",
+			Name: "void at::native::vectorized_elementwise_kernel<4, " +
+				"at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, " +
+				"at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() " +
+				"const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, " +
+				"at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, " +
+				"at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::operator()() " +
+				"const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul>)",
 			Handle: 0x15,
 			Grid:   [3]uint32{6, 1, 1},
 			Block:  [3]uint32{128, 1, 1},

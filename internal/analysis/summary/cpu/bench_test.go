@@ -38,7 +38,9 @@ func BenchmarkSummarize(b *testing.B) {
 // TestMemory holds that a summary takes less memory than twice the events: a client that
 // reads a full recorder of 100 MB stays far below 500 MB.
 func TestMemory(t *testing.T) {
-	for name, rec := range map[string]*recording.Recording{"locks": large(200_000), "stacks": deep(200_000, 4000), "crowd": crowd(200_000, 50)} {
+	for name, rec := range map[string]*recording.Recording{
+		"locks": large(200_000), "stacks": deep(200_000, 4000), "crowd": crowd(200_000, 50),
+	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		Summarize(rec)

@@ -94,8 +94,9 @@ func (a *analysis) states() []Thread {
 	for i := range a.threads {
 		t := &a.threads[i]
 		row := Thread{
-			PID: t.PID, TID: t.TID, Name: a.names[key{t.PID, t.TID}], Running: t.Totals[threads.Running], Runnable: t.Totals[threads.Runnable],
-			Blocked: t.Totals[threads.Blocked], Absent: t.Totals[threads.Absent],
+			PID: t.PID, TID: t.TID, Name: a.names[key{t.PID, t.TID}], Running: t.Totals[threads.Running],
+			Runnable: t.Totals[threads.Runnable],
+			Blocked:  t.Totals[threads.Blocked], Absent: t.Totals[threads.Absent],
 			Voluntary: t.Switches.Voluntary, Involuntary: t.Switches.Involuntary, Migrations: t.Switches.Migrations,
 		}
 		row.Node, row.NodeShare = a.home(t)

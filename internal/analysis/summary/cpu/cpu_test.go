@@ -138,7 +138,8 @@ func TestWaitsAndWhoEndedThem(t *testing.T) {
 		t.Fatalf("%d waits, want 2: %+v", len(s.Waits), s.Waits)
 	}
 	want := Wait{
-		PID: leader, TID: leader, Thread: "python", Reason: "pipe", Text: "read of pipe:[123]", Place: "main (main.py:7)",
+		PID: leader, TID: leader, Thread: "python", Reason: "pipe", Text: "read of pipe:[123]",
+		Place: "main (main.py:7)",
 		Count: 10, Time: 790 * ms, Longest: 79 * ms, Share: 0.79, Enders: 1,
 		By: []Waker{
 			{
@@ -320,7 +321,8 @@ func TestPressure(t *testing.T) {
 			{PID: 9, TID: 9, Name: "hog", OtherThread: true, Count: 1, Time: 200 * ms},
 			{Throttled: true, Count: 1, Time: 50 * ms},
 		},
-		Ran: 750 * ms, Known: true, Throttled: 4 * ms, Periods: 2, MajorFaults: 7, Pages: map[string]uint64{"0": 100, "1": 300}, RemoteShare: 0.75,
+		Ran: 750 * ms, Known: true, Throttled: 4 * ms, Periods: 2, MajorFaults: 7,
+		Pages: map[string]uint64{"0": 100, "1": 300}, RemoteShare: 0.75,
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("pressure (-want +got):\n%s", diff)
@@ -395,16 +397,51 @@ func TestPlaces(t *testing.T) {
 		frames []recording.Frame
 	}{
 		{"", nil},
-		{"step (main.py:3)", []recording.Frame{native("x"), recordtest.Python("wait", "/usr/lib/python3.12/threading.py", 355), recordtest.Python("step", "/app/main.py", 3)}},
-		{"wait (threading.py:355)", []recording.Frame{native("x"), recordtest.Python("wait", "/usr/lib/python3.12/threading.py", 355)}},
-		{"cudaMemcpy in step (main.py:3)", []recording.Frame{native("cuMemcpyHtoD_v2"), native("cudaMemcpy"), native("at::copy"), recordtest.Python("step", "/app/main.py", 3)}},
-		{"at::copy", []recording.Frame{recordtest.Kernel("futex"), recordtest.Native("syscall", "libc.so.6"), native("at::copy"), native("main")}},
+		{
+			"step (main.py:3)",
+			[]recording.Frame{
+				native("x"), recordtest.Python("wait", "/usr/lib/python3.12/threading.py", 355),
+				recordtest.Python("step", "/app/main.py", 3),
+			},
+		},
+		{
+			"wait (threading.py:355)",
+			[]recording.Frame{native("x"), recordtest.Python("wait", "/usr/lib/python3.12/threading.py", 355)},
+		},
+		{
+			"cudaMemcpy in step (main.py:3)",
+			[]recording.Frame{
+				native("cuMemcpyHtoD_v2"), native("cudaMemcpy"), native("at::copy"),
+				recordtest.Python("step", "/app/main.py", 3),
+			},
+		},
+		{
+			"at::copy",
+			[]recording.Frame{
+				recordtest.Kernel("futex"), recordtest.Native("syscall", "libc.so.6"), native("at::copy"),
+				native("main"),
+			},
+		},
 		{"futex", []recording.Frame{recordtest.Kernel("futex"), recordtest.Native("syscall", "libc.so.6")}},
-		{"pipe_read", []recording.Frame{recordtest.Kernel("finish_task_switch.isra.0"), recordtest.Kernel("schedule"), recordtest.Kernel("pipe_read")}},
+		{
+			"pipe_read",
+			[]recording.Frame{
+				recordtest.Kernel("finish_task_switch.isra.0"), recordtest.Kernel("schedule"),
+				recordtest.Kernel("pipe_read"),
+			},
+		},
 		{"", []recording.Frame{recordtest.Kernel("schedule")}},
 		{"custom_op", []recording.Frame{native("custom_op")}}, // no call of CUDA's
-		{"forward (torch/nn/modules/linear.py:1)", []recording.Frame{recordtest.Python("forward", "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 1)}},
-		{"dumps (multiprocessing/reduction.py)", []recording.Frame{recordtest.Python("dumps", "/usr/lib/python3.12/multiprocessing/reduction.py", 0)}},
+		{
+			"forward (torch/nn/modules/linear.py:1)",
+			[]recording.Frame{
+				recordtest.Python("forward", "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 1),
+			},
+		},
+		{
+			"dumps (multiprocessing/reduction.py)",
+			[]recording.Frame{recordtest.Python("dumps", "/usr/lib/python3.12/multiprocessing/reduction.py", 0)},
+		},
 	} {
 		if got := placeOf(tt.frames); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.frames, got, tt.want)

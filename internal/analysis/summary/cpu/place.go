@@ -107,7 +107,8 @@ func isPlumbing(file string) bool {
 	case "threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "contextlib.py", "functools.py",
 		"multiprocessing/connection.py", "multiprocessing/queues.py", "multiprocessing/synchronize.py",
 		"multiprocessing/popen_fork.py",
-		"multiprocessing/util.py", "concurrent/futures/_base.py", "asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py":
+		"multiprocessing/util.py", "concurrent/futures/_base.py", "asyncio/base_events.py", "asyncio/runners.py",
+		"asyncio/events.py":
 		return true
 	}
 	return false

@@ -38,11 +38,12 @@ type Origins struct {
 // Thread is what one thread did with the window: Running, Runnable, Blocked and
 // Absent add up to Summary.Length.
 type Thread struct {
-	PID      uint32 `json:"pid"`
-	TID      uint32 `json:"tid"`
-	Name     string `json:"name"`
-	Running  uint64 `json:"running_ns"`
-	Polling  uint64 `json:"polling_ns"`  // of Running: inside CUDA's synchronisation calls, which ask the GPU again and again
+	PID     uint32 `json:"pid"`
+	TID     uint32 `json:"tid"`
+	Name    string `json:"name"`
+	Running uint64 `json:"running_ns"`
+	// of Running: inside CUDA's synchronisation calls, which ask the GPU again and again
+	Polling  uint64 `json:"polling_ns"`
 	Runnable uint64 `json:"runnable_ns"` // it could run, and waited for a CPU
 	Blocked  uint64 `json:"blocked_ns"`
 	Absent   uint64 `json:"absent_ns"` // not born yet, or ended; or scheduling was not recorded

@@ -235,7 +235,8 @@ func (r *row) take(other *row) {
 
 func (a *analysis) wait(r *row) Wait {
 	w := Wait{
-		PID: r.pid, TID: r.tid, Thread: a.names[key{r.pid, r.tid}], Reason: r.reason.String(), Text: a.details.Text(r.event),
+		PID: r.pid, TID: r.tid, Thread: a.names[key{r.pid, r.tid}], Reason: r.reason.String(),
+		Text:    a.details.Text(r.event),
 		Place:   a.stacks.words.text(r.place),
 		Count:   r.count,
 		Time:    r.time,

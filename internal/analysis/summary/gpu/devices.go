@@ -134,11 +134,13 @@ func (a *analysis) devices(s *Summary, w *work) {
 // sum puts the busy times of devices together: the share is that of their time together.
 func sum(x, y Busy) Busy {
 	c := Coverage{
-		Time: x.Coverage.Time + y.Coverage.Time, Windows: max(x.Coverage.Windows, y.Coverage.Windows), Share: max(x.Coverage.Share, y.Coverage.Share),
+		Time: x.Coverage.Time + y.Coverage.Time, Windows: max(x.Coverage.Windows, y.Coverage.Windows),
+		Share:  max(x.Coverage.Share, y.Coverage.Share),
 		Unsure: x.Coverage.Unsure + y.Coverage.Unsure, Dropped: x.Coverage.Dropped + y.Coverage.Dropped,
 	}
 	out := Busy{
-		Coverage: c, Time: x.Time + y.Time, Kernels: x.Kernels + y.Kernels, Copies: x.Copies + y.Copies, Sets: x.Sets + y.Sets,
+		Coverage: c, Time: x.Time + y.Time, Kernels: x.Kernels + y.Kernels, Copies: x.Copies + y.Copies,
+		Sets: x.Sets + y.Sets,
 	}
 	out.Share, out.MaxShare = share(out.Time, c.Time), min(1, share(out.Time+c.Unsure, c.Time))
 	if c.Dropped > 0 {
@@ -238,7 +240,8 @@ func (a *analysis) streams(meters []streamMeter, s *Summary) {
 		dev.Streams++
 		s.Streams = append(s.Streams, stream{
 			PID: a.t.Processes[st.Process].PID, Device: dev.ID, Context: st.Context, ID: st.ID,
-			Kernels: m.kinds[timeline.Kernel], Copies: m.kinds[timeline.Copy], Sets: m.kinds[timeline.Set], Busy: m.busy,
+			Kernels: m.kinds[timeline.Kernel], Copies: m.kinds[timeline.Copy], Sets: m.kinds[timeline.Set],
+			Busy:  m.busy,
 			Share: share(m.busy, a.t.Seen[st.Process].Activity.Total()), OfBusy: share(m.busy, a.anyTime[st.Device]),
 		})
 	}

@@ -19,16 +19,27 @@ func FuzzSummarize(f *testing.F) {
 	fuzzing.Run(f, func(t *testing.T, raw []byte) {
 		rec := &recording.Recording{Meta: recording.Meta{
 			From: 10, To: 60_000, Processes: []recording.Process{{PID: 1, Died: 30_000}, {PID: 1}, {PID: 2}},
-			Functions: []recording.Function{{Name: "cuLaunchKernel", Base: "cuLaunchKernel", Library: "driver", Group: "launch"}, {Name: "cuMemcpyHtoD_v2", Base: "cuMemcpyHtoD", Library: "driver", Group: "copy", Timed: true}, {Name: "cuCtxSynchronize", Base: "cuCtxSynchronize", Library: "driver", Group: "sync", Timed: true}},
+			Functions: []recording.Function{
+				{Name: "cuLaunchKernel", Base: "cuLaunchKernel", Library: "driver", Group: "launch"},
+				{Name: "cuMemcpyHtoD_v2", Base: "cuMemcpyHtoD", Library: "driver", Group: "copy", Timed: true},
+				{Name: "cuCtxSynchronize", Base: "cuCtxSynchronize", Library: "driver", Group: "sync", Timed: true},
+			},
 			GPU: &recording.GPU{
-				Windows: []recording.GPUWindow{{PID: 1, From: 0, To: 20_000, Activity: true, Calls: true}, {PID: 1, From: 15_000, To: ^uint64(0), Activity: true}, {PID: 2, From: 500, To: 40_000, Activity: true, Calls: true, Dropped: 1}},
-				Devices: []recording.Device{{PID: 1, UUID: "a"}, {PID: 2, UUID: "a"}}, Kernels: []recording.Kernel{{Name: "_Z1kv"}}, Ranges: []string{"r"},
+				Windows: []recording.GPUWindow{
+					{PID: 1, From: 0, To: 20_000, Activity: true, Calls: true},
+					{PID: 1, From: 15_000, To: ^uint64(0), Activity: true},
+					{PID: 2, From: 500, To: 40_000, Activity: true, Calls: true, Dropped: 1},
+				},
+				Devices: []recording.Device{{PID: 1, UUID: "a"}, {PID: 2, UUID: "a"}},
+				Kernels: []recording.Kernel{{Name: "_Z1kv"}}, Ranges: []string{"r"},
 			},
 		}}
 		for ; len(raw) >= 8; raw = raw[8:] {
 			rec.Events = append(rec.Events, event.Event{
-				TS: uint64(binary.LittleEndian.Uint16(raw)), Dur: uint64(raw[2]) * 7, Kind: event.Kind(raw[3] % 14), PID: uint32(raw[4] % 4), TID: uint32(raw[5] % 4),
-				Func: uint16(raw[6]), Flags: event.Flags(raw[7]), Ret: int32(raw[7]) - 2, Args: [4]uint64{uint64(raw[6] >> 2), 0, uint64(raw[5]), uint64(raw[4])},
+				TS: uint64(binary.LittleEndian.Uint16(raw)), Dur: uint64(raw[2]) * 7, Kind: event.Kind(raw[3] % 14),
+				PID: uint32(raw[4] % 4), TID: uint32(raw[5] % 4),
+				Func: uint16(raw[6]), Flags: event.Flags(raw[7]), Ret: int32(raw[7]) - 2,
+				Args: [4]uint64{uint64(raw[6] >> 2), 0, uint64(raw[5]), uint64(raw[4])},
 			})
 		}
 		tl := timeline.Build(rec)
@@ -38,7 +49,9 @@ func FuzzSummarize(f *testing.F) {
 		s := gpu.Summarize(tl)
 		for i := range s.Devices {
 			if d := &s.Devices[i]; d.Busy.Time+d.Gaps.Time != d.Busy.Coverage.Time {
-				t.Errorf("device %d: busy %d and gaps %d, recorded %d", i, d.Busy.Time, d.Gaps.Time, d.Busy.Coverage.Time)
+				t.Errorf(
+					"device %d: busy %d and gaps %d, recorded %d", i, d.Busy.Time, d.Gaps.Time, d.Busy.Coverage.Time,
+				)
 			}
 		}
 	})

@@ -53,22 +53,25 @@ func newHand(windows ...timelinetest.Span) *hand {
 
 func (h *hand) kernel(stream uint32, name int32, at, dur uint64, id uint32) {
 	h.Event(event.Event{
-		TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: stream, Func: 1 << 8, Kind: event.Kernel, Flags: event.Timed,
-		Ret: name, Args: [4]uint64{uint64(id), 0, 7 | 1<<32 | 1<<48, 64 | 1<<11 | 1<<22},
+		TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: stream, Func: 1 << 8, Kind: event.Kernel,
+		Flags: event.Timed,
+		Ret:   name, Args: [4]uint64{uint64(id), 0, 7 | 1<<32 | 1<<48, 64 | 1<<11 | 1<<22},
 	})
 }
 
 func (h *hand) copy(stream uint32, ret int32, at, dur, bytes uint64) {
 	h.Event(event.Event{
-		TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: stream, Func: 1 << 8, Kind: event.Copy, Flags: event.Timed,
-		Ret: ret, Args: [4]uint64{0, 0, bytes},
+		TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: stream, Func: 1 << 8, Kind: event.Copy,
+		Flags: event.Timed,
+		Ret:   ret, Args: [4]uint64{0, 0, bytes},
 	})
 }
 
 // launch is a call that the agent saw.
 func (h *hand) launch(at uint64, id uint32) {
 	h.Event(event.Event{
-		TS: calltest.Start + at, Dur: 5 * us, PID: recordtest.PID, TID: recordtest.PID, Func: h.Fn("cuLaunchKernel"), Kind: event.Call,
+		TS: calltest.Start + at, Dur: 5 * us, PID: recordtest.PID, TID: recordtest.PID, Func: h.Fn("cuLaunchKernel"),
+		Kind:  event.Call,
 		Flags: event.Timed | event.Correlated, Ret: int32(id),
 	})
 }
@@ -204,7 +207,8 @@ func TestLatencyAndQueue(t *testing.T) {
 	same(t, "thread", s.Kernels.Rows[0].TID, recordtest.PID)
 }
 
-// TestQueueOfAnotherClock: where the clocks differ, kernels seem to end before they are launched. They wait in no queue.
+// TestQueueOfAnotherClock: where the clocks differ, kernels seem to end before they are launched. They wait in no
+// queue.
 func TestQueueOfAnotherClock(t *testing.T) {
 	h := newHand(timelinetest.Between(0, 100*ms))
 	for i := range uint64(8) {
@@ -289,7 +293,8 @@ func TestAttributesOfScopes(t *testing.T) {
 	h.g.Ranges, h.g.Attributes = []string{"step", "nvtx"}, []string{`{"batch": 8}`, `{"batch": 32}`}
 	use := func(name int32, fn uint16, at, dur, attributes uint64) {
 		h.Event(event.Event{
-			TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: fn, Kind: event.Range, Flags: event.Timed, Ret: name, Args: [4]uint64{0, 0, 0, attributes},
+			TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: recordtest.PID, Func: fn, Kind: event.Range,
+			Flags: event.Timed, Ret: name, Args: [4]uint64{0, 0, 0, attributes},
 		})
 	}
 	for i := range uint64(3) {

@@ -144,8 +144,9 @@ func (k *kernels) row(i int) Kernel {
 	size, same := r.shape.most()
 	grid, block := shape(size)
 	out := Kernel{
-		Count: r.count, Time: r.time, Mean: r.time / r.count, Min: r.least, Max: r.most, Share: share(r.time, k.a.busy), InGraphs: r.graphs,
-		Grid: grid, Block: block, ShapeShare: share(same, r.count),
+		Count: r.count, Time: r.time, Mean: r.time / r.count, Min: r.least, Max: r.most, Share: share(r.time, k.a.busy),
+		InGraphs: r.graphs,
+		Grid:     grid, Block: block, ShapeShare: share(same, r.count),
 	}
 	if i < len(k.rows)-1 {
 		kernel := &k.a.t.Rec.Meta.GPU.Kernels[i]

@@ -12,7 +12,9 @@ func TestQueueInAnyOrder(t *testing.T) {
 	spared := 0
 	for seed := range uint64(60) {
 		tl := timeline.Build(
-			timelinetest.Random(timelinetest.Config{Seed: seed, Agent: seed%3 > 0, Both: true, Length: 20 * timelinetest.Millisecond}).
+			timelinetest.Random(
+				timelinetest.Config{Seed: seed, Agent: seed%3 > 0, Both: true, Length: 20 * timelinetest.Millisecond},
+			).
 				Run(),
 		)
 		queue := func(sorted bool) queue {

@@ -140,16 +140,17 @@ const TinyBelow = 5000
 
 // Kernel is all runs of one kernel.
 type Kernel struct {
-	Name         string    `json:"name"`      // shortened, "" where the name was lost
-	Full         string    `json:"full_name"` // as CUPTI gives it, demangled
-	Count        uint64    `json:"count"`
-	Time         uint64    `json:"ns"`
-	Mean         uint64    `json:"mean_ns"`
-	Min          uint64    `json:"min_ns"`
-	Max          uint64    `json:"max_ns"`
-	Share        float64   `json:"share_of_busy"` // Time of the busy time of all devices; kernels that overlap can exceed 1 together
-	InGraphs     uint64    `json:"in_graphs"`     // runs out of graphs
-	Grid         [3]uint32 `json:"grid"`          // of most runs
+	Name  string `json:"name"`      // shortened, "" where the name was lost
+	Full  string `json:"full_name"` // as CUPTI gives it, demangled
+	Count uint64 `json:"count"`
+	Time  uint64 `json:"ns"`
+	Mean  uint64 `json:"mean_ns"`
+	Min   uint64 `json:"min_ns"`
+	Max   uint64 `json:"max_ns"`
+	// Time of the busy time of all devices; kernels that overlap can exceed 1 together
+	Share        float64   `json:"share_of_busy"`
+	InGraphs     uint64    `json:"in_graphs"` // runs out of graphs
+	Grid         [3]uint32 `json:"grid"`      // of most runs
 	Block        [3]uint32 `json:"block"`
 	ShapeShare   float64   `json:"shape_share"` // of runs with this grid and block
 	Registers    uint32    `json:"registers"`   // of each thread

@@ -135,7 +135,8 @@ func (a *analysis) inside(e *event.Event) uint64 {
 // overhead names CUpti_ActivityOverheadKind >> 16, as bpf/event.h carries it: CUPTI reference, "Activity API".
 func overhead(kind int32) string {
 	names := map[int32]string{
-		0: "driver compiler", 1: "CUPTI buffer flush", 2: "CUPTI instrumentation", 3: "CUPTI resources", 4: "runtime triggered module loading",
+		0: "driver compiler", 1: "CUPTI buffer flush", 2: "CUPTI instrumentation", 3: "CUPTI resources",
+		4: "runtime triggered module loading",
 		5: "lazy function loading", 6: "command buffer full", 7: "activity buffer request", 8: "UVM activity init",
 	}
 	if s, ok := names[kind]; ok {

@@ -91,7 +91,8 @@ type pair struct {
 // block is a stretch of a stream between two times at which it was empty.
 type block struct {
 	calls, works []int32
-	head, tail   bool // it touches the beginning or the end of what was recorded: works can lack calls there, or calls works
+	// it touches the beginning or the end of what was recorded: works can lack calls there, or calls works
+	head, tail bool
 }
 
 // pairs puts both sides of each stream together and parts them into blocks.

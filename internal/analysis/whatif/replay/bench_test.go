@@ -60,14 +60,18 @@ func TestChange(t *testing.T) {
 		change func(p *Plan)
 		want   uint64
 	}{
-		"nothing":             {func(*Plan) {}, observed},
-		"no synchronization":  {func(p *Plan) { p.Changes[3].Detach = true }, 49*8000 + 15000},
-		"code twice as fast":  {func(p *Plan) { p.Changes[0].Scale = 0.5 }, observed - 50*2500},
-		"calls for nothing":   {func(p *Plan) { p.Changes[1].Scale = 0 }, observed - 49*3000},
-		"code beside":         {func(p *Plan) { p.Changes[0].Apart = 1 }, 50 * 5000},
-		"kernels dominate":    {func(p *Plan) { p.Changes[2].Scale = 5 }, 5000 + 8000 + 50*10000 + 49*1000 + 5000},
-		"no delays whatever":  {func(p *Plan) { p.Changes[2].Lag, p.Changes[3].Lag, p.Changes[2].Gap = 0, 0, 0 }, 50*8000 - 3000 + 3000},
-		"all for nothing now": {func(p *Plan) { p.Changes[0].Scale, p.Changes[1].Scale, p.Changes[2].Scale = 0, 0, 0 }, 8000 + 49*1000 + 5000},
+		"nothing":            {func(*Plan) {}, observed},
+		"no synchronization": {func(p *Plan) { p.Changes[3].Detach = true }, 49*8000 + 15000},
+		"code twice as fast": {func(p *Plan) { p.Changes[0].Scale = 0.5 }, observed - 50*2500},
+		"calls for nothing":  {func(p *Plan) { p.Changes[1].Scale = 0 }, observed - 49*3000},
+		"code beside":        {func(p *Plan) { p.Changes[0].Apart = 1 }, 50 * 5000},
+		"kernels dominate":   {func(p *Plan) { p.Changes[2].Scale = 5 }, 5000 + 8000 + 50*10000 + 49*1000 + 5000},
+		"no delays whatever": {func(p *Plan) {
+			p.Changes[2].Lag, p.Changes[3].Lag, p.Changes[2].Gap = 0, 0, 0
+		}, 50*8000 - 3000 + 3000},
+		"all for nothing now": {func(p *Plan) {
+			p.Changes[0].Scale, p.Changes[1].Scale, p.Changes[2].Scale = 0, 0, 0
+		}, 8000 + 49*1000 + 5000},
 	} {
 		p := g.Unchanged()
 		c.change(p)

@@ -67,15 +67,16 @@ type builder struct {
 	last   [kinds]int32        // what returned of each kind, + 1; 0: nothing yet
 	fought map[[2]int32]uint64 // by the lanes of who waited and of who let go: ns of waits for locks
 
-	lanes       []lane
-	laneOf      map[tid]int32
-	syncs       map[int32]int32 // outermost op of a sync: index into Timeline.Syncs
-	launched    map[int32]place // outermost op that asked for activities: the node of its thread before it
-	acts        map[int32]place // activity: its node
-	asks        map[int32]bool  // outermost ops that launched a kernel
-	devices     []deviceEnds
-	kernelWhats []int32 // of the device whose nodes are made: number + 1 of the What of each kernel, 0 where it has none yet
-	stream      int32   // lane of the first stream
+	lanes    []lane
+	laneOf   map[tid]int32
+	syncs    map[int32]int32 // outermost op of a sync: index into Timeline.Syncs
+	launched map[int32]place // outermost op that asked for activities: the node of its thread before it
+	acts     map[int32]place // activity: its node
+	asks     map[int32]bool  // outermost ops that launched a kernel
+	devices  []deviceEnds
+	// of the device whose nodes are made: number + 1 of the What of each kernel, 0 where it has none yet
+	kernelWhats []int32
+	stream      int32 // lane of the first stream
 }
 
 type tid struct{ pid, tid uint32 }

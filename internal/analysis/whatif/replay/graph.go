@@ -50,7 +50,8 @@ type What struct {
 	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
 	Polls    bool     // of External: a sleep between two looks whether a GPU is done; without the sleep the thread waits for it
 	Locked   bool     // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time
-	Recorder bool     // of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
+	// of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
+	Recorder bool
 }
 
 // Time is how much time went to a What.

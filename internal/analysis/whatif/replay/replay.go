@@ -25,9 +25,9 @@ func (g *Graph) Pace(n int) []float64 {
 	return out
 }
 
-// counts reports whether a node is a unit of work: an activity, or where there are none a wait of the main thread. Where
-// that seldom waits it is a time that a thread stopped computing, although there are more of these where others take
-// its CPU.
+// counts reports whether a node is a unit of work: an activity, or where there are none a wait of the main thread.
+// Where that seldom waits it is a time that a thread stopped computing, although there are more of these where others
+// take its CPU.
 func (g *Graph) counts(n *node) bool {
 	w := &g.Whats[n.what]
 	switch {
@@ -130,7 +130,8 @@ func (r *run) least() uint64 {
 		for i := range r.g.Whats {
 			w := &r.g.Whats[i]
 			if w.Device == e.device &&
-				(e.name == kernels && w.Kind == Kernel || e.name != kernels && w.Kind == Copy && w.Name == names()[e.name]) {
+				(e.name == kernels && w.Kind == Kernel || e.name != kernels && w.Kind == Copy &&
+					w.Name == names()[e.name]) {
 				sum += float64(r.g.Times[i].Own) * r.changes[i].Scale
 			}
 		}

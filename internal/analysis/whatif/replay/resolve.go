@@ -280,7 +280,8 @@ func (b *builder) share(n *node, begun uint64, typical delays) {
 	n.lagDep, n.lagPrev = min(begun-asked, typical.launch), min(begun-ended, typical.queued)
 	if asked+n.lagDep >= ended+n.lagPrev {
 		n.lagDep = begun - asked
-		if n.lagDep > long*typical.launch { // it waited in its stream, for something that was not recorded: a host function, say
+		// it waited in its stream, for something that was not recorded: a host function, say
+		if n.lagDep > long*typical.launch {
 			n.lagPrev = n.lagDep - typical.launch
 		}
 	} else {

@@ -30,7 +30,8 @@ func TestApart(t *testing.T) {
 	if n := v.descriptors(); n != files {
 		t.Errorf("the victim has %d files open, %d before", n, files)
 	}
-	for deadline := time.Now().Add(2 * lastWord); ownFiles(t) != own; time.Sleep(time.Millisecond) { // helpers that are just ending
+	// helpers that are just ending
+	for deadline := time.Now().Add(2 * lastWord); ownFiles(t) != own; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("this process has %d files open, %d before", ownFiles(t), own)
 		}

@@ -389,7 +389,8 @@ func (k *tracee) release(err error) error {
 // to forbid: a call that they punish with death cannot be tried. What may not ask ptrace for
 // them, such as a daemon in a container, takes the copy that the thread made as it was stopped.
 func (k *tracee) mayCall() error {
-	const hint = "allow what the default profile of Docker allows (memfd_create, mmap, clone), or start the program with `inferscope run`"
+	const hint = "allow what the default profile of Docker allows (memfd_create, mmap, clone), or start the program " +
+		"with `inferscope run`"
 	filters, err := k.thread.filters()
 	if errors.Is(err, unix.EACCES) {
 		var failed error

@@ -13,7 +13,9 @@ import (
 // from its own work, in an injection. go test -bench Stop -benchtime 100x
 func BenchmarkStop(b *testing.B) {
 	for _, again := range []bool{false, true} {
-		for _, args := range [][]string{{"--pause", "200"}, {}, {"--threads", "8"}, {"--pause", "200", "--seccomp", "log"}} {
+		for _, args := range [][]string{
+			{"--pause", "200"}, {}, {"--threads", "8"}, {"--pause", "200", "--seccomp", "log"},
+		} {
 			b.Run(fmt.Sprintf("%v again=%v", args, again), func(b *testing.B) { benchmarkStop(b, again, args) })
 		}
 	}

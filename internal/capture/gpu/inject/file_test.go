@@ -35,7 +35,8 @@ func TestAbandoned(t *testing.T) {
 	}
 	in.Close()
 	var ended unix.Siginfo
-	if err := unix.Waitid(unix.P_PID, int(pid), &ended, unix.WEXITED|unix.WNOWAIT, nil); err != nil { // it stays a zombie
+	// it stays a zombie
+	if err := unix.Waitid(unix.P_PID, int(pid), &ended, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !abandoned(proc, name) {

@@ -62,11 +62,13 @@ func TestX86Frame(t *testing.T) {
 		t.Error("the frame reaches into the red zone")
 	case fp%64 != 0:
 		t.Errorf("state at %#x is not aligned", fp)
-	case get32(save, 464) != 0x46505853 || get32(save, 468) != 2700 || get64(save, 472) != 0x2e7 || get32(save, 480) != 2696 || get32(save, 2696) != 0x46505845:
+	case get32(save, 464) != 0x46505853 || get32(save, 468) != 2700 || get64(save, 472) != 0x2e7 ||
+		get32(save, 480) != 2696 || get32(save, 2696) != 0x46505845:
 		t.Errorf("the state is not marked as what it is: % x", save[464:484])
 	case !bytes.Equal(save[576:2696], state[576:2696]) || !bytes.Equal(save[:464], state[:464]):
 		t.Error("the state is not the thread's")
-	case get64(f.data, x86Registers) != 8 || get64(f.data, x86Registers+8*15) != r.Rsp || get64(f.data, x86Registers+8*16) != r.Rip:
+	case get64(f.data, x86Registers) != 8 || get64(f.data, x86Registers+8*15) != r.Rsp ||
+		get64(f.data, x86Registers+8*16) != r.Rip:
 		t.Error("registers are not in their places")
 	}
 	f.setText("hello")
@@ -93,9 +95,13 @@ func TestArmFrame(t *testing.T) {
 	switch {
 	case f.sp%16 != 0 || f.sp+uint64(len(f.data)) > r.SP:
 		t.Errorf("frame at %#x of %d bytes", f.sp, len(f.data))
-	case get64(f.data, armRegisters) != 100 || get64(f.data, armRegisters+30*8) != 130 || get64(f.data, armRegisters+31*8) != r.SP || get64(f.data, armRegisters+32*8) != r.PC || get64(f.data, armSigMask) != 0xabc:
+	case get64(f.data, armRegisters) != 100 || get64(f.data, armRegisters+30*8) != 130 ||
+		get64(
+			f.data, armRegisters+31*8,
+		) != r.SP || get64(f.data, armRegisters+32*8) != r.PC || get64(f.data, armSigMask) != 0xabc:
 		t.Error("registers are not in their places")
-	case get32(records, 0) != 0x46508001 || get32(records, 4) != 528 || records[8] != 3 || records[12] != 4 || records[16] != 1 || records[527] != 2:
+	case get32(records, 0) != 0x46508001 || get32(records, 4) != 528 || records[8] != 3 || records[12] != 4 ||
+		records[16] != 1 || records[527] != 2:
 		t.Errorf("floating point record % x", records[:20])
 	case get32(records, 528) != 0x53564501 || records[528+8] != 32 || records[528+16] != 0x77:
 		t.Errorf("SVE record % x", records[528:552])
@@ -153,7 +159,8 @@ IS(SVE_PT_SVE_OFFSET, 16); IS(offsetof(struct user_fpsimd_state, fpsr), 512); IS
 func TestFrameAsHeaders(t *testing.T) {
 	for name, tt := range map[string]struct{ source, include, target string }{
 		"x86-64": {x86Layout, "/usr/include/x86_64-linux-gnu", "x86_64-linux-gnu"},
-		"arm64":  {armLayout, "/usr/aarch64-linux-gnu/include", "aarch64-linux-gnu"}, // Debian's linux-libc-dev-arm64-cross
+		// Debian's linux-libc-dev-arm64-cross
+		"arm64": {armLayout, "/usr/aarch64-linux-gnu/include", "aarch64-linux-gnu"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(tt.include, "asm", "sigcontext.h")); err != nil {

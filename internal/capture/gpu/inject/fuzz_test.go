@@ -13,7 +13,8 @@ func FuzzStatus(f *testing.F) {
 	f.Add([]byte("SigBlk:\tx\nSigCgt:\t\n"))
 	fuzzing.Run(f, func(t *testing.T, text []byte) {
 		s := parseStatus(text)
-		if bytes.HasPrefix(text, []byte("SigBlk:\tx")) && bytes.Count(text, []byte("SigBlk:")) == 1 && s.blocked != ^uint64(0) {
+		if bytes.HasPrefix(text, []byte("SigBlk:\tx")) && bytes.Count(text, []byte("SigBlk:")) == 1 &&
+			s.blocked != ^uint64(0) {
 			t.Errorf("%q: blocked %x", text, s.blocked)
 		}
 		if len(s.nspids) > len(text) {

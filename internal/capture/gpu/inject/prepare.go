@@ -246,9 +246,11 @@ func whyDenied(pid int) (detail, hint string) {
 func whoDenies(yama string, filtered bool, label string) (detail, hint string) {
 	switch {
 	case strings.TrimSpace(yama) == "3":
-		return "Yama forbids it to everybody (kernel.yama.ptrace_scope = 3)", "start the program with `inferscope run`; the setting can only be changed by a reboot"
+		return "Yama forbids it to everybody (kernel.yama.ptrace_scope = 3)", "start the program with `inferscope " +
+			"run`; the setting can only be changed by a reboot"
 	case filtered:
-		return "or a seccomp filter of this daemon's container forbids ptrace", "run the container with --cap-add SYS_PTRACE or --security-opt seccomp=unconfined"
+		return "or a seccomp filter of this daemon's container forbids ptrace", "run the container with --cap-add " +
+			"SYS_PTRACE or --security-opt seccomp=unconfined"
 	case label != "":
 		return "a security module may forbid it: the process is " + label, "allow this daemon to trace it in the policy"
 	}

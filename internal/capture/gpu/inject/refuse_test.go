@@ -293,13 +293,18 @@ func TestRefusedShared(t *testing.T) {
 	v.unharmed()
 }
 
-// Who is under a filter itself, as a daemon in a container is, may not ask ptrace for the target's: the thread's own copy
-// says what they forbid, and what they allow is brought in.
+// Who is under a filter itself, as a daemon in a container is, may not ask ptrace for the target's: the thread's own
+// copy says what they forbid, and what they allow is brought in.
 func TestFiltersThatPtraceDoesNotTell(t *testing.T) {
 	for _, tt := range []struct {
 		name, filter string
 		refused      bool
-	}{{"allowed", "log", false}, {"forbidden", "errno", true}, {"killing", "kill", true}, {"threads forbidden", "thread", true}} {
+	}{
+		{"allowed", "log", false},
+		{"forbidden", "errno", true},
+		{"killing", "kill", true},
+		{"threads forbidden", "thread", true},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in, asked := newInjector(t), false
 			in.step = func(name string) {
@@ -333,7 +338,8 @@ func TestFiltersThatPtraceDoesNotTell(t *testing.T) {
 func TestStatus(t *testing.T) {
 	s := parseStatus(
 		[]byte(
-			"Name:\tx\\nTracerPid:\t7\nState:\tt (tracing stop)\nTgid:\t12\nNStgid:\t12\t3\nTracerPid:\t5\nSeccomp:\t2\nSigBlk:\t0000000000010000\nSigCgt:\tnonsense\nx86_Thread_features:\tshstk wrss \n",
+			"Name:\tx\\nTracerPid:\t7\nState:\tt (tracing stop)\nTgid:\t12\nNStgid:\t12\t3\nTracerPid:\t5\n" +
+				"Seccomp:\t2\nSigBlk:\t0000000000010000\nSigCgt:\tnonsense\nx86_Thread_features:\tshstk wrss \n",
 		),
 	)
 	if s.state != 't' || s.tgid != 12 || len(s.nspids) != 2 || s.nspids[1] != 3 || s.tracer != 5 || s.seccomp != 2 ||

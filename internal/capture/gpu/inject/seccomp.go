@@ -131,7 +131,8 @@ func calls() []call { return append(loaderCalls(), agentCalls()...) }
 func loaderCalls() []call {
 	const (
 		readExec = unix.PROT_READ | unix.PROT_EXEC
-		threads  = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD | unix.CLONE_SYSVSEM |
+		threads  = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD |
+			unix.CLONE_SYSVSEM |
 			unix.CLONE_SETTLS | unix.CLONE_PARENT_SETTID | unix.CLONE_CHILD_CLEARTID
 	)
 	return []call{

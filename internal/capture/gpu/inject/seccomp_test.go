@@ -22,7 +22,8 @@ import (
 )
 
 // Codes of instructions (include/uapi/linux/bpf_common.h), as far as seccomp_check_filter lets them through.
-// BPF_LDX | BPF_LEN and BPF_NEG are left out: package bpf does not run them, so a process with such a filter gets no agent.
+// BPF_LDX | BPF_LEN and BPF_NEG are left out: package bpf does not run them, so a process with such a filter gets no
+// agent.
 const (
 	opLoad     = 0x20 // BPF_LD | BPF_W | BPF_ABS
 	opLoadLen  = 0x80 // BPF_LD | BPF_W | BPF_LEN

@@ -28,7 +28,9 @@ func has(set uint64, sig unix.Signal) bool { return set>>(uint(sig)-1)&1 != 0 }
 // own instructions raise, which would kill it if it were blocked.
 func heldBack(before uint64) uint64 {
 	set := ^uint64(0)
-	for _, sig := range [...]unix.Signal{unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS, unix.SIGKILL, unix.SIGSTOP} {
+	for _, sig := range [...]unix.Signal{
+		unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS, unix.SIGKILL, unix.SIGSTOP,
+	} {
 		set &^= 1 << (uint(sig) - 1)
 	}
 	return set | before

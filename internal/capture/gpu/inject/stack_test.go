@@ -89,7 +89,10 @@ ffff-0000 rw-p 0 0 0
 
 func TestRoom(t *testing.T) {
 	a := area{low: 0x10000, high: 0x90000}
-	for sp, want := range map[uint64]bool{0x10000: false, 0x10000 + roomNeeded - 1: false, 0x10000 + roomNeeded: true, 0x8ffff: true, 0x90000: false, 0: false} {
+	for sp, want := range map[uint64]bool{
+		0x10000: false, 0x10000 + roomNeeded - 1: false, 0x10000 + roomNeeded: true, 0x8ffff: true, 0x90000: false,
+		0: false,
+	} {
 		if a.room(sp) != want {
 			t.Errorf("room at %#x: %v", sp, !want)
 		}

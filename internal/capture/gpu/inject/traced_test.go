@@ -75,9 +75,15 @@ func TestWhoDenies(t *testing.T) {
 		filtered     bool
 		detail, hint string
 	}{
-		{yama: "3\n", label: "docker-default (enforce)", filtered: true, detail: "kernel.yama.ptrace_scope = 3", hint: "inferscope run"},
+		{
+			yama: "3\n", label: "docker-default (enforce)", filtered: true, detail: "kernel.yama.ptrace_scope = 3",
+			hint: "inferscope run",
+		},
 		{yama: "1\n", filtered: true, detail: "seccomp filter of this daemon's container", hint: "SYS_PTRACE"},
-		{yama: "1\n", label: "docker-default (enforce)", detail: "the process is docker-default (enforce)", hint: "policy"},
+		{
+			yama: "1\n", label: "docker-default (enforce)", detail: "the process is docker-default (enforce)",
+			hint: "policy",
+		},
 		{label: "system_u:system_r:container_t:s0:c1,c2", detail: "container_t", hint: "policy"},
 		{yama: "1\n", detail: "", hint: "CAP_SYS_PTRACE"},
 	} {
@@ -89,7 +95,8 @@ func TestWhoDenies(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"unconfined\n": "", "kernel": "", "": "", "docker-default (enforce)\n": "docker-default (enforce)",
-		"system_u:system_r:container_t:s0\x00": "system_u:system_r:container_t:s0", "unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023\x00": "",
+		"system_u:system_r:container_t:s0\x00":                      "system_u:system_r:container_t:s0",
+		"unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023\x00": "",
 	} {
 		if got := confinement(text); got != want {
 			t.Errorf("%q confines as %q, want %q", text, got, want)

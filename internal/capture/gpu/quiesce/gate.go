@@ -1,6 +1,6 @@
-// Package quiesce keeps threads of a process out of the CUDA driver for moments: all of them while CUPTI is taken out of
-// it, and some while the agent waits for the driver's lock (bpf/gate.bpf.c). It sends them a signal; the agent's handler
-// holds them.
+// Package quiesce keeps threads of a process out of the CUDA driver for moments: all of them while CUPTI is taken out
+// of it, and some while the agent waits for the driver's lock (bpf/gate.bpf.c). It sends them a signal; the agent's
+// handler holds them.
 package quiesce
 
 import (
@@ -43,9 +43,9 @@ func (k Kind) functions() []string {
 	}
 }
 
-// more are the calls in which CUPTI has a part, and which are probed rarely or not at all: they are held only while CUPTI
-// is taken out. What launches kernels would pay a microsecond a launch for it. A probe of a perf event takes 0.1 s to
-// remove: there only launches are held.
+// more are the calls in which CUPTI has a part, and which are probed rarely or not at all: they are held only while
+// CUPTI is taken out. What launches kernels would pay a microsecond a launch for it. A probe of a perf event takes 0.1
+// s to remove: there only launches are held.
 func more(mode uprobe.Mode) []string {
 	launches := []string{"cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"}
 	if mode == uprobe.Perf {
@@ -164,8 +164,8 @@ func (g *Gate) Disarm(launcher uint32) error { return g.set(bpf.GateGateControl{
 // Want reports whether the gate is to stand before all calls in which CUPTI has a part. Settle makes it so.
 func (g *Gate) Want(wide bool) { g.wanted.Store(wide) }
 
-// Settle makes the gate as wide as was wanted last, and returns whether it is wide. It takes a moment, to make it narrow
-// a grace period of the kernel. It may run several times at once: whichever comes last sees what is wanted last.
+// Settle makes the gate as wide as was wanted last, and returns whether it is wide. It takes a moment, to make it
+// narrow a grace period of the kernel. It may run several times at once: whichever comes last sees what is wanted last.
 func (g *Gate) Settle() (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

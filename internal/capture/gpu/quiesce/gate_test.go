@@ -6,8 +6,8 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 )
 
-// TestWideAsWantedLast: a gate that is wanted wide again before it was made narrow stays wide, whichever of the two comes
-// first: the daemon says that it is as soon as it was asked to be.
+// TestWideAsWantedLast: a gate that is wanted wide again before it was made narrow stays wide, whichever of the two
+// comes first: the daemon says that it is as soon as it was asked to be.
 func TestWideAsWantedLast(t *testing.T) {
 	attached := 0
 	g := &Gate{attach: func([]string) ([]*uprobe.Attachment, error) {

@@ -103,13 +103,44 @@ func TestCaller(t *testing.T) {
 		signal bool
 		err    error
 	}{
-		{"plain", 0, words{sp: 0x111}, Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 8, rbp: 0x66, rbx: 0x33}}, false, nil},
-		{"plain", 1, words{sp + 8: 0x111, sp: 0x99}, Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 16, rbp: 0x99, rbx: 0x33}}, false, nil},
-		{"plain", 2, words{sp: 0x111}, Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 8, rbp: 0x66, rbx: 0x33}}, false, nil}, // restored state
-		{"by_expression", 0, words{0x66 - 8: 0x7800, 0x7800 - 8: 0x222}, Registers{PC: 0x222, R: [columns]uint64{rsp: 0x7800, rbp: 0x66, rbx: 0x33}}, false, nil},
+		{
+			"plain", 0,
+			words{sp: 0x111},
+			Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 8, rbp: 0x66, rbx: 0x33}},
+			false, nil,
+		},
+		{
+			"plain", 1,
+			words{sp + 8: 0x111, sp: 0x99},
+			Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 16, rbp: 0x99, rbx: 0x33}},
+			false, nil,
+		},
+		// restored state
+		{
+			"plain", 2,
+			words{sp: 0x111},
+			Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 8, rbp: 0x66, rbx: 0x33}},
+			false, nil,
+		},
+		{
+			"by_expression", 0,
+			words{0x66 - 8: 0x7800, 0x7800 - 8: 0x222},
+			Registers{PC: 0x222, R: [columns]uint64{rsp: 0x7800, rbp: 0x66, rbx: 0x33}},
+			false, nil,
+		},
 		{"in_register", 0, words{}, Registers{PC: 0x33, R: [columns]uint64{rsp: sp, rbp: 0x66, rbx: 0x33}}, false, nil},
-		{"value", 0, words{sp: 0x111}, Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 8, rbp: 0x66, rbx: sp}}, false, nil},
-		{"interrupted", 0, words{sp + 8: 0x333}, Registers{PC: 0x333, R: [columns]uint64{rsp: sp + 16, rbp: 0x66, rbx: 0x33}}, true, nil},
+		{
+			"value", 0,
+			words{sp: 0x111},
+			Registers{PC: 0x111, R: [columns]uint64{rsp: sp + 8, rbp: 0x66, rbx: sp}},
+			false, nil,
+		},
+		{
+			"interrupted", 0,
+			words{sp + 8: 0x333},
+			Registers{PC: 0x333, R: [columns]uint64{rsp: sp + 16, rbp: 0x66, rbx: 0x33}},
+			true, nil,
+		},
 		{"first", 0, words{}, Registers{}, false, ErrEnd},
 		{"null_return", 0, words{sp: 0}, Registers{}, false, ErrEnd},
 		{"plain", 0, words{}, Registers{}, false, errNoMemory},
@@ -165,7 +196,8 @@ func TestExpressions(t *testing.T) {
 		}
 	}
 	for name, expr := range map[string][]byte{
-		"nothing": {}, "empty stack": {0x22}, "cut off": {0x0e, 1, 2}, "unknown": {0xff}, "register 99": {0x92, 99, 0}, "jump": {0x2f, 0, 0},
+		"nothing": {}, "empty stack": {0x22}, "cut off": {0x0e, 1, 2}, "unknown": {0xff}, "register 99": {0x92, 99, 0},
+		"jump": {0x2f, 0, 0},
 	} {
 		if _, err := evaluate(expr, r, memory); err == nil {
 			t.Errorf("%s is a value", name)

@@ -52,7 +52,9 @@ func TestPointers(t *testing.T) {
 		bad   bool
 	}{
 		peuData4: {0xfffffff0, false}, PESData4: {math.MaxUint64 - 15, false}, pepcRel | PESData4: {0x1000 - 16, false},
-		PEDataRel | PESData4: {0x5000 - 16, false}, peOmitted: {0, false}, 0x20 | PESData4: {0, true}, 0x80 | PESData4: {0, true}, 0x05: {0, true},
+		PEDataRel | PESData4: {
+			0x5000 - 16, false,
+		}, peOmitted: {0, false}, 0x20 | PESData4: {0, true}, 0x80 | PESData4: {0, true}, 0x05: {0, true},
 	} {
 		c := Cursor{B: []byte{0xf0, 0xff, 0xff, 0xff}, Addr: 0x1000, Data: 0x5000}
 		if v := c.Pointer(encoding); v != want.value || c.Bad != want.bad {
@@ -91,8 +93,10 @@ func TestInstructions(t *testing.T) {
 	c := Common{CodeAlign: 4, DataAlign: -8, Encoding: peuData4}
 	r := Cursor{B: []byte{
 		opDefCFA, 7, 16, opDefCFASF, 6, 0x7e, opDefCFARegister, 6, OpDefCFAOffset, 32, opDefCFAOffsetSF, 0x7f, opDefCFAExpr, 2, 0x77, 8,
-		OpAdvance | 3, OpAdvance2, 1, 2, opSetLoc, 9, 0, 0, 0, OpOffset | 6, 2, opOffsetExtended, 40, 3, opOffsetExtSF, 3, 0x7f, opGNUNegOffset, 3, 1,
-		opValOffset, 3, 1, opValOffsetSF, 3, 1, OpRestore | 6, opRestoreExt, 40, opUndefined, 16, opSameValue, 3, opRegister, 16, 2,
+		OpAdvance | 3, OpAdvance2, 1, 2, opSetLoc, 9, 0, 0, 0, OpOffset |
+			6, 2, opOffsetExtended, 40, 3, opOffsetExtSF, 3, 0x7f, opGNUNegOffset, 3, 1,
+		opValOffset, 3, 1, opValOffsetSF, 3, 1, OpRestore |
+			6, opRestoreExt, 40, opUndefined, 16, opSameValue, 3, opRegister, 16, 2,
 		opExpression, 6, 1, 0x06, opValExpression, 6, 1, 0x30, opRemember, opRestoreState, opNegateRASign, opGNUArgsSize, 8, opNop,
 	}}
 	for _, want := range []Instruction{

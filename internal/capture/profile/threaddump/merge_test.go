@@ -94,12 +94,35 @@ func TestLabels(t *testing.T) {
 		{raw{State: 0}, nil, dump.Thread{State: dump.Runnable}},
 		{raw{State: 4, Syscall: 202}, nil, dump.Thread{State: dump.Stopped}},
 		{raw{State: 1, ExitState: 16}, nil, dump.Thread{State: dump.Exited}},
-		{raw{State: 1, Syscall: 202, Arguments: [2]uint64{0xabc0}}, nil, dump.Thread{State: dump.Idle, Reason: "lock or condition", Doing: "a lock or condition (futex 0xabc0)"}},
-		{raw{State: 1, Syscall: 202}, taking, dump.Thread{State: dump.Idle, Reason: "lock or condition", Doing: "a lock or condition (futex 0x0)", Activity: "waiting for the GIL"}},
+		{
+			raw{State: 1, Syscall: 202, Arguments: [2]uint64{0xabc0}},
+			nil,
+			dump.Thread{State: dump.Idle, Reason: "lock or condition", Doing: "a lock or condition (futex 0xabc0)"},
+		},
+		{
+			raw{State: 1, Syscall: 202},
+			taking,
+			dump.Thread{
+				State: dump.Idle, Reason: "lock or condition", Doing: "a lock or condition (futex 0x0)",
+				Activity: "waiting for the GIL",
+			},
+		},
 		{raw{State: 1, Syscall: 230}, nil, dump.Thread{State: dump.Idle, Reason: "sleep", Doing: "clock_nanosleep"}},
-		{raw{State: 2, Syscall: -1}, nil, dump.Thread{State: dump.Idle, Reason: "page fault (minor)", Doing: "page fault (minor)"}},
-		{raw{State: 1, Syscall: 232, Arguments: [2]uint64{3}}, nil, dump.Thread{State: dump.Idle, Reason: "poll", Doing: "epoll_wait"}},
-		{raw{State: 1, Syscall: 0, Arguments: [2]uint64{1 << 19}}, nil, dump.Thread{State: dump.Idle, Reason: "system call", Doing: "read of descriptor 524288"}},
+		{
+			raw{State: 2, Syscall: -1},
+			nil,
+			dump.Thread{State: dump.Idle, Reason: "page fault (minor)", Doing: "page fault (minor)"},
+		},
+		{
+			raw{State: 1, Syscall: 232, Arguments: [2]uint64{3}},
+			nil,
+			dump.Thread{State: dump.Idle, Reason: "poll", Doing: "epoll_wait"},
+		},
+		{
+			raw{State: 1, Syscall: 0, Arguments: [2]uint64{1 << 19}},
+			nil,
+			dump.Thread{State: dump.Idle, Reason: "system call", Doing: "read of descriptor 524288"},
+		},
 	} {
 		got := dump.Thread{State: stateOf(&tt.raw), Frames: tt.frames}
 		describe(threads.Describe).label(1, &tt.raw, &got)
@@ -129,7 +152,8 @@ func TestNames(t *testing.T) {
 
 func TestFileTypes(t *testing.T) {
 	for name, want := range map[string]uint64{
-		"pipe:[1]": 1, "socket:[2]": 12, "anon_inode:[eventfd]": 0, "/dev/nvidia0": 2, "/dev/shm/x": 8, "/models/w": 8, "/memfd:x (deleted)": 8,
+		"pipe:[1]": 1, "socket:[2]": 12, "anon_inode:[eventfd]": 0, "/dev/nvidia0": 2, "/dev/shm/x": 8, "/models/w": 8,
+		"/memfd:x (deleted)": 8,
 	} {
 		if got := fileType(name); got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)

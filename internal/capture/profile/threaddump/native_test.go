@@ -70,7 +70,11 @@ func own(th dump.Thread) []string {
 
 func TestNativeStacks(t *testing.T) {
 	needRoot(t)
-	for _, build := range [][]string{{"-fomit-frame-pointer"}, {"-fno-omit-frame-pointer"}, {"-static", "-Wl,--eh-frame-hdr", "-fomit-frame-pointer"}} {
+	for _, build := range [][]string{
+		{"-fomit-frame-pointer"},
+		{"-fno-omit-frame-pointer"},
+		{"-static", "-Wl,--eh-frame-hdr", "-fomit-frame-pointer"},
+	} {
 		t.Run(strings.Join(build, " "), func(t *testing.T) {
 			static := slices.Contains(build, "-static")
 			threads := dumpNative(t, buildNative(t, build...))

@@ -23,7 +23,9 @@ func pySpy(t *testing.T) string {
 		return path
 	}
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), somePython(t), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+	out,
+		err := exec.CommandContext(t.Context(), somePython(t), "-m", "pip", "install", "--quiet",
+		"--disable-pip-version-check",
 		"--no-deps", "--target", dir, "py-spy=="+pySpyVersion).
 		CombinedOutput()
 	if err != nil {

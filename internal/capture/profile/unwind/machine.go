@@ -183,7 +183,8 @@ func (w *row) info() support.UnwindInfo {
 	case w.cfa.kind == undefined || w.ra.kind == undefined:
 		return stackdeltatypes.UnwindInfoStop
 	case w.ra.kind == inFrame && w.cfa.kind == rsp && w.cfa.offset+w.ra.offset < 0:
-		return stackdeltatypes.UnwindInfoStop // the return address is taken off the stack already: musl's first function
+		// the return address is taken off the stack already: musl's first function
+		return stackdeltatypes.UnwindInfoStop
 	}
 	var out support.UnwindInfo
 	ra := number(w.ra.kind)
@@ -192,7 +193,8 @@ func (w *row) info() support.UnwindInfo {
 		out.Flags |= support.UnwindFlagRegisterRA
 		out.AuxBaseReg = ra
 		if ra != support.UnwindRegFp && ra != support.UnwindRegSp {
-			return stackdeltatypes.UnwindInfoInvalid // good for leaves only, which the library allows in libcrypto and libc
+			// good for leaves only, which the library allows in libcrypto and libc
+			return stackdeltatypes.UnwindInfoInvalid
 		}
 	case w.ra.kind == inFrame && w.ra.offset == -8:
 		w.framePointer(&out)

@@ -36,16 +36,19 @@ const mountinfo = `30 25 0:26 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgr
 
 func TestCgroupsOfBothVersions(t *testing.T) {
 	f := tree(t, map[string]string{
-		"/proc/self/mountinfo":                           mountinfo,
-		"/proc/7/cgroup":                                 "3:cpuset:/x\n2:cpu,cpuacct:/jobs/a\n0::/slice/b\n",
-		"/sys/fs/cgroup/cpu,cpuacct/jobs/a/cpu.stat":     "nr_periods 9\nnr_throttled 3\nthrottled_time 1000\n",
-		"/sys/fs/cgroup/cpu,cpuacct/jobs/cpu.stat":       "nr_throttled 2\nthrottled_time 500\n",
-		"/sys/fs/cgroup/unified/slice/b/cpu.stat":        "usage_usec 5\nnr_throttled 1\nthrottled_usec 7\n",
-		"/sys/fs/cgroup/unified/slice/b/memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=42\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
-		"/proc/pressure/memory":                          "some avg10=0.00 avg60=0.00 avg300=0.00 total=99\n",
+		"/proc/self/mountinfo":                       mountinfo,
+		"/proc/7/cgroup":                             "3:cpuset:/x\n2:cpu,cpuacct:/jobs/a\n0::/slice/b\n",
+		"/sys/fs/cgroup/cpu,cpuacct/jobs/a/cpu.stat": "nr_periods 9\nnr_throttled 3\nthrottled_time 1000\n",
+		"/sys/fs/cgroup/cpu,cpuacct/jobs/cpu.stat":   "nr_throttled 2\nthrottled_time 500\n",
+		"/sys/fs/cgroup/unified/slice/b/cpu.stat":    "usage_usec 5\nnr_throttled 1\nthrottled_usec 7\n",
+		"/sys/fs/cgroup/unified/slice/b/memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=42\n" +
+			"full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
+		"/proc/pressure/memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=99\n",
 	})
 	g := f.cgroups(7)
-	if want := []string{"/sys/fs/cgroup/unified/slice/b", "/sys/fs/cgroup/unified/slice", "/sys/fs/cgroup/unified"}; !slices.Equal(
+	if want := []string{
+		"/sys/fs/cgroup/unified/slice/b", "/sys/fs/cgroup/unified/slice", "/sys/fs/cgroup/unified",
+	}; !slices.Equal(
 		g.unified,
 		want,
 	) {
@@ -128,7 +131,8 @@ func TestPagesByNode(t *testing.T) {
 	total := map[string]uint64{}
 	sumPages(
 		strings.NewReader(
-			"7f00 default file=/N9=9 mapped=3 N0=12 N1=3 kernelpagesize_kB=4\n7f10 default anon=1 N1=2 kernelpagesize_kB=2048\nN=4 Nx=5 N99999=1\n",
+			"7f00 default file=/N9=9 mapped=3 N0=12 N1=3 kernelpagesize_kB=4\n"+
+				"7f10 default anon=1 N1=2 kernelpagesize_kB=2048\nN=4 Nx=5 N99999=1\n",
 		),
 		4,
 		total,

@@ -14,15 +14,18 @@ import (
 
 // As systemd sets it up where there are cgroups of version 2 only, with cpu.stat as Linux 6.18 writes it.
 func TestUnifiedOnly(t *testing.T) {
-	const stat = "usage_usec 812345\nuser_usec 700000\nsystem_usec 112345\nnice_usec 0\ncore_sched.force_idle_usec 0\n" +
+	const stat = "usage_usec 812345\nuser_usec 700000\nsystem_usec 112345\nnice_usec 0\n" +
+		"core_sched.force_idle_usec 0\n" +
 		"nr_periods 40\nnr_throttled %d\nthrottled_usec %d\nnr_bursts 0\nburst_usec 0\n"
 	f := tree(t, map[string]string{
-		"/proc/self/mountinfo": "30 25 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n",
-		"/proc/7/cgroup":       "0::/kubepods.slice/pod1/cri-2\n",
-		"/sys/fs/cgroup/kubepods.slice/pod1/cri-2/cpu.stat":  fmt.Sprintf(stat, 11, 250_000),
-		"/sys/fs/cgroup/kubepods.slice/pod1/cpu.stat":        fmt.Sprintf(stat, 2, 50_000),
-		"/sys/fs/cgroup/kubepods.slice/cpu.stat":             fmt.Sprintf(stat, 0, 0),
-		"/sys/fs/cgroup/cpu.stat":                            "usage_usec 1\nuser_usec 1\nsystem_usec 0\n", // the root has no quota
+		"/proc/self/mountinfo": "30 25 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 " +
+			"cgroup2 rw,nsdelegate,memory_recursiveprot\n",
+		"/proc/7/cgroup": "0::/kubepods.slice/pod1/cri-2\n",
+		"/sys/fs/cgroup/kubepods.slice/pod1/cri-2/cpu.stat": fmt.Sprintf(stat, 11, 250_000),
+		"/sys/fs/cgroup/kubepods.slice/pod1/cpu.stat":       fmt.Sprintf(stat, 2, 50_000),
+		"/sys/fs/cgroup/kubepods.slice/cpu.stat":            fmt.Sprintf(stat, 0, 0),
+		// the root has no quota
+		"/sys/fs/cgroup/cpu.stat":                            "usage_usec 1\nuser_usec 1\nsystem_usec 0\n",
 		"/sys/fs/cgroup/kubepods.slice/pod1/cri-2/cpu.max":   "50000 100000\n",
 		"/sys/fs/cgroup/kubepods.slice/pod1/cri-2/cgroup.id": "",
 	})

@@ -258,13 +258,21 @@ func realLibraries(t *testing.T) map[string]string {
 	}
 	dir := t.TempDir()
 	src := filepath.Join(dir, "x.c")
-	if err := os.WriteFile(src, []byte("int one(void){return 1;}\nint two(void){return 2;}\n__attribute__((weak)) int three(void){return 3;}\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		src,
+		[]byte(
+			"int one(void){return 1;}\nint two(void){return 2;}\n__attribute__((weak)) int three(void){return 3;}\n",
+		),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	libs := map[string]string{}
 	for _, style := range []string{"sysv", "gnu", "both"} {
 		out := filepath.Join(dir, style+".so")
-		if msg, err := exec.Command(cc, "-shared", "-fPIC", "-Wl,-soname,libx.so.1,--build-id,--hash-style="+style, "-o", out, src).CombinedOutput(); err != nil {
+		if msg, err := exec.Command(
+			cc, "-shared", "-fPIC", "-Wl,-soname,libx.so.1,--build-id,--hash-style="+style, "-o", out, src,
+		).CombinedOutput(); err != nil {
 			t.Skipf("cc: %v\n%s", err, msg)
 		}
 		libs[style] = out
