@@ -15,6 +15,7 @@ type stepCalls struct {
 	known                          bool
 	allocations, syncs, copies     float64 // for each iteration
 	allocates, synchronizes, sends string  // the function most often called of each kind
+	launchesEach                   float64 // for each wait for the GPU, of all that was recorded; 0: none was
 }
 
 // How many calls of a kind in each iteration are in the way of a graph. One synchronization can be at the end of a
@@ -25,11 +26,19 @@ const (
 	leastCopies      = 2.5
 )
 
+// fewLaunches is up to how many launches lie between two waits where these split the work of a step: each wait drains the
+// queue, so that the launches after it are exposed, and a graph could hold no more than they are.
+const fewLaunches = 8
+
 // inSteps counts these calls. Without iterations nothing is said.
 func (a *analysis) inSteps(it *Iteration) stepCalls {
 	th := a.launcher()
-	if it == nil || it.Count == 0 || th < 0 {
+	if th < 0 {
 		return stepCalls{}
+	}
+	s := stepCalls{launchesEach: a.launchesEach(&a.t.Threads[th])}
+	if it == nil || it.Count == 0 {
+		return s
 	}
 	functions := a.t.Rec.Meta.Functions
 	counts := make([]uint64, len(functions))
@@ -43,7 +52,7 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 			counts[op.Func]++
 		}
 	}
-	s := stepCalls{known: true}
+	s.known = true
 	most := map[string]uint64{}
 	for i, n := range counts {
 		each := float64(n) / float64(it.Count)
@@ -68,6 +77,27 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 	return s
 }
 
+// launchesEach is how many kernels a thread launches for each time that it waits for the GPU: one is what a step has that
+// is no more than a kernel, and nothing is split.
+func (a *analysis) launchesEach(th *timeline.Thread) float64 {
+	starts := a.inGroups("launch")
+	launches, waits := 0, 0
+	for i := th.First; i < th.Last; i++ {
+		if op := &a.t.Ops[i]; op.Outer() && starts[op.Func] {
+			launches++
+		}
+	}
+	for i := range a.t.Syncs {
+		if s := &a.t.Syncs[i]; s.Op >= th.First && s.Op < th.Last {
+			waits++
+		}
+	}
+	if waits == 0 || launches <= waits {
+		return 0
+	}
+	return float64(launches) / float64(waits)
+}
+
 // pageable returns the calls that copied from or to pageable memory, by outermost op.
 func (a *analysis) pageable() map[int32]bool {
 	out := map[int32]bool{}
@@ -88,7 +118,7 @@ func (a *analysis) preventsGraph(id cause.ID) bool {
 	case cause.Allocation:
 		return s.allocations >= leastAllocations
 	case cause.HostSync:
-		return s.syncs >= leastSyncs
+		return s.syncs >= leastSyncs || s.launchesEach > 0 && s.launchesEach <= fewLaunches
 	case cause.SyncCopy:
 		return s.copies >= leastCopies
 	}

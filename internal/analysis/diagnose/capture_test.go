@@ -57,6 +57,42 @@ func TestGraphPreconditions(t *testing.T) {
 	}
 }
 
+// TestWaitsSplitLaunches: a wait after every few launches comes before the advice to record a graph, which could hold no
+// more than these; but not where it brings next to nothing.
+func TestWaitsSplitLaunches(t *testing.T) {
+	for _, c := range []struct {
+		launches uint64
+		gain     float64
+		want     string
+	}{
+		{3, 1.2, "host-sync launch-overhead"},
+		{18, 1.2, "launch-overhead host-sync"},
+		{3, 1.03, "launch-overhead host-sync"},
+	} {
+		s := newScene(t)
+		for i := range uint64(40) {
+			at := i * 25
+			for k := range c.launches {
+				s.kernel(at+k, at+k+1)
+			}
+			s.Event(event.Event{
+				TS: start + (at+c.launches)*ms - 100*us, Dur: 200 * us, PID: recordtest.PID, TID: recordtest.PID,
+				Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed, Args: [4]uint64{7},
+			})
+			s.step(at+c.launches, at+c.launches+2, cause.HostSync)
+			s.step(at+c.launches+2, at+25, cause.LaunchOverhead)
+		}
+		gains := map[cause.ID]diagnose.Gain{
+			cause.LaunchOverhead: {Speedup: 1.5, Low: 1.4, High: 1.6},
+			cause.HostSync:       {Speedup: c.gain, Low: c.gain - 0.02, High: c.gain + 0.02},
+		}
+		s.predict = func(id cause.ID) (diagnose.Gain, bool) { g, ok := gains[id]; return g, ok }
+		if d := s.diagnose(); causes(d) != c.want {
+			t.Errorf("%d launches, %v: findings %q", c.launches, c.gain, causes(d))
+		}
+	}
+}
+
 // TestEagerEngine: vLLM that launches kernel by kernel is told how to record graphs, and not to write them by hand.
 func TestEagerEngine(t *testing.T) {
 	s := allocating(t, false)

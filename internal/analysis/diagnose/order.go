@@ -205,6 +205,10 @@ func (f *ranked) saves() float64 {
 	return max(0, 1-1/best)
 }
 
+// comparable is how much of what launch-overhead wins back the synchronizations have to that split the launches: where
+// they win less, launching is slow with them and without.
+const comparable = 0.25
+
 // firstThings moves what prevents the remedy of launch-overhead in front of it.
 func firstThings(list []ranked, prevents func(cause.ID) bool) []ranked {
 	at := slices.IndexFunc(list, func(f ranked) bool { return f.id == cause.LaunchOverhead })
@@ -212,7 +216,7 @@ func firstThings(list []ranked, prevents func(cause.ID) bool) []ranked {
 		return list
 	}
 	for i := at + 1; i < len(list); i++ {
-		if prevents(list[i].id) {
+		if prevents(list[i].id) && (list[i].id != cause.HostSync || list[i].saves() >= comparable*list[at].wins()) {
 			f := list[i]
 			list = slices.Insert(slices.Delete(list, i, i+1), at, f)
 			at++
