@@ -291,7 +291,7 @@ def compare(binary, path):
     if it:
         if key.step and abs(row["latency"] / key.step - 1) > key.near:
             row["wrong"].append(f"latency {row['latency'] * 1e3:.3f} ms")
-        if re.search(r'"(nccl|gloo):|zero_grad|DataLoader|ncclGroup|Optimizer\.step', row["source"]):
+        if re.search(r'ranges named "[^"]*((nccl|gloo):|zero_grad|DataLoader|ncclGroup|Optimizer\.step)', row["source"]):
             row["wrong"].append("latency of " + row["source"])
     if key.rows < SMALL or not key.gpu:
         return row
