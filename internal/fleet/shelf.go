@@ -370,7 +370,8 @@ func (w *writer) finish() (string, error) {
 		return "", os.RemoveAll(at)
 	}
 	if err := w.archive.Finish(nil); err != nil {
-		return "", err
+		// A disk that is full, for one. What was written before counts, and is deleted in its turn.
+		return "", errors.Join(err, os.Rename(at, to))
 	}
 	if err := os.Rename(at, to); err != nil {
 		return "", fmt.Errorf("putting a recording into its place: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -178,6 +179,48 @@ func TestWriter(t *testing.T) {
 	path, err := w.finish()
 	if found, _ := Recordings(s.dir); err != nil || !slices.Equal(found, []string{path}) {
 		t.Errorf("%v %v, want %s", found, err, path)
+	}
+}
+
+// TestFullDisk: what was written before the disk ran full is kept, and deleted in its turn.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it mounts a file system")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=512k,mode=0700"); err != nil {
+		t.Skipf("needs a file system of its own: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	s, err := openShelf(dir, 1<<40, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := made(t, s, 1, 10)
+	w, err := s.create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := archive.Read(filepath.Join(dir, name), archive.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.append(rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	if _, err := w.finish(); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the end of the recording is written to a full disk: %v", err)
+	}
+	if got, err := archive.Read(filepath.Join(dir, "a.isc"), archive.DefaultLimits()); err != nil || len(got.Events) != 10 {
+		t.Errorf("what was written before: %v", err)
+	}
+	for s.deleteOldest() {
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"filler"}) {
+		t.Errorf("what others need is not given back: %v", got)
 	}
 }
 

@@ -461,6 +461,8 @@ func (u *uploader) put(ctx context.Context, key string, s source) (Object, error
 	}
 	if want.bytes > partSize {
 		opts.Checksum = minio.ChecksumFullObjectCRC32C // of the whole, not of the sums of its parts
+		// Parts that a killed process has left would stay for ever. A store that refuses to list them is no obstacle.
+		_ = u.store.RemoveIncompleteUpload(ctx, u.cfg.Bucket, key)
 	}
 	opts.SetMatchETagExcept("*")
 	_, err = u.store.PutObject(ctx, u.cfg.Bucket, key, f, want.bytes, opts)

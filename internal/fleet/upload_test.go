@@ -3,27 +3,17 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/parquet-go/parquet-go"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -33,188 +23,48 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
-)
-
-const (
-	accessKey = "test-access-key"
-	secretKey = "test-secret-key-of-nobody"
-	bucket    = "recordings"
+	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
 
 // store is a real S3 server, with a link to it that has faults on request.
 type store struct {
-	t      *testing.T
-	direct *minio.Client
-	link   *httptest.Server
-
-	failing  atomic.Int64 // percent of requests that are answered with 500
-	dropping atomic.Int64 // percent of requests that the server carries out and whose answer is lost
-	down     atomic.Bool
-	slow     atomic.Int64 // bytes a second; 0: as fast as it goes
-	puts     atomic.Int64
+	*s3test.Store
+	t *testing.T
 }
 
-// slowly reads at a pace.
-type slowly struct {
-	io.ReadCloser
-	rate int64
-}
-
-// Read sleeps for as long as the bytes take.
-func (s slowly) Read(b []byte) (int, error) {
-	n, err := s.ReadCloser.Read(b[:min(len(b), 4096)])
-	time.Sleep(time.Duration(n) * time.Second / time.Duration(s.rate))
-	return n, err
-}
-
-func newStore(t *testing.T) *store {
-	t.Helper()
-	program, err := exec.LookPath("versitygw")
-	if err != nil {
-		if program, err = filepath.Abs("../../bin/tools/versitygw"); err == nil {
-			_, err = os.Stat(program)
-		}
-		if err != nil {
-			t.Skip("needs versitygw, an S3 server: scripts/tools.sh versitygw installs it")
-		}
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_ = l.Close()
-	cmd := exec.Command(
-		program,
-		"--access",
-		accessKey,
-		"--secret",
-		secretKey,
-		"--port",
-		address,
-		"--quiet",
-		"posix",
-		"--sidecar",
-		t.TempDir(),
-		t.TempDir(),
-	)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("versitygw said: %.2000s", out.String())
-		}
-	})
-	s := &store{t: t}
-	s.direct, err = minio.New(
-		address,
-		&minio.Options{Creds: credentials.NewStaticV4(accessKey, secretKey, ""), Region: "us-east-1"},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := s.direct.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{Region: "us-east-1"})
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("versitygw does not answer: %v", err)
-		}
-	}
-	upstream := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "http", Host: address})
-			r.Out.Host = r.In.Host
-		},
-		ErrorLog: log.New(io.Discard, "", 0),
-	}
-	s.link = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut {
-			s.puts.Add(1)
-		}
-		if s.down.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		if rand.Int64N(100) < s.failing.Load() {
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.WriteHeader(http.StatusInternalServerError)
-			return
-		}
-		if rate := s.slow.Load(); rate > 0 {
-			r.Body = slowly{r.Body, rate}
-		}
-		if rand.Int64N(100) < s.dropping.Load() {
-			upstream.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
-		}
-		upstream.ServeHTTP(w, r)
-	}))
-	s.link.Config.ErrorLog = log.New(io.Discard, "", 0)
-	t.Cleanup(s.link.Close)
-	t.Setenv("AWS_ACCESS_KEY_ID", accessKey)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", secretKey)
-	return s
-}
+func newStore(t *testing.T) *store { return &store{s3test.Start(t), t} }
 
 // config is that of an uploader into the store, by the link.
-func (s *store) config() UploadConfig {
+func configOf(endpoint string) UploadConfig {
 	return UploadConfig{
-		Endpoint: s.link.URL,
-		Region:   "us-east-1",
-		Bucket:   bucket,
+		Endpoint: endpoint,
+		Region:   s3test.Region,
+		Bucket:   s3test.Bucket,
 		Prefix:   "fleet/a",
 		Node:     "node-1",
 		Raw:      RawAlways,
 	}
 }
 
-func (s *store) uploader(dir string, log *zap.Logger) (*uploader, *api.Kept) {
-	s.t.Helper()
+func newTestUploader(t *testing.T, endpoint, dir string, log *zap.Logger) (*uploader, *api.Kept) {
+	t.Helper()
 	shelf, err := openShelf(dir, 1<<40, 0, 0)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	kept := &api.Kept{}
-	u, err := newUploader(s.config(), shelf, log, func(f func(*api.Kept)) { f(kept) })
+	u, err := newUploader(configOf(endpoint), shelf, log, func(f func(*api.Kept)) { f(kept) })
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	u.low = time.Microsecond
-	u.lines = newLiner(s.t, shelf)
+	u.lines = newLiner(t, shelf)
 	return u, kept
 }
 
-// keys returns all keys of the bucket.
-func (s *store) keys() []string {
+func (s *store) uploader(dir string, log *zap.Logger) (*uploader, *api.Kept) {
 	s.t.Helper()
-	var out []string
-	for o := range s.direct.ListObjects(s.t.Context(), bucket, minio.ListObjectsOptions{Recursive: true}) {
-		if o.Err != nil {
-			s.t.Fatal(o.Err)
-		}
-		out = append(out, o.Key)
-	}
-	return out
-}
-
-func (s *store) get(key string) []byte {
-	s.t.Helper()
-	o, err := s.direct.GetObject(s.t.Context(), bucket, key, minio.GetObjectOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer o.Close()
-	b, err := io.ReadAll(o)
-	if err != nil {
-		s.t.Fatalf("%s: %v", key, err)
-	}
-	return b
+	return newTestUploader(s.t, s.URL(), dir, log)
 }
 
 // made writes a recording of so many calls, and returns its name.
@@ -258,61 +108,25 @@ func made(t *testing.T, s *shelf, i, calls int) string {
 // whole checks that the store has each recording exactly once, and that what it has is what was recorded.
 func (s *store) whole(calls map[string]int) {
 	s.t.Helper()
-	manifests := 0
-	seen := map[string]bool{}
-	for _, key := range s.keys() {
-		if !strings.Contains(key, "/_manifest/") {
-			continue
-		}
-		manifests++
-		var m Uploaded
-		if err := json.Unmarshal(s.get(key), &m); err != nil {
-			s.t.Fatalf("%s: %v", key, err)
-		}
-		folder := filepath.Join(s.t.TempDir(), m.Recording+archive.Extension)
-		for _, o := range m.Objects {
-			seen[o.Key] = true
-			to := filepath.Join(folder, o.Name)
-			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-				s.t.Fatal(err)
-			}
-			if err := os.WriteFile(to, s.get(o.Key), 0o600); err != nil {
-				s.t.Fatal(err)
-			}
-		}
-		for _, o := range m.Small {
-			seen[o.Key] = true
-		}
-		seen[key] = true
-		if m.Lines == nil {
-			s.t.Fatalf("%s has no JSON lines", m.Recording)
-		}
-		seen[m.Lines.Key] = true
-		if got, want := linesIn(s.t, s.get(m.Lines.Key)), calls[m.Recording+archive.Extension]; got != want {
-			s.t.Errorf("%s has %d JSON lines, want %d", m.Recording, got, want)
-		}
-		text, err := json.Marshal(m.Manifest)
+	there := s.Recordings()
+	for name, r := range there {
+		want, known := calls[name]
+		rec, err := archive.Read(r.Folder, archive.DefaultLimits())
 		if err != nil {
-			s.t.Fatal(err)
+			s.t.Fatalf("%s from the store: %v", name, err)
 		}
-		if err := os.WriteFile(filepath.Join(folder, "manifest.json"), text, 0o600); err != nil {
-			s.t.Fatal(err)
+		if !known || len(rec.Events) != want {
+			s.t.Errorf("%s holds %d events, want %d", name, len(rec.Events), want)
 		}
-		rec, err := archive.Read(folder, archive.DefaultLimits())
-		if err != nil {
-			s.t.Fatalf("%s from the store: %v", m.Recording, err)
+		if r.Lines == nil {
+			s.t.Fatalf("%s has no JSON lines", name)
 		}
-		if want, known := calls[m.Recording+archive.Extension]; !known || len(rec.Events) != want {
-			s.t.Errorf("%s holds %d events, want %d", m.Recording, len(rec.Events), want)
+		if got := linesIn(s.t, r.Lines); got != want {
+			s.t.Errorf("%s has %d JSON lines, want %d", name, got, want)
 		}
 	}
-	if manifests != len(calls) {
-		s.t.Errorf("%d manifests, want one for each of %d recordings", manifests, len(calls))
-	}
-	for _, key := range s.keys() {
-		if !seen[key] {
-			s.t.Errorf("%s belongs to no recording", key)
-		}
+	if len(there) != len(calls) {
+		s.t.Errorf("the store has %d of %d recordings", len(there), len(calls))
 	}
 }
 
@@ -334,16 +148,16 @@ func TestUploadThroughFaults(t *testing.T) {
 	for i := range 4 {
 		calls[made(t, u.shelf, i, 2000)] = 2000
 	}
-	s.down.Store(true)
+	s.Down.Store(true)
 	u.pass(t.Context(), time.Now())
 	if found, _ := list(dir); len(found) != 4 || kept.Uploaded != 0 || kept.UploadFailed != 4 || kept.Pending != 4 ||
 		kept.UploadError == "" {
 		t.Fatalf("in an outage: %d are on the disk, %+v", len(found), kept)
 	}
-	s.down.Store(false)
-	s.failing.Store(25)
-	s.dropping.Store(15)
-	s.slow.Store(2 << 20)
+	s.Down.Store(false)
+	s.Failing.Store(25)
+	s.Dropping.Store(15)
+	s.Slow.Store(2 << 20)
 	passes := 0
 	for found, _ := list(dir); len(found) > 0; found, _ = list(dir) {
 		if passes++; passes > 400 {
@@ -356,13 +170,13 @@ func TestUploadThroughFaults(t *testing.T) {
 		t.Errorf("%+v", kept)
 	}
 	s.whole(calls)
-	for _, key := range s.keys() {
+	for _, key := range s.Keys() {
 		if !strings.HasPrefix(key, "fleet/a/v=1/") || !strings.Contains(key, "date=2025-11-25/") ||
 			!strings.Contains(key, "node=node-1/") {
 			t.Errorf("key %s", key)
 		}
 	}
-	if text := said.String(); strings.Contains(text, secretKey) || strings.Contains(text, accessKey) {
+	if text := said.String(); strings.Contains(text, s3test.SecretKey) || strings.Contains(text, s3test.AccessKey) {
 		t.Errorf("the log holds credentials: %s", text)
 	}
 }
@@ -375,22 +189,35 @@ func TestUploadOfLargeFiles(t *testing.T) {
 	for i := range data {
 		data[i] = byte(rand.Uint32())
 	}
+	// What a process that was killed in the middle has left is not kept for ever.
+	core := minio.Core{Client: s.Client}
+	id, err := core.NewMultipartUpload(t.Context(), s3test.Bucket, "large", minio.PutObjectOptions{})
+	if err == nil {
+		_, err = core.PutObjectPart(t.Context(), s3test.Bucket, "large", id, 1, bytes.NewReader(data[:partSize]), partSize,
+			minio.PutObjectPartOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	o, err := u.put(t.Context(), "large", bytesFile(data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(s.get("large"), data) {
+	for left := range s.Client.ListIncompleteUploads(t.Context(), s3test.Bucket, "", true) {
+		t.Errorf("the parts of upload %s of %s stay in the store: %v", left.UploadID, left.Key, left.Err)
+	}
+	if !bytes.Equal(s.Get("large"), data) {
 		t.Error("another file arrived")
 	}
-	before := s.puts.Load()
-	if again, err := u.put(t.Context(), "large", bytesFile(data)); err != nil || again != o || s.puts.Load() != before {
-		t.Errorf("%+v %v, %d requests: want %+v and none", again, err, s.puts.Load()-before, o)
+	before := s.Puts.Load()
+	if again, err := u.put(t.Context(), "large", bytesFile(data)); err != nil || again != o || s.Puts.Load() != before {
+		t.Errorf("%+v %v, %d requests: want %+v and none", again, err, s.Puts.Load()-before, o)
 	}
 	data[7]++
 	if _, err := u.put(t.Context(), "large", bytesFile(data)); err == nil {
 		t.Error("another file is said to be uploaded under the same key")
 	}
-	if data[7]--; !bytes.Equal(s.get("large"), data) {
+	if data[7]--; !bytes.Equal(s.Get("large"), data) {
 		t.Error("the first file was replaced")
 	}
 }
@@ -408,7 +235,7 @@ func TestUploadTriggered(t *testing.T) {
 		t.Errorf("%d on the disk, %+v", len(found), kept)
 	}
 	recordings := ""
-	for _, key := range s.keys() {
+	for _, key := range s.Keys() {
 		switch {
 		case strings.Contains(key, "table=recordings/"):
 			recordings = key
@@ -418,7 +245,7 @@ func TestUploadTriggered(t *testing.T) {
 			t.Errorf("%s: events are uploaded", key)
 		}
 	}
-	data := s.get(recordings)
+	data := s.Get(recordings)
 	rows, err := parquet.Read[Row](bytes.NewReader(data), int64(len(data)))
 	if err != nil || len(rows) != 1 || rows[0].Events != 100 || rows[0].Node != "node-1" || rows[0].Comm != "python" {
 		t.Errorf("rows %+v %v", rows, err)
@@ -444,20 +271,20 @@ func TestUploadKilled(t *testing.T) {
 	for i := range 3 {
 		calls[made(t, shelf, i, 20_000)] = 20_000
 	}
-	s.slow.Store(1 << 20)
+	s.Slow.Store(1 << 20)
 	kills := 0
 	for found, _ := list(dir); len(found) > 0; found, _ = list(dir) {
 		if kills > 60 {
 			t.Fatal("it does not come to an end")
 		}
 		cmd := exec.Command(os.Args[0], "-test.run=^TestUploadKilled$")
-		cmd.Env = append(os.Environ(), "FLEET_TEST_UPLOAD="+dir, "FLEET_TEST_ENDPOINT="+s.link.URL)
+		cmd.Env = append(os.Environ(), "FLEET_TEST_UPLOAD="+dir, "FLEET_TEST_ENDPOINT="+s.URL())
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		before := s.puts.Load()
+		before := s.Puts.Load()
 		wait := 1 + rand.Int64N(3)
-		for s.puts.Load() < before+wait {
+		for s.Puts.Load() < before+wait {
 			if left, _ := list(dir); len(left) == 0 {
 				break
 			}
@@ -473,8 +300,7 @@ func TestUploadKilled(t *testing.T) {
 }
 
 func uploadForever(t *testing.T, dir string) {
-	s := &store{t: t, link: &httptest.Server{URL: os.Getenv("FLEET_TEST_ENDPOINT")}}
-	u, _ := s.uploader(dir, zap.NewNop())
+	u, _ := newTestUploader(t, os.Getenv("FLEET_TEST_ENDPOINT"), dir, zap.NewNop())
 	u.look = time.Millisecond
 	u.run(context.Background())
 }

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/fleet"
@@ -26,14 +24,12 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
 
 const (
 	fleetRecordings = 100
-	fleetBucket     = "fleet"
 	fleetPrefix     = "inferscope/prod"
-	storeKey        = "test-access-key"
-	storeSecret     = "test-secret-key-of-nobody"
 )
 
 // fleetQueries are written as docs/recordings.md has them for ClickHouse and Spark, over tables of the store; duckdb is
@@ -69,64 +65,6 @@ var fleetQueries = []struct{ name, sql, duckdb string }{
 		"SELECT grid_x, count(*) AS n, sum(duration_ns) AS ns FROM kernels GROUP BY grid_x ORDER BY grid_x",
 		"",
 	},
-}
-
-// gateway starts an S3 server, and returns its address and the folder that it keeps objects in.
-func gateway(t *testing.T) (address, root string) {
-	t.Helper()
-	program, err := filepath.Abs("../../bin/tools/versitygw")
-	if err == nil {
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		t.Skip("needs versitygw, an S3 server: scripts/tools.sh versitygw installs it")
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, root = l.Addr().String(), t.TempDir()
-	_ = l.Close()
-	args := []string{
-		"--access",
-		storeKey,
-		"--secret",
-		storeSecret,
-		"--port",
-		address,
-		"--quiet",
-		"posix",
-		"--sidecar",
-		t.TempDir(),
-		root,
-	}
-	cmd := exec.Command(program, args...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	store, err := minio.New(
-		address,
-		&minio.Options{Creds: credentials.NewStaticV4(storeKey, storeSecret, ""), Region: "us-east-1"},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := store.MakeBucket(t.Context(), fleetBucket, minio.MakeBucketOptions{})
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("versitygw does not answer: %v", err)
-		}
-	}
-	t.Setenv("AWS_ACCESS_KEY_ID", storeKey)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", storeSecret)
-	return address, root
 }
 
 // fleetOf writes recordings of several nodes, days and programs, and has the process that keeps recordings upload them.
@@ -181,7 +119,7 @@ func keep(t *testing.T, dir, node, address string) {
 	config := fleet.Config{
 		Socket: filepath.Join(short, "s"), Dir: dir, Quota: 1 << 40,
 		Upload: &fleet.UploadConfig{
-			Endpoint: "http://" + address, Region: "us-east-1", Bucket: fleetBucket, Prefix: fleetPrefix,
+			Endpoint: "http://" + address, Region: "us-east-1", Bucket: s3test.Bucket, Prefix: fleetPrefix,
 			Node: node, Raw: fleet.RawAlways,
 		},
 	}
@@ -254,7 +192,7 @@ func duckdbRows(t *testing.T, address, sql string) [][]string {
 		Store: fleet.UploadConfig{
 			Endpoint: "http://" + address,
 			Region:   "us-east-1",
-			Bucket:   fleetBucket,
+			Bucket:   s3test.Bucket,
 			Prefix:   fleetPrefix,
 		},
 		Selection: fleet.Selection{MaxBytes: 1 << 30},
@@ -282,12 +220,13 @@ func TestFleetEngines(t *testing.T) {
 	if _, err := exec.LookPath("duckdb"); err != nil {
 		t.Skip("needs duckdb: scripts/tools.sh pytools installs it")
 	}
-	address, root := gateway(t)
+	s3 := s3test.Start(t)
+	address, root := s3.Address, s3.Root
 	kernels := fleetOf(t, address)
 	want := make([][][]string, len(fleetQueries))
 	config := map[string]any{
-		"url": "http://" + address + "/" + fleetBucket + "/" + fleetPrefix + "/v=1", "key": storeKey,
-		"secret": storeSecret, "root": filepath.Join(root, fleetBucket, fleetPrefix, "v=1"),
+		"url": "http://" + address + "/" + s3test.Bucket + "/" + fleetPrefix + "/v=1", "key": s3test.AccessKey,
+		"secret": s3test.SecretKey, "root": filepath.Join(root, s3test.Bucket, fleetPrefix, "v=1"),
 	}
 	var queries []string
 	for i, q := range fleetQueries {
@@ -345,7 +284,8 @@ func TestFleetEngines(t *testing.T) {
 // TestFleetSelection: only complete recordings of the time and node that is asked for are brought, and what is changed
 // in the store is noticed.
 func TestFleetSelection(t *testing.T) {
-	address, root := gateway(t)
+	s3 := s3test.Start(t)
+	address, root := s3.Address, s3.Root
 	dir := filepath.Join(t.TempDir(), "d")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -361,7 +301,7 @@ func TestFleetSelection(t *testing.T) {
 	store := fleet.UploadConfig{
 		Endpoint: "http://" + address,
 		Region:   "us-east-1",
-		Bucket:   fleetBucket,
+		Bucket:   s3test.Bucket,
 		Prefix:   fleetPrefix,
 	}
 	bring := func(s fleet.Selection) ([]fleet.Downloaded, error) {
@@ -390,7 +330,7 @@ func TestFleetSelection(t *testing.T) {
 		t.Errorf("more is brought than is allowed: %v", err)
 	}
 	files, err := filepath.Glob(
-		filepath.Join(root, fleetBucket, fleetPrefix, "v=1", "table=kernels", "*", "*", "*", "*.parquet"),
+		filepath.Join(root, s3test.Bucket, fleetPrefix, "v=1", "table=kernels", "*", "*", "*", "*.parquet"),
 	)
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
@@ -408,7 +348,7 @@ func TestFleetSelection(t *testing.T) {
 	}
 	// Without its manifest a recording is not complete.
 	manifests, err := filepath.Glob(
-		filepath.Join(root, fleetBucket, fleetPrefix, "v=1", "_manifest", "*", "*", "*.json"),
+		filepath.Join(root, s3test.Bucket, fleetPrefix, "v=1", "_manifest", "*", "*", "*.json"),
 	)
 	if err != nil || len(manifests) != 3 {
 		t.Fatal(manifests, err)
