@@ -84,6 +84,7 @@ func TestBadFlags(t *testing.T) {
 		{"report --nonsense", "see inferscope report --help"},
 		{"status --pid 1", "see inferscope status --help"},
 		{"nonsense", "see inferscope --help"},
+		{"reprot", "do you mean inferscope report?"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
@@ -134,6 +135,8 @@ func TestStatus(t *testing.T) {
 		"67.1 MB of kernel memory", "780,000 events in 50.0 MB of 100 MB, reaching back 42.0 s",
 		"Events were dropped because a CPU's ring buffer was full (7; cpu 1)", "python", "cuda",
 		"/lib/libcuda.so.1", "10 to 33 times more",
+		"12 recordings on the disk, 34.0 MB; 3 deleted by quota or age, not uploaded; a stretch was not written: no room",
+		"9 recordings, 12 to go; 4 attempts failed",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), text) {
 			t.Errorf("no %q in:\n%s", text, r.stdout)

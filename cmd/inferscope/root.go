@@ -62,13 +62,14 @@ func newGlobal(p process) *global {
 func rootCommand(g *global) *cobra.Command {
 	p := g.process
 	cmd := &cobra.Command{
-		Use:           "inferscope",
-		Short:         "Say where the time of a running CUDA process goes, and why its GPU is idle",
-		Long:          rootHelp,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          noArguments,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:                        "inferscope",
+		Short:                      "Say where the time of a running CUDA process goes, and why its GPU is idle",
+		Long:                       rootHelp,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		Args:                       noArguments,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	socket := api.DefaultSocket
 	if v, ok := p.environ.Get(api.SocketEnv); ok && v != "" {
@@ -142,9 +143,13 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	hint := "see " + cmd.CommandPath() + " --help"
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		hint = fmt.Sprintf("do you mean %s %s? %s", cmd.CommandPath(), like[0], hint)
+	}
 	return clierror.New(
 		clierror.Usage,
-		"see "+cmd.CommandPath()+" --help",
+		hint,
 		fmt.Errorf("%s does not understand %q", cmd.CommandPath(), args[0]),
 	)
 }

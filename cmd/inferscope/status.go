@@ -148,7 +148,42 @@ func statusFacts(s *api.Status) document.Facts {
 		f.Add("Overwritten", format.Plural(r.Overwritten, "event", "events")+" so far, to make room for newer ones")
 	}
 	f.Add("Received", format.Plural(s.Rings.Events, "event", "events")+" so far")
+	if s.Kept != nil {
+		keptFacts(&f, s.Kept)
+	}
 	return f
+}
+
+// keptFacts say what became of recordings on the disk.
+func keptFacts(f *document.Facts, k *api.Kept) {
+	text := fmt.Sprintf("%s on the disk, %s", format.Plural(k.Kept, "recording", "recordings"), memory(k.Bytes))
+	if k.Deleted > 0 {
+		text += fmt.Sprintf("; %s deleted by quota or age, not uploaded", format.Count(k.Deleted))
+	}
+	if k.FlightsOmitted > 0 {
+		text += fmt.Sprintf("; %s omitted (trigger_per_day)", format.Plural(k.FlightsOmitted, "trigger", "triggers"))
+	}
+	f.Add("Recordings", text+failures(k.Failed, "a stretch was not written", "stretches were not written", k.Error))
+	if k.Uploaded > 0 || k.Pending > 0 || k.UploadFailed > 0 {
+		text := fmt.Sprintf("%s, %s to go", format.Plural(k.Uploaded, "recording", "recordings"), format.Count(k.Pending))
+		f.Add("Uploaded", text+failures(k.UploadFailed, "an attempt failed", "attempts failed", k.UploadError))
+	}
+}
+
+// failures says how often something failed; because says why it does now.
+func failures(n uint64, one, many, because string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		many = one
+	default:
+		many = format.Count(n) + " " + many
+	}
+	if because != "" {
+		many += ": " + format.CleanText(because)
+	}
+	return "; " + many
 }
 
 func sourceTable(s *api.Status) *document.Table {

@@ -290,7 +290,7 @@ func (t *topTarget) cells() cells {
 		cost: "-",
 	}
 	if t.Cost != nil {
-		c.cost = format.Percent(*t.Cost)
+		c.cost = format.Percent(max(0, *t.Cost)) // measured, it is below 0 where watching costs less than chance
 	}
 	if t.Now == nil {
 		c.part = string(t.State)
@@ -308,10 +308,10 @@ func (t *topTarget) cells() cells {
 		c.part = "waits for CUDA"
 	}
 	if t.Now.Rate > 0 {
-		c.rate = fmt.Sprintf("%.3g", t.Now.Rate)
+		c.rate = strings.TrimSuffix(format.Rate(t.Now.Rate), "/s")
 	}
 	if t.serves() {
-		c.requests = fmt.Sprintf("%.3g", t.Now.Requests)
+		c.requests = strings.TrimSuffix(format.Rate(t.Now.Requests), "/s")
 	}
 	if t.Now.TTFT > 0 {
 		c.first = format.Span(t.Now.TTFT)

@@ -14,6 +14,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
@@ -269,7 +270,7 @@ func TestTopShowsRequests(t *testing.T) {
 	}
 	now := report.Look(report.New(rec))
 	s.Targets[1].Now = &now
-	want := fmt.Sprintf("%.3g", 4/(float64(span)/1e9))
+	want := strings.TrimSuffix(format.Rate(4/(float64(span)/1e9)), "/s")
 	m.Update(s)
 	for width, iterations := range map[int]bool{80: false, 99: false, 100: true, 140: true} {
 		m.Update(tea.WindowSizeMsg{Width: width, Height: 24})
