@@ -8,7 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // TestTheDaemonKeepsWhatItNeeds: started by root, the daemon and all that it starts have the capabilities that are
@@ -41,6 +46,38 @@ func TestTheDaemonKeepsWhatItNeeds(t *testing.T) {
 		t.Errorf("%d processes keep recordings", kept)
 	}
 	d.stop()
+}
+
+// TestAUserWithTheNamedCapabilities: a daemon that is no root, with the five capabilities that are named in
+// deploy/kubernetes/daemonset.yaml and no other, sees each call and each kernel of a process of another user.
+func TestAUserWithTheNamedCapabilities(t *testing.T) {
+	const daemonUser, targetUser = 64001, 64002
+	v := cudasim.Start(
+		t, cudasim.Options{Lib: "driver", User: targetUser}, busy, "launch 700 kernel=counted_us3", "sync", "print done", busy,
+	)
+	d := launchDaemonAs(t, &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: daemonUser, Gid: daemonUser},
+		AmbientCaps: []uintptr{
+			unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_CHECKPOINT_RESTORE,
+		},
+	}, "--pid", fmt.Sprint(v.PID), "--gpu", "continuous")
+	d.waitLog("ready")
+	const five = "000001c000080004"
+	if have := rights(d.cmd.Process.Pid); have.permitted != five || have.privileges != "1" || have.seccomp != "2" {
+		t.Errorf("the daemon has %+v, want the capabilities %s", have, five)
+	}
+	if s := d.status(); len(s.Targets) != 1 || s.Targets[0].UID != targetUser {
+		t.Errorf("it watches %+v", s.Targets)
+	}
+	a := d.waitAgent(v.PID, "running")
+	v.Go()
+	v.WaitLine("done")
+	rec := d.waitKernels(v.PID, "counted", 700)
+	truth := v.Truth()
+	equalKernels(t, kernelsIn(rec, v.PID, "counted"), kernelsOf(truth, "counted", a.Joined, now()))
+	launchesOf(t, rec, truth, kernelsOf(truth, "counted", a.Joined, now()))
+	d.stop()
+	unharmed(t, v)
 }
 
 type confinement struct{ permitted, bounding, privileges, seccomp string }

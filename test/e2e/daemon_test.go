@@ -46,6 +46,9 @@ func program(t testing.TB, name string) string {
 		if programs.dir, programs.err = os.MkdirTemp("", "inferscope-e2e-"); programs.err != nil {
 			return
 		}
+		if programs.err = os.Chmod(programs.dir, 0o711); programs.err != nil { // a daemon of another user starts from there
+			return
+		}
 		build := exec.Command("go", "build", "-o", programs.dir+"/", "../../cmd/...")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -106,10 +109,21 @@ func startDaemon(t testing.TB, pid int, flags ...string) *daemon {
 // launchDaemon starts inferscoped and does not wait for anything.
 func launchDaemon(t testing.TB, flags ...string) *daemon {
 	t.Helper()
+	return launchDaemonAs(t, nil, flags...)
+}
+
+// launchDaemonAs is launchDaemon with other rights than the test's.
+func launchDaemonAs(t testing.TB, rights *syscall.SysProcAttr, flags ...string) *daemon {
+	t.Helper()
 	needRoot(t)
 	d := &daemon{t: t, socket: filepath.Join(t.TempDir(), "s"), log: &output{}, done: make(chan error, 1)}
 	d.cmd = exec.Command(program(t, "inferscoped"), append([]string{"--socket", d.socket}, flags...)...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	if d.cmd.SysProcAttr = rights; rights != nil {
+		if err := os.Chown(filepath.Dir(d.socket), int(rights.Credential.Uid), int(rights.Credential.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -25,6 +26,7 @@ type Options struct {
 	Program []string      // program and its first arguments; nil is Paths.Victim
 	Args    []string      // options before the script, such as "--late"
 	Env     []string      // more environment, such as "CUDASIM_KERNEL_SLOTS=4"
+	User    uint32        // its user and group, of whom it has no other rights; 0 is the test's
 	NoReady bool          // do not wait for "ready": for --late, and for scripts that fail
 	Timeout time.Duration // for each wait below; 0 is 30 s
 }
@@ -65,6 +67,14 @@ func Start(tb testing.TB, o Options, script ...string) *Victim {
 	}
 	v.cmd = command(p, o, script)
 	v.cmd.Env = environment(p, o, v.truth)
+	if o.User != 0 {
+		v.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: o.User, Gid: o.User}}
+		dir := filepath.Dir(v.truth)
+		err := errors.Join(os.Chown(dir, int(o.User), int(o.User)), os.Chmod(filepath.Dir(dir), 0o711)) // of all temporary folders
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
 	if err := v.start(); err != nil {
 		tb.Fatalf("cudasim: start %s: %v", v.cmd.Path, err)
 	}
