@@ -153,7 +153,9 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 		if err := u.daemon.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		<-u.daemon.done
+		if err := <-u.daemon.done; err == nil {
+			t.Fatal("a daemon that was killed ended as if it had been asked to")
+		}
 		u.start()
 		u.store.Slow.Store(0)
 		u.more(1)

@@ -68,7 +68,7 @@ func Start(t *testing.T) *Store {
 			t.Skip("needs versitygw, an S3 server: scripts/tools.sh versitygw installs it")
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (s *Store) Kill() {
 // Restart starts the server where none runs, and returns when it answers.
 func (s *Store) Restart() {
 	s.t.Helper()
-	s.cmd = exec.Command(s.program, s.args...)
+	s.cmd = exec.CommandContext(s.t.Context(), s.program, s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
@@ -161,7 +161,7 @@ func (s *Store) faults() http.Handler {
 			s.Puts.Add(1)
 		}
 		if s.Down.Load() {
-			panic(http.ErrAbortHandler)
+			panic(http.ErrAbortHandler) //nolint:forbidigo // this is how a handler hangs up
 		}
 		if rand.Int64N(100) < s.Failing.Load() {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -173,7 +173,7 @@ func (s *Store) faults() http.Handler {
 		}
 		if rand.Int64N(100) < s.Dropping.Load() {
 			upstream.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
+			panic(http.ErrAbortHandler) //nolint:forbidigo // this is how a handler hangs up
 		}
 		upstream.ServeHTTP(w, r)
 	})
@@ -199,7 +199,7 @@ func (s *Store) Get(key string) []byte {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer o.Close()
+	defer func() { _ = o.Close() }()
 	b, err := io.ReadAll(o)
 	if err != nil {
 		s.t.Fatalf("%s: %v", key, err)
