@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inferscope/inferscope/internal/analysis"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/clierror"
@@ -27,9 +28,11 @@ is needed.
     inferscope whatif --pid 1234
     inferscope whatif run.isc --without host-sync --faster 'tokenize*=2'
     inferscope whatif --pid 1234 --kernel 'gemm*=1.5'
+    inferscope whatif --pid 1234 --without queueing
 
 --without takes a cause (see inferscope explain) and applies its remedy, or a function, which is then not called.
-A function goes with all that it calls. --workers sets how many times as many workers share the work of --without
+A function goes with all that it calls. A cause of requests (queueing, kv-cache, api-server) answers when their first
+token would come without that time, if all else took as long. --workers sets how many times as many workers share the work of --without
 worker. Names may hold * and ?. Flags can be repeated; all changes apply together.`
 
 // whatifRows is how many rows of a table a person is shown; JSON has all.
@@ -78,6 +81,12 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	done := g.progress(cmd.Context(), patience, thinking)
 	answer := analysis.Run(rec).WhatIf(edits)
 	done()
+	for _, e := range edits {
+		without := func(x whatif.FirstToken) bool { return x.Cause == e.Pattern }
+		if e.Verb == whatif.Without && cause.OfRequests(e.Pattern) && !slices.ContainsFunc(answer.FirstToken, without) {
+			fmt.Fprintf(g.stderr, "inferscope: warning: no first token of this recording is held up by %s\n", e.Pattern)
+		}
+	}
 	if answer.Asked != nil && answer.Asked.Touched == 0 {
 		fmt.Fprintf(
 			g.stderr,

@@ -4,8 +4,10 @@ package analysis
 
 import (
 	"math"
+	"slices"
 	"sync"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
@@ -123,11 +125,24 @@ func gain(study *whatif.Study, remedies []diagnose.Remedy) (diagnose.Gain, bool)
 }
 
 // WhatIf predicts what edits would bring, and what each remedy, function and kernel would: in what the program does
-// again and again, without its start and its end.
+// again and again, without its start and its end. Of what holds requests up it says when the first token would come.
 func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
+	ofRequests := func(e whatif.Edit) bool { return e.Verb == whatif.Without && cause.OfRequests(e.Pattern) }
+	asked := slices.DeleteFunc(slices.Clone(edits), func(e whatif.Edit) bool { return !ofRequests(e) })
+	edits = slices.DeleteFunc(slices.Clone(edits), ofRequests)
 	study := whatif.Some(r.Timeline, r.Threads, nil, r.Diagnosis.Between(r.Timeline), math.MaxInt, r.Effect)
 	a := study.Answer(r.pace(), edits)
 	a.Version, a.PID = r.Recording.Meta.Version, r.Recording.Meta.Target
+	if r.Requests == nil {
+		return a
+	}
+	for i := range r.Requests.Delays {
+		d := &r.Requests.Delays[i]
+		named := func(e whatif.Edit) bool { return e.Pattern == d.Cause }
+		if w := d.Without; w != nil && (len(asked) == 0 || slices.ContainsFunc(asked, named)) {
+			a.FirstToken = append(a.FirstToken, whatif.FirstToken{Cause: d.Cause, Was50: w.Was50, Was99: w.Was99, P50: w.P50, P99: w.P99})
+		}
+	}
 	return a
 }
 

@@ -16,7 +16,11 @@ const worthShowing = 1.01
 // WhatIfDocument is an answer in words; rows bounds its tables.
 func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 	d := &document.Document{Title: fmt.Sprintf("What if: process %d", a.PID)}
+	d.AddTable("Time to the first token of requests, without each delay", firstTokenTable(a))
 	if a.Basis.Observed == 0 {
+		if len(a.FirstToken) > 0 {
+			return d
+		}
 		d.Add(
 			document.Paragraph(
 				"There is nothing to replay: no stretch of time in which what the GPU did was recorded whole.",
@@ -210,6 +214,18 @@ func marginalTable(a *whatif.Answer, rows int) *document.Table {
 			break
 		}
 		t.Row(format.Clean(m.Name), m.Kind, timesText(m.Twice), timesText(m.Gone), format.Span(m.Time))
+	}
+	return t
+}
+
+// firstTokenTable says when the first token would come, if all else took as long.
+func firstTokenTable(a *whatif.Answer) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("Without", 0), document.Right("p50", 0), document.Right("Now", 0), document.Right("p99", 0), document.Right("Now", 0),
+	}}
+	for _, f := range a.FirstToken {
+		c, _, _ := cause.Explained(f.Cause)
+		t.Row(c.Key+": "+c.Title, format.Span(f.P50), format.Span(f.Was50), format.Span(f.P99), format.Span(f.Was99))
 	}
 	return t
 }

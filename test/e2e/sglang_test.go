@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis"
+	"github.com/inferscope/inferscope/internal/analysis/whatif"
 )
 
 // TestSGLang: a server in SGLang's three processes, by their messages: exact tokens, steps, batches and the queue, and nothing
@@ -52,7 +53,16 @@ func TestSGLang(t *testing.T) {
 	if err != nil || strings.Contains(string(text), "canary-of-a-prompt") {
 		t.Errorf("%v, or the recording has a prompt", err)
 	}
-	r := analysis.Run(rec).Requests
+	result := analysis.Run(rec)
+	edit, err := whatif.Parse(whatif.Without, "queueing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := result.WhatIf([]whatif.Edit{edit}).FirstToken
+	if len(first) != 1 || first[0].Cause != "queueing" || first[0].P50 >= first[0].Was50 {
+		t.Errorf("without the queue: %+v", first)
+	}
+	r := result.Requests
 	if r.Engine == nil || r.Engine.Matched != clients*each {
 		t.Errorf("%+v", r.Engine)
 	}

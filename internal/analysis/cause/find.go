@@ -1,6 +1,9 @@
 package cause
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // usualCPUs is how many CPUs examples are for where no host is known.
 const usualCPUs = 8
@@ -39,6 +42,11 @@ func ByKey(key string) (row Cause, nearest string, ok bool) { return find(All(),
 // Explained is ByKey among all that a report can name, causes of requests too.
 func Explained(key string) (row Cause, nearest string, ok bool) {
 	return find(Explainable(), key)
+}
+
+// OfRequests reports whether a key is that of something that holds requests up.
+func OfRequests(key string) bool {
+	return slices.ContainsFunc(ofRequests(), func(c Cause) bool { return c.Key == key })
 }
 
 // Explainable returns all that a report can name.

@@ -25,6 +25,18 @@ type Answer struct {
 	After     *Pace        `json:"after"`    // with it
 	Remedies  []Prediction `json:"causes"`   // each cause that has a remedy and took time, the most gain first
 	Marginals []Marginal   `json:"marginal"` // functions, calls, copies and kernels by themselves, the most gain first
+
+	FirstToken []FirstToken `json:"first_token,omitempty"` // without what holds requests up, each by itself, the most time first
+}
+
+// FirstToken is the time to the first token of requests without one thing that holds them up, in ns, if all else took as
+// long.
+type FirstToken struct {
+	Cause string `json:"without"`
+	Was50 uint64 `json:"was_p50_ns"`
+	Was99 uint64 `json:"was_p99_ns"`
+	P50   uint64 `json:"p50_ns"`
+	P99   uint64 `json:"p99_ns"`
 }
 
 // basis is what all predictions rest on.
