@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches what test/browser drives a Chromium with; exits 77 where there is no browser, no npm or no package index: that test is
-# skipped then.
+# Fetches what test/browser drives a Chromium with; exits 77 where there is no browser, no npm or no package index: that
+# test is skipped then.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT/test/browser"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz test for FUZZTIME (default 10s) and prints how often each ran: first guided by Go's fuzzer, then in a
-# flood (internal/testkit/fuzzing): what the fuzzer found changed at random, without a look at the code, 10 to 50 times as fast.
+# flood (internal/testkit/fuzzing): what the fuzzer found changed at random, without a look at the code, 10 to 50 times
+# as fast.
 #   --guided, --flood  only one of the two
 #   --table            print FUZZLOG, nothing else
 #   FUZZTIME           time for each test, 10s
@@ -20,7 +21,8 @@ parallel=${FUZZPARALLEL:-$(nproc)}
 length=${FUZZTIME:-10s}
 
 # What guides the fuzzer: the branches of our packages and of the decoders that get hostile bytes from them. After each
-# execution all counters are read, so those of everything else (the JSON, SQLite and logging packages) cost half the speed.
+# execution all counters are read, so those of everything else (the JSON, SQLite and logging packages) cost half the
+# speed.
 instrument=(-gcflags=all=-d=libfuzzer=0)
 for path in github.com/inferscope/inferscope github.com/ulikunitz/xz github.com/parquet-go github.com/ianlancetaylor/demangle; do
 	instrument+=("-gcflags=$path/...=-d=libfuzzer=1")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the C++ workloads of the GPU check, test/gpu/workloads/*.cu, into build/gpu-workloads: with NVCC, or the nvcc of a CUDA
-# toolkit (12 or later) on this machine, or else with NVIDIA's compiler packages from PyPI in a folder of their own. Needs no GPU.
+# Builds the C++ workloads of the GPU check, test/gpu/workloads/*.cu, into build/gpu-workloads: with NVCC, or the nvcc
+# of a CUDA toolkit (12 or later) on this machine, or else with NVIDIA's compiler packages from PyPI in a folder of
+# their own. Needs no GPU.
 #   ARCH    compute capability to build for, beside PTX for later ones (default: 90)
 #   SIM=1   link the simulated CUDA's runtime (build/cudasim) instead of NVIDIA's: the programs then run without a GPU
 set -euo pipefail

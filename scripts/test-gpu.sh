@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root, and for the C++ workloads an nvcc (or the network:
-# scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports; STAGES chooses
-# among calls, cpu, accuracy, cost, budget, continuous, turns, start, floor, inside, starved, soak, threads, detach, together, memory, profilers, mps, diagnosis, run, collectives, multi (default: all but multi, which needs several GPUs; collectives needs two, and skips with the reason else);
-# LIMIT is the seconds that one may take (default: 3600; most of what
-# they do fits in 520).
+# Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root, and for the C++ workloads an
+# nvcc (or the network:
+# scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports;
+# STAGES chooses among calls, cpu, accuracy, cost, budget, continuous, turns, start, floor, inside, starved, soak,
+# threads, detach, together, memory, profilers, mps, diagnosis, run, collectives, multi (default: all but multi, which
+# needs several GPUs; collectives needs two, and skips with the reason else); LIMIT is the seconds that one may take
+# (default: 3600; most of what they do fits in 520).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Other people's tools judge recordings, exports and imports: DuckDB, pyarrow, pandas, polars and (where there is a Java)
-# Spark read the tables, ClickHouse (chdb) those of uploaded recordings, HolisticTraceAnalysis and Perfetto's schema the
-# exports; as root, a real Nsight Systems records for the importer. They are installed into build/judges, once: 1.5 GB on
-# disk, some minutes.
+# Other people's tools judge recordings, exports and imports: DuckDB, pyarrow, pandas, polars and (where there is a
+# Java) Spark read the tables, ClickHouse (chdb) those of uploaded recordings, HolisticTraceAnalysis and Perfetto's
+# schema the exports; as root, a real Nsight Systems records for the importer. They are installed into build/judges,
+# once: 1.5 GB on disk, some minutes.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Runs tests of this project as root on another kernel, in a virtual machine (QEMU), and counts them:
 #   scripts/test-kernel.sh KERNEL [ARCH [PACKAGES [TESTS]]]
-#     KERNEL    5.10, 5.15, 6.1, 6.8, 6.12 (of Debian's and Ubuntu's releases) or kernel packages, comma-separated .deb files
+#     KERNEL    5.10, 5.15, 6.1, 6.8, 6.12 (of Debian's and Ubuntu's releases) or kernel packages, comma-separated .deb
+#               files
 #     ARCH      amd64 or arm64 (default: this machine's); Ubuntu's kernels for amd64 only
-#     PACKAGES  folders, as "internal/capture/uprobe internal/capture/gpu/inject" (default: all that touch the kernel or another process)
+#     PACKAGES  folders, as "internal/capture/uprobe internal/capture/gpu/inject" (default: all that touch the kernel or
+#               another process)
 #     TESTS     a pattern as of go test -run (default: all)
 # The machine has the kernel, Debian 12's userland with a compiler and Python, this tree with its tests compiled here,
-# 2 processors and 4 GB. Without KVM for ARCH it is emulated: slow (a test takes 5 to 20 times as long), and without hardware counters.
-# Downloads are kept in INFERSCOPE_KERNELS_DIR (default: inferscope/kernels in the user's cache folder). Settings:
+# 2 processors and 4 GB. Without KVM for ARCH it is emulated: slow (a test takes 5 to 20 times as long), and without
+# hardware counters. Downloads are kept in INFERSCOPE_KERNELS_DIR (default: inferscope/kernels in the user's cache
+# folder). Settings:
 #   MEMORY, CPUS of the machine; ACCEL=tcg against KVM; TIMEOUT of the whole (default 60m); LOG keeps the output there
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

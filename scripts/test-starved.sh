@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Programs on the simulated CUDA that hardly get a CPU are attached to again and again, and none may be harmed (test/gpu/starved.py). Needs root.
-#   SECONDS_LIMIT  how long (default: 60; some 100 attachments on two CPUs); LEAST: attachments that there must be (default: 10); SEED
+# Programs on the simulated CUDA that hardly get a CPU are attached to again and again, and none may be harmed
+# (test/gpu/starved.py). Needs root.
+#   SECONDS_LIMIT  how long (default: 60; some 100 attachments on two CPUs); LEAST: attachments that there must be
+#   (default: 10); SEED
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"

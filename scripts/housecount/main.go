@@ -16,6 +16,7 @@ import (
 	"path"
 	"sort"
 	"strings"
+	"unicode/utf8"
 )
 
 const maxColumns = 120
@@ -91,9 +92,10 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// languageOf returns the language of a hand-written file; "" for data.
+// languageOf returns the language of a hand-written file; "" for data and for libbpf's headers in bpf/headers.
 func languageOf(file string) string {
-	if strings.Contains(file, "node_modules/") || strings.Contains(file, "package-lock") {
+	if strings.Contains(file, "node_modules/") || strings.Contains(file, "package-lock") ||
+		strings.HasPrefix(file, "bpf/headers/bpf/") {
 		return ""
 	}
 	switch path.Ext(file) {
@@ -123,7 +125,7 @@ func (c *counts) add(text []byte) {
 	c.files++
 	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
 		c.lines++
-		if len(strings.ReplaceAll(s.Text(), "\t", "    ")) > maxColumns {
+		if utf8.RuneCountInString(strings.ReplaceAll(s.Text(), "\t", "    ")) > maxColumns {
 			c.long++
 		}
 	}

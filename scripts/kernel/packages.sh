@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by test-kernel.sh: the userland and the kernel of the virtual machine, out of the distributions' archives.
-# Nothing is installed here. apt checks the signatures against the keys in /usr/share/keyrings; Debian has none of Ubuntu's.
+# Nothing is installed here. apt checks the signatures against the keys in /usr/share/keyrings; Debian has none of
+# Ubuntu's.
 
 # What tests use beside a compiler and Python.
 userland=(
@@ -40,7 +41,8 @@ image() {
 	mke2fs -q -F -t ext4 -m 0 -E root_owner=0:0 -d "$1" "$2" $((megabytes * 3 / 2 + 1024))M
 }
 
-# root_files makes the userland, once: root/ and root.img in the cache. No script of a package runs; what the tests need of those is done here.
+# root_files makes the userland, once: root/ and root.img in the cache. No script of a package runs; what the tests need
+# of those is done here.
 root_files() {
 	local dir=$CACHE/$ARCH root deb
 	root=$dir/root
