@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/annotate"
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/feature"
+	"github.com/inferscope/inferscope/internal/capture/gpu"
 	"github.com/inferscope/inferscope/internal/capture/memory"
 	"github.com/inferscope/inferscope/internal/capture/nvml"
 	"github.com/inferscope/inferscope/internal/capture/profile"
@@ -46,6 +47,9 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 			return nil, err
 		}
 		sources := []daemon.Source{source, annotate.New(logger)}
+		if f.discovers() {
+			f.gpu.minAge = gpu.DefaultMinAge
+		}
 		activity, err := f.gpu.source(source, linkHolder, logger)
 		if err != nil {
 			return nil, errors.Join(err, source.Close())

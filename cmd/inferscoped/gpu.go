@@ -23,7 +23,8 @@ type gpuFlags struct {
 	period   time.Duration
 	noInject bool
 	cupti    string
-	budget   float64 // percent
+	budget   float64       // percent
+	minAge   time.Duration // of a process that an agent is brought into
 }
 
 func (f *gpuFlags) register(set *pflag.FlagSet) {
@@ -60,6 +61,7 @@ func (f *gpuFlags) options() gpu.Options {
 		Period: f.period,
 		Budget: f.budget / 100,
 		Watch:  gpu.DefaultWatch,
+		MinAge: f.minAge,
 		CUPTI:  f.cupti,
 	}
 }

@@ -56,6 +56,7 @@ func newDiscovery(opts *Discover, d *Daemon) *discovery {
 		Log:    d.log,
 		Known:  d.follower.knows,
 		Watch:  s.watch,
+		Spent:  func() time.Duration { return time.Duration(d.self().CPU * float64(time.Second)) },
 		Pods:   d.parts.Pods,
 		OwnPod: os.Getenv("POD_UID"),
 	}

@@ -298,17 +298,20 @@ func (f *follower) settle() {
 	if !f.added {
 		return
 	}
-	alive := 0
+	alive, all := 0, true
 	for _, r := range f.roots {
-		if len(r.pending) > 0 || r.asked && len(r.procs) == 0 {
-			return
-		}
 		alive += r.living
-	}
-	for _, r := range f.roots {
+		if len(r.pending) > 0 || r.asked && len(r.procs) == 0 {
+			all = false
+			continue
+		}
 		if r.since == 0 {
 			r.since = f.clock()
+			f.log.Debug("a target is followed", zap.Uint32("pid", r.pid))
 		}
+	}
+	if !all {
+		return
 	}
 	select {
 	case <-f.ready:

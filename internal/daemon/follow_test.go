@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -230,5 +231,33 @@ func TestForkBombIsBounded(t *testing.T) {
 	}
 	if losses := r.unprobedLosses(0, 1<<62); len(losses) != 1 || losses[0].Where != "" {
 		t.Errorf("losses of many processes = %+v, want one row", losses)
+	}
+}
+
+// TestTargetsSettleOneByOne: a target that is followed does not wait for another one that is still being attached to.
+func TestTargetsSettleOneByOne(t *testing.T) {
+	f := newFollower(zap.NewNop(), newFakeWatcher(), nil, nil, nil, func() uint64 { return second })
+	f.added = true
+	followed, waiting := f.makeRoot(10), f.makeRoot(20)
+	id := proc.ID{PID: 20, StartTime: 1}
+	waiting.pending[id] = true
+	f.settle()
+	if followed.since == 0 || waiting.since != 0 {
+		t.Errorf("since %d and %d, want the first target alone to be followed", followed.since, waiting.since)
+	}
+	select {
+	case <-f.ready:
+		t.Error("ready although a target is not followed")
+	default:
+	}
+	delete(waiting.pending, id)
+	f.settle()
+	select {
+	case <-f.ready:
+	default:
+		t.Error("not ready although all targets are followed")
+	}
+	if waiting.since == 0 {
+		t.Error("the other target is not followed")
 	}
 }

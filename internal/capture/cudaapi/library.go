@@ -8,6 +8,7 @@ import (
 	"path"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
@@ -88,6 +89,7 @@ type contents struct {
 	buildID   string
 	functions map[uint64]elffile.Function // by file offset
 	names     []cuda.Export               // Addr is the file offset
+	plans     map[cuda.Options]*plan      // made so far; guarded by Source.changing
 }
 
 func (c *contents) exports() []cuda.Export { return c.names }
@@ -170,6 +172,7 @@ type version struct {
 	id    fileID
 	size  int64
 	mtime int64 // ns
+	ctime int64 // ns: who writes to a file can set its mtime back, and not this
 }
 
 // library opens and reads the file of m. It never fails: what went wrong is in the library.
@@ -187,15 +190,15 @@ func (f *files) library(p *proc.Process, m proc.Mapping) *library {
 }
 
 func (f *files) read(id fileID, file *os.File) (contents, error) {
-	info, err := file.Stat()
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return contents{}, fmt.Errorf("stat: %w", err)
 	}
-	v := version{id, info.Size(), info.ModTime().UnixNano()}
+	v := version{id, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 	if c, ok := f.known[v]; ok {
 		return c, nil
 	}
-	c, err := parse(file, info.Size())
+	c, err := parse(file, st.Size)
 	if err != nil {
 		return contents{}, err
 	}
@@ -216,7 +219,7 @@ func parse(file *os.File, size int64) (contents, error) {
 	if err != nil {
 		return contents{}, err
 	}
-	c := contents{machine: lib.Machine, buildID: lib.BuildID, functions: make(map[uint64]elffile.Function)}
+	c := contents{machine: lib.Machine, buildID: lib.BuildID, functions: map[uint64]elffile.Function{}, plans: map[cuda.Options]*plan{}}
 	for _, fn := range functions {
 		if fn.Indirect {
 			continue // its address is that of a resolver, not of the function

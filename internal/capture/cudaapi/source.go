@@ -218,24 +218,21 @@ func (s *Source) probe(p *proc.Process, l *library) error {
 	if skip {
 		return nil
 	}
-	selection, err := cuda.Plan(l.identity, l.exports(), options)
+	plan, err := s.plan(l, options)
 	if err != nil {
 		return err
 	}
-	sites, launching, err := s.choose(l, selection)
-	if err != nil {
-		return err
-	}
-	known := len(sites.plain) + len(sites.waits) + len(sites.frequent) + len(launching)
+	known := len(plan.sites.plain) + len(plan.sites.waits) + len(plan.sites.frequent) + len(plan.launching)
 	if known == 0 {
 		return errors.New("it exports no function that is known")
 	}
-	l.sites, l.shadowed = sites, options.Shadowed
+	l.row.Found, l.row.Cheap = plan.found, plan.cheap
+	l.sites, l.shadowed = plan.sites, options.Shadowed
 	if err := s.put(l, p.PID); err != nil {
 		return err
 	}
 	l.kept = true
-	if err := s.probeLaunches(p, l, launching); err != nil { // all or nothing: reports call the library not probed
+	if err := s.probeLaunches(p, l, plan.launching); err != nil { // all or nothing: reports call the library not probed
 		return errors.Join(err, l.unprobe())
 	}
 	l.row.Mode = string(s.attacher.Mode())
@@ -297,36 +294,61 @@ type points struct {
 	frequent []uprobe.Site // functions that some programs call very often
 }
 
+// plan is where the probes of a file go, with one set of options: the same for every process that maps it.
+type plan struct {
+	sites     points // of all but launches
+	launching []uprobe.Site
+	found     int // functions of the table that it exports
+	cheap     int // points at an instruction that the kernel emulates
+}
+
+// plan returns where the probes of l go. The caller holds s.changing, and must not change the plan.
+func (s *Source) plan(l *library, options cuda.Options) (*plan, error) {
+	if known := l.plans[options]; known != nil {
+		return known, nil
+	}
+	selection, err := cuda.Plan(l.identity, l.exports(), options)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.choose(l, selection)
+	if err != nil {
+		return nil, err
+	}
+	l.plans[options] = made
+	return made, nil
+}
+
 // choose chooses the probe point of each function of the selection, those of launches apart.
-func (s *Source) choose(l *library, selection cuda.Selection) (sites points, launching []uprobe.Site, err error) {
+func (s *Source) choose(l *library, selection cuda.Selection) (*plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.row.Found = selection.Found
-	sites.plain = make([]uprobe.Site, 0, len(selection.Points))
+	out := &plan{found: selection.Found}
+	out.sites.plain = make([]uprobe.Site, 0, len(selection.Points))
 	for i := range selection.Points {
 		point := &selection.Points[i]
 		index, err := s.names.index(point.Function())
 		if err != nil {
-			return points{}, nil, err
+			return nil, err
 		}
 		fn := l.functions[point.Addr]
 		at := uprobe.Choose(fn.Code, fn.Addr, l.machine)
 		if at.Cheap {
-			l.row.Cheap++
+			out.cheap++
 		}
 		site := uprobe.Site{Offset: fn.Offset + at.Offset, Cookie: point.Row.Cookie(index), Timed: point.Row.Timed}
 		switch {
 		case isLaunch(point):
-			launching = append(launching, site)
+			out.launching = append(out.launching, site)
 		case point.Row.Frequent():
-			sites.frequent = append(sites.frequent, site)
+			out.sites.frequent = append(out.sites.frequent, site)
 		case point.Row.Waits():
-			sites.waits = append(sites.waits, site)
+			out.sites.waits = append(out.sites.waits, site)
 		default:
-			sites.plain = append(sites.plain, site)
+			out.sites.plain = append(out.sites.plain, site)
 		}
 	}
-	return sites, launching, nil
+	return out, nil
 }
 
 // Forget takes the probes off p, which is gone.

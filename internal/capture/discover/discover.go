@@ -24,10 +24,8 @@ const (
 	scanInterval = 10 * time.Second
 	scanPolled   = time.Second // where new mappings are not told of
 	scanShare    = 0.005       // of a core
-	// Attaching to a process and letting go of it costs 55 ms of CPU, agent included (25 simulated programs in 8 s on a
-	// 2-core virtual machine): a burst is taken as it comes, and in the long run 6% of a core. Who comes too fast waits.
-	maxBurst  = 32
-	perSecond = 1.2
+	// maxAtOnce is how many are watched before it is looked what they cost.
+	maxAtOnce = 8
 	// maxPending bounds the processes that wait for their turn.
 	maxPending = 4096
 	// againAfter is how long it takes until a process that was refused, or could not be watched, is looked at again: it
@@ -47,6 +45,8 @@ type Options struct {
 	Known func(pid uint32) bool
 	// Watch makes a process, with its children, a target. It returns before it is followed.
 	Watch func(pid uint32) error
+	// Spent returns the CPU time of this program and of all processes that work for it, since its start.
+	Spent func() time.Duration
 	// Pods completes places; nil: nothing is known of pods but what the node tells.
 	Pods *Pods
 	// OwnPod is the uid of the pod that this process runs in; "" outside of Kubernetes.
@@ -71,8 +71,7 @@ type Discoverer struct {
 	log     *zap.Logger
 	pending map[uint32]time.Time // since when; in the loop's hands
 	refused map[proc.ID]refusal
-	tokens  float64
-	filled  time.Time
+	allowed allowance
 
 	mu     sync.Mutex
 	counts Counts
@@ -92,8 +91,8 @@ func New(o Options) *Discoverer {
 		o.LogDir = containerLogs
 	}
 	return &Discoverer{
-		opts: o, log: o.Log, pending: map[uint32]time.Time{}, refused: map[proc.ID]refusal{}, tokens: maxBurst, filled: time.Now(),
-		places: map[proc.ID]Place{}, users: map[uint32]string{},
+		opts: o, log: o.Log, pending: map[uint32]time.Time{}, refused: map[proc.ID]refusal{}, places: map[proc.ID]Place{},
+		users: map[uint32]string{},
 	}
 }
 
@@ -113,6 +112,7 @@ func (d *Discoverer) count(f func(c *Counts)) {
 // Run finds processes until ctx is done. found tells of those that have just begun to use a GPU; 0 asks for a look at
 // all. It may be nil.
 func (d *Discoverer) Run(ctx context.Context, found <-chan uint32) {
+	d.allowed = newAllowance(time.Now(), d.opts.Spent())
 	scan := time.NewTimer(0)
 	defer scan.Stop()
 	tick := time.NewTicker(settleTime / 3)
@@ -192,8 +192,7 @@ func (d *Discoverer) forget(users []proc.User) {
 
 // turn has those watched whose turn it is.
 func (d *Discoverer) turn(now time.Time) {
-	d.tokens = min(maxBurst, d.tokens+perSecond*now.Sub(d.filled).Seconds())
-	d.filled = now
+	d.allowed.pass(now, d.opts.Spent())
 	pids := make([]uint32, 0, len(d.pending))
 	for pid, since := range d.pending {
 		if now.Sub(since) >= settleTime {
@@ -201,16 +200,21 @@ func (d *Discoverer) turn(now time.Time) {
 		}
 	}
 	slices.SortFunc(pids, func(a, b uint32) int { return d.pending[a].Compare(d.pending[b]) })
+	watched := 0
 	for _, pid := range pids {
-		if d.tokens < 1 && alive(pid) {
+		left := watched < maxAtOnce && d.allowed.left()
+		if !left && alive(pid) {
 			continue
 		}
 		delete(d.pending, pid)
-		if d.tokens < 1 {
+		if !left {
 			d.count(func(c *Counts) { c.Skipped++ })
 			continue
 		}
-		d.consider(pid)
+		if d.consider(pid) {
+			watched++
+			d.allowed.take()
+		}
 	}
 	d.count(func(c *Counts) { c.Pending = uint64(len(d.pending)) })
 }
@@ -225,18 +229,18 @@ func alive(pid uint32) bool {
 	return true
 }
 
-// consider has a process watched if it uses a GPU and rules let it.
-func (d *Discoverer) consider(pid uint32) {
+// consider has a process watched if it uses a GPU and rules let it, and reports whether that was tried.
+func (d *Discoverer) consider(pid uint32) bool {
 	if d.opts.Known(pid) {
-		return
+		return false
 	}
 	u, uses, err := proc.UserOf(pid)
 	if err != nil {
 		d.count(func(c *Counts) { c.Skipped++ })
-		return
+		return false
 	}
 	if !uses {
-		return
+		return false
 	}
 	top := proc.Top(pid)
 	if why := d.refuse(&u, top); why != "" {
@@ -249,9 +253,8 @@ func (d *Discoverer) consider(pid uint32) {
 			)
 			d.count(func(c *Counts) { c.Refused++ })
 		}
-		return
+		return false
 	}
-	d.tokens--
 	if err := d.opts.Watch(top); err != nil {
 		if d.note(&u, err.Error()) {
 			d.count(func(c *Counts) { c.Failed++ })
@@ -262,7 +265,7 @@ func (d *Discoverer) consider(pid uint32) {
 				zap.Error(err),
 			)
 		}
-		return
+		return true
 	}
 	d.count(func(c *Counts) { c.Watched++ })
 	d.log.Info(
@@ -271,6 +274,7 @@ func (d *Discoverer) consider(pid uint32) {
 		zap.Uint32("using", pid),
 		zap.String("comm", u.Comm),
 	)
+	return true
 }
 
 // note remembers that a process is not watched, and reports whether that is news.

@@ -35,6 +35,9 @@ const (
 	maxPeriod       = time.Hour
 )
 
+// DefaultMinAge is how old a process is before an agent is brought in, where all that use a GPU are watched.
+const DefaultMinAge = 3 * time.Second
+
 // defaultSlots are those of a ring: 4 MiB of the target's memory, which hold 100 ms of
 // 650,000 events a second. A target that replays graphs was seen to make 200,000.
 const defaultSlots = 1 << 16
@@ -101,8 +104,11 @@ type Options struct {
 	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
 	Budget   float64       // share of a process's time that recording may take, 0 to 1: windows become rarer where they take more; 0: they stay
 	Watch    time.Duration // how long calls of a process are watched before the first window; 0: not at all (see launchers)
-	CUPTI    string        // path of a libcupti in the target, for one that maps none
-	Slots    uint32        // of a ring, a power of two; 0: the default
+	// MinAge is how long a process has lived before an agent is brought in: to load one costs more CPU time than all the
+	// rest, and a program that ends at once has no window. Until then its launches are probed.
+	MinAge time.Duration
+	CUPTI  string // path of a libcupti in the target, for one that maps none
+	Slots  uint32 // of a ring, a power of two; 0: the default
 	// Index returns the event.Func of a driver function, by its exported name.
 	Index    func(name string) (uint16, bool)
 	Launches launches // nil: launches are not probed

@@ -180,6 +180,9 @@ func (s *Source) injectAgent(ctx context.Context, p *proc.Process) (*ring, Enter
 	if err == nil || !errors.Is(err, errNoRing) {
 		return r, Entered{}, err
 	}
+	if s.awaitAge(ctx, p); ctx.Err() != nil {
+		return nil, Entered{}, ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	entered, err := s.opts.Inject.Inject(ctx, p, s.start(p, known))

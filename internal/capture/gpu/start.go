@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/agent"
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
 
@@ -59,6 +60,13 @@ func (s *Source) awaitStart(ctx context.Context, p *proc.Process) (*ring, error)
 			return nil, errNoRing
 		}
 		sleep(ctx, startEvery)
+	}
+}
+
+// awaitAge returns when p is old enough for an agent, or ctx is done.
+func (s *Source) awaitAge(ctx context.Context, p *proc.Process) {
+	if age := since(clock.Monotonic(), p.Born); age < s.opts.MinAge {
+		sleep(ctx, s.opts.MinAge-age)
 	}
 }
 

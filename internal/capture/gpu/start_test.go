@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -163,5 +165,36 @@ func TestAgentThatComesByItself(t *testing.T) {
 	}
 	if rings := ringFiles(p); len(rings) > 1 {
 		t.Errorf("the process has %d rings open", len(rings))
+	}
+}
+
+// TestYoungProcesses: no agent is brought into a process before it is old enough, nor when it ends before that.
+func TestYoungProcesses(t *testing.T) {
+	pr := startProducer(t)
+	for _, c := range []struct {
+		name  string
+		age   time.Duration
+		calls int
+	}{{"too young", time.Hour, 0}, {"old enough", 1, 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			in := &failing{err: errRefused}
+			s := newTestSource(t, Options{Inject: in, MinAge: c.age})
+			young := *pr.p
+			young.Born = clock.Monotonic() - 1000
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() {
+				_, _, err := s.injectAgent(ctx, &young)
+				ended <- err
+			}()
+			if c.calls == 0 {
+				cancel()
+			}
+			err := <-ended
+			cancel()
+			if in.calls != c.calls || c.calls == 0 && !errors.Is(err, context.Canceled) {
+				t.Errorf("%d agents are brought in (%v), want %d", in.calls, err, c.calls)
+			}
+		})
 	}
 }

@@ -25,7 +25,7 @@ func (w *Watcher) add(pid int) (*Process, error) {
 	}
 	w.budgets.open(p)
 	w.adopt(p, monotonic())
-	w.addDescendants()
+	w.addDescendants(p.Root)
 	return p, nil
 }
 
@@ -67,9 +67,9 @@ func (w *Watcher) adopt(p *Process, at uint64) {
 // process that the kernel did not follow, which only a fork from before Add can be.
 const maxScans = 64
 
-// addDescendants looks through /proc until there is no process left that is a
-// child of a watched one and not watched itself.
-func (w *Watcher) addDescendants() {
+// addDescendants looks through /proc until there is no process left that is a child of one of a target's, 0: of any
+// target's, and not watched itself.
+func (w *Watcher) addDescendants(root uint32) {
 	for range maxScans {
 		children, err := w.fs.children()
 		if err != nil {
@@ -78,7 +78,9 @@ func (w *Watcher) addDescendants() {
 		}
 		found := false
 		for _, e := range w.table.list() {
-			found = w.addChildren(e.p, children) || found
+			if root == 0 || e.p.Root == root {
+				found = w.addChildren(e.p, children) || found
+			}
 		}
 		if !found {
 			return
@@ -87,12 +89,12 @@ func (w *Watcher) addDescendants() {
 }
 
 // addChildren adds p's children, theirs, and so on, as the lists have them.
-func (w *Watcher) addChildren(p *Process, children map[uint32][]uint32) (found bool) {
+func (w *Watcher) addChildren(p *Process, children func(parent uint32) []uint32) (found bool) {
 	pending := []*Process{p}
 	for len(pending) > 0 {
 		parent := pending[0]
 		pending = pending[1:]
-		for _, pid := range children[parent.PID] {
+		for _, pid := range children(parent.PID) {
 			if child := w.addChild(parent, pid); child != nil {
 				pending = append(pending, child)
 				found = true

@@ -122,8 +122,17 @@ func (fs *procfs) pids(visit func(pid uint32)) error {
 	}
 }
 
-// children returns the processes that /proc lists now, by their parent's pid.
-func (fs *procfs) children() (map[uint32][]uint32, error) {
+// children returns what tells the children of a process that it has now. Where the kernel lists them by parent
+// (CONFIG_PROC_CHILDREN) nothing else is read: a host has thousands of other processes.
+func (fs *procfs) children() (func(parent uint32) []uint32, error) {
+	if _, err := os.Stat(fs.root + "/thread-self/children"); err == nil {
+		return fs.childrenOf, nil
+	}
+	children, err := fs.childrenByParent()
+	return func(parent uint32) []uint32 { return children[parent] }, err
+}
+
+func (fs *procfs) childrenByParent() (map[uint32][]uint32, error) {
 	children := make(map[uint32][]uint32)
 	err := fs.pids(func(pid uint32) {
 		if s, err := fs.stat(pid); err == nil {
@@ -131,4 +140,49 @@ func (fs *procfs) children() (map[uint32][]uint32, error) {
 		}
 	})
 	return children, err
+}
+
+const (
+	// maxChildren bounds what is read of one list of children, in bytes.
+	maxChildren = 1 << 20
+	// maxReads bounds how often the lists are read until they stay the same.
+	maxReads = 8
+)
+
+// childrenOf reads the children of a process. Where one of them is reaped, or a thread ends, in the middle of that, the
+// kernel leaves others out (proc_pid_children(5)); then a second reading differs, because what had gone is not in it.
+func (fs *procfs) childrenOf(parent uint32) []uint32 {
+	last := ""
+	for range maxReads {
+		text := fs.childrenText(parent)
+		if text == last {
+			break
+		}
+		last = text
+	}
+	var out []uint32
+	for line := range strings.Lines(last) {
+		for _, field := range strings.Fields(line)[1:] { // the thread comes first
+			if pid, err := strconv.ParseUint(field, 10, 32); err == nil {
+				out = append(out, uint32(pid))
+			}
+		}
+	}
+	return out
+}
+
+// childrenText returns a line for each thread of a process: itself, and the children that it has made or inherited.
+func (fs *procfs) childrenText(parent uint32) string {
+	var text strings.Builder
+	threads, err := os.ReadDir(fs.path(parent, "task"))
+	if err != nil {
+		return "" // it has gone
+	}
+	for _, t := range threads {
+		list, err := fs.head(parent, "task/"+t.Name()+"/children", maxChildren)
+		if err == nil {
+			fmt.Fprintf(&text, "%s %s\n", t.Name(), bytes.TrimSpace(list))
+		}
+	}
+	return text.String()
 }

@@ -80,7 +80,7 @@ func (w *Watcher) adoptLost() {
 			w.adoptUntold(id)
 		}
 	}
-	w.addDescendants()
+	w.addDescendants(0)
 	w.allMapped()
 }
 
