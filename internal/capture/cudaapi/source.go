@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/ring"
@@ -51,8 +53,9 @@ type Source struct {
 	names    names // of functions; guarded by mu
 	files    files // used by Follow and Forget only
 
-	changing sync.Mutex // held while a level is brought into force, or a library is probed
-	counted  counted
+	changing  sync.Mutex // held while a level is brought into force, or a library is probed
+	counted   counted
+	detaching errgroup.Group // take the probes off processes that have ended
 
 	mu     sync.Mutex
 	level  int
@@ -75,7 +78,9 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 			opts.LaunchesEvery,
 			defaultEvery,
 		)
-	return &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}, nil
+	s := &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}
+	s.detaching.SetLimit(closers)
+	return s, nil
 }
 
 // Mode is how probes are attached here.
@@ -351,8 +356,10 @@ func (s *Source) choose(l *library, selection cuda.Selection) (*plan, error) {
 	return out, nil
 }
 
-// Forget takes the probes off p, which is gone.
+// Forget takes the probes off p. Where it has ended, they come off after Forget has returned: the kernel takes tenths
+// of a second for that, in which other processes begin.
 func (s *Source) Forget(p *proc.Process) {
+	s.changing.Lock() // whoever is changing its probes comes to an end first
 	s.mu.Lock()
 	known := s.procs[p.ID()]
 	delete(s.procs, p.ID())
@@ -361,16 +368,23 @@ func (s *Source) Forget(p *proc.Process) {
 		s.keep(known.launches) // before its probes come off, which takes a while
 	}
 	s.mu.Unlock()
+	s.changing.Unlock()
 	if known == nil {
 		return
 	}
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	// Nothing can be done about a link that does not close; the kernel frees
-	// what belongs to a dead process when this one ends.
-	if err := known.detach(); err != nil && s.opts.Complain != nil {
-		s.opts.Complain(fmt.Errorf("pid %d has gone: %w", p.PID, err))
+	detach := func() error {
+		// Nothing can be done about a link that does not close; the kernel frees
+		// what belongs to a dead process when this one ends.
+		if err := known.detach(); err != nil && s.opts.Complain != nil {
+			s.opts.Complain(fmt.Errorf("pid %d has gone: %w", p.PID, err))
+		}
+		return nil
 	}
+	if p.Alive() {
+		_ = detach() // it is let go of: whoever asked for that is told when it is done
+		return
+	}
+	s.detaching.Go(detach) // waits where too many are on their way
 }
 
 // Close takes every probe off and frees the programs.
@@ -382,6 +396,7 @@ func (s *Source) Close() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	err := atOnce(slices.Collect(maps.Values(procs)), (*process).detach)
+	_ = s.detaching.Wait()
 	return errors.Join(err, s.attacher.Close())
 }
 
