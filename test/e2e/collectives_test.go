@@ -172,6 +172,39 @@ func TestStraggler(t *testing.T) {
 	}
 }
 
+// TestImbalance: where one rank after the other has more to do on its GPU, that is named, and no rank is a straggler.
+func TestImbalance(t *testing.T) {
+	needRoot(t)
+	const ranks = 3
+	v, d, _ := lateRanks(t, ranks, 400, 0, 4*time.Millisecond, "uneven")
+	v.WaitLine("done")
+	d.waitKernels(v.PID, "AllReduce", 300*ranks)
+	findings := analysis.Run(d.recording(v.PID)).Diagnosis.Findings
+	found := false
+	for i := range findings {
+		f := &findings[i]
+		if f.Cause == "straggler" {
+			t.Errorf("%s", f.Title)
+		}
+		if f.Cause != "imbalance" {
+			continue
+		}
+		found = true
+		// The one computes for 4 ms and the others for 1 ms: the mean is 2 ms, and two of three wait for 3 ms of a step.
+		said := fmt.Sprint(f.Evidence)
+		if f.Title != "GPUs have uneven work: the most of a step is 2.0 times the mean" || f.Share < 0.3 || f.Share > 0.55 ||
+			!strings.Contains(said, "steps between collectives in which all 3 ranks took part") {
+			t.Errorf("%s, %.2f of the time: %s", f.Title, f.Share, said)
+		}
+	}
+	if !found {
+		t.Errorf("no imbalance among %d findings: %+v", len(findings), findings)
+	}
+	v.Go()
+	v.Finish()
+	d.stop()
+}
+
 // TestHang: of two ranks one comes no more. The report says who, and where its thread is.
 func TestHang(t *testing.T) {
 	needRoot(t)

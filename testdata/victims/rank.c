@@ -6,8 +6,9 @@
  *
  * All ranks, each a child with a GPU of its own, of which one is late: rank all RANKS TURNS LATE DELAY_US WHAT. A turn
  * is one all-reduce. Before it rank LATE spends DELAY_US: WHAT is cpu (it computes), gpu (kernels) or hang (it
- * computes, and comes no more in the second half of the turns). CUDASIM_NCCL_MEET must name a file and CUDASIM_DEVICES
- * be enough. It prints "rank RANK PID" of each, and before "done" "skew NS": the median of how much later LATE called
+ * computes, and comes no more in the second half of the turns); or uneven: kernels of DELAY_US of one rank after the
+ * other, and of a quarter of that of all others meanwhile. CUDASIM_NCCL_MEET must name a file and CUDASIM_DEVICES be
+ * enough. It prints "rank RANK PID" of each, and before "done" "skew NS": the median of how much later LATE called
  * than the first of the others, by their own clocks. With hang it prints "done" at once.
  */
 #include <stddef.h>
@@ -120,7 +121,9 @@ static void member(const struct plan *p, int rank)
 	MUST(cuCtxSetCurrent(context));
 	MUST(ncclCommInitRank(&comm, p->ranks, id, rank));
 	for (int i = 0; i < p->turns; i++) {
-		if (rank == p->late) {
+		if (!strcmp(p->what, "uneven")) {
+			compute(rank == i % p->ranks ? p->delay : p->delay / 4);
+		} else if (rank == p->late) {
 			if (!strcmp(p->what, "gpu"))
 				compute(p->delay);
 			else

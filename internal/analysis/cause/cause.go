@@ -39,6 +39,7 @@ const (
 	BandwidthBound                 // kernels that wait for memory: decoding with a small batch
 	CopyBound                      // more time in copies than in kernels
 	Straggler                      // GPUs wait in a collective operation for one that is always late
+	Imbalance                      // GPUs wait in collective operations for now the one and now the other, which computes more
 	ExposedCommunication           // GPUs exchange data, or wait for each other, and compute nothing meanwhile
 	LowClocks                      // heat or the power supply holds the GPU's clocks down
 	Hang                           // GPUs wait in a collective operation for a rank that has not come for seconds

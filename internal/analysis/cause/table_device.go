@@ -118,6 +118,35 @@ func stragglerRows() []Cause {
 	}
 }
 
+// imbalanceRows are the causes that lie in how work is spread over GPUs.
+func imbalanceRows() []Cause {
+	return []Cause{
+		{
+			ID: Imbalance, Key: "imbalance", Title: "GPUs have different amounts of work in a step", Group: OnGPU,
+			Means:   "Between two collective operations now the one and now the other GPU computes longer, and all others wait for it in the next operation. A step takes as long as its largest part.",
+			Proves:  "Kernels between collective operations in which all ranks took part: ranks that waited had as much less to compute, for most of the waiting.",
+			Refutes: "One rank that is always last (straggler); ranks that compute as long as the others and come late, because of their CPUs.",
+			Changes: []Change{
+				{
+					Code,
+					"Give each rank the same number of tokens instead of the same number of samples or requests: sort and pack sequences by length",
+					"",
+				},
+				{
+					inServing,
+					"Spread requests over data-parallel ranks by their tokens, and experts by their load",
+					"vllm serve MODEL --enable-expert-parallel --enable-eplb",
+				},
+				{
+					Code,
+					"Synchronize less often, so that differences even out: accumulate gradients over several batches",
+					"with model.no_sync():\n    loss(model(first)).backward()\nloss(model(second)).backward()",
+				},
+			},
+		},
+	}
+}
+
 // hangRows are the causes for which nothing goes on.
 func hangRows() []Cause {
 	return []Cause{

@@ -18,6 +18,7 @@ type Arrivals struct {
 	Sets    int    // collectives that were found on all
 	Wait    uint64 // ns for which members waited for the last one, summed over members
 	Skews   []uint64
+	Load    Load // what they computed in between
 }
 
 // member is one rank: a process on one of its GPUs.
@@ -42,9 +43,15 @@ const (
 // Arrive compares when ranks began each collective within a time; nil where there are not two that communicate.
 func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
 	c, out := compared(t, within)
-	if c != nil {
-		c.compare(out.take)
+	if c == nil {
+		return out
 	}
+	loads := newLoading(t, out.Members, within)
+	c.compare(func(set []timeline.Activity) {
+		out.take(set)
+		loads.take(set)
+	})
+	out.Load = loads.out
 	return out
 }
 

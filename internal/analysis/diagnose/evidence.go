@@ -50,6 +50,8 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 		a.communication(f)
 	case cause.Straggler:
 		a.late(d, f)
+	case cause.Imbalance:
+		a.uneven(f)
 	case cause.LowClocks:
 		a.clocks(f)
 	}
@@ -306,7 +308,7 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 			because,
 			"when the process started or ended, and when its first or last iteration was, is in the recording",
 		)
-	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication, cause.Straggler:
+	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication, cause.Straggler, cause.Imbalance:
 		c = 0.95
 		because = append(because, "each of them was recorded with its times")
 	default:

@@ -57,7 +57,9 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 		a.ranks = collectives.Arrive(a.t, a.within)
 		wait := a.exposedWait()
 		add(cause.Straggler, wait, timeLost)
-		add(cause.ExposedCommunication, a.total.exposed()-wait, timeLost)
+		uneven := a.exposedImbalance()
+		add(cause.Imbalance, uneven, timeLost)
+		add(cause.ExposedCommunication, a.total.exposed()-wait-uneven, timeLost)
 		add(cause.LowClocks, a.lostToClocks(), timeLost)
 		poor := workPoor
 		if a.nearlyBusy() {

@@ -126,6 +126,7 @@ func HasRemedy(id cause.ID) bool {
 		cause.BandwidthBound,
 		cause.ExposedCommunication,
 		cause.Straggler,
+		cause.Imbalance,
 		cause.LowClocks,
 		cause.Hang,
 		cause.NoWork,
