@@ -4,7 +4,8 @@
  * does with an armed thread. Lines from the FIFO named by STARTER_IN, answers to the one named by STARTER_OUT:
  *   load PATH     open PATH as a file, say its descriptor, wait for a line, dlopen /proc/self/fd/N
  *   inject PATH   dlopen PATH and call InitializeInjection, as CUDA does; says its result. The agent's thread does
- *   nothing yet go on         lets it, after an inject
+ *                 nothing yet
+ *   go on         lets it, after an inject
  *   start PATH    open PATH, call inferscope_start with it, in an agent that is loaded; says its result and errno
  */
 #define _GNU_SOURCE

@@ -1,8 +1,9 @@
 // Command release makes what a release has beside packages, out of the programs, without a container engine:
 //
-//	release image -out DIR -version V -time UNIX linux/amd64=DIR linux/arm64=DIR   an OCI layout of one image for both
-//	release sbom -version V -time UNIX PROGRAM                                     its modules, as CycloneDX, on
-//	stdout
+//	release image -out DIR -version V -time UNIX linux/amd64=DIR linux/arm64=DIR
+//		an OCI layout of one image for both
+//	release sbom -version V -time UNIX PROGRAM
+//		its modules, as CycloneDX, on stdout
 //
 // The same input makes the same bytes.
 package main
