@@ -239,7 +239,7 @@ func TestHang(t *testing.T) {
 	for form, list := range map[string][]string{
 		"json": {`"hangs"`, `"missing"`, `"verdict": "hung"`, `"cause": "hang"`},
 		"text": {
-			"Hung:", "has not come to AllReduce, in which 1 rank waits", "up to the end of the recording", "straggle",
+			"Hung:", "has not come to AllReduce, in which 1 rank waits", "up to the end of the recording",
 		},
 	} {
 		text, complaint, code = d.inferscope("report", fmt.Sprint(v.PID), "--no-pager", "--format", form)
