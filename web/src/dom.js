@@ -11,7 +11,8 @@ export function h(tag, props, ...children) {
   if (classes.length) el.className = classes.join(' ');
   for (const [key, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || (value === false && !key.startsWith('aria-'))) continue;
-    if (key.startsWith('aria-')) el.setAttribute(key, String(value)); // there false is a value, too
+    if (key.startsWith('aria-'))
+      el.setAttribute(key, String(value)); // there false is a value, too
     else if (key.startsWith('on')) el.addEventListener(key.slice(2), value);
     else el.setAttribute(key, value === true ? '' : value);
   }

@@ -59,7 +59,15 @@ export class Painter {
 
   colors() {
     const css = (name) => this.t.theme.css(name);
-    [this.ground, this.ink, this.dim, this.line, this.lane, this.head_, this.accent] = ['--card', '--ink', '--dim', '--line', '--lane', '--head', '--accent'].map(css);
+    [this.ground, this.ink, this.dim, this.line, this.lane, this.head_, this.accent] = [
+      '--card',
+      '--ink',
+      '--dim',
+      '--line',
+      '--lane',
+      '--head',
+      '--accent',
+    ].map(css);
     this.busy = css('--busy');
     this.hatch ??= new Map();
   }
@@ -286,7 +294,10 @@ export class Painter {
   /** The stretch that a finding points at, and the one that is measured. */
   marks(width, height) {
     const { t, context: c } = this;
-    for (const [mark, color] of [[t.mark, this.accent], [t.measure, this.ink]]) {
+    for (const [mark, color] of [
+      [t.mark, this.accent],
+      [t.measure, this.ink],
+    ]) {
       if (!mark) continue;
       const a = Math.max(t.gutter, t.x(mark.from));
       const b = Math.min(width, t.x(mark.to));

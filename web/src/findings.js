@@ -9,8 +9,15 @@ import { percent } from './format.js';
  */
 export function findings(doc, theme, show) {
   const list = doc.findings;
-  const body = list.length ? list.map((f, i) => card(f, i, theme, show)) : h('p.dim', null, 'Nothing was found that is worth a change.');
-  return h('section', { id: 'findings', 'aria-label': 'Findings' }, h('h2', null, doc.heading), h('div.cards', null, body));
+  const body = list.length
+    ? list.map((f, i) => card(f, i, theme, show))
+    : h('p.dim', null, 'Nothing was found that is worth a change.');
+  return h(
+    'section',
+    { id: 'findings', 'aria-label': 'Findings' },
+    h('h2', null, doc.heading),
+    h('div.cards', null, body),
+  );
 }
 
 function card(f, i, theme, show) {
@@ -31,7 +38,13 @@ function card(f, i, theme, show) {
     h(
       'div.actions',
       null,
-      first ? h('button.primary', { type: 'button', 'data-jump': i, onclick: () => show(first.from, first.to, f, first.text) }, 'Show it in the timeline') : null,
+      first
+        ? h(
+            'button.primary',
+            { type: 'button', 'data-jump': i, onclick: () => show(first.from, first.to, f, first.text) },
+            'Show it in the timeline',
+          )
+        : null,
     ),
     h('details', null, h('summary', null, 'Evidence and fixes'), facts(f), evidence(f, show), changes(f)),
   );
@@ -40,7 +53,11 @@ function card(f, i, theme, show) {
 const upper = (s) => s.charAt(0).toUpperCase() + s.slice(1);
 
 function facts(f) {
-  return h('dl.facts.small', null, f.facts.map((x) => h('div', null, h('dt', null, x.label), h('dd', null, x.value))));
+  return h(
+    'dl.facts.small',
+    null,
+    f.facts.map((x) => h('div', null, h('dt', null, x.label), h('dd', null, x.value))),
+  );
 }
 
 function evidence(f, show) {
@@ -55,8 +72,16 @@ function evidence(f, show) {
           'li',
           null,
           h('span', null, e.text),
-          e.to > e.from ? h('button.link', { type: 'button', onclick: () => show(e.from, e.to, f, e.text) }, 'show') : null,
-          e.stack?.length ? h('ol.stack', null, e.stack.map((s) => h('li', null, s))) : null,
+          e.to > e.from
+            ? h('button.link', { type: 'button', onclick: () => show(e.from, e.to, f, e.text) }, 'show')
+            : null,
+          e.stack?.length
+            ? h(
+                'ol.stack',
+                null,
+                e.stack.map((s) => h('li', null, s)),
+              )
+            : null,
         ),
       ),
     ),
@@ -65,7 +90,14 @@ function evidence(f, show) {
 
 function changes(f) {
   if (!f.changes.length) return null;
-  return [h('h4', null, 'What to change'), h('ol.changes', null, f.changes.map((c) => h('li', null, c.where ? h('span.where', null, c.where) : null, c.text, example(c.example))))];
+  return [
+    h('h4', null, 'What to change'),
+    h(
+      'ol.changes',
+      null,
+      f.changes.map((c) => h('li', null, c.where ? h('span.where', null, c.where) : null, c.text, example(c.example))),
+    ),
+  ];
 }
 
 function example(code) {

@@ -9,13 +9,20 @@ const rowHeight = 18;
 export function flameGraphs(doc, flames, theme) {
   if (!flames.length) return null;
   const graph = new Flame(doc, theme);
-  const tabs = flames.map((f, i) => h('button', { type: 'button', role: 'tab', 'aria-selected': i === 0, onclick: () => choose(i) }, f.title));
+  const tabs = flames.map((f, i) =>
+    h('button', { type: 'button', role: 'tab', 'aria-selected': i === 0, onclick: () => choose(i) }, f.title),
+  );
   const choose = (i) => {
     tabs.forEach((t, j) => t.setAttribute('aria-selected', i === j));
     graph.set(flames[i]);
   };
   graph.set(flames[0]);
-  const search = h('input', { type: 'search', placeholder: 'Search functions', 'aria-label': 'Search the flame graph', oninput: () => graph.find(search.value) });
+  const search = h('input', {
+    type: 'search',
+    placeholder: 'Search functions',
+    'aria-label': 'Search the flame graph',
+    oninput: () => graph.find(search.value),
+  });
   return h(
     'section',
     { id: 'flames', 'aria-label': 'Flame graphs' },
@@ -32,7 +39,10 @@ class Flame {
   constructor(doc, theme) {
     this.doc = doc;
     this.theme = theme;
-    this.canvas = h('canvas', { role: 'img', 'aria-label': 'Flame graph; the tables of functions have the same numbers' });
+    this.canvas = h('canvas', {
+      role: 'img',
+      'aria-label': 'Flame graph; the tables of functions have the same numbers',
+    });
     this.context = this.canvas.getContext('2d');
     this.note = h('p.dim');
     this.path = h('p.crumbs');
@@ -81,7 +91,11 @@ class Flame {
       const to = j;
       crumbs.unshift(h('button.link', { type: 'button', onclick: () => this.zoom(to) }, this.text(j)));
     }
-    if (crumbs.length) this.path.append(h('button.link', { type: 'button', onclick: () => this.zoom(-1) }, 'all'), ...crumbs.slice(-4).flatMap((c) => [' › ', c]));
+    if (crumbs.length)
+      this.path.append(
+        h('button.link', { type: 'button', onclick: () => this.zoom(-1) }, 'all'),
+        ...crumbs.slice(-4).flatMap((c) => [' › ', c]),
+      );
     this.place();
     this.paint();
   }
@@ -136,7 +150,11 @@ class Flame {
       c.fillStyle = hit ? '#1d1d1d' : kind === 'python' && !this.theme.dark ? '#2b1d05' : '#fff';
       const needed = c.measureText(text).width;
       const room = needed <= wide - 6 ? text.length : Math.floor((text.length * (wide - 6)) / needed) - 1;
-      c.fillText(text.length > room ? `${text.slice(0, Math.max(1, room - 1))}…` : text, x + 3, depth * rowHeight + rowHeight / 2);
+      c.fillText(
+        text.length > room ? `${text.slice(0, Math.max(1, room - 1))}…` : text,
+        x + 3,
+        depth * rowHeight + rowHeight / 2,
+      );
     }
     c.globalAlpha = 1;
   }

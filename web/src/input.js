@@ -16,15 +16,19 @@ export function listen(t) {
   };
   const itemAt = ({ x, y }) => (y < t.painter.axis ? null : t.at(x, y - t.painter.axis + t.port.scrollTop));
 
-  canvas.addEventListener('wheel', (e) => {
-    if (e.ctrlKey || e.metaKey || e.altKey) {
-      e.preventDefault();
-      t.zoom(Math.exp(Math.max(-60, Math.min(60, e.deltaY)) * 0.012), place(e).x);
-    } else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
-      e.preventDefault();
-      t.pan((e.deltaX || e.deltaY) / t.width);
-    }
-  }, { passive: false });
+  canvas.addEventListener(
+    'wheel',
+    (e) => {
+      if (e.ctrlKey || e.metaKey || e.altKey) {
+        e.preventDefault();
+        t.zoom(Math.exp(Math.max(-60, Math.min(60, e.deltaY)) * 0.012), place(e).x);
+      } else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
+        e.preventDefault();
+        t.pan((e.deltaX || e.deltaY) / t.width);
+      }
+    },
+    { passive: false },
+  );
 
   canvas.addEventListener('pointerdown', (e) => {
     if (e.button !== 0) return;
@@ -95,7 +99,14 @@ function pinch(t, held, id, now) {
 }
 
 function arrows(t, e) {
-  const act = { ArrowLeft: () => t.pan(-0.15), ArrowRight: () => t.pan(0.15), ArrowUp: () => t.zoom(0.7), ArrowDown: () => t.zoom(1.4), Enter: () => t.selected && t.reveal(t.selected), Escape: () => clearAll(t) }[e.key];
+  const act = {
+    ArrowLeft: () => t.pan(-0.15),
+    ArrowRight: () => t.pan(0.15),
+    ArrowUp: () => t.zoom(0.7),
+    ArrowDown: () => t.zoom(1.4),
+    Enter: () => t.selected && t.reveal(t.selected),
+    Escape: () => clearAll(t),
+  }[e.key];
   if (!act || e.ctrlKey || e.metaKey || e.altKey) return;
   e.preventDefault();
   act();
@@ -114,7 +125,15 @@ export function keys(t, jumps) {
     next = (next + by + jumps.length) % jumps.length;
     jumps[next]();
   };
-  const acts = { w: () => t.zoom(0.6), s: () => t.zoom(1.6), a: () => t.pan(-0.2), d: () => t.pan(0.2), 0: () => t.show(0, t.length), n: () => go(1), p: () => go(-1) };
+  const acts = {
+    w: () => t.zoom(0.6),
+    s: () => t.zoom(1.6),
+    a: () => t.pan(-0.2),
+    d: () => t.pan(0.2),
+    0: () => t.show(0, t.length),
+    n: () => go(1),
+    p: () => go(-1),
+  };
   document.addEventListener('keydown', (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName ?? '')) return;
     if (e.key === '/') {

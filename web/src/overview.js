@@ -87,7 +87,8 @@ export class Overview {
     if (track.seen < 0) return;
     const list = this.t.spans[track.seen];
     c.fillStyle = this.t.theme.css('--busy-strong');
-    for (let i = 0; i < list.length; i += 2) c.fillRect(list[i] / unit, 0, Math.max(1, (list[i + 1] - list[i]) / unit), stripHeight);
+    for (let i = 0; i < list.length; i += 2)
+      c.fillRect(list[i] / unit, 0, Math.max(1, (list[i + 1] - list[i]) / unit), stripHeight);
   }
 
   stack(c, track, unit, width) {
@@ -97,7 +98,10 @@ export class Overview {
       const [from, to] = [x * unit, (x + 1) * unit];
       while (i < track.n && track.end[i] <= from) i++;
       for (let j = i; j < track.n && track.start[j] < to; j++) {
-        t.tally.add(track.label[j], (Math.min(track.end[j], to) - Math.max(track.start[j], from)) * (track.count[j] ? track.lead[j] : 1));
+        t.tally.add(
+          track.label[j],
+          (Math.min(track.end[j], to) - Math.max(track.start[j], from)) * (track.count[j] ? track.lead[j] : 1),
+        );
       }
       let y = 0;
       t.tally.drain((label, time) => {

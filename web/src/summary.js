@@ -13,9 +13,19 @@ export function summary(doc, theme) {
       null,
       h('h1', null, doc.verdict),
       doc.headline && doc.headline !== doc.verdict ? h('p.headline', null, doc.headline) : null,
-      doc.notes.length ? h('ul.notes', null, doc.notes.map((n) => h('li', null, n))) : null,
+      doc.notes.length
+        ? h(
+            'ul.notes',
+            null,
+            doc.notes.map((n) => h('li', null, n)),
+          )
+        : null,
     ),
-    h('dl.facts', null, doc.facts.map((f) => h('div', null, h('dt', null, f.label), h('dd', null, f.value)))),
+    h(
+      'dl.facts',
+      null,
+      doc.facts.map((f) => h('div', null, h('dt', null, f.label), h('dd', null, f.value))),
+    ),
     breakdown(doc, theme),
   );
 }
@@ -48,8 +58,25 @@ function bar(title, parts, doc, theme) {
     'figure.bar',
     null,
     h('figcaption', null, title),
-    h('div.segments', { role: 'img', 'aria-label': `${title}: ${parts.map((p) => `${p.name} ${percent(p.share)}`).join(', ')}` }, segments.map(([s]) => s)),
-    h('ul.legend', null, parts.map((p, i) => h('li', null, swatches[i][0], h('span.name', null, p.name || p.key), h('span.number', null, percent(p.share)), h('span.number.dim', null, time(p, doc))))),
+    h(
+      'div.segments',
+      { role: 'img', 'aria-label': `${title}: ${parts.map((p) => `${p.name} ${percent(p.share)}`).join(', ')}` },
+      segments.map(([s]) => s),
+    ),
+    h(
+      'ul.legend',
+      null,
+      parts.map((p, i) =>
+        h(
+          'li',
+          null,
+          swatches[i][0],
+          h('span.name', null, p.name || p.key),
+          h('span.number', null, percent(p.share)),
+          h('span.number.dim', null, time(p, doc)),
+        ),
+      ),
+    ),
   );
 }
 

@@ -163,7 +163,9 @@ function hex(hue, saturation, light) {
   const part = (n) => {
     const k = (n + hue / 30) % 12;
     const c = light - saturation * Math.min(light, 1 - light) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
-    return Math.round(255 * c).toString(16).padStart(2, '0');
+    return Math.round(255 * c)
+      .toString(16)
+      .padStart(2, '0');
   };
   return `#${part(0)}${part(8)}${part(4)}`;
 }

@@ -39,17 +39,28 @@ export class Timeline {
   }
 
   build() {
-    this.canvas = h('canvas', { tabindex: 0, 'aria-label': 'Timeline. Keys: w and s zoom, a and d move, 0 shows all, / searches.', role: 'img' });
+    this.canvas = h('canvas', {
+      tabindex: 0,
+      'aria-label': 'Timeline. Keys: w and s zoom, a and d move, 0 shows all, / searches.',
+      role: 'img',
+    });
     this.spacer = h('div.spacer');
     this.port = h('div.port', null, this.spacer, this.canvas);
     this.tip = h('div.tip', { hidden: true });
     this.status = h('p.status', { role: 'status', 'aria-live': 'polite' });
     this.detail = h('div.detail', { 'aria-live': 'polite' });
-    this.search = h('input', { type: 'search', placeholder: 'Search names ( / )', 'aria-label': 'Search the timeline', oninput: () => this.find(this.search.value), onkeydown: (e) => this.searchKey(e) });
+    this.search = h('input', {
+      type: 'search',
+      placeholder: 'Search names ( / )',
+      'aria-label': 'Search the timeline',
+      oninput: () => this.find(this.search.value),
+      onkeydown: (e) => this.searchKey(e),
+    });
     this.found = h('span.found');
     this.overview = new Overview(this);
     this.painter = new Painter(this);
-    const button = (text, label, f) => h('button', { type: 'button', title: label, 'aria-label': label, onclick: f }, text);
+    const button = (text, label, f) =>
+      h('button', { type: 'button', title: label, 'aria-label': label, onclick: f }, text);
     this.root = h(
       'section',
       { id: 'timeline', 'aria-label': 'Timeline' },
@@ -57,8 +68,23 @@ export class Timeline {
       h(
         'div.toolbar',
         null,
-        h('div.buttons', null, button('−', 'Zoom out (s)', () => this.zoom(2)), button('+', 'Zoom in (w)', () => this.zoom(0.5)), button('←', 'Move left (a)', () => this.pan(-0.3)), button('→', 'Move right (d)', () => this.pan(0.3)), button('All', 'Show all (0)', () => this.show(0, this.length))),
-        h('div.searching', null, this.search, button('‹', 'Previous match', () => this.nextMatch(-1)), button('›', 'Next match (Enter)', () => this.nextMatch(1)), this.found),
+        h(
+          'div.buttons',
+          null,
+          button('−', 'Zoom out (s)', () => this.zoom(2)),
+          button('+', 'Zoom in (w)', () => this.zoom(0.5)),
+          button('←', 'Move left (a)', () => this.pan(-0.3)),
+          button('→', 'Move right (d)', () => this.pan(0.3)),
+          button('All', 'Show all (0)', () => this.show(0, this.length)),
+        ),
+        h(
+          'div.searching',
+          null,
+          this.search,
+          button('‹', 'Previous match', () => this.nextMatch(-1)),
+          button('›', 'Next match (Enter)', () => this.nextMatch(1)),
+          this.found,
+        ),
       ),
       this.overview.canvas,
       this.port,
@@ -150,17 +176,21 @@ export class Timeline {
   /** Says what is shown, and how idle the GPU was in it. */
   describe() {
     const shown = (this.to - this.from) * this.doc.quantum;
-    let text = shown >= this.doc.length * 0.999 ? `All ${span(this.doc.length)}` : `${span(shown)} of ${span(this.doc.length)}`;
+    let text =
+      shown >= this.doc.length * 0.999 ? `All ${span(this.doc.length)}` : `${span(shown)} of ${span(this.doc.length)}`;
     const { seen, by, main } = this.shares(this.from, this.to);
     const idle = [...by.values()].reduce((a, b) => a + b, 0);
     if (seen > 0) {
       const top = [...by].sort((a, b) => b[1] - a[1]).slice(0, 3);
       // Neighbours drawn as one block have the name of what took most of it: whose the rest is, is not known here.
       const exact = main || !this.doc.merged;
-      const of = top.filter(([, t]) => t / seen >= 0.001).map(([name, t]) => (exact ? `${name} ${percent(t / seen)}` : name));
+      const of = top
+        .filter(([, t]) => t / seen >= 0.001)
+        .map(([name, t]) => (exact ? `${name} ${percent(t / seen)}` : name));
       const head = main ? 'main thread' : `GPU idle ${percent(idle / seen)}`;
       text += ` · ${head}${of.length ? `: ${exact ? '' : 'mostly '}${of.join(', ')}` : ''}`;
-      if (!main && seen < (this.to - this.from) * 0.995 * this.idle.length) text += ` (of the ${span(seen * this.doc.quantum)} that were recorded)`;
+      if (!main && seen < (this.to - this.from) * 0.995 * this.idle.length)
+        text += ` (of the ${span(seen * this.doc.quantum)} that were recorded)`;
     } else if (this.idle.length) {
       text += ' · GPU activity was not recorded here';
     }
@@ -176,7 +206,10 @@ export class Timeline {
       main ||= track.seen < 0;
       seen += this.seen(track, from, to);
       for (let i = firstAfter(track, from); i < track.n && track.start[i] < to; i++) {
-        this.tally.add(track.label[i], (Math.min(to, track.end[i]) - Math.max(from, track.start[i])) * (track.count[i] ? track.lead[i] : 1));
+        this.tally.add(
+          track.label[i],
+          (Math.min(to, track.end[i]) - Math.max(from, track.start[i])) * (track.count[i] ? track.lead[i] : 1),
+        );
       }
     }
     this.tally.drain((label, time) => by.set(this.causes[label], (by.get(this.causes[label]) ?? 0) + time));
@@ -223,7 +256,8 @@ export class Timeline {
     const { track, i } = item;
     const q = this.doc.quantum;
     const long = (track.end[i] - track.start[i]) * q;
-    if (track.count[i]) return `${count(track.count[i])} items in ${span(long)}, ${percent(track.lead[i])} of it; mostly ${this.text(item)}`;
+    if (track.count[i])
+      return `${count(track.count[i])} items in ${span(long)}, ${percent(track.lead[i])} of it; mostly ${this.text(item)}`;
     return long > 0 ? `${span(long)} · ${this.text(item)}` : `${this.text(item)} (its duration was not recorded)`;
   }
 
@@ -249,9 +283,23 @@ export class Timeline {
     const buttons = [h('button', { type: 'button', onclick: () => this.reveal(item) }, 'Zoom to it')];
     if (link) {
       facts.push([link.words, `${this.words(link.item)} on ${link.item.track.group}`]);
-      buttons.push(h('button', { type: 'button', onclick: () => (this.reveal(link.item), this.select(link.item)) }, `Go to ${link.short}`));
+      buttons.push(
+        h(
+          'button',
+          { type: 'button', onclick: () => (this.reveal(link.item), this.select(link.item)) },
+          `Go to ${link.short}`,
+        ),
+      );
     }
-    return [h('h3', null, this.text(item)), h('dl.facts.small', null, facts.map(([k, v]) => h('div', null, h('dt', null, k), h('dd', null, v)))), h('div.actions', null, buttons)];
+    return [
+      h('h3', null, this.text(item)),
+      h(
+        'dl.facts.small',
+        null,
+        facts.map(([k, v]) => h('div', null, h('dt', null, k), h('dd', null, v))),
+      ),
+      h('div.actions', null, buttons),
+    ];
   }
 
   /** What an item leads to: GPU work to its call, a wait to the thread that ended it. */
@@ -304,7 +352,8 @@ export class Timeline {
     if (!row) return;
     const { scrollTop, clientHeight } = this.port;
     const top = row.y - headHeight;
-    if (top < scrollTop || row.y + row.height + this.painter.axis > scrollTop + clientHeight) this.port.scrollTop = Math.max(0, top - clientHeight / 3);
+    if (top < scrollTop || row.y + row.height + this.painter.axis > scrollTop + clientHeight)
+      this.port.scrollTop = Math.max(0, top - clientHeight / 3);
   }
 
   /** Leads to the evidence of a finding; times in ns. */
@@ -321,7 +370,10 @@ export class Timeline {
     clear(this.detail).append(h('h3', null, finding.title), h('p', null, text));
     const track = idle ?? this.tracks.find((t) => finding.tid && t.tid === finding.tid);
     if (track) this.scrollTo(track);
-    this.root.scrollIntoView({ behavior: matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth', block: 'start' });
+    this.root.scrollIntoView({
+      behavior: matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth',
+      block: 'start',
+    });
     this.canvas.focus({ preventScroll: true });
   }
 
@@ -392,7 +444,8 @@ export class Timeline {
   matchOn(track, at, way, chosen) {
     let i = firstAfter(track, at);
     if (way < 0) {
-      for (i = Math.min(i, track.n - 1); i >= 0; i--) if (track.start[i] < at && this.matches.has(track.label[i])) return i;
+      for (i = Math.min(i, track.n - 1); i >= 0; i--)
+        if (track.start[i] < at && this.matches.has(track.label[i])) return i;
       return -1;
     }
     for (; i < track.n; i++) {

@@ -12,14 +12,23 @@ export function whatIf(doc) {
     { id: 'whatif', 'aria-label': 'What if' },
     h('h2', null, 'How much faster it would be'),
     h('p.dim', null, 'What one change brings, by itself. ', doc.whatif.note),
-    h('div.cards', null, rows.map((r, n) => (r.points.length > 1 ? slider(r, n) : fixed(r)))),
+    h(
+      'div.cards',
+      null,
+      rows.map((r, n) => (r.points.length > 1 ? slider(r, n) : fixed(r))),
+    ),
   );
 }
 
 /** Of some changes only the whole can be replayed. */
 function fixed(row) {
   const p = row.points[0];
-  return h('div.card.whatif', null, h('p.name', null, row.title), h('p', null, h('strong.gain', null, gain(p)), ' ', h('span.dim', null, range(p))));
+  return h(
+    'div.card.whatif',
+    null,
+    h('p.name', null, row.title),
+    h('p', null, h('strong.gain', null, gain(p)), ' ', h('span.dim', null, range(p))),
+  );
 }
 
 /** Beyond this nothing is predicted: see most in internal/analysis/whatif. */
@@ -33,7 +42,9 @@ const unknown = (p) => p.low < 1 && p.high >= most;
 const gain = (p) => (unknown(p) ? 'nothing certain' : `${times(p.speedup)} × as fast`);
 
 const range = (p) =>
-  unknown(p) ? "the program's pace varied too much" : `between ${times(p.low)} and ${times(p.high)} ×; a step takes ${percent(1 / p.speedup)} of its time`;
+  unknown(p)
+    ? "the program's pace varied too much"
+    : `between ${times(p.low)} and ${times(p.high)} ×; a step takes ${percent(1 / p.speedup)} of its time`;
 
 function slider(row, n) {
   const points = [{ removed: 0, speedup: 1, low: 1, high: 1 }, ...row.points.filter((p) => p.removed > 0)];
@@ -50,7 +61,13 @@ function slider(row, n) {
   };
   const out = h('output', { for: id });
   update();
-  return h('div.card.whatif', null, h('label', { for: id }, row.title), h('div.slide', null, input, out), h('p', null, big, ' ', small));
+  return h(
+    'div.card.whatif',
+    null,
+    h('label', { for: id }, row.title),
+    h('div.slide', null, input, out),
+    h('p', null, big, ' ', small),
+  );
 }
 
 /** The outcome at a strength: those on both sides of it, in proportion. */
