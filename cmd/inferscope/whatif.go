@@ -61,7 +61,12 @@ func whatifCommand(g *global) *cobra.Command {
 	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function that takes so many times less: 'tokenize*=2'")
 	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel that takes so many times less: 'gemm*=1.5'")
 	flags.StringArrayVar(&f.overlap, "overlap", nil, "a cause, function or copy that is done beside the rest")
-	flags.IntVar(&f.workers, "workers", 0, "with --without worker: how many times as many workers there are; 0: as many as it takes")
+	flags.IntVar(
+		&f.workers,
+		"workers",
+		0,
+		"with --without worker: how many times as many workers there are; 0: as many as it takes",
+	)
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }

@@ -140,7 +140,10 @@ func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
 		d := &r.Requests.Delays[i]
 		named := func(e whatif.Edit) bool { return e.Pattern == d.Cause }
 		if w := d.Without; w != nil && (len(asked) == 0 || slices.ContainsFunc(asked, named)) {
-			a.FirstToken = append(a.FirstToken, whatif.FirstToken{Cause: d.Cause, Was50: w.Was50, Was99: w.Was99, P50: w.P50, P99: w.P99})
+			a.FirstToken = append(
+				a.FirstToken,
+				whatif.FirstToken{Cause: d.Cause, Was50: w.Was50, Was99: w.Was99, P50: w.P50, P99: w.P99},
+			)
 		}
 	}
 	return a

@@ -12,7 +12,9 @@ import (
 
 // TestWhatIfOfRequests: when the first token would come is said also where no GPU work can be replayed.
 func TestWhatIfOfRequests(t *testing.T) {
-	a := &whatif.Answer{FirstToken: []whatif.FirstToken{{Cause: "queueing", Was50: 300e6, Was99: 900e6, P50: 40e6, P99: 70e6}}}
+	a := &whatif.Answer{
+		FirstToken: []whatif.FirstToken{{Cause: "queueing", Was50: 300e6, Was99: 900e6, P50: 40e6, P99: 70e6}},
+	}
 	var out bytes.Buffer
 	if err := document.Text(&out, report.WhatIfDocument(a, 20), document.Style{}); err != nil {
 		t.Fatal(err)

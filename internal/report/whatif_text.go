@@ -221,7 +221,10 @@ func marginalTable(a *whatif.Answer, rows int) *document.Table {
 // firstTokenTable says when the first token would come, if all else took as long.
 func firstTokenTable(a *whatif.Answer) *document.Table {
 	t := &document.Table{Columns: []document.Column{
-		document.Left("Without", 0), document.Right("p50", 0), document.Right("Now", 0), document.Right("p99", 0), document.Right("Now", 0),
+		document.Left(
+			"Without",
+			0,
+		), document.Right("p50", 0), document.Right("Now", 0), document.Right("p99", 0), document.Right("Now", 0),
 	}}
 	for _, f := range a.FirstToken {
 		c, _, _ := cause.Explained(f.Cause)

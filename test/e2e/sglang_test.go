@@ -16,13 +16,22 @@ import (
 func TestSGLang(t *testing.T) {
 	needRoot(t)
 	const clients, each, tokens, words = 6, 4, 25, 40
-	p := plantedServer{script: "sglang_llm.py", settings: `{"slots": 2, "usage": 0, "merge": 5}`, wheel: os.Getenv("INFERSCOPE_SGLANG_WHEEL")}
+	p := plantedServer{
+		script:   "sglang_llm.py",
+		settings: `{"slots": 2, "usage": 0, "merge": 5}`,
+		wheel:    os.Getenv("INFERSCOPE_SGLANG_WHEEL"),
+	}
 	for range clients {
 		p.clients = append(p.clients, client{requests: each, tokens: tokens, words: words})
 	}
 	rec := p.record(t)
 	if len(rec.Meta.Requests) != clients*each || len(rec.Meta.EngineRequests) != clients*each {
-		t.Fatalf("%d requests, %d of the engine; losses %+v", len(rec.Meta.Requests), len(rec.Meta.EngineRequests), rec.Meta.Losses)
+		t.Fatalf(
+			"%d requests, %d of the engine; losses %+v",
+			len(rec.Meta.Requests),
+			len(rec.Meta.EngineRequests),
+			rec.Meta.Losses,
+		)
 	}
 	for _, r := range rec.Meta.Requests {
 		if r.Parts != tokens/5 || r.OutputTokens != tokens || r.InputTokens != words || r.TokenSource != "engine" {

@@ -169,7 +169,10 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	}
 	_ = filler.Close()
 	u.until("the full disk to be counted", func(k api.Kept) bool { return k.Failed > 0 && k.Error != "" })
-	if said, _, _ := u.daemon.inferscope("status"); !strings.Contains(strings.Join(strings.Fields(said), " "), "not written: writing a recording: there is no room on the disk") {
+	if said, _, _ := u.daemon.inferscope("status"); !strings.Contains(
+		strings.Join(strings.Fields(said), " "),
+		"not written: writing a recording: there is no room on the disk",
+	) {
 		t.Errorf("status does not say why recordings have a hole:\n%s", said)
 	}
 	if err := os.Remove(filler.Name()); err != nil {

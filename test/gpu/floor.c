@@ -2,13 +2,13 @@
 /*
  * What CUPTI itself costs a program, whoever asks it: a library for CUDA_INJECTION64_PATH that turns records and
  * callbacks on, does nothing with them, and turns them off in the lawful way: a finalize at the exit of a synchronizing
- * call, with the kinds still on. The declarations are the agent's. cc -O2 -shared -fPIC -pthread -o floor.so floor.c
- * -ldl
+ * call, with the kinds still on. The declarations are the agent's.
+ *     cc -O2 -shared -fPIC -pthread -o floor.so floor.c -ldl
  *
  * Its thread reads commands from the fifo FLOOR_IN and answers each with a line in the fifo FLOOR_OUT:
  *   on WHAT   a sum of enum what, with the libcupti of FLOOR_CUPTI: "on"; "less" where this CUPTI cannot be asked for
- *   all of it; "no": nothing is on off       "off BUFFERS", so many came back; or "late" where no call came to finalize
- *   at
+ *             all of it; "no": nothing is on
+ *   off       "off BUFFERS", so many came back; or "late" where no call came to finalize at
  * With FLOOR_STAYS in the environment it subscribes before cuInit and stays subscribed: off turns kinds and callbacks
  * off. For programs with threads that are always inside of the driver, where a later cuptiSubscribe waits for minutes.
  */

@@ -308,7 +308,12 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 			because,
 			"when the process started or ended, and when its first or last iteration was, is in the recording",
 		)
-	case cause.TinyKernels, cause.CopyNotOverlapped, cause.CopyBound, cause.ExposedCommunication, cause.Straggler, cause.Imbalance:
+	case cause.TinyKernels,
+		cause.CopyNotOverlapped,
+		cause.CopyBound,
+		cause.ExposedCommunication,
+		cause.Straggler,
+		cause.Imbalance:
 		c = 0.95
 		because = append(because, "each of them was recorded with its times")
 	default:

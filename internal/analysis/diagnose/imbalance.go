@@ -22,9 +22,14 @@ func (a *analysis) uneven(f *Finding) {
 	}
 	r, l := a.ranks, &a.ranks.Load
 	steps := uint64(l.Steps)
-	add("In %s between collectives in which all %d ranks took part, the GPU with most to do computed for %s on average, all of "+
-		"them for %s on the mean.", format.Plural(l.Steps, "step", "steps"), len(r.Members),
-		format.Span(l.Max/steps), format.Span(l.Mean/steps))
+	add(
+		"In %s between collectives in which all %d ranks took part, the busiest GPU computed for %s on average; the "+
+			"mean of all GPUs is %s.",
+		format.Plural(l.Steps, "step", "steps"),
+		len(r.Members),
+		format.Span(l.Max/steps),
+		format.Span(l.Mean/steps),
+	)
 	add("Ranks that had less to compute waited for %s in all because of that, of %s that they waited for the last one.",
 		format.Span(l.Wait), format.Span(r.Wait))
 	for m := range r.Members {

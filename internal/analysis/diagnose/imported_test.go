@@ -205,8 +205,8 @@ func TestRanks(t *testing.T) {
 		}
 		if want == "imbalance" {
 			for _, s := range []string{
-				"In 19 steps between collectives in which all 3 ranks took part, the GPU with most to do computed for 6.00 ms on average, " +
-					"all of them for 2.67 ms on the mean.",
+				"In 19 steps between collectives in which all 3 ranks took part, the busiest GPU computed for 6.00 ms on average; " +
+					"the mean of all GPUs is 2.67 ms.",
 				"waited for 190 ms in all because of that, of 200 ms that they waited", // no step is known before the first collective
 				"rank 0", "rank 1", "rank 2", "at most",
 			} {

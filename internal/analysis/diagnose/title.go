@@ -115,7 +115,10 @@ func (a *analysis) otherTitle(d *Diagnosis, w *facts, at string) string {
 		return a.stragglerTitle()
 	case cause.Imbalance:
 		l := &a.ranks.Load
-		return fmt.Sprintf("GPUs have uneven work: the most of a step is %.1f times the mean", float64(l.Max)/float64(max(1, l.Mean)))
+		return fmt.Sprintf(
+			"GPUs have uneven work: the most of a step is %.1f times the mean",
+			float64(l.Max)/float64(max(1, l.Mean)),
+		)
 	case cause.ExposedCommunication:
 		return a.communicationTitle()
 	case cause.LowClocks:

@@ -219,7 +219,12 @@ func parse(file *os.File, size int64) (contents, error) {
 	if err != nil {
 		return contents{}, err
 	}
-	c := contents{machine: lib.Machine, buildID: lib.BuildID, functions: map[uint64]elffile.Function{}, plans: map[cuda.Options]*plan{}}
+	c := contents{
+		machine:   lib.Machine,
+		buildID:   lib.BuildID,
+		functions: map[uint64]elffile.Function{},
+		plans:     map[cuda.Options]*plan{},
+	}
 	for _, fn := range functions {
 		if fn.Indirect {
 			continue // its address is that of a resolver, not of the function

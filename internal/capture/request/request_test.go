@@ -50,7 +50,10 @@ func start(t testing.TB, args ...string) *server {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs tool python3: ", err)
 	}
-	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"../../../testdata/sseserver/server.py"}, args...)...)
+	cmd := exec.CommandContext(
+		t.Context(),
+		"python3",
+		append([]string{"../../../testdata/sseserver/server.py"}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,14 @@ func AttachReturns(
 	return attachProgram(linkHolder, mode, batch{name: "return", prog: prog.FD(), ret: true, sites: sites}, prog, file, pid)
 }
 
-func attachProgram(linkHolder *LinkHolder, mode Mode, b batch, prog *ebpf.Program, file *os.File, pid uint32) (*Attachment, error) {
+func attachProgram(
+	linkHolder *LinkHolder,
+	mode Mode,
+	b batch,
+	prog *ebpf.Program,
+	file *os.File,
+	pid uint32,
+) (*Attachment, error) {
 	if pid == 0 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("attach to pid %d: %w", pid, ErrNoProcess)
 	}

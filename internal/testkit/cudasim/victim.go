@@ -70,7 +70,10 @@ func Start(tb testing.TB, o Options, script ...string) *Victim {
 	if o.User != 0 {
 		v.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: o.User, Gid: o.User}}
 		dir := filepath.Dir(v.truth)
-		err := errors.Join(os.Chown(dir, int(o.User), int(o.User)), os.Chmod(filepath.Dir(dir), 0o711)) // of all temporary folders
+		err := errors.Join(
+			os.Chown(dir, int(o.User), int(o.User)),
+			os.Chmod(filepath.Dir(dir), 0o711),
+		) // of all temporary folders
 		if err != nil {
 			tb.Fatal(err)
 		}
