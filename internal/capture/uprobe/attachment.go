@@ -55,7 +55,7 @@ func (a *Attacher) Attach(file *os.File, pid uint32, sites []Site) (*Attachment,
 	if err != nil {
 		return nil, attachError(file, pid, err)
 	}
-	at := place{file: file, pid: pid, pmu: a.pmu}
+	at := place{file: file, pid: pid, pmu: a.pmu, noReturns: returnsKill(pid)}
 	for _, b := range a.batches(sites) {
 		b.sites = without(b.sites, out.failed)
 		failed, err := out.add(b, at)
@@ -147,6 +147,13 @@ func without(sites []Site, failed []Failure) []Site {
 func (at *Attachment) add(b batch, where place) ([]Failure, error) {
 	if len(b.sites) == 0 {
 		return nil, nil
+	}
+	if b.ret && where.noReturns != nil {
+		failed := make([]Failure, 0, len(b.sites))
+		for _, s := range b.sites {
+			failed = append(failed, Failure{Site: s, Err: fmt.Errorf("%s: %w", b.name, where.noReturns)})
+		}
+		return failed, nil
 	}
 	if len(b.sites) == 1 || b.attach != attachPerfEvent && len(b.sites) <= maxSites {
 		id, err := at.held.link(b, where)

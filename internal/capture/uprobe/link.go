@@ -45,6 +45,8 @@ type place struct {
 	file *os.File
 	pid  uint32
 	pmu  uint32 // type of the uprobe PMU; attachPerfEvent only
+
+	noReturns error // why returns are not probed; nil: they are
 }
 
 // multiAttr is union bpf_attr for BPF_LINK_CREATE of a uprobe_multi link. Pointers

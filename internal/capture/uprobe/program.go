@@ -48,7 +48,7 @@ func attachProgram(
 		return nil, fmt.Errorf("attach to pid %d: %w", pid, ErrNoProcess)
 	}
 	b.attach = attachUprobeMulti
-	at := place{file: file, pid: pid}
+	at := place{file: file, pid: pid, noReturns: returnsKill(pid)}
 	if mode == Perf {
 		b.attach = attachPerfEvent
 		var err error
