@@ -18,7 +18,9 @@ func On(cpus int) []Cause {
 	}
 	table := make([]Cause, Count)
 	for _, rows := range [][]Cause{
-		programRows(cpus), bytesRows(cpus), interpreterRows(), launchRows(), memoryRows(), waitRows(cpus), outsideRows(), hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), communicationRows(), stragglerRows(), imbalanceRows(), hangRows(), clockRows(), lifeRows(),
+		programRows(cpus), bytesRows(cpus), interpreterRows(), launchRows(), memoryRows(), waitRows(cpus), outsideRows(),
+		hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), copyRows(), communicationRows(), stragglerRows(),
+		imbalanceRows(), hangRows(), clockRows(), lifeRows(),
 	} {
 		for _, r := range rows {
 			table[r.ID] = r

@@ -290,6 +290,12 @@ func kernelRows() []Cause {
 				{inServing, "Get more tokens out of each pass: speculative decoding", ""},
 			},
 		},
+	}
+}
+
+// copyRows are the causes that lie in the copies that run.
+func copyRows() []Cause {
+	return []Cause{
 		{
 			ID: CopyBound, Key: "copy-bound", Title: "copies take more time than computing", Group: OnGPU,
 			Means:   "The GPU spends more time on moving data than on computing.",
