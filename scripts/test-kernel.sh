@@ -87,8 +87,11 @@ accelerated() {
 	[ "$ARCH" != amd64 ] || grep -qwE 'vmx|svm' /proc/cpuinfo
 }
 
+# boot runs the machine. Processors that are emulated take turns in one thread: with a thread each, QEMU 7.2 can go on
+# executing a breakpoint (int3) that another processor has replaced meanwhile, as Linux does in static branches each time
+# that a tracepoint is turned on or off. The processor then traps for ever, and the machine hangs.
 boot() {
-	local how=(-accel "tcg,thread=multi" -cpu "$CPU")
+	local how=(-accel "tcg,thread=single" -cpu "$CPU")
 	if accelerated; then
 		how=(-accel kvm -cpu host)
 	else
