@@ -7,8 +7,8 @@ use_go
 cd "$ROOT" || exit
 code=0
 
-# 25m for a package (end to end takes 8 to 12): one that hangs must show before the whole run is given up.
-tests() { go test -json -count=1 -timeout 25m "$@" || code=$?; }
+# 40m for a package (end to end takes 12 to 20): one that hangs must show before the whole run is given up.
+tests() { go test -json -count=1 -timeout 40m "$@" || code=$?; }
 
 # What watches whole processes at full speed gets the machine for itself, after all the rest.
 alone='/test/(bench|container|diagnosis|e2e|perf|samplerbench|torch)$'
