@@ -90,7 +90,7 @@ func linesOf(t *testing.T, dir, function string) int {
 			if line.Func == function {
 				n++
 			}
-			if age := float64(time.Now().Unix()) - line.TS; age < 0 || age > 3600 {
+			if age := float64(time.Now().UnixNano())/1e9 - line.TS; age < 0 || age > 3600 {
 				t.Fatalf("%s: a line is %v s old", file, age)
 			}
 		}
