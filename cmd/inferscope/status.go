@@ -170,7 +170,7 @@ func keptFacts(f *document.Facts, k *api.Kept) {
 	}
 }
 
-// failures says how often something failed; because says why it does now.
+// failures returns how often something failed, and the reason of the last failure, to go after other text; "" if never.
 func failures(n uint64, one, many, because string) string {
 	switch n {
 	case 0:

@@ -18,8 +18,8 @@ func On(cpus int) []Cause {
 	}
 	table := make([]Cause, Count)
 	for _, rows := range [][]Cause{
-		programRows(cpus), bytesRows(cpus), interpreterRows(), launchRows(), memoryRows(), waitRows(cpus), outsideRows(),
-		hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), copyRows(), communicationRows(), stragglerRows(),
+		programRows(cpus), bytesRows(cpus), interpreterRows(), launchRows(), memoryRows(), waitRows(cpus),
+		outsideRows(), hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), copyRows(), communicationRows(), stragglerRows(),
 		imbalanceRows(), hangRows(), clockRows(), lifeRows(),
 	} {
 		for _, r := range rows {

@@ -272,12 +272,8 @@ func (c *collector) collectTarget(ch chan<- prometheus.Metric, t targetTotals) {
 	counter(ch, c.desc.syncSeconds, seconds(t.syncNanos), pid)
 	counter(ch, c.desc.launches, float64(t.kernels), "kernel", pid)
 	counter(ch, c.desc.launches, float64(t.graphs), "graph", pid)
-	counter(
-		ch,
-		c.desc.hangs,
-		float64(t.rolling.hangs),
-		pid,
-	) // from the start at 0: increase() does not count the first value
+	// From the start, at 0: increase() does not count the first value.
+	counter(ch, c.desc.hangs, float64(t.rolling.hangs), pid)
 	if t.rolling.watched > 0 {
 		counter(ch, c.desc.gpuSeconds, seconds(t.rolling.busy), "busy", pid)
 		counter(ch, c.desc.gpuSeconds, seconds(t.rolling.watched-t.rolling.busy), "idle", pid)
