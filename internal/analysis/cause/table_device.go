@@ -123,13 +123,17 @@ func imbalanceRows() []Cause {
 	return []Cause{
 		{
 			ID: Imbalance, Key: "imbalance", Title: "GPUs have different amounts of work in a step", Group: OnGPU,
-			Means:   "Between two collective operations now the one and now the other GPU computes longer, and all others wait for it in the next operation. A step takes as long as its largest part.",
-			Proves:  "Kernels between collective operations in which all ranks took part: ranks that waited had as much less to compute, for most of the waiting.",
-			Refutes: "One rank that is always last (straggler); ranks that compute as long as the others and come late, because of their CPUs.",
+			Means: "Between two collective operations one GPU computes longer than the others, not always the same one, and " +
+				"the others wait for it in the next operation. A step takes as long as its largest part.",
+			Proves: "Between collective operations of all ranks, the ranks that waited ran kernels for less time, by about " +
+				"as much as they waited.",
+			Refutes: "One rank that is always last (straggler); ranks that compute for as long as the others and come late " +
+				"because of their CPUs.",
 			Changes: []Change{
 				{
 					Code,
-					"Give each rank the same number of tokens instead of the same number of samples or requests: sort and pack sequences by length",
+					"Give each rank the same number of tokens instead of the same number of samples or requests: sort and " +
+						"pack sequences by length",
 					"",
 				},
 				{
