@@ -10,8 +10,9 @@
  *
  *   - it has ended, as the kernel tells;
  *   - it sleeps in a system call (/proc/self/task/TID/syscall), and its stack pointer is above the frame that called
- *     us: what CUPTI does after our return makes no system call, and that frame is gone. Looked at twice, in case that
- *     a handler of signals sleeps on a stack of its own;
+ *     us: what CUPTI does after our return makes no system call, and that frame is gone. Found so twice, in case that
+ *     a handler of signals sleeps on a stack of its own; on a busy host it may run at most looks in between, which says
+ *     nothing;
  *   - the daemon's probes saw it return from a call of the driver, or begin another one, later.
  *
  * The agent's own thread has returned when it gets here.
@@ -24,7 +25,7 @@
 
 struct place {
 	uint32_t tid;    /* 0: free; set by that thread, cleared by the agent's */
-	uint32_t looks;  /* at which it was found asleep and out; the agent's thread only */
+	uint32_t looks;  /* at which it was found asleep and out; of the agent's thread, since looked */
 	uint32_t exit;   /* that was at the exit of a call */
 	uint64_t at;     /* when its last callback began, ns */
 	uintptr_t frame; /* above everything that CUPTI's function that called us has on the stack */
@@ -34,6 +35,7 @@ static struct callers {
 	struct place place[PLACES];
 	uint32_t overflow; /* threads that have no place: for them nothing can be proven */
 } callers;
+static uint64_t looked[PLACES]; /* ns: the callback, or the end of all, that the looks of a place are about */
 static uint64_t off; /* since when no callback begins, ns: a thread may have been on its way to one before */
 
 void left_off(void)
@@ -98,11 +100,16 @@ static uint64_t from(const struct place *p)
 
 static int is_out(struct place *p, uint32_t tid)
 {
+	uint64_t since = from(p), *of = &looked[p - callers.place];
 	struct sleeper s;
 
-	if (tid == the.tid || !thread_lives(tid) || seen_outside(tid, from(p)))
+	if (tid == the.tid || !thread_lives(tid) || seen_outside(tid, since))
 		return 1;
-	p->looks = sleeps(tid, &s) && s.stack > load(&p->frame) ? p->looks + 1 : 0;
+	if (*of != since)
+		p->looks = 0;
+	*of = since;
+	if (sleeps(tid, &s))
+		p->looks = s.stack > load(&p->frame) ? p->looks + 1 : 0;
 	return p->looks >= 2;
 }
 
