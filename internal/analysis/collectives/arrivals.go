@@ -18,7 +18,7 @@ type Arrivals struct {
 	Sets    int    // collectives that were found on all
 	Wait    uint64 // ns for which members waited for the last one, summed over members
 	Skews   []uint64
-	Load    Load // what they computed in between
+	Load    load // what they computed in between
 }
 
 // member is one rank: a process on one of its GPUs.
@@ -34,8 +34,8 @@ type member struct {
 const (
 	// leastSets is in how many collectives a rank must have been compared with the others.
 	leastSets = 5
-	// endsWithin is by how much the ends of one collective differ on its ranks, ns, and endsPart the part of its length:
-	// what differs more is not the same one, or the clocks of the hosts do not fit.
+	// endsWithin is by how much the ends of one collective differ on its ranks, ns, and endsPart the part of its
+	// length: what differs more is not the same one, or the clocks of the hosts do not fit.
 	endsWithin = 100_000
 	endsPart   = 4
 )
@@ -93,11 +93,11 @@ func compared(t *timeline.Timeline, within timeline.Span) (*comparing, *Arrivals
 	return c, out
 }
 
-// comparing finds the collectives of one member on all others. Ranks call one communicator by addresses of their own, and
-// a recording may begin at another operation on each. So a collective is found by its time: it runs on all ranks at once
-// and ends on all at nearly one time. Where that fits collectives of several communicators, it is one of the communicator
-// with which most of the others were found. Of one communicator no rank does two operations at once, so that their sequence
-// is that of the ends.
+// comparing finds the collectives of one member on all others. Ranks call one communicator by addresses of their own,
+// and a recording may begin at another operation on each. So a collective is found by its time: it runs on all ranks at
+// once and ends on all at nearly one time. Where that fits collectives of several communicators, it is one of the
+// communicator with which most of the others were found. Of one communicator no rank does two operations at once, so
+// that their sequence is that of the ends.
 type comparing struct {
 	t     *timeline.Timeline
 	comms map[int32]uint64 // by operation: the communicator of its launch, where it is known
@@ -166,8 +166,8 @@ func (c *comparing) compare(take func([]timeline.Activity)) {
 	}
 }
 
-// same returns which activity of a member, from one on, is the same collective as one of the least member, -1 where none
-// is: it has the same kernel, runs at the same time and ends with it. Of several it is the one that ends nearest.
+// same returns which activity of a member, from one on, is the same collective as one of the least member, -1 where
+// none is: it has the same kernel, runs at the same time and ends with it. Of several it is the one that ends nearest.
 func (c *comparing) same(own *timeline.Activity, m, from int, used map[int]bool) int {
 	best, nearest := -1, uint64(0)
 	pair, paired := c.pairs[m][c.comms[own.Op]]
@@ -221,8 +221,8 @@ func (r *Arrivals) take(set []timeline.Activity) {
 // Enough reports whether so many collectives were compared that they say something.
 func (r *Arrivals) Enough() bool { return r != nil && r.Sets >= leastSets }
 
-// Straggler returns the index of the member that the others wait for: it comes last to most collectives, and most of the
-// waiting is for it. False where it is now the one and now the other.
+// Straggler returns the index of the member that the others wait for: it comes last to most collectives, and most of
+// the waiting is for it. False where it is now the one and now the other.
 func (r *Arrivals) Straggler() (int, bool) {
 	if !r.Enough() {
 		return 0, false

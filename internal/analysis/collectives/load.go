@@ -6,9 +6,9 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// Load is how much members computed between collectives that all of them took part in: one step is from a member's end of
-// one to its beginning of the next.
-type Load struct {
+// load is how much members computed between collectives that all of them took part in: one step is from a member's end
+// of one to its beginning of the next.
+type load struct {
 	Steps int
 	Max   uint64   // ns that the member computed which had most to do in a step, summed over steps
 	Mean  uint64   // the same of the mean of members
@@ -21,7 +21,7 @@ type Load struct {
 type loading struct {
 	computes []timeline.Spans // by member: when kernels that do not communicate ran
 	before   []timeline.Activity
-	out      Load
+	out      load
 }
 
 // newLoading prepares the measurement: nothing of what the members computed is kept for longer.
