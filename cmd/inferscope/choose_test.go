@@ -13,7 +13,8 @@ import (
 // TestChoose: a name, a pid of a child, or nothing chooses a target, and those that ended never stand in the way.
 func TestChoose(t *testing.T) {
 	vllm := api.Target{
-		PID: 10, Comm: "python3", Cmdline: "python3 -u /srv/serve_llm.py --port 80", State: api.Watching, Place: api.Place{Pod: "llm-0", Namespace: "prod"},
+		PID: 10, Comm: "python3", Cmdline: "python3 -u /srv/serve_llm.py --port 80",
+		State: api.Watching, Place: api.Place{Pod: "llm-0", Namespace: "prod"},
 		Processes: []recording.Process{{PID: 10}, {PID: 11, Parent: 10}},
 	}
 	train := api.Target{PID: 20, Comm: "train", State: api.Attaching, Processes: []recording.Process{{PID: 20}}}

@@ -31,8 +31,8 @@ func TestExportOTLP(t *testing.T) {
 	}
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	rec.Meta.Requests = []recording.Request{{
-		Number: 1, PID: rec.Meta.Target, Received: rec.Meta.From, End: rec.Meta.To, Method: "POST", Route: "/v1/completions",
-		Status: 200, Outcome: "complete", Trace: "00-" + trace + "-b7ad6b7169203331-01",
+		Number: 1, PID: rec.Meta.Target, Received: rec.Meta.From, End: rec.Meta.To, Method: "POST",
+		Route: "/v1/completions", Status: 200, Outcome: "complete", Trace: "00-" + trace + "-b7ad6b7169203331-01",
 	}}
 	want(t, at(t, socketPath(t), "export", write("one.isc"), "-o", file), clierror.OK, "(otlp)")
 	text, err := os.ReadFile(file)

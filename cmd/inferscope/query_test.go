@@ -80,7 +80,8 @@ func TestQueryFlags(t *testing.T) {
 	}
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
-		"": {}, "2h": now.Add(-2 * time.Hour), "2026-11-24": now.Add(-36 * time.Hour), "2026-11-25T11:00:00Z": now.Add(-time.Hour),
+		"": {}, "2h": now.Add(-2 * time.Hour), "2026-11-24": now.Add(-36 * time.Hour),
+		"2026-11-25T11:00:00Z": now.Add(-time.Hour),
 	} {
 		if got, err := moment("--since", text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q is %v, want %v: %v", text, got, want, err)

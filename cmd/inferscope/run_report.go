@@ -38,7 +38,8 @@ type place struct{ path, format string }
 func (j *job) daemonFlags() []string {
 	var out []string
 	for flag, value := range map[string]string{
-		"--gpu": j.flags.gpu, "--cupti": j.flags.cupti, "--trace-size-mb": j.flags.traceMB, "--cpu-sampling-frequency-hz": j.flags.sampleHz,
+		"--gpu": j.flags.gpu, "--cupti": j.flags.cupti, "--trace-size-mb": j.flags.traceMB,
+		"--cpu-sampling-frequency-hz": j.flags.sampleHz,
 	} {
 		if value != "" {
 			out = append(out, flag, value)

@@ -165,7 +165,11 @@ func keptFacts(f *document.Facts, k *api.Kept) {
 	}
 	f.Add("Recordings", text+failures(k.Failed, "a stretch was not written", "stretches were not written", k.Error))
 	if k.Uploaded > 0 || k.Pending > 0 || k.UploadFailed > 0 {
-		text := fmt.Sprintf("%s, %s to go", format.Plural(k.Uploaded, "recording", "recordings"), format.Count(k.Pending))
+		text := fmt.Sprintf(
+			"%s, %s to go",
+			format.Plural(k.Uploaded, "recording", "recordings"),
+			format.Count(k.Pending),
+		)
 		f.Add("Uploaded", text+failures(k.UploadFailed, "an attempt failed", "attempts failed", k.UploadError))
 	}
 }

@@ -56,8 +56,10 @@ func some(m *topModel, targets int) *snapshot {
 
 func press(m *topModel, keys ...string) {
 	codes := map[string]rune{
-		"up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd, "enter": tea.KeyEnter,
-		"esc": tea.KeyEscape, "f1": tea.KeyF1, "f4": tea.KeyF4, "f6": tea.KeyF6, "f10": tea.KeyF10, "backspace": tea.KeyBackspace,
+		"up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp,
+		"home": tea.KeyHome, "end": tea.KeyEnd, "enter": tea.KeyEnter,
+		"esc": tea.KeyEscape, "f1": tea.KeyF1, "f4": tea.KeyF4,
+		"f6": tea.KeyF6, "f10": tea.KeyF10, "backspace": tea.KeyBackspace,
 	}
 	for _, k := range keys {
 		if code, ok := codes[k]; ok {

@@ -46,8 +46,8 @@ func confined(f *flags) error {
 	return nil
 }
 
-// perfOnly reports whether probes are attached by perf events alone, which takes CAP_SYS_ADMIN: so asked, or on a kernel
-// before 6.6.
+// perfOnly reports whether probes are attached by perf events alone, which takes CAP_SYS_ADMIN: so asked, or on a
+// kernel before 6.6.
 func perfOnly(mode string) bool {
 	if mode == "perf" {
 		return true

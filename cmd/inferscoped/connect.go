@@ -30,7 +30,8 @@ const self = "/proc/self/exe"
 // connect tells cfg how to reach the kernel.
 func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
 	options := cudaapi.Options{
-		Mode: f.mode(), AllCalls: f.allCalls, Launches: f.gpu.launchMode(), LaunchesFor: f.gpu.window, LaunchesEvery: f.gpu.period,
+		Mode: f.mode(), AllCalls: f.allCalls, Launches: f.gpu.launchMode(),
+		LaunchesFor: f.gpu.window, LaunchesEvery: f.gpu.period,
 		Complain: func(err error) { logger.Warn("launches of a process are not seen as they should be", zap.Error(err)) },
 	}
 	cfg.Check = feature.Check
@@ -60,7 +61,8 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		var stacks daemon.Source
 		if settings.CPUSamplingHz > 0 {
 			stacks = samples(profile.Options{
-				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{self}, Switches: profile.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
+				Hz: settings.CPUSamplingHz, Cycles: f.cycles, Helper: []string{self},
+				Switches: profile.DefaultSwitch, Budget: f.gpu.budget / 100, Symbols: table, Log: logger,
 			})
 			sources = append(sources, stacks)
 		}

@@ -139,7 +139,8 @@ type launches struct{ *cudaapi.Source }
 // SetLaunches changes when launches of a process are probed.
 func (l launches) SetLaunches(p proc.ID, mode gpu.LaunchMode) {
 	modes := map[gpu.LaunchMode]cudaapi.LaunchMode{
-		gpu.LaunchesOff: cudaapi.LaunchesOff, gpu.LaunchesWindows: cudaapi.LaunchesWindows, gpu.LaunchesOn: cudaapi.LaunchesOn,
+		gpu.LaunchesOff:     cudaapi.LaunchesOff,
+		gpu.LaunchesWindows: cudaapi.LaunchesWindows, gpu.LaunchesOn: cudaapi.LaunchesOn,
 	}
 	l.Source.SetLaunches(p, modes[mode])
 }

@@ -49,7 +49,8 @@ func TestLinkHolderThatCannotStart(t *testing.T) {
 // TestLinkHolderFault: each cause has advice of its own.
 func TestLinkHolderFault(t *testing.T) {
 	for errno, hint := range map[unix.Errno]string{
-		unix.EAGAIN: "pids.max", unix.EPERM: "seccomp", unix.ENOMEM: "memory", unix.EMFILE: "ulimit -n", unix.ENFILE: "ulimit -n", unix.E2BIG: "report it",
+		unix.EAGAIN: "pids.max", unix.EPERM: "seccomp", unix.ENOMEM: "memory",
+		unix.EMFILE: "ulimit -n", unix.ENFILE: "ulimit -n", unix.E2BIG: "report it",
 	} {
 		err := linkHolderFault(fmt.Errorf("start: %w", errno))
 		if !errors.Is(err, errno) || !strings.Contains(clierror.HintOf(err), hint) {

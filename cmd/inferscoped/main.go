@@ -50,8 +50,9 @@ func main() {
 // helpers are what this program starts itself as, by the first argument.
 func helpers() map[string]func([]string) error {
 	return map[string]func([]string) error{
-		profile.HelperArgument: profile.RunHelper, inject.HelperArgument: inject.RunHelper, uprobe.LinkHolderArgument: uprobe.RunLinkHolder,
-		fleet.HelperArgument: recorderHelper,
+		profile.HelperArgument: profile.RunHelper, inject.HelperArgument: inject.RunHelper,
+		uprobe.LinkHolderArgument: uprobe.RunLinkHolder,
+		fleet.HelperArgument:      recorderHelper,
 	}
 }
 
@@ -79,7 +80,8 @@ type process struct {
 	args           []string
 	environ        []string
 	stdout, stderr io.Writer
-	// confine gives up rights for good, for the whole process; nil in tests that run the daemon within their own process.
+	// confine gives up rights for good, for the whole process; nil in tests that run the daemon within their own
+	// process.
 	confine func(*flags) error
 }
 

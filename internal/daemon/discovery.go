@@ -199,7 +199,8 @@ func Candidates(found []discover.Candidate) []api.Candidate {
 	for i := range found {
 		c := &found[i]
 		out = append(out, api.Candidate{
-			PID: c.PID, Top: c.Top, UID: c.UID, Comm: c.Comm, Cmdline: c.Cmdline, Library: c.Library, GPUs: c.GPUs, Role: c.Role,
+			PID: c.PID, Top: c.Top, UID: c.UID, Comm: c.Comm,
+			Cmdline: c.Cmdline, Library: c.Library, GPUs: c.GPUs, Role: c.Role,
 			Refused: c.Refused, Place: placeOf(c.Place),
 		})
 	}

@@ -47,7 +47,8 @@ func newDrainer(
 	clock clockFunc,
 ) *drainer {
 	return &drainer{
-		rings: rings, recorder: recorder, counter: counter, history: history, clock: clock, observe: func([]event.Event) {},
+		rings: rings, recorder: recorder, counter: counter,
+		history: history, clock: clock, observe: func([]event.Event) {},
 		requests: make(chan chan struct{}), done: make(chan struct{}),
 	}
 }

@@ -45,8 +45,8 @@ type gauge interface {
 type requester interface {
 	// Requests returns those that overlap [from, to] (ns), ordered by when they were read.
 	Requests(from, to uint64) []recording.Request
-	// OnEnd has f called with each request that ends from then on. f must be quick, call nothing of the source, and keep
-	// the request no longer than it runs.
+	// OnEnd has f called with each request that ends from then on. f must be quick, call nothing of the source, and
+	// keep the request no longer than it runs.
 	OnEnd(f func(*recording.Request))
 	// Serving returns how many requests each process serves now. It may be called from any goroutine.
 	Serving() map[uint32]int

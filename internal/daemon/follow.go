@@ -221,7 +221,8 @@ func (f *follower) follow(p *proc.Process, at uint64) {
 			continue // Exited follows
 		}
 		if f.newComplaint(p, s.Name(), err) {
-			// A process that has just begun maps its libraries one by one, and what stays uncovered is among the losses.
+			// A process that has just begun maps its libraries one by one, and what stays uncovered is among the
+			// losses.
 			f.log.Warn("a process is not covered, or not wholly", zap.String("source", s.Name()),
 				zap.Uint32("pid", p.PID), zap.String("comm", p.Comm), zap.Error(err), logfield.Reported())
 		}

@@ -68,8 +68,8 @@ func newGoverning(opts Overhead, d *Daemon) (*governing, error) {
 		return g, nil
 	}
 	g.governor = overhead.New(overhead.Options{
-		Budget: opts.Budget, Sources: g.sources, Pinned: g.pinned, Carrier: carrier, Even: []string{recording.SamplesSource},
-		Clock: d.clock, Seed: d.clock(), Log: g.tell, Name: d.functionName,
+		Budget: opts.Budget, Sources: g.sources, Pinned: g.pinned, Carrier: carrier,
+		Even: []string{recording.SamplesSource}, Clock: d.clock, Seed: d.clock(), Log: g.tell, Name: d.functionName,
 	})
 	return g, nil
 }

@@ -47,7 +47,8 @@ func (r *held) references() *references {
 		return r.refs
 	}
 	r.refs = &references{
-		samples: map[uint64]uint64{}, kernels: map[int32]bool{}, ranges: map[int32]bool{}, names: map[int32]bool{}, attributes: map[int32]bool{},
+		samples: map[uint64]uint64{}, kernels: map[int32]bool{},
+		ranges: map[int32]bool{}, names: map[int32]bool{}, attributes: map[int32]bool{},
 	}
 	for batch := range r.snapshot.Events(r.want) {
 		for i := range batch {

@@ -33,7 +33,8 @@ func serve(t *testing.T, ctx context.Context, opts Options) *served { //nolint:r
 	w.watcher.onAdd[10] = []proc.Process{p}
 	opts.PIDs, opts.Keep = []int{10}, time.Minute
 	s := &served{world: w, ended: make(chan error, 1), cfg: Config{
-		Options: opts, Socket: filepath.Join(t.TempDir(), "s.sock"), Limits: api.DefaultLimits(), MetricsAddr: "127.0.0.1:0",
+		Options: opts, Socket: filepath.Join(t.TempDir(), "s.sock"),
+		Limits: api.DefaultLimits(), MetricsAddr: "127.0.0.1:0",
 	}}
 	tally := metrics.NewTally(w.source.Functions, metrics.DecodeCopies)
 	w.parts.Counter = tally

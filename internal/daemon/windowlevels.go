@@ -17,8 +17,8 @@ type gpuWindows interface {
 	// WindowCost returns what windows take of the time of the process that pays most, and half of its 95% interval;
 	// false where that is not known yet.
 	WindowCost(pids []uint32) (share, half float64, known bool)
-	// WindowNear reports whether a window of one of these processes is open, or opens within a time; false where windows
-	// leave no room for that.
+	// WindowNear reports whether a window of one of these processes is open, or opens within a time; false where
+	// windows leave no room for that.
 	WindowNear(pids []uint32, within time.Duration) bool
 }
 

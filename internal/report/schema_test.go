@@ -44,7 +44,8 @@ func reportSchema(t *testing.T) jsonObject {
 	props["state"].(jsonObject)["enum"] = []callState{stateCalls, stateNoCalls, stateNoLibrary, stateUnprobed}
 	verdict := w.defs["diagnose.Diagnosis"].(jsonObject)["properties"].(jsonObject)["verdict"].(jsonObject)
 	verdict["enum"] = []diagnose.Verdict{
-		diagnose.Healthy, diagnose.CPUBound, diagnose.GPUBound, diagnose.CopyBound, diagnose.CommunicationBound, diagnose.Hung, diagnose.Balanced, diagnose.Idle, diagnose.CPUOnly, diagnose.NotEnough,
+		diagnose.Healthy, diagnose.CPUBound, diagnose.GPUBound, diagnose.CopyBound, diagnose.CommunicationBound,
+		diagnose.Hung, diagnose.Balanced, diagnose.Idle, diagnose.CPUOnly, diagnose.NotEnough,
 	}
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"] = fmt.Sprintf("urn:inferscope:report:%d", schemaVersion)

@@ -41,8 +41,8 @@ func served() *recording.Recording {
 		m.Requests = append(m.Requests, recording.Request{
 			Number: i + 1, PID: m.Target, Received: at, Asked: at + 10*us, FirstToken: (at + end) / 2,
 			LastToken: end - 20*us,
-			End:       end, Method: "POST", Route: "/v1/completions", Model: nasty, ID: fmt.Sprint("cmpl-", i), Status: 200,
-			Outcome: "complete", Streamed: true, OutputTokens: 5, TokenSource: "usage",
+			End:       end, Method: "POST", Route: "/v1/completions", Model: nasty, ID: fmt.Sprint("cmpl-", i),
+			Status: 200, Outcome: "complete", Streamed: true, OutputTokens: 5, TokenSource: "usage",
 		})
 	}
 	return rec

@@ -105,7 +105,8 @@ func lateRanks(
 	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
 	v := cudasim.Start(t, cudasim.Options{
 		Program: []string{
-			program, "all", fmt.Sprint(ranks), fmt.Sprint(turns), fmt.Sprint(late), fmt.Sprint(delay.Microseconds()), what,
+			program, "all", fmt.Sprint(ranks), fmt.Sprint(turns),
+			fmt.Sprint(late), fmt.Sprint(delay.Microseconds()), what,
 		},
 		Env: []string{
 			"CUDASIM_DEVICES=" + fmt.Sprint(ranks),
@@ -190,7 +191,8 @@ func TestImbalance(t *testing.T) {
 			continue
 		}
 		found = true
-		// The one computes for 4 ms and the others for 1 ms: the mean is 2 ms, and two of three wait for 3 ms of a step.
+		// The one computes for 4 ms and the others for 1 ms: the mean is 2 ms, and two of three wait for 3 ms of a
+		// step.
 		said := fmt.Sprint(f.Evidence)
 		if f.Title != "GPUs have uneven work: the most of a step is 2.0 times the mean" || f.Share < 0.3 || f.Share > 0.55 ||
 			!strings.Contains(said, "steps between collectives in which all 3 ranks took part") {

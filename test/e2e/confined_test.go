@@ -53,7 +53,8 @@ func TestTheDaemonKeepsWhatItNeeds(t *testing.T) {
 func TestAUserWithTheNamedCapabilities(t *testing.T) {
 	const daemonUser, targetUser = 64001, 64002
 	v := cudasim.Start(
-		t, cudasim.Options{Lib: "driver", User: targetUser}, busy, "launch 700 kernel=counted_us3", "sync", "print done", busy,
+		t, cudasim.Options{Lib: "driver", User: targetUser}, busy,
+		"launch 700 kernel=counted_us3", "sync", "print done", busy,
 	)
 	d := launchDaemonAs(t, &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: daemonUser, Gid: daemonUser},

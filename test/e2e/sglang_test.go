@@ -10,9 +10,9 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 )
 
-// TestSGLang: a server in SGLang's three processes, by their messages: exact tokens, steps, batches and the queue, and nothing
-// of a prompt. INFERSCOPE_SGLANG_WHEEL names a wheel of SGLang whose classes they use, over sockets of pyzmq; without it the
-// like of them.
+// TestSGLang: a server in SGLang's three processes, by their messages: exact tokens, steps, batches and the queue, and
+// nothing of a prompt. INFERSCOPE_SGLANG_WHEEL names a wheel of SGLang whose classes they use, over sockets of pyzmq;
+// without it the like of them.
 func TestSGLang(t *testing.T) {
 	needRoot(t)
 	const clients, each, tokens, words = 6, 4, 25, 40

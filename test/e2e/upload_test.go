@@ -101,13 +101,16 @@ func (u *uploading) launches() int {
 	return launchesIn(u.t, here)
 }
 
-// TestUpload: through an outage of the store, errors, lost answers, a slow link and a store that is killed in the middle
-// of an upload and comes back, each launch is in one recording, in the store or on the disk.
+// TestUpload: through an outage of the store, errors, lost answers, a slow link and a store that is killed in the
+// middle of an upload and comes back, each launch is in one recording, in the store or on the disk.
 func TestUpload(t *testing.T) {
 	u := startUploading(t, t.TempDir())
 	u.store.Down.Store(true)
 	u.victim.Go()
-	u.until("uploads to fail", func(k api.Kept) bool { return k.UploadFailed > 0 && k.Pending > 0 && k.UploadError != "" })
+	u.until(
+		"uploads to fail",
+		func(k api.Kept) bool { return k.UploadFailed > 0 && k.Pending > 0 && k.UploadError != "" },
+	)
 	u.store.Down.Store(false)
 	u.store.Failing.Store(2)
 	u.store.Dropping.Store(1)
@@ -136,8 +139,9 @@ func TestUpload(t *testing.T) {
 	u.victim.Finish()
 }
 
-// TestUploadThroughKillsAndAFullDisk: a daemon that is killed in the middle of an upload, and a disk that others fill, cost
-// what was not written, and no more: what is in the store or on the disk is whole and there once, and each loss is counted.
+// TestUploadThroughKillsAndAFullDisk: a daemon that is killed in the middle of an upload, and a disk that others fill,
+// cost what was not written, and no more: what is in the store or on the disk is whole and there once, and each loss is
+// counted.
 func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()

@@ -91,7 +91,8 @@ func New(o Options) *Discoverer {
 		o.LogDir = containerLogs
 	}
 	return &Discoverer{
-		opts: o, log: o.Log, pending: map[uint32]time.Time{}, refused: map[proc.ID]refusal{}, places: map[proc.ID]Place{},
+		opts: o, log: o.Log, pending: map[uint32]time.Time{},
+		refused: map[proc.ID]refusal{}, places: map[proc.ID]Place{},
 		users: map[uint32]string{},
 	}
 }
@@ -389,7 +390,8 @@ func (d *Discoverer) Candidates(ctx context.Context) (out []Candidate, hidden in
 	for i := range users {
 		u := &users[i]
 		c := Candidate{
-			PID: u.PID, Top: proc.Top(u.PID), UID: u.UID, Comm: u.Comm, Cmdline: u.Cmdline, Library: u.Library, GPUs: u.Devices,
+			PID: u.PID, Top: proc.Top(u.PID), UID: u.UID, Comm: u.Comm,
+			Cmdline: u.Cmdline, Library: u.Library, GPUs: u.Devices,
 			Role: Role(u.Comm, u.Cmdline), Place: d.PlaceOf(u.ID()),
 		}
 		c.Refused = d.refuse(u, c.Top)

@@ -180,7 +180,8 @@ func decodePods(r io.Reader) (map[string]pod, error) {
 	for i := range list.Items {
 		item := &list.Items[i]
 		one := pod{
-			uid: item.Metadata.UID, namespace: item.Metadata.Namespace, name: item.Metadata.Name, labels: item.Metadata.Labels, containers: map[string]container{},
+			uid: item.Metadata.UID, namespace: item.Metadata.Namespace, name: item.Metadata.Name,
+			labels: item.Metadata.Labels, containers: map[string]container{},
 		}
 		for _, c := range item.Status.Containers {
 			_, id, _ := strings.Cut(c.ID, "://")

@@ -10,7 +10,8 @@ import (
 
 func TestRules(t *testing.T) {
 	server := subject{
-		Name: "python3", Cmdline: "python3 -m vllm serve /models/a,b --port 8000", User: "alice", Cgroup: "/kubepods.slice/x",
+		Name: "python3", Cmdline: "python3 -m vllm serve /models/a,b --port 8000",
+		User: "alice", Cgroup: "/kubepods.slice/x",
 		Pod: "prod/chat-0", PodUID: uid, Labels: map[string]string{"app": "chat", "tier": ""},
 	}
 	trainer := subject{Name: "python3", Cmdline: "python3 /home/bob/train.py", User: "bob", UID: "1001"}

@@ -15,7 +15,8 @@ const fuzzSlots = 1 << 8
 func seedSlots() []byte {
 	le := binary.LittleEndian
 	kinds := []byte{
-		1, 7, 8, 9, 10, 11, 12, kindName, kindText, kindText, kindWindow, kindDevice, kindStream, kindOpened, kindSteps, 0, 255,
+		1, 7, 8, 9, 10, 11, 12, kindName, kindText, kindText, kindWindow,
+		kindDevice, kindStream, kindOpened, kindSteps, 0, 255,
 	}
 	mem := make([]byte, len(kinds)*slotBytes)
 	for i, k := range kinds {

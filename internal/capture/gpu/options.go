@@ -104,8 +104,8 @@ type Options struct {
 	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
 	Budget   float64       // share of a process's time that recording may take, 0 to 1: windows become rarer where they take more; 0: they stay
 	Watch    time.Duration // how long calls of a process are watched before the first window; 0: not at all (see launchers)
-	// MinAge is how long a process has lived before an agent is brought in: to load one costs more CPU time than all the
-	// rest, and a program that ends at once has no window. Until then its launches are probed.
+	// MinAge is how long a process has lived before an agent is brought in: to load one costs more CPU time than all
+	// the rest, and a program that ends at once has no window. Until then its launches are probed.
 	MinAge time.Duration
 	CUPTI  string // path of a libcupti in the target, for one that maps none
 	Slots  uint32 // of a ring, a power of two; 0: the default

@@ -7,7 +7,8 @@ import (
 
 func TestKeepsShadowStacks(t *testing.T) {
 	for release, want := range map[string]bool{
-		"5.15.0-181-generic": false, "6.6.12": false, "6.10.14-amd64": false, "6.11.0": true, "6.18.44": true, "7.0-rc1": true,
+		"5.15.0-181-generic": false, "6.6.12": false, "6.10.14-amd64": false,
+		"6.11.0": true, "6.18.44": true, "7.0-rc1": true,
 		"": false, "six": false,
 	} {
 		if got := keepsShadowStacks(release); got != want {

@@ -56,8 +56,8 @@ const (
 type Version struct {
 	API    int `json:"api"`    // Level
 	Schema int `json:"schema"` // recording.SchemaVersion
-	// Agents reports whether the daemon brings agents into programs. Everybody may know it: `inferscope run` asks before
-	// there is a program.
+	// Agents reports whether the daemon brings agents into programs. Everybody may know it: `inferscope run` asks
+	// before there is a program.
 	Agents bool `json:"agents"`
 	version.Info
 }
@@ -82,7 +82,8 @@ type Status struct {
 	// Kept is what became of recordings on the disk; nil where none are kept.
 	Kept   *Kept       `json:"kept,omitempty"`
 	Losses []loss.Loss `json:"losses"` // since the start of the daemon, from everywhere
-	// Warnings are the last warnings and errors of the daemon's log, the oldest first; for root and the daemon's own user.
+	// Warnings are the last warnings and errors of the daemon's log, the oldest first; for root and the daemon's own
+	// user.
 	Warnings        []Warning `json:"warnings,omitempty"`
 	WarningsOmitted uint64    `json:"warnings_omitted,omitempty"` // older ones
 }

@@ -63,7 +63,8 @@ func all() []Setting {
 			func(s *Settings, v string) error { return number(v, &s.TraceSizeMB, 1, 65536) },
 		},
 		{
-			"sync_error_margin_us", "INFERSCOPE_SYNC_ERROR_MARGIN_US", "1000", "clock error in microseconds above which a report warns", false,
+			"sync_error_margin_us", "INFERSCOPE_SYNC_ERROR_MARGIN_US", "1000",
+			"clock error in microseconds above which a report warns", false,
 			func(s *Settings, v string) error { return number(v, &s.SyncErrorMarginUS, 1, 1_000_000_000) },
 		},
 		{
@@ -75,11 +76,13 @@ func all() []Setting {
 			func(s *Settings, v string) error { return text(v, &s.ReportPath) },
 		},
 		{
-			"cuda_version", "INFERSCOPE_CUDA_VERSION", "", "which CUDA to look for where several are installed, like 12 or 12.4; empty: the one that is found", true,
+			"cuda_version", "INFERSCOPE_CUDA_VERSION", "",
+			"which CUDA to look for where several are installed, like 12 or 12.4; empty: the one that is found", true,
 			func(s *Settings, v string) error { return cudaVersion(v, &s.CUDAVersion) },
 		},
 		{
-			"cpu_sampling_frequency_hz", "INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ", "99", "CPU samples per second and thread, up to 2000; 0 takes none", true,
+			"cpu_sampling_frequency_hz", "INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ", "99",
+			"CPU samples per second and thread, up to 2000; 0 takes none", true,
 			func(s *Settings, v string) error { return number(v, &s.CPUSamplingHz, 0, 2000) },
 		},
 		{
@@ -99,7 +102,8 @@ func all() []Setting {
 			func(s *Settings, v string) error { s.TriggerIteration = v; return nil },
 		},
 		{
-			"trigger_gpu_busy", "INFERSCOPE_TRIGGER_GPU_BUSY", "", "likewise where GPUs work for less of the observed time: 20% for 1m", true,
+			"trigger_gpu_busy", "INFERSCOPE_TRIGGER_GPU_BUSY", "",
+			"likewise where GPUs work for less of the observed time: 20% for 1m", true,
 			func(s *Settings, v string) error { s.TriggerGPUBusy = v; return nil },
 		},
 		{
@@ -107,7 +111,8 @@ func all() []Setting {
 			func(s *Settings, v string) error { s.TriggerErrors = v; return nil },
 		},
 		{
-			"trigger_exit", "INFERSCOPE_TRIGGER_EXIT", "true", "likewise where a target crashes, is killed, or ends with an error", true,
+			"trigger_exit", "INFERSCOPE_TRIGGER_EXIT", "true",
+			"likewise where a target crashes, is killed, or ends with an error", true,
 			func(s *Settings, v string) error { return boolean(v, &s.TriggerExit) },
 		},
 		{
@@ -115,7 +120,8 @@ func all() []Setting {
 			func(s *Settings, v string) error { s.TriggerCooldown = v; return nil },
 		},
 		{
-			"trigger_per_day", "INFERSCOPE_TRIGGER_PER_DAY", "24", "no more often than this in a day, of all targets together", true,
+			"trigger_per_day", "INFERSCOPE_TRIGGER_PER_DAY", "24",
+			"no more often than this in a day, of all targets together", true,
 			func(s *Settings, v string) error { return number(v, &s.TriggerPerDay, 0, 10000) },
 		},
 	}

@@ -95,8 +95,9 @@ func Syscalls() error {
 }
 
 // Files lets this process write in these folders alone, with Landlock of Linux 5.19: before, it lets no file be moved
-// from one folder to another, so that nothing is confined there. It must not be used in a process that looks into others: Landlock keeps a confined process
-// from tracing processes outside (Documentation/userspace-api/landlock.rst, "Ptrace restrictions").
+// from one folder to another, so that nothing is confined there. It must not be used in a process that looks into
+// others: Landlock keeps a confined process from tracing processes outside (Documentation/userspace-api/landlock.rst,
+// "Ptrace restrictions").
 func Files(writable ...string) error {
 	err := landlock.V5.BestEffort().RestrictPaths(
 		landlock.RODirs("/"),

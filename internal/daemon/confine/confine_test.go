@@ -69,8 +69,8 @@ func confined(dir string) outcome {
 	return o
 }
 
-// TestConfined: a process of root's keeps what it names, on all threads and for what it starts, and writes in its folder
-// alone.
+// TestConfined: a process of root's keeps what it names, on all threads and for what it starts, and writes in its
+// folder alone.
 func TestConfined(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it has capabilities to give up")

@@ -212,7 +212,8 @@ func NewRegistry(tally *Tally, status func() api.Status) (*prometheus.Registry, 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.desc
 	for _, desc := range []*prometheus.Desc{
-		d.launches, d.observed, d.gpuSeconds, d.idleSeconds, d.hangs, d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
+		d.launches, d.observed, d.gpuSeconds, d.idleSeconds, d.hangs,
+		d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
 		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
@@ -294,7 +295,8 @@ func (c *collector) collectKept(ch chan<- prometheus.Metric, d *api.Discovery, k
 		return
 	}
 	for result, n := range map[string]uint64{
-		"written": k.Recordings, "deleted": k.Deleted, "failed": k.Failed, "flight": k.Flights, "flight_omitted": k.FlightsOmitted,
+		"written": k.Recordings, "deleted": k.Deleted, "failed": k.Failed,
+		"flight": k.Flights, "flight_omitted": k.FlightsOmitted,
 	} {
 		counter(ch, c.desc.recordings, float64(n), result)
 	}

@@ -94,8 +94,8 @@ inferscope_uploads_total{result="uploaded"} 2
 	}
 }
 
-// TestSeriesOfTargetsAreBounded: a target that claims to have any number of causes gets so many series and no more, and targets
-// that come and go leave none.
+// TestSeriesOfTargetsAreBounded: a target that claims to have any number of causes gets so many series and no more, and
+// targets that come and go leave none.
 func TestSeriesOfTargetsAreBounded(t *testing.T) {
 	tally := NewTally(table, testDecoder)
 	r := registry(t, tally, func() api.Status { return api.Status{} })

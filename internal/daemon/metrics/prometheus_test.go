@@ -75,7 +75,8 @@ func scraped(t *testing.T) (address string) {
 			tally.Add(calls(10, driverSync, 2, 1e6, 0))
 			tally.Request(answered(10, "llama"))
 			tally.Facts(api.Facts{
-				PID: 10, Watched: 4e8, Busy: 1e8, Idle: map[string]uint64{"host-sync": 3e8}, Durations: []uint64{1e7, 1.1e7, 1.2e7},
+				PID: 10, Watched: 4e8, Busy: 1e8, Idle: map[string]uint64{"host-sync": 3e8},
+				Durations: []uint64{1e7, 1.1e7, 1.2e7},
 			})
 			select {
 			case <-stop:

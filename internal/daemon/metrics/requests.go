@@ -10,7 +10,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/genai"
 )
 
-// Labels of requests, in the order in which they are given. Those of the conventions for generative AI have their names.
+// Labels of requests, in the order in which they are given. Those of the conventions for generative AI have their
+// names.
 const (
 	operationLabel = "gen_ai_operation_name"
 	modelLabel     = "gen_ai_request_model"

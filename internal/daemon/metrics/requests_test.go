@@ -15,8 +15,8 @@ import (
 // answered is a request of 1 s, whose first token came after 0.2 s, and 10 tokens more in the 0.5 s behind it.
 func answered(pid uint32, model string) *recording.Request {
 	return &recording.Request{
-		PID: pid, Received: 1e9, FirstByte: 11e8, FirstToken: 12e8, LastToken: 17e8, End: 2e9, Route: "/v1/chat/completions",
-		Model: model, Status: 200, Outcome: "complete", Streamed: true,
+		PID: pid, Received: 1e9, FirstByte: 11e8, FirstToken: 12e8, LastToken: 17e8, End: 2e9,
+		Route: "/v1/chat/completions", Model: model, Status: 200, Outcome: "complete", Streamed: true,
 		InputTokens: 7, CachedTokens: 3, OutputTokens: 11, TokenSource: "usage",
 	}
 }
@@ -59,7 +59,8 @@ func TestRequests(t *testing.T) {
 	tally.Request(answered(10, "llama"))
 	tally.Request(answered(11, "llama")) // a child counts for its target
 	failed := &recording.Request{
-		PID: 10, Received: 1e9, End: 11e8, Route: "/v1/chat/completions", Model: "llama", Status: 500, Outcome: "complete",
+		PID: 10, Received: 1e9, End: 11e8, Route: "/v1/chat/completions",
+		Model: "llama", Status: 500, Outcome: "complete",
 	}
 	tally.Request(failed)
 	aborted := answered(10, "llama")
@@ -137,8 +138,8 @@ inferscope_requests_total{gen_ai_operation_name="embeddings",gen_ai_request_mode
 	}
 }
 
-// TestSeriesOfRequestsAreBounded: whatever clients ask for and servers answer, a target has so many series; they go when it
-// is withdrawn.
+// TestSeriesOfRequestsAreBounded: whatever clients ask for and servers answer, a target has so many series; they go
+// when it is withdrawn.
 func TestSeriesOfRequestsAreBounded(t *testing.T) {
 	tally := filled()
 	refused := answered(10, "nobody has this")

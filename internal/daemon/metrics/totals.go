@@ -50,7 +50,8 @@ func (t *Tally) totals() []targetTotals {
 		functions := byFunction(c.calls.Counts(), table)
 		kernels, graphs := launched(functions)
 		out = append(out, targetTotals{
-			pid: pid, functions: functions, bytes: c.copied(), syncNanos: synchronised(functions), kernels: kernels, graphs: graphs,
+			pid: pid, functions: functions, bytes: c.copied(),
+			syncNanos: synchronised(functions), kernels: kernels, graphs: graphs,
 			rolling: rolling{c.rolling.watched, c.rolling.busy, maps.Clone(c.rolling.idle), c.rolling.hangs},
 		})
 	}

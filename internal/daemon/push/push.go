@@ -1,5 +1,5 @@
-// Package push sends spans and metrics of the requests that targets serve to a receiver of OTLP over HTTP, while they go
-// on.
+// Package push sends spans and metrics of the requests that targets serve to a receiver of OTLP over HTTP, while they
+// go on.
 package push
 
 import (
@@ -273,7 +273,8 @@ func serversOf(targets []api.Target, engine, legacy bool) map[uint32]otlp.Server
 	for i := range targets {
 		t := &targets[i]
 		more := map[string]string{
-			"host.name": host, "host.arch": runtime.GOARCH, "container.id": t.Container, "container.image.name": t.Image,
+			"host.name": host, "host.arch": runtime.GOARCH,
+			"container.id": t.Container, "container.image.name": t.Image,
 			"k8s.namespace.name": t.Namespace, "k8s.pod.name": t.Pod, "k8s.pod.uid": t.PodUID,
 			"k8s.container.name": t.ContainerName,
 		}

@@ -131,7 +131,8 @@ func watched() Watched {
 				return nil
 			}
 			return []recording.EngineRequest{{
-				ID: "cmpl-1-0", Asked: now - 4e9, Scheduled: now - 35e8, First: now - 3e9, Last: now - 2e9, Finish: "stop",
+				ID: "cmpl-1-0", Asked: now - 4e9, Scheduled: now - 35e8,
+				First: now - 3e9, Last: now - 2e9, Finish: "stop",
 				OutputTokens: 9, InputTokens: 5,
 			}}
 		},

@@ -27,7 +27,8 @@ func TestKindsDescribeEachReasonOnce(t *testing.T) {
 	}
 	for _, r := range []loss.Reason{
 		loss.RingFull, loss.CallDepth, loss.ThreadStorage, loss.ReturnOnly, loss.Malformed, loss.Overwritten,
-		loss.ArgumentFault, loss.ProbeFailed, loss.ExpensivePoint, loss.LateProbe, loss.ProcessEvents, loss.LibraryRefused,
+		loss.ArgumentFault, loss.ProbeFailed, loss.ExpensivePoint,
+		loss.LateProbe, loss.ProcessEvents, loss.LibraryRefused,
 	} {
 		if !seen[r] {
 			t.Errorf("%s is not described", r)

@@ -70,7 +70,8 @@ func write(w io.Writer, title, block string) error {
 
 		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n",
 		"<meta name=\"generator\" content=\"InferScope\">\n",
-		"<title>", html.EscapeString(title), "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>", style, "</style>\n</head>\n<body>\n",
+		"<title>", html.EscapeString(title), "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>",
+		style, "</style>\n</head>\n<body>\n",
 
 		"<noscript>This report needs JavaScript to be shown; inferscope report --format markdown says the same in plain text.</noscript>\n",
 		`<script type="application/octet-stream" id="data">`, block, "</script>\n<script>", script, "</script>\n</body>\n</html>\n",

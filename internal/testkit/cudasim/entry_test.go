@@ -85,7 +85,8 @@ func TestEntryShapes(t *testing.T) {
 func TestLibraryNames(t *testing.T) {
 	p := Build(t)
 	for path, want := range map[string]string{
-		p.Libcuda(Shape535): "libcuda.so.1", p.Libcuda(Shape580): "libcuda.so.1", p.Libcudart(): "libcudart.so.13", p.Libcupti(): "libcupti.so.13",
+		p.Libcuda(Shape535): "libcuda.so.1", p.Libcuda(Shape580): "libcuda.so.1",
+		p.Libcudart(): "libcudart.so.13", p.Libcupti(): "libcupti.so.13",
 	} {
 		if got := soname(t, path); got != want {
 			t.Errorf("%s: soname %s, want %s", path, got, want)

@@ -213,8 +213,8 @@ type Recording struct {
 	Lines  []byte // its events as JSON lines, compressed; nil: there are none
 }
 
-// Recordings brings what the store has back, by name, and fails the test for one that is there twice and for objects that
-// belong to none, and to none of those that are on the disk yet.
+// Recordings brings what the store has back, by name, and fails the test for one that is there twice and for objects
+// that belong to none, and to none of those that are on the disk yet.
 func (s *Store) Recordings(onDisk ...string) map[string]Recording {
 	s.t.Helper()
 	type object struct{ Key, Name string }

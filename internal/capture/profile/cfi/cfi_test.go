@@ -92,12 +92,14 @@ func TestCommon(t *testing.T) {
 func TestInstructions(t *testing.T) {
 	c := Common{CodeAlign: 4, DataAlign: -8, Encoding: peuData4}
 	r := Cursor{B: []byte{
-		opDefCFA, 7, 16, opDefCFASF, 6, 0x7e, opDefCFARegister, 6, OpDefCFAOffset, 32, opDefCFAOffsetSF, 0x7f, opDefCFAExpr, 2, 0x77, 8,
+		opDefCFA, 7, 16, opDefCFASF, 6, 0x7e, opDefCFARegister, 6,
+		OpDefCFAOffset, 32, opDefCFAOffsetSF, 0x7f, opDefCFAExpr, 2, 0x77, 8,
 		OpAdvance | 3, OpAdvance2, 1, 2, opSetLoc, 9, 0, 0, 0, OpOffset |
 			6, 2, opOffsetExtended, 40, 3, opOffsetExtSF, 3, 0x7f, opGNUNegOffset, 3, 1,
 		opValOffset, 3, 1, opValOffsetSF, 3, 1, OpRestore |
 			6, opRestoreExt, 40, opUndefined, 16, opSameValue, 3, opRegister, 16, 2,
-		opExpression, 6, 1, 0x06, opValExpression, 6, 1, 0x30, opRemember, opRestoreState, opNegateRASign, opGNUArgsSize, 8, opNop,
+		opExpression, 6, 1, 0x06, opValExpression, 6, 1, 0x30, opRemember,
+		opRestoreState, opNegateRASign, opGNUArgsSize, 8, opNop,
 	}}
 	for _, want := range []Instruction{
 		{Kind: CFA, Register: 7, Offset: 16},
