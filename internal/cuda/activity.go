@@ -11,6 +11,7 @@ const (
 	DeviceToHost CopyKind = 2
 	HostToArray  CopyKind = 3
 	ArrayToHost  CopyKind = 4
+	PeerToPeer   CopyKind = 10 // from one GPU, or context, to another
 )
 
 // copyKinds are their names: as CUPTI and Kineto write them, and as the API's Direction does where it has one.

@@ -178,6 +178,7 @@ func addGPU(d *document.Document, m *Model, rows int) {
 	d.AddTable("GPU devices", deviceTable(m))
 	d.AddTable("Kernels", kernelTable(m, min(rows, max(kernelRows, rows/2))))
 	d.AddTable("GPU copies", gpuCopyTable(m))
+	d.AddTable("Copies between GPUs", peerTable(m))
 	d.AddTable("GPU streams", gpuStreamTable(m, few))
 	d.AddTable("Waits for the GPU", syncTable(m, few))
 	d.AddTable("Named ranges", rangeTable(m, few))

@@ -257,6 +257,54 @@ func gpuCopyTable(m *Model) *document.Table {
 	return t
 }
 
+// maxPairs bounds the pairs of GPUs that a text shows; JSON has all.
+const maxPairs = 64
+
+// peerTable shows copies by pair of GPUs.
+func peerTable(m *Model) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Right("pid", 1),
+		document.Right("From GPU", 0),
+		document.Right("To GPU", 0),
+		document.Right("Copies", 0),
+		document.Right("Bytes", 0),
+		document.Right("Time", 0),
+		document.Right("Longest", 2),
+		document.Right("Bandwidth", 0),
+		document.Right("No kernel", 1),
+	}}
+	list := m.GPU.Peers
+	for i := range list[:min(len(list), maxPairs)] {
+		p := &list[i]
+		t.Row(
+			id(p.PID),
+			fmt.Sprint(p.Source),
+			fmt.Sprint(p.Destination),
+			format.Count(p.Count),
+			format.Size(p.Bytes),
+			format.Span(p.Time),
+			format.Span(p.Longest),
+			speed(p.Bandwidth),
+			format.Percent(part(p.Alone, p.Time)),
+		)
+	}
+	if !severalProcesses(m) {
+		t.Drop("pid")
+	}
+	if m.GPU.Activity.Dropped > 0 {
+		t.Drop("No kernel")
+	}
+	if len(list) > 0 {
+		t.Note = joinNotes(
+			"GPUs as the process counts them. No kernel is the share of the time in which none ran on either of the two. "+
+				"What NCCL moves with kernels is not in it.",
+			more(len(list), maxPairs, "pair", "pairs"),
+			rests(&m.GPU.Activity),
+		)
+	}
+	return t
+}
+
 func speed(bytesPerSecond float64) string {
 	if bytesPerSecond <= 0 {
 		return format.Nothing

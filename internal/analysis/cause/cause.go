@@ -31,7 +31,8 @@ const (
 	RemoteMemory                   // threads or pages are on another NUMA node than the GPU
 	Sleep                          // the program sleeps
 	NoWork                         // nobody asks the server for anything
-	Dependency                     // work is queued and waits for another stream, GPU or host function
+	Dependency                     // work is queued and waits for another stream or host function
+	PipelineBubble                 // a GPU waits until another GPU has done its part
 	StartEnd                       // what a program does before its first iteration, and after its last
 	CopyNotOverlapped              // copies while no kernel runs, though they need not hold anybody
 	SmallBatch                     // kernels too small to fill the GPU

@@ -151,6 +151,48 @@ func imbalanceRows() []Cause {
 	}
 }
 
+// pipelineRows are the causes that lie in the order in which GPUs work.
+func pipelineRows() []Cause {
+	return []Cause{
+		{
+			ID: PipelineBubble, Key: "pipeline-bubble", Title: "a GPU waits until another GPU has done its part",
+			Group: HostWaits,
+			Means: "Each GPU has a part of the model, and what one computes the next one needs: while one works, the others " +
+				"have nothing to do. With one batch at a time, of n GPUs 1 works.",
+			Proves: "Work that was launched in time and whose stream waits for an event of another GPU's stream; or the " +
+				"thread that launches waits for another GPU, which works meanwhile.",
+			Refutes: "A GPU that works on another batch meanwhile: then it is not idle. Stages in several processes, which " +
+				"wait in kernels of NCCL: that is exposed-communication.",
+			Changes: []Change{
+				{
+					Code,
+					"Cut each batch into micro-batches and keep as many under way as there are stages, so that all GPUs work " +
+						"at once",
+					"",
+				},
+				{
+					inCUDA,
+					"Queue the work of all GPUs before the thread waits for one: let streams wait for events of the other GPU's " +
+						"stream, and read results late",
+					"stage<<<grid, block, 0, first>>>(batch);\ncudaEventRecord(done, first);\n" +
+						"cudaStreamWaitEvent(second, done, 0);  // instead of cudaStreamSynchronize(first)",
+				},
+				{
+					inServing,
+					"Use tensor parallelism instead where GPUs have a fast link: all of them work on each layer",
+					"vllm serve MODEL --tensor-parallel-size 2",
+				},
+				{
+					inPyTorch,
+					"Where the model fits on one GPU, give each GPU a whole copy and batches of its own instead of spreading " +
+						"layers (device_map=\"auto\" does that)",
+					"model = AutoModelForCausalLM.from_pretrained(name, device_map={\"\": rank})",
+				},
+			},
+		},
+	}
+}
+
 // hangRows are the causes for which nothing goes on.
 func hangRows() []Cause {
 	return []Cause{

@@ -183,7 +183,7 @@ func memoryRows() []Cause { //nolint:funlen // a table
 				"another stream or GPU, or for a function on the host that was put into the stream.",
 			Proves: "The launch of what ended the gap returned long before it began (more than 0.1 ms; a queue that " +
 				"is empty takes 10 µs), and its stream waits for an event, or nothing else of the GPU's ran.",
-			Refutes: "A launch that came after the gap had begun.",
+			Refutes: "A launch that came after the gap had begun; an event of another GPU (pipeline-bubble).",
 			Changes: []Change{
 				{
 					inCUDA,

@@ -52,6 +52,8 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 		a.late(d, f)
 	case cause.Imbalance:
 		a.uneven(f)
+	case cause.PipelineBubble:
+		a.bubbles(d, f)
 	case cause.LowClocks:
 		a.clocks(f)
 	}

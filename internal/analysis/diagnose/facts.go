@@ -175,6 +175,7 @@ func doingWords(id cause.ID) string {
 		cause.Compilation: "compiling or loading code", cause.Disk: "reading or writing files", cause.Network: "waiting for the network",
 		cause.PageFaults: "waiting for pages of memory", cause.NoCPU: "waiting for a CPU", cause.Throttled: "held back by the CPU quota of its cgroup",
 		cause.Sleep: "sleeping", cause.NoWork: "waiting for work", cause.Dependency: "waiting for other work of the GPU",
+		cause.PipelineBubble: "waiting for another GPU",
 	}[id]
 }
 

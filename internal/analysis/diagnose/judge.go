@@ -49,9 +49,10 @@ func (a *analysis) class(d *Diagnosis) Verdict {
 		return Idle
 	}
 	copies := m.copies() + m.Idle[cause.SyncCopy]
-	waits := m.idle() - m.Idle[cause.NoWork] - m.Idle[cause.SyncCopy]
+	apart := m.exposed() + m.Idle[cause.PipelineBubble] // GPUs for each other
+	waits := m.idle() - m.Idle[cause.NoWork] - m.Idle[cause.SyncCopy] - m.Idle[cause.PipelineBubble]
 	switch {
-	case share(m.exposed(), asked) >= third && m.exposed() >= waits && m.exposed() > copies:
+	case share(apart, asked) >= third && apart >= waits && apart > copies:
 		return CommunicationBound
 	case copies > m.compute() && copies >= waits:
 		return CopyBound

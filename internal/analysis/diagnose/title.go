@@ -119,6 +119,8 @@ func (a *analysis) otherTitle(d *Diagnosis, w *facts, at string) string {
 			"GPUs have uneven work: the most of a step is %.1f times the mean",
 			float64(l.Max)/float64(max(1, l.Mean)),
 		)
+	case cause.PipelineBubble:
+		return "GPUs wait for each other's parts, one after the other"
 	case cause.ExposedCommunication:
 		return a.communicationTitle()
 	case cause.LowClocks:

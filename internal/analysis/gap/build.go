@@ -27,6 +27,8 @@ type walker struct {
 	chain        []link
 	floor        Sureness // of all steps of this gap
 	launchThread []*thread
+	device       int32           // of this gap, index into Timeline.Devices
+	syncAt       map[int32]int32 // by outermost op: what it waited for, as index into Timeline.Syncs; nil: there is one GPU
 	edgeAt       int             // into Timeline.Edges: where the last search ended
 	near         int32           // the thread of the last call that was asked about, index into Timeline.Threads
 	first        int             // its first step
@@ -93,6 +95,7 @@ func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 		w.capturing = w.capturing || w.classes[i].begins
 	}
 	w.gather(scheduled)
+	w.syncAt = syncsOf(t)
 	w.quota()
 	w.poll()
 	return w
@@ -100,7 +103,7 @@ func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 
 // gap makes the steps of one gap, and returns the call that ended it with its thread, as far as they are known.
 func (w *walker) gap(g *Gap) (th *thread, op int32) {
-	w.floor, w.chain, w.first = Seen, w.chain[:0], len(w.out.Steps)
+	w.floor, w.chain, w.first, w.device = Seen, w.chain[:0], len(w.out.Steps), g.Device
 	th, op, n := w.launcher(g)
 	if th == nil {
 		w.emit(g.From, g.To, cause.Unknown, detail{sure: Guessed})
@@ -197,11 +200,12 @@ func (w *walker) starting(th *thread, op, activity int32, from, to uint64) {
 		return
 	}
 	d := detail{th: th, op: op + 1}
-	if until := min(to, w.heldUntil(activity, to)); until > from {
-		w.emit(from, until, cause.Dependency, d)
+	held, c := w.heldUntil(activity, to)
+	if until := min(to, held); until > from {
+		w.emit(from, until, c, d)
 		from = until
 	}
-	c := cause.LaunchOverhead
+	c = cause.LaunchOverhead
 	if w.classes[w.t.Ops[op].Func].kind == copyCall {
 		c = w.copyCause(op)
 	}
@@ -212,18 +216,23 @@ func (w *walker) starting(th *thread, op, activity int32, from, to uint64) {
 }
 
 // heldUntil returns until when an activity that began at start had to wait for what is known to have come before it:
-// another stream's work, or the host. 0: for nothing that is known.
-func (w *walker) heldUntil(activity int32, start uint64) uint64 {
-	until := uint64(0)
+// another stream's work, another GPU's, or the host. 0: for nothing that is known.
+func (w *walker) heldUntil(activity int32, start uint64) (until uint64, c cause.ID) {
+	c = cause.Dependency
 	for _, e := range w.edgesTo(activity) {
 		switch {
 		case e.From != None && e.Kind == timeline.EventEdge:
-			until = max(until, w.t.Activities[e.From].End)
+			if end := w.t.Activities[e.From].End; end > until {
+				until, c = end, cause.Dependency
+				if w.elsewhere(e.From, w.deviceOf(activity)) {
+					c = cause.PipelineBubble
+				}
+			}
 		case e.Kind == timeline.HostEdge:
-			until = start
+			until, c = start, cause.Dependency
 		}
 	}
-	return until
+	return until, c
 }
 
 // edgesTo is Timeline.EdgesTo for one activity after the other.

@@ -43,6 +43,10 @@ func (w *walker) inCall(th *thread, op int32, from, to uint64) {
 	if w.blind && c == cause.HostSync {
 		c, sure = cause.Unknown, Guessed
 	}
+	if until := min(to, w.otherGPU(op)); until > from {
+		w.emit(from, until, cause.PipelineBubble, detail{th: th, op: op + 1})
+		from = until
+	}
 	w.states(th, from, to, func(u, v uint64, iv *threads.Interval) {
 		switch {
 		case iv != nil && iv.State == threads.Runnable && !w.waking(iv):

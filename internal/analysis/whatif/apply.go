@@ -120,6 +120,7 @@ func HasRemedy(id cause.ID) bool {
 	case cause.Unknown,
 		cause.StartEnd,
 		cause.Dependency,
+		cause.PipelineBubble,
 		cause.RemoteMemory,
 		cause.SmallBatch,
 		cause.TinyKernels,

@@ -45,6 +45,8 @@ type rowArgs struct {
 	Function    string     `json:"function"`
 	Correlation number     `json:"correlation"`
 	Device      number     `json:"device"`
+	FromDevice  number     `json:"fromDevice"` // of copies between GPUs
+	ToDevice    number     `json:"toDevice"`
 	Context     number     `json:"context"`
 	Stream      number     `json:"stream"`
 	Bytes       number     `json:"bytes"`

@@ -48,6 +48,9 @@ func (k *kineto) activity(r *row) error {
 	case "gpu_memcpy", "Memcpy":
 		e.Kind, e.Ret = event.Copy, copyOf(r)
 		e.Args[2], e.Args[3] = a.Bytes.n, device.n|device.n<<32
+		if a.FromDevice.ok && a.ToDevice.ok {
+			e.Args[3] = uint64(clip(a.FromDevice)) | uint64(clip(a.ToDevice))<<32
+		}
 	default:
 		e.Kind, e.Ret = event.Set, int32(memoryOf(between(r.Name, "(", ")")))
 		e.Args[2], e.Args[3] = a.Bytes.n, a.Value.n

@@ -36,7 +36,7 @@ func (t *table) cut() {
 func tables(in Input) []table {
 	all := []table{functionTable(in), threadTable(in), pythonTable(in), nativeTable(in), waitTable(in)}
 	if in.GPU != nil {
-		all = append([]table{kernelTable(in), copyTable(in), streamTable(in), rangeTable(in)}, all...)
+		all = append([]table{kernelTable(in), copyTable(in), peerTable(in), streamTable(in), rangeTable(in)}, all...)
 	}
 	all = append(requestTables(in), all...)
 	out := []table{}
@@ -105,6 +105,29 @@ func copyTable(in Input) table {
 				c.Bandwidth,
 				c.Exposed,
 			},
+		)
+	}
+	return t
+}
+
+func peerTable(in Input) table {
+	t := table{Key: "peers", Title: "Copies between GPUs", Columns: []column{
+		{"Process", "id"},
+		{"From GPU", "id"},
+		{"To GPU", "id"},
+		{"Copies", "count"},
+		{"Bytes", "bytes"},
+		{"Time", "ns"},
+		{"Longest", "ns"},
+		{"Bandwidth", "rate"},
+		{"No kernel", "ns"},
+	}, Note: "GPUs as the process counts them. No kernel is the time in which none ran on either of the two. What NCCL " +
+		"moves with kernels is not in it."}
+	for i := range in.GPU.Peers {
+		p := &in.GPU.Peers[i]
+		t.Rows = append(
+			t.Rows,
+			[]any{p.PID, p.Source, p.Destination, p.Count, p.Bytes, p.Time, p.Longest, p.Bandwidth, p.Alone},
 		)
 	}
 	return t

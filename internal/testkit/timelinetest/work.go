@@ -78,7 +78,7 @@ func (t *Thread) Graph(st *Stream, exec uint64, nodes []Kernel, cost uint64) {
 // Sync waits for a stream, or for the whole context where st is nil.
 func (t *Thread) Sync(st *Stream) {
 	s := t.s
-	end, name, kind, id := t.Now+3000, "cuStreamSynchronize", int32(3), uint32(0xffffffff)
+	end, name, kind, id, context := t.Now+3000, "cuStreamSynchronize", int32(3), uint32(0xffffffff), uint16(1)
 	for _, x := range s.streams {
 		if st == nil || x == st {
 			end = max(end, x.free+2500)
@@ -88,12 +88,12 @@ func (t *Thread) Sync(st *Stream) {
 	if st == nil {
 		name, kind = "cuCtxSynchronize", 4
 	} else {
-		id, args = st.ID, []uint64{st.Handle}
+		id, args, context = st.ID, []uint64{st.Handle}, uint16(st.Context)
 	}
 	s.id++
 	if w := s.window(t.Now); !s.Config.NoSyncs && w != nil && end < Start+w.To {
 		s.Event(event.Event{
-			TS: t.Now + 500, Dur: end - t.Now - 1000, PID: recordtest.PID, TID: id, Func: 1 << 8, Kind: event.Sync,
+			TS: t.Now + 500, Dur: end - t.Now - 1000, PID: recordtest.PID, TID: id, Func: context << 8, Kind: event.Sync,
 			Flags: event.Timed,
 			Ret:   kind, Args: [4]uint64{uint64(s.id)},
 		})

@@ -43,6 +43,7 @@ func SummarizeBeside(t *timeline.Timeline, also func(device int, first, last int
 	var queue queue
 	beside.Go(func() { queue = w.asked.result(a.t) }) // nothing else needs what it reads from now on
 	w.result(a, s)
+	s.Peers = peers(t)
 	s.Launches = a.launches(s.Calls)
 	s.Syncs = a.syncs()
 	s.Overhead = a.overheads()

@@ -11,17 +11,19 @@ import "github.com/inferscope/inferscope/internal/recording"
 // Summary is everything that is said about the GPUs. Times are ns, sizes are bytes,
 // shares are fractions (0.5 is half).
 type Summary struct {
-	Mode     string            `json:"mode"`     // continuous, windows or off
-	Recorded bool              `json:"recorded"` // there was a window in which GPU activity was recorded
-	Activity Coverage          `json:"activity"` // when the GPU activity of some process was recorded
-	Calls    Coverage          `json:"calls"`    // when the launches of some process were recorded
-	Busy     Busy              `json:"busy"`     // of all devices together
-	Clock    clock             `json:"clock"`
-	Links    Links             `json:"links"`
-	Devices  []Device          `json:"devices"`
-	Streams  []stream          `json:"streams"`  // by busy time, the most first
-	Kernels  Kernels           `json:"kernels"`  //
-	Copies   []Copy            `json:"copies"`   // by time, the most first
+	Mode     string   `json:"mode"`     // continuous, windows or off
+	Recorded bool     `json:"recorded"` // there was a window in which GPU activity was recorded
+	Activity Coverage `json:"activity"` // when the GPU activity of some process was recorded
+	Calls    Coverage `json:"calls"`    // when the launches of some process were recorded
+	Busy     Busy     `json:"busy"`     // of all devices together
+	Clock    clock    `json:"clock"`
+	Links    Links    `json:"links"`
+	Devices  []Device `json:"devices"`
+	Streams  []stream `json:"streams"` // by busy time, the most first
+	Kernels  Kernels  `json:"kernels"` //
+	Copies   []Copy   `json:"copies"`  // by time, the most first
+	// Peers are the copies between GPUs by pair; absent where there were none.
+	Peers    []Peer            `json:"peer_copies,omitempty"`
 	Sets     sets              `json:"sets"`     //
 	Launches launches          `json:"launches"` //
 	Latency  latency           `json:"launch_latency"`
@@ -179,6 +181,21 @@ type Copy struct {
 	Each        float64  `json:"copy_bandwidth_bytes_per_second"` // Bytes over Summed: what one copy gets
 	Exposed     uint64   `json:"exposed_ns"`                      // of Time: no kernel ran on the device
 	Hidden      float64  `json:"overlapped_share"`                // of Time: a kernel ran
+}
+
+// Peer is all copies of one process from one GPU to another, as CUPTI records them (CUpti_ActivityMemcpyPtoP4): NCCL
+// moves its data with kernels, which are no copies.
+type Peer struct {
+	PID         uint32  `json:"pid"`
+	Source      uint32  `json:"source"`      // GPU, as the process counts
+	Destination uint32  `json:"destination"` // the same number: between contexts of one GPU
+	Count       uint64  `json:"count"`
+	Bytes       uint64  `json:"bytes"`
+	Time        uint64  `json:"ns"` // a union: several can run at once
+	Longest     uint64  `json:"longest_ns"`
+	Bandwidth   float64 `json:"bandwidth_bytes_per_second"` // Bytes by Time
+	// Alone is the part of Time in which no kernel ran on the GPU at either end.
+	Alone uint64 `json:"alone_ns"`
 }
 
 // sets are memsets.
