@@ -384,7 +384,10 @@ func busy() []scenario {
 // mixed are causes that hide each other, or that several threads of one interpreter share. They were written, and run
 // once, before the analysis was changed for any of them.
 func mixed() []scenario {
-	const layer = "eager 2 20 gemm_us18; item; "
+	const (
+		layer = "eager 2 20 gemm_us18; item; "
+		short = "eager 6 8 gemm_us4; item; " // launches of 10 µs, for kernels that take less
+	)
 	return []scenario{
 		{
 			name:   "handlers under the GIL",
@@ -441,5 +444,6 @@ func mixed() []scenario {
 				"kernels 20 gemm_us100; gwait; pytokenize 300\n", 3)),
 			python: true,
 		},
+		{name: "a number after each short layer", script: strings.Repeat(short, 12), want: "host-sync"},
 	}
 }

@@ -19,8 +19,8 @@ type Effect struct {
 	Steps Share // of the time of steps inside of windows
 }
 
-// Share is a share with its interval, which holds the true one 9 times in 10. The zero Share: nothing is known, or
-// nothing was added that can be told from chance.
+// Share is a share with its interval, which holds the true one 9 times in 10. Nothing that can be told from chance has
+// no Mean and no Low, and in High what it is at most. The zero Share: nothing is known.
 type Share struct {
 	Mean, Low, High float64
 }
@@ -34,6 +34,8 @@ const (
 	// mostAdded bounds what is believed: 283 µs inside and 12 µs outside were measured for cudaGraphLaunch (H200,
 	// vLLM).
 	mostAdded = 0.97
+	// unmeasurable is a share that no comparison excludes: steps inside and outside are not the same steps.
+	unmeasurable = 0.005
 )
 
 // Step is something that the program does again and again.
@@ -154,7 +156,7 @@ func added(within, without []float64) Share {
 	off := sigmas * math.Hypot(outOff, inOff*out/in)
 	s := Share{Mean: share(out), Low: share(out + off), High: share(out - off)}
 	if s.Low == 0 {
-		return Share{}
+		return Share{High: max(s.High, unmeasurable)}
 	}
 	return s
 }

@@ -137,8 +137,8 @@ func HasRemedy(id cause.ID) bool {
 	return true
 }
 
-// gone: what waited does not wait, what took time takes none. Of a thread that runs after a synchronization what is the
-// synchronization's price for an idle GPU is launching: that stays.
+// gone: what waited does not wait, what took time takes none, and a call is not made. Of a thread that runs after a
+// synchronization what is the synchronization's price for an idle GPU is launching: that stays.
 func gone(id cause.ID) remedy {
 	return func(w *replay.What, c *replay.Change) {
 		if w.Kind >= replay.Kernel || w.Cause != id || id == cause.HostSync && w.Kind == replay.Run {
@@ -146,6 +146,9 @@ func gone(id cause.ID) remedy {
 		}
 		c.Scale = 0
 		c.Detach = c.Detach || w.Kind == replay.Wait || w.Kind == replay.Sync
+		if w.Kind == replay.Sync {
+			c.Gap = 0 // what the call costs that has nothing to wait for
+		}
 	}
 }
 

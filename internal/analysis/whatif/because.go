@@ -2,24 +2,24 @@ package whatif
 
 import "math"
 
-// term is one thing that widens an interval, ns to either side, and what it is, "" for what is in each of them.
+// term is one thing that widens an interval, ns to either side, and what it is.
 type term struct {
 	ns   float64
 	from string
 }
 
-// What intervals come from, to go after "because".
+// What intervals come from, to go after "because": what the evidence lacks.
 const (
-	ofNames     = "samples give only a rough share for this cause"
-	ofPace      = "the program's pace varied during the recording, as it does when other programs use the same CPUs"
-	ofHalves    = "one half of the recording predicts the other badly, as it does when other programs use the same CPUs"
+	ofNames     = "few samples tell this cause's time from that of others; a longer recording has more"
+	ofPace      = "the change brings more in some parts of the recording than in others; a longer recording has more parts"
+	ofResidue   = "little time would be left, and some of what is to go may stay"
 	ofRecording = "recording itself cost the program some of this time"
 	ofOthers    = "side effects are unknown: the clock of a busier GPU, caches after waits that are gone"
+	ofModel     = "what takes the place of this time cannot be seen before the change is made"
 )
 
-// wide is how many times as large as its lower end the upper one of an interval is for it to be explained: twice what
-// the model's own error makes.
-const wide = (1 + 2*modelError) / (1 - 2*modelError)
+// narrow is half of the width, relative to the prediction, up to which an interval needs no explanation.
+const narrow = 0.15
 
 // together is how far independent terms lead away.
 func together(terms []term) float64 {
@@ -32,7 +32,7 @@ func together(terms []term) float64 {
 
 // because returns what most of a wide interval comes from, "" for one that is not.
 func because(p *Prediction, terms []term) string {
-	if p.High < wide*p.Low {
+	if p.High-p.Low <= 2*narrow*p.Speedup {
 		return ""
 	}
 	most := term{}

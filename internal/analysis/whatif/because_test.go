@@ -10,13 +10,13 @@ func TestBecause(t *testing.T) {
 		terms     []term
 		want      string
 	}{
-		{"narrow", 1.9, 2.2, []term{{5, ofPace}}, ""},
-		{"by the pace", 1.5, 2.8, []term{{5, ofPace}, {3, ofNames}, {4, ""}}, ofPace},
-		{"by the names", 1.5, 2.8, []term{{5, ofPace}, {9, ofNames}, {4, ""}}, ofNames},
-		{"by the model", 1.5, 2.8, []term{{5, ofPace}, {9, ofNames}, {10, ""}}, ""},
-		{"by nothing", 1, 1, nil, ""},
+		{"narrow", 1.8, 2.3, []term{{5, ofPace}}, ""},
+		{"by the pace", 1.5, 2.8, []term{{5, ofPace}, {3, ofNames}, {4, ofModel}}, ofPace},
+		{"by the names", 1.5, 2.8, []term{{5, ofPace}, {9, ofNames}, {4, ofModel}}, ofNames},
+		{"by the model", 1.5, 2.8, []term{{5, ofPace}, {9, ofNames}, {10, ofModel}}, ofModel},
+		{"by nothing", 2, 2, nil, ""},
 	} {
-		if got := because(&Prediction{Low: c.low, High: c.high}, c.terms); got != c.want {
+		if got := because(&Prediction{Speedup: 2, Low: c.low, High: c.high}, c.terms); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -168,7 +168,7 @@ func (s *Study) bounded(p *Prediction, edits []Edit, h how) {
 	best.kernels, best.link = 1, fastest
 	if least.ns > p.After {
 		p.After = least.ns
-		p.Low = min(p.Low, s.speedup(uint64((1+modelError)*float64(least.ns))))
+		p.Low = min(p.Low, s.speedup(uint64((1+modelError(edits))*float64(least.ns))))
 	}
 	p.Speedup = s.speedup(p.After)
 	p.High = max(p.Speedup, min(p.High, s.speedup(s.floor(edits, best).ns)))

@@ -5,23 +5,19 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
 )
-
-// modelError is the share of the remaining time by which a prediction is off even where every name is right: what
-// changes does not change alone (caches, the length of waits). Half of the predictions that it was chosen by were off
-// by more than 3.5% to 4.7%, which 1.64 standard deviations of 5% to 7% are behind; this is what the other terms of an
-// interval leave of that.
-const modelError = 0.07
 
 // sigmas is how many standard deviations hold 9 of 10 values of a normal distribution.
 const sigmas = 1.64
 
-// interval widens a prediction by what it rests on: the replay's own error, the model's, how much the program's pace
-// varied by itself, how well one half of the recording predicts the other, and for the time that is changed how sure
-// its names are: two standard deviations of the share that samples give, and all that is guessed. A GPU that has more
-// to do may be slower, and a thread that waits no more faster; and what recording cost the program is in it.
+// interval widens a prediction to what holds the true speed-up 9 times in 10, by what it rests on: how much the blocks
+// of the recording differ in what the change brings; how sure the names of the time are that is changed; what is left
+// of time that is said to go (residue); what recording added; the replay's own error; and what models of this kind of
+// change are off by. A GPU that has more to do may be slower, and a thread that waits no more faster.
 func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	touched, guessed, doubt := s.touched(edits)
 	p.Touched = touched
@@ -44,11 +40,11 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	after := float64(p.After)
 	terms := []term{
 		{math.Abs(float64(weaker) - after), ofNames},
-		{modelError*after + math.Abs(s.Error())*float64(s.observed), ""},
-		{sigmas * s.varies * after, ofPace},
-		{math.Abs(s.learned) * after, ofHalves},
-		{s.watched * after, ofRecording},
-		{math.Abs(float64(s.replayed)/s.speedup(p.After) - float64(s.recorded(edits, h))), ofRecording},
+		{modelError(edits)*after + math.Abs(s.Error())*float64(s.observed), ofModel},
+		{residue * math.Abs(float64(s.alone)-after), ofResidue},
+		{s.scatter(edits, h) * after, ofPace},
+		{s.lighter(edits, h) * after, ofRecording},
+		{s.kept() * math.Abs(float64(s.replayed)/s.speedup(p.After)-float64(s.recorded(edits, h))), ofRecording},
 	}
 	half := together(terms)
 	slower, faster := s.powered(p.After, edits, h)
@@ -73,6 +69,66 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	p.Because = because(p, append(terms, term{max(slower, faster), ofOthers}))
 }
 
+// scatter is half of the interval of a prediction that comes from chance, relative to it: blocks of the recording, each
+// with its own speed-up, are a sample of what the program does. What slows a block before the change and after it
+// alike, as other programs on its CPUs do, is no part of that: it is the standard error of a ratio of means (Cochran,
+// "Sampling Techniques", 1977, 2.11). Where there are fewer than leastBlocks, the pace has to do.
+func (s *Study) scatter(edits []Edit, h how) float64 {
+	by := map[int][]replay.Block{} // of the threads that use the GPU, by their order
+	for _, p := range s.parts {
+		before, after := p.graph.Unchanged(), p.graph.Unchanged()
+		s.alonePlan(p.graph, before)
+		s.change(edits, h, p.graph, after)
+		s.alonePlan(p.graph, after)
+		for i, list := range p.graph.Blocks(max(1, blocks/len(s.parts)), before, after) {
+			by[i] = append(by[i], list...)
+		}
+	}
+	sum, weight := 0.0, 0.0
+	for _, list := range by {
+		if off, ok := ratioError(list); ok {
+			w := 0.0
+			for i := range list {
+				w += list[i].Weight
+			}
+			sum, weight = sum+w*off, weight+w
+		}
+	}
+	if weight == 0 {
+		return sigmas * s.varies
+	}
+	return sum / weight
+}
+
+// leastBlocks is how many blocks say anything of how they differ.
+const leastBlocks = 3
+
+// ratioError returns half of the interval of the ratio of all blocks' time before to that after, relative to it; false
+// where they are too few.
+func ratioError(list []replay.Block) (off float64, ok bool) {
+	n := float64(len(list))
+	before, after := 0.0, 0.0
+	for _, b := range list {
+		before, after = before+b.Before, after+b.After
+	}
+	if len(list) < leastBlocks || before <= 0 || after <= 0 {
+		return 0, false
+	}
+	squares := 0.0
+	for _, b := range list {
+		d := b.Before/before - b.After/after
+		squares += d * d
+	}
+	return student(n-1) * math.Sqrt(squares*n/(n-1)), true
+}
+
+// student is sigmas for means of few values, by their degrees of freedom: an expansion of the quantile of Student's t
+// (Abramowitz and Stegun, 26.7.5).
+func student(freedom float64) float64 {
+	const z = sigmas
+	return z + (z*z*z+z)/(4*freedom) + (5*z*z*z*z*z+16*z*z*z+3*z)/(96*freedom*freedom)
+}
+
 // watching is up to how much a call that is recorded costs the program, ns. It is part of what is predicted, before the
 // change, after it, or both. 600 launches in 5.3 ms took 2.1 µs longer each while an H200 and its host recorded them
 // (the twin of `launches`, test/gpu/twins.py).
@@ -81,8 +137,13 @@ const watching = 2_100
 // mostWatched bounds that, as a share of the time.
 const mostWatched = 0.25
 
-// watchedShare is the share of the time of the thread with most calls that recording them may have cost.
-func (s *Study) watchedShare(t *timeline.Timeline, spans []timeline.Span) float64 {
+// watchedShare is up to which share of the time recording may have cost beyond what is left out. Steps inside and outside
+// of windows tell, or else what the overhead governor measured of a recording without windows; else it is that of the
+// recorded calls of the thread with most of them.
+func (s *Study) watchedShare(t *timeline.Timeline, spans []timeline.Span, windows *observer.Effect) float64 {
+	if windows != nil && windows.Steps.High > 0 {
+		return windows.Steps.High - windows.Steps.Mean
+	}
 	most := 0
 	for i := range t.Threads {
 		th, n := &t.Threads[i], 0
@@ -96,7 +157,86 @@ func (s *Study) watchedShare(t *timeline.Timeline, spans []timeline.Span) float6
 		}
 		most = max(most, n)
 	}
-	return min(mostWatched, watching*float64(most)/float64(spans[len(spans)-1].To-spans[0].From))
+	share := min(mostWatched, watching*float64(most)/float64(spans[len(spans)-1].To-spans[0].From))
+	gpu := t.Rec.Meta.GPU
+	if o := t.Rec.Meta.Overhead; o != nil && o.Total.Basis == recording.CostMeasured && o.Total.High > 0 &&
+		(gpu == nil || gpu.Mode == "continuous") {
+		share = min(share, o.Total.High)
+	}
+	return share
+}
+
+// lighter is by how much a speed-up differs, relative to it, if each call cost the program as much more while it was
+// recorded as it may have: those that the change leaves cost it after the change too.
+func (s *Study) lighter(edits []Edit, h how) float64 {
+	calls := 0.0
+	for _, p := range s.parts {
+		for _, n := range callsOf(p.graph) {
+			calls += n
+		}
+	}
+	if calls == 0 || s.watched == 0 {
+		return 0
+	}
+	each := s.watched * float64(s.observed) / calls
+	length := func(change func(*replay.Graph, *replay.Plan)) float64 {
+		return float64(s.length(func(g *replay.Graph, plan *replay.Plan) {
+			change(g, plan)
+			lighten(g, plan, each)
+		}))
+	}
+	before := length(unchanged)
+	after := length(func(g *replay.Graph, plan *replay.Plan) { s.change(edits, h, g, plan) })
+	if before == 0 || after == 0 {
+		return s.watched
+	}
+	return math.Abs(before/after/(float64(s.alone)/float64(max(1, s.with(edits, h)))) - 1)
+}
+
+// callsOf returns how many calls each thread makes.
+func callsOf(g *replay.Graph) map[thread]float64 {
+	out := map[thread]float64{}
+	for i := range g.Whats {
+		if w := &g.Whats[i]; w.Kind == replay.Call || w.Kind == replay.Sync {
+			out[thread{w.PID, w.TID}] += float64(g.Times[i].Count)
+		}
+	}
+	return out
+}
+
+// lighten takes so many ns from each call that a plan leaves, and where calls are shorter, from the way from one launch
+// to the next.
+func lighten(g *replay.Graph, plan *replay.Plan, each float64) {
+	left, bursts := map[thread]float64{}, map[thread]float64{}
+	for i := range g.Whats {
+		w, own := &g.Whats[i], float64(g.Times[i].Own)
+		th := thread{w.PID, w.TID}
+		switch {
+		case w.Kind == replay.Call || w.Kind == replay.Sync:
+			cut := min(own, each*float64(g.Times[i].Count))
+			if own > 0 {
+				plan.Changes[i].Scale *= 1 - cut/own
+			}
+			left[th] += each*float64(g.Times[i].Count) - cut
+		case w.Kind == replay.Run && w.Burst:
+			bursts[th] += own
+		}
+	}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		if th := (thread{w.PID, w.TID}); w.Kind == replay.Run && w.Burst && bursts[th] > 0 {
+			plan.Changes[i].Scale *= 1 - min(1, left[th]/bursts[th])
+		}
+	}
+}
+
+// kept is the share of what the recording seems to have cost that may be the program's own, or of which as much may be
+// missing: all of it, but where steps inside and outside of windows were compared.
+func (s *Study) kept() float64 {
+	if s.compared {
+		return 0
+	}
+	return 1
 }
 
 // refill is by how much the computing after a wait, or after a time without a CPU, may be longer than where there was
@@ -169,13 +309,13 @@ func (s *Study) touched(edits []Edit) (ns uint64, guessed float64, doubt map[thr
 	return ns, guessed, doubt
 }
 
-// spread is two standard deviations of a share of a thread's time that samples give, relative to it: binomial.
+// spread is half of the interval of a share of a thread's time that samples give, relative to it: binomial.
 func (s *Study) spread(th thread, share float64) float64 {
 	sm := s.sampled[th]
 	if sm == nil || sm.n == 0 {
 		return 1
 	}
-	return 2 * math.Sqrt((1-share)/(share*sm.n))
+	return sigmas * math.Sqrt((1-share)/(share*sm.n))
 }
 
 // recorded is how long it takes with what recording cost, ns.

@@ -27,6 +27,7 @@ type Study struct {
 	power    power
 	pins     [replay.Engines]gain // what pinned memory brings to copies, by direction
 	watched  float64              // see watchedShare
+	compared bool                 // steps inside and outside of windows were
 	recorder recorder
 	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
 	cpus     int       // of the host; 0: not known, or it is not known when threads ran
@@ -91,7 +92,8 @@ func Some(
 	}
 	s.countSamples(t)
 	s.findLaunchers(t)
-	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans)
+	s.compared = windows != nil && windows.Steps.High > 0
+	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans, windows)
 	s.pins = pinnedGains(t, spans)
 	if len(scheduled) > 0 {
 		s.cpus = t.Rec.Meta.Host.CPUs
@@ -264,10 +266,15 @@ func (s *Study) Nodes() int {
 func (s *Study) length(change func(*replay.Graph, *replay.Plan)) uint64 {
 	return s.replay(func(g *replay.Graph, plan *replay.Plan) {
 		change(g, plan)
-		s.recorder.leaveOut(g, plan)
-		lessCrowded(g, plan, s.apart)
-		s.recorder.yield(g, plan)
+		s.alonePlan(g, plan)
 	})
+}
+
+// alonePlan leaves out of a plan what recording cost.
+func (s *Study) alonePlan(g *replay.Graph, plan *replay.Plan) {
+	s.recorder.leaveOut(g, plan)
+	lessCrowded(g, plan, s.apart)
+	s.recorder.yield(g, plan)
 }
 
 // replay replays all parts with changes, and returns how long they take together, ns.
