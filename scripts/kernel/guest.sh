@@ -1,5 +1,6 @@
 #!/bin/bash
-# The program of the virtual machine once its root is there: runs the compiled tests of each package, then turns it off.
+# The program of the virtual machine once its root is there: runs `inferscope doctor` and the compiled tests of each
+# package, then turns it off.
 set -u
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin HOME=/root LANG=C.UTF-8 INFERSCOPE_TEST_SLOW=1
 # shellcheck disable=SC2317 # at the end, however that comes
@@ -33,6 +34,7 @@ chmod 755 /usr/local/bin/go
 
 cd /src || exit
 echo "guest: $(uname -srm), $(nproc) processors"
+bin/inferscope doctor || echo "guest: doctor ended with $?"
 pattern=$(cat guest.tests)
 while read -r p; do
 	echo "guest: package $p"

@@ -88,6 +88,7 @@ func TestWhatIsMissing(t *testing.T) {
 		"ring buffers": {no(feature.RingBuffer), "BPF ring", stateMissing, false, 5},
 		"multi":        {no(feature.UprobeMulti), "uprobe_multi", stateLimited, true, 0},
 		"sessions":     {no(feature.UprobeSession), "uprobe sessions", stateLimited, true, 0},
+		"requests":     {no(feature.SocketLength), "tracepoints of socket", stateLimited, true, 0},
 		"old kernel": {func(m *machine) {
 			m.root.(fstest.MapFS)["proc/sys/kernel/osrelease"].Data = []byte("5.4.0")
 		}, "Linux", stateLimited, true, 0},

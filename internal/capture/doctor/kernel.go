@@ -47,6 +47,11 @@ var uses = map[feature.Name]use{
 		"a call that is timed costs a little more: entries and returns are probed apart",
 		"use Linux 6.13 or newer",
 	},
+	feature.SocketLength: {
+		stateLimited,
+		"HTTP requests that targets serve, and their latencies",
+		"use Linux 6.3 or newer",
+	},
 }
 
 // kernel looks at what the kernel has.

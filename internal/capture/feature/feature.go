@@ -39,6 +39,7 @@ const (
 	PerfCookie    Name = "cookies of perf event links (5.15)"
 	UprobeMulti   Name = "uprobe_multi (6.6)"
 	UprobeSession Name = "uprobe sessions (6.13)"
+	SocketLength  Name = "tracepoints of socket transfers (6.3)"
 )
 
 // Finding is the answer for one feature.

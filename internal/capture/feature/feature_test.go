@@ -60,7 +60,7 @@ func (m machine) detect(t *testing.T) Host {
 		t.Fatal(err)
 	}
 	p := Prober{Root: root, tries: []try{}}
-	for _, name := range []Name{RingBuffer, TaskStorage, Tracepoint, PerfCookie, UprobeMulti, UprobeSession} {
+	for _, name := range []Name{RingBuffer, TaskStorage, Tracepoint, PerfCookie, UprobeMulti, UprobeSession, SocketLength} {
 		p.tries = append(p.tries, try{name, func() error { return m.calls[name] }})
 	}
 	return p.Detect()
@@ -203,5 +203,8 @@ func TestThisMachine(t *testing.T) {
 	}
 	if multi, session := h.Of(UprobeMulti), h.Of(UprobeSession); session.Answer == Yes && multi.Answer != Yes {
 		t.Errorf("sessions without uprobe_multi: %v", multi.Err)
+	}
+	if f := finding(SocketLength, haveTracepoint("inferscope_no_such_tracepoint")); f.Answer != No {
+		t.Errorf("a tracepoint that no kernel has: %+v", f)
 	}
 }

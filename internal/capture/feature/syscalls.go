@@ -22,10 +22,11 @@ func systemCalls() []try {
 	return []try{
 		{RingBuffer, func() error { return features.HaveMapType(ebpf.RingBuf) }},
 		{TaskStorage, func() error { return features.HaveMapType(ebpf.TaskStorage) }},
-		{Tracepoint, haveTracepoint},
+		{Tracepoint, func() error { return haveTracepoint("sched_process_exit") }}, // of bpf/process.bpf.c
 		{PerfCookie, havePerfCookie},
 		{UprobeMulti, features.HaveBPFLinkUprobeMulti},
 		{UprobeSession, haveUprobeSession},
+		{SocketLength, func() error { return haveTracepoint("sock_send_length") }}, // of bpf/request.bpf.c
 	}
 }
 
@@ -35,10 +36,10 @@ func nothing(spec ebpf.ProgramSpec) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&spec)
 }
 
-// haveTracepoint loads a program for a tracepoint that package target uses.
-func haveTracepoint() error {
+// haveTracepoint loads a program for a tracepoint.
+func haveTracepoint(name string) error {
 	prog, err := nothing(
-		ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_process_exit"},
+		ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: name},
 	)
 	if err != nil {
 		return notSupportedIf(err, unix.EINVAL, unix.ENOENT)
