@@ -46,7 +46,36 @@ func TestTheSecurityPageNamesTests(t *testing.T) {
 			t.Errorf("there is no fuzz test %s", name)
 		}
 	}
+	claims, one := 0, regexp.MustCompile(`\b(Test|Fuzz)[A-Z]`)
+	for _, table := range strings.Split(string(page), "\n| claim | test |\n|---|---|\n")[1:] {
+		rows, _, _ := strings.Cut(table, "\n\n")
+		for row := range strings.SplitSeq(rows, "\n") {
+			if claims++; !one.MatchString(row) {
+				t.Errorf("a claim names no test: %s", row)
+			}
+		}
+	}
+	if claims < 30 {
+		t.Errorf("the page has only %d claims: it is not read as it is written", claims)
+	}
 	if named < 60 {
 		t.Errorf("the page names only %d tests: it is not read as it is written", named)
+	}
+}
+
+// TestLimits: what docs/gpu-agent.md says of the daemon's memory and CPU is what units and manifests say.
+func TestLimits(t *testing.T) {
+	for file, limit := range map[string]string{
+		"systemd/inferscoped.service": `\nMemoryMax=1G\n`, "systemd/inferscoped@.service": `\nMemoryMax=512M\n`,
+		"kubernetes/daemonset.yaml": `limits:\n +cpu: "1"\n +memory: 1Gi\n`,
+		"kubernetes/sidecar.yaml":   `limits:\n +cpu: 500m\n +memory: 512Mi\n`,
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(limit).Match(text) {
+			t.Errorf("%s has no %s", file, limit)
+		}
 	}
 }

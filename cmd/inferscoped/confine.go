@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,15 @@ var needed = []cap.Value{
 // confined gives up what this daemon does not need before it watches anything: root's other capabilities, and system
 // calls that nothing here makes.
 func confined(f *flags) error {
-	keep := append([]cap.Value{}, needed...)
+	if err := errors.Join(confine.Capabilities(kept(f)...), confine.Syscalls()); err != nil {
+		return fmt.Errorf("giving up what the daemon does not need: %w", err)
+	}
+	return nil
+}
+
+// kept are the capabilities that a daemon with these flags keeps, if it has them.
+func kept(f *flags) []cap.Value {
+	keep := slices.Clone(needed)
 	if perfOnly(f.probeMode) {
 		keep = append(keep, cap.SYS_ADMIN)
 	}
@@ -37,13 +46,7 @@ func confined(f *flags) error {
 	if foreign(f.socket) || foreign(f.record.dir) {
 		keep = append(keep, cap.DAC_OVERRIDE)
 	}
-	if err := confine.Capabilities(keep...); err != nil {
-		return fmt.Errorf("giving up what the daemon does not need: %w", err)
-	}
-	if err := confine.Syscalls(); err != nil {
-		return fmt.Errorf("giving up what the daemon does not need: %w", err)
-	}
-	return nil
+	return keep
 }
 
 // perfOnly reports whether probes are attached by perf events alone, which takes CAP_SYS_ADMIN: so asked, or on a
