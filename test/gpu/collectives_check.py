@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
 """Compares what a report says of NCCL's collectives on several GPUs with what the program did.
 
-    sudo python3 test/gpu/collectives_check.py --bin bin [--out DIR] [--steps 300] [--attachments 6]
+    sudo python3 test/gpu/collectives_check.py --bin bin [--out DIR] [--steps 300] [--attachments 3]
 
-Two programs (ranks.py): one process for each of two GPUs, and one process with both. Checked are the calls and bytes of
-each operation, the skew that a straggler of 1 ms on rank 1 makes against the clocks of the ranks themselves (within 50
-us), and the exposed communication against the union of the kernels that the CSV export has. Then the daemon is attached
-and detached with its default settings while steps run. After each attachment each process is asked whether it lives; a
-death is printed with the address and module of its fault. Exit code 1: something failed.
+It needs two GPUs and takes about three minutes. Two programs (ranks.py): one process for each of two GPUs, and one
+process with both. Checked are
+
+    calls and bytes of each operation, exactly; exposed communication against the union of the kernels in the CSV export
+    the skew that a straggler of 1 ms on rank 1 makes, against the clocks of the ranks themselves, within 50 us
+    work that is uneven in turn: the finding imbalance, and no straggler
+    a hang of eight seconds: who is missing, and what NCCL's RAS says of it, beside what its port says when asked
+    copies between GPUs: count and bytes exactly, bandwidth against the events of PyTorch's stream, within 10%
+    a pipeline of two stages: the finding pipeline-bubble, and its share against the stages' own times, within 5 points
+    the NUMA node of each GPU, against sysfs by the PCI address that nvidia-smi gives
+    attachments with default settings while steps run: each process lives after each
+
+A death is printed with the address and module of its fault. The table at the end has a line for each check. Exit code
+1: something failed.
 """
 
 import argparse
@@ -15,6 +24,7 @@ import csv
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -46,13 +56,17 @@ class Program:
                 return json.loads(line)
         raise Harm(f"{self.kind} ended with {self.p.wait()}: {open(self.log.name).read()[-3000:]}")
 
-    def start(self, steps, straggle=0, covered=0):
-        print(f"run {steps} {straggle} {covered}", file=self.p.stdin, flush=True)
+    def start(self, *words):
+        print(*words, file=self.p.stdin, flush=True)
+
+    def ask(self, *words):
+        """Sends a command and returns what each process says."""
+        self.start(*words)
+        return self._answer()
 
     def run(self, *numbers):
         """Runs steps and returns what each process says of them."""
-        self.start(*numbers)
-        return self._answer()
+        return self.ask("run", *numbers)
 
     def end(self):
         print("quit", file=self.p.stdin, flush=True)
@@ -67,10 +81,11 @@ class Harm(Exception):
 class Daemon:
     """inferscoped on a program."""
 
-    attachments = 0
+    attachments, all = 0, []
 
     def __init__(self, args, program, *flags):
         Daemon.attachments += 1
+        Daemon.all.append(self)
         self.args, self.program = args, program
         self.socket, self.log = tempfile.mktemp(prefix="collectives-"), os.path.join(args.out, "inferscoped.log")
         mark, out = os.path.getsize(self.log) if os.path.exists(self.log) else 0, open(self.log, "a")
@@ -96,14 +111,14 @@ class Daemon:
     def agents(self):
         return json.loads(self.client("status", "--json")).get("agents") or []
 
-    def await_agents(self, n, *run):
+    def await_agents(self, n, *words):
         """Runs steps, at whose calls agents come in, until they record in so many processes. Returns what was said of
         them."""
         until, said = time.monotonic() + 30, []
         while sum(a["state"] == "running" for a in self.agents()) < n:
             if time.monotonic() > until:
                 raise Harm(f"agents: {self.agents()}")
-            said.append(self.program.run(WARM, *run))
+            said.append(self.program.ask(*(words or ("run", WARM))))
         return said
 
     def seen(self, name):
@@ -114,6 +129,17 @@ class Daemon:
         open(text, "w").write(self.client("report", str(self.program.pid), "--full", "--no-pager", "-f", "text"))
         return json.loads(report), list(csv.DictReader(open(csv_file)))
 
+    @classmethod
+    def kill_all(cls):
+        """Ends those that a failed check has left."""
+        for d in cls.all:
+            if d.p.poll() is None:
+                d.p.send_signal(signal.SIGTERM)
+                try:
+                    d.p.wait(20)
+                except subprocess.TimeoutExpired:
+                    d.p.kill()
+
     def stop(self):
         self.p.send_signal(signal.SIGTERM)
         if self.p.wait(60):
@@ -121,11 +147,22 @@ class Daemon:
 
 
 class Checks:
-    failed = 0
+    """What was checked, for the table at the end."""
+
+    def __init__(self):
+        self.rows, self.began = [], time.monotonic()
 
     def check(self, what, value, good):
-        self.failed += not good
-        print(f"{'ok  ' if good else 'FAIL'}  {what:44} {value}", flush=True)
+        self.rows.append((good, what, str(value)))
+        print(f"{'PASS' if good else 'FAIL'}  {what:44} {value}", flush=True)
+
+    def failed(self):
+        return sum(not good for good, _, _ in self.rows)
+
+    def table(self):
+        print(f"\n{'':4}  {'check':44} value (in {time.monotonic() - self.began:.0f} s)")
+        for good, what, value in self.rows:
+            print(f"{'PASS' if good else 'FAIL'}  {what:44} {value[:200]}")
 
 
 def counted(report):
@@ -180,7 +217,7 @@ def exactly(args, checks, program, processes, name, *run):
     """Counts, bytes and exposed time of steps that run while everything is recorded. Returns the report and what the
     program said."""
     daemon = Daemon(args, program, *EXACT)
-    runs = [*daemon.await_agents(processes, *run), program.run(args.steps, *run)]
+    runs = [*daemon.await_agents(processes, "run", WARM, *run), program.run(args.steps, *run)]
     time.sleep(0.5)
     report, rows = daemon.seen(name)
     daemon.stop()
@@ -220,11 +257,161 @@ def skew(args, checks, program):
     checks.check("straggler: is named", causes(report)[:2], "straggler" in causes(report)[:1])
 
 
+def finding(report, cause):
+    """The finding of a cause, None where there is none."""
+    return next((f for f in (report.get("diagnosis") or {}).get("findings") or [] if f["cause"] == cause), None)
+
+
+def uneven(args, checks, program):
+    """Ranks that have more to compute in turn."""
+    daemon = Daemon(args, program, *EXACT)
+    daemon.await_agents(2, "run", WARM, 0, 0, 1)
+    program.run(args.steps, 0, 0, 1)
+    time.sleep(0.5)
+    report, _ = daemon.seen("uneven")
+    daemon.stop()
+    found = finding(report, "imbalance")
+    title = found["title"] if found else None
+    checks.check("uneven: is named imbalance", f"{title}; findings {causes(report)}", bool(found))
+    checks.check("uneven: no rank is a straggler", causes(report), "straggler" not in causes(report))
+
+
+def ras_answer(out, *lines):
+    """What NCCL's RAS says to a client (src/ras/client_support.cc), "" where nobody listens."""
+    text = b""
+    try:
+        with socket.create_connection(("localhost", 28028), 2) as c:
+            c.settimeout(5)
+            c.sendall("".join(line + "\n" for line in ("client protocol 2", *lines)).encode())
+            while part := c.recv(1 << 16):
+                text += part
+    except OSError as e:
+        text += repr(e).encode()
+    name = "ras." + "-".join(w.replace(" ", "_") for w in lines)
+    open(os.path.join(out, name), "wb").write(text)
+    return text.decode(errors="replace")
+
+
+def hang(args, checks, program):
+    """A rank that does not come for six seconds."""
+    daemon = Daemon(args, program, *EXACT)
+    daemon.await_agents(2)
+    program.run(50)
+    program.start("hang", 8)
+    time.sleep(5)
+    direct = ras_answer(args.out, "set format json", "verbose status")
+    text = ras_answer(args.out, "verbose status")
+    report, _ = daemon.seen("hang")
+    program._answer()
+    program.run(20)
+    daemon.stop()
+    collectives = report.get("collectives") or {}
+    hangs = collectives.get("hangs") or []
+    missing = [m["pid"] for h in hangs for m in h["missing"]]
+    waiting = [p for h in hangs for p in h["waiting"]]
+    checks.check(
+        "hang: is the verdict, one rank is missing",
+        f"{report['diagnosis']['verdict']}, missing {missing}, waiting {waiting}",
+        report["diagnosis"]["verdict"] == "hung" and len(missing) == 1 and len(waiting) == 1,
+    )
+    ras = collectives.get("ras") or {}
+    print(f"      RAS asked directly: {len(direct)} bytes of JSON, {len(text)} of text: {args.out}/ras.*", flush=True)
+    print("      " + "\n      ".join(text.splitlines()[-25:]), flush=True)
+    if "SERVER PROTOCOL" not in text:
+        checks.check("hang: RAS answers", f"nobody at localhost:28028: {text[:100]!r}; report {ras}", not ras)
+        return
+    told = {r["pid"]: r for c in ras.get("communicators") or [] for r in c["ranks"]}
+    checks.check(
+        "hang: RAS is in the report, with both ranks",
+        f"{sorted(told)}, version {ras.get('version')}",
+        len(told) == 2 and set(missing) | set(waiting) == set(told),
+    )
+    lag = {p: (r.get("counts") or {}).get("AllReduce", -1) for p, r in told.items()}
+    one = len(missing) == 1 and len(waiting) == 1
+    checks.check(
+        "hang: RAS counts one all-reduce less of it",
+        lag,
+        one and lag.get(waiting[0], 0) == lag.get(missing[0], 0) + 1 > 1,
+    )
+
+
+def pairs(report):
+    """Copies between GPUs: count and bytes by pair, and bandwidth."""
+    out = {}
+    for p in (report.get("gpu") or {}).get("peer_copies") or []:
+        out[f"{p['source']}>{p['destination']}"] = (p["count"], p["bytes"], p["bandwidth_bytes_per_second"])
+    return out
+
+
+def peer(args, checks, program):
+    """Copies between two GPUs, which are recorded from a time on at which none is under way."""
+    count, size = 40, 256 << 20
+    daemon = Daemon(args, program, *EXACT)
+    daemon.await_agents(1)
+    program.ask("peer", 2, size)  # buffers
+    time.sleep(0.5)
+    before = pairs(daemon.seen("peer-before")[0])
+    said = program.ask("peer", count, size)[0]
+    time.sleep(1)
+    report, _ = daemon.seen("peer")
+    daemon.stop()
+    after = pairs(report)
+    for c in report["gpu"]["copies"]:
+        print(f"      {c['direction']}, {c['source']} to {c['destination']}: {c['count']}, {c['bytes']} bytes", flush=True)
+    for pair, (n, total_bytes) in said["peers"].items():
+        got = [x - y for x, y in zip(after.get(pair, (0, 0, 0)), before.get(pair, (0, 0, 0)))]
+        checks.check(f"peer {pair}: copies and bytes", f"{got[:2]} of {[n, total_bytes]}", got[:2] == [n, total_bytes])
+        own = total_bytes / said["ns"][pair] * 1e9
+        told = after.get(pair, (0, 0, 0))[2]
+        checks.check(
+            f"peer {pair}: GB/s, by events of the stream",
+            f"{told / 1e9:.1f} {own / 1e9:.1f}",
+            abs(told - own) <= 0.1 * own,
+        )
+
+
+def pipeline(args, checks, program):
+    """Two stages, one after the other."""
+    daemon = Daemon(args, program, *EXACT)
+    daemon.await_agents(1, "pipe", 5)
+    said = program.ask("pipe", args.steps // 3)[0]
+    time.sleep(0.5)
+    report, _ = daemon.seen("pipeline")
+    daemon.stop()
+    found = finding(report, "pipeline-bubble")
+    told, truth = (found or {}).get("share", 0), sum(said["busy_ns"]) / (2 * said["ns"])
+    checks.check("pipeline: bubbles are the first finding", causes(report), causes(report)[:1] == ["pipeline-bubble"])
+    checks.check("pipeline: share, by the stages' own times", f"{told:.3f} {truth:.3f}", abs(told - truth) <= 0.05)
+    for e in (found or {}).get("evidence") or []:
+        print(f"      {e['text']}", flush=True)
+
+
+def topology(args, checks, report):
+    """The NUMA node of each GPU."""
+    lines = subprocess.run(
+        ["nvidia-smi", "--query-gpu=uuid,pci.bus_id", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout.splitlines()
+    truth = {}
+    for line in lines:
+        uuid, bus = (w.strip() for w in line.split(","))
+        path = f"/sys/bus/pci/devices/{bus.lower()[-12:]}/numa_node"
+        truth[uuid] = int(open(path).read()) if os.path.exists(path) else None
+    told = report.get("topology") or {}
+    nodes = {g["uuid"]: g["node"] for g in told.get("gpus") or []}
+    print(f"      topology {json.dumps(told)[:600]}", flush=True)
+    checks.check(
+        "topology: NUMA nodes of the GPUs, by sysfs",
+        f"{nodes} of {truth}",
+        bool(nodes) and all(u in truth and (truth[u] is None or truth[u] == n) for u, n in nodes.items()),
+    )
+
+
 def attachments(args, checks, program, processes):
     """Default settings, attached and detached while steps run."""
     before = program.run(args.steps)[0]["step_ns"]
+    windows = {}
     for _ in range(args.attachments):
-        program.start(max(50, int(4e9 / before)))
+        program.start("run", max(50, int(4e9 / before)))
         daemon = Daemon(args, program)
         program._answer()
         windows = {a["pid"]: a["windows"] for a in daemon.agents()}
@@ -235,6 +422,27 @@ def attachments(args, checks, program, processes):
         f"and after {before / 1e6:.3f} {program.run(args.steps)[0]['step_ns'] / 1e6:.3f}",
         flush=True,
     )
+
+
+def ranks_alone(args, checks, program):
+    report, _ = exactly(args, checks, program, 2, "ranks")
+    topology(args, checks, report)
+
+
+def covered(args, checks, program):
+    exactly(args, checks, program, 2, "covered", 0, 1)
+
+
+def both_alone(args, checks, program):
+    exactly(args, checks, program, 1, "both")
+
+
+def both_attachments(args, checks, program):
+    attachments(args, checks, program, 2)
+
+
+def one_attachments(args, checks, program):
+    attachments(args, checks, program, 1)
 
 
 def fault_library(out):
@@ -249,29 +457,38 @@ def main():
     a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
     a.add_argument("--out", default="build/gpu", help="folder for reports and logs")
     a.add_argument("--steps", type=int, default=300)
-    a.add_argument("--attachments", type=int, default=6, help="of each program, with default settings")
+    a.add_argument("--attachments", type=int, default=3, help="of each program, with default settings")
     args = a.parse_args()
     os.makedirs(args.out, exist_ok=True)
     args.fault = fault_library(args.out)
     checks, deaths = Checks(), 0
-    for kind, processes in (("ranks", 2), ("both", 1)):
+    for kind, parts in (
+        ("ranks", (ranks_alone, covered, skew, uneven, hang, both_attachments)),
+        ("both", (both_alone, peer, pipeline, one_attachments)),
+    ):
         program = None
+        for part in parts:
+            try:
+                program = program or Program(args, kind)
+                part(args, checks, program)
+            except (Harm, OSError, KeyError, TypeError, ValueError, IndexError) as e:
+                checks.check(f"{kind}: {part.__name__}", repr(e), False)
+                Daemon.kill_all()
+                if program and (program.p.poll() is not None or "ended with" in repr(e)):
+                    deaths += 1
+                    print(f"      {open(program.log.name).read()[-2000:]}", flush=True)  # fault.h: address and module
+                if program:
+                    program.p.kill()
+                    program = None
         try:
-            program = Program(args, kind)
-            exactly(args, checks, program, processes, kind)
-            if kind == "ranks":
-                exactly(args, checks, program, processes, "covered", 0, 1)
-                skew(args, checks, program)
-            attachments(args, checks, program, processes)
-            program.end()
-        except (Harm, OSError, KeyError, TypeError, ValueError) as e:
-            checks.check(kind, repr(e), False)
-            if program and program.p.poll() is not None:
-                deaths += 1
-            elif program:
-                program.p.kill()
-    print(f"attachments {Daemon.attachments}, deaths {deaths}")
-    return 1 if checks.failed or deaths else 0
+            if program:
+                program.end()
+        except Harm as e:
+            deaths += 1
+            checks.check(f"{kind}: its end", repr(e), False)
+    checks.check("harmed", f"{deaths} of {Daemon.attachments} attachments", deaths == 0)
+    checks.table()
+    return 1 if checks.failed() else 0
 
 
 if __name__ == "__main__":

@@ -2,8 +2,12 @@
 
 Usage: ranks.py ranks, or ranks.py both. The first is the parent of one process for each GPU. Commands come on standard
 input, an answer of JSON to each, a list with what each process says:
-    run STEPS STRAGGLE_US COVERED   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with COVERED=1
-    products run beside quit
+    run STEPS STRAGGLE_US COVERED UNEVEN   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with
+                                           COVERED=1 products run beside; with UNEVEN=1 ranks have more to do in turn
+    hang SECONDS                           an all-reduce to which rank 1 comes so late; ranks only
+    peer COPIES BYTES                      copies from GPU 0 to GPU 1 and half as many back; both only
+    pipe STEPS                             half of the products of a step on GPU 0, then half on GPU 1; both only
+    quit
 """
 
 import json
@@ -43,11 +47,13 @@ class Rank:
         for _ in range(8):
             self.step(0, False)
 
-    def step(self, straggle_ns, covered):
+    def step(self, straggle_ns, covered, more=0):
         """One step; returns when this rank called the first collective, CLOCK_MONOTONIC ns."""
         until = time.monotonic_ns() + straggle_ns
         while straggle_ns and time.monotonic_ns() < until:
             pass
+        for _ in range(more):
+            self.x @ self.w
         at = time.monotonic_ns()
         work = self.dist.all_reduce(self.reduced, async_op=covered)
         y = self.x @ self.w
@@ -55,25 +61,33 @@ class Rank:
             for _ in range(4):
                 y = y @ self.w
             work.wait()
-        if not straggle_ns:  # a straggler's steps have one collective, which its skew is measured by
+        if not straggle_ns and more == 0:  # a straggler's steps have one collective, which its skew is measured by
             self.dist.all_gather_into_tensor(self.whole, self.part)
             y = y @ self.w
             self.dist.reduce_scatter_tensor(self.half, self.halves)
         torch.cuda.synchronize()
         return at
 
-    def run(self, steps, straggle, covered):
+    def run(self, steps, straggle=0, covered=0, uneven=0):
         own = straggle * 1000 if self.rank == 1 else min(straggle, 1)
         began = time.monotonic_ns()
-        times = [self.step(own, covered) for _ in range(steps)]
+        times = [self.step(own, covered, uneven and (60 if i % 2 == self.rank else 20)) for i in range(steps)]
         n = ELEMENTS
         expect = {"AllReduce bfloat16": [steps, 2 * n * steps]}
-        if not straggle:
+        if not straggle and not uneven:
             expect |= {
                 "AllGather float32": [steps, 4 * n // self.ranks * steps],
                 "ReduceScatter float16": [steps, 2 * n // self.ranks * steps],
             }
         return {"expect": expect, "times": times, "step_ns": (time.monotonic_ns() - began) / steps}
+
+    def hang(self, seconds):
+        """An all-reduce to which rank 1 comes late."""
+        if self.rank == 1:
+            time.sleep(seconds)
+        self.dist.all_reduce(self.reduced)
+        torch.cuda.synchronize()
+        return {"expect": {"AllReduce bfloat16": [1, 2 * ELEMENTS]}}
 
 
 class Both:
@@ -88,6 +102,9 @@ class Both:
         self.w = [torch.randn(2048, 2048, device=f"cuda:{i}") for i in range(self.ranks)]
         for _ in range(8):
             self.step()
+        self.buffers = {}
+        self.peer(4, 1 << 20)
+        self.pipe(2)
 
     def step(self):
         for w in self.w:
@@ -105,6 +122,52 @@ class Both:
             "times": [],
             "step_ns": (time.monotonic_ns() - began) / steps,
         }
+
+    def copies(self, source, destination, count, size):
+        """Copies one after the other; returns how long they took on the GPU, ns, by events of the stream."""
+        if (source, size) not in self.buffers:
+            self.buffers[source, size] = torch.empty(size, dtype=torch.uint8, device=f"cuda:{source}")
+        x, y = self.buffers[source, size], torch.empty(size, dtype=torch.uint8, device=f"cuda:{destination}")
+        for i in range(self.ranks):
+            torch.cuda.synchronize(i)
+        with torch.cuda.device(source):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(count):
+                y.copy_(x, non_blocking=True)
+            end.record()
+            end.synchronize()
+            return begin.elapsed_time(end) * 1e6
+
+    def peer(self, count, size):
+        back = count // 2
+        return {
+            "peers": {"0>1": [count, count * size], "1>0": [back, back * size]},
+            "ns": {"0>1": self.copies(0, 1, count, size), "1>0": self.copies(1, 0, back, size)},
+        }
+
+    def pipe(self, steps):
+        """Each step: products on GPU 0, their result to GPU 1, products there, a wait. Returns how long each GPU
+        computed, ns, by events of its stream."""
+        if not hasattr(self, "v"):
+            self.v = [torch.randn(4096, 4096, device=f"cuda:{i}") / 64 for i in range(2)]
+        busy, began = [0.0, 0.0], time.monotonic_ns()
+        for _ in range(steps):
+            x, marks = self.v[0], []
+            for i in range(2):
+                with torch.cuda.device(i):
+                    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                    x = x.to(f"cuda:{i}", non_blocking=True)
+                    begin.record()
+                    for _ in range(10):
+                        x = x @ self.v[i]
+                    end.record()
+                    marks.append((begin, end))
+            for i in range(2):
+                torch.cuda.synchronize(1 - i)
+            for i, (begin, end) in enumerate(marks):
+                busy[i] += begin.elapsed_time(end) * 1e6
+        return {"expect": {}, "busy_ns": busy, "ns": time.monotonic_ns() - began}
 
 
 class Ranks:
@@ -132,9 +195,9 @@ class Ranks:
                 return json.loads(line)
         raise SystemExit(f"rank process {child.pid} ended with {child.wait()}")
 
-    def run(self, *numbers):
+    def ask(self, *words):
         for c in self.children:
-            print("run", *numbers, file=c.stdin, flush=True)
+            print(*words, file=c.stdin, flush=True)
         return self._answers()
 
 
@@ -146,8 +209,11 @@ def main():
         words = line.split()
         if words[0] == "quit":
             break
-        answer = program.run(*map(int, words[1:]))
-        print(json.dumps(answer if kind == "ranks" else [answer]), flush=True)
+        if kind == "ranks":
+            answer = program.ask(*words)
+        else:
+            answer = [getattr(program, words[0])(*map(int, words[1:]))]
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -27,16 +27,17 @@ type walker struct {
 	chain        []link
 	floor        Sureness // of all steps of this gap
 	launchThread []*thread
-	device       int32           // of this gap, index into Timeline.Devices
-	syncAt       map[int32]int32 // by outermost op: what it waited for, as index into Timeline.Syncs; nil: there is one GPU
-	edgeAt       int             // into Timeline.Edges: where the last search ended
-	near         int32           // the thread of the last call that was asked about, index into Timeline.Threads
-	first        int             // its first step
-	unlimited    bool            // the cgroup's quota held nobody back: its counter stood still
-	blind        bool            // what GPUs do was not seen, so that a wait for one says nothing
-	capturing    bool            // some function begins the capture of a graph
-	throttled    map[int32]bool  // waits for a CPU that the quota explains, by event
-	compiler     map[uint32]bool // processes that compile, whatever their frames say
+	device       int32             // of this gap, index into Timeline.Devices
+	syncAt       map[int32]int32   // by outermost op: what it waited for, as index into Timeline.Syncs; nil: there is one GPU
+	ends         map[int32][]ended // by process: see endsOf
+	edgeAt       int               // into Timeline.Edges: where the last search ended
+	near         int32             // the thread of the last call that was asked about, index into Timeline.Threads
+	first        int               // its first step
+	unlimited    bool              // the cgroup's quota held nobody back: its counter stood still
+	blind        bool              // what GPUs do was not seen, so that a wait for one says nothing
+	capturing    bool              // some function begins the capture of a graph
+	throttled    map[int32]bool    // waits for a CPU that the quota explains, by event
+	compiler     map[uint32]bool   // processes that compile, whatever their frames say
 }
 
 // link is one thread that waits for the next one of the chain.
@@ -204,6 +205,12 @@ func (w *walker) starting(th *thread, op, activity int32, from, to uint64) {
 	if until := min(to, held); until > from {
 		w.emit(from, until, c, d)
 		from = until
+	}
+	if to-from > slowStart {
+		if until := w.handedOver(activity, to); until > from {
+			w.emit(from, until, cause.PipelineBubble, detail{th: th, op: op + 1, sure: Inferred})
+			from = until
+		}
 	}
 	c = cause.LaunchOverhead
 	if w.classes[w.t.Ops[op].Func].kind == copyCall {

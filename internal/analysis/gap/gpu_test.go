@@ -68,6 +68,29 @@ func TestOtherGPU(t *testing.T) {
 	}
 }
 
+// TestHandedOver: where no event is known a kernel that was launched in time and begins as another GPU ends waited for
+// that; one that begins later did not.
+func TestHandedOver(t *testing.T) {
+	for _, end := range []uint64{19_990 * us, 19_900 * us} {
+		s := two(50*us, func(s *scene) {
+			s.on(event.Kernel, 1, 9, s.call("cuLaunchKernel", 10*us, 3*us, 1, 0), 20*us, end, 0, 0)
+		})
+		_, w := s.build(t)
+		var got [cause.Count]uint64
+		for _, g := range w.Gaps {
+			if g.Device == 0 && g.Next != None {
+				for _, st := range w.Steps[g.First:g.Last] {
+					got[st.Cause] += st.To - st.From
+				}
+			}
+		}
+		want := map[bool][2]uint64{true: {19_890 * us, 0}, false: {0, 19_900 * us}}[end == 19_990*us]
+		if got[cause.PipelineBubble] != want[0] || got[cause.Dependency] != want[1] {
+			t.Errorf("until %d: sums %v", end, got)
+		}
+	}
+}
+
 // TestThreadWaitsForOtherGPU: a thread that waits for one GPU leaves another one idle until that has done its part; what
 // it waits for longer is the price of waiting.
 func TestThreadWaitsForOtherGPU(t *testing.T) {
