@@ -20,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/topology"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -42,6 +43,7 @@ type Result struct {
 	Sensors   *sensors.Summary     // nil where no sensors were read
 	Requests  *requests.Summary    // nil where none was seen
 	Exchanged *collectives.Summary // nil where no call of NCCL was seen
+	Topology  *topology.Summary    // nil where no GPU was seen, or the host tells nothing of its GPUs
 	Diagnosis *diagnose.Diagnosis
 	Effect    *observer.Effect // what windows of GPU records add
 	Study     *whatif.Study    // what the gains of findings are predicted with
@@ -81,7 +83,9 @@ func Run(rec *recording.Recording) *Result {
 	if r.Exchanged != nil {
 		hangs = r.Exchanged.Hangs
 	}
-	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, hangs, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+	r.Topology = topology.Summarize(t, r.Threads)
+	beside := diagnose.Beside{Hangs: hangs, Topology: r.Topology}
+	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, beside, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 		return gain(study(), remedies)
 	})
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()

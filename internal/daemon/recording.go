@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/sched/pressure"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/format/version"
@@ -161,6 +162,7 @@ func (d *Daemon) meta(v view, from, now uint64) recording.Meta {
 		Processes: v.processes(now), Threads: v.threads(d.watcher.Threads), Libraries: v.libraries,
 		Sources: d.sourceStates(),
 	}
+	m.Host.GPUs = pressure.GPUs() // the driver learns their UUIDs as programs use them
 	if d.tables != nil {
 		m.Functions = d.tables.Functions()
 	}

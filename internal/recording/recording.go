@@ -152,7 +152,15 @@ type Host struct {
 	CPUs   int    `json:"cpus"`   // online
 	// NodeOf is the NUMA node of each CPU, by the CPU's number; -1: it has none. Empty where
 	// the host has one node, or none.
-	NodeOf []int `json:"node_of,omitempty"`
+	NodeOf []int     `json:"node_of,omitempty"`
+	GPUs   []HostGPU `json:"gpus,omitempty"` // ordered by Bus; empty where the driver does not list them
+}
+
+// HostGPU is where a GPU is attached.
+type HostGPU struct {
+	UUID string `json:"uuid"` // as CUDA gives it: GPU-...
+	Bus  string `json:"bus"`  // PCI address: 0000:1b:00.0
+	Node int    `json:"node"` // NUMA node; -1: not known
 }
 
 // Process is one process of the target. A pid that is used again is another Process.

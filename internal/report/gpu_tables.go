@@ -305,6 +305,53 @@ func peerTable(m *Model) *document.Table {
 	return t
 }
 
+// topologyTable says where GPUs are attached and where the threads ran that launch for them.
+func topologyTable(m *Model) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Right("GPU", 0),
+		document.Left("PCI address", 1),
+		document.Right("Node", 0),
+		document.Left("Launched by", 0),
+		document.Right("Of its work", 1),
+		document.Right("Ran on node", 0),
+		document.Right("On another node", 0),
+	}}
+	s := m.Topology
+	if s == nil {
+		return t
+	}
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		node, listed := nodeName(g.Node), false
+		for j := range s.Launchers {
+			l := &s.Launchers[j]
+			if l.GPU != i {
+				continue
+			}
+			distance := format.Nothing
+			if l.Ran > 0 && g.Node >= 0 {
+				distance = format.Percent(part(l.Far, l.Ran))
+			}
+			t.Row(fmt.Sprint(g.ID), g.Bus, node, who(l.Name, l.TID), format.Percent(l.Share), nodeName(l.Node), distance)
+			listed = true
+		}
+		if !listed {
+			t.Row(
+				fmt.Sprint(g.ID), g.Bus, node, format.Nothing, format.Nothing, format.Nothing, format.Nothing,
+			)
+		}
+	}
+	t.Note = fmt.Sprintf("The host has %s with CPUs.", format.Plural(s.Nodes, "NUMA node", "NUMA nodes"))
+	return t
+}
+
+func nodeName(node int) string {
+	if node < 0 {
+		return format.Nothing
+	}
+	return fmt.Sprint(node)
+}
+
 func speed(bytesPerSecond float64) string {
 	if bytesPerSecond <= 0 {
 		return format.Nothing

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
+	"github.com/inferscope/inferscope/internal/analysis/topology"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -45,6 +46,8 @@ type Model struct {
 	Sensors *sensors.Summary `json:"sensors,omitempty"`
 	// Collectives is what the program asked NCCL or RCCL for; absent where no call was seen.
 	Collectives *collectives.Summary `json:"collectives,omitempty"`
+	// Topology is where GPUs are attached and their launching threads ran; absent where the host does not tell.
+	Topology *topology.Summary `json:"topology,omitempty"`
 	// Requests are the HTTP requests that the target served; absent where none was seen.
 	Requests *requests.Summary `json:"requests,omitempty"`
 	// Diagnosis is the answer; everything else is what it was made of.
@@ -108,7 +111,7 @@ func NewWith(rec *recording.Recording, o Options) *Model {
 		Kind: Kind, Schema: schemaVersion, Version: rec.Meta.Version, Host: rec.Meta.Host,
 		Target: target(rec), Sources: rec.Meta.Sources, Overhead: rec.Meta.Overhead,
 		Summary: *r.Calls, CPU: *r.CPU, GPU: r.GPU, Memory: r.Memory, Sensors: r.Sensors, Collectives: r.Exchanged,
-		Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
+		Topology: r.Topology, Requests: r.Requests, Diagnosis: *r.Diagnosis, result: r,
 	}
 	if m.GPU != nil {
 		m.Margin = cmp.Or(o.ClockMargin, defaultClockMargin)

@@ -187,6 +187,29 @@ func symbolName(name string) string {
 	return name
 }
 
+// remoteLaunchers names the threads that launch most of what a GPU does, and ran on another node than that for most of
+// their time.
+func (a *analysis) remoteLaunchers() []Evidence {
+	if a.topology == nil {
+		return nil
+	}
+	var out []Evidence
+	for i := range a.topology.Launchers {
+		l := &a.topology.Launchers[i]
+		if l.Share <= 0.5 || !l.Remote() || len(out) == maxRows {
+			continue
+		}
+		g := &a.topology.GPUs[l.GPU]
+		out = append(out, Evidence{Text: fmt.Sprintf(
+			"GPU %d (%s) is on NUMA node %d; %s, which launched %s of what it did, ran on other nodes for %s of its time (%s), "+
+				"mostly on node %d.",
+			g.ID, g.Bus, g.Node, a.who(threadKey(l.PID, l.TID)), format.Percent(l.Share),
+			format.Percent(share(l.Far, l.Ran)), format.Span(l.Far), l.Node,
+		)})
+	}
+	return out
+}
+
 // remoteText says how far away threads and memory are.
 func (a *analysis) remoteText() string {
 	p := &a.cpu.Pressure

@@ -204,15 +204,22 @@ func (a *analysis) write(d *Diagnosis, g *group, f Finding) Finding {
 func (a *analysis) remote(d *Diagnosis) (Finding, bool) {
 	p := &a.cpu.Pressure
 	far := max(p.RemoteRunning, p.RemoteShare)
-	if p.GPUNode < 0 || len(p.Nodes) < 1 || far <= 0.5 || a.subject != aboutGPUs ||
-		a.nearlyBusy() { // most of it is far away
+	launchers := a.remoteLaunchers()
+	some := p.GPUNode >= 0 && len(p.Nodes) > 0 && far > 0.5 // most of it is far away
+	if !some && len(launchers) == 0 || a.subject != aboutGPUs || a.nearlyBusy() {
 		return Finding{}, false
 	}
 	row := a.table[cause.RemoteMemory]
 	f := Finding{
 		Cause: row.Key, Title: "Threads or memory are on another NUMA node than the GPU", Confidence: 0.3,
 		Because:  []string{"where threads run and pages lie is known; what that costs is not measured"},
-		Evidence: []Evidence{{Text: a.remoteText()}},
+		Evidence: launchers,
+	}
+	if len(launchers) > 0 {
+		f.Title = "Threads launch from another NUMA node than that of their GPU"
+	}
+	if some {
+		f.Evidence = append(f.Evidence, Evidence{Text: a.remoteText()})
 	}
 	f.Changes = a.changes(d, row, facts{})
 	return f, true

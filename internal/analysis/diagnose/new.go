@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/topology"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -38,11 +39,16 @@ func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
 // Within is the stretch of time that is broken down: of it the walk must have summed up the gaps.
 func (w *Work) Within() timeline.Span { return w.a.within }
 
-// Diagnose is New where the gaps are found, and what the devices did is measured; hangs are those at the end of the
-// recording. Nothing is measured after it.
-func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, hangs []collectives.Hang, predict Predict) *Diagnosis {
+// Beside is what a diagnosis takes from other parts of the analysis beside the summaries.
+type Beside struct {
+	Hangs    []collectives.Hang // at the end of the recording
+	Topology *topology.Summary  // nil: not known
+}
+
+// Diagnose is New where the gaps are found, and what the devices did is measured. Nothing is measured after it.
+func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, b Beside, predict Predict) *Diagnosis {
 	a, d := w.a, w.d
-	a.gpu, a.cpu, a.hangs = g, c, hangs
+	a.gpu, a.cpu, a.hangs, a.topology = g, c, b.Hangs, b.Topology
 	a.kinds = a.stepKinds(d.Iterations)
 	a.measure(d, w.devices)
 	a.inStep = a.inSteps(d.Iterations)
@@ -72,26 +78,27 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, hangs []collectives.Hang
 
 // analysis holds what the parts of a diagnosis share.
 type analysis struct {
-	t       *timeline.Timeline
-	w       *gap.Walk
-	gpu     *gpu.Summary // nil: nothing is recorded about GPUs
-	cpu     *cpu.Summary
-	table   []cause.Cause // by ID
-	places  *places
-	subject subject
-	total   measured              // of all devices, or of the main thread
-	groups  [cause.Count]*group   // steps by cause; nil where there are none
-	names   map[uint64]string     // of threads, by threadKey
-	waits   *threads.Waits        // nil until somebody asks
-	callers *callers              // likewise
-	ranks   *collectives.Arrivals // who came last to collectives; nil: no two ranks communicate
-	hangs   []collectives.Hang    // at the end of the recording
-	within  timeline.Span         // what is broken down: the window without the program's start and end
-	inStep  stepCalls             // what is called in each iteration
-	shapes  shapes                // of the steps that launch kernels one by one
-	kinds   *steps                // iterations by kind; nil where there is one kind
-	effect  *observer.Effect      // what windows add
-	once    *group                // what was done outside of it; nil: nothing
+	t        *timeline.Timeline
+	w        *gap.Walk
+	gpu      *gpu.Summary // nil: nothing is recorded about GPUs
+	cpu      *cpu.Summary
+	table    []cause.Cause // by ID
+	places   *places
+	subject  subject
+	total    measured              // of all devices, or of the main thread
+	groups   [cause.Count]*group   // steps by cause; nil where there are none
+	names    map[uint64]string     // of threads, by threadKey
+	waits    *threads.Waits        // nil until somebody asks
+	callers  *callers              // likewise
+	ranks    *collectives.Arrivals // who came last to collectives; nil: no two ranks communicate
+	hangs    []collectives.Hang    // at the end of the recording
+	topology *topology.Summary     // nil: not known
+	within   timeline.Span         // what is broken down: the window without the program's start and end
+	inStep   stepCalls             // what is called in each iteration
+	shapes   shapes                // of the steps that launch kernels one by one
+	kinds    *steps                // iterations by kind; nil where there is one kind
+	effect   *observer.Effect      // what windows add
+	once     *group                // what was done outside of it; nil: nothing
 }
 
 // subject is what a diagnosis is about.

@@ -99,5 +99,5 @@ func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, pred
 	did := Begin(t, w)
 	w.Find(did.Within())
 	did.all()
-	return did.Diagnose(g, c, nil, predict)
+	return did.Diagnose(g, c, Beside{}, predict)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // tree makes files below a folder.
@@ -82,6 +84,27 @@ func TestCgroupsOutsideAreNotRead(t *testing.T) {
 	deep := upwards(mount{"/cg", "/"}, strings.Repeat("/a", 1000))
 	if len(deep) != maxDepth {
 		t.Errorf("%d folders of a cgroup that is 1,000 deep", len(deep))
+	}
+}
+
+// TestGPUs: where the driver says that its GPUs are, with their nodes; one that it does not know yet is none.
+func TestGPUs(t *testing.T) {
+	const driver = "/proc/driver/nvidia/gpus/"
+	f := tree(t, map[string]string{
+		driver + "0000:1B:00.0/information":           "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-11\nBus Type: \t PCIe\n",
+		driver + "0000:9a:00.0/information":           "GPU UUID: \t GPU-22\n",
+		driver + "0000:9b:00.0/information":           "GPU UUID: \t GPU-????????-????-????-????-????????????\n",
+		"/sys/bus/pci/devices/0000:1b:00.0/numa_node": "1\n",
+		"/sys/bus/pci/devices/0000:9a:00.0/numa_node": "-1\n",
+	})
+	want := []recording.HostGPU{
+		{UUID: "GPU-11", Bus: "0000:1b:00.0", Node: 1}, {UUID: "GPU-22", Bus: "0000:9a:00.0", Node: -1},
+	}
+	if got := f.gpus(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := tree(t, map[string]string{"/proc/x": ""}).gpus(); got != nil {
+		t.Errorf("%+v on a host without a driver", got)
 	}
 }
 
