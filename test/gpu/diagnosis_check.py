@@ -1,19 +1,18 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout] [--gpu windows|continuous|none]
-[--seconds S]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout|blind] [--gpu
+windows|continuous|none] [--seconds S]
     [--twins] [--rounds N] [--record-twins] [--again] [--limit S]
 
-Each program of programs/causes.py, planted.py and heldout.py runs under the daemon, and the first finding of its report
-is compared with what was planted; healthy ones must not be accused. Those of programs/workloads.py must state a
+Each program of programs/causes.py, planted.py, heldout.py and blind.py runs under the daemon, and the first finding of
+its report is compared with what was planted; healthy ones must not be accused. Those of programs/workloads.py must state a
 latency, a breakdown that sums to it, a class and two suggestions.
 
 With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is
 recorded and half after: how much faster it is stands beside what the recording predicts of the finding and of the very
 change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
-that have a twin, --only planted those of planted.py, --only heldout those of heldout.py. The last line
-holds all programs of the call against the goals. A program whose twin is hardly faster on this machine is void, and
-counts for nothing.
+that have a twin, --only planted, heldout or blind those of that file. The last line holds all programs of the call
+against the goals. A program whose twin is hardly faster on this machine is void, and counts for nothing.
 
 Calls at the same time need CPUs and a GPU of their own each (taskset, CUDA_VISIBLE_DEVICES); they may share DIR if
 their programs differ. After --limit seconds no further program starts: with --rounds 1 each takes some 20 s. While one
@@ -42,13 +41,15 @@ from concurrent.futures import ThreadPoolExecutor
 import common
 import gpu_daemon
 import twins
+from programs.blind import BLIND
 from programs.causes import PROGRAMS as CAUSES
 from programs.heldout import HELD_OUT
 from programs.planted import PLANTED
 from programs.workloads import WORKLOADS
 
-PROGRAMS = CAUSES | PLANTED | HELD_OUT
-CROWDS = {"one-cpu": (1, 2), "crowded-pair": (2, 4)}  # CPUs that a program shares with so many others
+PROGRAMS = CAUSES | PLANTED | HELD_OUT | BLIND
+# CPUs that a program shares with so many others.
+CROWDS = {"one-cpu": (1, 2), "crowded-pair": (2, 4), "noisy-neighbours": (3, 6)}
 
 PATIENT = 300  # seconds that a program goes on while it is watched, unless it is told to stop
 SETTLED = 30  # seconds for the agent to come in; it comes with a call, and a server that is idle makes few
@@ -356,6 +357,8 @@ def chosen(only):
         return list(PLANTED)
     if only == "heldout":
         return list(HELD_OUT)
+    if only == "blind":
+        return list(BLIND)
     return only.split(",") if only else list(PROGRAMS) + list(WORKLOADS)
 
 

@@ -1,14 +1,18 @@
 """What watching costs servers and loops as people run them: time per step with the daemon on and off in the same
 process, ABBA.
 
-Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--rounds N] [--seconds S]
-[--settle S]
-                      [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere]
-Root. Programs: servers/programs.py and, where --llama-server names one, llama.cpp's server with and without CUDA graphs
-under 1 and 8 streams. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the daemon
-says that it is ready. The table gives the added time per step with its 95% interval over pairs - the mean, and "usual",
-which one disturbed slice does not move -, what stays after the last detach against the first "off", the longest step
-off and on, and the daemon's own figure. A program that dies is printed with its signal and last output, and counted.
+Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--vllm DIR] [--rounds N]
+                      [--seconds S] [--settle S] [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere]
+Root. Programs: servers/programs.py; where --llama-server names one, llama.cpp's server with and without CUDA graphs
+(llama-graphs-N, llama-eager-N) under N = 1, 8 and 16 streams; where --vllm names a folder with vLLM's packages, vLLM
+(vllm-N) under 1 and 16. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the
+daemon says that it is ready. Each program gets an equal share of what is left of --limit, and as many rounds as fit, N
+at most. The table gives the added time per step with its 95% interval over pairs - the mean, and "usual", which one
+disturbed slice does not move -, what stays after the last detach against the first "off", the longest step off, on, and
+from a start of the daemon to its end, and the daemon's own figure. The goals: at most 2% added (the usual figure), and
+no pause more than 10 ms longer than the longest without the daemon; "unclear" is a figure whose interval holds the
+goal. After each attachment the target is asked for more steps. A program that dies is printed with its signal, the
+fault's address and module, and its last output, and counted.
 
 A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The
 program runs on one half of the CPUs and what drives it on the other, unless --anywhere is given; the daemon may run on
@@ -20,6 +24,7 @@ import http.client
 import json
 import math
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -30,10 +35,14 @@ import time
 
 import numpy
 
+import common
+import vllm_check
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "servers"))
 from progress import Reader  # noqa: E402
 
+MOST_ADDED, MOST_PAUSE_MS = 0.02, 10  # the goals
 # Two-sided 95% quantiles of Student's t by degrees of freedom.
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 15: 2.13, 20: 2.09}
 
@@ -74,37 +83,48 @@ class Program:
         self.answers = []  # of servers: the times (ns) of each answer's tokens
         self.steps_path, self.log_path = f"{self.dir}/steps", f"{self.dir}/log"
         self.stopped = threading.Event()
-        env, command, load = dict(os.environ), None, None
-        if name.startswith("llama"):
-            streams = int(name.rsplit("-", 1)[1])
-            if "eager" in name:
+        self.server = name.startswith(("llama", "vllm"))
+        streams = int(name.rsplit("-", 1)[1]) if self.server else 4
+        taskset = ["taskset", "-c", args.cpus] if args.cpus else []
+        with open(self.log_path, "w") as log:
+            self.process = self._start(args, taskset, streams, log)
+        try:
+            self._await_steps(streams)
+        except Died:
+            self.stop()
+            raise
+
+    def _await_steps(self, streams):
+        if self.server:
+            self._wait(self._healthy, "the server to load its model")
+        else:
+            self._wait(lambda: "ready" in open(self.log_path).read(), "the program to be warm")
+        for i in range(streams if self.server or self.name == "aio" else 0):
+            threading.Thread(target=self._drive, args=(i,), daemon=True).start()
+        self.steps = None if self.server else Reader(self.steps_path)
+        self._wait(lambda: self._count() > 20, "the first steps")
+
+    def _start(self, args, taskset, streams, log):
+        if self.name.startswith("vllm"):
+            vllm_check.make_model(self.dir, 8, 1024)
+            options = argparse.Namespace(archive=[], packages=args.vllm, eager=False, seqs=16)
+            return vllm_check.start(options, self.port, self.dir, log, *taskset, start_new_session=True)
+        env = dict(os.environ)
+        if self.name.startswith("llama"):
+            if "eager" in self.name:
                 env["GGML_CUDA_DISABLE_GRAPHS"] = "1"
             command = [
                 args.llama_server, "-m", args.model, "-ngl", "99", "-np", str(streams), "-c", str(2048 * streams),
-                "--port", str(port), "--host", "127.0.0.1", "--no-webui",
+                "--port", str(self.port), "--host", "127.0.0.1", "--no-webui",
             ]
-            load = [self._llama] * streams
         else:
-            command = [sys.executable, f"{HERE}/servers/programs.py", name, self.steps_path, str(port)]
-            load = [self._aio] * 4 if name == "aio" else []
-        if args.cpus:
-            command = ["taskset", "-c", args.cpus, *command]
-        self.process = subprocess.Popen(
-            command, stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT, env=env, start_new_session=True
-        )
-        if name.startswith("llama"):
-            self._wait(self._llama_ready, "the server to load its model")
-        else:
-            self._wait(lambda: "ready" in open(self.log_path).read(), "the program to be warm")
-        for i, f in enumerate(load):
-            threading.Thread(target=self._drive, args=(f, i), daemon=True).start()
-        self.steps = None if name.startswith("llama") else Reader(self.steps_path)
-        self._wait(lambda: self._count() > 20, "the first steps")
+            command = [sys.executable, f"{HERE}/servers/programs.py", self.name, self.steps_path, str(self.port)]
+        return subprocess.Popen([*taskset, *command], stdout=log, stderr=log, env=env, start_new_session=True)
 
     def _count(self):
         return self.steps.count() if self.steps else sum(len(a) for a in self.answers)
 
-    def _wait(self, condition, what, patience=180):
+    def _wait(self, condition, what, patience=240):
         until = time.monotonic() + patience
         while not condition():
             self.alive()
@@ -116,9 +136,10 @@ class Program:
         code = self.process.poll()
         if code is not None:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
-            raise Died(f"{self.name} ended with {how}: {open(self.log_path).read()[-1500:]}")
+            faults = "\n".join(common.faults())
+            raise Died(f"{self.name} ended with {how}: {open(self.log_path).read()[-1500:]}\n{faults}")
 
-    def _llama_ready(self):
+    def _healthy(self):
         try:
             c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
             c.request("GET", "/health")
@@ -126,7 +147,8 @@ class Program:
         except OSError:
             return False
 
-    def _drive(self, load, i):
+    def _drive(self, i):
+        load = self._aio if self.name == "aio" else self._vllm if self.name.startswith("vllm") else self._llama
         while not self.stopped.is_set():
             try:
                 load(i)
@@ -143,7 +165,7 @@ class Program:
             if not line:
                 return
             if line.startswith(b"data: "):
-                each()
+                each(line)
         c.close()
 
     def _llama(self, i):
@@ -155,7 +177,24 @@ class Program:
                 "temperature": 1.0,
             }
         )
-        self._stream("POST", "/completion", body, lambda: times.append(time.monotonic_ns()))
+        self._stream("POST", "/completion", body, lambda _: times.append(time.monotonic_ns()))
+
+    def _vllm(self, i):
+        times = []
+        self.answers.append(times)
+        body = json.dumps(
+            {
+                "model": "m", "prompt": f"t{i + 10:04d} t0020 t0030", "max_tokens": 3000, "stream": True,
+                "ignore_eos": True, "temperature": 1.0,
+            }
+        )
+        # A part carries several tokens, which are words, where this client is slow: their mean time stays right.
+        self._stream(
+            "POST",
+            "/v1/completions",
+            body,
+            lambda line: times.extend([time.monotonic_ns()] * len(re.findall(rb"\bt\d{4}", line))),
+        )
 
     def _gaps(self, begin, end):
         """Times between steps that began and ended in [begin, end), ns; of servers between the tokens of one answer."""
@@ -165,7 +204,7 @@ class Program:
         return numpy.concatenate(gaps) if gaps else numpy.array([])
 
     def _aio(self, _):
-        self._stream("GET", "/generate?n=256", None, lambda: None)
+        self._stream("GET", "/generate?n=256", None, lambda _: None)
 
     def measure(self, seconds):
         """Mean and longest ns of a step in the next seconds."""
@@ -176,6 +215,11 @@ class Program:
         if len(gaps) < 10:
             raise Died(f"{self.name}: {len(gaps)} steps in {seconds} s")
         return float(gaps.mean()), float(gaps.max())
+
+    def longest_since(self, begin):
+        """The longest ns of a step since a time."""
+        gaps = self._gaps(begin, time.monotonic_ns())
+        return float(gaps.max()) if len(gaps) else 0.0
 
     def stop(self):
         self.stopped.set()
@@ -240,50 +284,87 @@ def own_figure(status):
     return "-"
 
 
-def measure(name, args, port):
-    program = Program(name, args, port)
-    attached, added, kept, figures = 0, [], [], {}
-    longest = {"off": 0.0, "on": 0.0}
-    log = f"{args.out}/server-cost-{name}.log"
-    own = "-"
-    try:
-        program.measure(args.seconds / 2)  # warm
-        first = program.measure(args.seconds)[0]
-        for _ in range(args.rounds):
-            turn = {"off": [], "on": []}
-            for what in ("off", "on", "on", "off"):
-                watch = None
-                if what == "on":
-                    watch = Watch(args, program.process.pid, log)
-                    attached += 1
-                    time.sleep(args.settle)
-                else:
-                    time.sleep(0.5)
-                mean, worst = program.measure(args.seconds)
-                turn[what].append(mean)
-                longest[what] = max(longest[what], worst)
-                if watch:
-                    own = own_figure(watch.status())
-                    watch.stop()
-                    program.alive()
-            added += [on / off - 1 for on, off in zip(turn["on"], turn["off"])]
-            kept.append(turn["off"][1] / first - 1)
-        mean, half = interval(added)
-        middle, low, high = usual(added)
-        figures = {
-            "step ms": f"{first / 1e6:.3f}",
+class Measured:
+    """What is known of a program so far: added time of pairs, longest steps, and what the daemon says."""
+
+    def __init__(self, first):
+        self.first, self.added, self.kept, self.own = first, [], [], "-"
+        self.longest = {"off": 0.0, "on": 0.0, "whole": 0.0}
+
+    def figures(self):
+        mean, half = interval(self.added)
+        middle, low, high = usual(self.added)
+        pause = (max(self.longest["on"], self.longest["whole"]) - self.longest["off"]) / 1e6
+        if math.isinf(low):  # too few pairs for signed ranks
+            low, high = mean - half, mean + half
+        return {
+            "step ms": f"{self.first / 1e6:.3f}",
             "added %": f"{mean * 100:+.2f} +- {half * 100:.2f}",
             "usual %": f"{middle * 100:+.2f} ({low * 100:+.2f} to {high * 100:+.2f})",
-            "pairs": " ".join(f"{a * 100:+.1f}" for a in added),
-            "stays %": f"{statistics.fmean(kept) * 100:+.2f}",
-            "longest off/on ms": f"{longest['off'] / 1e6:.1f}/{longest['on'] / 1e6:.1f}",
-            "daemon says": own,
+            "at most 2%": "yes" if high <= MOST_ADDED else "NO" if low > MOST_ADDED else
+                          f"unclear, {'yes' if middle <= MOST_ADDED else 'NO'}",
+            "longest off/on/whole ms": "/".join(f"{self.longest[k] / 1e6:.1f}" for k in ("off", "on", "whole")),
+            "pause": f"{pause:+.1f} ms {'ok' if pause <= MOST_PAUSE_MS else 'TOO LONG'}",
+            "stays %": f"{statistics.fmean(self.kept) * 100:+.2f}",
+            "daemon says": self.own,
+            "pairs": " ".join(f"{a * 100:+.1f}" for a in self.added),
         }
-        return attached, 0, figures
+
+
+def measure(name, args, port, until):
+    """Measures a program until a time (time.monotonic) at the latest. Returns attachments, deaths, figures."""
+    program, attached, seen = None, 0, None
+    log = f"{args.out}/server-cost-{name}.log"
+    try:
+        program = Program(name, args, port)
+        program.measure(args.seconds / 2)  # warm
+        seen = Measured(program.measure(args.seconds)[0])
+        took = 4 * args.seconds + 2 * args.settle + 6
+        for n in range(args.rounds):
+            began = time.monotonic()
+            if n and began + took > until:
+                break
+            attached = measure_round(program, args, log, seen, attached)
+            took = time.monotonic() - began
+        return attached, 0, seen.figures()
     except Died as e:
-        return attached, 1, {"died": str(e)}
+        return attached, 1, (seen.figures() if seen and seen.added else {}) | {"died": str(e)}
     finally:
-        program.stop()
+        if program:
+            program.stop()
+
+
+def measure_round(program, args, log, seen, attached):
+    """Off, on, on, off. Returns the number of attachments so far."""
+    turn = {"off": [], "on": []}
+    for what in ("off", "on", "on", "off"):
+        watch, began = None, time.monotonic_ns()
+        if what == "on":
+            watch = Watch(args, program.process.pid, log)
+            attached += 1
+            time.sleep(args.settle)
+        else:
+            time.sleep(0.5)
+        mean, worst = program.measure(args.seconds)
+        turn[what].append(mean)
+        seen.longest[what] = max(seen.longest[what], worst)
+        if watch:
+            seen.own = own_figure(watch.status())
+            watch.stop()
+            time.sleep(0.2)
+            program.alive()
+            seen.longest["whole"] = max(seen.longest["whole"], program.longest_since(began))
+    seen.added += [on / off - 1 for on, off in zip(turn["on"], turn["off"])]
+    seen.kept.append(turn["off"][1] / seen.first - 1)
+    return attached
+
+
+def print_table(rows):
+    """One Markdown table of all programs."""
+    keys = [k for k in dict.fromkeys(k for r in rows for k in r) if k not in ("pairs", "died")]
+    print("\n| " + " | ".join(keys) + " |\n|" + "---|" * len(keys))
+    for r in rows:
+        print("| " + " | ".join(str(r.get(k, "died" if "died" in r else "-")) for k in keys) + " |")
 
 
 def main():
@@ -292,7 +373,8 @@ def main():
     p.add_argument("--only", default="eager,aio,allocations,jax")
     p.add_argument("--llama-server", default="")
     p.add_argument("--model", default="")
-    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--vllm", default="")
+    p.add_argument("--rounds", type=int, default=8)
     p.add_argument("--seconds", type=float, default=5)
     p.add_argument("--settle", type=float, default=5)
     p.add_argument("--limit", type=float, default=520)
@@ -307,22 +389,24 @@ def main():
         args.free = ["taskset", "-c", ",".join(map(str, cpus))]
         os.sched_setaffinity(0, cpus[len(cpus) // 2 :])
     os.makedirs(args.out, exist_ok=True)
-    names = args.only.split(",")
-    if args.llama_server:
-        names = [n for n in names if n] + [
-            n for n in ("llama-graphs-1", "llama-eager-1", "llama-graphs-8", "llama-eager-8") if n not in names
-        ]
+    names = [n for n in args.only.split(",") if n]
+    if args.llama_server and not any(n.startswith("llama") for n in names):
+        names += [f"llama-{how}-{n}" for n in (1, 8, 16) for how in ("graphs", "eager")]
+    if args.vllm and not any(n.startswith("vllm") for n in names):
+        names += ["vllm-1", "vllm-16"]
     until, attached, deaths, rows = time.monotonic() + args.limit, 0, 0, []
-    for i, name in enumerate(n for n in names if n):
-        if time.monotonic() + args.rounds * (4 * args.seconds + 2 * args.settle + 4) + 20 > until:
+    for i, name in enumerate(names):
+        now = time.monotonic()
+        if now + 4 * args.seconds + 2 * args.settle + 20 > until:
             print(f"{name}: skipped, the time is over", flush=True)
             continue
-        a, d, figures = measure(name, args, 18080 + i)
+        a, d, figures = measure(name, args, 18080 + i, now + (until - now) / (len(names) - i))
         attached, deaths = attached + a, deaths + d
         rows.append({"program": name, **figures})
         print(f"{name}: " + ", ".join(f"{k} {v}" for k, v in figures.items()), flush=True)
         with open(f"{args.out}/server-cost.json", "w") as out:
             json.dump(rows, out, indent=1)
+    print_table(rows)
     print(f"attachments {attached}, deaths {deaths}")
     sys.exit(1 if deaths else 0)
 

@@ -68,6 +68,18 @@ FIXES = {
     "settings": ("--without", "*.fresh"),
     "resized": ("--without", "*.resized"),
     "committed": ("--faster", "disk=1e6"),
+    "early-stop": ("--without", "host-sync"),
+    "quota-threads": ("--without", "throttled"),
+    "noisy-neighbours": ("--without", "no-cpu"),
+    "paged-weights": ("--without", "sync-copy"),
+    "decode-eager": ("--without", "launch-overhead"),
+    "pool-loader": ("--without", "worker", "--workers", "5"),  # 10 instead of 2
+    "graph-expandable": ("--without", "allocation"),
+    "loaded-server": ("--faster", "serialization=1e6"),
+    "feature-threads": ("--without", "worker", "--workers", "1"),  # one answer ahead
+    "sampled-on-host": ("--without", "*.sample", "--without", "sync-copy"),
+    "gc-in-decode": ("--without", "gc"),
+    "frames-both-ways": ("--without", "copy-not-overlapped"),
 }
 
 

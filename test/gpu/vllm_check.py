@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares what a recording says of vLLM's requests and steps with a client's own clock and with vLLM's /metrics.
 
-    sudo python3 test/gpu/vllm_check.py --bin bin [--archive FILE.tar.xz ...] [--eager] [--rounds 3]
+    sudo python3 test/gpu/vllm_check.py --bin bin [--archive FILE.tar.xz ... | --packages DIR] [--eager] [--rounds 3]
 
-vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, or is the installed one. Its model
-is a small llama with random weights and a tokenizer of words, both made on the spot; nothing is downloaded. Requests
-are streamed by 1 and by 16 clients. After each attachment the server is asked whether it lives; attachments and deaths
-are printed at the end, with the address and the module of the fault. Exit code 1: a check failed, or the server died.
+vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, from a folder of packages, or is
+the installed one. Its model is a small llama with random weights and a tokenizer of words, both made on the spot;
+nothing is downloaded. Requests are streamed by 1 and by 16 clients. After each attachment the server is asked whether
+it lives; attachments and deaths are printed at the end, with the address and the module of the fault. Exit code 1: a
+check failed, or the server died.
 """
 import argparse
 import http.client
@@ -61,21 +62,23 @@ def unpack(archives):
     return folder
 
 
-def start(args, port, model, log):
+def start(args, port, model, log, *prefix, **more):
+    """Starts vLLM behind the words of prefix (taskset); more goes to Popen."""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
            "PYTHONFAULTHANDLER": "1", "VLLM_LOGGING_LEVEL": "INFO"}
-    if args.archive:
-        env["PYTHONPATH"] = unpack(args.archive) + os.pathsep + env.get("PYTHONPATH", "")
+    folder = unpack(args.archive) if args.archive else args.packages
+    if folder:
+        env["PYTHONPATH"] = folder + os.pathsep + env.get("PYTHONPATH", "")
     command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "m", "s1",
-        "s16", "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4", "--port",
-        str(port), "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs),
+        *prefix, sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name",
+        "m", "s1", "s16", "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4",
+        "--port", str(port), "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs),
     ]
     if args.eager:
         command.append("--enforce-eager")
     else:
         command += ["--compilation-config", '{"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY"}']
-    return subprocess.Popen(command, stdout=log, stderr=log, env=env)
+    return subprocess.Popen(command, stdout=log, stderr=log, env=env, **more)
 
 
 def metrics(port):
@@ -192,6 +195,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
     a.add_argument("--archive", action="append", default=[], help="a .tar.xz with packages; may be repeated")
+    a.add_argument("--packages", default="", help="folder of packages in which vLLM is")
     a.add_argument("--out", default="", help="folder for the report of each attachment")
     a.add_argument("--eager", action="store_true", help="without CUDA graphs")
     a.add_argument("--tokens", type=int, default=64)
