@@ -80,6 +80,7 @@ type Daemon struct {
 	ranger   ranger   // likewise
 	evidence evidence
 	host     recording.Host
+	ras      *rasReader
 	started  uint64
 
 	history  *lossHistory
@@ -101,6 +102,7 @@ func New(opts Options, p Parts) (*Daemon, error) {
 	d := &Daemon{
 		opts: opts, parts: p, log: p.Log, clock: p.Clock, watcher: p.Watcher, rings: p.Rings,
 		recorder: p.Recorder, sources: p.Sources, host: host(), started: p.Clock(),
+		ras: newRASReader(p.Log, p.Clock),
 	}
 	var feeds []*feed
 	var settlers []settlingFeeder

@@ -133,6 +133,7 @@ func (d *Daemon) Record(
 	rec.rows = slices.DeleteFunc(rows, func(e event.Event) bool { return e.End() < rec.meta.From })
 	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
 	d.evidence.name(&rec.meta, &v)
+	rec.meta.RAS = d.ras.of(ctx, &v)
 	rec.nameStacks(d.stacker)
 	rec.nameGPU(d.activity, &v)
 	rec.nameScopes(d.ranger)

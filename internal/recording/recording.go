@@ -48,6 +48,7 @@ type Meta struct {
 	Sensors        []Sensor        `json:"sensors,omitempty"`         // of the machine's GPUs, ordered by TS, then GPU
 	GPU            *GPU            `json:"gpu,omitempty"`             // nil: no agent was asked for
 	Overhead       *Overhead       `json:"overhead,omitempty"`        // nil: nothing governs what watching costs
+	RAS            *RAS            `json:"ras,omitempty"`             // nil: NCCL's RAS did not answer, or was not asked
 	Requests       []Request       `json:"requests,omitempty"`        // that overlap the window, ordered by Received
 	Steps          []Step          `json:"steps,omitempty"`           // of inference engines, ordered by TS
 	EngineRequests []EngineRequest `json:"engine_requests,omitempty"` // that they worked on in the window

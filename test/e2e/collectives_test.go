@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,6 +104,7 @@ func lateRanks(
 	ranks, turns, late int,
 	delay time.Duration,
 	what string,
+	env ...string,
 ) (*cudasim.Victim, *daemon, []int) {
 	t.Helper()
 	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
@@ -108,10 +113,11 @@ func lateRanks(
 			program, "all", fmt.Sprint(ranks), fmt.Sprint(turns),
 			fmt.Sprint(late), fmt.Sprint(delay.Microseconds()), what,
 		},
-		Env: []string{
-			"CUDASIM_DEVICES=" + fmt.Sprint(ranks),
-			"CUDASIM_NCCL_MEET=" + filepath.Join(t.TempDir(), "meet"),
-		},
+		Env: append(
+			env,
+			"CUDASIM_DEVICES="+fmt.Sprint(ranks),
+			"CUDASIM_NCCL_MEET="+filepath.Join(t.TempDir(), "meet"),
+		),
 	})
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
 	v.Go()
@@ -207,10 +213,43 @@ func TestImbalance(t *testing.T) {
 	d.stop()
 }
 
-// TestHang: of two ranks one comes no more. The report says who, and where its thread is.
+// answerAsRAS answers every client as NCCL's RAS does of two ranks, of which the second has launched one operation less.
+func answerAsRAS(l net.Listener, pids func() []int) {
+	const ranks = `{"rank": 0, "host": "127.0.0.1", "pid": %d, "cuda_dev": 0, "collective_counts": {"AllReduce": 2001}},
+		{"rank": 1, "host": "127.0.0.1", "pid": %d, "cuda_dev": 1, "collective_counts": {"AllReduce": 2000}}`
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, "SERVER PROTOCOL 2\nOK\nOK\n")
+		for lines := bufio.NewScanner(c); lines.Scan() && lines.Text() != "verbose status"; {
+		}
+		p := pids()
+		const job = `{"nccl_version": "2.28.9", "communicators": [{"hash": "0xae94", "size": 2, "ranks": [` + ranks + `]}]}`
+		_, _ = fmt.Fprintf(c, job, p[0], p[1])
+		_ = c.Close()
+	}
+}
+
+// TestHang: of two ranks one comes no more. The report says who, where its thread is, and what NCCL's RAS says of it.
 func TestHang(t *testing.T) {
 	needRoot(t)
-	v, d, pids := lateRanks(t, 2, 4000, 1, time.Millisecond, "hang") // GPU records begin a second after the agents come
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var known atomic.Pointer[[]int]
+	go answerAsRAS(l, func() []int {
+		if p := known.Load(); p != nil {
+			return *p
+		}
+		return []int{0, 0}
+	})
+	// GPU records begin a second after the agents come.
+	v, d, pids := lateRanks(t, 2, 4000, 1, time.Millisecond, "hang", "NCCL_RAS_ADDR="+l.Addr().String())
+	known.Store(&pids)
 	var hangs []collectives.Hang
 	waitFor(t, "a hang in the analysis", func() bool {
 		sleep(500)
@@ -232,6 +271,7 @@ func TestHang(t *testing.T) {
 	}
 	text, complaint, code := d.inferscope("report", fmt.Sprint(v.PID), "--full", "--no-pager", "-f", "text")
 	for _, want := range []string{
+		fmt.Sprintf("NCCL's RAS: rank 1 (process %d on 127.0.0.1) of communicator ae94", pids[1]),
 		"Ranks that have not come", "AllReduce of 2 processes cannot end", fmt.Sprint(pids[1]), "straggle",
 	} {
 		if code != 0 || !strings.Contains(text, want) {
@@ -239,7 +279,7 @@ func TestHang(t *testing.T) {
 		}
 	}
 	for form, list := range map[string][]string{
-		"json": {`"hangs"`, `"missing"`, `"verdict": "hung"`, `"cause": "hang"`},
+		"json": {`"version": "2.28.9"`, `"hangs"`, `"missing"`, `"verdict": "hung"`, `"cause": "hang"`},
 		"text": {
 			"Hung:", "has not come to AllReduce, in which 1 rank waits", "up to the end of the recording",
 		},

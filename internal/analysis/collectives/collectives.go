@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -23,6 +24,8 @@ type Summary struct {
 	Skew *Skew `json:"skew,omitempty"`
 	// Hangs are collectives that cannot end, as a rank has not come for seconds.
 	Hangs []Hang `json:"hangs,omitempty"`
+	// RAS is what NCCL's RAS subsystem said when the recording was made; absent where it did not answer.
+	RAS *recording.RAS `json:"ras,omitempty"`
 }
 
 // Communicator is one communicator of one process: one rank.
@@ -95,10 +98,11 @@ type summing struct {
 // the threads did says what a rank does that has not come.
 func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 	skew := Arrive(t, timeline.Span{From: t.From, To: t.To}).skew(t)
-	if len(t.Collectives) == 0 && skew == nil {
+	if len(t.Collectives) == 0 && skew == nil && t.Rec.Meta.RAS == nil {
 		return nil
 	}
 	s := sum(t)
+	s.out.RAS = t.Rec.Meta.RAS
 	s.out.Skew = skew
 	s.out.Hangs = s.hangs(list)
 	s.kernels()

@@ -7,6 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // hang is the finding about a collective that cannot end. Its cost is how long the others have waited, of the whole
@@ -42,8 +43,38 @@ func (a *analysis) hang(d *Diagnosis, h *collectives.Hang) Finding {
 			}
 		}
 	}
+	f.Evidence = append(f.Evidence, rasEvidence(a.t.Rec.Meta.RAS)...)
 	f.Changes = a.changes(d, row, facts{})
 	return f
+}
+
+// rasEvidence is what NCCL's RAS says of ranks that are behind or do not answer.
+func rasEvidence(r *recording.RAS) []Evidence {
+	var out []Evidence
+	list := collectives.Lates(r)
+	for i := range list {
+		if i == maxRows {
+			return append(out, Evidence{Text: fmt.Sprintf("NCCL's RAS names %d more ranks.", len(list)-i)})
+		}
+		l := &list[i]
+		who := fmt.Sprintf("rank %d", l.Rank.Rank)
+		if l.Rank.PID != 0 {
+			who += fmt.Sprintf(" (process %d on %s)", l.Rank.PID, format.Clean(l.Rank.Host))
+		}
+		text := fmt.Sprintf("NCCL's RAS: %s of communicator %s does not answer", who, format.Clean(l.Communicator))
+		switch {
+		case l.Rank.Dead:
+			text += ", and is considered dead"
+		case l.Operation != "":
+			text = fmt.Sprintf("NCCL's RAS: %s of communicator %s has launched %s %s, another rank %d", who,
+				format.Clean(l.Communicator), format.Clean(l.Operation), format.Plural(l.Count, "time", "times"), l.Most)
+		}
+		out = append(out, Evidence{Text: text})
+	}
+	if r != nil && len(list) == 0 {
+		out = append(out, Evidence{Text: "NCCL's RAS names no rank that is behind or does not answer"})
+	}
+	return out
 }
 
 // maxMissing is how many missing ranks a title names.

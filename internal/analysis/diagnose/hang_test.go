@@ -35,6 +35,13 @@ func TestHangIsTheVerdict(t *testing.T) {
 		TS: calltest.Start + 9*calltest.Second, PID: recordtest.PID + 1, TID: recordtest.PID + 1, Kind: event.Sample,
 		Args: [4]uint64{b.Stack(recordtest.Python("load", "/app/data.py", 7), recordtest.Python("step", "/app/train.py", 3))},
 	})
+	b.Meta.RAS = &recording.RAS{Communicators: []recording.RASCommunicator{{
+		Hash: "ae94", Size: 2,
+		Ranks: []recording.RASRank{
+			{Rank: 0, PID: recordtest.PID, Counts: map[string]uint64{"AllReduce": 5}},
+			{Rank: 1, PID: 77, Host: "10.0.0.2", Counts: map[string]uint64{"AllReduce": 4}},
+		},
+	}}}
 	d := analysis.Run(b.Recording()).Diagnosis
 	if d.Verdict != diagnose.Hung || len(d.Findings) == 0 {
 		t.Fatalf("verdict %s, %d findings", d.Verdict, len(d.Findings))
@@ -43,6 +50,11 @@ func TestHangIsTheVerdict(t *testing.T) {
 	if f.Cause != "hang" || f.PID != recordtest.PID+1 || f.TID != recordtest.PID+1 || f.Place != "load (data.py:7)" ||
 		f.Cost != 9_995_000_000 || f.Share < 0.999 || f.Gain != nil || f.Minor {
 		t.Errorf("%+v", f)
+	}
+	ras := "NCCL's RAS: rank 1 (process 77 on 10.0.0.2) of communicator ae94 has launched AllReduce 4 times, another rank " +
+		"5"
+	if said := f.Evidence[len(f.Evidence)-1].Text; said != ras {
+		t.Errorf("the evidence ends with %q, want %q", said, ras)
 	}
 	for _, want := range []string{"late (", "has not come to AllReduce", "1 rank waits", "10.0 s", "load (data.py:7)"} {
 		if !strings.Contains(d.Headline, want) {

@@ -28,7 +28,7 @@ type walker struct {
 	floor        Sureness // of all steps of this gap
 	launchThread []*thread
 	device       int32             // of this gap, index into Timeline.Devices
-	syncAt       map[int32]int32   // by outermost op: what it waited for, as index into Timeline.Syncs; nil: there is one GPU
+	syncAt       map[int32]int32   // by outermost op: index into Timeline.Syncs; nil: there is one GPU
 	ends         map[int32][]ended // by process: see endsOf
 	edgeAt       int               // into Timeline.Edges: where the last search ended
 	near         int32             // the thread of the last call that was asked about, index into Timeline.Threads

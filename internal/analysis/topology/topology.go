@@ -93,7 +93,8 @@ func (s *Summary) launchers(t *timeline.Timeline, list []threads.Thread) {
 		}
 		th := &t.Threads[p.thread]
 		l := Launcher{
-			PID: t.Processes[th.Process].PID, TID: th.TID, Name: th.Name, GPU: int(p.device), Launched: n, Share: share, Node: -1,
+			PID: t.Processes[th.Process].PID, TID: th.TID, Name: th.Name, GPU: int(p.device), Launched: n, Share: share,
+			Node: -1,
 		}
 		l.ran(t.Rec.Meta.Host.NodeOf, list, s.GPUs[p.device].Node)
 		s.Launchers = append(s.Launchers, l)

@@ -49,12 +49,12 @@ func twoNodes(cpu, last uint16) *calltest.Builder {
 		for n := range uint64(90) {
 			id++
 			b.Event(event.Event{
-				TS: start + n*10*ms + 2*ms, Dur: 3000, PID: first, TID: tid, Func: b.Fn("cuLaunchKernel"), Kind: event.Call,
-				Flags: event.Timed | event.Correlated, Ret: int32(id),
+				TS: start + n*10*ms + 2*ms, Dur: 3000, PID: first, TID: tid, Func: b.Fn("cuLaunchKernel"),
+				Kind: event.Call, Flags: event.Timed | event.Correlated, Ret: int32(id),
 			})
 			b.Event(event.Event{
-				TS: start + n*10*ms + 2*ms + 10_000, Dur: ms, PID: first, TID: 7 + uint32(i), Func: uint16(i) | uint16(1+i)<<8,
-				Kind: event.Kernel, Flags: event.Timed, Args: [4]uint64{uint64(id)},
+				TS: start + n*10*ms + 2*ms + 10_000, Dur: ms, PID: first, TID: 7 + uint32(i),
+				Func: uint16(i) | uint16(1+i)<<8, Kind: event.Kernel, Flags: event.Timed, Args: [4]uint64{uint64(id)},
 			})
 		}
 	}
@@ -72,7 +72,10 @@ func TestFarThread(t *testing.T) {
 		},
 		Launchers: []topology.Launcher{
 			{PID: first, TID: first, Name: "main", GPU: 0, Launched: 90, Share: 1, Ran: 997 * ms, Node: 0},
-			{PID: first, TID: second, Name: "feeder", GPU: 1, Launched: 90, Share: 1, Ran: 997 * ms, Far: 899 * ms, Node: 0},
+			{
+				PID: first, TID: second, Name: "feeder", GPU: 1, Launched: 90, Share: 1, Ran: 997 * ms, Far: 899 * ms,
+				Node: 0,
+			},
 		},
 	}
 	if diff := cmp.Diff(want, r.Topology); diff != "" {

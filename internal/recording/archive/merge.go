@@ -102,7 +102,7 @@ func (m *merger) mergeMeta(next *recording.Meta) {
 		next.Losses = append(slices.Clone(next.Losses), hole(to.To, next.From))
 	}
 	mergeOverhead(to, next)
-	to.To, to.Version, to.Host, to.Sources = next.To, next.Version, next.Host, next.Sources
+	to.To, to.Version, to.Host, to.Sources, to.RAS = next.To, next.Version, next.Host, next.Sources, next.RAS
 	to.Processes = union(to.Processes, next.Processes, processKey, nil)
 	slices.SortStableFunc(to.Processes, func(a, b recording.Process) int {
 		return cmp.Or(cmp.Compare(a.Born, b.Born), cmp.Compare(a.PID, b.PID))

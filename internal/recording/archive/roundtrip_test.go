@@ -173,6 +173,10 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 	}
 	if r.IntN(2) == 0 {
 		m.Host.NodeOf = []int{0, -1, 1}
+		m.Host.GPUs = []recording.HostGPU{{UUID: word(r), Bus: word(r), Node: -1}}
+		m.RAS = &recording.RAS{At: r.Uint64(), Communicators: []recording.RASCommunicator{{
+			Hash: word(r), Ranks: []recording.RASRank{{Rank: 1, Counts: map[string]uint64{"AllReduce": r.Uint64()}}},
+		}}}
 	}
 	if r.IntN(4) > 0 {
 		m.GPU = randomGPU(r)

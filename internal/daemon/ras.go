@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/ras"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+const (
+	// rasTimeout is how long a recording waits for NCCL's RAS, which gathers from all ranks of a job.
+	rasTimeout = 2 * time.Second
+	// rasEvery is how old an answer may be that is used again: recordings may be made once a second.
+	rasEvery = 5 * time.Second
+)
+
+// rasReader asks NCCL's RAS for targets that have NCCL mapped.
+type rasReader struct {
+	read  func(ctx context.Context, address string) (*recording.RAS, error)
+	clock clockFunc
+	log   *zap.Logger
+
+	mu    sync.Mutex
+	cache map[string]rasAnswer // by address
+}
+
+type rasAnswer struct {
+	at  uint64 // ns
+	ras *recording.RAS
+}
+
+func newRASReader(log *zap.Logger, clock clockFunc) *rasReader {
+	return &rasReader{read: ras.Read, clock: clock, log: log, cache: map[string]rasAnswer{}}
+}
+
+// of returns what RAS says of the communicators in which a target has ranks; nil where it does not answer, or says
+// nothing of them: other jobs of the host are none of the target's business.
+func (r *rasReader) of(ctx context.Context, v *view) *recording.RAS {
+	i := slices.IndexFunc(v.libraries, func(l recording.Library) bool {
+		return strings.HasPrefix(filepath.Base(l.Path), "libnccl") && v.has(l.PID)
+	})
+	if i < 0 || v.ended != 0 {
+		return nil
+	}
+	address := ras.Address
+	if own, set, err := proc.Variable(v.libraries[i].PID, "NCCL_RAS_ADDR"); err == nil && set {
+		address = own
+	}
+	all := r.ask(ctx, address)
+	if all == nil {
+		return nil
+	}
+	own := map[uint32]bool{}
+	for _, p := range v.processes(r.clock()) {
+		own[p.PID] = true
+		own[p.NSPID] = p.NSPID != 0
+	}
+	ours := func(c recording.RASCommunicator) bool {
+		isOwn := func(x recording.RASRank) bool { return own[x.PID] }
+		return slices.ContainsFunc(c.Ranks, isOwn) || slices.ContainsFunc(c.Missing, isOwn)
+	}
+	out := *all
+	out.Communicators = slices.DeleteFunc(
+		slices.Clone(all.Communicators),
+		func(c recording.RASCommunicator) bool { return !ours(c) },
+	)
+	if len(out.Communicators) == 0 {
+		return nil
+	}
+	return &out
+}
+
+// ask returns an answer that is not old; nil where there is none.
+func (r *rasReader) ask(ctx context.Context, address string) *recording.RAS {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last, ok := r.cache[address]; ok && r.clock() < last.at+uint64(rasEvery) {
+		return last.ras
+	}
+	ctx, cancel := context.WithTimeout(ctx, rasTimeout)
+	defer cancel()
+	at := r.clock()
+	answer, err := r.read(ctx, address)
+	if err != nil {
+		r.log.Debug("NCCL's RAS did not answer", zap.String("address", address), zap.Error(err))
+	} else {
+		answer.At = at
+	}
+	if len(r.cache) > maxAddresses {
+		clear(r.cache)
+	}
+	r.cache[address] = rasAnswer{at, answer}
+	return answer
+}
+
+// maxAddresses bounds how many answers are kept.
+const maxAddresses = 64
