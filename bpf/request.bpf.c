@@ -9,8 +9,8 @@
  * way. So no system call pays for this but those on sockets, and those of processes that are not targets pay for one
  * look into a map. io_uring transfers outside of such a system call: it is counted, its bytes are not seen.
  *
- * A socket is followed from the first read on that begins with an HTTP method. What is copied here is looked at in
- * user space and forgotten: package request.
+ * A socket is followed from the first read on that begins with an HTTP method, with the preface of HTTP/2, or with a
+ * frame of HTTP/2 as clients send it. What is copied here is looked at in user space and forgotten: package request.
  *
  * Where the server terminates TLS, probes at SSL_read, SSL_write and their twins see what the socket does not show. A
  * transfer on a socket during such a call is one of ciphertext: it gives the time, and the socket beneath.
@@ -25,6 +25,8 @@ struct sock;
 #define REQUEST_ENGINE 8192 /* of a transfer between a server and its engine: as much as libzmq sends at a time */
 #define REQUEST_TAIL 1024  /* bytes from the end of a longer one: usage stands at the end of an answer */
 #define REQUEST_VECTORS 16 /* buffers of one transfer */
+#define REQUEST_PIECES 1024 /* records of one transfer of HTTP/2, and buffers: gRPC writes up to 260 */
+#define REQUEST_TLS_PIECES 16 /* likewise over TLS, of REQUEST_HEAD bytes each */
 #define REQUEST_SOCKETS 65536
 #define REQUEST_PROCESSES 16384
 
@@ -78,6 +80,9 @@ enum request_kind {
 	REQUEST_ENGINE_SENT = 5, /* frames of ZMTP between an API server and its engine */
 };
 
+#define REQUEST_MORE 1 /* the transfer goes on in the next record of the thread */
+#define REQUEST_H2 2   /* it is one of HTTP/2 */
+
 /* One transfer; head bytes of its beginning follow, and then tail bytes of its end. */
 struct request_record {
 	__u64 ts;
@@ -90,7 +95,7 @@ struct request_record {
 	__u16 head;
 	__u16 tail;
 	__u16 port; /* local; 0: not known */
-	__u16 pad;
+	__u16 flags; /* REQUEST_MORE, REQUEST_H2 */
 };
 
 struct request_small {
@@ -134,6 +139,7 @@ struct {
 #define SOCKET_ENGINE (1ULL << 32)  /* ZMTP goes over it */
 #define SOCKET_IGNORED (1ULL << 33) /* it only looked like it */
 #define SOCKET_TLS (1ULL << 34)	    /* ciphertext goes over it */
+#define SOCKET_H2 (1ULL << 35)	    /* HTTP/2 goes over it */
 
 /* cookie -> the process that reads from it, or writes to it, and SOCKET_ flags */
 struct {
@@ -201,7 +207,10 @@ struct {
 	__type(value, struct tls_call);
 } request_tls_calls SEC(".maps");
 
-/* Connections of OpenSSL that are followed. */
+#define PROTOCOL_1 1 /* HTTP/1.1 */
+#define PROTOCOL_2 2
+
+/* Connections of OpenSSL that are followed, and their PROTOCOL_. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, REQUEST_SOCKETS);
@@ -298,6 +307,44 @@ static __always_inline int is_request(__u64 word)
 		return 1;
 	}
 	return 0;
+}
+
+/* Whether these are the first bytes of the preface of HTTP/2 (RFC 9113, 3.4). */
+static __always_inline int is_preface(__u64 word)
+{
+	return (__u32)word == WORD('P', 'R', 'I', ' ') && (__u32)(word >> 32) == WORD('*', ' ', 'H', 'T');
+}
+
+/*
+ * Whether a transfer begins with a frame of HTTP/2 as clients send it on a connection that is in use: 3 bytes of length,
+ * type, flags, 4 bytes of stream. That is the header block of a request, a window's growth, or a ping. word has its first
+ * 8 bytes; at is where they lie. The answers that a client reads begin so too: user space tells them apart.
+ */
+static __always_inline int is_frame(__u64 word, __u64 at)
+{
+	__u8 length = word >> 16, type = word >> 24, flags = word >> 32, last = 0;
+
+	if (word & 0xff || (__u8)(word >> 40) & 0x80 || bpf_probe_read_user(&last, 1, (void *)(at + 8)))
+		return 0;
+	switch (type) {
+	case 1: /* HEADERS, whole, of a stream that a client began */
+		return !(flags & ~0x2d) && flags & 4 && last & 1 && word & 0xffff00 && (__u8)(word >> 8) <= 0x40;
+	case 6: /* PING */
+		return !(word & 0xff00) && length == 8 && flags <= 1 && !(word >> 40) && !last;
+	case 8: /* WINDOW_UPDATE */
+		return !(word & 0xff00) && length == 4 && !flags;
+	}
+	return 0;
+}
+
+/* Where the first bytes lie. */
+static __always_inline __u64 first_buffer(const struct buffers *b)
+{
+	__u64 at = b->base;
+
+	if (b->vectors && bpf_probe_read_user(&at, sizeof(at), (void *)b->base))
+		return 0;
+	return at;
 }
 
 /*
@@ -415,7 +462,7 @@ static __always_inline void fill(struct request_record *r, const struct origin *
 	r->head = 0;
 	r->tail = 0;
 	r->port = o->port;
-	r->pad = 0;
+	r->flags = 0;
 }
 
 /* Records what a process sent to its engine, or the engine to it. */
@@ -477,6 +524,111 @@ static __always_inline int record(const struct origin *o, const struct buffers *
 	return 0;
 }
 
+/* A transfer of HTTP/2 that is recorded in pieces of one buffer each: every frame counts, not just the first and the last. */
+struct pieces {
+	struct origin origin;
+	__u64 now;
+	__u64 base;    /* of the one buffer, or of the list of those that are left */
+	__u64 vectors; /* in the list; 0: there is one buffer */
+	__u64 offset;  /* in the first buffer that is left */
+	__u32 kind;
+	__u32 left;
+};
+
+/* On the stack, each turn of the loop would be another state to the verifier; and a thread may be preempted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct pieces);
+} request_pieces SEC(".maps");
+
+/* Fills the record of a piece of n bytes at from; data has limit bytes, and n is not more. */
+static __always_inline void piece(struct pieces *p, struct request_record *r, __u8 *data, __u64 from, __u32 n, __u32 i)
+{
+	fill(r, &p->origin, p->kind, n, p->now);
+	r->flags = REQUEST_H2;
+	if (!bpf_probe_read_user(data, n, (void *)from))
+		r->head = n;
+	p->left -= n;
+	p->offset += n;
+	if (!p->left)
+		return;
+	if (i + 1 < REQUEST_PIECES) {
+		r->flags |= REQUEST_MORE;
+	} else {
+		r->bytes = n + p->left; /* what is not copied is counted */
+		p->left = 0;
+	}
+}
+
+static long record_piece(__u32 i, struct pieces **state)
+{
+	struct pieces *p = *state;
+	struct vector v = { .base = p->base, .bytes = p->offset + p->left };
+	__u64 n;
+
+	if (!p->left)
+		return 1;
+	if (p->vectors && bpf_probe_read_user(&v, sizeof(v), (void *)p->base))
+		return 1;
+	n = v.bytes - p->offset;
+	if (n > p->left)
+		n = p->left;
+	if (!n) {
+		if (!p->vectors)
+			return 1;
+		p->base += sizeof(v);
+		p->offset = 0;
+		return --p->vectors ? 0 : 1;
+	}
+	if (n <= REQUEST_SMALL) {
+		struct request_small *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+
+		if (!r) {
+			count(REQUEST_COUNT_LOST);
+			return 1;
+		}
+		piece(p, &r->record, r->data, v.base + p->offset, n, i);
+		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	} else {
+		struct request_large *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+
+		if (!r) {
+			count(REQUEST_COUNT_LOST);
+			return 1;
+		}
+		if (n > REQUEST_HEAD)
+			n = REQUEST_HEAD;
+		piece(p, &r->record, r->data, v.base + p->offset, n, i);
+		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	}
+	return 0;
+}
+
+/* Records what was received or sent over HTTP/2. */
+static __always_inline int record_frames(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes,
+					 __u64 now)
+{
+	struct pieces *p = bpf_task_storage_get(&request_pieces, bpf_get_current_task_btf(), 0,
+						BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!p) {
+		count(REQUEST_COUNT_LOST);
+		return 0;
+	}
+	p->origin = *o;
+	p->now = now;
+	p->base = b->base;
+	p->vectors = b->vectors;
+	p->offset = 0;
+	p->kind = kind;
+	p->left = bytes;
+	count(REQUEST_COUNT_TRANSFERS);
+	bpf_loop(REQUEST_PIECES, record_piece, &p, 0);
+	return 0;
+}
+
 /* Whether these are the first bytes of a record of TLS. */
 static __always_inline int is_tls(__u64 word)
 {
@@ -508,6 +660,7 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
 	struct origin o = {};
 	struct buffers b;
+	__u64 h2 = 0;
 	__u16 family;
 
 	if (!p || request_off)
@@ -543,11 +696,14 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 		word = first_bytes(&b);
 		if (is_request(word))
 			owner = tgid;
+		else if (family != AF_UNIX && (is_preface(word) || is_frame(word, first_buffer(&b))))
+			owner = tgid | SOCKET_H2;
 		else if (!is_tls(word))
 			return 0;
 		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
 		if (owner & SOCKET_TLS)
 			return 0;
+		h2 = owner & SOCKET_H2;
 	} else if (*known & (SOCKET_ENGINE | SOCKET_IGNORED)) {
 		if (kind != REQUEST_SENT || *known & SOCKET_IGNORED)
 			return 0;
@@ -560,8 +716,12 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	} else if (!find_buffers(&b)) {
 		count(REQUEST_COUNT_UNSEEN);
 		return 0;
+	} else {
+		h2 = *known & SOCKET_H2;
 	}
 	__sync_fetch_and_add(&p->transfers, 1);
+	if (h2)
+		return record_frames(&o, &b, kind, bytes, now);
 	return record(&o, &b, kind, bytes, now);
 }
 
@@ -649,13 +809,43 @@ int request_tls_enter(struct pt_regs *ctx)
 	return 0;
 }
 
+/* Records what was received or sent over HTTP/2: as record_frames does, with one buffer and less of the stack. */
+static __always_inline int record_tls_frames(struct tls_call *c, __u32 kind, __u32 bytes)
+{
+	__u32 i, n;
+
+	count(REQUEST_COUNT_TRANSFERS);
+	for (i = 0; i < REQUEST_TLS_PIECES && bytes; i++) {
+		struct request_large *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
+
+		if (!r) {
+			count(REQUEST_COUNT_LOST);
+			return 0;
+		}
+		n = bytes < REQUEST_HEAD ? bytes : REQUEST_HEAD;
+		fill(&r->record, &c->origin, kind, bytes, c->ts);
+		r->record.flags = REQUEST_H2;
+		if (!bpf_probe_read_user(r->data, n, (void *)c->buffer)) {
+			r->record.head = n;
+			if (n < bytes && i + 1 < REQUEST_TLS_PIECES) {
+				r->record.bytes = n;
+				r->record.flags |= REQUEST_MORE;
+			}
+		}
+		bytes = r->record.flags & REQUEST_MORE ? bytes - n : 0;
+		c->buffer += n;
+		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	}
+	return 0;
+}
+
 SEC("uretprobe.multi")
 int request_tls_return(struct pt_regs *ctx)
 {
 	struct tls_call *c = bpf_task_storage_get(&request_tls_calls, bpf_get_current_task_btf(), 0, 0);
-	__u64 cookie = bpf_get_attach_cookie(ctx), bytes = (int)RESULT(ctx);
+	__u64 cookie = bpf_get_attach_cookie(ctx), bytes = (int)RESULT(ctx), first;
 	struct buffers b = {};
-	__u32 one = 1;
+	__u32 protocol = PROTOCOL_1, *known;
 
 	if (!c || !c->within || c->cookie != cookie || c->sp != SP_AT_ENTRY(ctx))
 		return 0;
@@ -665,13 +855,23 @@ int request_tls_return(struct pt_regs *ctx)
 		return 0;
 	if (!bytes || bytes > 0x7fffffff) /* it failed, or is to be called again */
 		return 0;
-	if (!bpf_map_lookup_elem(&request_tls_connections, &c->connection)) {
-		if (cookie & TLS_WRITE || bytes < 8 || !is_request(first_bytes(&b)))
+	known = bpf_map_lookup_elem(&request_tls_connections, &c->connection);
+	if (!known) {
+		if (cookie & TLS_WRITE || bytes < 9)
 			return 0;
-		bpf_map_update_elem(&request_tls_connections, &c->connection, &one, BPF_ANY);
+		first = first_bytes(&b);
+		if (is_preface(first) || is_frame(first, b.base))
+			protocol = PROTOCOL_2;
+		else if (!is_request(first))
+			return 0;
+		bpf_map_update_elem(&request_tls_connections, &c->connection, &protocol, BPF_ANY);
+	} else {
+		protocol = *known;
 	}
-	return record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes,
-		      c->ts ?: bpf_ktime_get_ns());
+	c->ts = c->ts ?: bpf_ktime_get_ns();
+	if (protocol == PROTOCOL_2)
+		return record_tls_frames(c, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes);
+	return record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes, c->ts);
 }
 
 /* SSL_free */

@@ -13,6 +13,23 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type RequestPieces struct {
+	_      structs.HostLayout
+	Origin struct {
+		_      structs.HostLayout
+		Socket uint64
+		Ssl    uint64
+		Port   uint16
+		_      [6]byte
+	}
+	Now     uint64
+	Base    uint64
+	Vectors uint64
+	Offset  uint64
+	Kind    uint32
+	Left    uint32
+}
+
 type RequestRequestCount uint32
 
 const (
@@ -52,7 +69,7 @@ type RequestRequestRecord struct {
 	Head   uint16
 	Tail   uint16
 	Port   uint16
-	Pad    uint16
+	Flags  uint16
 }
 
 type RequestTlsCall struct {
@@ -85,6 +102,7 @@ type RequestTlsConnection struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	RequestMapRequestCounts         = "request_counts"
+	RequestMapRequestPieces         = "request_pieces"
 	RequestMapRequestProcesses      = "request_processes"
 	RequestMapRequestRecords        = "request_records"
 	RequestMapRequestSockets        = "request_sockets"
@@ -159,6 +177,7 @@ type RequestProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type RequestMapSpecs struct {
 	RequestCounts         *ebpf.MapSpec `ebpf:"request_counts"`
+	RequestPieces         *ebpf.MapSpec `ebpf:"request_pieces"`
 	RequestProcesses      *ebpf.MapSpec `ebpf:"request_processes"`
 	RequestRecords        *ebpf.MapSpec `ebpf:"request_records"`
 	RequestSockets        *ebpf.MapSpec `ebpf:"request_sockets"`
@@ -199,6 +218,7 @@ func (o *RequestObjects) Close() error {
 // It can be passed to LoadRequestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RequestMaps struct {
 	RequestCounts         *ebpf.Map `ebpf:"request_counts"`
+	RequestPieces         *ebpf.Map `ebpf:"request_pieces"`
 	RequestProcesses      *ebpf.Map `ebpf:"request_processes"`
 	RequestRecords        *ebpf.Map `ebpf:"request_records"`
 	RequestSockets        *ebpf.Map `ebpf:"request_sockets"`
@@ -209,6 +229,7 @@ type RequestMaps struct {
 func (m *RequestMaps) Close() error {
 	return _RequestClose(
 		m.RequestCounts,
+		m.RequestPieces,
 		m.RequestProcesses,
 		m.RequestRecords,
 		m.RequestSockets,

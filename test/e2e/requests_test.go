@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/inferscope/inferscope/internal/testkit/certificate"
+	"github.com/inferscope/inferscope/internal/testkit/h2server"
 )
 
 // sseServer starts a server that streams tokens.
@@ -75,6 +76,15 @@ func TestRequestsOverTLS(t *testing.T) {
 	cert, key, transport := certificate.Files(t)
 	pid, port := pythonServer(t, "../../testdata/sseserver/server.py", cert, key)
 	checkServer(t, pid, "https://127.0.0.1:"+port, &http.Client{Transport: transport})
+}
+
+// TestRequestsOverHTTP2: the same with all clients on one connection.
+func TestRequestsOverHTTP2(t *testing.T) {
+	needRoot(t)
+	s := h2server.Start(t)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	checkServer(t, s.PID, "http://"+s.HTTP, &http.Client{Transport: &http.Transport{Protocols: &protocols}})
 }
 
 func checkServer(t *testing.T, pid int, url string, client *http.Client) {

@@ -5,7 +5,9 @@ import (
 	"unsafe"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 	"github.com/inferscope/inferscope/internal/capture/request/http1"
+	"github.com/inferscope/inferscope/internal/capture/request/http2"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -19,9 +21,11 @@ type feeding struct {
 	fresh   []recording.Request // that ended since the ring was read last: an engine's last word may still come
 	ended   []recording.Request
 	ready   []event.Event
-	number  uint64 // of the last request
-	left    uint64 // requests that were let go of too early
-	dropped uint64 // connections that were not followed
+	number  uint64   // of the last request
+	left    uint64   // requests that were let go of too early
+	dropped uint64   // connections that were not followed
+	strange []uint64 // sockets on which nobody is served over HTTP/2
+	lost    uint64   // transfers that were lost when the ring was read last
 	taps    tapping
 	onEnd   []func(*recording.Request)
 }
@@ -36,10 +40,20 @@ type connID struct {
 	tls uint32 // the process; 0: no TLS
 }
 
-// conn is one connection. It implements http1.Sink.
+// protocol is a version of HTTP on one connection.
+type protocol interface {
+	Received(t exchange.Transfer)
+	Sent(t exchange.Transfer)
+	PeerClosed(ts uint64)
+	Closed(ts uint64)
+	Lost()
+	Idle() bool
+}
+
+// conn is one connection. It implements exchange.Sink.
 type conn struct {
 	feed *feeding
-	http *http1.Conn
+	http protocol
 	pid  uint32
 	port uint16 // 0: not known so far
 
@@ -49,7 +63,7 @@ type conn struct {
 
 // live is a request that is not over.
 type live struct {
-	*http1.Exchange
+	*exchange.Exchange
 	pid      uint32
 	port     uint16
 	number   uint64
@@ -58,8 +72,9 @@ type live struct {
 }
 
 // Begin is called when a request's header has been read. Only POST asks for work; health checks and metrics are left out.
-func (c *conn) Begin(x *http1.Exchange) {
-	if x.Method != "POST" {
+// A method that is not known is one that HPACK has no short form of its own for.
+func (c *conn) Begin(x *exchange.Exchange) {
+	if x.Method != "POST" && x.Method != "" {
 		return
 	}
 	c.feed.number++
@@ -75,7 +90,7 @@ func (c *conn) Begin(x *http1.Exchange) {
 }
 
 // Wrote makes the event of a transfer with content.
-func (c *conn) Wrote(x *http1.Exchange, ts uint64, tid uint32, frames uint32) {
+func (c *conn) Wrote(x *exchange.Exchange, ts uint64, tid uint32, frames uint32) {
 	l := c.feed.open[x.Mark]
 	if l == nil {
 		return
@@ -87,7 +102,7 @@ func (c *conn) Wrote(x *http1.Exchange, ts uint64, tid uint32, frames uint32) {
 }
 
 // End keeps what is known of a request.
-func (c *conn) End(x *http1.Exchange) {
+func (c *conn) End(x *exchange.Exchange) {
 	l := c.feed.open[x.Mark]
 	if l == nil {
 		return
@@ -124,7 +139,7 @@ func (l *live) describe() recording.Request {
 		Parts: x.Frames, Writes: x.Writes,
 	}
 	if r.TokenSource == "" && r.Parts > 0 { // it goes on
-		r.OutputTokens, r.TokenSource = r.Parts, string(http1.Chunks)
+		r.OutputTokens, r.TokenSource = r.Parts, string(exchange.Chunks)
 	}
 	return r
 }
@@ -146,13 +161,35 @@ func (s *Source) take() {
 	before := len(s.feed.fresh)
 	defer func() { s.feed.settle(before) }()
 	if s.programs.reader != nil {
+		s.missed()
 		s.programs.reader.Read(s.feed.record)
-		for _, socket := range s.feed.taps.strange {
+		s.missed()
+		for _, socket := range append(s.feed.taps.strange, s.feed.strange...) {
 			s.programs.ignore(socket)
 		}
-		s.feed.taps.strange = s.feed.taps.strange[:0]
+		s.feed.taps.strange, s.feed.strange = s.feed.taps.strange[:0], s.feed.strange[:0]
 	}
 }
+
+// missed has connections of HTTP/2 begin anew where transfers were lost: what a header says depends on all those before.
+func (s *Source) missed() {
+	n := s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST)
+	if n == s.feed.lost {
+		return
+	}
+	s.feed.lost = n
+	for _, c := range s.feed.conns {
+		if h, ok := c.http.(*http2.Conn); ok {
+			h.Lost()
+		}
+	}
+}
+
+// Flags of a record (bpf/request.bpf.c).
+const (
+	flagMore  = 1
+	flagHTTP2 = 2
+)
 
 const (
 	headBytes = int(unsafe.Sizeof(bpf.RequestRequestRecord{}))
@@ -201,7 +238,13 @@ func (f *feeding) record(b []byte) {
 		c.socket, c.port = r.Socket, r.Port
 		f.beneath[r.Socket] = id
 	}
-	t := http1.Transfer{TS: r.Ts, TID: r.Tid, Bytes: int(r.Bytes), Head: data[:min(int(r.Head), len(data))]}
+	t := exchange.Transfer{
+		TS:    r.Ts,
+		TID:   r.Tid,
+		Bytes: int(r.Bytes),
+		Head:  data[:min(int(r.Head), len(data))],
+		More:  r.Flags&flagMore != 0,
+	}
 	if r.Tail > 0 && len(data) >= dataLarge {
 		t.Tail = data[tailAt : tailAt+min(int(r.Tail), dataLarge-tailAt)]
 		t.Tail = t.Tail[max(0, len(t.Tail)-max(0, t.Bytes-len(t.Head))):] // without what the head has already
@@ -210,6 +253,13 @@ func (f *feeding) record(b []byte) {
 		c.http.Received(t)
 	} else {
 		c.http.Sent(t)
+	}
+	if h, ok := c.http.(*http2.Conn); ok && h.Strange() {
+		h.Lost()
+		if !c.tls {
+			f.strange = append(f.strange, r.Socket)
+		}
+		f.remove(id, c)
 	}
 }
 
@@ -223,7 +273,11 @@ func (f *feeding) connect(id connID, r *bpf.RequestRequestRecord) *conn {
 		return nil
 	}
 	c := &conn{feed: f, pid: r.Pid, port: r.Port, tls: id.tls != 0}
-	c.http = http1.New(c)
+	if r.Flags&flagHTTP2 != 0 {
+		c.http = http2.New(c)
+	} else {
+		c.http = http1.New(c)
+	}
 	f.conns[id] = c
 	return c
 }

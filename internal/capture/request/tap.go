@@ -8,7 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/request/engine"
-	"github.com/inferscope/inferscope/internal/capture/request/http1"
+	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -211,7 +211,7 @@ const tokensOfEngine = "engine"
 // complete gives a request that has ended the engine's numbers of tokens, where its answer has no account of its own: those
 // of all engine requests whose id is that of the answer with a suffix, as several choices are several of them.
 func (t *tapping) complete(r *recording.Request) {
-	if r.ID == "" || r.TokenSource != "" && r.TokenSource != string(http1.Chunks) {
+	if r.ID == "" || r.TokenSource != "" && r.TokenSource != string(exchange.Chunks) {
 		return
 	}
 	output, input, cached := uint32(0), uint32(0), uint32(0)

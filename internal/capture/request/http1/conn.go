@@ -6,97 +6,31 @@ package http1
 import (
 	"bytes"
 	"strconv"
+
+	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 )
 
 // Bounds of what is kept of one connection.
 const (
 	maxHeader  = 16 << 10 // bytes of a message's header
-	maxLine    = 8 << 10  // bytes of one part of a streamed answer
-	maxHead    = 4 << 10  // bytes of the beginning of a body
-	maxTail    = 1 << 10  // bytes of its end
 	maxPending = 64       // requests of one connection that have no answer yet
 )
 
-// outcome says how an exchange ended.
-type outcome string
-
-// The outcomes.
-const (
-	Open      outcome = "open"      // it goes on
-	Complete  outcome = "complete"  // the answer was sent to its end
-	Aborted   outcome = "aborted"   // the connection ended before the answer did: the client has left, or the server gave up
-	unbounded outcome = "unbounded" // the answer ended somewhere in bytes that were not seen
-)
-
-// Exchange is one request and its answer. Times are in ns on the clock of the transfers; 0: it did not come to this,
-// or is not known.
-type Exchange struct {
-	Received   uint64 // the server read the first bytes of the request
-	Asked      uint64 // it read the last ones
-	FirstByte  uint64 // it wrote the first bytes of the answer: its header
-	FirstToken uint64 // it wrote the first part that carries content; streamed answers only
-	LastToken  uint64 // the last such part
-	End        uint64 // it wrote the last bytes, or the connection ended
-	Method     string
-	Route      string // the path without what may be somebody's
-	Model      string
-	ID         string // that the server gave to the answer
-	Trace      string // traceparent, as the request had it
-	Status     uint16 // 0: no answer
-	Outcome    outcome
-
-	AskedStream  bool
-	Streamed     bool // the answer is a stream of parts
-	Unreadable   bool // the answer is compressed, or bytes of a stream are missing: numbers are lower bounds
-	InputTokens  uint32
-	OutputTokens uint32
-	CachedTokens uint32
-	TokenSource  TokenSource // of OutputTokens
-	Frames       uint32      // parts of a streamed answer that carry content
-	Writes       uint32      // transfers with such parts
-
-	inputSource TokenSource
-	// Accounts that count cached tokens beside the others: llama.cpp's timings, and Anthropic's usage.
-	evaluated, reused        uint32
-	fresh, readBack, written uint32
-	// Mark is the caller's.
-	Mark uint64
-}
-
-// sink is told what happens.
-type sink interface {
-	// Begin is called when a request's header has been read.
-	Begin(x *Exchange)
-	// Wrote is called for a transfer with so many parts that carry content.
-	Wrote(x *Exchange, ts uint64, tid uint32, frames uint32)
-	// End is called when an exchange is over; it does not change any more.
-	End(x *Exchange)
-}
-
 // Conn is one connection.
 type Conn struct {
-	sink    sink
+	sink    exchange.Sink
 	in      message
 	out     message
-	asking  *Exchange   // whose body is being read
-	pending []*Exchange // without an answer, the oldest first
-	writing *Exchange   // whose answer is being written
+	asking  *exchange.Exchange   // whose body is being read
+	pending []*exchange.Exchange // without an answer, the oldest first
+	writing *exchange.Exchange   // whose answer is being written
 	now     uint64
 	tid     uint32
 	frames  uint32 // of the present transfer
 }
 
-// Transfer is what one system call read or wrote.
-type Transfer struct {
-	TS    uint64
-	TID   uint32
-	Bytes int    // in all
-	Head  []byte // the first of them
-	Tail  []byte // the last of those that are not in Head
-}
-
 // New makes a connection.
-func New(sink sink) *Conn {
+func New(sink exchange.Sink) *Conn {
 	c := &Conn{sink: sink}
 	c.in.conn, c.out.conn, c.out.answer = c, c, true
 	return c
@@ -106,7 +40,7 @@ func New(sink sink) *Conn {
 func (c *Conn) Idle() bool { return c.asking == nil && len(c.pending) == 0 && c.writing == nil }
 
 // Received takes what the server has read.
-func (c *Conn) Received(t Transfer) {
+func (c *Conn) Received(t exchange.Transfer) {
 	c.now = t.TS
 	if c.in.lost && beginsRequest(t.Head) {
 		c.in.reset()
@@ -115,11 +49,11 @@ func (c *Conn) Received(t Transfer) {
 }
 
 // Sent takes what the server has written.
-func (c *Conn) Sent(t Transfer) {
+func (c *Conn) Sent(t exchange.Transfer) {
 	c.now, c.tid, c.frames = t.TS, t.TID, 0
 	if bytes.HasPrefix(t.Head, []byte("HTTP/1.")) && (c.out.lost || c.out.phase == bodyToEnd) {
 		if c.writing != nil {
-			c.finish(c.writing, unbounded)
+			c.finish(c.writing, exchange.Unbounded)
 		}
 		c.out.reset()
 	}
@@ -128,15 +62,11 @@ func (c *Conn) Sent(t Transfer) {
 }
 
 // wrote tells of the parts in the present transfer that are of one exchange.
-func (c *Conn) wrote(x *Exchange) {
+func (c *Conn) wrote(x *exchange.Exchange) {
 	if x == nil || c.frames == 0 {
 		return
 	}
-	if x.FirstToken == 0 {
-		x.FirstToken = c.now
-	}
-	x.LastToken = c.now
-	x.Writes++
+	x.WroteParts(c.now)
 	c.sink.Wrote(x, c.now, c.tid, c.frames)
 	c.frames = 0
 }
@@ -145,7 +75,7 @@ func (c *Conn) wrote(x *Exchange) {
 func (c *Conn) PeerClosed(ts uint64) {
 	c.now = ts
 	if c.asking != nil {
-		c.finish(c.asking, Aborted)
+		c.finish(c.asking, exchange.Aborted)
 	}
 }
 
@@ -156,11 +86,11 @@ func (c *Conn) Closed(ts uint64) {
 		if c.out.phase == bodyToEnd && !c.out.lost {
 			c.out.endBody()
 		} else {
-			c.finish(x, Aborted)
+			c.finish(x, exchange.Aborted)
 		}
 	}
-	for _, x := range append([]*Exchange(nil), c.pending...) {
-		c.finish(x, Aborted)
+	for _, x := range append([]*exchange.Exchange(nil), c.pending...) {
+		c.finish(x, exchange.Aborted)
 	}
 	c.in.reset()
 	c.out.reset()
@@ -169,10 +99,10 @@ func (c *Conn) Closed(ts uint64) {
 // Lost is called where bytes of the connection have not been seen: what goes on has no end that is known.
 func (c *Conn) Lost() {
 	if c.writing != nil {
-		c.finish(c.writing, unbounded)
+		c.finish(c.writing, exchange.Unbounded)
 	}
-	for _, x := range append([]*Exchange(nil), c.pending...) {
-		c.finish(x, unbounded)
+	for _, x := range append([]*exchange.Exchange(nil), c.pending...) {
+		c.finish(x, exchange.Unbounded)
 	}
 	c.in.reset()
 	c.out.reset()
@@ -180,14 +110,11 @@ func (c *Conn) Lost() {
 }
 
 // finish ends an exchange.
-func (c *Conn) finish(x *Exchange, how outcome) {
-	if x.Outcome != Open {
+func (c *Conn) finish(x *exchange.Exchange, how exchange.Outcome) {
+	if x.Outcome != exchange.Open {
 		return
 	}
-	x.Outcome, x.End = how, c.now
-	if x.TokenSource == tokensUnknown && x.Frames > 0 {
-		x.OutputTokens, x.TokenSource = x.Frames, Chunks
-	}
+	x.Finish(c.now, how)
 	if c.asking == x {
 		c.asking = nil
 	}
@@ -214,15 +141,15 @@ func beginsRequest(b []byte) bool {
 
 // requested begins an exchange at the end of a request's header.
 func (c *Conn) requested(h *header) {
-	x := &Exchange{
+	x := &exchange.Exchange{
 		Received: c.in.began,
-		Outcome:  Open,
-		Method:   printable(h.method),
-		Route:    route(h.target),
-		Trace:    printable(h.trace),
+		Outcome:  exchange.Open,
+		Method:   exchange.Printable(h.method),
+		Route:    exchange.Route(h.target),
+		Trace:    exchange.Printable(h.trace),
 	}
 	if len(c.pending) >= maxPending {
-		c.finish(c.pending[0], unbounded)
+		c.finish(c.pending[0], exchange.Unbounded)
 	}
 	c.pending = append(c.pending, x)
 	c.asking = x
@@ -235,7 +162,7 @@ func (c *Conn) answered(h *header) bool {
 		return false
 	}
 	if c.writing != nil {
-		c.finish(c.writing, unbounded)
+		c.finish(c.writing, exchange.Unbounded)
 	}
 	if len(c.pending) == 0 {
 		return true
@@ -245,25 +172,14 @@ func (c *Conn) answered(h *header) bool {
 	c.writing = x
 	x.Status, x.FirstByte, x.Streamed, x.Unreadable = h.status, c.out.began, h.lines, h.encoded
 	if x.ID == "" {
-		x.ID = printable(h.id)
+		x.ID = exchange.Printable(h.id)
 	}
 	return true
 }
 
 // line takes one line of a streamed answer.
 func (c *Conn) line(b []byte) {
-	x := c.writing
-	if x == nil {
-		return
-	}
-	if rest, ok := bytes.CutPrefix(b, []byte("data:")); ok {
-		b = bytes.TrimLeft(rest, " ")
-	}
-	if len(b) == 0 || b[0] != '{' {
-		return // a comment, another field of SSE, [DONE]
-	}
-	if x.frame(b) {
-		x.Frames++
+	if x := c.writing; x != nil && x.Part(b) {
 		c.frames++
 	}
 }
@@ -273,7 +189,7 @@ func (c *Conn) bodyEnded(m *message) {
 	if !m.answer {
 		if x := c.asking; x != nil {
 			x.Asked = c.now
-			x.question(m.head)
+			m.content.EndQuestion(x)
 			c.asking = nil
 		}
 		return
@@ -282,15 +198,9 @@ func (c *Conn) bodyEnded(m *message) {
 	if x == nil {
 		return
 	}
-	if m.lines {
-		if len(m.line) > 0 {
-			c.line(m.line)
-		}
-		c.wrote(x)
-	} else {
-		x.document(m.head, m.tail)
-	}
-	c.finish(x, Complete)
+	m.content.EndAnswer(x, c.line)
+	c.wrote(x)
+	c.finish(x, exchange.Complete)
 }
 
 // header is what is read of a message's header.
@@ -345,10 +255,7 @@ func (h *header) field(name, v []byte) {
 	case "transfer-encoding":
 		h.chunked = bytes.HasSuffix(bytes.ToLower(v), []byte("chunked"))
 	case "content-type":
-		t := bytes.ToLower(v)
-		h.lines = bytes.HasPrefix(t, []byte("text/event-stream")) ||
-			bytes.HasPrefix(t, []byte("application/x-ndjson")) ||
-			bytes.HasPrefix(t, []byte("application/jsonl"))
+		h.lines = exchange.IsLines(v)
 	case "content-encoding":
 		h.encoded = !bytes.EqualFold(v, []byte("identity"))
 	case "traceparent":

@@ -6,30 +6,31 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 	"github.com/inferscope/inferscope/internal/capture/request/http1"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 )
 
 // log is a Sink that keeps what it is told.
 type log struct {
-	begun, ended []*http1.Exchange
+	begun, ended []*exchange.Exchange
 	wrote        []uint64 // times
 	frames       uint32
 }
 
-func (l *log) Begin(x *http1.Exchange) { l.begun = append(l.begun, x) }
-func (l *log) End(x *http1.Exchange)   { l.ended = append(l.ended, x) }
-func (l *log) Wrote(_ *http1.Exchange, ts uint64, _, frames uint32) {
+func (l *log) Begin(x *exchange.Exchange) { l.begun = append(l.begun, x) }
+func (l *log) End(x *exchange.Exchange)   { l.ended = append(l.ended, x) }
+func (l *log) Wrote(_ *exchange.Exchange, ts uint64, _, frames uint32) {
 	l.wrote = append(l.wrote, ts)
 	l.frames += frames
 }
 
-func whole(ts uint64, text string) http1.Transfer {
-	return http1.Transfer{TS: ts, TID: 7, Bytes: len(text), Head: []byte(text)}
+func whole(ts uint64, text string) exchange.Transfer {
+	return exchange.Transfer{TS: ts, TID: 7, Bytes: len(text), Head: []byte(text)}
 }
 
 // seen is a transfer as the kernel shows it: 4 KiB of its beginning, 1 KiB of its end.
-func seen(ts uint64, text string) http1.Transfer {
+func seen(ts uint64, text string) exchange.Transfer {
 	t := whole(ts, text)
 	if len(text) > 4096 {
 		rest := t.Head[4096:]
@@ -63,7 +64,7 @@ type dialect struct {
 	content                  []bool
 	id, model                string
 	in, out, cached          uint32
-	source                   http1.TokenSource
+	source                   exchange.TokenSource
 }
 
 var dialects = []dialect{
@@ -88,7 +89,7 @@ var dialects = []dialect{
 			true,
 			true,
 			false,
-		}, id: "chatcmpl-1", model: "m", in: 12, out: 4, cached: 8, source: http1.Usage,
+		}, id: "chatcmpl-1", model: "m", in: 12, out: 4, cached: 8, source: exchange.Usage,
 	},
 	{
 		name: "completions without usage", path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":"x"}`, header: sse,
@@ -98,7 +99,7 @@ var dialects = []dialect{
 			chunk("data: {\"id\":\"cmpl-2\",\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n"),
 			"0\r\n\r\n",
 		},
-		content: []bool{false, true, false, false}, id: "cmpl-2", model: "m", out: 1, source: http1.Chunks,
+		content: []bool{false, true, false, false}, id: "cmpl-2", model: "m", out: 1, source: exchange.Chunks,
 	},
 	{
 		name: "Anthropic", path: "/v1/messages", body: `{"stream":true,"model":"c"}`, header: sse,
@@ -116,7 +117,7 @@ var dialects = []dialect{
 				"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{false, false, true, false}, id: "msg_1", model: "c", in: 9, out: 15, source: http1.Usage,
+		content: []bool{false, false, true, false}, id: "msg_1", model: "c", in: 9, out: 15, source: exchange.Usage,
 	},
 	{
 		name: "llama.cpp with timings", path: "/completion", body: `{"stream":true,"prompt":"x"}`, header: sse,
@@ -126,7 +127,7 @@ var dialects = []dialect{
 				"data: {\"index\":0,\"content\":\"\",\"stop\":true,\"timings\":{\"cache_n\":3,\"prompt_n\":5,\"prompt_ms\":1.5,\"predicted_n\":7,\"predicted_ms\":2.25}}\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{true, false}, in: 8, out: 7, cached: 3, source: http1.Timings, // 3 of the 8 were cached
+		content: []bool{true, false}, in: 8, out: 7, cached: 3, source: exchange.Timings, // 3 of the 8 were cached
 	},
 	{
 		name: "llama.cpp with usage and timings", path: "/v1/chat/completions", body: `{"stream":true}`, header: sse,
@@ -136,7 +137,7 @@ var dialects = []dialect{
 				"data: {\"choices\":[],\"timings\":{\"cache_n\":3,\"prompt_n\":5,\"predicted_n\":7},\"usage\":{\"completion_tokens\":7,\"prompt_tokens\":8,\"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{true, false}, id: "c", in: 8, out: 7, cached: 3, source: http1.Usage,
+		content: []bool{true, false}, id: "c", in: 8, out: 7, cached: 3, source: exchange.Usage,
 	},
 	{
 		name: "Anthropic with a cache", path: "/v1/messages", body: `{"stream":true,"model":"c"}`, header: sse,
@@ -151,7 +152,7 @@ var dialects = []dialect{
 				"event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":20,\"output_tokens\":15}}\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{false, true, false}, id: "msg_2", model: "c", in: 33, out: 15, cached: 20, source: http1.Usage,
+		content: []bool{false, true, false}, id: "msg_2", model: "c", in: 33, out: 15, cached: 20, source: exchange.Usage,
 	},
 	{
 		name: "Ollama", path: "/api/chat", body: `{"model":"l"}`, header: ndjson,
@@ -161,7 +162,7 @@ var dialects = []dialect{
 				"{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"done\":true,\"prompt_eval_count\":26,\"eval_count\":90}\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{true, false}, model: "l", in: 26, out: 90, source: http1.Timings,
+		content: []bool{true, false}, model: "l", in: 26, out: 90, source: exchange.Timings,
 	},
 	{
 		name: "TGI", path: "/generate_stream", body: `{"inputs":"x"}`, header: sse,
@@ -173,7 +174,7 @@ var dialects = []dialect{
 				"data:{\"index\":2,\"token\":{\"id\":6,\"text\":\" b\"},\"generated_text\":\" a b\",\"details\":{\"finish_reason\":\"length\",\"generated_tokens\":2}}\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{true, true}, out: 2, source: http1.Usage,
+		content: []bool{true, true}, out: 2, source: exchange.Usage,
 	},
 	{
 		name: "SGLang", path: "/generate", body: `{"text":"x","stream":true}`, header: sse,
@@ -187,12 +188,12 @@ var dialects = []dialect{
 				"data: [DONE]\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{true, true}, id: "r1", in: 3, out: 2, cached: 2, source: http1.Usage,
+		content: []bool{true, true}, id: "r1", in: 3, out: 2, cached: 2, source: exchange.Usage,
 	},
 	{
 		name: "Triton", path: "/v2/models/ensemble_12345/generate_stream", body: `{"text_input":"x","stream":true}`, header: sse,
 		writes:  []string{chunk("data: {\"model_name\":\"e\",\"text_output\":\"a\"}\n\n"), "0\r\n\r\n"},
-		content: []bool{true, false}, out: 1, source: http1.Chunks,
+		content: []bool{true, false}, out: 1, source: exchange.Chunks,
 	},
 }
 
@@ -205,7 +206,7 @@ func (d *dialect) run(c *http1.Conn, at uint64) {
 	}
 }
 
-func (d *dialect) check(t *testing.T, x *http1.Exchange, at uint64) {
+func (d *dialect) check(t *testing.T, x *exchange.Exchange, at uint64) {
 	t.Helper()
 	first, last := uint64(0), uint64(0)
 	for i, content := range d.content {
@@ -234,7 +235,7 @@ func (d *dialect) check(t *testing.T, x *http1.Exchange, at uint64) {
 			x.TokenSource,
 		)
 	}
-	if x.Outcome != http1.Complete || x.Status != 200 || !x.Streamed || x.Unreadable || x.Method != "POST" ||
+	if x.Outcome != exchange.Complete || x.Status != 200 || !x.Streamed || x.Unreadable || x.Method != "POST" ||
 		x.Route != d.path {
 		t.Errorf("%s: %+v", d.name, *x)
 	}
@@ -275,7 +276,7 @@ func TestSplits(t *testing.T) {
 		for i, x := range l.ended {
 			d := &dialects[i]
 			if x.InputTokens != d.in || x.OutputTokens != d.out || x.TokenSource != d.source || x.ID != d.id ||
-				x.Outcome != http1.Complete {
+				x.Outcome != exchange.Complete {
 				t.Fatalf("%s: %+v", d.name, *x)
 			}
 		}
@@ -323,11 +324,11 @@ func TestLongDocument(t *testing.T) {
 	if len(l.ended) != 2 {
 		t.Fatalf("%d ended", len(l.ended))
 	}
-	if x := l.ended[0]; x.InputTokens != 900 || x.OutputTokens != 2000 || x.TokenSource != http1.Usage || x.Streamed ||
+	if x := l.ended[0]; x.InputTokens != 900 || x.OutputTokens != 2000 || x.TokenSource != exchange.Usage || x.Streamed ||
 		x.FirstToken != 0 {
 		t.Errorf("%+v", *x)
 	}
-	if x := l.ended[1]; x.Model != "n" || x.Outcome != http1.Complete {
+	if x := l.ended[1]; x.Model != "n" || x.Outcome != exchange.Complete {
 		t.Errorf("%+v", *x)
 	}
 }
@@ -355,13 +356,13 @@ func TestEnds(t *testing.T) {
 	if len(l.ended) != 3 {
 		t.Fatalf("%d ended", len(l.ended))
 	}
-	if x := l.ended[0]; x.Status != 429 || x.FirstByte != 3 || x.Outcome != http1.Complete {
+	if x := l.ended[0]; x.Status != 429 || x.FirstByte != 3 || x.Outcome != exchange.Complete {
 		t.Errorf("%+v", *x)
 	}
-	if x := l.ended[1]; x.Outcome != http1.Aborted || x.FirstToken != 5 || x.End != 7 {
+	if x := l.ended[1]; x.Outcome != exchange.Aborted || x.FirstToken != 5 || x.End != 7 {
 		t.Errorf("%+v", *x)
 	}
-	if x := l.ended[2]; x.Outcome != http1.Complete || x.End != 9 || x.Route != "/v1/completions" || x.Frames != 1 {
+	if x := l.ended[2]; x.Outcome != exchange.Complete || x.End != 9 || x.Route != "/v1/completions" || x.Frames != 1 {
 		t.Errorf("%+v", *x)
 	}
 }
@@ -441,7 +442,7 @@ func FuzzConn(f *testing.F) {
 				from, feed = &out, c.Sent
 			}
 			n := 1 + r.IntN(len(*from))
-			t := http1.Transfer{TS: at, Bytes: n, Head: (*from)[:n]}
+			t := exchange.Transfer{TS: at, Bytes: n, Head: (*from)[:n]}
 			if r.IntN(4) == 0 {
 				t.Bytes += int(missing)
 				t.Head, t.Tail = t.Head[:n/2], t.Head[n/2:]
@@ -450,9 +451,9 @@ func FuzzConn(f *testing.F) {
 			*from = (*from)[n:]
 		}
 		c.Closed(at + 1)
-		ended := map[*http1.Exchange]bool{}
+		ended := map[*exchange.Exchange]bool{}
 		for _, x := range l.ended {
-			if ended[x] || x.Outcome == http1.Open {
+			if ended[x] || x.Outcome == exchange.Open {
 				t.Fatalf("ended twice or not: %+v", *x)
 			}
 			ended[x] = true

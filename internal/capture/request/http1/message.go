@@ -1,6 +1,10 @@
 package http1
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/inferscope/inferscope/internal/capture/request/exchange"
+)
 
 // phase is where in a message the next byte lies.
 type phase uint8
@@ -17,37 +21,23 @@ const (
 
 // message reads one direction of a connection.
 type message struct {
-	conn   *Conn
-	answer bool
-	phase  phase
-	lost   bool   // where messages begin is not known: wait for a transfer that begins with one
-	began  uint64 // ns, when the first byte of the message came
-	left   int64
-	buffer []byte // of a header, or of a line between chunks
-	line   []byte // of a streamed answer
-	cut    bool   // line is too long, or bytes of it are missing
-	lines  bool
-	head   []byte // of the body
-	tail   []byte // likewise, behind a gap
-	gap    bool
+	conn    *Conn
+	answer  bool
+	phase   phase
+	lost    bool   // where messages begin is not known: wait for a transfer that begins with one
+	began   uint64 // ns, when the first byte of the message came
+	left    int64
+	buffer  []byte // of a header, or of a line between chunks
+	content exchange.Body
 }
 
 func (m *message) reset() {
-	*m = message{
-		conn:   m.conn,
-		answer: m.answer,
-		buffer: m.buffer[:0],
-		line:   m.line[:0],
-		head:   m.head[:0],
-		tail:   m.tail[:0],
-	}
-	if m.answer {
-		m.line = nil
-	}
+	m.content.Reset()
+	*m = message{conn: m.conn, answer: m.answer, buffer: m.buffer[:0], content: m.content}
 }
 
 // take reads one transfer.
-func (m *message) take(t Transfer) {
+func (m *message) take(t exchange.Transfer) {
 	head, tail := t.Head[:min(len(t.Head), t.Bytes)], t.Tail
 	tail = tail[:min(len(tail), t.Bytes-len(head))]
 	if m.lost && m.answer && m.conn.writing != nil && m.resume(head) {
@@ -59,7 +49,7 @@ func (m *message) take(t Transfer) {
 	}
 	m.feed(tail)
 	if m.lost && m.answer && m.conn.writing != nil && bytes.HasSuffix(t.Head, []byte("0\r\n\r\n")) {
-		m.conn.finish(m.conn.writing, Complete)
+		m.conn.finish(m.conn.writing, exchange.Complete)
 		m.reset()
 	}
 }
@@ -70,7 +60,8 @@ func (m *message) resume(b []byte) bool {
 	if _, ok := hex(line); !found || !ok {
 		return false
 	}
-	m.phase, m.buffer, m.line, m.cut = chunkSize, m.buffer[:0], m.line[:0], false
+	m.phase, m.buffer = chunkSize, m.buffer[:0]
+	m.content.CutLine()
 	return true
 }
 
@@ -82,12 +73,12 @@ func (m *message) feed(b []byte) {
 			b = m.header(b)
 		case body, chunkData:
 			n := int(min(int64(len(b)), m.left))
-			m.content(b[:n])
+			m.content.Take(b[:n], m.conn.line)
 			b = b[n:]
 			m.left -= int64(n)
 			m.ended()
 		case bodyToEnd:
-			m.content(b)
+			m.content.Take(b, m.conn.line)
 			return
 		case chunkSize, chunkEnd, trailer:
 			b = m.between(b)
@@ -114,8 +105,8 @@ func (m *message) skip(n int64) {
 	}
 	switch m.phase {
 	case body, chunkData:
-		m.gap, m.cut = true, true
-		if x := m.conn.writing; m.answer && x != nil && m.lines {
+		m.content.Skip()
+		if x := m.conn.writing; m.answer && x != nil && m.content.Lines {
 			x.Unreadable = true
 		}
 		if n <= m.left {
@@ -124,7 +115,7 @@ func (m *message) skip(n int64) {
 			return
 		}
 	case bodyToEnd:
-		m.gap, m.cut = true, true
+		m.content.Skip()
 		return
 	}
 	m.lost = true
@@ -165,12 +156,12 @@ func (m *message) header(b []byte) []byte {
 
 // begin goes on behind a header.
 func (m *message) begin(h *header) {
-	m.head, m.tail, m.line, m.gap, m.cut, m.lines = m.head[:0], m.tail[:0], m.line[:0], false, false, false
+	m.content.Reset()
 	if m.answer {
 		if !m.conn.answered(h) {
 			return // the answer proper follows
 		}
-		m.lines = h.lines && !h.encoded
+		m.content.Lines = h.lines && !h.encoded
 	} else {
 		m.conn.requested(h)
 	}
@@ -191,7 +182,7 @@ func (m *message) begin(h *header) {
 func (m *message) endBody() {
 	m.phase = inHeader
 	m.conn.bodyEnded(m)
-	m.head, m.tail, m.line, m.cut = nil, nil, nil, false
+	m.content = exchange.Body{} // an idle connection keeps no memory
 }
 
 // between reads a line between chunks.
@@ -249,47 +240,4 @@ func hex(b []byte) (n int64, ok bool) {
 		}
 	}
 	return n, true
-}
-
-// content takes bytes of a body.
-func (m *message) content(b []byte) {
-	if m.lines {
-		m.split(b)
-		return
-	}
-	if !m.gap && len(m.head) < maxHead {
-		n := min(len(b), maxHead-len(m.head))
-		m.head = append(m.head, b[:n]...)
-		b = b[n:]
-	}
-	if len(b) == 0 {
-		return
-	}
-	m.gap = true
-	if len(b) >= maxTail {
-		m.tail = append(m.tail[:0], b[len(b)-maxTail:]...)
-		return
-	}
-	if over := len(m.tail) + len(b) - maxTail; over > 0 {
-		m.tail = append(m.tail[:0], m.tail[over:]...)
-	}
-	m.tail = append(m.tail, b...)
-}
-
-// split cuts a streamed answer into lines.
-func (m *message) split(b []byte) {
-	for len(b) > 0 {
-		i := bytes.IndexByte(b, '\n')
-		part := b
-		if i >= 0 {
-			part = b[:i]
-		}
-		m.line = append(m.line, part[:min(len(part), maxLine-len(m.line))]...)
-		if i < 0 {
-			return
-		}
-		b = b[i+1:]
-		m.conn.line(bytes.TrimRight(m.line, "\r"))
-		m.line, m.cut = m.line[:0], false
-	}
 }

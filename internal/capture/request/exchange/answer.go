@@ -1,4 +1,4 @@
-package http1
+package exchange
 
 import (
 	"bytes"
@@ -79,11 +79,11 @@ func (x *Exchange) identity(path [][]byte, v value) {
 	switch {
 	case is(path, "id"), is(path, "message", "id"), is(path, "meta_info", "id"), is(path, "response", "id"):
 		if x.ID == "" {
-			x.ID = printable(v.raw)
+			x.ID = Printable(v.raw)
 		}
 	case is(path, "model"), is(path, "message", "model"):
 		if x.Model == "" {
-			x.Model = printable(v.raw)
+			x.Model = Printable(v.raw)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (x *Exchange) question(head []byte) {
 		switch string(path[0]) {
 		case "model":
 			if v.kind == '"' {
-				x.Model = printable(v.raw)
+				x.Model = Printable(v.raw)
 			}
 		case "stream":
 			x.AskedStream = v.kind == 't'
@@ -202,8 +202,8 @@ func (x *Exchange) question(head []byte) {
 	})
 }
 
-// printable returns a short name that a target gave, without what a terminal would take for a command.
-func printable(b []byte) string {
+// Printable returns a short name that a target gave, without what a terminal would take for a command.
+func Printable(b []byte) string {
 	if len(b) > maxField {
 		b = b[:maxField]
 	}
@@ -215,9 +215,9 @@ func printable(b []byte) string {
 	}, string(b))
 }
 
-// route returns the path of a request without what may be somebody's: no query, and no segment that is long or has
+// Route returns the path of a request without what may be somebody's: no query, and no segment that is long or has
 // many digits.
-func route(target []byte) string {
+func Route(target []byte) string {
 	if i := bytes.IndexAny(target, "?#"); i >= 0 {
 		target = target[:i]
 	}
@@ -226,7 +226,7 @@ func route(target []byte) string {
 			target = target[i+3+j:]
 		}
 	}
-	parts := strings.Split(printable(target), "/")
+	parts := strings.Split(Printable(target), "/")
 	if len(parts) > 8 {
 		parts = append(parts[:8], "*")
 	}

@@ -1,0 +1,317 @@
+package request_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/request"
+	"github.com/inferscope/inferscope/internal/testkit/h2server"
+)
+
+// asker asks a server and says what its client saw.
+type asker func(q h2server.Question) (seen, error)
+
+// startHTTP2 starts testdata/h2server; follow watches it.
+func startHTTP2(t testing.TB) (running h2server.Server, follow func() *server) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it loads BPF programs")
+	}
+	running = h2server.Start(t)
+	return running, func() *server {
+		s := &server{t: t}
+		var err error
+		if s.p, err = proc.Describe(running.PID); err != nil {
+			t.Fatal(err)
+		}
+		if s.source, err = request.New(request.Options{Mode: mode(t)}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.source.Close() })
+		if err := s.source.Follow(s.p); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// askHTTP2 asks on as few connections as the server allows.
+func askHTTP2(s h2server.Server) asker {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	c := &http.Client{Transport: &http.Transport{Protocols: &protocols}}
+	return func(q h2server.Question) (out seen, err error) {
+		body, err := json.Marshal(q)
+		if err != nil {
+			return out, err
+		}
+		out.sent = clock.Monotonic()
+		resp, err := c.Post("http://"+s.HTTP+"/v1/chat/completions", "application/json", bytes.NewReader(body))
+		if err != nil {
+			return out, err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.ProtoMajor != 2 {
+			return out, errors.New("the answer came over " + resp.Proto)
+		}
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), `"content":"secret"`) {
+				out.tokens = append(out.tokens, clock.Monotonic())
+			}
+		}
+		out.end = clock.Monotonic()
+		return out, lines.Err()
+	}
+}
+
+// askGRPC asks on one connection.
+func askGRPC(t testing.TB, s h2server.Server) asker {
+	t.Helper()
+	c, err := grpc.NewClient(
+		s.GRPC,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(h2server.Raw{})),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return func(q h2server.Question) (out seen, err error) {
+		body, err := json.Marshal(q)
+		if err != nil {
+			return out, err
+		}
+		out.sent = clock.Monotonic()
+		stream, err := c.NewStream(
+			context.Background(), &grpc.StreamDesc{ServerStreams: true}, "/inference.GRPCInferenceService/ModelStreamInfer")
+		if err != nil {
+			return out, err
+		}
+		if err := errors.Join(stream.SendMsg(&body), stream.CloseSend()); err != nil {
+			return out, err
+		}
+		for {
+			var token []byte
+			if err := stream.RecvMsg(&token); err != nil {
+				out.end = clock.Monotonic()
+				if errors.Is(err, io.EOF) {
+					err = nil
+				}
+				return out, err
+			}
+			out.tokens = append(out.tokens, clock.Monotonic())
+		}
+	}
+}
+
+// protocols are how testdata/h2server is asked, and what is known of its answers then.
+var protocols = []struct {
+	name   string
+	asker  func(t testing.TB, s h2server.Server) asker
+	route  string
+	tokens string // the source of their number
+}{
+	{"HTTP/2", func(_ testing.TB, s h2server.Server) asker { return askHTTP2(s) }, "/v1/chat/completions", "usage"},
+	{"gRPC", askGRPC, "/inference.GRPCInferenceService/ModelStreamInfer", "chunks"},
+}
+
+// TestStreamsOfHTTP2: numbers are exact with many streams of a connection at a time, and times are those of the clients.
+func TestStreamsOfHTTP2(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			running, follow := startHTTP2(t)
+			s, ask := follow(), p.asker(t, running)
+			total := 0
+			for _, streams := range []int{1, 16, 256} {
+				clients := askTogether(t, s, ask, streams)
+				total += streams
+				all := s.requests(total)[total-streams:]
+				for i := range all {
+					r := &all[i]
+					if r.Outcome != "complete" || r.Status != 200 || r.Route != p.route || r.OutputTokens != 20 ||
+						r.Parts != 20 || r.TokenSource != p.tokens || !r.Streamed || r.Unreadable {
+						t.Fatalf("%d streams: %+v", streams, *r)
+					}
+					checkChunks(t, s.events, r)
+				}
+				compareClocks(t, s, total-streams, clients)
+			}
+			if all := s.source.Requests(0, 1<<62); len(all) != total {
+				t.Errorf("%d requests instead of %d; %v", len(all), total, s.source.Losses())
+			}
+			for _, l := range s.source.Losses() {
+				t.Errorf("%+v", l)
+			}
+		})
+	}
+}
+
+// askTogether asks for 20 tokens on so many streams at a time, in the order of what it returns.
+func askTogether(t *testing.T, s *server, ask asker, streams int) []seen {
+	t.Helper()
+	out := make([]seen, streams)
+	errs := make([]error, streams)
+	var wait sync.WaitGroup
+	for i := range streams {
+		wait.Go(func() {
+			out[i], errs[i] = ask(h2server.Question{
+				Model: "m", Stream: true, MaxTokens: 20, GapMS: 5, PrefillMS: 20, Prompt: strings.Repeat("secret ", 500),
+			})
+		})
+	}
+	done := make(chan struct{})
+	go func() { wait.Wait(); close(done) }()
+	for {
+		select {
+		case <-done:
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			for i := range out {
+				if len(out[i].tokens) != 20 {
+					t.Fatalf("a client saw %d tokens", len(out[i].tokens))
+				}
+			}
+			return out
+		case <-time.After(5 * time.Millisecond):
+			s.drain()
+		}
+	}
+}
+
+// compareClocks compares what clients saw with the requests from the first on: which is whose is not known, so times are
+// compared in their order. A time is never later than the client's.
+func compareClocks(t *testing.T, s *server, first int, clients []seen) {
+	t.Helper()
+	all := s.requests(first + len(clients))[first:]
+	var firsts, theirs []uint64
+	for i := range all {
+		firsts, theirs = append(firsts, all[i].FirstToken), append(theirs, clients[i].tokens[0])
+	}
+	slices.Sort(firsts)
+	slices.Sort(theirs)
+	for i := range firsts {
+		if !near(firsts[i], theirs[i]) {
+			t.Errorf("first token %d of %d: %d ns before the client's", i, len(firsts), int64(theirs[i]-firsts[i]))
+		}
+	}
+}
+
+// TestEndsOfGRPC: the code of a call is its status; a client that leaves, and one whose call is no stream.
+func TestEndsOfGRPC(t *testing.T) {
+	running, follow := startHTTP2(t)
+	s, ask := follow(), askGRPC(t, running)
+	if got, err := ask(h2server.Question{MaxTokens: 3, GapMS: 2, Fail: true}); err == nil || len(got.tokens) != 3 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if _, err := ask(h2server.Question{Fail: true}); err == nil { // without a message: trailers only
+		t.Fatal("no error")
+	}
+	all := s.requests(2)
+	for i, parts := range []uint32{3, 0} {
+		if r := &all[i]; r.Status != 503 || r.Outcome != "complete" || r.Parts != parts || (r.FirstToken > 0) != (parts > 0) {
+			t.Errorf("%+v", *r)
+		}
+	}
+	c, err := grpc.NewClient(
+		running.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(h2server.Raw{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	stream, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/a.B/C")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"max_tokens":100000,"gap_ms":2}`)
+	var token []byte
+	if err := errors.Join(stream.SendMsg(&body), stream.CloseSend(), stream.RecvMsg(&token), stream.RecvMsg(&token)); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	if r := s.requests(3)[2]; r.Outcome != "aborted" || r.Parts < 2 || r.FirstToken == 0 || r.Route != "/a.B/C" {
+		t.Errorf("%+v", r)
+	}
+	text, err := json.Marshal(s.source.Requests(0, 1<<62))
+	if err != nil || bytes.Contains(text, []byte("secret")) {
+		t.Errorf("content was kept: %s, %v", text, err)
+	}
+}
+
+// TestLateOnHTTP2: on a connection that was in use before, streams are counted and timed; a path that the client has not
+// spelt since then is not known, and none is invented.
+func TestLateOnHTTP2(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			running, follow := startHTTP2(t)
+			ask := p.asker(t, running)
+			q := h2server.Question{Stream: true, MaxTokens: 4, GapMS: 3, PrefillMS: 30}
+			for range 3 {
+				if _, err := ask(q); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := follow()
+			var clients []seen
+			for range 3 {
+				got, err := ask(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				clients = append(clients, got)
+			}
+			all := s.requests(len(clients))
+			if len(all) != len(clients) {
+				t.Fatalf("%d requests", len(all))
+			}
+			for i, r := range all {
+				if r.Parts != 4 || r.Outcome != "complete" || r.Route != p.route && r.Route != "unknown" {
+					t.Errorf("%+v", r)
+				}
+				if !near(r.FirstToken, clients[i].tokens[0]) || !near(r.End, clients[i].end) {
+					t.Errorf("%+v of a client who saw %+v", r, clients[i])
+				}
+			}
+			t.Log("route ", all[0].Route)
+		})
+	}
+}
+
+// BenchmarkClocksOfHTTP2 says how far times are from a client's on an idle machine.
+func BenchmarkClocksOfHTTP2(b *testing.B) {
+	running, follow := startHTTP2(b)
+	s, ask := follow(), askHTTP2(running)
+	var first []float64
+	for b.Loop() {
+		got, err := ask(h2server.Question{Stream: true, MaxTokens: 10, GapMS: 2, PrefillMS: 5})
+		if err != nil {
+			b.Fatal(err)
+		}
+		n := len(first) + 1
+		r := s.requests(n)[n-1]
+		first = append(first, float64(got.tokens[0]-got.sent)-float64(r.FirstToken-r.Received))
+	}
+	slices.Sort(first)
+	b.ReportMetric(first[len(first)/2]/1000, "ttft-p50-us")
+	b.ReportMetric(first[len(first)*99/100]/1000, "ttft-p99-us")
+}

@@ -1,0 +1,82 @@
+// Package h2server starts testdata/h2server, which streams tokens over HTTP/2 and gRPC.
+package h2server
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Question is what a client asks.
+type Question struct {
+	Model     string `json:"model"`
+	Stream    bool   `json:"stream"`
+	MaxTokens int    `json:"max_tokens"`
+	GapMS     int    `json:"gap_ms"`
+	PrefillMS int    `json:"prefill_ms"`
+	Prompt    string `json:"prompt"`
+	Fail      bool   `json:"fail"` // over gRPC, behind the last token
+}
+
+// Raw is gRPC's codec for messages that are bytes.
+type Raw struct{}
+
+// Marshal returns the bytes.
+func (Raw) Marshal(v any) ([]byte, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message of bytes", v)
+	}
+	return *b, nil
+}
+
+// Unmarshal copies the bytes.
+func (Raw) Unmarshal(data []byte, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("%T is no message of bytes", v)
+	}
+	*b = append([]byte(nil), data...)
+	return nil
+}
+
+// Name is part of the content type.
+func (Raw) Name() string { return "raw" }
+
+// Server is one that runs.
+type Server struct {
+	PID  int
+	HTTP string // its address
+	GRPC string // likewise
+}
+
+// Start builds the server and starts it; it ends with the test.
+func Start(t testing.TB) Server {
+	t.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	program := filepath.Join(t.TempDir(), "h2server")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build.Dir = filepath.Join(filepath.Dir(here), "../../../testdata/h2server")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", build.Dir, err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	var web, rpc int
+	if _, err := fmt.Fscan(out, &web, &rpc); err != nil {
+		t.Fatal(err)
+	}
+	return Server{PID: cmd.Process.Pid, HTTP: fmt.Sprintf("127.0.0.1:%d", web), GRPC: fmt.Sprintf("127.0.0.1:%d", rpc)}
+}
