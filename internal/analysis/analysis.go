@@ -85,9 +85,7 @@ func Run(rec *recording.Recording) *Result {
 	}
 	r.Topology = topology.Summarize(t, r.Threads)
 	beside := diagnose.Beside{Hangs: hangs, Topology: r.Topology}
-	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, beside, func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
-		return gain(study(), remedies)
-	})
+	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, beside, predictor{study})
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
 	r.Sensors = sensors.Summarize(rec, r.perSec())
 	if r.Requests = served(); r.Requests != nil {
@@ -109,22 +107,30 @@ func begin[T any](make func() T) func() T {
 	return result
 }
 
-// gain returns what remedies would bring together.
-func gain(study *whatif.Study, remedies []diagnose.Remedy) (diagnose.Gain, bool) {
+// predictor is diagnose.Predictor by a study, which is made when the first prediction is asked for.
+type predictor struct{ study func() *whatif.Study }
+
+// Next returns the cause whose remedy brings most once another remedy is made.
+func (p predictor) Next(first diagnose.Remedy) (cause.ID, bool) {
+	return p.study().Next(whatif.Remedy(first))
+}
+
+// Together returns what remedies would bring together.
+func (p predictor) Together(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 	list := make([]whatif.Remedy, len(remedies))
 	for i, r := range remedies {
 		list[i] = whatif.Remedy(r)
 	}
-	p, ok := study.Together(list...)
+	g, ok := p.study().Together(list...)
 	return diagnose.Gain{
-		Plan:    p.Plan,
-		Speedup: p.Speedup,
-		Low:     p.Low,
-		High:    p.High,
-		Because: p.Because,
-		Limit:   p.Limit,
-		Workers: p.Workers,
-		Present: p.Present,
+		Plan:    g.Plan,
+		Speedup: g.Speedup,
+		Low:     g.Low,
+		High:    g.High,
+		Because: g.Because,
+		Limit:   g.Limit,
+		Workers: g.Workers,
+		Present: g.Present,
 	}, ok
 }
 

@@ -51,6 +51,9 @@ func togetherText(m *Model, t *diagnose.Together) string {
 		}
 	}
 	p := predictionOf(&t.Gain)
+	if t.Next && p.Speedup >= worthShowing {
+		return nextText(m, t) + " Both fixed: " + speedupText(&p) + limitText(&p) + "."
+	}
 	if len(numbers) < 2 || p.Speedup < worthShowing {
 		return ""
 	}
@@ -64,6 +67,26 @@ func togetherText(m *Model, t *diagnose.Together) string {
 		) + "."
 	}
 	return what + " together: " + speedupText(&p) + limitText(&p) + "."
+}
+
+// nextText says what limits the program once the first finding is fixed.
+func nextText(m *Model, t *diagnose.Together) string {
+	list, at := m.Diagnosis.Findings, "1"
+	if list[0].Gain != nil {
+		at = timesText(list[0].Gain.Speedup)
+	}
+	for i := range list {
+		if list[i].Cause == t.Causes[1] {
+			return fmt.Sprintf("Once finding 1 is fixed (%sx), finding %d limits the program.", at, i+1)
+		}
+	}
+	title := t.Causes[1]
+	if row, _, ok := cause.ByKey(title); ok {
+		title = row.Title + " (" + row.Key + ")"
+	}
+	return fmt.Sprintf(
+		"Once finding 1 is fixed (%sx), a cause limits the program that it hides now: %s.", at, title,
+	)
 }
 
 // predictionOf is a gain as what predicted it.

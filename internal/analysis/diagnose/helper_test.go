@@ -32,6 +32,7 @@ type scene struct {
 	id      uint32
 	predict func(id cause.ID) (diagnose.Gain, bool)                 // of each remedy by itself
 	also    func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) // of the others; nil: none is known
+	next    map[cause.ID]cause.ID                                   // what limits once a cause is gone
 	within  timeline.Span                                           // what gains are predicted of; diagnose sets it
 	later   uint64                                                  // ns: by how much the whole scene is moved
 }
@@ -141,19 +142,28 @@ func (s *scene) diagnose() *diagnose.Diagnosis {
 }
 
 // predictor is what predicts for the diagnosis.
-func (s *scene) predictor() diagnose.Predict {
+func (s *scene) predictor() diagnose.Predictor {
 	if s.predict == nil {
 		return nil
 	}
-	return func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
-		switch {
-		case len(remedies) == 1 && !remedies[0].Less:
-			return s.predict(remedies[0].Cause)
-		case s.also != nil:
-			return s.also(remedies...)
-		}
-		return diagnose.Gain{}, false
+	return predictor{s}
+}
+
+type predictor struct{ s *scene }
+
+func (p predictor) Together(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+	switch {
+	case len(remedies) == 1 && !remedies[0].Less:
+		return p.s.predict(remedies[0].Cause)
+	case p.s.also != nil:
+		return p.s.also(remedies...)
 	}
+	return diagnose.Gain{}, false
+}
+
+func (p predictor) Next(first diagnose.Remedy) (cause.ID, bool) {
+	id, ok := p.s.next[first.Cause]
+	return id, ok
 }
 
 // move makes all of a scene happen later.

@@ -46,7 +46,7 @@ type Beside struct {
 }
 
 // Diagnose is New where the gaps are found, and what the devices did is measured. Nothing is measured after it.
-func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, b Beside, predict Predict) *Diagnosis {
+func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, b Beside, predict Predictor) *Diagnosis {
 	a, d := w.a, w.d
 	a.gpu, a.cpu, a.hangs, a.topology = g, c, b.Hangs, b.Topology
 	a.kinds = a.stepKinds(d.Iterations)

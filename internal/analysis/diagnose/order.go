@@ -8,9 +8,14 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 )
 
-// Predict says what remedies would bring together to what is broken down (Work.Within); false where nothing can be said.
-// It depends on the same recording alone, so that a diagnosis stays a pure function of it.
-type Predict func(remedies ...Remedy) (Gain, bool)
+// Predictor says what remedies would bring to what is broken down (Work.Within). It depends on the same recording alone,
+// so that a diagnosis stays a pure function of it.
+type Predictor interface {
+	// Together returns what remedies bring that are all made; false where nothing can be said.
+	Together(remedies ...Remedy) (Gain, bool)
+	// Next returns the cause whose remedy brings most once another remedy is made; false where none brings much.
+	Next(first Remedy) (cause.ID, bool)
+}
 
 // Remedy is one way to change what a cause is about: Less is to do it once or not at all, where there is another way as
 // well (to do it beside the rest, for instance).
@@ -33,7 +38,7 @@ const (
 )
 
 // predicted adds what the remedy of each finding would bring.
-func (a *analysis) predicted(list []ranked, predict Predict) []ranked {
+func (a *analysis) predicted(list []ranked, predict Predictor) []ranked {
 	for i := range list {
 		if a.waitsIdle(list[i].id) {
 			continue
@@ -45,8 +50,8 @@ func (a *analysis) predicted(list []ranked, predict Predict) []ranked {
 }
 
 // gainOf returns what a remedy brings, nil where that is not known.
-func (a *analysis) gainOf(predict Predict, r Remedy) *Gain {
-	g, ok := predict(r)
+func (a *analysis) gainOf(predict Predictor, r Remedy) *Gain {
+	g, ok := predict.Together(r)
 	if !ok {
 		return nil
 	}

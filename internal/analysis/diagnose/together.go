@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -10,22 +11,30 @@ import (
 type Together struct {
 	Causes []string `json:"causes"` // their keys, in the order of the findings
 	One    bool     `json:"one"`    // one change fixes all of them: their calls and their computing are in one function
-	Gain   Gain     `json:"gain"`
+	// the second limits the program once the first is fixed; it may be no finding as long as the first hides it
+	Next bool `json:"next"`
+	Gain Gain `json:"gain"`
 }
 
 // mostTogether is how many findings are put together.
 const mostTogether = 5
 
-// together predicts what the findings bring that one change fixes, and what all of the first ones do.
-func (a *analysis) together(list []ranked, predict Predict) []Together {
+// together predicts what the findings bring that one change fixes, what limits the program once the first one is fixed,
+// and what all of the first ones bring.
+func (a *analysis) together(list []ranked, predict Predictor) []Together {
 	out := []Together{}
-	add := func(one bool, keys []string, remedies []Remedy) {
-		if len(remedies) < 2 {
+	add := func(t Together, remedies []Remedy) {
+		same := func(o Together) bool {
+			return o.Next && len(o.Causes) == len(t.Causes) &&
+				!slices.ContainsFunc(t.Causes, func(c string) bool { return !slices.Contains(o.Causes, c) })
+		}
+		if len(remedies) < 2 || slices.ContainsFunc(out, same) {
 			return
 		}
-		if g, ok := predict(remedies...); ok {
+		if g, ok := predict.Together(remedies...); ok {
 			a.bounded(&g)
-			out = append(out, Together{Causes: keys, One: one, Gain: g})
+			t.Gain = g
+			out = append(out, t)
 		}
 	}
 	var all []Remedy
@@ -36,9 +45,21 @@ func (a *analysis) together(list []ranked, predict Predict) []Together {
 		}
 	}
 	one, of := oneChange(list)
-	add(true, of, one)
-	add(false, keys, all)
+	add(Together{Causes: of, One: true}, one)
+	if next, ok := a.next(list, predict); ok {
+		add(Together{Causes: []string{list[0].Cause, a.table[next].Key}, Next: true},
+			[]Remedy{{Cause: list[0].id}, {Cause: next}})
+	}
+	add(Together{Causes: keys}, all)
 	return out
+}
+
+// next returns what limits the program once the first finding is fixed.
+func (a *analysis) next(list []ranked, predict Predictor) (cause.ID, bool) {
+	if len(list) == 0 || list[0].rank != timeLost || list[0].Gain == nil || list[0].Gain.Speedup < leastGain {
+		return 0, false
+	}
+	return predict.Next(Remedy{Cause: list[0].id})
 }
 
 // oneChange returns the findings about a result that is fetched from the GPU and worked on in the same function: who does

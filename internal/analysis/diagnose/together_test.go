@@ -63,3 +63,48 @@ func TestOneChange(t *testing.T) {
 		t.Errorf("together: %+v", d.Together)
 	}
 }
+
+// TestNextLimit: what limits the program once the first finding is fixed is named, whether it is a finding or hidden; and
+// the same two are not listed again as all findings.
+func TestNextLimit(t *testing.T) {
+	for _, next := range []cause.ID{cause.Disk, cause.PythonWork} {
+		s := fetching(t, "tokenize")
+		first := cause.SyncCopy
+		if next == cause.PythonWork {
+			s.next = map[cause.ID]cause.ID{cause.SyncCopy: next, cause.PythonWork: cause.SyncCopy}
+		} else {
+			s.next = map[cause.ID]cause.ID{cause.SyncCopy: next, cause.PythonWork: next}
+		}
+		var asked [][]diagnose.Remedy
+		s.also = func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+			if len(remedies) > 1 {
+				asked = append(asked, slices.Clone(remedies))
+			}
+			return diagnose.Gain{Speedup: 3, Low: 2.5, High: 3.5}, len(remedies) > 1
+		}
+		d := s.diagnose()
+		if len(d.Findings) == 0 || len(d.Together) == 0 {
+			t.Fatalf("findings %q, together %+v", causes(d), d.Together)
+		}
+		if d.Findings[0].Cause == "python-work" {
+			first = cause.PythonWork
+		}
+		got, want := d.Together[0], s.next[first]
+		row, _, _ := cause.ByKey(got.Causes[1])
+		if !got.Next || got.One || got.Causes[0] != d.Findings[0].Cause || row.ID != want {
+			t.Errorf("%+v, want %v next", got, want)
+		}
+		if !slices.Equal(asked[0], []diagnose.Remedy{{Cause: first}, {Cause: want}}) {
+			t.Errorf("of the next limit %+v is asked", asked[0])
+		}
+		if alone := len(d.Together) == 1; alone != (next == cause.PythonWork) {
+			t.Errorf("together: %+v", d.Together)
+		}
+	}
+	s := fetching(t, "tokenize")
+	s.next = map[cause.ID]cause.ID{cause.SyncCopy: cause.Disk, cause.PythonWork: cause.Disk}
+	s.predict = func(id cause.ID) (diagnose.Gain, bool) { return diagnose.Gain{Speedup: 1, Low: 1, High: 1.01}, true }
+	if d := s.diagnose(); slices.ContainsFunc(d.Together, func(x diagnose.Together) bool { return x.Next }) {
+		t.Errorf("a remedy that brings nothing uncovers something: %+v", d.Together)
+	}
+}

@@ -95,7 +95,7 @@ func (d *deviceWork) measured(window uint64) measured {
 // New makes the diagnosis of a timeline from its gaps and the summaries of both sides. w is made to sum up the gaps of
 // what is broken down, nothing else is changed; g is nil where the recording has nothing about GPUs, predict where no
 // gain is asked for: findings are then in the order of their cost.
-func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, predict Predict) *Diagnosis {
+func New(t *timeline.Timeline, w *gap.Walk, g *gpu.Summary, c *cpu.Summary, predict Predictor) *Diagnosis {
 	did := Begin(t, w)
 	w.Find(did.Within())
 	did.all()

@@ -15,6 +15,7 @@ const (
 	ofResidue   = "little time would be left, and some of what is to go may stay"
 	ofRecording = "recording itself cost the program some of this time"
 	ofOthers    = "side effects are unknown: the clock of a busier GPU, caches after waits that are gone"
+	ofLink      = "no pinned copies were recorded that would show how fast this link carries them"
 	ofModel     = "what takes the place of this time cannot be seen before the change is made"
 )
 

@@ -84,7 +84,8 @@ func TestPinnedRate(t *testing.T) {
 
 	sc = pageableSteps()
 	sc.Meta.GPU.Devices[0].Major = 8
-	if g := sc.study(t).pins[replay.ToDevice]; math.Abs(g.usual-28/10.48576) > 0.01 || g.most > g.usual+0.01 {
+	if g := sc.study(t).pins[replay.ToDevice]; math.Abs(g.most-28/10.48576) > 0.01 ||
+		math.Abs(g.usual-usualOfLink*g.most) > 0.01 || g.least < 1 || g.least > g.usual {
 		t.Errorf("of PCIe 4 %+v", g)
 	}
 

@@ -51,9 +51,10 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	warm := h
 	warm.refill = refill
 	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
+	link := 0.0
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.SyncCopy }) {
-		slower = math.Hypot(slower, s.linked(edits, h, slowest)-after)
-		faster = math.Hypot(faster, after-s.linked(edits, h, fastest))
+		low, high := s.linked(edits, h, slowest)-after, after-s.linked(edits, h, fastest)
+		link, slower, faster = max(low, high), math.Hypot(slower, low), math.Hypot(faster, high)
 	}
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause != cause.Count }) {
 		more, none := h, h
@@ -66,7 +67,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	}
 	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
-	p.Because = because(p, append(terms, term{max(slower, faster), ofOthers}))
+	p.Because = because(p, append(terms, term{link, ofLink}, term{max(slower, faster), ofOthers}))
 }
 
 // scatter is half of the interval of a prediction that comes from chance, relative to it: blocks of the recording, each

@@ -65,6 +65,28 @@ func (s *Study) Of(id cause.ID) (Prediction, bool) {
 	return s.Predict(Remedy{Cause: id}.edit()), true
 }
 
+// uncovered is how many times as fast a second remedy makes the program at least, for it to be what limits the program
+// once a first one is made.
+const uncovered = 1.1
+
+// Next returns the cause whose remedy brings most once another remedy is made: what limits the program then. It may bring
+// little as long as the first cause hides it. False where none brings much.
+func (s *Study) Next(first Remedy) (cause.ID, bool) {
+	if !s.Any() || !HasRemedy(first.Cause) {
+		return 0, false
+	}
+	best, most := cause.Count, uncovered*s.expected(first.edit())
+	for id := range cause.Count {
+		if id == first.Cause || !HasRemedy(id) {
+			continue
+		}
+		if by := s.expected(first.edit(), Remedy{Cause: id}.edit()); by >= most {
+			best, most = id, by
+		}
+	}
+	return best, best != cause.Count
+}
+
 // mostWorkers bounds how many workers are tried.
 const mostWorkers = 64
 
