@@ -113,11 +113,8 @@ func gainOf(pageable, pinned *rate, link float64) gain {
 		by := max(1, pinned.speed()/pageable.speed())
 		return gain{usual: by, least: max(1, by*(1-measuredSpread)), most: by * (1 + measuredSpread), measured: true}
 	}
-	if math.IsInf(link, 1) {
-		return gain{usual: pinnedGain, least: leastPinned, most: mostPinned}
-	}
-	by := func(share float64) float64 { return max(1, share*link/pageable.speed()) }
-	return gain{usual: by(usualOfLink), least: by(leastOfLink), most: by(1)}
+	by := func(gain, share float64) float64 { return min(gain, max(1, share*link/pageable.speed())) }
+	return gain{usual: by(pinnedGain, usualOfLink), least: by(leastPinned, leastOfLink), most: by(mostPinned, 1)}
 }
 
 // linkRate is what the link between the host and a GPU carries in one direction, GB/s: of PCIe x16 what is left of
