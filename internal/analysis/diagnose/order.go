@@ -212,7 +212,7 @@ func (f *ranked) saves() float64 {
 
 // comparable is how much of what launch-overhead wins back the synchronizations have to that split the launches: where
 // they win less, launching is slow with them and without.
-const comparable = 0.25
+const comparable = 0.15
 
 // firstThings moves what prevents the remedy of launch-overhead in front of it.
 func firstThings(list []ranked, prevents func(cause.ID) bool) []ranked {
