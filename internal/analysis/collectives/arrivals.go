@@ -80,7 +80,11 @@ func compared(t *timeline.Timeline, within timeline.Span) (*comparing, *Arrivals
 	slices.SortFunc(out.Members, func(x, y member) int {
 		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Device, y.Device))
 	})
-	c := &comparing{t: t, comms: communicators(t), lists: make([][]timeline.Activity, len(out.Members))}
+	calls := sum(t)
+	c := &comparing{
+		t: t, comms: calls.places(), made: calls.made, members: out.Members,
+		lists: make([][]timeline.Activity, len(out.Members)),
+	}
 	for i, m := range out.Members {
 		c.lists[i] = lists[rank{m.Process, m.Device}]
 		slices.SortFunc(c.lists[i], func(x, y timeline.Activity) int { return cmp.Compare(x.Start, y.Start) })
@@ -94,29 +98,42 @@ func compared(t *timeline.Timeline, within timeline.Span) (*comparing, *Arrivals
 }
 
 // comparing finds the collectives of one member on all others. Ranks call one communicator by addresses of their own,
-// and a recording may begin at another operation on each. So a collective is found by its time: it runs on all ranks at
-// once and ends on all at nearly one time. Where that fits collectives of several communicators, it is one of the
-// communicator with which most of the others were found. Of one communicator no rank does two operations at once, so
-// that their sequence is that of the ends.
+// and a recording may begin at another operation on each. So collectives are first found by their times: one runs on all
+// ranks at once and ends on all at nearly one time. That tells which communicators belong together, and by how much their
+// sequences are apart; from then on the sequence decides, as far as it is known.
 type comparing struct {
-	t     *timeline.Timeline
-	comms map[int32]uint64 // by operation: the communicator of its launch, where it is known
-	least int              // the member that communicates least, which the others are compared with
-	lists [][]timeline.Activity
-	pairs []map[uint64]uint64 // by member: its communicator, by that of the least one
+	t          *timeline.Timeline
+	members    []member
+	comms      map[int32]place // by operation: the call of its launch, where it is known
+	made       map[local]int   // how often the making of a communicator was recorded
+	least      int             // the member that communicates least, which the others are compared with
+	lists      [][]timeline.Activity
+	pairs      []map[uint64]uint64  // by member: its communicator, by that of the least one
+	offsets    []map[uint64]aligned // by member, likewise; nil: not known yet
+	bySequence []map[place]int      // by member: index into its list; -1: several
+	certain    bool                 // of the last collective: at most one of each member could be it, by its time
 }
 
 // learn finds which communicators of other members are those of the least one.
 func (c *comparing) learn() {
-	votes := make([]map[[2]uint64]int, len(c.lists))
+	votes, offsets := make([]map[[2]uint64]int, len(c.lists)), make([]map[[2]uint64]map[int]int, len(c.lists))
 	for m := range votes {
-		votes[m] = map[[2]uint64]int{}
+		votes[m], offsets[m] = map[[2]uint64]int{}, map[[2]uint64]map[int]int{}
 	}
 	c.compare(func(set []timeline.Activity) {
 		own := c.comms[set[c.least].Op]
 		for m := range set {
-			if other := c.comms[set[m].Op]; own != 0 && other != 0 {
-				votes[m][[2]uint64{own, other}]++
+			other := c.comms[set[m].Op]
+			if own.comm == 0 || other.comm == 0 {
+				continue
+			}
+			pair := [2]uint64{own.comm, other.comm}
+			votes[m][pair]++
+			if own.sequence > 0 && other.sequence > 0 && c.certain {
+				if offsets[m][pair] == nil {
+					offsets[m][pair] = map[int]int{}
+				}
+				offsets[m][pair][other.sequence-own.sequence]++
 			}
 		}
 	})
@@ -131,6 +148,7 @@ func (c *comparing) learn() {
 		}
 		c.pairs[m] = most
 	}
+	c.align(offsets)
 }
 
 // compare passes on each collective of the least member that was found on all others, by member.
@@ -143,6 +161,7 @@ func (c *comparing) compare(take func([]timeline.Activity)) {
 	set, found := make([]timeline.Activity, len(c.lists)), make([]int, len(c.lists))
 	for _, own := range c.lists[c.least] {
 		whole := true
+		c.certain = true
 		for m, list := range c.lists {
 			if set[m] = own; m == c.least {
 				continue
@@ -167,16 +186,25 @@ func (c *comparing) compare(take func([]timeline.Activity)) {
 }
 
 // same returns which activity of a member, from one on, is the same collective as one of the least member, -1 where
-// none is: it has the same kernel, runs at the same time and ends with it. Of several it is the one that ends nearest.
+// none is: by the sequence where that is known, else it has the same kernel, runs at the same time and ends with it. Of
+// several it is the one that ends nearest.
 func (c *comparing) same(own *timeline.Activity, m, from int, used map[int]bool) int {
-	best, nearest := -1, uint64(0)
-	pair, paired := c.pairs[m][c.comms[own.Op]]
+	if i, known := c.next(own, m); known {
+		return i
+	}
+	best, nearest, beside := -1, uint64(0), false
+	pair, paired := c.pairs[m][c.comms[own.Op].comm]
 	for i := from; i < len(c.lists[m]) && c.lists[m][i].Start < own.End; i++ {
 		x := &c.lists[m][i]
-		if x.End <= own.Start || used[i] || c.t.KernelIndex(x) != c.t.KernelIndex(own) {
+		if x.End <= own.Start || c.t.KernelIndex(x) != c.t.KernelIndex(own) {
 			continue
 		}
-		if other := c.comms[x.Op]; paired && other != 0 && other != pair {
+		c.certain = c.certain && !beside
+		beside = true
+		if used[i] {
+			continue
+		}
+		if other := c.comms[x.Op].comm; paired && other != 0 && other != pair {
 			continue
 		}
 		apart := max(x.End, own.End) - min(x.End, own.End)
@@ -209,7 +237,8 @@ func (r *Arrivals) take(set []timeline.Activity) {
 	}
 	r.Skews = append(r.Skews, set[last].Start-set[first].Start)
 	for m := range set {
-		n := set[last].Start - set[m].Start
+		// A rank that only gives, as the root of a broadcast, may end before the last one begins.
+		n := min(set[last].Start, max(set[m].Start, set[m].End)) - set[m].Start
 		if !tied {
 			r.Members[last].Held += n
 		}

@@ -89,6 +89,7 @@ const (
 type summing struct {
 	t     *timeline.Timeline
 	ranks map[key]uint64 // by process and communicator
+	made  map[local]int  // how often the making of a communicator was recorded
 	ops   map[key]*Operation
 	calls map[thread][]call // in the order of time
 	out   Summary
@@ -112,7 +113,7 @@ func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 
 // sum adds up the calls.
 func sum(t *timeline.Timeline) *summing {
-	s := &summing{t: t, ranks: map[key]uint64{}, ops: map[key]*Operation{}, calls: map[thread][]call{}}
+	s := &summing{t: t, ranks: map[key]uint64{}, made: map[local]int{}, ops: map[key]*Operation{}, calls: map[thread][]call{}}
 	s.out.Communicators = []Communicator{}
 	events := slices.Clone(t.Collectives)
 	slices.SortFunc(events, func(a, b int32) int { // of two that begin at once the longer one is the outer one
@@ -123,30 +124,6 @@ func sum(t *timeline.Timeline) *summing {
 		s.take(&t.Rec.Events[at])
 	}
 	return s
-}
-
-// communicators are those of operations of the GPU whose kernels communicate, as far as the launching call tells: what a
-// group of several launches belongs to none.
-func communicators(t *timeline.Timeline) map[int32]uint64 {
-	out := map[int32]uint64{}
-	talks := t.Communicates()
-	if len(t.Collectives) == 0 || talks == nil {
-		return out
-	}
-	s := sum(t)
-	for i := range t.Activities {
-		a := &t.Activities[i]
-		k := t.KernelIndex(a)
-		if k == timeline.None || !talks[k] || a.Op == timeline.None || a.Graph {
-			continue
-		}
-		launch := &t.Rec.Events[t.Ops[a.Op].Event]
-		list := s.calls[thread{launch.PID, launch.TID}]
-		if calls := launched(list, launch.TS); len(calls) > 0 {
-			out[a.Op] = list[calls[0]].key.comm
-		}
-	}
-	return out
 }
 
 // take adds one call.
@@ -171,6 +148,7 @@ func (s *summing) take(e *event.Event) {
 	case base == "ncclCommInitRank" || base == "ncclCommInitRankConfig":
 		if !failed && e.Flags&event.Deref != 0 && e.Args[1] <= maxRanks {
 			s.ranks[key{pid: e.PID, comm: e.Args[0]}] = e.Args[1]
+			s.made[local{e.PID, e.Args[0]}]++
 		}
 	case exchanges:
 		x := cuda.ReadExchange(&e.Args)

@@ -83,9 +83,9 @@ func (s *summing) incomplete() bool {
 			}
 		}
 	}
-	for i := range s.t.Rec.Events {
+	for _, i := range s.t.Skipped {
 		e := &s.t.Rec.Events[i]
-		if e.Kind == event.Skipped && int(e.Func) < len(s.t.Rec.Meta.Functions) &&
+		if int(e.Func) < len(s.t.Rec.Meta.Functions) &&
 			strings.HasPrefix(s.t.Rec.Meta.Functions[e.Func].Base, "nccl") {
 			return true
 		}
@@ -106,7 +106,7 @@ func (s *summing) starts() []map[local]uint64 {
 	c, _ := compared(s.t, timeline.Span{From: s.t.From, To: s.t.To})
 	if c != nil {
 		c.compare(func(set []timeline.Activity) {
-			if own := c.comms[set[c.least].Op]; own != 0 {
+			if own := c.comms[set[c.least].Op].comm; own != 0 {
 				last[own] = slices.Clone(set)
 			}
 		})
@@ -115,7 +115,7 @@ func (s *summing) starts() []map[local]uint64 {
 	for _, set := range last {
 		from := map[local]uint64{}
 		for i := range set {
-			comm := c.comms[set[i].Op]
+			comm := c.comms[set[i].Op].comm
 			if comm == 0 {
 				break
 			}
@@ -202,9 +202,9 @@ func (s *summing) together(of local, ranks int) bool {
 
 // unfinished reports whether the GPU was recorded for long enough after a call to know that its kernel has not ended.
 func (s *summing) unfinished(of local, at uint64) bool {
-	for op, comm := range communicators(s.t) {
+	for op, p := range s.places() {
 		launch := &s.t.Rec.Events[s.t.Ops[op].Event]
-		if launch.PID == of.pid && comm == of.comm && launch.TS >= at {
+		if launch.PID == of.pid && p.comm == of.comm && launch.TS >= at {
 			return false
 		}
 	}
