@@ -32,7 +32,7 @@ func htmlInput(m *Model) html.Input {
 		Facts:    []html.Fact{},
 		Heading:  findingsTitle(m), Went: breakdownTitle(m),
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
-		WhatIf:   htmlWhatIf(m),
+		WhatIf: htmlWhatIf(m), Exchanged: m.Collectives, Topology: m.Topology,
 		Timeline: m.result.Timeline, Threads: m.result.Threads, Walk: m.result.Walk,
 		Findings: []html.Finding{}, Doubts: []html.Doubt{},
 	}

@@ -96,6 +96,9 @@ func (s *Summary) launchers(t *timeline.Timeline, list []threads.Thread) {
 			PID: t.Processes[th.Process].PID, TID: th.TID, Name: th.Name, GPU: int(p.device), Launched: n, Share: share,
 			Node: -1,
 		}
+		if l.Name == "" {
+			l.Name = t.Processes[th.Process].Comm
+		}
 		l.ran(t.Rec.Meta.Host.NodeOf, list, s.GPUs[p.device].Node)
 		s.Launchers = append(s.Launchers, l)
 	}

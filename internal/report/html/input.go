@@ -6,6 +6,7 @@
 package html
 
 import (
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/requests"
@@ -14,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/topology"
 )
 
 // Input is everything that a page shows. Texts are for people, in the words of the other forms of the report.
@@ -35,10 +37,12 @@ type Input struct {
 	Diagnosis *diagnose.Diagnosis
 	Calls     *summary.Summary
 	CPU       *cpu.Summary
-	GPU       *gpu.Summary      // nil where no GPU activity was asked for
-	WhatIf    *WhatIf           // nil where nothing was predicted
-	Requests  *requests.Summary // nil where there were none
-	Delays    []Delay           // what holds requests up, that of most time first
+	GPU       *gpu.Summary         // nil where no GPU activity was asked for
+	WhatIf    *WhatIf              // nil where nothing was predicted
+	Requests  *requests.Summary    // nil where there were none
+	Exchanged *collectives.Summary // nil where no call of NCCL was seen
+	Topology  *topology.Summary    // nil where the host does not tell
+	Delays    []Delay              // what holds requests up, that of most time first
 
 	Timeline *timeline.Timeline
 	Threads  []threads.Thread // nil where scheduling was not recorded

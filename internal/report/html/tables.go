@@ -38,7 +38,7 @@ func tables(in Input) []table {
 	if in.GPU != nil {
 		all = append([]table{kernelTable(in), copyTable(in), peerTable(in), streamTable(in), rangeTable(in)}, all...)
 	}
-	all = append(requestTables(in), all...)
+	all = append(append(requestTables(in), rankTables(in)...), all...)
 	out := []table{}
 	for i := range all {
 		if all[i].cut(); len(all[i].Rows) > 0 {
