@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,27 +18,6 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./internal/report -update writes it)", err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 func text(t *testing.T, m *Model, o TextOptions) []byte {
 	t.Helper()
@@ -64,7 +40,7 @@ func TestGolden(t *testing.T) {
 			if err := JSON(&js, m); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, sc.name+".json", js.Bytes())
+			goldenJSON(t, sc.name+".json", js.Bytes())
 			if !slices.Contains(worded, sc.name) {
 				return
 			}
