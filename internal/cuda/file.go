@@ -8,7 +8,3 @@ import "strings"
 func IsDriverFile(base string) bool {
 	return base == "libcuda.so" || strings.HasPrefix(base, "libcuda.so.")
 }
-
-// IsRuntimeFile reports whether a file of this name may be a CUDA runtime, which wheels rename to
-// libcudart-d0da41ae.so.11.0.
-func IsRuntimeFile(base string) bool { return namedLike(base, "libcudart") }

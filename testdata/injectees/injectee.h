@@ -41,6 +41,5 @@ struct options {
 void attack(const char *how);
 void trouble_before(const struct options *o); /* in the first thread, before the others */
 void trouble_after(const struct options *o);  /* when all threads run */
-void trouble_filter(const struct options *o); /* of the seccomp filter */
 extern volatile unsigned long handled;
 #endif

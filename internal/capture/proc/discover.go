@@ -13,6 +13,9 @@ import (
 	"github.com/inferscope/inferscope/internal/cuda"
 )
 
+// maxCandidates bounds the answer of Users.
+const maxCandidates = 4096
+
 // maxFound bounds the processes that wait to be taken from Watcher.Found. Beyond it all processes are looked at.
 const maxFound = 1024
 

@@ -238,7 +238,6 @@ int capture_add(struct sim_stream *, const struct sim_op *, uint64_t duration, C
 int capture_event_record(struct sim_stream *, struct sim_event *);
 int capture_event_wait(struct sim_stream *, struct sim_event *);
 
-static inline struct truth_stripe *stripe_of(struct sim_thread *t) { return t->stripe; }
 
 static inline void bump(struct sim_thread *t, uint64_t *counter, uint64_t n) {
   if (unlikely(t->shared_stripe)) __atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
