@@ -35,6 +35,20 @@ func launchesMade(truth *cudasim.Truth, from, to uint64) int {
 	return n
 }
 
+// counted is what a target does whose launches are compared with the truth: it works until it is told to go on, is idle
+// until then again, so that no launch is under way when the comparison begins, and launches.
+var counted = []string{busy, "print idle", "wait", "launch 500 kernel=counted_us1", "sync", "print done", "wait"}
+
+// launchCounted has a target launch, and returns the time in which it does.
+func launchCounted(v *cudasim.Victim) (began, ended uint64) {
+	v.Go()
+	v.WaitLine("idle")
+	began = now()
+	v.Go()
+	v.WaitLine("done")
+	return began, now()
+}
+
 // probesSee fails the test unless the launches come from probes, all of them, and nothing of ours is in the target.
 func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *recording.Recording {
 	t.Helper()
@@ -43,14 +57,14 @@ func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *recording.Recording 
 		return rec.Meta.GPU != nil &&
 			slices.ContainsFunc(rec.Meta.GPU.Windows, func(w recording.GPUWindow) bool { return w.End == "open" })
 	})
-	began := now()
-	v.Go()
-	v.WaitLine("done")
-	sleep(200)
-	ended := now()
-	rec := d.fetch(v.PID)
-	if got, want := launchesSeen(rec, v.PID, began, ended), launchesMade(v.Truth(), began, ended); got != want ||
-		want < 500 {
+	began, ended := launchCounted(v)
+	want := launchesMade(v.Truth(), began, ended)
+	var rec *recording.Recording
+	waitFor(t, "the launches to be recorded", func() bool {
+		rec = d.fetch(v.PID)
+		return launchesSeen(rec, v.PID, began, ended) >= want
+	})
+	if got := launchesSeen(rec, v.PID, began, ended); got != want || want < 500 {
 		t.Errorf("%d launches seen, %d made", got, want)
 	}
 	for _, w := range rec.Meta.GPU.Windows {
@@ -65,11 +79,7 @@ func TestAnotherProfilerHoldsCUPTI(t *testing.T) {
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_BUSY=1", "CUDASIM_CUPTI_BUSY_NAME=CUPTI for somebody else"}},
-		busy,
-		"launch 500 kernel=counted_us1",
-		"sync",
-		"print done",
-		"wait",
+		counted...,
 	)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	a := d.waitAgent(v.PID, "refused")
@@ -83,7 +93,7 @@ func TestAnotherProfilerHoldsCUPTI(t *testing.T) {
 }
 
 func TestNoInjectIsHonoured(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{}, busy, "launch 500 kernel=counted_us1", "sync", "print done", "wait")
+	v := cudasim.Start(t, cudasim.Options{}, counted...)
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--no-inject")
 	rec := probesSee(t, v, d)
 	if n := len(kernelsIn(rec, v.PID, "")); n != 0 {
@@ -97,11 +107,9 @@ func TestNoInjectIsHonoured(t *testing.T) {
 }
 
 func TestGPUOffDoesNothing(t *testing.T) {
-	v := cudasim.Start(t, cudasim.Options{}, busy, "launch 500 kernel=counted_us1", "sync", "print done", "wait")
+	v := cudasim.Start(t, cudasim.Options{}, counted...)
 	d := startDaemon(t, v.PID, "--gpu", "off")
-	began := now()
-	v.Go()
-	v.WaitLine("done")
+	began, _ := launchCounted(v)
 	sleep(200)
 	rec := d.fetch(v.PID)
 	if n := launchesSeen(rec, v.PID, began, now()); n != 0 {

@@ -41,10 +41,11 @@ func TestSwitches(t *testing.T) {
 }
 
 // A thread that switches often gives as many samples in its fourth second as in its first, and
-// not more than its half of the budget; beside it one that switches rarely has nearly all of its switches.
+// not more than its half of the budget; beside it one that switches rarely has nearly all of its switches. The events
+// are those of threads: events of a CPU leave switches out where other programs make the CPU switch very often.
 func TestSwitchesKeepComing(t *testing.T) {
 	needRoot(t)
-	s := newSource(t, profile.Options{OwnOnly: true, Switches: 200})
+	s := newSource(t, profile.PerThread(profile.Options{OwnOnly: true, Switches: 200}))
 	v := start(t, buildBusy(t), "rates")
 	often, rare := v.tid(t, "often"), v.tid(t, "rare")
 	var from, to [4]switchCount // of often, in each second

@@ -145,8 +145,8 @@ func TestWaysOutThatHarmAndThatDoNot(t *testing.T) {
 		},
 		"finalize in a callback, another thread launches graphs": {
 			[]string{
-				graphs, attach, "thread 1 nowait { repeat 100000 { " + replay + "; sleep 1ms } }; sleep 50ms",
-				"cupti callback 126", "cupti finalize-at-exit", replay, replay,
+				graphs, attach, "thread 1 nowait { repeat 100000 { " + replay + "; sleep 1ms } }; sleep 500ms",
+				"cupti callback 126", "cupti finalize-at-exit", replay, "sleep 60s", // it dies as soon as the thread runs
 			},
 			true,
 		},
