@@ -2,7 +2,7 @@
 """An HTTP/1.1 server that streams tokens as language model servers do, with every way to write to a socket.
 
 POST /v1/chat/completions with {"stream": true, "max_tokens": N, "gap_ms": G, "prefill_ms": P, "write": W, "usage":
-true}; W is one of write, writev, send, sendmsg. Prints its port.
+true}; W is one of write, writev, send, sendmsg. Without "stream" it answers with the "status". Prints its port.
 
 With the names of a certificate and a key it speaks TLS, and sends only; with "memory" behind them, OpenSSL does not
 touch the sockets, as in asyncio.
@@ -37,7 +37,8 @@ def answer(sock, question):
         body = json.dumps({"id": "cmpl-1", "choices": [{"text": "secret " * n}], "usage": usage}).encode()
         put(
             sock,
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+            b"HTTP/1.1 %d OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+            % (question.get("status", 200), len(body), body),
         )
         return
     put(sock, b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")

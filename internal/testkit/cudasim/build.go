@@ -72,7 +72,7 @@ func Build(tb testing.TB) Paths {
 }
 
 func build() (Paths, error) {
-	root, err := repoRoot()
+	root, err := Root()
 	if err != nil {
 		return Paths{}, err
 	}
@@ -125,8 +125,8 @@ func haveCompiler() bool {
 	return errCC == nil && errMake == nil
 }
 
-// repoRoot is the nearest directory above the working directory that has a go.mod: tests run in their package's folder.
-func repoRoot() (string, error) {
+// Root is the nearest directory above the working directory that has a go.mod: tests run in their package's folder.
+func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the repository: %w", err)
