@@ -23,6 +23,10 @@ them, or a folder, are the ranks of one program: one report covers all, and show
     inferscope analyze t.isc.zip --output report.html
     inferscope analyze rank0.json.gz rank1.json.gz
     inferscope analyze traces/
+    inferscope analyze host-a.isc host-b.isc
+
+Recordings of several hosts, made at the same time, are joined: how far apart their clocks are is solved from the
+collective operations of their ranks, and told with its error. Requests, sensors and pressure are left out then.
 
 The format is chosen as report does.`
 

@@ -8,8 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/analysis/hosts"
+	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
@@ -51,16 +54,86 @@ func isArchive(dir string) bool {
 // manifestName is the file that a folder is a recording by.
 const manifestName = "manifest.json"
 
-// openSources reads several files of other tools as one recording of a program's ranks.
+// isRecording reports whether there is a recording of InferScope's own at a path, and no file of another tool.
+func isRecording(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	if info.IsDir() {
+		return isArchive(path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, len(streamMagic))
+	n, _ := io.ReadFull(f, head) // of one that is shorter what there is
+	return bytes.HasPrefix(head[:n], []byte(zipMagic)) || string(head[:n]) == streamMagic
+}
+
+// joinHosts reads the recordings of several hosts as one. How far apart their clocks are is told on stderr too.
+func (g *global) joinHosts(ctx context.Context, paths []string) (*recording.Recording, error) {
+	var recs []*recording.Recording
+	for _, path := range paths {
+		rec, err := g.openSource(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		recs = append(recs, rec)
+	}
+	clocks, err := hosts.Solve(recs)
+	if err != nil {
+		return nil, clierror.New(
+			clierror.General,
+			"give recordings of ranks that communicate with each other, made at the same time with GPU records",
+			fmt.Errorf("join %s: %w", strings.Join(paths, ", "), err),
+		)
+	}
+	shifts, lines := make([]int64, len(recs)), []string{}
+	for i, c := range clocks {
+		shifts[i] = c.Shift
+		if i > 0 {
+			lines = append(lines, fmt.Sprintf("the clock of %s against that of %s: %s", paths[i], paths[0], clockText(&c)))
+			fmt.Fprintln(g.stderr, "inferscope: "+format.Clean(lines[i-1]))
+		}
+	}
+	rec, err := importer.Join(recs, shifts, strings.Join(lines, "; "))
+	if err != nil {
+		return nil, clierror.New(clierror.General, "analyze each recording alone", err)
+	}
+	return rec, nil
+}
+
+// clockText says how far apart two clocks are, and by how much two wall clocks.
+func clockText(c *hosts.Clock) string {
+	text := fmt.Sprintf(
+		"to within %s by %s; the wall clocks differ by %s",
+		format.Span(c.Error),
+		format.Plural(c.Collectives, "collective", "collectives"),
+		format.Span(uint64(max(c.Wall-c.Shift, c.Shift-c.Wall))),
+	)
+	if c.Ambiguous {
+		text += "; steps are so regular that others fit as well, and the wall clocks decided"
+	}
+	return text
+}
+
+// openSources reads several files as one recording of a program's ranks: recordings of several hosts, or files of other
+// tools.
 func (g *global) openSources(ctx context.Context, paths []string) (*recording.Recording, error) {
 	if len(paths) == 1 {
 		return g.openSource(ctx, paths[0])
+	}
+	if !slices.ContainsFunc(paths, func(p string) bool { return !isRecording(p) }) {
+		return g.joinHosts(ctx, paths)
 	}
 	rec, err := importer.OpenAll(ctx, paths, importer.LimitsFor(g.maxMemory), false)
 	if err != nil {
 		return nil, clierror.New(
 			clierror.General,
-			"give several traces of torch.profiler or Nsight Systems, or one recording",
+			"give several recordings, or several traces of torch.profiler or Nsight Systems",
 			err,
 		)
 	}

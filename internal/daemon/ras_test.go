@@ -21,8 +21,8 @@ func withNCCL(library string) *view {
 	}
 }
 
-// TestRASOfOwnJobs: a target is told of communicators that it has ranks in, by either number of a process, and an answer
-// is used again for some seconds.
+// TestRASOfOwnJobs: a target is told of communicators that it has ranks in, by either number of a process, and an
+// answer is used again for some seconds.
 func TestRASOfOwnJobs(t *testing.T) {
 	now, asked := uint64(0), 0
 	r := newRASReader(zap.NewNop(), func() uint64 { return now })

@@ -357,7 +357,8 @@ def peer(args, checks, program):
     daemon.stop()
     after = pairs(report)
     for c in report["gpu"]["copies"]:
-        print(f"      {c['direction']}, {c['source']} to {c['destination']}: {c['count']}, {c['bytes']} bytes", flush=True)
+        way = f"{c['direction']}, {c['source']} to {c['destination']}"
+        print(f"      {way}: {c['count']} copies, {c['bytes']} bytes", flush=True)
     for pair, (n, total_bytes) in said["peers"].items():
         got = [x - y for x, y in zip(after.get(pair, (0, 0, 0)), before.get(pair, (0, 0, 0)))]
         checks.check(f"peer {pair}: copies and bytes", f"{got[:2]} of {[n, total_bytes]}", got[:2] == [n, total_bytes])

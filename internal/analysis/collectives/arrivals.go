@@ -57,6 +57,11 @@ func Arrive(t *timeline.Timeline, within timeline.Span) *Arrivals {
 
 // compared prepares the comparison of the members that communicate within a time; nil where there are not two.
 func compared(t *timeline.Timeline, within timeline.Span) (*comparing, *Arrivals) {
+	return comparison(t, within, 2)
+}
+
+// comparison is compared where there are at least so many members.
+func comparison(t *timeline.Timeline, within timeline.Span, least int) (*comparing, *Arrivals) {
 	talks := t.Communicates()
 	if talks == nil {
 		return nil, nil
@@ -70,7 +75,7 @@ func compared(t *timeline.Timeline, within timeline.Span) (*comparing, *Arrivals
 			lists[rank{s.Process, s.Device}] = append(lists[rank{s.Process, s.Device}], *act)
 		}
 	}
-	if len(lists) < 2 {
+	if len(lists) < least {
 		return nil, nil
 	}
 	out := &Arrivals{}
@@ -98,9 +103,9 @@ func compared(t *timeline.Timeline, within timeline.Span) (*comparing, *Arrivals
 }
 
 // comparing finds the collectives of one member on all others. Ranks call one communicator by addresses of their own,
-// and a recording may begin at another operation on each. So collectives are first found by their times: one runs on all
-// ranks at once and ends on all at nearly one time. That tells which communicators belong together, and by how much their
-// sequences are apart; from then on the sequence decides, as far as it is known.
+// and a recording may begin at another operation on each. So collectives are first found by their times: one runs on
+// all ranks at once and ends on all at nearly one time. That tells which communicators belong together, and by how much
+// their sequences are apart; from then on the sequence decides, as far as it is known.
 type comparing struct {
 	t          *timeline.Timeline
 	members    []member

@@ -7,10 +7,10 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// Ranks make the calls of one communicator in one order (NCCL requires it). So the n-th call of one rank and the n-th of
-// another are one collective, whenever they run: counted from the making of the communicator where that was recorded, else
-// from the first call that was, with an offset between two ranks that most of the collectives agree on which were found
-// by their times.
+// Ranks make the calls of one communicator in one order (NCCL requires it). So the n-th call of one rank and the n-th
+// of another are one collective, whenever they run: counted from the making of the communicator where that was
+// recorded, else from the first call that was, with an offset between two ranks that most of the collectives agree on
+// which were found by their times.
 
 // place is a call of NCCL as a member of its communicator.
 type place struct {
@@ -50,8 +50,8 @@ func (s *summing) places() map[int32]place {
 	return out
 }
 
-// numbers counts the calls of each communicator in the order of time, by thread and place in its list of calls; nil where
-// calls may be missing.
+// numbers counts the calls of each communicator in the order of time, by thread and place in its list of calls; nil
+// where calls may be missing.
 func (s *summing) numbers() map[thread][]int {
 	if s.incomplete() {
 		return nil

@@ -7,10 +7,10 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// dense are sixty collectives of two ranks, of which rank 0 begins first by 10, 20 and 30 µs in turn. The first ones have
-// time between them. The others follow each other so closely, and the ends of rank 1 are off by so much, that the end of
-// each is nearest to that of the next one. From a number on the kernels of rank 1 are recorded, and its calls unless the
-// making of the communicator was.
+// dense are sixty collectives of two ranks, of which rank 0 begins first by 10, 20 and 30 µs in turn. The first ones
+// have time between them. The others follow each other so closely, and the ends of rank 1 are off by so much, that the
+// end of each is nearest to that of the next one. From a number on the kernels of rank 1 are recorded, and its calls
+// unless the making of the communicator was.
 func dense(from, spaced uint64, made bool, more func(c *crowd)) *crowd {
 	c := newCrowd(2)
 	more(c)

@@ -51,8 +51,8 @@ func TestHangIsTheVerdict(t *testing.T) {
 		f.Cost != 9_995_000_000 || f.Share < 0.999 || f.Gain != nil || f.Minor {
 		t.Errorf("%+v", f)
 	}
-	ras := "NCCL's RAS: rank 1 (process 77 on 10.0.0.2) of communicator ae94 has launched AllReduce 4 times, another rank " +
-		"5"
+	ras := "NCCL's RAS: rank 1 (process 77 on 10.0.0.2) of communicator ae94 has launched AllReduce 4 times, " +
+		"another rank 5"
 	if said := f.Evidence[len(f.Evidence)-1].Text; said != ras {
 		t.Errorf("the evidence ends with %q, want %q", said, ras)
 	}

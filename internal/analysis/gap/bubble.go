@@ -7,8 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// A pipeline bubble is time in which a GPU runs nothing because what it is to work on next has to come from another GPU:
-// its stream waits for an event of the other one's, or the thread that launches waits for the other one.
+// A pipeline bubble is time in which a GPU runs nothing because what it is to work on next has to come from another
+// GPU: its stream waits for an event of the other one's, or the thread that launches waits for the other one.
 
 // syncsOf finds what calls waited for, by outermost op; nil where there is one GPU.
 func syncsOf(t *timeline.Timeline) map[int32]int32 {
@@ -44,8 +44,8 @@ func (w *walker) otherGPU(op int32) uint64 {
 	return 0
 }
 
-// endsBefore is within what time of another GPU's end a kernel begins that waited for it, ns: a signal between GPUs takes
-// some microseconds, as a launch does.
+// endsBefore is within what time of another GPU's end a kernel begins that waited for it, ns: a signal between GPUs
+// takes some microseconds, as a launch does.
 const endsBefore = 30_000
 
 // ended is the end of an activity.

@@ -91,8 +91,8 @@ func TestHandedOver(t *testing.T) {
 	}
 }
 
-// TestThreadWaitsForOtherGPU: a thread that waits for one GPU leaves another one idle until that has done its part; what
-// it waits for longer is the price of waiting.
+// TestThreadWaitsForOtherGPU: a thread that waits for one GPU leaves another one idle until that has done its part;
+// what it waits for longer is the price of waiting.
 func TestThreadWaitsForOtherGPU(t *testing.T) {
 	for _, busy := range []uint64{15_000 * us, 60 * us} {
 		s := two(19_990*us, func(s *scene) {

@@ -1,6 +1,6 @@
 // Package ras asks NCCL's RAS subsystem (2.24 and newer) what it knows of a job: which ranks it reaches, and how many
-// operations each has launched. Each process of a job listens on a port of the loopback for that, and any of them answers
-// for all. What it says is not trusted: another program may hold the port.
+// operations each has launched. Each process of a job listens on a port of the loopback for that, and any of them
+// answers for all. What it says is not trusted: another program may hold the port.
 package ras
 
 import (

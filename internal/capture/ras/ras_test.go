@@ -15,8 +15,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// serve answers one client as NCCL's RAS thread does, by the commands of rasClientEventLoop: in JSON where it knows that,
-// else in text.
+// serve answers one client as NCCL's RAS thread does, by the commands of rasClientEventLoop: in JSON where it knows
+// that, else in text.
 func serve(t *testing.T, text, asJSON string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -41,8 +41,8 @@ func collectiveTable(in Input) table {
 		for j := range c.Operations {
 			o := &c.Operations[j]
 			row := []any{
-				c.PID, fmt.Sprintf("%#x", c.Address), nil, o.Name, o.Type, o.Calls, o.Bytes, o.Smallest, o.Largest, o.Host,
-				nil, nil, nil,
+				c.PID, fmt.Sprintf("%#x", c.Address), nil, o.Name, o.Type, o.Calls, o.Bytes, o.Smallest, o.Largest,
+				o.Host, nil, nil, nil,
 			}
 			if c.Ranks > 0 {
 				row[2] = c.Ranks
