@@ -68,7 +68,7 @@ func delayProof(d *requests.Delay) string {
 	if d.Waiting > 0 {
 		add("up to %s waited, with %d in the batch at most", format.Plural(d.Waiting, "request", "requests"), d.Batch)
 	}
-	if d.Cause == cause.KVCache {
+	if d.Cause == cause.KVCache || d.Cause == cause.Preemption {
 		add("the KV cache was up to %s full", format.Percent(d.KVUsage))
 	}
 	if d.Preempts > 0 {

@@ -36,7 +36,7 @@ type plantedServer struct {
 	wheel    string // of SGLang; "": none
 }
 
-// plantedServers are 4 that are well and 12 that are not.
+// plantedServers are 4 that are well and 14 that are not.
 func plantedServers() []plantedServer {
 	usual := client{requests: 8, tokens: 60, words: 100}
 	many := func(n int, c client) []client {
@@ -63,6 +63,14 @@ func plantedServers() []plantedServer {
 		{
 			name: "small KV cache", settings: `{"slots": 16, "blocks": 44}`, want: "kv-cache",
 			clients: many(8, client{requests: 6, tokens: 100, words: 100}),
+		},
+		{
+			name: "KV cache too small for long answers", settings: `{"blocks": 90}`, want: "preemption",
+			clients: many(8, client{requests: 1, tokens: 400, words: 10}),
+		},
+		{
+			name: "KV cache too small for long answers, slow prefill", settings: `{"blocks": 60, "prefill_ms": 40, "slots": 4}`,
+			clients: many(4, client{requests: 1, tokens: 400, words: 20}), want: "preemption",
 		},
 		{
 			name: "slow tokenizer", settings: `{"tokenize_ms": 60}`, clients: many(4, usual),

@@ -4,6 +4,7 @@ package cause
 const (
 	Queueing            = "queueing"
 	KVCache             = "kv-cache"
+	Preemption          = "preemption"
 	APIServer           = "api-server"
 	PrefillBlocksDecode = "prefill-blocks-decode"
 	SlowClient          = "slow-client"
@@ -33,8 +34,7 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: KVCache, Title: "requests wait for memory of the KV cache", Group: Requests,
-			Means: "The engine's KV cache is full: new requests wait until others end, and running ones may be " +
-				"taken out of the batch and computed again.",
+			Means: "The engine's KV cache is full: new requests wait until others end.",
 			Proves: "The engine's messages: its KV cache was nearly full in the steps in which requests waited, or " +
 				"it preempted requests.",
 			Refutes: "Requests that wait while the KV cache has room (queueing).",
@@ -55,6 +55,27 @@ func ofRequests() []Cause { //nolint:funlen // a table
 					"Allow shorter contexts, and let fewer requests in at a time, so that none is preempted",
 					"vllm serve MODEL --max-model-len 8192 --max-num-seqs 64",
 				},
+			},
+		},
+		{
+			Key: Preemption, Title: "running requests are taken out of the batch and computed again", Group: Requests,
+			Means: "The KV cache is full in the midst of answers: the engine drops what it has computed of a request, " +
+				"lets it wait, and computes its prompt and its tokens so far once more.",
+			Proves: "The engine's messages: how often it preempted which request; and the longest gap in the streams of " +
+				"these requests, beyond a usual gap.",
+			Refutes: "Requests that wait before their first token only (kv-cache, queueing).",
+			Changes: []Change{
+				{
+					inServing,
+					"Let fewer requests into a batch, so that the answers of all of them fit",
+					"vllm serve MODEL --max-num-seqs 64",
+				},
+				{
+					inServing,
+					"Give the KV cache more memory, or keep it in 8 bits",
+					"vllm serve MODEL --gpu-memory-utilization 0.95 --kv-cache-dtype fp8",
+				},
+				{inServing, "Limit the length of answers", ""},
 			},
 		},
 		{

@@ -100,6 +100,7 @@ func (s *Summary) FindDelays(rec *recording.Recording, ran ran) {
 	list := s.told(&rec.Meta)
 	if len(list) >= fewestDelayed {
 		s.add(s.queue(&rec.Meta, list), list)
+		s.add(s.preempted(list), list)
 		s.add(s.prefills(&rec.Meta, list), list)
 		s.add(detokenizer(list), list)
 		for _, d := range s.api(list, ran) {
@@ -194,10 +195,6 @@ func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
 	values := make([]uint64, len(list))
 	for i := range list {
 		values[i] = list[i].row.Engine.queued()
-		// Who is taken out of the batch waits again, in the midst of an answer.
-		if list[i].q.Preemptions > 0 && s.Gaps != nil {
-			values[i] += list[i].row.LongestGap - min(list[i].row.LongestGap, s.Gaps.P50)
-		}
 	}
 	waiting, cramped := uint64(0), uint64(0)
 	for i := 1; i < len(meta.Steps); i++ {
@@ -221,6 +218,22 @@ func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
 		d.Cause = cause.KVCache
 	}
 	d.without(firsts(list, (*EngineRow).queued))
+	return d.sum(values)
+}
+
+// preempted is for how long requests that were taken out of the batch had no token, at least: their longest gap.
+func (s *Summary) preempted(list []told) *Delay {
+	if s.Gaps == nil {
+		return nil
+	}
+	d := &Delay{Cause: cause.Preemption, KVUsage: s.Engine.MaxKVUsage}
+	values := make([]uint64, len(list))
+	for i := range list {
+		if n := list[i].q.Preemptions; n > 0 {
+			values[i] = list[i].row.LongestGap - min(list[i].row.LongestGap, s.Gaps.P50)
+			d.Preempts += int(n)
+		}
+	}
 	return d.sum(values)
 }
 
