@@ -89,7 +89,7 @@ func (d *fakeDaemon) Status() api.Status {
 		Recorder: api.Recorder{Budget: 100_000_000, Used: 50_000_000, Keep: 60, Events: 780_000, Reach: 42},
 		Self:     api.Self{CPU: 0.5, RSS: 45_000_000},
 		Kept: &api.Kept{
-			Kept: 12, Bytes: 34_000_000, Deleted: 3, Failed: 1,
+			Recordings: 26, Kept: 12, Bytes: 34_000_000, Deleted: 3, Lost: 2, Killed: 1, Failed: 1,
 			Error: "no room", Uploaded: 9, Pending: 12, UploadFailed: 4,
 		},
 		Losses: []loss.Loss{{Reason: loss.RingFull, Count: 7, CPU: loss.CPUOf(1), Where: "cpu 1"}},

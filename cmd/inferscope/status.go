@@ -156,9 +156,20 @@ func statusFacts(s *api.Status) document.Facts {
 
 // keptFacts say what became of recordings on the disk.
 func keptFacts(f *document.Facts, k *api.Kept) {
-	text := fmt.Sprintf("%s on the disk, %s", format.Plural(k.Kept, "recording", "recordings"), memory(k.Bytes))
+	text := fmt.Sprintf(
+		"%s on the disk, %s, of %s made",
+		format.Plural(k.Kept, "recording", "recordings"),
+		memory(k.Bytes),
+		format.Count(k.Recordings),
+	)
 	if k.Deleted > 0 {
 		text += fmt.Sprintf("; %s deleted by quota or age, not uploaded", format.Count(k.Deleted))
+	}
+	if k.Lost > 0 {
+		text += fmt.Sprintf("; %s lost, as they had just begun", format.Count(k.Lost))
+	}
+	if k.Killed > 0 {
+		text += fmt.Sprintf("; up to 10 s are missing where the recorder was killed, %s", times(k.Killed))
 	}
 	if k.FlightsOmitted > 0 {
 		text += fmt.Sprintf("; %s omitted (trigger_per_day)", format.Plural(k.FlightsOmitted, "trigger", "triggers"))
@@ -172,6 +183,14 @@ func keptFacts(f *document.Facts, k *api.Kept) {
 		)
 		f.Add("Uploaded", text+failures(k.UploadFailed, "an attempt failed", "attempts failed", k.UploadError))
 	}
+}
+
+// times says how often something was.
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return format.Count(n) + " times"
 }
 
 // failures returns how often something failed, and the reason of the last failure, to go after other text; "" if never.

@@ -117,6 +117,7 @@ func newWorker(cfg Config, log *zap.Logger, report func(State)) (*Worker, error)
 // Run records until ctx is done, and then finishes what it has begun.
 func (w *Worker) Run(ctx context.Context) error {
 	defer w.client.Close()
+	w.shelf.journal.add(started, "")
 	if n := w.shelf.recover(); n > 0 {
 		w.log.Info("recordings that were cut off are kept as far as they go", zap.Int("recordings", n))
 	}
@@ -153,8 +154,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // look does what is due.
 func (w *Worker) look(ctx context.Context) {
-	deleted := uint64(w.shelf.tidy(time.Now()))
-	w.count(func(k *State) { k.Deleted += deleted })
+	w.shelf.tidy(time.Now())
 	if w.cfg.Length > 0 || w.think != nil || w.cfg.Triggers.Exit {
 		w.record(ctx)
 	}
@@ -177,8 +177,11 @@ func (w *Worker) count(f func(*State)) {
 
 func (w *Worker) tell() {
 	bytes, kept := w.shelf.size()
+	c := w.shelf.journal.counted()
 	w.mu.Lock()
 	w.state.Bytes, w.state.Kept = bytes, kept
+	w.state.Recordings, w.state.Uploaded, w.state.Deleted = c.Made, c.Uploaded, c.Deleted
+	w.state.Lost, w.state.Failed, w.state.Killed = c.Lost, c.Failed, c.Killed
 	now := w.state
 	w.mu.Unlock()
 	if w.report != nil && now != w.last {
@@ -254,6 +257,7 @@ func (w *Worker) finishAll(ctx context.Context) error {
 	if w.lines != nil {
 		w.lines.pass(ctx)
 	}
+	w.shelf.journal.add(stopped, "")
 	w.tell()
 	return nil
 }
@@ -261,8 +265,8 @@ func (w *Worker) finishAll(ctx context.Context) error {
 // fail counts what could not be done, and says so where it is news.
 func (w *Worker) fail(what string, err error) {
 	text, news := what+": "+err.Error(), false
+	w.shelf.journal.add(failed, "")
 	w.count(func(k *State) {
-		k.Failed++
 		news = k.Error != text
 		k.Error = text
 	})
@@ -397,7 +401,7 @@ func (s *session) finish() {
 	if path == "" {
 		return // nothing happened in it
 	}
-	s.worker.count(func(k *State) { k.Recordings++; k.Error = "" })
+	s.worker.count(func(k *State) { k.Error = "" })
 }
 
 // name returns what a recording is called: when it began, and of what.

@@ -221,12 +221,8 @@ func (p *Process) hear(w *word) {
 	}
 }
 
-// plus adds the counts of an earlier process.
+// plus adds the counts of an earlier process that are not in the journal.
 func plus(s, before State) State {
-	s.Recordings += before.Recordings
-	s.Deleted += before.Deleted
-	s.Failed += before.Failed
-	s.Uploaded += before.Uploaded
 	s.UploadFailed += before.UploadFailed
 	s.Flights += before.Flights
 	s.FlightsOmitted += before.FlightsOmitted

@@ -40,7 +40,7 @@ type shelf struct {
 
 	held *os.File // locked
 
-	deletions int // of recordings, since tidy was last called
+	journal *journal // of what became of recordings
 }
 
 // stored is a recording on the disk.
@@ -81,13 +81,14 @@ func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, 
 		pinned:  map[string]int{},
 		writes:  map[string]bool{},
 		sizes:   map[string]int64{},
+		journal: newJournal(),
 	}, nil
 }
 
 // lockTime is how long the directory is waited for: a process whose daemon was killed finishes what it has begun.
 const lockTime = finishTime + 4*time.Second
 
-// lock makes sure that this process alone writes recordings here, until it ends.
+// lock makes sure that this process alone writes recordings here, until it ends. From then on it keeps the journal.
 func (s *shelf) lock(patience time.Duration) error {
 	f, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *shelf) lock(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			s.held = f
-			return nil
+			return s.journal.load(filepath.Join(s.dir, journalName))
 		}
 		if time.Now().After(end) {
 			_ = f.Close()
@@ -182,25 +183,25 @@ func (s *shelf) bytes(name string) int64 {
 	return n
 }
 
-// recover finishes what a process that was killed has left, as far as it was written, and deletes what was half
-// deleted. It returns how many recordings were finished.
+// recover finishes what a process that was killed has left, as far as it was written, deletes what was half deleted, and
+// has the journal say what became of the rest. It returns how many recordings were finished.
 func (s *shelf) recover() int {
 	n := 0
 	entries, _ := os.ReadDir(s.dir)
 	for _, e := range entries {
+		path := filepath.Join(s.dir, e.Name())
 		if strings.HasPrefix(e.Name(), deleted) {
-			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
+			_ = os.RemoveAll(path)
 			continue
 		}
 		name, isPartial := strings.CutPrefix(e.Name(), partial)
 		if isPartial && isLines(name) {
-			_ = os.Remove(filepath.Join(s.dir, e.Name())) // they are written again
+			_ = os.Remove(path) // they are written again
 			continue
 		}
 		if !isPartial || !strings.HasSuffix(name, archive.Extension) || s.writing(name) {
 			continue
 		}
-		path := filepath.Join(s.dir, e.Name())
 		if in, err := archive.Inspect(path, false); err != nil || in.Manifest.Events() == 0 {
 			_ = os.RemoveAll(path) // nothing of it counts yet
 			continue
@@ -209,7 +210,31 @@ func (s *shelf) recover() int {
 			n++
 		}
 	}
+	s.settle()
 	return n
+}
+
+// settle has the journal know what is on the disk, and that the rest is not.
+func (s *shelf) settle() {
+	found, err := list(s.dir)
+	if err != nil {
+		return
+	}
+	known := s.journal.known()
+	for _, f := range found {
+		switch fate, is := known[f.name]; {
+		case !is: // it is older than the journal
+			s.journal.add(begun, f.name)
+		case fate.Removed:
+			_ = s.delete(f.name)
+		}
+		delete(known, f.name)
+	}
+	for name := range known {
+		if !s.writing(name) {
+			s.journal.add(gone, name)
+		}
+	}
 }
 
 func (s *shelf) writing(name string) bool {
@@ -258,9 +283,6 @@ func (s *shelf) deleteOldest() bool {
 	}
 	for _, f := range found {
 		if !s.isPinned(f.name) && s.delete(f.name) == nil {
-			s.mu.Lock()
-			s.deletions++
-			s.mu.Unlock()
 			return true
 		}
 	}
@@ -269,6 +291,7 @@ func (s *shelf) deleteOldest() bool {
 
 // delete removes a recording: first out of sight, so that no reader meets half of it.
 func (s *shelf) delete(name string) error {
+	s.journal.add(removed, name)
 	// First what can be made again: wherever this ends, nothing is left that nobody deletes.
 	if err := os.Remove(s.lines(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -277,28 +300,24 @@ func (s *shelf) delete(name string) error {
 	if err := os.Rename(filepath.Join(s.dir, name), hidden); err != nil {
 		return err
 	}
+	s.journal.add(gone, name)
 	s.mu.Lock()
 	delete(s.sizes, name)
 	s.mu.Unlock()
 	return os.RemoveAll(hidden)
 }
 
-// tidy deletes what is too old, and returns how many recordings were deleted since the last call.
-func (s *shelf) tidy(now time.Time) int {
-	if found, err := list(s.dir); err == nil {
-		for _, f := range found {
-			if s.maxAge > 0 && now.Sub(f.changed) > s.maxAge && !s.isPinned(f.name) && s.delete(f.name) == nil {
-				s.mu.Lock()
-				s.deletions++
-				s.mu.Unlock()
-			}
+// tidy deletes what is too old.
+func (s *shelf) tidy(now time.Time) {
+	found, err := list(s.dir)
+	if err != nil {
+		return
+	}
+	for _, f := range found {
+		if s.maxAge > 0 && now.Sub(f.changed) > s.maxAge && !s.isPinned(f.name) {
+			_ = s.delete(f.name) // what cannot be deleted now is the next time
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.deletions
-	s.deletions = 0
-	return n
 }
 
 func (s *shelf) isPinned(name string) bool {
@@ -337,12 +356,15 @@ func (s *shelf) create(base string) (*writer, error) {
 		}
 		name = fmt.Sprintf("%s-%d%s", base, i, archive.Extension)
 	}
-	a, err := archive.Create(filepath.Join(s.dir, partial+name), false)
-	if err != nil {
-		return nil, err
+	s.journal.add(begun, name)
+	at := filepath.Join(s.dir, partial+name)
+	a, err := archive.Create(at, false)
+	if err == nil {
+		err = os.Chmod(at, 0o700)
 	}
-	if err := os.Chmod(filepath.Join(s.dir, partial+name), 0o700); err != nil {
-		return nil, err
+	if err != nil {
+		s.journal.add(empty, name)
+		return nil, errors.Join(err, os.RemoveAll(at))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -367,6 +389,7 @@ func (w *writer) finish() (string, error) {
 	}()
 	at, to := filepath.Join(w.shelf.dir, partial+w.name), filepath.Join(w.shelf.dir, w.name)
 	if w.events == 0 {
+		w.shelf.journal.add(empty, w.name)
 		return "", os.RemoveAll(at)
 	}
 	if err := w.archive.Finish(nil); err != nil {

@@ -86,6 +86,8 @@ type uploader struct {
 	tables func(ctx context.Context, folder string, r Row) ([]SmallTable, error) // beside table recordings; nil: there are none
 	lines  *liner                                                                // nil: there are no JSON lines
 	retry  map[string]*attempt
+	left   map[string]bool // recordings that an earlier process may have been about to upload; nil before the first pass
+	unsure bool            // parts of the recording at hand may be in the store
 	update func(func(*api.Kept))
 	look   time.Duration
 	low    time.Duration
@@ -163,6 +165,12 @@ func (u *uploader) pass(ctx context.Context, now time.Time) {
 	}
 	there := map[string]bool{}
 	waiting := 0
+	if u.left == nil {
+		u.left = map[string]bool{}
+		for _, f := range found {
+			u.left[f.name] = true
+		}
+	}
 	for _, f := range found {
 		there[f.name] = true
 		if u.isDone(f.name) {
@@ -176,6 +184,7 @@ func (u *uploader) pass(ctx context.Context, now time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
+		u.unsure = a != nil || u.left[f.name]
 		if err := u.one(ctx, f.name); err != nil {
 			if ctx.Err() == nil {
 				u.failed(f.name, err, now)
@@ -184,6 +193,7 @@ func (u *uploader) pass(ctx context.Context, now time.Time) {
 		}
 		waiting--
 		delete(u.retry, f.name)
+		delete(u.left, f.name)
 	}
 	for name := range u.retry {
 		if !there[name] {
@@ -277,7 +287,8 @@ func (u *uploader) one(ctx context.Context, name string) error {
 	if _, err := u.put(ctx, u.manifestKey(&m), bytesFile(text)); err != nil {
 		return err
 	}
-	u.update(func(k *api.Kept) { k.Uploaded++; k.UploadError = "" })
+	u.shelf.journal.add(uploaded, name)
+	u.update(func(k *api.Kept) { k.UploadError = "" })
 	if !m.Raw {
 		return os.WriteFile(filepath.Join(folder, doneMark), nil, 0o600)
 	}
@@ -461,8 +472,10 @@ func (u *uploader) put(ctx context.Context, key string, s source) (Object, error
 	}
 	if want.bytes > partSize {
 		opts.Checksum = minio.ChecksumFullObjectCRC32C // of the whole, not of the sums of its parts
-		// Parts that a killed process has left would stay for ever. A store that refuses to list them is no obstacle.
-		_ = u.store.RemoveIncompleteUpload(ctx, u.cfg.Bucket, key)
+		if u.unsure {
+			// Parts of an attempt that was cut off would stay for ever. A store that refuses to list them is no obstacle.
+			_ = u.store.RemoveIncompleteUpload(ctx, u.cfg.Bucket, key)
+		}
 	}
 	opts.SetMatchETagExcept("*")
 	_, err = u.store.PutObject(ctx, u.cfg.Bucket, key, f, want.bytes, opts)

@@ -150,7 +150,7 @@ func TestUploadThroughFaults(t *testing.T) {
 	}
 	s.Down.Store(true)
 	u.pass(t.Context(), time.Now())
-	if found, _ := list(dir); len(found) != 4 || kept.Uploaded != 0 || kept.UploadFailed != 4 || kept.Pending != 4 ||
+	if found, _ := list(dir); len(found) != 4 || u.shelf.journal.counted().Uploaded != 0 || kept.UploadFailed != 4 || kept.Pending != 4 ||
 		kept.UploadError == "" {
 		t.Fatalf("in an outage: %d are on the disk, %+v", len(found), kept)
 	}
@@ -166,7 +166,7 @@ func TestUploadThroughFaults(t *testing.T) {
 		u.pass(t.Context(), time.Now().Add(time.Duration(passes)*time.Hour))
 	}
 	t.Logf("%d passes, %+v", passes, *kept)
-	if kept.Uploaded != 4 || kept.Pending != 0 || kept.UploadError != "" {
+	if u.shelf.journal.counted().Uploaded != 4 || kept.Pending != 0 || kept.UploadError != "" {
 		t.Errorf("%+v", kept)
 	}
 	s.whole(calls)
@@ -199,6 +199,7 @@ func TestUploadOfLargeFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	u.unsure = true // as after a start
 	o, err := u.put(t.Context(), "large", bytesFile(data))
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func TestUploadTriggered(t *testing.T) {
 	for range 2 {
 		u.pass(t.Context(), time.Now())
 	}
-	if found, _ := list(u.shelf.dir); len(found) != 1 || kept.Uploaded != 1 || kept.Pending != 0 {
+	if found, _ := list(u.shelf.dir); len(found) != 1 || u.shelf.journal.counted().Uploaded != 1 || kept.Pending != 0 {
 		t.Errorf("%d on the disk, %+v", len(found), kept)
 	}
 	recordings := ""
@@ -255,7 +256,7 @@ func TestUploadTriggered(t *testing.T) {
 	}
 }
 
-// TestUploadKilled kills the process in mid-upload, again and again.
+// TestUploadKilled kills the process in mid-upload, again and again: each recording arrives once, and is counted once.
 func TestUploadKilled(t *testing.T) {
 	if dir := os.Getenv("FLEET_TEST_UPLOAD"); dir != "" {
 		uploadForever(t, dir)
@@ -263,14 +264,12 @@ func TestUploadKilled(t *testing.T) {
 	}
 	s := newStore(t)
 	dir := t.TempDir()
-	shelf, err := openShelf(dir, 1<<40, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	shelf := locked(t, dir)
 	calls := map[string]int{}
 	for i := range 3 {
 		calls[made(t, shelf, i, 20_000)] = 20_000
 	}
+	_ = shelf.held.Close()
 	s.Slow.Store(1 << 20)
 	kills := 0
 	for found, _ := list(dir); len(found) > 0; found, _ = list(dir) {
@@ -297,10 +296,38 @@ func TestUploadKilled(t *testing.T) {
 	}
 	t.Logf("%d kills", kills)
 	s.whole(calls)
+	shelf = locked(t, dir)
+	shelf.recover()
+	got := shelf.journal.counted()
+	if got.Killed == 0 || got.Killed > uint64(kills) {
+		t.Errorf("%d of %d kills are counted", got.Killed, kills)
+	}
+	if got.Killed = 0; got != (counts{Made: 3, Uploaded: 3}) {
+		t.Errorf("counted: %+v, want 3 recordings that were uploaded", got)
+	}
+}
+
+// locked opens a directory as the process that keeps recordings does.
+func locked(t *testing.T, dir string) *shelf {
+	t.Helper()
+	s, err := openShelf(dir, 1<<40, 0, 0)
+	if err == nil {
+		err = s.lock(time.Minute)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.held.Close() })
+	return s
 }
 
 func uploadForever(t *testing.T, dir string) {
 	u, _ := newTestUploader(t, os.Getenv("FLEET_TEST_ENDPOINT"), dir, zap.NewNop())
+	if err := u.shelf.lock(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	u.shelf.journal.add(started, "")
+	u.shelf.recover()
 	u.look = time.Millisecond
 	u.run(context.Background())
 }

@@ -1,13 +1,17 @@
 package e2e
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
@@ -30,7 +34,7 @@ func startUploading(t *testing.T, dir string) *uploading {
 		t,
 		cudasim.Options{Lib: "driver"},
 		"wait",
-		"until { launch 10; sleep 2ms }",
+		"until { launch 10; sleep 20ms }",
 		"print done",
 		"wait",
 	)
@@ -139,9 +143,103 @@ func TestUpload(t *testing.T) {
 	u.victim.Finish()
 }
 
+// kill ends the daemon as kill -9 does, and with it the process that keeps recordings if all is true: else that one
+// finishes what it can without a daemon.
+func (u *uploading) kill(all bool) {
+	u.t.Helper()
+	if all {
+		for _, pid := range childrenOf(u.t, u.daemon.cmd.Process.Pid) {
+			if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.HasPrefix(string(comm), "iscope-record") {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	if err := u.daemon.cmd.Process.Kill(); err != nil {
+		u.t.Fatal(err)
+	}
+	if err := <-u.daemon.done; err == nil {
+		u.t.Fatal("a daemon that was killed ended as if it had been asked to")
+	}
+	u.start()
+}
+
+// interval is a time of a recording, or of several that follow on one another, in ns of CLOCK_MONOTONIC.
+type interval struct{ from, to uint64 }
+
+// recorded returns the intervals that recordings are of, in the store or on the disk, and how many launches they hold.
+func (u *uploading) recorded(paths []string) (out []interval, launches int) {
+	u.t.Helper()
+	for _, path := range paths {
+		rec, err := archive.Read(path, archive.DefaultLimits())
+		if err != nil {
+			u.t.Fatalf("%s: %v", path, err)
+		}
+		launches += kernelLaunches(rec)
+		out = append(out, interval{rec.Meta.From, rec.Meta.To})
+	}
+	slices.SortFunc(out, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
+	joined := out[:0]
+	for _, r := range out {
+		if n := len(joined); n > 0 && r.from <= joined[n-1].to {
+			joined[n-1].to = max(joined[n-1].to, r.to)
+			continue
+		}
+		joined = append(joined, r)
+	}
+	return joined, launches
+}
+
+// reconciled checks that every recording that was made is in the store, on the disk, or counted as lost, and that every
+// launch is in one of them, or in a hole that is counted.
+func (u *uploading) reconciled(k api.Kept, truth *cudasim.Truth) {
+	u.t.Helper()
+	here, partial := kept(u.dir)
+	there := u.store.Recordings(here...)
+	u.t.Logf("%d in the store, %d on the disk, %+v", len(there), len(here), k)
+	if len(partial) > 0 {
+		u.t.Errorf("%v are left", partial)
+	}
+	if k.Recordings != uint64(len(there)+len(here))+k.Deleted+k.Lost {
+		u.t.Errorf("%d recordings were made: %d are in the store, %d on the disk, %d deleted, %d lost",
+			k.Recordings, len(there), len(here), k.Deleted, k.Lost)
+	}
+	if k.Uploaded != uint64(len(there)) || k.Kept != len(here) {
+		u.t.Errorf("counted %d in the store and %d on the disk, there are %d and %d", k.Uploaded, k.Kept, len(there), len(here))
+	}
+	paths := here
+	for name, r := range there {
+		if slices.ContainsFunc(here, func(path string) bool { return filepath.Base(path) == name }) {
+			u.t.Errorf("%s is in the store and on the disk", name)
+		}
+		paths = append(paths, r.Folder)
+	}
+	spans, launches := u.recorded(paths)
+	if truth.Dropped > 0 || len(spans) == 0 {
+		u.t.Fatalf("%d calls of the truth were dropped, %d intervals were recorded", truth.Dropped, len(spans))
+	}
+	missing, holes, last := 0, map[int]bool{}, 0
+	for _, c := range truth.CallsOf("cuLaunchKernel") {
+		for last < len(spans) && c.Enter >= spans[last].to {
+			last++
+		}
+		if last == len(spans) || c.Enter < spans[last].from {
+			missing++
+			holes[last] = true
+		}
+	}
+	const edge = 20 // launches whose entry the program and the probe may see on two sides of an edge
+	all := int(truth.Count("cuLaunchKernel"))
+	if got := all - launches; got < missing-edge*len(spans) || got > missing+edge*len(spans) || got <= 0 {
+		u.t.Errorf("%d of %d launches are not recorded, %d were made in %d holes", got, all, missing, len(holes))
+	}
+	if n := uint64(len(holes)); n == 0 || n > k.Failed+k.Killed+k.Deleted+k.Lost {
+		u.t.Errorf("%d holes, and losses are counted %d + %d + %d + %d times", n, k.Failed, k.Killed, k.Deleted, k.Lost)
+	}
+}
+
 // TestUploadThroughKillsAndAFullDisk: a daemon that is killed in the middle of an upload, and a disk that others fill,
 // cost what was not written, and no more: what is in the store or on the disk is whole and there once, and each loss is
-// counted.
+// counted, by whichever daemon.
 func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
@@ -152,15 +250,9 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	u := startUploading(t, dir)
 	u.victim.Go()
 	u.more(1)
-	for range 2 {
+	for _, all := range []bool{false, true} {
 		u.inMidUpload()
-		if err := u.daemon.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-u.daemon.done; err == nil {
-			t.Fatal("a daemon that was killed ended as if it had been asked to")
-		}
-		u.start()
+		u.kill(all)
 		u.store.Slow.Store(0)
 		u.more(1)
 	}
@@ -179,6 +271,12 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	) {
 		t.Errorf("status does not say why recordings have a hole:\n%s", said)
 	}
+	before := u.kept()
+	u.kill(true)
+	u.until("what was lost before to be known", func(k api.Kept) bool { return k.Killed > before.Killed })
+	if now := u.kept(); now.Failed < before.Failed || now.Recordings < before.Recordings {
+		t.Errorf("after a kill on a full disk %+v is counted, before it %+v", now, before)
+	}
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
@@ -187,12 +285,13 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	u.victim.Go()
 	u.victim.WaitLine("done")
 	truth := u.victim.Truth()
-	u.daemon.stop()
-	if got, all := u.launches(), int(truth.Count("cuLaunchKernel")); got == 0 || got >= all {
-		t.Errorf("store and disk have %d of %d launches, and there were holes", got, all)
-	} else {
-		t.Logf("%d of %d launches", got, all)
-	}
 	u.victim.Go()
-	u.victim.Finish()
+	u.victim.Finish() // no recording is made any more
+	var last api.Kept
+	u.until("everything to be uploaded, and counted", func(k api.Kept) bool {
+		last = k
+		finished, partial := kept(dir)
+		return len(finished)+len(partial)+k.Kept+k.Pending == 0
+	})
+	u.reconciled(last, truth)
 }

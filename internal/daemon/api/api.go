@@ -115,14 +115,20 @@ func (w *Warning) String() string {
 	return w.Message + " (" + strings.Join(details, ", ") + ")"
 }
 
-// Kept is what became of recordings on the disk, since the start of the daemon.
+// Kept is what became of recordings on the disk. Recordings, Deleted, Lost, Failed, Killed and Uploaded hold for the
+// directory, whichever daemon it was; the others since the start of this one. Recordings is the sum of Uploaded, Deleted,
+// Lost, and those on the disk that are not uploaded.
 type Kept struct {
-	Recordings uint64 `json:"recordings"` // that were finished
-	Bytes      int64  `json:"bytes"`      // that recordings take on the disk now
-	Kept       int    `json:"kept"`       // recordings on the disk now
-	Deleted    uint64 `json:"deleted"`    // to make room, or because of their age, that were not in an object store
-	Failed     uint64 `json:"failed"`     // stretches that could not be fetched or written
+	Recordings uint64 `json:"recordings"`     // that were begun, and in which something happened
+	Bytes      int64  `json:"bytes"`          // that recordings take on the disk now
+	Kept       int    `json:"kept"`           // finished recordings on the disk now
+	Deleted    uint64 `json:"deleted"`        // to make room, or because of their age, that were not in an object store
+	Lost       uint64 `json:"lost,omitempty"` // nothing is left of them: they had just begun when the daemon was killed
+	Failed     uint64 `json:"failed"`         // stretches that could not be fetched or written
 	Error      string `json:"error,omitempty"`
+	// Killed is how often the process that keeps them did not end as it should: each time, what it had not written yet
+	// of each target is missing, 10 s at most.
+	Killed uint64 `json:"killed,omitempty"`
 	// Of a flight recorder: what triggers have saved, and what they have not because of the limit for a day.
 	Flights        uint64 `json:"flights,omitempty"`
 	FlightsOmitted uint64 `json:"flights_omitted,omitempty"`
@@ -193,8 +199,9 @@ type Recorder struct {
 
 // Self is what the daemon costs.
 type Self struct {
-	CPU float64 `json:"cpu_seconds"` // user and system
-	RSS int64   `json:"rss_bytes"`
+	CPU  float64 `json:"cpu_seconds"` // user and system
+	RSS  int64   `json:"rss_bytes"`
+	Heap int64   `json:"heap_bytes"` // live objects of the daemon itself at its last garbage collection
 }
 
 // Window says which stretch of time a recording is about: For > 0 means from now

@@ -92,7 +92,7 @@ func describe() descriptions { //nolint:funlen // a table
 		),
 		recordings: d(
 			"recordings_total",
-			"Recordings on the disk, by what became of them: written, deleted (to make room or for their age, before they were in an object store), failed (stretches that could not be fetched or written), flight (saved by a trigger), flight_omitted (over the limit for a day).",
+			"Recordings on the disk, by what became of them: written, deleted (to make room or for their age, before they were in an object store), lost (nothing is left of them), failed (stretches that could not be fetched or written), killed (times that the process ended and up to 10 s of each target are missing), flight (saved by a trigger), flight_omitted (over the limit for a day).",
 			"result",
 		),
 		recordingBytes: d("recordings_bytes", "What recordings take on the disk."),
@@ -295,7 +295,7 @@ func (c *collector) collectKept(ch chan<- prometheus.Metric, d *api.Discovery, k
 		return
 	}
 	for result, n := range map[string]uint64{
-		"written": k.Recordings, "deleted": k.Deleted, "failed": k.Failed,
+		"written": k.Recordings, "deleted": k.Deleted, "lost": k.Lost, "failed": k.Failed, "killed": k.Killed,
 		"flight": k.Flights, "flight_omitted": k.FlightsOmitted,
 	} {
 		counter(ch, c.desc.recordings, float64(n), result)
