@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -76,15 +77,15 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 			sources = append(sources, nvml.New(nvml.Options{}))
 		}
 		if f.scheduling {
-			sources = append(sources, waits(rings, logger)...)
+			sources = append(sources, waits(rings, f.keep, logger)...)
 		}
 		return sources, nil
 	}
 }
 
-// waits makes the sources of why threads wait; without scheduling the daemon goes on.
-func waits(rings *ring.Rings, logger *zap.Logger) []daemon.Source {
-	host := pressure.New(pressure.Options{})
+// waits makes the sources of why threads wait, which remember it for as long as events are kept; without scheduling the daemon goes on.
+func waits(rings *ring.Rings, keep time.Duration, logger *zap.Logger) []daemon.Source {
+	host := pressure.New(pressure.Options{Keep: keep})
 	source, err := sched.New(rings, sched.Options{})
 	if err != nil {
 		logger.Warn("scheduling is not watched", zap.Error(err))

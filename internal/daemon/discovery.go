@@ -151,7 +151,7 @@ func placeOf(p discover.Place) api.Place {
 }
 
 // maxDeviceLists bounds what is remembered.
-const maxDeviceLists = 4096
+const maxDeviceLists = 512
 
 func (s *discovery) devicesOf(id proc.ID) []string {
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"time"
@@ -262,6 +263,7 @@ func (f *follower) owns(uid uint32) bool {
 // (one brings an agent in); what cannot be read counts 0.
 func (d *Daemon) self() api.Self {
 	out := cost(os.Getpid())
+	out.Heap = liveHeap()
 	var ended unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &ended); err == nil {
 		out.CPU += time.Duration(ended.Utime.Nano() + ended.Stime.Nano()).Seconds()
@@ -277,6 +279,16 @@ func (d *Daemon) self() api.Self {
 		}
 	}
 	return out
+}
+
+// liveHeap returns the bytes of objects that the last garbage collection has found alive (package runtime/metrics).
+func liveHeap() int64 {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	if live[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return int64(live[0].Value.Uint64())
 }
 
 // cost returns the CPU time of a process with all its threads, dead ones included, and

@@ -28,7 +28,8 @@ WORD = f"storm-{os.getpid()}"
 KEEP = 10  # seconds for which the recording of a program that has ended is kept
 IDLE = 10  # seconds for which the daemon is measured before any program runs
 EVERY = 5  # seconds between two looks at the memory
-WARM = 60  # seconds after which memory is to be flat: by then the first programs have been forgotten several times
+WARM = 180  # seconds after which memory is to be flat: by then the first programs have been forgotten many times
+MEASURES = ("live heap", "daemon", "helpers", "all")  # of memory: see memory()
 
 
 class Socket(http.client.HTTPConnection):
@@ -69,6 +70,19 @@ def children(pid):
                 with open(f"/proc/{child}/comm", encoding="utf-8") as comm:
                     out[int(child)] = comm.read().strip()
     return out
+
+
+def resident(pid):
+    """Resident memory of a process that is its own, in bytes: no file, nothing that others share."""
+    with contextlib.suppress(OSError, StopIteration), open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return 1024 * int(next(line for line in file if line.startswith("RssAnon:")).split()[1])
+    return 0
+
+
+def memory(s, pid):
+    """The daemon's live heap at its last garbage collection, its resident memory, that of its helpers, and their sum."""
+    own, helpers = resident(pid), sum(resident(child) for child in children(pid))
+    return s["self"]["heap_bytes"], own, helpers, own + helpers
 
 
 def held(pid):
@@ -151,7 +165,7 @@ def main():
 
 
 def storm(options, path, pid, victim, idle, log):
-    running, started, memory = [], {}, []
+    running, started, looks, shares = [], {}, [], []
     first, clean = status(path), held(pid)
     began = time.time()
     cpu = lines = first["self"]["cpu_seconds"]
@@ -170,10 +184,11 @@ def storm(options, path, pid, victim, idle, log):
         now = time.time()
         if now - looked >= EVERY:
             looked, s = now, status(path)
-            memory.append((now - began, s["self"]["rss_bytes"]))
+            looks.append((now - began, *memory(s, pid)))
             if now - at < 30:
                 continue
             share = 100 * (s["self"]["cpu_seconds"] - lines) / (now - at)
+            shares.append((now - began, share))
             found = s["discovery"]
             print(
                 f"{number:7}  {found['watched']:7}  {found['skipped']:7}  {share:5.1f}  {s['self']['rss_bytes'] / 1e6:5.1f}  "
@@ -185,13 +200,14 @@ def storm(options, path, pid, victim, idle, log):
         process.wait()
     took = time.time() - began
     s, left = settled(path, pid), held(pid)
-    summary(started, number, s, (s["self"]["cpu_seconds"] - cpu) - idle * (time.time() - began), took, idle, memory, log)
+    summary(started, number, s, (s["self"]["cpu_seconds"] - cpu) - idle * (time.time() - began), took, idle, log)
+    flat(looks, shares, 1e3 * took / number)
     for name, count in left.items():
         print(f"{name}: {clean[name]} before, {count} after all had ended")
     print(f"targets after all had ended: {len(s['targets'])}")
 
 
-def summary(started, number, last, cpu, took, idle, memory, log):
+def summary(started, number, last, cpu, took, idle, log):
     delays, seen = [], watched(log)
     for pid, times in started.items():
         for begin in times:
@@ -203,13 +219,21 @@ def summary(started, number, last, cpu, took, idle, memory, log):
         p50, p99 = delays[len(delays) // 2], delays[min(len(delays) - 1, math.ceil(0.99 * len(delays)) - 1)]
         print(f"from start to watched: p50 {p50:.3f} s, p99 {p99:.3f} s, max {delays[-1]:.3f} s, of {len(delays)} programs")
     print(f"CPU time of the daemon and its helpers: {1e3 * cpu / number:.1f} ms a program, {100 * (idle + cpu / took):.1f}% of a core")
-    flat = [p for p in memory if p[0] >= WARM]
-    b, half = slope(flat)
-    per = 1e3 * took / number  # seconds in which a thousand programs start
-    print(
-        f"resident memory after the first {WARM} s: mean {statistics.fmean(y for _, y in flat or memory) / 1e6:.1f} MB, "
-        f"slope {b * per / 1e6:+.2f} MB per 1,000 programs (95% interval {(b - half) * per / 1e6:+.2f} to {(b + half) * per / 1e6:+.2f})"
-    )
+
+
+def flat(looks, shares, per):
+    """Prints the slopes of what is to be flat; per is the time in which 1,000 programs start, in seconds."""
+    print(f"\nafter the first {WARM} s{'':20} mean   per 1,000 programs (95% interval)")
+    for i, name in enumerate(MEASURES, 1):
+        row(f"MB, {name}", [(look[0], look[i] / 1e6) for look in looks], per)
+    row("CPU, % of a core", shares, per)
+
+
+def row(name, points, per):
+    points = [p for p in points if p[0] >= WARM]
+    b, half = slope(points)
+    mean = statistics.fmean(y for _, y in points) if points else math.nan
+    print(f"{name:36} {mean:7.2f}   {b * per:+.3f} ({(b - half) * per:+.3f} to {(b + half) * per:+.3f})")
 
 
 if __name__ == "__main__":

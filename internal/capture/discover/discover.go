@@ -31,8 +31,9 @@ const (
 	// againAfter is how long it takes until a process that was refused, or could not be watched, is looked at again: it
 	// may run another program, and there may be room.
 	againAfter = 30 * time.Second
-	// maxRefused bounds what is remembered of processes that were refused.
+	// maxRefused bounds what is remembered of processes that were refused, and maxPlaces of where processes run.
 	maxRefused = 4096
+	maxPlaces  = 512
 )
 
 // Options are the settings of a Discoverer.
@@ -244,6 +245,9 @@ func (d *Discoverer) consider(pid uint32) bool {
 		return false
 	}
 	top := proc.Top(pid)
+	if top != pid && d.opts.Known(top) {
+		return false // the target's other processes are about to be followed
+	}
 	if why := d.refuse(&u, top); why != "" {
 		if d.note(&u, why) {
 			d.log.Debug(
@@ -357,7 +361,7 @@ func (d *Discoverer) PlaceOf(id proc.ID) Place {
 	p = d.place(id.PID)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.places) >= maxRefused {
+	if len(d.places) >= maxPlaces {
 		clear(d.places)
 	}
 	if p.Container == "" || p.Pod != "" { // the name of a pod may be known a little later

@@ -10,6 +10,7 @@ import (
 // makes about 30,000 nodes; a full generation takes 2 MB, 4.5 while it grows (BenchmarkTable).
 const (
 	maxNodes       = 1 << 16 // in one generation
+	minNodes       = 1 << 10 // before age ends one
 	maxGenerations = 4
 	maxDepth       = 512 // frames of one stack
 )
@@ -37,8 +38,8 @@ type frame struct {
 
 // table is a tree of stacks with frames that occur once. Numbers of stacks are never
 // used again: the table is a few generations, of which the newest grows. When it is
-// full, a new one begins, and old ones go when the recorder holds no event as old as
-// their newest, or when there are too many. A stack that is taken all the time stands in each generation.
+// full, or holds stacks that are older than all events, a new one begins, and old ones go when the recorder holds no
+// event as old as their newest, or when there are too many. A stack that is taken all the time stands in each generation.
 type table struct {
 	mu    sync.Mutex
 	gens  []*generation // oldest first
@@ -47,6 +48,7 @@ type table struct {
 
 type generation struct {
 	base   uint64 // number of the first node
+	began  uint64 // ns, the first sample that has a stack here; 0: there is none
 	newest uint64 // ns, the latest sample that has a stack here
 	nodes  []recording.Node
 	index  map[recording.Node]int32
@@ -75,6 +77,9 @@ func (t *table) add(stack []frame, ts, held uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.room(held)
+	if g.began == 0 {
+		g.began = ts
+	}
 	g.newest = max(g.newest, ts)
 	return g.base + uint64(g.add(stack))
 }
@@ -103,7 +108,7 @@ func (t *table) room(held uint64) *generation {
 		return t.gens[0]
 	}
 	g := t.gens[n-1]
-	if len(g.nodes)+maxDepth <= maxNodes {
+	if old := g.began < held && len(g.nodes) >= minNodes; !old && len(g.nodes)+maxDepth <= maxNodes {
 		return g
 	}
 	for len(t.gens) > 0 && (t.gens[0].newest < held || len(t.gens) >= maxGenerations) {

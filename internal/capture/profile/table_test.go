@@ -139,3 +139,20 @@ func TestTableForced(t *testing.T) {
 		t.Errorf("%d generations", len(table.gens))
 	}
 }
+
+// TestTableOfShortPrograms: each program brings stacks of its own, and those that no event has any more do not add up
+// until a generation is full.
+func TestTableOfShortPrograms(t *testing.T) {
+	var table table
+	const keep = 4 * minNodes
+	for ts := uint64(1); ts < 20*keep; ts++ {
+		table.add(pythonStack(fmt.Sprint(ts)), ts, ts-min(ts, keep))
+	}
+	nodes := 0
+	for _, g := range table.gens {
+		nodes += len(g.nodes)
+	}
+	if nodes < keep || nodes > 4*keep {
+		t.Errorf("%d stacks are kept, want those of %d events and not many more", nodes, keep)
+	}
+}

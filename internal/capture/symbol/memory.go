@@ -14,6 +14,9 @@ import (
 // refreshAfter is how often what a process has in memory is looked at again.
 const refreshAfter = time.Second
 
+// idleAfter is when what a process has in memory is forgotten: most likely the process has ended.
+const idleAfter = 5 * time.Minute
+
 // What memory is called that has no better name.
 const (
 	vdsoName     = "[vdso]"
@@ -48,6 +51,7 @@ type Process struct {
 // like the index of a file.
 type space struct {
 	index
+	used time.Time // in the table's lock
 
 	mu      sync.Mutex
 	read    time.Time
@@ -91,14 +95,32 @@ func (t *Table) space(key ProcessKey) *space {
 	defer t.mu.Unlock()
 	if s := t.files[key]; s != nil {
 		t.recent.MoveToFront(s.index.element)
+		s.space.used = t.now()
 		return s.space
 	}
-	s := &space{}
+	t.expire()
+	s := &space{used: t.now()}
 	done := make(chan struct{})
 	close(done)
 	t.files[key] = &slot{done: done, index: &s.index, space: s}
 	t.insert(key, &s.index)
 	return s
+}
+
+// expire forgets processes in whose memory nothing was named for a while. The caller holds the lock.
+func (t *Table) expire() {
+	for e := t.recent.Back(); e != nil; {
+		x := e.Value.(*index)
+		e = e.Prev()
+		slot := t.files[x.keys[0]]
+		switch {
+		case slot == nil || slot.space == nil: // a file
+		case t.now().Sub(slot.space.used) < idleAfter:
+			return
+		default:
+			t.drop(x)
+		}
+	}
 }
 
 // refresh looks at a process's memory and perf map. What cannot be read, because the

@@ -85,6 +85,29 @@ func TestResolveMemory(t *testing.T) {
 	}
 }
 
+// TestProcessesAreForgotten: what was known of the memory of processes that have ended does not add up.
+func TestProcessesAreForgotten(t *testing.T) {
+	p, _ := process(t, maps, "")
+	now := time.Unix(1000, 0)
+	table := symbol.New(symbol.Options{})
+	table.SetNow(func() time.Time { return now })
+	for i := range 100 {
+		p.Key.PID = uint32(i + 1)
+		table.ResolveMemory(p, 0x7f0000000100)
+	}
+	if n := table.Stats().Indexes; n != 100 {
+		t.Errorf("%d of 100 processes are known", n)
+	}
+	now = now.Add(10 * time.Minute)
+	for i := range 3 {
+		p.Key.PID = uint32(i + 99) // one of before, and two that are new
+		table.ResolveMemory(p, 0x7f0000000100)
+	}
+	if n := table.Stats().Indexes; n != 3 {
+		t.Errorf("%d processes are known after 10 minutes in which only 3 ran", n)
+	}
+}
+
 // Code that is compiled later has a name a second later.
 func TestPerfMapGrows(t *testing.T) {
 	p, path := process(t, maps, "7f0000000100 40 first\n7f0000000200 40 sec")

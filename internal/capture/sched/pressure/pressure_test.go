@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -252,5 +254,23 @@ func TestSamplesAreForgotten(t *testing.T) {
 	}
 	if last := r.samples[len(r.samples)-1]; last.MajorFaults != 7 {
 		t.Errorf("%d major faults, want those of the dead and the last figure of who cannot be read", last.MajorFaults)
+	}
+}
+
+// TestEndedTargetsAreForgotten: of a daemon that sees programs come and go for months, only those that run and those that
+// recordings are still about take memory.
+func TestEndedTargetsAreForgotten(t *testing.T) {
+	const keep = time.Minute
+	s := New(Options{Interval: time.Hour, Keep: keep})
+	defer s.Close()
+	s.mu.Lock()
+	now := clock.Monotonic()
+	s.roots[1] = &root{samples: []recording.Pressure{{TS: now - uint64(2*keep)}}}
+	s.roots[2] = &root{samples: []recording.Pressure{{TS: now}}}
+	s.roots[3] = &root{procs: map[proc.ID]uint64{{PID: 1 << 30}: 5}}
+	s.mu.Unlock()
+	s.sample(time.Now())
+	if s.Pressure(1, 0, 1<<63) != nil || len(s.Pressure(2, 0, 1<<63)) != 1 || len(s.Pressure(3, 0, 1<<63)) == 0 {
+		t.Errorf("kept are %v, want the one that ended just now and the one that runs", slices.Collect(maps.Keys(s.roots)))
 	}
 }

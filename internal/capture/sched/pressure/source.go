@@ -135,6 +135,8 @@ func (s *Source) sample(at time.Time) {
 	for pid, r := range s.roots {
 		if len(r.procs) > 0 {
 			s.take(pid, r, at)
+		} else if n := len(r.samples); n == 0 || r.samples[n-1].TS+uint64(s.opts.Keep) < clock.Monotonic() {
+			delete(s.roots, pid) // it has ended, and nobody asks for what it was like any more
 		}
 	}
 }
