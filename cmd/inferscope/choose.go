@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // maxNamed bounds how many processes an error lists.
@@ -83,7 +84,7 @@ func byName(targets []api.Target, name string) (uint32, error) {
 	for _, over := range []bool{false, true} {
 		var found []api.Target
 		for i := range targets {
-			if t := &targets[i]; ended(t) == over && fits(name, t.Comm, t.Cmdline, &t.Place) {
+			if t := &targets[i]; ended(t) == over && isCalled(t, name) {
 				found = append(found, *t)
 			}
 		}
@@ -101,18 +102,31 @@ func byName(targets []api.Target, name string) (uint32, error) {
 	)
 }
 
+// isCalled reports whether a target, or a process of it that runs, is called so.
+func isCalled(t *api.Target, name string) bool {
+	return fits(name, t.Comm, t.Cmdline, &t.Place) ||
+		slices.ContainsFunc(t.Processes, func(p recording.Process) bool {
+			return p.Died == 0 && fits(name, p.Comm, p.Cmdline, &api.Place{})
+		})
+}
+
 // fits reports whether a process is called so: by its comm, the base name of one of its first arguments with or without
 // extension, its pod (NAME or NAMESPACE/NAME) or its container.
 func fits(name, comm, cmdline string, at *api.Place) bool {
 	if name == "" {
 		return false
 	}
+	if len(at.Container) >= 12 && len(name) >= 12 && strings.HasPrefix(at.Container, name) {
+		return true
+	}
+	return slices.Contains(namesOf(comm, cmdline, at), name)
+}
+
+// namesOf returns what a process is called by.
+func namesOf(comm, cmdline string, at *api.Place) []string {
 	names := []string{comm, at.Pod, at.ContainerName}
 	if at.Pod != "" {
 		names = append(names, at.Namespace+"/"+at.Pod)
-	}
-	if len(at.Container) >= 12 && len(name) >= 12 && strings.HasPrefix(at.Container, name) {
-		return true
 	}
 	for i, word := range strings.Fields(cmdline) {
 		if i > maxWords {
@@ -122,7 +136,7 @@ func fits(name, comm, cmdline string, at *api.Place) bool {
 			names = append(names, base, strings.TrimSuffix(base, path.Ext(base)))
 		}
 	}
-	return slices.Contains(names, name)
+	return names
 }
 
 // maxWords is how many arguments of a program can name it: an interpreter, its options, the script.
@@ -144,12 +158,14 @@ func several(what string, targets []api.Target) error {
 	)
 }
 
-// chooseCandidate returns the process that a command is about, among those that use a GPU and are not watched.
+// chooseCandidate returns the process that a command is about, among those that use a GPU and are not watched. What
+// rules leave alone must be named.
 func chooseCandidate(found []api.Candidate, f *reportFlags) (uint32, error) {
 	var tops []api.Target
 	for i := range found {
 		c := &found[i]
-		if f.name != "" && !fits(f.name, c.Comm, c.Cmdline, &c.Place) {
+		if c.Target != 0 || f.name == "" && c.Refused != "" ||
+			f.name != "" && !fits(f.name, c.Comm, c.Cmdline, &c.Place) {
 			continue
 		}
 		if !slices.ContainsFunc(tops, func(t api.Target) bool { return t.PID == c.Top }) {
@@ -169,6 +185,12 @@ func chooseCandidate(found []api.Candidate, f *reportFlags) (uint32, error) {
 			"inferscope ps lists those that do; --pid names any process",
 			fmt.Errorf("no process that is called %q uses a GPU", format.Clean(f.name)),
 		)
+	case len(found) > 0:
+		return 0, clierror.New(
+			clierror.NoProcess,
+			"inferscope ps lists them; name one with --pid N",
+			errors.New("the processes that use a GPU are watched already, or rules leave them alone"),
+		)
 	}
 	return 0, clierror.New(
 		clierror.NoProcess,
@@ -178,30 +200,33 @@ func chooseCandidate(found []api.Candidate, f *reportFlags) (uint32, error) {
 }
 
 // candidates lists the processes that use a GPU where no daemon can be asked: inferscoped looks, with the rights of
-// this user.
+// this user. It says how many this user may not look into.
 func (g *global) candidates(ctx context.Context) ([]api.Candidate, error) {
+	found, said, err := g.look(ctx)
+	if err == nil && said != "" && os.Geteuid() != 0 { // what root cannot look into is no program of anybody's
+		fmt.Fprintf(g.stderr, "inferscope: %s\n", said)
+	}
+	return found, err
+}
+
+// look is candidates without a word; said is what there would be to say.
+func (g *global) look(ctx context.Context) (found []api.Candidate, said string, err error) {
 	program, err := beside("inferscoped")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var out, said bytes.Buffer
+	var out, words bytes.Buffer
 	look := exec.CommandContext(ctx, program, "candidates")
-	look.Stdout, look.Stderr, look.Env = &out, &said, g.environ
-	if err := look.Run(); err != nil {
-		return nil, fmt.Errorf("%s candidates: %w: %s", program, err, strings.TrimSpace(said.String()))
+	look.Stdout, look.Stderr, look.Env = &out, &words, g.environ
+	err = look.Run()
+	said = format.Clean(strings.TrimSpace(strings.TrimPrefix(words.String(), "inferscoped:")))
+	if err != nil {
+		return nil, "", fmt.Errorf("%s candidates: %w: %s", program, err, said)
 	}
-	if said.Len() > 0 && os.Geteuid() != 0 { // what root cannot look into is no program of anybody's
-		fmt.Fprintf(
-			g.stderr,
-			"inferscope: %s\n",
-			format.Clean(strings.TrimSpace(strings.TrimPrefix(said.String(), "inferscoped:"))),
-		)
-	}
-	var found []api.Candidate
 	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
-		return nil, fmt.Errorf("reading what %s candidates says: %w", program, err)
+		return nil, "", fmt.Errorf("reading what %s candidates says: %w", program, err)
 	}
-	return found, nil
+	return found, said, nil
 }
 
 // about is the work of a command whose argument may name the target.

@@ -7,7 +7,6 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
-	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 // TestChoose: a name, a pid of a child, or nothing chooses a target, and those that ended never stand in the way.
@@ -15,7 +14,11 @@ func TestChoose(t *testing.T) {
 	vllm := api.Target{
 		PID: 10, Comm: "python3", Cmdline: "python3 -u /srv/serve_llm.py --port 80",
 		State: api.Watching, Place: api.Place{Pod: "llm-0", Namespace: "prod"},
-		Processes: []recording.Process{{PID: 10}, {PID: 11, Parent: 10}},
+		Processes: []recording.Process{
+			{PID: 10},
+			{PID: 11, Parent: 10, Comm: "VLLM::EngineCor", Cmdline: "VLLM::EngineCore"},
+			{PID: 12, Parent: 10, Comm: "VLLM::Worker", Died: 7},
+		},
 	}
 	train := api.Target{PID: 20, Comm: "train", State: api.Attaching, Processes: []recording.Process{{PID: 20}}}
 	old := api.Target{
@@ -43,6 +46,8 @@ func TestChoose(t *testing.T) {
 		"a pid of a child":             {all, reportFlags{pid: 11}, 10, ""},
 		"a pid of a child that ended":  {all, reportFlags{pid: 31}, 0, "pid 31 is not a target"},
 		"a pid that was let go of":     {all, reportFlags{pid: 40}, 40, ""},
+		"a process of the tree":        {[]api.Target{old, vllm}, reportFlags{name: "VLLM::EngineCor"}, 10, ""},
+		"one of it that ended":         {[]api.Target{old, vllm}, reportFlags{name: "VLLM::Worker"}, 0, "nothing that is called"},
 		"a living one before an ended": {all, reportFlags{name: "train"}, 20, ""},
 		"comm":                         {all, reportFlags{name: "python3"}, 10, ""},
 		"script":                       {all, reportFlags{name: "serve_llm.py"}, 10, ""},
@@ -109,19 +114,4 @@ func TestReportWaitsForTheDaemonToAttach(t *testing.T) {
 	}
 	d.attaching = 3
 	want(t, at(t, socket, "report", "--last", "10s"), clierror.Usage, "there is no past of it", "--for")
-}
-
-func TestPidsAreCompleted(t *testing.T) {
-	socket := serve(t, newFakeDaemon())
-	for _, args := range [][]string{{"report", "--pid", ""}, {"dump", ""}, {"record", "--pid", "12"}} {
-		r := at(t, socket, append([]string{"__complete"}, args...)...)
-		want(t, r, clierror.OK)
-		if !strings.Contains(r.stdout, "1234\tpython infer.py (watching)") {
-			t.Errorf("%v completes as\n%s", args, r.stdout)
-		}
-	}
-	if recordtest.PID != 1234 {
-		t.Error("the texts above name another pid")
-	}
-	want(t, at(t, socketPath(t), "__complete", "report", "--pid", ""), clierror.OK)
 }

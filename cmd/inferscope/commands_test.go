@@ -135,7 +135,9 @@ func TestStatus(t *testing.T) {
 		"67.1 MB of kernel memory", "780,000 events in 50.0 MB of 100 MB, reaching back 42.0 s",
 		"Events were dropped because a CPU's ring buffer was full (7; cpu 1)", "python", "cuda",
 		"/lib/libcuda.so.1", "10 to 33 times more",
-		"12 recordings on the disk, 34.0 MB, of 26 made; 3 deleted by quota or age, not uploaded; 2 lost, as they had just begun; up to 10 s are missing where the recorder was killed, once; a stretch was not written: no room",
+		"12 recordings on the disk, 34.0 MB, of 26 made; 3 deleted by quota or age, not uploaded; 2 lost, " +
+			"as they had just begun; up to 10 s are missing where the recorder was killed, once; " +
+			"a stretch was not written: no room",
 		"9 recordings, 12 to go; 4 attempts failed",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), text) {

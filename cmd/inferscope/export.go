@@ -42,6 +42,7 @@ func exportCommand(g *global) *cobra.Command {
 	flags.StringVar(&f.to, "to", "", "format: "+strings.Join(exportFormats(), ", "))
 	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")
 	flags.IntVar(&f.pid, "pid", 0, "process whose recording the daemon has, instead of SOURCE")
+	g.completePID(cmd)
 	flags.DurationVar(&f.last, "last", 0, "with --pid: only this much of the past, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "with --pid: record from now on for this long, e.g. 10s")
 	_ = cmd.RegisterFlagCompletionFunc(

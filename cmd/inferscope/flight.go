@@ -41,5 +41,6 @@ func flightCommand(g *global) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&pid, "pid", 0, "target to save; all if it is left out")
+	g.completePID(cmd)
 	return cmd
 }

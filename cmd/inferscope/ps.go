@@ -81,7 +81,9 @@ func candidateTable(found []api.Candidate) *document.Table {
 		document.Left("Role", 3),
 		document.Left("GPUs", 2),
 		document.Left("Watched", 0),
-		document.Left("Pod", 2), document.Right("uid", 4), document.Left("Command", 1),
+		document.Left("Pod", 2),
+		document.Right("uid", 1),
+		document.Left("Command", 4),
 	}}
 	pods, roles := false, false
 	for i := range found {
@@ -104,7 +106,7 @@ func candidateTable(found []api.Candidate) *document.Table {
 			watched,
 			placeName(&c.Place),
 			strconv.FormatUint(uint64(c.UID), 10),
-			format.Shorten(format.Clean(c.Cmdline), 48),
+			format.Shorten(command(c.Cmdline, c.Comm), 48),
 		)
 	}
 	if !pods {
@@ -127,17 +129,27 @@ func gpuNames(devices []string) string {
 
 // placeName names the pod of a process, else its container.
 func placeName(p *api.Place) string {
-	switch {
-	case p.Pod != "" && p.Namespace != "":
-		return format.Clean(p.Namespace + "/" + p.Pod)
-	case p.Pod != "":
-		return format.Clean(p.Pod)
-	case p.ContainerName != "":
-		return format.Clean(p.ContainerName)
-	case len(p.Container) > 12:
-		return format.Clean(p.Container[:12])
+	if p.Pod != "" {
+		return podName(p)
 	}
-	return format.Clean(p.Container)
+	return containerName(p)
+}
+
+// podName returns the pod of a process, with its namespace; "" where it runs in none.
+func podName(p *api.Place) string {
+	if p.Namespace != "" && p.Pod != "" {
+		return format.Clean(p.Namespace + "/" + p.Pod)
+	}
+	return format.Clean(p.Pod)
+}
+
+// containerName returns the name of the container that a process runs in, else the beginning of its id.
+func containerName(p *api.Place) string {
+	if p.ContainerName != "" {
+		return format.Clean(p.ContainerName)
+	}
+	id := format.Clean(p.Container)
+	return id[:min(len(id), 12)]
 }
 
 const attachHelp = `attach has a running daemon watch a process with its children, in addition to what it watches.
@@ -176,13 +188,7 @@ func (g *global) addTarget(cmd *cobra.Command, f *reportFlags) error {
 		if err != nil {
 			return err
 		}
-		unwatched := make([]api.Candidate, 0, len(found))
-		for i := range found {
-			if found[i].Target == 0 {
-				unwatched = append(unwatched, found[i])
-			}
-		}
-		if c.pid, err = chooseCandidate(unwatched, f); err != nil {
+		if c.pid, err = chooseCandidate(found, f); err != nil {
 			return err
 		}
 	}

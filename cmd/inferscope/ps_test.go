@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/report/document"
 )
 
 // Candidates implements api.Finder.
@@ -95,5 +96,54 @@ func TestTargetsSayWhereTheyRun(t *testing.T) {
 		if !strings.Contains(r.stdout, text) {
 			t.Errorf("no %q in\n%s", text, r.stdout)
 		}
+	}
+}
+
+// TestTargetTable: pod, container, image, GPUs and roles of targets, and on a narrow terminal the more telling of them.
+func TestTargetTable(t *testing.T) {
+	targets := []api.Target{
+		{
+			PID: 4711, Comm: "python3", Cmdline: "/usr/bin/python3 -m vllm.entrypoints.openai.api_server",
+			State: api.Watching, UID: 1000,
+			GPUs:  []string{"nvidia0", "nvidia1"},
+			Roles: map[uint32]string{4711: "API server", 4712: "engine", 4713: "worker", 4714: "worker"},
+			Place: api.Place{
+				Namespace: "prod", Pod: "llm-0", ContainerName: "server", Container: strings.Repeat("ab", 32),
+				Image: "vllm/vllm:v1",
+			},
+		},
+		{PID: 42, Comm: "train\x1b[31m", State: api.Exited, Place: api.Place{Container: strings.Repeat("cd", 32)}},
+	}
+	table := func(width int) string {
+		var out strings.Builder
+		d := &document.Document{}
+		d.Add(targetTable(targets))
+		if err := document.Text(&out, d, document.Style{Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); width > 0 && n > width {
+				t.Errorf("a line of %d columns on a terminal of %d: %s", n, width, line)
+			}
+		}
+		return out.String()
+	}
+	telling := []string{"4711", "python3", "watching", "0,1", "API server, engine, 2 workers", "exited"}
+	all := append(telling, "prod/llm-0", "server", "vllm/vllm:v1", "cdcdcdcdcdcd", "1000", "python3 -m vllm.entrypoints")
+	for width, texts := range map[int][]string{80: telling, 200: all} {
+		got := table(width)
+		for _, text := range texts {
+			if !strings.Contains(got, text) {
+				t.Errorf("%d columns: no %q in\n%s", width, text, got)
+			}
+		}
+		if strings.ContainsAny(got, "\x1b") {
+			t.Error("a process writes to the terminal")
+		}
+	}
+	targets = targets[1:]
+	targets[0].Container = ""
+	if got := table(200); strings.Contains(got, "Pod") || strings.Contains(got, "GPUs") || strings.Contains(got, "Image") {
+		t.Errorf("columns with nothing in them:\n%s", got)
 	}
 }

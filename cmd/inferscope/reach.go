@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,27 +54,27 @@ func (g *global) reach(ctx context.Context, f *reportFlags) (*connection, error)
 	return c, nil
 }
 
-// find chooses among what the daemon watches.
+// find chooses among what the daemon watches. What has ended does not stand in the way of what runs: a process that
+// uses a GPU and is not watched is watched for this command.
 func (c *connection) find(ctx context.Context, f *reportFlags) error {
 	targets, err := c.Targets(ctx)
 	if err != nil {
 		return err
 	}
 	pid, err := choose(targets, f)
-	if err == nil {
+	wanted := uint32(f.pid)
+	over := err == nil && slices.ContainsFunc(targets, func(t api.Target) bool { return t.PID == pid && ended(&t) })
+	if wanted == 0 && (clierror.CodeOf(err) == clierror.NoProcess || over && f.last == 0) {
+		if found, missing := c.candidate(ctx, f); missing == nil {
+			wanted = found
+		}
+	}
+	if err == nil && wanted == uint32(f.pid) {
 		c.pid = pid
 		if f.pid != 0 && uint32(f.pid) != pid {
 			fmt.Fprintf(c.g.stderr, "inferscope: pid %d belongs to target %d: this is about all of it\n", f.pid, pid)
 		}
 		return nil
-	}
-	wanted := uint32(f.pid)
-	if f.name != "" {
-		candidate, missing := c.candidate(ctx, f)
-		if missing != nil {
-			return err
-		}
-		wanted = candidate
 	}
 	if wanted == 0 {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,46 +60,56 @@ func targetTable(targets []api.Target) *document.Table {
 		document.Right("pid", 0),
 		document.Left("Process", 0),
 		document.Left("State", 0),
-		document.Left("GPUs", 2),
-		document.Left("Pod", 2),
+		document.Left("Roles", 9),
+		document.Left("GPUs", 8),
+		document.Left("Pod", 7),
+		document.Left("Container", 6),
 		document.Left("Image", 5),
 		document.Right("Watched", 4),
-		document.Right("Processes", 3),
-		document.Left("Roles", 3),
-		document.Right("uid", 6),
-		document.Left("Command", 1),
+		document.Right("Processes", 2),
+		document.Right("uid", 1),
+		document.Left("Command", 3),
 	}}
-	gpus, pods, images, roles := false, false, false, false
+	used := map[string]bool{}
 	for i := range targets {
 		target := &targets[i]
 		state := format.Clean(string(target.State))
 		if target.Detail != "" {
 			state += ": " + format.Clean(target.Detail)
 		}
-		gpus, pods = gpus || len(target.GPUs) > 0, pods || target.Pod != "" || target.Container != ""
-		images, roles = images || target.Image != "", roles || len(target.Roles) > 0
+		row := map[string]string{
+			"Roles": roleNames(target.Roles), "GPUs": gpuNames(target.GPUs), "Pod": podName(&target.Place),
+			"Container": containerName(&target.Place), "Image": format.Shorten(format.Clean(target.Image), 32),
+		}
+		for title, text := range row {
+			used[title] = used[title] || text != ""
+		}
 		t.Row(
 			strconv.FormatUint(uint64(target.PID), 10),
 			format.Clean(target.Comm),
 			state,
-			gpuNames(target.GPUs),
-			placeName(&target.Place),
-			format.Shorten(format.Clean(target.Image), 32),
-			seconds(
-				target.Watched,
-			),
+			row["Roles"], row["GPUs"], row["Pod"], row["Container"], row["Image"],
+			seconds(target.Watched),
 			format.Count(len(target.Processes)),
-			roleNames(target.Roles),
 			strconv.FormatUint(uint64(target.UID), 10),
-			format.Shorten(format.Clean(target.Cmdline), 48),
+			format.Shorten(command(target.Cmdline, target.Comm), 48),
 		)
 	}
-	for title, used := range map[string]bool{"GPUs": gpus, "Pod": pods, "Image": images, "Roles": roles} {
-		if !used {
+	for _, title := range []string{"Roles", "GPUs", "Pod", "Container", "Image"} {
+		if !used[title] {
 			t.Drop(title)
 		}
 	}
 	return t
+}
+
+// command returns a command line for a table: of the program, its name alone.
+func command(cmdline, comm string) string {
+	program, rest, _ := strings.Cut(format.Clean(cmdline), " ")
+	if program == "" {
+		return format.Clean(comm)
+	}
+	return strings.TrimSpace(path.Base(program) + " " + rest)
 }
 
 // roleNames counts the roles of a target's processes: API server, engine, 2 workers.

@@ -35,8 +35,8 @@ const maxEntries = 20_000
 // journalRoom is what a journal has on the disk ahead of what is in it: losses are counted on a full disk, too.
 const journalRoom = 64 << 10
 
-// counts is what became of all recordings that were made in a directory. Made is the sum of Uploaded, Deleted, Lost, and
-// the recordings that are on the disk and were not uploaded.
+// counts is what became of all recordings that were made in a directory. Made is the sum of Uploaded, Deleted, Lost,
+// and the recordings that are on the disk and were not uploaded.
 type counts struct {
 	Made     uint64 `json:"made"`
 	Uploaded uint64 `json:"uploaded"`

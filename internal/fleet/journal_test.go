@@ -19,13 +19,15 @@ func again(t *testing.T, before *shelf) *shelf {
 	return s
 }
 
-// TestJournalThroughKills: wherever a process was killed, each recording is counted once, and what it was about to delete
-// is deleted.
+// TestJournalThroughKills: wherever a process was killed, each recording is counted once, and what it was about to
+// delete is deleted.
 func TestJournalThroughKills(t *testing.T) {
 	s := locked(t, t.TempDir())
 	put(t, s.dir, "older-than-the-journal.isc", 1, 0)
 	s = again(t, s)
-	for _, name := range []string{"stays", "deleted", "half-deleted", "to-be-deleted", "uploaded", "to-be-deleted-when-uploaded"} {
+	for _, name := range []string{
+		"stays", "deleted", "half-deleted", "to-be-deleted", "uploaded", "to-be-deleted-when-uploaded",
+	} {
 		s.journal.add(begun, name+".isc")
 		put(t, s.dir, name+".isc", 1, 0)
 	}
@@ -33,7 +35,8 @@ func TestJournalThroughKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.journal.add(removed, "half-deleted.isc")
-	if err := os.Rename(filepath.Join(s.dir, "half-deleted.isc"), filepath.Join(s.dir, deleted+"half-deleted.isc")); err != nil {
+	half := filepath.Join(s.dir, "half-deleted.isc")
+	if err := os.Rename(half, filepath.Join(s.dir, deleted+"half-deleted.isc")); err != nil {
 		t.Fatal(err)
 	}
 	s.journal.add(removed, "to-be-deleted.isc")
@@ -85,8 +88,8 @@ func TestJournalOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestJournalStaysSmall: it is as long as the recordings that are there make it, and no more is lost of one that was cut off
-// in the middle of a line than that line.
+// TestJournalStaysSmall: it is as long as the recordings that are there make it, and no more is lost of one that was cut
+// off in the middle of a line than that line.
 func TestJournalStaysSmall(t *testing.T) {
 	s := locked(t, t.TempDir())
 	for range maxEntries + 10 {

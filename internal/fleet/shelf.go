@@ -183,8 +183,8 @@ func (s *shelf) bytes(name string) int64 {
 	return n
 }
 
-// recover finishes what a process that was killed has left, as far as it was written, deletes what was half deleted, and
-// has the journal say what became of the rest. It returns how many recordings were finished.
+// recover finishes what a process that was killed has left, as far as it was written, deletes what was half deleted,
+// and has the journal say what became of the rest. It returns how many recordings were finished.
 func (s *shelf) recover() int {
 	n := 0
 	entries, _ := os.ReadDir(s.dir)

@@ -204,7 +204,8 @@ func (u *uploading) reconciled(k api.Kept, truth *cudasim.Truth) {
 			k.Recordings, len(there), len(here), k.Deleted, k.Lost)
 	}
 	if k.Uploaded != uint64(len(there)) || k.Kept != len(here) {
-		u.t.Errorf("counted %d in the store and %d on the disk, there are %d and %d", k.Uploaded, k.Kept, len(there), len(here))
+		u.t.Errorf("counted %d in the store and %d on the disk, there are %d and %d",
+			k.Uploaded, k.Kept, len(there), len(here))
 	}
 	paths := here
 	for name, r := range there {

@@ -116,8 +116,8 @@ func (w *Warning) String() string {
 }
 
 // Kept is what became of recordings on the disk. Recordings, Deleted, Lost, Failed, Killed and Uploaded hold for the
-// directory, whichever daemon it was; the others since the start of this one. Recordings is the sum of Uploaded, Deleted,
-// Lost, and those on the disk that are not uploaded.
+// directory, whichever daemon it was; the others since the start of this one. Recordings is the sum of Uploaded,
+// Deleted, Lost, and those on the disk that are not uploaded.
 type Kept struct {
 	Recordings uint64 `json:"recordings"`     // that were begun, and in which something happened
 	Bytes      int64  `json:"bytes"`          // that recordings take on the disk now
