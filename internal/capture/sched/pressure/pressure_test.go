@@ -12,7 +12,6 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
-	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 
 	"github.com/inferscope/inferscope/internal/recording"
