@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -34,7 +35,12 @@ func (g *global) detach(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	defer client.Close()
-	if err := client.Release(cmd.Context(), pid); err != nil {
+	done := g.progress(cmd.Context(), patience, func(passed time.Duration) string {
+		return fmt.Sprintf("waiting for probes and agent to leave pid %d: %.0f s", pid, passed.Seconds())
+	})
+	err = client.Release(cmd.Context(), pid)
+	done()
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(g.stderr, "inferscope: pid %d is not watched any more\n", pid)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,11 @@ func flightCommand(g *global) *cobra.Command {
 				return err
 			}
 			defer client.Close()
+			done := g.progress(cmd.Context(), patience, func(passed time.Duration) string {
+				return fmt.Sprintf("waiting for the daemon to write what it remembers: %.0f s", passed.Seconds())
+			})
 			saved, err := client.Save(cmd.Context(), uint32(max(0, pid)))
+			done()
 			if err != nil {
 				return err
 			}

@@ -192,7 +192,7 @@ func (g *global) addTarget(cmd *cobra.Command, f *reportFlags) error {
 			return err
 		}
 	}
-	if err := c.Watch(ctx, c.pid); err != nil {
+	if err := c.watch(ctx, c.pid); err != nil {
 		return err
 	}
 	if err := c.followed(ctx, f); err != nil {

@@ -93,11 +93,11 @@ func (g *global) query(ctx context.Context, sql, place string, f *queryFlags) er
 		fmt.Fprintf(g.stderr, "inferscope: %s\n", text)
 	}}
 	if f.asJSON || f.asCSV {
-		out := g.stdout
-		if _, ok := terminal(g.stdout); ok { // names come from targets
-			out = cleaner{g.stdout}
+		if _, ok := terminal(g.stdout); ok {
+			return query.Run(ctx, q, cleaner{g.stdout}) // names come from targets
 		}
-		return query.Run(ctx, q, out)
+		defer g.progress(ctx, patience, doing("asking", place))()
+		return query.Run(ctx, q, g.stdout)
 	}
 	read, write := io.Pipe()
 	t := &queryTable{most: f.rows}
@@ -107,8 +107,10 @@ func (g *global) query(ctx context.Context, sql, place string, f *queryFlags) er
 		_ = read.CloseWithError(err)
 		done <- err
 	}()
+	shown := g.progress(ctx, patience, doing("asking", place))
 	err = query.Run(ctx, q, write)
 	_ = write.Close()
+	shown()
 	if err := errors.Join(err, <-done); err != nil {
 		return err
 	}

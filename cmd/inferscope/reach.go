@@ -80,7 +80,7 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 		return err
 	}
 	// Nobody asked for it so far.
-	if adding := c.Watch(ctx, wanted); clierror.CodeOf(adding) == clierror.Unsupported { // a daemon of named pids
+	if adding := c.watch(ctx, wanted); clierror.CodeOf(adding) == clierror.Unsupported { // a daemon of named pids
 		return err
 	} else if adding != nil {
 		return adding
@@ -88,6 +88,14 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 	c.pid, c.added, c.fresh = wanted, true, true
 	fmt.Fprintf(c.g.stderr, "inferscope: the daemon did not watch pid %d: it does for this command\n", wanted)
 	return nil
+}
+
+// watch makes a process a target.
+func (c *connection) watch(ctx context.Context, pid uint32) error {
+	defer c.g.progress(ctx, patience, func(passed time.Duration) string {
+		return fmt.Sprintf("waiting for the daemon to watch pid %d: %.0f s", pid, passed.Seconds())
+	})()
+	return c.Watch(ctx, pid)
 }
 
 // candidate finds a process by name that uses a GPU and is not watched.

@@ -74,7 +74,7 @@ func targetTable(targets []api.Target) *document.Table {
 	for i := range targets {
 		target := &targets[i]
 		state := format.Clean(string(target.State))
-		if target.Detail != "" {
+		if target.Detail != "" && target.State != api.Released { // which says it all
 			state += ": " + format.Clean(target.Detail)
 		}
 		row := map[string]string{

@@ -241,10 +241,12 @@ func (w *Worker) record(ctx context.Context) {
 	}
 }
 
-// died saves what is remembered of a target that has ended, where it did not end well.
+// died saves what is remembered of a target that has ended, where it did not end well. It does so once: another trigger
+// a short while before does not keep it from that.
 func (w *Worker) died(ctx context.Context, s *session) {
 	why := ending(&s.target, s.triggers.oomKills, oomKills(s.target.Cgroup))
 	if why != "" && w.cfg.Triggers.Exit {
+		s.triggers.quiet = time.Time{}
 		w.fire(ctx, s, why)
 	}
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
@@ -52,7 +53,7 @@ func TestFlightOfACrash(t *testing.T) {
 }
 
 // TestFlightOfSlowIterations: iterations that take too long are saved, and not again within the cooldown; what is as it
-// should be is not.
+// should be is not. A crash within the cooldown is saved.
 func TestFlightOfSlowIterations(t *testing.T) {
 	t.Setenv("INFERSCOPE_TRIGGER_ITERATION", "10ms for 1s")
 	dir := t.TempDir()
@@ -86,4 +87,8 @@ func TestFlightOfSlowIterations(t *testing.T) {
 	if saved > 1 {
 		t.Errorf("%d were saved within the cooldown", saved)
 	}
+	if err := syscall.Kill(slow.PID, syscall.SIGSEGV); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the crash to be saved", func() bool { return len(flights(dir, "crash")) > 0 })
 }
