@@ -126,7 +126,7 @@ func TestDiscovery(t *testing.T) {
 	d.stop()
 }
 
-// TestDiscoveryOfATree: where a child is the one that uses the GPU, its parent of the same program is the target.
+// TestDiscoveryOfATree: where children are those that use the GPU, their parent of the same program is the target: one.
 func TestDiscoveryOfATree(t *testing.T) {
 	needRoot(t)
 	word := nonce()
@@ -135,16 +135,14 @@ func TestDiscoveryOfATree(t *testing.T) {
 		t,
 		cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}},
 		"print "+word,
-		"fork { dlopen-now; launch 5; sleep 3s }",
+		"fork nowait { dlopen-now; launch 5; sleep 10s }",
+		"fork nowait { dlopen-now; launch 5; sleep 10s }",
 		"wait",
 	)
-	target := d.waitState(v.PID, api.Watching)
-	if len(target.Processes) != 2 {
-		t.Errorf(
-			"the target has %d processes, want the server and its worker: %+v",
-			len(target.Processes),
-			target.Processes,
-		)
+	d.waitState(v.PID, api.Watching)
+	waitFor(t, "the server and its two workers", func() bool { return len(d.target(v.PID).Processes) == 3 })
+	if s := d.status().Discovery; s == nil || s.Watched != 1 {
+		t.Errorf("status counts %+v, want one program", s)
 	}
 }
 
