@@ -356,6 +356,7 @@ func (s *shelf) create(base string) (*writer, error) {
 		}
 		name = fmt.Sprintf("%s-%d%s", base, i, archive.Extension)
 	}
+	s.write(name, true)
 	s.journal.add(begun, name)
 	at := filepath.Join(s.dir, partial+name)
 	a, err := archive.Create(at, false)
@@ -364,12 +365,21 @@ func (s *shelf) create(base string) (*writer, error) {
 	}
 	if err != nil {
 		s.journal.add(empty, name)
+		s.write(name, false)
 		return nil, errors.Join(err, os.RemoveAll(at))
 	}
+	return &writer{shelf: s, name: name, archive: a}, nil
+}
+
+// write notes whether this process makes a recording.
+func (s *shelf) write(name string, makes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes[name] = true
-	return &writer{shelf: s, name: name, archive: a}, nil
+	if makes {
+		s.writes[name] = true
+	} else {
+		delete(s.writes, name)
+	}
 }
 
 func (w *writer) append(rec *recording.Recording) error {
@@ -382,11 +392,7 @@ func (w *writer) append(rec *recording.Recording) error {
 
 // finish renames the recording into its place and returns its path; "" where it holds nothing, and is gone.
 func (w *writer) finish() (string, error) {
-	defer func() {
-		w.shelf.mu.Lock()
-		defer w.shelf.mu.Unlock()
-		delete(w.shelf.writes, w.name)
-	}()
+	defer w.shelf.write(w.name, false)
 	at, to := filepath.Join(w.shelf.dir, partial+w.name), filepath.Join(w.shelf.dir, w.name)
 	if w.events == 0 {
 		w.shelf.journal.add(empty, w.name)
