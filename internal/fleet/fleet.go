@@ -209,6 +209,7 @@ func (w *Worker) record(ctx context.Context) {
 		case s == nil && running:
 			s = &session{worker: w, target: *t, began: time.Now(), asked: time.Now()}
 			s.triggers.oomKills = oomKills(t.Cgroup)
+			s.lostChild() // before it is watched here
 			w.open[t.PID] = s
 		case s == nil:
 			if t.State == api.Exited && !w.ended[t.PID] && w.looked { // it came and went between two looks
@@ -223,6 +224,9 @@ func (w *Worker) record(ctx context.Context) {
 			}
 		default:
 			s.target = *t
+			if why := s.lostChild(); why != "" && w.cfg.Triggers.Exit {
+				w.fire(ctx, s, why)
+			}
 			s.due(ctx)
 		}
 	}
@@ -287,6 +291,7 @@ type session struct {
 	until  uint64    // ns, CLOCK_MONOTONIC: where the recording before ended
 
 	thought  uint64 // ns: until when was thought about
+	deaths   uint64 // ns: until when it is known which processes have ended
 	triggers triggerState
 }
 

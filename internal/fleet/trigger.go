@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Triggers say when what the daemon remembers of a target is saved without being asked for.
@@ -116,23 +118,50 @@ func (s *triggerState) weigh(t *Triggers, f *Facts, length time.Duration) string
 // ending says how a target has ended, where that is worth saving: "crash", "killed", "oom" or "error".
 func ending(t *api.Target, oomBefore, oomNow int64) string {
 	for i := range t.Processes {
-		p := &t.Processes[i]
-		if p.PID != t.PID || p.Parent != 0 || p.Died == 0 {
-			continue
-		}
-		status := unix.WaitStatus(p.ExitCode)
-		switch {
-		case status.Signaled() && status.Signal() == unix.SIGKILL && oomBefore >= 0 && oomNow > oomBefore:
-			return "oom"
-		case status.Signaled() && status.Signal() == unix.SIGKILL:
-			return "killed"
-		case status.Signaled() && status.Signal() != unix.SIGTERM && status.Signal() != unix.SIGINT && status.Signal() != unix.SIGHUP:
-			return "crash"
-		case status.Exited() && status.ExitStatus() != 0 && status.ExitStatus() != 128+int(unix.SIGTERM) && status.ExitStatus() != 128+int(unix.SIGINT):
-			return "error"
+		if p := &t.Processes[i]; p.PID == t.PID && p.Parent == 0 && p.Died != 0 {
+			return endingOf(p, oomBefore, oomNow)
 		}
 	}
 	return ""
+}
+
+// endingOf says how a process has ended, where that is worth saving.
+func endingOf(p *recording.Process, oomBefore, oomNow int64) string {
+	status := unix.WaitStatus(p.ExitCode)
+	switch {
+	case status.Signaled() && status.Signal() == unix.SIGKILL && oomBefore >= 0 && oomNow > oomBefore:
+		return "oom"
+	case status.Signaled() && status.Signal() == unix.SIGKILL:
+		return "killed"
+	case status.Signaled() && !slices.Contains(asked, status.Signal()):
+		return "crash"
+	case status.Exited() && status.ExitStatus() != 0 && !slices.Contains(asked, unix.Signal(status.ExitStatus()-128)):
+		return "error"
+	}
+	return ""
+}
+
+// asked are the signals by which programs are asked to end; shells make exit code 128 and more of them.
+var asked = []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP}
+
+// lostChild says how a child of a target that runs on has crashed since the last look: an engine or a worker of a server.
+// That children are killed is usual: pools end so.
+func (s *session) lostChild() string {
+	why, last := "", s.deaths
+	for i := range s.target.Processes {
+		p := &s.target.Processes[i]
+		if p.Died <= s.deaths {
+			continue
+		}
+		last = max(last, p.Died)
+		now := oomKills(s.target.Cgroup)
+		if how := endingOf(p, s.triggers.oomKills, now); p.Parent != 0 && (how == "crash" || how == "oom") {
+			why = how
+		}
+		s.triggers.oomKills = now
+	}
+	s.deaths = last
+	return why
 }
 
 const cgroupRoot = "/sys/fs/cgroup"

@@ -81,6 +81,31 @@ func TestWeigh(t *testing.T) {
 	}
 }
 
+// TestLostChild: a server whose worker has crashed is worth saving, once, and not for what was before; a pool that is
+// killed is not.
+func TestLostChild(t *testing.T) {
+	died := func(pid uint32, at uint64, signal unix.Signal) recording.Process {
+		return recording.Process{PID: pid, Parent: 7, Died: at, ExitCode: int32(signal)}
+	}
+	s := session{target: api.Target{PID: 7, Processes: []recording.Process{{PID: 7}, died(8, 100, unix.SIGSEGV)}}}
+	s.lostChild() // what a session does at its beginning
+	for _, c := range []struct {
+		more recording.Process
+		want string
+	}{
+		{recording.Process{PID: 9, Parent: 7}, ""},
+		{died(10, 200, unix.SIGKILL), ""},
+		{died(11, 300, unix.SIGTERM), ""},
+		{died(12, 400, unix.SIGABRT), "crash"},
+		{died(13, 500, 0), ""},
+	} {
+		s.target.Processes = append(s.target.Processes, c.more)
+		if got := s.lostChild(); got != c.want {
+			t.Errorf("after %+v: %q, want %q", c.more, got, c.want)
+		}
+	}
+}
+
 func TestEnding(t *testing.T) {
 	for _, c := range []struct {
 		code        int32
