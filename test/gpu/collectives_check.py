@@ -9,7 +9,8 @@ process with both. Checked are
     calls and bytes of each operation, exactly; exposed communication against the union of the kernels in the CSV export
     the skew that a straggler of 1 ms on rank 1 makes, against the clocks of the ranks themselves, within 50 us
     work that is uneven in turn: the finding imbalance, and no straggler
-    a hang of eight seconds: who is missing, and what NCCL's RAS says of it, beside what its port says when asked
+    hangs of eight seconds, one before any GPU record: who is missing, and what NCCL's RAS says of it, beside what its
+    port says when asked
     copies between GPUs: count and bytes exactly, bandwidth against the events of PyTorch's stream, within 10%
     a pipeline of two stages: the finding pipeline-bubble, and its share against the stages' own times, within 5 points
     the NUMA node of each GPU, against sysfs by the PCI address that nvidia-smi gives
@@ -292,16 +293,28 @@ def ras_answer(out, *lines):
     return text.decode(errors="replace")
 
 
-def hang(args, checks, program):
-    """A rank that does not come for six seconds."""
+def hang_at_once(args, checks, program):
+    """A hang before GPU records have begun, a second after the agents have come: RAS alone tells who is missing."""
+    hang(args, checks, program, "hang at once", 0)
+
+
+def hang_later(args, checks, program):
+    hang(args, checks, program, "hang", 3)
+
+
+def hang(args, checks, program, name, after_s):
+    """A rank that does not come for eight seconds."""
     daemon = Daemon(args, program, *EXACT)
     daemon.await_agents(2)
+    until = time.monotonic() + after_s
     program.run(50)
+    while time.monotonic() < until:
+        program.run(50)
     program.start("hang", 8)
     time.sleep(5)
     direct = ras_answer(args.out, "set format json", "verbose status")
     text = ras_answer(args.out, "verbose status")
-    report, _ = daemon.seen("hang")
+    report, _ = daemon.seen(name.replace(" ", "-"))
     program._answer()
     program.run(20)
     daemon.stop()
@@ -310,7 +323,7 @@ def hang(args, checks, program):
     missing = [m["pid"] for h in hangs for m in h["missing"]]
     waiting = [p for h in hangs for p in h["waiting"]]
     checks.check(
-        "hang: is the verdict, one rank is missing",
+        f"{name}: is the verdict, one rank is missing",
         f"{report['diagnosis']['verdict']}, missing {missing}, waiting {waiting}",
         report["diagnosis"]["verdict"] == "hung" and len(missing) == 1 and len(waiting) == 1,
     )
@@ -318,18 +331,18 @@ def hang(args, checks, program):
     print(f"      RAS asked directly: {len(direct)} bytes of JSON, {len(text)} of text: {args.out}/ras.*", flush=True)
     print("      " + "\n      ".join(text.splitlines()[-25:]), flush=True)
     if "SERVER PROTOCOL" not in text:
-        checks.check("hang: RAS answers", f"nobody at localhost:28028: {text[:100]!r}; report {ras}", not ras)
+        checks.check(f"{name}: RAS answers", f"nobody at localhost:28028: {text[:100]!r}; report {ras}", not ras)
         return
     told = {r["pid"]: r for c in ras.get("communicators") or [] for r in c["ranks"]}
     checks.check(
-        "hang: RAS is in the report, with both ranks",
+        f"{name}: RAS is in the report, with both ranks",
         f"{sorted(told)}, version {ras.get('version')}",
         len(told) == 2 and set(missing) | set(waiting) == set(told),
     )
     lag = {p: (r.get("counts") or {}).get("AllReduce", -1) for p, r in told.items()}
     one = len(missing) == 1 and len(waiting) == 1
     checks.check(
-        "hang: RAS counts one all-reduce less of it",
+        f"{name}: RAS counts one all-reduce less of it",
         lag,
         one and lag.get(waiting[0], 0) == lag.get(missing[0], 0) + 1 > 1,
     )
@@ -464,7 +477,7 @@ def main():
     args.fault = fault_library(args.out)
     checks, deaths = Checks(), 0
     for kind, parts in (
-        ("ranks", (ranks_alone, covered, skew, uneven, hang, both_attachments)),
+        ("ranks", (ranks_alone, covered, skew, uneven, hang_at_once, hang_later, both_attachments)),
         ("both", (both_alone, peer, pipeline, one_attachments)),
     ):
         program = None

@@ -90,6 +90,7 @@ type summing struct {
 	t     *timeline.Timeline
 	ranks map[key]uint64 // by process and communicator
 	made  map[local]int  // how often the making of a communicator was recorded
+	sizes map[local]int  // of communicators, as NCCL's RAS says
 	ops   map[key]*Operation
 	calls map[thread][]call // in the order of time
 	out   Summary
@@ -113,7 +114,7 @@ func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 
 // sum adds up the calls.
 func sum(t *timeline.Timeline) *summing {
-	s := &summing{t: t, ranks: map[key]uint64{}, made: map[local]int{}, ops: map[key]*Operation{}, calls: map[thread][]call{}}
+	s := &summing{t: t, ranks: map[key]uint64{}, made: map[local]int{}, sizes: map[local]int{}, ops: map[key]*Operation{}, calls: map[thread][]call{}}
 	s.out.Communicators = []Communicator{}
 	events := slices.Clone(t.Collectives)
 	slices.SortFunc(events, func(a, b int32) int { // of two that begin at once the longer one is the outer one

@@ -49,8 +49,8 @@ type local struct {
 	comm uint64
 }
 
-// hangs finds collectives that cannot end. Calls are counted from the last collective that was found on all ranks on, or
-// where there is none, from the making of the communicators; nothing is said where calls may have been made that the
+// hangs finds collectives that cannot end. Calls are counted from the last collective that was found on all ranks on; where
+// there is none, from where NCCL's RAS says that ranks were even, or from the making of the communicators; nothing is said where calls may have been made that the
 // recording does not have.
 func (s *summing) hangs(list []threads.Thread) []Hang {
 	if len(s.t.Collectives) == 0 || s.incomplete() {
@@ -129,6 +129,9 @@ func (s *summing) starts() []map[local]uint64 {
 	if len(last) > 0 {
 		return out
 	}
+	if out = s.byRAS(); len(out) > 0 {
+		return out
+	}
 	// Each process has made one communicator of as many ranks as there are processes: it is the same one.
 	from, of := map[local]uint64{}, map[uint32]int{}
 	for k := range s.ranks {
@@ -197,7 +200,7 @@ func (s *summing) hang(from map[local]uint64, list []threads.Thread) *Hang {
 // together reports whether a communicator is known to have as many ranks as were found: else it may be that of another
 // group, whose collectives happened to end with these.
 func (s *summing) together(of local, ranks int) bool {
-	return s.ranks[key{pid: of.pid, comm: of.comm}] == uint64(ranks)
+	return s.ranks[key{pid: of.pid, comm: of.comm}] == uint64(ranks) || s.sizes[of] == ranks
 }
 
 // unfinished reports whether the GPU was recorded for long enough after a call to know that its kernel has not ended.

@@ -1,12 +1,68 @@
 package collectives
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
 )
+
+// TestHangByRAS: where no kernel was recorded NCCL's RAS says which rank has launched less since the communicator was
+// made. Rank 1 was attached two calls later than rank 0, and has not come to the last operation.
+func TestHangByRAS(t *testing.T) {
+	ras := func() *recording.RAS {
+		one := func(pid uint32, n uint64) recording.RASRank {
+			return recording.RASRank{PID: pid, Counts: map[string]uint64{"AllReduce": n, "Broadcast": 0}}
+		}
+		return &recording.RAS{At: calltest.Start + 10*calltest.Second, Communicators: []recording.RASCommunicator{
+			{Hash: "aa", Size: 2, Ranks: []recording.RASRank{one(pidOf(0), 3007), one(pidOf(1), 3006)}},
+		}}
+	}
+	for name, change := range map[string]func(c *crowd){
+		"":                   func(*crowd) {},
+		"RAS did not answer": func(c *crowd) { c.Meta.RAS = nil },
+		"they are even": func(c *crowd) {
+			c.Meta.RAS.Communicators[0].Ranks[1].Counts["AllReduce"] = 3007
+			c.call(1, 0x910, 70_000)
+		},
+		"asked while they went on": func(c *crowd) { c.Meta.RAS.At = calltest.Start + 60*calltest.Millisecond },
+		"a rank does not answer": func(c *crowd) {
+			x := &c.Meta.RAS.Communicators[0]
+			x.Ranks, x.Missing = x.Ranks[:1], x.Ranks[1:]
+		},
+		"another host has a rank":         func(c *crowd) { c.Meta.RAS.Communicators[0].Ranks[0].PID = 99 },
+		"a process has two communicators": func(c *crowd) { c.call(1, 0x920, 5000) },
+		"they count other operations": func(c *crowd) {
+			c.As(pidOf(1), pidOf(1)).Do("ncclSend", 1000, 10, 16, 0x910, 0, 7<<56)
+		},
+	} {
+		c := newCrowd(2)
+		c.Window(calltest.Start, calltest.Start+10*calltest.Second)
+		c.Meta.RAS = ras()
+		for i := range int64(7) {
+			c.call(0, 0x110, 10_000*i)
+			if i >= 2 && i < 6 {
+				c.call(1, 0x910, 10_000*i+1000)
+			}
+		}
+		change(c)
+		got := c.hangs()
+		if name != "" {
+			if got != nil {
+				t.Errorf("%s: %+v", name, got)
+			}
+			continue
+		}
+		if len(got) != 1 || got[0].Operation != "AllReduce" || got[0].Since != calltest.Start+60_000_000 ||
+			!slices.Equal(got[0].Waiting, []uint32{pidOf(0)}) || len(got[0].Missing) != 1 ||
+			got[0].Missing[0].PID != pidOf(1) || got[0].Missing[0].Behind != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
 
 // TestLates: who launched fewer operations than another one is late, by the numbers of ranks and by those of groups;
 // ranks that do not answer come first.
