@@ -2,7 +2,7 @@
 # Measures the accuracy of predictions: runs programs of test/diagnosis and their fixed twins under the real daemon
 # (root, 35 minutes). Prints a row for each pair and replaces the section "bench-whatif" of docs/accuracy.md with a
 # summary. Fails below the goals. Arguments replace the defaults (-all -doc docs/accuracy.md): -only 3,17; -keep FOLDER;
-# -replay FOLDER; -doc FILE; -lanes N: N pairs at once, each on its own CPUs.
+# -replay FOLDER; -doc FILE; -lanes N: N pairs at once, each on its own CPUs; -windows: GPU records in windows.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go

@@ -85,7 +85,7 @@ func nextText(m *Model, t *diagnose.Together) string {
 		title = row.Title + " (" + row.Key + ")"
 	}
 	return fmt.Sprintf(
-		"Once finding 1 is fixed (%sx), a cause limits the program that it hides now: %s.", at, title,
+		"Once finding 1 is fixed (%sx), a cause limits the program that is no finding yet: %s.", at, title,
 	)
 }
 
@@ -116,7 +116,7 @@ func findingsTitle(m *Model) string {
 func firstFinding(m *Model, i int) document.Item {
 	f := &m.Diagnosis.Findings[i]
 	it := document.Item{Number: i + 1, Title: format.CleanText(f.Title) + minorText(m, f)}
-	it.Lines = append(it.Lines, verb(f)+costText(m, f)+", "+confidence(f.Confidence)+whereText(f))
+	it.Lines = append(it.Lines, verb(f)+costText(m, f)+", "+confidence(f.Confidence)+whereText(f)+beforeText(m, f))
 	if len(f.Changes) > 0 {
 		it.Lines = append(it.Lines, "Change: "+format.CleanText(f.Changes[0].Text)+gainText(f, " (", ")"))
 	}
@@ -124,6 +124,16 @@ func firstFinding(m *Model, i int) document.Item {
 		it.Lines = append(it.Lines, "Or: "+format.CleanText(f.Changes[1].Text))
 	}
 	return it
+}
+
+// beforeText says why a finding stands before one that costs more; "" where it does not.
+func beforeText(m *Model, f *diagnose.Finding) string {
+	for i := range m.Diagnosis.Findings {
+		if o := &m.Diagnosis.Findings[i]; f.Before != "" && o.Cause == f.Before && o.Share > f.Share {
+			return fmt.Sprintf("; first, because no CUDA graph (finding %d) can hold it", i+1)
+		}
+	}
+	return ""
 }
 
 // minorText marks what is no finding where others are.

@@ -27,6 +27,7 @@ type flags struct {
 	daemon       string
 	lanes        string
 	pin          string
+	windows      bool
 }
 
 // TestMain names the flags, so that `go test` knows them.
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) {
 	flag.String("doc", "", "replace the tables between the markers of this file")
 	flag.String("daemon", "", "the daemon; built where none is named")
 	flag.Int("lanes", 1, "how many scenarios run at once, each on CPUs of its own")
+	flag.Bool("windows", false, "record the GPU in windows, which is the daemon's default, in all scenarios")
 	flag.String("pin", "", "fix sources at these levels, as samples=19,scheduling=off: what is lost at a level")
 	os.Exit(m.Run())
 }
@@ -48,7 +50,7 @@ func givenFlags() *flags {
 		all: value(
 			"all",
 		) == "true", only: value("only"), keep: value("keep"), replay: value("replay"), doc: value("doc"), daemon: value("daemon"),
-		lanes: value("lanes"), pin: value("pin"),
+		lanes: value("lanes"), pin: value("pin"), windows: value("windows") == "true",
 	}
 }
 
@@ -97,6 +99,7 @@ func (f *flags) divide(t *testing.T) []lane {
 func (f *flags) jobs(ok func(*scenario) bool) (jobs []job) {
 	for i, s := range scenarios() {
 		if n := i + 1; f.chosen(n, &s) && (ok == nil || ok(&s)) {
+			s.windows = s.windows || f.windows
 			jobs = append(jobs, job{n, s})
 		}
 	}

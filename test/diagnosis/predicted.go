@@ -85,12 +85,13 @@ func predictedTable(all []*predicted, asked int) string {
 		&b,
 
 		"\n%d programs with their fixed twins: %.1f%% of the speed-ups are predicted to within %.0f%%, %.1f%% of the "+
-			"measured ones lie in the interval; the error is %.1f%% in the median; the replay without changes is off "+
+			"measured ones lie in the interval, which is +-%.1f%% wide in the median; the error is %.1f%%; the replay without changes is off "+
 			"by %.2f%% at most, and with times learned from the other half of the recording by %.1f%% in the median.\n",
 		len(all),
 		100*s.near,
 		100*predictedError,
 		100*s.inside,
+		100*s.width,
 		100*s.off,
 		100*s.replay,
 		100*s.learned,
@@ -98,11 +99,11 @@ func predictedTable(all []*predicted, asked int) string {
 	return b.String() + missing(len(all), asked)
 }
 
-type predictedSum struct{ near, inside, off, replay, learned float64 }
+type predictedSum struct{ near, inside, off, width, replay, learned float64 }
 
 func predictedScore(all []*predicted) predictedSum {
 	var s predictedSum
-	var learned, off []float64
+	var learned, off, width []float64
 	for _, v := range all {
 		if v.near() {
 			s.near++
@@ -112,8 +113,9 @@ func predictedScore(all []*predicted) predictedSum {
 		}
 		s.replay = max(s.replay, math.Abs(v.Replay))
 		learned, off = append(learned, math.Abs(v.Learned)), append(off, math.Abs(v.off()))
+		width = append(width, (v.High-v.Low)/2/v.Speedup)
 	}
-	s.learned, s.off = middle(learned), middle(off)
+	s.learned, s.off, s.width = middle(learned), middle(off), middle(width)
 	s.near /= float64(len(all))
 	s.inside /= float64(len(all))
 	return s

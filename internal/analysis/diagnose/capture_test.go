@@ -89,6 +89,8 @@ func TestWaitsSplitLaunches(t *testing.T) {
 		s.predict = func(id cause.ID) (diagnose.Gain, bool) { g, ok := gains[id]; return g, ok }
 		if d := s.diagnose(); causes(d) != c.want {
 			t.Errorf("%d launches, %v: findings %q", c.launches, c.gain, causes(d))
+		} else if first := d.Findings[0]; (first.Before == "launch-overhead") != (first.Cause == "host-sync") {
+			t.Errorf("%d launches, %v: %s stands before %q", c.launches, c.gain, first.Cause, first.Before)
 		}
 	}
 }

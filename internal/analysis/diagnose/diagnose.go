@@ -137,6 +137,9 @@ type Finding struct {
 	// Minor says that it is too little to be accused: what is left to gain of a GPU that works nearly all of the time, or
 	// a cause of which neither its cost nor what is predicted proves that it matters.
 	Minor bool `json:"minor,omitempty"`
+	// Before is the key of the cause whose remedy is not possible before this one is made: a step that allocates or waits
+	// cannot be recorded as a CUDA graph. The finding about it comes next.
+	Before string `json:"before,omitempty"`
 }
 
 // timeRange is between what a figure lies.

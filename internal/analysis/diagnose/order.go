@@ -223,6 +223,7 @@ func firstThings(list []ranked, prevents func(cause.ID) bool) []ranked {
 	for i := at + 1; i < len(list); i++ {
 		if prevents(list[i].id) && (list[i].id != cause.HostSync || list[i].saves() >= comparable*list[at].wins()) {
 			f := list[i]
+			f.Before = list[at].Cause
 			list = slices.Insert(slices.Delete(list, i, i+1), at, f)
 			at++
 		}
