@@ -38,7 +38,8 @@ def number(axes, panel, lines):
     unit = UNITS.get(panel["fieldConfig"]["defaults"].get("unit"), (1, ""))[1]
     for i, (name, _, values) in enumerate(lines[:4]):
         x = (i + 0.5) / min(len(lines), 4)
-        axes.text(x, 0.45, f"{values[-1]:.3g}{unit}", ha="center", color="#73bf69", fontsize=17)
+        last = f"{values[-1]:,.0f}" if values[-1] >= 100 else f"{values[-1]:.2f}"
+        axes.text(x, 0.45, last + unit, ha="center", color="#73bf69", fontsize=17)
         axes.text(x, 0.15, name, ha="center", color="#aaaaaa", fontsize=7)
 
 
@@ -74,9 +75,9 @@ def main(answers, out):
         axes = figure.add_axes(
             [
                 at["x"] / 24 + 0.03,
-                1 - (at["y"] + at["h"]) / (rows + 1) - 0.005,
+                1 - (at["y"] + at["h"]) / (rows + 2) + 0.005,
                 at["w"] / 24 - (0.125 if panel["type"] == "timeseries" else 0.04),
-                (at["h"] - 2.3) / (rows + 1),
+                (at["h"] - 2.3) / (rows + 2),
             ],
             facecolor="#181b1f",
         )
