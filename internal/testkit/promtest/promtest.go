@@ -79,15 +79,14 @@ scrape_configs:
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	address := l.Addr().String()
 	_ = l.Close()
-	cmd := exec.Command(
-		program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address,
-	)
+	cmd := exec.CommandContext(tb.Context(), program,
+		"--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -105,9 +104,14 @@ scrape_configs:
 
 // Get decodes the data of an answer of the HTTP API into data.
 func (s *Server) Get(path string, query url.Values, data any) error {
-	resp, err := http.Get(s.URL + "/api/v1/" + path + "?" + query.Encode())
+	address := s.URL + "/api/v1/" + path + "?" + query.Encode()
+	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, address, http.NoBody)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask Prometheus: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask Prometheus: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer := struct {
