@@ -362,12 +362,14 @@ static __noinline int copy_stack(struct pt_regs *ctx, struct memory_stack *s)
 static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
 {
 	struct memory_block block;
+	__u64 born; /* on the stack: before Linux 6.2 nothing of a ring may go into a map */
 
 	if (!d || !s)
 		return 0;
+	born = s->record.ts;
 	block.pid = (__u64)s->record.pid << 32 | s->record.device;
 	block.pointer = s->record.pointer;
-	if (bpf_map_update_elem(&memory_live, &block, &s->record.ts, BPF_ANY))
+	if (bpf_map_update_elem(&memory_live, &block, &born, BPF_ANY))
 		count(MEMORY_COUNT_FORGOTTEN);
 	else
 		__sync_fetch_and_add(&d->live, 1);
