@@ -23,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // self is this program, even where its file was replaced or deleted.
@@ -89,7 +90,7 @@ func waits(rings *ring.Rings, keep time.Duration, logger *zap.Logger) []daemon.S
 	source, err := sched.New(rings, sched.Options{})
 	if err != nil {
 		logger.Warn("scheduling is not watched", zap.Error(err))
-		return []daemon.Source{host, sched.Unavailable(err)}
+		return []daemon.Source{host, daemon.Unavailable(recording.SchedulingSource, err)}
 	}
 	return []daemon.Source{host, source}
 }
@@ -99,7 +100,7 @@ func samples(opts profile.Options) daemon.Source {
 	source, err := profile.New(opts)
 	if err != nil {
 		opts.Log.Warn("no CPU samples are taken", zap.Error(err))
-		return profile.Unavailable(err)
+		return daemon.Unavailable(recording.SamplesSource, err)
 	}
 	return source
 }

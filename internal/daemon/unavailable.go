@@ -1,4 +1,4 @@
-package sched
+package daemon
 
 import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -6,14 +6,17 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Unavailable is a source that follows nothing, and says why: New's error.
-func Unavailable(why error) *NoSource { return &NoSource{why} }
+// Unavailable is a source that sees nothing, and says why: the error with which one of this name could not be made.
+func Unavailable(name string, why error) *NoSource { return &NoSource{name, why} }
 
-// NoSource implements daemon.Source and does nothing.
-type NoSource struct{ why error }
+// NoSource implements Source and does nothing.
+type NoSource struct {
+	name string
+	why  error
+}
 
 // Name returns what the source is called in status and reports.
-func (*NoSource) Name() string { return sourceName }
+func (n *NoSource) Name() string { return n.name }
 
 // Follow does nothing.
 func (*NoSource) Follow(*proc.Process) error { return nil }
@@ -21,9 +24,9 @@ func (*NoSource) Follow(*proc.Process) error { return nil }
 // Forget does nothing.
 func (*NoSource) Forget(*proc.Process) {}
 
-// State says why nothing is followed.
+// State says why nothing is seen.
 func (n *NoSource) State() recording.Source {
-	return recording.Source{Name: sourceName, State: "unavailable", Detail: n.why.Error()}
+	return recording.Source{Name: n.name, State: "unavailable", Detail: n.why.Error()}
 }
 
 // Losses returns nothing: State says it.
