@@ -2,9 +2,7 @@ package cuda
 
 import (
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -64,80 +62,6 @@ var theIndex = sync.OnceValue(func() *index {
 // base of cuMemcpyHtoD_v2.
 func exactKey(base string) string { return "/" + base }
 func onlyKey(name string) string  { return "=" + name }
-
-// table writes the table as Markdown, for the documentation.
-func table(w io.Writer) error {
-	var b strings.Builder
-	b.WriteString(
-		"| Function | Library | Group | Duration | Arguments, and the parameters that they are | Probed |\n" +
-			"|---|---|---|---|---|---|\n",
-	)
-	for _, r := range Rows() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
-			r.title(), r.Library, r.Group, r.duration(), r.arguments(), r.probed())
-	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("write the table of CUDA functions: %w", err)
-	}
-	return nil
-}
-
-func (r *Row) title() string {
-	if len(r.Only) == 0 {
-		return "`" + r.Name + "`"
-	}
-	return "`" + r.Name + "` (exported as `" + strings.Join(r.Only, "`, `") + "`)"
-}
-
-func (r *Row) duration() string {
-	if r.Timed {
-		return "yes"
-	}
-	return "no"
-}
-
-func (r *Row) probed() string {
-	switch {
-	case r.Hot:
-		return "on demand"
-	case r.Shadowed:
-		return "without a driver library"
-	}
-	return "always"
-}
-
-func (r *Row) arguments() string {
-	var out []string
-	switch r.Shape {
-	case shapeLaunch, shapeLaunchEx, shapeRTLaunch, shapeRTLaunchEx:
-		out = append(out, "function, grid, block, shared memory, stream")
-	case shapeCopy2D, shapeCopy3D:
-		out = append(out, "descriptor")
-	}
-	for i, s := range r.Slots {
-		if s.Param == 0 {
-			continue
-		}
-		word := s.Meaning.String()
-		if i == 0 && r.Deref {
-			word = "new " + word
-		}
-		if s.Meaning == meansElements {
-			word = fmt.Sprintf("elements of %d bytes", r.Element)
-		}
-		out = append(out, fmt.Sprintf("%s %d", word, s.Param))
-	}
-	if r.Aux.Param != 0 {
-		out = append(out, fmt.Sprintf("%s %d", r.Aux.Meaning, r.Aux.Param))
-	}
-	if r.Direction != NoDirection {
-		out = append(out, string(r.Direction))
-	}
-	if r.Narrow {
-		out = append(out, "32 bits")
-	}
-	return strings.Join(out, ", ")
-}
 
 // String returns the word for a meaning that documentation uses.
 func (m meaning) String() string {

@@ -59,16 +59,6 @@ func (s *Sample) Leaf() recording.Frame {
 	return s.Frames[0]
 }
 
-// PythonLeaf names the innermost Python function, "" where there is none.
-func (s *Sample) PythonLeaf() string {
-	for i := range s.Frames {
-		if s.Frames[i].Kind == recording.PythonFrame {
-			return s.Frames[i].Name
-		}
-	}
-	return ""
-}
-
 // Share counts the samples that ok is true of, and returns them as a fraction of all.
 func Share(samples []Sample, ok func(*Sample) bool) float64 {
 	n := 0

@@ -115,6 +115,12 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
+// slot returns the memory of the slot at a position.
+func (r *ring) slot(position uint64) *[slotBytes]byte {
+	at := ringData + position&(r.slots-1)*slotBytes
+	return (*[slotBytes]byte)(r.mem[at : at+slotBytes])
+}
+
 // fill writes all slots of a round.
 func fill(r *ring, round uint64) {
 	le := binary.LittleEndian

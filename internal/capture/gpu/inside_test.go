@@ -113,43 +113,30 @@ func TestNobodyIsInsideWhenItGoes(t *testing.T) {
 	}
 }
 
-// TestNeverWaits: a program that launches, and asks whether the GPU is done instead of waiting for it, as JAX does, is
-// left well after each window.
+// TestNeverWaits: programs that are left well after each window, though no thread of theirs waits for
+// the GPU where it could be seen to.
 func TestNeverWaits(t *testing.T) {
-	opts := simOptions(t, Windows)
-	opts.On, opts.Period, opts.Gate = 30*time.Millisecond, 100*time.Millisecond, gates(t)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Level: "counts"},
-		"stream-new nonblocking",
-		"until { launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; sleep 1ms; query stream=1 }",
-	)
-	s := newTestSource(t, opts)
-	watch(t, s, v)
-	var got collector
-	drain(t, s, &got, "eight windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 8 })
-	if a := s.Agents()[0]; a.Disabled+a.Kept > 0 {
-		t.Errorf("of %d windows %d were disabled and %d kept", a.Windows, a.Disabled, a.Kept)
-	}
-}
-
-// TestHostFunctions: the driver's thread that calls host functions has the name of the program, and sleeps inside of
-// libcuda. It does not keep a window from being finalized.
-func TestHostFunctions(t *testing.T) {
-	opts := simOptions(t, Windows)
-	opts.On, opts.Period, opts.Gate = 30*time.Millisecond, 100*time.Millisecond, gates(t)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Level: "counts"},
-		"stream-new nonblocking",
-		"until { launch 30 kernel=k_us5 stream=1; hostfunc stream=1; sleep 2ms; query stream=1 }",
-	)
-	s := newTestSource(t, opts)
-	watch(t, s, v)
-	var got collector
-	drain(t, s, &got, "eight windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 8 })
-	if a := s.Agents()[0]; a.Disabled+a.Kept > 0 {
-		t.Errorf("of %d windows %d were disabled and %d kept", a.Windows, a.Disabled, a.Kept)
+	for name, script := range map[string]string{
+		// as JAX does
+		"it asks whether the GPU is done": "launch 30 kernel=k_us5 stream=1; event-record 1 stream=1; query stream=1; " +
+			"sleep 1ms; query stream=1",
+		// the driver's thread that calls them has the name of the program, and sleeps inside of libcuda
+		"host functions": "launch 30 kernel=k_us5 stream=1; hostfunc stream=1; sleep 2ms; query stream=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := simOptions(t, Windows)
+			opts.On, opts.Period, opts.Gate = 30*time.Millisecond, 100*time.Millisecond, gates(t)
+			v := cudasim.Start(
+				t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "until { "+script+" }",
+			)
+			s := newTestSource(t, opts)
+			watch(t, s, v)
+			var got collector
+			drain(t, s, &got, "eight windows", func() bool { a := s.Agents(); return len(a) > 0 && a[0].Windows >= 8 })
+			if a := s.Agents()[0]; a.Disabled+a.Kept > 0 {
+				t.Errorf("of %d windows %d were disabled and %d kept", a.Windows, a.Disabled, a.Kept)
+			}
+		})
 	}
 }
 

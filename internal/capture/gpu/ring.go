@@ -39,12 +39,6 @@ func (r *ring) load64(at int) uint64     { return atomic.LoadUint64(r.u64(at)) }
 func (r *ring) store32(at int, v uint32) { atomic.StoreUint32(r.u32(at), v) }
 func (r *ring) store64(at int, v uint64) { atomic.StoreUint64(r.u64(at), v) }
 
-// slot returns the memory of the slot at a position.
-func (r *ring) slot(position uint64) *[slotBytes]byte {
-	at := ringData + position&(r.slots-1)*slotBytes
-	return (*[slotBytes]byte)(r.mem[at : at+slotBytes])
-}
-
 // seq returns the sequence number that a whole slot at a position has.
 func (r *ring) seq(position uint64) uint32 { return uint32(position/r.slots) + 1 }
 

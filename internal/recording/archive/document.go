@@ -6,28 +6,8 @@ import (
 	"strings"
 )
 
-// overviewBegin is where the generated part of docs/recordings.md begins.
-const overviewBegin = "## Tables\n"
-
 // unused is the description of a column that holds nothing.
 const unused = "unused, 0"
-
-// overview returns the list of tables at the end of docs/recordings.md.
-func overview() string {
-	var b strings.Builder
-	b.WriteString(
-		overviewBegin +
-			"\n`inferscope ls --columns` describes every column.\n\n| table of events | rows |\n|---|---|\n",
-	)
-	for _, t := range eventTables() {
-		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)
-	}
-	b.WriteString("\n| table of names and states | rows |\n|---|---|\n")
-	for _, t := range nameTables() {
-		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)
-	}
-	return b.String()
-}
 
 // Document returns the description of every table and column in Markdown. Columns that several tables of events share
 // are described once.

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -97,6 +98,26 @@ func TestEveryTableOfMetaIsWritten(t *testing.T) {
 			meta.NumField(),
 		)
 	}
+}
+
+// overviewBegin is where the generated part of docs/recordings.md begins.
+const overviewBegin = "## Tables\n"
+
+// overview returns the list of tables at the end of docs/recordings.md.
+func overview() string {
+	var b strings.Builder
+	b.WriteString(
+		overviewBegin +
+			"\n`inferscope ls --columns` describes every column.\n\n| table of events | rows |\n|---|---|\n",
+	)
+	for _, t := range eventTables() {
+		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)
+	}
+	b.WriteString("\n| table of names and states | rows |\n|---|---|\n")
+	for _, t := range nameTables() {
+		fmt.Fprintf(&b, "| %s | %s |\n", t.name, t.doc)
+	}
+	return b.String()
 }
 
 // TestDocumentationNamesEveryTable holds docs/recordings.md against the code.

@@ -114,17 +114,6 @@ func (f *File) find(name string) int {
 	return -1
 }
 
-// Sizes returns how many bytes the pages of each column take in the file, by name.
-func (f *File) Sizes() map[string]int64 {
-	sizes := make(map[string]int64, len(f.columns))
-	for _, g := range f.groups {
-		for i, c := range g.chunks {
-			sizes[f.columns[i].name] += c.size
-		}
-	}
-	return sizes
-}
-
 // column returns the index of a column that must be there, be required, and be of one of these kinds.
 func (f *File) column(name string, kinds ...physical) (int, error) {
 	i := f.find(name)
