@@ -19,7 +19,8 @@ func TestDaemonSet(t *testing.T) {
 		t.Errorf("kubeconform: %s", complaint)
 	}
 	for good, bad := range map[string]string{
-		"      hostPID: true": "      hostPid: true", "maxUnavailable: 10%": "maxUnavailabel: 10%", "type: DirectoryOrCreate": "typ: DirectoryOrCreate",
+		"      hostPID: true": "      hostPid: true", "maxUnavailable: 10%": "maxUnavailabel: 10%",
+		"type: DirectoryOrCreate": "typ: DirectoryOrCreate",
 	} {
 		if broken := strings.Replace(text, good, bad, 1); broken == text {
 			t.Errorf("the manifest lacks %q", good)

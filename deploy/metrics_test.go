@@ -71,7 +71,8 @@ func TestAlertsInTheChart(t *testing.T) {
 	}
 }
 
-// TestDashboard: the dashboard is what Grafana's own types take, field by field, and its panels do not cover each other.
+// TestDashboard: the dashboard is what Grafana's own types take, field by field, and its panels do not cover each
+// other.
 func TestDashboard(t *testing.T) {
 	data, err := os.ReadFile(dashboardFile)
 	if err != nil {

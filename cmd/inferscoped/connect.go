@@ -84,7 +84,8 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 	}
 }
 
-// waits makes the sources of why threads wait, which remember it for as long as events are kept; without scheduling the daemon goes on.
+// waits makes the sources of why threads wait, which remember it for as long as events are kept; without scheduling the
+// daemon goes on.
 func waits(rings *ring.Rings, keep time.Duration, logger *zap.Logger) []daemon.Source {
 	host := pressure.New(pressure.Options{Keep: keep})
 	source, err := sched.New(rings, sched.Options{})

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What thinking about stretches may take of a core in the long run, and at once. What is over that is not thought about:
-// of many busy targets each is looked at less often.
+// What thinking about stretches may take of a core in the long run, and at once. What is over that is not thought
+// about: of many busy targets each is looked at less often.
 const (
 	thinkShare = 0.1
 	thinkBurst = 10 * time.Second

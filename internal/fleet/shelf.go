@@ -246,7 +246,8 @@ func (s *shelf) writing(name string) bool {
 // errFull says that a stretch was not written, so that the disk does not run full.
 var errFull = errors.New("there is no room on the disk for another recording, and none that may be deleted")
 
-// room makes room for a stretch before it is written: the oldest recordings go, until quota and file system allow for it.
+// room makes room for a stretch before it is written: the oldest recordings go, until quota and file system allow for
+// it.
 func (s *shelf) room() error {
 	for {
 		free, err := s.free()

@@ -144,8 +144,8 @@ func endingOf(p *recording.Process, oomBefore, oomNow int64) string {
 // asked are the signals by which programs are asked to end; shells make exit code 128 and more of them.
 var asked = []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP}
 
-// lostChild says how a child of a target that runs on has crashed since the last look: an engine or a worker of a server.
-// That children are killed is usual: pools end so.
+// lostChild says how a child of a target that runs on has crashed since the last look: an engine or a worker of a
+// server. That children are killed is usual: pools end so.
 func (s *session) lostChild() string {
 	why, last := "", s.deaths
 	for i := range s.target.Processes {

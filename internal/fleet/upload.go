@@ -124,7 +124,8 @@ func connect(cfg *UploadConfig) (*minio.Client, error) {
 	store, err := minio.New(host, &minio.Options{
 		Secure: secure, Region: cfg.Region, TrailingHeaders: true, MaxRetries: 1,
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
-			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: client},
+			&credentials.EnvAWS{}, &credentials.EnvMinio{},
+			&credentials.FileAWSCredentials{}, &credentials.IAM{Client: client},
 		}),
 	})
 	if err != nil {
@@ -139,7 +140,8 @@ func newUploader(cfg UploadConfig, s *shelf, log *zap.Logger, update func(func(*
 		return nil, err
 	}
 	return &uploader{
-		cfg: cfg, shelf: s, store: store, log: log, retry: map[string]*attempt{}, update: update, look: uploadLook, low: backoffLow,
+		cfg: cfg, shelf: s, store: store, log: log, retry: map[string]*attempt{},
+		update: update, look: uploadLook, low: backoffLow,
 	}, nil
 }
 
@@ -268,8 +270,8 @@ func (u *uploader) one(ctx context.Context, name string) error {
 	base := strings.TrimSuffix(name, archive.Extension)
 	row := RowOf(base, u.cfg.Node, in.Manifest)
 	m := Uploaded{
-		Recording: base, Node: u.cfg.Node, From: row.From, To: row.To, Target: in.Manifest.Target, Manifest: in.Manifest,
-		Raw: u.cfg.Raw != RawTriggered || isTriggered(base), Objects: []Object{},
+		Recording: base, Node: u.cfg.Node, From: row.From, To: row.To, Target: in.Manifest.Target,
+		Manifest: in.Manifest, Raw: u.cfg.Raw != RawTriggered || isTriggered(base), Objects: []Object{},
 	}
 	if err := u.raw(ctx, folder, &m); err != nil {
 		return err
@@ -295,7 +297,8 @@ func (u *uploader) one(ctx context.Context, name string) error {
 	return u.shelf.delete(name)
 }
 
-// facts are the tables of a recording that are uploaded of all of them: they are small, and say what the others are about.
+// facts are the tables of a recording that are uploaded of all of them: they are small, and say what the others are
+// about.
 var facts = []string{"processes", "losses", "sources", "libraries"}
 
 // raw uploads the files of the tables.
@@ -473,7 +476,8 @@ func (u *uploader) put(ctx context.Context, key string, s source) (Object, error
 	if want.bytes > partSize {
 		opts.Checksum = minio.ChecksumFullObjectCRC32C // of the whole, not of the sums of its parts
 		if u.unsure {
-			// Parts of an attempt that was cut off would stay for ever. A store that refuses to list them is no obstacle.
+			// Parts of an attempt that was cut off would stay for ever. A store that refuses to list them is no
+			// obstacle.
 			_ = u.store.RemoveIncompleteUpload(ctx, u.cfg.Bucket, key)
 		}
 	}

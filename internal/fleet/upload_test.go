@@ -72,7 +72,8 @@ func made(t *testing.T, s *shelf, i, calls int) string {
 	t.Helper()
 	from := uint64(i) * 100_000_000_000
 	rec := &recording.Recording{Meta: recording.Meta{
-		Schema: recording.SchemaVersion, Target: uint32(100 + i), From: from, To: from + 60_000_000_000, WallFrom: 1_764_028_800_000_000_000 + int64(i)*60_000_000_000,
+		Schema: recording.SchemaVersion, Target: uint32(100 + i), From: from,
+		To: from + 60_000_000_000, WallFrom: 1_764_028_800_000_000_000 + int64(i)*60_000_000_000,
 		Functions: []recording.Function{
 			{Name: "cuLaunchKernel", Base: "cuLaunchKernel", Group: "launch", Library: "driver"},
 			{Name: "cuMemAlloc"},
@@ -130,8 +131,8 @@ func (s *store) whole(calls map[string]int) {
 	}
 }
 
-// TestUploadThroughFaults: through errors, lost answers, a slow link and an outage, each recording arrives whole and once,
-// and is on the disk until then.
+// TestUploadThroughFaults: through errors, lost answers, a slow link and an outage, each recording arrives whole and
+// once, and is on the disk until then.
 func TestUploadThroughFaults(t *testing.T) {
 	s := newStore(t)
 	dir := t.TempDir()

@@ -213,7 +213,8 @@ func TestImbalance(t *testing.T) {
 	d.stop()
 }
 
-// answerAsRAS answers every client as NCCL's RAS does of two ranks, of which the second has launched one operation less.
+// answerAsRAS answers every client as NCCL's RAS does of two ranks, of which the second has launched one operation
+// less.
 func answerAsRAS(l net.Listener, pids func() []int) {
 	const ranks = `{"rank": 0, "host": "127.0.0.1", "pid": %d, "cuda_dev": 0, "collective_counts": {"AllReduce": 2001}},
 		{"rank": 1, "host": "127.0.0.1", "pid": %d, "cuda_dev": 1, "collective_counts": {"AllReduce": 2000}}`

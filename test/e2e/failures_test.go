@@ -88,7 +88,8 @@ func TestFailureCUPTIMissing(t *testing.T) {
 	}
 }
 
-// TestFailureTraceBufferFull: where the memory for events is too small, the report says so, and which setting gives more.
+// TestFailureTraceBufferFull: where the memory for events is too small, the report says so, and which setting gives
+// more.
 func TestFailureTraceBufferFull(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{}, "until { launch 2 kernel=gemm_us5; sync }")
 	// Without a budget: else it depends on the machine how many of the calls are recorded.

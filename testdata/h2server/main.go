@@ -1,5 +1,5 @@
-// Command h2server streams tokens over HTTP/2 without TLS and over gRPC, as servers of language models do. It prints the
-// ports of the two.
+// Command h2server streams tokens over HTTP/2 without TLS and over gRPC, as servers of language models do. It prints
+// the ports of the two.
 package main
 
 import (

@@ -19,8 +19,8 @@ func On(cpus int) []Cause {
 	table := make([]Cause, Count)
 	for _, rows := range [][]Cause{
 		programRows(cpus), bytesRows(cpus), interpreterRows(), launchRows(), memoryRows(), waitRows(cpus),
-		outsideRows(), hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), copyRows(), communicationRows(), stragglerRows(),
-		imbalanceRows(), pipelineRows(), hangRows(), clockRows(), lifeRows(),
+		outsideRows(), hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), copyRows(), communicationRows(),
+		stragglerRows(), imbalanceRows(), pipelineRows(), hangRows(), clockRows(), lifeRows(),
 	} {
 		for _, r := range rows {
 			table[r.ID] = r

@@ -31,7 +31,8 @@ func newCrowd(ranks int) *crowd {
 		}
 		c.Meta.GPU.Agents = append(c.Meta.GPU.Agents, recording.Agent{PID: pid, State: "running"})
 		c.Meta.GPU.Windows = append(c.Meta.GPU.Windows, recording.GPUWindow{
-			PID: pid, From: calltest.Start, To: calltest.Start + calltest.Second, Activity: true, Calls: true, End: "open",
+			PID: pid, From: calltest.Start, To: calltest.Start + calltest.Second,
+			Activity: true, Calls: true, End: "open",
 		})
 		c.Meta.GPU.Devices = append(c.Meta.GPU.Devices, recording.Device{PID: pid, ID: uint32(r), Name: "GPU"})
 	}
@@ -152,8 +153,8 @@ func TestTwoCommunicators(t *testing.T) {
 	c := newCrowd(2)
 	for i := range uint64(20) {
 		at := 1000*i + 100
-		// The second one ends 50 µs after the first. In a quarter of the turns the ends on rank 1 are off, so that each is
-		// nearest to the other communicator's.
+		// The second one ends 50 µs after the first. In a quarter of the turns the ends on rank 1 are off, so that each
+		// is nearest to the other communicator's.
 		first, second := at+200, at+250
 		if i%4 == 3 {
 			first, second = at+225, at+205
@@ -172,8 +173,9 @@ func TestTwoCommunicators(t *testing.T) {
 	}
 }
 
-// TestRanksThatAttachLate: the first operation that is known of a rank is not the first of another one: they are matched
-// by their time. The sequence within a communicator goes on from there, also where they follow each other at once.
+// TestRanksThatAttachLate: the first operation that is known of a rank is not the first of another one: they are
+// matched by their time. The sequence within a communicator goes on from there, also where they follow each other at
+// once.
 func TestRanksThatAttachLate(t *testing.T) {
 	c := newCrowd(3)
 	for i := range uint64(30) {
@@ -192,8 +194,8 @@ func TestRanksThatAttachLate(t *testing.T) {
 	)
 }
 
-// TestTooLittleIsNoStraggler: four collectives say nothing, and one of two ranks that comes last a little more often than
-// the other is none.
+// TestTooLittleIsNoStraggler: four collectives say nothing, and one of two ranks that comes last a little more often
+// than the other is none.
 func TestTooLittleIsNoStraggler(t *testing.T) {
 	c := newCrowd(2)
 	for i := range uint64(4) {

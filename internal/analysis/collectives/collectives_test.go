@@ -47,8 +47,8 @@ func TestNestedCallsCountOnce(t *testing.T) {
 	}
 }
 
-// TestRanksThatWereNotReadAreNotKnown: a communicator that was made before the recording, one whose making failed, and a
-// number that can be none.
+// TestRanksThatWereNotReadAreNotKnown: a communicator that was made before the recording, one whose making failed, and
+// a number that can be none.
 func TestRanksThatWereNotReadAreNotKnown(t *testing.T) {
 	for name, prepare := range map[string]func(*calltest.Builder){
 		"made earlier": func(*calltest.Builder) {},
@@ -64,8 +64,8 @@ func TestRanksThatWereNotReadAreNotKnown(t *testing.T) {
 	}
 }
 
-// TestWhichCallLaunched: a kernel belongs to the call that it was launched in, or at the end of a group, to the calls of
-// the group where they are of one operation.
+// TestWhichCallLaunched: a kernel belongs to the call that it was launched in, or at the end of a group, to the calls
+// of the group where they are of one operation.
 func TestWhichCallLaunched(t *testing.T) {
 	reduce, send, receive := key{name: "AllReduce"}, key{name: "Send"}, key{name: "Recv"}
 	start := func(at uint64) call { return call{at: at, end: at, kind: groupStart} }

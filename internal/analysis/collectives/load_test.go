@@ -18,7 +18,8 @@ func (c *crowd) compute(rank int, from, to uint64) {
 	})
 	c.Event(event.Event{
 		TS: calltest.Start + from*calltest.Microsecond, Dur: (to - from) * calltest.Microsecond, PID: c.PID,
-		TID: 1, Func: uint16(rank) | 1<<8, Kind: event.Kernel, Flags: event.Timed, Ret: 2, Args: [4]uint64{uint64(c.id)},
+		TID: 1, Func: uint16(rank) | 1<<8, Kind: event.Kernel,
+		Flags: event.Timed, Ret: 2, Args: [4]uint64{uint64(c.id)},
 	})
 }
 

@@ -26,8 +26,8 @@ const (
 	leastCopies      = 2.5
 )
 
-// fewLaunches is up to how many launches lie between two waits where these split the work of a step: each wait drains the
-// queue, so that the launches after it are exposed, and a graph could hold no more than they are.
+// fewLaunches is up to how many launches lie between two waits where these split the work of a step: each wait drains
+// the queue, so that the launches after it are exposed, and a graph could hold no more than they are.
 const fewLaunches = 8
 
 // inSteps counts these calls. Without iterations nothing is said.
@@ -77,8 +77,8 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 	return s
 }
 
-// launchesEach is how many kernels a thread launches for each time that it waits for the GPU: one is what a step has that
-// is no more than a kernel, and nothing is split.
+// launchesEach is how many kernels a thread launches for each time that it waits for the GPU: one is what a step has
+// that is no more than a kernel, and nothing is split.
 func (a *analysis) launchesEach(th *timeline.Thread) float64 {
 	starts := a.inGroups("launch")
 	launches, waits := 0, 0
@@ -111,8 +111,8 @@ func (a *analysis) pageable() map[int32]bool {
 	return out
 }
 
-// preventsGraph reports whether what a finding is about is called within a step, so that the step cannot be recorded as a
-// graph before it is gone.
+// preventsGraph reports whether what a finding is about is called within a step, so that the step cannot be recorded as
+// a graph before it is gone.
 func (a *analysis) preventsGraph(id cause.ID) bool {
 	switch s := &a.inStep; id {
 	case cause.Allocation:

@@ -65,8 +65,9 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 	return out
 }
 
-// withoutGPU are the changes for a program that uses no GPU, whose main thread waits for others or for time to pass: those
-// of the table are for threads that launch. There are leastChanges at least, so that none of the table's is added.
+// withoutGPU are the changes for a program that uses no GPU, whose main thread waits for others or for time to pass:
+// those of the table are for threads that launch. There are leastChanges at least, so that none of the table's is
+// added.
 func withoutGPU(id cause.ID, w *facts) []cause.Change {
 	switch {
 	case id == cause.Worker && w.innerID == cause.Sleep, id == cause.Sleep:
@@ -86,8 +87,8 @@ func withoutGPU(id cause.ID, w *facts) []cause.Change {
 	return nil
 }
 
-// waitsIdle reports whether the main thread of a program without a GPU waits for others or for time to pass: what it would
-// gain is no more than that the wait is gone.
+// waitsIdle reports whether the main thread of a program without a GPU waits for others or for time to pass: what it
+// would gain is no more than that the wait is gone.
 func (a *analysis) waitsIdle(id cause.ID) bool {
 	return a.subject == aboutCPU &&
 		(id == cause.Worker || id == cause.Sleep || id == cause.NoWork || id == cause.Network)

@@ -41,8 +41,8 @@ func sensed(t *testing.T, clock, reasons uint64, used bool) *diagnose.Diagnosis 
 	return s.diagnose()
 }
 
-// TestClocksHeldDown: heat that costs a quarter of the cycles in half of the time is the finding of a GPU that is busy all
-// the time; the same clock at the GPU's own power limit, or of a GPU that is not the target's, is none.
+// TestClocksHeldDown: heat that costs a quarter of the cycles in half of the time is the finding of a GPU that is busy
+// all the time; the same clock at the GPU's own power limit, or of a GPU that is not the target's, is none.
 func TestClocksHeldDown(t *testing.T) {
 	const hot, powerLimit = 0x40, 0x4
 	key := cause.LowClocks.String()
@@ -60,7 +60,8 @@ func TestClocksHeldDown(t *testing.T) {
 		}
 	}
 	for name, d := range map[string]*diagnose.Diagnosis{
-		"power limit": sensed(t, 990, powerLimit, true), "another GPU": sensed(t, 990, hot, false), "full clock": sensed(t, 1980, hot, true),
+		"power limit": sensed(t, 990, powerLimit, true),
+		"another GPU": sensed(t, 990, hot, false), "full clock": sensed(t, 1980, hot, true),
 	} {
 		for _, f := range d.Findings {
 			if f.Cause == key {

@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// TestExposedCommunication compares the sweep with a count of ns: exposed is what communicates while nothing computes, as
-// in Holistic Trace Analysis (comm_comp_overlap is 1 - exposed/all).
+// TestExposedCommunication compares the sweep with a count of ns: exposed is what communicates while nothing computes,
+// as in Holistic Trace Analysis (comm_comp_overlap is 1 - exposed/all).
 func TestExposedCommunication(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 3))

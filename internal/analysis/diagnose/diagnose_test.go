@@ -378,7 +378,8 @@ func TestCallers(t *testing.T) {
 	)
 	s.Samples(recordtest.PID, start, start+1000*ms, 20, inCall, event.Whole)
 	for _, cut := range [][]recording.Frame{
-		{recordtest.Native("cuStreamSynchronize", "libcuda.so.1")}, {recordtest.Kernel("find_uprobe"), recordtest.Native("cuStreamSynchronize", "libcuda.so.1")},
+		{recordtest.Native("cuStreamSynchronize", "libcuda.so.1")},
+		{recordtest.Kernel("find_uprobe"), recordtest.Native("cuStreamSynchronize", "libcuda.so.1")},
 	} { // of which nobody knows who called
 		s.Samples(recordtest.PID, start, start+1000*ms, 30, s.Stack(cut...), event.Whole)
 	}

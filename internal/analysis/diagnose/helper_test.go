@@ -58,8 +58,8 @@ func newScene(t *testing.T) *scene {
 func (s *scene) work(kind event.Kind, ret int32, from, to uint64, args ...uint64) {
 	s.id++
 	s.Event(event.Event{
-		TS: start + from*ms - 10*us, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuLaunchKernel"), Kind: event.Call,
-		Flags: event.Correlated | event.Timed, Dur: 5 * us, Ret: int32(s.id),
+		TS: start + from*ms - 10*us, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuLaunchKernel"),
+		Kind: event.Call, Flags: event.Correlated | event.Timed, Dur: 5 * us, Ret: int32(s.id),
 	})
 	e := event.Event{
 		TS:    start + from*ms,

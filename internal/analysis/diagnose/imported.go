@@ -6,8 +6,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 )
 
-// leastActivities is how much a GPU must have done in another tool's trace for a verdict. Such a trace is all that there
-// is, and no window of something longer: a length of time says nothing of it.
+// leastActivities is how much a GPU must have done in another tool's trace for a verdict. Such a trace is all that
+// there is, and no window of something longer: a length of time says nothing of it.
 const leastActivities = 5
 
 // imported reports whether the recording was made from another tool's file: nobody can be asked to record more.

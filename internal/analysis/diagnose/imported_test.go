@@ -57,7 +57,8 @@ func diagnosed(t *testing.T, text string) *diagnose.Diagnosis {
 	return diagnose.New(tl, gap.Build(tl), gpu.Summarize(tl), cpu.SummarizeThreads(tl, tl.Index.Threads()), nil)
 }
 
-// TestImportedRangesAreCauses holds that rows of operators, functions and annotations say why a GPU was idle, and where.
+// TestImportedRangesAreCauses holds that rows of operators, functions and annotations say why a GPU was idle, and
+// where.
 func TestImportedRangesAreCauses(t *testing.T) {
 	for _, c := range []struct{ category, name, cause, place string }{
 		{"Operator", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "preprocessing", "enumerate(DataLoader)"},
@@ -102,8 +103,8 @@ func TestImportedAdvice(t *testing.T) {
 	}
 }
 
-// rank is a trace of a rank of a program: in each of twenty steps a kernel computes for some time, and all ranks exchange
-// data until the last one has come.
+// rank is a trace of a rank of a program: in each of twenty steps a kernel computes for some time, and all ranks
+// exchange data until the last one has come.
 func rank(n int, compute func(step int) int, slowest func(step int) int) string {
 	var b strings.Builder
 	for i := range 20 {
@@ -138,8 +139,8 @@ func rank(n int, compute func(step int) int, slowest func(step int) int) string 
 	)
 }
 
-// TestRanks holds that the traces of ranks, which have one pid on three hosts, are one recording of three processes, and
-// that the one whom the others wait for is named where it is the same, and only there.
+// TestRanks holds that the traces of ranks, which have one pid on three hosts, are one recording of three processes,
+// and that the one whom the others wait for is named where it is the same, and only there.
 func TestRanks(t *testing.T) {
 	for name, late := range map[string]func(step int) int{ // which rank computes for 6 ms, the others for 1 ms
 		"rank 2 is always late":  func(int) int { return 2 },

@@ -48,8 +48,8 @@ func (a *analysis) iterations() (it *Iteration, few string) {
 // other without a break.
 const follow = 0.1
 
-// tiles reports whether iterations follow each other without gaps, so that a share of the time is one of each iteration:
-// ranges can be of a part of the work, or of several threads at once.
+// tiles reports whether iterations follow each other without gaps, so that a share of the time is one of each
+// iteration: ranges can be of a part of the work, or of several threads at once.
 func (it *Iteration) tiles() bool {
 	if it == nil {
 		return false
@@ -69,8 +69,8 @@ type namedRanges struct {
 	always            bool
 }
 
-// byRanges looks for names that the program gave (NVTX, scopes) to at least leastRepetitions ranges that hold the work of
-// a step: of several the one of most time, which is the outermost, for what is inside takes less.
+// byRanges looks for names that the program gave (NVTX, scopes) to at least leastRepetitions ranges that hold the work
+// of a step: of several the one of most time, which is the outermost, for what is inside takes less.
 func (a *analysis) byRanges() (*Iteration, string) {
 	if a.t.Rec.Meta.GPU == nil {
 		return nil, ""
@@ -171,8 +171,8 @@ func isPart(name string) bool {
 	return strings.Contains(name, "DataLoader") && strings.Contains(name, "__next__")
 }
 
-// mostLaunches is the share of the launches, from the first range of a name to the last, that lie in the ranges where these
-// are the steps: a range within a step holds less.
+// mostLaunches is the share of the launches, from the first range of a name to the last, that lie in the ranges where
+// these are the steps: a range within a step holds less.
 const mostLaunches = 2.0 / 3
 
 // holdsStep reports whether ranges hold most of what their process launches from the first to the last of them, as far
@@ -514,7 +514,8 @@ func (a *analysis) byKernels() *Iteration {
 }
 
 // uneven is how many times their median iterations take on average at most where a kernel stands for them. One pause
-// among five steps makes less of it; what happens a few times in a row, and then not for long, is part of something longer.
+// among five steps makes less of it; what happens a few times in a row, and then not for long, is part of something
+// longer.
 const uneven = 5
 
 // isMost reports whether the period of a kernel is that of most work of its stream, and not of something within a step.

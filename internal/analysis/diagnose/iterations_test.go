@@ -99,8 +99,8 @@ func otherIterations() []iterations {
 			})
 			named(s, 3, 0, 900_000)
 		}, `ranges named "decode"`, 20, 4500},
-		// Two bursts of requests: the step after the last request of the first has nothing to go on with. Another engine
-		// makes fewer steps, and messages without output are none.
+		// Two bursts of requests: the step after the last request of the first has nothing to go on with. Another
+		// engine makes fewer steps, and messages without output are none.
 		{"steps of an engine", func(s *scene) {
 			iterate(12, 3000, func(i, at uint64) {
 				do(s, "cuStreamSynchronize", at, 4)
@@ -361,7 +361,8 @@ func TestIterationsOfOptimizer(t *testing.T) {
 	for _, at := range []uint64{50, 150, 250, 350, 750} {
 		s.kernel(at-40, at-10)
 		s.Event(event.Event{
-			TS: start + at*ms, Dur: 5 * ms, PID: recordtest.PID, TID: recordtest.PID, Kind: event.Range, Func: event.NVTXRange,
+			TS: start + at*ms, Dur: 5 * ms, PID: recordtest.PID,
+			TID: recordtest.PID, Kind: event.Range, Func: event.NVTXRange,
 			Ret: 1, Flags: event.Timed,
 		})
 	}

@@ -129,11 +129,12 @@ func (a *analysis) doubts(d *Diagnosis) []string {
 	return out
 }
 
-// plainly is the share of the time from which on one cause that was seen directly is a verdict whatever else is in doubt.
+// plainly is the share of the time from which on one cause that was seen directly is a verdict whatever else is in
+// doubt.
 const plainly = 0.9
 
-// isPlain reports whether one cause holds so much of the time, by events of its own, that nothing which is missing could
-// change the verdict.
+// isPlain reports whether one cause holds so much of the time, by events of its own, that nothing which is missing
+// could change the verdict.
 func (a *analysis) isPlain() bool {
 	for id, g := range a.groups {
 		if g != nil && cause.ID(id) != cause.Unknown && share(g.sure[gap.Seen], a.total.Time) >= plainly {
@@ -274,8 +275,8 @@ func (a *analysis) clockDoubt() []string {
 	return nil
 }
 
-// measuredClock is by how much CUPTI's times differ from CLOCK_MONOTONIC at most, ns, where nothing in a recording bounds
-// it: the bounds of three recordings of an H200 with many synchronizations are 4.25, 5.23 and 11.7 µs
+// measuredClock is by how much CUPTI's times differ from CLOCK_MONOTONIC at most, ns, where nothing in a recording
+// bounds it: the bounds of three recordings of an H200 with many synchronizations are 4.25, 5.23 and 11.7 µs
 // (docs/examples). CUPTI converts all times of a process in one way.
 const measuredClock = 20_000
 

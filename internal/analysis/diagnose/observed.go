@@ -44,8 +44,8 @@ func (w *Work) Effect() *observer.Effect { return w.a.effect }
 // mostLeftOut bounds which share of what is launching is taken for the observer's.
 const mostLeftOut = 0.95
 
-// leaveOut takes out of the devices' time what windows added: of what is called launching, the calls that take longer in
-// them; and what steps take longer beyond that, for launches of kernels are not timed outside of windows.
+// leaveOut takes out of the devices' time what windows added: of what is called launching, the calls that take longer
+// in them; and what steps take longer beyond that, for launches of kernels are not timed outside of windows.
 func (a *analysis) leaveOut(d *Diagnosis, devices []measured) {
 	g := a.groups[cause.LaunchOverhead]
 	if g == nil || g.cost == 0 {

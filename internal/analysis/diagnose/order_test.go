@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 )
 
-// TestOrder: what wins back most of the time that it costs comes first; of what wins alike, and where nobody can say, the
-// dearest.
+// TestOrder: what wins back most of the time that it costs comes first; of what wins alike, and where nobody can say,
+// the dearest.
 func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -127,8 +127,8 @@ func TestTies(t *testing.T) {
 	}
 }
 
-// TestTooLittle: what cannot be told from nothing is no finding but what is left to gain, and a program of which nothing
-// is accused may be healthy.
+// TestTooLittle: what cannot be told from nothing is no finding but what is left to gain, and a program of which
+// nothing is accused may be healthy.
 func TestTooLittle(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -97,8 +97,8 @@ func (f *found) recount(list []token) {
 	f.from, f.to = extent(list, sums, at, each, most)
 }
 
-// byWaits counts by the wait that is in each of the periods, once, where that is recorded more often than what the period
-// was found by: the overhead budget ends the recording of copies first.
+// byWaits counts by the wait that is in each of the periods, once, where that is recorded more often than what the
+// period was found by: the overhead budget ends the recording of copies first.
 func (f *found) byWaits(list []token) {
 	if f.kind != copyAnchor || f.each != 1 || f.turned {
 		return
@@ -286,8 +286,8 @@ func graphsBefore(list []token) []int32 {
 	return out
 }
 
-// works reports whether a period may hold the work of a whole step: something is launched in it, as far as launches were
-// recorded. What comes back fewer than minIterations times must be proven to.
+// works reports whether a period may hold the work of a whole step: something is launched in it, as far as launches
+// were recorded. What comes back fewer than minIterations times must be proven to.
 func works(list []token, graphs []int32, f *found) bool {
 	if f.kind == kernelAnchor {
 		return len(f.gaps) >= minIterations

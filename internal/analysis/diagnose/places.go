@@ -229,8 +229,8 @@ func (p *place) text() string {
 	return format.Clean(p.name + " (" + cpu.ShortFile(p.file) + ")")
 }
 
-// isCode reports whether a place is one where somebody could change something: in the kernel, and where nothing is known
-// to be mapped, nobody can.
+// isCode reports whether a place is one where somebody could change something: in the kernel, and where nothing is
+// known to be mapped, nobody can.
 func (p *place) isCode() bool {
 	return p.kind == recording.PythonFrame || p.kind == recording.NativeFrame && !strings.HasPrefix(p.name, "[")
 }

@@ -82,7 +82,8 @@ func host(b *recordtest.Builder, rng *rand.Rand, length uint64) {
 		for at := rng.Uint64N(5 * ms); at < length; {
 			d := 1 + rng.Uint64N(3*ms)
 			b.Off(recordtest.Off{
-				TID: tid, TS: start + at, Dur: d, Blocked: rng.Uint64N(d + 1), Call: []uint16{0, 7, 202, 230, event.NoSyscall}[rng.IntN(5)],
+				TID: tid, TS: start + at, Dur: d, Blocked: rng.Uint64N(d + 1),
+				Call:  []uint16{0, 7, 202, 230, event.NoSyscall}[rng.IntN(5)],
 				Flags: []event.Flags{0, 0, event.Preempted, event.MajorFault, event.FromIRQ, event.Open}[rng.IntN(6)],
 				By: [2]uint32{
 					recordtest.PID,

@@ -32,8 +32,8 @@ const (
 	maxStepKinds = 4
 	// leastOfKind is the least share of the time of a kind: less is of no use, and may be chance.
 	leastOfKind = 0.02
-	// apartBy and apartPlus are by how much more the next greater number of launches must be, so that a hole lies between
-	// two kinds, not a range in which the number varies with what is asked for.
+	// apartBy and apartPlus are by how much more the next greater number of launches must be, so that a hole lies
+	// between two kinds, not a range in which the number varies with what is asked for.
 	apartBy, apartPlus = 1.5, 8
 	// otherKernels is the most that two steps with other kernels have in common, of all kernels of both.
 	otherKernels = 0.6

@@ -16,7 +16,8 @@ import (
 func runs(s *scene, kernel int32, at, dur uint64, grid uint64) {
 	s.id++
 	s.Event(event.Event{
-		TS: start + at*us, Dur: dur * us, PID: recordtest.PID, TID: 7, Func: 1 << 8, Kind: event.Kernel, Flags: event.Timed, Ret: kernel,
+		TS: start + at*us, Dur: dur * us, PID: recordtest.PID, TID: 7,
+		Func: 1 << 8, Kind: event.Kernel, Flags: event.Timed, Ret: kernel,
 		Args: [4]uint64{uint64(s.id), 0, grid, 256},
 	})
 }

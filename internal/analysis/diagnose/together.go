@@ -62,8 +62,8 @@ func (a *analysis) next(list []ranked, predict Predictor) (cause.ID, bool) {
 	return predict.Next(Remedy{Cause: list[0].id})
 }
 
-// oneChange returns the findings about a result that is fetched from the GPU and worked on in the same function: who does
-// that work on the GPU fetches less, and waits less.
+// oneChange returns the findings about a result that is fetched from the GPU and worked on in the same function: who
+// does that work on the GPU fetches less, and waits less.
 func oneChange(list []ranked) (remedies []Remedy, keys []string) {
 	function := ""
 	fetches := func(f *ranked) bool { return f.id == cause.HostSync || f.id == cause.SyncCopy }

@@ -64,8 +64,8 @@ func TestOneChange(t *testing.T) {
 	}
 }
 
-// TestNextLimit: what limits the program once the first finding is fixed is named, whether it is a finding or hidden; and
-// the same two are not listed again as all findings.
+// TestNextLimit: what limits the program once the first finding is fixed is named, whether it is a finding or hidden;
+// and the same two are not listed again as all findings.
 func TestNextLimit(t *testing.T) {
 	for _, next := range []cause.ID{cause.Disk, cause.PythonWork} {
 		s := fetching(t, "tokenize")

@@ -20,7 +20,8 @@ func windowed(t *testing.T, id cause.ID, lost ...uint64) *scene {
 	for i, n := range lost {
 		at := uint64(i) * 200
 		s.Meta.GPU.Windows = append(s.Meta.GPU.Windows, recording.GPUWindow{
-			PID: recordtest.PID, From: start + at*ms, To: start + (at+60)*ms, Activity: true, Calls: true, End: "finalized",
+			PID: recordtest.PID, From: start + at*ms, To: start + (at+60)*ms,
+			Activity: true, Calls: true, End: "finalized",
 		})
 		s.kernel(at+1, at+59-n)
 		if n > 0 {
@@ -70,8 +71,8 @@ func TestAlwaysBeatsWindows(t *testing.T) {
 	}
 }
 
-// TestPlainCause: one synchronization in a window does not bound the clocks, and a cause that was seen for nearly all of
-// the time is a verdict whatever else is missing.
+// TestPlainCause: one synchronization in a window does not bound the clocks, and a cause that was seen for nearly all
+// of the time is a verdict whatever else is missing.
 func TestPlainCause(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -85,7 +86,8 @@ func TestPlainCause(t *testing.T) {
 		}
 		// It returns 900 ms after what it waited for.
 		s.Event(event.Event{
-			TS: start + 95*ms, Dur: 904 * ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed, Args: [4]uint64{7},
+			TS: start + 95*ms, Dur: 904 * ms, PID: recordtest.PID, TID: recordtest.PID,
+			Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed, Args: [4]uint64{7},
 		})
 		if d := s.diagnose(); d.Verdict != c.want {
 			t.Errorf("%s: %s, %q", c.name, d.Verdict, d.Reasons)

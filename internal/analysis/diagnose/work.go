@@ -87,7 +87,8 @@ func (d *deviceWork) measured(window uint64) measured {
 	k.heldBy.flush()
 	k.freeBy.flush()
 	return measured{
-		Window: window, Time: d.covered.Total(), Did: s.Time, copied: s.copied, talked: s.talked, heldBy: k.heldBy, freeBy: k.freeBy,
+		Window: window, Time: d.covered.Total(), Did: s.Time, copied: s.copied,
+		talked: s.talked, heldBy: k.heldBy, freeBy: k.freeBy,
 		kernels: k.kernels, kernelTime: k.time, small: k.small, smallBlocks: k.smallest, sms: k.sms, poor: k.poor,
 	}
 }

@@ -74,8 +74,8 @@ func (j *job) host(rank, from int, ahead, wrong int64) *recording.Recording {
 	return b.Recording()
 }
 
-// TestPlantedOffset: the clock of the second host is found again within the error that is stated, however wrong the wall
-// clocks are and whenever each recording begins.
+// TestPlantedOffset: the clock of the second host is found again within the error that is stated, however wrong the
+// wall clocks are and whenever each recording begins.
 func TestPlantedOffset(t *testing.T) {
 	for seed, ahead := range []int64{0, 1_234_567, -987_654_321, 86_400_000_000_000} {
 		j := jittery(600, uint64(seed), 300*us, 200*us)

@@ -88,8 +88,8 @@ func TestWhatWindowsAdd(t *testing.T) {
 	}
 }
 
-// TestNothingAdded: without a difference that can be told from chance nothing is taken out, with a bound where there was
-// one to be told, and nothing where all is recorded.
+// TestNothingAdded: without a difference that can be told from chance nothing is taken out, with a bound where there
+// was one to be told, and nothing where all is recorded.
 func TestNothingAdded(t *testing.T) {
 	for name, e := range map[string]*Effect{
 		"alike":      Measure(launches("windows", 12*us, 12*us), steps(5000*us, 5000*us)),

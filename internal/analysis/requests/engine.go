@@ -7,8 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// engine is what the inference engine behind the server told its API server: exact numbers of tokens, steps and batches,
-// and when each request waited. Times are from the messages between the two.
+// engine is what the inference engine behind the server told its API server: exact numbers of tokens, steps and
+// batches, and when each request waited. Times are from the messages between the two.
 type engine struct {
 	Steps        int     `json:"steps"` // with output
 	OutputTokens uint64  `json:"output_tokens"`
@@ -47,9 +47,11 @@ type EngineRow struct {
 	MeanBatch   float64 `json:"mean_batch"`
 	MaxBatch    int     `json:"max_batch"`
 	Preemptions uint32  `json:"preemptions,omitempty"`
-	// For so long requests waited in the queue before its first token, where the engine does not say when it was scheduled.
+	// For so long requests waited in the queue before its first token, where the engine does not say when it was
+	// scheduled.
 	QueueAtMost uint64 `json:"queue_at_most_ns,omitempty"`
-	// GPUs worked so long in those steps, all of it and divided by the requests in each; absent where not recorded throughout.
+	// GPUs worked so long in those steps, all of it and divided by the requests in each; absent where not recorded
+	// throughout.
 	GPUExposed *uint64 `json:"gpu_exposed_ns,omitempty"`
 	GPUShared  *uint64 `json:"gpu_shared_ns,omitempty"`
 }

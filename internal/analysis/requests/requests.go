@@ -208,7 +208,8 @@ func (s *Summary) count(meta *recording.Meta) (ended []*recording.Request) {
 
 func rowOf(r *recording.Request) Row {
 	row := Row{
-		Number: r.Number, ID: r.ID, Route: r.Route, Model: r.Model, PID: r.PID, Received: r.Received, Status: r.Status, Outcome: r.Outcome,
+		Number: r.Number, ID: r.ID, Route: r.Route, Model: r.Model, PID: r.PID,
+		Received: r.Received, Status: r.Status, Outcome: r.Outcome,
 		Latency:      span(r.Received, r.End),
 		InputTokens:  r.InputTokens,
 		OutputTokens: r.OutputTokens,
@@ -389,7 +390,8 @@ func (s *Summary) stalls(gaps []gap, ended []*recording.Request) {
 		length := g.to - g.from
 		row := at[g.request]
 		row.LongestGap = max(row.LongestGap, length)
-		// The write of a first token and the one that ends a gap are of the same step of the engine: within a usual gap.
+		// The write of a first token and the one that ends a gap are of the same step of the engine: within a usual
+		// gap.
 		i, _ := slices.BinarySearch(firsts, max(g.from, g.to-min(g.to, median))+1)
 		prefill := i < len(firsts) && firsts[i] <= g.to+median
 		if length < st.Threshold || len(gaps) < fewestGaps {

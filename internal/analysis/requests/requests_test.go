@@ -24,8 +24,10 @@ func (b *builder) stream(received uint64, tokens ...uint64) *recording.Request {
 	n := uint64(len(b.rec.Meta.Requests) + 1)
 	last := tokens[len(tokens)-1]
 	b.rec.Meta.Requests = append(b.rec.Meta.Requests, recording.Request{
-		Number: n, PID: 1, Received: received, Asked: received, FirstByte: received + 1, FirstToken: tokens[0], LastToken: last, End: last + ms,
-		Method: "POST", Route: "/v1/chat/completions", Model: "m", Status: 200, Outcome: "complete", Streamed: true, InputTokens: 10, OutputTokens: uint32(len(tokens)), TokenSource: "usage", Parts: uint32(len(tokens)),
+		Number: n, PID: 1, Received: received, Asked: received, FirstByte: received + 1,
+		FirstToken: tokens[0], LastToken: last, End: last + ms,
+		Method: "POST", Route: "/v1/chat/completions", Model: "m", Status: 200, Outcome: "complete", Streamed: true,
+		InputTokens: 10, OutputTokens: uint32(len(tokens)), TokenSource: "usage", Parts: uint32(len(tokens)),
 	})
 	before := received
 	for _, at := range tokens {

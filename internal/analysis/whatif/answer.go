@@ -29,8 +29,8 @@ type Answer struct {
 	FirstToken []FirstToken `json:"first_token,omitempty"` // without what holds requests up, each by itself, the most time first
 }
 
-// FirstToken is the time to the first token of requests without one thing that holds them up, in ns, if all else took as
-// long.
+// FirstToken is the time to the first token of requests without one thing that holds them up, in ns, if all else took
+// as long.
 type FirstToken struct {
 	Cause string `json:"without"`
 	Was50 uint64 `json:"was_p50_ns"`

@@ -158,8 +158,8 @@ func (s *Study) computing(g *replay.Graph, plan *replay.Plan) (mine, others floa
 	return mine, others
 }
 
-// surely is what the work takes at least, ns: what engines did is measured to the nanosecond, how long CPUs computed and
-// a lock was held is not.
+// surely is what the work takes at least, ns: what engines did is measured to the nanosecond, how long CPUs computed
+// and a lock was held is not.
 func (f *floor) surely() uint64 {
 	if f.cpus > 0 || f.locked {
 		return uint64((1 - decides) * float64(f.ns))

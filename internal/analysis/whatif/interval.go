@@ -138,9 +138,9 @@ const watching = 2_100
 // mostWatched bounds that, as a share of the time.
 const mostWatched = 0.25
 
-// watchedShare is up to which share of the time recording may have cost beyond what is left out. Steps inside and outside
-// of windows tell, or else what the overhead governor measured of a recording without windows; else it is that of the
-// recorded calls of the thread with most of them.
+// watchedShare is up to which share of the time recording may have cost beyond what is left out. Steps inside and
+// outside of windows tell, or else what the overhead governor measured of a recording without windows; else it is that
+// of the recorded calls of the thread with most of them.
 func (s *Study) watchedShare(t *timeline.Timeline, spans []timeline.Span, windows *observer.Effect) float64 {
 	if windows != nil && windows.Steps.High > 0 {
 		return windows.Steps.High - windows.Steps.Mean

@@ -56,8 +56,8 @@ func TestScatter(t *testing.T) {
 	}
 }
 
-// TestRatioError: the interval of a ratio of means holds the true one 9 times in 10, of ten blocks and of three; two say
-// nothing.
+// TestRatioError: the interval of a ratio of means holds the true one 9 times in 10, of ten blocks and of three; two
+// say nothing.
 func TestRatioError(t *testing.T) {
 	if _, ok := ratioError([]replay.Block{{Before: 1, After: 1}, {Before: 2, After: 1}}); ok {
 		t.Error("two blocks are enough")

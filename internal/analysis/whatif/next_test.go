@@ -15,7 +15,8 @@ func TestNext(t *testing.T) {
 		at := start + i*period
 		// The leader waits for the helper for 10 µs at the end of each step, and has woken it 2 ms before.
 		sc.Off(recordtest.Off{
-			TID: leader, TS: at + 3980*us, Dur: 10 * us, Blocked: 10 * us, Call: sysFutex, By: [2]uint32{leader, helper},
+			TID: leader, TS: at + 3980*us, Dur: 10 * us, Blocked: 10 * us,
+			Call: sysFutex, By: [2]uint32{leader, helper},
 		})
 		sc.Off(recordtest.Off{TID: helper, TS: at + 1100*us, Dur: 2800 * us, Blocked: 2800 * us, Call: sysSleep})
 	}

@@ -69,8 +69,8 @@ func (s *Study) Of(id cause.ID) (Prediction, bool) {
 // once a first one is made.
 const uncovered = 1.1
 
-// Next returns the cause whose remedy brings most once another remedy is made: what limits the program then. It may bring
-// little as long as the first cause hides it. False where none brings much.
+// Next returns the cause whose remedy brings most once another remedy is made: what limits the program then. It may
+// bring little as long as the first cause hides it. False where none brings much.
 func (s *Study) Next(first Remedy) (cause.ID, bool) {
 	if !s.Any() || !HasRemedy(first.Cause) {
 		return 0, false

@@ -6,11 +6,13 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// TestTokensOfTheEngine: an answer without an account of its tokens gets the engine's where that is whole, and no other.
+// TestTokensOfTheEngine: an answer without an account of its tokens gets the engine's where that is whole, and no
+// other.
 func TestTokensOfTheEngine(t *testing.T) {
 	whole := func(id string, tokens uint32) recording.EngineRequest {
 		return recording.EngineRequest{
-			ID: id, Asked: 110, First: 120, Last: 180, Finish: "stop", OutputTokens: tokens, InputTokens: 9, CachedTokens: 4,
+			ID: id, Asked: 110, First: 120, Last: 180, Finish: "stop",
+			OutputTokens: tokens, InputTokens: 9, CachedTokens: 4,
 		}
 	}
 	with := func(q recording.EngineRequest, change func(*recording.EngineRequest)) recording.EngineRequest {
@@ -75,8 +77,8 @@ func TestTokensOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestEndedAreHandedOnce: a request that has ended is told of once, after the ring was read once more, and is there all the
-// time.
+// TestEndedAreHandedOnce: a request that has ended is told of once, after the ring was read once more, and is there all
+// the time.
 func TestEndedAreHandedOnce(t *testing.T) {
 	s := &Source{programs: &programs{}, feed: newFeeding()}
 	told := 0

@@ -71,8 +71,8 @@ type live struct {
 	last     uint64 // ns, when the last chunk was written
 }
 
-// Begin is called when a request's header has been read. Only POST asks for work; health checks and metrics are left out.
-// A method that is not known is one that HPACK has no short form of its own for.
+// Begin is called when a request's header has been read. Only POST asks for work; health checks and metrics are left
+// out. A method that is not known is one that HPACK has no short form of its own for.
 func (c *conn) Begin(x *exchange.Exchange) {
 	if x.Method != "POST" && x.Method != "" {
 		return
@@ -96,7 +96,8 @@ func (c *conn) Wrote(x *exchange.Exchange, ts uint64, tid uint32, frames uint32)
 		return
 	}
 	c.feed.ready = append(c.feed.ready, event.Event{
-		TS: l.last, Dur: ts - min(ts, l.last), PID: c.pid, TID: tid, Kind: event.RequestChunk, Flags: event.Timed, Args: [4]uint64{l.number, uint64(frames)},
+		TS: l.last, Dur: ts - min(ts, l.last), PID: c.pid, TID: tid, Kind: event.RequestChunk,
+		Flags: event.Timed, Args: [4]uint64{l.number, uint64(frames)},
 	})
 	l.last = ts
 }
@@ -111,8 +112,8 @@ func (c *conn) End(x *exchange.Exchange) {
 	c.feed.fresh = append(c.feed.fresh, l.describe())
 }
 
-// settle hands on the first n of the requests that have ended. Where their own account of tokens is missing, the engine's
-// is theirs.
+// settle hands on the first n of the requests that have ended. Where their own account of tokens is missing, the
+// engine's is theirs.
 func (f *feeding) settle(n int) {
 	for i := range f.fresh[:n] {
 		r := &f.fresh[i]
@@ -132,10 +133,14 @@ func (f *feeding) settle(n int) {
 func (l *live) describe() recording.Request {
 	x := l.Exchange
 	r := recording.Request{
-		Number: l.number, PID: l.pid, Port: uint32(l.port), Received: x.Received, Asked: x.Asked, FirstByte: x.FirstByte,
-		FirstToken: x.FirstToken, LastToken: x.LastToken, End: x.End, Method: x.Method, Route: x.Route, Model: x.Model, ID: x.ID,
-		Trace: x.Trace, Status: uint32(x.Status), Outcome: string(x.Outcome), Streamed: x.Streamed, Unreadable: x.Unreadable,
-		InputTokens: x.InputTokens, OutputTokens: x.OutputTokens, CachedTokens: x.CachedTokens, TokenSource: string(x.TokenSource),
+		Number: l.number, PID: l.pid, Port: uint32(l.port),
+		Received: x.Received, Asked: x.Asked, FirstByte: x.FirstByte,
+		FirstToken: x.FirstToken, LastToken: x.LastToken, End: x.End,
+		Method: x.Method, Route: x.Route, Model: x.Model, ID: x.ID,
+		Trace: x.Trace, Status: uint32(x.Status), Outcome: string(x.Outcome),
+		Streamed: x.Streamed, Unreadable: x.Unreadable,
+		InputTokens: x.InputTokens, OutputTokens: x.OutputTokens,
+		CachedTokens: x.CachedTokens, TokenSource: string(x.TokenSource),
 		Parts: x.Frames, Writes: x.Writes,
 	}
 	if r.TokenSource == "" && r.Parts > 0 { // it goes on
@@ -171,7 +176,8 @@ func (s *Source) take() {
 	}
 }
 
-// missed has connections of HTTP/2 begin anew where transfers were lost: what a header says depends on all those before.
+// missed has connections of HTTP/2 begin anew where transfers were lost: what a header says depends on all those
+// before.
 func (s *Source) missed() {
 	n := s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST)
 	if n == s.feed.lost {

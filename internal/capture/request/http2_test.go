@@ -132,7 +132,8 @@ var protocols = []struct {
 	{"gRPC", askGRPC, "/inference.GRPCInferenceService/ModelStreamInfer", "chunks"},
 }
 
-// TestStreamsOfHTTP2: numbers are exact with many streams of a connection at a time, and times are those of the clients.
+// TestStreamsOfHTTP2: numbers are exact with many streams of a connection at a time, and times are those of the
+// clients.
 func TestStreamsOfHTTP2(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {
@@ -172,7 +173,8 @@ func askTogether(t *testing.T, s *server, ask asker, streams int) []seen {
 	for i := range streams {
 		wait.Go(func() {
 			out[i], errs[i] = ask(h2server.Question{
-				Model: "m", Stream: true, MaxTokens: 20, GapMS: 5, PrefillMS: 20, Prompt: strings.Repeat("secret ", 500),
+				Model: "m", Stream: true, MaxTokens: 20, GapMS: 5,
+				PrefillMS: 20, Prompt: strings.Repeat("secret ", 500),
 			})
 		})
 	}
@@ -196,8 +198,8 @@ func askTogether(t *testing.T, s *server, ask asker, streams int) []seen {
 	}
 }
 
-// compareClocks compares what clients saw with the requests from the first on: which is whose is not known, so times are
-// compared in their order. A time is never later than the client's.
+// compareClocks compares what clients saw with the requests from the first on: which is whose is not known, so times
+// are compared in their order. A time is never later than the client's.
 func compareClocks(t *testing.T, s *server, first int, clients []seen) {
 	t.Helper()
 	all := s.requests(first + len(clients))[first:]
@@ -258,8 +260,8 @@ func TestEndsOfGRPC(t *testing.T) {
 	}
 }
 
-// TestLateOnHTTP2: on a connection that was in use before, streams are counted and timed; a path that the client has not
-// spelt since then is not known, and none is invented.
+// TestLateOnHTTP2: on a connection that was in use before, streams are counted and timed; a path that the client has
+// not spelt since then is not known, and none is invented.
 func TestLateOnHTTP2(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {

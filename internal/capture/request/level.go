@@ -20,9 +20,10 @@ var levels = []overhead.Level{
 	levelOff:   {Name: "off", Loses: "requests: time to first token, time per token, latency"},
 }
 
-// What recording one transfer costs its thread, in ns, and one on a socket that is not followed: run_time_ns / run_cnt of
-// the programs (kernel.bpf_stats_enabled) under a server of 16 streams, and a tenth for the way in and out. A call of
-// OpenSSL costs what a pair of probes does, and much more where the kernel steps over the instruction that is probed.
+// What recording one transfer costs its thread, in ns, and one on a socket that is not followed: run_time_ns / run_cnt
+// of the programs (kernel.bpf_stats_enabled) under a server of 16 streams, and a tenth for the way in and out. A call
+// of OpenSSL costs what a pair of probes does, and much more where the kernel steps over the instruction that is
+// probed.
 const (
 	transferNS   = 1100
 	lookNS       = 250

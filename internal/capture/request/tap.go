@@ -208,8 +208,8 @@ func since(o *engine.Output, q *recording.EngineRequest) {
 // tokensOfEngine is the source of numbers of tokens that the engine told.
 const tokensOfEngine = "engine"
 
-// complete gives a request that has ended the engine's numbers of tokens, where its answer has no account of its own: those
-// of all engine requests whose id is that of the answer with a suffix, as several choices are several of them.
+// complete gives a request that has ended the engine's numbers of tokens, where its answer has no account of its own:
+// those of all engine requests whose id is that of the answer with a suffix, as several choices are several of them.
 func (t *tapping) complete(r *recording.Request) {
 	if r.ID == "" || r.TokenSource != "" && r.TokenSource != string(exchange.Chunks) {
 		return

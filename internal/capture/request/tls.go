@@ -26,9 +26,9 @@ var tlsFunctions = map[string]uint64{"SSL_read": 0, "SSL_write": 1, "SSL_read_ex
 
 const tlsFree = "SSL_free"
 
-// callsTLS reports whether a file of this name is one of a program that is known not to switch stacks within SSL_read or
-// SSL_write. The kernel keeps the return addresses of probed functions by thread, in order: a program with fibers that
-// leaves SSL_read for another fiber would return to the wrong place. So no other programs are probed.
+// callsTLS reports whether a file of this name is one of a program that is known not to switch stacks within SSL_read
+// or SSL_write. The kernel keeps the return addresses of probed functions by thread, in order: a program with fibers
+// that leaves SSL_read for another fiber would return to the wrong place. So no other programs are probed.
 func callsTLS(base string) bool {
 	switch base {
 	case "nginx", "haproxy", "node", "llama-server":
@@ -218,7 +218,8 @@ func (s *Source) lossesTLS() (out []loss.Loss) {
 			where := fmt.Sprintf("pid %d: %s", id.PID, l.path)
 			if l.err != nil {
 				out = append(out, loss.Loss{
-					Reason: loss.RequestsUnseen, Count: 1, PID: id.PID, Where: where, Detail: "requests over TLS: " + l.err.Error(),
+					Reason: loss.RequestsUnseen, Count: 1, PID: id.PID,
+					Where: where, Detail: "requests over TLS: " + l.err.Error(),
 				})
 			}
 			if l.dear > 0 && len(l.attachments) > 0 {

@@ -32,7 +32,8 @@ func TestTLS(t *testing.T) {
 			transport.MaxConnsPerHost = 1
 			c := &http.Client{Transport: transport}
 			question := map[string]any{
-				"model": "m", "stream": true, "max_tokens": 5, "gap_ms": 4, "prefill_ms": 30, "prompt": strings.Repeat("secret ", 2000),
+				"model": "m", "stream": true, "max_tokens": 5, "gap_ms": 4,
+				"prefill_ms": 30, "prompt": strings.Repeat("secret ", 2000),
 			}
 			var clients []seen
 			for range 3 {

@@ -109,7 +109,8 @@ func nodeTable(in Input) table {
 		l := &s.Launchers[i]
 		g := &s.GPUs[l.GPU]
 		row := []any{
-			l.PID, g.ID, format.Clean(g.Bus), node(g.Node), fmt.Sprintf("%s (%d)", format.Clean(l.Name), l.TID), l.Share,
+			l.PID, g.ID, format.Clean(g.Bus), node(g.Node),
+			fmt.Sprintf("%s (%d)", format.Clean(l.Name), l.TID), l.Share,
 			node(l.Node), nil,
 		}
 		if l.Ran > 0 && g.Node >= 0 {

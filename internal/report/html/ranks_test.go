@@ -25,7 +25,8 @@ func twoRanks() *recording.Recording {
 		pid := recordtest.PID + r
 		b.Meta.GPU.Devices = append(b.Meta.GPU.Devices, recording.Device{PID: pid, UUID: fmt.Sprintf("GPU-%d", r)})
 		b.Meta.GPU.Windows = append(b.Meta.GPU.Windows, recording.GPUWindow{
-			PID: pid, From: calltest.Start, To: calltest.Start + calltest.Second, Activity: true, Calls: true, End: "open",
+			PID: pid, From: calltest.Start, To: calltest.Start + calltest.Second,
+			Activity: true, Calls: true, End: "open",
 		})
 		b.As(pid, pid).Do("ncclCommInitRank", 0, 10, 0x110+uint64(r), 2)
 		for i := range uint64(10) {
@@ -33,7 +34,8 @@ func twoRanks() *recording.Recording {
 			b.Do("ncclAllReduce", int64(at), 4000, 16, 0x110+uint64(r), 0, 7<<56)
 			id++
 			b.Event(event.Event{
-				TS: calltest.Start + at + 1000, Dur: 1000, PID: pid, TID: pid, Func: b.Fn("cuLaunchKernel"), Kind: event.Call,
+				TS: calltest.Start + at + 1000, Dur: 1000, PID: pid,
+				TID: pid, Func: b.Fn("cuLaunchKernel"), Kind: event.Call,
 				Flags: event.Correlated | event.Timed, Ret: int32(id),
 			})
 			b.Event(event.Event{

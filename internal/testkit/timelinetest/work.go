@@ -93,7 +93,8 @@ func (t *Thread) Sync(st *Stream) {
 	s.id++
 	if w := s.window(t.Now); !s.Config.NoSyncs && w != nil && end < Start+w.To {
 		s.Event(event.Event{
-			TS: t.Now + 500, Dur: end - t.Now - 1000, PID: recordtest.PID, TID: id, Func: context << 8, Kind: event.Sync,
+			TS: t.Now + 500, Dur: end - t.Now - 1000, PID: recordtest.PID,
+			TID: id, Func: context << 8, Kind: event.Sync,
 			Flags: event.Timed,
 			Ret:   kind, Args: [4]uint64{uint64(s.id)},
 		})

@@ -16,7 +16,8 @@ import (
 func (h *hand) peer(from, to uint64, at, dur, bytes uint64) {
 	h.Event(event.Event{
 		TS: calltest.Start + at, Dur: dur, PID: recordtest.PID, TID: 20 + uint32(at/ms), Func: uint16(from) | 1<<8,
-		Kind: event.Copy, Flags: event.Timed, Ret: 10 | 3<<8 | 3<<16 | 1<<24, Args: [4]uint64{0, 0, bytes, from | to<<32},
+		Kind: event.Copy, Flags: event.Timed, Ret: 10 | 3<<8 | 3<<16 | 1<<24,
+		Args: [4]uint64{0, 0, bytes, from | to<<32},
 	})
 }
 

@@ -78,7 +78,8 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// TestUnseen: what is missing at the end of a transfer costs only the messages in it, but what follows the time in them.
+// TestUnseen: what is missing at the end of a transfer costs only the messages in it, but what follows the time in
+// them.
 func TestUnseen(t *testing.T) {
 	all := framed(0, message())
 	for cut := range all {

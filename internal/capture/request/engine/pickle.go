@@ -28,8 +28,8 @@ const (
 	kindOpaque
 )
 
-// pickle reads Python's pickles of protocols 2 to 5 (Lib/pickletools.py) as data: it has their stack and their memo, and
-// classes are names. After the first byte that it does not understand bad is set; at the end of the bytes cut.
+// pickle reads Python's pickles of protocols 2 to 5 (Lib/pickletools.py) as data: it has their stack and their memo,
+// and classes are names. After the first byte that it does not understand bad is set; at the end of the bytes cut.
 type pickle struct {
 	b     []byte
 	stack []*pickled

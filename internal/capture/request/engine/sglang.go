@@ -92,8 +92,8 @@ func (c *Conn) judge(known, whole bool) {
 	}
 }
 
-// asks reads a TokenizedGenerateReqInput. Its prompt is a list of numbers, or an array.array; where it is cut, how long it
-// is comes with the first token.
+// asks reads a TokenizedGenerateReqInput. Its prompt is a list of numbers, or an array.array; where it is cut, how long
+// it is comes with the first token.
 func (c *Conn) asks(fields *pickled) bool {
 	id := fields.field("rid")
 	if id == nil || id.kind != kindString {
@@ -146,7 +146,8 @@ func (c *Conn) batch(fields *pickled, cut bool) bool {
 	return true
 }
 
-// times reads when a request waited: seconds of CLOCK_MONOTONIC, which versions from 0.5.5 on tell where metrics are on.
+// times reads when a request waited: seconds of CLOCK_MONOTONIC, which versions from 0.5.5 on tell where metrics are
+// on.
 func (o *Output) times(stats *pickled, entry, waited float64) {
 	if stats != nil && stats.kind == kindObject {
 		o.Queued = nanoseconds(stats.state.field("wait_queue_entry_time").float())

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// sglangFiles are messages that the classes of real versions made, one of each kind: testdata/engineserver/sglang_messages.py.
+// sglangFiles are messages that the classes of real versions made, one of each kind:
+// testdata/engineserver/sglang_messages.py.
 func sglangFiles(t testing.TB) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob("testdata/sglang-*.bin")

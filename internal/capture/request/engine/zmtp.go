@@ -1,6 +1,7 @@
 // Package engine reads what an inference server's processes send each other: the frames of ZMTP (ZeroMQ RFC 23) on a
-// unix socket, and in them vLLM's messages in msgpack and SGLang's, which are pickles or msgpack. It keeps times, numbers
-// and names of requests, and nothing of what was asked or answered. All bytes are hostile input: what is kept is bounded.
+// unix socket, and in them vLLM's messages in msgpack and SGLang's, which are pickles or msgpack. It keeps times,
+// numbers and names of requests, and nothing of what was asked or answered. All bytes are hostile input: what is kept
+// is bounded.
 package engine
 
 import "encoding/binary"

@@ -175,7 +175,8 @@ func (x *Exchange) document(head, tail []byte) {
 		return
 	}
 	for _, key := range []string{
-		"prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "cached_tokens", "cache_read_input_tokens",
+		"prompt_tokens", "input_tokens", "completion_tokens",
+		"output_tokens", "cached_tokens", "cache_read_input_tokens",
 		"cache_creation_input_tokens",
 	} {
 		if n, ok := member(tail, key); ok {

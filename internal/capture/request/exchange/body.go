@@ -9,7 +9,8 @@ const (
 	maxTail = 1 << 10 // bytes of its end
 )
 
-// Body keeps what is read of a body: the line it is at, of one that is a stream of lines; else its beginning and its end.
+// Body keeps what is read of a body: the line it is at, of one that is a stream of lines; else its beginning and its
+// end.
 type Body struct {
 	Lines bool
 

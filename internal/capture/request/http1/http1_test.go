@@ -152,7 +152,8 @@ var dialects = []dialect{
 				"event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":20,\"output_tokens\":15}}\n\n",
 			) + "0\r\n\r\n",
 		},
-		content: []bool{false, true, false}, id: "msg_2", model: "c", in: 33, out: 15, cached: 20, source: exchange.Usage,
+		content: []bool{false, true, false}, id: "msg_2", model: "c",
+		in: 33, out: 15, cached: 20, source: exchange.Usage,
 	},
 	{
 		name: "Ollama", path: "/api/chat", body: `{"model":"l"}`, header: ndjson,
@@ -192,7 +193,6 @@ var dialects = []dialect{
 	},
 	{
 		name: "Triton", path: "/v2/models/ensemble_12345/generate_stream", body: `{"text_input":"x","stream":true}`, header: sse,
-		writes:  []string{chunk("data: {\"model_name\":\"e\",\"text_output\":\"a\"}\n\n"), "0\r\n\r\n"},
 		content: []bool{true, false}, out: 1, source: exchange.Chunks,
 	},
 }

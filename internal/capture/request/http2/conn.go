@@ -1,7 +1,7 @@
-// Package http2 follows the HTTP/2 requests of one connection, those of gRPC among them, from the server's side, as far as
-// the frames of their streams go (RFC 9113, RFC 7541, and gRPC over HTTP/2). What was said before this was attached is
-// not known and never guessed: of a connection that was in use, paths are unknown until the client has spelt them again.
-// All bytes are hostile input: what is kept is bounded.
+// Package http2 follows the HTTP/2 requests of one connection, those of gRPC among them, from the server's side, as far
+// as the frames of their streams go (RFC 9113, RFC 7541, and gRPC over HTTP/2). What was said before this was attached
+// is not known and never guessed: of a connection that was in use, paths are unknown until the client has spelt them
+// again. All bytes are hostile input: what is kept is bounded.
 package http2
 
 import (
@@ -227,8 +227,8 @@ func (c *Conn) answer(s *stream, h *fields) {
 	}
 }
 
-// tell says what the body of an answer is, where its header uses names that were said before this was attached: a message
-// of gRPC begins with a byte that no text begins with, and an event with the name of a field.
+// tell says what the body of an answer is, where its header uses names that were said before this was attached: a
+// message of gRPC begins with a byte that no text begins with, and an event with the name of a field.
 func (s *stream) tell(b []byte) {
 	s.untold = false
 	s.grpc = b[0] <= 1

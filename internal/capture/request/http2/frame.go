@@ -39,7 +39,8 @@ const (
 	maxExtension = 0x10 // ALTSVC, ORIGIN, PRIORITY_UPDATE
 )
 
-// direction reads the frames that go one way. Where bytes are missing, it waits for a transfer that begins with a frame.
+// direction reads the frames that go one way. Where bytes are missing, it waits for a transfer that begins with a
+// frame.
 type direction struct {
 	conn  *Conn
 	sent  bool // by the server

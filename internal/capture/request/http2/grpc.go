@@ -2,8 +2,8 @@ package http2
 
 import "encoding/binary"
 
-// messages counts the messages of one direction of a gRPC stream: each has a byte that says whether it is compressed, and
-// 4 bytes of length (github.com/grpc/grpc, doc/PROTOCOL-HTTP2.md).
+// messages counts the messages of one direction of a gRPC stream: each has a byte that says whether it is compressed,
+// and 4 bytes of length (github.com/grpc/grpc, doc/PROTOCOL-HTTP2.md).
 type messages struct {
 	prefix [5]byte
 	have   int    // bytes of it
@@ -48,7 +48,8 @@ func (m *messages) skip(bytes int) (n uint32, ok bool) {
 	return n, true
 }
 
-// grpcStatuses are the HTTP statuses that stand for codes of gRPC (github.com/googleapis/googleapis, google/rpc/code.proto).
+// grpcStatuses are the HTTP statuses that stand for codes of gRPC (github.com/googleapis/googleapis,
+// google/rpc/code.proto).
 var grpcStatuses = [...]uint16{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
 
 // grpcStatus returns the HTTP status of a code plus one.

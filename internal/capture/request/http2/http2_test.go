@@ -46,7 +46,8 @@ func (p *peer) headers(t testing.TB, id uint32, end bool, fields ...string) {
 		}
 	}
 	err := p.framer.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: id, BlockFragment: p.block.Bytes(), EndStream: end, EndHeaders: true, PadLength: 3, Priority: http2.PriorityParam{Weight: 7},
+		StreamID: id, BlockFragment: p.block.Bytes(), EndStream: end,
+		EndHeaders: true, PadLength: 3, Priority: http2.PriorityParam{Weight: 7},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +138,8 @@ func TestUnary(t *testing.T) {
 	}
 }
 
-// TestUnknownNames: of a connection that was in use, what the client has said before is not known; what it says then is.
-// Where bytes of a header are lost, what was known is not taken for something else.
+// TestUnknownNames: of a connection that was in use, what the client has said before is not known; what it says then
+// is. Where bytes of a header are lost, what was known is not taken for something else.
 func TestUnknownNames(t *testing.T) {
 	in, l := newPeer(), &log{}
 	ask(t, in, 1, "/before/1")

@@ -256,8 +256,8 @@ func TestSamplesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestEndedTargetsAreForgotten: of a daemon that sees programs come and go for months, only those that run and those that
-// recordings are still about take memory.
+// TestEndedTargetsAreForgotten: of a daemon that sees programs come and go for months, only those that run and those
+// that recordings are still about take memory.
 func TestEndedTargetsAreForgotten(t *testing.T) {
 	const keep = time.Minute
 	s := New(Options{Interval: time.Hour, Keep: keep})
