@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -62,6 +63,8 @@ type Worker struct {
 	open   map[uint32]*session
 	ended  map[uint32]bool                  // targets that had ended at the last look
 	looked bool                             // there was one
+	killed uint64                           // processes that had been killed when this one began
+	left   map[uint32]time.Time             // when recording of targets that are still known has ended
 	report func(State)                      // called when state has changed
 	upload *uploader                        // nil: nothing is uploaded
 	lines  *liner                           // nil: no JSON lines are written
@@ -104,6 +107,7 @@ func newWorker(cfg Config, log *zap.Logger, report func(State)) (*Worker, error)
 		shelf:  s,
 		open:   map[uint32]*session{},
 		ended:  map[uint32]bool{},
+		left:   map[uint32]time.Time{},
 		report: report,
 	}
 	if cfg.Upload != nil {
@@ -117,6 +121,7 @@ func newWorker(cfg Config, log *zap.Logger, report func(State)) (*Worker, error)
 // Run records until ctx is done, and then finishes what it has begun.
 func (w *Worker) Run(ctx context.Context) error {
 	defer w.client.Close()
+	w.killed = w.shelf.journal.counted().Killed
 	w.shelf.journal.add(started, "")
 	if n := w.shelf.recover(); n > 0 {
 		w.log.Info("recordings that were cut off are kept as far as they go", zap.Int("recordings", n))
@@ -207,7 +212,7 @@ func (w *Worker) record(ctx context.Context) {
 		running := t.State == api.Watching || t.State == api.Waiting && t.Watched > 0
 		switch {
 		case s == nil && running:
-			s = &session{worker: w, target: *t, began: time.Now(), asked: time.Now()}
+			s = &session{worker: w, target: *t, began: time.Now(), asked: w.since(t)}
 			s.triggers.oomKills = oomKills(t.Cgroup)
 			s.lostChild() // before it is watched here
 			w.open[t.PID] = s
@@ -219,6 +224,7 @@ func (w *Worker) record(ctx context.Context) {
 			s.target = *t
 			s.end(ctx)
 			delete(w.open, t.PID)
+			w.left[t.PID] = time.Now()
 			if t.State == api.Exited {
 				w.died(ctx, s)
 			}
@@ -237,12 +243,28 @@ func (w *Worker) record(ctx context.Context) {
 		}
 	}
 	w.looked = true
+	maps.DeleteFunc(w.left, func(pid uint32, _ time.Time) bool { return !there[pid] })
 	for pid, s := range w.open {
 		if !there[pid] { // it has ended and was forgotten between two looks
 			s.finish()
 			delete(w.open, pid)
 		}
 	}
+}
+
+// since returns when a recording of a target is to begin: when the one before ended, else when the target came to be
+// watched, which was before this process looked. After one that was killed, nobody knows what that one has recorded: it
+// begins now.
+func (w *Worker) since(t *api.Target) time.Time {
+	now := time.Now()
+	if !w.looked && w.shelf.journal.counted().Killed > w.killed {
+		return now
+	}
+	at := now.Add(-time.Duration(t.Watched * float64(time.Second)))
+	if left := w.left[t.PID]; left.After(at) {
+		return left
+	}
+	return at
 }
 
 // died saves what is remembered of a target that has ended, where it did not end well. It does so once: another trigger

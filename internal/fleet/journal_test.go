@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/daemon/api"
 )
 
 // again opens a directory as a process does that comes after one that was killed.
@@ -108,5 +111,30 @@ func TestJournalStaysSmall(t *testing.T) {
 	}
 	if got := again(t, s).journal.counted().Failed; got != maxEntries+10 {
 		t.Errorf("%d of %d losses are counted", got, maxEntries+10)
+	}
+}
+
+// TestWhenARecordingBegins: it covers what was watched before the process that keeps recordings looked, and nothing that
+// was recorded before.
+func TestWhenARecordingBegins(t *testing.T) {
+	s := locked(t, t.TempDir())
+	w := &Worker{shelf: s, left: map[uint32]time.Time{}}
+	watched := &api.Target{PID: 7, Watched: 5}
+	ago := func() time.Duration { return time.Since(w.since(watched)).Round(time.Second) }
+	if got := ago(); got != 5*time.Second {
+		t.Errorf("at the first look it begins %v ago, want 5s", got)
+	}
+	w.left[7] = time.Now().Add(-2 * time.Second)
+	if got := ago(); got != 2*time.Second {
+		t.Errorf("after an earlier one that ended 2 s ago it begins %v ago", got)
+	}
+	clear(w.left)
+	s.journal.add(started, "")
+	s.journal.add(started, "") // after one that was killed
+	if got := ago(); got != 0 {
+		t.Errorf("after a process that was killed it begins %v ago: that one may have recorded it", got)
+	}
+	if w.looked = true; ago() != 5*time.Second {
+		t.Errorf("a target that came later begins %v ago, want 5s", ago())
 	}
 }
