@@ -28,7 +28,7 @@ WORD = f"storm-{os.getpid()}"
 KEEP = 10  # seconds for which the recording of a program that has ended is kept
 IDLE = 10  # seconds for which the daemon is measured before any program runs
 EVERY = 5  # seconds between two looks at the memory
-WARM = 420  # seconds after which memory is to be flat: what is known of ended processes is kept for 5 minutes
+WARM = 360  # seconds after which memory is to be flat: what is known of ended processes is kept for 5 minutes
 MEASURES = ("live heap", "daemon", "helpers", "all")  # of memory: see memory()
 
 

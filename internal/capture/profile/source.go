@@ -103,7 +103,7 @@ func New(opts Options) (*Source, error) {
 		joiner: newJoiner(),
 		merged: newMergedCache(),
 	}
-	s.table.fresh = s.queue
+	s.table.fresh, s.table.left = s.queue, s.namer.keep
 	s.library.Store(&libraryState{})
 	if opts.OwnOnly {
 		s.library.Store(&libraryState{err: errors.New("it is switched off")})

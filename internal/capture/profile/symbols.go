@@ -100,6 +100,21 @@ func (n *namer) native(f frame) string {
 	return name
 }
 
+// keep forgets the names of frames that are in no generation any more.
+func (n *namer) keep(gens []*generation) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	names := map[frame]string{}
+	for _, g := range gens {
+		for i := range g.frames {
+			if name, ok := n.names[g.frames[i]]; ok {
+				names[g.frames[i]] = name
+			}
+		}
+	}
+	n.names = names
+}
+
 func (n *namer) look(f frame) string {
 	switch {
 	case f.module != nil:

@@ -42,8 +42,9 @@ type frame struct {
 // event as old as their newest, or when there are too many. A stack that is taken all the time stands in each generation.
 type table struct {
 	mu    sync.Mutex
-	gens  []*generation // oldest first
-	fresh func(*frame)  // called with native frames that are new to a generation; may be nil
+	gens  []*generation       // oldest first
+	fresh func(*frame)        // called with native frames that are new to a generation; may be nil
+	left  func([]*generation) // called with what is left when generations have gone; may be nil
 }
 
 type generation struct {
@@ -114,6 +115,9 @@ func (t *table) room(held uint64) *generation {
 	for len(t.gens) > 0 && (t.gens[0].newest < held || len(t.gens) >= maxGenerations) {
 		t.gens[0] = nil
 		t.gens = t.gens[1:]
+	}
+	if t.left != nil && len(t.gens) < n {
+		t.left(t.gens)
 	}
 	g.seal()
 	next := t.newGeneration(g.base + uint64(len(g.nodes)))

@@ -156,3 +156,25 @@ func TestTableOfShortPrograms(t *testing.T) {
 		t.Errorf("%d stacks are kept, want those of %d events and not many more", nodes, keep)
 	}
 }
+
+// TestNamesGoWithTheirStacks: names of programs that have ended are remembered for as long as stacks have them.
+func TestNamesGoWithTheirStacks(t *testing.T) {
+	n := newNamer(nil, nil)
+	table := table{left: n.keep}
+	const keep = 4 * minNodes
+	for ts := uint64(1); ts < 20*keep; ts++ {
+		f := frame{kind: nativeFrame, pid: uint32(ts), addr: ts}
+		table.add([]frame{f}, ts, ts-min(ts, keep))
+		n.names[f] = "[vdso]"
+	}
+	if len(n.names) < keep || len(n.names) > 4*keep {
+		t.Errorf("%d names are kept, want those of %d events and not many more", len(n.names), keep)
+	}
+	for _, g := range table.gens {
+		for _, f := range g.frames {
+			if n.names[f] == "" {
+				t.Fatalf("the name of a stack that is held is forgotten: %+v", f)
+			}
+		}
+	}
+}
