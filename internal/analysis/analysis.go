@@ -91,9 +91,9 @@ func Run(rec *recording.Recording) *Result {
 	if r.Requests = served(); r.Requests != nil {
 		r.Requests.FindDelays(
 			rec,
-			func(pid uint32, within timeline.Spans) (thread string, running float64, place string) {
+			func(pid uint32, within timeline.Spans) requests.Ran {
 				b := diagnosis.Busiest(r.Threads, pid, within)
-				return b.Thread, b.Running, b.Place
+				return requests.Ran{Thread: b.Thread, Running: b.Running, Place: b.Place, Starved: b.Starved}
 			},
 		)
 	}

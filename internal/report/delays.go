@@ -83,6 +83,9 @@ func delayProof(d *requests.Delay) string {
 			format.Plural(d.Gaps, "long gap", "long gaps"),
 		)
 	}
+	if d.Cause == cause.APIServerStarved {
+		add("its threads could run, and had no CPU")
+	}
 	if d.Thread != "" {
 		text := fmt.Sprintf("%s ran for %s of it", format.Clean(d.Thread), format.Percent(d.Running))
 		if d.Place != "" {

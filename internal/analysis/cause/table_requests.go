@@ -6,6 +6,7 @@ const (
 	KVCache             = "kv-cache"
 	Preemption          = "preemption"
 	APIServer           = "api-server"
+	APIServerStarved    = "api-server-starved"
 	PrefillBlocksDecode = "prefill-blocks-decode"
 	SlowClient          = "slow-client"
 	Detokenizer         = "detokenizer"
@@ -112,6 +113,22 @@ func ofRequests() []Cause { //nolint:funlen // a table
 					"tokens = await asyncio.to_thread(tokenizer.encode, prompt)",
 				},
 				{inServing, "Send fewer and larger parts of a stream", "vllm serve MODEL --stream-interval 4"},
+			},
+		},
+		{
+			Key: APIServerStarved, Title: "the API server has no CPU to run on", Group: Requests,
+			Means: "Requests are in the process that speaks HTTP, and its threads could run, but other programs have " +
+				"the CPUs, or its cgroup has used up its quota.",
+			Proves: "The scheduler: within the API server's part of the requests' time, its busiest thread waited for a " +
+				"CPU, or another one did while none of them ran.",
+			Refutes: "Threads that run meanwhile (api-server).",
+			Changes: []Change{
+				{
+					inServing,
+					"Give the server CPUs of its own, or a larger share or quota of them",
+					"kubectl set resources deployment NAME --requests=cpu=8 --limits=cpu=8",
+				},
+				{inServing, "Move what else runs on this machine", ""},
 			},
 		},
 		{

@@ -7,10 +7,11 @@ import (
 
 // Busiest is the thread of a process that computed most in some stretches of time, or would have with a CPU.
 type Busiest struct {
-	Thread  string  // "asyncio (4711)"; "": none ran
-	Running float64 // share of the stretches for which it was on a CPU or waited for one, as far as that is known
-	Place   string  // "encode (infer.py:12)": where most of its samples are; "": too few are in one place
-	Share   float64 // of its samples
+	Thread  string         // "asyncio (4711)"; "": none ran
+	Running float64        // share of the stretches for which it was on a CPU or waited for one, as far as that is known
+	Place   string         // "encode (infer.py:12)": where most of its samples are; "": too few are in one place
+	Share   float64        // of its samples
+	Starved timeline.Spans // of the stretches: it waited for a CPU, or another thread of the process did and none had one
 }
 
 const (
@@ -34,7 +35,11 @@ func (w *Work) Busiest(list []threads.Thread, pid uint32, within timeline.Spans)
 	if best == nil {
 		return Busiest{}
 	}
-	out := Busiest{Thread: w.a.who(threadKey(pid, best.TID)), Running: float64(most) / float64(seen)}
+	out := Busiest{
+		Thread:  w.a.who(threadKey(pid, best.TID)),
+		Running: float64(most) / float64(seen),
+		Starved: starved(list, best, within),
+	}
 	functions, samples := map[code]int{}, 0
 	lines := map[code]int32{}
 	for i := range w.a.t.Index.Samples {
@@ -63,6 +68,32 @@ func (w *Work) Busiest(list []threads.Thread, pid uint32, within timeline.Spans)
 		out.Place, out.Share = w.a.places.list[lines[hot]].text(), float64(n)/float64(samples)
 	}
 	return out
+}
+
+// starved returns when a thread waited for a CPU, or another one of its process did and none of them had one: the thread
+// may wait for a lock that the other holds.
+func starved(list []threads.Thread, of *threads.Thread, within timeline.Spans) timeline.Spans {
+	var own, waiting, running []timeline.Span
+	for i := range list {
+		th := &list[i]
+		if th.PID != of.PID {
+			continue
+		}
+		for k := range th.Intervals {
+			iv := &th.Intervals[k]
+			span := timeline.Span{From: iv.From, To: iv.To}
+			switch {
+			case iv.State == threads.Running:
+				running = append(running, span)
+			case iv.State == threads.Runnable && th == of:
+				own = append(own, span)
+			case iv.State == threads.Runnable:
+				waiting = append(waiting, span)
+			}
+		}
+	}
+	others := timeline.Join(waiting).Without(timeline.Join(running))
+	return timeline.Join(append(own, others...)).Both(within)
 }
 
 // ran returns for how many ns a thread was on a CPU in some stretches, or waited for one, and for how many what it did

@@ -52,19 +52,25 @@ func (d *Delay) without(was, less []uint64) {
 	}
 }
 
-// firsts returns the times to the first token, and in them what a function says, of those that have one.
-func firsts(list []told, less func(*EngineRow) uint64) (was, of []uint64) {
+// firsts returns the times to the first token, and what a delay has of them, of those requests that have one.
+func firsts(list []told, delays []uint64) (was, of []uint64) {
 	for i := range list {
 		if r := list[i].row; r.TTFT > 0 {
-			was, of = append(was, r.TTFT), append(of, less(r.Engine))
+			was, of = append(was, r.TTFT), append(of, delays[i])
 		}
 	}
 	return was, of
 }
 
-// ran is what a process did in some stretches of time: its thread that ran most, the share of them for which it ran, and the
-// function in which most of its samples are, "" where they are too few.
-type ran func(pid uint32, within timeline.Spans) (thread string, running float64, place string)
+// Ran is what a process did in some stretches of time.
+type Ran struct {
+	Thread  string         // that ran most, or would have with a CPU
+	Running float64        // share of the stretches for which it ran, or waited for a CPU
+	Place   string         // the function in which most of its samples are; "": they are too few
+	Starved timeline.Spans // of the stretches: the process waited for a CPU
+}
+
+type ran func(pid uint32, within timeline.Spans) Ran
 
 // Bounds of what counts as a delay.
 const (
@@ -72,6 +78,7 @@ const (
 	leastOfFirst  = 0.25         // or of the time to the first token,
 	leastOfEach   = uint64(5e6)  // which is then at least so much for each request, ns
 	fewestDelayed = 3            // requests
+	leastPart     = 0.25         // of a delay that has several causes
 	leastSlots    = 0.5          // of the time in queues in which the engine made steps and told of requests that wait
 	fullCache     = 800          // permille of the KV cache from which on the next request may not fit
 	slowTail      = 5            // how many times the tails of other requests that of a slow client is
@@ -103,9 +110,9 @@ func (s *Summary) FindDelays(rec *recording.Recording, ran ran) {
 		s.add(s.preempted(list), list)
 		s.add(s.prefills(&rec.Meta, list), list)
 		s.add(detokenizer(list), list)
-		for _, d := range s.api(list, ran) {
-			s.add(&d, list)
-		}
+		client, parts := s.api(list, ran)
+		s.add(client, list)
+		s.addParts(parts, list)
 	}
 	if s.Engine == nil {
 		s.add(s.stalled(), nil)
@@ -140,8 +147,32 @@ func (s *Summary) told(meta *recording.Meta) []told {
 
 // add keeps a delay that matters. Its shares are of all requests where the list is nil.
 func (s *Summary) add(d *Delay, list []told) {
-	if d == nil || d.Time == 0 || d.Requests == 0 {
+	if s.matters(d, list) {
+		s.Delays = append(s.Delays, *d)
+	}
+}
+
+// addParts keeps the parts of a delay that matters as a whole, if they are not small in it.
+func (s *Summary) addParts(parts []Delay, list []told) {
+	whole := Delay{Cause: cause.APIServer, Requests: len(list)}
+	for i := range parts {
+		whole.Time, whole.Before = whole.Time+parts[i].Time, whole.Before+parts[i].Before
+	}
+	if !s.matters(&whole, list) {
 		return
+	}
+	for i := range parts {
+		if d := &parts[i]; float64(d.Time) >= leastPart*float64(whole.Time) {
+			s.matters(d, list)
+			s.Delays = append(s.Delays, *d)
+		}
+	}
+}
+
+// matters sets a delay's shares and reports whether it is worth a word.
+func (s *Summary) matters(d *Delay, list []told) bool {
+	if d == nil || d.Time == 0 || d.Requests == 0 {
+		return false
 	}
 	all, first := uint64(0), uint64(0)
 	take := func(r *Row) { all, first = all+r.Latency, first+r.TTFT }
@@ -163,14 +194,12 @@ func (s *Summary) add(d *Delay, list []told) {
 	}
 	d.Share = part(d.Time, all)
 	switch d.Cause {
-	case cause.APIServer:
+	case cause.APIServer, cause.APIServerStarved:
 		d.First = part(d.Before, first)
 	case cause.Queueing, cause.KVCache:
 		d.First = part(d.Time, first)
 	}
-	if d.Share >= leastDelay || d.First >= leastOfFirst && d.Time/uint64(d.Requests) >= leastOfEach {
-		s.Delays = append(s.Delays, *d)
-	}
+	return d.Share >= leastDelay || d.First >= leastOfFirst && d.Time/uint64(d.Requests) >= leastOfEach
 }
 
 // sum sets a delay's time and quantiles.
@@ -217,7 +246,7 @@ func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
 	if e.Preemptions > 0 || 2*cramped > waiting {
 		d.Cause = cause.KVCache
 	}
-	d.without(firsts(list, (*EngineRow).queued))
+	d.without(firsts(list, values))
 	return d.sum(values)
 }
 
@@ -284,8 +313,9 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 	return d.sum(values)
 }
 
-// api is the time in the API server, before the engine and after it, and that of clients which read slowly.
-func (s *Summary) api(list []told, ran ran) []Delay {
+// api is the time in the API server, before the engine and after it: what it worked and what it waited for a CPU. client is
+// that of clients which read slowly; nil: there are none.
+func (s *Summary) api(list []told, ran ran) (client *Delay, parts []Delay) {
 	tails := make([]uint64, len(list))
 	for i := range list {
 		tails[i] = list[i].tail
@@ -299,29 +329,40 @@ func (s *Summary) api(list []told, ran ran) []Delay {
 			rest = append(rest, x)
 		}
 	}
-	var out []Delay
-	if d := clients(slow, ran); d != nil {
-		out = append(out, *d)
-	} else {
+	if client = clients(slow, ran); client == nil {
 		rest = list
 	}
-	d := Delay{Cause: cause.APIServer}
-	values, spans := make([]uint64, 0, len(list)), map[uint32][]timeline.Span{}
-	for _, x := range list {
-		before := x.row.Engine.Before
-		d.Before += before
-		n := before
-		spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.row.Received, To: x.q.Asked})
-		if slices.Contains(rest, x) {
-			n += x.tail
-			spans[x.row.PID] = append(spans[x.row.PID], timeline.Span{From: x.back(), To: x.back() + x.tail})
+	busy, starved := Delay{Cause: cause.APIServer}, Delay{Cause: cause.APIServerStarved}
+	spans := map[uint32][]timeline.Span{}
+	of := func(x *told) (before, after timeline.Span) {
+		before = timeline.Span{From: x.row.Received, To: x.row.Received + x.row.Engine.Before}
+		if slices.Contains(rest, *x) {
+			after = timeline.Span{From: x.back(), To: x.back() + x.tail}
 		}
-		values = append(values, n)
+		return before, after
 	}
-	d.sum(values)
-	d.without(firsts(list, func(e *EngineRow) uint64 { return e.Before }))
-	d.ran(spans, ran)
-	return append(out, d)
+	for i := range list {
+		before, after := of(&list[i])
+		spans[list[i].row.PID] = append(spans[list[i].row.PID], before, after)
+	}
+	pid, starving := busy.ran(spans, ran)
+	n := len(list)
+	worked, waits, workedFirst, waitsFirst := make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)
+	for i := range list {
+		before, after := of(&list[i])
+		first, last := uint64(0), uint64(0)
+		if list[i].row.PID == pid {
+			first, last = overlap(starving, before.From, before.To), overlap(starving, after.From, after.To)
+		}
+		waitsFirst[i], workedFirst[i] = first, before.To-before.From-first
+		waits[i], worked[i] = first+last, workedFirst[i]+after.To-after.From-last
+		starved.Before, busy.Before = starved.Before+waitsFirst[i], busy.Before+workedFirst[i]
+	}
+	busy.sum(worked)
+	starved.sum(waits)
+	busy.without(firsts(list, workedFirst))
+	starved.without(firsts(list, waitsFirst))
+	return client, []Delay{busy, starved}
 }
 
 // detokenizer is the time from the engine's last token to the message of a detokenizer process with its text.
@@ -352,8 +393,8 @@ func clients(slow []told, ran ran) *Delay {
 	return d.sum(values)
 }
 
-// ran says what the process of most of the stretches did in them.
-func (d *Delay) ran(spans map[uint32][]timeline.Span, ran ran) {
+// ran says what the process of most of the stretches did in them, and returns when it waited for a CPU.
+func (d *Delay) ran(spans map[uint32][]timeline.Span, ran ran) (process uint32, starved timeline.Spans) {
 	pid, most := uint32(0), uint64(0)
 	var within timeline.Spans
 	for p, list := range spans {
@@ -363,8 +404,11 @@ func (d *Delay) ran(spans map[uint32][]timeline.Span, ran ran) {
 		}
 	}
 	if most > 0 && ran != nil {
-		d.Thread, d.Running, d.Place = ran(pid, within)
+		r := ran(pid, within)
+		d.Thread, d.Running, d.Place = r.Thread, r.Running, r.Place
+		return pid, r.Starved
 	}
+	return 0, nil
 }
 
 // slots is the time for which requests waited for a first token while as many streams as there ever were had tokens,

@@ -1,6 +1,8 @@
 package requests_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/requests"
@@ -12,7 +14,7 @@ import (
 func (b *builder) delays(t *testing.T) (keys []string) {
 	t.Helper()
 	s := b.summary()
-	s.FindDelays(&b.rec, func(uint32, timeline.Spans) (string, float64, string) { return "", 0, "" })
+	s.FindDelays(&b.rec, func(uint32, timeline.Spans) requests.Ran { return requests.Ran{} })
 	for _, d := range s.Delays {
 		keys = append(keys, d.Cause)
 	}
@@ -103,8 +105,8 @@ func TestDelayNeedsAnIdleServer(t *testing.T) {
 			)
 		}
 		s := b.summary()
-		s.FindDelays(&b.rec, func(pid uint32, within timeline.Spans) (string, float64, string) {
-			return "python", test.running, "encode"
+		s.FindDelays(&b.rec, func(uint32, timeline.Spans) requests.Ran {
+			return requests.Ran{Thread: "python", Running: test.running, Place: "encode"}
 		})
 		if len(s.Delays) == 0 || s.Delays[0].Cause != test.want {
 			t.Errorf("running for %v: %+v, want %s first", test.running, s.Delays, test.want)
@@ -116,7 +118,7 @@ func TestDelayNeedsAnIdleServer(t *testing.T) {
 func TestFirstTokenWithout(t *testing.T) {
 	find := func(b *builder, key string) *requests.Delay {
 		s := b.summary()
-		s.FindDelays(&b.rec, func(uint32, timeline.Spans) (string, float64, string) { return "", 0, "" })
+		s.FindDelays(&b.rec, func(uint32, timeline.Spans) requests.Ran { return requests.Ran{} })
 		for i := range s.Delays {
 			if s.Delays[i].Cause == key {
 				return &s.Delays[i]
@@ -168,5 +170,34 @@ func TestFirstTokenWithout(t *testing.T) {
 	}
 	if d = find(b, "prefill-blocks-decode"); d.Without != nil {
 		t.Errorf("%+v", d.Without)
+	}
+}
+
+// TestStarvedServer: what an API server waits for a CPU is not taken for its own work.
+func TestStarvedServer(t *testing.T) {
+	for _, c := range []struct {
+		starved uint64 // ms of the 40 before the engine has a request
+		want    []string
+	}{{0, []string{"api-server"}}, {38, []string{"api-server-starved"}}} {
+		b := newBuilder(4000 * ms)
+		var starved []timeline.Span
+		for i := range uint64(6) {
+			at, id := (100+500*i)*ms, fmt.Sprint("cmpl-", i)
+			b.stream(at, steady(at+52*ms, 10*ms, 10)...).ID = id
+			b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+				ID: id, PID: 2, Asked: at + 40*ms, Scheduled: at + 41*ms, First: at + 51*ms, Last: at + 141*ms, Finish: "stop", OutputTokens: 10,
+			})
+			b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{TS: at + 51*ms, PID: 2, Requests: 1, Tokens: 1})
+			starved = append(starved, timeline.Span{From: at, To: at + c.starved*ms})
+		}
+		s := b.summary()
+		s.FindDelays(&b.rec, func(uint32, timeline.Spans) requests.Ran { return requests.Ran{Starved: timeline.Join(starved)} })
+		var keys []string
+		for _, d := range s.Delays {
+			keys = append(keys, d.Cause)
+		}
+		if !slices.Equal(keys, c.want) {
+			t.Errorf("%d ms: %v, want %v", c.starved, keys, c.want)
+		}
 	}
 }
