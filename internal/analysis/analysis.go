@@ -89,6 +89,9 @@ func Run(rec *recording.Recording) *Result {
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
 	r.Sensors = sensors.Summarize(rec, r.perSec())
 	if r.Requests = served(); r.Requests != nil {
+		if it := r.Diagnosis.Iterations; it != nil {
+			r.Requests.Derive(rec, requests.Iterations{PID: it.PID, Source: it.Source, Starts: it.Starts})
+		}
 		r.Requests.FindDelays(
 			rec,
 			func(pid uint32, within timeline.Spans) requests.Ran {

@@ -12,6 +12,11 @@ import (
 // addEngineFacts says what the engine told its API server.
 func addEngineFacts(f *document.Facts, s *requests.Summary) {
 	e := s.Engine
+	if d := s.Derived; d != nil {
+		f.Add("Steps", fmt.Sprintf(
+			"%s; a batch has %.1f streams on average, %d at most; a step takes %s (derived: %s, and which streams were "+
+				"written to after each)", format.Plural(d.Steps, "step", "steps"), d.MeanBatch, d.MaxBatch, quantileText(d.Step), d.Source))
+	}
 	if e == nil {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
 // client asks a server of completions for something, again and again.
@@ -225,5 +226,38 @@ func TestTokensOfTheEngine(t *testing.T) {
 				r.TokenSource,
 			)
 		}
+	}
+}
+
+// TestStepsOfAServerThatTellsNothing: its steps and its batch are those of its iterations and of its streams.
+func TestStepsOfAServerThatTellsNothing(t *testing.T) {
+	needRoot(t)
+	sim := cudasim.Build(t)
+	t.Setenv("LD_LIBRARY_PATH", sim.LibraryPath(cudasim.Shape580))
+	pid, port := pythonServer(t, "../../testdata/engineserver/gpu_llm.py", sim.Libcudart())
+	d := startDaemon(t, pid, "--overhead-budget", "0")
+	const clients = 3
+	var wait sync.WaitGroup
+	errs := make(chan error, clients)
+	for range clients {
+		c := client{requests: 2, tokens: 200, words: 10}
+		wait.Go(func() { errs <- c.ask(port) })
+	}
+	wait.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec := d.recording(pid)
+	d.stop()
+	r := analysis.Run(rec)
+	if r.Requests == nil || r.Requests.Engine != nil || r.Requests.Derived == nil {
+		t.Fatalf("no steps are derived: %+v, of iterations %+v", r.Requests, r.Diagnosis.Iterations)
+	}
+	s := r.Requests.Derived
+	if s.MaxBatch != clients || s.MeanBatch < 2 || s.Steps < 350 || s.Steps > 450 {
+		t.Errorf("%+v", *s)
 	}
 }
