@@ -25,6 +25,7 @@ require (
 	go.opentelemetry.io/ebpf-profiler v0.0.202633
 	go.opentelemetry.io/proto/otlp v1.11.0
 	go.uber.org/zap v1.28.0
+	golang.org/x/mod v0.42.0
 	golang.org/x/arch v0.32.0
 	golang.org/x/net v0.60.0
 	golang.org/x/sync v0.24.0
