@@ -152,7 +152,7 @@ func (s *Summary) add(d *Delay, list []told) {
 	}
 }
 
-// addParts keeps the parts of a delay that matters as a whole, if they are not small in it.
+// addParts keeps the parts of a delay that matters as a whole, if they matter alone or are not small in it.
 func (s *Summary) addParts(parts []Delay, list []told) {
 	whole := Delay{Cause: cause.APIServer, Requests: len(list)}
 	for i := range parts {
@@ -162,8 +162,7 @@ func (s *Summary) addParts(parts []Delay, list []told) {
 		return
 	}
 	for i := range parts {
-		if d := &parts[i]; float64(d.Time) >= leastPart*float64(whole.Time) {
-			s.matters(d, list)
+		if d := &parts[i]; s.matters(d, list) || float64(d.Time) >= leastPart*float64(whole.Time) {
 			s.Delays = append(s.Delays, *d)
 		}
 	}
