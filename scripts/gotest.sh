@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Go tests as one stream of events. "gotest.sh all" adds the packages that hold InferScope against other tools or
-# measure it, and then those whose goroutines share memory once more under the race detector (RACE=0: not that).
+# The Go tests as one stream of events, the slow ones shortened (-short). "gotest.sh all" has them whole, adds the
+# packages that hold InferScope against other tools or measure it, and then those whose goroutines share memory once more under the race detector (RACE=0: not that).
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go
@@ -13,11 +13,12 @@ tests() { go test -json -count=1 -timeout 40m "$@" || code=$?; }
 # What watches whole processes at full speed gets the machine for itself, after all the rest.
 alone='/test/(bench|container|diagnosis|e2e|perf|samplerbench|torch)$'
 heavy='/test/(bench|browser|container|diagnosis|judges|perf|samplerbench|torch)$'
-[ "${1:-}" != all ] || heavy='^$'
+short=(-short)
+[ "${1:-}" != all ] || { heavy='^$' && short=(); }
 mapfile -t beside < <(go list ./... | grep -vE "$alone" | grep -vE "$heavy")
 mapfile -t last < <(go list ./... | grep -E "$alone" | grep -vE "$heavy")
-tests "${beside[@]}"
-tests -p 1 "${last[@]}"
+tests "${short[@]}" "${beside[@]}"
+tests "${short[@]}" -p 1 "${last[@]}"
 if [ "${1:-}" = all ] && [ "${RACE:-1}" != 0 ]; then
 	# -short: what is slow would only measure the detector, which needs cgo.
 	CGO_ENABLED=1 tests -race -short ./internal/daemon/api ./internal/daemon ./internal/daemon/metrics ./internal/recording ./internal/capture/proc

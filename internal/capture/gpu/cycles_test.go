@@ -22,10 +22,17 @@ var cycled = map[string][]string{
 }
 
 const (
-	cycledEach   = 4   // processes
-	cycledRounds = 125 // attachments to each process: 1,000 in all
-	cycledFirst  = 9   // round after which a process holds what it holds for good
+	cycledEach  = 4 // processes
+	cycledFirst = 9 // round after which a process holds what it holds for good
 )
+
+// rounds is how many attachments are made to each process: 1,000 to all, or 200 where tests are to be short.
+func rounds() int {
+	if testing.Short() {
+		return 25
+	}
+	return 125
+}
 
 // TestAThousandAttachments attaches, records a window, detaches, again and again: each records kernels and loses
 // nothing, its windows end in the good way, the process ends well, and nothing of an agent stays in it but its code.
@@ -43,15 +50,16 @@ func TestAThousandAttachments(t *testing.T) {
 
 func cycle(t *testing.T, in *AgentInjector, v *cudasim.Victim) {
 	var early cudasim.Footprint
-	for i := range cycledRounds {
+	n := rounds()
+	for i := range n {
 		s, got := attached(t, in, v)
 		detached(t, s, got)
 		if i == cycledFirst {
 			early = footprintAlone(t, v)
 		}
 	}
-	if late := footprintAlone(t, v); late.Grew(early, cycledRounds) {
-		t.Errorf("in %d attachments the process grew from %+v to %+v", cycledRounds-cycledFirst-1, early, late)
+	if late := footprintAlone(t, v); late.Grew(early, n) {
+		t.Errorf("in %d attachments the process grew from %+v to %+v", n-cycledFirst-1, early, late)
 	}
 	v.Send("stop")
 	v.Finish()
