@@ -105,6 +105,9 @@ func (c *Conn) flush() {
 		if s.grpc && !s.Streamed && (!s.ended || s.Writes > 0 || s.Frames > 1) {
 			s.Streamed = true
 		}
+		if !s.Streamed {
+			s.Frames = 0 // a message that is the whole answer is no token
+		}
 		if s.parts > 0 && s.Streamed {
 			s.WroteParts(c.now)
 			c.sink.Wrote(s.Exchange, c.now, c.tid, s.parts)

@@ -133,7 +133,7 @@ func TestUnary(t *testing.T) {
 	out.data(t, 1, false, message(100))
 	out.headers(t, 1, true, "grpc-status", "0")
 	c.Sent(out.transfer(20))
-	if x := l.ended[0]; x.Streamed || x.FirstToken != 0 || l.frames != 0 || x.End != 20 {
+	if x := l.ended[0]; x.Streamed || x.FirstToken != 0 || l.frames != 0 || x.End != 20 || x.TokenSource != "" {
 		t.Errorf("%+v", x)
 	}
 }
