@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The Go tests as one stream of events, the slow ones shortened (-short). "gotest.sh all" has them whole, adds the
-# packages that hold InferScope against other tools or measure it, and then those whose goroutines share memory once more under the race detector (RACE=0: not that).
+# packages that hold InferScope against other tools or measure it, and then those whose goroutines share memory once
+# more under the race detector (RACE=0: not that).
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go

@@ -238,11 +238,13 @@ func TestWaysOutThatHarmAndThatDoNot(t *testing.T) {
 			false,
 		},
 	} {
-		v := Start(t, Options{}, c.script...)
-		err := v.Wait()
-		if (err != nil) != c.dead {
-			t.Errorf("%s: %v; stderr %s", name, err, v.Stderr())
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := Start(t, Options{}, c.script...)
+			if err := v.Wait(); (err != nil) != c.dead {
+				t.Errorf("%v; stderr %s", err, v.Stderr())
+			}
+		})
 	}
 }
 
