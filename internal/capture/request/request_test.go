@@ -415,9 +415,16 @@ func BenchmarkClocks(b *testing.B) {
 						clients[model] = got
 					})
 				}
-				wait.Wait()
+				done := make(chan struct{})
+				go func() { wait.Wait(); close(done) }()
+				for waiting := true; waiting; s.drain() {
+					select {
+					case <-done:
+						waiting = false
+					case <-time.After(20 * time.Millisecond):
+					}
+				}
 				asked++
-				s.drain()
 			}
 			first, gaps := s.errors(s.requests(asked*streams), clients)
 			for name, v := range map[string][]float64{"first": first, "gap": gaps} {
