@@ -6,9 +6,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Derived is the steps of a server whose engine tells nothing: its iterations on the GPU, and the streams that were
+// derived is the steps of a server whose engine tells nothing: its iterations on the GPU, and the streams that were
 // written to between the beginnings of two. Only iterations that streams keep time with are taken for steps.
-type Derived struct {
+type derived struct {
 	Source    string     `json:"source"`     // how iterations were found
 	Steps     int        `json:"steps"`      // after which at least one stream was written to
 	MeanBatch float64    `json:"mean_batch"` // streams that were written to after one of these
@@ -46,7 +46,7 @@ func (s *Summary) Derive(rec *recording.Recording, it Iterations) {
 		}
 		return n
 	}
-	d := &Derived{Source: it.Source}
+	d := &derived{Source: it.Source}
 	gaps, inTime := 0, 0
 	streams := map[int]map[uint64]bool{}
 	for _, g := range gapsOf(rec, of) {

@@ -61,7 +61,7 @@ type Summary struct {
 	Slow    []Row    `json:"slow"`              // the slowest first
 	Delays  []Delay  `json:"delays"`            // what holds requests up, that of most time first
 	Engine  *engine  `json:"engine,omitempty"`  // absent where the messages of an engine were not read
-	Derived *Derived `json:"derived,omitempty"` // steps without an engine's messages; absent where they are not told apart
+	Derived *derived `json:"derived,omitempty"` // steps without an engine's messages; absent where they are not told apart
 
 	all []Row
 }
