@@ -32,6 +32,8 @@ import sys
 import tempfile
 import time
 
+import common
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 STRAGGLE = 1000  # us
 SKEW_GOAL = 50_000  # ns
@@ -44,7 +46,7 @@ class Program:
 
     def __init__(self, args, kind):
         self.log = open(os.path.join(args.out, f"{kind}.log"), "w+")
-        self.p = subprocess.Popen(
+        self.p = common.start(
             [sys.executable, f"{HERE}/ranks.py", kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
             text=True, env={**os.environ, "LD_PRELOAD": args.fault},
         )
@@ -90,7 +92,7 @@ class Daemon:
         self.args, self.program = args, program
         self.socket, self.log = tempfile.mktemp(prefix="collectives-"), os.path.join(args.out, "inferscoped.log")
         mark, out = os.path.getsize(self.log) if os.path.exists(self.log) else 0, open(self.log, "a")
-        self.p = subprocess.Popen(
+        self.p = common.start(
             [f"{args.bin}/inferscoped", "--pid", str(program.pid), "--socket", self.socket, *flags],
             stderr=out,
             stdout=out,
@@ -459,13 +461,6 @@ def one_attachments(args, checks, program):
     attachments(args, checks, program, 1)
 
 
-def fault_library(out):
-    library = os.path.abspath(f"{out}/fault.so")
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", library, "-", f"-I{HERE}"], check=True, text=True,
-                   input='#include "fault.h"\n__attribute__((constructor)) static void show(void) { fault_show(); }\n')
-    return library
-
-
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
@@ -474,7 +469,7 @@ def main():
     a.add_argument("--attachments", type=int, default=3, help="of each program, with default settings")
     args = a.parse_args()
     os.makedirs(args.out, exist_ok=True)
-    args.fault = fault_library(args.out)
+    args.fault = common.fault_library(args.out)
     checks, deaths = Checks(), 0
     for kind, parts in (
         ("ranks", (ranks_alone, covered, skew, uneven, hang_at_once, hang_later, both_attachments)),
@@ -485,20 +480,21 @@ def main():
             try:
                 program = program or Program(args, kind)
                 part(args, checks, program)
-            except (Harm, OSError, KeyError, TypeError, ValueError, IndexError) as e:
+            except (Harm, OSError, subprocess.SubprocessError, LookupError, TypeError, ValueError) as e:
                 checks.check(f"{kind}: {part.__name__}", repr(e), False)
                 Daemon.kill_all()
                 if program and (program.p.poll() is not None or "ended with" in repr(e)):
                     deaths += 1
                     print(f"      {open(program.log.name).read()[-2000:]}", flush=True)  # fault.h: address and module
                 if program:
-                    program.p.kill()
+                    common.end_group(program.p)
                     program = None
         try:
             if program:
                 program.end()
-        except Harm as e:
+        except (Harm, OSError, subprocess.SubprocessError) as e:
             deaths += 1
+            common.end_group(program.p)
             checks.check(f"{kind}: its end", repr(e), False)
     checks.check("harmed", f"{deaths} of {Daemon.attachments} attachments", deaths == 0)
     checks.table()

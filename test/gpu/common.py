@@ -3,6 +3,8 @@
 calls_check.py and cpu_check.py use it; the workload itself is decode.py.
 """
 
+import atexit
+import contextlib
 import glob
 import json
 import os
@@ -25,6 +27,45 @@ def faults():
     """What the kernel and Python say of faults: address and module."""
     lines = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
     return [x for x in lines if "segfault" in x or "trap" in x or "general protection" in x][-8:]
+
+
+def start(command, **more):
+    """Starts a process in a group of its own, which ends with this program at the latest: what stays would keep the
+    GPU, and the pipe in which this program prints."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    process = subprocess.Popen(command, **{"process_group": 0, **more})
+    atexit.register(end_group, process)
+    return process
+
+
+def end_group(process):
+    """Kills what start started, and its children, which may outlive it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def tail(path, lines=40):
+    """The last lines of a log."""
+    with open(path, errors="replace") as log:
+        return "".join(log.readlines()[-lines:])
+
+
+def fault_library(out):
+    """Builds what a program preloads (LD_PRELOAD) to say the address and the module of a fault in its log."""
+    library = os.path.abspath(f"{out}/fault.so")
+    include = os.path.dirname(os.path.abspath(__file__))
+    source = '#include "fault.h"\n__attribute__((constructor)) static void show(void) { fault_show(); }\n'
+    command = ["cc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", library, "-", f"-I{include}"]
+    subprocess.run(command, check=True, text=True, input=source)
+    return library
+
+
+def aftermath(process, log):
+    """Says whether a process lives, the last lines of its log, and what the kernel says of faults."""
+    code = process.poll()
+    how = "lives" if code is None else f"ended with {code}"
+    return f"the process {how}; its log ends:\n{tail(log)}\nfaults: " + ("\n".join(faults()) or "none in dmesg")
 
 
 def base(name):

@@ -107,7 +107,7 @@ def background():
 class Program:
     """A program of `programs`, driven over its stdin. It imports torch at once, and uses the GPU from ready on."""
 
-    def __init__(self, name, service, *words):
+    def __init__(self, name, service, log, *words):
         self.name, self.hogs = name, []
         cpus, self.neighbours = CROWDS.get(name, (1, 0))
         self.cpus, self.begun = sorted(os.sched_getaffinity(0))[-cpus:], False
@@ -121,17 +121,22 @@ class Program:
             INFERSCOPE_CPUS=",".join(map(str, self.cpus)),
             PYTHONUNBUFFERED="1",
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "programs", name, *words, "later"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env=env, cwd=os.path.dirname(os.path.abspath(__file__)), preexec_fn=background,
-        )
+        self.log = log
+        with open(log, "w") as err:
+            self.process = common.start(
+                [sys.executable, "-m", "programs", name, *words, "later"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=env,
+                cwd=os.path.dirname(os.path.abspath(__file__)), preexec_fn=background,
+            )
         self.pid = self.process.pid
         self.port = port
 
     def answer(self):
         line = self.process.stdout.readline()
         if not line:
-            raise gpu_daemon.Harm(f"{self.name} ended with {self.process.wait()}")
+            raise gpu_daemon.Harm(
+                f"{self.name} ended with {self.process.wait()}: {common.aftermath(self.process, self.log)}"
+            )
         return json.loads(line)
 
     def begin(self):
@@ -148,7 +153,7 @@ class Program:
             raise Skipped(said["skip"])
         for i in range(self.neighbours):
             burn = f"import os; os.sched_setaffinity(0, {{{self.cpus[i % len(self.cpus)]}}})\nwhile True: pass"
-            self.hogs.append(subprocess.Popen([sys.executable, "-c", burn]))
+            self.hogs.append(common.start([sys.executable, "-c", burn], stdout=subprocess.DEVNULL))
 
     def send(self, seconds, warm=0.0):
         print("run", seconds, warm, file=self.process.stdin, flush=True)
@@ -160,15 +165,15 @@ class Program:
 
     def end(self):
         for h in self.hogs:
-            h.kill()
+            common.end_group(h)
         with contextlib.suppress(OSError):
             print("quit", file=self.process.stdin, flush=True)
         try:
             if not self.begun:
-                self.process.kill()
+                common.end_group(self.process)
             return self.process.wait(20)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            common.end_group(self.process)
             return None
         finally:
             for level in ("", "cpu/"):
@@ -255,8 +260,9 @@ class Pair:
 
     def __init__(self, o, name, service):
         self.name, self.is_ready = name, False
-        self.program = Program(name, service)
-        self.twin = Program(name, service, "fixed") if o.twins and name in twins.FIXES else None
+        log = os.path.join(os.path.abspath(o.out), name)
+        self.program = Program(name, service, f"{log}-program.log")
+        self.twin = Program(name, service, f"{log}-twin.log", "fixed") if o.twins and name in twins.FIXES else None
 
     def ready(self):
         if not self.is_ready:

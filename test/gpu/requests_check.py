@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 
-from common import faults
+import common
 
 PROMPT = "requests-check-canary " * 20
 
@@ -159,22 +159,34 @@ def ask(port, tokens, tag, tls=False):
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         % len(body)
     )
-    sock = connect(port, tls)
-    lines, own, kernel, usage = Arrivals(sock), [], [], None
-    sent = time.time_ns()
-    sock.sendall(head.encode() + body)
-    while (line := lines.line()) != b"data: [DONE]":
-        if not line.startswith(b"data: {"):
-            continue
-        part = json.loads(line[6:])
-        usage = (part.get("usage") or {}).get("completion_tokens", usage)
-        if any(x.get("delta", {}).get("content") for x in part.get("choices", [])):
-            own.append(lines.own)
-            kernel.append(lines.kernel)
-    while lines.line() != b"0":  # the last chunk
-        pass
-    sock.close()
+    with connect(port, tls) as sock:
+        lines, own, kernel, usage = Arrivals(sock), [], [], None
+        sent = time.time_ns()
+        sock.sendall(head.encode() + body)
+        status = lines.line()
+        if b" 200 " not in status:
+            raise ConnectionError(f"the server answers {status.decode()!r} to a request for model {tag}")
+        while (line := lines.line()) != b"data: [DONE]":
+            if not line.startswith(b"data: {"):
+                continue
+            part = json.loads(line[6:])
+            usage = (part.get("usage") or {}).get("completion_tokens", usage)
+            if any(x.get("delta", {}).get("content") for x in part.get("choices", [])):
+                own.append(lines.own)
+                kernel.append(lines.kernel)
+        while lines.line() != b"0":  # the last chunk
+            pass
     return {"tag": tag, "sent": sent, "own": own, "kernel": kernel, "usage": usage}
+
+
+def tags(streams, rounds):
+    """The models that load's requests ask for."""
+    return [
+        f"s{streams}-{i}-{k}-{j}"
+        for i in range(0, streams, PER_CLIENT)
+        for k in range(min(PER_CLIENT, streams - i))
+        for j in range(rounds)
+    ]
 
 
 def clients(port, streams, rounds, tokens, tag, tls):
@@ -202,7 +214,7 @@ def load(port, streams, rounds, tokens, tls=False):
             sys.executable, os.path.abspath(__file__), "--clients",
             json.dumps([port, min(PER_CLIENT, streams - i), rounds, tokens, f"s{streams}-{i}", tls]),
         ]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+        processes.append(common.start(command, stdout=subprocess.PIPE))
     out = []
     for p in processes:
         out += json.loads(p.communicate()[0])
@@ -273,8 +285,10 @@ class Daemon:
         self.dir = tempfile.mkdtemp()
         self.socket, self.bin = os.path.join(self.dir, "s"), args.bin
         self.log = open(os.path.join(self.dir, "log"), "w+")
-        self.p = subprocess.Popen(
-            [f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *flags], stderr=self.log
+        self.p = common.start(
+            [f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *flags],
+            stdout=self.log,
+            stderr=self.log,
         )
         deadline = time.time() + 60
         while subprocess.run(
@@ -313,7 +327,7 @@ class Daemon:
         if code is not None:
             print(
                 f"DEAD: the server ended with {code} in attachment {Daemon.attachments}: "
-                f"{open(self.log.name).read()[-800:]}\n" + "\n".join(faults())
+                f"{open(self.log.name).read()[-800:]}\n" + "\n".join(common.faults())
             )
             print(f"attachments {Daemon.attachments}, deaths 1")
             sys.exit(1)
@@ -454,7 +468,8 @@ def running(args, certificate):
     else:
         command = [sys.executable, os.path.abspath(__file__), "--serve", str(port)]
         command += ["--certificate", certificate] if certificate else []
-    server = Daemon.target = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = open(os.path.join(tempfile.mkdtemp(), "log"), "w")
+    server = Daemon.target = common.start(command, stdout=log, stderr=log)
     try:
         deadline = time.time() + 180
         while True:
@@ -463,12 +478,11 @@ def running(args, certificate):
                 break
             except OSError:
                 if time.time() > deadline or server.poll() is not None:
-                    sys.exit("the server does not answer")
+                    sys.exit("the server does not answer: " + common.aftermath(server, log.name))
                 time.sleep(1)
         yield port, server.pid
     finally:
-        server.kill()
-        server.wait()
+        common.end_group(server)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "servers"))
 from progress import Reader  # noqa: E402
 
+# With autogroup, the scheduler shares CPUs by session (sched(7)).
+SESSION = {"process_group": None, "start_new_session": True}
 MOST_ADDED, MOST_PAUSE_MS = 0.02, 10  # the goals
 # Two-sided 95% quantiles of Student's t by degrees of freedom.
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 15: 2.13, 20: 2.09}
@@ -90,7 +92,7 @@ class Program:
             self.process = self._start(args, taskset, streams, log)
         try:
             self._await_steps(streams)
-        except Died:
+        except BaseException:
             self.stop()
             raise
 
@@ -108,7 +110,7 @@ class Program:
         if self.name.startswith("vllm"):
             vllm_check.make_model(self.dir, 8, 1024)
             options = argparse.Namespace(archive=[], packages=args.vllm, eager=False, seqs=16)
-            return vllm_check.start(options, self.port, self.dir, log, *taskset, start_new_session=True)
+            return vllm_check.start(options, self.port, self.dir, log, *taskset, **SESSION)
         env = dict(os.environ)
         if self.name.startswith("llama"):
             if "eager" in self.name:
@@ -119,7 +121,9 @@ class Program:
             ]
         else:
             command = [sys.executable, f"{HERE}/servers/programs.py", self.name, self.steps_path, str(self.port)]
-        return subprocess.Popen([*taskset, *command], stdout=log, stderr=log, env=env, start_new_session=True)
+        return common.start(
+            [*taskset, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, **SESSION
+        )
 
     def _count(self):
         return self.steps.count() if self.steps else sum(len(a) for a in self.answers)
@@ -129,15 +133,17 @@ class Program:
         while not condition():
             self.alive()
             if time.monotonic() > until:
-                raise Died(f"{self.name}: waited {patience} s for {what}: {open(self.log_path).read()[-500:]}")
+                raise Died(f"{self.name}: waited {patience} s for {what}: {self._aftermath()}")
             time.sleep(0.05)
 
     def alive(self):
         code = self.process.poll()
         if code is not None:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
-            faults = "\n".join(common.faults())
-            raise Died(f"{self.name} ended with {how}: {open(self.log_path).read()[-1500:]}\n{faults}")
+            raise Died(f"{self.name} ended with {how}: {self._aftermath()}")
+
+    def _aftermath(self):
+        return common.aftermath(self.process, self.log_path)
 
     def _healthy(self):
         try:
@@ -223,9 +229,7 @@ class Program:
 
     def stop(self):
         self.stopped.set()
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        common.end_group(self.process)
 
 
 class Watch:
@@ -236,7 +240,7 @@ class Watch:
         self.log_path, self.args = log, args
         mark, until = os.path.getsize(log) if os.path.exists(log) else 0, time.monotonic() + 60
         with open(log, "a") as out:
-            self.process = subprocess.Popen(
+            self.process = common.start(
                 [
                     *args.free, f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket,
                     *args.flags.split(),
@@ -342,10 +346,13 @@ def measure_round(program, args, log, seen, attached):
         if what == "on":
             watch = Watch(args, program.process.pid, log)
             attached += 1
-            time.sleep(args.settle)
-        else:
-            time.sleep(0.5)
-        mean, worst = program.measure(args.seconds)
+        try:
+            time.sleep(args.settle if watch else 0.5)
+            mean, worst = program.measure(args.seconds)
+        except BaseException:
+            if watch:
+                common.end_group(watch.process)
+            raise
         turn[what].append(mean)
         seen.longest[what] = max(seen.longest[what], worst)
         if watch:

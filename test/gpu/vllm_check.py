@@ -21,12 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 import common
 import requests_check
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORDS = 4096
+LOADS = ((1, 4), (16, 2))  # streams and rounds of each attachment
 
 
 def make_model(folder, layers, size):
@@ -62,23 +64,24 @@ def unpack(archives):
     return folder
 
 
-def start(args, port, model, log, *prefix, **more):
-    """Starts vLLM behind the words of prefix (taskset); more goes to Popen."""
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
-           "PYTHONFAULTHANDLER": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+def start(args, port, model, log, *prefix, names=("m",), preload="", **more):
+    """Starts vLLM, which knows its model by names, behind the words of prefix (taskset); more goes to Popen."""
+    env = {**os.environ, "LD_PRELOAD": preload, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+           "VLLM_USE_FLASHINFER_SAMPLER": "0", "PYTHONFAULTHANDLER": "" if preload else "1",
+           "VLLM_LOGGING_LEVEL": "INFO"}
     folder = unpack(args.archive) if args.archive else args.packages
     if folder:
         env["PYTHONPATH"] = folder + os.pathsep + env.get("PYTHONPATH", "")
     command = [
         *prefix, sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name",
-        "m", "s1", "s16", "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4",
+        *names, "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4",
         "--port", str(port), "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs),
     ]
     if args.eager:
         command.append("--enforce-eager")
     else:
         command += ["--compilation-config", '{"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY"}']
-    return subprocess.Popen(command, stdout=log, stderr=log, env=env, **more)
+    return common.start(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, **more)
 
 
 def metrics(port):
@@ -99,7 +102,9 @@ class Server:
 
     def __init__(self, args, port, model):
         self.port, self.log = port, open(os.path.join(tempfile.mkdtemp(), "vllm.log"), "w+")
-        self.process = start(args, port, model, self.log)
+        names = ["m", *(tag for load in LOADS for tag in requests_check.tags(*load))]
+        preload = common.fault_library(os.path.dirname(self.log.name))
+        self.process = start(args, port, model, self.log, names=names, preload=preload)
         self.pid = self.process.pid
 
     def await_ready(self, limit):
@@ -110,16 +115,16 @@ class Server:
                 return
             except (OSError, http.client.HTTPException):
                 if time.time() > deadline or self.process.poll() is not None:
-                    sys.exit("vLLM does not answer:\n" + self.tail(6000))
+                    sys.exit("vLLM does not answer: " + self.aftermath())
                 time.sleep(1)
 
-    def tail(self, n):
-        return open(self.log.name).read()[-n:]
+    def aftermath(self):
+        return common.aftermath(self.process, self.log.name)
 
     def alive(self):
         """Whether the server and its engine answer."""
         try:
-            return self.process.poll() is None and bool(requests_check.ask(self.port, 2, "m")["times"])
+            return self.process.poll() is None and bool(requests_check.ask(self.port, 2, "m")["own"])
         except (OSError, http.client.HTTPException, ValueError):
             return False
 
@@ -149,17 +154,22 @@ def keep(args, daemon, pid, name, text):
 def compare(args, server, streams, rounds):
     """One attachment: what the client, vLLM and the report say. Returns what failed."""
     daemon = requests_check.Daemon(args, server.pid, "--pin-level", "requests=all")
-    before = metrics(server.port)
-    seen, rate = requests_check.load(server.port, streams, rounds, args.tokens)
-    time.sleep(1)
-    after = metrics(server.port)
-    text = daemon.report(server.pid)
-    keep(args, daemon, server.pid, f"vllm-{streams}", text)
+    try:
+        before = metrics(server.port)
+        seen, rate = requests_check.load(server.port, streams, rounds, args.tokens)
+        if len(seen) != streams * rounds:
+            print(f"requests without an answer: {server.aftermath()}")
+            return [f"{streams * rounds - len(seen)} of {streams * rounds} requests had no answer"]
+        time.sleep(1)
+        after = metrics(server.port)
+        text = daemon.client("report", str(server.pid), "--json")
+        keep(args, daemon, server.pid, f"vllm-{streams}", text)
+    finally:
+        daemon.p.send_signal(signal.SIGTERM)
+        daemon.p.wait(60)
     r = json.loads(text).get("requests") or {}
-    daemon.p.send_signal(signal.SIGTERM)
-    daemon.p.wait(60)
     wanted = sum(x["usage"] for x in seen)
-    ttft = statistics.median(x["times"][0] - x["sent"] for x in seen) / 1e6
+    ttft = statistics.median(x["own"][0] - x["sent"] for x in seen) / 1e6
     first = [delta(after, before, f"vllm:time_to_first_token_seconds_{k}") for k in ("sum", "count")]
     steps = delta(after, before, "vllm:iteration_tokens_total_count")
     print(
@@ -211,23 +221,20 @@ def main():
     attachments, deaths, failed = 0, 0, []
     try:
         server.await_ready(240)
-        for streams, rounds in ((1, 4), (16, 2)) * args.rounds:
+        for streams, rounds in LOADS * args.rounds:
             attachments += 1
             try:
                 failed += compare(args, server, streams, rounds)
-            except (OSError, http.client.HTTPException, subprocess.CalledProcessError, IndexError, TypeError) as e:
-                failed.append(f"attachment {attachments}: {e!r}")
+            except Exception as e:
+                traceback.print_exc()
+                print(f"in attachment {attachments}: {server.aftermath()}")
+                failed.append(f"attachment {attachments}: {e!r} {getattr(e, 'stderr', None) or ''}")
             if not server.alive():
                 deaths += 1
-                print(f"DEAD in attachment {attachments}, code {server.process.poll()}:\n{server.tail(4000)}")
-                print("\n".join(common.faults()))
+                print(f"DEAD in attachment {attachments}: {server.aftermath()}")
                 break
     finally:
-        server.process.terminate()
-        try:
-            server.process.wait(20)
-        except subprocess.TimeoutExpired:
-            server.process.kill()
+        common.end_group(server.process)
     print(f"attachments {attachments}, deaths {deaths}")
     for f in sorted(set(failed)):
         print(f"FAILED ({failed.count(f)}): {f}")
