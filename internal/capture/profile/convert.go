@@ -96,6 +96,12 @@ const (
 	noMapping = 4012
 )
 
+// Why stacks end in a file whose tables the programs will not have.
+const (
+	cutUnread  = "code in a file whose unwind tables could not be read"
+	cutRefused = "code in a file whose unwind tables the kernel refused"
+)
+
 // The library's errors that are met often (support/ebpf/errors.h of the pinned version).
 func whyCut(code uint64) string {
 	switch code {

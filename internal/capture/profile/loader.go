@@ -72,8 +72,9 @@ type image struct {
 	segments symbol.Segments
 
 	state    imageState
-	wanted   int // stacks that ended in it for want of its tables
-	users    int // mappings
+	cut      string // refused: why stacks end in it
+	wanted   int    // stacks that ended in it for want of its tables
+	users    int    // mappings
 	unused   time.Time
 	holder   holder // opens the file
 	unopened bool   // it could not: the process is gone
@@ -198,7 +199,7 @@ func (l *loader) load(x *image, table *unwind.Table) {
 	f, err := l.tables(x, table)
 	if err != nil {
 		l.log.Debug("native code is not unwound", zap.String("path", x.key.path), zap.Error(err))
-		l.done(x, nil)
+		l.refuse(x, cutUnread)
 		return
 	}
 	l.publishing <- struct{}{}
@@ -214,7 +215,8 @@ func (l *loader) publish(x *image, f *filled) {
 	if err := l.maps.publish(x.number, f); err != nil {
 		l.log.Debug("native code is not unwound", zap.String("path", x.key.path), zap.Error(err))
 		l.giveBack(f)
-		f = nil
+		l.refuse(x, cutRefused)
+		return
 	}
 	l.done(x, f)
 }
@@ -226,13 +228,18 @@ func (l *loader) giveBack(f *filled) {
 	l.loaded -= f.count
 }
 
-// done notes what has become of a file.
+// done notes that the programs have the rules of a file.
 func (l *loader) done(x *image, f *filled) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if x.state = refused; f != nil {
-		x.state, x.filled = ready, f
-	}
+	x.state, x.filled = ready, f
+}
+
+// refuse notes that they will not have them, and why stacks end there.
+func (l *loader) refuse(x *image, cut string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x.state, x.cut = refused, cut
 }
 
 var errFull = errors.New("the unwinder has as many rules as it may")

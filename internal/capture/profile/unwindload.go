@@ -138,8 +138,7 @@ func shareRules(spec *ebpf.CollectionSpec) error {
 	if one == nil || one.InnerMap == nil {
 		return errors.New("there is no map " + rulesMap)
 	}
-	one.InnerMap = one.InnerMap.Copy()
-	one.InnerMap.Flags |= ruleFlags
+	one.InnerMap = rulesSpec(1)
 	for _, program := range spec.Programs {
 		for i := range program.Instructions {
 			in := &program.Instructions[i]

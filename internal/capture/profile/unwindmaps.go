@@ -115,6 +115,15 @@ func (m *unwindMaps) forget(pid uint32) {
 	}
 }
 
+// rulesSpec is of an array with room for some rules. The map of arrays is made from the same, for Linux 5.15 to 6.1
+// take no array into it whose types are described where its own are not (bpf_map_meta_equal).
+func rulesSpec(rules int) *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta,
+		MaxEntries: uint32(max(1, rules)), Flags: ruleFlags,
+	}
+}
+
 // filled is the rules of one file in a map of their own, not yet in use.
 type filled struct {
 	rules *ebpf.Map
@@ -128,10 +137,7 @@ func fill(file uint64, t *unwind.Table) (*filled, error) {
 	f := &filled{}
 	t.Each(func(uint64, uint16) { f.count++ })
 	var err error
-	if f.rules, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "unwind_rules", Type: ebpf.Array, KeySize: 4, ValueSize: support.Sizeof_StackDelta,
-		MaxEntries: uint32(max(1, f.count)), Flags: ruleFlags,
-	}); err != nil {
+	if f.rules, err = ebpf.NewMap(rulesSpec(f.count)); err != nil {
 		return nil, fmt.Errorf("make room for %d unwind rules: %w", f.count, err)
 	}
 	if err := f.copy(file, t); err != nil {

@@ -15,7 +15,7 @@ func (l *loader) unwound(frames []uint64, pid uint32) (out *unwound, lasting boo
 		}
 		switch {
 		case f.Flags().Error():
-			out.cut = whyCut(f.Data())
+			out.cut = l.whyCut(f.Data(), last)
 			lasting = lasting && !l.better(f.Data(), last)
 		case n > 1 && f.Type() == libpf.NativeFrame:
 			last = f.Variable(0)
@@ -41,6 +41,16 @@ func (l *loader) frame(number, addr uint64, pid uint32) *frame {
 		return &frame{kind: nativeFrame, addr: addr, pid: pid}
 	}
 	return l.convert.native(x.module, addr)
+}
+
+// whyCut says why the stack ended with an error in the file of a number.
+func (l *loader) whyCut(code, number uint64) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if x := l.images[number]; code == noTables && x != nil && x.state == refused {
+		return x.cut
+	}
+	return whyCut(code)
 }
 
 // better reports whether the stack that ended with an error in the file of a number may be
