@@ -18,7 +18,7 @@ const (
 	minSegments = 32        // a small budget is cut into this many segments
 	reserveFrac = 8         // one segment of this many is kept from the live ones
 	writerNeeds = 2         // segments that no snapshot may hold: the one being filled, and the next
-	spare       = 8         // segments that keep their memory though nothing is in them: a steady rate takes none anew
+	spare       = 8         // segments and packers that keep their memory though unused: a steady rate takes none anew
 )
 
 // Recorder keeps the last events within a byte budget. One goroutine appends;
@@ -49,7 +49,7 @@ type Recorder struct {
 	live      int        // segments that are live
 	allocated int        // segments that have memory
 	pinned    int        // segments that snapshots show
-	states    []*state   // of packers that nobody uses
+	states    []*state   // of packers that nobody uses, spare at most
 	limit     uint64     // events a second of one target; 0: no limit
 	passed    uint64     // ns: when shares of the limit were last given out
 	forgotten uint64     // ns: since when histories are complete that were let go of
@@ -172,7 +172,7 @@ func (r *Recorder) tail(h *history) *segment {
 	return s
 }
 
-// newState returns the state of a packer. The pool is as large as there were ever packers at a time.
+// newState returns the state of a packer, one that is spare if there is.
 func (r *Recorder) newState() *state {
 	if s := pop(&r.states); s != nil {
 		return s
@@ -258,7 +258,9 @@ func (r *Recorder) evict(h *history) uint64 {
 		h.retained++
 	}
 	if len(h.live) == 0 {
-		r.states = append(r.states, h.state)
+		if len(r.states) < spare {
+			r.states = append(r.states, h.state)
+		}
 		h.state = nil
 	}
 	return uint64(s.count)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -149,7 +150,7 @@ func programOf(rec *recording.Recording) program {
 	for i := range rec.Meta.Frames {
 		f := &rec.Meta.Frames[i]
 		p.python = p.python || f.Kind == recording.PythonFrame
-		p.torch = p.torch || strings.Contains(f.File, "/torch/") || strings.HasPrefix(f.File, "libtorch") ||
+		p.torch = p.torch || strings.Contains(threads.ModulePath(f.File), "/torch/") || strings.HasPrefix(f.File, "libtorch") ||
 			strings.HasPrefix(f.File, "libc10")
 	}
 	for i := range rec.Meta.Processes {

@@ -147,7 +147,7 @@ func isPlumbing(file string) bool {
 		return true
 	}
 	for _, part := range []string{"/torch/", "/triton/", "/torchgen/", "/numpy/", "/cupy/"} {
-		if strings.Contains(file, part) {
+		if strings.Contains(threads.ModulePath(file), part) {
 			return true
 		}
 	}

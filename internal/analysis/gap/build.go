@@ -126,8 +126,43 @@ func (w *walker) launched(g *Gap, th *thread, op, n int32) {
 	start := min(max(l.Start, g.From), g.To)
 	end := min(max(l.End(), start), g.To)
 	w.explain(th, g.From, start)
-	w.inCall(th, op, start, end)
+	if l.Timed {
+		w.inCall(th, op, start, end)
+	} else {
+		end = w.inUntimed(th, op, start, g.To)
+	}
 	w.starting(th, op, n, end, g.To)
+}
+
+// inUntimed explains the time in a call whose end is not known, up to the beginning of what it launched, and returns
+// until when. It takes none, unless its thread left the CPU within it: then it ran hardly at all until then. A quota
+// that was used up within cuMemsetD8Async held the GPU for 60 ms (`quota-threads` of test/gpu).
+func (w *walker) inUntimed(th *thread, op int32, from, started uint64) (until uint64) {
+	if started-from <= slowStart {
+		return from
+	}
+	until = from
+	off := uint64(0)
+	w.states(th, from, started, func(u, v uint64, iv *threads.Interval) {
+		if iv != nil && (iv.State == threads.Runnable || iv.State == threads.Blocked) {
+			off, until = off+v-u, v
+		}
+	})
+	if started-from-off > slowStart {
+		return from
+	}
+	c, sure := w.callCause(op)
+	w.states(th, from, until, func(u, v uint64, iv *threads.Interval) {
+		switch {
+		case iv != nil && iv.State == threads.Runnable:
+			w.woken(th, iv, u, v)
+		case iv != nil && iv.State == threads.Blocked:
+			w.blocked(th, iv, u, v)
+		default:
+			w.emit(u, v, c, detail{th: th, sure: sure, op: op + 1})
+		}
+	})
+	return until
 }
 
 // launcher returns the thread that ended a gap, the call that did it, and the activity; op None: the thread that

@@ -153,12 +153,31 @@ func (w *walker) copyCause(op int32) cause.ID {
 			return cause.HostSync // until all that was launched before is done
 		}
 		return cause.SyncCopy
+	case w.isRead(op):
+		return cause.HostSync
 	case !w.holds(op):
 		return cause.LaunchOverhead
 	case w.goesBack(op) && known&small != 0:
 		return cause.HostSync
 	}
 	return cause.SyncCopy
+}
+
+// isRead reports whether a copy brings so little to the host that it is a way to look at a result, and its thread waits
+// for the GPU next: PyTorch's .item() copies into pinned memory, asynchronously, and synchronizes the stream
+// (_local_scalar_dense_cuda in aten/src/ATen/native/cuda/CUDAScalar.cu, from 2.5 on).
+func (w *walker) isRead(op int32) bool {
+	if w.classes[w.t.Ops[op].Func].kind != copyCall || w.copied(op)&(back|small) != back|small {
+		return false
+	}
+	w.owner(op)
+	th := &w.t.Threads[w.near]
+	for next := op + 1; next < th.Last; next++ {
+		if o := &w.t.Ops[next]; o.Outer() {
+			return w.classes[o.Func].kind == syncCall
+		}
+	}
+	return false
 }
 
 // slowLaunch is from when on a launch must do more than launch, ns: it takes 3 to 10 µs with everything that

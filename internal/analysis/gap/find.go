@@ -12,6 +12,27 @@ func Covered(t *timeline.Timeline) []timeline.Spans {
 	for d := range t.Devices {
 		out[d] = coveredOf(t, &t.Devices[d]).Without(paused)
 	}
+	return called(t, out)
+}
+
+// leastCalled is for how long calls must have been recorded of the time that is covered otherwise, ns, for the rest of
+// it to be left out: some hundred steps of usual programs.
+const leastCalled = 100_000_000
+
+// called leaves out when calls were not recorded, where enough is left on each device: an agent records launches and
+// copies, but no synchronization, so that a program which waits there for the GPU seems to launch slowly.
+func called(t *timeline.Timeline, covered []timeline.Spans) []timeline.Spans {
+	pauses := pausesOf(t, recording.CallsSource)
+	if len(pauses) == 0 {
+		return covered
+	}
+	out := make([]timeline.Spans, len(covered))
+	for d, all := range covered {
+		out[d] = all.Without(pauses)
+		if out[d].Total() < min(leastCalled, all.Total()) {
+			return covered
+		}
+	}
 	return out
 }
 
@@ -23,13 +44,18 @@ const mostPaused = 0.5
 func pausedOf(t *timeline.Timeline) timeline.Spans {
 	var out timeline.Spans
 	for _, source := range []string{recording.SchedulingSource, recording.SamplesSource} {
-		var pauses []timeline.Span
-		for _, p := range t.Rec.Meta.Overhead.PausedOf(source) {
-			pauses = append(pauses, timeline.Span{From: max(p.From, t.From), To: min(p.To, t.To)})
-		}
-		if of := timeline.Join(pauses); float64(of.Total()) <= mostPaused*float64(t.To-t.From) {
+		if of := pausesOf(t, source); float64(of.Total()) <= mostPaused*float64(t.To-t.From) {
 			out = append(out, of...)
 		}
+	}
+	return timeline.Join(out)
+}
+
+// pausesOf returns when a source was off or reduced.
+func pausesOf(t *timeline.Timeline, source string) timeline.Spans {
+	var out []timeline.Span
+	for _, p := range t.Rec.Meta.Overhead.PausedOf(source) {
+		out = append(out, timeline.Span{From: max(p.From, t.From), To: min(p.To, t.To)})
 	}
 	return timeline.Join(out)
 }

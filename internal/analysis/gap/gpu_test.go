@@ -154,6 +154,94 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestRead: a copy of little into pinned memory whose thread waits for the GPU next is a look at a result; one after
+// which it goes on launching is not, nor is one of much.
+func TestRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		next  string
+		bytes uint64
+		want  cause.ID
+	}{
+		"item":            {"cuStreamSynchronize", 8, cause.HostSync},
+		"goes on":         {"cuLaunchKernel", 8, cause.LaunchOverhead},
+		"brings a result": {"cuStreamSynchronize", 10 << 20, cause.LaunchOverhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			s.run(1*us, 9*us, 100*us)
+			id := s.call("cuMemcpyDtoHAsync_v2", 110*us, 5*us, 1, 2, c.bytes, 0)
+			s.on(event.Copy, 0, 7, id, 117*us, 119*us, 2|3<<8|2<<16, c.bytes)
+			s.call(c.next, 118*us, 5*us, 1, 0)
+			_, w := s.build(t)
+			in := cause.Count
+			for _, steps := range w.All() {
+				for _, st := range steps {
+					if st.From <= start+112*us && start+112*us < st.To {
+						in = st.Cause
+					}
+				}
+			}
+			if in != c.want {
+				t.Errorf("in the copy: %s, want %s", in, c.want)
+			}
+		})
+	}
+}
+
+// TestUntimedCall: a call whose return was not seen lasts until what it launched begins where its thread hardly ran
+// meanwhile; where it ran, what was launched waited for something else.
+func TestUntimedCall(t *testing.T) {
+	throttled := recordtest.Off{TS: 130 * us, Dur: 19_850 * us, Call: event.NoSyscall, Flags: event.Preempted}
+	byRecorder := recordtest.Off{
+		TS: 130 * us, Dur: 19_850 * us, Blocked: 19_840 * us, Call: sysFutex, By: [2]uint32{leader, helper},
+	}
+	ofRecorder := throttled
+	ofRecorder.TID, ofRecorder.TS, ofRecorder.Dur = helper, 50*us, 19_900*us
+	for name, c := range map[string]struct {
+		off  []recordtest.Off
+		want cause.ID
+	}{
+		"no CPU":                       {[]recordtest.Off{throttled}, cause.Throttled},
+		"recorder's thread has no CPU": {[]recordtest.Off{byRecorder, ofRecorder}, cause.Throttled},
+		"ran":                          {nil, cause.Dependency},
+		"ran for half of it": {
+			[]recordtest.Off{{TS: 130 * us, Dur: 9_000 * us, Call: event.NoSyscall, Flags: event.Preempted}}, cause.Dependency,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			for i := range s.Meta.Threads {
+				if th := &s.Meta.Threads[i]; th.TID == helper {
+					th.Name = "inferscope"
+				}
+			}
+			s.run(1*us, 9*us, 100*us)
+			const id = 99
+			s.Event(event.Event{
+				TS: start + 110*us, PID: leader, TID: leader, Func: s.Fn("cuMemsetD8Async"), Kind: event.Call,
+				Flags: event.Correlated, Ret: id,
+			})
+			s.on(event.Set, 0, 7, id, 20_000*us, 999_000*us, 0, 4)
+			for _, off := range c.off {
+				s.off(off)
+			}
+			_, w := s.build(t)
+			var most cause.ID
+			took := map[cause.ID]uint64{}
+			for _, steps := range w.All() {
+				for _, st := range steps {
+					if took[st.Cause] += st.To - st.From; took[st.Cause] > took[most] {
+						most = st.Cause
+					}
+				}
+			}
+			if most != c.want || took[most] < 19*ms {
+				t.Errorf("%v, want %s", took, c.want)
+			}
+		})
+	}
+}
+
 // TestOtherThread: the thread that launched what ended the gap counts, not the one that launched before.
 func TestOtherThread(t *testing.T) {
 	s := newScene()
@@ -249,6 +337,25 @@ func TestPausesAreNotCovered(t *testing.T) {
 		tl, w := s.build(t)
 		if got := w.Covered[0].Holds(start + 60*ms); got != tt.covers {
 			t.Errorf("paused for %d ms of %d: covered: %v", tt.paused/ms, (tl.To-tl.From)/ms, w.Covered[0])
+		}
+	}
+}
+
+// TestUnrecordedCallsAreNotCovered: while calls were not recorded a synchronization would pass for slow launching; what
+// is left out is the time of that, unless little else is left.
+func TestUnrecordedCallsAreNotCovered(t *testing.T) {
+	for _, tt := range []struct {
+		paused uint64 // ns from 10 ms on
+		covers bool
+	}{{600 * ms, false}, {950 * ms, true}} {
+		s := frame()
+		s.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+			Name:   recording.CallsSource,
+			Paused: []recording.Pause{{From: start + 10*ms, To: start + 10*ms + tt.paused}},
+		}}}
+		_, w := s.build(t)
+		if got := w.Covered[0].Holds(start + 60*ms); got != tt.covers {
+			t.Errorf("paused for %d ms: covered: %v", tt.paused/ms, w.Covered[0])
 		}
 	}
 }

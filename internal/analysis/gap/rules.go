@@ -1,6 +1,9 @@
 package gap
 
-import "github.com/inferscope/inferscope/internal/recording"
+import (
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/recording"
+)
 
 // allRules is the one table of what frames say of the work that a thread is at, and of what it waits
 // for. Names are those of CPython 3.8 to 3.14, glibc 2.17 to 2.41, PyTorch 1.13 to 2.11, transformers 4
@@ -80,14 +83,7 @@ func allRules() []rules { //nolint:funlen // a table
 			"page_cache_", "do_sync_mmap_readahead", "folio_wait_bit", "iomap_", "blkdev_", "submit_bio",
 			"vfs_fsync",
 		}},
-		{
-			trait: device,
-			kind:  recording.NativeFrame,
-			prefixes: []string{
-				"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree",
-				"cuMemHost", "cuMemCreate", "cuMemMap",
-			},
-		},
+		{trait: device, kind: recording.NativeFrame, prefixes: threads.DeviceMemory()},
 		// Of other tools' traces: what PyTorch names itself, and rows of its Python tracer.
 		{
 			trait:    prepares,

@@ -27,6 +27,36 @@ func TestWork(t *testing.T) {
 			[]recording.Frame{native("DOUBLE_add", "_multiarray_umath.cpython-312-x86_64-linux-gnu.so"), loop, user},
 			cause.NativeWork,
 		},
+		"numpy in an environment of that name": {
+			[]recording.Frame{
+				native("argpartition_unrolled<...>", "_multiarray_umath.cpython-312-x86_64-linux-gnu.so"), loop,
+				python("_wrapfunc", "/opt/torch/.venv/lib/python3.12/site-packages/numpy/_core/fromnumeric.py"), user,
+			},
+			cause.NativeWork,
+		},
+		"library of an environment of that name": {
+			[]recording.Frame{loop, python("sub", "/opt/torch/lib/python3.12/string.py"), user}, cause.PythonWork,
+		},
+		"gives memory back": {
+			[]recording.Frame{
+				kernel("rm_ioctl"), native("ioctl", "libc.so.6"), native("cuMemRelease", "libcuda.so.580.159.04"),
+				python("empty_cache", site+"torch/cuda/memory.py"), user,
+			},
+			cause.Allocation,
+		},
+		"releases blocks": {
+			[]recording.Frame{
+				native("c10::cuda::CUDACachingAllocator::Native::ExpandableSegment::unmapHandles", "libc10_cuda.so"),
+				python("empty_cache", site+"torch/cuda/memory.py"), user,
+			},
+			cause.Allocation,
+		},
+		"hands out cached memory": {
+			[]recording.Frame{
+				native("c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc", "libc10_cuda.so"), user,
+			},
+			cause.LaunchOverhead,
+		},
 		"native": {
 			[]recording.Frame{native("simulate", "server"), native("main", "server")}, cause.NativeWork,
 		},

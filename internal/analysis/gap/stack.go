@@ -257,7 +257,10 @@ func traitsOf(f *recording.Frame) traits {
 	if isOperatorOfCPU(f) {
 		out |= computes
 	}
-	name := ""
+	name, file := "", f.File
+	if f.Kind == recording.PythonFrame {
+		file = threads.ModulePath(file)
+	}
 	for _, r := range allRules() {
 		if f.Kind != r.kind {
 			continue
@@ -269,7 +272,7 @@ func traitsOf(f *recording.Frame) traits {
 			return func(what string) bool { return strings.Contains(where, what) }
 		}
 		if slices.ContainsFunc(r.prefixes, func(p string) bool { return strings.HasPrefix(f.Name, p) }) ||
-			slices.ContainsFunc(r.within, has(name)) || slices.ContainsFunc(r.files, has(f.File)) {
+			slices.ContainsFunc(r.within, has(name)) || slices.ContainsFunc(r.files, has(file)) {
 			out |= r.trait
 		}
 	}

@@ -14,6 +14,7 @@ type key struct{ pid, tid uint32 }
 type thread struct {
 	key
 	index     int32
+	recorder  bool // it is there because the program is watched
 	ops       calls
 	intervals []threads.Interval // nil: scheduling was not recorded, or not of this thread
 	samples   []sample           // when the thread ran, by time
@@ -44,7 +45,8 @@ func (w *walker) gather(scheduled []threads.Thread) {
 		own.ops.add(w.t, th)
 	}
 	for i := range scheduled {
-		w.thread(key{scheduled[i].PID, scheduled[i].TID}).intervals = scheduled[i].Intervals
+		th := w.thread(key{scheduled[i].PID, scheduled[i].TID})
+		th.intervals, th.recorder = scheduled[i].Intervals, scheduled[i].IsRecorder()
 	}
 	w.gatherSamples()
 	byStart := func(x, y int32) int { return cmp.Compare(w.t.Ops[x].Start, w.t.Ops[y].Start) }

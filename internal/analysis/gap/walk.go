@@ -107,15 +107,20 @@ func (w *walker) ranSince(th *thread, g *grant, from, to uint64) {
 }
 
 // granted returns until when after a call the thread is taken to launch, whatever it runs, and the cause of
-// that: after a synchronization the queue is empty, and what launching the next takes is the synchronization's price.
+// that: after a synchronization the queue is empty, and what launching the next takes is the synchronization's price, as
+// is the way from a copy that reads a result to the wait for it.
 // op is the call whose price it is.
 func (w *walker) granted(th *thread, next int) (until uint64, c cause.ID, op int32) {
-	if next == 0 || next >= th.ops.count || !w.launches(th.ops.at(next)) {
+	if next == 0 || next >= th.ops.count {
 		return 0, cause.Unknown, None
 	}
 	before := th.ops.at(next - 1)
 	end := w.t.Ops[before].End()
 	switch {
+	case w.isRead(before):
+		return end + th.pace, cause.HostSync, before
+	case !w.launches(th.ops.at(next)):
+		return 0, cause.Unknown, None
 	case w.waitsForGPU(before):
 		return end + th.pace, cause.HostSync, before
 	case w.launches(before):
@@ -174,7 +179,7 @@ func (w *walker) emit(from, to uint64, c cause.ID, d detail) {
 	if len(w.chain) > 0 {
 		first := &w.chain[0]
 		s.WaiterPID, s.WaiterTID = first.th.pid, first.th.tid
-		if c != cause.NoWork {
+		if c != cause.NoWork && !(lacksCPU(c) && d.th != nil && d.th.recorder) {
 			s.Cause, s.Inner = first.cause, c
 		}
 	}
@@ -186,6 +191,10 @@ func (w *walker) emit(from, to uint64, c cause.ID, d detail) {
 	}
 	w.add(&s)
 }
+
+// lacksCPU reports whether a cause is that a thread had no CPU. Where that is the recorder's own thread, which nobody
+// knows who reads the report, those that wait for it lack a CPU as well.
+func lacksCPU(c cause.ID) bool { return c == cause.Throttled || c == cause.NoCPU }
 
 // add appends a step to those of this gap, or makes the last one longer where they say the same.
 func (w *walker) add(s *Step) {

@@ -104,6 +104,21 @@ func interpreterProofs() []proof {
 	}
 }
 
+// DeviceMemory are prefixes of native functions that allocate, map, pin or give back memory for a GPU: those of CUDA
+// (CUDA Driver API, "Memory Management" and "Virtual Memory Management"), and those of PyTorch's caching allocator
+// that give its segments back (c10/cuda/CUDACachingAllocator.cpp of 2.1 to 2.11). Its own malloc and free are not
+// among them: mostly they only hand out what it has.
+func DeviceMemory() []string {
+	const allocator = "c10::cuda::CUDACachingAllocator::Native::"
+	return []string{
+		"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister", "cuMemAlloc", "cuMemFree",
+		"cuMemHost", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemAddress",
+		allocator + "ExpandableSegment::", allocator + "DeviceCachingAllocator::release_",
+		allocator + "DeviceCachingAllocator::unmap_block", allocator + "DeviceCachingAllocator::emptyCache",
+		allocator + "NativeCachingAllocator::emptyCache", "THCPModule_emptyCache",
+	}
+}
+
 func memoryProofs() []proof {
 	return []proof{
 		{
@@ -121,10 +136,7 @@ func memoryProofs() []proof {
 		},
 		{
 			activity: allocation, kind: recording.NativeFrame,
-			prefixes: []string{
-				"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cuMemAlloc", "cuMemFree",
-				"cuMemHost", "cuMemCreate", "cuMemMap",
-			},
+			prefixes: DeviceMemory(),
 		},
 	}
 }
@@ -291,11 +303,33 @@ func (p *proof) fits(f *recording.Frame) bool {
 	if f.Kind != p.kind {
 		return false
 	}
-	if len(p.in) > 0 && !slices.ContainsFunc(p.in, func(in string) bool { return strings.Contains(f.File, in) }) {
+	within := func(part string) bool { return strings.Contains(ModulePath(f.File), part) }
+	if len(p.in) > 0 && !slices.ContainsFunc(p.in, within) {
 		return false
 	}
-	return slices.Contains(p.names, f.Name) || hasPrefix(f.Name, p.prefixes) ||
-		slices.ContainsFunc(p.files, func(file string) bool { return strings.Contains(f.File, file) })
+	return slices.Contains(p.names, f.Name) || hasPrefix(f.Name, p.prefixes) || slices.ContainsFunc(p.files, within)
+}
+
+// ModulePath cuts off of a Python file where its environment is installed: what is left of
+// /opt/torch/.venv/lib/python3.12/site-packages/numpy/linalg.py is /numpy/linalg.py. The folder of an environment may
+// have the name of a package that has nothing to do with the file. Other paths are returned as they are.
+func ModulePath(file string) string {
+	for _, root := range []string{"/site-packages/", "/dist-packages/"} {
+		if i := strings.LastIndex(file, root); i >= 0 {
+			return file[i+len(root)-1:]
+		}
+	}
+	for _, root := range []string{"/lib/python", "/lib64/python"} { // the standard library
+		i := strings.LastIndex(file, root)
+		if i < 0 {
+			continue
+		}
+		version := file[i+len(root):]
+		if end := strings.IndexByte(version, '/'); end > 0 && strings.Trim(version[:end], "0123456789.t") == "" {
+			return version[end:]
+		}
+	}
+	return file
 }
 
 func hasPrefix(s string, prefixes []string) bool {

@@ -259,3 +259,21 @@ func TestHolder(t *testing.T) {
 		t.Error("somebody held it when nobody was seen")
 	}
 }
+
+// TestModulePath: the folder that an environment is installed in says nothing of a module.
+func TestModulePath(t *testing.T) {
+	for file, want := range map[string]string{
+		"/opt/torch/.venv/lib/python3.12/site-packages/numpy/linalg.py": "/numpy/linalg.py",
+		"/usr/lib/python3/dist-packages/torch/nn/functional.py":         "/torch/nn/functional.py",
+		"/opt/torch/lib/python3.12/json/decoder.py":                     "/json/decoder.py",
+		"/opt/torch/lib64/python3.13t/re/__init__.py":                   "/re/__init__.py",
+		"/src/pytorch/torch/_tensor.py":                                 "/src/pytorch/torch/_tensor.py",
+		"/srv/lib/python-tools/torch.py":                                "/srv/lib/python-tools/torch.py",
+		"runpy.py":                                                      "runpy.py",
+		"":                                                              "",
+	} {
+		if got := ModulePath(file); got != want {
+			t.Errorf("%s: %s, want %s", file, got, want)
+		}
+	}
+}

@@ -34,6 +34,10 @@ type Thread struct {
 	CPUs      map[uint16]uint64 // ns of the Running intervals by CPU, as far as it is known
 }
 
+// IsRecorder reports whether a thread is in the program because it is watched: the agent's (agent/src/agent.h names it)
+// or CUPTI's.
+func (t *Thread) IsRecorder() bool { return t.Name == "inferscope" || t.Name == "cupti" }
+
 // Interval is a stretch of one state.
 type Interval struct {
 	From, To uint64 // ns, CLOCK_MONOTONIC

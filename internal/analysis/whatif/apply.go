@@ -94,8 +94,9 @@ func (s *Study) without(e Edit, h how, g *replay.Graph) remedy {
 		return s.asGraph(g)
 	case cause.Lock, cause.GIL:
 		return allOf(e.Cause, g)
-	case cause.HostSync,
-		cause.Sleep,
+	case cause.HostSync:
+		return unread(h.looks)
+	case cause.Sleep,
 		cause.Allocation,
 		cause.Compilation,
 		cause.GC,
@@ -148,6 +149,21 @@ func gone(id cause.ID) remedy {
 		c.Detach = c.Detach || w.Kind == replay.Wait || w.Kind == replay.Sync
 		if w.Kind == replay.Sync {
 			c.Gap = 0 // what the call costs that has nothing to wait for
+		}
+	}
+}
+
+// unread is gone for waits for the GPU: a result that nobody looks at is not copied, and what takes a thread from one
+// look to the next is not done. looks keeps both: the program looks all the same, but later, and waits for nothing.
+func unread(looks bool) remedy {
+	remove := gone(cause.HostSync)
+	return func(w *replay.What, c *replay.Change) {
+		switch {
+		case w.Cause == cause.HostSync && w.Kind == replay.Call && strings.Contains(w.Name, "Memcpy") && looks:
+		case w.Cause == cause.HostSync && w.Kind == replay.Run && w.Reads && !looks:
+			c.Scale = 0
+		default:
+			remove(w, c)
 		}
 	}
 }

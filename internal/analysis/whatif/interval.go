@@ -51,6 +51,9 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	warm := h
 	warm.refill = refill
 	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
+	looked := h
+	looked.looks = true
+	slower = math.Hypot(slower, float64(s.with(edits, looked))-after)
 	link := 0.0
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.SyncCopy }) {
 		low, high := s.linked(edits, h, slowest)-after, after-s.linked(edits, h, fastest)

@@ -105,6 +105,7 @@ type how struct {
 	kernels          float64   // by how much kernels take longer
 	refill           float64   // see warmed
 	link             linkSpeed // how fast pinned copies are
+	looks            bool      // see unread
 }
 
 // usual is how they are expected to be.

@@ -284,6 +284,53 @@ func TestWaitInStream(t *testing.T) {
 	predicts(t, s.study(t).Predict(edit(t, Without, "sync")), 4/3.9)
 }
 
+// TestReads: a result that nobody looks at is not copied, and the way from one look to the next is gone, but not the way
+// to the next launch. Programs that look all the same, but later, lose their waits only: the interval holds that.
+func TestReads(t *testing.T) {
+	const each, looks = 400 * us, 4
+	s := newScene()
+	for i := range uint64(steps) {
+		at := i * each
+		s.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+60*us, 0)
+		for k := range uint64(looks) { // 10 µs for each, and 20 µs to the next
+			copied := at + 70*us + 30*k*us
+			id := s.call("cuMemcpyDtoHAsync_v2", copied, 4*us)
+			s.Event(event.Event{
+				TS: start + copied + 5*us, Dur: 1 * us, PID: s.PID, TID: 7, Func: 1 << 8, Kind: event.Copy,
+				Flags: event.Timed, Ret: 2 | 3<<8 | 2<<16, Args: [4]uint64{uint64(id), 0, 8},
+			})
+			s.wait(copied+5*us, copied+10*us)
+		}
+	}
+	p := s.study(t).Predict(edit(t, Without, "sync"))
+	predicts(t, p, 400./(400-10*looks-20*(looks-1)))
+	if waits := 400. / (400 - 5*looks); p.Low > waits {
+		t.Errorf("at least %.3f, but with the copies it is %.3f", p.Low, waits)
+	}
+}
+
+// TestQuotaInUntimedCall: what a call launched whose return was not seen began when its thread had a CPU again, and
+// begins earlier where it always has one.
+func TestQuotaInUntimedCall(t *testing.T) {
+	s := newScene()
+	for i := range uint64(steps) {
+		at, id := i*period, uint32(10_000+i)
+		s.Event(event.Event{
+			TS: start + at, PID: leader, TID: leader, Func: s.Fn("cuMemsetD8Async"), Kind: event.Call,
+			Flags: event.Correlated, Ret: int32(id),
+		})
+		s.Off(recordtest.Off{
+			TID: leader, TS: start + at + 10*us, Dur: 1990 * us, Call: event.NoSyscall, Flags: event.Preempted,
+		})
+		s.Event(event.Event{
+			TS: start + at + 2010*us, Dur: 980 * us, PID: leader, TID: 7, Func: 1 << 8, Kind: event.Set,
+			Flags: event.Timed, Args: [4]uint64{uint64(id), 0, 4},
+		})
+		s.wait(at+2020*us, at+3000*us)
+	}
+	predicts(t, s.study(t).Predict(edit(t, Without, "throttled")), 4./(4-1.99))
+}
+
 // TestFunctionsGoWithWhatTheyCall: a function that is not called does not call others either.
 func TestFunctionsGoWithWhatTheyCall(t *testing.T) {
 	inner := replay.What{Kind: replay.Run, Name: "deepcopy (copy.py)", Callers: "fresh (server.py)\nstep (server.py)"}

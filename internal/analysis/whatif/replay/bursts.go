@@ -3,6 +3,7 @@ package replay
 import (
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
@@ -29,6 +30,25 @@ func (w *writer) bursts(calls []int32) []timeline.Span {
 	return usualOnes(all)
 }
 
+// reads returns when a thread was on its way from one wait for the GPU, or copy that is a look at its result, to the
+// next, without launching anything between them: who does not look need not go that way.
+func (w *writer) reads(calls []int32) []timeline.Span {
+	var all []timeline.Span
+	last := noNode
+	for _, i := range calls {
+		what, _ := w.b.name.Call(i)
+		if what.Cause != cause.HostSync {
+			last = noNode
+			continue
+		}
+		if o := &w.b.t.Ops[i]; last != noNode && w.b.t.Ops[last].End() < o.Start {
+			all = append(all, timeline.Span{From: w.b.t.Ops[last].End(), To: o.Start})
+		}
+		last = i
+	}
+	return all
+}
+
 // usualOnes leaves out spans that are far longer than most.
 func usualOnes(all []timeline.Span) []timeline.Span {
 	lengths := make([]uint64, len(all))
@@ -39,10 +59,10 @@ func usualOnes(all []timeline.Span) []timeline.Span {
 	return slices.DeleteFunc(all, func(s timeline.Span) bool { return s.To-s.From > longest })
 }
 
-// inBurst reports whether the thread is between two launches of a burst where it is written.
-func (w *writer) inBurst() bool {
-	for len(w.burst) > 0 && w.burst[0].To <= w.pos {
-		w.burst = w.burst[1:]
+// within reports whether what is written at a time is in one of a list of spans, of which it drops those before.
+func within(list *[]timeline.Span, at uint64) bool {
+	for len(*list) > 0 && (*list)[0].To <= at {
+		*list = (*list)[1:]
 	}
-	return len(w.burst) > 0 && w.burst[0].From <= w.pos
+	return len(*list) > 0 && (*list)[0].From <= at
 }

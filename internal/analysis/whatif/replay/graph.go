@@ -47,6 +47,7 @@ type What struct {
 	PID, TID uint32   // the thread; 0 of what a GPU does
 	Device   int32    // index into Timeline.Devices of what a GPU does
 	Burst    bool     // of threads: on the way from one launch to the next (see bursts)
+	Reads    bool     // of threads: on the way from one look at a result of the GPU to the next (see reads)
 	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
 	Polls    bool     // of External: a sleep between two looks whether a GPU is done; without the sleep the thread waits for it
 	Locked   bool     // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time

@@ -36,6 +36,7 @@ type writer struct {
 	known     bool               // its scheduling was recorded
 	cuts      []uint64           // what is left of them
 	burst     []timeline.Span    // what is left of them: see bursts
+	reading   []timeline.Span    // what is left of them: see reads
 	pos       uint64             // ns: everything before it is written
 	limit     uint64             // ns: where the stretch ends that is being written
 	polls     bool               // that stretch lies between two looks whether a GPU is done
@@ -66,7 +67,7 @@ func (b *builder) callsOf(th *timeline.Thread) []int32 {
 // ops writes a thread that makes calls.
 func (w *writer) ops(th *timeline.Thread) {
 	mine := w.b.callsOf(th)
-	w.burst = w.bursts(mine)
+	w.burst, w.reading = w.bursts(mine), w.reads(mine)
 	w.l.nodes, w.l.refs = slices.Grow(w.l.nodes, usualNodes*len(mine)), slices.Grow(w.l.refs, usualNodes*len(mine))
 	polled := false
 	for _, i := range mine {
@@ -254,7 +255,8 @@ func (w *writer) skip(to uint64) {
 
 func (w *writer) add(n node, what What, d Doubt, r ref) {
 	if what.Kind != Kernel && what.Kind != Copy {
-		what.PID, what.TID, what.Burst = w.pid, w.tid, w.inBurst()
+		what.PID, what.TID = w.pid, w.tid
+		what.Burst, what.Reads = within(&w.burst, w.pos), what.Kind == Run && within(&w.reading, w.pos)
 	}
 	n.what = w.b.what(what, n.own+r.slept, d)
 	n.prev, n.dep = noNode, noNode
