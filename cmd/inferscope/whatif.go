@@ -92,7 +92,7 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 			fmt.Fprintf(g.stderr, "inferscope: warning: no first token of this recording is held up by %s\n", e.Pattern)
 		}
 	}
-	if answer.Asked != nil && answer.Asked.Touched == 0 {
+	if answer.Asked != nil && answer.Asked.Empty() {
 		fmt.Fprintf(
 			g.stderr,
 			"inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n",

@@ -51,6 +51,9 @@ func whatIfHeadline(a *whatif.Answer) string {
 }
 
 func predictionText(p *whatif.Prediction) string {
+	if p.Empty() {
+		return format.Clean(p.Plan) + ": no prediction: nothing that takes time in this recording is called that"
+	}
 	return fmt.Sprintf("%s: %s%s", format.Clean(p.Plan), speedupText(p), limitText(p))
 }
 

@@ -28,3 +28,15 @@ func TestSpeedupText(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsCalledThat: a change of nothing that was recorded says nothing of the program.
+func TestNothingIsCalledThat(t *testing.T) {
+	want := "without sleep: no prediction: nothing that takes time in this recording is called that"
+	if got := predictionText(&whatif.Prediction{Plan: "without sleep", Speedup: 1, Low: 1, High: 1}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := predictionText(&whatif.Prediction{Plan: "p", Speedup: 1, Low: 1, High: 1, Touched: 5}); got !=
+		"p: predicted: no faster" {
+		t.Errorf("%q: it has time, which is not on the path", got)
+	}
+}

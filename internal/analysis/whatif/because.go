@@ -16,6 +16,7 @@ const (
 	ofRecording = "recording itself cost the program some of this time"
 	ofOthers    = "side effects are unknown: the clock of a busier GPU, caches after waits that are gone"
 	ofLink      = "no pinned copies were recorded that would show how fast this link carries them"
+	ofNothing   = "nothing that takes time in this recording is called that"
 	ofModel     = "what takes the place of this time cannot be seen before the change is made"
 )
 

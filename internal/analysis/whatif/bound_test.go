@@ -81,6 +81,9 @@ func TestPinnedRate(t *testing.T) {
 		g.measured {
 		t.Errorf("of an unknown link %+v", g)
 	}
+	if p := s.Predict(edit(t, Without, "sync-copy")); p.Because != ofLink {
+		t.Errorf("the interval %.2f to %.2f is wide because %q", p.Low, p.High, p.Because)
+	}
 
 	sc = pageableSteps()
 	sc.Meta.GPU.Devices[0].Major = 8

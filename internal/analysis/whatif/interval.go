@@ -33,6 +33,9 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	}
 	weaker := s.with(edits, less)
 	if p.After == s.alone && weaker == s.alone { // nothing was changed that matters
+		if touched == 0 {
+			p.Because = ofNothing
+		}
 		half := math.Abs(s.Error()) * float64(s.observed)
 		p.Low, p.High = s.speedup(uint64(float64(p.After)+half)), s.speedup(uint64(max(0, float64(p.After)-half)))
 		return
@@ -54,10 +57,9 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	looked := h
 	looked.looks = true
 	slower = math.Hypot(slower, float64(s.with(edits, looked))-after)
-	link := 0.0
+	linkLow, linkHigh := 0.0, 0.0
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.SyncCopy }) {
-		low, high := s.linked(edits, h, slowest)-after, after-s.linked(edits, h, fastest)
-		link, slower, faster = max(low, high), math.Hypot(slower, low), math.Hypot(faster, high)
+		linkLow, linkHigh = s.linked(edits, h, slowest)-after, after-s.linked(edits, h, fastest)
 	}
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause != cause.Count }) {
 		more, none := h, h
@@ -68,9 +70,11 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 				float64(s.with(edits, none))-after,
 			)
 	}
+	terms = append(terms, term{max(linkLow, linkHigh), ofLink}, term{max(slower, faster), ofOthers})
+	slower, faster = math.Hypot(slower, linkLow), math.Hypot(faster, linkHigh)
 	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
-	p.Because = because(p, append(terms, term{link, ofLink}, term{max(slower, faster), ofOthers}))
+	p.Because = because(p, terms)
 }
 
 // scatter is half of the interval of a prediction that comes from chance, relative to it: blocks of the recording, each

@@ -18,12 +18,15 @@ type Prediction struct {
 	// time that the plan changes, in all threads and streams: not what it gains
 	Touched uint64  `json:"touched_ns"`
 	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
-	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
+	Because string  `json:"because,omitempty"` // what most of a wide interval comes from, or why nothing changes
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
 	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
 	// of Workers above 1: the speed-up with the workers that there are, which always have something to do
 	Present float64 `json:"present,omitempty"`
 }
+
+// Empty reports whether nothing of the recording is what the plan is about, so that it says nothing of the program.
+func (p *Prediction) Empty() bool { return p.Touched == 0 && p.Speedup == 1 }
 
 // Predict replays with all edits at once.
 func (s *Study) Predict(edits ...Edit) Prediction {

@@ -39,6 +39,9 @@ func TestSteps(t *testing.T) {
 			func(t *testing.T) { predicts(t, s.Predict(edit(t, c.verb, c.text)), c.want) },
 		)
 	}
+	if p := s.Predict(edit(t, Without, "sleep")); !p.Empty() || p.Because != ofNothing {
+		t.Errorf("nobody sleeps: %+v", p)
+	}
 	both := s.Predict(edit(t, Without, "sync"), edit(t, Faster, "encode=1000000"))
 	predicts(t, both, whole/1000) // the GPU is what is left
 }

@@ -265,11 +265,37 @@ func (b *builder) activityNode(l *lane, i int, typical delays, edges [][2]int32)
 // the call, where it had one all the time. A launch that is interrupted reaches the GPU later: of an H200's program
 // with a third of a CPU every third loss of it was in one.
 func (b *builder) within(p place, op int32, before uint64) place {
+	if !b.t.Ops[op].Timed {
+		return b.withinUntimed(p, before)
+	}
 	nodes, end := b.lanes[p.lane].nodes, min(b.t.Ops[op].End(), before)
 	for n := p.node + 1; int(n) < len(nodes) && nodes[n].at <= end; n++ {
 		if b.g.Whats[nodes[n].what].Kind == Ready {
 			p.node = n
 		}
+	}
+	return p
+}
+
+// mostWithin is for how long a thread runs at most within a call whose end is not known, ns.
+const mostWithin = 100_000
+
+// withinUntimed is within for a call whose end is not known. Where its thread hardly ran from there on until a time, it
+// was in the call meanwhile, whatever it waited for.
+func (b *builder) withinUntimed(p place, before uint64) place {
+	nodes := b.lanes[p.lane].nodes
+	last, at, ran := p.node, nodes[p.node].at, uint64(0)
+	for n := p.node + 1; int(n) < len(nodes) && nodes[n].at <= before; n++ {
+		switch b.g.Whats[nodes[n].what].Kind {
+		case Ready, Wait, External:
+			last = n
+		default:
+			ran += nodes[n].at - at
+		}
+		at = nodes[n].at
+	}
+	if last != p.node && ran+before-at <= mostWithin {
+		p.node = last
 	}
 	return p
 }
