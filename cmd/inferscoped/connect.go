@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -32,7 +31,7 @@ const self = "/proc/self/exe"
 // connect tells cfg how to reach the kernel.
 func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
 	options := cudaapi.Options{
-		Mode: f.mode(), AllCalls: f.allCalls, Launches: f.gpu.launchMode(),
+		Mode: f.mode(), AllCalls: f.allCalls, Keep: f.shown(), Launches: f.gpu.launchMode(),
 		LaunchesFor: f.gpu.window, LaunchesEvery: f.gpu.period,
 		Complain: func(err error) { logger.Warn("launches of a process are not seen as they should be", zap.Error(err)) },
 	}
@@ -78,7 +77,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 			sources = append(sources, nvml.New(nvml.Options{}))
 		}
 		if f.scheduling {
-			sources = append(sources, waits(rings, f.keep, logger)...)
+			sources = append(sources, waits(rings, f, logger)...)
 		}
 		return sources, nil
 	}
@@ -86,9 +85,9 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 
 // waits makes the sources of why threads wait, which remember it for as long as events are kept; without scheduling the
 // daemon goes on.
-func waits(rings *ring.Rings, keep time.Duration, logger *zap.Logger) []daemon.Source {
-	host := pressure.New(pressure.Options{Keep: keep})
-	source, err := sched.New(rings, sched.Options{})
+func waits(rings *ring.Rings, f *flags, logger *zap.Logger) []daemon.Source {
+	host := pressure.New(pressure.Options{Keep: f.keep})
+	source, err := sched.New(rings, sched.Options{Keep: f.shown()})
 	if err != nil {
 		logger.Warn("scheduling is not watched", zap.Error(err))
 		return []daemon.Source{host, daemon.Unavailable(recording.SchedulingSource, err)}

@@ -238,6 +238,10 @@ func (f *flags) check() error {
 	return f.gpu.check()
 }
 
+// shown is for how long recordings show what has ended: they begin up to f.keep before the end of their target, and are
+// served for as long after it.
+func (f *flags) shown() time.Duration { return 2 * f.keep }
+
 // discovers reports whether the daemon finds its targets itself.
 func (f *flags) discovers() bool { return f.discover || len(f.pids) == 0 && !f.onRequest }
 

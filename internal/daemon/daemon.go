@@ -117,7 +117,7 @@ func New(opts Options, p Parts) (*Daemon, error) {
 			settlers = append(settlers, f)
 		}
 	}
-	d.history = newLossHistory(d.readLosses)
+	d.history = newLossHistory(d.lossesNeeded, d.readLosses)
 	d.drainer = newDrainer(p.Rings, p.Recorder, p.Counter, d.history, p.Clock)
 	d.drainer.feeds, d.drainer.settlers = feeds, settlers
 	var err error
@@ -134,6 +134,13 @@ func New(opts Options, p Parts) (*Daemon, error) {
 	d.evidence.observers = append(d.evidence.observers, d.governing)
 	d.discovery = newDiscovery(opts.Discover, d)
 	return d, nil
+}
+
+// lossesNeeded returns the time (ns) before which no recording begins; 0: nobody knows. That of a target that has ended
+// begins up to Options.Keep before its end, and is served for as long after it.
+func (d *Daemon) lossesNeeded() uint64 {
+	held := d.recorder.Needed()
+	return held - min(held, uint64(d.opts.Keep))
 }
 
 // adopt takes the tables that a source keeps.

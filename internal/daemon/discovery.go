@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -159,6 +160,7 @@ func (s *discovery) devicesOf(id proc.ID) []string {
 	now := time.Now()
 	known, ok := s.devices[id]
 	if !ok || now.After(known.until) {
+		maps.DeleteFunc(s.devices, func(_ proc.ID, d devices) bool { return now.After(d.until) })
 		if len(s.devices) >= maxDeviceLists {
 			clear(s.devices)
 		}

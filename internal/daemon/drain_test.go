@@ -101,7 +101,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 				&fakeRings{},
 				rec,
 				noCounter{},
-				newLossHistory(func() ([]loss.Loss, error) { return nil, nil }),
+				newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil }),
 				clock.Monotonic,
 			)
 			d.feeds, d.settlers = []*feed{newFeed(s, d.recorder.Since)}, []settlingFeeder{s}
@@ -177,7 +177,7 @@ func BenchmarkTake(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	history := newLossHistory(func() ([]loss.Loss, error) { return nil, nil })
+	history := newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil })
 	d := newDrainer(&fakeRings{}, rec, noCounter{}, history, clock.Monotonic)
 	batch := make([]event.Event, 512)
 	b.ReportAllocs()

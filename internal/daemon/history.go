@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/inferscope/inferscope/internal/recording/loss"
@@ -11,8 +12,7 @@ import (
 // a second are too little to measure.
 const samplePeriod = 1_000_000_000
 
-// Bounds of what is remembered. The oldest make room, so that only windows longer
-// ago than the recorder's are told less than is known.
+// Bounds of what is remembered of the time that the recorder holds. The oldest make room.
 const (
 	maxLossChanges = 8192
 	maxEndedStates = 4096
@@ -45,6 +45,8 @@ type lossHistory struct {
 	// read returns all counters since the start. With an error it returns what can
 	// be read, and nobody knows about the rest.
 	read func() ([]loss.Loss, error)
+	// needed returns the time (ns) before which no window begins; 0: nobody knows.
+	needed func() uint64
 
 	mu      sync.Mutex
 	last    uint64 // when the counters were last read
@@ -62,9 +64,9 @@ type counted struct {
 	sum  loss.Loss // with that of earlier counters of the same name, as of a process that had the same pid
 }
 
-func newLossHistory(read func() ([]loss.Loss, error)) *lossHistory {
+func newLossHistory(needed func() uint64, read func() ([]loss.Loss, error)) *lossHistory {
 	return &lossHistory{
-		read: read, counted: map[lossKey]counted{}, states: map[lossKey]lossState{}, gone: map[loss.Reason]uint64{},
+		read: read, needed: needed, counted: map[lossKey]counted{}, states: map[lossKey]lossState{}, gone: map[loss.Reason]uint64{},
 	}
 }
 
@@ -111,6 +113,20 @@ func (h *lossHistory) sample(now uint64) {
 		}
 	}
 	h.last = now
+	h.forget(h.needed())
+}
+
+// forget drops what was over before a time (ns), not one by one.
+func (h *lossHistory) forget(oldest uint64) {
+	old := func(n int, at func(i int) uint64) int {
+		return sort.Search(n, func(i int) bool { return at(i) >= oldest })
+	}
+	if n := old(len(h.changes), func(i int) uint64 { return h.changes[i].at }); n > len(h.changes)/4 {
+		h.changes = slices.Clone(h.changes[n:])
+	}
+	if n := old(len(h.ended), func(i int) uint64 { return h.ended[i].last }); n > len(h.ended)/4 {
+		h.ended = slices.Clone(h.ended[n:])
+	}
 }
 
 func (h *lossHistory) count(k lossKey, l loss.Loss, now uint64) {

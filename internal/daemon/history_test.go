@@ -10,9 +10,12 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
+// always is what a recorder needs that has never let go of anything.
+func always() uint64 { return 0 }
+
 func TestLossesBelongToTheirWindow(t *testing.T) {
 	var now []loss.Loss
-	h := newLossHistory(func() ([]loss.Loss, error) { return now, nil })
+	h := newLossHistory(always, func() ([]loss.Loss, error) { return now, nil })
 	refused := loss.Loss{Reason: loss.LibraryRefused, Count: 1, PID: 1, Where: "pid 1"}
 	full := func(n uint64) loss.Loss {
 		return loss.Loss{Reason: loss.RingFull, Count: n, CPU: loss.CPUOf(0), Where: "cpu 0"}
@@ -44,7 +47,7 @@ func TestLossesBelongToTheirWindow(t *testing.T) {
 
 func TestStatesOfProcessesThatAreGone(t *testing.T) {
 	var now []loss.Loss
-	h := newLossHistory(func() ([]loss.Loss, error) { return now, nil })
+	h := newLossHistory(always, func() ([]loss.Loss, error) { return now, nil })
 	dear := func(pid string) loss.Loss {
 		return loss.Loss{Reason: loss.ExpensivePoint, Count: 3, Where: "pid " + pid}
 	}
@@ -67,7 +70,7 @@ func TestStatesOfProcessesThatAreGone(t *testing.T) {
 
 func TestHistoryIsBounded(t *testing.T) {
 	reads, n := 0, uint64(0)
-	h := newLossHistory(func() ([]loss.Loss, error) {
+	h := newLossHistory(always, func() ([]loss.Loss, error) {
 		reads++
 		return []loss.Loss{
 			{Reason: loss.RingFull, Count: n},
@@ -97,12 +100,44 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// TestHistoryOfEndedProcesses: however many processes lose something and end, what is kept is no more than windows reach
+// back to, and the sums are right.
+func TestHistoryOfEndedProcesses(t *testing.T) {
+	const keep, processes = 60, 5000
+	var now uint64
+	h := newLossHistory(func() uint64 { return now - keep*second }, func() ([]loss.Loss, error) {
+		pid := uint32(now / second)
+		return []loss.Loss{
+			{Reason: loss.SamplesPaused, Count: 2, PID: pid, Where: fmt.Sprintf("pid %d", pid)},
+			{Reason: loss.AgentRefused, Count: 1, PID: pid, Where: fmt.Sprintf("pid %d", pid)},
+			{Reason: loss.StackLeaf, Count: now / second},
+		}, nil
+	})
+	for i := range uint64(processes) {
+		now = (1000 + i) * second
+		h.tick(now)
+		kept := len(h.changes)/2 + len(h.ended) // each process is one of each, and one more of all
+		if kept > 2*(keep*4/3+2) || len(h.states) != 1 || len(h.counted) != 2 {
+			t.Fatalf("after %d processes: %d changes and %d ended states are kept, %d states, %d counters",
+				i, len(h.changes), len(h.ended), len(h.states), len(h.counted))
+		}
+	}
+	sums := map[loss.Reason]uint64{}
+	for _, l := range h.within(now, now-keep*second, now) {
+		sums[l.Reason] += l.Count
+	}
+	want := map[loss.Reason]uint64{loss.SamplesPaused: 2 * keep, loss.AgentRefused: keep + 1, loss.StackLeaf: keep}
+	if d := cmp.Diff(want, sums); d != "" {
+		t.Errorf("in the longest window (-want +got):\n%s", d)
+	}
+}
+
 // TestCountersOfEndedProcesses: a pid that is used again loses anew, and counters of processes that are gone do not
 // pile up.
 func TestCountersOfEndedProcesses(t *testing.T) {
 	var losses []loss.Loss
 	var failed error
-	h := newLossHistory(func() ([]loss.Loss, error) { return losses, failed })
+	h := newLossHistory(always, func() ([]loss.Loss, error) { return losses, failed })
 	at := func(s uint64, n uint64) {
 		losses = []loss.Loss{{Reason: loss.SamplesPaused, Count: n, PID: 7, Where: "pid 7"}}
 		h.tick(s * second)

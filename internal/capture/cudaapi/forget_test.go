@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // TestWindowsOfAnEndedProcess: nobody waits until its probes come off, which takes the kernel a while, but Close; its
@@ -27,6 +28,22 @@ func TestWindowsOfAnEndedProcess(t *testing.T) {
 	_ = s.detaching.Wait()
 	if w := s.LaunchWindows(7, 0, math.MaxUint64); len(w) != 1 {
 		t.Errorf("afterwards the windows are %+v", w)
+	}
+}
+
+// TestWindowsOfEndedProcesses: those that no recording shows any more are forgotten, however many processes come and go.
+func TestWindowsOfEndedProcesses(t *testing.T) {
+	const each = uint64(time.Second) // from one process to the next
+	s := &Source{opts: Options{Keep: time.Minute}}
+	for i := range uint64(5000) {
+		now := (1000 + i) * each
+		s.keep(&launches{windows: []recording.GPUWindow{{PID: uint32(i), From: now - each, To: now}}}, now)
+		if most := int(uint64(s.opts.Keep)/each) + 1; len(s.ended) > most {
+			t.Fatalf("after %d processes %d windows are kept, want %d at most", i, len(s.ended), most)
+		}
+	}
+	if w := s.LaunchWindows(4980, 0, math.MaxUint64); len(w) != 1 {
+		t.Errorf("the windows of a process that ended a moment ago are %+v", w)
 	}
 }
 

@@ -33,6 +33,7 @@ const (
 const (
 	defaultFor   = 200 * time.Millisecond
 	defaultEvery = 2 * time.Second
+	defaultKeep  = 5 * time.Minute
 )
 
 // maxWindows is how many windows of a process are remembered: 2 hours at one every
@@ -363,15 +364,17 @@ func (s *Source) Index(name string) (uint16, bool) {
 	return i, err == nil
 }
 
-// keep remembers the windows of a process that has gone, for recordings of its time. The open one ends here. The caller
-// holds the lock.
-func (s *Source) keep(l *launches) {
+// keep remembers the windows of a process that has gone, for recordings of its time, and forgets those that none shows
+// any more at now (ns). The open one ends here. The caller holds the lock.
+func (s *Source) keep(l *launches, now uint64) {
 	if l == nil {
 		return
 	}
 	l.shut()
+	oldest := now - min(now, uint64(s.opts.Keep))
+	s.ended = slices.DeleteFunc(s.ended, func(w recording.GPUWindow) bool { return w.To < oldest })
 	s.ended = append(s.ended, l.between(0, math.MaxUint64)...)
-	if len(s.ended) > maxWindows {
-		s.ended = slices.Clone(s.ended[len(s.ended)-maxWindows:])
+	if more := len(s.ended) - maxWindows; more > 0 {
+		s.ended = slices.Delete(s.ended, 0, more)
 	}
 }

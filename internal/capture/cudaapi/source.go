@@ -43,6 +43,7 @@ type Options struct {
 	Launches      LaunchMode
 	LaunchesFor   time.Duration // how long a window is; 0: defaultFor
 	LaunchesEvery time.Duration // from one window's beginning to the next one's; 0: defaultEvery
+	Keep          time.Duration // for how long recordings show what has ended; 0: defaultKeep
 	Complain      func(error)   // is told what cannot be returned: that a probe could not be taken off; may be nil
 }
 
@@ -78,6 +79,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 			opts.LaunchesEvery,
 			defaultEvery,
 		)
+	opts.Keep = cmp.Or(opts.Keep, defaultKeep)
 	s := &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}
 	s.detaching.SetLimit(closers)
 	return s, nil
@@ -365,7 +367,7 @@ func (s *Source) Forget(p *proc.Process) {
 	delete(s.procs, p.ID())
 	delete(s.wanted, p.ID())
 	if known != nil {
-		s.keep(known.launches) // before its probes come off, which takes a while
+		s.keep(known.launches, clock.Monotonic()) // before its probes come off, which takes a while
 	}
 	s.mu.Unlock()
 	s.changing.Unlock()

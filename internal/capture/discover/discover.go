@@ -4,6 +4,7 @@ package discover
 
 import (
 	"context"
+	"maps"
 	"os/user"
 	"slices"
 	"strconv"
@@ -185,11 +186,10 @@ func (d *Discoverer) forget(users []proc.User) {
 	for i := range users {
 		alive[users[i].ID()] = true
 	}
-	for id := range d.refused {
-		if !alive[id] {
-			delete(d.refused, id)
-		}
-	}
+	maps.DeleteFunc(d.refused, func(id proc.ID, _ refusal) bool { return !alive[id] })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.places, func(id proc.ID, _ Place) bool { return !alive[id] })
 }
 
 // turn has those watched whose turn it is.

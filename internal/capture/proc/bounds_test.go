@@ -141,6 +141,25 @@ func TestTableForgets(t *testing.T) {
 	}
 }
 
+// TestSkippedOfEndedTargets: however many targets come and go, what is counted of them goes with what is known of them.
+func TestSkippedOfEndedTargets(t *testing.T) {
+	const keep = 100
+	w := &Watcher{table: newTable(keep, maxDead), skipped: map[uint32]uint64{}}
+	w.table.add(&Process{PID: 1, Root: 1})
+	w.skipped[1] = 1
+	for i := range uint32(5000) {
+		pid, at := 10+i, 1000+uint64(i)
+		e := w.table.add(&Process{PID: pid, Root: pid})
+		w.skipped[pid] = 1
+		w.table.bury(e, at, 0)
+		w.forgetSkipped()
+		if len(w.skipped) > keep+2 || w.skipped[pid] != 1 || w.skipped[1] != 1 {
+			t.Fatalf("after %d targets %d are counted, and %d of the last, %d of the one that runs",
+				i, len(w.skipped), w.skipped[pid], w.skipped[1])
+		}
+	}
+}
+
 func TestThreadsAreBounded(t *testing.T) {
 	e := &entry{p: &Process{PID: 1}, threads: map[uint32]string{}}
 	for round := range uint32(3) {

@@ -105,6 +105,18 @@ func (t *table) expire(now uint64) {
 // list returns the living, so that the table may change while they are gone through.
 func (t *table) list() []*entry { return slices.Collect(maps.Values(t.live)) }
 
+// roots returns the targets of all processes, living and dead.
+func (t *table) roots() map[uint32]bool {
+	roots := map[uint32]bool{}
+	for root := range t.living {
+		roots[root] = true
+	}
+	for _, e := range t.dead {
+		roots[e.p.Root] = true
+	}
+	return roots
+}
+
 // latest returns the process that has the pid, or had it last.
 func (t *table) latest(pid uint32) *entry {
 	if e := t.live[pid]; e != nil {

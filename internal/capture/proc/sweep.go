@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"maps"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -36,6 +38,16 @@ func (w *Watcher) sweep() {
 	}
 	w.budgets.forget(roots)
 	w.table.expire(monotonic())
+	w.forgetSkipped()
+}
+
+// forgetSkipped ends what is counted of targets of which nothing is known any more: by now it was read.
+func (w *Watcher) forgetSkipped() {
+	if len(w.skipped) == 0 {
+		return
+	}
+	known := w.table.roots()
+	maps.DeleteFunc(w.skipped, func(root uint32, _ uint64) bool { return !known[root] })
 }
 
 // isGone reports a death whose exit event did not come within a sweep.

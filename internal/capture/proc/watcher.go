@@ -61,7 +61,7 @@ type Watcher struct {
 	budgets *budgets
 	later   *time.Timer       // fires when it is time to look at what was put off
 	putOff  map[uint32]*entry // what was, by pid
-	skipped map[uint32]uint64 // of each target, processes that had ended before they were looked at, or were too many
+	skipped map[uint32]uint64 // of each known target, processes that had ended before they were looked at, or were too many
 	lostDue uint64            // ns: when it may be looked again for what the ring had no room for
 	allDue  bool              // every process is to be looked at
 

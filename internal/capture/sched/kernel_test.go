@@ -267,7 +267,7 @@ func fakeProc(t *testing.T, fd, fdinfo, target string) *names {
 	if err := os.WriteFile(dir+"/9/task/10/comm", []byte("worker\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return newNames(dir)
+	return newNames(dir, defaultKeep)
 }
 
 func reading(fd, inode uint64) event.Event {
@@ -304,6 +304,7 @@ func TestNamesAreBounded(t *testing.T) {
 	if ino := n.inode(7, "3"); ino != 0 {
 		t.Errorf("inode %d from beyond what is read", ino)
 	}
+	n.watch(7, true)
 	batch := make([]event.Event, 0, 3*maxOtherThreads)
 	for i := range uint64(3 * maxOtherThreads) {
 		e := reading(i, i+1)
@@ -314,14 +315,45 @@ func TestNamesAreBounded(t *testing.T) {
 			batch = batch[:0]
 		}
 	}
-	if len(n.otherThreads) > maxOtherThreads || len(n.objects) > maxObjects || len(n.seen) > maxObjects {
-		t.Errorf("%d strangers, %d objects, %d files", len(n.otherThreads), len(n.objects), len(n.seen))
+	others, seen := len(n.otherThreads)+len(n.before), len(n.files[7].seen)
+	if others > maxOtherThreads || seen > maxObjects || n.count != seen {
+		t.Errorf("%d strangers, %d files, counted as %d", others, seen, n.count)
+	}
+}
+
+// TestNamesOfEndedProcesses: what is known of processes that come and go is no more than what recordings still show.
+func TestNamesOfEndedProcesses(t *testing.T) {
+	const each = time.Second // from one process to the next
+	n := fakeProc(t, "3", "pos:\t0\nino:\t4711\n", "pipe:[4711]")
+	now := time.Now()
+	n.clock = func() time.Time { return now }
+	kept := int(n.keep/each) + 2
+	n.watch(7, true)
+	for i := range uint32(5000) {
+		pid := 100 + i
+		n.watch(pid, true)
+		e, own := reading(3, 4711), reading(uint64(i), 4712)
+		e.Args[1], own.PID = uint64(pid+1)<<32|uint64(pid+1), pid
+		n.observe([]event.Event{e, own})
+		n.watch(pid, false)
+		n.observe([]event.Event{own}) // read from the ring when the process has ended
+		now = now.Add(each)
+		if others := len(n.otherThreads) + len(n.before); others > 2*kept {
+			t.Fatalf("after %d processes %d strangers are kept", i, others)
+		}
+		if len(n.files) > kept || len(n.ended) > kept || n.count > kept || len(n.watched) != 1 {
+			t.Fatalf("after %d processes: of %d files are kept, %d ended, %d in all, %d watched",
+				i, len(n.files), len(n.ended), n.count, len(n.watched))
+		}
+	}
+	if o := n.allObjects(); len(o) != 1 || o[0].PID != 7 {
+		t.Errorf("objects %+v, want that of the process that runs", o)
 	}
 }
 
 // BenchmarkObserve measures what an event costs of which all names are known.
 func BenchmarkObserve(b *testing.B) {
-	n := newNames(procRoot)
+	n := newNames(procRoot, defaultKeep)
 	n.watch(7, true)
 	batch := make([]event.Event, 1024)
 	for i := range batch {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -16,7 +17,7 @@ import (
 
 const (
 	procRoot = "/proc"
-	// maxObjects and maxOtherThreads bound what is kept: 8,192 names of 100 bytes are 1 MB.
+	// maxObjects and maxOtherThreads bound what is kept at a time: 8,192 names of 100 bytes are 1 MB.
 	// A recording of 60 s needs hundreds.
 	maxObjects      = 8192
 	maxOtherThreads = 8192
@@ -33,13 +34,34 @@ type names struct {
 	proc  string
 	calls [8]uint64 // those of fileCalls
 
-	mu           sync.Mutex
-	watched      map[uint32]bool
-	seen         map[fileKey]bool
-	objects      map[objectKey][]string
-	otherThreads map[uint64]string // by tid | pid << 32
-	met          recent[uint64]
-	opened       recent[fileKey]
+	keep  time.Duration // for which names stay known that nothing needs but recordings
+	clock func() time.Time
+
+	mu      sync.Mutex
+	watched map[uint32]bool
+	files   map[uint32]*files // by process
+	count   int               // of all that is seen in them
+	ended   []endedFiles      // the oldest first
+	met     recent[uint64]
+	opened  recent[fileKey]
+
+	// Threads of other processes by tid | pid << 32: what was met since begun, and what was met for keep before that and
+	// not again.
+	otherThreads, before map[uint64]string
+	begun                time.Time
+}
+
+// files are those that the threads of one process waited for.
+type files struct {
+	seen    map[fileKey]bool
+	objects map[uint64][]string // names by inode
+}
+
+// endedFiles are those of a process that ended at a time.
+type endedFiles struct {
+	pid   uint32
+	files *files
+	at    time.Time
 }
 
 // recent holds what needed no look lately: nearly every event names what the ones before it
@@ -68,11 +90,14 @@ type objectKey struct {
 	inode uint64
 }
 
-func newNames(proc string) *names {
-	return &names{
-		proc: proc, calls: callBits(fileCalls()), watched: map[uint32]bool{}, seen: map[fileKey]bool{},
-		objects: map[objectKey][]string{}, otherThreads: map[uint64]string{},
+func newNames(proc string, keep time.Duration) *names {
+	n := &names{
+		proc: proc, calls: callBits(fileCalls()), keep: keep, clock: time.Now,
+		watched: map[uint32]bool{}, otherThreads: map[uint64]string{},
 	}
+	n.forgetFiles()
+	n.begun = n.clock()
+	return n
 }
 
 // watch says that pid is a target's process, or no longer. Its files stay known for
@@ -81,21 +106,44 @@ func (n *names) watch(pid uint32, on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.met, n.opened = recent[uint64]{}, recent[fileKey]{}
-	if on {
+	now := n.clock()
+	n.expire(now)
+	f := n.files[pid]
+	switch {
+	case on:
 		n.watched[pid] = true
-		for key := range n.objects {
-			if key.pid == pid { // of another process that had the pid
-				delete(n.objects, key)
-			}
-		}
-		for key := range n.seen {
-			if key.pid == pid {
-				delete(n.seen, key)
-			}
-		}
-	} else {
+		n.forget(pid, f) // of another process that had the pid
+	default:
 		delete(n.watched, pid)
+		if len(n.ended) >= maxObjects {
+			n.forgetFiles()
+		} else if f != nil {
+			n.ended = append(n.ended, endedFiles{pid, f, now})
+		}
 	}
+}
+
+// expire forgets the files of processes that ended before what recordings still show.
+func (n *names) expire(now time.Time) {
+	old := 0
+	for old < len(n.ended) && now.Sub(n.ended[old].at) > n.keep {
+		n.forget(n.ended[old].pid, n.ended[old].files)
+		old++
+	}
+	n.ended = slices.Delete(n.ended, 0, old)
+}
+
+// forget forgets the files of a process, unless the pid has those of another one by now.
+func (n *names) forget(pid uint32, f *files) {
+	if f != nil && n.files[pid] == f {
+		n.count -= len(f.seen)
+		delete(n.files, pid)
+	}
+}
+
+func (n *names) forgetFiles() {
+	n.files, n.ended, n.count = map[uint32]*files{}, nil, 0
+	n.opened = recent[fileKey]{}
 }
 
 func (n *names) observe(batch []event.Event) {
@@ -125,9 +173,14 @@ func (n *names) meet(who uint64) bool {
 	if _, known := n.otherThreads[who]; known {
 		return false
 	}
-	if len(n.otherThreads) >= maxOtherThreads {
-		clear(n.otherThreads)
-		n.met = recent[uint64]{}
+	if now := n.clock(); now.Sub(n.begun) > n.keep || len(n.otherThreads) >= maxOtherThreads/2 {
+		n.before, n.otherThreads, n.begun = n.otherThreads, map[uint64]string{}, now
+		n.met = recent[uint64]{} // whatever comes again is known again
+	}
+	if name, known := n.before[who]; known {
+		delete(n.before, who)
+		n.otherThreads[who] = name
+		return false
 	}
 	comm, err := os.ReadFile(n.path(pid) + "/task/" + strconv.Itoa(int(tid)) + "/comm")
 	if err != nil {
@@ -140,29 +193,28 @@ func (n *names) meet(who uint64) bool {
 // open finds the name of the file that the event waited for, and reports whether it had to look.
 func (n *names) open(e *event.Event) bool {
 	inode := e.Args[3] & (1<<48 - 1)
-	if e.Args[3] == 0 || e.Flags&event.Preempted != 0 || !n.isDescriptor(e.Func) {
-		return false
+	if e.Args[3] == 0 || e.Flags&event.Preempted != 0 || !n.isDescriptor(e.Func) || !n.watched[e.PID] {
+		return false // of a process that has ended nothing can be found any more
 	}
 	key := fileKey{e.PID, uint32(e.Args[2]), inode}
-	if n.opened.has(uint64(key.pid)<<32^uint64(key.fd)^inode<<8, key) || n.seen[key] {
+	f := n.files[key.pid]
+	if n.opened.has(uint64(key.pid)<<32^uint64(key.fd)^inode<<8, key) || f != nil && f.seen[key] {
 		return false
 	}
-	if len(n.seen) >= maxObjects {
-		clear(n.seen)
-		n.opened = recent[fileKey]{}
+	if n.count >= maxObjects {
+		n.forgetFiles()
+		f = nil
 	}
-	n.seen[key] = true
+	if f == nil {
+		f = &files{seen: map[fileKey]bool{}, objects: map[uint64][]string{}}
+		n.files[key.pid] = f
+	}
+	f.seen[key] = true
+	n.count++
 	name := n.file(key)
-	if name == "" {
-		return true
-	}
-	if len(n.objects) >= maxObjects {
-		clear(n.objects)
-	}
 	// Pipes, sockets and files count their inodes apart, and all anonymous inodes are one.
-	id := objectKey{key.pid, inode}
-	if known := n.objects[id]; len(known) < maxAliases && !slices.Contains(known, name) {
-		n.objects[id] = append(known, name)
+	if known := f.objects[inode]; name != "" && len(known) < maxAliases && !slices.Contains(known, name) {
+		f.objects[inode] = append(known, name)
 	}
 	return true
 }
@@ -214,9 +266,11 @@ func clean(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxName)
 func (n *names) allObjects() []recording.Object {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := make([]recording.Object, 0, len(n.objects))
-	for key, aliases := range n.objects {
-		out = append(out, recording.Object{PID: key.pid, Inode: key.inode, Name: strings.Join(aliases, " or ")})
+	out := []recording.Object{}
+	for pid, f := range n.files {
+		for inode, aliases := range f.objects {
+			out = append(out, recording.Object{PID: pid, Inode: inode, Name: strings.Join(aliases, " or ")})
+		}
 	}
 	return out
 }
@@ -224,10 +278,12 @@ func (n *names) allObjects() []recording.Object {
 func (n *names) allOtherThreads() []recording.Thread {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := make([]recording.Thread, 0, len(n.otherThreads))
-	for who, name := range n.otherThreads {
-		if name != "" {
-			out = append(out, recording.Thread{PID: uint32(who >> 32), TID: uint32(who), Name: name})
+	out := make([]recording.Thread, 0, len(n.before)+len(n.otherThreads))
+	for _, met := range []map[uint64]string{n.before, n.otherThreads} {
+		for who, name := range met {
+			if name != "" {
+				out = append(out, recording.Thread{PID: uint32(who >> 32), TID: uint32(who), Name: name})
+			}
 		}
 	}
 	return out

@@ -63,7 +63,7 @@ func TestRolesOfRealSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
-	n := newNames(procRoot)
+	n := newNames(procRoot, defaultKeep)
 	pid := uint32(os.Getpid())
 	n.watch(pid, true)
 	got := n.roles()
@@ -148,7 +148,7 @@ func TestRolesWithoutTables(t *testing.T) {
 	if err := os.Symlink("socket:[41]", dir+"/7/fd/3"); err != nil {
 		t.Fatal(err)
 	}
-	n := newNames(dir)
+	n := newNames(dir, defaultKeep)
 	n.watch(7, true)
 	if got := n.roles(); len(got) != 1 || got[objectKey{7, 41}] != recording.Unclear {
 		t.Errorf("roles %v", got)
@@ -172,7 +172,7 @@ func TestRolesAreBounded(t *testing.T) {
 	if err := os.WriteFile(dir+"/7/net/tcp", []byte(strings.Repeat(row, maxTable/len(row)+10)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := newNames(dir)
+	n := newNames(dir, defaultKeep)
 	table := n.table(7, "tcp")
 	if len(table) > maxTable || !strings.HasSuffix(table, "\n") {
 		t.Errorf("read %d bytes that end with %q", len(table), table[max(0, len(table)-5):])

@@ -37,6 +37,8 @@ type Options struct {
 	// Budget is how many intervals of all targets are sent one by one per second; 0
 	// means defaultBudget. Beyond it, short ones are only summed per thread.
 	Budget int
+	// Keep is for how long recordings show what has ended; 0 means 5 minutes.
+	Keep time.Duration
 
 	noCast bool // tests: as before Linux 6.2
 }
@@ -63,8 +65,8 @@ type Source struct {
 
 // Bounds of what is kept of the times at which the source was turned off.
 const (
-	maxKept = 1 << 16         // rows: 4 MiB
-	keptFor = 5 * time.Minute // recorders hold no more
+	maxKept     = 1 << 16 // rows: 4 MiB
+	defaultKeep = 5 * time.Minute
 )
 
 // New loads the programs so that they write into rings, and attaches them. They
@@ -74,6 +76,9 @@ const (
 func New(rings *ring.Rings, opts Options) (*Source, error) {
 	if opts.Budget <= 0 {
 		opts.Budget = defaultBudget
+	}
+	if opts.Keep <= 0 {
+		opts.Keep = defaultKeep
 	}
 	k, err := openKernel(rings, opts)
 	if err != nil {
@@ -85,7 +90,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 	return &Source{
 		opts:    opts,
 		kernel:  k,
-		names:   newNames(procRoot),
+		names:   newNames(procRoot, opts.Keep),
 		procs:   map[proc.ID]bool{},
 		leaving: map[proc.ID]time.Time{},
 		on:      true,
@@ -195,7 +200,7 @@ func (s *Source) turn(on bool) error {
 // keep keeps what is going on at a time (ns) and has no event yet: the source is turned off, and the states of threads
 // are forgotten. The caller holds the lock.
 func (s *Source) keep(now uint64) {
-	old, _ := slices.BinarySearchFunc(s.kept, now-min(now, uint64(keptFor)), func(e event.Event, t uint64) int {
+	old, _ := slices.BinarySearchFunc(s.kept, now-min(now, uint64(s.opts.Keep)), func(e event.Event, t uint64) int {
 		return cmp.Compare(e.End(), t)
 	})
 	s.kept = append(slices.Delete(s.kept, 0, old), s.rows(now)...)
