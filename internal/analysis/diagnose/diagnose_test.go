@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -328,6 +329,29 @@ func TestWithoutGPU(t *testing.T) {
 	}
 	if want := "No GPU is used. Python code in crunch (batch.py:3) takes the main thread's time: 70.0% of the time (700 ms)."; d.Headline != want {
 		t.Errorf("headline %q, want %q", d.Headline, want)
+	}
+}
+
+// TestNobodyWaitsForItself: whom the main thread waited for is another thread, or nobody knows.
+func TestNobodyWaitsForItself(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*gap.Step)
+		want   string
+	}{
+		{"unseen", func(*gap.Step) {}, "The main thread waits for another thread"},
+		{"seen", func(x *gap.Step) {
+			x.WaiterPID, x.WaiterTID = x.PID, x.TID
+			x.TID, x.Inner = recordtest.PID+1, cause.NativeWork
+		}, fmt.Sprintf("The main thread waits for thread %d, which is", recordtest.PID+1)},
+	} {
+		s := newScene(t)
+		s.Meta.GPU, s.alone = nil, true
+		s.step(0, 900, cause.Worker, c.change)
+		s.step(900, 1000, cause.Disk)
+		if got := s.diagnose().Findings[0].Title; !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }
 

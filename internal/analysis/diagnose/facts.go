@@ -52,7 +52,7 @@ func (a *analysis) facts(g *group) facts {
 		w.functions = slices.DeleteFunc(w.functions, a.synchronizes)
 	}
 	w.place, w.graphs = placeOf(w.functions), a.byGraphs(g)
-	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 {
+	if top := g.threads.most(); top.time*2 > g.cost && uint32(top.key) != 0 && g.unseen*2 <= g.cost {
 		w.doer = a.who(top.key)
 	}
 	if top := g.waiters.most(); top.time*2 > g.waiters.all && uint32(top.key) != 0 {

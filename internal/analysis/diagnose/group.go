@@ -19,6 +19,7 @@ type group struct {
 	inner   [cause.Count]uint64 // ns: what those did that were waited for
 	threads tally               // whose doing it was
 	waiters tally               // who would have launched
+	unseen  uint64              // ns in which threads waited for others of which nothing is known
 	stacks  tally
 	seen    tally  // steps by stack that were seen there, not guessed
 	calls   tally  // by function
@@ -62,6 +63,12 @@ func (g *group) add(a *analysis, s *gap.Step, in *gap.Gap) {
 		g.threads.add(threadKey(s.WaiterPID, s.WaiterTID), n) // it is about who has no CPU, not about who has it
 	} else {
 		g.threads.add(threadKey(s.PID, s.TID), n)
+	}
+	switch g.id {
+	case cause.Worker, cause.Lock, cause.GIL:
+		if s.WaiterTID == 0 { // the step is of who waited itself
+			g.unseen += n
+		}
 	}
 	if s.WaiterTID != 0 {
 		g.waiters.add(threadKey(s.WaiterPID, s.WaiterTID), n)

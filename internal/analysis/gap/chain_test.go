@@ -52,6 +52,26 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// TestOnlyChild: who waits for a process of its own to end waits for what that one does, where there is only one.
+func TestOnlyChild(t *testing.T) {
+	const sysWait4, child = 61, leader + 500
+	for children, want := range map[uint32]uint32{1: child, 2: leader} {
+		s := frame().sampled(leader, user)
+		s.off(recordtest.Off{Call: sysWait4, TS: 1 * ms, Dur: 18 * ms, Flags: event.Open})
+		for i := range children {
+			s.Meta.Processes = append(s.Meta.Processes, recording.Process{PID: child + i, Parent: leader, Born: 1, Comm: "engine"})
+			s.Event(event.Event{
+				TS: start + 2*ms, Dur: 3 * ms, PID: child + i, TID: child + i, Kind: event.OffCPU, Func: sysSleep, Flags: event.Timed,
+				Args: [4]uint64{3 * ms},
+			})
+		}
+		st := of(t, s.want(t, waiting(cause.Worker)), cause.Worker)
+		if st.TID != want || st.PID != want || (children == 1) != (st.WaiterTID == leader) {
+			t.Errorf("of %d children: %+v, want thread %d", children, st, want)
+		}
+	}
+}
+
 // TestIdleServer: whoever waits for a thread that waits for clients has nothing to do.
 func TestIdleServer(t *testing.T) {
 	s := frame().sampled(leader, user)

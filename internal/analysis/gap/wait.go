@@ -5,6 +5,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -108,8 +109,12 @@ func (w *walker) why(th *thread, iv *threads.Interval) (c cause.ID, d detail, ot
 // waited explains a wait that another thread can have ended.
 func (w *walker) waited(th *thread, iv *threads.Interval, c cause.ID, from, to uint64, d detail) {
 	by := w.waker(th, iv)
-	if by == nil && c == cause.GIL {
+	switch {
+	case by != nil:
+	case c == cause.GIL:
 		by = w.holder(th, iv, from, to)
+	case iv.Reason == threads.Child:
+		by = w.child(th.pid, from, to)
 	}
 	switch {
 	case by == nil:
@@ -138,6 +143,26 @@ func (w *walker) waker(th *thread, iv *threads.Interval) *thread {
 		return nil
 	}
 	return by
+}
+
+// child returns the main thread of the only child that a process had in [from, to]; nil where it had none or several, of
+// which a call can wait for any.
+func (w *walker) child(pid uint32, from, to uint64) *thread {
+	var only *recording.Process
+	for i := range w.t.Rec.Meta.Processes {
+		p := &w.t.Rec.Meta.Processes[i]
+		if p.Parent != pid || p.Born >= to || p.Died != 0 && p.Died <= from {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = p
+	}
+	if only == nil {
+		return nil
+	}
+	return w.known(key{only.PID, only.PID})
 }
 
 // holder returns the thread that most likely held the GIL while nobody woke who waited for it: it gives up
