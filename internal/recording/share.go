@@ -171,7 +171,8 @@ func (r *Recorder) Limit(perSecond uint64) {
 	}
 }
 
-// Pass says what time it is (ns, CLOCK_MONOTONIC). It is called before the rings are emptied.
+// Pass says what time it is (ns, CLOCK_MONOTONIC), and lets go of what has expired. It is called before the rings are
+// emptied.
 func (r *Recorder) Pass(now uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,6 +187,7 @@ func (r *Recorder) Pass(now uint64) {
 		}
 	}
 	r.passed = now
+	r.expire()
 }
 
 const second = 1_000_000_000

@@ -160,3 +160,46 @@ func TestOwnersAreBounded(t *testing.T) {
 		t.Error("the history of a target that made room claims to be complete")
 	}
 }
+
+// TestEndedTargetsLeaveNothing: what many targets at a time took is given back when their events have expired, and a
+// target now and then takes no more after 5,000 than after a few.
+func TestEndedTargetsLeaveNothing(t *testing.T) {
+	const keep = 10 // targets whose events are held: one comes each second
+	r, err := newRecorder(MinBudget, keep*time.Second, 8<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, next := uint64(second), uint32(1)
+	target := func() {
+		pid := next
+		next++
+		r.Pass(now)
+		r.Assign(pid, now, Owner{UID: 5, Target: pid})
+		for i := range uint64(5) {
+			r.Append(event.Event{TS: now + i, PID: pid})
+		}
+		r.Unassign(pid)
+	}
+	packers := func() int {
+		n := len(r.states)
+		for _, h := range r.histories {
+			if h.state != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for range maxHistories - 1 {
+		target()
+	}
+	if n := packers(); n < maxHistories-1 {
+		t.Fatalf("%d packers for %d targets at a time", n, maxHistories-1)
+	}
+	for i := range 5000 {
+		now += second
+		target()
+		if n := packers(); i > 2*keep && (n > keep+2+spare || len(r.ended) > maxEnded || len(r.of) > maxEnded) {
+			t.Fatalf("after %d more targets: %d packers, %d processes, %d ended", i, n, len(r.of), len(r.ended))
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (s *Source) retire(q *session, lives bool) {
 	q.over = !lives
 	delete(s.sessions, q.process.ID())
 	if len(s.gone) >= maxGone {
-		s.gone = s.gone[1:]
+		s.gone = slices.Delete(s.gone, 0, 1) // and not s.gone[1:], which keeps as many again
 	}
 	s.gone = append(s.gone, q)
 	if q.ring != nil {
