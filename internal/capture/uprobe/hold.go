@@ -11,11 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closers is how many links are closed at a time: the few of Session and Multi
-// share the kernel's grace period so. Nothing helps those of Perf: the kernel closes
-// them one by one under one lock, 0.1 s each (600 functions, 800 events: 93 s on
+// closers is how many links of one process are closed at a time, and allClosers how many of all of a link holder: each
+// takes a thread, which Go keeps for ever. The few of Session and Multi share the kernel's grace period so. Nothing
+// helps those of Perf: the kernel closes them one by one under one lock, 0.1 s each (600 functions, 800 events: 93 s on
 // 6.18, whether 1 or 256 at a time).
-const closers = 8
+const (
+	closers    = 8
+	allClosers = 16
+)
 
 // holder makes links and holds them: this process itself, or its link holder.
 type holder interface {
@@ -27,7 +30,10 @@ type holder interface {
 
 // own holds links in this process. Where it is killed while it makes or closes one,
 // the kernel gives up half way.
-type own struct{ links []int }
+type own struct {
+	links []int
+	all   chan struct{} // has one in it for each link that anybody closes; nil: nobody else does
+}
 
 func (o *own) link(b batch, at place) (uint32, error) {
 	fd, err := link(b, at)
@@ -50,8 +56,11 @@ func (o *own) close() error {
 	var wg sync.WaitGroup
 	for i, fd := range links {
 		slots <- struct{}{}
+		if o.all != nil {
+			o.all <- struct{}{}
+		}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer o.closed(slots)
 			if err := unix.Close(fd); err != nil {
 				errs[i] = fmt.Errorf("close uprobe link: %w", err)
 			}
@@ -59,6 +68,14 @@ func (o *own) close() error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// closed makes room for the next one.
+func (o *own) closed(slots chan struct{}) {
+	<-slots
+	if o.all != nil {
+		<-o.all
+	}
 }
 
 // pathOf names the inode itself, not where it was found.

@@ -37,7 +37,7 @@ func RunLinkHolder(args []string) error {
 	if err != nil {
 		return err
 	}
-	var k keep
+	k := keep{closing: make(chan struct{}, allClosers)}
 	k.serving.Add(1)
 	k.serve(first)
 	hush() // whoever reads what this program's starter says waits for the end of it
@@ -56,13 +56,16 @@ func hush() {
 }
 
 // keep is the state of a link holder process.
-type keep struct{ serving sync.WaitGroup }
+type keep struct {
+	serving sync.WaitGroup
+	closing chan struct{} // see own.all
+}
 
 // serve does what is asked for on conn until its end, and takes it back then.
 func (k *keep) serve(conn *net.UnixConn) {
 	defer k.serving.Done()
 	defer conn.Close()
-	var held lingering
+	held := lingering{own: own{all: k.closing}}
 	for {
 		packet, files, err := receive(conn)
 		if errors.Is(err, errEnd) {

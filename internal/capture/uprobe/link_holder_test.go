@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
@@ -177,6 +178,57 @@ func TestLinkHolderOfManySites(t *testing.T) {
 	if err := at.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLinkHolderThreads: links of many processes that end at a time take no thread each, which would stay for ever.
+func TestLinkHolderThreads(t *testing.T) {
+	needRoot(t)
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	const many = 2000
+	if err := file.Truncate(many); err != nil { // nobody maps it
+		t.Fatal(err)
+	}
+	sites := make([]uprobe.Site, many)
+	for i := range sites {
+		sites[i].Offset, sites[i].Timed = uint64(i), i%2 == 0
+	}
+	k := startLinkHolder(t)
+	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: k, Maps: newRings(t, 1<<16).maps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if a.Mode() == uprobe.Perf {
+		t.Skip("the kernel closes its links one by one")
+	}
+	var held []*uprobe.Attachment
+	links := 0
+	for range 40 {
+		at, err := a.Attach(file, uint32(os.Getpid()), sites)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, links = append(held, at), links+len(at.LinkIDs())
+	}
+	var closing errgroup.Group
+	for _, at := range held {
+		closing.Go(at.Close)
+	}
+	if err := closing.Wait(); err != nil {
+		t.Error(err)
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", k.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 30; links < 2*most || len(threads) > most { // 16 of them close
+		t.Errorf("%d threads after %d links were closed at a time, want %d at most", len(threads), links, most)
+	}
+	t.Logf("%d links, %d threads", links, len(threads))
 }
 
 // eventually waits for a condition, for longer than any machine takes.
