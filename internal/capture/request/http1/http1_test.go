@@ -193,6 +193,7 @@ var dialects = []dialect{
 	},
 	{
 		name: "Triton", path: "/v2/models/ensemble_12345/generate_stream", body: `{"text_input":"x","stream":true}`, header: sse,
+		writes:  []string{chunk("data: {\"model_name\":\"e\",\"text_output\":\"a\"}\n\n"), "0\r\n\r\n"},
 		content: []bool{true, false}, out: 1, source: exchange.Chunks,
 	},
 }
