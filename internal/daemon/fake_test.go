@@ -75,6 +75,10 @@ func (w *fakeWatcher) Processes() []proc.Process {
 	return out
 }
 
+func (w *fakeWatcher) Living(root uint32) []proc.Process {
+	return slices.DeleteFunc(w.Processes(), func(p proc.Process) bool { return p.Root != root || p.Died != 0 })
+}
+
 func (w *fakeWatcher) Threads(pid uint32) []recording.Thread {
 	w.mu.Lock()
 	defer w.mu.Unlock()

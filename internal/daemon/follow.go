@@ -76,8 +76,8 @@ func (f *follower) add(pids []int) error {
 
 // await notes which processes of a target are to be followed before it is. The caller holds the lock.
 func (f *follower) await(r *root) {
-	for _, q := range f.watcher.Processes() {
-		if q.Root == r.pid && q.Died == 0 && r.procs[q.ID()] == nil {
+	for _, q := range f.watcher.Living(r.pid) {
+		if r.procs[q.ID()] == nil {
 			r.pending[q.ID()] = true
 		}
 	}

@@ -79,6 +79,7 @@ type watcher interface {
 	Add(pid int) (*proc.Process, error)
 	Changes() <-chan proc.Change
 	Processes() []proc.Process
+	Living(root uint32) []proc.Process
 	Threads(pid uint32) []recording.Thread
 	Spent(root uint32, cost time.Duration)
 	State() recording.Source

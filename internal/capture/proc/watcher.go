@@ -171,6 +171,20 @@ func (w *Watcher) Processes() []Process {
 	return all
 }
 
+// Living returns the processes of a target that run, in no order. Nil after Close.
+func (w *Watcher) Living(root uint32) []Process {
+	var living []Process
+	_ = w.do(func() {
+		w.drainEvents()
+		for _, e := range w.table.live {
+			if e.p.Root == root {
+				living = append(living, *e.p)
+			}
+		}
+	})
+	return living
+}
+
 // Threads returns the names of a process's threads ordered by tid, those that
 // have ended as they were last seen: their names are read when the number of
 // threads changes, at most once a second, so that a thread that was shorter may

@@ -74,12 +74,15 @@ func TestForkAndExit(t *testing.T) {
 	if p.Died != 0 {
 		t.Error("the process that was handed out before has changed")
 	}
+	if living := w.Living(uint32(v.pid)); len(living) != 1 || living[0].PID != uint32(v.pid) {
+		t.Errorf("after the child's death %+v run", living)
+	}
 	v.stop()
 	w.next(Exited, v.pid)
 	w.expect(fmt.Sprint("appeared ", v.pid), fmt.Sprint("appeared ", child),
 		fmt.Sprint("exited ", child), fmt.Sprint("exited ", v.pid))
-	if n := len(w.Processes()); n != 2 {
-		t.Errorf("%d processes are remembered, want 2", n)
+	if n, living := len(w.Processes()), w.Living(uint32(v.pid)); n != 2 || living != nil {
+		t.Errorf("%d processes are remembered, want 2, and %+v run", n, living)
 	}
 }
 
